@@ -1,0 +1,117 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package samples is the domain of the receiver: what a sampler saw, as plain
+// data. A sampler interns Resources, Mappings, Locations and Stacks once and
+// shares them by pointer between batches; a Batch only counts what happened in
+// one capture window, so adding an event of a stack seen before allocates
+// nothing.
+package samples
+
+// FrameType is the value of the attribute profile.frame.type.
+type FrameType string
+
+// The frame types of the OpenTelemetry semantic conventions that samplers of
+// this project produce.
+const (
+	FrameKernel FrameType = "kernel"
+	FrameNative FrameType = "native"
+	FrameGo     FrameType = "go"
+	FrameDotnet FrameType = "dotnet"
+	FrameJVM    FrameType = "jvm"
+	FrameV8     FrameType = "v8js"
+	FramePython FrameType = "cpython"
+)
+
+// Attribute is one attribute of a resource. Value is a string, int64 or bool.
+type Attribute struct {
+	Key   string
+	Value any
+}
+
+// Resource is what a profile is about: one program run by one process. Exec
+// makes a new one. It does not change once a sample refers to it.
+type Resource struct {
+	// PID is the process id in the collector's own pid namespace; 0 where the
+	// sender is not a process of this host.
+	PID int
+	// Attributes are sorted by key, without duplicates and without empty keys.
+	Attributes []Attribute
+}
+
+// Mapping is a part of a file, mapped executable into a process.
+type Mapping struct {
+	// PID is the process that the mapping was first seen in; 0 for the kernel.
+	PID                      int
+	Start, Limit, FileOffset uint64
+	// Path is the file as the process names it; it may be another container's.
+	Path string
+	// DeviceMajor, DeviceMinor and Inode identify the file on this host.
+	DeviceMajor, DeviceMinor uint32
+	Inode                    uint64
+
+	// What follows is filled in by the symbolizer on the exporting goroutine.
+
+	// BuildID is the GNU build id in hex, or empty.
+	BuildID string
+	// GoBuildID is Go's own build id, or empty.
+	GoBuildID string
+}
+
+// Line is one function at a location; a location has several where calls were
+// inlined, the innermost first.
+type Line struct {
+	// Function is the name to show, SystemName the linker's name where it
+	// differs.
+	Function, SystemName string
+	File                 string
+	// StartLine is the function's first line, Line the line of the call or of
+	// the sampled instruction; 0 where unknown.
+	StartLine, Line int64
+}
+
+// Location is one frame's code address.
+type Location struct {
+	Type FrameType
+	// Mapping is nil for code that no file backs.
+	Mapping *Mapping
+	// Address is the virtual address in the process; return addresses are given
+	// as the address after the call, as the processor stores them.
+	Address uint64
+	// Leaf says that Address is the interrupted instruction itself and not a
+	// return address, so that line lookup does not step back into the call.
+	Leaf bool
+
+	// What follows is filled in by the symbolizer on the exporting goroutine,
+	// once; a sampler that knows its names (.NET) sets both itself.
+
+	Resolved bool
+	Lines    []Line
+}
+
+// Stack is a call stack, the leaf first.
+type Stack struct {
+	Locations []*Location
+	// Truncated says that the stack does not reach the thread's entry.
+	Truncated bool
+}
+
+// Thread is the thread attributes that samples are told apart by. Fields that
+// the user did not ask for are left at zero by the sampler.
+type Thread struct {
+	Name string
+	ID   int32
+}
+
+// Type is what the values of a profile mean. Samplers share the package-level
+// values below by pointer.
+type Type struct {
+	Name, Unit             string
+	PeriodName, PeriodUnit string
+	// Valued says that each event carries a value; else an event is its
+	// timestamp alone.
+	Valued bool
+}
+
+// OnCPU is one timestamp per sample of a running thread.
+var OnCPU = &Type{Name: "samples", Unit: "count", PeriodName: "cpu", PeriodUnit: "nanoseconds"}
