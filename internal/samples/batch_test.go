@@ -1,0 +1,134 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package samples
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+)
+
+func stack(n int) *Stack {
+	s := &Stack{}
+	for i := range n {
+		s.Locations = append(s.Locations, &Location{Address: uint64(i)})
+	}
+	return s
+}
+
+func TestEventsOfOneKeyBecomeOneSample(t *testing.T) {
+	r := &Resource{PID: 1}
+	a, b := stack(3), stack(4)
+	batch := NewBatch(1 << 20)
+	for i, s := range []*Stack{a, b, a, a} {
+		if !batch.Add(Key{Resource: r, Type: OnCPU, Stack: s}, int64(i)) {
+			t.Fatalf("event %d did not fit", i)
+		}
+	}
+	got := batch.Samples()
+	if len(got) != 2 || got[0].Stack != a || got[1].Stack != b {
+		t.Fatalf("got %v", got)
+	}
+	if !slices.Equal(got[0].Times, []int64{0, 2, 3}) || !slices.Equal(got[1].Times, []int64{1}) {
+		t.Fatalf("times %v and %v", got[0].Times, got[1].Times)
+	}
+}
+
+func TestEachPartOfTheKeyTellsSamplesApart(t *testing.T) {
+	r, s := &Resource{}, stack(1)
+	base := Key{Resource: r, Type: OnCPU, Stack: s}
+	for name, k := range map[string]Key{
+		"resource":    {Resource: &Resource{PID: 2}, Type: OnCPU, Stack: s},
+		"type":        {Resource: r, Type: &Type{}, Stack: s},
+		"stack":       {Resource: r, Type: OnCPU, Stack: stack(1)},
+		"thread name": {Resource: r, Type: OnCPU, Stack: s, Thread: Thread{Name: "x"}},
+		"thread id":   {Resource: r, Type: OnCPU, Stack: s, Thread: Thread{ID: 7}},
+		"period":      {Resource: r, Type: OnCPU, Stack: s, Period: 5},
+	} {
+		batch := NewBatch(1 << 20)
+		batch.Add(base, 1)
+		batch.Add(k, 2)
+		if n := len(batch.Samples()); n != 2 {
+			t.Errorf("another %s: %d samples, want 2", name, n)
+		}
+	}
+}
+
+func TestWhatDoesNotFitLeavesNoTrace(t *testing.T) {
+	const limit = 64 << 10
+	batch := NewBatch(limit)
+	r := &Resource{}
+	added := 0
+	for batch.Add(Key{Resource: r, Type: OnCPU, Stack: stack(20)}, int64(added)) {
+		added++
+	}
+	size, events := batch.Size(), batch.Events()
+	if size > limit || events != added {
+		t.Fatalf("%d bytes of %d, %d events of %d", size, limit, events, added)
+	}
+	if batch.Add(Key{Resource: r, Type: OnCPU, Stack: stack(20)}, 0) {
+		t.Fatal("took one more")
+	}
+	if batch.Size() != size || batch.Events() != events || len(batch.Samples()) != added {
+		t.Fatal("a refused event changed the batch")
+	}
+}
+
+func TestResetBatchTakesTheSameAgain(t *testing.T) {
+	batch := NewBatch(32 << 10)
+	fill := func() (n int) {
+		for batch.Add(Key{Resource: &Resource{}, Type: OnCPU, Stack: stack(5)}, int64(n)) {
+			n++
+		}
+		return n
+	}
+	first := fill()
+	batch.Reset()
+	if batch.Events() != 0 || batch.Size() != 0 || len(batch.Samples()) != 0 {
+		t.Fatal("not empty after Reset")
+	}
+	if again := fill(); again != first {
+		t.Fatalf("took %d, and %d after Reset", first, again)
+	}
+}
+
+func TestEventOfAKnownStackAllocatesNothing(t *testing.T) {
+	batch := NewBatch(1 << 20)
+	k := Key{Resource: &Resource{}, Type: OnCPU, Stack: stack(30), Thread: Thread{Name: "worker"}}
+	for batch.Add(k, 1) {
+	}
+	batch.Reset()
+	batch.Add(k, 1)
+	if n := testing.AllocsPerRun(100, func() { batch.Add(k, 2) }); n != 0 {
+		t.Fatalf("%v allocations an event", n)
+	}
+}
+
+func BenchmarkAdd(b *testing.B) {
+	for _, distinct := range []int{1, 1000} {
+		b.Run(fmt.Sprintf("stacks=%d", distinct), func(b *testing.B) {
+			keys := make([]Key, distinct)
+			for i := range keys {
+				keys[i] = Key{Resource: &Resource{}, Type: OnCPU, Stack: stack(30), Thread: Thread{Name: "worker"}}
+			}
+			batch := NewBatch(16 << 20)
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				if !batch.Add(keys[i%distinct], int64(i)) {
+					batch.Reset()
+				}
+				i++
+			}
+		})
+	}
+	b.Run("baseline=map", func(b *testing.B) {
+		counts := map[Key]int{}
+		k := Key{Resource: &Resource{}, Type: OnCPU, Stack: stack(30), Thread: Thread{Name: "worker"}}
+		b.ReportAllocs()
+		for b.Loop() {
+			counts[k]++
+		}
+	})
+}
