@@ -1,0 +1,90 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bytesize holds the type of configuration values that are amounts of
+// memory or disk, written as people write them: 256MiB, 4 MiB, 200KiB, 1GB, or
+// a plain number of bytes.
+package bytesize
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Size is a number of bytes.
+type Size int64
+
+// The binary units.
+const (
+	KiB Size = 1 << 10
+	MiB Size = 1 << 20
+	GiB Size = 1 << 30
+	TiB Size = 1 << 40
+)
+
+// units are all that is understood, the largest binary ones first, since
+// String picks the first that divides the size.
+var units = [...]struct {
+	name string
+	size Size
+}{
+	{"TiB", TiB},
+	{"GiB", GiB},
+	{"MiB", MiB},
+	{"KiB", KiB},
+	{"B", 1},
+	{"TB", 1e12},
+	{"GB", 1e9},
+	{"MB", 1e6},
+	{"KB", 1e3},
+}
+
+// UnmarshalText reads a whole number with an optional unit, in any case and
+// with or without a space between them. It keeps the old value on an error.
+func (s *Size) UnmarshalText(text []byte) error {
+	in := strings.TrimSpace(string(text))
+	digits := strings.TrimRight(in, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
+	unit := strings.TrimSpace(in[len(digits):])
+	n, err := strconv.ParseUint(digits, 10, 63)
+	if err != nil {
+		return fmt.Errorf("size %q: want a whole number of bytes, or one with a unit such as 256MiB", text)
+	}
+	scale := Size(0)
+	for _, u := range units {
+		if unit == "" || strings.EqualFold(unit, u.name) {
+			scale = u.size
+			if unit == "" {
+				scale = 1
+			}
+			break
+		}
+	}
+	if scale == 0 {
+		return fmt.Errorf("size %q: unknown unit %q, want one of B, KB, KiB, MB, MiB, GB, GiB, TB, TiB", text, unit)
+	}
+	if n > math.MaxInt64/uint64(scale) {
+		return fmt.Errorf("size %q: larger than %d bytes", text, int64(math.MaxInt64))
+	}
+	*s = Size(n) * scale
+	return nil
+}
+
+// MarshalText gives the form that UnmarshalText reads to the same size.
+func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// String is exact: the size in the largest binary unit that divides it.
+func (s Size) String() string {
+	if s > 0 {
+		for _, u := range units {
+			if s%u.size == 0 && u.size > 1 {
+				return strconv.FormatInt(int64(s/u.size), 10) + u.name
+			}
+			if u.size == 1 {
+				break
+			}
+		}
+	}
+	return strconv.FormatInt(int64(s), 10) + "B"
+}
