@@ -1,0 +1,73 @@
+# Every target needs Go 1.26 or newer and make; the race detector of `make test`
+# needs a C compiler. `make help` lists the targets.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+BIN  := bin/otelcol-hotprofile
+TOOL := go tool -modfile=internal/tools/go.mod
+GO_FILES := $(shell git ls-files -co --exclude-standard '*.go' 2>/dev/null || find . -name '*.go')
+COMPONENTS := receiver/cpuprofilerreceiver processor/cputriggerprocessor exporter/pprofexporter
+FUZZTIME ?= 20s
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: build ## build the distribution and run it on config/quickstart.yaml, a demo load beside it, until Ctrl-C
+	@mkdir -p bin
+	@go build -o bin/hotprofile-demo ./test/demo
+	@exec bin/hotprofile-demo -collector $(BIN) -config config/quickstart.yaml
+
+.PHONY: build
+build: $(BIN) ## build the distribution at bin/otelcol-hotprofile
+
+$(BIN): builder-config.yaml go.mod go.sum $(filter-out %_test.go,$(GO_FILES))
+	$(TOOL) builder --config builder-config.yaml --skip-compilation
+	cd bin/src && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o ../otelcol-hotprofile .
+
+.PHONY: test
+test: unit e2e ## run every test: unit tests under the race detector, then end to end
+
+.PHONY: unit
+unit: ## run the unit and integration tests under the race detector
+	go test -race -timeout 20m $$(go list ./... | grep -v /test/e2e)
+
+.PHONY: e2e
+e2e: build ## run the built distribution against real processes and cgroups
+	HOTPROFILE_COLLECTOR=$(CURDIR)/$(BIN) go test -count=1 -timeout 25m -v ./test/e2e/...
+
+.PHONY: generate
+generate: ## regenerate what mdatagen writes from each metadata.yaml
+	@for dir in $(COMPONENTS); do \
+		(cd "$$dir" && go tool -modfile="$(CURDIR)/internal/tools/go.mod" mdatagen metadata.yaml); \
+	done
+
+.PHONY: fmt
+fmt: ## format the code
+	$(TOOL) gofumpt -w $(GO_FILES)
+
+.PHONY: lint
+lint: ## check the code: linters, and that other systems still build
+	$(TOOL) golangci-lint run ./...
+	GOOS=darwin GOARCH=arm64 go vet $$(go list ./... | grep -v /test/)
+	GOOS=windows GOARCH=amd64 go vet $$(go list ./... | grep -v /test/)
+	GOOS=linux GOARCH=arm64 go vet ./...
+
+.PHONY: bench
+bench: ## run the benchmarks of the hot paths, each beside its baseline
+	go test -run '^$$' -bench . -benchmem ./...
+
+.PHONY: fuzz
+fuzz: ## fuzz every parser of outside bytes for FUZZTIME (20s) each
+	@for pkg in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
+		for target in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$pkg/*_test.go | sed 's/func //'); do \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg; \
+		done; \
+	done
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin

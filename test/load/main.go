@@ -1,0 +1,112 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Command load is a program whose profile is known beforehand, for the demo and
+// the end-to-end test: when busy, three quarters of its CPU time are spent in
+// one function and one quarter in another.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+func main() {
+	idleFor := flag.Duration("idle", 0, "idle for this long first")
+	busyFor := flag.Duration("busy", 0, "then busy for this long; 0: until stopped")
+	threads := flag.Int("threads", 1, "busy threads")
+	processLife := flag.Duration("process-life", 0, "burn in child processes that live this long each, one after the other, instead of in threads")
+	once := flag.Bool("exit", false, "exit after being busy instead of idling until stopped")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	wait(ctx, *idleFor)
+	busy, done := ctx, func() {}
+	if *busyFor > 0 {
+		busy, done = context.WithTimeout(ctx, *busyFor)
+	}
+	if *processLife > 0 {
+		if err := burnInProcesses(busy, *processLife); err != nil {
+			fmt.Fprintln(os.Stderr, "load:", err)
+			os.Exit(1)
+		}
+	} else {
+		burnInThreads(busy, *threads)
+	}
+	done()
+	if !*once {
+		<-ctx.Done()
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+func burnInThreads(ctx context.Context, n int) {
+	var stop atomic.Bool
+	defer context.AfterFunc(ctx, func() { stop.Store(true) })()
+	var wg sync.WaitGroup
+	for range n {
+		wg.Go(func() {
+			for !stop.Load() && ctx.Err() == nil {
+				spin()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func burnInProcesses(ctx context.Context, life time.Duration) error {
+	for ctx.Err() == nil {
+		cmd := exec.Command("/proc/self/exe", "-busy", life.String(), "-exit")
+		cmd.Stderr = os.Stderr
+		if err := cmd.Run(); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("run a child of %v: %w", life, err)
+		}
+	}
+	return nil
+}
+
+const unit = 50_000
+
+var sink atomic.Uint64
+
+// spin does three parts of work in one function and one in another.
+//
+//go:noinline
+func spin() {
+	sink.Add(burnThreeParts(3 * unit))
+	sink.Add(burnOnePart(unit))
+}
+
+//go:noinline
+func burnThreeParts(n int) (x uint64) {
+	for i := range n {
+		x = x*6364136223846793005 + uint64(i)
+	}
+	return x
+}
+
+//go:noinline
+func burnOnePart(n int) (x uint64) {
+	for i := range n {
+		x = x*6364136223846793005 + uint64(i)
+	}
+	return x
+}
