@@ -18,8 +18,8 @@ help: ## list the targets
 .PHONY: run
 run: build ## build the distribution and run it on config/quickstart.yaml, a demo load beside it, until Ctrl-C
 	@mkdir -p bin
-	@go build -o bin/hotprofile-demo ./test/demo
-	@exec bin/hotprofile-demo -collector $(BIN) -config config/quickstart.yaml
+	@go build -o bin/ ./test/demo ./test/load
+	@exec bin/demo -collector $(BIN) -load bin/load -config config/quickstart.yaml
 
 .PHONY: build
 build: $(BIN) ## build the distribution at bin/otelcol-hotprofile

@@ -1,0 +1,163 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package scratch makes cgroups for the moment, for tests and the demo, as a
+// container engine would: of the same path in every hierarchy that has to do
+// with CPU time.
+package scratch
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Cgroup is one cgroup, in several hierarchies.
+type Cgroup struct {
+	// Path is the path below each hierarchy's root, with a leading slash.
+	Path string
+	dirs []string
+	cpu  string // the directory that owns the quota; empty where none does
+	v2   bool   // whether cpu is in the v2 tree
+}
+
+// Make makes the cgroup called name below the root cgroup. What it made before
+// an error is removed again.
+func Make(name string) (*Cgroup, error) {
+	mounts, err := mounts()
+	if err != nil {
+		return nil, fmt.Errorf("list cgroup hierarchies: %w", err)
+	}
+	if len(mounts) == 0 {
+		return nil, errors.New("no cgroup hierarchy is mounted")
+	}
+	c := &Cgroup{Path: "/" + name}
+	for _, m := range mounts {
+		dir := filepath.Join(m.dir, c.Path)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return nil, errors.Join(fmt.Errorf("make a cgroup: %w", err), c.Remove())
+		}
+		c.dirs = append(c.dirs, dir)
+		if m.controllers["cpu"] {
+			c.cpu, c.v2 = dir, false
+		}
+		if m.unified && c.cpu == "" {
+			if _, err := os.Stat(filepath.Join(dir, "cpu.max")); err == nil {
+				c.cpu, c.v2 = dir, true
+			}
+		}
+	}
+	return c, nil
+}
+
+// SetQuota limits the cgroup to cores CPUs; 0 or less removes the limit.
+func (c *Cgroup) SetQuota(cores float64) error {
+	if c.cpu == "" {
+		return fmt.Errorf("no hierarchy here owns the cpu controller, so %s cannot have a quota", c.Path)
+	}
+	const period = 100_000
+	quota := strconv.Itoa(int(cores * period))
+	file, value := "cpu.cfs_quota_us", quota
+	if cores <= 0 {
+		value = "-1"
+	}
+	if c.v2 {
+		file, value = "cpu.max", fmt.Sprintf("%s %d", quota, period)
+		if cores <= 0 {
+			value = "max"
+		}
+	}
+	if err := os.WriteFile(filepath.Join(c.cpu, file), []byte(value), 0); err != nil {
+		return fmt.Errorf("set the CPU quota of %s: %w", c.Path, err)
+	}
+	return nil
+}
+
+// Command returns a command that is inside the cgroup from its first
+// instruction on.
+func (c *Cgroup) Command(name string, args ...string) *exec.Cmd {
+	var script strings.Builder
+	for _, dir := range c.dirs {
+		fmt.Fprintf(&script, "echo $$ > '%s/cgroup.procs' && ", dir)
+	}
+	script.WriteString(`exec "$0" "$@"`)
+	return exec.Command("/bin/sh", append([]string{"-c", script.String(), name}, args...)...)
+}
+
+// Remove kills what runs in the cgroup and removes it, as a container engine
+// does.
+func (c *Cgroup) Remove() error {
+	var errs []error
+	deadline := time.Now().Add(10 * time.Second)
+	for _, dir := range c.dirs {
+		for {
+			c.kill()
+			err := os.Remove(dir)
+			if err == nil || errors.Is(err, os.ErrNotExist) {
+				break
+			}
+			if time.Now().After(deadline) {
+				errs = append(errs, fmt.Errorf("remove cgroup: %w", err))
+				break
+			}
+			time.Sleep(10 * time.Millisecond) // the kernel empties a cgroup a moment after its processes are reaped
+		}
+	}
+	c.dirs = nil
+	return errors.Join(errs...)
+}
+
+func (c *Cgroup) kill() {
+	for _, dir := range c.dirs {
+		procs, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		for _, f := range strings.Fields(string(procs)) {
+			if pid, err := strconv.Atoi(f); err == nil && pid > 1 {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	}
+}
+
+type mount struct {
+	dir         string
+	unified     bool
+	controllers map[string]bool
+}
+
+// mounts lists the hierarchies that a container engine would use here: the v2
+// tree, and the v1 ones that have to do with CPU.
+func mounts() ([]mount, error) {
+	f, err := os.Open("/proc/self/mounts")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var out []mount
+	scan := bufio.NewScanner(f)
+	for scan.Scan() {
+		fields := strings.Fields(scan.Text())
+		if len(fields) < 4 {
+			continue
+		}
+		switch fields[2] {
+		case "cgroup2":
+			out = append(out, mount{dir: fields[1], unified: true})
+		case "cgroup":
+			m := mount{dir: fields[1], controllers: map[string]bool{}}
+			for _, o := range strings.Split(fields[3], ",") {
+				m.controllers[o] = true
+			}
+			if m.controllers["cpu"] || m.controllers["cpuacct"] {
+				out = append(out, m)
+			}
+		}
+	}
+	return out, scan.Err()
+}
