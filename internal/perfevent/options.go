@@ -1,0 +1,67 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package perfevent
+
+import "time"
+
+// Kernel says how much of the time spent in the kernel is sampled.
+type Kernel uint8
+
+const (
+	// KernelExcluded samples user mode alone: all that an unprivileged process
+	// may at kernel.perf_event_paranoid 2.
+	KernelExcluded Kernel = iota
+	// KernelTime samples time in the kernel too, with the user's stack alone.
+	KernelTime
+	// KernelStacks samples time in the kernel with its stack.
+	KernelStacks
+)
+
+// Options of a Session. The zero value of each field has a meaning.
+type Options struct {
+	// CPUs are those to sample; empty means all that are online.
+	CPUs []int
+	// Period is the CPU time between two samples of a CPU or thread; 0 means
+	// 1 s / 97. The kernel takes nothing below 10 µs.
+	Period time.Duration
+	// Kernel says what is sampled of the kernel. KernelTime and KernelStacks
+	// need a right, see Probe.
+	Kernel Kernel
+	// HostWide opens an event per CPU that tells of every process of the host,
+	// which needs a right, see Probe. AttachHost and AttachCgroup need it, and
+	// with it no FORK, EXIT, COMM or MMAP record is missed during a pause.
+	// Without it these records come from the sampling events, of the attached
+	// processes alone and not while paused: read maps again after Resume.
+	HostWide bool
+	// SampleRing and RecordRing are the bytes of each CPU's two rings, rounded
+	// up to a power of two of pages; 0 means a second's worth of the deepest
+	// stacks (at least 128 KiB, at most 1 MiB), and 64 KiB. Both are halved
+	// until they fit what the kernel lets this user lock.
+	SampleRing, RecordRing int
+	// MaxDescriptors bounds the descriptors of all that is attached and of the
+	// session itself; 0 means 4096. It is never above half of RLIMIT_NOFILE.
+	MaxDescriptors int
+}
+
+const (
+	defaultPeriod         = time.Second / 97
+	defaultMaxDescriptors = 4096
+	defaultRecordRing     = 64 << 10
+)
+
+// Stats are the counters of a Session since it was opened.
+type Stats struct {
+	// Lost are records that did not fit a ring, LostSamples those that the
+	// kernel gave up before.
+	Lost, LostSamples uint64
+	// Throttled is how often the kernel stopped an event that fired too often.
+	Throttled uint64
+	// Corrupt are records that did not hold what their header says, and stretches
+	// of a ring that were skipped because a header made no sense.
+	Corrupt uint64
+	// Duplicate are samples left out because the same thread is sampled by two
+	// events of one target, Foreign those of children that a kernel before 5.13
+	// samples along with their parent.
+	Duplicate, Foreign uint64
+}
