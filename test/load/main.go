@@ -23,6 +23,7 @@ func main() {
 	idleFor := flag.Duration("idle", 0, "idle for this long first")
 	busyFor := flag.Duration("busy", 0, "then busy for this long; 0: until stopped")
 	threads := flag.Int("threads", 1, "busy threads")
+	duty := flag.Float64("duty", 1, "share of each busy thread's time that is spent burning, above 0 to 1")
 	processLife := flag.Duration("process-life", 0, "burn in child processes that live this long each, one after the other, instead of in threads")
 	once := flag.Bool("exit", false, "exit after being busy instead of idling until stopped")
 	flag.Parse()
@@ -40,7 +41,7 @@ func main() {
 			os.Exit(1)
 		}
 	} else {
-		burnInThreads(busy, *threads)
+		burnInThreads(busy, *threads, *duty)
 	}
 	done()
 	if !*once {
@@ -58,14 +59,18 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-func burnInThreads(ctx context.Context, n int) {
+func burnInThreads(ctx context.Context, n int, duty float64) {
 	var stop atomic.Bool
 	defer context.AfterFunc(ctx, func() { stop.Store(true) })()
 	var wg sync.WaitGroup
 	for range n {
 		wg.Go(func() {
-			for !stop.Load() && ctx.Err() == nil {
+			for !stop.Load() {
+				began := time.Now()
 				spin()
+				if duty < 1 {
+					wait(ctx, time.Duration(float64(time.Since(began))*(1-duty)/duty))
+				}
 			}
 		})
 	}

@@ -1,0 +1,202 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// collector is a running process of the distribution.
+type collector struct {
+	t     testing.TB
+	cmd   *exec.Cmd
+	ended chan struct{}
+	err   error
+
+	mu   sync.Mutex
+	logs []logLine
+	raw  strings.Builder
+	more chan struct{} // closed and renewed at each line
+}
+
+// logLine is one line of the collector's JSON log.
+type logLine map[string]any
+
+func (l logLine) msg() string { s, _ := l["msg"].(string); return s }
+
+func (l logLine) str(key string) string {
+	if s, ok := l[key].(string); ok {
+		return s
+	}
+	return fmt.Sprint(l[key])
+}
+
+// startCollector starts the distribution on the configuration, which is
+// completed by JSON logs. It is stopped when the test ends, if it still runs.
+func startCollector(t testing.TB, name, config string, env ...string) *collector {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name+".yaml")
+	require.NoError(t, os.WriteFile(file, []byte(config), 0o644))
+	cmd := exec.Command(collectorBinary, "--config", file, "--feature-gates=service.profilesSupport")
+	cmd.Env = append(os.Environ(), env...)
+	return watch(t, name, cmd)
+}
+
+// watch starts a command whose standard error is the log of a collector.
+func watch(t testing.TB, name string, cmd *exec.Cmd) *collector {
+	t.Helper()
+	c := &collector{t: t, cmd: cmd, ended: make(chan struct{}), more: make(chan struct{})}
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	cmd.Stdout, cmd.Stderr = w, w
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	require.NoError(t, cmd.Start())
+	w.Close()
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		scan := bufio.NewScanner(r)
+		scan.Buffer(nil, 1<<20)
+		for scan.Scan() {
+			c.add(scan.Text())
+		}
+		r.Close()
+	}()
+	go func() {
+		c.err = cmd.Wait()
+		<-read
+		close(c.ended)
+	}()
+	t.Cleanup(func() {
+		c.stop()
+		if t.Failed() {
+			t.Logf("log of %s:\n%s", name, c.text())
+		}
+	})
+	return c
+}
+
+func (c *collector) add(line string) {
+	var l logLine
+	if json.Unmarshal([]byte(line), &l) != nil {
+		l = logLine{"msg": line}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.logs = append(c.logs, l)
+	if c.raw.Len() < 1<<20 {
+		c.raw.WriteString(line + "\n")
+	}
+	close(c.more)
+	c.more = make(chan struct{})
+}
+
+func (c *collector) text() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.raw.String()
+}
+
+// lines returns the log lines so far with that message.
+func (c *collector) lines(msg string) (out []logLine) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range c.logs {
+		if l.msg() == msg {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// wait waits for a line with that message for which ok holds (any, if nil).
+func (c *collector) wait(limit time.Duration, msg string, ok func(logLine) bool) logLine {
+	c.t.Helper()
+	deadline := time.After(limit)
+	next := 0
+	for {
+		c.mu.Lock()
+		for ; next < len(c.logs); next++ {
+			if l := c.logs[next]; l.msg() == msg && (ok == nil || ok(l)) {
+				c.mu.Unlock()
+				return l
+			}
+		}
+		more := c.more
+		c.mu.Unlock()
+		select {
+		case <-more:
+		case <-c.ended:
+			c.t.Fatalf("collector ended (%v) before %q", c.err, msg)
+		case <-deadline:
+			c.t.Fatalf("no %q within %v", msg, limit)
+		}
+	}
+}
+
+// stop ends the collector as Ctrl-C does and waits for it.
+func (c *collector) stop() {
+	_ = c.cmd.Process.Signal(os.Interrupt)
+	select {
+	case <-c.ended:
+	case <-time.After(30 * time.Second):
+		_ = c.cmd.Process.Kill()
+		<-c.ended
+		c.t.Error("the collector did not end within 30s of SIGINT")
+	}
+}
+
+// scrape reads the collector's own metrics and sums the samples of a metric
+// over the series that carry all the labels.
+func scrape(t testing.TB, port int, metric string, labels ...string) float64 {
+	t.Helper()
+	resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/metrics", port))
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	sum := 0.0
+	for line := range strings.Lines(string(body)) {
+		series, value, ok := strings.Cut(strings.TrimSpace(line), "} ")
+		name, rest, _ := strings.Cut(series, "{")
+		if !ok || name != metric {
+			continue
+		}
+		all := true
+		for _, l := range labels {
+			all = all && strings.Contains(rest, l)
+		}
+		if v, err := strconv.ParseFloat(value, 64); err == nil && all {
+			sum += v
+		}
+	}
+	return sum
+}
+
+// freePort returns a TCP port of the loopback that nobody listens on.
+func freePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}

@@ -1,0 +1,51 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+// Package e2e runs the built distribution against real processes, real cgroups,
+// real containers and a real OTLP peer. `make e2e` builds what it needs and
+// names it in HOTPROFILE_COLLECTOR.
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// The binaries under test, set once before the tests begin.
+var collectorBinary, loadBinary string
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	collectorBinary = os.Getenv("HOTPROFILE_COLLECTOR")
+	if collectorBinary == "" {
+		fmt.Println("HOTPROFILE_COLLECTOR does not name the distribution's binary; run `make e2e`")
+		return 1
+	}
+	dir, err := os.MkdirTemp("", "hotprofile-e2e-")
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	loadBinary = filepath.Join(dir, "load")
+	build := exec.Command("go", "build", "-o", loadBinary, "../load")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Printf("build the load: %v\n%s", err, out)
+		return 1
+	}
+	// Test processes of other users must reach it.
+	if err := os.Chmod(dir, 0o755); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	return m.Run()
+}

@@ -1,0 +1,102 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
+	"google.golang.org/grpc"
+)
+
+// peer is a second process of the distribution, which writes what it receives
+// over OTLP gRPC and over OTLP HTTP to a file each.
+type peer struct {
+	*collector
+	grpc, http         int
+	grpcFile, httpFile string
+}
+
+func startPeer(t testing.TB) *peer {
+	dir := t.TempDir()
+	p := &peer{
+		grpc: freePort(t), http: freePort(t),
+		grpcFile: filepath.Join(dir, "grpc.json"), httpFile: filepath.Join(dir, "http.json"),
+	}
+	p.collector = startCollector(t, "peer", fmt.Sprintf(`
+receivers:
+  otlp/grpc: {protocols: {grpc: {endpoint: "127.0.0.1:%d", max_recv_msg_size_mib: 16}}}
+  otlp/http: {protocols: {http: {endpoint: "127.0.0.1:%d"}}}
+exporters:
+  file/grpc: {path: %q, format: json, flush_interval: 200ms}
+  file/http: {path: %q, format: json, flush_interval: 200ms}
+service:
+  telemetry: {logs: {encoding: json}, metrics: {level: none}}
+  pipelines:
+    profiles/grpc: {receivers: [otlp/grpc], exporters: [file/grpc]}
+    profiles/http: {receivers: [otlp/http], exporters: [file/http]}
+`, p.grpc, p.http, p.grpcFile, p.httpFile))
+	p.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
+	return p
+}
+
+// readProfiles reads a file of the file exporter, one request a line.
+func readProfiles(t testing.TB, file string) (out []pprofile.Profiles) {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	for line := range bytes.Lines(content) {
+		if line = bytes.TrimSpace(line); len(line) == 0 {
+			continue
+		}
+		p, err := (&pprofile.JSONUnmarshaler{}).UnmarshalProfiles(line)
+		require.NoError(t, err)
+		out = append(out, p)
+	}
+	return out
+}
+
+// wire is an OTLP gRPC server in the test, which keeps what really arrived.
+type wire struct {
+	pprofileotlp.UnimplementedGRPCServer
+	port int
+
+	mu   sync.Mutex
+	held []pprofile.Profiles
+}
+
+func startWire(t testing.TB) *wire {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	w := &wire{port: l.Addr().(*net.TCPAddr).Port}
+	s := grpc.NewServer(grpc.MaxRecvMsgSize(16 << 20))
+	pprofileotlp.RegisterGRPCServer(s, w)
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(s.Stop)
+	return w
+}
+
+func (w *wire) Export(_ context.Context, r pprofileotlp.ExportRequest) (pprofileotlp.ExportResponse, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held = append(w.held, r.Profiles())
+	return pprofileotlp.NewExportResponse(), nil
+}
+
+func (w *wire) received() []pprofile.Profiles {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]pprofile.Profiles(nil), w.held...)
+}
