@@ -1,0 +1,250 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+)
+
+const (
+	startTimeout = 60 * time.Second
+	hotService   = "e2e-hot"
+	coolService  = "e2e-cool"
+	threshold    = 80
+)
+
+// scenario is one run: a program that idles, then is hot in a cgroup of one
+// CPU, and a twin in another that never uses more than a twentieth of its CPU.
+type scenario struct {
+	threshold float64
+}
+
+// outcome is what came out of a run.
+type outcome struct {
+	turnedHot      time.Time // the program was idle before
+	opened, closed []logLine
+	grpc, http     []profile
+	wire           []pprofile.Profiles
+	pprofFiles     []string
+	hotCgroup      string
+}
+
+func TestHotCgroupIsLetOutAndItsTwinIsNot(t *testing.T) {
+	o := play(t, scenario{threshold: threshold})
+	for _, err := range checkGate(o) {
+		t.Error(err)
+	}
+	for i, p := range o.wire {
+		for _, v := range conformance.Check(p, conformance.Options{Gated: true}) {
+			t.Errorf("request %d on the wire: %v", i, v)
+		}
+	}
+	require.NotEmpty(t, o.wire)
+
+	for over, profiles := range map[string][]profile{"gRPC": o.grpc, "HTTP": o.http} {
+		n := shares(profiles, "burnThreeParts", "burnOnePart")
+		total := n["burnThreeParts"] + n["burnOnePart"]
+		share := 100 * float64(n["burnThreeParts"]) / float64(total)
+		t.Logf("%s: %d samples, %.1f%% of them in burnThreeParts", over, total, share)
+		if total < 1500 {
+			t.Errorf("%s: only %d samples: too few to judge their ratio", over, total)
+		}
+		if math.Abs(share-75) > 5 {
+			t.Errorf("%s: %.1f%% of the samples are in burnThreeParts, want 75%% within 5 points", over, share)
+		}
+	}
+	checkPprofFiles(t, o)
+}
+
+// TestTheChecksCatchAForcedGate shows that the checks above can fail: a gate
+// that always opens and one that never does are both found out.
+func TestTheChecksCatchAForcedGate(t *testing.T) {
+	for name, forced := range map[string]float64{"open": 0, "shut": 1e6} {
+		t.Run(name, func(t *testing.T) {
+			err := errors.Join(checkGate(play(t, scenario{threshold: forced}))...)
+			if err == nil {
+				t.Fatal("the checks found nothing wrong")
+			}
+			t.Logf("found, as it should: %v", err)
+		})
+	}
+}
+
+// play runs a scenario to its end: until the hot program's gate has closed
+// again, or for as long as that takes at most.
+func play(t *testing.T, s scenario) outcome {
+	const idle, busy, duration = 8 * time.Second, 20 * time.Second, 8 * time.Second
+	hot, cool := hosttest.NewCgroup(t, "hotprofile-e2e-hot"), hosttest.NewCgroup(t, "hotprofile-e2e-cool")
+	hot.SetQuota(t, 1)
+	cool.SetQuota(t, 1)
+	w, p := startWire(t), startPeer(t)
+	dir := filepath.Join(t.TempDir(), "profiles")
+	c := startCollector(t, "collector", fmt.Sprintf(`
+receivers:
+  cpu_profiler: {frequency: 397, export_interval: 1s}
+processors:
+  cpu_trigger:
+    evaluation_interval: 1s
+    policies:
+      - name: cpu
+        any_of: [{monitor: cpu_utilization, threshold: %g, average_over: 4s}]
+        duration: %v
+        cooldown: 1h
+exporters:
+  otlp_grpc/peer: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}
+  otlp_grpc/wire: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}
+  otlp_http/peer: {endpoint: "http://127.0.0.1:%d"}
+  pprof: {directory: %q, idle_timeout: 3s}
+service:
+  telemetry: {logs: {encoding: json, sampling: {enabled: false}}, metrics: {level: none}}
+  pipelines:
+    profiles:
+      receivers: [cpu_profiler]
+      processors: [cpu_trigger]
+      exporters: [otlp_grpc/peer, otlp_grpc/wire, otlp_http/peer, pprof]
+`, s.threshold, duration, p.grpc, w.port, p.http, dir))
+	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
+	o := outcome{hotCgroup: hot.Path}
+	startLoad(t, cool.Command(loadBinary, "-duty", "0.05"), coolService)
+	startLoad(t, hot.Command(loadBinary, "-idle", idle.String(), "-busy", busy.String()), hotService)
+	o.turnedHot = time.Now().Add(idle)
+
+	// Until the last moment at which a gate that opens late would have closed.
+	end := time.After(idle + busy + duration/2)
+	for waiting := true; waiting; {
+		select {
+		case <-end:
+			waiting = false
+		case <-time.After(200 * time.Millisecond):
+			for _, l := range c.lines("gate closed") {
+				waiting = waiting && l.str("service") != hotService && l.str("unit") != hot.Path
+			}
+		}
+	}
+	// Beyond the exporters' batching and the idle_timeout of the files.
+	time.Sleep(4 * time.Second)
+	// Whatever else is busy on this host has gates of its own.
+	ours := func(unit any, service string) bool {
+		return unit == hot.Path || unit == cool.Path || service == hotService || service == coolService
+	}
+	for msg, lines := range map[string]*[]logLine{"gate opened": &o.opened, "gate closed": &o.closed} {
+		for _, l := range c.lines(msg) {
+			if ours(l["unit"], l.str("service")) {
+				*lines = append(*lines, l)
+			}
+		}
+	}
+	c.stop()
+	p.stop()
+	read := func(file string) (out []profile) {
+		for _, p := range flatten(readProfiles(t, file)) {
+			if ours(p.attributes["hotprofile.unit"], p.service()) {
+				out = append(out, p)
+			}
+		}
+		return out
+	}
+	o.grpc, o.http = read(p.grpcFile), read(p.httpFile)
+	o.wire = w.received()
+	files, err := filepath.Glob(filepath.Join(dir, "e2e-*.pb.gz"))
+	require.NoError(t, err)
+	o.pprofFiles = files
+	return o
+}
+
+func startLoad(t *testing.T, cmd *exec.Cmd, service string) {
+	t.Helper()
+	cmd.Env = append(os.Environ(), "OTEL_SERVICE_NAME="+service)
+	cmd.Stderr = os.Stderr
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+}
+
+// checkGate checks what came out against what the gate is for: only the hot
+// one, only after the threshold was crossed, with the reason.
+func checkGate(o outcome) (errs []error) {
+	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if len(o.opened) != 1 || o.opened[0].str("unit") != o.hotCgroup || o.opened[0].str("service") != hotService {
+		fail("gates opened: %v, want one, of %s", o.opened, o.hotCgroup)
+	}
+	if len(o.closed) != 1 {
+		fail("%d gates closed, want one", len(o.closed))
+	}
+	ids := map[string]bool{}
+	for over, profiles := range map[string][]profile{"gRPC": o.grpc, "HTTP": o.http} {
+		if len(profiles) == 0 {
+			fail("%s: nothing arrived", over)
+		}
+		early := 0
+		for _, p := range profiles {
+			ids[p.str("hotprofile.trigger.id")] = true
+			if p.service() != hotService || p.str("hotprofile.unit") != o.hotCgroup {
+				fail("%s: a profile of service %q, unit %q", over, p.service(), p.str("hotprofile.unit"))
+			}
+			fired, err := time.Parse(time.RFC3339Nano, p.str("hotprofile.trigger.time"))
+			if err != nil {
+				fail("%s: hotprofile.trigger.time: %v", over, err)
+			}
+			if fired.Before(o.turnedHot) || p.end.Before(fired) {
+				early++
+			}
+			value, _ := p.attributes["hotprofile.trigger.value"].(float64)
+			limit, _ := p.attributes["hotprofile.trigger.threshold"].(float64)
+			if !(value > limit) || limit != threshold ||
+				p.str("hotprofile.trigger.policy") != "cpu" || p.resource["hotprofile.trigger.policy"] != "cpu" ||
+				p.str("hotprofile.trigger.monitor") != "cpu_utilization" ||
+				p.str("hotprofile.trigger.window") != "4s average" ||
+				p.str("hotprofile.trigger.until") == "" || p.str("hotprofile.trigger.phase") == "" {
+				fail("%s: the reason is %v", over, p.attributes)
+			}
+			if _, leaked := p.resource["process.linux.cgroup"]; leaked {
+				fail("%s: process.linux.cgroup left with the profile", over)
+			}
+		}
+		if early > 0 {
+			fail("%s: %d of %d profiles from before the threshold was crossed", over, early, len(profiles))
+		}
+	}
+	if len(ids) > 1 {
+		fail("%d trigger ids, want one", len(ids))
+	}
+	if len(o.pprofFiles) != 1 {
+		fail("pprof files: %v, want one", o.pprofFiles)
+	}
+	return errs
+}
+
+func checkPprofFiles(t *testing.T, o outcome) {
+	t.Helper()
+	for _, f := range o.pprofFiles {
+		require.True(t, strings.HasPrefix(filepath.Base(f), hotService+"_"), f)
+		out, err := exec.Command("go", "tool", "pprof", "-top", f).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		require.Contains(t, string(out), "burnThreeParts")
+		require.NotContains(t, strings.ToLower(string(out)), "warning")
+		out, err = exec.Command("go", "tool", "pprof", "-comments", f).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		require.Contains(t, string(out), "hotprofile.trigger.monitor")
+		require.Contains(t, string(out), "cpu_utilization")
+	}
+}

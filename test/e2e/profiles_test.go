@@ -1,0 +1,100 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+)
+
+// profile is one profile of a batch, its indices resolved.
+type profile struct {
+	resource, attributes map[string]any
+	sampleType           string
+	start, end           time.Time
+	samples              []sample
+}
+
+type sample struct {
+	functions []string // leaf first
+	events    int
+	thread    string
+}
+
+func (p profile) events() (n int) {
+	for _, s := range p.samples {
+		n += s.events
+	}
+	return n
+}
+
+func (p profile) str(key string) string { s, _ := p.attributes[key].(string); return s }
+
+// service is the service that the profile's resource names.
+func (p profile) service() string { s, _ := p.resource["service.name"].(string); return s }
+
+func flatten(batches []pprofile.Profiles) (out []profile) {
+	for _, b := range batches {
+		d := b.Dictionary()
+		for _, rp := range b.ResourceProfiles().All() {
+			for _, sp := range rp.ScopeProfiles().All() {
+				for _, p := range sp.Profiles().All() {
+					f := profile{
+						resource:   rp.Resource().Attributes().AsRaw(),
+						attributes: attributes(d, p.AttributeIndices()),
+						sampleType: d.StringTable().At(int(p.SampleType().TypeStrindex())),
+						start:      p.Time().AsTime(),
+					}
+					f.end = f.start.Add(time.Duration(p.DurationNano()))
+					for _, s := range p.Samples().All() {
+						f.samples = append(f.samples, flattenSample(d, s))
+					}
+					out = append(out, f)
+				}
+			}
+		}
+	}
+	return out
+}
+
+func flattenSample(d pprofile.ProfilesDictionary, s pprofile.Sample) sample {
+	f := sample{events: max(s.TimestampsUnixNano().Len(), 1)}
+	f.thread, _ = attributes(d, s.AttributeIndices())["thread.name"].(string)
+	for _, l := range d.StackTable().At(int(s.StackIndex())).LocationIndices().All() {
+		for _, line := range d.LocationTable().At(int(l)).Lines().All() {
+			fn := d.FunctionTable().At(int(line.FunctionIndex()))
+			f.functions = append(f.functions, d.StringTable().At(int(fn.NameStrindex())))
+		}
+	}
+	return f
+}
+
+func attributes(d pprofile.ProfilesDictionary, indices pcommon.Int32Slice) map[string]any {
+	m := map[string]any{}
+	for _, i := range indices.All() {
+		a := d.AttributeTable().At(int(i))
+		m[d.StringTable().At(int(a.KeyStrindex()))] = a.Value().AsRaw()
+	}
+	return m
+}
+
+// shares counts the events whose leaf function ends in each name.
+func shares(profiles []profile, names ...string) map[string]int {
+	m := map[string]int{}
+	for _, p := range profiles {
+		for _, s := range p.samples {
+			for _, n := range names {
+				if len(s.functions) > 0 && strings.HasSuffix(s.functions[0], n) {
+					m[n] += s.events
+				}
+			}
+		}
+	}
+	return m
+}
