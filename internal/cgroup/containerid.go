@@ -1,0 +1,134 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import "strings"
+
+const idLength = 64 // hexadecimal digits of a container id, as every OCI engine makes them
+
+// MinPrefix is the least number of digits that name a container.
+const MinPrefix = 12
+
+// ContainerID returns the id of the outermost container on a cgroup's path: of
+// nested containers the host's one. It knows the names that Docker, containerd,
+// CRI-O and Podman give with either cgroup driver, below Kubernetes or not, and
+// those of ECS on Fargate and of Garden.
+func ContainerID(path string) (id string, ok bool) {
+	id, _, ok = containerIn(path)
+	return id, ok
+}
+
+// containerIn is ContainerID and the path up to and with the container's cgroup.
+func containerIn(path string) (id, upTo string, ok bool) {
+	parent := ""
+	for start := 0; start < len(path); {
+		end := strings.IndexByte(path[start:], '/')
+		if end < 0 {
+			end = len(path)
+		} else {
+			end += start
+		}
+		name := path[start:end]
+		if id, ok := containerName(parent, name); ok {
+			return id, path[:end], true
+		}
+		if name == "ecs" || name == "garden" || parent != "ecs" {
+			parent = name // Fargate has the task's id between ecs and the container
+		}
+		start = end + 1
+	}
+	return "", "", false
+}
+
+// containerName returns the id that the name of one cgroup carries.
+func containerName(parent, name string) (string, bool) {
+	switch parent {
+	case "ecs":
+		if digits, tail, ok := strings.Cut(name, "-"); ok && len(digits) == 32 && isHex(digits) && isDecimal(tail) {
+			return name, true
+		}
+	case "garden":
+		if isGarden(name) {
+			return name, true
+		}
+	}
+	name = strings.TrimSuffix(name, ".scope")
+	if len(name) < idLength {
+		return "", false
+	}
+	prefix, id := name[:len(name)-idLength], name[len(name)-idLength:]
+	if !isHex(id) {
+		return "", false
+	}
+	if prefix == "" {
+		return id, true
+	}
+	// conmon is the container's monitor, which runs outside of it. An
+	// underscore before the id is Podman's pod (libpod_pod_ID).
+	if last := prefix[len(prefix)-1]; last != '-' && last != ':' || strings.Contains(prefix, "conmon") {
+		return "", false
+	}
+	return id, true
+}
+
+// PodUID returns the uid of the Kubernetes pod on a cgroup's path, in the form
+// in which the API server gives it.
+func PodUID(path string) (uid string, ok bool) {
+	for name := range strings.SplitSeq(path, "/") {
+		name = strings.TrimSuffix(name, ".slice")
+		if uid, ok := strings.CutPrefix(name, "pod"); ok {
+			name = uid
+		} else if i := strings.LastIndex(name, "-pod"); i > 0 && strings.HasPrefix(name, "kube") {
+			name = name[i+len("-pod"):] // kubepods-burstable-podUID
+		} else {
+			continue
+		}
+		name, _, _ = strings.Cut(name, ".slice:") // kubepods-podUID.slice:cri-containerd:ID
+		name = strings.ReplaceAll(name, "_", "-") // systemd's names have no dash within
+		switch {
+		case isUUID(name), len(name) == 32 && isHex(name): // the latter for static pods
+			return name, true
+		}
+	}
+	return "", false
+}
+
+func isHex(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+func isDecimal(s string) bool {
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return s != ""
+}
+
+func isUUID(s string) bool   { return isGroups(s, 8, 4, 4, 4, 12) }
+func isGarden(s string) bool { return isGroups(s, 8, 4, 4, 4, 4) }
+
+// isGroups says whether s is groups of hexadecimal digits of those lengths,
+// joined by dashes.
+func isGroups(s string, lengths ...int) bool {
+	for i, n := range lengths {
+		if i > 0 {
+			if s == "" || s[0] != '-' {
+				return false
+			}
+			s = s[1:]
+		}
+		if len(s) < n || !isHex(s[:n]) {
+			return false
+		}
+		s = s[n:]
+	}
+	return s == ""
+}

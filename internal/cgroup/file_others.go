@@ -1,0 +1,8 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package cgroup
+
+func inode(string) (uint64, error) { return 0, NeedsLinux }

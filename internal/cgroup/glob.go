@@ -1,0 +1,51 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+)
+
+// A Glob matches cgroups by path: * within a name, ** across names.
+type Glob struct{ pattern string }
+
+// ParseGlob checks a pattern. A missing leading slash is added.
+func ParseGlob(pattern string) (*Glob, error) {
+	p := strings.TrimSuffix(pattern, "/")
+	if !strings.HasPrefix(p, "/") {
+		p = "/" + p
+	}
+	if pattern == "" || !doublestar.ValidatePattern(p) {
+		return nil, fmt.Errorf("%q is no glob of a cgroup's path: * matches within a name, ** across names, [a-z] and {a,b} alternatives, \\ takes the next character as it is", pattern)
+	}
+	return &Glob{pattern: p}, nil
+}
+
+// String returns the pattern.
+func (g *Glob) String() string { return g.pattern }
+
+// Match says whether the glob matches the path or any cgroup above it, so that
+// everything under a matched cgroup is matched too. A path that is the pattern
+// letter for letter matches, whatever characters systemd escaped in it.
+func (g *Glob) Match(path string) bool {
+	if Under(path, g.pattern) {
+		return true
+	}
+	for end := 1; end <= len(path); end++ {
+		if end == len(path) || path[end] == '/' {
+			if g.matches(path[:end]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// matches is Match without what is above.
+func (g *Glob) matches(path string) bool {
+	return path == g.pattern || doublestar.MatchUnvalidated(g.pattern, path)
+}

@@ -1,0 +1,108 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+// A Hierarchy is one of the trees that a process has a path in: the v2 tree, or
+// the v1 tree of a controller. Two controllers that are mounted together share a
+// tree and have the same path.
+type Hierarchy uint8
+
+// The hierarchies that have to do with units and CPU.
+const (
+	V2Tree    Hierarchy = iota // the unified tree, with or without controllers
+	CPU                        // v1 cpu: quotas and shares
+	CPUAcct                    // v1 cpuacct: CPU time
+	CPUSet                     // v1 cpuset
+	Memory                     // v1 memory
+	PerfEvent                  // v1 perf_event
+	Systemd                    // v1 name=systemd, without a controller
+	numHierarchies
+)
+
+// String returns the name as /proc/PID/cgroup writes it, and "v2" for the
+// unified tree.
+func (h Hierarchy) String() string {
+	switch h {
+	case V2Tree:
+		return "v2"
+	case CPU:
+		return "cpu"
+	case CPUAcct:
+		return "cpuacct"
+	case CPUSet:
+		return "cpuset"
+	case Memory:
+		return "memory"
+	case PerfEvent:
+		return "perf_event"
+	case Systemd:
+		return "name=systemd"
+	}
+	return "unknown"
+}
+
+// hierarchyOf is the inverse of String for v1 names.
+func hierarchyOf(name string) (Hierarchy, bool) {
+	for h := CPU; h < numHierarchies; h++ {
+		if h.String() == name {
+			return h, true
+		}
+	}
+	return 0, false
+}
+
+// identity returns the hierarchies that may name a unit, in the order in which
+// they are asked.
+func identity() [3]Hierarchy { return [...]Hierarchy{V2Tree, CPU, Systemd} }
+
+// A Mode says which kinds of hierarchies the host has.
+type Mode uint8
+
+// The modes.
+const (
+	V1     Mode = iota + 1 // only v1 hierarchies
+	Hybrid                 // v1 controllers beside a v2 tree
+	V2                     // only the v2 tree
+)
+
+// String returns "v1", "hybrid" or "v2".
+func (m Mode) String() string {
+	switch m {
+	case V1:
+		return "v1"
+	case Hybrid:
+		return "hybrid"
+	case V2:
+		return "v2"
+	}
+	return "unknown"
+}
+
+// Paths holds a path per hierarchy, below that hierarchy's root and with a
+// leading slash; empty where the hierarchy is not mounted.
+type Paths [numHierarchies]string
+
+// Unavailable is why something cannot be had for a unit at all, as opposed to a
+// reading that failed. It is a constant, so it costs nothing to return at every
+// reading and compares equal to itself.
+type Unavailable string
+
+// Error returns the reason.
+func (u Unavailable) Error() string { return string(u) }
+
+// The reasons.
+const (
+	// InRoot is for a unit whose processes are in the hierarchy's root: the
+	// figures there are the whole host's.
+	InRoot Unavailable = "its processes are in the root cgroup of that hierarchy"
+	// Shared is for a unit whose cgroup in the hierarchy also holds processes
+	// of other units, or not all of its own.
+	Shared Unavailable = "its cgroup in that hierarchy is shared with other units"
+	// NotMounted is for a controller that this host has no hierarchy for.
+	NotMounted Unavailable = "that hierarchy is not mounted"
+	// NoFile is for a kernel that does not have the figure.
+	NoFile Unavailable = "the kernel has no such file for that cgroup"
+	// NeedsLinux is for every other system.
+	NeedsLinux Unavailable = "control groups need Linux"
+)

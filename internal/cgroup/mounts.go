@@ -1,0 +1,202 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+const (
+	maxMountinfo  = 4 << 20
+	maxProcCgroup = 64 << 10
+)
+
+// A mount is where a hierarchy, or a part of it, can be read.
+type mount struct {
+	dir string
+	// device is major:minor, the same for every mount of one hierarchy; empty
+	// where it is not known.
+	device string
+	// up and rest say where in the hierarchy dir is, seen from this process's
+	// cgroup namespace: up levels above the namespace's root, then down rest.
+	place
+	hierarchies []Hierarchy
+}
+
+// A place is a path as the kernel shows it in a cgroup namespace: "/../../a" is
+// two levels up from the namespace's root, then a.
+type place struct {
+	up   int
+	rest string // empty, or with a leading slash
+}
+
+// parsePlace refuses what the kernel does not write: a path without a leading
+// slash, or one that goes up after it went down.
+func parsePlace(path string) (place, error) {
+	p := place{rest: path}
+	for p.rest == "/.." || strings.HasPrefix(p.rest, "/../") {
+		p.up++
+		p.rest = p.rest[len("/.."):]
+	}
+	if p.rest == "/" {
+		p.rest = ""
+	}
+	if p.rest != "" && p.rest[0] != '/' || strings.HasSuffix(p.rest, "/..") || strings.Contains(p.rest, "/../") || path == "" {
+		return place{}, fmt.Errorf("malformed cgroup path %q", path)
+	}
+	return p, nil
+}
+
+// parseMountinfo returns the mounts of cgroup hierarchies that count here, with
+// prefix before each mount point.
+func parseMountinfo(b []byte, prefix string) []mount {
+	var out []mount
+	for line := range bytes.Lines(b) {
+		before, after, ok := strings.Cut(strings.TrimSuffix(string(line), "\n"), " - ")
+		f, g := strings.Fields(before), strings.Fields(after)
+		if !ok || len(f) < 5 || len(g) < 3 {
+			continue
+		}
+		var hierarchies []Hierarchy
+		switch g[0] {
+		case "cgroup2":
+			hierarchies = []Hierarchy{V2Tree}
+		case "cgroup":
+			for name := range strings.SplitSeq(g[2], ",") {
+				if h, ok := hierarchyOf(name); ok {
+					hierarchies = append(hierarchies, h)
+				}
+			}
+		}
+		at, err := parsePlace(unescape(f[3]))
+		if len(hierarchies) == 0 || err != nil {
+			continue
+		}
+		out = append(out, mount{
+			dir:         filepath.Join(prefix, unescape(f[4])),
+			device:      f[2],
+			place:       at,
+			hierarchies: hierarchies,
+		})
+	}
+	return out
+}
+
+// unescape undoes the octal escapes of mountinfo (\040 is a space).
+func unescape(s string) string {
+	if !strings.Contains(s, "\\") {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if c, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(c))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// findMounts returns the usable mounts below root: as this process's own mount
+// table has them, else as the host's first process has them, else where they are
+// by convention. All is every mount of this process, also those outside of root.
+func findMounts(root string) (below, all []mount, err error) {
+	b, err := readFile("/proc/self/mountinfo", maxMountinfo)
+	if err == nil {
+		all = parseMountinfo(b, "/")
+		for _, m := range all {
+			if Under(m.dir, root) && usable(m.dir) {
+				below = append(below, m)
+			}
+		}
+	}
+	if len(below) > 0 {
+		return below, all, nil
+	}
+	if b, err := readFile(filepath.Join(root, "proc/1/mountinfo"), maxMountinfo); err == nil {
+		for _, m := range parseMountinfo(b, root) {
+			if usable(m.dir) {
+				below = append(below, m)
+			}
+		}
+	}
+	if len(below) > 0 {
+		return below, all, nil
+	}
+	below = conventional(filepath.Join(root, "sys/fs/cgroup"))
+	if len(below) == 0 {
+		return nil, nil, fmt.Errorf("no cgroup hierarchy found below %s: no mount of type cgroup or cgroup2 in /proc/self/mountinfo or %s, and nothing in %s; "+
+			"mount the host's root with its submounts (rbind, or rslave) and name it in root_path",
+			root, filepath.Join(root, "proc/1/mountinfo"), filepath.Join(root, "sys/fs/cgroup"))
+	}
+	return below, all, nil
+}
+
+// conventional returns the hierarchies where every distribution mounts them.
+func conventional(dir string) []mount {
+	if isFile(filepath.Join(dir, "cgroup.controllers")) && usable(dir) {
+		return []mount{{dir: dir, hierarchies: []Hierarchy{V2Tree}}}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	var out []mount
+	for _, e := range entries {
+		m := mount{dir: filepath.Join(dir, e.Name())}
+		switch {
+		case !usable(m.dir):
+			continue
+		case isFile(filepath.Join(m.dir, "cgroup.controllers")):
+			m.hierarchies = []Hierarchy{V2Tree}
+		case e.Name() == "systemd":
+			m.hierarchies = []Hierarchy{Systemd}
+		default:
+			for name := range strings.SplitSeq(e.Name(), ",") {
+				if h, ok := hierarchyOf(name); ok {
+					m.hierarchies = append(m.hierarchies, h)
+				}
+			}
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+func usable(dir string) bool { return isFile(filepath.Join(dir, "cgroup.procs")) }
+
+func isFile(path string) bool {
+	fi, err := os.Stat(path)
+	return err == nil && fi.Mode().IsRegular()
+}
+
+// readFile reads a whole file of the kernel's, up to limit bytes.
+func readFile(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(b)) > limit {
+		return nil, fmt.Errorf("read %s: more than %d bytes: %w", path, limit, errTooLarge)
+	}
+	return b, nil
+}
+
+var errTooLarge = errors.New("file too large")

@@ -1,0 +1,278 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// A Tree is the host's cgroup hierarchies as they can be read below a root
+// directory. It is immutable.
+type Tree struct {
+	root string
+	mode Mode
+	// trees has nil for a hierarchy that is not mounted.
+	trees [numHierarchies]*tree
+}
+
+// tree is one mounted hierarchy.
+type tree struct {
+	mount
+	// above names the cgroups from dir down to the root of this process's
+	// cgroup namespace, one per level of up; empty without a private namespace.
+	above []string
+}
+
+// Open finds the hierarchies below root, the directory in which the host's root
+// is mounted; "/" on the host itself.
+func Open(root string) (*Tree, error) {
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return nil, err
+	}
+	if resolved, err := filepath.EvalSymlinks(root); err == nil {
+		root = resolved
+	}
+	below, all, err := findMounts(root)
+	if err != nil {
+		return nil, err
+	}
+	t := &Tree{root: root}
+	for _, m := range below {
+		for _, h := range m.hierarchies {
+			if old := t.trees[h]; old == nil || better(m, old.mount) {
+				t.trees[h] = &tree{mount: m}
+			}
+		}
+	}
+	for h, tr := range t.trees {
+		if tr == nil || tr.up == 0 {
+			continue
+		}
+		if tr.above, err = t.findOwnPlace(Hierarchy(h), all); err != nil {
+			return nil, err
+		}
+	}
+	t.mode = V2
+	for h := CPU; h < numHierarchies; h++ {
+		if t.trees[h] == nil {
+			continue
+		}
+		t.mode = V1
+		if t.trees[V2Tree] != nil {
+			t.mode = Hybrid
+			break
+		}
+	}
+	return t, nil
+}
+
+// better says whether a shows more of a hierarchy than b does, or the same in a
+// more usual place.
+func better(a, b mount) bool {
+	if a.up != b.up {
+		return a.up > b.up
+	}
+	if len(a.rest) != len(b.rest) {
+		return len(a.rest) < len(b.rest)
+	}
+	return len(a.dir) < len(b.dir)
+}
+
+// Mode says which kinds of hierarchies were found.
+func (t *Tree) Mode() Mode { return t.mode }
+
+// Root is the directory that the tree was opened at.
+func (t *Tree) Root() string { return t.root }
+
+// Mount returns the directory that a hierarchy is read from; empty where it is
+// not mounted.
+func (t *Tree) Mount(h Hierarchy) string {
+	if tr := t.trees[h]; tr != nil {
+		return tr.dir
+	}
+	return ""
+}
+
+// Limited says in one line why parts of the host cannot be seen, and how that is
+// mended; empty where everything can be.
+func (t *Tree) Limited() string {
+	for _, h := range identity() {
+		tr := t.trees[h]
+		if tr == nil {
+			continue
+		}
+		if tr.rest != "" || !wholeTree(h, tr.dir) {
+			return fmt.Sprintf("only the cgroups of the collector's own container can be seen in %s: mount the host's root, with its submounts, into the container and name it in root_path", tr.dir)
+		}
+	}
+	return ""
+}
+
+// wholeTree says whether dir is a hierarchy's very root: a private namespace
+// hides what is above by mounting a deeper cgroup as if it were the root.
+func wholeTree(h Hierarchy, dir string) bool {
+	if h == V2Tree {
+		return !isFile(filepath.Join(dir, "cgroup.events"))
+	}
+	return isFile(filepath.Join(dir, "release_agent"))
+}
+
+// PathsOf returns the paths of a process, by its pid as the procfs below root
+// numbers it.
+func (t *Tree) PathsOf(pid int) (Paths, error) {
+	name := filepath.Join(t.root, "proc", strconv.Itoa(pid), "cgroup")
+	b, err := readFile(name, maxProcCgroup)
+	if err != nil {
+		return Paths{}, fmt.Errorf("find the cgroup of process %d: %w", pid, err)
+	}
+	p, err := t.ParsePaths(b)
+	if err != nil {
+		return Paths{}, fmt.Errorf("find the cgroup of process %d in %s: %w", pid, name, err)
+	}
+	return p, nil
+}
+
+// ErrOutside is for a process in a part of the host's tree that is not mounted
+// below root.
+var ErrOutside = errors.New("its cgroup is outside of the collector's cgroup namespace: mount the host's root and name it in root_path")
+
+// ParsePaths reads the content of a /proc/PID/cgroup.
+func (t *Tree) ParsePaths(b []byte) (Paths, error) {
+	var p Paths
+	for line := range bytes.Lines(b) {
+		f := strings.SplitN(strings.TrimSuffix(string(line), "\n"), ":", 3)
+		if len(f) != 3 {
+			return Paths{}, fmt.Errorf("malformed line %q", line)
+		}
+		path := strings.TrimSuffix(f[2], " (deleted)")
+		if f[0] == "0" && f[1] == "" {
+			if err := t.setPath(&p, V2Tree, path); err != nil {
+				return Paths{}, err
+			}
+			continue
+		}
+		for name := range strings.SplitSeq(f[1], ",") {
+			if h, ok := hierarchyOf(name); ok {
+				if err := t.setPath(&p, h, path); err != nil {
+					return Paths{}, err
+				}
+			}
+		}
+	}
+	if p == (Paths{}) {
+		return p, errors.New("no line of a mounted hierarchy")
+	}
+	return p, nil
+}
+
+func (t *Tree) setPath(p *Paths, h Hierarchy, path string) error {
+	tr := t.trees[h]
+	if tr == nil {
+		return nil
+	}
+	at, err := parsePlace(path)
+	if err != nil {
+		return err
+	}
+	p[h], err = tr.resolve(at)
+	return err
+}
+
+// resolve returns the path below the mount's directory of what the kernel shows
+// at a place, both seen from this process's cgroup namespace.
+func (tr *tree) resolve(at place) (string, error) {
+	var path string
+	switch {
+	case at.up == tr.up && Under(at.rest, tr.rest):
+		path = at.rest[len(tr.rest):]
+	case at.up < tr.up && tr.rest == "":
+		for _, name := range tr.above[:tr.up-at.up] {
+			path += "/" + name
+		}
+		path += at.rest
+	default:
+		return "", ErrOutside
+	}
+	if path == "" {
+		path = "/"
+	}
+	return path, nil
+}
+
+// dir returns the directory of a path in a hierarchy.
+func (t *Tree) dir(h Hierarchy, path string) string { return filepath.Join(t.trees[h].dir, path) }
+
+// owner returns the hierarchy that has a controller: its own v1 one where that
+// is mounted, else the v2 tree, whether or not it has the controller there.
+func (t *Tree) owner(h Hierarchy) (Hierarchy, bool) {
+	if t.trees[h] != nil {
+		return h, true
+	}
+	return V2Tree, t.trees[V2Tree] != nil
+}
+
+// ID returns the number that the kernel knows a cgroup of the v2 tree by, as
+// perf records carry it.
+func (t *Tree) ID(path string) (uint64, error) {
+	if t.trees[V2Tree] == nil {
+		return 0, NotMounted
+	}
+	return inode(t.dir(V2Tree, path))
+}
+
+// findOwnPlace returns the names of the cgroups from a hierarchy's mounted root
+// down to the root of this process's cgroup namespace. The kernel shows neither,
+// only how many levels there are: they are found as the directory that is the
+// same, by inode, as the namespace's root where that is mounted too, else as the
+// one that lists this process.
+func (t *Tree) findOwnPlace(h Hierarchy, all []mount) ([]string, error) {
+	tr := t.trees[h]
+	var own uint64
+	for _, m := range all {
+		if m.device == tr.device && m.place == (place{}) {
+			own, _ = inode(m.dir)
+		}
+	}
+	pid := strconv.Itoa(os.Getpid())
+	var found string
+	visit := func(path string, depth int) bool {
+		if depth == tr.up {
+			dir := filepath.Join(tr.dir, path)
+			if ino, err := inode(dir); own != 0 && err == nil && ino == own || own == 0 && lists(dir, pid) {
+				found = path
+			}
+		}
+		return found == "" && depth < tr.up
+	}
+	walkDirs(tr.dir, "", 0, visit)
+	if found == "" {
+		return nil, fmt.Errorf("this process is in a private cgroup namespace, and its own cgroup was not found %d levels below %s: "+
+			"run the collector with the host's pid namespace, or with the host's cgroup namespace", tr.up, tr.dir)
+	}
+	return strings.Split(found[1:], "/"), nil
+}
+
+// lists says whether a process is in a cgroup or below it.
+func lists(dir, pid string) bool {
+	found := false
+	walkDirs(dir, "", 0, func(path string, _ int) bool {
+		b, err := readFile(filepath.Join(dir, path, "cgroup.procs"), maxProcs)
+		if err == nil {
+			for line := range bytes.Lines(b) {
+				if string(bytes.TrimSuffix(line, []byte("\n"))) == pid {
+					found = true
+				}
+			}
+		}
+		return !found
+	})
+	return found
+}
