@@ -8,9 +8,13 @@
 package otlpprofiles
 
 import (
+	"cmp"
+	"crypto/rand"
 	"io"
 	"iter"
+	"slices"
 
+	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
@@ -23,6 +27,16 @@ const (
 	DefaultMaxSamples      = 8000
 	DefaultMaxProfileBytes = 1 << 20
 	DefaultMaxRequestBytes = 2 << 20
+)
+
+// The attributes of samples, locations and mappings, beside the resource's own.
+const (
+	attrThreadName     = "thread.name"
+	attrThreadID       = "thread.id"
+	attrStackTruncated = "hotprofile.stack.truncated"
+	attrFrameType      = "profile.frame.type"
+	attrGNUBuildID     = "process.executable.build_id.gnu"
+	attrGoBuildID      = "process.executable.build_id.go"
 )
 
 // Options say how a Builder builds. The zero value is good.
@@ -43,16 +57,263 @@ type Options struct {
 
 // Builder builds requests. It keeps its working memory from one batch to the
 // next and is not safe for concurrent use.
-type Builder struct{}
+type Builder struct {
+	opts Options
+
+	request  pprofile.Profiles
+	dict     dictionary
+	size     int // of the request without its dictionary: at least as marshalled
+	events   int
+	resource *samples.Resource
+	scope    pprofile.ScopeProfiles
+	group    *group // what profile is of; nil: none is begun
+	profile  pprofile.Profile
+	room     int // bytes left in profile
+	index    map[sampleKey]int
+}
+
+// group is the samples that belong into one profile, as far as the limits let
+// them.
+type group struct {
+	groupKey
+	resourceOrder int
+	samples       []int
+}
+
+type groupKey struct {
+	resource *samples.Resource
+	typ      *samples.Type
+	period   int64
+}
+
+// sampleKey tells the Samples of a profile apart: stacks of equal content are
+// one stack here, wherever the sampler interned them.
+type sampleKey struct {
+	stack, name, id, truncated int32
+}
 
 // NewBuilder returns a builder.
-func NewBuilder(opts Options) *Builder { return &Builder{} }
+func NewBuilder(opts Options) *Builder {
+	opts.MaxSamples = cmp.Or(opts.MaxSamples, DefaultMaxSamples)
+	opts.MaxProfileBytes = cmp.Or(opts.MaxProfileBytes, DefaultMaxProfileBytes)
+	opts.MaxRequestBytes = cmp.Or(opts.MaxRequestBytes, DefaultMaxRequestBytes)
+	if opts.Rand == nil {
+		opts.Rand = rand.Reader
+	}
+	return &Builder{opts: opts, dict: newDictionary(), index: make(map[sampleKey]int)}
+}
 
 // Build yields the batch as requests, each with a dictionary of its own, and
 // with each the number of events in it. Together they hold the batch's events,
-// except those without a stack and those that would not fit into an empty
+// except those without a stack and those whose stack alone is larger than a
 // request. The locations must have been resolved; nothing of the batch is
 // referred to afterwards.
+//
+// An event outside of the batch's window is moved to the window's edge, since
+// backends refuse the whole request for one such timestamp.
 func (b *Builder) Build(batch *samples.Batch) iter.Seq2[pprofile.Profiles, int] {
-	return func(func(pprofile.Profiles, int) bool) {}
+	return func(yield func(pprofile.Profiles, int) bool) {
+		defer b.begin() // lets go of the batch and of what was yielded
+		b.begin()
+		all := batch.Samples()
+		for _, g := range grouped(all) {
+			for _, i := range g.samples {
+				s := &all[i]
+				if s.Stack == nil || len(s.Stack.Locations) == 0 {
+					continue
+				}
+				for times := s.Times; len(times) > 0; {
+					n := b.fits(g, s, len(times))
+					if n > 0 {
+						b.add(batch, g, s, times[:n])
+						times = times[n:]
+						continue
+					}
+					if b.events == 0 {
+						break
+					}
+					if !yield(b.request, b.events) {
+						return
+					}
+					b.begin()
+				}
+			}
+		}
+		if b.events > 0 {
+			yield(b.request, b.events)
+		}
+	}
+}
+
+// grouped sorts samples into profiles: by resource, then by what is measured,
+// both in order of first use.
+func grouped(all []samples.Sample) []*group {
+	var groups []*group
+	index := make(map[groupKey]*group)
+	resources := make(map[*samples.Resource]int)
+	for i := range all {
+		k := groupKey{all[i].Resource, all[i].Type, all[i].Period}
+		g := index[k]
+		if g == nil {
+			order, seen := resources[k.resource]
+			if !seen {
+				order = len(resources)
+				resources[k.resource] = order
+			}
+			g = &group{groupKey: k, resourceOrder: order}
+			index[k] = g
+			groups = append(groups, g)
+		}
+		g.samples = append(g.samples, i)
+	}
+	slices.SortStableFunc(groups, func(a, b *group) int { return cmp.Compare(a.resourceOrder, b.resourceOrder) })
+	return groups
+}
+
+// begin starts an empty request.
+func (b *Builder) begin() {
+	b.request = pprofile.NewProfiles()
+	b.dict.reset(b.request.Dictionary())
+	b.size = lengthBound // of the dictionary as a field
+	b.events = 0
+	b.resource, b.group = nil, nil
+	clear(b.index)
+}
+
+// The most that the parts of a request add to what they hold, marshalled. A
+// request has fewer than 2^28 bytes, so a length or an index takes at most four
+// bytes, and one its tag.
+const (
+	indexBound  = 5
+	lengthBound = 5
+	sampleBound = lengthBound + indexBound + lengthBound + 3*indexBound + lengthBound
+	headerBound = lengthBound + // the profile as a field
+		2*(lengthBound+2*indexBound) + // sample and period type
+		9 + 11 + 11 + // time, duration, period
+		2 + 16 // id
+)
+
+// fits reports how many of n events of s fit into the request, in a profile
+// that it may have to begin for them.
+func (b *Builder) fits(g *group, s *samples.Sample, n int) int {
+	room := b.room
+	need := sampleBound + b.dict.sampleBound(s)
+	if b.startsProfile(g) {
+		room = b.opts.MaxProfileBytes - headerBound
+		need += headerBound + typeBound(g.typ)
+		if b.resource != g.resource {
+			need += b.resourceBound(g.resource)
+		}
+	}
+	left := b.opts.MaxRequestBytes - b.size - b.dict.size - need
+	return max(0, min(n, left/8, (room-sampleBound)/8))
+}
+
+// startsProfile reports whether a sample of g cannot go into the current
+// profile.
+func (b *Builder) startsProfile(g *group) bool {
+	return b.group != g || b.profile.Samples().Len() >= b.opts.MaxSamples || b.room < sampleBound+8
+}
+
+func typeBound(t *samples.Type) int {
+	return 4*lengthBound + len(t.Name) + len(t.Unit) + len(t.PeriodName) + len(t.PeriodUnit)
+}
+
+// resourceBound bounds a resource and its scope, marshalled.
+func (b *Builder) resourceBound(r *samples.Resource) int {
+	n := 3*lengthBound + // as a field, its attributes' owner, its scope's list
+		3*lengthBound + len(b.opts.ScopeName) + len(b.opts.ScopeVersion)
+	for _, a := range r.Attributes {
+		n += 4*lengthBound + len(a.Key) + 10
+		if v, ok := a.Value.(string); ok {
+			n += len(v)
+		}
+	}
+	return n
+}
+
+// add adds events that fits has said yes to.
+func (b *Builder) add(batch *samples.Batch, g *group, s *samples.Sample, times []int64) {
+	if b.startsProfile(g) {
+		b.beginProfile(batch, g)
+	}
+	k := sampleKey{stack: b.dict.stack(s.Stack)}
+	if s.Thread.Name != "" {
+		k.name = b.dict.attribute(attrThreadName, attribute{text: s.Thread.Name})
+	}
+	if s.Thread.ID != 0 {
+		k.id = b.dict.attribute(attrThreadID, attribute{kind: integer, number: int64(s.Thread.ID)})
+	}
+	if s.Stack.Truncated {
+		k.truncated = b.dict.attribute(attrStackTruncated, attribute{kind: boolean, number: 1})
+	}
+
+	i, seen := b.index[k]
+	if !seen {
+		i = b.profile.Samples().Len()
+		b.index[k] = i
+		out := b.profile.Samples().AppendEmpty()
+		out.SetStackIndex(k.stack)
+		for _, attr := range [...]int32{k.name, k.id, k.truncated} {
+			if attr != 0 {
+				out.AttributeIndices().Append(attr)
+			}
+		}
+	}
+	stamps := b.profile.Samples().At(i).TimestampsUnixNano()
+	stamps.EnsureCapacity(stamps.Len() + len(times))
+	first, last := batch.Start, max(batch.Start, batch.End-1)
+	for _, t := range times {
+		stamps.Append(uint64(min(max(t, first), last)))
+	}
+	b.room -= sampleBound + 8*len(times)
+	b.size += sampleBound + 8*len(times)
+	b.events += len(times)
+}
+
+func (b *Builder) beginProfile(batch *samples.Batch, g *group) {
+	if b.resource != g.resource {
+		b.resource = g.resource
+		b.size += b.resourceBound(g.resource)
+		rp := b.request.ResourceProfiles().AppendEmpty()
+		setAttributes(rp.Resource().Attributes(), g.resource.Attributes)
+		b.scope = rp.ScopeProfiles().AppendEmpty()
+		b.scope.Scope().SetName(b.opts.ScopeName)
+		b.scope.Scope().SetVersion(b.opts.ScopeVersion)
+	}
+	b.group = g
+	clear(b.index)
+	b.profile = b.scope.Profiles().AppendEmpty()
+	b.profile.SetTime(pcommon.Timestamp(batch.Start))
+	b.profile.SetDurationNano(uint64(max(1, batch.End-batch.Start)))
+	b.profile.SetPeriod(g.period)
+	b.profile.SampleType().SetTypeStrindex(b.dict.string(g.typ.Name))
+	b.profile.SampleType().SetUnitStrindex(b.dict.string(g.typ.Unit))
+	b.profile.PeriodType().SetTypeStrindex(b.dict.string(g.typ.PeriodName))
+	b.profile.PeriodType().SetUnitStrindex(b.dict.string(g.typ.PeriodUnit))
+	var id pprofile.ProfileID
+	if _, err := io.ReadFull(b.opts.Rand, id[:]); err == nil {
+		b.profile.SetProfileID(id)
+	}
+	b.room = b.opts.MaxProfileBytes - headerBound
+	b.size += headerBound
+}
+
+// setAttributes leaves out what has no key: backends refuse a whole request
+// for one such attribute.
+func setAttributes(to pcommon.Map, attributes []samples.Attribute) {
+	to.EnsureCapacity(len(attributes))
+	for _, a := range attributes {
+		if a.Key == "" {
+			continue
+		}
+		switch v := a.Value.(type) {
+		case string:
+			to.PutStr(valid(a.Key), valid(v))
+		case int64:
+			to.PutInt(valid(a.Key), v)
+		case bool:
+			to.PutBool(valid(a.Key), v)
+		}
+	}
 }

@@ -1,0 +1,215 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"fmt"
+	"unicode/utf8"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+)
+
+// tables checks each table by itself: a zero entry first and nothing twice.
+func (c *checker) tables() {
+	table(c, "string", c.dict.StringTable().Len(), func(i int) string { return c.dict.StringTable().At(i) }, "")
+	table(c, "attribute", c.dict.AttributeTable().Len(), func(i int) string {
+		a := c.dict.AttributeTable().At(i)
+		return fmt.Sprint(a.KeyStrindex(), a.UnitStrindex(), valueKey(a.Value()))
+	}, fmt.Sprint(0, 0, valueKey(pcommon.NewValueEmpty())))
+	table(c, "function", c.dict.FunctionTable().Len(), func(i int) string { return functionKey(c.dict.FunctionTable().At(i)) },
+		functionKey(pprofile.NewFunction()))
+	table(c, "mapping", c.dict.MappingTable().Len(), func(i int) string { return mappingKey(c.dict.MappingTable().At(i)) },
+		mappingKey(pprofile.NewMapping()))
+	table(c, "location", c.dict.LocationTable().Len(), func(i int) string { return locationKey(c.dict.LocationTable().At(i)) },
+		locationKey(pprofile.NewLocation()))
+	table(c, "stack", c.dict.StackTable().Len(), func(i int) string {
+		return fmt.Sprint(c.dict.StackTable().At(i).LocationIndices().AsRaw())
+	}, fmt.Sprint([]int32{}))
+	table(c, "link", c.dict.LinkTable().Len(), func(i int) string { return linkKey(c.dict.LinkTable().At(i)) },
+		linkKey(pprofile.NewLink()))
+
+	for i, s := range c.dict.StringTable().All() {
+		if !utf8.ValidString(s) {
+			c.broken(UTF8, "string %d: %q", i, s)
+		}
+	}
+	for i, l := range c.dict.LinkTable().All() {
+		if i > 0 && (l.TraceID().IsEmpty() || l.SpanID().IsEmpty()) {
+			c.broken(LinkIDs, "link %d lacks its trace id or span id", i)
+		}
+	}
+}
+
+func table(c *checker, name string, n int, key func(int) string, zero string) {
+	if n == 0 || key(0) != zero {
+		c.broken(ZeroEntry, "the %s table does not start with its zero entry", name)
+	}
+	seen := make(map[string]int, n)
+	for i := range n {
+		k := key(i)
+		if first, ok := seen[k]; ok {
+			c.broken(Duplicate, "%ss %d and %d are the same", name, first, i)
+			continue
+		}
+		seen[k] = i
+	}
+}
+
+func valueKey(v pcommon.Value) string { return v.Type().String() + " " + v.AsString() }
+
+func functionKey(f pprofile.Function) string {
+	return fmt.Sprint(f.NameStrindex(), f.SystemNameStrindex(), f.FilenameStrindex(), f.StartLine())
+}
+
+func mappingKey(m pprofile.Mapping) string {
+	return fmt.Sprint(m.MemoryStart(), m.MemoryLimit(), m.FileOffset(), m.FilenameStrindex(), m.AttributeIndices().AsRaw())
+}
+
+func locationKey(l pprofile.Location) string {
+	k := fmt.Sprint(l.MappingIndex(), l.Address(), l.AttributeIndices().AsRaw())
+	for _, line := range l.Lines().All() {
+		k += fmt.Sprint(";", line.FunctionIndex(), line.Line(), line.Column())
+	}
+	return k
+}
+
+func linkKey(l pprofile.Link) string { return l.TraceID().String() + " " + l.SpanID().String() }
+
+// orphans reports what no profile reaches.
+func (c *checker) orphans() {
+	for _, name := range []string{"stack", "location", "mapping", "function", "link", "attribute", "string"} {
+		for i, used := range c.used[name] {
+			if i > 0 && !used {
+				detail := ""
+				if name == "string" {
+					detail = fmt.Sprintf(": %q", c.dict.StringTable().At(i))
+				}
+				c.broken(Orphan, "%s %d is used by nothing%s", name, i, detail)
+			}
+		}
+	}
+}
+
+// stack follows a stack to everything that it refers to.
+func (c *checker) stack(i int32, where string) {
+	ok, first := c.use("stack", i, where)
+	if !ok {
+		return
+	}
+	locations := c.dict.StackTable().At(int(i)).LocationIndices()
+	if locations.Len() == 0 {
+		c.broken(NoStack, "%s has no stack", where)
+	}
+	if !first {
+		return
+	}
+	for _, l := range locations.All() {
+		c.location(l, fmt.Sprintf("stack %d", i))
+	}
+}
+
+func (c *checker) location(i int32, where string) {
+	ok, first := c.use("location", i, where)
+	if !ok || !first {
+		return
+	}
+	where = fmt.Sprintf("location %d", i)
+	l := c.dict.LocationTable().At(int(i))
+	c.mapping(l.MappingIndex(), where)
+	for _, line := range l.Lines().All() {
+		if ok, first := c.use("function", line.FunctionIndex(), where); ok && first {
+			f := c.dict.FunctionTable().At(int(line.FunctionIndex()))
+			at := fmt.Sprintf("function %d", line.FunctionIndex())
+			c.string(f.NameStrindex(), at)
+			c.string(f.SystemNameStrindex(), at)
+			c.string(f.FilenameStrindex(), at)
+		}
+	}
+	if l.Address() == 0 && l.Lines().Len() == 0 {
+		c.broken(LocationPlace, "%s has neither address nor line", where)
+	}
+	if l.MappingIndex() > 0 && int(l.MappingIndex()) < c.dict.MappingTable().Len() {
+		m := c.dict.MappingTable().At(int(l.MappingIndex()))
+		// A return address may be the end of its mapping.
+		if m.MemoryLimit() != 0 && (l.Address() < m.MemoryStart() || l.Address() > m.MemoryLimit()) {
+			c.broken(LocationPlace, "%s at %#x is outside of its mapping %#x-%#x", where, l.Address(), m.MemoryStart(), m.MemoryLimit())
+		}
+	}
+	kind := ""
+	for _, a := range c.attributes(l.AttributeIndices(), where) {
+		if a.key == "profile.frame.type" {
+			kind = a.value.AsString()
+		}
+	}
+	known := false
+	for _, f := range c.frames {
+		known = known || f == kind
+	}
+	if !known {
+		c.broken(FrameType, "%s has profile.frame.type %q", where, kind)
+	}
+}
+
+func (c *checker) mapping(i int32, where string) {
+	ok, first := c.use("mapping", i, where)
+	if !ok || !first || i == 0 {
+		return
+	}
+	where = fmt.Sprintf("mapping %d", i)
+	m := c.dict.MappingTable().At(int(i))
+	file := c.string(m.FilenameStrindex(), where)
+	if m.MemoryLimit() < m.MemoryStart() {
+		c.broken(LocationPlace, "%s ends at %#x before it starts at %#x", where, m.MemoryLimit(), m.MemoryStart())
+	}
+	built := false
+	for _, a := range c.attributes(m.AttributeIndices(), where) {
+		switch a.key {
+		case "process.executable.build_id.gnu", "process.executable.build_id.go", "process.executable.build_id.htlhash":
+			built = built || a.value.AsString() != ""
+		}
+	}
+	if c.opts.BuildIDs && !built && len(file) > 0 && file[0] == '/' {
+		c.broken(BuildID, "%s of %s has none", where, file)
+	}
+}
+
+type attribute struct {
+	key   string
+	value pcommon.Value
+}
+
+// attributes resolves indices, which must name each key once.
+func (c *checker) attributes(indices pcommon.Int32Slice, where string) []attribute {
+	var out []attribute
+	for _, i := range indices.All() {
+		ok, first := c.use("attribute", i, where)
+		if !ok {
+			continue
+		}
+		a := c.dict.AttributeTable().At(int(i))
+		at := fmt.Sprintf("attribute %d", i)
+		key := c.string(a.KeyStrindex(), at)
+		c.string(a.UnitStrindex(), at)
+		if first {
+			c.validText(key, a.Value(), at)
+		}
+		for _, have := range out {
+			if have.key == key {
+				c.broken(AttributeKey, "%s has %q twice", where, key)
+			}
+		}
+		if key == "" {
+			c.broken(AttributeKey, "%s has an attribute without a key", where)
+		}
+		out = append(out, attribute{key, a.Value()})
+	}
+	return out
+}
+
+func (c *checker) validText(key string, v pcommon.Value, where string) {
+	if !utf8.ValidString(key) || v.Type() == pcommon.ValueTypeStr && !utf8.ValidString(v.Str()) {
+		c.broken(UTF8, "%s: %q %q", where, key, v.AsString())
+	}
+}

@@ -1,0 +1,189 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+)
+
+func (c *checker) resourceProfiles(where string, rp pprofile.ResourceProfiles) {
+	labels := c.owned(where, rp.Resource().Attributes())
+	if c.opts.Triggered {
+		if v, ok := rp.Resource().Attributes().Get("service.name"); !ok || v.AsString() == "" {
+			c.broken(ServiceName, "%s has no service.name", where)
+		}
+	}
+	profiles := 0
+	for _, sp := range rp.ScopeProfiles().All() {
+		all := append(slices.Clone(labels), c.owned(where+", scope", sp.Scope().Attributes())...)
+		for i, p := range sp.Profiles().All() {
+			profiles++
+			c.profile(fmt.Sprintf("%s, profile %d", where, i), all, p)
+		}
+	}
+	if profiles == 0 {
+		c.broken(NoSamples, "%s has no profile", where)
+	}
+}
+
+// owned checks the attributes of a resource or scope and returns their keys.
+func (c *checker) owned(where string, attributes pcommon.Map) []string {
+	var keys []string
+	for k, v := range attributes.All() {
+		if k == "" {
+			c.broken(AttributeKey, "%s has an attribute without a key", where)
+		}
+		if slices.Contains(keys, k) {
+			c.broken(AttributeKey, "%s has %q twice", where, k)
+		}
+		keys = append(keys, k)
+		c.validText(k, v, where)
+		c.label(where, k, v)
+		if c.opts.References {
+			c.referenced(k)
+			if v.Type() == pcommon.ValueTypeStr {
+				c.referenced(v.Str())
+			}
+		}
+	}
+	return keys
+}
+
+func (c *checker) referenced(s string) {
+	for i, have := range c.dict.StringTable().All() {
+		if have == s {
+			c.used["string"][i] = true
+		}
+	}
+}
+
+// label checks a value that backends make a label of.
+func (c *checker) label(where, key string, v pcommon.Value) {
+	switch v.Type() {
+	case pcommon.ValueTypeStr, pcommon.ValueTypeInt, pcommon.ValueTypeBool:
+	default:
+		c.broken(AttributeType, "%s has %s of type %s", where, key, v.Type())
+	}
+}
+
+func (c *checker) profile(where string, labels []string, p pprofile.Profile) {
+	c.types(where, p)
+	if p.ProfileID().IsEmpty() {
+		c.broken(ProfileID, "%s has no id", where)
+	}
+	if p.Time() == 0 || p.DurationNano() == 0 {
+		c.broken(CaptureWindow, "%s starts at %d and lasts %d ns", where, p.Time(), p.DurationNano())
+	}
+	if now := c.opts.Now; !now.IsZero() {
+		if at := p.Time().AsTime(); at.Before(now.Add(-time.Hour)) || at.After(now.Add(time.Minute)) {
+			c.broken(Recent, "%s is of %s, now is %s", where, at, now.UTC())
+		}
+	}
+	for _, a := range c.attributes(p.AttributeIndices(), where) {
+		switch a.value.Type() {
+		case pcommon.ValueTypeStr, pcommon.ValueTypeInt, pcommon.ValueTypeBool, pcommon.ValueTypeDouble:
+		default:
+			c.broken(AttributeType, "%s has %s of type %s", where, a.key, a.value.Type())
+		}
+	}
+
+	n := p.Samples().Len()
+	if n == 0 {
+		c.broken(NoSamples, "%s has no samples", where)
+	}
+	if n > c.opts.MaxSamples {
+		c.broken(MaxSamples, "%s has %d samples, at most %d", where, n, c.opts.MaxSamples)
+	}
+	if size := (&pprofile.ProtoMarshaler{}).ProfileSize(p); size > c.opts.MaxProfileBytes {
+		c.broken(MaxProfileBytes, "%s has %d bytes, at most %d", where, size, c.opts.MaxProfileBytes)
+	}
+	seen := make(map[string]int, n)
+	for i, s := range p.Samples().All() {
+		at := fmt.Sprintf("%s, sample %d", where, i)
+		c.sample(at, labels, p, s)
+		attributes := slices.Sorted(slices.Values(s.AttributeIndices().AsRaw()))
+		key := fmt.Sprint(s.StackIndex(), s.LinkIndex(), attributes)
+		if first, ok := seen[key]; ok && !c.valued(p) {
+			c.broken(SampleTwice, "%s is of the same stack and attributes as sample %d", at, first)
+		}
+		seen[key] = i
+	}
+}
+
+// typeOf is type/unit, as configurations name it.
+func (c *checker) typeOf(t pprofile.ValueType, where string) (whole, name, unit string) {
+	name = c.string(t.TypeStrindex(), where)
+	unit = c.string(t.UnitStrindex(), where)
+	return name + "/" + unit, name, unit
+}
+
+func (c *checker) types(where string, p pprofile.Profile) {
+	sample, name, unit := c.typeOf(p.SampleType(), where)
+	period, periodName, periodUnit := c.typeOf(p.PeriodType(), where)
+	if periodName == "" || periodUnit == "" || p.Period() <= 0 {
+		c.broken(Period, "%s has period %d of type %q", where, p.Period(), period)
+	}
+	if name == "" || unit == "" || strings.Contains(name, "-") || strings.Contains(periodName, "-") {
+		c.broken(TypeName, "%s is of type %q, period %q", where, sample, period)
+	}
+	known, ok := c.shapes[sample]
+	if !ok || !slices.ContainsFunc(known, func(s shape) bool { return s.period == period }) {
+		c.broken(KnownType, "%s is of type %q, period %q", where, sample, period)
+	}
+}
+
+func (c *checker) valued(p pprofile.Profile) bool {
+	sample, _, _ := c.typeOf(p.SampleType(), "")
+	period, _, _ := c.typeOf(p.PeriodType(), "")
+	for _, s := range c.shapes[sample] {
+		if s.period == period {
+			return s.valued
+		}
+	}
+	return false
+}
+
+func (c *checker) sample(where string, labels []string, p pprofile.Profile, s pprofile.Sample) {
+	c.stack(s.StackIndex(), where)
+	c.use("link", s.LinkIndex(), where)
+
+	values, stamps := s.Values().Len(), s.TimestampsUnixNano().Len()
+	if values > 1 {
+		c.broken(OneValue, "%s has %d values", where, values)
+	}
+	if c.valued(p) {
+		if values != 1 || stamps != 1 {
+			c.broken(SampleShape, "%s has %d values and %d timestamps, want one of each", where, values, stamps)
+		}
+	} else if values != 0 || stamps == 0 {
+		c.broken(SampleShape, "%s has %d values and %d timestamps, want timestamps alone", where, values, stamps)
+	}
+	start := uint64(p.Time())
+	for _, t := range s.TimestampsUnixNano().All() {
+		if t < start || t >= start+p.DurationNano() {
+			c.broken(TimestampWindow, "%s was at %d, outside of [%d, %d)", where, t, start, start+p.DurationNano())
+		}
+	}
+
+	attributes := c.attributes(s.AttributeIndices(), where)
+	keys := slices.Clone(labels)
+	for _, a := range attributes {
+		c.label(where, a.key, a.value)
+		if !slices.Contains(c.allowed, a.key) {
+			c.broken(SeriesPerSample, "%s has %s", where, a.key)
+		}
+		if !slices.Contains(keys, a.key) {
+			keys = append(keys, a.key)
+		}
+	}
+	if len(keys) > c.opts.MaxLabels {
+		c.broken(LabelCount, "%s has %d labels, at most %d: %s", where, len(keys), c.opts.MaxLabels, strings.Join(keys, ", "))
+	}
+}
