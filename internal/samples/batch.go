@@ -3,7 +3,10 @@
 
 package samples
 
-import "unsafe"
+import (
+	"iter"
+	"unsafe"
+)
 
 // Key is what the events of one Sample have in common. Pointers are compared
 // by identity: samplers intern what they point to.
@@ -106,6 +109,17 @@ func (b *Batch) Reset() {
 	b.events = b.events[:0]
 	b.size = 0
 	b.Start, b.End = 0, 0
+}
+
+// Keys yields each key with the number of its events, in order of first use.
+func (b *Batch) Keys() iter.Seq2[Key, int] {
+	return func(yield func(Key, int) bool) {
+		for i, k := range b.samples {
+			if !yield(k, int(b.counts[i])) {
+				return
+			}
+		}
+	}
 }
 
 // Sample is one key and the times of its events, in the order they were added.
