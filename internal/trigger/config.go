@@ -1,0 +1,237 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package trigger
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+)
+
+const (
+	// minWindow is the shortest window: the kernel updates CPU counters once
+	// per scheduler tick (4 ms at 250 Hz), so a shorter one is mostly error.
+	minWindow = time.Second
+
+	// maxReadings bounds the history of a unit and monitor, at 8 bytes each.
+	maxReadings = 3600
+
+	// retryAfter is how long a policy waits after a gate that let nothing out.
+	retryAfter = time.Minute
+
+	// closedMemory is how long a closed gate still admits late profiles of its
+	// time. It is shorter than retryAfter, so a gate that let nothing out is
+	// never open again while a late profile can still be let out by it.
+	closedMemory = 30 * time.Second
+
+	// maxClosed bounds the closed gates remembered per unit; the oldest goes.
+	maxClosed = 16
+
+	// defaultMaxGone bounds the units that are gone but remembered.
+	defaultMaxGone = 10_000
+)
+
+// Monitor describes a series of readings.
+type Monitor struct {
+	// Name is what items call it, as cpu_utilization.
+	Name string
+	// Scale turns ΔNum/ΔDen into the monitor's unit: 100 for percent. Zero
+	// stands for 1.
+	Scale float64
+	// Gauge says that Reading.Num is a momentary value, not a cumulative one.
+	Gauge bool
+}
+
+// Item is one test on one monitor. Exactly one of AverageOver and Period with
+// Count is set.
+type Item struct {
+	Monitor string
+	// Threshold is in the monitor's unit; the test holds strictly above it.
+	Threshold float64
+	// AverageOver tests the mean over this span.
+	AverageOver time.Duration
+	// Period and Count test that at least Count of the readings in the last
+	// Period are above.
+	Period time.Duration
+	Count  int
+}
+
+// Window names the item's test as it is reported: "30s average", "8 of 10s".
+func (i Item) Window() string {
+	if i.AverageOver > 0 {
+		return shortDuration(i.AverageOver) + " average"
+	}
+	return fmt.Sprintf("%d of %s", i.Count, shortDuration(i.Period))
+}
+
+func (i Item) span() time.Duration { return max(i.AverageOver, i.Period) }
+
+// Policy opens the gate of a unit for Duration when any of its items holds, and
+// then leaves it shut for Cooldown.
+type Policy struct {
+	Name     string
+	Items    []Item
+	Duration time.Duration
+	Cooldown time.Duration
+}
+
+// Config is what an Engine decides by. It does not change while it is used.
+type Config struct {
+	Monitors []Monitor
+	Policies []Policy
+	// CollectionInterval is the time between two readings of a monitor.
+	CollectionInterval time.Duration
+	// History is the span kept of each monitor. Zero: the longest window of
+	// any item that uses it.
+	History time.Duration
+	// PreTrigger is how long before the trigger a profile may have ended and
+	// still pass.
+	PreTrigger time.Duration
+	// MaxGone bounds the units that are gone but whose cooldown or closed gate
+	// is remembered; at the bound the one that would be forgotten first goes.
+	// Zero: 10,000.
+	MaxGone int
+	// NewID names an opening, uniquely. Nil: "1", "2" and so on.
+	NewID func() string
+}
+
+// MaxCount is the largest count that can be asked of a period: the number of
+// readings in it.
+func MaxCount(period, collectionInterval time.Duration) int {
+	if collectionInterval <= 0 {
+		return 0
+	}
+	return int(period / collectionInterval)
+}
+
+// Validate reports every fault, each with the path of the configuration key
+// and what is allowed there.
+func (c Config) Validate() error {
+	var errs []error
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+
+	if c.CollectionInterval <= 0 {
+		fault("collection_interval: %v is not allowed: must be above 0", c.CollectionInterval)
+	}
+	if c.PreTrigger < 0 {
+		fault("pre_trigger: %v is not allowed: must be 0 or more", c.PreTrigger)
+	}
+	if c.MaxGone < 0 {
+		fault("remembered units: %d is not allowed: must be 0 or more", c.MaxGone)
+	}
+	switch longest := c.longestWindow(); {
+	case c.History < 0:
+		fault("history: %v is not allowed: must be 0 (the longest window) or more", c.History)
+	case c.History > 0 && c.History < longest:
+		fault("history: %v is shorter than the longest window of a policy: must be at least %v", c.History, longest)
+	case c.CollectionInterval > 0 && c.History/c.CollectionInterval > maxReadings:
+		fault("history: %v is not allowed: must be at most %d collection intervals (%v)", c.History, maxReadings, maxReadings*c.CollectionInterval)
+	}
+
+	monitors := make(map[string]bool, len(c.Monitors))
+	names := make([]string, 0, len(c.Monitors))
+	for _, m := range c.Monitors {
+		if monitors[m.Name] {
+			fault("monitor %q is defined twice", m.Name)
+		}
+		if !finite(m.Scale) || m.Scale < 0 {
+			fault("monitor %q: scale %v is not allowed: must be a positive number", m.Name, m.Scale)
+		}
+		monitors[m.Name] = true
+		names = append(names, m.Name)
+	}
+
+	first := make(map[string]int, len(c.Policies))
+	for p, policy := range c.Policies {
+		at := fmt.Sprintf("policies[%d]", p)
+		switch q, taken := first[policy.Name]; {
+		case policy.Name == "":
+			fault("%s.name: must not be empty", at)
+		case strings.Contains(policy.Name, ","):
+			fault("%s.name: %q is not allowed: must not contain a comma, which separates names where several policies are reported", at, policy.Name)
+		case taken:
+			fault("%s.name: %q is the name of policies[%d] too: names must be unique", at, policy.Name, q)
+		default:
+			first[policy.Name] = p
+		}
+		if policy.Duration <= 0 {
+			fault("%s.duration: %v is not allowed: must be above 0", at, policy.Duration)
+		}
+		if policy.Cooldown < 0 {
+			fault("%s.cooldown: %v is not allowed: must be 0 or more", at, policy.Cooldown)
+		}
+		if len(policy.Items) == 0 {
+			fault("%s.any_of: must have at least one item", at)
+		}
+		for i, item := range policy.Items {
+			errs = append(errs, c.validateItem(fmt.Sprintf("%s.any_of[%d]", at, i), item, monitors, names)...)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) validateItem(at string, item Item, monitors map[string]bool, names []string) (errs []error) {
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if !monitors[item.Monitor] {
+		fault("%s.monitor: %q is not a monitor: must be one of %s", at, item.Monitor, strings.Join(names, ", "))
+	}
+	if !finite(item.Threshold) || item.Threshold < 0 {
+		fault("%s.threshold: %v is not allowed: must be a number, 0 or more", at, item.Threshold)
+	}
+	window := func(key string, d time.Duration) bool {
+		switch {
+		case d < minWindow:
+			fault("%s.%s: %v is not allowed: must be at least %v, since the kernel updates CPU counters once per scheduler tick and a shorter window is mostly error", at, key, d, minWindow)
+		case d < c.CollectionInterval:
+			fault("%s.%s: %v is not allowed: must be at least one collection_interval (%v)", at, key, d, c.CollectionInterval)
+		case c.CollectionInterval > 0 && d/c.CollectionInterval > maxReadings:
+			fault("%s.%s: %v is not allowed: must be at most %d collection intervals (%v)", at, key, d, maxReadings, maxReadings*c.CollectionInterval)
+		default:
+			return true
+		}
+		return false
+	}
+	average, counted := item.AverageOver != 0, item.Period != 0 || item.Count != 0
+	switch {
+	case average && counted:
+		fault("%s: average_over and period with count exclude each other: set one of them", at)
+	case average:
+		window("average_over", item.AverageOver)
+	case !counted:
+		fault("%s: must have either average_over or period with count", at)
+	case item.Period == 0:
+		fault("%s.period: must be set where count is", at)
+	default:
+		most := MaxCount(item.Period, c.CollectionInterval)
+		if window("period", item.Period) && (item.Count < 1 || item.Count > most) {
+			fault("%s.count: %d is not allowed: must be from 1 to %d, the number of readings in the period", at, item.Count, most)
+		}
+	}
+	return errs
+}
+
+func (c Config) longestWindow() (longest time.Duration) {
+	for _, p := range c.Policies {
+		for _, i := range p.Items {
+			longest = max(longest, i.span())
+		}
+	}
+	return longest
+}
+
+func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }
+
+// shortDuration writes 1m and 2h where time.Duration writes 1m0s and 2h0m0s.
+func shortDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}

@@ -1,0 +1,269 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package trigger
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Engine decides for all units.
+type Engine struct {
+	monitors   []monitorPlan
+	policies   []policyPlan
+	preTrigger time.Duration
+	maxGone    int
+	newID      func() string
+
+	// epoch is the first time seen; times are kept as nanoseconds since then,
+	// on the monotonic clock where the caller's times carry it.
+	epoch  time.Time
+	byName map[string]*Unit // units and gone ones
+	units  []*Unit          // not gone
+
+	// goneUnits is the number of gone units in byName, nextForget a time
+	// before which none of them is to be forgotten.
+	goneUnits  int
+	nextForget time.Time
+
+	openGates  int
+	shut       bool // no gate opens any more
+	stats      Stats
+	out, late  []Transition
+	candidates []candidate
+	scratch    []float32
+}
+
+// Stats counts what bounds made the engine forget.
+type Stats struct {
+	// ForgottenUnits are gone units whose cooldown or closed gate was forgotten
+	// before its time, ForgottenGates closed gates likewise.
+	ForgottenUnits, ForgottenGates int
+}
+
+// New returns an engine without units. The error names every fault.
+func New(c Config) (*Engine, error) {
+	if err := c.Validate(); err != nil {
+		return nil, fmt.Errorf("trigger configuration: %w", err)
+	}
+	e := &Engine{
+		preTrigger: c.PreTrigger,
+		maxGone:    c.MaxGone,
+		newID:      c.NewID,
+		byName:     make(map[string]*Unit),
+	}
+	e.monitors, e.policies = plan(c)
+	if e.maxGone == 0 {
+		e.maxGone = defaultMaxGone
+	}
+	if e.newID == nil {
+		var n int
+		e.newID = func() string { n++; return strconv.Itoa(n) }
+	}
+	return e, nil
+}
+
+// Unit returns the unit of a name, added if it was not there. One that was gone
+// comes back without readings and with its cooldowns.
+func (e *Engine) Unit(name string) *Unit {
+	u := e.byName[name]
+	switch {
+	case u == nil:
+		u = &Unit{name: name, engine: e, gates: make([]gate, len(e.policies))}
+		e.byName[name] = u
+	case u.gone:
+		u.gone = false
+		e.goneUnits--
+	default:
+		return u
+	}
+	u.series = make([]series, len(e.monitors))
+	u.windows = make([][]window, len(e.monitors))
+	for i := range e.monitors {
+		if m := &e.monitors[i]; len(m.items) > 0 {
+			u.series[i].ring = make([]entry, m.ring)
+			u.windows[i] = make([]window, len(m.items))
+		}
+	}
+	u.index = len(e.units)
+	e.units = append(e.units, u)
+	return u
+}
+
+// Lookup finds a unit, gone ones included: their late profiles still pass.
+func (e *Engine) Lookup(name string) (*Unit, bool) {
+	u, ok := e.byName[name]
+	return u, ok
+}
+
+// Units is the number of units, without the gone ones.
+func (e *Engine) Units() int { return len(e.units) }
+
+// OpenGates is the number of units and policies in Profiling.
+func (e *Engine) OpenGates() int { return e.openGates }
+
+// Stats returns what has been forgotten so far.
+func (e *Engine) Stats() Stats { return e.stats }
+
+// Evaluate takes every unit and policy through the transitions that are due.
+// Gates close before others open; of those that open, the hottest comes first:
+// the largest value / threshold, then by the unit's name. The slice is used
+// again by the next call of Evaluate, Remove or Close.
+func (e *Engine) Evaluate(now time.Time) []Transition {
+	at := e.begin(now)
+	for _, u := range e.units {
+		for p := range u.gates {
+			e.step(u, p, now, at)
+		}
+		if len(u.closed) > 0 {
+			u.forgetClosed(now)
+		}
+	}
+	if !e.shut {
+		slices.SortFunc(e.candidates, hotter)
+		for _, c := range e.candidates {
+			e.open(c, now)
+		}
+	}
+	clear(e.candidates)
+	e.candidates = e.candidates[:0]
+	e.forgetGone(now)
+	return e.out
+}
+
+func hotter(a, b candidate) int {
+	return cmp.Or(cmp.Compare(b.ratio, a.ratio), strings.Compare(a.unit.name, b.unit.name), cmp.Compare(a.policy, b.policy))
+}
+
+// Remove closes the gates of a unit that is gone and forgets its readings. What
+// it still needs to know of the past, cooldowns and gates just closed, is
+// remembered for as long as it matters.
+func (e *Engine) Remove(name string, now time.Time) []Transition {
+	e.begin(now)
+	u := e.byName[name]
+	if u == nil || u.gone {
+		return e.out
+	}
+	e.closeGates(u, now, UnitGone)
+	last := len(e.units) - 1
+	e.units[u.index] = e.units[last]
+	e.units[u.index].index = u.index
+	e.units[last] = nil
+	e.units = e.units[:last]
+	u.series, u.windows = nil, nil
+	for i := range u.gates {
+		u.gates[i].held = false
+	}
+	u.gone, u.forgetAt = true, u.lastMemory()
+	if e.goneUnits == 0 || u.forgetAt.Before(e.nextForget) {
+		e.nextForget = u.forgetAt
+	}
+	e.goneUnits++
+	e.forgetGone(now)
+	if e.goneUnits > e.maxGone {
+		e.forgetFirst()
+	}
+	return e.out
+}
+
+// Close closes every gate, and none opens any more.
+func (e *Engine) Close(now time.Time) []Transition {
+	e.begin(now)
+	e.shut = true
+	for _, u := range e.units {
+		e.closeGates(u, now, Shutdown)
+	}
+	return e.out
+}
+
+func (e *Engine) closeGates(u *Unit, now time.Time, why Reason) {
+	for i := range u.gates {
+		switch g := &u.gates[i]; {
+		case g.state != Profiling:
+		case now.Before(g.opening.Until):
+			e.close(u, g, now, why)
+		default:
+			e.close(u, g, g.opening.Until, DurationPassed)
+		}
+	}
+}
+
+// begin empties what the last call returned and reports late exports first.
+func (e *Engine) begin(now time.Time) (at int64) {
+	clear(e.out)
+	e.out = append(e.out[:0], e.late...)
+	clear(e.late)
+	e.late = e.late[:0]
+	return e.at(now)
+}
+
+func (e *Engine) emit(t Transition) { e.out = append(e.out, t) }
+
+// at is a time on the engine's own scale.
+func (e *Engine) at(t time.Time) int64 {
+	if e.epoch.IsZero() {
+		e.epoch = t
+	}
+	return int64(t.Sub(e.epoch))
+}
+
+func (e *Engine) holds(u *Unit, policy int, at int64) bool {
+	for _, ref := range e.policies[policy].items {
+		if i, w, s := u.item(ref); w.holds(i, s, at) {
+			return true
+		}
+	}
+	return false
+}
+
+// cause is the hottest of the items that hold.
+func (e *Engine) cause(u *Unit, policy int, at int64) (hottest Cause, ratio float64) {
+	ratio = -1
+	for _, ref := range e.policies[policy].items {
+		i, w, s := u.item(ref)
+		if !w.holds(i, s, at) {
+			continue
+		}
+		value, _ := w.value(i, s, at, &e.scratch)
+		if r := i.ratio(value); r > ratio {
+			hottest, ratio = Cause{e.monitors[ref.monitor].name, value, i.threshold, i.name}, r
+		}
+	}
+	return hottest, ratio
+}
+
+// forgetGone drops the gone units that have nothing left to remember.
+func (e *Engine) forgetGone(now time.Time) {
+	if e.goneUnits == 0 || now.Before(e.nextForget) {
+		return
+	}
+	e.nextForget = time.Time{}
+	for name, u := range e.byName {
+		switch {
+		case !u.gone:
+		case !now.Before(u.forgetAt):
+			delete(e.byName, name)
+			e.goneUnits--
+		case e.nextForget.IsZero() || u.forgetAt.Before(e.nextForget):
+			e.nextForget = u.forgetAt
+		}
+	}
+}
+
+// forgetFirst drops the gone unit that would be forgotten first, ties by name.
+func (e *Engine) forgetFirst() {
+	var first *Unit
+	for _, u := range e.byName {
+		if u.gone && (first == nil || cmp.Or(u.forgetAt.Compare(first.forgetAt), strings.Compare(u.name, first.name)) < 0) {
+			first = u
+		}
+	}
+	delete(e.byName, first.name)
+	e.goneUnits--
+	e.stats.ForgottenUnits++
+}
