@@ -65,3 +65,11 @@ type Stats struct {
 	// samples along with their parent.
 	Duplicate, Foreign uint64
 }
+
+// sampleRingFor is a second's worth of samples as deep as they come, within
+// bounds: the reader may be kept from running that long.
+func sampleRingFor(period int64) int {
+	const deepest = (sampleIPs + maxStackDepth + 4) * wordSize
+	perSecond := int64(time.Second) / max(period, 1)
+	return int(min(max(perSecond*deepest, 128<<10), 1<<20))
+}

@@ -3,36 +3,7 @@
 
 package perfevent
 
-import (
-	"fmt"
-	"strings"
-)
-
-// RightsError says what is not permitted here and what would permit it. It
-// matches errors.Is(err, os.ErrPermission).
-type RightsError struct {
-	// What was tried, as "sampling the whole host".
-	What string
-	// Needed are the alternatives, any of which permits it: capabilities,
-	// sysctls, a seccomp profile. The least privilege comes first.
-	Needed []string
-	// Have is what was found instead, as "kernel.perf_event_paranoid is 2".
-	Have string
-	// Err is what the kernel answered.
-	Err error
-}
-
-// Error names what was tried, what is there and what is needed.
-func (e *RightsError) Error() string {
-	msg := e.What + " is not permitted: needs " + strings.Join(e.Needed, " or ")
-	if e.Have != "" {
-		msg += " (" + e.Have + ")"
-	}
-	return fmt.Sprintf("%s: %v", msg, e.Err)
-}
-
-// Unwrap returns what the kernel answered.
-func (e *RightsError) Unwrap() error { return e.Err }
+import "fmt"
 
 // Rights are what this process may sample, found by trying. An error says why
 // not: a *RightsError, or what else stands in the way.
@@ -44,8 +15,6 @@ type Rights struct {
 	// Kernel is about time in the kernel and its stacks, with whatever scope is
 	// permitted.
 	Kernel error
-	// Paranoid is kernel.perf_event_paranoid; -2 where it cannot be read.
-	Paranoid int
 	// ForeignPIDNamespace says that this process is not in the host's pid
 	// namespace: processes outside of its own are reported with pid 0.
 	ForeignPIDNamespace bool
@@ -64,5 +33,87 @@ func (r Rights) KernelMode(stacks bool) Kernel {
 	}
 }
 
-// Probe finds the rights by opening and closing one event of each kind.
-func Probe() Rights { return Rights{} }
+// scope is what a right is about.
+type scope uint8
+
+const (
+	scopeOwn scope = iota
+	scopeHost
+	scopeKernel
+	scopeProcess // someone else's
+)
+
+func (s scope) String() string {
+	switch s {
+	case scopeOwn:
+		return "sampling own processes"
+	case scopeHost:
+		return "sampling the whole host or a cgroup"
+	case scopeKernel:
+		return "sampling time in the kernel"
+	default:
+		return "sampling a process of another user"
+	}
+}
+
+// paranoid is the highest kernel.perf_event_paranoid that permits the scope to
+// everyone.
+func (s scope) paranoid() int {
+	switch s {
+	case scopeHost:
+		return 0
+	case scopeKernel:
+		return 1
+	default:
+		return 2
+	}
+}
+
+// situation is what decides which right is missing.
+type situation struct {
+	// paranoid is kernel.perf_event_paranoid.
+	paranoid int
+	// perfmon says that the kernel knows CAP_PERFMON (5.8).
+	perfmon bool
+	// havePerfmon and haveAdmin are the capabilities held.
+	havePerfmon, haveAdmin bool
+	// filtered says that the kernel answered EPERM and not EACCES: a seccomp
+	// profile does, perf itself does not.
+	filtered bool
+}
+
+// missing is the error for a refusal in a situation.
+func missing(sc scope, what string, s situation, answer error) *RightsError {
+	e := &RightsError{What: what, Err: answer}
+	sysctl := fmt.Sprintf("kernel.perf_event_paranoid at most %d", sc.paranoid())
+	capability := "CAP_PERFMON"
+	if !s.perfmon {
+		capability = "CAP_SYS_ADMIN"
+	}
+	e.Have = fmt.Sprintf("it is %d", s.paranoid)
+	switch {
+	case s.filtered && (s.havePerfmon && s.perfmon || s.haveAdmin):
+		e.Needed = []string{"a seccomp profile that permits perf_event_open"}
+		e.Have = "the capability is there"
+	case s.filtered:
+		// Container engines permit the call with the capability.
+		e.Needed = []string{capability, "a seccomp profile that permits perf_event_open"}
+		e.Have = ""
+	case s.haveAdmin:
+		e.Needed = []string{"a security module (as SELinux) that permits perf events"}
+		e.Have = "CAP_SYS_ADMIN is there"
+	case s.havePerfmon && s.perfmon && s.paranoid >= 3:
+		// Debian's and Ubuntu's kernels check before they look at CAP_PERFMON.
+		e.Needed = []string{"CAP_SYS_ADMIN", sysctl}
+		e.Have += ", and this kernel ignores CAP_PERFMON above 2"
+	case s.havePerfmon && s.perfmon && sc != scopeProcess:
+		e.Needed = []string{"CAP_SYS_ADMIN", sysctl}
+		e.Have += ", and CAP_PERFMON is there but does not help: in a user namespace it does not count"
+	case sc == scopeProcess && s.paranoid <= sc.paranoid():
+		e.Needed = []string{"to run as that user", capability, "CAP_SYS_PTRACE"}
+		e.Have = ""
+	default:
+		e.Needed = []string{capability, sysctl}
+	}
+	return e
+}

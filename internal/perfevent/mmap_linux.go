@@ -1,0 +1,86 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package perfevent
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// mappedRing is a ring, its mapping and the event it is mapped from.
+type mappedRing struct {
+	ring
+	fd     int
+	memory []byte
+}
+
+// ringSpec is how each CPU's ring of a kind is made.
+type ringSpec struct {
+	size      int // bytes of data, a power of two of pages
+	watermark int // bytes after which the reader is woken
+	records   bool
+}
+
+// mapRing opens the anchor on cpu and maps its ring. pid is pidAll, or a process
+// of ours where CPU-wide events are not permitted: what else is redirected into
+// the ring must be on the same CPU, but may be any thread's.
+func (f features) mapRing(pid, cpu int, spec ringSpec) (*mappedRing, error) {
+	fd, err := openEvent(f.anchor(spec.watermark, spec.records && pid == pidAll), pid, cpu, 0)
+	if err != nil {
+		return nil, err
+	}
+	page := os.Getpagesize()
+	memory, err := unix.Mmap(fd, 0, page+spec.size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		unix.Close(fd)
+		return nil, &ringError{size: spec.size, err: err}
+	}
+	meta := (*unix.PerfEventMmapPage)(unsafe.Pointer(&memory[0]))
+	return &mappedRing{
+		ring: ring{
+			head:    &meta.Data_head,
+			tail:    &meta.Data_tail,
+			data:    unsafe.Slice((*uint64)(unsafe.Pointer(&memory[page])), spec.size/wordSize),
+			records: spec.records,
+		},
+		fd:     fd,
+		memory: memory,
+	}, nil
+}
+
+func (r *mappedRing) close() error {
+	return errors.Join(unix.Munmap(r.memory), unix.Close(r.fd))
+}
+
+// ringError is a ring that could not be mapped.
+type ringError struct {
+	size int
+	err  error
+}
+
+func (e *ringError) Error() string {
+	return fmt.Sprintf("mapping a ring of %d KiB: %v (what rings may lock is kernel.perf_event_mlock_kb per CPU and RLIMIT_MEMLOCK, unless with CAP_IPC_LOCK)",
+		e.size>>10, e.err)
+}
+
+func (e *ringError) Unwrap() error { return e.err }
+
+// tooLarge reports whether a smaller ring could be mapped.
+func tooLarge(err error) bool {
+	var ring *ringError
+	return errors.As(err, &ring) && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOMEM))
+}
+
+// ringSize rounds up to a power of two of pages.
+func ringSize(bytes int) int {
+	size := os.Getpagesize()
+	for size < bytes {
+		size *= 2
+	}
+	return size
+}

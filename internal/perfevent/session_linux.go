@@ -1,0 +1,368 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package perfevent
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Session owns the rings of a set of CPUs and what is attached to them. One
+// goroutine reads; everything else may be called from any.
+type Session struct {
+	cpus     []int
+	kernel   Kernel
+	hostWide bool
+	features features
+	maxStack int
+	limit    int
+	rings    []*mappedRing
+	// sampleFDs are the anchors to redirect sampling events into, by index in cpus.
+	sampleFDs []int
+
+	// reading is held by Wait and Read, so that Close cannot unmap under them.
+	reading sync.Mutex
+	merger  *merger
+	decoder decoder
+	round   bool // a round is under way
+	// latest is the round of the event that counts, by thread, where a thread may
+	// carry several; see acceptThread.
+	latest map[int]uint64
+	waker  *waker
+	closed atomic.Bool
+
+	// mu guards what is attached.
+	mu          sync.Mutex
+	period      int64
+	paused      bool
+	targets     map[*Target]struct{}
+	descriptors int
+	rounds      uint64
+
+	// events finds what wrote a record by its id. It is replaced, never changed.
+	events atomic.Pointer[map[uint64]*event]
+
+	counters counters
+}
+
+type counters struct {
+	lost, lostSamples, throttled, corrupt, duplicate, foreign atomic.Uint64
+}
+
+// Open makes the rings; nothing is sampled until something is attached. Where
+// Options.HostWide is not permitted, the error is a *RightsError.
+func Open(o Options) (*Session, error) {
+	cpus := o.CPUs
+	if len(cpus) == 0 {
+		online, err := OnlineCPUs()
+		if err != nil {
+			return nil, err
+		}
+		cpus = online
+	}
+	s := &Session{
+		kernel:   o.Kernel,
+		hostWide: o.HostWide,
+		features: findFeatures(),
+		maxStack: stackDepth(),
+		limit:    descriptorLimit(o.MaxDescriptors),
+		period:   int64(o.Period),
+		targets:  make(map[*Target]struct{}),
+		latest:   make(map[int]uint64),
+	}
+	if s.period <= 0 {
+		s.period = int64(defaultPeriod)
+	}
+	s.events.Store(&map[uint64]*event{})
+	s.decoder = decoder{cgroup: s.features.cgroup, maxStack: s.maxStack}
+	if err := s.mapRings(cpus, o); err != nil {
+		return nil, errors.Join(err, s.unmap())
+	}
+	w, err := newWaker(s.rings)
+	if err != nil {
+		return nil, errors.Join(err, s.unmap())
+	}
+	s.waker = w
+	rings := make([]*ring, len(s.rings))
+	for i, r := range s.rings {
+		rings[i] = &r.ring
+	}
+	s.merger = newMerger(rings)
+	return s, nil
+}
+
+// mapRings maps all rings at one size, halved until every one fits what this
+// user may lock: a host with one large and many tiny rings would lose samples
+// of most CPUs.
+func (s *Session) mapRings(cpus []int, o Options) error {
+	sample, record := o.SampleRing, o.RecordRing
+	if sample <= 0 {
+		sample = sampleRingFor(s.period)
+	}
+	if record <= 0 {
+		record = defaultRecordRing
+	}
+	if !s.hostWide {
+		record = max(record, sample)
+	}
+	sample, record = ringSize(sample), ringSize(record)
+	for {
+		err := s.mapRingsOf(cpus, sample, record)
+		if err == nil || !tooLarge(err) || sample <= os.Getpagesize() || record <= os.Getpagesize() {
+			return err
+		}
+		sample, record = sample/2, record/2
+		if err := s.unmap(); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *Session) mapRingsOf(cpus []int, sample, record int) error {
+	// A quarter full leaves the reader three quarters to get here; one byte is
+	// each record, see the package comment.
+	sampleSpec := ringSpec{size: sample, watermark: sample / 4}
+	recordSpec := ringSpec{size: record, watermark: 1, records: true}
+	pid := os.Getpid() // whose main thread lives as long as the process
+	if s.hostWide {
+		pid = pidAll
+	}
+	s.cpus, s.sampleFDs = nil, nil
+	for _, cpu := range cpus {
+		r, err := s.mapRing(pid, cpu, recordSpec)
+		if errors.Is(err, unix.ENODEV) {
+			continue // went offline
+		}
+		if err != nil {
+			return err
+		}
+		s.cpus = append(s.cpus, cpu)
+		if s.hostWide {
+			if r, err = s.mapRing(pid, cpu, sampleSpec); err != nil {
+				return err
+			}
+		}
+		s.sampleFDs = append(s.sampleFDs, r.fd)
+	}
+	if len(s.cpus) == 0 {
+		return fmt.Errorf("none of the CPUs %v is online", cpus)
+	}
+	return nil
+}
+
+func (s *Session) mapRing(pid, cpu int, spec ringSpec) (*mappedRing, error) {
+	if s.descriptors >= s.limit {
+		return nil, &LimitError{Needed: s.descriptors + 1, Limit: s.limit}
+	}
+	r, err := s.features.mapRing(pid, cpu, spec)
+	if err != nil {
+		if pid == pidAll {
+			return nil, explain(scopeHost, scopeHost.String(), err)
+		}
+		return nil, explain(scopeOwn, scopeOwn.String(), err)
+	}
+	s.rings = append(s.rings, r)
+	s.descriptors++
+	return r, nil
+}
+
+func (s *Session) unmap() error {
+	var errs []error
+	for _, r := range s.rings {
+		errs = append(errs, r.close())
+	}
+	s.descriptors -= len(s.rings)
+	s.rings = nil
+	return errors.Join(errs...)
+}
+
+// Read fills rec with the next record of a round, all rings merged by time. It
+// returns false at the round's end, or when the session is closed: Wait, then
+// read again. It allocates nothing.
+func (s *Session) Read(rec *Record) bool {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	if s.closed.Load() {
+		return false
+	}
+	if !s.round {
+		s.merger.begin(monotonic())
+		s.round = true
+	}
+	for {
+		words, r := s.merger.next()
+		if words == nil {
+			s.round = false
+			if n := s.merger.corrupt; n > 0 {
+				s.counters.corrupt.Add(n)
+				s.merger.corrupt = 0
+			}
+			return false
+		}
+		switch s.decoder.decode(words, rec) {
+		case corrupt:
+			s.counters.corrupt.Add(1)
+		case decoded:
+			if s.accept(rec, r) {
+				return true
+			}
+		}
+	}
+}
+
+// accept counts what is to be counted and drops what no one asked for.
+func (s *Session) accept(rec *Record, r *ring) bool {
+	rec.Target = nil
+	switch rec.Type {
+	case TypeSample:
+		e := (*s.events.Load())[rec.ID]
+		if e == nil {
+			return true // of a target detached since
+		}
+		rec.Target = e.target
+		return e.target.pid == 0 || s.acceptThread(rec, e)
+	case TypeExit:
+		delete(s.latest, rec.Task.TID)
+	case TypeLost:
+		rec.Lost.Records = r.records
+		s.counters.lost.Add(rec.Lost.Count)
+	case TypeLostSamples:
+		s.counters.lostSamples.Add(rec.Lost.Count)
+	case TypeThrottle:
+		s.counters.throttled.Add(1)
+	}
+	return true
+}
+
+// Stats returns the counters.
+func (s *Session) Stats() Stats {
+	c := &s.counters
+	return Stats{
+		Lost:        c.lost.Load(),
+		LostSamples: c.lostSamples.Load(),
+		Throttled:   c.throttled.Load(),
+		Corrupt:     c.corrupt.Load(),
+		Duplicate:   c.duplicate.Load(),
+		Foreign:     c.foreign.Load(),
+	}
+}
+
+// CPUs are those that are sampled.
+func (s *Session) CPUs() []int { return s.cpus }
+
+// Descriptors is how many are open, those of the rings included.
+func (s *Session) Descriptors() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.descriptors
+}
+
+// Close detaches everything and unmaps the rings. A Wait under way returns. A
+// second Close does nothing.
+func (s *Session) Close() error {
+	if s.closed.Swap(true) {
+		return nil
+	}
+	s.Wake()
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for t := range s.targets {
+		errs = append(errs, s.detach(t))
+	}
+	s.merger = nil
+	errs = append(errs, s.waker.close(), s.unmap())
+	return errors.Join(errs...)
+}
+
+// findFeatures tries each on an event of our own that counts nothing.
+func findFeatures() features {
+	understood := func(f features, bits uint64) bool {
+		a := f.anchor(1, false)
+		a.Bits |= bits
+		fd, err := openEvent(a, 0, -1, 0)
+		if err != nil {
+			return false
+		}
+		unix.Close(fd)
+		return true
+	}
+	return features{
+		inheritThread: understood(features{}, unix.PerfBitInherit|attrInheritThread),
+		cgroup:        unifiedOwnsPerfEvent() && understood(features{cgroup: true}, attrCgroup),
+	}
+}
+
+// unifiedOwnsPerfEvent reads from /proc/cgroups whether perf_event is in the v2
+// tree, as it is unless a v1 hierarchy took it. Kernels without v1 have no such
+// file.
+func unifiedOwnsPerfEvent() bool {
+	text, err := os.ReadFile("/proc/cgroups")
+	if errors.Is(err, os.ErrNotExist) {
+		return true
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) >= 2 && f[0] == "perf_event" {
+			return f[1] == "0"
+		}
+	}
+	return false
+}
+
+// stackDepth is how many frames the kernel records of a stack.
+func stackDepth() int {
+	if n, err := readSysctl("perf_event_max_stack"); err == nil && n > 0 && n < maxStackDepth {
+		return n
+	}
+	return maxStackDepth
+}
+
+func readSysctl(name string) (int, error) {
+	text, err := os.ReadFile("/proc/sys/kernel/" + name)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(text)))
+}
+
+func descriptorLimit(limit int) int {
+	if limit <= 0 {
+		limit = defaultMaxDescriptors
+	}
+	return min(limit, OpenFileLimit()/2)
+}
+
+// OpenFileLimit is the soft RLIMIT_NOFILE.
+func OpenFileLimit() int {
+	var r unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil || r.Cur > 1<<30 {
+		return 1 << 30
+	}
+	return int(r.Cur)
+}
+
+func monotonic() int64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // cannot fail for this clock
+	return ts.Nano()
+}
+
+// ClockOffset is what to add to a Record's Time for nanoseconds since the Unix
+// epoch. It moves when the wall clock is set, so ask again now and then.
+func ClockOffset() int64 {
+	before := monotonic()
+	wall := time.Now().UnixNano()
+	after := monotonic()
+	return wall - (before + (after-before)/2)
+}

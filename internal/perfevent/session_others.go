@@ -1,0 +1,76 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package perfevent
+
+import "time"
+
+// Session is the rings and what is attached to them, on Linux.
+type Session struct{}
+
+// Target is something that is sampled, on Linux.
+type Target struct{}
+
+// Open returns ErrUnsupported.
+func Open(Options) (*Session, error) { return nil, ErrUnsupported }
+
+// Probe returns ErrUnsupported for each right.
+func Probe() Rights {
+	return Rights{Own: ErrUnsupported, HostWide: ErrUnsupported, Kernel: ErrUnsupported}
+}
+
+// OpenFileLimit is 0: there is nothing to open.
+func OpenFileLimit() int { return 0 }
+
+// ClockOffset is 0: there are no records.
+func ClockOffset() int64 { return 0 }
+
+// AttachHost returns ErrUnsupported.
+func (*Session) AttachHost() (*Target, error) { return nil, ErrUnsupported }
+
+// AttachCgroup returns ErrUnsupported.
+func (*Session) AttachCgroup(string) (*Target, error) { return nil, ErrUnsupported }
+
+// AttachProcess returns ErrUnsupported.
+func (*Session) AttachProcess(int) (*Target, error) { return nil, ErrUnsupported }
+
+// Pause returns ErrUnsupported.
+func (*Session) Pause() error { return ErrUnsupported }
+
+// Resume returns ErrUnsupported.
+func (*Session) Resume() error { return ErrUnsupported }
+
+// SetPeriod returns ErrUnsupported.
+func (*Session) SetPeriod(time.Duration) error { return ErrUnsupported }
+
+// Wait returns ErrUnsupported.
+func (*Session) Wait(time.Duration) error { return ErrUnsupported }
+
+// Wake does nothing.
+func (*Session) Wake() {}
+
+// Read returns false.
+func (*Session) Read(*Record) bool { return false }
+
+// Stats returns zeros.
+func (*Session) Stats() Stats { return Stats{} }
+
+// CPUs returns none.
+func (*Session) CPUs() []int { return nil }
+
+// Descriptors returns 0.
+func (*Session) Descriptors() int { return 0 }
+
+// Close does nothing.
+func (*Session) Close() error { return nil }
+
+// Detach does nothing.
+func (*Target) Detach() error { return nil }
+
+// PID returns 0.
+func (*Target) PID() int { return 0 }
+
+// String returns nothing.
+func (*Target) String() string { return "" }
