@@ -52,7 +52,7 @@ func TestHotCgroupIsLetOutAndItsTwinIsNot(t *testing.T) {
 		t.Error(err)
 	}
 	for i, p := range o.wire {
-		for _, v := range conformance.Check(p, conformance.Options{Gated: true}) {
+		for _, v := range conformance.Check(p, conformance.Options{Triggered: true}) {
 			t.Errorf("request %d on the wire: %v", i, v)
 		}
 	}

@@ -1,0 +1,281 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+)
+
+// documentedCapabilities are those that the README says a collector in a
+// container needs: this test runs with exactly them.
+var documentedCapabilities = []string{"PERFMON", "SYS_PTRACE", "DAC_READ_SEARCH", "SYSLOG"}
+
+const containerConfig = `
+receivers:
+  cpu_profiler: {root_path: %q, frequency: 397, export_interval: 1s}
+processors:
+  cpu_trigger:
+    root_path: %q
+    evaluation_interval: 1s
+    policies:
+      - name: cpu
+        any_of: [{monitor: cpu_utilization, threshold: 80, average_over: 3s}]
+        duration: 6s
+        cooldown: 1h
+exporters:
+  otlp_grpc: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}
+service:
+  telemetry: {logs: {encoding: json, sampling: {enabled: false}}, metrics: {level: none}}
+  pipelines:
+    profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc]}
+`
+
+func TestHotContainer(t *testing.T) {
+	e := startEngine(t)
+	t.Run("collector on the host", func(t *testing.T) {
+		w := startWire(t)
+		c := startCollector(t, "collector", fmt.Sprintf(containerConfig, "/", "/", w.port))
+		e.checkHotIsLetOut(t, c, w)
+	})
+	t.Run("collector in a container", func(t *testing.T) {
+		w := startWire(t)
+		c := e.startCollector(t, fmt.Sprintf(containerConfig, "/host", "/host", w.port), "--pid=host")
+		e.checkHotIsLetOut(t, c, w)
+	})
+	t.Run("collector in a container without the host's pids", func(t *testing.T) {
+		w := startWire(t)
+		c := e.startCollector(t, fmt.Sprintf(containerConfig, "/host", "/host", w.port))
+		c.wait(startTimeout, "sampling started", func(l logLine) bool {
+			return strings.Contains(fmt.Sprint(l), "hostPID")
+		})
+		lines := 0
+		for line := range strings.Lines(c.text()) {
+			if strings.Contains(line, "hostPID") {
+				lines++
+			}
+		}
+		require.Equal(t, 1, lines, "what is invisible is to be said in one line")
+	})
+}
+
+// checkHotIsLetOut runs a hot and a cool container and checks that the profiles
+// of the one arrive and none of the other.
+func (e *engine) checkHotIsLetOut(t *testing.T, c *collector, w *wire) {
+	t.Helper()
+	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
+	cool := e.runLoad(t, coolService, "-duty", "0.05")
+	hot := e.runLoad(t, hotService)
+	ours := func(l logLine) bool { return l.str("unit") == hot || l.str("unit") == cool }
+	opened := c.wait(40*time.Second, "gate opened", ours)
+	require.Equal(t, hot, opened.str("unit"))
+	require.Equal(t, hotService, opened.str("service"))
+	c.wait(40*time.Second, "gate closed", ours)
+	c.stop()
+
+	samples := 0
+	for i, batch := range w.received() {
+		for _, v := range conformance.Check(batch, conformance.Options{Triggered: true}) {
+			t.Errorf("request %d on the wire: %v", i, v)
+		}
+	}
+	for _, p := range flatten(w.received()) {
+		require.NotEqual(t, coolService, p.service())
+		if p.resource["container.id"] != hot {
+			continue // something else on this host is hot too
+		}
+		require.Equal(t, hot, p.str("hotprofile.unit"))
+		require.Equal(t, hotService, p.service())
+		n := shares([]profile{p}, "burnThreeParts", "burnOnePart")
+		samples += n["burnThreeParts"] + n["burnOnePart"]
+	}
+	if samples < 1000 {
+		t.Errorf("%d samples with the names of the container's functions, want some 397 a second", samples)
+	}
+}
+
+// TestContainerOfShortProcesses has a container that is hot only through
+// processes of 20 ms each, and compares what arrives as its samples with the
+// CPU time that the kernel charged to it.
+func TestContainerOfShortProcesses(t *testing.T) {
+	e := startEngine(t)
+	w := startWire(t)
+	c := startCollector(t, "collector", fmt.Sprintf(containerConfig, "/", "/", w.port))
+	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
+	hot := e.runLoad(t, hotService, "-process-life", "20ms")
+	usage := recordUsage(t, hot)
+	isHot := func(l logLine) bool { return l.str("unit") == hot }
+	c.wait(40*time.Second, "gate opened", isHot)
+	c.wait(40*time.Second, "gate closed", isHot)
+	c.stop()
+	readings := usage()
+
+	var first, last time.Time
+	events := 0
+	for _, p := range flatten(w.received()) {
+		if p.str("hotprofile.unit") != hot {
+			continue
+		}
+		if first.IsZero() || p.start.Before(first) {
+			first = p.start
+		}
+		if p.end.After(last) {
+			last = p.end
+		}
+		events += p.events()
+	}
+	require.NotZero(t, events, "nothing of the container arrived")
+	used := usedBetween(readings, first, last)
+	want := used.Seconds() * 397
+	share := 100 * float64(events) / want
+	t.Logf("%d samples of the container in %v, in which it used %v of CPU: %.1f%% of %.0f", events, last.Sub(first), used, share, want)
+	if share < 95 {
+		t.Errorf("%.1f%% of the container's samples were matched to it, want at least 95%%", share)
+	}
+}
+
+type usageReading struct {
+	at   time.Time
+	used time.Duration
+}
+
+// recordUsage reads the CPU time of a container's cgroup again and again, until
+// the function that it returns is called.
+func recordUsage(t *testing.T, id string) func() []usageReading {
+	t.Helper()
+	var files []string
+	for _, pattern := range []string{"/sys/fs/cgroup/cpuacct/docker/%s/cpuacct.usage", "/sys/fs/cgroup/cpu,cpuacct/docker/%s/cpuacct.usage"} {
+		if f := fmt.Sprintf(pattern, id); fileExists(f) {
+			files = append(files, f)
+		}
+	}
+	var read func() (time.Duration, error)
+	if len(files) > 0 {
+		read = func() (d time.Duration, err error) {
+			content, err := os.ReadFile(files[0])
+			if err == nil {
+				_, err = fmt.Sscan(string(content), (*int64)(&d))
+			}
+			return d, err
+		}
+	} else {
+		found, err := filepath.Glob("/sys/fs/cgroup/*/docker-" + id + ".scope/cpu.stat")
+		require.NoError(t, err)
+		found = append(found, "/sys/fs/cgroup/docker/"+id+"/cpu.stat")
+		read = func() (time.Duration, error) {
+			content, err := os.ReadFile(found[0])
+			var us int64
+			if err == nil {
+				_, err = fmt.Sscanf(string(content), "usage_usec %d", &us)
+			}
+			return time.Duration(us) * time.Microsecond, err
+		}
+	}
+	stop, done := make(chan struct{}), make(chan []usageReading)
+	go func() {
+		var all []usageReading
+		for {
+			if used, err := read(); err == nil {
+				all = append(all, usageReading{time.Now(), used})
+			}
+			select {
+			case <-stop:
+				done <- all
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}()
+	return func() []usageReading { close(stop); return <-done }
+}
+
+func fileExists(path string) bool { _, err := os.Stat(path); return err == nil }
+
+// usedBetween is the CPU time used between two moments, between readings in
+// proportion.
+func usedBetween(all []usageReading, from, to time.Time) time.Duration {
+	at := func(when time.Time) time.Duration {
+		for i := 1; i < len(all); i++ {
+			a, b := all[i-1], all[i]
+			if when.Before(b.at) {
+				part := float64(when.Sub(a.at)) / float64(b.at.Sub(a.at))
+				return a.used + time.Duration(part*float64(b.used-a.used))
+			}
+		}
+		return all[len(all)-1].used
+	}
+	return at(to) - at(from)
+}
+
+// engine is a Docker engine and the images made for the test.
+type engine struct{ load, collector string }
+
+func startEngine(t *testing.T) *engine {
+	t.Helper()
+	if out, err := exec.Command("docker", "info").CombinedOutput(); err != nil {
+		hosttest.SkipUnprivileged(t, "no Docker engine answers: %v: %s", err, out)
+	}
+	e := &engine{load: "hotprofile-e2e-load", collector: "hotprofile-e2e-collector"}
+	buildImage(t, e.load, loadBinary)
+	buildImage(t, e.collector, collectorBinary)
+	return e
+}
+
+// buildImage makes an image of nothing but a static binary.
+func buildImage(t *testing.T, name, binary string) {
+	t.Helper()
+	dir := t.TempDir()
+	out, err := exec.Command("cp", "--", binary, filepath.Join(dir, "main")).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte("FROM scratch\nCOPY main /main\nENTRYPOINT [\"/main\"]\n"), 0o644))
+	build := exec.Command("docker", "build", "-q", "-t", name, dir)
+	build.Env = append(os.Environ(), "DOCKER_BUILDKIT=0")
+	out, err = build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	t.Cleanup(func() { _ = exec.Command("docker", "rmi", "-f", name).Run() })
+}
+
+// runLoad runs the load in a container of one CPU and returns its id.
+func (e *engine) runLoad(t *testing.T, service string, args ...string) string {
+	t.Helper()
+	run := append([]string{"run", "-d", "--network", "none", "--cpus", "1", "-e", "OTEL_SERVICE_NAME=" + service, e.load}, args...)
+	out, err := exec.Command("docker", run...).Output()
+	require.NoError(t, err)
+	id := strings.TrimSpace(string(out))
+	t.Cleanup(func() { _ = exec.Command("docker", "rm", "-f", id).Run() })
+	return id
+}
+
+// startCollector runs the distribution in a container that may do nothing but
+// what is documented.
+func (e *engine) startCollector(t *testing.T, config string, args ...string) *collector {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(config), 0o644))
+	name := fmt.Sprintf("hotprofile-e2e-%d", time.Now().UnixNano())
+	run := []string{
+		"run", "--rm", "--name", name, "--network", "host", "--cgroupns=private", "--read-only", "--cap-drop=ALL",
+		"--security-opt", "no-new-privileges", "--security-opt", "seccomp=unconfined",
+		"-v", "/:/host:ro,rslave", "-v", file + ":/config.yaml:ro",
+	}
+	for _, c := range documentedCapabilities {
+		run = append(run, "--cap-add", c)
+	}
+	run = append(run, args...)
+	run = append(run, e.collector, "--config", "/config.yaml", "--feature-gates=service.profilesSupport")
+	t.Cleanup(func() { _ = exec.Command("docker", "rm", "-f", name).Run() })
+	return watch(t, name, exec.Command("docker", run...))
+}
