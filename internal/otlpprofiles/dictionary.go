@@ -301,6 +301,7 @@ func (d *dictionary) sampleBound(s *samples.Sample) int {
 		return n
 	}
 	n += 2*lengthBound + len(s.Stack.Locations)*indexBound
+	var counted *samples.Mapping
 	empty := len(d.knownLocations) == 0 // then the bound decides whether the sample fits at all
 	for i, l := range s.Stack.Locations {
 		if _, ok := d.knownLocations[l]; ok {
@@ -309,7 +310,13 @@ func (d *dictionary) sampleBound(s *samples.Sample) int {
 		if empty && slices.Contains(s.Stack.Locations[:i], l) {
 			continue
 		}
-		n += d.locationBound(l)
+		n += locationBound(l)
+		if l.Mapping != nil && l.Mapping != counted {
+			counted = l.Mapping
+			if _, ok := d.knownMappings[counted]; !ok {
+				n += mappingBound(counted)
+			}
+		}
 	}
 	return n
 }
@@ -321,23 +328,23 @@ const (
 	attributeBound = lengthBound + indexBound + lengthBound + numberBound + lengthBound
 )
 
-func (d *dictionary) locationBound(l *samples.Location) int {
+func locationBound(l *samples.Location) int {
 	n := lengthBound + indexBound + numberBound + lengthBound + indexBound +
 		attributeBound + len(attrFrameType) + len(l.Type)
 	for i := range l.Lines {
 		line := &l.Lines[i]
 		n += lengthBound + indexBound + numberBound +
 			lengthBound + 3*indexBound + numberBound +
-			3*lengthBound + len(line.Function) + len(line.SystemName) + len(line.File)
+			3*lengthBound + len(line.Function) + len(line.File)
+		if line.SystemName != line.Function {
+			n += len(line.SystemName)
+		}
 	}
-	m := l.Mapping
-	if m == nil {
-		return n
-	}
-	if _, ok := d.knownMappings[m]; ok {
-		return n
-	}
-	return n + lengthBound + 3*numberBound + indexBound + lengthBound + 2*indexBound +
+	return n
+}
+
+func mappingBound(m *samples.Mapping) int {
+	return lengthBound + 3*numberBound + indexBound + lengthBound + 2*indexBound +
 		lengthBound + len(m.Path) +
 		2*attributeBound + len(attrGNUBuildID) + len(m.BuildID) + len(attrGoBuildID) + len(m.GoBuildID)
 }

@@ -5,6 +5,7 @@ package conformance
 
 import (
 	"fmt"
+	"slices"
 	"unicode/utf8"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -143,11 +144,7 @@ func (c *checker) location(i int32, where string) {
 			kind = a.value.AsString()
 		}
 	}
-	known := false
-	for _, f := range c.frames {
-		known = known || f == kind
-	}
-	if !known {
+	if !slices.Contains(c.frames, kind) {
 		c.broken(FrameType, "%s has profile.frame.type %q", where, kind)
 	}
 }

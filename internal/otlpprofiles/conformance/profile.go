@@ -74,7 +74,6 @@ func (c *checker) label(where, key string, v pcommon.Value) {
 }
 
 func (c *checker) profile(where string, labels []string, p pprofile.Profile) {
-	c.types(where, p)
 	if p.ProfileID().IsEmpty() {
 		c.broken(ProfileID, "%s has no id", where)
 	}
@@ -105,12 +104,13 @@ func (c *checker) profile(where string, labels []string, p pprofile.Profile) {
 		c.broken(MaxProfileBytes, "%s has %d bytes, at most %d", where, size, c.opts.MaxProfileBytes)
 	}
 	seen := make(map[string]int, n)
+	valued := c.types(where, p)
 	for i, s := range p.Samples().All() {
 		at := fmt.Sprintf("%s, sample %d", where, i)
-		c.sample(at, labels, p, s)
+		c.sample(at, labels, p, valued, s)
 		attributes := slices.Sorted(slices.Values(s.AttributeIndices().AsRaw()))
 		key := fmt.Sprint(s.StackIndex(), s.LinkIndex(), attributes)
-		if first, ok := seen[key]; ok && !c.valued(p) {
+		if first, ok := seen[key]; ok && !valued {
 			c.broken(SampleTwice, "%s is of the same stack and attributes as sample %d", at, first)
 		}
 		seen[key] = i
@@ -124,7 +124,8 @@ func (c *checker) typeOf(t pprofile.ValueType, where string) (whole, name, unit 
 	return name + "/" + unit, name, unit
 }
 
-func (c *checker) types(where string, p pprofile.Profile) {
+// types reports whether samples of the profile's type carry a value.
+func (c *checker) types(where string, p pprofile.Profile) (valued bool) {
 	sample, name, unit := c.typeOf(p.SampleType(), where)
 	period, periodName, periodUnit := c.typeOf(p.PeriodType(), where)
 	if periodName == "" || periodUnit == "" || p.Period() <= 0 {
@@ -133,24 +134,16 @@ func (c *checker) types(where string, p pprofile.Profile) {
 	if name == "" || unit == "" || strings.Contains(name, "-") || strings.Contains(periodName, "-") {
 		c.broken(TypeName, "%s is of type %q, period %q", where, sample, period)
 	}
-	known, ok := c.shapes[sample]
-	if !ok || !slices.ContainsFunc(known, func(s shape) bool { return s.period == period }) {
-		c.broken(KnownType, "%s is of type %q, period %q", where, sample, period)
-	}
-}
-
-func (c *checker) valued(p pprofile.Profile) bool {
-	sample, _, _ := c.typeOf(p.SampleType(), "")
-	period, _, _ := c.typeOf(p.PeriodType(), "")
 	for _, s := range c.shapes[sample] {
 		if s.period == period {
 			return s.valued
 		}
 	}
+	c.broken(KnownType, "%s is of type %q, period %q", where, sample, period)
 	return false
 }
 
-func (c *checker) sample(where string, labels []string, p pprofile.Profile, s pprofile.Sample) {
+func (c *checker) sample(where string, labels []string, p pprofile.Profile, valued bool, s pprofile.Sample) {
 	c.stack(s.StackIndex(), where)
 	c.use("link", s.LinkIndex(), where)
 
@@ -158,7 +151,7 @@ func (c *checker) sample(where string, labels []string, p pprofile.Profile, s pp
 	if values > 1 {
 		c.broken(OneValue, "%s has %d values", where, values)
 	}
-	if c.valued(p) {
+	if valued {
 		if values != 1 || stamps != 1 {
 			c.broken(SampleShape, "%s has %d values and %d timestamps, want one of each", where, values, stamps)
 		}

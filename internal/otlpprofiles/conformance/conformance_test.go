@@ -1,0 +1,428 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+)
+
+const (
+	start    = 1_780_000_000_000_000_000
+	duration = 5_000_000_000
+)
+
+// good is a request that keeps every rule: one resource, one profile, two
+// samples, written out entry by entry.
+func good() pprofile.Profiles {
+	p := pprofile.NewProfiles()
+	d := p.Dictionary()
+	d.StringTable().FromRaw([]string{
+		"", "samples", "count", "cpu", "nanoseconds", // 0 to 4
+		"profile.frame.type", "process.executable.build_id.gnu", "thread.name", // 5 to 7
+		"/bin/app", "main.hot", "main.go", "main.cold", // 8 to 11
+	})
+	attribute := func(key int32, value string) {
+		a := d.AttributeTable().AppendEmpty()
+		a.SetKeyStrindex(key)
+		a.Value().SetStr(value)
+	}
+	d.AttributeTable().AppendEmpty()
+	attribute(5, "go")
+	attribute(6, "abcd")
+	attribute(7, "worker")
+
+	d.MappingTable().AppendEmpty()
+	m := d.MappingTable().AppendEmpty()
+	m.SetMemoryStart(0x1000)
+	m.SetMemoryLimit(0x2000)
+	m.SetFilenameStrindex(8)
+	m.AttributeIndices().Append(2)
+
+	function := func(name int32) {
+		f := d.FunctionTable().AppendEmpty()
+		f.SetNameStrindex(name)
+		f.SetFilenameStrindex(10)
+	}
+	d.FunctionTable().AppendEmpty()
+	function(9)
+	function(11)
+
+	location := func(address uint64, function int32) {
+		l := d.LocationTable().AppendEmpty()
+		l.SetMappingIndex(1)
+		l.SetAddress(address)
+		l.AttributeIndices().Append(1)
+		line := l.Lines().AppendEmpty()
+		line.SetFunctionIndex(function)
+		line.SetLine(7)
+	}
+	d.LocationTable().AppendEmpty()
+	location(0x1100, 1)
+	location(0x1200, 2)
+
+	d.StackTable().AppendEmpty()
+	d.StackTable().AppendEmpty().LocationIndices().Append(1, 2)
+	d.StackTable().AppendEmpty().LocationIndices().Append(2)
+	d.LinkTable().AppendEmpty()
+
+	rp := p.ResourceProfiles().AppendEmpty()
+	rp.Resource().Attributes().PutStr("service.name", "checkout")
+	rp.Resource().Attributes().PutInt("process.pid", 7)
+	sp := rp.ScopeProfiles().AppendEmpty()
+	profile := sp.Profiles().AppendEmpty()
+	profile.SetTime(start)
+	profile.SetDurationNano(duration)
+	profile.SetProfileID(pprofile.ProfileID{1})
+	profile.SetPeriod(10_309_278)
+	profile.SampleType().SetTypeStrindex(1)
+	profile.SampleType().SetUnitStrindex(2)
+	profile.PeriodType().SetTypeStrindex(3)
+	profile.PeriodType().SetUnitStrindex(4)
+	sample := func(stack int32, at ...uint64) {
+		s := profile.Samples().AppendEmpty()
+		s.SetStackIndex(stack)
+		s.AttributeIndices().Append(3)
+		s.TimestampsUnixNano().Append(at...)
+	}
+	sample(1, start, start+duration-1)
+	sample(2, start+1)
+	return p
+}
+
+// strict is every option that makes Check ask for more.
+func strict() conformance.Options {
+	return conformance.Options{Triggered: true, BuildIDs: true, Now: time.Unix(0, start+duration)}
+}
+
+func profile(p pprofile.Profiles) pprofile.Profile {
+	return p.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles().At(0)
+}
+
+func resource(p pprofile.Profiles) pcommon.Map {
+	return p.ResourceProfiles().At(0).Resource().Attributes()
+}
+
+func sample(p pprofile.Profiles) pprofile.Sample { return profile(p).Samples().At(0) }
+
+// addString returns the index of a new string.
+func addString(p pprofile.Profiles, s string) int32 {
+	p.Dictionary().StringTable().Append(s)
+	return int32(p.Dictionary().StringTable().Len() - 1)
+}
+
+// addAttribute returns the index of a new attribute.
+func addAttribute(p pprofile.Profiles, key string, set func(pcommon.Value)) int32 {
+	k := addString(p, key)
+	a := p.Dictionary().AttributeTable().AppendEmpty()
+	a.SetKeyStrindex(k)
+	set(a.Value())
+	return int32(p.Dictionary().AttributeTable().Len() - 1)
+}
+
+func TestGoodProfilesBreakNoRule(t *testing.T) {
+	conformance.CheckFatal(t, good(), strict())
+}
+
+func TestCheckChangesNothing(t *testing.T) {
+	p := good()
+	p.MarkReadOnly() // a change would panic
+	require.Empty(t, conformance.Check(p, strict()))
+}
+
+// Each case breaks one rule, and may break others with it.
+func TestEachBrokenRuleIsFound(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		rule   conformance.Rule
+		where  string
+		damage func(pprofile.Profiles)
+	}{
+		{"the string table starts with a name", conformance.ZeroEntry, "string", func(p pprofile.Profiles) {
+			p.Dictionary().StringTable().SetAt(0, "zero")
+		}},
+		{"the attribute table starts with an attribute", conformance.ZeroEntry, "attribute", func(p pprofile.Profiles) {
+			p.Dictionary().AttributeTable().At(0).Value().SetBool(true)
+		}},
+		{"the function table starts with a function", conformance.ZeroEntry, "function", func(p pprofile.Profiles) {
+			p.Dictionary().FunctionTable().At(0).SetStartLine(1)
+		}},
+		{"the mapping table starts with a mapping", conformance.ZeroEntry, "mapping", func(p pprofile.Profiles) {
+			p.Dictionary().MappingTable().At(0).SetMemoryLimit(1)
+		}},
+		{"the location table starts with a location", conformance.ZeroEntry, "location", func(p pprofile.Profiles) {
+			p.Dictionary().LocationTable().At(0).SetAddress(1)
+		}},
+		{"the stack table starts with a stack", conformance.ZeroEntry, "stack", func(p pprofile.Profiles) {
+			p.Dictionary().StackTable().At(0).LocationIndices().Append(1)
+		}},
+		{"the link table starts with a link", conformance.ZeroEntry, "link", func(p pprofile.Profiles) {
+			p.Dictionary().LinkTable().At(0).SetTraceID(pcommon.TraceID{1})
+		}},
+
+		{"a string that nothing names", conformance.Orphan, `string 12 is used by nothing: "lost"`, func(p pprofile.Profiles) {
+			addString(p, "lost")
+		}},
+		{"a stack that no sample has", conformance.Orphan, "stack 3", func(p pprofile.Profiles) {
+			p.Dictionary().StackTable().AppendEmpty().LocationIndices().Append(1)
+		}},
+		{"a link that no sample has", conformance.Orphan, "link 1", func(p pprofile.Profiles) {
+			l := p.Dictionary().LinkTable().AppendEmpty()
+			l.SetTraceID(pcommon.TraceID{1})
+			l.SetSpanID(pcommon.SpanID{1})
+		}},
+		{"an attribute that nothing has", conformance.Orphan, "attribute 4", func(p pprofile.Profiles) {
+			a := p.Dictionary().AttributeTable().AppendEmpty()
+			a.SetKeyStrindex(7)
+			a.Value().SetStr("idle")
+		}},
+		{"a function of no line", conformance.Orphan, "function 3", func(p pprofile.Profiles) {
+			p.Dictionary().FunctionTable().AppendEmpty().SetNameStrindex(10)
+		}},
+		{"a mapping of no location", conformance.Orphan, "mapping 2", func(p pprofile.Profiles) {
+			p.Dictionary().MappingTable().AppendEmpty().SetMemoryStart(5)
+		}},
+		{"a location of no stack", conformance.Orphan, "location 3", func(p pprofile.Profiles) {
+			p.Dictionary().LocationTable().AppendEmpty().SetAddress(5)
+		}},
+
+		{"a string twice", conformance.Duplicate, "strings 9 and 11", func(p pprofile.Profiles) {
+			p.Dictionary().StringTable().SetAt(11, "main.hot")
+		}},
+		{"an attribute twice", conformance.Duplicate, "attributes 1 and 4", func(p pprofile.Profiles) {
+			p.Dictionary().AttributeTable().At(1).CopyTo(p.Dictionary().AttributeTable().AppendEmpty())
+			p.Dictionary().LocationTable().At(2).AttributeIndices().SetAt(0, 4)
+		}},
+		{"a stack twice", conformance.Duplicate, "stacks 1 and 3", func(p pprofile.Profiles) {
+			p.Dictionary().StackTable().AppendEmpty().LocationIndices().Append(1, 2)
+			profile(p).Samples().At(1).SetStackIndex(3)
+			s := profile(p).Samples().AppendEmpty()
+			s.SetStackIndex(2)
+			s.TimestampsUnixNano().Append(start)
+		}},
+
+		{"a stack out of range", conformance.IndexRange, "stack 9 of 3", func(p pprofile.Profiles) {
+			s := profile(p).Samples().AppendEmpty()
+			s.SetStackIndex(9)
+			s.TimestampsUnixNano().Append(start)
+		}},
+		{"a negative location", conformance.IndexRange, "location -1 of 3", func(p pprofile.Profiles) {
+			p.Dictionary().StackTable().At(1).LocationIndices().Append(-1)
+		}},
+		{"a mapping out of range", conformance.IndexRange, "mapping 2 of 2", func(p pprofile.Profiles) {
+			p.Dictionary().LocationTable().At(1).SetMappingIndex(2)
+		}},
+		{"a function out of range", conformance.IndexRange, "function 9 of 3", func(p pprofile.Profiles) {
+			p.Dictionary().LocationTable().At(1).Lines().AppendEmpty().SetFunctionIndex(9)
+		}},
+		{"an attribute out of range", conformance.IndexRange, "attribute 9 of 4", func(p pprofile.Profiles) {
+			sample(p).AttributeIndices().Append(9)
+		}},
+		{"a string out of range", conformance.IndexRange, "string 99 of 12", func(p pprofile.Profiles) {
+			p.Dictionary().FunctionTable().At(1).SetSystemNameStrindex(99)
+		}},
+		{"a link out of range", conformance.IndexRange, "link 1 of 1", func(p pprofile.Profiles) {
+			sample(p).SetLinkIndex(1)
+		}},
+
+		{"a string that is not UTF-8", conformance.UTF8, "string 9", func(p pprofile.Profiles) {
+			p.Dictionary().StringTable().SetAt(9, "main.\xff")
+		}},
+		{"a thread name that is not UTF-8", conformance.UTF8, "attribute 3", func(p pprofile.Profiles) {
+			p.Dictionary().AttributeTable().At(3).Value().SetStr("\xfe")
+		}},
+		{"a resource attribute that is not UTF-8", conformance.UTF8, "resource 0", func(p pprofile.Profiles) {
+			resource(p).PutStr("service.name", "\xfe")
+		}},
+
+		{"a sample without a stack", conformance.NoStack, "sample 2", func(p pprofile.Profiles) {
+			profile(p).Samples().AppendEmpty().TimestampsUnixNano().Append(start)
+		}},
+		{"timestamps and values", conformance.SampleShape, "1 values and 2 timestamps", func(p pprofile.Profiles) {
+			sample(p).Values().Append(2)
+		}},
+		{"neither timestamps nor values", conformance.SampleShape, "0 values and 0 timestamps", func(p pprofile.Profiles) {
+			sample(p).TimestampsUnixNano().FromRaw(nil)
+		}},
+		{"a stack and its attributes in two samples", conformance.SampleTwice, "as sample 0", func(p pprofile.Profiles) {
+			sample(p).CopyTo(profile(p).Samples().AppendEmpty())
+		}},
+		{"a timestamp before the window", conformance.TimestampWindow, "sample 0", func(p pprofile.Profiles) {
+			sample(p).TimestampsUnixNano().SetAt(0, start-1)
+		}},
+		{"a timestamp at the window's end", conformance.TimestampWindow, "sample 0", func(p pprofile.Profiles) {
+			sample(p).TimestampsUnixNano().SetAt(1, start+duration)
+		}},
+		{"a profile of two hours ago", conformance.Recent, "profile 0", func(p pprofile.Profiles) {
+			const ago = 7200e9
+			profile(p).SetTime(start - ago)
+			for _, s := range profile(p).Samples().All() {
+				for i, at := range s.TimestampsUnixNano().All() {
+					s.TimestampsUnixNano().SetAt(i, at-ago)
+				}
+			}
+		}},
+		{"no period", conformance.Period, "period 0", func(p pprofile.Profiles) { profile(p).SetPeriod(0) }},
+		{"a type that nobody knows", conformance.KnownType, `"heat/count"`, func(p pprofile.Profiles) {
+			p.Dictionary().StringTable().SetAt(1, "heat")
+		}},
+		{"no profile id", conformance.ProfileID, "profile 0", func(p pprofile.Profiles) {
+			profile(p).SetProfileID(pprofile.ProfileID{})
+		}},
+		{"a link without a span", conformance.LinkIDs, "link 1", func(p pprofile.Profiles) {
+			p.Dictionary().LinkTable().AppendEmpty().SetTraceID(pcommon.TraceID{1})
+			sample(p).SetLinkIndex(1)
+		}},
+		{"a profile without samples", conformance.NoSamples, "profile 1", func(p pprofile.Profiles) {
+			second := p.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles().AppendEmpty()
+			profile(p).CopyTo(second)
+			second.Samples().RemoveIf(func(pprofile.Sample) bool { return true })
+		}},
+		{"a resource without profiles", conformance.NoSamples, "resource 1", func(p pprofile.Profiles) {
+			p.ResourceProfiles().AppendEmpty().Resource().Attributes().PutStr("service.name", "idle")
+		}},
+		{"27 labels", conformance.LabelCount, "27 labels", func(p pprofile.Profiles) {
+			for i := range 24 {
+				resource(p).PutStr(fmt.Sprint("k8s.label.", i), "x")
+			}
+		}},
+		{"samples told apart by CPU number", conformance.SeriesPerSample, "cpu.logical_number", func(p pprofile.Profiles) {
+			sample(p).AttributeIndices().Append(addAttribute(p, "cpu.logical_number", func(v pcommon.Value) { v.SetInt(3) }))
+		}},
+		{"a resource attribute that is a list", conformance.AttributeType, "process.command_args", func(p pprofile.Profiles) {
+			resource(p).PutEmptySlice("process.command_args")
+		}},
+		{"a profile attribute that is a map", conformance.AttributeType, "reason", func(p pprofile.Profiles) {
+			profile(p).AttributeIndices().Append(addAttribute(p, "reason", func(v pcommon.Value) { v.SetEmptyMap() }))
+		}},
+		{"a resource attribute without a key", conformance.AttributeKey, "resource 0", func(p pprofile.Profiles) {
+			resource(p).PutStr("", "x")
+		}},
+		{"a sample attribute twice", conformance.AttributeKey, "thread.name", func(p pprofile.Profiles) {
+			a := p.Dictionary().AttributeTable().AppendEmpty()
+			a.SetKeyStrindex(7)
+			a.Value().SetStr("other")
+			sample(p).AttributeIndices().Append(4)
+		}},
+		{"no service name", conformance.ServiceName, "resource 0", func(p pprofile.Profiles) {
+			resource(p).Remove("service.name")
+		}},
+		{"a location without a frame type", conformance.FrameType, `location 1 has profile.frame.type ""`, func(p pprofile.Profiles) {
+			p.Dictionary().LocationTable().At(1).AttributeIndices().FromRaw(nil)
+		}},
+		{"a frame type that nobody knows", conformance.FrameType, "cobol", func(p pprofile.Profiles) {
+			p.Dictionary().AttributeTable().At(1).Value().SetStr("cobol")
+		}},
+		{"a location outside of its mapping", conformance.LocationPlace, "0x3000", func(p pprofile.Profiles) {
+			p.Dictionary().LocationTable().At(1).SetAddress(0x3000)
+		}},
+		{"a file without a build id", conformance.BuildID, "/bin/app", func(p pprofile.Profiles) {
+			p.Dictionary().AttributeTable().At(2).Value().SetStr("")
+		}},
+		{"a profile without a window", conformance.CaptureWindow, "lasts 0 ns", func(p pprofile.Profiles) {
+			second := p.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles().AppendEmpty()
+			profile(p).CopyTo(second)
+			second.SetDurationNano(0)
+			for _, s := range second.Samples().All() {
+				s.TimestampsUnixNano().FromRaw(nil)
+			}
+		}},
+		{"a profile above the limit of samples", conformance.MaxSamples, "8001 samples", func(p pprofile.Profiles) {
+			d := p.Dictionary()
+			for profile(p).Samples().Len() < 8001 {
+				stack := d.StackTable().Len()
+				d.StackTable().AppendEmpty().LocationIndices().FromRaw(binary(stack))
+				s := profile(p).Samples().AppendEmpty()
+				s.SetStackIndex(int32(stack))
+				s.TimestampsUnixNano().Append(start)
+			}
+		}},
+		{"a profile above the limit of bytes", conformance.MaxProfileBytes, "bytes, at most 1048576", func(p pprofile.Profiles) {
+			stamps := make([]uint64, 1<<20/8)
+			for i := range stamps {
+				stamps[i] = start
+			}
+			sample(p).TimestampsUnixNano().FromRaw(stamps)
+		}},
+		{"a request above the limit of bytes", conformance.MaxRequestBytes, "bytes, at most 2097152", func(p pprofile.Profiles) {
+			p.Dictionary().StringTable().SetAt(9, strings.Repeat("x", 2<<20))
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := good()
+			tc.damage(p)
+			found := conformance.Check(p, strict())
+			for _, v := range found {
+				t.Log(v)
+			}
+			at := -1
+			for i, v := range found {
+				if v.Rule == tc.rule {
+					at = i
+				}
+			}
+			require.GreaterOrEqual(t, at, 0, "%s was not found", tc.rule.Name)
+			require.Contains(t, found[at].Where, tc.where)
+		})
+	}
+}
+
+// binary is a stack of its own for each number.
+func binary(n int) []int32 {
+	var out []int32
+	for ; n > 0; n /= 2 {
+		out = append(out, int32(n%2)+1)
+	}
+	return out
+}
+
+func TestTwoValuesAndBadTypeNamesAreFound(t *testing.T) {
+	p := good()
+	sample(p).Values().Append(1, 2)
+	p.Dictionary().StringTable().SetAt(1, "cpu-samples")
+	names := map[string]bool{}
+	for _, v := range conformance.Check(p, strict()) {
+		names[v.Name] = true
+		require.Positive(t, v.Count)
+		require.NotEmpty(t, v.Backends)
+	}
+	for _, want := range []conformance.Rule{conformance.OneValue, conformance.SampleShape, conformance.TypeName, conformance.KnownType} {
+		require.True(t, names[want.Name], want.Name)
+	}
+}
+
+func TestStringsOfResourceReferencesAreNoOrphans(t *testing.T) {
+	p := good()
+	addString(p, "service.name")
+	addString(p, "checkout")
+	opts := strict()
+	require.NotEmpty(t, conformance.Check(p, opts))
+	opts.References = true
+	conformance.CheckFatal(t, p, opts)
+}
+
+func FuzzNoProfilesMakeTheCheckPanic(f *testing.F) {
+	marshal := func(p pprofile.Profiles) []byte {
+		b, err := (&pprofile.ProtoMarshaler{}).MarshalProfiles(p)
+		require.NoError(f, err)
+		return b
+	}
+	f.Add(marshal(good()))
+	f.Add(marshal(pprofile.NewProfiles()))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		p, err := (&pprofile.ProtoUnmarshaler{}).UnmarshalProfiles(in)
+		if err != nil {
+			return
+		}
+		conformance.Check(p, strict())
+	})
+}
