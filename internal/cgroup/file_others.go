@@ -6,3 +6,9 @@
 package cgroup
 
 func inode(string) (uint64, error) { return 0, NeedsLinux }
+
+func childless(string) bool { return false }
+
+func isVanished(error) bool { return false }
+
+func isThreaded(error) bool { return false }

@@ -103,6 +103,9 @@ const (
 	NotMounted Unavailable = "that hierarchy is not mounted"
 	// NoFile is for a kernel that does not have the figure.
 	NoFile Unavailable = "the kernel has no such file for that cgroup"
+	// TooManyProcesses is for a unit whose processes would have to be looked at
+	// one by one, and are more than that is reasonable for.
+	TooManyProcesses Unavailable = "it has too many processes to look at one by one"
 	// NeedsLinux is for every other system.
 	NeedsLinux Unavailable = "control groups need Linux"
 )

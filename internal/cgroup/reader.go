@@ -3,59 +3,121 @@
 
 package cgroup
 
-import "time"
+import (
+	"errors"
+	"path/filepath"
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
+)
+
+// ErrGone says that a cgroup was removed.
+var ErrGone = errors.New("the cgroup was removed")
 
 // A Reader reads figures of cgroups again and again, with files kept open. It
 // belongs to one goroutine.
-type Reader struct{ tree *Tree }
-
-// NewReader returns a reader that keeps at most maxOpen files open.
-func (t *Tree) NewReader(maxOpen int) *Reader { return &Reader{tree: t} }
-
-// A CPUTime reads the CPU time that one unit has used.
-type CPUTime struct{}
-
-// OpenCPUTime opens the figure of the unit's own cgroup. The error is an
-// [Unavailable] where the unit has none of its own.
-func (r *Reader) OpenCPUTime(u Unit) (*CPUTime, error) { return nil, NeedsLinux }
-
-// Read returns the CPU time used. Restarted says that the cgroup is another one
-// of the same path than at the last reading, so that the figure began anew.
-func (c *CPUTime) Read() (used time.Duration, restarted bool, err error) { return 0, false, NeedsLinux }
-
-// Close gives up the files.
-func (c *CPUTime) Close() {}
-
-// A Bound says what limits a unit's capacity.
-type Bound string
-
-// The bounds.
-const (
-	ByQuota  Bound = "quota"
-	ByCPUSet Bound = "cpuset"
-	ByOnline Bound = "cpus online"
-)
-
-// Capacity is how much CPU a unit may use.
-type Capacity struct {
-	Cores float64 // fractions kept
-	By    Bound
-	Path  string // the cgroup that sets the bound: the unit's, or an ancestor
+type Reader struct {
+	tree    *Tree
+	files   *keptfile.Set
+	online  level[int]
+	quotas  map[string]*level[float64]
+	cpusets map[string]*level[int]
+	buf     []byte
 }
 
-// A CPUCapacity reads the capacity of one unit: the least of the CPU quota on its
-// cgroup and on every ancestor, its cpuset, and the CPUs online.
-type CPUCapacity struct{}
+// NewReader returns a reader that keeps its files open in a set.
+func (t *Tree) NewReader(files *keptfile.Set) *Reader {
+	return &Reader{
+		tree:    t,
+		files:   files,
+		online:  level[int]{files: [2]keptfile.File{files.File(filepath.Join(t.root, "sys/devices/system/cpu/online"))}},
+		quotas:  map[string]*level[float64]{},
+		cpusets: map[string]*level[int]{},
+		buf:     make([]byte, 4096), // an online or effective list of 4096 CPUs, every other one missing, is longer: an error then
+	}
+}
 
-// OpenCPUCapacity opens the limits of a unit's paths.
-func (r *Reader) OpenCPUCapacity(p Paths) (*CPUCapacity, error) { return nil, NeedsLinux }
+// Close closes what the reader itself keeps open; each opened figure is closed
+// by its owner.
+func (r *Reader) Close() { r.online.files[0].Close() }
 
-// Read returns the capacity. Limits that several units share are read once for
-// all readings within a short time of now.
-func (c *CPUCapacity) Read(now time.Time) (Capacity, error) { return Capacity{}, NeedsLinux }
+// A level is one limit at one cgroup, shared by all units below it.
+type level[T any] struct {
+	path  string // of the cgroup
+	key   string // in the reader's map
+	files [2]keptfile.File
+	refs  int
+	at    time.Time
+	value T // 0: no limit at this level
+	err   error
+}
 
-// Close gives up the files.
-func (c *CPUCapacity) Close() {}
+// sharedFor is how long a limit that was read for one unit holds for the next:
+// long enough for a round through all units, and well below the least interval
+// between two rounds.
+const sharedFor = 50 * time.Millisecond
 
-// Close closes all files.
-func (r *Reader) Close() {}
+func (l *level[T]) fresh(now time.Time) bool {
+	age := now.Sub(l.at)
+	return age >= 0 && age < sharedFor
+}
+
+func (l *level[T]) close() {
+	for i := range l.files {
+		if l.files[i].Path() != "" {
+			l.files[i].Close()
+		}
+	}
+}
+
+// parseUint reads the decimal number that b starts with; 0 digits is no number.
+func parseUint(b []byte) (n uint64, rest []byte, ok bool) {
+	i := 0
+	for ; i < len(b) && b[i] >= '0' && b[i] <= '9'; i++ {
+		d := uint64(b[i] - '0')
+		if n > (1<<64-1-d)/10 {
+			return 0, b, false
+		}
+		n = n*10 + d
+	}
+	return n, b[i:], i > 0
+}
+
+// countCPUs returns how many CPUs a list like "0-3,7" names.
+func countCPUs(b []byte) (int, bool) {
+	count := 0
+	b = trimSpace(b)
+	for len(b) > 0 {
+		first, rest, ok := parseUint(b)
+		if !ok {
+			return 0, false
+		}
+		last := first
+		if len(rest) > 0 && rest[0] == '-' {
+			if last, rest, ok = parseUint(rest[1:]); !ok || last < first {
+				return 0, false
+			}
+		}
+		if last-first >= maxCPUs {
+			return 0, false
+		}
+		count += int(last-first) + 1
+		if len(rest) > 0 {
+			if rest[0] != ',' || len(rest) == 1 {
+				return 0, false
+			}
+			rest = rest[1:]
+		}
+		b = rest
+	}
+	return count, count <= maxCPUs
+}
+
+const maxCPUs = 1 << 16 // far above what any kernel is built for
+
+func trimSpace(b []byte) []byte {
+	for len(b) > 0 && (b[len(b)-1] == '\n' || b[len(b)-1] == ' ') {
+		b = b[:len(b)-1]
+	}
+	return b
+}

@@ -4,47 +4,251 @@
 package cgroup
 
 import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"sort"
 )
 
 const (
-	maxProcs   = 1 << 20 // bytes of one cgroup.procs
 	maxCgroups = 1 << 16 // of one walk
+	maxDepth   = 64      // of one walk
+
+	// maxAsked bounds how many processes of one cgroup are asked where else
+	// they are, until one names this cgroup as its unit's.
+	maxAsked = 64
 )
 
 // FindContainer returns the unit of a container by its id, or by a prefix of at
-// least [MinPrefix] digits. A prefix of several containers is an error.
+// least [MinPrefix] digits. A prefix of several containers is an error. It walks
+// the whole tree: whoever asks for the same id often remembers the answer.
 func (t *Tree) FindContainer(id string) (Unit, bool, error) {
-	return Unit{}, false, NeedsLinux // TODO
+	if len(id) < MinPrefix {
+		return Unit{}, false, fmt.Errorf("container id %q is too short: at least %d digits are needed", id, MinPrefix)
+	}
+	var (
+		found Unit
+		err   error
+	)
+	for _, h := range identity() {
+		tr := t.trees[h]
+		if tr == nil {
+			continue
+		}
+		walkDirs(tr.dir, "", 0, func(path string, _ int) bool {
+			full, ok := ContainerID(path)
+			switch {
+			case !ok:
+				return true // it may be further down
+			case len(full) < len(id) || full[:len(id)] != id:
+			case found.ID == "":
+				found = t.unitAt(h, path)
+			case found.ContainerID != full:
+				err = fmt.Errorf("container id %q is a prefix of several containers, of %.16s and %.16s among them: name more digits", id, found.ContainerID, full)
+			}
+			return false // what is below is inside this container
+		})
+		if err != nil {
+			return Unit{}, false, err
+		}
+	}
+	return found, found.ID != "", nil
 }
 
-// Units returns every cgroup that is a unit and has processes.
-func (t *Tree) Units() ([]Unit, error) { return nil, NeedsLinux }
+// unitAt returns the unit that a cgroup is, by one of its processes, else by the
+// cgroups of the same path in the other hierarchies.
+func (t *Tree) unitAt(h Hierarchy, path string) Unit {
+	if t.mode != V2 {
+		pids, _ := processesBelow(t.dir(h, path), maxAsked)
+		for pid := range pids {
+			if p, err := t.PathsOf(pid); err == nil {
+				if u := t.UnitOf(p); u.by == h && u.Cgroup == path {
+					return u
+				}
+			}
+		}
+	}
+	var p Paths
+	for other, tr := range t.trees {
+		if tr != nil && (Hierarchy(other) == h || isFile(filepath.Join(tr.dir, path, "cgroup.procs"))) {
+			p[other] = path
+		}
+	}
+	if id, _, ok := containerIn(path); ok {
+		return containerUnit(p, h, id, path)
+	}
+	return Unit{ID: path, Cgroup: path, Paths: p, by: h}
+}
 
-// PerfDir returns the directory of a unit in the hierarchy that perf events are
-// attached to: v1 perf_event where that is mounted, else the v2 tree. The error
-// is an [Unavailable] where the unit has none of its own there.
-func (t *Tree) PerfDir(u Unit) (string, error) { return "", NeedsLinux }
+// Units returns every cgroup that is a unit and has processes, sorted by ID. A
+// cgroup that vanishes meanwhile is left out.
+func (t *Tree) Units() ([]Unit, error) {
+	units := map[string]Unit{}
+	var failed error
+	for _, h := range identity() {
+		tr := t.trees[h]
+		if tr == nil {
+			continue
+		}
+		if _, err := os.ReadDir(tr.dir); err != nil {
+			failed = fmt.Errorf("list the cgroups of %s: %w", h, err)
+			continue
+		}
+		whole := walkDirs(tr.dir, "", 0, func(path string, _ int) bool {
+			_, inContainer := ContainerID(path)
+			if path != "" {
+				t.unitsIn(h, path, inContainer, units)
+			}
+			return !inContainer
+		})
+		if !whole {
+			failed = fmt.Errorf("list the cgroups of %s: more than %d, or deeper than %d: the rest is not watched", tr.dir, maxCgroups, maxDepth)
+		}
+	}
+	out := make([]Unit, 0, len(units))
+	for _, u := range units {
+		out = append(out, u)
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].ID < out[j].ID })
+	return out, failed
+}
 
-// Match returns the outermost cgroups that a glob matches, as units: each with
-// everything under it. With nothing matched it is empty.
-func (t *Tree) Match(g *Glob) ([]Unit, error) { return nil, NeedsLinux }
-
-// walkDirs calls visit for dir's subdirectories, parents first, and goes below
-// those for which it returns true. What cannot be read is passed over: it
-// vanished, or it is not ours to see.
-func walkDirs(dir, path string, depth int, visit func(path string, depth int) bool) {
-	if !visit(path, depth) {
+// unitsIn adds the units of the processes in one cgroup. With only a v2 tree
+// that is the cgroup itself; elsewhere processes are asked until one names it.
+func (t *Tree) unitsIn(h Hierarchy, path string, inContainer bool, units map[string]Unit) {
+	dir := t.dir(h, path)
+	if t.mode == V2 {
+		if populated(dir, inContainer) {
+			u := t.UnitOf(Paths{V2Tree: path})
+			units[u.ID] = u
+		}
 		return
 	}
-	entries, err := os.ReadDir(filepath.Join(dir, path))
-	if err != nil {
-		return
+	pids, _ := processesIn(dir, maxAsked)
+	if len(pids) == 0 && inContainer {
+		below, _ := processesBelow(dir, maxAsked)
+		for pid := range below {
+			pids = append(pids, pid)
+		}
 	}
-	for _, e := range entries {
-		if e.IsDir() {
-			walkDirs(dir, path+"/"+e.Name(), depth+1, visit)
+	for _, pid := range pids {
+		p, err := t.PathsOf(pid)
+		if err != nil {
+			continue
+		}
+		u := t.UnitOf(p)
+		if u.ProcessOnly() {
+			continue
+		}
+		if _, known := units[u.ID]; !known {
+			units[u.ID] = u
+		}
+		if u.Cgroup == path {
+			return
 		}
 	}
 }
+
+// populated says whether a cgroup, or with below one below it, has processes.
+func populated(dir string, below bool) bool {
+	found := false
+	walkDirs(dir, "", 0, func(path string, _ int) bool {
+		pids, _ := processesIn(filepath.Join(dir, path), 1)
+		found = found || len(pids) > 0
+		return below && !found
+	})
+	return found
+}
+
+// Match returns the outermost cgroups that a glob matches, as units: each with
+// everything under it, sorted by path. With nothing matched it is empty.
+func (t *Tree) Match(g *Glob) ([]Unit, error) {
+	found := map[string]Unit{}
+	var failed error
+	for _, h := range identity() {
+		tr := t.trees[h]
+		if tr == nil {
+			continue
+		}
+		whole := walkDirs(tr.dir, "", 0, func(path string, _ int) bool {
+			if path == "" || !g.matches(path) {
+				return true
+			}
+			if _, known := found[path]; !known {
+				found[path] = t.unitAt(h, path)
+			}
+			return false
+		})
+		if !whole {
+			failed = fmt.Errorf("look for cgroups that match %s in %s: more than %d, or deeper than %d", g, tr.dir, maxCgroups, maxDepth)
+		}
+	}
+	out := make([]Unit, 0, len(found))
+	for _, u := range found {
+		out = append(out, u)
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Cgroup < out[j].Cgroup })
+	return out, failed
+}
+
+// PerfDir returns the directory of a unit in the hierarchy that perf events are
+// attached to: v1 perf_event where that is mounted, else the v2 tree. The events
+// count everything below it too. The error is an [Unavailable] where the unit
+// has none there that is its own.
+func (t *Tree) PerfDir(u Unit) (string, error) {
+	h, ok := t.owner(PerfEvent)
+	if !ok {
+		return "", NotMounted
+	}
+	if h == u.by && u.Cgroup != "/" && u.Cgroup != "" {
+		return t.dir(h, u.Cgroup), nil // with everything under it, as asked
+	}
+	return t.Own(u, h)
+}
+
+// walkDirs calls visit for dir and the directories below it, parents first, and
+// goes below those for which visit returns true. What cannot be read is passed
+// over: it vanished, or it is not ours to see. It returns false if it met a
+// bound and left something out.
+func walkDirs(dir, path string, depth int, visit func(path string, depth int) bool) bool {
+	left := maxCgroups
+	return walkFrom(dir, path, depth, &left, visit)
+}
+
+func walkFrom(dir, path string, depth int, left *int, visit func(path string, depth int) bool) bool {
+	if *left == 0 || depth > maxDepth {
+		return false
+	}
+	*left--
+	if !visit(path, depth) {
+		return true
+	}
+	full := filepath.Join(dir, path)
+	if childless(full) {
+		return true
+	}
+	entries, err := os.ReadDir(full)
+	if err != nil {
+		return true
+	}
+	whole := true
+	for _, e := range entries {
+		if e.IsDir() {
+			whole = walkFrom(dir, path+"/"+e.Name(), depth+1, left, visit) && whole
+		}
+	}
+	return whole
+}
+
+func isDir(path string) bool {
+	fi, err := os.Stat(path)
+	return err == nil && fi.IsDir()
+}
+
+func isEOF(err error) bool { return errors.Is(err, io.EOF) }
+
+// isGone says whether an error means that a process or a cgroup is no more.
+func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || isVanished(err) }

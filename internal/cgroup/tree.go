@@ -20,6 +20,8 @@ type Tree struct {
 	mode Mode
 	// trees has nil for a hierarchy that is not mounted.
 	trees [numHierarchies]*tree
+	// lost says why this process's own place in a tree was not found.
+	lost string
 }
 
 // tree is one mounted hierarchy.
@@ -52,12 +54,13 @@ func Open(root string) (*Tree, error) {
 			}
 		}
 	}
-	for h, tr := range t.trees {
+	for _, tr := range t.trees {
 		if tr == nil || tr.up == 0 {
 			continue
 		}
-		if tr.above, err = t.findOwnPlace(Hierarchy(h), all); err != nil {
-			return nil, err
+		if tr.above = tr.findOwnPlace(all); tr.above == nil {
+			t.lost = fmt.Sprintf("the collector is in a private cgroup namespace, and its own cgroup was not found %d levels below %s: "+
+				"run it in the host's pid namespace, or in the host's cgroup namespace", tr.up, tr.dir)
 		}
 	}
 	t.mode = V2
@@ -104,6 +107,9 @@ func (t *Tree) Mount(h Hierarchy) string {
 // Limited says in one line why parts of the host cannot be seen, and how that is
 // mended; empty where everything can be.
 func (t *Tree) Limited() string {
+	if t.lost != "" {
+		return t.lost
+	}
 	for _, h := range identity() {
 		tr := t.trees[h]
 		if tr == nil {
@@ -193,7 +199,7 @@ func (tr *tree) resolve(at place) (string, error) {
 	switch {
 	case at.up == tr.up && Under(at.rest, tr.rest):
 		path = at.rest[len(tr.rest):]
-	case at.up < tr.up && tr.rest == "":
+	case at.up < tr.up && tr.rest == "" && len(tr.above) == tr.up:
 		for _, name := range tr.above[:tr.up-at.up] {
 			path += "/" + name
 		}
@@ -229,50 +235,36 @@ func (t *Tree) ID(path string) (uint64, error) {
 }
 
 // findOwnPlace returns the names of the cgroups from a hierarchy's mounted root
-// down to the root of this process's cgroup namespace. The kernel shows neither,
-// only how many levels there are: they are found as the directory that is the
-// same, by inode, as the namespace's root where that is mounted too, else as the
-// one that lists this process.
-func (t *Tree) findOwnPlace(h Hierarchy, all []mount) ([]string, error) {
-	tr := t.trees[h]
+// down to the root of this process's cgroup namespace, nil if it is not found.
+// The kernel shows neither, only how many levels there are: they are found as the
+// directory that is the same, by inode, as the namespace's root where that is
+// mounted too, else as the one that lists this process.
+func (tr *tree) findOwnPlace(all []mount) []string {
 	var own uint64
 	for _, m := range all {
 		if m.device == tr.device && m.place == (place{}) {
 			own, _ = inode(m.dir)
 		}
 	}
-	pid := strconv.Itoa(os.Getpid())
 	var found string
-	visit := func(path string, depth int) bool {
-		if depth == tr.up {
-			dir := filepath.Join(tr.dir, path)
-			if ino, err := inode(dir); own != 0 && err == nil && ino == own || own == 0 && lists(dir, pid) {
-				found = path
-			}
+	walkDirs(tr.dir, "", 0, func(path string, depth int) bool {
+		if depth == tr.up && found == "" && tr.isOwn(path, own) {
+			found = path
 		}
 		return found == "" && depth < tr.up
-	}
-	walkDirs(tr.dir, "", 0, visit)
+	})
 	if found == "" {
-		return nil, fmt.Errorf("this process is in a private cgroup namespace, and its own cgroup was not found %d levels below %s: "+
-			"run the collector with the host's pid namespace, or with the host's cgroup namespace", tr.up, tr.dir)
+		return nil
 	}
-	return strings.Split(found[1:], "/"), nil
+	return strings.Split(found[1:], "/")
 }
 
-// lists says whether a process is in a cgroup or below it.
-func lists(dir, pid string) bool {
-	found := false
-	walkDirs(dir, "", 0, func(path string, _ int) bool {
-		b, err := readFile(filepath.Join(dir, path, "cgroup.procs"), maxProcs)
-		if err == nil {
-			for line := range bytes.Lines(b) {
-				if string(bytes.TrimSuffix(line, []byte("\n"))) == pid {
-					found = true
-				}
-			}
-		}
-		return !found
-	})
-	return found
+func (tr *tree) isOwn(path string, own uint64) bool {
+	dir := filepath.Join(tr.dir, path)
+	if own != 0 {
+		ino, err := inode(dir)
+		return err == nil && ino == own
+	}
+	pids, _ := processesBelow(dir, maxUnitProcesses)
+	return pids[os.Getpid()]
 }

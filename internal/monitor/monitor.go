@@ -6,8 +6,6 @@ package monitor
 import (
 	"errors"
 	"time"
-
-	"github.com/hotprofile/hotprofile/internal/cgroup"
 )
 
 // The names of the monitors.
@@ -76,46 +74,3 @@ type Result struct {
 // ErrGone says that the unit is no more: its cgroup was removed, or its process
 // has ended.
 var ErrGone = errors.New("the unit is gone")
-
-// A Process is one process, told apart from a later one with the same pid.
-type Process struct {
-	PID int
-	// Start is when it started, in clock ticks since boot (field 22 of
-	// /proc/PID/stat).
-	Start uint64
-}
-
-// A Source takes readings of units. It belongs to one goroutine.
-type Source struct{}
-
-// NewSource returns a source that reads below the tree's root and keeps at most
-// maxOpen files open.
-func NewSource(tree *cgroup.Tree, maxOpen int) (*Source, error) { return nil, cgroup.NeedsLinux }
-
-// Close closes all files.
-func (s *Source) Close() {}
-
-// A Watcher reads the monitors of one unit.
-type Watcher struct{}
-
-// WatchUnit opens the monitors of a unit that is a cgroup, by their names. A
-// monitor that is unavailable is no error here: its results say so.
-func (s *Source) WatchUnit(u cgroup.Unit, monitors []string) (*Watcher, error) {
-	return nil, cgroup.NeedsLinux
-}
-
-// WatchProcess opens the monitors of a unit that is a process. It returns
-// [ErrGone] where the pid is no process, or another one by now.
-func (s *Source) WatchProcess(p Process, monitors []string) (*Watcher, error) {
-	return nil, cgroup.NeedsLinux
-}
-
-// Read fills out, which has one element per monitor in the order in which they
-// were opened. It allocates nothing. Now is when it is called.
-func (w *Watcher) Read(now time.Time, out []Result) {}
-
-// Capacity returns what the last reading found.
-func (w *Watcher) Capacity() cgroup.Capacity { return cgroup.Capacity{} }
-
-// Close gives up the files.
-func (w *Watcher) Close() {}

@@ -1,0 +1,120 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package keptfile
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// Read reads the file from its start into buf with one call to the kernel: right
+// for files that the kernel writes in one piece, which is all but lists of
+// processes. Replaced says that the path names another file than at the last
+// reading, because the cgroup was removed and made again.
+func (f *File) Read(buf []byte) (n int, replaced bool, err error) {
+	if f.isSet {
+		n, err := pread(f.fd, buf, 0)
+		if err == nil {
+			return f.fits(n, buf, false)
+		}
+		if !errors.Is(err, unix.ENODEV) { // what cgroupfs says of a removed cgroup
+			return 0, false, f.fail("read", err)
+		}
+		f.Close()
+	}
+	if replaced, err = f.openNow(); err != nil {
+		return 0, false, err
+	}
+	n, err = pread(f.fd, buf, 0)
+	f.keep()
+	if err != nil {
+		return 0, replaced, f.fail("read", err)
+	}
+	return f.fits(n, buf, replaced)
+}
+
+func (f *File) fits(n int, buf []byte, replaced bool) (int, bool, error) {
+	if n == len(buf) {
+		return 0, replaced, f.fail("read", ErrTooLarge)
+	}
+	return n, replaced, nil
+}
+
+// ReadAll appends the whole file to buf, up to limit bytes.
+func (f *File) ReadAll(buf []byte, limit int) ([]byte, error) {
+	if !f.isSet {
+		if _, err := f.openNow(); err != nil {
+			return buf, err
+		}
+		defer f.keep()
+	}
+	for start := len(buf); ; {
+		if len(buf)-start > limit {
+			return buf[:start], f.fail("read", ErrTooLarge)
+		}
+		if cap(buf)-len(buf) < 1024 {
+			grown := make([]byte, len(buf), 2*cap(buf)+4096)
+			copy(grown, buf)
+			buf = grown
+		}
+		n, err := pread(f.fd, buf[len(buf):cap(buf)], int64(len(buf)-start))
+		if err != nil {
+			f.Close() // so that the next reading finds what the path names by then
+			return buf[:start], f.fail("read", err)
+		}
+		if n == 0 {
+			return buf, nil
+		}
+		buf = buf[:len(buf)+n]
+	}
+}
+
+func (f *File) openNow() (replaced bool, err error) {
+	for {
+		f.fd, err = unix.Open(f.path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return false, f.fail("open", err)
+	}
+	f.isSet = true
+	f.set.open++
+	var st unix.Stat_t
+	if err := unix.Fstat(f.fd, &st); err != nil {
+		f.Close()
+		return false, f.fail("stat", err)
+	}
+	replaced = f.inode != 0 && f.inode != st.Ino
+	f.inode = st.Ino
+	return replaced, nil
+}
+
+// keep closes a file that there is no room for.
+func (f *File) keep() {
+	if f.set.open > f.set.max {
+		f.set.unkept++
+		f.Close()
+	}
+}
+
+// Close closes the file; a later reading opens it again.
+func (f *File) Close() {
+	if f.isSet {
+		_ = unix.Close(f.fd)
+		f.isSet = false
+		f.set.open--
+	}
+}
+
+func pread(fd int, buf []byte, offset int64) (int, error) {
+	for {
+		n, err := unix.Pread(fd, buf, offset)
+		if err != unix.EINTR { //nolint:errorlint // the hot path; unix returns the bare number
+			return n, err
+		}
+	}
+}

@@ -1,0 +1,23 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package keptfile
+
+import "errors"
+
+var errNeedsLinux = errors.New("reading the kernel's files needs Linux")
+
+// Read fails: it needs Linux.
+func (f *File) Read([]byte) (n int, replaced bool, err error) {
+	return 0, false, f.fail("read", errNeedsLinux)
+}
+
+// ReadAll fails: it needs Linux.
+func (f *File) ReadAll(buf []byte, _ int) ([]byte, error) {
+	return buf, f.fail("read", errNeedsLinux)
+}
+
+// Close does nothing.
+func (f *File) Close() {}

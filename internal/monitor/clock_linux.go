@@ -1,0 +1,42 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package monitor
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const ticksPerSecond = 100 // USER_HZ, the same on every Linux that Go runs on
+
+type systemClocks struct{}
+
+// process asks the CPU clock of a whole process, whose id is made as
+// MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED) in the kernel's posix-timers.h.
+func (systemClocks) process(pid int) (time.Duration, error) {
+	const sched = 2
+	var ts unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|sched), &ts); err != nil {
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ESRCH) {
+			return 0, ErrGone
+		}
+		return 0, fmt.Errorf("read the CPU clock of process %d: %w", pid, err)
+	}
+	return time.Duration(ts.Nano()), nil
+}
+
+func (systemClocks) ticks() uint64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		return 0 // no kernel that has perf events lacks it
+	}
+	return uint64(ts.Nano()) / uint64(time.Second/ticksPerSecond)
+}
+
+// isVanished says whether an error is what the kernel answers for the open file
+// of a process that has ended.
+func isVanished(err error) bool { return errors.Is(err, unix.ESRCH) }

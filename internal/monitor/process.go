@@ -1,0 +1,137 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package monitor
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
+)
+
+// A Process is one process, told apart from a later one with the same pid.
+type Process struct {
+	PID int
+	// Start is when it started, in clock ticks since boot (field 22 of
+	// /proc/PID/stat).
+	Start uint64
+}
+
+// FindProcess returns the process that has a pid now, by the procfs below root.
+// It returns [ErrGone] where there is none.
+func FindProcess(root string, pid int) (Process, error) {
+	start, err := startOf(filepath.Join(root, "proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return Process{}, err
+	}
+	return Process{PID: pid, Start: start}, nil
+}
+
+func startOf(path string) (uint64, error) {
+	b, err := os.ReadFile(path) // a kernel file of some hundred bytes
+	if err != nil {
+		if isEnded(err) {
+			return 0, ErrGone
+		}
+		return 0, fmt.Errorf("find when a process started: %w", err)
+	}
+	start, ok := parseStart(b)
+	if !ok {
+		return 0, fmt.Errorf("find when a process started: malformed %s", path)
+	}
+	return start, nil
+}
+
+// parseStart returns field 22 of a /proc/PID/stat. The second field, the name in
+// parentheses, may hold anything, so fields are counted after its last one.
+func parseStart(b []byte) (uint64, bool) {
+	i := bytes.LastIndexByte(b, ')')
+	if i < 0 {
+		return 0, false
+	}
+	f := bytes.Fields(b[i+1:])
+	if len(f) < 20 {
+		return 0, false
+	}
+	start, err := strconv.ParseUint(string(f[19]), 10, 64)
+	return start, err == nil
+}
+
+// A processClock reads one process's CPU time. The process is held by its open
+// /proc/PID/cgroup: the kernel answers ESRCH there once it has been reaped, even
+// if another has its pid by then, and else says where it is.
+type processClock struct {
+	source  *Source
+	process Process
+	file    keptfile.File
+	paths   []byte // the file's content
+	moved   bool   // whether it changed since the owner looked
+}
+
+// openProcessClock opens the clock of a process; with a Start of 0, of whichever
+// has the pid.
+func openProcessClock(s *Source, p Process) (*processClock, error) {
+	c := &processClock{source: s, process: p, file: s.files.File(s.proc(strconv.Itoa(p.PID), "cgroup"))}
+	if err := c.readPaths(); err != nil {
+		c.Close()
+		return nil, err
+	}
+	// The start is read after the file was opened, so that it is the same
+	// process's or, if that has ended between the two, does not agree.
+	start, err := startOf(s.proc(strconv.Itoa(p.PID), "stat"))
+	if err == nil && p.Start != 0 && start != p.Start {
+		err = ErrGone
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	c.process.Start = start
+	return c, nil
+}
+
+// Read returns the CPU time. It never restarts.
+func (c *processClock) Read() (time.Duration, bool, error) {
+	used, err := c.source.clocks.process(c.process.PID)
+	if err != nil {
+		return 0, false, err
+	}
+	// Still there after its clock was read, so the clock was its own.
+	if !c.file.Kept() {
+		start, err := startOf(c.source.proc(strconv.Itoa(c.process.PID), "stat"))
+		if err != nil {
+			return 0, false, err
+		}
+		if start != c.process.Start {
+			return 0, false, ErrGone
+		}
+	}
+	return used, false, c.readPaths()
+}
+
+func (c *processClock) readPaths() error {
+	n, _, err := c.file.Read(c.source.buf)
+	if err != nil {
+		if isEnded(err) {
+			return ErrGone
+		}
+		return fmt.Errorf("find the cgroup of a process: %w", err)
+	}
+	if b := c.source.buf[:n]; !bytes.Equal(b, c.paths) {
+		c.paths = append(c.paths[:0], b...)
+		c.moved = true
+	}
+	return nil
+}
+
+// Close gives up the file.
+func (c *processClock) Close() { c.file.Close() }
+
+func isEnded(err error) bool { return errors.Is(err, fs.ErrNotExist) || isVanished(err) }

@@ -1,0 +1,101 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package monitor
+
+import (
+	"errors"
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+)
+
+// A unitClock adds up the clocks of a unit's processes, for units that have no
+// CPU counter of their own. What a process used between the last reading and its
+// end is lost, so it is a lower bound where processes are short-lived.
+type unitClock struct {
+	source *Source
+	unit   cgroup.Unit
+	used   time.Duration // by all processes while they were followed
+	clocks map[int]*follower
+	since  uint64 // ticks at the last reading; 0 before the first
+	round  uint64
+}
+
+type follower struct {
+	clock *processClock
+	last  time.Duration
+	round uint64 // in which it was last seen
+}
+
+func newUnitClock(s *Source, u cgroup.Unit) *unitClock {
+	return &unitClock{source: s, unit: u, clocks: map[int]*follower{}}
+}
+
+// Read returns the CPU time used since the first reading. It never restarts.
+func (c *unitClock) Read() (time.Duration, bool, error) {
+	now := c.source.clocks.ticks()
+	pids, err := c.source.tree.Processes(c.unit)
+	if err != nil {
+		return 0, false, err // cgroup.ErrGone among them
+	}
+	c.round++
+	for pid := range pids {
+		f := c.clocks[pid]
+		if f != nil && c.follow(pid, f) {
+			continue
+		}
+		if err := c.add(pid); err != nil && !errors.Is(err, ErrGone) {
+			return 0, false, err
+		}
+	}
+	for pid, f := range c.clocks {
+		if f.round != c.round {
+			f.clock.Close()
+			delete(c.clocks, pid)
+		}
+	}
+	c.since = now
+	return c.used, false, nil
+}
+
+// follow adds what a process used since the last reading. It returns false if it
+// has ended, though its pid is in use.
+func (c *unitClock) follow(pid int, f *follower) bool {
+	used, _, err := f.clock.Read()
+	if err != nil {
+		f.clock.Close()
+		delete(c.clocks, pid)
+		return false
+	}
+	c.used += max(0, used-f.last)
+	f.last, f.round = used, c.round
+	return true
+}
+
+// add begins to follow a process. All that it used counts if it started since
+// the last reading; of one that came from another cgroup, what it uses from now.
+func (c *unitClock) add(pid int) error {
+	clock, err := openProcessClock(c.source, Process{PID: pid})
+	if err != nil {
+		return err
+	}
+	used, _, err := clock.Read()
+	if err != nil {
+		clock.Close()
+		return err
+	}
+	if c.since != 0 && clock.process.Start > c.since {
+		c.used += used
+	}
+	c.clocks[pid] = &follower{clock: clock, last: used, round: c.round}
+	return nil
+}
+
+// Close gives up the files.
+func (c *unitClock) Close() {
+	for pid, f := range c.clocks {
+		f.clock.Close()
+		delete(c.clocks, pid)
+	}
+}
