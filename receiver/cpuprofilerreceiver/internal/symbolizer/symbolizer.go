@@ -17,6 +17,13 @@
 package symbolizer
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -34,6 +41,9 @@ type Config struct {
 	// CacheBytes bounds the indexes and lines of object files; 0 is
 	// DefaultCacheBytes.
 	CacheBytes int64
+	// MaxObjects bounds the object files held open, one descriptor each; 0 is
+	// DefaultMaxObjects.
+	MaxObjects int
 	// Logger may be nil. A file that cannot be read is logged at debug level.
 	Logger *zap.Logger
 	// Now is the clock; nil is time.Now.
@@ -49,7 +59,7 @@ const (
 	Resolved Outcome = iota
 	// NoSymbol: the file was read and has no name for the address.
 	NoSymbol
-	// NoFile: no file backs the code (just-in-time compiled, or anonymous).
+	// NoFile: no object file backs the code (just-in-time compiled, or anonymous).
 	NoFile
 	// Unreadable: the file could not be opened; the process is gone or the
 	// collector lacks the right.
@@ -92,39 +102,366 @@ type Counters struct {
 	// for long.
 	Evictions uint64
 	// Objects is the number of object files held open, Bytes what their indexes
-	// and lines take.
+	// and lines and the kernel's symbols take.
 	Objects int
 	Bytes   int64
 }
+
+const (
+	vdsoPath   = "[vdso]"
+	kernelPath = "[kernel.kallsyms]"
+	// queueLength bounds the mappings that wait for the worker: a few hundred
+	// programs starting at once.
+	queueLength = 8192
+	// DefaultMaxObjects is the number of object files held open where Config
+	// says 0.
+	DefaultMaxObjects = 512
+	// openTimeout is how long Resolve waits for the worker, patience how long it
+	// does not wait again after that was in vain: file systems may hang.
+	openTimeout = 2 * time.Second
+	patience    = 5 * time.Second
+	// kernelInterval is how often at most kallsyms is read again for addresses
+	// that are not in it: modules are loaded any time.
+	kernelInterval = time.Minute
+	expireInterval = time.Minute
+)
 
 // Symbolizer resolves locations. Track may be called from any goroutine,
 // Resolve from one at a time.
 type Symbolizer struct {
 	cfg Config
+	log *zap.Logger
+
+	queue   chan *samples.Mapping
+	urgent  chan request
+	done    chan struct{}
+	stop    sync.Once
+	worker  sync.WaitGroup
+	dropped atomic.Uint64
+
+	mu        sync.Mutex
+	cache     *cache
+	locations [numOutcomes]uint64
+	kernel    *kernelSymbols
+
+	kernelShown error
+
+	// What follows is Resolve's.
+
+	vdso        *object
+	openTimeout time.Duration
+	giveUpUntil time.Time
+	// kernelReady is closed when the reading of kallsyms that was asked for is
+	// over, nil where none was.
+	kernelReady chan struct{}
+	kernelAsked time.Time
+}
+
+// request asks the worker for what Resolve waits for: a file, or, without one,
+// the kernel's symbols.
+type request struct {
+	file    *file
+	key     fileKey
+	mapping *samples.Mapping
+	ready   chan struct{}
 }
 
 // New returns a Symbolizer whose worker runs until Close.
 func New(cfg Config) (*Symbolizer, error) {
-	return &Symbolizer{cfg: cfg}, nil
+	if cfg.Root == "" {
+		cfg.Root = "/"
+	}
+	if cfg.CacheBytes == 0 {
+		cfg.CacheBytes = DefaultCacheBytes
+	}
+	if cfg.MaxObjects == 0 {
+		cfg.MaxObjects = DefaultMaxObjects
+	}
+	if cfg.CacheBytes < 0 || cfg.MaxObjects < 0 {
+		return nil, fmt.Errorf("a symbol cache of %d bytes and %d files: both must be positive", cfg.CacheBytes, cfg.MaxObjects)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = zap.NewNop()
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	c, err := newCache(cfg.CacheBytes, cfg.MaxObjects)
+	if err != nil {
+		return nil, fmt.Errorf("make the symbol cache: %w", err)
+	}
+	s := &Symbolizer{
+		cfg: cfg, log: cfg.Logger, cache: c, openTimeout: openTimeout,
+		queue:       make(chan *samples.Mapping, queueLength),
+		urgent:      make(chan request, 1),
+		done:        make(chan struct{}),
+		kernelShown: kernelSymbolsShown(cfg.Root),
+	}
+	if image, err := vdsoImage(); err != nil {
+		s.log.Debug("no symbols of the vdso", zap.Error(err))
+	} else if s.vdso, err = newObject(bytes.NewReader(image), int64(len(image)), nil); err == nil {
+		_ = s.vdso.index(int64(len(image))) // without symbols it still has its build id
+	}
+	s.worker.Add(1)
+	go s.work()
+	return s, nil
+}
+
+// Close stops the worker, waits for it, and closes all files.
+func (s *Symbolizer) Close() {
+	s.stop.Do(func() { close(s.done) })
+	s.worker.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for o := range s.cache.open {
+		s.cache.evict(o)
+	}
+}
+
+func (s *Symbolizer) work() {
+	defer s.worker.Done()
+	tick := time.NewTicker(expireInterval)
+	defer tick.Stop()
+	for {
+		// Resolve waits, so it goes first.
+		select {
+		case r := <-s.urgent:
+			s.serve(r)
+			continue
+		case <-s.done:
+			return
+		default:
+		}
+		select {
+		case r := <-s.urgent:
+			s.serve(r)
+		case m := <-s.queue:
+			s.tracked(m)
+		case <-tick.C:
+			s.mu.Lock()
+			s.cache.expire(s.cfg.Now())
+			s.mu.Unlock()
+		case <-s.done:
+			return
+		}
+	}
+}
+
+func (s *Symbolizer) serve(r request) {
+	if r.file != nil {
+		s.load(r.key, r.file, r.mapping)
+		return
+	}
+	defer close(r.ready)
+	k, err := loadKernelSymbols(s.cfg.Root)
+	if err != nil {
+		s.log.Debug("no kernel symbols", zap.Error(err))
+		return
+	}
+	s.mu.Lock()
+	s.kernel = k
+	s.mu.Unlock()
 }
 
 // Track has the file behind m opened soon, while its process lives. It never
 // blocks: where the queue is full the file is opened when it is first needed.
-func (s *Symbolizer) Track(m *samples.Mapping) {}
+func (s *Symbolizer) Track(m *samples.Mapping) {
+	if !backed(m) {
+		return
+	}
+	select {
+	case s.queue <- m:
+	default:
+		s.dropped.Add(1)
+	}
+}
+
+// backed says whether there may be a file behind m.
+func backed(m *samples.Mapping) bool { return m.Inode != 0 && strings.HasPrefix(m.Path, "/") }
 
 // Resolve fills in l.Lines, l.Type, and the build ids of l.Mapping, and sets
 // l.Resolved. A location of the kernel comes with Type samples.FrameKernel and
 // may have no mapping. Where the file is not open yet it waits for it, but not
 // for long: then l.Resolved stays false, and l is worth another try with the
 // next batch.
-func (s *Symbolizer) Resolve(l *samples.Location) {}
+func (s *Symbolizer) Resolve(l *samples.Location) {
+	if l.Resolved {
+		return
+	}
+	pc := l.Address
+	if !l.Leaf && pc > 0 {
+		pc-- // into the call that the address returns from
+	}
+	var outcome Outcome
+	if l.Type == samples.FrameKernel || l.Mapping != nil && l.Mapping.Path == kernelPath {
+		l.Type = samples.FrameKernel
+		outcome = s.resolveKernel(l, pc)
+	} else {
+		outcome = s.resolveUser(l, pc)
+	}
+	l.Resolved = outcome != Pending
+	s.mu.Lock()
+	s.locations[outcome]++
+	s.mu.Unlock()
+}
+
+func (s *Symbolizer) resolveUser(l *samples.Location, pc uint64) Outcome {
+	if l.Type == "" {
+		l.Type = samples.FrameNative
+	}
+	m := l.Mapping
+	if m == nil {
+		return NoFile
+	}
+	o, outcome := s.objectOf(m)
+	if o == nil {
+		return outcome
+	}
+	if m.BuildID == "" && m.GoBuildID == "" {
+		m.BuildID, m.GoBuildID = o.buildID, o.goBuildID
+	}
+	if outcome != Resolved {
+		return outcome
+	}
+	addr, ok := o.f.vaddr(pc - m.Start + m.FileOffset)
+	if !ok {
+		return NoSymbol
+	}
+	a, err := o.lookup(addr)
+	if o != s.vdso {
+		s.mu.Lock()
+		s.cache.account(o)
+		s.mu.Unlock()
+	}
+	switch {
+	case errors.Is(err, os.ErrClosed):
+		return Pending // evicted a moment ago
+	case err != nil:
+		return Invalid
+	case len(a.lines) == 0:
+		return NoSymbol
+	}
+	l.Lines, l.Type = a.lines, a.kind
+	return Resolved
+}
+
+// objectOf finds or opens the object file behind m. An object that comes with
+// another outcome than Resolved has a build id to offer, but no names.
+func (s *Symbolizer) objectOf(m *samples.Mapping) (*object, Outcome) {
+	if m.Path == vdsoPath && s.vdso != nil {
+		return s.vdso, Resolved
+	}
+	if !backed(m) {
+		return nil, NoFile
+	}
+	key := keyOf(m)
+	s.mu.Lock()
+	f, ok := s.cache.files.Get(key)
+	if !ok || !f.loading() && f.err != nil {
+		now := s.cfg.Now()
+		if !ok || f.retry(m, now) {
+			if len(s.urgent) == cap(s.urgent) { // nobody else sends
+				s.mu.Unlock()
+				return nil, Pending
+			}
+			f = s.cache.newFile(key, now)
+			s.urgent <- request{file: f, key: key, mapping: m}
+		}
+	}
+	s.mu.Unlock()
+	if !s.await(f.ready) {
+		return nil, Pending
+	}
+	if f.err != nil {
+		return f.object, f.outcome
+	}
+	s.mu.Lock()
+	s.cache.use(f.object, s.cfg.Now())
+	s.mu.Unlock()
+	return f.object, Resolved
+}
+
+// await waits for the worker, unless that was in vain just now.
+func (s *Symbolizer) await(ready <-chan struct{}) bool {
+	select {
+	case <-ready:
+		return true
+	default:
+	}
+	if s.cfg.Now().Before(s.giveUpUntil) {
+		return false
+	}
+	timeout := time.NewTimer(s.openTimeout)
+	defer timeout.Stop()
+	select {
+	case <-ready:
+		return true
+	case <-s.done:
+	case <-timeout.C:
+		s.giveUpUntil = s.cfg.Now().Add(patience)
+	}
+	return false
+}
+
+func (s *Symbolizer) resolveKernel(l *samples.Location, pc uint64) Outcome {
+	if s.kernelShown != nil {
+		return Hidden
+	}
+	if s.kernelReady == nil && !s.askKernel() {
+		return Pending
+	}
+	s.mu.Lock()
+	k := s.kernel
+	s.mu.Unlock()
+	if k == nil {
+		if !s.await(s.kernelReady) {
+			return Pending
+		}
+		s.mu.Lock()
+		k = s.kernel
+		s.mu.Unlock()
+		if k == nil {
+			return Hidden
+		}
+	}
+	if m := l.Mapping; m != nil && m.BuildID == "" {
+		m.BuildID = k.buildID
+	}
+	if l.Lines = k.lines(pc); len(l.Lines) > 0 {
+		return Resolved
+	}
+	if s.cfg.Now().Sub(s.kernelAsked) >= kernelInterval {
+		s.askKernel()
+	}
+	return NoSymbol
+}
+
+// askKernel has the worker read kallsyms.
+func (s *Symbolizer) askKernel() bool {
+	ready := make(chan struct{})
+	select {
+	case s.urgent <- request{ready: ready}:
+		s.kernelReady, s.kernelAsked = ready, s.cfg.Now()
+		return true
+	default:
+		return false
+	}
+}
 
 // KernelSymbols says whether kernel names can be had, and if not, why and what
 // would allow it.
-func (s *Symbolizer) KernelSymbols() error { return nil }
+func (s *Symbolizer) KernelSymbols() error { return s.kernelShown }
 
 // Counters returns the counters as they are now.
-func (s *Symbolizer) Counters() Counters { return Counters{} }
-
-// Close stops the worker, waits for it, and closes all files.
-func (s *Symbolizer) Close() {}
+func (s *Symbolizer) Counters() Counters {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := Counters{
+		Locations: s.locations, Dropped: s.dropped.Load(), Evictions: s.cache.evictions,
+		Objects: len(s.cache.open), Bytes: s.cache.bytes,
+	}
+	if s.kernel != nil {
+		c.Bytes += s.kernel.bytes()
+	}
+	return c
+}

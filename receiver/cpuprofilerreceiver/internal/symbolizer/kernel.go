@@ -1,0 +1,210 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package symbolizer
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+const (
+	maxKernelSymbols = 1 << 21
+	maxKallsymsBytes = 256 << 20
+	// maxKernelFunction bounds the last function before a hole, whose size
+	// kallsyms does not tell.
+	maxKernelFunction = 1 << 20
+	noName            = 1<<32 - 1
+)
+
+// errHidden is what KernelSymbols says where addresses are shown as zero.
+var errHidden = errors.New("/proc/kallsyms shows no addresses: kernel functions stay without names; " +
+	"CAP_SYSLOG, or kernel.kptr_restrict=0 with kernel.perf_event_paranoid of at most 1, would show them")
+
+// kernelSymbols is /proc/kallsyms: the kernel's and its modules' functions.
+type kernelSymbols struct {
+	// addrs is sorted. names are offsets into text, where a line holds the name
+	// and perhaps a tab and the module in brackets; noName marks the start of
+	// data.
+	addrs   []uint64
+	names   []uint32
+	text    []byte
+	buildID string
+}
+
+type kernelSymbol struct {
+	addr uint64
+	name uint32
+	rank uint8
+}
+
+// readKernelSymbols reads kallsyms, in an order that is nearly sorted.
+func readKernelSymbols(r io.Reader) (*kernelSymbols, error) {
+	k := &kernelSymbols{}
+	var found []kernelSymbol
+	lines := bufio.NewReaderSize(io.LimitReader(r, maxKallsymsBytes), scanChunk)
+	hidden := true
+	for {
+		line, err := lines.ReadSlice('\n')
+		if err == bufio.ErrBufferFull {
+			return nil, errors.New("a line of kallsyms does not end")
+		}
+		if err != nil && err != io.EOF {
+			return nil, fmt.Errorf("read kallsyms: %w", err)
+		}
+		last := err == io.EOF
+		addr, kind, name, ok := parseKallsyms(line)
+		if ok && addr != 0 {
+			hidden = false
+			if len(found) == maxKernelSymbols || len(k.text)+len(name)+1 >= noName {
+				return nil, fmt.Errorf("more than %d kernel symbols", maxKernelSymbols)
+			}
+			s := kernelSymbol{addr: addr, name: noName}
+			if s.rank = kernelRank(kind); s.rank > 0 {
+				s.name = uint32(len(k.text))
+				k.text = append(append(k.text, name...), '\n')
+			}
+			found = append(found, s)
+		}
+		if last {
+			break
+		}
+	}
+	if hidden {
+		return nil, errHidden
+	}
+	slices.SortStableFunc(found, func(a, b kernelSymbol) int {
+		if c := cmp.Compare(a.addr, b.addr); c != 0 {
+			return c
+		}
+		return cmp.Compare(b.rank, a.rank)
+	})
+	for i, s := range found {
+		n := len(k.addrs)
+		if n > 0 && k.addrs[n-1] == s.addr {
+			if s.rank > 0 && s.rank == found[i-1].rank && betterAlias(k.at(s.name), k.at(k.names[n-1])) {
+				k.names[n-1] = s.name
+			}
+			continue
+		}
+		if s.name == noName && (n == 0 || k.names[n-1] == noName) {
+			continue // one mark is enough for where functions end
+		}
+		k.addrs = append(k.addrs, s.addr)
+		k.names = append(k.names, s.name)
+	}
+	k.addrs, k.names = slices.Clip(k.addrs), slices.Clip(k.names)
+	return k, nil
+}
+
+// parseKallsyms takes a line apart: address, type, and the name with what
+// follows it.
+func parseKallsyms(line []byte) (addr uint64, kind byte, name []byte, ok bool) {
+	line = bytes.TrimSuffix(line, []byte("\n"))
+	i := 0
+	for ; i < len(line) && line[i] != ' '; i++ {
+		c := line[i]
+		switch {
+		case c >= '0' && c <= '9':
+			c -= '0'
+		case c >= 'a' && c <= 'f':
+			c -= 'a' - 10
+		default:
+			return 0, 0, nil, false
+		}
+		if i == 16 {
+			return 0, 0, nil, false
+		}
+		addr = addr<<4 | uint64(c)
+	}
+	if i == 0 || i+3 >= len(line) || line[i+2] != ' ' {
+		return 0, 0, nil, false
+	}
+	return addr, line[i+1], line[i+3:], true
+}
+
+// kernelRank is 0 for what is no code, and the higher the better known a name
+// is.
+func kernelRank(kind byte) uint8 {
+	switch kind {
+	case 'T':
+		return 3
+	case 'W', 'w':
+		return 2
+	case 't':
+		return 1
+	}
+	return 0
+}
+
+func (k *kernelSymbols) at(name uint32) string {
+	rest := k.text[name:]
+	return string(rest[:bytes.IndexByte(rest, '\n')])
+}
+
+func (k *kernelSymbols) bytes() int64 {
+	return int64(len(k.addrs))*8 + int64(len(k.names))*4 + int64(cap(k.text))
+}
+
+// lines is the function at pc; the module is part of the name shown.
+func (k *kernelSymbols) lines(pc uint64) []samples.Line {
+	i, exact := slices.BinarySearch(k.addrs, pc)
+	if !exact {
+		i--
+	}
+	if i < 0 || k.names[i] == noName || pc-k.addrs[i] >= maxKernelFunction {
+		return nil
+	}
+	name, module, inModule := strings.Cut(k.at(k.names[i]), "\t")
+	line := samples.Line{Function: name}
+	if inModule {
+		line.Function, line.SystemName = name+" "+module, name
+	}
+	return []samples.Line{line}
+}
+
+// loadKernelSymbols reads the kernel's symbols and build id below root.
+func loadKernelSymbols(root string) (*kernelSymbols, error) {
+	f, err := os.Open(filepath.Join(root, "proc/kallsyms"))
+	if err != nil {
+		return nil, fmt.Errorf("kernel functions stay without names: %w", err)
+	}
+	defer f.Close()
+	k, err := readKernelSymbols(f)
+	if err != nil {
+		return nil, err
+	}
+	if notes, err := os.Open(filepath.Join(root, "sys/kernel/notes")); err == nil {
+		defer notes.Close()
+		if b, err := io.ReadAll(io.LimitReader(notes, maxNotes)); err == nil {
+			k.buildID, _ = parseNotes(b)
+		}
+	}
+	return k, nil
+}
+
+// kernelSymbolsShown says at little cost whether kallsyms has addresses.
+func kernelSymbolsShown(root string) error {
+	f, err := os.Open(filepath.Join(root, "proc/kallsyms"))
+	if err != nil {
+		return fmt.Errorf("kernel functions stay without names: %w", err)
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(io.LimitReader(f, scanChunk))
+	for lines.Scan() {
+		if addr, kind, _, ok := parseKallsyms(lines.Bytes()); ok && addr != 0 && kernelRank(kind) > 0 {
+			return nil
+		}
+	}
+	return errHidden
+}

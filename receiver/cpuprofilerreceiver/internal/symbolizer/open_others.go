@@ -1,0 +1,21 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package symbolizer
+
+import (
+	"errors"
+	"os"
+
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+var errNeedsLinux = errors.New("reading the files of other processes needs Linux")
+
+func openMapping(string, *samples.Mapping) (*os.File, identity, error) {
+	return nil, identity{}, errNeedsLinux
+}
+
+func vdsoImage() ([]byte, error) { return nil, errNeedsLinux }

@@ -1,0 +1,530 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package symbolizer
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+// The layouts of Go's tables, by the magic number they start with. The linker
+// and runtime/symtab.go of each Go release are their only specification.
+const (
+	magicGo118 = 0xfffffff0 // Go 1.18 and 1.19
+	magicGo120 = 0xfffffff1 // Go 1.20 and later
+
+	pcHeaderSize  = 8 + 8*8
+	goPointerSize = 8
+	noOffset      = 1<<32 - 1
+
+	pcdataInlTreeIndex = 2
+	funcdataInlTree    = 3
+
+	maxGoFunctions = 1 << 24
+	maxGoTables    = 1 << 32
+	// maxPCData bounds the PCDATA tables of a function; releases so far have 5.
+	maxPCData = 32
+	// maxInlineDepth bounds the calls inlined into each other at one address.
+	maxInlineDepth = 256
+	// maxLookupBytes bounds what is read of tables of one function to answer for
+	// one address: the longest tables are those of generated parsers, with some
+	// 100 KiB.
+	maxLookupBytes = 4 << 20
+)
+
+// goTable is the pclntab of a Go program: the functions it consists of, with
+// files, lines and the calls that were inlined into them. Only the addresses of
+// functions are in memory, 8 bytes each.
+type goTable struct {
+	f *elfFile
+	// text is the address that the table's addresses are relative to.
+	text    uint64
+	version int // 118 or 120
+	quantum uint64
+
+	entries []uint32 // of functions, and last the end of the last one
+	offsets []uint32 // of functions' descriptions, relative to functions
+
+	// File offsets. end is where the table ends at the latest.
+	names, units, files, values, functions, end uint64
+	// funcdata is the file offset of what inlining is described in, 0 where it
+	// was not found; dataEnd is the end of its segment.
+	funcdata, dataEnd uint64
+
+	// The names that were shown, by offset: most addresses share them. held is
+	// what they take.
+	functionNames map[uint32]goName
+	fileNames     map[uint32]string
+	held          int64
+	// budget is what is left of maxLookupBytes.
+	budget uint64
+}
+
+type goName struct{ function, system string }
+
+// pcHeader is the start of a pclntab: sizes, and offsets from it.
+type pcHeader struct {
+	version                                     int
+	quantum                                     uint64
+	functions                                   uint64
+	text                                        uint64
+	names, units, files, values, functionsTable uint64
+}
+
+func parsePCHeader(b []byte, size uint64) (pcHeader, error) {
+	var h pcHeader
+	if len(b) < pcHeaderSize {
+		return h, errors.New("too short for a pclntab")
+	}
+	le := binary.LittleEndian
+	switch le.Uint32(b) {
+	case magicGo118:
+		h.version = 118
+	case magicGo120:
+		h.version = 120
+	default:
+		return h, fmt.Errorf("pclntab magic %#x is not of Go 1.18 or later", le.Uint32(b))
+	}
+	h.quantum = uint64(b[6])
+	if b[4] != 0 || b[5] != 0 || (h.quantum != 1 && h.quantum != 2 && h.quantum != 4) || b[7] != goPointerSize {
+		return h, errors.New("not a pclntab of a 64-bit machine")
+	}
+	word := func(i int) uint64 { return le.Uint64(b[8+8*i:]) }
+	h.functions, h.text = word(0), word(2)
+	h.names, h.units, h.files, h.values, h.functionsTable = word(3), word(4), word(5), word(6), word(7)
+	last := uint64(pcHeaderSize)
+	for _, off := range []uint64{h.names, h.units, h.files, h.values, h.functionsTable} {
+		if off < last || off >= size {
+			return h, errors.New("the parts of the pclntab are not in order")
+		}
+		last = off
+	}
+	if h.functions == 0 || h.functions > maxGoFunctions || (h.functions*2+1)*4 > size-h.functionsTable {
+		return h, fmt.Errorf("%d functions do not fit the pclntab", h.functions)
+	}
+	return h, nil
+}
+
+// newGoTable finds and indexes the pclntab. Without one it returns nil.
+func newGoTable(f *elfFile, goBuildID string, limit int64) (*goTable, error) {
+	addr, size, h, err := findPCLNTab(f, goBuildID != "")
+	if err != nil || size == 0 {
+		return nil, err
+	}
+	if int64(h.functions)*8 > limit {
+		return nil, errTooLarge
+	}
+	off, avail, ok := f.fileOffset(addr)
+	if !ok {
+		return nil, errors.New("the pclntab is in no segment")
+	}
+	size = min(size, avail)
+	t := &goTable{
+		f: f, version: h.version, quantum: h.quantum, end: off + size,
+		names: off + h.names, units: off + h.units, files: off + h.files, values: off + h.values, functions: off + h.functionsTable,
+		functionNames: make(map[uint32]goName), fileNames: make(map[uint32]string),
+	}
+	if err := t.readEntries(int(h.functions)); err != nil {
+		return nil, err
+	}
+	m, found := findModule(f, addr, h, t.entries[0], t.entries[h.functions])
+	switch {
+	case found:
+		t.text = m.text
+	case h.text != 0:
+		t.text = h.text
+	default:
+		text, ok := f.section(".text")
+		if !ok {
+			return nil, errors.New("no moduledata that says where the program's text starts")
+		}
+		t.text = text.addr
+	}
+	if !f.executable(t.text + uint64(t.entries[0])) {
+		return nil, fmt.Errorf("the first function, at %#x, is not in executable memory", t.text+uint64(t.entries[0]))
+	}
+	for _, addr := range m.gofunc {
+		if off, avail, ok := f.fileOffset(addr); ok {
+			t.funcdata, t.dataEnd = off, off+avail
+			if t.inliningPlausible() {
+				return t, nil
+			}
+		}
+	}
+	t.funcdata, t.dataEnd = 0, 0
+	return t, nil
+}
+
+// readEntries reads the table of functions, which is sorted by address.
+func (t *goTable) readEntries(n int) error {
+	t.entries = make([]uint32, n+1)
+	t.offsets = make([]uint32, n)
+	buf := make([]byte, scanChunk)
+	off, last := t.functions, uint32(0)
+	for i := 0; i <= n; {
+		// The last entry has no second half.
+		b := buf[:min(len(buf), (n-i)*8+4)]
+		if err := t.f.read(b, off); err != nil {
+			return fmt.Errorf("read the pclntab: %w", err)
+		}
+		off += uint64(len(b))
+		for ; len(b) >= 4; b = b[min(8, len(b)):] {
+			entry := binary.LittleEndian.Uint32(b)
+			if entry < last {
+				return errors.New("the functions of the pclntab are not in order")
+			}
+			t.entries[i], last = entry, entry
+			if i < n {
+				t.offsets[i] = binary.LittleEndian.Uint32(b[4:])
+			}
+			i++
+		}
+	}
+	return nil
+}
+
+// contains says whether pc is in the text that the table covers.
+func (t *goTable) contains(pc uint64) bool {
+	return pc >= t.text+uint64(t.entries[0]) && pc < t.text+uint64(t.entries[len(t.entries)-1])
+}
+
+func (t *goTable) bytes() int64 { return int64(len(t.entries)+len(t.offsets))*4 + t.held }
+
+func (t *goTable) frameType() samples.FrameType { return samples.FrameGo }
+
+// goFunction is runtime._func.
+type goFunction struct {
+	entry uint64 // relative to text
+	size  uint64
+	name  uint32
+	// file, line and pcdata are offsets into values; 0 is none.
+	file, line uint32
+	unit       uint32
+	startLine  int32
+	// inline is the tree of inlined calls in funcdata, inlines the table of
+	// indexes into it in values.
+	inline, inlines uint32
+}
+
+func (t *goTable) function(i int) (goFunction, error) {
+	var buf [44 + 4*(maxPCData+funcdataInlTree+1)]byte
+	fixed := uint64(44)
+	if t.version < 120 {
+		fixed = 40
+	}
+	off := t.functions + uint64(t.offsets[i])
+	if off+fixed > t.end || off < t.functions {
+		return goFunction{}, errors.New("a function's description is outside the pclntab")
+	}
+	b := buf[:min(uint64(len(buf)), t.end-off)]
+	if err := t.f.read(b, off); err != nil {
+		return goFunction{}, err
+	}
+	le := binary.LittleEndian
+	f := goFunction{
+		entry: uint64(le.Uint32(b)), name: le.Uint32(b[4:]),
+		file: le.Uint32(b[20:]), line: le.Uint32(b[24:]),
+		unit: le.Uint32(b[32:]), inline: noOffset,
+	}
+	f.size = uint64(t.entries[i+1]) - f.entry
+	pcdata := le.Uint32(b[28:])
+	if t.version >= 120 {
+		f.startLine = int32(le.Uint32(b[36:]))
+	}
+	if f.entry != uint64(t.entries[i]) || pcdata > maxPCData {
+		return f, errors.New("a function's description does not match the index")
+	}
+	at := func(n int) (uint32, bool) {
+		p := int(fixed) + 4*n
+		if p+4 > len(b) {
+			return 0, false
+		}
+		return le.Uint32(b[p:]), true
+	}
+	if pcdata > pcdataInlTreeIndex && b[fixed-1] > funcdataInlTree {
+		if v, ok := at(pcdataInlTreeIndex); ok {
+			f.inlines = v
+		}
+		if v, ok := at(int(pcdata) + funcdataInlTree); ok {
+			f.inline = v
+		}
+	}
+	return f, nil
+}
+
+// inlinedCall is runtime.inlinedCall.
+type inlinedCall struct {
+	name      uint32
+	parentPC  uint32
+	startLine int32
+}
+
+func (t *goTable) inlinedCall(tree uint32, index int32) (inlinedCall, error) {
+	size := uint64(16)
+	if t.version < 120 {
+		size = 20
+	}
+	off := t.funcdata + uint64(tree) + uint64(index)*size
+	if off+size > t.dataEnd {
+		return inlinedCall{}, errors.New("an inlined call is outside its table")
+	}
+	var buf [20]byte
+	b := buf[:size]
+	if err := t.f.read(b, off); err != nil {
+		return inlinedCall{}, err
+	}
+	le := binary.LittleEndian
+	if t.version < 120 {
+		return inlinedCall{name: le.Uint32(b[12:]), parentPC: le.Uint32(b[16:])}, nil
+	}
+	return inlinedCall{name: le.Uint32(b[4:]), parentPC: le.Uint32(b[8:]), startLine: int32(le.Uint32(b[12:]))}, nil
+}
+
+// inliningPlausible reads a few inlined calls: where moduledata has another
+// layout than expected, they make no sense.
+func (t *goTable) inliningPlausible() bool {
+	const enough, most = 32, 4096
+	seen := 0
+	for i := 0; i < min(len(t.offsets), most) && seen < enough; i++ {
+		f, err := t.function(i)
+		if err != nil {
+			return false
+		}
+		if f.inline == noOffset {
+			continue
+		}
+		call, err := t.inlinedCall(f.inline, 0)
+		if err != nil || uint64(call.parentPC) > f.size {
+			return false
+		}
+		// Names follow each other, each ended by a zero.
+		var before [1]byte
+		if call.name == 0 || t.names+uint64(call.name) >= t.units ||
+			t.f.read(before[:], t.names+uint64(call.name)-1) != nil || before[0] != 0 {
+			return false
+		}
+		seen++
+	}
+	return true
+}
+
+// lines lists the functions at pc, the innermost inlined one first.
+func (t *goTable) lines(pc uint64) ([]samples.Line, error) {
+	if !t.contains(pc) {
+		return nil, nil
+	}
+	rel := uint32(pc - t.text)
+	lo, hi := 0, len(t.offsets) // the last function whose entry is not above
+	for hi-lo > 1 {
+		mid := int(uint(lo+hi) >> 1)
+		if t.entries[mid] <= rel {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	f, err := t.function(lo)
+	if err != nil {
+		return nil, err
+	}
+	t.budget = maxLookupBytes
+	at := uint64(rel)
+	var out []samples.Line
+	if t.funcdata != 0 && f.inline != noOffset && f.inlines != 0 {
+		for range maxInlineDepth {
+			index, err := t.value(&f, f.inlines, at)
+			if err != nil || index < 0 {
+				break
+			}
+			call, err := t.inlinedCall(f.inline, index)
+			if err != nil || uint64(call.parentPC) > f.size {
+				break
+			}
+			line, err := t.line(&f, call.name, call.startLine, at)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, line)
+			at = f.entry + uint64(call.parentPC)
+		}
+	}
+	line, err := t.line(&f, f.name, f.startLine, at)
+	if err != nil {
+		return nil, err
+	}
+	return append(out, line), nil
+}
+
+func (t *goTable) line(f *goFunction, name uint32, startLine int32, at uint64) (samples.Line, error) {
+	out := samples.Line{StartLine: int64(max(startLine, 0))}
+	var err error
+	if out.Function, out.SystemName, err = t.functionName(name); err != nil {
+		return out, err
+	}
+	// What follows is welcome but not needed.
+	if n, err := t.value(f, f.line, at); err == nil && n > 0 {
+		out.Line = int64(n)
+	}
+	if n, err := t.value(f, f.file, at); err == nil && n >= 0 {
+		var b [4]byte
+		at := t.units + (uint64(f.unit)+uint64(n))*4
+		if at+4 <= t.files && t.f.read(b[:], at) == nil {
+			if off := binary.LittleEndian.Uint32(b[:]); off != noOffset {
+				out.File = t.fileName(off)
+			}
+		}
+	}
+	return out, nil
+}
+
+// functionName is the name at an offset into the table of names, as the runtime
+// prints it, and the linker's name where it differs: type arguments, which are
+// spelled by their shape, are shortened to [...].
+func (t *goTable) functionName(off uint32) (function, system string, err error) {
+	if n, ok := t.functionNames[off]; ok {
+		return n.function, n.system, nil
+	}
+	name, err := cstring(t.f, t.names+uint64(off), t.units, maxSymbolName)
+	if err != nil {
+		return "", "", err
+	}
+	n := goName{function: strings.ToValidUTF8(name, "?")}
+	if open, end := strings.IndexByte(n.function, '['), strings.LastIndexByte(n.function, ']'); open >= 0 && open < end {
+		n.system = n.function
+		n.function = n.system[:open] + "[...]" + n.system[end+1:]
+		if n.function == n.system {
+			n.system = ""
+		}
+	}
+	t.functionNames[off] = n
+	t.held += int64(len(n.function)+len(n.system)) + 2*stringOverhead
+	return n.function, n.system, nil
+}
+
+// fileName is the name at an offset into the table of files.
+func (t *goTable) fileName(off uint32) string {
+	if name, ok := t.fileNames[off]; ok {
+		return name
+	}
+	name, err := cstring(t.f, t.files+uint64(off), t.values, maxFileName)
+	if err != nil {
+		return ""
+	}
+	name = strings.ToValidUTF8(name, "?")
+	t.fileNames[off] = name
+	t.held += int64(len(name)) + stringOverhead
+	return name
+}
+
+// forget lets go of the names.
+func (t *goTable) forget() {
+	clear(t.functionNames)
+	clear(t.fileNames)
+	t.held = 0
+}
+
+// value is the entry of one of f's tables at the address at, as
+// runtime.pcvalue: pairs of differences, of the value in zigzag and of the
+// address in instructions, from the value -1 at the function's entry.
+func (t *goTable) value(f *goFunction, table uint32, at uint64) (int32, error) {
+	if table == 0 {
+		return -1, nil
+	}
+	off := t.values + uint64(table)
+	end := t.functions
+	var buf [256]byte
+	var b []byte
+	pc, value := f.entry, int32(-1)
+	for first := true; ; first = false {
+		// A pair takes at most 10 bytes.
+		if len(b) < 2*binary.MaxVarintLen32 && off < end {
+			n := copy(buf[:], b)
+			more := min(uint64(len(buf)-n), end-off)
+			if more > t.budget {
+				return -1, errors.New("the tables of a function are too long")
+			}
+			t.budget -= more
+			if err := t.f.read(buf[n:n+int(more)], off); err != nil {
+				return -1, err
+			}
+			off += more
+			b = buf[:n+int(more)]
+		}
+		v, n := binary.Uvarint(b)
+		if n <= 0 || v == 0 && !first {
+			return -1, errors.New("a table ends before the address")
+		}
+		d, m := binary.Uvarint(b[n:])
+		if m <= 0 {
+			return -1, errors.New("a table ends before the address")
+		}
+		b = b[n+m:]
+		value += int32(uint32(v)>>1) ^ -int32(v&1)
+		pc += d * t.quantum
+		if at < pc {
+			return value, nil
+		}
+		if pc < f.entry || pc > f.entry+f.size {
+			return -1, errors.New("a table leaves its function")
+		}
+	}
+}
+
+// findPCLNTab looks in the sections, and where those do not tell, through the
+// memory image of what is known to be, or may be, a Go program.
+func findPCLNTab(f *elfFile, isGo bool) (addr, size uint64, h pcHeader, err error) {
+	var buf [pcHeaderSize]byte
+	for _, s := range f.sections {
+		if !strings.HasSuffix(s.name, ".gopclntab") || s.kind == elf.SHT_NOBITS || s.addr == 0 {
+			continue
+		}
+		if err := f.read(buf[:], s.offset); err != nil {
+			return 0, 0, h, fmt.Errorf("read the pclntab: %w", err)
+		}
+		if h, err = parsePCHeader(buf[:], min(s.size, maxGoTables)); err != nil {
+			return 0, 0, h, err
+		}
+		return s.addr, s.size, h, nil
+	}
+	if _, ok := f.section(".go.buildinfo"); len(f.sections) > 0 && !ok && !isGo {
+		return 0, 0, h, nil
+	}
+	for _, s := range f.segments {
+		if s.kind != elf.PT_LOAD || s.offset > f.size {
+			continue
+		}
+		if off, h, ok := scanPCLNTab(f, s); ok {
+			return s.vaddr + off, min(s.size-off, maxGoTables), h, nil
+		}
+	}
+	return 0, 0, h, nil
+}
+
+// scanPCLNTab looks for a pclntab's header in a segment. Tables start at a
+// multiple of the pointer size at least.
+func scanPCLNTab(f *elfFile, s segment) (uint64, pcHeader, bool) {
+	size := min(s.size, f.size-s.offset, maxGoTables)
+	buf := make([]byte, scanChunk+pcHeaderSize)
+	for off := uint64(0); off+pcHeaderSize <= size; off += scanChunk {
+		b := buf[:min(uint64(len(buf)), size-off)]
+		if f.read(b, s.offset+off) != nil {
+			return 0, pcHeader{}, false
+		}
+		for i := 0; i+pcHeaderSize <= len(b) && i < scanChunk; i += goPointerSize {
+			if b[i+1] != 0xff || b[i+2] != 0xff || b[i+3] != 0xff || b[i]|1 != 0xf1 {
+				continue
+			}
+			at := off + uint64(i)
+			if h, err := parsePCHeader(b[i:], size-at); err == nil {
+				return at, h, true
+			}
+		}
+	}
+	return 0, pcHeader{}, false
+}

@@ -1,0 +1,247 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package symbolizer
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// build runs a compiler and returns the program it made.
+func build(t testing.TB, env []string, name string, args ...string) string {
+	t.Helper()
+	if _, err := exec.LookPath(name); err != nil {
+		t.Skipf("no %s: %v", name, err)
+	}
+	out := filepath.Join(t.TempDir(), "program")
+	for i, a := range args {
+		args[i] = strings.ReplaceAll(a, "OUT", out)
+	}
+	cmd := exec.Command(name, args...)
+	cmd.Env = append(os.Environ(), env...)
+	if b, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", cmd.Args, err, b)
+	}
+	return out
+}
+
+// process is a program that runs until the test ends.
+type process struct {
+	pid    int
+	stdout *bufio.Reader
+	stop   func()
+}
+
+func start(t testing.TB, path string) *process {
+	t.Helper()
+	cmd := exec.Command(path)
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	stopped := false
+	p := &process{pid: cmd.Process.Pid, stdout: bufio.NewReader(stdout)}
+	p.stop = func() {
+		if !stopped {
+			stopped = true
+			stdin.Close()
+			_, _ = io.Copy(io.Discard, p.stdout)
+			_ = cmd.Wait()
+		}
+	}
+	t.Cleanup(p.stop)
+	return p
+}
+
+func (p *process) line(t testing.TB) string {
+	t.Helper()
+	line, err := p.stdout.ReadString('\n')
+	require.NoError(t, err)
+	return strings.TrimSuffix(line, "\n")
+}
+
+// mappings are the executable mappings of a process.
+func mappings(t testing.TB, pid int) []*samples.Mapping {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	require.NoError(t, err)
+	var out []*samples.Mapping
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		if !strings.Contains(f[1], "x") {
+			continue
+		}
+		m := &samples.Mapping{PID: pid}
+		_, err := fmt.Sscanf(line, "%x-%x %s %x %x:%x %d", &m.Start, &m.Limit, new(string), &m.FileOffset, &m.DeviceMajor, &m.DeviceMinor, &m.Inode)
+		require.NoError(t, err)
+		if len(f) > 5 {
+			m.Path = strings.Join(f[5:], " ")
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+func mappingAt(maps []*samples.Mapping, addr uint64) *samples.Mapping {
+	for _, m := range maps {
+		if addr >= m.Start && addr < m.Limit {
+			return m
+		}
+	}
+	return nil
+}
+
+func mappingOf(t testing.TB, maps []*samples.Mapping, part string) *samples.Mapping {
+	t.Helper()
+	for _, m := range maps {
+		if strings.Contains(m.Path, part) {
+			return m
+		}
+	}
+	t.Fatalf("no executable mapping of %q", part)
+	return nil
+}
+
+func newSymbolizer(t testing.TB, cfg Config) *Symbolizer {
+	t.Helper()
+	s, err := New(cfg)
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// eventually polls: what the kernel or the worker does takes its time.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 10 s: %s", what)
+		}
+	}
+}
+
+// runtimeFrame is a line of testdata/frames.
+type runtimeFrame struct {
+	pc   uint64
+	line samples.Line
+}
+
+func frames(t testing.TB, p *process) (stack, text []runtimeFrame) {
+	t.Helper()
+	require.Equal(t, "stack", p.line(t))
+	into := &stack
+	for {
+		line := p.line(t)
+		switch line {
+		case "text":
+			into = &text
+			continue
+		case "end":
+			return stack, text
+		}
+		f := strings.Split(line, "\t")
+		pc, err := strconv.ParseUint(f[0], 16, 64)
+		require.NoError(t, err)
+		at, err := strconv.ParseInt(f[3], 10, 64)
+		require.NoError(t, err)
+		first, err := strconv.ParseInt(f[4], 10, 64)
+		require.NoError(t, err)
+		*into = append(*into, runtimeFrame{pc, samples.Line{Function: f[1], File: f[2], Line: at, StartLine: max(first, 0)}})
+	}
+}
+
+var goBuilds = map[string][]string{
+	"plain":                             nil,
+	"stripped":                          {"-ldflags=-s -w"},
+	"position independent":              {"-buildmode=pie"},
+	"position independent and stripped": {"-buildmode=pie", "-ldflags=-s -w"},
+	"linked by the C linker, position independent and stripped": {"-buildmode=pie", "-ldflags=-s -w -linkmode=external"},
+}
+
+func TestGoFramesAreTheRuntimesOwn(t *testing.T) {
+	for name, flags := range goBuilds {
+		t.Run(name, func(t *testing.T) {
+			args := append([]string{"build", "-o", "OUT"}, flags...)
+			p := start(t, build(t, nil, "go", append(args, "testdata/frames/main.go")...))
+			stack, text := frames(t, p)
+			compareFrames(t, p, stack, text)
+		})
+	}
+}
+
+func TestGoFramesWithoutSectionHeaders(t *testing.T) {
+	for _, mode := range []string{"exe", "pie"} {
+		t.Run(mode, func(t *testing.T) {
+			path := build(t, nil, "go", "build", "-buildmode="+mode, "-ldflags=-s -w", "-o", "OUT", "testdata/frames/main.go")
+			f, err := os.OpenFile(path, os.O_RDWR, 0)
+			require.NoError(t, err)
+			_, err = f.WriteAt(make([]byte, 8), 40) // e_shoff
+			require.NoError(t, err)
+			_, err = f.WriteAt(make([]byte, 4), 60) // e_shnum, e_shstrndx
+			require.NoError(t, err)
+			require.NoError(t, f.Close())
+			p := start(t, path)
+			stack, text := frames(t, p)
+			compareFrames(t, p, stack, text)
+		})
+	}
+}
+
+func compareFrames(t *testing.T, p *process, stack, text []runtimeFrame) {
+	t.Helper()
+	maps := mappings(t, p.pid)
+	s := newSymbolizer(t, Config{})
+	resolve := func(pc uint64) *samples.Location {
+		l := &samples.Location{Mapping: mappingAt(maps, pc), Address: pc}
+		s.Resolve(l)
+		return l
+	}
+
+	inlined := 0
+	// The runtime does not print the linker's name of a generic function.
+	asPrinted := func(l samples.Line) samples.Line { l.SystemName = ""; return l }
+	for i, f := range stack {
+		l := resolve(f.pc)
+		require.Equal(t, samples.FrameGo, l.Type)
+		for j, line := range l.Lines {
+			require.Equal(t, stack[i+j].line, asPrinted(line), "line %d of %d at %#x", j, len(l.Lines), f.pc)
+		}
+		inlined += len(l.Lines) - 1
+	}
+	require.GreaterOrEqual(t, inlined, 4, "the stack has calls inlined into each other")
+
+	wrong := 0
+	for _, f := range text {
+		l := resolve(f.pc)
+		if len(l.Lines) == 0 || asPrinted(l.Lines[0]) != f.line {
+			if wrong++; wrong < 10 {
+				t.Errorf("%#x: the runtime says %+v, the symbolizer %+v", f.pc, f.line, l.Lines)
+			}
+		}
+	}
+	require.Greater(t, len(text), 10_000)
+	require.Zero(t, wrong, "of %d", len(text))
+
+	require.NotEmpty(t, maps[0].GoBuildID)
+	c := s.Counters()
+	require.Equal(t, uint64(len(stack)+len(text)), c.Locations[Resolved])
+	require.Equal(t, 1, c.Objects)
+	require.LessOrEqual(t, c.Bytes, int64(DefaultCacheBytes))
+}

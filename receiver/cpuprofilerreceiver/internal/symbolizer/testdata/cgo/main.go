@@ -1,0 +1,25 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Command cgo prints the address of a C function, then waits for its standard
+// input to close.
+package main
+
+/*
+static int twice(int x) { return x * 2; }
+int in_c(int x) { return twice(x) + 1; }
+typedef int (*function)(int);
+static function address(void) { return in_c; }
+*/
+import "C"
+
+import (
+	"fmt"
+	"io"
+	"os"
+)
+
+func main() {
+	fmt.Printf("%x %d\n", C.address(), C.in_c(1))
+	io.Copy(io.Discard, os.Stdin)
+}
