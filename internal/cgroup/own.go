@@ -31,13 +31,10 @@ func (t *Tree) Own(u Unit, h Hierarchy) (dir string, err error) {
 	if id, ok := ContainerID(path); ok && u.ContainerID == id {
 		return dir, nil // everything below is the container's
 	}
-	if h == u.by {
-		if t.populatedBelow(dir) {
-			return "", Shared // figures include those of the units below
-		}
-		return dir, nil
+	if h == u.by && t.populatedBelow(dir) {
+		return "", Shared // figures include those of the units below
 	}
-	if !t.sameProcesses(u, h, dir) {
+	if t.mode != V2 && !t.sameProcesses(u, h, dir) {
 		return "", Shared
 	}
 	return dir, nil
@@ -56,8 +53,9 @@ func (t *Tree) populatedBelow(dir string) bool {
 	return found
 }
 
-// sameProcesses says whether a unit's cgroup in another hierarchy holds all of
-// the unit's processes and no other.
+// sameProcesses says whether a cgroup holds all of the unit's processes and no
+// other: with several hierarchies, even the one that names a unit may also hold
+// the processes of a container that only another hierarchy tells apart.
 func (t *Tree) sameProcesses(u Unit, h Hierarchy, dir string) bool {
 	ours, err := t.Processes(u)
 	if err != nil {
@@ -68,20 +66,20 @@ func (t *Tree) sameProcesses(u Unit, h Hierarchy, dir string) bool {
 		return false
 	}
 	for pid := range theirs {
-		if !ours[pid] && !t.agrees(pid, func(p Paths) bool { return t.UnitOf(p).ID == u.ID }) {
+		if !t.agrees(pid, func(p Paths) bool { return t.UnitOf(p).ID == u.ID }) {
 			return false
 		}
 	}
 	for pid := range ours {
-		if !theirs[pid] && !t.agrees(pid, func(p Paths) bool { return Under(p[h], u.Paths[h]) }) {
+		if !theirs[pid] && !t.agrees(pid, func(p Paths) bool { return t.UnitOf(p).ID != u.ID || Under(p[h], u.Paths[h]) }) {
 			return false
 		}
 	}
 	return true
 }
 
-// agrees asks for a process that one of two lists lacks, because it started,
-// ended or moved between them; one that has ended is no objection.
+// agrees asks a condition of where a process is by now; one that has ended is no
+// objection.
 func (t *Tree) agrees(pid int, ok func(Paths) bool) bool {
 	if pid == 0 { // in a pid namespace that is not ours to see
 		return false
@@ -93,7 +91,8 @@ func (t *Tree) agrees(pid int, ok func(Paths) bool) bool {
 	return ok(p)
 }
 
-// Processes returns the pids of a unit's processes. With too many of them it
+// Processes returns the pids in a unit's cgroup. On hosts with several hierarchies
+// some may belong to a container that only another hierarchy tells apart. With too many of them it
 // returns [TooManyProcesses], and [ErrGone] where the cgroup was removed.
 func (t *Tree) Processes(u Unit) (map[int]bool, error) {
 	if u.ProcessOnly() || t.trees[u.by] == nil {

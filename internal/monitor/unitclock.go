@@ -23,9 +23,10 @@ type unitClock struct {
 }
 
 type follower struct {
-	clock *processClock
-	last  time.Duration
-	round uint64 // in which it was last seen
+	clock   *processClock
+	last    time.Duration
+	round   uint64 // in which it was last seen
+	foreign bool   // of another unit, which another hierarchy tells apart
 }
 
 func newUnitClock(s *Source, u cgroup.Unit) *unitClock {
@@ -68,9 +69,21 @@ func (c *unitClock) follow(pid int, f *follower) bool {
 		delete(c.clocks, pid)
 		return false
 	}
-	c.used += max(0, used-f.last)
+	if c.look(f); !f.foreign {
+		c.used += max(0, used-f.last)
+	}
 	f.last, f.round = used, c.round
 	return true
+}
+
+// look finds out whose process it is, when it is new and when it moved.
+func (c *unitClock) look(f *follower) {
+	if !f.clock.moved {
+		return
+	}
+	paths, err := c.source.tree.ParsePaths(f.clock.paths)
+	f.foreign = err != nil || c.source.tree.UnitOf(paths).ID != c.unit.ID
+	f.clock.moved = false
 }
 
 // add begins to follow a process. All that it used counts if it started since
@@ -85,10 +98,11 @@ func (c *unitClock) add(pid int) error {
 		clock.Close()
 		return err
 	}
-	if c.since != 0 && clock.process.Start > c.since {
+	f := &follower{clock: clock, last: used, round: c.round}
+	if c.look(f); !f.foreign && c.since != 0 && clock.process.Start > c.since {
 		c.used += used
 	}
-	c.clocks[pid] = &follower{clock: clock, last: used, round: c.round}
+	c.clocks[pid] = f
 	return nil
 }
 
