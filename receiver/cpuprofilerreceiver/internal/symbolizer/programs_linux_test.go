@@ -5,6 +5,7 @@ package symbolizer
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -39,6 +40,15 @@ func build(t testing.TB, env []string, name string, args ...string) string {
 		t.Fatalf("%v: %v\n%s", cmd.Args, err, b)
 	}
 	return out
+}
+
+// buildGo builds with the Go at hand, or the one that HOTPROFILE_TEST_GO names:
+// each release lays its tables out as it likes.
+func buildGo(t testing.TB, program string, flags ...string) string {
+	t.Helper()
+	compiler := cmp.Or(os.Getenv("HOTPROFILE_TEST_GO"), "go")
+	args := append(append([]string{"build", "-o", "OUT"}, flags...), program)
+	return build(t, []string{"GO111MODULE=off"}, compiler, args...)
 }
 
 // process is a program that runs until the test ends.
@@ -178,8 +188,7 @@ var goBuilds = map[string][]string{
 func TestGoFramesAreTheRuntimesOwn(t *testing.T) {
 	for name, flags := range goBuilds {
 		t.Run(name, func(t *testing.T) {
-			args := append([]string{"build", "-o", "OUT"}, flags...)
-			p := start(t, build(t, nil, "go", append(args, "testdata/frames/main.go")...))
+			p := start(t, buildGo(t, "testdata/frames/main.go", flags...))
 			stack, text := frames(t, p)
 			compareFrames(t, p, stack, text)
 		})
@@ -189,7 +198,7 @@ func TestGoFramesAreTheRuntimesOwn(t *testing.T) {
 func TestGoFramesWithoutSectionHeaders(t *testing.T) {
 	for _, mode := range []string{"exe", "pie"} {
 		t.Run(mode, func(t *testing.T) {
-			path := build(t, nil, "go", "build", "-buildmode="+mode, "-ldflags=-s -w", "-o", "OUT", "testdata/frames/main.go")
+			path := buildGo(t, "testdata/frames/main.go", "-buildmode="+mode, "-ldflags=-s -w")
 			f, err := os.OpenFile(path, os.O_RDWR, 0)
 			require.NoError(t, err)
 			_, err = f.WriteAt(make([]byte, 8), 40) // e_shoff

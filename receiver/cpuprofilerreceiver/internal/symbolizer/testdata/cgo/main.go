@@ -17,9 +17,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"unsafe"
 )
 
 func main() {
-	fmt.Printf("%x %d\n", C.address(), C.in_c(1))
+	fmt.Printf("%x %d\n", uintptr(unsafe.Pointer(C.address())), C.in_c(1))
 	io.Copy(io.Discard, os.Stdin)
 }

@@ -39,7 +39,10 @@ func caller(out func([]uintptr)) {
 
 func print(w io.Writer, pc uintptr) {
 	frame, _ := runtime.CallersFrames([]uintptr{pc}).Next()
-	start := reflect.ValueOf(frame).FieldByName("startLine").Int()
+	start := int64(0)
+	if v := reflect.ValueOf(frame).FieldByName("startLine"); v.IsValid() { // Go 1.20
+		start = v.Int()
+	}
 	if frame.Function == "" {
 		return // the runtime has no name for the first one of its table
 	}
