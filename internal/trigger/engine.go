@@ -159,9 +159,9 @@ func (e *Engine) Remove(name string, now time.Time) []Transition {
 	for i := range u.gates {
 		u.gates[i].held = false
 	}
-	u.gone, u.forgetAt = true, u.lastMemory()
-	if e.goneUnits == 0 || u.forgetAt.Before(e.nextForget) {
-		e.nextForget = u.forgetAt
+	u.gone = true
+	if next, _ := u.memory(); e.goneUnits == 0 || next.Before(e.nextForget) {
+		e.nextForget = next
 	}
 	e.goneUnits++
 	e.forgetGone(now)
@@ -237,20 +237,23 @@ func (e *Engine) cause(u *Unit, policy int, at int64) (hottest Cause, ratio floa
 	return hottest, ratio
 }
 
-// forgetGone drops the gone units that have nothing left to remember.
+// forgetGone drops what is not to be remembered of gone units any more.
 func (e *Engine) forgetGone(now time.Time) {
 	if e.goneUnits == 0 || now.Before(e.nextForget) {
 		return
 	}
 	e.nextForget = time.Time{}
 	for name, u := range e.byName {
-		switch {
-		case !u.gone:
-		case !now.Before(u.forgetAt):
+		if !u.gone {
+			continue
+		}
+		u.forgetClosed(now)
+		next, last := u.memory()
+		if !now.Before(last) {
 			delete(e.byName, name)
 			e.goneUnits--
-		case e.nextForget.IsZero() || u.forgetAt.Before(e.nextForget):
-			e.nextForget = u.forgetAt
+		} else if e.nextForget.IsZero() || next.Before(e.nextForget) {
+			e.nextForget = next
 		}
 	}
 }
@@ -258,9 +261,14 @@ func (e *Engine) forgetGone(now time.Time) {
 // forgetFirst drops the gone unit that would be forgotten first, ties by name.
 func (e *Engine) forgetFirst() {
 	var first *Unit
+	var when time.Time
 	for _, u := range e.byName {
-		if u.gone && (first == nil || cmp.Or(u.forgetAt.Compare(first.forgetAt), strings.Compare(u.name, first.name)) < 0) {
-			first = u
+		if !u.gone {
+			continue
+		}
+		_, last := u.memory()
+		if first == nil || cmp.Or(last.Compare(when), strings.Compare(u.name, first.name)) < 0 {
+			first, when = u, last
 		}
 	}
 	delete(e.byName, first.name)

@@ -24,7 +24,8 @@ type itemPlan struct {
 	count     int     // 0: a mean
 	gauge     bool
 	span      int64 // ticks
-	tolerance int64 // ticks that a reading at the far end may be off
+	near      int64 // ticks that a reading may be off the start of the span
+	slack     int64 // ticks that tickers may jitter
 	enough    int   // readings that the mean of a gauge needs
 	tick      int64 // ns
 	interval  int64 // ns
@@ -76,12 +77,13 @@ func plan(c Config) (monitors []monitorPlan, policies []policyPlan) {
 				name: i.Window(), threshold: i.Threshold,
 				limit: i.Threshold + 1e-6*i.Threshold + 1e-9*m.scale,
 				count: i.Count, gauge: m.gauge,
-				span:      int64(i.span()) / tick,
-				tolerance: (int64(c.CollectionInterval) + slack) / tick,
-				enough:    int((i.span()*4 + c.CollectionInterval*5 - 1) / (c.CollectionInterval * 5)),
-				tick:      tick,
-				interval:  int64(c.CollectionInterval),
-				fresh:     int64(c.CollectionInterval) + slack,
+				span:     int64(i.span()) / tick,
+				near:     (int64(c.CollectionInterval) + slack) / tick,
+				slack:    slack / tick,
+				enough:   int((i.span()*4 + c.CollectionInterval*5 - 1) / (c.CollectionInterval * 5)),
+				tick:     tick,
+				interval: int64(c.CollectionInterval),
+				fresh:    int64(c.CollectionInterval) + slack,
 			})
 		}
 		policies = append(policies, pp)

@@ -51,12 +51,26 @@ type series struct {
 	// unbroken is the first entry from which the readings go on to the newest
 	// without a restart of the counter or a gap above three intervals.
 	unbroken uint64
+	since    int64 // tick of that one
 	tick     int64 // of the newest entry
 	at       int64 // its time, ns since the engine's epoch
 	num, den float64
 }
 
 func (s *series) entry(n uint64) entry { return s.ring[n%uint64(len(s.ring))] }
+
+// after returns the first reading after an entry, and its tick.
+func (s *series) after(n uint64, tick int64) (uint64, int64) {
+	for n < s.last {
+		n++
+		e := s.entry(n)
+		tick += e.step()
+		if !e.missing() {
+			break
+		}
+	}
+	return n, tick
+}
 
 // observe stores a reading and returns its value over the step since the one
 // before. There is none when the reading only sets the baseline or is no news.
@@ -73,11 +87,11 @@ func (s *series) observe(m *monitorPlan, windows []window, at int64, num, den fl
 	}
 	step := s.skipGap(m, windows, tick)
 
-	value, weight, broken := math.NaN(), 0.0, s.last == 0 || at-s.at > m.maxGap
+	value, weight, broken := math.NaN(), 0.0, false
 	if m.gauge {
-		value, weight, ok = num, float64(step), true
-		broken = false
+		value, weight, ok = num, float64(min(tick-s.tick, maxStep)), true
 	} else if s.last > 0 {
+		broken = at-s.at > m.maxGap
 		dNum, dDen := num-s.num, den-s.den
 		if v := m.scale * dNum / dDen; dNum < 0 || dDen <= 0 || v > maxValue || dDen > maxValue {
 			broken = true // the counter ran backwards or is nonsense: a new baseline
@@ -87,8 +101,8 @@ func (s *series) observe(m *monitorPlan, windows []window, at int64, num, den fl
 	}
 	s.num, s.den, s.at, s.tick = num, den, at, tick
 	s.push(m, windows, newEntry(value, weight, step))
-	if broken {
-		s.unbroken = s.last
+	if broken || s.last == 1 {
+		s.unbroken, s.since = s.last, tick
 	}
 	for i := range windows {
 		windows[i].advance(&m.items[i], s)
@@ -111,6 +125,7 @@ func (s *series) skipGap(m *monitorPlan, windows []window, tick int64) int64 {
 	for i := range windows {
 		windows[i].reset(s.last, tick)
 	}
+	s.unbroken, s.since = s.last+1, tick
 	return 0
 }
 

@@ -73,8 +73,7 @@ type gate struct {
 	state State
 	// held: an item held at the last evaluation.
 	held bool
-	// opening is the current one in Profiling, else the last one while it is
-	// remembered. Never nil in Profiling.
+	// opening is the current one in Profiling, never nil there, else the last.
 	opening *Opening
 	// notBefore: in CoolingDown when it ends, in Watching the earliest time to
 	// open again.
@@ -169,9 +168,6 @@ func (e *Engine) edge(u *Unit, policy int, now time.Time, at int64) {
 func (e *Engine) coolAfterAll(u *Unit, g *gate) {
 	o := g.opening
 	g.state, g.notBefore = CoolingDown, o.ClosedAt.Add(e.policies[o.policy].cooldown)
-	if u.gone {
-		u.forgetAt = u.lastMemory()
-	}
 	e.late = append(e.late, Transition{
 		Time: o.ClosedAt, Unit: u, Policy: o.Policy, From: Watching, To: CoolingDown,
 		Reason: LateExport, Cause: o.Cause, Opening: o,

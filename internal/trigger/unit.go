@@ -19,16 +19,14 @@ type Reading struct {
 // Unit is what a decision is about: its readings and its gates. A gone unit has
 // gates only.
 type Unit struct {
-	name   string
-	engine *Engine
-	index  int // in the engine's units; meaningless when gone
-	gone   bool
-	// forgetAt is when a gone unit has nothing left to remember.
-	forgetAt time.Time
-	series   []series   // one per monitor
-	windows  [][]window // per monitor, one per item
-	gates    []gate     // one per policy
-	closed   []*Opening // closed gates of the last 30 s, oldest first
+	name    string
+	engine  *Engine
+	index   int // in the engine's units; meaningless when gone
+	gone    bool
+	series  []series   // one per monitor
+	windows [][]window // per monitor, one per item
+	gates   []gate     // one per policy
+	closed  []*Opening // closed gates of the last 30 s
 }
 
 // Name is what the unit was called when it was added.
@@ -157,24 +155,24 @@ func (u *Unit) forgetClosed(now time.Time) {
 	}
 	clear(u.closed[len(kept):])
 	u.closed = kept
-	for i := range u.gates {
-		if g := &u.gates[i]; g.state != Profiling && g.opening != nil && !now.Before(g.opening.ClosedAt.Add(closedMemory)) {
-			g.opening = nil
-		}
-	}
 }
 
-// lastMemory is the time from which a gone unit has nothing to remember.
-func (u *Unit) lastMemory() (last time.Time) {
+// memory is when a gone unit has something to forget, and when everything.
+func (u *Unit) memory() (next, last time.Time) {
 	for i := range u.gates {
 		if t := u.gates[i].notBefore; t.After(last) {
 			last = t
 		}
 	}
+	next = last
 	for _, o := range u.closed {
-		if t := o.ClosedAt.Add(closedMemory); t.After(last) {
+		t := o.ClosedAt.Add(closedMemory)
+		if t.After(last) {
 			last = t
 		}
+		if t.Before(next) {
+			next = t
+		}
 	}
-	return last
+	return next, last
 }

@@ -75,23 +75,24 @@ func (w *window) advance(i *itemPlan, s *series) {
 	// A mean starts at the reading nearest to its span before the newest one,
 	// and not before a break.
 	start := s.tick - i.span
-	for w.head+1 < s.last {
-		next := w.headTick + s.entry(w.head+1).step()
-		if w.head >= max(1, s.unbroken) && next > start && next-start >= start-w.headTick {
-			break
-		}
-		w.pop(i, s)
-	}
 	for w.head < s.unbroken {
 		w.pop(i, s)
 	}
-	off := start - w.headTick
-	if off < 0 {
-		off = -off
+	for {
+		n, next := s.after(w.head, w.headTick)
+		if n == s.last || next > start && next-start >= start-w.headTick {
+			break
+		}
+		for w.head < n {
+			w.pop(i, s)
+		}
 	}
-	w.ready = w.weight > 0 && off <= i.tolerance && 2*(s.tick-w.headTick) >= i.span
+	// The history must cover the span, and a reading be near its start.
+	off := w.headTick - start
+	w.ready = w.weight > 0 && s.since <= start+i.slack && -i.near <= off && off <= i.near &&
+		2*(s.tick-w.headTick) >= i.span
 	if i.gauge {
-		w.ready = w.ready && w.readings >= i.enough && !s.entry(w.head).missing()
+		w.ready = w.ready && w.readings >= i.enough
 	}
 }
 

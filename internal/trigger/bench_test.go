@@ -1,0 +1,148 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package trigger
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// watched returns an engine of units whose windows are full, none of which is
+// over a threshold, and the time of their last reading.
+func watched(tb testing.TB, units int, items ...Item) (*Engine, time.Time) {
+	c := Config{Monitors: testMonitors(), CollectionInterval: time.Second}
+	for n, i := range items {
+		c.Policies = append(c.Policies, Policy{Name: fmt.Sprint("p", n), Items: []Item{i}, Duration: 30 * time.Second, Cooldown: time.Hour})
+	}
+	e, err := New(c)
+	require.NoError(tb, err)
+	const readings = 61
+	for n := range units {
+		u := e.Unit(fmt.Sprint("unit", n))
+		for s := range readings {
+			at := Reading{Time: start.Add(time.Duration(s) * time.Second), Num: float64(s) * 0.5, Den: float64(s)}
+			u.Observe("util", at)
+			u.Observe("cores", at)
+		}
+	}
+	return e, start.Add((readings - 1) * time.Second)
+}
+
+func fivePolicies() []Item {
+	return []Item{
+		{Monitor: "util", Threshold: 80, AverageOver: 30 * time.Second},
+		{Monitor: "util", Threshold: 80, Period: 10 * time.Second, Count: 8},
+		{Monitor: "cores", Threshold: 4, AverageOver: time.Minute},
+		{Monitor: "cores", Threshold: 8, AverageOver: 10 * time.Second},
+		{Monitor: "util", Threshold: 95, Period: time.Minute, Count: 30},
+	}
+}
+
+func TestSteadyStateAllocatesNothing(t *testing.T) {
+	e, now := watched(t, 100, fivePolicies()...)
+	u, _ := e.Lookup("unit7")
+	reading := Reading{Time: now, Num: 30, Den: 60}
+	var openings []*Opening
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		now = now.Add(time.Second)
+		reading.Time = now
+		reading.Num += 0.5
+		reading.Den++
+		u.Observe("util", reading)
+		require.Empty(t, e.Evaluate(now))
+		openings = u.Admit(openings[:0], now, now)
+	}))
+}
+
+// BenchmarkEvaluate looks at 10,000 units and 5 policies; the baseline compares
+// as many floats in one slice.
+func BenchmarkEvaluate(b *testing.B) {
+	const units = 10_000
+	items := fivePolicies()
+	b.Run("engine", func(b *testing.B) {
+		e, now := watched(b, units, items...)
+		b.ReportAllocs()
+		for b.Loop() {
+			if len(e.Evaluate(now)) != 0 {
+				b.Fatal("fired")
+			}
+		}
+	})
+	b.Run("baseline", func(b *testing.B) {
+		values := make([]float64, units*len(items))
+		b.ReportAllocs()
+		for b.Loop() {
+			above := 0
+			for _, v := range values {
+				if v > 80 {
+					above++
+				}
+			}
+			if above != 0 {
+				b.Fatal("fired")
+			}
+		}
+	})
+}
+
+// BenchmarkObserve stores a reading for a window of 30 s; the baseline stores
+// it in a ring and does not test it.
+func BenchmarkObserve(b *testing.B) {
+	for _, span := range []time.Duration{30 * time.Second, 10 * time.Minute} {
+		b.Run("engine/"+shortDuration(span), func(b *testing.B) {
+			e, _ := watched(b, 0, Item{Monitor: "util", Threshold: 80, AverageOver: span})
+			u, r := e.Unit("u"), Reading{Time: start}
+			b.ReportAllocs()
+			for b.Loop() {
+				r.Time = r.Time.Add(time.Second)
+				r.Num += 0.5
+				r.Den++
+				u.Observe("util", r)
+			}
+		})
+	}
+	b.Run("baseline", func(b *testing.B) {
+		ring, n, r := make([]Reading, 32), 0, Reading{Time: start}
+		b.ReportAllocs()
+		for b.Loop() {
+			r.Time = r.Time.Add(time.Second)
+			r.Num += 0.5
+			r.Den++
+			ring[n%len(ring)] = r
+			n++
+		}
+	})
+}
+
+// BenchmarkAdmit asks a shut and an open gate; the baseline looks a key up.
+func BenchmarkAdmit(b *testing.B) {
+	e, now := watched(b, 1, fivePolicies()...)
+	u, _ := e.Lookup("unit0")
+	ask := func(b *testing.B) {
+		var openings []*Opening
+		b.ReportAllocs()
+		for b.Loop() {
+			openings = u.Admit(openings[:0], now, now.Add(5*time.Second))
+		}
+	}
+	b.Run("shut", ask)
+	for n := range 60 {
+		now = now.Add(time.Second)
+		u.Observe("util", Reading{now, 30 + float64(n), 61 + float64(n)})
+	}
+	e.Evaluate(now)
+	require.NotEmpty(b, u.Openings(nil))
+	b.Run("open", ask)
+	b.Run("baseline", func(b *testing.B) {
+		keys, found := map[string]bool{"unit0": true}, false
+		b.ReportAllocs()
+		for b.Loop() {
+			found = keys[u.name]
+		}
+		require.True(b, found)
+	})
+}

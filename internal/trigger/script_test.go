@@ -1,0 +1,305 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package trigger
+
+import (
+	"bufio"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write what the scripts print into them")
+
+var start = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
+
+func testMonitors() []Monitor {
+	return []Monitor{
+		{Name: "util", Scale: 100},
+		{Name: "cores"},
+		{Name: "memory", Gauge: true},
+	}
+}
+
+// TestScripts runs testdata/*.txt. A line is a command; what it prints follows
+// it, indented by a tab. Times are offsets from the script's start.
+//
+//	interval 1s | pre_trigger 10s | max_gone 2
+//	policy NAME DURATION COOLDOWN MONITOR>THRESHOLD:WINDOW…   WINDOW as 30s or 8/10s
+//
+// Readings are observed in order of time, before the first command of their
+// time or later.
+//
+//	use UNIT MONITOR FROM..TO[/STEP] VALUE [cap=N]   CPU is used at VALUE, read every STEP
+//	miss UNIT MONITOR FROM..TO VALUE                 CPU is used, but no reading succeeds
+//	counter UNIT MONITOR AT NUM DEN                  one reading, as it is; the counter goes on from there
+//	eval AT | eval FROM..TO/STEP                     prints transitions
+//	profile UNIT FROM..TO [accept|refuse]            prints what lets it through
+//	stand UNIT AT                                    prints how each item stands
+//	restart UNIT MONITOR AT | remove UNIT AT | close AT | stats
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			want, err := os.ReadFile(file)
+			require.NoError(t, err)
+			got := runScript(t, string(want))
+			if *update {
+				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
+				return
+			}
+			require.Equal(t, string(want), got)
+		})
+	}
+}
+
+type script struct {
+	t        *testing.T
+	config   Config
+	engine   *Engine
+	counters map[string]*Reading // by unit and monitor
+	pending  []observation
+	out      strings.Builder
+}
+
+type observation struct {
+	unit, monitor string
+	reading       Reading
+}
+
+// upTo observes the readings taken by a time and returns that.
+func (s *script) upTo(offset time.Duration) time.Time {
+	now := start.Add(offset)
+	slices.SortStableFunc(s.pending, func(a, b observation) int { return a.reading.Time.Compare(b.reading.Time) })
+	for len(s.pending) > 0 && !s.pending[0].reading.Time.After(now) {
+		o := s.pending[0]
+		s.engine.Unit(o.unit).Observe(o.monitor, o.reading)
+		s.pending = s.pending[1:]
+	}
+	return now
+}
+
+func runScript(t *testing.T, text string) string {
+	s := &script{t: t, config: Config{Monitors: testMonitors(), CollectionInterval: time.Second}, counters: map[string]*Reading{}}
+	lines := bufio.NewScanner(strings.NewReader(text))
+	for n := 1; lines.Scan(); n++ {
+		line := lines.Text()
+		if strings.HasPrefix(line, "\t") {
+			continue
+		}
+		fmt.Fprintln(&s.out, line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		if err := s.run(strings.Fields(line)); err != nil {
+			t.Fatalf("line %d: %s: %v", n, line, err)
+		}
+	}
+	return s.out.String()
+}
+
+func (s *script) run(f []string) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%v", r)
+		}
+	}()
+	arg := f[1:]
+	switch f[0] {
+	case "interval":
+		s.config.CollectionInterval = duration(arg[0])
+		return nil
+	case "pre_trigger":
+		s.config.PreTrigger = duration(arg[0])
+		return nil
+	case "max_gone":
+		s.config.MaxGone = int(number(arg[0]))
+		return nil
+	case "policy":
+		s.config.Policies = append(s.config.Policies, policy(arg))
+		return nil
+	}
+	if s.engine == nil {
+		if s.engine, err = New(s.config); err != nil {
+			return err
+		}
+		s.engine.epoch = start
+	}
+	switch f[0] {
+	case "use", "miss":
+		s.use(f[0] == "use", arg)
+	case "counter":
+		c := s.counter(arg[0], arg[1])
+		*c = Reading{Time: start.Add(duration(arg[2])), Num: number(arg[3]), Den: number(arg[4])}
+		s.pending = append(s.pending, observation{arg[0], arg[1], *c})
+	case "eval":
+		from, to, step := span(arg[0])
+		for at := from; at <= to; at += step {
+			s.print(s.engine.Evaluate(s.upTo(at)))
+		}
+	case "profile":
+		s.profile(arg)
+	case "stand":
+		now := s.upTo(duration(arg[1]))
+		u, _ := s.engine.Lookup(arg[0])
+		for _, st := range u.Standings(nil, now) {
+			fmt.Fprintf(&s.out, "\t%s %s %s %g of %g (%s) enough=%v holds=%v", st.Policy, st.State, st.Monitor, st.Value, st.Threshold, st.Window, st.Enough, st.Holds)
+			if !st.NotBefore.IsZero() {
+				fmt.Fprintf(&s.out, " not before %v", st.NotBefore.Sub(start))
+			}
+			fmt.Fprintln(&s.out)
+		}
+	case "restart":
+		s.upTo(duration(arg[2]))
+		s.engine.Unit(arg[0]).Restart(arg[1])
+	case "remove":
+		s.print(s.engine.Remove(arg[0], s.upTo(duration(arg[1]))))
+	case "close":
+		s.print(s.engine.Close(s.upTo(duration(arg[0]))))
+	case "stats":
+		fmt.Fprintf(&s.out, "\tunits=%d open=%d known=%d %+v\n", s.engine.Units(), s.engine.OpenGates(), len(s.engine.byName), s.engine.Stats())
+	default:
+		return fmt.Errorf("unknown command %q", f[0])
+	}
+	return nil
+}
+
+func (s *script) counter(unit, monitor string) *Reading {
+	key := unit + " " + monitor
+	if s.counters[key] == nil {
+		s.counters[key] = &Reading{Time: start}
+	}
+	return s.counters[key]
+}
+
+// use lets CPU time pass in whole nanoseconds, as counters do.
+func (s *script) use(observe bool, arg []string) {
+	unit, monitor := arg[0], arg[1]
+	from, to, step := span(arg[2])
+	value, capacity := number(arg[3]), 1.0
+	if len(arg) > 4 {
+		capacity = number(strings.TrimPrefix(arg[4], "cap="))
+	}
+	if monitor == "util" {
+		value /= 100
+	}
+	c := s.counter(unit, monitor)
+	for at := from; at <= to; at += step {
+		elapsed := float64(start.Add(at).Sub(c.Time))
+		c.Time = start.Add(at)
+		if monitor == "memory" {
+			c.Num = value
+		} else {
+			c.Num += value * elapsed * capacity
+			c.Den += elapsed * capacity
+		}
+		if observe {
+			s.pending = append(s.pending, observation{unit, monitor, *c})
+		}
+	}
+}
+
+func (s *script) profile(arg []string) {
+	u, ok := s.engine.Lookup(arg[0])
+	if !ok {
+		fmt.Fprintln(&s.out, "\tunknown unit")
+		return
+	}
+	from, to, _ := span(arg[1])
+	begin, end := start.Add(from), start.Add(to)
+	openings := u.Admit(nil, begin, end)
+	if len(openings) == 0 {
+		fmt.Fprintln(&s.out, "\tshut")
+		return
+	}
+	for i, o := range openings {
+		fmt.Fprintf(&s.out, "\t%s %s", o.ID, o.Policy)
+		if i == 0 {
+			fmt.Fprintf(&s.out, " %s", o.Phase(begin, end))
+		}
+		fmt.Fprintln(&s.out)
+		switch {
+		case len(arg) < 3:
+		case arg[2] == "accept":
+			o.Accepted(10, 100)
+		case arg[2] == "refuse":
+			o.Refuse()
+		}
+	}
+}
+
+func (s *script) print(transitions []Transition) {
+	for _, x := range transitions {
+		fmt.Fprintf(&s.out, "\t%v %s %s: %s -> %s, %s", x.Time.Sub(start), x.Unit.Name(), x.Policy, x.From, x.To, x.Reason)
+		if c := x.Cause; c != (Cause{}) {
+			fmt.Fprintf(&s.out, ", %s %g > %g (%s)", c.Monitor, c.Value, c.Threshold, c.Window)
+		}
+		if o := x.Opening; o != nil {
+			fmt.Fprintf(&s.out, ", opening %s", o.ID)
+			if x.From == Profiling {
+				fmt.Fprintf(&s.out, " let out %d profiles, %d samples, %d bytes, refused %d", o.Profiles, o.Samples, o.Bytes, o.Refused)
+			}
+		}
+		if x.NothingExported() {
+			fmt.Fprint(&s.out, ", nothing exported")
+		}
+		fmt.Fprintln(&s.out)
+	}
+}
+
+func policy(arg []string) Policy {
+	p := Policy{Name: arg[0], Duration: duration(arg[1]), Cooldown: duration(arg[2])}
+	for _, text := range arg[3:] {
+		monitor, rest, _ := strings.Cut(text, ">")
+		threshold, window, _ := strings.Cut(rest, ":")
+		item := Item{Monitor: monitor, Threshold: number(threshold)}
+		if count, period, ok := strings.Cut(window, "/"); ok {
+			item.Count, item.Period = int(number(count)), duration(period)
+		} else {
+			item.AverageOver = duration(window)
+		}
+		p.Items = append(p.Items, item)
+	}
+	return p
+}
+
+// span reads AT, FROM..TO or FROM..TO/STEP.
+func span(text string) (from, to, step time.Duration) {
+	text, by, stepped := strings.Cut(text, "/")
+	step = time.Second
+	if stepped {
+		step = duration(by)
+	}
+	first, last, ok := strings.Cut(text, "..")
+	if !ok {
+		last = first
+	}
+	return duration(first), duration(last), step
+}
+
+func duration(text string) time.Duration {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		panic(err)
+	}
+	return d
+}
+
+func number(text string) float64 {
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}

@@ -1,0 +1,520 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package trigger
+
+import (
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+)
+
+// oracle keeps every reading and tests an item by its definition.
+type oracle struct {
+	item     Item
+	monitor  Monitor
+	interval time.Duration
+	readings []Reading
+}
+
+// value of reading n over the step before it; NaN if it only set a baseline.
+func (o *oracle) value(n int) float64 {
+	switch {
+	case o.monitor.Gauge:
+		return o.readings[n].Num
+	case n == 0 || o.restarted(n):
+		return math.NaN()
+	}
+	return o.monitor.Scale * (o.readings[n].Num - o.readings[n-1].Num) / (o.readings[n].Den - o.readings[n-1].Den)
+}
+
+func (o *oracle) restarted(n int) bool {
+	return o.readings[n].Num < o.readings[n-1].Num || o.readings[n].Den <= o.readings[n-1].Den
+}
+
+func (o *oracle) step(n int) time.Duration { return o.readings[n].Time.Sub(o.readings[n-1].Time) }
+
+// test returns what is compared with the threshold; ok is false with too little
+// history.
+func (o *oracle) test(now time.Time) (float64, bool) {
+	last := len(o.readings) - 1
+	if last < 0 {
+		return 0, false
+	}
+	newest := o.readings[last].Time
+	slack := o.interval / 4
+	if o.item.Count > 0 {
+		if late := now.Add(-o.interval); late.After(newest) {
+			newest = late
+		}
+		var values []float64
+		for n := last; n >= 0 && o.readings[n].Time.After(newest.Add(-o.item.Period)); n-- {
+			if v := o.value(n); !math.IsNaN(v) {
+				values = append(values, v)
+			}
+		}
+		if len(values) < o.item.Count {
+			return 0, false
+		}
+		slices.Sort(values)
+		return values[len(values)-o.item.Count], true
+	}
+
+	begin := newest.Add(-o.item.AverageOver)
+	if now.Sub(newest) > o.interval+slack {
+		return 0, false
+	}
+	first, unbroken := last, last
+	for n := last; n > 0; n-- {
+		if !o.monitor.Gauge && (o.restarted(n) || o.step(n) > 3*o.interval+slack) {
+			break
+		}
+		unbroken = n - 1
+		if first == last || o.readings[n-1].Time.Sub(begin).Abs() <= o.readings[first].Time.Sub(begin).Abs() {
+			first = n - 1
+		}
+	}
+	if first == last || o.readings[unbroken].Time.After(begin.Add(slack)) ||
+		o.readings[first].Time.Sub(begin).Abs() > o.interval+slack ||
+		2*newest.Sub(o.readings[first].Time) < o.item.AverageOver {
+		return 0, false
+	}
+	if !o.monitor.Gauge {
+		return o.monitor.Scale * (o.readings[last].Num - o.readings[first].Num) / (o.readings[last].Den - o.readings[first].Den), true
+	}
+	var sum, weight float64
+	for n := first + 1; n <= last; n++ {
+		// No reading stands for more than about four intervals.
+		w := float64(min(o.step(n), maxStep*o.interval/ticksPerInterval))
+		sum += o.readings[n].Num * w
+		weight += w
+	}
+	return sum / weight, float64(last-first) >= 0.8*float64(o.item.AverageOver/o.interval)
+}
+
+// TestWindowsAgreeWithTheirDefinition drives random readings, late, missing and
+// restarted, through an engine and through an oracle that forgets nothing.
+func TestWindowsAgreeWithTheirDefinition(t *testing.T) {
+	const tick = time.Second / ticksPerInterval
+	compared, held := 0, 0
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		monitor := testMonitors()[r.IntN(3)]
+		if monitor.Scale == 0 {
+			monitor.Scale = 1
+		}
+		item := Item{Monitor: monitor.Name, Threshold: 0.5 * monitor.Scale}
+		if monitor.Gauge {
+			item.Threshold = 0.5
+		}
+		if r.IntN(2) == 0 {
+			item.AverageOver = time.Duration(1+r.IntN(40)) * time.Second
+		} else {
+			item.Period = time.Duration(1+r.IntN(40)) * time.Second
+			item.Count = 1 + r.IntN(int(item.Period/time.Second))
+		}
+		e, err := New(Config{
+			Monitors: testMonitors(), CollectionInterval: time.Second,
+			Policies: []Policy{{Name: "p", Items: []Item{item}, Duration: time.Second}},
+		})
+		require.NoError(t, err)
+		e.epoch = start
+		u, o := e.Unit("u"), &oracle{item: item, monitor: monitor, interval: time.Second}
+		now, num, den, level := start, 0.0, 0.0, 0.5
+		faults := r.IntN(3) * 2 // none, some, many
+		for range 300 {
+			step := time.Duration(ticksPerInterval-3+r.IntN(7)) * tick
+			if r.IntN(100) < faults {
+				step *= time.Duration(2 + r.IntN(8))
+			}
+			now = now.Add(step)
+			if r.IntN(30) == 0 {
+				level = r.Float64()
+			}
+			v := math.Max(0, level+0.4*(r.Float64()-0.5))
+			num += v * float64(step) * 3
+			den += float64(step) * 3
+			if r.IntN(200) < faults {
+				num, den = 0, 0
+			}
+			reading := Reading{Time: now, Num: num, Den: den}
+			if monitor.Gauge {
+				reading = Reading{Time: now, Num: v}
+			}
+			u.Observe(monitor.Name, reading)
+			o.readings = append(o.readings, reading)
+
+			at := now.Add(time.Duration(r.IntN(ticksPerInterval*3)) * tick)
+			if r.IntN(3) > 0 {
+				at = now
+			}
+			now = at
+			got := u.Standings(nil, at)[0]
+			want, ok := o.test(at)
+			require.Equal(t, ok, got.Enough, "seed %d, %v after %d readings", seed, item, len(o.readings))
+			compared++
+			if !ok {
+				require.False(t, got.Holds)
+				continue
+			}
+			require.InDelta(t, want, got.Value, 2e-5*item.Threshold+1e-6, "seed %d, %v after %d readings", seed, item, len(o.readings))
+			if math.Abs(want-item.Threshold) > 1e-4*item.Threshold {
+				require.Equal(t, want > item.Threshold, got.Holds, "seed %d, %v", seed, item)
+			}
+			if got.Holds {
+				held++
+			}
+		}
+	}
+	require.Greater(t, held, compared/20, "the readings hardly ever held")
+}
+
+// checkInvariants recounts what windows and engine keep running.
+func checkInvariants(t *testing.T, e *Engine) {
+	must := func(ok bool, what string) {
+		if !ok {
+			t.Helper()
+			t.Fatal("invariant broken: " + what)
+		}
+	}
+	open, gone := 0, 0
+	for name, u := range e.byName {
+		must(name == u.name, "a unit is found by its name")
+		must(len(u.closed) <= maxClosed, "closed gates are bounded")
+		if u.gone {
+			gone++
+			must(u.series == nil, "a gone unit has no readings")
+		} else {
+			must(e.units[u.index] == u, "a unit knows its place")
+		}
+		for i := range u.gates {
+			g := &u.gates[i]
+			if g.state == Profiling {
+				open++
+				must(g.opening != nil && g.opening.ClosedAt.IsZero() && !u.gone, "profiling has an open gate")
+			} else if g.opening != nil {
+				must(!g.opening.ClosedAt.IsZero(), "a gate not profiling is closed")
+			}
+			must(g.state != CoolingDown || g.opening.Profiles > 0, "a cooldown was paid for by a profile let out")
+		}
+		for m := range u.windows {
+			s := &u.series[m]
+			for n := range u.windows[m] {
+				w, i := u.windows[m][n], &e.monitors[m].items[n]
+				must(w.head <= s.last && s.last-w.head <= uint64(len(s.ring)), "a window lies within its history")
+				fresh := window{}
+				tick := w.headTick
+				for k := w.head + 1; k <= s.last; k++ {
+					fresh.add(i, s.entry(k))
+					tick += s.entry(k).step()
+				}
+				must(fresh.readings == w.readings && fresh.above == w.above, "a window counts its readings")
+				must(s.last == 0 || s.tick == tick, "a window knows its start")
+				must(finite(w.weight) && finite(w.weighted), "a window's sums are numbers")
+			}
+		}
+	}
+	must(open == e.OpenGates(), "open gates are counted")
+	must(gone == e.goneUnits && gone <= e.maxGone, "gone units are counted and bounded")
+	must(len(e.byName)-gone == e.Units(), "units are counted")
+}
+
+// FuzzEngine takes any order of calls, with any numbers, and checks that
+// transitions follow each other and that nothing running goes astray.
+func FuzzEngine(f *testing.F) {
+	f.Add([]byte("0123456789012345678901234567890123456789"))
+	steady := make([]byte, 0, 600)
+	for range 60 {
+		steady = append(steady, 0, 64, 0, 10, 0, 2, 0, 0, 0, 3)
+	}
+	f.Add(steady)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		data = data[:min(len(data), 1000)]
+		e, err := New(Config{
+			Monitors: testMonitors(), CollectionInterval: time.Second, MaxGone: 2, PreTrigger: time.Second,
+			Policies: []Policy{
+				{Name: "mean", Duration: 5 * time.Second, Cooldown: 20 * time.Second, Items: []Item{
+					{Monitor: "util", Threshold: 50, AverageOver: 3 * time.Second},
+					{Monitor: "memory", Threshold: 50, AverageOver: 4 * time.Second},
+				}},
+				{Name: "count", Duration: time.Second, Items: []Item{{Monitor: "util", Threshold: 0, Period: 3 * time.Second, Count: 2}}},
+			},
+		})
+		require.NoError(t, err)
+		type key struct {
+			unit   *Unit
+			policy string
+		}
+		states := map[key]State{}
+		now := start
+		fired := map[key]time.Time{}
+		follow := func(transitions []Transition) {
+			for _, x := range transitions {
+				k := key{x.Unit, x.Policy}
+				require.Equal(t, states[k], x.From)
+				states[k] = x.To
+				switch x.Reason {
+				case Fired:
+					require.Greater(t, x.Cause.Value, x.Cause.Threshold)
+					fired[k] = x.Time
+				case DurationPassed, UnitGone, Shutdown:
+					require.False(t, x.Time.Before(fired[k]))
+					require.False(t, x.Time.After(x.Opening.Until))
+				}
+				require.False(t, x.Time.After(now))
+			}
+		}
+		var num, den float64
+		var openings []*Opening
+		next := func() byte {
+			if len(data) == 0 {
+				return 0
+			}
+			b := data[0]
+			data = data[1:]
+			return b
+		}
+		for len(data) > 0 {
+			op := next()
+			name := string('a' + rune(op>>4&3))
+			switch op & 15 {
+			case 0, 1, 2:
+				now = now.Add(time.Duration(next()) * time.Second / 64)
+				num += float64(next())
+				den += float64(next())
+				e.Unit(name).Observe("util", Reading{Time: now, Num: num, Den: den})
+			case 3, 4:
+				follow(e.Evaluate(now))
+			case 5:
+				var b [8]byte
+				for i := range b {
+					b[i] = next()
+				}
+				num = math.Float64frombits(binary.LittleEndian.Uint64(b[:]))
+				e.Unit(name).Observe("memory", Reading{Time: now, Num: num})
+				if !finite(num) || math.Abs(num) > 1e12 {
+					e.Unit(name).Observe("util", Reading{Time: now, Num: num, Den: den + 1})
+					num = 0
+				}
+			case 6:
+				follow(e.Remove(name, now))
+			case 7:
+				e.Unit(name).Restart("util")
+			case 8:
+				if u, ok := e.Lookup(name); ok {
+					openings = u.Admit(openings[:0], now.Add(-time.Duration(next())*time.Second/8), now)
+				}
+			case 9:
+				for _, o := range openings {
+					o.Accepted(1, 1)
+					require.False(t, o.unit.gates[o.policy].opening == o && o.unit.gates[o.policy].state == Watching, "let out, and not cooling down")
+				}
+				openings = nil
+			case 10:
+				now = now.Add(time.Duration(next()) * time.Second)
+			case 11:
+				if next() == 0 {
+					follow(e.Close(now))
+				}
+			case 12:
+				if u, ok := e.Lookup(name); ok {
+					u.Nearest(now)
+				}
+			}
+			checkInvariants(t, e)
+		}
+	})
+}
+
+func TestValidationNamesEveryFaultAndWhatIsAllowed(t *testing.T) {
+	good := Item{Monitor: "util", Threshold: 80, AverageOver: 30 * time.Second}
+	with := func(change func(i *Item)) Config {
+		i := good
+		change(&i)
+		return Config{
+			Monitors: testMonitors(), CollectionInterval: time.Second,
+			Policies: []Policy{{Name: "p", Items: []Item{good, i}, Duration: time.Second}},
+		}
+	}
+	config := func(change func(c *Config)) Config {
+		c := with(func(*Item) {})
+		change(&c)
+		return c
+	}
+	tests := map[string]struct {
+		config Config
+		want   []string // nil: valid
+	}{
+		"good":                      {with(func(*Item) {}), nil},
+		"no policy":                 {config(func(c *Config) { c.Policies = nil }), nil},
+		"threshold of zero":         {with(func(i *Item) { i.Threshold = 0 }), nil},
+		"count of all the readings": {with(func(i *Item) { i.AverageOver, i.Period, i.Count = 0, 10*time.Second, 10 }), nil},
+		"unknown monitor":           {with(func(i *Item) { i.Monitor = "x" }), []string{"policies[0].any_of[1].monitor", "util, cores, memory"}},
+		"threshold below zero":      {with(func(i *Item) { i.Threshold = -1 }), []string{"policies[0].any_of[1].threshold", "0 or more"}},
+		"threshold not a number":    {with(func(i *Item) { i.Threshold = math.NaN() }), []string{"any_of[1].threshold"}},
+		"both window kinds":         {with(func(i *Item) { i.Period, i.Count = time.Minute, 3 }), []string{"any_of[1]: average_over and period with count exclude"}},
+		"no window":                 {with(func(i *Item) { i.AverageOver = 0 }), []string{"any_of[1]: must have either average_over or period with count"}},
+		"count without period":      {with(func(i *Item) { i.AverageOver, i.Count = 0, 3 }), []string{"any_of[1].period"}},
+		"period without count":      {with(func(i *Item) { i.AverageOver, i.Period = 0, time.Minute }), []string{"any_of[1].count: 0", "from 1 to 60"}},
+		"count above the readings":  {with(func(i *Item) { i.AverageOver, i.Period, i.Count = 0, 10*time.Second, 11 }), []string{"any_of[1].count: 11", "from 1 to 10"}},
+		"window below a second":     {with(func(i *Item) { i.AverageOver = 999 * time.Millisecond }), []string{"any_of[1].average_over", "at least 1s", "scheduler tick"}},
+		"window below zero":         {with(func(i *Item) { i.AverageOver = -1 }), []string{"any_of[1].average_over", "at least 1s"}},
+		"window of days":            {with(func(i *Item) { i.AverageOver = 48 * time.Hour }), []string{"any_of[1].average_over", "at most 3600"}},
+		"window below an interval": {config(func(c *Config) {
+			c.CollectionInterval = time.Minute
+			c.Policies[0].Items[0].AverageOver = time.Minute
+		}), []string{"any_of[1].average_over: 30s", "one collection_interval (1m0s)"}},
+		"interval of zero":    {config(func(c *Config) { c.CollectionInterval = 0 }), []string{"collection_interval"}},
+		"duration of zero":    {config(func(c *Config) { c.Policies[0].Duration = 0 }), []string{"policies[0].duration"}},
+		"cooldown below zero": {config(func(c *Config) { c.Policies[0].Cooldown = -1 }), []string{"policies[0].cooldown"}},
+		"no items":            {config(func(c *Config) { c.Policies[0].Items = nil }), []string{"policies[0].any_of: must have at least one"}},
+		"no name":             {config(func(c *Config) { c.Policies[0].Name = "" }), []string{"policies[0].name"}},
+		"name with a comma":   {config(func(c *Config) { c.Policies[0].Name = "a,b" }), []string{"policies[0].name", "comma"}},
+		"name twice":          {config(func(c *Config) { c.Policies = append(c.Policies, c.Policies[0]) }), []string{"policies[1].name", "policies[0] too"}},
+		"short history":       {config(func(c *Config) { c.History = time.Second }), []string{"history: 1s", "at least 30s"}},
+		"long history":        {config(func(c *Config) { c.History = 48 * time.Hour }), []string{"history", "at most 3600"}},
+		"history below zero":  {config(func(c *Config) { c.History = -1 }), []string{"history"}},
+		"pre_trigger below zero": {
+			config(func(c *Config) { c.PreTrigger = -1 }),
+			[]string{"pre_trigger"},
+		},
+		"remembered units below zero": {config(func(c *Config) { c.MaxGone = -1 }), []string{"remembered units"}},
+		"all faults at once": {config(func(c *Config) {
+			c.Policies[0].Name, c.Policies[0].Duration, c.Policies[0].Items[0].Threshold = "", 0, -1
+		}), []string{"policies[0].name", "policies[0].duration", "policies[0].any_of[0].threshold"}},
+		"monitor twice": {config(func(c *Config) { c.Monitors = append(c.Monitors, c.Monitors[0]) }), []string{`monitor "util" is defined twice`}},
+		"monitor scale": {config(func(c *Config) { c.Monitors[0].Scale = -1 }), []string{`monitor "util": scale`}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := New(test.config)
+			if test.want == nil {
+				require.NoError(t, err)
+				return
+			}
+			for _, want := range test.want {
+				require.ErrorContains(t, err, want)
+			}
+		})
+	}
+}
+
+func TestWindowNames(t *testing.T) {
+	for want, item := range map[string]Item{
+		"30s average":   {AverageOver: 30 * time.Second},
+		"1m average":    {AverageOver: time.Minute},
+		"1m30s average": {AverageOver: 90 * time.Second},
+		"2h average":    {AverageOver: 2 * time.Hour},
+		"10m average":   {AverageOver: 10 * time.Minute},
+		"1.5s average":  {AverageOver: 1500 * time.Millisecond},
+		"8 of 10s":      {Period: 10 * time.Second, Count: 8},
+	} {
+		require.Equal(t, want, item.Window())
+	}
+}
+
+func TestTenMinutesAtOneSecondFitIn5KiB(t *testing.T) {
+	e, err := New(Config{
+		Monitors: testMonitors(), CollectionInterval: time.Second,
+		Policies: []Policy{{Name: "p", Duration: time.Second, Items: []Item{{Monitor: "util", AverageOver: 10 * time.Minute}}}},
+	})
+	require.NoError(t, err)
+	u := e.Unit("u")
+	size := len(u.series[0].ring)*int(unsafe.Sizeof(entry{})) + int(unsafe.Sizeof(u.series[0])) +
+		len(u.windows[0])*int(unsafe.Sizeof(window{}))
+	require.LessOrEqual(t, size, 5<<10)
+	require.Nil(t, u.series[1].ring, "a monitor that no item uses has a history")
+	t.Logf("%d bytes", size)
+}
+
+// A counter after years of CPU time still tells 80 % from a little more.
+func TestLargeCountersKeepTheirPrecision(t *testing.T) {
+	e, err := New(Config{
+		Monitors: testMonitors(), CollectionInterval: time.Second,
+		Policies: []Policy{{Name: "p", Duration: time.Second, Items: []Item{{Monitor: "util", Threshold: 80, AverageOver: 10 * time.Minute}}}},
+	})
+	require.NoError(t, err)
+	u := e.Unit("u")
+	for _, test := range []struct {
+		used  float64
+		holds bool
+	}{{0.8, false}, {0.8001, true}} {
+		u.Restart("util")
+		for n := range 601 {
+			// Seconds of CPU time, 64 cores for five years.
+			u.Observe("util", Reading{start.Add(time.Duration(n) * time.Second), 1e10 + float64(n)*test.used*64, 2e10 + float64(n)*64})
+		}
+		got := u.Standings(nil, start.Add(600*time.Second))[0]
+		require.InDelta(t, test.used*100, got.Value, 1e-3)
+		require.Equal(t, test.holds, got.Value > 80.001)
+	}
+}
+
+func TestRoundingNeverAddsUp(t *testing.T) {
+	e, err := New(Config{
+		Monitors: testMonitors(), CollectionInterval: time.Second,
+		Policies: []Policy{{Name: "p", Duration: time.Second, Items: []Item{{Monitor: "util", Threshold: 0, AverageOver: 10 * time.Second}}}},
+	})
+	require.NoError(t, err)
+	u := e.Unit("u")
+	r := rand.New(rand.NewPCG(1, 2))
+	now, num, den := start, 0.0, 0.0
+	observe := func(v float64) {
+		now = now.Add(time.Second)
+		num += v
+		den++
+		u.Observe("util", Reading{now, num, den})
+	}
+	for range 100_000 {
+		observe(math.Exp(r.NormFloat64() * 8))
+	}
+	for range 30 {
+		observe(0)
+	}
+	got := u.Standings(nil, now)[0]
+	require.True(t, got.Enough)
+	require.Zero(t, got.Value)
+	require.False(t, got.Holds)
+}
+
+func TestRememberedClosedGatesAreBounded(t *testing.T) {
+	e, err := New(Config{
+		Monitors: testMonitors(), CollectionInterval: 10 * time.Millisecond,
+		Policies: []Policy{{Name: "p", Duration: time.Second, Items: []Item{{Monitor: "memory", Threshold: 50, Period: time.Second, Count: 1}}}},
+	})
+	require.NoError(t, err)
+	u := e.Unit("u")
+	for n := range 30 {
+		now := start.Add(time.Duration(n) * time.Second)
+		u.Observe("memory", Reading{Time: now, Num: 100})
+		e.Evaluate(now)
+		for _, o := range u.Openings(nil) {
+			o.Accepted(1, 1)
+		}
+	}
+	require.Len(t, u.closed, maxClosed)
+	require.Equal(t, 29-maxClosed, e.Stats().ForgottenGates)
+}
+
+func TestGaps(t *testing.T) {
+	// A gap of any length neither loses the period nor keeps what is too old.
+	for _, gap := range []time.Duration{2, 3, 4, 5, 8, 9, 11, 12, 13, 59, 60, 3600} {
+		e, err := New(Config{
+			Monitors: testMonitors(), CollectionInterval: time.Second,
+			Policies: []Policy{{Name: "p", Duration: time.Second, Items: []Item{{Monitor: "memory", Threshold: 50, Period: 12 * time.Second, Count: 1}}}},
+		})
+		require.NoError(t, err)
+		u := e.Unit("u")
+		u.Observe("memory", Reading{Time: start, Num: 100})
+		now := start.Add(gap * time.Second)
+		u.Observe("memory", Reading{Time: now, Num: 0})
+		require.Equal(t, gap < 12, u.Standings(nil, now)[0].Holds, "%d s", gap)
+		checkInvariants(t, e)
+	}
+}
