@@ -1,0 +1,141 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cpuprofilerreceiver
+
+import (
+	"sync/atomic"
+
+	"github.com/hotprofile/hotprofile/internal/samplebuffer"
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+// clock tells the time of the wall and how it relates to the clock of samples.
+type clock interface {
+	// Monotonic is the clock that samples are stamped with, in nanoseconds.
+	Monotonic() int64
+	// Offset is what to add to it for nanoseconds since the Unix epoch.
+	Offset() int64
+}
+
+// buffer is where samplers put their samples: the two batches, and the capture
+// window that each of them has.
+//
+// A batch's window ends where the samplers have read up to, not when the batch
+// is taken: what happened before that and still lies unread in a ring belongs
+// into the next batch, whose window begins there. So windows neither overlap nor
+// leave a hole, and every event lies in the window of its batch.
+type buffer struct {
+	clock clock
+	pair  *samplebuffer.Pair[*samples.Batch]
+	// wake is called when sampling has to be paused or may go on; it must not
+	// block.
+	wake func()
+
+	paused atomic.Bool
+	// batches counts the batches that have been active.
+	batches atomic.Uint64
+	// read is how far samplers have read, on the monotonic clock.
+	read atomic.Int64
+
+	// What follows is guarded by the pair's lock: it changes while a batch is
+	// borrowed and in the hooks.
+
+	// offset makes monotonic times of the active batch's events Unix times. It is
+	// measured once per batch, so that a clock that is set while one fills does
+	// not tear it apart.
+	offset int64
+	// last is the latest event of the active batch, in Unix time.
+	last int64
+	// pausedAt is when sampling was paused, on the monotonic clock; 0 while it
+	// is not.
+	pausedAt int64
+}
+
+func newBuffer(size int, c clock, wake func()) *buffer {
+	b := &buffer{clock: c, wake: wake, offset: c.Offset()}
+	b.read.Store(c.Monotonic())
+	first := samples.NewBatch(size)
+	first.Start = b.read.Load() + b.offset
+	b.pair = samplebuffer.New(first, samples.NewBatch(size), samplebuffer.Hooks[*samples.Batch]{
+		Turn:   b.turn,
+		Pause:  b.pause,
+		Resume: b.resume,
+	})
+	return b
+}
+
+// Add takes an event that happened at time on the monotonic clock. It reports
+// false where both buffers are full: the event is lost.
+func (b *buffer) Add(k samples.Key, time int64) bool {
+	for retry := true; retry; {
+		batch, ok := b.pair.Borrow()
+		if !ok {
+			return false
+		}
+		t := time + b.offset
+		fitted := batch.Add(k, t)
+		if fitted {
+			// Rings of several CPUs are merged by time within what has been
+			// read, so an event may still be a little older than the last of the
+			// batch before. The window is widened rather than the time bent.
+			batch.Start = min(batch.Start, t)
+			b.last = max(b.last, t)
+		}
+		retry = b.pair.Return(fitted)
+		if fitted {
+			return true
+		}
+	}
+	return false
+}
+
+// ReadUpTo says that every event before time, on the monotonic clock, has been
+// added or was lost.
+func (b *buffer) ReadUpTo(time int64) { b.read.Store(time) }
+
+// Paused says whether sampling has to be paused.
+func (b *buffer) Paused() bool { return b.paused.Load() }
+
+// Batch counts the batches that have been active.
+func (b *buffer) Batch() uint64 { return b.batches.Load() }
+
+// usage is the bytes held in the active buffer.
+func (b *buffer) usage(limit int) int {
+	batch, ok := b.pair.Borrow()
+	if !ok {
+		return limit
+	}
+	size := batch.Size()
+	b.pair.Return(true)
+	return size
+}
+
+func (b *buffer) turn(filled, next *samples.Batch) {
+	end := b.read.Load()
+	if b.pausedAt != 0 {
+		end = b.pausedAt // nothing was captured since
+	}
+	filled.End = max(end+b.offset, b.last+1, filled.Start+1)
+	start := filled.End
+	offset := b.clock.Offset()
+	if b.pausedAt != 0 {
+		start = b.clock.Monotonic() + b.offset
+	}
+	next.Start = start + offset - b.offset
+	next.End = 0
+	b.batches.Add(1)
+	b.offset, b.last = offset, 0
+}
+
+func (b *buffer) pause() {
+	b.pausedAt = b.clock.Monotonic()
+	b.paused.Store(true)
+	b.wake()
+}
+
+func (b *buffer) resume() {
+	b.pausedAt = 0
+	b.paused.Store(false)
+	b.wake()
+}

@@ -1,0 +1,162 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cpuprofilerreceiver
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+// fakeClock is a clock that tests set.
+type fakeClock struct{ now, offset int64 }
+
+func (c *fakeClock) Monotonic() int64 { return c.now }
+func (c *fakeClock) Offset() int64    { return c.offset }
+
+func testKey(thread int32) samples.Key {
+	return samples.Key{
+		Resource: &samples.Resource{}, Type: samples.OnCPU, Period: 1,
+		Stack: &samples.Stack{}, Thread: samples.Thread{ID: thread},
+	}
+}
+
+// within fails the test where an event is outside of its batch's window.
+func within(t *testing.T, b *samples.Batch) {
+	t.Helper()
+	require.Less(t, b.Start, b.End)
+	for _, s := range b.Samples() {
+		for _, at := range s.Times {
+			require.GreaterOrEqual(t, at, b.Start)
+			require.Less(t, at, b.End)
+		}
+	}
+}
+
+func TestBufferWindowsMeetWhereTheSamplersHaveReadUpTo(t *testing.T) {
+	c := &fakeClock{now: 100, offset: 1000}
+	b := newBuffer(1<<20, c, func() {})
+	require.True(t, b.Add(testKey(1), 150))
+	b.ReadUpTo(200)
+	c.now = 500 // 300 of unread ring
+	first, ok := b.pair.Take()
+	require.True(t, ok)
+	require.EqualValues(t, 1100, first.Start)
+	require.EqualValues(t, 1200, first.End)
+	within(t, first)
+
+	require.True(t, b.Add(testKey(1), 250))
+	b.ReadUpTo(600)
+	b.pair.Done()
+	second, ok := b.pair.Take()
+	require.True(t, ok)
+	require.EqualValues(t, 1200, second.Start)
+	require.EqualValues(t, 1600, second.End)
+	within(t, second)
+}
+
+func TestBufferWindowTakesInEventsThatWereReadOutOfOrder(t *testing.T) {
+	c := &fakeClock{now: 100}
+	b := newBuffer(1<<20, c, func() {})
+	require.True(t, b.Add(testKey(1), 90), "older than the buffer")
+	require.True(t, b.Add(testKey(1), 300), "in a round that is not over")
+	first, _ := b.pair.Take()
+	require.EqualValues(t, 90, first.Start)
+	require.EqualValues(t, 301, first.End)
+	within(t, first)
+}
+
+func TestBufferIdleTimeIsNotPartOfTheNextWindow(t *testing.T) {
+	c := &fakeClock{now: 100}
+	b := newBuffer(1<<20, c, func() {})
+	b.ReadUpTo(1000)
+	_, ok := b.pair.Take()
+	require.False(t, ok)
+	require.True(t, b.Add(testKey(1), 1100))
+	b.ReadUpTo(1200)
+	batch, _ := b.pair.Take()
+	require.EqualValues(t, 1000, batch.Start)
+	require.EqualValues(t, 1200, batch.End)
+}
+
+func TestBufferClockSetWhileABatchFillsDoesNotTearIt(t *testing.T) {
+	c := &fakeClock{now: 100, offset: 1000}
+	b := newBuffer(1<<20, c, func() {})
+	require.True(t, b.Add(testKey(1), 110))
+	c.offset = 0 // the wall clock went back
+	require.True(t, b.Add(testKey(1), 120))
+	b.ReadUpTo(130)
+	first, _ := b.pair.Take()
+	require.EqualValues(t, 1100, first.Start)
+	require.EqualValues(t, 1130, first.End)
+	within(t, first)
+	require.True(t, b.Add(testKey(1), 140))
+	b.ReadUpTo(150)
+	b.pair.Done()
+	second, _ := b.pair.Take()
+	require.EqualValues(t, 130, second.Start)
+	require.EqualValues(t, 150, second.End)
+	within(t, second)
+}
+
+func TestBufferPauseIsInNoWindow(t *testing.T) {
+	c := &fakeClock{now: 100}
+	woken := 0
+	b := newBuffer(4096, c, func() { woken++ })
+	fill := func(at int64) int {
+		n := 0
+		for ; b.Add(testKey(int32(n)), at); n++ {
+			require.Less(t, n, 1000)
+		}
+		return n
+	}
+	require.True(t, b.Add(testKey(0), 110))
+	first, ok := b.pair.Take() // the exporter holds it
+	require.True(t, ok)
+	within(t, first)
+
+	c.now = 200
+	require.Positive(t, fill(190))
+	require.True(t, b.Paused())
+	require.Equal(t, 1, woken)
+	require.Equal(t, 4096, b.usage(4096))
+	require.False(t, b.Add(testKey(1), 195))
+
+	c.now = 900
+	b.ReadUpTo(900)
+	b.pair.Done()
+	require.False(t, b.Paused())
+	require.Equal(t, 2, woken)
+	second, ok := b.pair.Take()
+	require.True(t, ok)
+	require.EqualValues(t, 200, second.End, "nothing was captured during the pause")
+	within(t, second)
+	b.pair.Done()
+
+	require.True(t, b.Add(testKey(1), 950))
+	b.ReadUpTo(1000)
+	third, ok := b.pair.Take()
+	require.True(t, ok)
+	require.EqualValues(t, 900, third.Start)
+	within(t, third)
+}
+
+func TestBufferAddAllocatesNothingForAKeySeenBefore(t *testing.T) {
+	b := newBuffer(1<<24, &fakeClock{now: 100}, func() {})
+	k := testKey(1)
+	for range 5000 { // room for the events to come
+		b.Add(k, 110)
+	}
+	first, _ := b.pair.Take()
+	_ = first
+	for range 100 {
+		b.Add(k, 120)
+	}
+	b.pair.Done()
+	b.pair.Take() // the one with room for 5000 is active again
+	b.Add(k, 130)
+	require.Zero(t, testing.AllocsPerRun(1000, func() { b.Add(k, 130) }))
+}

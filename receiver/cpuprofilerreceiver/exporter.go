@@ -1,0 +1,174 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cpuprofilerreceiver
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/collector/consumer/xconsumer"
+	"go.opentelemetry.io/collector/receiver/receiverhelper"
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
+)
+
+// namer gives the addresses of a stack their names, once.
+type namer interface {
+	Name(*samples.Stack)
+}
+
+// exporter takes full batches out of the buffer, builds profiles of them and
+// hands these to the next component, one at a time, on a goroutine of its own.
+type exporter struct {
+	interval, timeout time.Duration
+	buffer            *buffer
+	namer             namer
+	builder           *otlpprofiles.Builder
+	next              xconsumer.Profiles
+	obs               *receiverhelper.ObsReport
+	counters          *counters
+	logger            *zap.Logger
+
+	// cancel ends the call under way, stop the loop; done is closed at its end.
+	ctx    context.Context
+	cancel context.CancelFunc
+	stop   chan struct{}
+	done   chan struct{}
+
+	failing bool // the last hand-over failed
+}
+
+// start begins to export.
+func (e *exporter) start() {
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	e.stop, e.done = make(chan struct{}), make(chan struct{})
+	go e.run()
+}
+
+// shutdown hands over what is left and waits for the exporter's end. Nothing may
+// be added to the buffer any more. All calls together, the one under way
+// included, have the export timeout and no longer than ctx; a component that
+// does not return even then is left behind, with an error.
+func (e *exporter) shutdown(ctx context.Context) error {
+	close(e.stop)
+	defer e.cancel()
+	timeout := time.AfterFunc(e.timeout, e.cancel)
+	defer timeout.Stop()
+	select {
+	case <-e.done:
+		return nil
+	case <-ctx.Done():
+	}
+	e.cancel()
+	select {
+	case <-e.done:
+		return nil
+	case <-time.After(stuckTimeout):
+		return context.Cause(ctx)
+	}
+}
+
+// stuckTimeout is how long a component may take to notice that its context was
+// cancelled, once Shutdown's own time is up.
+const stuckTimeout = 500 * time.Millisecond
+
+func (e *exporter) run() {
+	defer close(e.done)
+	tick := time.NewTicker(e.interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-e.buffer.pair.Ready():
+		case <-e.stop:
+			e.flush()
+			return
+		}
+		e.export()
+		e.counters.record(e.ctx)
+	}
+}
+
+// flush exports both buffers as far as there is time; what is left is counted.
+func (e *exporter) flush() {
+	for {
+		batch, ok := e.buffer.pair.Take()
+		if !ok {
+			break
+		}
+		if e.ctx.Err() != nil {
+			e.counters.left(lostToStop, batch.Events())
+		} else {
+			e.handOver(batch)
+		}
+		e.buffer.pair.Done()
+	}
+	e.counters.record(context.WithoutCancel(e.ctx))
+}
+
+// export hands over one batch, if there is any.
+func (e *exporter) export() {
+	batch, ok := e.buffer.pair.Take()
+	if !ok {
+		return
+	}
+	e.handOver(batch)
+	// Only now: until the call has returned, the buffer counts as full.
+	e.buffer.pair.Done()
+}
+
+func (e *exporter) handOver(batch *samples.Batch) {
+	begin := time.Now()
+	whole, truncated := 0, 0
+	for k, events := range batch.Keys() {
+		e.namer.Name(k.Stack)
+		if k.Stack.Truncated {
+			truncated += events
+		} else {
+			whole += events
+		}
+	}
+	e.counters.stacks(whole, truncated)
+
+	ctx, cancel := context.WithTimeout(e.ctx, e.timeout)
+	defer cancel()
+	left := batch.Events()
+	failed := 0
+	var failure error
+	for request, events := range e.builder.Build(batch) {
+		left -= events
+		if failure != nil && ctx.Err() != nil {
+			failed += events // no time left for it
+			continue
+		}
+		op := e.obs.StartProfilesOp(ctx)
+		err := e.next.ConsumeProfiles(op, request)
+		e.obs.EndProfilesOp(op, metadata.Type.String(), events, err)
+		if err != nil {
+			failure = err
+			failed += events
+			continue
+		}
+		e.counters.left(exported, events)
+	}
+	e.counters.left(refused, failed)
+	e.counters.left(unreadable, left)
+	e.counters.took(e.ctx, time.Since(begin))
+	e.say(failure, failed)
+}
+
+// say logs when hand-overs begin to fail and when they succeed again, not each
+// one that fails: a backend that is down would fill the log.
+func (e *exporter) say(failure error, dropped int) {
+	switch {
+	case failure != nil && !e.failing:
+		e.logger.Warn("The next component refused profiles; they are dropped", zap.Int("samples", dropped), zap.Error(failure))
+	case failure == nil && e.failing:
+		e.logger.Info("The next component accepts profiles again")
+	}
+	e.failing = failure != nil
+}

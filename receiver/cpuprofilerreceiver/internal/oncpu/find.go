@@ -1,0 +1,136 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package oncpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+)
+
+// TargetFinder is the Finder of configured targets: cgroups and containers are
+// looked for in the cgroup tree, pids and executables among the processes.
+type TargetFinder struct {
+	tree    *cgroup.Tree
+	cgroups []cgroupTarget
+	// processes finds those that pids and executables name; nil where none do.
+	processes *processes.Finder
+	// own finds the processes to sample instead of the whole host; nil where
+	// there are targets.
+	own *processes.Finder
+}
+
+type cgroupTarget struct {
+	processes.Target
+	glob *cgroup.Glob // nil for a container
+}
+
+// NewTargetFinder returns the finder of targets; of the whole host where there
+// are none. cfg.Wanted is not used. ownPID is the collector's own process.
+func NewTargetFinder(cfg processes.Config, targets []processes.Target, ownPID int) (*TargetFinder, error) {
+	f := &TargetFinder{tree: cfg.Tree}
+	var named []processes.Target
+	for _, t := range targets {
+		switch {
+		case t.Cgroup != "":
+			glob, err := cgroup.ParseGlob(t.Cgroup)
+			if err != nil {
+				return nil, err
+			}
+			f.cgroups = append(f.cgroups, cgroupTarget{Target: t, glob: glob})
+		case t.ContainerID != "":
+			f.cgroups = append(f.cgroups, cgroupTarget{Target: t})
+		default:
+			named = append(named, t)
+		}
+	}
+	if len(targets) > 0 && len(named) == 0 {
+		return f, nil
+	}
+	wanted, err := processes.NewMatcher(named, ownPID)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Wanted = wanted
+	finder := processes.NewFinder(processes.FinderConfig{Config: cfg, OwnUser: len(targets) == 0})
+	if len(targets) == 0 {
+		f.own = finder
+	} else {
+		f.processes = finder
+	}
+	return f, nil
+}
+
+// Find looks for the targets. A cgroup that cannot be read is missing; it is an
+// error only where nothing could be looked for at all.
+func (f *TargetFinder) Find(ctx context.Context, hostWide bool) (Finding, error) {
+	var found Finding
+	finder := f.processes
+	if f.own != nil {
+		if hostWide {
+			found.Wanted.Host = true
+			return found, nil
+		}
+		found.Instead = true
+		finder = f.own
+	}
+	for _, t := range f.cgroups {
+		units, err := f.units(t)
+		switch {
+		case err != nil:
+			found.Missing = append(found.Missing, fmt.Sprintf("%s (%v)", t, err))
+		case len(units) == 0:
+			found.Missing = append(found.Missing, t.String())
+		}
+		for _, u := range units {
+			found.Wanted.Cgroups = append(found.Wanted.Cgroups, f.wanted(u))
+		}
+	}
+	if finder == nil {
+		return found, nil
+	}
+	matches, missing, err := finder.Find(ctx)
+	if err != nil {
+		return found, fmt.Errorf("look for processes: %w", err)
+	}
+	for _, t := range missing {
+		found.Missing = append(found.Missing, t.String())
+	}
+	found.Starts = make(map[int]uint64, len(matches))
+	for _, m := range matches {
+		found.Wanted.Processes = append(found.Wanted.Processes, perfevent.WantedProcess{PID: m.PID, Threads: m.Threads})
+		found.Starts[m.PID] = m.Start
+	}
+	return found, nil
+}
+
+var errNoCgroups = errors.New("cgroups cannot be read")
+
+func (f *TargetFinder) units(t cgroupTarget) ([]cgroup.Unit, error) {
+	if f.tree == nil {
+		return nil, errNoCgroups
+	}
+	if t.glob != nil {
+		return f.tree.Match(t.glob)
+	}
+	u, ok, err := f.tree.FindContainer(t.ContainerID)
+	if err != nil || !ok {
+		return nil, err
+	}
+	return []cgroup.Unit{u}, nil
+}
+
+// wanted has no directory where the unit has none of its own in the hierarchy
+// that owns perf_event.
+func (f *TargetFinder) wanted(u cgroup.Unit) perfevent.WantedCgroup {
+	dir, err := f.tree.PerfDir(u)
+	if err != nil {
+		dir = ""
+	}
+	return perfevent.WantedCgroup{Path: u.Cgroup, Directory: dir}
+}

@@ -1,0 +1,218 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package oncpu
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+const (
+	// idleWait is the longest that the reader waits for records: samples wake it
+	// only when a ring is half full.
+	idleWait = time.Second / 4
+	// settleWait is how soon to look again at programs that are being started.
+	settleWait = 2 * time.Millisecond
+	// msgFull is what operators look for; do not change it.
+	msgFull = "Skipping a thread sample period, buffers are full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
+)
+
+// reader is the part of a Sampler that its reading goroutine owns.
+type reader struct {
+	*Sampler
+	attached *attached
+	rec      perfevent.Record
+
+	stats  perfevent.Stats // of the session, as counted already
+	spoken spoken
+	batch  uint64 // that the table knows of
+	paused bool
+	// pausedSince is when the pause began, droppedBefore how many samples had
+	// found both buffers full until then.
+	pausedSince   int64
+	droppedBefore uint64
+}
+
+// run reads until ctx is done.
+func (r *reader) run(ctx context.Context) {
+	defer r.close()
+	wait := idleWait
+	for ctx.Err() == nil {
+		select {
+		case f := <-r.found:
+			r.apply(f)
+		default:
+		}
+		session := r.session.Load()
+		if session == nil {
+			r.cfg.Sink.ReadUpTo(r.cfg.Now())
+			select {
+			case f := <-r.found:
+				r.apply(f)
+			case <-r.wake:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		r.follow(session)
+		if err := session.Wait(wait); err != nil {
+			r.cfg.Logger.Error("Reading perf events failed; sampling ends until targets are looked for again", zap.Error(err))
+			r.close()
+			continue
+		}
+		wait = idleWait
+		if r.drain(session) {
+			wait = settleWait
+		}
+	}
+}
+
+// drain reads what the rings hold. It reports whether to look again soon.
+func (r *reader) drain(session *perfevent.Session) (soon bool) {
+	if n := r.cfg.Sink.Batch(); n != r.batch {
+		r.batch = n
+		r.cfg.Table.NextBatch()
+	}
+	// What is written from here on may be read in this round or the next.
+	upTo := r.cfg.Now()
+	for session.Read(&r.rec) {
+		r.handle(&r.rec)
+	}
+	r.cfg.Sink.ReadUpTo(upTo)
+	r.count(session.Stats())
+	return r.cfg.Table.Settle()
+}
+
+// count adds what the kernel could not hand over. A throttled event and a record
+// that made no sense have cost at least one sample each.
+func (r *reader) count(now perfevent.Stats) {
+	was := r.stats
+	r.lost.Add(now.Lost - was.Lost + now.LostSamples - was.LostSamples +
+		now.Throttled - was.Throttled + now.Corrupt - was.Corrupt)
+	r.stats = now
+}
+
+// follow pauses the kernel's sampling when both buffers are full and resumes it
+// when one is free again.
+func (r *reader) follow(session *perfevent.Session) {
+	full := r.cfg.Sink.Paused()
+	if full == r.paused {
+		return
+	}
+	if full {
+		r.paused = true
+		r.pausedSince = r.cfg.Now()
+		if err := session.Pause(); err != nil {
+			// Samples are still dropped, only at a greater cost.
+			r.cfg.Logger.Warn("Sampling could not be paused", zap.Error(err))
+		}
+		r.cfg.Logger.Warn(msgFull)
+		return
+	}
+	r.resume()
+	if err := session.Resume(); err != nil {
+		r.cfg.Logger.Error("Sampling could not be resumed", zap.Error(err))
+	}
+	if !r.attached.options.HostWide {
+		// Without events that tell of the whole host nobody told of mappings
+		// made meanwhile.
+		r.cfg.Table.AfterLoss()
+	}
+}
+
+// resume ends the account of a pause.
+func (r *reader) resume() {
+	if !r.paused {
+		return
+	}
+	took := time.Duration(r.cfg.Now() - r.pausedSince)
+	periods := uint64(took / r.period)
+	r.skipped.Add(periods)
+	r.cfg.Logger.Info("Sampling goes on, a buffer is free again",
+		zap.Duration("paused", took),
+		zap.Uint64("periods_skipped", periods),
+		zap.Uint64("samples_dropped", r.bufferFull.Load()-r.droppedBefore))
+	r.paused = false
+	r.droppedBefore = r.bufferFull.Load()
+}
+
+// handle takes one record.
+func (r *reader) handle(rec *perfevent.Record) {
+	table := r.cfg.Table
+	switch rec.Type {
+	case perfevent.TypeSample:
+		r.sample(rec)
+	case perfevent.TypeFork:
+		table.Fork(rec.Task.PID, rec.Task.PPID, rec.Task.TID, rec.Task.PTID)
+	case perfevent.TypeExit:
+		table.Exit(rec.Task.PID, rec.Task.TID)
+	case perfevent.TypeComm:
+		if rec.Comm.Exec {
+			table.Exec(rec.Comm.PID, rec.Comm.Name)
+		} else {
+			table.Comm(rec.Comm.PID, rec.Comm.TID, rec.Comm.Name)
+		}
+	case perfevent.TypeMmap:
+		table.Mmap(rec.Mmap.PID, &rec.Mmap)
+	case perfevent.TypeLost:
+		if rec.Lost.Records {
+			table.AfterLoss()
+		}
+	}
+}
+
+// sample turns a record into an event of the batch. For a stack seen before it
+// allocates nothing.
+func (r *reader) sample(rec *perfevent.Record) {
+	if rec.PID <= 0 {
+		// Exiting, or of a pid namespace that this process is not in.
+		r.unreadable.Add(1)
+		return
+	}
+	p := r.cfg.Table.Lookup(rec.PID, rec.Sample.CgroupID)
+	if p == nil {
+		r.unreadable.Add(1)
+		return
+	}
+	if !p.Wanted {
+		return
+	}
+	stack := p.Stack(&rec.Sample)
+	if stack == nil {
+		r.unreadable.Add(1)
+		return
+	}
+	k := samples.Key{Resource: p.Resource, Type: samples.OnCPU, Stack: stack, Period: rec.Sample.Period}
+	if r.cfg.ThreadName {
+		k.Thread.Name = r.cfg.Table.ThreadName(rec.PID, rec.TID)
+	}
+	if r.cfg.ThreadID {
+		k.Thread.ID = int32(rec.TID)
+	}
+	if !r.cfg.Sink.Add(k, rec.Time) {
+		r.bufferFull.Add(1)
+	}
+}
+
+// close reads what is left in the rings and gives up the session.
+func (r *reader) close() {
+	session := r.session.Swap(nil)
+	if session == nil {
+		return
+	}
+	r.drain(session)
+	r.resume()
+	r.attached.clear()
+	r.targets.Store(0)
+	if err := session.Close(); err != nil && !errors.Is(err, context.Canceled) {
+		r.cfg.Logger.Debug("Closing perf events failed", zap.Error(err))
+	}
+	r.stats = perfevent.Stats{}
+}

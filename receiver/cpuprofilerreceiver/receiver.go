@@ -1,0 +1,234 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cpuprofilerreceiver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componentstatus"
+	"go.opentelemetry.io/collector/consumer/xconsumer"
+	"go.opentelemetry.io/collector/receiver"
+	"go.opentelemetry.io/collector/receiver/receiverhelper"
+	"go.opentelemetry.io/otel/metric"
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/oncpu"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
+)
+
+var errNeedsLinux = errors.New("cpu_profiler needs Linux: it samples with perf events; leave it out of the pipelines of collectors on other systems")
+
+// profiler is the receiver: it owns the samplers, the buffers and the exporter.
+type profiler struct {
+	cfg       *Config
+	settings  receiver.Settings
+	next      xconsumer.Profiles
+	obs       *receiverhelper.ObsReport
+	telemetry *metadata.TelemetryBuilder
+	logger    *zap.Logger
+
+	// All of these are nil while it does not run.
+	symbols  *symbolizer.Symbolizer
+	sampler  *oncpu.Sampler
+	exporter *exporter
+}
+
+func newReceiver(set receiver.Settings, cfg *Config, next xconsumer.Profiles) (*profiler, error) {
+	telemetry, err := metadata.NewTelemetryBuilder(set.TelemetrySettings)
+	if err != nil {
+		return nil, err
+	}
+	obs, err := receiverhelper.NewObsReport(receiverhelper.ObsReportSettings{
+		ReceiverID:             set.ID,
+		ReceiverCreateSettings: set,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &profiler{cfg: cfg, settings: set, next: next, obs: obs, telemetry: telemetry, logger: set.Logger}, nil
+}
+
+// Start begins to sample. What is not permitted is no error, since it may be
+// permitted later: it is the component's status until then.
+func (p *profiler) Start(_ context.Context, host component.Host) error {
+	if runtime.GOOS != "linux" {
+		return errNeedsLinux
+	}
+	p.logger.Debug("Continuous profiling configuration:", zap.Any("configuration", p.cfg.effective()))
+	if !p.cfg.CPU.Enabled {
+		p.logger.Warn("nothing is sampled: cpu.enabled is false, and no other sampler is configured")
+		return nil
+	}
+	tree, err := cgroup.Open(p.cfg.RootPath)
+	if err != nil {
+		// Processes are sampled all the same, without their cgroups.
+		p.logger.Warn("cgroups cannot be read", zap.Error(err))
+	}
+	if p.symbols, err = symbolizer.New(symbolizer.Config{Root: p.cfg.RootPath, Logger: p.logger}); err != nil {
+		return fmt.Errorf("start the symbolizer: %w", err)
+	}
+	var sampler *oncpu.Sampler
+	buffer := newBuffer(int(p.cfg.BufferSize), systemClock{}, func() { sampler.Wake() })
+	if sampler, err = p.newSampler(host, tree, buffer); err != nil {
+		return errors.Join(err, p.stop(context.Background()))
+	}
+	p.exporter = &exporter{
+		interval: p.cfg.ExportInterval,
+		timeout:  p.cfg.ExportTimeout,
+		buffer:   buffer,
+		namer:    names{p.symbols},
+		builder: otlpprofiles.NewBuilder(otlpprofiles.Options{
+			ScopeName:    metadata.ScopeName,
+			ScopeVersion: p.settings.BuildInfo.Version,
+		}),
+		next:     p.next,
+		obs:      p.obs,
+		counters: &counters{telemetry: p.telemetry, sampler: sampler.Stats, symbols: p.symbols.Counters},
+		logger:   p.logger,
+	}
+	p.exporter.start()
+	p.sampler = sampler
+	err = errors.Join(p.observe(buffer, sampler), sampler.Start())
+	if err != nil {
+		return errors.Join(err, p.stop(context.Background()))
+	}
+	return nil
+}
+
+// newSampler joins the sampler's parts.
+func (p *profiler) newSampler(host component.Host, tree *cgroup.Tree, sink oncpu.Sink) (*oncpu.Sampler, error) {
+	targets := make([]processes.Target, 0, len(p.cfg.Targets))
+	for _, t := range p.cfg.Targets {
+		targets = append(targets, t.target())
+	}
+	// Names itself as its own pid namespace numbers it, as perf does.
+	own := os.Getpid()
+	wanted, err := processes.NewMatcher(targets, own)
+	if err != nil {
+		return nil, err
+	}
+	symbols := p.symbols // which the sampler does not outlive
+	hostname, _ := os.Hostname()
+	known := processes.Config{
+		Root:     p.cfg.RootPath,
+		Tree:     tree,
+		Track:    symbols.Track,
+		Wanted:   wanted,
+		HostName: hostname,
+	}
+	finder, err := oncpu.NewTargetFinder(known, targets, own)
+	if err != nil {
+		return nil, err
+	}
+	kernel := oncpu.KernelAuto
+	switch p.cfg.KernelStacks {
+	case KernelStacksTrue:
+		kernel = oncpu.KernelDemanded
+	case KernelStacksFalse:
+		kernel = oncpu.KernelNever
+	}
+	return oncpu.New(oncpu.Config{
+		Finder:            finder,
+		Table:             processes.NewTable(known),
+		Sink:              sink,
+		Frequency:         p.cfg.Frequency,
+		MaxEvents:         p.cfg.MaxPerfEvents,
+		DiscoveryInterval: p.cfg.DiscoveryInterval,
+		Kernel:            kernel,
+		ThreadName:        slices.Contains(p.cfg.ThreadAttributes, threadName),
+		ThreadID:          slices.Contains(p.cfg.ThreadAttributes, threadID),
+		Logger:            p.logger,
+		Status: func(err error) {
+			event := componentstatus.NewEvent(componentstatus.StatusOK)
+			if err != nil {
+				event = componentstatus.NewRecoverableErrorEvent(err)
+				p.logger.Warn("nothing can be sampled", zap.Error(err))
+			}
+			componentstatus.ReportStatus(host, event)
+		},
+		Notes: func() (notes []string) {
+			if tree != nil && tree.Limited() != "" {
+				notes = append(notes, tree.Limited())
+			}
+			if err := symbols.KernelSymbols(); err != nil {
+				notes = append(notes, err.Error())
+			}
+			return notes
+		},
+		Now: systemClock{}.Monotonic,
+	}), nil
+}
+
+// observe has the gauges read what there is when they are asked.
+func (p *profiler) observe(b *buffer, s *oncpu.Sampler) error {
+	limit := int(p.cfg.BufferSize)
+	return errors.Join(
+		p.telemetry.RegisterCPUProfilerBufferUsageCallback(func(_ context.Context, o metric.Int64Observer) error {
+			o.Observe(int64(b.usage(limit)))
+			return nil
+		}),
+		p.telemetry.RegisterCPUProfilerTargetsCallback(func(_ context.Context, o metric.Int64Observer) error {
+			o.Observe(int64(s.Stats().Targets))
+			return nil
+		}),
+		p.telemetry.RegisterCPUProfilerFrequencyCallback(func(_ context.Context, o metric.Float64Observer) error {
+			o.Observe(s.Stats().Frequency)
+			return nil
+		}),
+	)
+}
+
+// Shutdown stops sampling, hands over what is left, and waits. A component that
+// does not return from that within export_timeout has its context cancelled; one
+// that ignores even this is waited for as long as ctx lasts.
+func (p *profiler) Shutdown(ctx context.Context) error { return p.stop(ctx) }
+
+func (p *profiler) stop(ctx context.Context) error {
+	if p.sampler != nil {
+		p.sampler.Stop()
+		p.sampler = nil
+	}
+	var err error
+	if p.exporter != nil {
+		err = p.exporter.shutdown(ctx)
+		p.exporter = nil
+	}
+	if p.symbols != nil {
+		p.symbols.Close()
+		p.symbols = nil
+	}
+	p.telemetry.Shutdown()
+	return err
+}
+
+// names gives stacks their names and judges by these whether they are whole.
+type names struct{ symbols *symbolizer.Symbolizer }
+
+func (n names) Name(s *samples.Stack) {
+	for _, l := range s.Locations {
+		if !l.Resolved {
+			n.symbols.Resolve(l)
+		}
+	}
+	processes.MarkTruncated(s)
+}
+
+// systemClock is the clock of perf records.
+type systemClock struct{}
+
+func (systemClock) Monotonic() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() }
+func (systemClock) Offset() int64    { return perfevent.ClockOffset() }
