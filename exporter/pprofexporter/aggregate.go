@@ -1,0 +1,435 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pprofexporter
+
+import (
+	"encoding/binary"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/google/pprof/profile"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+)
+
+// aggregate is a pprof profile in the making: samples of equal stack and labels
+// are one, so that it grows with what is different and not with time.
+type aggregate struct {
+	out *profile.Profile
+	// events counts what was added: a sample's timestamps, or one.
+	events int
+	// size estimates the memory held.
+	size int
+
+	functions map[functionKey]*profile.Function
+	mappings  map[mappingKey]*profile.Mapping
+	locations map[string]*profile.Location
+	samples   map[string]*profile.Sample
+	comments  map[string]struct{}
+	end       int64
+	// executable is the file whose mapping goes first, since pprof takes the
+	// first for the program.
+	executable string
+	scratch    []byte
+}
+
+type functionKey struct {
+	name, system, file string
+	startLine          int64
+}
+
+type mappingKey struct {
+	start, limit, offset uint64
+	file, buildID        string
+}
+
+// What entries are estimated to hold beside their strings and slices: the
+// structures, their places in maps and tables, and the allocator's rounding.
+const (
+	aggregateSize = 4 << 10
+	functionSize  = 256
+	mappingSize   = 320
+	locationSize  = 288
+	lineSize      = 40
+	sampleSize    = 320
+	labelSize     = 400
+
+	maxComments = 100
+)
+
+// profileType is what a profile measures.
+type profileType struct {
+	sample, unit, period, periodUnit string
+}
+
+func typeOf(d dictionary, p pprofile.Profile) profileType {
+	return profileType{
+		sample:     d.string(p.SampleType().TypeStrindex()),
+		unit:       d.string(p.SampleType().UnitStrindex()),
+		period:     d.string(p.PeriodType().TypeStrindex()),
+		periodUnit: d.string(p.PeriodType().UnitStrindex()),
+	}
+}
+
+// counts says that samples are events, each of them period long.
+func (t profileType) counts() bool { return t.sample == "samples" && t.unit == "count" }
+
+// name is the type as configurations call it: cpu for events of CPU time,
+// off_cpu or alloc_space for what has a name of its own.
+func (t profileType) name() string {
+	if t.counts() && t.period != "" {
+		return t.period
+	}
+	return t.sample
+}
+
+func newAggregate(t profileType) *aggregate {
+	a := &aggregate{
+		out: &profile.Profile{
+			SampleType: []*profile.ValueType{{Type: t.sample, Unit: t.unit}},
+			PeriodType: &profile.ValueType{Type: t.period, Unit: t.periodUnit},
+		},
+		size:      aggregateSize,
+		functions: make(map[functionKey]*profile.Function),
+		mappings:  make(map[mappingKey]*profile.Mapping),
+		locations: make(map[string]*profile.Location),
+		samples:   make(map[string]*profile.Sample),
+		comments:  make(map[string]struct{}),
+	}
+	if t.counts() && t.period != "" {
+		// As Go's CPU profiles have it: how often, and how long.
+		a.out.SampleType = append(a.out.SampleType, &profile.ValueType{Type: t.period, Unit: t.periodUnit})
+	}
+	return a
+}
+
+// add adds a profile of the type that a was made for and reports how many of
+// its events went in, and how many could not, because they refer to entries
+// that the dictionary does not have.
+func (a *aggregate) add(d dictionary, resource pcommon.Map, p pprofile.Profile) (events, malformed int) {
+	if a.executable == "" {
+		a.executable = text(resource, "process.executable.path")
+	}
+	if a.out.Period == 0 {
+		a.out.Period = p.Period()
+	}
+	if start := int64(p.Time()); start != 0 && (a.out.TimeNanos == 0 || start < a.out.TimeNanos) {
+		a.out.TimeNanos = start
+	}
+	a.end = max(a.end, int64(p.Time())+int64(p.DurationNano()))
+	for k, v := range d.attributes(p.AttributeIndices()) {
+		if strings.HasPrefix(k, "hotprofile.") {
+			a.comment(k + "=" + v.AsString())
+		}
+	}
+
+	t := translation{a: a, d: d, locations: make(map[int32]*profile.Location)}
+	for _, s := range p.Samples().All() {
+		n := max(1, s.TimestampsUnixNano().Len())
+		if t.sample(s, p.Period()) {
+			events += n
+		} else {
+			malformed += n
+		}
+	}
+	a.events += events
+	return events, malformed
+}
+
+// comment keeps a line for the file's reader once.
+func (a *aggregate) comment(line string) {
+	line = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, line)
+	if _, ok := a.comments[line]; ok || len(a.comments) >= maxComments {
+		return
+	}
+	a.comments[line] = struct{}{}
+	a.size += len(line) + labelSize
+}
+
+// finish returns the profile, complete but for what it may not have.
+func (a *aggregate) finish() *profile.Profile {
+	p := a.out
+	p.DurationNanos = max(0, a.end-p.TimeNanos)
+	for line := range a.comments {
+		p.Comments = append(p.Comments, line)
+	}
+	slices.Sort(p.Comments)
+	if i := slices.IndexFunc(p.Mapping, func(m *profile.Mapping) bool { return m.File == a.executable }); i > 0 {
+		main := p.Mapping[i]
+		p.Mapping = slices.Insert(slices.Delete(p.Mapping, i, i+1), 0, main)
+	}
+	for i, m := range p.Mapping {
+		m.ID = uint64(i + 1)
+	}
+	return p
+}
+
+// translation is the way of one profile into a.
+type translation struct {
+	a         *aggregate
+	d         dictionary
+	locations map[int32]*profile.Location // by index; nil: malformed
+}
+
+func (t *translation) sample(s pprofile.Sample, period int64) bool {
+	a := t.a
+	locations, ok := t.stack(s.StackIndex())
+	if !ok {
+		return false
+	}
+	key := a.scratch[:0]
+	for _, l := range locations {
+		key = binary.AppendUvarint(key, l.ID)
+	}
+	// 0 is no location's id, so that a stack does not run into the labels.
+	key = append(key, 0)
+	for k, v := range t.d.attributes(s.AttributeIndices()) {
+		key = strconv.AppendQuote(key, k)
+		key = append(key, byte(v.Type()))
+		key = strconv.AppendQuote(key, v.AsString())
+	}
+	a.scratch = key
+
+	out := a.samples[string(key)]
+	if out == nil {
+		out = &profile.Sample{Location: locations, Value: make([]int64, len(a.out.SampleType))}
+		a.size += sampleSize + len(key) + 8*len(locations)
+		for k, v := range t.d.attributes(s.AttributeIndices()) {
+			a.label(out, k, v)
+		}
+		a.samples[string(key)] = out
+		a.out.Sample = append(a.out.Sample, out)
+	}
+
+	value := int64(0)
+	for _, v := range s.Values().All() {
+		value += v
+	}
+	if s.Values().Len() == 0 {
+		value = int64(s.TimestampsUnixNano().Len())
+	}
+	out.Value[0] += value
+	if len(out.Value) > 1 {
+		out.Value[1] += value * period
+	}
+	return true
+}
+
+func (a *aggregate) label(s *profile.Sample, key string, v pcommon.Value) {
+	a.size += labelSize
+	if v.Type() == pcommon.ValueTypeInt {
+		if s.NumLabel == nil {
+			s.NumLabel = make(map[string][]int64)
+		}
+		s.NumLabel[key] = []int64{v.Int()}
+		return
+	}
+	if s.Label == nil {
+		s.Label = make(map[string][]string)
+	}
+	s.Label[key] = []string{v.AsString()}
+}
+
+func (t *translation) stack(i int32) ([]*profile.Location, bool) {
+	table := t.d.StackTable()
+	if i < 0 || int(i) >= table.Len() {
+		return nil, false
+	}
+	indices := table.At(int(i)).LocationIndices()
+	out := make([]*profile.Location, 0, indices.Len())
+	for _, at := range indices.All() {
+		l, known := t.locations[at]
+		if !known {
+			l = t.location(at)
+			t.locations[at] = l
+		}
+		if l == nil {
+			return nil, false
+		}
+		out = append(out, l)
+	}
+	return out, true
+}
+
+// location returns nil where something that it refers to is not there.
+func (t *translation) location(i int32) *profile.Location {
+	table := t.d.LocationTable()
+	if i < 0 || int(i) >= table.Len() {
+		return nil
+	}
+	in := table.At(int(i))
+	m, ok := t.mapping(in.MappingIndex())
+	if !ok {
+		return nil
+	}
+	lines := make([]profile.Line, 0, in.Lines().Len())
+	for _, line := range in.Lines().All() {
+		f, ok := t.function(line.FunctionIndex())
+		if !ok {
+			return nil
+		}
+		if f != nil {
+			lines = append(lines, profile.Line{Function: f, Line: line.Line(), Column: line.Column()})
+		}
+	}
+
+	a := t.a
+	key := binary.LittleEndian.AppendUint64(a.scratch[:0], in.Address())
+	if m != nil {
+		key = binary.AppendUvarint(key, m.ID)
+	} else {
+		key = append(key, 0)
+	}
+	for _, l := range lines {
+		key = binary.AppendUvarint(key, l.Function.ID)
+		key = binary.AppendVarint(key, l.Line)
+		key = binary.AppendVarint(key, l.Column)
+	}
+	a.scratch = key
+	out := a.locations[string(key)]
+	if out == nil {
+		out = &profile.Location{ID: uint64(len(a.out.Location) + 1), Mapping: m, Address: in.Address(), Line: lines}
+		a.size += locationSize + len(key) + len(lines)*lineSize
+		a.locations[string(key)] = out
+		a.out.Location = append(a.out.Location, out)
+	}
+	return out
+}
+
+func (t *translation) function(i int32) (f *profile.Function, ok bool) {
+	table := t.d.FunctionTable()
+	if i < 0 || int(i) >= table.Len() {
+		return nil, false
+	}
+	if i == 0 {
+		return nil, true
+	}
+	in := table.At(int(i))
+	key := functionKey{
+		name:      t.d.string(in.NameStrindex()),
+		system:    t.d.string(in.SystemNameStrindex()),
+		file:      t.d.string(in.FilenameStrindex()),
+		startLine: in.StartLine(),
+	}
+	a := t.a
+	f = a.functions[key]
+	if f == nil {
+		f = &profile.Function{
+			ID:         uint64(len(a.out.Function) + 1),
+			Name:       key.name,
+			SystemName: key.system,
+			Filename:   key.file,
+			StartLine:  key.startLine,
+		}
+		if f.SystemName == "" {
+			f.SystemName = f.Name
+		}
+		a.size += functionSize + len(key.name) + len(key.system) + len(key.file)
+		a.functions[key] = f
+		a.out.Function = append(a.out.Function, f)
+	}
+	return f, true
+}
+
+func (t *translation) mapping(i int32) (m *profile.Mapping, ok bool) {
+	table := t.d.MappingTable()
+	if i < 0 || int(i) >= table.Len() {
+		return nil, false
+	}
+	if i == 0 {
+		return nil, true
+	}
+	in := table.At(int(i))
+	key := mappingKey{
+		start:  in.MemoryStart(),
+		limit:  in.MemoryLimit(),
+		offset: in.FileOffset(),
+		file:   t.d.string(in.FilenameStrindex()),
+	}
+	// pprof has room for one id; the linker's is the one that tools look for.
+	rank := 0
+	for k, v := range t.d.attributes(in.AttributeIndices()) {
+		r := slices.Index([]string{"process.executable.build_id.htlhash", "process.executable.build_id.go", "process.executable.build_id.gnu"}, k) + 1
+		if r > rank {
+			rank, key.buildID = r, v.AsString()
+		}
+	}
+	a := t.a
+	m = a.mappings[key]
+	if m == nil {
+		m = &profile.Mapping{
+			ID:      uint64(len(a.out.Mapping) + 1),
+			Start:   key.start,
+			Limit:   key.limit,
+			Offset:  key.offset,
+			File:    key.file,
+			BuildID: key.buildID,
+			// Names are looked up where the program runs. Without these pprof
+			// searches the reader's disk for a program of another host's.
+			HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true,
+		}
+		a.size += mappingSize + len(key.file) + len(key.buildID)
+		a.mappings[key] = m
+		a.out.Mapping = append(a.out.Mapping, m)
+	}
+	return m, true
+}
+
+// share is a function's part of a profile.
+type share struct {
+	function string
+	percent  float64
+}
+
+// hottest returns the n functions with the most self time, as `pprof -top`
+// counts it: of samples that were taken in the function itself.
+func hottest(p *profile.Profile, n int) []share {
+	self := make(map[string]int64)
+	total := int64(0)
+	for _, s := range p.Sample {
+		v := s.Value[len(s.Value)-1]
+		total += v
+		self[leaf(s)] += v
+	}
+	shares := make([]share, 0, len(self))
+	for f, v := range self {
+		if total > 0 {
+			shares = append(shares, share{f, 100 * float64(v) / float64(total)})
+		}
+	}
+	slices.SortFunc(shares, func(a, b share) int {
+		switch {
+		case a.percent > b.percent:
+			return -1
+		case a.percent < b.percent:
+			return 1
+		}
+		return strings.Compare(a.function, b.function)
+	})
+	return shares[:min(n, len(shares))]
+}
+
+// leaf names what a sample was taken in: its innermost function, else the file
+// that the code is of.
+func leaf(s *profile.Sample) string {
+	if len(s.Location) == 0 {
+		return "[no stack]"
+	}
+	l := s.Location[0]
+	if len(l.Line) > 0 && l.Line[0].Function.Name != "" {
+		return l.Line[0].Function.Name
+	}
+	if l.Mapping != nil && l.Mapping.File != "" {
+		return "[" + path.Base(strings.Trim(l.Mapping.File, "[]")) + "]"
+	}
+	return "[unknown]"
+}

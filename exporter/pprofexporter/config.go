@@ -1,0 +1,68 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pprofexporter
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+
+	"github.com/hotprofile/hotprofile/internal/bytesize"
+)
+
+// Config is the configuration of `pprof`.
+type Config struct {
+	// Directory is where files go; it is made where it is missing. Default: the
+	// first directory of ${STATE_DIRECTORY}, which systemd sets, else ./profiles.
+	Directory string `mapstructure:"directory"`
+	// IdleTimeout finishes a file that has had no new data for this long.
+	// Default 15s, at least 100ms.
+	IdleTimeout time.Duration `mapstructure:"idle_timeout"`
+	// MaxFiles is how many files are kept, the oldest go first. Default 100, at
+	// least 1.
+	MaxFiles int `mapstructure:"max_files"`
+	// MaxBytes is how many bytes of files are kept, the oldest go first; the
+	// newest file stays whatever its size. A number, or one with a unit as 256MiB.
+	// Default 256MiB, at least 1 byte.
+	MaxBytes bytesize.Size `mapstructure:"max_bytes"`
+}
+
+const minIdleTimeout = 100 * time.Millisecond
+
+// createDefaultConfig takes the environment as an argument so that tests need
+// not change theirs.
+func createDefaultConfig(getenv func(string) string) component.Config {
+	directory := "profiles"
+	// With several StateDirectory= names systemd joins them like a PATH.
+	if dirs := filepath.SplitList(getenv("STATE_DIRECTORY")); len(dirs) > 0 && dirs[0] != "" {
+		directory = dirs[0]
+	}
+	return &Config{
+		Directory:   directory,
+		IdleTimeout: 15 * time.Second,
+		MaxFiles:    100,
+		MaxBytes:    256 * bytesize.MiB,
+	}
+}
+
+// Validate returns every fault, each with its key and what is allowed.
+func (c *Config) Validate() error {
+	var errs []error
+	if c.Directory == "" {
+		errs = append(errs, errors.New("directory: must not be empty"))
+	}
+	if c.IdleTimeout < minIdleTimeout {
+		errs = append(errs, fmt.Errorf("idle_timeout: %s is too short, at least %s", c.IdleTimeout, minIdleTimeout))
+	}
+	if c.MaxFiles < 1 {
+		errs = append(errs, fmt.Errorf("max_files: %d is too few, at least 1", c.MaxFiles))
+	}
+	if c.MaxBytes < 1 {
+		errs = append(errs, fmt.Errorf("max_bytes: %d is too small, at least 1", int64(c.MaxBytes)))
+	}
+	return errors.Join(errs...)
+}
