@@ -3,7 +3,72 @@
 
 package processes
 
+import (
+	"bytes"
+	"net/url"
+	"strings"
+)
+
+// maxValue bounds the values that come from processes.
+const maxValue = 1024
+
 // environment is what a process's environment says about its service.
 type environment struct {
 	serviceName, serviceNamespace, serviceVersion, serviceInstance, deployment string
+}
+
+// parseEnviron reads the content of an environ file. Of a variable that is set
+// twice the first counts, as for getenv.
+func parseEnviron(b []byte) environment {
+	var name, attributes []byte
+	var hasName, hasAttributes bool
+	for len(b) > 0 && !(hasName && hasAttributes) {
+		var variable []byte
+		variable, b, _ = bytes.Cut(b, []byte{0})
+		if v, ok := bytes.CutPrefix(variable, []byte("OTEL_SERVICE_NAME=")); ok && !hasName {
+			name, hasName = v, true
+		} else if v, ok := bytes.CutPrefix(variable, []byte("OTEL_RESOURCE_ATTRIBUTES=")); ok && !hasAttributes {
+			attributes, hasAttributes = v, true
+		}
+	}
+	env := parseResourceAttributes(string(attributes))
+	if len(name) > 0 {
+		env.serviceName = text(name, maxValue)
+	}
+	return env
+}
+
+// parseResourceAttributes reads the value of OTEL_RESOURCE_ATTRIBUTES as
+// OpenTelemetry's SDKs do, so that a service has the same name in profiles as
+// in its traces: a pair without "=" is left out, a value that is not
+// percent-encoded properly is taken as it is.
+func parseResourceAttributes(s string) environment {
+	var env environment
+	for pair := range strings.SplitSeq(s, ",") {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok {
+			continue
+		}
+		var to *string
+		switch strings.TrimSpace(key) {
+		case "service.name":
+			to = &env.serviceName
+		case "service.namespace":
+			to = &env.serviceNamespace
+		case "service.version":
+			to = &env.serviceVersion
+		case "service.instance.id":
+			to = &env.serviceInstance
+		case "deployment.environment.name":
+			to = &env.deployment
+		default:
+			continue
+		}
+		value = strings.TrimSpace(value)
+		if decoded, err := url.PathUnescape(value); err == nil {
+			value = decoded
+		}
+		*to = text([]byte(value), maxValue)
+	}
+	return env
 }

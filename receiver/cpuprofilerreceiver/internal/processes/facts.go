@@ -10,9 +10,49 @@ import "github.com/hotprofile/hotprofile/internal/cgroup"
 type facts struct {
 	// path is the executable's, as the process sees it; empty where unknown.
 	path string
-	// rawCgroup is /proc/PID/cgroup as it was read, to notice a move.
-	rawCgroup string
-	paths     cgroup.Paths
-	unit      cgroup.Unit
-	env       environment
+	// kernel says that it is a kernel thread.
+	kernel bool
+	place
+	env environment
+}
+
+// place is where a process is in the cgroup hierarchies.
+type place struct {
+	// raw is /proc/PID/cgroup as it was read, to notice a move.
+	raw   string
+	paths cgroup.Paths
+	unit  cgroup.Unit
+}
+
+// maxPlaces bounds the places that are remembered. At the bound all are
+// forgotten, which costs parsing them again.
+const maxPlaces = 4096
+
+// places turns the content of cgroup files into places, once for all processes
+// of a cgroup.
+type places struct {
+	tree  *cgroup.Tree
+	known map[string]place
+}
+
+func newPlaces(tree *cgroup.Tree) *places {
+	return &places{tree: tree, known: make(map[string]place)}
+}
+
+// of returns the place that a cgroup file's content means. The error is the
+// tree's, for content that is malformed or a place that it cannot see.
+func (ps *places) of(raw []byte) (place, error) {
+	if p, ok := ps.known[string(raw)]; ok {
+		return p, nil
+	}
+	paths, err := ps.tree.ParsePaths(raw)
+	if err != nil {
+		return place{}, err
+	}
+	p := place{raw: string(raw), paths: paths, unit: ps.tree.UnitOf(paths)}
+	if len(ps.known) >= maxPlaces {
+		clear(ps.known)
+	}
+	ps.known[p.raw] = p
+	return p, nil
 }

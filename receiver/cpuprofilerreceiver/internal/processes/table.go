@@ -4,7 +4,10 @@
 package processes
 
 import (
+	"fmt"
 	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
@@ -24,80 +27,404 @@ type Config struct {
 	Wanted *Matcher
 	// HostName and HostID are put on every resource where not empty.
 	HostName, HostID string
+	// Limits bounds memory; zero fields have defaults.
+	Limits Limits
 }
 
-// Process is one process. What it says may change with every record that the
-// Table is given.
-type Process struct {
-	PID, PPID int
-	// Name is the name of the process's main thread.
-	Name string
-	// StartTime is when the process was forked; zero where that is not known.
-	StartTime time.Time
-	// Resource describes the program that the process runs. It is never nil
-	// after Lookup.
-	Resource *samples.Resource
-	// Cgroup is the cgroup that gives the process's unit its identity; empty
-	// where it is not known or the process is in no cgroup of its own.
-	Cgroup string
-	// Wanted says that the process is to be sampled.
-	Wanted bool
+// Limits are the bounds of a Table's memory.
+type Limits struct {
+	// Processes is how many are known at most, 16384 by default. At the bound
+	// the one that was not heard of for longest is forgotten.
+	Processes int
+	// Mappings is how many a process may have, 8192 by default. At the bound new
+	// ones are left out.
+	Mappings int
+	// StackBytes is the memory of all interned stacks, 32 MiB by default. One
+	// process may have half of it. At the bound the process's or all stacks are
+	// forgotten, and interned again as they are seen.
+	StackBytes int
+	// ThreadNames is how many are known at most, 65536 by default. At the bound
+	// all are forgotten, and read again.
+	ThreadNames int
+	// Starts is how many programs are read about per batch because they were
+	// started, 1000 by default. What is started beyond it is read about when it
+	// is sampled, or has what records and its parent tell.
+	Starts int
+}
+
+func (l *Limits) setDefaults() {
+	for _, d := range []struct {
+		to    *int
+		value int
+	}{
+		{&l.Processes, 16384},
+		{&l.Mappings, 8192},
+		{&l.StackBytes, 32 << 20},
+		{&l.ThreadNames, 65536},
+		{&l.Starts, 1000},
+	} {
+		if *d.to <= 0 {
+			*d.to = d.value
+		}
+	}
+}
+
+// Stats are what a Table has done since it was made, and what it holds.
+type Stats struct {
+	// Processes, Stacks, StackBytes and ThreadNames are what is held.
+	Processes, Stacks, StackBytes, ThreadNames int
+
+	// Evicted are processes that were forgotten at Limits.Processes,
+	// MappingsLeftOut mappings at Limits.Mappings, StackResets how often stacks
+	// were forgotten at Limits.StackBytes, ThreadNameResets how often names were
+	// at Limits.ThreadNames, StartsLeftOut programs whose start was not read
+	// about at Limits.Starts.
+	Evicted, MappingsLeftOut, StackResets, ThreadNameResets, StartsLeftOut uint64
+
+	// Gone are processes that had ended before they could be read about.
+	Gone uint64
+	// Executable, Environment, Maps and Cgroup are how often each could not be
+	// read for want of a right, Outside cgroups that the host's tree below the
+	// root does not show, Malformed files that were not understood, CutOff files
+	// that were longer than what is read of them.
+	Executable, Environment, Maps, Cgroup, Outside, Malformed, CutOff uint64
 }
 
 // Table is the processes. It belongs to one goroutine.
-type Table struct{ cfg Config }
+type Table struct {
+	cfg    Config
+	fs     *procfs
+	boot   time.Time // zero where not known
+	places *places
+	stats  Stats
+
+	processes *simplelru.LRU[int, *Process]
+	last      *Process // the one that was looked up last
+	programs  uint64   // the number of programs so far
+	batch     uint64   // the number of the batch, from 1
+	losses    uint64   // how often records were lost
+
+	started     []start // programs to be read about
+	startsLeft  int
+	ended, was  []int // processes that ended in this batch, and in the one before
+	threadsGone [2][]thread
+
+	names           map[string]string // paths and names of threads, interned
+	kernel          *samples.Mapping
+	kernelLocations map[locationKey]*samples.Location
+}
+
+// start is a program that was started.
+type start struct {
+	p       *Process
+	program uint64
+}
+
+// startTries is how often a program that was just started is read about until
+// it has an environment: the kernel tells of it a moment before it copies that.
+const startTries = 6
+
+// maxNames bounds the interned strings. At the bound all are forgotten.
+const maxNames = 8192
 
 // NewTable returns an empty table.
-func NewTable(cfg Config) *Table { return &Table{cfg: cfg} }
+func NewTable(cfg Config) *Table {
+	cfg.Limits.setDefaults()
+	t := &Table{
+		cfg:        cfg,
+		fs:         newProcfs(cfg.Root),
+		places:     newPlaces(cfg.Tree),
+		batch:      1,
+		startsLeft: cfg.Limits.Starts,
+		names:      make(map[string]string),
+		kernel: &samples.Mapping{
+			Start: 1 << 63, Limit: 1<<64 - 1, // the upper half of the address space
+			Path: "[kernel.kallsyms]",
+		},
+		kernelLocations: make(map[locationKey]*samples.Location),
+	}
+	if boot, err := t.fs.boot(); err == nil {
+		t.boot = boot
+	}
+	lru, err := simplelru.NewLRU(cfg.Limits.Processes, t.forget)
+	if err != nil {
+		panic(fmt.Sprintf("a table of %d processes: %v", cfg.Limits.Processes, err)) // setDefaults leaves none that is refused
+	}
+	t.processes = lru
+	return t
+}
 
-// Lookup returns the process that a sample was taken in, nil only for pid 0,
-// and reads about it what is not known yet. cgroupID is the sample's; where it
-// differs from the last one the process has moved.
-func (t *Table) Lookup(pid int, cgroupID uint64) *Process { return nil }
+// Stats returns the counters.
+func (t *Table) Stats() Stats {
+	s := t.stats
+	s.Processes = t.processes.Len()
+	return s
+}
 
-// Fork takes a new process, or a new thread where pid equals ppid.
-func (t *Table) Fork(pid, ppid, tid, ptid int) {}
+// Lookup returns the process that a sample was taken in, nil only for pid 0 and
+// below, and reads about it what is not known yet. cgroupID is the sample's; 0
+// where the kernel does not tell. Where it is another one than before, the
+// process has moved.
+func (t *Table) Lookup(pid int, cgroupID uint64) *Process {
+	p := t.last
+	if p == nil || p.PID != pid {
+		if pid <= 0 {
+			return nil
+		}
+		var known bool
+		if p, known = t.processes.Get(pid); !known {
+			p = t.add(&Process{PID: pid})
+		}
+		t.last = p
+	}
+	if p.batch != t.batch || p.cgroupID != cgroupID || p.Resource == nil {
+		p = t.refresh(p, cgroupID)
+		t.last = p
+	}
+	p.ended = false // a main thread may end before others
+	return p
+}
 
-// Exec takes that a process runs another program now.
-func (t *Table) Exec(pid int, comm []byte) {}
+// refresh brings what is known about a process up to date, at its first sample
+// in each batch.
+func (t *Table) refresh(p *Process, cgroupID uint64) *Process {
+	s, err := t.fs.stat(p.PID)
+	alive := err == nil
+	if alive && p.ticks != 0 && p.ticks != s.ticks {
+		// Nobody told that the process ended and another one has its pid.
+		p = t.add(&Process{PID: p.PID})
+	}
+	reread := alive && p.losses != t.losses
+	switch {
+	case !p.read || reread:
+		t.learn(p, s, err)
+	case alive:
+		t.findPlace(p)
+	}
+	if p.space == nil || reread {
+		t.readMaps(p, alive)
+	}
+	p.batch, p.losses, p.cgroupID = t.batch, t.losses, cgroupID
+	t.describe(p)
+	return p
+}
+
+// add makes a process known, in place of one that had its pid.
+func (t *Table) add(p *Process) *Process {
+	t.processes.Remove(p.PID)
+	t.programs++
+	p.table, p.program, p.losses = t, t.programs, t.losses
+	if p.facts == nil {
+		p.facts = &facts{}
+	}
+	if t.processes.Add(p.PID, p) {
+		t.stats.Evicted++
+	}
+	return p
+}
+
+// forget is called for each process that leaves the table.
+func (t *Table) forget(_ int, p *Process) {
+	if t.last == p {
+		t.last = nil
+	}
+	p.leaveSpace()
+	t.stats.ThreadNames -= len(p.threads)
+	p.threads = nil
+}
+
+// Fork takes a new process, or a new thread where pid equals ppid. A new process
+// has everything from its parent, so that one that ends before it can be read
+// about is known all the same.
+func (t *Table) Fork(pid, ppid, tid, ptid int) {
+	if pid <= 0 || ppid <= 0 {
+		return
+	}
+	if pid == ppid {
+		if p, ok := t.processes.Peek(pid); ok {
+			p.forkThread(tid, ptid)
+		}
+		return
+	}
+	parent, ok := t.processes.Get(ppid)
+	if !ok {
+		parent = t.add(&Process{PID: ppid})
+	}
+	if !parent.read && !parent.execed {
+		s, err := t.fs.stat(ppid)
+		t.learn(parent, s, err)
+	}
+	name := parent.Name
+	if ptid != ppid {
+		name = parent.threads[ptid]
+	}
+	child := &Process{PID: pid, PPID: ppid, Name: name, facts: parent.facts, cgroupID: parent.cgroupID}
+	t.add(child)
+	child.parent = parent.program
+	child.shareSpace(parent)
+}
+
+// Exec takes that a process runs another program now. Its mappings are told of
+// by the records that follow; the rest is read by Settle, or when the process
+// is sampled.
+func (t *Table) Exec(pid int, comm []byte) {
+	if pid <= 0 {
+		return
+	}
+	p, ok := t.processes.Get(pid)
+	if !ok {
+		p = t.add(&Process{PID: pid})
+	}
+	t.programs++
+	p.program, p.execed, p.read, p.ended, p.tries = t.programs, true, false, false, 0
+	p.Name, p.Resource = t.intern(text(comm, maxComm)), nil
+	f := *p.facts
+	f.path, f.kernel = "", false
+	p.facts = &f
+	t.stats.ThreadNames -= len(p.threads)
+	p.threads = nil
+	p.leaveSpace()
+	p.enter(newSpace())
+	if t.startsLeft == 0 {
+		t.stats.StartsLeftOut++
+		return
+	}
+	t.startsLeft--
+	t.started = append(t.started, start{p, p.program})
+}
 
 // Comm takes a thread's new name.
-func (t *Table) Comm(pid, tid int, comm []byte) {}
+func (t *Table) Comm(pid, tid int, comm []byte) {
+	p, ok := t.processes.Peek(pid)
+	if !ok {
+		return
+	}
+	p.setThreadName(tid, t.internBytes(comm, maxComm))
+}
 
 // Mmap takes a new executable mapping.
-func (t *Table) Mmap(pid int, m *perfevent.Mmap) {}
+func (t *Table) Mmap(pid int, m *perfevent.Mmap) {
+	p, ok := t.processes.Peek(pid)
+	if !ok || p.space == nil {
+		return // its maps are read when it is sampled
+	}
+	const protExec = 4
+	r := region{
+		start: m.Address, limit: m.Address + m.Length, offset: m.Offset,
+		major: m.DeviceMajor, minor: m.DeviceMinor, inode: m.Inode, path: m.Filename,
+	}
+	if r.limit <= r.start {
+		return
+	}
+	if m.Prot != 0 && m.Prot&protExec == 0 {
+		r.path = nil
+	}
+	if p.execed && !p.read && p.facts.path == "" && len(r.path) > 0 && r.path[0] == '/' {
+		// The kernel maps the program before anything else.
+		f := *p.facts
+		f.path = t.internBytes(r.path, maxValue)
+		p.facts = &f
+		p.Resource = nil
+	}
+	t.mapped(p, r, m.BuildID)
+}
 
 // Exit takes the end of a thread. A process stays known until the batch after
-// the next one begins, for samples that are read late.
-func (t *Table) Exit(pid, tid int) {}
+// this one ends, for samples that are read late.
+func (t *Table) Exit(pid, tid int) {
+	p, ok := t.processes.Peek(pid)
+	if !ok {
+		return
+	}
+	if pid == tid {
+		if !p.ended && len(t.ended) < t.cfg.Limits.Processes {
+			t.ended = append(t.ended, pid)
+		}
+		p.ended = true
+		return
+	}
+	if _, named := p.threads[tid]; named && len(t.threadsGone[0]) < t.cfg.Limits.ThreadNames {
+		t.threadsGone[0] = append(t.threadsGone[0], thread{pid, tid})
+	}
+}
 
 // AfterLoss takes that records were lost, or not written: what is known about
 // each process is read again with its next sample.
-func (t *Table) AfterLoss() {}
+func (t *Table) AfterLoss() {
+	t.losses++
+	for _, p := range t.processes.Values() {
+		t.stats.ThreadNames -= len(p.threads)
+		p.threads = nil
+		p.batch = 0
+	}
+}
 
 // NextBatch takes that a new batch begins: processes that ended are forgotten,
 // and those that are sampled are looked at once more.
-func (t *Table) NextBatch() {}
+func (t *Table) NextBatch() {
+	t.batch++
+	t.startsLeft = t.cfg.Limits.Starts
+	for _, pid := range t.was {
+		if p, ok := t.processes.Peek(pid); ok && p.ended {
+			t.processes.Remove(pid)
+		}
+	}
+	t.was, t.ended = t.ended, t.was[:0]
+	for _, gone := range t.threadsGone[1] {
+		if p, ok := t.processes.Peek(gone.pid); ok {
+			p.dropThreadName(gone.tid)
+		}
+	}
+	t.threadsGone[0], t.threadsGone[1] = t.threadsGone[1][:0], t.threadsGone[0]
+	t.fs.trim()
+}
 
-// Settle reads what is not known yet about programs that were just started; to
-// be called when all records at hand were given to the table. Where it returns
-// true some are still being started by the kernel: call it again within a
-// millisecond or two, whether there are records or not.
-func (t *Table) Settle() (again bool) { return false }
+// Settle reads about programs that were just started; it is to be called when
+// all records at hand were given to the table. Where it returns true some are
+// still being started by the kernel: call it again in a millisecond or two,
+// whether there are records or not.
+func (t *Table) Settle() (again bool) {
+	left := t.started[:0]
+	for _, s := range t.started {
+		p := s.p
+		if p.program != s.program || p.ended || p.space == nil {
+			continue // runs another program, or ended
+		}
+		if !p.read {
+			st, err := t.fs.stat(p.PID)
+			t.learn(p, st, err)
+			if err != nil {
+				continue
+			}
+		} else if t.readEnviron(p) {
+			p.Resource = nil
+		}
+		if p.tries++; p.starting && p.tries < startTries {
+			left = append(left, s)
+		}
+	}
+	clear(t.started[len(left):])
+	t.started = left
+	return len(left) > 0
+}
 
-// ThreadName returns the name of a thread; empty where it is not known.
-func (t *Table) ThreadName(pid, tid int) string { return "" }
+// intern returns a string that is held once.
+func (t *Table) intern(s string) string {
+	if known, ok := t.names[s]; ok {
+		return known
+	}
+	if len(t.names) >= maxNames {
+		clear(t.names)
+	}
+	t.names[s] = s
+	return s
+}
 
-// Stack returns the interned stack of a sample, or nil for one without frames.
-func (p *Process) Stack(s *perfevent.Sample) *samples.Stack { return nil }
-
-// MarkTruncated sets Truncated by what the symbols of a stack say: a stack is
-// whole where its root is a function that threads begin with. It is to be
-// called by the exporting goroutine, after the locations were resolved.
-func MarkTruncated(s *samples.Stack) {}
-
-// Stats are what a Table has done since it was made, and what it holds.
-type Stats struct{}
-
-// Stats returns the counters.
-func (t *Table) Stats() Stats { return Stats{} }
+// internBytes is intern for bytes from outside, without memory for those that
+// are known.
+func (t *Table) internBytes(b []byte, limit int) string {
+	if known, ok := t.names[string(b)]; ok && len(b) <= limit {
+		return known
+	}
+	return t.intern(text(b, limit))
+}

@@ -1,0 +1,205 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package processes
+
+import (
+	"errors"
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+// Process is one process. What it says may change with every record that its
+// Table is given, so it is to be looked up for each sample.
+type Process struct {
+	PID, PPID int
+	// Name is the name of the process's main thread.
+	Name string
+	// StartTime is when the process was forked; zero where that is not known.
+	StartTime time.Time
+	// Resource describes the program that the process runs. It is never nil
+	// after Lookup.
+	Resource *samples.Resource
+	// Cgroup is the cgroup that gives the process's unit its identity; empty
+	// where that is not known or the process is a unit of its own.
+	Cgroup string
+	// Wanted says that the process is to be sampled.
+	Wanted bool
+
+	table *Table
+	facts *facts // never nil, never changed
+	space *space // nil until it is known what is mapped
+	// ticks is when the process was forked, by the kernel's clock; 0 where that
+	// is not known.
+	ticks uint64
+	// program is the number of the program that the process runs, parent that of
+	// the one that forked it.
+	program, parent uint64
+	cgroupID        uint64
+
+	// batch and losses are the batch and the loss that the process was looked at
+	// after.
+	batch, losses uint64
+	// execed says that the process was seen to start its program, read that it
+	// was read about since, starting that it had no environment then, tries how
+	// often that was looked for.
+	execed, read, starting bool
+	tries                  int
+	// ended says that the main thread has ended.
+	ended   bool
+	threads map[int]string
+}
+
+// learn reads about a process what records do not tell. What cannot be read
+// stays as it was: the parent's, for a forked child.
+func (t *Table) learn(p *Process, s stat, err error) {
+	p.read = true
+	if err != nil {
+		t.count(err, nil)
+		return
+	}
+	p.PPID, p.ticks = s.ppid, s.ticks
+	p.Name = t.intern(s.name)
+	if !t.boot.IsZero() {
+		p.StartTime = t.boot.Add(time.Duration(s.ticks) * (time.Second / ticksPerSecond))
+	}
+	path, err := t.fs.executable(p.PID)
+	if err != nil {
+		// A kernel thread has none, and answers like a process that ended.
+		if !s.kernel {
+			t.count(err, &t.stats.Executable)
+		}
+		path = p.facts.path
+	}
+	if path != p.facts.path || s.kernel != p.facts.kernel {
+		f := *p.facts
+		f.path, f.kernel = t.intern(path), s.kernel
+		p.facts = &f
+		p.Resource = nil
+	}
+	if s.kernel {
+		p.enterEmptySpace()
+	} else {
+		t.readEnviron(p)
+	}
+	t.findPlace(p)
+	if p.StartTime.IsZero() || p.Resource == nil || p.Resource.PID != p.PID {
+		p.Resource = nil
+	}
+}
+
+// readEnviron reads what the environment says, and reports whether that is
+// something else than was known.
+func (t *Table) readEnviron(p *Process) (changed bool) {
+	b, cut, err := t.fs.read(t.fs.dir(p.PID)+"/environ", maxEnviron)
+	if err != nil {
+		p.starting = false
+		t.count(err, &t.stats.Environment)
+		return false
+	}
+	if cut {
+		t.stats.CutOff++
+	}
+	p.starting = p.execed && len(b) == 0
+	if p.starting {
+		return false // the parent's until the kernel has copied its own
+	}
+	env := parseEnviron(b)
+	if env == p.facts.env {
+		return false
+	}
+	f := *p.facts
+	f.env = env
+	p.facts = &f
+	p.Resource = nil
+	return true
+}
+
+// findPlace reads where a process is in the cgroup hierarchies.
+func (t *Table) findPlace(p *Process) {
+	if t.cfg.Tree == nil {
+		return
+	}
+	b, cut, err := t.fs.read(t.fs.dir(p.PID)+"/cgroup", maxCgroup)
+	if err != nil {
+		t.count(err, &t.stats.Cgroup)
+		return
+	}
+	if cut {
+		t.stats.CutOff++
+		return
+	}
+	if p.facts.raw == string(b) {
+		return
+	}
+	at, err := t.places.of(b)
+	switch {
+	case errors.Is(err, cgroup.ErrOutside):
+		t.stats.Outside++
+		at.raw = string(b) // so that it is counted once
+	case err != nil:
+		t.stats.Malformed++
+		return
+	}
+	f := *p.facts
+	f.place = at
+	p.facts = &f
+	p.Resource = nil
+}
+
+// readMaps reads what is mapped into a process.
+func (t *Table) readMaps(p *Process, alive bool) {
+	if p.facts.kernel {
+		p.enterEmptySpace()
+		return
+	}
+	if alive {
+		b, cut, err := t.fs.read(t.fs.dir(p.PID)+"/maps", maxMaps)
+		if cut {
+			t.stats.CutOff++
+		}
+		if err == nil {
+			t.replaceMappings(p, b)
+			return
+		}
+		t.count(err, &t.stats.Maps)
+	}
+	if p.space != nil {
+		return
+	}
+	// A child that ended before it was looked at has what its parent has, as
+	// long as neither has started another program.
+	if parent, ok := t.processes.Peek(p.PPID); ok && !p.execed && p.parent == parent.program {
+		if parent.space == nil {
+			if b, _, err := t.fs.read(t.fs.dir(parent.PID)+"/maps", maxMaps); err == nil {
+				t.replaceMappings(parent, b)
+			}
+		}
+		p.shareSpace(parent)
+	}
+	p.enterEmptySpace()
+}
+
+// describe makes the resource where what it says has changed.
+func (t *Table) describe(p *Process) {
+	if p.Resource != nil {
+		return
+	}
+	p.Resource = t.resource(p)
+	p.Cgroup = p.facts.unit.Cgroup
+	p.Wanted = t.cfg.Wanted.match(p.PID, p.facts)
+}
+
+// count notes why something could not be read.
+func (t *Table) count(err error, denied *uint64) {
+	switch {
+	case errors.Is(err, errStat):
+		t.stats.Malformed++
+	case isDenied(err) && denied != nil:
+		*denied++
+	default:
+		t.stats.Gone++
+	}
+}

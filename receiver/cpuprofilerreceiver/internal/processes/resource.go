@@ -1,0 +1,117 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package processes
+
+import (
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+// resource describes a process as it is known now. What is not known is left
+// out.
+func (t *Table) resource(p *Process) *samples.Resource {
+	f := p.facts
+	r := &samples.Resource{PID: p.PID}
+	add := func(key, value string) { // in the order of keys
+		if value != "" {
+			r.Attributes = append(r.Attributes, samples.Attribute{Key: key, Value: value})
+		}
+	}
+	add("container.id", f.unit.ContainerID)
+	add("deployment.environment.name", f.env.deployment)
+	add("host.id", t.cfg.HostID)
+	add("host.name", t.cfg.HostName)
+	add("k8s.pod.uid", f.unit.PodUID)
+	if !p.StartTime.IsZero() {
+		add("process.creation.time", p.StartTime.Format(time.RFC3339Nano))
+	}
+	add("process.executable.name", executableName(f, p.Name))
+	add("process.executable.path", f.path)
+	add("process.linux.cgroup", f.unit.Cgroup)
+	r.Attributes = append(r.Attributes, samples.Attribute{Key: "process.pid", Value: int64(p.PID)})
+	add("service.instance.id", f.env.serviceInstance)
+	add("service.name", serviceName(f))
+	add("service.namespace", f.env.serviceNamespace)
+	add("service.version", f.env.serviceVersion)
+	return r
+}
+
+// executableName is the name of the program's file, else the name that the
+// kernel knows the process by. Kernel threads are called after their kind,
+// "kworker" and not "kworker/3:1H-kblockd": each value is a series somewhere.
+func executableName(f *facts, comm string) string {
+	if f.path != "" {
+		return path.Base(f.path)
+	}
+	if f.kernel {
+		comm, _, _ = strings.Cut(comm, "/")
+	}
+	return comm
+}
+
+// serviceName is what the process itself says, else, outside containers, the
+// name of its systemd service.
+func serviceName(f *facts) string {
+	if f.env.serviceName != "" || f.unit.ContainerID != "" {
+		return f.env.serviceName
+	}
+	at := f.paths[cgroup.Systemd] // where v1 has it, it is systemd's own tree
+	if at == "" || at == "/" {
+		at = f.unit.Cgroup
+	}
+	return systemdService(at)
+}
+
+// systemdService is the name of the innermost systemd unit on a cgroup's path,
+// without its suffix, if that unit is a service: "checkout" for
+// /system.slice/checkout.service/workers. A process in a scope, like a login
+// session, belongs to no service, though user@1000.service may be above it.
+func systemdService(at string) string {
+	for name := range backwards(at) {
+		if service, ok := strings.CutSuffix(name, ".service"); ok {
+			return text([]byte(unescapeUnit(service)), maxValue)
+		}
+		if strings.HasSuffix(name, ".scope") || strings.HasSuffix(name, ".slice") {
+			return ""
+		}
+	}
+	return ""
+}
+
+// backwards yields the names on a path, the last first.
+func backwards(at string) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for at != "" {
+			i := strings.LastIndexByte(at, '/')
+			if !yield(at[i+1:]) {
+				return
+			}
+			at = at[:max(i, 0)]
+		}
+	}
+}
+
+// unescapeUnit undoes systemd's escaping of a unit's name: \x2d is a dash.
+func unescapeUnit(name string) string {
+	if !strings.Contains(name, `\x`) {
+		return name
+	}
+	var b strings.Builder
+	for i := 0; i < len(name); i++ {
+		if strings.HasPrefix(name[i:], `\x`) && i+4 <= len(name) {
+			if c, err := strconv.ParseUint(name[i+2:i+4], 16, 8); err == nil {
+				b.WriteByte(byte(c))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(name[i])
+	}
+	return b.String()
+}

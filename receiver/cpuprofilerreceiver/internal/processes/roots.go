@@ -1,0 +1,54 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package processes
+
+import (
+	"strings"
+
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+// maxDepth is kernel.perf_event_max_stack: a stack of that many frames may have
+// had more.
+const maxDepth = 127
+
+// MarkTruncated sets Truncated by what the symbols of a stack say: it is whole
+// where its root is a function that threads begin with. A root whose symbol is
+// not known may be anything, so that its stack counts as truncated. The
+// exporting goroutine calls it after it has resolved the stack's locations; a
+// stack that is marked again, with more symbols known by then, may turn whole.
+func MarkTruncated(s *samples.Stack) {
+	s.Truncated = len(s.Locations) >= maxDepth || len(s.Locations) == 0 ||
+		!isRoot(s.Locations[len(s.Locations)-1])
+}
+
+func isRoot(l *samples.Location) bool {
+	if len(l.Lines) == 0 {
+		return false
+	}
+	f := l.Lines[len(l.Lines)-1] // the function that the others were inlined into
+	name := f.SystemName
+	if name == "" {
+		name = f.Function
+	}
+	name, _, _ = strings.Cut(name, "@") // the version, as in clone@@GLIBC_2.2.5
+	if l.Type == samples.FrameKernel {
+		// What user code called the kernel from is missing from a stack that ends
+		// in its entry code, so only the roots of kernel threads count.
+		switch name {
+		case "ret_from_fork", "ret_from_fork_asm", "ret_from_kernel_thread", "kthread":
+			return true
+		}
+		return false
+	}
+	switch name {
+	case "_start", "_dl_start_user", // the program, and its dynamic linker before it
+		"clone", "__clone", "clone3", "__clone3", "__GI___clone", "__GI___clone3",
+		"start_thread", // glibc's start routine of threads
+		"runtime.goexit", "runtime.goexit.abi0", "runtime.mstart", "runtime.mstart.abi0",
+		"runtime.rt0_go", "runtime.rt0_go.abi0":
+		return true
+	}
+	return strings.HasPrefix(name, "_rt0_") // Go's own _start: _rt0_amd64_linux
+}

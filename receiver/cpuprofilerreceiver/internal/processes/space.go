@@ -1,0 +1,349 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package processes
+
+import (
+	"bytes"
+	"encoding/hex"
+	"slices"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+// space is what is mapped executable into a process, and the stacks seen there.
+// Forked children share their parent's until one of them maps something else.
+type space struct {
+	users     int
+	mappings  []*samples.Mapping // by Start, none overlaps another
+	stacks    map[uint64]*interned
+	locations map[locationKey]*samples.Location
+	// unmapped says that a location has no mapping.
+	unmapped bool
+	// bytes is the memory of stacks and locations.
+	bytes int
+}
+
+// interned is a stack and the addresses that it was made of.
+type interned struct {
+	addresses []uint64
+	kernel    int // how many of them are the kernel's
+	stack     *samples.Stack
+}
+
+// locationKey is a location's address and whether it is a leaf's.
+type locationKey struct {
+	address uint64
+	leaf    bool
+}
+
+// What interning costs, in bytes, rounded up: maps included.
+const (
+	stackBytes    = 160 // and 16 per frame
+	locationBytes = 160
+)
+
+// maxKernelLocations bounds the locations of the kernel, which all processes
+// share. At the bound they are forgotten; stacks keep those that they have.
+const maxKernelLocations = 65536
+
+func newSpace() *space {
+	return &space{stacks: make(map[uint64]*interned), locations: make(map[locationKey]*samples.Location)}
+}
+
+func (p *Process) enter(s *space) {
+	s.users++
+	p.space = s
+}
+
+// enterEmptySpace is for processes that nothing is mapped into, or of which
+// nothing can be known.
+func (p *Process) enterEmptySpace() {
+	if p.space == nil {
+		p.enter(newSpace())
+	}
+}
+
+func (p *Process) shareSpace(parent *Process) {
+	if parent.space != nil {
+		p.enter(parent.space)
+	}
+}
+
+func (p *Process) leaveSpace() {
+	s := p.space
+	if s == nil {
+		return
+	}
+	p.space = nil
+	if s.users--; s.users == 0 {
+		p.table.dropStacks(s)
+	}
+}
+
+// dropStacks forgets what was interned in a space.
+func (t *Table) dropStacks(s *space) {
+	t.stats.Stacks -= len(s.stacks)
+	t.stats.StackBytes -= s.bytes
+	clear(s.stacks)
+	clear(s.locations)
+	s.bytes, s.unmapped = 0, false
+}
+
+// Stack returns the interned stack of a sample, or nil for one without frames.
+// One that was seen before allocates nothing.
+func (p *Process) Stack(sample *perfevent.Sample) *samples.Stack {
+	if len(sample.Kernel)+len(sample.User) == 0 {
+		return nil
+	}
+	h := hash(sample.Kernel, sample.User)
+	if in, ok := p.space.stacks[h]; ok && in.is(sample.Kernel, sample.User) {
+		return in.stack
+	}
+	return p.intern(h, sample)
+}
+
+func (in *interned) is(kernel, user []uint64) bool {
+	return in.kernel == len(kernel) && slices.Equal(in.addresses[:in.kernel], kernel) &&
+		slices.Equal(in.addresses[in.kernel:], user)
+}
+
+// hash tells stacks apart. It need not withstand someone who looks for
+// collisions: addresses are compared as well, and a collision costs whoever
+// causes it the interning of their own stacks.
+func hash(kernel, user []uint64) uint64 {
+	const multiplier = 0x9e3779b97f4a7c15
+	h := uint64(len(kernel))
+	for _, part := range [...][]uint64{kernel, user} {
+		for _, a := range part {
+			h = (h ^ a) * multiplier
+			h ^= h >> 32
+		}
+	}
+	return h
+}
+
+func (p *Process) intern(h uint64, sample *perfevent.Sample) *samples.Stack {
+	t, s := p.table, p.space
+	depth := len(sample.Kernel) + len(sample.User)
+	need := stackBytes + depth*(16+locationBytes) // at most
+	limit := t.cfg.Limits.StackBytes
+	switch {
+	case s.bytes+need > limit/2:
+		t.stats.StackResets++
+		t.dropStacks(s)
+	case t.stats.StackBytes+need > limit:
+		t.stats.StackResets++
+		for _, other := range t.processes.Values() {
+			if other.space != nil {
+				t.dropStacks(other.space)
+			}
+		}
+	}
+
+	before := len(s.locations)
+	in := &interned{
+		addresses: append(append(make([]uint64, 0, depth), sample.Kernel...), sample.User...),
+		kernel:    len(sample.Kernel),
+		stack:     &samples.Stack{Locations: make([]*samples.Location, 0, depth), Truncated: sample.Truncated},
+	}
+	for i, a := range sample.Kernel {
+		in.stack.Locations = append(in.stack.Locations, t.kernelLocation(locationKey{a, i == 0}))
+	}
+	for i, a := range sample.User {
+		// Where user code entered the kernel its address is exact too: after the
+		// system call, which is still in the function that made it, or at the
+		// instruction that faulted.
+		in.stack.Locations = append(in.stack.Locations, s.location(locationKey{a, i == 0}))
+	}
+	if _, collides := s.stacks[h]; !collides {
+		t.stats.Stacks++
+	}
+	s.stacks[h] = in
+	used := stackBytes + depth*16 + (len(s.locations)-before)*locationBytes
+	s.bytes += used
+	t.stats.StackBytes += used
+	return in.stack
+}
+
+func (t *Table) kernelLocation(k locationKey) *samples.Location {
+	if l, ok := t.kernelLocations[k]; ok {
+		return l
+	}
+	if len(t.kernelLocations) >= maxKernelLocations {
+		clear(t.kernelLocations)
+	}
+	l := &samples.Location{Type: samples.FrameKernel, Mapping: t.kernel, Address: k.address, Leaf: k.leaf}
+	t.kernelLocations[k] = l
+	return l
+}
+
+func (s *space) location(k locationKey) *samples.Location {
+	if l, ok := s.locations[k]; ok {
+		return l
+	}
+	at := k.address
+	if !k.leaf && at > 0 {
+		at-- // a call may be a function's, and a mapping's, last instruction
+	}
+	l := &samples.Location{Type: samples.FrameNative, Mapping: s.mapping(at), Address: k.address, Leaf: k.leaf}
+	if l.Mapping == nil {
+		s.unmapped = true
+	}
+	s.locations[k] = l
+	return l
+}
+
+// mapping finds what is mapped at an address; nil where no file is.
+func (s *space) mapping(address uint64) *samples.Mapping {
+	i, found := slices.BinarySearchFunc(s.mappings, address, byStart)
+	if !found {
+		i--
+	}
+	if i < 0 || address >= s.mappings[i].Limit {
+		return nil
+	}
+	return s.mappings[i]
+}
+
+func byStart(m *samples.Mapping, address uint64) int {
+	switch {
+	case m.Start < address:
+		return -1
+	case m.Start > address:
+		return 1
+	default:
+		return 0
+	}
+}
+
+// same says whether a region is the part of a file that m is.
+func same(m *samples.Mapping, r *region) bool {
+	return m.Start == r.start && m.Limit == r.limit && m.FileOffset == r.offset && m.Inode == r.inode
+}
+
+// named says whether a path is of something that has symbols: a file, or what
+// the kernel maps into every process. Other names in brackets are of memory.
+func named(path []byte) bool {
+	switch string(path) {
+	case "[vdso]", "[vsyscall]":
+		return true
+	}
+	return len(path) > 0 && path[0] == '/' && !bytes.HasPrefix(path, []byte("//"))
+}
+
+// mapped puts a region into a process's space, in place of what was there. One
+// that no file backs only takes the place. buildID may be empty.
+func (t *Table) mapped(p *Process, r region, buildID []byte) {
+	s := p.space
+	from, found := slices.BinarySearchFunc(s.mappings, r.start, byStart)
+	if !found && from > 0 && s.mappings[from-1].Limit > r.start {
+		from--
+	}
+	to := from
+	for to < len(s.mappings) && s.mappings[to].Start < r.limit {
+		to++
+	}
+	isNamed := named(r.path)
+	if to == from+1 && same(s.mappings[from], &r) && isNamed {
+		return // read from procfs before the record of it
+	}
+	if from == to && !isNamed {
+		return
+	}
+
+	var between []*samples.Mapping
+	if from < to {
+		if first := s.mappings[from]; first.Start < r.start {
+			between = append(between, part(first, first.Start, r.start))
+		}
+	}
+	if isNamed {
+		if len(s.mappings)-(to-from)+len(between) >= t.cfg.Limits.Mappings {
+			t.stats.MappingsLeftOut++
+		} else {
+			m := t.newMapping(p, &r)
+			m.BuildID = hex.EncodeToString(buildID)
+			between = append(between, m)
+			if t.cfg.Track != nil {
+				t.cfg.Track(m)
+			}
+		}
+	}
+	if from < to {
+		if last := s.mappings[to-1]; last.Limit > r.limit {
+			between = append(between, part(last, r.limit, last.Limit))
+		}
+	}
+
+	stale := from < to || s.unmapped
+	if s.users > 1 {
+		old := s
+		p.leaveSpace()
+		s = newSpace()
+		s.mappings = slices.Clone(old.mappings)
+		p.enter(s)
+	} else if stale {
+		t.dropStacks(s) // their locations may lie in what has changed
+	}
+	s.mappings = slices.Replace(s.mappings, from, to, between...)
+}
+
+// part is what is left of a mapping that another one took a part of. A mapping
+// that locations refer to is never changed.
+func part(m *samples.Mapping, start, limit uint64) *samples.Mapping {
+	return &samples.Mapping{
+		PID: m.PID, Start: start, Limit: limit, FileOffset: m.FileOffset + start - m.Start,
+		Path: m.Path, DeviceMajor: m.DeviceMajor, DeviceMinor: m.DeviceMinor, Inode: m.Inode,
+	}
+}
+
+func (t *Table) newMapping(p *Process, r *region) *samples.Mapping {
+	const maxPath = 4096
+	return &samples.Mapping{
+		PID: p.PID, Start: r.start, Limit: r.limit, FileOffset: r.offset,
+		Path: t.internBytes(r.path, maxPath), DeviceMajor: r.major, DeviceMinor: r.minor, Inode: r.inode,
+	}
+}
+
+// replaceMappings takes the content of a maps file. What is as it was keeps its
+// mapping, and where nothing has changed the stacks stay too.
+func (t *Table) replaceMappings(p *Process, maps []byte) {
+	var old []*samples.Mapping
+	if p.space != nil {
+		old = p.space.mappings
+	}
+	var now []*samples.Mapping
+	kept, before := 0, uint64(0)
+	for line := range bytes.Lines(maps) {
+		r, ok := parseMap(line)
+		if !ok || !named(r.path) || r.start < before {
+			continue // not executable, not a file, or not in the order of the kernel
+		}
+		before = r.limit
+		if len(now) >= t.cfg.Limits.Mappings {
+			t.stats.MappingsLeftOut++
+			continue
+		}
+		r.path = bytes.ReplaceAll(r.path, []byte(`\012`), []byte{'\n'}) // as seq_path escapes it
+		if i, found := slices.BinarySearchFunc(old, r.start, byStart); found && same(old[i], &r) {
+			now = append(now, old[i])
+			kept++
+			continue
+		}
+		m := t.newMapping(p, &r)
+		now = append(now, m)
+		if t.cfg.Track != nil {
+			t.cfg.Track(m)
+		}
+	}
+	if p.space != nil && kept == len(old) && kept == len(now) {
+		return
+	}
+	p.leaveSpace()
+	s := newSpace()
+	s.mappings = now
+	p.enter(s)
+}
+

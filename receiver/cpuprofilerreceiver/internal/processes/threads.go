@@ -1,0 +1,70 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package processes
+
+// thread is one thread of a process.
+type thread struct{ pid, tid int }
+
+// ThreadName returns the name of a thread; empty where it is not known.
+func (t *Table) ThreadName(pid, tid int) string {
+	p := t.last
+	if p == nil || p.PID != pid {
+		var ok bool
+		if p, ok = t.processes.Peek(pid); !ok {
+			return ""
+		}
+	}
+	if name, ok := p.threads[tid]; ok {
+		return name
+	}
+	name, err := t.fs.threadName(pid, tid)
+	if err != nil && tid == pid {
+		name = p.Name
+	}
+	name = t.intern(name)
+	p.setThreadName(tid, name) // unknown stays unknown, so that it is asked for once
+	return name
+}
+
+func (p *Process) setThreadName(tid int, name string) {
+	if tid == p.PID {
+		p.Name = name
+	}
+	t := p.table
+	if _, known := p.threads[tid]; !known {
+		if t.stats.ThreadNames >= t.cfg.Limits.ThreadNames {
+			t.stats.ThreadNameResets++
+			t.dropThreadNames()
+		}
+		if p.threads == nil {
+			p.threads = make(map[int]string)
+		}
+		t.stats.ThreadNames++
+	}
+	p.threads[tid] = name
+}
+
+func (p *Process) dropThreadName(tid int) {
+	if _, known := p.threads[tid]; known {
+		delete(p.threads, tid)
+		p.table.stats.ThreadNames--
+	}
+}
+
+func (t *Table) dropThreadNames() {
+	for _, p := range t.processes.Values() {
+		p.threads = nil
+	}
+	t.stats.ThreadNames = 0
+}
+
+// forkThread gives a new thread its creator's name, as the kernel does. An
+// unknown one is read when it is needed.
+func (p *Process) forkThread(tid, ptid int) {
+	if name, ok := p.threads[ptid]; ok {
+		p.setThreadName(tid, name)
+		return
+	}
+	p.dropThreadName(tid) // of an earlier thread with this id
+}
