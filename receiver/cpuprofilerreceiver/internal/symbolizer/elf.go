@@ -35,11 +35,18 @@ const (
 	relativeARM64  = 1027
 	dynEntrySize   = 16
 	noteHeaderSize = 12
+	// maxIndexBytes bounds what is read of a file to index it, maxLookupBytes
+	// what is read to answer for one address: a sparse file has any size at no
+	// cost to whoever made it. The longest tables of one Go function are those
+	// of generated parsers, with some 100 KiB.
+	maxIndexBytes  = 2 << 30
+	maxLookupBytes = 4 << 20
 )
 
 var (
 	errTooLarge = errors.New("its symbols do not fit the symbol cache")
 	errNotELF   = errors.New("not an ELF file")
+	errBudget   = errors.New("there is too much to read")
 )
 
 // segment is one PT_LOAD, or the PT_DYNAMIC or a PT_NOTE.
@@ -66,10 +73,12 @@ type elfFile struct {
 	segments []segment
 	// sections is empty where the file has no section headers, or too many.
 	sections []section
+	// budget is how much more may be read.
+	budget uint64
 }
 
 func parseELF(r io.ReaderAt, size int64) (*elfFile, error) {
-	f := &elfFile{r: r, size: uint64(max(size, 0))}
+	f := &elfFile{r: r, size: uint64(max(size, 0)), budget: maxIndexBytes}
 	var hdr [ehdrSize]byte
 	if err := f.read(hdr[:], 0); err != nil {
 		return nil, fmt.Errorf("read the ELF header: %w", err)
@@ -162,6 +171,10 @@ func (f *elfFile) read(buf []byte, off uint64) error {
 	if len(buf) == 0 {
 		return nil
 	}
+	if uint64(len(buf)) > f.budget {
+		return errBudget
+	}
+	f.budget -= uint64(len(buf))
 	n, err := f.r.ReadAt(buf, int64(off))
 	if n == len(buf) {
 		return nil

@@ -29,8 +29,7 @@ const (
 	moduleGofunc118    = 38
 	moduleGofunc120    = 40 // two words of coverage counters came before it
 	moduleWords        = 46
-	maxModuleCandidate = 64
-	maxModuleScan      = 1 << 30
+	maxModuleCandidate = 8
 )
 
 // findModule finds runtime.moduledata, which a stripped program has no symbol
@@ -94,12 +93,11 @@ func findModule(f *elfFile, pclntab uint64, h pcHeader, first, last uint32) (mod
 
 // scanModule looks for a pointer to the pclntab in writable memory.
 func scanModule(f *elfFile, s segment, pclntab uint64, matches func(*[moduleWords]uint64) (module, bool)) (module, bool) {
-	size := min(s.size, maxModuleScan)
 	off := -s.vaddr % goPointerSize // the first aligned word
 	buf := make([]byte, scanChunk)
 	candidates := 0
-	for off+goPointerSize <= size {
-		b := buf[:min(uint64(len(buf)), (size-off)&^(goPointerSize-1))]
+	for off+goPointerSize <= s.size {
+		b := buf[:min(uint64(len(buf)), (s.size-off)&^(goPointerSize-1))]
 		if f.read(b, s.offset+off) != nil {
 			break
 		}

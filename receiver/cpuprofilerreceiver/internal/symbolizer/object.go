@@ -124,6 +124,7 @@ func (o *object) lookup(pc uint64) (answer, error) {
 	if a, ok := o.known[pc]; ok {
 		return a, nil
 	}
+	o.f.budget = maxLookupBytes
 	a := answer{kind: samples.FrameNative}
 	for _, s := range o.sources {
 		lines, err := s.lines(pc)

@@ -32,10 +32,6 @@ const (
 	maxPCData = 32
 	// maxInlineDepth bounds the calls inlined into each other at one address.
 	maxInlineDepth = 256
-	// maxLookupBytes bounds what is read of tables of one function to answer for
-	// one address: the longest tables are those of generated parsers, with some
-	// 100 KiB.
-	maxLookupBytes = 4 << 20
 )
 
 // goTable is the pclntab of a Go program: the functions it consists of, with
@@ -62,8 +58,6 @@ type goTable struct {
 	functionNames map[uint32]goName
 	fileNames     map[uint32]string
 	held          int64
-	// budget is what is left of maxLookupBytes.
-	budget uint64
 }
 
 type goName struct{ function, system string }
@@ -333,7 +327,6 @@ func (t *goTable) lines(pc uint64) ([]samples.Line, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.budget = maxLookupBytes
 	at := uint64(rel)
 	var out []samples.Line
 	if t.funcdata != 0 && f.inline != noOffset && f.inlines != 0 {
@@ -446,10 +439,6 @@ func (t *goTable) value(f *goFunction, table uint32, at uint64) (int32, error) {
 		if len(b) < 2*binary.MaxVarintLen32 && off < end {
 			n := copy(buf[:], b)
 			more := min(uint64(len(buf)-n), end-off)
-			if more > t.budget {
-				return -1, errors.New("the tables of a function are too long")
-			}
-			t.budget -= more
 			if err := t.f.read(buf[n:n+int(more)], off); err != nil {
 				return -1, err
 			}

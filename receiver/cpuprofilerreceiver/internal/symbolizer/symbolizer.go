@@ -168,6 +168,16 @@ type request struct {
 
 // New returns a Symbolizer whose worker runs until Close.
 func New(cfg Config) (*Symbolizer, error) {
+	s, err := prepare(cfg)
+	if err != nil {
+		return nil, err
+	}
+	s.start()
+	return s, nil
+}
+
+// prepare makes a Symbolizer without its worker.
+func prepare(cfg Config) (*Symbolizer, error) {
 	if cfg.Root == "" {
 		cfg.Root = "/"
 	}
@@ -202,10 +212,10 @@ func New(cfg Config) (*Symbolizer, error) {
 	} else if s.vdso, err = newObject(bytes.NewReader(image), int64(len(image)), nil); err == nil {
 		_ = s.vdso.index(int64(len(image))) // without symbols it still has its build id
 	}
-	s.worker.Add(1)
-	go s.work()
 	return s, nil
 }
+
+func (s *Symbolizer) start() { s.worker.Go(s.work) }
 
 // Close stops the worker, waits for it, and closes all files.
 func (s *Symbolizer) Close() {
@@ -219,7 +229,6 @@ func (s *Symbolizer) Close() {
 }
 
 func (s *Symbolizer) work() {
-	defer s.worker.Done()
 	tick := time.NewTicker(expireInterval)
 	defer tick.Stop()
 	for {
