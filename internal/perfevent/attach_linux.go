@@ -18,7 +18,8 @@ import (
 // Target is something that is sampled: the host, a cgroup or a process.
 type Target struct {
 	session *Session
-	pid     int
+	pid     int    // of a process
+	cgroup  string // directory of a cgroup
 	what    string
 	events  []*event
 }
@@ -52,48 +53,14 @@ const maxLatest = 1 << 16
 
 // AttachHost samples every CPU of the session. The session must be HostWide.
 func (s *Session) AttachHost() (*Target, error) {
-	return s.attachCPUs("host", pidAll, 0)
+	return s.attach(&Target{session: s, what: "host"})
 }
 
 // AttachCgroup samples what runs in a cgroup and below it. dir is its directory
 // in the hierarchy that owns perf_event: v2's, or v1's perf_event. The session
 // must be HostWide. Detach when the cgroup is gone.
 func (s *Session) AttachCgroup(dir string) (*Target, error) {
-	what := "sampling cgroup " + dir
-	fd, err := unix.Open(filepath.Clean(dir), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
-	}
-	defer unix.Close(fd) // the events hold the cgroup themselves
-	t, err := s.attachCPUs("cgroup "+dir, fd, unix.PERF_FLAG_PID_CGROUP)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EBADF) {
-		return nil, fmt.Errorf("%s: %w", what, ErrNotPerfCgroup)
-	}
-	return t, err
-}
-
-func (s *Session) attachCPUs(name string, pid, flags int) (*Target, error) {
-	what := "sampling " + name
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed.Load() {
-		return nil, fmt.Errorf("%s: %w", what, os.ErrClosed)
-	}
-	if !s.hostWide {
-		return nil, fmt.Errorf("%s: the session was not opened host-wide", what)
-	}
-	t := &Target{session: s, what: name}
-	attr := s.features.sampling(s.period, s.kernel, s.maxStack)
-	for i, cpu := range s.cpus {
-		err := s.open(t, attr, pid, cpu, s.sampleFDs[i], flags)
-		if errors.Is(err, unix.ENODEV) {
-			continue // went offline
-		}
-		if err != nil {
-			return nil, errors.Join(explain(scopeHost, what, err), s.closeEvents(t))
-		}
-	}
-	return s.attached(t)
+	return s.attach(&Target{session: s, cgroup: filepath.Clean(dir), what: "cgroup " + dir})
 }
 
 // AttachProcess samples the threads of a process, those to come included, its
@@ -101,38 +68,90 @@ func (s *Session) attachCPUs(name string, pid, flags int) (*Target, error) {
 // compare its start time after this. Where no thread is left, the error matches
 // os.ErrProcessDone.
 func (s *Session) AttachProcess(pid int) (*Target, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	t := &Target{session: s, pid: pid, what: "process " + strconv.Itoa(pid)}
-	if s.closed.Load() {
-		return nil, fmt.Errorf("sampling %s: %w", t.what, os.ErrClosed)
-	}
 	if pid <= 0 {
-		return nil, fmt.Errorf("sampling %s: no such process", t.what)
+		return nil, fmt.Errorf("sampling %s: no such process", t)
 	}
-	for other := range s.targets {
-		if other.pid == pid {
-			return nil, fmt.Errorf("sampling %s: it is attached already", t.what)
-		}
-	}
-	if err := s.attachThreads(t); err != nil {
-		return nil, err
-	}
-	return s.attached(t)
+	return s.attach(t)
 }
 
-// attachThreads opens an event per thread and CPU. Threads are listed again
-// until no new one shows, because a thread that none of them started before it
-// was attached inherits nothing.
-func (s *Session) attachThreads(t *Target) error {
+func (s *Session) attach(t *Target) (*Target, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed.Load() {
+		return nil, fmt.Errorf("sampling %s: %w", t, os.ErrClosed)
+	}
+	for other := range s.targets {
+		if other.what == t.what {
+			return nil, fmt.Errorf("sampling %s: it is attached already", t)
+		}
+	}
+	if err := s.begin(t); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// begin opens t's events and lets them count, all or none.
+func (s *Session) begin(t *Target) error {
 	what := "sampling " + t.what
+	if err := s.openEvents(t, what); err != nil {
+		return errors.Join(err, s.closeEvents(t))
+	}
+	s.publish(t, true)
+	s.targets[t] = struct{}{}
+	if s.paused {
+		return nil
+	}
+	if err := t.ioctl(unix.PERF_EVENT_IOC_ENABLE); err != nil {
+		return errors.Join(fmt.Errorf("%s: %w", what, err), s.detach(t))
+	}
+	return nil
+}
+
+func (s *Session) openEvents(t *Target, what string) error {
+	switch {
+	case t.pid > 0:
+		return s.openThreads(t, what)
+	case !s.hostWide:
+		return fmt.Errorf("%s: the session was not opened host-wide", what)
+	case t.cgroup == "":
+		return s.openCPUs(t, what, pidAll, 0)
+	}
+	dir, err := unix.Open(t.cgroup, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	defer unix.Close(dir) // the events hold the cgroup themselves
+	err = s.openCPUs(t, what, dir, unix.PERF_FLAG_PID_CGROUP)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EBADF) {
+		return fmt.Errorf("%s: %w", what, ErrNotPerfCgroup)
+	}
+	return err
+}
+
+func (s *Session) openCPUs(t *Target, what string, pid, flags int) error {
+	attr := s.features.sampling(s.period, s.kernel, s.maxStack)
+	for i, cpu := range s.cpus {
+		err := s.open(t, attr, pid, cpu, s.sampleFDs[i], flags)
+		if err != nil && !errors.Is(err, unix.ENODEV) { // that is a CPU gone offline
+			return explain(scopeHost, what, err)
+		}
+	}
+	return nil
+}
+
+// openThreads opens an event per thread and CPU. Threads are listed again until
+// no new one shows, because a thread that was started by one not yet attached
+// inherits nothing.
+func (s *Session) openThreads(t *Target, what string) error {
 	attr := s.features.ofProcess(s.features.sampling(s.period, s.kernel, s.maxStack), !s.hostWide)
 	seen := make(map[int]struct{})
 	rounds := 0
 	for rounds < maxRounds {
 		tids, err := threads(t.pid)
 		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
-			return errors.Join(explain(scopeProcess, what, err), s.closeEvents(t))
+			return explain(scopeProcess, what, err)
 		}
 		fresh := tids[:0]
 		for _, tid := range tids {
@@ -153,7 +172,7 @@ func (s *Session) attachThreads(t *Target) error {
 					break // ended
 				}
 				if err != nil {
-					return errors.Join(explain(scopeProcess, what, err), s.closeEvents(t))
+					return explain(scopeProcess, what, err)
 				}
 			}
 		}
@@ -205,19 +224,6 @@ func (s *Session) open(t *Target, attr *unix.PerfEventAttr, pid, cpu, output, fl
 		return fmt.Errorf("reading the id of the event of CPU %d: %w", cpu, err)
 	}
 	return nil
-}
-
-// attached makes t known to the reader and lets it begin.
-func (s *Session) attached(t *Target) (*Target, error) {
-	s.publish(t, true)
-	s.targets[t] = struct{}{}
-	if s.paused {
-		return t, nil
-	}
-	if err := t.ioctl(unix.PERF_EVENT_IOC_ENABLE); err != nil {
-		return nil, errors.Join(fmt.Errorf("sampling %s: %w", t.what, err), s.detach(t))
-	}
-	return t, nil
 }
 
 // publish gives the reader a new table of events, with t's or without.
@@ -285,8 +291,9 @@ func (s *Session) setPaused(paused bool, request uint) error {
 }
 
 // SetPeriod changes the CPU time between two samples, which each sample's Period
-// then says. Processes are attached anew: the kernel does not pass the change on
-// to the threads that inherited an event.
+// then says. All targets are attached anew: PERF_EVENT_IOC_PERIOD does not reach
+// the threads that inherited an event, and samples go on naming the old period.
+// A target that is gone meanwhile is detached.
 func (s *Session) SetPeriod(d time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -299,32 +306,15 @@ func (s *Session) SetPeriod(d time.Duration) error {
 	s.period = int64(d)
 	var errs []error
 	for t := range maps.Clone(s.targets) {
-		errs = append(errs, s.setPeriod(t))
+		err := s.detach(t)
+		if err == nil {
+			err = s.begin(t)
+		}
+		if !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
-}
-
-func (s *Session) setPeriod(t *Target) error {
-	if t.pid == 0 {
-		for _, e := range t.events {
-			period := uint64(s.period)
-			if err := ioctlPointer(e.fd, unix.PERF_EVENT_IOC_PERIOD, &period); err != nil {
-				return fmt.Errorf("setting the period of %s: %w", t.what, err)
-			}
-		}
-		return nil
-	}
-	err := s.detach(t)
-	if err == nil {
-		err = s.attachThreads(t)
-	}
-	if errors.Is(err, os.ErrProcessDone) {
-		return nil
-	}
-	if err == nil {
-		_, err = s.attached(t)
-	}
-	return err
 }
 
 func (t *Target) ioctl(request uint) error {

@@ -1,0 +1,565 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package perfevent
+
+import (
+	"bufio"
+	"errors"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+)
+
+const deadline = 30 * time.Second
+
+// open opens a session that is closed when the test ends, and skips the test
+// where that is not permitted.
+func open(t testing.TB, o Options) *Session {
+	t.Helper()
+	r := Probe()
+	needed := []error{r.Own}
+	if o.HostWide {
+		needed = append(needed, r.HostWide)
+	}
+	if o.Kernel != KernelExcluded {
+		needed = append(needed, r.Kernel)
+	}
+	if err := errors.Join(needed...); err != nil {
+		hosttest.SkipUnprivileged(t, "%v", err)
+	}
+	s, err := Open(o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+// attached returns a function that takes what an attachment returned.
+func attached(t testing.TB) func(*Target, error) *Target {
+	return func(target *Target, err error) *Target {
+		t.Helper()
+		require.NoError(t, err)
+		return target
+	}
+}
+
+// readUntil reads until done says so.
+func readUntil(t testing.TB, s *Session, what string, done func(*Record) bool) {
+	t.Helper()
+	var rec Record
+	for end := time.Now().Add(deadline); ; {
+		require.NoError(t, s.Wait(50*time.Millisecond))
+		for s.Read(&rec) {
+			if done(&rec) {
+				return
+			}
+		}
+		require.True(t, time.Now().Before(end), "%s: not seen", what)
+	}
+}
+
+// drain reads all that was written before the call.
+func drain(t testing.TB, s *Session, each func(*Record)) {
+	t.Helper()
+	var rec Record
+	for begin := monotonic(); ; {
+		for s.Read(&rec) {
+			each(&rec)
+		}
+		// What a round leaves was written after it began.
+		if s.merger.cutoff > begin {
+			return
+		}
+	}
+}
+
+func samplesOf(pid, n int) func(*Record) bool {
+	return func(r *Record) bool {
+		if r.Type == TypeSample && r.PID == pid && len(r.Sample.User) > 0 {
+			n--
+		}
+		return n <= 0
+	}
+}
+
+func TestHostIsSampled(t *testing.T) {
+	s := open(t, Options{HostWide: true, Kernel: KernelStacks})
+	h := newHelper(t)
+	begin := time.Now().UnixNano()
+	target := attached(t)(s.AttachHost())
+	h.tell("thread")
+	h.tell("kernel")
+
+	var user, kernel int
+	cpus := map[int]bool{}
+	for _, cpu := range s.CPUs() {
+		cpus[cpu] = true
+	}
+	readUntil(t, s, "samples of a busy process", func(r *Record) bool {
+		if r.Type != TypeSample || r.PID != h.pid() {
+			return false
+		}
+		require.Same(t, target, r.Target)
+		require.Equal(t, int64(defaultPeriod), r.Sample.Period)
+		require.True(t, cpus[r.CPU])
+		at := r.Time + ClockOffset()
+		require.GreaterOrEqual(t, at, begin)
+		require.LessOrEqual(t, at, time.Now().UnixNano())
+		for _, ip := range r.Sample.Kernel {
+			require.Greater(t, ip, uint64(1)<<63)
+		}
+		for _, ip := range r.Sample.User {
+			require.Less(t, ip, uint64(1)<<63)
+		}
+		switch {
+		case r.Sample.InKernel && len(r.Sample.Kernel) > 0:
+			kernel++
+		case !r.Sample.InKernel && len(r.Sample.User) > 0 && len(r.Sample.Kernel) == 0:
+			user++
+		}
+		return user >= 10 && kernel >= 10
+	})
+	require.Zero(t, s.Stats().Corrupt)
+}
+
+func TestKernelTimeWithoutKernelStacks(t *testing.T) {
+	s := open(t, Options{Kernel: KernelTime})
+	h := newHelper(t)
+	attached(t)(s.AttachProcess(h.pid()))
+	h.tell("kernel")
+	inKernel := 0
+	readUntil(t, s, "samples in the kernel", func(r *Record) bool {
+		if r.Type == TypeSample {
+			require.Empty(t, r.Sample.Kernel)
+			if r.Sample.InKernel && len(r.Sample.User) > 0 {
+				inKernel++
+			}
+		}
+		return inKernel >= 5
+	})
+}
+
+// The CPU time that samples stand for is the CPU time that was used, so nothing
+// is sampled twice and nothing is missed, threads that are started while the
+// process is being attached included.
+func TestSamplesOfAProcessSumToItsCPUTime(t *testing.T) {
+	for _, hostWide := range []bool{false, true} {
+		t.Run("host-wide "+strconv.FormatBool(hostWide), func(t *testing.T) {
+			s := open(t, Options{Period: time.Millisecond, HostWide: hostWide, Kernel: KernelTime})
+			h := newHelper(t)
+			for range 5 {
+				h.tell("thread")
+			}
+			h.tell("threads")
+			target := attached(t)(s.AttachProcess(h.pid()))
+			before := cpuTime(t, h.pid())
+			var sampled time.Duration
+			var rec Record
+			for used := time.Duration(0); used < time.Second; used = cpuTime(t, h.pid()) - before {
+				require.NoError(t, s.Wait(10*time.Millisecond))
+				for s.Read(&rec) {
+					if rec.Type == TypeSample && rec.Target == target {
+						require.Equal(t, h.pid(), rec.PID)
+						sampled += time.Duration(rec.Sample.Period)
+					}
+				}
+			}
+			used := cpuTime(t, h.pid()) - before
+			drain(t, s, func(r *Record) {
+				if r.Type == TypeSample && r.Target == target {
+					sampled += time.Duration(r.Sample.Period)
+				}
+			})
+			t.Logf("%v of %v sampled, %d events, %+v", sampled, used, len(target.events), s.Stats())
+			if lost := s.Stats(); lost.Lost+lost.LostSamples+lost.Throttled > 0 {
+				t.Skipf("the kernel lost samples: %+v", lost)
+			}
+			require.InEpsilon(t, used, sampled, 0.15)
+		})
+	}
+}
+
+// cpuTime is what all threads of a process used, by its process clock.
+func cpuTime(t testing.TB, pid int) time.Duration {
+	t.Helper()
+	var ts unix.Timespec
+	const allThreadsScheduled = 2 // CPUCLOCK_SCHED
+	require.NoError(t, unix.ClockGettime(int32(^pid<<3|allThreadsScheduled), &ts))
+	return time.Duration(ts.Nano())
+}
+
+func TestProcessIsFollowed(t *testing.T) {
+	for _, hostWide := range []bool{false, true} {
+		t.Run("host-wide "+strconv.FormatBool(hostWide), func(t *testing.T) {
+			s := open(t, Options{HostWide: hostWide})
+			h := newHelper(t)
+			target := attached(t)(s.AttachProcess(h.pid()))
+			require.Equal(t, h.pid(), target.PID())
+
+			tid, err := strconv.Atoi(h.tell("thread"))
+			require.NoError(t, err)
+			readUntil(t, s, "samples of a new thread", func(r *Record) bool {
+				return r.Type == TypeSample && r.Target == target && r.PID == h.pid() && r.TID == tid
+			})
+
+			child, err := strconv.Atoi(h.tell("fork"))
+			require.NoError(t, err)
+			readUntil(t, s, "a fork", func(r *Record) bool {
+				return r.Type == TypeFork && r.Task.PID == child && r.Task.PPID == h.pid() && r.Task.PID == r.Task.TID
+			})
+
+			h.tell("exec")
+			readUntil(t, s, "an exec", func(r *Record) bool {
+				return r.Type == TypeComm && r.Comm.PID == h.pid() && r.Comm.Exec
+			})
+			readUntil(t, s, "a mapping after the exec", func(r *Record) bool {
+				return r.Type == TypeMmap && r.Mmap.PID == h.pid() && r.Mmap.Inode != 0 &&
+					r.Mmap.Prot&unix.PROT_EXEC != 0 && strings.HasPrefix(string(r.Mmap.Filename), "/")
+			})
+			n := 0
+			readUntil(t, s, "samples after the exec", func(r *Record) bool {
+				if r.Type != TypeSample {
+					return false
+				}
+				require.NotEqual(t, child, r.PID, "a child is sampled")
+				n++
+				return n > 20
+			})
+			h.kill()
+			readUntil(t, s, "the end", func(r *Record) bool { return r.Type == TypeExit && r.Task.PID == h.pid() })
+		})
+	}
+}
+
+func TestProcessBeforeInheritThread(t *testing.T) {
+	s := open(t, Options{})
+	s.features.inheritThread = false
+	h := newHelper(t)
+	attached(t)(s.AttachProcess(h.pid()))
+	h.tell("thread")
+	h.tell("fork")
+	var rec Record
+	for end := time.Now().Add(deadline); s.Stats().Foreign < 5; {
+		require.True(t, time.Now().Before(end), "no child's sample to drop")
+		require.NoError(t, s.Wait(50*time.Millisecond))
+		for s.Read(&rec) {
+			if rec.Type == TypeSample {
+				require.Equal(t, h.pid(), rec.PID)
+			}
+		}
+	}
+}
+
+func TestAttachProcessThatIsGone(t *testing.T) {
+	s := open(t, Options{})
+	gone := exec.Command("/bin/true")
+	require.NoError(t, gone.Run())
+	_, err := s.AttachProcess(gone.Process.Pid)
+	require.ErrorIs(t, err, os.ErrProcessDone)
+	for _, pid := range []int{0, -1} {
+		_, err = s.AttachProcess(pid)
+		require.ErrorContains(t, err, "no such process")
+	}
+
+	h := newHelper(t)
+	target := attached(t)(s.AttachProcess(h.pid()))
+	_, err = s.AttachProcess(h.pid())
+	require.ErrorContains(t, err, "attached already")
+	require.NoError(t, target.Detach())
+	target = attached(t)(s.AttachProcess(h.pid()))
+	h.kill()
+	require.NoError(t, s.Pause())
+	require.NoError(t, s.Resume())
+	require.NoError(t, s.SetPeriod(time.Millisecond))
+	require.NoError(t, target.Detach())
+}
+
+func TestCgroupIsSampled(t *testing.T) {
+	s := open(t, Options{HostWide: true})
+	group := hosttest.NewCgroup(t, "perfevent")
+	dir := perfEventRoot(t) + group.Path
+	if _, err := os.Stat(dir); err != nil {
+		t.Skipf("the hierarchy that owns perf_event has no such cgroup: %v", err)
+	}
+	inside := startHelper(t, group.Command(testBinary(t)))
+	outside := newHelper(t)
+	target := attached(t)(s.AttachCgroup(dir))
+	inside.tell("thread")
+	outside.tell("thread")
+	child, err := strconv.Atoi(inside.tell("fork"))
+	require.NoError(t, err)
+
+	var info unix.Stat_t
+	require.NoError(t, unix.Stat(dir, &info))
+	parents, children := 0, 0
+	readUntil(t, s, "samples of a cgroup", func(r *Record) bool {
+		if r.Type != TypeSample {
+			return false
+		}
+		require.Same(t, target, r.Target)
+		require.NotEqual(t, outside.pid(), r.PID, "a process outside of the cgroup is sampled")
+		if s.features.cgroup {
+			require.Equal(t, info.Ino, r.Sample.CgroupID)
+		}
+		switch r.PID {
+		case inside.pid():
+			parents++
+		case child:
+			children++
+		}
+		return parents >= 10 && children >= 10
+	})
+	require.NoError(t, target.Detach())
+}
+
+// perfEventRoot is the mount of the hierarchy that owns perf_event.
+func perfEventRoot(t testing.TB) string {
+	t.Helper()
+	f, err := os.Open("/proc/self/mounts")
+	require.NoError(t, err)
+	defer f.Close()
+	unified := ""
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		m := strings.Fields(lines.Text())
+		if len(m) < 4 {
+			continue
+		}
+		if m[2] == "cgroup" && strings.Contains(","+m[3]+",", ",perf_event,") {
+			return m[1]
+		}
+		if m[2] == "cgroup2" {
+			unified = m[1]
+		}
+	}
+	if unified == "" {
+		hosttest.SkipUnprivileged(t, "no cgroup hierarchy is mounted")
+	}
+	return unified
+}
+
+func TestCgroupRecords(t *testing.T) {
+	s := open(t, Options{HostWide: true})
+	if !s.features.cgroup {
+		t.Skip("perf_event is not in the v2 tree")
+	}
+	group := hosttest.NewCgroup(t, "perfevent")
+	var info unix.Stat_t
+	require.NoError(t, unix.Stat(perfEventRoot(t)+group.Path, &info))
+	readUntil(t, s, "a new cgroup", func(r *Record) bool {
+		return r.Type == TypeCgroup && r.Cgroup.ID == info.Ino && string(r.Cgroup.Path) == group.Path
+	})
+}
+
+func TestAttachCgroupThatIsNone(t *testing.T) {
+	s := open(t, Options{HostWide: true})
+	_, err := s.AttachCgroup(t.TempDir())
+	require.ErrorIs(t, err, ErrNotPerfCgroup)
+	_, err = s.AttachCgroup("/nonexistent")
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.NotErrorIs(t, err, ErrNotPerfCgroup)
+}
+
+func TestOwnSessionTakesNoHost(t *testing.T) {
+	s := open(t, Options{})
+	_, err := s.AttachHost()
+	require.ErrorContains(t, err, "host-wide")
+}
+
+func TestPauseStopsSamplesAlone(t *testing.T) {
+	s := open(t, Options{HostWide: true})
+	busy := newHelper(t)
+	busy.tell("thread")
+	attached(t)(s.AttachHost())
+	readUntil(t, s, "samples", samplesOf(busy.pid(), 3))
+
+	require.NoError(t, s.Pause())
+	require.NoError(t, s.Pause())
+	drain(t, s, func(*Record) {})
+	late := newHelper(t)
+	process := attached(t)(s.AttachProcess(busy.pid()))
+	began := monotonic()
+	var forked, executed, mapped bool
+	readUntil(t, s, "records during a pause", func(r *Record) bool {
+		require.NotEqual(t, TypeSample, r.Type, "sampled while paused")
+		switch {
+		case r.Type == TypeFork && r.Task.PID == late.pid():
+			forked = true
+		case r.Type == TypeComm && r.Comm.PID == late.pid() && r.Comm.Exec:
+			executed = true
+		case r.Type == TypeMmap && r.Mmap.PID == late.pid():
+			mapped = true
+		}
+		// The busy process would have been sampled many times by now.
+		return forked && executed && mapped && monotonic()-began > int64(10*defaultPeriod)
+	})
+
+	require.NoError(t, s.Resume())
+	readUntil(t, s, "samples after a pause", samplesOf(busy.pid(), 3))
+	readUntil(t, s, "samples of what was attached in a pause", func(r *Record) bool {
+		return r.Type == TypeSample && r.Target == process
+	})
+}
+
+func TestPeriodIsChanged(t *testing.T) {
+	s := open(t, Options{HostWide: true})
+	h := newHelper(t)
+	h.tell("thread")
+	attached(t)(s.AttachHost())
+	process := attached(t)(s.AttachProcess(h.pid()))
+	require.NoError(t, s.SetPeriod(2*time.Millisecond))
+	var host, own bool
+	readUntil(t, s, "samples of the new period", func(r *Record) bool {
+		if r.Type == TypeSample && r.PID == h.pid() && r.Sample.Period == int64(2*time.Millisecond) {
+			own = own || r.Target == process
+			host = host || r.Target != nil && r.Target != process
+		}
+		return own && host
+	})
+	require.Error(t, s.SetPeriod(0))
+}
+
+func TestFullRingIsReported(t *testing.T) {
+	s := open(t, Options{HostWide: true, Period: 100 * time.Microsecond, SampleRing: 1, Kernel: KernelStacks})
+	h := newHelper(t)
+	h.tell("thread")
+	attached(t)(s.AttachHost())
+	before := cpuTime(t, h.pid())
+	for end := time.Now().Add(deadline); cpuTime(t, h.pid())-before < 300*time.Millisecond; {
+		require.True(t, time.Now().Before(end))
+		time.Sleep(time.Millisecond) // lets the process use CPU time, which is what is waited for
+	}
+	readUntil(t, s, "a record of what was lost", func(r *Record) bool {
+		if r.Type == TypeLost {
+			require.Positive(t, r.Lost.Count)
+			require.False(t, r.Lost.Records, "no process can have been missed")
+		}
+		return r.Type == TypeLost
+	})
+	require.Positive(t, s.Stats().Lost)
+}
+
+func TestNewProcessWakesTheReader(t *testing.T) {
+	s := open(t, Options{HostWide: true})
+	go s.Wake()
+	require.NoError(t, s.Wait(-1), "woken")
+	h := newHelper(t)
+	var rec Record
+	for seen := false; !seen; {
+		require.NoError(t, s.Wait(-1)) // ends by the record alone
+		for s.Read(&rec) {
+			seen = seen || rec.Type == TypeComm && rec.Comm.PID == h.pid() && rec.Comm.Exec
+		}
+	}
+	require.NoError(t, h.cmd.Process.Signal(syscall.Signal(0)), "it lives")
+}
+
+func TestCloseEndsTheReader(t *testing.T) {
+	open(t, Options{}) // skips where nothing is permitted
+	before := openFiles(t)
+	for range 3 {
+		s, err := Open(Options{})
+		require.NoError(t, err)
+		h := newHelper(t)
+		target := attached(t)(s.AttachProcess(h.pid()))
+		done := make(chan error)
+		go func() {
+			var rec Record
+			for {
+				if err := s.Wait(-1); err != nil {
+					done <- err
+					return
+				}
+				for s.Read(&rec) {
+				}
+			}
+		}()
+		require.NoError(t, s.Close())
+		require.ErrorIs(t, <-done, os.ErrClosed)
+		require.NoError(t, s.Close())
+		require.NoError(t, target.Detach())
+		s.Wake()
+		require.NoError(t, s.Pause())
+		_, err = s.AttachProcess(h.pid())
+		require.ErrorIs(t, err, os.ErrClosed)
+		require.False(t, s.Read(new(Record)))
+		h.kill()
+		h.stdin.Close()
+	}
+	require.Equal(t, before, openFiles(t))
+}
+
+func openFiles(t testing.TB) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(entries)
+}
+
+func TestDescriptorsAreBounded(t *testing.T) {
+	open(t, Options{})
+	cpus, err := OnlineCPUs()
+	require.NoError(t, err)
+	s := open(t, Options{MaxDescriptors: 2 * len(cpus)}) // rings and one thread
+	h := newHelper(t)
+	before, files := s.Descriptors(), openFiles(t)
+	require.Equal(t, len(cpus), before)
+	h.tell("thread")
+	_, err = s.AttachProcess(h.pid())
+	var limit *LimitError
+	require.ErrorAs(t, err, &limit)
+	require.Equal(t, LimitError{Needed: 2*len(cpus) + 1, Limit: 2 * len(cpus)}, *limit)
+	require.Equal(t, before, s.Descriptors())
+	require.Equal(t, files, openFiles(t))
+
+	_, err = Open(Options{MaxDescriptors: len(cpus) - 1})
+	require.ErrorAs(t, err, &limit)
+	require.Equal(t, files, openFiles(t))
+}
+
+func TestWithoutAnyRight(t *testing.T) {
+	if os.Geteuid() != 0 {
+		hosttest.SkipUnprivileged(t, "only root can become a user without rights")
+	}
+	cmd := exec.Command(exposedBinary(t))
+	cmd.Env = append(os.Environ(), helperVariable+"=unprivileged")
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	out, err := cmd.Output()
+	require.NoError(t, err, "%s", out)
+	got := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		name, outcome, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		got[name] = outcome
+	}
+	paranoid, err := readSysctl("perf_event_paranoid")
+	require.NoError(t, err)
+	const nothing = "<nil>"
+	if paranoid > 0 {
+		for _, name := range []string{"host", "open host"} {
+			require.Equal(t, "sampling the whole host or a cgroup is not permitted: it needs CAP_PERFMON or kernel.perf_event_paranoid at most 0 (it is "+strconv.Itoa(paranoid)+")", got[name])
+		}
+	}
+	if paranoid > 1 {
+		require.Contains(t, got["kernel"], "needs CAP_PERFMON or kernel.perf_event_paranoid at most 1")
+	}
+	if paranoid > 2 {
+		require.Contains(t, got["own"], "needs CAP_PERFMON or kernel.perf_event_paranoid at most 2")
+		return
+	}
+	require.Equal(t, nothing, got["own"])
+	require.Equal(t, nothing, got["open own"], "rings are not made small enough for what a user may lock")
+	require.Contains(t, got["attach init"], "it needs to run as that user or CAP_PERFMON or CAP_SYS_PTRACE")
+	require.Contains(t, got["attach host"], "host-wide")
+	require.Equal(t, nothing, got["attach own"])
+	require.Equal(t, "true", got["sampled"])
+	require.Equal(t, nothing, got["close"])
+}
