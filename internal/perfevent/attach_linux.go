@@ -60,7 +60,8 @@ func (s *Session) AttachHost() (*Target, error) {
 // in the hierarchy that owns perf_event: v2's, or v1's perf_event. The session
 // must be HostWide. Detach when the cgroup is gone.
 func (s *Session) AttachCgroup(dir string) (*Target, error) {
-	return s.attach(&Target{session: s, cgroup: filepath.Clean(dir), what: "cgroup " + dir})
+	dir = filepath.Clean(dir)
+	return s.attach(&Target{session: s, cgroup: dir, what: "cgroup " + dir})
 }
 
 // AttachProcess samples the threads of a process, those to come included, its
@@ -149,7 +150,7 @@ func (s *Session) openThreads(t *Target, what string) error {
 	seen := make(map[int]struct{})
 	rounds := 0
 	for rounds < maxRounds {
-		tids, err := threads(t.pid)
+		tids, err := s.listThreads(t.pid)
 		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
 			return explain(scopeProcess, what, err)
 		}

@@ -77,6 +77,9 @@ type situation struct {
 	perfmon bool
 	// havePerfmon and haveAdmin are the capabilities held.
 	havePerfmon, haveAdmin bool
+	// userNamespace says that this process is not in the host's user namespace,
+	// where perf events look for capabilities.
+	userNamespace bool
 	// filtered says that the kernel answered EPERM and not EACCES: a seccomp
 	// profile does, perf itself does not.
 	filtered bool
@@ -99,16 +102,16 @@ func missing(sc scope, what string, s situation, answer error) *RightsError {
 		// Container engines permit the call with the capability.
 		e.Needed = []string{capability, "a seccomp profile that permits perf_event_open"}
 		e.Have = ""
-	case s.haveAdmin:
+	case s.haveAdmin && !s.userNamespace:
 		e.Needed = []string{"a security module (as SELinux) that permits perf events"}
 		e.Have = "CAP_SYS_ADMIN is there"
-	case s.havePerfmon && s.perfmon && s.paranoid >= 3:
+	case !s.userNamespace && s.havePerfmon && s.perfmon && s.paranoid >= 3:
 		// Debian's and Ubuntu's kernels check before they look at CAP_PERFMON.
 		e.Needed = []string{"CAP_SYS_ADMIN", sysctl}
 		e.Have += ", and this kernel ignores CAP_PERFMON above 2"
-	case s.havePerfmon && s.perfmon && sc != scopeProcess:
-		e.Needed = []string{"CAP_SYS_ADMIN", sysctl}
-		e.Have += ", and CAP_PERFMON is there but does not help: in a user namespace it does not count"
+	case s.userNamespace && (s.haveAdmin || s.havePerfmon && s.perfmon) && sc != scopeProcess:
+		e.Needed = []string{capability + " in the host's user namespace", sysctl}
+		e.Have += ", and capabilities of another user namespace do not count"
 	case sc == scopeProcess && s.paranoid <= sc.paranoid():
 		e.Needed = []string{"to run as that user", capability, "CAP_SYS_PTRACE"}
 		e.Have = ""

@@ -21,7 +21,7 @@ func Probe() Rights {
 	r := Rights{
 		Own:                 try(scopeOwn, 0, -1, KernelExcluded),
 		HostWide:            try(scopeHost, pidAll, cpu, KernelExcluded),
-		ForeignPIDNamespace: foreignPIDNamespace(),
+		ForeignPIDNamespace: foreign("pid", 4026531836),
 	}
 	r.Kernel = try(scopeKernel, 0, -1, KernelStacks)
 	return r
@@ -59,6 +59,7 @@ func look(answer error) situation {
 	caps := effectiveCapabilities()
 	s.havePerfmon = caps&(1<<unix.CAP_PERFMON) != 0
 	s.haveAdmin = caps&(1<<unix.CAP_SYS_ADMIN) != 0
+	s.userNamespace = foreign("user", 4026531837)
 	return s
 }
 
@@ -78,9 +79,10 @@ func effectiveCapabilities() uint64 {
 	return uint64(data[1].Effective)<<32 | uint64(data[0].Effective)
 }
 
-// foreignPIDNamespace compares with the number that the kernel gives the first
-// pid namespace: PROC_PID_INIT_INO of linux/proc_ns.h.
-func foreignPIDNamespace() bool {
-	link, err := os.Readlink("/proc/self/ns/pid")
-	return err == nil && link != "pid:[4026531836]"
+// foreign says that this process is not in the first namespace of a kind, by the
+// number that the kernel gives that one: PROC_PID_INIT_INO and
+// PROC_USER_INIT_INO of linux/proc_ns.h.
+func foreign(kind string, first int) bool {
+	link, err := os.Readlink("/proc/self/ns/" + kind)
+	return err == nil && link != fmt.Sprintf("%s:[%d]", kind, first)
 }

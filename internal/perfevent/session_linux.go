@@ -47,6 +47,7 @@ type Session struct {
 	targets     map[*Target]struct{}
 	descriptors int
 	rounds      uint64
+	listThreads func(pid int) ([]int, error)
 
 	// events finds what wrote a record by its id. It is replaced, never changed.
 	events atomic.Pointer[map[uint64]*event]
@@ -78,6 +79,8 @@ func Open(o Options) (*Session, error) {
 		period:   int64(o.Period),
 		targets:  make(map[*Target]struct{}),
 		latest:   make(map[int]uint64),
+
+		listThreads: threads,
 	}
 	if s.period <= 0 {
 		s.period = int64(defaultPeriod)

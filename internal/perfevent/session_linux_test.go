@@ -149,44 +149,66 @@ func TestKernelTimeWithoutKernelStacks(t *testing.T) {
 }
 
 // The CPU time that samples stand for is the CPU time that was used, so nothing
-// is sampled twice and nothing is missed, threads that are started while the
-// process is being attached included.
+// is sampled twice and nothing is missed. Threads that are started while the
+// process is being attached inherit some of the events and get their own as
+// well, as do those that they start later.
 func TestSamplesOfAProcessSumToItsCPUTime(t *testing.T) {
-	for _, hostWide := range []bool{false, true} {
-		t.Run("host-wide "+strconv.FormatBool(hostWide), func(t *testing.T) {
-			s := open(t, Options{Period: time.Millisecond, HostWide: hostWide, Kernel: KernelTime})
+	for name, test := range map[string]struct{ hostWide, racing bool }{
+		"own":                      {false, false},
+		"host-wide":                {true, false},
+		"threads during attaching": {false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, Options{Period: time.Millisecond, HostWide: test.hostWide, Kernel: kernelPermitted()})
 			h := newHelper(t)
-			for range 5 {
+			for range 3 {
 				h.tell("thread")
 			}
-			h.tell("threads")
+			listings := 0
+			if test.racing {
+				s.listThreads = func(pid int) ([]int, error) {
+					if listings++; listings > 1 && listings < 6 {
+						h.tell("thread")
+					}
+					return threads(pid)
+				}
+			}
 			target := attached(t)(s.AttachProcess(h.pid()))
+			h.tell("threads")
 			before := cpuTime(t, h.pid())
 			var sampled time.Duration
 			var rec Record
+			add := func(r *Record) {
+				if r.Type == TypeSample && r.Target == target {
+					require.Equal(t, h.pid(), r.PID)
+					sampled += time.Duration(r.Sample.Period)
+				}
+			}
 			for used := time.Duration(0); used < time.Second; used = cpuTime(t, h.pid()) - before {
 				require.NoError(t, s.Wait(10*time.Millisecond))
 				for s.Read(&rec) {
-					if rec.Type == TypeSample && rec.Target == target {
-						require.Equal(t, h.pid(), rec.PID)
-						sampled += time.Duration(rec.Sample.Period)
-					}
+					add(&rec)
 				}
 			}
 			used := cpuTime(t, h.pid()) - before
-			drain(t, s, func(r *Record) {
-				if r.Type == TypeSample && r.Target == target {
-					sampled += time.Duration(r.Sample.Period)
-				}
-			})
-			t.Logf("%v of %v sampled, %d events, %+v", sampled, used, len(target.events), s.Stats())
-			if lost := s.Stats(); lost.Lost+lost.LostSamples+lost.Throttled > 0 {
-				t.Skipf("the kernel lost samples: %+v", lost)
+			drain(t, s, add)
+			stats := s.Stats()
+			t.Logf("%v of %v sampled, %d events, %+v", sampled, used, len(target.events), stats)
+			if stats.Lost+stats.LostSamples+stats.Throttled > 0 {
+				t.Skip("the kernel lost samples")
 			}
-			require.InEpsilon(t, used, sampled, 0.15)
+			if kernelPermitted() != KernelExcluded { // else time in the kernel is missing
+				require.InEpsilon(t, used, sampled, 0.15)
+			}
+			require.Less(t, sampled, used*115/100)
+			if test.racing {
+				require.Positive(t, stats.Duplicate)
+			}
 		})
 	}
 }
+
+func kernelPermitted() Kernel { return Probe().KernelMode(false) }
 
 // cpuTime is what all threads of a process used, by its process clock.
 func cpuTime(t testing.TB, pid int) time.Duration {
