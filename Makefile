@@ -17,7 +17,6 @@ help: ## list the targets
 
 .PHONY: run
 run: build ## build the distribution and run it on config/quickstart.yaml, a demo load beside it, until Ctrl-C
-	@mkdir -p bin
 	@go build -o bin/ ./test/demo ./test/load
 	@exec bin/demo -collector $(BIN) -load bin/load -config config/quickstart.yaml
 
@@ -25,6 +24,7 @@ run: build ## build the distribution and run it on config/quickstart.yaml, a dem
 build: $(BIN) ## build the distribution at bin/otelcol-hotprofile
 
 $(BIN): builder-config.yaml go.mod go.sum $(filter-out %_test.go,$(GO_FILES))
+	@mkdir -p bin
 	$(TOOL) builder --config builder-config.yaml --skip-compilation
 	cd bin/src && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o ../otelcol-hotprofile .
 
