@@ -1,0 +1,171 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pprofexporter
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func newDirectory(t *testing.T) *directory {
+	t.Helper()
+	d := &directory{path: filepath.Join(t.TempDir(), "deep", "profiles"), maxFiles: 3, maxBytes: 1 << 20}
+	_, _, err := d.open()
+	require.NoError(t, err)
+	return d
+}
+
+func text10(w io.Writer) error {
+	_, err := io.WriteString(w, "0123456789")
+	return err
+}
+
+func (d *directory) names(t *testing.T) []string {
+	t.Helper()
+	entries, err := os.ReadDir(d.path)
+	require.NoError(t, err)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func nameAt(service string) string {
+	return fileName(service, "unit", time.Unix(0, windowStart), "cpu", "cpu")
+}
+
+func TestFilesAndTheirDirectoryAreNotEverybodys(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no permission bits")
+	}
+	d := newDirectory(t)
+	info, err := os.Stat(d.path)
+	require.NoError(t, err)
+	require.Zero(t, info.Mode().Perm()&^0o750)
+	file, _, err := d.write(nameAt("checkout"), text10)
+	require.NoError(t, err)
+	info, err = os.Stat(file)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o640), info.Mode().Perm())
+}
+
+func TestAFailedWriteLeavesNothing(t *testing.T) {
+	d := newDirectory(t)
+	file, _, err := d.write(nameAt("checkout"), func(w io.Writer) error {
+		if err := text10(w); err != nil {
+			return err
+		}
+		return syscall.ENOSPC
+	})
+	require.ErrorIs(t, err, syscall.ENOSPC)
+	require.ErrorContains(t, err, d.path)
+	require.Empty(t, file)
+	require.Empty(t, d.names(t))
+}
+
+func TestLeftoversOfACrashAreRemovedAtStartAndNothingElse(t *testing.T) {
+	d := newDirectory(t)
+	stranger := []string{".hotprofile-notes", "notes.tmp", "a.pb.gz", "profile.pb.gz"}
+	for _, name := range append([]string{".hotprofile-123.tmp"}, stranger...) {
+		require.NoError(t, os.WriteFile(filepath.Join(d.path, name), nil, 0o600))
+	}
+	require.NoError(t, os.Mkdir(filepath.Join(d.path, ".hotprofile-dir.tmp"), 0o700))
+	leftovers, rotated, err := d.open()
+	require.NoError(t, err)
+	require.Equal(t, 1, leftovers)
+	require.Zero(t, rotated)
+	require.ElementsMatch(t, append(stranger, ".hotprofile-dir.tmp"), d.names(t))
+}
+
+func TestTheOldestFilesOfOursGoFirst(t *testing.T) {
+	begin := time.Now().Add(-time.Hour)
+	fill := func(t *testing.T, d *directory) {
+		t.Helper()
+		require.NoError(t, os.WriteFile(filepath.Join(d.path, "mine.pb.gz"), make([]byte, 100), 0o600))
+		require.NoError(t, os.Chtimes(filepath.Join(d.path, "mine.pb.gz"), begin, begin.Add(-time.Hour)))
+		for i := range 5 {
+			file, _, err := d.write(nameAt(fmt.Sprint("s", i)), text10)
+			require.NoError(t, err)
+			at := begin.Add(time.Duration(i) * time.Minute)
+			require.NoError(t, os.Chtimes(file, at, at))
+		}
+	}
+	name := func(i int) string { return nameAt(fmt.Sprint("s", i)) + extension }
+	t.Run("by number", func(t *testing.T) {
+		d := newDirectory(t)
+		fill(t, d)
+		require.Equal(t, []string{"mine.pb.gz", name(2), name(3), name(4)}, d.names(t))
+	})
+	t.Run("by bytes", func(t *testing.T) {
+		d := newDirectory(t)
+		d.maxFiles, d.maxBytes = 100, 25
+		fill(t, d)
+		require.Equal(t, []string{"mine.pb.gz", name(3), name(4)}, d.names(t))
+	})
+	t.Run("but not the newest", func(t *testing.T) {
+		d := newDirectory(t)
+		d.maxFiles, d.maxBytes = 100, 5
+		fill(t, d)
+		require.Equal(t, []string{"mine.pb.gz", name(4)}, d.names(t))
+	})
+	t.Run("at start too", func(t *testing.T) {
+		d := newDirectory(t)
+		d.maxFiles = 100
+		fill(t, d)
+		d.maxFiles = 2
+		_, rotated, err := d.open()
+		require.NoError(t, err)
+		require.Equal(t, 3, rotated)
+		require.Equal(t, []string{"mine.pb.gz", name(3), name(4)}, d.names(t))
+	})
+}
+
+func TestNamesNeverMeet(t *testing.T) {
+	d := newDirectory(t)
+	d.maxFiles = 100
+	for range 12 {
+		_, _, err := d.write(nameAt("checkout"), text10)
+		require.NoError(t, err)
+	}
+	require.Len(t, d.names(t), 12)
+	require.Contains(t, d.names(t), nameAt("checkout")+"-12"+extension)
+}
+
+func TestAFileIsNotWrittenThroughALink(t *testing.T) {
+	d := newDirectory(t)
+	outside := filepath.Join(t.TempDir(), "precious")
+	require.NoError(t, os.WriteFile(outside, []byte("precious"), 0o600))
+	if err := os.Symlink(outside, filepath.Join(d.path, nameAt("checkout")+extension)); err != nil {
+		t.Skip(err)
+	}
+	_, _, err := d.write(nameAt("checkout"), text10)
+	require.NoError(t, err)
+	content, err := os.ReadFile(outside)
+	require.NoError(t, err)
+	require.Equal(t, "precious", string(content))
+}
+
+func FuzzEveryNameIsOursAndStaysInside(f *testing.F) {
+	f.Add("checkout", "4f1c0c6b8a2e", "cpu", "cpu")
+	f.Add("../../x", "/system.slice/x.service", "", "off_cpu")
+	f.Add(strings.Repeat("s", 500), strings.Repeat("ü", 500), ".", "-")
+	f.Fuzz(func(t *testing.T, service, unit, policy, profileType string) {
+		name := fileName(service, unit, time.Unix(0, windowStart), policy, profileType)
+		longest := name + "-9999" + extension
+		require.LessOrEqual(t, len(longest), 200)
+		require.Regexp(t, ours(), longest)
+		require.Equal(t, name, filepath.Base(name))
+		require.NotContains(t, ".-", name[:1])
+	})
+}

@@ -1,0 +1,601 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pprofexporter
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/pprof/profile"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componentstatus"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/exporter/exportertest"
+	"go.opentelemetry.io/collector/exporter/xexporter"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/hotprofile/hotprofile/exporter/pprofexporter/internal/metadata"
+	"github.com/hotprofile/hotprofile/internal/bytesize"
+)
+
+// harness is an exporter with a clock that stands, whose files become due only
+// when a test says so.
+type harness struct {
+	*pprofExporter
+	t     testing.TB
+	clock time.Time
+	logs  *observer.ObservedLogs
+	tel   *componenttest.Telemetry
+}
+
+func newHarness(t testing.TB, change func(*Config)) *harness {
+	t.Helper()
+	cfg := createDefaultConfig(func(string) string { return "" }).(*Config)
+	cfg.Directory = filepath.Join(t.TempDir(), "profiles")
+	if change != nil {
+		change(cfg)
+	}
+	require.NoError(t, cfg.Validate())
+	core, logs := observer.New(zapcore.DebugLevel)
+	tel := componenttest.NewTelemetry()
+	set := exportertest.NewNopSettings(metadata.Type)
+	set.TelemetrySettings = tel.NewTelemetrySettings()
+	set.Logger = zap.New(core)
+	h := &harness{t: t, clock: time.Unix(0, windowStart+window), logs: logs, tel: tel}
+	e, err := newExporter(set, cfg, func() time.Time { return h.clock })
+	require.NoError(t, err)
+	h.pprofExporter = e
+	t.Cleanup(func() {
+		require.NoError(t, tel.Shutdown(context.Background()))
+	})
+	return h
+}
+
+// started starts the exporter with a loop that never finds anything due by
+// itself, since the clock stands.
+func started(t testing.TB, change func(*Config)) *harness {
+	t.Helper()
+	h := newHarness(t, change)
+	require.NoError(t, h.start(context.Background(), componenttest.NewNopHost()))
+	t.Cleanup(func() { _ = h.shutdown(context.Background()) })
+	return h
+}
+
+func (h *harness) send(in input) {
+	h.t.Helper()
+	require.NoError(h.t, h.consume(context.Background(), in.build(h.t)))
+}
+
+func (h *harness) files() []string {
+	h.t.Helper()
+	entries, err := os.ReadDir(h.cfg.Directory)
+	require.NoError(h.t, err)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func (h *harness) read(name string) *profile.Profile {
+	h.t.Helper()
+	f, err := os.Open(filepath.Join(h.cfg.Directory, name))
+	require.NoError(h.t, err)
+	defer f.Close()
+	p, err := profile.Parse(f)
+	require.NoError(h.t, err)
+	require.NoError(h.t, p.CheckValid())
+	return p
+}
+
+// counted is a metric's value, by its one attribute.
+func (h *harness) counted(metric, attribute string) int64 {
+	h.t.Helper()
+	m, err := h.tel.GetMetric("otelcol_" + metric)
+	if err != nil {
+		return 0
+	}
+	total := int64(0)
+	switch data := m.Data.(type) {
+	case metricdata.Sum[int64]:
+		for _, p := range data.DataPoints {
+			if attribute == "" || slices.Contains(values(p), attribute) {
+				total += p.Value
+			}
+		}
+	case metricdata.Gauge[int64]:
+		for _, p := range data.DataPoints {
+			total += p.Value
+		}
+	}
+	return total
+}
+
+func values(p metricdata.DataPoint[int64]) []string {
+	var out []string
+	for _, kv := range p.Attributes.ToSlice() {
+		out = append(out, kv.Value.AsString())
+	}
+	return out
+}
+
+func TestAFileIsFinishedWhenNothingMoreComes(t *testing.T) {
+	h := started(t, nil)
+	h.send(input{resource: checkout(), profile: reason("0a1b", "t1", "2026-05-28T20:26:42Z"), hot: 60, cold: 20})
+	require.NoError(t, h.finishDue(context.Background()))
+	require.Empty(t, h.files(), "nothing is visible before it is complete")
+	require.Positive(t, h.counted("pprof.memory", ""))
+
+	h.clock = h.clock.Add(14 * time.Second)
+	h.send(input{resource: checkout(), profile: reason("0a1b", "t1", "2026-05-28T20:26:42Z"), hot: 15, cold: 5, later: 5 * time.Second})
+	h.clock = h.clock.Add(14 * time.Second)
+	require.NoError(t, h.finishDue(context.Background()))
+	require.Empty(t, h.files(), "new data starts the time anew")
+	h.clock = h.clock.Add(time.Second)
+	require.NoError(t, h.finishDue(context.Background()))
+
+	const name = "checkout_0a1b_20260528T202642Z_cpu_cpu.pb.gz"
+	require.Equal(t, []string{name}, h.files())
+	require.EqualValues(t, 1, h.counted("pprof.files", "idle"))
+	require.EqualValues(t, 100, h.counted("pprof.samples", "written"))
+	require.Zero(t, h.counted("pprof.memory", ""))
+
+	lines := h.logs.FilterMessage("profile written").All()
+	require.Len(t, lines, 1)
+	require.Equal(t, zapcore.InfoLevel, lines[0].Level)
+	fields := lines[0].ContextMap()
+	require.Equal(t, filepath.Join(h.cfg.Directory, name), fields["file"])
+	require.EqualValues(t, 100, fields["samples"])
+	require.Equal(t, []any{"main.hot 75.0%", "main.cold 25.0%"}, fields["hottest"])
+}
+
+func TestAFileHoldsWhatGoPprofNeeds(t *testing.T) {
+	h := started(t, nil)
+	h.send(input{resource: checkout(), profile: reason("0a1b", "t1", "2026-05-28T20:26:42Z"), hot: 60, cold: 20})
+	h.send(input{resource: checkout(), profile: reason("0a1b", "t1", "2026-05-28T20:26:42Z"), hot: 15, cold: 5, later: 5 * time.Second})
+	require.NoError(t, h.shutdown(context.Background()))
+	p := h.read(h.files()[0])
+
+	require.Equal(t, []*profile.ValueType{{Type: "samples", Unit: "count"}, {Type: "cpu", Unit: "nanoseconds"}}, p.SampleType)
+	require.Equal(t, &profile.ValueType{Type: "cpu", Unit: "nanoseconds"}, p.PeriodType)
+	require.EqualValues(t, period, p.Period)
+	require.EqualValues(t, windowStart, p.TimeNanos)
+	require.EqualValues(t, 2*window, p.DurationNanos)
+	require.Equal(t, []string{
+		"hotprofile.trigger.id=t1",
+		"hotprofile.trigger.monitor=cpu_utilization",
+		"hotprofile.trigger.policy=cpu",
+		"hotprofile.trigger.threshold=80",
+		"hotprofile.trigger.time=2026-05-28T20:26:42Z",
+		"hotprofile.unit=0a1b",
+	}, p.Comments)
+
+	require.Len(t, p.Sample, 2, "equal stacks of two windows are one sample")
+	hot, cold := p.Sample[0], p.Sample[1]
+	require.Equal(t, []int64{75, 75 * period}, hot.Value)
+	require.Equal(t, []int64{25, 25 * period}, cold.Value)
+	require.Empty(t, hot.Label)
+	require.Equal(t, map[string][]string{"thread.name": {"worker"}}, cold.Label)
+	require.Equal(t, map[string][]int64{"thread.id": {42}}, cold.NumLabel)
+	require.Equal(t, "main.hot", hot.Location[0].Line[0].Function.Name)
+	require.Equal(t, "main.loop", hot.Location[0].Line[1].Function.Name, "inlined calls, the innermost first")
+	require.EqualValues(t, 21, hot.Location[0].Line[0].Line)
+	require.EqualValues(t, 20, hot.Location[0].Line[0].Function.StartLine)
+	require.Empty(t, cold.Location[1].Line)
+
+	require.Len(t, p.Mapping, 2)
+	require.Equal(t, "/bin/app", p.Mapping[0].File, "the program goes first")
+	require.Equal(t, "abcd", p.Mapping[0].BuildID)
+	require.EqualValues(t, 0x1000, p.Mapping[0].Offset)
+	require.Equal(t, "11bc", p.Mapping[1].BuildID)
+}
+
+func TestGoToolPprofOpensAFileWithoutComplaint(t *testing.T) {
+	h := started(t, nil)
+	h.send(input{resource: checkout(), profile: reason("/system.slice/checkout.service", "t1", ""), hot: 75, cold: 25})
+	h.send(input{resource: checkout(), profile: reason("/system.slice/checkout.service", "t1", ""), cold: 4, stacks: 50})
+	require.NoError(t, h.shutdown(context.Background()))
+	file := filepath.Join(h.cfg.Directory, h.files()[0])
+	for view, want := range map[string][]string{
+		"-top":  {"File: app", "Build ID: abcd", "Type: cpu", "Duration: 5s", "main.hot", "48.70%"},
+		"-raw":  {"hotprofile.trigger.monitor=cpu_utilization", "samples/count cpu/nanoseconds", "thread.name:[worker]", "/lib/libc.so.6 11bc"},
+		"-tags": {"thread.name", "worker"},
+		"-tree": {"main.main"},
+		// The code itself is not on this host; the profile opens all the same.
+		"-peek=main.cold": {"libc.so.6"},
+	} {
+		t.Run(view, func(t *testing.T) {
+			cmd := exec.Command("go", "tool", "pprof", view, file)
+			cmd.Env = append(os.Environ(), "PPROF_TMPDIR="+t.TempDir())
+			var stdout, stderr bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			require.NoError(t, cmd.Run(), stderr.String())
+			require.Empty(t, stderr.String())
+			for _, w := range want {
+				require.Contains(t, stdout.String(), w)
+			}
+		})
+	}
+}
+
+func TestEachUnitAndTriggerAndTypeHasAFile(t *testing.T) {
+	h := started(t, nil)
+	at := "2026-05-28T20:26:42Z"
+	h.send(input{resource: checkout(), profile: reason("a", "t1", at), hot: 1})
+	h.send(input{resource: checkout(), profile: reason("b", "t2", at), hot: 1})
+	wall := input{resource: checkout(), profile: reason("a", "t1", at), hot: 1}.build(t)
+	changed := pprofile.NewProfiles()
+	wall.CopyTo(changed)
+	for i, s := range changed.Dictionary().StringTable().All() {
+		if s == "cpu" && i == int(profileOf(changed).PeriodType().TypeStrindex()) {
+			changed.Dictionary().StringTable().SetAt(i, "wall")
+		}
+	}
+	require.NoError(t, h.consume(context.Background(), changed))
+	require.NoError(t, h.shutdown(context.Background()))
+	files := h.files()
+	require.Len(t, files, 3)
+	slices.Sort(files)
+	require.True(t, strings.HasPrefix(files[0], "checkout_a_20260528T202642Z_"))
+	require.True(t, strings.HasSuffix(files[1], "_wall.pb.gz"), files[1])
+	require.Equal(t, "wall", h.read(files[1]).SampleType[1].Type)
+	require.True(t, strings.HasPrefix(files[2], "checkout_b_"))
+}
+
+func profileOf(p pprofile.Profiles) pprofile.Profile {
+	return p.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles().At(0)
+}
+
+func TestANewTriggerOfAUnitEndsItsFilesAndNoOthers(t *testing.T) {
+	h := started(t, nil)
+	first, second := "2026-05-28T20:26:42Z", "2026-05-28T20:27:42Z"
+	h.send(input{resource: checkout(), profile: reason("a", "t1", first), hot: 1})
+	h.send(input{resource: checkout(), profile: reason("b", "t2", first), hot: 1})
+	require.Empty(t, h.files())
+	h.send(input{resource: checkout(), profile: reason("a", "t3", second), hot: 1})
+	require.Len(t, h.files(), 1)
+	require.Contains(t, h.read(h.files()[0]).Comments, "hotprofile.trigger.id=t1")
+	require.EqualValues(t, 1, h.counted("pprof.files", "trigger"))
+
+	// What comes late for the old one does not end the new one.
+	h.send(input{resource: checkout(), profile: reason("a", "t1", first), hot: 2})
+	h.send(input{resource: checkout(), profile: reason("a", "t3", second), hot: 3})
+	require.Len(t, h.files(), 1)
+	require.NoError(t, h.shutdown(context.Background()))
+	require.Len(t, h.files(), 4)
+	require.EqualValues(t, 8, h.counted("pprof.samples", "written"))
+	require.Equal(t, []string{
+		"checkout_a_20260528T202642Z_cpu_cpu-2.pb.gz",
+		"checkout_a_20260528T202642Z_cpu_cpu.pb.gz",
+		"checkout_a_20260528T202742Z_cpu_cpu.pb.gz",
+		"checkout_b_20260528T202642Z_cpu_cpu.pb.gz",
+	}, h.files(), "a name that is taken gets a number")
+}
+
+func TestProfilesOfNoGateAreWrittenToo(t *testing.T) {
+	for name, tc := range map[string]struct {
+		resource map[string]string
+		want     string
+	}{
+		"of a container":        {map[string]string{"service.name": "checkout", "container.id": "4f1c0c6b8a2e"}, "checkout_4f1c0c6b8a2e_20260528T202640Z_none_cpu.pb.gz"},
+		"of a process":          {checkout(), "checkout_pid-7_20260528T202640Z_none_cpu.pb.gz"},
+		"of a nameless process": {nil, "unknown_service-app_pid-7_20260528T202640Z_none_cpu.pb.gz"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := started(t, nil)
+			h.send(input{resource: tc.resource, hot: 1})
+			h.clock = h.clock.Add(10 * time.Second)
+			h.send(input{resource: tc.resource, hot: 1})
+			require.NoError(t, h.finishDue(context.Background()))
+			require.Empty(t, h.files())
+			for range 10 { // never idle, so that only its age ends it
+				h.clock = h.clock.Add(5 * time.Second)
+				h.send(input{resource: tc.resource, hot: 1})
+				require.NoError(t, h.finishDue(context.Background()))
+			}
+			require.Equal(t, []string{tc.want}, h.files())
+			require.EqualValues(t, 1, h.counted("pprof.files", "age"))
+		})
+	}
+}
+
+func TestAHostileServiceNameStaysInside(t *testing.T) {
+	h := started(t, nil)
+	for i, service := range []string{"../../x", "..", "/etc/passwd", ".hidden", "-rf", "a b\n\x00ü", strings.Repeat("long", 100)} {
+		h.send(input{
+			resource: map[string]string{"service.name": service},
+			profile:  reason(fmt.Sprint("../../unit", i, strings.Repeat("/u", 200)), "t1", ""), hot: 1,
+		})
+	}
+	require.NoError(t, h.shutdown(context.Background()))
+	require.Len(t, h.files(), 7)
+	for _, f := range h.files() {
+		require.LessOrEqual(t, len(f), 200)
+		require.Regexp(t, `^[A-Za-z0-9_][A-Za-z0-9._-]*\.pb\.gz$`, f)
+		require.Regexp(t, ours(), f)
+	}
+	parent, err := os.ReadDir(filepath.Dir(h.cfg.Directory))
+	require.NoError(t, err)
+	require.Len(t, parent, 1)
+}
+
+func TestMemoryIsBoundedByWritingWhatThereIs(t *testing.T) {
+	t.Run("of one file", func(t *testing.T) {
+		h := started(t, nil)
+		h.maxFileMemory = 200 << 10
+		for range 5 {
+			h.send(input{resource: checkout(), profile: reason("a", "t1", ""), stacks: 1000})
+			require.LessOrEqual(t, h.memory, h.maxFileMemory)
+		}
+		require.Len(t, h.files(), 5)
+		require.EqualValues(t, 5, h.counted("pprof.files", "memory"))
+		require.EqualValues(t, 5000, h.counted("pprof.samples", "written"))
+	})
+	t.Run("of all files", func(t *testing.T) {
+		h := started(t, nil)
+		h.maxMemory = 1 << 20
+		for i := range 20 {
+			h.send(input{resource: checkout(), profile: reason(fmt.Sprint("u", i), "t1", ""), stacks: 100 + i})
+			require.LessOrEqual(t, h.memory, h.maxMemory)
+		}
+		require.NotEmpty(t, h.files())
+		require.NoError(t, h.shutdown(context.Background()))
+		require.Len(t, h.files(), 20)
+		require.Zero(t, h.memory)
+		require.Empty(t, h.units)
+	})
+	t.Run("is not used up by time", func(t *testing.T) {
+		h := started(t, nil)
+		h.send(input{resource: checkout(), profile: reason("a", "t1", ""), stacks: 100, cold: 3})
+		held := h.memory
+		for range 50 {
+			h.send(input{resource: checkout(), profile: reason("a", "t1", ""), stacks: 100, cold: 3})
+		}
+		require.Equal(t, held, h.memory)
+	})
+}
+
+func TestTheMemoryEstimateIsNotBelowTheTruth(t *testing.T) {
+	in := input{resource: checkout(), stacks: 20_000}.build(t)
+	heap := func() uint64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	d := dictionary{in.Dictionary()}
+	a := newAggregate(typeOf(d, profileOf(in)))
+	a.add(d, in.ResourceProfiles().At(0).Resource().Attributes(), profileOf(in))
+	held := heap() - before
+	t.Logf("estimated %d bytes, held %d", a.size, held)
+	require.Greater(t, float64(a.size), 0.8*float64(held))
+	require.Less(t, float64(a.size), 2.5*float64(held))
+	runtime.KeepAlive(a)
+	runtime.KeepAlive(in)
+}
+
+func TestWhatCannotBeWrittenIsSaidAndCounted(t *testing.T) {
+	h := newHarness(t, nil)
+	host := &statusHost{Host: componenttest.NewNopHost()}
+	require.NoError(t, h.start(context.Background(), host))
+	h.send(input{resource: checkout(), profile: reason("a", "t1", ""), hot: 3})
+	// A file in the directory's place is a disk that takes nothing.
+	require.NoError(t, os.Remove(h.cfg.Directory))
+	require.NoError(t, os.WriteFile(h.cfg.Directory, nil, 0o600))
+	h.clock = h.clock.Add(time.Minute)
+	require.ErrorContains(t, h.finishDue(context.Background()), h.cfg.Directory)
+	require.EqualValues(t, 1, h.counted("pprof.files.failed", ""))
+	require.EqualValues(t, 3, h.counted("pprof.samples", "failed"))
+	lines := h.logs.FilterMessage("profile not written, its samples are lost").All()
+	require.Len(t, lines, 1)
+	require.EqualValues(t, 3, lines[0].ContextMap()["samples"])
+	require.Equal(t, []componentstatus.Status{componentstatus.StatusRecoverableError}, host.reported())
+
+	require.NoError(t, os.Remove(h.cfg.Directory))
+	h.send(input{resource: checkout(), profile: reason("a", "t2", ""), hot: 1})
+	h.clock = h.clock.Add(time.Minute)
+	require.NoError(t, h.finishDue(context.Background()))
+	require.Len(t, h.files(), 1, "a directory that was removed is made again")
+	require.Equal(t, []componentstatus.Status{componentstatus.StatusRecoverableError, componentstatus.StatusOK}, host.reported())
+	require.NoError(t, h.shutdown(context.Background()))
+}
+
+type statusHost struct {
+	component.Host
+	mu   sync.Mutex
+	seen []componentstatus.Status
+}
+
+func (h *statusHost) Report(e *componentstatus.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.seen = append(h.seen, e.Status())
+}
+
+func (h *statusHost) reported() []componentstatus.Status {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.seen)
+}
+
+func TestAnUnwritableDirectoryFailsStartWithItsName(t *testing.T) {
+	for name, make := range map[string]func(*testing.T) string{
+		"a file is in its place": func(t *testing.T) string {
+			path := filepath.Join(t.TempDir(), "file")
+			require.NoError(t, os.WriteFile(path, nil, 0o600))
+			return path
+		},
+		"a file is in its parent's place": func(t *testing.T) string {
+			path := filepath.Join(t.TempDir(), "file")
+			require.NoError(t, os.WriteFile(path, nil, 0o600))
+			return filepath.Join(path, "profiles")
+		},
+		"it may not be written": func(t *testing.T) string {
+			if os.Geteuid() == 0 {
+				if _, err := os.Stat("/proc/self/fd"); err != nil {
+					t.Skip("root may write everywhere here")
+				}
+				return "/proc/self/fd"
+			}
+			path := filepath.Join(t.TempDir(), "read-only")
+			require.NoError(t, os.Mkdir(path, 0o550))
+			return path
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := make(t)
+			h := newHarness(t, func(c *Config) { c.Directory = dir })
+			require.ErrorContains(t, h.start(context.Background(), componenttest.NewNopHost()), dir)
+			require.NoError(t, h.shutdown(context.Background()))
+		})
+	}
+}
+
+func TestTheComponentLivesThroughEveryOrderOfCalls(t *testing.T) {
+	create := func(t *testing.T, dir string) xexporter.Profiles {
+		f := NewFactory()
+		cfg := f.CreateDefaultConfig().(*Config)
+		cfg.Directory = dir
+		cfg.IdleTimeout = minIdleTimeout
+		e, err := f.(xexporter.Factory).CreateProfiles(context.Background(), exportertest.NewNopSettings(metadata.Type), cfg)
+		require.NoError(t, err)
+		require.False(t, e.Capabilities().MutatesData)
+		return e
+	}
+	ctx := context.Background()
+	t.Run("shutdown without start", func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "profiles")
+		require.NoError(t, create(t, dir).Shutdown(ctx))
+		require.NoDirExists(t, dir)
+	})
+	t.Run("shutdown twice, and consume after it", func(t *testing.T) {
+		e := create(t, t.TempDir())
+		require.NoError(t, e.Start(ctx, componenttest.NewNopHost()))
+		require.NoError(t, e.Shutdown(ctx))
+		require.NoError(t, e.Shutdown(ctx))
+		require.ErrorContains(t, e.ConsumeProfiles(ctx, input{hot: 1}.build(t)), "shut down")
+	})
+	t.Run("idle files are written by themselves", func(t *testing.T) {
+		dir := t.TempDir()
+		e := create(t, dir)
+		require.NoError(t, e.Start(ctx, componenttest.NewNopHost()))
+		require.NoError(t, e.ConsumeProfiles(ctx, input{hot: 1}.build(t)))
+		require.Eventually(t, func() bool {
+			files, err := filepath.Glob(filepath.Join(dir, "*.pb.gz"))
+			require.NoError(t, err)
+			return len(files) == 1
+		}, 30*time.Second, 10*time.Millisecond)
+		require.NoError(t, e.Shutdown(ctx))
+	})
+	t.Run("many consume at once", func(t *testing.T) {
+		dir := t.TempDir()
+		e := create(t, dir)
+		require.NoError(t, e.Start(ctx, componenttest.NewNopHost()))
+		var wg sync.WaitGroup
+		for i := range 8 {
+			in := input{profile: reason(fmt.Sprint("u", i%4), "t", ""), hot: 5, cold: 5}.build(t)
+			wg.Go(func() {
+				for range 50 {
+					if err := e.ConsumeProfiles(ctx, in); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		require.NoError(t, e.Shutdown(ctx))
+		files, err := filepath.Glob(filepath.Join(dir, "*.pb.gz"))
+		require.NoError(t, err)
+		total := int64(0)
+		for _, name := range files {
+			f, err := os.Open(name)
+			require.NoError(t, err)
+			p, err := profile.Parse(f)
+			require.NoError(t, err)
+			require.NoError(t, f.Close())
+			for _, s := range p.Sample {
+				total += s.Value[0]
+			}
+		}
+		require.EqualValues(t, 8*50*10, total)
+	})
+}
+
+func TestConfiguration(t *testing.T) {
+	env := func(v string) func(string) string {
+		return func(k string) string {
+			if k == "STATE_DIRECTORY" {
+				return v
+			}
+			return ""
+		}
+	}
+	require.Equal(t, "profiles", createDefaultConfig(env("")).(*Config).Directory)
+	require.Equal(t, "/var/lib/hotprofile", createDefaultConfig(env("/var/lib/hotprofile")).(*Config).Directory)
+	list := strings.Join([]string{"/var/lib/a", "/var/lib/b"}, string(os.PathListSeparator))
+	require.Equal(t, "/var/lib/a", createDefaultConfig(env(list)).(*Config).Directory)
+
+	good := createDefaultConfig(env("")).(*Config)
+	require.NoError(t, good.Validate())
+	require.Equal(t, &Config{Directory: "profiles", IdleTimeout: 15 * time.Second, MaxFiles: 100, MaxBytes: 256 * bytesize.MiB}, good)
+
+	err := (&Config{IdleTimeout: -1, MaxFiles: -1, MaxBytes: -1}).Validate()
+	for _, key := range []string{"directory", "idle_timeout", "max_files", "max_bytes"} {
+		require.ErrorContains(t, err, key+":", "all faults at once")
+	}
+}
+
+func TestSamplesThatReferToNothingAreLeftOutAndCounted(t *testing.T) {
+	h := started(t, nil)
+	p := pprofile.NewProfiles()
+	input{resource: checkout(), profile: reason("a", "t1", ""), hot: 3, cold: 2}.build(t).CopyTo(p)
+	profileOf(p).Samples().At(0).SetStackIndex(99)
+	require.NoError(t, h.consume(context.Background(), p))
+	require.NoError(t, h.shutdown(context.Background()))
+	require.EqualValues(t, 3, h.counted("pprof.samples", "malformed"))
+	require.EqualValues(t, 2, h.counted("pprof.samples", "written"))
+}
+
+func FuzzNoProfilesMakeTheExporterPanic(f *testing.F) {
+	seed := pprofile.NewProfiles()
+	input{resource: checkout(), profile: reason("a", "t1", ""), hot: 3, cold: 2}.build(f).CopyTo(seed)
+	b, err := (&pprofile.ProtoMarshaler{}).MarshalProfiles(seed)
+	require.NoError(f, err)
+	f.Add(b)
+	f.Fuzz(func(t *testing.T, in []byte) {
+		p, err := (&pprofile.ProtoUnmarshaler{}).UnmarshalProfiles(in)
+		if err != nil {
+			return
+		}
+		for _, rp := range p.ResourceProfiles().All() {
+			for _, sp := range rp.ScopeProfiles().All() {
+				for _, one := range sp.Profiles().All() {
+					d := dictionary{p.Dictionary()}
+					a := newAggregate(typeOf(d, one))
+					a.add(d, rp.Resource().Attributes(), one)
+					out := a.finish()
+					hottest(out, 5)
+					require.NoError(t, out.CheckValid())
+				}
+			}
+		}
+	})
+}

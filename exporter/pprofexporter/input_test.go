@@ -1,0 +1,105 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pprofexporter
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+const (
+	windowStart = 1_780_000_000_000_000_000 // 2026-05-28T20:26:40Z
+	window      = 5_000_000_000
+	period      = 10_000_000
+)
+
+// input describes a request as the receiver and the trigger make it.
+type input struct {
+	resource map[string]string // added to the process's own
+	profile  map[string]string // hotprofile.* attributes of each profile
+	hot      int               // events in main.hot
+	cold     int               // events in main.cold, called by a thread
+	stacks   int               // further stacks of one event each
+	later    time.Duration
+}
+
+func (in input) build(t testing.TB) pprofile.Profiles {
+	t.Helper()
+	start := int64(windowStart + in.later)
+	batch := samples.NewBatch(64 << 20)
+	batch.Start, batch.End = start, start+window
+
+	// In the order of their keys, but for nothing that the exporter cares about.
+	r := &samples.Resource{PID: 7, Attributes: []samples.Attribute{
+		{Key: "process.executable.name", Value: "app"},
+		{Key: "process.executable.path", Value: "/bin/app"},
+		{Key: "process.pid", Value: int64(7)},
+	}}
+	for k, v := range in.resource {
+		r.Attributes = append(r.Attributes, samples.Attribute{Key: k, Value: v})
+	}
+	libc := &samples.Mapping{Start: 0x7f0000000000, Limit: 0x7f0000100000, Path: "/lib/libc.so.6", BuildID: "11bc"}
+	app := &samples.Mapping{Start: 0x400000, Limit: 0x800000, FileOffset: 0x1000, Path: "/bin/app", BuildID: "abcd", GoBuildID: "go/id"}
+	line := func(f string, at int64) samples.Line {
+		return samples.Line{Function: f, SystemName: f, File: "/src/main.go", StartLine: at, Line: at + 1}
+	}
+	root := &samples.Location{Type: samples.FrameGo, Mapping: app, Address: 0x401000, Lines: []samples.Line{line("main.main", 10)}}
+	hot := &samples.Location{Type: samples.FrameGo, Mapping: app, Address: 0x402000, Leaf: true, Lines: []samples.Line{line("main.hot", 20), line("main.loop", 30)}}
+	cold := &samples.Location{Type: samples.FrameGo, Mapping: app, Address: 0x403000, Leaf: true, Lines: []samples.Line{line("main.cold", 40)}}
+	nameless := &samples.Location{Type: samples.FrameNative, Mapping: libc, Address: 0x7f0000001000}
+
+	add := func(thread samples.Thread, n int, locations ...*samples.Location) {
+		k := samples.Key{
+			Resource: r, Type: samples.OnCPU, Period: period,
+			Stack: &samples.Stack{Locations: locations}, Thread: thread,
+		}
+		for i := range n {
+			require.True(t, batch.Add(k, start+int64(i)))
+		}
+	}
+	add(samples.Thread{}, in.hot, hot, root)
+	add(samples.Thread{Name: "worker", ID: 42}, in.cold, cold, nameless, root)
+	for i := range in.stacks {
+		f := &samples.Location{Type: samples.FrameGo, Mapping: app, Address: 0x500000 + uint64(i), Lines: []samples.Line{line(fmt.Sprint("main.f", i), int64(i))}}
+		add(samples.Thread{}, 1, f, root)
+	}
+
+	for p := range otlpprofiles.NewBuilder(otlpprofiles.Options{MaxSamples: 1 << 20, MaxProfileBytes: 1 << 25, MaxRequestBytes: 1 << 25}).Build(batch) {
+		for k, v := range in.profile {
+			for _, rp := range p.ResourceProfiles().All() {
+				for _, profile := range rp.ScopeProfiles().At(0).Profiles().All() {
+					a := p.Dictionary().AttributeTable().AppendEmpty()
+					a.SetKeyStrindex(int32(p.Dictionary().StringTable().Len()))
+					p.Dictionary().StringTable().Append(k)
+					a.Value().SetStr(v)
+					profile.AttributeIndices().Append(int32(p.Dictionary().AttributeTable().Len() - 1))
+				}
+			}
+		}
+		p.MarkReadOnly() // the exporter says that it changes nothing
+		return p
+	}
+	return pprofile.NewProfiles()
+}
+
+// reason is what the gate stamps.
+func reason(unit, trigger, at string) map[string]string {
+	return map[string]string{
+		"hotprofile.unit":              unit,
+		"hotprofile.trigger.id":        trigger,
+		"hotprofile.trigger.time":      at,
+		"hotprofile.trigger.policy":    "cpu",
+		"hotprofile.trigger.monitor":   "cpu_utilization",
+		"hotprofile.trigger.threshold": "80",
+	}
+}
+
+func checkout() map[string]string { return map[string]string{"service.name": "checkout"} }
