@@ -39,7 +39,7 @@ const (
 	// what is read to answer for one address: a sparse file has any size at no
 	// cost to whoever made it. The longest tables of one Go function are those
 	// of generated parsers, with some 100 KiB.
-	maxIndexBytes  = 2 << 30
+	maxIndexBytes  = 1 << 30
 	maxLookupBytes = 4 << 20
 )
 

@@ -1,0 +1,547 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package symbolizer
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+// host is a tree that looks like a host's root with one process, whose root is
+// a directory of its own.
+type host struct {
+	root, processRoot string
+	pid               int
+}
+
+func newHost(t testing.TB) host {
+	t.Helper()
+	h := host{root: t.TempDir(), pid: 4711}
+	h.processRoot = filepath.Join(h.root, "proc/4711/root")
+	require.NoError(t, os.MkdirAll(h.processRoot, 0o755))
+	return h
+}
+
+func (h host) write(t testing.TB, path string, content []byte) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(filepath.Join(h.processRoot, path), content, 0o644))
+}
+
+// mapping is of the process's file at path; its inode is that of the file at
+// the host's path seen.
+func (h host) mapping(t testing.TB, path, seen string) *samples.Mapping {
+	t.Helper()
+	var st unix.Stat_t
+	require.NoError(t, unix.Stat(seen, &st))
+	return &samples.Mapping{
+		PID: h.pid, Path: path, Start: 0x10_0000, Limit: 0x11_0000, Inode: st.Ino,
+		DeviceMajor: unix.Major(st.Dev), DeviceMinor: unix.Minor(st.Dev),
+	}
+}
+
+func TestWhatIsNotTheMappedFileIsNotOpened(t *testing.T) {
+	tests := map[string]func(h host, outside string) (path, seen string, err error){
+		"fifo": func(h host, _ string) (string, string, error) {
+			seen := filepath.Join(h.processRoot, "program")
+			return "/program", seen, unix.Mkfifo(seen, 0o644)
+		},
+		"device": func(h host, _ string) (string, string, error) {
+			seen := filepath.Join(h.processRoot, "program")
+			return "/program", seen, unix.Mknod(seen, unix.S_IFCHR|0o644, int(unix.Mkdev(1, 3)))
+		},
+		"directory": func(h host, _ string) (string, string, error) {
+			seen := filepath.Join(h.processRoot, "program")
+			return "/program", seen, os.Mkdir(seen, 0o755)
+		},
+		"symbolic link out of the root, relative": func(h host, outside string) (string, string, error) {
+			return "/program", outside, os.Symlink("../../../"+filepath.Base(outside), filepath.Join(h.processRoot, "program"))
+		},
+		"symbolic link out of the root, absolute": func(h host, outside string) (string, string, error) {
+			return "/program", outside, os.Symlink(outside, filepath.Join(h.processRoot, "program"))
+		},
+		"symbolic link through a directory": func(h host, outside string) (string, string, error) {
+			return "/dir/" + filepath.Base(outside), outside, os.Symlink(h.root, filepath.Join(h.processRoot, "dir"))
+		},
+		"path out of the root": func(h host, outside string) (string, string, error) {
+			return "/../../../" + filepath.Base(outside), outside, nil
+		},
+		"link to a descriptor of ours": func(h host, outside string) (string, string, error) {
+			return "/program", outside, os.Symlink("/proc/self/exe", filepath.Join(h.processRoot, "program"))
+		},
+		"another file by now": func(h host, outside string) (string, string, error) {
+			return "/program", outside, os.WriteFile(filepath.Join(h.processRoot, "program"), syntheticGo(120), 0o644)
+		},
+		"nothing": func(h host, outside string) (string, string, error) {
+			return "/program", outside, nil
+		},
+		"deleted, and another one with that name": func(h host, outside string) (string, string, error) {
+			seen := filepath.Join(h.processRoot, "program (deleted)")
+			return "/program (deleted)", seen, os.WriteFile(seen, syntheticGo(120), 0o644)
+		},
+		"name that is no path": func(h host, outside string) (string, string, error) {
+			seen := filepath.Join(h.processRoot, "program")
+			return "program", seen, os.WriteFile(seen, syntheticGo(120), 0o644)
+		},
+	}
+	for name, make := range tests {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			outside := filepath.Join(h.root, "outside")
+			require.NoError(t, os.WriteFile(outside, syntheticGo(120), 0o644))
+			path, seen, err := make(h, outside)
+			if err != nil {
+				hosttest.SkipUnprivileged(t, "cannot make it: %v", err)
+			}
+			f, _, err := openMapping(h.root, h.mapping(t, path, seen))
+			if err == nil {
+				f.Close()
+			}
+			require.Error(t, err)
+		})
+	}
+}
+
+func TestLinksWithinTheRootAreFollowed(t *testing.T) {
+	h := newHost(t)
+	require.NoError(t, os.Mkdir(filepath.Join(h.processRoot, "usr"), 0o755))
+	h.write(t, "usr/program", syntheticGo(120))
+	require.NoError(t, os.Symlink("/usr", filepath.Join(h.processRoot, "link"))) // of the process's root
+	f, id, err := openMapping(h.root, h.mapping(t, "/link/program", filepath.Join(h.processRoot, "usr/program")))
+	require.NoError(t, err)
+	defer f.Close()
+	require.Equal(t, int64(len(syntheticGo(120))), id.size)
+	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFD, 0)
+	require.NoError(t, err)
+	require.NotZero(t, flags&unix.FD_CLOEXEC)
+}
+
+// goLocation is main.inner, inlined into main.outer, of syntheticGo at m.
+func goLocation(m *samples.Mapping) *samples.Location {
+	return leaf(m, m.Start-m.FileOffset+ehdrSize+3*phdrSize+8)
+}
+
+func TestFilesThatChange(t *testing.T) {
+	h := newHost(t)
+	path := filepath.Join(h.processRoot, "program")
+	h.write(t, "program", syntheticGo(120))
+	s := newSymbolizer(t, Config{Root: h.root})
+	m := h.mapping(t, "/program", path)
+	l := goLocation(m)
+	s.Resolve(l)
+	require.Len(t, l.Lines, 2)
+
+	require.NoError(t, os.Truncate(path, 10))
+	next := goLocation(m)
+	next.Address += 32
+	s.Resolve(next) // another function, whose name was not read yet
+	require.True(t, next.Resolved)
+	require.Empty(t, next.Lines)
+	require.Equal(t, uint64(1), s.Counters().Locations[Invalid])
+
+	again := goLocation(m)
+	s.Resolve(again)
+	require.Equal(t, l.Lines, again.Lines, "what was known stays known")
+}
+
+// Whatever a file claims, reading it neither panics, nor takes memory that the
+// cache does not allow, nor time without bound.
+func TestFilesThatLie(t *testing.T) {
+	goProgram, err := os.ReadFile(goCommand(t))
+	require.NoError(t, err)
+	le := binary.LittleEndian
+	// fields of each section header, each in turn set to each of these values
+	values := []uint64{0, 1, 1 << 31, 1<<32 - 1, 1 << 40, 1 << 63, 1<<64 - 1, uint64(len(goProgram)) - 1}
+	shoff := le.Uint64(goProgram[40:])
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	tried := 0
+	for i := range int(le.Uint16(goProgram[60:])) {
+		for _, field := range []uint64{16, 24, 32} {
+			at := shoff + uint64(i*shdrSize) + field
+			old := le.Uint64(goProgram[at:])
+			for _, v := range values {
+				le.PutUint64(goProgram[at:], v)
+				tried++
+				readHostile(goProgram)
+			}
+			le.PutUint64(goProgram[at:], old)
+		}
+	}
+	for _, cut := range []int{0, 1, 63, 64, 100, 400, 4096, len(goProgram) / 2, len(goProgram) - 1} {
+		readHostile(goProgram[:cut])
+	}
+	runtime.ReadMemStats(&after)
+	perFile := (after.TotalAlloc - before.TotalAlloc) / uint64(tried)
+	require.Less(t, perFile, uint64(8<<20))
+}
+
+func readHostile(file []byte) {
+	o, err := newObject(bytes.NewReader(file), int64(len(file)), nil)
+	if err != nil {
+		return
+	}
+	_ = o.index(4 << 20)
+	for _, s := range o.f.segments {
+		_, _ = o.lookup(s.vaddr + 0x1234)
+	}
+}
+
+func TestSparseFileIsNotReadForever(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sparse")
+	file := syntheticELF(syntheticSegment{0, 5, make([]byte, 8)})
+	const huge = 1 << 42
+	le := binary.LittleEndian
+	le.PutUint64(file[ehdrSize+32:], huge)
+	le.PutUint64(file[40:], uint64(len(file)))
+	le.PutUint16(file[58:], shdrSize)
+	le.PutUint16(file[60:], 3)
+	header := func(kind, link uint32, offset, size uint64) {
+		b := make([]byte, shdrSize)
+		le.PutUint32(b[4:], kind)
+		le.PutUint64(b[24:], offset)
+		le.PutUint64(b[32:], size)
+		le.PutUint32(b[40:], link)
+		file = append(file, b...)
+	}
+	header(3, 0, 0, 8)
+	header(2, 0, 4096, huge-4096) // a symbol table
+	header(7, 0, 4096, huge-4096) // notes
+	require.NoError(t, os.WriteFile(path, file, 0o644))
+	if err := os.Truncate(path, huge); err != nil {
+		t.Skipf("no sparse files of that size here: %v", err)
+	}
+	r, err := os.Open(path)
+	require.NoError(t, err)
+	defer r.Close()
+	o, err := newObject(r, huge, r)
+	require.NoError(t, err)
+	require.NotEmpty(t, o.f.sections)
+	o.f.budget = 16 << 20 // sooner than by default
+	require.NoError(t, o.index(1<<20))
+	require.Zero(t, o.f.budget/scanChunk, "the budget ended it")
+}
+
+func TestDeletedAndReplacedProgramKeepsItsNames(t *testing.T) {
+	path := build(t, nil, "gcc", "-O1", "-no-pie", "-o", "OUT", "testdata/native.c")
+	p := start(t, path)
+	require.Equal(t, "ready", p.line(t))
+	before := mappingOf(t, mappings(t, p.pid), path)
+	addr := addressOf(t, path, before, "exported")
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, os.WriteFile(path, syntheticGo(120), 0o755))
+	for _, m := range []*samples.Mapping{before, mappingOf(t, mappings(t, p.pid), path)} {
+		s := newSymbolizer(t, Config{})
+		l := leaf(m, addr)
+		s.Resolve(l)
+		if len(l.Lines) == 0 && os.Geteuid() != 0 {
+			hosttest.SkipUnprivileged(t, "map_files needs CAP_CHECKPOINT_RESTORE")
+		}
+		require.Equal(t, []samples.Line{{Function: "exported"}}, l.Lines, m.Path)
+	}
+}
+
+func TestShortLivedProcessKeepsItsNames(t *testing.T) {
+	path := build(t, nil, "gcc", "-O1", "-no-pie", "-o", "OUT", "testdata/native.c")
+	p := start(t, path)
+	require.Equal(t, "ready", p.line(t))
+	maps := mappings(t, p.pid)
+	m := mappingOf(t, maps, path)
+	addr := addressOf(t, path, m, "exported")
+	s := newSymbolizer(t, Config{})
+	s.Track(m)
+	eventually(t, "the file is open", func() bool { return s.Counters().Objects == 1 })
+	p.stop()
+	l := leaf(m, addr)
+	s.Resolve(l)
+	require.Equal(t, []samples.Line{{Function: "exported"}}, l.Lines)
+
+	late := leaf(mappingOf(t, maps, "libc.so"), mappingOf(t, maps, "libc.so").Start)
+	s.Resolve(late) // nobody opened it in time
+	require.True(t, late.Resolved)
+	require.Empty(t, late.Lines)
+	require.Equal(t, uint64(1), s.Counters().Locations[Unreadable])
+}
+
+type testClock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *testClock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *testClock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+func TestOneImageIsOpenOnce(t *testing.T) {
+	path := build(t, nil, "gcc", "-no-pie", "-Wl,--build-id=sha1", "-o", "OUT", "testdata/native.c")
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	h := newHost(t)
+	s := newSymbolizer(t, Config{Root: h.root})
+	addr := uint64(0)
+	for _, name := range []string{"one", "two", "three"} {
+		h.write(t, name, content)
+		m := h.mapping(t, "/"+name, filepath.Join(h.processRoot, name))
+		addr = addressOf(t, path, m, "exported")
+		l := leaf(m, addr)
+		s.Resolve(l)
+		require.Equal(t, []samples.Line{{Function: "exported"}}, l.Lines)
+		require.NotEmpty(t, m.BuildID)
+	}
+	require.Equal(t, 1, s.Counters().Objects)
+
+	// A stripped copy has the same build id and is no substitute, nor the other
+	// way round.
+	h.write(t, "other", append(content, 0))
+	other := h.mapping(t, "/other", filepath.Join(h.processRoot, "other"))
+	s.Resolve(leaf(other, addr))
+	require.Equal(t, 2, s.Counters().Objects)
+}
+
+// hostWith is a host with n programs of their own inodes and no build ids, each
+// with m its mapping.
+func hostWith(t *testing.T, n int) (host, []*samples.Mapping) {
+	h := newHost(t)
+	var maps []*samples.Mapping
+	for i := range n {
+		name := fmt.Sprint("program", i)
+		h.write(t, name, syntheticGo(120))
+		maps = append(maps, h.mapping(t, "/"+name, filepath.Join(h.processRoot, name)))
+	}
+	return h, maps
+}
+
+func TestCacheMakesRoomForWhatIsUsed(t *testing.T) {
+	for name, cfg := range map[string]Config{
+		"objects": {MaxObjects: 2},
+		"bytes":   {CacheBytes: 4 << 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, maps := hostWith(t, 20)
+			cfg.Root = h.root
+			s := newSymbolizer(t, cfg)
+			for _, m := range maps {
+				for _, m := range []*samples.Mapping{m, maps[0]} {
+					l := goLocation(m)
+					s.Resolve(l)
+					require.Len(t, l.Lines, 2)
+				}
+				c := s.Counters()
+				require.LessOrEqual(t, c.Objects, s.cfg.MaxObjects)
+				require.LessOrEqual(t, c.Bytes, s.cfg.CacheBytes)
+			}
+			c := s.Counters()
+			require.Positive(t, c.Evictions)
+			// The first was used all the time and is still there.
+			require.Equal(t, uint64(len(maps)), c.Evictions+uint64(c.Objects))
+		})
+	}
+}
+
+func TestUnusedFilesAreClosed(t *testing.T) {
+	h, maps := hostWith(t, 3)
+	clock := &testClock{now: time.Unix(1_000_000, 0)}
+	s := newSymbolizer(t, Config{Root: h.root, Now: clock.Now})
+	for _, m := range maps {
+		s.Resolve(goLocation(m))
+	}
+	clock.advance(idleTimeout / 2)
+	s.Resolve(goLocation(maps[0]))
+	clock.advance(idleTimeout / 2)
+	s.mu.Lock()
+	s.cache.expire(clock.Now())
+	s.mu.Unlock()
+	c := s.Counters()
+	require.Equal(t, 1, c.Objects)
+	require.Equal(t, uint64(2), c.Evictions)
+
+	l := goLocation(maps[1])
+	s.Resolve(l)
+	require.Len(t, l.Lines, 2, "opened again")
+}
+
+func TestFileThatWasReplacedUnderItsInode(t *testing.T) {
+	h, maps := hostWith(t, 1)
+	clock := &testClock{now: time.Unix(1_000_000, 0)}
+	s, err := prepare(Config{Root: h.root, Now: clock.Now})
+	require.NoError(t, err)
+	s.tracked(maps[0])
+	first, outcome := s.objectOf(maps[0])
+	require.Equal(t, Resolved, outcome)
+
+	s.tracked(maps[0])
+	clock.advance(checkInterval)
+	s.tracked(maps[0])
+	same, _ := s.objectOf(maps[0])
+	require.Same(t, first, same)
+
+	h.write(t, "program0", append(syntheticGo(118), 0))
+	clock.advance(checkInterval - 1)
+	s.tracked(maps[0])
+	same, _ = s.objectOf(maps[0])
+	require.Same(t, first, same, "looked at a moment ago")
+	clock.advance(1)
+	s.tracked(maps[0])
+	other, _ := s.objectOf(maps[0])
+	require.NotSame(t, first, other)
+	require.Equal(t, 118, other.golang.version)
+	s.Close()
+	require.Zero(t, s.Counters().Objects)
+	require.Zero(t, s.Counters().Bytes)
+}
+
+func TestUnreadableFileIsTriedThroughAnotherProcess(t *testing.T) {
+	h, maps := hostWith(t, 1)
+	clock := &testClock{now: time.Unix(1_000_000, 0)}
+	s := newSymbolizer(t, Config{Root: h.root, Now: clock.Now})
+	gone := *maps[0]
+	gone.PID = 1
+	for range 3 {
+		l := goLocation(&gone)
+		s.Resolve(l)
+		require.True(t, l.Resolved)
+		require.Empty(t, l.Lines)
+	}
+	require.Equal(t, uint64(3), s.Counters().Locations[Unreadable])
+	l := goLocation(maps[0])
+	s.Resolve(l)
+	require.Len(t, l.Lines, 2)
+	l = goLocation(&gone)
+	s.Resolve(l)
+	require.Len(t, l.Lines, 2, "it is the same file")
+}
+
+func TestResolveDoesNotWaitForeverForTheWorker(t *testing.T) {
+	h, maps := hostWith(t, 2)
+	require.NoError(t, os.WriteFile(filepath.Join(h.root, "proc/kallsyms"), []byte("ffffffff81000000 T _text\n"), 0o644))
+	clock := &testClock{now: time.Unix(1_000_000, 0)}
+	s, err := prepare(Config{Root: h.root, Now: clock.Now}) // whose worker does not run
+	require.NoError(t, err)
+	s.openTimeout = time.Millisecond
+	locations := []*samples.Location{goLocation(maps[0]), goLocation(maps[1]), {Type: samples.FrameKernel, Address: 1 << 63}}
+	for range 2 {
+		for _, l := range locations {
+			s.Resolve(l)
+			require.False(t, l.Resolved)
+		}
+	}
+	require.Equal(t, clock.Now().Add(patience), s.giveUpUntil, "the others did not wait")
+	clock.advance(patience)
+	s.start()
+	defer s.Close()
+	s.openTimeout = openTimeout
+	for _, l := range locations[:2] {
+		s.Resolve(l)
+		require.Len(t, l.Lines, 2)
+	}
+}
+
+func TestFullQueueDropsAndCounts(t *testing.T) {
+	h, maps := hostWith(t, 1)
+	s, err := prepare(Config{Root: h.root})
+	require.NoError(t, err)
+	for range queueLength + 3 {
+		s.Track(maps[0])
+	}
+	s.Track(&samples.Mapping{Path: "[heap]"}) // not a file: not counted
+	require.Equal(t, uint64(3), s.Counters().Dropped)
+	allocs := testing.AllocsPerRun(100, func() { s.Track(maps[0]) })
+	require.Zero(t, allocs)
+	s.start()
+	defer s.Close()
+	l := goLocation(maps[0])
+	s.Resolve(l)
+	require.Len(t, l.Lines, 2)
+}
+
+func TestWhatNoFileBacks(t *testing.T) {
+	h := newHost(t)
+	h.write(t, "memfd:code", []byte(strings.Repeat("\xc3", 4096)))
+	script := h.mapping(t, "/memfd:code", filepath.Join(h.processRoot, "memfd:code"))
+	s := newSymbolizer(t, Config{Root: h.root})
+	for _, m := range []*samples.Mapping{nil, {Path: "//anon"}, {Path: "[heap]"}, {Path: "[uprobes]"}, {}, script} {
+		l := &samples.Location{Mapping: m, Address: 0x1234}
+		if m != nil && m.Start > 0 {
+			l.Address = m.Start + 16
+		}
+		s.Resolve(l)
+		require.True(t, l.Resolved)
+		require.Empty(t, l.Lines)
+		require.Equal(t, samples.FrameNative, l.Type)
+	}
+	require.Equal(t, uint64(6), s.Counters().Locations[NoFile])
+}
+
+func TestKernelSymbolsThatAreNotShown(t *testing.T) {
+	h := newHost(t)
+	s := newSymbolizer(t, Config{Root: h.root})
+	require.ErrorContains(t, s.KernelSymbols(), "kallsyms")
+	require.NoError(t, os.WriteFile(filepath.Join(h.root, "proc/kallsyms"), []byte("0000000000000000 T _text\n"), 0o644))
+	s = newSymbolizer(t, Config{Root: h.root})
+	require.ErrorContains(t, s.KernelSymbols(), "kptr_restrict")
+	l := &samples.Location{Type: samples.FrameKernel, Address: 0xffffffff81000000}
+	s.Resolve(l)
+	require.True(t, l.Resolved)
+	require.Empty(t, l.Lines)
+	require.Equal(t, uint64(1), s.Counters().Locations[Hidden])
+}
+
+func TestModulesLoadedLaterAreFound(t *testing.T) {
+	h := newHost(t)
+	kallsyms := filepath.Join(h.root, "proc/kallsyms")
+	require.NoError(t, os.WriteFile(kallsyms, []byte("ffffffff81000000 T _text\nffffffff81000100 D data\n"), 0o644))
+	clock := &testClock{now: time.Unix(1_000_000, 0)}
+	s := newSymbolizer(t, Config{Root: h.root, Now: clock.Now})
+	resolve := func() string {
+		l := &samples.Location{Type: samples.FrameKernel, Address: 0xffffffffc0000010, Leaf: true}
+		s.Resolve(l)
+		if len(l.Lines) == 0 {
+			return ""
+		}
+		return l.Lines[0].Function
+	}
+	require.Empty(t, resolve())
+	require.NoError(t, os.WriteFile(kallsyms, []byte("ffffffff81000000 T _text\nffffffffc0000000 t probe\t[driver]\n"), 0o644))
+	require.Empty(t, resolve(), "read a moment ago")
+	clock.advance(kernelInterval)
+	eventually(t, "the module is found", func() bool { return resolve() == "probe [driver]" })
+}
+
+func TestLifecycle(t *testing.T) {
+	_, err := New(Config{CacheBytes: -1})
+	require.Error(t, err)
+	h, maps := hostWith(t, 1)
+	s, err := New(Config{Root: h.root})
+	require.NoError(t, err)
+	s.Close()
+	s.Close()
+	s.Track(maps[0])
+	l := goLocation(maps[0])
+	s.Resolve(l)
+	require.False(t, l.Resolved)
+	for _, o := range Outcomes() {
+		require.NotEmpty(t, o.String())
+	}
+}
