@@ -156,9 +156,6 @@ func (e *Engine) Remove(name string, now time.Time) []Transition {
 	e.units[last] = nil
 	e.units = e.units[:last]
 	u.series, u.windows = nil, nil
-	for i := range u.gates {
-		u.gates[i].held = false
-	}
 	u.gone = true
 	if next, _ := u.memory(); e.goneUnits == 0 || next.Before(e.nextForget) {
 		e.nextForget = next
