@@ -6,6 +6,7 @@ package cpuprofilerreceiver
 import (
 	"errors"
 	"fmt"
+	"math"
 	"path"
 	"strconv"
 	"strings"
@@ -127,14 +128,17 @@ func createDefaultConfig() *Config {
 }
 
 // Unmarshal lets kernel_stacks be written as YAML wants it written: its `true`
-// and `false` arrive as booleans, which a string does not take. Nothing set
-// means the default for cpu.enabled too, where the block is there but empty.
+// and `false` arrive as booleans, which a string does not take. And it refuses a
+// fraction of a frequency, which would lose its digits without a word.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	if b, ok := conf.Get("kernel_stacks").(bool); ok {
 		err := conf.Merge(confmap.NewFromStringMap(map[string]any{"kernel_stacks": strconv.FormatBool(b)}))
 		if err != nil {
 			return err
 		}
+	}
+	if f, ok := conf.Get("frequency").(float64); ok && f != math.Trunc(f) {
+		return fmt.Errorf("frequency: %v is not a whole number between 1 and %d", f, maxFrequency)
 	}
 	return conf.Unmarshal(cfg)
 }

@@ -85,7 +85,9 @@ func (e *exporter) run() {
 		case <-tick.C:
 		case <-e.buffer.pair.Ready():
 		case <-e.stop:
-			e.flush()
+			for e.export() {
+			}
+			e.counters.record(context.WithoutCancel(e.ctx))
 			return
 		}
 		e.export()
@@ -93,32 +95,21 @@ func (e *exporter) run() {
 	}
 }
 
-// flush exports both buffers as far as there is time; what is left is counted.
-func (e *exporter) flush() {
-	for {
-		batch, ok := e.buffer.pair.Take()
-		if !ok {
-			break
-		}
-		if e.ctx.Err() != nil {
-			e.counters.left(lostToStop, batch.Events())
-		} else {
-			e.handOver(batch)
-		}
-		e.buffer.pair.Done()
-	}
-	e.counters.record(context.WithoutCancel(e.ctx))
-}
-
-// export hands over one batch, if there is any.
-func (e *exporter) export() {
+// export hands over one batch, if there is any and time for it; without time it
+// is only counted.
+func (e *exporter) export() bool {
 	batch, ok := e.buffer.pair.Take()
 	if !ok {
-		return
+		return false
 	}
-	e.handOver(batch)
+	if e.ctx.Err() != nil {
+		e.counters.left(lostToStop, batch.Events())
+	} else {
+		e.handOver(batch)
+	}
 	// Only now: until the call has returned, the buffer counts as full.
 	e.buffer.pair.Done()
+	return true
 }
 
 func (e *exporter) handOver(batch *samples.Batch) {

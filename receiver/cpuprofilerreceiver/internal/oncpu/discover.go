@@ -23,8 +23,6 @@ type Finding struct {
 	Wanted perfevent.Wanted
 	// Starts are the start times of the processes in Wanted, by pid.
 	Starts map[int]uint64
-	// Instead says that Wanted stands in for the whole host.
-	Instead bool
 	// Missing names the targets that nothing was found for.
 	Missing []string
 }

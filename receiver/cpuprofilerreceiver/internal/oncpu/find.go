@@ -72,11 +72,10 @@ func (f *TargetFinder) Find(ctx context.Context, hostWide bool) (Finding, error)
 	var found Finding
 	finder := f.processes
 	if f.own != nil {
+		found.Wanted.Host = true
 		if hostWide {
-			found.Wanted.Host = true
 			return found, nil
 		}
-		found.Instead = true
 		finder = f.own
 	}
 	for _, t := range f.cgroups {

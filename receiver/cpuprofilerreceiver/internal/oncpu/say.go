@@ -43,7 +43,7 @@ func (r *reader) report(f found) {
 			zap.String("what", what(f)),
 			zap.Float64("frequency", float64(time.Second)/float64(r.period)),
 			zap.Strings("rights", rights(f.rights)),
-			zap.Strings("not_sampled", list(append(missing(f), leftOut...))),
+			zap.Strings("not_sampled", list(append(leftOut, missing(f.rights)...))),
 			zap.Strings("not_shown", list(r.cfg.Notes())),
 			zap.String("why", f.plan.Why),
 			zap.Int("perf_events", f.plan.Descriptors))
@@ -104,7 +104,7 @@ func what(f found) string {
 	case perfevent.ModeFilter:
 		return "the targets, by events on all of " + cpus
 	case perfevent.ModeTargets:
-		if f.Instead {
+		if f.Wanted.Host {
 			return fmt.Sprintf("all %d processes of this user, on %s, since the whole host is not permitted", len(p.Processes), cpus)
 		}
 		return fmt.Sprintf("%d cgroups and %d processes, on %s", len(p.Cgroups), len(p.Processes), cpus)
@@ -127,11 +127,7 @@ func rights(r perfevent.Rights) (have []string) {
 }
 
 // missing says of each right that is not there what would give it.
-func missing(f found) (lack []string) {
-	r := f.rights
-	if r.HostWide != nil && f.Instead {
-		lack = append(lack, "processes of other users: "+r.HostWide.Error())
-	}
+func missing(r perfevent.Rights) (lack []string) {
 	if r.Kernel != nil {
 		lack = append(lack, r.Kernel.Error())
 	}

@@ -1,0 +1,152 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cpuprofilerreceiver
+
+import (
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/confmap"
+	"go.opentelemetry.io/collector/confmap/confmaptest"
+
+	"github.com/hotprofile/hotprofile/internal/bytesize"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
+)
+
+func TestConfigIsReadAsWritten(t *testing.T) {
+	file, err := confmaptest.LoadConf(filepath.Join("testdata", "config.yaml"))
+	require.NoError(t, err)
+	with := func(change func(*Config)) *Config {
+		cfg := createDefaultConfig()
+		change(cfg)
+		return cfg
+	}
+	for name, want := range map[string]*Config{
+		"": createDefaultConfig(),
+		"all": {
+			RootPath: "/hostfs",
+			Targets: []TargetConfig{
+				{PID: 4711},
+				{Executable: "/usr/lib/jvm/*/bin/java"},
+				{Cgroup: "/system.slice/checkout.service"},
+				{ContainerID: "4f1c0c6b8a2e"},
+			},
+			DiscoveryInterval: time.Second,
+			Frequency:         199,
+			MaxPerfEvents:     512,
+			KernelStacks:      KernelStacksTrue,
+			ThreadAttributes:  []string{"thread.name", "thread.id"},
+			CPU:               CPUConfig{Enabled: true},
+			BufferSize:        200 * bytesize.KiB,
+			ExportInterval:    10 * time.Second,
+			ExportTimeout:     2 * time.Second,
+		},
+		"kernel_false":     with(func(c *Config) { c.KernelStacks = KernelStacksFalse }),
+		"kernel_auto":      createDefaultConfig(),
+		"threads_together": with(func(c *Config) { c.ThreadAttributes = []string{} }),
+		"bytes":            with(func(c *Config) { c.BufferSize = bytesize.MiB }),
+		"cpu_block_empty":  createDefaultConfig(),
+		"off":              with(func(c *Config) { c.CPU.Enabled = false }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			sub, err := file.Sub(component.NewIDWithName(metadata.Type, name).String())
+			require.NoError(t, err)
+			cfg := NewFactory().CreateDefaultConfig()
+			require.NoError(t, sub.Unmarshal(&cfg))
+			require.NoError(t, confmap.Validate(cfg))
+			require.Equal(t, want, cfg)
+		})
+	}
+}
+
+func TestConfigFaultsNameTheirKeyAndWhatIsAllowed(t *testing.T) {
+	for name, test := range map[string]struct {
+		yaml map[string]any
+		want []string // every one in the error
+	}{
+		"unknown key":              {map[string]any{"frequenzy": 1}, []string{"frequenzy"}},
+		"key of no feature yet":    {map[string]any{"off_cpu": map[string]any{}}, []string{"off_cpu"}},
+		"unknown key of a target":  {map[string]any{"targets": []any{map[string]any{"name": "x"}}}, []string{"name"}},
+		"root path not absolute":   {map[string]any{"root_path": "hostfs"}, []string{"root_path", "absolute"}},
+		"root path empty":          {map[string]any{"root_path": ""}, []string{"root_path", "absolute"}},
+		"target without a key":     {map[string]any{"targets": []any{map[string]any{}}}, []string{"targets[0]", "exactly one of pid, executable, cgroup, container_id"}},
+		"target with two keys":     {map[string]any{"targets": []any{map[string]any{"pid": 1, "cgroup": "/a"}}}, []string{"targets[0]", "exactly one", "pid and cgroup"}},
+		"pid negative":             {map[string]any{"targets": []any{map[string]any{"pid": -1}}}, []string{"targets[0]", "pid", "above 0"}},
+		"executable no glob":       {map[string]any{"targets": []any{map[string]any{"executable": "/a/[b"}}}, []string{"targets[0]", "executable", "glob"}},
+		"cgroup no glob":           {map[string]any{"targets": []any{map[string]any{"cgroup": "/a/{b"}}}, []string{"targets[0]", "cgroup", "glob"}},
+		"container id too short":   {map[string]any{"targets": []any{map[string]any{"container_id": "4f1c"}}}, []string{"targets[0]", "container_id", "12"}},
+		"frequency zero":           {map[string]any{"frequency": 0}, []string{"frequency", "between 1 and 999"}},
+		"frequency negative":       {map[string]any{"frequency": -97}, []string{"frequency", "between 1 and 999"}},
+		"frequency absurd":         {map[string]any{"frequency": 1000}, []string{"frequency", "between 1 and 999"}},
+		"frequency a fraction":     {map[string]any{"frequency": 9.5}, []string{"frequency"}},
+		"descriptors too few":      {map[string]any{"max_perf_events": 0}, []string{"max_perf_events", "between 8 and 1048576"}},
+		"kernel stacks unknown":    {map[string]any{"kernel_stacks": "maybe"}, []string{"kernel_stacks", "auto, true, false"}},
+		"thread attribute unknown": {map[string]any{"thread_attributes": []any{"thread.name", "cpu"}}, []string{"thread_attributes[1]", "thread.name, thread.id"}},
+		"buffer tiny":              {map[string]any{"buffer_size": "1KiB"}, []string{"buffer_size", "between 64KiB and 1GiB"}},
+		"buffer negative":          {map[string]any{"buffer_size": -1}, []string{"buffer_size", "between 64KiB and 1GiB"}},
+		"buffer no size":           {map[string]any{"buffer_size": "much"}, []string{"buffer_size", "much"}},
+		"interval zero":            {map[string]any{"export_interval": "0s"}, []string{"export_interval", "between 100ms and 10m"}},
+		"interval over an hour":    {map[string]any{"export_interval": "2h"}, []string{"export_interval", "between 100ms and 10m"}},
+		"timeout negative":         {map[string]any{"export_timeout": "-1s"}, []string{"export_timeout", "between 1ms and 10m"}},
+		"discovery zero":           {map[string]any{"discovery_interval": "0s"}, []string{"discovery_interval", "between 100ms and 1h"}},
+		"all faults at once": {
+			map[string]any{"frequency": 0, "buffer_size": "1KiB", "export_timeout": "0s", "kernel_stacks": "x"},
+			[]string{"frequency", "buffer_size", "export_timeout", "kernel_stacks"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := NewFactory().CreateDefaultConfig()
+			err := confmap.NewFromStringMap(test.yaml).Unmarshal(&cfg)
+			if err == nil {
+				err = confmap.Validate(cfg)
+			}
+			require.Error(t, err)
+			for _, want := range test.want {
+				require.ErrorContains(t, err, want)
+			}
+		})
+	}
+}
+
+func TestConfigEffectiveHasEveryKey(t *testing.T) {
+	effective := createDefaultConfig().effective()
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[Config]()) {
+		if key, _, _ := strings.Cut(field.Tag.Get("mapstructure"), ","); key != "" {
+			require.Contains(t, effective, key)
+		}
+	}
+	require.EqualValues(t, 97, effective["frequency"])
+}
+
+func TestConfigSchemaHasEveryKey(t *testing.T) {
+	schema, err := confmaptest.LoadConf("config.schema.yaml")
+	require.NoError(t, err)
+	var check func(of reflect.Type, properties map[string]any, at string)
+	check = func(of reflect.Type, properties map[string]any, at string) {
+		keys := 0
+		for _, field := range reflect.VisibleFields(of) {
+			key := field.Tag.Get("mapstructure")
+			if key == "" {
+				continue
+			}
+			keys++
+			property, ok := properties[key].(map[string]any)
+			require.True(t, ok, "%s%s is not in the schema", at, key)
+			require.NotEmpty(t, property["description"], "%s%s", at, key)
+			if inner, ok := property["properties"].(map[string]any); ok {
+				check(field.Type, inner, at+key+".")
+			}
+			if items, ok := property["items"].(map[string]any); ok && field.Type.Elem().Kind() == reflect.Struct {
+				check(field.Type.Elem(), items["properties"].(map[string]any), at+key+"[].")
+			}
+		}
+		require.Len(t, properties, keys, "%s: the schema has keys that there are not", at)
+	}
+	check(reflect.TypeFor[Config](), schema.ToStringMap()["properties"].(map[string]any), "")
+}

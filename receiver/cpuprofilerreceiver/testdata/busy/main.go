@@ -1,0 +1,37 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Command busy keeps one CPU busy in functions with names that tests look for.
+package main
+
+import (
+	"os"
+	"time"
+)
+
+//go:noinline
+func outer(n int) (sum int) {
+	for i := range n {
+		sum += inlined(i)
+	}
+	return sum
+}
+
+// inlined is expanded into outer by the compiler.
+func inlined(i int) int {
+	x := i
+	for range 64 {
+		x = x*1103515245 + 12345
+	}
+	return x
+}
+
+func main() {
+	sum := 0
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); {
+		sum += outer(100_000)
+	}
+	if sum == 42 {
+		os.Exit(1)
+	}
+}
