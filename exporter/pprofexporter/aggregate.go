@@ -108,9 +108,9 @@ func newAggregate(t profileType) *aggregate {
 }
 
 // add adds a profile of the type that a was made for and reports how many of
-// its events went in, and how many could not, because they refer to entries
-// that the dictionary does not have.
-func (a *aggregate) add(d dictionary, resource pcommon.Map, p pprofile.Profile) (events, malformed int) {
+// its events could not go in, because they refer to entries that the dictionary
+// does not have.
+func (a *aggregate) add(d dictionary, resource pcommon.Map, p pprofile.Profile) (malformed int) {
 	if a.executable == "" {
 		a.executable = text(resource, "process.executable.path")
 	}
@@ -131,13 +131,12 @@ func (a *aggregate) add(d dictionary, resource pcommon.Map, p pprofile.Profile) 
 	for _, s := range p.Samples().All() {
 		n := max(1, s.TimestampsUnixNano().Len())
 		if t.sample(s, p.Period()) {
-			events += n
+			a.events += n
 		} else {
 			malformed += n
 		}
 	}
-	a.events += events
-	return events, malformed
+	return malformed
 }
 
 // comment keeps a line for the file's reader once.
@@ -163,7 +162,7 @@ func (a *aggregate) finish() *profile.Profile {
 		p.Comments = append(p.Comments, line)
 	}
 	slices.Sort(p.Comments)
-	if i := slices.IndexFunc(p.Mapping, func(m *profile.Mapping) bool { return m.File == a.executable }); i > 0 {
+	if i := a.program(); i > 0 {
 		main := p.Mapping[i]
 		p.Mapping = slices.Insert(slices.Delete(p.Mapping, i, i+1), 0, main)
 	}
@@ -173,11 +172,22 @@ func (a *aggregate) finish() *profile.Profile {
 	return p
 }
 
+// program is the index of the program's mapping, else of the first that a file
+// backs: a kernel is nobody's program.
+func (a *aggregate) program() int {
+	i := slices.IndexFunc(a.out.Mapping, func(m *profile.Mapping) bool { return m.File == a.executable })
+	if i < 0 {
+		i = slices.IndexFunc(a.out.Mapping, func(m *profile.Mapping) bool { return strings.HasPrefix(m.File, "/") })
+	}
+	return i
+}
+
 // translation is the way of one profile into a.
 type translation struct {
 	a         *aggregate
 	d         dictionary
 	locations map[int32]*profile.Location // by index; nil: malformed
+	scratch   []*profile.Location
 }
 
 func (t *translation) sample(s pprofile.Sample, period int64) bool {
@@ -201,7 +211,7 @@ func (t *translation) sample(s pprofile.Sample, period int64) bool {
 
 	out := a.samples[string(key)]
 	if out == nil {
-		out = &profile.Sample{Location: locations, Value: make([]int64, len(a.out.SampleType))}
+		out = &profile.Sample{Location: slices.Clone(locations), Value: make([]int64, len(a.out.SampleType))}
 		a.size += sampleSize + len(key) + 8*len(locations)
 		for k, v := range t.d.attributes(s.AttributeIndices()) {
 			a.label(out, k, v)
@@ -239,13 +249,14 @@ func (a *aggregate) label(s *profile.Sample, key string, v pcommon.Value) {
 	s.Label[key] = []string{v.AsString()}
 }
 
+// stack returns the locations until the next call.
 func (t *translation) stack(i int32) ([]*profile.Location, bool) {
 	table := t.d.StackTable()
 	if i < 0 || int(i) >= table.Len() {
 		return nil, false
 	}
 	indices := table.At(int(i)).LocationIndices()
-	out := make([]*profile.Location, 0, indices.Len())
+	out := t.scratch[:0]
 	for _, at := range indices.All() {
 		l, known := t.locations[at]
 		if !known {
@@ -257,6 +268,7 @@ func (t *translation) stack(i int32) ([]*profile.Location, bool) {
 		}
 		out = append(out, l)
 	}
+	t.scratch = out
 	return out, true
 }
 

@@ -4,9 +4,12 @@
 package pprofexporter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -198,8 +201,7 @@ func (e *pprofExporter) consume(ctx context.Context, pd pprofile.Profiles) error
 				f, ended := e.file(d, rp.Resource().Attributes(), p)
 				done = append(done, ended...)
 				before := f.data.size
-				_, bad := f.data.add(d, rp.Resource().Attributes(), p)
-				malformed += bad
+				malformed += f.data.add(d, rp.Resource().Attributes(), p)
 				e.memory += f.data.size - before
 				done = append(done, e.shrink(f)...)
 			}
@@ -288,7 +290,8 @@ func (e *pprofExporter) shrink(f *openFile) []finished {
 	return done
 }
 
-// take removes the files that are due and returns them.
+// take removes the files that are due and returns them in the order of their
+// beginning.
 func (e *pprofExporter) take(due func(*openFile) (finishReason, bool)) []finished {
 	var done []finished
 	for name, u := range e.units {
@@ -303,6 +306,9 @@ func (e *pprofExporter) take(due func(*openFile) (finishReason, bool)) []finishe
 			delete(e.units, name)
 		}
 	}
+	slices.SortFunc(done, func(a, b finished) int {
+		return cmp.Or(a.begun.Compare(b.begun), strings.Compare(a.unit, b.unit), strings.Compare(a.profileType, b.profileType))
+	})
 	return done
 }
 

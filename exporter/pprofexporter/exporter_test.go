@@ -22,6 +22,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/exporter/exportertest"
 	"go.opentelemetry.io/collector/exporter/xexporter"
 	"go.opentelemetry.io/collector/pdata/pprofile"
@@ -29,6 +30,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/hotprofile/hotprofile/exporter/pprofexporter/internal/metadata"
 	"github.com/hotprofile/hotprofile/internal/bytesize"
@@ -561,6 +563,37 @@ func TestConfiguration(t *testing.T) {
 	for _, key := range []string{"directory", "idle_timeout", "max_files", "max_bytes"} {
 		require.ErrorContains(t, err, key+":", "all faults at once")
 	}
+}
+
+// schema is as much of a JSON schema as the configuration needs.
+type schema struct {
+	Properties map[string]struct {
+		Default any `yaml:"default"`
+	} `yaml:"properties"`
+}
+
+func TestTheSchemaAndTheReadmeKnowEveryKeyAndItsDefault(t *testing.T) {
+	text, err := os.ReadFile("config.schema.yaml")
+	require.NoError(t, err)
+	var s schema
+	require.NoError(t, yaml.Unmarshal(text, &s))
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+
+	conf := confmap.New()
+	require.NoError(t, conf.Marshal(createDefaultConfig(func(string) string { return "" })))
+	have := conf.ToStringMap()
+	require.Len(t, s.Properties, len(have))
+	for key, value := range have {
+		require.Equal(t, fmt.Sprint(value), fmt.Sprint(s.Properties[key].Default), key)
+		require.Contains(t, string(readme), "| `"+key+"` |")
+	}
+}
+
+func TestAnUnknownKeyIsRefused(t *testing.T) {
+	cfg := NewFactory().CreateDefaultConfig()
+	err := confmap.NewFromStringMap(map[string]any{"directory": "x", "max_file": 3}).Unmarshal(cfg)
+	require.ErrorContains(t, err, "max_file")
 }
 
 func TestSamplesThatReferToNothingAreLeftOutAndCounted(t *testing.T) {

@@ -1,0 +1,49 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pprofexporter
+
+import (
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+)
+
+// BenchmarkConsume measures a profile of 2,000 stacks that are known already,
+// beside only copying it.
+func BenchmarkConsume(b *testing.B) {
+	const events = 2000
+	in := input{resource: checkout(), stacks: events}.build(b)
+	perSample := func(b *testing.B) {
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/events, "ns/sample")
+	}
+	resource := in.ResourceProfiles().At(0).Resource().Attributes()
+	d := dictionary{in.Dictionary()}
+	b.Run("aggregate", func(b *testing.B) {
+		a := newAggregate(typeOf(d, profileOf(in)))
+		b.ReportAllocs()
+		for b.Loop() {
+			a.add(d, resource, profileOf(in))
+		}
+		perSample(b)
+	})
+	b.Run("write", func(b *testing.B) {
+		a := newAggregate(typeOf(d, profileOf(in)))
+		a.add(d, resource, profileOf(in))
+		p := a.finish()
+		b.ReportAllocs()
+		for b.Loop() {
+			require.NoError(b, p.Write(io.Discard))
+		}
+		perSample(b)
+	})
+	b.Run("baseline: copy", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			in.CopyTo(pprofile.NewProfiles())
+		}
+		perSample(b)
+	})
+}
