@@ -73,9 +73,6 @@ func (s *Source) WatchUnit(u cgroup.Unit, monitors []string) (*Watcher, error) {
 		return nil, err
 	}
 	w.unit = u
-	if w.capacity, err = s.reader.OpenCPUCapacity(u.Paths); err != nil {
-		w.capacityErr = err
-	}
 	if err := w.openCPUTime(); err != nil {
 		w.Close()
 		return nil, err
@@ -83,22 +80,20 @@ func (s *Source) WatchUnit(u cgroup.Unit, monitors []string) (*Watcher, error) {
 	return w, nil
 }
 
-// openCPUTime takes the unit's own counter, else its processes' clocks.
+// openCPUTime takes the unit's own counter, else its processes' clocks. On an
+// error it changes nothing.
 func (w *Watcher) openCPUTime() error {
 	own, err := w.source.reader.OpenCPUTime(w.unit)
 	switch {
 	case err == nil:
-		w.cpu, w.ownCounter = own, true
-		return nil
+		w.cpu, w.cpuErr, w.ownCounter = own, nil, true
 	case errors.Is(err, cgroup.ErrGone):
 		return ErrGone
+	case w.source.clocks == nil:
+		w.cpu, w.cpuErr, w.ownCounter = nil, ForeignPIDs, false
+	default:
+		w.cpu, w.cpuErr, w.ownCounter = newUnitClock(w.source, w.unit), nil, false
 	}
-	w.ownCounter = false
-	if w.source.clocks == nil {
-		w.cpuErr = ForeignPIDs
-		return nil
-	}
-	w.cpu = newUnitClock(w.source, w.unit)
 	return nil
 }
 

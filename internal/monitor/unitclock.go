@@ -99,7 +99,7 @@ func (c *unitClock) add(pid int) error {
 		return err
 	}
 	f := &follower{clock: clock, last: used, round: c.round}
-	if c.look(f); !f.foreign && c.since != 0 && clock.process.Start > c.since {
+	if c.look(f); !f.foreign && c.since != 0 && clock.process.Start >= c.since {
 		c.used += used
 	}
 	c.clocks[pid] = f

@@ -35,9 +35,8 @@ type Watcher struct {
 	cpu    counter // nil with cpuErr
 	cpuErr error
 
-	capacity    *cgroup.CPUCapacity
-	capacityErr error
-	found       cgroup.Capacity
+	capacity *cgroup.CPUCapacity // nil until it could be opened
+	found    cgroup.Capacity
 
 	baseline bool // whether there was a reading
 	last     time.Duration
@@ -134,11 +133,10 @@ func (w *Watcher) recheck() (switched bool, err error) {
 // readCapacity adds the core seconds since the last capacity. A limit that
 // changed holds from this reading on, for the whole span up to it.
 func (w *Watcher) readCapacity(now time.Time) error {
-	if w.process != nil && w.process.moved {
-		w.reopenCapacity()
-	}
-	if w.capacityErr != nil {
-		return w.capacityErr
+	if w.capacity == nil || w.process != nil && w.process.moved {
+		if err := w.openCapacity(); err != nil {
+			return err
+		}
 	}
 	found, err := w.capacity.Read(now)
 	if err != nil {
@@ -152,18 +150,23 @@ func (w *Watcher) readCapacity(now time.Time) error {
 	return nil
 }
 
-// reopenCapacity follows a process to another cgroup.
-func (w *Watcher) reopenCapacity() {
+// openCapacity opens the limits of where the unit, or by now its process, is.
+func (w *Watcher) openCapacity() error {
 	if w.capacity != nil {
 		w.capacity.Close()
 		w.capacity = nil
 	}
-	paths, err := w.source.tree.ParsePaths(w.process.paths)
-	if err == nil {
-		w.capacity, err = w.source.reader.OpenCPUCapacity(paths)
+	paths := w.unit.Paths
+	if w.process != nil {
+		var err error
+		if paths, err = w.source.tree.ParsePaths(w.process.paths); err != nil {
+			return err
+		}
+		w.process.moved = false
 	}
-	w.capacityErr = err
-	w.process.moved = err != nil // tried again at the next reading
+	var err error
+	w.capacity, err = w.source.reader.OpenCPUCapacity(paths)
+	return err
 }
 
 // Capacity returns what the last reading found, for those that look at it.

@@ -42,35 +42,6 @@ func (f *File) fits(n int, buf []byte, replaced bool) (int, bool, error) {
 	return n, replaced, nil
 }
 
-// ReadAll appends the whole file to buf, up to limit bytes.
-func (f *File) ReadAll(buf []byte, limit int) ([]byte, error) {
-	if !f.isSet {
-		if _, err := f.openNow(); err != nil {
-			return buf, err
-		}
-		defer f.keep()
-	}
-	for start := len(buf); ; {
-		if len(buf)-start > limit {
-			return buf[:start], f.fail("read", ErrTooLarge)
-		}
-		if cap(buf)-len(buf) < 1024 {
-			grown := make([]byte, len(buf), 2*cap(buf)+4096)
-			copy(grown, buf)
-			buf = grown
-		}
-		n, err := pread(f.fd, buf[len(buf):cap(buf)], int64(len(buf)-start))
-		if err != nil {
-			f.Close() // so that the next reading finds what the path names by then
-			return buf[:start], f.fail("read", err)
-		}
-		if n == 0 {
-			return buf, nil
-		}
-		buf = buf[:len(buf)+n]
-	}
-}
-
 func (f *File) openNow() (replaced bool, err error) {
 	for {
 		f.fd, err = unix.Open(f.path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)

@@ -14,10 +14,5 @@ func (f *File) Read([]byte) (n int, replaced bool, err error) {
 	return 0, false, f.fail("read", errNeedsLinux)
 }
 
-// ReadAll fails: it needs Linux.
-func (f *File) ReadAll(buf []byte, _ int) ([]byte, error) {
-	return buf, f.fail("read", errNeedsLinux)
-}
-
 // Close does nothing.
 func (f *File) Close() {}

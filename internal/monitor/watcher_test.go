@@ -1,0 +1,246 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package monitor
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+)
+
+func TestKindsAreSortedAndFound(t *testing.T) {
+	kinds := Kinds()
+	require.Len(t, kinds, 2)
+	for i, k := range kinds {
+		require.True(t, i == 0 || kinds[i-1].Name < k.Name)
+		got, ok := KindOf(k.Name)
+		require.True(t, ok)
+		require.Equal(t, k, got)
+	}
+	_, ok := KindOf("cpu")
+	require.False(t, ok)
+}
+
+// host is a v2 tree with one service in it, on 8 CPUs.
+type host struct {
+	t    *testing.T
+	root string
+	tree *cgroup.Tree
+	unit cgroup.Unit
+}
+
+const service = "/system.slice/checkout.service"
+
+func newHost(t *testing.T) *host {
+	h := &host{t: t, root: t.TempDir()}
+	h.write("sys/devices/system/cpu/online", "0-7\n")
+	h.write("sys/fs/cgroup/cgroup.controllers", "cpu cpuset\n")
+	h.write("sys/fs/cgroup/cgroup.procs", "2\n")
+	h.write("sys/fs/cgroup/system.slice/cgroup.procs", "")
+	h.cgroup("cgroup.procs", "100\n")
+	h.cgroup("cpu.stat", "usage_usec 5000000\n")
+	h.cgroup("cpu.max", "max 100000\n")
+	h.write("proc/100/cgroup", "0::"+service+"\n")
+	var err error
+	h.tree, err = cgroup.Open(h.root)
+	require.NoError(t, err)
+	p, err := h.tree.PathsOf(100)
+	require.NoError(t, err)
+	h.unit = h.tree.UnitOf(p)
+	return h
+}
+
+func (h *host) write(name, content string) {
+	path := filepath.Join(h.root, name)
+	require.NoError(h.t, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(h.t, os.WriteFile(path, []byte(content), 0o644))
+}
+
+func (h *host) cgroup(file, content string) {
+	h.write(filepath.Join("sys/fs/cgroup", service, file), content)
+}
+
+func (h *host) watch(monitors ...string) *Watcher {
+	s, err := NewSource(h.tree, 64)
+	require.NoError(h.t, err)
+	w, err := s.WatchUnit(h.unit, monitors)
+	require.NoError(h.t, err)
+	h.t.Cleanup(func() {
+		w.Close()
+		s.Close()
+		require.Zero(h.t, s.Kept(), "every file is closed")
+	})
+	return w
+}
+
+func value(kind string, from, to Reading) float64 {
+	k, _ := KindOf(kind)
+	return k.Scale * (to.Num - from.Num) / (to.Den - from.Den)
+}
+
+func TestReadings(t *testing.T) {
+	h := newHost(t)
+	w := h.watch(CPUUtilization, CPUUsage)
+	start := time.Now()
+	read := func(at time.Duration) [2]Result {
+		var out [2]Result
+		w.Read(start.Add(at), out[:])
+		return out
+	}
+	first := read(0)
+	require.NoError(t, first[0].Err)
+	require.False(t, first[0].Restarted)
+	require.Equal(t, Reading{Time: start}, first[0].Reading, "the first reading only sets the baseline")
+	require.Equal(t, Reading{Time: start}, first[1].Reading)
+
+	h.cgroup("cpu.stat", "usage_usec 7000000\n") // 2 s of CPU in 1 s, of 8 cores
+	second := read(time.Second)
+	require.InDelta(t, 25, value(CPUUtilization, first[0].Reading, second[0].Reading), 1e-9)
+	require.InDelta(t, 2, value(CPUUsage, first[1].Reading, second[1].Reading), 1e-9)
+	require.Equal(t, cgroup.Capacity{Cores: 8, By: cgroup.ByOnline}, w.Capacity())
+
+	h.cgroup("cpu.max", "250000 100000\n")
+	h.cgroup("cpu.stat", "usage_usec 9000000\n") // and in 1 s of 2.5 cores
+	third := read(2 * time.Second)
+	require.InDelta(t, 80, value(CPUUtilization, second[0].Reading, third[0].Reading), 1e-9, "the new limit counts from this reading")
+	require.InDelta(t, 100*4/10.5, value(CPUUtilization, first[0].Reading, third[0].Reading), 1e-9, "over both spans each second has its own capacity")
+
+	h.cgroup("cpu.max", "max 100000\n")
+	h.cgroup("cpu.stat", "usage_usec 29000000\n") // 20 s in a reading that is 9 s late
+	fourth := read(12 * time.Second)
+	require.InDelta(t, 25, value(CPUUtilization, third[0].Reading, fourth[0].Reading), 1e-9, "a late reading bends nothing")
+}
+
+func TestFailedReadingIsAGap(t *testing.T) {
+	h := newHost(t)
+	w := h.watch(CPUUtilization, CPUUsage)
+	var out [2]Result
+	now := time.Now()
+	read := func() [2]Result {
+		now = now.Add(time.Second)
+		w.Read(now, out[:])
+		return out
+	}
+	first := read()
+
+	h.cgroup("cpu.stat", "no figure\n")
+	for _, r := range read() {
+		require.ErrorContains(t, r.Err, "cpu.stat")
+		var reason cgroup.Unavailable
+		require.False(t, errors.As(r.Err, &reason), "a file that fails now may be read later")
+	}
+	h.cgroup("cpu.stat", "usage_usec 6000000\n")
+	h.cgroup("cpu.max", "broken\n")
+	broken := read()
+	require.ErrorContains(t, broken[0].Err, "cpu.max")
+	require.NoError(t, broken[1].Err, "the usage needs no capacity")
+
+	h.cgroup("cpu.max", "100000 100000\n")
+	after := read()
+	require.InDelta(t, 100*1.0/3, value(CPUUtilization, first[0].Reading, after[0].Reading), 1e-9, "one second of CPU in three of one core")
+	require.InDelta(t, 1.0/3, value(CPUUsage, first[1].Reading, after[1].Reading), 1e-9)
+}
+
+func TestCounterThatRunsBackwardsIsANewBaseline(t *testing.T) {
+	h := newHost(t)
+	w := h.watch(CPUUtilization, CPUUsage)
+	var out [2]Result
+	now := time.Now()
+	read := func(usage string) [2]Result {
+		h.cgroup("cpu.stat", "usage_usec "+usage+"\n")
+		now = now.Add(time.Second)
+		w.Read(now, out[:])
+		return out
+	}
+	read("5000000")
+	before := read("6000000")
+	restarted := read("100000")
+	for i := range restarted {
+		require.NoError(t, restarted[i].Err)
+		require.True(t, restarted[i].Restarted)
+		require.Equal(t, before[i].Reading.Num, restarted[i].Reading.Num, "nothing runs backwards")
+		require.Equal(t, before[i].Reading.Den, restarted[i].Reading.Den)
+	}
+	after := read("4100000")
+	require.False(t, after[0].Restarted)
+	require.InDelta(t, 50, value(CPUUtilization, restarted[0].Reading, after[0].Reading), 1e-9)
+}
+
+func TestRemovedUnitIsGone(t *testing.T) {
+	h := newHost(t)
+	w := h.watch(CPUUsage)
+	var out [1]Result
+	w.Read(time.Now(), out[:])
+	require.NoError(t, out[0].Err)
+	require.NoError(t, os.RemoveAll(filepath.Join(h.root, "sys/fs/cgroup", service)))
+	w.cpu.Close() // the kernel answers ENODEV for a removed cgroup's open file; a plain one stays readable
+	w.Read(time.Now(), out[:])
+	require.Equal(t, ErrGone, out[0].Err)
+	_, err := w.source.WatchUnit(h.unit, []string{CPUUsage})
+	require.Equal(t, ErrGone, err)
+}
+
+func TestCgroupThatBecomesSharedIsNotRead(t *testing.T) {
+	h := newHost(t)
+	w := h.watch(CPUUsage)
+	var out [1]Result
+	now := time.Now()
+	read := func() Result {
+		now = now.Add(time.Second)
+		w.Read(now, out[:])
+		return out[0]
+	}
+	require.NoError(t, read().Err)
+	h.cgroup("worker/cgroup.procs", "101\n")
+	for range recheckEvery {
+		read()
+	}
+	require.Equal(t, ForeignPIDs, read().Err, "not the sum of both; and these processes are no real ones")
+	require.NoError(t, os.RemoveAll(filepath.Join(h.root, "sys/fs/cgroup", service, "worker")))
+	for range recheckEvery {
+		read()
+	}
+	require.NoError(t, read().Err)
+}
+
+func TestUnknownMonitorAndProcessUnitAreRefused(t *testing.T) {
+	h := newHost(t)
+	s, err := NewSource(h.tree, 8)
+	require.NoError(t, err)
+	defer s.Close()
+	_, err = s.WatchUnit(h.unit, []string{"cpu"})
+	require.ErrorContains(t, err, `"cpu"`)
+	_, err = s.WatchUnit(cgroup.Unit{}, []string{CPUUsage})
+	require.Error(t, err)
+	w, err := s.WatchProcess(Process{PID: 100}, []string{CPUUsage})
+	require.NoError(t, err)
+	defer w.Close()
+	var out [1]Result
+	w.Read(time.Now(), out[:])
+	require.Equal(t, ForeignPIDs, out[0].Err, "never the clock of whoever has that pid here")
+}
+
+func FuzzParseStart(f *testing.F) {
+	f.Add([]byte("4711 (a) b (c)) S 1 1 1 0 -1 4194560 1 0 0 0 1 2 3 4 20 0 1 0 987654 1 2\n"))
+	f.Add([]byte(")"))
+	f.Fuzz(func(_ *testing.T, b []byte) { parseStart(b) })
+}
+
+func TestParseStart(t *testing.T) {
+	got, ok := parseStart([]byte("4711 (a) b\n(c)) S 1 1 1 0 -1 4194560 1 0 0 0 1 2 3 4 20 0 1 0 987654 1 2\n"))
+	require.True(t, ok)
+	require.Equal(t, uint64(987654), got)
+	for _, bad := range []string{"", "1 (a", "1 (a) S 1", "1 (a) S 1 1 1 0 -1 4194560 1 0 0 0 1 2 3 4 20 0 1 0 x"} {
+		_, ok := parseStart([]byte(bad))
+		require.False(t, ok, bad)
+	}
+}
