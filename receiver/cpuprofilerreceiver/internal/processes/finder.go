@@ -8,17 +8,25 @@ import (
 	"fmt"
 	"os"
 	"slices"
-
-	"github.com/hotprofile/hotprofile/internal/cgroup"
 )
 
-// Finder looks for the processes that targets name. It belongs to one
-// goroutine.
+// Finder looks for the processes that are wanted. It belongs to one goroutine.
 type Finder struct {
 	fs      *procfs
 	places  *places
 	matcher *Matcher
-	user    int
+	// ownUser is the user whose processes alone are looked for; -1 for everyone's.
+	ownUser    int
+	unreadable int
+}
+
+// FinderConfig is what a Finder needs to know.
+type FinderConfig struct {
+	// Config's Root, Tree and Wanted are used.
+	Config
+	// OwnUser finds only processes that run as this process's own user in every
+	// respect, which it may sample without a right.
+	OwnUser bool
 }
 
 // Match is a process that was found.
@@ -31,42 +39,39 @@ type Match struct {
 	Start uint64
 }
 
-// Found is what a Finder found.
-type Found struct {
-	// Processes are those that are wanted, by pid.
-	Processes []Match
-	// Missing are the targets that no process was found for.
-	Missing []Target
-	// Unreadable is how many processes may be wanted but did not let their
-	// executable or cgroup be read.
-	Unreadable int
+// NewFinder returns a finder.
+func NewFinder(cfg FinderConfig) *Finder {
+	f := &Finder{fs: newProcfs(cfg.Root), places: newPlaces(cfg.Tree), matcher: cfg.Wanted, ownUser: -1}
+	if f.matcher == nil {
+		f.matcher = &Matcher{}
+	}
+	if cfg.OwnUser {
+		f.ownUser = os.Geteuid()
+	}
+	return f
 }
 
-// NewFinder returns a finder of the processes that a matcher wants, below root.
-// tree may be nil: then no process is in a cgroup.
-func NewFinder(root string, tree *cgroup.Tree, matcher *Matcher) *Finder {
-	return &Finder{fs: newProcfs(root), places: newPlaces(tree), matcher: matcher, user: os.Geteuid()}
-}
+// Unreadable is how many processes may have been wanted, at the last Find, but
+// did not let their executable or cgroup be read.
+func (f *Finder) Unreadable() int { return f.unreadable }
 
-// Find looks for the processes that are there now. With ownUser it finds only
-// those that run as this process's own user in every respect, which it may
-// sample without a right. Kernel threads are never found: they cannot be
-// attached to one by one.
-func (f *Finder) Find(ctx context.Context, ownUser bool) (Found, error) {
+// Find returns the processes that are there now and wanted, by pid, and the
+// targets that nothing was found for. Kernel threads are never found: they
+// cannot be attached to one by one.
+func (f *Finder) Find(ctx context.Context) (found []Match, missing []Target, err error) {
 	targets := f.matcher.targets
 	pids, onlyPIDs := f.namedPIDs()
 	if !onlyPIDs {
-		var err error
 		if pids, err = f.fs.pids(); err != nil {
-			return Found{}, fmt.Errorf("look for processes in %s: %w", f.fs.root, err)
+			return nil, nil, fmt.Errorf("look for processes in %s: %w", f.fs.root, err)
 		}
 	}
 	slices.Sort(pids)
-	found := Found{}
+	f.unreadable = 0
 	hit := make([]bool, len(targets))
 	for _, pid := range slices.Compact(pids) {
 		if err := ctx.Err(); err != nil {
-			return Found{}, err
+			return nil, nil, err
 		}
 		s, err := f.fs.stat(pid)
 		if err != nil || s.kernel {
@@ -82,21 +87,21 @@ func (f *Finder) Find(ctx context.Context, ownUser bool) (Found, error) {
 		}
 		if !wanted {
 			if unreadable {
-				found.Unreadable++
+				f.unreadable++
 			}
 			continue
 		}
-		if ownUser && !f.own(pid) {
+		if f.ownUser >= 0 && !f.own(pid) {
 			continue
 		}
-		found.Processes = append(found.Processes, Match{PID: pid, Threads: s.threads, Start: s.ticks})
+		found = append(found, Match{PID: pid, Threads: s.threads, Start: s.ticks})
 	}
 	for i := range targets {
 		if !hit[i] {
-			found.Missing = append(found.Missing, targets[i].Target)
+			missing = append(missing, targets[i].Target)
 		}
 	}
-	return found, nil
+	return found, missing, nil
 }
 
 // namedPIDs are the pids that targets name; only says that there are no other
@@ -135,12 +140,12 @@ func (f *Finder) facts(pid int) (found facts, unreadable bool) {
 	return found, unreadable
 }
 
-// own says whether a process runs as this process's user.
+// own says whether a process runs as ownUser.
 func (f *Finder) own(pid int) bool {
 	b, _, err := f.fs.read(f.fs.dir(pid)+"/status", maxStatus)
 	if err != nil {
 		return false
 	}
 	u, ok := parseStatus(b)
-	return ok && u == ids{f.user, f.user, f.user}
+	return ok && u == ids{f.ownUser, f.ownUser, f.ownUser}
 }

@@ -40,8 +40,8 @@ type Process struct {
 	cgroupID        uint64
 
 	// batch and losses are the batch and the loss that the process was looked at
-	// after.
-	batch, losses uint64
+	// after, placed is the batch in which its cgroup was read.
+	batch, losses, placed uint64
 	// execed says that the process was seen to start its program, read that it
 	// was read about since, starting that it had no environment then, tries how
 	// often that was looked for.
@@ -85,9 +85,6 @@ func (t *Table) learn(p *Process, s stat, err error) {
 		t.readEnviron(p)
 	}
 	t.findPlace(p)
-	if p.StartTime.IsZero() || p.Resource == nil || p.Resource.PID != p.PID {
-		p.Resource = nil
-	}
 }
 
 // readEnviron reads what the environment says, and reports whether that is
@@ -119,6 +116,7 @@ func (t *Table) readEnviron(p *Process) (changed bool) {
 
 // findPlace reads where a process is in the cgroup hierarchies.
 func (t *Table) findPlace(p *Process) {
+	p.placed = t.batch
 	if t.cfg.Tree == nil {
 		return
 	}
@@ -160,11 +158,13 @@ func (t *Table) readMaps(p *Process, alive bool) {
 		if cut {
 			t.stats.CutOff++
 		}
-		if err == nil {
+		if err == nil && (len(b) > 0 || p.space == nil) {
 			t.replaceMappings(p, b)
 			return
 		}
-		t.count(err, &t.stats.Maps)
+		if err != nil { // else its main thread has ended, and with it what procfs shows
+			t.count(err, &t.stats.Maps)
+		}
 	}
 	if p.space != nil {
 		return

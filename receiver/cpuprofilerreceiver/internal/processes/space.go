@@ -346,4 +346,3 @@ func (t *Table) replaceMappings(p *Process, maps []byte) {
 	s.mappings = now
 	p.enter(s)
 }
-

@@ -181,31 +181,42 @@ func (t *Table) Lookup(pid int, cgroupID uint64) *Process {
 		p = t.refresh(p, cgroupID)
 		t.last = p
 	}
-	p.ended = false // a main thread may end before others
 	return p
 }
 
-// refresh brings what is known about a process up to date, at its first sample
-// in each batch.
+// refresh brings what is known about a process up to date: at its first sample
+// in each batch, and after a record has changed it.
 func (t *Table) refresh(p *Process, cgroupID uint64) *Process {
+	if p.batch != t.batch || p.cgroupID != cgroupID || !p.read || p.space == nil {
+		p = t.read(p)
+		p.batch, p.losses, p.cgroupID = t.batch, t.losses, cgroupID
+	}
+	t.describe(p)
+	return p
+}
+
+// read asks procfs about a process. It returns another one where the pid has
+// been used again.
+func (t *Table) read(p *Process) *Process {
 	s, err := t.fs.stat(p.PID)
 	alive := err == nil
 	if alive && p.ticks != 0 && p.ticks != s.ticks {
 		// Nobody told that the process ended and another one has its pid.
 		p = t.add(&Process{PID: p.PID})
 	}
-	reread := alive && p.losses != t.losses
-	switch {
-	case !p.read || reread:
+	if alive && s.threads > 1 {
+		p.ended = false // the main thread ended before others
+	}
+	again := alive && p.losses != t.losses
+	if !p.read || again {
 		t.learn(p, s, err)
-	case alive:
+	} else if alive {
+		p.Name = t.intern(s.name)
 		t.findPlace(p)
 	}
-	if p.space == nil || reread {
+	if p.space == nil || again {
 		t.readMaps(p, alive)
 	}
-	p.batch, p.losses, p.cgroupID = t.batch, t.losses, cgroupID
-	t.describe(p)
 	return p
 }
 
@@ -253,6 +264,8 @@ func (t *Table) Fork(pid, ppid, tid, ptid int) {
 	if !parent.read && !parent.execed {
 		s, err := t.fs.stat(ppid)
 		t.learn(parent, s, err)
+	} else if parent.placed != t.batch {
+		t.findPlace(parent) // it may have moved since, and its child with it
 	}
 	name := parent.Name
 	if ptid != ppid {

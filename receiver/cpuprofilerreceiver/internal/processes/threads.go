@@ -15,13 +15,13 @@ func (t *Table) ThreadName(pid, tid int) string {
 			return ""
 		}
 	}
+	if tid == pid {
+		return p.Name
+	}
 	if name, ok := p.threads[tid]; ok {
 		return name
 	}
-	name, err := t.fs.threadName(pid, tid)
-	if err != nil && tid == pid {
-		name = p.Name
-	}
+	name, _ := t.fs.threadName(pid, tid)
 	name = t.intern(name)
 	p.setThreadName(tid, name) // unknown stays unknown, so that it is asked for once
 	return name
@@ -30,6 +30,7 @@ func (t *Table) ThreadName(pid, tid int) string {
 func (p *Process) setThreadName(tid int, name string) {
 	if tid == p.PID {
 		p.Name = name
+		return
 	}
 	t := p.table
 	if _, known := p.threads[tid]; !known {
@@ -62,9 +63,13 @@ func (t *Table) dropThreadNames() {
 // forkThread gives a new thread its creator's name, as the kernel does. An
 // unknown one is read when it is needed.
 func (p *Process) forkThread(tid, ptid int) {
-	if name, ok := p.threads[ptid]; ok {
-		p.setThreadName(tid, name)
+	name, ok := p.threads[ptid]
+	if ptid == p.PID {
+		name, ok = p.Name, p.Name != ""
+	}
+	if !ok {
+		p.dropThreadName(tid) // of an earlier thread with this id
 		return
 	}
-	p.dropThreadName(tid) // of an earlier thread with this id
+	p.setThreadName(tid, name)
 }

@@ -1,0 +1,120 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package processes
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+const containerID = "4f1c0c6b8a2e9d7f3b5a1c2d4e6f80917263544a5b6c7d8e9f0a1b2c3d4e5f60"
+
+// host is a fake host: a directory with a procfs and a cgroup tree.
+type host struct {
+	t    testing.TB
+	root string
+	tree *cgroup.Tree
+}
+
+// proc is what procfs says about a process. Empty fields have no file.
+type proc struct {
+	name, exe, environ, cgroup, maps string
+	ppid                             int
+	ticks                            uint64
+	threads                          int
+	kernel                           bool
+	uid                              string
+	tasks                            map[int]string
+}
+
+// newHost returns a host that has a v2 tree, or, with v1 true, v1's cpu and
+// systemd beside one.
+func newHost(t testing.TB, v1 bool) *host {
+	h := &host{t: t, root: t.TempDir()}
+	if v1 {
+		for _, dir := range []string{"cpu", "systemd", "unified"} {
+			h.write("sys/fs/cgroup/"+dir+"/cgroup.procs", "")
+		}
+		h.write("sys/fs/cgroup/unified/cgroup.controllers", "")
+	} else {
+		h.write("sys/fs/cgroup/cgroup.controllers", "cpu memory\n")
+		h.write("sys/fs/cgroup/cgroup.procs", "")
+	}
+	h.write("proc/stat", "cpu  1 2 3\nintr 5\nbtime 1700000000\nprocesses 7\n")
+	tree, err := cgroup.Open(h.root)
+	require.NoError(t, err)
+	h.tree = tree
+	return h
+}
+
+func (h *host) write(path, content string) {
+	h.t.Helper()
+	path = filepath.Join(h.root, path)
+	require.NoError(h.t, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(h.t, os.WriteFile(path, []byte(content), 0o600))
+}
+
+// process makes a process be there, in place of one with its pid.
+func (h *host) process(pid int, p proc) {
+	h.t.Helper()
+	h.exit(pid)
+	dir := fmt.Sprintf("proc/%d/", pid)
+	flags := 0x400100
+	if p.kernel {
+		flags |= pfKthread
+	}
+	h.write(dir+"stat", fmt.Sprintf("%d (%s) S %d 1 1 0 -1 %d 1 2 3 4 5 6 7 8 20 0 %d 0 %d 100 200\n",
+		pid, p.name, p.ppid, flags, max(p.threads, 1), p.ticks))
+	h.write(dir+"environ", p.environ)
+	h.write(dir+"maps", p.maps)
+	if p.cgroup != "" {
+		h.write(dir+"cgroup", p.cgroup)
+	}
+	if p.uid != "" {
+		h.write(dir+"status", "Name:\tx\nUid:\t"+p.uid+"\nGid:\t0\t0\t0\t0\n")
+	}
+	for tid, name := range p.tasks {
+		h.write(fmt.Sprintf("%stask/%d/comm", dir, tid), name+"\n")
+	}
+	if p.exe != "" {
+		require.NoError(h.t, os.Symlink(p.exe, filepath.Join(h.root, dir, "exe")))
+	}
+}
+
+func (h *host) exit(pid int) {
+	require.NoError(h.t, os.RemoveAll(filepath.Join(h.root, fmt.Sprintf("proc/%d", pid))))
+}
+
+func (h *host) table(change func(*Config)) *Table {
+	cfg := Config{Root: h.root, Tree: h.tree}
+	if change != nil {
+		change(&cfg)
+	}
+	return NewTable(cfg)
+}
+
+// attributes of a resource as a map.
+func attributes(t testing.TB, r *samples.Resource) map[string]any {
+	t.Helper()
+	require.NotNil(t, r)
+	m := map[string]any{}
+	before := ""
+	for _, a := range r.Attributes {
+		require.Less(t, before, a.Key, "keys are not sorted, or one is there twice")
+		require.NotEqual(t, "", a.Value, "empty value of %s", a.Key)
+		m[a.Key] = a.Value
+		before = a.Key
+	}
+	return m
+}
+
+func environ(variables ...string) string { return strings.Join(variables, "\x00") + "\x00" }

@@ -1,0 +1,221 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package processes
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+)
+
+const statTail = " S 1 4711 4711 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 12345 100 200 18446744073709551615\n"
+
+func TestParseStat(t *testing.T) {
+	for name, c := range map[string]struct {
+		content string
+		want    stat
+		fails   bool
+	}{
+		"a process":                     {content: "4711 (checkout)" + statTail, want: stat{name: "checkout", ppid: 1, threads: 3, ticks: 12345}},
+		"a name with parentheses":       {content: "4711 (a) S 9 (b)" + statTail, want: stat{name: "a) S 9 (b", ppid: 1, threads: 3, ticks: 12345}},
+		"a name with a newline":         {content: "4711 (a\nb)" + statTail, want: stat{name: "a\nb", ppid: 1, threads: 3, ticks: 12345}},
+		"a name that is no text":        {content: "4711 (\xff\xfe)" + statTail, want: stat{name: "\uFFFD", ppid: 1, threads: 3, ticks: 12345}},
+		"an empty name":                 {content: "4711 ()" + statTail, want: stat{ppid: 1, threads: 3, ticks: 12345}},
+		"a kernel thread":               {content: "2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 33 0 0\n", want: stat{name: "kthreadd", threads: 1, ticks: 33, kernel: true}},
+		"nothing":                       {content: "", fails: true},
+		"no name":                       {content: "4711 checkout" + statTail, fails: true},
+		"parentheses the wrong way":     {content: "4711 )checkout(" + statTail, fails: true},
+		"cut off before the start time": {content: "4711 (checkout) S 1 4711 4711 0 -1 4194560 1", fails: true},
+		"a start time that is none":     {content: "4711 (checkout) S 1 4711 4711 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 soon 100", fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := parseStat([]byte(c.content))
+			if c.fails {
+				require.Error(t, err)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, c.want, got)
+		})
+	}
+}
+
+func TestParseMap(t *testing.T) {
+	for name, c := range map[string]struct {
+		line string
+		want region
+		path string
+		ok   bool
+	}{
+		"a file": {
+			line: "7f814c98f000-7f814cae5000 r-xp 00026000 fe:00 326269                     /usr/lib/x86_64-linux-gnu/libc.so.6\n",
+			want: region{start: 0x7f814c98f000, limit: 0x7f814cae5000, offset: 0x26000, major: 0xfe, inode: 326269},
+			path: "/usr/lib/x86_64-linux-gnu/libc.so.6", ok: true,
+		},
+		"a file with spaces in its name": {
+			line: "1000-2000 r-xp 00000000 08:01 7 /a b  c (deleted)\n",
+			want: region{start: 0x1000, limit: 0x2000, major: 8, minor: 1, inode: 7},
+			path: "/a b  c (deleted)", ok: true,
+		},
+		"the vdso":              {line: "1000-2000 r-xp 00000000 00:00 0                          [vdso]\n", want: region{start: 0x1000, limit: 0x2000}, path: "[vdso]", ok: true},
+		"anonymous memory":      {line: "1000-2000 rwxp 00000000 00:00 0 \n", want: region{start: 0x1000, limit: 0x2000}, ok: true},
+		"not executable":        {line: "1000-2000 rw-p 00000000 08:01 7 /a\n"},
+		"the end of the space":  {line: "ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]", want: region{start: 0xffffffffff600000, limit: 0xffffffffff601000}, path: "[vsyscall]", ok: true},
+		"backwards":             {line: "2000-1000 r-xp 00000000 08:01 7 /a\n"},
+		"empty":                 {line: "\n"},
+		"no address":            {line: "x-2000 r-xp 00000000 08:01 7 /a\n"},
+		"no device":             {line: "1000-2000 r-xp 00000000 0801 7 /a\n"},
+		"an inode out of range": {line: "1000-2000 r-xp 00000000 08:01 77777777777777777777777 /a\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, ok := parseMap([]byte(c.line))
+			require.Equal(t, c.ok, ok)
+			if !ok {
+				return
+			}
+			require.Equal(t, c.path, string(got.path))
+			got.path = nil
+			require.Equal(t, c.want, got)
+		})
+	}
+}
+
+func TestParseEnviron(t *testing.T) {
+	for name, c := range map[string]struct {
+		content string
+		want    environment
+	}{
+		"nothing of interest": {content: environ("PATH=/bin", "HOME=/")},
+		"empty":               {},
+		"the service's name":  {content: environ("A=1", "OTEL_SERVICE_NAME=checkout"), want: environment{serviceName: "checkout"}},
+		"the name wins over the attribute": {
+			content: environ("OTEL_RESOURCE_ATTRIBUTES=service.name=other,service.version=1.2", "OTEL_SERVICE_NAME=checkout"),
+			want:    environment{serviceName: "checkout", serviceVersion: "1.2"},
+		},
+		"an empty name is no name": {
+			content: environ("OTEL_SERVICE_NAME=", "OTEL_RESOURCE_ATTRIBUTES=service.name=other"),
+			want:    environment{serviceName: "other"},
+		},
+		"the first of two counts": {
+			content: environ("OTEL_SERVICE_NAME=a", "OTEL_SERVICE_NAME=b"),
+			want:    environment{serviceName: "a"},
+		},
+		"all attributes": {
+			content: environ("OTEL_RESOURCE_ATTRIBUTES=service.namespace=shop, service.name = a%20b ,service.instance.id=i%2C1,deployment.environment.name=prod,other=x"),
+			want:    environment{serviceName: "a b", serviceNamespace: "shop", serviceInstance: "i,1", deployment: "prod"},
+		},
+		"pairs without an equals sign are left out": {
+			content: environ("OTEL_RESOURCE_ATTRIBUTES=service.name,,=,service.version=2=3"),
+			want:    environment{serviceVersion: "2=3"},
+		},
+		"bad percent-encoding is taken as it is": {
+			content: environ("OTEL_RESOURCE_ATTRIBUTES=service.name=100%,service.version=%zz"),
+			want:    environment{serviceName: "100%", serviceVersion: "%zz"},
+		},
+		"bytes that are no text":      {content: environ("OTEL_SERVICE_NAME=a\xffb", "OTEL_RESOURCE_ATTRIBUTES=service.version=%ff"), want: environment{serviceName: "a\uFFFDb", serviceVersion: "\uFFFD"}},
+		"no zero byte at the end":     {content: "OTEL_SERVICE_NAME=checkout", want: environment{serviceName: "checkout"}},
+		"a name within another":       {content: environ("MY_OTEL_SERVICE_NAME=x")},
+		"a name that is far too long": {content: environ("OTEL_SERVICE_NAME=" + strings.Repeat("x", 5000)), want: environment{serviceName: strings.Repeat("x", maxValue)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, c.want, parseEnviron([]byte(c.content)))
+		})
+	}
+}
+
+func TestSystemdService(t *testing.T) {
+	for at, want := range map[string]string{
+		"/system.slice/checkout.service":                                        "checkout",
+		"/system.slice/checkout.service/workers":                                "checkout",
+		"/system.slice/system-getty.slice/getty@tty1.service":                   "getty@tty1",
+		`/system.slice/my\x2dshop.service`:                                      "my-shop",
+		`/system.slice/odd\xzz.service`:                                         `odd\xzz`,
+		"/user.slice/user-1000.slice/session-3.scope":                           "",
+		"/user.slice/user-1000.slice/user@1000.service/app.slice/app-x.scope":   "",
+		"/user.slice/user-1000.slice/user@1000.service/app.slice/app-y.service": "app-y",
+		"/user.slice/user-1000.slice/user@1000.service/init.scope":              "",
+		"/init.scope": "",
+		"/":           "",
+		"":            "",
+		"/.service":   "",
+		"/build/jobs": "",
+	} {
+		t.Run(at, func(t *testing.T) {
+			require.Equal(t, want, systemdService(at))
+		})
+	}
+}
+
+func TestTextIsCutBetweenCharacters(t *testing.T) {
+	for limit := range 12 {
+		got := text([]byte("aäö€𝄞"), limit)
+		require.True(t, utf8.ValidString(got))
+		require.LessOrEqual(t, len(got), limit)
+		require.NotContains(t, got, "\uFFFD")
+		require.True(t, strings.HasPrefix("aäö€𝄞", got))
+	}
+}
+
+func TestParseStatus(t *testing.T) {
+	u, ok := parseStatus([]byte("Name:\tx\nUid:\t1000\t1001\t1002\t1003\nGid:\t0\t0\t0\t0\n"))
+	require.True(t, ok)
+	require.Equal(t, ids{1000, 1001, 1002}, u)
+	for _, bad := range []string{"", "Name:\tUid:\n", "Uid:\t1\n", "Uid:\ta\tb\tc\td\n"} {
+		_, ok := parseStatus([]byte(bad))
+		require.False(t, ok, bad)
+	}
+}
+
+func FuzzParseStat(f *testing.F) {
+	f.Add([]byte("4711 (checkout)" + statTail))
+	f.Add([]byte("1 (a) b) S"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if s, err := parseStat(b); err == nil && (!utf8.ValidString(s.name) || len(s.name) > 3*maxComm) {
+			t.Errorf("name %q", s.name)
+		}
+	})
+}
+
+func FuzzParseStatus(f *testing.F) {
+	f.Add([]byte("Uid:\t0\t0\t0\t0\n"))
+	f.Fuzz(func(_ *testing.T, b []byte) { parseStatus(b) })
+}
+
+func FuzzParseMap(f *testing.F) {
+	f.Add([]byte("7f814c98f000-7f814cae5000 r-xp 00026000 fe:00 326269   /usr/lib/libc.so.6\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if r, ok := parseMap(b); ok && r.start >= r.limit {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+func FuzzParseEnviron(f *testing.F) {
+	f.Add([]byte("A=1\x00OTEL_SERVICE_NAME=a\x00OTEL_RESOURCE_ATTRIBUTES=service.name=b%20c\x00"))
+	f.Fuzz(func(t *testing.T, b []byte) { checkEnvironment(t, parseEnviron(b)) })
+}
+
+func FuzzParseResourceAttributes(f *testing.F) {
+	f.Add("service.name=b%20c,service.version=%,x")
+	f.Fuzz(func(t *testing.T, s string) { checkEnvironment(t, parseResourceAttributes(s)) })
+}
+
+func checkEnvironment(t *testing.T, e environment) {
+	for _, v := range []string{e.serviceName, e.serviceNamespace, e.serviceVersion, e.serviceInstance, e.deployment} {
+		if !utf8.ValidString(v) || len(v) > 3*maxValue {
+			t.Errorf("value %q", v)
+		}
+	}
+}
+
+func FuzzSystemdService(f *testing.F) {
+	f.Add(`/system.slice/my\x2dshop.service`)
+	f.Fuzz(func(t *testing.T, at string) {
+		if s := systemdService(at); !utf8.ValidString(s) {
+			t.Errorf("%q", s)
+		}
+	})
+}
