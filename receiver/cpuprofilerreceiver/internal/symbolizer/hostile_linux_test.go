@@ -545,3 +545,62 @@ func TestLifecycle(t *testing.T) {
 		require.NotEmpty(t, o.String())
 	}
 }
+
+// Files come and go in the cache while addresses in them are looked up.
+func TestTrackWhileResolving(t *testing.T) {
+	h, maps := hostWith(t, 20)
+	s := newSymbolizer(t, Config{Root: h.root, MaxObjects: 2})
+	var trackers sync.WaitGroup
+	for range 2 {
+		trackers.Go(func() {
+			for i := range 2000 {
+				s.Track(maps[i%len(maps)])
+			}
+		})
+	}
+	pending := 0
+	for i := range 500 {
+		l := goLocation(maps[i%len(maps)])
+		for s.Resolve(l); !l.Resolved; s.Resolve(l) {
+			pending++
+		}
+		require.Len(t, l.Lines, 2)
+	}
+	trackers.Wait()
+	c := s.Counters()
+	require.Equal(t, uint64(500), c.Locations[Resolved])
+	require.Equal(t, uint64(pending), c.Locations[Pending])
+}
+
+// Containers' files are on overlayfs, which may know its layers' files by other
+// numbers than it shows.
+func TestProgramOnOverlayfs(t *testing.T) {
+	program, err := os.ReadFile(build(t, nil, "gcc", "-O1", "-no-pie", "-o", "OUT", "testdata/native.c"))
+	require.NoError(t, err)
+	dir := t.TempDir()
+	for _, sub := range []string{"lower", "upper", "work", "merged"} {
+		require.NoError(t, os.Mkdir(filepath.Join(dir, sub), 0o755))
+	}
+	mount := func(source, target, kind, options string) {
+		target = filepath.Join(dir, target)
+		if err := unix.Mount(source, target, kind, 0, options); err != nil {
+			hosttest.SkipUnprivileged(t, "cannot mount %s: %v", kind, err)
+		}
+		t.Cleanup(func() { require.NoError(t, unix.Unmount(target, unix.MNT_DETACH)) })
+	}
+	mount("tmpfs", "lower", "tmpfs", "") // another file system than the upper layer
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "lower/program"), program, 0o755))
+	mount("overlay", "merged", "overlay", fmt.Sprintf("lowerdir=%s/lower,upperdir=%[1]s/upper,workdir=%[1]s/work", dir))
+	path := filepath.Join(dir, "merged/program")
+	p := start(t, path)
+	require.Equal(t, "ready", p.line(t))
+	m := mappingOf(t, mappings(t, p.pid), path)
+	addr := addressOf(t, path, m, "exported")
+	split := *m
+	split.Limit += 4096 // as after a part of it was unmapped: not in map_files
+	for _, m := range []*samples.Mapping{m, &split} {
+		l := leaf(m, addr)
+		newSymbolizer(t, Config{}).Resolve(l)
+		require.Equal(t, []samples.Line{{Function: "exported"}}, l.Lines)
+	}
+}

@@ -259,25 +259,29 @@ type inlinedCall struct {
 	startLine int32
 }
 
-func (t *goTable) inlinedCall(tree uint32, index int32) (inlinedCall, error) {
+// inlinedCall reads one call of the tree of f; ok is false where it makes no
+// sense.
+func (t *goTable) inlinedCall(f *goFunction, index int32) (call inlinedCall, ok bool, err error) {
 	size := uint64(16)
 	if t.version < 120 {
 		size = 20
 	}
-	off := t.funcdata + uint64(tree) + uint64(index)*size
+	off := t.funcdata + uint64(f.inline) + uint64(index)*size
 	if off+size > t.dataEnd {
-		return inlinedCall{}, errors.New("an inlined call is outside its table")
+		return call, false, nil
 	}
 	var buf [20]byte
 	b := buf[:size]
 	if err := t.f.read(b, off); err != nil {
-		return inlinedCall{}, err
+		return call, false, err
 	}
 	le := binary.LittleEndian
 	if t.version < 120 {
-		return inlinedCall{name: le.Uint32(b[12:]), parentPC: le.Uint32(b[16:])}, nil
+		call = inlinedCall{name: le.Uint32(b[12:]), parentPC: le.Uint32(b[16:])}
+	} else {
+		call = inlinedCall{name: le.Uint32(b[4:]), parentPC: le.Uint32(b[8:]), startLine: int32(le.Uint32(b[12:]))}
 	}
-	return inlinedCall{name: le.Uint32(b[4:]), parentPC: le.Uint32(b[8:]), startLine: int32(le.Uint32(b[12:]))}, nil
+	return call, uint64(call.parentPC) <= f.size, nil
 }
 
 // inliningPlausible reads a few inlined calls: where moduledata has another
@@ -293,8 +297,8 @@ func (t *goTable) inliningPlausible() bool {
 		if f.inline == noOffset {
 			continue
 		}
-		call, err := t.inlinedCall(f.inline, 0)
-		if err != nil || uint64(call.parentPC) > f.size {
+		call, ok, err := t.inlinedCall(&f, 0)
+		if err != nil || !ok {
 			return false
 		}
 		// Names follow each other, each ended by a zero.
@@ -332,11 +336,17 @@ func (t *goTable) lines(pc uint64) ([]samples.Line, error) {
 	if t.funcdata != 0 && f.inline != noOffset && f.inlines != 0 {
 		for range maxInlineDepth {
 			index, err := t.value(&f, f.inlines, at)
-			if err != nil || index < 0 {
+			if err != nil {
+				return nil, err
+			}
+			if index < 0 {
 				break
 			}
-			call, err := t.inlinedCall(f.inline, index)
-			if err != nil || uint64(call.parentPC) > f.size {
+			call, ok, err := t.inlinedCall(&f, index)
+			if err != nil {
+				return nil, err
+			}
+			if !ok {
 				break
 			}
 			line, err := t.line(&f, call.name, call.startLine, at)
@@ -360,20 +370,26 @@ func (t *goTable) line(f *goFunction, name uint32, startLine int32, at uint64) (
 	if out.Function, out.SystemName, err = t.functionName(name); err != nil {
 		return out, err
 	}
-	// What follows is welcome but not needed.
-	if n, err := t.value(f, f.line, at); err == nil && n > 0 {
-		out.Line = int64(n)
+	n, err := t.value(f, f.line, at)
+	if err != nil {
+		return out, err
 	}
-	if n, err := t.value(f, f.file, at); err == nil && n >= 0 {
-		var b [4]byte
-		at := t.units + (uint64(f.unit)+uint64(n))*4
-		if at+4 <= t.files && t.f.read(b[:], at) == nil {
-			if off := binary.LittleEndian.Uint32(b[:]); off != noOffset {
-				out.File = t.fileName(off)
-			}
-		}
+	out.Line = int64(max(n, 0))
+	if n, err = t.value(f, f.file, at); err != nil || n < 0 {
+		return out, err
 	}
-	return out, nil
+	unit := t.units + (uint64(f.unit)+uint64(n))*4
+	if unit+4 > t.files {
+		return out, nil
+	}
+	var b [4]byte
+	if err := t.f.read(b[:], unit); err != nil {
+		return out, err
+	}
+	if off := binary.LittleEndian.Uint32(b[:]); off != noOffset {
+		out.File, err = t.fileName(off)
+	}
+	return out, err
 }
 
 // functionName is the name at an offset into the table of names, as the runtime
@@ -401,18 +417,18 @@ func (t *goTable) functionName(off uint32) (function, system string, err error) 
 }
 
 // fileName is the name at an offset into the table of files.
-func (t *goTable) fileName(off uint32) string {
+func (t *goTable) fileName(off uint32) (string, error) {
 	if name, ok := t.fileNames[off]; ok {
-		return name
+		return name, nil
 	}
 	name, err := cstring(t.f, t.files+uint64(off), t.values, maxFileName)
 	if err != nil {
-		return ""
+		return "", err
 	}
 	name = strings.ToValidUTF8(name, "?")
 	t.fileNames[off] = name
 	t.held += int64(len(name)) + stringOverhead
-	return name
+	return name, nil
 }
 
 // forget lets go of the names.
@@ -424,7 +440,8 @@ func (t *goTable) forget() {
 
 // value is the entry of one of f's tables at the address at, as
 // runtime.pcvalue: pairs of differences, of the value in zigzag and of the
-// address in instructions, from the value -1 at the function's entry.
+// address in instructions, from the value -1 at the function's entry. It is -1
+// where the table does not say; an error is one of reading.
 func (t *goTable) value(f *goFunction, table uint32, at uint64) (int32, error) {
 	if table == 0 {
 		return -1, nil
@@ -447,11 +464,11 @@ func (t *goTable) value(f *goFunction, table uint32, at uint64) (int32, error) {
 		}
 		v, n := binary.Uvarint(b)
 		if n <= 0 || v == 0 && !first {
-			return -1, errors.New("a table ends before the address")
+			return -1, nil
 		}
 		d, m := binary.Uvarint(b[n:])
 		if m <= 0 {
-			return -1, errors.New("a table ends before the address")
+			return -1, nil
 		}
 		b = b[n+m:]
 		value += int32(uint32(v)>>1) ^ -int32(v&1)
@@ -460,7 +477,7 @@ func (t *goTable) value(f *goFunction, table uint32, at uint64) (int32, error) {
 			return value, nil
 		}
 		if pc < f.entry || pc > f.entry+f.size {
-			return -1, errors.New("a table leaves its function")
+			return -1, nil
 		}
 	}
 }
