@@ -15,7 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Target is something that is sampled: the host, a cgroup or a process.
+// Target is something that is sampled: the host, a cgroup or a process. Targets
+// that overlap are each sampled, so that a thread may be in two: a Record's
+// Target tells which.
 type Target struct {
 	session *Session
 	pid     int    // of a process

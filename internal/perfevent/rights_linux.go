@@ -82,7 +82,7 @@ func effectiveCapabilities() uint64 {
 // foreign says that this process is not in the first namespace of a kind, by the
 // number that the kernel gives that one: PROC_PID_INIT_INO and
 // PROC_USER_INIT_INO of linux/proc_ns.h.
-func foreign(kind string, first int) bool {
+func foreign(kind string, first uint32) bool {
 	link, err := os.Readlink("/proc/self/ns/" + kind)
 	return err == nil && link != fmt.Sprintf("%s:[%d]", kind, first)
 }

@@ -469,19 +469,50 @@ func TestFullRingIsReported(t *testing.T) {
 	require.Positive(t, s.Stats().Lost)
 }
 
-func TestNewProcessWakesTheReader(t *testing.T) {
-	s := open(t, Options{HostWide: true})
-	go s.Wake()
-	require.NoError(t, s.Wait(-1), "woken")
-	h := newHelper(t)
-	var rec Record
-	for seen := false; !seen; {
-		require.NoError(t, s.Wait(-1)) // ends by the record alone
-		for s.Read(&rec) {
-			seen = seen || rec.Type == TypeComm && rec.Comm.PID == h.pid() && rec.Comm.Exec
-		}
+// What tells whose samples they are ends a Wait that nothing else would end.
+func TestRecordsWakeTheReader(t *testing.T) {
+	for _, hostWide := range []bool{false, true} {
+		t.Run("host-wide "+strconv.FormatBool(hostWide), func(t *testing.T) {
+			s := open(t, Options{HostWide: hostWide})
+			s.Wake()
+			require.NoError(t, s.Wait(-1))
+			h := newHelper(t)
+			if !hostWide {
+				attached(t)(s.AttachProcess(h.pid()))
+			}
+			child, err := strconv.Atoi(h.tell("fork"))
+			require.NoError(t, err)
+			stuck := time.AfterFunc(deadline, func() { _ = s.Close() })
+			defer stuck.Stop()
+			var rec Record
+			for seen := false; !seen; {
+				require.NoError(t, s.Wait(-1))
+				for s.Read(&rec) {
+					seen = seen || rec.Type == TypeFork && rec.Task.PID == child
+				}
+			}
+		})
 	}
-	require.NoError(t, h.cmd.Process.Signal(syscall.Signal(0)), "it lives")
+}
+
+func TestReadOfTheKernelsRecordsAllocatesNothing(t *testing.T) {
+	s := open(t, Options{Period: time.Millisecond})
+	h := newHelper(t)
+	h.tell("thread")
+	attached(t)(s.AttachProcess(h.pid()))
+	var rec Record
+	n := 0
+	for end := time.Now().Add(deadline); n < 200; {
+		require.True(t, time.Now().Before(end))
+		require.Zero(t, testing.AllocsPerRun(1, func() {
+			if s.Wait(10*time.Millisecond) != nil {
+				return
+			}
+			for s.Read(&rec) {
+				n++
+			}
+		}))
+	}
 }
 
 func TestCloseEndsTheReader(t *testing.T) {
