@@ -47,6 +47,7 @@ type Session struct {
 	targets     map[*Target]struct{}
 	descriptors int
 	rounds      uint64
+	// listThreads lists /proc/PID/task; tests let threads start in between.
 	listThreads func(pid int) ([]int, error)
 
 	// events finds what wrote a record by its id. It is replaced, never changed.
