@@ -1,0 +1,209 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package processes
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+// child is a process that the test started.
+func child(t *testing.T, cmd *exec.Cmd) int {
+	t.Helper()
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return cmd.Process.Pid
+}
+
+func TestRealProcess(t *testing.T) {
+	tree, err := cgroup.Open("/")
+	if err != nil {
+		t.Skipf("no cgroups here: %v", err)
+	}
+	sleep, err := exec.LookPath("sleep")
+	require.NoError(t, err)
+	sleep, err = filepath.EvalSymlinks(sleep)
+	require.NoError(t, err)
+	cmd := exec.Command(sleep, "600")
+	cmd.Env = []string{"OTEL_SERVICE_NAME=nap"}
+	began := time.Now()
+	pid := child(t, cmd)
+
+	table := NewTable(Config{Tree: tree})
+	p := table.Lookup(pid, 0)
+	a := attributes(t, p.Resource)
+	require.Equal(t, "nap", a["service.name"])
+	require.Equal(t, sleep, a["process.executable.path"])
+	require.Equal(t, os.Getpid(), p.PPID)
+	require.WithinDuration(t, began, p.StartTime, 5*time.Second)
+	require.NotEmpty(t, p.space.mappings)
+	require.Equal(t, filepath.Base(sleep), table.ThreadName(pid, pid))
+	require.Equal(t, Stats{Processes: 1}, table.Stats())
+
+	t.Run("is found by its executable", func(t *testing.T) {
+		m, err := NewMatcher([]Target{{Executable: sleep}}, os.Getpid())
+		require.NoError(t, err)
+		found, missing, err := NewFinder(FinderConfig{Config: Config{Tree: tree, Wanted: m}, OwnUser: true}).Find(context.Background())
+		require.NoError(t, err)
+		require.Empty(t, missing)
+		require.Contains(t, found, Match{PID: pid, Threads: 1, Start: p.ticks})
+	})
+}
+
+func TestRealMappingsHoldOwnCode(t *testing.T) {
+	table := NewTable(Config{})
+	pcs := make([]uintptr, 1)
+	require.Equal(t, 1, runtime.Callers(1, pcs))
+	s := table.Lookup(os.Getpid(), 0).Stack(&perfevent.Sample{User: []uint64{uint64(pcs[0])}})
+	own, err := os.Executable()
+	require.NoError(t, err)
+	require.Equal(t, own, s.Locations[0].Mapping.Path)
+}
+
+// TestShortLivedProcessesAreMatched runs processes of a few milliseconds, whose
+// samples are read when they are long gone, in a cgroup of their own.
+func TestShortLivedProcessesAreMatched(t *testing.T) {
+	rights := perfevent.Probe()
+	if rights.HostWide != nil {
+		hosttest.SkipUnprivileged(t, "%v", rights.HostWide)
+	}
+	tree, err := cgroup.Open("/")
+	require.NoError(t, err)
+	group := hosttest.NewCgroup(t, "hotprofile-short")
+
+	session, err := perfevent.Open(perfevent.Options{HostWide: true, Period: time.Millisecond})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, session.Close()) }()
+	_, err = session.AttachHost()
+	require.NoError(t, err)
+	table := NewTable(Config{Tree: tree})
+
+	// A shell that starts a program of some 20 ms over and over, and one that
+	// forks without starting a program.
+	program := filepath.Join(t.TempDir(), "burn.sh")
+	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\ni=0; while [ $i -lt 20000 ]; do i=$((i+1)); done\n"), 0o700))
+	cmd := group.Command("/bin/sh", "-c", `n=0; while [ $n -lt 60 ]; do n=$((n+1)); `+program+`; (i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done); done`)
+	cmd.Env = append(os.Environ(), "OTEL_SERVICE_NAME=burner")
+	shell := child(t, cmd)
+
+	type seen struct{ samples, inGroup, named, mapped int }
+	byPID := map[int]*seen{}
+	family := map[int]bool{shell: true}
+	var rec perfevent.Record
+	end := time.Now().Add(30 * time.Second)
+	wait := 100 * time.Millisecond
+	for over := false; !over; {
+		require.True(t, time.Now().Before(end), "the shell did not come to an end")
+		require.NoError(t, session.Wait(wait))
+		for session.Read(&rec) {
+			switch rec.Type {
+			case perfevent.TypeFork:
+				family[rec.Task.PID] = family[rec.Task.PID] || family[rec.Task.PPID]
+				table.Fork(rec.Task.PID, rec.Task.PPID, rec.Task.TID, rec.Task.PTID)
+			case perfevent.TypeExit:
+				table.Exit(rec.Task.PID, rec.Task.TID)
+				over = over || rec.Task.PID == shell
+			case perfevent.TypeComm:
+				if rec.Comm.Exec {
+					table.Exec(rec.Comm.PID, rec.Comm.Name)
+				} else {
+					table.Comm(rec.Comm.PID, rec.Comm.TID, rec.Comm.Name)
+				}
+			case perfevent.TypeMmap:
+				table.Mmap(rec.Mmap.PID, &rec.Mmap)
+			case perfevent.TypeLost:
+				table.AfterLoss()
+			case perfevent.TypeSample:
+				if rec.PID <= 0 || !family[rec.PID] || rec.PID == shell {
+					continue
+				}
+				p := table.Lookup(rec.PID, rec.Sample.CgroupID)
+				s := byPID[rec.PID]
+				if s == nil {
+					s = &seen{}
+					byPID[rec.PID] = s
+				}
+				s.samples++
+				if p.Cgroup == group.Path {
+					s.inGroup++
+				}
+				if attributes(t, p.Resource)["service.name"] == "burner" {
+					s.named++
+				}
+				if stack := p.Stack(&rec.Sample); stack != nil && len(rec.Sample.User) > 0 &&
+					stack.Locations[len(rec.Sample.Kernel)].Mapping != nil {
+					s.mapped++
+				} else if stack != nil && len(rec.Sample.User) == 0 {
+					s.mapped++ // between two programs
+				}
+			}
+		}
+		wait = 100 * time.Millisecond
+		if table.Settle() {
+			wait = time.Millisecond
+		}
+	}
+	var all seen
+	for _, s := range byPID {
+		all.samples += s.samples
+		all.inGroup += s.inGroup
+		all.named += s.named
+		all.mapped += s.mapped
+	}
+	t.Logf("%d processes, %+v, table %+v, session %+v", len(byPID), all, table.Stats(), session.Stats())
+	require.Greater(t, len(byPID), 30)
+	require.Greater(t, all.samples, 100)
+	for what, n := range map[string]int{"in their cgroup": all.inGroup, "named": all.named, "mapped": all.mapped} {
+		require.GreaterOrEqual(t, 100*n, 95*all.samples, "%d of %d samples %s", n, all.samples, what)
+	}
+}
+
+func TestRealSampleKnowsItsProcess(t *testing.T) {
+	rights := perfevent.Probe()
+	if rights.Own != nil {
+		hosttest.SkipUnprivileged(t, "%v", rights.Own)
+	}
+	session, err := perfevent.Open(perfevent.Options{Period: time.Millisecond})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, session.Close()) }()
+	pid := child(t, exec.Command("/bin/sh", "-c", "while :; do :; done"))
+	_, err = session.AttachProcess(pid)
+	require.NoError(t, err)
+	table := NewTable(Config{})
+	var rec perfevent.Record
+	stacks := map[*samples.Stack]int{}
+	for end := time.Now().Add(30 * time.Second); len(stacks) == 0 || len(stacks) > 0 && sum(stacks) < 50; {
+		require.True(t, time.Now().Before(end), "no samples")
+		require.NoError(t, session.Wait(100*time.Millisecond))
+		for session.Read(&rec) {
+			if rec.Type == perfevent.TypeSample && rec.PID == pid {
+				stacks[table.Lookup(rec.PID, rec.Sample.CgroupID).Stack(&rec.Sample)]++
+			}
+		}
+	}
+	require.Less(t, len(stacks), sum(stacks), "stacks that are seen again are interned: "+strconv.Itoa(len(stacks)))
+}
+
+func sum(m map[*samples.Stack]int) (n int) {
+	for _, c := range m {
+		n += c
+	}
+	return n
+}
