@@ -340,7 +340,7 @@ func (f *elfFile) eachRelative(fn func(at, addend uint64) bool) {
 	}
 }
 
-// relocations is where the dynamic section says that the RELA table is.
+// relocations is where the dynamic section says that the relocations with addends are.
 func (f *elfFile) relocations() (addr, size uint64) {
 	for _, s := range f.segments {
 		if s.kind != elf.PT_DYNAMIC || s.size > maxDynamic {
@@ -353,7 +353,7 @@ func (f *elfFile) relocations() (addr, size uint64) {
 		for ; len(buf) >= dynEntrySize; buf = buf[dynEntrySize:] {
 			value := binary.LittleEndian.Uint64(buf[8:])
 			switch elf.DynTag(binary.LittleEndian.Uint64(buf)) {
-			case elf.DT_RELA:
+			case elf.DT_RELA: //nolint:misspell // as ELF spells it
 				addr = value
 			case elf.DT_RELASZ:
 				size = value

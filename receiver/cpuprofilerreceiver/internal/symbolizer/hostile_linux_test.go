@@ -232,8 +232,7 @@ func TestSparseFileIsNotReadForever(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, o.f.sections)
 	o.f.budget = 16 << 20 // sooner than by default
-	require.NoError(t, o.index(1<<20))
-	require.Zero(t, o.f.budget/scanChunk, "the budget ended it")
+	require.ErrorIs(t, o.index(1<<20), errBudget)
 }
 
 func TestDeletedAndReplacedProgramKeepsItsNames(t *testing.T) {
@@ -603,4 +602,16 @@ func TestProgramOnOverlayfs(t *testing.T) {
 		newSymbolizer(t, Config{}).Resolve(l)
 		require.Equal(t, []samples.Line{{Function: "exported"}}, l.Lines)
 	}
+}
+
+func TestKnownAddressAllocatesNothing(t *testing.T) {
+	h, maps := hostWith(t, 1)
+	s := newSymbolizer(t, Config{Root: h.root})
+	l := goLocation(maps[0])
+	s.Resolve(l)
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		l.Resolved, l.Lines = false, nil
+		s.Resolve(l)
+	}))
+	require.Len(t, l.Lines, 2)
 }

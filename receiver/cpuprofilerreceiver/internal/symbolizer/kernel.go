@@ -56,13 +56,13 @@ func readKernelSymbols(r io.Reader) (*kernelSymbols, error) {
 	hidden := true
 	for {
 		line, err := lines.ReadSlice('\n')
-		if err == bufio.ErrBufferFull {
+		if errors.Is(err, bufio.ErrBufferFull) {
 			return nil, errors.New("a line of kallsyms does not end")
 		}
-		if err != nil && err != io.EOF {
+		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, fmt.Errorf("read kallsyms: %w", err)
 		}
-		last := err == io.EOF
+		last := err != nil
 		addr, kind, name, ok := parseKallsyms(line)
 		if ok && addr != 0 {
 			hidden = false

@@ -97,7 +97,7 @@ func (o *object) index(limit int64) error {
 func (o *object) allGo(t *goTable) bool {
 	for _, s := range o.f.sections {
 		if s.flags&elf.SHF_EXECINSTR != 0 && s.size > 0 && s.name != ".plt" && s.name != ".plt.got" &&
-			!(t.contains(s.addr) && t.contains(s.addr+s.size-1)) {
+			(!t.contains(s.addr) || !t.contains(s.addr+s.size-1)) {
 			return false
 		}
 	}

@@ -52,12 +52,15 @@ func openInRoot(root, path string) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	defer unix.Close(dir)
+	defer closeFD(dir)
 	return unix.Openat2(dir, path, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
 	})
 }
+
+// closeFD closes an O_PATH descriptor, which cannot fail in a way that matters.
+func closeFD(fd int) { _ = unix.Close(fd) }
 
 // openVerified opens for reading what open gives as an O_PATH descriptor, if it
 // is a regular file with the mapping's inode.
@@ -66,7 +69,7 @@ func openVerified(m *samples.Mapping, open func() (int, error)) (*os.File, ident
 	if err != nil {
 		return nil, identity{}, err
 	}
-	defer unix.Close(fd)
+	defer closeFD(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, identity{}, err

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"debug/elf"
 	"encoding/binary"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -90,8 +91,8 @@ func (t *symbolTable) read(found []rankedSymbol, s section, table uint32, limit 
 	le := binary.LittleEndian
 	for left >= symbolSize {
 		b := buf[:min(uint64(len(buf)), left/symbolSize*symbolSize)]
-		if t.f.read(b, off) != nil {
-			return found, nil // the file shrank: what was read is still good
+		if err := t.f.read(b, off); err != nil {
+			return nil, fmt.Errorf("read the symbol table: %w", err)
 		}
 		off += uint64(len(b))
 		left -= uint64(len(b))
