@@ -33,7 +33,7 @@ func (r *Reader) OpenCPUTime(u Unit) (*CPUTime, error) {
 	for _, h := range [...]Hierarchy{V2Tree, CPUAcct} {
 		dir, err := r.tree.Own(u, h)
 		if err != nil {
-			if reason == NotMounted {
+			if errors.Is(reason, NotMounted) {
 				reason = err
 			}
 			continue

@@ -9,6 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+const supported = true
+
 // inode returns a directory's inode number, which for a cgroup of the v2 tree is
 // the kernel's id of it.
 func inode(dir string) (uint64, error) {

@@ -1,6 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build linux
+
 package cgroup
 
 import (
@@ -10,13 +12,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-)
-
-// The containers and the pod of the fixture trees.
-var (
-	idA    = "4f1c0c6b8a2e" + strings.Repeat("a", 52)
-	idB    = "9d3e5f7a1b2c" + strings.Repeat("b", 52)
-	podUID = "2c48913c-b29f-11e7-9350-020968147796"
 )
 
 // fixture unpacks testdata/NAME.txt, a text with a line "-- PATH --" before each

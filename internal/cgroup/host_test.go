@@ -230,6 +230,7 @@ func TestHostPrivateCgroupNamespace(t *testing.T) {
 	for name, mount := range map[string]string{
 		"the host's tree, own place found by pid":   "",
 		"the host's tree, own place found by inode": "also",
+		"the host's root mounted elsewhere":         "bound",
 		"only the own part of the tree":             "only",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -300,6 +301,17 @@ func look(got *outcome) error {
 			return err
 		}
 		defer func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }()
+	case "bound":
+		dir, err := os.MkdirTemp("", "host")
+		if err != nil {
+			return err
+		}
+		defer os.Remove(dir)
+		if err := syscall.Mount("/", dir, "", syscall.MS_BIND|syscall.MS_REC, ""); err != nil {
+			return err
+		}
+		defer func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }()
+		root = dir
 	case "only":
 		// A directory that looks like a root in which only the container's own
 		// part of the tree is mounted.
@@ -325,6 +337,9 @@ func look(got *outcome) error {
 	tree, err := Open(root)
 	if err != nil {
 		return err
+	}
+	if dir := tree.Mount(V2Tree); !Under(dir, root) {
+		return fmt.Errorf("%s is not below %s", dir, root)
 	}
 	got.Mode, got.Limited = tree.Mode().String(), tree.Limited()
 	if got.Own, err = tree.PathsOf(os.Getpid()); err != nil {

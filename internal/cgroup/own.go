@@ -43,7 +43,7 @@ func (t *Tree) Own(u Unit, h Hierarchy) (dir string, err error) {
 // populatedBelow says whether a cgroup below dir has processes.
 func (t *Tree) populatedBelow(dir string) bool {
 	found := false
-	walkDirs(dir, "", 0, func(path string, depth int) bool {
+	walkDirs(dir, func(path string, depth int) bool {
 		if depth > 0 && !found {
 			procs, _ := processesIn(filepath.Join(dir, path), 1)
 			found = len(procs) > 0
@@ -123,7 +123,7 @@ func (t *Tree) Processes(u Unit) (map[int]bool, error) {
 func processesBelow(dir string, limit int) (map[int]bool, error) {
 	pids := map[int]bool{}
 	var failed error
-	walkDirs(dir, "", 0, func(path string, _ int) bool {
+	walkDirs(dir, func(path string, _ int) bool {
 		list, err := processesIn(filepath.Join(dir, path), limit+1)
 		if err != nil && !isGone(err) && !isThreaded(err) {
 			failed = fmt.Errorf("list the processes of cgroup %s: %w", dir, err)

@@ -10,6 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// The containers and the pod of the tests and of the fixture trees.
+var (
+	idA    = "4f1c0c6b8a2e" + strings.Repeat("a", 52)
+	idB    = "9d3e5f7a1b2c" + strings.Repeat("b", 52)
+	podUID = "2c48913c-b29f-11e7-9350-020968147796"
+)
+
 func TestContainerID(t *testing.T) {
 	uid := "pod" + podUID
 	tests := []struct{ name, path, want string }{

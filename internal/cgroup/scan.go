@@ -38,7 +38,7 @@ func (t *Tree) FindContainer(id string) (Unit, bool, error) {
 		if tr == nil {
 			continue
 		}
-		walkDirs(tr.dir, "", 0, func(path string, _ int) bool {
+		walkDirs(tr.dir, func(path string, _ int) bool {
 			full, ok := ContainerID(path)
 			switch {
 			case !ok:
@@ -97,7 +97,7 @@ func (t *Tree) Units() ([]Unit, error) {
 			failed = fmt.Errorf("list the cgroups of %s: %w", h, err)
 			continue
 		}
-		whole := walkDirs(tr.dir, "", 0, func(path string, _ int) bool {
+		whole := walkDirs(tr.dir, func(path string, _ int) bool {
 			_, inContainer := ContainerID(path)
 			if path != "" {
 				t.unitsIn(h, path, inContainer, units)
@@ -155,7 +155,7 @@ func (t *Tree) unitsIn(h Hierarchy, path string, inContainer bool, units map[str
 // populated says whether a cgroup, or with below one below it, has processes.
 func populated(dir string, below bool) bool {
 	found := false
-	walkDirs(dir, "", 0, func(path string, _ int) bool {
+	walkDirs(dir, func(path string, _ int) bool {
 		pids, _ := processesIn(filepath.Join(dir, path), 1)
 		found = found || len(pids) > 0
 		return below && !found
@@ -173,7 +173,7 @@ func (t *Tree) Match(g *Glob) ([]Unit, error) {
 		if tr == nil {
 			continue
 		}
-		whole := walkDirs(tr.dir, "", 0, func(path string, _ int) bool {
+		whole := walkDirs(tr.dir, func(path string, _ int) bool {
 			if path == "" || !g.matches(path) {
 				return true
 			}
@@ -213,9 +213,9 @@ func (t *Tree) PerfDir(u Unit) (string, error) {
 // goes below those for which visit returns true. What cannot be read is passed
 // over: it vanished, or it is not ours to see. It returns false if it met a
 // bound and left something out.
-func walkDirs(dir, path string, depth int, visit func(path string, depth int) bool) bool {
+func walkDirs(dir string, visit func(path string, depth int) bool) bool {
 	left := maxCgroups
-	return walkFrom(dir, path, depth, &left, visit)
+	return walkFrom(dir, "", 0, &left, visit)
 }
 
 func walkFrom(dir, path string, depth int, left *int, visit func(path string, depth int) bool) bool {

@@ -35,6 +35,9 @@ type tree struct {
 // Open finds the hierarchies below root, the directory in which the host's root
 // is mounted; "/" on the host itself.
 func Open(root string) (*Tree, error) {
+	if !supported {
+		return nil, NeedsLinux
+	}
 	root, err := filepath.Abs(root)
 	if err != nil {
 		return nil, err
@@ -247,7 +250,7 @@ func (tr *tree) findOwnPlace(all []mount) []string {
 		}
 	}
 	var found string
-	walkDirs(tr.dir, "", 0, func(path string, depth int) bool {
+	walkDirs(tr.dir, func(path string, depth int) bool {
 		if depth == tr.up && found == "" && tr.isOwn(path, own) {
 			found = path
 		}

@@ -53,9 +53,11 @@ func (s *Source) proc(elem ...string) string {
 	return filepath.Join(append([]string{s.tree.Root(), "proc"}, elem...)...)
 }
 
-// Kept is how many files are open now, and Unkept how many readings had to open
-// their file because no more may be.
-func (s *Source) Kept() int      { return s.files.Kept() }
+// Kept is how many files are open now.
+func (s *Source) Kept() int { return s.files.Kept() }
+
+// Unkept counts the readings that had to open their file because no more may be
+// kept open.
 func (s *Source) Unkept() uint64 { return s.files.Unkept() }
 
 // Close closes what the source itself keeps open; watchers are closed by whoever

@@ -19,7 +19,7 @@ type counter interface {
 
 // recheckEvery is after how many readings it is looked at again whether a unit's
 // cgroup is its own: a cgroup made below it would add to its figures.
-const recheckEvery = 16
+const recheckEvery = 32
 
 // A Watcher reads the monitors of one unit.
 type Watcher struct {
@@ -49,8 +49,9 @@ type Watcher struct {
 }
 
 // Read fills out, which has one element per monitor in the order in which they
-// were opened. It allocates nothing while nothing fails. Now is the moment of the
-// call, by a monotonic clock.
+// were opened. It allocates nothing while nothing fails, but for the rare look at
+// whether the cgroup is still the unit's own. Now is the moment of the call, by a
+// monotonic clock.
 func (w *Watcher) Read(now time.Time, out []Result) {
 	restarted, err := w.readCPUTime(now)
 	if err != nil {
