@@ -47,7 +47,7 @@ type Limits struct {
 	// all are forgotten, and read again.
 	ThreadNames int
 	// Starts is how many programs are read about per batch because they were
-	// started, 1000 by default. What is started beyond it is read about when it
+	// started, 5000 by default. What is started beyond it is read about when it
 	// is sampled, or has what records and its parent tell.
 	Starts int
 }
@@ -61,7 +61,7 @@ func (l *Limits) setDefaults() {
 		{&l.Mappings, 8192},
 		{&l.StackBytes, 32 << 20},
 		{&l.ThreadNames, 65536},
-		{&l.Starts, 1000},
+		{&l.Starts, 5000},
 	} {
 		if *d.to <= 0 {
 			*d.to = d.value

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
@@ -465,4 +466,38 @@ func TestLookupOfNoProcess(t *testing.T) {
 	table.Mmap(0, &perfevent.Mmap{})
 	table.Exit(0, 0)
 	require.Zero(t, table.Stats().Processes)
+}
+
+// BenchmarkLearn is what reading about a process that was just started costs,
+// beside reading one file of procfs.
+func BenchmarkLearn(b *testing.B) {
+	pid := os.Getpid()
+	tree, err := cgroup.Open("/")
+	if err != nil {
+		b.Skip(err)
+	}
+	table := NewTable(Config{Tree: tree})
+	p := table.Lookup(pid, 0)
+	b.Run("process", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			s, err := table.fs.stat(pid)
+			table.learn(p, s, err)
+		}
+	})
+	b.Run("next batch", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			table.NextBatch()
+			table.Lookup(pid, 0)
+		}
+	})
+	b.Run("baseline: one file", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := table.fs.stat(pid); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 }
