@@ -218,7 +218,6 @@ type outcome struct {
 	Limited  string
 	Own      Paths
 	Other    Paths
-	Sibling  Paths
 	OtherErr string
 	Err      string
 }
