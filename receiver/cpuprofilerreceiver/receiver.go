@@ -169,7 +169,8 @@ func (p *profiler) newSampler(host component.Host, tree *cgroup.Tree, sink oncpu
 			}
 			return notes
 		},
-		Now: systemClock{}.Monotonic,
+		Now:   systemClock{}.Monotonic,
+		Probe: perfevent.Probe,
 	}), nil
 }
 

@@ -5,12 +5,15 @@ package cpuprofilerreceiver
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,9 +26,11 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 	"go.opentelemetry.io/collector/receiver/receivertest"
 	"go.opentelemetry.io/collector/receiver/xreceiver"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
@@ -114,6 +119,13 @@ func (r *running) until(what string, ok func([]row) bool) []row {
 	return nil
 }
 
+// telemetryGauge is the value of one of the receiver's gauges.
+func (r *running) telemetryGauge(name string) int64 {
+	m, err := r.telemetry.GetMetric(name)
+	require.NoError(r.t, err)
+	return m.Data.(metricdata.Gauge[int64]).DataPoints[0].Value
+}
+
 // row is one kind of sample, in words.
 type row struct {
 	resource  map[string]any
@@ -172,8 +184,9 @@ func rows(all []pprofile.Profiles) (out []row) {
 // conforms fails the test where what came breaks a rule of some backend.
 func (r *running) conforms() {
 	r.t.Helper()
+	options := conformance.Options{Now: time.Now(), SampleAttributes: []string{"thread.id"}}
 	for i, p := range r.sink.AllProfiles() {
-		for _, v := range conformance.Check(p, conformance.Options{Now: time.Now()}) {
+		for _, v := range conformance.Check(p, options) {
 			r.t.Errorf("request %d: %v", i, v)
 		}
 	}
@@ -257,4 +270,279 @@ func TestReceiverSamplesTheWholeHostWithNames(t *testing.T) {
 	r.conforms()
 	require.Equal(t, 1, r.logs.FilterMessage("sampling started").Len())
 	require.EqualValues(t, sampleEvents(r.sink.AllProfiles()), counted(t, r.telemetry)["exported"])
+}
+
+func TestReceiverFollowsAThreadThatStartsLater(t *testing.T) {
+	cmd := run(t, exec.Command(program(t, "threads")))
+	r := start(t, func(c *Config) {
+		c.Targets = []TargetConfig{{PID: cmd.Process.Pid}}
+		c.ThreadAttributes = []string{"thread.name", "thread.id"}
+	})
+	got := r.until("a C stack of the thread", func(rows []row) bool {
+		return slices.ContainsFunc(rows, func(r row) bool {
+			return r.attrs["thread.name"] == "worker" && r.has("c_leaf")
+		})
+	})
+	for _, row := range got {
+		require.EqualValues(t, cmd.Process.Pid, row.resource["process.pid"], "only what was asked for")
+		if row.attrs["thread.name"] == "worker" {
+			require.NotEqualValues(t, cmd.Process.Pid, row.attrs["thread.id"])
+		}
+	}
+	r.stop()
+	r.conforms()
+}
+
+func TestReceiverFindsATargetThatAppearsLaterAndFollowsItsEnd(t *testing.T) {
+	binary := program(t, "busy")
+	r := start(t, func(c *Config) { c.Targets = []TargetConfig{{Executable: filepath.Dir(binary) + "/*"}} })
+	missing := func() int { return r.logs.FilterMessage("target not found, it is looked for again").Len() }
+	require.Eventually(t, func() bool { return missing() == 1 }, patience, time.Millisecond)
+	require.Equal(t, 1, r.logs.FilterMessage("sampling started").Len())
+
+	for range 2 { // once more, after it has ended
+		r.sink.Reset()
+		cmd := exec.Command(binary)
+		run(t, cmd)
+		r.until("samples of the target", func(rows []row) bool {
+			return slices.ContainsFunc(rows, func(r row) bool {
+				return r.resource["process.pid"] == int64(cmd.Process.Pid) && r.has("main.inlined")
+			})
+		})
+		before := missing()
+		require.NoError(t, cmd.Process.Kill())
+		_ = cmd.Wait()
+		require.Eventually(t, func() bool { return missing() == before+1 }, patience, time.Millisecond)
+	}
+}
+
+func TestReceiverFollowsExec(t *testing.T) {
+	needHostWide(t)
+	binary := program(t, "busy")
+	// The shell spins until the file is there, then becomes the other program.
+	flag := filepath.Join(t.TempDir(), "now")
+	cmd := run(t, exec.Command("/bin/sh", "-c", `while ! test -e "$0"; do :; done; exec "$1"`, flag, binary))
+	r := start(t, nil)
+	of := func(name, function string) func([]row) bool {
+		return func(rows []row) bool {
+			return slices.ContainsFunc(rows, func(r row) bool {
+				return r.resource["process.pid"] == int64(cmd.Process.Pid) && r.resource["process.executable.name"] == name && r.has(function)
+			})
+		}
+	}
+	sh, err := filepath.EvalSymlinks("/bin/sh")
+	require.NoError(t, err)
+	r.until("samples of the shell", of(filepath.Base(sh), ""))
+	require.NoError(t, os.WriteFile(flag, nil, 0o600))
+	r.until("samples of the program after exec", of("busy", "main.inlined"))
+	r.stop()
+	r.conforms()
+}
+
+func TestReceiverSamplesOneCgroupAndNotItsNeighbour(t *testing.T) {
+	needHostWide(t)
+	binary := program(t, "busy")
+	in, out := hosttest.NewCgroup(t, "hotprofile-receiver-in"), hosttest.NewCgroup(t, "hotprofile-receiver-out")
+	for name, target := range map[string]string{"by path": in.Path, "by glob": in.Path[:len(in.Path)-3] + "*"} {
+		t.Run(name, func(t *testing.T) {
+			inside, outside := run(t, in.Command(binary)), run(t, out.Command(binary))
+			r := start(t, func(c *Config) { c.Targets = []TargetConfig{{Cgroup: target}} })
+			got := r.until("samples of the cgroup", func(rows []row) bool {
+				return slices.ContainsFunc(rows, func(r row) bool {
+					return r.resource["process.pid"] == int64(inside.Process.Pid) && r.has("main.inlined")
+				})
+			})
+			for _, row := range got {
+				require.NotEqualValues(t, outside.Process.Pid, row.resource["process.pid"])
+				require.Equal(t, in.Path, row.resource["process.linux.cgroup"])
+			}
+			r.stop()
+			r.conforms()
+		})
+	}
+}
+
+func TestReceiverKnowsTheCgroupOfProcessesThatLiveForMilliseconds(t *testing.T) {
+	needHostWide(t)
+	cgroup := hosttest.NewCgroup(t, "hotprofile-receiver-short")
+	// Each of these burns its CPU for some 20 ms.
+	run(t, cgroup.Command("/bin/sh", "-c", `while :; do /bin/sh -c 'i=0; while [ $i -lt 8000 ]; do i=$((i+1)); done'; done`))
+	r := start(t, func(c *Config) { c.Frequency = 999 })
+	events := func(rows []row) (inside, astray int) {
+		for _, row := range rows {
+			switch {
+			case row.resource["process.linux.cgroup"] == cgroup.Path:
+				inside += row.events
+			case row.resource["process.linux.cgroup"] == nil && row.resource["process.executable.name"] == nil:
+				astray += row.events // may be one of ours, nobody knows
+			}
+		}
+		return inside, astray
+	}
+	got := r.until("500 samples", func(rows []row) bool { inside, _ := events(rows); return inside > 500 })
+	inside, astray := events(got)
+	t.Logf("%d samples in the cgroup, %d of nobody knows which", inside, astray)
+	require.Less(t, astray, inside/20)
+}
+
+func TestReceiverPausesWhenBuffersAreFullAndRecovers(t *testing.T) {
+	needHostWide(t)
+	run(t, exec.Command(program(t, "busy")))
+	var blocked atomic.Bool
+	blocked.Store(true)
+	sink := new(consumertest.ProfilesSink)
+	called, release := make(chan struct{}), make(chan struct{})
+	next := consumerOf(func(ctx context.Context, p pprofile.Profiles) error {
+		if blocked.Load() {
+			close(called)
+			<-release // whatever the deadline
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return sink.ConsumeProfiles(ctx, p)
+	})
+	r := startTo(t, next, func(c *Config) {
+		c.BufferSize = 64 * bytesize.KiB
+		c.ExportTimeout = 50 * time.Millisecond
+		c.ThreadAttributes = []string{"thread.name", "thread.id"}
+		c.Frequency = 999
+	})
+	full := "Skipping a thread sample period, buffers are full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
+	<-called
+	require.Eventually(t, func() bool { return r.telemetryGauge("otelcol_cpu_profiler.buffer.usage") == 64<<10 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return r.logs.FilterMessage(full).Len() > 0 }, patience, time.Millisecond)
+	warned := r.logs.FilterMessage(full).Len() // names that are looked up for the first time may have taken long enough for one
+
+	blocked.Store(false)
+	close(release)
+	require.Eventually(t, func() bool { return sampleEvents(sink.AllProfiles()) > 0 }, patience, time.Millisecond)
+	again := r.logs.FilterMessage("Sampling goes on, a buffer is free again")
+	require.Equal(t, warned, again.Len(), "one line at each end of an episode")
+	require.Positive(t, again.All()[warned-1].ContextMap()["periods_skipped"])
+
+	sink.Reset()
+	require.Eventually(t, func() bool { return sampleEvents(sink.AllProfiles()) > 100 }, patience, time.Millisecond)
+	r.stop()
+	require.Equal(t, 1, r.logs.FilterMessage("The next component refused profiles; they are dropped").Len())
+	require.Positive(t, counted(t, r.telemetry)["refused"])
+	skipped, err := r.telemetry.GetMetric("otelcol_cpu_profiler.periods.skipped")
+	require.NoError(t, err)
+	require.Positive(t, skipped.Data.(metricdata.Sum[int64]).DataPoints[0].Value)
+}
+
+func TestReceiverShutdownWhileAConsumerBlocks(t *testing.T) {
+	needHostWide(t)
+	run(t, exec.Command(program(t, "busy")))
+	called := make(chan struct{}, 1000)
+	next := consumerOf(func(ctx context.Context, _ pprofile.Profiles) error {
+		called <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	r := startTo(t, next, func(c *Config) { c.ExportTimeout = 100 * time.Millisecond })
+	<-called
+	r.stop()
+	r.stop()
+	got := counted(t, r.telemetry)
+	require.Positive(t, got["refused"])
+	require.Zero(t, got["exported"])
+}
+
+func TestReceiverWithNothingEnabledSaysSo(t *testing.T) {
+	r := start(t, func(c *Config) { c.CPU.Enabled = false })
+	require.Equal(t, 1, r.logs.FilterMessageSnippet("nothing is sampled").Len())
+}
+
+func TestReceiverSaysItsConfigurationOnce(t *testing.T) {
+	r := start(t, nil)
+	lines := r.logs.FilterMessage("Continuous profiling configuration:").All()
+	require.Len(t, lines, 1)
+	require.Equal(t, zap.DebugLevel, lines[0].Level)
+	require.Contains(t, lines[0].ContextMap()["configuration"], "export_interval")
+}
+
+// asNobody runs a test again as a user without any right.
+func asNobody(t *testing.T) (again bool) {
+	t.Helper()
+	if os.Getenv("HOTPROFILE_TEST_AS_NOBODY") == "1" {
+		return true
+	}
+	if os.Geteuid() != 0 {
+		return true // as good as nobody
+	}
+	self, err := os.ReadFile("/proc/self/exe")
+	require.NoError(t, err)
+	dir, err := os.MkdirTemp("", "hotprofile-nobody")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	require.NoError(t, os.Chmod(dir, 0o777))
+	binary := filepath.Join(dir, "test")
+	require.NoError(t, os.WriteFile(binary, self, 0o755))
+	busy, err := os.ReadFile(program(t, "busy"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "busy"), busy, 0o755))
+	cmd := exec.Command(binary, "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "HOTPROFILE_TEST_AS_NOBODY=1", "HOTPROFILE_TEST_BUSY="+filepath.Join(dir, "busy"), "TMPDIR="+dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	text, err := cmd.CombinedOutput()
+	t.Logf("as nobody:\n%s", text)
+	require.NoError(t, err)
+	if strings.Contains(string(text), "--- SKIP") {
+		t.Skip("skipped as nobody")
+	}
+	return false
+}
+
+func TestReceiverWithoutRightsSamplesTheUsersOwnProcesses(t *testing.T) {
+	if !asNobody(t) {
+		return
+	}
+	rights := perfevent.Probe()
+	if rights.Own != nil {
+		t.Skip(rights.Own)
+	}
+	if rights.HostWide == nil {
+		t.Skip("this host lets everyone sample everything")
+	}
+	busy := os.Getenv("HOTPROFILE_TEST_BUSY")
+	if busy == "" {
+		busy = program(t, "busy")
+	}
+	cmd := run(t, exec.Command(busy))
+	r := start(t, nil)
+	r.until("samples of an own process", func(rows []row) bool {
+		return slices.ContainsFunc(rows, func(r row) bool {
+			return r.resource["process.pid"] == int64(cmd.Process.Pid) && r.has("main.inlined")
+		})
+	})
+	later := run(t, exec.Command(busy))
+	got := r.until("samples of one that started later", func(rows []row) bool {
+		return slices.ContainsFunc(rows, func(r row) bool {
+			return r.resource["process.pid"] == int64(later.Process.Pid) && r.has("main.inlined")
+		})
+	})
+	for _, row := range got {
+		require.NotEqualValues(t, os.Getpid(), row.resource["process.pid"], "the collector itself")
+	}
+	r.stop()
+	r.conforms()
+	lines := r.logs.FilterMessage("sampling started").All()
+	require.Len(t, lines, 1)
+	fields := lines[0].ContextMap()
+	require.Contains(t, fields["what"], "processes of this user")
+	not := fmt.Sprint(fields["not_sampled"])
+	require.Contains(t, not, "host")
+	require.Contains(t, not, "CAP_PERFMON")
+
+	if rights.Kernel == nil {
+		return
+	}
+	cfg := createDefaultConfig()
+	cfg.KernelStacks = KernelStacksTrue
+	c, err := NewFactory().(xreceiver.Factory).CreateProfiles(context.Background(), receivertest.NewNopSettings(metadata.Type), cfg, consumertest.NewNop())
+	require.NoError(t, err)
+	err = c.Start(context.Background(), r)
+	require.ErrorContains(t, err, "kernel_stacks")
+	require.NoError(t, c.Shutdown(context.Background()))
 }

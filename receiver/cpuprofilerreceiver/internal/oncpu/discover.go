@@ -58,7 +58,7 @@ func (s *Sampler) discover(ctx context.Context, rights perfevent.Rights) {
 			return
 		}
 		if rights.Own != nil || rights.HostWide != nil || rights.Kernel != nil {
-			rights = perfevent.Probe()
+			rights = s.cfg.Probe()
 		}
 	}
 }

@@ -6,6 +6,7 @@ package oncpu
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -184,6 +185,7 @@ func (r *reader) sample(rec *perfevent.Record) {
 	if !p.Wanted {
 		return
 	}
+	rec.Sample.User = reached(rec.Sample.User)
 	stack := p.Stack(&rec.Sample)
 	if stack == nil {
 		r.unreadable.Add(1)
@@ -199,6 +201,16 @@ func (r *reader) sample(rec *perfevent.Record) {
 	if !r.cfg.Sink.Add(k, rec.Time) {
 		r.bufferFull.Add(1)
 	}
+}
+
+// reached is the part of a stack's user half that frame pointers led through.
+// Where they lead astray the kernel goes on until it cannot read, and may give a
+// return address of 0 on the way: that one and what follows are no callers.
+func reached(user []uint64) []uint64 {
+	if i := slices.Index(user, 0); i >= 0 {
+		return user[:i]
+	}
+	return user
 }
 
 // close reads what is left in the rings and gives up the session.

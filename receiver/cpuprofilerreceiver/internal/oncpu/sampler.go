@@ -69,6 +69,8 @@ type Config struct {
 	Notes func() []string
 	// Now is CLOCK_MONOTONIC in nanoseconds.
 	Now func() int64
+	// Probe finds out what is permitted; perfevent.Probe outside of tests.
+	Probe func() perfevent.Rights
 }
 
 // Stats are the counters of a Sampler since it was made.
@@ -121,7 +123,7 @@ func New(cfg Config) *Sampler {
 // through Status and goes on trying; only kernel stacks that are demanded and
 // not permitted are an error.
 func (s *Sampler) Start() error {
-	rights := perfevent.Probe()
+	rights := s.cfg.Probe()
 	if s.cfg.Kernel == KernelDemanded && rights.Kernel != nil {
 		return fmt.Errorf("kernel_stacks is true: %w", rights.Kernel)
 	}

@@ -1,0 +1,202 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package oncpu
+
+import (
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+)
+
+// newReader returns a reader without a session, and where its samples go.
+func newReader(t testing.TB, change func(*Config)) (*reader, *recordSink) {
+	sink := &recordSink{batch: samples.NewBatch(1 << 30)}
+	cfg := Config{
+		Table:     processes.NewTable(processes.Config{}),
+		Sink:      sink,
+		Frequency: 97,
+		Logger:    zap.NewNop(),
+		Now:       func() int64 { return 0 },
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	return &New(cfg).reader, sink
+}
+
+// recordSink is a sink of one batch that can be told to be full.
+type recordSink struct {
+	batch *samples.Batch
+	full  bool
+}
+
+func (s *recordSink) Add(k samples.Key, time int64) bool { return !s.full && s.batch.Add(k, time) }
+func (s *recordSink) ReadUpTo(int64)                     {}
+func (s *recordSink) Paused() bool                       { return s.full }
+func (s *recordSink) Batch() uint64                      { return 1 }
+
+// pc is an address in this program.
+func pc(f any) uint64 { return uint64(reflect.ValueOf(f).Pointer()) }
+
+// record is a sample of this very process, in some functions of the program.
+func record() *perfevent.Record {
+	return &perfevent.Record{
+		Type: perfevent.TypeSample, Time: 1000, PID: os.Getpid(), TID: os.Getpid(),
+		Sample: perfevent.Sample{
+			User:   []uint64{pc(strings.Repeat) + 4, pc(slices.Sort[[]int]) + 4, pc(os.Getpid) + 4, pc(time.Now) + 4},
+			Period: int64(time.Second / 97),
+		},
+	}
+}
+
+func TestSampleBecomesAnEventOfItsThread(t *testing.T) {
+	r, sink := newReader(t, func(c *Config) { c.ThreadName, c.ThreadID = true, true })
+	r.handle(record())
+	r.handle(record())
+	got := sink.batch.Samples()
+	require.Len(t, got, 1)
+	require.Equal(t, []int64{1000, 1000}, got[0].Times)
+	require.Same(t, samples.OnCPU, got[0].Type)
+	require.EqualValues(t, time.Second/97, got[0].Period)
+	require.Equal(t, os.Getpid(), got[0].Resource.PID)
+	require.EqualValues(t, os.Getpid(), got[0].Thread.ID)
+	name, err := os.ReadFile("/proc/self/comm")
+	require.NoError(t, err)
+	require.Equal(t, strings.TrimSpace(string(name)), got[0].Thread.Name)
+	require.Len(t, got[0].Stack.Locations, 4)
+	require.NotNil(t, got[0].Stack.Locations[0].Mapping)
+}
+
+func TestThreadsAreNotToldApartUnlessAskedFor(t *testing.T) {
+	r, sink := newReader(t, nil)
+	r.handle(record())
+	require.Equal(t, samples.Thread{}, sink.batch.Samples()[0].Thread)
+}
+
+func TestSampleOfNoProcessIsCounted(t *testing.T) {
+	for name, pid := range map[string]int{"of another pid namespace, or idle": 0, "exiting": -1} {
+		t.Run(name, func(t *testing.T) {
+			r, sink := newReader(t, nil)
+			rec := record()
+			rec.PID, rec.TID = pid, pid
+			r.handle(rec)
+			require.Zero(t, sink.batch.Events())
+			require.EqualValues(t, 1, r.Stats().Unreadable)
+		})
+	}
+}
+
+func TestSampleWithoutAStackIsCounted(t *testing.T) {
+	r, sink := newReader(t, nil)
+	rec := record()
+	rec.Sample.User = nil
+	r.handle(rec)
+	require.Zero(t, sink.batch.Events())
+	require.EqualValues(t, 1, r.Stats().Unreadable)
+}
+
+func TestSampleThatFindsBothBuffersFullIsCounted(t *testing.T) {
+	r, sink := newReader(t, nil)
+	sink.full = true
+	r.handle(record())
+	require.EqualValues(t, 1, r.Stats().BufferFull)
+}
+
+func TestSampleOfAProcessThatIsNotATargetIsDropped(t *testing.T) {
+	matcher, err := processes.NewMatcher([]processes.Target{{PID: os.Getpid() + 1}}, 0)
+	require.NoError(t, err)
+	r, sink := newReader(t, func(c *Config) { c.Table = processes.NewTable(processes.Config{Wanted: matcher}) })
+	r.handle(record())
+	require.Zero(t, sink.batch.Events())
+	require.Zero(t, r.Stats().Unreadable)
+}
+
+func TestOwnProcessIsLeftOutUnlessATargetNamesIt(t *testing.T) {
+	own := os.Getpid()
+	for name, test := range map[string]struct {
+		targets []processes.Target
+		want    int
+	}{
+		"whole host":       {nil, 0},
+		"named by its pid": {[]processes.Target{{PID: own}}, 1},
+		"named by program": {[]processes.Target{{Executable: "/**"}}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			matcher, err := processes.NewMatcher(test.targets, own)
+			require.NoError(t, err)
+			r, sink := newReader(t, func(c *Config) { c.Table = processes.NewTable(processes.Config{Wanted: matcher}) })
+			r.handle(record())
+			require.Equal(t, test.want, sink.batch.Events())
+		})
+	}
+}
+
+func TestLossIsCounted(t *testing.T) {
+	r, _ := newReader(t, nil)
+	r.count(perfevent.Stats{Lost: 3, LostSamples: 2, Throttled: 1, Corrupt: 1, Duplicate: 5, Foreign: 5})
+	require.EqualValues(t, 7, r.Stats().Lost)
+	r.count(perfevent.Stats{Lost: 4, LostSamples: 2, Throttled: 1, Corrupt: 1})
+	require.EqualValues(t, 8, r.Stats().Lost)
+}
+
+func TestPausedTimeIsCountedInPeriods(t *testing.T) {
+	now := int64(0)
+	r, _ := newReader(t, func(c *Config) { c.Now = func() int64 { return now } })
+	r.paused = true
+	now = int64(2 * time.Second)
+	r.resume()
+	require.EqualValues(t, 2*97, r.Stats().PeriodsSkipped)
+	r.resume()
+	require.EqualValues(t, 2*97, r.Stats().PeriodsSkipped)
+}
+
+func TestSampleSeenBeforeAllocatesNothing(t *testing.T) {
+	r, sink := newReader(t, func(c *Config) { c.ThreadName, c.ThreadID = true, true })
+	rec := record()
+	for range 1 << 13 {
+		r.handle(rec)
+	}
+	sink.batch.Reset() // keeps the memory
+	r.handle(rec)
+	require.Zero(t, testing.AllocsPerRun(1000, func() { r.handle(rec) }))
+}
+
+// BenchmarkRecordToBuffer is what a sample whose stack was seen before costs on
+// the ring reader, beside the least that it could cost: the batch's own Add.
+func BenchmarkRecordToBuffer(b *testing.B) {
+	rec := record()
+	b.Run("record", func(b *testing.B) {
+		r, sink := newReader(b, func(c *Config) { c.ThreadName = true })
+		r.handle(rec)
+		b.ReportAllocs()
+		for b.Loop() {
+			r.handle(rec)
+			if sink.batch.Events() == 1<<15 {
+				sink.batch.Reset()
+			}
+		}
+	})
+	b.Run("baseline=add", func(b *testing.B) {
+		r, sink := newReader(b, func(c *Config) { c.ThreadName = true })
+		r.handle(rec)
+		key := sink.batch.Samples()[0].Key
+		b.ReportAllocs()
+		for b.Loop() {
+			sink.batch.Add(key, rec.Time)
+			if sink.batch.Events() == 1<<15 {
+				sink.batch.Reset()
+			}
+		}
+	})
+}

@@ -1,0 +1,194 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package oncpu
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+)
+
+const patience = 20 * time.Second
+
+// finding is a Finder of what a test says.
+type finding struct {
+	mu sync.Mutex
+	Finding
+}
+
+func (f *finding) Find(context.Context, bool) (Finding, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.Finding, nil
+}
+
+func (f *finding) set(to Finding) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.Finding = to
+}
+
+// own finds the test itself.
+func own() Finding {
+	pid := os.Getpid()
+	return Finding{
+		Wanted: perfevent.Wanted{Processes: []perfevent.WantedProcess{{PID: pid, Threads: 1}}},
+		Starts: map[int]uint64{pid: 1},
+	}
+}
+
+// statuses collects what Status was told.
+type statuses struct {
+	mu  sync.Mutex
+	all []error
+}
+
+func (s *statuses) tell(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, err)
+}
+
+func (s *statuses) get() []error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]error(nil), s.all...)
+}
+
+func newTestSampler(f Finder, change func(*Config)) (*Sampler, *statuses, *observer.ObservedLogs) {
+	core, logs := observer.New(zap.InfoLevel)
+	st := new(statuses)
+	cfg := Config{
+		Finder: f, Table: processes.NewTable(processes.Config{}), Sink: discard{},
+		Frequency: 97, MaxEvents: 4096, DiscoveryInterval: 5 * time.Millisecond,
+		Logger: zap.New(core), Status: st.tell, Notes: func() []string { return nil },
+		Now:   func() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() },
+		Probe: perfevent.Probe,
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	return New(cfg), st, logs
+}
+
+// discard is a sink that takes everything.
+type discard struct{}
+
+func (discard) Add(samples.Key, int64) bool { return true }
+func (discard) ReadUpTo(int64)              {}
+func (discard) Paused() bool                { return false }
+func (discard) Batch() uint64               { return 1 }
+
+func skipWithoutRights(t *testing.T) {
+	t.Helper()
+	if err := perfevent.Probe().Own; err != nil {
+		t.Skip(err)
+	}
+}
+
+func TestNothingPermittedIsAStatusUntilItIs(t *testing.T) {
+	skipWithoutRights(t)
+	refused := &perfevent.RightsError{What: "sampling", Needed: []string{"CAP_PERFMON"}, Err: os.ErrPermission}
+	var mu sync.Mutex
+	rights := perfevent.Rights{Own: refused, HostWide: refused, Kernel: refused}
+	s, st, logs := newTestSampler(&finding{Finding: own()}, func(c *Config) {
+		c.Probe = func() perfevent.Rights {
+			mu.Lock()
+			defer mu.Unlock()
+			return rights
+		}
+	})
+	require.NoError(t, s.Start())
+	defer s.Stop()
+	require.Eventually(t, func() bool { return len(st.get()) == 1 }, patience, time.Millisecond)
+	require.ErrorIs(t, st.get()[0], os.ErrPermission)
+	require.ErrorContains(t, st.get()[0], "CAP_PERFMON")
+	require.ErrorContains(t, st.get()[0], "tried again every 5ms")
+	require.Zero(t, s.Stats().Targets)
+	require.Zero(t, logs.FilterMessage("sampling started").Len())
+
+	mu.Lock()
+	rights = perfevent.Rights{HostWide: refused, Kernel: refused}
+	mu.Unlock()
+	require.Eventually(t, func() bool { return len(st.get()) == 2 && s.Stats().Targets == 1 }, patience, time.Millisecond)
+	require.NoError(t, st.get()[1])
+	require.Equal(t, 1, logs.FilterMessage("sampling started").Len())
+}
+
+func TestKernelStacksThatAreDemandedAndNotPermittedAreAnError(t *testing.T) {
+	refused := &perfevent.RightsError{What: "sampling the kernel", Needed: []string{"CAP_PERFMON"}, Err: os.ErrPermission}
+	s, _, _ := newTestSampler(&finding{}, func(c *Config) {
+		c.Kernel = KernelDemanded
+		c.Probe = func() perfevent.Rights { return perfevent.Rights{Kernel: refused} }
+	})
+	err := s.Start()
+	require.ErrorIs(t, err, os.ErrPermission)
+	require.ErrorContains(t, err, "kernel_stacks")
+	s.Stop()
+}
+
+func TestTargetsThatAreMissingAreSaidOnce(t *testing.T) {
+	skipWithoutRights(t)
+	f := &finding{Finding: Finding{Missing: []string{"executable /opt/app"}}}
+	s, _, logs := newTestSampler(f, nil)
+	require.NoError(t, s.Start())
+	defer s.Stop()
+	missing := func() int { return logs.FilterMessage("target not found, it is looked for again").Len() }
+	found := func() int { return logs.FilterMessage("target found").Len() }
+	require.Eventually(t, func() bool { return missing() == 1 }, patience, time.Millisecond)
+	f.set(own())
+	require.Eventually(t, func() bool { return found() == 1 && s.Stats().Targets == 1 }, patience, time.Millisecond)
+	require.Equal(t, 1, missing(), "not at each discovery")
+	f.set(Finding{Missing: []string{"executable /opt/app"}})
+	require.Eventually(t, func() bool { return missing() == 2 && s.Stats().Targets == 0 }, patience, time.Millisecond)
+}
+
+func TestProcessThatWasReplacedIsAttachedAnew(t *testing.T) {
+	skipWithoutRights(t)
+	f := &finding{Finding: own()}
+	s, _, _ := newTestSampler(f, nil)
+	a := newAttached()
+	session, err := perfevent.Open(perfevent.Options{})
+	require.NoError(t, err)
+	defer session.Close()
+	find := func(start uint64) found {
+		fd := own()
+		fd.Starts[os.Getpid()] = start
+		f.set(fd)
+		return s.find(t.Context(), perfevent.Rights{HostWide: errors.New("no")})
+	}
+	first := find(1)
+	require.NoError(t, a.detach(first.plan, first.Starts))
+	require.Empty(t, a.attach(session, first.plan, first.Starts))
+	one := a.processes[process{os.Getpid(), 1}]
+	require.NotNil(t, one)
+
+	again := find(1)
+	require.NoError(t, a.detach(again.plan, again.Starts))
+	require.Empty(t, a.attach(session, again.plan, again.Starts))
+	require.Same(t, one, a.processes[process{os.Getpid(), 1}])
+
+	other := find(2) // the same pid, started later
+	require.NoError(t, a.detach(other.plan, other.Starts))
+	require.Empty(t, a.attach(session, other.plan, other.Starts))
+	require.NotContains(t, a.processes, process{os.Getpid(), 1})
+	require.NotNil(t, a.processes[process{os.Getpid(), 2}])
+}
+
+func TestStopWithoutStart(t *testing.T) {
+	s, _, _ := newTestSampler(&finding{}, nil)
+	s.Stop()
+	s.Stop()
+}
