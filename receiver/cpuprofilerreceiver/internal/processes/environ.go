@@ -22,7 +22,7 @@ type environment struct {
 func parseEnviron(b []byte) environment {
 	var name, attributes []byte
 	var hasName, hasAttributes bool
-	for len(b) > 0 && !(hasName && hasAttributes) {
+	for len(b) > 0 && (!hasName || !hasAttributes) {
 		var variable []byte
 		variable, b, _ = bytes.Cut(b, []byte{0})
 		if v, ok := bytes.CutPrefix(variable, []byte("OTEL_SERVICE_NAME=")); ok && !hasName {
