@@ -5,28 +5,231 @@ package cputriggerprocessor
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/consumer/xconsumer"
-	"go.opentelemetry.io/collector/pdata/pprofile"
 	"go.opentelemetry.io/collector/processor"
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/monitor"
+	"github.com/hotprofile/hotprofile/internal/trigger"
 )
 
+// warmFrom is the part of a threshold from which on a unit is looked at more
+// closely.
+const warmFrom = 0.5
+
+// cpuTrigger is the component. Three goroutines work beside the callers of
+// ConsumeProfiles: one reads, one evaluates and reports, one looks for units.
 type cpuTrigger struct {
-	component.StartFunc
-	component.ShutdownFunc
-	next xconsumer.Profiles
+	cfg      *Config
+	next     xconsumer.Profiles
+	log      *zap.Logger
+	now      func() time.Time
+	counters *counters
+	units    *units
+	eval     *evaluator
+	gate     *gate
+
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+	closed  atomic.Bool
 }
 
-func newProcessor(_ processor.Settings, _ *Config, next xconsumer.Profiles) (*cpuTrigger, error) {
-	return &cpuTrigger{next: next}, nil
+func newProcessor(set processor.Settings, cfg *Config, next xconsumer.Profiles) (*cpuTrigger, error) {
+	return newProcessorAt(set, cfg, next, time.Now, rand.Reader)
 }
 
+func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles, now func() time.Time, random io.Reader) (*cpuTrigger, error) {
+	core := cfg.trigger(cfg.enabled())
+	core.NewID = func() string { return newID(random) }
+	engine, err := trigger.New(core)
+	if err != nil {
+		return nil, err
+	}
+	counters, err := newCounters(set.TelemetrySettings, cfg.monitors())
+	if err != nil {
+		return nil, err
+	}
+	p := &cpuTrigger{cfg: cfg, next: next, log: set.Logger, now: now, counters: counters, units: newUnits(engine)}
+	p.eval = &evaluator{
+		units: p.units, debug: newDebugUnits(cfg.DebugUnits, set.Logger), now: now,
+		reporter: &reporter{log: set.Logger, counters: counters},
+	}
+	p.gate = &gate{
+		scope: cfg.Scope, units: p.units, host: newRealHost(cfg.RootPath, nil, p.units, now),
+		passUnmatched: cfg.Unmatched == UnmatchedPass, now: now, log: set.Logger, types: map[string][]profileType{},
+	}
+	for _, policy := range cfg.enabled() {
+		for _, t := range policy.ProfileTypes {
+			parsed, err := parseProfileType(t)
+			if err != nil {
+				return nil, err
+			}
+			p.gate.types[policy.Name] = append(p.gate.types[policy.Name], parsed)
+		}
+	}
+	if err := counters.observe(p.units.Count); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// newID makes a name that no other trigger of any collector has.
+func newID(random io.Reader) string {
+	var b [8]byte
+	if _, err := io.ReadFull(random, b[:]); err != nil {
+		return fmt.Sprintf("%x", time.Now().UnixNano())
+	}
+	return hex.EncodeToString(b[:])
+}
+
+// Capabilities says that what passes is stamped in place.
 func (*cpuTrigger) Capabilities() consumer.Capabilities {
 	return consumer.Capabilities{MutatesData: true}
 }
 
-func (p *cpuTrigger) ConsumeProfiles(ctx context.Context, pd pprofile.Profiles) error {
-	return p.next.ConsumeProfiles(ctx, pd)
+// Start finds the host's control groups. Without them it goes on: profiles are
+// then of no known unit, and the fault is said once.
+func (p *cpuTrigger) Start(_ context.Context, host component.Host) error {
+	if effective, err := p.cfg.effective(); err == nil {
+		p.log.Debug("Continuous profiling configuration:", zap.Any("cpu_trigger", effective))
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p.cancel = cancel
+	tree, err := cgroup.Open(p.cfg.RootPath)
+	if err != nil {
+		err = fmt.Errorf("no unit can be watched, and profiles are handled as unmatched (%s): %w", p.cfg.Unmatched, err)
+		p.log.Warn("cannot read control groups", zap.Error(err))
+		componentstatus.ReportStatus(host, componentstatus.NewRecoverableErrorEvent(err))
+		return nil
+	}
+	files, err := monitor.NewSource(tree, maxOpenFiles)
+	if err != nil {
+		cancel()
+		return fmt.Errorf("read the CPU time of units: %w", err)
+	}
+	real := newRealHost(p.cfg.RootPath, tree, p.units, p.now)
+	p.gate.host = real
+	c := p.newCollector(tree, hostSource{files})
+	d := &discoverer{
+		host: real, tree: tree, scope: p.cfg.Scope, units: p.units, ttl: p.cfg.UnitTTL,
+		every: min(scanEvery, p.cfg.EvaluationInterval), now: p.now, log: p.log,
+	}
+	scanned := make(chan struct{})
+	p.running.Go(func() { p.discover(ctx, d, scanned) })
+	p.running.Go(func() { p.collect(ctx, c, tree, scanned) })
+	p.running.Go(func() { p.evaluate(ctx) })
+	return nil
 }
+
+func (p *cpuTrigger) newCollector(tree *cgroup.Tree, source source) *collector {
+	c := &collector{
+		units: p.units, source: source, monitors: p.cfg.monitors(), interval: p.cfg.CollectionInterval,
+		now: p.now, log: p.log, count: p.counters.reading, debug: p.eval.debug,
+		openTimes: func(u *unit) *userTimes { return openUserTimes(tree, u) },
+	}
+	for _, m := range c.monitors {
+		least := -1.0
+		for _, policy := range p.cfg.enabled() {
+			for _, i := range policy.AnyOf {
+				if i.Monitor == m && (least < 0 || *i.Threshold < least) {
+					least = *i.Threshold
+				}
+			}
+		}
+		c.warm = append(c.warm, warmFrom*least)
+	}
+	return c
+}
+
+// discover scans until it is cancelled; scanned is closed after the first time.
+func (p *cpuTrigger) discover(ctx context.Context, d *discoverer, scanned chan<- struct{}) {
+	for first := true; ; first = false {
+		start := time.Now()
+		d.scan()
+		if first {
+			close(scanned)
+		}
+		if !sleep(ctx, d.wait(time.Since(start))) {
+			return
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// collect reads until it is cancelled: at once when units are known, and then at
+// each interval.
+func (p *cpuTrigger) collect(ctx context.Context, c *collector, tree *cgroup.Tree, scanned <-chan struct{}) {
+	defer c.close()
+	tick := time.NewTicker(p.cfg.CollectionInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-scanned:
+			scanned = nil
+			c.collect()
+			p.log.Info("cgroup mode", describe(tree, len(c.watched), c.unlimited())...)
+		case <-tick.C:
+			c.collect()
+		}
+	}
+}
+
+// evaluate decides at each interval until it is cancelled, and reports what
+// happened in between.
+func (p *cpuTrigger) evaluate(ctx context.Context) {
+	tick := time.NewTicker(p.cfg.EvaluationInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.units.changed:
+			p.eval.flush()
+		case <-tick.C:
+			p.eval.evaluate()
+		}
+	}
+}
+
+// Shutdown stops the goroutines, waits for them, and closes the gates. It may be
+// called without Start, and again.
+func (p *cpuTrigger) Shutdown(context.Context) error {
+	if p.closed.Swap(true) {
+		return nil
+	}
+	if p.cancel != nil {
+		p.cancel()
+	}
+	p.running.Wait()
+	p.units.Close(p.now())
+	p.eval.flush()
+	p.counters.builder.Shutdown()
+	return nil
+}
+
+var errShutdown = errors.New("cpu_trigger was shut down: profiles are no longer taken")

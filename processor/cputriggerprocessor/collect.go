@@ -1,0 +1,296 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cputriggerprocessor
+
+import (
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/monitor"
+	"github.com/hotprofile/hotprofile/internal/trigger"
+)
+
+// maxOpenFiles bounds the files that readings keep open; beyond it they are
+// opened for each reading.
+const maxOpenFiles = 4096
+
+// chunk is how many units are read before their readings are handed over, so
+// that the lock is held for moments only.
+const chunk = 256
+
+// watcher reads the monitors of one unit.
+type watcher interface {
+	Read(now time.Time, out []monitor.Result)
+	Capacity() cgroup.Capacity
+	Close()
+}
+
+// source opens watchers.
+type source interface {
+	watch(u *unit, monitors []string) (watcher, error)
+	Close()
+}
+
+// hostSource is the source of this machine.
+type hostSource struct{ *monitor.Source }
+
+func (s hostSource) watch(u *unit, monitors []string) (watcher, error) {
+	if u.process.PID != 0 {
+		w, err := s.WatchProcess(u.process, monitors)
+		if err != nil {
+			return nil, err
+		}
+		return w, nil
+	}
+	w, err := s.WatchUnit(u.cgroup, monitors)
+	if err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// watched is a unit as the collector knows it.
+type watched struct {
+	*unit
+	watcher  watcher   // nil until it could be opened
+	last     time.Time // of the last reading
+	gone     bool
+	capacity cgroup.Capacity
+	times    *userTimes // while it is warm
+	// saidOpen and said are the faults that were logged, each once per unit: of
+	// opening it, and of each monitor.
+	saidOpen bool
+	said     []bool
+}
+
+// outcome is one monitor's reading of a unit on its way to the decision core.
+type outcome struct {
+	monitor.Result
+	value float64 // since the reading before
+	known bool    // whether there is a value
+}
+
+// collector takes the readings. It belongs to one goroutine, which does nothing
+// else: what follows from them is decided and reported by others.
+type collector struct {
+	units    *units
+	source   source
+	monitors []string
+	warm     []float64 // per monitor, the value from which on a unit is looked at more closely
+	interval time.Duration
+	now      func() time.Time
+	log      *zap.Logger
+	count    func(monitor int, what readingOutcome, n int64)
+	debug    *debugUnits
+	// openTimes finds where a unit's user and system time are.
+	openTimes func(*unit) *userTimes
+
+	watched  []*watched
+	results  []monitor.Result // of one unit
+	outcomes []outcome        // of one chunk, per unit one per monitor
+	counts   [][numReadingOutcomes]int64
+	behind   bool // readings were late at the last tick
+}
+
+// collect takes one reading of every unit.
+func (c *collector) collect() {
+	if c.outcomes == nil {
+		c.results = make([]monitor.Result, len(c.monitors))
+		c.outcomes = make([]outcome, chunk*len(c.monitors))
+		c.counts = make([][numReadingOutcomes]int64, len(c.monitors))
+	}
+	for _, u := range c.units.takeAdded() {
+		c.watched = append(c.watched, &watched{unit: u, said: make([]bool, len(c.monitors))})
+	}
+	var worst time.Duration
+	for from := 0; from < len(c.watched); from += chunk {
+		some := c.watched[from:min(from+chunk, len(c.watched))]
+		for i, w := range some {
+			worst = max(worst, c.read(w, c.of(i)))
+		}
+		c.observe(some)
+		for i, w := range some {
+			c.follow(w, c.of(i))
+		}
+	}
+	c.forget()
+	c.sayLate(worst)
+	for m := range c.counts {
+		for what, n := range c.counts[m] {
+			if n > 0 {
+				c.count(m, readingOutcome(what), n)
+			}
+		}
+		c.counts[m] = [numReadingOutcomes]int64{}
+	}
+}
+
+// of are the outcomes of a unit by its place in the chunk.
+func (c *collector) of(i int) []outcome {
+	return c.outcomes[i*len(c.monitors) : (i+1)*len(c.monitors)]
+}
+
+// read takes the readings of one unit, and returns by how much they are late.
+func (c *collector) read(w *watched, out []outcome) (late time.Duration) {
+	clear(out)
+	if w.watcher == nil {
+		opened, err := c.source.watch(w.unit, c.monitors)
+		if err != nil {
+			w.gone = errors.Is(err, monitor.ErrGone)
+			if !w.gone && !w.saidOpen {
+				w.saidOpen = true
+				c.log.Warn("reading failed", zap.String("unit", w.name), zap.Error(err))
+			}
+			for m := range out {
+				out[m].Err = err
+				c.counts[m][readingFailed]++
+			}
+			return 0
+		}
+		w.watcher = opened
+	}
+	now := c.now()
+	if since := now.Sub(w.last); !w.last.IsZero() && since > 2*c.interval {
+		late = since - c.interval
+	}
+	w.last = now
+	w.watcher.Read(now, c.results)
+	for m, r := range c.results {
+		out[m].Result = r
+		c.counts[m][c.classify(w, m, r.Err, late > 0)]++
+	}
+	return late
+}
+
+// classify counts a reading once, and says once per unit what is wrong with it.
+func (c *collector) classify(w *watched, m int, err error, late bool) readingOutcome {
+	var unavailable cgroup.Unavailable
+	switch {
+	case err == nil && late:
+		return readingLate
+	case err == nil:
+		return readingOK
+	case errors.Is(err, monitor.ErrGone):
+		w.gone = true
+		return readingFailed
+	case errors.As(err, &unavailable):
+		if !w.said[m] {
+			w.said[m] = true
+			c.log.Info("monitor unavailable", zap.String("unit", w.name), zap.String("monitor", c.monitors[m]), zap.Error(err))
+		}
+		return readingUnavailable
+	}
+	if !w.said[m] {
+		w.said[m] = true
+		c.log.Warn("reading failed", zap.String("unit", w.name), zap.String("monitor", c.monitors[m]), zap.Error(err))
+	}
+	return readingFailed
+}
+
+// observe hands the readings of a chunk to the decision core.
+func (c *collector) observe(some []*watched) {
+	c.units.mu.Lock()
+	defer c.units.mu.Unlock()
+	for i, w := range some {
+		w.gone = w.gone || w.forgotten
+		if w.gone {
+			continue
+		}
+		out := c.of(i)
+		for m := range out {
+			o := &out[m]
+			if o.Err != nil {
+				continue
+			}
+			if o.Restarted {
+				w.gate.Restart(c.monitors[m])
+			}
+			o.value, o.known = w.gate.Observe(c.monitors[m], trigger.Reading{Time: o.Reading.Time, Num: o.Reading.Num, Den: o.Reading.Den})
+			if w.process.PID != 0 {
+				w.seen = w.last // it runs, however seldom a profile shows it
+			}
+		}
+		w.userShare = w.times.share()
+	}
+}
+
+// follow looks more closely at a unit that is warm or in the debug log.
+func (c *collector) follow(w *watched, out []outcome) {
+	if w.gone {
+		return
+	}
+	warm := false
+	for m, o := range out {
+		warm = warm || o.known && o.value >= c.warm[m]
+	}
+	if !warm {
+		w.times = nil
+	} else {
+		if w.times == nil {
+			w.times = c.openTimes(w.unit)
+		}
+		w.times.read(w.last)
+	}
+	if !c.debug.has(w.name) {
+		return
+	}
+	if found := w.watcher.Capacity(); found != w.capacity {
+		w.capacity = found
+		c.log.Debug("capacity found", zap.String("unit", w.name), zap.Float64("cores", found.Cores),
+			zap.String("by", string(found.By)), zap.String("path", found.Path))
+	}
+	for m, o := range out {
+		if o.known {
+			c.log.Debug("cpu reading", zap.String("unit", w.name), zap.String("monitor", c.monitors[m]), zap.Float64("value", o.value))
+		}
+	}
+}
+
+// forget lets go of the units that are gone.
+func (c *collector) forget() {
+	kept := c.watched[:0]
+	for _, w := range c.watched {
+		if !w.gone {
+			kept = append(kept, w)
+			continue
+		}
+		if w.watcher != nil {
+			w.watcher.Close()
+		}
+		c.units.Remove(w.unit, c.now())
+	}
+	clear(c.watched[len(kept):])
+	c.watched = kept
+}
+
+// sayLate says once an episode that readings are late.
+func (c *collector) sayLate(worst time.Duration) {
+	if worst > 0 && !c.behind {
+		c.log.Warn("readings are late", zap.Duration("by", worst), zap.Duration("collection_interval", c.interval), zap.Int("units", len(c.watched)))
+	}
+	c.behind = worst > 0
+}
+
+// unlimited is how many units have no CPU limit, of those that were read.
+func (c *collector) unlimited() (n int) {
+	for _, w := range c.watched {
+		if w.watcher != nil && w.watcher.Capacity().By == cgroup.ByOnline {
+			n++
+		}
+	}
+	return n
+}
+
+func (c *collector) close() {
+	for _, w := range c.watched {
+		if w.watcher != nil {
+			w.watcher.Close()
+		}
+	}
+	c.watched = nil
+	c.source.Close()
+}

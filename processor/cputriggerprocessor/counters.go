@@ -1,0 +1,113 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cputriggerprocessor
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
+)
+
+// sampleOutcome is what became of a sample.
+type sampleOutcome uint8
+
+const (
+	samplePassed    sampleOutcome = iota // the next component accepted it, with a reason
+	sampleRefused                        // the next component did not accept it
+	sampleGateShut                       // its unit's gate was shut when it was taken
+	sampleFiltered                       // the gate was open, but not for its type
+	sampleUnmatched                      // it is of no known unit; dropped, or accepted by the next component
+	sampleShutdown                       // it came after the shutdown
+	numSampleOutcomes
+)
+
+// readingOutcome is what became of a reading.
+type readingOutcome uint8
+
+const (
+	readingOK readingOutcome = iota
+	readingFailed
+	readingLate // more than two intervals after the one before; it counts all the same
+	readingUnavailable
+	numReadingOutcomes
+)
+
+// triggerOutcome is what became of a trigger.
+type triggerOutcome string
+
+const (
+	triggerOpened          triggerOutcome = "opened"
+	triggerCoolingDown     triggerOutcome = "cooling_down"
+	triggerNothingExported triggerOutcome = "nothing_exported"
+)
+
+// counters are the component's own metrics. Attribute sets are made once: the
+// hot paths only add.
+type counters struct {
+	builder  *metadata.TelemetryBuilder
+	samples  [numSampleOutcomes]metric.MeasurementOption
+	readings [][numReadingOutcomes]metric.MeasurementOption
+}
+
+func newCounters(set component.TelemetrySettings, monitors []string) (*counters, error) {
+	builder, err := metadata.NewTelemetryBuilder(set)
+	if err != nil {
+		return nil, err
+	}
+	c := &counters{builder: builder}
+	for i, o := range [numSampleOutcomes]string{"passed", "refused", "gate_shut", "filtered", "unmatched", "shutdown"} {
+		c.samples[i] = metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", o)))
+	}
+	for _, m := range monitors {
+		var options [numReadingOutcomes]metric.MeasurementOption
+		for i, o := range [numReadingOutcomes]string{"ok", "failed", "late", "unavailable"} {
+			options[i] = metric.WithAttributeSet(attribute.NewSet(attribute.String("monitor", m), attribute.String("outcome", o)))
+		}
+		c.readings = append(c.readings, options)
+	}
+	return c, nil
+}
+
+// observe has the gauges ask for the number of units and of open gates.
+func (c *counters) observe(count func() (units, gates int)) error {
+	err := c.builder.RegisterCPUTriggerUnitsCallback(func(_ context.Context, o metric.Int64Observer) error {
+		units, _ := count()
+		o.Observe(int64(units))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return c.builder.RegisterCPUTriggerGatesOpenCallback(func(_ context.Context, o metric.Int64Observer) error {
+		_, gates := count()
+		o.Observe(int64(gates))
+		return nil
+	})
+}
+
+func (c *counters) sample(ctx context.Context, n *[numSampleOutcomes]int64) {
+	for o, n := range n {
+		if n > 0 {
+			c.builder.CPUTriggerSamples.Add(ctx, n, c.samples[o])
+		}
+	}
+}
+
+func (c *counters) reading(monitor int, o readingOutcome, n int64) {
+	c.builder.CPUTriggerReadings.Add(context.Background(), n, c.readings[monitor][o])
+}
+
+func (c *counters) trigger(policy string, o triggerOutcome) {
+	c.builder.CPUTriggerTriggers.Add(context.Background(), 1,
+		metric.WithAttributes(attribute.String("policy", policy), attribute.String("outcome", string(o))))
+}
+
+func (c *counters) evaluation(took time.Duration) {
+	c.builder.CPUTriggerEvaluationDuration.Record(context.Background(), took.Seconds())
+}

@@ -1,0 +1,136 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cputriggerprocessor
+
+import (
+	"cmp"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/bmatcuk/doublestar/v4"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/hotprofile/hotprofile/internal/trigger"
+)
+
+// nearest is how many units the debug log shows where none are named.
+const nearest = 10
+
+// debugUnits says whose readings the debug log shows. It may be asked from any
+// goroutine.
+type debugUnits struct {
+	on      bool     // the debug log is
+	globs   []string // empty: the nearest to a threshold
+	current atomic.Pointer[map[string]bool]
+}
+
+func newDebugUnits(globs []string, log *zap.Logger) *debugUnits {
+	return &debugUnits{on: log.Core().Enabled(zapcore.DebugLevel), globs: globs}
+}
+
+func (d *debugUnits) has(unit string) bool {
+	if !d.on {
+		return false
+	}
+	if len(d.globs) == 0 {
+		current := d.current.Load()
+		return current != nil && (*current)[unit]
+	}
+	for _, glob := range d.globs {
+		if glob == unit || doublestar.MatchUnvalidated(glob, unit) {
+			return true
+		}
+	}
+	return false
+}
+
+// standing is how a unit stands with the items of the policies.
+type standing struct {
+	unit  string
+	items []trigger.Standing
+	ratio float64 // of the nearest item
+}
+
+// standings returns those of the units that the debug log shows, the nearest to
+// a threshold first, and notes which they are.
+func (us *units) standings(d *debugUnits, now time.Time) []standing {
+	us.mu.Lock()
+	var out []standing
+	for _, u := range us.byName {
+		if len(d.globs) > 0 && !d.has(u.name) {
+			continue
+		}
+		s, ok := u.gate.Nearest(now)
+		if !ok && len(d.globs) == 0 {
+			continue
+		}
+		out = append(out, standing{unit: u.name, ratio: s.Ratio()})
+	}
+	slices.SortFunc(out, func(a, b standing) int {
+		return cmp.Or(cmp.Compare(b.ratio, a.ratio), cmp.Compare(a.unit, b.unit))
+	})
+	if len(d.globs) == 0 {
+		out = out[:min(len(out), nearest)]
+	}
+	current := make(map[string]bool, len(out))
+	for i := range out {
+		out[i].items = us.byName[out[i].unit].gate.Standings(nil, now)
+		current[out[i].unit] = true
+	}
+	us.mu.Unlock()
+	d.current.Store(&current)
+	return out
+}
+
+// showWindows writes the windows to the debug log, and why gates did not open.
+func (r *reporter) showWindows(standings []standing, now time.Time) {
+	for _, s := range standings {
+		for _, i := range s.items {
+			fields := []zap.Field{
+				zap.String("unit", s.unit), zap.String("policy", i.Policy), zap.String("monitor", i.Monitor),
+				zap.Float64("value", i.Value), zap.Float64("threshold", i.Threshold), zap.String("window", i.Window),
+				zap.Bool("filled", i.Enough), zap.Stringer("state", i.State),
+			}
+			r.log.Debug("window updated", fields...)
+		}
+		if why, fields := whyShut(s.items, now); why != "" {
+			r.log.Debug("gate not opened", append(fields, zap.String("unit", s.unit), zap.String("why", why))...)
+		}
+	}
+}
+
+// whyShut says why the gate of a unit is shut, by the item nearest to its
+// threshold; empty if it is open.
+func whyShut(items []trigger.Standing, now time.Time) (why string, fields []zap.Field) {
+	var near *trigger.Standing
+	for i := range items {
+		s := &items[i]
+		if s.State == trigger.Profiling {
+			return "", nil
+		}
+		if near == nil || s.Ratio() > near.Ratio() {
+			near = s
+		}
+	}
+	if near == nil {
+		return "", nil
+	}
+	fields = []zap.Field{
+		zap.String("policy", near.Policy), zap.String("monitor", near.Monitor),
+		zap.Float64("value", near.Value), zap.Float64("threshold", near.Threshold), zap.String("window", near.Window),
+	}
+	switch {
+	case !near.Enough:
+		return "too few readings yet", fields
+	case !near.Holds:
+		return "below the threshold", append(fields, zap.Float64("short_by", near.Threshold-near.Value))
+	case near.State == trigger.CoolingDown:
+		return "cooling down", append(fields, zap.Duration("for", near.NotBefore.Sub(now)))
+	case near.NotBefore.After(now):
+		return "nothing was exported last time", append(fields, zap.Duration("for", near.NotBefore.Sub(now)))
+	}
+	return "the policy is to be evaluated again", fields
+}

@@ -1,0 +1,121 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cputriggerprocessor
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+)
+
+const (
+	// scanEvery is the time from the end of one scan for units to the next.
+	scanEvery = 5 * time.Second
+
+	// scanShare bounds what scans may cost on a host with very many units: the
+	// time between two is at least this many times what the last one took.
+	scanShare = 50
+)
+
+// discoverer finds the units of the host before a profile names them, so that
+// their windows are filled when they turn hot, and forgets those not seen.
+type discoverer struct {
+	host  *realHost
+	tree  *cgroup.Tree
+	scope Scope
+	units *units
+	ttl   time.Duration
+	every time.Duration
+	now   func() time.Time
+	log   *zap.Logger
+
+	pids map[int]struct{} // processes of the last scan
+	said string           // the fault that was logged last
+}
+
+// scan looks for units once.
+func (d *discoverer) scan() {
+	var err error
+	if d.scope == ScopeProcess {
+		err = d.scanProcesses()
+	} else {
+		err = d.scanCgroups()
+	}
+	switch {
+	case err == nil:
+		d.said = ""
+	case err.Error() != d.said:
+		d.said = err.Error()
+		d.log.Warn("cannot find all units", zap.Error(err))
+	}
+	now := d.now()
+	d.units.Expire(now.Add(-d.ttl), now)
+}
+
+func (d *discoverer) scanCgroups() error {
+	found, err := d.tree.Units()
+	now := d.now()
+	for _, u := range found {
+		d.units.Add(target{name: u.ID, unit: u}, now)
+	}
+	return err
+}
+
+// scanProcesses adds the processes that are new since the last scan. One that
+// got the pid of another in between is found by its profiles.
+func (d *discoverer) scanProcesses() error {
+	dir, err := os.Open(filepath.Join(d.tree.Root(), "proc"))
+	if err != nil {
+		return fmt.Errorf("list processes: %w", err)
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return fmt.Errorf("list processes: %w", err)
+	}
+	pids := make(map[int]struct{}, len(d.pids))
+	now := d.now()
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		pids[pid] = struct{}{}
+		if _, known := d.pids[pid]; known {
+			continue
+		}
+		if p, ok := d.host.Process(pid); ok && !p.Kernel {
+			d.units.Add(target{name: p.Name, process: p.Process, since: p.Started}, now)
+		}
+	}
+	d.pids = pids
+	return nil
+}
+
+// wait is the time until the next scan, if the last one took so long.
+func (d *discoverer) wait(took time.Duration) time.Duration {
+	return max(d.every, scanShare*took)
+}
+
+// describe is the log line about what is read here.
+func describe(tree *cgroup.Tree, units, unlimited int) []zap.Field {
+	where := tree.Mount(cgroup.V2Tree)
+	if where == "" {
+		where = tree.Mount(cgroup.CPU)
+	}
+	fields := []zap.Field{
+		zap.Stringer("mode", tree.Mode()), zap.String("tree", where),
+		zap.Int("units", units), zap.Int("units_without_limit", unlimited),
+	}
+	if limited := tree.Limited(); limited != "" {
+		fields = append(fields, zap.String("limited", limited))
+	}
+	return fields
+}

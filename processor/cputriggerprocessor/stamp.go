@@ -1,0 +1,185 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cputriggerprocessor
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/hotprofile/hotprofile/internal/trigger"
+)
+
+// The attributes that carry the reason. Only the policy is on the resource too:
+// backends turn resource attributes into series.
+const (
+	triggerPrefix = "hotprofile.trigger."
+	attrUnit      = "hotprofile.unit"
+	attrPolicy    = triggerPrefix + "policy"
+	attrID        = triggerPrefix + "id"
+	attrMonitor   = triggerPrefix + "monitor"
+	attrValue     = triggerPrefix + "value"
+	attrThreshold = triggerPrefix + "threshold"
+	attrWindow    = triggerPrefix + "window"
+	attrTime      = triggerPrefix + "time"
+	attrUntil     = triggerPrefix + "until"
+	attrPhase     = triggerPrefix + "phase"
+)
+
+// reason is why profiles were let out: the openings that did, the one that fired
+// first in front, and where their capture lies against that one's trigger.
+type reason struct {
+	openings []*trigger.Opening
+	phase    trigger.Phase
+	indices  []int32 // of its attributes, once they are in the dictionary
+}
+
+// entry is one of the attribute table: a string or a number.
+type entry struct {
+	key, text string
+	number    float64
+}
+
+func (r *reason) attributes() []entry {
+	first := r.openings[0]
+	policies := make([]string, len(r.openings))
+	for i, o := range r.openings {
+		policies[i] = o.Policy
+	}
+	return []entry{
+		{key: attrPolicy, text: strings.Join(policies, ",")},
+		{key: attrID, text: first.ID},
+		{key: attrUnit, text: first.Unit},
+		{key: attrMonitor, text: first.Monitor},
+		{key: attrValue, number: first.Value},
+		{key: attrThreshold, number: first.Threshold},
+		{key: attrWindow, text: first.Window},
+		{key: attrTime, text: first.FiredAt.UTC().Format(time.RFC3339Nano)},
+		{key: attrUntil, text: first.Until.UTC().Format(time.RFC3339Nano)},
+		{key: attrPhase, text: string(r.phase)},
+	}
+}
+
+// stamper puts reasons on profiles and their attributes into the dictionary,
+// each once.
+type stamper struct {
+	dictionary pprofile.ProfilesDictionary
+	reasons    []reason
+	keys       map[string]int32 // of those that may be stamped, the ones in the string table
+	known      map[entry]int32  // in the attribute table
+}
+
+// newStamper looks which of the attributes' keys a dictionary already has.
+func newStamper(d pprofile.ProfilesDictionary) *stamper {
+	s := &stamper{dictionary: d, keys: map[string]int32{}, known: map[entry]int32{}}
+	if d.StringTable().Len() == 0 {
+		d.StringTable().Append("")
+	}
+	if d.AttributeTable().Len() == 0 {
+		d.AttributeTable().AppendEmpty()
+	}
+	for i, str := range d.StringTable().All() {
+		if i > 0 && isReason(str) {
+			s.keys[str] = int32(i)
+		}
+	}
+	if len(s.keys) == 0 {
+		return s
+	}
+	for i, a := range d.AttributeTable().All() {
+		k := int(a.KeyStrindex())
+		if i == 0 || k <= 0 || k >= d.StringTable().Len() || a.UnitStrindex() != 0 {
+			continue
+		}
+		if key := d.StringTable().At(k); isReason(key) {
+			switch v := a.Value(); v.Type() {
+			case pcommon.ValueTypeStr:
+				s.known[entry{key: key, text: v.Str()}] = int32(i)
+			case pcommon.ValueTypeDouble:
+				s.known[entry{key: key, number: v.Double()}] = int32(i)
+			}
+		}
+	}
+	return s
+}
+
+// stamp puts the reason of its openings on a profile captured in [start, end).
+func (s *stamper) stamp(p pprofile.Profile, openings []*trigger.Opening, start, end time.Time) {
+	p.AttributeIndices().Append(s.reason(openings, openings[0].Phase(start, end)).indices...)
+}
+
+// reason finds or adds one. There are few in a batch.
+func (s *stamper) reason(openings []*trigger.Opening, phase trigger.Phase) *reason {
+	for i := range s.reasons {
+		if r := &s.reasons[i]; r.phase == phase && slices.Equal(r.openings, openings) {
+			return r
+		}
+	}
+	s.reasons = append(s.reasons, reason{openings: openings, phase: phase})
+	r := &s.reasons[len(s.reasons)-1]
+	for _, a := range r.attributes() {
+		r.indices = append(r.indices, s.attribute(a))
+	}
+	return r
+}
+
+func (s *stamper) attribute(a entry) int32 {
+	if i, ok := s.known[a]; ok {
+		return i
+	}
+	key, ok := s.keys[a.key]
+	if !ok {
+		key = int32(s.dictionary.StringTable().Len())
+		s.dictionary.StringTable().Append(a.key)
+		s.keys[a.key] = key
+	}
+	i := int32(s.dictionary.AttributeTable().Len())
+	out := s.dictionary.AttributeTable().AppendEmpty()
+	out.SetKeyStrindex(key)
+	if !isNumber(a.key) {
+		out.Value().SetStr(a.text)
+	} else {
+		out.Value().SetDouble(a.number)
+	}
+	s.known[a] = i
+	return i
+}
+
+// isReason says whether an attribute is one that a gate stamps.
+func isReason(key string) bool {
+	return key == attrUnit || strings.HasPrefix(key, triggerPrefix)
+}
+
+// hasReason says whether some profile may have been stamped by another gate.
+func hasReason(d pprofile.ProfilesDictionary) bool {
+	for _, s := range d.StringTable().All() {
+		if isReason(s) {
+			return true
+		}
+	}
+	return false
+}
+
+func isNumber(key string) bool { return key == attrValue || key == attrThreshold }
+
+// dress makes a resource what may leave: with a service.name, and without the
+// cgroup, which was there for matching only and would be a series per process.
+func dress(attributes pcommon.Map) {
+	attributes.Remove(attrCgroup)
+	if v, ok := attributes.Get(attrServiceName); ok && v.AsString() != "" {
+		return
+	}
+	attributes.PutStr(attrServiceName, unknownService(attributes))
+}
+
+// unknownService is what a service is called that has no name.
+func unknownService(attributes pcommon.Map) string {
+	if v, ok := attributes.Get(attrExecutableName); ok && v.Str() != "" {
+		return "unknown_service:" + v.Str()
+	}
+	return "unknown_service"
+}

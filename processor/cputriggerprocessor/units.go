@@ -1,0 +1,276 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cputriggerprocessor
+
+import (
+	"sync"
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/monitor"
+	"github.com/hotprofile/hotprofile/internal/trigger"
+)
+
+const (
+	// maxUnits bounds the units watched. Profiles of what is beyond it are
+	// unmatched; units are forgotten as they go.
+	maxUnits = 10_000
+
+	// maxDeparted bounds the ended processes whose late profiles are still told
+	// apart, each for departedFor; at the bound the rest is not remembered.
+	maxDeparted = 4096
+	departedFor = 30 * time.Second
+
+	maxServiceName = 256 // bytes, of what is kept for log lines
+)
+
+// unit is a unit that is watched. Its name and identity do not change.
+type unit struct {
+	name    string
+	cgroup  cgroup.Unit     // zero for a process
+	process monitor.Process // zero for a cgroup
+	started time.Time       // of a process
+
+	// The rest is guarded by the lock of units.
+	gate      *trigger.Unit
+	seen      time.Time
+	service   string
+	named     bool // whether service was said, not made up
+	forgotten bool
+	userShare float64 // of its CPU time while it was warm; below 0: not known
+}
+
+// departure is a process that was a unit and has ended.
+type departure struct {
+	name    string
+	started time.Time
+	until   time.Time
+}
+
+// transition is a transition that is still to be reported, with what may have
+// changed by then.
+type transition struct {
+	trigger.Transition
+	service                 string
+	userShare               float64
+	samples, bytes, refused int
+}
+
+// units holds the units that are watched, and the decision core, which is
+// theirs. Its lock is held for moments only, never over I/O, a log line or a
+// call of the next consumer.
+type units struct {
+	max int
+	// changed gets a token when there is a transition to report.
+	changed chan struct{}
+
+	mu       sync.Mutex
+	engine   *trigger.Engine
+	byName   map[string]*unit
+	added    []*unit // since the last call of takeAdded
+	departed map[int]departure
+	pending  []transition
+	refused  int // units, for the bound
+}
+
+func newUnits(engine *trigger.Engine) *units {
+	return &units{
+		max:      maxUnits,
+		changed:  make(chan struct{}, 1),
+		engine:   engine,
+		byName:   map[string]*unit{},
+		departed: map[int]departure{},
+	}
+}
+
+// Watched returns the cgroup of a unit that is watched.
+func (us *units) Watched(name string) (cgroup.Unit, bool) {
+	us.mu.Lock()
+	defer us.mu.Unlock()
+	if u, ok := us.byName[name]; ok {
+		return u.cgroup, true
+	}
+	return cgroup.Unit{}, false
+}
+
+// Add begins to watch a unit, or says that it was seen.
+func (us *units) Add(t target, now time.Time) {
+	us.mu.Lock()
+	defer us.mu.Unlock()
+	us.add(t, now)
+}
+
+func (us *units) add(t target, now time.Time) *unit {
+	if u, ok := us.byName[t.name]; ok {
+		u.seen = now
+		return u
+	}
+	if len(us.byName) >= us.max {
+		us.refused++
+		return nil
+	}
+	u := &unit{name: t.name, cgroup: t.unit, process: t.process, started: t.since, gate: us.engine.Unit(t.name), seen: now}
+	us.byName[t.name] = u
+	us.added = append(us.added, u)
+	return u
+}
+
+// admission asks which openings let a profile through.
+type admission struct {
+	start, end time.Time
+	openings   []*trigger.Opening // the answer, the one that fired first in front
+}
+
+// Admit answers for all profiles of one resource, whose unit is t, or is not
+// here, and why. A unit that is seen for the first time is watched from now on;
+// profiles of one that is gone may still have been captured while its gate was
+// open. What is returned is why nothing can be known of their unit but that.
+func (us *units) Admit(t target, c claim, why noUnit, now time.Time, profiles []admission) noUnit {
+	us.mu.Lock()
+	defer us.mu.Unlock()
+	var gate *trigger.Unit
+	if why == "" {
+		if u := us.add(t, now); u != nil {
+			u.serve(c)
+			gate = u.gate
+		} else {
+			why = tooManyUnits
+		}
+	} else {
+		gate = us.gone(t)
+	}
+	if gate != nil {
+		for i := range profiles {
+			p := &profiles[i]
+			p.openings = gate.Admit(p.openings, p.start, p.end)
+		}
+	}
+	return why
+}
+
+// gone finds the gate of a unit that was here.
+func (us *units) gone(t target) *trigger.Unit {
+	name := t.name
+	if name == "" {
+		d, ok := us.departed[t.process.PID]
+		if !ok || t.since.IsZero() || t.since.Sub(d.started).Abs() > creationTolerance {
+			return nil
+		}
+		name = d.name
+	}
+	gate, ok := us.engine.Lookup(name)
+	if !ok {
+		return nil
+	}
+	return gate
+}
+
+// serve remembers which service the profiles of a unit say they are of.
+func (u *unit) serve(c claim) {
+	switch {
+	case c.service != "":
+		u.service, u.named = cut(c.service), true
+	case !u.named && c.executableName != "":
+		u.service = cut("unknown_service:" + c.executableName)
+	}
+}
+
+func cut(s string) string { return s[:min(len(s), maxServiceName)] }
+
+// takeAdded returns the units that were added since it was last called.
+func (us *units) takeAdded() []*unit {
+	us.mu.Lock()
+	defer us.mu.Unlock()
+	added := us.added
+	us.added = nil
+	return added
+}
+
+// takePending returns the transitions that are still to be reported.
+func (us *units) takePending() []transition {
+	us.mu.Lock()
+	defer us.mu.Unlock()
+	pending := us.pending
+	us.pending = nil
+	return pending
+}
+
+// report keeps transitions, which the engine's next call overwrites.
+func (us *units) report(ts []trigger.Transition) {
+	for _, t := range ts {
+		out := transition{Transition: t, userShare: -1}
+		if u, ok := us.byName[t.Unit.Name()]; ok {
+			out.service, out.userShare = u.service, u.userShare
+		}
+		if o := t.Opening; o != nil {
+			out.samples, out.bytes, out.refused = o.Samples, o.Bytes, o.Refused
+		}
+		us.pending = append(us.pending, out)
+	}
+	if len(ts) > 0 {
+		select {
+		case us.changed <- struct{}{}:
+		default: // there is a token already
+		}
+	}
+}
+
+// Remove forgets a unit that is gone, and closes its gates.
+func (us *units) Remove(u *unit, now time.Time) {
+	us.mu.Lock()
+	defer us.mu.Unlock()
+	us.remove(u, now)
+}
+
+func (us *units) remove(u *unit, now time.Time) {
+	if u.forgotten {
+		return
+	}
+	u.forgotten = true
+	us.report(us.engine.Remove(u.name, now))
+	delete(us.byName, u.name)
+	if u.process.PID == 0 {
+		return
+	}
+	for pid, d := range us.departed {
+		if now.After(d.until) {
+			delete(us.departed, pid)
+		}
+	}
+	if len(us.departed) < maxDeparted {
+		us.departed[u.process.PID] = departure{name: u.name, started: u.started, until: now.Add(departedFor)}
+	}
+}
+
+// Expire forgets the units that were last seen before a time.
+func (us *units) Expire(before, now time.Time) {
+	us.mu.Lock()
+	defer us.mu.Unlock()
+	for _, u := range us.byName {
+		if u.seen.Before(before) {
+			us.remove(u, now)
+		}
+	}
+}
+
+// Evaluate has the decision core decide.
+func (us *units) Evaluate(now time.Time) {
+	us.mu.Lock()
+	defer us.mu.Unlock()
+	us.report(us.engine.Evaluate(now))
+}
+
+// Close closes every gate, for good.
+func (us *units) Close(now time.Time) {
+	us.mu.Lock()
+	defer us.mu.Unlock()
+	us.report(us.engine.Close(now))
+}
+
+// Count is the number of units and of open gates.
+func (us *units) Count() (watched, gates int) {
+	us.mu.Lock()
+	defer us.mu.Unlock()
+	return len(us.byName), us.engine.OpenGates()
+}
