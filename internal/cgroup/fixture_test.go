@@ -313,3 +313,26 @@ func TestOpenSaysWhatItLookedFor(t *testing.T) {
 	require.ErrorContains(t, err, "root_path")
 	require.ErrorContains(t, err, "sys/fs/cgroup")
 }
+
+func TestUnitAt(t *testing.T) {
+	tests := []struct {
+		name, fixture, path, want string
+	}{
+		{"a service", "v2-docker", "/system.slice/checkout.service", "/system.slice/checkout.service"},
+		{"inside a container", "v2-docker", "/system.slice/docker-" + idB + ".scope/system.slice/app.service", idB},
+		{"in the cpu hierarchy only", "hybrid-systemd", "/docker/" + idA, idA},
+		{"in systemd's hierarchy only", "hybrid-systemd", "/user.slice", "/user.slice"},
+		{"no such cgroup", "v2-docker", "/system.slice/nothing.service", ""},
+		{"the root", "v2-docker", "/", ""},
+		{"a relative path", "v2-docker", "system.slice", ""},
+		{"a path that leads out of the tree", "v2-docker", "/../../proc", ""},
+		{"a path that leads out and in again", "v2-docker", "/../cgroup/system.slice", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			u, ok := openFixture(t, tt.fixture).UnitAt(tt.path)
+			require.Equal(t, tt.want != "", ok)
+			require.Equal(t, tt.want, u.ID)
+		})
+	}
+}
