@@ -108,13 +108,19 @@ func TestHostUnitWithAQuota(t *testing.T) {
 	until(t, w, out[:], func() bool { return errors.Is(out[0].Err, ErrGone) })
 }
 
+func processNow(t *testing.T, pid int) Process {
+	t.Helper()
+	start, err := startOf(fmt.Sprintf("/proc/%d/stat", pid))
+	require.NoError(t, err)
+	return Process{PID: pid, Start: start}
+}
+
 func TestHostProcess(t *testing.T) {
 	for name, keep := range map[string]int{"file kept open": 64, "file opened each time": 0} {
 		t.Run(name, func(t *testing.T) {
 			s := openHost(t, keep)
 			cmd := shell(busy)
-			p, err := FindProcess("/", run(t, cmd))
-			require.NoError(t, err)
+			p := processNow(t, run(t, cmd))
 			w, err := s.WatchProcess(p, []string{CPUUtilization, CPUUsage})
 			require.NoError(t, err)
 			defer w.Close()
@@ -135,10 +141,9 @@ func TestHostProcess(t *testing.T) {
 
 func TestHostProcessOfAnotherStartIsGone(t *testing.T) {
 	s := openHost(t, 64)
-	p, err := FindProcess("/", os.Getpid())
-	require.NoError(t, err)
+	p := processNow(t, os.Getpid())
 	p.Start--
-	_, err = s.WatchProcess(p, []string{CPUUsage})
+	_, err := s.WatchProcess(p, []string{CPUUsage})
 	require.Equal(t, ErrGone, err)
 }
 

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -20,20 +19,12 @@ import (
 type Process struct {
 	PID int
 	// Start is when it started, in clock ticks since boot (field 22 of
-	// /proc/PID/stat).
+	// /proc/PID/stat); 0 for whichever process has the pid.
 	Start uint64
 }
 
-// FindProcess returns the process that has a pid now, by the procfs below root.
-// It returns [ErrGone] where there is none.
-func FindProcess(root string, pid int) (Process, error) {
-	start, err := startOf(filepath.Join(root, "proc", strconv.Itoa(pid), "stat"))
-	if err != nil {
-		return Process{}, err
-	}
-	return Process{PID: pid, Start: start}, nil
-}
-
+// startOf reads when the process of a /proc/PID/stat started. It returns
+// [ErrGone] where there is none.
 func startOf(path string) (uint64, error) {
 	b, err := os.ReadFile(path) // a kernel file of some hundred bytes
 	if err != nil {
