@@ -1,0 +1,348 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cputriggerprocessor
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"sort"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/consumer/xconsumer"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+	"go.opentelemetry.io/collector/processor"
+	"go.opentelemetry.io/collector/processor/processortest"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/monitor"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
+)
+
+// rig is the component with a clock, a machine and readings made by the test,
+// and with none of its goroutines: the test takes each step itself.
+type rig struct {
+	t         *testing.T
+	p         *cpuTrigger
+	c         *collector
+	host      *fakeHost
+	source    *fakeSource
+	sink      *consumertest.ProfilesSink
+	refuse    error
+	logs      *observer.ObservedLogs
+	telemetry *componenttest.Telemetry
+	sent      int
+	now       time.Time
+}
+
+// evenly makes ids that are each another, the same in every run.
+type evenly struct{ n uint64 }
+
+func (e *evenly) Read(b []byte) (int, error) {
+	e.n++
+	binary.BigEndian.PutUint64(b[len(b)-8:], e.n)
+	return len(b), nil
+}
+
+func newRig(t *testing.T, yaml string) *rig {
+	t.Helper()
+	cfg, err := load(t, yaml)
+	require.NoError(t, err)
+	core, logs := observer.New(zapcore.DebugLevel)
+	r := &rig{t: t, host: theHost(), sink: &consumertest.ProfilesSink{}, logs: logs, telemetry: componenttest.NewTelemetry(), now: epoch}
+	set := processor.Settings{ID: processortest.NewNopSettings(metadata.Type).ID, TelemetrySettings: r.telemetry.NewTelemetrySettings()}
+	set.Logger = zap.New(core)
+	next, err := xconsumer.NewProfiles(func(ctx context.Context, pd pprofile.Profiles) error {
+		if r.refuse != nil {
+			return r.refuse
+		}
+		return r.sink.ConsumeProfiles(ctx, pd)
+	})
+	require.NoError(t, err)
+	clock := func() time.Time { return r.now }
+	r.p, err = newProcessorAt(set, cfg, next, clock, &evenly{})
+	require.NoError(t, err)
+	r.p.gate.host = r.host
+	r.source = &fakeSource{cores: map[string]float64{}, used: map[string]float64{}, errs: map[string]error{}}
+	r.c = r.p.newCollector(nil, r.source)
+	r.c.openTimes = func(*unit) *userTimes { return nil }
+	t.Cleanup(func() {
+		r.checkSum()
+		require.NoError(t, r.p.Shutdown(t.Context()))
+		require.NoError(t, r.telemetry.Shutdown(context.Background()))
+	})
+	return r
+}
+
+// fakeSource reads what the test says that units use of their two cores.
+type fakeSource struct {
+	mu    sync.Mutex
+	cores map[string]float64 // in use, by unit
+	used  map[string]float64 // CPU seconds so far
+	errs  map[string]error
+	open  int
+}
+
+func (s *fakeSource) watch(u *unit, monitors []string) (watcher, error) {
+	if err := s.errs[u.name]; err != nil {
+		return nil, err
+	}
+	s.open++
+	return &fakeWatcher{source: s, name: u.name, monitors: monitors}, nil
+}
+
+func (*fakeSource) Close() {}
+
+type fakeWatcher struct {
+	source      *fakeSource
+	name        string
+	monitors    []string
+	first, last time.Time
+	used        float64
+}
+
+func (w *fakeWatcher) Read(now time.Time, out []monitor.Result) {
+	if w.first.IsZero() {
+		w.first, w.last = now, now
+	}
+	w.used += w.source.cores[w.name] * now.Sub(w.last).Seconds()
+	w.last = now
+	for i, m := range w.monitors {
+		den := now.Sub(w.first).Seconds()
+		if m == monitor.CPUUtilization {
+			den *= 2
+		}
+		out[i] = monitor.Result{Reading: monitor.Reading{Time: now, Num: w.used, Den: den}, Err: w.source.errs[w.name]}
+	}
+}
+
+func (*fakeWatcher) Capacity() cgroup.Capacity {
+	return cgroup.Capacity{Cores: 2, By: cgroup.ByQuota, Path: "/x"}
+}
+func (w *fakeWatcher) Close() { w.source.open-- }
+
+// run lets time pass: a reading every second, an evaluation every five.
+func (r *rig) run(d time.Duration) {
+	for end := r.now.Add(d); r.now.Before(end); {
+		r.now = r.now.Add(time.Second)
+		r.c.collect()
+		if r.now.Unix()%5 == 0 {
+			r.p.eval.evaluate()
+		}
+	}
+}
+
+// runUntil lets time pass until a message is logged.
+func (r *rig) runUntil(message string, most time.Duration) time.Duration {
+	r.t.Helper()
+	start, before := r.now, len(r.log(message))
+	for r.now.Sub(start) < most {
+		r.run(time.Second)
+		if len(r.log(message)) > before {
+			return r.now.Sub(start)
+		}
+	}
+	r.t.Fatalf("no %q within %v", message, most)
+	return 0
+}
+
+func (r *rig) log(message string) []observer.LoggedEntry { return r.logs.FilterMessage(message).All() }
+
+// watch makes units known.
+func (r *rig) watch(names ...string) {
+	for _, n := range names {
+		r.p.units.Add(target{name: n, unit: r.host.units[n]}, r.now)
+	}
+}
+
+// fire makes a unit hot and its gate open.
+func (r *rig) fire(name string) {
+	r.t.Helper()
+	r.watch(name)
+	r.source.cores[name] = 1.9
+	r.runUntil("gate opened", time.Minute)
+}
+
+// send hands over a batch.
+func (r *rig) send(pd pprofile.Profiles) error {
+	r.sent += events(pd)
+	return r.p.ConsumeProfiles(r.t.Context(), pd)
+}
+
+// received is what the next component got in the last call, checked.
+func (r *rig) received() pprofile.Profiles {
+	r.t.Helper()
+	all := r.sink.AllProfiles()
+	require.NotEmpty(r.t, all, "nothing was let out")
+	conformance.CheckFatal(r.t, all[len(all)-1], conformance.Options{Triggered: true})
+	return all[len(all)-1]
+}
+
+// metric returns a counter by the values of its attributes.
+func (r *rig) metric(name string) map[string]int64 {
+	r.t.Helper()
+	out := map[string]int64{}
+	m, err := r.telemetry.GetMetric(name)
+	if err != nil {
+		return out
+	}
+	points := func(ps []metricdata.DataPoint[int64]) {
+		for _, p := range ps {
+			var values []string
+			for _, kv := range p.Attributes.ToSlice() {
+				values = append(values, kv.Value.AsString())
+			}
+			sort.Strings(values)
+			out[strings.Join(values, " ")] += p.Value
+		}
+	}
+	switch d := m.Data.(type) {
+	case metricdata.Sum[int64]:
+		points(d.DataPoints)
+	case metricdata.Gauge[int64]:
+		points(d.DataPoints)
+	}
+	return out
+}
+
+func (r *rig) samples() map[string]int64 { return r.metric("otelcol_cpu_trigger.samples") }
+
+// checkSum: each event that came in left once.
+func (r *rig) checkSum() {
+	r.t.Helper()
+	sum := int64(0)
+	for _, n := range r.samples() {
+		sum += n
+	}
+	require.EqualValues(r.t, r.sent, sum, "what came in is the sum of the outcomes: %v", r.samples())
+}
+
+func events(pd pprofile.Profiles) (n int) {
+	for _, rp := range pd.ResourceProfiles().All() {
+		for _, sp := range rp.ScopeProfiles().All() {
+			for _, p := range sp.Profiles().All() {
+				n += samplesIn(p)
+			}
+		}
+	}
+	return n
+}
+
+// part is what one resource of a batch holds: a profile per type.
+type part struct {
+	attributes map[string]any
+	types      []*samples.Type
+	events     int
+}
+
+func inContainer(id string) part {
+	return part{attributes: map[string]any{"container.id": id, "process.executable.name": "app", "process.linux.cgroup": "/docker/" + id}}
+}
+
+func inService() part {
+	return part{attributes: map[string]any{"process.linux.cgroup": service, "host.name": "here", "process.executable.name": "checkout", "process.pid": 100}}
+}
+
+var offCPU = &samples.Type{Name: "off_cpu", Unit: "nanoseconds", PeriodName: "off_cpu", PeriodUnit: "nanoseconds"}
+
+// batch builds profiles of the five seconds up to a time. Code is shared between
+// the parts, and each has some of its own.
+func batch(t testing.TB, end time.Time, parts ...part) pprofile.Profiles {
+	t.Helper()
+	b := samples.NewBatch(16 << 20)
+	b.Start, b.End = end.Add(-5*time.Second).UnixNano(), end.UnixNano()
+	libc := &samples.Mapping{Start: 0x1000, Limit: 0x2000, Path: "/lib/libc.so.6", BuildID: "aabb"}
+	shared := &samples.Location{Type: samples.FrameNative, Mapping: libc, Address: 0x1100, Resolved: true, Lines: []samples.Line{{Function: "start_thread", File: "pthread.c", Line: 7}}}
+	for i, p := range parts {
+		r := &samples.Resource{PID: i + 1}
+		for k, v := range p.attributes {
+			if n, ok := v.(int); ok {
+				v = int64(n)
+			}
+			r.Attributes = append(r.Attributes, samples.Attribute{Key: k, Value: v})
+		}
+		sort.Slice(r.Attributes, func(i, j int) bool { return r.Attributes[i].Key < r.Attributes[j].Key })
+		own := &samples.Mapping{Start: 0x400000, Limit: 0x500000, Path: fmt.Sprintf("/bin/app%d", i), BuildID: fmt.Sprintf("cc%02x", i)}
+		if p.types == nil {
+			p.types = []*samples.Type{samples.OnCPU}
+		}
+		if p.events == 0 {
+			p.events = 6
+		}
+		for _, typ := range p.types {
+			for n := range p.events {
+				leaf := &samples.Location{Type: samples.FrameGo, Mapping: own, Address: 0x400100 + uint64(n%3), Leaf: true, Resolved: true, Lines: []samples.Line{
+					{Function: fmt.Sprintf("inlined%d", i), File: "a.go", Line: int64(n % 3)}, {Function: fmt.Sprintf("work%d.%d", i, n%3), File: "a.go", Line: 12},
+				}}
+				stack := &samples.Stack{Locations: []*samples.Location{leaf, shared}, Truncated: n%2 == 0}
+				require.True(t, b.Add(samples.Key{
+					Resource: r, Type: typ, Stack: stack, Period: 10_309_278, Thread: samples.Thread{Name: fmt.Sprintf("thread%d.%d", i, n%2)},
+				}, b.Start+int64(n+1)*int64(time.Millisecond)))
+			}
+		}
+	}
+	var out []pprofile.Profiles
+	for pd := range otlpprofiles.NewBuilder(otlpprofiles.Options{ScopeName: "test", Rand: &evenly{}}).Build(b) {
+		out = append(out, pd)
+	}
+	require.Len(t, out, 1)
+	return out[0]
+}
+
+// allProfiles lists the profiles of a batch with their resources.
+func allProfiles(pd pprofile.Profiles) (out []leaving) {
+	for _, rp := range pd.ResourceProfiles().All() {
+		for _, sp := range rp.ScopeProfiles().All() {
+			for _, p := range sp.Profiles().All() {
+				l := leaving{Profile: p, resource: rp.Resource().Attributes().AsRaw(), attributes: map[string]any{}}
+				l.sampleType = pd.Dictionary().StringTable().At(int(p.SampleType().TypeStrindex()))
+				for _, i := range p.AttributeIndices().All() {
+					a := pd.Dictionary().AttributeTable().At(int(i))
+					l.attributes[pd.Dictionary().StringTable().At(int(a.KeyStrindex()))] = a.Value().AsRaw()
+				}
+				for _, s := range p.Samples().All() {
+					st := pd.Dictionary().StackTable().At(int(s.StackIndex()))
+					var names []string
+					for _, li := range st.LocationIndices().All() {
+						for _, line := range pd.Dictionary().LocationTable().At(int(li)).Lines().All() {
+							f := pd.Dictionary().FunctionTable().At(int(line.FunctionIndex()))
+							names = append(names, pd.Dictionary().StringTable().At(int(f.NameStrindex())))
+						}
+					}
+					l.stacks = append(l.stacks, strings.Join(names, ";"))
+				}
+				out = append(out, l)
+			}
+		}
+	}
+	return out
+}
+
+type leaving struct {
+	pprofile.Profile
+	sampleType           string
+	resource, attributes map[string]any
+	stacks               []string
+}
+
+func marshalled(t *testing.T, pd pprofile.Profiles) []byte {
+	t.Helper()
+	b, err := (&pprofile.JSONMarshaler{}).MarshalProfiles(pd)
+	require.NoError(t, err)
+	return bytes.TrimSpace(b)
+}
