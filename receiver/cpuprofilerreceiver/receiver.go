@@ -122,13 +122,14 @@ func (p *profiler) newSampler(host component.Host, tree *cgroup.Tree, sink oncpu
 		return nil, err
 	}
 	symbols := p.symbols // which the sampler does not outlive
-	hostname, _ := os.Hostname()
+	name, id := hostIdentity(p.cfg.RootPath)
 	known := processes.Config{
 		Root:     p.cfg.RootPath,
 		Tree:     tree,
 		Track:    symbols.Track,
 		Wanted:   wanted,
-		HostName: hostname,
+		HostName: name,
+		HostID:   id,
 	}
 	finder, err := oncpu.NewTargetFinder(known, targets, own)
 	if err != nil {
@@ -160,11 +161,14 @@ func (p *profiler) newSampler(host component.Host, tree *cgroup.Tree, sink oncpu
 			}
 			componentstatus.ReportStatus(host, event)
 		},
-		Notes: func() (notes []string) {
+		Notes: func(rights perfevent.Rights) (notes []string) {
 			if tree != nil && tree.Limited() != "" {
 				notes = append(notes, tree.Limited())
 			}
-			if err := symbols.KernelSymbols(); err != nil {
+			if status, err := os.ReadFile("/proc/self/status"); err == nil && rights.HostWide == nil {
+				notes = append(notes, hidden(status)...)
+			}
+			if err := symbols.KernelSymbols(); err != nil && rights.Kernel == nil {
 				notes = append(notes, err.Error())
 			}
 			return notes

@@ -362,6 +362,60 @@ func TestReceiverSamplesOneCgroupAndNotItsNeighbour(t *testing.T) {
 	}
 }
 
+func TestReceiverSamplesACgroupThatComesBackUnderItsName(t *testing.T) {
+	needHostWide(t)
+	binary := program(t, "busy")
+	name := fmt.Sprintf("hotprofile-receiver-again-%d", os.Getpid())
+	r := start(t, func(c *Config) { c.Targets = []TargetConfig{{Cgroup: "/" + name}} })
+	for range 2 {
+		r.sink.Reset()
+		c := hosttest.NewCgroupCalled(t, name)
+		cmd := c.Command(binary)
+		require.NoError(t, cmd.Start())
+		r.until("samples of the cgroup", func(rows []row) bool {
+			return slices.ContainsFunc(rows, func(r row) bool {
+				return r.resource["process.pid"] == int64(cmd.Process.Pid) && r.has("main.inlined")
+			})
+		})
+		c.Remove(t)
+		_ = cmd.Wait()
+	}
+}
+
+func TestReceiverSamplesAProcessOfTwoTargetsOnce(t *testing.T) {
+	needHostWide(t)
+	binary := program(t, "busy")
+	c := hosttest.NewCgroup(t, "hotprofile-receiver-twice")
+	cmd := run(t, c.Command(binary))
+	r := start(t, func(cfg *Config) {
+		cfg.Targets = []TargetConfig{{Cgroup: c.Path}, {Cgroup: c.Path + "*"}, {PID: cmd.Process.Pid}, {Executable: binary}}
+	})
+	r.until("samples", func(rows []row) bool { return len(rows) > 0 })
+	r.sink.Reset()
+	before := cpuTime(t, cmd.Process.Pid)
+	r.until("two seconds of the process's CPU time", func([]row) bool { return cpuTime(t, cmd.Process.Pid)-before > 2*time.Second })
+	used := cpuTime(t, cmd.Process.Pid) - before
+	want := used.Seconds() * 499
+	require.InDelta(t, want, sampleEvents(r.sink.AllProfiles()), want/4, "twice as many were one target too many")
+}
+
+// cpuTime is what the living threads of a process have used.
+func cpuTime(t *testing.T, pid int) (used time.Duration) {
+	t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		var ns int64
+		_, err = fmt.Sscan(string(text), &ns)
+		require.NoError(t, err)
+		used += time.Duration(ns)
+	}
+	return used
+}
+
 func TestReceiverKnowsTheCgroupOfProcessesThatLiveForMilliseconds(t *testing.T) {
 	needHostWide(t)
 	cgroup := hosttest.NewCgroup(t, "hotprofile-receiver-short")
@@ -422,7 +476,13 @@ func TestReceiverPausesWhenBuffersAreFullAndRecovers(t *testing.T) {
 
 	sink.Reset()
 	require.Eventually(t, func() bool { return sampleEvents(sink.AllProfiles()) > 100 }, patience, time.Millisecond)
+	sampler := r.component.(*profiler).sampler
 	r.stop()
+	sum := int64(0)
+	for _, n := range counted(t, r.telemetry) {
+		sum += n
+	}
+	require.EqualValues(t, sampler.Stats().Read, sum, "what was read is the sum of what left")
 	require.Equal(t, 1, r.logs.FilterMessage("The next component refused profiles; they are dropped").Len())
 	require.Positive(t, counted(t, r.telemetry)["refused"])
 	skipped, err := r.telemetry.GetMetric("otelcol_cpu_profiler.periods.skipped")

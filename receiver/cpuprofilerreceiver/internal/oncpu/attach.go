@@ -20,10 +20,22 @@ type attached struct {
 	// options are those that the session was opened with.
 	options perfevent.Options
 	host    *perfevent.Target
-	cgroups map[string]*perfevent.Target
+	cgroups map[string]attachedCgroup // by directory
 	// processes are told apart by their start too: a pid may be another process
 	// by the time it is found again.
 	processes map[process]*perfevent.Target
+}
+
+// attachedCgroup is a cgroup and the directory that it was: one that is removed
+// and made again under its name is another cgroup.
+type attachedCgroup struct {
+	*perfevent.Target
+	directory os.FileInfo
+}
+
+func (c attachedCgroup) gone(dir string) bool {
+	now, err := os.Stat(dir)
+	return err != nil || !os.SameFile(now, c.directory)
 }
 
 // process is one process, not just a pid.
@@ -34,7 +46,7 @@ type process struct {
 
 func newAttached() *attached {
 	return &attached{
-		cgroups:   make(map[string]*perfevent.Target),
+		cgroups:   make(map[string]attachedCgroup),
 		processes: make(map[process]*perfevent.Target),
 	}
 }
@@ -59,7 +71,7 @@ func (a *attached) detach(plan perfevent.Plan, starts map[int]uint64) error {
 		a.host = nil
 	}
 	for dir, t := range a.cgroups {
-		if wide || !slices.ContainsFunc(plan.Cgroups, func(c perfevent.WantedCgroup) bool { return c.Directory == dir }) {
+		if wide || t.gone(dir) || !slices.ContainsFunc(plan.Cgroups, func(c perfevent.WantedCgroup) bool { return c.Directory == dir }) {
 			errs = append(errs, t.Detach())
 			delete(a.cgroups, dir)
 		}
@@ -102,12 +114,16 @@ func (a *attached) attach(session *perfevent.Session, plan perfevent.Plan, start
 		if _, ok := a.cgroups[c.Directory]; ok {
 			continue
 		}
-		t, err := session.AttachCgroup(c.Directory)
+		info, err := os.Stat(c.Directory)
+		var t *perfevent.Target
+		if err == nil {
+			t, err = session.AttachCgroup(c.Directory)
+		}
 		if err != nil {
 			failed("cgroup "+c.Path, err)
 			continue
 		}
-		a.cgroups[c.Directory] = t
+		a.cgroups[c.Directory] = attachedCgroup{t, info}
 	}
 	for _, p := range plan.Processes {
 		key := process{p.PID, starts[p.PID]}

@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
@@ -78,17 +80,20 @@ func (f *TargetFinder) Find(ctx context.Context, hostWide bool) (Finding, error)
 		}
 		finder = f.own
 	}
+	var units []cgroup.Unit
 	for _, t := range f.cgroups {
-		units, err := f.units(t)
+		of, err := f.units(t)
 		switch {
 		case err != nil:
 			found.Missing = append(found.Missing, fmt.Sprintf("%s (%v)", t, err))
-		case len(units) == 0:
+		case len(of) == 0:
 			found.Missing = append(found.Missing, t.String())
 		}
-		for _, u := range units {
-			found.Wanted.Cgroups = append(found.Wanted.Cgroups, f.wanted(u))
-		}
+		units = append(units, of...)
+	}
+	units = outermost(units)
+	for _, u := range units {
+		found.Wanted.Cgroups = append(found.Wanted.Cgroups, f.wanted(u))
 	}
 	if finder == nil {
 		return found, nil
@@ -102,6 +107,9 @@ func (f *TargetFinder) Find(ctx context.Context, hostWide bool) (Finding, error)
 	}
 	found.Starts = make(map[int]uint64, len(matches))
 	for _, m := range matches {
+		if f.within(m.PID, units) {
+			continue // is sampled by the cgroup's events
+		}
 		found.Wanted.Processes = append(found.Wanted.Processes, perfevent.WantedProcess{PID: m.PID, Threads: m.Threads})
 		found.Starts[m.PID] = m.Start
 	}
@@ -122,6 +130,37 @@ func (f *TargetFinder) units(t cgroupTarget) ([]cgroup.Unit, error) {
 		return nil, err
 	}
 	return []cgroup.Unit{u}, nil
+}
+
+// outermost leaves out what is the same as, or below, another unit: two events
+// would sample the same threads.
+func outermost(units []cgroup.Unit) (out []cgroup.Unit) {
+	slices.SortFunc(units, func(a, b cgroup.Unit) int { return strings.Compare(a.Cgroup, b.Cgroup) })
+	for _, u := range units {
+		if !slices.ContainsFunc(out, func(above cgroup.Unit) bool { return cgroup.Under(u.Cgroup, above.Cgroup) }) {
+			out = append(out, u)
+		}
+	}
+	return out
+}
+
+// within says whether a process is in one of the units.
+func (f *TargetFinder) within(pid int, units []cgroup.Unit) bool {
+	if len(units) == 0 {
+		return false
+	}
+	paths, err := f.tree.PathsOf(pid)
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(units, func(u cgroup.Unit) bool {
+		for h, path := range u.Paths {
+			if path == u.Cgroup && cgroup.Under(paths[h], path) {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // wanted has no directory where the unit has none of its own in the hierarchy

@@ -174,17 +174,15 @@ func (r *reader) handle(rec *perfevent.Record) {
 func (r *reader) sample(rec *perfevent.Record) {
 	if rec.PID <= 0 {
 		// Exiting, or of a pid namespace that this process is not in.
+		r.read.Add(1)
 		r.unreadable.Add(1)
 		return
 	}
 	p := r.cfg.Table.Lookup(rec.PID, rec.Sample.CgroupID)
-	if p == nil {
-		r.unreadable.Add(1)
-		return
-	}
 	if !p.Wanted {
 		return
 	}
+	r.read.Add(1)
 	rec.Sample.User = reached(rec.Sample.User)
 	stack := p.Stack(&rec.Sample)
 	if stack == nil {

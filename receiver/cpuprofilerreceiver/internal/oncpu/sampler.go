@@ -64,9 +64,9 @@ type Config struct {
 	// Status is told when nothing can be sampled, and, with nil, when something
 	// can again.
 	Status func(error)
-	// Notes says what else cannot be seen here, and what would allow it, for the
-	// line that says what is sampled.
-	Notes func() []string
+	// Notes says what else cannot be seen with these rights, and what would allow
+	// it, for the line that says what is sampled.
+	Notes func(perfevent.Rights) []string
 	// Now is CLOCK_MONOTONIC in nanoseconds.
 	Now func() int64
 	// Probe finds out what is permitted; perfevent.Probe outside of tests.
@@ -75,6 +75,9 @@ type Config struct {
 
 // Stats are the counters of a Sampler since it was made.
 type Stats struct {
+	// Read are the samples of targets that were read; each of them is in the
+	// sink, or counted by one of the next two.
+	Read uint64
 	// BufferFull are samples that the sink had no room for, Unreadable those
 	// whose process or stack could not be made out, Lost what the kernel could
 	// not hand over.
@@ -101,8 +104,8 @@ type Sampler struct {
 	// wake is for a reader without a session.
 	wake chan struct{}
 
-	bufferFull, unreadable, lost, skipped atomic.Uint64
-	targets                               atomic.Int64
+	read, bufferFull, unreadable, lost, skipped atomic.Uint64
+	targets                                     atomic.Int64
 
 	reader reader
 }
@@ -159,6 +162,7 @@ func (s *Sampler) Wake() {
 // Stats returns the counters; from any goroutine.
 func (s *Sampler) Stats() Stats {
 	st := Stats{
+		Read:           s.read.Load(),
 		BufferFull:     s.bufferFull.Load(),
 		Unreadable:     s.unreadable.Load(),
 		Lost:           s.lost.Load(),

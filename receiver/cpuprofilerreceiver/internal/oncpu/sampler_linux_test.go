@@ -73,7 +73,7 @@ func newTestSampler(f Finder, change func(*Config)) (*Sampler, *statuses, *obser
 	cfg := Config{
 		Finder: f, Table: processes.NewTable(processes.Config{}), Sink: discard{},
 		Frequency: 97, MaxEvents: 4096, DiscoveryInterval: 5 * time.Millisecond,
-		Logger: zap.New(core), Status: st.tell, Notes: func() []string { return nil },
+		Logger: zap.New(core), Status: st.tell, Notes: func(perfevent.Rights) []string { return nil },
 		Now:   func() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() },
 		Probe: perfevent.Probe,
 	}

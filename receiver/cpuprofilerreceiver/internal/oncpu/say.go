@@ -44,7 +44,7 @@ func (r *reader) report(f found) {
 			zap.Float64("frequency", float64(time.Second)/float64(r.period)),
 			zap.Strings("rights", rights(f.rights)),
 			zap.Strings("not_sampled", list(append(leftOut, missing(f.rights)...))),
-			zap.Strings("not_shown", list(r.cfg.Notes())),
+			zap.Strings("not_shown", list(r.cfg.Notes(f.rights))),
 			zap.String("why", f.plan.Why),
 			zap.Int("perf_events", f.plan.Descriptors))
 		return

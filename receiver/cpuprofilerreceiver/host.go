@@ -1,0 +1,76 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cpuprofilerreceiver
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// hostIdentity returns the host's name and id, empty where not known. Below a
+// root of its own the host's file counts: the name that the kernel gives is then
+// the container's.
+func hostIdentity(root string) (name, id string) {
+	if filepath.Clean(root) != "/" {
+		name = word(filepath.Join(root, "etc/hostname"))
+	}
+	if name == "" {
+		name, _ = os.Hostname() // else it stays unset
+	}
+	if id = word(filepath.Join(root, "etc/machine-id")); id == "" {
+		id = word(filepath.Join(root, "var/lib/dbus/machine-id"))
+	}
+	return name, id
+}
+
+// word is the single word that a small file holds, else nothing.
+func word(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	const limit = 256
+	text, err := io.ReadAll(io.LimitReader(f, limit+1))
+	fields := strings.Fields(string(text))
+	if err != nil || len(text) > limit || len(fields) != 1 {
+		return ""
+	}
+	return fields[0]
+}
+
+// The capabilities that reading about other users' processes needs, by their
+// numbers in linux/capability.h.
+const (
+	capDACOverride   = 1
+	capDACReadSearch = 2
+	capSysPtrace     = 19
+)
+
+// hidden says what of other users' processes this one cannot read, and what it
+// needs to; empty where it can read all.
+func hidden(status []byte) (notes []string) {
+	var caps uint64
+	for line := range bytes.Lines(status) {
+		if value, ok := bytes.CutPrefix(line, []byte("CapEff:")); ok {
+			n, err := strconv.ParseUint(string(bytes.TrimSpace(value)), 16, 64)
+			if err != nil {
+				return nil
+			}
+			caps = n
+		}
+	}
+	has := func(c int) bool { return caps&(1<<c) != 0 }
+	if !has(capSysPtrace) {
+		notes = append(notes, "executables, environments and mappings of other users' processes: needs CAP_SYS_PTRACE")
+	}
+	if !has(capDACReadSearch) && !has(capDACOverride) {
+		notes = append(notes, "names in program files that only other users may read: needs CAP_DAC_READ_SEARCH")
+	}
+	return notes
+}
