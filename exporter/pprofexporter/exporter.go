@@ -348,8 +348,8 @@ func (e *pprofExporter) write(ctx context.Context, done []finished) error {
 			zap.String("service", f.service),
 			zap.String("unit", f.unit),
 			zap.String("policy", f.policy),
-			zap.String("trigger id", f.trigger),
-			zap.String("finished by", string(f.reason)),
+			zap.String("trigger_id", f.trigger),
+			zap.String("finished_by", string(f.reason)),
 		)
 		e.report(nil)
 	}

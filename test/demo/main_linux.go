@@ -57,13 +57,13 @@ func run(collector, load, config string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := hot.start(load, "-idle", "6s", "-busy", "25s"); err != nil {
+	if err := hot.start(load, "-idle", "3s", "-busy", "20s"); err != nil {
 		return errors.Join(err, stop(c, ended))
 	}
 	if err := cool.start(load, "-idle", "1000000h"); err != nil {
 		return errors.Join(err, stop(c, ended))
 	}
-	fmt.Fprintln(os.Stderr, "demo: demo-hot turns hot in 6 seconds and stays so for 25; demo-cool never does. Ctrl-C ends all")
+	fmt.Fprintln(os.Stderr, "demo: demo-hot turns hot in 3 seconds and stays so for 20; demo-cool never does. Ctrl-C ends all")
 
 	select {
 	case <-interrupted:
