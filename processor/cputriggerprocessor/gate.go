@@ -101,7 +101,9 @@ func (g *gate) judgeResource(j *judgement, d pprofile.ProfilesDictionary, rp ppr
 				reason, a.openings = startedLater, a.openings[:0]
 			}
 			open := len(a.openings) > 0
-			a.openings = slices.DeleteFunc(a.openings, func(o *trigger.Opening) bool { return !letsOut(g.types[o.Policy], d, p) })
+			if open {
+				a.openings = g.ofType(a.openings, d, p)
+			}
 			switch {
 			case len(a.openings) > 0:
 				v.outcome, v.fate = samplePassed, stamped
@@ -127,6 +129,11 @@ func (g *gate) judgeResource(j *judgement, d pprofile.ProfilesDictionary, rp ppr
 			}
 		}
 	}
+}
+
+// ofType keeps the openings whose policy lets out the type of a profile.
+func (g *gate) ofType(openings []*trigger.Opening, d pprofile.ProfilesDictionary, p pprofile.Profile) []*trigger.Opening {
+	return slices.DeleteFunc(openings, func(o *trigger.Opening) bool { return !letsOut(g.types[o.Policy], d, p) })
 }
 
 // ask adds a question, in the memory of an earlier one.

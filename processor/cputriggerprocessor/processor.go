@@ -125,7 +125,7 @@ func (p *cpuTrigger) Start(_ context.Context, host component.Host) error {
 	c := p.newCollector(tree, hostSource{files})
 	d := &discoverer{
 		host: real, tree: tree, scope: p.cfg.Scope, units: p.units, ttl: p.cfg.UnitTTL,
-		every: min(scanEvery, p.cfg.EvaluationInterval), now: p.now, log: p.log,
+		every: min(scanEvery, max(time.Second, p.cfg.EvaluationInterval)), now: p.now, log: p.log,
 	}
 	scanned := make(chan struct{})
 	p.running.Go(func() { p.discover(ctx, d, scanned) })

@@ -31,6 +31,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
 )
 
@@ -247,7 +248,8 @@ func events(pd pprofile.Profiles) (n int) {
 type part struct {
 	attributes map[string]any
 	types      []*samples.Type
-	events     int
+	events     int // 6 if 0
+	leaves     int // different addresses, and so stacks; 3 if 0
 }
 
 func inContainer(id string) part {
@@ -284,10 +286,11 @@ func batch(t testing.TB, end time.Time, parts ...part) pprofile.Profiles {
 		if p.events == 0 {
 			p.events = 6
 		}
+		leaves := max(p.leaves, 3)
 		for _, typ := range p.types {
 			for n := range p.events {
-				leaf := &samples.Location{Type: samples.FrameGo, Mapping: own, Address: 0x400100 + uint64(n%3), Leaf: true, Resolved: true, Lines: []samples.Line{
-					{Function: fmt.Sprintf("inlined%d", i), File: "a.go", Line: int64(n % 3)}, {Function: fmt.Sprintf("work%d.%d", i, n%3), File: "a.go", Line: 12},
+				leaf := &samples.Location{Type: samples.FrameGo, Mapping: own, Address: 0x400100 + uint64(n%leaves), Leaf: true, Resolved: true, Lines: []samples.Line{
+					{Function: fmt.Sprintf("inlined%d", i), File: "a.go", Line: int64(n % leaves)}, {Function: fmt.Sprintf("work%d.%d", i, n%leaves), File: "a.go", Line: 12},
 				}}
 				stack := &samples.Stack{Locations: []*samples.Location{leaf, shared}, Truncated: n%2 == 0}
 				require.True(t, b.Add(samples.Key{
@@ -345,4 +348,12 @@ func marshalled(t *testing.T, pd pprofile.Profiles) []byte {
 	b, err := (&pprofile.JSONMarshaler{}).MarshalProfiles(pd)
 	require.NoError(t, err)
 	return bytes.TrimSpace(b)
+}
+
+func newTestUnits(t *testing.T) *units {
+	t.Helper()
+	core := createDefaultConfig()
+	engine, err := trigger.New(core.trigger(core.Policies))
+	require.NoError(t, err)
+	return newUnits(engine)
 }

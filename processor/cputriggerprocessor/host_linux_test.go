@@ -1,0 +1,377 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cputriggerprocessor
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/processor"
+	"go.opentelemetry.io/collector/processor/processortest"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
+)
+
+const quick = `
+collection_interval: 200ms
+evaluation_interval: 200ms
+policies:
+  - {name: cpu, duration: 3s, cooldown: 1h, any_of: [{monitor: cpu_utilization, threshold: 80, average_over: 2s}]}
+`
+
+// running is the component on this machine, with its goroutines.
+type running struct {
+	t    *testing.T
+	p    *cpuTrigger
+	sink *consumertest.ProfilesSink
+	logs *observer.ObservedLogs
+}
+
+func start(t *testing.T, yaml string) *running {
+	t.Helper()
+	cfg, err := load(t, yaml)
+	require.NoError(t, err)
+	core, logs := observer.New(zapcore.InfoLevel)
+	telemetry := componenttest.NewTelemetry()
+	set := processor.Settings{ID: processortest.NewNopSettings(metadata.Type).ID, TelemetrySettings: telemetry.NewTelemetrySettings()}
+	set.Logger = zap.New(core)
+	r := &running{t: t, sink: &consumertest.ProfilesSink{}, logs: logs}
+	r.p, err = newProcessor(set, cfg, r.sink)
+	require.NoError(t, err)
+	require.NoError(t, r.p.Start(t.Context(), componenttest.NewNopHost()))
+	t.Cleanup(func() {
+		require.NoError(t, r.p.Shutdown(context.Background()))
+		require.NoError(t, telemetry.Shutdown(context.Background()))
+	})
+	return r
+}
+
+// wait waits for a log line about a unit.
+func (r *running) wait(message, unit string) map[string]any {
+	r.t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for time.Now().Before(deadline) {
+		if found := r.said(message, unit); found != nil {
+			return found
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	r.t.Fatalf("no %q about %s within 30 s; logged: %v", message, unit, r.logs.All())
+	return nil
+}
+
+func (r *running) said(message, unit string) map[string]any {
+	for _, e := range r.logs.FilterMessage(message).All() {
+		if m := e.ContextMap(); unit == "" || m["unit"] == unit {
+			return m
+		}
+	}
+	return nil
+}
+
+// send hands over a batch of a cgroup's profiles, as the receiver stamps them,
+// of the five seconds that end now.
+func (r *running) send(path string) int {
+	r.t.Helper()
+	host, err := os.Hostname()
+	require.NoError(r.t, err)
+	before := r.sink.ProfileCount()
+	require.NoError(r.t, r.p.ConsumeProfiles(r.t.Context(), batch(r.t, time.Now(), part{attributes: map[string]any{
+		"process.linux.cgroup": path, "host.name": host, "process.executable.name": "sh",
+	}})))
+	return r.sink.ProfileCount() - before
+}
+
+// spin starts a program in the cgroup that keeps one CPU busy.
+func spin(t *testing.T, c *hosttest.Cgroup) {
+	t.Helper()
+	begin(t, c.Command("/bin/sh", "-c", "while :; do :; done"))
+}
+
+func begin(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+}
+
+func TestHotCgroupOpensAndItsIdleTwinDoesNot(t *testing.T) {
+	hot, idle := hosttest.NewCgroup(t, "hotprofile-hot"), hosttest.NewCgroup(t, "hotprofile-idle")
+	hot.SetQuota(t, 0.3)
+	idle.SetQuota(t, 0.3)
+	spin(t, hot)
+	begin(t, idle.Command("/bin/sleep", "60"))
+	r := start(t, quick)
+	require.Zero(t, r.send(hot.Path), "no window is full yet")
+
+	opened := r.wait("gate opened", hot.Path)
+	require.InDelta(t, 100, opened["value"], 20)
+	require.Contains(t, opened, "user_share")
+	require.Greater(t, opened["user_share"], 0.3)
+	mode := r.wait("cgroup mode", "")
+	require.Contains(t, []any{"v1", "hybrid", "v2"}, mode["mode"])
+	require.Contains(t, mode["tree"], "/sys/fs/cgroup")
+	require.Positive(t, mode["units"])
+
+	require.Equal(t, 1, r.send(hot.Path))
+	require.Zero(t, r.send(idle.Path))
+	got := allProfiles(r.sink.AllProfiles()[0])
+	require.Equal(t, hot.Path, got[0].attributes["hotprofile.unit"])
+	closed := r.wait("gate closed", hot.Path)
+	require.Equal(t, "duration", closed["why"])
+	require.EqualValues(t, 6, closed["samples"])
+	require.Nil(t, r.said("gate opened", idle.Path))
+}
+
+func TestCgroupRemovedWhileItsGateIsOpen(t *testing.T) {
+	c := hosttest.NewCgroup(t, "hotprofile-removed")
+	c.SetQuota(t, 0.2)
+	spin(t, c)
+	r := start(t, quick)
+	r.wait("gate opened", c.Path)
+	require.Equal(t, 1, r.send(c.Path))
+	c.Remove(t)
+	require.Equal(t, "unit gone", r.wait("gate closed", c.Path)["why"])
+	require.Equal(t, 1, r.send(c.Path), "what was taken before it was removed still passes")
+}
+
+func TestQuotaChangedAndRemovedWhileRunning(t *testing.T) {
+	c := hosttest.NewCgroup(t, "hotprofile-quota")
+	c.SetQuota(t, 0.2)
+	spin(t, c)
+	// One spinning thread: all of a fifth of a core, but at most half of two.
+	r := start(t, `
+collection_interval: 200ms
+evaluation_interval: 200ms
+policies:
+  - {name: cpu, duration: 1s, cooldown: 0s, any_of: [{monitor: cpu_utilization, threshold: 80, average_over: 1s}]}
+`)
+	r.wait("gate opened", c.Path)
+	c.SetQuota(t, 0) // the host's CPUs are the limit now
+	if online, err := os.ReadFile("/sys/devices/system/cpu/online"); err == nil && string(online) == "0\n" {
+		t.Skip("with one CPU, one thread is all of it")
+	}
+	level := func() float64 {
+		s, _ := r.standing(c.Path)
+		return s.Value
+	}
+	require.Eventually(t, func() bool { v := level(); return v > 0 && v < 70 }, 10*time.Second, 50*time.Millisecond, "the limit was removed")
+	c.SetQuota(t, 0.1)
+	require.Eventually(t, func() bool { return level() > 80 }, 10*time.Second, 50*time.Millisecond, "the limit was set again")
+}
+
+func TestCgroupRestartedUnderTheSameName(t *testing.T) {
+	c := hosttest.NewCgroup(t, "hotprofile-restarted")
+	spin(t, c)
+	r := start(t, `
+collection_interval: 200ms
+evaluation_interval: 200ms
+policies:
+  - {name: cpu, duration: 3s, cooldown: 1h, any_of: [{monitor: cpu_usage, threshold: 0.05, average_over: 1s}]}
+`)
+	r.wait("gate opened", c.Path)
+	require.Equal(t, 1, r.send(c.Path))
+	c.Remove(t)
+	r.wait("gate closed", c.Path)
+
+	spinIn(t, recreate(t, c.Path))
+	require.Eventually(t, func() bool {
+		s, ok := r.standing(c.Path)
+		return ok && s.Holds
+	}, 20*time.Second, 50*time.Millisecond, "the new cgroup is a unit again, with readings of its own")
+	s, _ := r.standing(c.Path)
+	require.Equal(t, trigger.CoolingDown, s.State, "its cooldown outlives the restart")
+}
+
+// standing is how a unit stands with its nearest item, if it has readings.
+func (r *running) standing(unit string) (s trigger.Standing, ok bool) {
+	r.p.units.mu.Lock()
+	defer r.p.units.mu.Unlock()
+	if u := r.p.units.byName[unit]; u != nil {
+		return u.gate.Nearest(time.Now())
+	}
+	return s, false
+}
+
+// recreate makes the directories of a cgroup that was removed once more.
+func recreate(t *testing.T, path string) []string {
+	t.Helper()
+	tree, err := cgroup.Open("/")
+	require.NoError(t, err)
+	seen := map[string]bool{}
+	var dirs []string
+	for _, h := range []cgroup.Hierarchy{cgroup.V2Tree, cgroup.CPU, cgroup.CPUAcct} {
+		dir := tree.Mount(h)
+		if dir == "" || seen[dir] {
+			continue
+		}
+		seen[dir] = true
+		dir = filepath.Join(dir, path)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			if os.IsExist(err) {
+				continue // another name of a mount that was seen
+			}
+			hosttest.SkipUnprivileged(t, "cannot make a cgroup: %v", err)
+		}
+		dirs = append(dirs, dir)
+		t.Cleanup(func() {
+			require.Eventually(t, func() bool { return os.Remove(dir) == nil || !exists(dir) }, 10*time.Second, 10*time.Millisecond)
+		})
+	}
+	return dirs
+}
+
+func exists(path string) bool { _, err := os.Stat(path); return err == nil }
+
+// spinIn is spin for directories; its process ends before they are removed.
+func spinIn(t *testing.T, dirs []string) {
+	t.Helper()
+	script := ""
+	for _, d := range dirs {
+		script += fmt.Sprintf("echo $$ > '%s/cgroup.procs' && ", d)
+	}
+	begin(t, exec.Command("/bin/sh", "-c", script+"while :; do :; done"))
+}
+
+// TestPIDReused gives a pid to two processes of the same executable, one after
+// the other: what was taken of the first is not the second's.
+func TestPIDReused(t *testing.T) {
+	tree, err := cgroup.Open("/")
+	require.NoError(t, err)
+	h := newRealHost("/", tree, newTestUnits(t), time.Now)
+	first := exec.Command("/bin/sleep", "60")
+	begin(t, first)
+	pid := first.Process.Pid
+	before, ok := h.Process(pid)
+	require.True(t, ok)
+	require.WithinDuration(t, time.Now(), before.Started, time.Second)
+	taken := time.Now()
+	claims := map[string]claim{
+		"with creation time": {pid: pid, created: before.Started, executablePath: before.Executable, executableName: "sleep"},
+		"without":            {pid: pid, executablePath: before.Executable, executableName: "sleep"},
+	}
+	for name, c := range claims {
+		got, why := match(h, ScopeProcess, c, taken)
+		require.Empty(t, why, name)
+		require.Equal(t, before.Name, got.name, name)
+	}
+	require.NoError(t, first.Process.Kill())
+	_ = first.Wait()
+	for name, c := range claims {
+		_, why := match(h, ScopeProcess, c, taken)
+		require.Equal(t, noProcess, why, name)
+	}
+
+	time.Sleep(1200 * time.Millisecond) // longer than creation times may be apart
+	forkWithPID(t, pid, "/bin/sleep", "60")
+	after, ok := h.Process(pid)
+	require.True(t, ok)
+	require.NotEqual(t, before.Name, after.Name)
+	for name, c := range claims {
+		_, why := match(h, ScopeProcess, c, taken)
+		require.NotEmpty(t, why, "%s: taken for the process that has its pid now", name)
+	}
+	got, why := match(h, ScopeProcess, claim{pid: pid, created: after.Started}, time.Now())
+	require.Empty(t, why)
+	require.Equal(t, after.Name, got.name)
+
+}
+
+// forkWithPID starts a program with a given pid, by telling the kernel which pid
+// it gave last.
+func forkWithPID(t *testing.T, pid int, name string, args ...string) {
+	t.Helper()
+	for range 200 {
+		if err := os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(pid-1)), 0); err != nil {
+			hosttest.SkipUnprivileged(t, "cannot choose a pid: %v", err)
+		}
+		cmd := exec.Command(name, args...)
+		require.NoError(t, cmd.Start())
+		if cmd.Process.Pid == pid {
+			t.Cleanup(func() {
+				_ = cmd.Process.Kill()
+				_ = cmd.Wait()
+			})
+			return
+		}
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	t.Skip("other programs started too often to get the pid")
+}
+
+func TestProcessScope(t *testing.T) {
+	r := start(t, `
+scope: process
+collection_interval: 200ms
+evaluation_interval: 200ms
+policies:
+  - {name: cpu, duration: 20s, any_of: [{monitor: cpu_usage, threshold: 0.1, average_over: 1s}]}
+`)
+	cmd := exec.Command("/bin/sh", "-c", "while :; do :; done")
+	begin(t, cmd)
+	p, ok := r.p.gate.host.Process(cmd.Process.Pid)
+	require.True(t, ok)
+	r.wait("gate opened", p.Name)
+	send := func() int {
+		before := r.sink.ProfileCount()
+		require.NoError(t, r.p.ConsumeProfiles(t.Context(), batch(t, time.Now(), part{attributes: map[string]any{
+			"process.pid": cmd.Process.Pid, "process.creation.time": p.Started.Format(time.RFC3339Nano),
+		}})))
+		return r.sink.ProfileCount() - before
+	}
+	require.Equal(t, 1, send())
+	require.Equal(t, p.Name, allProfiles(r.sink.AllProfiles()[0])[0].attributes["hotprofile.unit"])
+	require.NoError(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	require.Equal(t, "unit gone", r.wait("gate closed", p.Name)["why"])
+	require.Equal(t, 1, send(), "its last profile arrives when it has ended")
+}
+
+func TestLifecycle(t *testing.T) {
+	cfg := createDefaultConfig()
+	set := processortest.NewNopSettings(metadata.Type)
+	t.Run("shutdown without start, and twice", func(t *testing.T) {
+		p, err := newProcessor(set, cfg, consumertest.NewNop())
+		require.NoError(t, err)
+		require.NoError(t, p.Shutdown(t.Context()))
+		require.NoError(t, p.Shutdown(t.Context()))
+		require.ErrorIs(t, p.ConsumeProfiles(t.Context(), batch(t, time.Now(), inService())), errShutdown)
+	})
+	t.Run("profiles through it, then shutdown with an open gate", func(t *testing.T) {
+		c := hosttest.NewCgroup(t, "hotprofile-shutdown")
+		c.SetQuota(t, 0.2)
+		spin(t, c)
+		r := start(t, quick)
+		r.wait("gate opened", c.Path)
+		require.Equal(t, 1, r.send(c.Path))
+		require.NoError(t, r.p.Shutdown(t.Context()))
+		closed := r.said("gate closed", c.Path)
+		require.Equal(t, "shutdown", closed["why"])
+		require.EqualValues(t, 6, closed["samples"])
+		require.NoError(t, r.p.Shutdown(t.Context()))
+	})
+	t.Run("no control groups", func(t *testing.T) {
+		r := start(t, "root_path: "+t.TempDir())
+		require.Len(t, r.logs.FilterMessage("cannot read control groups").All(), 1)
+		require.Zero(t, r.send("/system.slice/x.service"))
+	})
+}
