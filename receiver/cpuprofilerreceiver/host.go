@@ -5,12 +5,25 @@ package cpuprofilerreceiver
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 )
+
+// processRoot returns the root below which /proc numbers processes as the kernel
+// numbers them for this process, and, where that is not the one asked for, why.
+// Perf events carry the numbers of the collector's own pid namespace: looked up
+// in the /proc of another one they would be other processes.
+func processRoot(root string, pid int) (usable, note string) {
+	own, err := os.Readlink(filepath.Join(root, "proc/self"))
+	if err == nil && own == strconv.Itoa(pid) {
+		return root, ""
+	}
+	return "/", fmt.Sprintf("what root_path %s shows: its /proc numbers processes otherwise than the collector's own pid namespace does, which alone can be sampled: run the collector in the host's (docker run --pid=host, hostPID: true)", root)
+}
 
 // hostIdentity returns the host's name and id, empty where not known. Below a
 // root of its own the host's file counts: the name that the kernel gives is then

@@ -34,6 +34,22 @@ func TestHiddenNamesTheMissingCapability(t *testing.T) {
 	}
 }
 
+func TestProcessRootIsOnlyOneThatNumbersProcessesAsPerfDoes(t *testing.T) {
+	root := t.TempDir()
+	usable, note := processRoot(root, 42)
+	require.Equal(t, "/", usable, "no /proc there")
+	require.Contains(t, note, root)
+	require.NoError(t, os.Mkdir(filepath.Join(root, "proc"), 0o755))
+	self := filepath.Join(root, "proc/self")
+	require.NoError(t, os.Symlink("42", self))
+	usable, note = processRoot(root, 42)
+	require.Equal(t, root, usable)
+	require.Empty(t, note)
+	usable, note = processRoot(root, 7)
+	require.Equal(t, "/", usable, "in there this process is another one")
+	require.Contains(t, note, "--pid=host")
+}
+
 func TestHostIdentityIsTheOneBelowTheRoot(t *testing.T) {
 	root := t.TempDir()
 	own, err := os.Hostname()

@@ -73,17 +73,21 @@ func (p *profiler) Start(_ context.Context, host component.Host) error {
 		p.logger.Warn("nothing is sampled: cpu.enabled is false, and no other sampler is configured")
 		return nil
 	}
-	tree, err := cgroup.Open(p.cfg.RootPath)
+	if _, err := os.Stat(p.cfg.RootPath); err != nil {
+		return fmt.Errorf("root_path: the host's root has to be mounted there: %w", err)
+	}
+	root, note := processRoot(p.cfg.RootPath, os.Getpid())
+	tree, err := cgroup.Open(root)
 	if err != nil {
 		// Processes are sampled all the same, without their cgroups.
 		p.logger.Warn("cgroups cannot be read", zap.Error(err))
 	}
-	if p.symbols, err = symbolizer.New(symbolizer.Config{Root: p.cfg.RootPath, Logger: p.logger}); err != nil {
+	if p.symbols, err = symbolizer.New(symbolizer.Config{Root: root, Logger: p.logger}); err != nil {
 		return fmt.Errorf("start the symbolizer: %w", err)
 	}
 	var sampler *oncpu.Sampler
 	buffer := newBuffer(int(p.cfg.BufferSize), systemClock{}, func() { sampler.Wake() })
-	if sampler, err = p.newSampler(host, tree, buffer); err != nil {
+	if sampler, err = p.newSampler(host, place{root, note, tree}, buffer); err != nil {
 		return errors.Join(err, p.stop(context.Background()))
 	}
 	p.exporter = &exporter{
@@ -109,8 +113,15 @@ func (p *profiler) Start(_ context.Context, host component.Host) error {
 	return nil
 }
 
+// place is where the sampler reads about processes.
+type place struct {
+	root string
+	note string       // why that is not root_path; empty where it is
+	tree *cgroup.Tree // nil where cgroups cannot be read
+}
+
 // newSampler joins the sampler's parts.
-func (p *profiler) newSampler(host component.Host, tree *cgroup.Tree, sink oncpu.Sink) (*oncpu.Sampler, error) {
+func (p *profiler) newSampler(host component.Host, at place, sink oncpu.Sink) (*oncpu.Sampler, error) {
 	targets := make([]processes.Target, 0, len(p.cfg.Targets))
 	for _, t := range p.cfg.Targets {
 		targets = append(targets, t.target())
@@ -124,8 +135,8 @@ func (p *profiler) newSampler(host component.Host, tree *cgroup.Tree, sink oncpu
 	symbols := p.symbols // which the sampler does not outlive
 	name, id := hostIdentity(p.cfg.RootPath)
 	known := processes.Config{
-		Root:     p.cfg.RootPath,
-		Tree:     tree,
+		Root:     at.root,
+		Tree:     at.tree,
 		Track:    symbols.Track,
 		Wanted:   wanted,
 		HostName: name,
@@ -162,8 +173,11 @@ func (p *profiler) newSampler(host component.Host, tree *cgroup.Tree, sink oncpu
 			componentstatus.ReportStatus(host, event)
 		},
 		Notes: func(rights perfevent.Rights) (notes []string) {
-			if tree != nil && tree.Limited() != "" {
-				notes = append(notes, tree.Limited())
+			if at.note != "" {
+				notes = append(notes, at.note)
+			}
+			if at.tree != nil && at.tree.Limited() != "" {
+				notes = append(notes, at.tree.Limited())
 			}
 			if status, err := os.ReadFile("/proc/self/status"); err == nil && rights.HostWide == nil {
 				notes = append(notes, hidden(status)...)

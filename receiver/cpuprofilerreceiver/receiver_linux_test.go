@@ -513,6 +513,15 @@ func TestReceiverWithNothingEnabledSaysSo(t *testing.T) {
 	require.Equal(t, 1, r.logs.FilterMessageSnippet("nothing is sampled").Len())
 }
 
+func TestReceiverRefusesARootThatIsNotThere(t *testing.T) {
+	cfg := createDefaultConfig()
+	cfg.RootPath = filepath.Join(t.TempDir(), "hostfs")
+	c, err := NewFactory().(xreceiver.Factory).CreateProfiles(context.Background(), receivertest.NewNopSettings(metadata.Type), cfg, consumertest.NewNop())
+	require.NoError(t, err)
+	require.ErrorContains(t, c.Start(context.Background(), componenttest.NewNopHost()), "root_path")
+	require.NoError(t, c.Shutdown(context.Background()))
+}
+
 func TestReceiverSaysItsConfigurationOnce(t *testing.T) {
 	r := start(t, nil)
 	lines := r.logs.FilterMessage("Continuous profiling configuration:").All()

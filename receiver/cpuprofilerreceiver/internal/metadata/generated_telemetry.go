@@ -154,7 +154,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerPeriodsSkipped, err = builder.meter.Int64Counter(
 		"otelcol_cpu_profiler.periods.skipped",
-		metric.WithDescription("Sampling periods of a CPU or of a process that passed while sampling was paused because both buffers were full. [Alpha]"),
+		metric.WithDescription("Sampling periods that passed while sampling was paused because both buffers were full, the time paused divided by the period. [Alpha]"),
 		metric.WithUnit("{period}"),
 	)
 	errs = errors.Join(errs, err)

@@ -67,7 +67,7 @@ func AssertEqualCPUProfilerFrequency(t *testing.T, tt *componenttest.Telemetry, 
 func AssertEqualCPUProfilerPeriodsSkipped(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.periods.skipped",
-		Description: "Sampling periods of a CPU or of a process that passed while sampling was paused because both buffers were full. [Alpha]",
+		Description: "Sampling periods that passed while sampling was paused because both buffers were full, the time paused divided by the period. [Alpha]",
 		Unit:        "{period}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,

@@ -1,0 +1,125 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cpuprofilerreceiver
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"reflect"
+	"sort"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
+)
+
+// stacksOfThisProgram are n different stacks of depth addresses each.
+func stacksOfThisProgram(n, depth int) []perfevent.Sample {
+	var functions []uint64
+	for _, f := range []any{
+		strings.Repeat, strings.Split, strconv.Itoa, strconv.Quote, sort.Strings, filepath.Join, filepath.Walk,
+		os.Getpid, os.ReadFile, time.Now, time.Parse, reflect.DeepEqual, context.WithCancel,
+		newReceiver, newBuffer, createDefaultConfig, NewFactory, hostIdentity, stacksOfThisProgram,
+	} {
+		functions = append(functions, uint64(reflect.ValueOf(f).Pointer()))
+	}
+	out := make([]perfevent.Sample, n)
+	for i := range out {
+		for d := range depth {
+			out[i].User = append(out[i].User, functions[(i*7+d*3)%len(functions)]+uint64(4+(i+d)%12))
+		}
+		out[i].Period = int64(time.Second / 97)
+	}
+	return out
+}
+
+// BenchmarkSampleAllIn is what one sample costs from the decoded record to the
+// marshalled request, names looked up before, at the default interval on two
+// busy CPUs: 970 samples of 200 stacks, 25 deep, a batch. Beside it is the least
+// that it could cost: marshalling alone.
+func BenchmarkSampleAllIn(b *testing.B) {
+	const perBatch, stacks, depth = 970, 200, 25
+	symbols, err := symbolizer.New(symbolizer.Config{})
+	require.NoError(b, err)
+	defer symbols.Close()
+	table := processes.NewTable(processes.Config{Track: symbols.Track})
+	name := names{symbols}
+	builder := otlpprofiles.NewBuilder(otlpprofiles.Options{})
+	recorded := stacksOfThisProgram(stacks, depth)
+	c := &fakeClock{}
+	buffer := newBuffer(4<<20, c, func() {})
+	fill := func() {
+		p := table.Lookup(os.Getpid(), 0)
+		for i := range perBatch {
+			s := &recorded[i%stacks]
+			k := samples.Key{
+				Resource: p.Resource, Type: samples.OnCPU, Period: s.Period, Stack: p.Stack(s),
+				Thread: samples.Thread{Name: table.ThreadName(p.PID, p.PID)},
+			}
+			c.now++
+			if !buffer.Add(k, c.now) {
+				b.Fatal("full")
+			}
+		}
+	}
+	var marshaler pprofile.ProtoMarshaler
+	export := func(to func(pprofile.Profiles)) {
+		batch, ok := buffer.pair.Take()
+		if !ok {
+			b.Fatal("empty")
+		}
+		for k := range batch.Keys() {
+			name.Name(k.Stack)
+		}
+		for request := range builder.Build(batch) {
+			to(request)
+		}
+		buffer.pair.Done()
+	}
+	marshal := func(p pprofile.Profiles) {
+		if _, err := marshaler.MarshalProfiles(p); err != nil {
+			b.Fatal(err)
+		}
+	}
+	perSample := func(b *testing.B) {
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/perBatch, "ns/sample")
+	}
+	fill()
+	export(func(pprofile.Profiles) {}) // names are looked up here
+	b.Run("all", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			fill()
+			export(marshal)
+		}
+		perSample(b)
+	})
+	b.Run("baseline=marshal", func(b *testing.B) {
+		fill()
+		var requests []pprofile.Profiles
+		export(func(p pprofile.Profiles) {
+			kept := pprofile.NewProfiles()
+			p.CopyTo(kept)
+			kept.MarkReadOnly()
+			requests = append(requests, kept)
+		})
+		b.ReportAllocs()
+		for b.Loop() {
+			for _, p := range requests {
+				marshal(p)
+			}
+		}
+		perSample(b)
+	})
+}
