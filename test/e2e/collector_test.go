@@ -68,7 +68,10 @@ func watch(t testing.TB, name string, cmd *exec.Cmd) *collector {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	cmd.Stdout, cmd.Stderr = w, w
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid = true
 	require.NoError(t, cmd.Start())
 	w.Close()
 	read := make(chan struct{})

@@ -1,0 +1,122 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// settle is how long a process is left alone before it is measured: it starts,
+// finds what there is, and looks up most of the names it will need.
+const settle = 10 * time.Second
+
+// watching measures a collector that samples the whole host and lets nothing
+// out, since its threshold is never reached, beside one that only waits for
+// OTLP. Both run at once, so that they see the same host.
+func (b *bench) watching(ctx context.Context, load *child) (err error) {
+	p, err := startPeer()
+	if err != nil {
+		return err
+	}
+	defer p.server.Stop()
+	progress("watching a host on which nothing is hot, for %v", b.watch)
+	watcher, err := b.startCollector(ctx, "watcher", fmt.Sprintf(`
+receivers: {cpu_profiler: }
+processors:
+  cpu_trigger:
+    policies:
+      - name: never
+        any_of: [{monitor: cpu_utilization, threshold: 1000, average_over: 30s}]
+exporters: {otlp_grpc: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}}
+service:
+  pipelines: {profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc]}}
+`, p.port))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, watcher.stop()) }()
+	bare, err := b.startCollector(ctx, "bare", `
+receivers: {otlp: {protocols: {grpc: {endpoint: "127.0.0.1:0"}}}}
+exporters: {debug: }
+service:
+  pipelines: {profiles: {receivers: [otlp], exporters: [debug]}}
+`)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, bare.stop()) }()
+	if err := sleep(ctx, settle); err != nil {
+		return err
+	}
+
+	started, err := watcher.readings()
+	if err != nil {
+		return err
+	}
+	s, err := begin(load)
+	if err != nil {
+		return err
+	}
+	used := map[*collector]time.Duration{}
+	for _, c := range []*collector{watcher, bare} {
+		if used[c], err = c.cpu(); err != nil {
+			return err
+		}
+	}
+	if err := sleep(ctx, b.watch); err != nil {
+		return err
+	}
+	for _, c := range []*collector{watcher, bare} {
+		now, err := c.cpu()
+		if err != nil {
+			return err
+		}
+		used[c] = now - used[c]
+	}
+	host, err := s.end()
+	if err != nil {
+		return err
+	}
+	ended, err := watcher.readings()
+	if err != nil {
+		return err
+	}
+	if n, _ := p.received(); n > 0 {
+		return fmt.Errorf("%d samples were let out, though nothing can be above the threshold", n)
+	}
+	took := ended.taken - started.taken
+	if took == 0 {
+		return fmt.Errorf("the collector took no samples; its last words:\n%s", watcher.lastWords())
+	}
+
+	t := table{"collector", "CPU of one core", "CPU per busy core-second", "resident", "at most"}
+	fmt.Fprintf(b.out, "## Watching a whole host on which nothing is hot, %v\n\n", b.watch)
+	fmt.Fprintf(b.out, "`cpu_profiler` (97 Hz, whole host) → `cpu_trigger` (a threshold nothing reaches) → `otlp_grpc`, beside `otlp` → `debug` of the same binary at the same time. %s. %.0f samples taken, none let out, %.0f lost: %.1f µs for each sample, evaluating included.\n\n",
+		host, took, ended.lost-started.lost, float64((used[watcher]-used[bare]).Microseconds())/took)
+	t.head(b.out)
+	for _, c := range []*collector{watcher, bare} {
+		now, peak, err := c.memory()
+		if err != nil {
+			return err
+		}
+		t.row(b.out, c.name,
+			fmt.Sprintf("%.3f %%", 100*used[c].Seconds()/host.took.Seconds()),
+			fmt.Sprintf("%.2f ms", 1e3*used[c].Seconds()/host.busy.Seconds()),
+			mebibytes(now), mebibytes(peak))
+	}
+	fmt.Fprintln(b.out)
+	return nil
+}
+
+// readings are what a collector says it has sampled.
+type readings struct{ taken, lost float64 }
+
+func (c *collector) readings() (r readings, err error) {
+	taken, err1 := c.metric("otelcol_cpu_profiler_samples", "")
+	lost, err2 := c.metric("otelcol_cpu_profiler_samples_lost", "")
+	return readings{taken: taken, lost: lost}, errors.Join(err1, err2)
+}

@@ -1,0 +1,96 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+)
+
+const nobody = 65534
+
+// TestOrdinaryUserWithTheDocumentedCapabilities gates a process of root's in a
+// cgroup, from a collector that is not root.
+func TestOrdinaryUserWithTheDocumentedCapabilities(t *testing.T) {
+	requireRoot(t)
+	hot := hosttest.NewCgroup(t, "hotprofile-e2e-hot")
+	hot.SetQuota(t, 1)
+	w := startWire(t)
+	c := startAs(t, fmt.Sprintf(containerConfig, "/", "/", w.port), &syscall.SysProcAttr{
+		Credential:  &syscall.Credential{Uid: nobody, Gid: nobody},
+		AmbientCaps: []uintptr{unix.CAP_PERFMON, unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH, unix.CAP_SYSLOG},
+	})
+	started := c.wait(startTimeout, "sampling started", nil)
+	require.Equal(t, "[]", started.str("not_sampled"))
+	require.Equal(t, "[]", started.str("not_shown"))
+	startLoad(t, hot.Command(loadBinary), hotService)
+	c.wait(40*time.Second, "gate opened", func(l logLine) bool { return l.str("unit") == hot.Path })
+	c.wait(40*time.Second, "gate closed", func(l logLine) bool { return l.str("unit") == hot.Path })
+	c.stop()
+	n := shares(flatten(w.received()), "burnThreeParts", "burnOnePart")
+	require.Greater(t, n["burnThreeParts"], n["burnOnePart"])
+}
+
+// TestOrdinaryUserOnOwnProcesses gates a user's own process, without any
+// capability, and says what is not sampled.
+func TestOrdinaryUserOnOwnProcesses(t *testing.T) {
+	requireRoot(t)
+	if paranoid, err := os.ReadFile("/proc/sys/kernel/perf_event_paranoid"); err != nil || strings.TrimSpace(string(paranoid)) > "2" {
+		hosttest.SkipUnprivileged(t, "kernel.perf_event_paranoid %s does not permit perf events to users (%v)", paranoid, err)
+	}
+	w := startWire(t)
+	config := strings.ReplaceAll(fmt.Sprintf(containerConfig, "/", "/", w.port), "evaluation_interval: 1s", "evaluation_interval: 1s\n    scope: process")
+	config = strings.ReplaceAll(config, "{monitor: cpu_utilization, threshold: 80, average_over: 3s}", "{monitor: cpu_usage, threshold: 0.7, average_over: 3s}")
+	user := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	c := startAs(t, config, user)
+	started := c.wait(startTimeout, "sampling started", nil)
+	require.Contains(t, started.str("not_sampled"), "CAP_PERFMON")
+	load := exec.Command(loadBinary)
+	load.SysProcAttr = user
+	startLoad(t, load, hotService)
+	unit := fmt.Sprintf("%d:", load.Process.Pid)
+	isHot := func(l logLine) bool { return strings.HasPrefix(l.str("unit"), unit) }
+	c.wait(40*time.Second, "gate opened", isHot)
+	c.wait(40*time.Second, "gate closed", isHot)
+	c.stop()
+	n := shares(flatten(w.received()), "burnThreeParts", "burnOnePart")
+	require.Greater(t, n["burnThreeParts"], n["burnOnePart"])
+}
+
+func requireRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		hosttest.SkipUnprivileged(t, "only root may start a collector as another user")
+	}
+}
+
+// startAs starts the distribution with other credentials, from a copy that
+// everyone may run.
+func startAs(t *testing.T, config string, as *syscall.SysProcAttr) *collector {
+	t.Helper()
+	dir := filepath.Dir(loadBinary)
+	binary := filepath.Join(dir, "collector")
+	if !fileExists(binary) {
+		out, err := exec.Command("cp", "--", collectorBinary, binary).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	file := filepath.Join(dir, strings.ReplaceAll(t.Name(), "/", "-")+".yaml")
+	require.NoError(t, os.WriteFile(file, []byte(config), 0o644))
+	cmd := exec.Command(binary, "--config", file, "--feature-gates=service.profilesSupport")
+	cmd.SysProcAttr = as
+	return watch(t, "collector", cmd)
+}
