@@ -132,5 +132,5 @@ func TestShutGateAllocatesLittle(t *testing.T) {
 		require.NoError(t, r.send(pd))
 	}
 	n := testing.AllocsPerRun(100, func() { _ = r.send(pd) })
-	require.LessOrEqual(t, n, 8.0, "a shut gate is what most profiles meet")
+	require.LessOrEqual(t, n, 2.0, "a shut gate is what most profiles meet")
 }

@@ -375,3 +375,44 @@ func TestLifecycle(t *testing.T) {
 		require.Zero(t, r.send("/system.slice/x.service"))
 	})
 }
+
+// TestContainerFoundByItsProfile has a cgroup named as a container engine names
+// it, made after the last scan.
+func TestContainerFoundByItsProfile(t *testing.T) {
+	tree, err := cgroup.Open("/")
+	require.NoError(t, err)
+	us := newTestUnits(t)
+	h := newRealHost("/", tree, us, time.Now)
+	parent := hosttest.NewCgroup(t, "hotprofile-docker")
+	_, ok := h.Container(containerB)
+	require.False(t, ok)
+	spinIn(t, recreate(t, parent.Path+"/docker-"+containerB+".scope"))
+
+	_, ok = h.Container(containerB)
+	require.False(t, ok, "it was looked for just now")
+	h.now = func() time.Time { return time.Now().Add(missingFor) }
+	u, ok := h.Container(containerB)
+	require.True(t, ok)
+	require.Equal(t, containerB, u.ContainerID)
+	short, ok := h.Container(containerB[:12])
+	require.True(t, ok)
+	require.Equal(t, containerB, short.ContainerID)
+	require.Equal(t, containerB, h.full(containerB[:12]))
+	byPath, ok := h.Cgroup(parent.Path + "/docker-" + containerB + ".scope")
+	require.True(t, ok)
+	require.Equal(t, containerB, byPath.ID)
+
+	us.Add(target{name: u.ID, unit: u}, time.Now())
+	h.tree = nil
+	_, ok = h.Container(containerB[:12])
+	require.True(t, ok, "what is watched is not looked for")
+
+	for _, path := range []string{"/../etc", "relative", parent.Path + "/", parent.Path + "/../" + filepath.Base(parent.Path), "/", "/gone"} {
+		h.tree = tree
+		_, ok = h.Cgroup(path)
+		require.False(t, ok, path)
+	}
+	u, ok = h.Cgroup(parent.Path)
+	require.True(t, ok)
+	require.Equal(t, parent.Path, u.ID)
+}

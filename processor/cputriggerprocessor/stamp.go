@@ -173,13 +173,13 @@ func dress(attributes pcommon.Map) {
 	if v, ok := attributes.Get(attrServiceName); ok && v.AsString() != "" {
 		return
 	}
-	attributes.PutStr(attrServiceName, unknownService(attributes))
+	name := unknownService
+	if v, ok := attributes.Get(attrExecutableName); ok && v.Str() != "" {
+		name += ":" + v.Str()
+	}
+	attributes.PutStr(attrServiceName, name)
 }
 
-// unknownService is what a service is called that has no name.
-func unknownService(attributes pcommon.Map) string {
-	if v, ok := attributes.Get(attrExecutableName); ok && v.Str() != "" {
-		return "unknown_service:" + v.Str()
-	}
-	return "unknown_service"
-}
+// unknownService is what a service is called that has no name, followed by its
+// executable's.
+const unknownService = "unknown_service"

@@ -33,12 +33,12 @@ type unit struct {
 	started time.Time       // of a process
 
 	// The rest is guarded by the lock of units.
-	gate      *trigger.Unit
-	seen      time.Time
-	service   string
-	named     bool // whether service was said, not made up
-	forgotten bool
-	userShare float64 // of its CPU time while it was warm; below 0: not known
+	gate       *trigger.Unit
+	seen       time.Time
+	service    string // as its profiles said last
+	executable string // likewise, for a unit without a service's name
+	forgotten  bool
+	userShare  float64 // of its CPU time while it was warm; below 0: not known
 }
 
 // departure is a process that was a unit and has ended.
@@ -168,12 +168,21 @@ func (us *units) gone(t target) *trigger.Unit {
 
 // serve remembers which service the profiles of a unit say they are of.
 func (u *unit) serve(c claim) {
-	switch {
-	case c.service != "":
-		u.service, u.named = cut(c.service), true
-	case !u.named && c.executableName != "":
-		u.service = cut("unknown_service:" + c.executableName)
+	if c.service != "" {
+		u.service = cut(c.service)
 	}
+	if c.executableName != "" {
+		u.executable = cut(c.executableName)
+	}
+}
+
+// serviceName is what log lines call the service of a unit; empty if no profile
+// of it has come yet.
+func (u *unit) serviceName() string {
+	if u.service == "" && u.executable != "" {
+		return unknownService + ":" + u.executable
+	}
+	return u.service
 }
 
 func cut(s string) string { return s[:min(len(s), maxServiceName)] }
@@ -201,7 +210,7 @@ func (us *units) report(ts []trigger.Transition) {
 	for _, t := range ts {
 		out := transition{Transition: t, userShare: -1}
 		if u, ok := us.byName[t.Unit.Name()]; ok {
-			out.service, out.userShare = u.service, u.userShare
+			out.service, out.userShare = u.serviceName(), u.userShare
 		}
 		if o := t.Opening; o != nil {
 			out.samples, out.bytes, out.refused = o.Samples, o.Bytes, o.Refused

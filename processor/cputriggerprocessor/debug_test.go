@@ -1,0 +1,96 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cputriggerprocessor
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+)
+
+// unitsIn are the units that lines are about.
+func unitsIn(lines []observer.LoggedEntry) map[string]bool {
+	out := map[string]bool{}
+	for _, l := range lines {
+		out[l.ContextMap()["unit"].(string)] = true
+	}
+	return out
+}
+
+// crowd makes 30 units, the higher numbered the hotter, none hot.
+func crowd(r *rig) (names []string) {
+	for i := range 30 {
+		name := fmt.Sprintf("/system.slice/s%02d.service", i)
+		r.host.units[name] = cgroup.Unit{ID: name, Cgroup: name}
+		r.source.cores[name] = float64(i) / 30
+		names = append(names, name)
+	}
+	r.watch(names...)
+	return names
+}
+
+func TestDebugLogShowsTheTenNearest(t *testing.T) {
+	r := newRig(t, "")
+	names := crowd(r)
+	r.run(time.Minute)
+	r.logs.TakeAll()
+	r.run(5 * time.Second)
+	want := map[string]bool{}
+	for _, n := range names[20:] {
+		want[n] = true
+	}
+	for _, message := range []string{"cpu reading", "window updated", "gate not opened"} {
+		require.Equal(t, want, unitsIn(r.log(message)), message)
+	}
+	require.Len(t, r.log("cpu reading"), 50, "a line per reading")
+	require.Len(t, r.log("window updated"), 10, "a line per evaluation and item")
+	near := r.log("gate not opened")[0].ContextMap()
+	require.Equal(t, names[29], near["unit"])
+	require.Equal(t, "below the threshold", near["why"])
+	require.InDelta(t, 80-100*29.0/60, near["short_by"], 0.1)
+}
+
+func TestDebugLogShowsTheUnitsThatAreNamed(t *testing.T) {
+	r := newRig(t, "debug_units: ['/system.slice/s0?.service', 'aaaa*']")
+	crowd(r)
+	r.watch(containerA)
+	r.run(6 * time.Second)
+	require.Len(t, unitsIn(r.log("cpu reading")), 11)
+	require.Len(t, unitsIn(r.log("capacity found")), 11)
+	require.Len(t, r.log("capacity found"), 11, "said when it changes")
+	require.Equal(t, 2.0, r.log("capacity found")[0].ContextMap()["cores"])
+	for _, l := range r.log("gate not opened") {
+		require.Equal(t, "too few readings yet", l.ContextMap()["why"])
+	}
+}
+
+func TestDebugLogSaysWhyAHotUnitIsNotLetOut(t *testing.T) {
+	r := newRig(t, "policies: [{name: cpu, duration: 10s, cooldown: 1h, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]")
+	why := func() any {
+		lines := r.log("gate not opened")
+		return lines[len(lines)-1].ContextMap()["why"]
+	}
+	r.fire(containerA)
+	r.logs.TakeAll()
+	r.run(5 * time.Second)
+	require.Empty(t, r.log("gate not opened"), "it is open")
+	r.runUntil("gate closed", time.Minute)
+	r.run(5 * time.Second)
+	require.Equal(t, "nothing was exported last time", why())
+	r.runUntil("gate opened", 2*time.Minute)
+	require.NoError(t, r.send(batch(t, r.now.Add(time.Second), inContainer(containerA))))
+	r.runUntil("gate closed", time.Minute)
+	r.run(5 * time.Second)
+	require.Equal(t, "cooling down", why())
+}
+
+func TestNothingIsShownWithoutTheDebugLog(t *testing.T) {
+	d := newDebugUnits([]string{"**"}, nopLogger())
+	require.False(t, d.has("/x"))
+}
