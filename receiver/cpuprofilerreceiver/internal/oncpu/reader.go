@@ -38,6 +38,7 @@ type reader struct {
 	// pausedSince is when the pause began, droppedBefore how many samples had
 	// found both buffers full until then.
 	pausedSince   int64
+	pausedTotal   time.Duration
 	droppedBefore uint64
 }
 
@@ -134,8 +135,10 @@ func (r *reader) resume() {
 		return
 	}
 	took := time.Duration(r.cfg.Now() - r.pausedSince)
-	periods := uint64(took / r.period)
-	r.skipped.Add(periods)
+	// Of the whole time, so that many short pauses count too.
+	r.pausedTotal += took
+	skipped := uint64(r.pausedTotal / r.period)
+	periods := skipped - r.skipped.Swap(skipped)
 	r.cfg.Logger.Info("Sampling goes on, a buffer is free again",
 		zap.Duration("paused", took),
 		zap.Uint64("periods_skipped", periods),

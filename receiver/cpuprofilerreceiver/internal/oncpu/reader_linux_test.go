@@ -159,6 +159,13 @@ func TestPausedTimeIsCountedInPeriods(t *testing.T) {
 	require.EqualValues(t, 2*97, r.Stats().PeriodsSkipped)
 	r.resume()
 	require.EqualValues(t, 2*97, r.Stats().PeriodsSkipped)
+
+	for range 10 { // each shorter than a period
+		r.paused, r.pausedSince = true, now
+		now += int64(r.period) / 2
+		r.resume()
+	}
+	require.EqualValues(t, 2*97+5, r.Stats().PeriodsSkipped)
 }
 
 func TestSampleSeenBeforeAllocatesNothing(t *testing.T) {
