@@ -95,7 +95,7 @@ func play(t *testing.T, s scenario) outcome {
 	hot.SetQuota(t, 1)
 	cool.SetQuota(t, 1)
 	w, p := startWire(t), startPeer(t)
-	dir := filepath.Join(t.TempDir(), "profiles")
+	dir, metrics := filepath.Join(t.TempDir(), "profiles"), freePort(t)
 	c := startCollector(t, "collector", fmt.Sprintf(`
 receivers:
   cpu_profiler: {frequency: 397, export_interval: 1s}
@@ -113,13 +113,15 @@ exporters:
   otlp_http/peer: {endpoint: "http://127.0.0.1:%d"}
   pprof: {directory: %q, idle_timeout: 3s}
 service:
-  telemetry: {logs: {encoding: json, sampling: {enabled: false}}, metrics: {level: none}}
+  telemetry:
+    logs: {encoding: json, sampling: {enabled: false}}
+    metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %d}}}}]}
   pipelines:
     profiles:
       receivers: [cpu_profiler]
       processors: [cpu_trigger]
       exporters: [otlp_grpc/peer, otlp_grpc/wire, otlp_http/peer, pprof]
-`, s.threshold, duration, p.grpc, w.port, p.http, dir))
+`, s.threshold, duration, p.grpc, w.port, p.http, dir, metrics))
 	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
 	o := outcome{hotCgroup: hot.Path}
 	startLoad(t, cool.Command(loadBinary, "-duty", "0.05"), coolService)
@@ -140,6 +142,7 @@ service:
 	}
 	// Beyond the exporters' batching and the idle_timeout of the files.
 	time.Sleep(4 * time.Second)
+	checkAccounts(t, metrics)
 	// Whatever else is busy on this host has gates of its own.
 	ours := func(unit any, service string) bool {
 		return unit == hot.Path || unit == cool.Path || service == hotService || service == coolService
@@ -167,6 +170,23 @@ service:
 	require.NoError(t, err)
 	o.pprofFiles = files
 	return o
+}
+
+// checkAccounts checks that every sample that the receiver handed over is one
+// that the processor counted, once.
+func checkAccounts(t *testing.T, metrics int) {
+	t.Helper()
+	var in, out float64
+	for range 20 {
+		in = scrape(t, metrics, "otelcol_cpu_profiler_samples", `outcome="exported"`)
+		out = scrape(t, metrics, "otelcol_cpu_trigger_samples")
+		if in > 0 && in == out {
+			t.Logf("in %v = out %v", in, out)
+			return
+		}
+		time.Sleep(100 * time.Millisecond) // a batch was handed over between the two
+	}
+	t.Errorf("cpu_profiler handed over %v samples, cpu_trigger counted %v", in, out)
 }
 
 func startLoad(t *testing.T, cmd *exec.Cmd, service string) {
