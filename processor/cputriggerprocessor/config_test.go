@@ -4,6 +4,7 @@
 package cputriggerprocessor
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/confmap"
+	"go.opentelemetry.io/collector/confmap/confmaptest"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -155,4 +157,31 @@ func TestConfigEffectiveHasEveryValue(t *testing.T) {
 		require.Contains(t, m, key)
 	}
 	require.Equal(t, 30*time.Second, m["history"])
+}
+
+// TestConfigSchemaHasEveryKey: the schema and the struct have the same keys.
+func TestConfigSchemaHasEveryKey(t *testing.T) {
+	conf, err := confmaptest.LoadConf("config.schema.yaml")
+	require.NoError(t, err)
+	schema := conf.ToStringMap()
+	defs := schema["$defs"].(map[string]any)
+	for _, c := range []struct {
+		of     reflect.Type
+		schema any
+	}{
+		{reflect.TypeFor[Config](), schema},
+		{reflect.TypeFor[PolicyConfig](), defs["policy"]},
+		{reflect.TypeFor[ItemConfig](), defs["item"]},
+	} {
+		var want, got []string
+		for i := range c.of.NumField() {
+			if key := c.of.Field(i).Tag.Get("mapstructure"); key != "" {
+				want = append(want, key)
+			}
+		}
+		for key := range c.schema.(map[string]any)["properties"].(map[string]any) {
+			got = append(got, key)
+		}
+		require.ElementsMatch(t, want, got, c.of.Name())
+	}
 }

@@ -102,6 +102,13 @@ func (r *running) send(path string) int {
 func spin(t *testing.T, c *hosttest.Cgroup) {
 	t.Helper()
 	begin(t, c.Command("/bin/sh", "-c", "while :; do :; done"))
+	tree, err := cgroup.Open("/")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		u, ok := tree.UnitAt(c.Path)
+		pids, _ := tree.Processes(u)
+		return ok && len(pids) > 0
+	}, 10*time.Second, time.Millisecond, "it is to be in its cgroup")
 }
 
 func begin(t *testing.T, cmd *exec.Cmd) {
@@ -292,7 +299,6 @@ func TestPIDReused(t *testing.T) {
 	got, why := match(h, ScopeProcess, claim{pid: pid, created: after.Started}, time.Now())
 	require.Empty(t, why)
 	require.Equal(t, after.Name, got.name)
-
 }
 
 // forkWithPID starts a program with a given pid, by telling the kernel which pid
