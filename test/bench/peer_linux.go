@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
 	"google.golang.org/grpc"
+	_ "google.golang.org/grpc/encoding/gzip" // what the exporter compresses with unless told otherwise
 )
 
 // peer is an OTLP gRPC server that counts samples and throws them away.
@@ -85,7 +85,7 @@ func (p *peer) batch(ctx context.Context, from *child) (int, error) {
 			return n, nil
 		}
 		if time.Since(began) > limit {
-			return 0, errors.Join(fmt.Errorf("%s sent nothing within %v; its last words:\n%s", from.name, limit, from.lastWords()))
+			return 0, fmt.Errorf("%s sent nothing within %v; its last words:\n%s", from.name, limit, from.lastWords())
 		}
 	}
 }
