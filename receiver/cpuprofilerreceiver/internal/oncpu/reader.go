@@ -19,6 +19,9 @@ const (
 	// idleWait is the longest that the reader waits for records: samples wake it
 	// only when a ring is half full.
 	idleWait = time.Second / 4
+	// gatherWait is how long records are left to gather where each sample would
+	// wake the reader.
+	gatherWait = 100 * time.Millisecond
 	// settleWait is how soon to look again at programs that are being started.
 	settleWait = 2 * time.Millisecond
 	// msgFull is what operators look for; do not change it.
@@ -64,6 +67,11 @@ func (r *reader) run(ctx context.Context) {
 			continue
 		}
 		r.follow(session)
+		if !r.attached.options.HostWide {
+			// Samples share the ring of what is told at once. Here that can wait:
+			// children that live for milliseconds are not sampled anyway.
+			r.gather(ctx)
+		}
 		if err := session.Wait(wait); err != nil {
 			r.cfg.Logger.Error("Reading perf events failed; sampling ends until targets are looked for again", zap.Error(err))
 			r.close()
@@ -73,6 +81,17 @@ func (r *reader) run(ctx context.Context) {
 		if r.drain(session) {
 			wait = settleWait
 		}
+	}
+}
+
+// gather lets time pass, unless there is something to do.
+func (r *reader) gather(ctx context.Context) {
+	timer := time.NewTimer(gatherWait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-r.wake:
+	case <-ctx.Done():
 	}
 }
 
