@@ -362,6 +362,46 @@ func TestReceiverSamplesOneCgroupAndNotItsNeighbour(t *testing.T) {
 	}
 }
 
+func TestReceiverSamplesAContainerByThePrefixOfItsID(t *testing.T) {
+	needHostWide(t)
+	id := fmt.Sprintf("%012x%052x", os.Getpid(), time.Now().UnixNano())
+	c := hosttest.NewCgroupCalled(t, "docker-"+id+".scope")
+	run(t, c.Command(program(t, "busy")))
+	r := start(t, func(cfg *Config) { cfg.Targets = []TargetConfig{{ContainerID: id[:12]}} })
+	for _, row := range r.until("samples of the container", func(rows []row) bool {
+		return slices.ContainsFunc(rows, func(r row) bool { return r.has("main.inlined") })
+	}) {
+		require.Equal(t, id, row.resource["container.id"])
+	}
+	r.stop()
+	r.conforms()
+}
+
+func TestReceiverFiltersByTargetWhereTheirOwnEventsWouldBeTooMany(t *testing.T) {
+	needHostWide(t)
+	cpus, err := perfevent.OnlineCPUs()
+	require.NoError(t, err)
+	binary := program(t, "busy")
+	wanted, other := run(t, exec.Command(binary)), run(t, exec.Command(binary))
+	require.Eventually(t, func() bool { // an event for each thread and CPU
+		threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", wanted.Process.Pid))
+		return len(threads) > 3
+	}, patience, time.Millisecond)
+	r := start(t, func(c *Config) {
+		c.Targets = []TargetConfig{{PID: wanted.Process.Pid}}
+		c.MaxPerfEvents = max(minPerfEvents, 3*len(cpus))
+	})
+	for _, row := range r.until("samples of the target", func(rows []row) bool {
+		return slices.ContainsFunc(rows, func(r row) bool { return r.has("main.inlined") })
+	}) {
+		require.EqualValues(t, wanted.Process.Pid, row.resource["process.pid"], "not of %d", other.Process.Pid)
+	}
+	started := r.logs.FilterMessage("sampling started").All()
+	require.Len(t, started, 1)
+	require.Contains(t, started[0].ContextMap()["what"], "by events on all of")
+	require.Contains(t, started[0].ContextMap()["why"], "perf events")
+}
+
 func TestReceiverSamplesACgroupThatComesBackUnderItsName(t *testing.T) {
 	needHostWide(t)
 	binary := program(t, "busy")
