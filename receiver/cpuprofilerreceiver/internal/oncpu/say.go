@@ -100,6 +100,9 @@ func what(f found) string {
 	cpus := fmt.Sprintf("%d CPUs", len(p.CPUs))
 	switch p.Mode {
 	case perfevent.ModeHost:
+		if f.rights.ForeignPIDNamespace {
+			return "all processes of the collector's own pid namespace, " + cpus
+		}
 		return "the whole host, " + cpus
 	case perfevent.ModeFilter:
 		return "the targets, by events on all of " + cpus
