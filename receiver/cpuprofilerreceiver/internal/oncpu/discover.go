@@ -84,7 +84,9 @@ func (s *Sampler) find(ctx context.Context, rights perfevent.Rights) found {
 		OpenFiles: perfevent.OpenFileLimit(),
 		HostWide:  rights.HostWide,
 	})
-	if f.plan.Mode == perfevent.ModeNone && len(f.plan.LeftOut) > 0 {
+	// The user's own processes may be sampled though there is none now.
+	instead := f.Wanted.Host && rights.Own == nil
+	if f.plan.Mode == perfevent.ModeNone && len(f.plan.LeftOut) > 0 && !instead {
 		f.err = rights.HostWide
 	}
 	return f

@@ -170,7 +170,7 @@ func (s *Sampler) Stats() Stats {
 		Targets:        int(s.targets.Load()),
 	}
 	if st.Targets > 0 {
-		st.Frequency = float64(time.Second) / float64(s.period)
+		st.Frequency = float64(s.cfg.Frequency)
 	}
 	return st
 }

@@ -127,6 +127,23 @@ func TestNothingPermittedIsAStatusUntilItIs(t *testing.T) {
 	require.Equal(t, 1, logs.FilterMessage("sampling started").Len())
 }
 
+func TestUserWithoutOtherProcessesYetIsNoFault(t *testing.T) {
+	refused := &perfevent.RightsError{What: "sampling the whole host", Needed: []string{"CAP_PERFMON"}, Err: os.ErrPermission}
+	s, st, logs := newTestSampler(&finding{Finding: Finding{Wanted: perfevent.Wanted{Host: true}}}, func(c *Config) {
+		c.Probe = func() perfevent.Rights { return perfevent.Rights{HostWide: refused} }
+	})
+	require.NoError(t, s.Start())
+	started := func() int { return logs.FilterMessage("sampling started").Len() }
+	require.Eventually(t, func() bool { return started() == 1 }, patience, time.Millisecond)
+	s.Stop()
+	for _, err := range st.get() {
+		require.NoError(t, err)
+	}
+	fields := logs.FilterMessage("sampling started").All()[0].ContextMap()
+	require.Contains(t, fields["what"], "processes of this user")
+	require.Contains(t, fields["not_sampled"].([]any)[0], "CAP_PERFMON")
+}
+
 func TestKernelStacksThatAreDemandedAndNotPermittedAreAnError(t *testing.T) {
 	refused := &perfevent.RightsError{What: "sampling the kernel", Needed: []string{"CAP_PERFMON"}, Err: os.ErrPermission}
 	s, _, _ := newTestSampler(&finding{}, func(c *Config) {

@@ -6,7 +6,6 @@ package oncpu
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -41,7 +40,7 @@ func (r *reader) report(f found) {
 		r.spoken.leftOut = all
 		r.cfg.Logger.Info("sampling started",
 			zap.String("what", what(f)),
-			zap.Float64("frequency", float64(time.Second)/float64(r.period)),
+			zap.Int("frequency", r.cfg.Frequency),
 			zap.Strings("rights", rights(f.rights)),
 			zap.Strings("not_sampled", list(append(leftOut, missing(f.rights)...))),
 			zap.Strings("not_shown", list(r.cfg.Notes(f.rights))),
@@ -108,9 +107,12 @@ func what(f found) string {
 		return "the targets, by events on all of " + cpus
 	case perfevent.ModeTargets:
 		if f.Wanted.Host {
-			return fmt.Sprintf("all %d processes of this user, on %s, since the whole host is not permitted", len(p.Processes), cpus)
+			return fmt.Sprintf("all processes of this user, since the whole host is not permitted; %d now, on %s", len(p.Processes), cpus)
 		}
 		return fmt.Sprintf("%d cgroups and %d processes, on %s", len(p.Cgroups), len(p.Processes), cpus)
+	}
+	if f.Wanted.Host {
+		return "all processes of this user, since the whole host is not permitted; none now"
 	}
 	return "nothing yet"
 }
