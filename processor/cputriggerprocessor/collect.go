@@ -5,6 +5,7 @@ package cputriggerprocessor
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -147,7 +148,9 @@ func (c *collector) read(w *watched, out []outcome) (late time.Duration) {
 			}
 			for m := range out {
 				out[m].Err = err
-				c.counts[m][readingFailed]++
+				if !w.gone {
+					c.counts[m][readingFailed]++
+				}
 			}
 			return 0
 		}
@@ -161,6 +164,10 @@ func (c *collector) read(w *watched, out []outcome) (late time.Duration) {
 	w.watcher.Read(now, c.results)
 	for m, r := range c.results {
 		out[m].Result = r
+		if errors.Is(r.Err, monitor.ErrGone) {
+			w.gone = true // there is nothing to read, so nothing failed
+			continue
+		}
 		c.counts[m][c.classify(w, m, r.Err, late > 0)]++
 	}
 	return late
@@ -174,9 +181,6 @@ func (c *collector) classify(w *watched, m int, err error, late bool) readingOut
 		return readingLate
 	case err == nil:
 		return readingOK
-	case errors.Is(err, monitor.ErrGone):
-		w.gone = true
-		return readingFailed
 	case errors.As(err, &unavailable):
 		if !w.said[m] {
 			w.said[m] = true
@@ -245,7 +249,7 @@ func (c *collector) follow(w *watched, out []outcome) {
 	}
 	for m, o := range out {
 		if o.known {
-			c.log.Debug("cpu reading", zap.String("unit", w.name), zap.String("monitor", c.monitors[m]), zap.Float64("value", o.value))
+			c.log.Debug("cpu reading", zap.String("unit", w.name), zap.String("monitor", c.monitors[m]), zap.Float64("value", round(o.value)))
 		}
 	}
 }
@@ -275,8 +279,12 @@ func (c *collector) sayLate(worst time.Duration) {
 	c.behind = worst > 0
 }
 
-// unlimited is how many units have no CPU limit, of those that were read.
+// unlimited is how many units have no CPU limit, of those that were read; below
+// 0 if no policy asks for limits.
 func (c *collector) unlimited() (n int) {
+	if !slices.Contains(c.monitors, monitor.CPUUtilization) {
+		return -1
+	}
 	for _, w := range c.watched {
 		if w.watcher != nil && w.watcher.Capacity().By == cgroup.ByOnline {
 			n++

@@ -294,7 +294,24 @@ func (cfg *Config) effective() (map[string]any, error) {
 		}
 		out["history"] = longest
 	}
-	return out, nil
+	return readable(out).(map[string]any), nil
+}
+
+// readable writes durations as the configuration does, all the way down.
+func readable(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for key := range v {
+			v[key] = readable(v[key])
+		}
+	case []any:
+		for i := range v {
+			v[i] = readable(v[i])
+		}
+	case time.Duration:
+		return v.String()
+	}
+	return v
 }
 
 // profileType is one entry of profile_types: a name, or a type with its unit.

@@ -156,7 +156,10 @@ func TestConfigEffectiveHasEveryValue(t *testing.T) {
 	for key := range strings.FieldsSeq("root_path scope collection_interval evaluation_interval history unmatched unit_ttl policies debug_units") {
 		require.Contains(t, m, key)
 	}
-	require.Equal(t, 30*time.Second, m["history"])
+	require.Equal(t, "30s", m["history"])
+	policy := m["policies"].([]any)[0].(map[string]any)
+	require.Equal(t, "4h0m0s", policy["cooldown"])
+	require.Equal(t, "30s", policy["any_of"].([]any)[0].(map[string]any)["average_over"])
 }
 
 // TestConfigSchemaHasEveryKey: the schema and the struct have the same keys.

@@ -91,7 +91,7 @@ func (r *reporter) showWindows(standings []standing, now time.Time) {
 		for _, i := range s.items {
 			fields := []zap.Field{
 				zap.String("unit", s.unit), zap.String("policy", i.Policy), zap.String("monitor", i.Monitor),
-				zap.Float64("value", i.Value), zap.Float64("threshold", i.Threshold), zap.String("window", i.Window),
+				zap.Float64("value", round(i.Value)), zap.Float64("threshold", i.Threshold), zap.String("window", i.Window),
 				zap.Bool("filled", i.Enough), zap.Stringer("state", i.State),
 			}
 			r.log.Debug("window updated", fields...)
@@ -120,13 +120,13 @@ func whyShut(items []trigger.Standing, now time.Time) (why string, fields []zap.
 	}
 	fields = []zap.Field{
 		zap.String("policy", near.Policy), zap.String("monitor", near.Monitor),
-		zap.Float64("value", near.Value), zap.Float64("threshold", near.Threshold), zap.String("window", near.Window),
+		zap.Float64("value", round(near.Value)), zap.Float64("threshold", near.Threshold), zap.String("window", near.Window),
 	}
 	switch {
 	case !near.Enough:
 		return "too few readings yet", fields
 	case !near.Holds:
-		return "below the threshold", append(fields, zap.Float64("short_by", near.Threshold-near.Value))
+		return "below the threshold", append(fields, zap.Float64("short_by", round(near.Threshold-near.Value)))
 	case near.State == trigger.CoolingDown:
 		return "cooling down", append(fields, zap.Duration("for", near.NotBefore.Sub(now)))
 	case near.NotBefore.After(now):

@@ -111,8 +111,10 @@ func describe(tree *cgroup.Tree, units, unlimited int) []zap.Field {
 		where = tree.Mount(cgroup.CPU)
 	}
 	fields := []zap.Field{
-		zap.Stringer("mode", tree.Mode()), zap.String("tree", where),
-		zap.Int("units", units), zap.Int("units_without_limit", unlimited),
+		zap.Stringer("mode", tree.Mode()), zap.String("tree", where), zap.Int("units", units),
+	}
+	if unlimited >= 0 {
+		fields = append(fields, zap.Int("units_without_limit", unlimited))
 	}
 	if limited := tree.Limited(); limited != "" {
 		fields = append(fields, zap.String("limited", limited))

@@ -27,6 +27,8 @@ const (
 	maxMissing = 1024
 	missingFor = 5 * time.Second
 
+	maxContainerID = 256 // bytes; engines have at most 74
+
 	maxStat = 4096 // bytes of a /proc/PID/stat, and of a file with a name of the host
 )
 
@@ -88,7 +90,7 @@ func readBounded(file string) ([]byte, error) {
 
 // Container returns a unit that is watched, else one that is found.
 func (h *realHost) Container(id string) (cgroup.Unit, bool) {
-	if len(id) < cgroup.MinPrefix {
+	if len(id) < cgroup.MinPrefix || len(id) > maxContainerID {
 		return cgroup.Unit{}, false
 	}
 	if u, ok := h.units.Watched(h.full(id)); ok {
@@ -110,7 +112,7 @@ func (h *realHost) full(id string) string {
 // others were looked for too often.
 func (h *realHost) walk(id string) (cgroup.Unit, bool) {
 	now := h.now()
-	if h.tree == nil || !h.mayWalk(id, now) {
+	if !h.mayWalk(id, now) {
 		return cgroup.Unit{}, false
 	}
 	u, ok, err := h.tree.FindContainer(id)
@@ -152,16 +154,10 @@ func (h *realHost) Cgroup(path string) (cgroup.Unit, bool) {
 	if u, ok := h.units.Watched(path); ok {
 		return u, true
 	}
-	if h.tree == nil {
-		return cgroup.Unit{}, false
-	}
 	return h.tree.UnitAt(path)
 }
 
 func (h *realHost) Process(pid int) (process, bool) {
-	if h.tree == nil {
-		return process{}, false
-	}
 	dir := filepath.Join(h.root, "proc", strconv.Itoa(pid))
 	b, err := readBounded(filepath.Join(dir, "stat"))
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -352,6 +353,35 @@ policies:
 	require.Equal(t, 1, send(), "its last profile arrives when it has ended")
 }
 
+// TestManySendersAtOnce is for the race detector: senders, readings,
+// evaluations and scans, all at once.
+func TestManySendersAtOnce(t *testing.T) {
+	c := hosttest.NewCgroup(t, "hotprofile-senders")
+	spin(t, c)
+	r := start(t, `
+collection_interval: 100ms
+evaluation_interval: 100ms
+policies:
+  - {name: cpu, duration: 1s, cooldown: 0s, any_of: [{monitor: cpu_usage, threshold: 0.01, average_over: 1s}]}
+`)
+	r.wait("gate opened", c.Path)
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	var senders sync.WaitGroup
+	for range 4 {
+		senders.Go(func() {
+			for range 50 {
+				pd := batch(t, time.Now(), part{attributes: map[string]any{"process.linux.cgroup": c.Path, "host.name": host}}, inContainer(containerB))
+				if err := r.p.ConsumeProfiles(t.Context(), pd); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	senders.Wait()
+	require.Positive(t, r.sink.ProfileCount())
+}
+
 func TestLifecycle(t *testing.T) {
 	cfg := createDefaultConfig()
 	set := processortest.NewNopSettings(metadata.Type)
@@ -379,6 +409,7 @@ func TestLifecycle(t *testing.T) {
 		r := start(t, "root_path: "+t.TempDir())
 		require.Len(t, r.logs.FilterMessage("cannot read control groups").All(), 1)
 		require.Zero(t, r.send("/system.slice/x.service"))
+		require.Equal(t, string(noControlGroups), r.logs.FilterMessage("profiles of no known unit").All()[0].ContextMap()["why"])
 	})
 }
 

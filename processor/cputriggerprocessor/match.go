@@ -113,17 +113,17 @@ type target struct {
 type noUnit string
 
 const (
-	noClaim        noUnit = "its resource has neither container.id, nor process.linux.cgroup with host.name or host.id, nor process.pid"
-	noContainer    noUnit = "no cgroup here carries its container.id"
-	noCgroup       noUnit = "its process.linux.cgroup is gone"
-	otherHost      noUnit = "its host.name or host.id is not this host's"
-	noProcess      noUnit = "no process here has its process.pid"
-	noWitness      noUnit = "its process.pid is not believed without process.creation.time, process.executable.path or process.executable.name"
-	otherProcess   noUnit = "its process.pid is another process here"
-	startedLater   noUnit = "the process that has its process.pid now started after the profile ended"
-	notLinux       noUnit = "this host has no control groups: units need Linux"
-	tooManyUnits   noUnit = "as many units are watched as can be"
-	otherContainer noUnit = "its process.pid is not in the container of its container.id"
+	noClaim         noUnit = "its resource has neither container.id, nor process.linux.cgroup with host.name or host.id, nor process.pid"
+	noContainer     noUnit = "no cgroup here carries its container.id"
+	noCgroup        noUnit = "its process.linux.cgroup is gone"
+	otherHost       noUnit = "its host.name or host.id is not this host's"
+	noProcess       noUnit = "no process here has its process.pid"
+	noWitness       noUnit = "its process.pid is not believed without process.creation.time, process.executable.path or process.executable.name"
+	otherProcess    noUnit = "its process.pid is another process here"
+	startedLater    noUnit = "the process that has its process.pid now started after the profile ended"
+	noControlGroups noUnit = "control groups cannot be read here, so there are no units"
+	tooManyUnits    noUnit = "as many units are watched as can be"
+	otherContainer  noUnit = "its process.pid is not in the container of its container.id"
 )
 
 // match finds the unit of profiles of which the last ended at a time; one that

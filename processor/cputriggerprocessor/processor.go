@@ -68,7 +68,7 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 		reporter: &reporter{log: set.Logger, counters: counters},
 	}
 	p.gate = &gate{
-		scope: cfg.Scope, units: p.units, host: newRealHost(cfg.RootPath, nil, p.units, now),
+		scope: cfg.Scope, units: p.units,
 		passUnmatched: cfg.Unmatched == UnmatchedPass, now: now, log: set.Logger, types: map[string][]profileType{},
 	}
 	for _, policy := range cfg.enabled() {

@@ -43,16 +43,6 @@ func TestHostKnowsItsNames(t *testing.T) {
 	}
 }
 
-func TestHostWithoutControlGroupsFindsNothing(t *testing.T) {
-	h := newRealHost("/", nil, newTestUnits(t), time.Now)
-	_, ok := h.Container(containerA)
-	require.False(t, ok)
-	_, ok = h.Cgroup(service)
-	require.False(t, ok)
-	_, ok = h.Process(1)
-	require.False(t, ok)
-}
-
 // TestContainersThatAreNotHereAreNotLookedForAllTheTime: an id comes from
 // outside, and looking for one walks the whole tree.
 func TestContainersThatAreNotHereAreNotLookedForAllTheTime(t *testing.T) {

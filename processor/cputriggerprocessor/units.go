@@ -4,6 +4,7 @@
 package cputriggerprocessor
 
 import (
+	"strings"
 	"sync"
 	"time"
 
@@ -185,7 +186,13 @@ func (u *unit) serviceName() string {
 	return u.service
 }
 
-func cut(s string) string { return s[:min(len(s), maxServiceName)] }
+// cut shortens what came from outside, and lets go of the rest.
+func cut(s string) string {
+	if len(s) <= maxServiceName {
+		return s
+	}
+	return strings.Clone(s[:maxServiceName])
+}
 
 // takeAdded returns the units that were added since it was last called.
 func (us *units) takeAdded() []*unit {
