@@ -77,7 +77,7 @@ func TestConfigFaultsNameTheKeyAndWhatIsAllowed(t *testing.T) {
 		yaml string
 		want []string
 	}{
-		"unknown key":             {"threshhold: 1", []string{"threshhold"}},
+		"unknown key":             {"tresold: 1", []string{"tresold"}},
 		"unknown key of a policy": {"policies: [{name: p, treshold: 1}]", []string{"treshold"}},
 		"unknown key of an item":  {item("monitor: cpu_usage, threshold: 1, average_over: 5s, release: 1"), []string{"release"}},
 		"later keys are not accepted": {

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"sort"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -92,7 +91,6 @@ func newRig(t *testing.T, yaml string) *rig {
 
 // fakeSource reads what the test says that units use of their two cores.
 type fakeSource struct {
-	mu    sync.Mutex
 	cores map[string]float64 // in use, by unit
 	used  map[string]float64 // CPU seconds so far
 	errs  map[string]error
