@@ -34,6 +34,8 @@ type Opening struct {
 	// Profiles, Samples and Bytes count what the next component accepted,
 	// Refused the profiles that it did not.
 	Profiles, Samples, Bytes, Refused int
+	// WhyRefused is what the next component said last when it did not accept one.
+	WhyRefused string
 
 	preTrigger time.Duration
 	unit       *Unit
@@ -85,8 +87,11 @@ func (o *Opening) Accepted(samples, bytes int) {
 	}
 }
 
-// Refuse counts a profile that the next component did not accept.
-func (o *Opening) Refuse() { o.Refused++ }
+// Refuse counts a profile that the next component did not accept, and keeps why.
+func (o *Opening) Refuse(why string) {
+	o.Refused++
+	o.WhyRefused = why
+}
 
 // Admit appends the openings that let through a profile captured in
 // [start, end), the one that fired first in front (ties by policy name): that

@@ -234,7 +234,7 @@ func (s *script) profile(arg []string) {
 		case arg[2] == "accept":
 			o.Accepted(10, 100)
 		case arg[2] == "refuse":
-			o.Refuse()
+			o.Refuse("")
 		}
 	}
 }

@@ -297,6 +297,10 @@ func (us *units) settle(j *judgement, err error) {
 	if j.stamped == 0 {
 		return
 	}
+	why := ""
+	if err != nil {
+		why = cut(err.Error())
+	}
 	us.mu.Lock()
 	defer us.mu.Unlock()
 	for i, v := range j.verdicts {
@@ -305,7 +309,7 @@ func (us *units) settle(j *judgement, err error) {
 		}
 		for _, o := range j.admissions[i].openings {
 			if err != nil {
-				o.Refuse()
+				o.Refuse(why)
 			} else {
 				o.Accepted(v.samples, v.bytes)
 			}

@@ -93,7 +93,7 @@ func (h *realHost) Container(id string) (cgroup.Unit, bool) {
 	if len(id) < cgroup.MinPrefix || len(id) > maxContainerID {
 		return cgroup.Unit{}, false
 	}
-	if u, ok := h.units.Watched(h.full(id)); ok {
+	if u, ok := h.units.Watched(h.full(id)); ok && u.ContainerID != "" {
 		return u, true
 	}
 	return h.walk(id)

@@ -136,7 +136,7 @@ func match(h host, scope Scope, c claim, end time.Time) (target, noUnit) {
 		if u, ok := h.Container(c.containerID); ok {
 			return target{name: u.ID, unit: u}, ""
 		}
-		return target{name: c.containerID}, noContainer
+		return target{name: nameOfContainer(c.containerID)}, noContainer
 	}
 	ours, claimed := sameHost(h, c)
 	if claimed && !ours {
@@ -145,6 +145,9 @@ func match(h host, scope Scope, c claim, end time.Time) (target, noUnit) {
 	if scope == ScopeCgroup && c.cgroup != "" && c.cgroup != "/" && ours {
 		if u, ok := h.Cgroup(c.cgroup); ok {
 			return target{name: u.ID, unit: u}, ""
+		}
+		if id, ok := cgroup.ContainerID(c.cgroup); ok {
+			return target{name: id}, noCgroup
 		}
 		return target{name: c.cgroup}, noCgroup
 	}
@@ -160,6 +163,15 @@ func match(h host, scope Scope, c claim, end time.Time) (target, noUnit) {
 		return target{}, otherContainer
 	}
 	return target{name: p.Name, process: p.Process, since: p.Started}, ""
+}
+
+// nameOfContainer is the name that a container with an id had as a unit: never
+// that of a cgroup or a process, which a sender might give for an id.
+func nameOfContainer(id string) string {
+	if strings.ContainsAny(id, "/:") {
+		return ""
+	}
+	return id
 }
 
 // sameHost says whether a claim is about this host, and whether it says so at

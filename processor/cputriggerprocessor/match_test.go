@@ -157,6 +157,29 @@ func TestMatch(t *testing.T) {
 	}
 }
 
+// TestUnitThatIsNotHere: what is returned of a unit that is gone is the name
+// that it had, for the profiles that come late.
+func TestUnitThatIsNotHere(t *testing.T) {
+	here := map[string]any{"host.name": "here"}
+	for name, c := range map[string]struct {
+		key, value, want string
+	}{
+		"container":                             {"container.id", containerB, containerB},
+		"container, by its cgroup":              {"process.linux.cgroup", "/docker/" + containerB + "/init", containerB},
+		"service":                               {"process.linux.cgroup", "/system.slice/gone.service", "/system.slice/gone.service"},
+		"container that is called as one":       {"container.id", "/system.slice/gone.service", ""},
+		"container that is called as a process": {"container.id", "300:2026-08-01T11:59:00.00Z", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := attributes(t, here)
+			a.PutStr(c.key, c.value)
+			got, why := match(theHost(), ScopeCgroup, claimOf(a), epoch)
+			require.NotEmpty(t, why)
+			require.Equal(t, c.want, got.name)
+		})
+	}
+}
+
 func TestMatchProcesses(t *testing.T) {
 	started := epoch.Add(-time.Minute)
 	named := func(pid string) string { return pid + ":" + started.Format(startFormat) }

@@ -203,7 +203,7 @@ func TestRefusedIsReturnedAndCostsNoCooldown(t *testing.T) {
 	require.Equal(t, map[string]int64{"refused": 6, "gate_shut": 6}, r.samples())
 	r.runUntil("gate closed", time.Minute)
 	closed := r.log("gate closed")[0].ContextMap()
-	require.Contains(t, closed["nothing_exported"], "refused 1 profiles")
+	require.Contains(t, closed["nothing_exported"], "refused 1 profiles: full")
 	require.EqualValues(t, 0, closed["samples"])
 	require.EqualValues(t, 1, r.metric("otelcol_cpu_trigger.triggers")["cpu nothing_exported"])
 

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"go.uber.org/zap"
 )
 
@@ -59,6 +61,18 @@ func TestContainersThatAreNotHereAreNotLookedForAllTheTime(t *testing.T) {
 	}
 	require.LessOrEqual(t, allowed, walksPerSecond)
 	require.True(t, h.mayWalk(containerB, now.Add(10*time.Second)))
+}
+
+// TestContainerIDNamesNoOtherUnit: a sender that gives a cgroup's path for a
+// container's id must not be taken at its word without a host's name.
+func TestContainerIDNamesNoOtherUnit(t *testing.T) {
+	h := newRealHost("/", nil, newTestUnits(t), func() time.Time { return epoch })
+	h.units.Add(target{name: service, unit: cgroup.Unit{ID: service, Cgroup: service}}, epoch)
+	h.missing[service] = epoch.Add(missingFor) // there is no tree to walk
+	_, ok := h.Container(service)
+	require.False(t, ok)
+	_, ok = h.Cgroup(service)
+	require.True(t, ok)
 }
 
 func TestParseStat(t *testing.T) {

@@ -72,7 +72,7 @@ func (r *reporter) closed(t transition) {
 		r.counters.trigger(t.Policy, triggerNothingExported)
 		why := "no profile of the unit arrived"
 		if t.refused > 0 {
-			why = fmt.Sprintf("the next component refused %d profiles", t.refused)
+			why = fmt.Sprintf("the next component refused %d profiles: %s", t.refused, t.whyRefused)
 		}
 		fields = append(fields, zap.String("nothing_exported", why))
 	}

@@ -23,7 +23,7 @@ const (
 	maxDeparted = 4096
 	departedFor = 30 * time.Second
 
-	maxServiceName = 256 // bytes, of what is kept for log lines
+	maxKept = 256 // bytes of each text from outside that is kept for log lines
 )
 
 // unit is a unit that is watched. Its name and identity do not change.
@@ -56,6 +56,7 @@ type transition struct {
 	service                 string
 	userShare               float64
 	samples, bytes, refused int
+	whyRefused              string
 }
 
 // units holds the units that are watched, and the decision core, which is
@@ -188,10 +189,10 @@ func (u *unit) serviceName() string {
 
 // cut shortens what came from outside, and lets go of the rest.
 func cut(s string) string {
-	if len(s) <= maxServiceName {
+	if len(s) <= maxKept {
 		return s
 	}
-	return strings.Clone(s[:maxServiceName])
+	return strings.Clone(s[:maxKept])
 }
 
 // takeAdded returns the units that were added since it was last called.
@@ -220,7 +221,7 @@ func (us *units) report(ts []trigger.Transition) {
 			out.service, out.userShare = u.serviceName(), u.userShare
 		}
 		if o := t.Opening; o != nil {
-			out.samples, out.bytes, out.refused = o.Samples, o.Bytes, o.Refused
+			out.samples, out.bytes, out.refused, out.whyRefused = o.Samples, o.Bytes, o.Refused, o.WhyRefused
 		}
 		us.pending = append(us.pending, out)
 	}
