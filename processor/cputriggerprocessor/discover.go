@@ -4,10 +4,6 @@
 package cputriggerprocessor
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
 	"time"
 
 	"go.uber.org/zap"
@@ -24,10 +20,11 @@ const (
 	scanShare = 50
 )
 
-// discoverer finds the units of the host before a profile names them, so that
-// their windows are filled when they turn hot, and forgets those not seen.
+// discoverer finds the cgroups of the host before a profile names them, so that
+// their windows are filled when they turn hot, and forgets units not seen.
+// Processes as units are not looked for: they are many and short-lived, most of
+// them are nobody's to sample, and one that turns hot is in the next profiles.
 type discoverer struct {
-	host  *realHost
 	tree  *cgroup.Tree
 	scope Scope
 	units *units
@@ -36,16 +33,13 @@ type discoverer struct {
 	now   func() time.Time
 	log   *zap.Logger
 
-	pids map[int]struct{} // processes of the last scan
-	said string           // the fault that was logged last
+	said string // the fault that was logged last
 }
 
 // scan looks for units once.
 func (d *discoverer) scan() {
 	var err error
-	if d.scope == ScopeProcess {
-		err = d.scanProcesses()
-	} else {
+	if d.scope == ScopeCgroup {
 		err = d.scanCgroups()
 	}
 	switch {
@@ -66,37 +60,6 @@ func (d *discoverer) scanCgroups() error {
 		d.units.Add(target{name: u.ID, unit: u}, now)
 	}
 	return err
-}
-
-// scanProcesses adds the processes that are new since the last scan. One that
-// got the pid of another in between is found by its profiles.
-func (d *discoverer) scanProcesses() error {
-	dir, err := os.Open(filepath.Join(d.tree.Root(), "proc"))
-	if err != nil {
-		return fmt.Errorf("list processes: %w", err)
-	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return fmt.Errorf("list processes: %w", err)
-	}
-	pids := make(map[int]struct{}, len(d.pids))
-	now := d.now()
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		pids[pid] = struct{}{}
-		if _, known := d.pids[pid]; known {
-			continue
-		}
-		if p, ok := d.host.Process(pid); ok && !p.Kernel {
-			d.units.Add(target{name: p.Name, process: p.Process, since: p.Started}, now)
-		}
-	}
-	d.pids = pids
-	return nil
 }
 
 // wait is the time until the next scan, if the last one took so long.

@@ -337,7 +337,6 @@ policies:
 	begin(t, cmd)
 	p, ok := r.p.gate.host.Process(cmd.Process.Pid)
 	require.True(t, ok)
-	r.wait("gate opened", p.Name)
 	send := func() int {
 		before := r.sink.ProfileCount()
 		require.NoError(t, r.p.ConsumeProfiles(t.Context(), batch(t, time.Now(), part{attributes: map[string]any{
@@ -345,6 +344,8 @@ policies:
 		}})))
 		return r.sink.ProfileCount() - before
 	}
+	require.Zero(t, send(), "it is watched from its first profile on")
+	r.wait("gate opened", p.Name)
 	require.Equal(t, 1, send())
 	require.Equal(t, p.Name, allProfiles(r.sink.AllProfiles()[0])[0].attributes["hotprofile.unit"])
 	require.NoError(t, cmd.Process.Kill())

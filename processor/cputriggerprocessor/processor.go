@@ -120,11 +120,10 @@ func (p *cpuTrigger) Start(_ context.Context, host component.Host) error {
 		cancel()
 		return fmt.Errorf("read the CPU time of units: %w", err)
 	}
-	real := newRealHost(p.cfg.RootPath, tree, p.units, p.now)
-	p.gate.host = real
+	p.gate.host = newRealHost(p.cfg.RootPath, tree, p.units, p.now)
 	c := p.newCollector(tree, hostSource{files})
 	d := &discoverer{
-		host: real, tree: tree, scope: p.cfg.Scope, units: p.units, ttl: p.cfg.UnitTTL,
+		tree: tree, scope: p.cfg.Scope, units: p.units, ttl: p.cfg.UnitTTL,
 		every: min(scanEvery, max(time.Second, p.cfg.EvaluationInterval)), now: p.now, log: p.log,
 	}
 	scanned := make(chan struct{})
