@@ -4,6 +4,7 @@
 package pprofexporter
 
 import (
+	"cmp"
 	"encoding/binary"
 	"path"
 	"slices"
@@ -60,6 +61,9 @@ const (
 
 	maxComments = 100
 )
+
+// unknownFile stands for what code is of where nothing says it.
+const unknownFile = "[unknown]"
 
 // profileType is what a profile measures.
 type profileType struct {
@@ -162,6 +166,17 @@ func (a *aggregate) finish() *profile.Profile {
 		p.Comments = append(p.Comments, line)
 	}
 	slices.Sort(p.Comments)
+	if len(p.Mapping) == 0 && len(p.Location) > 0 {
+		// pprof complains of a profile without any.
+		m := &profile.Mapping{
+			File:         cmp.Or(a.executable, unknownFile),
+			HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true,
+		}
+		p.Mapping = append(p.Mapping, m)
+		for _, l := range p.Location {
+			l.Mapping = m
+		}
+	}
 	if i := a.program(); i > 0 {
 		main := p.Mapping[i]
 		p.Mapping = slices.Insert(slices.Delete(p.Mapping, i, i+1), 0, main)
@@ -443,5 +458,5 @@ func leaf(s *profile.Sample) string {
 	if l.Mapping != nil && l.Mapping.File != "" {
 		return "[" + path.Base(strings.Trim(l.Mapping.File, "[]")) + "]"
 	}
-	return "[unknown]"
+	return unknownFile
 }

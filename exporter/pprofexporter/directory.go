@@ -86,7 +86,7 @@ func (d *directory) open() (leftovers, rotated int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.make(); err != nil {
-		return 0, 0, err
+		return 0, 0, fmt.Errorf("directory %s: %w", d.path, err)
 	}
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
@@ -111,7 +111,7 @@ func (d *directory) open() (leftovers, rotated int, err error) {
 
 func (d *directory) make() error {
 	if err := os.MkdirAll(d.path, 0o750); err != nil {
-		return fmt.Errorf("directory %s: cannot be made: %w", d.path, err)
+		return fmt.Errorf("cannot be made: %w", err)
 	}
 	return nil
 }
@@ -122,12 +122,28 @@ func (d *directory) make() error {
 func (d *directory) write(name string, content func(io.Writer) error) (file string, rotated int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	file, err = d.place(name, content)
+	if errors.Is(err, fs.ErrNotExist) {
+		// Someone removed the directory meanwhile, or another collector that
+		// starts on it took the unfinished file for a leftover.
+		file, err = d.place(name, content)
+	}
+	if err != nil {
+		return "", 0, fmt.Errorf("directory %s: %w", d.path, err)
+	}
+	d.sync()
+	rotated, err = d.rotate(filepath.Base(file))
+	return file, rotated, err
+}
+
+// place makes a complete file.
+func (d *directory) place(name string, content func(io.Writer) error) (file string, err error) {
 	if err := d.make(); err != nil { // someone may have removed it
-		return "", 0, err
+		return "", err
 	}
 	temp, err := d.temporary(content)
 	if err != nil {
-		return "", 0, fmt.Errorf("directory %s: %w", d.path, err)
+		return "", err
 	}
 	for i := 1; ; i++ {
 		numbered := name
@@ -137,15 +153,15 @@ func (d *directory) write(name string, content func(io.Writer) error) (file stri
 		file = filepath.Join(d.path, numbered+extension)
 		err = publish(temp, file)
 		if err == nil {
-			break
+			return file, nil
 		}
 		if !errors.Is(err, fs.ErrExist) || i == 9999 {
-			return "", 0, errors.Join(fmt.Errorf("directory %s: %w", d.path, err), os.Remove(temp))
+			if failed := os.Remove(temp); !errors.Is(failed, fs.ErrNotExist) {
+				err = errors.Join(err, failed)
+			}
+			return "", err
 		}
 	}
-	d.sync()
-	rotated, err = d.rotate(filepath.Base(file))
-	return file, rotated, err
 }
 
 func (d *directory) temporary(content func(io.Writer) error) (name string, err error) {

@@ -74,6 +74,39 @@ func TestAFailedWriteLeavesNothing(t *testing.T) {
 	require.Empty(t, d.names(t))
 }
 
+// TestAWriteOutlivesWhoCleansUp: another collector that starts on the directory
+// removes what looks like a leftover, and people remove whole directories.
+func TestAWriteOutlivesWhoCleansUp(t *testing.T) {
+	for name, clean := range map[string]func(*directory) error{
+		"the unfinished file": func(d *directory) error {
+			_, _, err := (&directory{path: d.path, maxFiles: 3, maxBytes: 1 << 20}).open()
+			return err
+		},
+		"the directory": func(d *directory) error { return os.RemoveAll(d.path) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			if runtime.GOOS == "windows" {
+				t.Skip("a file that is open cannot be removed")
+			}
+			d := newDirectory(t)
+			calls := 0
+			file, _, err := d.write(nameAt("checkout"), func(w io.Writer) error {
+				if calls++; calls == 1 {
+					if err := clean(d); err != nil {
+						return err
+					}
+				}
+				return text10(w)
+			})
+			require.NoError(t, err)
+			require.Equal(t, []string{filepath.Base(file)}, d.names(t))
+			content, err := os.ReadFile(file)
+			require.NoError(t, err)
+			require.Equal(t, "0123456789", string(content))
+		})
+	}
+}
+
 func TestLeftoversOfACrashAreRemovedAtStartAndNothingElse(t *testing.T) {
 	d := newDirectory(t)
 	stranger := []string{".hotprofile-notes", "notes.tmp", "a.pb.gz", "profile.pb.gz"}

@@ -223,15 +223,52 @@ func TestGoToolPprofOpensAFileWithoutComplaint(t *testing.T) {
 		"-peek=main.cold": {"libc.so.6"},
 	} {
 		t.Run(view, func(t *testing.T) {
-			cmd := exec.Command("go", "tool", "pprof", view, file)
-			cmd.Env = append(os.Environ(), "PPROF_TMPDIR="+t.TempDir())
-			var stdout, stderr bytes.Buffer
-			cmd.Stdout, cmd.Stderr = &stdout, &stderr
-			require.NoError(t, cmd.Run(), stderr.String())
-			require.Empty(t, stderr.String())
+			out := pprof(t, view, file)
 			for _, w := range want {
-				require.Contains(t, stdout.String(), w)
+				require.Contains(t, out, w)
 			}
+		})
+	}
+}
+
+// pprof returns what a view of `go tool pprof` prints, which must be without
+// complaint.
+func pprof(t *testing.T, view, file string) string {
+	t.Helper()
+	cmd := exec.Command("go", "tool", "pprof", view, file)
+	cmd.Env = append(os.Environ(), "PPROF_TMPDIR="+t.TempDir())
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	require.NoError(t, cmd.Run(), stderr.String())
+	require.Empty(t, stderr.String())
+	return stdout.String()
+}
+
+// TestGoToolPprofOpensCodeOfNoFile: interpreters and other senders may not say
+// which file code is of.
+func TestGoToolPprofOpensCodeOfNoFile(t *testing.T) {
+	for name, change := range map[string]func(pprofile.ProfilesDictionary){
+		"no mapping": func(d pprofile.ProfilesDictionary) {
+			for _, l := range d.LocationTable().All() {
+				l.SetMappingIndex(0)
+			}
+		},
+		"mappings of no file": func(d pprofile.ProfilesDictionary) {
+			for _, m := range d.MappingTable().All() {
+				m.SetFilenameStrindex(0)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := started(t, nil)
+			changed := pprofile.NewProfiles()
+			input{resource: checkout(), hot: 3, cold: 1}.build(t).CopyTo(changed)
+			change(changed.Dictionary())
+			require.NoError(t, h.consume(context.Background(), changed))
+			require.NoError(t, h.shutdown(context.Background()))
+			file := filepath.Join(h.cfg.Directory, h.files()[0])
+			require.Contains(t, pprof(t, "-top", file), "main.hot")
+			require.Contains(t, pprof(t, "-raw", file), "main.cold")
 		})
 	}
 }
