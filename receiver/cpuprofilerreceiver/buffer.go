@@ -47,8 +47,11 @@ type buffer struct {
 	offset int64
 	// last is the latest event of the active batch, in Unix time.
 	last int64
-	// pausedAt is when sampling was paused, on the monotonic clock; 0 while it
-	// is not.
+	// refused is the time of the event that did not fit last, on the monotonic
+	// clock.
+	refused int64
+	// pausedAt is the time of the event that sampling was paused for, on the
+	// monotonic clock; 0 while it is not.
 	pausedAt int64
 }
 
@@ -81,6 +84,8 @@ func (b *buffer) Add(k samples.Key, time int64) bool {
 			// batch before. The window is widened rather than the time bent.
 			batch.Start = min(batch.Start, t)
 			b.last = max(b.last, t)
+		} else {
+			b.refused = time
 		}
 		retry = b.pair.Return(fitted)
 		if fitted {
@@ -128,8 +133,10 @@ func (b *buffer) turn(filled, next *samples.Batch) {
 	b.offset, b.last = offset, 0
 }
 
+// pause ends the capture with the event that found no room: what is still in
+// the rings from then on is lost too, however late it is read.
 func (b *buffer) pause() {
-	b.pausedAt = b.clock.Monotonic()
+	b.pausedAt = b.refused
 	b.paused.Store(true)
 	b.wake()
 }

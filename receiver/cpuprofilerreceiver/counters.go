@@ -16,8 +16,9 @@ import (
 )
 
 // counters moves what samplers and the symbolizer have counted into the
-// collector's own telemetry, at each export and once at the end. It belongs to
-// the exporting goroutine.
+// collector's own telemetry, now and then and once at the end. What one has seen
+// belongs to one goroutine at a time, the counting one; left, stacks and took are
+// for any.
 type counters struct {
 	telemetry *metadata.TelemetryBuilder
 	sampler   func() oncpu.Stats

@@ -5,6 +5,7 @@ package cpuprofilerreceiver
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"go.opentelemetry.io/collector/consumer/xconsumer"
@@ -25,19 +26,24 @@ type namer interface {
 // hands these to the next component, one at a time, on a goroutine of its own.
 type exporter struct {
 	interval, timeout time.Duration
-	buffer            *buffer
-	namer             namer
-	builder           *otlpprofiles.Builder
-	next              xconsumer.Profiles
-	obs               *receiverhelper.ObsReport
-	counters          *counters
-	logger            *zap.Logger
+	// patience is how long shutdown waits for a component that ignores its
+	// context, beyond timeout.
+	patience time.Duration
+	buffer   *buffer
+	namer    namer
+	builder  *otlpprofiles.Builder
+	next     xconsumer.Profiles
+	obs      *receiverhelper.ObsReport
+	counters *counters
+	logger   *zap.Logger
 
-	// cancel ends the call under way, stop the loop; done is closed at its end.
-	ctx    context.Context
-	cancel context.CancelFunc
-	stop   chan struct{}
-	done   chan struct{}
+	// cancel ends the call under way, stop the loops; done is closed at the end
+	// of the one that exports, counted at that of the one that counts.
+	ctx     context.Context
+	cancel  context.CancelFunc
+	stop    chan struct{}
+	done    chan struct{}
+	counted chan struct{}
 
 	failing bool // the last hand-over failed
 }
@@ -45,22 +51,29 @@ type exporter struct {
 // start begins to export.
 func (e *exporter) start() {
 	e.ctx, e.cancel = context.WithCancel(context.Background())
-	e.stop, e.done = make(chan struct{}), make(chan struct{})
+	e.stop, e.done, e.counted = make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go e.count()
 	go e.run()
 }
 
 // shutdown hands over what is left and waits for the exporter's end. Nothing may
 // be added to the buffer any more. All calls together, the one under way
 // included, have the export timeout and no longer than ctx; a component that
-// does not return even then is left behind, with an error.
+// does not return even then is left behind, with an error: the collector's own
+// shutdown has no end otherwise.
 func (e *exporter) shutdown(ctx context.Context) error {
 	close(e.stop)
+	<-e.counted
 	defer e.cancel()
 	timeout := time.AfterFunc(e.timeout, e.cancel)
 	defer timeout.Stop()
+	late := time.NewTimer(e.timeout + e.patience)
+	defer late.Stop()
 	select {
 	case <-e.done:
 		return nil
+	case <-late.C:
+		return fmt.Errorf("hand over the last profiles: the next component has not returned within %v (export_timeout) and ignores that its context was cancelled %v ago; it is left behind", e.timeout, e.patience)
 	case <-ctx.Done():
 	}
 	e.cancel()
@@ -72,9 +85,13 @@ func (e *exporter) shutdown(ctx context.Context) error {
 	}
 }
 
-// stuckTimeout is how long a component may take to notice that its context was
-// cancelled, once Shutdown's own time is up.
-const stuckTimeout = 500 * time.Millisecond
+const (
+	// stuckTimeout is how long a component may take to notice that its context
+	// was cancelled, once Shutdown's own time is up.
+	stuckTimeout = 500 * time.Millisecond
+	// maxPatience is how long it may take where Shutdown has time without end.
+	maxPatience = 10 * time.Second
+)
 
 func (e *exporter) run() {
 	defer close(e.done)
@@ -87,13 +104,33 @@ func (e *exporter) run() {
 		case <-e.stop:
 			for e.export() {
 			}
+			<-e.counted
 			e.counters.record(context.WithoutCancel(e.ctx))
 			return
 		}
 		e.export()
-		e.counters.record(e.ctx)
 	}
 }
+
+// count shows what samplers and the symbolizer have counted. It has a goroutine
+// of its own: what is lost because a call does not return has to be seen while
+// it does not.
+func (e *exporter) count() {
+	defer close(e.counted)
+	tick := time.NewTicker(min(e.interval, maxCountInterval))
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			e.counters.record(e.ctx)
+		case <-e.stop:
+			return
+		}
+	}
+}
+
+// maxCountInterval is how old the counters may be, however seldom is exported.
+const maxCountInterval = 5 * time.Second
 
 // export hands over one batch, if there is any and time for it; without time it
 // is only counted.
@@ -128,16 +165,20 @@ func (e *exporter) handOver(batch *samples.Batch) {
 	ctx, cancel := context.WithTimeout(e.ctx, e.timeout)
 	defer cancel()
 	left := batch.Events()
-	failed := 0
+	failed, tried := 0, false
 	var failure error
 	for request, events := range e.builder.Build(batch) {
 		left -= events
-		if failure != nil && ctx.Err() != nil {
+		if err := ctx.Err(); err != nil && tried {
 			failed += events // no time left for it
+			if failure == nil {
+				failure = fmt.Errorf("hand over a batch of %d samples within %v (export_timeout): %w", batch.Events(), e.timeout, err)
+			}
 			continue
 		}
 		op := e.obs.StartProfilesOp(ctx)
 		err := e.next.ConsumeProfiles(op, request)
+		tried = true
 		e.obs.EndProfilesOp(op, metadata.Type.String(), events, err)
 		if err != nil {
 			failure = err

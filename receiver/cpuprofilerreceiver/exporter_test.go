@@ -57,7 +57,7 @@ func newExporterTest(t *testing.T, next xconsumer.Profiles, change func(*exporte
 	obs, err := receiverhelper.NewObsReport(receiverhelper.ObsReportSettings{ReceiverID: set.ID, ReceiverCreateSettings: set})
 	require.NoError(t, err)
 	x.exporter = &exporter{
-		interval: time.Hour, timeout: time.Minute,
+		interval: time.Hour, timeout: time.Minute, patience: time.Minute,
 		buffer: newBuffer(4096, systemClock{}, func() {}),
 		namer:  noNames{}, builder: otlpprofiles.NewBuilder(otlpprofiles.Options{}),
 		next: next, obs: obs, logger: zap.New(core),
@@ -181,6 +181,8 @@ func TestExporterConsumerThatBlocksFillsBothBuffersAndNoMore(t *testing.T) {
 	in += x.add(7)
 	require.EqualValues(t, 8, x.full.Load(), "the one that paused and seven more")
 	require.True(t, x.buffer.Paused())
+	require.Eventually(t, func() bool { return x.counted()["buffer_full"] == 8 }, 10*time.Second, time.Millisecond,
+		"loss is seen while the call lasts")
 
 	close(release)
 	require.Eventually(t, func() bool { return !x.buffer.Paused() }, 10*time.Second, time.Millisecond)
@@ -226,6 +228,45 @@ func TestExporterShutdownDoesNotOutliveItsContext(t *testing.T) {
 	require.ErrorIs(t, x.shutdown(ctx), context.Canceled)
 	close(release)
 	<-x.done
+}
+
+func TestExporterShutdownWithoutADeadlineLeavesBehindWhoDoesNotReturn(t *testing.T) {
+	called, release := make(chan struct{}), make(chan struct{})
+	next := consumerOf(func(context.Context, pprofile.Profiles) error {
+		close(called)
+		<-release // whatever its context says
+		return nil
+	})
+	x := newExporterTest(t, next, func(e *exporter) {
+		e.interval, e.timeout, e.patience = time.Millisecond, 10*time.Millisecond, 10*time.Millisecond
+	})
+	x.add(1)
+	<-called
+	require.ErrorContains(t, x.shutdown(context.Background()), "left behind")
+	close(release)
+	<-x.done
+}
+
+func TestExporterDropsTheRestOfABatchThatExpired(t *testing.T) {
+	calls := 0
+	next := consumerOf(func(ctx context.Context, _ pprofile.Profiles) error {
+		calls++
+		<-ctx.Done() // late, and yet successful
+		return nil
+	})
+	x := newExporterTest(t, next, func(e *exporter) {
+		e.timeout = time.Millisecond
+		e.buffer = newBuffer(64<<20, systemClock{}, func() {})
+	})
+	const samples = 600_000 // more than one request
+	require.Equal(t, samples, x.add(samples))
+	require.NoError(t, x.shutdown(context.Background()))
+	require.Equal(t, 1, calls)
+	got := x.counted()
+	require.Positive(t, got["exported"])
+	require.EqualValues(t, samples, got["exported"]+got["refused"]+got["shutdown"])
+	require.Positive(t, got["refused"])
+	require.Equal(t, 1, x.logs.FilterMessageSnippet("refused").Len())
 }
 
 func TestExporterCountsASampleWithoutAStack(t *testing.T) {

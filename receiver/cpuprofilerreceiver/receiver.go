@@ -93,6 +93,7 @@ func (p *profiler) Start(_ context.Context, host component.Host) error {
 	p.exporter = &exporter{
 		interval: p.cfg.ExportInterval,
 		timeout:  p.cfg.ExportTimeout,
+		patience: maxPatience,
 		buffer:   buffer,
 		namer:    names{p.symbols},
 		builder: otlpprofiles.NewBuilder(otlpprofiles.Options{
@@ -213,7 +214,8 @@ func (p *profiler) observe(b *buffer, s *oncpu.Sampler) error {
 
 // Shutdown stops sampling, hands over what is left, and waits. A component that
 // does not return from that within export_timeout has its context cancelled; one
-// that ignores even this is waited for as long as ctx lasts.
+// that ignores even this is waited for as long as ctx lasts, and no longer than
+// maxPatience beyond that.
 func (p *profiler) Shutdown(ctx context.Context) error { return p.stop(ctx) }
 
 func (p *profiler) stop(ctx context.Context) error {

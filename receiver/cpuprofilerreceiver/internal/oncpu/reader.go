@@ -38,11 +38,12 @@ type reader struct {
 	spoken spoken
 	batch  uint64 // that the table knows of
 	paused bool
-	// pausedSince is when the pause began, droppedBefore how many samples had
-	// found both buffers full until then.
-	pausedSince   int64
-	pausedTotal   time.Duration
-	droppedBefore uint64
+	// pausedSince is when the pause began, pausedTotal what all before it took
+	// together; droppedBefore and skippedBefore are how many samples had found
+	// both buffers full, and periods had passed paused, when the last one ended.
+	pausedSince                  int64
+	pausedTotal                  time.Duration
+	droppedBefore, skippedBefore uint64
 }
 
 // run reads until ctx is done.
@@ -125,6 +126,7 @@ func (r *reader) count(now perfevent.Stats) {
 func (r *reader) follow(session *perfevent.Session) {
 	full := r.cfg.Sink.Paused()
 	if full == r.paused {
+		r.skip()
 		return
 	}
 	if full {
@@ -148,16 +150,28 @@ func (r *reader) follow(session *perfevent.Session) {
 	}
 }
 
+// skip counts the periods that have passed since the pause began, if there is
+// one, so that they are seen while it lasts.
+func (r *reader) skip() (paused time.Duration) {
+	if !r.paused {
+		return 0
+	}
+	paused = time.Duration(r.cfg.Now() - r.pausedSince)
+	// Of the time of all pauses, so that many short ones count too.
+	r.skipped.Store(uint64((r.pausedTotal + paused) / r.period))
+	return paused
+}
+
 // resume ends the account of a pause.
 func (r *reader) resume() {
 	if !r.paused {
 		return
 	}
-	took := time.Duration(r.cfg.Now() - r.pausedSince)
-	// Of the whole time, so that many short pauses count too.
+	took := r.skip()
 	r.pausedTotal += took
-	skipped := uint64(r.pausedTotal / r.period)
-	periods := skipped - r.skipped.Swap(skipped)
+	skipped := r.skipped.Load()
+	periods := skipped - r.skippedBefore
+	r.skippedBefore = skipped
 	r.cfg.Logger.Info("Sampling goes on, a buffer is free again",
 		zap.Duration("paused", took),
 		zap.Uint64("periods_skipped", periods),
