@@ -139,7 +139,7 @@ func (r *reader) follow(session *perfevent.Session) {
 		r.cfg.Logger.Warn(msgFull)
 		return
 	}
-	r.resume()
+	r.resume("Sampling goes on, a buffer is free again")
 	if err := session.Resume(); err != nil {
 		r.cfg.Logger.Error("Sampling could not be resumed", zap.Error(err))
 	}
@@ -162,8 +162,8 @@ func (r *reader) skip() (paused time.Duration) {
 	return paused
 }
 
-// resume ends the account of a pause.
-func (r *reader) resume() {
+// resume ends the account of a pause; said is how it ended.
+func (r *reader) resume(said string) {
 	if !r.paused {
 		return
 	}
@@ -172,7 +172,7 @@ func (r *reader) resume() {
 	skipped := r.skipped.Load()
 	periods := skipped - r.skippedBefore
 	r.skippedBefore = skipped
-	r.cfg.Logger.Info("Sampling goes on, a buffer is free again",
+	r.cfg.Logger.Info(said,
 		zap.Duration("paused", took),
 		zap.Uint64("periods_skipped", periods),
 		zap.Uint64("samples_dropped", r.bufferFull.Load()-r.droppedBefore))
@@ -254,7 +254,7 @@ func (r *reader) close() {
 		return
 	}
 	r.drain(session)
-	r.resume()
+	r.resume("Sampling ended while both buffers were full")
 	r.attached.clear()
 	r.targets.Store(0)
 	if err := session.Close(); err != nil && !errors.Is(err, context.Canceled) {
