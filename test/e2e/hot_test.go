@@ -28,10 +28,15 @@ const (
 	hotService   = "e2e-hot"
 	coolService  = "e2e-cool"
 	threshold    = 80
+	// cores is the quota of the programs: little, so that they get all of it on a
+	// busy machine too.
+	cores = 0.5
+	// frequency makes enough samples of it to judge ratios by.
+	frequency = 797
 )
 
-// scenario is one run: a program that idles, then is hot in a cgroup of one
-// CPU, and a twin in another that never uses more than a twentieth of its CPU.
+// scenario is one run: a program that idles, then is hot in a cgroup of its
+// own, and a twin in another that hardly uses its CPU.
 type scenario struct {
 	threshold float64
 }
@@ -92,13 +97,13 @@ func TestTheChecksCatchAForcedGate(t *testing.T) {
 func play(t *testing.T, s scenario) outcome {
 	const idle, busy, duration = 8 * time.Second, 20 * time.Second, 8 * time.Second
 	hot, cool := hosttest.NewCgroup(t, "hotprofile-e2e-hot"), hosttest.NewCgroup(t, "hotprofile-e2e-cool")
-	hot.SetQuota(t, 1)
-	cool.SetQuota(t, 1)
+	hot.SetQuota(t, cores)
+	cool.SetQuota(t, cores)
 	w, p := startWire(t), startPeer(t)
 	dir, metrics := filepath.Join(t.TempDir(), "profiles"), freePort(t)
 	c := startCollector(t, "collector", fmt.Sprintf(`
 receivers:
-  cpu_profiler: {frequency: 397, export_interval: 1s}
+  cpu_profiler: {frequency: %d, export_interval: 1s}
 processors:
   cpu_trigger:
     evaluation_interval: 1s
@@ -121,7 +126,7 @@ service:
       receivers: [cpu_profiler]
       processors: [cpu_trigger]
       exporters: [otlp_grpc/peer, otlp_grpc/wire, otlp_http/peer, pprof]
-`, s.threshold, duration, p.grpc, w.port, p.http, dir, metrics))
+`, frequency, s.threshold, duration, p.grpc, w.port, p.http, dir, metrics))
 	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
 	o := outcome{hotCgroup: hot.Path}
 	startLoad(t, cool.Command(loadBinary, "-duty", "0.05"), coolService)

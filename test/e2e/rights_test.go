@@ -28,9 +28,9 @@ const nobody = 65534
 func TestOrdinaryUserWithTheDocumentedCapabilities(t *testing.T) {
 	requireRoot(t)
 	hot := hosttest.NewCgroup(t, "hotprofile-e2e-hot")
-	hot.SetQuota(t, 1)
+	hot.SetQuota(t, cores)
 	w := startWire(t)
-	c := startAs(t, fmt.Sprintf(containerConfig, "/", "/", w.port), &syscall.SysProcAttr{
+	c := startAs(t, gateTo(w, "/"), &syscall.SysProcAttr{
 		Credential:  &syscall.Credential{Uid: nobody, Gid: nobody},
 		AmbientCaps: []uintptr{unix.CAP_PERFMON, unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH, unix.CAP_SYSLOG},
 	})
@@ -53,8 +53,8 @@ func TestOrdinaryUserOnOwnProcesses(t *testing.T) {
 		hosttest.SkipUnprivileged(t, "kernel.perf_event_paranoid %s does not permit perf events to users (%v)", paranoid, err)
 	}
 	w := startWire(t)
-	config := strings.ReplaceAll(fmt.Sprintf(containerConfig, "/", "/", w.port), "evaluation_interval: 1s", "evaluation_interval: 1s\n    scope: process")
-	config = strings.ReplaceAll(config, "{monitor: cpu_utilization, threshold: 80, average_over: 3s}", "{monitor: cpu_usage, threshold: 0.7, average_over: 3s}")
+	config := strings.ReplaceAll(gateTo(w, "/"), "evaluation_interval: 1s", "evaluation_interval: 1s\n    scope: process")
+	config = strings.ReplaceAll(config, "{monitor: cpu_utilization, threshold: 80, average_over: 3s}", "{monitor: cpu_usage, threshold: 0.3, average_over: 3s}")
 	user := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	c := startAs(t, config, user)
 	started := c.wait(startTimeout, "sampling started", nil)
