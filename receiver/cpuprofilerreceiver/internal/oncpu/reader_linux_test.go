@@ -154,16 +154,19 @@ func TestPausedTimeIsCountedInPeriods(t *testing.T) {
 	now := int64(0)
 	r, _ := newReader(t, func(c *Config) { c.Now = func() int64 { return now } })
 	r.paused = true
+	now = int64(time.Second)
+	r.skip()
+	require.EqualValues(t, 97, r.Stats().PeriodsSkipped, "seen while the pause lasts")
 	now = int64(2 * time.Second)
-	r.resume()
+	r.resume("")
 	require.EqualValues(t, 2*97, r.Stats().PeriodsSkipped)
-	r.resume()
+	r.resume("")
 	require.EqualValues(t, 2*97, r.Stats().PeriodsSkipped)
 
 	for range 10 { // each shorter than a period
 		r.paused, r.pausedSince = true, now
 		now += int64(r.period) / 2
-		r.resume()
+		r.resume("")
 	}
 	require.EqualValues(t, 2*97+5, r.Stats().PeriodsSkipped)
 }
