@@ -15,10 +15,6 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger"
 )
 
-// maxOpenFiles bounds the files that readings keep open; beyond it they are
-// opened for each reading.
-const maxOpenFiles = 4096
-
 // chunk is how many units are read before their readings are handed over, so
 // that the lock is held for moments only.
 const chunk = 256
