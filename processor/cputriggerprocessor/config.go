@@ -213,7 +213,11 @@ func (cfg *Config) Validate() error {
 			}
 		}
 	}
-	if err := cfg.trigger(cfg.Policies).Validate(); err != nil {
+	core := cfg.trigger(cfg.Policies)
+	if core.CollectionInterval < minInterval || core.CollectionInterval > maxCollectionInterval {
+		core.CollectionInterval = createDefaultConfig().CollectionInterval // that is said; what follows from it is not
+	}
+	if err := core.Validate(); err != nil {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

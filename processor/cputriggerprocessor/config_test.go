@@ -148,6 +148,16 @@ policies:
 	}
 }
 
+// TestConfigFaultIsSaidOnce: what is wrong only because of another fault is not
+// said beside it.
+func TestConfigFaultIsSaidOnce(t *testing.T) {
+	for _, interval := range []string{"1ns", "0s", "-1s", "24h"} {
+		_, err := load(t, "{collection_interval: "+interval+", policies: [{name: p, any_of: [{monitor: cpu_usage, threshold: 1, period: 10s, count: 8}]}]}")
+		require.ErrorContains(t, err, "collection_interval")
+		require.NotContains(t, err.Error(), "\n", interval)
+	}
+}
+
 func TestConfigEffectiveHasEveryValue(t *testing.T) {
 	cfg, err := load(t, "")
 	require.NoError(t, err)
