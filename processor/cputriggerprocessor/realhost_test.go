@@ -12,8 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
 )
 
 func nopLogger() *zap.Logger { return zap.NewNop() }
