@@ -206,7 +206,7 @@ func (t TargetConfig) validate() error {
 		if len(set) > 0 {
 			got = strings.Join(set, " and ")
 		}
-		return fmt.Errorf("needs exactly one of pid, executable, cgroup, container_id; %s is set", got)
+		return fmt.Errorf("needs exactly one of pid (above 0), executable, cgroup, container_id; %s is set", got)
 	}
 	return t.target().Validate()
 }

@@ -22,6 +22,9 @@ func processRoot(root string, pid int) (usable, note string) {
 	if err == nil && own == strconv.Itoa(pid) {
 		return root, ""
 	}
+	if _, err := os.Stat(filepath.Join(root, "proc/stat")); err != nil {
+		return "/", fmt.Sprintf("what root_path %s shows: no /proc is mounted below it (%v); mount the host's root there with its submounts (docker run -v /:%s:ro,rslave), or leave root_path out; the collector's own /proc is read instead", root, err, root)
+	}
 	return "/", fmt.Sprintf("what root_path %s shows: its /proc numbers processes otherwise than the collector's own pid namespace does, which alone can be sampled: run the collector in the host's (docker run --pid=host, hostPID: true)", root)
 }
 

@@ -73,8 +73,10 @@ func (p *profiler) Start(_ context.Context, host component.Host) error {
 		p.logger.Warn("nothing is sampled: cpu.enabled is false, and no other sampler is configured")
 		return nil
 	}
-	if _, err := os.Stat(p.cfg.RootPath); err != nil {
+	if at, err := os.Stat(p.cfg.RootPath); err != nil {
 		return fmt.Errorf("root_path: the host's root has to be mounted there: %w", err)
+	} else if !at.IsDir() {
+		return fmt.Errorf("root_path: the host's root has to be mounted there: %s is no directory", p.cfg.RootPath)
 	}
 	root, note := processRoot(p.cfg.RootPath, os.Getpid())
 	tree, err := cgroup.Open(root)

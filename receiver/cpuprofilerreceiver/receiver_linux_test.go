@@ -555,12 +555,16 @@ func TestReceiverWithNothingEnabledSaysSo(t *testing.T) {
 }
 
 func TestReceiverRefusesARootThatIsNotThere(t *testing.T) {
-	cfg := createDefaultConfig()
-	cfg.RootPath = filepath.Join(t.TempDir(), "hostfs")
-	c, err := NewFactory().(xreceiver.Factory).CreateProfiles(context.Background(), receivertest.NewNopSettings(metadata.Type), cfg, consumertest.NewNop())
-	require.NoError(t, err)
-	require.ErrorContains(t, c.Start(context.Background(), componenttest.NewNopHost()), "root_path")
-	require.NoError(t, c.Shutdown(context.Background()))
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	for _, root := range []string{filepath.Join(t.TempDir(), "hostfs"), file} {
+		cfg := createDefaultConfig()
+		cfg.RootPath = root
+		c, err := NewFactory().(xreceiver.Factory).CreateProfiles(context.Background(), receivertest.NewNopSettings(metadata.Type), cfg, consumertest.NewNop())
+		require.NoError(t, err)
+		require.ErrorContains(t, c.Start(context.Background(), componenttest.NewNopHost()), "root_path")
+		require.NoError(t, c.Shutdown(context.Background()))
+	}
 }
 
 func TestReceiverSaysItsConfigurationOnce(t *testing.T) {

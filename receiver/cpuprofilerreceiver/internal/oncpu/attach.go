@@ -150,6 +150,10 @@ func (r *reader) apply(f found) {
 		MaxDescriptors: r.cfg.MaxEvents,
 	}
 	session := r.session.Load()
+	if f.failed && session != nil {
+		r.reportFailure(f.err)
+		return // what is attached stays: nothing says that it should not
+	}
 	if session != nil && (f.plan.Mode == perfevent.ModeNone || !sameOptions(options, r.attached.options)) {
 		r.close()
 		session = nil
@@ -173,7 +177,14 @@ func (r *reader) apply(f found) {
 	if err := r.attached.detach(f.plan, f.Starts); err != nil {
 		r.cfg.Logger.Debug("Detaching perf events failed", zap.Error(err))
 	}
-	f.plan.LeftOut = append(f.plan.LeftOut, r.attached.attach(session, f.plan, f.Starts)...)
+	refused := r.attached.attach(session, f.plan, f.Starts)
+	f.plan.LeftOut = append(f.plan.LeftOut, refused...)
+	if r.attached.count() == 0 {
+		r.close()
+		if len(refused) > 0 {
+			f.err = errors.New(refused[0].Reason)
+		}
+	}
 	r.targets.Store(int64(r.attached.count()))
 	r.report(f)
 }

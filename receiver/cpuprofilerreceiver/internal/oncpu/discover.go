@@ -34,6 +34,8 @@ type found struct {
 	plan   perfevent.Plan
 	// err says why nothing can be sampled; nil where something can.
 	err error
+	// failed says that err is a failure to look: nothing is known.
+	failed bool
 }
 
 // discover looks for targets, and for rights that were missing, until ctx is
@@ -71,11 +73,11 @@ func (s *Sampler) find(ctx context.Context, rights perfevent.Rights) found {
 		return f
 	}
 	cpus, err := perfevent.OnlineCPUs()
-	if err != nil {
-		f.err = err
-		return f
+	if err == nil {
+		f.Finding, err = s.cfg.Finder.Find(ctx, rights.HostWide == nil)
 	}
-	if f.Finding, f.err = s.cfg.Finder.Find(ctx, rights.HostWide == nil); f.err != nil {
+	if err != nil {
+		f.err, f.failed = err, true
 		return f
 	}
 	f.plan = perfevent.NewPlan(f.Wanted, perfevent.Limits{

@@ -6,7 +6,6 @@ package oncpu
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -237,12 +236,22 @@ func (r *reader) sample(rec *perfevent.Record) {
 	}
 }
 
+// No code of a user lies below or above these: the first page is never mapped,
+// and no processor that Linux runs on gives user space more than 56 bits.
+const (
+	leastAddress = 4096
+	mostAddress  = 1 << 56
+)
+
 // reached is the part of a stack's user half that frame pointers led through.
-// Where they lead astray the kernel goes on until it cannot read, and may give a
-// return address of 0 on the way: that one and what follows are no callers.
+// Where they lead astray the kernel goes on until it cannot read, and may give
+// what is no address of code on the way: that one and what follows are no
+// callers. The leaf is where the processor was, whatever it looks like.
 func reached(user []uint64) []uint64 {
-	if i := slices.Index(user, 0); i >= 0 {
-		return user[:i]
+	for i, a := range user {
+		if a == 0 || i > 0 && (a < leastAddress || a >= mostAddress) {
+			return user[:i]
+		}
 	}
 	return user
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -26,12 +27,19 @@ const patience = 20 * time.Second
 type finding struct {
 	mu sync.Mutex
 	Finding
+	err error
 }
 
 func (f *finding) Find(context.Context, bool) (Finding, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.Finding, nil
+	return f.Finding, f.err
+}
+
+func (f *finding) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
 }
 
 func (f *finding) set(to Finding) {
@@ -125,6 +133,44 @@ func TestNothingPermittedIsAStatusUntilItIs(t *testing.T) {
 	require.Eventually(t, func() bool { return len(st.get()) == 2 && s.Stats().Targets == 1 }, patience, time.Millisecond)
 	require.NoError(t, st.get()[1])
 	require.Equal(t, 1, logs.FilterMessage("sampling started").Len())
+}
+
+func TestTargetsThatAllRefuseAreAStatus(t *testing.T) {
+	skipWithoutRights(t)
+	s, st, logs := newTestSampler(&finding{Finding: own()}, func(c *Config) {
+		cpus, err := perfevent.OnlineCPUs()
+		require.NoError(t, err)
+		c.MaxEvents = 2 * len(cpus) // for the one thread that was found, and there are more
+		c.Probe = func() perfevent.Rights { return perfevent.Rights{HostWide: os.ErrPermission} }
+	})
+	require.NoError(t, s.Start())
+	defer s.Stop()
+	require.Eventually(t, func() bool { return len(st.get()) == 1 }, patience, time.Millisecond)
+	require.ErrorContains(t, st.get()[0], "nothing can be sampled")
+	require.ErrorContains(t, st.get()[0], "process "+strconv.Itoa(os.Getpid()))
+	require.Zero(t, s.Stats().Targets)
+	require.Zero(t, logs.FilterMessage("sampling started").Len())
+}
+
+func TestFailureToLookForTargetsKeepsWhatIsSampled(t *testing.T) {
+	skipWithoutRights(t)
+	f := &finding{Finding: own()}
+	s, st, logs := newTestSampler(f, nil)
+	require.NoError(t, s.Start())
+	defer s.Stop()
+	require.Eventually(t, func() bool { return s.Stats().Targets == 1 }, patience, time.Millisecond)
+	session := s.session.Load()
+	f.fail(errors.New("too many open files"))
+	said := func() int { return logs.FilterMessageSnippet("Looking for targets failed").Len() }
+	require.Eventually(t, func() bool { return said() == 1 }, patience, time.Millisecond)
+	f.fail(nil)
+	f.set(Finding{Missing: []string{"executable /opt/app"}, Wanted: own().Wanted, Starts: own().Starts})
+	require.Eventually(t, func() bool { return logs.FilterMessageSnippet("target not found").Len() == 1 }, patience, time.Millisecond)
+	require.Same(t, session, s.session.Load(), "never closed")
+	require.Equal(t, 1, said(), "not at each discovery")
+	for _, err := range st.get() {
+		require.NoError(t, err)
+	}
 }
 
 func TestUserWithoutOtherProcessesYetIsNoFault(t *testing.T) {

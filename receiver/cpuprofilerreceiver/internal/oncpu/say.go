@@ -21,10 +21,12 @@ type spoken struct {
 	missing map[string]bool
 	leftOut string
 	failing string
+	failure string
 }
 
 // report says what is sampled, what is not and why; each once until it changes.
 func (r *reader) report(f found) {
+	r.spoken.failure = ""
 	r.reportTargets(f.Missing)
 	r.reportStatus(f.err)
 	if f.err != nil {
@@ -75,6 +77,15 @@ func (r *reader) reportTargets(absent []string) {
 		}
 	}
 	r.spoken.missing = now
+}
+
+// reportFailure says that targets could not be looked for.
+func (r *reader) reportFailure(err error) {
+	if text := err.Error(); text != r.spoken.failure {
+		r.spoken.failure = text
+		r.cfg.Logger.Warn("Looking for targets failed; what is sampled stays as it is", zap.Error(err),
+			zap.Duration("tried_again_every", r.cfg.DiscoveryInterval))
+	}
 }
 
 func (r *reader) reportStatus(err error) {

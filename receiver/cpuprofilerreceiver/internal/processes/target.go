@@ -55,6 +55,9 @@ type target struct {
 	cgroup *cgroup.Glob
 }
 
+// maxPID is the kernel's PID_MAX_LIMIT.
+const maxPID = 4 << 20
+
 func compile(t Target) (target, error) {
 	c := target{Target: t}
 	set := 0
@@ -66,8 +69,8 @@ func compile(t Target) (target, error) {
 	switch {
 	case set != 1:
 		return c, fmt.Errorf("exactly one of pid, executable, cgroup and container_id is needed, %d are set", set)
-	case t.PID < 0:
-		return c, fmt.Errorf("pid: %d is no process: it must be above 0", t.PID)
+	case t.PID < 0 || t.PID > maxPID:
+		return c, fmt.Errorf("pid: %d is no process: it must be between 1 and %d", t.PID, maxPID)
 	case t.Executable != "":
 		return c, validateExecutable(t.Executable)
 	case t.Cgroup != "":
