@@ -99,7 +99,7 @@ func (t *Table) readEnviron(p *Process) (changed bool) {
 	if cut {
 		t.stats.CutOff++
 	}
-	p.starting = p.execed && len(b) == 0
+	p.starting = len(b) == 0
 	if p.starting {
 		return false // the parent's until the kernel has copied its own
 	}

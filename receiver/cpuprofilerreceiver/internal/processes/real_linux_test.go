@@ -5,6 +5,7 @@ package processes
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,6 +46,10 @@ func TestRealProcess(t *testing.T) {
 	cmd.Env = []string{"OTEL_SERVICE_NAME=nap"}
 	began := time.Now()
 	pid := child(t, cmd)
+	require.Eventually(t, func() bool { // the kernel copies it a moment after it told of the program
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		return err == nil && len(b) > 0
+	}, 10*time.Second, time.Millisecond)
 
 	table := NewTable(Config{Tree: tree})
 	p := table.Lookup(pid, 0)

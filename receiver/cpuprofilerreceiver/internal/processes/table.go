@@ -212,6 +212,10 @@ func (t *Table) read(p *Process) *Process {
 		t.learn(p, s, err)
 	} else if alive {
 		p.Name = t.intern(s.name)
+		if p.starting && p.tries < startTries {
+			p.tries++ // it was first seen while the kernel started its program
+			t.readEnviron(p)
+		}
 		t.findPlace(p)
 	}
 	if p.space == nil || again {

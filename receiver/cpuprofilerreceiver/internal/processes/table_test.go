@@ -199,6 +199,18 @@ func TestExecReadsAboutTheProgramAtOnce(t *testing.T) {
 	}, attributes(t, table.Lookup(101, 0).Resource))
 }
 
+func TestProcessFirstSeenWhileItsProgramIsStartedGetsItsEnvironmentLater(t *testing.T) {
+	h := newHost(t, false)
+	job := proc{name: "job", exe: "/bin/job", ticks: 1, maps: "1000-2000 r-xp 00000000 08:01 7 /bin/job\n"}
+	h.process(101, job)
+	table := h.table(nil)
+	require.NotContains(t, attributes(t, table.Lookup(101, 0).Resource), "service.name")
+	job.environ = environ("OTEL_SERVICE_NAME=job")
+	h.process(101, job)
+	table.NextBatch()
+	require.Equal(t, "job", attributes(t, table.Lookup(101, 0).Resource)["service.name"])
+}
+
 func TestSettleEndsForAProgramWithoutEnvironment(t *testing.T) {
 	h := newHost(t, false)
 	h.process(101, proc{name: "job", exe: "/bin/job"})
