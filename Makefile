@@ -10,6 +10,7 @@ TOOL := go tool -modfile=internal/tools/go.mod
 GO_FILES := $(shell git ls-files -co --exclude-standard '*.go' 2>/dev/null || find . -name '*.go')
 COMPONENTS := receiver/cpuprofilerreceiver processor/cputriggerprocessor exporter/pprofexporter
 FUZZTIME ?= 20s
+BENCH_MINUTES ?= 2
 
 .PHONY: help
 help: ## list the targets
@@ -57,8 +58,10 @@ lint: ## check the code: linters, and that other systems still build
 	GOOS=linux GOARCH=arm64 go vet ./...
 
 .PHONY: bench
-bench: ## run the benchmarks of the hot paths, each beside its baseline
-	go test -run '^$$' -bench . -benchmem ./...
+bench: build ## as root: the benchmarks of the hot paths, then what whole processes cost on a busy host, watched for BENCH_MINUTES (2); a quarter of an hour
+	go test -run '^$$' -bench . -benchmem $$(go list ./... | grep -v /test/)
+	@go build -o bin/ ./test/bench ./test/load
+	@bin/bench -collector $(BIN) -load bin/load -minutes $(BENCH_MINUTES)
 
 .PHONY: fuzz
 fuzz: ## fuzz every parser of outside bytes for FUZZTIME (20s) each

@@ -64,7 +64,7 @@ func (c *child) stop() error {
 func (c *child) running() error {
 	select {
 	case <-c.done:
-		return fmt.Errorf("%s ended by itself (%v); its last words:\n%s", c.name, c.err, c.lastWords())
+		return errors.Join(fmt.Errorf("%s ended by itself; its last words:\n%s", c.name, c.lastWords()), c.err)
 	default:
 		return nil
 	}

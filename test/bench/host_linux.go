@@ -4,6 +4,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -34,60 +35,91 @@ func cpuModel() string {
 	return "unknown CPU"
 }
 
-// hostBusy is the time that the host's CPUs have not been idle, since boot.
-func hostBusy() (time.Duration, error) {
-	stat, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return 0, err
-	}
-	first, _, _ := strings.Cut(string(stat), "\n")
-	fields := strings.Fields(first)
-	if len(fields) < 8 || fields[0] != "cpu" {
-		return 0, fmt.Errorf("/proc/stat begins with %q, which is not what all CPUs did", first)
-	}
-	var ticks int64
-	for i, f := range fields[1:8] {
-		n, err := strconv.ParseInt(f, 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("/proc/stat: %w", err)
-		}
-		if idle := i == 3 || i == 4; !idle {
-			ticks += n
-		}
-	}
-	return time.Duration(ticks) * (time.Second / 100), nil // USER_HZ
+// hostCounters are the host's own, since boot.
+type hostCounters struct {
+	busy    time.Duration // that CPUs have not been idle
+	started int64         // processes and threads
 }
 
-// span is what the host and the load did while something was measured.
+func readHostCounters() (c hostCounters, err error) {
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return c, err
+	}
+	for line := range strings.Lines(string(stat)) {
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) >= 8 && fields[0] == "cpu":
+			var ticks int64
+			for i, f := range fields[1:8] {
+				n, err := strconv.ParseInt(f, 10, 64)
+				if err != nil {
+					return c, fmt.Errorf("/proc/stat: %w", err)
+				}
+				if idle := i == 3 || i == 4; !idle {
+					ticks += n
+				}
+			}
+			c.busy = time.Duration(ticks) * (time.Second / 100) // USER_HZ
+		case len(fields) == 2 && fields[0] == "processes":
+			if c.started, err = strconv.ParseInt(fields[1], 10, 64); err != nil {
+				return c, fmt.Errorf("/proc/stat: %w", err)
+			}
+		}
+	}
+	if c.busy == 0 || c.started == 0 {
+		return c, errors.New("/proc/stat does not say what CPUs did and how many processes were started")
+	}
+	return c, nil
+}
+
+// span is a stretch of time that has begun.
 type span struct {
 	load  *child
 	began time.Time
-	busy  time.Duration
-	ours  time.Duration
+	host  hostCounters
+	used  time.Duration // by the load
 }
 
-func begin(load *child) (span, error) {
-	s := span{load: load, began: time.Now()}
-	var err error
-	if s.busy, err = hostBusy(); err != nil {
+func begin(load *child) (s span, err error) {
+	s = span{load: load, began: time.Now()}
+	if s.host, err = readHostCounters(); err != nil {
 		return s, err
 	}
-	s.ours, err = load.cpu()
+	s.used, err = load.cpu()
 	return s, err
 }
 
-// end turns what was read at the beginning into what has passed since.
+// end tells what has passed since.
 func (s span) end() (past, error) {
 	now, err := begin(s.load)
-	return past{took: now.began.Sub(s.began), busy: now.busy - s.busy, load: now.ours - s.ours}, err
+	return past{
+		took:    now.began.Sub(s.began),
+		busy:    now.host.busy - s.host.busy,
+		load:    now.used - s.used,
+		started: now.host.started - s.host.started,
+	}, err
 }
 
-// past is how long something took, and what was spent meanwhile.
-type past struct{ took, busy, load time.Duration }
+// past is how long something took, and what host and load did meanwhile.
+type past struct {
+	took, busy, load time.Duration
+	started          int64 // processes and threads
+}
 
-// String says how busy the host was, and with what besides the load: the noise.
+// busyShare and loadShare are of all CPUs, in percent. Where the load's is lower
+// something else ran too, and where that starts processes, which are read about
+// and whose files are opened, the results are of that as well.
+func (p past) busyShare() float64 { return share(p.busy, p.took) }
+func (p past) loadShare() float64 { return share(p.load, p.took) }
+
+func (p past) startRate() float64 { return float64(p.started) / p.took.Seconds() }
+
+func share(used, of time.Duration) float64 {
+	return 100 * used.Seconds() / (of.Seconds() * float64(runtime.NumCPU()))
+}
+
 func (p past) String() string {
-	cores := p.took.Seconds() * float64(runtime.NumCPU())
-	return fmt.Sprintf("CPUs busy %.1f %% of the time, %.1f %% with the load",
-		100*p.busy.Seconds()/cores, 100*p.load.Seconds()/cores)
+	return fmt.Sprintf("CPUs busy %.1f %% of the time, %.1f %% with the load; %.1f processes and threads started a second",
+		p.busyShare(), p.loadShare(), p.startRate())
 }

@@ -48,6 +48,7 @@ func (b *bench) sampling(ctx context.Context, load *child) error {
 		}})
 	}
 	runs := map[string][]run{}
+	leastLoad, mostStarts := 100.0, 0.0
 	key := func(t tool, rate int) string { return fmt.Sprint(t.name, rate) }
 	for round := range b.rounds {
 		for _, rate := range rates {
@@ -59,12 +60,13 @@ func (b *bench) sampling(ctx context.Context, load *child) error {
 				}
 				progress("%.1f µs a sample; %v", r.perSample(), r.past)
 				runs[key(t, rate)] = append(runs[key(t, rate)], r)
+				leastLoad, mostStarts = min(leastLoad, r.loadShare()), max(mostStarts, r.startRate())
 			}
 		}
 	}
 
 	fmt.Fprintf(b.out, "## Handing over every sample of a whole host\n\n")
-	fmt.Fprintf(b.out, "`cpu_profiler` → `otlp_grpc` with its defaults (gzip, a queue) and no `cpu_trigger`: rings, names, OTLP, compression and sending, to a peer that discards. Beside it `perf record -a -g -e cpu-clock` to a file, which leaves names to perf report. Median of %d runs by turns of %v each, and their range. The kernel's own work for a sample is charged to the thread that is sampled, with both.\n\n", b.rounds, b.window)
+	fmt.Fprintf(b.out, "`cpu_profiler` → `otlp_grpc` with its defaults (gzip, a queue) and no `cpu_trigger`: rings, names, OTLP, compression and sending, to a peer that discards. Beside it `perf record -a -g -e cpu-clock` to a file, which leaves names to perf report. Median of %d runs by turns of %v each, and their range. The kernel's own work for a sample is charged to the thread that is sampled, with both. The load never had less than %.0f %% of the CPUs, and at most %.1f processes and threads were started a second.\n\n", b.rounds, b.window, leastLoad, mostStarts)
 	t := table{"", "Hz", "CPU per sample", "range", "CPU of one core", "samples", "before and after", "resident at most"}
 	t.head(b.out)
 	for _, tool := range tools {
