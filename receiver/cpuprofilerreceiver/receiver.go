@@ -84,7 +84,12 @@ func (p *profiler) Start(_ context.Context, host component.Host) error {
 		// Processes are sampled all the same, without their cgroups.
 		p.logger.Warn("cgroups cannot be read", zap.Error(err))
 	}
-	if p.symbols, err = symbolizer.New(symbolizer.Config{Root: root, Logger: p.logger}); err != nil {
+	if p.symbols, err = symbolizer.New(symbolizer.Config{
+		Root: root,
+		// Half of them are for perf events, and the rest of the collector needs some.
+		MaxObjects: max(1, min(symbolizer.DefaultMaxObjects, perfevent.OpenFileLimit()/4)),
+		Logger:     p.logger,
+	}); err != nil {
 		return fmt.Errorf("start the symbolizer: %w", err)
 	}
 	var sampler *oncpu.Sampler
