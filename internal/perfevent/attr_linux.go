@@ -78,7 +78,7 @@ func (f features) anchor(watermark int, records bool) *unix.PerfEventAttr {
 // it is attached to does, and fires each period. It begins disabled.
 func (f features) sampling(period int64, kernel Kernel, maxStack int) *unix.PerfEventAttr {
 	// Without exclude_idle the idle task of each idle CPU is sampled.
-	var bits uint64 = unix.PerfBitDisabled | unix.PerfBitExcludeIdle
+	bits := unix.PerfBitDisabled | unix.PerfBitExcludeIdle
 	switch kernel {
 	case KernelExcluded:
 		bits |= unix.PerfBitExcludeKernel
