@@ -70,9 +70,26 @@ func (c *counters) record(ctx context.Context) {
 	c.left(unreadable, int(s.Unreadable-c.seenSampler.Unreadable))
 	c.telemetry.CPUProfilerSamplesLost.Add(ctx, int64(s.Lost-c.seenSampler.Lost))
 	c.telemetry.CPUProfilerPeriodsSkipped.Add(ctx, int64(s.PeriodsSkipped-c.seenSampler.PeriodsSkipped))
-	c.seenSampler = s
-
 	y := c.symbols()
+	t, seen := &s.Table, &c.seenSampler.Table
+	for _, l := range [...]struct {
+		limit string
+		n     uint64
+	}{
+		{"files", y.Evictions - c.seenSymbols.Evictions},
+		{"file_requests", y.Dropped - c.seenSymbols.Dropped},
+		{"mappings", t.MappingsLeftOut - seen.MappingsLeftOut},
+		{"processes", t.Evicted - seen.Evicted},
+		{"program_starts", t.StartsLeftOut - seen.StartsLeftOut},
+		{"stacks", t.StackResets - seen.StackResets},
+		{"thread_names", t.ThreadNameResets - seen.ThreadNameResets},
+	} {
+		if l.n > 0 {
+			c.telemetry.CPUProfilerLimitsHit.Add(ctx, int64(l.n), metric.WithAttributeSet(attribute.NewSet(
+				attribute.String("limit", l.limit))))
+		}
+	}
+	c.seenSampler = s
 	for _, o := range symbolizer.Outcomes() {
 		if n := y.Locations[o] - c.seenSymbols.Locations[o]; n > 0 {
 			c.telemetry.CPUProfilerSymbols.Add(ctx, int64(n), outcome(o.String()))

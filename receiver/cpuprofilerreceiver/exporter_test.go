@@ -27,6 +27,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/oncpu"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
 )
 
@@ -267,6 +268,36 @@ func TestExporterDropsTheRestOfABatchThatExpired(t *testing.T) {
 	require.EqualValues(t, samples, got["exported"]+got["refused"]+got["shutdown"])
 	require.Positive(t, got["refused"])
 	require.Equal(t, 1, x.logs.FilterMessageSnippet("refused").Len())
+}
+
+func TestLimitsThatAreHitAreCounted(t *testing.T) {
+	tel := componenttest.NewTelemetry()
+	defer func() { require.NoError(t, tel.Shutdown(context.Background())) }()
+	builder, err := metadata.NewTelemetryBuilder(tel.NewTelemetrySettings())
+	require.NoError(t, err)
+	var table processes.Stats
+	var files symbolizer.Counters
+	c := &counters{
+		telemetry: builder,
+		sampler:   func() oncpu.Stats { return oncpu.Stats{Table: table} },
+		symbols:   func() symbolizer.Counters { return files },
+	}
+	c.record(context.Background())
+	table = processes.Stats{Evicted: 1, MappingsLeftOut: 2, StackResets: 3, ThreadNameResets: 4, StartsLeftOut: 5}
+	files = symbolizer.Counters{Evictions: 6, Dropped: 7}
+	c.record(context.Background())
+	table.Evicted = 11
+	c.record(context.Background())
+	m, err := tel.GetMetric("otelcol_cpu_profiler.limits.hit")
+	require.NoError(t, err)
+	got := map[string]int64{}
+	for _, p := range m.Data.(metricdata.Sum[int64]).DataPoints {
+		limit, _ := p.Attributes.Value(attribute.Key("limit"))
+		got[limit.AsString()] = p.Value
+	}
+	require.Equal(t, map[string]int64{
+		"processes": 11, "mappings": 2, "stacks": 3, "thread_names": 4, "program_starts": 5, "files": 6, "file_requests": 7,
+	}, got)
 }
 
 func TestExporterCountsASampleWithoutAStack(t *testing.T) {

@@ -31,6 +31,7 @@ type TelemetryBuilder struct {
 	CPUProfilerBufferUsage    metric.Int64ObservableGauge
 	CPUProfilerExportDuration metric.Float64Histogram
 	CPUProfilerFrequency      metric.Float64ObservableGauge
+	CPUProfilerLimitsHit      metric.Int64Counter
 	CPUProfilerPeriodsSkipped metric.Int64Counter
 	CPUProfilerSamples        metric.Int64Counter
 	CPUProfilerSamplesLost    metric.Int64Counter
@@ -150,6 +151,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_cpu_profiler.frequency",
 		metric.WithDescription("Samples per second of CPU time that are taken now; 0 while nothing is sampled. [Alpha]"),
 		metric.WithUnit("Hz"),
+	)
+	errs = errors.Join(errs, err)
+	builder.CPUProfilerLimitsHit, err = builder.meter.Int64Counter(
+		"otelcol_cpu_profiler.limits.hit",
+		metric.WithDescription("How often something was forgotten or left out because what remembers it was full. It is read again when it is needed, at a cost. [Alpha]"),
+		metric.WithUnit("{hit}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerPeriodsSkipped, err = builder.meter.Int64Counter(

@@ -33,6 +33,7 @@ func TestSetupTelemetry(t *testing.T) {
 		return nil
 	}))
 	tb.CPUProfilerExportDuration.Record(context.Background(), 1)
+	tb.CPUProfilerLimitsHit.Add(context.Background(), 1)
 	tb.CPUProfilerPeriodsSkipped.Add(context.Background(), 1)
 	tb.CPUProfilerSamples.Add(context.Background(), 1)
 	tb.CPUProfilerSamplesLost.Add(context.Background(), 1)
@@ -46,6 +47,9 @@ func TestSetupTelemetry(t *testing.T) {
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualCPUProfilerFrequency(t, testTel,
 		[]metricdata.DataPoint[float64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualCPUProfilerLimitsHit(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualCPUProfilerPeriodsSkipped(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},

@@ -100,6 +100,7 @@ func (r *reader) drain(session *perfevent.Session) (soon bool) {
 	if n := r.cfg.Sink.Batch(); n != r.batch {
 		r.batch = n
 		r.cfg.Table.NextBatch()
+		r.publishTable()
 	}
 	// What is written from here on may be read in this round or the next.
 	upTo := r.cfg.Now()
@@ -109,6 +110,12 @@ func (r *reader) drain(session *perfevent.Session) (soon bool) {
 	r.cfg.Sink.ReadUpTo(upTo)
 	r.count(session.Stats())
 	return r.cfg.Table.Settle()
+}
+
+// publishTable shows others what the table, which is the reader's alone, holds.
+func (r *reader) publishTable() {
+	stats := r.cfg.Table.Stats()
+	r.table.Store(&stats)
 }
 
 // count adds what the kernel could not hand over. A throttled event and a record
@@ -263,6 +270,7 @@ func (r *reader) close() {
 		return
 	}
 	r.drain(session)
+	r.publishTable()
 	r.resume("Sampling ended while both buffers were full")
 	r.attached.clear()
 	r.targets.Store(0)

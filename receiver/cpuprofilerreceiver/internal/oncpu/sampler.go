@@ -87,6 +87,8 @@ type Stats struct {
 	// Targets is what is attached now, Frequency what it is sampled with.
 	Targets   int
 	Frequency float64
+	// Table is what the table of processes said last.
+	Table processes.Stats
 }
 
 // Sampler samples running threads.
@@ -106,6 +108,7 @@ type Sampler struct {
 
 	read, bufferFull, unreadable, lost, skipped atomic.Uint64
 	targets                                     atomic.Int64
+	table                                       atomic.Pointer[processes.Stats]
 
 	reader reader
 }
@@ -168,6 +171,9 @@ func (s *Sampler) Stats() Stats {
 		Lost:           s.lost.Load(),
 		PeriodsSkipped: s.skipped.Load(),
 		Targets:        int(s.targets.Load()),
+	}
+	if t := s.table.Load(); t != nil {
+		st.Table = *t
 	}
 	if st.Targets > 0 {
 		st.Frequency = float64(s.cfg.Frequency)

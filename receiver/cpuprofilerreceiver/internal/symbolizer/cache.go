@@ -138,6 +138,7 @@ func (c *cache) account(o *object) {
 			return
 		}
 		c.evict(oldest)
+		c.evictions++
 	}
 }
 
@@ -161,7 +162,6 @@ func (c *cache) evict(o *object) {
 		}
 	}
 	c.bytes -= o.size
-	c.evictions++
 	o.close()
 }
 

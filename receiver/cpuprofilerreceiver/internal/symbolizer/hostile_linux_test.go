@@ -374,7 +374,7 @@ func TestUnusedFilesAreClosed(t *testing.T) {
 	s.mu.Unlock()
 	c := s.Counters()
 	require.Equal(t, 1, c.Objects)
-	require.Equal(t, uint64(2), c.Evictions)
+	require.Zero(t, c.Evictions, "nothing was full")
 
 	l := goLocation(maps[1])
 	s.Resolve(l)

@@ -98,8 +98,7 @@ type Counters struct {
 	// Dropped counts mappings that found Track's queue full; their files are
 	// opened later, on demand.
 	Dropped uint64
-	// Evictions counts object files that made room for others or were not used
-	// for long.
+	// Evictions counts object files that made room for others.
 	Evictions uint64
 	// Objects is the number of object files held open, Bytes what their indexes
 	// and lines and the kernel's symbols take.
