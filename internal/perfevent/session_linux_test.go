@@ -462,9 +462,9 @@ func TestFullRingIsReported(t *testing.T) {
 	readUntil(t, s, "a record of what was lost", func(r *Record) bool {
 		if r.Type == TypeLost {
 			require.Positive(t, r.Lost.Count)
-			require.False(t, r.Lost.Records, "no process can have been missed")
 		}
-		return r.Type == TypeLost
+		// The other ring may be full too where the host starts many processes.
+		return r.Type == TypeLost && !r.Lost.Records
 	})
 	require.Positive(t, s.Stats().Lost)
 }
