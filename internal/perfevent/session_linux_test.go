@@ -504,7 +504,8 @@ func TestReadOfTheKernelsRecordsAllocatesNothing(t *testing.T) {
 	n := 0
 	for end := time.Now().Add(deadline); n < 200; {
 		require.True(t, time.Now().Before(end))
-		require.Zero(t, testing.AllocsPerRun(1, func() {
+		// Over many turns: the first waits of a goroutine fill the runtime's caches.
+		require.Zero(t, testing.AllocsPerRun(50, func() {
 			if s.Wait(10*time.Millisecond) != nil {
 				return
 			}
