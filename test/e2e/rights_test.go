@@ -48,14 +48,16 @@ func TestOrdinaryUserWithTheDocumentedCapabilities(t *testing.T) {
 // TestOrdinaryUserOnOwnProcesses gates a user's own process, without any
 // capability, and says what is not sampled.
 func TestOrdinaryUserOnOwnProcesses(t *testing.T) {
-	requireRoot(t)
+	var user *syscall.SysProcAttr
+	if os.Geteuid() == 0 {
+		user = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	}
 	if paranoid, err := os.ReadFile("/proc/sys/kernel/perf_event_paranoid"); err != nil || strings.TrimSpace(string(paranoid)) > "2" {
 		hosttest.SkipUnprivileged(t, "kernel.perf_event_paranoid %s does not permit perf events to users (%v)", paranoid, err)
 	}
 	w := startWire(t)
 	config := strings.ReplaceAll(gateTo(w, "/"), "evaluation_interval: 1s", "evaluation_interval: 1s\n    scope: process")
 	config = strings.ReplaceAll(config, "{monitor: cpu_utilization, threshold: 80, average_over: 3s}", "{monitor: cpu_usage, threshold: 0.3, average_over: 3s}")
-	user := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	c := startAs(t, config, user)
 	started := c.wait(startTimeout, "sampling started", nil)
 	require.Contains(t, started.str("not_sampled"), "CAP_PERFMON")
