@@ -86,6 +86,10 @@ func (b *bench) sampling(ctx context.Context, load *child) error {
 		low, _, _ := median(runs[key(tool, rates[0])])
 		high, _, _ := median(runs[key(tool, rates[1])])
 		each, fixed := split(low, high)
+		if each < 0 || fixed < 0 {
+			fmt.Fprintf(b.out, "%s: the host did too much else to tell what each sample costs from what it costs to be there.\n\n", tool.name)
+			continue
+		}
 		fmt.Fprintf(b.out, "%s: %.1f µs for each further sample, and %.3f %% of one core to be there.\n\n", tool.name, each, fixed)
 	}
 	if noPerf != nil {
