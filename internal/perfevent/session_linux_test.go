@@ -168,7 +168,7 @@ func TestSamplesOfAProcessSumToItsCPUTime(t *testing.T) {
 			if test.racing {
 				s.listThreads = func(pid int) ([]int, error) {
 					if listings++; listings > 1 && listings < 6 {
-						h.tell("thread")
+						startThread(t, h, pid)
 					}
 					return threads(pid)
 				}
@@ -205,6 +205,21 @@ func TestSamplesOfAProcessSumToItsCPUTime(t *testing.T) {
 				require.Positive(t, stats.Duplicate)
 			}
 		})
+	}
+}
+
+// startThread has the helper run one more, and waits for it to show: the Go
+// runtime starts it in its own time, if it has none to spare.
+func startThread(t *testing.T, h *helper, pid int) {
+	t.Helper()
+	before, err := threads(pid)
+	require.NoError(t, err)
+	h.tell("thread")
+	for range 200 {
+		if now, err := threads(pid); err != nil || len(now) > len(before) {
+			return
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 
