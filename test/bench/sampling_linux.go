@@ -98,10 +98,10 @@ func (b *bench) sampling(ctx context.Context, load *child) error {
 	return nil
 }
 
-// median is the run with the middle cost per sample.
+// median is the run with the middle cost per sample, the worse of two middle ones.
 func median(runs []run) (middle run, least, most float64) {
 	sorted := slices.SortedFunc(slices.Values(runs), func(a, b run) int { return cmp.Compare(a.perSample(), b.perSample()) })
-	return sorted[(len(sorted)-1)/2], sorted[0].perSample(), sorted[len(sorted)-1].perSample()
+	return sorted[len(sorted)/2], sorted[0].perSample(), sorted[len(sorted)-1].perSample()
 }
 
 // split is the cost of each sample in microseconds and the rest in percent of a
