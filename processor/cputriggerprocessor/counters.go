@@ -20,10 +20,13 @@ type sampleOutcome uint8
 const (
 	samplePassed    sampleOutcome = iota // the next component accepted it, with a reason
 	sampleRefused                        // the next component did not accept it
-	sampleGateShut                       // its unit's gate was shut when it was taken
+	sampleEvicted                        // the flight recorder had no room for it
+	sampleGateShut                       // its unit's gate was shut when it was taken, and did not open within pre_trigger
 	sampleFiltered                       // the gate was open, but not for its type
 	sampleUnmatched                      // it is of no known unit; dropped, or accepted by the next component
-	sampleShutdown                       // it came after the shutdown
+	sampleOverBudget                     // a budget kept its unit's gate shut, or kept it in
+	sampleDryRun                         // only a policy that lets nothing out would have let it out
+	sampleShutdown                       // it came after the shutdown, or the recorder held it then
 	numSampleOutcomes
 )
 
@@ -44,6 +47,8 @@ type triggerOutcome string
 const (
 	triggerOpened          triggerOutcome = "opened"
 	triggerCoolingDown     triggerOutcome = "cooling_down"
+	triggerOverBudget      triggerOutcome = "over_budget"
+	triggerDryRun          triggerOutcome = "dry_run"
 	triggerNothingExported triggerOutcome = "nothing_exported"
 )
 
@@ -61,7 +66,7 @@ func newCounters(set component.TelemetrySettings, monitors []string) (*counters,
 		return nil, err
 	}
 	c := &counters{builder: builder}
-	for i, o := range [numSampleOutcomes]string{"passed", "refused", "gate_shut", "filtered", "unmatched", "shutdown"} {
+	for i, o := range [numSampleOutcomes]string{"passed", "refused", "evicted", "gate_shut", "filtered", "unmatched", "over_budget", "dry_run", "shutdown"} {
 		c.samples[i] = metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", o)))
 	}
 	for _, m := range monitors {
@@ -74,9 +79,26 @@ func newCounters(set component.TelemetrySettings, monitors []string) (*counters,
 	return c, nil
 }
 
-// observe has the gauges ask for the number of units and of open gates.
-func (c *counters) observe(count func() (units, gates int)) error {
-	err := c.builder.RegisterCPUTriggerUnitsCallback(func(_ context.Context, o metric.Int64Observer) error {
+// observe has the gauges ask for the number of units and of open gates, and for
+// what the flight recorder holds.
+func (c *counters) observe(count func() (units, gates int), held func() (samples, size int64)) error {
+	err := c.builder.RegisterCPUTriggerRecorderSamplesCallback(func(_ context.Context, o metric.Int64Observer) error {
+		samples, _ := held()
+		o.Observe(samples)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	err = c.builder.RegisterCPUTriggerRecorderSizeCallback(func(_ context.Context, o metric.Int64Observer) error {
+		_, size := held()
+		o.Observe(size)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	err = c.builder.RegisterCPUTriggerUnitsCallback(func(_ context.Context, o metric.Int64Observer) error {
 		units, _ := count()
 		o.Observe(int64(units))
 		return nil
@@ -106,6 +128,12 @@ func (c *counters) reading(monitor int, o readingOutcome, n int64) {
 func (c *counters) trigger(policy string, o triggerOutcome) {
 	c.builder.CPUTriggerTriggers.Add(context.Background(), 1,
 		metric.WithAttributes(attribute.String("policy", policy), attribute.String("outcome", string(o))))
+}
+
+// overBudget counts a trigger that a budget kept from opening a gate.
+func (c *counters) overBudget(policy, budget string) {
+	c.builder.CPUTriggerTriggers.Add(context.Background(), 1, metric.WithAttributes(attribute.String("policy", policy),
+		attribute.String("outcome", string(triggerOverBudget)), attribute.String("budget", budget)))
 }
 
 func (c *counters) evaluation(took time.Duration) {

@@ -22,7 +22,8 @@ type gate struct {
 	passUnmatched bool
 	types         map[string][]profileType // per policy; none: all
 	units         *units
-	host          host // nil where control groups cannot be read
+	host          host      // nil where control groups cannot be read
+	recorder      *recorder // nil without pre_trigger
 	now           func() time.Time
 	log           *zap.Logger
 

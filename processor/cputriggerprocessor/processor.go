@@ -80,7 +80,7 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 			p.gate.types[policy.Name] = append(p.gate.types[policy.Name], parsed)
 		}
 	}
-	if err := counters.observe(p.units.Count); err != nil {
+	if err := counters.observe(p.units.Count, p.gate.recorder.Held); err != nil {
 		return nil, err
 	}
 	return p, nil

@@ -31,6 +31,8 @@ type TelemetryBuilder struct {
 	CPUTriggerEvaluationDuration metric.Float64Histogram
 	CPUTriggerGatesOpen          metric.Int64ObservableGauge
 	CPUTriggerReadings           metric.Int64Counter
+	CPUTriggerRecorderSamples    metric.Int64ObservableGauge
+	CPUTriggerRecorderSize       metric.Int64ObservableGauge
 	CPUTriggerSamples            metric.Int64Counter
 	CPUTriggerTriggers           metric.Int64Counter
 	CPUTriggerUnits              metric.Int64ObservableGauge
@@ -53,6 +55,36 @@ func (builder *TelemetryBuilder) RegisterCPUTriggerGatesOpenCallback(cb metric.I
 		cb(ctx, &observerInt64{inst: builder.CPUTriggerGatesOpen, obs: o})
 		return nil
 	}, builder.CPUTriggerGatesOpen)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
+}
+
+// RegisterCPUTriggerRecorderSamplesCallback sets callback for observable CPUTriggerRecorderSamples metric.
+func (builder *TelemetryBuilder) RegisterCPUTriggerRecorderSamplesCallback(cb metric.Int64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerInt64{inst: builder.CPUTriggerRecorderSamples, obs: o})
+		return nil
+	}, builder.CPUTriggerRecorderSamples)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
+}
+
+// RegisterCPUTriggerRecorderSizeCallback sets callback for observable CPUTriggerRecorderSize metric.
+func (builder *TelemetryBuilder) RegisterCPUTriggerRecorderSizeCallback(cb metric.Int64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerInt64{inst: builder.CPUTriggerRecorderSize, obs: o})
+		return nil
+	}, builder.CPUTriggerRecorderSize)
 	if err != nil {
 		return err
 	}
@@ -122,6 +154,18 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_cpu_trigger.readings",
 		metric.WithDescription("Readings of monitors. [Alpha]"),
 		metric.WithUnit("{reading}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.CPUTriggerRecorderSamples, err = builder.meter.Int64ObservableGauge(
+		"otelcol_cpu_trigger.recorder.samples",
+		metric.WithDescription("Samples that the flight recorder holds. With the outcomes of cpu_trigger.samples they are the samples received. [Alpha]"),
+		metric.WithUnit("{sample}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.CPUTriggerRecorderSize, err = builder.meter.Int64ObservableGauge(
+		"otelcol_cpu_trigger.recorder.size",
+		metric.WithDescription("Memory that the flight recorder holds. [Alpha]"),
+		metric.WithUnit("By"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUTriggerSamples, err = builder.meter.Int64Counter(
