@@ -1,0 +1,201 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package hotunitsextension
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/extension"
+	"go.opentelemetry.io/otel/metric"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension/internal/metadata"
+)
+
+// maxNamed bounds the units that a log line names.
+const maxNamed = 20
+
+// hotUnits is the component.
+type hotUnits struct {
+	log       *zap.Logger
+	telemetry *metadata.TelemetryBuilder
+
+	mu         sync.Mutex
+	publishers []*publisher
+	watchers   []chan struct{}
+	hot        []Unit // the union, sorted; replaced, never written to
+}
+
+var _ HotUnits = (*hotUnits)(nil)
+
+func newExtension(set extension.Settings) (*hotUnits, error) {
+	telemetry, err := metadata.NewTelemetryBuilder(set.TelemetrySettings)
+	if err != nil {
+		return nil, err
+	}
+	h := &hotUnits{log: set.Logger, telemetry: telemetry}
+	err = telemetry.RegisterHotUnitsUnitsCallback(func(_ context.Context, o metric.Int64Observer) error {
+		o.Observe(int64(len(h.current())))
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// Start does nothing: the set is filled by others.
+func (*hotUnits) Start(context.Context, component.Host) error { return nil }
+
+// Shutdown stops the metrics. It may be called without Start, and again.
+func (h *hotUnits) Shutdown(context.Context) error {
+	h.telemetry.Shutdown()
+	return nil
+}
+
+// Publisher implements HotUnits.
+func (h *hotUnits) Publisher(id component.ID) Publisher {
+	p := &publisher{all: h, id: id}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.publishers = append(h.publishers, p)
+	return p
+}
+
+// Hot implements HotUnits.
+func (h *hotUnits) Hot() []Unit { return slices.Clone(h.current()) }
+
+func (h *hotUnits) current() []Unit {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.hot
+}
+
+// Watch implements HotUnits.
+func (h *hotUnits) Watch() (changed <-chan struct{}, stop func()) {
+	c := make(chan struct{}, 1)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.watchers = append(h.watchers, c)
+	if len(h.hot) > 0 {
+		c <- struct{}{}
+	}
+	return c, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.watchers = slices.DeleteFunc(h.watchers, func(w chan struct{}) bool { return w == c })
+	}
+}
+
+// unite makes the union anew and tells the watchers if it is another one. The
+// lock is held.
+func (h *hotUnits) unite() (before, after []Unit) {
+	before = h.hot
+	for _, p := range h.publishers {
+		after = append(after, p.hot...)
+	}
+	slices.SortFunc(after, Unit.compare)
+	after = slices.Clip(slices.Compact(after))
+	if slices.Equal(before, after) {
+		return before, before
+	}
+	h.hot = after
+	for _, w := range h.watchers {
+		select {
+		case w <- struct{}{}:
+		default: // there is a token already
+		}
+	}
+	return before, after
+}
+
+// publisher implements Publisher. Its fields are guarded by the lock of all.
+type publisher struct {
+	all    *hotUnits
+	id     component.ID
+	hot    []Unit // sorted
+	spare  []Unit // memory for the next set
+	cut    int    // of the last set
+	closed bool
+}
+
+func (p *publisher) Publish(hot []Unit) {
+	h := p.all
+	h.mu.Lock()
+	if p.closed {
+		h.mu.Unlock()
+		return
+	}
+	cut := max(0, len(hot)-MaxUnits)
+	next := append(p.spare[:0], hot[:len(hot)-cut]...)
+	slices.SortFunc(next, Unit.compare)
+	if slices.Equal(next, p.hot) && cut == p.cut {
+		p.spare = next
+		h.mu.Unlock()
+		return
+	}
+	episode := cut > 0 && p.cut == 0
+	p.hot, p.spare, p.cut = next, p.hot, cut
+	before, after := h.unite()
+	h.mu.Unlock()
+
+	if cut > 0 {
+		h.telemetry.HotUnitsUnitsCut.Add(context.Background(), int64(cut))
+	}
+	if episode {
+		h.log.Warn("more units are hot than are published, the hottest are", zap.Stringer("publisher", p.id), zap.Int("published", MaxUnits), zap.Int("cut", cut))
+	}
+	h.logChange(p.id, before, after)
+}
+
+func (p *publisher) Close() {
+	p.Publish(nil)
+	h := p.all
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p.closed, p.spare = true, nil
+	h.publishers = slices.DeleteFunc(h.publishers, func(other *publisher) bool { return other == p })
+}
+
+func (h *hotUnits) logChange(by component.ID, before, after []Unit) {
+	entry := h.log.Check(zapcore.DebugLevel, "hot units changed")
+	if entry == nil {
+		return
+	}
+	heated, cooled := differ(before, after)
+	if len(heated)+len(cooled) == 0 {
+		return
+	}
+	entry.Write(
+		zap.Stringer("publisher", by), zap.Int("units", len(after)),
+		zap.Strings("now_hot", names(heated)), zap.Strings("not_hot", names(cooled)),
+	)
+}
+
+// differ returns what one of two sorted sets has and the other has not.
+func differ(before, after []Unit) (added, removed []Unit) {
+	for len(before) > 0 && len(after) > 0 {
+		switch c := before[0].compare(after[0]); {
+		case c < 0:
+			removed, before = append(removed, before[0]), before[1:]
+		case c > 0:
+			added, after = append(added, after[0]), after[1:]
+		default:
+			before, after = before[1:], after[1:]
+		}
+	}
+	return append(added, after...), append(removed, before...)
+}
+
+func names(units []Unit) []string {
+	out := make([]string, 0, min(len(units), maxNamed))
+	for _, u := range units[:min(len(units), maxNamed)] {
+		out = append(out, u.Name)
+	}
+	return out
+}
