@@ -35,6 +35,14 @@ func IDs(root string) []string {
 	return distinct(ids)
 }
 
+// Best is the first of names or ids, empty where there is none.
+func Best(words []string) string {
+	if len(words) == 0 {
+		return ""
+	}
+	return words[0]
+}
+
 func distinct(words []string) (out []string) {
 	for _, w := range words {
 		if w != "" && !slices.Contains(out, w) {

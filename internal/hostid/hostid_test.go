@@ -36,6 +36,10 @@ func TestNames(t *testing.T) {
 
 func TestIDs(t *testing.T) {
 	require.Empty(t, IDs(t.TempDir()))
+	require.Equal(t, []string{"0123"}, IDs(tree(t, map[string]string{
+		"etc/machine-id": strings.Repeat("a", 1<<20), "var/lib/dbus/machine-id": "0123",
+	})), "too long for an id")
+	require.Empty(t, Best(nil))
 	require.Equal(t, []string{"0123", "i-4567"}, IDs(tree(t, map[string]string{
 		"etc/machine-id": "0123\n", "var/lib/dbus/machine-id": "0123\n", "var/lib/cloud/data/instance-id": "i-4567",
 	})))

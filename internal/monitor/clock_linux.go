@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-const ticksPerSecond = 100 // USER_HZ, the same on every Linux that Go runs on
+	"github.com/hotprofile/hotprofile/internal/procfs"
+)
 
 type systemClocks struct{}
 
@@ -34,7 +34,7 @@ func (systemClocks) ticks() uint64 {
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
 		return 0 // no kernel that has perf events lacks it
 	}
-	return uint64(ts.Nano()) / uint64(time.Second/ticksPerSecond)
+	return uint64(ts.Nano()) / uint64(time.Second/procfs.TicksPerSecond)
 }
 
 // isVanished says whether an error is what the kernel answers for the open file

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 // A Process is one process, told apart from a later one with the same pid.
@@ -33,26 +34,11 @@ func startOf(path string) (uint64, error) {
 		}
 		return 0, fmt.Errorf("find when a process started: %w", err)
 	}
-	start, ok := parseStart(b)
-	if !ok {
-		return 0, fmt.Errorf("find when a process started: malformed %s", path)
+	stat, err := procfs.ParseStat(b)
+	if err != nil {
+		return 0, fmt.Errorf("find when a process started: %s: %w", path, err)
 	}
-	return start, nil
-}
-
-// parseStart returns field 22 of a /proc/PID/stat. The second field, the name in
-// parentheses, may hold anything, so fields are counted after its last one.
-func parseStart(b []byte) (uint64, bool) {
-	i := bytes.LastIndexByte(b, ')')
-	if i < 0 {
-		return 0, false
-	}
-	f := bytes.Fields(b[i+1:])
-	if len(f) < 20 {
-		return 0, false
-	}
-	start, err := strconv.ParseUint(string(f[19]), 10, 64)
-	return start, err == nil
+	return stat.Start, nil
 }
 
 // A processClock reads one process's CPU time. The process is held by its open

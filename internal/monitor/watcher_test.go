@@ -228,19 +228,3 @@ func TestUnknownMonitorAndProcessUnitAreRefused(t *testing.T) {
 	w.Read(time.Now(), out[:])
 	require.Equal(t, ForeignPIDs, out[0].Err, "never the clock of whoever has that pid here")
 }
-
-func FuzzParseStart(f *testing.F) {
-	f.Add([]byte("4711 (a) b (c)) S 1 1 1 0 -1 4194560 1 0 0 0 1 2 3 4 20 0 1 0 987654 1 2\n"))
-	f.Add([]byte(")"))
-	f.Fuzz(func(_ *testing.T, b []byte) { parseStart(b) })
-}
-
-func TestParseStart(t *testing.T) {
-	got, ok := parseStart([]byte("4711 (a) b\n(c)) S 1 1 1 0 -1 4194560 1 0 0 0 1 2 3 4 20 0 1 0 987654 1 2\n"))
-	require.True(t, ok)
-	require.Equal(t, uint64(987654), got)
-	for _, bad := range []string{"", "1 (a", "1 (a) S 1", "1 (a) S 1 1 1 0 -1 4194560 1 0 0 0 1 2 3 4 20 0 1 0 x"} {
-		_, ok := parseStart([]byte(bad))
-		require.False(t, ok, bad)
-	}
-}

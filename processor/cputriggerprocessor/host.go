@@ -4,7 +4,6 @@
 package cputriggerprocessor
 
 import (
-	"bytes"
 	"io"
 	"os"
 	"path/filepath"
@@ -14,7 +13,9 @@ import (
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/hostid"
 	"github.com/hotprofile/hotprofile/internal/monitor"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 const (
@@ -28,8 +29,6 @@ const (
 	missingFor = 5 * time.Second
 
 	maxContainerID = 256 // bytes; engines have at most 74
-
-	maxStat = 4096 // bytes of a /proc/PID/stat, and of a file with a name of the host
 )
 
 // realHost is this machine, read below root.
@@ -55,28 +54,11 @@ type realHost struct {
 func newRealHost(root string, tree *cgroup.Tree, units *units, now func() time.Time) *realHost {
 	h := &realHost{
 		root: root, tree: tree, units: units, now: now, boot: bootTime,
+		names: hostid.Names(root), ids: hostid.IDs(root),
 		missing: map[string]time.Time{}, prefixes: map[string]string{},
 	}
 	h.firstBoot = h.boot(now())
-	if name, err := os.Hostname(); err == nil {
-		h.names = append(h.names, name)
-	}
-	// In a container the name of the host itself is in its file. Its id is the
-	// machine's, or in clouds the instance's, as resource detection gives it.
-	h.names = appendWord(h.names, filepath.Join(root, "etc/hostname"))
-	for _, file := range []string{"etc/machine-id", "var/lib/dbus/machine-id", "sys/class/dmi/id/product_uuid", "var/lib/cloud/data/instance-id"} {
-		h.ids = appendWord(h.ids, filepath.Join(root, file))
-	}
 	return h
-}
-
-// appendWord appends what a file of one word says.
-func appendWord(words []string, file string) []string {
-	b, err := readBounded(file)
-	if word := strings.TrimSpace(string(b)); err == nil && word != "" {
-		words = append(words, word)
-	}
-	return words
 }
 
 func readBounded(file string) ([]byte, error) {
@@ -85,7 +67,7 @@ func readBounded(file string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxStat))
+	return io.ReadAll(io.LimitReader(f, procfs.MaxStat))
 }
 
 // Container returns a unit that is watched, else one that is found.
@@ -163,8 +145,8 @@ func (h *realHost) Process(pid int) (process, bool) {
 	if err != nil {
 		return process{}, false
 	}
-	stat, ok := parseStat(b)
-	if !ok {
+	stat, err := procfs.ParseStat(b)
+	if err != nil {
 		return process{}, false
 	}
 	paths, err := h.tree.PathsOf(pid)
@@ -175,12 +157,12 @@ func (h *realHost) Process(pid int) (process, bool) {
 	// witnesses must do.
 	executable, _ := os.Readlink(filepath.Join(dir, "exe"))
 	return process{
-		Process:    monitor.Process{PID: pid, Start: stat.start},
-		Name:       unitNameOf(pid, startedAt(h.firstBoot, stat.start)),
-		Started:    startedAt(h.boot(h.now()), stat.start),
+		Process:    monitor.Process{PID: pid, Start: stat.Start},
+		Name:       unitNameOf(pid, startedAt(h.firstBoot, stat.Start)),
+		Started:    startedAt(h.boot(h.now()), stat.Start),
 		Executable: strings.TrimSuffix(executable, " (deleted)"),
-		Comm:       stat.comm,
-		Kernel:     stat.kernel,
+		Comm:       string(stat.Comm),
+		Kernel:     stat.Kernel,
 		Unit:       h.tree.UnitOf(paths),
 	}, true
 }
@@ -210,47 +192,8 @@ func (h *realHost) IsID(id string) bool {
 	return false
 }
 
-// stat is what is read of a /proc/PID/stat; times are in clock ticks.
-type stat struct {
-	comm                string
-	kernel              bool // a kernel thread
-	user, system, start uint64
-}
-
-// parseStat reads a /proc/PID/stat. The second field, the name in parentheses,
-// may hold anything, so its end is the last parenthesis.
-func parseStat(b []byte) (s stat, ok bool) {
-	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
-	if open < 0 || end < open {
-		return stat{}, false
-	}
-	const (
-		first     = 3 // number of the first field after the name
-		isKThread = 0x00200000
-	)
-	f := bytes.Fields(b[end+1:])
-	number := func(field int) uint64 {
-		n, err := strconv.ParseUint(string(f[field-first]), 10, 64)
-		ok = ok && err == nil
-		return n
-	}
-	if ok = len(f) > 22-first; !ok {
-		return stat{}, false
-	}
-	s = stat{
-		comm:   string(b[open+1 : end]),
-		kernel: number(9)&isKThread != 0,
-		user:   number(14), system: number(15), start: number(22),
-	}
-	return s, ok
-}
-
-// ticksPerSecond is USER_HZ, which is the same on every architecture of Linux
-// that Go runs on.
-const ticksPerSecond = 100
-
 func startedAt(boot time.Time, ticks uint64) time.Time {
-	return boot.Add(time.Duration(min(ticks, 1<<40)) * (time.Second / ticksPerSecond))
+	return boot.Add(time.Duration(min(ticks, 1<<39)) * (time.Second / procfs.TicksPerSecond))
 }
 
 // startFormat is the start time in the name of a unit that is a process.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 // shareOver is how far back the user share of CPU time reaches at least, once
@@ -105,6 +106,6 @@ func readProcessTimes(file string, start uint64) (user, system uint64, ok bool) 
 	if err != nil {
 		return 0, 0, false
 	}
-	s, ok := parseStat(b)
-	return s.user, s.system, ok && s.start == start
+	s, err := procfs.ParseStat(b)
+	return s.User, s.System, err == nil && s.Start == start
 }

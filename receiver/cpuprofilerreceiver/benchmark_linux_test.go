@@ -30,7 +30,7 @@ func stacksOfThisProgram(n, depth int) []perfevent.Sample {
 	for _, f := range []any{
 		strings.Repeat, strings.Split, strconv.Itoa, strconv.Quote, sort.Strings, filepath.Join, filepath.Walk,
 		os.Getpid, os.ReadFile, time.Now, time.Parse, reflect.DeepEqual, context.WithCancel,
-		newReceiver, newBuffer, createDefaultConfig, NewFactory, hostIdentity, stacksOfThisProgram,
+		newReceiver, newBuffer, createDefaultConfig, NewFactory, processRoot, stacksOfThisProgram,
 	} {
 		functions = append(functions, uint64(reflect.ValueOf(f).Pointer()))
 	}

@@ -6,11 +6,9 @@ package cpuprofilerreceiver
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 )
 
 // processRoot returns the root below which /proc numbers processes as the kernel
@@ -26,38 +24,6 @@ func processRoot(root string, pid int) (usable, note string) {
 		return "/", fmt.Sprintf("what root_path %s shows: no /proc is mounted below it (%v); mount the host's root there with its submounts (docker run -v /:%s:ro,rslave), or leave root_path out; the collector's own /proc is read instead", root, err, root)
 	}
 	return "/", fmt.Sprintf("what root_path %s shows: its /proc numbers processes otherwise than the collector's own pid namespace does, which alone can be sampled: run the collector in the host's (docker run --pid=host, hostPID: true)", root)
-}
-
-// hostIdentity returns the host's name and id, empty where not known. Below a
-// root of its own the host's file counts: the name that the kernel gives is then
-// the container's.
-func hostIdentity(root string) (name, id string) {
-	if filepath.Clean(root) != "/" {
-		name = word(filepath.Join(root, "etc/hostname"))
-	}
-	if name == "" {
-		name, _ = os.Hostname() // else it stays unset
-	}
-	if id = word(filepath.Join(root, "etc/machine-id")); id == "" {
-		id = word(filepath.Join(root, "var/lib/dbus/machine-id"))
-	}
-	return name, id
-}
-
-// word is the single word that a small file holds, else nothing.
-func word(path string) string {
-	f, err := os.Open(path)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	const limit = 256
-	text, err := io.ReadAll(io.LimitReader(f, limit+1))
-	fields := strings.Fields(string(text))
-	if err != nil || len(text) > limit || len(fields) != 1 {
-		return ""
-	}
-	return fields[0]
 }
 
 // The capabilities that reading about other users' processes needs, by their

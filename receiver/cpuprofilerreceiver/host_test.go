@@ -6,7 +6,6 @@ package cpuprofilerreceiver
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -50,30 +49,4 @@ func TestProcessRootIsOnlyOneThatNumbersProcessesAsPerfDoes(t *testing.T) {
 	usable, note = processRoot(root, 7)
 	require.Equal(t, "/", usable, "in there this process is another one")
 	require.Contains(t, note, "--pid=host")
-}
-
-func TestHostIdentityIsTheOneBelowTheRoot(t *testing.T) {
-	root := t.TempDir()
-	own, err := os.Hostname()
-	require.NoError(t, err)
-	name, id := hostIdentity(root)
-	require.Equal(t, own, name, "no file: the kernel's")
-	require.Empty(t, id)
-
-	write := func(file, text string) {
-		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, file)), 0o755))
-		require.NoError(t, os.WriteFile(filepath.Join(root, file), []byte(text), 0o644))
-	}
-	write("etc/hostname", "node-7\n")
-	write("var/lib/dbus/machine-id", "0123\n")
-	name, id = hostIdentity(root)
-	require.Equal(t, "node-7", name)
-	require.Equal(t, "0123", id)
-
-	write("etc/machine-id", strings.Repeat("a", 1<<20))
-	_, id = hostIdentity(root)
-	require.Equal(t, "0123", id, "too long for an id")
-	write("etc/machine-id", "4567")
-	_, id = hostIdentity(root)
-	require.Equal(t, "4567", id)
 }

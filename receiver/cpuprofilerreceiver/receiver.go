@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/hostid"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
@@ -141,14 +142,13 @@ func (p *profiler) newSampler(host component.Host, at place, sink oncpu.Sink) (*
 		return nil, err
 	}
 	symbols := p.symbols // which the sampler does not outlive
-	name, id := hostIdentity(p.cfg.RootPath)
 	known := processes.Config{
 		Root:     at.root,
 		Tree:     at.tree,
 		Track:    symbols.Track,
 		Wanted:   wanted,
-		HostName: name,
-		HostID:   id,
+		HostName: hostid.Best(hostid.Names(p.cfg.RootPath)),
+		HostID:   hostid.Best(hostid.IDs(p.cfg.RootPath)),
 	}
 	finder, err := oncpu.NewTargetFinder(known, targets, own)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 // Finder looks for the processes that are wanted. It belongs to one goroutine.
 type Finder struct {
-	fs      *procfs
+	fs      *procFiles
 	places  *places
 	matcher *Matcher
 	// ownUser is the user whose processes alone are looked for; -1 for everyone's.
@@ -41,7 +41,7 @@ type Match struct {
 
 // NewFinder returns a finder.
 func NewFinder(cfg FinderConfig) *Finder {
-	f := &Finder{fs: newProcfs(cfg.Root), places: newPlaces(cfg.Tree), matcher: cfg.Wanted, ownUser: -1}
+	f := &Finder{fs: newProcFiles(cfg.Root), places: newPlaces(cfg.Tree), matcher: cfg.Wanted, ownUser: -1}
 	if f.matcher == nil {
 		f.matcher = &Matcher{}
 	}
@@ -74,7 +74,7 @@ func (f *Finder) Find(ctx context.Context) (found []Match, missing []Target, err
 			return nil, nil, err
 		}
 		s, err := f.fs.stat(pid)
-		if err != nil || s.kernel {
+		if err != nil || s.Kernel {
 			continue // ended meanwhile
 		}
 		facts, unreadable := f.facts(pid)
@@ -94,7 +94,7 @@ func (f *Finder) Find(ctx context.Context) (found []Match, missing []Target, err
 		if f.ownUser >= 0 && !f.own(pid) {
 			continue
 		}
-		found = append(found, Match{PID: pid, Threads: s.threads, Start: s.ticks})
+		found = append(found, Match{PID: pid, Threads: s.Threads, Start: s.Start})
 	}
 	for i := range targets {
 		if !hit[i] {

@@ -70,7 +70,7 @@ func (h *host) process(pid int, p proc) {
 	dir := fmt.Sprintf("proc/%d/", pid)
 	flags := 0x400100
 	if p.kernel {
-		flags |= pfKthread
+		flags |= 0x00200000
 	}
 	h.write(dir+"stat", fmt.Sprintf("%d (%s) S %d 1 1 0 -1 %d 1 2 3 4 5 6 7 8 20 0 %d 0 %d 100 200\n",
 		pid, p.name, p.ppid, flags, max(p.threads, 1), p.ticks))

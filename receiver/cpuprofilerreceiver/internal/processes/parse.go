@@ -5,67 +5,10 @@ package processes
 
 import (
 	"bytes"
-	"errors"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 )
-
-// stat is the part of /proc/PID/stat that is of use here; proc_pid_stat(5) has
-// the whole.
-type stat struct {
-	name    string
-	ppid    int
-	threads int
-	// ticks is when the process was forked, in clock ticks since the host booted.
-	ticks uint64
-	// kernel says that it is a kernel thread.
-	kernel bool
-}
-
-// ticksPerSecond is USER_HZ, which every architecture that Go knows has at 100.
-const ticksPerSecond = 100
-
-// pfKthread is PF_KTHREAD of the kernel's include/linux/sched.h.
-const pfKthread = 0x00200000
-
-var errStat = errors.New("not the content of a stat file of procfs")
-
-// parseStat reads a stat file. The name in it is in parentheses and may hold
-// any byte, so what follows is found from the last one.
-func parseStat(b []byte) (stat, error) {
-	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
-	if open < 0 || end < open {
-		return stat{}, errStat
-	}
-	s := stat{name: text(b[open+1:end], maxComm)}
-	const ppid, flags, threads, start = 4 - 3, 9 - 3, 20 - 3, 22 - 3 // the first one after the name is the third
-	i := 0
-	for field := range bytes.FieldsSeq(b[end+1:]) {
-		var err error
-		switch i {
-		case ppid:
-			s.ppid, err = strconv.Atoi(string(field))
-		case flags:
-			var f uint64
-			f, err = strconv.ParseUint(string(field), 10, 64)
-			s.kernel = f&pfKthread != 0
-		case threads:
-			s.threads, err = strconv.Atoi(string(field))
-		case start:
-			s.ticks, err = strconv.ParseUint(string(field), 10, 64)
-			if err != nil {
-				return stat{}, errStat
-			}
-			return s, nil
-		}
-		if err != nil {
-			return stat{}, errStat
-		}
-		i++
-	}
-	return stat{}, errStat
-}
 
 // ids are a process's user ids.
 type ids struct{ real, effective, saved int }

@@ -11,38 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const statTail = " S 1 4711 4711 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 12345 100 200 18446744073709551615\n"
-
-func TestParseStat(t *testing.T) {
-	for name, c := range map[string]struct {
-		content string
-		want    stat
-		fails   bool
-	}{
-		"a process":                     {content: "4711 (checkout)" + statTail, want: stat{name: "checkout", ppid: 1, threads: 3, ticks: 12345}},
-		"a name with parentheses":       {content: "4711 (a) S 9 (b)" + statTail, want: stat{name: "a) S 9 (b", ppid: 1, threads: 3, ticks: 12345}},
-		"a name with a newline":         {content: "4711 (a\nb)" + statTail, want: stat{name: "a\nb", ppid: 1, threads: 3, ticks: 12345}},
-		"a name that is no text":        {content: "4711 (\xff\xfe)" + statTail, want: stat{name: "\uFFFD", ppid: 1, threads: 3, ticks: 12345}},
-		"an empty name":                 {content: "4711 ()" + statTail, want: stat{ppid: 1, threads: 3, ticks: 12345}},
-		"a kernel thread":               {content: "2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 33 0 0\n", want: stat{name: "kthreadd", threads: 1, ticks: 33, kernel: true}},
-		"nothing":                       {content: "", fails: true},
-		"no name":                       {content: "4711 checkout" + statTail, fails: true},
-		"parentheses the wrong way":     {content: "4711 )checkout(" + statTail, fails: true},
-		"cut off before the start time": {content: "4711 (checkout) S 1 4711 4711 0 -1 4194560 1", fails: true},
-		"a start time that is none":     {content: "4711 (checkout) S 1 4711 4711 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 soon 100", fails: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := parseStat([]byte(c.content))
-			if c.fails {
-				require.Error(t, err)
-				return
-			}
-			require.NoError(t, err)
-			require.Equal(t, c.want, got)
-		})
-	}
-}
-
 func TestParseMap(t *testing.T) {
 	for name, c := range map[string]struct {
 		line string
@@ -167,16 +135,6 @@ func TestParseStatus(t *testing.T) {
 		_, ok := parseStatus([]byte(bad))
 		require.False(t, ok, bad)
 	}
-}
-
-func FuzzParseStat(f *testing.F) {
-	f.Add([]byte("4711 (checkout)" + statTail))
-	f.Add([]byte("1 (a) b) S"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if s, err := parseStat(b); err == nil && (!utf8.ValidString(s.name) || len(s.name) > 3*maxComm) {
-			t.Errorf("name %q", s.name)
-		}
-	})
 }
 
 func FuzzParseStatus(f *testing.F) {

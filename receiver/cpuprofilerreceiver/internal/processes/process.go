@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -60,26 +61,26 @@ func (t *Table) learn(p *Process, s stat, err error) {
 		t.count(err, nil)
 		return
 	}
-	p.PPID, p.ticks = s.ppid, s.ticks
+	p.PPID, p.ticks = s.PPID, s.Start
 	p.Name = t.intern(s.name)
 	if !t.boot.IsZero() {
-		p.StartTime = t.boot.Add(time.Duration(s.ticks) * (time.Second / ticksPerSecond))
+		p.StartTime = t.boot.Add(time.Duration(s.Start) * (time.Second / procfs.TicksPerSecond))
 	}
 	path, err := t.fs.executable(p.PID)
 	if err != nil {
 		// A kernel thread has none, and answers like a process that ended.
-		if !s.kernel {
+		if !s.Kernel {
 			t.count(err, &t.stats.Executable)
 		}
 		path = p.facts.path
 	}
-	if path != p.facts.path || s.kernel != p.facts.kernel {
+	if path != p.facts.path || s.Kernel != p.facts.kernel {
 		f := *p.facts
-		f.path, f.kernel = t.intern(path), s.kernel
+		f.path, f.kernel = t.intern(path), s.Kernel
 		p.facts = &f
 		p.Resource = nil
 	}
-	if s.kernel {
+	if s.Kernel {
 		p.enterEmptySpace()
 	} else {
 		t.readEnviron(p)
@@ -195,7 +196,7 @@ func (t *Table) describe(p *Process) {
 // count notes why something could not be read.
 func (t *Table) count(err error, denied *uint64) {
 	switch {
-	case errors.Is(err, errStat):
+	case errors.Is(err, procfs.ErrStat):
 		t.stats.Malformed++
 	case isDenied(err) && denied != nil:
 		*denied++

@@ -93,7 +93,7 @@ type Stats struct {
 // Table is the processes. It belongs to one goroutine.
 type Table struct {
 	cfg    Config
-	fs     *procfs
+	fs     *procFiles
 	boot   time.Time // zero where not known
 	places *places
 	stats  Stats
@@ -132,7 +132,7 @@ func NewTable(cfg Config) *Table {
 	cfg.Limits.setDefaults()
 	t := &Table{
 		cfg:        cfg,
-		fs:         newProcfs(cfg.Root),
+		fs:         newProcFiles(cfg.Root),
 		places:     newPlaces(cfg.Tree),
 		batch:      1,
 		startsLeft: cfg.Limits.Starts,
@@ -200,11 +200,11 @@ func (t *Table) refresh(p *Process, cgroupID uint64) *Process {
 func (t *Table) read(p *Process) *Process {
 	s, err := t.fs.stat(p.PID)
 	alive := err == nil
-	if alive && p.ticks != 0 && p.ticks != s.ticks {
+	if alive && p.ticks != 0 && p.ticks != s.Start {
 		// Nobody told that the process ended and another one has its pid.
 		p = t.add(&Process{PID: p.PID})
 	}
-	if alive && s.threads > 1 {
+	if alive && s.Threads > 1 {
 		p.ended = false // the main thread ended before others
 	}
 	again := alive && p.losses != t.losses

@@ -12,12 +12,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 // The most that is read of each file of procfs. What is longer is cut off, and
 // counted.
 const (
-	maxStat    = 4 << 10
 	maxStatus  = 64 << 10
 	maxComm    = 256
 	maxCgroup  = 64 << 10
@@ -26,25 +27,25 @@ const (
 	maxBoot    = 4 << 20
 )
 
-// procfs reads files below /proc of the host whose root is mounted at root. It
+// procFiles reads files below /proc of the host whose root is mounted at root. It
 // reads into memory of its own: what it returns is valid until the next call.
-type procfs struct {
+type procFiles struct {
 	root string
 	buf  []byte
 }
 
-func newProcfs(root string) *procfs {
+func newProcFiles(root string) *procFiles {
 	if root == "" {
 		root = "/"
 	}
-	return &procfs{root: filepath.Join(root, "proc"), buf: make([]byte, 4096)}
+	return &procFiles{root: filepath.Join(root, "proc"), buf: make([]byte, 4096)}
 }
 
 // dir is the directory of a process.
-func (fs *procfs) dir(pid int) string { return fs.root + "/" + strconv.Itoa(pid) }
+func (fs *procFiles) dir(pid int) string { return fs.root + "/" + strconv.Itoa(pid) }
 
 // read returns up to limit bytes of a file; cut says that there was more.
-func (fs *procfs) read(path string, limit int) (content []byte, cut bool, err error) {
+func (fs *procFiles) read(path string, limit int) (content []byte, cut bool, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, false, err
@@ -73,24 +74,36 @@ func (fs *procfs) read(path string, limit int) (content []byte, cut bool, err er
 }
 
 // trim gives back memory that one large file took.
-func (fs *procfs) trim() {
+func (fs *procFiles) trim() {
 	if len(fs.buf) > 256<<10 {
 		fs.buf = make([]byte, 4096)
 	}
 }
 
+// stat is what /proc/PID/stat says, with the name as text.
+type stat struct {
+	procfs.Stat
+	name string
+}
+
 // stat reads /proc/PID/stat.
-func (fs *procfs) stat(pid int) (stat, error) {
-	b, _, err := fs.read(fs.dir(pid)+"/stat", maxStat)
+func (fs *procFiles) stat(pid int) (stat, error) {
+	b, _, err := fs.read(fs.dir(pid)+"/stat", procfs.MaxStat)
 	if err != nil {
 		return stat{}, err
 	}
-	return parseStat(b)
+	s, err := procfs.ParseStat(b)
+	if err != nil {
+		return stat{}, err
+	}
+	out := stat{Stat: s, name: text(s.Comm, maxComm)}
+	out.Comm = nil // it is in the memory of the next read
+	return out, nil
 }
 
 // executable is the path of the program that a process runs, as the process
 // sees it; empty for a kernel thread.
-func (fs *procfs) executable(pid int) (string, error) {
+func (fs *procFiles) executable(pid int) (string, error) {
 	path, err := os.Readlink(fs.dir(pid) + "/exe")
 	if err != nil {
 		return "", err
@@ -99,7 +112,7 @@ func (fs *procfs) executable(pid int) (string, error) {
 }
 
 // threadName reads the name of a thread.
-func (fs *procfs) threadName(pid, tid int) (string, error) {
+func (fs *procFiles) threadName(pid, tid int) (string, error) {
 	b, _, err := fs.read(fs.dir(pid)+"/task/"+strconv.Itoa(tid)+"/comm", maxComm)
 	if err != nil {
 		return "", err
@@ -109,7 +122,7 @@ func (fs *procfs) threadName(pid, tid int) (string, error) {
 
 // boot is when the host booted, to the second, as everyone who asks this kernel
 // gets it.
-func (fs *procfs) boot() (time.Time, error) {
+func (fs *procFiles) boot() (time.Time, error) {
 	b, _, err := fs.read(fs.root+"/stat", maxBoot)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("find out when the host booted: %w", err)
@@ -127,7 +140,7 @@ func (fs *procfs) boot() (time.Time, error) {
 }
 
 // pids lists the processes that are there now.
-func (fs *procfs) pids() ([]int, error) {
+func (fs *procFiles) pids() ([]int, error) {
 	d, err := os.Open(fs.root)
 	if err != nil {
 		return nil, err
