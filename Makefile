@@ -8,7 +8,7 @@ SHELL := /bin/bash
 BIN  := bin/otelcol-hotprofile
 TOOL := go tool -modfile=internal/tools/go.mod
 GO_FILES := $(shell git ls-files -co --exclude-standard '*.go' 2>/dev/null || find . -name '*.go')
-COMPONENTS := receiver/cpuprofilerreceiver processor/cputriggerprocessor exporter/pprofexporter
+COMPONENTS := receiver/cpuprofilerreceiver processor/cputriggerprocessor exporter/pprofexporter extension/hotunitsextension
 FUZZTIME ?= 20s
 BENCH_MINUTES ?= 2
 
