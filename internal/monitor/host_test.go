@@ -33,7 +33,7 @@ func openHost(t testing.TB, maxOpen int) *Source {
 	if err != nil {
 		hosttest.SkipUnprivileged(t, "no cgroups here: %v", err)
 	}
-	s, err := NewSource(tree, maxOpen)
+	s, err := NewSource(tree, Options{MaxOpenFiles: maxOpen})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		s.Close()

@@ -21,11 +21,12 @@ const ForeignPIDs cgroup.Unavailable = "the collector is in a pid namespace of i
 
 // A Source takes readings of units. It belongs to one goroutine.
 type Source struct {
-	tree   *cgroup.Tree
-	files  *keptfile.Set
-	reader *cgroup.Reader
-	clocks clocks
-	buf    []byte
+	tree    *cgroup.Tree
+	options Options
+	files   *keptfile.Set
+	reader  *cgroup.Reader
+	clocks  clocks
+	buf     []byte
 }
 
 // clocks is what the kernel says of processes.
@@ -37,10 +38,31 @@ type clocks interface {
 	ticks() uint64
 }
 
-// NewSource returns a source that reads below the tree's root and keeps at most
-// maxOpen files open.
-func NewSource(tree *cgroup.Tree, maxOpen int) (*Source, error) {
-	s := &Source{tree: tree, files: keptfile.NewSet(maxOpen), buf: make([]byte, 4096)}
+// Options are what a source is to know beside the tree. The zero value keeps no
+// file open and has the defaults for the rest.
+type Options struct {
+	// MaxOpenFiles bounds the files that are kept open between readings.
+	MaxOpenFiles int
+	// Least is the lowest threshold in use, by monitor: what is costly to read is
+	// read only for units that can reach it. A monitor that is missing has 0.
+	Least map[string]float64
+	// MaxSwitchesPerSecond is from where on cpu_bottleneck is too costly for the
+	// host; 0 for the default of 200,000.
+	MaxSwitchesPerSecond int
+	// CPUWeightFormula says how container runtimes of this host turn a CPU
+	// request into a cpu.weight; empty for auto.
+	CPUWeightFormula cgroup.WeightFormula
+	// Log takes what is worth a debug line and belongs to no unit, as pairs of
+	// key and value; nil for no log.
+	Log func(message string, pairs ...any)
+}
+
+// NewSource returns a source that reads below the tree's root.
+func NewSource(tree *cgroup.Tree, o Options) (*Source, error) {
+	if o.CPUWeightFormula != "" && !o.CPUWeightFormula.Valid() {
+		return nil, fmt.Errorf("unknown formula %q of cpu.weight", o.CPUWeightFormula)
+	}
+	s := &Source{tree: tree, options: o, files: keptfile.NewSet(o.MaxOpenFiles), buf: make([]byte, 4096)}
 	s.reader = tree.NewReader(s.files)
 	self, err := os.Readlink(s.proc("self"))
 	if err == nil && self == strconv.Itoa(os.Getpid()) {
@@ -129,4 +151,11 @@ func (s *Source) newWatcher(monitors []string) (*Watcher, error) {
 		w.wantsCapacity = w.wantsCapacity || k.Name == CPUUtilization
 	}
 	return w, nil
+}
+
+// StartedAt returns when the first process of a unit started that still runs, by
+// the wall clock. It is for once per unit: it looks at a bounded number of
+// processes.
+func (s *Source) StartedAt(u cgroup.Unit) (time.Time, error) {
+	return time.Time{}, errors.New("find when a unit's first process started: not known")
 }

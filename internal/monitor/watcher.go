@@ -70,6 +70,8 @@ func (w *Watcher) Read(now time.Time, out []Result) {
 			if err == nil {
 				out[i] = Result{Reading: Reading{Time: now, Num: w.used.Seconds(), Den: w.coreSeconds}, Restarted: restarted}
 			}
+		default:
+			out[i] = Result{Err: notRead}
 		case CPUUsage:
 			out[i] = Result{Reading: Reading{Time: now, Num: w.used.Seconds(), Den: w.elapsed.Seconds()}, Restarted: restarted}
 		}
@@ -169,6 +171,12 @@ func (w *Watcher) openCapacity() error {
 	w.capacity, err = w.source.reader.OpenCPUCapacity(paths)
 	return err
 }
+
+const notRead cgroup.Unavailable = "it is not read yet"
+
+// From names the file or the event that the i-th monitor is read from; empty
+// while it is unavailable.
+func (w *Watcher) From(i int) string { return "" }
 
 // Capacity returns what the last reading found, for those that look at it.
 func (w *Watcher) Capacity() cgroup.Capacity { return w.found }

@@ -115,7 +115,7 @@ func (p *cpuTrigger) Start(_ context.Context, host component.Host) error {
 		componentstatus.ReportStatus(host, componentstatus.NewRecoverableErrorEvent(err))
 		return nil
 	}
-	files, err := monitor.NewSource(tree, openFiles(fileLimit()))
+	files, err := monitor.NewSource(tree, monitor.Options{MaxOpenFiles: openFiles(fileLimit())})
 	if err != nil {
 		cancel()
 		return fmt.Errorf("read the CPU time of units: %w", err)
