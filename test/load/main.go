@@ -21,6 +21,8 @@ import (
 
 func main() {
 	idleFor := flag.Duration("idle", 0, "idle for this long first")
+	warmFor := flag.Duration("warm", 0, "then spend a part of the time in a third function for this long")
+	warmDuty := flag.Float64("warm-duty", 0.1, "that part, above 0 to 1")
 	busyFor := flag.Duration("busy", 0, "then busy for this long; 0: until stopped")
 	threads := flag.Int("threads", 1, "busy threads")
 	duty := flag.Float64("duty", 1, "share of each busy thread's time that is spent burning, above 0 to 1")
@@ -31,6 +33,11 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	wait(ctx, *idleFor)
+	if *warmFor > 0 {
+		warm, cooled := context.WithTimeout(ctx, *warmFor)
+		burnInThreads(warm, 1, *warmDuty, warmUp)
+		cooled()
+	}
 	busy, done := ctx, func() {}
 	if *busyFor > 0 {
 		busy, done = context.WithTimeout(ctx, *busyFor)
@@ -41,7 +48,7 @@ func main() {
 			os.Exit(1)
 		}
 	} else {
-		burnInThreads(busy, *threads, *duty)
+		burnInThreads(busy, *threads, *duty, spin)
 	}
 	done()
 	if !*once {
@@ -59,7 +66,7 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-func burnInThreads(ctx context.Context, n int, duty float64) {
+func burnInThreads(ctx context.Context, n int, duty float64, burn func()) {
 	var stop atomic.Bool
 	defer context.AfterFunc(ctx, func() { stop.Store(true) })()
 	var wg sync.WaitGroup
@@ -67,7 +74,7 @@ func burnInThreads(ctx context.Context, n int, duty float64) {
 		wg.Go(func() {
 			for !stop.Load() {
 				began := time.Now()
-				spin()
+				burn()
 				if duty < 1 {
 					wait(ctx, time.Duration(float64(time.Since(began))*(1-duty)/duty))
 				}
@@ -98,6 +105,19 @@ var sink atomic.Uint64
 func spin() {
 	sink.Add(burnThreeParts(3 * unit))
 	sink.Add(burnOnePart(unit))
+}
+
+// warmUp does its work in a function that spin does not call.
+//
+//go:noinline
+func warmUp() { sink.Add(burnBefore(unit)) }
+
+//go:noinline
+func burnBefore(n int) (x uint64) {
+	for i := range n {
+		x = x*6364136223846793005 + uint64(i)
+	}
+	return x
 }
 
 //go:noinline
