@@ -43,6 +43,15 @@ type Monitor struct {
 	Scale float64
 	// Gauge says that Reading.Num is a momentary value, not a cumulative one.
 	Gauge bool
+	// Sparse says that Den may stand still, as when no CFS period began: such a
+	// reading is 0 and weighs nothing in a mean.
+	Sparse bool
+	// Guard names the monitor that items of this one depend on: they hold only
+	// while its mean over the item's own span is at least GuardAtLeast. It is
+	// for what is the same for all units, as the host's load: it counts for a
+	// unit only while that unit has a share in it. Empty: none.
+	Guard        string
+	GuardAtLeast float64
 }
 
 // Item is one test on one monitor. Exactly one of AverageOver and Period with
@@ -57,6 +66,12 @@ type Item struct {
 	// Period are above.
 	Period time.Duration
 	Count  int
+	// ReleaseBelow, at most the threshold, closes the gate early: the item is
+	// released while its mean is below, or at least Count of the readings in
+	// Period are. So it is, with ReleaseBelow set, while its monitor's guard
+	// says that the unit has no share in it. Nil: the gate stays open for the
+	// policy's Duration.
+	ReleaseBelow *float64
 }
 
 // Window names the item's test as it is reported: "30s average", "8 of 10s".
@@ -76,7 +91,42 @@ type Policy struct {
 	Items    []Item
 	Duration time.Duration
 	Cooldown time.Duration
+	// DryRun goes through all transitions, with openings that say so, and
+	// changes nothing of another policy: it takes no place in a budget and
+	// makes no unit hot. Its gate closes as if what it let out were accepted.
+	DryRun bool
+	// Baseline opens the gate while the unit is cool.
+	Baseline Baseline
 }
+
+// Baseline lets out a window of Duration each Every while no item of its policy
+// holds, so that a hot profile has something to be compared with. The zero
+// value: none.
+type Baseline struct {
+	Every, Duration time.Duration
+}
+
+// Budgets bound what all units may let out together. Zero: unlimited.
+type Budgets struct {
+	// MaxConcurrentUnits bounds the units with an open gate.
+	MaxConcurrentUnits int
+	// MaxTriggersPerHour bounds the gates opened in any hour, and
+	// MaxTriggersPerServicePerHour those of the units of one service.
+	MaxTriggersPerHour, MaxTriggersPerServicePerHour int
+	// MaxBytesPerHour bounds what is let out in any hour.
+	MaxBytesPerHour int64
+}
+
+// The names of the budgets, as they are configured and reported.
+const (
+	MaxConcurrentUnits           = "max_concurrent_units"
+	MaxTriggersPerHour           = "max_triggers_per_hour"
+	MaxTriggersPerServicePerHour = "max_triggers_per_service_per_hour"
+	MaxBytesPerHour              = "max_bytes_per_hour"
+)
+
+// Manual is the monitor and policy name of a gate opened by hand.
+const Manual = "manual"
 
 // Config is what an Engine decides by. It does not change while it is used.
 type Config struct {
@@ -90,6 +140,13 @@ type Config struct {
 	// PreTrigger is how long before the trigger a profile may have ended and
 	// still pass.
 	PreTrigger time.Duration
+	// MinAge is how long after its first process started a unit begins to fire.
+	MinAge time.Duration
+	// Budgets bound what is opened and let out.
+	Budgets Budgets
+	// CooldownByService has a cooldown count for all units of the service: none
+	// of them opens by a policy while another is open by it or cools down.
+	CooldownByService bool
 	// MaxGone bounds the units that are gone but whose cooldown or closed gate
 	// is remembered; at the bound the one that would be forgotten first goes.
 	// Zero: 10,000.

@@ -28,6 +28,9 @@ type Opening struct {
 
 	// FiredAt is the trigger's moment, Until when the gate is due to close.
 	FiredAt, Until time.Time
+	// DryRun: nothing is let out by it. Baseline: opened while cool. Manual:
+	// opened by hand.
+	DryRun, Baseline, Manual bool
 	// ClosedAt is when the gate closed; zero while it is open.
 	ClosedAt time.Time
 
@@ -50,11 +53,15 @@ const (
 	Before Phase = "before" // it ended by the trigger's moment
 	After  Phase = "after"  // it started then or later
 	Both   Phase = "both"   // it holds the moment
+
+	BaselinePhase Phase = "baseline" // there is no moment: the unit was cool
 )
 
 // Phase places a capture window [start, end) against the trigger.
 func (o *Opening) Phase(start, end time.Time) Phase {
 	switch {
+	case o.Baseline:
+		return BaselinePhase
 	case !start.Before(o.FiredAt):
 		return After
 	case !end.After(o.FiredAt):

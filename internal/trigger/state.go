@@ -47,6 +47,16 @@ const (
 	LateExport     Reason = "late export"     // Watching to CoolingDown: let out after closing after all
 	CooldownPassed Reason = "cooldown passed" // CoolingDown to Watching
 	RisingEdge     Reason = "rising edge"     // an item began to hold in CoolingDown, which stays
+	Released       Reason = "released"        // Profiling is over, every item that held is released
+	BaselineDue    Reason = "baseline"        // to Profiling while cool
+	GaveWay        Reason = "gave way"        // a baseline is over, since its unit is hot or its place is needed
+	ByHand         Reason = "manual"          // Watching to Profiling by Fire
+
+	// An item holds and the policy stays in Watching; each is reported once for
+	// as long as an item holds, and the gate opens when the obstacle is gone.
+	OverBudget     Reason = "over budget"     // Transition.Budget names the budget
+	ServiceCooling Reason = "service cooling" // another unit of the service is open or cools down
+	TooYoung       Reason = "too young"       // the unit's first process started less than MinAge ago
 )
 
 // Transition is one step of the state machine of a unit and policy.
@@ -63,14 +73,21 @@ type Transition struct {
 	Cause Cause
 	// Opening is the one that began or ended; nil for other transitions.
 	Opening *Opening
+	// Budget is the one that keeps the gate shut, for OverBudget.
+	Budget string
+
+	nothing bool
 }
 
-// NothingExported says that a gate closed and no profile had been accepted.
-func (t Transition) NothingExported() bool { return t.From == Profiling && t.To == Watching }
+// NothingExported says that a gate closed and no profile had been accepted. A
+// dry run never says so.
+func (t Transition) NothingExported() bool { return t.nothing }
 
 // gate is the state machine of one unit and policy.
 type gate struct {
 	state State
+	// off: the policy does not apply to the unit.
+	off bool
 	// held: an item held at the last evaluation.
 	held bool
 	// opening is the current one in Profiling, never nil there, else the last.
@@ -140,7 +157,7 @@ func (e *Engine) close(u *Unit, g *gate, at time.Time, why Reason) {
 	u.remember(o)
 	e.emit(Transition{
 		Time: at, Unit: u, Policy: o.Policy, From: Profiling, To: g.state,
-		Reason: why, Cause: o.Cause, Opening: o,
+		Reason: why, Cause: o.Cause, Opening: o, nothing: o.Profiles == 0,
 	})
 }
 

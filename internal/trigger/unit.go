@@ -26,6 +26,10 @@ type Unit struct {
 	series  []series   // one per monitor
 	windows [][]window // per monitor, one per item
 	gates   []gate     // one per policy
+	started time.Time
+	service string
+	heat    float64
+	over    bool
 	closed  []*Opening // closed gates of the last 30 s
 }
 
@@ -34,6 +38,35 @@ func (u *Unit) Name() string { return u.name }
 
 // Gone says that the unit was removed and only its past is remembered.
 func (u *Unit) Gone() bool { return u.gone }
+
+// SetStarted says when the unit's first process started, best as the time now
+// less its age, so that a wall clock that jumps changes nothing. Zero: not
+// known, then it is when the unit was first observed or evaluated.
+func (u *Unit) SetStarted(t time.Time) { u.started = t }
+
+// SetService says which service the unit is of. Empty: of none, then it stands
+// for itself.
+func (u *Unit) SetService(name string) { u.service = name }
+
+// SetPolicy says whether a policy applies to the unit, by its index in
+// Config.Policies; all do until said otherwise. An open gate is not closed by
+// it.
+func (u *Unit) SetPolicy(policy int, applies bool) { u.gates[policy].off = !applies }
+
+// Hot says that a gate is open, by a policy or by hand, or that one may open
+// soon: an item of a policy in Watching has a reading above its threshold in
+// its window, and the policy may fire by the time that the window is full. Dry
+// runs and baselines do not count.
+func (u *Unit) Hot() bool { return false }
+
+// Heat is value / threshold of the item nearest to its threshold, or over it by
+// most, as of the last Evaluate; 0 if no item of a policy that applies has
+// readings enough. Dry runs do not count.
+func (u *Unit) Heat() float64 { return u.heat }
+
+// OverBudget says that, as of the last Evaluate, an item of a policy holds and
+// a budget keeps its gate shut.
+func (u *Unit) OverBudget() bool { return u.over }
 
 // Observe stores a reading of a monitor and returns the value since the one
 // before. ok is false if there is none: the first reading and one after a
