@@ -11,15 +11,21 @@ import (
 	"time"
 
 	"github.com/bmatcuk/doublestar/v4"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/config/confighttp"
+	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/confmap"
 
+	"github.com/hotprofile/hotprofile/internal/bytesize"
+	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 )
 
 // Config is what `cpu_trigger:` takes. The empty one opens the gate of a unit
 // for 30 seconds, at most every 4 hours, when it used more than 80 % of its CPU
-// on the average over 30 seconds.
+// on the average over 30 seconds, or was throttled in more than 25 % of the
+// periods of its CPU quota.
 type Config struct {
 	// RootPath is where the host's root is mounted: /proc and the cgroup tree
 	// are read below it. Default /.
@@ -41,11 +47,45 @@ type Config struct {
 	// UnitTTL is how long a unit that is no longer seen is remembered. Default
 	// 10m.
 	UnitTTL time.Duration `mapstructure:"unit_ttl"`
-	// Policies open gates, each by itself. Default: the policy cpu.
+	// MinAge is how long ago a unit's first process must have started before a
+	// policy opens its gate: it spares warm-ups and roll-outs. Zero: at once.
+	// Default 1m.
+	MinAge time.Duration `mapstructure:"min_age"`
+	// CooldownBy says whose the cooldown is: the unit's, or that of all units of
+	// its service, so that a restarted container does not start afresh. Default
+	// unit.
+	CooldownBy CooldownBy `mapstructure:"cooldown_by"`
+	// Storage is the id of a storage extension that keeps cooldowns and hourly
+	// budgets over a restart. Absent, the default: they are forgotten.
+	Storage *component.ID `mapstructure:"storage"`
+	// PreTrigger is how much of the past is let out when a gate opens: profiles
+	// that ended less than so long before. Zero: none. Default 10s.
+	PreTrigger time.Duration `mapstructure:"pre_trigger"`
+	// PreTriggerMemory bounds what is kept for that of all units together.
+	// Default 32MiB.
+	PreTriggerMemory bytesize.Size `mapstructure:"pre_trigger_memory"`
+	// PreTriggerMemoryPerUnit bounds it for each unit; where it is above
+	// PreTriggerMemory, that counts. Default 4MiB.
+	PreTriggerMemoryPerUnit bytesize.Size `mapstructure:"pre_trigger_memory_per_unit"`
+	// Policies open gates, each by itself. Default: the policies cpu and
+	// throttled; a list replaces both.
 	Policies []PolicyConfig `mapstructure:"policies"`
+	// Manual is the HTTP server that opens gates by hand. Without an endpoint,
+	// the default, there is none.
+	Manual configoptional.Optional[confighttp.ServerConfig] `mapstructure:"manual"`
 	// DebugUnits are globs of units whose readings the debug log shows. Empty,
 	// the default: the ten nearest to a threshold.
 	DebugUnits []string `mapstructure:"debug_units"`
+	// Budgets bound what all policies together may do.
+	Budgets BudgetsConfig `mapstructure:"budgets"`
+	// MaxSwitchesPerSecond bounds the context switches that cpu_bottleneck
+	// follows on the whole host: above it the monitor is unavailable. Default
+	// 200000.
+	MaxSwitchesPerSecond int `mapstructure:"max_switches_per_second"`
+	// CPUWeightFormula is how CPU requests became weights where cgroup v2 has
+	// them: linear (runc before 1.3.2), new (since), or auto, which tells by the
+	// weight where it can. Default auto.
+	CPUWeightFormula cgroup.WeightFormula `mapstructure:"cpu_weight_formula"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
@@ -58,6 +98,12 @@ type PolicyConfig struct {
 	Name string `mapstructure:"name"`
 	// Enabled policies open gates. Default true.
 	Enabled bool `mapstructure:"enabled"`
+	// Match restricts the policy to units that match all of it: globs by
+	// resource attribute of the unit's profiles, or by cgroup. Empty, the
+	// default: every unit.
+	Match map[string]string `mapstructure:"match"`
+	// Exclude takes units out that match any of it. Empty, the default: none.
+	Exclude map[string]string `mapstructure:"exclude"`
 	// AnyOf are the conditions: one that holds is enough.
 	AnyOf []ItemConfig `mapstructure:"any_of"`
 	// ProfileTypes are what is let out: cpu, wall, off_cpu, runqueue,
@@ -68,6 +114,11 @@ type PolicyConfig struct {
 	// Cooldown is how long the gate then stays shut. Zero: it may open again at
 	// once. Default 4h.
 	Cooldown time.Duration `mapstructure:"cooldown"`
+	// DryRun policies decide, log and count, and let nothing out. Default false.
+	DryRun bool `mapstructure:"dry_run"`
+	// Baseline lets windows of cool times out, to compare hot ones with. Empty,
+	// the default: none.
+	Baseline BaselineConfig `mapstructure:"baseline"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
@@ -86,6 +137,40 @@ type ItemConfig struct {
 	// above. Zero: AverageOver is set.
 	Period time.Duration `mapstructure:"period"`
 	Count  int           `mapstructure:"count"`
+	// ReleaseBelow closes the gate early once the mean, or Count of the
+	// readings, is below it; at most the threshold. Absent, the default: the
+	// gate stays open for its duration.
+	ReleaseBelow *float64 `mapstructure:"release_below"`
+
+	// prevents unkeyed literal initialization
+	_ struct{}
+}
+
+// BaselineConfig is a window from cool times: the gate opens for Duration each
+// Every while nothing is hot. One of them set gives the other its default.
+type BaselineConfig struct {
+	// Every is the time from one window to the next. Zero: no window. Default 1h
+	// where Duration is set.
+	Every time.Duration `mapstructure:"every"`
+	// Duration is how long the window is. Default 10s where Every is set.
+	Duration time.Duration `mapstructure:"duration"`
+
+	// prevents unkeyed literal initialization
+	_ struct{}
+}
+
+// BudgetsConfig bounds what all policies together may do; zero is no bound.
+type BudgetsConfig struct {
+	// MaxConcurrentUnits is how many units may have an open gate. Default 10.
+	MaxConcurrentUnits int `mapstructure:"max_concurrent_units"`
+	// MaxTriggersPerHour is how many gates may open within any hour. Default 0.
+	MaxTriggersPerHour int `mapstructure:"max_triggers_per_hour"`
+	// MaxTriggersPerServicePerHour is the same for the units of one service.
+	// Default 0.
+	MaxTriggersPerServicePerHour int `mapstructure:"max_triggers_per_service_per_hour"`
+	// MaxBytesPerHour is how much may be let out within any hour, as marshalled.
+	// Default 0.
+	MaxBytesPerHour bytesize.Size `mapstructure:"max_bytes_per_hour"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
@@ -109,6 +194,15 @@ const (
 	UnmatchedPass Unmatched = "pass"
 )
 
+// CooldownBy is whose a cooldown is.
+type CooldownBy string
+
+// The values of cooldown_by.
+const (
+	CooldownByUnit    CooldownBy = "unit"
+	CooldownByService CooldownBy = "service"
+)
+
 // The bounds of what Validate allows: beyond them a value is a slip of the pen.
 const (
 	minInterval           = 100 * time.Millisecond
@@ -116,15 +210,24 @@ const (
 	maxEvaluationInterval = 10 * time.Minute
 	minUnitTTL            = time.Second
 	maxUnitTTL            = 7 * 24 * time.Hour
+	maxMinAge             = 24 * time.Hour
 	maxDuration           = 24 * time.Hour
 	maxCooldown           = 30 * 24 * time.Hour
+	maxPreTrigger         = 10 * time.Minute
+	minPreTriggerMemory   = 64 * bytesize.KiB
+	maxPreTriggerMemory   = bytesize.TiB
+	minBaselineEvery      = time.Minute
+	maxBaselineEvery      = 7 * 24 * time.Hour
+	maxSwitchesPerSecond  = 100_000_000
 )
 
 func createDefaultConfig() *Config {
-	threshold := 80.0
-	cpu := defaultPolicy()
-	cpu.Name = "cpu"
-	cpu.AnyOf = []ItemConfig{{Monitor: monitor.CPUUtilization, Threshold: &threshold, AverageOver: 30 * time.Second}}
+	policy := func(name, monitor string, threshold float64) PolicyConfig {
+		p := defaultPolicy()
+		p.Name = name
+		p.AnyOf = []ItemConfig{{Monitor: monitor, Threshold: &threshold, AverageOver: 30 * time.Second}}
+		return p
+	}
 	return &Config{
 		RootPath:           "/",
 		Scope:              ScopeCgroup,
@@ -132,7 +235,21 @@ func createDefaultConfig() *Config {
 		EvaluationInterval: 5 * time.Second,
 		Unmatched:          UnmatchedDrop,
 		UnitTTL:            10 * time.Minute,
-		Policies:           []PolicyConfig{cpu},
+		MinAge:             time.Minute,
+		CooldownBy:         CooldownByUnit,
+
+		PreTrigger:              10 * time.Second,
+		PreTriggerMemory:        32 * bytesize.MiB,
+		PreTriggerMemoryPerUnit: 4 * bytesize.MiB,
+
+		Policies: []PolicyConfig{
+			policy("cpu", monitor.CPUUtilization, 80),
+			policy("throttled", monitor.CPUThrottling, 25),
+		},
+		Manual:               configoptional.Default(defaultManual()),
+		Budgets:              BudgetsConfig{MaxConcurrentUnits: 10},
+		MaxSwitchesPerSecond: 200_000,
+		CPUWeightFormula:     cgroup.WeightAuto,
 	}
 }
 
@@ -160,6 +277,14 @@ func (p *PolicyConfig) Unmarshal(conf *confmap.Conf) error {
 	return conf.Unmarshal(p)
 }
 
+// Unmarshal gives the key that is left out its default where the other is there.
+func (b *BaselineConfig) Unmarshal(conf *confmap.Conf) error {
+	if len(conf.AllKeys()) > 0 {
+		*b = BaselineConfig{Every: time.Hour, Duration: 10 * time.Second}
+	}
+	return conf.Unmarshal(b)
+}
+
 // Validate reports every fault, each with its key and what is allowed.
 func (cfg *Config) Validate() error {
 	var errs []error
@@ -174,6 +299,15 @@ func (cfg *Config) Validate() error {
 	if cfg.Unmatched != UnmatchedDrop && cfg.Unmatched != UnmatchedPass {
 		fault("unmatched: %q is not one of drop, pass", cfg.Unmatched)
 	}
+	if cfg.CooldownBy != CooldownByUnit && cfg.CooldownBy != CooldownByService {
+		fault("cooldown_by: %q is not one of unit, service", cfg.CooldownBy)
+	}
+	if !cfg.CPUWeightFormula.Valid() {
+		fault("cpu_weight_formula: %q is not one of auto, linear, new", cfg.CPUWeightFormula)
+	}
+	if n := cfg.MaxSwitchesPerSecond; n < 1 || n > maxSwitchesPerSecond {
+		fault("max_switches_per_second: %d is not between 1 and %d", n, maxSwitchesPerSecond)
+	}
 	between := func(key string, got, least, most time.Duration) {
 		if got < least || got > most {
 			fault("%s: %v is not between %v and %v", key, got, least, most)
@@ -182,52 +316,103 @@ func (cfg *Config) Validate() error {
 	between("collection_interval", cfg.CollectionInterval, minInterval, maxCollectionInterval)
 	between("evaluation_interval", cfg.EvaluationInterval, minInterval, maxEvaluationInterval)
 	between("unit_ttl", cfg.UnitTTL, minUnitTTL, maxUnitTTL)
+	between("min_age", cfg.MinAge, 0, maxMinAge)
+	between("pre_trigger", cfg.PreTrigger, 0, maxPreTrigger)
+	memory := func(key string, got bytesize.Size) {
+		if got < minPreTriggerMemory || got > maxPreTriggerMemory {
+			fault("%s: %v is not between %v and %v; pre_trigger: 0s turns the recorder off", key, got, minPreTriggerMemory, maxPreTriggerMemory)
+		}
+	}
+	memory("pre_trigger_memory", cfg.PreTriggerMemory)
+	memory("pre_trigger_memory_per_unit", cfg.PreTriggerMemoryPerUnit)
 	for i, glob := range cfg.DebugUnits {
 		if glob == "" || !doublestar.ValidatePattern(glob) {
 			fault("debug_units[%d]: %q is not a glob: *, ** and ? match, [a-z] and {a,b} choose", i, glob)
 		}
 	}
+	if err := cfg.validateManual(); err != nil {
+		errs = append(errs, err)
+	}
 	if len(cfg.Policies) == 0 {
-		fault("policies: must have at least one; leave the key out for the default one")
+		fault("policies: must have at least one; leave the key out for the default ones")
 	}
 	for i, p := range cfg.Policies {
-		at := fmt.Sprintf("policies[%d]", i)
-		if p.Duration > maxDuration {
-			fault("%s.duration: %v is not allowed: must be at most %v", at, p.Duration, maxDuration)
-		}
-		if p.Cooldown > maxCooldown {
-			fault("%s.cooldown: %v is not allowed: must be at most %v", at, p.Cooldown, maxCooldown)
-		}
-		for j, t := range p.ProfileTypes {
-			if _, err := parseProfileType(t); err != nil {
-				fault("%s.profile_types[%d]: %w", at, j, err)
-			}
-		}
-		for j, item := range p.AnyOf {
-			at := fmt.Sprintf("%s.any_of[%d]", at, j)
-			if item.Threshold == nil {
-				fault("%s.threshold: must be set", at)
-			}
-			if kind, ok := monitor.KindOf(item.Monitor); ok && kind.Scopes&cfg.monitorScope() == 0 {
-				fault("%s.monitor: %s does not go with scope: %s", at, item.Monitor, cfg.Scope)
-			}
-		}
+		errs = append(errs, cfg.validatePolicy(fmt.Sprintf("policies[%d]", i), p)...)
 	}
 	core := cfg.trigger(cfg.Policies)
 	if core.CollectionInterval < minInterval || core.CollectionInterval > maxCollectionInterval {
 		core.CollectionInterval = createDefaultConfig().CollectionInterval // that is said; what follows from it is not
 	}
+	core.MinAge, core.PreTrigger = max(0, core.MinAge), max(0, core.PreTrigger) // likewise
 	if err := core.Validate(); err != nil {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-func (cfg *Config) monitorScope() monitor.Scope {
-	if cfg.Scope == ScopeProcess {
-		return monitor.ProcessScope
+// validatePolicy finds what the decision core cannot: it knows nothing of
+// attributes and scopes.
+func (cfg *Config) validatePolicy(at string, p PolicyConfig) (errs []error) {
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if p.Duration > maxDuration {
+		fault("%s.duration: %v is not allowed: must be at most %v", at, p.Duration, maxDuration)
 	}
-	return monitor.CgroupScope
+	if p.Cooldown > maxCooldown {
+		fault("%s.cooldown: %v is not allowed: must be at most %v", at, p.Cooldown, maxCooldown)
+	}
+	if b := p.Baseline; b.Every != 0 && (b.Every < minBaselineEvery || b.Every > maxBaselineEvery) {
+		fault("%s.baseline.every: %v is not between %v and %v; 0s turns it off", at, b.Every, minBaselineEvery, maxBaselineEvery)
+	} else if b.Every != 0 && (b.Duration <= 0 || b.Duration >= b.Every) {
+		fault("%s.baseline.duration: %v is not allowed: must be above 0 and less than every (%v)", at, b.Duration, b.Every)
+	}
+	for i, t := range p.ProfileTypes {
+		if _, err := parseProfileType(t); err != nil {
+			fault("%s.profile_types[%d]: %w", at, i, err)
+		}
+	}
+	if _, err := newSelector(p.Match); err != nil {
+		fault("%s.match.%w", at, err)
+	}
+	if _, err := newSelector(p.Exclude); err != nil {
+		fault("%s.exclude.%w", at, err)
+	}
+	for i, item := range p.AnyOf {
+		at := fmt.Sprintf("%s.any_of[%d]", at, i)
+		if item.Threshold == nil {
+			fault("%s.threshold: must be set", at)
+		}
+		if !cfg.inScope(item.Monitor) {
+			fault("%s.monitor: %s does not go with scope: %s", at, item.Monitor, cfg.Scope)
+		}
+	}
+	return errs
+}
+
+// validateManual: what confighttp itself cannot know.
+func (cfg *Config) validateManual() error {
+	if server := cfg.Manual.Get(); server != nil {
+		return validateManual(server)
+	}
+	return nil
+}
+
+// manual is the server that opens gates by hand; nil: none.
+func (cfg *Config) manual() *confighttp.ServerConfig {
+	if server := cfg.Manual.Get(); server != nil && server.NetAddr.Endpoint != "" {
+		return server
+	}
+	return nil
+}
+
+// inScope says whether a monitor goes with the scope. One that is not known is
+// another fault.
+func (cfg *Config) inScope(name string) bool {
+	scope := monitor.CgroupScope
+	if cfg.Scope == ScopeProcess {
+		scope = monitor.ProcessScope
+	}
+	kind, ok := monitor.KindOf(name)
+	return !ok || kind.Scopes&scope != 0
 }
 
 // trigger is what the decision core is to know of the configuration.
@@ -235,14 +420,28 @@ func (cfg *Config) trigger(policies []PolicyConfig) trigger.Config {
 	out := trigger.Config{
 		CollectionInterval: cfg.CollectionInterval,
 		History:            cfg.History,
+		PreTrigger:         cfg.PreTrigger,
+		MinAge:             cfg.MinAge,
+		CooldownByService:  cfg.CooldownBy == CooldownByService,
+		Budgets: trigger.Budgets{
+			MaxConcurrentUnits:           cfg.Budgets.MaxConcurrentUnits,
+			MaxTriggersPerHour:           cfg.Budgets.MaxTriggersPerHour,
+			MaxTriggersPerServicePerHour: cfg.Budgets.MaxTriggersPerServicePerHour,
+			MaxBytesPerHour:              int64(cfg.Budgets.MaxBytesPerHour),
+		},
 	}
 	for _, k := range monitor.Kinds() {
-		out.Monitors = append(out.Monitors, trigger.Monitor{Name: k.Name, Scale: k.Scale})
+		out.Monitors = append(out.Monitors, trigger.Monitor{
+			Name: k.Name, Scale: k.Scale, Gauge: k.Gauge, Sparse: k.Sparse, Guard: k.Guard, GuardAtLeast: k.GuardAtLeast,
+		})
 	}
 	for _, p := range policies {
-		policy := trigger.Policy{Name: p.Name, Duration: p.Duration, Cooldown: p.Cooldown}
+		policy := trigger.Policy{Name: p.Name, Duration: p.Duration, Cooldown: p.Cooldown, DryRun: p.DryRun}
+		if p.Baseline.Every > 0 {
+			policy.Baseline = trigger.Baseline{Every: p.Baseline.Every, Duration: p.Baseline.Duration}
+		}
 		for _, i := range p.AnyOf {
-			item := trigger.Item{Monitor: i.Monitor, AverageOver: i.AverageOver, Period: i.Period, Count: i.Count}
+			item := trigger.Item{Monitor: i.Monitor, AverageOver: i.AverageOver, Period: i.Period, Count: i.Count, ReleaseBelow: i.ReleaseBelow}
 			if i.Threshold != nil {
 				item.Threshold = *i.Threshold
 			}
@@ -264,19 +463,35 @@ func (cfg *Config) enabled() []PolicyConfig {
 	return out
 }
 
-// monitors are the names of those that an enabled policy uses, sorted as
-// monitor.Kinds is.
+// monitors are the names of those that are to be read, which an enabled policy
+// uses or the guard of such a one, sorted as monitor.Kinds is.
 func (cfg *Config) monitors() []string {
 	used := map[string]bool{}
 	for _, p := range cfg.enabled() {
 		for _, i := range p.AnyOf {
 			used[i.Monitor] = true
+			if kind, ok := monitor.KindOf(i.Monitor); ok && kind.Guard != "" {
+				used[kind.Guard] = true
+			}
 		}
 	}
 	var out []string
 	for _, k := range monitor.Kinds() {
 		if used[k.Name] {
 			out = append(out, k.Name)
+		}
+	}
+	return out
+}
+
+// least is the lowest threshold in use, by monitor.
+func (cfg *Config) least() map[string]float64 {
+	out := map[string]float64{}
+	for _, p := range cfg.enabled() {
+		for _, i := range p.AnyOf {
+			if least, ok := out[i.Monitor]; !ok || *i.Threshold < least {
+				out[i.Monitor] = *i.Threshold
+			}
 		}
 	}
 	return out

@@ -25,6 +25,8 @@ const (
 	attrHostName       = "host.name"
 	attrHostID         = "host.id"
 	attrServiceName    = "service.name"
+
+	attrServiceNamespace = "service.namespace"
 )
 
 // creationTolerance is how far two statements of when a process started may be
@@ -39,10 +41,13 @@ type claim struct {
 	pid                            int
 	created                        time.Time
 	executablePath, executableName string
-	service                        string
+	service, serviceNamespace      string
+	// attributes are all of the resource's; they are its batch's and not kept.
+	attributes pcommon.Map
 }
 
 func claimOf(attributes pcommon.Map) (c claim) {
+	c.attributes = attributes
 	for k, v := range attributes.All() {
 		switch k {
 		case attrContainerID:
@@ -67,6 +72,8 @@ func claimOf(attributes pcommon.Map) (c claim) {
 			c.hostID = v.Str()
 		case attrServiceName:
 			c.service = v.Str()
+		case attrServiceNamespace:
+			c.serviceNamespace = v.Str()
 		}
 	}
 	return c
@@ -106,6 +113,7 @@ type target struct {
 	name    string
 	unit    cgroup.Unit     // where the unit is a cgroup
 	process monitor.Process // where it is a process
+	in      cgroup.Unit     // then, where that is
 	since   time.Time       // when the process started, where its pid decided
 }
 
@@ -162,7 +170,7 @@ func match(h host, scope Scope, c claim, end time.Time) (target, noUnit) {
 	if id := c.containerID; id != "" && (len(id) < cgroup.MinPrefix || !strings.HasPrefix(p.Unit.ContainerID, id)) {
 		return target{}, otherContainer
 	}
-	return target{name: p.Name, process: p.Process, since: p.Started}, ""
+	return target{name: p.Name, process: p.Process, in: p.Unit, since: p.Started}, ""
 }
 
 // nameOfContainer is the name that a container with an id had as a unit: never

@@ -62,7 +62,11 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 	if err != nil {
 		return nil, err
 	}
-	p := &cpuTrigger{cfg: cfg, next: next, log: set.Logger, now: now, counters: counters, units: newUnits(engine)}
+	selectors, err := newSelectors(cfg.enabled())
+	if err != nil {
+		return nil, err
+	}
+	p := &cpuTrigger{cfg: cfg, next: next, log: set.Logger, now: now, counters: counters, units: newUnits(engine, selectors)}
 	p.eval = &evaluator{
 		units: p.units, debug: newDebugUnits(cfg.DebugUnits, set.Logger), now: now,
 		reporter: &reporter{log: set.Logger, counters: counters},
@@ -115,7 +119,13 @@ func (p *cpuTrigger) Start(_ context.Context, host component.Host) error {
 		componentstatus.ReportStatus(host, componentstatus.NewRecoverableErrorEvent(err))
 		return nil
 	}
-	files, err := monitor.NewSource(tree, monitor.Options{MaxOpenFiles: openFiles(fileLimit())})
+	files, err := monitor.NewSource(tree, monitor.Options{
+		MaxOpenFiles:         openFiles(fileLimit()),
+		Least:                p.cfg.least(),
+		MaxSwitchesPerSecond: p.cfg.MaxSwitchesPerSecond,
+		CPUWeightFormula:     p.cfg.CPUWeightFormula,
+		Log:                  p.log.Sugar().Debugw,
+	})
 	if err != nil {
 		cancel()
 		return fmt.Errorf("read the CPU time of units: %w", err)

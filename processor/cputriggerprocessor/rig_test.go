@@ -78,7 +78,7 @@ func newRig(t *testing.T, yaml string) *rig {
 	r.p, err = newProcessorAt(set, cfg, next, clock, &evenly{})
 	require.NoError(t, err)
 	r.p.gate.host = r.host
-	r.source = &fakeSource{cores: map[string]float64{}, used: map[string]float64{}, errs: map[string]error{}}
+	r.source = &fakeSource{cores: map[string]float64{}, used: map[string]float64{}, errs: map[string]error{}, values: map[string]map[string]float64{}, unfit: map[string]map[string]error{}}
 	r.c = r.p.newCollector(nil, r.source)
 	r.c.openTimes = func(*unit) *userTimes { return nil }
 	t.Cleanup(func() {
@@ -94,7 +94,27 @@ type fakeSource struct {
 	cores map[string]float64 // in use, by unit
 	used  map[string]float64 // CPU seconds so far
 	errs  map[string]error
-	open  int
+	// values are what the other monitors read, by unit and monitor; what is
+	// missing is unavailable. unfit are faults of a monitor, likewise.
+	values map[string]map[string]float64
+	unfit  map[string]map[string]error
+	open   int
+}
+
+// set has a monitor of a unit read a value.
+func (s *fakeSource) set(unit, monitor string, value float64) {
+	if s.values[unit] == nil {
+		s.values[unit] = map[string]float64{}
+	}
+	s.values[unit][monitor] = value
+}
+
+// fail has a monitor of a unit fail; nil: no more.
+func (s *fakeSource) fail(unit, monitor string, err error) {
+	if s.unfit[unit] == nil {
+		s.unfit[unit] = map[string]error{}
+	}
+	s.unfit[unit][monitor] = err
 }
 
 func (s *fakeSource) watch(u *unit, monitors []string) (watcher, error) {
@@ -113,21 +133,51 @@ type fakeWatcher struct {
 	monitors    []string
 	first, last time.Time
 	used        float64
+	sums        map[string]float64 // of the other monitors: value × time
 }
 
 func (w *fakeWatcher) Read(now time.Time, out []monitor.Result) {
 	if w.first.IsZero() {
 		w.first, w.last = now, now
 	}
-	w.used += w.source.cores[w.name] * now.Sub(w.last).Seconds()
+	span := now.Sub(w.last).Seconds()
+	w.used += w.source.cores[w.name] * span
 	w.last = now
 	for i, m := range w.monitors {
-		den := now.Sub(w.first).Seconds()
-		if m == monitor.CPUUtilization {
-			den *= 2
+		r, err := w.reading(m, now, span), w.source.errs[w.name]
+		if err == nil {
+			err = w.source.unfit[w.name][m]
 		}
-		out[i] = monitor.Result{Reading: monitor.Reading{Time: now, Num: w.used, Den: den}, Err: w.source.errs[w.name]}
+		if _, ok := w.source.values[w.name][m]; err == nil && !ok && m != monitor.CPUUtilization && m != monitor.CPUUsage {
+			err = unset
+		}
+		out[i] = monitor.Result{Reading: r, Err: err}
 	}
+}
+
+// unset is why a monitor that the test gave no value is unavailable.
+const unset cgroup.Unavailable = "the test gave it no value"
+
+func (w *fakeWatcher) reading(m string, now time.Time, span float64) monitor.Reading {
+	elapsed := now.Sub(w.first).Seconds()
+	switch m {
+	case monitor.CPUUtilization:
+		return monitor.Reading{Time: now, Num: w.used, Den: 2 * elapsed}
+	case monitor.CPUUsage:
+		return monitor.Reading{Time: now, Num: w.used, Den: elapsed}
+	}
+	value, kind := w.source.values[w.name][m], monitor.Kind{Scale: 1}
+	if k, ok := monitor.KindOf(m); ok {
+		kind = k
+	}
+	if kind.Gauge {
+		return monitor.Reading{Time: now, Num: value / kind.Scale}
+	}
+	if w.sums == nil {
+		w.sums = map[string]float64{}
+	}
+	w.sums[m] += value / kind.Scale * span
+	return monitor.Reading{Time: now, Num: w.sums[m], Den: elapsed}
 }
 
 func (*fakeWatcher) Capacity() cgroup.Capacity {
@@ -353,5 +403,7 @@ func newTestUnits(t *testing.T) *units {
 	core := createDefaultConfig()
 	engine, err := trigger.New(core.trigger(core.Policies))
 	require.NoError(t, err)
-	return newUnits(engine)
+	selectors, err := newSelectors(nil)
+	require.NoError(t, err)
+	return newUnits(engine, selectors)
 }

@@ -32,12 +32,16 @@ type unit struct {
 	cgroup  cgroup.Unit     // zero for a process
 	process monitor.Process // zero for a cgroup
 	started time.Time       // of a process
+	// path and containerID are of the cgroup that it is, or is in.
+	path, containerID string
 
 	// The rest is guarded by the lock of units.
 	gate       *trigger.Unit
 	seen       time.Time
 	service    string // as its profiles said last
 	executable string // likewise, for a unit without a service's name
+	named      bool   // the decision core knows the service
+	chosen     choice
 	forgotten  bool
 	userShare  float64 // of its CPU time while it was warm; below 0: not known
 }
@@ -64,6 +68,8 @@ type transition struct {
 // call of the next consumer.
 type units struct {
 	max int
+	// selectors decide which policies apply.
+	selectors *selectors
 	// changed gets a token when there is a transition to report.
 	changed chan struct{}
 
@@ -76,13 +82,14 @@ type units struct {
 	refused  int // units, for the bound
 }
 
-func newUnits(engine *trigger.Engine) *units {
+func newUnits(engine *trigger.Engine, selectors *selectors) *units {
 	return &units{
-		max:      maxUnits,
-		changed:  make(chan struct{}, 1),
-		engine:   engine,
-		byName:   map[string]*unit{},
-		departed: map[int]departure{},
+		max:       maxUnits,
+		selectors: selectors,
+		changed:   make(chan struct{}, 1),
+		engine:    engine,
+		byName:    map[string]*unit{},
+		departed:  map[int]departure{},
 	}
 }
 
@@ -113,6 +120,13 @@ func (us *units) add(t target, now time.Time) *unit {
 		return nil
 	}
 	u := &unit{name: t.name, cgroup: t.unit, process: t.process, started: t.since, gate: us.engine.Unit(t.name), seen: now}
+	place := t.unit
+	if t.process.PID != 0 {
+		place = t.in
+		u.gate.SetStarted(t.since)
+	}
+	u.path, u.containerID = place.Cgroup, place.ContainerID
+	us.selectors.begin(u)
 	us.byName[t.name] = u
 	us.added = append(us.added, u)
 	return u
@@ -135,6 +149,7 @@ func (us *units) Admit(t target, c claim, why noUnit, now time.Time, profiles []
 	if why == "" {
 		if u := us.add(t, now); u != nil {
 			u.serve(c)
+			us.selectors.tell(u, c.attributes)
 			gate = u.gate
 		} else {
 			why = tooManyUnits
@@ -176,6 +191,19 @@ func (u *unit) serve(c claim) {
 	if c.executableName != "" {
 		u.executable = cut(c.executableName)
 	}
+	if !u.named && c.service != "" && !strings.HasPrefix(c.service, unknownService) {
+		u.named = true
+		u.gate.SetService(serviceID(c.serviceNamespace, c.service))
+	}
+}
+
+// serviceID is what tells services apart. A unit keeps to the first that it is
+// known by: of one with several, cooldowns would else come and go.
+func serviceID(namespace, name string) string {
+	if namespace == "" {
+		return cut(name)
+	}
+	return cut(namespace) + "/" + cut(name)
 }
 
 // serviceName is what log lines call the service of a unit; empty if no profile
