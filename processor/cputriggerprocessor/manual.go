@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"mime"
 	"net"
 	"net/http"
@@ -27,6 +26,8 @@ import (
 	"go.opentelemetry.io/collector/config/confignet"
 	"go.uber.org/zap"
 	"golang.org/x/net/netutil"
+
+	"github.com/hotprofile/hotprofile/internal/trigger"
 )
 
 const (
@@ -41,10 +42,15 @@ const (
 	maxManualBody        = 4 << 10
 	maxManualHeader      = 16 << 10
 	maxManualConnections = 64
+
+	// retryOverBudget is when to ask again for what a budget did not allow: the
+	// spending of an hour gets less by the minute, and gates close.
+	retryOverBudget = time.Minute
 )
 
-// manualFire opens the gate of a unit for a time, or prolongs it. An error that
-// is a refusal says what to answer.
+// manualFire opens the gate of a unit for a time, or prolongs it. What it may
+// fail with is noSuchUnit, a trigger.OverBudgetError and errShutdown; anything
+// else is a fault of ours.
 type manualFire func(ctx context.Context, unit string, d time.Duration) (manualResult, error)
 
 // manualResult is what a gate opened by hand is answered with.
@@ -56,10 +62,8 @@ type manualResult struct {
 
 // refusal is why a gate is not opened by hand.
 type refusal struct {
-	status     int
-	why        string
-	budget     string        // that is used up
-	retryAfter time.Duration // when it may not be any more
+	status int
+	why    string
 }
 
 func (r *refusal) Error() string { return r.why }
@@ -67,15 +71,6 @@ func (r *refusal) Error() string { return r.why }
 // noSuchUnit refuses because nothing here goes by that name.
 func noSuchUnit(unit, why string) error {
 	return &refusal{status: http.StatusNotFound, why: fmt.Sprintf("no unit %q: %s", unit, why)}
-}
-
-// overBudget refuses because a budget is used up; it may be tried again after a
-// time.
-func overBudget(budget string, retryAfter time.Duration) error {
-	return &refusal{
-		status: http.StatusTooManyRequests, budget: budget, retryAfter: retryAfter,
-		why: fmt.Sprintf("over budget: budgets.%s keeps the gate shut", budget),
-	}
 }
 
 func badRequest(format string, args ...any) error {
@@ -95,23 +90,21 @@ func defaultManual() confighttp.ServerConfig {
 	return cfg
 }
 
-// manualOn says that gates can be opened by hand.
-func manualOn(cfg *confighttp.ServerConfig) bool { return cfg.NetAddr.Endpoint != "" }
-
 // validateManual returns every fault, each with its key and what is allowed.
+// Without an endpoint there is no server.
 func validateManual(cfg *confighttp.ServerConfig) error {
-	if !manualOn(cfg) {
+	if cfg.NetAddr.Endpoint == "" {
 		if reflect.DeepEqual(*cfg, defaultManual()) {
 			return nil
 		}
-		return errors.New("manual.endpoint: must be set for the other keys of manual, such as localhost:4320, or a path with transport: unix")
+		return errors.New("manual.endpoint: must be set for the other keys of manual, such as localhost:4041, or a path with transport: unix")
 	}
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	switch cfg.NetAddr.Transport {
 	case confignet.TransportTypeTCP, confignet.TransportTypeTCP4, confignet.TransportTypeTCP6:
 		if _, _, err := net.SplitHostPort(cfg.NetAddr.Endpoint); err != nil {
-			fault("manual.endpoint: %q is not host:port, such as localhost:4320", cfg.NetAddr.Endpoint)
+			fault("manual.endpoint: %q is not host:port, such as localhost:4041", cfg.NetAddr.Endpoint)
 		}
 	case confignet.TransportTypeUnix:
 	default:
@@ -210,15 +203,13 @@ func (m *manual) protect(next http.Handler) (http.Handler, error) {
 // ServeHTTP answers one request.
 func (m *manual) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	result, err := m.answer(w, r)
-	if err != nil {
-		var known *refusal
-		if !errors.As(err, &known) {
-			m.log.Error("manual trigger failed", zap.Error(err))
-		}
-		answerError(w, err)
+	if err == nil {
+		answerJSON(w, http.StatusOK, result)
 		return
 	}
-	answerJSON(w, http.StatusOK, result)
+	if answerError(w, err) == http.StatusInternalServerError {
+		m.log.Error("manual trigger failed", zap.Error(err))
+	}
 }
 
 func (m *manual) answer(w http.ResponseWriter, r *http.Request) (manualResult, error) {
@@ -298,23 +289,25 @@ func parseManual(params url.Values, fallback time.Duration) (unit string, d time
 	return unit, d, nil
 }
 
-func answerError(w http.ResponseWriter, err error) {
+func answerError(w http.ResponseWriter, err error) (status int) {
 	answer := struct {
 		Error  string `json:"error"`
 		Budget string `json:"budget,omitempty"`
 	}{Error: err.Error()}
-	status := http.StatusInternalServerError
+	status = http.StatusInternalServerError
 	var known *refusal
+	var over *trigger.OverBudgetError
 	switch {
 	case errors.As(err, &known):
-		status, answer.Budget = known.status, known.budget
-		if known.retryAfter > 0 {
-			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(known.retryAfter.Seconds()))))
-		}
+		status = known.status
+	case errors.As(err, &over):
+		status, answer.Budget = http.StatusTooManyRequests, over.Budget
+		w.Header().Set("Retry-After", strconv.Itoa(int(retryOverBudget.Seconds())))
 	case errors.Is(err, errShutdown), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		status = http.StatusServiceUnavailable
 	}
 	answerJSON(w, status, answer)
+	return status
 }
 
 func answerJSON(w http.ResponseWriter, status int, answer any) {
