@@ -1,0 +1,112 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hotprofile/hotprofile/test/traces"
+)
+
+// burn is the load: it follows a schedule's demand from a moment that is given
+// as its CLOCK_MONOTONIC nanoseconds, until the schedule ends.
+func burn(args []string) error {
+	if len(args) != 3 {
+		return errors.New("usage: burn unit|neighbour schedule start")
+	}
+	text, err := os.ReadFile(args[1])
+	if err != nil {
+		return err
+	}
+	s, err := traces.ParseSchedule(strings.TrimSuffix(filepath.Base(args[1]), ".txt"), string(text))
+	if err != nil {
+		return err
+	}
+	start, err := strconv.ParseInt(args[2], 10, 64)
+	if err != nil {
+		return err
+	}
+	demand, threads := s.Demand, s.Threads
+	if args[0] == "neighbour" {
+		demand, threads = s.Neighbour, 1
+	}
+	runtime.GOMAXPROCS(threads + 1)
+	debug.SetGCPercent(-1) // threads that wait in the kernel cannot be stopped for it
+	var wg sync.WaitGroup
+	for range threads {
+		wg.Go(func() {
+			runtime.LockOSThread() // its CPU clock is a thread's
+			follow(demand, float64(threads), time.Duration(s.Seconds)*time.Second, start)
+		})
+	}
+	wg.Wait()
+	return nil
+}
+
+// follow burns this thread's share of the demand of each step, and waits for the
+// next. What a step could not get is lost. Waking and waiting count as burnt, or
+// small demands would be exceeded by what following them costs.
+func follow(demand func(t float64) float64, threads float64, until time.Duration, start int64) {
+	spent := nanos(unix.CLOCK_THREAD_CPUTIME_ID)
+	for {
+		now := time.Duration(nanos(unix.CLOCK_MONOTONIC) - start)
+		if now >= until {
+			return
+		}
+		step := now / traces.Step * traces.Step
+		end := step + traces.Step
+		want := time.Duration(demand(step.Seconds()) / threads * float64(traces.Step))
+		for now < end && time.Duration(nanos(unix.CLOCK_THREAD_CPUTIME_ID)-spent) < want {
+			spin()
+			now = time.Duration(nanos(unix.CLOCK_MONOTONIC) - start)
+		}
+		spent = nanos(unix.CLOCK_THREAD_CPUTIME_ID)
+		if want < traces.Step {
+			wait(start + int64(end))
+		}
+	}
+}
+
+// wait sleeps until a time of CLOCK_MONOTONIC. It does so behind the back of the
+// Go runtime, whose timers would cost a percent of a core.
+func wait(until int64) {
+	ts := unix.NsecToTimespec(until)
+	for {
+		_, _, errno := unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
+		if errno != unix.EINTR {
+			return
+		}
+	}
+}
+
+// spin is a few microseconds of work.
+//
+//go:noinline
+func spin() (x uint64) {
+	for i := range uint64(2000) {
+		x = x*6364136223846793005 + i
+	}
+	return x
+}
+
+// nanos reads a clock. CLOCK_MONOTONIC is the same for all processes, so the
+// recorder and the load agree on when a trace began.
+func nanos(clock int32) int64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(clock, &ts); err != nil {
+		return 0 // neither of the two clocks can be absent
+	}
+	return ts.Nano()
+}
