@@ -25,6 +25,7 @@ func main() {
 	warmDuty := flag.Float64("warm-duty", 0.1, "that part, above 0 to 1")
 	busyFor := flag.Duration("busy", 0, "then busy for this long; 0: until stopped")
 	threads := flag.Int("threads", 1, "busy threads")
+	kernelThreads := flag.Int("kernel-threads", 0, "busy threads beside them that spend their time in the kernel")
 	duty := flag.Float64("duty", 1, "share of each busy thread's time that is spent burning, above 0 to 1")
 	processLife := flag.Duration("process-life", 0, "burn in child processes that live this long each, one after the other, instead of in threads")
 	once := flag.Bool("exit", false, "exit after being busy instead of idling until stopped")
@@ -48,7 +49,12 @@ func main() {
 			os.Exit(1)
 		}
 	} else {
+		var all sync.WaitGroup
+		for range *kernelThreads {
+			all.Go(func() { burnInThreads(busy, 1, *duty, newSystemCall()) })
+		}
 		burnInThreads(busy, *threads, *duty, spin)
+		all.Wait()
 	}
 	done()
 	if !*once {
@@ -82,6 +88,17 @@ func burnInThreads(ctx context.Context, n int, duty float64, burn func()) {
 		})
 	}
 	wg.Wait()
+}
+
+// newSystemCall returns what takes about as long as spin, in the kernel.
+func newSystemCall() func() {
+	zeros, err := os.Open("/dev/zero")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "load:", err)
+		os.Exit(1)
+	}
+	buf := make([]byte, 1<<20)
+	return func() { _, _ = zeros.Read(buf) }
 }
 
 func burnInProcesses(ctx context.Context, life time.Duration) error {
