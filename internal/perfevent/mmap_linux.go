@@ -30,23 +30,32 @@ type ringSpec struct {
 // of ours where CPU-wide events are not permitted: what else is redirected into
 // the ring must be on the same CPU, but may be any thread's.
 func (f features) mapRing(pid, cpu int, spec ringSpec) (*mappedRing, error) {
-	fd, err := openEvent(f.anchor(spec.watermark, spec.records && pid == pidAll), pid, cpu, 0)
+	r, err := mapRing(f.anchor(spec.watermark, spec.records && pid == pidAll), pid, cpu, spec.size)
+	if err != nil {
+		return nil, err
+	}
+	r.records = spec.records
+	return r, nil
+}
+
+// mapRing opens an event and maps a ring of size bytes from it.
+func mapRing(anchor *unix.PerfEventAttr, pid, cpu, size int) (*mappedRing, error) {
+	fd, err := openEvent(anchor, pid, cpu, 0)
 	if err != nil {
 		return nil, err
 	}
 	page := os.Getpagesize()
-	memory, err := unix.Mmap(fd, 0, page+spec.size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	memory, err := unix.Mmap(fd, 0, page+size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		unix.Close(fd)
-		return nil, &ringError{size: spec.size, err: err}
+		return nil, &ringError{size: size, err: err}
 	}
 	meta := (*unix.PerfEventMmapPage)(unsafe.Pointer(&memory[0]))
 	return &mappedRing{
 		ring: ring{
-			head:    &meta.Data_head,
-			tail:    &meta.Data_tail,
-			data:    unsafe.Slice((*uint64)(unsafe.Pointer(&memory[page])), spec.size/wordSize),
-			records: spec.records,
+			head: &meta.Data_head,
+			tail: &meta.Data_tail,
+			data: unsafe.Slice((*uint64)(unsafe.Pointer(&memory[page])), size/wordSize),
 		},
 		fd:     fd,
 		memory: memory,

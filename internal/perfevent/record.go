@@ -20,6 +20,7 @@ const (
 	TypeUnthrottle
 	TypeCgroup
 	TypeSwitch
+	TypeExec // in a SwitchRecord alone
 )
 
 // Record is one record of the kernel. It is filled again by every Read: its

@@ -22,6 +22,7 @@ type ring struct {
 	published uint64 // what tail was last set to
 	size      int    // words of the record at next
 	time      int64  // time of the record at next
+	index     int    // among the rings of a switchMerger
 }
 
 func (r *ring) word(position uint64) uint64 {
@@ -81,7 +82,7 @@ const clockSlack = 1_000_000_000
 // it is in the round too.
 type merger struct {
 	rings   []*ring
-	heap    []*ring // rings with records left in this round, the earliest first
+	heap    byTime
 	cutoff  int64
 	scratch []uint64
 	// pending says that younger records were left to the next round.
@@ -93,7 +94,7 @@ type merger struct {
 func newMerger(rings []*ring) *merger {
 	return &merger{
 		rings:   rings,
-		heap:    make([]*ring, 0, len(rings)),
+		heap:    make(byTime, 0, len(rings)),
 		scratch: make([]uint64, maxRecordWords),
 	}
 }
@@ -109,9 +110,7 @@ func (m *merger) begin(cutoff int64) {
 			m.heap = append(m.heap, r)
 		}
 	}
-	for i := len(m.heap)/2 - 1; i >= 0; i-- {
-		m.down(i)
-	}
+	m.heap.order()
 }
 
 // due reports whether r has a record for this round.
@@ -144,27 +143,44 @@ func (m *merger) next() ([]uint64, *ring) {
 	r := m.heap[0]
 	words := r.take(m.scratch)
 	if !m.due(r) {
-		last := len(m.heap) - 1
-		m.heap[0] = m.heap[last]
-		m.heap = m.heap[:last]
+		m.heap.dropFirst()
 	}
-	m.down(0)
+	m.heap.down(0)
 	return words, r
 }
 
-func (m *merger) down(i int) {
+// byTime is a heap of rings with records left in a round, the earliest first.
+type byTime []*ring
+
+// order makes a heap of what is in any order.
+func (h byTime) order() {
+	for i := len(h)/2 - 1; i >= 0; i-- {
+		h.down(i)
+	}
+}
+
+// dropFirst takes the first ring out. The new first one may not be the earliest:
+// call down.
+func (h *byTime) dropFirst() {
+	last := len(*h) - 1
+	(*h)[0] = (*h)[last]
+	*h = (*h)[:last]
+}
+
+// down puts the ring at i, whose time has grown, in its place.
+func (h byTime) down(i int) {
 	for {
 		child := 2*i + 1
-		if child >= len(m.heap) {
+		if child >= len(h) {
 			return
 		}
-		if right := child + 1; right < len(m.heap) && m.heap[right].time < m.heap[child].time {
+		if right := child + 1; right < len(h) && h[right].time < h[child].time {
 			child = right
 		}
-		if m.heap[i].time <= m.heap[child].time {
+		if h[i].time <= h[child].time {
 			return
 		}
-		m.heap[i], m.heap[child] = m.heap[child], m.heap[i]
+		h[i], h[child] = h[child], h[i]
 		i = child
 	}
 }

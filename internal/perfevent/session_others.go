@@ -74,3 +74,33 @@ func (*Target) PID() int { return 0 }
 
 // String returns nothing.
 func (*Target) String() string { return "" }
+
+// Switches is a session of switch records, on Linux.
+type Switches struct{}
+
+// OpenSwitches returns ErrUnsupported.
+func OpenSwitches(SwitchOptions) (*Switches, error) { return nil, ErrUnsupported }
+
+// CPUs returns none.
+func (*Switches) CPUs() []int { return nil }
+
+// Look returns ErrUnsupported.
+func (*Switches) Look() error { return ErrUnsupported }
+
+// Wait returns ErrUnsupported.
+func (*Switches) Wait(time.Duration) error { return ErrUnsupported }
+
+// Wake does nothing.
+func (*Switches) Wake() {}
+
+// Read returns false.
+func (*Switches) Read(*SwitchRecord) bool { return false }
+
+// Through is 0: nothing was read.
+func (*Switches) Through() int64 { return 0 }
+
+// Corrupt is 0.
+func (*Switches) Corrupt() uint64 { return 0 }
+
+// Close does nothing.
+func (*Switches) Close() error { return nil }
