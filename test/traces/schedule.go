@@ -324,8 +324,8 @@ func (s *Schedule) validate(kind string) error {
 		return errors.New("age: a recorded load starts with its trace")
 	}
 	for i, l := range s.Limits {
-		if i == 0 && l.From != 0 || i > 0 && l.From <= s.Limits[i-1].From {
-			return errors.New("limits must be in order, the first from 0")
+		if i > 0 && l.From <= s.Limits[i-1].From {
+			return errors.New("limits must be in the order of time")
 		}
 	}
 	for _, l := range append(append([]Load(nil), s.Loads...), s.Neighbours...) {

@@ -115,7 +115,9 @@ func (r *rig) surround() (err error) {
 	return r.run(r.neighbour, "neighbour")
 }
 
-func (r *rig) name() string { return fmt.Sprintf("hotprofile-trace-%s-%d", r.schedule.Name, os.Getpid()) }
+func (r *rig) name() string {
+	return fmt.Sprintf("hotprofile-trace-%s-%d", r.schedule.Name, os.Getpid())
+}
 
 // run starts a load that ends with the schedule.
 func (r *rig) run(in *scratch.Cgroup, what string) error {
@@ -252,7 +254,7 @@ func (r *rig) remove() error {
 
 func (r *rig) read() (traces.Row, error) {
 	at := r.now()
-	used, _, err := r.cpu.Read()
+	used, _, err := r.cpu.Read(time.Now())
 	if err != nil {
 		return traces.Row{}, err
 	}
