@@ -23,12 +23,17 @@ const chunk = 256
 type watcher interface {
 	Read(now time.Time, out []monitor.Result)
 	Capacity() cgroup.Capacity
+	// From is the file or event that monitor i is read from; empty while it is
+	// unavailable.
+	From(i int) string
 	Close()
 }
 
 // source opens watchers.
 type source interface {
 	watch(u *unit, monitors []string) (watcher, error)
+	// started is when the first process of a cgroup did.
+	started(u *unit) (time.Time, error)
 	Close()
 }
 
@@ -50,13 +55,19 @@ func (s hostSource) watch(u *unit, monitors []string) (watcher, error) {
 	return w, nil
 }
 
+func (s hostSource) started(u *unit) (time.Time, error) { return s.StartedAt(u.cgroup) }
+
 // watched is a unit as the collector knows it.
 type watched struct {
 	*unit
-	watcher  watcher   // nil until it could be opened
-	last     time.Time // of the last reading
+	watcher  watcher     // nil until it could be opened
+	last     time.Time   // it was read
+	lastOf   []time.Time // of each monitor the last reading
 	gone     bool
+	asked    bool      // when its first process started
+	start    time.Time // what was answered, until the decision core is told
 	capacity cgroup.Capacity
+	from     []string   // per monitor, what the debug log said that it is read from
 	times    *userTimes // while it is warm
 	// saidOpen and said are the faults that were logged, each once per unit: of
 	// opening it, and of each monitor.
@@ -83,6 +94,9 @@ type collector struct {
 	log      *zap.Logger
 	count    func(monitor int, what readingOutcome, n int64)
 	debug    *debugUnits
+	hot      *hotList
+	// mode is the host's of control groups, for the debug log.
+	mode string
 	// openTimes finds where a unit's user and system time are.
 	openTimes func(*unit) *userTimes
 
@@ -90,8 +104,13 @@ type collector struct {
 	results  []monitor.Result // of one unit
 	outcomes []outcome        // of one chunk, per unit one per monitor
 	counts   [][numReadingOutcomes]int64
-	behind   bool // readings were late at the last tick
+	behind   bool            // readings were late at the last tick
+	why      map[string]bool // of monitors that are unavailable, which reasons were said
 }
+
+// maxWhy bounds the reasons that are remembered; what is beyond is in the debug
+// log only.
+const maxWhy = 128
 
 // collect takes one reading of every unit.
 func (c *collector) collect() {
@@ -101,13 +120,15 @@ func (c *collector) collect() {
 		c.counts = make([][numReadingOutcomes]int64, len(c.monitors))
 	}
 	for _, u := range c.units.takeAdded() {
-		c.watched = append(c.watched, &watched{unit: u, said: make([]bool, len(c.monitors))})
+		c.watched = append(c.watched, &watched{unit: u, said: make([]bool, len(c.monitors)), lastOf: make([]time.Time, len(c.monitors))})
 	}
-	var worst time.Duration
+	var worst lateness
 	for from := 0; from < len(c.watched); from += chunk {
 		some := c.watched[from:min(from+chunk, len(c.watched))]
 		for i, w := range some {
-			worst = max(worst, c.read(w, c.of(i)))
+			if late := c.read(w, c.of(i)); late.by > worst.by {
+				worst = late
+			}
 		}
 		c.observe(some)
 		for i, w := range some {
@@ -115,6 +136,7 @@ func (c *collector) collect() {
 		}
 	}
 	c.forget()
+	c.hot.publish()
 	c.sayLate(worst)
 	for m := range c.counts {
 		for what, n := range c.counts[m] {
@@ -131,8 +153,16 @@ func (c *collector) of(i int) []outcome {
 	return c.outcomes[i*len(c.monitors) : (i+1)*len(c.monitors)]
 }
 
-// read takes the readings of one unit, and returns by how much they are late.
-func (c *collector) read(w *watched, out []outcome) (late time.Duration) {
+// lateness is by how much a reading came too late, and whose.
+type lateness struct {
+	by      time.Duration
+	unit    string
+	monitor string
+}
+
+// read takes the readings of one unit, and returns which was the latest of those
+// that were late.
+func (c *collector) read(w *watched, out []outcome) (worst lateness) {
 	clear(out)
 	if w.watcher == nil {
 		opened, err := c.source.watch(w.unit, c.monitors)
@@ -148,28 +178,54 @@ func (c *collector) read(w *watched, out []outcome) (late time.Duration) {
 					c.counts[m][readingFailed]++
 				}
 			}
-			return 0
+			return lateness{}
 		}
 		w.watcher = opened
 	}
 	now := c.now()
-	if since := now.Sub(w.last); !w.last.IsZero() && since > 2*c.interval {
-		late = since - c.interval
-	}
 	w.last = now
 	w.watcher.Read(now, c.results)
+	restarted := false
 	for m, r := range c.results {
 		out[m].Result = r
 		if errors.Is(r.Err, monitor.ErrGone) {
 			w.gone = true // there is nothing to read, so nothing failed
 			continue
 		}
+		restarted = restarted || r.Err == nil && r.Restarted
+		late := w.late(m, now, r, c.interval)
+		if late > worst.by {
+			worst = lateness{by: late, unit: w.name, monitor: c.monitors[m]}
+		}
 		c.counts[m][c.classify(w, m, r.Err, late > 0)]++
 	}
-	return late
+	if !w.gone && w.process.PID == 0 && (!w.asked || restarted) {
+		// What cannot be known now is taken from when the unit was first seen.
+		w.asked = true
+		w.start, _ = c.source.started(w.unit)
+	}
+	return worst
+}
+
+// late is by how much a reading of a monitor is, and notes it. One that failed
+// is no reading, and not late either; it is another that comes next.
+func (w *watched) late(m int, now time.Time, r monitor.Result, interval time.Duration) time.Duration {
+	at := now
+	if r.Err == nil {
+		at = r.Reading.Time
+	}
+	since := at.Sub(w.lastOf[m])
+	first := w.lastOf[m].IsZero()
+	w.lastOf[m] = at
+	if first || r.Err != nil || since <= 2*interval {
+		return 0
+	}
+	return since - interval
 }
 
 // classify counts a reading once, and says once per unit what is wrong with it.
+// Why a monitor is unavailable is often the same for very many units: it is said
+// once for all of them, and for each in the debug log.
 func (c *collector) classify(w *watched, m int, err error, late bool) readingOutcome {
 	var unavailable cgroup.Unavailable
 	switch {
@@ -180,7 +236,7 @@ func (c *collector) classify(w *watched, m int, err error, late bool) readingOut
 	case errors.As(err, &unavailable):
 		if !w.said[m] {
 			w.said[m] = true
-			c.log.Info("monitor unavailable", zap.String("unit", w.name), zap.String("monitor", c.monitors[m]), zap.Error(err))
+			c.sayUnavailable(w.name, c.monitors[m], err)
 		}
 		return readingUnavailable
 	}
@@ -189,6 +245,18 @@ func (c *collector) classify(w *watched, m int, err error, late bool) readingOut
 		c.log.Warn("reading failed", zap.String("unit", w.name), zap.String("monitor", c.monitors[m]), zap.Error(err))
 	}
 	return readingFailed
+}
+
+func (c *collector) sayUnavailable(unit, monitor string, err error) {
+	say := c.log.Debug
+	if key := monitor + ": " + err.Error(); !c.why[key] && len(c.why) < maxWhy {
+		if c.why == nil {
+			c.why = map[string]bool{}
+		}
+		c.why[key] = true
+		say = c.log.Info
+	}
+	say("monitor unavailable", zap.String("unit", unit), zap.String("monitor", monitor), zap.Error(err))
 }
 
 // observe hands the readings of a chunk to the decision core.
@@ -215,6 +283,10 @@ func (c *collector) observe(some []*watched) {
 			}
 		}
 		w.userShare = w.times.share()
+		if !w.start.IsZero() {
+			w.gate.SetStarted(w.start)
+			w.start = time.Time{}
+		}
 	}
 }
 
@@ -243,9 +315,23 @@ func (c *collector) follow(w *watched, out []outcome) {
 		c.log.Debug("capacity found", zap.String("unit", w.name), zap.Float64("cores", found.Cores),
 			zap.String("by", string(found.By)), zap.String("path", found.Path))
 	}
+	c.sayFrom(w)
 	for m, o := range out {
 		if o.known {
 			c.log.Debug("cpu reading", zap.String("unit", w.name), zap.String("monitor", c.monitors[m]), zap.Float64("value", round(o.value)))
+		}
+	}
+}
+
+// sayFrom says what the monitors of a unit are read from, when it changes.
+func (c *collector) sayFrom(w *watched) {
+	if w.from == nil {
+		w.from = make([]string, len(c.monitors))
+	}
+	for m := range c.monitors {
+		if from := w.watcher.From(m); from != w.from[m] {
+			w.from[m] = from
+			c.log.Debug("monitor found", zap.String("unit", w.name), zap.String("monitor", c.monitors[m]), zap.String("from", from), zap.String("mode", c.mode))
 		}
 	}
 }
@@ -268,11 +354,12 @@ func (c *collector) forget() {
 }
 
 // sayLate says once an episode that readings are late.
-func (c *collector) sayLate(worst time.Duration) {
-	if worst > 0 && !c.behind {
-		c.log.Warn("readings are late", zap.Duration("by", worst), zap.Duration("collection_interval", c.interval), zap.Int("units", len(c.watched)))
+func (c *collector) sayLate(worst lateness) {
+	if worst.by > 0 && !c.behind {
+		c.log.Warn("readings are late", zap.Duration("by", worst.by), zap.String("unit", worst.unit), zap.String("monitor", worst.monitor),
+			zap.Duration("collection_interval", c.interval), zap.Int("units", len(c.watched)))
 	}
-	c.behind = worst > 0
+	c.behind = worst.by > 0
 }
 
 // unlimited is how many units have no CPU limit, of those that were read; below

@@ -330,8 +330,10 @@ func (cfg *Config) Validate() error {
 			fault("debug_units[%d]: %q is not a glob: *, ** and ? match, [a-z] and {a,b} choose", i, glob)
 		}
 	}
-	if err := cfg.validateManual(); err != nil {
-		errs = append(errs, err)
+	if server := cfg.Manual.Get(); server != nil {
+		if err := validateManual(server); err != nil {
+			errs = append(errs, err)
+		}
 	}
 	if len(cfg.Policies) == 0 {
 		fault("policies: must have at least one; leave the key out for the default ones")
@@ -365,6 +367,9 @@ func (cfg *Config) validatePolicy(at string, p PolicyConfig) (errs []error) {
 	} else if b.Every != 0 && (b.Duration <= 0 || b.Duration >= b.Every) {
 		fault("%s.baseline.duration: %v is not allowed: must be above 0 and less than every (%v)", at, b.Duration, b.Every)
 	}
+	if p.Name == trigger.Manual {
+		fault("%s.name: %q is not allowed: gates opened by hand are reported by it", at, p.Name)
+	}
 	for i, t := range p.ProfileTypes {
 		if _, err := parseProfileType(t); err != nil {
 			fault("%s.profile_types[%d]: %w", at, i, err)
@@ -381,19 +386,14 @@ func (cfg *Config) validatePolicy(at string, p PolicyConfig) (errs []error) {
 		if item.Threshold == nil {
 			fault("%s.threshold: must be set", at)
 		}
+		if kind, ok := monitor.KindOf(item.Monitor); ok && kind.Hidden {
+			fault("%s.monitor: %q is not a monitor of policies", at, item.Monitor)
+		}
 		if !cfg.inScope(item.Monitor) {
 			fault("%s.monitor: %s does not go with scope: %s", at, item.Monitor, cfg.Scope)
 		}
 	}
 	return errs
-}
-
-// validateManual: what confighttp itself cannot know.
-func (cfg *Config) validateManual() error {
-	if server := cfg.Manual.Get(); server != nil {
-		return validateManual(server)
-	}
-	return nil
 }
 
 // manual is the server that opens gates by hand; nil: none.
@@ -402,6 +402,15 @@ func (cfg *Config) manual() *confighttp.ServerConfig {
 		return server
 	}
 	return nil
+}
+
+// manualDuration is how long a gate that is opened by hand stays open where
+// nothing is said: as by the first policy.
+func (cfg *Config) manualDuration() time.Duration {
+	for _, p := range cfg.enabled() {
+		return p.Duration
+	}
+	return defaultPolicy().Duration
 }
 
 // inScope says whether a monitor goes with the scope. One that is not known is

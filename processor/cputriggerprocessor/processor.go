@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,26 +22,36 @@ import (
 	"go.opentelemetry.io/collector/processor"
 	"go.uber.org/zap"
 
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 )
 
 // warmFrom is the part of a threshold from which on a unit is looked at more
-// closely.
-const warmFrom = 0.5
+// closely, and warmGaugeFrom that of a gauge.
+const (
+	warmFrom      = 0.5
+	warmGaugeFrom = 0.9
+)
 
 // cpuTrigger is the component. Three goroutines work beside the callers of
 // ConsumeProfiles: one reads, one evaluates and reports, one looks for units.
 type cpuTrigger struct {
-	cfg      *Config
-	next     xconsumer.Profiles
-	log      *zap.Logger
-	now      func() time.Time
-	counters *counters
-	units    *units
-	eval     *evaluator
-	gate     *gate
+	id        component.ID
+	telemetry component.TelemetrySettings
+	cfg       *Config
+	next      xconsumer.Profiles
+	log       *zap.Logger
+	now       func() time.Time
+	counters  *counters
+	units     *units
+	eval      *evaluator
+	gate      *gate
+
+	manual *manual  // nil: no gate is opened by hand
+	memory *memory  // nil: nothing is kept over a restart
+	hot    *hotList // nil: there is nobody to tell what is hot
 
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -66,7 +77,7 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 	if err != nil {
 		return nil, err
 	}
-	p := &cpuTrigger{cfg: cfg, next: next, log: set.Logger, now: now, counters: counters, units: newUnits(engine, selectors)}
+	p := &cpuTrigger{id: set.ID, telemetry: set.TelemetrySettings, cfg: cfg, next: next, log: set.Logger, now: now, counters: counters, units: newUnits(engine, selectors)}
 	p.eval = &evaluator{
 		units: p.units, debug: newDebugUnits(cfg.DebugUnits, set.Logger), now: now,
 		reporter: &reporter{log: set.Logger, counters: counters},
@@ -106,19 +117,60 @@ func (*cpuTrigger) Capabilities() consumer.Capabilities {
 
 // Start finds the host's control groups. Without them it goes on: profiles are
 // then of no known unit, and the fault is said once.
-func (p *cpuTrigger) Start(_ context.Context, host component.Host) error {
+func (p *cpuTrigger) Start(ctx context.Context, host component.Host) error {
 	if effective, err := p.cfg.effective(); err == nil {
 		p.log.Debug("Continuous profiling configuration:", zap.Any("cpu_trigger", effective))
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	p.cancel = cancel
-	tree, err := cgroup.Open(p.cfg.RootPath)
-	if err != nil {
+	if err := p.start(ctx, host); err != nil {
+		return errors.Join(err, p.Shutdown(ctx))
+	}
+	return nil
+}
+
+func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
+	if err := p.remember(ctx, host); err != nil {
+		return err
+	}
+	if hot := hotunitsextension.Find(host, p.log); hot != nil {
+		p.hot = &hotList{units: p.units, to: hot.Publisher(p.id)}
+		p.eval.hot = p.hot
+	}
+	switch tree, err := cgroup.Open(p.cfg.RootPath); {
+	case err == nil:
+		if err := p.watch(tree); err != nil {
+			return err
+		}
+	default:
 		err = fmt.Errorf("no unit can be watched, and profiles are handled as unmatched (%s): %w", p.cfg.Unmatched, err)
 		p.log.Warn("cannot read control groups", zap.Error(err))
 		componentstatus.ReportStatus(host, componentstatus.NewRecoverableErrorEvent(err))
+	}
+	if server := p.cfg.manual(); server != nil {
+		p.manual = newManual(*server, p.cfg.manualDuration(), p.fire, p.log)
+		return p.manual.start(ctx, host, p.telemetry)
+	}
+	return nil
+}
+
+// remember takes up cooldowns and budgets where the last run left them.
+func (p *cpuTrigger) remember(ctx context.Context, host component.Host) error {
+	if p.cfg.Storage == nil {
 		return nil
 	}
+	client, err := openStorage(ctx, host, *p.cfg.Storage, p.id)
+	if err != nil {
+		return err
+	}
+	p.memory = newMemory(client, p.log)
+	if last, ok := p.memory.load(ctx); ok {
+		p.units.Restore(last, p.now())
+	}
+	p.eval.save = func() { p.memory.save(p.units.Snapshot(p.now())) }
+	return nil
+}
+
+// watch starts what looks at the host.
+func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 	files, err := monitor.NewSource(tree, monitor.Options{
 		MaxOpenFiles:         openFiles(fileLimit()),
 		Least:                p.cfg.least(),
@@ -127,7 +179,6 @@ func (p *cpuTrigger) Start(_ context.Context, host component.Host) error {
 		Log:                  p.log.Sugar().Debugw,
 	})
 	if err != nil {
-		cancel()
 		return fmt.Errorf("read the CPU time of units: %w", err)
 	}
 	p.gate.host = newRealHost(p.cfg.RootPath, tree, p.units, p.now)
@@ -136,6 +187,8 @@ func (p *cpuTrigger) Start(_ context.Context, host component.Host) error {
 		tree: tree, scope: p.cfg.Scope, units: p.units, ttl: p.cfg.UnitTTL,
 		every: min(scanEvery, max(time.Second, p.cfg.EvaluationInterval)), now: p.now, log: p.log,
 	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p.cancel = cancel
 	scanned := make(chan struct{})
 	p.running.Go(func() { p.discover(ctx, d, scanned) })
 	p.running.Go(func() { p.collect(ctx, c, tree, scanned) })
@@ -146,21 +199,37 @@ func (p *cpuTrigger) Start(_ context.Context, host component.Host) error {
 func (p *cpuTrigger) newCollector(tree *cgroup.Tree, source source) *collector {
 	c := &collector{
 		units: p.units, source: source, monitors: p.cfg.monitors(), interval: p.cfg.CollectionInterval,
-		now: p.now, log: p.log, count: p.counters.reading, debug: p.eval.debug,
+		now: p.now, log: p.log, count: p.counters.reading, debug: p.eval.debug, hot: p.hot,
 		openTimes: func(u *unit) *userTimes { return openUserTimes(tree, u) },
 	}
+	if tree != nil {
+		c.mode = tree.Mode().String()
+	}
+	least := p.cfg.least()
 	for _, m := range c.monitors {
-		least := -1.0
-		for _, policy := range p.cfg.enabled() {
-			for _, i := range policy.AnyOf {
-				if i.Monitor == m && (least < 0 || *i.Threshold < least) {
-					least = *i.Threshold
-				}
-			}
-		}
-		c.warm = append(c.warm, warmFrom*least)
+		c.warm = append(c.warm, warmAt(m, least))
 	}
 	return c
+}
+
+// warmAt is the value of a monitor from which on a unit is looked at more
+// closely. What is the same for all units makes none warm by itself, and a
+// gauge, which may stay where it is for days, not long before its threshold.
+func warmAt(name string, least map[string]float64) float64 {
+	warm := math.Inf(1)
+	for _, k := range monitor.Kinds() {
+		switch threshold, used := least[k.Name]; {
+		case !used:
+		case k.Guard == name:
+			warm = min(warm, warmFrom*k.GuardAtLeast)
+		case k.Name != name || k.Guard != "":
+		case k.Gauge:
+			warm = min(warm, warmGaugeFrom*threshold)
+		default:
+			warm = min(warm, warmFrom*threshold)
+		}
+	}
+	return warm
 }
 
 // discover scans until it is cancelled; scanned is closed after the first time.
@@ -227,9 +296,13 @@ func (p *cpuTrigger) evaluate(ctx context.Context) {
 
 // Shutdown stops the goroutines, waits for them, and closes the gates. It may be
 // called without Start, and again.
-func (p *cpuTrigger) Shutdown(context.Context) error {
+func (p *cpuTrigger) Shutdown(ctx context.Context) error {
 	if p.closed.Swap(true) {
 		return nil
+	}
+	var err error
+	if p.manual != nil {
+		err = p.manual.shutdown(ctx)
 	}
 	if p.cancel != nil {
 		p.cancel()
@@ -237,8 +310,12 @@ func (p *cpuTrigger) Shutdown(context.Context) error {
 	p.running.Wait()
 	p.units.Close(p.now())
 	p.eval.flush()
+	p.hot.close()
+	if p.memory != nil {
+		err = errors.Join(err, p.memory.close(ctx, p.units.Snapshot(p.now())))
+	}
 	p.counters.builder.Shutdown()
-	return nil
+	return err
 }
 
 var errShutdown = errors.New("cpu_trigger was shut down: profiles are no longer taken")

@@ -6,6 +6,7 @@ package cputriggerprocessor
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -23,13 +24,23 @@ type reporter struct {
 func (r *reporter) report(ts []transition) {
 	for _, t := range ts {
 		switch {
-		case t.Reason == trigger.Fired:
+		case t.stopped:
+			r.stopped(t)
+		case t.To == trigger.Profiling && t.From != trigger.Profiling:
 			r.opened(t)
-		case t.From == trigger.Profiling:
+		case t.From == trigger.Profiling && t.To != trigger.Profiling:
 			r.closed(t)
+		case t.Reason == trigger.OverBudget:
+			r.counters.trigger(t.Policy, triggerOverBudget)
+			r.log.Info("gate not opened", append(reasonFields(t), zap.String("why", "over budget"), zap.String("budget", t.Budget))...)
 		case t.Reason == trigger.RisingEdge:
 			r.counters.trigger(t.Policy, triggerCoolingDown)
 			r.log.Debug("gate not opened", append(reasonFields(t), zap.String("why", "cooling down"))...)
+		case t.Reason == trigger.ServiceCooling:
+			r.counters.trigger(t.Policy, triggerCoolingDown)
+			r.log.Debug("gate not opened", append(reasonFields(t), zap.String("why", "another unit of the service is open or cools down"))...)
+		case t.Reason == trigger.TooYoung:
+			r.log.Debug("gate not opened", append(reasonFields(t), zap.String("why", "younger than min_age"))...)
 		default:
 			r.log.Debug("state changed", zap.String("unit", t.Unit.Name()), zap.String("policy", t.Policy),
 				zap.Stringer("from", t.From), zap.Stringer("to", t.To), zap.String("why", string(t.Reason)))
@@ -49,13 +60,33 @@ func reasonFields(t transition) []zap.Field {
 	}
 }
 
+// kindFields say of an opening that it is no ordinary one.
+func kindFields(o *trigger.Opening) (fields []zap.Field) {
+	if o.DryRun {
+		fields = append(fields, zap.Bool("dry_run", true))
+	}
+	if o.Baseline {
+		fields = append(fields, zap.String("phase", string(trigger.BaselinePhase)))
+	}
+	return fields
+}
+
 func (r *reporter) opened(t transition) {
-	r.counters.trigger(t.Policy, triggerOpened)
+	what := triggerOpened
+	if t.Opening.DryRun {
+		what = triggerDryRun
+	}
+	r.counters.trigger(t.Policy, what)
 	fields := reasonFields(t)
 	if t.userShare >= 0 {
 		fields = append(fields, zap.Float64("user_share", round(t.userShare)))
 	}
-	r.log.Info("gate opened", append(fields, zap.String("trigger_id", t.Opening.ID), zap.Time("until", t.Opening.Until))...)
+	fields = append(fields, zap.String("trigger_id", t.Opening.ID), zap.Time("until", t.until))
+	fields = append(fields, kindFields(t.Opening)...)
+	if len(t.others) > 0 {
+		fields = append(fields, zap.Strings("also_open", t.others))
+	}
+	r.log.Info("gate opened", fields...)
 }
 
 func (r *reporter) closed(t transition) {
@@ -68,15 +99,28 @@ func (r *reporter) closed(t transition) {
 		zap.Int("samples", t.samples),
 		zap.Int("bytes", t.bytes),
 	}
+	fields = append(fields, kindFields(t.Opening)...)
 	if t.NothingExported() {
 		r.counters.trigger(t.Policy, triggerNothingExported)
-		why := "no profile of the unit arrived"
-		if t.refused > 0 {
-			why = fmt.Sprintf("the next component refused %d profiles: %s", t.refused, t.whyRefused)
-		}
-		fields = append(fields, zap.String("nothing_exported", why))
+		fields = append(fields, zap.String("nothing_exported", whyNothing(t)))
 	}
 	r.log.Info("gate closed", fields...)
+}
+
+func whyNothing(t transition) string {
+	switch {
+	case t.refused > 0:
+		return fmt.Sprintf("the next component refused %d profiles: %s", t.refused, t.whyRefused)
+	case t.overBudget:
+		return "over budget: " + trigger.MaxBytesPerHour
+	}
+	return "no profile of the unit arrived"
+}
+
+// stopped: a gate is open, and its profiles may not leave.
+func (r *reporter) stopped(t transition) {
+	r.log.Info("profiles held back", zap.String("unit", t.Unit.Name()), zap.String("service", t.service), zap.String("policy", t.Policy),
+		zap.String("trigger_id", t.Opening.ID), zap.String("why", "over budget"), zap.String("budget", t.Budget))
 }
 
 // round keeps a number readable: three digits after the point.
@@ -89,6 +133,8 @@ type evaluator struct {
 	debug    *debugUnits
 	reporter *reporter
 	now      func() time.Time
+	hot      *hotList // nil: there is nobody to tell
+	save     func()   // cooldowns and budgets, for after a restart; nil: nowhere
 }
 
 func (e *evaluator) evaluate() {
@@ -96,10 +142,22 @@ func (e *evaluator) evaluate() {
 	e.units.Evaluate(now)
 	e.reporter.counters.evaluation(e.now().Sub(now))
 	e.flush()
+	e.hot.publish()
 	if e.debug.on {
 		e.reporter.showWindows(e.units.standings(e.debug, now), now)
 	}
 }
 
 // flush reports what is pending.
-func (e *evaluator) flush() { e.reporter.report(e.units.takePending()) }
+func (e *evaluator) flush() {
+	ts := e.units.takePending()
+	e.reporter.report(ts)
+	if e.save != nil && slices.ContainsFunc(ts, transition.lasts) {
+		e.save()
+	}
+}
+
+// lasts says whether a transition changed a cooldown or spent of a budget.
+func (t transition) lasts() bool {
+	return t.Reason == trigger.LateExport || (t.From == trigger.Profiling) != (t.To == trigger.Profiling)
+}

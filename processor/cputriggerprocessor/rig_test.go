@@ -78,7 +78,7 @@ func newRig(t *testing.T, yaml string) *rig {
 	r.p, err = newProcessorAt(set, cfg, next, clock, &evenly{})
 	require.NoError(t, err)
 	r.p.gate.host = r.host
-	r.source = &fakeSource{cores: map[string]float64{}, used: map[string]float64{}, errs: map[string]error{}, values: map[string]map[string]float64{}, unfit: map[string]map[string]error{}}
+	r.source = &fakeSource{cores: map[string]float64{}, used: map[string]float64{}, errs: map[string]error{}, values: map[string]map[string]float64{}, unfit: map[string]map[string]error{}, startedAt: map[string]time.Time{}}
 	r.c = r.p.newCollector(nil, r.source)
 	r.c.openTimes = func(*unit) *userTimes { return nil }
 	t.Cleanup(func() {
@@ -98,7 +98,16 @@ type fakeSource struct {
 	// missing is unavailable. unfit are faults of a monitor, likewise.
 	values map[string]map[string]float64
 	unfit  map[string]map[string]error
-	open   int
+	// startedAt is when units' first processes did; missing: long ago.
+	startedAt map[string]time.Time
+	open      int
+}
+
+func (s *fakeSource) started(u *unit) (time.Time, error) {
+	if at, ok := s.startedAt[u.name]; ok {
+		return at, nil
+	}
+	return epoch.Add(-time.Hour), nil
 }
 
 // set has a monitor of a unit read a value.
@@ -182,6 +191,12 @@ func (w *fakeWatcher) reading(m string, now time.Time, span float64) monitor.Rea
 
 func (*fakeWatcher) Capacity() cgroup.Capacity {
 	return cgroup.Capacity{Cores: 2, By: cgroup.ByQuota, Path: "/x"}
+}
+func (w *fakeWatcher) From(i int) string {
+	if w.source.unfit[w.name][w.monitors[i]] != nil {
+		return ""
+	}
+	return "/sys/fs/cgroup/" + w.monitors[i]
 }
 func (w *fakeWatcher) Close() { w.source.open-- }
 

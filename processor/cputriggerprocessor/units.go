@@ -23,6 +23,10 @@ const (
 	maxDeparted = 4096
 	departedFor = 30 * time.Second
 
+	// heldBackEpisode is how long no profile was over budget before it is said
+	// again that one is.
+	heldBackEpisode = time.Minute
+
 	maxKept = 256 // bytes of each text from outside that is kept for log lines
 )
 
@@ -42,6 +46,7 @@ type unit struct {
 	executable string // likewise, for a unit without a service's name
 	named      bool   // the decision core knows the service
 	chosen     choice
+	heldBack   string // the opening whose profiles max_bytes_per_hour kept in
 	forgotten  bool
 	userShare  float64 // of its CPU time while it was warm; below 0: not known
 }
@@ -59,8 +64,13 @@ type transition struct {
 	trigger.Transition
 	service                 string
 	userShare               float64
+	until                   time.Time // of the opening
+	others                  []string  // policies whose gate is open beside the one that opened
 	samples, bytes, refused int
 	whyRefused              string
+	// stopped: it is no transition; the gate is open and a budget keeps its
+	// profiles in. overBudget: it was so for this opening.
+	stopped, overBudget bool
 }
 
 // units holds the units that are watched, and the decision core, which is
@@ -73,13 +83,14 @@ type units struct {
 	// changed gets a token when there is a transition to report.
 	changed chan struct{}
 
-	mu       sync.Mutex
-	engine   *trigger.Engine
-	byName   map[string]*unit
-	added    []*unit // since the last call of takeAdded
-	departed map[int]departure
-	pending  []transition
-	refused  int // units, for the bound
+	mu         sync.Mutex
+	engine     *trigger.Engine
+	byName     map[string]*unit
+	added      []*unit // since the last call of takeAdded
+	departed   map[int]departure
+	pending    []transition
+	refused    int       // units, for the bound
+	heldBackAt time.Time // when max_bytes_per_hour kept a profile in last
 }
 
 func newUnits(engine *trigger.Engine, selectors *selectors) *units {
@@ -247,18 +258,61 @@ func (us *units) report(ts []trigger.Transition) {
 		out := transition{Transition: t, userShare: -1}
 		if u, ok := us.byName[t.Unit.Name()]; ok {
 			out.service, out.userShare = u.serviceName(), u.userShare
+			out.overBudget = u.heldBack != "" && t.Opening != nil && u.heldBack == t.Opening.ID
 		}
 		if o := t.Opening; o != nil {
+			out.until = o.Until
 			out.samples, out.bytes, out.refused, out.whyRefused = o.Samples, o.Bytes, o.Refused, o.WhyRefused
+			if t.To == trigger.Profiling {
+				out.others = others(t.Unit, o)
+			}
 		}
 		us.pending = append(us.pending, out)
 	}
 	if len(ts) > 0 {
-		select {
-		case us.changed <- struct{}{}:
-		default: // there is a token already
+		us.wake()
+	}
+}
+
+// wake has what is pending reported soon.
+func (us *units) wake() {
+	select {
+	case us.changed <- struct{}{}:
+	default: // there is a token already
+	}
+}
+
+// others are the policies by which the gate of a unit is open beside an opening;
+// those that let nothing out only beside one of their kind.
+func others(u *trigger.Unit, o *trigger.Opening) (out []string) {
+	for _, other := range u.Openings(nil) {
+		if other != o && (o.DryRun || !other.DryRun) {
+			out = append(out, other.Policy)
 		}
 	}
+	return out
+}
+
+// afford says whether a profile may leave by an opening within
+// max_bytes_per_hour, and reports once an episode that it may not: one ends when
+// none was held back for a minute. The lock is held.
+func (us *units) afford(o *trigger.Opening, bytes int, now time.Time) bool {
+	if us.engine.Afford(bytes, now) {
+		return true
+	}
+	u := us.byName[o.Unit]
+	if u == nil { // it is gone: a late profile
+		return false
+	}
+	if now.Sub(us.heldBackAt) > heldBackEpisode {
+		us.pending = append(us.pending, transition{
+			Transition: trigger.Transition{Time: now, Unit: u.gate, Policy: o.Policy, Opening: o, Budget: trigger.MaxBytesPerHour},
+			service:    u.serviceName(), stopped: true,
+		})
+		us.wake()
+	}
+	u.heldBack, us.heldBackAt = o.ID, now
+	return false
 }
 
 // Remove forgets a unit that is gone, and closes its gates.
@@ -311,6 +365,20 @@ func (us *units) Close(now time.Time) {
 	us.mu.Lock()
 	defer us.mu.Unlock()
 	us.report(us.engine.Close(now))
+}
+
+// Snapshot is what is to be remembered over a restart.
+func (us *units) Snapshot(now time.Time) trigger.Snapshot {
+	us.mu.Lock()
+	defer us.mu.Unlock()
+	return us.engine.Snapshot(now)
+}
+
+// Restore takes up what was remembered. It comes before the first evaluation.
+func (us *units) Restore(s trigger.Snapshot, now time.Time) {
+	us.mu.Lock()
+	defer us.mu.Unlock()
+	us.engine.Restore(s, now)
 }
 
 // Count is the number of units and of open gates.
