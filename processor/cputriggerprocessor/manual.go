@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"mime"
 	"net"
 	"net/http"
@@ -239,11 +240,9 @@ func (m *manual) answer(w http.ResponseWriter, r *http.Request) (manualResult, e
 // manualParams are the parameters of the query and of a form as the body.
 func manualParams(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxManualBody)
-	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if kind != "application/x-www-form-urlencoded" && (kind != "" || err != nil && r.Header.Get("Content-Type") != "") {
+	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "application/x-www-form-urlencoded" {
 		// What another kind of body says would be ignored, so none may come.
-		var b [1]byte
-		if n, _ := r.Body.Read(b[:]); n > 0 {
+		if n, _ := io.ReadFull(r.Body, make([]byte, 1)); n > 0 {
 			return nil, badRequest("the body is %q and must be application/x-www-form-urlencoded, or empty with the parameters in the query", r.Header.Get("Content-Type"))
 		}
 	}

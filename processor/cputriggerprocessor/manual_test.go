@@ -1,0 +1,495 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cputriggerprocessor
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/config/configauth"
+	"go.opentelemetry.io/collector/config/confighttp"
+	"go.opentelemetry.io/collector/config/confignet"
+	"go.opentelemetry.io/collector/config/configopaque"
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/config/configtls"
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/trigger"
+)
+
+// fired is what the server asked to open.
+type fired struct {
+	unit     string
+	duration time.Duration
+}
+
+// handRig is a real server with an engine made by the test.
+type handRig struct {
+	*manual
+	fired  []fired
+	refuse error
+	client *http.Client
+	base   string // scheme and host
+}
+
+var handUntil = time.Date(2026, 5, 28, 20, 27, 12, 0, time.FixedZone("CEST", 2*60*60))
+
+func newHandRig(t *testing.T, change func(*confighttp.ServerConfig)) *handRig {
+	t.Helper()
+	cfg := defaultManual()
+	cfg.NetAddr.Endpoint = "127.0.0.1:0"
+	if change != nil {
+		change(&cfg)
+	}
+	require.NoError(t, validateManual(&cfg))
+	r := &handRig{base: "http://manual"}
+	r.manual = newManual(cfg, 30*time.Second, func(_ context.Context, unit string, d time.Duration) (manualResult, error) {
+		r.fired = append(r.fired, fired{unit, d})
+		return manualResult{TriggerID: "0badcafe", Unit: unit, Until: handUntil}, r.refuse
+	}, zap.NewNop())
+	r.client = &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, r.addr.Network(), r.addr.String())
+		},
+	}}
+	return r
+}
+
+func (r *handRig) run(t *testing.T, host component.Host) *handRig {
+	t.Helper()
+	require.NoError(t, r.start(t.Context(), host, componenttest.NewNopTelemetrySettings()))
+	t.Cleanup(func() { require.NoError(t, r.shutdown(context.Background())) })
+	return r
+}
+
+// do sends a request and returns the answer, which is JSON whatever it is.
+func (r *handRig) do(t *testing.T, method, target, body string, header ...string) (*http.Response, map[string]any) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, r.base+target, strings.NewReader(body))
+	require.NoError(t, err)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := r.client.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	all, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	if method == http.MethodHead {
+		return resp, nil
+	}
+	require.Equal(t, "application/json", resp.Header.Get("Content-Type"), "%s", all)
+	var out map[string]any
+	require.NoError(t, json.Unmarshal(all, &out), "%s", all)
+	return resp, out
+}
+
+func overUnix(path string) func(*confighttp.ServerConfig) {
+	return func(cfg *confighttp.ServerConfig) {
+		cfg.NetAddr.Transport, cfg.NetAddr.Endpoint = confignet.TransportTypeUnix, path
+	}
+}
+
+// socketPath is short: a socket's path has at most 108 bytes.
+func socketPath(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hot")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return filepath.Join(dir, "trigger.sock")
+}
+
+func TestAGateIsOpenedByHandOverTCPAndOverAUnixSocket(t *testing.T) {
+	for name, change := range map[string]func(*confighttp.ServerConfig){
+		"tcp": nil, "unix": overUnix(socketPath(t)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newHandRig(t, change).run(t, componenttest.NewNopHost())
+			for _, tc := range []struct {
+				name, target, body string
+				want               fired
+			}{
+				{"query", "/v1/trigger?unit=4f1c0c6b8a2e&duration=1m30s", "", fired{"4f1c0c6b8a2e", 90 * time.Second}},
+				{"form", "/v1/trigger", "unit=4711&duration=2s", fired{"4711", 2 * time.Second}},
+				{"some of both", "/v1/trigger?duration=24h", "unit=/system.slice/checkout.service", fired{"/system.slice/checkout.service", 24 * time.Hour}},
+				{"the first policy's duration", "/v1/trigger?unit=%2Fa%20b", "", fired{"/a b", 30 * time.Second}},
+			} {
+				t.Run(tc.name, func(t *testing.T) {
+					r.fired = nil
+					resp, answer := r.do(t, http.MethodPost, tc.target, tc.body)
+					require.Equal(t, http.StatusOK, resp.StatusCode, answer)
+					require.Equal(t, []fired{tc.want}, r.fired)
+					require.Equal(t, map[string]any{"trigger_id": "0badcafe", "unit": tc.want.unit, "until": "2026-05-28T18:27:12Z"}, answer)
+				})
+			}
+		})
+	}
+}
+
+func TestWhatIsAskedWronglyOpensNothingAndIsAnsweredWithWhatIsWrong(t *testing.T) {
+	r := newHandRig(t, nil).run(t, componenttest.NewNopHost())
+	for _, tc := range []struct {
+		name, method, target, body string
+		header                     []string
+		status                     int
+		says                       string
+	}{
+		{name: "no unit", status: 400, target: "/v1/trigger", says: "unit: must be set"},
+		{name: "an empty unit", status: 400, target: "/v1/trigger?unit=", says: "unit: must be set"},
+		{name: "a long unit", status: 400, target: "/v1/trigger?unit=" + strings.Repeat("a", 513), says: "unit: has 513 bytes, must have at most 512"},
+		{name: "a unit with a line break", status: 400, target: "/v1/trigger?unit=a%0ab", says: `unit: "a\nb" is not`},
+		{name: "a unit that is no text", status: 400, target: "/v1/trigger?unit=%ff", says: `unit: "\xff" is not`},
+		{name: "two units", status: 400, target: "/v1/trigger?unit=a", body: "unit=b", says: "unit: given 2 times"},
+		{name: "no duration", status: 400, target: "/v1/trigger?unit=a&duration=", says: `duration: "" is not a duration`},
+		{name: "a number without its unit", status: 400, target: "/v1/trigger?unit=a&duration=30", says: `duration: "30" is not a duration such as 30s`},
+		{name: "a duration too short", status: 400, target: "/v1/trigger?unit=a&duration=999ms", says: "duration: 999ms is not between 1s and 24h0m0s"},
+		{name: "a duration too long", status: 400, target: "/v1/trigger?unit=a&duration=24h1ns", says: "is not between 1s and 24h0m0s"},
+		{name: "a negative duration", status: 400, target: "/v1/trigger?unit=a&duration=-30s", says: "is not between"},
+		{name: "an unknown parameter", status: 400, target: "/v1/trigger?unit=a&durations=30s", says: `unknown parameter "durations": there are unit and duration`},
+		{name: "a bad query", status: 400, target: "/v1/trigger?unit=%zz", says: "read the parameters"},
+		{name: "JSON", status: 400, target: "/v1/trigger", body: `{"unit":"a"}`, header: []string{"Content-Type", "application/json"}, says: `the body is "application/json"`},
+		{name: "JSON beside a good query", status: 400, target: "/v1/trigger?unit=a", body: `{}`, header: []string{"Content-Type", "application/json"}, says: `the body is "application/json"`},
+		{name: "a body of no kind", status: 400, target: "/v1/trigger?unit=a", body: `duration=5m`, header: []string{"Content-Type", ""}, says: `the body is ""`},
+		{name: "a large body", status: 413, target: "/v1/trigger", body: "unit=" + strings.Repeat("a", 5000), says: "the body is larger than 4096 bytes"},
+		{name: "a compressed body", status: 400, target: "/v1/trigger?unit=a", body: "x", header: []string{"Content-Encoding", "gzip"}, says: "unsupported Content-Encoding: gzip"},
+		{name: "GET", status: 405, method: http.MethodGet, target: "/v1/trigger?unit=a", says: "use POST /v1/trigger"},
+		{name: "PUT", status: 405, method: http.MethodPut, target: "/v1/trigger?unit=a", says: "use POST /v1/trigger"},
+		{name: "another path", status: 404, target: "/", says: "there is nothing but POST /v1/trigger"},
+		{name: "a path below", status: 404, target: "/v1/trigger/?unit=a", says: "there is nothing but POST /v1/trigger"},
+		{name: "a website", status: 403, target: "/v1/trigger?unit=a", header: []string{"Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site"}, says: "a website of another origin may not open gates"},
+		{name: "a website in an old browser", status: 403, target: "/v1/trigger?unit=a", header: []string{"Origin", "https://evil.example"}, says: "a website of another origin may not open gates"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r.fired = nil
+			if tc.method == "" {
+				tc.method = http.MethodPost
+			}
+			resp, answer := r.do(t, tc.method, tc.target, tc.body, tc.header...)
+			require.Equal(t, tc.status, resp.StatusCode, answer)
+			require.Contains(t, answer["error"], tc.says)
+			require.Empty(t, r.fired)
+			if tc.status == http.StatusMethodNotAllowed {
+				require.Equal(t, http.MethodPost, resp.Header.Get("Allow"))
+			}
+		})
+	}
+}
+
+func TestWhyAGateIsNotOpenedIsAnswered(t *testing.T) {
+	r := newHandRig(t, nil).run(t, componenttest.NewNopHost())
+	for _, tc := range []struct {
+		name   string
+		err    error
+		status int
+		want   map[string]any
+		retry  string
+	}{
+		{"no such unit", noSuchUnit("4711", "no process here has this pid"), 404, map[string]any{"error": `no unit "4711": no process here has this pid`}, ""},
+		{"over budget", fmt.Errorf("fire: %w", &trigger.OverBudgetError{Budget: "max_triggers_per_hour"}), 429, map[string]any{"budget": "max_triggers_per_hour"}, "60"},
+		{"shut down", errShutdown, 503, map[string]any{"error": errShutdown.Error()}, ""},
+		{"a fault", errors.New("disk on fire"), 500, map[string]any{"error": "disk on fire"}, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r.refuse = tc.err
+			resp, answer := r.do(t, http.MethodPost, "/v1/trigger?unit=4711", "")
+			require.Equal(t, tc.status, resp.StatusCode)
+			require.Equal(t, tc.retry, resp.Header.Get("Retry-After"))
+			require.Contains(t, answer["error"], tc.err.Error())
+			delete(tc.want, "error")
+			delete(answer, "error")
+			require.Equal(t, tc.want, answer)
+		})
+	}
+}
+
+func TestAnOriginThatIsAllowedMayOpenGates(t *testing.T) {
+	r := newHandRig(t, func(cfg *confighttp.ServerConfig) {
+		cors := confighttp.NewDefaultCORSConfig()
+		cors.AllowedOrigins = []string{"https://ops.example"}
+		cfg.CORS = configoptional.Some(cors)
+	}).run(t, componenttest.NewNopHost())
+	resp, _ := r.do(t, http.MethodPost, "/v1/trigger?unit=a", "", "Origin", "https://ops.example", "Sec-Fetch-Site", "cross-site")
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	require.Equal(t, "https://ops.example", resp.Header.Get("Access-Control-Allow-Origin"))
+	resp, _ = r.do(t, http.MethodPost, "/v1/trigger?unit=a", "", "Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site")
+	require.Equal(t, http.StatusForbidden, resp.StatusCode)
+}
+
+// password is an authenticator.
+type password struct{ component.Component }
+
+func (password) Authenticate(ctx context.Context, headers map[string][]string) (context.Context, error) {
+	if v := headers["Authorization"]; len(v) == 1 && v[0] == "Bearer open sesame" {
+		return ctx, nil
+	}
+	return ctx, errors.New("who are you?")
+}
+
+type hostWith map[component.ID]component.Component
+
+func (h hostWith) GetExtensions() map[component.ID]component.Component { return h }
+
+func TestWhoMayNotIsAnswered401(t *testing.T) {
+	id := component.MustNewID("password")
+	r := newHandRig(t, func(cfg *confighttp.ServerConfig) {
+		cfg.Auth = configoptional.Some(confighttp.AuthConfig{Config: configauth.Config{AuthenticatorID: id}})
+	})
+	require.ErrorContains(t, r.start(t.Context(), hostWith{}, componenttest.NewNopTelemetrySettings()), "password")
+	r.run(t, hostWith{id: password{}})
+	resp, answer := r.do(t, http.MethodPost, "/v1/trigger?unit=a", "")
+	require.Equal(t, http.StatusUnauthorized, resp.StatusCode)
+	require.Equal(t, map[string]any{"error": "who are you?"}, answer)
+	require.Empty(t, r.fired)
+	resp, _ = r.do(t, http.MethodPost, "/v1/trigger?unit=a", "", "Authorization", "Bearer open sesame")
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+}
+
+func TestGatesAreOpenedByHandOverTLS(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"manual"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	r := newHandRig(t, func(cfg *confighttp.ServerConfig) {
+		cfg.TLS = configoptional.Some(configtls.ServerConfig{Config: configtls.Config{
+			CertPem: configopaque.String(certificate),
+			KeyPem:  configopaque.String(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})),
+		}})
+	}).run(t, componenttest.NewNopHost())
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(certificate)
+	r.client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: roots}
+	r.base = "https://manual"
+	resp, _ := r.do(t, http.MethodPost, "/v1/trigger?unit=a", "")
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+}
+
+func TestTheSocketIsForItsUserAloneAndGoneAfterShutdown(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no file modes")
+	}
+	path := socketPath(t)
+	r := newHandRig(t, overUnix(path)).run(t, componenttest.NewNopHost())
+	info, err := os.Lstat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.ModeSocket|0o600, info.Mode())
+	require.NoError(t, r.shutdown(t.Context()))
+	require.NoFileExists(t, path)
+}
+
+func TestASocketOfAnEarlierRunIsReplaced(t *testing.T) {
+	path := socketPath(t)
+	l, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // as if killed
+	require.NoError(t, l.Close())
+	_, err = os.Lstat(path)
+	require.NoError(t, err, "the socket is still there")
+
+	r := newHandRig(t, overUnix(path)).run(t, componenttest.NewNopHost())
+	resp, _ := r.do(t, http.MethodPost, "/v1/trigger?unit=a", "")
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+}
+
+func TestWhatIsAtTheSocketsPathAndNotOursIsLeftAlone(t *testing.T) {
+	for name, tc := range map[string]struct {
+		make func(t *testing.T, path string)
+		says string
+	}{
+		"a file": {func(t *testing.T, path string) { require.NoError(t, os.WriteFile(path, []byte("mine"), 0o600)) }, "is not a socket: remove it or choose another path"},
+		"a link to a socket": {func(t *testing.T, path string) {
+			l, err := net.Listen("unix", path+"2")
+			require.NoError(t, err)
+			t.Cleanup(func() { l.Close() })
+			require.NoError(t, os.Symlink(path+"2", path))
+		}, "is not a socket: remove it or choose another path"},
+		"a socket in use": {func(t *testing.T, path string) {
+			l, err := net.Listen("unix", path)
+			require.NoError(t, err)
+			t.Cleanup(func() { l.Close() })
+		}, "is in use by another process: stop it or choose another path"},
+		"a folder that is not there": {func(t *testing.T, path string) { require.NoError(t, os.Remove(filepath.Dir(path))) }, "no such file or directory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := socketPath(t)
+			tc.make(t, path)
+			before, _ := os.Lstat(path)
+			err := newHandRig(t, overUnix(path)).start(t.Context(), componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
+			require.ErrorContains(t, err, "manual.endpoint: listen at "+path)
+			require.ErrorContains(t, err, tc.says)
+			after, _ := os.Lstat(path)
+			require.True(t, before == nil && after == nil || os.SameFile(before, after))
+		})
+	}
+}
+
+func TestAPortInUseIsSaid(t *testing.T) {
+	r := newHandRig(t, nil).run(t, componenttest.NewNopHost())
+	second := newHandRig(t, func(cfg *confighttp.ServerConfig) { cfg.NetAddr.Endpoint = r.addr.String() })
+	require.ErrorContains(t, second.start(t.Context(), componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings()), "manual.endpoint: listen at 127.0.0.1:")
+	require.NoError(t, second.shutdown(t.Context()))
+}
+
+func TestShutdownWaitsForTheRequestThatIsAnsweredAndRefusesTheNext(t *testing.T) {
+	r := newHandRig(t, nil)
+	entered, proceed := make(chan struct{}), make(chan struct{})
+	fire := r.fire
+	r.fire = func(ctx context.Context, unit string, d time.Duration) (manualResult, error) {
+		close(entered)
+		<-proceed
+		return fire(ctx, unit, d)
+	}
+	r.run(t, componenttest.NewNopHost())
+	answered := make(chan int, 1)
+	go func() {
+		resp, _ := r.do(t, http.MethodPost, "/v1/trigger?unit=a", "")
+		answered <- resp.StatusCode
+	}()
+	<-entered
+	down := make(chan error, 1)
+	go func() { down <- r.shutdown(context.Background()) }()
+	require.Eventually(t, r.closed.Load, 10*time.Second, time.Millisecond)
+	select {
+	case <-down:
+		t.Fatal("did not wait")
+	default:
+	}
+	late := httptest.NewRecorder()
+	r.ServeHTTP(late, httptest.NewRequest(http.MethodPost, "/v1/trigger?unit=a", nil))
+	require.Equal(t, http.StatusServiceUnavailable, late.Code)
+	close(proceed)
+	require.Equal(t, http.StatusOK, <-answered)
+	require.NoError(t, <-down)
+	require.NoError(t, r.shutdown(t.Context()), "again")
+	require.Len(t, r.fired, 1)
+	require.NoError(t, newHandRig(t, nil).shutdown(t.Context()), "without start")
+}
+
+// Who connects and says nothing, or never stops talking, is not waited for.
+func TestTheServerIsBounded(t *testing.T) {
+	r := newHandRig(t, func(cfg *confighttp.ServerConfig) { cfg.ReadHeaderTimeout = 50 * time.Millisecond }).run(t, componenttest.NewNopHost())
+	defaults := defaultManual()
+	for name, d := range map[string]time.Duration{
+		"read_header_timeout": defaults.ReadHeaderTimeout, "read_timeout": defaults.ReadTimeout,
+		"write_timeout": defaults.WriteTimeout, "idle_timeout": defaults.IdleTimeout,
+	} {
+		require.Positive(t, d, name)
+	}
+	for name, request := range map[string]string{
+		"silent":         "",
+		"half a header":  "POST /v1/trigger?unit=a HTTP/1.1\r\nHost: x\r\n",
+		"a large header": "POST /v1/trigger?unit=a HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("a", 100<<10) + "\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := net.Dial("tcp", r.addr.String())
+			require.NoError(t, err)
+			defer conn.Close()
+			require.NoError(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
+			_, _ = io.WriteString(conn, request) // it may be cut off while it writes
+			answer, err := io.ReadAll(conn)
+			require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the server hangs up")
+			require.NotContains(t, string(answer), "200")
+			require.Empty(t, r.fired)
+		})
+	}
+}
+
+func TestTheServerOfManualIsOffWithoutAnEndpoint(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(*confighttp.ServerConfig)
+		says   string
+	}{
+		{"nothing set", func(*confighttp.ServerConfig) {}, ""},
+		{"tcp", func(c *confighttp.ServerConfig) { c.NetAddr.Endpoint = "localhost:4041" }, ""},
+		{"unix", overUnix("/run/hotprofile.sock"), ""},
+		{"a key without an endpoint", func(c *confighttp.ServerConfig) { c.ReadTimeout = time.Second }, "manual.endpoint: must be set"},
+		{"no port", func(c *confighttp.ServerConfig) { c.NetAddr.Endpoint = "localhost" }, `manual.endpoint: "localhost" is not host:port`},
+		{"udp", func(c *confighttp.ServerConfig) { c.NetAddr.Endpoint, c.NetAddr.Transport = "localhost:1", "udp" }, `manual.transport: "udp" is not one of tcp, tcp4, tcp6, unix`},
+		{"every website", func(c *confighttp.ServerConfig) {
+			c.NetAddr.Endpoint = "localhost:1"
+			c.CORS = configoptional.Some(confighttp.CORSConfig{AllowedOrigins: []string{"*"}})
+		}, `manual.cors.allowed_origins: "*" is not scheme://host[:port]`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg := defaultManual()
+			tc.change(&cfg)
+			err := validateManual(&cfg)
+			if tc.says == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, tc.says)
+			}
+		})
+	}
+}
+
+func FuzzManualRequest(f *testing.F) {
+	const form = "application/x-www-form-urlencoded"
+	f.Add("unit=4711&duration=30s", "", "")
+	f.Add("", form, "unit=%2Fsystem.slice%2Fa.service&duration=1h")
+	f.Add("unit=a", form, "unit=b")
+	f.Add("unit=%ff&duration=1e9s", "", "")
+	f.Add("unit=a;duration=1s", "multipart/form-data; boundary=x", "--x--")
+	f.Add("unit=a&duration=9999999999h", form+"; charset=utf-8", "%")
+	f.Fuzz(func(t *testing.T, query, kind, body string) {
+		var got []fired
+		m := newManual(defaultManual(), 30*time.Second, func(_ context.Context, unit string, d time.Duration) (manualResult, error) {
+			got = append(got, fired{unit, d})
+			return manualResult{Unit: unit}, nil
+		}, zap.NewNop())
+		r := httptest.NewRequest(http.MethodPost, manualPath, strings.NewReader(body))
+		r.URL.RawQuery = query
+		r.Header.Set("Content-Type", kind)
+		w := httptest.NewRecorder()
+		m.ServeHTTP(w, r)
+		require.True(t, json.Valid(w.Body.Bytes()), "%s", w.Body)
+		switch w.Code {
+		case http.StatusOK:
+			require.Len(t, got, 1)
+			require.NotEmpty(t, got[0].unit)
+			require.LessOrEqual(t, len(got[0].unit), maxManualUnit)
+			require.NotContains(t, got[0].unit, "\n")
+			require.GreaterOrEqual(t, got[0].duration, minManualDuration)
+			require.LessOrEqual(t, got[0].duration, maxManualDuration)
+			var answer manualResult
+			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer))
+			require.Equal(t, got[0].unit, answer.Unit)
+		case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
+			require.Empty(t, got)
+			require.Less(t, w.Body.Len(), 16<<10, "what is wrong is said, not repeated in full")
+		default:
+			t.Fatalf("status %d: %s", w.Code, w.Body)
+		}
+	})
+}
