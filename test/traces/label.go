@@ -99,7 +99,7 @@ func (s *Schedule) judge() []Label {
 // second is the load of a second and the share of its quota periods that ask
 // for more than the quota.
 func (s *Schedule) second(second int) (load, stalls float64, up bool) {
-	const steps, stepsPerPeriod, periods = 50, 5, 10
+	const steps, periods = stepsPerSecond, stepsPerSecond / stepsPerPeriod
 	var demand, limit float64
 	limit = math.Inf(1)
 	up = true

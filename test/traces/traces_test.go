@@ -4,8 +4,10 @@
 package traces
 
 import (
+	"bytes"
 	"flag"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -34,4 +36,16 @@ func golden(t *testing.T, file, want string) {
 
 func TestLabelsFollowFromSchedules(t *testing.T) {
 	golden(t, "labels.txt", FormatLabels(schedules(t)))
+}
+
+func TestSyntheticTracesFollowFromSchedules(t *testing.T) {
+	for _, s := range schedules(t) {
+		if s.Recorded {
+			continue
+		}
+		var b bytes.Buffer
+		header, rows := Synthesize(s)
+		require.NoError(t, WriteTrace(&b, header, rows))
+		golden(t, filepath.Join("synthetic", s.Name+".csv"), b.String())
+	}
 }

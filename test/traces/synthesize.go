@@ -1,0 +1,123 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package traces
+
+import "fmt"
+
+// The kernel's quota period, and how often it updates CPU counters.
+const (
+	period = 0.1
+	tick   = 0.004
+)
+
+// Synthesize makes the trace of a schedule that is not recorded: what a fair
+// scheduler with the kernel's quotas would let the load have, read once a second
+// with the kernel's tick error and a few milliseconds of jitter.
+func Synthesize(s *Schedule) (header []string, rows []Row) {
+	header = []string{
+		s.About,
+		fmt.Sprintf("synthetic, from schedules/%s.txt", s.Name),
+		fmt.Sprintf("machine: %d CPUs, imagined", s.CPUs),
+	}
+	var m machine
+	for second := 0; second <= s.Seconds; second++ {
+		if second > 0 {
+			for step := range stepsPerSecond {
+				m.step(s, float64(second-1)+float64(step)/stepsPerSecond)
+			}
+		}
+		t := float64(second)
+		if s.IsDown(t) {
+			m = machine{}
+			continue
+		}
+		row := m.read(s, t)
+		if !s.IsMissing(t) {
+			rows = append(rows, row)
+		}
+	}
+	return header, rows
+}
+
+const stepsPerSecond, stepsPerPeriod = 50, 5
+
+// machine is the cgroups of a unit, and of its parent where there is one.
+type machine struct {
+	steps       int
+	used, shown float64 // CPU seconds, and as they were read last
+	own, parent bandwidth
+}
+
+// bandwidth is one cgroup's quota.
+type bandwidth struct {
+	left               float64 // CPU seconds of this period
+	active, throttled  bool    // in this period
+	periods, throttles uint64
+}
+
+func (b *bandwidth) begin(quota float64) {
+	if b.active {
+		b.periods++
+	}
+	if b.throttled {
+		b.throttles++
+	}
+	*b = bandwidth{left: quota * period, periods: b.periods, throttles: b.throttles}
+}
+
+func (m *machine) step(s *Schedule, t float64) {
+	if s.IsDown(t) {
+		return
+	}
+	quota := s.Quota(t)
+	if m.steps%stepsPerPeriod == 0 {
+		m.own.begin(quota)
+		m.parent.begin(s.Parent)
+	}
+	m.steps++
+	const dt = 1.0 / stepsPerSecond
+	want, others := s.Demand(t)*dt, s.Neighbour(t)*dt
+	got := min(want, float64(s.CPUs)*dt)
+	if quota > 0 {
+		m.own.active = m.own.active || want > 0
+		got = m.own.take(got)
+	}
+	if s.Parent > 0 {
+		m.parent.active = m.parent.active || want+others > 0
+		// Who wants less than half gets it; else it is halves.
+		left := m.parent.left
+		if got+others > left {
+			m.parent.throttled = true
+			got = min(got, max(left/2, left-others))
+		}
+		m.parent.left = max(0, left-got-others)
+	}
+	m.used += got
+}
+
+func (b *bandwidth) take(want float64) float64 {
+	got := min(want, b.left)
+	if want > b.left+1e-9 {
+		b.throttled = true
+	}
+	b.left -= got
+	return got
+}
+
+// read is what the counters show: up to a tick late on each running CPU.
+func (m *machine) read(s *Schedule, t float64) Row {
+	late := (s.noise(int(t)+1_000_000) + 1) / 2
+	running := min(s.Demand(max(0, t-0.01)), s.Limit(t))
+	m.shown = max(m.shown, m.used-late*tick*running)
+	row := Row{At: t, CPU: m.shown, Capacity: s.Limit(t)}
+	if t > 0 {
+		row.At += 0.003 * (s.noise(int(t)+2_000_000) + 1) / 2
+	}
+	b := m.own
+	if s.Parent > 0 && (s.Quota(t) == 0 || s.Parent < s.Quota(t)) {
+		b = m.parent
+	}
+	row.Periods, row.Throttled = b.periods, b.throttles
+	return row
+}
