@@ -5,19 +5,64 @@ package monitor
 
 import (
 	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/perfevent"
 )
 
-// errors of readings that are gaps.
+// Errors of readings that are gaps.
 var (
 	// errNotFollowed is for a unit that uses too little CPU time to be above any
-	// threshold of cpu_bottleneck.
+	// threshold of cpu_bottleneck, and too much to know it by that alone.
 	errNotFollowed = errors.New("its CPU usage is below every threshold of cpu_bottleneck, so its switches are not followed")
-	// errFollowing is for a unit of which nothing is known yet.
+	// errFollowing is for a unit of which little is known yet.
 	errFollowing = errors.New("its switches have only begun to be followed")
 	// errUnseen is for a span of which less than half could be seen.
-	errUnseen = errors.New("switch records were lost, or what ran was not known, for more than half of the time")
+	// errDisagrees is for figures that are not the unit's.
+	errDisagrees = errors.New("the CPU time of what was seen to run is not the unit's: its processes are not all told apart from others by their cgroup")
+	errUnseen    = errors.New("for more than half of the time it is not known what ran: switch records were lost, or processes that ended could not be told apart any more")
 )
+
+const (
+	defaultMaxSwitches = 200_000
+	// followFor is for how long a unit is still followed after its usage last
+	// made a threshold possible, so that one that comes and goes has a whole
+	// history.
+	followFor = time.Minute
+	// negligible is a usage, in cores, that is as good as the time with at least
+	// one thread on a CPU: they differ by less than one point.
+	negligible = 0.01
+	// maxFollowed bounds the units that are followed at once.
+	maxFollowed = 256
+
+	// readEvery is the most time between two rounds of reading; with what a
+	// round leaves for the next one and takes itself, figures are at most 100 ms
+	// old.
+	readEvery = 50 * time.Millisecond
+	lag       = 100 * time.Millisecond
+	// What a round looks up of processes: about 10 µs each.
+	queuedPerRound, inTurnPerRound = 64, 10
+
+	retryFirst, retryMost = time.Minute, 16 * time.Minute
+)
+
+const tooManyUnits cgroup.Unavailable = "more units than 256 are busy enough to have their switches followed"
+
+// switchStream is a [perfevent.Switches].
+type switchStream interface {
+	CPUs() []int
+	Look() error
+	Wait(timeout time.Duration) error
+	Wake()
+	Read(*perfevent.SwitchRecord) bool
+	Through() int64
+	Close() error
+}
 
 // bottleneckOptions are what bottlenecks are made with.
 type bottleneckOptions struct {
@@ -29,32 +74,460 @@ type bottleneckOptions struct {
 }
 
 // bottlenecks follow the switches of all CPUs on behalf of the units that use
-// enough CPU time, in a goroutine of their own.
-type bottlenecks struct{}
+// enough CPU time for it to matter, in a goroutine of their own.
+type bottlenecks struct {
+	least       float64
+	maxSwitches int
+	lookup      lookup
+	open        func() (switchStream, error)
+	online      func() ([]int, error)
+	after       func(time.Duration) <-chan time.Time
+
+	once sync.Once // starts the goroutine
+	stop chan struct{}
+	wake chan struct{} // something is to be followed
+	done chan struct{}
+
+	// wants counts changes of followed, which the goroutine looks for.
+	wants atomic.Uint64
+
+	mu       sync.Mutex // held for moments only
+	followed map[*followed]struct{}
+	stream   switchStream // nil while nothing is attached
+	err      error        // why nothing is attached
+	stats    bottleneckStats
+
+	// Of the goroutine alone.
+
+	sim     *simultaneity
+	census  *census
+	tallies map[*followed]*tally
+	seen    uint64 // of wants
+	lost    uint64
+}
+
+// bottleneckStats is what following switches found out about itself.
+type bottleneckStats struct {
+	Attached         uint64 // how often
+	Switches, Lost   uint64
+	Late, Surprises  uint64 // see simultaneity
+	Overflows        uint64 // of the census
+	ProcessesLooked  int    // in the census
+	TooManySwitches  uint64 // how often it was given up for that
+	Through          int64  // what was read, as CLOCK_MONOTONIC
+	UnknownCPUs      int
+	ElapsedKnownNano int64
+}
+
+// followed is a unit that is followed; what it holds is guarded by
+// bottlenecks.mu.
+type followed struct {
+	unit    string
+	process Process
+	at      []int64 // by k, as of the last round
+}
 
 // newBottlenecks makes them for the units of a source. Nothing runs before a
 // unit is busy enough.
-func newBottlenecks(s *Source, o bottleneckOptions) *bottlenecks { return &bottlenecks{} }
+func newBottlenecks(s *Source, o bottleneckOptions) *bottlenecks {
+	b := &bottlenecks{
+		least:       o.Least,
+		maxSwitches: o.MaxSwitches,
+		lookup:      procLookup{s},
+		open: func() (switchStream, error) {
+			if s.clocks == nil || perfevent.Probe().ForeignPIDNamespace {
+				return nil, ForeignPIDs
+			}
+			return perfevent.OpenSwitches(perfevent.SwitchOptions{})
+		},
+		online: perfevent.OnlineCPUs,
+		after:  time.After,
+	}
+	return b.prepare()
+}
+
+func (b *bottlenecks) prepare() *bottlenecks {
+	if b.maxSwitches <= 0 {
+		b.maxSwitches = defaultMaxSwitches
+	}
+	b.stop, b.wake, b.done = make(chan struct{}), make(chan struct{}, 1), make(chan struct{})
+	b.followed, b.tallies = map[*followed]struct{}{}, map[*followed]*tally{}
+	b.err = errFollowing
+	b.sim = newSimultaneity(0, 0)
+	b.census = newCensus(b.sim, b.lookup)
+	return b
+}
 
 // unit returns the reader for a unit that is a cgroup, by its id.
-func (b *bottlenecks) unit(id string) *bottleneck { return &bottleneck{} }
+func (b *bottlenecks) unit(id string) *bottleneck {
+	return &bottleneck{of: b, what: followed{unit: id}}
+}
 
 // process returns the reader for a unit that is a process.
-func (b *bottlenecks) process(p Process) *bottleneck { return &bottleneck{} }
+func (b *bottlenecks) process(p Process) *bottleneck {
+	return &bottleneck{of: b, what: followed{process: p}}
+}
 
-// close stops the goroutine and waits for it.
-func (b *bottlenecks) close() {}
+// close stops the goroutine and waits for it. Nothing is read after it.
+func (b *bottlenecks) close() {
+	b.once.Do(func() { close(b.done) }) // it was never started
+	select {
+	case <-b.stop:
+	default:
+		close(b.stop)
+	}
+	b.mu.Lock()
+	if b.stream != nil {
+		b.stream.Wake()
+	}
+	b.mu.Unlock()
+	<-b.done
+}
 
-// A bottleneck reads cpu_bottleneck for one unit.
-type bottleneck struct{}
+// Stats returns what was found out since the beginning.
+func (b *bottlenecks) Stats() bottleneckStats {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.stats
+}
+
+func (b *bottlenecks) follow(f *followed) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.followed) >= maxFollowed {
+		return false
+	}
+	b.followed[f] = struct{}{}
+	b.wants.Add(1)
+	b.once.Do(func() { go b.run() })
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+func (b *bottlenecks) unfollow(f *followed) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.followed, f)
+	b.wants.Add(1)
+	if len(b.followed) == 0 && b.stream != nil {
+		b.stream.Wake()
+	}
+}
+
+func (b *bottlenecks) wanted() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.followed) > 0
+}
+
+func (b *bottlenecks) stopped() bool {
+	select {
+	case <-b.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// run attaches while something is to be followed.
+func (b *bottlenecks) run() {
+	defer close(b.done)
+	retry := retryFirst
+	for {
+		select {
+		case <-b.stop:
+			return
+		case <-b.wake:
+		}
+		for b.wanted() && !b.stopped() {
+			lasted, err := b.attach()
+			if err == nil {
+				continue // nothing to follow any more, or other CPUs
+			}
+			if lasted {
+				retry = retryFirst
+			}
+			b.setErr(err)
+			select {
+			case <-b.stop:
+				return
+			case <-b.after(retry):
+			}
+			retry = min(2*retry, retryMost)
+		}
+	}
+}
+
+func (b *bottlenecks) setErr(err error) {
+	var reason cgroup.Unavailable
+	if !errors.As(err, &reason) {
+		err = cgroup.Unavailable(err.Error())
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.err = err
+}
+
+// attach follows switches until there is nothing to follow, or something stands
+// in the way. lasted says that it went well for as long as it takes to try again.
+func (b *bottlenecks) attach() (lasted bool, err error) {
+	online, err := b.online()
+	if err != nil {
+		return false, err
+	}
+	stream, err := b.open()
+	if err != nil {
+		return false, err
+	}
+	b.mu.Lock()
+	b.stream, b.err = stream, errFollowing
+	b.stats.Attached++
+	b.mu.Unlock()
+	defer func() {
+		b.mu.Lock()
+		b.stream = nil
+		b.mu.Unlock()
+		_ = stream.Close() // of what was only read
+		// Exits are not told of while nothing is attached.
+		b.sim.reset(0, b.sim.now)
+		b.census.clear()
+	}()
+	b.sim.reset(len(stream.CPUs()), b.sim.now)
+	if err := stream.Look(); err != nil {
+		return false, err
+	}
+	return b.read(stream, online)
+}
+
+// read is the life of a stream that was opened when so many CPUs were online.
+func (b *bottlenecks) read(stream switchStream, cpus []int) (lasted bool, err error) {
+	var (
+		rec            perfevent.SwitchRecord
+		rate           = rateLimit{most: b.maxSwitches}
+		begun, checked int64
+	)
+	defer func() { lasted = begun != 0 && checked-begun >= int64(retryFirst) }()
+	for {
+		if err := stream.Wait(readEvery); err != nil {
+			return false, err
+		}
+		if b.stopped() || !b.sync() {
+			return false, nil
+		}
+		for stream.Read(&rec) {
+			if rec.Type == perfevent.TypeSwitch && !rate.allow(rec.Time) {
+				b.mu.Lock()
+				b.stats.TooManySwitches++
+				b.mu.Unlock()
+				return false, cgroup.Unavailable(fmt.Sprintf(
+					"the host has more than %d switches between threads a second (max_switches_per_second); tried again later", b.maxSwitches))
+			}
+			b.handle(&rec)
+		}
+		through := stream.Through()
+		b.sim.advance(through)
+		b.census.check(queuedPerRound, inTurnPerRound)
+		b.publish(through, rate.take())
+		if begun == 0 {
+			begun, checked = through, through
+		}
+		if through-checked < int64(time.Second) {
+			continue
+		}
+		checked = through
+		if online, err := b.online(); err == nil && !slices.Equal(online, cpus) {
+			return false, nil // attach anew
+		}
+		if b.sim.unknown > 0 {
+			if err := stream.Look(); err != nil {
+				return false, err
+			}
+		}
+	}
+}
+
+// handle tells the census and the simultaneity of one record.
+func (b *bottlenecks) handle(rec *perfevent.SwitchRecord) {
+	switch rec.Type {
+	case perfevent.TypeSwitch:
+		b.sim.runs(rec.CPU, b.census.seen(rec.PID, rec.TID), rec.Time, rec.OtherPID)
+	case perfevent.TypeSample: // it was there before it was looked at
+		b.sim.runs(rec.CPU, b.census.seen(rec.PID, rec.TID), rec.Time, rec.PID)
+	case perfevent.TypeFork:
+		b.census.forked(rec.PID, rec.OtherPID)
+	case perfevent.TypeExec:
+		b.census.executed(rec.PID)
+	case perfevent.TypeExit:
+		b.census.exited(rec.PID)
+	case perfevent.TypeLost:
+		b.sim.lose(rec.CPU, rec.Time)
+		b.lost += rec.Count
+	}
+}
+
+// sync takes over what is to be followed; false: nothing.
+func (b *bottlenecks) sync() bool {
+	wants := b.wants.Load()
+	if wants == b.seen {
+		return len(b.tallies) > 0
+	}
+	b.mu.Lock()
+	now := make(map[*followed]struct{}, len(b.followed))
+	for f := range b.followed {
+		now[f] = struct{}{}
+	}
+	b.mu.Unlock()
+	b.seen = wants
+	for f, t := range b.tallies {
+		if _, ok := now[f]; !ok {
+			b.census.unfollow(f.unit, f.process, t)
+			delete(b.tallies, f)
+		}
+	}
+	for f := range now {
+		if _, ok := b.tallies[f]; !ok {
+			b.tallies[f] = b.census.follow(f.unit, f.process)
+		}
+	}
+	return len(b.tallies) > 0
+}
+
+// publish lets readers have what is known through a moment.
+func (b *bottlenecks) publish(through int64, switches uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for f, t := range b.tallies {
+		b.sim.settle(t)
+		f.at = append(f.at[:0], t.at...)
+	}
+	b.err = nil
+	b.stats.Switches += switches
+	b.stats.Lost = b.lost
+	b.stats.Late, b.stats.Surprises = b.sim.late, b.sim.surprises
+	b.stats.Overflows, b.stats.ProcessesLooked = b.census.overflows, len(b.census.byPID)
+	b.stats.Through, b.stats.UnknownCPUs, b.stats.ElapsedKnownNano = through, b.sim.unknown, b.sim.known
+}
+
+// A rateLimit counts switches per second.
+type rateLimit struct {
+	most   int
+	begin  int64 // of the second
+	count  int   // in it
+	counts uint64
+}
+
+// allow counts one switch at t. It returns false where there are too many.
+func (r *rateLimit) allow(t int64) bool {
+	if t-r.begin >= int64(time.Second) {
+		r.begin, r.count = t, 0
+	}
+	r.count++
+	r.counts++
+	return r.count <= r.most
+}
+
+// take returns how many there were since it was last called.
+func (r *rateLimit) take() uint64 {
+	n := r.counts
+	r.counts = 0
+	return n
+}
+
+// A bottleneck reads cpu_bottleneck for one unit. It belongs to the goroutine of
+// the source.
+type bottleneck struct {
+	of   *bottlenecks
+	what followed
+
+	begun bool
+	last  time.Time
+	until time.Time // followed until then, whatever its usage
+	f     *followed // nil while it is not followed
+	at    []int64   // of f, as of the last reading
+
+	busy, known time.Duration
+}
 
 // Read returns, cumulative since the first reading, the seconds in which at least
 // one thread of the unit was on a CPU, and the seconds of which that is known.
 // Both are those of up to 100 ms before now. Cores is the unit's CPU usage since
-// the last reading. The error is a [cgroup.Unavailable] or a gap.
+// the last reading. The error is a [cgroup.Unavailable] or a gap. It does not
+// wait for what follows the switches.
 func (n *bottleneck) Read(now time.Time, cores float64) (busy, elapsed float64, err error) {
-	return 0, 0, errFollowing
+	span := now.Sub(n.last)
+	if !n.begun || span < 0 {
+		span = 0
+	}
+	n.begun, n.last = true, now
+	if 100*cores > n.of.least {
+		n.until = now.Add(followFor)
+	}
+	wanted := now.Before(n.until)
+	switch {
+	case n.f != nil:
+		err = n.take(span, cores)
+		if !wanted {
+			n.Close()
+		}
+	case wanted && n.begin():
+		err = errFollowing
+	case wanted:
+		err = tooManyUnits
+	case cores > negligible:
+		err = errNotFollowed
+	default:
+		n.busy += time.Duration(cores * float64(span))
+		n.known += span
+	}
+	return n.busy.Seconds(), n.known.Seconds(), err
 }
 
+func (n *bottleneck) begin() bool {
+	f := n.what
+	if !n.of.follow(&f) {
+		return false
+	}
+	n.f, n.at = &f, n.at[:0]
+	return true
+}
+
+// take adds what became known since the last reading.
+func (n *bottleneck) take(span time.Duration, cores float64) error {
+	busyBefore, knownBefore, cpuBefore := sums(n.at)
+	n.of.mu.Lock()
+	err := n.of.err
+	n.at = append(n.at[:0], n.f.at...)
+	n.of.mu.Unlock()
+	busy, known, cpu := sums(n.at)
+	added := time.Duration(known - knownBefore)
+	n.busy += time.Duration(busy - busyBefore)
+	n.known += added
+	switch {
+	case err != nil:
+		return err
+	case added < span/2 && span-added > lag:
+		return errUnseen
+	}
+	// Tick, lag and a change of usage meanwhile bend this, but not by half.
+	used := time.Duration(cores * float64(added))
+	if off := (time.Duration(cpu-cpuBefore) - used).Abs(); off > lag && off > used/2 {
+		return errDisagrees
+	}
+	return nil
+}
+
+// Simultaneity returns the time at k running threads, for each k, since the unit
+// was last begun to be followed, as of the last reading. It is valid until the
+// next one.
+func (n *bottleneck) Simultaneity() []int64 { return n.at }
+
 // Close ends it.
-func (n *bottleneck) Close() {}
+func (n *bottleneck) Close() {
+	if n.f != nil {
+		n.of.unfollow(n.f)
+		n.f = nil
+	}
+}

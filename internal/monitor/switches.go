@@ -1,0 +1,322 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package monitor
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hotprofile/hotprofile/internal/procfs"
+)
+
+const (
+	// maxProcesses bounds the census: it is begun anew when it is full.
+	maxProcesses = 1 << 15
+	// maxQueued bounds the processes that wait to be looked up; what is beyond
+	// has its turn later.
+	maxQueued = 1 << 12
+)
+
+// A census knows of every process that ran what it counts for: which unit it is
+// in, and with that which tallies. It is told of forks, execs and exits.
+//
+// A process is looked up when it first runs; one that is forked meanwhile counts
+// for what its parent does until it was looked up, and for ever if it is gone by
+// then. A process may move to another cgroup without a record of that, so each is
+// looked up again after it executed another program, which is when container
+// runtimes and service managers have just moved it, and else in turn.
+type census struct {
+	sim    *simultaneity
+	lookup lookup
+	byPID  map[int]*process
+	queue  []*process // to be looked up
+	all    []*process // looked up in turn, those that are gone among them
+	turn   int
+
+	units     map[string][]*tally // followed, by the unit's id
+	processes map[int]followedProcess
+
+	idle, nameless *process
+	// overflows counts how often the census was full and begun anew.
+	overflows uint64
+}
+
+type followedProcess struct {
+	start   uint64
+	tallies []*tally
+}
+
+// lookup is what the kernel says of processes.
+type lookup interface {
+	// unit returns the id of the unit whose cgroup a process is in, empty for
+	// none, by its thread tid if its first thread is ending. The error is
+	// errEnding for one of which nothing can be said any more.
+	unit(pid, tid int) (string, error)
+	// start returns when a process was started.
+	start(pid int) (uint64, error)
+}
+
+var errEnding = errors.New("the process is ending")
+
+func newCensus(sim *simultaneity, l lookup) *census {
+	return &census{
+		sim: sim, lookup: l, byPID: map[int]*process{},
+		units: map[string][]*tally{}, processes: map[int]followedProcess{},
+		idle:     &process{known: true},
+		nameless: &process{pid: -1},
+	}
+}
+
+// follow begins to count a unit: its cgroup's, by its id, or with an empty id
+// that of a process.
+func (c *census) follow(unit string, p Process) *tally {
+	t := c.sim.newTally()
+	if unit != "" {
+		c.units[unit] = append(c.units[unit], t)
+	} else {
+		f := c.processes[p.PID]
+		c.processes[p.PID] = followedProcess{start: p.Start, tallies: append(f.tallies, t)}
+	}
+	c.assignAll()
+	return t
+}
+
+// unfollow ends what follow began.
+func (c *census) unfollow(unit string, p Process, t *tally) {
+	without := func(tallies []*tally) (left []*tally) {
+		for _, other := range tallies {
+			if other != t {
+				left = append(left, other)
+			}
+		}
+		return left
+	}
+	if unit != "" {
+		if c.units[unit] = without(c.units[unit]); len(c.units[unit]) == 0 {
+			delete(c.units, unit)
+		}
+	} else {
+		f := c.processes[p.PID]
+		if f.tallies = without(f.tallies); len(f.tallies) == 0 {
+			delete(c.processes, p.PID)
+		} else {
+			c.processes[p.PID] = f
+		}
+	}
+	c.assignAll()
+}
+
+// assignAll is for another set of units that are followed.
+func (c *census) assignAll() {
+	for _, p := range c.byPID {
+		c.assign(p, p.known)
+	}
+}
+
+// assign gives a process the tallies that it counts for.
+func (c *census) assign(p *process, known bool) {
+	var tallies []*tally
+	if p.unit != "" {
+		tallies = c.units[p.unit]
+	}
+	if f, ok := c.processes[p.pid]; ok && !p.gone && c.isStart(p.pid, f.start) {
+		tallies = append(tallies[:len(tallies):len(tallies)], f.tallies...)
+	}
+	c.sim.assign(p, tallies, known)
+}
+
+// isStart says whether the process that has a pid now is the one that is
+// followed. One that is gone already is taken for it: nothing says otherwise.
+func (c *census) isStart(pid int, start uint64) bool {
+	if start == 0 {
+		return true
+	}
+	now, err := c.lookup.start(pid)
+	return err != nil || now == start
+}
+
+// seen returns the process of a pid, one of whose threads is tid.
+func (c *census) seen(pid, tid int) *process {
+	if p := c.byPID[pid]; p != nil {
+		return p
+	}
+	switch {
+	case pid == 0:
+		return c.idle
+	case pid < 0:
+		return c.nameless
+	}
+	p := c.add(pid)
+	c.lookUp(p, tid)
+	return p
+}
+
+func (c *census) add(pid int) *process {
+	if len(c.byPID) >= maxProcesses {
+		c.overflows++
+		c.clear()
+	}
+	if len(c.all) > 2*len(c.byPID)+1024 { // processes come and go faster than their turn
+		c.all = slices.DeleteFunc(c.all, func(p *process) bool { return p.gone })
+	}
+	p := &process{pid: pid}
+	c.byPID[pid] = p
+	c.all = append(c.all, p)
+	return p
+}
+
+// clear forgets every process. What runs stays what it is until it has left its
+// CPU.
+func (c *census) clear() {
+	for _, p := range c.all {
+		p.gone = true
+	}
+	clear(c.byPID)
+	c.all, c.queue, c.turn = nil, nil, 0
+}
+
+// forked is told that a process was started by another.
+func (c *census) forked(pid, parent int) {
+	if pid <= 0 {
+		return
+	}
+	c.exited(pid) // whose exit was lost
+	if from := c.byPID[parent]; from != nil && from.known {
+		p := c.add(pid)
+		p.unit = from.unit
+		c.assign(p, true)
+		c.enqueue(p)
+	}
+}
+
+// executed is told that a process became another program.
+func (c *census) executed(pid int) {
+	if p := c.byPID[pid]; p != nil {
+		c.enqueue(p)
+	}
+}
+
+// exited is told that a process has ended, or that at least its first thread
+// has: then it comes up again.
+func (c *census) exited(pid int) {
+	if p := c.byPID[pid]; p != nil {
+		p.gone = true
+		delete(c.byPID, pid)
+	}
+}
+
+func (c *census) enqueue(p *process) {
+	if !p.queued && len(c.queue) < maxQueued {
+		p.queued = true
+		c.queue = append(c.queue, p)
+	}
+}
+
+// check looks up at most so many processes that wait for it, and then a part of
+// the others in turn.
+func (c *census) check(queued, inTurn int) {
+	n := min(queued, len(c.queue))
+	for _, p := range c.queue[:n] {
+		p.queued = false
+		if !p.gone {
+			c.lookUp(p, p.pid)
+		}
+	}
+	c.queue = c.queue[:copy(c.queue, c.queue[n:])]
+	for range min(inTurn, len(c.all)) {
+		if c.turn >= len(c.all) {
+			c.turn = 0
+		}
+		p := c.all[c.turn]
+		if !p.gone && c.lookUp(p, p.pid) {
+			c.exited(p.pid) // and that was not told
+		}
+		if p.gone {
+			last := len(c.all) - 1
+			c.all[c.turn] = c.all[last]
+			c.all[last] = nil
+			if c.all = c.all[:last]; last == 0 {
+				return
+			}
+			continue
+		}
+		c.turn++
+	}
+}
+
+// lookUp finds a process's unit. One of which nothing can be said any more keeps
+// what it has: what is told of it is told late. It returns whether it has ended.
+func (c *census) lookUp(p *process, tid int) (ended bool) {
+	unit, err := c.lookup.unit(p.pid, tid)
+	switch {
+	case err == nil:
+		p.unit = unit
+		c.assign(p, true)
+	case !p.known:
+		c.assign(p, false)
+	}
+	return err != nil && isEnded(err)
+}
+
+// procLookup asks a procfs.
+type procLookup struct{ source *Source }
+
+func (l procLookup) unit(pid, tid int) (string, error) {
+	paths, err := l.source.tree.PathsOf(pid)
+	if err != nil {
+		return "", err
+	}
+	u := l.source.tree.UnitOf(paths)
+	if u.ID != "" {
+		return strings.Clone(u.ID), nil // not the whole file that it is a part of
+	}
+	// v1 shows the root for a thread that is ending, as the first one of a
+	// process may be for long.
+	ending, err := l.ending(pid, pid)
+	if err != nil || !ending {
+		return "", err
+	}
+	if ending, err = l.ending(pid, tid); err != nil || ending {
+		return "", errors.Join(err, errEnding)
+	}
+	b, err := os.ReadFile(l.source.proc(strconv.Itoa(pid), "task", strconv.Itoa(tid), "cgroup"))
+	if err != nil {
+		return "", fmt.Errorf("find the cgroup of thread %d: %w", tid, err)
+	}
+	if paths, err = l.source.tree.ParsePaths(b); err != nil {
+		return "", fmt.Errorf("find the cgroup of thread %d: %w", tid, err)
+	}
+	return strings.Clone(l.source.tree.UnitOf(paths).ID), nil
+}
+
+func (l procLookup) ending(pid, tid int) (bool, error) {
+	b, err := os.ReadFile(l.source.proc(strconv.Itoa(pid), "task", strconv.Itoa(tid), "stat"))
+	if err != nil {
+		return false, err
+	}
+	return parseEnding(b)
+}
+
+// parseEnding says whether field 9 of a stat file, flags, has PF_EXITING.
+func parseEnding(b []byte) (bool, error) {
+	const exiting = 0x4
+	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	if len(f) < 7 {
+		return false, procfs.ErrStat
+	}
+	flags, err := strconv.ParseUint(string(f[6]), 10, 64)
+	if err != nil {
+		return false, procfs.ErrStat
+	}
+	return flags&exiting != 0, nil
+}
+
+func (l procLookup) start(pid int) (uint64, error) {
+	return startOf(l.source.proc(strconv.Itoa(pid), "stat"))
+}
