@@ -4,6 +4,7 @@
 package cputriggerprocessor
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -14,6 +15,10 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/confmap/confmaptest"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/monitor"
+	"github.com/hotprofile/hotprofile/internal/trigger"
 )
 
 // load reads a configuration as the collector does: unmarshal, then validate.
@@ -32,7 +37,7 @@ func TestConfigDefaultsAreAValidProduct(t *testing.T) {
 	cfg, err := load(t, "")
 	require.NoError(t, err)
 	require.NoError(t, componenttest.CheckConfigStruct(cfg))
-	require.Len(t, cfg.Policies, 1)
+	require.Len(t, cfg.Policies, 2)
 	p := cfg.Policies[0]
 	require.Equal(t, "cpu", p.Name)
 	require.True(t, p.Enabled)
@@ -47,12 +52,33 @@ func TestConfigDefaultsAreAValidProduct(t *testing.T) {
 	require.Equal(t, 10*time.Minute, cfg.UnitTTL)
 	require.Equal(t, UnmatchedDrop, cfg.Unmatched)
 
+	second := cfg.Policies[1]
+	require.Equal(t, "throttled", second.Name)
+	require.True(t, second.Enabled)
+	require.Equal(t, 30*time.Second, second.Duration)
+	require.Equal(t, 4*time.Hour, second.Cooldown)
+	require.Len(t, second.AnyOf, 1)
+	require.Equal(t, "cpu_throttling", second.AnyOf[0].Monitor)
+	require.Equal(t, 25.0, *second.AnyOf[0].Threshold)
+	require.Equal(t, 30*time.Second, second.AnyOf[0].AverageOver)
+
+	require.Equal(t, time.Minute, cfg.MinAge)
+	require.Equal(t, CooldownByUnit, cfg.CooldownBy)
+	require.Nil(t, cfg.Storage)
+	require.Equal(t, 10*time.Second, cfg.PreTrigger)
+	require.Equal(t, "32MiB", cfg.PreTriggerMemory.String())
+	require.Equal(t, "4MiB", cfg.PreTriggerMemoryPerUnit.String())
+	require.Nil(t, cfg.manual())
+	require.Equal(t, BudgetsConfig{MaxConcurrentUnits: 10}, cfg.Budgets)
+	require.Equal(t, 200_000, cfg.MaxSwitchesPerSecond)
+	require.Equal(t, cgroup.WeightAuto, cfg.CPUWeightFormula)
+
 	null, err := load(t, "policies:")
 	require.NoError(t, err)
 	require.Equal(t, cfg.Policies, null.Policies)
 }
 
-func TestConfigPoliciesReplaceTheDefaultOne(t *testing.T) {
+func TestConfigPoliciesReplaceTheDefaultOnes(t *testing.T) {
 	cfg, err := load(t, `
 policies:
   - any_of: [{monitor: cpu_usage, threshold: 1.5, period: 10s, count: 8}]
@@ -77,12 +103,12 @@ func TestConfigFaultsNameTheKeyAndWhatIsAllowed(t *testing.T) {
 		yaml string
 		want []string
 	}{
-		"unknown key":             {"tresold: 1", []string{"tresold"}},
-		"unknown key of a policy": {"policies: [{name: p, treshold: 1}]", []string{"treshold"}},
-		"unknown key of an item":  {item("monitor: cpu_usage, threshold: 1, average_over: 5s, release: 1"), []string{"release"}},
-		"later keys are not accepted": {
-			"pre_trigger: 10s", []string{"pre_trigger"},
-		},
+		"unknown key":              {"tresold: 1", []string{"tresold"}},
+		"unknown key of a policy":  {"policies: [{name: p, treshold: 1}]", []string{"treshold"}},
+		"unknown key of an item":   {item("monitor: cpu_usage, threshold: 1, average_over: 5s, release: 1"), []string{"release"}},
+		"unknown key of budgets":   {"budgets: {max_units: 1}", []string{"max_units"}},
+		"unknown key of baseline":  {"policies: [{name: p, baseline: {each: 1h}}]", []string{"each"}},
+		"unknown key of manual":    {"manual: {endpoints: 'localhost:0'}", []string{"endpoints"}},
 		"both windows":             {item("monitor: cpu_usage, threshold: 1, average_over: 5s, period: 5s, count: 2"), []string{"policies[0].any_of[0]", "average_over", "period"}},
 		"neither window":           {item("monitor: cpu_usage, threshold: 1"), []string{"policies[0].any_of[0]", "average_over", "period with count"}},
 		"count above the readings": {item("monitor: cpu_usage, threshold: 1, period: 5s, count: 6"), []string{"policies[0].any_of[0].count", "6", "1 to 5"}},
@@ -118,7 +144,34 @@ func TestConfigFaultsNameTheKeyAndWhatIsAllowed(t *testing.T) {
 		"unknown unmatched":            {"unmatched: keep", []string{"unmatched", "drop, pass"}},
 		"relative root_path":           {"root_path: host", []string{"root_path", "absolute"}},
 		"glob that does not parse":     {"debug_units: ['ok*', '[a-']", []string{"debug_units[1]", "[a-"}},
-		"no duration at all":           {"unit_ttl: soon", []string{"unit_ttl"}},
+		"min_age negative":             {"min_age: -1s", []string{"min_age", "24h"}},
+		"pre_trigger negative":         {"pre_trigger: -1s", []string{"pre_trigger", "10m"}},
+		"pre_trigger absurd":           {"pre_trigger: 1h", []string{"pre_trigger", "10m"}},
+		"no memory for the recorder":   {"pre_trigger_memory: 0", []string{"pre_trigger_memory", "64KiB", "pre_trigger: 0s"}},
+		"little memory for a unit":     {"pre_trigger_memory_per_unit: 1KiB", []string{"pre_trigger_memory_per_unit", "64KiB"}},
+		"memory of no known unit":      {"pre_trigger_memory: 32 bananas", []string{"pre_trigger_memory", "bananas"}},
+		"unknown cooldown_by":          {"cooldown_by: pod", []string{"cooldown_by", "unit, service"}},
+		"storage that is no id":        {"storage: '/'", []string{"storage"}},
+		"unknown formula":              {"cpu_weight_formula: runc", []string{"cpu_weight_formula", "auto, linear, new"}},
+		"no switches":                  {"max_switches_per_second: 0", []string{"max_switches_per_second", "between 1 and"}},
+		"negative budgets": {
+			"budgets: {max_concurrent_units: -1, max_triggers_per_hour: -1, max_triggers_per_service_per_hour: -1, max_bytes_per_hour: -1}",
+			[]string{"budgets.max_concurrent_units", "budgets.max_triggers_per_hour", "budgets.max_triggers_per_service_per_hour", "budgets.max_bytes_per_hour", "0"},
+		},
+		"release above the threshold": {item("monitor: cpu_usage, threshold: 1, average_over: 5s, release_below: 2"), []string{"policies[0].any_of[0].release_below", "threshold"}},
+		"negative release":            {item("monitor: cpu_usage, threshold: 1, average_over: 5s, release_below: -2"), []string{"policies[0].any_of[0].release_below"}},
+		"monitor of another scope":    {"{scope: process, " + item("monitor: cpu_pressure, threshold: 1, average_over: 5s") + "}", []string{"policies[0].any_of[0].monitor", "cpu_pressure", "scope: process"}},
+		"monitor that only guards":    {item("monitor: cpu_host_share, threshold: 1, average_over: 5s"), []string{"policies[0].any_of[0].monitor", "cpu_host_share"}},
+		"match that is no glob":       {"policies: [{name: p, match: {service.name: '[a-'}, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]", []string{"policies[0].match.service.name", "[a-"}},
+		"exclude that is no glob":     {"policies: [{name: p, exclude: {cgroup: '{a'}, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]", []string{"policies[0].exclude.cgroup", "{a"}},
+		"empty glob":                  {"policies: [{name: p, match: {service.name: ''}, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]", []string{"policies[0].match.service.name"}},
+		"baseline too often":          {"policies: [{name: p, baseline: {every: 1s}, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]", []string{"policies[0].baseline.every", "1m"}},
+		"baseline as long as every":   {"policies: [{name: p, baseline: {every: 1m, duration: 1m}, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]", []string{"policies[0].baseline.duration", "less than every"}},
+		"policy named as by hand":     {"policies: [{name: manual, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]", []string{"policies[0].name", "by hand"}},
+		"manual without an endpoint":  {"manual: {transport: unix}", []string{"manual.endpoint"}},
+		"manual over datagrams":       {"manual: {endpoint: 'localhost:4041', transport: udp}", []string{"manual.transport", "tcp, tcp4, tcp6, unix"}},
+		"disabled policy":             {"policies: [{name: p, enabled: false, any_of: [{monitor: nope, threshold: 1, average_over: 5s}]}]", []string{"policies[0].any_of[0].monitor"}},
+		"no duration at all":          {"unit_ttl: soon", []string{"unit_ttl"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := load(t, c.yaml)
@@ -163,13 +216,120 @@ func TestConfigEffectiveHasEveryValue(t *testing.T) {
 	require.NoError(t, err)
 	m, err := cfg.effective()
 	require.NoError(t, err)
-	for key := range strings.FieldsSeq("root_path scope collection_interval evaluation_interval history unmatched unit_ttl policies debug_units") {
+	for _, key := range keysOf(reflect.TypeFor[Config]()) {
 		require.Contains(t, m, key)
 	}
+	require.Equal(t, "32MiB", m["pre_trigger_memory"])
+	require.Equal(t, "1m0s", m["min_age"])
+	require.EqualValues(t, 10, m["budgets"].(map[string]any)["max_concurrent_units"])
 	require.Equal(t, "30s", m["history"])
 	policy := m["policies"].([]any)[0].(map[string]any)
 	require.Equal(t, "4h0m0s", policy["cooldown"])
 	require.Equal(t, "30s", policy["any_of"].([]any)[0].(map[string]any)["average_over"])
+}
+
+func keysOf(of reflect.Type) (keys []string) {
+	for i := range of.NumField() {
+		if key := of.Field(i).Tag.Get("mapstructure"); key != "" {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// TestConfigSchemaHasEveryMonitor: the schema and the monitors that policies may
+// name are the same.
+func TestConfigSchemaHasEveryMonitor(t *testing.T) {
+	conf, err := confmaptest.LoadConf("config.schema.yaml")
+	require.NoError(t, err)
+	item := conf.ToStringMap()["$defs"].(map[string]any)["item"].(map[string]any)
+	got := item["properties"].(map[string]any)["monitor"].(map[string]any)["enum"]
+	var want []any
+	for _, k := range monitor.Kinds() {
+		if !k.Hidden {
+			want = append(want, k.Name)
+		}
+	}
+	require.ElementsMatch(t, want, got)
+}
+
+// TestConfigTakesEveryKey: what a user may write arrives where it is to.
+func TestConfigTakesEveryKey(t *testing.T) {
+	cfg, err := load(t, `
+min_age: 0s
+cooldown_by: service
+storage: file_storage/cooldowns
+pre_trigger: 20s
+pre_trigger_memory: 64 MiB
+pre_trigger_memory_per_unit: 1048576
+policies:
+  - name: web
+    match: {k8s.namespace.name: "{prod,stage}", cgroup: /kubepods*}
+    exclude: {service.name: canary-*}
+    any_of: [{monitor: cpu_bottleneck, threshold: 95, average_over: 20s, release_below: 50}]
+    dry_run: true
+    baseline: {every: 2h}
+  - {name: again, baseline: {duration: 5s}, any_of: [{monitor: thread_count, threshold: 500, period: 10s, count: 8}]}
+  - {name: off, baseline: {}, match: {}, any_of: [{monitor: system_load, threshold: 8, average_over: 1m}]}
+manual: {endpoint: /run/hotprofile.sock, transport: unix}
+budgets: {max_concurrent_units: 0, max_triggers_per_hour: 60, max_triggers_per_service_per_hour: 4, max_bytes_per_hour: 256MiB}
+max_switches_per_second: 50000
+cpu_weight_formula: linear
+`)
+	require.NoError(t, err)
+	require.Equal(t, "file_storage/cooldowns", cfg.Storage.String())
+	require.Equal(t, "/run/hotprofile.sock", cfg.manual().NetAddr.Endpoint)
+	require.Equal(t, map[string]string{"k8s.namespace.name": "{prod,stage}", "cgroup": "/kubepods*"}, cfg.Policies[0].Match)
+	require.Equal(t, map[string]string{"service.name": "canary-*"}, cfg.Policies[0].Exclude)
+	require.Equal(t, BaselineConfig{Every: 2 * time.Hour, Duration: 10 * time.Second}, cfg.Policies[0].Baseline)
+	require.Equal(t, BaselineConfig{Every: time.Hour, Duration: 5 * time.Second}, cfg.Policies[1].Baseline)
+	require.Zero(t, cfg.Policies[2].Baseline)
+	require.Equal(t, 30*time.Second, cfg.manualDuration())
+	require.Equal(t, []string{"cpu_bottleneck", "cpu_host_share", "system_load", "thread_count"}, cfg.monitors(), "with the guard of what is the same for all")
+	require.Equal(t, map[string]float64{"cpu_bottleneck": 95, "system_load": 8, "thread_count": 500}, cfg.least())
+
+	core := cfg.trigger(cfg.enabled())
+	require.Zero(t, core.MinAge)
+	require.True(t, core.CooldownByService)
+	require.Equal(t, 20*time.Second, core.PreTrigger)
+	require.Equal(t, trigger.Budgets{MaxTriggersPerHour: 60, MaxTriggersPerServicePerHour: 4, MaxBytesPerHour: 256 << 20}, core.Budgets)
+	require.True(t, core.Policies[0].DryRun)
+	require.Equal(t, 50.0, *core.Policies[0].Items[0].ReleaseBelow)
+	require.Equal(t, trigger.Baseline{Every: 2 * time.Hour, Duration: 10 * time.Second}, core.Policies[0].Baseline)
+	require.EqualValues(t, 64<<20, cfg.PreTriggerMemory)
+	require.EqualValues(t, 1<<20, cfg.PreTriggerMemoryPerUnit)
+
+	m, err := cfg.effective()
+	require.NoError(t, err)
+	require.Equal(t, "256MiB", m["budgets"].(map[string]any)["max_bytes_per_hour"])
+	require.Equal(t, "file_storage/cooldowns", m["storage"])
+}
+
+func TestConfigManualIsOffWithoutAnEndpoint(t *testing.T) {
+	for _, yaml := range []string{"", "manual:", "manual: {}", "manual: {endpoint: ''}"} {
+		cfg, err := load(t, yaml)
+		require.NoError(t, err, yaml)
+		require.Nil(t, cfg.manual(), yaml)
+	}
+}
+
+func TestConfigHasAHundredPolicies(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("policies:\n")
+	for i := range 100 {
+		fmt.Fprintf(&b, "  - {name: p%d, match: {service.name: s%d}, any_of: [{monitor: cpu_usage, threshold: %d, average_over: %ds}]}\n", i, i, i, i+1)
+	}
+	cfg, err := load(t, b.String())
+	require.NoError(t, err)
+	require.Len(t, cfg.Policies, 100)
+}
+
+// TestConfigScopesAndDefaults: the default policies go with either scope.
+func TestConfigScopesAndDefaults(t *testing.T) {
+	for _, scope := range []string{"cgroup", "process"} {
+		_, err := load(t, "scope: "+scope)
+		require.NoError(t, err)
+	}
 }
 
 // TestConfigSchemaHasEveryKey: the schema and the struct have the same keys.
@@ -185,13 +345,10 @@ func TestConfigSchemaHasEveryKey(t *testing.T) {
 		{reflect.TypeFor[Config](), schema},
 		{reflect.TypeFor[PolicyConfig](), defs["policy"]},
 		{reflect.TypeFor[ItemConfig](), defs["item"]},
+		{reflect.TypeFor[BaselineConfig](), defs["baseline"]},
+		{reflect.TypeFor[BudgetsConfig](), defs["budgets"]},
 	} {
-		var want, got []string
-		for i := range c.of.NumField() {
-			if key := c.of.Field(i).Tag.Get("mapstructure"); key != "" {
-				want = append(want, key)
-			}
-		}
+		want, got := keysOf(c.of), []string(nil)
 		for key := range c.schema.(map[string]any)["properties"].(map[string]any) {
 			got = append(got, key)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/monitor"
@@ -100,7 +101,7 @@ func unique(in []string) (out []string) {
 }
 
 func TestProfilesAreJudgedByTheirCaptureWindow(t *testing.T) {
-	r := newRig(t, "policies: [{name: cpu, duration: 10s, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]")
+	r := newRig(t, "{pre_trigger: 0s, policies: [{name: cpu, duration: 10s, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]}")
 	r.fire(containerA)
 	fired := r.now
 	at := func(end time.Time) pprofile.Profiles { return batch(t, end, inContainer(containerA)) }
@@ -127,7 +128,7 @@ func TestProfilesAreJudgedByTheirCaptureWindow(t *testing.T) {
 }
 
 func TestEachProfileOfAResourceIsJudgedByItself(t *testing.T) {
-	r := newRig(t, "policies: [{name: cpu, duration: 10s, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]")
+	r := newRig(t, "{pre_trigger: 0s, policies: [{name: cpu, duration: 10s, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]}")
 	r.fire(containerA)
 	pd := batch(t, r.now, inContainer(containerA))
 	profiles := pd.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles()
@@ -373,14 +374,23 @@ func TestFailedReadingsAreGapsSaidOnce(t *testing.T) {
 	r.runUntil("gate opened", time.Minute)
 }
 
+// TestUnavailableMonitorIsSaidOnce: at info once for each reason, whichever
+// units it is of, and in the debug log once per unit.
 func TestUnavailableMonitorIsSaidOnce(t *testing.T) {
 	r := newRig(t, "")
-	r.watch(containerA)
-	r.source.errs[containerA] = nil
-	r.run(time.Second)
+	r.watch(containerA, service)
+	r.run(5 * time.Second)
+	require.Len(t, r.log("monitor unavailable"), 2)
+	said := r.logs.FilterMessage("monitor unavailable").FilterLevelExact(zapcore.InfoLevel).All()
+	require.Len(t, said, 1)
+	require.Equal(t, "cpu_throttling", said[0].ContextMap()["monitor"])
+	require.EqualValues(t, 10, r.metric("otelcol_cpu_trigger.readings")["cpu_throttling unavailable"])
+	require.EqualValues(t, 10, r.metric("otelcol_cpu_trigger.readings")["cpu_utilization ok"], "one monitor's fault is not another's")
+
 	r.source.errs[containerA] = cgroup.Shared
 	r.run(5 * time.Second)
-	require.Len(t, r.log("monitor unavailable"), 1)
+	said = r.logs.FilterMessage("monitor unavailable").FilterLevelExact(zapcore.InfoLevel).All()
+	require.Len(t, said, 2, "another reason of another monitor")
 	require.EqualValues(t, 5, r.metric("otelcol_cpu_trigger.readings")["cpu_utilization unavailable"])
 }
 
