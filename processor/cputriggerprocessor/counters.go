@@ -18,15 +18,15 @@ import (
 type sampleOutcome uint8
 
 const (
-	samplePassed    sampleOutcome = iota // the next component accepted it, with a reason
-	sampleRefused                        // the next component did not accept it
-	sampleEvicted                        // the flight recorder had no room for it
-	sampleGateShut                       // its unit's gate was shut when it was taken, and did not open within pre_trigger
-	sampleFiltered                       // the gate was open, but not for its type
-	sampleUnmatched                      // it is of no known unit; dropped, or accepted by the next component
-	sampleOverBudget                     // a budget kept its unit's gate shut, or kept it in
-	sampleDryRun                         // only a policy that lets nothing out would have let it out
-	sampleShutdown                       // it came after the shutdown, or the recorder held it then
+	samplePassed     sampleOutcome = iota // the next component accepted it, with a reason
+	sampleRefused                         // the next component did not accept it
+	sampleEvicted                         // the flight recorder had no room for it
+	sampleGateShut                        // its unit's gate was shut when it was taken, and did not open within pre_trigger
+	sampleFiltered                        // the gate was open, but not for its type
+	sampleUnmatched                       // it is of no known unit; dropped, or accepted by the next component
+	sampleOverBudget                      // a budget kept its unit's gate shut, or kept it in
+	sampleDryRun                          // only a policy that lets nothing out would have let it out
+	sampleShutdown                        // it came after the shutdown, or the recorder held it then
 	numSampleOutcomes
 )
 

@@ -96,5 +96,6 @@ func (us *units) Fire(t target, d time.Duration, now time.Time) (trigger.Opening
 		return trigger.Opening{}, err
 	}
 	us.report(us.engine.Evaluate(now)) // which says that it is open
+	us.recorder.sweep(now)
 	return *o, nil
 }

@@ -4,12 +4,11 @@
 package cputriggerprocessor
 
 import (
-	"context"
 	"math"
-	"slices"
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/collector/consumer/xconsumer"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 	"go.uber.org/zap"
 
@@ -24,6 +23,8 @@ type gate struct {
 	units         *units
 	host          host      // nil where control groups cannot be read
 	recorder      *recorder // nil without pre_trigger
+	next          xconsumer.Profiles
+	byteBudget    bool // max_bytes_per_hour is set
 	now           func() time.Time
 	log           *zap.Logger
 
@@ -31,56 +32,103 @@ type gate struct {
 	said       sync.Map // of noUnit: why profiles were unmatched, each logged once
 }
 
+// fate is what happens to a profile.
+type fate uint8
+
+const (
+	dropped  fate = iota
+	kept          // leaves as it came
+	stamped       // leaves with a reason, in place of one that it may have
+	recorded      // goes into the flight recorder
+	withheld      // was to leave, and max_bytes_per_hour does not allow it
+)
+
+// leaves says whether a profile is in what is prepared for the next component.
+func (f fate) leaves() bool { return f == kept || f == stamped || f == withheld }
+
 // verdict is what is decided of one profile.
 type verdict struct {
-	outcome sampleOutcome // if the next component accepts it, where it is not dropped
+	outcome sampleOutcome // if the next component accepts it, where it leaves
 	fate    fate
 	samples int
-	bytes   int // as marshalled, with its part of what profiles share
+	bytes   int  // as marshalled, with its part of what profiles share
+	at      pick // where it is in the batch
+	next    int  // the number of the next one of its group, above 0
+}
+
+// group are the profiles of a batch that are recorded together: those of one
+// unit and capture window.
+type group struct {
+	groupKey
+	first, last int // verdicts
+	samples     int
+}
+
+type groupKey struct {
+	unit       *trigger.Unit
+	start, end int64
+	dry        bool
 }
 
 // judgement is what is decided of a batch: per profile, in order, the question
 // that was asked and the verdict. It is used again for other batches.
 type judgement struct {
+	now        time.Time
 	admissions []admission
 	verdicts   []verdict
-	leaving    int // profiles that are not dropped
-	stamped    int // of those, the ones with a reason
-	hollow     bool
+	groups     []group
+	byKey      map[groupKey]int // groups, by number
+	leaving    int              // profiles that are handed on
+	stamped    int              // of those, the ones with a reason
+	dry        int              // profiles that a policy would let out that lets nothing out
+	hollow     bool             // some resource or scope has no profiles
+	again      bool             // it was refused before, and the openings know
+
+	subset   subset
+	picks    []pick
+	captures []capture
 }
 
 func (g *gate) judge(pd pprofile.Profiles) *judgement {
+	j := g.judgement()
+	for i, rp := range pd.ResourceProfiles().All() {
+		g.judgeResource(j, pd.Dictionary(), rp, i)
+	}
+	return j
+}
+
+func (g *gate) judgement() *judgement {
 	j, ok := g.judgements.Get().(*judgement)
 	if !ok {
-		j = &judgement{}
+		j = &judgement{byKey: map[groupKey]int{}}
 	}
-	now := g.now()
-	for _, rp := range pd.ResourceProfiles().All() {
-		g.judgeResource(j, pd.Dictionary(), rp, now)
-	}
+	j.now = g.now()
 	return j
 }
 
 // release gives a judgement back.
 func (g *gate) release(j *judgement) {
-	j.admissions, j.verdicts = j.admissions[:0], j.verdicts[:0]
-	j.leaving, j.stamped, j.hollow = 0, 0, false
+	j.admissions, j.verdicts, j.groups = j.admissions[:0], j.verdicts[:0], j.groups[:0]
+	clear(j.byKey)
+	clear(j.captures)
+	j.captures = j.captures[:0]
+	j.leaving, j.stamped, j.dry, j.hollow, j.again = 0, 0, 0, false, false
 	g.judgements.Put(j)
 }
 
 // judgeResource judges the profiles of one resource: they belong to one unit,
 // and each has a capture window and a type of its own.
-func (g *gate) judgeResource(j *judgement, d pprofile.ProfilesDictionary, rp pprofile.ResourceProfiles, now time.Time) {
+func (g *gate) judgeResource(j *judgement, d pprofile.ProfilesDictionary, rp pprofile.ResourceProfiles, number int) {
 	first := len(j.verdicts)
 	var last time.Time
-	for _, sp := range rp.ScopeProfiles().All() {
-		for _, p := range sp.Profiles().All() {
-			start, end := captureWindow(p, now)
+	for si, sp := range rp.ScopeProfiles().All() {
+		for pi, p := range sp.Profiles().All() {
+			start, end := captureWindow(p, j.now)
 			if end.After(last) {
 				last = end
 			}
 			j.ask(start, end)
-			j.verdicts = append(j.verdicts, verdict{samples: samplesIn(p)})
+			j.verdicts = append(j.verdicts, verdict{samples: samplesIn(p), at: pick{resource: int32(number), scope: int32(si), profile: int32(pi)}})
 		}
 		j.hollow = j.hollow || sp.Profiles().Len() == 0
 	}
@@ -93,28 +141,33 @@ func (g *gate) judgeResource(j *judgement, d pprofile.ProfilesDictionary, rp ppr
 	if g.host != nil {
 		t, why = match(g.host, g.scope, c, last)
 	}
-	why = g.units.Admit(t, c, why, now, j.admissions[first:])
+	why = g.units.Admit(t, c, why, j.now, j.admissions[first:])
 
 	i := first
 	for _, sp := range rp.ScopeProfiles().All() {
 		for _, p := range sp.Profiles().All() {
 			v, a := &j.verdicts[i], &j.admissions[i]
-			i++
 			reason := why
 			if reason == "" && t.since.After(a.end) {
 				reason, a.openings = startedLater, a.openings[:0]
 			}
-			open := len(a.openings) > 0
-			if open {
-				a.openings = g.ofType(a.openings, d, p)
-			}
+			open := g.sieve(a, d, p)
 			switch {
+			case v.samples == 0 && p.OriginalPayload().Len() == 0: // backends refuse it
+				a.dry = a.dry[:0]
+			case len(a.openings) > 0 && a.busy:
+				v.fate = recorded
 			case len(a.openings) > 0:
 				v.outcome, v.fate = samplePassed, stamped
 			case open:
 				v.outcome = sampleFiltered
+			case reason == "" && a.wanted:
+				v.fate = recorded
 			case reason == "":
-				v.outcome = sampleGateShut
+				v.outcome = a.shut
+				if v.outcome == sampleGateShut && len(a.dry) > 0 {
+					v.outcome = sampleDryRun
+				}
 			default:
 				v.outcome = sampleUnmatched
 				if g.passUnmatched {
@@ -122,22 +175,60 @@ func (g *gate) judgeResource(j *judgement, d pprofile.ProfilesDictionary, rp ppr
 				}
 				g.sayUnmatched(reason, c)
 			}
-			if v.samples == 0 && p.OriginalPayload().Len() == 0 {
-				v.fate = dropped // backends refuse it
-			}
-			if v.fate != dropped {
-				j.leaving++
-			}
-			if v.fate == stamped {
+			switch v.fate {
+			case stamped:
 				j.stamped++
+				j.leaving++
+			case kept:
+				j.leaving++
+			case recorded:
+				j.group(i)
 			}
+			if len(a.dry) > 0 {
+				v.bytes = (&pprofile.ProtoMarshaler{}).ProfileSize(p)
+				j.dry++
+			}
+			i++
 		}
 	}
 }
 
-// ofType keeps the openings whose policy lets out the type of a profile.
-func (g *gate) ofType(openings []*trigger.Opening, d pprofile.ProfilesDictionary, p pprofile.Profile) []*trigger.Opening {
-	return slices.DeleteFunc(openings, func(o *trigger.Opening) bool { return !letsOut(g.types[o.Policy], d, p) })
+// sieve keeps the openings whose policy lets out the type of a profile, and puts
+// those aside that let nothing out. It says whether there was another one.
+func (g *gate) sieve(a *admission, d pprofile.ProfilesDictionary, p pprofile.Profile) (open bool) {
+	out := a.openings[:0]
+	for _, o := range a.openings {
+		fits := letsOut(g.types[o.Policy], d, p)
+		open = open || !o.DryRun
+		switch {
+		case fits && o.DryRun:
+			a.dry = append(a.dry, o)
+		case fits:
+			out = append(out, o)
+		}
+	}
+	a.openings = out
+	return open
+}
+
+// group has a profile recorded with the others of its unit and capture window.
+func (j *judgement) group(i int) {
+	v, a := &j.verdicts[i], &j.admissions[i]
+	key := groupKey{unit: a.unit, start: a.start.UnixNano(), end: a.end.UnixNano(), dry: len(a.dry) > 0}
+	n := len(j.groups) - 1
+	if n < 0 || j.groups[n].groupKey != key {
+		var known bool
+		if n, known = j.byKey[key]; !known {
+			n = len(j.groups)
+			j.byKey[key] = n
+			j.groups = append(j.groups, group{groupKey: key, first: i, last: i, samples: v.samples})
+			return
+		}
+	}
+	g := &j.groups[n]
+	j.verdicts[g.last].next = i
+	g.last = i
+	g.samples += v.samples
 }
 
 // ask adds a question, in the memory of an earlier one.
@@ -148,7 +239,7 @@ func (j *judgement) ask(start, end time.Time) {
 	}
 	j.admissions = j.admissions[:n+1]
 	a := &j.admissions[n]
-	a.start, a.end, a.openings = start, end, a.openings[:0]
+	*a = admission{start: start, end: end, openings: a.openings[:0], dry: a.dry[:0]}
 }
 
 // sayUnmatched says once for each reason why profiles are of no known unit.
@@ -164,14 +255,25 @@ func (g *gate) sayUnmatched(why noUnit, c claim) {
 		zap.String(attrExecutableName, cut(c.executableName)), zap.String(attrHostName, cut(c.hostName)), zap.String(attrHostID, cut(c.hostID)))
 }
 
-// captureWindow is when a profile was taken. Without a time, arrival stands for
-// it.
+// maxAhead is how far the end of a profile may lie in the future, by clocks that
+// do not quite agree. Beyond it the clock was set back since it was taken.
+const maxAhead = time.Minute
+
+// captureWindow is when a profile was taken, on the clock of its arrival: as long
+// ago as its end is by the wall clock now. So a wall clock that is set afterwards
+// does not move it against the openings of gates. Without a time, arrival stands
+// for it.
 func captureWindow(p pprofile.Profile, now time.Time) (start, end time.Time) {
 	if p.Time() == 0 || p.Time() > math.MaxInt64 {
 		return now, now
 	}
-	start = p.Time().AsTime()
-	return start, start.Add(time.Duration(min(p.DurationNano(), math.MaxInt64)))
+	duration := time.Duration(min(p.DurationNano(), math.MaxInt64))
+	ahead := p.Time().AsTime().Add(duration).Sub(now)
+	if ahead > maxAhead {
+		ahead = 0
+	}
+	end = now.Add(ahead)
+	return end.Add(-duration), end
 }
 
 // samplesIn counts events: a sample's timestamps if it has any, else one.
@@ -205,115 +307,4 @@ func letsOut(types []profileType, d pprofile.ProfilesDictionary, p pprofile.Prof
 		}
 	}
 	return false
-}
-
-// ConsumeProfiles lets out the profiles of units whose gate is open, or was when
-// they were taken.
-func (p *cpuTrigger) ConsumeProfiles(ctx context.Context, pd pprofile.Profiles) error {
-	var counts [numSampleOutcomes]int64
-	defer p.counters.sample(ctx, &counts)
-	if p.closed.Load() {
-		for _, rp := range pd.ResourceProfiles().All() {
-			for _, sp := range rp.ScopeProfiles().All() {
-				for _, profile := range sp.Profiles().All() {
-					counts[sampleShutdown] += int64(samplesIn(profile))
-				}
-			}
-		}
-		return errShutdown
-	}
-	j := p.gate.judge(pd)
-	defer p.gate.release(j)
-	var err error
-	if j.leaving > 0 {
-		out := j.part(pd)
-		j.dress(out)
-		err = p.next.ConsumeProfiles(ctx, out)
-	}
-	p.units.settle(j, err)
-	for _, v := range j.verdicts {
-		if v.fate != dropped && err != nil {
-			v.outcome = sampleRefused
-		}
-		counts[v.outcome] += int64(v.samples)
-	}
-	return err
-}
-
-// part is the part of a batch that leaves: the batch itself if it is all of it.
-func (j *judgement) part(pd pprofile.Profiles) pprofile.Profiles {
-	if j.leaving == len(j.verdicts) && !j.hollow && !pd.IsReadOnly() && (j.stamped == 0 || !hasReason(pd.Dictionary())) {
-		return pd
-	}
-	return split(pd, func(profile int) fate { return j.verdicts[profile].fate })
-}
-
-// dress stamps what leaves, and finds out how large each part of it is.
-func (j *judgement) dress(out pprofile.Profiles) {
-	var s *stamper
-	if j.stamped > 0 {
-		s = newStamper(out.Dictionary())
-	}
-	var size pprofile.ProtoMarshaler
-	samples, bytes, n := 0, 0, 0
-	for _, rp := range out.ResourceProfiles().All() {
-		var first *trigger.Opening
-		for _, sp := range rp.ScopeProfiles().All() {
-			for _, p := range sp.Profiles().All() {
-				for j.verdicts[n].fate == dropped {
-					n++
-				}
-				v, a := &j.verdicts[n], &j.admissions[n]
-				n++
-				if v.fate != stamped {
-					continue
-				}
-				s.stamp(p, a.openings, a.start, a.end)
-				if o := a.openings[0]; first == nil || o.FiredAt.Before(first.FiredAt) || o.FiredAt.Equal(first.FiredAt) && o.Policy < first.Policy {
-					first = o
-				}
-				v.bytes = size.ProfileSize(p)
-				bytes += v.bytes
-				samples += v.samples
-			}
-		}
-		dress(rp.Resource().Attributes())
-		if first != nil {
-			rp.Resource().Attributes().PutStr(attrPolicy, first.Policy)
-		}
-	}
-	if samples == 0 {
-		return
-	}
-	shared := size.ProfilesSize(out) - bytes
-	for i := range j.verdicts {
-		if v := &j.verdicts[i]; v.fate == stamped {
-			v.bytes += shared * v.samples / samples
-		}
-	}
-}
-
-// settle tells the openings what became of the profiles that they let out.
-func (us *units) settle(j *judgement, err error) {
-	if j.stamped == 0 {
-		return
-	}
-	why := ""
-	if err != nil {
-		why = cut(err.Error())
-	}
-	us.mu.Lock()
-	defer us.mu.Unlock()
-	for i, v := range j.verdicts {
-		if v.fate != stamped {
-			continue
-		}
-		for _, o := range j.admissions[i].openings {
-			if err != nil {
-				o.Refuse(why)
-			} else {
-				o.Accepted(v.samples, v.bytes)
-			}
-		}
-	}
 }

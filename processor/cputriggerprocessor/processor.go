@@ -41,13 +41,13 @@ type cpuTrigger struct {
 	id        component.ID
 	telemetry component.TelemetrySettings
 	cfg       *Config
-	next      xconsumer.Profiles
 	log       *zap.Logger
 	now       func() time.Time
 	counters  *counters
 	units     *units
 	eval      *evaluator
 	gate      *gate
+	outlet    *outlet // nil without pre_trigger
 
 	manual *manual  // nil: no gate is opened by hand
 	memory *memory  // nil: nothing is kept over a restart
@@ -77,7 +77,7 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 	if err != nil {
 		return nil, err
 	}
-	p := &cpuTrigger{id: set.ID, telemetry: set.TelemetrySettings, cfg: cfg, next: next, log: set.Logger, now: now, counters: counters, units: newUnits(engine, selectors)}
+	p := &cpuTrigger{id: set.ID, telemetry: set.TelemetrySettings, cfg: cfg, log: set.Logger, now: now, counters: counters, units: newUnits(engine, selectors)}
 	p.eval = &evaluator{
 		units: p.units, debug: newDebugUnits(cfg.DebugUnits, set.Logger), now: now,
 		reporter: &reporter{log: set.Logger, counters: counters},
@@ -85,6 +85,13 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 	p.gate = &gate{
 		scope: cfg.Scope, units: p.units,
 		passUnmatched: cfg.Unmatched == UnmatchedPass, now: now, log: set.Logger, types: map[string][]profileType{},
+		next: next, byteBudget: cfg.Budgets.MaxBytesPerHour > 0,
+	}
+	if cfg.PreTrigger > 0 {
+		p.gate.recorder = newRecorder(&p.units.mu, counters, cfg.PreTrigger, int(cfg.PreTriggerMemoryPerUnit), int(cfg.PreTriggerMemory), now())
+		p.gate.recorder.allTypes = func(policy string) bool { return len(p.gate.types[policy]) == 0 }
+		p.units.recorder = p.gate.recorder
+		p.outlet = newOutlet(p.gate, counters)
 	}
 	for _, policy := range cfg.enabled() {
 		for _, t := range policy.ProfileTypes {
@@ -189,6 +196,7 @@ func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
+	p.outlet.Start()
 	scanned := make(chan struct{})
 	p.running.Go(func() { p.discover(ctx, d, scanned) })
 	p.running.Go(func() { p.collect(ctx, c, tree, scanned) })
@@ -308,6 +316,7 @@ func (p *cpuTrigger) Shutdown(ctx context.Context) error {
 		p.cancel()
 	}
 	p.running.Wait()
+	p.outlet.Shutdown(ctx)
 	p.units.Close(p.now())
 	p.eval.flush()
 	p.hot.close()

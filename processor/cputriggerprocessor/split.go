@@ -8,56 +8,44 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 )
 
-// fate is what happens to a profile.
-type fate uint8
+// pick is a profile of a batch, by its place.
+type pick struct {
+	resource, scope, profile int32
+	// restamp: it leaves with a reason, in place of one that it may have.
+	restamp bool
+}
 
-const (
-	dropped fate = iota
-	kept         // leaves as it came
-	stamped      // leaves with a reason, in place of one that it may have
-)
-
-// split copies the profiles that are not dropped, by their number in order, with
-// exactly the part of the dictionary that they use: the zero entry of each
-// table, then the others in order of first use. The source is not changed and
-// shares nothing with the copy. An index beyond its table becomes 0, the entry
-// that says nothing.
-func split(src pprofile.Profiles, fateOf func(profile int) fate) pprofile.Profiles {
+// split copies profiles, in the order of the batch, with exactly the part of the
+// dictionary that they use: the zero entry of each table, then the others in
+// order of first use. The source is not changed and shares nothing with the
+// copy. An index beyond its table becomes 0, the entry that says nothing.
+func (s *subset) split(src pprofile.Profiles, picks []pick) pprofile.Profiles {
 	dst := pprofile.NewProfiles()
-	s := newSubset(src.Dictionary(), dst.Dictionary())
-	n := 0
-	for _, rp := range src.ResourceProfiles().All() {
-		var rpOut pprofile.ResourceProfiles
-		rpMade := false
-		for _, sp := range rp.ScopeProfiles().All() {
-			var spOut pprofile.ScopeProfiles
-			spMade := false
-			for _, p := range sp.Profiles().All() {
-				fate := fateOf(n)
-				n++
-				if fate == dropped {
-					continue
-				}
-				if !rpMade {
-					rpMade = true
-					rpOut = dst.ResourceProfiles().AppendEmpty()
-					rpOut.SetSchemaUrl(rp.SchemaUrl())
-					rpOut.Resource().SetDroppedAttributesCount(rp.Resource().DroppedAttributesCount())
-					copyMap(rp.Resource().Attributes(), rpOut.Resource().Attributes())
-				}
-				if !spMade {
-					spMade = true
-					spOut = rpOut.ScopeProfiles().AppendEmpty()
-					spOut.SetSchemaUrl(sp.SchemaUrl())
-					scope := spOut.Scope()
-					scope.SetName(sp.Scope().Name())
-					scope.SetVersion(sp.Scope().Version())
-					scope.SetDroppedAttributesCount(sp.Scope().DroppedAttributesCount())
-					copyMap(sp.Scope().Attributes(), scope.Attributes())
-				}
-				s.profile(p, spOut.Profiles().AppendEmpty(), fate)
-			}
+	s.begin(src.Dictionary(), dst.Dictionary())
+	defer s.end()
+	var last pick
+	var rp pprofile.ResourceProfiles
+	var sp pprofile.ScopeProfiles
+	for i, p := range picks {
+		from := src.ResourceProfiles().At(int(p.resource))
+		if i == 0 || p.resource != last.resource {
+			rp = dst.ResourceProfiles().AppendEmpty()
+			rp.SetSchemaUrl(from.SchemaUrl())
+			rp.Resource().SetDroppedAttributesCount(from.Resource().DroppedAttributesCount())
+			copyMap(from.Resource().Attributes(), rp.Resource().Attributes())
 		}
+		in := from.ScopeProfiles().At(int(p.scope))
+		if i == 0 || p.resource != last.resource || p.scope != last.scope {
+			sp = rp.ScopeProfiles().AppendEmpty()
+			sp.SetSchemaUrl(in.SchemaUrl())
+			scope := sp.Scope()
+			scope.SetName(in.Scope().Name())
+			scope.SetVersion(in.Scope().Version())
+			scope.SetDroppedAttributesCount(in.Scope().DroppedAttributesCount())
+			copyMap(in.Scope().Attributes(), scope.Attributes())
+		}
+		last = p
+		s.profile(in.Profiles().At(int(p.profile)), sp.Profiles().AppendEmpty(), p.restamp)
 	}
 	return dst
 }
@@ -72,14 +60,15 @@ func copyMap(src, dst pcommon.Map) {
 }
 
 // subset builds a dictionary from the parts of another that are asked for. Each
-// table has a list from old index to new; 0 stands for not copied yet, and for
-// the zero entry, which is itself in both.
+// table has a list from old index to new, used again for other splits: an entry
+// counts only with the number of the split that it was made in.
 type subset struct {
 	src, dst                                                           pprofile.ProfilesDictionary
-	strings, attributes, functions, mappings, locations, stacks, links []int32
+	number                                                             uint32
+	strings, attributes, functions, mappings, locations, stacks, links []uint64
 }
 
-func newSubset(src, dst pprofile.ProfilesDictionary) *subset {
+func (s *subset) begin(src, dst pprofile.ProfilesDictionary) {
 	dst.StringTable().Append("")
 	dst.AttributeTable().AppendEmpty()
 	dst.FunctionTable().AppendEmpty()
@@ -87,29 +76,50 @@ func newSubset(src, dst pprofile.ProfilesDictionary) *subset {
 	dst.LocationTable().AppendEmpty()
 	dst.StackTable().AppendEmpty()
 	dst.LinkTable().AppendEmpty()
-	return &subset{
-		src: src, dst: dst,
-		strings:    make([]int32, src.StringTable().Len()),
-		attributes: make([]int32, src.AttributeTable().Len()),
-		functions:  make([]int32, src.FunctionTable().Len()),
-		mappings:   make([]int32, src.MappingTable().Len()),
-		locations:  make([]int32, src.LocationTable().Len()),
-		stacks:     make([]int32, src.StackTable().Len()),
-		links:      make([]int32, src.LinkTable().Len()),
+	s.src, s.dst = src, dst
+	if s.number++; s.number == 0 { // it came round: old entries would count
+		*s = subset{src: src, dst: dst, number: 1}
 	}
+	s.strings = table(s.strings, src.StringTable().Len())
+	s.attributes = table(s.attributes, src.AttributeTable().Len())
+	s.functions = table(s.functions, src.FunctionTable().Len())
+	s.mappings = table(s.mappings, src.MappingTable().Len())
+	s.locations = table(s.locations, src.LocationTable().Len())
+	s.stacks = table(s.stacks, src.StackTable().Len())
+	s.links = table(s.links, src.LinkTable().Len())
+}
+
+// end lets go of the dictionaries.
+func (s *subset) end() { s.src, s.dst = pprofile.ProfilesDictionary{}, pprofile.ProfilesDictionary{} }
+
+func table(t []uint64, n int) []uint64 {
+	if n > cap(t) {
+		return make([]uint64, n)
+	}
+	return t[:n]
 }
 
 // fresh says whether an entry is still to be copied; if not, at is its place.
-func fresh(table []int32, i int32) (at int32, copyIt bool) {
+// The zero entry is itself in both.
+func (s *subset) fresh(table []uint64, i int32) (at int32, copyIt bool) {
 	if i <= 0 || int(i) >= len(table) {
 		return 0, false
 	}
-	return table[i], table[i] == 0
+	if e := table[i]; uint32(e>>32) == s.number {
+		return int32(uint32(e)), false
+	}
+	return 0, true
 }
 
-func (s *subset) profile(src, dst pprofile.Profile, fate fate) {
+// place remembers where an entry is copied to.
+func (s *subset) place(table []uint64, i int32, at int) int32 {
+	table[i] = uint64(s.number)<<32 | uint64(uint32(at))
+	return int32(at)
+}
+
+func (s *subset) profile(src, dst pprofile.Profile, restamp bool) {
 	src.CopyTo(dst)
-	if fate == stamped {
+	if restamp {
 		dst.AttributeIndices().RemoveIf(s.isReason)
 	}
 	s.valueType(dst.SampleType())
@@ -144,20 +154,18 @@ func (s *subset) isReason(i int32) bool {
 }
 
 func (s *subset) str(i int32) int32 {
-	at, copyIt := fresh(s.strings, i)
+	at, copyIt := s.fresh(s.strings, i)
 	if copyIt {
-		at = int32(s.dst.StringTable().Len())
-		s.strings[i] = at
+		at = s.place(s.strings, i, s.dst.StringTable().Len())
 		s.dst.StringTable().Append(s.src.StringTable().At(int(i)))
 	}
 	return at
 }
 
 func (s *subset) attribute(i int32) int32 {
-	at, copyIt := fresh(s.attributes, i)
+	at, copyIt := s.fresh(s.attributes, i)
 	if copyIt {
-		at = int32(s.dst.AttributeTable().Len())
-		s.attributes[i] = at
+		at = s.place(s.attributes, i, s.dst.AttributeTable().Len())
 		out := s.dst.AttributeTable().AppendEmpty()
 		s.src.AttributeTable().At(int(i)).CopyTo(out)
 		out.SetKeyStrindex(s.str(out.KeyStrindex()))
@@ -167,10 +175,9 @@ func (s *subset) attribute(i int32) int32 {
 }
 
 func (s *subset) function(i int32) int32 {
-	at, copyIt := fresh(s.functions, i)
+	at, copyIt := s.fresh(s.functions, i)
 	if copyIt {
-		at = int32(s.dst.FunctionTable().Len())
-		s.functions[i] = at
+		at = s.place(s.functions, i, s.dst.FunctionTable().Len())
 		out := s.dst.FunctionTable().AppendEmpty()
 		s.src.FunctionTable().At(int(i)).CopyTo(out)
 		out.SetNameStrindex(s.str(out.NameStrindex()))
@@ -181,10 +188,9 @@ func (s *subset) function(i int32) int32 {
 }
 
 func (s *subset) mapping(i int32) int32 {
-	at, copyIt := fresh(s.mappings, i)
+	at, copyIt := s.fresh(s.mappings, i)
 	if copyIt {
-		at = int32(s.dst.MappingTable().Len())
-		s.mappings[i] = at
+		at = s.place(s.mappings, i, s.dst.MappingTable().Len())
 		out := s.dst.MappingTable().AppendEmpty()
 		s.src.MappingTable().At(int(i)).CopyTo(out)
 		out.SetFilenameStrindex(s.str(out.FilenameStrindex()))
@@ -194,10 +200,9 @@ func (s *subset) mapping(i int32) int32 {
 }
 
 func (s *subset) location(i int32) int32 {
-	at, copyIt := fresh(s.locations, i)
+	at, copyIt := s.fresh(s.locations, i)
 	if copyIt {
-		at = int32(s.dst.LocationTable().Len())
-		s.locations[i] = at
+		at = s.place(s.locations, i, s.dst.LocationTable().Len())
 		out := s.dst.LocationTable().AppendEmpty()
 		s.src.LocationTable().At(int(i)).CopyTo(out)
 		out.SetMappingIndex(s.mapping(out.MappingIndex()))
@@ -210,10 +215,9 @@ func (s *subset) location(i int32) int32 {
 }
 
 func (s *subset) stack(i int32) int32 {
-	at, copyIt := fresh(s.stacks, i)
+	at, copyIt := s.fresh(s.stacks, i)
 	if copyIt {
-		at = int32(s.dst.StackTable().Len())
-		s.stacks[i] = at
+		at = s.place(s.stacks, i, s.dst.StackTable().Len())
 		out := s.dst.StackTable().AppendEmpty()
 		s.src.StackTable().At(int(i)).CopyTo(out)
 		locations := out.LocationIndices()
@@ -225,10 +229,9 @@ func (s *subset) stack(i int32) int32 {
 }
 
 func (s *subset) link(i int32) int32 {
-	at, copyIt := fresh(s.links, i)
+	at, copyIt := s.fresh(s.links, i)
 	if copyIt {
-		at = int32(s.dst.LinkTable().Len())
-		s.links[i] = at
+		at = s.place(s.links, i, s.dst.LinkTable().Len())
 		s.src.LinkTable().At(int(i)).CopyTo(s.dst.LinkTable().AppendEmpty())
 	}
 	return at

@@ -58,6 +58,23 @@ func rich(t testing.TB) pprofile.Profiles {
 	return pd
 }
 
+// split keeps the profiles that a test asks for, by their number in order.
+func split(pd pprofile.Profiles, fateOf func(profile int) fate) pprofile.Profiles {
+	var picks []pick
+	n := 0
+	for ri, rp := range pd.ResourceProfiles().All() {
+		for si, sp := range rp.ScopeProfiles().All() {
+			for pi := range sp.Profiles().Len() {
+				if f := fateOf(n); f != dropped {
+					picks = append(picks, pick{resource: int32(ri), scope: int32(si), profile: int32(pi), restamp: f == stamped})
+				}
+				n++
+			}
+		}
+	}
+	return (&subset{}).split(pd, picks)
+}
+
 func scopes(pd pprofile.Profiles) (out []pprofile.ScopeProfiles) {
 	for _, rp := range pd.ResourceProfiles().All() {
 		for _, sp := range rp.ScopeProfiles().All() {

@@ -85,6 +85,8 @@ type units struct {
 
 	mu         sync.Mutex
 	engine     *trigger.Engine
+	recorder   *recorder // nil without pre_trigger
+	promised   int       // bytes of max_bytes_per_hour that are on their way
 	byName     map[string]*unit
 	added      []*unit // since the last call of takeAdded
 	departed   map[int]departure
@@ -143,12 +145,6 @@ func (us *units) add(t target, now time.Time) *unit {
 	return u
 }
 
-// admission asks which openings let a profile through.
-type admission struct {
-	start, end time.Time
-	openings   []*trigger.Opening // the answer, the one that fired first in front
-}
-
 // Admit answers for all profiles of one resource, whose unit is t, or is not
 // here, and why. A unit that is seen for the first time is watched from now on;
 // profiles of one that is gone may still have been captured while its gate was
@@ -169,10 +165,7 @@ func (us *units) Admit(t target, c claim, why noUnit, now time.Time, profiles []
 		gate = us.gone(t)
 	}
 	if gate != nil {
-		for i := range profiles {
-			p := &profiles[i]
-			p.openings = gate.Admit(p.openings, p.start, p.end)
-		}
+		us.ask(gate, why == "", now, profiles)
 	}
 	return why
 }
@@ -358,6 +351,7 @@ func (us *units) Evaluate(now time.Time) {
 	us.mu.Lock()
 	defer us.mu.Unlock()
 	us.report(us.engine.Evaluate(now))
+	us.recorder.sweep(now)
 }
 
 // Close closes every gate, for good.

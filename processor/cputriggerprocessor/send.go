@@ -1,0 +1,261 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cputriggerprocessor
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/hotprofile/hotprofile/internal/trigger"
+)
+
+// ConsumeProfiles lets out the profiles of units whose gate is open, or was when
+// they were taken, and records those that may still be asked for.
+func (p *cpuTrigger) ConsumeProfiles(ctx context.Context, pd pprofile.Profiles) error {
+	var counts [numSampleOutcomes]int64
+	defer p.counters.sample(ctx, &counts)
+	if p.closed.Load() {
+		for _, rp := range pd.ResourceProfiles().All() {
+			for _, sp := range rp.ScopeProfiles().All() {
+				for _, profile := range sp.Profiles().All() {
+					counts[sampleShutdown] += int64(samplesIn(profile))
+				}
+			}
+		}
+		return errShutdown
+	}
+	j := p.gate.judge(pd)
+	defer p.gate.release(j)
+	if len(j.groups) > 0 {
+		j.capture(pd, &counts)
+		p.gate.recorder.Put(j.captures, &counts)
+	}
+	err := p.gate.send(ctx, pd, j)
+	for _, v := range j.verdicts {
+		switch {
+		case v.fate == recorded:
+			continue
+		case err != nil && v.fate != dropped && v.fate != withheld:
+			v.outcome = sampleRefused
+		}
+		counts[v.outcome] += int64(v.samples)
+	}
+	return err
+}
+
+// capture marshals what is to be recorded, each group by itself.
+func (j *judgement) capture(pd pprofile.Profiles, counts *[numSampleOutcomes]int64) {
+	for _, g := range j.groups {
+		a := &j.admissions[g.first]
+		c := capture{unit: g.unit, start: a.start, end: a.end, dry: g.dry, samples: g.samples}
+		var err error
+		if len(j.groups) == 1 && !j.hollow && j.picked(g) == len(j.verdicts) {
+			c.data, err = pack(pd)
+		} else {
+			j.pick(g)
+			c.data, err = pack(j.subset.split(pd, j.picks))
+		}
+		if err != nil { // what cannot be marshalled cannot be kept
+			counts[sampleEvicted] += int64(c.samples)
+			continue
+		}
+		j.captures = append(j.captures, c)
+	}
+}
+
+func (j *judgement) picked(g group) int {
+	j.pick(g)
+	return len(j.picks)
+}
+
+// pick lists the profiles of a group.
+func (j *judgement) pick(g group) {
+	j.picks = j.picks[:0]
+	for i := g.first; ; i = j.verdicts[i].next {
+		j.picks = append(j.picks, j.verdicts[i].at)
+		if i == g.last {
+			return
+		}
+	}
+}
+
+// send hands on what of a batch is to leave, and tells the openings what became
+// of it. The batch is not to be used afterwards.
+func (g *gate) send(ctx context.Context, pd pprofile.Profiles, j *judgement) error {
+	var err error
+	if j.leaving > 0 {
+		out := j.part(pd)
+		j.dress(out)
+		if g.byteBudget && j.stamped > 0 {
+			out = g.withinBudget(out, j)
+		}
+		if j.leaving > 0 {
+			err = g.next.ConsumeProfiles(ctx, out)
+		}
+	}
+	if j.stamped > 0 || j.dry > 0 {
+		g.units.settle(j, err, g.byteBudget)
+	}
+	return err
+}
+
+// part is the part of a batch that leaves: the batch itself if it is all of it.
+func (j *judgement) part(pd pprofile.Profiles) pprofile.Profiles {
+	if j.leaving == len(j.verdicts) && !j.hollow && !pd.IsReadOnly() && (j.stamped == 0 || !hasReason(pd.Dictionary())) {
+		return pd
+	}
+	j.picks = j.picks[:0]
+	for _, v := range j.verdicts {
+		if v.fate.leaves() {
+			v.at.restamp = v.fate == stamped
+			j.picks = append(j.picks, v.at)
+		}
+	}
+	return j.subset.split(pd, j.picks)
+}
+
+// dress stamps what leaves, and finds out how large each part of it is.
+func (j *judgement) dress(out pprofile.Profiles) {
+	var s *stamper
+	if j.stamped > 0 {
+		s = newStamper(out.Dictionary())
+	}
+	var size pprofile.ProtoMarshaler
+	samples, bytes, n := 0, 0, 0
+	for _, rp := range out.ResourceProfiles().All() {
+		var first *trigger.Opening
+		for _, sp := range rp.ScopeProfiles().All() {
+			for _, p := range sp.Profiles().All() {
+				for !j.verdicts[n].fate.leaves() {
+					n++
+				}
+				v, a := &j.verdicts[n], &j.admissions[n]
+				n++
+				if v.fate != stamped {
+					continue
+				}
+				s.stamp(p, a.openings, a.start, a.end)
+				if o := a.openings[0]; first == nil || o.FiredAt.Before(first.FiredAt) || o.FiredAt.Equal(first.FiredAt) && o.Policy < first.Policy {
+					first = o
+				}
+				v.bytes = size.ProfileSize(p)
+				bytes += v.bytes
+				samples += v.samples
+			}
+		}
+		dress(rp.Resource().Attributes())
+		if first != nil {
+			rp.Resource().Attributes().PutStr(attrPolicy, first.Policy)
+		}
+	}
+	if samples == 0 {
+		return
+	}
+	shared := size.ProfilesSize(out) - bytes
+	for i := range j.verdicts {
+		if v := &j.verdicts[i]; v.fate == stamped {
+			v.bytes += shared * v.samples / samples
+		}
+	}
+}
+
+// withinBudget takes from what is to leave what max_bytes_per_hour does not
+// allow, and sets aside there what the rest needs.
+func (g *gate) withinBudget(out pprofile.Profiles, j *judgement) pprofile.Profiles {
+	held := 0
+	g.units.mu.Lock()
+	for i := range j.verdicts {
+		v := &j.verdicts[i]
+		if v.fate != stamped {
+			continue
+		}
+		if g.units.afford(j.admissions[i].openings[0], g.units.promised+v.bytes, j.now) {
+			g.units.promised += v.bytes
+			continue
+		}
+		v.fate, v.outcome = withheld, sampleOverBudget
+		j.stamped--
+		j.leaving--
+		held++
+	}
+	g.units.mu.Unlock()
+	if held == 0 || j.leaving == 0 {
+		return out
+	}
+	j.picks = j.picks[:0]
+	n := 0
+	for ri, rp := range out.ResourceProfiles().All() {
+		for si, sp := range rp.ScopeProfiles().All() {
+			for pi := range sp.Profiles().Len() {
+				for !j.verdicts[n].fate.leaves() {
+					n++
+				}
+				if j.verdicts[n].fate != withheld {
+					j.picks = append(j.picks, pick{resource: int32(ri), scope: int32(si), profile: int32(pi)})
+				}
+				n++
+			}
+		}
+	}
+	return j.subset.split(out, j.picks)
+}
+
+// admission asks which openings let a profile through, and what else is to be
+// known of its unit.
+type admission struct {
+	start, end time.Time
+	openings   []*trigger.Opening // the answer, the one that fired first in front
+	dry        []*trigger.Opening // those that would, of policies that let nothing out
+	unit       *trigger.Unit
+	shut       sampleOutcome // what becomes of it if none does and it is not recorded
+	wanted     bool          // it is recorded if none does
+	busy       bool          // records of the unit are on their way out: it goes behind them
+}
+
+// ask answers for the profiles of one unit, which is here or was; the lock is
+// held.
+func (us *units) ask(u *trigger.Unit, here bool, now time.Time, profiles []admission) {
+	busy, wanted, shut := us.recorder.busy(u), here && us.recorder.wants(u, now), shutOutcome(u, false)
+	for i := range profiles {
+		p := &profiles[i]
+		p.openings = u.Admit(p.openings, p.start, p.end)
+		p.unit, p.busy, p.shut = u, busy, shut
+		p.wanted = wanted && p.end.After(now.Add(-us.recorder.pre))
+	}
+}
+
+// settle tells the openings what became of the profiles that they let out.
+func (us *units) settle(j *judgement, err error, byteBudget bool) {
+	why := ""
+	if err != nil {
+		why = cut(err.Error())
+	}
+	us.mu.Lock()
+	defer us.mu.Unlock()
+	for i := range j.verdicts {
+		v, a := &j.verdicts[i], &j.admissions[i]
+		for _, o := range a.dry {
+			o.Accepted(v.samples, v.bytes)
+		}
+		if v.fate != stamped {
+			continue
+		}
+		if byteBudget {
+			us.promised -= v.bytes
+			if err == nil {
+				us.engine.Spend(v.bytes, j.now)
+			}
+		}
+		for _, o := range a.openings {
+			switch {
+			case err == nil:
+				o.Accepted(v.samples, v.bytes)
+			case !j.again:
+				o.Refuse(why)
+			}
+		}
+	}
+}
