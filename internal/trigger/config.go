@@ -179,6 +179,26 @@ func (c Config) Validate() error {
 	if c.MaxGone < 0 {
 		fault("remembered units: %d is not allowed: must be 0 or more", c.MaxGone)
 	}
+	if c.MinAge < 0 {
+		fault("min_age: %v is not allowed: must be 0 (off) or more", c.MinAge)
+	}
+	for _, b := range []struct {
+		name   string
+		limit  int64
+		atMost int64
+	}{
+		{MaxConcurrentUnits, int64(c.Budgets.MaxConcurrentUnits), math.MaxInt64},
+		{MaxTriggersPerHour, int64(c.Budgets.MaxTriggersPerHour), maxHourly},
+		{MaxTriggersPerServicePerHour, int64(c.Budgets.MaxTriggersPerServicePerHour), maxHourly},
+		{MaxBytesPerHour, c.Budgets.MaxBytesPerHour, math.MaxInt64},
+	} {
+		switch {
+		case b.limit < 0:
+			fault("budgets.%s: %d is not allowed: must be 0 (unlimited) or more", b.name, b.limit)
+		case b.limit > b.atMost:
+			fault("budgets.%s: %d is not allowed: must be at most %d, or 0 (unlimited)", b.name, b.limit, b.atMost)
+		}
+	}
 	switch longest := c.longestWindow(); {
 	case c.History < 0:
 		fault("history: %v is not allowed: must be 0 (the longest window) or more", c.History)
@@ -200,6 +220,14 @@ func (c Config) Validate() error {
 		monitors[m.Name] = true
 		names = append(names, m.Name)
 	}
+	for _, m := range c.Monitors {
+		if m.Guard != "" && (m.Guard == m.Name || !monitors[m.Guard]) {
+			fault("monitor %q: guard %q is not another monitor", m.Name, m.Guard)
+		}
+		if !finite(m.GuardAtLeast) || m.GuardAtLeast < 0 {
+			fault("monitor %q: guard at least %v is not allowed: must be a number, 0 or more", m.Name, m.GuardAtLeast)
+		}
+	}
 
 	first := make(map[string]int, len(c.Policies))
 	for p, policy := range c.Policies {
@@ -207,6 +235,8 @@ func (c Config) Validate() error {
 		switch q, taken := first[policy.Name]; {
 		case policy.Name == "":
 			fault("%s.name: must not be empty", at)
+		case policy.Name == Manual:
+			fault("%s.name: %q is not allowed: it is the name of what is opened by hand", at, policy.Name)
 		case strings.Contains(policy.Name, ","):
 			fault("%s.name: %q is not allowed: must not contain a comma, which separates names where several policies are reported", at, policy.Name)
 		case taken:
@@ -220,6 +250,7 @@ func (c Config) Validate() error {
 		if policy.Cooldown < 0 {
 			fault("%s.cooldown: %v is not allowed: must be 0 or more", at, policy.Cooldown)
 		}
+		errs = append(errs, policy.Baseline.validate(at+".baseline")...)
 		if len(policy.Items) == 0 {
 			fault("%s.any_of: must have at least one item", at)
 		}
@@ -230,6 +261,19 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
+func (b Baseline) validate(at string) (errs []error) {
+	switch {
+	case b == Baseline{}:
+	case b.Every <= 0:
+		errs = append(errs, fmt.Errorf("%s.every: %v is not allowed: must be above 0 where duration is set", at, b.Every))
+	case b.Duration <= 0:
+		errs = append(errs, fmt.Errorf("%s.duration: %v is not allowed: must be above 0 where every is set", at, b.Duration))
+	case b.Duration >= b.Every:
+		errs = append(errs, fmt.Errorf("%s.duration: %v is not allowed: must be less than every (%v)", at, b.Duration, b.Every))
+	}
+	return errs
+}
+
 func (c Config) validateItem(at string, item Item, monitors map[string]bool, names []string) (errs []error) {
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if !monitors[item.Monitor] {
@@ -237,6 +281,9 @@ func (c Config) validateItem(at string, item Item, monitors map[string]bool, nam
 	}
 	if !finite(item.Threshold) || item.Threshold < 0 {
 		fault("%s.threshold: %v is not allowed: must be a number, 0 or more", at, item.Threshold)
+	}
+	if r := item.ReleaseBelow; r != nil && (!finite(*r) || *r <= 0 || *r > item.Threshold) {
+		fault("%s.release_below: %v is not allowed: must be above 0 and at most the threshold (%v)", at, *r, item.Threshold)
 	}
 	window := func(key string, d time.Duration) bool {
 		switch {

@@ -6,7 +6,6 @@ package trigger
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,12 +16,24 @@ type Engine struct {
 	monitors   []monitorPlan
 	policies   []policyPlan
 	preTrigger time.Duration
+	minAge     time.Duration
+	byService  bool // cooldowns
 	maxGone    int
 	newID      func() string
 
+	budgets   Budgets
+	triggers  hour
+	bytes     minutes
+	openUnits int        // with an open gate
+	baselines []*Opening // open ones, if they may have to give way
+	// services are the cooldowns and budgets by service.
+	services, dryServices services
+
 	// epoch is the first time seen; times are kept as nanoseconds since then,
 	// on the monotonic clock where the caller's times carry it.
-	epoch  time.Time
+	epoch time.Time
+	// clock is the latest time at which something was observed or evaluated.
+	clock  int64
 	byName map[string]*Unit // units and gone ones
 	units  []*Unit          // not gone
 
@@ -36,6 +47,7 @@ type Engine struct {
 	stats      Stats
 	out, late  []Transition
 	candidates []candidate
+	due        []dueBaseline
 	scratch    []float32
 }
 
@@ -44,6 +56,9 @@ type Stats struct {
 	// ForgottenUnits are gone units whose cooldown or closed gate was forgotten
 	// before its time, ForgottenGates closed gates likewise.
 	ForgottenUnits, ForgottenGates int
+	// ForgottenServices are services whose cooldown or hourly budget was
+	// forgotten before its time.
+	ForgottenServices int
 }
 
 // New returns an engine without units. The error names every fault.
@@ -53,6 +68,9 @@ func New(c Config) (*Engine, error) {
 	}
 	e := &Engine{
 		preTrigger: c.PreTrigger,
+		minAge:     c.MinAge,
+		byService:  c.CooldownByService,
+		budgets:    c.Budgets,
 		maxGone:    c.MaxGone,
 		newID:      c.NewID,
 		byName:     make(map[string]*Unit),
@@ -60,6 +78,9 @@ func New(c Config) (*Engine, error) {
 	e.monitors, e.policies = plan(c)
 	if e.maxGone == 0 {
 		e.maxGone = defaultMaxGone
+	}
+	for _, book := range []*services{&e.services, &e.dryServices} {
+		*book = services{max: e.maxGone, epoch: &e.epoch, byAccount: make(map[account]*service)}
 	}
 	if e.newID == nil {
 		var n int
@@ -78,6 +99,10 @@ func (e *Engine) Unit(name string) *Unit {
 		e.byName[name] = u
 	case u.gone:
 		u.gone = false
+		u.started, u.added = time.Time{}, time.Time{}
+		for p := range u.gates {
+			u.gates[p].off = false
+		}
 		e.goneUnits--
 	default:
 		return u
@@ -104,19 +129,27 @@ func (e *Engine) Lookup(name string) (*Unit, bool) {
 // Units is the number of units, without the gone ones.
 func (e *Engine) Units() int { return len(e.units) }
 
-// OpenGates is the number of units and policies in Profiling.
+// OpenGates is the number of units and policies in Profiling, but for dry runs.
 func (e *Engine) OpenGates() int { return e.openGates }
 
 // Stats returns what has been forgotten so far.
-func (e *Engine) Stats() Stats { return e.stats }
+func (e *Engine) Stats() Stats {
+	stats := e.stats
+	stats.ForgottenServices = e.services.forgotten + e.dryServices.forgotten
+	return stats
+}
 
 // Evaluate takes every unit and policy through the transitions that are due.
 // Gates close before others open; of those that open, the hottest comes first:
-// the largest value / threshold, then by the unit's name. The slice is used
-// again by the next call of Evaluate, Remove or Close.
+// the largest value / threshold, then by the unit's name; and baselines last. The
+// slice is used again by the next call of Evaluate, Remove or Close.
 func (e *Engine) Evaluate(now time.Time) []Transition {
 	at := e.begin(now)
 	for _, u := range e.units {
+		u.heat, u.over = 0, false
+		if u.added.IsZero() {
+			u.added = now
+		}
 		for p := range u.gates {
 			e.step(u, p, now, at)
 		}
@@ -125,15 +158,26 @@ func (e *Engine) Evaluate(now time.Time) []Transition {
 		}
 	}
 	if !e.shut {
-		slices.SortFunc(e.candidates, hotter)
-		for _, c := range e.candidates {
-			e.open(c, now)
-		}
+		e.openHottest(now, at)
+		e.openBaselines(now, at)
 	}
-	clear(e.candidates)
-	e.candidates = e.candidates[:0]
+	e.candidates = emptied(e.candidates)
+	e.due = emptied(e.due)
 	e.forgetGone(now)
+	e.services.sweep(now, at)
+	e.dryServices.sweep(now, at)
 	return e.out
+}
+
+// emptied returns an empty slice, to be used again unless it is one of the rare
+// that are large.
+func emptied[T any](s []T) []T {
+	const most = 1024
+	if cap(s) > most {
+		return nil
+	}
+	clear(s)
+	return s[:0]
 }
 
 func hotter(a, b candidate) int {
@@ -156,8 +200,8 @@ func (e *Engine) Remove(name string, now time.Time) []Transition {
 	e.units[last] = nil
 	e.units = e.units[:last]
 	u.series, u.windows = nil, nil
-	u.gone = true
-	if next, _ := u.memory(); e.goneUnits == 0 || next.Before(e.nextForget) {
+	u.gone, u.heat, u.over = true, 0, false
+	if next, _, _ := u.memory(); e.goneUnits == 0 || next.Before(e.nextForget) {
 		e.nextForget = next
 	}
 	e.goneUnits++
@@ -192,11 +236,11 @@ func (e *Engine) closeGates(u *Unit, now time.Time, why Reason) {
 
 // begin empties what the last call returned and reports late exports first.
 func (e *Engine) begin(now time.Time) (at int64) {
-	clear(e.out)
-	e.out = append(e.out[:0], e.late...)
-	clear(e.late)
-	e.late = e.late[:0]
-	return e.at(now)
+	e.out = append(emptied(e.out), e.late...)
+	e.late = emptied(e.late)
+	at = e.at(now)
+	e.clock = max(e.clock, at)
+	return at
 }
 
 func (e *Engine) emit(t Transition) { e.out = append(e.out, t) }
@@ -209,21 +253,12 @@ func (e *Engine) at(t time.Time) int64 {
 	return int64(t.Sub(e.epoch))
 }
 
-func (e *Engine) holds(u *Unit, policy int, at int64) bool {
-	for _, ref := range e.policies[policy].items {
-		if i, w, s := u.item(ref); w.holds(i, s, at) {
-			return true
-		}
-	}
-	return false
-}
-
 // cause is the hottest of the items that hold.
 func (e *Engine) cause(u *Unit, policy int, at int64) (hottest Cause, ratio float64) {
 	ratio = -1
 	for _, ref := range e.policies[policy].items {
 		i, w, s := u.item(ref)
-		if !w.holds(i, s, at) {
+		if !w.holds(i, s, at) || !u.guarded(i, at) {
 			continue
 		}
 		value, _ := w.value(i, s, at, &e.scratch)
@@ -245,7 +280,7 @@ func (e *Engine) forgetGone(now time.Time) {
 			continue
 		}
 		u.forgetClosed(now)
-		next, last := u.memory()
+		next, last, _ := u.memory()
 		if !now.Before(last) {
 			delete(e.byName, name)
 			e.goneUnits--
@@ -263,7 +298,7 @@ func (e *Engine) forgetFirst() {
 		if !u.gone {
 			continue
 		}
-		_, last := u.memory()
+		_, _, last := u.memory()
 		if first == nil || cmp.Or(last.Compare(when), strings.Compare(u.name, first.name)) < 0 {
 			first, when = u, last
 		}

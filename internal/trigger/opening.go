@@ -43,7 +43,18 @@ type Opening struct {
 	preTrigger time.Duration
 	unit       *Unit
 	policy     int
+	held       []bool   // the policy's items that held since it fired, where it may be released
+	service    *service // which the opening keeps from others of its policy, or nil
 }
+
+// real says that profiles are let out by the opening.
+func (o *Opening) real() bool { return !o.DryRun }
+
+// hot says that the opening is for what is hot, or was asked for.
+func (o *Opening) hot() bool { return !o.DryRun && !o.Baseline }
+
+// cools says that a cooldown follows the opening if a profile is accepted.
+func (o *Opening) cools() bool { return !o.Baseline && !o.Manual }
 
 // Phase is where a profile's capture window lies against a trigger.
 type Phase string
@@ -89,7 +100,7 @@ func (o *Opening) Accepted(samples, bytes int) {
 	o.Profiles++
 	o.Samples += samples
 	o.Bytes += bytes
-	if g := &o.unit.gates[o.policy]; o.Profiles == 1 && g.state == Watching && g.opening == o {
+	if g := &o.unit.gates[o.policy]; o.cools() && o.Profiles == 1 && g.state == Watching && g.opening == o {
 		o.unit.engine.coolAfterAll(o.unit, g)
 	}
 }
@@ -101,8 +112,9 @@ func (o *Opening) Refuse(why string) {
 }
 
 // Admit appends the openings that let through a profile captured in
-// [start, end), the one that fired first in front (ties by policy name): that
-// one's reason is the profile's. Nothing appended means that the gate was shut.
+// [start, end), the one that fired first in front (ties by policy name) and
+// baselines behind the others: the first one's reason is the profile's. Nothing
+// appended means that the gate was shut; dry runs let nothing out.
 func (u *Unit) Admit(dst []*Opening, start, end time.Time) []*Opening {
 	from := len(dst)
 	for _, o := range u.closed {
@@ -117,6 +129,12 @@ func (u *Unit) Admit(dst []*Opening, start, end time.Time) []*Opening {
 	}
 	if len(dst)-from > 1 {
 		slices.SortFunc(dst[from:], func(a, b *Opening) int {
+			if a.Baseline != b.Baseline {
+				if a.Baseline {
+					return 1
+				}
+				return -1
+			}
 			if c := a.FiredAt.Compare(b.FiredAt); c != 0 {
 				return c
 			}

@@ -5,6 +5,7 @@ package trigger
 
 import (
 	"bufio"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -27,25 +28,40 @@ func testMonitors() []Monitor {
 		{Name: "util", Scale: 100},
 		{Name: "cores"},
 		{Name: "memory", Gauge: true},
+		{Name: "throttling", Scale: 100, Sparse: true},
+		{Name: "load", Gauge: true, Guard: "share", GuardAtLeast: 10},
+		{Name: "share", Scale: 100},
 	}
 }
 
 // TestScripts runs testdata/*.txt. A line is a command; what it prints follows
 // it, indented by a tab. Times are offsets from the script's start.
 //
-//	interval 1s | pre_trigger 10s | max_gone 2
-//	policy NAME DURATION COOLDOWN MONITOR>THRESHOLD:WINDOW…   WINDOW as 30s or 8/10s
+//	interval 1s | pre_trigger 10s | max_gone 2 | min_age 1m | cooldown_by service
+//	budget max_concurrent_units 1                    or another budget's name
+//	policy NAME DURATION COOLDOWN [dry_run] [baseline=EVERY/DURATION] ITEM…
+//
+// An ITEM is MONITOR>THRESHOLD:WINDOW[<RELEASE_BELOW], with WINDOW as 30s or
+// 8/10s. The monitors are util (percent of cap) and cores, which count; memory,
+// a gauge; throttling, which is percent of cap too and of nothing with cap=0;
+// load, a gauge that counts while share, in percent, is at least 10.
 //
 // Readings are observed in order of time, before the first command of their
 // time or later.
 //
 //	use UNIT MONITOR FROM..TO[/STEP] VALUE [cap=N]   CPU is used at VALUE, read every STEP
+//	ramp UNIT MONITOR FROM..TO[/STEP] VALUE VALUE    likewise, from one value to another
 //	miss UNIT MONITOR FROM..TO VALUE                 CPU is used, but no reading succeeds
 //	counter UNIT MONITOR AT NUM DEN                  one reading, as it is; the counter goes on from there
+//	started UNIT AT | service UNIT NAME | apply UNIT POLICY yes|no
 //	eval AT | eval FROM..TO/STEP                     prints transitions
 //	profile UNIT FROM..TO [accept|refuse]            prints what lets it through
+//	fire UNIT AT DURATION                            by hand; prints the opening
+//	spend AT BYTES | afford AT BYTES                 of max_bytes_per_hour
 //	stand UNIT AT                                    prints how each item stands
+//	hot AT UNIT…                                     prints who is hot, how hot, and who is over budget
 //	restart UNIT MONITOR AT | remove UNIT AT | close AT | stats
+//	reboot AT [clock=-1h]                            a new engine gets the snapshot of the old one, after the clock jumped
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	require.NoError(t, err)
@@ -126,6 +142,15 @@ func (s *script) run(f []string) (err error) {
 	case "max_gone":
 		s.config.MaxGone = int(number(arg[0]))
 		return nil
+	case "min_age":
+		s.config.MinAge = duration(arg[0])
+		return nil
+	case "cooldown_by":
+		s.config.CooldownByService = arg[0] == "service"
+		return nil
+	case "budget":
+		s.budget(arg[0], number(arg[1]))
+		return nil
 	case "policy":
 		s.config.Policies = append(s.config.Policies, policy(arg))
 		return nil
@@ -138,7 +163,30 @@ func (s *script) run(f []string) (err error) {
 	}
 	switch f[0] {
 	case "use", "miss":
-		s.use(f[0] == "use", arg)
+		s.use(f[0] == "use", arg, 0)
+	case "ramp":
+		s.use(true, arg[:4], number(arg[4])-number(arg[3]))
+	case "started":
+		s.engine.Unit(arg[0]).SetStarted(start.Add(duration(arg[1])))
+	case "service":
+		s.engine.Unit(arg[0]).SetService(arg[1])
+	case "apply":
+		n := slices.IndexFunc(s.config.Policies, func(p Policy) bool { return p.Name == arg[1] })
+		s.engine.Unit(arg[0]).SetPolicy(n, arg[2] == "yes")
+	case "fire":
+		s.fire(arg[0], s.upTo(duration(arg[1])), duration(arg[2]))
+	case "spend":
+		s.engine.Spend(int(number(arg[1])), s.upTo(duration(arg[0])))
+	case "afford":
+		fmt.Fprintf(&s.out, "\t%v\n", s.engine.Afford(int(number(arg[1])), s.upTo(duration(arg[0]))))
+	case "hot":
+		s.upTo(duration(arg[0]))
+		for _, name := range arg[1:] {
+			u, _ := s.engine.Lookup(name)
+			fmt.Fprintf(&s.out, "\t%s hot=%v heat=%.4g over budget=%v\n", name, u.Hot(), u.Heat(), u.OverBudget())
+		}
+	case "reboot":
+		s.reboot(arg)
 	case "counter":
 		c := s.counter(arg[0], arg[1])
 		*c = Reading{Time: start.Add(duration(arg[2])), Num: number(arg[3]), Den: number(arg[4])}
@@ -154,11 +202,7 @@ func (s *script) run(f []string) (err error) {
 		now := s.upTo(duration(arg[1]))
 		u, _ := s.engine.Lookup(arg[0])
 		for _, st := range u.Standings(nil, now) {
-			fmt.Fprintf(&s.out, "\t%s %s %s %g of %g (%s) enough=%v holds=%v", st.Policy, st.State, st.Monitor, st.Value, st.Threshold, st.Window, st.Enough, st.Holds)
-			if !st.NotBefore.IsZero() {
-				fmt.Fprintf(&s.out, " not before %v", st.NotBefore.Sub(start))
-			}
-			fmt.Fprintln(&s.out)
+			s.stand(st)
 		}
 	case "restart":
 		s.upTo(duration(arg[2]))
@@ -168,7 +212,7 @@ func (s *script) run(f []string) (err error) {
 	case "close":
 		s.print(s.engine.Close(s.upTo(duration(arg[0]))))
 	case "stats":
-		fmt.Fprintf(&s.out, "\tunits=%d open=%d known=%d %+v\n", s.engine.Units(), s.engine.OpenGates(), len(s.engine.byName), s.engine.Stats())
+		fmt.Fprintf(&s.out, "\tunits=%d open=%d known=%d services=%d %+v\n", s.engine.Units(), s.engine.OpenGates(), len(s.engine.byName), len(s.engine.services.byAccount), s.engine.Stats())
 	default:
 		return fmt.Errorf("unknown command %q", f[0])
 	}
@@ -184,30 +228,116 @@ func (s *script) counter(unit, monitor string) *Reading {
 }
 
 // use lets CPU time pass in whole nanoseconds, as counters do.
-func (s *script) use(observe bool, arg []string) {
+func (s *script) use(observe bool, arg []string, rise float64) {
 	unit, monitor := arg[0], arg[1]
 	from, to, step := span(arg[2])
 	value, capacity := number(arg[3]), 1.0
 	if len(arg) > 4 {
 		capacity = number(strings.TrimPrefix(arg[4], "cap="))
 	}
-	if monitor == "util" {
-		value /= 100
-	}
+	n := slices.IndexFunc(testMonitors(), func(m Monitor) bool { return m.Name == monitor })
+	m := testMonitors()[n]
 	c := s.counter(unit, monitor)
 	for at := from; at <= to; at += step {
+		v := value
+		if to > from {
+			v += rise * float64(at-from) / float64(to-from)
+		}
 		elapsed := float64(start.Add(at).Sub(c.Time))
 		c.Time = start.Add(at)
-		if monitor == "memory" {
-			c.Num = value
+		if m.Gauge {
+			c.Num = v
 		} else {
-			c.Num += value * elapsed * capacity
+			c.Num += v / max(1, m.Scale) * elapsed * capacity
 			c.Den += elapsed * capacity
 		}
 		if observe {
 			s.pending = append(s.pending, observation{unit, monitor, *c})
 		}
 	}
+}
+
+func (s *script) budget(name string, limit float64) {
+	b := &s.config.Budgets
+	switch name {
+	case MaxConcurrentUnits:
+		b.MaxConcurrentUnits = int(limit)
+	case MaxTriggersPerHour:
+		b.MaxTriggersPerHour = int(limit)
+	case MaxTriggersPerServicePerHour:
+		b.MaxTriggersPerServicePerHour = int(limit)
+	case MaxBytesPerHour:
+		b.MaxBytesPerHour = int64(limit)
+	default:
+		panic("unknown budget " + name)
+	}
+}
+
+func (s *script) fire(unit string, now time.Time, d time.Duration) {
+	u, ok := s.engine.Lookup(unit)
+	if !ok {
+		u = s.engine.Unit(unit)
+	}
+	o, err := s.engine.Fire(u, d, now)
+	if err != nil {
+		fmt.Fprintf(&s.out, "\t%v\n", err)
+		return
+	}
+	fmt.Fprintf(&s.out, "\topening %s until %v\n", o.ID, o.Until.Sub(start))
+}
+
+// reboot goes on with a new engine, which has the snapshot as it was stored.
+func (s *script) reboot(arg []string) {
+	now := s.upTo(duration(arg[0]))
+	stored, err := json.Marshal(s.engine.Snapshot(now))
+	require.NoError(s.t, err)
+	var snapshot Snapshot
+	require.NoError(s.t, json.Unmarshal(stored, &snapshot))
+	if len(arg) > 1 {
+		snapshot.shift(-duration(strings.TrimPrefix(arg[1], "clock=")))
+	}
+	s.engine, err = New(s.config)
+	require.NoError(s.t, err)
+	s.engine.Restore(snapshot, now)
+}
+
+// shift moves the times of a snapshot, as seen on a clock that jumped.
+func (s *Snapshot) shift(by time.Duration) {
+	s.Taken = s.Taken.Add(by)
+	for _, cooldowns := range [][]Cooldown{s.Units, s.Services} {
+		for i := range cooldowns {
+			cooldowns[i].Until = cooldowns[i].Until.Add(by)
+		}
+	}
+	spent := [][]Spending{s.Triggers, s.Bytes}
+	for _, st := range s.ServiceTriggers {
+		spent = append(spent, st.Spent)
+	}
+	for _, spent := range spent {
+		for i := range spent {
+			spent[i].Time = spent[i].Time.Add(by)
+		}
+	}
+}
+
+func (s *script) stand(st Standing) {
+	fmt.Fprintf(&s.out, "\t%s %s %s %g of %g (%s) enough=%v holds=%v", st.Policy, st.State, st.Monitor, st.Value, st.Threshold, st.Window, st.Enough, st.Holds)
+	if st.Guard != "" {
+		fmt.Fprintf(&s.out, " guard %s", st.Guard)
+	}
+	if st.Off {
+		fmt.Fprint(&s.out, " off")
+	}
+	if st.Blocked != "" {
+		fmt.Fprintf(&s.out, " %s", st.Blocked)
+	}
+	if st.Budget != "" {
+		fmt.Fprintf(&s.out, " %s", st.Budget)
+	}
+	if !st.NotBefore.IsZero() {
+		fmt.Fprintf(&s.out, " not before %v", st.NotBefore.Sub(start))
+	}
+	fmt.Fprintln(&s.out)
 }
 
 func (s *script) profile(arg []string) {
@@ -228,6 +358,10 @@ func (s *script) profile(arg []string) {
 		if i == 0 {
 			fmt.Fprintf(&s.out, " %s", o.Phase(begin, end))
 		}
+		if o.DryRun {
+			fmt.Fprintln(&s.out, " dry run")
+			continue
+		}
 		fmt.Fprintln(&s.out)
 		switch {
 		case len(arg) < 3:
@@ -242,11 +376,21 @@ func (s *script) profile(arg []string) {
 func (s *script) print(transitions []Transition) {
 	for _, x := range transitions {
 		fmt.Fprintf(&s.out, "\t%v %s %s: %s -> %s, %s", x.Time.Sub(start), x.Unit.Name(), x.Policy, x.From, x.To, x.Reason)
-		if c := x.Cause; c != (Cause{}) {
+		if x.Budget != "" {
+			fmt.Fprintf(&s.out, " %s", x.Budget)
+		}
+		if c := x.Cause; c == (Cause{Monitor: Manual}) {
+			fmt.Fprint(&s.out, ", by hand")
+		} else if x.Opening != nil && x.Opening.Baseline {
+			fmt.Fprintf(&s.out, ", baseline at %s %g of %g (%s)", c.Monitor, c.Value, c.Threshold, c.Window)
+		} else if c != (Cause{}) {
 			fmt.Fprintf(&s.out, ", %s %g > %g (%s)", c.Monitor, c.Value, c.Threshold, c.Window)
 		}
 		if o := x.Opening; o != nil {
 			fmt.Fprintf(&s.out, ", opening %s", o.ID)
+			if o.DryRun {
+				fmt.Fprint(&s.out, " dry run")
+			}
 			if x.From == Profiling {
 				fmt.Fprintf(&s.out, " let out %d profiles, %d samples, %d bytes, refused %d", o.Profiles, o.Samples, o.Bytes, o.Refused)
 			}
@@ -261,9 +405,23 @@ func (s *script) print(transitions []Transition) {
 func policy(arg []string) Policy {
 	p := Policy{Name: arg[0], Duration: duration(arg[1]), Cooldown: duration(arg[2])}
 	for _, text := range arg[3:] {
+		if baseline, ok := strings.CutPrefix(text, "baseline="); ok {
+			every, length, _ := strings.Cut(baseline, "/")
+			p.Baseline = Baseline{duration(every), duration(length)}
+			continue
+		}
+		if text == "dry_run" {
+			p.DryRun = true
+			continue
+		}
 		monitor, rest, _ := strings.Cut(text, ">")
 		threshold, window, _ := strings.Cut(rest, ":")
 		item := Item{Monitor: monitor, Threshold: number(threshold)}
+		window, release, releases := strings.Cut(window, "<")
+		if releases {
+			below := number(release)
+			item.ReleaseBelow = &below
+		}
 		if count, period, ok := strings.Cut(window, "/"); ok {
 			item.Count, item.Period = int(number(count)), duration(period)
 		} else {

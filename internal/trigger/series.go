@@ -93,9 +93,12 @@ func (s *series) observe(m *monitorPlan, windows []window, at int64, num, den fl
 	} else if s.last > 0 {
 		broken = at-s.at > m.maxGap
 		dNum, dDen := num-s.num, den-s.den
-		if v := m.scale * dNum / dDen; dNum < 0 || dDen <= 0 || v > maxValue || dDen > maxValue {
+		switch v := m.scale * dNum / dDen; {
+		case m.sparse && dDen == 0 && dNum >= 0:
+			value, ok = 0, true
+		case dNum < 0 || dDen <= 0 || v > maxValue || dDen > maxValue:
 			broken = true // the counter ran backwards or is nonsense: a new baseline
-		} else {
+		default:
 			value, weight, ok = v, dDen, true
 		}
 	}

@@ -3,7 +3,10 @@
 
 package trigger
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // State is where a unit stands with a policy.
 type State uint8
@@ -11,15 +14,19 @@ type State uint8
 // The states of a unit and policy.
 const (
 	// Watching: no item holds. Left for Profiling when one does, unless a gate
-	// that let nothing out closed less than a minute ago.
+	// that let nothing out closed less than a minute ago, the unit is too young,
+	// its service cools down or a budget is used up; and when a baseline is due.
 	Watching State = iota
 	// Profiling: the gate is open for the unit. Left when the policy's duration
-	// has passed, the unit is gone or the engine closes: for CoolingDown if the
-	// next component accepted a profile of this opening, else for Watching, so
-	// that a failed export costs no cooldown.
+	// has passed, every item that held is released, the unit is gone or the
+	// engine closes: for CoolingDown if the next component accepted a profile of
+	// this opening, else for Watching, so that a failed export costs no
+	// cooldown. A baseline goes back to where it came from, and does so early
+	// when an item holds or its place is needed.
 	Profiling
 	// CoolingDown: rising edges are reported, not acted on. Left for Watching
-	// when the cooldown has passed since the gate closed.
+	// when the cooldown has passed since the gate closed; and for Profiling when
+	// a baseline is due, under which the cooldown goes on.
 	CoolingDown
 )
 
@@ -86,15 +93,46 @@ func (t Transition) NothingExported() bool { return t.nothing }
 // gate is the state machine of one unit and policy.
 type gate struct {
 	state State
+	// resume is the state that a baseline goes back to.
+	resume State
 	// off: the policy does not apply to the unit.
 	off bool
 	// held: an item held at the last evaluation.
 	held bool
+	// told are the obstacles that were reported since an item began to hold.
+	told obstacles
 	// opening is the current one in Profiling, never nil there, else the last.
 	opening *Opening
 	// notBefore: in CoolingDown when it ends, in Watching the earliest time to
 	// open again.
 	notBefore time.Time
+	// due is when the next baseline is; 0: not worked out yet.
+	due int64
+}
+
+// cooling says that a cooldown goes on, under a baseline or not.
+func (g *gate) cooling() bool {
+	return g.state == CoolingDown || g.state == Profiling && g.opening.Baseline && g.resume == CoolingDown
+}
+
+// watching says likewise that the policy is in Watching.
+func (g *gate) watching() bool {
+	return g.state == Watching || g.state == Profiling && g.opening.Baseline && g.resume == Watching
+}
+
+// obstacles is a set of what can keep a gate shut while an item holds.
+type obstacles uint8
+
+func (o obstacles) of(why Reason) obstacles {
+	switch why {
+	case OverBudget:
+		return 1
+	case ServiceCooling:
+		return 2
+	case TooYoung:
+		return 4
+	}
+	return 0
 }
 
 // candidate is a gate that may open.
@@ -107,65 +145,236 @@ type candidate struct {
 
 // step takes a gate through everything that is due, short of opening it.
 func (e *Engine) step(u *Unit, policy int, now time.Time, at int64) {
-	g := &u.gates[policy]
+	g, p := &u.gates[policy], &e.policies[policy]
 	if g.state == Profiling && !now.Before(g.opening.Until) {
 		e.close(u, g, g.opening.Until, DurationPassed)
+	}
+	held := g.held
+	g.held = false
+	if !g.off {
+		var heat float64
+		g.held, heat = e.measure(u, p, at)
+		if heat > u.heat && !p.dryRun {
+			u.heat = heat
+		}
+	}
+	switch {
+	case g.state != Profiling:
+	case g.opening.Baseline:
+		if g.held {
+			e.close(u, g, now, GaveWay)
+		}
+	case g.opening.held != nil && e.released(u, g, at):
+		e.close(u, g, now, Released)
 	}
 	if g.state == CoolingDown && !now.Before(g.notBefore) {
 		e.cooled(u, g, policy)
 	}
-	held := g.held
-	g.held = e.holds(u, policy, at)
+	if p.baseline.Every > 0 && !g.off {
+		e.schedule(u, policy, g, now, at)
+	}
 	if !g.held {
+		g.told = 0
 		return
 	}
 	switch {
 	case g.state == CoolingDown && !held:
 		e.edge(u, policy, now, at)
 	case g.state == Watching && !now.Before(g.notBefore):
-		cause, ratio := e.cause(u, policy, at)
-		e.candidates = append(e.candidates, candidate{u, policy, cause, ratio})
+		e.candidates = append(e.candidates, candidate{unit: u, policy: policy})
 	}
 }
 
-// open: Watching to Profiling.
-func (e *Engine) open(c candidate, now time.Time) {
-	g, p := &c.unit.gates[c.policy], &e.policies[c.policy]
-	g.opening = &Opening{
-		Cause: c.cause, ID: e.newID(), Unit: c.unit.name, Policy: p.name,
-		FiredAt: now, Until: now.Add(p.duration),
-		preTrigger: e.preTrigger, unit: c.unit, policy: c.policy,
+// measure says whether an item of a policy holds, and how hot the hottest is.
+func (e *Engine) measure(u *Unit, p *policyPlan, at int64) (holds bool, heat float64) {
+	for _, ref := range p.items {
+		i, w, s := u.item(ref)
+		h, ratio := w.standing(i, s, at)
+		if !h && ratio <= heat || !u.guarded(i, at) {
+			continue
+		}
+		holds = holds || h
+		heat = max(heat, ratio)
 	}
-	g.state = Profiling
-	e.openGates++
+	return holds, heat
+}
+
+// released says that every item that held since the gate opened is released.
+func (e *Engine) released(u *Unit, g *gate, at int64) bool {
+	o := g.opening
+	all := true
+	for n, ref := range e.policies[o.policy].items {
+		o.held[n] = o.held[n] || u.holds(ref, at)
+		all = all && (!o.held[n] || u.released(ref, at))
+	}
+	return all
+}
+
+// obstacle is what keeps a policy in Watching from opening the gate though an
+// item holds, with its end where that is known, and the budget.
+func (e *Engine) obstacle(u *Unit, policy int, now time.Time, at int64) (why Reason, until time.Time, budget string) {
+	if u.young(now) {
+		return TooYoung, u.grownUp(), ""
+	}
+	if e.byService {
+		if until, cooling := e.book(policy).cooling(u.account(), policy, now); cooling {
+			return ServiceCooling, until, ""
+		}
+	}
+	if !e.policies[policy].dryRun {
+		if budget := e.overBudget(u, at); budget != "" {
+			return OverBudget, time.Time{}, budget
+		}
+	}
+	return "", time.Time{}, ""
+}
+
+// openHottest opens the gates of the candidates, the hottest first, for as long
+// as nothing is in the way.
+func (e *Engine) openHottest(now time.Time, at int64) {
+	// What cannot open and was reported needs no place in the order, which
+	// takes longer to find than an incident on all units leaves time for.
+	// Openings only ever put more in the way of others.
+	open := e.candidates[:0]
+	for _, c := range e.candidates {
+		g := &c.unit.gates[c.policy]
+		if why, _, _ := e.obstacle(c.unit, c.policy, now, at); why != "" && g.told&g.told.of(why) != 0 {
+			c.unit.over = c.unit.over || why == OverBudget
+			continue
+		}
+		c.cause, c.ratio = e.cause(c.unit, c.policy, at)
+		open = append(open, c)
+	}
+	slices.SortFunc(open, hotter)
+	for _, c := range open {
+		if why, _, budget := e.obstacle(c.unit, c.policy, now, at); why != "" {
+			e.keepShut(c, now, why, budget)
+			continue
+		}
+		e.open(c.unit, c.policy, now, &Opening{
+			Cause: c.cause, Until: now.Add(e.policies[c.policy].duration),
+		}, Fired)
+	}
+}
+
+// keepShut: Watching stays, and what is in the way is reported once.
+func (e *Engine) keepShut(c candidate, now time.Time, why Reason, budget string) {
+	g := &c.unit.gates[c.policy]
+	c.unit.over = c.unit.over || why == OverBudget
+	if g.told&g.told.of(why) != 0 {
+		return
+	}
+	g.told |= g.told.of(why)
 	e.emit(Transition{
-		Time: now, Unit: c.unit, Policy: p.name, From: Watching, To: Profiling,
-		Reason: Fired, Cause: c.cause, Opening: g.opening,
+		Time: now, Unit: c.unit, Policy: e.policies[c.policy].name, From: Watching, To: Watching,
+		Reason: why, Cause: c.cause, Budget: budget,
 	})
 }
 
-// close: Profiling to CoolingDown, or to Watching if nothing was let out.
+// open: to Profiling. What the opening is for is the caller's, the rest is here.
+func (e *Engine) open(u *Unit, policy int, now time.Time, o *Opening, why Reason) {
+	g, p := &u.gates[policy], &e.policies[policy]
+	o.ID, o.Unit, o.Policy, o.FiredAt, o.DryRun = e.newID(), u.name, p.name, now, p.dryRun
+	o.unit, o.policy = u, policy
+	if !o.Baseline {
+		o.preTrigger = e.preTrigger
+	}
+	if o.real() {
+		e.occupy(u, o, now)
+	}
+	e.holdService(u, o)
+	if p.releases && !o.Baseline {
+		o.held = make([]bool, len(p.items))
+		for n, ref := range p.items {
+			o.held[n] = u.holds(ref, e.at(now))
+		}
+	}
+	from := g.state
+	g.opening, g.resume, g.state, g.told = o, from, Profiling, 0
+	e.emit(Transition{
+		Time: now, Unit: u, Policy: p.name, From: from, To: Profiling,
+		Reason: why, Cause: o.Cause, Opening: o,
+	})
+}
+
+// occupy takes what an opening needs of the budgets.
+func (e *Engine) occupy(u *Unit, o *Opening, now time.Time) {
+	if o.hot() {
+		e.closeBaselines(u, now)
+	}
+	if !e.place(u) {
+		e.giveWay(now)
+	}
+	if u.hotGates+u.baselines == 0 {
+		e.openUnits++
+	}
+	if o.Baseline {
+		u.baselines++
+		if e.budgets.MaxConcurrentUnits > 0 { // else none has to give way
+			e.baselines = append(e.baselines, o)
+		}
+	} else {
+		u.hotGates++
+	}
+	e.openGates++
+	e.spendTrigger(u, e.at(now))
+}
+
+// vacate gives back the place of an opening.
+func (e *Engine) vacate(u *Unit, o *Opening) {
+	if o.Baseline {
+		u.baselines--
+		if n := slices.Index(e.baselines, o); n >= 0 {
+			e.baselines = slices.Delete(e.baselines, n, n+1)
+		}
+	} else {
+		u.hotGates--
+	}
+	if u.hotGates+u.baselines == 0 {
+		e.openUnits--
+	}
+	e.openGates--
+}
+
+// close: Profiling to CoolingDown, or to Watching if nothing was let out. A
+// baseline goes back to where it came from, and nothing follows an opening by
+// hand.
 func (e *Engine) close(u *Unit, g *gate, at time.Time, why Reason) {
 	o := g.opening
 	o.ClosedAt = at
-	if o.Profiles > 0 {
+	switch {
+	case o.Baseline:
+		g.state = g.resume
+	case o.Manual:
+		g.state = Watching
+	case o.Profiles > 0 || o.DryRun:
 		g.state, g.notBefore = CoolingDown, at.Add(e.policies[o.policy].cooldown)
-	} else {
+	default:
 		g.state, g.notBefore = Watching, at.Add(retryAfter)
 	}
-	e.openGates--
+	if o.real() {
+		e.vacate(u, o)
+	}
+	e.letServiceGo(o)
+	if o.cools() {
+		e.coolService(u, o.policy, g.notBefore)
+	}
 	u.remember(o)
 	e.emit(Transition{
 		Time: at, Unit: u, Policy: o.Policy, From: Profiling, To: g.state,
-		Reason: why, Cause: o.Cause, Opening: o, nothing: o.Profiles == 0,
+		Reason: why, Cause: o.Cause, Opening: o, nothing: o.Profiles == 0 && o.real(),
 	})
 }
 
 // cooled: CoolingDown to Watching.
 func (e *Engine) cooled(u *Unit, g *gate, policy int) {
+	when := g.notBefore
+	if o := g.opening; o != nil && o.ClosedAt.After(when) {
+		when = o.ClosedAt // of a baseline that went on for longer
+	}
 	g.state = Watching
 	e.emit(Transition{
-		Time: g.notBefore, Unit: u, Policy: e.policies[policy].name,
+		Time: when, Unit: u, Policy: e.policies[policy].name,
 		From: CoolingDown, To: Watching, Reason: CooldownPassed,
 	})
 }
@@ -185,6 +394,7 @@ func (e *Engine) edge(u *Unit, policy int, now time.Time, at int64) {
 func (e *Engine) coolAfterAll(u *Unit, g *gate) {
 	o := g.opening
 	g.state, g.notBefore = CoolingDown, o.ClosedAt.Add(e.policies[o.policy].cooldown)
+	e.coolService(u, o.policy, g.notBefore)
 	e.late = append(e.late, Transition{
 		Time: o.ClosedAt, Unit: u, Policy: o.Policy, From: Watching, To: CoolingDown,
 		Reason: LateExport, Cause: o.Cause, Opening: o,

@@ -3,7 +3,10 @@
 
 package trigger
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Reading is what a monitor read of a unit at a moment.
 //
@@ -26,11 +29,14 @@ type Unit struct {
 	series  []series   // one per monitor
 	windows [][]window // per monitor, one per item
 	gates   []gate     // one per policy
-	started time.Time
-	service string
-	heat    float64
-	over    bool
-	closed  []*Opening // closed gates of the last 30 s
+	started time.Time  // of its first process; zero: not known
+	added   time.Time  // first observed or evaluated
+	service string     // empty: none
+	heat    float64    // as of the last evaluation
+	over    bool       // likewise: a budget keeps a gate shut
+	// hotGates and baselines are the gates that are open, but for dry runs.
+	hotGates, baselines int
+	closed              []*Opening // closed gates of the last 30 s
 }
 
 // Name is what the unit was called when it was added.
@@ -44,9 +50,25 @@ func (u *Unit) Gone() bool { return u.gone }
 // known, then it is when the unit was first observed or evaluated.
 func (u *Unit) SetStarted(t time.Time) { u.started = t }
 
-// SetService says which service the unit is of. Empty: of none, then it stands
-// for itself.
-func (u *Unit) SetService(name string) { u.service = name }
+// grownUp is when the unit begins to fire.
+func (u *Unit) grownUp() time.Time {
+	if u.started.IsZero() {
+		return u.added.Add(u.engine.minAge)
+	}
+	return u.started.Add(u.engine.minAge)
+}
+
+// young says that the unit does not fire yet. One that is said to start in the
+// future starts now.
+func (u *Unit) young(now time.Time) bool {
+	if u.engine.minAge == 0 {
+		return false
+	}
+	if now.Before(u.started) {
+		u.started = now
+	}
+	return now.Before(u.grownUp())
+}
 
 // SetPolicy says whether a policy applies to the unit, by its index in
 // Config.Policies; all do until said otherwise. An open gate is not closed by
@@ -57,7 +79,41 @@ func (u *Unit) SetPolicy(policy int, applies bool) { u.gates[policy].off = !appl
 // soon: an item of a policy in Watching has a reading above its threshold in
 // its window, and the policy may fire by the time that the window is full. Dry
 // runs and baselines do not count.
-func (u *Unit) Hot() bool { return false }
+func (u *Unit) Hot() bool {
+	if u.hotGates > 0 || u.gone {
+		return u.hotGates > 0
+	}
+	e := u.engine
+	at := e.clock
+	for p := range e.policies {
+		g, plan := &u.gates[p], &e.policies[p]
+		if g.off || plan.dryRun || !g.watching() {
+			continue
+		}
+		for _, ref := range plan.items {
+			i, w, s := u.item(ref)
+			if w.above > 0 && i.ends(s, at) && u.guarded(i, at) && u.firesWithin(i.span*i.tick, p, at) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// firesWithin says that a policy in Watching may fire that soon, as far as time
+// alone is in the way.
+func (u *Unit) firesWithin(span int64, policy int, at int64) bool {
+	e := u.engine
+	then := e.epoch.Add(time.Duration(at + span))
+	if then.Before(u.gates[policy].notBefore) || e.minAge > 0 && then.Before(u.grownUp()) {
+		return false
+	}
+	if !e.byService {
+		return true
+	}
+	_, cooling := e.book(policy).cooling(u.account(), policy, then)
+	return !cooling
+}
 
 // Heat is value / threshold of the item nearest to its threshold, or over it by
 // most, as of the last Evaluate; 0 if no item of a policy that applies has
@@ -76,9 +132,14 @@ func (u *Unit) Observe(monitor string, r Reading) (value float64, ok bool) {
 	if u.gone {
 		return 0, false
 	}
+	if u.added.IsZero() {
+		u.added = r.Time
+	}
 	for i := range u.engine.monitors {
 		if m := &u.engine.monitors[i]; m.name == monitor && len(m.items) > 0 {
-			return u.series[i].observe(m, u.windows[i], u.engine.at(r.Time), r.Num, r.Den)
+			at := u.engine.at(r.Time)
+			u.engine.clock = max(u.engine.clock, at)
+			return u.series[i].observe(m, u.windows[i], at, r.Num, r.Den)
 		}
 	}
 	return 0, false
@@ -108,18 +169,32 @@ type Standing struct {
 	State  State
 	// Enough: there are readings enough to test; else Value is 0.
 	Enough bool
-	// Holds: the test holds.
+	// Holds: the test holds, and that of its monitor's guard.
 	Holds bool
-	// NotBefore: the policy does not fire before this time; zero if it may.
+	// Guard is the monitor whose mean is too low for the item to hold; empty if
+	// it is not.
+	Guard string
+	// Off: the policy does not apply to the unit.
+	Off bool
+	// DryRun: the policy lets nothing out.
+	DryRun bool
+	// Blocked is what would keep the policy in Watching with an item that
+	// holds: TooYoung, ServiceCooling or OverBudget, with its Budget. Empty:
+	// nothing.
+	Blocked Reason
+	Budget  string
+	// NotBefore: the policy does not fire before this time; zero if it may, or
+	// if when is not known.
 	NotBefore time.Time
 }
 
-// Ratio is value / threshold: 1 and above is hot.
+// Ratio is value / threshold: 1 and above is hot. It is 0 where the value does
+// not count: of too few readings, under a guard, of a policy that does not apply.
 func (s Standing) Ratio() float64 {
-	if !s.Enough {
+	if !s.Enough || s.Guard != "" || s.Off {
 		return 0
 	}
-	return s.Value / max(s.Threshold, 1e-9)
+	return s.Value * inverse(s.Threshold)
 }
 
 // Standings appends how every item of every policy stands.
@@ -136,15 +211,22 @@ func (u *Unit) standings(dst []Standing, policy int, now time.Time) []Standing {
 	}
 	e, g := u.engine, &u.gates[policy]
 	at := e.at(now)
+	common := Standing{Policy: e.policies[policy].name, State: g.state, Off: g.off, DryRun: e.policies[policy].dryRun}
+	if g.state == Watching {
+		common.Blocked, common.NotBefore, common.Budget = e.obstacle(u, policy, now, at)
+	}
+	if g.state != Profiling && now.Before(g.notBefore) && g.notBefore.After(common.NotBefore) {
+		common.NotBefore = g.notBefore
+	}
 	for _, ref := range e.policies[policy].items {
-		s := Standing{Policy: e.policies[policy].name, State: g.state}
+		s := common
 		s.Monitor = e.monitors[ref.monitor].name
 		i, w, series := u.item(ref)
 		s.Threshold, s.Window = i.threshold, i.name
-		s.Holds = w.holds(i, series, at)
+		s.Holds = u.holds(ref, at)
 		s.Value, s.Enough = w.value(i, series, at, &e.scratch)
-		if g.state != Profiling && now.Before(g.notBefore) {
-			s.NotBefore = g.notBefore
+		if !u.guarded(i, at) {
+			s.Guard = e.monitors[i.guard.monitor].name
 		}
 		dst = append(dst, s)
 	}
@@ -169,10 +251,42 @@ func (u *Unit) item(ref itemRef) (*itemPlan, *window, *series) {
 	return &u.engine.monitors[ref.monitor].items[ref.window], &u.windows[ref.monitor][ref.window], &u.series[ref.monitor]
 }
 
-// remember keeps a closed gate for late profiles.
+// guarded says whether the item's guard, if it has one, lets it hold.
+func (u *Unit) guarded(i *itemPlan, at int64) bool {
+	return i.guard == noItem || u.holds(i.guard, at)
+}
+
+func (u *Unit) holds(ref itemRef, at int64) bool {
+	i, w, s := u.item(ref)
+	return w.holds(i, s, at) && u.guarded(i, at)
+}
+
+// released: what does not count for the unit any more is released too.
+func (u *Unit) released(ref itemRef, at int64) bool {
+	i, w, s := u.item(ref)
+	if w.released(i, s, at) {
+		return true
+	}
+	if !i.releases || i.guard == noItem {
+		return false
+	}
+	guard, gw, gs := u.item(i.guard)
+	return gw.ready && guard.ends(gs, at) && !guard.above(gw.mean())
+}
+
+// remember keeps a closed gate for late profiles. Dry runs have a bound of their
+// own, so that they push none of another policy out.
 func (u *Unit) remember(o *Opening) {
-	if len(u.closed) == maxClosed {
-		u.closed = append(u.closed[:0], u.closed[1:]...)
+	alike, oldest := 0, -1
+	for n, c := range u.closed {
+		if c.DryRun == o.DryRun {
+			if alike++; oldest < 0 {
+				oldest = n
+			}
+		}
+	}
+	if alike == maxClosed {
+		u.closed = slices.Delete(u.closed, oldest, oldest+1)
 		u.engine.stats.ForgottenGates++
 	}
 	u.closed = append(u.closed, o)
@@ -190,22 +304,28 @@ func (u *Unit) forgetClosed(now time.Time) {
 	u.closed = kept
 }
 
-// memory is when a gone unit has something to forget, and when everything.
-func (u *Unit) memory() (next, last time.Time) {
-	for i := range u.gates {
-		if t := u.gates[i].notBefore; t.After(last) {
+// memory is when a gone unit has something to forget, and when everything. What
+// only dry runs remember is kept as long, but goes first at the bound: real is
+// when all else is forgotten.
+func (u *Unit) memory() (next, last, real time.Time) {
+	remember := func(t time.Time, dryRun bool) {
+		if t.After(last) {
 			last = t
 		}
+		if !dryRun && t.After(real) {
+			real = t
+		}
+	}
+	for i := range u.gates {
+		remember(u.gates[i].notBefore, u.engine.policies[i].dryRun)
 	}
 	next = last
 	for _, o := range u.closed {
 		t := o.ClosedAt.Add(closedMemory)
-		if t.After(last) {
-			last = t
-		}
+		remember(t, o.DryRun)
 		if t.Before(next) {
 			next = t
 		}
 	}
-	return next, last
+	return next, last, real
 }

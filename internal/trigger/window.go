@@ -15,6 +15,8 @@ type window struct {
 	headTick int64
 	readings int     // entries that are readings
 	above    int     // of these, how many are above the threshold
+	below    int     // of these, how many are below what releases
+	weighing int     // of these, how many weigh something
 	weighted float64 // sum of value × weight
 	weight   float64 // sum of weights
 	ready    bool    // a mean has enough history, judged at the newest reading
@@ -26,13 +28,23 @@ func (w *window) add(i *itemPlan, e entry) {
 	if e.missing() {
 		return
 	}
-	w.readings++
-	if i.above(float64(e.value)) {
-		w.above++
-	}
+	w.tally(i, e, 1)
 	weight := e.weight()
 	w.weighted += float64(e.value) * weight
 	w.weight += weight
+}
+
+// tally counts a reading in (1) or out (-1).
+func (w *window) tally(i *itemPlan, e entry, by int) {
+	w.readings += by
+	if e.weight() > 0 {
+		w.weighing += by
+	}
+	if v := float64(e.value); i.above(v) {
+		w.above += by
+	} else if i.releases && i.below(v) {
+		w.below += by
+	}
 }
 
 // pop takes the oldest entry out of the window.
@@ -40,19 +52,18 @@ func (w *window) pop(i *itemPlan, s *series) {
 	w.head++
 	e := s.entry(w.head)
 	w.headTick += e.step()
-	if w.head%uint64(len(s.ring)) == 0 {
+	if !e.missing() {
+		w.tally(i, e, -1)
+	}
+	switch {
+	case w.head%uint64(len(s.ring)) == 0:
 		w.resum(s) // once a turn, so that rounding never adds up
-	} else if !e.missing() {
+	case w.weighing == 0:
+		w.weighted, w.weight = 0, 0
+	case !e.missing():
 		weight := e.weight()
 		w.weighted -= float64(e.value) * weight
 		w.weight -= weight
-	}
-	if e.missing() {
-		return
-	}
-	w.readings--
-	if i.above(float64(e.value)) {
-		w.above--
 	}
 }
 
@@ -89,7 +100,7 @@ func (w *window) advance(i *itemPlan, s *series) {
 	}
 	// The history must cover the span, and a reading be near its start.
 	off := w.headTick - start
-	w.ready = w.weight > 0 && s.since <= start+i.slack && -i.near <= off && off <= i.near &&
+	w.ready = (w.weight > 0 || i.sparse && w.weighing == 0) && s.since <= start+i.slack && -i.near <= off && off <= i.near &&
 		2*(s.tick-w.headTick) >= i.span
 	if i.gauge {
 		w.ready = w.ready && w.readings >= i.enough
@@ -103,7 +114,15 @@ func (w *window) dropUntil(i *itemPlan, s *series, tick int64) {
 	}
 }
 
-func (w *window) mean() float64 { return max(0, w.weighted/w.weight) }
+func (w *window) mean() float64 {
+	if w.weight <= 0 {
+		return 0
+	}
+	return max(0, w.weighted/w.weight)
+}
+
+// ends says that the newest reading is new enough to be the end of a span.
+func (i *itemPlan) ends(s *series, now int64) bool { return s.last > 0 && now-s.at <= i.fresh }
 
 // countth returns the count-th largest reading of the window: it is above the
 // threshold exactly when at least count readings are.
@@ -129,13 +148,49 @@ func (w *window) holds(i *itemPlan, s *series, now int64) bool {
 		return false
 	}
 	if i.count > 0 {
-		if late := now - i.interval; late > s.at {
-			// Readings are overdue: the period goes on without them.
-			w.dropUntil(i, s, floorDiv(late, i.tick)-i.span)
-		}
+		w.overdue(i, s, now)
 		return w.above >= i.count
 	}
-	return w.ready && now-s.at <= i.fresh && i.above(w.mean())
+	return w.ready && i.ends(s, now) && i.above(w.mean())
+}
+
+// overdue lets the period go on without the readings that should have come.
+func (w *window) overdue(i *itemPlan, s *series, now int64) {
+	if late := now - i.interval; late > s.at {
+		w.dropUntil(i, s, floorDiv(late, i.tick)-i.span)
+	}
+}
+
+// released says whether the item's test for closing early holds. One that holds
+// is not released, whatever else is in the period.
+func (w *window) released(i *itemPlan, s *series, now int64) bool {
+	if !i.releases || s.last == 0 {
+		return false
+	}
+	if i.count > 0 {
+		w.overdue(i, s, now)
+		return w.below >= i.count && w.above < i.count
+	}
+	return w.ready && i.ends(s, now) && i.below(w.mean())
+}
+
+// standing is holds, with how hot the item is: the mean of what is in its window
+// against the threshold, however long the window, and however little is in it.
+func (w *window) standing(i *itemPlan, s *series, now int64) (holds bool, ratio float64) {
+	if i.count > 0 {
+		holds = w.holds(i, s, now)
+	}
+	if !i.ends(s, now) {
+		return holds, 0
+	}
+	mean := w.mean()
+	if i.count > 0 {
+		if holds {
+			return true, max(1, i.ratio(mean))
+		}
+		return false, i.ratio(mean)
+	}
+	return w.ready && i.above(mean), i.ratio(mean)
 }
 
 // value is what holds compares with the threshold. ok is false when there are
@@ -146,7 +201,7 @@ func (w *window) value(i *itemPlan, s *series, now int64, scratch *[]float32) (v
 	}
 	if i.count > 0 {
 		value, ok = w.countth(i, s, scratch)
-	} else if w.ready && now-s.at <= i.fresh {
+	} else if w.ready && i.ends(s, now) {
 		value, ok = w.mean(), true
 	}
 	return sevenDigits(value), ok
