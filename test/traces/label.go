@@ -43,19 +43,15 @@ func LabelsOf(s *Schedule) Labels {
 			labels[i] = Grey
 		}
 	}
-	runs := runsOf(seconds)
-	var short []Stretch
-	for _, r := range runs {
-		switch {
-		case r.Len() >= shortestEpisode:
-			labels.set(r, Hot)
-			continue
-		case r.Len() > longestSpike:
-			labels.set(r, Grey)
+	hot, grey := s.runs(seconds)
+	for _, r := range grey {
+		for i := r.From; i < r.To; i++ {
+			labels[i] = Grey
 		}
-		short = append(short, r)
 	}
-	labels.greyFrequent(short)
+	for _, r := range hot {
+		labels.set(r, Hot)
+	}
 	for _, start := range s.starts() {
 		labels.set(Stretch{start, min(start+warmUp, s.Seconds)}, Grey)
 	}
@@ -65,6 +61,24 @@ func LabelsOf(s *Schedule) Labels {
 		}
 	}
 	return labels
+}
+
+// Runs are the stretches of hot time that are episodes, and those that are grey.
+func (s *Schedule) Runs() (hot, grey []Stretch) { return s.runs(s.judge()) }
+
+func (s *Schedule) runs(seconds []Label) (hot, grey []Stretch) {
+	var short []Stretch
+	for _, r := range runsOf(seconds) {
+		switch {
+		case r.Len() >= shortestEpisode:
+			hot = append(hot, r)
+			continue
+		case r.Len() > longestSpike:
+			grey = append(grey, r)
+		}
+		short = append(short, r)
+	}
+	return hot, append(grey, frequent(short, len(seconds))...)
 }
 
 // starts are the seconds at which the unit begins to live.
@@ -147,16 +161,15 @@ func runsOf(seconds []Label) (runs []Stretch) {
 	return runs
 }
 
-// greyFrequent makes grey where short runs come so often that they are no
-// exception.
-func (l Labels) greyFrequent(runs []Stretch) {
-	hot := make([]bool, len(l))
-	for _, s := range runs {
-		for i := s.From; i < s.To; i++ {
+// frequent finds where short runs come so often that they are no exception.
+func frequent(runs []Stretch, seconds int) (stretches []Stretch) {
+	hot := make([]bool, seconds)
+	for _, r := range runs {
+		for i := r.From; i < r.To; i++ {
 			hot[i] = true
 		}
 	}
-	for from := 0; from+frequentIn <= len(l); from++ {
+	for from := 0; from+frequentIn <= seconds; from++ {
 		first, last, n := -1, 0, 0
 		for i := from; i < from+frequentIn; i++ {
 			if hot[i] {
@@ -170,12 +183,13 @@ func (l Labels) greyFrequent(runs []Stretch) {
 		if float64(n) < frequentHot*frequentIn {
 			continue
 		}
-		for i := first; i <= last; i++ {
-			if l[i] == Cool {
-				l[i] = Grey
-			}
+		if k := len(stretches) - 1; k >= 0 && first <= stretches[k].To {
+			stretches[k].To = max(stretches[k].To, last+1)
+		} else {
+			stretches = append(stretches, Stretch{first, last + 1})
 		}
 	}
+	return stretches
 }
 
 func (l Labels) set(s Stretch, label Label) {

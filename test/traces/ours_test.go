@@ -1,0 +1,160 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package traces
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/monitor"
+	"github.com/hotprofile/hotprofile/internal/trigger"
+)
+
+// ours is a configuration of the trigger.
+type ours struct {
+	items    []trigger.Item // each is a policy
+	evaluate int            // seconds
+}
+
+func utilization(threshold float64, over int) trigger.Item {
+	return trigger.Item{Monitor: monitor.CPUUtilization, Threshold: threshold, AverageOver: seconds(over)}
+}
+
+func throttling(threshold float64, over int) trigger.Item {
+	return trigger.Item{Monitor: monitor.CPUThrottling, Threshold: threshold, AverageOver: seconds(over)}
+}
+
+func (o ours) name() string {
+	name := ""
+	for i, item := range o.items {
+		if i > 0 {
+			name += "; "
+		}
+		what := "utilization"
+		if item.Monitor == monitor.CPUThrottling {
+			what = "throttling"
+		}
+		name += fmt.Sprintf("%s %g %%, %s", what, item.Threshold, item.Window())
+	}
+	if o.evaluate != 5 {
+		name += fmt.Sprintf("; evaluated every %d s", o.evaluate)
+	}
+	return name
+}
+
+func (o ours) algorithm() algorithm { return algorithm{o.name(), o.play} }
+
+func (o ours) engine() *trigger.Engine {
+	c := trigger.Config{CollectionInterval: time.Second, PreTrigger: 10 * time.Second, MinAge: time.Minute}
+	for _, name := range []string{monitor.CPUUtilization, monitor.CPUThrottling} {
+		k, _ := monitor.KindOf(name)
+		c.Monitors = append(c.Monitors, trigger.Monitor{Name: k.Name, Scale: k.Scale, Gauge: k.Gauge, Sparse: k.Sparse})
+	}
+	for i, item := range o.items {
+		c.Policies = append(c.Policies, trigger.Policy{
+			Name: fmt.Sprint("policy", i), Items: []trigger.Item{item},
+			Duration: seconds(gateOpen), Cooldown: seconds(gateRest),
+		})
+	}
+	e, err := trigger.New(c)
+	if err != nil {
+		panic(err) // a wrong set of parameters in this file
+	}
+	return e
+}
+
+// play drives the engine as the processor does. Of two policies the first that
+// fires opens; another that fires before the next opening is due is the same one.
+func (o ours) play(tr *trace) (opened []int) {
+	e, start, next := o.engine(), time.Unix(1_700_000_000, 0), 0
+	var u *trigger.Unit
+	var r readings
+	for i, now := range tr.seconds {
+		t := start.Add(seconds(i))
+		if now.down {
+			if u != nil {
+				e.Remove(tr.Name, t)
+				u = nil
+			}
+			continue
+		}
+		if u == nil {
+			u, r = e.Unit(tr.Name), readings{}
+			u.SetStarted(t)
+			if i == 0 {
+				u.SetStarted(start.Add(-tr.Age))
+			}
+		}
+		if now.row != nil {
+			r.observe(u, start, now.row)
+		}
+		if i%o.evaluate != 0 {
+			continue
+		}
+		// A little after the readings of this second, however late they were.
+		for _, tn := range e.Evaluate(t.Add(400 * time.Millisecond)) {
+			if tn.Reason != trigger.Fired {
+				continue
+			}
+			tn.Opening.Accepted(1, 1)
+			if i >= next {
+				opened = append(opened, i)
+				next = i + gateOpen + gateRest
+			}
+		}
+	}
+	return opened
+}
+
+// readings makes of rows what the monitors make of the files: CPU and core
+// seconds since the first one.
+type readings struct {
+	last      *Row
+	used, den float64
+}
+
+func (r *readings) observe(u *trigger.Unit, start time.Time, row *Row) {
+	if r.last != nil {
+		r.used += row.CPU - r.last.CPU
+		r.den += (row.At - r.last.At) * row.Capacity
+	}
+	r.last = row
+	at := start.Add(time.Duration(row.At * float64(time.Second)))
+	u.Observe(monitor.CPUUtilization, trigger.Reading{Time: at, Num: r.used, Den: r.den})
+	u.Observe(monitor.CPUThrottling, trigger.Reading{Time: at, Num: float64(row.Throttled), Den: float64(row.Periods)})
+}
+
+// The defaults of the processor.
+var (
+	oursDefault     = ours{[]trigger.Item{utilization(80, 30)}, 5}
+	oursBothDefault = ours{[]trigger.Item{utilization(80, 30), throttling(25, 30)}, 5}
+)
+
+// oursSets are the parameters that are tried, those with one policy.
+func oursSets() (sets []ours) {
+	for _, evaluate := range []int{5, 1} {
+		for _, threshold := range []float64{80, 60, 70, 90} {
+			for _, over := range []int{30, 5, 10, 15, 20, 45, 60} {
+				sets = append(sets, ours{[]trigger.Item{utilization(threshold, over)}, evaluate})
+			}
+			for _, period := range []int{5, 10, 15, 20} {
+				for _, share := range []float64{0.6, 0.8, 1} {
+					item := trigger.Item{Monitor: monitor.CPUUtilization, Threshold: threshold, Period: seconds(period), Count: int(share*float64(period) + 0.5)}
+					sets = append(sets, ours{[]trigger.Item{item}, evaluate})
+				}
+			}
+		}
+	}
+	return sets
+}
+
+// withThrottling adds a second policy to a set in each way that is tried.
+func withThrottling(best ours) (sets []ours) {
+	for _, threshold := range []float64{25, 10, 40, 60} {
+		for _, over := range []int{30, 10, 60} {
+			sets = append(sets, ours{append(best.items[:1:1], throttling(threshold, over)), best.evaluate})
+		}
+	}
+	return sets
+}

@@ -1,0 +1,151 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package traces
+
+import (
+	"math"
+	"slices"
+)
+
+const (
+	neededHot = 10 // seconds of an episode that a profile must hold
+	kept      = 10 // seconds from before that a flight recorder adds
+	aftermath = 10 // seconds after hot time in which an opening is late, not false
+)
+
+// score is how an algorithm did on traces.
+type score struct {
+	traces, episodes int
+	hits, keptHits   int
+	latencies        []float64 // of the hits
+	falseAlarms      int
+	cool             int // traces that have cool time
+	alarmed          int // of these, with a false alarm
+	// Of the traces that have an episode, by their first opening.
+	right, wrong, neither int
+	losses                []loss
+}
+
+// loss is what an algorithm did wrong on one trace.
+type loss struct {
+	trace               *trace
+	missed, falseAlarms []int // where the missed episodes began, and the openings
+}
+
+func (s *score) misses() int { return s.episodes - s.hits }
+
+// cost is what is as small as possible for the best parameters.
+func (s *score) cost() int { return s.misses() + s.falseAlarms }
+
+func (s *score) meanLatency() float64 {
+	var sum float64
+	for _, l := range s.latencies {
+		sum += l
+	}
+	return sum / float64(max(1, len(s.latencies)))
+}
+
+func (s *score) medianLatency() (median, least, most float64) {
+	if len(s.latencies) == 0 {
+		return math.NaN(), math.NaN(), math.NaN()
+	}
+	l := slices.Sorted(slices.Values(s.latencies))
+	n := len(l)
+	return (l[(n-1)/2] + l[n/2]) / 2, l[0], l[n-1]
+}
+
+// run scores an algorithm on traces, as docs/trigger-accuracy/labelling.md says.
+func run(a algorithm, on []*trace) *score {
+	var s score
+	for _, tr := range on {
+		s.add(tr, a.play(tr))
+	}
+	return &s
+}
+
+func (s *score) add(tr *trace, opened []int) {
+	s.traces++
+	s.episodes += len(tr.hot)
+	lost := loss{trace: tr}
+	for _, e := range tr.hot {
+		if slices.ContainsFunc(opened, func(t int) bool { return t <= e.To+aftermath && holds(e, t-kept, t+gateOpen) }) {
+			s.keptHits++
+		}
+		hit := slices.IndexFunc(opened, func(t int) bool { return hits(e, t) })
+		if hit < 0 {
+			lost.missed = append(lost.missed, e.From)
+			continue
+		}
+		s.hits++
+		s.latencies = append(s.latencies, float64(max(0, opened[hit]-e.From)))
+	}
+	for _, t := range opened {
+		if tr.isFalse(t) {
+			lost.falseAlarms = append(lost.falseAlarms, t)
+		}
+	}
+	s.falseAlarms += len(lost.falseAlarms)
+	if len(tr.labels.Stretches(Cool)) > 0 {
+		s.cool++
+		if len(lost.falseAlarms) > 0 {
+			s.alarmed++
+		}
+	}
+	if len(tr.hot) > 0 {
+		switch {
+		case len(opened) == 0:
+			s.neither++
+		case tr.isHit(opened[0]):
+			s.right++
+		case tr.isFalse(opened[0]):
+			s.wrong++
+		default:
+			s.neither++
+		}
+	}
+	if len(lost.missed)+len(lost.falseAlarms) > 0 {
+		s.losses = append(s.losses, lost)
+	}
+}
+
+func hits(e Stretch, t int) bool { return t < e.To && holds(e, t, t+gateOpen) }
+
+// holds says whether a profile of [from, to) holds enough of an episode.
+func holds(e Stretch, from, to int) bool {
+	return min(e.To, to)-max(e.From, from) >= neededHot
+}
+
+func (tr *trace) isHit(t int) bool {
+	return slices.ContainsFunc(tr.hot, func(e Stretch) bool { return hits(e, t) })
+}
+
+func (tr *trace) isFalse(t int) bool {
+	after := func(r Stretch) bool { return t >= r.To && t-r.To <= aftermath }
+	return tr.labels.At(t) == Cool && !tr.isHit(t) &&
+		!slices.ContainsFunc(tr.hot, after) && !slices.ContainsFunc(tr.grey, after)
+}
+
+// best is the algorithm with the least cost; of equals the one that is quicker,
+// then the first.
+func best(of []algorithm, on []*trace) int {
+	found, least := -1, (*score)(nil)
+	for i, a := range of {
+		s := run(a, on)
+		if found < 0 || s.cost() < least.cost() || s.cost() == least.cost() && s.meanLatency() < least.meanLatency() {
+			found, least = i, s
+		}
+	}
+	return found
+}
+
+// wilson is the 95 % interval of a rate.
+func wilson(k, n int) (low, high float64) {
+	if n == 0 {
+		return 0, 1
+	}
+	const z = 1.959964
+	p, m := float64(k)/float64(n), float64(n)
+	center, half := p+z*z/(2*m), z*math.Sqrt(p*(1-p)/m+z*z/(4*m*m))
+	return max(0, (center-half)/(1+z*z/m)), min(1, (center+half)/(1+z*z/m))
+}
