@@ -243,7 +243,7 @@ func manualParams(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "application/x-www-form-urlencoded" {
 		// What another kind of body says would be ignored, so none may come.
 		if n, _ := io.ReadFull(r.Body, make([]byte, 1)); n > 0 {
-			return nil, badRequest("the body is %q and must be application/x-www-form-urlencoded, or empty with the parameters in the query", r.Header.Get("Content-Type"))
+			return nil, badRequest("the body is %q and must be application/x-www-form-urlencoded, or empty with the parameters in the query", cut(r.Header.Get("Content-Type")))
 		}
 	}
 	var tooLarge *http.MaxBytesError
