@@ -87,7 +87,7 @@ func (e *Engine) Snapshot(now time.Time) Snapshot {
 	e.bytes.advance(at)
 	for minute := e.bytes.newest - int64(len(e.bytes.spent)) + 1; minute <= e.bytes.newest; minute++ {
 		if n := *e.bytes.slot(minute); n > 0 {
-			s.Bytes = append(s.Bytes, Spending{w.ago(at - min(at, (minute+1)*int64(time.Minute))), n})
+			s.Bytes = append(s.Bytes, Spending{w.ago(at - min(at, (minute+1)*int64(time.Minute)-1)), n})
 		}
 	}
 	s.Units, s.Services = longest(s.Units), longest(s.Services)
