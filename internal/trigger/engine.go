@@ -99,10 +99,7 @@ func (e *Engine) Unit(name string) *Unit {
 		e.byName[name] = u
 	case u.gone:
 		u.gone = false
-		u.started, u.added = time.Time{}, time.Time{}
-		for p := range u.gates {
-			u.gates[p].off = false
-		}
+		u.comeBack()
 		e.goneUnits--
 	default:
 		return u

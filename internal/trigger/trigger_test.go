@@ -183,25 +183,37 @@ func checkInvariants(t *testing.T, e *Engine) {
 			t.Fatal("invariant broken: " + what)
 		}
 	}
-	open, gone := 0, 0
+	open, openUnits, listed, gone := 0, 0, 0, 0
 	for name, u := range e.byName {
 		must(name == u.name, "a unit is found by its name")
-		must(len(u.closed) <= maxClosed, "closed gates are bounded")
+		must(len(u.closed) <= 2*maxClosed, "closed gates are bounded")
 		if u.gone {
 			gone++
 			must(u.series == nil, "a gone unit has no readings")
 		} else {
 			must(e.units[u.index] == u, "a unit knows its place")
 		}
+		hot, baselines := 0, 0
 		for i := range u.gates {
 			g := &u.gates[i]
 			if g.state == Profiling {
-				open++
+				switch {
+				case g.opening.DryRun:
+				case g.opening.Baseline:
+					baselines++
+				default:
+					hot++
+				}
 				must(g.opening != nil && g.opening.ClosedAt.IsZero() && !u.gone, "profiling has an open gate")
 			} else if g.opening != nil {
 				must(!g.opening.ClosedAt.IsZero(), "a gate not profiling is closed")
 			}
-			must(g.state != CoolingDown || g.opening.Profiles > 0, "a cooldown was paid for by a profile let out")
+		}
+		must(hot == u.hotGates && baselines == u.baselines, "a unit's open gates are counted")
+		open += hot + baselines
+		listed += baselines
+		if hot+baselines > 0 {
+			openUnits++
 		}
 		for m := range u.windows {
 			s := &u.series[m]
@@ -221,6 +233,8 @@ func checkInvariants(t *testing.T, e *Engine) {
 		}
 	}
 	must(open == e.OpenGates(), "open gates are counted")
+	must(openUnits == e.openUnits, "open units are counted")
+	must(e.budgets.MaxConcurrentUnits == 0 || listed == len(e.baselines), "baselines are listed")
 	must(gone == e.goneUnits && gone <= e.maxGone, "gone units are counted and bounded")
 	must(len(e.byName)-gone == e.Units(), "units are counted")
 }

@@ -39,6 +39,16 @@ type Unit struct {
 	closed              []*Opening // closed gates of the last 30 s
 }
 
+// comeBack forgets what was said and seen of a unit that was gone: only what it
+// did counts.
+func (u *Unit) comeBack() {
+	u.started, u.added, u.service = time.Time{}, time.Time{}, ""
+	for p := range u.gates {
+		g := &u.gates[p]
+		g.off, g.held, g.told, g.due = false, false, 0, 0
+	}
+}
+
 // Name is what the unit was called when it was added.
 func (u *Unit) Name() string { return u.name }
 
