@@ -1,0 +1,204 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cputriggerprocessor
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+)
+
+// selecting is a configuration of one policy that fires within seconds, with
+// match and exclude.
+func selecting(match, exclude string) string {
+	return fmt.Sprintf(`{pre_trigger: 0s, policies: [{name: cpu, match: %s, exclude: %s, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]}`, match, exclude)
+}
+
+func TestPoliciesApplyToTheUnitsThatMatch(t *testing.T) {
+	told := map[string]any{
+		"container.id": containerA, "service.name": "checkout", "k8s.namespace.name": "shop",
+		"process.executable.path": "/usr/lib/jvm/21/bin/java", "replica": 3, "process.executable.name": "java",
+	}
+	for name, c := range map[string]struct {
+		match, exclude string
+		untold         bool // whether it fires before a profile came
+		fires          bool // whether it does after one
+	}{
+		"everything":                      {"{}", "{}", true, true},
+		"an attribute":                    {"{service.name: checkout}", "{}", false, true},
+		"a glob":                          {"{service.name: check*}", "{}", false, true},
+		"alternatives":                    {"{service.name: '{cart,checkout}'}", "{}", false, true},
+		"another value":                   {"{service.name: cart}", "{}", false, false},
+		"an attribute that is not there":  {"{service.version: '*'}", "{}", false, false},
+		"all of several":                  {"{service.name: checkout, k8s.namespace.name: shop}", "{}", false, true},
+		"not all of several":              {"{service.name: checkout, k8s.namespace.name: other}", "{}", false, false},
+		"a number":                        {"{replica: '3'}", "{}", false, true},
+		"a star stays within a name":      {"{process.executable.path: '/usr/*/java'}", "{}", false, false},
+		"two stars cross names":           {"{process.executable.path: '/usr/**/java'}", "{}", false, true},
+		"its cgroup":                      {"{cgroup: '/docker/*'}", "{}", true, true},
+		"under a cgroup":                  {"{cgroup: /docker}", "{}", true, true},
+		"another cgroup":                  {"{cgroup: /system.slice}", "{}", false, false},
+		"its container":                   {"{container.id: " + containerA + "}", "{}", true, true},
+		"its container's first digits":    {"{container.id: " + containerA[:12] + "}", "{}", true, true},
+		"a cgroup and an attribute":       {"{cgroup: '/docker/*', service.name: checkout}", "{}", false, true},
+		"excluded":                        {"{}", "{service.name: checkout}", false, false},
+		"excluded by any of several":      {"{}", "{service.name: cart, k8s.namespace.name: shop}", false, false},
+		"not excluded":                    {"{}", "{service.name: cart}", false, true},
+		"excluded by its cgroup":          {"{}", "{cgroup: '/docker/**'}", false, false},
+		"not excluded by its cgroup":      {"{}", "{cgroup: /system.slice}", true, true},
+		"matched and excluded":            {"{service.name: checkout}", "{k8s.namespace.name: shop}", false, false},
+		"exclude what is not known of it": {"{}", "{service.version: '*'}", false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, selecting(c.match, c.exclude))
+			r.watch(containerA)
+			r.source.cores[containerA] = 2
+			r.run(20 * time.Second)
+			require.Equal(t, c.untold, len(r.log("gate opened")) > 0, "without a profile")
+			if c.untold {
+				return
+			}
+			require.NoError(t, r.send(batch(t, r.now, part{attributes: told})))
+			r.run(20 * time.Second)
+			require.Equal(t, c.fires, len(r.log("gate opened")) > 0, "after a profile")
+		})
+	}
+}
+
+// TestPolicyAppliesOnceAnyResourceMatched: a unit is of many processes.
+func TestPolicyAppliesOnceAnyResourceMatched(t *testing.T) {
+	r := newRig(t, selecting("{process.executable.name: worker}", "{process.executable.name: debugger}"))
+	r.watch(containerA)
+	r.source.cores[containerA] = 2
+	of := func(executable string) part {
+		return part{attributes: map[string]any{"container.id": containerA, "process.executable.name": executable}}
+	}
+	r.run(10 * time.Second)
+	require.NoError(t, r.send(batch(t, r.now, of("shell"))))
+	r.run(10 * time.Second)
+	require.Empty(t, r.log("gate opened"))
+	require.NoError(t, r.send(batch(t, r.now, of("shell"), of("worker"))))
+	require.NoError(t, r.send(batch(t, r.now, of("shell"))))
+	r.runUntil("gate opened", 10*time.Second)
+}
+
+func TestPolicyStopsToApplyOnceAnyResourceIsExcluded(t *testing.T) {
+	r := newRig(t, selecting("{}", "{process.executable.name: debugger}"))
+	r.watch(containerA)
+	of := func(executable string) part {
+		return part{attributes: map[string]any{"container.id": containerA, "process.executable.name": executable}}
+	}
+	require.NoError(t, r.send(batch(t, r.now, of("worker"), of("debugger"))))
+	r.source.cores[containerA] = 2
+	r.run(20 * time.Second)
+	require.NoError(t, r.send(batch(t, r.now, of("worker"))))
+	r.run(20 * time.Second)
+	require.Empty(t, r.log("gate opened"))
+}
+
+// TestProcessesAreSelectedByWhereTheyAre: a process as a unit has the cgroup and
+// the container that it is in.
+func TestProcessesAreSelectedByWhereTheyAre(t *testing.T) {
+	for name, c := range map[string]struct {
+		match string
+		fires bool
+	}{
+		"its container":     {"{container.id: " + containerA[:12] + "}", true},
+		"its cgroup":        {"{cgroup: /docker}", true},
+		"another cgroup":    {"{cgroup: /system.slice}", false},
+		"another container": {"{container.id: " + containerB + "}", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, "{scope: process, "+selecting(c.match, "{}")[1:])
+			p := r.host.processes[200]
+			p.Name = "200:2026"
+			r.host.processes[200] = p
+			r.source.cores[p.Name] = 2
+			require.NoError(t, r.send(batch(t, r.now, part{attributes: map[string]any{
+				"process.pid": 200, "process.executable.path": "/app/server",
+			}})))
+			r.run(20 * time.Second)
+			require.Equal(t, c.fires, len(r.log("gate opened")) > 0)
+		})
+	}
+}
+
+// TestWhatWasToldIsBounded: a unit with ever new resources does not grow.
+func TestWhatWasToldIsBounded(t *testing.T) {
+	r := newRig(t, selecting("{service.name: last}", "{}"))
+	for i := range 3 * maxTold {
+		require.NoError(t, r.send(batch(t, r.now, part{events: 1, attributes: map[string]any{"container.id": containerA, "service.name": fmt.Sprint(i)}})))
+	}
+	u := r.p.units.byName[containerA]
+	require.LessOrEqual(t, len(u.chosen.told), maxTold)
+	require.NoError(t, r.send(batch(t, r.now, part{events: 1, attributes: map[string]any{"container.id": containerA, "service.name": "last"}})))
+	require.True(t, u.chosen.matched[0])
+}
+
+// TestTellingTwiceCostsNoDecision: the same resource comes with every batch.
+func TestTellingTwiceAllocatesNothing(t *testing.T) {
+	r := newRig(t, selecting("{service.name: checkout, cgroup: '/docker/*'}", "{process.executable.name: shell}"))
+	r.watch(containerA)
+	u := r.p.units.byName[containerA]
+	a := attributes(t, map[string]any{"container.id": containerA, "service.name": "checkout", "process.executable.name": "app"})
+	r.p.units.selectors.tell(u, a)
+	require.Zero(t, testing.AllocsPerRun(100, func() { r.p.units.selectors.tell(u, a) }))
+}
+
+func FuzzSelectorGlobs(f *testing.F) {
+	f.Add("service.name", "check*", "checkout")
+	f.Add("cgroup", "/kubepods/**", "/kubepods/a/b")
+	f.Add("container.id", containerA[:12], containerA)
+	f.Add("x", "[a-", "a")
+	f.Fuzz(func(t *testing.T, key, glob, value string) {
+		s, err := newSelector(map[string]string{key: glob})
+		if err != nil {
+			return
+		}
+		known := func(string) string { return value }
+		require.Equal(t, s.all(known), s.any(known), "of one condition")
+		require.False(t, s.any(func(string) string { return "" }), "what is not known matches nothing")
+	})
+}
+
+func TestMinAgeSparesWhatHasJustStarted(t *testing.T) {
+	r := newRig(t, "policies: [{name: cpu, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]")
+	r.watch(containerA)
+	r.source.startedAt[containerA] = r.now.Add(-20 * time.Second)
+	r.source.cores[containerA] = 2
+	took := r.runUntil("gate opened", time.Minute)
+	require.GreaterOrEqual(t, took, 40*time.Second)
+	require.LessOrEqual(t, took, 45*time.Second)
+}
+
+func TestServiceOfAUnit(t *testing.T) {
+	r := newRig(t, "{cooldown_by: service, min_age: 0s, pre_trigger: 0s, policies: [{name: cpu, duration: 20s, cooldown: 1h, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]}")
+	of := func(id, namespace, name string) part {
+		return part{attributes: map[string]any{"container.id": id, "service.name": name, "service.namespace": namespace}}
+	}
+	ids := map[string]string{}
+	for _, digit := range []string{"1", "2", "3", "4"} {
+		id := digit + containerA[1:]
+		ids[digit] = id
+		r.host.units[id] = cgroup.Unit{ID: id, ContainerID: id, Cgroup: "/docker/" + id}
+	}
+	hot := func(p part, digit string) int {
+		before := len(r.log("gate opened"))
+		r.watch(ids[digit])
+		require.NoError(t, r.send(batch(t, r.now, p)))
+		r.source.cores[ids[digit]] = 2
+		r.run(15 * time.Second)
+		require.NoError(t, r.send(batch(t, r.now, p)))
+		r.run(30 * time.Second)
+		return len(r.log("gate opened")) - before
+	}
+	require.Equal(t, 1, hot(of(ids["1"], "shop", "checkout"), "1"))
+	require.Equal(t, 0, hot(of(ids["2"], "shop", "checkout"), "2"), "of the same service")
+	require.Equal(t, 1, hot(of(ids["3"], "other", "checkout"), "3"), "of a service of the same name elsewhere")
+	require.Equal(t, 1, hot(of(ids["4"], "shop", "unknown_service:java"), "4"), "of none")
+}
