@@ -124,7 +124,7 @@ func BenchmarkGate(b *testing.B) {
 }
 
 func TestShutGateAllocatesLittle(t *testing.T) {
-	r := newRig(t, "")
+	r := newRig(t, "pre_trigger: 0s")
 	r.watch(containerA)
 	pd := batch(t, r.now, inContainer(containerA), inService())
 	pd.MarkReadOnly()

@@ -30,6 +30,8 @@ import (
 )
 
 const quick = `
+pre_trigger: 0s
+min_age: 0s
 collection_interval: 200ms
 evaluation_interval: 200ms
 policies:
@@ -167,6 +169,7 @@ func TestQuotaChangedAndRemovedWhileRunning(t *testing.T) {
 	spin(t, c)
 	// One spinning thread: all of a fifth of a core, but at most half of two.
 	r := start(t, `
+min_age: 0s
 collection_interval: 200ms
 evaluation_interval: 200ms
 policies:
@@ -190,6 +193,7 @@ func TestCgroupRestartedUnderTheSameName(t *testing.T) {
 	c := hosttest.NewCgroup(t, "hotprofile-restarted")
 	spin(t, c)
 	r := start(t, `
+min_age: 0s
 collection_interval: 200ms
 evaluation_interval: 200ms
 policies:
@@ -328,6 +332,8 @@ func forkWithPID(t *testing.T, pid int, name string, args ...string) {
 func TestProcessScope(t *testing.T) {
 	r := start(t, `
 scope: process
+pre_trigger: 0s
+min_age: 0s
 collection_interval: 200ms
 evaluation_interval: 200ms
 policies:

@@ -25,7 +25,8 @@ func TestDefaultPolicyLetsOutOnlyWhatIsHot(t *testing.T) {
 	r.run(time.Minute)
 	require.NoError(t, r.send(batch(t, r.now, inContainer(containerA))))
 	require.Empty(t, r.sink.AllProfiles(), "half of its CPU is not above 80 %")
-	require.EqualValues(t, 6, r.samples()["gate_shut"])
+	r.run(15 * time.Second)
+	require.EqualValues(t, 6, r.samples()["gate_shut"], "no gate opened within pre_trigger")
 
 	r.source.cores[containerA] = 2
 	took := r.runUntil("gate opened", time.Minute)
@@ -79,7 +80,7 @@ func TestDefaultPolicyLetsOutOnlyWhatIsHot(t *testing.T) {
 }
 
 func TestBatchIsSplitByUnit(t *testing.T) {
-	r := newRig(t, "")
+	r := newRig(t, "pre_trigger: 0s")
 	r.fire(containerA)
 	require.NoError(t, r.send(batch(t, r.now.Add(time.Second), inService(), inContainer(containerA), inService())))
 	got := allProfiles(r.received())
@@ -197,7 +198,7 @@ policies:
 }
 
 func TestRefusedIsReturnedAndCostsNoCooldown(t *testing.T) {
-	r := newRig(t, "policies: [{name: cpu, duration: 10s, cooldown: 1h, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]")
+	r := newRig(t, "pre_trigger: 0s\npolicies: [{name: cpu, duration: 10s, cooldown: 1h, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]")
 	r.fire(containerA)
 	r.refuse = errors.New("full")
 	require.ErrorIs(t, r.send(batch(t, r.now.Add(time.Second), inContainer(containerA), inService())), r.refuse)
@@ -226,7 +227,7 @@ func TestUnmatchedProfiles(t *testing.T) {
 		require.Len(t, r.log("profiles of no known unit"), 2, "each reason once")
 	})
 	t.Run("pass", func(t *testing.T) {
-		r := newRig(t, "unmatched: pass")
+		r := newRig(t, "unmatched: pass\npre_trigger: 0s")
 		require.NoError(t, r.send(batch(t, r.now, nobody, inContainer(containerA))))
 		got := allProfiles(r.received())
 		require.Len(t, got, 1)
@@ -351,7 +352,7 @@ func TestUnitNotSeenIsForgotten(t *testing.T) {
 func TestUnitIsKnownFromItsFirstProfile(t *testing.T) {
 	r := newRig(t, "")
 	require.NoError(t, r.send(batch(t, r.now, inService())))
-	require.Equal(t, map[string]int64{"gate_shut": 6}, r.samples())
+	require.EqualValues(t, 6, r.metric("otelcol_cpu_trigger.recorder.samples")[""])
 	r.source.cores[service] = 2
 	took := r.runUntil("gate opened", time.Minute)
 	require.GreaterOrEqual(t, took, 30*time.Second)
