@@ -83,9 +83,14 @@ func machine(s *traces.Schedule, tree *cgroup.Tree) []string {
 		s.About,
 		fmt.Sprintf("recorded %s, from schedules/%s.txt", time.Now().UTC().Format(time.DateOnly), s.Name),
 		fmt.Sprintf("machine: %d CPUs, %s, Linux %s, cgroups %s, shared with other work", runtime.NumCPU(), runtime.GOARCH, kernel, tree.Mode()),
+		fmt.Sprintf("the cgroup's weight is %d times the usual, so that other work takes little from its quota", weight),
 		load(),
 	}
 }
+
+// weight is how much more of a CPU that others want too the traced cgroups get
+// than a cgroup usually does.
+const weight = 20
 
 func load() string {
 	b, _ := os.ReadFile("/proc/loadavg")
@@ -106,6 +111,9 @@ func (r *rig) surround() (err error) {
 	if err := r.above.SetQuota(s.Parent); err != nil {
 		return err
 	}
+	if err := r.favour(r.parent); err != nil {
+		return err
+	}
 	if len(s.Neighbours) == 0 {
 		return nil
 	}
@@ -113,6 +121,19 @@ func (r *rig) surround() (err error) {
 		return err
 	}
 	return r.run(r.neighbour, "neighbour")
+}
+
+// favour gives a cgroup its weight.
+func (r *rig) favour(name string) error {
+	dir, file, usual := r.tree.Mount(cgroup.CPU), "cpu.shares", 1024
+	if dir == "" {
+		dir, file, usual = r.tree.Mount(cgroup.V2Tree), "cpu.weight", 100
+	}
+	file = filepath.Join(dir, name, file)
+	if err := os.WriteFile(file, []byte(strconv.Itoa(weight*usual)), 0); err != nil {
+		return fmt.Errorf("give the cgroup its weight: %w", err)
+	}
+	return nil
 }
 
 func (r *rig) name() string {
@@ -201,6 +222,11 @@ func (r *rig) begin(t float64) (err error) {
 	}
 	if r.unit, err = scratch.Make(name); err != nil {
 		return err
+	}
+	if r.parent == "" {
+		if err := r.favour(name); err != nil {
+			return err
+		}
 	}
 	if r.quota = r.schedule.Quota(t); r.quota > 0 {
 		if err := r.unit.SetQuota(r.quota); err != nil {
