@@ -18,18 +18,45 @@ func watched(tb testing.TB, units int, items ...Item) (*Engine, time.Time) {
 	for n, i := range items {
 		c.Policies = append(c.Policies, Policy{Name: fmt.Sprint("p", n), Items: []Item{i}, Duration: 30 * time.Second, Cooldown: time.Hour})
 	}
+	return watchedAt(tb, c, units, 0.5)
+}
+
+// watchedAt uses CPU at a level, of one core.
+func watchedAt(tb testing.TB, c Config, units int, level float64) (*Engine, time.Time) {
 	e, err := New(c)
 	require.NoError(tb, err)
 	const readings = 61
 	for n := range units {
 		u := e.Unit(fmt.Sprint("unit", n))
+		u.SetService(fmt.Sprint("service", n%100))
 		for s := range readings {
-			at := Reading{Time: start.Add(time.Duration(s) * time.Second), Num: float64(s) * 0.5, Den: float64(s)}
+			at := Reading{Time: start.Add(time.Duration(s) * time.Second), Num: float64(s) * level, Den: float64(s)}
 			u.Observe("util", at)
 			u.Observe("cores", at)
+			u.Observe("share", at)
+			at.Num = 7
+			u.Observe("load", at)
 		}
 	}
 	return e, start.Add((readings - 1) * time.Second)
+}
+
+// everything returns a configuration that uses all there is.
+func everything() Config {
+	c := Config{
+		Monitors: testMonitors(), CollectionInterval: time.Second, MinAge: time.Minute, CooldownByService: true,
+		Budgets: Budgets{MaxConcurrentUnits: 10, MaxTriggersPerHour: 60, MaxTriggersPerServicePerHour: 4, MaxBytesPerHour: 1 << 28},
+	}
+	for n, i := range fivePolicies() {
+		below := i.Threshold / 2
+		i.ReleaseBelow = &below
+		c.Policies = append(c.Policies, Policy{
+			Name: fmt.Sprint("p", n), Duration: 30 * time.Second, Cooldown: time.Hour, DryRun: n == 4,
+			Items:    []Item{i, {Monitor: "load", Threshold: 8, AverageOver: i.AverageOver, Period: i.Period, Count: i.Count}},
+			Baseline: Baseline{Every: 1000 * time.Hour, Duration: time.Second},
+		})
+	}
+	return c
 }
 
 func fivePolicies() []Item {
@@ -43,19 +70,58 @@ func fivePolicies() []Item {
 }
 
 func TestSteadyStateAllocatesNothing(t *testing.T) {
-	e, now := watched(t, 100, fivePolicies()...)
-	u, _ := e.Lookup("unit7")
-	reading := Reading{Time: now, Num: 30, Den: 60}
-	var openings []*Opening
-	require.Zero(t, testing.AllocsPerRun(100, func() {
-		now = now.Add(time.Second)
-		reading.Time = now
-		reading.Num += 0.5
-		reading.Den++
-		u.Observe("util", reading)
-		require.Empty(t, e.Evaluate(now))
-		openings = u.Admit(openings[:0], now, now)
-	}))
+	plain, now := watched(t, 100, fivePolicies()...)
+	all, _ := watchedAt(t, everything(), 100, 0.5)
+	for name, e := range map[string]*Engine{"plain": plain, "everything": all} {
+		t.Run(name, func(t *testing.T) {
+			now := now
+			u, _ := e.Lookup("unit7")
+			reading := Reading{Time: now, Num: 30, Den: 60}
+			var openings []*Opening
+			e.Evaluate(now) // reports nothing, works out when baselines are due
+			require.Zero(t, testing.AllocsPerRun(100, func() {
+				now = now.Add(time.Second)
+				reading.Time = now
+				reading.Num += 0.5
+				reading.Den++
+				u.Observe("util", reading)
+				require.Empty(t, e.Evaluate(now))
+				openings = u.Admit(openings[:0], now, now)
+				if u.Hot() || u.Heat() == 0 || u.OverBudget() || !e.Afford(1, now) {
+					t.Fatal("hot")
+				}
+				e.Spend(1, now)
+			}))
+		})
+	}
+}
+
+// What is hot and over budget, or cools down, allocates nothing either.
+func TestAnIncidentAllocatesNothing(t *testing.T) {
+	for name, c := range map[string]Config{
+		"over budget":     {Budgets: Budgets{MaxConcurrentUnits: 1}},
+		"service cooling": {CooldownByService: true},
+		"cooling down":    {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.Monitors, c.CollectionInterval = testMonitors(), time.Second
+			c.Policies = []Policy{{Name: "p", Items: fivePolicies()[:2], Duration: time.Second, Cooldown: time.Hour}}
+			e, now := watchedAt(t, c, 2000, 1)
+			e.Evaluate(now)
+			for _, u := range e.units {
+				for _, o := range u.Openings(nil) {
+					o.Accepted(1, 1)
+					o.Until = o.Until.Add(time.Hour * 24 * time.Duration(e.budgets.MaxConcurrentUnits))
+				}
+			}
+			e.Evaluate(now.Add(time.Second)) // closes what was opened
+			require.Zero(t, testing.AllocsPerRun(100, func() {
+				if len(e.Evaluate(now.Add(time.Second))) != 0 {
+					t.Fatal("a transition")
+				}
+			}))
+		})
+	}
 }
 
 // BenchmarkEvaluate looks at 10,000 units and 5 policies; the baseline compares
@@ -65,6 +131,41 @@ func BenchmarkEvaluate(b *testing.B) {
 	items := fivePolicies()
 	b.Run("engine", func(b *testing.B) {
 		e, now := watched(b, units, items...)
+		b.ReportAllocs()
+		for b.Loop() {
+			if len(e.Evaluate(now)) != 0 {
+				b.Fatal("fired")
+			}
+		}
+	})
+	b.Run("everything", func(b *testing.B) {
+		e, now := watchedAt(b, everything(), units, 0.5)
+		b.ReportAllocs()
+		for b.Loop() {
+			if len(e.Evaluate(now)) != 0 {
+				b.Fatal("fired")
+			}
+		}
+	})
+	// All units are hot at once, and all but ten wait for a place.
+	b.Run("incident", func(b *testing.B) {
+		c := everything()
+		c.MinAge, c.CooldownByService = 0, false
+		e, now := watchedAt(b, c, units, 1)
+		e.Evaluate(now)
+		b.ReportAllocs()
+		for b.Loop() {
+			if len(e.Evaluate(now)) != 0 {
+				b.Fatal("fired")
+			}
+		}
+	})
+	b.Run("hundred policies", func(b *testing.B) {
+		var items []Item
+		for n := range 100 {
+			items = append(items, fivePolicies()[n%5])
+		}
+		e, now := watched(b, units/20, items...)
 		b.ReportAllocs()
 		for b.Loop() {
 			if len(e.Evaluate(now)) != 0 {
@@ -87,6 +188,20 @@ func BenchmarkEvaluate(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkHot asks 10,000 units, as is done each second.
+func BenchmarkHot(b *testing.B) {
+	e, now := watchedAt(b, everything(), 10_000, 0.5)
+	e.Evaluate(now)
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, u := range e.units {
+			if u.Hot() {
+				b.Fatal("hot")
+			}
+		}
+	}
 }
 
 // BenchmarkObserve stores a reading for a window of 30 s; the baseline stores

@@ -5,6 +5,7 @@ package trigger
 
 import (
 	"fmt"
+	"math"
 	"sort"
 	"time"
 )
@@ -23,7 +24,7 @@ func (e *OverBudgetError) Error() string {
 // Afford says whether max_bytes_per_hour allows so much more to be let out.
 func (e *Engine) Afford(bytes int, now time.Time) bool {
 	limit := e.budgets.MaxBytesPerHour
-	return limit == 0 || e.bytes.sum(e.at(now))+int64(max(bytes, 0)) <= limit
+	return limit == 0 || int64(max(bytes, 0)) <= limit-e.bytes.sum(e.at(now))
 }
 
 // Spend counts what was let out and accepted, once per profile.
@@ -93,27 +94,32 @@ func (h *hour) add(at int64) {
 // never less than an hour.
 type minutes struct {
 	newest int64 // since the epoch
-	spent  [61]int64
+	spent  [61]minute
 	total  int64
 }
 
-func (m *minutes) slot(minute int64) *int64 {
+type minute struct {
+	amount int64
+	last   int64 // when some of it was spent
+}
+
+func (m *minutes) slot(number int64) *minute {
 	n := int64(len(m.spent))
-	return &m.spent[((minute%n)+n)%n]
+	return &m.spent[((number%n)+n)%n]
 }
 
 // advance drops what is more than an hour ago. A clock that ran backwards drops
 // nothing.
 func (m *minutes) advance(at int64) {
-	minute := floorDiv(at, int64(time.Minute))
-	if minute-m.newest >= int64(len(m.spent)) {
-		*m = minutes{newest: minute}
+	number := floorDiv(at, int64(time.Minute))
+	if number-m.newest >= int64(len(m.spent)) {
+		*m = minutes{newest: number}
 	}
-	for m.newest < minute {
+	for m.newest < number {
 		m.newest++
 		s := m.slot(m.newest)
-		m.total -= *s
-		*s = 0
+		m.total -= s.amount
+		*s = minute{}
 	}
 }
 
@@ -124,6 +130,9 @@ func (m *minutes) sum(at int64) int64 {
 
 func (m *minutes) add(at, amount int64) {
 	m.advance(at)
-	*m.slot(m.newest) += amount
+	amount = min(amount, math.MaxInt64-m.total)
+	s := m.slot(m.newest)
+	s.amount += amount
+	s.last = at
 	m.total += amount
 }

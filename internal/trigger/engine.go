@@ -46,6 +46,7 @@ type Engine struct {
 	shut       bool // no gate opens any more
 	stats      Stats
 	out, late  []Transition
+	holders    []holder
 	candidates []candidate
 	due        []dueBaseline
 	scratch    []float32
@@ -158,8 +159,11 @@ func (e *Engine) Evaluate(now time.Time) []Transition {
 		e.openHottest(now, at)
 		e.openBaselines(now, at)
 	}
+	clear(e.holders)
+	e.holders = e.holders[:0]
+	clear(e.due)
+	e.due = e.due[:0]
 	e.candidates = emptied(e.candidates)
-	e.due = emptied(e.due)
 	e.forgetGone(now)
 	e.services.sweep(now, at)
 	e.dryServices.sweep(now, at)

@@ -85,9 +85,9 @@ func (e *Engine) Snapshot(now time.Time) Snapshot {
 	}
 	s.Triggers = w.spent(&e.triggers)
 	e.bytes.advance(at)
-	for minute := e.bytes.newest - int64(len(e.bytes.spent)) + 1; minute <= e.bytes.newest; minute++ {
-		if n := *e.bytes.slot(minute); n > 0 {
-			s.Bytes = append(s.Bytes, Spending{w.ago(at - min(at, (minute+1)*int64(time.Minute)-1)), n})
+	for n := e.bytes.newest - int64(len(e.bytes.spent)) + 1; n <= e.bytes.newest; n++ {
+		if m := e.bytes.slot(n); m.amount > 0 {
+			s.Bytes = append(s.Bytes, Spending{w.ago(at - m.last), m.amount})
 		}
 	}
 	s.Units, s.Services = longest(s.Units), longest(s.Services)

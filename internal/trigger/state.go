@@ -135,12 +135,17 @@ func (o obstacles) of(why Reason) obstacles {
 	return 0
 }
 
-// candidate is a gate that may open.
-type candidate struct {
+// holder is a gate in Watching with an item that holds.
+type holder struct {
 	unit   *Unit
 	policy int
-	cause  Cause
-	ratio  float64
+}
+
+// candidate is one that may open.
+type candidate struct {
+	holder
+	cause Cause
+	ratio float64
 }
 
 // step takes a gate through everything that is due, short of opening it.
@@ -181,7 +186,7 @@ func (e *Engine) step(u *Unit, policy int, now time.Time, at int64) {
 	case g.state == CoolingDown && !held:
 		e.edge(u, policy, now, at)
 	case g.state == Watching && !now.Before(g.notBefore):
-		e.candidates = append(e.candidates, candidate{unit: u, policy: policy})
+		e.holders = append(e.holders, holder{u, policy})
 	}
 }
 
@@ -229,24 +234,23 @@ func (e *Engine) obstacle(u *Unit, policy int, now time.Time, at int64) (why Rea
 	return "", time.Time{}, ""
 }
 
-// openHottest opens the gates of the candidates, the hottest first, for as long
-// as nothing is in the way.
+// openHottest opens the gates whose items hold, the hottest first, for as long as
+// nothing is in the way.
 func (e *Engine) openHottest(now time.Time, at int64) {
 	// What cannot open and was reported needs no place in the order, which
 	// takes longer to find than an incident on all units leaves time for.
 	// Openings only ever put more in the way of others.
-	open := e.candidates[:0]
-	for _, c := range e.candidates {
-		g := &c.unit.gates[c.policy]
-		if why, _, _ := e.obstacle(c.unit, c.policy, now, at); why != "" && g.told&g.told.of(why) != 0 {
-			c.unit.over = c.unit.over || why == OverBudget
+	for _, h := range e.holders {
+		g := &h.unit.gates[h.policy]
+		if why, _, _ := e.obstacle(h.unit, h.policy, now, at); why != "" && g.told&g.told.of(why) != 0 {
+			h.unit.over = h.unit.over || why == OverBudget
 			continue
 		}
-		c.cause, c.ratio = e.cause(c.unit, c.policy, at)
-		open = append(open, c)
+		cause, ratio := e.cause(h.unit, h.policy, at)
+		e.candidates = append(e.candidates, candidate{h, cause, ratio})
 	}
-	slices.SortFunc(open, hotter)
-	for _, c := range open {
+	slices.SortFunc(e.candidates, hotter)
+	for _, c := range e.candidates {
 		if why, _, budget := e.obstacle(c.unit, c.policy, now, at); why != "" {
 			e.keepShut(c, now, why, budget)
 			continue

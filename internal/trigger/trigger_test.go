@@ -250,14 +250,25 @@ func FuzzEngine(f *testing.F) {
 	f.Add(steady)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		data = data[:min(len(data), 1000)]
+		below := 40.0
+		flags := byte(0)
+		if len(data) > 0 {
+			flags = data[0]
+		}
 		e, err := New(Config{
 			Monitors: testMonitors(), CollectionInterval: time.Second, MaxGone: 2, PreTrigger: time.Second,
+			MinAge: time.Duration(flags&1) * 3 * time.Second, CooldownByService: flags&2 > 0,
+			Budgets: Budgets{
+				MaxConcurrentUnits: int(flags >> 2 & 1), MaxTriggersPerHour: int(flags>>3&1) * 3,
+				MaxTriggersPerServicePerHour: int(flags >> 4 & 1), MaxBytesPerHour: int64(flags>>5&1) * 3,
+			},
 			Policies: []Policy{
-				{Name: "mean", Duration: 5 * time.Second, Cooldown: 20 * time.Second, Items: []Item{
-					{Monitor: "util", Threshold: 50, AverageOver: 3 * time.Second},
+				{Name: "mean", Duration: 5 * time.Second, Cooldown: 20 * time.Second, DryRun: flags>>6&1 > 0, Items: []Item{
+					{Monitor: "util", Threshold: 50, AverageOver: 3 * time.Second, ReleaseBelow: &below},
+					{Monitor: "load", Threshold: 50, AverageOver: 3 * time.Second, ReleaseBelow: &below},
 					{Monitor: "memory", Threshold: 50, AverageOver: 4 * time.Second},
 				}},
-				{Name: "count", Duration: time.Second, Items: []Item{{Monitor: "util", Threshold: 0, Period: 3 * time.Second, Count: 2}}},
+				{Name: "count", Duration: time.Second, Baseline: Baseline{Every: 7 * time.Second, Duration: 2 * time.Second}, Items: []Item{{Monitor: "util", Threshold: 0, Period: 3 * time.Second, Count: 2}}},
 			},
 		})
 		require.NoError(t, err)
@@ -267,7 +278,6 @@ func FuzzEngine(f *testing.F) {
 		}
 		states := map[key]State{}
 		now := start
-		fired := map[key]time.Time{}
 		follow := func(transitions []Transition) {
 			for _, x := range transitions {
 				k := key{x.Unit, x.Policy}
@@ -276,9 +286,8 @@ func FuzzEngine(f *testing.F) {
 				switch x.Reason {
 				case Fired:
 					require.Greater(t, x.Cause.Value, x.Cause.Threshold)
-					fired[k] = x.Time
-				case DurationPassed, UnitGone, Shutdown:
-					require.False(t, x.Time.Before(fired[k]))
+				case DurationPassed, UnitGone, Shutdown, Released, GaveWay:
+					require.False(t, x.Time.Before(x.Opening.FiredAt))
 					require.False(t, x.Time.After(x.Opening.Until))
 				}
 				require.False(t, x.Time.After(now))
@@ -327,7 +336,7 @@ func FuzzEngine(f *testing.F) {
 			case 9:
 				for _, o := range openings {
 					o.Accepted(1, 1)
-					require.False(t, o.Profiles == 1 && o.unit.gates[o.policy].opening == o && o.unit.gates[o.policy].state == Watching, "let out, and not cooling down")
+					require.False(t, o.cools() && o.Profiles == 1 && o.unit.gates[o.policy].opening == o && o.unit.gates[o.policy].state == Watching, "let out, and not cooling down")
 				}
 				openings = nil
 			case 10:
@@ -339,7 +348,21 @@ func FuzzEngine(f *testing.F) {
 			case 12:
 				if u, ok := e.Lookup(name); ok {
 					u.Nearest(now)
+					u.Hot()
 				}
+			case 13:
+				e.Unit(name).SetPolicy(int(next()&1), op>>6&1 > 0)
+				e.Unit(name).SetService(string('x' + rune(op>>7)))
+				e.Unit(name).SetStarted(now.Add(-time.Duration(int8(next())) * time.Second))
+			case 14:
+				if o, err := e.Fire(e.Unit(name), time.Duration(int8(next()))*time.Second, now); err == nil {
+					require.True(t, o.Until.After(now) && o.Manual)
+				}
+			case 15:
+				if n := int(int8(next())); e.Afford(n, now) {
+					e.Spend(n, now)
+				}
+				e.Restore(e.Snapshot(now), now)
 			}
 			checkInvariants(t, e)
 		}

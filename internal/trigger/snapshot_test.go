@@ -1,0 +1,137 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package trigger
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func snapshotConfig() Config {
+	item := []Item{{Monitor: "util", Threshold: 80, AverageOver: 5 * time.Second}}
+	return Config{
+		Monitors: testMonitors(), CollectionInterval: time.Second, CooldownByService: true, MaxGone: 20,
+		Budgets: Budgets{MaxTriggersPerHour: 5, MaxTriggersPerServicePerHour: 2, MaxBytesPerHour: 1000},
+		Policies: []Policy{
+			{Name: "cpu", Items: item, Duration: 10 * time.Second, Cooldown: 10 * time.Minute},
+			{Name: "dry", Items: item, Duration: 10 * time.Second, Cooldown: time.Hour, DryRun: true},
+		},
+	}
+}
+
+// checkRestored: whatever the snapshot said, no cooldown is longer than its
+// policy says, and nothing grows beyond its bound.
+func checkRestored(t *testing.T, e *Engine, now time.Time) {
+	t.Helper()
+	latest := now.Add(10 * time.Minute)
+	require.LessOrEqual(t, len(e.byName), e.maxGone)
+	require.LessOrEqual(t, len(e.services.byAccount), e.maxGone)
+	for _, u := range e.byName {
+		require.False(t, u.gates[0].notBefore.After(latest))
+		require.Equal(t, Watching, u.gates[1].state, "the cooldown of a dry run")
+	}
+	for _, s := range e.services.byAccount {
+		for _, c := range s.cooling {
+			require.False(t, c.until.After(latest))
+		}
+		require.LessOrEqual(t, len(s.triggers.times), 2)
+	}
+	require.LessOrEqual(t, len(e.triggers.times), 5)
+	e.Unit("u")
+	e.Evaluate(now)
+	checkInvariants(t, e)
+	// All that was spent is given back after an hour and two minutes.
+	later := now.Add(time.Hour + 2*time.Minute)
+	require.True(t, e.Afford(1000, later))
+	require.Empty(t, e.overBudget(e.Unit("u"), e.at(later)))
+}
+
+func TestRestoreIsNotMisled(t *testing.T) {
+	now := start
+	far := now.Add(1000 * time.Hour)
+	many := make([]Cooldown, 100)
+	for i := range many {
+		many[i] = Cooldown{fmt.Sprint(i), "cpu", now.Add(time.Minute)}
+	}
+	for name, s := range map[string]Snapshot{
+		"nothing":                      {},
+		"never taken":                  {Units: []Cooldown{{"a", "cpu", far}}},
+		"taken in the future":          {Taken: far, Units: []Cooldown{{"a", "cpu", far.Add(time.Hour)}}},
+		"a cooldown of years":          {Taken: now, Units: []Cooldown{{"a", "cpu", far}}, Services: []Cooldown{{"s", "cpu", far}}},
+		"a cooldown that ended":        {Taken: now, Units: []Cooldown{{"a", "cpu", now.Add(-time.Hour)}}},
+		"one before all time":          {Taken: now, Units: []Cooldown{{"a", "cpu", time.Time{}}}},
+		"a policy that is gone":        {Taken: now, Units: []Cooldown{{"a", "x", now.Add(time.Minute)}, {"a", Manual, now.Add(time.Minute)}}},
+		"a dry run":                    {Taken: now, Units: []Cooldown{{"a", "dry", now.Add(time.Minute)}}},
+		"more than is remembered":      {Taken: now, Units: many, Services: many},
+		"triggers of the future":       {Taken: now, Triggers: []Spending{{far, 3}}},
+		"more triggers than may be":    {Taken: now, Triggers: []Spending{{now, 1 << 60}}, ServiceTriggers: []ServiceSpending{{"s", false, []Spending{{now, 1 << 60}}}}},
+		"triggers that never were":     {Taken: now, Triggers: []Spending{{now, -5}}},
+		"bytes beyond any number":      {Taken: now, Bytes: []Spending{{now, 1<<63 - 1}, {now, 1<<63 - 1}, {now.Add(-time.Minute), -1}}},
+		"triggers in no order of time": {Taken: now, Triggers: []Spending{{now, 1}, {now.Add(-time.Minute), 1}, {now.Add(-time.Hour), 1}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, err := New(snapshotConfig())
+			require.NoError(t, err)
+			e.Restore(s, now)
+			checkRestored(t, e, now)
+		})
+	}
+}
+
+// FuzzRestore takes what a store may hand back.
+func FuzzRestore(f *testing.F) {
+	f.Add([]byte(`{"taken":"2026-08-01T12:00:00Z","units":[{"name":"a","policy":"cpu","until":"2026-08-01T12:05:00Z"}]}`), int64(60))
+	f.Add([]byte(`{"taken":"2026-08-01T12:00:00Z","services":[{"name":"s","policy":"cpu","until":"2036-08-01T12:05:00Z"}],"triggers":[{"time":"2026-08-01T11:30:00Z","amount":4}]}`), int64(-60))
+	f.Add([]byte(`{"taken":"2026-08-01T12:00:00Z","bytes":[{"time":"2026-08-01T11:30:00Z","amount":400}],"service_triggers":[{"name":"s","unit":true,"spent":[{"time":"2026-08-01T11:30:00Z","amount":4}]}]}`), int64(1))
+	f.Fuzz(func(t *testing.T, stored []byte, seconds int64) {
+		var s Snapshot
+		if json.Unmarshal(stored, &s) != nil {
+			return
+		}
+		e, err := New(snapshotConfig())
+		require.NoError(t, err)
+		now := start.Add(time.Duration(seconds%1e9) * time.Second)
+		e.Restore(s, now)
+		again := e.Snapshot(now)
+		checkRestored(t, e, now)
+
+		other, err := New(snapshotConfig())
+		require.NoError(t, err)
+		other.Restore(again, now)
+		require.Equal(t, again, other.Snapshot(now), "a snapshot of what was restored from a snapshot")
+	})
+}
+
+func TestASnapshotIsTheSameAfterAnotherRestart(t *testing.T) {
+	e, err := New(snapshotConfig())
+	require.NoError(t, err)
+	u := e.Unit("a")
+	u.SetService("s")
+	now := start
+	for n := range 100 {
+		now = start.Add(time.Duration(n) * time.Second)
+		u.Observe("util", Reading{now, float64(n), float64(n)})
+		e.Evaluate(now)
+		for _, o := range u.Openings(nil) {
+			if !o.DryRun {
+				o.Accepted(1, 10)
+				e.Spend(10, now)
+			}
+		}
+	}
+	first := e.Snapshot(now)
+	require.Len(t, first.Units, 1)
+	require.Len(t, first.Services, 1)
+	require.Len(t, first.Triggers, 1)
+	require.Len(t, first.ServiceTriggers, 1)
+	require.NotEmpty(t, first.Bytes)
+	other, err := New(snapshotConfig())
+	require.NoError(t, err)
+	other.Restore(first, now)
+	require.Equal(t, first, other.Snapshot(now))
+}
