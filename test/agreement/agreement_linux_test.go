@@ -5,132 +5,30 @@ package agreement_test
 
 import (
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"text/tabwriter"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/test/agreement"
 )
 
 const (
-	window      = 4 * time.Second
-	busyThreads = 2
-	topLater    = 200 * time.Millisecond
-	settled     = 300 * time.Millisecond // of CPU time, before the first reading
+	window  = 4 * time.Second
+	settled = 0.3 // CPU seconds of the load before the first reading
 )
 
-// cases are quotas, in cores and 0 for none, and how much of its time each of the
-// load's two threads is busy: one in user code, one in the kernel.
+// cases are quotas, in cores and 0 for none, and the part of its time that each of
+// the load's threads is busy.
 var cases = []struct{ quota, duty float64 }{
 	{0.5, 1},
 	{1, 0.8},
 	{1.5, 1},
 	{0, 0.9},
-}
-
-func each(t *testing.T, measure func(t *testing.T, quota float64, load []string)) {
-	for _, c := range cases {
-		name := fmt.Sprintf("%v cores", c.quota)
-		if c.quota == 0 {
-			name = "no quota"
-		}
-		t.Run(name, func(t *testing.T) {
-			measure(t, c.quota, []string{"-threads", "1", "-kernel-threads", "1", "-duty", fmt.Sprint(c.duty)})
-		})
-	}
-}
-
-func TestCgroup(t *testing.T) {
-	h := openHost(t)
-	load := filepath.Join(t.TempDir(), "load")
-	build(t, load)
-	each(t, func(t *testing.T, quota float64, args []string) {
-		c := hosttest.NewCgroup(t, "hotprofile-agreement")
-		if quota > 0 {
-			c.SetQuota(t, quota)
-		}
-		cmd := c.Command(load, args...)
-		require.NoError(t, cmd.Start())
-		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-		var u cgroup.Unit
-		require.Eventually(t, func() bool {
-			var ok bool
-			u, ok = h.tree.UnitAt(c.Path)
-			pids, err := h.tree.Processes(u)
-			return ok && err == nil && pids[cmd.Process.Pid]
-		}, 10*time.Second, time.Millisecond, "the load is to be in its cgroup")
-		h.agree(t, u, cmd.Process.Pid, quota)
-	})
-}
-
-func TestContainer(t *testing.T) {
-	if out, err := exec.Command("docker", "info").CombinedOutput(); err != nil {
-		hosttest.SkipUnprivileged(t, "no Docker engine answers: %v: %s", err, out)
-	}
-	h := openHost(t)
-	engine, err := agreement.NewDocker(os.Getenv("DOCKER_HOST"))
-	require.NoError(t, err)
-	defer engine.Close()
-	image := importLoad(t)
-	each(t, func(t *testing.T, quota float64, args []string) {
-		run := []string{"run", "-d", "--network", "none"}
-		if quota > 0 {
-			run = append(run, "--cpus", fmt.Sprint(quota))
-		}
-		id := docker(t, append(append(run, image), args...)...)
-		t.Cleanup(func() { _ = exec.Command("docker", "rm", "-f", id).Run() })
-		pid, err := strconv.Atoi(docker(t, "inspect", "-f", "{{.State.Pid}}", id))
-		require.NoError(t, err)
-		u, ok, err := h.tree.FindContainer(id)
-		require.NoError(t, err)
-		require.True(t, ok)
-		unified := h.tree.Mount(cgroup.CPUAcct) == ""
-		h.agree(t, u, pid, quota, engine.Stats(id, unified, false), engine.Stats(id, unified, true))
-	})
-}
-
-// host is this machine and the means to read it.
-type host struct {
-	tree   *cgroup.Tree
-	source *monitor.Source
-	tick   time.Duration
-}
-
-func openHost(t *testing.T) *host {
-	t.Helper()
-	tree, err := cgroup.Open("/")
-	require.NoError(t, err)
-	h := &host{tree: tree}
-	h.source, err = monitor.NewSource(tree, monitor.Options{MaxOpenFiles: 64})
-	require.NoError(t, err)
-	t.Cleanup(h.source.Close)
-	h.tick, err = agreement.SchedulerTick()
-	require.NoError(t, err)
-	t.Logf("%s, scheduler tick %v", tree.Mode(), h.tick)
-	return h
-}
-
-// limitOf is what a process may use: its quota, or the CPUs that the scheduler
-// lets it have.
-func limitOf(t *testing.T, pid int, quota float64) float64 {
-	t.Helper()
-	var cpus unix.CPUSet
-	require.NoError(t, unix.SchedGetaffinity(pid, &cpus))
-	if quota <= 0 {
-		return float64(cpus.Count())
-	}
-	return min(quota, float64(cpus.Count()))
 }
 
 // Our figures, by their places.
@@ -141,18 +39,70 @@ const (
 	utilization
 )
 
-// agree has every tool and our monitors read the unit, whose only process has a
-// pid, and holds what they say against each other.
-func (h *host) agree(t *testing.T, u cgroup.Unit, pid int, quota float64, slow ...agreement.Tool) {
+func TestCgroup(t *testing.T) {
+	tree := openTree(t)
+	agree(t, tree, agreement.InCgroup(t, tree))
+}
+
+func TestContainer(t *testing.T) {
+	tree := openTree(t)
+	agree(t, tree, agreement.InContainer(t, tree))
+}
+
+func openTree(t *testing.T) *cgroup.Tree {
 	t.Helper()
-	limit := limitOf(t, pid, quota)
-	w, err := h.source.WatchUnit(u, figures)
+	tree, err := cgroup.Open("/")
 	require.NoError(t, err)
-	defer w.Close()
-	read := func() ([]agreement.Point, error) {
-		now, out := time.Now(), make([]monitor.Result, len(figures))
-		w.Read(now, out)
-		points := make([]agreement.Point, len(figures))
+	return tree
+}
+
+// agree has every tool and our monitors read a load under each quota, and holds
+// what they say against each other.
+func agree(t *testing.T, tree *cgroup.Tree, start agreement.Start) {
+	t.Helper()
+	tick, err := agreement.SchedulerTick()
+	require.NoError(t, err)
+	source, err := monitor.NewSource(tree, monitor.Options{MaxOpenFiles: 64})
+	require.NoError(t, err)
+	t.Cleanup(source.Close)
+	t.Logf("%s, scheduler tick %v", tree.Mode(), tick)
+	for _, c := range cases {
+		name := fmt.Sprintf("%v cores", c.quota)
+		if c.quota == 0 {
+			name = "no quota"
+		}
+		t.Run(name, func(t *testing.T) {
+			load := start(t, c.quota, c.duty)
+			w, err := source.WatchUnit(load.Unit, figures)
+			require.NoError(t, err)
+			defer w.Close()
+			read := ours(w)
+			require.Eventually(t, func() bool {
+				p, err := read()
+				require.NoError(t, err)
+				return p[usage].Num > settled
+			}, 20*time.Second, 20*time.Millisecond, "the load is to be busy")
+
+			all, err := agreement.Measure(read, load.Tools(t, tree, window), window)
+			require.NoError(t, err)
+			require.Equal(t, load.Limit, w.Capacity().Cores, "the limit that was set; found: %+v", w.Capacity())
+			bound := agreement.Bound{Tick: tick, CPUs: agreement.BusyThreads, Limit: load.Limit}
+			report(t, all, bound)
+			for _, m := range all {
+				for figure, err := range disagreements(m, bound) {
+					t.Errorf("%s, %s: %v", m.Tool, figure, err)
+				}
+			}
+			t.Run("a wrong capacity is seen", func(t *testing.T) { wrongCapacityIsSeen(t, all, bound) })
+			t.Run("lost ticks are seen", func(t *testing.T) { lostTicksAreSeen(t, all, bound) })
+		})
+	}
+}
+
+func ours(w *monitor.Watcher) agreement.Ours {
+	return func() ([]agreement.Point, error) {
+		out, points := make([]monitor.Result, len(figures)), make([]agreement.Point, len(figures))
+		w.Read(time.Now(), out)
 		for i, r := range out {
 			if r.Err != nil || r.Restarted {
 				return nil, fmt.Errorf("%s: restarted %v: %w", figures[i], r.Restarted, r.Err)
@@ -161,38 +111,10 @@ func (h *host) agree(t *testing.T, u cgroup.Unit, pid int, quota float64, slow .
 		}
 		return points, nil
 	}
-	require.Eventually(t, func() bool {
-		p, err := read()
-		require.NoError(t, err)
-		return p[usage].Num > settled.Seconds()
-	}, 20*time.Second, 20*time.Millisecond, "the load is to be busy")
-
-	cadvisor, err := agreement.CAdvisor(h.tree, u)
-	require.NoError(t, err)
-	if _, err := exec.LookPath("top"); err != nil {
-		hosttest.SkipUnprivileged(t, "%v", err)
-	}
-	// The slow ones first, so that they do not lengthen the window of the others.
-	tools := append(slow, agreement.Top(pid, window+topLater),
-		agreement.ProcStat(pid), agreement.Gopsutil(pid), agreement.Containerd(u), cadvisor)
-
-	all, err := agreement.Measure(read, tools, window)
-	require.NoError(t, err)
-	require.Equal(t, limit, w.Capacity().Cores, "the limit that was set; found: %+v", w.Capacity())
-	bound := agreement.Bound{Tick: h.tick, CPUs: busyThreads, Limit: limit}
-	h.report(t, all, bound)
-	for _, m := range all {
-		t.Run(strings.Trim(m.Tool, "/"), func(t *testing.T) {
-			for figure, err := range disagreements(m, bound) {
-				t.Errorf("%s: %v", figure, err)
-			}
-		})
-	}
-	checkThatItCanFail(t, all, bound)
 }
 
-// disagreements are what is too far apart, by our figure. Of our cpu_utilization a
-// tool knows nothing: its cores by the limit that was set stand for it.
+// disagreements are what is too far apart, by our figure. Of cpu_utilization no
+// tool knows anything: its cores by the limit that was set stand for it.
 func disagreements(m *agreement.Measurement, b agreement.Bound) map[string]error {
 	out := map[string]error{}
 	within := b.Total(m.Theirs)
@@ -208,81 +130,41 @@ func disagreements(m *agreement.Measurement, b agreement.Bound) map[string]error
 	return out
 }
 
-func (h *host) report(t *testing.T, all []*agreement.Measurement, b agreement.Bound) {
+// wrongCapacityIsSeen holds the same readings against a limit that is not so.
+func wrongCapacityIsSeen(t *testing.T, all []*agreement.Measurement, b agreement.Bound) {
+	b.Limit /= 2
+	for _, m := range all {
+		require.Contains(t, disagreements(m, b), monitor.CPUUtilization, m.Tool)
+	}
+}
+
+// lostTicksAreSeen takes away one tick per CPU more than may be missing, and one
+// less.
+func lostTicksAreSeen(t *testing.T, all []*agreement.Measurement, b agreement.Bound) {
+	for _, m := range all {
+		tick := float64(b.CPUs) * b.Tick.Seconds() / m.Theirs.Elapsed.Seconds()
+		low, _ := m.Range(usage)
+		lost := *m
+		lost.Theirs.Total = low - b.Total(m.Theirs) - tick
+		require.Contains(t, disagreements(&lost, b), monitor.CPUUsage, m.Tool)
+		lost.Theirs.Total += 2 * tick
+		require.NotContains(t, disagreements(&lost, b), monitor.CPUUsage, m.Tool)
+	}
+}
+
+func report(t *testing.T, all []*agreement.Measurement, b agreement.Bound) {
 	t.Helper()
 	var s strings.Builder
 	tab := tabwriter.NewWriter(&s, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(tab, "\n%v cores\twindow\ttheirs, cores\tours\trange\ttheirs, %% of limit\tours\tapart, points\tbound\ttheir user\tsystem\t\n", b.Limit)
+	fmt.Fprintf(tab, "\nlimit %v cores\tspan\tcores\tours\tours may be\t%% of limit\tours\tapart, points\tat most\n", b.Limit)
 	for _, m := range all {
-		f := m.Theirs
+		percent := 100 * m.Theirs.Total / b.Limit
 		low, high := m.Range(usage)
 		lowU, highU := m.Range(utilization)
-		percent := 100 * f.Total / b.Limit
-		split := "-\t-"
-		if agreement.Shows(f.User) {
-			split = fmt.Sprintf("%.4f\t%.4f", f.User, f.System)
-		}
-		fmt.Fprintf(tab, "%s\t%.3fs\t%.4f\t%.4f\t%.4f..%.4f\t%.2f\t%.2f\t%.2f\t%.2f\t%s\t\n", m.Tool, f.Elapsed.Seconds(),
-			f.Total, m.Ours(usage), low, high, percent, 100*m.Ours(utilization),
-			agreement.Apart(percent, 100*lowU, 100*highU), 100*b.Total(f)/b.Limit, split)
+		fmt.Fprintf(tab, "%s\t%.3fs\t%.4f\t%.4f\t%.4f..%.4f\t%.2f\t%.2f\t%.2f\t%.2f\n", m.Tool, m.Theirs.Elapsed.Seconds(),
+			m.Theirs.Total, m.Ours(usage), low, high, percent, 100*m.Ours(utilization),
+			agreement.Apart(percent, 100*lowU, 100*highU), 100*b.Total(m.Theirs)/b.Limit)
 	}
 	_ = tab.Flush()
 	t.Log(s.String())
-}
-
-// checkThatItCanFail holds the same readings against what is not so: they must not
-// agree with it.
-func checkThatItCanFail(t *testing.T, all []*agreement.Measurement, b agreement.Bound) {
-	t.Helper()
-	t.Run("a wrong capacity is seen", func(t *testing.T) {
-		for _, m := range all {
-			wrong := b
-			wrong.Limit *= 1.25
-			require.Contains(t, disagreements(m, wrong), monitor.CPUUtilization, m.Tool)
-		}
-	})
-	t.Run("ticks that are lost are seen", func(t *testing.T) {
-		for _, m := range all {
-			low, _ := m.Range(usage)
-			lost := *m
-			// One tick per CPU less than what may be missing.
-			ticks := float64(b.CPUs) * b.Tick.Seconds() / m.Theirs.Elapsed.Seconds()
-			lost.Theirs.Total = low - b.Total(m.Theirs) - ticks
-			require.Contains(t, disagreements(&lost, b), monitor.CPUUsage, m.Tool)
-			lost.Theirs.Total = low - b.Total(m.Theirs) + ticks
-			require.NotContains(t, disagreements(&lost, b), monitor.CPUUsage, m.Tool)
-		}
-	})
-}
-
-func build(t *testing.T, to string) {
-	t.Helper()
-	cmd := exec.Command("go", "build", "-o", to, "../load")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-}
-
-// importLoad makes an image of nothing but the load.
-func importLoad(t *testing.T) string {
-	t.Helper()
-	const image = "hotprofile-agreement-load"
-	dir := t.TempDir()
-	build(t, filepath.Join(dir, "load"))
-	tar := filepath.Join(dir, "image.tar")
-	out, err := exec.Command("tar", "-C", dir, "-cf", tar, "load").CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	docker(t, "import", "--change", `ENTRYPOINT ["/load"]`, tar, image)
-	t.Cleanup(func() { _ = exec.Command("docker", "rmi", "-f", image).Run() })
-	return image
-}
-
-func docker(t *testing.T, args ...string) string {
-	t.Helper()
-	cmd := exec.Command("docker", args...)
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	require.NoError(t, err, "docker %v: %s", args, &stderr)
-	return strings.TrimSpace(string(out))
 }

@@ -71,7 +71,9 @@ func Measure(ours Ours, tools []Tool, window time.Duration) ([]*Measurement, err
 		}
 		all[i] = &Measurement{Tool: tool.Name, least: tool.Least, first: r.log[from:]}
 	}
-	time.Sleep(window)
+	if _, err := r.during(func() error { time.Sleep(window); return nil }); err != nil {
+		return nil, fmt.Errorf("between the readings: %w", err)
+	}
 	order := make([]int, len(tools))
 	for i := range order {
 		order[i] = i
