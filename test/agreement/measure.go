@@ -5,6 +5,7 @@ package agreement
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -126,8 +127,7 @@ func (r *recorder) during(something func() error) (from int, err error) {
 			return from, r.take()
 		case <-tick.C:
 			if err := r.take(); err != nil {
-				<-done
-				return from, err
+				return from, errors.Join(err, <-done)
 			}
 		}
 	}
@@ -156,3 +156,5 @@ func (m *Measurement) Range(figure int) (low, high float64) {
 	}
 	return low, high
 }
+
+func seconds(s float64) time.Duration { return time.Duration(math.Round(s * 1e9)) }

@@ -79,8 +79,6 @@ func Gopsutil(pid int) Tool {
 	}}
 }
 
-func seconds(s float64) time.Duration { return time.Duration(math.Round(s * 1e9)) }
-
 // Top runs top in batch mode for two iterations that are every apart. It shows a
 // percentage of one core with one decimal, reckoned over the time by /proc/uptime,
 // which counts in hundredths of a second. It does not tell user from system time
