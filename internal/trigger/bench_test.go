@@ -160,6 +160,21 @@ func BenchmarkEvaluate(b *testing.B) {
 			}
 		}
 	})
+	// Likewise, and at each tick ten places are free.
+	b.Run("incident, places free", func(b *testing.B) {
+		c := everything()
+		c.MinAge, c.CooldownByService, c.Budgets = 0, false, Budgets{MaxConcurrentUnits: 10}
+		for p := range c.Policies {
+			c.Policies[p].Duration = time.Microsecond
+		}
+		e, now := watchedAt(b, c, units, 1)
+		e.Evaluate(now)
+		b.ReportAllocs()
+		for b.Loop() {
+			now = now.Add(time.Microsecond)
+			e.Evaluate(now)
+		}
+	})
 	b.Run("hundred policies", func(b *testing.B) {
 		var items []Item
 		for n := range 100 {

@@ -159,11 +159,11 @@ func (e *Engine) Evaluate(now time.Time) []Transition {
 		e.openHottest(now, at)
 		e.openBaselines(now, at)
 	}
+	// Kept for the next incident, a few bytes per unit and policy at most.
 	clear(e.holders)
-	e.holders = e.holders[:0]
+	clear(e.candidates)
 	clear(e.due)
-	e.due = e.due[:0]
-	e.candidates = emptied(e.candidates)
+	e.holders, e.candidates, e.due = e.holders[:0], e.candidates[:0], e.due[:0]
 	e.forgetGone(now)
 	e.services.sweep(now, at)
 	e.dryServices.sweep(now, at)

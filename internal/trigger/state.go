@@ -141,10 +141,9 @@ type holder struct {
 	policy int
 }
 
-// candidate is one that may open.
+// candidate is one that may open, with how hot it is.
 type candidate struct {
 	holder
-	cause Cause
 	ratio float64
 }
 
@@ -246,32 +245,34 @@ func (e *Engine) openHottest(now time.Time, at int64) {
 			h.unit.over = h.unit.over || why == OverBudget
 			continue
 		}
-		cause, ratio := e.cause(h.unit, h.policy, at)
-		e.candidates = append(e.candidates, candidate{h, cause, ratio})
+		_, ratio := e.cause(h.unit, h.policy, at)
+		e.candidates = append(e.candidates, candidate{h, ratio})
 	}
 	slices.SortFunc(e.candidates, hotter)
 	for _, c := range e.candidates {
 		if why, _, budget := e.obstacle(c.unit, c.policy, now, at); why != "" {
-			e.keepShut(c, now, why, budget)
+			e.keepShut(c.holder, now, at, why, budget)
 			continue
 		}
+		cause, _ := e.cause(c.unit, c.policy, at)
 		e.open(c.unit, c.policy, now, &Opening{
-			Cause: c.cause, Until: now.Add(e.policies[c.policy].duration),
+			Cause: cause, Until: now.Add(e.policies[c.policy].duration),
 		}, Fired)
 	}
 }
 
 // keepShut: Watching stays, and what is in the way is reported once.
-func (e *Engine) keepShut(c candidate, now time.Time, why Reason, budget string) {
-	g := &c.unit.gates[c.policy]
-	c.unit.over = c.unit.over || why == OverBudget
+func (e *Engine) keepShut(h holder, now time.Time, at int64, why Reason, budget string) {
+	g := &h.unit.gates[h.policy]
+	h.unit.over = h.unit.over || why == OverBudget
 	if g.told&g.told.of(why) != 0 {
 		return
 	}
 	g.told |= g.told.of(why)
+	cause, _ := e.cause(h.unit, h.policy, at)
 	e.emit(Transition{
-		Time: now, Unit: c.unit, Policy: e.policies[c.policy].name, From: Watching, To: Watching,
-		Reason: why, Cause: c.cause, Budget: budget,
+		Time: now, Unit: h.unit, Policy: e.policies[h.policy].name, From: Watching, To: Watching,
+		Reason: why, Cause: cause, Budget: budget,
 	})
 }
 

@@ -5,6 +5,7 @@ package trigger
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -30,12 +31,15 @@ func (o *oracle) value(n int) float64 {
 		return o.readings[n].Num
 	case n == 0 || o.restarted(n):
 		return math.NaN()
+	case o.readings[n].Den == o.readings[n-1].Den:
+		return 0
 	}
 	return o.monitor.Scale * (o.readings[n].Num - o.readings[n-1].Num) / (o.readings[n].Den - o.readings[n-1].Den)
 }
 
 func (o *oracle) restarted(n int) bool {
-	return o.readings[n].Num < o.readings[n-1].Num || o.readings[n].Den <= o.readings[n-1].Den
+	was, is := o.readings[n-1], o.readings[n]
+	return is.Num < was.Num || is.Den < was.Den || is.Den == was.Den && !o.monitor.Sparse
 }
 
 func (o *oracle) step(n int) time.Duration { return o.readings[n].Time.Sub(o.readings[n-1].Time) }
@@ -85,6 +89,9 @@ func (o *oracle) test(now time.Time) (float64, bool) {
 		2*newest.Sub(o.readings[first].Time) < o.item.AverageOver {
 		return 0, false
 	}
+	if o.monitor.Sparse && o.readings[last].Den == o.readings[first].Den {
+		return 0, true
+	}
 	if !o.monitor.Gauge {
 		return o.monitor.Scale * (o.readings[last].Num - o.readings[first].Num) / (o.readings[last].Den - o.readings[first].Den), true
 	}
@@ -105,7 +112,7 @@ func TestWindowsAgreeWithTheirDefinition(t *testing.T) {
 	compared, held := 0, 0
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		monitor := testMonitors()[r.IntN(3)]
+		monitor := testMonitors()[r.IntN(4)]
 		if monitor.Scale == 0 {
 			monitor.Scale = 1
 		}
@@ -128,7 +135,7 @@ func TestWindowsAgreeWithTheirDefinition(t *testing.T) {
 		u, o := e.Unit("u"), &oracle{item: item, monitor: monitor, interval: time.Second}
 		now, num, den, level := start, 0.0, 0.0, 0.5
 		faults := r.IntN(3) * 2 // none, some, many
-		for range 300 {
+		for n := range 300 {
 			step := time.Duration(ticksPerInterval-3+r.IntN(7)) * tick
 			if r.IntN(100) < faults {
 				step *= time.Duration(2 + r.IntN(8))
@@ -138,8 +145,10 @@ func TestWindowsAgreeWithTheirDefinition(t *testing.T) {
 				level = r.Float64()
 			}
 			v := math.Max(0, level+0.4*(r.Float64()-0.5))
-			num += v * float64(step) * 3
-			den += float64(step) * 3
+			if !monitor.Sparse || r.IntN(3) > 0 && n%50 < 30 {
+				num += v * float64(step) * 3
+				den += float64(step) * 3
+			}
 			if r.IntN(200) < faults {
 				num, den = 0, 0
 			}
@@ -401,6 +410,7 @@ func TestValidationNamesEveryFaultAndWhatIsAllowed(t *testing.T) {
 		"period without count":      {with(func(i *Item) { i.AverageOver, i.Period = 0, time.Minute }), []string{"any_of[1].count: 0", "from 1 to 60"}},
 		"count above the readings":  {with(func(i *Item) { i.AverageOver, i.Period, i.Count = 0, 10*time.Second, 11 }), []string{"any_of[1].count: 11", "from 1 to 10"}},
 		"window below a second":     {with(func(i *Item) { i.AverageOver = 999 * time.Millisecond }), []string{"any_of[1].average_over", "at least 1s", "scheduler tick"}},
+		"release at the threshold":  {with(func(i *Item) { i.ReleaseBelow = &i.Threshold }), nil},
 		"window below zero":         {with(func(i *Item) { i.AverageOver = -1 }), []string{"any_of[1].average_over", "at least 1s"}},
 		"window of days":            {with(func(i *Item) { i.AverageOver = 48 * time.Hour }), []string{"any_of[1].average_over", "at most 3600"}},
 		"window below an interval": {config(func(c *Config) {
@@ -425,8 +435,25 @@ func TestValidationNamesEveryFaultAndWhatIsAllowed(t *testing.T) {
 		"all faults at once": {config(func(c *Config) {
 			c.Policies[0].Name, c.Policies[0].Duration, c.Policies[0].Items[0].Threshold = "", 0, -1
 		}), []string{"policies[0].name", "policies[0].duration", "policies[0].any_of[0].threshold"}},
-		"monitor twice": {config(func(c *Config) { c.Monitors = append(c.Monitors, c.Monitors[0]) }), []string{`monitor "util" is defined twice`}},
-		"monitor scale": {config(func(c *Config) { c.Monitors[0].Scale = -1 }), []string{`monitor "util": scale`}},
+		"release above the threshold": {with(func(i *Item) { i.ReleaseBelow = ptr(80.1) }), []string{"policies[0].any_of[1].release_below: 80.1", "at most the threshold (80)"}},
+		"release of zero":             {with(func(i *Item) { i.ReleaseBelow = ptr(0) }), []string{"any_of[1].release_below", "above 0"}},
+		"release not a number":        {with(func(i *Item) { i.ReleaseBelow = ptr(math.NaN()) }), []string{"any_of[1].release_below"}},
+		"name of what is by hand":     {config(func(c *Config) { c.Policies[0].Name = Manual }), []string{"policies[0].name", "by hand"}},
+		"baseline":                    {config(func(c *Config) { c.Policies[0].Baseline = Baseline{time.Hour, time.Second} }), nil},
+		"baseline without every":      {config(func(c *Config) { c.Policies[0].Baseline.Duration = 1 }), []string{"policies[0].baseline.every"}},
+		"baseline without duration":   {config(func(c *Config) { c.Policies[0].Baseline.Every = 1 }), []string{"policies[0].baseline.duration"}},
+		"baseline longer than every":  {config(func(c *Config) { c.Policies[0].Baseline = Baseline{1, 1} }), []string{"policies[0].baseline.duration", "less than every"}},
+		"min_age below zero":          {config(func(c *Config) { c.MinAge = -1 }), []string{"min_age"}},
+		"budgets below zero": {config(func(c *Config) { c.Budgets = Budgets{-1, -2, -3, -4} }), []string{
+			"budgets.max_concurrent_units: -1", "budgets.max_triggers_per_hour: -2",
+			"budgets.max_triggers_per_service_per_hour: -3", "budgets.max_bytes_per_hour: -4",
+		}},
+		"budget beyond what is kept": {config(func(c *Config) { c.Budgets.MaxTriggersPerHour = 1e6 }), []string{"budgets.max_triggers_per_hour", "at most 100000"}},
+		"guard that is none":         {config(func(c *Config) { c.Monitors[0].Guard = "x" }), []string{`monitor "util": guard "x"`}},
+		"guard of itself":            {config(func(c *Config) { c.Monitors[0].Guard = "util" }), []string{`monitor "util": guard "util"`}},
+		"guard not a number":         {config(func(c *Config) { c.Monitors[0].GuardAtLeast = math.NaN() }), []string{`monitor "util": guard at least`}},
+		"monitor twice":              {config(func(c *Config) { c.Monitors = append(c.Monitors, c.Monitors[0]) }), []string{`monitor "util" is defined twice`}},
+		"monitor scale":              {config(func(c *Config) { c.Monitors[0].Scale = -1 }), []string{`monitor "util": scale`}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -441,6 +468,8 @@ func TestValidationNamesEveryFaultAndWhatIsAllowed(t *testing.T) {
 		})
 	}
 }
+
+func ptr(f float64) *float64 { return &f }
 
 func TestWindowNames(t *testing.T) {
 	for want, item := range map[string]Item{
@@ -554,4 +583,137 @@ func TestGaps(t *testing.T) {
 		require.Equal(t, gap < 12, u.Standings(nil, now)[0].Holds, "%d s", gap)
 		checkInvariants(t, e)
 	}
+}
+
+func TestAHundredPolicies(t *testing.T) {
+	c := Config{Monitors: testMonitors(), CollectionInterval: time.Second}
+	for n := range 100 {
+		c.Policies = append(c.Policies, Policy{
+			Name: fmt.Sprint("p", n), Duration: time.Duration(1+n) * time.Second, Cooldown: time.Hour,
+			Items: []Item{{Monitor: "util", Threshold: float64(n), AverageOver: time.Duration(5+n%2) * time.Second}},
+		})
+	}
+	// Many policies with one test, as for as many services, share a window.
+	for n := range 100 {
+		c.Policies = append(c.Policies, Policy{
+			Name: fmt.Sprint("q", n), Duration: time.Second,
+			Items: []Item{{Monitor: "util", Threshold: 150, AverageOver: time.Minute}},
+		})
+	}
+	e, err := New(c)
+	require.NoError(t, err)
+	require.Len(t, e.monitors[0].items, 101)
+	a, b := e.Unit("a"), e.Unit("b")
+	for n := range 200 {
+		b.SetPolicy(n, n == 3)
+	}
+	for n := range 7 {
+		now := start.Add(time.Duration(n) * time.Second)
+		a.Observe("util", Reading{now, float64(n) * 0.505, float64(n)})
+		b.Observe("util", Reading{now, float64(n) * 0.505, float64(n)})
+	}
+	now := start.Add(6 * time.Second)
+	e.Evaluate(now)
+	require.Len(t, a.Openings(nil), 51, "0 to 50")
+	require.Len(t, b.Openings(nil), 1)
+	require.Len(t, a.Admit(nil, now, now.Add(time.Second)), 51)
+	for n := range 51 {
+		now = start.Add(time.Duration(7+n) * time.Second)
+		for _, x := range e.Evaluate(now) {
+			require.Equal(t, fmt.Sprint("p", n), x.Policy)
+			require.Equal(t, now, x.Time)
+		}
+	}
+	require.Zero(t, e.OpenGates())
+	checkInvariants(t, e)
+}
+
+// Thousands of units that come, fire and go leave nothing behind but what is
+// bounded, and that only for as long as it matters.
+func TestUnitsComeAndGo(t *testing.T) {
+	c := snapshotConfig()
+	c.MaxGone = 100
+	c.Budgets = Budgets{MaxTriggersPerServicePerHour: 5}
+	c.Policies[0].Cooldown = time.Minute
+	e, err := New(c)
+	require.NoError(t, err)
+	now := start
+	const each = 20
+	for n := range 250 {
+		var units []*Unit
+		for k := range each {
+			u := e.Unit(fmt.Sprint("unit", n*each+k))
+			if k%2 == 0 {
+				u.SetService(fmt.Sprint("service", n*each+k))
+			}
+			units = append(units, u)
+		}
+		for s := range 7 {
+			now = now.Add(time.Second)
+			for _, u := range units {
+				u.Observe("util", Reading{now, float64(s), float64(s)})
+			}
+			e.Evaluate(now)
+		}
+		require.Equal(t, each, e.OpenGates())
+		for _, u := range units {
+			for _, o := range u.Admit(nil, now, now) {
+				o.Accepted(1, 1)
+			}
+			e.Remove(u.Name(), now)
+		}
+		require.LessOrEqual(t, len(e.byName), c.MaxGone)
+		require.LessOrEqual(t, len(e.services.byAccount), c.MaxGone)
+		require.LessOrEqual(t, len(e.dryServices.byAccount), c.MaxGone)
+		require.Zero(t, e.Units())
+		checkInvariants(t, e)
+	}
+	require.Positive(t, e.Stats().ForgottenUnits)
+	require.Positive(t, e.Stats().ForgottenServices)
+	e.Evaluate(now.Add(2 * time.Hour))
+	require.Empty(t, e.byName)
+	require.Empty(t, e.services.byAccount)
+	require.Empty(t, e.dryServices.byAccount)
+}
+
+// What a dry run remembers pushes nothing out that another policy does.
+func TestADryRunIsForgottenFirst(t *testing.T) {
+	c := snapshotConfig()
+	c.MaxGone, c.CooldownByService, c.Budgets = 2, false, Budgets{}
+	e, err := New(c)
+	require.NoError(t, err)
+	now := start
+	for n, name := range []string{"real", "dry1", "dry2", "dry3"} {
+		u := e.Unit(name)
+		u.SetPolicy(min(1, n), true)
+		u.SetPolicy(1-min(1, n), false)
+		for s := range 7 {
+			now = now.Add(time.Second)
+			u.Observe("util", Reading{now, float64(s), float64(s)})
+		}
+		e.Evaluate(now)
+		for _, o := range u.Openings(nil) {
+			if !o.DryRun {
+				o.Accepted(1, 1)
+			}
+		}
+		e.Remove(name, now)
+	}
+	_, ok := e.Lookup("real")
+	require.True(t, ok)
+	require.Len(t, e.byName, 2)
+}
+
+func TestOverBudgetErrorNamesTheBudget(t *testing.T) {
+	e, err := New(Config{CollectionInterval: time.Second, Budgets: Budgets{MaxConcurrentUnits: 1}})
+	require.NoError(t, err)
+	_, err = e.Fire(e.Unit("a"), time.Second, start)
+	require.NoError(t, err)
+	_, err = e.Fire(e.Unit("b"), time.Second, start)
+	var over *OverBudgetError
+	require.ErrorAs(t, err, &over)
+	require.Equal(t, MaxConcurrentUnits, over.Budget)
+	e.Close(start)
+	_, err = e.Fire(e.Unit("a"), time.Second, start)
+	require.ErrorContains(t, err, "shut down")
 }
