@@ -78,7 +78,7 @@ func newRig(t *testing.T, yaml string) *rig {
 	r.p, err = newProcessorAt(set, cfg, next, clock, &evenly{})
 	require.NoError(t, err)
 	r.p.gate.host = r.host
-	r.source = &fakeSource{cores: map[string]float64{}, used: map[string]float64{}, errs: map[string]error{}, values: map[string]map[string]float64{}, unfit: map[string]map[string]error{}, startedAt: map[string]time.Time{}}
+	r.source = &fakeSource{cores: map[string]float64{}, used: map[string]float64{}, errs: map[string]error{}, values: map[string]map[string]float64{}, unfit: map[string]map[string]error{}, startedAt: map[string]time.Time{}, restarted: map[string]bool{}}
 	r.c = r.p.newCollector(nil, r.source)
 	r.c.openTimes = func(*unit) *userTimes { return nil }
 	t.Cleanup(func() {
@@ -100,6 +100,7 @@ type fakeSource struct {
 	unfit  map[string]map[string]error
 	// startedAt is when units' first processes did; missing: long ago.
 	startedAt map[string]time.Time
+	restarted map[string]bool // to be, at the next reading
 	open      int
 }
 
@@ -117,6 +118,9 @@ func (s *fakeSource) set(unit, monitor string, value float64) {
 	}
 	s.values[unit][monitor] = value
 }
+
+// restart has the counters of a unit begin anew at the next reading.
+func (s *fakeSource) restart(unit string) { s.restarted[unit] = true }
 
 // fail has a monitor of a unit fail; nil: no more.
 func (s *fakeSource) fail(unit, monitor string, err error) {
@@ -160,8 +164,9 @@ func (w *fakeWatcher) Read(now time.Time, out []monitor.Result) {
 		if _, ok := w.source.values[w.name][m]; err == nil && !ok && m != monitor.CPUUtilization && m != monitor.CPUUsage {
 			err = unset
 		}
-		out[i] = monitor.Result{Reading: r, Err: err}
+		out[i] = monitor.Result{Reading: r, Restarted: w.source.restarted[w.name], Err: err}
 	}
+	delete(w.source.restarted, w.name)
 }
 
 // unset is why a monitor that the test gave no value is unavailable.
