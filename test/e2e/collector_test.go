@@ -179,9 +179,14 @@ func scrape(t testing.TB, port int, metric string, labels ...string) float64 {
 	require.NoError(t, err)
 	sum := 0.0
 	for line := range strings.Lines(string(body)) {
-		series, value, ok := strings.Cut(strings.TrimSpace(line), "} ")
+		line = strings.TrimSpace(line)
+		space := strings.LastIndexByte(line, ' ') // a series without labels has no braces
+		if space < 0 {
+			continue
+		}
+		series, value := line[:space], line[space+1:]
 		name, rest, _ := strings.Cut(series, "{")
-		if !ok || name != metric {
+		if name != metric {
 			continue
 		}
 		all := true

@@ -31,6 +31,8 @@ processors:
   cpu_trigger:
     root_path: %q
     evaluation_interval: 1s
+    min_age: 0
+    pre_trigger: 0
     policies:
       - name: cpu
         any_of: [{monitor: cpu_utilization, threshold: 80, average_over: 3s}]

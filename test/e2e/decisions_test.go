@@ -1,0 +1,195 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+)
+
+// gated is a collector whose cpu_trigger is configured by a block of YAML,
+// indented as for its place.
+func gated(t *testing.T, w *wire, metrics int, trigger string, extensions ...string) *collector {
+	t.Helper()
+	names := make([]string, len(extensions))
+	for i, e := range extensions {
+		names[i], _, _ = strings.Cut(e, ":")
+	}
+	c := startCollector(t, "collector", fmt.Sprintf(`
+extensions:
+  %s
+receivers:
+  cpu_profiler: {export_interval: 1s}
+processors:
+  cpu_trigger:
+    evaluation_interval: 1s
+    min_age: 0
+%s
+exporters:
+  otlp_grpc: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}
+service:
+  extensions: [%s]
+  telemetry:
+    logs: {encoding: json, level: debug, sampling: {enabled: false}}
+    metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %d}}}}]}
+  pipelines:
+    profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc]}
+`, strings.Join(extensions, "\n  "), trigger, w.port, strings.Join(names, ", "), metrics))
+	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
+	return c
+}
+
+func of(unit string) func(logLine) bool {
+	return func(l logLine) bool { return l.str("unit") == unit }
+}
+
+// TestARestartDoesNotTriggerAgainInsideTheCooldown kills the collector without a
+// warning and starts it again while the program is still hot.
+func TestARestartDoesNotTriggerAgainInsideTheCooldown(t *testing.T) {
+	hot := hosttest.NewCgroup(t, "hotprofile-e2e-hot")
+	hot.SetQuota(t, cores)
+	w := startWire(t)
+	const policy = `
+    storage: file_storage
+    policies:
+      - name: cpu
+        any_of: [{monitor: cpu_utilization, threshold: 80, average_over: 3s}]
+        duration: 2s
+        cooldown: 1h`
+	storage := fmt.Sprintf("file_storage: {directory: %q, create_directory: true, timeout: 5s}", filepath.Join(t.TempDir(), "storage"))
+	first := gated(t, w, freePort(t), policy, storage)
+	startLoad(t, hot.Command(loadBinary), hotService)
+	first.wait(40*time.Second, "gate opened", of(hot.Path))
+	first.wait(40*time.Second, "gate closed", of(hot.Path))
+	time.Sleep(time.Second) // a moment to save it; the kill is what nobody prepares for
+	require.NoError(t, first.cmd.Process.Signal(syscall.SIGKILL))
+	<-first.ended
+
+	second := gated(t, w, freePort(t), policy, storage)
+	// It sees that the program is hot, and knows of the cooldown.
+	second.wait(40*time.Second, "gate not opened", func(l logLine) bool {
+		return l.str("unit") == hot.Path && strings.Contains(l.str("why"), "cooling down")
+	})
+	time.Sleep(3 * time.Second)
+	for _, l := range second.lines("gate opened") {
+		require.NotEqual(t, hot.Path, l.str("unit"), "%v", l)
+	}
+}
+
+// TestByHand opens the gate of a unit that is anything but hot, over TCP and over
+// a Unix socket.
+func TestByHand(t *testing.T) {
+	cool := hosttest.NewCgroup(t, "hotprofile-e2e-cool")
+	cool.SetQuota(t, cores)
+	for name, server := range map[string]struct{ yaml, network, address string }{
+		"TCP":         {network: "tcp", address: fmt.Sprintf("localhost:%d", freePort(t))},
+		"Unix socket": {yaml: "transport: unix, ", network: "unix", address: filepath.Join(t.TempDir(), "trigger.sock")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := startWire(t)
+			c := gated(t, w, freePort(t), fmt.Sprintf("    manual: {%sendpoint: %q}", server.yaml, server.address))
+			startLoad(t, cool.Command(loadBinary, "-duty", "0.2"), coolService)
+			time.Sleep(3 * time.Second) // so that the recorder has something of it
+			client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return (&net.Dialer{}).DialContext(ctx, server.network, server.address)
+			}}}
+			post := func(unit string) (int, map[string]any) {
+				resp, err := client.Post("http://localhost/v1/trigger?duration=3s&unit="+url.QueryEscape(unit), "", nil)
+				require.NoError(t, err)
+				defer resp.Body.Close()
+				var answer map[string]any
+				_ = json.NewDecoder(resp.Body).Decode(&answer) // not every answer is JSON
+				return resp.StatusCode, answer
+			}
+			status, _ := post("/no/such/cgroup")
+			require.Equal(t, http.StatusNotFound, status)
+			status, answer := post(cool.Path)
+			require.Equal(t, http.StatusOK, status, "%v", answer)
+			c.wait(20*time.Second, "gate opened", func(l logLine) bool { return l.str("unit") == cool.Path && l.str("monitor") == "manual" })
+			c.wait(20*time.Second, "gate closed", of(cool.Path))
+			time.Sleep(2 * time.Second)
+			c.stop()
+			events := 0
+			for _, p := range flatten(w.received()) {
+				require.Equal(t, cool.Path, p.str("hotprofile.unit"))
+				require.Equal(t, "manual", p.str("hotprofile.trigger.monitor"))
+				require.Equal(t, answer["trigger_id"], p.str("hotprofile.trigger.id"))
+				events += p.events()
+			}
+			require.Positive(t, events)
+		})
+	}
+}
+
+// TestBudgetsAndDryRuns: of three hot units one at a time may be profiled, and a
+// policy that is tried out lets nothing out.
+func TestBudgetsAndDryRuns(t *testing.T) {
+	w, metrics := startWire(t), freePort(t)
+	var units []string
+	var commands []func()
+	for i := range 3 {
+		cg := hosttest.NewCgroup(t, fmt.Sprintf("hotprofile-e2e-hot%d", i))
+		cg.SetQuota(t, 0.2)
+		units = append(units, cg.Path)
+		commands = append(commands, func() { startLoad(t, cg.Command(loadBinary), fmt.Sprintf("%s-%d", hotService, i)) })
+	}
+	c := gated(t, w, metrics, fmt.Sprintf(`
+    budgets: {max_concurrent_units: 1}
+    policies:
+      - name: cpu
+        match: {cgroup: "/hotprofile-e2e-hot*"}
+        exclude: {service.name: "%s-2"}
+        any_of: [{monitor: cpu_utilization, threshold: 50, average_over: 3s}]
+        duration: 8s
+        cooldown: 1h
+      - name: trial
+        match: {service.name: "%s-2"}
+        any_of: [{monitor: cpu_usage, threshold: 0.1, average_over: 3s}]
+        duration: 4s
+        cooldown: 1h
+        dry_run: true`, hotService, hotService))
+	for _, start := range commands {
+		start()
+	}
+	for _, unit := range units {
+		c.wait(60*time.Second, "gate closed", of(unit))
+	}
+	time.Sleep(time.Second)
+	require.Positive(t, scrape(t, metrics, "otelcol_cpu_trigger_triggers", `outcome="over_budget"`))
+	require.Positive(t, scrape(t, metrics, "otelcol_cpu_trigger_triggers", `outcome="dry_run"`))
+	require.Positive(t, scrape(t, metrics, "otelcol_cpu_trigger_samples", `outcome="dry_run"`))
+	checkAccounts(t, metrics)
+	c.stop()
+	over := c.lines("gate not opened")
+	named := 0
+	for _, l := range over {
+		if strings.Contains(fmt.Sprint(l), "max_concurrent_units") {
+			named++
+		}
+	}
+	require.Positive(t, named, "no log line names the budget")
+	passed := map[string]int{}
+	for _, p := range flatten(w.received()) {
+		passed[p.str("hotprofile.unit")] += p.events()
+	}
+	t.Logf("let out: %v", passed)
+	require.Positive(t, passed[units[0]])
+	require.Positive(t, passed[units[1]])
+	require.Zero(t, passed[units[2]], "a dry run let something out")
+}

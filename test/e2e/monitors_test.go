@@ -1,0 +1,91 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+)
+
+// TestEachLoadOpensTheGateOfItsOwnMonitor runs three loads, one after the other,
+// under a policy per monitor: which policies fire tells them apart.
+func TestEachLoadOpensTheGateOfItsOwnMonitor(t *testing.T) {
+	const busy = 14 * time.Second
+	w := startWire(t)
+	c := startCollector(t, "collector", fmt.Sprintf(`
+receivers:
+  cpu_profiler: {export_interval: 1s}
+processors:
+  cpu_trigger:
+    evaluation_interval: 1s
+    min_age: 0
+    policies:
+      - {name: utilization, duration: 3s, any_of: [{monitor: cpu_utilization, threshold: 80, average_over: 5s}]}
+      - {name: throttling, duration: 3s, any_of: [{monitor: cpu_throttling, threshold: 50, average_over: 5s}]}
+      - {name: pressure, duration: 3s, any_of: [{monitor: cpu_pressure, threshold: 50, average_over: 5s}]}
+      - {name: bottleneck, duration: 3s, any_of: [{monitor: cpu_bottleneck, threshold: 70, average_over: 5s}]}
+exporters:
+  otlp_grpc: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}
+service:
+  telemetry: {logs: {encoding: json, sampling: {enabled: false}}, metrics: {level: none}}
+  pipelines:
+    profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc]}
+`, w.port))
+	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
+	for _, l := range c.lines("monitor unavailable") {
+		t.Logf("%v", l)
+	}
+	for _, load := range []struct {
+		name      string
+		cores     float64 // the quota; 0: none
+		args      []string
+		opens     []string
+		staysShut []string
+	}{
+		{
+			name: "one thread under a wide limit", args: []string{"-threads", "1"},
+			opens: []string{"bottleneck"}, staysShut: []string{"utilization", "throttling"},
+		},
+		{
+			name: "one thread under a narrow limit", cores: 0.2, args: []string{"-threads", "1"},
+			opens: []string{"throttling", "utilization"}, staysShut: []string{"bottleneck"},
+		},
+		{
+			name: "more threads than CPUs", args: []string{"-threads", "8"},
+			opens: []string{"pressure", "utilization", "bottleneck"}, staysShut: []string{"throttling"},
+		},
+	} {
+		t.Run(load.name, func(t *testing.T) {
+			cg := hosttest.NewCgroup(t, "hotprofile-e2e-monitors")
+			if load.cores > 0 {
+				cg.SetQuota(t, load.cores)
+			}
+			began := time.Now()
+			startLoad(t, cg.Command(loadBinary, append(load.args, "-busy", busy.String())...), hotService)
+			opened := func() (policies []string) {
+				for _, l := range c.lines("gate opened") {
+					if l.str("unit") == cg.Path {
+						policies = append(policies, l.str("policy"))
+					}
+				}
+				return policies
+			}
+			require.Eventually(t, func() bool { return time.Since(began) > busy+2*time.Second }, busy+10*time.Second, 100*time.Millisecond)
+			got := opened()
+			t.Logf("opened: %v", got)
+			require.Subset(t, got, load.opens)
+			for _, p := range load.staysShut {
+				require.NotContains(t, got, p)
+			}
+		})
+	}
+	c.stop()
+}

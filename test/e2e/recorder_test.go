@@ -1,0 +1,90 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	pprof "github.com/google/pprof/profile"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+)
+
+// TestTheRecorderHoldsWhatLedToTheTrigger has a program do something of its own
+// just before it turns hot, and looks for that in what the trigger exports.
+func TestTheRecorderHoldsWhatLedToTheTrigger(t *testing.T) {
+	hot := hosttest.NewCgroup(t, "hotprofile-e2e-hot")
+	hot.SetQuota(t, cores/2)
+	w := startWire(t)
+	dir, metrics := filepath.Join(t.TempDir(), "profiles"), freePort(t)
+	c := startCollector(t, "collector", fmt.Sprintf(`
+receivers:
+  cpu_profiler: {frequency: %d, export_interval: 1s}
+processors:
+  cpu_trigger:
+    evaluation_interval: 1s
+    min_age: 0
+    policies:
+      - name: cpu
+        any_of: [{monitor: cpu_utilization, threshold: 60, average_over: 4s}]
+        duration: 6s
+exporters:
+  otlp_grpc: {endpoint: "127.0.0.1:%d", tls: {insecure: true}, sending_queue: {enabled: false}}
+  pprof: {directory: %q, idle_timeout: 3s}
+service:
+  telemetry:
+    logs: {encoding: json, sampling: {enabled: false}}
+    metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %d}}}}]}
+  pipelines:
+    profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc, pprof]}
+`, frequency, w.port, dir, metrics))
+	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
+	startLoad(t, hot.Command(loadBinary, "-warm", "12s", "-warm-duty", "0.05", "-busy", "20s"), hotService)
+	ofUnit := func(l logLine) bool { return l.str("unit") == hot.Path }
+	c.wait(60*time.Second, "gate opened", ofUnit)
+	c.wait(60*time.Second, "gate closed", ofUnit)
+	written := c.wait(30*time.Second, "profile written", ofUnit)
+	checkAccounts(t, metrics)
+	c.stop()
+
+	f, err := profileOf(written.str("file"))
+	require.NoError(t, err)
+	before := 0
+	for _, s := range f.Sample {
+		if slices.ContainsFunc(s.Location[0].Line, func(l pprof.Line) bool { return l.Function.Name == "main.burnBefore" }) {
+			before += int(s.Value[0])
+		}
+	}
+	require.Positive(t, before, "the file has nothing of what was done before the program turned hot")
+
+	phases, last := map[string]int{}, time.Time{}
+	for _, p := range flatten(w.received()) {
+		if p.str("hotprofile.unit") != hot.Path {
+			continue
+		}
+		phases[p.str("hotprofile.trigger.phase")] += p.events()
+		require.False(t, p.start.Before(last), "profiles came out of order")
+		last = p.start
+	}
+	t.Logf("%d samples of the time before it turned hot; by phase: %v", before, phases)
+	require.Positive(t, phases["before"])
+	require.Positive(t, phases["after"])
+}
+
+func profileOf(file string) (*pprof.Profile, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return pprof.Parse(f)
+}
