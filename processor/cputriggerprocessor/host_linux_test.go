@@ -366,6 +366,7 @@ func TestManySendersAtOnce(t *testing.T) {
 	c := hosttest.NewCgroup(t, "hotprofile-senders")
 	spin(t, c)
 	r := start(t, `
+min_age: 0s
 collection_interval: 100ms
 evaluation_interval: 100ms
 policies:

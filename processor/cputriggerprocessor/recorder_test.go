@@ -1,0 +1,710 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cputriggerprocessor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/consumer/consumererror"
+	"go.opentelemetry.io/collector/consumer/xconsumer"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+const fiveSeconds = `
+min_age: 0s
+policies: [{name: cpu, duration: 20s, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]
+`
+
+// stream lets time pass, and a batch of a part come every five seconds for what
+// was taken since the last one. It returns when the first was begun.
+func (r *rig) stream(d time.Duration, parts ...part) (begun time.Time) {
+	begun = r.now
+	for end := r.now.Add(d); r.now.Before(end); {
+		r.run(5 * time.Second)
+		require.NoError(r.t, r.send(batch(r.t, r.now, parts...)))
+		r.checkSum()
+	}
+	return begun
+}
+
+// starts are when the profiles that were let out began, in the order in which
+// they came out; each batch is checked.
+func (r *rig) starts() (out []time.Time) {
+	for _, pd := range r.sink.AllProfiles() {
+		conformance.CheckFatal(r.t, pd, conformance.Options{Triggered: true})
+		for _, p := range allProfiles(pd) {
+			out = append(out, p.Time().AsTime())
+		}
+	}
+	return out
+}
+
+func (r *rig) held() (samples, size int64) {
+	return r.metric("otelcol_cpu_trigger.recorder.samples")[""], r.metric("otelcol_cpu_trigger.recorder.size")[""]
+}
+
+// everyFive is what stream lets out of a time, of which nothing is missing and
+// nothing there twice.
+func everyFive(from, until time.Time) (out []time.Time) {
+	for t := from; t.Before(until); t = t.Add(5 * time.Second) {
+		out = append(out, t)
+	}
+	return out
+}
+
+func TestRecorderLetsOutWhatLedToTheTrigger(t *testing.T) {
+	r := newRig(t, fiveSeconds)
+	r.stream(30*time.Second, inContainer(containerA))
+	held, size := r.held()
+	require.EqualValues(t, 12, held, "what ended less than ten seconds ago")
+	require.Positive(t, size)
+	require.EqualValues(t, 24, r.samples()["gate_shut"])
+
+	r.source.cores[containerA] = 2
+	r.stream(5*time.Second, inContainer(containerA))
+	require.Len(t, r.log("gate opened"), 1)
+	fired := r.now
+	require.Equal(t, everyFive(fired.Add(-10*time.Second), fired), r.starts(), "what ended within ten seconds before the trigger")
+	r.stream(40*time.Second, inContainer(containerA))
+	require.Equal(t, everyFive(fired.Add(-10*time.Second), fired.Add(20*time.Second)), r.starts())
+
+	phases := map[any]int{}
+	id := r.log("gate opened")[0].ContextMap()["trigger_id"]
+	for _, pd := range r.sink.AllProfiles() {
+		for _, p := range allProfiles(pd) {
+			phases[p.attributes["hotprofile.trigger.phase"]]++
+			require.Equal(t, id, p.attributes["hotprofile.trigger.id"])
+			require.Equal(t, "cpu", p.resource["hotprofile.trigger.policy"])
+			require.NotContains(t, p.resource, "process.linux.cgroup")
+		}
+	}
+	require.Equal(t, map[any]int{"before": 2, "after": 4}, phases)
+	require.EqualValues(t, 30, r.log("gate closed")[0].ContextMap()["samples"], "and six that arrived when it had closed")
+}
+
+// TestNoSampleIsLostAtTheSeams has profiles arrive seconds after they ended, so
+// that some that were taken before the trigger come after it, and some that were
+// taken before the gate closed come after that.
+func TestNoSampleIsLostAtTheSeams(t *testing.T) {
+	for _, late := range []time.Duration{0, time.Second, 4 * time.Second, 5 * time.Second, 12 * time.Second, 25 * time.Second} {
+		for _, offset := range []time.Duration{0, time.Second, 3 * time.Second} {
+			t.Run(fmt.Sprintf("%v late, offset %v", late, offset), func(t *testing.T) {
+				r := newRig(t, fiveSeconds)
+				r.run(offset)
+				var ends []time.Time
+				for i := range 100 {
+					if i == 20 {
+						r.source.cores[containerA] = 2
+					}
+					r.run(time.Second)
+					if i%5 == 0 {
+						r.watch(containerA)
+						end := r.now.Add(-late)
+						ends = append(ends, end)
+						require.NoError(t, r.send(batch(t, end, inContainer(containerA))))
+					}
+				}
+				require.Len(t, r.log("gate opened"), 1)
+				fired, closed := r.log("gate opened")[0].ContextMap()["until"].(time.Time).Add(-20*time.Second), r.log("gate closed")[0].ContextMap()
+				require.Equal(t, "duration", closed["why"])
+				var want []time.Time
+				for _, end := range ends {
+					if end.After(fired.Add(-10*time.Second)) && end.Add(-5*time.Second).Before(fired.Add(20*time.Second)) {
+						want = append(want, end.Add(-5*time.Second))
+					}
+				}
+				got := r.starts()
+				require.True(t, slices.IsSortedFunc(got, time.Time.Compare), "in order of capture: %v", got)
+				require.Equal(t, want, got)
+			})
+		}
+	}
+}
+
+func TestProfilesOfOneUnitAreKeptInOrderOfCapture(t *testing.T) {
+	r := newRig(t, fiveSeconds)
+	r.watch(containerA)
+	r.run(5 * time.Second)
+	for _, ago := range []int{0, 6, 3, 1, 9, 2} {
+		require.NoError(t, r.send(batch(t, r.now.Add(-time.Duration(ago)*time.Second), inContainer(containerA))))
+	}
+	r.source.cores[containerA] = 2
+	r.runUntil("gate opened", 6*time.Second)
+	r.drain()
+	got := r.starts()
+	require.Len(t, got, 4, "those that ended eight seconds before the trigger or later")
+	require.True(t, slices.IsSortedFunc(got, time.Time.Compare), "%v", got)
+}
+
+func TestConsumerErrorWhileFlushing(t *testing.T) {
+	t.Run("another time works", func(t *testing.T) {
+		r := newRig(t, fiveSeconds)
+		r.stream(10*time.Second, inContainer(containerA))
+		r.source.cores[containerA] = 2
+		r.refuse = errors.New("queue is full")
+		r.stream(5*time.Second, inContainer(containerA))
+		fired := r.now
+		require.Len(t, r.log("gate opened"), 1)
+		r.stream(10*time.Second, inContainer(containerA))
+		require.Empty(t, r.starts())
+		held, _ := r.held()
+		require.EqualValues(t, 24, held, "what comes goes behind what waits")
+		require.Zero(t, r.samples()["refused"], "it may be accepted yet")
+		r.refuse = nil
+		r.stream(40*time.Second, inContainer(containerA))
+		require.Equal(t, everyFive(fired.Add(-10*time.Second), fired.Add(20*time.Second)), r.starts())
+		require.NotContains(t, r.log("gate closed")[0].ContextMap(), "nothing_exported")
+	})
+	t.Run("until its late time is over", func(t *testing.T) {
+		r := newRig(t, fiveSeconds)
+		r.stream(10*time.Second, inContainer(containerA))
+		r.source.cores[containerA] = 2
+		r.refuse = errors.New("queue is full")
+		r.stream(2*time.Minute, inContainer(containerA))
+		require.Empty(t, r.starts())
+		require.Positive(t, r.samples()["refused"])
+		require.Contains(t, r.log("gate closed")[0].ContextMap()["nothing_exported"], "queue is full")
+		r.source.cores[containerA] = 0
+		r.stream(30*time.Second, inContainer(containerA))
+		held, _ := r.held()
+		require.LessOrEqual(t, held, int64(18), "no more than what waits for a trigger")
+	})
+	t.Run("for good", func(t *testing.T) {
+		r := newRig(t, fiveSeconds)
+		r.stream(10*time.Second, inContainer(containerA))
+		r.source.cores[containerA] = 2
+		r.refuse = consumererror.NewPermanent(errors.New("malformed"))
+		r.run(5 * time.Second)
+		require.Len(t, r.log("gate opened"), 1)
+		require.EqualValues(t, 6, r.samples()["refused"])
+		held, _ := r.held()
+		require.Zero(t, held)
+		r.refuse = nil
+		r.stream(5*time.Second, inContainer(containerA))
+		require.Len(t, r.starts(), 1, "the rest goes straight on")
+	})
+}
+
+func TestWhatWaitsForASlowConsumerIsBounded(t *testing.T) {
+	r := newRig(t, fiveSeconds+"pre_trigger_memory_per_unit: 64KiB\n")
+	p := inContainer(containerA)
+	p.events, p.leaves = 300, 300
+	r.stream(10*time.Second, p)
+	r.source.cores[containerA] = 2
+	r.refuse = errors.New("slow")
+	r.stream(25*time.Second, p)
+	_, size := r.held()
+	require.LessOrEqual(t, size, int64(64<<10))
+	require.Positive(t, r.samples()["evicted"])
+	r.refuse = nil
+	r.run(5 * time.Second)
+	got := r.starts()
+	require.NotEmpty(t, got)
+	require.True(t, slices.IsSortedFunc(got, time.Time.Compare))
+}
+
+func TestOneHugeBatchIsEvicted(t *testing.T) {
+	r := newRig(t, fiveSeconds+"pre_trigger_memory_per_unit: 64KiB\n")
+	p := inContainer(containerA)
+	p.events, p.leaves = 5000, 5000
+	require.NoError(t, r.send(batch(t, r.now, p)))
+	require.Equal(t, map[string]int64{"evicted": 5000}, r.samples())
+	held, size := r.held()
+	require.Zero(t, held)
+	require.Zero(t, size)
+	require.NoError(t, r.send(batch(t, r.now, inContainer(containerA))))
+	held, _ = r.held()
+	require.EqualValues(t, 6, held, "the next one fits")
+}
+
+// manyContainers adds containers to the machine.
+func (r *rig) manyContainers(n int) (ids []string) {
+	for i := range n {
+		id := fmt.Sprintf("%064x", i+1)
+		r.host.units[id] = cgroup.Unit{ID: id, ContainerID: id, Cgroup: "/docker/" + id}
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+func TestColdUnitsDoNotCostTheHotOneASample(t *testing.T) {
+	r := newRig(t, fiveSeconds+"pre_trigger: 20s\npre_trigger_memory: 1MiB\npre_trigger_memory_per_unit: 512KiB\n")
+	var cold []part
+	for _, id := range r.manyContainers(1000) {
+		cold = append(cold, inContainer(id))
+	}
+	hot := inContainer(containerA)
+	hot.events, hot.leaves = 500, 100
+	r.watch(containerA)
+	r.source.cores[containerA] = 0.9 // warm, beside none at all
+	r.run(10 * time.Second)
+	for range 4 {
+		r.run(5 * time.Second)
+		require.NoError(t, r.send(batch(t, r.now, hot)))
+		require.NoError(t, r.send(batch(t, r.now, cold...)))
+		_, size := r.held()
+		require.LessOrEqual(t, size, int64(1<<20))
+		require.Greater(t, size, int64(9<<20/10), "it is full")
+		r.checkSum()
+	}
+	require.Positive(t, r.samples()["evicted"])
+	r.source.cores[containerA] = 2
+	r.run(5 * time.Second)
+	require.Len(t, r.log("gate opened"), 1)
+	fired := r.now
+	require.Equal(t, everyFive(fired.Add(-20*time.Second), fired.Add(-5*time.Second)), r.starts())
+	require.EqualValues(t, 1500, r.samples()["passed"])
+}
+
+func TestColdestUnitGivesWayFirstTiesByName(t *testing.T) {
+	r := newRig(t, fiveSeconds+"pre_trigger_memory: 64KiB\n")
+	ids := r.manyContainers(4)
+	r.watch(ids...)
+	for i, cores := range []float64{0.9, 0.1, 0.1, 0.5} {
+		r.source.cores[ids[i]] = cores
+	}
+	r.run(10 * time.Second)
+	p := func(id string) part {
+		p := inContainer(id)
+		p.events, p.leaves = 80, 80
+		return p
+	}
+	inOrder := func() (out []string) {
+		for u := range r.p.gate.recorder.tapes {
+			out = append(out, u.Name()[60:])
+		}
+		slices.Sort(out)
+		return out
+	}
+	for _, id := range ids {
+		require.NoError(t, r.send(batch(t, r.now, p(id))))
+	}
+	require.Equal(t, []string{"0001", "0002", "0003", "0004"}, inOrder(), "they fit")
+	var left [][]string
+	for len(inOrder()) > 1 {
+		before := inOrder()
+		r.now = r.now.Add(time.Millisecond)
+		require.NoError(t, r.send(batch(t, r.now, p(ids[0]))))
+		if after := inOrder(); len(after) != len(before) {
+			left = append(left, after)
+		}
+	}
+	require.Equal(t, [][]string{{"0001", "0003", "0004"}, {"0001", "0004"}, {"0001"}}, left)
+	r.checkSum()
+}
+
+// TestMemoryHeldIsMemoryMeasured compares what the recorder says that it holds
+// with what the runtime says that the process holds.
+func TestMemoryHeldIsMemoryMeasured(t *testing.T) {
+	for name, c := range map[string]struct{ units, batches, events int }{
+		"many small units": {2000, 3, 5},
+		"few large ones":   {20, 3, 2000},
+		"many records":     {10, 200, 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, fiveSeconds+"pre_trigger_memory: 1GiB\npre_trigger_memory_per_unit: 1GiB\n")
+			ids := r.manyContainers(c.units)
+			r.watch(ids...)
+			template := inContainer(containerA)
+			template.events, template.leaves = c.events, c.events/2
+			src := batch(t, r.now, template)
+			data, err := pack(src)
+			require.NoError(t, err)
+			rec := r.p.gate.recorder
+			before := liveHeap()
+			var counts [numSampleOutcomes]int64
+			for i := range c.batches {
+				for _, id := range ids {
+					at := r.now.Add(time.Duration(i) * time.Millisecond)
+					// Of sizes that are each another.
+					rec.Put([]capture{{unit: r.p.units.byName[id].gate, start: at, end: at, samples: c.events, data: bytes.Clone(data[:len(data)-i*7%100])[:len(data)-i*7%100]}}, &counts)
+				}
+			}
+			after := liveHeap()
+			samples, size := rec.Held()
+			require.EqualValues(t, c.units*c.batches*c.events, samples)
+			require.InEpsilon(t, after-before, size, 0.04, "held %d, measured %d", size, after-before)
+			r.sent = int(samples)
+			runtime.KeepAlive(rec)
+		})
+	}
+}
+
+// liveHeap is what is live.
+func liveHeap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+func TestRecorderOfUnitsThatComeAndGo(t *testing.T) {
+	r := newRig(t, fiveSeconds+"pre_trigger_memory: 256KiB\n")
+	ids := r.manyContainers(3000)
+	for round := range 30 {
+		some := ids[round*100 : round*100+100]
+		var parts []part
+		for _, id := range some {
+			parts = append(parts, inContainer(id))
+		}
+		require.NoError(t, r.send(batch(t, r.now, parts...)))
+		r.run(5 * time.Second)
+		for _, id := range some {
+			r.p.units.Remove(r.p.units.byName[id], r.now)
+			delete(r.host.units, id)
+		}
+		_, size := r.held()
+		require.LessOrEqual(t, size, int64(256<<10))
+		r.checkSum()
+	}
+	r.run(20 * time.Second)
+	held, size := r.held()
+	require.Zero(t, held, "what is left ages out")
+	require.Zero(t, size)
+	rec := r.p.gate.recorder
+	require.Empty(t, rec.tapes)
+	require.Empty(t, rec.cold)
+	require.Empty(t, rec.due)
+}
+
+func TestShutdownWithTheRecorder(t *testing.T) {
+	t.Run("shut", func(t *testing.T) {
+		r := newRig(t, fiveSeconds)
+		r.stream(10*time.Second, inContainer(containerA))
+		require.NoError(t, r.p.Shutdown(t.Context()))
+		require.Empty(t, r.sink.AllProfiles())
+		require.Equal(t, map[string]int64{"shutdown": 12}, r.samples())
+	})
+	open := func(t *testing.T) *rig {
+		r := newRig(t, fiveSeconds)
+		r.stream(10*time.Second, inContainer(containerA), inService())
+		r.source.cores[containerA] = 2
+		r.refuse = errors.New("not now")
+		r.stream(5*time.Second, inContainer(containerA), inService())
+		require.Len(t, r.log("gate opened"), 1)
+		return r
+	}
+	t.Run("open", func(t *testing.T) {
+		r := open(t)
+		r.refuse = nil
+		require.NoError(t, r.p.Shutdown(t.Context()))
+		require.Len(t, r.starts(), 2)
+		require.Equal(t, map[string]int64{"passed": 12, "shutdown": 12, "gate_shut": 12}, r.samples())
+		require.EqualValues(t, 12, r.log("gate closed")[0].ContextMap()["samples"])
+	})
+	t.Run("open, and refused", func(t *testing.T) {
+		r := open(t)
+		require.NoError(t, r.p.Shutdown(t.Context()))
+		require.Empty(t, r.starts())
+		require.Equal(t, map[string]int64{"refused": 12, "shutdown": 12, "gate_shut": 12}, r.samples())
+	})
+	t.Run("open, and no time", func(t *testing.T) {
+		r := open(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.NoError(t, r.p.Shutdown(ctx))
+		require.Equal(t, map[string]int64{"refused": 12, "shutdown": 12, "gate_shut": 12}, r.samples())
+	})
+	t.Run("and what comes in that moment", func(t *testing.T) {
+		r := newRig(t, fiveSeconds)
+		r.watch(containerA)
+		r.p.gate.recorder.Close()
+		require.NoError(t, r.send(batch(t, r.now, inContainer(containerA))))
+		require.Equal(t, map[string]int64{"gate_shut": 6}, r.samples())
+	})
+}
+
+func TestWithoutPreTriggerNothingIsKept(t *testing.T) {
+	r := newRig(t, "pre_trigger: 0s"+fiveSeconds)
+	r.stream(10*time.Second, inContainer(containerA))
+	held, size := r.held()
+	require.Zero(t, held)
+	require.Zero(t, size)
+	require.Equal(t, map[string]int64{"gate_shut": 12}, r.samples())
+}
+
+func TestUnitThatCannotFireIsNotRecorded(t *testing.T) {
+	r := newRig(t, fiveSeconds)
+	r.fire(containerA)
+	require.NoError(t, r.send(batch(t, r.now.Add(time.Second), inContainer(containerA))))
+	r.run(30 * time.Second) // it is shut, and cools down for hours
+	require.NoError(t, r.send(batch(t, r.now, inContainer(containerA), inService())))
+	require.Equal(t, map[string]int64{"passed": 6, "gate_shut": 6}, r.samples())
+	held, _ := r.held()
+	require.EqualValues(t, 6, held, "another unit's")
+}
+
+func TestSenderThatTriesAgainIsNotRecordedTwice(t *testing.T) {
+	r := newRig(t, fiveSeconds)
+	r.fire(containerA)
+	r.refuse = errors.New("full")
+	pd := batch(t, r.now.Add(time.Second), inContainer(containerA), inService())
+	pd.MarkReadOnly()
+	for range 3 {
+		require.Error(t, r.send(pd))
+	}
+	held, _ := r.held()
+	require.EqualValues(t, 6, held)
+	require.Equal(t, map[string]int64{"refused": 30}, r.samples(), "three times the hot one's, and twice what was there already")
+}
+
+func TestFlushHonoursProfileTypes(t *testing.T) {
+	r := newRig(t, `
+min_age: 0s
+policies: [{name: cpu, profile_types: [cpu], any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]
+`)
+	p := inContainer(containerA)
+	p.types = []*samples.Type{samples.OnCPU, offCPU}
+	r.stream(10*time.Second, p)
+	r.source.cores[containerA] = 2
+	r.stream(5*time.Second, p)
+	require.Len(t, r.log("gate opened"), 1)
+	for _, pd := range r.sink.AllProfiles() {
+		checkDictionary(t, pd)
+		for _, p := range allProfiles(pd) {
+			require.Equal(t, "samples", p.sampleType)
+		}
+	}
+	require.Equal(t, map[string]int64{"passed": 12, "filtered": 12, "gate_shut": 12}, r.samples())
+}
+
+func TestReasonOfAnotherGateIsReplacedInWhatWasRecorded(t *testing.T) {
+	r := newRig(t, fiveSeconds)
+	r.watch(containerA)
+	r.run(5 * time.Second)
+	pd := batch(t, r.now, inContainer(containerA))
+	addAttribute(pd, "hotprofile.trigger.id", "other")
+	require.NoError(t, r.send(pd))
+	r.source.cores[containerA] = 2
+	r.runUntil("gate opened", 10*time.Second)
+	r.drain()
+	got := allProfiles(r.received())[0].attributes
+	require.Equal(t, r.log("gate opened")[0].ContextMap()["trigger_id"], got["hotprofile.trigger.id"])
+}
+
+func TestDryRunAndTheRecorder(t *testing.T) {
+	const dry = `
+min_age: 0s
+policies:
+  - {name: dry, dry_run: true, duration: 20s, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}
+`
+	const real = `  - {name: real, duration: 20s, any_of: [{monitor: cpu_usage, threshold: 1.5, average_over: 5s}]}` + "\n"
+	t.Run("alone", func(t *testing.T) {
+		r := newRig(t, dry)
+		r.source.cores[containerA] = 1.2
+		r.stream(60*time.Second, inContainer(containerA))
+		require.Empty(t, r.sink.AllProfiles())
+		require.Positive(t, r.samples()["dry_run"])
+		held, _ := r.held()
+		require.Zero(t, held, "nothing would ever ask for it")
+	})
+	t.Run("with the recorder of another", func(t *testing.T) {
+		r := newRig(t, dry+real)
+		r.source.cores[containerA] = 1.2
+		r.stream(60*time.Second, inContainer(containerA))
+		require.Empty(t, r.sink.AllProfiles())
+		require.Positive(t, r.samples()["dry_run"])
+		require.Positive(t, r.samples()["gate_shut"], "what is outside of the dry run")
+	})
+	t.Run("beside one that opens", func(t *testing.T) {
+		r := newRig(t, dry+real)
+		r.source.cores[containerA] = 1.2
+		r.stream(15*time.Second, inContainer(containerA))
+		r.source.cores[containerA] = 2
+		r.stream(15*time.Second, inContainer(containerA))
+		require.NotEmpty(t, r.sink.AllProfiles())
+		for _, pd := range r.sink.AllProfiles() {
+			for _, p := range allProfiles(pd) {
+				require.Equal(t, "real", p.attributes["hotprofile.trigger.policy"])
+			}
+		}
+	})
+}
+
+func TestOverBudgetAndTheRecorder(t *testing.T) {
+	t.Run("units at once", func(t *testing.T) {
+		r := newRig(t, fiveSeconds+"budgets: {max_concurrent_units: 1}\n")
+		r.watch(containerA, service)
+		r.source.cores[containerA], r.source.cores[service] = 2, 1.5
+		r.stream(20*time.Second, inContainer(containerA), inService())
+		require.Len(t, r.log("gate opened"), 1)
+		require.Positive(t, r.samples()["over_budget"], "the service's gate is kept shut by a budget")
+		require.Zero(t, r.samples()["gate_shut"])
+		r.source.cores[service] = 0
+		r.stream(60*time.Second, inContainer(containerA), inService())
+		require.Positive(t, r.samples()["gate_shut"])
+	})
+	t.Run("bytes", func(t *testing.T) {
+		r := newRig(t, "pre_trigger: 0s"+fiveSeconds+"budgets: {max_bytes_per_hour: 4KiB}\n")
+		r.fire(containerA)
+		size := 0
+		for range 4 {
+			require.NoError(t, r.send(batch(t, r.now.Add(time.Second), inContainer(containerA), inContainer(containerA))))
+		}
+		for _, pd := range r.sink.AllProfiles() {
+			conformance.CheckFatal(t, pd, conformance.Options{Triggered: true})
+			size += (&pprofile.ProtoMarshaler{}).ProfilesSize(pd)
+		}
+		require.LessOrEqual(t, size, 4<<10)
+		require.Greater(t, size, 2<<10)
+		require.Positive(t, r.samples()["over_budget"])
+		require.EqualValues(t, 48, r.samples()["over_budget"]+r.samples()["passed"])
+	})
+	t.Run("bytes of what was recorded", func(t *testing.T) {
+		r := newRig(t, fiveSeconds+"budgets: {max_bytes_per_hour: 4KiB}\n")
+		p := inContainer(containerA)
+		p.events, p.leaves = 60, 20
+		r.stream(10*time.Second, p)
+		r.source.cores[containerA] = 2
+		r.stream(10*time.Second, p)
+		require.Positive(t, r.samples()["passed"])
+		require.Positive(t, r.samples()["over_budget"])
+		held, _ := r.held()
+		require.Zero(t, held)
+	})
+}
+
+// TestOutletDoesNotMakeOthersWait has a next component that does not come back:
+// evaluating, reading and sending of profiles go on.
+func TestOutletDoesNotMakeOthersWait(t *testing.T) {
+	r := newRig(t, fiveSeconds)
+	block, entered := make(chan struct{}), make(chan struct{}, 1)
+	var mu sync.Mutex
+	var got []time.Time
+	next, err := xconsumer.NewProfiles(func(_ context.Context, pd pprofile.Profiles) error {
+		select {
+		case entered <- struct{}{}:
+		default:
+		}
+		<-block
+		mu.Lock()
+		defer mu.Unlock()
+		for _, p := range allProfiles(pd) {
+			got = append(got, p.Time().AsTime())
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	r.p.gate.next = next
+	r.watch(containerA)
+	r.p.outlet.Start()
+	step := func() {
+		for range 5 {
+			r.now = r.now.Add(time.Second)
+			r.c.collect()
+		}
+		r.p.eval.evaluate()
+		require.NoError(t, r.send(batch(t, r.now, inContainer(containerA))))
+		r.checkSum()
+	}
+	step()
+	step()
+	r.source.cores[containerA] = 2
+	step()
+	require.Len(t, r.log("gate opened"), 1)
+	fired := r.now
+	<-entered
+	step()
+	step()
+	close(block)
+	require.Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return len(got) == 4 }, 10*time.Second, time.Millisecond)
+	require.Equal(t, everyFive(fired.Add(-10*time.Second), fired.Add(10*time.Second)), got)
+	require.NoError(t, r.p.Shutdown(t.Context()))
+}
+
+// TestRecorderInAnyOrder takes random steps, and holds the recorder's books
+// against what it really has.
+func TestRecorderInAnyOrder(t *testing.T) {
+	for seed := range uint64(30) {
+		r := newRig(t, `
+min_age: 0s
+pre_trigger_memory: 64KiB
+policies:
+  - {name: cpu, duration: 10s, cooldown: 0s, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s, release_below: 0.5}]}
+  - {name: dry, dry_run: true, duration: 7s, cooldown: 0s, any_of: [{monitor: cpu_usage, threshold: 0.7, average_over: 5s}]}
+`)
+		rnd := rand.New(rand.NewPCG(seed, 7))
+		ids := r.manyContainers(8)
+		for range 300 {
+			id := ids[rnd.IntN(len(ids))]
+			switch rnd.IntN(8) {
+			case 0:
+				r.source.cores[id] = rnd.Float64() * 2
+			case 1:
+				r.refuse = []error{nil, errors.New("now"), consumererror.NewPermanent(errors.New("ever"))}[rnd.IntN(3)]
+			case 2:
+				if u, ok := r.p.units.byName[id]; ok && rnd.IntN(4) == 0 {
+					r.p.units.Remove(u, r.now)
+				}
+			case 3, 4:
+				r.run(time.Duration(1+rnd.IntN(4)) * time.Second)
+			default:
+				p := inContainer(id)
+				p.events = 1 + rnd.IntN(100)
+				_ = r.send(batch(t, r.now.Add(-time.Duration(rnd.IntN(8000))*time.Millisecond), p, inContainer(ids[rnd.IntN(len(ids))])))
+			}
+			r.checkBooks()
+		}
+	}
+}
+
+// checkBooks compares the recorder's sums with what is there.
+func (r *rig) checkBooks() {
+	r.t.Helper()
+	rec := r.p.gate.recorder
+	samples, size, due := 0, 0, 0
+	for u, tp := range rec.tapes {
+		require.Same(r.t, u, tp.unit)
+		require.NotEmpty(r.t, tp.records)
+		own, outgoings := tapeSize+cap(tp.records)*recordingSize, 0
+		for i, rc := range tp.records {
+			samples += int(rc.samples)
+			own += rec.sizes.of(len(rc.data))
+			if rc.state != waiting {
+				outgoings++
+			}
+			require.NotEqual(r.t, sending, rc.state)
+			if i > 0 {
+				require.LessOrEqual(r.t, tp.records[i-1].start, rc.start)
+			}
+		}
+		require.Equal(r.t, own, tp.size)
+		require.Equal(r.t, outgoings, tp.due)
+		require.Same(r.t, tp, rec.cold[tp.index])
+		require.LessOrEqual(r.t, tp.size, rec.perUnit)
+		size += own
+		if tp.queued {
+			due++
+		}
+	}
+	require.Len(r.t, rec.due, due)
+	require.Len(r.t, rec.cold, len(rec.tapes))
+	held, total := rec.Held()
+	require.EqualValues(r.t, samples, held)
+	require.EqualValues(r.t, size, total)
+	require.LessOrEqual(r.t, size, rec.total)
+	r.checkSum()
+}
+
+func TestSizeClasses(t *testing.T) {
+	s := newSizeClasses()
+	for _, n := range []int{1, 8, 9, 100, 1000, 10_000, 32_760, 32_768, 33_000, 100_000} {
+		require.Equal(t, cap(append([]byte(nil), make([]byte, n)...)), s.of(n), "%d bytes", n)
+	}
+}
