@@ -48,7 +48,7 @@ func (r *Reader) OpenCPUCapacity(p Paths) (*CPUCapacity, error) {
 	if h, ok := r.tree.owner(CPU); ok {
 		for path := p[h]; path != "" && path != "/"; path = parent(path) {
 			dir := r.tree.dir(h, path)
-			c.quotas = append(c.quotas, acquire(r.quotas, dir, path, r.quotaFiles(dir, h)))
+			c.quotas = append(c.quotas, r.acquireQuota(dir, path, h))
 		}
 	}
 	if h, ok := r.tree.owner(CPUSet); ok {
@@ -58,7 +58,9 @@ func (r *Reader) OpenCPUCapacity(p Paths) (*CPUCapacity, error) {
 		}
 		for path := p[h]; path != "" && path != "/"; path = parent(path) {
 			dir := r.tree.dir(h, path)
-			c.cpusets = append(c.cpusets, acquire(r.cpusets, dir, path, [2]keptfile.File{r.files.File(filepath.Join(dir, name))}))
+			c.cpusets = append(c.cpusets, acquire(r.cpusets, dir, path, func() [2]keptfile.File {
+				return [2]keptfile.File{r.files.File(filepath.Join(dir, name))}
+			}))
 		}
 	}
 	if _, err := r.cpusOnline(time.Time{}); err != nil {
@@ -78,10 +80,14 @@ func (r *Reader) quotaFiles(dir string, h Hierarchy) [2]keptfile.File {
 	}
 }
 
-func acquire[T any](m map[string]*level[T], dir, path string, files [2]keptfile.File) *level[T] {
+func (r *Reader) acquireQuota(dir, path string, h Hierarchy) *level[float64] {
+	return acquire(r.quotas, dir, path, func() [2]keptfile.File { return r.quotaFiles(dir, h) })
+}
+
+func acquire[T any](m map[string]*level[T], dir, path string, files func() [2]keptfile.File) *level[T] {
 	l := m[dir]
 	if l == nil {
-		l = &level[T]{path: path, key: dir, files: files}
+		l = &level[T]{path: path, key: dir, files: files()}
 		m[dir] = l
 	}
 	l.refs++
@@ -144,6 +150,9 @@ func (c *CPUCapacity) Close() {
 	c.quotas, c.cpusets = nil, nil
 }
 
+// CPUsOnline is how many CPUs the host has online.
+func (r *Reader) CPUsOnline(now time.Time) (int, error) { return r.cpusOnline(now) }
+
 func (r *Reader) cpusOnline(now time.Time) (int, error) {
 	l := &r.online
 	if !l.fresh(now) {
@@ -183,7 +192,8 @@ func (r *Reader) readCPUs(f *keptfile.File) (int, error) {
 func (r *Reader) quota(l *level[float64], now time.Time) (float64, error) {
 	if !l.fresh(now) {
 		l.at = now
-		if l.value, l.err = r.readQuota(l); errors.Is(l.err, fs.ErrNotExist) {
+		l.value, l.err = r.readQuota(l)
+		if l.missing = errors.Is(l.err, fs.ErrNotExist); l.missing {
 			l.err = nil // the controller is not enabled at this level
 		}
 	}

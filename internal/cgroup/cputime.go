@@ -4,25 +4,19 @@
 package cgroup
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
-	"path/filepath"
 	"time"
-
-	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
 )
 
 // A CPUTime reads the CPU time that the processes of one cgroup have used, those
 // that have ended included.
 type CPUTime struct {
-	r    *Reader
-	file keptfile.File
-	v2   bool // cpu.stat, else cpuacct.usage
-	// replaced is kept through readings that fail, until one that tells.
-	replaced bool
+	figure                     // cpuacct.usage, without stat
+	stat       *level[cpuStat] // cpu.stat of the v2 tree
+	generation uint32          // of the cgroup that was read last
+	began      bool            // whether one was
 }
 
 // OpenCPUTime opens the figure of the unit's own cgroup: of the v2 tree, which
@@ -38,16 +32,17 @@ func (r *Reader) OpenCPUTime(u Unit) (*CPUTime, error) {
 			}
 			continue
 		}
-		c := &CPUTime{r: r, v2: h == V2Tree}
-		name := "cpuacct.usage"
-		if c.v2 {
-			name = "cpu.stat"
+		c := &CPUTime{}
+		if h == V2Tree {
+			c.figure, c.stat = figure{r: r}, r.acquireStat(dir, u.Paths[h])
+		} else {
+			c.figure = r.figure(dir, "cpuacct.usage")
 		}
-		c.file = r.files.File(filepath.Join(dir, name))
-		_, _, err = c.Read()
+		_, _, err = c.Read(time.Time{})
 		if err == nil || !isMissing(err) {
 			return c, nil // a file that cannot be read now may be readable later: a gap
 		}
+		c.Close()
 		if reason = NoFile; errors.Is(err, ErrGone) {
 			reason = ErrGone
 		}
@@ -57,44 +52,54 @@ func (r *Reader) OpenCPUTime(u Unit) (*CPUTime, error) {
 
 // Read returns the CPU time used. Replaced says that the cgroup is another one
 // of the same path than at the last reading, so that the figure began anew.
-func (c *CPUTime) Read() (used time.Duration, replaced bool, err error) {
-	n, replaced, err := c.file.Read(c.r.buf)
-	c.replaced = c.replaced || replaced
+func (c *CPUTime) Read(now time.Time) (used time.Duration, replaced bool, err error) {
+	if c.stat != nil {
+		return c.readStat(now)
+	}
+	b, err := c.read()
 	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) && !isDir(filepath.Dir(c.file.Path())) {
-			err = ErrGone
-		}
 		return 0, false, err
 	}
-	if used, err = c.parse(c.r.buf[:n]); err != nil {
+	n, err := parseFigure(b)
+	if err == nil && n > math.MaxInt64 {
+		err = fmt.Errorf("malformed CPU time %.40q", b)
+	}
+	if err != nil {
 		return 0, false, fmt.Errorf("read %s: %w", c.file.Path(), err)
 	}
-	replaced, c.replaced = c.replaced, false
-	return used, replaced, nil
+	return time.Duration(n), c.wasReplaced(), nil
 }
 
-func (c *CPUTime) parse(b []byte) (time.Duration, error) {
-	unit := time.Nanosecond
-	if c.v2 {
-		unit = time.Microsecond
-		i := bytes.Index(b, []byte("usage_usec "))
-		if i < 0 {
-			return 0, errNoFigure
-		}
-		b = b[i+len("usage_usec "):]
+func (c *CPUTime) readStat(now time.Time) (used time.Duration, replaced bool, err error) {
+	s, err := c.r.stat(c.stat, now, false)
+	if err != nil {
+		return 0, false, err
 	}
-	v, _, ok := parseUint(b)
-	if !ok || v > math.MaxInt64/uint64(unit) {
-		return 0, fmt.Errorf("malformed CPU time %.40q", b)
+	if !s.hasUsage {
+		return 0, false, fmt.Errorf("read %s: %w", c.From(), errNoUsage)
 	}
-	return time.Duration(v) * unit, nil
+	replaced = c.began && s.generation != c.generation
+	c.generation, c.began = s.generation, true
+	return s.usage, replaced, nil
 }
 
-var errNoFigure = errors.New("no usage_usec")
+// From is the file that is read.
+func (c *CPUTime) From() string {
+	if c.stat != nil {
+		return c.stat.files[0].Path()
+	}
+	return c.figure.From()
+}
 
 func isMissing(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNoFigure) || errors.Is(err, ErrGone)
+	return isGone(err) || errors.Is(err, errNoUsage) || errors.Is(err, ErrGone)
 }
 
-// Close closes the file.
-func (c *CPUTime) Close() { c.file.Close() }
+// Close gives up the file.
+func (c *CPUTime) Close() {
+	if c.stat != nil {
+		release(c.r.stats, []*level[cpuStat]{c.stat})
+		c.stat = nil
+	}
+	c.figure.Close()
+}

@@ -37,3 +37,7 @@ func isVanished(err error) bool {
 // isThreaded says whether an error is what the kernel answers for the processes
 // of a threaded cgroup: they are listed in the domain above.
 func isThreaded(err error) bool { return errors.Is(err, unix.EOPNOTSUPP) }
+
+// isUnsupported says whether an error is what the kernel answers for the pressure
+// of cgroups where that is off.
+func isUnsupported(err error) bool { return errors.Is(err, unix.EOPNOTSUPP) }

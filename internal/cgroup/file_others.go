@@ -14,3 +14,5 @@ func childless(string) bool { return false }
 func isVanished(error) bool { return false }
 
 func isThreaded(error) bool { return false }
+
+func isUnsupported(error) bool { return false }

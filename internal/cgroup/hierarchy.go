@@ -15,6 +15,7 @@ const (
 	CPUAcct                    // v1 cpuacct: CPU time
 	CPUSet                     // v1 cpuset
 	Memory                     // v1 memory
+	PIDs                       // v1 pids
 	PerfEvent                  // v1 perf_event
 	Systemd                    // v1 name=systemd, without a controller
 	numHierarchies
@@ -34,6 +35,8 @@ func (h Hierarchy) String() string {
 		return "cpuset"
 	case Memory:
 		return "memory"
+	case PIDs:
+		return "pids"
 	case PerfEvent:
 		return "perf_event"
 	case Systemd:
@@ -103,6 +106,12 @@ const (
 	NotMounted Unavailable = "that hierarchy is not mounted"
 	// NoFile is for a kernel that does not have the figure.
 	NoFile Unavailable = "the kernel has no such file for that cgroup"
+	// NoPeriods is for cgroups whose CPU bandwidth nothing controls.
+	NoPeriods Unavailable = "no nr_periods: the cpu controller is not enabled for its cgroup, or the kernel was built without CFS bandwidth control"
+	// NoPSI is for a kernel that does not measure pressure.
+	NoPSI Unavailable = "the kernel does not measure pressure: it needs CONFIG_PSI and, where that is off by default, psi=1 on its command line"
+	// NoCgroupPSI is for a cgroup whose pressure is not measured.
+	NoCgroupPSI Unavailable = "its pressure is not measured: write 1 to the cgroup.pressure of its cgroup"
 	// TooManyProcesses is for a unit whose processes would have to be looked at
 	// one by one, and are more than that is reasonable for.
 	TooManyProcesses Unavailable = "it has too many processes to look at one by one"

@@ -111,12 +111,12 @@ func TestHostCPUTimeGrowsWithABusyProcess(t *testing.T) {
 	require.NoError(t, err)
 	defer idleTime.Close()
 	require.Eventually(t, func() bool {
-		used, replaced, err := busyTime.Read()
+		used, replaced, err := busyTime.Read(time.Now())
 		require.NoError(t, err)
 		require.False(t, replaced)
 		return used > 200*time.Millisecond
 	}, 20*time.Second, 10*time.Millisecond)
-	used, _, err := idleTime.Read()
+	used, _, err := idleTime.Read(time.Now())
 	require.NoError(t, err)
 	require.Less(t, used, 150*time.Millisecond)
 }
@@ -194,18 +194,18 @@ func TestHostCgroupRemovedAndMadeAnew(t *testing.T) {
 			require.NoError(t, err)
 			defer used.Close()
 			require.NoError(t, os.Remove(dir))
-			_, _, err = used.Read()
+			_, _, err = used.Read(time.Now())
 			require.Equal(t, ErrGone, err)
 			_, err = r.OpenCPUTime(u)
 			require.Error(t, err)
 
 			require.NoError(t, os.Mkdir(dir, 0o755))
-			_, replaced, err := used.Read()
+			_, replaced, err := used.Read(time.Now())
 			require.NoError(t, err)
 			require.True(t, replaced)
 			require.NoError(t, os.Remove(dir))
 			require.NoError(t, os.Mkdir(dir, 0o755)) // between two readings, unseen
-			_, replaced, err = used.Read()
+			_, replaced, err = used.Read(time.Now())
 			require.NoError(t, err)
 			require.True(t, replaced)
 		})
@@ -369,7 +369,7 @@ func TestReadingAllocatesNothing(t *testing.T) {
 	now := time.Now()
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		now = now.Add(time.Second)
-		if _, _, err := used.Read(); err != nil {
+		if _, _, err := used.Read(time.Now()); err != nil {
 			t.Error(err)
 		}
 		if _, err := capacity.Read(now); err != nil {
@@ -390,10 +390,10 @@ func BenchmarkReading(b *testing.B) {
 		used, err := r.OpenCPUTime(u)
 		require.NoError(b, err)
 		defer used.Close()
-		b.Logf("%s", used.file.Path())
+		b.Logf("%s", used.From())
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, _, err := used.Read(); err != nil {
+			if _, _, err := used.Read(time.Now()); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -406,7 +406,7 @@ func BenchmarkReading(b *testing.B) {
 		defer used.Close()
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, _, err := used.Read(); err != nil {
+			if _, _, err := used.Read(time.Now()); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -415,12 +415,11 @@ func BenchmarkReading(b *testing.B) {
 		if tree.trees[CPUAcct] == nil {
 			b.Skip("not mounted here")
 		}
-		used := &CPUTime{r: tree.NewReader(keptfile.NewSet(16))}
-		used.file = used.r.files.File(filepath.Join(tree.dir(CPUAcct, u.Paths[CPUAcct]), "cpuacct.usage"))
+		used := &CPUTime{figure: tree.NewReader(keptfile.NewSet(16)).figure(tree.dir(CPUAcct, u.Paths[CPUAcct]), "cpuacct.usage")}
 		defer used.Close()
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, _, err := used.Read(); err != nil {
+			if _, _, err := used.Read(time.Now()); err != nil {
 				b.Fatal(err)
 			}
 		}

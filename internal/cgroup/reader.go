@@ -22,6 +22,9 @@ type Reader struct {
 	online  level[int]
 	quotas  map[string]*level[float64]
 	cpusets map[string]*level[int]
+	stats   map[string]*level[cpuStat]
+	memory  map[string]*level[uint64]
+	host    level[uint64] // the host's memory
 	buf     []byte
 }
 
@@ -33,13 +36,19 @@ func (t *Tree) NewReader(files *keptfile.Set) *Reader {
 		online:  level[int]{files: [2]keptfile.File{files.File(filepath.Join(t.root, "sys/devices/system/cpu/online"))}},
 		quotas:  map[string]*level[float64]{},
 		cpusets: map[string]*level[int]{},
-		buf:     make([]byte, 4096), // an online or effective list of 4096 CPUs, every other one missing, is longer: an error then
+		stats:   map[string]*level[cpuStat]{},
+		memory:  map[string]*level[uint64]{},
+		host:    level[uint64]{files: [2]keptfile.File{files.File(filepath.Join(t.root, "proc/meminfo"))}},
+		buf:     make([]byte, 16<<10), // a memory.stat has some 2 KiB; a list of CPUs that is longer is an error
 	}
 }
 
 // Close closes what the reader itself keeps open; each opened figure is closed
 // by its owner.
-func (r *Reader) Close() { r.online.files[0].Close() }
+func (r *Reader) Close() {
+	r.online.close()
+	r.host.close()
+}
 
 // A level is one limit at one cgroup, shared by all units below it.
 type level[T any] struct {
@@ -49,7 +58,9 @@ type level[T any] struct {
 	refs  int
 	at    time.Time
 	value T // 0: no limit at this level
-	err   error
+	// missing says that the file was not there.
+	missing bool
+	err     error
 }
 
 // sharedFor is how long a limit that was read for one unit holds for the next:

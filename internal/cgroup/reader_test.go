@@ -49,7 +49,7 @@ func TestCPUTimeOfFixtures(t *testing.T) {
 				return
 			}
 			defer c.Close()
-			got, replaced, err := c.Read()
+			got, replaced, err := c.Read(time.Now())
 			require.NoError(t, err)
 			require.False(t, replaced)
 			require.Equal(t, tt.want, got)
@@ -74,7 +74,7 @@ func TestCPUTimeFailsRatherThanReadingZero(t *testing.T) {
 			require.NoError(t, err)
 			defer c.Close()
 			require.NoError(t, os.WriteFile(filepath.Join(tree.Mount(V2Tree), u.Cgroup, "cpu.stat"), []byte(content), 0o644))
-			_, _, err = c.Read()
+			_, _, err = c.Read(time.Now())
 			require.ErrorContains(t, err, "cpu.stat")
 		})
 	}
@@ -93,21 +93,21 @@ func TestCPUTimeOfCgroupMadeAnew(t *testing.T) {
 			defer c.Close()
 			dir := filepath.Join(tree.Mount(V2Tree), u.Cgroup)
 			require.NoError(t, os.Rename(dir, dir+".old")) // its inodes live on, so that they are not used again
-			c.file.Close()                                 // a removed cgroup's file has to be opened again; a plain one has not
-			_, _, err = c.Read()
+			c.stat.files[0].Close()                        // a removed cgroup's file has to be opened again; a plain one has not
+			_, _, err = c.Read(time.Now())
 			require.Equal(t, ErrGone, err)
 			require.NoError(t, os.Mkdir(dir, 0o755))
-			_, _, err = c.Read()
+			_, _, err = c.Read(time.Now())
 			require.ErrorIs(t, err, os.ErrNotExist)
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "cpu.stat"), []byte("usage_usec \n"), 0o644))
-			_, _, err = c.Read()
+			_, _, err = c.Read(time.Now())
 			require.Error(t, err)
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "cpu.stat"), []byte("usage_usec 9000000\n"), 0o644))
-			used, replaced, err := c.Read()
+			used, replaced, err := c.Read(time.Now())
 			require.NoError(t, err)
 			require.True(t, replaced, "the failed reading before does not hide it")
 			require.Equal(t, 9*time.Second, used)
-			_, replaced, err = c.Read()
+			_, replaced, err = c.Read(time.Now())
 			require.NoError(t, err)
 			require.False(t, replaced)
 		})

@@ -3,16 +3,19 @@
 
 package cgroup
 
-// A WeightFormula is how a container runtime turns the CPU shares of a request
-// into a cpu.weight of the v2 tree.
+import "math"
+
+// A WeightFormula is how a container runtime turned the CPU shares of a request
+// into a cpu.weight of the v2 tree. Shares go from 2 to 262144, with 1024 to the
+// core, and weights from 1 to 10000.
 type WeightFormula string
 
 // The formulas.
 const (
 	// WeightAuto finds out which of the two it was.
 	WeightAuto WeightFormula = "auto"
-	// WeightLinear is that of runc before 1.3.2 and of crun before 1.23: one core
-	// is a weight of 39.
+	// WeightLinear is that of runc before 1.3.2, of crun before 1.23, and of the
+	// kubelet for pods: one core is a weight of 39.
 	WeightLinear WeightFormula = "linear"
 	// WeightNew is that of runc from 1.3.2 and of crun from 1.23 on: one core is
 	// a weight of 100.
@@ -22,4 +25,112 @@ const (
 // Valid says whether it is one of them.
 func (f WeightFormula) Valid() bool {
 	return f == WeightAuto || f == WeightLinear || f == WeightNew
+}
+
+const (
+	minShares, maxShares = 2, 1 << 18
+	minWeight, maxWeight = 1, 10_000
+	sharesPerCore        = 1024
+)
+
+// weight returns what a formula makes of shares.
+func (f WeightFormula) weight(shares uint64) uint64 {
+	shares = min(max(shares, minShares), maxShares)
+	if f == WeightLinear {
+		return 1 + (shares-minShares)*(maxWeight-1)/(maxShares-minShares)
+	}
+	// The curve through (2, 1), (1024, 100) and (262144, 10000).
+	l := math.Log2(float64(shares))
+	return uint64(math.Ceil(math.Pow(10, (l*l+125*l)/612-7.0/34)))
+}
+
+// span are the shares of which a formula makes a weight, both ends included.
+type span struct{ lo, hi float64 }
+
+// shares is the inverse of weight. Every weight has shares that become it.
+func (f WeightFormula) shares(weight uint64) span {
+	return span{float64(f.least(weight)), float64(f.least(weight+1) - 1)}
+}
+
+// least returns the fewest shares that become at least a weight.
+func (f WeightFormula) least(weight uint64) uint64 {
+	lo, hi := uint64(minShares), uint64(maxShares+1)
+	for lo < hi {
+		if mid := (lo + hi) / 2; mid <= maxShares && f.weight(mid) < weight {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// cores returns the request in a span of shares: the roundest number of
+// thousandths of a core, since people write requests, else the middle.
+func (s span) cores() float64 {
+	for _, step := range [...]float64{1000, 500, 250, 100, 50, 25, 10, 5} {
+		// The runtimes get milli × 1024 / 1000, cut off.
+		first := math.Ceil(s.lo*1000/sharesPerCore/step) * step
+		if milli := first; milli > 0 && math.Floor(milli*sharesPerCore/1000) <= s.hi {
+			return milli / 1000
+		}
+	}
+	return (s.lo + s.hi) / 2 / sharesPerCore
+}
+
+// sum adds up the shares of several weights.
+func (f WeightFormula) sum(weights []uint64) span {
+	var total span
+	for _, w := range weights {
+		s := f.shares(w)
+		total.lo += s.lo
+		total.hi += s.hi
+	}
+	return total
+}
+
+// matches says whether a span of what n parts have together can be what the whole
+// has. Each part's shares are cut off to whole ones, and one without a request
+// has 2 that the whole does not count.
+func (s span) matches(whole span, n int) bool {
+	return s.lo-float64(minShares*n) <= whole.hi && s.hi+float64(n) >= whole.lo
+}
+
+// A pod is what is seen of a Kubernetes pod: the weights of its containers, its
+// own, those of all burstable pods, and that of the cgroup that holds them.
+type pod struct {
+	containers []uint64
+	weight     uint64
+	siblings   []uint64
+	tier       uint64
+}
+
+// formula returns by which formula the containers got their weights, if it can be
+// told apart. The kubelet gives a pod the sum of what its containers request, and
+// the burstable pods together the sum of theirs, by a formula of its own: so the
+// sums fit for the formulas that were used, and hardly for others.
+func (p pod) formula() (WeightFormula, bool) {
+	formulas := [...]WeightFormula{WeightLinear, WeightNew}
+	var kubelet []WeightFormula
+	for _, k := range formulas {
+		if k.sum(p.siblings).matches(k.shares(p.tier), len(p.siblings)) {
+			kubelet = append(kubelet, k)
+		}
+	}
+	if len(kubelet) != 1 || len(p.siblings) < 2 {
+		kubelet = formulas[:]
+	}
+	var found []WeightFormula
+	for _, runtime := range formulas {
+		for _, k := range kubelet {
+			if runtime.sum(p.containers).matches(k.shares(p.weight), len(p.containers)) {
+				found = append(found, runtime)
+				break
+			}
+		}
+	}
+	if len(found) != 1 {
+		return "", false
+	}
+	return found[0], true
 }

@@ -111,9 +111,18 @@ type Result struct {
 	// new baseline, as the first one is.
 	Restarted bool
 	// Err is nil, a [cgroup.Unavailable] (this monitor says nothing about this
-	// unit, and why), [ErrGone], or a reading that failed: a gap, not a zero.
+	// unit, and why), [ErrGone], a [Gap], or a reading that failed. None of them
+	// is a zero.
 	Err error
 }
+
+// A Gap is why a reading was not taken though it could have been: a unit that
+// cannot reach a threshold is not looked at closely. Nothing failed, so it is
+// neither counted as that nor worth a word.
+type Gap string
+
+// Error returns the reason.
+func (g Gap) Error() string { return string(g) }
 
 // ErrGone says that the unit is no more: its cgroup was removed, or its process
 // has ended.

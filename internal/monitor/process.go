@@ -75,9 +75,15 @@ func openProcessClock(s *Source, p Process) (*processClock, error) {
 }
 
 // Read returns the CPU time. It never restarts.
-func (c *processClock) Read() (time.Duration, bool, error) {
-	used, err := c.source.clocks.process(c.process.PID)
-	if err != nil {
+func (c *processClock) Read(time.Time) (time.Duration, bool, error) {
+	var (
+		used time.Duration
+		err  error = ForeignPIDs
+	)
+	if c.source.clocks != nil {
+		used, err = c.source.clocks.process(c.process.PID)
+	}
+	if err != nil && c.source.clocks != nil {
 		return 0, false, err
 	}
 	// Still there after its clock was read, so the clock was its own.
@@ -90,7 +96,15 @@ func (c *processClock) Read() (time.Duration, bool, error) {
 			return 0, false, ErrGone
 		}
 	}
-	return used, false, c.readPaths()
+	if gone := c.readPaths(); gone != nil {
+		return 0, false, gone
+	}
+	return used, false, err
+}
+
+// From says where the CPU time is from.
+func (c *processClock) From() string {
+	return "the CPU clock of process " + strconv.Itoa(c.process.PID)
 }
 
 func (c *processClock) readPaths() error {

@@ -26,7 +26,10 @@ type Source struct {
 	files   *keptfile.Set
 	reader  *cgroup.Reader
 	clocks  clocks
-	buf     []byte
+	host    hostFigures
+	// bottlenecks is nil until a watcher asks for cpu_bottleneck.
+	bottlenecks *bottlenecks
+	buf         []byte
 }
 
 // clocks is what the kernel says of processes.
@@ -55,6 +58,8 @@ type Options struct {
 	// Log takes what is worth a debug line and belongs to no unit, as pairs of
 	// key and value; nil for no log.
 	Log func(message string, pairs ...any)
+	// Now is the wall clock; nil for the system's.
+	Now func() time.Time
 }
 
 // NewSource returns a source that reads below the tree's root.
@@ -63,7 +68,11 @@ func NewSource(tree *cgroup.Tree, o Options) (*Source, error) {
 		return nil, fmt.Errorf("unknown formula %q of cpu.weight", o.CPUWeightFormula)
 	}
 	s := &Source{tree: tree, options: o, files: keptfile.NewSet(o.MaxOpenFiles), buf: make([]byte, 4096)}
+	if s.options.Now == nil {
+		s.options.Now = time.Now
+	}
 	s.reader = tree.NewReader(s.files)
+	s.host = hostFigures{buf: s.buf, load: s.files.File(s.proc("loadavg")), stat: s.files.File(s.proc("stat"))}
 	self, err := os.Readlink(s.proc("self"))
 	if err == nil && self == strconv.Itoa(os.Getpid()) {
 		s.clocks = systemClocks{}
@@ -84,7 +93,13 @@ func (s *Source) Unkept() uint64 { return s.files.Unkept() }
 
 // Close closes what the source itself keeps open; watchers are closed by whoever
 // opened them.
-func (s *Source) Close() { s.reader.Close() }
+func (s *Source) Close() {
+	if s.bottlenecks != nil {
+		s.bottlenecks.close()
+	}
+	s.host.close()
+	s.reader.Close()
+}
 
 // WatchUnit opens the monitors of a unit that is a cgroup, by their names. A
 // monitor that is unavailable is no error here: its results say so.
@@ -92,70 +107,57 @@ func (s *Source) WatchUnit(u cgroup.Unit, monitors []string) (*Watcher, error) {
 	if u.ProcessOnly() {
 		return nil, errors.New("watch a unit: it has no cgroup of its own and must be watched as a process")
 	}
-	w, err := s.newWatcher(monitors)
+	w, err := s.newWatcher(u, nil, monitors)
 	if err != nil {
 		return nil, err
 	}
-	w.unit = u
-	if err := w.openCPUTime(); err != nil {
+	if w.use.wanted {
+		err = w.use.open()
+	}
+	if err != nil {
 		w.Close()
 		return nil, err
 	}
 	return w, nil
 }
 
-// openCPUTime takes the unit's own counter, else its processes' clocks. On an
-// error it changes nothing.
-func (w *Watcher) openCPUTime() error {
-	own, err := w.source.reader.OpenCPUTime(w.unit)
-	switch {
-	case err == nil:
-		w.cpu, w.cpuErr, w.ownCounter = own, nil, true
-	case errors.Is(err, cgroup.ErrGone):
-		return ErrGone
-	case w.source.clocks == nil:
-		w.cpu, w.cpuErr, w.ownCounter = nil, ForeignPIDs, false
-	default:
-		w.cpu, w.cpuErr, w.ownCounter = newUnitClock(w.source, w.unit), nil, false
-	}
-	return nil
-}
-
 // WatchProcess opens the monitors of a unit that is a process. It returns
 // [ErrGone] where the pid is no process, or another one by now.
 func (s *Source) WatchProcess(p Process, monitors []string) (*Watcher, error) {
-	w, err := s.newWatcher(monitors)
-	if err != nil {
-		return nil, err
-	}
-	if s.clocks == nil {
-		w.cpuErr = ForeignPIDs
-		return w, nil
-	}
 	clock, err := openProcessClock(s, p)
 	if err != nil {
 		return nil, err
 	}
-	w.cpu, w.process = clock, clock
+	w, err := s.newWatcher(cgroup.Unit{}, clock, monitors)
+	if err != nil {
+		clock.Close()
+		return nil, err
+	}
+	w.use.wanted = true // it also says whether the process is still there
+	w.use.counter = clock
 	return w, nil
 }
 
-func (s *Source) newWatcher(monitors []string) (*Watcher, error) {
-	w := &Watcher{source: s}
+func (s *Source) newWatcher(u cgroup.Unit, p *processClock, monitors []string) (*Watcher, error) {
+	w := &Watcher{source: s, unit: u, process: p, paths: u.Paths}
+	w.use.w = w
 	for _, name := range monitors {
 		k, ok := KindOf(name)
 		if !ok {
 			return nil, fmt.Errorf("watch a unit: unknown monitor %q", name)
 		}
-		w.kinds = append(w.kinds, k.Name)
-		w.wantsCapacity = w.wantsCapacity || k.Name == CPUUtilization
+		w.slots = append(w.slots, w.newSlot(k.Name))
+		w.use.wanted = w.use.wanted || usesCPUTime(k.Name)
 	}
 	return w, nil
 }
 
-// StartedAt returns when the first process of a unit started that still runs, by
-// the wall clock. It is for once per unit: it looks at a bounded number of
-// processes.
-func (s *Source) StartedAt(u cgroup.Unit) (time.Time, error) {
-	return time.Time{}, errors.New("find when a unit's first process started: not known")
+// followSwitches is what all readings of cpu_bottleneck are made from.
+func (s *Source) followSwitches() *bottlenecks {
+	if s.bottlenecks == nil {
+		s.bottlenecks = newBottlenecks(s, bottleneckOptions{
+			Least: s.options.Least[CPUBottleneck], MaxSwitches: s.options.MaxSwitchesPerSecond,
+		})
+	}
+	return s.bottlenecks
 }

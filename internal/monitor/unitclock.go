@@ -34,7 +34,7 @@ func newUnitClock(s *Source, u cgroup.Unit) *unitClock {
 }
 
 // Read returns the CPU time used since the first reading. It never restarts.
-func (c *unitClock) Read() (time.Duration, bool, error) {
+func (c *unitClock) Read(at time.Time) (time.Duration, bool, error) {
 	now := c.source.clocks.ticks()
 	pids, err := c.source.tree.Processes(c.unit)
 	if err != nil {
@@ -43,10 +43,10 @@ func (c *unitClock) Read() (time.Duration, bool, error) {
 	c.round++
 	for pid := range pids {
 		f := c.clocks[pid]
-		if f != nil && c.follow(pid, f) {
+		if f != nil && c.follow(pid, f, at) {
 			continue
 		}
-		if err := c.add(pid); err != nil && !errors.Is(err, ErrGone) {
+		if err := c.add(pid, at); err != nil && !errors.Is(err, ErrGone) {
 			return 0, false, err
 		}
 	}
@@ -62,8 +62,8 @@ func (c *unitClock) Read() (time.Duration, bool, error) {
 
 // follow adds what a process used since the last reading. It returns false if it
 // has ended, though its pid is in use.
-func (c *unitClock) follow(pid int, f *follower) bool {
-	used, _, err := f.clock.Read()
+func (c *unitClock) follow(pid int, f *follower, at time.Time) bool {
+	used, _, err := f.clock.Read(at)
 	if err != nil {
 		f.clock.Close()
 		delete(c.clocks, pid)
@@ -88,12 +88,12 @@ func (c *unitClock) look(f *follower) {
 
 // add begins to follow a process. All that it used counts if it started since
 // the last reading; of one that came from another cgroup, what it uses from now.
-func (c *unitClock) add(pid int) error {
+func (c *unitClock) add(pid int, at time.Time) error {
 	clock, err := openProcessClock(c.source, Process{PID: pid})
 	if err != nil {
 		return err
 	}
-	used, _, err := clock.Read()
+	used, _, err := clock.Read(at)
 	if err != nil {
 		clock.Close()
 		return err
@@ -105,6 +105,9 @@ func (c *unitClock) add(pid int) error {
 	c.clocks[pid] = f
 	return nil
 }
+
+// From says where the CPU time is from.
+func (c *unitClock) From() string { return "the CPU clocks of its processes" }
 
 // Close gives up the files.
 func (c *unitClock) Close() {

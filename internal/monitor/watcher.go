@@ -10,42 +10,80 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 )
 
-// A counter is a growing CPU time.
-type counter interface {
-	// Read returns it; replaced says that it began anew since the last reading.
-	Read() (used time.Duration, replaced bool, err error)
-	Close()
-}
-
 // recheckEvery is after how many readings it is looked at again whether a unit's
-// cgroup is its own: a cgroup made below it would add to its figures.
+// cgroup is its own, since one made below it would add to its figures, and
+// whether what was unavailable still is.
 const recheckEvery = 32
 
-// A Watcher reads the monitors of one unit.
+// A Watcher reads the monitors of one unit. What one of them cannot read does not
+// keep the others from being read.
 type Watcher struct {
-	source        *Source
-	kinds         []string
-	wantsCapacity bool
+	source *Source
+	slots  []slot
+	use    cpuUse
 
-	unit       cgroup.Unit // zero for a process
-	process    *processClock
-	ownCounter bool
-	readings   int
+	unit     cgroup.Unit // zero for a process
+	process  *processClock
+	paths    cgroup.Paths // the unit's, or where the process is by now
+	readings int
+	recheck  bool // whether this reading looks again at what seldom changes
 
-	cpu    counter // nil with cpuErr
-	cpuErr error
+	capacity cgroup.Capacity
+}
 
-	capacity *cgroup.CPUCapacity // nil until it could be opened
-	found    cgroup.Capacity
+// A meter reads one monitor of one unit. Its figures are those of a [Reading].
+type meter interface {
+	// read returns the figures. Restarted says that no span may reach across
+	// this reading; it is said once, at a reading without an error.
+	read(now time.Time) (num, den float64, restarted bool, err error)
+	// from names the file or event that is read.
+	from() string
+	close()
+}
 
-	baseline bool // whether there was a reading
-	last     time.Duration
-	lastAt   time.Time
-	coresAt  time.Time // of the last capacity
+// A slot is one monitor of a watcher.
+type slot struct {
+	meter       meter
+	unavailable bool // as of the last reading
+}
 
-	used        time.Duration // since the first reading; never runs backwards
-	elapsed     time.Duration
-	coreSeconds float64
+func (w *Watcher) newSlot(kind string) slot {
+	switch kind {
+	case CPUUsage:
+		return slot{meter: &usage{w: w}}
+	case CPUUtilization:
+		return slot{meter: &share{w: w, of: &capacity{w: w}}}
+	case CPURequestUtilization:
+		return slot{meter: &share{w: w, of: newRequest(w)}}
+	case CPUHostShare:
+		return slot{meter: &share{w: w, of: online{w.source}}}
+	case CPUBusiestThread:
+		return slot{meter: newBusiest(w)}
+	case CPUBottleneck:
+		return slot{meter: newOnCPU(w)}
+	case CPUThrottling:
+		return slot{meter: newThrottling(w)}
+	case CPUPressure:
+		return slot{meter: newPressure(w)}
+	case HostCPUUtilization:
+		return slot{meter: &hostCPU{host: &w.source.host}}
+	case SystemLoad:
+		return slot{meter: hostLoad{&w.source.host}}
+	case MemoryUtilization:
+		return slot{meter: newMemory(w)}
+	case ThreadCount:
+		return slot{meter: newThreadCount(w)}
+	}
+	panic("monitor: no meter of " + kind) // a kind that Kinds names
+}
+
+// usesCPUTime says whether a monitor is made from the unit's CPU time.
+func usesCPUTime(kind string) bool {
+	switch kind {
+	case CPUUsage, CPUUtilization, CPURequestUtilization, CPUHostShare, CPUBusiestThread, CPUBottleneck:
+		return true
+	}
+	return false
 }
 
 // Read fills out, which has one element per monitor in the order in which they
@@ -53,142 +91,116 @@ type Watcher struct {
 // whether the cgroup is still the unit's own. Now is the moment of the call, by a
 // monotonic clock.
 func (w *Watcher) Read(now time.Time, out []Result) {
-	restarted, err := w.readCPUTime(now)
-	if err != nil {
-		for i := range w.kinds {
-			out[i] = Result{Err: err}
+	w.readings++
+	w.recheck = w.readings%recheckEvery == 0
+	w.use.read(now)
+	if w.process != nil && w.use.gone() {
+		for i := range w.slots {
+			out[i] = Result{Err: ErrGone} // whoever has its pid by now is another
 		}
 		return
 	}
-	if w.wantsCapacity {
-		err = w.readCapacity(now)
+	if w.process != nil && w.process.moved {
+		w.move()
 	}
-	for i, kind := range w.kinds {
-		switch kind {
-		case CPUUtilization:
-			out[i] = Result{Err: err}
-			if err == nil {
-				out[i] = Result{Reading: Reading{Time: now, Num: w.used.Seconds(), Den: w.coreSeconds}, Restarted: restarted}
-			}
-		default:
-			out[i] = Result{Err: notRead}
-		case CPUUsage:
-			out[i] = Result{Reading: Reading{Time: now, Num: w.used.Seconds(), Den: w.elapsed.Seconds()}, Restarted: restarted}
-		}
+	for i := range w.slots {
+		out[i] = w.slots[i].read(now)
 	}
 }
 
-// readCPUTime adds what was used since the last reading. A span whose end is a
-// new baseline adds neither time nor CPU time.
-func (w *Watcher) readCPUTime(now time.Time) (restarted bool, err error) {
-	switched, err := w.recheck()
+func (s *slot) read(now time.Time) Result {
+	num, den, restarted, err := s.meter.read(now)
+	if err == nil {
+		s.unavailable = false
+		return Result{Reading: Reading{Time: now, Num: num, Den: den}, Restarted: restarted}
+	}
+	if errors.Is(err, cgroup.ErrGone) {
+		err = ErrGone
+	}
+	var unavailable cgroup.Unavailable
+	s.unavailable = errors.As(err, &unavailable)
+	return Result{Err: err}
+}
+
+// move follows the process to another cgroup: its limits are those from there on.
+func (w *Watcher) move() {
+	paths, err := w.source.tree.ParsePaths(w.process.paths)
 	if err != nil {
-		return false, err
+		return // out of sight; it is asked again when it moves again
 	}
-	if w.cpu == nil {
-		return false, w.cpuErr
-	}
-	used, replaced, err := w.cpu.Read()
-	if err != nil {
-		if errors.Is(err, cgroup.ErrGone) {
-			err = ErrGone
-		}
-		return false, err
-	}
-	switch {
-	case !w.baseline:
-		w.baseline = true
-		w.coresAt = now
-	case replaced || switched || used < w.last:
-		restarted = true
-		w.coresAt = now
-	default:
-		w.used += used - w.last
-		w.elapsed += max(0, now.Sub(w.lastAt))
-	}
-	w.last, w.lastAt = used, now
-	return restarted, nil
-}
-
-// recheck looks now and then whether the unit's cgroup is still, or by now, its
-// own. A container's is, by its name.
-func (w *Watcher) recheck() (switched bool, err error) {
-	if w.readings++; w.readings%recheckEvery != 0 || w.unit.ProcessOnly() || w.ownCounter && w.unit.ContainerID != "" {
-		return false, nil
-	}
-	before, wasOwn := w.cpu, w.ownCounter
-	if err := w.openCPUTime(); err != nil {
-		return false, err
-	}
-	if wasOwn == w.ownCounter && before != nil {
-		if w.cpu != nil {
-			w.cpu.Close()
-		}
-		w.cpu = before // it has the baseline
-		return false, nil
-	}
-	if before != nil {
-		before.Close()
-	}
-	return true, nil
-}
-
-// readCapacity adds the core seconds since the last capacity. A limit that
-// changed holds from this reading on, for the whole span up to it.
-func (w *Watcher) readCapacity(now time.Time) error {
-	if w.capacity == nil || w.process != nil && w.process.moved {
-		if err := w.openCapacity(); err != nil {
-			return err
+	w.process.moved = false
+	w.paths = paths
+	for i := range w.slots {
+		if m, ok := w.slots[i].meter.(interface{ moved() }); ok {
+			m.moved()
 		}
 	}
-	found, err := w.capacity.Read(now)
-	if err != nil {
-		return err
-	}
-	w.found = found
-	if span := now.Sub(w.coresAt); span > 0 {
-		w.coreSeconds += span.Seconds() * found.Cores
-	}
-	w.coresAt = now
-	return nil
 }
 
-// openCapacity opens the limits of where the unit, or by now its process, is.
-func (w *Watcher) openCapacity() error {
-	if w.capacity != nil {
-		w.capacity.Close()
-		w.capacity = nil
-	}
-	paths := w.unit.Paths
-	if w.process != nil {
-		var err error
-		if paths, err = w.source.tree.ParsePaths(w.process.paths); err != nil {
-			return err
-		}
-		w.process.moved = false
-	}
-	var err error
-	w.capacity, err = w.source.reader.OpenCPUCapacity(paths)
-	return err
-}
-
-const notRead cgroup.Unavailable = "it is not read yet"
+// ownsByName says that nothing else can be in the unit's cgroup.
+func (w *Watcher) ownsByName() bool { return w.process != nil || w.unit.ContainerID != "" }
 
 // From names the file or the event that the i-th monitor is read from; empty
 // while it is unavailable.
-func (w *Watcher) From(i int) string { return "" }
+func (w *Watcher) From(i int) string {
+	if w.slots[i].unavailable {
+		return ""
+	}
+	return w.slots[i].meter.from()
+}
 
 // Capacity returns what the last reading found, for those that look at it.
-func (w *Watcher) Capacity() cgroup.Capacity { return w.found }
+func (w *Watcher) Capacity() cgroup.Capacity { return w.capacity }
 
 // Close gives up the files.
 func (w *Watcher) Close() {
-	if w.cpu != nil {
-		w.cpu.Close()
-		w.cpu = nil
+	for i := range w.slots {
+		w.slots[i].meter.close()
 	}
-	if w.capacity != nil {
-		w.capacity.Close()
-		w.capacity = nil
+	w.use.close()
+}
+
+// An opened figure is opened at its first reading, and looked at again from time
+// to time: where it may stop being the unit's own, and where there was none.
+type opened[T interface{ Close() }] struct {
+	w    *Watcher
+	open func() (T, error)
+	it   T
+	ok   bool
+	none error // why there is none, an Unavailable
+}
+
+func (o *opened[T]) get() (T, error) {
+	look := o.w.recheck && (!o.ok || !o.w.ownsByName())
+	if o.ok && !look {
+		return o.it, nil
+	}
+	if o.none != nil && !look {
+		return o.it, o.none
+	}
+	it, err := o.open()
+	if err == nil && o.ok {
+		it.Close() // the one that is open has the baseline
+		return o.it, nil
+	}
+	o.close()
+	if err != nil {
+		var none cgroup.Unavailable
+		if errors.As(err, &none) {
+			o.none = none
+		}
+		return o.it, err
+	}
+	o.it, o.ok = it, true
+	return it, nil
+}
+
+// close gives up the figure, so that the next reading opens it anew.
+func (o *opened[T]) close() {
+	o.none = nil
+	if o.ok {
+		o.it.Close()
+		var none T
+		o.it, o.ok = none, false
 	}
 }

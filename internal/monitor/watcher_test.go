@@ -69,8 +69,13 @@ func (h *host) cgroup(file, content string) {
 	h.write(filepath.Join("sys/fs/cgroup", service, file), content)
 }
 
-func (h *host) watch(monitors ...string) *Watcher {
-	s, err := NewSource(h.tree, Options{MaxOpenFiles: 64})
+func (h *host) watch(monitors ...string) *Watcher { return h.watchKeeping(64, monitors...) }
+
+// watchKeeping keeps so many files open. A plain file that is open stays readable
+// when it is removed, where the kernel answers ENODEV; so with 0 what vanishes is
+// seen.
+func (h *host) watchKeeping(keep int, monitors ...string) *Watcher {
+	s, err := NewSource(h.tree, Options{MaxOpenFiles: keep})
 	require.NoError(h.t, err)
 	w, err := s.WatchUnit(h.unit, monitors)
 	require.NoError(h.t, err)
@@ -177,12 +182,11 @@ func TestCounterThatRunsBackwardsIsANewBaseline(t *testing.T) {
 
 func TestRemovedUnitIsGone(t *testing.T) {
 	h := newHost(t)
-	w := h.watch(CPUUsage)
+	w := h.watchKeeping(0, CPUUsage)
 	var out [1]Result
 	w.Read(time.Now(), out[:])
 	require.NoError(t, out[0].Err)
 	require.NoError(t, os.RemoveAll(filepath.Join(h.root, "sys/fs/cgroup", service)))
-	w.cpu.Close() // the kernel answers ENODEV for a removed cgroup's open file; a plain one stays readable
 	w.Read(time.Now(), out[:])
 	require.Equal(t, ErrGone, out[0].Err)
 	_, err := w.source.WatchUnit(h.unit, []string{CPUUsage})
@@ -221,6 +225,7 @@ func TestUnknownMonitorAndProcessUnitAreRefused(t *testing.T) {
 	require.ErrorContains(t, err, `"cpu"`)
 	_, err = s.WatchUnit(cgroup.Unit{}, []string{CPUUsage})
 	require.Error(t, err)
+	h.write("proc/100/stat", "100 (checkout) S 1 100 100 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 7 0 4242 0 0\n")
 	w, err := s.WatchProcess(Process{PID: 100}, []string{CPUUsage})
 	require.NoError(t, err)
 	defer w.Close()

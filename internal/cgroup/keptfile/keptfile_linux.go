@@ -35,6 +35,15 @@ func (f *File) Read(buf []byte) (n int, replaced bool, err error) {
 	return f.fits(n, buf, replaced)
 }
 
+// ReadHead is Read for a file whose beginning is all that is asked for.
+func (f *File) ReadHead(buf []byte) (n int, err error) {
+	n, _, err = f.Read(buf)
+	if errors.Is(err, ErrTooLarge) {
+		return len(buf), nil
+	}
+	return n, err
+}
+
 func (f *File) fits(n int, buf []byte, replaced bool) (int, bool, error) {
 	if n == len(buf) {
 		return 0, replaced, f.fail("read", ErrTooLarge)

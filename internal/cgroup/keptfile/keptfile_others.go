@@ -14,5 +14,8 @@ func (f *File) Read([]byte) (n int, replaced bool, err error) {
 	return 0, false, f.fail("read", errNeedsLinux)
 }
 
+// ReadHead fails: it needs Linux.
+func (f *File) ReadHead([]byte) (n int, err error) { return 0, f.fail("read", errNeedsLinux) }
+
 // Close does nothing.
 func (f *File) Close() {}

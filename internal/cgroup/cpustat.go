@@ -1,0 +1,108 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
+)
+
+// cpuStat is what a cpu.stat holds; of v1 and v2 alike, each has a part.
+type cpuStat struct {
+	usage   time.Duration // v2
+	periods Periods
+	// generation counts the cgroups that the path has named.
+	generation uint32
+	hasUsage   bool
+	hasPeriods bool
+}
+
+// Periods are CFS periods: those in which a cgroup with a quota had something to
+// run, and those of them in which it had used its quota up.
+type Periods struct{ Total, Throttled uint64 }
+
+var (
+	errNoUsage = errors.New("no usage_usec")
+	usageKey   = []byte("usage_usec ")
+	periodsKey = []byte("nr_periods ")
+	throttled  = []byte("nr_throttled ")
+)
+
+// parseCPUStat reads the content of a cpu.stat.
+func parseCPUStat(b []byte) (s cpuStat, err error) {
+	for len(b) > 0 {
+		line := b
+		if i := bytes.IndexByte(b, '\n'); i >= 0 {
+			line, b = b[:i], b[i+1:]
+		} else {
+			b = nil
+		}
+		var n uint64
+		switch {
+		case bytes.HasPrefix(line, usageKey):
+			if n, err = parseFigure(line[len(usageKey):]); err != nil || n > math.MaxInt64/uint64(time.Microsecond) {
+				return cpuStat{}, fmt.Errorf("malformed CPU time %.40q", line)
+			}
+			s.usage, s.hasUsage = time.Duration(n)*time.Microsecond, true
+		case bytes.HasPrefix(line, periodsKey):
+			if s.periods.Total, err = parseFigure(line[len(periodsKey):]); err != nil {
+				return cpuStat{}, err
+			}
+			s.hasPeriods = true
+		case bytes.HasPrefix(line, throttled):
+			if s.periods.Throttled, err = parseFigure(line[len(throttled):]); err != nil {
+				return cpuStat{}, err
+			}
+			return s, nil // the last one of interest
+		}
+	}
+	return s, nil
+}
+
+// parseFigure reads a decimal number and nothing but.
+func parseFigure(b []byte) (uint64, error) {
+	n, rest, ok := parseUint(trimSpace(b))
+	if !ok || len(rest) > 0 {
+		return 0, fmt.Errorf("malformed figure %.40q", b)
+	}
+	return n, nil
+}
+
+// acquireStat opens the cpu.stat of a cgroup, shared by all that ask for it: on a
+// v2 host CPU time and throttling are in the same file.
+func (r *Reader) acquireStat(dir, path string) *level[cpuStat] {
+	return acquire(r.stats, dir, path, func() [2]keptfile.File {
+		return [2]keptfile.File{r.files.File(dir + "/cpu.stat")}
+	})
+}
+
+// stat reads a cpu.stat, or, where it was read at the very same moment, or with
+// recent a moment ago, returns what was found then.
+func (r *Reader) stat(l *level[cpuStat], now time.Time, recent bool) (cpuStat, error) {
+	if l.at.Equal(now) && !now.IsZero() || recent && l.fresh(now) {
+		return l.value, l.err
+	}
+	l.at = now
+	n, replaced, err := l.files[0].Read(r.buf)
+	generation := l.value.generation
+	if replaced {
+		generation++
+	}
+	if err == nil {
+		l.value, err = parseCPUStat(r.buf[:n])
+		if err != nil {
+			err = fmt.Errorf("read %s: %w", l.files[0].Path(), err)
+		}
+	} else if errors.Is(err, fs.ErrNotExist) && !isDir(l.key) {
+		err = ErrGone
+	}
+	l.value.generation, l.err = generation, err
+	return l.value, err
+}

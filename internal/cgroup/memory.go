@@ -1,0 +1,197 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
+)
+
+// A MemoryUse reads how much memory the processes of one cgroup use, without the
+// file pages that the kernel would give up first.
+type MemoryUse struct {
+	use, stat figure
+	inactive  []byte // the key of the inactive file pages
+}
+
+// OpenMemoryUse opens the figures of the unit's own cgroup. The error is an
+// [Unavailable] where the unit has none of its own.
+func (r *Reader) OpenMemoryUse(u Unit) (*MemoryUse, error) {
+	h, ok := r.tree.owner(Memory)
+	if !ok {
+		return nil, NotMounted
+	}
+	dir, err := r.tree.Own(u, h)
+	if err != nil {
+		return nil, err
+	}
+	m := &MemoryUse{use: r.figure(dir, "memory.usage_in_bytes"), stat: r.figure(dir, "memory.stat"), inactive: []byte("total_inactive_file ")}
+	if h == V2Tree {
+		m.use, m.inactive = r.figure(dir, "memory.current"), []byte("inactive_file ")
+	}
+	for _, f := range []*figure{&m.use, &m.stat} {
+		if err := f.exists(); err != nil {
+			m.Close()
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// Read returns the bytes in use.
+func (m *MemoryUse) Read() (uint64, error) {
+	b, err := m.use.read()
+	if err != nil {
+		return 0, err
+	}
+	use, err := parseFigure(b)
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %w", m.use.From(), err)
+	}
+	if b, err = m.stat.read(); err != nil {
+		return 0, err
+	}
+	inactive, ok := lineOf(b, m.inactive)
+	if !ok {
+		return 0, fmt.Errorf("read %s: no %s", m.stat.From(), bytes.TrimSpace(m.inactive))
+	}
+	n, _, ok := parseUint(inactive)
+	if !ok {
+		return 0, fmt.Errorf("read %s: malformed %s%.40q", m.stat.From(), m.inactive, inactive)
+	}
+	if n > use {
+		return 0, nil // the two are not read at the same moment
+	}
+	return use - n, nil
+}
+
+// lineOf returns what follows a key that a line begins with.
+func lineOf(b, key []byte) ([]byte, bool) {
+	for len(b) > 0 {
+		if bytes.HasPrefix(b, key) {
+			return b[len(key):], true
+		}
+		i := bytes.IndexByte(b, '\n')
+		if i < 0 {
+			break
+		}
+		b = b[i+1:]
+	}
+	return nil, false
+}
+
+// From is the file that the use is read from.
+func (m *MemoryUse) From() string { return m.use.From() }
+
+// Close closes the files.
+func (m *MemoryUse) Close() {
+	m.use.Close()
+	m.stat.Close()
+}
+
+// A MemoryLimit reads how much memory may be used below a path: the least limit
+// on it, and without one what the host has.
+type MemoryLimit struct {
+	r      *Reader
+	levels []*level[uint64]
+}
+
+// OpenMemoryLimit opens the limits of a unit's or a process's paths.
+func (r *Reader) OpenMemoryLimit(p Paths) *MemoryLimit {
+	m := &MemoryLimit{r: r}
+	h, ok := r.tree.owner(Memory)
+	if !ok {
+		return m
+	}
+	name := "memory.limit_in_bytes"
+	if h == V2Tree {
+		name = "memory.max"
+	}
+	for path := p[h]; path != "" && path != "/"; path = parent(path) {
+		dir := r.tree.dir(h, path)
+		m.levels = append(m.levels, acquire(r.memory, dir, path, func() [2]keptfile.File {
+			return [2]keptfile.File{r.files.File(filepath.Join(dir, name))}
+		}))
+	}
+	return m
+}
+
+// Read returns the limit in bytes.
+func (m *MemoryLimit) Read(now time.Time) (uint64, error) {
+	least, err := m.r.hostMemory(now)
+	if err != nil {
+		return 0, err
+	}
+	for _, l := range m.levels {
+		limit, err := m.r.memoryLimit(l, now)
+		if err != nil {
+			return 0, err
+		}
+		if limit > 0 {
+			least = min(least, limit)
+		}
+	}
+	return least, nil
+}
+
+// Close gives up the files.
+func (m *MemoryLimit) Close() {
+	release(m.r.memory, m.levels)
+	m.levels = nil
+}
+
+// memoryLimit returns the limit of one cgroup, 0 without one. Without one v1
+// shows a number above any that a host has.
+func (r *Reader) memoryLimit(l *level[uint64], now time.Time) (uint64, error) {
+	if l.fresh(now) {
+		return l.value, l.err
+	}
+	l.at, l.value = now, 0
+	var n int
+	if n, _, l.err = l.files[0].Read(r.buf); l.err != nil {
+		if errors.Is(l.err, fs.ErrNotExist) {
+			l.err = nil // the controller is not enabled at this level
+		}
+		return 0, l.err
+	}
+	b := trimSpace(r.buf[:n])
+	if bytes.Equal(b, []byte("max")) {
+		return 0, nil
+	}
+	if l.value, l.err = parseFigure(b); l.err != nil {
+		l.err = fmt.Errorf("read %s: %w", l.files[0].Path(), l.err)
+	}
+	return l.value, l.err
+}
+
+// hostMemoryFor is how long the size of the host's memory holds: it changes when
+// memory is plugged in, and its file is a hundred times as costly as others.
+const hostMemoryFor = time.Minute
+
+// hostMemory returns the bytes that the host has.
+func (r *Reader) hostMemory(now time.Time) (uint64, error) {
+	l := &r.host
+	if age := now.Sub(l.at); age >= 0 && age < hostMemoryFor && l.err == nil && l.value > 0 {
+		return l.value, nil
+	}
+	l.at = now
+	var n int
+	if n, l.err = l.files[0].ReadHead(r.buf); l.err != nil {
+		return 0, l.err
+	}
+	b, _ := lineOf(r.buf[:n], []byte("MemTotal:"))
+	kib, _, ok := parseUint(bytes.TrimLeft(b, " "))
+	if !ok || kib == 0 || kib > 1<<50 {
+		l.err = fmt.Errorf("read %s: no MemTotal", l.files[0].Path())
+		return 0, l.err
+	}
+	l.value = kib << 10
+	return l.value, nil
+}

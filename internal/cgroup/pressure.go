@@ -1,0 +1,70 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// A Pressure reads for how long some of a unit's tasks waited for a CPU (PSI).
+type Pressure struct{ figure }
+
+// OpenPressure opens the figure of the unit's own cgroup of the v2 tree, which
+// has it on a hybrid host too. The error is an [Unavailable] where the unit has
+// none of its own or the kernel does not measure it.
+func (r *Reader) OpenPressure(u Unit) (*Pressure, error) {
+	dir, err := r.tree.Own(u, V2Tree)
+	if err != nil {
+		return nil, err
+	}
+	p := &Pressure{r.figure(dir, "cpu.pressure")}
+	_, _, err = p.Read()
+	switch {
+	case errors.Is(err, ErrGone):
+	case isUnsupported(err):
+		err = NoPSI
+	case isGone(err):
+		err = NoPSI
+		if b, readErr := os.ReadFile(filepath.Join(dir, "cgroup.pressure")); readErr == nil && bytes.HasPrefix(b, []byte("0")) {
+			err = NoCgroupPSI // the kernel hides the file then
+		}
+	default:
+		return p, nil // a file that cannot be read now may be readable later
+	}
+	p.Close()
+	return nil, err
+}
+
+// Read returns the time since the cgroup was made.
+func (p *Pressure) Read() (waited time.Duration, replaced bool, err error) {
+	b, err := p.read()
+	if err != nil {
+		if isUnsupported(err) {
+			err = NoPSI
+		}
+		return 0, false, err
+	}
+	some, _ := lineOf(b, []byte("some "))
+	if i := bytes.IndexByte(some, '\n'); i >= 0 {
+		some = some[:i]
+	}
+	i := bytes.Index(some, []byte("total="))
+	if i < 0 {
+		return 0, false, fmt.Errorf("read %s: no total of some", p.From())
+	}
+	n, err := parseFigure(some[i+len("total="):])
+	if err == nil && n > math.MaxInt64/uint64(time.Microsecond) {
+		err = fmt.Errorf("malformed pressure %.40q", some)
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("read %s: %w", p.From(), err)
+	}
+	return time.Duration(n) * time.Microsecond, p.wasReplaced(), nil
+}

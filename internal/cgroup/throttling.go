@@ -1,0 +1,142 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"errors"
+	"io/fs"
+	"time"
+)
+
+// A Throttling follows how often a unit was throttled: of its own cgroup and of
+// every ancestor, since an ancestor that has used up its quota throttles all
+// that is below it.
+type Throttling struct {
+	r      *Reader
+	levels []throttlingLevel
+}
+
+// throttlingLevel is one cgroup of the path.
+type throttlingLevel struct {
+	stat  *level[cpuStat]
+	quota *level[float64]
+	last  cpuStat
+	began bool
+}
+
+// OpenUnitThrottling is OpenThrottling for a unit that has a cgroup of its own in
+// that hierarchy; the error is an [Unavailable] otherwise.
+func (r *Reader) OpenUnitThrottling(u Unit) (*Throttling, error) {
+	h, ok := r.tree.owner(CPU)
+	if !ok {
+		return nil, NotMounted
+	}
+	if _, err := r.tree.Own(u, h); err != nil {
+		return nil, err
+	}
+	return r.OpenThrottling(u.Paths)
+}
+
+// OpenThrottling opens the cgroups of a path in the hierarchy that has the cpu
+// controller. The error is an [Unavailable] where none of them counts periods.
+func (r *Reader) OpenThrottling(p Paths) (*Throttling, error) {
+	h, ok := r.tree.owner(CPU)
+	if !ok || p[h] == "" {
+		return nil, NotMounted
+	}
+	if p[h] == "/" {
+		return nil, InRoot
+	}
+	t := &Throttling{r: r}
+	counted := false
+	for path := p[h]; path != "" && path != "/"; path = parent(path) {
+		dir := r.tree.dir(h, path)
+		l := throttlingLevel{stat: r.acquireStat(dir, path), quota: r.acquireQuota(dir, path, h)}
+		t.levels = append(t.levels, l)
+		s, err := r.stat(l.stat, time.Time{}, false)
+		switch {
+		case errors.Is(err, ErrGone):
+			t.Close()
+			return nil, ErrGone
+		case isGone(err): // the file is not there
+		case err != nil: // a file that cannot be read now may be readable later
+			counted = true
+		default:
+			counted = counted || s.hasPeriods
+		}
+	}
+	if !counted {
+		t.Close()
+		return nil, NoPeriods
+	}
+	return t, nil
+}
+
+// Read returns by how many periods the counts of one level grew since the last
+// reading: of the level that was throttled in the largest share of its periods.
+// All are 0 where no level had a period that began and ended meanwhile, and at
+// the first reading. Replaced says that the unit's own count began anew.
+func (t *Throttling) Read(now time.Time) (grown Periods, replaced bool, err error) {
+	counted := false
+	for i := range t.levels {
+		l := &t.levels[i]
+		if l.began && t.unlimited(l, now) {
+			counted = true // nothing is counted without a quota
+			continue
+		}
+		s, err := t.r.stat(l.stat, now, i > 0)
+		if err != nil {
+			if i > 0 && errors.Is(err, fs.ErrNotExist) {
+				continue // no controller at this level
+			}
+			return Periods{}, false, err
+		}
+		if !s.hasPeriods {
+			l.began = false
+			continue
+		}
+		counted = true
+		step := Periods{s.periods.Total - l.last.periods.Total, s.periods.Throttled - l.last.periods.Throttled}
+		backwards := s.generation != l.last.generation || s.periods.Total < l.last.periods.Total || s.periods.Throttled < l.last.periods.Throttled
+		if l.began && !backwards && step.larger(grown) {
+			grown = step
+		}
+		if l.began && backwards && i == 0 {
+			replaced = true
+		}
+		l.last, l.began = s, true
+	}
+	if !counted {
+		return Periods{}, false, NoPeriods
+	}
+	if replaced {
+		grown = Periods{}
+	}
+	return grown, replaced, nil
+}
+
+// larger says whether a share of periods is larger than another, or as large and
+// of more periods.
+func (p Periods) larger(other Periods) bool {
+	a, b := float64(p.Throttled)*float64(other.Total), float64(other.Throttled)*float64(p.Total)
+	return p.Total > 0 && (other.Total == 0 || a > b || a == b && p.Total > other.Total)
+}
+
+// unlimited says whether a cgroup is sure to have no quota.
+func (t *Throttling) unlimited(l *throttlingLevel, now time.Time) bool {
+	cores, err := t.r.quota(l.quota, now)
+	return err == nil && cores == 0 && !l.quota.missing
+}
+
+// From is the file of the unit's own cgroup.
+func (t *Throttling) From() string { return t.levels[0].stat.files[0].Path() }
+
+// Close gives up the files.
+func (t *Throttling) Close() {
+	for _, l := range t.levels {
+		release(t.r.stats, []*level[cpuStat]{l.stat})
+		release(t.r.quotas, []*level[float64]{l.quota})
+	}
+	t.levels = nil
+}

@@ -1,0 +1,222 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package monitor
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
+)
+
+const (
+	// busyEnough is the usage, in cores, from which on the threads of a unit are
+	// looked at one by one: below it none of them is busy for half of the time.
+	busyEnough = 0.5
+
+	// maxThreads bounds how many are looked at, of one unit.
+	maxThreads = 16384
+)
+
+const (
+	// NotBusy is for a unit of which no thread can be busy for half of the time.
+	NotBusy Gap = "it uses less than half a core, so its threads are not looked at"
+
+	// TooManyThreads is for a unit whose threads are too many to look at.
+	TooManyThreads cgroup.Unavailable = "it has too many threads to look at one by one"
+
+	// NoThreadClocks is for a kernel that does not say how long a thread ran.
+	NoThreadClocks cgroup.Unavailable = "the kernel does not say how long a thread ran: it has no /proc/PID/schedstat (CONFIG_SCHED_INFO)"
+)
+
+// busiest is cpu_busiest_thread: at each step the CPU time of the thread that
+// used most. A thread's clock moves once per scheduler tick. It is read for busy
+// units alone, so after a pause it begins with a new baseline.
+type busiest struct {
+	w       *Watcher
+	tasks   opened[threadLister]
+	threads map[int]*threadClock
+	visit   func(tid int) bool // made once, so that listing allocates nothing
+
+	began, running bool // ever; since the last pause
+	at             time.Time
+	span, step     time.Duration // of this reading
+	round          uint64
+	err            error
+	busy, elapsed  time.Duration
+}
+
+type threadClock struct {
+	file  keptfile.File
+	used  time.Duration
+	round uint64 // in which it was last read
+}
+
+// threadLister lists the threads of a unit.
+type threadLister interface {
+	List(visit func(tid int) bool) error
+	Close()
+}
+
+func newBusiest(w *Watcher) *busiest {
+	m := &busiest{w: w, threads: map[int]*threadClock{}, tasks: opened[threadLister]{w: w, open: func() (threadLister, error) {
+		if w.process != nil {
+			return processTasks{w.source.proc(strconv.Itoa(w.process.process.PID), "task")}, nil
+		}
+		t, err := w.source.reader.OpenTasks(w.unit)
+		if err != nil {
+			return nil, err
+		}
+		if !t.Listed() {
+			t.Close()
+			return nil, cgroup.Shared
+		}
+		return t, nil
+	}}}
+	m.visit = m.look
+	return m
+}
+
+func (m *busiest) read(now time.Time) (num, den float64, restarted bool, err error) {
+	if m.w.use.err != nil {
+		return 0, 0, false, m.w.use.err
+	}
+	if cores, known := m.w.use.cores(); !known || cores < busyEnough {
+		m.pause()
+		return 0, 0, false, NotBusy
+	}
+	tasks, err := m.tasks.get()
+	if err != nil {
+		m.pause()
+		return 0, 0, false, err
+	}
+	m.round++
+	m.step, m.span, m.err = 0, now.Sub(m.at), nil
+	if err := tasks.List(m.visit); err != nil {
+		return 0, 0, false, err
+	}
+	if m.err != nil {
+		m.pause()
+		return 0, 0, false, m.err
+	}
+	for tid, t := range m.threads {
+		if t.round != m.round {
+			t.file.Close()
+			delete(m.threads, tid)
+		}
+	}
+	if m.running {
+		m.busy += min(m.step, m.span)
+		m.elapsed += m.span
+	} else {
+		restarted = m.began
+		m.began, m.running = true, true
+	}
+	m.at = now
+	return m.busy.Seconds(), m.elapsed.Seconds(), restarted, nil
+}
+
+// look reads the clock of one thread.
+func (m *busiest) look(tid int) bool {
+	t := m.threads[tid]
+	fresh := t == nil
+	if fresh {
+		if len(m.threads) == maxThreads {
+			m.err = TooManyThreads
+			return false
+		}
+		s := m.w.source
+		t = &threadClock{file: s.files.File(s.proc(strconv.Itoa(tid), "schedstat"))}
+		m.threads[tid] = t
+	}
+	used, err := t.read(m.w.source.buf)
+	if err != nil {
+		t.file.Close()
+		delete(m.threads, tid) // it has ended; whoever has its number is fresh
+		if errors.Is(err, errNoSchedstat) {
+			m.err = NoThreadClocks
+		}
+		return m.err == nil
+	}
+	switch grown := used - t.used; {
+	case fresh && used <= m.span, !fresh && grown > 0:
+		m.step = max(m.step, grown)
+	}
+	t.used, t.round = used, m.round
+	return true
+}
+
+var errNoSchedstat = errors.New("no schedstat")
+
+func (t *threadClock) read(buf []byte) (time.Duration, error) {
+	n, _, err := t.file.Read(buf)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			if _, stat := os.Stat(t.file.Path()[:len(t.file.Path())-len("/schedstat")]); stat == nil {
+				return 0, errNoSchedstat
+			}
+		}
+		return 0, err
+	}
+	return parseSchedstat(buf[:n])
+}
+
+// parseSchedstat returns the first field, the time on a CPU.
+func parseSchedstat(b []byte) (time.Duration, error) {
+	first, _, ok := bytes.Cut(b, []byte(" "))
+	ns, err := strconv.ParseUint(string(first), 10, 63)
+	if !ok || err != nil {
+		return 0, errors.New("not the content of a /proc/PID/schedstat")
+	}
+	return time.Duration(ns), nil
+}
+
+// pause forgets the threads of a unit that is not busy.
+func (m *busiest) pause() {
+	m.running = false
+	for tid, t := range m.threads {
+		t.file.Close()
+		delete(m.threads, tid)
+	}
+	m.tasks.close()
+}
+
+func (m *busiest) from() string { return m.w.source.proc("*", "schedstat") }
+func (m *busiest) close()       { m.pause() }
+
+// processTasks lists the threads of one process.
+type processTasks struct{ dir string }
+
+// List calls visit for each.
+func (p processTasks) List(visit func(tid int) bool) error {
+	d, err := os.Open(p.dir)
+	if err != nil {
+		if isEnded(err) {
+			return ErrGone
+		}
+		return err
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(-1)
+	if err != nil {
+		if isEnded(err) {
+			return ErrGone
+		}
+		return err
+	}
+	for _, name := range names {
+		if tid, err := strconv.Atoi(name); err == nil && !visit(tid) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// Close does nothing: the directory is opened each time.
+func (p processTasks) Close() {}

@@ -1,0 +1,263 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package monitor
+
+import (
+	"errors"
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+)
+
+// A counter is a growing CPU time.
+type counter interface {
+	// Read returns it; replaced says that it began anew since the last reading.
+	Read(now time.Time) (used time.Duration, replaced bool, err error)
+	From() string
+	Close()
+}
+
+// cpuUse is the CPU time that a unit has used since the first reading: read once
+// for all monitors that are made from it.
+type cpuUse struct {
+	w      *Watcher
+	wanted bool
+
+	counter    counter // nil with unavailable
+	own        bool    // whether it is the cgroup's, not the sum of its processes'
+	noCounter  error
+	err        error // of this reading
+	last       time.Duration
+	lastAt     time.Time
+	epoch      int // grows with each new baseline; 0 before the first
+	epochAt    time.Time
+	used       time.Duration // never runs backwards
+	elapsed    time.Duration
+	step, over time.Duration // used, since the last reading; over is 0 where that is not known
+}
+
+// read adds what was used since the last reading. A span whose end is a new
+// baseline adds neither time nor CPU time.
+func (c *cpuUse) read(now time.Time) {
+	c.step, c.over = 0, 0
+	if !c.wanted {
+		return
+	}
+	var switched bool
+	if switched, c.err = c.recheck(); c.err != nil {
+		return
+	}
+	if c.counter == nil {
+		c.err = c.noCounter
+		return
+	}
+	used, replaced, err := c.counter.Read(now)
+	if c.err = err; err != nil {
+		return
+	}
+	if c.epoch == 0 || replaced || switched || used < c.last {
+		c.epoch++
+		c.epochAt = now
+	} else if over := now.Sub(c.lastAt); over > 0 {
+		c.step, c.over = used-c.last, over
+		c.used += c.step
+		c.elapsed += over
+	} else {
+		c.used += used - c.last
+	}
+	c.last, c.lastAt = used, now
+}
+
+// recheck looks now and then whether the unit's cgroup is still, or by now, its
+// own. A container's is, by its name.
+func (c *cpuUse) recheck() (switched bool, err error) {
+	if !c.w.recheck || c.w.process != nil || c.own && c.w.ownsByName() {
+		return false, nil
+	}
+	before, wasOwn := c.counter, c.own
+	if err := c.open(); err != nil {
+		return false, err
+	}
+	if wasOwn == c.own && before != nil {
+		if c.counter != nil {
+			c.counter.Close()
+		}
+		c.counter = before // it has the baseline
+		return false, nil
+	}
+	if before != nil {
+		before.Close()
+	}
+	return true, nil
+}
+
+// open takes the unit's own counter, else its processes' clocks. On an error it
+// changes nothing.
+func (c *cpuUse) open() error {
+	s := c.w.source
+	own, err := s.reader.OpenCPUTime(c.w.unit)
+	switch {
+	case err == nil:
+		c.counter, c.noCounter, c.own = own, nil, true
+	case errors.Is(err, cgroup.ErrGone):
+		return ErrGone
+	case s.clocks == nil:
+		c.counter, c.noCounter, c.own = nil, ForeignPIDs, false
+	default:
+		c.counter, c.noCounter, c.own = newUnitClock(s, c.w.unit), nil, false
+	}
+	return nil
+}
+
+func (c *cpuUse) gone() bool { return errors.Is(c.err, ErrGone) || errors.Is(c.err, cgroup.ErrGone) }
+
+// cores is the usage since the last reading; not known at a baseline.
+func (c *cpuUse) cores() (float64, bool) {
+	if c.over <= 0 {
+		return 0, false
+	}
+	return float64(c.step) / float64(c.over), true
+}
+
+func (c *cpuUse) from() string {
+	if c.counter == nil {
+		return ""
+	}
+	return c.counter.From()
+}
+
+func (c *cpuUse) close() {
+	if c.counter != nil {
+		c.counter.Close()
+		c.counter = nil
+	}
+}
+
+// usage is cpu_usage.
+type usage struct {
+	w     *Watcher
+	epoch int
+}
+
+func (m *usage) read(time.Time) (num, den float64, restarted bool, err error) {
+	u := &m.w.use
+	if u.err != nil {
+		return 0, 0, false, u.err
+	}
+	restarted = m.epoch != 0 && m.epoch != u.epoch
+	m.epoch = u.epoch
+	return u.used.Seconds(), u.elapsed.Seconds(), restarted, nil
+}
+
+func (m *usage) from() string { return m.w.use.from() }
+func (m *usage) close()       {}
+
+// share is the CPU time used as a share of cores that may change: the capacity,
+// the request, the host's.
+type share struct {
+	w     *Watcher
+	of    cores
+	epoch int
+	at    time.Time // up to which the core seconds are counted
+	total float64   // core seconds
+}
+
+// cores is a number of cores that is read anew each time.
+type cores interface {
+	read(now time.Time) (float64, error)
+	close()
+}
+
+// read adds the core seconds since the last reading of cores. A number that
+// changed holds for the whole span up to this reading.
+func (m *share) read(now time.Time) (num, den float64, restarted bool, err error) {
+	u := &m.w.use
+	if u.err != nil {
+		return 0, 0, false, u.err
+	}
+	n, err := m.of.read(now)
+	if err != nil {
+		return 0, 0, false, err
+	}
+	if m.epoch != u.epoch {
+		restarted = m.epoch != 0
+		m.epoch, m.at = u.epoch, u.epochAt
+	}
+	if span := now.Sub(m.at); span > 0 {
+		m.total += span.Seconds() * n
+	}
+	m.at = now
+	return u.used.Seconds(), m.total, restarted, nil
+}
+
+func (m *share) moved() {
+	if of, ok := m.of.(interface{ moved() }); ok {
+		of.moved()
+	}
+}
+
+func (m *share) from() string { return m.w.use.from() }
+func (m *share) close()       { m.of.close() }
+
+// capacity is what a unit may use.
+type capacity struct {
+	w    *Watcher
+	open *cgroup.CPUCapacity // nil until it could be opened
+}
+
+func (c *capacity) read(now time.Time) (float64, error) {
+	if c.open == nil {
+		var err error
+		if c.open, err = c.w.source.reader.OpenCPUCapacity(c.w.paths); err != nil {
+			return 0, err
+		}
+	}
+	found, err := c.open.Read(now)
+	if err != nil {
+		return 0, err
+	}
+	c.w.capacity = found
+	return found.Cores, nil
+}
+
+func (c *capacity) moved() { c.close() }
+
+func (c *capacity) close() {
+	if c.open != nil {
+		c.open.Close()
+		c.open = nil
+	}
+}
+
+// request is what a unit asks for.
+type request struct{ opened[*cgroup.CPURequest] }
+
+func newRequest(w *Watcher) *request {
+	return &request{opened[*cgroup.CPURequest]{w: w, open: func() (*cgroup.CPURequest, error) {
+		r, formula := w.source.reader, w.source.options.CPUWeightFormula
+		if w.process != nil {
+			return r.OpenCPURequestOf(w.paths, formula)
+		}
+		return r.OpenCPURequest(w.unit, formula)
+	}}}
+}
+
+func (r *request) read(now time.Time) (float64, error) {
+	q, err := r.get()
+	if err != nil {
+		return 0, err
+	}
+	return q.Read(now)
+}
+
+func (r *request) moved() { r.close() }
+
+// online is what the host has.
+type online struct{ source *Source }
+
+func (o online) read(now time.Time) (float64, error) {
+	n, err := o.source.reader.CPUsOnline(now)
+	return float64(n), err
+}
+func (online) close() {}

@@ -1,0 +1,127 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package monitor
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
+)
+
+// memory is memory_utilization.
+type memory struct {
+	w     *Watcher
+	use   opened[memoryUse]
+	limit *cgroup.MemoryLimit
+}
+
+// memoryUse is the memory that a unit uses, in bytes.
+type memoryUse interface {
+	Read() (uint64, error)
+	From() string
+	Close()
+}
+
+func newMemory(w *Watcher) *memory {
+	return &memory{w: w, use: opened[memoryUse]{w: w, open: func() (memoryUse, error) {
+		if w.process != nil {
+			s := w.source
+			return &residentSet{source: s, file: s.files.File(s.proc(strconv.Itoa(w.process.process.PID), "statm"))}, nil
+		}
+		return w.source.reader.OpenMemoryUse(w.unit)
+	}}}
+}
+
+func (m *memory) read(now time.Time) (num, den float64, restarted bool, err error) {
+	use, err := m.use.get()
+	if err != nil {
+		return 0, 0, false, err
+	}
+	if m.limit == nil {
+		m.limit = m.w.source.reader.OpenMemoryLimit(m.w.paths)
+	}
+	limit, err := m.limit.Read(now)
+	if err != nil {
+		return 0, 0, false, err
+	}
+	bytes, err := use.Read()
+	if err != nil {
+		return 0, 0, false, err
+	}
+	return 100 * float64(bytes) / float64(limit), 0, false, nil
+}
+
+// moved takes the limits of where the process is by now; how much it uses is
+// its own.
+func (m *memory) moved() {
+	if m.limit != nil {
+		m.limit.Close()
+		m.limit = nil
+	}
+}
+
+func (m *memory) from() string {
+	if !m.use.ok {
+		return ""
+	}
+	return m.use.it.From()
+}
+
+func (m *memory) close() {
+	m.use.close()
+	m.moved()
+}
+
+// A residentSet is the memory of one process that is in RAM.
+type residentSet struct {
+	source *Source
+	file   keptfile.File
+}
+
+// Read returns the bytes.
+func (r *residentSet) Read() (uint64, error) {
+	n, _, err := r.file.Read(r.source.buf)
+	if err != nil {
+		if isEnded(err) {
+			return 0, ErrGone
+		}
+		return 0, err
+	}
+	pages, err := parseStatm(r.source.buf[:n])
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %w", r.file.Path(), err)
+	}
+	return pages * uint64(os.Getpagesize()), nil
+}
+
+// From is the file that is read.
+func (r *residentSet) From() string { return r.file.Path() }
+
+// Close closes the file.
+func (r *residentSet) Close() { r.file.Close() }
+
+var errStatm = errors.New("not the content of a /proc/PID/statm")
+
+// parseStatm returns the second field, the resident pages.
+func parseStatm(b []byte) (uint64, error) {
+	_, b, ok := bytes.Cut(b, []byte(" "))
+	if !ok {
+		return 0, errStatm
+	}
+	resident, _, ok := bytes.Cut(b, []byte(" "))
+	if !ok {
+		return 0, errStatm
+	}
+	pages, err := strconv.ParseUint(string(resident), 10, 64)
+	if err != nil || pages > 1<<40 {
+		return 0, errStatm
+	}
+	return pages, nil
+}

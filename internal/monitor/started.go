@@ -1,0 +1,67 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package monitor
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/procfs"
+)
+
+// maxAsked bounds how many processes of a unit are asked when they started.
+const maxAsked = 256
+
+// StartedAt returns when the first of a unit's processes that still run started.
+// It is for once per unit: it asks those with the lowest pids, up to a bound. The
+// error is [ErrGone] where there is none.
+func (s *Source) StartedAt(u cgroup.Unit) (time.Time, error) {
+	pids, err := s.tree.Processes(u)
+	if err != nil {
+		if errors.Is(err, cgroup.ErrGone) {
+			err = ErrGone
+		}
+		return time.Time{}, fmt.Errorf("find when the unit's first process started: %w", err)
+	}
+	sorted := make([]int, 0, len(pids))
+	for pid := range pids {
+		sorted = append(sorted, pid)
+	}
+	slices.Sort(sorted)
+	var first uint64
+	failed := ErrGone
+	for _, pid := range sorted[:min(len(sorted), maxAsked)] {
+		start, err := startOf(s.proc(strconv.Itoa(pid), "stat"))
+		if err != nil {
+			if !errors.Is(err, ErrGone) {
+				failed = err
+			}
+			continue
+		}
+		if start > 0 && (first == 0 || start < first) {
+			first = start
+		}
+	}
+	if first == 0 {
+		return time.Time{}, fmt.Errorf("find when the unit's first process started: %w", failed)
+	}
+	return s.timeOf(first), nil
+}
+
+// timeOf is the moment of a process's start.
+func (s *Source) timeOf(start uint64) time.Time {
+	now := systemClocks{}.ticks()
+	if s.clocks != nil {
+		now = s.clocks.ticks()
+	}
+	age := time.Duration(0)
+	if now > start {
+		age = time.Duration(now-start) * (time.Second / procfs.TicksPerSecond)
+	}
+	return s.options.Now().Add(-age)
+}
