@@ -197,7 +197,9 @@ func (c *collector) read(w *watched, out []outcome) (worst lateness) {
 		if late > worst.by {
 			worst = lateness{by: late, unit: w.name, monitor: c.monitors[m]}
 		}
-		c.counts[m][c.classify(w, m, r.Err, late > 0)]++
+		if !isGap(r.Err) {
+			c.counts[m][c.classify(w, m, r.Err, late > 0)]++
+		}
 	}
 	if !w.gone && w.process.PID == 0 && (!w.asked || restarted) {
 		// What cannot be known now is taken from when the unit was first seen.
@@ -227,13 +229,14 @@ func (w *watched) late(m int, now time.Time, r monitor.Result, interval time.Dur
 // Why a monitor is unavailable is often the same for very many units: it is said
 // once for all of them, and for each in the debug log.
 func (c *collector) classify(w *watched, m int, err error, late bool) readingOutcome {
-	var unavailable cgroup.Unavailable
 	switch {
 	case err == nil && late:
 		return readingLate
 	case err == nil:
 		return readingOK
-	case errors.As(err, &unavailable):
+	}
+	var unavailable cgroup.Unavailable // it escapes, so not where nothing failed
+	if errors.As(err, &unavailable) {
 		if !w.said[m] {
 			w.said[m] = true
 			c.sayUnavailable(w.name, c.monitors[m], err)
@@ -245,6 +248,15 @@ func (c *collector) classify(w *watched, m int, err error, late bool) readingOut
 		c.log.Warn("reading failed", zap.String("unit", w.name), zap.String("monitor", c.monitors[m]), zap.Error(err))
 	}
 	return readingFailed
+}
+
+// isGap says whether a reading was left out on purpose, so that nothing failed.
+func isGap(err error) bool {
+	if err == nil {
+		return false
+	}
+	var gap monitor.Gap
+	return errors.As(err, &gap)
 }
 
 func (c *collector) sayUnavailable(unit, monitor string, err error) {
