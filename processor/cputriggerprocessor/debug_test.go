@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/monitor"
 )
 
 // unitsIn are the units that lines are about.
@@ -90,6 +91,42 @@ func TestDebugLogSaysWhyAHotUnitIsNotLetOut(t *testing.T) {
 	r.runUntil("gate closed", time.Minute)
 	r.run(5 * time.Second)
 	require.Equal(t, "cooling down", why())
+}
+
+func TestDebugLogSaysWhatKeepsAHotUnitsGateShut(t *testing.T) {
+	const fires = "any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]"
+	for why, c := range map[string]struct {
+		yaml string
+		with map[string]any
+	}{
+		"younger than min_age":    {"{policies: [{name: cpu, " + fires + "}]}", nil},
+		"no policy applies to it": {"{policies: [{name: cpu, match: {service.name: x}, " + fires + "}]}", nil},
+		"its policy is a dry run": {"{min_age: 0s, policies: [{name: cpu, dry_run: true, " + fires + "}]}", nil},
+		"over budget":             {"{min_age: 0s, budgets: {max_concurrent_units: 1}, policies: [{name: cpu, " + fires + "}]}", map[string]any{"budget": "max_concurrent_units"}},
+		"too few readings yet":    {"{min_age: 0s, policies: [{name: cpu, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 50s}]}]}", nil},
+		"it has too small a part in what is the same for all units": {
+			"{min_age: 0s, policies: [{name: cpu, any_of: [{monitor: system_load, threshold: 1, average_over: 5s}]}]}", map[string]any{"guard": "cpu_host_share"},
+		},
+	} {
+		t.Run(why, func(t *testing.T) {
+			r := newRig(t, "{debug_units: ['aaaa*'], "+c.yaml[1:])
+			if c.with["budget"] != nil {
+				_, err := r.p.fire(t.Context(), service, time.Hour)
+				require.NoError(t, err)
+			}
+			r.watch(containerA)
+			r.source.startedAt[containerA] = r.now
+			r.source.cores[containerA] = 2
+			r.source.set(containerA, monitor.SystemLoad, 9)
+			r.source.set(containerA, monitor.CPUHostShare, 1)
+			r.run(20 * time.Second)
+			said := r.last("gate not opened")
+			require.Equal(t, why, said["why"])
+			for k, v := range c.with {
+				require.Equal(t, v, said[k])
+			}
+		})
+	}
 }
 
 func TestNothingIsShownWithoutTheDebugLog(t *testing.T) {

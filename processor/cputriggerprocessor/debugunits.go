@@ -89,17 +89,32 @@ func (us *units) standings(d *debugUnits, now time.Time) []standing {
 func (r *reporter) showWindows(standings []standing, now time.Time) {
 	for _, s := range standings {
 		for _, i := range s.items {
-			fields := []zap.Field{
+			if i.Off {
+				continue
+			}
+			r.log.Debug("window updated",
 				zap.String("unit", s.unit), zap.String("policy", i.Policy), zap.String("monitor", i.Monitor),
 				zap.Float64("value", round(i.Value)), zap.Float64("threshold", i.Threshold), zap.String("window", i.Window),
-				zap.Bool("filled", i.Enough), zap.Stringer("state", i.State),
-			}
-			r.log.Debug("window updated", fields...)
+				zap.Bool("filled", i.Enough), zap.Stringer("state", i.State))
 		}
 		if why, fields := whyShut(s.items, now); why != "" {
 			r.log.Debug("gate not opened", append(fields, zap.String("unit", s.unit), zap.String("why", why))...)
 		}
 	}
+}
+
+// nearer says whether an item is nearer to open a gate than another: of a policy
+// that applies, with readings enough, hotter.
+func nearer(a, b *trigger.Standing) bool {
+	switch {
+	case b == nil:
+		return true
+	case a.Off != b.Off:
+		return b.Off
+	case a.Enough != b.Enough:
+		return a.Enough
+	}
+	return a.Ratio() > b.Ratio()
 }
 
 // whyShut says why the gate of a unit is shut, by the item nearest to its
@@ -108,29 +123,53 @@ func whyShut(items []trigger.Standing, now time.Time) (why string, fields []zap.
 	var near *trigger.Standing
 	for i := range items {
 		s := &items[i]
-		if s.State == trigger.Profiling {
+		if s.State == trigger.Profiling && !s.DryRun {
 			return "", nil
 		}
-		if near == nil || s.Ratio() > near.Ratio() {
+		if nearer(s, near) {
 			near = s
 		}
 	}
 	if near == nil {
 		return "", nil
 	}
+	if near.Off {
+		return "no policy applies to it", nil
+	}
 	fields = []zap.Field{
 		zap.String("policy", near.Policy), zap.String("monitor", near.Monitor),
 		zap.Float64("value", round(near.Value)), zap.Float64("threshold", near.Threshold), zap.String("window", near.Window),
 	}
+	left := func() []zap.Field {
+		if near.NotBefore.After(now) {
+			return append(fields, zap.Duration("for", near.NotBefore.Sub(now)))
+		}
+		return fields
+	}
 	switch {
 	case !near.Enough:
 		return "too few readings yet", fields
+	case !near.Holds && near.Guard != "":
+		return "it has too small a part in what is the same for all units", append(fields, zap.String("guard", near.Guard))
 	case !near.Holds:
 		return "below the threshold", append(fields, zap.Float64("short_by", round(near.Threshold-near.Value)))
 	case near.State == trigger.CoolingDown:
-		return "cooling down", append(fields, zap.Duration("for", near.NotBefore.Sub(now)))
+		return "cooling down", left()
+	case near.State == trigger.Profiling:
+		return "its policy is a dry run", fields
+	case near.Blocked == trigger.OverBudget:
+		return "over budget", append(left(), zap.String("budget", near.Budget))
+	case near.Blocked == trigger.ServiceCooling:
+		return whyServiceCooling, left()
+	case near.Blocked == trigger.TooYoung:
+		return whyTooYoung, left()
 	case near.NotBefore.After(now):
-		return "nothing was exported last time", append(fields, zap.Duration("for", near.NotBefore.Sub(now)))
+		return "nothing was exported last time", left()
 	}
 	return "the policy is to be evaluated again", fields
 }
+
+const (
+	whyServiceCooling = "another unit of its service is open or cools down"
+	whyTooYoung       = "younger than min_age"
+)

@@ -38,9 +38,9 @@ func (r *reporter) report(ts []transition) {
 			r.log.Debug("gate not opened", append(reasonFields(t), zap.String("why", "cooling down"))...)
 		case t.Reason == trigger.ServiceCooling:
 			r.counters.trigger(t.Policy, triggerCoolingDown)
-			r.log.Debug("gate not opened", append(reasonFields(t), zap.String("why", "another unit of the service is open or cools down"))...)
+			r.log.Debug("gate not opened", append(reasonFields(t), zap.String("why", whyServiceCooling))...)
 		case t.Reason == trigger.TooYoung:
-			r.log.Debug("gate not opened", append(reasonFields(t), zap.String("why", "younger than min_age"))...)
+			r.log.Debug("gate not opened", append(reasonFields(t), zap.String("why", whyTooYoung))...)
 		default:
 			r.log.Debug("state changed", zap.String("unit", t.Unit.Name()), zap.String("policy", t.Policy),
 				zap.Stringer("from", t.From), zap.Stringer("to", t.To), zap.String("why", string(t.Reason)))
