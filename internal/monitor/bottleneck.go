@@ -108,15 +108,15 @@ type bottlenecks struct {
 
 // bottleneckStats is what following switches found out about itself.
 type bottleneckStats struct {
-	Attached         uint64 // how often
-	Switches, Lost   uint64
-	Late, Surprises  uint64 // see simultaneity
-	Overflows        uint64 // of the census
-	ProcessesLooked  int    // in the census
-	TooManySwitches  uint64 // how often it was given up for that
-	Through          int64  // what was read, as CLOCK_MONOTONIC
-	UnknownCPUs      int
-	ElapsedKnownNano int64
+	Attached        uint64 // how often
+	Switches, Lost  uint64
+	Late, Surprises uint64 // see simultaneity
+	Overflows       uint64 // of the census
+	TooManySwitches uint64 // how often it was given up for that
+	Processes       int    // in the census
+	UnknownCPUs     int
+	Through         int64 // what was read, as CLOCK_MONOTONIC
+	Known           int64 // nanoseconds without a gap
 }
 
 // followed is a unit that is followed; what it holds is guarded by
@@ -407,8 +407,8 @@ func (b *bottlenecks) publish(through int64, switches uint64) {
 	b.stats.Switches += switches
 	b.stats.Lost = b.lost
 	b.stats.Late, b.stats.Surprises = b.sim.late, b.sim.surprises
-	b.stats.Overflows, b.stats.ProcessesLooked = b.census.overflows, len(b.census.byPID)
-	b.stats.Through, b.stats.UnknownCPUs, b.stats.ElapsedKnownNano = through, b.sim.unknown, b.sim.known
+	b.stats.Overflows, b.stats.Processes = b.census.overflows, len(b.census.byPID)
+	b.stats.Through, b.stats.UnknownCPUs, b.stats.Known = through, b.sim.unknown, b.sim.known
 }
 
 // A rateLimit counts switches per second.

@@ -35,8 +35,9 @@ type census struct {
 	sim    *simultaneity
 	lookup lookup
 	byPID  map[int]*process
-	queue  []*process // to be looked up
-	all    []*process // looked up in turn, those that are gone among them
+	queue  []*process    // to be looked up
+	ended  [2][]*process // since the last check, and before it
+	all    []*process    // looked up in turn, those that are gone among them
 	turn   int
 
 	units     map[string][]*tally // followed, by the unit's id
@@ -179,6 +180,7 @@ func (c *census) clear() {
 	}
 	clear(c.byPID)
 	c.all, c.queue, c.turn = nil, nil, 0
+	c.ended = [2][]*process{}
 }
 
 // forked is told that a process was started by another.
@@ -186,7 +188,9 @@ func (c *census) forked(pid, parent int) {
 	if pid <= 0 {
 		return
 	}
-	c.exited(pid) // whose exit was lost
+	if p := c.byPID[pid]; p != nil { // that had the pid before
+		c.drop(p)
+	}
 	if from := c.byPID[parent]; from != nil && from.known {
 		p := c.add(pid)
 		p.unit = from.unit
@@ -202,12 +206,19 @@ func (c *census) executed(pid int) {
 	}
 }
 
-// exited is told that a process has ended, or that at least its first thread
-// has: then it comes up again.
+// exited is told that a process is ending, or that at least its first thread is:
+// then it comes up again. It is kept for a moment, since its last steps are still
+// to come, and nothing could be found out about it any more.
 func (c *census) exited(pid int) {
 	if p := c.byPID[pid]; p != nil {
-		p.gone = true
-		delete(c.byPID, pid)
+		c.ended[0] = append(c.ended[0], p)
+	}
+}
+
+func (c *census) drop(p *process) {
+	p.gone = true
+	if c.byPID[p.pid] == p {
+		delete(c.byPID, p.pid)
 	}
 }
 
@@ -221,6 +232,11 @@ func (c *census) enqueue(p *process) {
 // check looks up at most so many processes that wait for it, and then a part of
 // the others in turn.
 func (c *census) check(queued, inTurn int) {
+	for _, p := range c.ended[1] {
+		c.drop(p)
+	}
+	clear(c.ended[1])
+	c.ended[0], c.ended[1] = c.ended[1][:0], c.ended[0]
 	n := min(queued, len(c.queue))
 	for _, p := range c.queue[:n] {
 		p.queued = false
@@ -235,7 +251,7 @@ func (c *census) check(queued, inTurn int) {
 		}
 		p := c.all[c.turn]
 		if !p.gone && c.lookUp(p, p.pid) {
-			c.exited(p.pid) // and that was not told
+			c.drop(p) // and that was not told
 		}
 		if p.gone {
 			last := len(c.all) - 1

@@ -57,9 +57,13 @@ type SwitchRecord struct {
 //	header, [body,] pid:tid, time
 //
 // and a switch takes 32 bytes, twice: the thread that leaves writes one, which
-// names the next, and then that one, which names the one before. The second adds
-// nothing and is passed over.
+// names the next, and then that one, which names the one before. The second is
+// passed over where it adds nothing. There are threads that write neither, among
+// them, on some CPUs, the idle task: those are seen by what others write.
 const switchTrailer = 2
+
+// nobody is no pid:tid.
+const nobody = ^uint64(0) - 1
 
 // A switchRing is one CPU's ring, read record by record in place.
 type switchRing struct {
@@ -69,6 +73,7 @@ type switchRing struct {
 	// maybeLost says that the ring was full, or could not be read on, so that
 	// after the last of its records some may be missing.
 	maybeLost bool
+	coming    uint64 // pid:tid that the last record named as the next one
 	head      header // of the record at next; size 0: none, but some may be lost
 }
 
@@ -121,12 +126,12 @@ func (r *switchRing) giveUp(corrupt *uint64) {
 }
 
 // passedOver says that the record at next tells nothing: a thread that came onto
-// the CPU was named when the one before left, and threads of a process are not
-// told apart.
+// the CPU was named by the one before, and threads of a process are not told
+// apart.
 func (r *switchRing) passedOver() bool {
 	switch r.head.kind {
 	case recordSwitchCPUWide:
-		return r.head.misc&miscSwitchOut == 0
+		return r.head.misc&miscSwitchOut == 0 && r.word(r.next+uint64(r.size-switchTrailer)*wordSize) == r.coming
 	case recordComm:
 		return r.head.misc&miscCommExec == 0
 	case recordFork, recordExit:
@@ -151,18 +156,23 @@ func (r *switchRing) take(rec *SwitchRecord, corrupt *uint64) bool {
 	*rec = SwitchRecord{CPU: r.cpu, Time: r.time}
 	r.last = r.time
 	if r.size == 0 {
-		rec.Type, r.maybeLost = TypeLost, false
+		rec.Type, r.maybeLost, r.coming = TypeLost, false, nobody
 		return true
 	}
 	body := r.next + wordSize
 	words := r.size - 1 - switchTrailer
 	ok := true
 	switch r.head.kind {
-	case recordSwitchCPUWide: // {u32 next_pid, next_tid}
+	case recordSwitchCPUWide: // {u32 next_prev_pid, next_prev_tid}
 		if ok = words >= 1; ok {
 			rec.Type = TypeSwitch
-			rec.PID, rec.TID = halves(r.word(body))
-			rec.OtherPID, rec.OtherTID = halves(r.word(body + wordSize))
+			to, from := r.word(body), r.word(body+uint64(words)*wordSize)
+			if r.head.misc&miscSwitchOut == 0 {
+				to, from = from, to
+			}
+			r.coming = to
+			rec.PID, rec.TID = halves(to)
+			rec.OtherPID, rec.OtherTID = halves(from)
 		}
 	case recordSample: // nothing but the trailer
 		rec.Type = TypeSample
@@ -184,7 +194,7 @@ func (r *switchRing) take(rec *SwitchRecord, corrupt *uint64) bool {
 	case recordLost: // {u64 id, lost}
 		if ok = words >= 2; ok {
 			rec.Type, rec.Count = TypeLost, r.word(body+wordSize)
-			r.maybeLost = false
+			r.maybeLost, r.coming = false, nobody
 		}
 	}
 	if !ok {

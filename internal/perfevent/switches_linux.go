@@ -68,7 +68,7 @@ func OpenSwitches(o SwitchOptions) (*Switches, error) {
 	}
 	s.waker = w
 	for i, r := range s.rings {
-		s.merger.rings = append(s.merger.rings, &switchRing{ring: r.ring, cpu: i})
+		s.merger.rings = append(s.merger.rings, &switchRing{ring: r.ring, cpu: i, coming: nobody})
 	}
 	return s, nil
 }

@@ -1,0 +1,385 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package monitor
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/procfs"
+)
+
+const loadVariable = "MONITOR_TEST_LOAD"
+
+// TestLoad is not a test: it is the load of others, in a process of its own. It
+// runs a load for each line that it is given, and answers when that has ended.
+func TestLoad(t *testing.T) {
+	if os.Getenv(loadVariable) == "" {
+		t.Skip("the load of other tests")
+	}
+	time.AfterFunc(time.Minute, func() { os.Exit(1) }) // whatever becomes of those who wait for it
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		order := strings.Fields(lines.Text())
+		var d time.Duration
+		if len(order) > 1 {
+			d, _ = time.ParseDuration(order[1])
+		}
+		switch order[0] {
+		case "spin":
+			spinFor(d)
+		case "threads": // two that spin
+			other := make(chan struct{})
+			go func() {
+				runtime.LockOSThread()
+				defer runtime.UnlockOSThread()
+				defer close(other)
+				spinFor(d)
+			}()
+			spinFor(d)
+			<-other
+		case "half": // busy for half of the time
+			for end := time.Now().Add(d); time.Now().Before(end); {
+				spinFor(5 * time.Millisecond)
+				time.Sleep(5 * time.Millisecond)
+			}
+		case "pingpong": // so many switches a millisecond, on the CPU named
+			perMillisecond, _ := strconv.Atoi(order[2])
+			pingPong(d, perMillisecond)
+		case "children": // one after the other, each for a moment
+			for end := time.Now().Add(d); time.Now().Before(end); {
+				_ = exec.Command("/bin/true").Run()
+			}
+		}
+		fmt.Println("done")
+	}
+	os.Exit(0)
+}
+
+func spinFor(d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); {
+	}
+}
+
+// pingPong passes a byte to and fro between this process and a child, both on
+// the same CPU, so that each pass is a switch.
+func pingPong(d time.Duration, perMillisecond int) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var before, one unix.CPUSet
+	_ = unix.SchedGetaffinity(0, &before)
+	one.Set(firstOf(before))
+	_ = unix.SchedSetaffinity(0, &one)
+	defer func() { _ = unix.SchedSetaffinity(0, &before) }()
+	var to, from [2]int
+	if unix.Pipe2(to[:], unix.O_CLOEXEC) != nil || unix.Pipe2(from[:], unix.O_CLOEXEC) != nil {
+		return
+	}
+	echo := exec.Command("/proc/self/exe", "-test.run=^TestEcho$")
+	echo.Env = append(os.Environ(), loadVariable+"=echo")
+	in, out := os.NewFile(uintptr(to[0]), "in"), os.NewFile(uintptr(from[1]), "out")
+	echo.ExtraFiles = []*os.File{in, out}
+	if echo.Start() != nil {
+		return
+	}
+	in.Close()
+	out.Close()
+	var b [1]byte
+	begin := time.Now()
+	for n := 0; ; n += 2 {
+		raw(unix.SYS_WRITE, to[1], &b)
+		raw(unix.SYS_READ, from[0], &b)
+		if n%64 != 0 {
+			continue
+		}
+		since := time.Since(begin)
+		if since > d {
+			break
+		}
+		if ahead := time.Duration(n)*time.Millisecond/time.Duration(perMillisecond) - since; ahead > 0 {
+			time.Sleep(ahead)
+		}
+	}
+	unix.Close(to[1])
+	unix.Close(from[0])
+	_ = echo.Wait()
+}
+
+func firstOf(set unix.CPUSet) int {
+	for cpu := range 1024 {
+		if set.IsSet(cpu) {
+			return cpu
+		}
+	}
+	return 0
+}
+
+// raw makes a call that the runtime does not look after.
+func raw(call uintptr, fd int, b *[1]byte) uintptr {
+	n, _, _ := syscall.RawSyscall(call, uintptr(fd), uintptr(unsafe.Pointer(b)), 1)
+	return n
+}
+
+// TestEcho is not a test: it is the other end of a ping-pong.
+func TestEcho(t *testing.T) {
+	if os.Getenv(loadVariable) != "echo" {
+		t.Skip("a part of the load of other tests")
+	}
+	runtime.LockOSThread()
+	var b [1]byte
+	for raw(unix.SYS_READ, 3, &b) == 1 {
+		raw(unix.SYS_WRITE, 4, &b)
+	}
+	os.Exit(0)
+}
+
+// load is a process in a cgroup of its own.
+type load struct {
+	t      testing.TB
+	cgroup *hosttest.Cgroup
+	cmd    *exec.Cmd
+	unit   cgroup.Unit
+	stdin  io.Writer
+	stdout *bufio.Reader
+}
+
+func newLoad(t testing.TB, s *Source) *load {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	c := hosttest.NewCgroup(t, "hotprofile-bottleneck")
+	cmd := c.Command(self, "-test.run=^TestLoad$")
+	cmd.Env = append(os.Environ(), loadVariable+"=obey")
+	l := &load{t: t, cgroup: c, cmd: cmd}
+	l.stdin, err = cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	l.stdout = bufio.NewReader(stdout)
+	run(t, cmd)
+	l.begin("none")
+	l.await()
+	p, err := s.tree.PathsOf(cmd.Process.Pid)
+	require.NoError(t, err)
+	l.unit = s.tree.UnitOf(p)
+	require.Equal(t, c.Path, l.unit.Cgroup)
+	return l
+}
+
+func (l *load) begin(order string) {
+	l.t.Helper()
+	_, err := fmt.Fprintln(l.stdin, order)
+	require.NoError(l.t, err)
+}
+
+func (l *load) await() {
+	l.t.Helper()
+	answer, err := l.stdout.ReadString('\n')
+	require.NoError(l.t, err)
+	require.Equal(l.t, "done\n", answer)
+}
+
+// cpuTime is what the kernel counts for the cgroup, in nanoseconds.
+func (l *load) cpuTime(s *Source) int64 {
+	l.t.Helper()
+	if dir := s.tree.Mount(cgroup.CPUAcct); dir != "" {
+		b, err := os.ReadFile(filepath.Join(dir, l.cgroup.Path, "cpuacct.usage"))
+		require.NoError(l.t, err)
+		n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+		require.NoError(l.t, err)
+		return n
+	}
+	b, err := os.ReadFile(filepath.Join(s.tree.Mount(cgroup.V2Tree), l.cgroup.Path, "cpu.stat"))
+	require.NoError(l.t, err)
+	var n int64
+	_, err = fmt.Sscanf(string(b), "usage_usec %d", &n)
+	require.NoError(l.t, err)
+	return n * 1000
+}
+
+// tick is how often the kernel brings CPU times up to date.
+func tick() int64 {
+	var ts unix.Timespec
+	if unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &ts) != nil {
+		return int64(10 * time.Millisecond)
+	}
+	return ts.Nano()
+}
+
+// stolen is how much time of all CPUs went to other guests of the same machine,
+// which may be counted as a thread's or not.
+func stolen(t testing.TB) int64 {
+	t.Helper()
+	b, err := os.ReadFile("/proc/stat")
+	require.NoError(t, err)
+	line, _, _ := bytes.Cut(b, []byte("\n"))
+	n, err := strconv.ParseInt(strings.Fields(string(line))[8], 10, 64)
+	require.NoError(t, err)
+	return n * int64(time.Second/procfs.TicksPerSecond)
+}
+
+func now() int64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return ts.Nano()
+}
+
+func requireSwitches(t testing.TB) {
+	t.Helper()
+	if err := perfevent.Probe().HostWide; err != nil {
+		hosttest.SkipUnprivileged(t, "%v", err)
+	}
+}
+
+// through waits until everything up to now was read.
+func through(t testing.TB, b *bottlenecks) {
+	t.Helper()
+	moment := now()
+	require.Eventually(t, func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		require.NotErrorAs(t, b.err, new(cgroup.Unavailable))
+		return b.stats.Through > moment && b.stats.UnknownCPUs == 0
+	}, 30*time.Second, 5*time.Millisecond)
+}
+
+// figuresOf returns t(k).
+func figuresOf(n *bottleneck) []int64 {
+	n.of.mu.Lock()
+	defer n.of.mu.Unlock()
+	return append([]int64(nil), n.f.at...)
+}
+
+// seen is what was seen of a load.
+type seenLoad struct {
+	at               []int64 // t(k)
+	busy, known, cpu int64
+	took             int64
+	gaps             int64
+	used             int64 // by the kernel's account
+	stats            bottleneckStats
+}
+
+// watchLoad runs a load for a unit that is followed, and requires Σ k·t(k) to be
+// its CPU time within the tick error.
+func watchLoad(t testing.TB, b *bottlenecks, n *bottleneck, l *load, order string, used func() int64) seenLoad {
+	t.Helper()
+	n.Read(time.Now(), 1)
+	require.NotNil(t, n.f)
+	defer n.Close()
+	through(t, b)
+	before, usedBefore, stolenBefore, began := figuresOf(n), used(), stolen(t), now()
+	statsBefore := b.Stats()
+	l.begin(order)
+	l.await()
+	took := now() - began
+	through(t, b)
+	var s seenLoad
+	s.at, s.used, s.took = figuresOf(n), used()-usedBefore, took
+	for k := range s.at {
+		s.at[k] -= before[k]
+	}
+	s.busy, s.known, s.cpu = sums(s.at)
+	s.stats = b.Stats()
+	s.gaps = s.stats.Through - statsBefore.Through - (s.stats.Known - statsBefore.Known)
+	slack := tick()*int64(len(s.at)-1) + stolen(t) - stolenBefore
+	t.Logf("%s: t(k) %v, busy %v of %v known, took %v; CPU time %v, by the kernel %v (difference %v, slack %v); %d switches, %d lost, gaps of %v, %+v",
+		order, s.at, time.Duration(s.busy), time.Duration(s.known), time.Duration(took), time.Duration(s.cpu), time.Duration(s.used),
+		time.Duration(s.cpu-s.used), time.Duration(slack), s.stats.Switches-statsBefore.Switches, s.stats.Lost, time.Duration(s.gaps), s.stats)
+	require.InDelta(t, s.used, s.cpu, float64(slack))
+	require.Zero(t, s.stats.Surprises)
+	require.Zero(t, s.stats.Lost)
+	return s
+}
+
+func newHostBottlenecks(t testing.TB, s *Source) *bottlenecks {
+	t.Helper()
+	requireSwitches(t)
+	b := newBottlenecks(s, bottleneckOptions{Least: 10, MaxSwitches: 10_000_000})
+	t.Cleanup(b.close)
+	return b
+}
+
+func TestHostBottleneck(t *testing.T) {
+	cpus, err := perfevent.OnlineCPUs()
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		order string
+		check func(*testing.T, seenLoad)
+	}{
+		"a single thread that spins": {"spin 1s", func(t *testing.T, s seenLoad) {
+			require.InDelta(t, s.busy, s.cpu, 0.02*float64(s.took), "never two at once, but for the runtime's own")
+			require.Greater(t, s.busy, s.took/20)
+		}},
+		"two threads that spin": {"threads 1s", func(t *testing.T, s seenLoad) {
+			if len(cpus) > 1 {
+				require.NotZero(t, s.at[2])
+			}
+			require.LessOrEqual(t, s.busy, s.took+int64(lag))
+		}},
+		"a thread that is busy for half of the time": {"half 1s", func(t *testing.T, s seenLoad) {
+			require.InDelta(t, s.busy, s.cpu, 0.05*float64(s.took))
+			require.Less(t, s.busy, s.took*7/10)
+		}},
+		"two processes that take turns": {"pingpong 1s 20", func(t *testing.T, s seenLoad) {
+			require.Greater(t, s.stats.Switches, uint64(1000))
+			require.InDelta(t, s.busy, s.cpu, 0.1*float64(s.took), "both on one CPU")
+		}},
+		"processes that live for a moment": {"children 1s", func(t *testing.T, s seenLoad) {
+			require.Greater(t, s.known, s.took/2)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openHost(t, 64)
+			b := newHostBottlenecks(t, s)
+			l := newLoad(t, s)
+			n := b.unit(l.unit.ID)
+			c.check(t, watchLoad(t, b, n, l, c.order, func() int64 { return l.cpuTime(s) }))
+		})
+	}
+}
+
+func TestHostBottleneckOfAProcess(t *testing.T) {
+	s := openHost(t, 64)
+	b := newHostBottlenecks(t, s)
+	l := newLoad(t, s)
+	p := processNow(t, l.cmd.Process.Pid)
+	n := b.process(p)
+	seen := watchLoad(t, b, n, l, "threads 1s", func() int64 {
+		used, err := s.clocks.process(p.PID)
+		require.NoError(t, err)
+		return int64(used)
+	})
+	require.NotZero(t, seen.busy)
+
+	p.Start--
+	other := b.process(p)
+	other.Read(time.Now(), 1)
+	defer other.Close()
+	through(t, b)
+	before := figuresOf(other)
+	l.begin("spin 100ms")
+	l.await()
+	through(t, b)
+	busy, _, _ := sums(figuresOf(other))
+	was, _, _ := sums(before)
+	require.Equal(t, was, busy, "a process of another start is another process")
+}
