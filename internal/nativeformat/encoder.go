@@ -1,0 +1,193 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nativeformat
+
+import (
+	"encoding/binary"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// Encoder writes buffers by the writer's own rules: strings cut at [MaxUnits],
+// nothing more once a buffer has [MaxBuffer] bytes, tested field by field in
+// thread samples and sample by sample (batch by batch for selected ones) in the
+// others, codes remembered up to MaxCode-1. It exists for tests and for
+// generating load. Not safe for concurrent use.
+type Encoder struct {
+	format    Format
+	buf       []byte
+	codes     map[string]int16
+	batch     int // where the open selected batch begins
+	discarded int
+}
+
+// NewEncoder returns an encoder with an empty buffer.
+func NewEncoder(f Format) *Encoder {
+	return &Encoder{format: f, codes: make(map[string]int16)}
+}
+
+// Bytes is the buffer so far. It is good until Reset.
+func (e *Encoder) Bytes() []byte { return e.buf }
+
+// Discarded is the allocation samples, or selected batches, left out because the
+// buffer was full.
+func (e *Encoder) Discarded() int { return e.discarded }
+
+// Full says that nothing more is written to this buffer.
+func (e *Encoder) Full() bool { return len(e.buf) >= MaxBuffer }
+
+// Reset begins a new buffer in the memory of the old one.
+func (e *Encoder) Reset() {
+	e.buf = e.buf[:0]
+	e.batch, e.discarded = 0, 0
+	clear(e.codes)
+}
+
+// StartBatch begins a batch; allocation samples have none.
+func (e *Encoder) StartBatch(unixMilli int64) {
+	switch e.format.Kind {
+	case ThreadSamples:
+		if !e.Full() {
+			e.buf = append(e.buf, opThreadStart)
+			e.buf = binary.BigEndian.AppendUint32(e.buf, Version)
+			e.buf = binary.BigEndian.AppendUint64(e.buf, uint64(unixMilli))
+		}
+	case SelectedThreadSamples:
+		clear(e.codes)
+		e.batch = len(e.buf)
+		e.buf = append(e.buf, opSelectedStart)
+	}
+}
+
+// Sample writes one sample, or as much of it as the buffer takes.
+func (e *Encoder) Sample(r *Record) {
+	switch e.format.Kind {
+	case ThreadSamples:
+		e.threadSample(r)
+	case AllocationSamples:
+		clear(e.codes)
+		begin := len(e.buf)
+		e.buf = append(e.buf, opAllocation)
+		e.buf = binary.BigEndian.AppendUint64(e.buf, uint64(r.UnixMilli))
+		e.buf = binary.BigEndian.AppendUint64(e.buf, r.Bytes)
+		e.text(r.Type)
+		e.text(r.Thread)
+		e.span(r)
+		e.stack(r, begin)
+		e.keep(begin)
+	case SelectedThreadSamples:
+		if e.full(e.batch) {
+			return
+		}
+		e.buf = append(e.buf, opSelectedSample)
+		e.buf = binary.BigEndian.AppendUint64(e.buf, uint64(r.UnixMilli))
+		e.text(r.Thread)
+		e.span(r)
+		e.stack(r, e.batch)
+	}
+}
+
+// EndBatch ends a batch.
+func (e *Encoder) EndBatch() {
+	switch e.format.Kind {
+	case ThreadSamples:
+		if !e.Full() {
+			e.buf = append(e.buf, opThreadEnd)
+		}
+	case SelectedThreadSamples:
+		if !e.full(e.batch) {
+			e.buf = append(e.buf, opSelectedEnd)
+		}
+		e.keep(e.batch)
+		e.batch = len(e.buf)
+	}
+}
+
+// Statistics writes a batch's statistics; thread samples only.
+func (e *Encoder) Statistics(s Statistics) {
+	if e.format.Kind != ThreadSamples || e.Full() {
+		return
+	}
+	e.buf = append(e.buf, opStatistics)
+	for _, v := range []int32{s.SuspendedMicroseconds, s.Threads, s.Frames, s.NameCacheMisses} {
+		e.buf = binary.BigEndian.AppendUint32(e.buf, uint32(v))
+	}
+}
+
+func (e *Encoder) threadSample(r *Record) {
+	if e.Full() {
+		return
+	}
+	e.buf = append(e.buf, opThreadSample)
+	e.text(r.Thread)
+	e.span(r)
+	if e.format.FrequentSampling && !e.Full() {
+		selected := byte(0)
+		if r.Selected {
+			selected = 1
+		}
+		e.buf = append(e.buf, selected)
+	}
+	e.stack(r, 0)
+}
+
+// full says whether what was written from begin on is as large as a buffer may
+// be: the writer gathers a sample or batch on its own before it appends it.
+func (e *Encoder) full(begin int) bool { return len(e.buf)-begin >= MaxBuffer }
+
+// keep takes back what was written from begin on where the buffer cannot hold it.
+func (e *Encoder) keep(begin int) {
+	if len(e.buf) >= MaxBuffer {
+		e.buf = e.buf[:begin]
+		e.discarded++
+	}
+}
+
+func (e *Encoder) span(r *Record) {
+	e.buf = append(e.buf, r.TraceID[:]...)
+	e.buf = append(e.buf, r.SpanID[:]...)
+}
+
+func (e *Encoder) stack(r *Record, begin int) {
+	for _, f := range r.Frames {
+		if e.full(begin) {
+			return
+		}
+		if code, ok := e.codes[f]; ok {
+			e.buf = binary.BigEndian.AppendUint16(e.buf, uint16(code))
+			continue
+		}
+		code := int16(len(e.codes) + 1)
+		if code < MaxCode {
+			e.codes[f] = code
+		}
+		e.buf = binary.BigEndian.AppendUint16(e.buf, uint16(-code))
+		e.text(f)
+	}
+	if !e.full(begin) {
+		e.buf = append(e.buf, 0, 0)
+	}
+}
+
+// text writes a string, cut at MaxUnits as the writer cuts it: between the two
+// surrogates of a character too.
+func (e *Encoder) text(s string) {
+	at := len(e.buf)
+	e.buf = append(e.buf, 0, 0)
+	limit := len(e.buf) + 2*MaxUnits
+	for len(s) > 0 && len(e.buf) < limit {
+		c, size := utf8.DecodeRuneInString(s)
+		s = s[size:]
+		if c < 0x1_0000 {
+			e.buf = binary.LittleEndian.AppendUint16(e.buf, uint16(c))
+			continue
+		}
+		high, low := utf16.EncodeRune(c)
+		e.buf = binary.LittleEndian.AppendUint16(e.buf, uint16(high))
+		if len(e.buf) < limit {
+			e.buf = binary.LittleEndian.AppendUint16(e.buf, uint16(low))
+		}
+	}
+	binary.BigEndian.PutUint16(e.buf[at:], uint16((len(e.buf)-at-2)/2))
+}

@@ -1,0 +1,127 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nativeformat
+
+import (
+	"encoding/binary"
+	"hash/maphash"
+	"unicode/utf16"
+	"unicode/utf8"
+	"unsafe"
+)
+
+// entry is one known name: its UTF-16 bytes as they came, and its text. Both are
+// in one string, so that a new name costs one allocation.
+type entry struct {
+	both string
+	hash uint32
+	raw  uint16 // bytes of both that are UTF-16
+}
+
+func (e *entry) text() string { return e.both[e.raw:] }
+
+// nameCost is what a name takes beside its bytes: its entry, and its share of
+// the slots at their emptiest.
+const nameCost = int(unsafe.Sizeof(entry{})) + 4*4
+
+// names is a set of names found by their UTF-16 bytes, so that one that is known
+// is neither converted nor allocated: a hash table with linear probing.
+type names struct {
+	seed    maphash.Seed
+	slots   []uint32 // a Name, or 0 where free; a power of two, at most half full
+	entries []entry  // by Name
+	bytes   int
+	scratch []byte
+}
+
+const fewestSlots = 1 << 9
+
+func newNames() names {
+	n := names{
+		seed:    maphash.MakeSeed(),
+		scratch: make([]byte, 0, MaxUnits*(2+utf8.UTFMax)),
+	}
+	n.reset()
+	return n
+}
+
+// reset forgets all names but the two that are constants.
+func (n *names) reset() {
+	n.slots = make([]uint32, fewestSlots)
+	n.entries = make([]entry, 1, fewestSlots/2) // NoName has no slot: intern never looks for it
+	n.bytes = nameCost
+	var raw []byte
+	for _, unit := range utf16.Encode([]rune(ExportThreadName)) {
+		raw = binary.LittleEndian.AppendUint16(raw, unit)
+	}
+	n.intern(raw)
+}
+
+// intern gives the name of UTF-16 bytes, which it does not keep.
+func (n *names) intern(raw []byte) Name {
+	if len(raw) == 0 {
+		return NoName
+	}
+	sum := maphash.Bytes(n.seed, raw)
+	hash := uint32(sum >> 32)
+	mask := len(n.slots) - 1
+	i := int(uint32(sum)) & mask
+	for ; ; i = (i + 1) & mask {
+		at := n.slots[i&(len(n.slots)-1)]
+		if at == 0 {
+			return n.add(i, hash, raw)
+		}
+		e := &n.entries[at]
+		if e.hash == hash && e.both[:e.raw] == string(raw) {
+			return Name(at)
+		}
+	}
+}
+
+func (n *names) add(slot int, hash uint32, raw []byte) Name {
+	n.scratch = appendText(append(n.scratch[:0], raw...), raw)
+	name := Name(len(n.entries))
+	n.slots[slot] = uint32(name)
+	n.entries = append(n.entries, entry{both: string(n.scratch), hash: hash, raw: uint16(len(raw))})
+	n.bytes += nameCost + len(n.scratch)
+	if 2*len(n.entries) > len(n.slots) {
+		n.grow()
+	}
+	return name
+}
+
+func (n *names) grow() {
+	slots := make([]uint32, 2*len(n.slots))
+	mask := len(slots) - 1
+	for at := 1; at < len(n.entries); at++ {
+		e := &n.entries[at]
+		i := int(uint32(maphash.String(n.seed, e.both[:e.raw]))) & mask
+		for slots[i] != 0 {
+			i = (i + 1) & mask
+		}
+		slots[i] = uint32(at)
+	}
+	n.slots = slots
+}
+
+// appendText appends UTF-16 as UTF-8, U+FFFD for each unpaired surrogate.
+func appendText(to, raw []byte) []byte {
+	for len(raw) >= 2 {
+		r := rune(binary.LittleEndian.Uint16(raw))
+		raw = raw[2:]
+		switch {
+		case r < utf8.RuneSelf:
+			to = append(to, byte(r))
+			continue
+		case utf16.IsSurrogate(r) && len(raw) >= 2:
+			both := utf16.DecodeRune(r, rune(binary.LittleEndian.Uint16(raw)))
+			if both != utf8.RuneError {
+				raw = raw[2:]
+			}
+			r = both
+		}
+		to = utf8.AppendRune(to, r) // a last, lone surrogate becomes U+FFFD here
+	}
+	return to
+}
