@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -346,6 +347,13 @@ func (cfg *Config) Validate() error {
 		core.CollectionInterval = createDefaultConfig().CollectionInterval // that is said; what follows from it is not
 	}
 	core.MinAge, core.PreTrigger = max(0, core.MinAge), max(0, core.PreTrigger) // likewise
+	core.Monitors = slices.DeleteFunc(core.Monitors, func(m trigger.Monitor) bool {
+		kind, _ := monitor.KindOf(m.Name)
+		return kind.Hidden // it is none that a policy could name
+	})
+	for i := range core.Monitors {
+		core.Monitors[i].Guard = ""
+	}
 	if err := core.Validate(); err != nil {
 		errs = append(errs, err)
 	}
@@ -385,9 +393,6 @@ func (cfg *Config) validatePolicy(at string, p PolicyConfig) (errs []error) {
 		at := fmt.Sprintf("%s.any_of[%d]", at, i)
 		if item.Threshold == nil {
 			fault("%s.threshold: must be set", at)
-		}
-		if kind, ok := monitor.KindOf(item.Monitor); ok && kind.Hidden {
-			fault("%s.monitor: %q is not a monitor of policies", at, item.Monitor)
 		}
 		if !cfg.inScope(item.Monitor) {
 			fault("%s.monitor: %s does not go with scope: %s", at, item.Monitor, cfg.Scope)

@@ -169,7 +169,7 @@ func TestOverBudgetIsSaidOnceAnEpisode(t *testing.T) {
 	require.Equal(t, "over budget", over()[0].ContextMap()["why"])
 	require.Equal(t, "max_concurrent_units", over()[0].ContextMap()["budget"])
 	require.Equal(t, service, over()[0].ContextMap()["unit"])
-	require.EqualValues(t, 1, r.triggers()["cpu over_budget"])
+	require.EqualValues(t, 1, r.triggers()["cpu max_concurrent_units over_budget"])
 	r.runUntil("gate opened", time.Minute)
 	require.Equal(t, service, r.last("gate opened")["unit"], "it consumed no cooldown, and opens when there is room")
 	require.Len(t, over(), 1)

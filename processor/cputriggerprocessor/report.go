@@ -31,7 +31,7 @@ func (r *reporter) report(ts []transition) {
 		case t.From == trigger.Profiling && t.To != trigger.Profiling:
 			r.closed(t)
 		case t.Reason == trigger.OverBudget:
-			r.counters.trigger(t.Policy, triggerOverBudget)
+			r.counters.overBudget(t.Policy, t.Budget)
 			r.log.Info("gate not opened", append(reasonFields(t), zap.String("why", "over budget"), zap.String("budget", t.Budget))...)
 		case t.Reason == trigger.RisingEdge:
 			r.counters.trigger(t.Policy, triggerCoolingDown)
