@@ -112,6 +112,7 @@ func (d *Decoder) Decode(f Format, buf []byte, visit func(*Sample)) (Summary, er
 		d.forgot++
 	}
 	d.forgetCodes()
+	d.sample = Sample{} // fields that this kind does not have
 	r := reading{d: d, format: f, buf: buf, visit: visit}
 	r.run()
 	if cap(d.frames) > maxKeptFrames {

@@ -1,0 +1,196 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nativeformat
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const captureFolder = "../../testdata/dotnet"
+
+// capture is a recorded buffer and what it holds.
+type capture struct {
+	name   string
+	buf    []byte
+	format Format
+	golden golden
+}
+
+type golden struct {
+	Kind         string            `json:"kind"`
+	Size         int               `json:"size"`
+	SelectedFlag bool              `json:"selected_flag"`
+	Truncated    bool              `json:"truncated"`
+	Statistics   *goldenStatistics `json:"statistics"`
+	Functions    []string          `json:"functions"`
+	Samples      []goldenSample    `json:"samples"`
+}
+
+type goldenStatistics struct {
+	SuspendedMicroseconds int32 `json:"suspended_microseconds"`
+	Threads               int32 `json:"threads"`
+	Frames                int32 `json:"frames"`
+	NameCacheMisses       int32 `json:"name_cache_misses"`
+}
+
+type goldenSample struct {
+	UnixMilli int64  `json:"unix_ms"`
+	Thread    string `json:"thread"`
+	Selected  bool   `json:"selected"`
+	TraceID   string `json:"trace_id"`
+	SpanID    string `json:"span_id"`
+	Type      string `json:"type"`
+	Bytes     uint64 `json:"bytes"`
+	Frames    []int  `json:"frames"`
+}
+
+// captures reads the recorded buffers of one folder, or of all.
+func captures(t testing.TB, folder string) []capture {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(captureFolder, folder, "*.bin"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	var all []capture
+	for _, file := range files {
+		name, err := filepath.Rel(captureFolder, file)
+		require.NoError(t, err)
+		c := capture{name: filepath.ToSlash(name)}
+		c.buf, err = os.ReadFile(file)
+		require.NoError(t, err)
+		content, err := os.ReadFile(strings.TrimSuffix(file, ".bin") + ".json")
+		require.NoError(t, err)
+		decoder := json.NewDecoder(strings.NewReader(string(content)))
+		decoder.DisallowUnknownFields() // what is not known here is not compared
+		require.NoError(t, decoder.Decode(&c.golden), c.name)
+		kinds := map[string]Kind{"threads": ThreadSamples, "allocations": AllocationSamples, "selected": SelectedThreadSamples}
+		c.format = Format{Kind: kinds[c.golden.Kind], FrequentSampling: c.golden.SelectedFlag}
+		require.NotZero(t, c.format.Kind, c.name)
+		all = append(all, c)
+	}
+	return all
+}
+
+// records is what the golden says the samples are.
+func (g *golden) records(t testing.TB) []Record {
+	t.Helper()
+	var records []Record
+	for _, s := range g.Samples {
+		r := Record{UnixMilli: s.UnixMilli, Thread: s.Thread, Selected: s.Selected, Type: s.Type, Bytes: s.Bytes}
+		unhex(t, r.TraceID[:], s.TraceID)
+		unhex(t, r.SpanID[:], s.SpanID)
+		for _, f := range s.Frames {
+			r.Frames = append(r.Frames, g.Functions[f])
+		}
+		records = append(records, r)
+	}
+	return records
+}
+
+func unhex(t testing.TB, into []byte, text string) {
+	t.Helper()
+	if text == "" {
+		return
+	}
+	b, err := hex.DecodeString(text)
+	require.NoError(t, err)
+	require.Len(t, b, len(into))
+	copy(into, b)
+}
+
+// decodeAll decodes a buffer into records that stay.
+func decodeAll(d *Decoder, f Format, buf []byte) ([]Record, Summary, error) {
+	var records []Record
+	sum, err := d.Decode(f, buf, func(s *Sample) {
+		var r Record
+		d.Record(s, &r)
+		records = append(records, r)
+	})
+	return records, sum, err
+}
+
+func (c *capture) requireDecoded(t *testing.T, d *Decoder) {
+	t.Helper()
+	records, sum, err := decodeAll(d, c.format, c.buf)
+	require.NoError(t, err)
+	require.Len(t, c.buf, c.golden.Size)
+	want := c.golden.records(t)
+	require.Equal(t, want, records)
+	require.Equal(t, len(want), sum.Samples)
+	require.Equal(t, c.golden.Truncated, sum.Incomplete == 1)
+	require.Equal(t, c.golden.Truncated, sum.Tail > 0)
+	if c.golden.Statistics == nil {
+		require.False(t, sum.HasStatistics)
+		require.Zero(t, sum.Statistics)
+	} else {
+		require.True(t, sum.HasStatistics)
+		require.Equal(t, Statistics(*c.golden.Statistics), sum.Statistics)
+		require.EqualValues(t, sum.Samples, sum.Statistics.Threads)
+	}
+	if c.format.Kind != AllocationSamples {
+		require.Positive(t, sum.Batches)
+	}
+	// The names in order of first use: each function once, none else.
+	var functions []string
+	seen := map[string]bool{}
+	for _, r := range records {
+		for _, f := range r.Frames {
+			if !seen[f] {
+				seen[f] = true
+				functions = append(functions, f)
+			}
+		}
+	}
+	if !c.golden.Truncated { // else the cut sample may have defined more
+		require.Equal(t, c.golden.Functions, functions)
+	}
+}
+
+func TestEveryCaptureDecodesToItsRecordedContent(t *testing.T) {
+	for _, c := range captures(t, "*") {
+		t.Run(c.name, func(t *testing.T) {
+			d := NewDecoder(0)
+			c.requireDecoded(t, d)
+			held := d.Names().Held
+			c.requireDecoded(t, d) // with every name known
+			require.Equal(t, held, d.Names().Held)
+		})
+	}
+}
+
+func TestCapturesOfAllServicesThroughOneDecoder(t *testing.T) {
+	d := NewDecoder(0)
+	for range 2 {
+		for _, c := range captures(t, "*") {
+			c.requireDecoded(t, d)
+		}
+	}
+	require.Zero(t, d.Names().Forgotten)
+}
+
+func TestCapturesWithNoRoomForNames(t *testing.T) {
+	d := NewDecoder(1)
+	all := captures(t, "*")
+	for _, c := range all {
+		c.requireDecoded(t, d)
+	}
+	require.EqualValues(t, len(all), d.Names().Forgotten)
+}
+
+func TestTimesAreOfTheRecordingDay(t *testing.T) {
+	for _, c := range captures(t, "*") {
+		_, err := NewDecoder(0).Decode(c.format, c.buf, func(s *Sample) {
+			at := time.UnixMilli(s.UnixMilli).UTC()
+			require.Equal(t, "2026-11-21", at.Format(time.DateOnly), c.name)
+		})
+		require.NoError(t, err)
+	}
+}
