@@ -77,7 +77,7 @@ func (e *Engine) closeBaselines(u *Unit, now time.Time) {
 			return
 		}
 		if g := &u.gates[p]; g.state == Profiling && g.opening.Baseline && g.opening.real() {
-			e.close(u, g, now, GaveWay)
+			e.closeEarly(u, g, now, GaveWay)
 		}
 	}
 }

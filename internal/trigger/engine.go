@@ -225,12 +225,8 @@ func (e *Engine) Close(now time.Time) []Transition {
 
 func (e *Engine) closeGates(u *Unit, now time.Time, why Reason) {
 	for i := range u.gates {
-		switch g := &u.gates[i]; {
-		case g.state != Profiling:
-		case now.Before(g.opening.Until):
-			e.close(u, g, now, why)
-		default:
-			e.close(u, g, g.opening.Until, DurationPassed)
+		if g := &u.gates[i]; g.state == Profiling {
+			e.closeEarly(u, g, now, why)
 		}
 	}
 }

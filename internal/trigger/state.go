@@ -341,6 +341,15 @@ func (e *Engine) vacate(u *Unit, o *Opening) {
 	e.openGates--
 }
 
+// closeEarly closes a gate now, or when it was due if that is over.
+func (e *Engine) closeEarly(u *Unit, g *gate, now time.Time, why Reason) {
+	if now.Before(g.opening.Until) {
+		e.close(u, g, now, why)
+	} else {
+		e.close(u, g, g.opening.Until, DurationPassed)
+	}
+}
+
 // close: Profiling to CoolingDown, or to Watching if nothing was let out. A
 // baseline goes back to where it came from, and nothing follows an opening by
 // hand.

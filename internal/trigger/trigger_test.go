@@ -299,7 +299,7 @@ func FuzzEngine(f *testing.F) {
 					require.False(t, x.Time.Before(x.Opening.FiredAt))
 					require.False(t, x.Time.After(x.Opening.Until))
 				}
-				require.False(t, x.Time.After(now))
+				require.False(t, x.Time.After(now), "%v at %v", x, now)
 			}
 		}
 		var num, den float64
@@ -566,6 +566,35 @@ func TestRememberedClosedGatesAreBounded(t *testing.T) {
 	}
 	require.Len(t, u.closed, maxClosed)
 	require.Equal(t, 29-maxClosed, e.Stats().ForgottenGates)
+}
+
+// Nor do the closed gates of dry runs push out others, which owe late profiles.
+func TestDryRunsPushNoClosedGateOut(t *testing.T) {
+	gauge := func(name string, threshold float64) Policy {
+		return Policy{Name: name, DryRun: name == "dry", Duration: time.Second, Items: []Item{{Monitor: "memory", Threshold: threshold, Period: time.Second, Count: 1}}}
+	}
+	e, err := New(Config{
+		Monitors: testMonitors(), CollectionInterval: 10 * time.Millisecond,
+		Policies: []Policy{gauge("real", 90), gauge("dry", 50)},
+	})
+	require.NoError(t, err)
+	u := e.Unit("u")
+	var first *Opening
+	for n := range 25 {
+		now := start.Add(time.Duration(n) * time.Second)
+		level := 60.0
+		if n == 0 {
+			level = 100
+		}
+		u.Observe("memory", Reading{Time: now, Num: level})
+		e.Evaluate(now)
+		if n == 0 {
+			first = u.Admit(nil, now, now.Add(1))[1]
+			require.Equal(t, "real", first.Policy)
+		}
+	}
+	require.Contains(t, u.Admit(nil, start, start.Add(1)), first)
+	require.Equal(t, 1+maxClosed, len(u.closed))
 }
 
 func TestGaps(t *testing.T) {
