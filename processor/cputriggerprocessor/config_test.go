@@ -5,6 +5,7 @@ package cputriggerprocessor
 
 import (
 	"fmt"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -354,4 +355,34 @@ func TestConfigSchemaHasEveryKey(t *testing.T) {
 		}
 		require.ElementsMatch(t, want, got, c.of.Name())
 	}
+}
+
+// TestReadmeNamesEveryKeyAndMonitor: a key that is not explained is of no use.
+func TestReadmeNamesEveryKeyAndMonitor(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	for _, of := range []reflect.Type{
+		reflect.TypeFor[Config](), reflect.TypeFor[PolicyConfig](), reflect.TypeFor[ItemConfig](),
+		reflect.TypeFor[BaselineConfig](), reflect.TypeFor[BudgetsConfig](),
+	} {
+		for _, key := range keysOf(of) {
+			require.Contains(t, string(readme), "`"+key+"`", of.Name())
+		}
+	}
+	for _, k := range monitor.Kinds() {
+		require.Contains(t, string(readme), "`"+k.Name+"`")
+	}
+}
+
+// TestReadmesExampleIsValid: the longest example of the README is taken as it is.
+func TestReadmesExampleIsValid(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	_, example, ok := strings.Cut(string(readme), "```yaml\nprocessors:\n  cpu_trigger:\n")
+	require.True(t, ok)
+	example, _, ok = strings.Cut(example, "```")
+	require.True(t, ok)
+	cfg, err := load(t, example)
+	require.NoError(t, err)
+	require.Len(t, cfg.Policies, 2)
 }
