@@ -86,7 +86,7 @@ func theHost() *fakeHost {
 	return h
 }
 
-func attributes(t *testing.T, m map[string]any) pcommon.Map {
+func attributes(t testing.TB, m map[string]any) pcommon.Map {
 	t.Helper()
 	out := pcommon.NewMap()
 	require.NoError(t, out.FromRaw(m))
