@@ -6,6 +6,7 @@ package nativeformat
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 )
 
 // DefaultNameBytes is enough for some 25,000 names of usual length: several
@@ -318,41 +319,32 @@ func (r *reading) text(into *Name) bool {
 	return true
 }
 
-// stack reads frames and, where they are complete, hands over the sample.
+// stack reads frames and, where they are complete, hands over the sample. Most of
+// a large buffer is codes of names defined before: known reads those.
 func (r *reading) stack() bool {
 	d := r.d
 	n := 0
 	for {
+		n = r.known(n)
 		at := r.at
-		if len(r.buf)-at < 2 {
+		b := r.take(2)
+		if b == nil {
 			return false
 		}
-		code := int16(binary.BigEndian.Uint16(r.buf[at:]))
-		r.at = at + 2
+		code := int(int16(binary.BigEndian.Uint16(b)))
 		if code == 0 {
 			break
 		}
-		if n == len(d.frames) {
-			d.frames = append(d.frames, 0)
-			d.frames = d.frames[:cap(d.frames)]
-		}
 		if code > 0 {
-			name := d.codes[code]
-			if name == 0 {
-				return r.fail(at, "frame code defined before", int64(code))
-			}
-			d.frames[n] = Name(name - 1)
-			n++
-			continue
+			return r.fail(at, "frame code defined before", int64(code))
 		}
 		if !r.text(&d.frames[n]) {
 			return false
 		}
-		c := -int(code)
-		if d.codes[c] == 0 {
-			d.defined = append(d.defined, uint16(c))
+		if d.codes[-code] == 0 {
+			d.defined = append(d.defined, uint16(-code))
 		}
-		d.codes[c] = uint32(d.frames[n]) + 1
+		d.codes[-code] = uint32(d.frames[n]) + 1
 		n++
 	}
 	d.sample.Frames = d.frames[:n]
@@ -364,4 +356,32 @@ func (r *reading) stack() bool {
 		r.visit(&d.sample)
 	}
 	return true
+}
+
+// known reads codes that stand for a name into d.frames[n:], up to the first that
+// does not, and leaves room there for one frame more.
+func (r *reading) known(n int) int {
+	d, frames, rest := r.d, r.d.frames, r.buf[r.at:]
+	for {
+		if n == len(frames) {
+			frames = slices.Grow(frames, 1)
+			frames = frames[:cap(frames)]
+		}
+		if len(rest) < 2 {
+			break
+		}
+		code := binary.BigEndian.Uint16(rest)
+		if code > math.MaxInt16 {
+			break
+		}
+		name := d.codes[code] // of code 0 it is 0
+		if name == 0 {
+			break
+		}
+		frames[n] = Name(name - 1)
+		n++
+		rest = rest[2:]
+	}
+	d.frames, r.at = frames, len(r.buf)-len(rest)
+	return n
 }
