@@ -205,6 +205,7 @@ policies:
 	r.wait("gate closed", c.Path)
 
 	spinIn(t, recreate(t, c.Path))
+	r.send(c.Path) // a host with very many units is scanned seldom
 	require.Eventually(t, func() bool {
 		s, ok := r.standing(c.Path)
 		return ok && s.Holds
