@@ -197,9 +197,8 @@ func TestBytesPerHourStopAnOpenGate(t *testing.T) {
 		r.run(time.Second)
 		require.NoError(t, r.send(batch(t, r.now, inContainer(containerA))))
 	}
-	held := r.log("profiles held back")
 	r.p.eval.flush()
-	held = r.log("profiles held back")
+	held := r.log("profiles held back")
 	require.Len(t, held, 1, "once an episode")
 	require.Equal(t, "max_bytes_per_hour", held[0].ContextMap()["budget"])
 	require.Equal(t, containerA, held[0].ContextMap()["unit"])

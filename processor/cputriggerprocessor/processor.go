@@ -142,12 +142,11 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 		p.hot = &hotList{units: p.units, to: hot.Publisher(p.id)}
 		p.eval.hot = p.hot
 	}
-	switch tree, err := cgroup.Open(p.cfg.RootPath); {
-	case err == nil:
+	if tree, err := cgroup.Open(p.cfg.RootPath); err == nil {
 		if err := p.watch(tree); err != nil {
 			return err
 		}
-	default:
+	} else {
 		err = fmt.Errorf("no unit can be watched, and profiles are handled as unmatched (%s): %w", p.cfg.Unmatched, err)
 		p.log.Warn("cannot read control groups", zap.Error(err))
 		componentstatus.ReportStatus(host, componentstatus.NewRecoverableErrorEvent(err))

@@ -197,6 +197,7 @@ func (w *fakeWatcher) reading(m string, now time.Time, span float64) monitor.Rea
 func (*fakeWatcher) Capacity() cgroup.Capacity {
 	return cgroup.Capacity{Cores: 2, By: cgroup.ByQuota, Path: "/x"}
 }
+
 func (w *fakeWatcher) From(i int) string {
 	if w.source.unfit[w.name][w.monitors[i]] != nil {
 		return ""
