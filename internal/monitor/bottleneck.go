@@ -15,17 +15,17 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 )
 
-// Errors of readings that are gaps.
-var (
+// The gaps.
+const (
 	// errNotFollowed is for a unit that uses too little CPU time to be above any
 	// threshold of cpu_bottleneck, and too much to know it by that alone.
-	errNotFollowed = errors.New("its CPU usage is below every threshold of cpu_bottleneck, so its switches are not followed")
+	errNotFollowed Gap = "its CPU usage is below every threshold of cpu_bottleneck, so its switches are not followed"
 	// errFollowing is for a unit of which little is known yet.
-	errFollowing = errors.New("its switches have only begun to be followed")
+	errFollowing Gap = "its switches have only begun to be followed"
 	// errUnseen is for a span of which less than half could be seen.
+	errUnseen Gap = "for more than half of the time it is not known what ran: switch records were lost, or processes that ended could not be told apart any more"
 	// errDisagrees is for figures that are not the unit's.
-	errDisagrees = errors.New("the CPU time of what was seen to run is not the unit's: its processes are not all told apart from others by their cgroup")
-	errUnseen    = errors.New("for more than half of the time it is not known what ran: switch records were lost, or processes that ended could not be told apart any more")
+	errDisagrees Gap = "the CPU time of what was seen to run is not the unit's: its processes are not all told apart from others by their cgroup"
 )
 
 const (

@@ -41,7 +41,7 @@ type census struct {
 	turn   int
 
 	units     map[string][]*tally // followed, by the unit's id
-	processes map[int]followedProcess
+	processes map[int][]followedProcess
 
 	idle, nameless *process
 	// overflows counts how often the census was full and begun anew.
@@ -49,8 +49,8 @@ type census struct {
 }
 
 type followedProcess struct {
-	start   uint64
-	tallies []*tally
+	start uint64
+	tally *tally
 }
 
 // lookup is what the kernel says of processes.
@@ -68,7 +68,7 @@ var errEnding = errors.New("the process is ending")
 func newCensus(sim *simultaneity, l lookup) *census {
 	return &census{
 		sim: sim, lookup: l, byPID: map[int]*process{},
-		units: map[string][]*tally{}, processes: map[int]followedProcess{},
+		units: map[string][]*tally{}, processes: map[int][]followedProcess{},
 		idle:     &process{known: true},
 		nameless: &process{pid: -1},
 	}
@@ -81,8 +81,7 @@ func (c *census) follow(unit string, p Process) *tally {
 	if unit != "" {
 		c.units[unit] = append(c.units[unit], t)
 	} else {
-		f := c.processes[p.PID]
-		c.processes[p.PID] = followedProcess{start: p.Start, tallies: append(f.tallies, t)}
+		c.processes[p.PID] = append(c.processes[p.PID], followedProcess{p.Start, t})
 	}
 	c.assignAll()
 	return t
@@ -90,24 +89,15 @@ func (c *census) follow(unit string, p Process) *tally {
 
 // unfollow ends what follow began.
 func (c *census) unfollow(unit string, p Process, t *tally) {
-	without := func(tallies []*tally) (left []*tally) {
-		for _, other := range tallies {
-			if other != t {
-				left = append(left, other)
-			}
-		}
-		return left
-	}
 	if unit != "" {
-		if c.units[unit] = without(c.units[unit]); len(c.units[unit]) == 0 {
+		left := slices.DeleteFunc(slices.Clone(c.units[unit]), func(other *tally) bool { return other == t })
+		if c.units[unit] = left; len(left) == 0 {
 			delete(c.units, unit)
 		}
 	} else {
-		f := c.processes[p.PID]
-		if f.tallies = without(f.tallies); len(f.tallies) == 0 {
+		left := slices.DeleteFunc(c.processes[p.PID], func(other followedProcess) bool { return other.tally == t })
+		if c.processes[p.PID] = left; len(left) == 0 {
 			delete(c.processes, p.PID)
-		} else {
-			c.processes[p.PID] = f
 		}
 	}
 	c.assignAll()
@@ -126,8 +116,10 @@ func (c *census) assign(p *process, known bool) {
 	if p.unit != "" {
 		tallies = c.units[p.unit]
 	}
-	if f, ok := c.processes[p.pid]; ok && !p.gone && c.isStart(p.pid, f.start) {
-		tallies = append(tallies[:len(tallies):len(tallies)], f.tallies...)
+	for _, f := range c.processes[p.pid] {
+		if !p.gone && c.isStart(p.pid, f.start) {
+			tallies = append(tallies[:len(tallies):len(tallies)], f.tally)
+		}
 	}
 	c.sim.assign(p, tallies, known)
 }

@@ -1,0 +1,553 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package monitor
+
+import (
+	"errors"
+	"io/fs"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+)
+
+const second = int64(time.Second)
+
+// A round is what a fake stream has to read, and through when.
+type round struct {
+	records []perfevent.SwitchRecord
+	through int64
+}
+
+// A fakeStream hands over the rounds that it is given.
+type fakeStream struct {
+	cpus   []int
+	rounds chan round
+	woken  chan struct{}
+	now    round
+	looks  atomic.Int64
+	closed atomic.Bool
+}
+
+func (f *fakeStream) CPUs() []int { return f.cpus }
+func (f *fakeStream) Look() error { f.looks.Add(1); return nil }
+func (f *fakeStream) Wake() {
+	select {
+	case f.woken <- struct{}{}:
+	default:
+	}
+}
+
+func (f *fakeStream) Wait(time.Duration) error {
+	select {
+	case f.now = <-f.rounds:
+	case <-f.woken:
+	}
+	return nil
+}
+
+func (f *fakeStream) Read(rec *perfevent.SwitchRecord) bool {
+	if len(f.now.records) == 0 {
+		return false
+	}
+	*rec, f.now.records = f.now.records[0], f.now.records[1:]
+	return true
+}
+
+func (f *fakeStream) Through() int64 { return f.now.through }
+func (f *fakeStream) Close() error   { f.closed.Store(true); return nil }
+
+// fakeProcesses say which unit a pid is in.
+type fakeProcesses struct {
+	mu      sync.Mutex
+	units   map[int]string
+	threads map[int]string // units by tid, where a process's first thread is ending
+	starts  map[int]uint64
+	asked   int
+}
+
+func (f *fakeProcesses) unit(pid, tid int) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked++
+	if u, ok := f.threads[tid]; ok {
+		return u, nil
+	}
+	if u, ok := f.units[pid]; ok {
+		return u, nil
+	}
+	return "", fs.ErrNotExist
+}
+
+func (f *fakeProcesses) start(pid int) (uint64, error) {
+	if start, ok := f.starts[pid]; ok {
+		return start, nil
+	}
+	return 0, fs.ErrNotExist
+}
+
+func (f *fakeProcesses) put(pid int, unit string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.units[pid] = unit
+}
+
+// rig is bottlenecks of fakes.
+type rig struct {
+	*bottlenecks
+	t         *testing.T
+	processes *fakeProcesses
+	streams   chan *fakeStream // as they are opened
+	failure   atomic.Pointer[error]
+	cpus      atomic.Pointer[[]int]
+	waits     chan time.Duration // what is waited for between two tries
+	retry     chan time.Time
+	now       time.Time
+}
+
+func newRig(t *testing.T, cpus int) *rig {
+	r := &rig{
+		t: t, streams: make(chan *fakeStream, 8), waits: make(chan time.Duration), retry: make(chan time.Time), now: time.Now(),
+		processes: &fakeProcesses{units: map[int]string{}, threads: map[int]string{}, starts: map[int]uint64{}},
+	}
+	r.online1(cpus)
+	r.bottlenecks = (&bottlenecks{
+		least: 80, maxSwitches: 1000, lookup: r.processes,
+		open: func() (switchStream, error) {
+			if err := r.failure.Load(); err != nil {
+				return nil, *err
+			}
+			f := &fakeStream{cpus: *r.cpus.Load(), rounds: make(chan round), woken: make(chan struct{}, 1)}
+			r.streams <- f
+			return f, nil
+		},
+		online: func() ([]int, error) { return *r.cpus.Load(), nil },
+		after: func(d time.Duration) <-chan time.Time {
+			r.waits <- d
+			return r.retry
+		},
+	}).prepare()
+	t.Cleanup(r.close)
+	return r
+}
+
+// online1 has CPUs 0 to n-1 online.
+func (r *rig) online1(n int) {
+	var cpus []int
+	for cpu := range n {
+		cpus = append(cpus, cpu)
+	}
+	r.cpus.Store(&cpus)
+}
+
+// read takes a reading a second after the last one.
+func (r *rig) read(n *bottleneck, cores float64) (busy, known float64, err error) {
+	r.now = r.now.Add(time.Second)
+	return n.Read(r.now, cores)
+}
+
+// play lets the stream have a round, and waits until it is in.
+func (r *rig) play(f *fakeStream, through int64, records ...perfevent.SwitchRecord) {
+	r.t.Helper()
+	select {
+	case f.rounds <- round{records, through}:
+	case <-time.After(10 * time.Second):
+		r.t.Fatal("nothing is read")
+	}
+	require.Eventually(r.t, func() bool { return r.Stats().Through == through }, 10*time.Second, time.Millisecond)
+}
+
+func (r *rig) opened() *fakeStream {
+	r.t.Helper()
+	select {
+	case f := <-r.streams:
+		return f
+	case <-time.After(10 * time.Second):
+		r.t.Fatal("nothing was attached")
+		return nil
+	}
+}
+
+func switchTo(at int64, cpu, pid int) perfevent.SwitchRecord {
+	return perfevent.SwitchRecord{Type: perfevent.TypeSwitch, Time: at, CPU: cpu, PID: pid, TID: pid, OtherPID: -1}
+}
+
+func of(kind perfevent.Type, at int64, pid, other int) perfevent.SwitchRecord {
+	return perfevent.SwitchRecord{Type: kind, Time: at, PID: pid, TID: pid, OtherPID: other}
+}
+
+func TestSwitchesAreFollowedOnlyForUnitsThatCanReachTheThreshold(t *testing.T) {
+	r := newRig(t, 2)
+	r.processes.put(7, "a")
+	n := r.unit("a")
+
+	busy, known, err := r.read(n, 0)
+	require.Equal(t, []any{0.0, 0.0, nil}, []any{busy, known, err})
+	_, _, err = r.read(n, 0.8) // the threshold of 80 is not exceeded
+	require.Equal(t, errNotFollowed, err)
+	require.Empty(t, r.streams)
+	require.Zero(t, r.Stats().Attached)
+
+	_, _, err = r.read(n, 0.9)
+	require.Equal(t, errFollowing, err)
+	f := r.opened()
+	r.play(f, 1*second, switchTo(second/2, 0, 7), switchTo(second/2, 1, 0))
+	busy, known, err = r.read(n, 0.9)
+	require.NoError(t, err)
+	require.Equal(t, []float64{0.5, 0.5}, []float64{busy, known})
+	r.play(f, 2*second, switchTo(1750_000_000, 0, 0))
+	busy, known, err = r.read(n, 0.75)
+	require.NoError(t, err)
+	require.Equal(t, []float64{1.25, 1.5}, []float64{busy, known})
+	require.Equal(t, []int64{250_000_000, 1_250_000_000, 0}, n.Simultaneity())
+
+	// Below the threshold it is still followed for a while, and then not.
+	for i := int64(0); n.f != nil; i++ {
+		require.LessOrEqual(t, i, int64(followFor/time.Second))
+		require.False(t, f.closed.Load())
+		r.play(f, (3+i)*second)
+		_, _, err = r.read(n, 0.02)
+		require.NoError(t, err)
+	}
+	require.Eventually(t, f.closed.Load, 10*time.Second, time.Millisecond)
+	_, _, err = r.read(n, 0.02)
+	require.Equal(t, errNotFollowed, err)
+
+	// And anew, going on from where it was.
+	before, knownBefore, _ := r.read(n, 0.9)
+	f = r.opened()
+	r.play(f, 100*second, switchTo(99*second, 0, 7), switchTo(99*second, 1, 0))
+	busy, known, err = r.read(n, 1)
+	require.NoError(t, err)
+	require.InDelta(t, 1, busy-before, 1e-9)
+	require.InDelta(t, 1, known-knownBefore, 1e-9)
+}
+
+func TestNegligibleUsageIsKnownWithoutFollowing(t *testing.T) {
+	r := newRig(t, 2)
+	n := r.unit("a")
+	r.read(n, 0)
+	for range 10 {
+		_, _, err := r.read(n, 0.005)
+		require.NoError(t, err)
+	}
+	busy, known, err := r.read(n, 0.5)
+	require.Equal(t, errNotFollowed, err)
+	require.InDelta(t, 0.05, busy, 1e-6)
+	require.InDelta(t, 10, known, 1e-6)
+	require.Empty(t, r.streams)
+}
+
+func TestOneStreamServesAllUnitsCgroupsAndProcesses(t *testing.T) {
+	r := newRig(t, 2)
+	r.processes.put(7, "a")
+	r.processes.put(8, "b")
+	r.processes.starts[8] = 42
+	a, b, p, other := r.unit("a"), r.unit("b"), r.process(Process{PID: 8, Start: 42}), r.process(Process{PID: 8, Start: 41})
+	all := []*bottleneck{a, b, p, other}
+	for _, n := range all {
+		r.read(n, 1)
+	}
+	f := r.opened()
+	r.play(f, second, switchTo(0, 0, 7), switchTo(0, 1, 8), switchTo(second/2, 0, 8), switchTo(3*second/4, 1, 0))
+	for i, want := range [][]int64{{second / 2, second / 2, 0}, {0, 3 * second / 4, second / 4}, {0, 3 * second / 4, second / 4}, {second, 0, 0}} {
+		all[i].take(time.Second, 0)
+		require.Equal(t, want, all[i].at, "reader %d", i)
+	}
+	require.Equal(t, uint64(1), r.Stats().Attached)
+	b.Close()
+	a.Close()
+	p.Close()
+	require.False(t, f.closed.Load())
+	other.Close()
+	require.Eventually(t, f.closed.Load, 10*time.Second, time.Millisecond)
+	require.Empty(t, r.streams)
+}
+
+func TestLostRecordsAreAGap(t *testing.T) {
+	r := newRig(t, 1)
+	r.processes.put(7, "a")
+	n := r.unit("a")
+	r.read(n, 1)
+	f := r.opened()
+	r.play(f, second, switchTo(0, 0, 7))
+	_, _, err := r.read(n, 1)
+	require.NoError(t, err)
+	lost := perfevent.SwitchRecord{Type: perfevent.TypeLost, Time: 5 * second / 4, Count: 99}
+	r.play(f, 2*second, lost)
+	busy, known, err := r.read(n, 1)
+	require.Equal(t, errUnseen, err)
+	require.Equal(t, []float64{1.25, 1.25}, []float64{busy, known})
+	require.Equal(t, uint64(99), r.Stats().Lost)
+	require.Equal(t, int64(2), f.looks.Load(), "it is asked what runs")
+	r.play(f, 3*second, perfevent.SwitchRecord{Type: perfevent.TypeSample, Time: 2100_000_000, PID: 7})
+	busy, known, err = r.read(n, 1)
+	require.NoError(t, err)
+	require.InDelta(t, 2.15, busy, 1e-9)
+	require.InDelta(t, 2.15, known, 1e-9)
+}
+
+func TestFiguresThatAreNotTheUnitsAreAGap(t *testing.T) {
+	r := newRig(t, 1)
+	n := r.unit("a")
+	r.read(n, 1)
+	f := r.opened()
+	r.play(f, second, switchTo(0, 0, 0))
+	_, _, err := r.read(n, 1)
+	require.Equal(t, errDisagrees, err)
+}
+
+func TestTooManySwitchesMakeItUnavailableForAWhile(t *testing.T) {
+	r := newRig(t, 1)
+	r.processes.put(7, "a")
+	n := r.unit("a")
+	r.read(n, 1)
+	wait := retryFirst
+	for range 6 {
+		f := r.opened()
+		var records []perfevent.SwitchRecord
+		for i := range int64(1001) {
+			records = append(records, switchTo(second+i, 0, 7*int(i%2)))
+		}
+		f.rounds <- round{records, 2 * second}
+		require.Equal(t, wait, <-r.waits)
+		require.True(t, f.closed.Load())
+		_, _, err := r.read(n, 1)
+		require.Equal(t, cgroup.Unavailable("the host has more than 1000 switches between threads a second (max_switches_per_second); tried again later"), err)
+		r.retry <- time.Time{}
+		wait = min(2*wait, retryMost)
+	}
+	// As many as permitted, for longer than the first wait: it begins anew.
+	f := r.opened()
+	var records []perfevent.SwitchRecord
+	for i := range int64(1000) {
+		records = append(records, switchTo(second+i, 0, 7*int(i%2)))
+	}
+	r.play(f, 2*second, records...)
+	r.play(f, 70*second)
+	_, _, err := r.read(n, 1)
+	require.NotErrorAs(t, err, new(cgroup.Unavailable))
+	for i := range int64(1001) {
+		records = append(records, switchTo(80*second+i, 0, 7*int(i%2)))
+	}
+	f.rounds <- round{records[1000:], 81 * second}
+	require.Equal(t, retryFirst, <-r.waits)
+	require.Equal(t, uint64(7), r.Stats().TooManySwitches)
+}
+
+func TestWithoutTheRightItIsUnavailableWithTheReason(t *testing.T) {
+	r := newRig(t, 1)
+	for _, want := range []error{
+		&perfevent.RightsError{What: "following every switch", Needed: []string{"CAP_PERFMON"}},
+		ForeignPIDs,
+	} {
+		r.failure.Store(&want)
+		n := r.unit("a")
+		r.read(n, 1)
+		<-r.waits
+		_, _, err := r.read(n, 1)
+		require.Equal(t, cgroup.Unavailable(want.Error()), err)
+		n.Close()
+		r.retry <- time.Time{}
+	}
+}
+
+func TestOtherCPUsAreAttachedAnew(t *testing.T) {
+	r := newRig(t, 1)
+	r.processes.put(7, "a")
+	n := r.unit("a")
+	r.read(n, 1)
+	f := r.opened()
+	r.play(f, second, switchTo(0, 0, 7))
+	r.online1(2)
+	f.rounds <- round{nil, 2 * second}
+	f = r.opened()
+	require.Equal(t, []int{0, 1}, f.CPUs())
+	r.play(f, 4*second, switchTo(3*second, 0, 7), switchTo(3*second, 1, 7))
+	_, known, err := r.read(n, 1.5)
+	require.NoError(t, err)
+	require.Equal(t, 3.0, known)
+	require.Equal(t, []int64{0, 2 * second, second}, n.Simultaneity())
+}
+
+func TestMoreUnitsThanAreFollowed(t *testing.T) {
+	r := newRig(t, 1)
+	var all []*bottleneck
+	for range maxFollowed {
+		n := r.unit("a")
+		_, _, err := r.read(n, 1)
+		require.Equal(t, errFollowing, err)
+		all = append(all, n)
+	}
+	n := r.unit("b")
+	_, _, err := r.read(n, 1)
+	require.Equal(t, tooManyUnits, err)
+	all[0].Close()
+	_, _, err = r.read(n, 1)
+	require.Equal(t, errFollowing, err)
+}
+
+func TestCloseEndsWhateverIsUnderWay(t *testing.T) {
+	for name, prepare := range map[string]func(*rig){
+		"nothing was ever followed": func(*rig) {},
+		"while attached": func(r *rig) {
+			r.read(r.unit("a"), 1)
+			r.play(r.opened(), second)
+		},
+		"while waiting for the next try": func(r *rig) {
+			failure := errors.New("no")
+			r.failure.Store(&failure)
+			r.read(r.unit("a"), 1)
+			<-r.waits
+		},
+		"right after something is to be followed": func(r *rig) { r.read(r.unit("a"), 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 1)
+			prepare(r)
+			r.close()
+			r.close()
+		})
+	}
+}
+
+func TestAReadingAllocatesNothing(t *testing.T) {
+	r := newRig(t, 4)
+	n := r.unit("a")
+	r.read(n, 1)
+	f := r.opened()
+	r.play(f, second)
+	r.read(n, 1)
+	require.Zero(t, testing.AllocsPerRun(100, func() { r.read(n, 1) }))
+}
+
+func newTestCensus() (*census, *fakeProcesses, *tally) {
+	sim := newSimultaneity(2, 0)
+	p := &fakeProcesses{units: map[int]string{}, threads: map[int]string{}, starts: map[int]uint64{}}
+	c := newCensus(sim, p)
+	return c, p, c.follow("a", Process{})
+}
+
+func TestAChildCountsForWhatItsParentDoes(t *testing.T) {
+	c, p, a := newTestCensus()
+	p.put(7, "a")
+	require.Equal(t, []*tally{a}, c.seen(7, 7).tallies)
+	c.forked(8, 7) // gone before it could be looked up
+	c.check(10, 0)
+	child := c.seen(8, 8)
+	require.True(t, child.known)
+	require.Equal(t, []*tally{a}, child.tallies)
+
+	p.put(9, "b")
+	c.forked(9, 7) // was put elsewhere as it was made
+	require.Equal(t, []*tally{a}, c.seen(9, 9).tallies)
+	c.check(10, 0)
+	require.Empty(t, c.seen(9, 9).tallies)
+
+	require.False(t, c.seen(10, 10).known, "nothing is known of one whose parent was not seen")
+	c.forked(11, 10)
+	require.False(t, c.seen(11, 11).known)
+	p.put(11, "a")
+	c.executed(11)
+	c.check(10, 0)
+	require.Equal(t, []*tally{a}, c.seen(11, 11).tallies)
+}
+
+func TestAProcessThatMovesIsFound(t *testing.T) {
+	c, p, a := newTestCensus()
+	p.put(7, "b")
+	moved := c.seen(7, 7)
+	require.Empty(t, moved.tallies)
+	p.put(7, "a")
+	c.executed(7)
+	c.check(10, 0)
+	require.Equal(t, []*tally{a}, moved.tallies)
+	p.put(7, "b")
+	for pid := 100; pid < 110; pid++ {
+		p.put(pid, "c")
+		c.seen(pid, pid)
+	}
+	c.check(0, 11) // in turn
+	require.Empty(t, moved.tallies)
+}
+
+func TestAProcessThatEnds(t *testing.T) {
+	c, p, a := newTestCensus()
+	p.put(7, "a")
+	ending := c.seen(7, 7)
+	c.exited(7)
+	delete(p.units, 7)
+	require.Same(t, ending, c.seen(7, 7), "its last steps")
+	c.check(0, 0)
+	require.Same(t, ending, c.seen(7, 7))
+	c.check(0, 0)
+	require.NotSame(t, ending, c.seen(7, 7))
+	require.False(t, c.seen(7, 7).known)
+
+	// Another gets its pid at once.
+	p.put(8, "a")
+	old := c.seen(8, 8)
+	p.put(1, "b")
+	c.seen(1, 1)
+	c.forked(8, 1)
+	require.NotSame(t, old, c.seen(8, 8))
+	require.Empty(t, c.seen(8, 8).tallies)
+
+	// One whose end was not told is found in turn.
+	delete(p.units, 8)
+	c.check(0, 10)
+	require.NotContains(t, c.byPID, 8)
+
+	// One whose first thread has ended is known by another.
+	p.threads[91] = "a"
+	require.Equal(t, []*tally{a}, c.seen(90, 91).tallies)
+}
+
+func TestTheCensusIsBounded(t *testing.T) {
+	c, p, a := newTestCensus()
+	p.put(1, "a")
+	c.seen(1, 1)
+	for pid := 2; pid < maxProcesses+100; pid++ {
+		c.forked(pid, 1)
+	}
+	require.LessOrEqual(t, len(c.byPID), maxProcesses)
+	require.LessOrEqual(t, len(c.queue), maxQueued)
+	require.Equal(t, uint64(1), c.overflows)
+	require.Equal(t, []*tally{a}, c.seen(1, 1).tallies)
+	for pid := range 10 * maxProcesses { // all short-lived
+		pid += 1 << 20
+		c.forked(pid, 1)
+		c.exited(pid)
+		if pid%100 == 0 {
+			c.check(64, 1)
+		}
+	}
+	require.LessOrEqual(t, len(c.all), 3*maxProcesses)
+}
+
+func TestParseEnding(t *testing.T) {
+	for content, want := range map[string]bool{
+		"7 (a) b) S 1 7 7 0 -1 4194560 0": false,
+		"7 (a) S 1 7 7 0 -1 4228108 0":    true, // PF_EXITING
+	} {
+		got, err := parseEnding([]byte(content))
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	for _, bad := range []string{"", "7 (a", "7 (a) S 1 7", "7 (a) S 1 7 7 0 -1 x 0"} {
+		_, err := parseEnding([]byte(bad))
+		require.Error(t, err, bad)
+	}
+}
+
+func FuzzParseEnding(f *testing.F) {
+	f.Add([]byte("7 (a) b) S 1 7 7 0 -1 4194560 0"))
+	f.Add([]byte(")"))
+	f.Fuzz(func(_ *testing.T, b []byte) { _, _ = parseEnding(b) })
+}
