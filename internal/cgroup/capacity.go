@@ -38,6 +38,12 @@ type CPUCapacity struct {
 	r       *Reader
 	quotas  []*level[float64] // the cgroup's own first
 	cpusets []*level[int]
+
+	// What the cpusets came to when they were read last.
+	cpuset   Capacity // Cores is 0 where none limits
+	cpusetAt time.Time
+	written  uint32
+	online   int
 }
 
 // OpenCPUCapacity opens the limits of a unit's or a process's paths. An
@@ -119,17 +125,12 @@ func (c *CPUCapacity) Read(now time.Time) (Capacity, error) {
 		return Capacity{}, err
 	}
 	least := Capacity{Cores: float64(n), By: ByOnline}
-	for _, l := range c.cpusets {
-		n, err := c.r.cpuset(l, now)
-		if err != nil {
-			return Capacity{}, err
-		}
-		if n > 0 { // what is effective here is within what is effective above
-			if float64(n) < least.Cores {
-				least = Capacity{Cores: float64(n), By: ByCPUSet, Path: l.path}
-			}
-			break
-		}
+	cpuset, err := c.readCPUSet(now, n)
+	if err != nil {
+		return Capacity{}, err
+	}
+	if cpuset.Cores > 0 && cpuset.Cores < least.Cores {
+		least = cpuset
 	}
 	for _, l := range c.quotas {
 		cores, err := c.r.quota(l, now)
@@ -141,6 +142,57 @@ func (c *CPUCapacity) Read(now time.Time) (Capacity, error) {
 		}
 	}
 	return least, nil
+}
+
+// Renew forgets what was read, for when the cgroup is another one of the same
+// path.
+func (c *CPUCapacity) Renew() {
+	c.cpusetAt = time.Time{}
+	for _, l := range c.quotas {
+		l.at = time.Time{}
+		l.unwatch()
+	}
+	for _, l := range c.cpusets {
+		l.at = time.Time{}
+		l.unwatch()
+	}
+}
+
+// readCPUSet returns the CPUs of the nearest cgroup that names any: what is
+// effective there is within what is effective above. They change when a cpuset on
+// the path is written, or the CPUs online change, and hardly ever without.
+func (c *CPUCapacity) readCPUSet(now time.Time, online int) (Capacity, error) {
+	c.r.takeChanges(now)
+	written, watched := uint32(0), true
+	for _, l := range c.cpusets {
+		if !l.watched && !l.missing {
+			l.watch(c.r, []string{l.key + "/cpuset.cpus"})
+		}
+		watched = watched && (l.watched || l.missing)
+		written += l.changes()
+	}
+	age := now.Sub(c.cpusetAt)
+	held := effectiveFor
+	if c.cpuset.Cores == 0 {
+		held = missingFor
+	}
+	if watched && age >= 0 && age < held && written == c.written && online == c.online {
+		return c.cpuset, nil
+	}
+	c.cpuset = Capacity{}
+	for _, l := range c.cpusets {
+		n, err := c.r.cpus(l, now)
+		if err != nil {
+			c.cpusetAt = time.Time{}
+			return Capacity{}, err
+		}
+		if n > 0 {
+			c.cpuset = Capacity{Cores: float64(n), By: ByCPUSet, Path: l.path}
+			break
+		}
+	}
+	c.cpusetAt, c.written, c.online = now, written, online
+	return c.cpuset, nil
 }
 
 // Close gives up the files.
@@ -165,11 +217,12 @@ func (r *Reader) cpusOnline(now time.Time) (int, error) {
 	return l.value, l.err
 }
 
-// cpuset returns how many CPUs a cgroup may use, 0 where it does not say.
-func (r *Reader) cpuset(l *level[int], now time.Time) (int, error) {
+// cpus returns how many CPUs a cgroup may use, 0 where it does not say.
+func (r *Reader) cpus(l *level[int], now time.Time) (int, error) {
 	if !l.fresh(now) {
 		l.at = now
-		if l.value, l.err = r.readCPUs(&l.files[0]); errors.Is(l.err, fs.ErrNotExist) {
+		l.value, l.err = r.readCPUs(&l.files[0])
+		if l.missing = errors.Is(l.err, fs.ErrNotExist); l.missing {
 			l.err = nil // the controller is not enabled at this level
 		}
 	}
@@ -190,9 +243,11 @@ func (r *Reader) readCPUs(f *keptfile.File) (int, error) {
 
 // quota returns the cores that a cgroup's quota allows, 0 without a quota.
 func (r *Reader) quota(l *level[float64], now time.Time) (float64, error) {
-	if !l.fresh(now) {
-		l.at = now
-		l.value, l.err = r.readQuota(l)
+	if !l.holds(r, now) {
+		l.begin(r, now, l.files[0].Path(), l.files[1].Path())
+		var replaced bool
+		l.value, replaced, l.err = r.readQuota(l)
+		l.end(replaced)
 		if l.missing = errors.Is(l.err, fs.ErrNotExist); l.missing {
 			l.err = nil // the controller is not enabled at this level
 		}
@@ -200,22 +255,23 @@ func (r *Reader) quota(l *level[float64], now time.Time) (float64, error) {
 	return l.value, l.err
 }
 
-func (r *Reader) readQuota(l *level[float64]) (float64, error) {
-	n, _, err := l.files[0].Read(r.buf)
+func (r *Reader) readQuota(l *level[float64]) (cores float64, replaced bool, err error) {
+	n, replaced, err := l.files[0].Read(r.buf)
 	if err != nil {
-		return 0, err
+		return 0, replaced, err
 	}
 	b := trimSpace(r.buf[:n])
 	if bytes.HasPrefix(b, []byte("max")) || bytes.HasPrefix(b, []byte("-")) {
-		return 0, nil
+		return 0, replaced, nil
 	}
 	quota, rest, ok := parseUint(b)
 	if !ok {
-		return 0, fmt.Errorf("read %s: malformed quota %.40q", l.files[0].Path(), b)
+		return 0, replaced, fmt.Errorf("read %s: malformed quota %.40q", l.files[0].Path(), b)
 	}
 	if l.files[1].Path() != "" { // v1 has the period in a file of its own
-		if n, _, err = l.files[1].Read(r.buf); err != nil {
-			return 0, err
+		n, other, err := l.files[1].Read(r.buf)
+		if replaced = replaced || other; err != nil {
+			return 0, replaced, err
 		}
 		rest = r.buf[:n]
 	} else if len(rest) > 0 && rest[0] == ' ' {
@@ -223,7 +279,7 @@ func (r *Reader) readQuota(l *level[float64]) (float64, error) {
 	}
 	period, _, ok := parseUint(rest)
 	if !ok || period == 0 {
-		return 0, fmt.Errorf("read the period of %s: malformed %.40q", l.files[0].Path(), rest)
+		return 0, replaced, fmt.Errorf("read the period of %s: malformed %.40q", l.files[0].Path(), rest)
 	}
-	return float64(quota) / float64(period), nil
+	return float64(quota) / float64(period), replaced, nil
 }

@@ -150,25 +150,31 @@ func (m *MemoryLimit) Close() {
 // memoryLimit returns the limit of one cgroup, 0 without one. Without one v1
 // shows a number above any that a host has.
 func (r *Reader) memoryLimit(l *level[uint64], now time.Time) (uint64, error) {
-	if l.fresh(now) {
-		return l.value, l.err
-	}
-	l.at, l.value = now, 0
-	var n int
-	if n, _, l.err = l.files[0].Read(r.buf); l.err != nil {
-		if errors.Is(l.err, fs.ErrNotExist) {
+	if !l.holds(r, now) {
+		l.begin(r, now, l.files[0].Path())
+		var replaced bool
+		l.value, replaced, l.err = r.readMemoryLimit(&l.files[0])
+		l.end(replaced)
+		if l.missing = errors.Is(l.err, fs.ErrNotExist); l.missing {
 			l.err = nil // the controller is not enabled at this level
 		}
-		return 0, l.err
+	}
+	return l.value, l.err
+}
+
+func (r *Reader) readMemoryLimit(f *keptfile.File) (limit uint64, replaced bool, err error) {
+	n, replaced, err := f.Read(r.buf)
+	if err != nil {
+		return 0, replaced, err
 	}
 	b := trimSpace(r.buf[:n])
 	if bytes.Equal(b, []byte("max")) {
-		return 0, nil
+		return 0, replaced, nil
 	}
-	if l.value, l.err = parseFigure(b); l.err != nil {
-		l.err = fmt.Errorf("read %s: %w", l.files[0].Path(), l.err)
+	if limit, err = parseFigure(b); err != nil {
+		err = fmt.Errorf("read %s: %w", f.Path(), err)
 	}
-	return l.value, l.err
+	return limit, replaced, err
 }
 
 // hostMemoryFor is how long the size of the host's memory holds: it changes when

@@ -40,6 +40,17 @@ func (t *Tree) Own(u Unit, h Hierarchy) (dir string, err error) {
 	return dir, nil
 }
 
+// Childless says that none of a unit's cgroups has one below it, so that no
+// figure of it can have become those of several units by what was made there.
+func (t *Tree) Childless(u Unit) bool {
+	for h, path := range u.Paths {
+		if t.trees[h] != nil && path != "" && path != "/" && !childless(t.dir(Hierarchy(h), path)) {
+			return false
+		}
+	}
+	return true
+}
+
 // populatedBelow says whether a cgroup below dir has processes.
 func (t *Tree) populatedBelow(dir string) bool {
 	found := false

@@ -19,6 +19,8 @@ var ErrGone = errors.New("the cgroup was removed")
 type Reader struct {
 	tree    *Tree
 	files   *keptfile.Set
+	changes *keptfile.Changes
+	takenAt time.Time // when changes were taken
 	online  level[int]
 	quotas  map[string]*level[float64]
 	cpusets map[string]*level[int]
@@ -33,6 +35,7 @@ func (t *Tree) NewReader(files *keptfile.Set) *Reader {
 	return &Reader{
 		tree:    t,
 		files:   files,
+		changes: keptfile.NewChanges(maxWatches),
 		online:  level[int]{files: [2]keptfile.File{files.File(filepath.Join(t.root, "sys/devices/system/cpu/online"))}},
 		quotas:  map[string]*level[float64]{},
 		cpusets: map[string]*level[int]{},
@@ -46,6 +49,7 @@ func (t *Tree) NewReader(files *keptfile.Set) *Reader {
 // Close closes what the reader itself keeps open; each opened figure is closed
 // by its owner.
 func (r *Reader) Close() {
+	r.changes.Close()
 	r.online.close()
 	r.host.close()
 }
@@ -61,19 +65,126 @@ type level[T any] struct {
 	// missing says that the file was not there.
 	missing bool
 	err     error
+
+	watches [2]*keptfile.Watch
+	watched bool
+	written uint32 // by what was read last
 }
 
-// sharedFor is how long a limit that was read for one unit holds for the next:
-// long enough for a round through all units, and well below the least interval
-// between two rounds.
-const sharedFor = 50 * time.Millisecond
+const (
+	// maxWatches bounds the limits of which the kernel is asked to say when they
+	// are written; those beyond it are read each time.
+	maxWatches = 1 << 15
 
-func (l *level[T]) fresh(now time.Time) bool {
+	// sharedFor is how long a limit that was read for one unit holds for the
+	// next: long enough for a round through all units, and well below the least
+	// interval between two rounds.
+	sharedFor = 50 * time.Millisecond
+
+	// heldFor is how long a limit holds that nobody has written to. It would for
+	// ever, but for a cgroup that was removed and made again, of which the kernel
+	// says nothing.
+	heldFor = 2 * time.Minute
+
+	// effectiveFor is heldFor for what the kernel itself may change.
+	effectiveFor = 10 * time.Second
+
+	// missingFor is how long it holds that a cgroup has no such limit, since its
+	// controller is not enabled.
+	missingFor = 5 * time.Second
+)
+
+func (l *level[T]) fresh(now time.Time) bool { return l.within(sharedFor, now) }
+
+func (l *level[T]) within(span time.Duration, now time.Time) bool {
 	age := now.Sub(l.at)
-	return age >= 0 && age < sharedFor
+	return age >= 0 && age < span
+}
+
+// holds says whether a limit is still what was read last.
+func (l *level[T]) holds(r *Reader, now time.Time) bool {
+	switch {
+	case l.fresh(now):
+		return true
+	case l.err != nil:
+		return false
+	case l.missing:
+		return l.within(missingFor, now)
+	case !l.watched || !l.within(heldFor, now):
+		return false
+	}
+	r.takeChanges(now)
+	return l.changes() == l.written
+}
+
+// begin is called before a limit is read: what is written from then on is a
+// change.
+func (l *level[T]) begin(r *Reader, now time.Time, paths ...string) {
+	l.at = now
+	if !l.watched {
+		l.watch(r, paths)
+	}
+	r.takeChanges(now)
+	l.written = l.changes()
+}
+
+func (l *level[T]) watch(r *Reader, paths []string) {
+	l.watched = true
+	for i, path := range paths {
+		if path == "" {
+			continue
+		}
+		if l.watches[i] = r.changes.Watch(path); l.watches[i] == nil {
+			l.unwatch()
+			return
+		}
+	}
+}
+
+func (l *level[T]) unwatch() {
+	l.watched = false
+	for i, w := range l.watches {
+		if w != nil {
+			w.Close()
+			l.watches[i] = nil
+		}
+	}
+}
+
+// changes is how often the limit was written to.
+func (l *level[T]) changes() (n uint32) {
+	for _, w := range l.watches {
+		if w != nil {
+			n += w.Changes()
+		}
+	}
+	return n
+}
+
+// end is called after a limit was read. One that is watched need not stay open.
+func (l *level[T]) end(replaced bool) {
+	if replaced || l.err != nil {
+		l.unwatch() // what was watched is gone
+	}
+	if l.watched {
+		l.closeFiles()
+	}
+}
+
+// takeChanges takes note of what was written, once a round.
+func (r *Reader) takeChanges(now time.Time) {
+	if age := now.Sub(r.takenAt); age < 0 || age >= sharedFor {
+		r.takenAt = now
+		r.changes.Take()
+	}
 }
 
 func (l *level[T]) close() {
+	l.unwatch()
+	l.closeFiles()
+}
+
+func (l *level[T]) closeFiles() {
 	for i := range l.files {
 		if l.files[i].Path() != "" {
 			l.files[i].Close()

@@ -176,6 +176,11 @@ func (m *share) read(now time.Time) (num, den float64, restarted bool, err error
 	if u.err != nil {
 		return 0, 0, false, u.err
 	}
+	if m.epoch != u.epoch && m.epoch != 0 {
+		if of, ok := m.of.(interface{ renew() }); ok {
+			of.renew() // it may be another cgroup
+		}
+	}
 	n, err := m.of.read(now)
 	if err != nil {
 		return 0, 0, false, err
@@ -222,6 +227,12 @@ func (c *capacity) read(now time.Time) (float64, error) {
 }
 
 func (c *capacity) moved() { c.close() }
+
+func (c *capacity) renew() {
+	if c.open != nil {
+		c.open.Renew()
+	}
+}
 
 func (c *capacity) close() {
 	if c.open != nil {

@@ -27,6 +27,8 @@ type Source struct {
 	reader  *cgroup.Reader
 	clocks  clocks
 	host    hostFigures
+	// watchers counts those that were opened.
+	watchers int
 	// bottlenecks is nil until a watcher asks for cpu_bottleneck.
 	bottlenecks *bottlenecks
 	buf         []byte
@@ -140,6 +142,8 @@ func (s *Source) WatchProcess(p Process, monitors []string) (*Watcher, error) {
 
 func (s *Source) newWatcher(u cgroup.Unit, p *processClock, monitors []string) (*Watcher, error) {
 	w := &Watcher{source: s, unit: u, process: p, paths: u.Paths}
+	s.watchers++
+	w.readings = s.watchers % recheckEvery // not all in the same round
 	w.use.w = w
 	for _, name := range monitors {
 		k, ok := KindOf(name)

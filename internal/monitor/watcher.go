@@ -15,6 +15,10 @@ import (
 // whether what was unavailable still is.
 const recheckEvery = 32
 
+// recheckInFull is after how many of these it is looked at in full, though no
+// cgroup was made below the unit's: processes may have been moved one by one.
+const recheckInFull = 8
+
 // A Watcher reads the monitors of one unit. What one of them cannot read does not
 // keep the others from being read.
 type Watcher struct {
@@ -91,8 +95,7 @@ func usesCPUTime(kind string) bool {
 // whether the cgroup is still the unit's own. Now is the moment of the call, by a
 // monotonic clock.
 func (w *Watcher) Read(now time.Time, out []Result) {
-	w.readings++
-	w.recheck = w.readings%recheckEvery == 0
+	w.recheck = w.isTimeToRecheck()
 	w.use.read(now)
 	if w.process != nil && w.use.gone() {
 		for i := range w.slots {
@@ -106,6 +109,17 @@ func (w *Watcher) Read(now time.Time, out []Result) {
 	for i := range w.slots {
 		out[i] = w.slots[i].read(now)
 	}
+}
+
+func (w *Watcher) isTimeToRecheck() bool {
+	w.readings++
+	switch {
+	case w.readings%recheckEvery != 0:
+		return false
+	case w.process != nil || w.readings%(recheckEvery*recheckInFull) == 0:
+		return true
+	}
+	return !w.source.tree.Childless(w.unit)
 }
 
 func (s *slot) read(now time.Time) Result {

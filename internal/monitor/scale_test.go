@@ -1,0 +1,124 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package monitor
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+)
+
+// manyCgroups makes so many, as containers or as services, without processes.
+func manyCgroups(b *testing.B, tree *cgroup.Tree, n int, containers bool, cores float64) []cgroup.Unit {
+	b.Helper()
+	var units []cgroup.Unit
+	for i := range n {
+		name := fmt.Sprintf("hotprofile-scale-%d.service", i)
+		if containers {
+			name = fmt.Sprintf("docker-%064x.scope", i)
+		}
+		c := hosttest.NewCgroupCalled(b, name)
+		if cores > 0 {
+			c.SetQuota(b, cores)
+		}
+		u, ok := tree.UnitAt(c.Path)
+		require.True(b, ok)
+		units = append(units, u)
+	}
+	return units
+}
+
+// cpuTime is that of this process: what is asked is what a round costs, whatever
+// else the machine does meanwhile.
+func cpuTime(b *testing.B) time.Duration {
+	var u unix.Rusage
+	require.NoError(b, unix.Getrusage(unix.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkThousandCgroups is one round through the monitors of the default
+// policies for 1,000 units in real cgroups.
+func BenchmarkThousandCgroups(b *testing.B) {
+	const n = 1000
+	b.Run("OnePreadEach", func(b *testing.B) { // to compare with
+		s := openHost(b, n)
+		files := keptfile.NewSet(n)
+		var stats []keptfile.File
+		for _, u := range manyCgroups(b, s.tree, n, true, 0) {
+			dir, err := s.tree.Own(u, cgroup.V2Tree)
+			require.NoError(b, err)
+			stats = append(stats, files.File(dir+"/cpu.stat"))
+		}
+		buf := make([]byte, 4096)
+		round := func() {
+			for i := range stats {
+				if _, _, err := stats[i].Read(buf); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		round()
+		b.ReportAllocs()
+		before := cpuTime(b)
+		for b.Loop() {
+			round()
+		}
+		b.ReportMetric(float64((cpuTime(b)-before).Nanoseconds())/float64(b.N)/n, "cpu-ns/unit")
+		for i := range stats {
+			stats[i].Close()
+		}
+	})
+	for _, c := range []struct {
+		name       string
+		containers bool
+		cores      float64
+		keep       int
+	}{
+		{"Containers", true, 0, 8 * n},
+		{"ContainersWithQuota", true, 0.5, 8 * n},
+		{"ContainersWithLargeQuota", true, 1.5, 8 * n},
+		{"Services", false, 0, 8 * n},
+		{"ContainersWithQuotaNoFileKept", true, 0.5, 0},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			s := openHost(b, c.keep)
+			units := manyCgroups(b, s.tree, n, c.containers, c.cores)
+			watchers := make([]*Watcher, len(units))
+			for i, u := range units {
+				w, err := s.WatchUnit(u, []string{CPUThrottling, CPUUtilization})
+				require.NoError(b, err)
+				defer w.Close()
+				watchers[i] = w
+			}
+			var out [2]Result
+			now := time.Now()
+			round := func() {
+				now = now.Add(time.Second)
+				for _, w := range watchers {
+					w.Read(now, out[:])
+					if out[0].Err != nil || out[1].Err != nil {
+						b.Fatal(out[0].Err, out[1].Err)
+					}
+				}
+			}
+			round()
+			b.ReportAllocs()
+			before := cpuTime(b)
+			for b.Loop() {
+				round()
+			}
+			b.ReportMetric(float64((cpuTime(b)-before).Nanoseconds())/float64(b.N)/n, "cpu-ns/unit")
+			b.ReportMetric(float64(s.Kept()), "files")
+		})
+	}
+}
