@@ -5,11 +5,12 @@ package traces
 
 import "fmt"
 
-// What follows states three other ways to decide, written from what the
-// projects' documentation says, not from their code. Each gets the same
-// readings, each second, and CPU as a share of the limit, even where the project
-// measures shares of one core or of the machine: what is compared is how they
-// decide.
+// What follows states three other ways to decide, in our own words and code: from
+// the projects' documentation, and where that is silent (what CPU share is meant,
+// the defaults of a library) from what their code was seen to do. Each gets the
+// same readings, each second, and CPU as a share of the limit, even where the
+// project measures shares of one core or of the machine: what is compared is how
+// they decide.
 
 // records is the average over records of fixed length that follow each other,
 // looked at in a loop: the CPU trigger of Azure Monitor's Application Insights
@@ -24,10 +25,10 @@ type records struct {
 func (r records) algorithm() algorithm {
 	return algorithm{
 		fmt.Sprintf("%g %%, records of %d s, looked at every %d s", r.threshold, r.length, r.loop),
-		behindGate(func(*trace) func(int, second) bool {
+		behindGate(func(tr *trace) func(int, second) bool {
 			var m meter
 			var sum, latest float64
-			samples, since, has := 0, 0, false
+			samples, since, has := 0, -tr.phase, false
 			return func(i int, now second) bool {
 				if now.down { // it lives in the process
 					m, sum, samples, has, since = meter{}, 0, 0, false, i+1
@@ -42,7 +43,7 @@ func (r records) algorithm() algorithm {
 					latest, has = sum/float64(samples), true
 					sum, samples = 0, 0
 				}
-				return i%r.loop == 0 && has && latest > r.threshold
+				return (i+tr.phase)%r.loop == 0 && has && latest > r.threshold
 			}
 		}),
 	}
@@ -97,7 +98,7 @@ func (l lifetime) algorithm() algorithm {
 						n++
 					}
 				}
-				return i%5 == 0 && n >= l.count
+				return (i+tr.phase)%5 == 0 && n >= l.count
 			}
 		}),
 	}
@@ -129,7 +130,7 @@ type jump struct {
 func (j jump) algorithm() algorithm {
 	return algorithm{
 		fmt.Sprintf("min %g %%, diff %g %%, abs %g %%, every %d s", j.least, j.diff, j.abs, j.every),
-		behindGate(func(*trace) func(int, second) bool {
+		behindGate(func(tr *trace) func(int, second) bool {
 			const ring = 10
 			var m meter
 			var last []float64
@@ -143,7 +144,7 @@ func (j jump) algorithm() algorithm {
 					return false
 				}
 				v, ok := m.percent(now.row)
-				if !ok || i%j.every != 0 {
+				if !ok || (i+tr.phase)%j.every != 0 {
 					return false
 				}
 				v = float64(int(v)) // it reckons in whole percent

@@ -89,7 +89,7 @@ func (o ours) play(tr *trace) (opened []int) {
 		if now.row != nil {
 			r.observe(u, start, now.row)
 		}
-		if i%o.evaluate != 0 {
+		if (i+tr.phase)%o.evaluate != 0 {
 			continue
 		}
 		// A little after the readings of this second, however late they were.

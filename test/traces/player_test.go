@@ -25,6 +25,9 @@ type trace struct {
 	labels    Labels
 	hot, grey []Stretch
 	seconds   []second
+	// phase is how many seconds before the trace's beginning the loops of an
+	// algorithm began to count.
+	phase int
 }
 
 // second is what an algorithm learns at one second of a trace.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -56,6 +57,23 @@ func TestAccuracy(t *testing.T) {
 	for _, w := range ways {
 		scored.WriteString(row(w.name, "best: "+w.best.name, run(w.best, scoring)))
 	}
+	var phased strings.Builder
+	phased.WriteString("| way | parameters | hits, mean (least to most) | false alarms, mean (least to most) |\n| --- | --- | --- | --- |\n")
+	for _, w := range ways {
+		phased.WriteString(phasedRow(w.name, "default", w.standard, scoring))
+	}
+	for _, w := range ways {
+		phased.WriteString(phasedRow(w.name, "best", w.best, scoring))
+	}
+	var results strings.Builder
+	for _, tr := range all {
+		fmt.Fprintf(&results, "%s: %s\n", tr.Name, tr.labels)
+		for _, w := range ways {
+			fmt.Fprintf(&results, "  %s: default %v, best %v\n", w.name, w.standard.play(tr), w.best.play(tr))
+		}
+	}
+	golden(t, "results.txt", results.String())
+
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	want := string(text)
@@ -63,6 +81,7 @@ func TestAccuracy(t *testing.T) {
 		{"corpus", describe(all, tuning, scoring)},
 		{"scored", scored.String()},
 		{"defaults", defaults.String()},
+		{"phased", phased.String()},
 		{"losses", lossTable(t, run(oursDefault.algorithm(), all), run(oursBothDefault.algorithm(), all))},
 		{"best losses", bestLosses(run(oneBest.algorithm(), scoring), run(bothBest.algorithm(), scoring))},
 	} {
@@ -106,6 +125,33 @@ func row(name, parameters string, s *score) string {
 	return fmt.Sprintf("| %s | %s | %s | %d | %s | %s | %d of %d | %d, %d, %d |\n", name, parameters,
 		rate(s.hits, s.episodes), s.falseAlarms, rate(s.alarmed, s.cool), latency,
 		s.keptHits, s.episodes, s.right, s.wrong, s.neither)
+}
+
+// phasedRow scores an algorithm with its loops begun at each second of 30 before
+// the traces.
+func phasedRow(name, parameters string, a algorithm, on []*trace) string {
+	const phases = 30
+	var hits, falseAlarms [phases]int
+	episodes := 0
+	for phase := range phases {
+		var shifted []*trace
+		for _, tr := range on {
+			other := *tr
+			other.phase = phase
+			shifted = append(shifted, &other)
+		}
+		s := run(a, shifted)
+		hits[phase], falseAlarms[phase], episodes = s.hits, s.falseAlarms, s.episodes
+	}
+	spread := func(n [phases]int) (mean float64, least, most int) {
+		for _, v := range n {
+			mean += float64(v) / phases
+		}
+		return mean, slices.Min(n[:]), slices.Max(n[:])
+	}
+	h, hLeast, hMost := spread(hits)
+	f, fLeast, fMost := spread(falseAlarms)
+	return fmt.Sprintf("| %s | %s | %.1f (%d to %d) of %d | %.1f (%d to %d) |\n", name, parameters, h, hLeast, hMost, episodes, f, fLeast, fMost)
 }
 
 func rate(k, n int) string {
