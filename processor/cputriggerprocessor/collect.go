@@ -95,6 +95,7 @@ type collector struct {
 	count    func(monitor int, what readingOutcome, n int64)
 	debug    *debugUnits
 	hot      *hotList
+	ages     bool // it matters when units' processes started
 	// mode is the host's of control groups, for the debug log.
 	mode string
 	// openTimes finds where a unit's user and system time are.
@@ -201,7 +202,7 @@ func (c *collector) read(w *watched, out []outcome) (worst lateness) {
 			c.counts[m][c.classify(w, m, r.Err, late > 0)]++
 		}
 	}
-	if !w.gone && w.process.PID == 0 && (!w.asked || restarted) {
+	if c.ages && !w.gone && w.process.PID == 0 && (!w.asked || restarted) {
 		// What cannot be known now is taken from when the unit was first seen.
 		w.asked = true
 		w.start, _ = c.source.started(w.unit)

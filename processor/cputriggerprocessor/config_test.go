@@ -6,7 +6,9 @@ package cputriggerprocessor
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -385,4 +387,30 @@ func TestReadmesExampleIsValid(t *testing.T) {
 	cfg, err := load(t, example)
 	require.NoError(t, err)
 	require.Len(t, cfg.Policies, 2)
+}
+
+// TestShippedConfigsAreValid: with nothing in the environment.
+func TestShippedConfigsAreValid(t *testing.T) {
+	files, err := filepath.Glob("../../config/*.yaml")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	fromEnv := regexp.MustCompile(`\$\{env:\w+(?::-([^}]*))?\}`)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		var whole struct {
+			Processors map[string]yaml.Node `yaml:"processors"`
+		}
+		require.NoError(t, yaml.Unmarshal(fromEnv.ReplaceAll(text, []byte("$1")), &whole), file)
+		ours, ok := whole.Processors["cpu_trigger"]
+		if !ok {
+			continue
+		}
+		block, err := yaml.Marshal(&ours)
+		require.NoError(t, err)
+		// A quoted default is text to YAML, and a number to the collector.
+		cfg, err := load(t, regexp.MustCompile(`"(\d+)"`).ReplaceAllString(string(block), "$1"))
+		require.NoError(t, err, file)
+		require.NotEmpty(t, cfg.enabled(), file)
+	}
 }

@@ -61,12 +61,16 @@ func (us *units) appendHot(dst []hotUnit) []hotUnit {
 	us.mu.Lock()
 	defer us.mu.Unlock()
 	for _, u := range us.byName {
-		if u.gate.Hot() {
-			dst = append(dst, hotUnit{
-				Unit: hotunitsextension.Unit{Name: u.name, Cgroup: u.path, ContainerID: u.containerID, PID: u.process.PID, Start: u.process.Start},
-				heat: u.gate.Heat(),
-			})
+		if !u.gate.Hot() {
+			continue
 		}
+		hot := hotUnit{Unit: hotunitsextension.Unit{Name: u.name}, heat: u.gate.Heat()}
+		if u.process.PID != 0 { // where it is, others are that are not hot
+			hot.PID, hot.Start = u.process.PID, u.process.Start
+		} else {
+			hot.Cgroup, hot.ContainerID = u.path, u.containerID
+		}
+		dst = append(dst, hot)
 	}
 	return dst
 }

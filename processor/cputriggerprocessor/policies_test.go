@@ -255,6 +255,17 @@ func TestHotUnitsArePublishedFromTheFirstReadingOver(t *testing.T) {
 	require.True(t, to.closed)
 }
 
+func TestHotProcessIsPublishedWithoutItsCgroup(t *testing.T) {
+	r := newRig(t, "{scope: process, "+onePolicy("", "")[1:])
+	to := &publisher{}
+	r.publishTo(to)
+	p := r.host.processes[200]
+	r.p.units.Add(target{name: "200:start", process: p.Process, in: p.Unit, since: p.Started}, r.now)
+	r.source.cores["200:start"] = 2
+	r.run(5 * time.Second)
+	require.Equal(t, []hotunitsextension.Unit{{Name: "200:start", PID: 200, Start: 200}}, to.hot)
+}
+
 func TestHottestUnitsArePublishedWhereThereAreTooMany(t *testing.T) {
 	r := newRig(t, onePolicy("", ""))
 	to := &publisher{}

@@ -206,7 +206,7 @@ func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 func (p *cpuTrigger) newCollector(tree *cgroup.Tree, source source) *collector {
 	c := &collector{
 		units: p.units, source: source, monitors: p.cfg.monitors(), interval: p.cfg.CollectionInterval,
-		now: p.now, log: p.log, count: p.counters.reading, debug: p.eval.debug, hot: p.hot,
+		now: p.now, log: p.log, count: p.counters.reading, debug: p.eval.debug, hot: p.hot, ages: p.cfg.MinAge > 0,
 		openTimes: func(u *unit) *userTimes { return openUserTimes(tree, u) },
 	}
 	if tree != nil {
