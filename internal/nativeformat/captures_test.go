@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -183,14 +182,4 @@ func TestCapturesWithNoRoomForNames(t *testing.T) {
 		c.requireDecoded(t, d)
 	}
 	require.EqualValues(t, len(all), d.Names().Forgotten)
-}
-
-func TestTimesAreOfTheRecordingDay(t *testing.T) {
-	for _, c := range captures(t, "*") {
-		_, err := NewDecoder(0).Decode(c.format, c.buf, func(s *Sample) {
-			at := time.UnixMilli(s.UnixMilli).UTC()
-			require.Equal(t, "2026-11-21", at.Format(time.DateOnly), c.name)
-		})
-		require.NoError(t, err)
-	}
 }

@@ -6,10 +6,9 @@ package nativeformat
 import (
 	"encoding/binary"
 	"math"
-	"slices"
 )
 
-// DefaultNameBytes is enough for some 25,000 names of usual length: several
+// DefaultNameBytes is enough for some 30,000 names of usual length: several
 // times what one service shows in its life.
 const DefaultNameBytes = 8 << 20
 
@@ -364,8 +363,8 @@ func (r *reading) known(n int) int {
 	d, frames, rest := r.d, r.d.frames, r.buf[r.at:]
 	for {
 		if n == len(frames) {
-			frames = slices.Grow(frames, 1)
-			frames = frames[:cap(frames)]
+			// Twice the room, and never more than the rest of the buffer can fill.
+			frames = append(frames, make([]Name, min(n+64, len(rest)/2+1))...)
 		}
 		if len(rest) < 2 {
 			break

@@ -6,6 +6,7 @@ package nativeformat
 import (
 	"encoding/binary"
 	"hash/maphash"
+	"slices"
 	"unicode/utf16"
 	"unicode/utf8"
 	"unsafe"
@@ -21,9 +22,9 @@ type entry struct {
 
 func (e *entry) text() string { return e.both[e.raw:] }
 
-// nameCost is what a name takes beside its bytes: its entry, and its share of
-// the slots at their emptiest.
-const nameCost = int(unsafe.Sizeof(entry{})) + 4*4
+// nameCost is what a name takes beside its bytes: its entry and its two slots,
+// each twice, which is how much room there is right after it was doubled.
+const nameCost = 2 * (int(unsafe.Sizeof(entry{})) + 2*4)
 
 // names is a set of names found by their UTF-16 bytes, so that one that is known
 // is neither converted nor allocated: a hash table with linear probing.
@@ -85,7 +86,7 @@ func (n *names) add(slot int, hash uint32, raw []byte) Name {
 	n.slots[slot] = uint32(name)
 	n.entries = append(n.entries, entry{both: string(n.scratch), hash: hash, raw: uint16(len(raw))})
 	n.bytes += nameCost + len(n.scratch)
-	if 2*len(n.entries) > len(n.slots) {
+	if 2*len(n.entries) == len(n.slots) {
 		n.grow()
 	}
 	return name
@@ -103,6 +104,7 @@ func (n *names) grow() {
 		slots[i] = uint32(at)
 	}
 	n.slots = slots
+	n.entries = slices.Grow(n.entries, len(slots)/2-len(n.entries))
 }
 
 // appendText appends UTF-16 as UTF-8, U+FFFD for each unpaired surrogate.

@@ -1,0 +1,182 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nativeformat
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"unicode/utf16"
+
+	"github.com/stretchr/testify/require"
+)
+
+// written is what becomes of a string on the way through a buffer, said without
+// the codec.
+func written(s string) string {
+	units := utf16.Encode([]rune(s))
+	return string(utf16.Decode(units[:min(len(units), MaxUnits)]))
+}
+
+// addCaptures seeds a fuzz target with the captures of one kind.
+func addCaptures(f *testing.F, kind Kind, add func(c *capture)) {
+	all := captures(f, "*")
+	for i := range all {
+		if c := &all[i]; c.format.Kind == kind {
+			if len(c.buf) > 1<<15 {
+				c.buf = c.buf[:1<<13] // the fuzzer is slow on large seeds
+			}
+			add(c)
+		}
+	}
+}
+
+// checkDecode holds the decoder to its promises on any bytes.
+func checkDecode(t *testing.T, d *Decoder, f Format, buf []byte) {
+	t.Helper()
+	kept := bytes.Clone(buf)
+	records, sum, err := decodeAll(d, f, buf)
+	require.Equal(t, kept, buf, "the buffer was written to")
+	require.Len(t, records, sum.Samples)
+	good := len(buf)
+	frames := 0
+	for _, r := range records {
+		frames += len(r.Frames)
+		require.Equal(t, strings.ToValidUTF8(r.Thread, ""), r.Thread)
+		require.Equal(t, strings.ToValidUTF8(r.Type, ""), r.Type)
+	}
+	require.LessOrEqual(t, frames, len(buf)/2)
+	require.LessOrEqual(t, cap(d.frames), max(64, maxKeptFrames))
+	if err != nil {
+		var fault *Error
+		require.True(t, errors.As(err, &fault))
+		require.GreaterOrEqual(t, fault.Offset, 0)
+		require.Less(t, fault.Offset, len(buf))
+		require.NotEmpty(t, fault.Expected)
+		require.NotEmpty(t, fault.Error())
+		require.Zero(t, sum.Tail)
+		require.Zero(t, sum.Incomplete)
+		good = fault.Offset
+	} else {
+		require.LessOrEqual(t, sum.Tail, len(buf))
+		require.LessOrEqual(t, sum.Incomplete, min(1, sum.Tail))
+	}
+	// What stands before the fault is readable by itself, by a decoder that knows
+	// nothing, and says the same.
+	fresh := NewDecoder(0)
+	again, _, err := decodeAll(fresh, f, buf[:good])
+	require.NoError(t, err)
+	require.Equal(t, records, again)
+	require.LessOrEqual(t, fresh.Names().Bytes, NewDecoder(0).Names().Bytes+16*len(buf))
+}
+
+func FuzzThreadSamples(f *testing.F) {
+	addCaptures(f, ThreadSamples, func(c *capture) { f.Add(c.buf, c.format.FrequentSampling) })
+	f.Add([]byte(craft{}.batch().thread("x").def(-1, "a").end().thread("y").code(2)), false)
+	d := NewDecoder(1 << 16)
+	f.Fuzz(func(t *testing.T, buf []byte, frequentSampling bool) {
+		checkDecode(t, d, Format{Kind: ThreadSamples, FrequentSampling: frequentSampling}, buf)
+	})
+}
+
+func FuzzAllocationSamples(f *testing.F) {
+	addCaptures(f, AllocationSamples, func(c *capture) { f.Add(c.buf) })
+	d := NewDecoder(1 << 16)
+	f.Fuzz(func(t *testing.T, buf []byte) { checkDecode(t, d, allocations, buf) })
+}
+
+func FuzzSelectedThreadSamples(f *testing.F) {
+	addCaptures(f, SelectedThreadSamples, func(c *capture) { f.Add(c.buf) })
+	d := NewDecoder(1 << 16)
+	f.Fuzz(func(t *testing.T, buf []byte) { checkDecode(t, d, selected, buf) })
+}
+
+// kindOf makes a format of a fuzzed byte.
+func kindOf(b byte) Format {
+	return []Format{threads, frequent, allocations, selected}[b%4]
+}
+
+// encodeAll writes records in batches of equal times, and reports whether all of
+// them were.
+func encodeAll(f Format, records []Record) ([]byte, bool) {
+	e := NewEncoder(f)
+	for i := range records {
+		if i == 0 || records[i].UnixMilli != records[i-1].UnixMilli {
+			if i > 0 {
+				e.EndBatch()
+			}
+			e.StartBatch(records[i].UnixMilli)
+		}
+		e.Sample(&records[i])
+	}
+	if len(records) > 0 {
+		e.EndBatch()
+	}
+	return e.Bytes(), !e.Full() && e.Discarded() == 0
+}
+
+// FuzzEncodeDecode writes records made of the fuzzed bytes and reads them back.
+func FuzzEncodeDecode(f *testing.F) {
+	for kind := range byte(4) {
+		f.Add(kind, int64(1_795_257_307_361), uint64(24), "worker", "System.Byte[]", "a\nb\na\n\n\xff\U0001F600", true, byte(3), byte(1))
+	}
+	f.Fuzz(func(t *testing.T, kind byte, at int64, size uint64, thread, typ, frames string, isSelected bool, samples, id byte) {
+		format := kindOf(kind)
+		var in, want []Record
+		for i := range samples {
+			r := Record{UnixMilli: at + int64(i/2), Thread: thread}
+			r.TraceID[i%16], r.SpanID[i%8] = id, id
+			if format.FrequentSampling {
+				r.Selected = isSelected
+			}
+			if format.Kind == AllocationSamples {
+				r.Type, r.Bytes = typ, size
+			}
+			if i%5 != 4 { // the fifth has no frames
+				r.Frames = strings.Split(frames, "\n")
+			}
+			in = append(in, r)
+			r.Thread, r.Type, r.Frames = written(r.Thread), written(r.Type), nil
+			for _, f := range in[len(in)-1].Frames {
+				r.Frames = append(r.Frames, written(f))
+			}
+			want = append(want, r)
+		}
+		buf, whole := encodeAll(format, in)
+		got, sum, err := decodeAll(NewDecoder(0), format, buf)
+		require.NoError(t, err)
+		if whole {
+			require.Equal(t, want, got)
+			require.Zero(t, sum.Tail)
+		} else if format.Kind == ThreadSamples {
+			require.Equal(t, want[:len(got)], got)
+		}
+	})
+}
+
+// FuzzDecodeEncodeDecode reads any bytes, writes what was read, and reads that.
+func FuzzDecodeEncodeDecode(f *testing.F) {
+	for i := range byte(4) {
+		format := kindOf(i)
+		addCaptures(f, format.Kind, func(c *capture) {
+			if c.format == format {
+				f.Add(i, c.buf)
+			}
+		})
+	}
+	f.Fuzz(func(t *testing.T, kind byte, buf []byte) {
+		format := kindOf(kind)
+		want, _, _ := decodeAll(NewDecoder(0), format, buf)
+		again, whole := encodeAll(format, want)
+		got, sum, err := decodeAll(NewDecoder(0), format, again)
+		require.NoError(t, err)
+		if whole {
+			require.Equal(t, want, got)
+			require.Zero(t, sum.Tail)
+		} else if format.Kind == ThreadSamples {
+			require.Equal(t, want[:len(got)], got)
+		}
+	})
+}
