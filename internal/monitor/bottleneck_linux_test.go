@@ -28,7 +28,10 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-const loadVariable = "MONITOR_TEST_LOAD"
+const (
+	loadVariable = "MONITOR_TEST_LOAD"
+	workVariable = "MONITOR_TEST_WORK"
+)
 
 // TestLoad is not a test: it is the load of others, in a process of its own. It
 // runs a load for each line that it is given, and answers when that has ended.
@@ -40,6 +43,7 @@ func TestLoad(t *testing.T) {
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		order := strings.Fields(lines.Text())
 		var d time.Duration
+		passes := 0
 		if len(order) > 1 {
 			d, _ = time.ParseDuration(order[1])
 		}
@@ -61,27 +65,31 @@ func TestLoad(t *testing.T) {
 				spinFor(5 * time.Millisecond)
 				time.Sleep(5 * time.Millisecond)
 			}
-		case "pingpong": // so many switches a millisecond, on the CPU named
+		case "pingpong": // so many passes a millisecond, 0 for all that can be, with so much work each
 			perMillisecond, _ := strconv.Atoi(order[2])
-			pingPong(d, perMillisecond)
+			work, _ := time.ParseDuration(order[3])
+			passes = pingPong(d, perMillisecond, work)
 		case "children": // one after the other, each for a moment
 			for end := time.Now().Add(d); time.Now().Before(end); {
 				_ = exec.Command("/bin/true").Run()
 			}
 		}
-		fmt.Println("done")
+		fmt.Println("done", passes)
 	}
 	os.Exit(0)
 }
 
 func spinFor(d time.Duration) {
+	if d == 0 {
+		return
+	}
 	for end := time.Now().Add(d); time.Now().Before(end); {
 	}
 }
 
 // pingPong passes a byte to and fro between this process and a child, both on
 // the same CPU, so that each pass is a switch.
-func pingPong(d time.Duration, perMillisecond int) {
+func pingPong(d time.Duration, perMillisecond int, work time.Duration) (passes int) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var before, one unix.CPUSet
@@ -91,36 +99,41 @@ func pingPong(d time.Duration, perMillisecond int) {
 	defer func() { _ = unix.SchedSetaffinity(0, &before) }()
 	var to, from [2]int
 	if unix.Pipe2(to[:], unix.O_CLOEXEC) != nil || unix.Pipe2(from[:], unix.O_CLOEXEC) != nil {
-		return
+		return 0
 	}
 	echo := exec.Command("/proc/self/exe", "-test.run=^TestEcho$")
-	echo.Env = append(os.Environ(), loadVariable+"=echo")
+	echo.Env = append(os.Environ(), loadVariable+"=echo", workVariable+"="+work.String())
 	in, out := os.NewFile(uintptr(to[0]), "in"), os.NewFile(uintptr(from[1]), "out")
 	echo.ExtraFiles = []*os.File{in, out}
 	if echo.Start() != nil {
-		return
+		return 0
 	}
 	in.Close()
 	out.Close()
 	var b [1]byte
 	begin := time.Now()
-	for n := 0; ; n += 2 {
+	for ; ; passes += 2 {
+		spinFor(work)
 		raw(unix.SYS_WRITE, to[1], &b)
 		raw(unix.SYS_READ, from[0], &b)
-		if n%64 != 0 {
+		if passes%64 != 0 {
 			continue
 		}
 		since := time.Since(begin)
 		if since > d {
 			break
 		}
-		if ahead := time.Duration(n)*time.Millisecond/time.Duration(perMillisecond) - since; ahead > 0 {
+		if perMillisecond == 0 {
+			continue
+		}
+		if ahead := time.Duration(passes)*time.Millisecond/time.Duration(perMillisecond) - since; ahead > 0 {
 			time.Sleep(ahead)
 		}
 	}
 	unix.Close(to[1])
 	unix.Close(from[0])
 	_ = echo.Wait()
+	return passes
 }
 
 func firstOf(set unix.CPUSet) int {
@@ -144,8 +157,10 @@ func TestEcho(t *testing.T) {
 		t.Skip("a part of the load of other tests")
 	}
 	runtime.LockOSThread()
+	work, _ := time.ParseDuration(os.Getenv(workVariable))
 	var b [1]byte
 	for raw(unix.SYS_READ, 3, &b) == 1 {
+		spinFor(work)
 		raw(unix.SYS_WRITE, 4, &b)
 	}
 	os.Exit(0)
@@ -190,11 +205,14 @@ func (l *load) begin(order string) {
 	require.NoError(l.t, err)
 }
 
-func (l *load) await() {
+// await returns how many passes a ping-pong made.
+func (l *load) await() (passes int) {
 	l.t.Helper()
 	answer, err := l.stdout.ReadString('\n')
 	require.NoError(l.t, err)
-	require.Equal(l.t, "done\n", answer)
+	_, err = fmt.Sscanf(answer, "done %d", &passes)
+	require.NoError(l.t, err, answer)
+	return passes
 }
 
 // cpuTime is what the kernel counts for the cgroup, in nanoseconds.
@@ -300,10 +318,15 @@ func watchLoad(t testing.TB, b *bottlenecks, n *bottleneck, l *load, order strin
 	s.busy, s.known, s.cpu = sums(s.at)
 	s.stats = b.Stats()
 	s.gaps = s.stats.Through - statsBefore.Through - (s.stats.Known - statsBefore.Known)
-	slack := tick()*int64(len(s.at)-1) + stolen(t) - stolenBefore
+	// One tick per CPU; beside that, the kernel counts what a switch itself takes
+	// for the thread that comes, and the records for the one that goes: about
+	// 0.5 µs a switch where threads take turns, some more where a CPU looks for
+	// work on others.
+	switches := s.stats.Switches - statsBefore.Switches
+	slack := tick()*int64(len(s.at)-1) + stolen(t) - stolenBefore + int64(switches)*int64(time.Microsecond)
 	t.Logf("%s: t(k) %v, busy %v of %v known, took %v; CPU time %v, by the kernel %v (difference %v, slack %v); %d switches, %d lost, gaps of %v, %+v",
 		order, s.at, time.Duration(s.busy), time.Duration(s.known), time.Duration(took), time.Duration(s.cpu), time.Duration(s.used),
-		time.Duration(s.cpu-s.used), time.Duration(slack), s.stats.Switches-statsBefore.Switches, s.stats.Lost, time.Duration(s.gaps), s.stats)
+		time.Duration(s.cpu-s.used), time.Duration(slack), switches, s.stats.Lost, time.Duration(s.gaps), s.stats)
 	require.InDelta(t, s.used, s.cpu, float64(slack))
 	require.Zero(t, s.stats.Surprises)
 	require.Zero(t, s.stats.Lost)
@@ -339,9 +362,9 @@ func TestHostBottleneck(t *testing.T) {
 			require.InDelta(t, s.busy, s.cpu, 0.05*float64(s.took))
 			require.Less(t, s.busy, s.took*7/10)
 		}},
-		"two processes that take turns": {"pingpong 1s 20", func(t *testing.T, s seenLoad) {
+		"two processes that take turns": {"pingpong 1s 10 20us", func(t *testing.T, s seenLoad) {
 			require.Greater(t, s.stats.Switches, uint64(1000))
-			require.InDelta(t, s.busy, s.cpu, 0.1*float64(s.took), "both on one CPU")
+			require.InDelta(t, s.busy, s.cpu, 0.05*float64(s.took), "both on one CPU")
 		}},
 		"processes that live for a moment": {"children 1s", func(t *testing.T, s seenLoad) {
 			require.Greater(t, s.known, s.took/2)
@@ -382,4 +405,49 @@ func TestHostBottleneckOfAProcess(t *testing.T) {
 	busy, _, _ := sums(figuresOf(other))
 	was, _, _ := sums(before)
 	require.Equal(t, was, busy, "a process of another start is another process")
+}
+
+// BenchmarkHostFollowing is what following costs: two processes pass a byte to
+// and fro on one CPU as fast as they can, or with the pace named, without being
+// followed and while they are. It says what the whole of this process used, and
+// how many passes there were. One round is enough: -benchtime 1x.
+func BenchmarkHostFollowing(b *testing.B) {
+	for _, order := range []string{"pingpong 3s 0 0", "pingpong 3s 200 0", "pingpong 3s 20 0"} {
+		for _, followed := range []bool{false, true} {
+			name := strings.ReplaceAll(order, " ", "_")
+			if followed {
+				name += "/followed"
+			} else {
+				name += "/alone"
+			}
+			b.Run(name, func(b *testing.B) {
+				s := openHost(b, 64)
+				bs := newHostBottlenecks(b, s)
+				l := newLoad(b, s)
+				n := bs.unit(l.unit.ID)
+				if followed {
+					n.Read(time.Now(), 1)
+					defer n.Close()
+					through(b, bs)
+				}
+				for b.Loop() {
+					used, began, stats := usedByUs(b), now(), bs.Stats()
+					l.begin(order)
+					passes := l.await()
+					took := float64(now() - began)
+					b.ReportMetric(100*float64(usedByUs(b)-used)/took, "%core")
+					b.ReportMetric(float64(passes)/took*1e9, "passes/s")
+					b.ReportMetric(float64(bs.Stats().Switches-stats.Switches)/took*1e9, "switches/s")
+					b.ReportMetric(float64(bs.Stats().Lost-stats.Lost), "lost")
+				}
+			})
+		}
+	}
+}
+
+func usedByUs(t testing.TB) int64 {
+	t.Helper()
+	var u unix.Rusage
+	require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &u))
+	return u.Utime.Nano() + u.Stime.Nano()
 }
