@@ -60,6 +60,8 @@ func burn(args []string) error {
 // small demands would be exceeded by what following them costs.
 func follow(demand func(t float64) float64, threads float64, until time.Duration, start int64) {
 	spent := nanos(unix.CLOCK_THREAD_CPUTIME_ID)
+	var work uint64
+	defer func() { runtime.KeepAlive(work) }()
 	for {
 		now := time.Duration(nanos(unix.CLOCK_MONOTONIC) - start)
 		if now >= until {
@@ -69,7 +71,7 @@ func follow(demand func(t float64) float64, threads float64, until time.Duration
 		end := step + traces.Step
 		want := time.Duration(demand(step.Seconds()) / threads * float64(traces.Step))
 		for now < end && time.Duration(nanos(unix.CLOCK_THREAD_CPUTIME_ID)-spent) < want {
-			spin()
+			work += spin()
 			now = time.Duration(nanos(unix.CLOCK_MONOTONIC) - start)
 		}
 		spent = nanos(unix.CLOCK_THREAD_CPUTIME_ID)
