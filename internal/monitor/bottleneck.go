@@ -45,8 +45,10 @@ const (
 	// old.
 	readEvery = 50 * time.Millisecond
 	lag       = 100 * time.Millisecond
-	// What a round looks up of processes: about 10 µs each.
-	queuedPerRound, inTurnPerRound = 64, 10
+	// What is looked up of processes each round, and in turn each turnEvery:
+	// about 10 µs each.
+	queuedPerRound, inTurn = 64, 10
+	turnEvery              = 100 * time.Millisecond
 
 	retryFirst, retryMost = time.Minute, 16 * time.Minute
 )
@@ -308,6 +310,7 @@ func (b *bottlenecks) read(stream switchStream, cpus []int) (lasted bool, err er
 		rec            perfevent.SwitchRecord
 		rate           = rateLimit{most: b.maxSwitches}
 		begun, checked int64
+		turned         int64
 	)
 	defer func() { lasted = begun != 0 && checked-begun >= int64(retryFirst) }()
 	for {
@@ -329,7 +332,11 @@ func (b *bottlenecks) read(stream switchStream, cpus []int) (lasted bool, err er
 		}
 		through := stream.Through()
 		b.sim.advance(through)
-		b.census.check(queuedPerRound, inTurnPerRound)
+		b.census.check(queuedPerRound)
+		if through-turned >= int64(turnEvery) {
+			turned = through
+			b.census.checkInTurn(inTurn)
+		}
 		b.publish(through, rate.take())
 		if begun == 0 {
 			begun, checked = through, through

@@ -56,9 +56,12 @@ type followedProcess struct {
 // lookup is what the kernel says of processes.
 type lookup interface {
 	// unit returns the id of the unit whose cgroup a process is in, empty for
-	// none, by its thread tid if its first thread is ending. The error is
-	// errEnding for one of which nothing can be said any more.
-	unit(pid, tid int) (string, error)
+	// none.
+	unit(pid int) (string, error)
+	// unitOfThread returns it for a process that unit returned none of: v1 shows
+	// none for a thread that is ending, as the first one of a process may be for
+	// long. The error is errEnding where nothing can be said any more.
+	unitOfThread(pid, tid int) (string, error)
 	// start returns when a process was started.
 	start(pid int) (uint64, error)
 }
@@ -221,9 +224,8 @@ func (c *census) enqueue(p *process) {
 	}
 }
 
-// check looks up at most so many processes that wait for it, and then a part of
-// the others in turn.
-func (c *census) check(queued, inTurn int) {
+// check looks up at most so many processes that wait for it.
+func (c *census) check(queued int) {
 	for _, p := range c.ended[1] {
 		c.drop(p)
 	}
@@ -237,7 +239,11 @@ func (c *census) check(queued, inTurn int) {
 		}
 	}
 	c.queue = c.queue[:copy(c.queue, c.queue[n:])]
-	for range min(inTurn, len(c.all)) {
+}
+
+// checkInTurn looks up at most so many of all processes, and at most a tenth.
+func (c *census) checkInTurn(most int) {
+	for range min(most, (len(c.all)+9)/10) {
 		if c.turn >= len(c.all) {
 			c.turn = 0
 		}
@@ -261,7 +267,10 @@ func (c *census) check(queued, inTurn int) {
 // lookUp finds a process's unit. One of which nothing can be said any more keeps
 // what it has: what is told of it is told late. It returns whether it has ended.
 func (c *census) lookUp(p *process, tid int) (ended bool) {
-	unit, err := c.lookup.unit(p.pid, tid)
+	unit, err := c.lookup.unit(p.pid)
+	if err == nil && unit == "" && (p.unit != "" || !p.known) {
+		unit, err = c.lookup.unitOfThread(p.pid, tid)
+	}
 	switch {
 	case err == nil:
 		p.unit = unit
@@ -275,17 +284,15 @@ func (c *census) lookUp(p *process, tid int) (ended bool) {
 // procLookup asks a procfs.
 type procLookup struct{ source *Source }
 
-func (l procLookup) unit(pid, tid int) (string, error) {
+func (l procLookup) unit(pid int) (string, error) {
 	paths, err := l.source.tree.PathsOf(pid)
 	if err != nil {
 		return "", err
 	}
-	u := l.source.tree.UnitOf(paths)
-	if u.ID != "" {
-		return strings.Clone(u.ID), nil // not the whole file that it is a part of
-	}
-	// v1 shows the root for a thread that is ending, as the first one of a
-	// process may be for long.
+	return strings.Clone(l.source.tree.UnitOf(paths).ID), nil // not the whole file that it is a part of
+}
+
+func (l procLookup) unitOfThread(pid, tid int) (string, error) {
 	ending, err := l.ending(pid, pid)
 	if err != nil || !ending {
 		return "", err
@@ -297,7 +304,8 @@ func (l procLookup) unit(pid, tid int) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find the cgroup of thread %d: %w", tid, err)
 	}
-	if paths, err = l.source.tree.ParsePaths(b); err != nil {
+	paths, err := l.source.tree.ParsePaths(b)
+	if err != nil {
 		return "", fmt.Errorf("find the cgroup of thread %d: %w", tid, err)
 	}
 	return strings.Clone(l.source.tree.UnitOf(paths).ID), nil
