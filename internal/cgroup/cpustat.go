@@ -63,6 +63,9 @@ func parseCPUStat(b []byte) (s cpuStat, err error) {
 			return s, nil // the last one of interest
 		}
 	}
+	if !s.hasUsage && !s.hasPeriods {
+		return cpuStat{}, errNoUsage
+	}
 	return s, nil
 }
 

@@ -35,6 +35,7 @@ type CPURequest struct {
 
 	// What a weight means is worked out when it changes, and looked for again
 	// where nothing told it.
+	known  bool
 	weight uint64
 	cores  float64
 	err    error
@@ -107,8 +108,8 @@ func (q *CPURequest) Read(now time.Time) (float64, error) {
 		}
 		return float64(n) / sharesPerCore, nil
 	}
-	if n != q.weight || q.wasReplaced() || q.err != nil && now.Sub(q.at) >= askAgain {
-		q.weight, q.at = n, now
+	if !q.known || n != q.weight || q.wasReplaced() || q.err != nil && now.Sub(q.at) >= askAgain {
+		q.known, q.weight, q.at = true, n, now
 		q.cores, q.err = q.ofWeight(n)
 	}
 	return q.cores, q.err
