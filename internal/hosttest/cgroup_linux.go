@@ -50,6 +50,15 @@ func (c *Cgroup) SetQuota(t testing.TB, cores float64) {
 	}
 }
 
+// Favour has the cgroup get the CPU that its quota allows, whatever else runs on
+// the machine. It skips the test where that cannot be done.
+func (c *Cgroup) Favour(t testing.TB) {
+	t.Helper()
+	if err := c.made.Favour(20); err != nil {
+		SkipUnprivileged(t, "%v", err)
+	}
+}
+
 // Command returns a command that is inside the cgroup from its first
 // instruction on. It and its children are killed when the test ends.
 func (c *Cgroup) Command(name string, args ...string) *exec.Cmd {

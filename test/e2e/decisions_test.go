@@ -64,6 +64,7 @@ func of(unit string) func(logLine) bool {
 func TestARestartDoesNotTriggerAgainInsideTheCooldown(t *testing.T) {
 	hot := hosttest.NewCgroup(t, "hotprofile-e2e-hot")
 	hot.SetQuota(t, cores)
+	hot.Favour(t)
 	w := startWire(t)
 	const policy = `
     storage: file_storage
@@ -97,6 +98,7 @@ func TestARestartDoesNotTriggerAgainInsideTheCooldown(t *testing.T) {
 func TestByHand(t *testing.T) {
 	cool := hosttest.NewCgroup(t, "hotprofile-e2e-cool")
 	cool.SetQuota(t, cores)
+	cool.Favour(t)
 	for name, server := range map[string]struct{ yaml, network, address string }{
 		"TCP":         {network: "tcp", address: fmt.Sprintf("localhost:%d", freePort(t))},
 		"Unix socket": {yaml: "transport: unix, ", network: "unix", address: filepath.Join(t.TempDir(), "trigger.sock")},
@@ -146,6 +148,7 @@ func TestBudgetsAndDryRuns(t *testing.T) {
 	for i := range 3 {
 		cg := hosttest.NewCgroup(t, fmt.Sprintf("hotprofile-e2e-hot%d", i))
 		cg.SetQuota(t, 0.2)
+		cg.Favour(t)
 		units = append(units, cg.Path)
 		commands = append(commands, func() { startLoad(t, cg.Command(loadBinary), fmt.Sprintf("%s-%d", hotService, i)) })
 	}

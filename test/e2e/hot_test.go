@@ -97,7 +97,9 @@ func play(t *testing.T, s scenario) outcome {
 	const idle, busy, duration = 8 * time.Second, 20 * time.Second, 8 * time.Second
 	hot, cool := hosttest.NewCgroup(t, "hotprofile-e2e-hot"), hosttest.NewCgroup(t, "hotprofile-e2e-cool")
 	hot.SetQuota(t, cores)
+	hot.Favour(t)
 	cool.SetQuota(t, cores)
+	cool.Favour(t)
 	w, p := startWire(t), startPeer(t)
 	dir, metrics := filepath.Join(t.TempDir(), "profiles"), freePort(t)
 	c := startCollector(t, "collector", fmt.Sprintf(`

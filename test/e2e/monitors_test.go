@@ -68,6 +68,7 @@ service:
 			if load.cores > 0 {
 				cg.SetQuota(t, load.cores)
 			}
+			cg.Favour(t)
 			began := time.Now()
 			startLoad(t, cg.Command(loadBinary, append(load.args, "-busy", busy.String())...), hotService)
 			opened := func() (policies []string) {

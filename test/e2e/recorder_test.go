@@ -24,6 +24,7 @@ import (
 func TestTheRecorderHoldsWhatLedToTheTrigger(t *testing.T) {
 	hot := hosttest.NewCgroup(t, "hotprofile-e2e-hot")
 	hot.SetQuota(t, cores/2)
+	hot.Favour(t)
 	w := startWire(t)
 	dir, metrics := filepath.Join(t.TempDir(), "profiles"), freePort(t)
 	c := startCollector(t, "collector", fmt.Sprintf(`

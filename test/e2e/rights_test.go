@@ -29,6 +29,7 @@ func TestOrdinaryUserWithTheDocumentedCapabilities(t *testing.T) {
 	requireRoot(t)
 	hot := hosttest.NewCgroup(t, "hotprofile-e2e-hot")
 	hot.SetQuota(t, cores)
+	hot.Favour(t)
 	w := startWire(t)
 	c := startAs(t, gateTo(w, "/"), &syscall.SysProcAttr{
 		Credential:  &syscall.Credential{Uid: nobody, Gid: nobody},

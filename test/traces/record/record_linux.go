@@ -111,7 +111,7 @@ func (r *rig) surround() (err error) {
 	if err := r.above.SetQuota(s.Parent); err != nil {
 		return err
 	}
-	if err := r.favour(r.parent); err != nil {
+	if err := r.above.Favour(weight); err != nil {
 		return err
 	}
 	if len(s.Neighbours) == 0 {
@@ -121,19 +121,6 @@ func (r *rig) surround() (err error) {
 		return err
 	}
 	return r.run(r.neighbour, "neighbour")
-}
-
-// favour gives a cgroup its weight.
-func (r *rig) favour(name string) error {
-	dir, file, usual := r.tree.Mount(cgroup.CPU), "cpu.shares", 1024
-	if dir == "" {
-		dir, file, usual = r.tree.Mount(cgroup.V2Tree), "cpu.weight", 100
-	}
-	file = filepath.Join(dir, name, file)
-	if err := os.WriteFile(file, []byte(strconv.Itoa(weight*usual)), 0); err != nil {
-		return fmt.Errorf("give the cgroup its weight: %w", err)
-	}
-	return nil
 }
 
 func (r *rig) name() string {
@@ -224,7 +211,7 @@ func (r *rig) begin(t float64) (err error) {
 		return err
 	}
 	if r.parent == "" {
-		if err := r.favour(name); err != nil {
+		if err := r.unit.Favour(weight); err != nil {
 			return err
 		}
 	}
