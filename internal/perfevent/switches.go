@@ -12,7 +12,7 @@ type SwitchOptions struct {
 	CPUs []int
 	// Ring is the bytes of each CPU's ring, rounded up to a power of two of
 	// pages and halved until it fits what this user may lock; 0 means 16 MiB
-	// shared out among the CPUs, each 256 KiB to 1 MiB of it.
+	// shared out among the CPUs, each 256 KiB to 2 MiB of it.
 	Ring int
 	// MaxDescriptors bounds the descriptors, two per CPU; 0 means 4096. It is
 	// never above half of RLIMIT_NOFILE.
@@ -23,7 +23,7 @@ type SwitchOptions struct {
 // of 256 KiB is full after 20 ms at 200,000 switches a second on one CPU, of
 // which a reader that is woken when it is a quarter full has 15 to get there.
 func switchRingFor(cpus int) int {
-	return min(max(16<<20/max(cpus, 1), 256<<10), 1<<20)
+	return min(max(16<<20/max(cpus, 1), 256<<10), 2<<20)
 }
 
 // A SwitchRecord is what happened on one CPU, see [Switches]. It is filled again
@@ -37,8 +37,8 @@ type SwitchRecord struct {
 	//	TypeFork    process PID was started by OtherPID
 	//	TypeExec    process PID became another program
 	//	TypeExit    the first thread of PID has ended, the others in general too
-	//	TypeLost    Count records may be missing from here on, until the next
-	//	            record of the CPU; 0 where their number is not known yet
+	//	TypeLost    records may be missing from here on, until the next of the
+	//	            CPU: Count, where that is known
 	Type Type
 	// Time is CLOCK_MONOTONIC in nanoseconds.
 	Time int64
@@ -194,7 +194,7 @@ func (r *switchRing) take(rec *SwitchRecord, corrupt *uint64) bool {
 	case recordLost: // {u64 id, lost}
 		if ok = words >= 2; ok {
 			rec.Type, rec.Count = TypeLost, r.word(body+wordSize)
-			r.maybeLost, r.coming = false, nobody
+			r.coming = nobody
 		}
 	}
 	if !ok {
