@@ -150,6 +150,7 @@ type reading struct {
 func (r *reading) run() {
 	for r.at < len(r.buf) {
 		begin := r.at
+		r.d.sample.Offset = begin
 		r.opcode = r.buf[begin]
 		r.at++
 		sample, ok := r.record()

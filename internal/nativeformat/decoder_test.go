@@ -362,6 +362,10 @@ func TestEverySingleByteChangedLeavesWhatStandsBeforeIt(t *testing.T) {
 		d := NewDecoder(1 << 30)
 		want := whole(t, d, &c)
 		ends := sampleEnds(t, d, &c)
+		for i := range want[1:] { // nothing stands between them, but batches
+			require.LessOrEqual(t, ends[i], want[i+1].Offset)
+			require.LessOrEqual(t, want[i+1].Offset-ends[i], 2)
+		}
 		buf := slices.Clone(c.buf)
 		errs, values := 0, []byte{0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0xFF}
 		for at := range buf {

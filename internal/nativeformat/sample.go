@@ -24,6 +24,8 @@ const ExportThreadName = "OpenTelemetry Continuous Profiler Thread"
 // Sample is one complete sample as the decoder gives it. It and its Frames are
 // used again for the next one: copy what is to stay.
 type Sample struct {
+	// Offset is where in the buffer the sample's record begins.
+	Offset int
 	// UnixMilli is the time in ms since the Unix epoch: the batch's for thread
 	// samples, the sample's own for the others. It is the sender's word; any int64
 	// can come.

@@ -1,0 +1,143 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/hotprofile/hotprofile/internal/nativeformat"
+)
+
+// buffer is one buffer to send again and again.
+type buffer struct {
+	format nativeformat.Format
+	bytes  []byte
+	// times is where in bytes the times are, newest the latest of them.
+	times  []int
+	newest int64
+	// samples is the complete samples in it.
+	samples int
+}
+
+// newBuffer finds the times of a buffer. What it holds after a fault is sent as
+// it is.
+func newBuffer(format nativeformat.Format, bytes []byte) *buffer {
+	b := &buffer{format: format, bytes: bytes}
+	d := nativeformat.NewDecoder(0)
+	if format.Kind == nativeformat.ThreadSamples {
+		_, err := d.Decode(format, bytes, nil)
+		if frequent := (nativeformat.Format{Kind: format.Kind, FrequentSampling: true}); err != nil {
+			if _, err := d.Decode(frequent, bytes, nil); err == nil {
+				b.format = frequent
+			}
+		}
+	}
+	sum, _ := d.Decode(b.format, bytes, func(s *nativeformat.Sample) {
+		at := s.Offset + 1
+		if format.Kind == nativeformat.ThreadSamples {
+			at = batchTime
+		}
+		if len(b.times) == 0 || b.times[len(b.times)-1] != at {
+			b.times = append(b.times, at)
+		}
+		b.newest = max(b.newest, s.UnixMilli)
+	})
+	b.samples = sum.Samples
+	return b
+}
+
+// batchTime is where a buffer of thread samples has its time: after the opcode
+// and the version of the batch, of which such a buffer has one.
+const batchTime = 1 + 4
+
+// at appends the buffer with its times moved so that the newest is now, in ms
+// since the Unix epoch.
+func (b *buffer) at(to []byte, now int64) []byte {
+	begin := len(to)
+	to = append(to, b.bytes...)
+	for _, at := range b.times {
+		field := to[begin+at:][:8]
+		binary.BigEndian.PutUint64(field, uint64(int64(binary.BigEndian.Uint64(field))-b.newest+now))
+	}
+	return to
+}
+
+// readBuffers reads files named NAME.KIND.bin, in order, and folders of such.
+func readBuffers(paths []string) (all []*buffer, err error) {
+	for _, path := range paths {
+		err := filepath.WalkDir(path, func(file string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || !strings.HasSuffix(file, ".bin") {
+				return err
+			}
+			kind, ok := map[string]nativeformat.Kind{
+				".threads": nativeformat.ThreadSamples, ".allocations": nativeformat.AllocationSamples, ".selected": nativeformat.SelectedThreadSamples,
+			}[filepath.Ext(strings.TrimSuffix(file, ".bin"))]
+			if !ok {
+				return fmt.Errorf("%s is named neither .threads.bin, .allocations.bin nor .selected.bin", file)
+			}
+			bytes, err := os.ReadFile(file)
+			if err != nil {
+				return err
+			}
+			all = append(all, newBuffer(nativeformat.Format{Kind: kind}, bytes))
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("read buffers: %w", err)
+		}
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("no file NAME.KIND.bin in %s", strings.Join(paths, ", "))
+	}
+	return all, nil
+}
+
+// madeBuffers says how large the buffers are that are made.
+type madeBuffers struct{ threads, depth int }
+
+// buffers makes one of each kind. Half of the thread samples wait, the others
+// run; the threads' stacks share their roots, as those of a service do.
+func (m madeBuffers) buffers() ([]*buffer, error) {
+	if m.threads < 1 || m.depth < 1 {
+		return nil, fmt.Errorf("make buffers of %d threads with %d frames: both have to be at least 1", m.threads, m.depth)
+	}
+	record := func(thread int) *nativeformat.Record {
+		r := &nativeformat.Record{
+			UnixMilli: int64(thread), // in turn; all are moved to now
+			Thread:    fmt.Sprintf(".NET Worker %d", thread),
+			Type:      "System.Byte[]",
+			Bytes:     4096,
+		}
+		leaf := "System.Threading.Thread.Sleep(System.Int32)"
+		if thread%2 == 0 {
+			leaf = "Sender.Made.Work.Run()"
+			r.TraceID, r.SpanID = [16]byte{15: byte(thread + 1)}, [8]byte{7: byte(thread + 1)}
+		}
+		r.Frames = append(r.Frames, leaf)
+		for depth := 1; depth < m.depth; depth++ {
+			r.Frames = append(r.Frames, fmt.Sprintf("Sender.Made.Layer%d.Call(System.Object, System.Threading.CancellationToken)", m.depth-depth))
+		}
+		return r
+	}
+	var all []*buffer
+	for _, kind := range []nativeformat.Kind{nativeformat.ThreadSamples, nativeformat.AllocationSamples, nativeformat.SelectedThreadSamples} {
+		e := nativeformat.NewEncoder(nativeformat.Format{Kind: kind})
+		e.StartBatch(0)
+		frames := 0
+		for thread := range m.threads {
+			r := record(thread)
+			frames += len(r.Frames)
+			e.Sample(r)
+		}
+		e.EndBatch()
+		e.Statistics(nativeformat.Statistics{SuspendedMicroseconds: 150, Threads: int32(m.threads), Frames: int32(frames)})
+		all = append(all, newBuffer(nativeformat.Format{Kind: kind}, e.Bytes()))
+	}
+	return all, nil
+}
