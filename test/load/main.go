@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -30,6 +31,8 @@ func main() {
 	processLife := flag.Duration("process-life", 0, "burn in child processes that live this long each, one after the other, instead of in threads")
 	once := flag.Bool("exit", false, "exit after being busy instead of idling until stopped")
 	flag.Parse()
+	// More threads than CPUs are to wait for one another in the kernel.
+	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), *threads))
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
