@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 )
 
@@ -84,28 +85,77 @@ func (t *Tree) unitAt(h Hierarchy, path string) Unit {
 }
 
 // Units returns every cgroup that is a unit and has processes, sorted by ID. A
-// cgroup that vanishes meanwhile is left out.
-func (t *Tree) Units() ([]Unit, error) {
+// cgroup that vanishes meanwhile is left out. Whoever asks again and again uses a
+// [Scanner].
+func (t *Tree) Units() ([]Unit, error) { return t.NewScanner().Units() }
+
+// A Scanner lists the units of a tree over and over. It lists directories each
+// time, and asks the processes of a cgroup whose units it knows only now and
+// then. It belongs to one goroutine.
+type Scanner struct {
+	tree  *Tree
+	round uint32
+	known [numHierarchies]map[string]*known
+}
+
+// known is what was found in one cgroup.
+type known struct {
+	units []Unit
+	round uint32 // in which it was last met
+	phase uint32 // so that not all are asked in the same round
+}
+
+// In how many rounds the processes of a cgroup are asked once more. Which units
+// they are of may change; a container's cgroup has its name, so of that only
+// whether there are any.
+const (
+	askEvery          = 8
+	askContainerEvery = 64
+)
+
+// NewScanner returns a scanner that knows nothing yet.
+func (t *Tree) NewScanner() *Scanner { return &Scanner{tree: t} }
+
+// Units is as that of a tree. A cgroup whose last process has ended is listed for
+// some rounds more, until it is removed or its processes are asked again.
+func (s *Scanner) Units() ([]Unit, error) {
+	s.round++
 	units := map[string]Unit{}
 	var failed error
 	for _, h := range identity() {
-		tr := t.trees[h]
+		tr := s.tree.trees[h]
 		if tr == nil {
 			continue
 		}
-		if _, err := os.ReadDir(tr.dir); err != nil {
+		if s.known[h] == nil {
+			s.known[h] = map[string]*known{}
+		}
+		if err := canList(tr.dir); err != nil {
 			failed = fmt.Errorf("list the cgroups of %s: %w", h, err)
 			continue
 		}
 		whole := walkDirs(tr.dir, func(path string, _ int) bool {
-			_, inContainer := ContainerID(path)
-			if path != "" {
-				t.unitsIn(h, path, inContainer, units)
+			if path == "" {
+				return true
+			}
+			id, inContainer := ContainerID(path)
+			if _, listed := units[id]; inContainer && listed {
+				return false // from another hierarchy
+			}
+			for _, u := range s.unitsIn(h, path, inContainer) {
+				if _, listed := units[u.ID]; !listed {
+					units[u.ID] = u
+				}
 			}
 			return !inContainer
 		})
 		if !whole {
 			failed = fmt.Errorf("list the cgroups of %s: more than %d, or deeper than %d: the rest is not watched", tr.dir, maxCgroups, maxDepth)
+		}
+		for path, k := range s.known[h] {
+			if k.round != s.round {
+				delete(s.known[h], path)
+			}
 		}
 	}
 	out := make([]Unit, 0, len(units))
@@ -116,16 +166,45 @@ func (t *Tree) Units() ([]Unit, error) {
 	return out, failed
 }
 
-// unitsIn adds the units of the processes in one cgroup. With only a v2 tree
+func canList(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return d.Close()
+}
+
+func (s *Scanner) unitsIn(h Hierarchy, path string, inContainer bool) []Unit {
+	k := s.known[h][path]
+	every := uint32(askEvery)
+	if inContainer {
+		every = askContainerEvery
+	}
+	if k != nil && (s.round+k.phase)%every != 0 {
+		k.round = s.round
+		return k.units
+	}
+	found := s.tree.unitsIn(h, path, inContainer)
+	switch {
+	case len(found) == 0:
+		delete(s.known[h], path) // asked in each round: its first process may come any time
+	case k != nil:
+		k.units, k.round = found, s.round
+	default:
+		s.known[h][path] = &known{units: found, round: s.round, phase: uint32(len(s.known[h]))}
+	}
+	return found
+}
+
+// unitsIn returns the units of the processes in one cgroup. With only a v2 tree
 // that is the cgroup itself; elsewhere processes are asked until one names it.
-func (t *Tree) unitsIn(h Hierarchy, path string, inContainer bool, units map[string]Unit) {
+func (t *Tree) unitsIn(h Hierarchy, path string, inContainer bool) (units []Unit) {
 	dir := t.dir(h, path)
 	if t.mode == V2 {
 		if populated(dir, inContainer) {
-			u := t.UnitOf(Paths{V2Tree: path})
-			units[u.ID] = u
+			units = append(units, t.UnitOf(Paths{V2Tree: path}))
 		}
-		return
+		return units
 	}
 	pids, _ := processesIn(dir, maxAsked)
 	if len(pids) == 0 && inContainer {
@@ -143,13 +222,14 @@ func (t *Tree) unitsIn(h Hierarchy, path string, inContainer bool, units map[str
 		if u.ProcessOnly() {
 			continue
 		}
-		if _, known := units[u.ID]; !known {
-			units[u.ID] = u
+		if !slices.ContainsFunc(units, func(other Unit) bool { return other.ID == u.ID }) {
+			units = append(units, u)
 		}
 		if u.Cgroup == path {
-			return
+			return units
 		}
 	}
+	return units
 }
 
 // populated says whether a cgroup, or with below one below it, has processes.

@@ -33,7 +33,8 @@ type discoverer struct {
 	now   func() time.Time
 	log   *zap.Logger
 
-	said string // the fault that was logged last
+	scanner *cgroup.Scanner // nil before the first scan
+	said    string          // the fault that was logged last
 }
 
 // scan looks for units once.
@@ -54,7 +55,10 @@ func (d *discoverer) scan() {
 }
 
 func (d *discoverer) scanCgroups() error {
-	found, err := d.tree.Units()
+	if d.scanner == nil {
+		d.scanner = d.tree.NewScanner()
+	}
+	found, err := d.scanner.Units()
 	now := d.now()
 	for _, u := range found {
 		d.units.Add(target{name: u.ID, unit: u}, now)
