@@ -57,9 +57,6 @@ type Options struct {
 	// CPUWeightFormula says how container runtimes of this host turn a CPU
 	// request into a cpu.weight; empty for auto.
 	CPUWeightFormula cgroup.WeightFormula
-	// Log takes what is worth a debug line and belongs to no unit, as pairs of
-	// key and value; nil for no log.
-	Log func(message string, pairs ...any)
 	// Now is the wall clock; nil for the system's.
 	Now func() time.Time
 }

@@ -182,7 +182,6 @@ func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 		Least:                p.cfg.least(),
 		MaxSwitchesPerSecond: p.cfg.MaxSwitchesPerSecond,
 		CPUWeightFormula:     p.cfg.CPUWeightFormula,
-		Log:                  p.log.Sugar().Debugw,
 	})
 	if err != nil {
 		return fmt.Errorf("read the CPU time of units: %w", err)

@@ -8,7 +8,11 @@
 // A set keeps a bounded number of files open. A file that finds the set full is
 // opened for each of its readings, until there is room: readings go round all
 // files in turn, and evicting the least recently used one would make every
-// reading a miss.
+// reading a miss. With 1,000 files, of which 900 may be open, a reading costs
+// 0.5 µs like this and 2.1 µs like that (BenchmarkAboveTheBound).
+//
+// Files that are only written to by people and programs, as limits are, need not
+// be read at all while nobody writes to them: see [Changes].
 package keptfile
 
 import (
