@@ -27,6 +27,7 @@ type dictionary struct {
 	mappings   map[mapping]int32
 	locations  map[string]int32 // by content, as encode gives it
 	stacks     map[string]int32
+	links      map[samples.Link]int32
 
 	knownMappings  map[*samples.Mapping]int32
 	knownLocations map[*samples.Location]int32
@@ -70,6 +71,7 @@ func newDictionary() dictionary {
 		mappings:       make(map[mapping]int32),
 		locations:      make(map[string]int32),
 		stacks:         make(map[string]int32),
+		links:          make(map[samples.Link]int32),
 		knownMappings:  make(map[*samples.Mapping]int32),
 		knownLocations: make(map[*samples.Location]int32),
 		knownStacks:    make(map[*samples.Stack]int32),
@@ -84,6 +86,7 @@ func (d *dictionary) reset(out pprofile.ProfilesDictionary) {
 	clear(d.mappings)
 	clear(d.locations)
 	clear(d.stacks)
+	clear(d.links)
 	clear(d.knownMappings)
 	clear(d.knownLocations)
 	clear(d.knownStacks)
@@ -292,11 +295,38 @@ func (d *dictionary) stack(s *samples.Stack) int32 {
 	return i
 }
 
+// link returns the index of a span; 0 is none.
+func (d *dictionary) link(l samples.Link) int32 {
+	if !l.Valid() {
+		return 0
+	}
+	i, ok := d.links[l]
+	if ok {
+		return i
+	}
+	i = int32(d.out.LinkTable().Len())
+	out := d.out.LinkTable().AppendEmpty()
+	out.SetTraceID(l.TraceID)
+	out.SetSpanID(l.SpanID)
+	d.size += linkSize
+	d.links[l] = i
+	return i
+}
+
 // sampleBound bounds by how much a sample's stack and attributes may make the
 // dictionary grow. It may be above the truth by what the stack's new locations
 // have in common, never below.
 func (d *dictionary) sampleBound(s *samples.Sample) int {
 	n := 3*attributeBound + len(attrThreadName) + len(s.Thread.Name) + len(attrThreadID) + len(attrStackTruncated)
+	if s.Selected {
+		n += attributeBound + len(attrDotnetSelected)
+	}
+	if s.AllocType != "" {
+		n += attributeBound + len(attrAllocType) + len(s.AllocType)
+	}
+	if s.Link.Valid() {
+		n += linkSize
+	}
 	if _, ok := d.knownStacks[s.Stack]; ok {
 		return n
 	}
@@ -326,6 +356,8 @@ const (
 	// attributeBound is an attribute without its texts: as an entry, its key
 	// and value, and the key's and the value's string entries.
 	attributeBound = lengthBound + indexBound + lengthBound + numberBound + lengthBound
+	// linkSize is a link as an entry: 16 and 8 bytes of ids.
+	linkSize = 2 + (2 + 16) + (2 + 8)
 )
 
 func locationBound(l *samples.Location) int {

@@ -12,6 +12,7 @@ import (
 	"crypto/rand"
 	"io"
 	"iter"
+	"math"
 	"slices"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -34,6 +35,9 @@ const (
 	attrThreadName     = "thread.name"
 	attrThreadID       = "thread.id"
 	attrStackTruncated = "hotprofile.stack.truncated"
+	attrDotnetSelected = "hotprofile.dotnet.selected"
+	attrAllocType      = "hotprofile.alloc.type"
+	attrUnscaled       = "hotprofile.unscaled" // of profiles
 	attrFrameType      = "profile.frame.type"
 	attrGNUBuildID     = "process.executable.build_id.gnu"
 	attrGoBuildID      = "process.executable.build_id.go"
@@ -55,6 +59,9 @@ type Options struct {
 	MaxRequestBytes int
 }
 
+// Tally is numbers of events, by what they are of.
+type Tally map[*samples.Type]int
+
 // Builder builds requests. It keeps its working memory from one batch to the
 // next and is not safe for concurrent use.
 type Builder struct {
@@ -63,7 +70,7 @@ type Builder struct {
 	request  pprofile.Profiles
 	dict     dictionary
 	size     int // of the request without its dictionary: at least as marshalled
-	events   int
+	tally    Tally
 	resource *samples.Resource
 	scope    pprofile.ScopeProfiles
 	group    *group // what profile is of; nil: none is begun
@@ -78,6 +85,8 @@ type group struct {
 	groupKey
 	resourceOrder int
 	samples       []int
+	// start and end are what was captured: every timestamp is in [start, end).
+	start, end int64
 }
 
 type groupKey struct {
@@ -89,7 +98,8 @@ type groupKey struct {
 // sampleKey tells the Samples of a profile apart: stacks of equal content are
 // one stack here, wherever the sampler interned them.
 type sampleKey struct {
-	stack, name, id, truncated int32
+	stack, link                              int32
+	name, id, truncated, selected, allocated int32
 }
 
 // NewBuilder returns a builder.
@@ -100,54 +110,54 @@ func NewBuilder(opts Options) *Builder {
 	if opts.Rand == nil {
 		opts.Rand = rand.Reader
 	}
-	return &Builder{opts: opts, dict: newDictionary(), index: make(map[sampleKey]int)}
+	return &Builder{opts: opts, dict: newDictionary(), index: make(map[sampleKey]int), tally: make(Tally)}
 }
 
 // Build yields the batch as requests, each with a dictionary of its own, and
-// with each the number of events in it. Together they hold the batch's events,
-// except those without a stack and those whose stack alone is larger than a
-// request. The locations must have been resolved; nothing of the batch is
-// referred to afterwards.
+// with each the events in it. Together they hold the batch's events, except
+// those without a stack and those whose stack alone is larger than a request.
+// The locations must have been resolved; nothing of the batch is referred to
+// afterwards. The tally is good until the next request is asked for.
 //
-// An event outside of the batch's window is moved to the window's edge, since
+// An event outside of its profile's window is moved to the window's edge, since
 // backends refuse the whole request for one such timestamp.
-func (b *Builder) Build(batch *samples.Batch) iter.Seq2[pprofile.Profiles, int] {
-	return func(yield func(pprofile.Profiles, int) bool) {
+func (b *Builder) Build(batch *samples.Batch) iter.Seq2[pprofile.Profiles, Tally] {
+	return func(yield func(pprofile.Profiles, Tally) bool) {
 		defer b.begin() // lets go of the batch and of what was yielded
 		b.begin()
 		all := batch.Samples()
-		for _, g := range grouped(all) {
+		for _, g := range grouped(batch, all) {
 			for _, i := range g.samples {
 				s := &all[i]
 				if s.Stack == nil || len(s.Stack.Locations) == 0 {
 					continue
 				}
-				for times := s.Times; len(times) > 0; {
-					n := b.fits(g, s, len(times))
+				for done := 0; done < len(s.Times); {
+					n := b.fits(g, s, len(s.Times)-done)
 					if n > 0 {
-						b.add(batch, g, s, times[:n])
-						times = times[n:]
+						b.add(g, s, done, done+n)
+						done += n
 						continue
 					}
-					if b.events == 0 {
+					if len(b.tally) == 0 {
 						break
 					}
-					if !yield(b.request, b.events) {
+					if !yield(b.request, b.tally) {
 						return
 					}
 					b.begin()
 				}
 			}
 		}
-		if b.events > 0 {
-			yield(b.request, b.events)
+		if len(b.tally) > 0 {
+			yield(b.request, b.tally)
 		}
 	}
 }
 
 // grouped sorts samples into profiles: by resource, then by what is measured,
 // both in order of first use.
-func grouped(all []samples.Sample) []*group {
+func grouped(batch *samples.Batch, all []samples.Sample) []*group {
 	var groups []*group
 	index := make(map[groupKey]*group)
 	resources := make(map[*samples.Resource]int)
@@ -160,14 +170,34 @@ func grouped(all []samples.Sample) []*group {
 				order = len(resources)
 				resources[k.resource] = order
 			}
-			g = &group{groupKey: k, resourceOrder: order}
+			g = &group{groupKey: k, resourceOrder: order, start: batch.Start, end: max(batch.End, batch.Start+1)}
+			if k.typ.Sent {
+				g.start, g.end = math.MaxInt64, 0
+			}
 			index[k] = g
 			groups = append(groups, g)
 		}
 		g.samples = append(g.samples, i)
+		if k.typ.Sent {
+			g.captured(all[i].Times)
+		}
 	}
 	slices.SortStableFunc(groups, func(a, b *group) int { return cmp.Compare(a.resourceOrder, b.resourceOrder) })
 	return groups
+}
+
+// captured widens a group's window by what the times of its events tell. A
+// sample that stands for a period of time stands for the one before it, so that
+// the windows of samples at a steady rate follow each other without a hole.
+func (g *group) captured(times []int64) {
+	before := int64(0)
+	if !g.typ.Valued && g.typ.PeriodUnit == "nanoseconds" {
+		before = g.period - 1
+	}
+	for _, t := range times {
+		g.start = min(g.start, max(t-before, min(t, 1)))
+		g.end = max(g.end, t+1)
+	}
 }
 
 // begin starts an empty request.
@@ -175,7 +205,7 @@ func (b *Builder) begin() {
 	b.request = pprofile.NewProfiles()
 	b.dict.reset(b.request.Dictionary())
 	b.size = lengthBound // of the dictionary as a field
-	b.events = 0
+	clear(b.tally)
 	b.resource, b.group = nil, nil
 	clear(b.index)
 }
@@ -187,36 +217,81 @@ const (
 	indexBound  = 5
 	lengthBound = 5
 	sampleBound = lengthBound + indexBound + lengthBound + 3*indexBound + lengthBound
+	// valueBound is a sample's one value and one timestamp.
+	valueBound  = lengthBound + 10 + 8
 	headerBound = lengthBound + // the profile as a field
 		2*(lengthBound+2*indexBound) + // sample and period type
 		9 + 11 + 11 + // time, duration, period
 		2 + 16 // id
 )
 
+// boundOf bounds a Sample without its timestamps and value, marshalled.
+func boundOf(s *samples.Sample) int {
+	n := sampleBound
+	if s.Selected {
+		n += indexBound
+	}
+	if s.AllocType != "" {
+		n += indexBound
+	}
+	if s.Link.Valid() {
+		n += indexBound
+	}
+	return n
+}
+
+// sizes bounds what n events of s take: at first, and each.
+func sizes(s *samples.Sample) (first, each int) {
+	if s.Type.Valued {
+		return 0, boundOf(s) + valueBound // a Sample each
+	}
+	return boundOf(s), 8
+}
+
 // fits reports how many of n events of s fit into the request, in a profile
 // that it may have to begin for them.
 func (b *Builder) fits(g *group, s *samples.Sample, n int) int {
-	room := b.room
-	need := sampleBound + b.dict.sampleBound(s)
-	if b.startsProfile(g) {
-		room = b.opts.MaxProfileBytes - headerBound
-		need += headerBound + typeBound(g.typ)
+	room, count := b.room, b.opts.MaxSamples
+	first, each := sizes(s)
+	need := first + b.dict.sampleBound(s)
+	if b.startsProfile(g, s) {
+		room = b.opts.MaxProfileBytes - headerOf(g.typ)
+		need += headerOf(g.typ) + typeBound(g.typ)
 		if b.resource != g.resource {
 			need += b.resourceBound(g.resource)
 		}
+	} else {
+		count -= b.profile.Samples().Len()
+	}
+	if g.typ.Valued {
+		n = min(n, count)
 	}
 	left := b.opts.MaxRequestBytes - b.size - b.dict.size - need
-	return max(0, min(n, left/8, (room-sampleBound)/8))
+	return max(0, min(n, left/each, (room-first)/each))
+}
+
+// headerOf bounds a profile without its samples.
+func headerOf(t *samples.Type) int {
+	if t.Unscaled {
+		return headerBound + lengthBound + indexBound
+	}
+	return headerBound
 }
 
 // startsProfile reports whether a sample of g cannot go into the current
 // profile.
-func (b *Builder) startsProfile(g *group) bool {
-	return b.group != g || b.profile.Samples().Len() >= b.opts.MaxSamples || b.room < sampleBound+8
+func (b *Builder) startsProfile(g *group, s *samples.Sample) bool {
+	first, each := sizes(s)
+	return b.group != g || b.profile.Samples().Len() >= b.opts.MaxSamples || b.room < first+each
 }
 
+// typeBound bounds by how much a profile's type makes the dictionary grow.
 func typeBound(t *samples.Type) int {
-	return 4*lengthBound + len(t.Name) + len(t.Unit) + len(t.PeriodName) + len(t.PeriodUnit)
+	n := 4*lengthBound + len(t.Name) + len(t.Unit) + len(t.PeriodName) + len(t.PeriodUnit)
+	if t.Unscaled {
+		n += attributeBound + len(attrUnscaled)
+	}
+	return n
 }
 
 // resourceBound bounds a resource and its scope, marshalled.
@@ -232,12 +307,12 @@ func (b *Builder) resourceBound(r *samples.Resource) int {
 	return n
 }
 
-// add adds events that fits has said yes to.
-func (b *Builder) add(batch *samples.Batch, g *group, s *samples.Sample, times []int64) {
-	if b.startsProfile(g) {
-		b.beginProfile(batch, g)
+// add adds the events from and up to to of s, which fits has said yes to.
+func (b *Builder) add(g *group, s *samples.Sample, from, to int) {
+	if b.startsProfile(g, s) {
+		b.beginProfile(g)
 	}
-	k := sampleKey{stack: b.dict.stack(s.Stack)}
+	k := sampleKey{stack: b.dict.stack(s.Stack), link: b.dict.link(s.Link)}
 	if s.Thread.Name != "" {
 		k.name = b.dict.attribute(attrThreadName, attribute{text: s.Thread.Name})
 	}
@@ -247,31 +322,55 @@ func (b *Builder) add(batch *samples.Batch, g *group, s *samples.Sample, times [
 	if s.Stack.Truncated {
 		k.truncated = b.dict.attribute(attrStackTruncated, attribute{kind: boolean, number: 1})
 	}
+	if s.Selected {
+		k.selected = b.dict.attribute(attrDotnetSelected, attribute{kind: boolean, number: 1})
+	}
+	if s.AllocType != "" {
+		k.allocated = b.dict.attribute(attrAllocType, attribute{text: s.AllocType})
+	}
 
-	i, seen := b.index[k]
-	if !seen {
-		i = b.profile.Samples().Len()
-		b.index[k] = i
-		out := b.profile.Samples().AppendEmpty()
-		out.SetStackIndex(k.stack)
-		for _, attr := range [...]int32{k.name, k.id, k.truncated} {
-			if attr != 0 {
-				out.AttributeIndices().Append(attr)
-			}
+	times := s.Times[from:to]
+	if s.Type.Valued {
+		for i, t := range times {
+			out := b.newSample(k)
+			out.Values().Append(s.Values[from+i])
+			out.TimestampsUnixNano().Append(g.within(t))
+		}
+	} else {
+		i, seen := b.index[k]
+		if !seen {
+			i = b.profile.Samples().Len()
+			b.index[k] = i
+			b.newSample(k)
+		}
+		stamps := b.profile.Samples().At(i).TimestampsUnixNano()
+		stamps.EnsureCapacity(stamps.Len() + len(times))
+		for _, t := range times {
+			stamps.Append(g.within(t))
 		}
 	}
-	stamps := b.profile.Samples().At(i).TimestampsUnixNano()
-	stamps.EnsureCapacity(stamps.Len() + len(times))
-	first, last := batch.Start, max(batch.Start, batch.End-1)
-	for _, t := range times {
-		stamps.Append(uint64(min(max(t, first), last)))
-	}
-	b.room -= sampleBound + 8*len(times)
-	b.size += sampleBound + 8*len(times)
-	b.events += len(times)
+	first, each := sizes(s)
+	b.room -= first + each*len(times)
+	b.size += first + each*len(times)
+	b.tally[g.typ] += len(times)
 }
 
-func (b *Builder) beginProfile(batch *samples.Batch, g *group) {
+// within is a time in the group's window.
+func (g *group) within(t int64) uint64 { return uint64(min(max(t, g.start), g.end-1)) }
+
+func (b *Builder) newSample(k sampleKey) pprofile.Sample {
+	out := b.profile.Samples().AppendEmpty()
+	out.SetStackIndex(k.stack)
+	out.SetLinkIndex(k.link)
+	for _, attr := range [...]int32{k.name, k.id, k.truncated, k.selected, k.allocated} {
+		if attr != 0 {
+			out.AttributeIndices().Append(attr)
+		}
+	}
+	return out
+}
+
+func (b *Builder) beginProfile(g *group) {
 	if b.resource != g.resource {
 		b.resource = g.resource
 		b.size += b.resourceBound(g.resource)
@@ -284,19 +383,22 @@ func (b *Builder) beginProfile(batch *samples.Batch, g *group) {
 	b.group = g
 	clear(b.index)
 	b.profile = b.scope.Profiles().AppendEmpty()
-	b.profile.SetTime(pcommon.Timestamp(batch.Start))
-	b.profile.SetDurationNano(uint64(max(1, batch.End-batch.Start)))
+	b.profile.SetTime(pcommon.Timestamp(g.start))
+	b.profile.SetDurationNano(uint64(g.end - g.start))
 	b.profile.SetPeriod(g.period)
 	b.profile.SampleType().SetTypeStrindex(b.dict.string(g.typ.Name))
 	b.profile.SampleType().SetUnitStrindex(b.dict.string(g.typ.Unit))
 	b.profile.PeriodType().SetTypeStrindex(b.dict.string(g.typ.PeriodName))
 	b.profile.PeriodType().SetUnitStrindex(b.dict.string(g.typ.PeriodUnit))
+	if g.typ.Unscaled {
+		b.profile.AttributeIndices().Append(b.dict.attribute(attrUnscaled, attribute{kind: boolean, number: 1}))
+	}
 	var id pprofile.ProfileID
 	if _, err := io.ReadFull(b.opts.Rand, id[:]); err == nil {
 		b.profile.SetProfileID(id)
 	}
-	b.room = b.opts.MaxProfileBytes - headerBound
-	b.size += headerBound
+	b.room = b.opts.MaxProfileBytes - headerOf(g.typ)
+	b.size += headerOf(g.typ)
 }
 
 // setAttributes leaves out what has no key: backends refuse a whole request

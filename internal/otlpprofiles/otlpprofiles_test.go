@@ -69,7 +69,8 @@ func build(t testing.TB, opts Options, batch *samples.Batch) []built {
 	t.Helper()
 	var out []built
 	b := NewBuilder(opts)
-	for p, events := range b.Build(batch) {
+	for p, tally := range b.Build(batch) {
+		events := total(tally)
 		out = append(out, built{p, events})
 		m := pprofile.ProtoMarshaler{}
 		empty := pprofile.NewProfiles()
@@ -85,6 +86,13 @@ func build(t testing.TB, opts Options, batch *samples.Batch) []built {
 		require.Equal(t, events, stamps(p))
 	}
 	return out
+}
+
+func total(t Tally) (n int) {
+	for _, events := range t {
+		n += events
+	}
+	return n
 }
 
 func stamps(p pprofile.Profiles) int {
@@ -263,9 +271,9 @@ func TestABuilderIsUsedAgainWithoutTraceOfTheLastBatch(t *testing.T) {
 	b := NewBuilder(Options{Rand: ids()})
 	for range 2 {
 		n := 0
-		for p, events := range b.Build(load(500, 20, 2)) {
+		for p, tally := range b.Build(load(500, 20, 2)) {
 			conformance.CheckFatal(t, p, conformance.Options{})
-			n += events
+			n += total(tally)
 		}
 		require.Equal(t, 500, n)
 	}

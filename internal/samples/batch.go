@@ -15,6 +15,13 @@ type Key struct {
 	Type     *Type
 	Stack    *Stack
 	Thread   Thread
+	// Link is the span that was active.
+	Link Link
+	// Selected says that the thread is one that its service has sampled
+	// frequently (.NET).
+	Selected bool
+	// AllocType is the type of the allocated object, where that is known.
+	AllocType string
 	// Period is the sampling period in the unit of Type; samples taken with
 	// different periods end up in different profiles.
 	Period int64
@@ -31,7 +38,7 @@ type event struct {
 // use.
 type Batch struct {
 	// Start and End are the capture window in nanoseconds since the Unix epoch:
-	// every event lies in [Start, End).
+	// every event lies in [Start, End), but for those of types that are Sent.
 	Start, End int64
 
 	limit   int
@@ -40,14 +47,22 @@ type Batch struct {
 	samples []Key
 	counts  []int32
 	events  []event
+	values  []int64 // of the events of valued types, in their order
 	stacks  map[*Stack]struct{}
+	// sentLocations and sentResources are those of samples that were sent.
+	sentLocations map[*Location]struct{}
+	sentResources map[*Resource]struct{}
 }
 
 const (
 	eventSize    = int(unsafe.Sizeof(event{}))
 	sampleSize   = 2*int(unsafe.Sizeof(Key{})) + 16 // in samples and in index
 	stackSize    = int(unsafe.Sizeof(Stack{})) + 16
-	locationSize = int(unsafe.Sizeof(Location{})) + int(unsafe.Sizeof(uintptr(0)))
+	locationSize = int(unsafe.Sizeof(Location{})) + pointerSize
+	pointerSize  = int(unsafe.Sizeof(uintptr(0)))
+	valueSize    = 8
+	lineSize     = int(unsafe.Sizeof(Line{}))
+	entrySize    = 2 * pointerSize // of a map of pointers
 )
 
 // NewBatch returns an empty batch that takes up to limit bytes.
@@ -56,20 +71,37 @@ func NewBatch(limit int) *Batch {
 		limit:  limit,
 		index:  make(map[Key]int32),
 		stacks: make(map[*Stack]struct{}),
+
+		sentLocations: make(map[*Location]struct{}),
+		sentResources: make(map[*Resource]struct{}),
 	}
 }
 
 // Add counts one event at time (nanoseconds since the Unix epoch) and reports
 // whether it fitted. What did not fit left no trace.
-func (b *Batch) Add(k Key, time int64) bool {
+func (b *Batch) Add(k Key, time int64) bool { return b.AddValue(k, time, 0) }
+
+// AddValue is Add for types that are Valued.
+func (b *Batch) AddValue(k Key, time, value int64) bool {
 	i, seen := b.index[k]
 	need := eventSize
+	if k.Type.Valued {
+		need += valueSize
+	}
 	newStack := false
 	if !seen {
-		need += sampleSize + len(k.Thread.Name)
+		need += sampleSize + len(k.Thread.Name) + len(k.AllocType)
 		if _, ok := b.stacks[k.Stack]; !ok {
 			newStack = true
-			need += stackSize + len(k.Stack.Locations)*locationSize
+			need += stackSize
+			if k.Type.Sent {
+				need += b.sentStack(k.Stack)
+			} else {
+				need += len(k.Stack.Locations) * locationSize
+			}
+		}
+		if k.Type.Sent {
+			need += b.sentResource(k.Resource)
 		}
 	}
 	if b.size+need > b.limit {
@@ -84,10 +116,54 @@ func (b *Batch) Add(k Key, time int64) bool {
 		b.index[k] = i
 		b.samples = append(b.samples, k)
 		b.counts = append(b.counts, 0)
+		if k.Type.Sent {
+			b.hold(k.Resource, k.Stack)
+		}
 	}
 	b.counts[i]++
 	b.events = append(b.events, event{time: time, sample: i})
+	if k.Type.Valued {
+		b.values = append(b.values, value)
+	}
 	return true
+}
+
+// sentStack is what the locations of a stack take that no sample had before. A
+// new one that is there twice counts twice.
+func (b *Batch) sentStack(s *Stack) (n int) {
+	for _, l := range s.Locations {
+		n += pointerSize
+		if _, ok := b.sentLocations[l]; ok {
+			continue
+		}
+		n += locationSize + entrySize
+		for i := range l.Lines {
+			n += lineSize + len(l.Lines[i].Function) + len(l.Lines[i].SystemName) + len(l.Lines[i].File)
+		}
+	}
+	return n
+}
+
+func (b *Batch) sentResource(r *Resource) int {
+	if _, ok := b.sentResources[r]; ok {
+		return 0
+	}
+	n := int(unsafe.Sizeof(*r)) + entrySize
+	for i := range r.Attributes {
+		a := &r.Attributes[i]
+		n += int(unsafe.Sizeof(*a)) + len(a.Key)
+		if v, ok := a.Value.(string); ok {
+			n += int(unsafe.Sizeof(v)) + len(v)
+		}
+	}
+	return n
+}
+
+func (b *Batch) hold(r *Resource, s *Stack) {
+	b.sentResources[r] = struct{}{}
+	for _, l := range s.Locations {
+		b.sentLocations[l] = struct{}{}
+	}
 }
 
 // Size is the bytes held, Limit the most that may be.
@@ -103,10 +179,13 @@ func (b *Batch) Events() int { return len(b.events) }
 func (b *Batch) Reset() {
 	clear(b.index)
 	clear(b.stacks)
+	clear(b.sentLocations)
+	clear(b.sentResources)
 	clear(b.samples) // lets go of processes that are gone
 	b.samples = b.samples[:0]
 	b.counts = b.counts[:0]
 	b.events = b.events[:0]
+	b.values = b.values[:0]
 	b.size = 0
 	b.Start, b.End = 0, 0
 }
@@ -122,24 +201,37 @@ func (b *Batch) Keys() iter.Seq2[Key, int] {
 	}
 }
 
-// Sample is one key and the times of its events, in the order they were added.
+// Sample is one key and the times of its events, in the order they were added,
+// and their values where its type has any.
 type Sample struct {
 	Key
-	Times []int64
+	Times  []int64
+	Values []int64
 }
 
 // Samples groups the events by key, keys in order of first use.
 func (b *Batch) Samples() []Sample {
 	times := make([]int64, len(b.events))
+	values := make([]int64, len(b.values))
 	out := make([]Sample, len(b.samples))
-	next := 0
+	next, nextValue := 0, 0
 	for i, k := range b.samples {
 		n := int(b.counts[i])
 		out[i] = Sample{Key: k, Times: times[next : next : next+n]}
 		next += n
+		if k.Type.Valued {
+			out[i].Values = values[nextValue : nextValue : nextValue+n]
+			nextValue += n
+		}
 	}
+	valued := 0
 	for _, e := range b.events {
-		out[e.sample].Times = append(out[e.sample].Times, e.time)
+		s := &out[e.sample]
+		s.Times = append(s.Times, e.time)
+		if s.Type.Valued {
+			s.Values = append(s.Values, b.values[valued])
+			valued++
+		}
 	}
 	return out
 }

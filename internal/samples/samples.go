@@ -103,6 +103,15 @@ type Thread struct {
 	ID   int32
 }
 
+// Link is the span that was active in the thread. The zero value is none.
+type Link struct {
+	TraceID [16]byte
+	SpanID  [8]byte
+}
+
+// Valid says that both ids are there; without one the other leads nowhere.
+func (l Link) Valid() bool { return l.TraceID != [16]byte{} && l.SpanID != [8]byte{} }
+
 // Type is what the values of a profile mean. Samplers share the package-level
 // values below by pointer.
 type Type struct {
@@ -111,7 +120,33 @@ type Type struct {
 	// Valued says that each event carries a value; else an event is its
 	// timestamp alone.
 	Valued bool
+	// Sampler is who takes such samples, as the counters call it.
+	Sampler string
+	// Sent says that the samples come from another program, with their names and
+	// with times by its clock. What was captured is then told by these times and
+	// not by the window of the batch, and their memory is the batch's to count:
+	// nobody else bounds what others send.
+	Sent bool
+	// Unscaled says that sums of values are no rate.
+	Unscaled bool
 }
 
 // OnCPU is one timestamp per sample of a running thread.
-var OnCPU = &Type{Name: "samples", Unit: "count", PeriodName: "cpu", PeriodUnit: "nanoseconds"}
+var OnCPU = &Type{Name: "samples", Unit: "count", PeriodName: "cpu", PeriodUnit: "nanoseconds", Sampler: "on_cpu"}
+
+// DotnetThreads is one timestamp per sample of a managed thread, which may be
+// waiting; DotnetSelected likewise of the threads that a service has sampled
+// frequently, a profile of its own.
+var (
+	DotnetThreads  = &Type{Name: "samples", Unit: "count", PeriodName: "wall", PeriodUnit: "nanoseconds", Sampler: "dotnet_threads", Sent: true}
+	DotnetSelected = &Type{Name: "samples", Unit: "count", PeriodName: "wall", PeriodUnit: "nanoseconds", Sampler: "dotnet_selected", Sent: true}
+)
+
+// DotnetAllocObjects and DotnetAllocSpace are the sampled allocations: how many,
+// and how large the sampled objects were. Their period of 1 byte says that a
+// value stands for itself: the runtime does not tell for how much memory a
+// sample stands.
+var (
+	DotnetAllocObjects = &Type{Name: "alloc_objects", Unit: "count", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Sampler: "dotnet_allocations", Sent: true, Unscaled: true}
+	DotnetAllocSpace   = &Type{Name: "alloc_space", Unit: "bytes", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Sampler: "dotnet_allocations", Sent: true, Unscaled: true}
+)

@@ -95,6 +95,28 @@ func (b *buffer) Add(k samples.Key, time int64) bool {
 	return false
 }
 
+// AddSent takes an event of a type that is Sent, with its time in nanoseconds
+// since the Unix epoch and its value, where it has one. It does not touch the
+// window, which is that of what was sampled here.
+func (b *buffer) AddSent(k samples.Key, unixNano, value int64) bool {
+	for retry := true; retry; {
+		batch, ok := b.pair.Borrow()
+		if !ok {
+			return false
+		}
+		fitted := batch.AddValue(k, unixNano, value)
+		if !fitted {
+			// Should sampling be paused for it, what was read until now was captured.
+			b.refused = b.read.Load()
+		}
+		retry = b.pair.Return(fitted)
+		if fitted {
+			return true
+		}
+	}
+	return false
+}
+
 // ReadUpTo says that every event before time, on the monotonic clock, has been
 // added or was lost.
 func (b *buffer) ReadUpTo(time int64) { b.read.Store(time) }

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/oncpu"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
@@ -37,18 +38,19 @@ const (
 	bufferFull fate = "buffer_full"
 	unreadable fate = "unreadable"
 	lostToStop fate = "shutdown"
+	leftOut    fate = "left_out"
 )
 
 func outcome(o string) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", o)))
 }
 
-// left counts samples that left, one way or another.
-func (c *counters) left(o fate, n int) {
+// left counts a sampler's samples that left, one way or another.
+func (c *counters) left(o fate, sampler string, n int) {
 	if n > 0 {
 		c.telemetry.CPUProfilerSamples.Add(context.Background(), int64(n), metric.WithAttributeSet(attribute.NewSet(
 			attribute.String("outcome", string(o)),
-			attribute.String("sampler", "on_cpu"),
+			attribute.String("sampler", sampler),
 		)))
 	}
 }
@@ -66,8 +68,8 @@ func (c *counters) took(ctx context.Context, d time.Duration) {
 // record adds what has been counted elsewhere since the last time.
 func (c *counters) record(ctx context.Context) {
 	s := c.sampler()
-	c.left(bufferFull, int(s.BufferFull-c.seenSampler.BufferFull))
-	c.left(unreadable, int(s.Unreadable-c.seenSampler.Unreadable))
+	c.left(bufferFull, samples.OnCPU.Sampler, int(s.BufferFull-c.seenSampler.BufferFull))
+	c.left(unreadable, samples.OnCPU.Sampler, int(s.Unreadable-c.seenSampler.Unreadable))
 	c.telemetry.CPUProfilerSamplesLost.Add(ctx, int64(s.Lost-c.seenSampler.Lost))
 	c.telemetry.CPUProfilerPeriodsSkipped.Add(ctx, int64(s.PeriodsSkipped-c.seenSampler.PeriodsSkipped))
 	y := c.symbols()

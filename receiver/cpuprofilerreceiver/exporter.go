@@ -140,7 +140,9 @@ func (e *exporter) export() bool {
 		return false
 	}
 	if e.ctx.Err() != nil {
-		e.counters.left(lostToStop, batch.Events())
+		for typ, events := range tallyOf(batch) {
+			e.counters.left(lostToStop, typ.Sampler, events)
+		}
 	} else {
 		e.handOver(batch)
 	}
@@ -153,7 +155,9 @@ func (e *exporter) handOver(batch *samples.Batch) {
 	begin := time.Now()
 	whole, truncated := 0, 0
 	for k, events := range batch.Keys() {
-		e.namer.Name(k.Stack)
+		if !k.Type.Sent { // those come with their names
+			e.namer.Name(k.Stack)
+		}
 		if k.Stack.Truncated {
 			truncated += events
 		} else {
@@ -164,33 +168,51 @@ func (e *exporter) handOver(batch *samples.Batch) {
 
 	ctx, cancel := context.WithTimeout(e.ctx, e.timeout)
 	defer cancel()
-	left := batch.Events()
+	left := tallyOf(batch)
 	failed, tried := 0, false
 	var failure error
-	for request, events := range e.builder.Build(batch) {
-		left -= events
+	for request, tally := range e.builder.Build(batch) {
+		events := 0
+		for typ, n := range tally {
+			left[typ] -= n
+			events += n
+		}
+		outcome := exported
 		if err := ctx.Err(); err != nil && tried {
-			failed += events // no time left for it
+			outcome = refused // no time left for it
 			if failure == nil {
 				failure = fmt.Errorf("hand over a batch of %d samples within %v (export_timeout): %w", batch.Events(), e.timeout, err)
 			}
-			continue
+		} else {
+			op := e.obs.StartProfilesOp(ctx)
+			err := e.next.ConsumeProfiles(op, request)
+			tried = true
+			e.obs.EndProfilesOp(op, metadata.Type.String(), events, err)
+			if err != nil {
+				outcome, failure = refused, err
+			}
 		}
-		op := e.obs.StartProfilesOp(ctx)
-		err := e.next.ConsumeProfiles(op, request)
-		tried = true
-		e.obs.EndProfilesOp(op, metadata.Type.String(), events, err)
-		if err != nil {
-			failure = err
+		if outcome == refused {
 			failed += events
-			continue
 		}
-		e.counters.left(exported, events)
+		for typ, n := range tally {
+			e.counters.left(outcome, typ.Sampler, n)
+		}
 	}
-	e.counters.left(refused, failed)
-	e.counters.left(unreadable, left)
+	for typ, n := range left {
+		e.counters.left(unreadable, typ.Sampler, n)
+	}
 	e.counters.took(e.ctx, time.Since(begin))
 	e.say(failure, failed)
+}
+
+// tallyOf counts a batch's events by what they are of.
+func tallyOf(batch *samples.Batch) otlpprofiles.Tally {
+	t := make(otlpprofiles.Tally)
+	for k, events := range batch.Keys() {
+		t[k.Type] += events
+	}
+	return t
 }
 
 // say logs when hand-overs begin to fail and when they succeed again, not each

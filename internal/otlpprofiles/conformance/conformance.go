@@ -66,7 +66,7 @@ type Options struct {
 	// Now, where not zero, is what profiles must be recent by.
 	Now time.Time
 	// SampleAttributes are the keys that samples may have beside thread.name and
-	// hotprofile.stack.truncated.
+	// those of hotprofile.
 	SampleAttributes []string
 	// BuildIDs: each mapping of a file must have a build id.
 	BuildIDs bool
@@ -133,7 +133,9 @@ type shape struct {
 // shapes are the types that backends are known to understand, by type/unit.
 func shapes() map[string][]shape {
 	return map[string][]shape{
-		"samples/count": {{period: "cpu/nanoseconds"}},
+		"samples/count":       {{period: "cpu/nanoseconds"}, {period: "wall/nanoseconds"}},
+		"alloc_objects/count": {{period: "space/bytes", valued: true}},
+		"alloc_space/bytes":   {{period: "space/bytes", valued: true}},
 	}
 }
 
@@ -170,11 +172,13 @@ func newChecker(dict pprofile.ProfilesDictionary, opts Options) *checker {
 		opts.MaxRequestBytes = 2 << 20
 	}
 	return &checker{
-		opts:    opts,
-		dict:    dict,
-		shapes:  shapes(),
-		frames:  frameTypes(),
-		allowed: append([]string{"thread.name", "hotprofile.stack.truncated"}, opts.SampleAttributes...),
+		opts:   opts,
+		dict:   dict,
+		shapes: shapes(),
+		frames: frameTypes(),
+		allowed: append([]string{
+			"thread.name", "hotprofile.stack.truncated", "hotprofile.dotnet.selected", "hotprofile.alloc.type",
+		}, opts.SampleAttributes...),
 		used: map[string][]bool{
 			"string":    make([]bool, dict.StringTable().Len()),
 			"attribute": make([]bool, dict.AttributeTable().Len()),
