@@ -272,10 +272,8 @@ func through(t testing.TB, b *bottlenecks) {
 	t.Helper()
 	moment := now()
 	require.Eventually(t, func() bool {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		require.NotErrorAs(t, b.err, new(cgroup.Unavailable))
-		return b.stats.Through > moment && b.stats.UnknownCPUs == 0
+		at := b.Stats()
+		return at.Through > moment && at.UnknownCPUs == 0
 	}, 30*time.Second, 5*time.Millisecond)
 }
 
@@ -344,38 +342,40 @@ func newHostBottlenecks(t testing.TB, s *Source) *bottlenecks {
 func TestHostBottleneck(t *testing.T) {
 	cpus, err := perfevent.OnlineCPUs()
 	require.NoError(t, err)
+	near := func(a, b, error int64) bool { return a-b <= error && b-a <= error }
 	for name, c := range map[string]struct {
 		order string
-		check func(*testing.T, seenLoad)
+		// ok says that it looks as it should on a host that does little else: on a
+		// busy one it is tried again. What adds up adds up each time.
+		ok func(seenLoad) bool
 	}{
-		"a single thread that spins": {"spin 1s", func(t *testing.T, s seenLoad) {
-			require.InDelta(t, s.busy, s.cpu, 0.02*float64(s.took), "never two at once, but for the runtime's own")
-			require.Greater(t, s.busy, s.took/20)
+		"a single thread that spins": {"spin 500ms", func(s seenLoad) bool {
+			return near(s.busy, s.cpu, s.cpu/20) && s.busy > s.took/20
 		}},
-		"two threads that spin": {"threads 1s", func(t *testing.T, s seenLoad) {
-			if len(cpus) > 1 {
-				require.NotZero(t, s.at[2])
-			}
-			require.LessOrEqual(t, s.busy, s.took+int64(lag))
+		"two threads that spin": {"threads 500ms", func(s seenLoad) bool {
+			return len(cpus) == 1 || s.at[2] > s.cpu/50 && s.busy < s.cpu
 		}},
-		"a thread that is busy for half of the time": {"half 1s", func(t *testing.T, s seenLoad) {
-			require.InDelta(t, s.busy, s.cpu, 0.05*float64(s.took))
-			require.Less(t, s.busy, s.took*7/10)
+		"a thread that is busy for half of the time": {"half 500ms", func(s seenLoad) bool {
+			return near(s.busy, s.cpu, s.cpu/20) && s.busy > 0 && s.busy < s.took*7/10
 		}},
-		"two processes that take turns": {"pingpong 1s 10 20us", func(t *testing.T, s seenLoad) {
-			require.Greater(t, s.stats.Switches, uint64(1000))
-			require.InDelta(t, s.busy, s.cpu, 0.05*float64(s.took), "both on one CPU")
+		"two processes that take turns": {"pingpong 500ms 10 20us", func(s seenLoad) bool {
+			return near(s.busy, s.cpu, s.cpu/20) && s.stats.Switches > 1000
 		}},
-		"processes that live for a moment": {"children 1s", func(t *testing.T, s seenLoad) {
-			require.Greater(t, s.known, s.took/2)
+		"processes that live for a moment": {"children 500ms", func(s seenLoad) bool {
+			return s.busy > 0 && s.gaps < s.took/2
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := openHost(t, 64)
 			b := newHostBottlenecks(t, s)
 			l := newLoad(t, s)
-			n := b.unit(l.unit.ID)
-			c.check(t, watchLoad(t, b, n, l, c.order, func() int64 { return l.cpuTime(s) }))
+			for end := time.Now().Add(time.Minute); ; {
+				n := b.unit(l.unit.ID)
+				if c.ok(watchLoad(t, b, n, l, c.order, func() int64 { return l.cpuTime(s) })) {
+					return
+				}
+				require.True(t, time.Now().Before(end), "it never looks as it should")
+			}
 		})
 	}
 }
@@ -450,4 +450,48 @@ func usedByUs(t testing.TB) int64 {
 	var u unix.Rusage
 	require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &u))
 	return u.Utime.Nano() + u.Stime.Nano()
+}
+
+// TestHostBottleneckThroughAWatcher reads it as a collector does.
+func TestHostBottleneckThroughAWatcher(t *testing.T) {
+	requireSwitches(t)
+	tree, err := cgroup.Open("/")
+	require.NoError(t, err)
+	s, err := NewSource(tree, Options{MaxOpenFiles: 64, Least: map[string]float64{CPUBottleneck: 5}, MaxSwitchesPerSecond: 10_000_000})
+	require.NoError(t, err)
+	defer s.Close()
+	l := newLoad(t, s)
+	monitors := []string{CPUBottleneck, CPUUsage, CPUUtilization}
+	unit, err := s.WatchUnit(l.unit, monitors)
+	require.NoError(t, err)
+	defer unit.Close()
+	process, err := s.WatchProcess(processNow(t, l.cmd.Process.Pid), monitors)
+	require.NoError(t, err)
+	defer process.Close()
+
+	l.begin("spin 4s")
+	for name, w := range map[string]*Watcher{"unit": unit, "process": process} {
+		var first, out [3]Result
+		w.Read(time.Now(), out[:])
+		require.NoError(t, out[0].Err, "the first reading is a baseline")
+		span := func(i int) float64 {
+			return (out[i].Reading.Num - first[i].Reading.Num) / (out[i].Reading.Den - first[i].Reading.Den)
+		}
+		end := time.Now().Add(30 * time.Second)
+		for tick := time.NewTicker(200 * time.Millisecond); out[0].Reading.Den-first[0].Reading.Den <= 1; <-tick.C {
+			require.True(t, time.Now().Before(end), "no second was read of")
+			w.Read(time.Now(), out[:])
+			if out[0].Err != nil {
+				require.ErrorAs(t, out[0].Err, new(Gap))
+				first = [3]Result{}
+			} else if first[0].Reading.Time.IsZero() {
+				first = out
+			}
+		}
+		t.Logf("%s: bottleneck %.1f %%, usage %.3f, utilization %.1f %%", name, 100*span(0), span(1), 100*span(2))
+		require.InDelta(t, span(1), span(0), 0.2, "one thread: as long as it has CPU time; the two are read a moment apart")
+		require.NotEmpty(t, w.From(0))
+	}
+	l.await()
+	require.NotZero(t, s.bottlenecks.Stats().Through)
 }

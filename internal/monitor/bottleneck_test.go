@@ -362,6 +362,13 @@ func TestWithoutTheRightItIsUnavailableWithTheReason(t *testing.T) {
 	}
 }
 
+func TestPIDsOfAnotherNamespaceAreNotFollowed(t *testing.T) {
+	b := newBottlenecks(&Source{}, bottleneckOptions{}) // one without clocks has the pids of others
+	defer b.close()
+	_, err := b.open()
+	require.Equal(t, ForeignPIDs, err)
+}
+
 func TestOtherCPUsAreAttachedAnew(t *testing.T) {
 	r := newRig(t, 1)
 	r.processes.put(7, "a")
@@ -429,6 +436,33 @@ func TestAReadingAllocatesNothing(t *testing.T) {
 	r.play(f, second)
 	r.read(n, 1)
 	require.Zero(t, testing.AllocsPerRun(100, func() { r.read(n, 1) }))
+}
+
+// What a switch costs once it is decoded, beside the look for its process that is
+// the least of it.
+func BenchmarkHandleSwitch(b *testing.B) {
+	p := &fakeProcesses{units: map[int]string{}, threads: map[int]string{}}
+	bs := (&bottlenecks{lookup: p}).prepare()
+	bs.sim.reset(16, 0)
+	bs.census.follow("a", Process{})
+	for pid := 1; pid <= 1000; pid++ {
+		p.put(pid, []string{"a", "b"}[pid%2])
+		bs.census.seen(pid, pid)
+	}
+	b.Run("look", func(b *testing.B) {
+		b.ReportAllocs()
+		for pid := 0; b.Loop(); pid++ {
+			bs.census.seen(1+pid%1000, 0)
+		}
+	})
+	b.Run("handle", func(b *testing.B) {
+		b.ReportAllocs()
+		rec := perfevent.SwitchRecord{Type: perfevent.TypeSwitch, OtherPID: -1}
+		for pid := 0; b.Loop(); pid++ {
+			rec.PID, rec.CPU, rec.Time = 1+pid%1000, pid%16, rec.Time+1
+			bs.handle(&rec)
+		}
+	})
 }
 
 func newTestCensus() (*census, *fakeProcesses, *tally) {
