@@ -266,7 +266,8 @@ func (s *sender) export(ctx context.Context, b *buffer, now time.Time) {
 		s.fail(err.Error())
 		return
 	}
-	answer, text, err := s.post(ctx, s.urls[b.format], wire)
+	to := s.urls[b.format]
+	answer, err := s.post(ctx, to, wire)
 	if err != nil && ctx.Err() != nil {
 		return // our own end: nothing became of it
 	}
@@ -281,14 +282,14 @@ func (s *sender) export(ctx context.Context, b *buffer, now time.Time) {
 	switch {
 	case err != nil:
 		s.fail(err.Error())
-	case answer.StatusCode == http.StatusAccepted:
+	case answer.code == http.StatusAccepted:
 		s.did.accepted++
 		s.did.samples += b.samples
-	case answer.StatusCode == http.StatusServiceUnavailable && answer.Header.Get("Retry-After") != "":
+	case answer.code == http.StatusServiceUnavailable && answer.retryAfter != "":
 		s.did.refused++
-		s.holdUntil = time.Now().Add(retryAfter(answer.Header.Get("Retry-After"), time.Now()))
+		s.holdUntil = time.Now().Add(retryAfter(answer.retryAfter, time.Now()))
 	default:
-		s.fail(fmt.Sprintf("%s answered %s: %s", answer.Request.URL, answer.Status, text))
+		s.fail(fmt.Sprintf("%s answered %d: %s", to, answer.code, answer.text))
 	}
 }
 
@@ -318,20 +319,26 @@ func (s *sender) compress() ([]byte, error) {
 	return s.body, nil
 }
 
-// post sends a body and gives the answer with the beginning of its text.
-func (s *sender) post(ctx context.Context, to string, body []byte) (*http.Response, string, error) {
+// answer is what the intake says, text its beginning.
+type answer struct {
+	code       int
+	retryAfter string
+	text       string
+}
+
+func (s *sender) post(ctx context.Context, to string, body []byte) (a answer, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
 	if err != nil {
-		return nil, "", err
+		return a, err
 	}
 	request.Header = s.header
-	answer, err := s.client.Do(request)
+	response, err := s.client.Do(request)
 	if err != nil {
-		return nil, "", err
+		return a, err
 	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(answer.Body, 4<<10))
-	return answer, string(bytes.TrimSpace(text)), err
+	defer response.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(response.Body, 4<<10))
+	return answer{code: response.StatusCode, retryAfter: response.Header.Get("Retry-After"), text: string(bytes.TrimSpace(text))}, err
 }
 
 // retryAfter reads the header's two forms, and bounds what it asks for.
