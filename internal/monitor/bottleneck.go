@@ -77,6 +77,15 @@ type bottleneckOptions struct {
 
 // bottlenecks follow the switches of all CPUs on behalf of the units that use
 // enough CPU time for it to matter, in a goroutine of their own.
+//
+// At 200,000 switches a second that takes 2 % of a core here, and about 0.3 µs of
+// each switch in the kernel, which writes the records (BenchmarkHostFollowing).
+// While nothing is followed it takes nothing.
+//
+// The figures are those of the records: a thread is on a CPU until the moment at
+// which the next one is about to take its place. The kernel's own account of CPU
+// time ends where the scheduler begins to choose that one, some 0.5 µs earlier,
+// so that the two differ by as much for each switch between a unit and others.
 type bottlenecks struct {
 	least       float64
 	maxSwitches int
