@@ -6,15 +6,20 @@ package cputriggerprocessor
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/consumer/xconsumer"
 	"go.opentelemetry.io/collector/pdata/pprofile"
+	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
 	"go.opentelemetry.io/collector/processor/processortest"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
+	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
 )
 
@@ -39,10 +44,12 @@ func batchOfBench(b *testing.B, end time.Time) pprofile.Profiles {
 	return batch(b, end, parts...)
 }
 
-func gateOfBench(b *testing.B, hot int) (*cpuTrigger, time.Time) {
+func gateOfBench(b *testing.B, hot int, pre time.Duration) (*cpuTrigger, time.Time) {
+	cfg := createDefaultConfig()
+	cfg.PreTrigger, cfg.MinAge, cfg.Budgets.MaxConcurrentUnits = pre, 0, 0
 	now := epoch
 	clock := func() time.Time { return now }
-	p, err := newProcessorAt(processortest.NewNopSettings(metadata.Type), createDefaultConfig(), consumertest.NewNop(), clock, &evenly{})
+	p, err := newProcessorAt(processortest.NewNopSettings(metadata.Type), cfg, consumertest.NewNop(), clock, &evenly{})
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, p.Shutdown(context.Background())) })
 	h := hostOfBench()
@@ -98,7 +105,7 @@ func BenchmarkGate(b *testing.B) {
 		hot  int
 	}{{"shut", 0}, {"open for one of 50", 1}, {"open for all", 50}} {
 		b.Run(c.name, func(b *testing.B) {
-			p, now := gateOfBench(b, c.hot)
+			p, now := gateOfBench(b, c.hot, 0)
 			pd := batchOfBench(b, now.Add(time.Second))
 			pd.MarkReadOnly() // so that each round sees the same; what leaves is copied
 			b.ReportAllocs()
@@ -109,7 +116,7 @@ func BenchmarkGate(b *testing.B) {
 		})
 	}
 	b.Run("open for all, in place", func(b *testing.B) {
-		p, now := gateOfBench(b, 50)
+		p, now := gateOfBench(b, 50, 0)
 		src := batchOfBench(b, now.Add(time.Second))
 		b.ReportAllocs()
 		for b.Loop() {
@@ -120,6 +127,215 @@ func BenchmarkGate(b *testing.B) {
 			require.NoError(b, p.ConsumeProfiles(context.Background(), pd))
 		}
 		perEvent(b)
+	})
+}
+
+// deep is a batch of one unit as a profiler sends it: a thousand events of a few
+// hundred stacks, thirty frames deep, that share most of their frames.
+func deep(t testing.TB, end time.Time, ids ...string) pprofile.Profiles {
+	t.Helper()
+	b := samples.NewBatch(64 << 20)
+	b.Start, b.End = end.Add(-5*time.Second).UnixNano(), end.UnixNano()
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for i, id := range ids {
+		r := &samples.Resource{PID: i + 1, Attributes: []samples.Attribute{
+			{Key: "container.id", Value: id}, {Key: "process.executable.name", Value: "app"},
+			{Key: "process.pid", Value: int64(i + 1)}, {Key: "service.name", Value: "checkout"},
+		}}
+		m := &samples.Mapping{Start: 0x400000, Limit: 0x900000, Path: "/bin/app", BuildID: "cc01"}
+		var locations []*samples.Location
+		for n := range 600 {
+			locations = append(locations, &samples.Location{Type: samples.FrameGo, Mapping: m, Address: 0x400100 + 16*uint64(n), Resolved: true, Lines: []samples.Line{
+				{Function: fmt.Sprintf("github.com/example/app/internal/package%d.(*Type).Method%d", n%40, n), File: fmt.Sprintf("/src/app/file%d.go", n%100), Line: int64(n)},
+			}})
+		}
+		var stacks []*samples.Stack
+		for range 300 {
+			st := &samples.Stack{}
+			for depth := range 30 {
+				// Near the root there are few ways, near the leaf many.
+				st.Locations = append(st.Locations, locations[rnd.IntN(max(1, 600-20*depth))])
+			}
+			stacks = append(stacks, st)
+		}
+		for n := range 1000 {
+			require.True(t, b.Add(samples.Key{
+				Resource: r, Type: samples.OnCPU, Stack: stacks[rnd.IntN(len(stacks))], Period: 10_309_278,
+				Thread: samples.Thread{Name: fmt.Sprintf("worker-%d", n%8)},
+			}, b.Start+int64(n+1)*int64(time.Millisecond)))
+		}
+	}
+	for pd := range otlpprofiles.NewBuilder(otlpprofiles.Options{ScopeName: "test", Rand: &evenly{}}).Build(b) {
+		return pd
+	}
+	return pprofile.Profiles{}
+}
+
+// pipeline is the processor between the two ends of a collector: what comes is
+// unmarshalled, and what leaves is marshalled.
+type pipeline struct {
+	*cpuTrigger
+	out int
+}
+
+func (p *pipeline) marshal(_ context.Context, pd pprofile.Profiles) error {
+	data, err := pprofileotlp.NewExportRequestFromProfiles(pd).MarshalProto()
+	p.out += len(data)
+	return err
+}
+
+func (p *pipeline) unmarshal(b testing.TB, data []byte) pprofile.Profiles {
+	request := pprofileotlp.NewExportRequest()
+	require.NoError(b, request.UnmarshalProto(data))
+	return request.Profiles()
+}
+
+// BenchmarkPipeline takes turns: a batch passes straight from one end of a
+// pipeline to the other, and the same through the gate. of-pass-through is how
+// much of the straight one's throughput the gate has, by CPU time; the times and
+// allocations reported are of both together.
+func BenchmarkPipeline(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		hot  int
+		pre  time.Duration
+		ids  int
+	}{
+		{"no gate: what noise does", -1, 0, 1},
+		{"shut, no recorder", 0, 0, 1},
+		{"shut, recorded", 0, 10 * time.Second, 1},
+		{"open", 50, 0, 1},
+		{"mixed, open for one of ten, no recorder", 1, 0, 10},
+		{"mixed, open for one of ten, recorded", 1, 10 * time.Second, 10},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			p, now := gateOfBench(b, max(0, c.hot), c.pre)
+			line := &pipeline{cpuTrigger: p}
+			next, err := xconsumer.NewProfiles(line.marshal)
+			require.NoError(b, err)
+			p.gate.next = next
+			gated := xconsumer.Profiles(p)
+			if c.hot < 0 {
+				gated = next
+			}
+			var ids []string
+			for i := range c.ids {
+				ids = append(ids, fmt.Sprintf("%064x", i+1))
+			}
+			data, err := pack(deep(b, now.Add(time.Second), ids...))
+			require.NoError(b, err)
+			var straight, through time.Duration
+			n := 0
+			b.SetBytes(int64(len(data)))
+			b.ReportAllocs()
+			pass := func() {
+				start := cpuTime()
+				require.NoError(b, line.marshal(context.Background(), line.unmarshal(b, data)))
+				straight += cpuTime() - start
+			}
+			for b.Loop() {
+				n++
+				if n%2 == 0 { // what collects garbage is not always the second
+					pass()
+				}
+				start := cpuTime()
+				require.NoError(b, gated.ConsumeProfiles(context.Background(), line.unmarshal(b, data)))
+				through += cpuTime() - start
+				p.forgetRecorded()
+				if n%2 == 1 {
+					pass()
+				}
+			}
+			b.ReportMetric(straight.Seconds()/through.Seconds(), "of-pass-through")
+			b.ReportMetric(float64(through.Microseconds())/float64(b.N), "gate-us/op")
+		})
+	}
+}
+
+// forgetRecorded empties the recorder, so that each round of a benchmark appends
+// to the same.
+func (p *cpuTrigger) forgetRecorded() {
+	r := p.gate.recorder
+	if r == nil {
+		return
+	}
+	for _, t := range r.tapes {
+		for len(t.records) > 0 {
+			r.remove(t, 0)
+		}
+	}
+}
+
+// BenchmarkRecorderAppend is what recording costs beside judging: marshalling a
+// batch of one unit, and keeping it; and the same of one of ten units, which are
+// split.
+func BenchmarkRecorderAppend(b *testing.B) {
+	for _, n := range []int{1, 10} {
+		b.Run(fmt.Sprintf("%d units", n), func(b *testing.B) {
+			p, now := gateOfBench(b, 0, 10*time.Second)
+			var ids []string
+			for i := range n {
+				ids = append(ids, fmt.Sprintf("%064x", i+1))
+			}
+			pd := deep(b, now, ids...)
+			b.ReportAllocs()
+			for b.Loop() {
+				j := p.gate.judge(pd)
+				var counts [numSampleOutcomes]int64
+				j.capture(pd, &counts)
+				p.gate.recorder.Put(j.captures, &counts)
+				p.gate.release(j)
+				p.forgetRecorded()
+			}
+		})
+	}
+}
+
+// BenchmarkSplit takes one unit of ten out of a batch.
+func BenchmarkSplit(b *testing.B) {
+	var ids []string
+	for i := range 10 {
+		ids = append(ids, fmt.Sprintf("%064x", i+1))
+	}
+	pd := deep(b, epoch, ids...)
+	s, picks := &subset{}, []pick{{resource: 4}}
+	b.ReportAllocs()
+	for b.Loop() {
+		s.split(pd, picks)
+	}
+}
+
+// BenchmarkSweep is what an evaluation of 10,000 units adds for their records.
+func BenchmarkSweep(b *testing.B) {
+	p, now := gateOfBench(b, 0, 10*time.Second)
+	r := p.gate.recorder
+	r.total = 1 << 30
+	var counts [numSampleOutcomes]int64
+	for i := range 10_000 {
+		u := p.units.engine.Unit(fmt.Sprintf("/unit/%d", i))
+		for n := range 3 {
+			at := now.Add(time.Duration(n) * time.Second)
+			r.Put([]capture{{unit: u, start: at, end: at, samples: 1, data: []byte{byte(n)}}}, &counts)
+		}
+	}
+	b.Run("sweep", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			r.sweep(now)
+		}
+	})
+	b.Run("the coldest first", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			r.sorted = false
+			r.total = int(r.size.Load()) - 1
+			r.lock.Lock()
+			r.bound(&counts)
+			r.lock.Unlock()
+			if len(r.tapes) < 5000 {
+				b.Fatal("nothing left")
+			}
+		}
 	})
 }
 

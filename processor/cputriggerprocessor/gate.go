@@ -6,6 +6,7 @@ package cputriggerprocessor
 import (
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/collector/consumer/xconsumer"
@@ -28,6 +29,7 @@ type gate struct {
 	now           func() time.Time
 	log           *zap.Logger
 
+	measured   atomic.Pointer[measured]
 	judgements sync.Pool
 	said       sync.Map // of noUnit: why profiles were unmatched, each logged once
 }
@@ -80,6 +82,7 @@ type judgement struct {
 	byKey      map[groupKey]int // groups, by number
 	leaving    int              // profiles that are handed on
 	stamped    int              // of those, the ones with a reason
+	one        int              // the verdict of one of them
 	dry        int              // profiles that a policy would let out that lets nothing out
 	hollow     bool             // some resource or scope has no profiles
 	again      bool             // it was refused before, and the openings know

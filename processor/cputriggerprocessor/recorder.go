@@ -333,33 +333,50 @@ func (r *recorder) sweep(now time.Time) {
 	r.counters.sample(context.Background(), &counts)
 }
 
-// judge decides again of what waits of one unit.
+// judge decides again of what waits of one unit: what is too old goes, and where
+// a gate is open, what it admits is due.
 func (r *recorder) judge(t *tape, oldest int64, counts *[numSampleOutcomes]int64) {
-	kept := t.records[:0]
-	for _, rec := range t.records {
-		if rec.state == waiting {
-			real, dry := r.admits(t.unit, rec)
+	r.opened = t.unit.Openings(r.opened[:0])
+	open, stale := len(r.opened) > 0, false
+	for i := range t.records {
+		rec := &t.records[i]
+		if rec.state != waiting {
+			continue
+		}
+		if open {
+			real, dry := r.admits(t.unit, *rec)
 			if dry && !rec.dry {
 				rec.dry = true
-				for _, o := range r.opened {
-					if r.allTypes(o.Policy) {
-						o.Accepted(int(rec.samples), len(rec.data))
-					}
-				}
+				r.tellDry(rec)
 			}
 			if real {
 				rec.state = outgoing
 				t.due++
-			} else if rec.end <= oldest {
-				counts[shutOutcome(t.unit, rec.dry)] += int64(rec.samples)
-				r.grow(t, -r.sizes.of(len(rec.data)), -int(rec.samples))
 				continue
 			}
 		}
-		kept = append(kept, rec)
+		stale = stale || rec.end <= oldest
 	}
-	clear(t.records[len(kept):])
-	t.records = kept
+	if !stale {
+		return
+	}
+	t.records = slices.DeleteFunc(t.records, func(rec recording) bool {
+		if rec.state != waiting || rec.end > oldest {
+			return false
+		}
+		counts[shutOutcome(t.unit, rec.dry)] += int64(rec.samples)
+		r.grow(t, -r.sizes.of(len(rec.data)), -int(rec.samples))
+		return true
+	})
+}
+
+// tellDry tells openings that let nothing out what they would have.
+func (r *recorder) tellDry(rec *recording) {
+	for _, o := range r.opened {
+		if r.allTypes(o.Policy) {
+			o.Accepted(int(rec.samples), len(rec.data))
+		}
+	}
 }
 
 // shutOutcome is what becomes of what is neither let out nor kept.

@@ -87,8 +87,11 @@ func (j *judgement) pick(g group) {
 func (g *gate) send(ctx context.Context, pd pprofile.Profiles, j *judgement) error {
 	var err error
 	if j.leaving > 0 {
-		out := j.part(pd)
-		j.dress(out)
+		out, clean := j.part(pd)
+		j.dress(out, clean)
+		if j.stamped > 0 {
+			g.measure(out, j)
+		}
 		if g.byteBudget && j.stamped > 0 {
 			out = g.withinBudget(out, j)
 		}
@@ -103,9 +106,12 @@ func (g *gate) send(ctx context.Context, pd pprofile.Profiles, j *judgement) err
 }
 
 // part is the part of a batch that leaves: the batch itself if it is all of it.
-func (j *judgement) part(pd pprofile.Profiles) pprofile.Profiles {
-	if j.leaving == len(j.verdicts) && !j.hollow && !pd.IsReadOnly() && (j.stamped == 0 || !hasReason(pd.Dictionary())) {
-		return pd
+// clean says that no key of a reason is in its dictionary.
+func (j *judgement) part(pd pprofile.Profiles) (out pprofile.Profiles, clean bool) {
+	if j.leaving == len(j.verdicts) && !j.hollow && !pd.IsReadOnly() {
+		if clean = !hasReason(pd.Dictionary()); clean || j.stamped == 0 {
+			return pd, clean
+		}
 	}
 	j.picks = j.picks[:0]
 	for _, v := range j.verdicts {
@@ -114,17 +120,16 @@ func (j *judgement) part(pd pprofile.Profiles) pprofile.Profiles {
 			j.picks = append(j.picks, v.at)
 		}
 	}
-	return j.subset.split(pd, j.picks)
+	return j.subset.split(pd, j.picks), false
 }
 
-// dress stamps what leaves, and finds out how large each part of it is.
-func (j *judgement) dress(out pprofile.Profiles) {
+// dress stamps what leaves.
+func (j *judgement) dress(out pprofile.Profiles, clean bool) {
 	var s *stamper
 	if j.stamped > 0 {
-		s = newStamper(out.Dictionary())
+		s = newStamper(out.Dictionary(), clean)
 	}
-	var size pprofile.ProtoMarshaler
-	samples, bytes, n := 0, 0, 0
+	n := 0
 	for _, rp := range out.ResourceProfiles().All() {
 		var first *trigger.Opening
 		for _, sp := range rp.ScopeProfiles().All() {
@@ -141,9 +146,7 @@ func (j *judgement) dress(out pprofile.Profiles) {
 				if o := a.openings[0]; first == nil || o.FiredAt.Before(first.FiredAt) || o.FiredAt.Equal(first.FiredAt) && o.Policy < first.Policy {
 					first = o
 				}
-				v.bytes = size.ProfileSize(p)
-				bytes += v.bytes
-				samples += v.samples
+				j.one = n - 1
 			}
 		}
 		dress(rp.Resource().Attributes())
@@ -151,13 +154,63 @@ func (j *judgement) dress(out pprofile.Profiles) {
 			rp.Resource().Attributes().PutStr(attrPolicy, first.Policy)
 		}
 	}
-	if samples == 0 {
+}
+
+// measureEvery is how often sizes are measured of what one opening lets out,
+// where no budget counts them: measuring each of a flood of batches would cost a
+// thirtieth of their way through a collector.
+const measureEvery = 10 * time.Millisecond
+
+// measured is what an opening let out when it was measured last.
+type measured struct {
+	opening   *trigger.Opening
+	at        time.Time
+	perSample float64 // bytes
+}
+
+// measure finds out how large each part of what leaves is, as marshalled. A batch
+// of one profile that comes less than measureEvery after another of its opening
+// is taken for as large by its samples, unless a budget counts bytes.
+func (g *gate) measure(out pprofile.Profiles, j *judgement) {
+	var marshaler pprofile.ProtoMarshaler
+	if j.stamped > 1 || j.leaving > 1 {
+		j.share(out)
 		return
 	}
-	shared := size.ProfilesSize(out) - bytes
+	v, opening := &j.verdicts[j.one], j.admissions[j.one].openings[0]
+	if last := g.measured.Load(); last != nil && last.opening == opening && !g.byteBudget && j.now.Sub(last.at) < measureEvery {
+		v.bytes = int(last.perSample * float64(v.samples))
+		return
+	}
+	v.bytes = marshaler.ProfilesSize(out)
+	g.measured.Store(&measured{opening: opening, at: j.now, perSample: float64(v.bytes) / float64(max(1, v.samples))})
+}
+
+// share gives each profile its own size and, by its samples, a part of what all
+// share.
+func (j *judgement) share(out pprofile.Profiles) {
+	var marshaler pprofile.ProtoMarshaler
+	samples, bytes, n := 0, 0, 0
+	for _, rp := range out.ResourceProfiles().All() {
+		for _, sp := range rp.ScopeProfiles().All() {
+			for _, p := range sp.Profiles().All() {
+				for !j.verdicts[n].fate.leaves() {
+					n++
+				}
+				v := &j.verdicts[n]
+				n++
+				if v.fate == stamped {
+					v.bytes = marshaler.ProfileSize(p)
+					bytes += v.bytes
+					samples += v.samples
+				}
+			}
+		}
+	}
+	shared := marshaler.ProfilesSize(out) - bytes
 	for i := range j.verdicts {
 		if v := &j.verdicts[i]; v.fate == stamped {
-			v.bytes += shared * v.samples / samples
+			v.bytes += shared * v.samples / max(1, samples)
 		}
 	}
 }

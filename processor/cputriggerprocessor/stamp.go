@@ -73,14 +73,18 @@ type stamper struct {
 	known      map[entry]int32  // in the attribute table
 }
 
-// newStamper looks which of the attributes' keys a dictionary already has.
-func newStamper(d pprofile.ProfilesDictionary) *stamper {
+// newStamper looks which of the attributes' keys a dictionary already has: a
+// clean one has none.
+func newStamper(d pprofile.ProfilesDictionary, clean bool) *stamper {
 	s := &stamper{dictionary: d, keys: map[string]int32{}, known: map[entry]int32{}}
 	if d.StringTable().Len() == 0 {
 		d.StringTable().Append("")
 	}
 	if d.AttributeTable().Len() == 0 {
 		d.AttributeTable().AppendEmpty()
+	}
+	if clean {
+		return s
 	}
 	for i, str := range d.StringTable().All() {
 		if i > 0 && isReason(str) {
