@@ -149,12 +149,10 @@ func (c *CPUCapacity) Read(now time.Time) (Capacity, error) {
 func (c *CPUCapacity) Renew() {
 	c.cpusetAt = time.Time{}
 	for _, l := range c.quotas {
-		l.at = time.Time{}
-		l.unwatch()
+		l.renew()
 	}
 	for _, l := range c.cpusets {
-		l.at = time.Time{}
-		l.unwatch()
+		l.renew()
 	}
 }
 

@@ -151,6 +151,12 @@ func (l *level[T]) unwatch() {
 	}
 }
 
+// renew forgets what was read.
+func (l *level[T]) renew() {
+	l.at = time.Time{}
+	l.unwatch()
+}
+
 // changes is how often the limit was written to.
 func (l *level[T]) changes() (n uint32) {
 	for _, w := range l.watches {

@@ -13,6 +13,11 @@ import (
 // every ancestor, since an ancestor that has used up its quota throttles all
 // that is below it.
 type Throttling struct {
+	// Watched says that whoever reads this calls Renew when the unit's cgroup was
+	// made anew. Else its own count is read each time, quota or not: that it is
+	// gone or another is seen by that alone.
+	Watched bool
+
 	r      *Reader
 	levels []throttlingLevel
 }
@@ -81,7 +86,7 @@ func (t *Throttling) Read(now time.Time) (grown Periods, replaced bool, err erro
 	counted := false
 	for i := range t.levels {
 		l := &t.levels[i]
-		if l.began && t.unlimited(l, now) {
+		if l.began && (i > 0 || t.Watched) && t.unlimited(l, now) {
 			counted = true // nothing is counted without a quota
 			continue
 		}
@@ -114,6 +119,14 @@ func (t *Throttling) Read(now time.Time) (grown Periods, replaced bool, err erro
 		grown = Periods{}
 	}
 	return grown, replaced, nil
+}
+
+// Renew forgets what is known of quotas, for when the cgroup is another one of
+// the same path.
+func (t *Throttling) Renew() {
+	for i := range t.levels {
+		t.levels[i].quota.renew()
+	}
 }
 
 // larger says whether a share of periods is larger than another, or as large and

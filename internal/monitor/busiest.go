@@ -87,7 +87,7 @@ func (m *busiest) read(now time.Time) (num, den float64, restarted bool, err err
 	if m.w.use.err != nil {
 		return 0, 0, false, m.w.use.err
 	}
-	if cores, known := m.w.use.cores(); !known || cores < busyEnough {
+	if cores, known := m.w.use.cores(); !known || cores < m.w.source.busyFrom {
 		m.pause()
 		return 0, 0, false, NotBusy
 	}

@@ -14,14 +14,21 @@ import (
 type throttling struct {
 	opened[*cgroup.Throttling]
 	periods, throttled float64
+	epoch              int // of the CPU time
 }
 
 func newThrottling(w *Watcher) *throttling {
-	return &throttling{opened: opened[*cgroup.Throttling]{w: w, open: func() (*cgroup.Throttling, error) {
+	return &throttling{opened: opened[*cgroup.Throttling]{w: w, open: func() (t *cgroup.Throttling, err error) {
 		if w.process != nil {
-			return w.source.reader.OpenThrottling(w.paths)
+			t, err = w.source.reader.OpenThrottling(w.paths)
+		} else {
+			t, err = w.source.reader.OpenUnitThrottling(w.unit)
 		}
-		return w.source.reader.OpenUnitThrottling(w.unit)
+		if err != nil {
+			return nil, err
+		}
+		t.Watched = w.use.wanted
+		return t, nil
 	}}}
 }
 
@@ -29,6 +36,10 @@ func (m *throttling) read(now time.Time) (num, den float64, restarted bool, err 
 	t, err := m.get()
 	if err != nil {
 		return 0, 0, false, err
+	}
+	if m.epoch != m.w.use.epoch {
+		m.epoch = m.w.use.epoch
+		t.Renew()
 	}
 	grown, replaced, err := t.Read(now)
 	if err != nil {

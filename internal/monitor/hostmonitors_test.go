@@ -1,0 +1,172 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package monitor
+
+import (
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+)
+
+// TestHostMonitorsOfAThrottledUnit reads all that this host has of a unit that
+// wants two CPUs and may have a fifth of one.
+func TestHostMonitorsOfAThrottledUnit(t *testing.T) {
+	s := openHost(t, 64)
+	c := hosttest.NewCgroup(t, "hotprofile-throttled")
+	c.SetQuota(t, 0.2)
+	u := inCgroup(t, s, c, "( "+busy+" ) & "+busy)
+	monitors := []string{CPUThrottling, CPUPressure, MemoryUtilization, ThreadCount, CPURequestUtilization, HostCPUUtilization, SystemLoad, CPUHostShare}
+	w, err := s.WatchUnit(u, monitors)
+	require.NoError(t, err)
+	defer w.Close()
+	out := make([]Result, len(monitors))
+	until(t, w, out, func() bool {
+		require.NoError(t, out[0].Err)
+		return out[0].Reading.Den >= 10
+	})
+	for i, r := range out {
+		t.Logf("%s: %+v, %v, from %s", monitors[i], r.Reading, r.Err, w.From(i))
+		var unavailable cgroup.Unavailable
+		if errors.As(r.Err, &unavailable) {
+			require.Empty(t, w.From(i))
+			continue // it has no cgroup of its own there, or the kernel no such file
+		}
+		require.NoError(t, r.Err, monitors[i])
+		require.FileExists(t, w.From(i))
+	}
+	require.Greater(t, out[0].Reading.Num/out[0].Reading.Den, 0.5, "it is throttled in most periods")
+	if out[1].Err == nil {
+		require.Positive(t, out[1].Reading.Num)
+		require.LessOrEqual(t, out[1].Reading.Num, out[1].Reading.Den+0.1, "some waited for at most all of the time")
+	}
+	if out[3].Err == nil {
+		require.GreaterOrEqual(t, out[3].Reading.Num, 2.0)
+	}
+	require.NoError(t, out[5].Err)
+	require.NoError(t, out[6].Err)
+	require.NoError(t, out[7].Err)
+
+	started, err := s.StartedAt(u)
+	require.NoError(t, err)
+	require.WithinDuration(t, time.Now(), started, time.Minute)
+	require.False(t, started.After(time.Now().Add(20*time.Millisecond)))
+}
+
+func TestHostBusiestThread(t *testing.T) {
+	s := openHost(t, 64)
+	s.busyFrom = 0.01 // whatever else the machine has to do meanwhile
+	c := hosttest.NewCgroup(t, "hotprofile-busiest")
+	u := inCgroup(t, s, c, "( "+busy+" ) & "+busy)
+	w, err := s.WatchUnit(u, []string{CPUBusiestThread, CPUUsage})
+	require.NoError(t, err)
+	defer w.Close()
+	var out [2]Result
+	deadline := time.Now().Add(20 * time.Second)
+	for out[0].Err != nil || out[0].Reading.Den < 1 {
+		require.True(t, time.Now().Before(deadline))
+		<-time.After(100 * time.Millisecond)
+		w.Read(time.Now(), out[:])
+		var gap Gap
+		if out[0].Err != nil && !errors.As(out[0].Err, &gap) {
+			require.NoError(t, out[0].Err)
+		}
+	}
+	share, usage := out[0].Reading.Num/out[0].Reading.Den, out[1].Reading.Num/out[1].Reading.Den
+	t.Logf("busiest %.2f, usage %.2f", share, usage)
+	require.LessOrEqual(t, share, 1.0)
+	require.LessOrEqual(t, share, usage+0.1, "not more than all have together")
+	require.Greater(t, share, usage/4, "the busier of two that spin")
+}
+
+// TestHostAllMonitorsOfAProcess reads this process.
+func TestHostAllMonitorsOfAProcess(t *testing.T) {
+	s := openHost(t, 64)
+	monitors := []string{CPUThrottling, MemoryUtilization, ThreadCount, CPURequestUtilization, HostCPUUtilization, SystemLoad, CPUHostShare, CPUUsage}
+	w, err := s.WatchProcess(processNow(t, os.Getpid()), monitors)
+	require.NoError(t, err)
+	defer w.Close()
+	out := make([]Result, len(monitors))
+	w.Read(time.Now(), out)
+	for i, r := range out {
+		t.Logf("%s: %+v, %v, from %s", monitors[i], r.Reading, r.Err, w.From(i))
+		var unavailable cgroup.Unavailable
+		if !errors.As(r.Err, &unavailable) {
+			require.NoError(t, r.Err, monitors[i])
+		}
+	}
+	require.NoError(t, out[1].Err)
+	require.Positive(t, out[1].Reading.Num)
+	require.Less(t, out[1].Reading.Num, 100.0)
+	require.GreaterOrEqual(t, out[2].Reading.Num, 2.0, "a Go program has several threads")
+}
+
+func TestAllMonitorsAllocateNothing(t *testing.T) {
+	s := openHost(t, 64)
+	c := hosttest.NewCgroup(t, "hotprofile-allocs-all")
+	c.SetQuota(t, 0.5)
+	monitors := []string{CPUThrottling, CPUPressure, MemoryUtilization, HostCPUUtilization, SystemLoad, CPUHostShare, CPUUsage, CPUUtilization, CPURequestUtilization}
+	w, err := s.WatchUnit(inCgroup(t, s, c, "sleep 60"), monitors)
+	require.NoError(t, err)
+	defer w.Close()
+	out := make([]Result, len(monitors))
+	now := time.Now()
+	read := func() {
+		now = now.Add(time.Second)
+		w.Read(now, out)
+	}
+	read()
+	for i := len(out) - 1; i >= 0; i-- { // what this host does not have is an error, whose cost is no matter
+		if out[i].Err != nil {
+			monitors = append(monitors[:i], monitors[i+1:]...)
+		}
+	}
+	w.Close()
+	if w, err = s.WatchUnit(w.unit, monitors); err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	out = out[:len(monitors)]
+	read()
+	t.Log(monitors)
+	require.Zero(t, testing.AllocsPerRun(recheckEvery/2, read))
+}
+
+func TestHostCgroupMadeAnewHasItsNewQuota(t *testing.T) {
+	for name, keep := range map[string]int{"kept open": 64, "opened each time": 0} {
+		t.Run(name, func(t *testing.T) {
+			s := openHost(t, keep)
+			const called = "hotprofile-made-anew.service"
+			c := hosttest.NewCgroupCalled(t, called)
+			c.SetQuota(t, 0.5)
+			u, ok := s.tree.UnitAt(c.Path)
+			require.True(t, ok)
+			w, err := s.WatchUnit(u, []string{CPUUtilization, CPUThrottling})
+			require.NoError(t, err)
+			defer w.Close()
+			var out [2]Result
+			w.Read(time.Now(), out[:])
+			require.NoError(t, out[0].Err)
+			require.Equal(t, 0.5, w.Capacity().Cores)
+			c.Remove(t)
+			c = hosttest.NewCgroupCalled(t, called)
+			c.SetQuota(t, 1)
+			w.Read(time.Now().Add(time.Second), out[:])
+			require.NoError(t, out[0].Err)
+			require.True(t, out[0].Restarted)
+			require.Equal(t, 1.0, w.Capacity().Cores)
+			c.SetQuota(t, 1.25)
+			w.Read(time.Now().Add(2*time.Second), out[:])
+			require.False(t, out[0].Restarted)
+			require.Equal(t, 1.25, w.Capacity().Cores, "and a limit that is written then counts from the next reading")
+		})
+	}
+}
