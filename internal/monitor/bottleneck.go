@@ -164,7 +164,7 @@ func (b *bottlenecks) prepare() *bottlenecks {
 	b.stop, b.wake, b.done = make(chan struct{}), make(chan struct{}, 1), make(chan struct{})
 	b.followed, b.tallies = map[*followed]struct{}{}, map[*followed]*tally{}
 	b.err = errFollowing
-	b.sim = newSimultaneity(0, 0)
+	b.sim = newSimultaneity(0)
 	b.census = newCensus(b.sim, b.lookup)
 	return b
 }

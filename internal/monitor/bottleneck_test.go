@@ -182,10 +182,6 @@ func switchTo(at int64, cpu, pid int) perfevent.SwitchRecord {
 	return perfevent.SwitchRecord{Type: perfevent.TypeSwitch, Time: at, CPU: cpu, PID: pid, TID: pid, OtherPID: -1}
 }
 
-func of(kind perfevent.Type, at int64, pid, other int) perfevent.SwitchRecord {
-	return perfevent.SwitchRecord{Type: kind, Time: at, PID: pid, TID: pid, OtherPID: other}
-}
-
 func TestSwitchesAreFollowedOnlyForUnitsThatCanReachTheThreshold(t *testing.T) {
 	r := newRig(t, 2)
 	r.processes.put(7, "a")
@@ -466,7 +462,7 @@ func BenchmarkHandleSwitch(b *testing.B) {
 }
 
 func newTestCensus() (*census, *fakeProcesses, *tally) {
-	sim := newSimultaneity(2, 0)
+	sim := newSimultaneity(2)
 	p := &fakeProcesses{units: map[int]string{}, threads: map[int]string{}, starts: map[int]uint64{}}
 	c := newCensus(sim, p)
 	return c, p, c.follow("a", Process{})

@@ -46,9 +46,9 @@ type tally struct {
 	since int64 // of simultaneity.known, when k last changed
 }
 
-// newSimultaneity knows of nothing at first, as of now.
-func newSimultaneity(cpus int, now int64) *simultaneity {
-	return &simultaneity{cpus: make([]*process, cpus), now: now, unknown: cpus}
+// newSimultaneity knows of nothing at first.
+func newSimultaneity(cpus int) *simultaneity {
+	return &simultaneity{cpus: make([]*process, cpus), unknown: cpus}
 }
 
 // reset is for CPUs that are followed anew, and another number of them. Tallies

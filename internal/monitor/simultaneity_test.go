@@ -22,7 +22,7 @@ type scene struct {
 // newScene knows that all CPUs are idle.
 func newScene(cpus, threads int) *scene {
 	s := &scene{
-		simultaneity: newSimultaneity(cpus, 0),
+		simultaneity: newSimultaneity(cpus),
 		idle:         &process{known: true},
 		other:        &process{pid: 1, known: true},
 	}
@@ -204,7 +204,7 @@ func TestGapsAreLeftOut(t *testing.T) {
 }
 
 func TestBeforeTheFirstSwitchOfEachCPUNothingIsKnown(t *testing.T) {
-	s := &scene{simultaneity: newSimultaneity(2, 0), idle: &process{known: true}}
+	s := &scene{simultaneity: newSimultaneity(2), idle: &process{known: true}}
 	s.tally = s.newTally()
 	thread := &process{pid: 9, known: true, tallies: []*tally{s.tally}}
 	s.to(0, thread, 10)
