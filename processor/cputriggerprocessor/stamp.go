@@ -46,6 +46,10 @@ type entry struct {
 
 func (r *reason) attributes() []entry {
 	first := r.openings[0]
+	window := first.Window
+	if first.Manual {
+		window = trigger.Manual
+	}
 	policies := make([]string, len(r.openings))
 	for i, o := range r.openings {
 		policies[i] = o.Policy
@@ -57,7 +61,7 @@ func (r *reason) attributes() []entry {
 		{key: attrMonitor, text: first.Monitor},
 		{key: attrValue, number: first.Value},
 		{key: attrThreshold, number: first.Threshold},
-		{key: attrWindow, text: first.Window},
+		{key: attrWindow, text: window},
 		{key: attrTime, text: first.FiredAt.UTC().Format(time.RFC3339Nano)},
 		{key: attrUntil, text: first.Until.UTC().Format(time.RFC3339Nano)},
 		{key: attrPhase, text: string(r.phase)},
@@ -126,6 +130,9 @@ func (s *stamper) reason(openings []*trigger.Opening, phase trigger.Phase) *reas
 	s.reasons = append(s.reasons, reason{openings: openings, phase: phase})
 	r := &s.reasons[len(s.reasons)-1]
 	for _, a := range r.attributes() {
+		if a.text == "" && !isNumber(a.key) { // a baseline without readings
+			continue
+		}
 		r.indices = append(r.indices, s.attribute(a))
 	}
 	return r

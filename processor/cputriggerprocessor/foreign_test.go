@@ -1,0 +1,465 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cputriggerprocessor
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+)
+
+// foreign is built as OpenTelemetry's eBPF profiler builds what it sends: a
+// resource per process, in it one scope with a profile per origin, samples with
+// the thread and the CPU, and one dictionary for all. On-CPU samples have
+// timestamps and no values, and a period; off-CPU ones have as many values as
+// timestamps, and none. No profile has an id.
+type foreign struct {
+	pd      pprofile.Profiles
+	strings map[string]int32
+	entries map[string]int32
+	end     time.Time
+}
+
+func newForeign(end time.Time) *foreign {
+	f := &foreign{pd: pprofile.NewProfiles(), strings: map[string]int32{}, entries: map[string]int32{}, end: end}
+	d := f.pd.Dictionary()
+	d.LinkTable().AppendEmpty()
+	d.MappingTable().AppendEmpty()
+	d.StackTable().AppendEmpty()
+	d.AttributeTable().AppendEmpty()
+	d.LocationTable().AppendEmpty()
+	d.FunctionTable().AppendEmpty()
+	f.str("")
+	return f
+}
+
+func (f *foreign) str(s string) int32 {
+	if _, ok := f.strings[s]; !ok {
+		f.strings[s] = int32(f.pd.Dictionary().StringTable().Len())
+		f.pd.Dictionary().StringTable().Append(s)
+	}
+	return f.strings[s]
+}
+
+// once makes an entry of a table where it is not there yet.
+func (f *foreign) once(key string, length int, add func()) int32 {
+	if _, ok := f.entries[key]; !ok {
+		f.entries[key] = int32(length)
+		add()
+	}
+	return f.entries[key]
+}
+
+func (f *foreign) attribute(key string, value any) int32 {
+	d := f.pd.Dictionary()
+	return f.once(fmt.Sprint("attribute", key, value), d.AttributeTable().Len(), func() {
+		k := f.str(key)
+		a := d.AttributeTable().AppendEmpty()
+		a.SetKeyStrindex(k)
+		if err := a.Value().FromRaw(value); err != nil {
+			panic(err)
+		}
+	})
+}
+
+func (f *foreign) location(file, function string, address uint64) int32 {
+	d := f.pd.Dictionary()
+	build := f.attribute("process.executable.build_id.htlhash", "hash of "+file)
+	mapping := f.once("mapping"+file, d.MappingTable().Len(), func() {
+		m := d.MappingTable().AppendEmpty()
+		m.SetMemoryStart(0x1000)
+		m.SetMemoryLimit(0x100000)
+		m.SetFilenameStrindex(f.str(file))
+		m.AttributeIndices().Append(build)
+	})
+	kind := f.attribute("profile.frame.type", "native")
+	if function != "" {
+		kind = f.attribute("profile.frame.type", "cpython")
+	}
+	return f.once(fmt.Sprint("location", file, function, address), d.LocationTable().Len(), func() {
+		l := d.LocationTable().AppendEmpty()
+		l.SetAddress(address)
+		l.SetMappingIndex(mapping)
+		l.AttributeIndices().Append(kind)
+		if function != "" {
+			line := l.Lines().AppendEmpty()
+			line.SetLine(int64(address))
+			line.SetFunctionIndex(f.once("function"+function, d.FunctionTable().Len(), func() {
+				fn := d.FunctionTable().AppendEmpty()
+				fn.SetNameStrindex(f.str(function))
+				fn.SetFilenameStrindex(f.str("main.py"))
+			}))
+		}
+	})
+}
+
+func (f *foreign) stack(process, n int) int32 {
+	locations := []int32{
+		f.location(fmt.Sprintf("app%d", process), "", uint64(0x2000+n)),
+		f.location("python3", fmt.Sprintf("handle%d", n%3), uint64(0x3000+n%3)), f.location("libc.so.6", "", 0x1234),
+	}
+	d := f.pd.Dictionary()
+	return f.once(fmt.Sprint("stack", locations), d.StackTable().Len(), func() {
+		d.StackTable().AppendEmpty().LocationIndices().Append(locations...)
+	})
+}
+
+// process adds what was taken of a process in five seconds.
+func (f *foreign) process(pid int, containerID, executable string, samples int) {
+	rp := f.pd.ResourceProfiles().AppendEmpty()
+	rp.SetSchemaUrl("https://opentelemetry.io/schemas/1.37.0")
+	a := rp.Resource().Attributes()
+	if containerID != "" {
+		a.PutStr("container.id", containerID)
+	}
+	a.PutInt("process.pid", int64(pid))
+	if executable != "" {
+		a.PutStr("process.executable.path", "/usr/bin/"+executable)
+		a.PutStr("process.executable.name", executable)
+	}
+	a.PutStr("host.name", "here") // which resource detection adds
+	sp := rp.ScopeProfiles().AppendEmpty()
+	sp.SetSchemaUrl(rp.SchemaUrl())
+	sp.Scope().SetName("go.opentelemetry.io/ebpf-profiler")
+	sp.Scope().SetVersion("v0.0.202632")
+	start := f.end.Add(-5 * time.Second)
+	for _, origin := range []string{"samples", "off_cpu", "events"} {
+		p := sp.Profiles().AppendEmpty()
+		switch origin {
+		case "samples":
+			p.SampleType().SetTypeStrindex(f.str("samples"))
+			p.SampleType().SetUnitStrindex(f.str("count"))
+			p.PeriodType().SetTypeStrindex(f.str("cpu"))
+			p.PeriodType().SetUnitStrindex(f.str("nanoseconds"))
+			p.SetPeriod(1e9 / 20)
+		case "off_cpu":
+			p.SampleType().SetTypeStrindex(f.str("off_cpu"))
+			p.SampleType().SetUnitStrindex(f.str("nanoseconds"))
+		default:
+			p.SampleType().SetTypeStrindex(f.str("events"))
+			p.SampleType().SetUnitStrindex(f.str("count"))
+		}
+		for n := range samples {
+			s := p.Samples().AppendEmpty()
+			for i := range 1 + n%3 {
+				s.TimestampsUnixNano().Append(uint64(start.Add(time.Duration(n*10+i) * time.Millisecond).UnixNano()))
+				if origin == "off_cpu" {
+					s.Values().Append(int64(1000 * (n + 1)))
+				}
+			}
+			s.SetStackIndex(f.stack(pid, n))
+			s.AttributeIndices().Append(f.attribute("thread.name", fmt.Sprintf("worker-%d", n%2)),
+				f.attribute("thread.id", int64(pid+n%2)), f.attribute("cpu.logical_number", int64(n%4)))
+			if n%4 == 0 {
+				s.SetLinkIndex(f.once(fmt.Sprint("link", n), f.pd.Dictionary().LinkTable().Len(), func() {
+					l := f.pd.Dictionary().LinkTable().AppendEmpty()
+					l.SetTraceID(pcommon.TraceID{1, byte(n + 1)})
+					l.SetSpanID(pcommon.SpanID{2, byte(n + 1)})
+				}))
+			}
+		}
+		p.SetTime(pcommon.NewTimestampFromTime(start))
+		p.SetDurationNano(uint64(5 * time.Second))
+	}
+}
+
+// received is what a collector makes of it after it was sent.
+func (f *foreign) received(t testing.TB) pprofile.Profiles {
+	t.Helper()
+	wire, err := (&pprofile.ProtoMarshaler{}).MarshalProfiles(f.pd)
+	require.NoError(t, err)
+	pd, err := (&pprofile.ProtoUnmarshaler{}).UnmarshalProfiles(wire)
+	require.NoError(t, err)
+	return pd
+}
+
+func foreignBatch(end time.Time) *foreign {
+	f := newForeign(end)
+	f.process(200, containerA, "server", 8)   // a process of a container
+	f.process(1, containerA, "entrypoint", 4) // the first of that container, as it counts itself
+	f.process(100, "", "checkout", 6)         // a service of the host
+	f.process(100, "", "something-else", 5)   // a pid that is another process here
+	f.process(4711, "", "", 3)                // no witness
+	f.process(99, containerB, "unknown", 2)   // a container that is not here
+	return f
+}
+
+func TestForeignProfilesAreMatchedSplitAndGated(t *testing.T) {
+	for name, make := range map[string]func(*testing.T, *foreign) pprofile.Profiles{
+		"built here":     func(_ *testing.T, f *foreign) pprofile.Profiles { return f.pd },
+		"over the wire":  func(t *testing.T, f *foreign) pprofile.Profiles { return f.received(t) },
+		"and read again": func(t *testing.T, f *foreign) pprofile.Profiles { pd := f.received(t); pd.MarkReadOnly(); return pd },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, "min_age: 0s\npolicies: [{name: cpu, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]")
+			r.watch(containerA, service)
+			r.run(5 * time.Second)
+			early := foreignBatch(r.now)
+			want := resolvedAll(early.pd)[:6] // three of each process of the container
+			checkDictionary(t, early.pd)
+			require.NoError(t, r.send(make(t, early)))
+			r.checkSum()
+			r.source.cores[containerA] = 2
+			r.runUntil("gate opened", 6*time.Second)
+			r.drain()
+			late := foreignBatch(r.now.Add(time.Second))
+			want = append(want, resolvedAll(late.pd)[:6]...)
+			require.NoError(t, r.send(make(t, late)))
+
+			var got []map[string]any
+			for _, pd := range r.sink.AllProfiles() {
+				checkDictionary(t, pd)
+				got = append(got, resolvedAll(pd)...)
+			}
+			for _, p := range slices.Concat(want, got) {
+				delete(p["resource"].(map[string]any), "service.name")
+				delete(p["resource"].(map[string]any), "hotprofile.trigger.policy")
+				delete(p, "attributes") // the reason
+			}
+			require.Equal(t, want, got)
+			per := int64(0)
+			for _, n := range []int{5, 3, 2} {
+				f := newForeign(r.now)
+				f.process(1, "", "", n)
+				per += int64(events(f.pd))
+			}
+			require.EqualValues(t, 2*per, r.samples()["unmatched"])
+			require.Zero(t, r.samples()["filtered"])
+			held, _ := r.held()
+			require.Positive(t, held, "the service's are recorded")
+			why := map[any]bool{}
+			for _, l := range r.log("profiles of no known unit") {
+				why[l.ContextMap()["why"]] = true
+			}
+			require.Equal(t, map[any]bool{string(otherProcess): true, string(noWitness): true, string(noContainer): true}, why)
+		})
+	}
+}
+
+func TestResourcesOfHostsAndPods(t *testing.T) {
+	for name, c := range map[string]struct {
+		attributes map[string]any
+		why        noUnit
+	}{
+		"a pod":                {map[string]any{"k8s.pod.uid": "5f9d2a9e-3c30-4c2f-8ac0-000000000001", "k8s.node.name": "here"}, noClaim},
+		"a host":               {map[string]any{"host.name": "here"}, noClaim},
+		"a host by its id":     {map[string]any{"host.id": "1d", "os.type": "linux"}, noClaim},
+		"another host":         {map[string]any{"host.name": "elsewhere", "k8s.pod.uid": "5f9d2a9e"}, otherHost},
+		"a service":            {map[string]any{"service.name": "checkout", "service.instance.id": "1"}, noClaim},
+		"nothing":              {nil, noClaim},
+		"a pod's container":    {map[string]any{"k8s.pod.uid": "5f9d2a9e", "container.id": containerB}, noContainer},
+		"a pid that is a text": {map[string]any{"process.pid": "100", "process.executable.name": "checkout"}, noClaim},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, "")
+			require.NoError(t, r.send(batch(t, r.now, part{attributes: c.attributes})))
+			require.Equal(t, map[string]int64{"unmatched": 6}, r.samples())
+			require.Equal(t, string(c.why), r.log("profiles of no known unit")[0].ContextMap()["why"])
+		})
+	}
+}
+
+// TestSplitOfRandomBatches: what a batch is split into is by content what it was,
+// with nothing lost, orphaned or there twice.
+func TestSplitOfRandomBatches(t *testing.T) {
+	for seed := range uint64(50) {
+		rnd := rand.New(rand.NewPCG(seed, 3))
+		f := newForeign(epoch)
+		for range 1 + rnd.IntN(12) {
+			f.process(1+rnd.IntN(5), "", fmt.Sprintf("app%d", rnd.IntN(3)), 1+rnd.IntN(20))
+		}
+		src := f.pd
+		if seed%2 == 0 {
+			src = f.received(t)
+		}
+		whole := resolvedAll(src)
+		src.MarkReadOnly()
+		parts := make([][]pick, 1+rnd.IntN(6))
+		want := make([][]map[string]any, len(parts))
+		n := 0
+		for ri, rp := range src.ResourceProfiles().All() {
+			for si, sp := range rp.ScopeProfiles().All() {
+				for pi := range sp.Profiles().Len() {
+					to := rnd.IntN(len(parts))
+					parts[to] = append(parts[to], pick{resource: int32(ri), scope: int32(si), profile: int32(pi)})
+					want[to] = append(want[to], whole[n])
+					n++
+				}
+			}
+		}
+		s := &subset{} // one for all, as batches are split
+		for i, picks := range parts {
+			out := s.split(src, picks)
+			checkDictionary(t, out)
+			require.Equal(t, want[i], resolvedAll(out), "seed %d", seed)
+			data, err := pack(out)
+			require.NoError(t, err)
+			again, err := unpack(data)
+			require.NoError(t, err)
+			checkDictionary(t, again)
+			require.Equal(t, want[i], resolvedAll(again), "seed %d", seed)
+		}
+	}
+}
+
+func TestBatchOfManyUnits(t *testing.T) {
+	r := newRig(t, "min_age: 0s\nbudgets: {max_concurrent_units: 0}\npolicies: [{name: cpu, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]")
+	ids := r.manyContainers(500)
+	var parts []part
+	for i, id := range ids {
+		parts = append(parts, inContainer(id))
+		if i%2 == 0 {
+			r.source.cores[id] = 2
+		}
+	}
+	r.watch(ids...)
+	r.run(4 * time.Second)
+	require.NoError(t, r.send(batch(t, r.now, parts...)))
+	require.Len(t, r.p.gate.recorder.tapes, 500)
+	for u, tp := range r.p.gate.recorder.tapes {
+		pd, err := unpack(tp.records[0].data)
+		require.NoError(t, err)
+		conformance.CheckFatal(t, pd, conformance.Options{})
+		require.Equal(t, u.Name(), allProfiles(pd)[0].resource["container.id"])
+		require.Less(t, pd.Dictionary().StringTable().Len(), 40, "its part of the dictionary alone")
+	}
+	r.runUntil("gate opened", 6*time.Second)
+	r.drain()
+	require.Len(t, r.sink.AllProfiles(), 250)
+	require.NoError(t, r.send(batch(t, r.now.Add(time.Second), parts...)))
+	out := allProfiles(r.received())
+	require.Len(t, out, 250)
+	for _, p := range out {
+		require.Equal(t, p.resource["container.id"], p.attributes["hotprofile.unit"])
+	}
+	require.EqualValues(t, 3000, r.samples()["passed"])
+	held, _ := r.held()
+	require.EqualValues(t, 3000, held)
+}
+
+// jumped is a time as the clock would have read it if its wall clock had been
+// set by so much, its monotonic clock going on.
+func jumped(t time.Time, by time.Duration) time.Time {
+	wall := (*uint64)(unsafe.Pointer(&t)) // the flag of the monotonic clock, 33 bits of seconds, 30 of nanoseconds
+	*wall += uint64(by/time.Second) << 30
+	return t
+}
+
+func TestWallClockJumps(t *testing.T) {
+	require.Equal(t, time.Hour, jumped(time.Now(), time.Hour).Round(0).Sub(time.Now().Round(0)).Round(time.Second))
+	for _, by := range []time.Duration{time.Hour, -time.Hour, 24 * time.Hour, -24 * time.Hour} {
+		t.Run(by.String(), func(t *testing.T) {
+			r := newRig(t, "min_age: 0s\npolicies: [{name: cpu, duration: 20s, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]")
+			r.now = time.Now() // with a monotonic clock
+			r.p.gate.recorder.base = r.now
+			r.watch(containerA)
+			run := func(d time.Duration) {
+				for range int(d / time.Second) {
+					r.now = r.now.Add(time.Second)
+					r.c.collect()
+				}
+				r.p.eval.evaluate()
+				r.drain()
+			}
+			step := func() {
+				run(5 * time.Second)
+				require.NoError(t, r.send(batch(t, r.now.Round(0), inContainer(containerA))))
+			}
+			step()
+			step()
+			r.now = jumped(r.now, by)
+			step()
+			held, _ := r.held()
+			require.EqualValues(t, 12, held, "what was recorded does not age by the wall clock")
+			r.source.cores[containerA] = 2
+			step()
+			require.Len(t, r.log("gate opened"), 1)
+			require.Len(t, allOut(r), 2)
+			r.now = jumped(r.now, by)
+			step()
+			require.Len(t, allOut(r), 3, "the gate is open")
+			r.now = jumped(r.now, -by)
+			step()
+			require.Len(t, allOut(r), 4)
+			require.Empty(t, r.log("gate closed"))
+			step()
+			step()
+			require.Len(t, r.log("gate closed"), 1)
+			step()
+			require.Len(t, allOut(r), 6, "and closes when its time has passed")
+		})
+	}
+}
+
+func allOut(r *rig) (out []letOut) {
+	for _, pd := range r.sink.AllProfiles() {
+		out = append(out, allProfiles(pd)...)
+	}
+	return out
+}
+
+func TestCaptureWindowIsOnTheClockOfItsArrival(t *testing.T) {
+	now := time.Now()
+	for name, c := range map[string]struct {
+		clock       time.Time
+		end         time.Time // by the wall
+		start, want time.Duration
+	}{
+		"just ended":                       {now, now, -5 * time.Second, 0},
+		"three seconds ago":                {now, now.Add(-3 * time.Second), -8 * time.Second, -3 * time.Second},
+		"a clock that is a little ahead":   {now, now.Add(2 * time.Second), -3 * time.Second, 2 * time.Second},
+		"taken before the clock went back": {jumped(now, -time.Hour), now, -5 * time.Second, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := pprofile.NewProfile()
+			p.SetTime(pcommon.NewTimestampFromTime(c.end.Add(-5 * time.Second)))
+			p.SetDurationNano(uint64(5 * time.Second))
+			start, end := captureWindow(p, c.clock)
+			require.InDelta(t, c.start, start.Sub(now), float64(time.Millisecond))
+			require.InDelta(t, c.want, end.Sub(now), float64(time.Millisecond))
+		})
+	}
+}
+
+func TestBaselineAndManualStamps(t *testing.T) {
+	r := newRig(t, "min_age: 0s\npolicies: [{name: cpu, baseline: {every: 1m, duration: 10s}, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]")
+	r.source.cores[containerA] = 0.2
+	r.watch(containerA)
+	for range 40 {
+		r.run(5 * time.Second)
+		require.NoError(t, r.send(batch(t, r.now, inContainer(containerA))))
+		r.checkSum()
+	}
+	require.NotEmpty(t, r.sink.AllProfiles(), "a window of a cool time each minute")
+	for _, p := range allOut(r) {
+		require.Equal(t, "baseline", p.attributes["hotprofile.trigger.phase"])
+		require.Equal(t, "cpu", p.attributes["hotprofile.trigger.policy"])
+		require.Equal(t, "cpu_usage", p.attributes["hotprofile.trigger.monitor"])
+		require.Equal(t, "5s average", p.attributes["hotprofile.trigger.window"])
+	}
+	before := len(allOut(r))
+	_, err := r.p.units.Fire(target{name: containerA, unit: cgroup.Unit{ID: containerA}}, 20*time.Second, r.now)
+	require.NoError(t, err)
+	r.drain()
+	got := allOut(r)[before:]
+	require.NotEmpty(t, got, "what was recorded leaves at once")
+	p := got[len(got)-1]
+	require.Equal(t, "manual", p.attributes["hotprofile.trigger.monitor"])
+	require.Equal(t, "manual", p.attributes["hotprofile.trigger.policy"])
+	require.Equal(t, "manual", p.resource["hotprofile.trigger.policy"])
+	require.Equal(t, "manual", p.attributes["hotprofile.trigger.window"])
+	require.Equal(t, 0.0, p.attributes["hotprofile.trigger.value"])
+	require.Equal(t, 0.0, p.attributes["hotprofile.trigger.threshold"])
+	require.Equal(t, "before", p.attributes["hotprofile.trigger.phase"])
+}
