@@ -57,6 +57,14 @@ lint: ## check the code: linters, and that other systems still build
 	GOOS=windows GOARCH=amd64 go vet $$(go list ./... | grep -v /test/)
 	GOOS=linux GOARCH=arm64 go vet ./...
 
+.PHONY: traces
+traces: ## play the corpus of CPU traces, and write the tables of docs/trigger-accuracy.md
+	go test ./test/traces -update
+
+.PHONY: record-traces
+record-traces: ## as root, an hour: record every trace of the corpus that is recorded, in cgroups of its own
+	go run ./test/traces/record -out test/traces/recorded $$(ls test/traces/recorded/*.csv | xargs -n1 basename -s .csv | sed 's#.*#test/traces/schedules/&.txt#')
+
 .PHONY: bench
 bench: build ## as root: the benchmarks of the hot paths, then what whole processes cost on a busy host, watched for BENCH_MINUTES (2); a quarter of an hour
 	go test -run '^$$' -bench . -benchmem $$(go list ./... | grep -v /test/)
