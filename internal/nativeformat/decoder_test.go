@@ -542,6 +542,7 @@ func TestMemoryIsASmallMultipleOfTheInput(t *testing.T) {
 			t.Logf("%.2f times", float64(allocated)/float64(len(tt.buf)))
 			require.LessOrEqual(t, allocated, tt.times*uint64(len(tt.buf)))
 			require.LessOrEqual(t, cap(d.frames), 2*maxKeptFrames, "frames kept for the next buffer")
+			require.LessOrEqual(t, cap(d.defined), 2*len(d.codes), "a code defined again and again is noted once")
 		})
 	}
 }
