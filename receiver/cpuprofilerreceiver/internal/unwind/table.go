@@ -4,6 +4,7 @@
 package unwind
 
 import (
+	"cmp"
 	"slices"
 	"unsafe"
 )
@@ -150,33 +151,45 @@ func (t *Table) at(addr uint64) *rule {
 	return &t.rules[t.rows[lo-1]]
 }
 
-// tableBuilder makes a Table from rows in any order of address.
+// tableBuilder makes a Table of functions that come in any order.
 type tableBuilder struct {
 	t     *Table
 	index map[rule]uint16
-	// limit is the address of the end of the code, relative to base.
+	// limit is the end of the code, relative to base.
 	limit   uint64
 	maxRows int
+
+	functions []function
+	pcs       []uint32
+	rows      []uint16
 }
 
-func newTableBuilder(segments []segment, maxBytes int64) (*tableBuilder, bool) {
+// function is a range of addresses, relative to base, and where its rows are.
+type function struct {
+	start, end uint32
+	row, rows  uint32
+}
+
+// newTableBuilder returns a builder for code in the given segments, that makes
+// tables of about maxBytes at most; nil where it can be none.
+func newTableBuilder(segments []segment, maxBytes int64) *tableBuilder {
 	lo, hi := ^uint64(0), uint64(0)
 	for _, s := range segments {
 		lo, hi = min(lo, s.vaddr), max(hi, s.vaddr+s.size)
 	}
 	if lo >= hi || hi-lo > 1<<32-1 {
-		return nil, false
+		return nil
 	}
 	b := &tableBuilder{
 		t:     &Table{segments: segments, base: lo},
 		index: make(map[rule]uint16),
 		limit: hi - lo,
-		// Rows, a bucket for every second one, and what the slices have spare.
-		maxRows: int(min(maxBytes/10, 1<<30)),
+		// A row takes 6 bytes, and 4 for every second one a bucket.
+		maxRows: int(min(maxBytes/8, 1<<30)),
 	}
 	b.rule(rule{})
 	b.rule(rule{cfa: cfaBad})
-	return b, true
+	return b
 }
 
 // rule is the number of a rule.
@@ -194,49 +207,87 @@ func (b *tableBuilder) rule(r rule) uint16 {
 	return i
 }
 
-// covers says whether code may be at a link-time address.
-func (b *tableBuilder) covers(addr uint64) bool { return addr-b.t.base < b.limit }
-
-// row says that a rule holds from the link-time address on. Rows come in order;
-// one at the address of the last replaces it.
-func (b *tableBuilder) row(addr uint64, number uint16) bool {
-	t := b.t
-	rel := uint32(addr - t.base)
-	if n := len(t.pcs); n > 0 {
-		if rel < t.pcs[n-1] {
-			return true // of something that lies in what another one covers
-		}
-		if rel == t.pcs[n-1] {
-			if n > 1 && t.rows[n-2] == number {
-				t.pcs, t.rows = t.pcs[:n-1], t.rows[:n-1]
-			} else {
-				t.rows[n-1] = number
-			}
-			return true
-		}
-		if t.rows[n-1] == number {
-			return true
-		}
-	}
-	if len(t.pcs) >= b.maxRows {
-		t.incomplete = true
+// begin starts a function at the link-time addresses from start to end. It
+// reports whether there is room for it, and code there.
+func (b *tableBuilder) begin(start, end uint64) bool {
+	start, end = start-b.t.base, end-b.t.base
+	if start >= end || end > b.limit {
 		return false
 	}
-	t.pcs = append(t.pcs, rel)
-	t.rows = append(t.rows, number)
+	// A function takes more memory than a row while the table is made.
+	if len(b.functions) >= b.maxRows {
+		b.t.incomplete = true
+		return false
+	}
+	b.functions = append(b.functions, function{start: uint32(start), end: uint32(end), row: uint32(len(b.pcs))})
 	return true
 }
 
-// finish makes the buckets and gives the memory back that is not needed.
+// row says that a rule holds from a link-time address of the function that was
+// begun last. Those of a function come in order; one at the address of the last
+// replaces it.
+func (b *tableBuilder) row(addr uint64, r rule) bool {
+	f := &b.functions[len(b.functions)-1]
+	rel := addr - b.t.base
+	if rel < uint64(f.start) || rel >= uint64(f.end) {
+		return true // padding that someone described
+	}
+	number := b.rule(r)
+	if f.rows > 0 {
+		last := len(b.pcs) - 1
+		switch {
+		case uint32(rel) < b.pcs[last] || b.rows[last] == number:
+			return true
+		case uint32(rel) == b.pcs[last]:
+			b.rows[last] = number
+			return true
+		}
+	}
+	if len(b.pcs) >= b.maxRows {
+		b.t.incomplete = true
+		return false
+	}
+	b.pcs = append(b.pcs, uint32(rel))
+	b.rows = append(b.rows, number)
+	f.rows++
+	return true
+}
+
+// finish puts the functions in order. Of two that overlap the first one counts.
 func (b *tableBuilder) finish() *Table {
 	t := b.t
-	t.pcs, t.rows, t.rules = slices.Clip(slices.Clone(t.pcs)), slices.Clip(slices.Clone(t.rows)), slices.Clip(slices.Clone(t.rules))
+	slices.SortStableFunc(b.functions, func(x, y function) int { return cmp.Compare(x.start, y.start) })
+	end := uint32(0)
+	put := func(pc uint32, number uint16) {
+		if n := len(t.rows); n > 0 && t.rows[n-1] == number || n == 0 && number == ruleNone {
+			return
+		}
+		t.pcs = append(t.pcs, pc)
+		t.rows = append(t.rows, number)
+	}
+	t.pcs = make([]uint32, 0, len(b.pcs)+1)
+	t.rows = make([]uint16, 0, len(b.pcs)+1)
+	for i := range b.functions {
+		f := &b.functions[i]
+		if f.start < end || f.rows == 0 {
+			continue
+		}
+		if f.start > end {
+			put(end, ruleNone)
+		}
+		for j := f.row; j < f.row+f.rows; j++ {
+			put(b.pcs[j], b.rows[j])
+		}
+		end = f.end
+	}
+	put(end, ruleNone)
+	t.pcs, t.rows, t.rules = slices.Clone(t.pcs), slices.Clone(t.rows), slices.Clone(t.rules)
+
 	t.shift = 6
 	for b.limit>>t.shift > uint64(len(t.pcs))/2+1 {
 		t.shift++
 	}
-	n := b.limit>>t.shift + 1
-	t.buckets = make([]uint32, n+1)
+	t.buckets = make([]uint32, b.limit>>t.shift+2)
 	row := uint32(0)
 	for i := range t.buckets {
 		for int(row) < len(t.pcs) && uint64(t.pcs[row]) < uint64(i)<<t.shift {
@@ -244,6 +295,5 @@ func (b *tableBuilder) finish() *Table {
 		}
 		t.buckets[i] = row
 	}
-	t.buckets[n] = uint32(len(t.pcs))
 	return t
 }

@@ -1,0 +1,351 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package unwind
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+// Config is what a Cache needs to know. Zero limits have defaults.
+type Config struct {
+	// Open opens the file behind a mapping.
+	Open func(*samples.Mapping) (*os.File, error)
+	// VDSO returns the object file that the kernel maps at VDSOPath; may be nil.
+	VDSO     func() ([]byte, error)
+	VDSOPath string
+	// MaxBytes bounds the memory of all tables, 64 MiB by default. One may have
+	// a quarter of it: what does not fit is left out of it. At the bound the
+	// table that was not used for longest is forgotten.
+	MaxBytes int64
+	// MaxFiles bounds the files that are known, readable or not, 4096 by
+	// default. At the bound the one not used for longest is forgotten.
+	MaxFiles int
+	Logger   *zap.Logger
+	// Now is the clock; time.Now by default.
+	Now func() time.Time
+}
+
+const (
+	defaultMaxBytes = 64 << 20
+	defaultMaxFiles = 4096
+	// queueLength is how many files may wait to be read.
+	queueLength = 1024
+	// checkInterval is how often a file that is in use is looked at: whether it
+	// is still what was read.
+	checkInterval = 30 * time.Second
+	// retryInterval is how long a file that could not be read is left alone.
+	retryInterval = 30 * time.Second
+)
+
+// Stats are the counters of a Cache since it was made, and what it holds.
+type Stats struct {
+	// Files and Tables are what is held, Bytes the tables' memory. Files of one
+	// build share a table.
+	Files, Tables int
+	Bytes         int64
+	// Built are tables that were made, Building the time that this took.
+	Built    uint64
+	Building time.Duration
+	// Unreadable are files that could not be opened or made no sense,
+	// Incomplete tables that were cut at their bound.
+	Unreadable, Incomplete uint64
+	// Evicted are files that were forgotten at a bound, Dropped requests that
+	// found the queue full; such a file is asked for again when it is needed.
+	Evicted, Dropped uint64
+}
+
+// fileKey is a file as the kernel's record of a mapping names it. The vdso has
+// the zero key.
+type fileKey struct {
+	major, minor uint32
+	inode        uint64
+}
+
+// identity tells a file from another one that has its inode number later, or
+// from itself with other content.
+type identity struct {
+	size  int64
+	mtime time.Time
+}
+
+// image is what all files of one build have in common.
+type image struct {
+	buildID string
+	size    int64
+}
+
+// entry is what is known about one file. Only used changes.
+type entry struct {
+	table *Table // nil where there is none
+	id    identity
+	image image
+	at    time.Time // when it was read
+	// checking is set by who asks for it to be looked at again.
+	checking atomic.Bool
+	used     atomic.Uint32
+}
+
+// Cache makes tables and keeps them. Lookup is for one goroutine, and never
+// waits; everything else may be called from any.
+type Cache struct {
+	cfg Config
+
+	// files is replaced, never changed.
+	files atomic.Pointer[map[fileKey]*entry]
+	// clock is the number of seconds since began, as the worker last saw it.
+	clock atomic.Uint32
+	began time.Time
+
+	queue chan request
+
+	mu      sync.Mutex
+	waiting map[fileKey]struct{} // what is in the queue
+	stats   Stats
+
+	once   sync.Once
+	done   chan struct{}
+	worker sync.WaitGroup
+}
+
+type request struct {
+	key     fileKey
+	mapping *samples.Mapping
+}
+
+// NewCache returns an empty cache, whose worker runs until Close.
+func NewCache(cfg Config) *Cache {
+	c := newCache(cfg)
+	c.worker.Go(c.work)
+	return c
+}
+
+func newCache(cfg Config) *Cache {
+	if cfg.MaxBytes <= 0 {
+		cfg.MaxBytes = defaultMaxBytes
+	}
+	if cfg.MaxFiles <= 0 {
+		cfg.MaxFiles = defaultMaxFiles
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = zap.NewNop()
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	c := &Cache{
+		cfg:     cfg,
+		began:   cfg.Now(),
+		queue:   make(chan request, queueLength),
+		waiting: make(map[fileKey]struct{}),
+		done:    make(chan struct{}),
+	}
+	c.files.Store(&map[fileKey]*entry{})
+	return c
+}
+
+// Close ends the worker and waits for it.
+func (c *Cache) Close() {
+	c.once.Do(func() { close(c.done) })
+	c.worker.Wait()
+}
+
+func (c *Cache) keyOf(m *samples.Mapping) (key fileKey, ok bool) {
+	if m.Inode == 0 {
+		return key, m.Path == c.cfg.VDSOPath && c.cfg.VDSO != nil
+	}
+	return fileKey{m.DeviceMajor, m.DeviceMinor, m.Inode}, strings.HasPrefix(m.Path, "/")
+}
+
+// Lookup implements Tables. A file that is not known is read soon.
+func (c *Cache) Lookup(m *samples.Mapping) (*Table, bool) {
+	key, ok := c.keyOf(m)
+	if !ok {
+		return nil, true
+	}
+	e := (*c.files.Load())[key]
+	if e == nil {
+		c.ask(key, m)
+		return nil, false
+	}
+	now := c.clock.Load()
+	e.used.Store(now)
+	if now >= uint32(e.at.Sub(c.began)/time.Second)+uint32(checkInterval/time.Second) && e.checking.CompareAndSwap(false, true) {
+		c.ask(key, m)
+	}
+	return e.table, true
+}
+
+// Track has the file behind m read soon. It never blocks.
+func (c *Cache) Track(m *samples.Mapping) { c.Lookup(m) }
+
+func (c *Cache) ask(key fileKey, m *samples.Mapping) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.waiting[key]; ok {
+		return
+	}
+	select {
+	case c.queue <- request{key, m}:
+		c.waiting[key] = struct{}{}
+	default:
+		c.stats.Dropped++
+	}
+}
+
+func (c *Cache) work() {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case r := <-c.queue:
+			c.serve(r)
+		case <-tick.C:
+			c.clock.Store(uint32(c.cfg.Now().Sub(c.began) / time.Second))
+		case <-c.done:
+			return
+		}
+	}
+}
+
+// serve reads the file of a request, unless it is still what was read.
+func (c *Cache) serve(r request) {
+	files := *c.files.Load()
+	old := files[r.key]
+	e, err := c.read(r, old)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.waiting, r.key)
+	if err != nil {
+		c.stats.Unreadable++
+		c.cfg.Logger.Debug("no unwinding through this file", zap.String("file", r.mapping.Path), zap.Error(err))
+	}
+	e.used.Store(c.clock.Load())
+	files = maps.Clone(files)
+	files[r.key] = e
+	c.evict(files, e)
+	c.files.Store(&files)
+}
+
+// read returns what is known about a file now. An entry that says that it has
+// no table comes with the reason.
+func (c *Cache) read(r request, old *entry) (*entry, error) {
+	e := &entry{at: c.cfg.Now()}
+	if r.key == (fileKey{}) {
+		if old != nil {
+			e.table = old.table
+			return e, nil
+		}
+		image, err := c.cfg.VDSO()
+		if err != nil {
+			return e, err
+		}
+		e.table, err = c.build(bytes.NewReader(image), int64(len(image)), "")
+		return e, err
+	}
+	f, err := c.cfg.Open(r.mapping)
+	if err != nil {
+		if old != nil && !errors.Is(err, fs.ErrPermission) {
+			// The process has ended, others go on.
+			e.table, e.id, e.image = old.table, old.id, old.image
+			return e, nil
+		}
+		return e, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return e, fmt.Errorf("stat %q: %w", r.mapping.Path, err)
+	}
+	e.id = identity{info.Size(), info.ModTime()}
+	if old != nil && old.table != nil && old.id == e.id {
+		e.table, e.image = old.table, old.image
+		return e, nil
+	}
+	size := info.Size()
+	if id := readBuildID(f); id != "" {
+		e.image = image{id, size}
+		for _, other := range *c.files.Load() {
+			if other.image == e.image && other.table != nil {
+				e.table = other.table
+				return e, nil
+			}
+		}
+	}
+	e.table, err = c.build(f, size, r.mapping.Path)
+	return e, err
+}
+
+func (c *Cache) build(r io.ReaderAt, size int64, path string) (*Table, error) {
+	began := time.Now()
+	t, err := NewTable(r, size, c.cfg.MaxBytes/4)
+	took := time.Since(began)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stats.Building += took
+	if t == nil {
+		return nil, err
+	}
+	c.stats.Built++
+	if t.incomplete {
+		c.stats.Incomplete++
+		c.cfg.Logger.Debug("the unwind table of this file is incomplete, it is too large", zap.String("file", path))
+	}
+	return t, err
+}
+
+// evict forgets files until the bounds are kept.
+func (c *Cache) evict(files map[fileKey]*entry, keep *entry) {
+	for {
+		bytes, tables := held(files)
+		c.stats.Files, c.stats.Tables, c.stats.Bytes = len(files), tables, bytes
+		if bytes <= c.cfg.MaxBytes && len(files) <= c.cfg.MaxFiles {
+			return
+		}
+		var oldest fileKey
+		least := keep
+		for k, e := range files {
+			if e != keep && (least == keep || e.used.Load() < least.used.Load()) {
+				oldest, least = k, e
+			}
+		}
+		if least == keep {
+			return
+		}
+		delete(files, oldest)
+		c.stats.Evicted++
+	}
+}
+
+// held is the memory of tables, each counted once.
+func held(files map[fileKey]*entry) (bytes int64, tables int) {
+	seen := make(map[*Table]struct{}, len(files))
+	for _, e := range files {
+		if _, ok := seen[e.table]; !ok && e.table != nil {
+			seen[e.table] = struct{}{}
+			bytes += e.table.Bytes()
+		}
+	}
+	return bytes, len(seen)
+}
+
+// Stats returns the counters.
+func (c *Cache) Stats() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stats
+}

@@ -1,0 +1,325 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package unwind
+
+import "bytes"
+
+// place is where a register of the caller is.
+type place struct {
+	where where
+	off   int64
+}
+
+// base is how the canonical frame address is found.
+type base struct {
+	kind cfaKind
+	off  int64
+}
+
+// state is one row of the table that call frame instructions describe, as far
+// as it matters.
+type state struct {
+	cfa    base
+	ra, fp place
+}
+
+// maxRemembered bounds the states that are put aside; compilers write one.
+const maxRemembered = 16
+
+// machine executes call frame instructions.
+type machine struct {
+	regs  registers
+	cie   *cie
+	state state
+	loc   uint64
+	flags uint8
+
+	remembered [maxRemembered]state
+	depth      int
+}
+
+// The call frame instructions of DWARF 5 and those of GNU and ARM.
+const (
+	cfaAdvanceLoc = 0x40 // the lower 6 bits are the operand
+	cfaOffset     = 0x80 // likewise
+	cfaRestore    = 0xc0 // likewise
+	cfaHigh       = 0xc0
+
+	cfaNop              = 0x00
+	cfaSetLoc           = 0x01
+	cfaAdvanceLoc1      = 0x02
+	cfaAdvanceLoc2      = 0x03
+	cfaAdvanceLoc4      = 0x04
+	cfaOffsetExtended   = 0x05
+	cfaRestoreExtended  = 0x06
+	cfaUndefined        = 0x07
+	cfaSameValue        = 0x08
+	cfaRegister         = 0x09
+	cfaRememberState    = 0x0a
+	cfaRestoreState     = 0x0b
+	cfaDefCFA           = 0x0c
+	cfaDefCFARegister   = 0x0d
+	cfaDefCFAOffset     = 0x0e
+	cfaDefCFAExpression = 0x0f
+	cfaExpression       = 0x10
+	cfaOffsetExtendedSF = 0x11
+	cfaDefCFASF         = 0x12
+	cfaDefCFAOffsetSF   = 0x13
+	cfaValOffset        = 0x14
+	cfaValOffsetSF      = 0x15
+	cfaValExpression    = 0x16
+	cfaNegateRAStatePC  = 0x2c
+	cfaNegateRAState    = 0x2d // on x86-64, GNU_window_save, which is SPARC's
+	cfaGNUArgsSize      = 0x2e
+	cfaGNUNegOffset     = 0x2f
+)
+
+// run executes instructions and gives each row to emit as it is complete, but
+// for the last one. It reports whether it understood all of them; emit may be
+// nil, for the instructions of a common information entry.
+func (m *machine) run(r reader, emit func(addr uint64, r rule) bool) bool {
+	advance := func(to uint64) bool {
+		if emit == nil || to < m.loc || !emit(m.loc, m.rule()) {
+			return false
+		}
+		m.loc = to
+		return true
+	}
+	for r.more() {
+		op := r.u8()
+		ok := true
+		switch op & cfaHigh {
+		case cfaAdvanceLoc:
+			ok = advance(m.loc + uint64(op&^cfaHigh)*m.cie.codeAlign)
+		case cfaOffset:
+			m.set(uint64(op&^cfaHigh), place{whereCFA, int64(r.uleb()) * m.cie.dataAlign})
+		case cfaRestore:
+			m.restore(uint64(op &^ cfaHigh))
+		default:
+			ok = m.extended(op, &r, advance)
+		}
+		if !ok || r.bad {
+			return false
+		}
+	}
+	return !r.bad
+}
+
+// extended executes an instruction that is a byte of its own.
+func (m *machine) extended(op uint8, r *reader, advance func(uint64) bool) bool {
+	align := m.cie.dataAlign
+	switch op {
+	case cfaNop, cfaNegateRAState, cfaNegateRAStatePC:
+	case cfaSetLoc:
+		return false // relative to where the section is; no compiler writes it
+	case cfaAdvanceLoc1:
+		return advance(m.loc + uint64(r.u8())*m.cie.codeAlign)
+	case cfaAdvanceLoc2:
+		return advance(m.loc + uint64(r.u16())*m.cie.codeAlign)
+	case cfaAdvanceLoc4:
+		return advance(m.loc + uint64(r.u32())*m.cie.codeAlign)
+	case cfaOffsetExtended:
+		m.set(r.uleb(), place{whereCFA, int64(r.uleb()) * align})
+	case cfaOffsetExtendedSF:
+		m.set(r.uleb(), place{whereCFA, r.sleb() * align})
+	case cfaGNUNegOffset:
+		m.set(r.uleb(), place{whereCFA, -int64(r.uleb()) * align})
+	case cfaRestoreExtended:
+		m.restore(r.uleb())
+	case cfaUndefined:
+		m.set(r.uleb(), place{where: whereNowhere})
+	case cfaSameValue:
+		m.set(r.uleb(), place{where: whereSame})
+	case cfaRegister:
+		reg, from := r.uleb(), r.uleb()
+		if reg == from {
+			m.set(reg, place{where: whereSame})
+		} else {
+			m.set(reg, place{where: whereUnknown})
+		}
+	case cfaValOffset, cfaValOffsetSF:
+		reg := r.uleb()
+		r.uleb()
+		m.set(reg, place{where: whereUnknown})
+	case cfaExpression:
+		reg := r.uleb()
+		m.set(reg, m.regs.placeOf(r.take(r.uleb())))
+	case cfaValExpression:
+		reg := r.uleb()
+		r.take(r.uleb())
+		m.set(reg, place{where: whereUnknown})
+	case cfaRememberState:
+		if m.depth == maxRemembered {
+			return false
+		}
+		m.remembered[m.depth] = m.state
+		m.depth++
+	case cfaRestoreState:
+		if m.depth == 0 {
+			return false
+		}
+		m.depth--
+		m.state = m.remembered[m.depth]
+	case cfaDefCFA:
+		m.defCFA(r.uleb(), int64(r.uleb()))
+	case cfaDefCFASF:
+		m.defCFA(r.uleb(), r.sleb()*align)
+	case cfaDefCFARegister:
+		m.defCFA(r.uleb(), m.state.cfa.off)
+	case cfaDefCFAOffset:
+		m.state.cfa.off = int64(r.uleb())
+	case cfaDefCFAOffsetSF:
+		m.state.cfa.off = r.sleb() * align
+	case cfaDefCFAExpression:
+		m.state.cfa = m.regs.cfaOf(r.take(r.uleb()))
+	case cfaGNUArgsSize:
+		r.uleb()
+	default:
+		return false
+	}
+	return true
+}
+
+func (m *machine) defCFA(reg uint64, off int64) {
+	kind := cfaBad
+	switch reg {
+	case m.regs.sp:
+		kind = cfaSP
+	case m.regs.fp:
+		kind = cfaFP
+	}
+	m.state.cfa = base{kind, off}
+}
+
+func (m *machine) set(reg uint64, p place) {
+	switch reg {
+	case m.regs.ra:
+		m.state.ra = p
+	case m.regs.fp:
+		m.state.fp = p
+	}
+}
+
+func (m *machine) restore(reg uint64) {
+	switch reg {
+	case m.regs.ra:
+		m.state.ra = m.cie.initial.ra
+	case m.regs.fp:
+		m.state.fp = m.cie.initial.fp
+	}
+}
+
+// rule is the state as a table holds it.
+func (m *machine) rule() rule {
+	s := &m.state
+	r := rule{cfa: s.cfa.kind, ra: s.ra.where, fp: s.fp.where, flags: m.flags}
+	var ok [3]bool
+	r.cfaOff, ok[0] = clamp(s.cfa.off)
+	r.raOff, ok[1] = clamp(s.ra.off)
+	r.fpOff, ok[2] = clamp(s.fp.off)
+	if s.ra.where == whereNowhere {
+		return rule{cfa: cfaBad, ra: whereNowhere, flags: m.flags | flagRoot}
+	}
+	if m.flags&flagRoot != 0 {
+		return rule{cfa: cfaBad, flags: m.flags}
+	}
+	if !ok[0] || !ok[1] || s.cfa.kind == cfaNone || s.cfa.kind == cfaBad || s.ra.where == whereUnknown ||
+		s.ra.where == whereSame && !m.regs.leafRA {
+		return rule{cfa: cfaBad}
+	}
+	if !ok[2] {
+		r.fp, r.fpOff = whereUnknown, 0
+	}
+	if m.flags&flagSignal != 0 && m.regs.leafRA {
+		return signalARM64
+	}
+	return r
+}
+
+// signalARM64 is the rule of the code that a signal handler returns to. What
+// the kernel's vdso says of it finds the caller of the interrupted function;
+// the function itself is in the signal frame that lies there: 128 bytes of
+// siginfo, and 184 after it, the registers x0 to x30, sp, pc.
+var signalARM64 = rule{
+	cfa: cfaSPDeref, cfaOff: 312 + 8*31,
+	ra: whereSP, raOff: 312 + 8*32,
+	fp: whereSP, fpOff: 312 + 8*29,
+	flags: flagSignal,
+}
+
+// Operations of expressions, those of the patterns below.
+const (
+	opDeref      = 0x06
+	opPlusUconst = 0x23
+	opBreg0      = 0x70
+)
+
+// cfaOf is what an expression for the canonical frame address says, if it is
+// one of those that are known: register + offset, dereferenced or not, and what
+// linkers write for procedure linkage tables.
+func (regs registers) cfaOf(expr []byte) base {
+	if off, ok := regs.plt(expr); ok {
+		return base{cfaPLT, off}
+	}
+	reg, off, rest, ok := breg(expr)
+	if !ok {
+		return base{kind: cfaBad}
+	}
+	deref := len(rest) == 1 && rest[0] == opDeref
+	if !deref && len(rest) > 0 {
+		return base{kind: cfaBad}
+	}
+	switch {
+	case reg == regs.sp && deref:
+		return base{cfaSPDeref, off}
+	case reg == regs.fp && deref:
+		return base{cfaFPDeref, off}
+	case reg == regs.sp:
+		return base{cfaSP, off}
+	case reg == regs.fp:
+		return base{cfaFP, off}
+	}
+	return base{kind: cfaBad}
+}
+
+// placeOf is what an expression for a register's place says, if it is register
+// + offset.
+func (regs registers) placeOf(expr []byte) place {
+	reg, off, rest, ok := breg(expr)
+	switch {
+	case !ok || len(rest) > 0:
+	case reg == regs.sp:
+		return place{whereSP, off}
+	case reg == regs.fp:
+		return place{whereFP, off}
+	}
+	return place{where: whereUnknown}
+}
+
+// breg reads DW_OP_bregN offset.
+func breg(expr []byte) (reg uint64, off int64, rest []byte, ok bool) {
+	r := reader{data: expr}
+	op := r.u8()
+	if op < opBreg0 || op > opBreg0+31 {
+		return 0, 0, nil, false
+	}
+	off = r.sleb()
+	if r.more() && r.data[r.pos] == opPlusUconst {
+		r.u8()
+		off += int64(r.uleb())
+	}
+	return uint64(op - opBreg0), off, expr[r.pos:], !r.bad
+}
+
+// plt recognizes, in a procedure linkage table of x86-64, sp + 8 and another 8
+// once the entry has pushed its number, which it has at a certain byte of its
+// 16: rsp+8 + ((rip & 15) >= N) << 3. N is what it returns.
+func (regs registers) plt(expr []byte) (n int64, ok bool) {
+	const at, lit0, lit15 = 6, 0x30, 0x3f
+	pattern := []byte{opBreg0 + 7, 8, opBreg0 + 16, 0, lit15, 0x1a, 0, 0x2a, lit0 + 3, 0x24, 0x22}
+	if regs.leafRA || len(expr) != len(pattern) || expr[at] < lit0 || expr[at] > lit15 {
+		return 0, false
+	}
+	return int64(expr[at] - lit0), bytes.Equal(expr[:at], pattern[:at]) && bytes.Equal(expr[at+1:], pattern[at+1:])
+}

@@ -1,0 +1,409 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package unwind
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"math"
+)
+
+// registers are the numbers that DWARF gives the registers that matter.
+type registers struct {
+	sp, fp, ra uint64
+	// leafRA says that calls leave the return address in a register, which is
+	// still there until the callee stores it.
+	leafRA bool
+}
+
+var errMachine = errors.New("neither x86-64 nor AArch64 code, and no other is unwound")
+
+func registersOf(m elf.Machine) (registers, error) {
+	switch m {
+	case elf.EM_X86_64:
+		return registers{sp: 7, fp: 6, ra: 16}, nil
+	case elf.EM_AARCH64:
+		return registers{sp: 31, fp: 29, ra: 30, leafRA: true}, nil
+	default:
+		return registers{}, errMachine
+	}
+}
+
+var errCut = errors.New("it ends in the middle of an entry")
+
+// reader reads bytes of a section. What lies beyond its end reads as zero and
+// sets bad.
+type reader struct {
+	data []byte
+	pos  int
+	bad  bool
+}
+
+func (r *reader) more() bool { return !r.bad && r.pos < len(r.data) }
+
+func (r *reader) take(n uint64) []byte {
+	if r.bad || n > uint64(len(r.data)-r.pos) {
+		r.bad = true
+		return nil
+	}
+	b := r.data[r.pos:][:n]
+	r.pos += int(n)
+	return b
+}
+
+func (r *reader) u8() uint8 {
+	if b := r.take(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (r *reader) u16() uint16 {
+	if b := r.take(2); b != nil {
+		return binary.LittleEndian.Uint16(b)
+	}
+	return 0
+}
+
+func (r *reader) u32() uint32 {
+	if b := r.take(4); b != nil {
+		return binary.LittleEndian.Uint32(b)
+	}
+	return 0
+}
+
+func (r *reader) u64() uint64 {
+	if b := r.take(8); b != nil {
+		return binary.LittleEndian.Uint64(b)
+	}
+	return 0
+}
+
+func (r *reader) uleb() uint64 {
+	var v uint64
+	for shift := 0; ; shift += 7 {
+		b := r.u8()
+		if shift < 64 {
+			v |= uint64(b&0x7f) << shift
+		}
+		if b < 0x80 {
+			return v
+		}
+	}
+}
+
+func (r *reader) sleb() int64 {
+	var v int64
+	for shift := 0; ; shift += 7 {
+		b := r.u8()
+		if shift < 64 {
+			v |= int64(b&0x7f) << shift
+		}
+		if b < 0x80 {
+			if b&0x40 != 0 && shift+7 < 64 {
+				v |= -1 << (shift + 7)
+			}
+			return v
+		}
+	}
+}
+
+// cstring reads up to a zero byte.
+func (r *reader) cstring() []byte {
+	start := r.pos
+	for r.u8() != 0 {
+	}
+	if r.bad {
+		return nil
+	}
+	return r.data[start : r.pos-1]
+}
+
+// How pointers in .eh_frame are encoded: a format, and what it is relative to.
+const (
+	pointerFormat   = 0x0f
+	pointerRelative = 0x70
+	pointerIndirect = 0x80
+	pointerOmitted  = 0xff
+
+	formatAbsolute = 0x00
+	formatUleb     = 0x01
+	formatU2       = 0x02
+	formatU4       = 0x03
+	formatU8       = 0x04
+	formatSleb     = 0x09
+	formatS2       = 0x0a
+	formatS4       = 0x0b
+	formatS8       = 0x0c
+
+	relativeToNothing = 0x00
+	relativeToPC      = 0x10
+)
+
+// pointer reads a pointer in a section at addr.
+func (r *reader) pointer(encoding uint8, addr uint64) (uint64, bool) {
+	at := addr + uint64(r.pos)
+	v, ok := r.number(encoding)
+	if !ok || encoding&pointerIndirect != 0 {
+		return 0, false
+	}
+	switch encoding & pointerRelative {
+	case relativeToNothing:
+		return v, true
+	case relativeToPC:
+		return v + at, true
+	}
+	return 0, false
+}
+
+// number reads what a pointer's encoding says, relative to whatever.
+func (r *reader) number(encoding uint8) (uint64, bool) {
+	var v uint64
+	switch encoding & pointerFormat {
+	case formatAbsolute, formatU8, formatS8:
+		v = r.u64()
+	case formatUleb:
+		v = r.uleb()
+	case formatU2:
+		v = uint64(r.u16())
+	case formatU4:
+		v = uint64(r.u32())
+	case formatSleb:
+		v = uint64(r.sleb())
+	case formatS2:
+		v = uint64(int16(r.u16()))
+	case formatS4:
+		v = uint64(int32(r.u32()))
+	default:
+		return 0, false
+	}
+	return v, !r.bad
+}
+
+// cie is a common information entry: what functions share.
+type cie struct {
+	codeAlign uint64
+	dataAlign int64
+	encoding  uint8
+	augmented bool
+	signal    bool
+	// initial is the state that each function begins in; ok is false where that
+	// was not understood.
+	initial state
+	ok      bool
+}
+
+// frames reads .eh_frame into a tableBuilder.
+type frames struct {
+	regs registers
+	addr uint64 // of the section
+	to   *tableBuilder
+	// entry is the address that the program is started at.
+	entry uint64
+	cies  map[int]*cie
+	// skipped are functions that were not understood.
+	skipped int
+}
+
+// read reads the section. Entries that make no sense are skipped; where one
+// does not even say where the next one begins, it is an error.
+func (f *frames) read(section []byte) error {
+	f.cies = make(map[int]*cie)
+	for r := (reader{data: section}); r.more(); {
+		start := r.pos
+		length := uint64(r.u32())
+		if length == 0 {
+			continue // what one object file ends with; the linker leaves it in places
+		}
+		if length == 0xffffffff {
+			length = r.u64()
+		}
+		at := r.pos
+		body := r.take(length)
+		if r.bad {
+			return errCut
+		}
+		e := reader{data: section[:at+len(body)], pos: at}
+		id := e.u32()
+		if e.bad {
+			continue
+		}
+		if id == 0 {
+			// An entry costs memory, however small it is.
+			f.cies[start] = f.readCIE(&e)
+			continue
+		}
+		c := f.cies[at-int(id)]
+		if c == nil || !c.ok || !f.readFunction(&e, c) {
+			f.skipped++
+		}
+		if f.to.t.incomplete {
+			return nil
+		}
+	}
+	return nil
+}
+
+func (f *frames) readCIE(e *reader) *cie {
+	c := &cie{}
+	version := e.u8()
+	if version != 1 && version != 3 && version != 4 {
+		return c
+	}
+	augmentation := e.cstring()
+	if version == 4 {
+		if e.u8() != 8 || e.u8() != 0 { // size of an address, and of a segment selector
+			return c
+		}
+	}
+	c.codeAlign = e.uleb()
+	c.dataAlign = e.sleb()
+	ra := uint64(0)
+	if version == 1 {
+		ra = uint64(e.u8())
+	} else {
+		ra = e.uleb()
+	}
+	if ra != f.regs.ra {
+		return c
+	}
+	if len(augmentation) > 0 {
+		if augmentation[0] != 'z' {
+			return c
+		}
+		c.augmented = true
+		length := e.uleb()
+		if e.bad || length > uint64(len(e.data)-e.pos) {
+			return c
+		}
+		end := e.pos + int(length)
+		for _, a := range augmentation[1:] {
+			switch a {
+			case 'R':
+				c.encoding = e.u8()
+			case 'P':
+				encoding := e.u8()
+				if encoding == pointerOmitted {
+					continue
+				}
+				if _, ok := e.number(encoding); !ok {
+					return c
+				}
+			case 'L':
+				e.u8()
+			case 'S':
+				c.signal = true
+			case 'B', 'G': // how return addresses are signed, that memory is tagged
+			default:
+				return c
+			}
+		}
+		if e.bad || e.pos > end {
+			return c
+		}
+		e.pos = end
+	}
+	if e.bad || c.codeAlign == 0 {
+		return c
+	}
+	c.initial = state{ra: place{where: whereUnknown}}
+	if f.regs.leafRA {
+		c.initial.ra.where = whereSame
+	}
+	m := machine{regs: f.regs, cie: c, state: c.initial}
+	c.ok = m.run(reader{data: e.data[e.pos:]}, nil)
+	c.initial = m.state
+	return c
+}
+
+func (f *frames) readFunction(e *reader, c *cie) bool {
+	start, ok := e.pointer(c.encoding, f.addr)
+	if !ok {
+		return false
+	}
+	size, ok := e.number(c.encoding & pointerFormat)
+	if !ok {
+		return false
+	}
+	if c.augmented {
+		e.take(e.uleb())
+	}
+	end := start + size
+	if e.bad || start == 0 || end < start || !f.to.begin(start, end) {
+		return false
+	}
+	m := machine{regs: f.regs, cie: c, state: c.initial, loc: start}
+	if f.entry >= start && f.entry < end {
+		m.flags = flagRoot
+	}
+	if c.signal {
+		m.flags |= flagSignal
+	}
+	code := codeOf{start: start}
+	ok = m.run(reader{data: e.data[e.pos:]}, func(addr uint64, r rule) bool {
+		code.row(min(addr, end), r)
+		return f.to.row(addr, r)
+	})
+	if !ok {
+		// From here on nothing is known.
+		m.state.cfa.kind = cfaBad
+	}
+	code.row(min(m.loc, end), m.rule())
+	f.to.row(m.loc, m.rule())
+	code.row(end, rule{})
+	code.add(&f.to.t.code)
+	return true
+}
+
+// codeOf counts the bytes of one function by how its frame is found.
+type codeOf struct {
+	start, from uint64
+	last        rule
+	began       bool
+	coverage
+	seen bool // a frame pointer
+}
+
+// What prologues and epilogues take at most.
+const (
+	maxPrologue = 32
+	maxEpilogue = 16
+)
+
+// row takes the next row; the last one ends there.
+func (c *codeOf) row(addr uint64, r rule) {
+	if c.began && addr > c.from {
+		n := addr - c.from
+		switch {
+		case c.last.cfa == cfaFP || c.last.cfa == cfaFPDeref:
+			c.framePointer += n
+			c.seen = true
+		case c.last.cfa == cfaPLT, c.last.cfa == cfaNone, c.last.ra == whereNowhere, c.last.flags != 0:
+			// no function that a compiler made
+		case c.seen && n <= maxEpilogue:
+		default:
+			c.other += n
+		}
+	}
+	c.began, c.from, c.last = true, addr, r
+}
+
+// add adds the function to the file's.
+func (c *codeOf) add(to *coverage) {
+	if c.seen {
+		// The prologue is no code without a frame pointer.
+		c.other -= min(c.other, maxPrologue)
+	}
+	to.framePointer += c.framePointer
+	to.other += c.other
+}
+
+// clamp makes an offset of 32 bits of one of 64.
+func clamp(v int64) (int32, bool) {
+	if v < math.MinInt32 || v > math.MaxInt32 {
+		return 0, false
+	}
+	return int32(v), true
+}

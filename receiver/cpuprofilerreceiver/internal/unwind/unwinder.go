@@ -1,0 +1,342 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package unwind
+
+import (
+	"encoding/binary"
+
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+// MaxDepth is how many frames a stack has at most.
+const MaxDepth = 127
+
+// Registers are those of a thread in user mode, as far as they matter.
+type Registers struct {
+	PC, SP, FP uint64
+	// LR is the link register; 0 where the processor has none.
+	LR uint64
+}
+
+// Input is what is known of the stack of one sample.
+type Input struct {
+	Registers Registers
+	// Stack is the memory from the stack pointer on, as far as it was copied.
+	Stack []byte
+	// Chain is the stack as the kernel found it through frame pointers, which is
+	// not limited to the copy; may be empty.
+	Chain []uint64
+	// InKernel says that the thread was in the kernel: after a system call, or at
+	// an instruction that faulted.
+	InKernel bool
+}
+
+// End says how a stack ends.
+type End uint8
+
+// How stacks end. All but Whole are truncated.
+const (
+	// Whole stacks end in a function that threads begin with.
+	Whole End = iota
+	// Deep ones have more frames than MaxDepth.
+	Deep
+	// CutOff ones are deeper than what was copied of the stack.
+	CutOff
+	// Unready ones end in a file that has not been read yet.
+	Unready
+	// Lost ones end in code of which it is not known how to get to its caller.
+	Lost
+	// Ends is the number of the above.
+	Ends
+)
+
+func (e End) String() string {
+	return [...]string{"whole", "deep", "cut off", "unready", "lost"}[e]
+}
+
+// Mappings finds what is mapped into a process.
+type Mappings interface {
+	// Mapping returns what is mapped at an address, nil where no file is.
+	Mapping(address uint64) *samples.Mapping
+}
+
+// Tables finds the table of a mapping's file.
+type Tables interface {
+	// Lookup returns the table, nil where there is none. It reports false where
+	// there may be one later.
+	Lookup(m *samples.Mapping) (*Table, bool)
+}
+
+// Unwinder walks stacks. It belongs to one goroutine.
+type Unwinder struct {
+	tables Tables
+	frames [MaxDepth]uint64
+
+	// What was looked up last: consecutive frames are often of one file.
+	mapping *samples.Mapping
+	table   *Table
+	ready   bool
+}
+
+// NewUnwinder returns an unwinder that looks into tables.
+func NewUnwinder(tables Tables) *Unwinder { return &Unwinder{tables: tables} }
+
+// No code of a user lies below the first page. AArch64 signs return addresses
+// in the bits above those that addresses have.
+const (
+	leastAddress = 4096
+	addressMask  = 1<<48 - 1
+)
+
+// walk is the state of a walk: the registers of the frame it has come to.
+type walk struct {
+	pc, sp, fp, lr uint64
+	// fpKnown and lrKnown say that fp and lr are that frame's.
+	fpKnown, lrKnown bool
+	// exact says that pc is the next instruction, and not that after a call.
+	exact bool
+	// start is the address of the first byte of the copy.
+	start uint64
+	copy  []byte
+}
+
+// load reads a word of the stack.
+func (w *walk) load(addr uint64) (uint64, bool) {
+	off := addr - w.start
+	if off >= uint64(len(w.copy)) || uint64(len(w.copy))-off < 8 {
+		return 0, false
+	}
+	return binary.LittleEndian.Uint64(w.copy[off:]), true
+}
+
+// Unwind returns the addresses of a stack's code, the leaf first, and how it
+// ends. All but the first, and those that a signal interrupted, are return
+// addresses. They are valid until the next call.
+func (u *Unwinder) Unwind(in *Input, mappings Mappings) ([]uint64, End) {
+	u.mapping = nil
+	w := walk{
+		pc: in.Registers.PC, sp: in.Registers.SP, fp: in.Registers.FP, lr: in.Registers.LR,
+		fpKnown: true, lrKnown: true, exact: true,
+		start: in.Registers.SP, copy: in.Stack,
+	}
+	n := 0
+	for {
+		u.frames[n] = w.pc
+		n++
+		rule, ready := u.rule(&w, mappings)
+		if rule.flags&flagRoot != 0 {
+			return u.frames[:n], Whole
+		}
+		if n == MaxDepth {
+			return u.frames[:n], Deep
+		}
+		end := Whole
+		switch {
+		case rule.cfa == cfaNone:
+			end = w.byFramePointer()
+			if end != Whole && !ready {
+				end = Unready
+			}
+		default:
+			end = w.step(rule)
+		}
+		if end != Whole {
+			return u.splice(&w, n, in.Chain, rule, end, mappings)
+		}
+	}
+}
+
+var noRule rule
+
+// rule is what to do at the frame that w has come to.
+func (u *Unwinder) rule(w *walk, mappings Mappings) (r *rule, ready bool) {
+	at := w.pc
+	if !w.exact {
+		at-- // a call may be a function's last instruction
+	}
+	m := u.mapping
+	if m == nil || at < m.Start || at >= m.Limit {
+		m = mappings.Mapping(at)
+		if m == nil {
+			return &noRule, true
+		}
+		u.mapping = m
+		u.table, u.ready = u.tables.Lookup(m)
+	}
+	if u.table == nil {
+		return &noRule, u.ready
+	}
+	addr, ok := u.table.address(at - m.Start + m.FileOffset)
+	if !ok {
+		return &noRule, true
+	}
+	return u.table.at(addr), true
+}
+
+// step goes to the caller by a rule. Whole says that there is one.
+func (w *walk) step(r *rule) End {
+	var cfa uint64
+	ok := true
+	switch r.cfa {
+	case cfaSP:
+		cfa = w.sp + uint64(int64(r.cfaOff))
+	case cfaFP:
+		cfa, ok = w.fp+uint64(int64(r.cfaOff)), w.fpKnown
+	case cfaSPDeref:
+		if cfa, ok = w.load(w.sp + uint64(int64(r.cfaOff))); !ok {
+			return CutOff
+		}
+	case cfaFPDeref:
+		if !w.fpKnown {
+			return Lost
+		}
+		if cfa, ok = w.load(w.fp + uint64(int64(r.cfaOff))); !ok {
+			return w.beyond(w.fp)
+		}
+	case cfaPLT:
+		cfa = w.sp + 8
+		if w.pc&15 >= uint64(int64(r.cfaOff)) {
+			cfa += 8
+		}
+	default:
+		ok = false
+	}
+	if !ok {
+		return Lost
+	}
+
+	var pc uint64
+	switch r.ra {
+	case whereCFA:
+		pc, ok = w.load(cfa + uint64(int64(r.raOff)))
+	case whereSP:
+		pc, ok = w.load(w.sp + uint64(int64(r.raOff)))
+	case whereFP:
+		pc, ok = w.load(w.fp + uint64(int64(r.raOff)))
+		ok = ok && w.fpKnown
+	case whereSame: // in the link register, where there is one
+		if !w.lrKnown {
+			return Lost
+		}
+		pc = w.lr
+	default:
+		return Lost
+	}
+	if !ok {
+		return w.beyond(cfa)
+	}
+
+	fp, fpKnown := w.fp, w.fpKnown
+	switch r.fp {
+	case whereSame:
+	case whereCFA:
+		fp, fpKnown = w.load(cfa + uint64(int64(r.fpOff)))
+	case whereSP:
+		fp, fpKnown = w.load(w.sp + uint64(int64(r.fpOff)))
+	case whereFP:
+		fp, fpKnown = w.load(w.fp + uint64(int64(r.fpOff)))
+	default:
+		fpKnown = false
+	}
+
+	signal := r.flags&flagSignal != 0
+	if signal {
+		// The link register of what was interrupted is in the signal frame of the
+		// processors that have one, right after the frame pointer.
+		w.lr, w.lrKnown = w.load(w.sp + uint64(int64(r.fpOff)) + 8)
+		w.lrKnown = w.lrKnown && r.cfaOff == signalARM64.cfaOff
+	} else {
+		w.lrKnown = false
+	}
+	return w.enter(pc, cfa, fp, fpKnown, signal)
+}
+
+// enter makes a frame the one that the walk has come to, unless it cannot be:
+// stacks grow downwards, so that a caller's frame lies above. Only the leaf may
+// not have made one, and a signal handler may run on another stack.
+func (w *walk) enter(pc, sp, fp uint64, fpKnown, signal bool) End {
+	if pc &= addressMask; pc < leastAddress {
+		return Lost
+	}
+	if sp <= w.sp && !signal && (!w.exact || sp < w.sp || pc == w.pc) {
+		return Lost
+	}
+	if sp < w.start {
+		return CutOff
+	}
+	w.pc, w.sp, w.fp, w.fpKnown, w.exact = pc, sp, fp, fpKnown, signal
+	return Whole
+}
+
+// beyond says why there is nothing at a place of the stack.
+func (w *walk) beyond(addr uint64) End {
+	const farthest = 1 << 30
+	if addr >= w.start && addr-w.start < farthest {
+		return CutOff
+	}
+	return Lost
+}
+
+// byFramePointer goes to the caller as if the frame pointer were one.
+func (w *walk) byFramePointer() End {
+	if !w.fpKnown || w.fp < w.sp || w.fp%8 != 0 {
+		return Lost
+	}
+	fp, ok1 := w.load(w.fp)
+	pc, ok2 := w.load(w.fp + 8)
+	if !ok1 || !ok2 {
+		return w.beyond(w.fp)
+	}
+	if fp != 0 && fp <= w.fp {
+		return Lost
+	}
+	w.lrKnown = false
+	return w.enter(pc, w.fp+16, fp, true, false)
+}
+
+// splice goes on with the kernel's stack where the walk has come to code that
+// keeps frame pointers: what it lacks may be deeper than the copy, or on another
+// stack.
+func (u *Unwinder) splice(w *walk, n int, chain []uint64, r *rule, end End, mappings Mappings) ([]uint64, End) {
+	if r.flags&flagGo == 0 && (r.cfa == cfaNone || u.table == nil || !u.table.FramePointers()) || len(chain) < 2 {
+		return u.frames[:n], end
+	}
+	// A recursive function is there several times.
+	times := 0
+	for _, pc := range u.frames[1:n] {
+		if pc == w.pc {
+			times++
+		}
+	}
+	for i, pc := range chain {
+		if i == 0 || pc != w.pc {
+			continue
+		}
+		if times--; times > 0 {
+			continue
+		}
+		rest := chain[i+1:]
+		added := copy(u.frames[n:], rest)
+		if added == 0 {
+			return u.frames[:n], end
+		}
+		n += added
+		if added < len(rest) {
+			return u.frames[:n], Deep
+		}
+		if u.Root(u.frames[n-1], mappings) {
+			return u.frames[:n], Whole
+		}
+		return u.frames[:n], end
+	}
+	return u.frames[:n], end
+}
+
+// Root says whether a return address is in a function that threads begin with.
+func (u *Unwinder) Root(address uint64, mappings Mappings) bool {
+	u.mapping = nil
+	w := walk{pc: address}
+	r, _ := u.rule(&w, mappings)
+	return r.flags&flagRoot != 0
+}
