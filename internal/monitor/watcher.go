@@ -116,7 +116,7 @@ func (w *Watcher) isTimeToRecheck() bool {
 	switch {
 	case w.readings%recheckEvery != 0:
 		return false
-	case w.process != nil || w.use.wanted && !w.use.own || w.readings%(recheckEvery*recheckInFull) == 0:
+	case w.ownsByName() || w.use.wanted && !w.use.own || w.readings%(recheckEvery*recheckInFull) == 0:
 		return true
 	}
 	return !w.source.tree.Childless(w.unit)
