@@ -1,0 +1,32 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package unixsocket
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// PeerPID is the process that connected, as this process's pid namespace numbers
+// it; 0 for one outside of that.
+func PeerPID(c net.Conn) (int, error) {
+	conn, ok := c.(*net.UnixConn)
+	if !ok {
+		return 0, fmt.Errorf("ask the kernel who is at the other end: %T is no Unix socket", c)
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, fmt.Errorf("ask the kernel who is at the other end: %w", err)
+	}
+	var peer *unix.Ucred
+	var asked error
+	err = raw.Control(func(fd uintptr) { peer, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err := errors.Join(err, asked); err != nil {
+		return 0, fmt.Errorf("ask the kernel who is at the other end: %w", err)
+	}
+	return int(peer.Pid), nil
+}

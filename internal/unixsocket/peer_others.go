@@ -1,0 +1,16 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package unixsocket
+
+import (
+	"errors"
+	"net"
+)
+
+// PeerPID is known on Linux only.
+func PeerPID(net.Conn) (int, error) {
+	return 0, errors.New("ask the kernel who is at the other end: needs Linux")
+}

@@ -1,0 +1,72 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package unixsocket listens at Unix sockets as a server that is restarted has
+// to: what an earlier run left behind is replaced, and nobody who may not
+// connect gets the chance to.
+package unixsocket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// dialStale is how long a socket's owner has to take a connection.
+const dialStale = time.Second
+
+// Abstract says whether an endpoint is a name in Linux's abstract namespace,
+// which has no file and no permissions: whoever is in the same network
+// namespace may connect.
+func Abstract(path string) bool { return strings.HasPrefix(path, "@") }
+
+// Listen listens at path for those whom mode, the permissions of the socket's
+// file, allows to. Closing the listener removes the file.
+func Listen(ctx context.Context, path string, mode fs.FileMode) (net.Listener, error) {
+	if Abstract(path) {
+		return new(net.ListenConfig).Listen(ctx, "unix", path)
+	}
+	if err := RemoveStale(ctx, path); err != nil {
+		return nil, err
+	}
+	config := net.ListenConfig{Control: ownerOnly}
+	l, err := config.Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, mode.Perm()); err != nil {
+		return nil, errors.Join(fmt.Errorf("set who may connect to the socket: %w", err), l.Close())
+	}
+	return l, nil
+}
+
+// RemoveStale removes a socket that an earlier run left behind: nothing else,
+// and not one that is listened at.
+func RemoveStale(ctx context.Context, path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("%s is there and is not a socket: remove it or choose another path", path)
+	}
+	dialer := net.Dialer{Timeout: dialStale}
+	conn, err := dialer.DialContext(ctx, "unix", path)
+	switch {
+	case err == nil:
+		return errors.Join(fmt.Errorf("%s is in use by another process: stop it or choose another path", path), conn.Close())
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return os.Remove(path)
+	default:
+		return fmt.Errorf("find out whether the socket is still in use: %w", err)
+	}
+}

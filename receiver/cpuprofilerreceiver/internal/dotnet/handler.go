@@ -1,0 +1,258 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package dotnet
+
+import (
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/nativeformat"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+)
+
+// The paths of the contract, each for one kind of buffer.
+const (
+	ThreadSamplesPath         = "/v1/dotnet/thread-samples"
+	AllocationSamplesPath     = "/v1/dotnet/allocation-samples"
+	SelectedThreadSamplesPath = "/v1/dotnet/selected-thread-samples"
+)
+
+const (
+	resourceHeader = "Otel-Resource-Attributes"
+	contentType    = "application/octet-stream"
+
+	// maxInterval is beyond any interval that makes a profile.
+	maxInterval = time.Hour
+)
+
+func kindOf(path string) (nativeformat.Kind, bool) {
+	switch path {
+	case ThreadSamplesPath:
+		return nativeformat.ThreadSamples, true
+	case AllocationSamplesPath:
+		return nativeformat.AllocationSamples, true
+	case SelectedThreadSamplesPath:
+		return nativeformat.SelectedThreadSamples, true
+	}
+	return 0, false
+}
+
+// Bound serves no more requests at a time than the intake is to: those that come
+// on top wait for a moment and are then told to come again.
+func (in *Intake) Bound(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case in.slots <- struct{}{}:
+		default:
+			late := time.NewTimer(in.cfg.MaxWait)
+			defer late.Stop()
+			select {
+			case in.slots <- struct{}{}:
+			case <-r.Context().Done():
+				return
+			case <-late.C:
+				w.Header().Set("Retry-After", "1")
+				problemOf(http.StatusServiceUnavailable, "%d requests are being served, as many as can be: drop the buffer", cap(in.slots)).write(w)
+				return
+			}
+		}
+		defer func() { <-in.slots }()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// ServeHTTP takes one buffer.
+func (in *Intake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	result, refused := in.serve(w, r)
+	if refused != nil {
+		refused.write(w)
+		return
+	}
+	answer(w, http.StatusAccepted, "application/json", result)
+}
+
+func (in *Intake) serve(w http.ResponseWriter, r *http.Request) (Result, *problem) {
+	kind, ok := kindOf(r.URL.Path)
+	if !ok {
+		return Result{}, problemOf(http.StatusNotFound, "there is nothing but POST %s, %s and %s", ThreadSamplesPath, AllocationSamplesPath, SelectedThreadSamplesPath)
+	}
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		return Result{}, problemOf(http.StatusMethodNotAllowed, "use POST")
+	}
+	if given, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || given != contentType {
+		return Result{}, problemOf(http.StatusUnsupportedMediaType, "Content-Type is %q and must be %s", short(r.Header.Get("Content-Type")), contentType)
+	}
+	format, interval, refused := parametersOf(kind, r.URL)
+	if refused != nil {
+		return Result{}, refused
+	}
+	process, refused := in.identify(r.Context())
+	if refused != nil {
+		return Result{}, refused
+	}
+	body := in.body()
+	defer in.bodies.Put(body)
+	if refused := in.read(w, r, body); refused != nil {
+		return Result{}, refused
+	}
+	result, err := in.take(format, interval, sender{process, strings.Join(r.Header.Values(resourceHeader), ",")}, *body)
+	return result, in.judge(w, format, result, err)
+}
+
+// judge says why what became of a buffer is not to be answered with 202, if so.
+func (in *Intake) judge(w http.ResponseWriter, format nativeformat.Format, result Result, err error) *problem {
+	var fault *nativeformat.Error
+	var p *problem
+	switch {
+	case result.NoRoom > 0:
+		w.Header().Set("Retry-After", strconv.Itoa(max(1, int((in.cfg.RetryAfter+time.Second-1)/time.Second))))
+		p = problemOf(http.StatusServiceUnavailable, "both sample buffers are full, the next component is too slow: %d samples were lost; drop the buffer, it is not to be sent again", result.NoRoom)
+	case errors.As(err, &fault):
+		p = problemOf(http.StatusBadRequest, "%v%s", fault, hint(format))
+	case err != nil:
+		p = problemOf(http.StatusBadRequest, "%v", err)
+	case result.WrongTime > 0:
+		p = problemOf(http.StatusBadRequest, "%d samples are of a time that no profile can have", result.WrongTime)
+	default:
+		return nil
+	}
+	p.Result = &result
+	if fault != nil {
+		p.Offset, p.Opcode, p.Expected, p.Found = &fault.Offset, &fault.Opcode, fault.Expected, &fault.Found
+	}
+	return p
+}
+
+// hint says what senders forget: nothing in a buffer tells of the byte that makes
+// all after it unreadable.
+func hint(f nativeformat.Format) string {
+	switch {
+	case f.Kind != nativeformat.ThreadSamples:
+		return ""
+	case f.FrequentSampling:
+		return "; frequent_sampling=true is for services that run selective sampling beside thread sampling, no others"
+	}
+	return "; a service that runs selective sampling beside thread sampling has to say frequent_sampling=true"
+}
+
+// parametersOf reads the query.
+func parametersOf(kind nativeformat.Kind, u *url.URL) (f nativeformat.Format, interval time.Duration, refused *problem) {
+	bad := func(format string, args ...any) (nativeformat.Format, time.Duration, *problem) {
+		return nativeformat.Format{}, 0, problemOf(http.StatusBadRequest, format, args...)
+	}
+	params, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return bad("read the query: %v", err)
+	}
+	for name, values := range params {
+		switch {
+		case name != "interval" && name != "frequent_sampling":
+			return bad("unknown parameter %q: there are interval and frequent_sampling", short(name))
+		case len(values) != 1:
+			return bad("%s: given %d times, must be given once", name, len(values))
+		}
+	}
+	f.Kind = kind
+	if params.Has("frequent_sampling") {
+		yes, err := strconv.ParseBool(params.Get("frequent_sampling"))
+		if err != nil {
+			return bad("frequent_sampling: %q is not true or false", short(params.Get("frequent_sampling")))
+		}
+		f.FrequentSampling = yes && kind == nativeformat.ThreadSamples
+	}
+	if !params.Has("interval") {
+		if kind == nativeformat.AllocationSamples {
+			return f, 0, nil
+		}
+		return bad("interval: must be set to the sampling interval in milliseconds, as in ?interval=1000: without it the profile would have no period")
+	}
+	ms, err := strconv.ParseInt(params.Get("interval"), 10, 64)
+	if err != nil || ms < 1 || ms > maxInterval.Milliseconds() {
+		return bad("interval: %q is not a whole number of milliseconds from 1 to %d", short(params.Get("interval")), maxInterval.Milliseconds())
+	}
+	return f, time.Duration(ms) * time.Millisecond, nil
+}
+
+// short is what a message may repeat of what was sent.
+func short(s string) string {
+	const most = 64
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return s
+}
+
+// identify returns the process at the other end of a Unix socket; nothing over
+// TCP.
+func (in *Intake) identify(ctx context.Context) (processes.Identity, *problem) {
+	peer, unix := ctx.Value(peerKey{}).(Peer)
+	if !unix {
+		return processes.Identity{}, nil
+	}
+	forbidden := func(format string, args ...any) (processes.Identity, *problem) {
+		return processes.Identity{}, problemOf(http.StatusForbidden, format, args...)
+	}
+	switch {
+	case peer.Err != nil:
+		return forbidden("it cannot be told which process connected: %v", peer.Err)
+	case peer.PID == 0:
+		return forbidden("the process that connected is outside of the collector's pid namespace, so that its unit cannot be told: run the collector in the host's (docker run --pid=host, hostPID: true)")
+	}
+	now, err := in.cfg.Identify(peer.PID)
+	switch {
+	case errors.Is(err, processes.ErrEnded) || err == nil && now.Ticks != peer.Ticks:
+		return forbidden("process %d, which connected, has ended: connect again", peer.PID)
+	case err != nil:
+		return forbidden("it cannot be told which process connected: %v", err)
+	}
+	return now, nil
+}
+
+// body returns memory for one.
+func (in *Intake) body() *[]byte {
+	if b, ok := in.bodies.Get().(*[]byte); ok {
+		return b
+	}
+	b := make([]byte, 0, 16<<10)
+	return &b
+}
+
+// read reads the body. Memory grows with what has come, whatever the sender says
+// how much will.
+func (in *Intake) read(w http.ResponseWriter, r *http.Request, into *[]byte) *problem {
+	b := (*into)[:0]
+	defer func() { *into = b }()
+	limited := http.MaxBytesReader(w, r.Body, in.cfg.MaxBody)
+	for {
+		if len(b) == cap(b) {
+			b = append(b, make([]byte, len(b)+1)...)[:len(b)]
+		}
+		n, err := limited.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if err == nil {
+			continue
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		var tooLarge *http.MaxBytesError
+		switch {
+		case errors.As(err, &tooLarge):
+			return problemOf(http.StatusRequestEntityTooLarge, "the body has more than %d bytes; a buffer has %d and a little", tooLarge.Limit, nativeformat.MaxBuffer)
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			w.Header().Set("Connection", "close")
+			return problemOf(http.StatusRequestTimeout, "the body did not come in time (read_timeout)")
+		}
+		return problemOf(http.StatusBadRequest, "read the body: %v", err)
+	}
+}

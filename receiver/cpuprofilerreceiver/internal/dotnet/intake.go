@@ -1,0 +1,336 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package dotnet
+
+import (
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/nativeformat"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+)
+
+// Sink takes samples. It must not block.
+type Sink interface {
+	// AddSent takes an event at a time since the Unix epoch. It reports false
+	// where there is no room: the event is lost.
+	AddSent(k samples.Key, unixNano, value int64) bool
+}
+
+// Config is what an Intake needs. Zero numbers have defaults.
+type Config struct {
+	Sink Sink
+	// Identify identifies the process at the other end of a Unix socket.
+	Identify func(pid int) (processes.Identity, error)
+	// HostName and HostID are put on the resource of such a process.
+	HostName, HostID string
+	// ThreadName is whether samples are told apart by the names of threads.
+	ThreadName bool
+	// ExportThread is whether samples of the profiler's own thread are taken too.
+	ExportThread bool
+	// MaxBody is the most bytes of a buffer, 1 MiB by default, MaxRequests the
+	// most requests that are served at a time, 64 by default. Others wait for
+	// MaxWait, a second by default, and are then refused.
+	MaxBody     int64
+	MaxRequests int
+	MaxWait     time.Duration
+	// RetryAfter is when there may be room again after a buffer found none.
+	RetryAfter time.Duration
+	Logger     *zap.Logger
+	Now        func() time.Time
+}
+
+// maxResources bounds the resources that are remembered. At the bound the one
+// that was not heard of for longest is forgotten.
+const maxResources = 1024
+
+// offClock is how far the times of samples may be from this host's clock before
+// that is said: backends refuse what is older than an hour. It is also how far
+// apart the samples of one profile may be.
+const offClock = time.Hour
+
+// Intake turns buffers into samples.
+type Intake struct {
+	cfg   Config
+	slots chan struct{}
+
+	bodies sync.Pool // of *[]byte
+
+	mu        sync.Mutex
+	decoder   *nativeformat.Decoder
+	stacks    *stacks
+	resources *simplelru.LRU[sender, *resource]
+	full      episode
+	stats     Stats
+}
+
+// sender is whom a resource is known by.
+type sender struct {
+	process processes.Identity // zero over TCP
+	header  string
+}
+
+// resource is that of a sender, and what is known of its clock.
+type resource struct {
+	*samples.Resource
+	last   int64 // time of the last sample
+	warned bool
+}
+
+// Stats are what an Intake has counted since it was made.
+type Stats struct {
+	// Threads, Allocations and Selected are the events of each kind. An
+	// allocation is two: one of objects, one of bytes.
+	Threads, Allocations, Selected Events
+	// Names, Stacks, Resources and Attributes are how often each bound was hit:
+	// all names or all stacks were forgotten, a resource was, or an attribute was
+	// cut or left out.
+	Names, Stacks, Resources, Attributes uint64
+}
+
+// Events are what became of events that did not get into the sink.
+type Events struct {
+	// BufferFull found no room. Unreadable had no frames or a time that cannot
+	// be, were cut by the end of their buffer, or were where it became unreadable.
+	// LeftOut were of the profiler's own thread.
+	BufferFull, Unreadable, LeftOut uint64
+}
+
+// New returns an intake.
+func New(cfg Config) *Intake {
+	if cfg.MaxBody <= 0 {
+		cfg.MaxBody = 1 << 20
+	}
+	if cfg.MaxRequests <= 0 {
+		cfg.MaxRequests = 64
+	}
+	if cfg.MaxWait <= 0 {
+		cfg.MaxWait = time.Second
+	}
+	decoder := nativeformat.NewDecoder(0)
+	in := &Intake{
+		cfg:     cfg,
+		slots:   make(chan struct{}, cfg.MaxRequests),
+		decoder: decoder,
+		stacks:  newStacks(decoder, maxStackBytes),
+	}
+	in.resources, _ = simplelru.NewLRU[sender, *resource](maxResources, nil) // fails for no size above 0
+	return in
+}
+
+// Stats returns the counters.
+func (in *Intake) Stats() Stats {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	s := in.stats
+	s.Names, s.Stacks = in.decoder.Names().Forgotten, in.stacks.resets
+	return s
+}
+
+// Result is what became of the samples of one buffer.
+type Result struct {
+	// Samples were kept: they are on their way to the next component.
+	Samples int `json:"samples"`
+	// Incomplete were cut by the end of the buffer, WithoutFrames had no stack,
+	// ExportThread were the profiler's own thread's, WrongTime had a time that no
+	// profile can have, NoRoom found both sample buffers full.
+	Incomplete    int `json:"incomplete"`
+	WithoutFrames int `json:"without_frames"`
+	ExportThread  int `json:"export_thread"`
+	WrongTime     int `json:"wrong_time,omitempty"`
+	NoRoom        int `json:"no_room,omitempty"`
+}
+
+// take decodes a buffer and adds its samples.
+func (in *Intake) take(format nativeformat.Format, interval time.Duration, from sender, body []byte) (Result, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	b := &buffer{in: in, kind: format.Kind, period: interval.Nanoseconds(), from: in.resourceOf(from), now: in.cfg.Now().UnixNano()}
+	summary, err := in.decoder.Decode(format, body, b.sample)
+	b.Incomplete = summary.Incomplete
+
+	events, each := in.eventsOf(format.Kind)
+	unreadable := b.Incomplete + b.WithoutFrames + b.WrongTime
+	if err != nil {
+		unreadable++
+	}
+	events.Unreadable += uint64(unreadable * each)
+	events.LeftOut += uint64(b.ExportThread * each)
+	events.BufferFull += uint64(b.lost)
+	if b.NoRoom > 0 {
+		in.full.lose(in.cfg.Logger, format.Kind, b.now, b.NoRoom)
+	} else if b.Samples > 0 {
+		in.full.end(in.cfg.Logger, b.now)
+	}
+	return b.Result, err
+}
+
+// eventsOf returns the counters of a kind, and how many events a sample of it is.
+func (in *Intake) eventsOf(k nativeformat.Kind) (counted *Events, each int) {
+	switch k {
+	case nativeformat.AllocationSamples:
+		return &in.stats.Allocations, 2
+	case nativeformat.SelectedThreadSamples:
+		return &in.stats.Selected, 1
+	}
+	return &in.stats.Threads, 1
+}
+
+// resourceOf returns the resource of a sender, the same one each time: samples of
+// one resource become one profile.
+func (in *Intake) resourceOf(from sender) *resource {
+	if r, ok := in.resources.Get(from); ok {
+		return r
+	}
+	var who *processes.Identity
+	if from.process != (processes.Identity{}) {
+		who = &from.process
+	}
+	made, bounded := resourceOf(from.header, who, host{in.cfg.HostName, in.cfg.HostID})
+	in.stats.Attributes += uint64(bounded)
+	r := &resource{Resource: made}
+	if in.resources.Add(from, r) {
+		in.stats.Resources++
+	}
+	return r
+}
+
+// buffer is one buffer being taken.
+type buffer struct {
+	Result
+	in     *Intake
+	kind   nativeformat.Kind
+	period int64
+	from   *resource
+	now    int64
+	begun  bool
+	lost   int // events
+}
+
+// sample takes one sample.
+func (b *buffer) sample(s *nativeformat.Sample) {
+	if !b.begun {
+		b.begun = true
+		b.in.stacks.begin()
+	}
+	if s.Thread == nativeformat.ExportThread && !b.in.cfg.ExportThread {
+		b.ExportThread++
+		return
+	}
+	if len(s.Frames) == 0 {
+		b.WithoutFrames++
+		return
+	}
+	// Above 0, since 0 is no time to OTLP, and with room for a window around it.
+	const latest = 1<<62 - 1
+	if s.UnixMilli <= 0 || s.UnixMilli > latest/int64(time.Millisecond) {
+		b.WrongTime++
+		return
+	}
+	at := s.UnixMilli * int64(time.Millisecond)
+	b.from.keepTime(at, b.now, b.in.cfg.Logger)
+
+	k := samples.Key{
+		Resource: b.from.Resource,
+		Stack:    b.in.stacks.of(s.Frames),
+		Link:     samples.Link{TraceID: s.TraceID, SpanID: s.SpanID},
+		Period:   b.period,
+	}
+	if b.in.cfg.ThreadName {
+		k.Thread.Name = b.in.decoder.Text(s.Thread)
+	}
+	var lost int
+	switch b.kind {
+	case nativeformat.ThreadSamples:
+		k.Type, k.Selected = samples.DotnetThreads, s.Selected
+		lost = b.add(k, at, 0)
+	case nativeformat.SelectedThreadSamples:
+		k.Type, k.Selected = samples.DotnetSelected, true
+		lost = b.add(k, at, 0)
+	case nativeformat.AllocationSamples:
+		k.AllocType, k.Period = b.in.decoder.Text(s.Type), 1
+		k.Type = samples.DotnetAllocObjects
+		lost = b.add(k, at, 1)
+		k.Type = samples.DotnetAllocSpace
+		lost += b.add(k, at, int64(min(s.Bytes, 1<<63-1)))
+	}
+	b.lost += lost
+	if lost > 0 {
+		b.NoRoom++
+	} else {
+		b.Samples++
+	}
+}
+
+// add adds an event and returns how many were lost.
+func (b *buffer) add(k samples.Key, at, value int64) (lost int) {
+	if b.in.cfg.Sink.AddSent(k, at, value) {
+		return 0
+	}
+	return 1
+}
+
+// keepTime notes the time of a sample. Where a sender's clock was set, or its
+// buffers are of long ago, samples go into a profile of their own, so that no
+// profile spans years.
+func (r *resource) keepTime(at, now int64, log *zap.Logger) {
+	if r.last != 0 && time.Duration(at-r.last).Abs() > offClock {
+		again := *r.Resource
+		r.Resource = &again
+	}
+	r.last = at
+	off := time.Duration(at - now).Abs()
+	if off <= offClock {
+		r.warned = false
+		return
+	}
+	if !r.warned {
+		r.warned = true
+		log.Warn("A .NET service sends samples whose time is far from this host's; backends refuse what is older than an hour",
+			zap.Time("sample", time.Unix(0, at).UTC()), zap.Duration("off", off), zap.String("service", r.service()))
+	}
+}
+
+func (r *resource) service() string {
+	for _, a := range r.Attributes {
+		if a.Key == attrServiceName {
+			s, _ := a.Value.(string)
+			return s
+		}
+	}
+	return ""
+}
+
+// episode is a time in which samples find no room. It is said once when it
+// begins and once when it has ended.
+type episode struct {
+	begun   int64 // 0: there is none
+	kind    nativeformat.Kind
+	samples int
+}
+
+func (e *episode) lose(log *zap.Logger, kind nativeformat.Kind, now int64, samples int) {
+	if e.begun == 0 {
+		e.begun, e.kind = now, kind
+		message := "Skipping a thread sample period, buffers are full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
+		if kind == nativeformat.AllocationSamples {
+			message = "Discarding captured allocation sample. Allocation buffer is full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
+		}
+		log.Warn(message, zap.Stringer("of", kind))
+	}
+	e.samples += samples
+}
+
+func (e *episode) end(log *zap.Logger, now int64) {
+	if e.begun == 0 {
+		return
+	}
+	log.Info("There is room again for samples of .NET services",
+		zap.Duration("after", time.Duration(now-e.begun)), zap.Int("samples_lost", e.samples))
+	*e = episode{}
+}

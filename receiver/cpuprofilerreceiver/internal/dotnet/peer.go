@@ -1,0 +1,77 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package dotnet
+
+import (
+	"context"
+	"net"
+	"strconv"
+
+	"github.com/hotprofile/hotprofile/internal/unixsocket"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+)
+
+// Peer is the process that connected to a Unix socket.
+type Peer struct {
+	// PID is as the collector's pid namespace numbers it; 0 for one outside of
+	// that.
+	PID int
+	// Ticks is when it was started, by the kernel's clock.
+	Ticks uint64
+	// Err is why one of these is not known.
+	Err error
+}
+
+type peerKey struct{}
+
+// WithPeer returns a context for the requests of a connection that a listener of
+// Peers has accepted; of any other it returns ctx.
+func WithPeer(ctx context.Context, c net.Conn) context.Context {
+	if a, ok := c.RemoteAddr().(peerAddr); ok {
+		return context.WithValue(ctx, peerKey{}, a.peer)
+	}
+	return ctx
+}
+
+// Peers returns a listener at a Unix socket that asks the kernel, at once, who
+// connected: a pid that is looked up later may be another process's.
+func Peers(l net.Listener, identify func(pid int) (processes.Identity, error)) net.Listener {
+	return peers{l, identify}
+}
+
+type peers struct {
+	net.Listener
+	identify func(pid int) (processes.Identity, error)
+}
+
+// Accept waits for the next connection.
+func (l peers) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	p := Peer{}
+	if p.PID, p.Err = unixsocket.PeerPID(c); p.Err == nil && p.PID != 0 {
+		var who processes.Identity
+		who, p.Err = l.identify(p.PID)
+		p.Ticks = who.Ticks
+	}
+	return peerConn{c, p}, nil
+}
+
+// peerConn tells its peer by its remote address, which gets through the wrappers
+// that limits and TLS put around connections.
+type peerConn struct {
+	net.Conn
+	peer Peer
+}
+
+func (c peerConn) RemoteAddr() net.Addr { return peerAddr{c.Conn.RemoteAddr(), c.peer} }
+
+type peerAddr struct {
+	net.Addr
+	peer Peer
+}
+
+func (a peerAddr) String() string { return "process " + strconv.Itoa(a.peer.PID) }

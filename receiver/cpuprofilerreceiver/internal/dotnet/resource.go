@@ -1,0 +1,136 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package dotnet
+
+import (
+	"cmp"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+)
+
+// The bounds of a resource. What is longer is cut, what is more is left out.
+const (
+	maxAttributes = 64
+	maxKey        = 256
+	maxValue      = 1024
+)
+
+const (
+	attrServiceName  = "service.name"
+	attrContainerID  = "container.id"
+	attrPodUID       = "k8s.pod.uid"
+	attrPID          = "process.pid"
+	attrCreationTime = "process.creation.time"
+	attrCgroup       = "process.linux.cgroup"
+	attrHostName     = "host.name"
+	attrHostID       = "host.id"
+
+	unknownService = "unknown_service:dotnet"
+)
+
+// parseAttributes reads a resource in the form of OTEL_RESOURCE_ATTRIBUTES as
+// OpenTelemetry's SDKs do: a pair without "=" or without a key is left out, what
+// is not percent-encoded properly is taken as it is, and of a key that is there
+// twice the last counts. It returns them sorted by key, each once. bounded is
+// how many were cut or left out because of the bounds.
+func parseAttributes(header string) (attributes []samples.Attribute, bounded int) {
+	for pair := range strings.SplitSeq(header, ",") {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok {
+			continue
+		}
+		key, keyCut := decoded(key, maxKey)
+		value, valueCut := decoded(value, maxValue)
+		if keyCut || strings.ContainsFunc(key, unicode.IsControl) {
+			bounded++ // another key than was meant may be one that counts
+			continue
+		}
+		if key == "" {
+			continue
+		}
+		if valueCut {
+			bounded++
+		}
+		i, found := slices.BinarySearchFunc(attributes, key, func(a samples.Attribute, key string) int { return cmp.Compare(a.Key, key) })
+		switch {
+		case found:
+			attributes[i].Value = value
+		case len(attributes) >= maxAttributes:
+			bounded++
+		default:
+			attributes = slices.Insert(attributes, i, samples.Attribute{Key: key, Value: value})
+		}
+	}
+	return attributes, bounded
+}
+
+// decoded is a percent-encoded word as text of limit bytes at most.
+func decoded(s string, limit int) (text string, cut bool) {
+	s = strings.TrimSpace(s)
+	if d, err := url.PathUnescape(s); err == nil {
+		s = d
+	}
+	if s = strings.ToValidUTF8(s, "\uFFFD"); len(s) <= limit {
+		return strings.Clone(s), false
+	}
+	for s = s[:limit]; len(s) > 0; s = s[:len(s)-1] {
+		if r, size := utf8.DecodeLastRuneInString(s); r != utf8.RuneError || size > 1 {
+			break
+		}
+	}
+	return strings.Clone(s), true
+}
+
+// claimed says whether an attribute says which process, cgroup or host this is:
+// what the kernel is asked for over a Unix socket and nobody can vouch for over
+// TCP. And what the gate alone may say is never taken from a sender.
+func claimed(key string) bool {
+	switch key {
+	case attrPID, "process.parent_pid", "process.vpid", "process.group_leader.pid", "process.session_leader.pid", attrCreationTime, attrCgroup:
+		return true
+	}
+	return strings.HasPrefix(key, "host.") || strings.HasPrefix(key, "hotprofile.")
+}
+
+// host is how this host is called.
+type host struct{ name, id string }
+
+// resourceOf is the resource of what a sender sends. who is nil over TCP.
+func resourceOf(header string, who *processes.Identity, at host) (r *samples.Resource, bounded int) {
+	attributes, bounded := parseAttributes(header)
+	attributes = slices.DeleteFunc(attributes, func(a samples.Attribute) bool {
+		return claimed(a.Key) || who != nil && (a.Key == attrContainerID || a.Key == attrPodUID) || a.Key == attrServiceName && a.Value == ""
+	})
+	r = &samples.Resource{}
+	add := func(key, value string) {
+		if value != "" {
+			attributes = append(attributes, samples.Attribute{Key: key, Value: value})
+		}
+	}
+	if !slices.ContainsFunc(attributes, func(a samples.Attribute) bool { return a.Key == attrServiceName }) {
+		add(attrServiceName, unknownService)
+	}
+	if who != nil {
+		r.PID = who.PID
+		attributes = append(attributes, samples.Attribute{Key: attrPID, Value: int64(who.PID)})
+		if !who.Started.IsZero() {
+			add(attrCreationTime, who.Started.Format(time.RFC3339Nano))
+		}
+		add(attrCgroup, who.Cgroup)
+		add(attrContainerID, who.ContainerID)
+		add(attrPodUID, who.PodUID)
+		add(attrHostName, at.name)
+		add(attrHostID, at.id)
+	}
+	slices.SortFunc(attributes, func(a, b samples.Attribute) int { return cmp.Compare(a.Key, b.Key) })
+	r.Attributes = slices.Clip(attributes)
+	return r, bounded
+}

@@ -1,0 +1,143 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package dotnet
+
+import (
+	"strconv"
+	"strings"
+	"unicode"
+	"unsafe"
+
+	"github.com/hotprofile/hotprofile/internal/nativeformat"
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+// maxDepth is how many frames of a stack are kept, from the leaf on; what has
+// more is marked as truncated. Backends show no more than that.
+const maxDepth = 1024
+
+// maxStackBytes bounds the stacks that are remembered. At the bound all are
+// forgotten, and made again as they are seen.
+const maxStackBytes = 16 << 20
+
+// nativeFrame is what the profiler calls code that is not managed, all of it.
+const nativeFrame = "Unknown_Native_Function(unknown)"
+
+// stacks makes stacks of names, each once, so that one seen before costs a
+// look-up.
+type stacks struct {
+	decoder *nativeformat.Decoder
+	limit   int
+
+	byHash map[uint64]*samples.Stack
+	// locations are by name, as long as the decoder knows its names.
+	locations []*samples.Location
+	forgotten uint64
+	bytes     int
+	resets    uint64
+}
+
+func newStacks(d *nativeformat.Decoder, limit int) *stacks {
+	return &stacks{decoder: d, limit: limit, byHash: make(map[uint64]*samples.Stack)}
+}
+
+// begin is to be called before the first stack of a buffer.
+func (s *stacks) begin() {
+	if f := s.decoder.Names().Forgotten; f != s.forgotten {
+		s.forgotten = f
+		s.locations = nil // names stand for others now
+		s.forget()
+	} else if s.bytes > s.limit {
+		s.resets++
+		s.forget()
+	}
+}
+
+func (s *stacks) forget() {
+	clear(s.byHash)
+	s.bytes = 0
+}
+
+// of returns the stack of frames, the leaf first.
+func (s *stacks) of(frames []nativeformat.Name) *samples.Stack {
+	truncated := len(frames) > maxDepth
+	if truncated {
+		frames = frames[:maxDepth]
+	}
+	// FNV-1a over names: what collides is made again, no more.
+	h := uint64(14695981039346656037)
+	for _, f := range frames {
+		h = (h ^ uint64(f)) * 1099511628211
+	}
+	if known := s.byHash[h]; known != nil && known.Truncated == truncated && s.same(known, frames) {
+		return known
+	}
+	stack := &samples.Stack{Locations: make([]*samples.Location, len(frames)), Truncated: truncated}
+	for i, f := range frames {
+		stack.Locations[i] = s.location(f)
+	}
+	s.byHash[h] = stack
+	s.bytes += int(unsafe.Sizeof(*stack)) + 32 + 8*len(frames)
+	return stack
+}
+
+func (s *stacks) same(known *samples.Stack, frames []nativeformat.Name) bool {
+	if len(known.Locations) != len(frames) {
+		return false
+	}
+	for i, f := range frames {
+		if int(f) >= len(s.locations) || known.Locations[i] != s.locations[f] {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *stacks) location(n nativeformat.Name) *samples.Location {
+	for int(n) >= len(s.locations) {
+		s.locations = append(s.locations, nil)
+	}
+	if l := s.locations[n]; l != nil {
+		return l
+	}
+	l := locationOf(s.decoder.Text(n))
+	s.locations[n] = l
+	return l
+}
+
+// locationOf is the place that a frame's name tells. The name is shown as it
+// came: its argument types tell overloads apart, and a name without them would
+// add these up in every backend that shows names alone. Only where it holds
+// control characters, which could pass for something else on a screen or in a
+// log, a readable form is shown, and the name as it came is the system's.
+func locationOf(name string) *samples.Location {
+	l := &samples.Location{Type: samples.FrameDotnet, Resolved: true, Lines: []samples.Line{{Function: name}}}
+	if name == nativeFrame {
+		l.Type = samples.FrameNative
+	}
+	if readable := readable(name); readable != name {
+		l.Lines[0] = samples.Line{Function: readable, SystemName: name}
+	}
+	return l
+}
+
+// readable is a name with its control characters written as Go writes them.
+func readable(name string) string {
+	if name == "" {
+		return "(no name)"
+	}
+	if !strings.ContainsFunc(name, unicode.IsControl) {
+		return name
+	}
+	var b strings.Builder
+	for _, r := range name {
+		if unicode.IsControl(r) {
+			quoted := strconv.QuoteRune(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}

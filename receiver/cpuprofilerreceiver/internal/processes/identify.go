@@ -1,0 +1,82 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package processes
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"sync"
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/procfs"
+)
+
+// Identity is what tells a process apart and where it is now. It is comparable.
+type Identity struct {
+	PID int
+	// Ticks is when it was forked, by the kernel's clock: with the pid it names
+	// one process ever.
+	Ticks uint64
+	// Started is that as a time; zero where it is not known when the host booted.
+	Started time.Time
+	// Cgroup, ContainerID and PodUID are those of its unit; empty where it has
+	// none or where that cannot be read.
+	Cgroup, ContainerID, PodUID string
+}
+
+// ErrEnded says that there is no process with a pid.
+var ErrEnded = errors.New("the process has ended")
+
+// Identifier identifies processes that have come forward by themselves. Safe for
+// concurrent use.
+type Identifier struct {
+	mu     sync.Mutex
+	fs     *procFiles
+	boot   time.Time
+	places *places // nil where there are no cgroups to be read
+}
+
+// NewIdentifier returns one that reads below root, the place where the host's root
+// is mounted; tree is nil where there are no cgroups to be read.
+func NewIdentifier(root string, tree *cgroup.Tree) *Identifier {
+	i := &Identifier{fs: newProcFiles(root)}
+	if tree != nil {
+		i.places = newPlaces(tree)
+	}
+	if boot, err := i.fs.boot(); err == nil {
+		i.boot = boot
+	}
+	return i
+}
+
+// Identify reads about the process that has a pid now. A cgroup that cannot be
+// made out is no error.
+func (i *Identifier) Identify(pid int) (Identity, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	id := Identity{PID: pid}
+	// The cgroup before the start time: whoever knows the process by its start
+	// knows then that the cgroup was not read of one that had its pid before.
+	if i.places != nil {
+		if b, cut, err := i.fs.read(i.fs.dir(pid)+"/cgroup", maxCgroup); err == nil && !cut {
+			if at, err := i.places.of(b); err == nil {
+				id.Cgroup, id.ContainerID, id.PodUID = at.unit.Cgroup, at.unit.ContainerID, at.unit.PodUID
+			}
+		}
+	}
+	s, err := i.fs.stat(pid)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = ErrEnded
+	}
+	if err != nil {
+		return Identity{}, fmt.Errorf("identify process %d: %w", pid, err)
+	}
+	id.Ticks = s.Start
+	if !i.boot.IsZero() {
+		id.Started = i.boot.Add(time.Duration(s.Start) * (time.Second / procfs.TicksPerSecond))
+	}
+	return id, nil
+}
