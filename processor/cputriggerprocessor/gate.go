@@ -88,6 +88,7 @@ type judgement struct {
 	again      bool             // it was refused before, and the openings know
 
 	subset   subset
+	stamper  stamper
 	picks    []pick
 	captures []capture
 }

@@ -125,9 +125,10 @@ func (j *judgement) part(pd pprofile.Profiles) (out pprofile.Profiles, clean boo
 
 // dress stamps what leaves.
 func (j *judgement) dress(out pprofile.Profiles, clean bool) {
-	var s *stamper
+	s := &j.stamper
 	if j.stamped > 0 {
-		s = newStamper(out.Dictionary(), clean)
+		s.begin(out.Dictionary(), clean)
+		defer s.end()
 	}
 	n := 0
 	for _, rp := range out.ResourceProfiles().All() {

@@ -68,19 +68,39 @@ func (r *reason) attributes() []entry {
 	}
 }
 
+// maxFew is how many attributes are looked for one by one: those of a few
+// reasons.
+const maxFew = 40
+
 // stamper puts reasons on profiles and their attributes into the dictionary,
-// each once.
+// each once. It is used again for other batches.
 type stamper struct {
 	dictionary pprofile.ProfilesDictionary
 	reasons    []reason
-	keys       map[string]int32 // of those that may be stamped, the ones in the string table
-	known      map[entry]int32  // in the attribute table
+	keys       []placed[string] // of those that may be stamped, the ones in the string table
+	few        []placed[entry]  // in the attribute table
+	known      map[entry]int32  // likewise, once they are more than a few
 }
 
-// newStamper looks which of the attributes' keys a dictionary already has: a
-// clean one has none.
-func newStamper(d pprofile.ProfilesDictionary, clean bool) *stamper {
-	s := &stamper{dictionary: d, keys: map[string]int32{}, known: map[entry]int32{}}
+// placed is something in a table of the dictionary.
+type placed[T comparable] struct {
+	what T
+	at   int32
+}
+
+func find[T comparable](list []placed[T], what T) (at int32, ok bool) {
+	for i := range list {
+		if list[i].what == what {
+			return list[i].at, true
+		}
+	}
+	return 0, false
+}
+
+// begin looks which of the attributes' keys a dictionary already has: a clean one
+// has none.
+func (s *stamper) begin(d pprofile.ProfilesDictionary, clean bool) {
+	s.dictionary = d
 	if d.StringTable().Len() == 0 {
 		d.StringTable().Append("")
 	}
@@ -88,15 +108,15 @@ func newStamper(d pprofile.ProfilesDictionary, clean bool) *stamper {
 		d.AttributeTable().AppendEmpty()
 	}
 	if clean {
-		return s
+		return
 	}
 	for i, str := range d.StringTable().All() {
 		if i > 0 && isReason(str) {
-			s.keys[str] = int32(i)
+			s.keys = append(s.keys, placed[string]{str, int32(i)})
 		}
 	}
 	if len(s.keys) == 0 {
-		return s
+		return
 	}
 	for i, a := range d.AttributeTable().All() {
 		k := int(a.KeyStrindex())
@@ -106,13 +126,42 @@ func newStamper(d pprofile.ProfilesDictionary, clean bool) *stamper {
 		if key := d.StringTable().At(k); isReason(key) {
 			switch v := a.Value(); v.Type() {
 			case pcommon.ValueTypeStr:
-				s.known[entry{key: key, text: v.Str()}] = int32(i)
+				s.remember(entry{key: key, text: v.Str()}, int32(i))
 			case pcommon.ValueTypeDouble:
-				s.known[entry{key: key, number: v.Double()}] = int32(i)
+				s.remember(entry{key: key, number: v.Double()}, int32(i))
 			}
 		}
 	}
-	return s
+}
+
+// end lets go of the batch.
+func (s *stamper) end() {
+	clear(s.reasons)
+	clear(s.keys)
+	clear(s.few)
+	*s = stamper{reasons: s.reasons[:0], keys: s.keys[:0], few: s.few[:0]}
+}
+
+func (s *stamper) remember(a entry, at int32) {
+	if s.known == nil && len(s.few) < maxFew {
+		s.few = append(s.few, placed[entry]{a, at})
+		return
+	}
+	if s.known == nil {
+		s.known = map[entry]int32{}
+		for _, p := range s.few {
+			s.known[p.what] = p.at
+		}
+	}
+	s.known[a] = at
+}
+
+func (s *stamper) find(a entry) (at int32, ok bool) {
+	if s.known == nil {
+		return find(s.few, a)
+	}
+	at, ok = s.known[a]
+	return at, ok
 }
 
 // stamp puts the reason of its openings on a profile captured in [start, end).
@@ -139,14 +188,14 @@ func (s *stamper) reason(openings []*trigger.Opening, phase trigger.Phase) *reas
 }
 
 func (s *stamper) attribute(a entry) int32 {
-	if i, ok := s.known[a]; ok {
+	if i, ok := s.find(a); ok {
 		return i
 	}
-	key, ok := s.keys[a.key]
+	key, ok := find(s.keys, a.key)
 	if !ok {
 		key = int32(s.dictionary.StringTable().Len())
 		s.dictionary.StringTable().Append(a.key)
-		s.keys[a.key] = key
+		s.keys = append(s.keys, placed[string]{a.key, key})
 	}
 	i := int32(s.dictionary.AttributeTable().Len())
 	out := s.dictionary.AttributeTable().AppendEmpty()
@@ -156,7 +205,7 @@ func (s *stamper) attribute(a entry) int32 {
 	} else {
 		out.Value().SetDouble(a.number)
 	}
-	s.known[a] = i
+	s.remember(a, i)
 	return i
 }
 
