@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
@@ -42,6 +43,8 @@ type Config struct {
 	ThreadAttributes []string `mapstructure:"thread_attributes"`
 	// CPU is about samples of running threads.
 	CPU CPUConfig `mapstructure:"cpu"`
+	// Dotnet is the server that takes the buffers of .NET services; absent: none.
+	Dotnet configoptional.Optional[DotnetConfig] `mapstructure:"dotnet"`
 	// BufferSize is the size of each of the two buffers. Default 4MiB.
 	BufferSize bytesize.Size `mapstructure:"buffer_size"`
 	// ExportInterval is how often the samples are handed over. Default 5s.
@@ -56,7 +59,8 @@ type Config struct {
 
 // CPUConfig is about samples of running threads.
 type CPUConfig struct {
-	// Enabled is whether they are taken. Default true.
+	// Enabled is whether they are taken. Default true; false where `dotnet` is
+	// named and neither `cpu` nor `targets` is.
 	Enabled bool `mapstructure:"enabled"`
 
 	// prevents unkeyed literal initialization
@@ -121,6 +125,7 @@ func createDefaultConfig() *Config {
 		KernelStacks:      KernelStacksAuto,
 		ThreadAttributes:  []string{threadName},
 		CPU:               CPUConfig{Enabled: true},
+		Dotnet:            configoptional.Default(defaultDotnet()),
 		BufferSize:        4 * bytesize.MiB,
 		ExportInterval:    5 * time.Second,
 		ExportTimeout:     5 * time.Second,
@@ -128,8 +133,9 @@ func createDefaultConfig() *Config {
 }
 
 // Unmarshal lets kernel_stacks be written as YAML wants it written: its `true`
-// and `false` arrive as booleans, which a string does not take. And it refuses a
-// fraction of a frequency, which would lose its digits without a word.
+// and `false` arrive as booleans, which a string does not take. It refuses a
+// fraction of a frequency, which would lose its digits without a word. And it
+// takes a configuration that names .NET services alone at its word.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	if b, ok := conf.Get("kernel_stacks").(bool); ok {
 		err := conf.Merge(confmap.NewFromStringMap(map[string]any{"kernel_stacks": strconv.FormatBool(b)}))
@@ -139,6 +145,9 @@ func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	}
 	if f, ok := conf.Get("frequency").(float64); ok && f != math.Trunc(f) {
 		return fmt.Errorf("frequency: %v is not a whole number between 1 and %d", f, maxFrequency)
+	}
+	if conf.IsSet("dotnet") && !conf.IsSet("cpu") && !conf.IsSet("targets") {
+		cfg.CPU.Enabled = false
 	}
 	return conf.Unmarshal(cfg)
 }
@@ -215,8 +224,8 @@ func (t TargetConfig) target() processes.Target {
 	return processes.Target{PID: t.PID, Executable: t.Executable, Cgroup: t.Cgroup, ContainerID: t.ContainerID}
 }
 
-// effective is every value as it holds, by its key. There is no secret among
-// them.
+// effective is every value as it holds, by its key. Secrets among those of servers
+// are redacted by their types.
 func (cfg *Config) effective() map[string]any {
 	conf := confmap.New()
 	if err := conf.Marshal(cfg); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/confmap/confmaptest"
 
@@ -43,16 +44,42 @@ func TestConfigIsReadAsWritten(t *testing.T) {
 			KernelStacks:      KernelStacksTrue,
 			ThreadAttributes:  []string{"thread.name", "thread.id"},
 			CPU:               CPUConfig{Enabled: true},
-			BufferSize:        200 * bytesize.KiB,
-			ExportInterval:    10 * time.Second,
-			ExportTimeout:     2 * time.Second,
+			Dotnet: configoptional.Some(func() DotnetConfig {
+				d := defaultDotnet()
+				d.ServerConfig.NetAddr.Transport, d.ServerConfig.NetAddr.Endpoint = "unix", "/run/hotprofile/dotnet.sock"
+				d.ServerConfig.MaxRequestBodySize = 300_000
+				d.SocketMode, d.IncludeExportThread = 0o666, true
+				return d
+			}()),
+			BufferSize:     200 * bytesize.KiB,
+			ExportInterval: 10 * time.Second,
+			ExportTimeout:  2 * time.Second,
 		},
 		"kernel_false":     with(func(c *Config) { c.KernelStacks = KernelStacksFalse }),
 		"kernel_auto":      createDefaultConfig(),
 		"threads_together": with(func(c *Config) { c.ThreadAttributes = []string{} }),
 		"bytes":            with(func(c *Config) { c.BufferSize = bytesize.MiB }),
 		"cpu_block_empty":  createDefaultConfig(),
-		"off":              with(func(c *Config) { c.CPU.Enabled = false }),
+		"dotnet_alone": with(func(c *Config) {
+			c.CPU.Enabled = false
+			c.Dotnet = configoptional.Some(defaultDotnet())
+		}),
+		"dotnet_empty": with(func(c *Config) {
+			c.CPU.Enabled = false
+			c.Dotnet = configoptional.Some(defaultDotnet())
+		}),
+		"dotnet_and_cpu": with(func(c *Config) { c.Dotnet = configoptional.Some(defaultDotnet()) }),
+		"dotnet_and_targets": with(func(c *Config) {
+			c.Dotnet = configoptional.Some(defaultDotnet())
+			c.Targets = []TargetConfig{{PID: 4711}}
+		}),
+		"dotnet_mode_text": with(func(c *Config) {
+			c.CPU.Enabled = false
+			d := defaultDotnet()
+			d.SocketMode = 0o600
+			c.Dotnet = configoptional.Some(d)
+		}),
+		"off": with(func(c *Config) { c.CPU.Enabled = false }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			sub, err := file.Sub(component.NewIDWithName(metadata.Type, name).String())
@@ -96,6 +123,13 @@ func TestConfigFaultsNameTheirKeyAndWhatIsAllowed(t *testing.T) {
 		"interval over an hour":    {map[string]any{"export_interval": "2h"}, []string{"export_interval", "between 100ms and 10m"}},
 		"timeout negative":         {map[string]any{"export_timeout": "-1s"}, []string{"export_timeout", "between 1ms and 10m"}},
 		"discovery zero":           {map[string]any{"discovery_interval": "0s"}, []string{"discovery_interval", "between 100ms and 1h"}},
+		"dotnet key unknown":       {map[string]any{"dotnet": map[string]any{"socket_mod": 1}}, []string{"socket_mod"}},
+		"dotnet endpoint no port":  {map[string]any{"dotnet": map[string]any{"endpoint": "localhost"}}, []string{"dotnet", "endpoint", "host:port"}},
+		"dotnet socket unnamed":    {map[string]any{"dotnet": map[string]any{"transport": "unix"}}, []string{"dotnet", "endpoint", "path of a socket"}},
+		"dotnet transport unknown": {map[string]any{"dotnet": map[string]any{"transport": "udp"}}, []string{"dotnet", "transport", "tcp, tcp4, tcp6, unix"}},
+		"dotnet mode decimal":      {map[string]any{"dotnet": map[string]any{"socket_mode": 660}}, []string{"dotnet", "socket_mode", "1224", "octal"}},
+		"dotnet mode no number":    {map[string]any{"dotnet": map[string]any{"socket_mode": "rw"}}, []string{"socket_mode", "octal"}},
+		"dotnet body unbounded":    {map[string]any{"dotnet": map[string]any{"max_request_body_size": 0}}, []string{"dotnet", "max_request_body_size", "1024", "16777216"}},
 		"all faults at once": {
 			map[string]any{"frequency": 0, "buffer_size": "1KiB", "export_timeout": "0s", "kernel_stacks": "x"},
 			[]string{"frequency", "buffer_size", "export_timeout", "kernel_stacks"},
@@ -140,7 +174,7 @@ func TestConfigSchemaHasEveryKey(t *testing.T) {
 			property, ok := properties[key].(map[string]any)
 			require.True(t, ok, "%s%s is not in the schema", at, key)
 			require.NotEmpty(t, property["description"], "%s%s", at, key)
-			if inner, ok := property["properties"].(map[string]any); ok {
+			if inner, ok := property["properties"].(map[string]any); ok && key != "dotnet" { // it has confighttp's keys too
 				check(field.Type, inner, at+key+".")
 			}
 			if items, ok := property["items"].(map[string]any); ok && field.Type.Elem().Kind() == reflect.Struct {

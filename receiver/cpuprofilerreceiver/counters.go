@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/dotnet"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/oncpu"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
@@ -22,11 +23,14 @@ import (
 // for any.
 type counters struct {
 	telemetry *metadata.TelemetryBuilder
-	sampler   func() oncpu.Stats
-	symbols   func() symbolizer.Counters
+	// Each is nil where what it counts is not configured.
+	sampler func() oncpu.Stats
+	symbols func() symbolizer.Counters
+	dotnet  func() dotnet.Stats
 
 	seenSampler oncpu.Stats
 	seenSymbols symbolizer.Counters
+	seenDotnet  dotnet.Stats
 }
 
 // fate is what became of a sample: the values of the attribute outcome.
@@ -67,35 +71,68 @@ func (c *counters) took(ctx context.Context, d time.Duration) {
 
 // record adds what has been counted elsewhere since the last time.
 func (c *counters) record(ctx context.Context) {
+	if c.sampler != nil {
+		c.recordSampler(ctx)
+	}
+	if c.symbols != nil {
+		c.recordSymbols(ctx)
+	}
+	if c.dotnet != nil {
+		c.recordDotnet(ctx)
+	}
+}
+
+func (c *counters) recordSampler(ctx context.Context) {
 	s := c.sampler()
 	c.left(bufferFull, samples.OnCPU.Sampler, int(s.BufferFull-c.seenSampler.BufferFull))
 	c.left(unreadable, samples.OnCPU.Sampler, int(s.Unreadable-c.seenSampler.Unreadable))
 	c.telemetry.CPUProfilerSamplesLost.Add(ctx, int64(s.Lost-c.seenSampler.Lost))
 	c.telemetry.CPUProfilerPeriodsSkipped.Add(ctx, int64(s.PeriodsSkipped-c.seenSampler.PeriodsSkipped))
-	y := c.symbols()
 	t, seen := &s.Table, &c.seenSampler.Table
-	for _, l := range [...]struct {
-		limit string
-		n     uint64
-	}{
-		{"files", y.Evictions - c.seenSymbols.Evictions},
-		{"file_requests", y.Dropped - c.seenSymbols.Dropped},
-		{"mappings", t.MappingsLeftOut - seen.MappingsLeftOut},
-		{"processes", t.Evicted - seen.Evicted},
-		{"program_starts", t.StartsLeftOut - seen.StartsLeftOut},
-		{"stacks", t.StackResets - seen.StackResets},
-		{"thread_names", t.ThreadNameResets - seen.ThreadNameResets},
-	} {
-		if l.n > 0 {
-			c.telemetry.CPUProfilerLimitsHit.Add(ctx, int64(l.n), metric.WithAttributeSet(attribute.NewSet(
-				attribute.String("limit", l.limit))))
-		}
-	}
+	c.hit(ctx, "mappings", t.MappingsLeftOut-seen.MappingsLeftOut)
+	c.hit(ctx, "processes", t.Evicted-seen.Evicted)
+	c.hit(ctx, "program_starts", t.StartsLeftOut-seen.StartsLeftOut)
+	c.hit(ctx, "stacks", t.StackResets-seen.StackResets)
+	c.hit(ctx, "thread_names", t.ThreadNameResets-seen.ThreadNameResets)
 	c.seenSampler = s
+}
+
+func (c *counters) recordSymbols(ctx context.Context) {
+	y := c.symbols()
+	c.hit(ctx, "files", y.Evictions-c.seenSymbols.Evictions)
+	c.hit(ctx, "file_requests", y.Dropped-c.seenSymbols.Dropped)
 	for _, o := range symbolizer.Outcomes() {
 		if n := y.Locations[o] - c.seenSymbols.Locations[o]; n > 0 {
 			c.telemetry.CPUProfilerSymbols.Add(ctx, int64(n), outcome(o.String()))
 		}
 	}
 	c.seenSymbols = y
+}
+
+func (c *counters) recordDotnet(ctx context.Context) {
+	s, seen := c.dotnet(), &c.seenDotnet
+	for _, k := range [...]struct {
+		sampler   string
+		now, seen *dotnet.Events
+	}{
+		{samples.DotnetThreads.Sampler, &s.Threads, &seen.Threads},
+		{samples.DotnetAllocSpace.Sampler, &s.Allocations, &seen.Allocations},
+		{samples.DotnetSelected.Sampler, &s.Selected, &seen.Selected},
+	} {
+		c.left(bufferFull, k.sampler, int(k.now.BufferFull-k.seen.BufferFull))
+		c.left(unreadable, k.sampler, int(k.now.Unreadable-k.seen.Unreadable))
+		c.left(leftOut, k.sampler, int(k.now.LeftOut-k.seen.LeftOut))
+	}
+	c.hit(ctx, "dotnet_attributes", s.Attributes-seen.Attributes)
+	c.hit(ctx, "dotnet_names", s.Names-seen.Names)
+	c.hit(ctx, "dotnet_resources", s.Resources-seen.Resources)
+	c.hit(ctx, "dotnet_stacks", s.Stacks-seen.Stacks)
+	c.seenDotnet = s
+}
+
+// hit counts how often a limit was hit.
+func (c *counters) hit(ctx context.Context, limit string, n uint64) {
+	if n > 0 {
+		c.telemetry.CPUProfilerLimitsHit.Add(ctx, int64(n), metric.WithAttributeSet(attribute.NewSet(attribute.String("limit", limit))))
+	}
 }

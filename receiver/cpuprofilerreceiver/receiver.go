@@ -25,6 +25,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/dotnet"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/oncpu"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
@@ -45,6 +46,7 @@ type profiler struct {
 	// All of these are nil while it does not run.
 	symbols  *symbolizer.Symbolizer
 	sampler  *oncpu.Sampler
+	dotnet   *dotnetServer
 	exporter *exporter
 }
 
@@ -71,8 +73,11 @@ func (p *profiler) Start(_ context.Context, host component.Host) error {
 	}
 	p.logger.Debug("Continuous profiling configuration:", zap.Any("configuration", p.cfg.effective()))
 	if !p.cfg.CPU.Enabled {
-		p.logger.Warn("nothing is sampled: cpu.enabled is false, and no other sampler is configured")
-		return nil
+		if !p.cfg.Dotnet.HasValue() {
+			p.logger.Warn("nothing is sampled: cpu.enabled is false, and no other sampler is configured")
+			return nil
+		}
+		p.logger.Info("Running threads are not sampled: cpu.enabled is false, as it is by default where dotnet is configured and neither cpu nor targets is")
 	}
 	if at, err := os.Stat(p.cfg.RootPath); err != nil {
 		return fmt.Errorf("root_path: the host's root has to be mounted there: %w", err)
@@ -85,18 +90,45 @@ func (p *profiler) Start(_ context.Context, host component.Host) error {
 		// Processes are sampled all the same, without their cgroups.
 		p.logger.Warn("cgroups cannot be read", zap.Error(err))
 	}
-	if p.symbols, err = symbolizer.New(symbolizer.Config{
-		Root: root,
-		// Half of them are for perf events, and the rest of the collector needs some.
-		MaxObjects: max(1, min(symbolizer.DefaultMaxObjects, perfevent.OpenFileLimit()/4)),
-		Logger:     p.logger,
+	if err := p.start(host, place{
+		root: root, note: note, tree: tree,
+		hostName: hostid.Best(hostid.Names(p.cfg.RootPath)),
+		hostID:   hostid.Best(hostid.IDs(p.cfg.RootPath)),
 	}); err != nil {
-		return fmt.Errorf("start the symbolizer: %w", err)
-	}
-	var sampler *oncpu.Sampler
-	buffer := newBuffer(int(p.cfg.BufferSize), systemClock{}, func() { sampler.Wake() })
-	if sampler, err = p.newSampler(host, place{root, note, tree}, buffer); err != nil {
 		return errors.Join(err, p.stop(context.Background()))
+	}
+	return nil
+}
+
+// start joins the parts that are configured and starts them, in the order of the
+// way of the samples from its end. What was started before a fault is left to
+// stop.
+func (p *profiler) start(host component.Host, at place) error {
+	counters := &counters{telemetry: p.telemetry}
+	wake := func() {} // set before anything is in the buffer
+	buffer := newBuffer(int(p.cfg.BufferSize), systemClock{}, func() { wake() })
+	var sampler *oncpu.Sampler
+	if p.cfg.CPU.Enabled {
+		var err error
+		if p.symbols, err = symbolizer.New(symbolizer.Config{
+			Root: at.root,
+			// Half of them are for perf events, and the rest of the collector needs some.
+			MaxObjects: max(1, min(symbolizer.DefaultMaxObjects, perfevent.OpenFileLimit()/4)),
+			Logger:     p.logger,
+		}); err != nil {
+			return fmt.Errorf("start the symbolizer: %w", err)
+		}
+		if sampler, err = p.newSampler(host, at, buffer); err != nil {
+			return err
+		}
+		wake = sampler.Wake
+		counters.sampler, counters.symbols = sampler.Stats, p.symbols.Counters
+	}
+	var intake *dotnet.Intake
+	identifier := processes.NewIdentifier(at.root, at.tree)
+	if p.cfg.Dotnet.HasValue() {
+		intake = p.newIntake(at, buffer, identifier.Identify)
+		counters.dotnet = intake.Stats
 	}
 	p.exporter = &exporter{
 		interval: p.cfg.ExportInterval,
@@ -110,23 +142,49 @@ func (p *profiler) Start(_ context.Context, host component.Host) error {
 		}),
 		next:     p.next,
 		obs:      p.obs,
-		counters: &counters{telemetry: p.telemetry, sampler: sampler.Stats, symbols: p.symbols.Counters},
+		counters: counters,
 		logger:   p.logger,
 	}
 	p.exporter.start()
 	p.sampler = sampler
-	err = errors.Join(p.observe(buffer, sampler), sampler.Start())
-	if err != nil {
-		return errors.Join(err, p.stop(context.Background()))
+	if err := p.observe(buffer, sampler); err != nil {
+		return err
 	}
-	return nil
+	if sampler != nil {
+		if err := sampler.Start(); err != nil {
+			return err
+		}
+	}
+	if intake == nil {
+		return nil
+	}
+	var err error
+	p.dotnet, err = startDotnet(context.Background(), host, p.settings.TelemetrySettings, p.cfg.Dotnet.Get(), intake, identifier.Identify)
+	return err
 }
 
-// place is where the sampler reads about processes.
+func (p *profiler) newIntake(at place, sink dotnet.Sink, identify func(pid int) (processes.Identity, error)) *dotnet.Intake {
+	cfg := p.cfg.Dotnet.Get()
+	return dotnet.New(dotnet.Config{
+		Sink:         sink,
+		Identify:     identify,
+		HostName:     at.hostName,
+		HostID:       at.hostID,
+		ThreadName:   slices.Contains(p.cfg.ThreadAttributes, threadName),
+		ExportThread: cfg.IncludeExportThread,
+		MaxBody:      cfg.ServerConfig.MaxRequestBodySize,
+		RetryAfter:   p.cfg.ExportInterval,
+		Logger:       p.logger,
+		Now:          time.Now,
+	})
+}
+
+// place is where samplers read about processes, and which host that is.
 type place struct {
-	root string
-	note string       // why that is not root_path; empty where it is
-	tree *cgroup.Tree // nil where cgroups cannot be read
+	root             string
+	note             string       // why that is not root_path; empty where it is
+	tree             *cgroup.Tree // nil where cgroups cannot be read
+	hostName, hostID string
 }
 
 // newSampler joins the sampler's parts.
@@ -147,8 +205,8 @@ func (p *profiler) newSampler(host component.Host, at place, sink oncpu.Sink) (*
 		Tree:     at.tree,
 		Track:    symbols.Track,
 		Wanted:   wanted,
-		HostName: hostid.Best(hostid.Names(p.cfg.RootPath)),
-		HostID:   hostid.Best(hostid.IDs(p.cfg.RootPath)),
+		HostName: at.hostName,
+		HostID:   at.hostID,
 	}
 	finder, err := oncpu.NewTargetFinder(known, targets, own)
 	if err != nil {
@@ -200,14 +258,19 @@ func (p *profiler) newSampler(host component.Host, at place, sink oncpu.Sink) (*
 	}), nil
 }
 
-// observe has the gauges read what there is when they are asked.
+// observe has the gauges read what there is when they are asked; s is nil where
+// running threads are not sampled.
 func (p *profiler) observe(b *buffer, s *oncpu.Sampler) error {
 	limit := int(p.cfg.BufferSize)
+	err := p.telemetry.RegisterCPUProfilerBufferUsageCallback(func(_ context.Context, o metric.Int64Observer) error {
+		o.Observe(int64(b.usage(limit)))
+		return nil
+	})
+	if s == nil {
+		return err
+	}
 	return errors.Join(
-		p.telemetry.RegisterCPUProfilerBufferUsageCallback(func(_ context.Context, o metric.Int64Observer) error {
-			o.Observe(int64(b.usage(limit)))
-			return nil
-		}),
+		err,
 		p.telemetry.RegisterCPUProfilerTargetsCallback(func(_ context.Context, o metric.Int64Observer) error {
 			o.Observe(int64(s.Stats().Targets))
 			return nil
@@ -226,6 +289,10 @@ func (p *profiler) observe(b *buffer, s *oncpu.Sampler) error {
 func (p *profiler) Shutdown(ctx context.Context) error { return p.stop(ctx) }
 
 func (p *profiler) stop(ctx context.Context) error {
+	if p.dotnet != nil {
+		p.dotnet.stop(ctx)
+		p.dotnet = nil
+	}
 	if p.sampler != nil {
 		p.sampler.Stop()
 		p.sampler = nil

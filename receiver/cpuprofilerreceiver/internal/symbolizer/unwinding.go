@@ -139,7 +139,7 @@ func (t *goTable) depths(table uint32, g *GoFunction) error {
 // a system call for each otherwise.
 type windows struct {
 	r     io.ReaderAt
-	cache [16]window
+	cache [64]window
 }
 
 type window struct {
