@@ -121,6 +121,17 @@ func (t *Throttling) Read(now time.Time) (grown Periods, replaced bool, err erro
 	return grown, replaced, nil
 }
 
+// LimitedAbove says whether an ancestor has a quota, so that others can use up
+// what the unit has to share.
+func (t *Throttling) LimitedAbove(now time.Time) bool {
+	for i := 1; i < len(t.levels); i++ {
+		if !t.unlimited(&t.levels[i], now) {
+			return true
+		}
+	}
+	return false
+}
+
 // Renew forgets what is known of quotas, for when the cgroup is another one of
 // the same path.
 func (t *Throttling) Renew() {

@@ -83,7 +83,6 @@ func TestHostBusiestThread(t *testing.T) {
 	share, usage := out[0].Reading.Num/out[0].Reading.Den, out[1].Reading.Num/out[1].Reading.Den
 	t.Logf("busiest %.2f, usage %.2f", share, usage)
 	require.LessOrEqual(t, share, 1.0)
-	require.LessOrEqual(t, share, usage+0.1, "not more than all have together")
 	require.Greater(t, share, usage/4, "the busier of two that spin")
 }
 

@@ -324,6 +324,36 @@ func TestThrottlingIsTheLargestOfThePath(t *testing.T) {
 	}
 }
 
+func TestThrottlingOfAnIdleUnitIsNotLost(t *testing.T) {
+	h := newModeHost(t, cgroup.V1)
+	w := h.open(8, "", CgroupScope, CPUThrottling, CPUUsage)
+	var out [2]Result
+	now := time.Now()
+	read := func() Result {
+		now = now.Add(time.Second)
+		w.Read(now, out[:])
+		require.NoError(t, out[0].Err)
+		return out[0]
+	}
+	read()
+	read()
+	h.set("cpu", "cpu.stat", "nr_periods 104\nnr_throttled 12\n")
+	for i := range idleReadings {
+		if r := read(); r.Reading.Den == 4 {
+			require.Equal(t, 2.0, r.Reading.Num)
+			break
+		}
+		require.Less(t, i, idleReadings-1)
+	}
+	h.set("cpu", "cpu.stat", "nr_periods 114\nnr_throttled 22\n")
+	h.set("cpuacct", "cpuacct.usage", "5500000000\n")
+	require.Equal(t, Reading{Time: now.Add(time.Second), Num: 12, Den: 14}, read().Reading, "once it is busy, at once")
+	h.above("cpu", "cpu.cfs_quota_us", "400000\n")
+	read()
+	h.above("cpu", "cpu.stat", "nr_periods 1010\nnr_throttled 10\n")
+	require.Equal(t, Reading{Time: now.Add(time.Second), Num: 22, Den: 24}, read().Reading, "and where others keep it from running, at once")
+}
+
 func TestUnavailableWithTheReason(t *testing.T) {
 	remove := func(h *modeHost, files ...string) {
 		for _, f := range files {

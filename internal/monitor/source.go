@@ -30,6 +30,9 @@ type Source struct {
 	// busyFrom is the usage, in cores, from which on the threads of a unit are
 	// looked at one by one.
 	busyFrom float64
+	// idleBelow is the usage, in cores, below which the counts of throttling are
+	// read now and then only.
+	idleBelow float64
 	// watchers counts those that were opened.
 	watchers int
 	// bottlenecks is nil until a watcher asks for cpu_bottleneck.
@@ -69,7 +72,7 @@ func NewSource(tree *cgroup.Tree, o Options) (*Source, error) {
 	if o.CPUWeightFormula != "" && !o.CPUWeightFormula.Valid() {
 		return nil, fmt.Errorf("unknown formula %q of cpu.weight", o.CPUWeightFormula)
 	}
-	s := &Source{tree: tree, options: o, busyFrom: busyEnough, files: keptfile.NewSet(o.MaxOpenFiles), buf: make([]byte, 4096)}
+	s := &Source{tree: tree, options: o, busyFrom: busyEnough, idleBelow: idleBelow, files: keptfile.NewSet(o.MaxOpenFiles), buf: make([]byte, 4096)}
 	if s.options.Now == nil {
 		s.options.Now = time.Now
 	}

@@ -9,12 +9,23 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 )
 
+const (
+	// idleBelow is the usage, in cores, below which a unit is hardly ever
+	// throttled: a fifth of the least quota that the kernel takes.
+	idleBelow = 0.002
+
+	// idleReadings is in how many readings the counts of an idle unit are read
+	// once. They are cumulative, so what was counted meanwhile is not lost.
+	idleReadings = 8
+)
+
 // throttling is cpu_throttling: at each step the count that grew by the largest
 // share of throttled periods, of the unit's cgroup and those above it.
 type throttling struct {
 	opened[*cgroup.Throttling]
 	periods, throttled float64
 	epoch              int // of the CPU time
+	idle               int // readings since the counts were read
 }
 
 func newThrottling(w *Watcher) *throttling {
@@ -37,6 +48,11 @@ func (m *throttling) read(now time.Time) (num, den float64, restarted bool, err 
 	if err != nil {
 		return 0, 0, false, err
 	}
+	if m.isIdle() && m.idle+1 < idleReadings && !t.LimitedAbove(now) {
+		m.idle++
+		return m.throttled, m.periods, false, nil
+	}
+	m.idle = 0
 	if m.epoch != m.w.use.epoch {
 		m.epoch = m.w.use.epoch
 		t.Renew()
@@ -48,6 +64,13 @@ func (m *throttling) read(now time.Time) (num, den float64, restarted bool, err 
 	m.periods += float64(grown.Total)
 	m.throttled += float64(grown.Throttled)
 	return m.throttled, m.periods, replaced, nil
+}
+
+// isIdle says whether a unit uses so little that its own quota hardly ever
+// throttles it. A process may be idle in a cgroup that is not.
+func (m *throttling) isIdle() bool {
+	cores, known := m.w.use.cores()
+	return known && cores < m.w.source.idleBelow && m.w.process == nil && m.epoch == m.w.use.epoch
 }
 
 func (m *throttling) moved() { m.close() }
