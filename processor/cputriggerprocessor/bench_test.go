@@ -139,8 +139,10 @@ func deep(t testing.TB, end time.Time, ids ...string) pprofile.Profiles {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for i, id := range ids {
 		r := &samples.Resource{PID: i + 1, Attributes: []samples.Attribute{
-			{Key: "container.id", Value: id}, {Key: "process.executable.name", Value: "app"},
-			{Key: "process.pid", Value: int64(i + 1)}, {Key: "service.name", Value: "checkout"},
+			{Key: "container.id", Value: id},
+			{Key: "process.executable.name", Value: "app"},
+			{Key: "process.pid", Value: int64(i + 1)},
+			{Key: "service.name", Value: "checkout"},
 		}}
 		m := &samples.Mapping{Start: 0x400000, Limit: 0x900000, Path: "/bin/app", BuildID: "cc01"}
 		var locations []*samples.Location
