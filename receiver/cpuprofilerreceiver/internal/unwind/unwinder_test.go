@@ -248,8 +248,8 @@ func TestStacksEndAtTheDepthLimit(t *testing.T) {
 }
 
 func TestStacksThatStandStillEnd(t *testing.T) {
-	still := rule{cfa: cfaSP, ra: whereSP}                               // a frame of no size
-	back := rule{cfa: cfaSP, cfaOff: -16, ra: whereSP}                   // one that goes down
+	still := rule{cfa: cfaSP, ra: whereSP}                                  // a frame of no size
+	back := rule{cfa: cfaSP, cfaOff: -16, ra: whereSP}                      // one that goes down
 	jump := rule{cfa: cfaSPDeref, ra: whereSP, raOff: 8, flags: flagSignal} // back to where it was
 	for name, r := range map[string]rule{"still": still, "back": back, "jump": jump, "register": leafLR} {
 		o := onlyOf(tableOf(t, r))
