@@ -82,35 +82,23 @@ func newCounters(set component.TelemetrySettings, monitors []string) (*counters,
 // observe has the gauges ask for the number of units and of open gates, and for
 // what the flight recorder holds.
 func (c *counters) observe(count func() (units, gates int), held func() (samples, size int64)) error {
-	err := c.builder.RegisterCPUTriggerRecorderSamplesCallback(func(_ context.Context, o metric.Int64Observer) error {
-		samples, _ := held()
-		o.Observe(samples)
-		return nil
-	})
-	if err != nil {
-		return err
+	for _, gauge := range []struct {
+		register func(metric.Int64Callback) error
+		value    func() int64
+	}{
+		{c.builder.RegisterCPUTriggerUnitsCallback, func() int64 { units, _ := count(); return int64(units) }},
+		{c.builder.RegisterCPUTriggerGatesOpenCallback, func() int64 { _, gates := count(); return int64(gates) }},
+		{c.builder.RegisterCPUTriggerRecorderSamplesCallback, func() int64 { samples, _ := held(); return samples }},
+		{c.builder.RegisterCPUTriggerRecorderSizeCallback, func() int64 { _, size := held(); return size }},
+	} {
+		if err := gauge.register(func(_ context.Context, o metric.Int64Observer) error {
+			o.Observe(gauge.value())
+			return nil
+		}); err != nil {
+			return err
+		}
 	}
-	err = c.builder.RegisterCPUTriggerRecorderSizeCallback(func(_ context.Context, o metric.Int64Observer) error {
-		_, size := held()
-		o.Observe(size)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	err = c.builder.RegisterCPUTriggerUnitsCallback(func(_ context.Context, o metric.Int64Observer) error {
-		units, _ := count()
-		o.Observe(int64(units))
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return c.builder.RegisterCPUTriggerGatesOpenCallback(func(_ context.Context, o metric.Int64Observer) error {
-		_, gates := count()
-		o.Observe(int64(gates))
-		return nil
-	})
+	return nil
 }
 
 func (c *counters) sample(ctx context.Context, n *[numSampleOutcomes]int64) {
