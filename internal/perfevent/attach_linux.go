@@ -296,10 +296,14 @@ func (s *Session) setPaused(paused bool, request uint) error {
 // SetPeriod changes the CPU time between two samples, which each sample's Period
 // then says. All targets are attached anew: PERF_EVENT_IOC_PERIOD does not reach
 // the threads that inherited an event, and samples go on naming the old period.
-// A target that is gone meanwhile is detached.
+// A target that is gone meanwhile is detached. It is not for a session of
+// switches.
 func (s *Session) SetPeriod(d time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.features.switches {
+		return errors.New("setting the sampling period: the session samples switches")
+	}
 	if d <= 0 {
 		return fmt.Errorf("setting the sampling period: %v is not above 0", d)
 	}

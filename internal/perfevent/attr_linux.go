@@ -25,13 +25,19 @@ type features struct {
 	// cgroup puts the cgroup into samples (5.7), and is of use only where the v2
 	// tree owns perf_event: ids of a v1 hierarchy mean nothing to others.
 	cgroup bool
+	// switches is no feature but what the session samples, see Options.Switches.
+	switches bool
 }
 
 // sampleType is what every event's records carry; one layout per session keeps
 // records of one ring decodable whichever event wrote them.
 func (f features) sampleType() uint64 {
 	t := uint64(unix.PERF_SAMPLE_IDENTIFIER | unix.PERF_SAMPLE_TID | unix.PERF_SAMPLE_TIME |
-		unix.PERF_SAMPLE_CPU | unix.PERF_SAMPLE_PERIOD | unix.PERF_SAMPLE_CALLCHAIN)
+		unix.PERF_SAMPLE_CPU | unix.PERF_SAMPLE_CALLCHAIN)
+	if !f.switches {
+		// With it the kernel samples every switch, whatever the period.
+		t |= unix.PERF_SAMPLE_PERIOD
+	}
 	if f.cgroup {
 		t |= unix.PERF_SAMPLE_CGROUP
 	}
@@ -75,7 +81,8 @@ func (f features) anchor(watermark int, records bool) *unix.PerfEventAttr {
 }
 
 // sampling is the event that samples: a timer that runs while the thread or CPU
-// it is attached to does, and fires each period. It begins disabled.
+// it is attached to does, and fires each period; or a counter of switches, which
+// tells of each of them as well. It begins disabled.
 func (f features) sampling(period int64, kernel Kernel, maxStack int) *unix.PerfEventAttr {
 	// Without exclude_idle the idle task of each idle CPU is sampled.
 	bits := unix.PerfBitDisabled | unix.PerfBitExcludeIdle
@@ -85,7 +92,11 @@ func (f features) sampling(period int64, kernel Kernel, maxStack int) *unix.Perf
 	case KernelTime:
 		bits |= unix.PerfBitExcludeCallchainKernel
 	}
-	a := f.attr(unix.PERF_COUNT_SW_CPU_CLOCK, bits)
+	config := uint64(unix.PERF_COUNT_SW_CPU_CLOCK)
+	if f.switches {
+		config, bits = unix.PERF_COUNT_SW_CONTEXT_SWITCHES, bits|unix.PerfBitContextSwitch
+	}
+	a := f.attr(config, bits)
 	a.Sample = uint64(period)
 	a.Sample_max_stack = uint16(maxStack)
 	return a

@@ -18,6 +18,8 @@ import (
 //
 //	header, id, pid:tid, time, cpu:-, period, nr, ips[nr] [, cgroup]
 //
+// without the period in a session of switches,
+//
 // and any other record ends in struct sample_id, which sample_id_all adds:
 //
 //	pid:tid, time, cpu:-, id
@@ -29,7 +31,7 @@ const (
 	sampleTime   = 3
 	sampleCPU    = 4
 	samplePeriod = 5
-	sampleNr     = 6
+	sampleNr     = 6 // this and what follows: one less without a period
 	sampleIPs    = 7
 
 	trailerWords = 4
@@ -100,6 +102,8 @@ const (
 type decoder struct {
 	// cgroup says that the sample_type has PERF_SAMPLE_CGROUP.
 	cgroup bool
+	// switches says that it has no PERF_SAMPLE_PERIOD.
+	switches bool
 	// maxStack is the depth at which the kernel stops.
 	maxStack int
 }
@@ -167,11 +171,14 @@ func (d *decoder) decode(words []uint64, rec *Record) outcome {
 }
 
 func (d *decoder) sample(h header, words []uint64, rec *Record) outcome {
-	tail := 0
+	tail, first := 0, sampleIPs
 	if d.cgroup {
 		tail = 1
 	}
-	if len(words) < sampleIPs+tail || words[sampleNr] > uint64(len(words)-sampleIPs-tail) {
+	if d.switches {
+		first--
+	}
+	if len(words) < first+tail || words[first-1] > uint64(len(words)-first-tail) {
 		return corrupt
 	}
 	rec.Type = TypeSample
@@ -180,14 +187,17 @@ func (d *decoder) sample(h header, words []uint64, rec *Record) outcome {
 	rec.Time = int64(words[sampleTime])
 	rec.CPU, _ = halves(words[sampleCPU])
 	s := &rec.Sample
-	s.Period = int64(words[samplePeriod])
+	s.Period = 0
+	if !d.switches {
+		s.Period = int64(words[samplePeriod])
+	}
 	s.InKernel = h.misc&miscCPUModeMask == miscKernel
-	ips := words[sampleIPs:][:words[sampleNr]]
+	ips := words[first:][:words[first-1]]
 	s.Kernel, s.User = split(ips, h.misc)
 	s.Truncated = len(s.Kernel)+len(s.User) >= d.maxStack
 	s.CgroupID = 0
 	if d.cgroup {
-		s.CgroupID = words[sampleIPs+len(ips)]
+		s.CgroupID = words[first+len(ips)]
 	}
 	return decoded
 }

@@ -23,3 +23,7 @@ func eventID(fd int) (id uint64, err error) {
 	err = ioctlPointer(fd, unix.PERF_EVENT_IOC_ID, &id)
 	return id, err
 }
+
+func setPeriod(fd int, period uint64) error {
+	return ioctlPointer(fd, unix.PERF_EVENT_IOC_PERIOD, &period)
+}

@@ -25,6 +25,11 @@ type Options struct {
 	// Period is the CPU time between two samples of a CPU or thread; 0 means
 	// 1 s / 97. The kernel takes nothing below 10 µs.
 	Period time.Duration
+	// Switches samples the stack of every so manieth switch of a thread off its
+	// CPU, in place of stacks in time, and has every switch told by a record; 0
+	// samples in time. It needs KernelTime or KernelStacks: threads are switched
+	// in the kernel.
+	Switches int
 	// Kernel says what is sampled of the kernel. KernelTime and KernelStacks
 	// need a right, see Probe.
 	Kernel Kernel

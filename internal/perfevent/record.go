@@ -36,8 +36,8 @@ type Record struct {
 	PID, TID int
 	// ID is the kernel's id of the event that wrote the record.
 	ID uint64
-	// Target is what a sample was attached for; nil for records that come from
-	// no target's event.
+	// Target is what a sample, or a switch in a session of switches, was attached
+	// for; nil for records that come from no target's event.
 	Target *Target
 
 	// One of these is set, as Type says; the others keep what they had.
@@ -64,7 +64,8 @@ type Sample struct {
 	// Truncated says that the kernel stopped at its depth limit, so that the
 	// root of the stack is missing.
 	Truncated bool
-	// Period is the CPU time in nanoseconds that this sample stands for.
+	// Period is the CPU time in nanoseconds that this sample stands for; 0 in a
+	// session of switches.
 	Period int64
 	// CgroupID is the inode number of the thread's cgroup in the v2 tree, where
 	// that tree owns perf_event; else 0.

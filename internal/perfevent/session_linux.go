@@ -86,8 +86,14 @@ func Open(o Options) (*Session, error) {
 	if s.period <= 0 {
 		s.period = int64(defaultPeriod)
 	}
+	if o.Switches > 0 {
+		if o.Kernel == KernelExcluded {
+			return nil, errors.New("sampling switches: threads are switched in the kernel, and time in the kernel is excluded")
+		}
+		s.features.switches, s.period = true, int64(o.Switches)
+	}
 	s.events.Store(&map[uint64]*event{})
-	s.decoder = decoder{cgroup: s.features.cgroup, maxStack: s.maxStack}
+	s.decoder = decoder{cgroup: s.features.cgroup, switches: s.features.switches, maxStack: s.maxStack}
 	if err := s.mapRings(cpus, o); err != nil {
 		return nil, errors.Join(err, s.unmap())
 	}
@@ -109,7 +115,11 @@ func Open(o Options) (*Session, error) {
 // of most CPUs.
 func (s *Session) mapRings(cpus []int, o Options) error {
 	sample, record := o.SampleRing, o.RecordRing
-	if sample <= 0 {
+	switch {
+	case sample > 0:
+	case s.features.switches:
+		sample = switchRingFor(len(cpus))
+	default:
 		sample = sampleRingFor(s.period)
 	}
 	if record <= 0 {
@@ -227,13 +237,13 @@ func (s *Session) Read(rec *Record) bool {
 func (s *Session) accept(rec *Record, r *ring) bool {
 	rec.Target = nil
 	switch rec.Type {
-	case TypeSample:
+	case TypeSample, TypeSwitch:
 		e := (*s.events.Load())[rec.ID]
 		if e == nil {
 			return true // of a target detached since
 		}
 		rec.Target = e.target
-		return e.target.pid == 0 || s.acceptThread(rec, e)
+		return e.target.pid == 0 || rec.Type == TypeSwitch || s.acceptThread(rec, e)
 	case TypeExit:
 		delete(s.latest, rec.Task.TID)
 	case TypeLost:

@@ -45,6 +45,9 @@ func (*Session) Resume() error { return ErrUnsupported }
 // SetPeriod returns ErrUnsupported.
 func (*Session) SetPeriod(time.Duration) error { return ErrUnsupported }
 
+// SetSwitches returns ErrUnsupported.
+func (*Session) SetSwitches(int, func(int) int) error { return ErrUnsupported }
+
 // Wait returns ErrUnsupported.
 func (*Session) Wait(time.Duration) error { return ErrUnsupported }
 
