@@ -80,7 +80,7 @@ func BenchmarkSampleAllIn(b *testing.B) {
 			b.Fatal("empty")
 		}
 		for k := range batch.Keys() {
-			name.Name(k.Stack)
+			name.Name(k.Resource.PID, k.Stack)
 		}
 		for request := range builder.Build(batch) {
 			to(request)

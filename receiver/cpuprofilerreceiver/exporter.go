@@ -17,9 +17,9 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
 )
 
-// namer gives the addresses of a stack their names, once.
+// namer gives the addresses of a stack of a process their names.
 type namer interface {
-	Name(*samples.Stack)
+	Name(pid int, s *samples.Stack)
 }
 
 // exporter takes full batches out of the buffer, builds profiles of them and
@@ -156,7 +156,7 @@ func (e *exporter) handOver(batch *samples.Batch) {
 	whole, truncated := 0, 0
 	for k, events := range batch.Keys() {
 		if !k.Type.Sent { // those come with their names
-			e.namer.Name(k.Stack)
+			e.namer.Name(k.Resource.PID, k.Stack)
 		}
 		if k.Stack.Truncated {
 			truncated += events

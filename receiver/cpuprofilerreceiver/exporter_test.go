@@ -34,7 +34,7 @@ import (
 // noNames leaves stacks as they are.
 type noNames struct{}
 
-func (noNames) Name(*samples.Stack) {}
+func (noNames) Name(int, *samples.Stack) {}
 
 // exporterTest is an exporter without samplers before it.
 type exporterTest struct {

@@ -313,10 +313,10 @@ func (p *profiler) stop(ctx context.Context) error {
 // names gives stacks their names and judges by these whether they are whole.
 type names struct{ symbols *symbolizer.Symbolizer }
 
-func (n names) Name(s *samples.Stack) {
+func (n names) Name(pid int, s *samples.Stack) {
 	for _, l := range s.Locations {
 		if !l.Resolved {
-			n.symbols.Resolve(l)
+			n.symbols.Resolve(pid, l)
 		}
 	}
 	processes.MarkTruncated(s)

@@ -20,7 +20,7 @@ func BenchmarkResolve(b *testing.B) {
 	resolveAll := func() {
 		for i, pc := range pcs {
 			locations[i] = samples.Location{Mapping: m, Address: m.Start - m.FileOffset + pc, Leaf: true}
-			s.Resolve(&locations[i])
+			s.Resolve(0, &locations[i])
 		}
 	}
 	resolveAll()
@@ -32,7 +32,7 @@ func BenchmarkResolve(b *testing.B) {
 	for b.Loop() {
 		l := &locations[i%len(locations)]
 		l.Resolved = false
-		s.Resolve(l)
+		s.Resolve(0, l)
 		i++
 	}
 }

@@ -142,19 +142,19 @@ func TestFilesThatChange(t *testing.T) {
 	s := newSymbolizer(t, Config{Root: h.root})
 	m := h.mapping(t, "/program", path)
 	l := goLocation(m)
-	s.Resolve(l)
+	s.Resolve(0, l)
 	require.Len(t, l.Lines, 2)
 
 	require.NoError(t, os.Truncate(path, 10))
 	next := goLocation(m)
 	next.Address += 32
-	s.Resolve(next) // another function, whose name was not read yet
+	s.Resolve(0, next) // another function, whose name was not read yet
 	require.True(t, next.Resolved)
 	require.Empty(t, next.Lines)
 	require.Equal(t, uint64(1), s.Counters().Locations[Invalid])
 
 	again := goLocation(m)
-	s.Resolve(again)
+	s.Resolve(0, again)
 	require.Equal(t, l.Lines, again.Lines, "what was known stays known")
 }
 
@@ -246,7 +246,7 @@ func TestDeletedAndReplacedProgramKeepsItsNames(t *testing.T) {
 	for _, m := range []*samples.Mapping{before, mappingOf(t, mappings(t, p.pid), path)} {
 		s := newSymbolizer(t, Config{})
 		l := leaf(m, addr)
-		s.Resolve(l)
+		s.Resolve(0, l)
 		if len(l.Lines) == 0 && os.Geteuid() != 0 {
 			hosttest.SkipUnprivileged(t, "map_files needs CAP_CHECKPOINT_RESTORE")
 		}
@@ -266,11 +266,11 @@ func TestShortLivedProcessKeepsItsNames(t *testing.T) {
 	eventually(t, "the file is open", func() bool { return s.Counters().Objects == 1 })
 	p.stop()
 	l := leaf(m, addr)
-	s.Resolve(l)
+	s.Resolve(0, l)
 	require.Equal(t, []samples.Line{{Function: "exported"}}, l.Lines)
 
 	late := leaf(mappingOf(t, maps, "libc.so"), mappingOf(t, maps, "libc.so").Start)
-	s.Resolve(late) // nobody opened it in time
+	s.Resolve(0, late) // nobody opened it in time
 	require.True(t, late.Resolved)
 	require.Empty(t, late.Lines)
 	require.Equal(t, uint64(1), s.Counters().Locations[Unreadable])
@@ -305,7 +305,7 @@ func TestOneImageIsOpenOnce(t *testing.T) {
 		m := h.mapping(t, "/"+name, filepath.Join(h.processRoot, name))
 		addr = addressOf(t, path, m, "exported")
 		l := leaf(m, addr)
-		s.Resolve(l)
+		s.Resolve(0, l)
 		require.Equal(t, []samples.Line{{Function: "exported"}}, l.Lines)
 		require.NotEmpty(t, m.BuildID)
 	}
@@ -315,7 +315,7 @@ func TestOneImageIsOpenOnce(t *testing.T) {
 	// way round.
 	h.write(t, "other", append(content, 0))
 	other := h.mapping(t, "/other", filepath.Join(h.processRoot, "other"))
-	s.Resolve(leaf(other, addr))
+	s.Resolve(0, leaf(other, addr))
 	require.Equal(t, 2, s.Counters().Objects)
 }
 
@@ -344,7 +344,7 @@ func TestCacheMakesRoomForWhatIsUsed(t *testing.T) {
 			for _, m := range maps {
 				for _, m := range []*samples.Mapping{m, maps[0]} {
 					l := goLocation(m)
-					s.Resolve(l)
+					s.Resolve(0, l)
 					require.Len(t, l.Lines, 2)
 				}
 				c := s.Counters()
@@ -364,10 +364,10 @@ func TestUnusedFilesAreClosed(t *testing.T) {
 	clock := &testClock{now: time.Unix(1_000_000, 0)}
 	s := newSymbolizer(t, Config{Root: h.root, Now: clock.Now})
 	for _, m := range maps {
-		s.Resolve(goLocation(m))
+		s.Resolve(0, goLocation(m))
 	}
 	clock.advance(idleTimeout / 2)
-	s.Resolve(goLocation(maps[0]))
+	s.Resolve(0, goLocation(maps[0]))
 	clock.advance(idleTimeout / 2)
 	s.mu.Lock()
 	s.cache.expire(clock.Now())
@@ -377,7 +377,7 @@ func TestUnusedFilesAreClosed(t *testing.T) {
 	require.Zero(t, c.Evictions, "nothing was full")
 
 	l := goLocation(maps[1])
-	s.Resolve(l)
+	s.Resolve(0, l)
 	require.Len(t, l.Lines, 2, "opened again")
 }
 
@@ -419,16 +419,16 @@ func TestUnreadableFileIsTriedThroughAnotherProcess(t *testing.T) {
 	gone.PID = 1
 	for range 3 {
 		l := goLocation(&gone)
-		s.Resolve(l)
+		s.Resolve(0, l)
 		require.True(t, l.Resolved)
 		require.Empty(t, l.Lines)
 	}
 	require.Equal(t, uint64(3), s.Counters().Locations[Unreadable])
 	l := goLocation(maps[0])
-	s.Resolve(l)
+	s.Resolve(0, l)
 	require.Len(t, l.Lines, 2)
 	l = goLocation(&gone)
-	s.Resolve(l)
+	s.Resolve(0, l)
 	require.Len(t, l.Lines, 2, "it is the same file")
 }
 
@@ -442,7 +442,7 @@ func TestResolveDoesNotWaitForeverForTheWorker(t *testing.T) {
 	locations := []*samples.Location{goLocation(maps[0]), goLocation(maps[1]), {Type: samples.FrameKernel, Address: 1 << 63}}
 	for range 2 {
 		for _, l := range locations {
-			s.Resolve(l)
+			s.Resolve(0, l)
 			require.False(t, l.Resolved)
 		}
 	}
@@ -452,7 +452,7 @@ func TestResolveDoesNotWaitForeverForTheWorker(t *testing.T) {
 	defer s.Close()
 	s.openTimeout = openTimeout
 	for _, l := range locations[:2] {
-		s.Resolve(l)
+		s.Resolve(0, l)
 		require.Len(t, l.Lines, 2)
 	}
 }
@@ -471,7 +471,7 @@ func TestFullQueueDropsAndCounts(t *testing.T) {
 	s.start()
 	defer s.Close()
 	l := goLocation(maps[0])
-	s.Resolve(l)
+	s.Resolve(0, l)
 	require.Len(t, l.Lines, 2)
 }
 
@@ -485,7 +485,7 @@ func TestWhatNoFileBacks(t *testing.T) {
 		if m != nil && m.Start > 0 {
 			l.Address = m.Start + 16
 		}
-		s.Resolve(l)
+		s.Resolve(0, l)
 		require.True(t, l.Resolved)
 		require.Empty(t, l.Lines)
 		require.Equal(t, samples.FrameNative, l.Type)
@@ -501,7 +501,7 @@ func TestKernelSymbolsThatAreNotShown(t *testing.T) {
 	s = newSymbolizer(t, Config{Root: h.root})
 	require.ErrorContains(t, s.KernelSymbols(), "kptr_restrict")
 	l := &samples.Location{Type: samples.FrameKernel, Address: 0xffffffff81000000}
-	s.Resolve(l)
+	s.Resolve(0, l)
 	require.True(t, l.Resolved)
 	require.Empty(t, l.Lines)
 	require.Equal(t, uint64(1), s.Counters().Locations[Hidden])
@@ -515,7 +515,7 @@ func TestModulesLoadedLaterAreFound(t *testing.T) {
 	s := newSymbolizer(t, Config{Root: h.root, Now: clock.Now})
 	resolve := func() string {
 		l := &samples.Location{Type: samples.FrameKernel, Address: 0xffffffffc0000010, Leaf: true}
-		s.Resolve(l)
+		s.Resolve(0, l)
 		if len(l.Lines) == 0 {
 			return ""
 		}
@@ -538,7 +538,7 @@ func TestLifecycle(t *testing.T) {
 	s.Close()
 	s.Track(maps[0])
 	l := goLocation(maps[0])
-	s.Resolve(l)
+	s.Resolve(0, l)
 	require.False(t, l.Resolved)
 	for _, o := range Outcomes() {
 		require.NotEmpty(t, o.String())
@@ -560,7 +560,7 @@ func TestTrackWhileResolving(t *testing.T) {
 	pending := 0
 	for i := range 500 {
 		l := goLocation(maps[i%len(maps)])
-		for s.Resolve(l); !l.Resolved; s.Resolve(l) {
+		for s.Resolve(0, l); !l.Resolved; s.Resolve(0, l) {
 			pending++
 		}
 		require.Len(t, l.Lines, 2)
@@ -599,7 +599,7 @@ func TestProgramOnOverlayfs(t *testing.T) {
 	split.Limit += 4096 // as after a part of it was unmapped: not in map_files
 	for _, m := range []*samples.Mapping{m, &split} {
 		l := leaf(m, addr)
-		newSymbolizer(t, Config{}).Resolve(l)
+		newSymbolizer(t, Config{}).Resolve(0, l)
 		require.Equal(t, []samples.Line{{Function: "exported"}}, l.Lines)
 	}
 }
@@ -608,10 +608,10 @@ func TestKnownAddressAllocatesNothing(t *testing.T) {
 	h, maps := hostWith(t, 1)
 	s := newSymbolizer(t, Config{Root: h.root})
 	l := goLocation(maps[0])
-	s.Resolve(l)
+	s.Resolve(0, l)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		l.Resolved, l.Lines = false, nil
-		s.Resolve(l)
+		s.Resolve(0, l)
 	}))
 	require.Len(t, l.Lines, 2)
 }

@@ -100,13 +100,13 @@ func TestNativeFunctions(t *testing.T) {
 			s := newSymbolizer(t, Config{})
 			for _, function := range test.functions {
 				l := leaf(m, addressOf(t, reference, m, function)+1)
-				s.Resolve(l)
+				s.Resolve(0, l)
 				require.Equal(t, []samples.Line{{Function: function}}, l.Lines)
 				require.Equal(t, samples.FrameNative, l.Type)
 			}
 			for _, function := range test.unknown {
 				l := leaf(m, addressOf(t, reference, m, function)+1)
-				s.Resolve(l)
+				s.Resolve(0, l)
 				require.Empty(t, l.Lines)
 				require.True(t, l.Resolved)
 			}
@@ -138,7 +138,7 @@ func TestSharedLibraryAgreesWithNM(t *testing.T) {
 				continue
 			}
 			l := leaf(m, addr-prog.Vaddr+prog.Off-m.FileOffset+m.Start)
-			s.Resolve(l)
+			s.Resolve(0, l)
 			require.Len(t, l.Lines, 1, "%#x %v", addr, want)
 			require.Contains(t, want, l.Lines[0].Function, "%#x", addr)
 			checked++
@@ -154,7 +154,7 @@ func TestCPlusPlusNamesAreReadable(t *testing.T) {
 	m := mappingOf(t, mappings(t, p.pid), path)
 	const mangled = "_ZN4shop6BasketINSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEEE3addES6_i"
 	l := leaf(m, addressOf(t, path, m, mangled))
-	newSymbolizer(t, Config{}).Resolve(l)
+	newSymbolizer(t, Config{}).Resolve(0, l)
 	require.Len(t, l.Lines, 1)
 	require.Equal(t, mangled, l.Lines[0].SystemName)
 	require.Regexp(t, `^shop::Basket<std::__cxx11::basic_string<.*>\s*>::add$`, l.Lines[0].Function)
@@ -189,7 +189,7 @@ func TestCWithinAGoProgramIsNative(t *testing.T) {
 			m := mappingAt(mappings(t, p.pid), addr)
 			l := leaf(m, addr)
 			s := newSymbolizer(t, Config{})
-			s.Resolve(l)
+			s.Resolve(0, l)
 			require.Equal(t, []samples.Line{{Function: "in_c"}}, l.Lines)
 			require.Equal(t, samples.FrameNative, l.Type)
 			require.NotEmpty(t, m.GoBuildID)
@@ -295,7 +295,7 @@ func TestKernelFunctionsAreThoseOfKallsyms(t *testing.T) {
 	kernel := &samples.Mapping{Path: kernelPath}
 	for addr, want := range names {
 		l := &samples.Location{Type: samples.FrameKernel, Mapping: kernel, Address: addr, Leaf: true}
-		s.Resolve(l)
+		s.Resolve(0, l)
 		require.Len(t, l.Lines, 1, "%#x %v", addr, want)
 		require.Contains(t, want, l.Lines[0].Function)
 		require.Equal(t, samples.FrameKernel, l.Type)
@@ -303,7 +303,7 @@ func TestKernelFunctionsAreThoseOfKallsyms(t *testing.T) {
 	require.NotEmpty(t, kernel.BuildID)
 
 	l := &samples.Location{Type: samples.FrameKernel, Address: 1 << 63}
-	s.Resolve(l) // without a mapping, and where no code is
+	s.Resolve(0, l) // without a mapping, and where no code is
 	require.Empty(t, l.Lines)
 	require.True(t, l.Resolved)
 	c := s.Counters()
@@ -333,7 +333,7 @@ func TestVDSO(t *testing.T) {
 	s := newSymbolizer(t, Config{})
 	for addr, want := range names {
 		l := leaf(m, m.Start+addr)
-		s.Resolve(l)
+		s.Resolve(0, l)
 		require.Len(t, l.Lines, 1)
 		require.Contains(t, want, l.Lines[0].Function)
 	}

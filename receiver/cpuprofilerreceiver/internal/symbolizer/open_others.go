@@ -19,3 +19,9 @@ func openMapping(string, *samples.Mapping) (*os.File, identity, error) {
 }
 
 func vdsoImage() ([]byte, error) { return nil, errNeedsLinux }
+
+func openPerfMap(string, int) (perfMapFile, error) { return perfMapFile{}, errNeedsLinux }
+
+func startTicks(string, int) (uint64, error) { return 0, errNeedsLinux }
+
+func runtimeOf(string, int) samples.FrameType { return "" }

@@ -301,15 +301,24 @@ func (t *goTable) inliningPlausible() bool {
 		if err != nil || !ok {
 			return false
 		}
-		// Names follow each other, each ended by a zero.
-		var before [1]byte
-		if call.name == 0 || t.names+uint64(call.name) >= t.units ||
-			t.f.read(before[:], t.names+uint64(call.name)-1) != nil || before[0] != 0 {
+		if !t.startsName(&call) {
 			return false
 		}
 		seen++
 	}
 	return true
+}
+
+// startsName says whether a call's name is one of the table's, which follow each
+// other, each ended by a zero. The first of them may be the call's, but zeros
+// that are no call would have it too.
+func (t *goTable) startsName(call *inlinedCall) bool {
+	if call.name == 0 {
+		return call.startLine > 0
+	}
+	var before [1]byte
+	return t.names+uint64(call.name) < t.units &&
+		t.f.read(before[:], t.names+uint64(call.name)-1) == nil && before[0] == 0
 }
 
 // lines lists the functions at pc, the innermost inlined one first.

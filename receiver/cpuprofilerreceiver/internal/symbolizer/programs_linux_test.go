@@ -219,7 +219,7 @@ func compareFrames(t *testing.T, p *process, stack, text []runtimeFrame) {
 	s := newSymbolizer(t, Config{})
 	resolve := func(pc uint64) *samples.Location {
 		l := &samples.Location{Mapping: mappingAt(maps, pc), Address: pc}
-		s.Resolve(l)
+		s.Resolve(0, l)
 		return l
 	}
 

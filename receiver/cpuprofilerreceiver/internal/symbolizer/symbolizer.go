@@ -5,7 +5,8 @@
 //
 // The sources of an object file are asked in order: Go's pclntab, which
 // survives stripping and knows inlined calls, then the ELF symbols of .symtab
-// and .dynsym. Kernel addresses come from kallsyms, the vdso from the
+// and .dynsym. Code that a process generates has the names that its perf map
+// tells. Kernel addresses come from kallsyms, the vdso from the
 // collector's own copy. What none of them knows keeps its mapping, address and
 // build id, so that a backend can symbolize later.
 //
@@ -98,12 +99,12 @@ type Counters struct {
 	// Dropped counts mappings that found Track's queue full; their files are
 	// opened later, on demand.
 	Dropped uint64
-	// Evictions counts object files that made room for others.
+	// Evictions counts object files and perf maps that made room for others.
 	Evictions uint64
-	// Objects is the number of object files held open, Bytes what their indexes
-	// and lines and the kernel's symbols take.
-	Objects int
-	Bytes   int64
+	// Objects is the number of object files held open, PerfMaps that of perf
+	// maps, Bytes what is held of them and of the kernel's symbols.
+	Objects, PerfMaps int
+	Bytes             int64
 }
 
 const (
@@ -141,7 +142,18 @@ type Symbolizer struct {
 	mu        sync.Mutex
 	cache     *cache
 	locations [numOutcomes]uint64
-	kernel    *kernelSymbols
+
+	// The processes that generate code, by pid; of these generatedOpen have a
+	// perf map that is open, generatedBytes is what all take.
+	generated          map[int]*generated
+	generatedOpen      int
+	generatedBytes     int64
+	generatedClock     uint64
+	generatedEvictions uint64
+	maxMaps            int
+	maxGeneratedBytes  int64
+
+	kernel *kernelSymbols
 
 	kernelShown error
 
@@ -156,13 +168,14 @@ type Symbolizer struct {
 	kernelAsked time.Time
 }
 
-// request asks the worker for what Resolve waits for: a file, or, without one,
-// the kernel's symbols.
+// request asks the worker for what Resolve waits for: a file, a process's
+// perf map, or, without either, the kernel's symbols.
 type request struct {
-	file    *file
-	key     fileKey
-	mapping *samples.Mapping
-	ready   chan struct{}
+	file      *file
+	key       fileKey
+	mapping   *samples.Mapping
+	generated *generated
+	ready     chan struct{}
 }
 
 // New returns a Symbolizer whose worker runs until Close.
@@ -195,12 +208,16 @@ func prepare(cfg Config) (*Symbolizer, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	c, err := newCache(cfg.CacheBytes, cfg.MaxObjects)
+	// What processes tell of the code that they generate may not take the place
+	// of what all of them share.
+	maxGeneratedBytes, maxMaps := cfg.CacheBytes/4, max(1, cfg.MaxObjects/4)
+	c, err := newCache(cfg.CacheBytes-maxGeneratedBytes, cfg.MaxObjects-cfg.MaxObjects/4)
 	if err != nil {
 		return nil, fmt.Errorf("make the symbol cache: %w", err)
 	}
 	s := &Symbolizer{
 		cfg: cfg, log: cfg.Logger, cache: c, openTimeout: openTimeout,
+		generated: make(map[int]*generated), maxMaps: maxMaps, maxGeneratedBytes: maxGeneratedBytes,
 		queue:       make(chan *samples.Mapping, queueLength),
 		urgent:      make(chan request, 1),
 		done:        make(chan struct{}),
@@ -225,6 +242,9 @@ func (s *Symbolizer) Close() {
 	for o := range s.cache.open {
 		s.cache.evict(o)
 	}
+	for _, g := range s.generated {
+		s.dropGenerated(g)
+	}
 }
 
 func (s *Symbolizer) work() {
@@ -248,6 +268,7 @@ func (s *Symbolizer) work() {
 		case <-tick.C:
 			s.mu.Lock()
 			s.cache.expire(s.cfg.Now())
+			s.expireGenerated(s.cfg.Now())
 			s.mu.Unlock()
 		case <-s.done:
 			return
@@ -261,6 +282,10 @@ func (s *Symbolizer) serve(r request) {
 		return
 	}
 	defer close(r.ready)
+	if r.generated != nil {
+		s.readGenerated(r.generated)
+		return
+	}
 	k, err := loadKernelSymbols(s.cfg.Root)
 	if err != nil {
 		s.log.Debug("no kernel symbols", zap.Error(err))
@@ -288,11 +313,14 @@ func (s *Symbolizer) Track(m *samples.Mapping) {
 func backed(m *samples.Mapping) bool { return m.Inode != 0 && strings.HasPrefix(m.Path, "/") }
 
 // Resolve fills in l.Lines, l.Type, and the build ids of l.Mapping, and sets
-// l.Resolved. A location of the kernel comes with Type samples.FrameKernel and
-// may have no mapping. Where the file is not open yet it waits for it, but not
-// for long: then l.Resolved stays false, and l is worth another try with the
-// next batch.
-func (s *Symbolizer) Resolve(l *samples.Location) {
+// l.Resolved. l is a location of the process pid; 0 is one that is not known. A
+// location of the kernel comes with Type samples.FrameKernel and may have no
+// mapping. Where the file is not open yet Resolve waits for it, but not for
+// long: then l.Resolved stays false, and l is worth another try with the next
+// batch. So it does for code that the process generates, which another function
+// may take the place of: such a location keeps the lines that it has until
+// there are others.
+func (s *Symbolizer) Resolve(pid int, l *samples.Location) {
 	if l.Resolved {
 		return
 	}
@@ -301,13 +329,19 @@ func (s *Symbolizer) Resolve(l *samples.Location) {
 		pc-- // into the call that the address returns from
 	}
 	var outcome Outcome
+	var again bool
 	if l.Type == samples.FrameKernel || l.Mapping != nil && l.Mapping.Path == kernelPath {
 		l.Type = samples.FrameKernel
 		outcome = s.resolveKernel(l, pc)
 	} else {
-		outcome = s.resolveUser(l, pc)
+		if outcome = s.resolveUser(l, pc); outcome == NoFile && (l.Mapping == nil || l.Mapping.Path != vdsoPath) {
+			outcome, again = s.resolveGenerated(pid, l, pc)
+		}
 	}
-	l.Resolved = outcome != Pending
+	l.Resolved = outcome != Pending && !again
+	if outcome == numOutcomes {
+		return // counted before
+	}
 	s.mu.Lock()
 	s.locations[outcome]++
 	s.mu.Unlock()
@@ -465,8 +499,8 @@ func (s *Symbolizer) Counters() Counters {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := Counters{
-		Locations: s.locations, Dropped: s.dropped.Load(), Evictions: s.cache.evictions,
-		Objects: len(s.cache.open), Bytes: s.cache.bytes,
+		Locations: s.locations, Dropped: s.dropped.Load(), Evictions: s.cache.evictions + s.generatedEvictions,
+		Objects: len(s.cache.open), PerfMaps: s.generatedOpen, Bytes: s.cache.bytes + s.generatedBytes,
 	}
 	if s.kernel != nil {
 		c.Bytes += s.kernel.bytes()

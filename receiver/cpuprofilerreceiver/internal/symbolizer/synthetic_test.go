@@ -55,8 +55,12 @@ const (
 //	main.last    [32, 64) outer.go:30
 func syntheticGo(version int) []byte {
 	le := binary.LittleEndian
-	names := "\x00main.outer\x00main.inner\x00main.last\x00"
-	const outer, inner, last = 1, 12, 23
+	names := "main.inner\x00main.outer\x00main.last\x00"
+	inner, outer, last := uint32(0), uint32(11), uint32(22) // linkers may begin with any name
+	if version < 120 {
+		names = "\x00" + names
+		inner, outer, last = 1, 12, 23
+	}
 	files := "\x00outer.go\x00inner.go\x00"
 	var units []byte
 	for _, off := range []uint32{1, 10} {

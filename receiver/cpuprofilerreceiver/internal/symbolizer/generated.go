@@ -1,0 +1,372 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package symbolizer
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer/perfmap"
+)
+
+const (
+	// maxGenerated bounds the processes whose generated code is asked about,
+	// whether they tell of it or not.
+	maxGenerated = 1024
+	// mapInterval is how often at most a perf map is read on, retryMapInterval
+	// how often it is looked for where there was none.
+	mapInterval      = time.Second
+	retryMapInterval = 5 * time.Second
+	// maxMapFile is how much of a perf map is read. A large program's have some
+	// 10 MiB.
+	maxMapFile = 128 << 20
+	// maxTail is how much of what was read last is kept, to tell a file that was
+	// written anew from one that grew.
+	maxTail = 64
+	// maxCounted bounds the addresses that are remembered as counted. At the
+	// bound they are counted anew.
+	maxCounted = 1 << 14
+)
+
+// generated is the code that a process has generated. A field is the worker's
+// where nothing else is said.
+type generated struct {
+	pid  int
+	file *os.File
+	id   mapID
+	read *perfmap.Map
+	// offset is how far the file was read, tail what it has just before.
+	offset int64
+	tail   []byte
+	// started is when the process was, by the kernel's clock.
+	started uint64
+
+	// What follows is under the Symbolizer's lock.
+
+	index   *perfmap.Index // nil where there is none
+	runtime samples.FrameType
+	// outcome is why there is none.
+	outcome Outcome
+	// ready is closed when the reading asked for last, at asked, is over.
+	ready chan struct{}
+	asked time.Time
+	used  uint64 // the larger the later
+	held  int64
+	open  bool // whether file is
+
+	// What follows is Resolve's. known holds the answers of the index answered.
+
+	known    map[uint64]answer
+	answered *perfmap.Index
+	counted  map[uint64]struct{}
+}
+
+// mapID tells a perf map from another one in its place.
+type mapID struct{ device, inode uint64 }
+
+// perfMapFile is a perf map that was opened.
+type perfMapFile struct {
+	file *os.File
+	id   mapID
+}
+
+// errNoMap is where a process has no perf map.
+var errNoMap = errors.New("the process has no perf map")
+
+// resolveGenerated resolves code that no object file backs. What there is
+// generated changes, so the location is asked for again with each batch.
+func (s *Symbolizer) resolveGenerated(pid int, l *samples.Location, pc uint64) (outcome Outcome, again bool) {
+	if pid <= 0 {
+		return NoFile, false
+	}
+	now := s.cfg.Now()
+	s.mu.Lock()
+	g, ok := s.generated[pid]
+	if !ok {
+		g = &generated{pid: pid, known: make(map[uint64]answer), counted: make(map[uint64]struct{})}
+		s.addGenerated(g)
+	}
+	s.generatedClock++
+	g.used = s.generatedClock
+	interval := mapInterval
+	if g.index == nil {
+		interval = retryMapInterval
+	}
+	if g.ready == nil || now.Sub(g.asked) >= interval && !g.loading() {
+		// Nobody else sends. Where the worker is still at another request, what
+		// is known has to do.
+		if len(s.urgent) < cap(s.urgent) {
+			g.ready, g.asked = make(chan struct{}), now
+			s.urgent <- request{generated: g, ready: g.ready}
+		}
+	}
+	ready := g.ready
+	s.mu.Unlock()
+	waited := ready != nil && s.await(ready)
+	s.mu.Lock()
+	index, runtime, outcome := g.index, g.runtime, g.outcome
+	s.mu.Unlock()
+	if index == nil {
+		if !waited {
+			return Pending, true
+		}
+		return s.countOnce(g, pc, outcome), true
+	}
+	if g.answered != index {
+		clear(g.known)
+		g.answered = index
+	}
+	a, ok := g.known[pc]
+	if !ok {
+		if name := index.Find(pc); name != nil {
+			line, kind := perfmap.Line(string(name), runtime)
+			a = answer{lines: []samples.Line{line}, kind: kind}
+		}
+		if len(g.known) >= maxCounted {
+			clear(g.known)
+		}
+		g.known[pc] = a
+	}
+	if len(a.lines) == 0 {
+		return s.countOnce(g, pc, NoSymbol), true
+	}
+	l.Lines, l.Type = a.lines, a.kind
+	return s.countOnce(g, pc, Resolved), true
+}
+
+// countOnce returns an outcome the first time that it is had for an address.
+func (s *Symbolizer) countOnce(g *generated, pc uint64, o Outcome) Outcome {
+	key := pc<<3 | uint64(o) // no address has its top bits to itself
+	if _, ok := g.counted[key]; ok {
+		return numOutcomes
+	}
+	if len(g.counted) >= maxCounted {
+		clear(g.counted)
+	}
+	g.counted[key] = struct{}{}
+	return o
+}
+
+func (g *generated) loading() bool {
+	select {
+	case <-g.ready:
+		return false
+	default:
+		return true
+	}
+}
+
+// addGenerated makes a process known, and room for it. It is called with the
+// lock held.
+func (s *Symbolizer) addGenerated(g *generated) {
+	for len(s.generated) >= maxGenerated {
+		s.dropOldest(g, func(*generated) bool { return true })
+	}
+	s.generated[g.pid] = g
+}
+
+// dropOldest forgets, of the processes that which holds for, the one that was
+// asked about longest ago; not the one given. It reports whether there was any.
+func (s *Symbolizer) dropOldest(but *generated, which func(*generated) bool) bool {
+	var oldest *generated
+	for _, g := range s.generated {
+		if g != but && which(g) && (oldest == nil || g.used < oldest.used) {
+			oldest = g
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	s.dropGenerated(oldest)
+	return true
+}
+
+func (s *Symbolizer) dropGenerated(g *generated) {
+	if s.generated[g.pid] != g {
+		return
+	}
+	delete(s.generated, g.pid)
+	s.generatedBytes -= g.held
+	g.held, g.index = 0, nil
+	if g.open {
+		s.generatedOpen--
+		g.open = false
+		_ = g.file.Close() // opened for reading: nothing to lose
+	}
+}
+
+// expireGenerated forgets processes that were not asked about for long. It is
+// called with the lock held.
+func (s *Symbolizer) expireGenerated(now time.Time) {
+	for _, g := range s.generated {
+		if now.Sub(g.asked) >= idleTimeout {
+			s.dropGenerated(g)
+		}
+	}
+}
+
+// readGenerated reads on what a process tells of its code. It runs on the worker.
+func (s *Symbolizer) readGenerated(g *generated) {
+	err := s.follow(g)
+	switch {
+	case err == nil:
+	case errors.Is(err, errNoMap):
+		s.setIndex(g, nil, NoFile)
+		return
+	case errors.Is(err, os.ErrPermission):
+		s.setIndex(g, nil, Unreadable)
+	default:
+		s.setIndex(g, nil, Invalid)
+	}
+	if err != nil {
+		s.log.Debug("perf map not readable", zap.Int("pid", g.pid), zap.Error(err))
+	}
+}
+
+// follow opens the perf map of a process, if it is not open, and reads what was
+// added to it.
+func (s *Symbolizer) follow(g *generated) error {
+	if started, err := startTicks(s.cfg.Root, g.pid); err == nil {
+		if g.started != 0 && g.started != started {
+			s.closeMap(g) // another process has the pid
+		}
+		g.started = started
+	} else if g.file != nil {
+		return s.readOn(g) // what the process wrote before it ended
+	}
+	f, err := openPerfMap(s.cfg.Root, g.pid)
+	if err != nil {
+		if g.file != nil && errors.Is(err, errNoMap) {
+			return s.readOn(g) // removed, and still written perhaps
+		}
+		s.closeMap(g)
+		return err
+	}
+	if g.file != nil && g.id == f.id {
+		f.file.Close()
+		return s.readOn(g)
+	}
+	s.closeMap(g)
+	if !s.holdMap(g, f) {
+		f.file.Close()
+		return errNoMap
+	}
+	return s.readOn(g)
+}
+
+// holdMap takes a perf map that was opened, and closes others where they are too
+// many. It reports false where the process was forgotten meanwhile.
+func (s *Symbolizer) holdMap(g *generated, f perfMapFile) bool {
+	runtime := runtimeOf(s.cfg.Root, g.pid)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.generated[g.pid] != g {
+		return false
+	}
+	g.file, g.id, g.runtime, g.open = f.file, f.id, runtime, true
+	s.generatedOpen++
+	for s.generatedOpen > s.maxMaps && s.dropOldest(g, func(g *generated) bool { return g.open }) {
+		s.generatedEvictions++
+	}
+	return true
+}
+
+// closeMap gives the perf map up.
+func (s *Symbolizer) closeMap(g *generated) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if g.open {
+		s.generatedOpen--
+		g.open = false
+		_ = g.file.Close()
+	}
+	s.generatedBytes -= g.held
+	g.file, g.read, g.offset, g.tail = nil, nil, 0, nil
+	g.index, g.held = nil, 0
+}
+
+// readOn reads what was added to the file.
+func (s *Symbolizer) readOn(g *generated) error {
+	st, err := g.file.Stat()
+	if err != nil {
+		return fmt.Errorf("look at the perf map of process %d: %w", g.pid, err)
+	}
+	size := min(st.Size(), maxMapFile)
+	if g.read == nil || size < g.offset || !g.unchanged() {
+		g.read, g.offset, g.tail = perfmap.New(s.maxGeneratedBytes), 0, nil
+	} else if size == g.offset {
+		return nil
+	}
+	buf := make([]byte, min(scanChunk, size-g.offset))
+	for g.offset < size {
+		b := buf[:min(int64(len(buf)), size-g.offset)]
+		n, err := g.file.ReadAt(b, g.offset)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("read the perf map of process %d: %w", g.pid, err)
+		}
+		taken := g.read.Add(b[:n])
+		if taken == 0 {
+			if n < len(buf) || len(buf) < scanChunk {
+				break // a line that is not written to its end
+			}
+			taken = n // no line is that long
+		}
+		g.offset += int64(taken)
+		g.tail = append(g.tail[:0], b[max(0, taken-maxTail):taken]...)
+	}
+	s.setIndex(g, g.read.Index(), Resolved)
+	return nil
+}
+
+// unchanged says whether the file still has what was read of it last.
+func (g *generated) unchanged() bool {
+	var buf [maxTail]byte
+	b := buf[:len(g.tail)]
+	n, _ := g.file.ReadAt(b, g.offset-int64(len(b)))
+	return n == len(b) && bytes.Equal(b, g.tail)
+}
+
+// setIndex publishes what was read, and makes room for it.
+func (s *Symbolizer) setIndex(g *generated, index *perfmap.Index, outcome Outcome) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.generated[g.pid] != g {
+		return
+	}
+	s.generatedBytes -= g.held
+	g.index, g.outcome, g.held = index, outcome, 0
+	if index != nil {
+		g.held = index.Bytes()
+	}
+	s.generatedBytes += g.held
+	for s.generatedBytes > s.maxGeneratedBytes && s.dropOldest(g, func(g *generated) bool { return g.held > 0 }) {
+		s.generatedEvictions++
+	}
+}
+
+// runtimeIn finds the runtime among the files that a process has mapped, as its
+// maps file lists them.
+func runtimeIn(maps io.Reader) samples.FrameType {
+	const most = 8 << 20
+	b, err := io.ReadAll(io.LimitReader(maps, most))
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(b)) {
+		if i := strings.IndexByte(line, '/'); i >= 0 {
+			if r := perfmap.RuntimeOf(strings.TrimRight(line[i:], "\n")); r != "" {
+				return r
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,155 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package perfmap
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+// RuntimeOf tells by the path of a file that a process has mapped which runtime
+// generates code there; "" where it does not tell. The other runtimes mark each
+// of their names.
+func RuntimeOf(path string) samples.FrameType {
+	switch path[strings.LastIndexByte(path, '/')+1:] {
+	case "libjvm.so":
+		return samples.FrameJVM
+	case "libcoreclr.so", "libmonosgen-2.0.so":
+		return samples.FrameDotnet
+	}
+	return ""
+}
+
+// Line takes a name as a runtime writes it apart: function, file and line, and
+// the type of the frame. The name as it was is SystemName where it differs.
+// runtime is the one of the process, "" where that is not known.
+func Line(name string, runtime samples.FrameType) (samples.Line, samples.FrameType) {
+	name = strings.ToValidUTF8(name, "?")
+	line, kind := python(name)
+	if kind == "" {
+		line, kind = v8(name)
+	}
+	if kind == "" {
+		switch kind = runtime; runtime {
+		case samples.FrameJVM:
+			line.Function = java(name)
+		case samples.FrameDotnet:
+			line.Function = dotnet(name)
+		default:
+			kind = samples.FrameNative
+		}
+	}
+	if line.Function == "" {
+		line.Function = name
+	}
+	if line.Function != name {
+		line.SystemName = name
+	}
+	return line, kind
+}
+
+// python reads "py::qualified.name:/path/of/file.py".
+func python(name string) (line samples.Line, kind samples.FrameType) {
+	rest, ok := strings.CutPrefix(name, "py::")
+	if !ok {
+		return line, ""
+	}
+	line.Function, line.File, _ = strings.Cut(rest, ":")
+	return line, samples.FramePython
+}
+
+// v8 reads "JS:*name /path/of/file.js:line:column", where the mark before the
+// name is the compiler, and names of V8's own code, such as "Builtin:ArrayMap".
+func v8(name string) (line samples.Line, kind samples.FrameType) {
+	what, rest, ok := strings.Cut(name, ":")
+	if !ok {
+		return line, ""
+	}
+	switch what {
+	case "Builtin", "BytecodeHandler", "Handler", "Stub", "RegExp", "Callback", "CallbackLoad", "CallbackStore":
+		return line, samples.FrameV8
+	case "JS", "LazyCompile", "Function", "Script", "Eval":
+	default:
+		return line, ""
+	}
+	rest = strings.TrimLeft(rest, "~^*+'")
+	function, place := splitPlace(rest)
+	line.Function = function
+	if function == "" {
+		line.Function = "(anonymous)"
+		if what == "Script" || what == "Eval" {
+			line.Function = "(toplevel)"
+		}
+	}
+	place, _ = cutNumber(place) // the column
+	line.File, line.StartLine = cutNumber(place)
+	return line, samples.FrameV8
+}
+
+// splitPlace parts a function's name from the file behind it. Both may have
+// blanks.
+func splitPlace(s string) (function, place string) {
+	at := -1
+	for _, start := range []string{" /", " node:", " file:", " http:", " https:"} {
+		if i := strings.Index(" "+s, start); i >= 0 && (at < 0 || i < at) {
+			at = i
+		}
+	}
+	if at < 0 {
+		if at = strings.LastIndexByte(s, ' ') + 1; at == 0 {
+			return s, ""
+		}
+	}
+	return strings.TrimSuffix(s[:at], " "), s[at:]
+}
+
+// cutNumber takes a colon and a number off the end.
+func cutNumber(s string) (rest string, n int64) {
+	i := strings.LastIndexByte(s, ':')
+	if i < 0 {
+		return s, 0
+	}
+	n, err := strconv.ParseInt(s[i+1:], 10, 32)
+	if err != nil || n < 0 {
+		return s, 0
+	}
+	return s[:i], n
+}
+
+// java reads "int pack.Class.method(int)", as the JVM writes it, and
+// "Lpack/Class;::method", as agents do. Other names are of the JVM's own code.
+func java(name string) string {
+	if class, method, ok := strings.Cut(name, ";::"); ok && strings.HasPrefix(class, "L") {
+		return strings.ReplaceAll(class[1:], "/", ".") + "." + method
+	}
+	head, _, ok := strings.Cut(name, "(")
+	if !ok {
+		return name
+	}
+	_, function, ok := strings.Cut(head, " ")
+	if !ok || strings.IndexByte(function, '.') <= 0 || strings.HasSuffix(function, " ") {
+		return name
+	}
+	return function
+}
+
+// dotnet reads "instance void [Assembly] Space.Type::Method(int32)[Tier0]". Other
+// names are of the runtime's own stubs.
+func dotnet(name string) string {
+	_, rest, ok := strings.Cut(name, "] ")
+	if !ok || !strings.Contains(name[:len(name)-len(rest)], "[") {
+		return name
+	}
+	typ, method, ok := strings.Cut(rest, "::")
+	if !ok {
+		return name
+	}
+	method, _, ok = strings.Cut(method, "(")
+	if !ok || typ == "" || method == "" {
+		return name
+	}
+	return typ + "." + method
+}
