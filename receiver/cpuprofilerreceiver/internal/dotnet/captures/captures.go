@@ -1,0 +1,89 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package captures gives tests the buffers that were recorded from .NET
+// services, and what each of them holds.
+package captures
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/hotprofile/hotprofile/internal/nativeformat"
+)
+
+// Capture is a recorded buffer and what it holds.
+type Capture struct {
+	Name   string // as web/000.threads
+	Bytes  []byte
+	Format nativeformat.Format
+	// Truncated says that the buffer ends inside a sample.
+	Truncated bool `json:"truncated"`
+	Kind      string
+	Selected  bool     `json:"selected_flag"`
+	Functions []string `json:"functions"`
+	Samples   []Sample `json:"samples"`
+}
+
+// Sample is one sample of a capture. Frames are indexes into its functions.
+type Sample struct {
+	UnixMilli int64  `json:"unix_ms"`
+	Thread    string `json:"thread"`
+	Selected  bool   `json:"selected"`
+	TraceID   string `json:"trace_id"`
+	SpanID    string `json:"span_id"`
+	Type      string `json:"type"`
+	Bytes     int64  `json:"bytes"`
+	Frames    []int  `json:"frames"`
+}
+
+// Path is where such a buffer is posted, with its query.
+func (c *Capture) Path() string {
+	switch c.Format.Kind {
+	case nativeformat.AllocationSamples:
+		return "/v1/dotnet/allocation-samples"
+	case nativeformat.SelectedThreadSamples:
+		return "/v1/dotnet/selected-thread-samples?interval=50"
+	}
+	if c.Format.FrequentSampling {
+		return "/v1/dotnet/thread-samples?interval=500&frequent_sampling=true"
+	}
+	return "/v1/dotnet/thread-samples?interval=500"
+}
+
+// Read reads the captures that a glob such as web/* matches.
+func Read(t testing.TB, glob string) (all []Capture) {
+	t.Helper()
+	_, here, _, _ := runtime.Caller(0)
+	folder := filepath.Join(filepath.Dir(here), "../../../../../testdata/dotnet")
+	files, err := filepath.Glob(filepath.Join(folder, glob+".bin"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no captures %s in %s: %v", glob, folder, err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(file, ".bin")
+		c := Capture{Name: filepath.ToSlash(strings.TrimPrefix(name, folder+"/"))}
+		if c.Bytes, err = os.ReadFile(file); err != nil {
+			t.Fatal(err)
+		}
+		content, err := os.ReadFile(name + ".json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(content, &c); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		c.Format = nativeformat.Format{
+			Kind: map[string]nativeformat.Kind{
+				"threads": nativeformat.ThreadSamples, "allocations": nativeformat.AllocationSamples, "selected": nativeformat.SelectedThreadSamples,
+			}[c.Kind],
+			FrequentSampling: c.Selected,
+		}
+		all = append(all, c)
+	}
+	return all
+}
