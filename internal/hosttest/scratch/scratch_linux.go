@@ -145,7 +145,7 @@ type mount struct {
 }
 
 // mounts lists the hierarchies that a container engine would use here: the v2
-// tree, and the v1 ones that have to do with CPU.
+// tree, and the v1 ones that monitors read.
 func mounts() ([]mount, error) {
 	f, err := os.Open("/proc/self/mounts")
 	if err != nil {
@@ -167,8 +167,11 @@ func mounts() ([]mount, error) {
 			for _, o := range strings.Split(fields[3], ",") {
 				m.controllers[o] = true
 			}
-			if m.controllers["cpu"] || m.controllers["cpuacct"] {
-				out = append(out, m)
+			for _, read := range []string{"cpu", "cpuacct", "memory", "pids"} {
+				if m.controllers[read] {
+					out = append(out, m)
+					break
+				}
 			}
 		}
 	}
