@@ -38,6 +38,7 @@ const (
 	attrDotnetSelected = "hotprofile.dotnet.selected"
 	attrAllocType      = "hotprofile.alloc.type"
 	attrUnscaled       = "hotprofile.unscaled" // of profiles
+	attrScaled         = "hotprofile.scaled"   // likewise
 	attrFrameType      = "profile.frame.type"
 	attrGNUBuildID     = "process.executable.build_id.gnu"
 	attrGoBuildID      = "process.executable.build_id.go"
@@ -272,10 +273,14 @@ func (b *Builder) fits(g *group, s *samples.Sample, n int) int {
 
 // headerOf bounds a profile without its samples.
 func headerOf(t *samples.Type) int {
+	n := headerBound
 	if t.Unscaled {
-		return headerBound + lengthBound + indexBound
+		n += lengthBound + indexBound
 	}
-	return headerBound
+	if t.Scaled != "" {
+		n += lengthBound + indexBound
+	}
+	return n
 }
 
 // startsProfile reports whether a sample of g cannot go into the current
@@ -290,6 +295,9 @@ func typeBound(t *samples.Type) int {
 	n := 4*lengthBound + len(t.Name) + len(t.Unit) + len(t.PeriodName) + len(t.PeriodUnit)
 	if t.Unscaled {
 		n += attributeBound + len(attrUnscaled)
+	}
+	if t.Scaled != "" {
+		n += attributeBound + len(attrScaled) + len(t.Scaled)
 	}
 	return n
 }
@@ -392,6 +400,9 @@ func (b *Builder) beginProfile(g *group) {
 	b.profile.PeriodType().SetUnitStrindex(b.dict.string(g.typ.PeriodUnit))
 	if g.typ.Unscaled {
 		b.profile.AttributeIndices().Append(b.dict.attribute(attrUnscaled, attribute{kind: boolean, number: 1}))
+	}
+	if g.typ.Scaled != "" {
+		b.profile.AttributeIndices().Append(b.dict.attribute(attrScaled, attribute{text: g.typ.Scaled}))
 	}
 	var id pprofile.ProfileID
 	if _, err := io.ReadFull(b.opts.Rand, id[:]); err == nil {

@@ -129,10 +129,26 @@ type Type struct {
 	Sent bool
 	// Unscaled says that sums of values are no rate.
 	Unscaled bool
+	// Scaled says how values were scaled; empty: not at all.
+	Scaled string
 }
 
 // OnCPU is one timestamp per sample of a running thread.
 var OnCPU = &Type{Name: "samples", Unit: "count", PeriodName: "cpu", PeriodUnit: "nanoseconds", Sampler: "on_cpu"}
+
+// OffCPU is how long threads were blocked, RunQueue how long they waited for a
+// CPU though they could have run: a value per wait, or per part of one that
+// outlasts its window, stamped with the last nanosecond of it. The period is of
+// how many switches one had its stack sampled; where that is not each, they are
+// of the scaled types.
+var (
+	OffCPU         = &Type{Name: "off_cpu", Unit: "nanoseconds", PeriodName: "context_switches", PeriodUnit: "count", Valued: true, Sampler: "off_cpu"}
+	RunQueue       = &Type{Name: "runqueue", Unit: "nanoseconds", PeriodName: "context_switches", PeriodUnit: "count", Valued: true, Sampler: "off_cpu"}
+	OffCPUScaled   = &Type{Name: "off_cpu", Unit: "nanoseconds", PeriodName: "context_switches", PeriodUnit: "count", Valued: true, Sampler: "off_cpu", Scaled: scaledToSwitches}
+	RunQueueScaled = &Type{Name: "runqueue", Unit: "nanoseconds", PeriodName: "context_switches", PeriodUnit: "count", Valued: true, Sampler: "off_cpu", Scaled: scaledToSwitches}
+)
+
+const scaledToSwitches = "per process, to the total time of all its switches"
 
 // DotnetThreads is one timestamp per sample of a managed thread, which may be
 // waiting; DotnetSelected likewise of the threads that a service has sampled

@@ -136,6 +136,9 @@ func shapes() map[string][]shape {
 		"samples/count":       {{period: "cpu/nanoseconds"}, {period: "wall/nanoseconds"}},
 		"alloc_objects/count": {{period: "space/bytes", valued: true}},
 		"alloc_space/bytes":   {{period: "space/bytes", valued: true}},
+		// How many of them one had its stack sampled.
+		"off_cpu/nanoseconds":  {{period: "context_switches/count", valued: true}},
+		"runqueue/nanoseconds": {{period: "context_switches/count", valued: true}},
 	}
 }
 
