@@ -1,0 +1,85 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package unixsocket
+
+import (
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+)
+
+func TestTheKernelNamesWhoConnected(t *testing.T) {
+	for name, path := range map[string]string{"a file": place(t), "an abstract name": "@hotprofile-unixsocket-test"} {
+		t.Run(name, func(t *testing.T) {
+			l, err := Listen(t.Context(), path, 0o600)
+			require.NoError(t, err)
+			defer l.Close()
+			c, err := net.Dial("unix", path)
+			require.NoError(t, err)
+			defer c.Close()
+			accepted, err := l.Accept()
+			require.NoError(t, err)
+			defer accepted.Close()
+			pid, err := PeerPID(accepted)
+			require.NoError(t, err)
+			require.Equal(t, os.Getpid(), pid)
+		})
+	}
+}
+
+func TestOverTCPNobodyIsNamed(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	c, err := net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = PeerPID(c)
+	require.ErrorContains(t, err, "no Unix socket")
+}
+
+// A server in a pid namespace of its own, as in a container, cannot number those
+// who connect from outside of it.
+func TestOneOutsideOfThePIDNamespaceIsZero(t *testing.T) {
+	if path := os.Getenv("HOTPROFILE_TEST_LISTEN"); path != "" {
+		l, err := Listen(t.Context(), path, 0o600)
+		require.NoError(t, err)
+		c, err := l.Accept()
+		require.NoError(t, err)
+		pid, err := PeerPID(c)
+		require.NoError(t, err)
+		require.Zero(t, pid)
+		_, err = c.Write([]byte("zero"))
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+		require.NoError(t, l.Close())
+		return
+	}
+	path := place(t)
+	cmd := exec.Command("/proc/self/exe", "-test.run", "^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), "HOTPROFILE_TEST_LISTEN="+path)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+	if err := cmd.Start(); err != nil {
+		hosttest.SkipUnprivileged(t, "a pid namespace cannot be made: %v", err)
+	}
+	defer func() { require.NoError(t, cmd.Wait()) }()
+	var c net.Conn
+	require.Eventually(t, func() (ok bool) {
+		var err error
+		c, err = net.Dial("unix", path)
+		return err == nil
+	}, 10*time.Second, time.Millisecond)
+	defer c.Close()
+	got, err := io.ReadAll(c)
+	require.NoError(t, err)
+	require.Equal(t, "zero", string(got))
+}

@@ -1,0 +1,108 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package unixsocket
+
+import (
+	"context"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// place is a path short enough for a socket, in a folder of the test's own.
+func place(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hp")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return filepath.Join(dir, "s")
+}
+
+func TestASocketHasTheModeThatItIsGivenAndIsRemovedWhenClosed(t *testing.T) {
+	for _, mode := range []fs.FileMode{0o600, 0o660, 0o666} {
+		path := place(t)
+		l, err := Listen(t.Context(), path, mode)
+		require.NoError(t, err)
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		require.Equal(t, mode, info.Mode().Perm())
+		require.NoError(t, l.Close())
+		require.NoFileExists(t, path)
+	}
+}
+
+// The mode with which the file appears, whatever the umask.
+func TestASocketIsTheOwnersAloneFromItsFirstMoment(t *testing.T) {
+	old := syscall.Umask(0)
+	defer syscall.Umask(old)
+	path := place(t)
+	l, err := (&net.ListenConfig{Control: ownerOnly}).Listen(t.Context(), "unix", path)
+	require.NoError(t, err)
+	defer l.Close()
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.EqualValues(t, 0o600, info.Mode().Perm())
+}
+
+func TestASocketThatAnEarlierRunLeftBehindIsReplaced(t *testing.T) {
+	path := place(t)
+	l, err := Listen(t.Context(), path, 0o600)
+	require.NoError(t, err)
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	require.NoError(t, l.Close())
+	require.FileExists(t, path)
+	again, err := Listen(t.Context(), path, 0o600)
+	require.NoError(t, err)
+	require.NoError(t, again.Close())
+}
+
+func TestASocketThatIsListenedAtIsLeftAlone(t *testing.T) {
+	path := place(t)
+	l, err := Listen(t.Context(), path, 0o600)
+	require.NoError(t, err)
+	defer l.Close()
+	_, err = Listen(t.Context(), path, 0o600)
+	require.ErrorContains(t, err, "in use by another process")
+	c, err := net.Dial("unix", path)
+	require.NoError(t, err, "it still is")
+	require.NoError(t, c.Close())
+}
+
+func TestWhatIsNoSocketIsLeftAlone(t *testing.T) {
+	path := place(t)
+	require.NoError(t, os.WriteFile(path, []byte("mine"), 0o600))
+	_, err := Listen(t.Context(), path, 0o600)
+	require.ErrorContains(t, err, "is not a socket")
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, "mine", string(content))
+
+	link := place(t)
+	require.NoError(t, os.Symlink(path, link))
+	_, err = Listen(t.Context(), link, 0o600)
+	require.ErrorContains(t, err, "is not a socket")
+}
+
+func TestAFolderThatIsNotThereIsAnError(t *testing.T) {
+	_, err := Listen(t.Context(), place(t)+"/not/there", 0o600)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+}
+
+func TestAnEndedContextIsObeyed(t *testing.T) {
+	path := place(t)
+	l, err := Listen(t.Context(), path, 0o600)
+	require.NoError(t, err)
+	defer l.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Error(t, RemoveStale(ctx, path))
+	require.FileExists(t, path)
+}
