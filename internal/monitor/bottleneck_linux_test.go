@@ -319,9 +319,9 @@ func watchLoad(t testing.TB, b *bottlenecks, n *bottleneck, l *load, order strin
 	// One tick per CPU; beside that, the kernel counts what a switch itself takes
 	// for the thread that comes, and the records for the one that goes: about
 	// 0.5 µs a switch where threads take turns, some more where a CPU looks for
-	// work on others.
+	// work on others. Stolen time is known to a clock tick only.
 	switches := s.stats.Switches - statsBefore.Switches
-	slack := tick()*int64(len(s.at)-1) + stolen(t) - stolenBefore + int64(switches)*int64(time.Microsecond)
+	slack := tick()*int64(len(s.at)-1) + stolen(t) - stolenBefore + int64(time.Second/procfs.TicksPerSecond) + int64(switches)*int64(time.Microsecond)
 	t.Logf("%s: t(k) %v, busy %v of %v known, took %v; CPU time %v, by the kernel %v (difference %v, slack %v); %d switches, %d lost, gaps of %v, %+v",
 		order, s.at, time.Duration(s.busy), time.Duration(s.known), time.Duration(took), time.Duration(s.cpu), time.Duration(s.used),
 		time.Duration(s.cpu-s.used), time.Duration(slack), switches, s.stats.Lost, time.Duration(s.gaps), s.stats)
