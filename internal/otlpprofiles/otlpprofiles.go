@@ -103,6 +103,21 @@ type sampleKey struct {
 	name, id, truncated, selected, allocated int32
 }
 
+// size is what a Sample with the key takes for it, marshalled.
+func (k sampleKey) size() int {
+	attributes := 0
+	for _, i := range k.attributes() {
+		if i != 0 {
+			attributes += varint(uint64(i))
+		}
+	}
+	return field(uint64(k.stack)) + field(uint64(k.link)) + packed(attributes)
+}
+
+func (k sampleKey) attributes() [5]int32 {
+	return [...]int32{k.name, k.id, k.truncated, k.selected, k.allocated}
+}
+
 // NewBuilder returns a builder.
 func NewBuilder(opts Options) *Builder {
 	opts.MaxSamples = cmp.Or(opts.MaxSamples, DefaultMaxSamples)
@@ -338,11 +353,14 @@ func (b *Builder) add(g *group, s *samples.Sample, from, to int) {
 	}
 
 	times := s.Times[from:to]
+	size := 0
 	if s.Type.Valued {
 		for i, t := range times {
+			v := s.Values[from+i]
 			out := b.newSample(k)
-			out.Values().Append(s.Values[from+i])
+			out.Values().Append(v)
 			out.TimestampsUnixNano().Append(g.within(t))
+			size += entry(k.size() + packed(varint(uint64(v))) + packed(8))
 		}
 	} else {
 		i, seen := b.index[k]
@@ -356,10 +374,10 @@ func (b *Builder) add(g *group, s *samples.Sample, from, to int) {
 		for _, t := range times {
 			stamps.Append(g.within(t))
 		}
+		size = boundOf(s) + 8*len(times)
 	}
-	first, each := sizes(s)
-	b.room -= first + each*len(times)
-	b.size += first + each*len(times)
+	b.room -= size
+	b.size += size
 	b.tally[g.typ] += len(times)
 }
 
@@ -370,7 +388,7 @@ func (b *Builder) newSample(k sampleKey) pprofile.Sample {
 	out := b.profile.Samples().AppendEmpty()
 	out.SetStackIndex(k.stack)
 	out.SetLinkIndex(k.link)
-	for _, attr := range [...]int32{k.name, k.id, k.truncated, k.selected, k.allocated} {
+	for _, attr := range k.attributes() {
 		if attr != 0 {
 			out.AttributeIndices().Append(attr)
 		}

@@ -132,7 +132,7 @@ func textOf(p pprofile.Profiles) string {
 			fmt.Fprintln(&out, "scope", sp.Scope().Name(), sp.Scope().Version())
 			for _, f := range sp.Profiles().All() {
 				fmt.Fprintf(&out, "profile %s/%s period %d %s/%s from %d for %d\n", str(f.SampleType().TypeStrindex()), str(f.SampleType().UnitStrindex()),
-					f.Period(), str(f.PeriodType().TypeStrindex()), str(f.PeriodType().UnitStrindex()), f.Time()-start, f.DurationNano())
+					f.Period(), str(f.PeriodType().TypeStrindex()), str(f.PeriodType().UnitStrindex()), int64(f.Time())-start, f.DurationNano())
 				for _, s := range f.Samples().All() {
 					var at []int64
 					for _, stamp := range s.TimestampsUnixNano().All() {

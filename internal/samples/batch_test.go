@@ -132,3 +132,74 @@ func BenchmarkAdd(b *testing.B) {
 		}
 	})
 }
+
+func TestValuesStayWithTheirEvents(t *testing.T) {
+	r, a, b := &Resource{}, stack(2), stack(2)
+	batch := NewBatch(1 << 20)
+	for i := range int64(6) {
+		s := a
+		if i%2 == 1 {
+			s = b
+		}
+		batch.AddValue(Key{Resource: r, Type: DotnetAllocSpace, Stack: s}, i, 100+i)
+		batch.Add(Key{Resource: r, Type: OnCPU, Stack: s}, i)
+	}
+	for range 2 {
+		got := batch.Samples()
+		if len(got) != 4 || !slices.Equal(got[0].Values, []int64{100, 102, 104}) || got[1].Values != nil || !slices.Equal(got[2].Values, []int64{101, 103, 105}) {
+			t.Fatalf("%v", got)
+		}
+	}
+	batch.Reset()
+	if batch.AddValue(Key{Resource: r, Type: DotnetAllocSpace, Stack: a}, 1, 7); !slices.Equal(batch.Samples()[0].Values, []int64{7}) {
+		t.Fatal("values of before Reset")
+	}
+}
+
+func TestTheKeyTellsWhatIsSentApart(t *testing.T) {
+	r, s := &Resource{}, stack(1)
+	base := Key{Resource: r, Type: DotnetThreads, Stack: s}
+	for name, change := range map[string]func(*Key){
+		"link":     func(k *Key) { k.Link.SpanID[0] = 1 },
+		"selected": func(k *Key) { k.Selected = true },
+		"type":     func(k *Key) { k.AllocType = "T" },
+	} {
+		k := base
+		change(&k)
+		batch := NewBatch(1 << 20)
+		batch.Add(base, 1)
+		batch.Add(k, 2)
+		if n := len(batch.Samples()); n != 2 {
+			t.Errorf("another %s: %d samples, want 2", name, n)
+		}
+	}
+}
+
+// What others send is bounded by nothing but the batch: names and resources
+// count, each once.
+func TestWhatIsSentCountsInFull(t *testing.T) {
+	batch := NewBatch(1 << 20)
+	long := string(make([]byte, 10_000))
+	l := &Location{Lines: []Line{{Function: long}}}
+	r := &Resource{Attributes: []Attribute{{Key: "k", Value: long}}}
+	add := func(r *Resource, s *Stack) int {
+		before := batch.Size()
+		if !batch.Add(Key{Resource: r, Type: DotnetThreads, Stack: s}, 1) {
+			t.Fatal("full")
+		}
+		return batch.Size() - before
+	}
+	if n := add(r, &Stack{Locations: []*Location{l}}); n < 20_000 {
+		t.Fatalf("%d bytes", n)
+	}
+	if n := add(r, &Stack{Locations: []*Location{l}}); n > 1000 {
+		t.Fatalf("%d bytes for names and a resource that are there", n)
+	}
+	if n := add(&Resource{Attributes: r.Attributes}, &Stack{Locations: []*Location{{Lines: l.Lines}}}); n < 20_000 {
+		t.Fatalf("%d bytes of others", n)
+	}
+	batch.Reset()
+	if n := add(r, &Stack{Locations: []*Location{l}}); n < 20_000 {
+		t.Fatalf("%d bytes after Reset", n)
+	}
+}

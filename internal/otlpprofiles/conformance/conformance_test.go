@@ -426,3 +426,66 @@ func FuzzNoProfilesMakeTheCheckPanic(f *testing.F) {
 		conformance.Check(p, strict())
 	})
 }
+
+// allocated turns the good profile into one of allocations: a value, a timestamp
+// and a span each.
+func allocated(p pprofile.Profiles) {
+	d := p.Dictionary()
+	for i, s := range map[int]string{1: "alloc_space", 2: "bytes", 3: "space", 4: "bytes"} {
+		d.StringTable().SetAt(i, s)
+	}
+	d.StringTable().SetAt(4, "hotprofile.alloc.type")
+	profile(p).PeriodType().SetUnitStrindex(2)
+	link := d.LinkTable().AppendEmpty()
+	link.SetTraceID(pcommon.TraceID{1})
+	link.SetSpanID(pcommon.SpanID{1})
+	a := d.AttributeTable().AppendEmpty()
+	a.SetKeyStrindex(4)
+	a.Value().SetStr("T")
+	for _, s := range profile(p).Samples().All() {
+		s.TimestampsUnixNano().FromRaw([]uint64{start})
+		s.Values().Append(24)
+		s.SetLinkIndex(1)
+		s.AttributeIndices().Append(4)
+	}
+}
+
+func TestTypesThatBackendsKnow(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(pprofile.Profiles)
+		broken []conformance.Rule
+	}{
+		"wall-clock": {change: func(p pprofile.Profiles) { p.Dictionary().StringTable().SetAt(3, "wall") }},
+		"wall-clock with values": {change: func(p pprofile.Profiles) {
+			p.Dictionary().StringTable().SetAt(3, "wall")
+			sample(p).Values().Append(1)
+		}, broken: []conformance.Rule{conformance.SampleShape}},
+		"allocations": {change: allocated},
+		"two allocations of a stack": {change: func(p pprofile.Profiles) {
+			allocated(p)
+			sample(p).CopyTo(profile(p).Samples().AppendEmpty())
+		}},
+		"an allocation without its value": {change: func(p pprofile.Profiles) {
+			allocated(p)
+			sample(p).Values().FromRaw(nil)
+		}, broken: []conformance.Rule{conformance.SampleShape}},
+		"two allocations in one sample": {change: func(p pprofile.Profiles) {
+			allocated(p)
+			sample(p).TimestampsUnixNano().Append(start)
+		}, broken: []conformance.Rule{conformance.SampleShape}},
+		"allocations by the clock": {change: func(p pprofile.Profiles) {
+			allocated(p)
+			p.Dictionary().StringTable().SetAt(3, "wall")
+		}, broken: []conformance.Rule{conformance.KnownType, conformance.SampleShape}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := good()
+			tc.change(p)
+			var got []conformance.Rule
+			for _, v := range conformance.Check(p, strict()) {
+				got = append(got, v.Rule)
+			}
+			require.Equal(t, tc.broken, got)
+		})
+	}
+}
