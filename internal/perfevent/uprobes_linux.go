@@ -42,7 +42,6 @@ type Uprobes struct {
 
 	// mu guards what is attached.
 	mu          sync.Mutex
-	paused      bool
 	probes      map[*Uprobe]struct{}
 	descriptors int
 
@@ -193,11 +192,10 @@ func (p *Uprobes) Attach(f *os.File, offset uint64, register int) (*Uprobe, erro
 	}
 	p.publish(probe, true)
 	p.probes[probe] = struct{}{}
-	if p.paused {
-		return probe, nil
-	}
-	if err := probe.ioctl(unix.PERF_EVENT_IOC_ENABLE); err != nil {
-		return nil, errors.Join(fmt.Errorf("placing the %s: %w", probe, err), p.detach(probe))
+	for _, fd := range probe.fds {
+		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_ENABLE, 0); err != nil {
+			return nil, errors.Join(fmt.Errorf("placing the %s: %w", probe, err), p.detach(probe))
+		}
 	}
 	return probe, nil
 }
@@ -297,36 +295,6 @@ func (p *Uprobes) closeEvents(probe *Uprobe) error {
 	probe.fds, probe.ids = nil, nil
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("taking away the %s: %w", probe.what, err)
-	}
-	return nil
-}
-
-// Pause makes all probes unheard, those attached later included; Resume undoes
-// it. A paused probe is not in the programs.
-func (p *Uprobes) Pause() error { return p.setPaused(true, unix.PERF_EVENT_IOC_DISABLE) }
-
-// Resume undoes Pause.
-func (p *Uprobes) Resume() error { return p.setPaused(false, unix.PERF_EVENT_IOC_ENABLE) }
-
-func (p *Uprobes) setPaused(paused bool, request uint) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.paused == paused {
-		return nil
-	}
-	p.paused = paused
-	var errs []error
-	for probe := range p.probes {
-		errs = append(errs, probe.ioctl(request))
-	}
-	return errors.Join(errs...)
-}
-
-func (p *Uprobe) ioctl(request uint) error {
-	for _, fd := range p.fds {
-		if err := unix.IoctlSetInt(fd, request, 0); err != nil {
-			return fmt.Errorf("switching the %s: %w", p.what, err)
-		}
 	}
 	return nil
 }

@@ -22,12 +22,6 @@ func OpenUprobes(UprobeOptions) (*Uprobes, error) { return nil, ErrUnsupported }
 // Attach returns ErrUnsupported.
 func (*Uprobes) Attach(*os.File, uint64, int) (*Uprobe, error) { return nil, ErrUnsupported }
 
-// Pause returns ErrUnsupported.
-func (*Uprobes) Pause() error { return ErrUnsupported }
-
-// Resume returns ErrUnsupported.
-func (*Uprobes) Resume() error { return ErrUnsupported }
-
 // Wait returns ErrUnsupported.
 func (*Uprobes) Wait(time.Duration) error { return ErrUnsupported }
 

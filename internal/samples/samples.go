@@ -150,6 +150,22 @@ var (
 
 const scaledToSwitches = "per process, to the total time of all its switches"
 
+// AllocObjects and AllocSpace are the sampled allocations of Go programs, each
+// scaled to what it stands for. The period is the program's MemProfileRate; of
+// the assumed types it is the runtime's default, because the program's own could
+// not be read.
+var (
+	AllocObjects        = &Type{Name: "alloc_objects", Unit: "count", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Sampler: "allocations", Scaled: scaledToPeriod}
+	AllocSpace          = &Type{Name: "alloc_space", Unit: "bytes", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Sampler: "allocations", Scaled: scaledToPeriod}
+	AllocObjectsAssumed = &Type{Name: "alloc_objects", Unit: "count", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Sampler: "allocations", Scaled: scaledToAssumedPeriod}
+	AllocSpaceAssumed   = &Type{Name: "alloc_space", Unit: "bytes", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Sampler: "allocations", Scaled: scaledToAssumedPeriod}
+)
+
+const (
+	scaledToPeriod        = "by 1/(1-exp(-size/period)) and by seen/kept"
+	scaledToAssumedPeriod = scaledToPeriod + "; the period is assumed: runtime.MemProfileRate could not be read"
+)
+
 // DotnetThreads is one timestamp per sample of a managed thread, which may be
 // waiting; DotnetSelected likewise of the threads that a service has sampled
 // frequently, a profile of its own.
