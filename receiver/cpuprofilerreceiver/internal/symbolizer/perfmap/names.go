@@ -139,14 +139,12 @@ func java(name string) string {
 // dotnet reads "instance void [Assembly] Space.Type::Method(int32)[Tier0]". Other
 // names are of the runtime's own stubs.
 func dotnet(name string) string {
-	_, rest, ok := strings.Cut(name, "] ")
-	if !ok || !strings.Contains(name[:len(name)-len(rest)], "[") {
+	typ, method, ok := strings.Cut(name, "::")
+	assembly := strings.LastIndex(typ, "] ")
+	if !ok || assembly < 0 || !strings.Contains(typ[:assembly], "[") {
 		return name
 	}
-	typ, method, ok := strings.Cut(rest, "::")
-	if !ok {
-		return name
-	}
+	typ = typ[assembly+2:]
 	method, _, ok = strings.Cut(method, "(")
 	if !ok || typ == "" || method == "" {
 		return name

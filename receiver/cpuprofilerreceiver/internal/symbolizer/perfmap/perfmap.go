@@ -130,7 +130,8 @@ func hex(b []byte) (n uint64, rest []byte, ok bool) {
 }
 
 // settle sorts the entries and removes those that later ones took the place of.
-// Code is freed as a whole, so an entry ends where a part of it is reused.
+// Code is freed as a whole, so an entry is gone as soon as a part of it is reused.
+// Where what replaced it was replaced too it may be back: nothing runs there.
 func (m *Map) settle() {
 	if m.sorted == len(m.entries) {
 		return

@@ -1,0 +1,274 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package symbolizer_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/oncpu"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
+)
+
+// running is a program that computes until the test ends.
+type running struct {
+	// pid is the program's here, which is not the command's where that only
+	// starts it.
+	pid int
+}
+
+// run starts a command that computes until its standard input is closed, and
+// waits until it says that it does.
+func run(t *testing.T, attr *syscall.SysProcAttr, name string, args ...string) running {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.SysProcAttr = attr
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	if err := cmd.Start(); err != nil {
+		if attr != nil {
+			hosttest.SkipUnprivileged(t, "cannot start in namespaces of its own: %v", err)
+		}
+		require.NoError(t, err)
+	}
+	t.Cleanup(func() {
+		stdin.Close()
+		_, _ = io.Copy(io.Discard, stdout)
+		_ = cmd.Wait()
+		_ = os.Remove(fmt.Sprintf("/tmp/perf-%d.map", cmd.Process.Pid))
+	})
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "ready\n", line)
+	return running{pid: cmd.Process.Pid}
+}
+
+// finder finds one process.
+type finder int
+
+func (f finder) Find(context.Context, bool) (oncpu.Finding, error) {
+	return oncpu.Finding{
+		Wanted: perfevent.Wanted{Processes: []perfevent.WantedProcess{{PID: int(f), Threads: 1}}},
+		Starts: map[int]uint64{int(f): 1},
+	}, nil
+}
+
+// batches is a sink of one batch.
+type batches struct {
+	mu    sync.Mutex
+	batch *samples.Batch
+}
+
+func (b *batches) Add(k samples.Key, time int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.batch.Add(k, time)
+}
+func (*batches) ReadUpTo(int64) {}
+func (*batches) Paused() bool   { return false }
+func (*batches) Batch() uint64  { return 1 }
+
+func (b *batches) events() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.batch.Events()
+}
+
+// frameCount is in how many of the samples a function is.
+type frameCount map[samples.FrameType]map[string]int
+
+func (c frameCount) of(kind samples.FrameType, function string) int { return c[kind][function] }
+
+// sampleAndName samples a process until there are enough samples, and counts
+// in how many of them each function is, and the files and lines of these.
+func sampleAndName(t *testing.T, pid int, before func()) (counts frameCount, lines map[string]samples.Line, total int) {
+	t.Helper()
+	if err := perfevent.Probe().Own; err != nil {
+		hosttest.SkipUnprivileged(t, "%v", err)
+	}
+	symbols, err := symbolizer.New(symbolizer.Config{Logger: zaptest.NewLogger(t)})
+	require.NoError(t, err)
+	defer symbols.Close()
+	sink := &batches{batch: samples.NewBatch(64 << 20)}
+	sampler := oncpu.New(oncpu.Config{
+		Finder: finder(pid), Table: processes.NewTable(processes.Config{Track: symbols.Track}), Sink: sink,
+		Frequency: 499, MaxEvents: 4096, DiscoveryInterval: 50 * time.Millisecond, Logger: zaptest.NewLogger(t),
+		Status: func(error) {}, Notes: func(perfevent.Rights) []string { return nil },
+		Now:   func() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() },
+		Probe: perfevent.Probe,
+	})
+	require.NoError(t, sampler.Start())
+	const enough = 400
+	for deadline := time.Now().Add(30 * time.Second); sink.events() < enough; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d samples in 30 s", sink.events())
+		}
+	}
+	sampler.Stop()
+	if before != nil {
+		before()
+	}
+	counts, lines = frameCount{}, map[string]samples.Line{}
+	for k, n := range sink.batch.Keys() {
+		var seen []string
+		for _, l := range k.Stack.Locations {
+			symbols.Resolve(k.Resource.PID, l)
+			for _, line := range l.Lines {
+				if slices.Contains(seen, line.Function) {
+					continue
+				}
+				seen = append(seen, line.Function)
+				if counts[l.Type] == nil {
+					counts[l.Type] = map[string]int{}
+				}
+				counts[l.Type][line.Function] += n
+				lines[line.Function] = line
+			}
+		}
+		total += n
+	}
+	c := symbols.Counters()
+	require.Equal(t, 1, c.PerfMaps)
+	t.Logf("%d samples, %d bytes, by outcome %v: %v", total, c.Bytes, symbolizer.Outcomes(), c.Locations)
+	return counts, lines, total
+}
+
+func program(t *testing.T, name string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join("testdata/runtimes", name))
+	require.NoError(t, err)
+	return path
+}
+
+// namespaces are a root and pids of its own for a program.
+func namespaces(t *testing.T) *syscall.SysProcAttr {
+	t.Helper()
+	return &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
+}
+
+func TestNodeFunctions(t *testing.T) {
+	node := find(t, "HOTPROFILE_TEST_NODE", "node")
+	p := run(t, nil, node, "--perf-basic-prof", program(t, "busy.js"))
+	counts, lines, total := sampleAndName(t, p.pid, nil)
+	found := counts.of(samples.FrameV8, "fib")
+	require.Greater(t, found, total/4, "of %d: %v", total, counts)
+	require.Greater(t, counts.of(samples.FrameV8, "total")+counts.of(samples.FrameV8, "work"), total/4, "of %d: %v", total, counts)
+	require.Equal(t, program(t, "busy.js"), lines["fib"].File)
+	require.EqualValues(t, 5, lines["fib"].StartLine)
+}
+
+func TestNodeInAPidNamespace(t *testing.T) {
+	node := find(t, "HOTPROFILE_TEST_NODE", "node")
+	// A shell of the first pid of the namespace keeps its own /tmp there.
+	p := run(t, namespaces(t), "sh", "-c",
+		`mount --make-rprivate / && mount -t tmpfs tmpfs /tmp && mount -t proc proc /proc && exec "$0" --perf-basic-prof "$1" 0<&0`,
+		node, program(t, "busy.js"))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
+	require.NoError(t, err)
+	require.Regexp(t, `NSpid:\t`+strconv.Itoa(p.pid)+`\t1\n`, string(status))
+	counts, _, total := sampleAndName(t, p.pid, nil)
+	require.Greater(t, counts.of(samples.FrameV8, "fib"), total/4, "of %d: %v", total, counts)
+	_, err = os.Stat("/tmp/perf-1.map")
+	require.ErrorIs(t, err, os.ErrNotExist, "it is the other /tmp's")
+}
+
+func TestPythonFunctions(t *testing.T) {
+	python := find(t, "HOTPROFILE_TEST_PYTHON", "python3.14", "python3.13", "python3.12", "python3")
+	if out, err := exec.Command(python, "-X", "perf", "-c", "import sys; print(sys.is_stack_trampoline_active())").CombinedOutput(); err != nil || string(out) != "True\n" {
+		t.Skipf("%s has no -X perf: %v %s", python, err, out)
+	}
+	p := run(t, nil, python, "-X", "perf", program(t, "busy.py"))
+
+	// Whatever stacks reach, the code of each function has its name.
+	perfMap, err := os.ReadFile(fmt.Sprintf("/tmp/perf-%d.map", p.pid))
+	require.NoError(t, err)
+	symbols, err := symbolizer.New(symbolizer.Config{})
+	require.NoError(t, err)
+	defer symbols.Close()
+	named := map[string]bool{}
+	for line := range strings.Lines(string(perfMap)) {
+		var start, size uint64
+		var name string
+		if _, err := fmt.Sscanf(line, "%x %x %s", &start, &size, &name); err != nil || !strings.Contains(name, "busy.py") {
+			continue
+		}
+		l := &samples.Location{Address: start + 5}
+		symbols.Resolve(p.pid, l)
+		require.Len(t, l.Lines, 1)
+		require.Equal(t, samples.FramePython, l.Type)
+		require.Equal(t, name, l.Lines[0].SystemName)
+		require.Equal(t, program(t, "busy.py"), l.Lines[0].File)
+		named[l.Lines[0].Function] = true
+	}
+	for _, function := range []string{"fib", "Basket.total", "Basket.total.<locals>.<genexpr>", "<module>"} {
+		require.True(t, named[function], "%s of %v", function, named)
+	}
+
+	counts, _, total := sampleAndName(t, p.pid, nil)
+	found := 0
+	for _, n := range counts[samples.FramePython] {
+		found += n
+	}
+	require.Positive(t, found, "of %d: %v", total, counts)
+	flags, err := exec.Command(python, "-c", "import sysconfig; print(sysconfig.get_config_var('PY_CFLAGS'))").Output()
+	require.NoError(t, err)
+	if strings.Contains(string(flags), "-fno-omit-frame-pointer") {
+		require.Greater(t, counts.of(samples.FramePython, "<module>"), total/2, "of %d: %v", total, counts)
+	} else {
+		t.Logf("%s is built without frame pointers: Python functions in %v of %d stacks", python, counts[samples.FramePython], total)
+	}
+}
+
+func TestJavaMethods(t *testing.T) {
+	java, jcmd := find(t, "HOTPROFILE_TEST_JAVA", "java"), find(t, "HOTPROFILE_TEST_JCMD", "jcmd")
+	// Without a compiler at hand, java compiles the one file itself.
+	p := run(t, nil, java, "-XX:+PreserveFramePointer", program(t, "Busy.java"))
+	counts, lines, total := sampleAndName(t, p.pid, func() {
+		out, err := exec.Command(jcmd, strconv.Itoa(p.pid), "Compiler.perfmap").CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "successfully") {
+			t.Skipf("jcmd writes no perf map before Java 17: %v %s", err, out)
+		}
+	})
+	found := counts.of(samples.FrameJVM, "Busy.fib") + counts.of(samples.FrameJVM, "Busy.total") + counts.of(samples.FrameJVM, "Busy.main")
+	require.Greater(t, found, total/2, "of %d: %v", total, counts)
+	require.Equal(t, "int Busy.fib(int)", lines["Busy.fib"].SystemName)
+}
+
+// find is the program that the variable names, or the first of names that is
+// there.
+func find(t *testing.T, variable string, names ...string) string {
+	t.Helper()
+	if path := os.Getenv(variable); path != "" {
+		return path
+	}
+	for _, name := range names {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	t.Skipf("none of %s is installed, and %s does not name another", strings.Join(names, ", "), variable)
+	return ""
+}
