@@ -1,0 +1,346 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package allocs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
+)
+
+// program is what is known about one file that processes run. It is replaced,
+// never changed, but for the fields of the attacher.
+type program struct {
+	path string
+	site site
+	// allocators is the runtime's own code, as linked.
+	allocators []symbolizer.Run
+	// entry is where it starts, rate where runtime.MemProfileRate is, as linked; 0
+	// where there is no symbol.
+	entry, rate uint64
+	// err says why its allocations cannot be sampled.
+	err error
+
+	// hit says that an allocation was sampled.
+	hit atomic.Bool
+	// What follows is the attacher's: refused and quiet say that this was said,
+	// since when the program is sampled without an event.
+	refused, quiet bool
+	since          int64
+}
+
+// placed is a probe in a program, and how many processes share it.
+type placed struct {
+	uprobe *perfevent.Uprobe
+	users  int
+}
+
+// member is a process that is sampled.
+type member struct {
+	Process
+	file    fileID
+	program *program
+	uprobe  *perfevent.Uprobe
+	// rate is the program's runtime.MemProfileRate; unknownRate where that cannot
+	// be read.
+	rate atomic.Int64
+
+	// reservoir is the reader's.
+	reservoir reservoir
+	// waiting says that the reservoir has something to hand over.
+	waiting bool
+}
+
+const unknownRate = -1
+
+// maxPrograms bounds the files that are remembered, Go programs or not.
+const maxPrograms = 1024
+
+// attacher is the part of a Sampler that makes what is attached be what is
+// wanted. It takes its time: placing a probe and taking one away are waited for
+// by the kernel.
+type attacher struct {
+	*Sampler
+	wanted   []Process
+	known    *simplelru.LRU[fileID, *program]
+	probes   map[*program]*placed
+	attached map[int]*member
+	said     said
+}
+
+func (a *attacher) prepare() {
+	a.probes, a.attached = make(map[*program]*placed), make(map[int]*member)
+	var err error
+	if a.known, err = simplelru.NewLRU[fileID, *program](maxPrograms, nil); err != nil {
+		panic(err) // only of a size below 1
+	}
+}
+
+// run follows Set until ctx is done.
+func (a *attacher) run(ctx context.Context) {
+	defer a.end()
+	for {
+		select {
+		case a.wanted = <-a.Sampler.wanted:
+		case <-a.again:
+		case <-ctx.Done():
+			return
+		}
+		a.update(ctx)
+	}
+}
+
+// update attaches what is wanted and is not attached yet, and detaches the rest.
+func (a *attacher) update(ctx context.Context) {
+	want := make(map[int]Process, len(a.wanted))
+	for _, p := range a.wanted {
+		want[p.PID] = p
+	}
+	var leave []*member
+	for pid, m := range a.attached {
+		file, err := a.files.identify(pid)
+		if p, ok := want[pid]; !ok || p != m.Process || err != nil || file != m.file {
+			leave = append(leave, m)
+		}
+	}
+	a.detach(leave)
+	a.followCPUs()
+	a.said.begin()
+	for _, p := range a.wanted {
+		if ctx.Err() != nil {
+			return
+		}
+		if m, ok := a.attached[p.PID]; ok {
+			a.readRate(m)
+			continue
+		}
+		if err := a.attach(p); err != nil && !isGone(err) {
+			a.said.leaveOut(err)
+		}
+	}
+	a.publish()
+	if len(a.attached) == 0 {
+		a.close()
+	}
+	a.report()
+}
+
+// attach begins with a process. One whose program cannot be sampled is no error.
+func (a *attacher) attach(p Process) error {
+	file, err := a.files.identify(p.PID)
+	if err != nil {
+		return fmt.Errorf("sampling allocations of process %d: %w", p.PID, err)
+	}
+	known, ok := a.known.Get(file)
+	if ok && known.err != nil {
+		return nil
+	}
+	if !ok || a.probes[known] == nil {
+		f, err := a.files.open(p.PID, file)
+		if err != nil {
+			return fmt.Errorf("sampling allocations of process %d: %w", p.PID, err)
+		}
+		defer f.Close()
+		if !ok {
+			known = a.learn(f, file)
+		}
+		if known.err != nil {
+			return nil
+		}
+		if err := a.place(known, f); err != nil {
+			return err
+		}
+	}
+	m := &member{Process: p, file: file, program: known, uprobe: a.probes[known].uprobe}
+	if start, err := a.files.start(p.PID); err != nil || start != p.Start {
+		a.release(known)
+		return nil // it has ended, and another one has its pid
+	}
+	a.probes[known].users++
+	a.readRate(m)
+	a.attached[p.PID] = m
+	return nil
+}
+
+// learn reads what a file is.
+func (a *attacher) learn(f *os.File, id fileID) *program {
+	p := &program{path: f.Name()}
+	found, err := symbolizer.ReadGoProgram(f, id.size, symbolizer.GoQuery{
+		Function: sampledFunction, Variable: rateVariable, Size: 8, Runs: ofRuntime,
+	})
+	if found != nil && err != nil && found.Version != "" {
+		// Tables that cannot be read may be those of a release that is not known.
+		if _, layout := siteOf(found, runtime.GOARCH); layout != nil && !errors.Is(layout, errNoSampling) {
+			err = layout
+		}
+	}
+	if err == nil {
+		p.site, err = siteOf(found, runtime.GOARCH)
+	}
+	if err == nil {
+		p.allocators, p.entry, p.rate = found.Runs, found.Entry, found.Variable
+	}
+	p.err = err
+	a.known.Add(id, p)
+	if err != nil && !errors.Is(err, symbolizer.ErrNotGo) {
+		a.cfg.Logger.Info("allocations of a program are not sampled", zap.String("program", p.path), zap.Error(err))
+	} else if err != nil {
+		a.cfg.Logger.Debug("allocations of a program are not sampled", zap.String("program", p.path), zap.Error(err))
+	}
+	return p
+}
+
+// place puts the probe into a program.
+func (a *attacher) place(p *program, f *os.File) error {
+	u := a.uprobes.Load()
+	if u == nil {
+		var err error
+		if u, err = perfevent.OpenUprobes(perfevent.UprobeOptions{MaxDescriptors: a.cfg.MaxEvents}); err != nil {
+			return err
+		}
+		a.uprobes.Store(u)
+		a.nudge()
+	}
+	probe, err := u.Attach(f, p.site.offset, p.site.register)
+	if err != nil {
+		return err
+	}
+	p.since = a.cfg.Now()
+	a.probes[p] = &placed{uprobe: probe}
+	a.cfg.Logger.Debug("allocations of a program are sampled", zap.String("program", p.path))
+	return nil
+}
+
+// readRate reads the program's own rate.
+func (a *attacher) readRate(m *member) {
+	rate := int64(unknownRate)
+	if m.program.rate != 0 {
+		if entry, err := a.files.entryPoint(m.PID); err == nil {
+			if v, err := a.files.word(m.PID, m.program.rate+entry-m.program.entry); err == nil && v >= 0 {
+				rate = v
+			}
+		}
+	}
+	m.rate.Store(rate)
+}
+
+// detach ends with processes, after a last look at what they left.
+func (a *attacher) detach(leave []*member) {
+	if len(leave) == 0 {
+		return
+	}
+	a.ask(false)
+	for _, m := range leave {
+		delete(a.attached, m.PID)
+		a.probes[m.program].users--
+	}
+	a.publish()
+	for _, m := range leave {
+		a.release(m.program)
+	}
+}
+
+// release takes a probe away that no process uses.
+func (a *attacher) release(p *program) {
+	probe := a.probes[p]
+	if probe == nil || probe.users > 0 {
+		return
+	}
+	delete(a.probes, p)
+	if err := probe.uprobe.Detach(); err != nil {
+		a.cfg.Logger.Debug("Taking a probe away failed", zap.Error(err))
+	}
+}
+
+// publish shows the reader who is sampled.
+func (a *attacher) publish() {
+	members := make(map[int]*member, len(a.attached))
+	for pid, m := range a.attached {
+		members[pid] = m
+	}
+	a.members.Store(&members)
+	a.Sampler.processes.Store(int64(len(a.attached)))
+	a.Sampler.programs.Store(int64(len(a.probes)))
+}
+
+// followCPUs starts over where CPUs went offline or came online.
+func (a *attacher) followCPUs() {
+	u := a.uprobes.Load()
+	if u == nil {
+		return
+	}
+	cpus, err := perfevent.OnlineCPUs()
+	if err != nil || slices.Equal(cpus, u.CPUs()) {
+		return
+	}
+	a.detach(a.all())
+	a.close()
+}
+
+func (a *attacher) all() []*member {
+	all := make([]*member, 0, len(a.attached))
+	for _, m := range a.attached {
+		all = append(all, m)
+	}
+	return all
+}
+
+// close gives up the rings: nothing is sampled.
+func (a *attacher) close() {
+	u := a.uprobes.Swap(nil)
+	if u == nil {
+		return
+	}
+	if err := u.Close(); err != nil {
+		a.cfg.Logger.Debug("Closing probes failed", zap.Error(err))
+	}
+}
+
+// end detaches everything.
+func (a *attacher) end() {
+	a.wanted = nil
+	<-a.stopped // the reader has had its last look
+	a.detach(a.all())
+	a.close()
+}
+
+// report says what is sampled and what is not, each once.
+func (a *attacher) report() {
+	a.said.report(a.cfg.Logger, len(a.attached), len(a.probes))
+	now := a.cfg.Now()
+	for p := range a.probes {
+		switch {
+		case p.quiet || p.hit.Load():
+		case a.rateIsZero(p):
+			p.quiet = true
+			a.cfg.Logger.Warn(msgQuiet, zap.String("program", p.path),
+				zap.String("why", "its runtime.MemProfileRate is 0: it set that, or does not link the memory profiler (nothing in it refers to runtime.MemProfile)"))
+		case time.Duration(now-p.since) >= a.cfg.Quiet:
+			p.quiet = true
+			a.cfg.Logger.Warn(msgQuiet, zap.String("program", p.path), zap.Duration("for", time.Duration(now-p.since)),
+				zap.String("why", "it allocates next to nothing, or does not link the memory profiler (nothing in it refers to runtime.MemProfile), or has set runtime.MemProfileRate to 0"))
+		}
+	}
+}
+
+// rateIsZero says whether every process of a program has a rate of 0.
+func (a *attacher) rateIsZero(p *program) bool {
+	for _, m := range a.attached {
+		if m.program == p && m.rate.Load() != 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,300 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package allocs
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
+)
+
+// idleWait is the longest that the reader waits for records: hits wake it only
+// when a ring is a quarter full.
+const idleWait = time.Second / 4
+
+// allocation is one that is kept until Flush.
+type allocation struct {
+	time     int64
+	resource *samples.Resource
+	stack    *samples.Stack
+	thread   samples.Thread
+	size     uint64
+	rate     int64
+	of       *reservoir
+}
+
+// reader is the part of a Sampler that its reading goroutine owns.
+type reader struct {
+	*Sampler
+	rec     perfevent.UprobeRecord
+	uprobes *perfevent.Uprobes    // that were read last
+	members *map[int]*member      // likewise
+	stats   perfevent.UprobeStats // of uprobes, as counted already
+	waiting []*member             // whose reservoirs have something
+	kept    []allocation          // in order of time, while they are handed over
+	full    episode
+	losing  episode
+}
+
+// run reads until ctx is done.
+func (r *reader) run(ctx context.Context) {
+	defer close(r.stopped)
+	for ctx.Err() == nil {
+		u := r.Sampler.uprobes.Load()
+		if u == nil {
+			r.idle(ctx)
+			continue
+		}
+		select {
+		case req := <-r.asked:
+			r.answer(req)
+			continue
+		default:
+		}
+		if u.Wait(idleWait) != nil {
+			r.idle(ctx) // they were closed: there will be others or none
+			continue
+		}
+		r.drain()
+	}
+	r.drain()
+	r.flush()
+}
+
+// idle waits while nothing is sampled.
+func (r *reader) idle(ctx context.Context) {
+	select {
+	case req := <-r.asked:
+		r.answer(req)
+	case <-r.wake:
+	case <-ctx.Done():
+	}
+}
+
+func (r *reader) answer(req request) {
+	r.drain()
+	if req.flush {
+		r.flush()
+	}
+	close(req.done)
+}
+
+// drain reads what the rings hold.
+func (r *reader) drain() {
+	upTo := r.cfg.Now()
+	u := r.Sampler.uprobes.Load()
+	if u != r.uprobes {
+		r.uprobes, r.stats = u, perfevent.UprobeStats{}
+	}
+	if members := r.Sampler.members.Load(); members != r.members {
+		r.members = members
+		// What its new processes have mapped while nobody listened is not known.
+		r.cfg.Table.AfterLoss()
+	}
+	if u != nil {
+		for u.Read(&r.rec) {
+			r.handle(&r.rec)
+		}
+		r.count(u.Stats())
+	}
+	if r.most == 0 {
+		r.cfg.Sink.ReadUpTo(upTo)
+	}
+}
+
+func (r *reader) count(now perfevent.UprobeStats) {
+	r.lost.Add(now.Lost - r.stats.Lost + now.Corrupt - r.stats.Corrupt)
+	r.stats = now
+}
+
+// handle takes one record. Those of processes that are not sampled come too:
+// probes are in files, and names and mappings are told of every process.
+func (r *reader) handle(rec *perfevent.UprobeRecord) {
+	switch rec.Type {
+	case perfevent.TypeSample:
+		if m := (*r.members)[rec.PID]; m != nil && m.uprobe == rec.Uprobe {
+			r.hit(m, rec)
+		}
+	case perfevent.TypeComm:
+		if (*r.members)[rec.Comm.PID] == nil {
+			return
+		}
+		if !rec.Comm.Exec {
+			r.cfg.Table.Comm(rec.Comm.PID, rec.Comm.TID, rec.Comm.Name)
+			return
+		}
+		r.cfg.Table.Exec(rec.Comm.PID, rec.Comm.Name)
+		select {
+		case r.again <- struct{}{}: // it runs another program now
+		default:
+		}
+	case perfevent.TypeMmap:
+		if (*r.members)[rec.Mmap.PID] != nil {
+			r.cfg.Table.Mmap(rec.Mmap.PID, &rec.Mmap)
+		}
+	case perfevent.TypeLost:
+		r.cfg.Table.AfterLoss()
+	}
+}
+
+// hit takes a sampled allocation. For a stack seen before it allocates nothing.
+func (r *reader) hit(m *member, rec *perfevent.UprobeRecord) {
+	r.read.Add(1)
+	m.program.hit.Store(true)
+	if !rec.Valued || len(rec.Sample.User) == 0 {
+		r.unreadable.Add(1)
+		return
+	}
+	if r.most == 0 {
+		var a allocation
+		if r.fill(&a, m, rec) {
+			r.hand(&a, 1)
+		}
+		return
+	}
+	to, keep := m.reservoir.place(r.most, r.cfg.Random)
+	if !keep {
+		r.limited.Add(1)
+		return
+	}
+	replaced := to.stack != nil
+	if !r.fill(to, m, rec) {
+		// An empty place stands for one that cannot be shown, so that the others are
+		// scaled no more than they should be.
+		*to = allocation{time: rec.Time}
+	}
+	if replaced {
+		r.limited.Add(1)
+	}
+	if !m.waiting {
+		m.waiting = true
+		r.waiting = append(r.waiting, m)
+	}
+}
+
+// fill describes an allocation; false where its stack cannot be made out.
+func (r *reader) fill(a *allocation, m *member, rec *perfevent.UprobeRecord) bool {
+	p := r.cfg.Table.Lookup(rec.PID, 0)
+	var stack *samples.Stack
+	if p != nil {
+		rec.Sample.Kernel = nil
+		rec.Sample.User = m.program.callers(rec.Sample.User)
+		stack = p.Stack(&rec.Sample)
+	}
+	if stack == nil {
+		r.unreadable.Add(1)
+		return false
+	}
+	*a = allocation{
+		time: rec.Time, resource: p.Resource, stack: stack,
+		size: rec.Value, rate: m.rate.Load(), of: &m.reservoir,
+	}
+	if r.cfg.ThreadName {
+		a.thread.Name = r.cfg.Table.ThreadName(rec.PID, rec.TID)
+	}
+	if r.cfg.ThreadID {
+		a.thread.ID = int32(rec.TID)
+	}
+	return true
+}
+
+// callers is a stack without what the runtime does to allocate: its leaf is then
+// the call that allocated. The leaf is given as the address of that call's last
+// byte, since it is no return address any more. A stack of the runtime alone is
+// left whole. The stack's own memory is used.
+func (p *program) callers(stack []uint64) []uint64 {
+	// The first one is where the probe was hit, and so tells where the program was
+	// loaded.
+	loaded := stack[0] - p.site.address
+	for i := 1; i < len(stack); i++ {
+		call := stack[i] - 1
+		if !p.allocates(call - loaded) {
+			stack[i] = call
+			return stack[i:]
+		}
+	}
+	return stack
+}
+
+// allocates says whether an address as linked is the runtime's.
+func (p *program) allocates(address uint64) bool {
+	i, found := slices.BinarySearchFunc(p.allocators, address, func(run symbolizer.Run, at uint64) int {
+		return cmp.Compare(run.Start, at)
+	})
+	return found || i > 0 && address < p.allocators[i-1].End
+}
+
+// flush hands over what was kept.
+func (r *reader) flush() {
+	upTo := r.cfg.Now()
+	for _, m := range r.waiting {
+		r.kept = append(r.kept, m.reservoir.kept...)
+	}
+	slices.SortFunc(r.kept, func(a, b allocation) int { return cmp.Compare(a.time, b.time) })
+	full := r.bufferFull.Load()
+	for i := range r.kept {
+		if a := &r.kept[i]; a.stack != nil {
+			r.hand(a, a.of.factor())
+		}
+	}
+	for _, m := range r.waiting {
+		m.reservoir.reset()
+		m.waiting = false
+	}
+	clear(r.waiting)
+	clear(r.kept)
+	r.waiting, r.kept = r.waiting[:0], r.kept[:0]
+	r.cfg.Sink.ReadUpTo(upTo)
+	r.cfg.Table.NextBatch()
+	stats := r.cfg.Table.Stats()
+	r.table.Store(&stats)
+	r.say(upTo, full)
+}
+
+// hand puts an allocation into the sink as what it stands for, times factor.
+func (r *reader) hand(a *allocation, factor float64) {
+	objects := samples.Key{Resource: a.resource, Type: samples.AllocObjects, Stack: a.stack, Thread: a.thread, Period: a.rate}
+	space := objects
+	space.Type = samples.AllocSpace
+	if a.rate <= 0 { // or it was 0 when it was read
+		objects.Type, space.Type = samples.AllocObjectsAssumed, samples.AllocSpaceAssumed
+		objects.Period, space.Period = defaultRate, defaultRate
+	}
+	count := weight(a.size, objects.Period) * factor
+	if !r.cfg.Sink.AddBoth(objects, space, a.time, round(count, r.cfg.Random), round(count*float64(a.size), r.cfg.Random)) {
+		r.bufferFull.Add(1)
+		if r.full.since == 0 {
+			r.full = episode{since: max(r.cfg.Now(), 1), lost: r.bufferFull.Load() - 1}
+			r.cfg.Logger.Warn(msgFull)
+		}
+	}
+}
+
+// say tells of the ends of episodes of losses, and of the beginning of losses in
+// the kernel. before is how many had found the sink full when this Flush began.
+func (r *reader) say(now int64, before uint64) {
+	if r.full.since != 0 && r.bufferFull.Load() == before {
+		r.cfg.Logger.Info("Allocation samples fit their buffer again",
+			zap.Duration("after", time.Duration(now-r.full.since)), zap.Uint64("discarded", before-r.full.lost))
+		r.full = episode{}
+	}
+	lost := r.lost.Load()
+	switch {
+	case r.losing.since == 0 && lost > r.losing.lost:
+		r.losing.since = max(now, 1)
+		r.cfg.Logger.Warn("The kernel lost allocation samples: they came faster than they were read", zap.Uint64("lost", lost-r.losing.lost))
+	case r.losing.since != 0 && lost == r.losing.last:
+		r.cfg.Logger.Info("The kernel loses no allocation samples any more",
+			zap.Duration("after", time.Duration(now-r.losing.since)), zap.Uint64("lost", lost-r.losing.lost))
+		r.losing = episode{lost: lost}
+	}
+	r.losing.last = lost
+}
