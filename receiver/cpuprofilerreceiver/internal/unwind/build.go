@@ -127,12 +127,11 @@ func buildID(f *elf.File) string {
 
 // readFrames reads .eh_frame, if there is one.
 func readFrames(f *elf.File, regs registers, b *tableBuilder) error {
-	section, addr, err := frameSection(f)
+	section, addr, named, err := frameSection(f)
 	if err != nil || section == nil {
 		return err
 	}
-	// Frames are counted in the code that they describe.
-	reader := frames{regs: regs, addr: addr, to: b, entry: f.Entry}
+	reader := frames{regs: regs, addr: addr, to: b, entry: f.Entry, terminated: !named}
 	if err := reader.read(section); err != nil {
 		return fmt.Errorf("read .eh_frame: %w", err)
 	}
@@ -140,18 +139,19 @@ func readFrames(f *elf.File, regs registers, b *tableBuilder) error {
 }
 
 // frameSection finds .eh_frame by its name, or, in files without section
-// headers, from the index of it that the dynamic linker uses.
-func frameSection(f *elf.File) (section []byte, addr uint64, err error) {
+// headers, from the index of it that the dynamic linker uses; then more follows
+// it.
+func frameSection(f *elf.File) (section []byte, addr uint64, named bool, err error) {
 	if s := f.Section(".eh_frame"); s != nil && s.Type != elf.SHT_NOBITS {
 		if s.Flags&elf.SHF_COMPRESSED != 0 || s.Size > maxFrames {
-			return nil, 0, fmt.Errorf("an .eh_frame of %d bytes is not read", s.Size)
+			return nil, 0, false, fmt.Errorf("an .eh_frame of %d bytes is not read", s.Size)
 		}
 		section = make([]byte, min(s.Size, maxFrames))
 		n, err := s.ReadAt(section, 0)
 		if n < len(section) && err != nil {
-			return nil, 0, fmt.Errorf("read .eh_frame: %w", err)
+			return nil, 0, false, fmt.Errorf("read .eh_frame: %w", err)
 		}
-		return section, s.Addr, nil
+		return section, s.Addr, true, nil
 	}
 	for _, p := range f.Progs {
 		if p.Type != elf.PT_GNU_EH_FRAME || p.Filesz < 8 {
@@ -159,12 +159,12 @@ func frameSection(f *elf.File) (section []byte, addr uint64, err error) {
 		}
 		var head [16]byte
 		if n, err := p.ReadAt(head[:min(16, p.Filesz)], 0); err != nil && n < 8 {
-			return nil, 0, fmt.Errorf("read .eh_frame_hdr: %w", err)
+			return nil, 0, false, fmt.Errorf("read .eh_frame_hdr: %w", err)
 		}
 		r := reader{data: head[:], pos: 4}
 		addr, ok := r.pointer(head[1], p.Vaddr)
 		if head[0] != 1 || !ok {
-			return nil, 0, errors.New("an .eh_frame_hdr that makes no sense")
+			return nil, 0, false, errors.New("an .eh_frame_hdr that makes no sense")
 		}
 		for _, load := range f.Progs {
 			if load.Type == elf.PT_LOAD && addr-load.Vaddr < load.Filesz {
@@ -172,13 +172,13 @@ func frameSection(f *elf.File) (section []byte, addr uint64, err error) {
 				section = make([]byte, min(load.Filesz-off, maxFrames))
 				n, err := load.ReadAt(section, int64(off))
 				if n == 0 && err != nil {
-					return nil, 0, fmt.Errorf("read .eh_frame: %w", err)
+					return nil, 0, false, fmt.Errorf("read .eh_frame: %w", err)
 				}
-				return section[:n], addr, nil
+				return section[:n], addr, false, nil
 			}
 		}
 	}
-	return nil, 0, nil
+	return nil, 0, false, nil
 }
 
 // readGo reads the tables of a Go program, if it is one.

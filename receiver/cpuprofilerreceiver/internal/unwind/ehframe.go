@@ -200,6 +200,9 @@ type frames struct {
 	regs registers
 	addr uint64 // of the section
 	to   *tableBuilder
+	// terminated says that an entry of no length is the last: what follows may be
+	// something else.
+	terminated bool
 	// entry is the address that the program is started at.
 	entry uint64
 	cies  map[int]*cie
@@ -215,6 +218,9 @@ func (f *frames) read(section []byte) error {
 		start := r.pos
 		length := uint64(r.u32())
 		if length == 0 {
+			if f.terminated {
+				return nil
+			}
 			continue // what one object file ends with; the linker leaves it in places
 		}
 		if length == 0xffffffff {
