@@ -13,9 +13,10 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Zstd decompresses bodies in memory that it does not let them choose: a decoder
-// of streams takes the window that the body asks for, which may be half a
-// gigabyte for a few bytes.
+// Zstd decompresses bodies into memory that it does not let them choose: a
+// decoder of streams takes the window that the body asks for, which may be half
+// a gigabyte for a few bytes. In one piece of memory the window is what has been
+// decompressed, however large a body says that it is.
 type Zstd struct {
 	limit   int64
 	decoder *zstd.Decoder
@@ -24,12 +25,16 @@ type Zstd struct {
 
 // NewZstd returns one for bodies of limit bytes at most, before and after.
 func NewZstd(limit int64) (*Zstd, error) {
-	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxMemory(uint64(limit)+1))
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true))
 	if err != nil {
 		return nil, fmt.Errorf("make a decoder of zstd: %w", err)
 	}
 	return &Zstd{limit: limit, decoder: d}, nil
 }
+
+// zstdBlock is the most that zstd decompresses at a time. With room for one more
+// than the limit, what does not fit is beyond the limit for certain.
+const zstdBlock = 128 << 10
 
 // Close ends it.
 func (z *Zstd) Close() { z.decoder.Close() }
@@ -74,12 +79,12 @@ func (b *zstdBody) decompress() error {
 	}
 	var ok bool
 	if b.buffer, ok = b.z.buffers.Get().(*[]byte); !ok {
-		made := make([]byte, 0, b.z.limit+1)
+		made := make([]byte, 0, b.z.limit+zstdBlock)
 		b.buffer = &made
 	}
 	b.rest, err = b.z.decoder.DecodeAll(in, (*b.buffer)[:0])
-	if errors.Is(err, zstd.ErrDecoderSizeExceeded) {
-		b.rest, err = nil, &http.MaxBytesError{Limit: b.z.limit}
+	if errors.Is(err, zstd.ErrDecoderSizeExceeded) || int64(len(b.rest)) > b.z.limit {
+		err = &http.MaxBytesError{Limit: b.z.limit}
 	}
 	if err != nil {
 		b.rest = nil

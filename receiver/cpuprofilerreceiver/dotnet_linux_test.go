@@ -1,0 +1,661 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cpuprofilerreceiver
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/config/configauth"
+	"go.opentelemetry.io/collector/config/confighttp"
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/config/configtls"
+	"go.opentelemetry.io/collector/consumer/xconsumer"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+	"go.opentelemetry.io/collector/receiver/receivertest"
+	"go.opentelemetry.io/collector/receiver/xreceiver"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/hotprofile/hotprofile/internal/bytesize"
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/hostid"
+	"github.com/hotprofile/hotprofile/internal/nativeformat"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/dotnet/captures"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
+)
+
+// intakeOf is the block dotnet on a free port, or on a socket of the test's own.
+func intakeOf(t testing.TB, transport string, change func(*DotnetConfig)) func(*Config) {
+	d := defaultDotnet()
+	d.ServerConfig.NetAddr.Endpoint = "127.0.0.1:0"
+	if transport == "unix" {
+		dir, err := os.MkdirTemp("", "hp")
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+		d.ServerConfig.NetAddr.Transport, d.ServerConfig.NetAddr.Endpoint = "unix", filepath.Join(dir, "s")
+	}
+	if change != nil {
+		change(&d)
+	}
+	return func(cfg *Config) {
+		cfg.CPU.Enabled = false
+		cfg.Dotnet = configoptional.Some(d)
+	}
+}
+
+// address is where a receiver takes buffers.
+func (r *running) address() net.Addr { return r.component.(*profiler).dotnet.addr }
+
+// client connects to a receiver. secure is nil without TLS.
+func (r *running) client(secure *tls.Config) *http.Client { return clientTo(r.t, r.address(), secure) }
+
+func clientTo(t testing.TB, at net.Addr, secure *tls.Config) *http.Client {
+	transport := &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, at.Network(), at.String())
+		},
+		TLSClientConfig: secure, ForceAttemptHTTP2: true, DisableCompression: true,
+	}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: 30 * time.Second}
+}
+
+// said is an answer.
+type said struct {
+	code   int
+	header http.Header
+	body   map[string]any
+	proto  int
+}
+
+func postTo(t testing.TB, c *http.Client, url string, body io.Reader, header ...string) said {
+	t.Helper()
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, url, body)
+	require.NoError(t, err)
+	req.Header.Set("Content-Type", "application/octet-stream")
+	req.Header.Set("Otel-Resource-Attributes", "service.name=checkout")
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := c.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	out := said{code: resp.StatusCode, header: resp.Header, proto: resp.ProtoMajor}
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &out.body), "%s", text)
+	if out.code != http.StatusAccepted {
+		require.Equal(t, "application/problem+json", resp.Header.Get("Content-Type"), "%s", text)
+	}
+	return out
+}
+
+// compressed is a body in an encoding.
+func compressed(t testing.TB, encoding string, body []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	switch encoding {
+	case "gzip":
+		w := gzip.NewWriter(&out)
+		_, err := w.Write(body)
+		require.NoError(t, err)
+		require.NoError(t, w.Close())
+	case "zstd":
+		w, err := zstd.NewWriter(&out)
+		require.NoError(t, err)
+		_, err = w.Write(body)
+		require.NoError(t, err)
+		require.NoError(t, w.Close())
+	default:
+		return body
+	}
+	return out.Bytes()
+}
+
+// sentSample is one event of .NET in words, to compare what went in with what
+// came out.
+func sentSample(kind, service, thread, trace, span, typ string, selected bool, at, value int64, functions []string) string {
+	return fmt.Sprint(kind, " service=", service, " thread=", thread, " trace=", trace, " span=", span, " type=", typ,
+		" selected=", selected, " at=", at, " value=", value, " ", strings.Join(functions, "<"))
+}
+
+func wanted(c *captures.Capture) (out []string) {
+	for _, s := range c.Samples {
+		if s.Thread == nativeformat.ExportThreadName || len(s.Frames) == 0 {
+			continue
+		}
+		var functions []string
+		for _, f := range s.Frames {
+			functions = append(functions, c.Functions[f])
+		}
+		if s.SpanID == "" {
+			s.TraceID = ""
+		}
+		add := func(kind string, selected bool, value int64) {
+			out = append(out, sentSample(kind, "checkout", s.Thread, s.TraceID, s.SpanID, s.Type, selected, s.UnixMilli*1e6, value, functions))
+		}
+		switch c.Format.Kind {
+		case nativeformat.ThreadSamples:
+			add("samples/count wall/nanoseconds 500000000", s.Selected, 0)
+		case nativeformat.SelectedThreadSamples:
+			add("samples/count wall/nanoseconds 50000000", true, 0)
+		case nativeformat.AllocationSamples:
+			add("alloc_objects/count space/bytes 1 unscaled", false, 1)
+			add("alloc_space/bytes space/bytes 1 unscaled", false, s.Bytes)
+		}
+	}
+	return out
+}
+
+func arrived(all []pprofile.Profiles) (out []string) {
+	for _, ps := range all {
+		d := ps.Dictionary()
+		text := func(i int32) string { return d.StringTable().At(int(i)) }
+		for _, rp := range ps.ResourceProfiles().All() {
+			service, _ := rp.Resource().Attributes().Get("service.name")
+			for _, sp := range rp.ScopeProfiles().All() {
+				for _, p := range sp.Profiles().All() {
+					kind := fmt.Sprint(text(p.SampleType().TypeStrindex()), "/", text(p.SampleType().UnitStrindex()), " ",
+						text(p.PeriodType().TypeStrindex()), "/", text(p.PeriodType().UnitStrindex()), " ", p.Period())
+					for _, a := range p.AttributeIndices().All() {
+						kind += " " + strings.TrimPrefix(text(d.AttributeTable().At(int(a)).KeyStrindex()), "hotprofile.")
+					}
+					for _, s := range p.Samples().All() {
+						var thread, typ string
+						selected := false
+						for _, i := range s.AttributeIndices().All() {
+							a := d.AttributeTable().At(int(i))
+							switch text(a.KeyStrindex()) {
+							case "thread.name":
+								thread = a.Value().Str()
+							case "hotprofile.alloc.type":
+								typ = a.Value().Str()
+							case "hotprofile.dotnet.selected":
+								selected = a.Value().Bool()
+							}
+						}
+						link := d.LinkTable().At(int(s.LinkIndex()))
+						var functions []string
+						for _, i := range d.StackTable().At(int(s.StackIndex())).LocationIndices().All() {
+							f := d.FunctionTable().At(int(d.LocationTable().At(int(i)).Lines().At(0).FunctionIndex()))
+							name := text(f.SystemNameStrindex())
+							if name == "" {
+								name = text(f.NameStrindex())
+							}
+							functions = append(functions, name)
+						}
+						value := int64(0)
+						if s.Values().Len() > 0 {
+							value = s.Values().At(0)
+						}
+						for _, at := range s.TimestampsUnixNano().All() {
+							out = append(out, sentSample(kind, service.Str(), thread, link.TraceID().String(), link.SpanID().String(), typ, selected, int64(at), value, functions))
+						}
+					}
+				}
+			}
+		}
+	}
+	return out
+}
+
+// outcomes are the receiver's samples by sampler and outcome.
+func (r *running) outcomes() map[string]int64 {
+	out := map[string]int64{}
+	m, err := r.telemetry.GetMetric("otelcol_cpu_profiler.samples")
+	if err != nil {
+		return out
+	}
+	for _, p := range m.Data.(metricdata.Sum[int64]).DataPoints {
+		sampler, _ := p.Attributes.Value(attribute.Key("sampler"))
+		o, _ := p.Attributes.Value(attribute.Key("outcome"))
+		out[sampler.AsString()+" "+o.AsString()] += p.Value
+	}
+	return out
+}
+
+func TestDotnetCapturesComeOutAsTheyWentIn(t *testing.T) {
+	all := captures.Read(t, "*/*")
+	for _, transport := range []string{"tcp", "unix"} {
+		for _, encoding := range []string{"", "gzip", "zstd"} {
+			t.Run(transport+" "+encoding, func(t *testing.T) {
+				r := start(t, intakeOf(t, transport, nil))
+				c := r.client(nil)
+				var want []string
+				read := map[string]int64{} // samples that were in the buffers
+				sampler := map[nativeformat.Kind]string{
+					nativeformat.ThreadSamples: "dotnet_threads", nativeformat.AllocationSamples: "dotnet_allocations", nativeformat.SelectedThreadSamples: "dotnet_selected",
+				}
+				for _, cap := range all {
+					header := []string{}
+					if encoding != "" {
+						header = []string{"Content-Encoding", encoding}
+					}
+					got := postTo(t, c, "http://localhost"+cap.Path(), bytes.NewReader(compressed(t, encoding, cap.Bytes)), header...)
+					require.Equal(t, http.StatusAccepted, got.code, "%s: %v", cap.Name, got.body)
+					require.Equal(t, cap.Truncated, got.body["incomplete"] == 1.0)
+					want = append(want, wanted(&cap)...)
+					n := int64(len(cap.Samples))
+					if cap.Truncated {
+						n++
+					}
+					if cap.Format.Kind == nativeformat.AllocationSamples {
+						n *= 2
+					}
+					read[sampler[cap.Format.Kind]] += n
+				}
+				r.stop()
+				got := arrived(r.sink.AllProfiles())
+				slices.Sort(want)
+				slices.Sort(got)
+				require.Equal(t, len(want), len(got))
+				for i := range want {
+					require.Equal(t, want[i], got[i])
+				}
+				for i, p := range r.sink.AllProfiles() {
+					for _, v := range conformance.Check(p, conformance.Options{Triggered: true}) {
+						t.Errorf("request %d: %v", i, v)
+					}
+				}
+				counted := map[string]int64{}
+				for k, n := range r.outcomes() {
+					s, _, _ := strings.Cut(k, " ")
+					counted[s] += n
+				}
+				require.Equal(t, read, counted, "each sample that was read has one outcome: %v", r.outcomes())
+			})
+		}
+	}
+}
+
+func resourceOf(t *testing.T, r *running) map[string]any {
+	t.Helper()
+	require.NotEmpty(t, r.sink.AllProfiles())
+	return r.sink.AllProfiles()[0].ResourceProfiles().At(0).Resource().Attributes().AsRaw()
+}
+
+const otherContainer = "4f1c0c6b8a2e4f1c0c6b8a2e4f1c0c6b8a2e4f1c0c6b8a2e4f1c0c6b8a2e4f1c"
+
+const dotnetClaims = "service.name=check%20out,telemetry.sdk.language=dotnet,container.id=" + otherContainer +
+	",process.pid=1,process.creation.time=2026-01-01T00:00:00Z,process.linux.cgroup=/else,host.name=else,host.id=else"
+
+func TestDotnetPeerOfASocketIsTheProcessThatTheKernelNames(t *testing.T) {
+	r := start(t, intakeOf(t, "unix", nil))
+	c := captures.Read(t, "web/000*")[0]
+	require.Equal(t, http.StatusAccepted, postTo(t, r.client(nil), "http://localhost"+c.Path(), bytes.NewReader(c.Bytes), "Otel-Resource-Attributes", dotnetClaims).code)
+	r.stop()
+	got := resourceOf(t, r)
+	require.Equal(t, "check out", got["service.name"])
+	require.Equal(t, "dotnet", got["telemetry.sdk.language"])
+	require.EqualValues(t, os.Getpid(), got["process.pid"])
+	require.Equal(t, hostid.Best(hostid.Names("/")), got["host.name"])
+	created, err := time.Parse(time.RFC3339, got["process.creation.time"].(string))
+	require.NoError(t, err)
+	require.WithinDuration(t, time.Now(), created, 24*time.Hour)
+	tree, err := cgroup.Open("/")
+	require.NoError(t, err)
+	paths, err := tree.PathsOf(os.Getpid())
+	require.NoError(t, err)
+	unit := tree.UnitOf(paths)
+	claimed, _ := got["process.linux.cgroup"].(string)
+	require.Equal(t, unit.Cgroup, claimed)
+	container, _ := got["container.id"].(string)
+	require.Equal(t, unit.ContainerID, container)
+}
+
+func TestDotnetClaimsOverTCPAreTakenAway(t *testing.T) {
+	r := start(t, intakeOf(t, "tcp", nil))
+	c := captures.Read(t, "web/000*")[0]
+	require.Equal(t, http.StatusAccepted, postTo(t, r.client(nil), "http://localhost"+c.Path(), bytes.NewReader(c.Bytes), "Otel-Resource-Attributes", dotnetClaims).code)
+	r.stop()
+	require.Equal(t, map[string]any{"service.name": "check out", "telemetry.sdk.language": "dotnet", "container.id": otherContainer}, resourceOf(t, r))
+}
+
+func TestDotnetAnswersToBodiesThatCannotBe(t *testing.T) {
+	r := start(t, intakeOf(t, "tcp", nil))
+	client := r.client(nil)
+	c := captures.Read(t, "web/000*")[0]
+	zeros := make([]byte, 8<<20)
+	lying := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xf8} // a zstd frame with the largest window
+	bomb := bytes.Repeat(compressed(t, "zstd", zeros[:1<<20]), 2000) // 1 MiB each, in some bytes
+	for name, tc := range map[string]struct {
+		encoding string
+		body     []byte
+		code     int
+		detail   string
+	}{
+		"too large":                       {"", zeros[:1<<20+1], 413, "1048576"},
+		"as large as can be":              {"", zeros[:1<<20], 400, "opcode"},
+		"gzip of too much":                {"gzip", compressed(t, "gzip", zeros), 413, "1048576"},
+		"zstd of too much":                {"zstd", compressed(t, "zstd", zeros), 413, "1048576"},
+		"zstd of far too much, in frames": {"zstd", bomb, 413, "1048576"},
+		"zstd with a window that lies":    {"zstd", append(lying, 1, 0, 0), 400, ""},
+		"no gzip":                         {"gzip", c.Bytes, 400, "gzip"},
+		"no zstd":                         {"zstd", c.Bytes, 400, "magic"},
+		"gzip that breaks off":            {"gzip", compressed(t, "gzip", c.Bytes)[:200], 400, "EOF"},
+		"zstd that breaks off":            {"zstd", compressed(t, "zstd", c.Bytes)[:200], 400, "EOF"},
+		"gzip with another's sum":         {"gzip", append(slices.Clone(compressed(t, "gzip", c.Bytes)[:len(compressed(t, "gzip", c.Bytes))-8]), 1, 2, 3, 4, 5, 6, 7, 8), 400, "checksum"},
+		"an encoding that there is not":   {"br", c.Bytes, 400, "br"},
+		"one that is not asked for":       {"deflate", c.Bytes, 400, "deflate"},
+		"nothing in gzip":                 {"gzip", compressed(t, "gzip", nil), 202, ""},
+		"nothing in zstd":                 {"zstd", compressed(t, "zstd", nil), 202, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			header := []string{}
+			if tc.encoding != "" {
+				header = []string{"Content-Encoding", tc.encoding}
+			}
+			// Without keep-alive: a body that is not read to its end may cost the connection.
+			got := postTo(t, client, "http://localhost"+c.Path(), bytes.NewReader(tc.body), append(header, "Connection", "close")...)
+			require.Equal(t, tc.code, got.code, got.body)
+			if tc.detail != "" {
+				require.Contains(t, got.body["detail"], tc.detail)
+			}
+		})
+	}
+}
+
+func TestDotnetLimitOfTheBodyCanBeSet(t *testing.T) {
+	r := start(t, intakeOf(t, "tcp", func(d *DotnetConfig) { d.ServerConfig.MaxRequestBodySize = 4096 }))
+	for _, encoding := range []string{"gzip", "zstd"} {
+		require.Equal(t, 413, postTo(t, r.client(nil), "http://localhost/v1/dotnet/allocation-samples", bytes.NewReader(compressed(t, encoding, make([]byte, 4097))), "Content-Encoding", encoding).code)
+		require.Equal(t, 400, postTo(t, r.client(nil), "http://localhost/v1/dotnet/allocation-samples", bytes.NewReader(compressed(t, encoding, make([]byte, 4096))), "Content-Encoding", encoding).code)
+	}
+}
+
+// keyAndCertificate are of a server called localhost, in files.
+func keyAndCertificate(t *testing.T) (keyFile, certFile string, trusted *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"localhost"}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	keyDER, err := x509.MarshalECPrivateKey(key)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	keyFile, certFile = filepath.Join(dir, "key"), filepath.Join(dir, "cert")
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	require.NoError(t, os.WriteFile(certFile, certificate, 0o600))
+	require.NoError(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}), 0o600))
+	trusted = x509.NewCertPool()
+	require.True(t, trusted.AppendCertsFromPEM(certificate))
+	return keyFile, certFile, trusted
+}
+
+func TestDotnetOverTLS(t *testing.T) {
+	keyFile, certFile, trusted := keyAndCertificate(t)
+	c := captures.Read(t, "web/000*")[0]
+	for _, transport := range []string{"tcp", "unix"} {
+		t.Run(transport, func(t *testing.T) {
+			r := start(t, intakeOf(t, transport, func(d *DotnetConfig) {
+				secure := configtls.NewDefaultServerConfig()
+				secure.KeyFile, secure.CertFile = keyFile, certFile
+				d.ServerConfig.TLS = configoptional.Some(secure)
+			}))
+			got := postTo(t, r.client(&tls.Config{RootCAs: trusted}), "https://localhost"+c.Path(), bytes.NewReader(c.Bytes))
+			require.Equal(t, http.StatusAccepted, got.code, got.body)
+			require.Equal(t, 2, got.proto)
+			r.stop()
+			_, named := resourceOf(t, r)["process.pid"]
+			require.Equal(t, transport == "unix", named)
+		})
+	}
+}
+
+// password is an authenticator that lets in who knows the word.
+type password struct {
+	component.StartFunc
+	component.ShutdownFunc
+}
+
+func (password) Authenticate(ctx context.Context, headers map[string][]string) (context.Context, error) {
+	if got := http.Header(headers).Get("Authorization"); got != "Bearer sesame" {
+		return ctx, errors.New("who are you")
+	}
+	return ctx, nil
+}
+
+type hostWith map[component.ID]component.Component
+
+func (h hostWith) GetExtensions() map[component.ID]component.Component { return h }
+
+func TestDotnetAuthenticationIsThatOfTheServer(t *testing.T) {
+	id := component.MustNewID("password")
+	cfg := createDefaultConfig()
+	intakeOf(t, "tcp", func(d *DotnetConfig) {
+		d.ServerConfig.Auth = configoptional.Some(confighttp.AuthConfig{Config: configauth.Config{AuthenticatorID: id}})
+	})(cfg)
+	p, err := NewFactory().(xreceiver.Factory).CreateProfiles(context.Background(), receivertest.NewNopSettings(metadata.Type), cfg, consumerOf(func(context.Context, pprofile.Profiles) error { return nil }))
+	require.NoError(t, err)
+	require.ErrorContains(t, p.Start(context.Background(), componenttest.NewNopHost()), "password")
+	require.NoError(t, p.Shutdown(context.Background()))
+
+	p, err = NewFactory().(xreceiver.Factory).CreateProfiles(context.Background(), receivertest.NewNopSettings(metadata.Type), cfg, consumerOf(func(context.Context, pprofile.Profiles) error { return nil }))
+	require.NoError(t, err)
+	require.NoError(t, p.Start(context.Background(), hostWith{id: password{}}))
+	c := captures.Read(t, "web/000*")[0]
+	client := clientTo(t, p.(*profiler).dotnet.addr, nil)
+	got := postTo(t, client, "http://localhost"+c.Path(), bytes.NewReader(c.Bytes))
+	require.Equal(t, http.StatusUnauthorized, got.code)
+	require.Equal(t, "who are you", got.body["detail"])
+	require.Equal(t, http.StatusAccepted, postTo(t, client, "http://localhost"+c.Path(), bytes.NewReader(c.Bytes), "Authorization", "Bearer sesame").code)
+	require.NoError(t, p.Shutdown(context.Background()))
+}
+
+// Whoever connects and stalls is let go, and holds nobody else up.
+func TestDotnetStalledSendersTimeOut(t *testing.T) {
+	c := captures.Read(t, "web/000*")[0]
+	for _, transport := range []string{"tcp", "unix"} {
+		t.Run(transport, func(t *testing.T) {
+			r := start(t, intakeOf(t, transport, func(d *DotnetConfig) {
+				d.ServerConfig.ReadHeaderTimeout, d.ServerConfig.ReadTimeout = 500*time.Millisecond, 500*time.Millisecond
+			}))
+			head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n", c.Path(), len(c.Bytes))
+			for name, tc := range map[string]struct {
+				sent string
+				code int // 0: no connection any more, whatever is said before
+			}{
+				"nothing":             {"", 0},
+				"half a head":         {head[:30], 0},
+				"a head":              {head + "\r\n", 408},
+				"half a body":         {head + "\r\n" + string(c.Bytes[:100]), 408},
+				"half a gzipped body": {head + "Content-Encoding: gzip\r\n\r\n" + string(compressed(t, "gzip", c.Bytes)[:100]), 408},
+				"half a zstd body":    {head + "Content-Encoding: zstd\r\n\r\n" + string(compressed(t, "zstd", c.Bytes)[:100]), 408},
+			} {
+				t.Run(name, func(t *testing.T) {
+					conn, err := net.Dial(r.address().Network(), r.address().String())
+					require.NoError(t, err)
+					defer conn.Close()
+					_, err = io.WriteString(conn, tc.sent)
+					require.NoError(t, err)
+					require.Equal(t, http.StatusAccepted, postTo(t, r.client(nil), "http://localhost"+c.Path(), bytes.NewReader(c.Bytes)).code, "others are served meanwhile")
+					require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
+					resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+					if tc.code == 0 && err != nil {
+						require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+						return
+					}
+					require.NoError(t, err)
+					if tc.code != 0 {
+						require.Equal(t, tc.code, resp.StatusCode)
+					}
+					require.True(t, resp.Close)
+					require.NoError(t, resp.Body.Close())
+				})
+			}
+		})
+	}
+}
+
+func TestDotnetShutdownCutsOffWhoStalls(t *testing.T) {
+	r := start(t, intakeOf(t, "unix", nil))
+	path := r.address().String()
+	conn, err := net.Dial("unix", path)
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = io.WriteString(conn, "POST /v1/dotnet/allocation-samples HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\nContent-Length: 5\r\n\r\nx")
+	require.NoError(t, err)
+	c := captures.Read(t, "web/000*")[0]
+	require.Equal(t, http.StatusAccepted, postTo(t, r.client(nil), "http://localhost"+c.Path(), bytes.NewReader(c.Bytes)).code)
+	r.stop() // goleak sees what is left
+	require.NoFileExists(t, path)
+	require.Len(t, arrived(r.sink.AllProfiles()), len(wanted(&c)), "what was taken is handed over")
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
+	_, _ = io.ReadAll(conn)
+}
+
+// The answer never waits for the next component, until both buffers are full: then
+// it says so, and the samples are counted.
+func TestDotnetSlowConsumerMakes503AndNoneIsLostUncounted(t *testing.T) {
+	release := make(chan struct{})
+	var mu sync.Mutex
+	out := 0
+	next := consumerOf(func(_ context.Context, p pprofile.Profiles) error {
+		<-release // whatever its context says
+		mu.Lock()
+		defer mu.Unlock()
+		out += len(arrived([]pprofile.Profiles{p}))
+		return nil
+	})
+	r := startTo(t, next, func(cfg *Config) {
+		intakeOf(t, "tcp", nil)(cfg)
+		cfg.BufferSize, cfg.ExportTimeout, cfg.ExportInterval = 64*bytesize.KiB, 50*time.Millisecond, 1500*time.Millisecond
+	})
+	c := captures.Read(t, "web/002*")[0]
+	client := r.client(nil)
+	kept, lost := 0, 0
+	n := func(v any) int { f, _ := v.(float64); return int(f) }
+	accepted := 0
+	for full := 0; full < 3; {
+		got := postTo(t, client, "http://localhost"+c.Path(), bytes.NewReader(c.Bytes))
+		kept += n(got.body["samples"])
+		lost += n(got.body["no_room"])
+		if got.code == http.StatusServiceUnavailable {
+			full++
+			require.Equal(t, "2", got.header.Get("Retry-After"))
+			continue
+		}
+		require.Equal(t, http.StatusAccepted, got.code)
+		accepted++
+		require.Less(t, accepted, 100_000)
+	}
+	require.Positive(t, accepted)
+	require.Equal(t, 1, r.logs.FilterMessageSnippet("Skipping a thread sample period, buffers are full.").Len())
+	require.Eventually(t, func() bool { return r.outcomes()["dotnet_threads buffer_full"] == int64(lost) }, patience, 10*time.Millisecond, "seen while the call lasts")
+
+	close(release)
+	require.Eventually(t, func() bool {
+		got := postTo(t, client, "http://localhost"+c.Path(), bytes.NewReader(c.Bytes))
+		kept += n(got.body["samples"])
+		lost += n(got.body["no_room"])
+		return got.code == http.StatusAccepted
+	}, patience, 10*time.Millisecond)
+	r.stop()
+	mu.Lock()
+	defer mu.Unlock()
+	o := r.outcomes()
+	require.EqualValues(t, kept, o["dotnet_threads exported"]+o["dotnet_threads refused"]+o["dotnet_threads shutdown"])
+	require.EqualValues(t, out, o["dotnet_threads exported"])
+	require.EqualValues(t, lost, o["dotnet_threads buffer_full"])
+}
+
+func TestDotnetSocketIsForThoseWhomItsModeAllows(t *testing.T) {
+	for _, mode := range []SocketMode{0o660, 0o600, 0o666} {
+		r := start(t, intakeOf(t, "unix", func(d *DotnetConfig) { d.SocketMode = mode }))
+		info, err := os.Stat(r.address().String())
+		require.NoError(t, err)
+		require.Equal(t, fs.FileMode(mode), info.Mode().Perm())
+		r.stop()
+	}
+}
+
+func TestDotnetSocketOfAnEarlierRunIsReplaced(t *testing.T) {
+	configure := intakeOf(t, "unix", nil)
+	cfg := createDefaultConfig()
+	configure(cfg)
+	path := cfg.Dotnet.Get().ServerConfig.NetAddr.Endpoint
+	l, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	require.NoError(t, l.Close())
+	start(t, configure).stop()
+
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	p, err := NewFactory().(xreceiver.Factory).CreateProfiles(context.Background(), receivertest.NewNopSettings(metadata.Type), cfg, xconsumer.Profiles(consumerOf(func(context.Context, pprofile.Profiles) error { return nil })))
+	require.NoError(t, err)
+	require.ErrorContains(t, p.Start(context.Background(), componenttest.NewNopHost()), "is not a socket")
+	require.NoError(t, p.Shutdown(context.Background()))
+}
+
+func TestDotnetPortInUseIsAnErrorAtStart(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	cfg := createDefaultConfig()
+	intakeOf(t, "tcp", func(d *DotnetConfig) { d.ServerConfig.NetAddr.Endpoint = l.Addr().String() })(cfg)
+	p, err := NewFactory().(xreceiver.Factory).CreateProfiles(context.Background(), receivertest.NewNopSettings(metadata.Type), cfg, consumerOf(func(context.Context, pprofile.Profiles) error { return nil }))
+	require.NoError(t, err)
+	require.ErrorContains(t, p.Start(context.Background(), componenttest.NewNopHost()), "dotnet.endpoint")
+	require.NoError(t, p.Shutdown(context.Background()))
+}
+
+func TestDotnetAloneSamplesNoThreadsAndSaysSo(t *testing.T) {
+	r := start(t, intakeOf(t, "tcp", nil))
+	require.Equal(t, 1, r.logs.FilterMessageSnippet("Running threads are not sampled: cpu.enabled is false").Len())
+	require.Equal(t, 1, r.logs.FilterMessage("Buffers of .NET services are taken").Len())
+	require.Zero(t, r.logs.FilterMessage("sampling started").Len())
+}
+
+func TestDotnetBesideSampledThreads(t *testing.T) {
+	r := start(t, func(cfg *Config) {
+		intakeOf(t, "tcp", nil)(cfg)
+		cfg.CPU.Enabled = true
+		cfg.Targets = []TargetConfig{{PID: os.Getpid()}}
+	})
+	c := captures.Read(t, "web/000*")[0]
+	require.Equal(t, http.StatusAccepted, postTo(t, r.client(nil), "http://localhost"+c.Path(), bytes.NewReader(c.Bytes)).code)
+	r.until("samples of this process, which posts and spins", func(rows []row) bool {
+		for range 1_000_000 {
+			_ = fmt.Sprint
+		}
+		return slices.ContainsFunc(rows, func(r row) bool { return r.resource["service.name"] == "checkout" })
+	})
+	r.stop()
+	for i, p := range r.sink.AllProfiles() {
+		for _, v := range conformance.Check(p, conformance.Options{SampleAttributes: []string{"thread.id"}}) {
+			t.Errorf("request %d: %v", i, v)
+		}
+	}
+	require.EqualValues(t, len(wanted(&c)), r.outcomes()["dotnet_threads exported"])
+}
