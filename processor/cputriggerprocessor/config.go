@@ -132,7 +132,8 @@ type ItemConfig struct {
 	Monitor string `mapstructure:"monitor"`
 	// Threshold is in the monitor's unit; the condition holds strictly above it.
 	Threshold *float64 `mapstructure:"threshold"`
-	// AverageOver is the span of the mean. Zero: Period and Count are set.
+	// AverageOver is the span of the mean. Zero: Period and Count are set. Default
+	// 30s where neither of them is.
 	AverageOver time.Duration `mapstructure:"average_over"`
 	// Period and Count: at least Count of the readings in the last Period are
 	// above. Zero: AverageOver is set.
@@ -222,11 +223,14 @@ const (
 	maxSwitchesPerSecond  = 100_000_000
 )
 
+// defaultWindow is what a condition averages over where nothing is said.
+const defaultWindow = 30 * time.Second
+
 func createDefaultConfig() *Config {
 	policy := func(name, monitor string, threshold float64) PolicyConfig {
 		p := defaultPolicy()
 		p.Name = name
-		p.AnyOf = []ItemConfig{{Monitor: monitor, Threshold: &threshold, AverageOver: 30 * time.Second}}
+		p.AnyOf = []ItemConfig{{Monitor: monitor, Threshold: &threshold, AverageOver: defaultWindow}}
 		return p
 	}
 	return &Config{
@@ -276,6 +280,14 @@ func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 func (p *PolicyConfig) Unmarshal(conf *confmap.Conf) error {
 	*p = defaultPolicy()
 	return conf.Unmarshal(p)
+}
+
+// Unmarshal gives a condition that names no window that of the default policies.
+func (i *ItemConfig) Unmarshal(conf *confmap.Conf) error {
+	if !conf.IsSet("average_over") && !conf.IsSet("period") && !conf.IsSet("count") {
+		i.AverageOver = defaultWindow
+	}
+	return conf.Unmarshal(i)
 }
 
 // Unmarshal gives the key that is left out its default where the other is there.

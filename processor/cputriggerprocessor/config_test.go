@@ -100,6 +100,13 @@ policies:
 	require.Equal(t, []string{"cpu_usage"}, cfg.monitors(), "a disabled policy's monitor is not read")
 }
 
+func TestConfigConditionWithoutAWindowAveragesOver30s(t *testing.T) {
+	cfg, err := load(t, `policies: [{any_of: [{monitor: cpu_usage, threshold: 1, release_below: 0.5}, {monitor: cpu_usage, threshold: 2, period: 5s, count: 3}]}]`)
+	require.NoError(t, err)
+	require.Equal(t, 30*time.Second, cfg.Policies[0].AnyOf[0].AverageOver)
+	require.Zero(t, cfg.Policies[0].AnyOf[1].AverageOver)
+}
+
 func TestConfigFaultsNameTheKeyAndWhatIsAllowed(t *testing.T) {
 	item := func(s string) string { return "policies: [{name: p, any_of: [{" + s + "}]}]" }
 	for name, c := range map[string]struct {
@@ -113,7 +120,7 @@ func TestConfigFaultsNameTheKeyAndWhatIsAllowed(t *testing.T) {
 		"unknown key of baseline":  {"policies: [{name: p, baseline: {each: 1h}}]", []string{"each"}},
 		"unknown key of manual":    {"manual: {endpoints: 'localhost:0'}", []string{"endpoints"}},
 		"both windows":             {item("monitor: cpu_usage, threshold: 1, average_over: 5s, period: 5s, count: 2"), []string{"policies[0].any_of[0]", "average_over", "period"}},
-		"neither window":           {item("monitor: cpu_usage, threshold: 1"), []string{"policies[0].any_of[0]", "average_over", "period with count"}},
+		"neither window":           {item("monitor: cpu_usage, threshold: 1, average_over: 0s"), []string{"policies[0].any_of[0]", "average_over", "period with count"}},
 		"count above the readings": {item("monitor: cpu_usage, threshold: 1, period: 5s, count: 6"), []string{"policies[0].any_of[0].count", "6", "1 to 5"}},
 		"count without period":     {item("monitor: cpu_usage, threshold: 1, count: 2"), []string{"policies[0].any_of[0].period"}},
 		"negative count":           {item("monitor: cpu_usage, threshold: 1, period: 5s, count: -1"), []string{"policies[0].any_of[0].count"}},
