@@ -84,9 +84,10 @@ type cache struct {
 	open   map[*object]struct{}
 
 	bytes, maxBytes int64
-	maxObjects      int
-	clock           uint64
-	evictions       uint64
+	// descriptors is what the open objects hold, maxObjects how many they may.
+	descriptors, maxObjects int
+	clock                   uint64
+	evictions               uint64
 }
 
 func newCache(maxBytes int64, maxObjects int) (*cache, error) {
@@ -112,6 +113,7 @@ func (c *cache) use(o *object, now time.Time) {
 // add takes o in under a build of its own, and makes room for it.
 func (c *cache) add(o *object, size int64, now time.Time) {
 	c.open[o] = struct{}{}
+	c.descriptors += o.descriptors()
 	if o.buildID != "" {
 		c.images[image{o.buildID, size}] = o
 	}
@@ -127,7 +129,7 @@ func (c *cache) account(o *object) {
 	n := o.bytes()
 	c.bytes += n - o.size
 	o.size = n
-	for c.bytes > c.maxBytes || len(c.open) > c.maxObjects {
+	for c.bytes > c.maxBytes || c.descriptors > c.maxObjects {
 		var oldest *object
 		for other := range c.open {
 			if other != o && (oldest == nil || other.used < oldest.used) {
@@ -153,6 +155,7 @@ func (c *cache) expire(now time.Time) {
 
 func (c *cache) evict(o *object) {
 	delete(c.open, o)
+	c.descriptors -= o.descriptors()
 	for k := range o.keys {
 		c.files.Remove(k)
 	}
@@ -250,6 +253,7 @@ func (s *Symbolizer) loadFrom(key fileKey, f *file, m *samples.Mapping, r *os.Fi
 			return
 		}
 	}
+	o.separate = func() *symbolFile { return debugFileOf(s.cfg.Root, m, o) }
 	if err := o.index(s.cfg.CacheBytes / 2); err != nil {
 		// Shown even where another source works: the names are not as good as
 		// they could be.

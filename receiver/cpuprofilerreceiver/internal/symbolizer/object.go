@@ -5,6 +5,7 @@ package symbolizer
 
 import (
 	"debug/elf"
+	"fmt"
 	"io"
 	"time"
 
@@ -36,6 +37,11 @@ type object struct {
 	closer  io.Closer
 	sources []source
 	golang  *goTable
+	// separate finds the file with the symbols that this one was stripped of; it
+	// returns nil where there is none. It may be nil.
+	separate func() *symbolFile
+	// debug is that file, nil where it is not held open.
+	debug io.Closer
 
 	buildID, goBuildID string
 
@@ -81,7 +87,7 @@ func (o *object) index(limit int64) error {
 		skip = golang.contains
 	}
 	if golang == nil || !o.allGo(golang) {
-		symbols, symErr := newSymbolTable(o.f, limit, skip)
+		symbols, symErr := o.symbols(limit, skip)
 		if symErr != nil && err == nil {
 			err = symErr
 		}
@@ -90,6 +96,38 @@ func (o *object) index(limit int64) error {
 		}
 	}
 	return err
+}
+
+// symbols reads the ELF symbols, those that were stripped off too where they can
+// be found. Where these are broken, or too many, what is left has to do.
+func (o *object) symbols(limit int64, skip func(vaddr uint64) bool) (*symbolTable, error) {
+	var separate *symbolFile
+	var err error
+	if o.f.stripped() {
+		if o.separate != nil {
+			separate = o.separate()
+		}
+		if separate == nil {
+			separate, err = o.f.miniDebugInfo(limit / 2)
+		}
+	}
+	if separate == nil {
+		symbols, symErr := newSymbolTable(o.f, nil, limit, skip)
+		if symErr != nil {
+			err = symErr
+		}
+		return symbols, err
+	}
+	symbols, err := newSymbolTable(o.f, separate, limit, skip)
+	if err != nil {
+		if separate.closer != nil {
+			separate.closer.Close()
+		}
+		symbols, _ = newSymbolTable(o.f, nil, limit, skip)
+		return symbols, fmt.Errorf("read symbols that were stripped off: %w", err)
+	}
+	o.debug = separate.closer
+	return symbols, nil
 }
 
 // allGo says whether there is no code but Go's, whose ELF symbols need not be
@@ -105,9 +143,19 @@ func (o *object) allGo(t *goTable) bool {
 }
 
 func (o *object) close() {
-	if o.closer != nil {
-		_ = o.closer.Close() // opened for reading: nothing to lose
+	for _, c := range []io.Closer{o.closer, o.debug} {
+		if c != nil {
+			_ = c.Close() // opened for reading: nothing to lose
+		}
 	}
+}
+
+// descriptors is how many files are held open.
+func (o *object) descriptors() int {
+	if o.debug != nil {
+		return 2
+	}
+	return 1
 }
 
 // bytes is the memory held for indexes and answers.

@@ -172,6 +172,25 @@ func openPerfMap(root string, pid int) (perfMapFile, error) {
 	return perfMapFile{file: f, id: mapID{st.Dev, st.Ino}}, nil
 }
 
+// openRegular opens a file of a process by its path there, if it is a regular
+// one.
+func openRegular(root string, pid int, path string) (*os.File, int64, error) {
+	fd, err := openInRoot(filepath.Join(root, "proc", strconv.Itoa(pid), "root"), path, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer closeFD(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, 0, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, 0, fmt.Errorf("%s of process %d is not a regular file", path, pid)
+	}
+	f, err := reopen(fd, path)
+	return f, st.Size, err
+}
+
 // reopen opens for reading what an O_PATH descriptor is of.
 func reopen(fd int, name string) (*os.File, error) {
 	f, err := unix.Open("/proc/self/fd/"+strconv.Itoa(fd), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)

@@ -25,3 +25,5 @@ func openPerfMap(string, int) (perfMapFile, error) { return perfMapFile{}, errNe
 func startTicks(string, int) (uint64, error) { return 0, errNeedsLinux }
 
 func runtimeOf(string, int) samples.FrameType { return "" }
+
+func openRegular(string, int, string) (*os.File, int64, error) { return nil, 0, errNeedsLinux }

@@ -22,15 +22,15 @@ import (
 type symbol struct {
 	// start is relative to symbolTable.base.
 	start, size uint32
-	// name is an offset into a string table: the second one where the top bit is
-	// set.
+	// name is an offset into a string table, whose number is in the top bits.
 	name uint32
 }
 
 const (
 	compactSymbolSize  = 12
 	buildingSymbolSize = 16
-	secondTable        = 1 << 31
+	// stringTableShift is where in symbol.name the number of the table begins.
+	stringTableShift = 30
 	// nestingLimit is how far back an enclosing function is looked for, where
 	// the nearest symbol before an address ends before it.
 	nestingLimit = 16
@@ -38,12 +38,20 @@ const (
 	aliasLimit = 16
 )
 
-// symbolTable is the functions of .symtab and .dynsym, sorted by address.
+// symbolTable is the functions of .symtab and .dynsym, and of the file with the
+// symbols that were stripped off, sorted by address.
 type symbolTable struct {
 	f       *elfFile
 	base    uint64
 	symbols []symbol
-	strings [2]section
+	strings [3]stringTable
+}
+
+// stringTable is where names are. held is what it takes in memory.
+type stringTable struct {
+	f       *elfFile
+	section section
+	held    int64
 }
 
 type rankedSymbol struct {
@@ -51,25 +59,39 @@ type rankedSymbol struct {
 	rank uint8
 }
 
-// newSymbolTable reads the symbol tables, leaving out what skip says. It takes
-// at most limit bytes while it works.
-func newSymbolTable(f *elfFile, limit int64, skip func(vaddr uint64) bool) (*symbolTable, error) {
+// newSymbolTable reads the symbol tables of f, and of the file that has its
+// symbols, which may be nil, leaving out what skip says. It takes at most limit
+// bytes while it works.
+func newSymbolTable(f *elfFile, separate *symbolFile, limit int64, skip func(vaddr uint64) bool) (*symbolTable, error) {
 	t := &symbolTable{f: f, base: math.MaxUint64}
 	for _, s := range f.segments {
 		if s.kind == elf.PT_LOAD && s.flags&elf.PF_X != 0 {
 			t.base = min(t.base, s.vaddr)
 		}
 	}
+	from := []struct {
+		f    *elfFile
+		kind elf.SectionType
+	}{{f, elf.SHT_SYMTAB}, {f, elf.SHT_DYNSYM}}
+	if separate != nil {
+		from = append(from, from[0])
+		from[2].f = separate.f
+	}
 	var found []rankedSymbol
-	for i, kind := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
-		for _, s := range f.sections {
-			if s.kind != kind || int(s.link) >= len(f.sections) {
+	for i, from := range from {
+		for _, s := range from.f.sections {
+			if s.kind != from.kind || int(s.link) >= len(from.f.sections) {
 				continue
 			}
-			t.strings[i] = f.sections[s.link]
+			t.strings[i] = stringTable{f: from.f, section: from.f.sections[s.link]}
 			var err error
-			if found, err = t.read(found, s, uint32(i)*secondTable, limit, skip); err != nil {
+			if found, err = t.read(found, from.f, s, uint32(i)<<stringTableShift, limit, skip); err != nil {
 				return nil, err
+			}
+			if separate != nil && from.f == separate.f && separate.closer == nil {
+				if err := t.strings[i].keep(limit - int64(len(found))*buildingSymbolSize); err != nil {
+					return nil, err
+				}
 			}
 			break
 		}
@@ -81,17 +103,19 @@ func newSymbolTable(f *elfFile, limit int64, skip func(vaddr uint64) bool) (*sym
 	return t, nil
 }
 
-func (t *symbolTable) read(found []rankedSymbol, s section, table uint32, limit int64, skip func(uint64) bool) ([]rankedSymbol, error) {
-	if s.offset > t.f.size {
+// read adds the symbols of a section of f, which have their names in the table
+// of that number.
+func (t *symbolTable) read(found []rankedSymbol, f *elfFile, s section, table uint32, limit int64, skip func(uint64) bool) ([]rankedSymbol, error) {
+	if s.offset > f.size {
 		return found, nil
 	}
-	left := min(s.size, t.f.size-s.offset)
+	left := min(s.size, f.size-s.offset)
 	off := s.offset
 	buf := make([]byte, scanChunk/symbolSize*symbolSize)
 	le := binary.LittleEndian
 	for left >= symbolSize {
 		b := buf[:min(uint64(len(buf)), left/symbolSize*symbolSize)]
-		if err := t.f.read(b, off); err != nil {
+		if err := f.read(b, off); err != nil {
 			return nil, fmt.Errorf("read the symbol table: %w", err)
 		}
 		off += uint64(len(b))
@@ -100,7 +124,7 @@ func (t *symbolTable) read(found []rankedSymbol, s section, table uint32, limit 
 			info, shndx := b[4], elf.SectionIndex(le.Uint16(b[6:]))
 			name, value, size := le.Uint32(b), le.Uint64(b[8:]), le.Uint64(b[16:])
 			kind := elf.ST_TYPE(info)
-			if kind != elf.STT_FUNC && kind != elf.STT_GNU_IFUNC || shndx == elf.SHN_UNDEF || name == 0 || name >= secondTable {
+			if kind != elf.STT_FUNC && kind != elf.STT_GNU_IFUNC || shndx == elf.SHN_UNDEF || name == 0 || name >= 1<<stringTableShift {
 				continue
 			}
 			if value < t.base || value-t.base > math.MaxUint32 || !t.f.executable(value) || skip(value) {
@@ -114,8 +138,8 @@ func (t *symbolTable) read(found []rankedSymbol, s section, table uint32, limit 
 				r.rank = 0
 				// Up to the end of its section; compact stops it at the next symbol.
 				r.size = math.MaxUint32
-				if int(shndx) < len(t.f.sections) {
-					if s := t.f.sections[shndx]; s.addr <= value && value-s.addr < s.size {
+				if int(shndx) < len(f.sections) {
+					if s := f.sections[shndx]; s.addr <= value && value-s.addr < s.size {
 						r.size = uint32(min(s.addr+s.size-value, math.MaxUint32))
 					}
 				}
@@ -172,7 +196,13 @@ func compact(found []rankedSymbol) []symbol {
 	return out
 }
 
-func (t *symbolTable) bytes() int64 { return int64(len(t.symbols)) * compactSymbolSize }
+func (t *symbolTable) bytes() int64 {
+	n := int64(len(t.symbols)) * compactSymbolSize
+	for i := range t.strings {
+		n += t.strings[i].held
+	}
+	return n
+}
 
 func (t *symbolTable) frameType() samples.FrameType { return samples.FrameNative }
 
@@ -226,8 +256,12 @@ func betterAlias(a, b string) bool {
 }
 
 func (t *symbolTable) nameOf(s symbol) (string, error) {
-	table := t.strings[s.name/secondTable]
-	name, err := cstring(t.f, table.offset+uint64(s.name%secondTable), table.offset+table.size, maxSymbolName)
+	table := &t.strings[s.name>>stringTableShift]
+	at := uint64(s.name & (1<<stringTableShift - 1))
+	if table.f != t.f {
+		table.f.budget = maxLookupBytes
+	}
+	name, err := cstring(table.f, table.section.offset+at, table.section.offset+table.section.size, maxSymbolName)
 	// Symbols of a version carry it in .symtab, after an @.
 	name, _, _ = strings.Cut(name, "@")
 	return name, err

@@ -237,7 +237,7 @@ func TestSymbolSizes(t *testing.T) {
 		{},
 		{addr: 0x1000, size: 0xf80},
 	}
-	symbols, err := newSymbolTable(f, 1<<20, func(uint64) bool { return false })
+	symbols, err := newSymbolTable(f, nil, 1<<20, func(uint64) bool { return false })
 	require.NoError(t, err)
 	for pc, want := range map[uint64]string{
 		0x0fff: "", 0x1000: "outer", 0x101f: "outer", 0x1020: "nested", 0x102f: "nested", 0x1030: "outer", 0x10ff: "outer",
@@ -252,7 +252,7 @@ func TestSymbolSizes(t *testing.T) {
 		}
 		require.Equal(t, want, got, "%#x", pc)
 	}
-	_, err = newSymbolTable(f, 3*buildingSymbolSize, func(uint64) bool { return false })
+	_, err = newSymbolTable(f, nil, 3*buildingSymbolSize, func(uint64) bool { return false })
 	require.ErrorIs(t, err, errTooLarge)
 }
 

@@ -1,0 +1,331 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package symbolizer
+
+import (
+	"bytes"
+	"encoding/binary"
+	"hash/crc32"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/ulikunitz/xz"
+	"golang.org/x/sys/unix"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+func tool(t testing.TB, name string, args ...string) {
+	t.Helper()
+	if _, err := exec.LookPath(name); err != nil {
+		t.Skipf("no %s: %v", name, err)
+	}
+	out, err := exec.Command(name, args...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// strippedProgram is a program, and what it was before it was stripped.
+type strippedProgram struct{ whole, debug, stripped string }
+
+func stripped(t testing.TB, flags ...string) strippedProgram {
+	t.Helper()
+	args := append([]string{"-O1", "-g0", "-pie", "-fPIE", "-rdynamic", "-o", "OUT", "testdata/native.c"}, flags...)
+	p := strippedProgram{whole: build(t, nil, "gcc", args...)}
+	p.debug, p.stripped = p.whole+".debug", p.whole+".stripped"
+	tool(t, "objcopy", "--only-keep-debug", p.whole, p.debug)
+	tool(t, "objcopy", "--strip-all", p.whole, p.stripped)
+	return p
+}
+
+// processWith is a host whose process has mapped a program.
+func processWith(t testing.TB, program, at string) (host, *samples.Mapping) {
+	t.Helper()
+	h := newHost(t)
+	content, err := os.ReadFile(program)
+	require.NoError(t, err)
+	require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(h.processRoot, at)), 0o755))
+	h.write(t, at, content)
+	m := h.mapping(t, at, filepath.Join(h.processRoot, at))
+	m.Start, m.Limit = 0x10_0000, 0x20_0000 // all of the file at once
+	return h, m
+}
+
+// install puts a file where the process sees it under one of its debug paths.
+func (h host) install(t testing.TB, from, to string) {
+	t.Helper()
+	content, err := os.ReadFile(from)
+	require.NoError(t, err)
+	require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(h.processRoot, to)), 0o755))
+	h.write(t, to, content)
+}
+
+func buildIDOf(t testing.TB, program string) string {
+	t.Helper()
+	o := openObject(t, program)
+	require.Len(t, o.buildID, 40)
+	return o.buildID
+}
+
+// hiddenFunction resolves the one function that only .symtab knows.
+func hiddenFunction(t testing.TB, s *Symbolizer, p strippedProgram, m *samples.Mapping) []samples.Line {
+	t.Helper()
+	// What is exported has its name in any case.
+	l := leaf(m, addressOf(t, p.whole, m, "exported")+1)
+	s.Resolve(0, l)
+	require.Equal(t, []samples.Line{{Function: "exported"}}, l.Lines)
+	l = leaf(m, addressOf(t, p.whole, m, "hidden")+1)
+	s.Resolve(0, l)
+	require.True(t, l.Resolved)
+	return l.Lines
+}
+
+func TestSeparateDebugFiles(t *testing.T) {
+	const withID, withoutID = "-Wl,--build-id=sha1", "-Wl,--build-id=none"
+	byID := func(id string) string { return "/usr/lib/debug/.build-id/" + id[:2] + "/" + id[2:] + ".debug" }
+	link := func(t *testing.T, p strippedProgram) {
+		tool(t, "objcopy", "--add-gnu-debuglink="+p.debug, p.stripped)
+	}
+	outside := func(t *testing.T, h host, from string) string {
+		path := filepath.Join(h.root, "outside")
+		content, err := os.ReadFile(from)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(path, content, 0o644))
+		return path
+	}
+	// Where the program is, and what its .gnu_debuglink says.
+	const at, name = "/opt/app/program", "program.debug"
+	tests := map[string]struct {
+		id      string
+		install func(t *testing.T, h host, p strippedProgram)
+		linked  bool
+		found   bool
+	}{
+		"by build id": {id: withID, found: true, install: func(t *testing.T, h host, p strippedProgram) {
+			h.install(t, p.debug, byID(buildIDOf(t, p.whole)))
+		}},
+		"by build id, through a link within the root": {id: withID, found: true, install: func(t *testing.T, h host, p strippedProgram) {
+			h.install(t, p.debug, "/opt/store/symbols")
+			path := filepath.Join(h.processRoot, byID(buildIDOf(t, p.whole)))
+			require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+			require.NoError(t, os.Symlink("/opt/store/symbols", path))
+		}},
+		"by build id, another build's": {id: withID, install: func(t *testing.T, h host, p strippedProgram) {
+			other := stripped(t, withID, "-DOTHER", "-O2")
+			h.install(t, other.debug, byID(buildIDOf(t, p.whole)))
+		}},
+		"by build id, through a link out of the root": {id: withID, install: func(t *testing.T, h host, p strippedProgram) {
+			path := filepath.Join(h.processRoot, byID(buildIDOf(t, p.whole)))
+			require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+			require.NoError(t, os.Symlink(outside(t, h, p.debug), path))
+		}},
+		"by build id, a FIFO": {id: withID, install: func(t *testing.T, h host, p strippedProgram) {
+			path := filepath.Join(h.processRoot, byID(buildIDOf(t, p.whole)))
+			require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+			require.NoError(t, unix.Mkfifo(path, 0o644))
+		}},
+		"by build id, cut": {id: withID, install: func(t *testing.T, h host, p strippedProgram) {
+			path := byID(buildIDOf(t, p.whole))
+			h.install(t, p.debug, path)
+			require.NoError(t, os.Truncate(filepath.Join(h.processRoot, path), 1000))
+		}},
+		"by link, beside the program":     {id: withoutID, linked: true, found: true, install: func(t *testing.T, h host, p strippedProgram) { h.install(t, p.debug, "/opt/app/"+name) }},
+		"by link, in .debug":              {id: withoutID, linked: true, found: true, install: func(t *testing.T, h host, p strippedProgram) { h.install(t, p.debug, "/opt/app/.debug/"+name) }},
+		"by link, in /usr/lib/debug":      {id: withoutID, linked: true, found: true, install: func(t *testing.T, h host, p strippedProgram) { h.install(t, p.debug, "/usr/lib/debug/opt/app/"+name) }},
+		"by link, with build ids as well": {id: withID, linked: true, found: true, install: func(t *testing.T, h host, p strippedProgram) { h.install(t, p.debug, "/opt/app/"+name) }},
+		"by link, another checksum": {id: withoutID, linked: true, install: func(t *testing.T, h host, p strippedProgram) {
+			h.install(t, p.whole, "/opt/app/"+name)
+		}},
+		"nowhere": {id: withID, linked: true, install: func(*testing.T, host, strippedProgram) {}},
+	}
+	for test, tt := range tests {
+		t.Run(test, func(t *testing.T) {
+			p := stripped(t, tt.id)
+			if tt.linked {
+				link(t, p)
+			}
+			h, m := processWith(t, p.stripped, at)
+			tt.install(t, h, p)
+			s := newSymbolizer(t, Config{Root: h.root})
+			lines := hiddenFunction(t, s, p, m)
+			if tt.found {
+				require.Equal(t, []samples.Line{{Function: "hidden"}}, lines)
+			} else {
+				require.Empty(t, lines)
+			}
+		})
+	}
+}
+
+func TestRealProcessWithASeparateDebugFile(t *testing.T) {
+	p := stripped(t, "-Wl,--build-id=sha1")
+	tool(t, "objcopy", "--add-gnu-debuglink="+p.debug, p.stripped)
+	running := start(t, p.stripped)
+	require.Equal(t, "ready", running.line(t))
+	m := mappingOf(t, mappings(t, running.pid), p.stripped)
+	s := newSymbolizer(t, Config{})
+	if lines := hiddenFunction(t, s, p, m); len(lines) == 0 && os.Geteuid() != 0 {
+		hosttest.SkipUnprivileged(t, "the root of a process cannot be read")
+	} else {
+		require.Equal(t, []samples.Line{{Function: "hidden"}}, lines)
+	}
+	s.Close()
+	require.Zero(t, s.Counters().Objects)
+	fds, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	for _, fd := range fds {
+		target, _ := os.Readlink("/proc/self/fd/" + fd.Name())
+		require.NotContains(t, target, "program", "left open")
+	}
+}
+
+// withMiniDebugInfo adds the symbols to the stripped program as distributions
+// do.
+func withMiniDebugInfo(t testing.TB, p strippedProgram, compress func([]byte) []byte) {
+	t.Helper()
+	mini := filepath.Join(t.TempDir(), "mini")
+	tool(t, "objcopy", "-S", "--remove-section=.comment", "--keep-symbol=hidden", p.debug, mini)
+	content, err := os.ReadFile(mini)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(mini, compress(content), 0o644))
+	tool(t, "objcopy", "--add-section=.gnu_debugdata="+mini, p.stripped)
+}
+
+func compressed(t testing.TB, cfg xz.WriterConfig, content []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w, err := cfg.NewWriter(&out)
+	require.NoError(t, err)
+	_, err = w.Write(content)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return out.Bytes()
+}
+
+func TestMiniDebugInfo(t *testing.T) {
+	p := stripped(t, "-Wl,--build-id=sha1")
+	withMiniDebugInfo(t, p, func(b []byte) []byte { return compressed(t, xz.WriterConfig{}, b) })
+	h, m := processWith(t, p.stripped, "/program")
+	s := newSymbolizer(t, Config{Root: h.root})
+	require.Equal(t, []samples.Line{{Function: "hidden"}}, hiddenFunction(t, s, p, m))
+	require.Greater(t, s.Counters().Bytes, int64(0))
+
+	broken := stripped(t, "-Wl,--build-id=sha1")
+	withMiniDebugInfo(t, broken, func(b []byte) []byte {
+		b = compressed(t, xz.WriterConfig{}, b)
+		b[len(b)/2] ^= 0x55
+		return b
+	})
+	h, m = processWith(t, broken.stripped, "/program")
+	s = newSymbolizer(t, Config{Root: h.root})
+	require.Empty(t, hiddenFunction(t, s, broken, m), "the others are still there")
+}
+
+func TestUnXZ(t *testing.T) {
+	content := []byte(strings.Repeat("hidden functions of a program\n", 5000))
+	for name, cfg := range map[string]xz.WriterConfig{
+		"crc64":                {CheckSum: xz.CRC64},
+		"crc32":                {CheckSum: xz.CRC32},
+		"sha256":               {CheckSum: xz.SHA256},
+		"no check":             {NoCheckSum: true},
+		"several blocks":       {BlockSize: 10_000},
+		"the largest of dicts": {DictCap: 64 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := compressed(t, cfg, content)
+			out, err := unxz(b, len(content))
+			require.NoError(t, err)
+			require.Equal(t, content, out)
+			_, err = unxz(b, len(content)-1)
+			require.ErrorIs(t, err, errTooLarge)
+			for cut := range min(len(b), 200) {
+				out, err := unxz(b[:cut], len(content))
+				require.True(t, err != nil || bytes.Equal(out, content), "%d bytes", cut)
+			}
+		})
+	}
+	if _, err := exec.LookPath("xz"); err == nil {
+		for _, flags := range [][]string{{"-6"}, {"-9e"}, {"--check=sha256"}, {"--check=none"}, {"--block-size=20000"}} {
+			cmd := exec.Command("xz", append(flags, "-c")...)
+			cmd.Stdin = bytes.NewReader(content)
+			b, err := cmd.Output()
+			require.NoError(t, err)
+			out, err := unxz(b, len(content))
+			require.NoError(t, err, "%v", flags)
+			require.Equal(t, content, out)
+		}
+	}
+}
+
+// A dictionary of 4 GiB is asked for and not had.
+func TestUnXZTakesNoMoreMemoryThanItMay(t *testing.T) {
+	b := compressed(t, xz.WriterConfig{}, []byte("small"))
+	header := b[xzHeaderSize:]
+	size := (int(header[0]) + 1) * 4
+	at := bytes.Index(header[:size], []byte{xzFilterLZMA2, 1})
+	header[at+2] = 40
+	binary.LittleEndian.PutUint32(header[size-4:], crc32.ChecksumIEEE(header[:size-4]))
+	allocated := testing.Benchmark(func(tb *testing.B) {
+		tb.ReportAllocs()
+		for tb.Loop() {
+			out, err := unxz(b, 1<<20)
+			if err != nil || string(out) != "small" {
+				tb.Fatal(err)
+			}
+		}
+	}).AllocedBytesPerOp()
+	require.Less(t, allocated, int64(4<<20))
+}
+
+func FuzzUnXZ(f *testing.F) {
+	f.Add(compressed(f, xz.WriterConfig{}, []byte("some symbols")))
+	f.Add(compressed(f, xz.WriterConfig{BlockSize: 4096, CheckSum: xz.CRC32}, bytes.Repeat([]byte("abc"), 4096)))
+	f.Add([]byte(xzMagic))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		const limit = 64 << 10
+		// The checksums of headers would keep most changes out.
+		if len(b) > xzHeaderSize+4 {
+			binary.LittleEndian.PutUint32(b[8:], crc32.ChecksumIEEE(b[6:8]))
+			if size := (int(b[xzHeaderSize]) + 1) * 4; xzHeaderSize+size <= len(b) {
+				header := b[xzHeaderSize : xzHeaderSize+size]
+				binary.LittleEndian.PutUint32(header[size-4:], crc32.ChecksumIEEE(header[:size-4]))
+			}
+		}
+		if out, err := unxz(b, limit); err == nil && len(out) > limit {
+			t.Errorf("%d bytes", len(out))
+		}
+	})
+}
+
+func TestDebugLink(t *testing.T) {
+	link := func(name string, pad int) []byte {
+		b := append([]byte(name), make([]byte, pad)...)
+		return binary.LittleEndian.AppendUint32(b, 0x1234)
+	}
+	for name, test := range map[string]struct {
+		content []byte
+		want    string
+	}{
+		"a name":           {link("a.debug", 1), "a.debug"},
+		"padded":           {link("ab.debug", 4), "ab.debug"},
+		"no name":          {link("", 4), ""},
+		"a path":           {link("../debug", 4), ""},
+		"a directory":      {link("..", 2), ""},
+		"without checksum": {[]byte("a.debug\x00"), ""},
+		"without an end":   {[]byte("a.debug"), ""},
+	} {
+		f := &elfFile{r: bytes.NewReader(test.content), size: uint64(len(test.content)), budget: maxIndexBytes}
+		f.sections = []section{{name: ".gnu_debuglink", size: f.size}}
+		got, sum, ok := f.debugLink()
+		require.Equal(t, test.want, got, name)
+		require.Equal(t, test.want != "", ok, name)
+		if ok {
+			require.EqualValues(t, 0x1234, sum)
+		}
+	}
+}

@@ -1,0 +1,149 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package symbolizer
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"hash/crc64"
+	"io"
+	"math"
+
+	"github.com/ulikunitz/xz/lzma"
+)
+
+var errXZ = errors.New("not an .xz file as expected")
+
+const (
+	xzMagic        = "\xfd7zXZ\x00"
+	xzHeaderSize   = 12
+	xzFilterLZMA2  = 0x21
+	xzHasPacked    = 0x40
+	xzHasUnpacked  = 0x80
+	xzFilterNumber = 0x03
+	// xzDictionaries bounds the memory that all blocks of a file set aside one
+	// after the other.
+	xzDictionaries = 1 << 30
+)
+
+// unxz decompresses an .xz file of at most limit bytes, all of it that there
+// is before its index. The library's own reader of such files sets aside as much
+// memory as a file says that it needs, up to 4 GiB, so only its decoder of the
+// compressed data is used, with a dictionary that is no larger than limit.
+func unxz(b []byte, limit int) ([]byte, error) {
+	if len(b) < xzHeaderSize || string(b[:6]) != xzMagic || b[6] != 0 ||
+		crc32.ChecksumIEEE(b[6:8]) != binary.LittleEndian.Uint32(b[8:]) {
+		return nil, errXZ
+	}
+	newCheck, checkSize := xzCheck(b[7])
+	b = b[xzHeaderSize:]
+	var out []byte
+	dictionaries := 0
+	for {
+		if len(b) == 0 {
+			return nil, fmt.Errorf("%w: %w", errXZ, io.ErrUnexpectedEOF)
+		}
+		if b[0] == 0 {
+			return out, nil // the index
+		}
+		n, dictionary, err := xzBlockHeader(b)
+		if err != nil {
+			return nil, err
+		}
+		// No more than what there is to decompress is ever looked back to. One
+		// block is usual; many may not each have the largest dictionary.
+		dictionary = max(min(dictionary, limit), lzma.MinDictCap)
+		if dictionaries += dictionary; dictionaries > xzDictionaries {
+			return nil, fmt.Errorf("%w: too many blocks", errXZ)
+		}
+		r := bytes.NewReader(b[n:])
+		decoder, err := lzma.Reader2Config{DictCap: dictionary}.NewReader2(r)
+		if err != nil {
+			return nil, fmt.Errorf("decompress: %w", err)
+		}
+		before := len(out)
+		content := bytes.NewBuffer(out)
+		if _, err := content.ReadFrom(io.LimitReader(decoder, int64(limit-before)+1)); err != nil {
+			return nil, fmt.Errorf("decompress: %w", err)
+		}
+		if out = content.Bytes(); len(out) > limit {
+			return nil, fmt.Errorf("decompressed it has more than %d bytes: %w", limit, errTooLarge)
+		}
+		end := len(b) - r.Len()
+		end += -(end) & 3 // padding
+		if end+checkSize > len(b) {
+			return nil, fmt.Errorf("%w: %w", errXZ, io.ErrUnexpectedEOF)
+		}
+		if newCheck != nil {
+			check := newCheck()
+			check.Write(out[before:])
+			if !bytes.Equal(check.Sum(nil), b[end:end+checkSize]) {
+				return nil, fmt.Errorf("%w: the checksum does not match", errXZ)
+			}
+		}
+		b = b[end+checkSize:]
+	}
+}
+
+// xzBlockHeader returns the size of the header at the start of b and that of the
+// dictionary it asks for; the block is one that is compressed as nearly all are.
+func xzBlockHeader(b []byte) (size, dictionary int, err error) {
+	size = (int(b[0]) + 1) * 4
+	if size > len(b) || crc32.ChecksumIEEE(b[:size-4]) != binary.LittleEndian.Uint32(b[size-4:]) {
+		return 0, 0, fmt.Errorf("%w: a block's header is broken", errXZ)
+	}
+	flags, rest := b[1], b[2:size-4]
+	if flags&xzFilterNumber != 0 {
+		return 0, 0, fmt.Errorf("%w: compressed with several filters", errXZ)
+	}
+	for _, has := range []byte{xzHasPacked, xzHasUnpacked} {
+		if flags&has != 0 {
+			_, n := binary.Uvarint(rest)
+			if n <= 0 {
+				return 0, 0, fmt.Errorf("%w: a block's header is broken", errXZ)
+			}
+			rest = rest[n:]
+		}
+	}
+	if len(rest) < 3 || rest[0] != xzFilterLZMA2 || rest[1] != 1 {
+		return 0, 0, fmt.Errorf("%w: not compressed with LZMA2", errXZ)
+	}
+	capacity, err := lzma.DecodeDictCap(rest[2])
+	if err != nil {
+		return 0, 0, fmt.Errorf("%w: %w", errXZ, err)
+	}
+	return size, int(min(capacity, math.MaxInt32)), nil
+}
+
+// xzCheck is the checksum of a type, nil where it is not verified, and its size.
+func xzCheck(kind byte) (newHash func() hash.Hash, size int) {
+	switch kind & 0xf {
+	case 0:
+		return nil, 0
+	case 1:
+		return func() hash.Hash { return reversed{crc32.NewIEEE()} }, 4
+	case 4:
+		return func() hash.Hash { return reversed{crc64.New(crc64.MakeTable(crc64.ECMA))} }, 8
+	case 10:
+		return sha256.New, sha256.Size
+	default:
+		return nil, 4 << ((kind&0xf - 1) / 3)
+	}
+}
+
+// reversed gives a sum with its least byte first.
+type reversed struct{ hash.Hash }
+
+func (r reversed) Sum(b []byte) []byte {
+	sum := r.Hash.Sum(nil)
+	for i := len(sum) - 1; i >= 0; i-- {
+		b = append(b, sum[i])
+	}
+	return b
+}
