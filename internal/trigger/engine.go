@@ -47,7 +47,8 @@ type Engine struct {
 	stats      Stats
 	out, late  []Transition
 	holders    []holder
-	candidates []candidate
+	candidates candidates // that may open
+	kept       candidates // whose gate stays shut, which is to be reported
 	due        []dueBaseline
 	scratch    []float32
 }
@@ -161,9 +162,9 @@ func (e *Engine) Evaluate(now time.Time) []Transition {
 	}
 	// Kept for the next incident, a few bytes per unit and policy at most.
 	clear(e.holders)
-	clear(e.candidates)
+	clear(e.kept)
 	clear(e.due)
-	e.holders, e.candidates, e.due = e.holders[:0], e.candidates[:0], e.due[:0]
+	e.holders, e.kept, e.due = e.holders[:0], e.kept[:0], e.due[:0]
 	e.forgetGone(now)
 	e.services.sweep(now, at)
 	e.dryServices.sweep(now, at)
@@ -179,10 +180,6 @@ func emptied[T any](s []T) []T {
 	}
 	clear(s)
 	return s[:0]
-}
-
-func hotter(a, b candidate) int {
-	return cmp.Or(cmp.Compare(b.ratio, a.ratio), strings.Compare(a.unit.name, b.unit.name), cmp.Compare(a.policy, b.policy))
 }
 
 // Remove closes the gates of a unit that is gone and forgets its readings. What
@@ -248,22 +245,6 @@ func (e *Engine) at(t time.Time) int64 {
 		e.epoch = t
 	}
 	return int64(t.Sub(e.epoch))
-}
-
-// cause is the hottest of the items that hold.
-func (e *Engine) cause(u *Unit, policy int, at int64) (hottest Cause, ratio float64) {
-	ratio = -1
-	for _, ref := range e.policies[policy].items {
-		i, w, s := u.item(ref)
-		if !w.holds(i, s, at) || !u.guarded(i, at) {
-			continue
-		}
-		value, _ := w.value(i, s, at, &e.scratch)
-		if r := i.ratio(value); r > ratio {
-			hottest, ratio = Cause{e.monitors[ref.monitor].name, value, i.threshold, i.name}, r
-		}
-	}
-	return hottest, ratio
 }
 
 // forgetGone drops what is not to be remembered of gone units any more.

@@ -135,18 +135,6 @@ func (o obstacles) of(why Reason) obstacles {
 	return 0
 }
 
-// holder is a gate in Watching with an item that holds.
-type holder struct {
-	unit   *Unit
-	policy int
-}
-
-// candidate is one that may open, with how hot it is.
-type candidate struct {
-	holder
-	ratio float64
-}
-
 // step takes a gate through everything that is due, short of opening it.
 func (e *Engine) step(u *Unit, policy int, now time.Time, at int64) {
 	g, p := &u.gates[policy], &e.policies[policy]
@@ -155,9 +143,11 @@ func (e *Engine) step(u *Unit, policy int, now time.Time, at int64) {
 	}
 	held := g.held
 	g.held = false
+	var items itemSet
 	if !g.off {
 		var heat float64
-		g.held, heat = e.measure(u, p, at)
+		items, heat = e.measure(u, p, at)
+		g.held = items != 0
 		if heat > u.heat && !p.dryRun {
 			u.heat = heat
 		}
@@ -185,22 +175,24 @@ func (e *Engine) step(u *Unit, policy int, now time.Time, at int64) {
 	case g.state == CoolingDown && !held:
 		e.edge(u, policy, now, at)
 	case g.state == Watching && !now.Before(g.notBefore):
-		e.holders = append(e.holders, holder{u, policy})
+		e.holders = append(e.holders, holder{u, policy, items})
 	}
 }
 
-// measure says whether an item of a policy holds, and how hot the hottest is.
-func (e *Engine) measure(u *Unit, p *policyPlan, at int64) (holds bool, heat float64) {
-	for _, ref := range p.items {
+// measure finds the items of a policy that hold, and how hot the hottest is.
+func (e *Engine) measure(u *Unit, p *policyPlan, at int64) (hold itemSet, heat float64) {
+	for n, ref := range p.items {
 		i, w, s := u.item(ref)
 		h, ratio := w.standing(i, s, at)
 		if !h && ratio <= heat || !u.guarded(i, at) {
 			continue
 		}
-		holds = holds || h
+		if h {
+			hold = hold.with(n)
+		}
 		heat = max(heat, ratio)
 	}
-	return holds, heat
+	return hold, heat
 }
 
 // released says that every item that held since the gate opened is released.
@@ -212,68 +204,6 @@ func (e *Engine) released(u *Unit, g *gate, at int64) bool {
 		all = all && (!o.held[n] || u.released(ref, at))
 	}
 	return all
-}
-
-// obstacle is what keeps a policy in Watching from opening the gate though an
-// item holds, with its end where that is known, and the budget.
-func (e *Engine) obstacle(u *Unit, policy int, now time.Time, at int64) (why Reason, until time.Time, budget string) {
-	if u.young(now) {
-		return TooYoung, u.grownUp(), ""
-	}
-	if e.byService {
-		if until, cooling := e.book(policy).cooling(u.account(), policy, now); cooling {
-			return ServiceCooling, until, ""
-		}
-	}
-	if !e.policies[policy].dryRun {
-		if budget := e.overBudget(u, at); budget != "" {
-			return OverBudget, time.Time{}, budget
-		}
-	}
-	return "", time.Time{}, ""
-}
-
-// openHottest opens the gates whose items hold, the hottest first, for as long as
-// nothing is in the way.
-func (e *Engine) openHottest(now time.Time, at int64) {
-	// What cannot open and was reported needs no place in the order, which
-	// takes longer to find than an incident on all units leaves time for.
-	// Openings only ever put more in the way of others.
-	for _, h := range e.holders {
-		g := &h.unit.gates[h.policy]
-		if why, _, _ := e.obstacle(h.unit, h.policy, now, at); why != "" && g.told&g.told.of(why) != 0 {
-			h.unit.over = h.unit.over || why == OverBudget
-			continue
-		}
-		_, ratio := e.cause(h.unit, h.policy, at)
-		e.candidates = append(e.candidates, candidate{h, ratio})
-	}
-	slices.SortFunc(e.candidates, hotter)
-	for _, c := range e.candidates {
-		if why, _, budget := e.obstacle(c.unit, c.policy, now, at); why != "" {
-			e.keepShut(c.holder, now, at, why, budget)
-			continue
-		}
-		cause, _ := e.cause(c.unit, c.policy, at)
-		e.open(c.unit, c.policy, now, &Opening{
-			Cause: cause, Until: now.Add(e.policies[c.policy].duration),
-		}, Fired)
-	}
-}
-
-// keepShut: Watching stays, and what is in the way is reported once.
-func (e *Engine) keepShut(h holder, now time.Time, at int64, why Reason, budget string) {
-	g := &h.unit.gates[h.policy]
-	h.unit.over = h.unit.over || why == OverBudget
-	if g.told&g.told.of(why) != 0 {
-		return
-	}
-	g.told |= g.told.of(why)
-	cause, _ := e.cause(h.unit, h.policy, at)
-	e.emit(Transition{
-		Time: now, Unit: h.unit, Policy: e.policies[h.policy].name, From: Watching, To: Watching,
-		Reason: why, Cause: cause, Budget: budget,
-	})
 }
 
 // open: to Profiling. What the opening is for is the caller's, the rest is here.
@@ -395,7 +325,7 @@ func (e *Engine) cooled(u *Unit, g *gate, policy int) {
 
 // edge: an item began to hold in CoolingDown.
 func (e *Engine) edge(u *Unit, policy int, now time.Time, at int64) {
-	cause, _ := e.cause(u, policy, at)
+	cause, _ := e.cause(holder{u, policy, allItems}, at)
 	e.emit(Transition{
 		Time: now, Unit: u, Policy: e.policies[policy].name,
 		From: CoolingDown, To: CoolingDown, Reason: RisingEdge, Cause: cause,

@@ -37,6 +37,7 @@ type Unit struct {
 	// hotGates and baselines are the gates that are open, but for dry runs.
 	hotGates, baselines int
 	closed              []*Opening // closed gates of the last 30 s
+	forgetAt            time.Time  // no closed gate is to be forgotten before
 }
 
 // comeBack forgets what was said and seen of a unit that was gone: only what it
@@ -300,14 +301,24 @@ func (u *Unit) remember(o *Opening) {
 		u.engine.stats.ForgottenGates++
 	}
 	u.closed = append(u.closed, o)
+	if t := o.ClosedAt.Add(closedMemory); len(u.closed) == 1 || t.Before(u.forgetAt) {
+		u.forgetAt = t
+	}
 }
 
 // forgetClosed drops the closed gates that are too old for late profiles.
 func (u *Unit) forgetClosed(now time.Time) {
+	if now.Before(u.forgetAt) {
+		return
+	}
 	kept := u.closed[:0]
 	for _, o := range u.closed {
-		if now.Before(o.ClosedAt.Add(closedMemory)) {
-			kept = append(kept, o)
+		t := o.ClosedAt.Add(closedMemory)
+		if !now.Before(t) {
+			continue
+		}
+		if kept = append(kept, o); len(kept) == 1 || t.Before(u.forgetAt) {
+			u.forgetAt = t
 		}
 	}
 	clear(u.closed[len(kept):])

@@ -137,8 +137,45 @@ func (w *window) countth(i *itemPlan, s *series, scratch *[]float32) (float64, b
 	if len(values) < i.count {
 		return 0, false
 	}
-	slices.Sort(values)
-	return float64(values[len(values)-i.count]), true
+	return float64(nthLargest(values, i.count)), true
+}
+
+// nthLargest reorders the values, of which it puts in order no more than it
+// needs to (quickselect): in an incident it is asked of every unit at once.
+func nthLargest(values []float32, n int) float32 {
+	const mostTurns = 32 // far more than any but contrived orders need
+	n--                  // the index in descending order
+	lo, hi := 0, len(values)-1
+	for turn := 0; lo < hi; turn++ {
+		if turn == mostTurns {
+			slices.Sort(values[lo : hi+1])
+			return values[hi-(n-lo)]
+		}
+		pivot := values[(lo+hi)/2]
+		i, j := lo, hi
+		for i <= j {
+			for values[i] > pivot {
+				i++
+			}
+			for values[j] < pivot {
+				j--
+			}
+			if i <= j {
+				values[i], values[j] = values[j], values[i]
+				i++
+				j--
+			}
+		}
+		switch {
+		case n <= j:
+			hi = j
+		case n >= i:
+			lo = i
+		default:
+			return values[n]
+		}
+	}
+	return values[n]
 }
 
 // holds says whether the item's test holds at a time, with the readings there
@@ -213,7 +250,7 @@ func sevenDigits(v float64) float64 {
 	if v == 0 || !finite(v) {
 		return v
 	}
-	p := math.Pow(10, 6-math.Floor(math.Log10(math.Abs(v))))
+	p := math.Pow10(6 - int(math.Floor(math.Log10(math.Abs(v)))))
 	if r := math.Round(v*p) / p; finite(r) {
 		return r
 	}

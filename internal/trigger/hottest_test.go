@@ -1,0 +1,127 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package trigger
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The heap gives what sorting gives, ties included.
+func TestCandidatesComeHottestFirst(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for n := range 200 {
+		var all candidates
+		for range n {
+			u := &Unit{name: fmt.Sprint("u", random.IntN(20))}
+			all = append(all, candidate{holder{unit: u, policy: random.IntN(3)}, float64(random.IntN(5))})
+		}
+		want := slices.Clone(all)
+		slices.SortFunc(want, hotter)
+		all.order()
+		for i := range want {
+			require.Zero(t, hotter(want[i], all.pop()), "%d of %d", i, n)
+		}
+		require.Empty(t, all)
+	}
+}
+
+func TestNthLargest(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for size := 1; size < 200; size++ {
+		values := make([]float32, size)
+		for _, spread := range []int{1, 3, 1000} {
+			for i := range values {
+				values[i] = float32(random.IntN(spread))
+			}
+			sorted := slices.Clone(values)
+			slices.Sort(sorted)
+			for n := 1; n <= size; n++ {
+				require.Equal(t, sorted[size-n], nthLargest(slices.Clone(values), n), "%d of %v", n, values)
+			}
+		}
+	}
+}
+
+// An order contrived against quickselect takes no longer than sorting.
+func TestNthLargestOfAContrivedOrder(t *testing.T) {
+	values := make([]float32, maxReadings)
+	for i := range values {
+		values[i] = float32(min(i, len(values)-i)) // an organ pipe
+	}
+	sorted := slices.Clone(values)
+	slices.Sort(sorted)
+	for _, n := range []int{1, 2, len(values) / 2, len(values)} {
+		require.Equal(t, sorted[len(values)-n], nthLargest(slices.Clone(values), n))
+	}
+}
+
+// Of very many that hold at once, the ones that the budgets let in are the
+// hottest, by what is reported of them, and each of the others is reported once.
+func TestTheHottestOfVeryManyOpen(t *testing.T) {
+	const units, places = 500, 7
+	for name, c := range map[string]Config{
+		"concurrent units": {Budgets: Budgets{MaxConcurrentUnits: places}},
+		"triggers":         {Budgets: Budgets{MaxTriggersPerHour: places}},
+		"both":             {Budgets: Budgets{MaxConcurrentUnits: places, MaxTriggersPerHour: 2 * places}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(5, 6))
+			c.Monitors, c.CollectionInterval = testMonitors(), time.Second
+			c.Policies = []Policy{
+				{Name: "mean", Items: []Item{{Monitor: "util", Threshold: 50, AverageOver: 10 * time.Second}}, Duration: time.Minute},
+				{Name: "count", Items: []Item{{Monitor: "util", Threshold: 40, Period: 10 * time.Second, Count: 5}}, Duration: time.Minute},
+			}
+			e, err := New(c)
+			require.NoError(t, err)
+			for n := range units {
+				u := e.Unit(fmt.Sprintf("u%03d", n))
+				r := Reading{Time: start}
+				u.Observe("util", r)
+				for range 20 {
+					r.Time, r.Den = r.Time.Add(time.Second), r.Den+1
+					r.Num += float64(60+random.IntN(4)*10) / 100 // ties among them
+					u.Observe("util", r)
+				}
+			}
+			var fired, kept []Transition
+			for _, tr := range e.Evaluate(start.Add(20 * time.Second)) {
+				switch tr.Reason {
+				case Fired:
+					fired = append(fired, tr)
+				case OverBudget:
+					kept = append(kept, tr)
+				}
+			}
+			require.Len(t, append(slices.Clone(fired), kept...), 2*units, "each policy of each unit once")
+			order := func(a, b Transition) int {
+				return hotter(candidate{holder{unit: a.Unit}, a.Cause.Value / a.Cause.Threshold}, candidate{holder{unit: b.Unit}, b.Cause.Value / b.Cause.Threshold})
+			}
+			require.True(t, slices.IsSortedFunc(fired, order), "opened in order")
+			require.True(t, slices.IsSortedFunc(kept, order), "reported in order")
+			open := map[*Unit]bool{}
+			for _, tr := range fired {
+				open[tr.Unit] = true
+			}
+			if c.Budgets.MaxTriggersPerHour > 0 {
+				require.Len(t, fired, c.Budgets.MaxTriggersPerHour)
+			} else {
+				require.Len(t, fired, 2*places, "both policies of a unit need one place")
+			}
+			for _, tr := range kept {
+				if last := fired[len(fired)-1]; !open[tr.Unit] && c.Budgets.MaxTriggersPerHour == places {
+					require.Positive(t, order(tr, last), "none that stays shut is hotter than one that opened")
+				}
+			}
+			if places := c.Budgets.MaxConcurrentUnits; places > 0 {
+				require.LessOrEqual(t, len(open), places)
+			}
+		})
+	}
+}
