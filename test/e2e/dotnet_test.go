@@ -1,0 +1,150 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+)
+
+// buildSender builds the command that stands in for a .NET service.
+func buildSender(t *testing.T) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "dotnetsender")
+	build := exec.Command("go", "build", "-o", out, "../dotnetsender")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	text, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	return out
+}
+
+// TestDotnetOfAHotCgroupIsLetOut has recorded buffers of .NET services posted
+// over a Unix socket by a process in a hot cgroup and by one in a cool cgroup
+// that claims to be the hot one. At a second collector the first one's arrive.
+func TestDotnetOfAHotCgroupIsLetOut(t *testing.T) {
+	hot, cool := hosttest.NewCgroup(t, "hotprofile-e2e-hot"), hosttest.NewCgroup(t, "hotprofile-e2e-cool")
+	hot.SetQuota(t, cores)
+	cool.SetQuota(t, cores)
+	sender := buildSender(t)
+	dir, err := os.MkdirTemp("", "hp")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	socket := filepath.Join(dir, "dotnet.sock")
+	w, p := startWire(t), startPeer(t)
+	metrics := freePort(t)
+	c := startCollector(t, "collector", fmt.Sprintf(`
+receivers:
+  cpu_profiler:
+    export_interval: 1s
+    dotnet: {transport: unix, endpoint: %q}
+processors:
+  cpu_trigger:
+    evaluation_interval: 1s
+    min_age: 0
+    pre_trigger: 0
+    policies:
+      - name: cpu
+        any_of: [{monitor: cpu_utilization, threshold: 80, average_over: 4s}]
+        duration: 8s
+        cooldown: 1h
+exporters:
+  otlp_grpc/peer: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}
+  otlp_grpc/wire: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}
+service:
+  telemetry:
+    logs: {encoding: json, sampling: {enabled: false}}
+    metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %d}}}}]}
+  pipelines:
+    profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc/peer, otlp_grpc/wire]}
+`, socket, p.grpc, w.port, metrics))
+	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
+	require.Len(t, c.lines("Buffers of .NET services are taken"), 1)
+	require.Empty(t, c.lines("sampling started"), "dotnet alone samples no threads")
+
+	send := func(cmd *exec.Cmd) {
+		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+		require.NoError(t, cmd.Start())
+		t.Cleanup(func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		})
+	}
+	const recorded = "../../testdata/dotnet/"
+	args := func(resource string) []string {
+		return []string{
+			"-socket", socket, "-rate", "4", "-for", "1m", "-resource", resource, "-compression", "gzip",
+			recorded + "web", recorded + "allocations", recorded + "selected", recorded + "names",
+		}
+	}
+	startLoad(t, hot.Command(loadBinary), hotService)
+	send(hot.Command(sender, args("service.name="+hotService+",telemetry.sdk.language=dotnet")...))
+	send(cool.Command(sender, args(fmt.Sprintf("service.name=%s,process.linux.cgroup=%s,process.pid=1,host.name=else", coolService, hot.Path))...))
+
+	ours := func(l logLine) bool { return l.str("unit") == hot.Path || l.str("unit") == cool.Path }
+	opened := c.wait(40*time.Second, "gate opened", ours)
+	require.Equal(t, hot.Path, opened.str("unit"))
+	require.Equal(t, hotService, opened.str("service"))
+	c.wait(40*time.Second, "gate closed", ours)
+	time.Sleep(3 * time.Second) // beyond the exporters' batching
+	checkAccounts(t, metrics)
+	for _, sampler := range []string{"dotnet_threads", "dotnet_allocations", "dotnet_selected"} {
+		require.Positive(t, scrape(t, metrics, "otelcol_cpu_profiler_samples", `sampler="`+sampler+`"`, `outcome="exported"`), sampler)
+	}
+	require.Positive(t, scrape(t, metrics, "otelcol_cpu_trigger_samples", `outcome="gate_shut"`))
+	c.stop()
+	p.stop()
+
+	for i, batch := range w.received() {
+		for _, v := range conformance.Check(batch, conformance.Options{Triggered: true}) {
+			t.Errorf("request %d on the wire: %v", i, v)
+		}
+	}
+	checkDotnet(t, hot.Path, readProfiles(t, p.grpcFile))
+}
+
+// checkDotnet checks what arrived at the second collector.
+func checkDotnet(t *testing.T, unit string, batches []pprofile.Profiles) {
+	t.Helper()
+	types, events, linked := map[string]int{}, 0, 0
+	var functions []string
+	for _, f := range flatten(batches) {
+		require.Equal(t, hotService, f.service())
+		require.Equal(t, unit, f.str("hotprofile.unit"))
+		require.Equal(t, "cpu", f.resource["hotprofile.trigger.policy"])
+		require.Equal(t, "dotnet", f.resource["telemetry.sdk.language"])
+		require.NotContains(t, f.resource, "process.linux.cgroup")
+		_, unscaled := f.attributes["hotprofile.unscaled"]
+		require.Equal(t, strings.HasPrefix(f.sampleType, "alloc_"), unscaled)
+		require.WithinDuration(t, time.Now(), f.end, 2*time.Minute)
+		types[f.sampleType] += f.events()
+		events += f.events()
+		for _, s := range f.samples {
+			functions = append(functions, s.functions...)
+		}
+	}
+	for _, b := range batches {
+		linked += b.Dictionary().LinkTable().Len() - 1
+	}
+	t.Logf("%d events at the second collector: %v, %d spans", events, types, linked)
+	for _, want := range []string{"samples", "alloc_objects", "alloc_space"} {
+		require.Positive(t, types[want], want)
+	}
+	require.Equal(t, types["alloc_objects"], types["alloc_space"])
+	require.Positive(t, linked)
+	require.True(t, slices.ContainsFunc(functions, func(f string) bool { return strings.HasPrefix(f, "Microsoft.AspNetCore.") }))
+}
