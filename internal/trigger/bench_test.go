@@ -205,6 +205,21 @@ func BenchmarkEvaluate(b *testing.B) {
 	})
 }
 
+// BenchmarkRemove has a unit that never fired come and go beside 10,000 others,
+// and beside none.
+func BenchmarkRemove(b *testing.B) {
+	for _, others := range []int{0, 10_000} {
+		b.Run(fmt.Sprint("beside ", others), func(b *testing.B) {
+			e, now := watched(b, others, fivePolicies()...)
+			b.ReportAllocs()
+			for b.Loop() {
+				e.Unit("passing")
+				e.Remove("passing", now)
+			}
+		})
+	}
+}
+
 // BenchmarkHot asks 10,000 units, as is done each second.
 func BenchmarkHot(b *testing.B) {
 	e, now := watchedAt(b, everything(), 10_000, 0.5)

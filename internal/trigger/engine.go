@@ -199,7 +199,12 @@ func (e *Engine) Remove(name string, now time.Time) []Transition {
 	e.units = e.units[:last]
 	u.series, u.windows = nil, nil
 	u.gone, u.heat, u.over = true, 0, false
-	if next, _, _ := u.memory(); e.goneUnits == 0 || next.Before(e.nextForget) {
+	next, until, _ := u.memory()
+	if !now.Before(until) { // most units have nothing to be remembered
+		delete(e.byName, name)
+		return e.out
+	}
+	if e.goneUnits == 0 || next.Before(e.nextForget) {
 		e.nextForget = next
 	}
 	e.goneUnits++

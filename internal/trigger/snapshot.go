@@ -139,13 +139,7 @@ func (e *Engine) Restore(s Snapshot, now time.Time) {
 			policies[e.policies[p].name] = p
 		}
 	}
-	for _, c := range s.Units {
-		if p, ok := policies[c.Policy]; ok {
-			if until, ok := r.until(c, e.policies[p].cooldown); ok {
-				e.restoreUnit(c.Name, p, until)
-			}
-		}
-	}
+	e.restoreUnits(r, s.Units, policies)
 	if e.byService {
 		for _, c := range s.Services {
 			if p, ok := policies[c.Policy]; ok {
@@ -176,6 +170,36 @@ func (e *Engine) Restore(s Snapshot, now time.Time) {
 	}
 }
 
+// restoreUnits has units cool down, those with the longest to go first, so that
+// at the bound on gone ones the others need not be looked through for each.
+func (e *Engine) restoreUnits(r restored, cooldowns []Cooldown, policies map[string]int) {
+	type cooling struct {
+		name   string
+		policy int
+		until  time.Time
+	}
+	var all []cooling
+	for _, c := range cooldowns {
+		if p, ok := policies[c.Policy]; ok {
+			if until, ok := r.until(c, e.policies[p].cooldown); ok {
+				all = append(all, cooling{c.Name, p, until})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b cooling) int {
+		return cmp.Or(b.until.Compare(a.until), strings.Compare(b.name, a.name))
+	})
+	forgotten := map[string]bool{}
+	for _, c := range all {
+		if e.byName[c.name] == nil && e.goneUnits >= e.maxGone {
+			forgotten[c.name] = true
+			continue
+		}
+		e.restoreUnit(c.name, c.policy, c.until)
+	}
+	e.stats.ForgottenUnits += len(forgotten)
+}
+
 // restoreUnit has a unit cool down, which is a gone one until it is seen.
 func (e *Engine) restoreUnit(name string, policy int, until time.Time) {
 	u := e.byName[name]
@@ -193,9 +217,6 @@ func (e *Engine) restoreUnit(name string, policy int, until time.Time) {
 	}
 	if next, _, _ := u.memory(); e.nextForget.IsZero() || next.Before(e.nextForget) {
 		e.nextForget = next
-	}
-	if e.goneUnits > e.maxGone {
-		e.forgetFirst()
 	}
 }
 

@@ -135,3 +135,21 @@ func TestASnapshotIsTheSameAfterAnotherRestart(t *testing.T) {
 	other.Restore(first, now)
 	require.Equal(t, first, other.Snapshot(now))
 }
+
+// At the bound the cooldowns with the longest to go are kept, whatever their
+// order in the snapshot.
+func TestRestoreKeepsTheLongestCooldowns(t *testing.T) {
+	s := Snapshot{Taken: start}
+	for n := range 100 {
+		s.Units = append(s.Units, Cooldown{fmt.Sprintf("u%02d", n*37%100), "cpu", start.Add(time.Duration(1+n*37%100) * time.Second)})
+	}
+	e, err := New(snapshotConfig())
+	require.NoError(t, err)
+	e.Restore(s, start)
+	require.Equal(t, 20, e.goneUnits)
+	require.Equal(t, 80, e.Stats().ForgottenUnits)
+	for n := range 100 {
+		_, kept := e.Lookup(fmt.Sprintf("u%02d", n))
+		require.Equal(t, n >= 80, kept, n)
+	}
+}

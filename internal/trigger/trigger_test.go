@@ -746,3 +746,14 @@ func TestOverBudgetErrorNamesTheBudget(t *testing.T) {
 	_, err = e.Fire(e.Unit("a"), time.Second, start)
 	require.ErrorContains(t, err, "shut down")
 }
+
+// A unit that never fired leaves nothing behind, and costs nothing when it goes.
+func TestAUnitWithoutAPastIsForgottenAtOnce(t *testing.T) {
+	e, now := watched(t, 3, fivePolicies()...)
+	require.Empty(t, e.Remove("unit1", now))
+	_, known := e.Lookup("unit1")
+	require.False(t, known)
+	require.Zero(t, e.goneUnits)
+	require.Equal(t, 2, e.Units())
+	checkInvariants(t, e)
+}
