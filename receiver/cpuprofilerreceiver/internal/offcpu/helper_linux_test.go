@@ -1,0 +1,51 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package offcpu
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// helper blocks a thread of its own in reads of a pipe that is written to every
+// so often; it says which thread that is, and then what waiter.c does.
+func helper(args []string) int {
+	times, _ := strconv.Atoi(args[0])
+	each, _ := strconv.Atoi(args[1])
+	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
+		return 1
+	}
+	var fds [2]int
+	if err := unix.Pipe(fds[:]); err != nil {
+		return 1
+	}
+	runtime.LockOSThread()
+	go func() {
+		for range times {
+			time.Sleep(time.Duration(each) * time.Millisecond)
+			_, _ = unix.Write(fds[1], []byte{1})
+		}
+	}()
+	began, before := monotonic(), offCPU()
+	for range times {
+		_, _ = unix.Read(fds[0], make([]byte, 1))
+	}
+	span := offCPU() - before
+	fmt.Printf("%d\n%d\n%d\n%d\n", unix.Gettid(), began, monotonic(), span)
+	return 0
+}
+
+// offCPU is what passed less what this thread ran.
+func offCPU() int64 {
+	var now, ran unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ran)
+	return now.Nano() - ran.Nano()
+}

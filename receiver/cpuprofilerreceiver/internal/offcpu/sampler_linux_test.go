@@ -1,0 +1,271 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package offcpu
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/oncpu"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+)
+
+const patience = 30 * time.Second
+
+// sink keeps every wait.
+type sink struct {
+	mu       sync.Mutex
+	all      []wait
+	upTo     int64
+	full     atomic.Bool
+	closings atomic.Uint64
+}
+
+type wait struct {
+	samples.Key
+	end, value int64
+}
+
+func (s *sink) AddValue(k samples.Key, time, value int64) bool {
+	if s.full.Load() {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, wait{k, time, value})
+	return true
+}
+
+func (s *sink) ReadUpTo(t int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.upTo = t
+}
+func (s *sink) Paused() bool    { return s.full.Load() }
+func (s *sink) Batch() uint64   { return 1 }
+func (s *sink) Closing() uint64 { return s.closings.Load() }
+
+// of sums the values of a type for a thread, of the waits that ended in a span.
+func (s *sink) of(typ string, tid int, from, to int64) (sum time.Duration, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.all {
+		if w.Type.Name == typ && int(w.Thread.ID) == tid && w.end >= from && w.end < to {
+			sum += time.Duration(w.value)
+			n++
+		}
+	}
+	return sum, n
+}
+
+// targets is a Finder of what a test says.
+type targets struct {
+	mu sync.Mutex
+	Finding
+	err error
+}
+
+func (f *targets) Find(context.Context, bool) (Finding, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.Finding, f.err
+}
+
+func (f *targets) set(to Finding) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.Finding = to
+}
+
+func process(pid int) Finding {
+	return Finding{Finding: oncpu.Finding{
+		Wanted: perfevent.Wanted{Processes: []perfevent.WantedProcess{{PID: pid, Threads: 1}}},
+		Starts: map[int]uint64{pid: 1},
+	}}
+}
+
+func group(t testing.TB, path string) Finding {
+	tree, err := cgroup.Open("/")
+	require.NoError(t, err)
+	u, ok := tree.UnitAt(path)
+	require.True(t, ok)
+	dir, err := tree.PerfDir(u)
+	require.NoError(t, err)
+	return Finding{Finding: oncpu.Finding{Wanted: perfevent.Wanted{Cgroups: []perfevent.WantedCgroup{{Path: path, Directory: dir}}}}}
+}
+
+// monotonic is CLOCK_MONOTONIC.
+func monotonic() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() }
+
+func skipWithoutRights(t testing.TB) {
+	t.Helper()
+	r := perfevent.Probe()
+	for _, err := range []error{r.Own, r.HostWide, r.Kernel} {
+		if err != nil {
+			hosttest.SkipUnprivileged(t, "%v", err)
+		}
+	}
+}
+
+// start starts a sampler that is stopped when the test ends.
+func start(t testing.TB, f Finder, change func(*Config)) (*Sampler, *sink, *observer.ObservedLogs) {
+	t.Helper()
+	skipWithoutRights(t)
+	core, logs := observer.New(zap.DebugLevel)
+	to := new(sink)
+	cfg := Config{
+		Finder: f, Table: processes.NewTable(processes.Config{}), Sink: to,
+		MinDuration: time.Millisecond, MaxEventsPerSecond: 10000, MaxEvents: 4096,
+		DiscoveryInterval: 20 * time.Millisecond, ThreadID: true, ThreadName: true,
+		Logger: zap.New(core), Now: monotonic, Probe: perfevent.Probe, Still: NewStill("/"),
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	s := New(cfg)
+	s.Start()
+	t.Cleanup(s.Stop)
+	return s, to, logs
+}
+
+// waiter is the program in testdata, which the test builds.
+func waiter(t testing.TB) string {
+	t.Helper()
+	gcc, err := exec.LookPath("gcc")
+	if err != nil {
+		hosttest.SkipUnprivileged(t, "a C compiler is needed: %v", err)
+	}
+	path := filepath.Join(t.TempDir(), "waiter")
+	out, err := exec.Command(gcc, "-O2", "-fno-omit-frame-pointer", "-pthread", "-o", path, "testdata/waiter.c").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return path
+}
+
+// program is one that waits for a line, does something, and says what it knows.
+type program struct {
+	*exec.Cmd
+	stdin *os.File
+	out   *bufio.Reader
+}
+
+func testBinary(t testing.TB) string {
+	t.Helper()
+	path, err := os.Executable()
+	require.NoError(t, err)
+	return path
+}
+
+func run(t testing.TB, cmd *exec.Cmd) *program {
+	t.Helper()
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	cmd.Stdin, cmd.Stderr = r, os.Stderr
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	r.Close()
+	p := &program{cmd, w, bufio.NewReader(stdout)}
+	t.Cleanup(func() {
+		w.Close()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return p
+}
+
+func (p *program) begin(t testing.TB) {
+	t.Helper()
+	_, err := fmt.Fprintln(p.stdin, "go")
+	require.NoError(t, err)
+}
+
+// number reads a number that the program writes.
+func (p *program) number(t testing.TB) int64 {
+	t.Helper()
+	line, err := p.out.ReadString('\n')
+	require.NoError(t, err)
+	n, err := strconv.ParseInt(strings.TrimSpace(line), 10, 64)
+	require.NoError(t, err)
+	return n
+}
+
+func waitFor(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	require.Eventually(t, ok, patience, 5*time.Millisecond, what)
+}
+
+// TestTimeOffTheCPUIsWhatTheProgramSays compares with what programs measure
+// themselves, for each way to block and each way to attach.
+func TestTimeOffTheCPUIsWhatTheProgramSays(t *testing.T) {
+	skipWithoutRights(t)
+	const times, each = 60, 10 * time.Millisecond
+	binary := waiter(t)
+	for _, how := range []string{"sleep", "migrate", "mutex", "pipe", "socket", "in Go"} {
+		for _, scope := range []string{"process", "cgroup", "host"} {
+			t.Run(how+" in a "+scope, func(t *testing.T) {
+				command := []string{binary, how, strconv.Itoa(times), strconv.Itoa(int(each / time.Millisecond))}
+				if how == "in Go" {
+					command[0] = testBinary(t)
+				}
+				cmd := exec.Command(command[0], command[1:]...)
+				finder := new(targets)
+				switch scope {
+				case "cgroup":
+					g := hosttest.NewCgroup(t, "hotprofile-offcpu")
+					cmd = g.Command(command[0], command[1:]...)
+					finder.set(group(t, g.Path))
+				case "host":
+					finder.Finding.Wanted.Host = true
+				}
+				cmd.Env = append(os.Environ(), helperVariable+"=read")
+				p := run(t, cmd)
+				if scope == "process" {
+					finder.set(process(p.Process.Pid))
+				}
+				s, to, _ := start(t, finder, func(c *Config) { c.MinDuration, c.MaxEventsPerSecond = 0, 1e6 })
+				waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
+				p.begin(t)
+				for range 5 { // windows end in the middle of waits
+					time.Sleep(50 * time.Millisecond)
+					to.closings.Add(1)
+					s.Wake()
+				}
+				tid := p.Process.Pid
+				if how == "in Go" {
+					tid = int(p.number(t))
+				}
+				began, ended := p.number(t), p.number(t)
+				want := time.Duration(p.number(t))
+				require.NoError(t, p.Wait())
+				s.Stop()
+				blocked, n := to.of("off_cpu", tid, began, ended)
+				queued, _ := to.of("runqueue", tid, began, ended)
+				t.Logf("%v by the program's clocks; %v blocked in %d waits and %v preempted, %+.2f%%; %+v", want, blocked, n, queued,
+					100*(float64(blocked+queued)/float64(want)-1), s.Stats())
+				require.InEpsilon(t, want, blocked+queued, 0.02)
+				require.GreaterOrEqual(t, n, times)
+				require.Greater(t, float64(blocked), 0.98*float64(times*each))
+				require.Zero(t, s.Stats().Lost)
+			})
+		}
+	}
+}

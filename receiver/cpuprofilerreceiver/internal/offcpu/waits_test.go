@@ -1,0 +1,192 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package offcpu
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+var update = flag.Bool("update", false, "write what the scripts give into them")
+
+// TestScripts has the state machine play the scripts in testdata. A line is a
+// time in milliseconds and what happened then:
+//
+//	sample PID/TID STACK      the thread is about to leave its CPU
+//	out PID/TID [TARGET]      it left, blocked
+//	preempted PID/TID [TARGET]
+//	in PID/TID [TARGET]
+//	fork|exec TID, exit PID/TID
+//	cut                       the window ends
+//	forget, detach TARGET, mean N
+//	gone TID                  from now on it is not where it was
+//	counts
+//
+// and what follows with a > is what came out of it: kind, process, stack, length
+// and value in milliseconds, and when it ended. In the first line there may be
+// settings: least MILLISECONDS, most THREADS.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			got := newScript().play(t, string(text))
+			if *update {
+				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
+				return
+			}
+			require.Equal(t, string(text), got)
+		})
+	}
+}
+
+type script struct {
+	*waits
+	*scaler
+	stacks  map[string]*samples.Stack
+	names   map[*samples.Stack]string
+	targets map[string]*perfevent.Target
+	away    map[int]bool
+	out     []string
+}
+
+func newScript() *script {
+	s := &script{
+		stacks: map[string]*samples.Stack{}, names: map[*samples.Stack]string{},
+		targets: map[string]*perfevent.Target{}, away: map[int]bool{},
+	}
+	s.scaler = newScaler(100, s.emitted)
+	s.waits = newWaits(time.Millisecond, 100, s.scaler.add)
+	s.waits.still = func(t *thread) bool { return !s.away[t.tid] }
+	return s
+}
+
+func (s *script) emitted(p *part, typ *samples.Type, period, value int64) {
+	scaled := ""
+	if typ.Scaled != "" {
+		scaled = fmt.Sprintf(", one of %d", period)
+	}
+	s.out = append(s.out, fmt.Sprintf("> %s %d %s: %v, value %v, until %v%s", typ.Name, p.pid, s.names[p.stack],
+		ms(p.length), ms(value), ms(p.end), scaled))
+}
+
+func ms(nanoseconds int64) string {
+	return strconv.FormatFloat(math.Round(float64(nanoseconds)/1e3)/1e3, 'f', -1, 64)
+}
+
+func (s *script) play(t *testing.T, text string) string {
+	var all []string
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\n")
+		if strings.HasPrefix(line, ">") {
+			continue
+		}
+		all = append(all, line)
+		f := strings.Fields(line)
+		if len(f) == 0 || f[0] == "#" {
+			continue
+		}
+		s.out = nil
+		s.do(t, line, f)
+		slices.Sort(s.out) // threads are in no order
+		all = append(all, s.out...)
+	}
+	return strings.Join(all, "\n") + "\n"
+}
+
+func (s *script) do(t *testing.T, line string, f []string) {
+	number := func(s string) int64 {
+		n, err := strconv.ParseFloat(s, 64)
+		require.NoError(t, err, line)
+		return int64(math.Round(n * 1e6))
+	}
+	switch f[0] {
+	case "least":
+		s.waits.least = number(f[1])
+		return
+	case "most":
+		s.waits.most = int(number(f[1]) / 1e6)
+		return
+	}
+	at := number(f[0])
+	var pid, tid int
+	if len(f) > 2 {
+		before, after, both := strings.Cut(f[2], "/")
+		pid, _ = strconv.Atoi(before)
+		tid = pid
+		if both {
+			tid, _ = strconv.Atoi(after)
+		}
+	}
+	target := func() *perfevent.Target {
+		if len(f) < 4 {
+			return nil
+		}
+		return s.target(f[3])
+	}
+	switch f[1] {
+	case "sample":
+		s.sampled(pid, tid, caller{stack: s.stack(f[3])})
+	case "out":
+		s.left(pid, tid, at, false, target())
+	case "preempted":
+		s.left(pid, tid, at, true, target())
+	case "in":
+		s.came(pid, tid, at, target())
+	case "fork":
+		s.started(tid)
+	case "exec":
+		s.executed(tid)
+	case "exit":
+		s.exited(pid, tid)
+	case "cut":
+		s.cut(at)
+		s.settle()
+	case "forget":
+		s.waits.forget()
+	case "detach":
+		s.forgetTarget(s.target(f[2]))
+	case "mean":
+		s.setMean(pid)
+	case "gone":
+		s.away[tid] = true
+	case "counts":
+		c := s.waits.counts
+		s.out = append(s.out, fmt.Sprintf("> %d switches, %d waits, %d short, %d under way, %d forgotten, %d left out; %d threads; %d stackless, %v unshared",
+			c.Switches, c.Waits, c.Short, c.UnderWay, c.Forgotten, c.LeftOut, len(s.threads), s.stackless, ms(s.unshared)))
+	default:
+		t.Fatalf("%q: what is %q?", line, f[1])
+	}
+}
+
+func (s *script) stack(name string) *samples.Stack {
+	if s.stacks[name] == nil {
+		s.stacks[name] = &samples.Stack{}
+		s.names[s.stacks[name]] = name
+	}
+	return s.stacks[name]
+}
+
+func (s *script) target(name string) *perfevent.Target {
+	if s.targets[name] == nil {
+		s.targets[name] = new(perfevent.Target)
+	}
+	return s.targets[name]
+}
