@@ -148,11 +148,11 @@ func (e *evaluator) evaluate() {
 	}
 }
 
-// flush reports what is pending.
+// flush reports what is pending, and saves what would be missed after a kill.
 func (e *evaluator) flush() {
-	ts := e.units.takePending()
+	ts, began := e.units.takePending()
 	e.reporter.report(ts)
-	if e.save != nil && slices.ContainsFunc(ts, transition.lasts) {
+	if e.save != nil && (began || slices.ContainsFunc(ts, transition.lasts)) {
 		e.save()
 	}
 }

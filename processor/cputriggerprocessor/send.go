@@ -306,6 +306,10 @@ func (us *units) settle(j *judgement, err error, byteBudget bool) {
 		for _, o := range a.openings {
 			switch {
 			case err == nil:
+				if o.Profiles == 0 { // from now on a cooldown follows
+					us.began = true
+					us.wake()
+				}
 				o.Accepted(v.samples, v.bytes)
 			case !j.again:
 				o.Refuse(why)

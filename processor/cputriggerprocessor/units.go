@@ -4,6 +4,7 @@
 package cputriggerprocessor
 
 import (
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -90,7 +91,9 @@ type units struct {
 	byName     map[string]*unit
 	added      []*unit // since the last call of takeAdded
 	departed   map[int]departure
+	sweptAt    time.Time // departed
 	pending    []transition
+	began      bool      // an opening let out its first profile since takePending
 	refused    int       // units, for the bound
 	heldBackAt time.Time // when max_bytes_per_hour kept a profile in last
 }
@@ -236,13 +239,14 @@ func (us *units) takeAdded() []*unit {
 	return added
 }
 
-// takePending returns the transitions that are still to be reported.
-func (us *units) takePending() []transition {
+// takePending returns the transitions that are still to be reported, and whether
+// an opening let out its first profile meanwhile.
+func (us *units) takePending() (pending []transition, began bool) {
 	us.mu.Lock()
 	defer us.mu.Unlock()
-	pending := us.pending
-	us.pending = nil
-	return pending
+	pending, began = us.pending, us.began
+	us.pending, us.began = nil, false
+	return pending, began
 }
 
 // report keeps transitions, which the engine's next call overwrites.
@@ -325,10 +329,9 @@ func (us *units) remove(u *unit, now time.Time) {
 	if u.process.PID == 0 {
 		return
 	}
-	for pid, d := range us.departed {
-		if now.After(d.until) {
-			delete(us.departed, pid)
-		}
+	if now.Sub(us.sweptAt) >= time.Second { // not for each of very many that go at once
+		us.sweptAt = now
+		maps.DeleteFunc(us.departed, func(_ int, d departure) bool { return now.After(d.until) })
 	}
 	if len(us.departed) < maxDeparted {
 		us.departed[u.process.PID] = departure{name: u.name, started: u.started, until: now.Add(departedFor)}
