@@ -1,0 +1,256 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package allocs
+
+import (
+	"bufio"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+)
+
+const patience = 20 * time.Second
+
+// releases are those whose programs are sampled for real, the last one with the Go
+// at hand.
+var releases = []string{"go1.22.12", "go1.23.12", "go1.24.9", "go1.25.7", ""}
+
+// buildAllocator builds testdata/allocator with a release of Go; "" is the one at
+// hand.
+func buildAllocator(t testing.TB, release string, flags ...string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "allocator")
+	cmd := exec.Command("go", append(append([]string{"build", "-o", out}, flags...), "testdata/allocator/main.go")...)
+	cmd.Env = append(os.Environ(), "GO111MODULE=off")
+	if release != "" {
+		cmd.Env = append(cmd.Env, "GOTOOLCHAIN="+release)
+	}
+	if b, err := cmd.CombinedOutput(); err != nil {
+		if release != "" && strings.Contains(string(b), "download") {
+			t.Skipf("%s is not here and cannot be had: %s", release, b)
+		}
+		t.Fatalf("%v: %v\n%s", cmd.Args, err, b)
+	}
+	return out
+}
+
+// allocator is a program of testdata/allocator that runs until the test ends.
+type allocator struct {
+	t   testing.TB
+	in  *os.File
+	out *bufio.Reader
+	Process
+}
+
+func start(t testing.TB, path string, rate int, args ...string) *allocator {
+	t.Helper()
+	cmd := exec.Command(path, append([]string{"profiled"}, args...)...)
+	if len(args) > 0 && args[0] == "" {
+		cmd.Args = cmd.Args[:1]
+	}
+	if rate >= 0 {
+		cmd.Env = append(os.Environ(), fmt.Sprintf("RATE=%d", rate))
+	}
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	cmd.Stdin = r
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	r.Close()
+	t.Cleanup(func() {
+		w.Close()
+		_ = cmd.Wait()
+	})
+	a := &allocator{t: t, in: w, out: bufio.NewReader(out), Process: Process{PID: cmd.Process.Pid}}
+	line, err := a.out.ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "ready\n", line)
+	a.Start, err = files{"/"}.start(a.PID)
+	require.NoError(t, err)
+	return a
+}
+
+// allocate has the program allocate, and returns what its runtime counted.
+func (a *allocator) allocate(kind string, bytes, threads int) (counted counts) {
+	a.t.Helper()
+	_, err := fmt.Fprintln(a.in, kind, bytes, threads)
+	require.NoError(a.t, err)
+	line, err := a.out.ReadString('\n')
+	require.NoError(a.t, err)
+	_, err = fmt.Sscan(line, &counted.bytes, &counted.objects, &counted.seconds)
+	require.NoError(a.t, err, line)
+	return counted
+}
+
+type counts struct{ bytes, objects, seconds float64 }
+
+// sink keeps everything, up to room events of each type.
+type sink struct {
+	mu             sync.Mutex
+	room           int
+	objects, space []event
+}
+
+type event struct {
+	samples.Key
+	time, value int64
+}
+
+func (s *sink) AddBoth(objects, space samples.Key, time, count, bytes int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.room > 0 && len(s.objects) >= s.room {
+		return false
+	}
+	s.objects = append(s.objects, event{objects, time, count})
+	s.space = append(s.space, event{space, time, bytes})
+	return true
+}
+
+func (s *sink) ReadUpTo(int64) {}
+
+func (s *sink) take() (objects, space []event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	objects, space = s.objects, s.space
+	s.objects, s.space = nil, nil
+	return objects, space
+}
+
+func sum(events []event) (total float64) {
+	for _, e := range events {
+		total += float64(e.value)
+	}
+	return total
+}
+
+func newTestSampler(t testing.TB, change func(*Config)) (*Sampler, *sink, *observer.ObservedLogs) {
+	t.Helper()
+	core, logs := observer.New(zap.DebugLevel)
+	to := &sink{}
+	cfg := Config{
+		Table:     processes.NewTable(processes.Config{}),
+		Sink:      to,
+		Interval:  5 * time.Second,
+		MaxEvents: 4096,
+		Logger:    zap.New(core),
+		Now:       func() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() },
+		Random:    rand.New(rand.NewPCG(1, 2)),
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	return New(cfg), to, logs
+}
+
+func skipWithoutProbes(t testing.TB) {
+	t.Helper()
+	u, err := perfevent.OpenUprobes(perfevent.UprobeOptions{})
+	if err != nil {
+		hosttest.SkipUnprivileged(t, "%v", err)
+		return
+	}
+	require.NoError(t, u.Close())
+}
+
+// sampling starts a sampler of one process and waits until it is attached.
+func sampling(t testing.TB, a *allocator, change func(*Config)) (*Sampler, *sink, *observer.ObservedLogs) {
+	t.Helper()
+	s, to, logs := newTestSampler(t, change)
+	s.Start()
+	t.Cleanup(s.Stop)
+	s.Set([]Process{a.Process})
+	require.Eventually(t, func() bool { return s.Stats().Processes == 1 }, patience, time.Millisecond, "%v", logs.All())
+	return s, to, logs
+}
+
+// estimated is what a sampler made of allocations, and how far it may be off: the
+// standard deviations, estimated from the samples too. Each was drawn on its own
+// with a probability p of its own, so that the variance of the sum of v/p is
+// estimated by the sum of (1-p)(v/p)².
+type estimated struct{ bytes, objects, bytesSD, objectsSD, n float64 }
+
+func estimate(objects, space []event, sizeOf func(i int) float64) (e estimated) {
+	for i := range objects {
+		p := 1 / weight(uint64(sizeOf(i)), objects[i].Period)
+		e.bytes += float64(space[i].value)
+		e.objects += float64(objects[i].value)
+		e.bytesSD += (1 - p) * math.Pow(sizeOf(i)/p, 2)
+		e.objectsSD += (1-p)/(p*p) + 0.25 // rounded at random
+	}
+	e.bytesSD, e.objectsSD, e.n = math.Sqrt(e.bytesSD), math.Sqrt(e.objectsSD), float64(len(objects))
+	return e
+}
+
+// TestEstimatesAgreeWithTheRuntimesCounts compares with MemStats, for each release
+// of Go. The rate makes enough samples that four standard deviations are 5 %.
+func TestEstimatesAgreeWithTheRuntimesCounts(t *testing.T) {
+	skipWithoutProbes(t)
+	for _, release := range releases {
+		t.Run("release="+release, func(t *testing.T) {
+			path := buildAllocator(t, release)
+			for _, c := range []struct {
+				kind        string
+				rate, bytes int
+			}{
+				{"small", 4 << 10, 100 << 20},
+				{"large", 16 << 10, 1 << 30},
+				{"mixed", 4 << 10, 1500 << 20},
+			} {
+				t.Run(c.kind, func(t *testing.T) {
+					a := start(t, path, c.rate)
+					s, to, _ := sampling(t, a, nil)
+					var want counts
+					var objects, space []event
+					for try := range 5 { // what a busy machine loses cannot be compared
+						lost := s.Stats().Lost
+						s.Flush()
+						to.take()
+						want = a.allocate(c.kind, c.bytes, 1+try%2)
+						s.Flush()
+						objects, space = to.take()
+						a.allocate("small", 1<<20, 2) // the kernel tells of a loss with what comes next
+						s.Flush()
+						if s.Stats().Lost == lost {
+							break
+						}
+						t.Logf("%d samples were lost", s.Stats().Lost-lost)
+						want = counts{}
+					}
+					require.NotZero(t, want.bytes, "every try lost samples")
+					got := estimate(objects, space, func(i int) float64 {
+						return float64(space[i].value) / float64(objects[i].value)
+					})
+					t.Logf("%.0f samples: bytes %+.2f %% (sd %.2f %%), objects %+.2f %% (sd %.2f %%)", got.n,
+						100*(got.bytes/want.bytes-1), 100*got.bytesSD/want.bytes,
+						100*(got.objects/want.objects-1), 100*got.objectsSD/want.objects)
+					for what, v := range map[string][3]float64{
+						"bytes":   {got.bytes, want.bytes, got.bytesSD},
+						"objects": {got.objects, want.objects, got.objectsSD},
+					} {
+						require.Less(t, 4*v[2], 0.05*v[1], "%s: too few samples for a fair test", what)
+						require.InDelta(t, v[1], v[0], 4*v[2], what)
+					}
+				})
+			}
+		})
+	}
+}
