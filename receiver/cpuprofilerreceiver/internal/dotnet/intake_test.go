@@ -412,8 +412,8 @@ func TestDamagedBuffersAreAnsweredAndAccountedFor(t *testing.T) {
 	for i := range all {
 		c := &all[i]
 		step := 1
-		if len(c.Bytes) > 8_000 || testing.Short() {
-			step = 97 // the decoder's own tests take each
+		if len(c.Bytes) > 3_000 {
+			step = 89 // the decoder's own tests take each
 		}
 		for n := 0; n <= len(c.Bytes); n += step {
 			check(t, c, c.Bytes[:n], 202)
