@@ -60,7 +60,7 @@ func parseCPUStat(b []byte) (s cpuStat, err error) {
 			if s.periods.Throttled, err = parseFigure(line[len(throttled):]); err != nil {
 				return cpuStat{}, err
 			}
-			return s, nil // the last one of interest
+			b = nil // the last one of interest
 		}
 	}
 	if !s.hasUsage && !s.hasPeriods {
