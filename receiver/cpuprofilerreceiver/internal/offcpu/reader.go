@@ -8,6 +8,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -54,8 +55,9 @@ type reader struct {
 	counts  Stats           // what is counted here
 	stats   perfevent.Stats // of the session, as counted already
 	spoken  spoken
-	batch   uint64 // that the table knows of
-	closing uint64 // that waits were cut for
+	batch   uint64        // that the table knows of
+	closing uint64        // that waits were cut for
+	closed  atomic.Uint64 // the same, for others
 	// switches and sampled are those of this round.
 	switches, sampled int
 	latest            int64 // time of the latest record
@@ -123,6 +125,7 @@ func (r *reader) drain(session *perfevent.Session) (soon bool) {
 	if closing != r.closing {
 		r.closing = closing
 		r.cut(upTo)
+		r.closed.Store(closing)
 	}
 	r.cfg.Sink.ReadUpTo(upTo)
 	r.count(session.Stats())

@@ -269,3 +269,201 @@ func TestTimeOffTheCPUIsWhatTheProgramSays(t *testing.T) {
 		}
 	}
 }
+
+// TestScaledValuesSumToWhatTheProgramSays has one of several switches sampled.
+func TestScaledValuesSumToWhatTheProgramSays(t *testing.T) {
+	skipWithoutRights(t)
+	binary := waiter(t)
+	for _, scope := range []string{"process", "cgroup"} {
+		t.Run(scope, func(t *testing.T) {
+			cmd := exec.Command(binary, "both", "400", "1")
+			finder := new(targets)
+			if scope == "cgroup" {
+				g := hosttest.NewCgroup(t, "hotprofile-offcpu")
+				cmd = g.Command(binary, "both", "400", "1")
+				finder.set(group(t, g.Path))
+			}
+			p := run(t, cmd)
+			if scope == "process" {
+				finder.set(process(p.Process.Pid))
+			}
+			s, to, _ := start(t, finder, func(c *Config) { c.MinDuration, c.MaxEventsPerSecond = 0, 100 })
+			waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
+			p.begin(t)
+			began, ended := p.number(t), p.number(t)
+			want := time.Duration(p.number(t))
+			every := s.Stats().Every
+			require.NoError(t, p.Wait())
+			s.Stop()
+			blocked, n := to.of("off_cpu", p.Process.Pid, began, ended)
+			queued, _ := to.of("runqueue", p.Process.Pid, began, ended)
+			st := s.Stats()
+			t.Logf("%v by the program's clocks; %v blocked in %d waits, %v preempted, %v unshared, %+.2f%%; one of %d; %d without a stack", want, blocked, n, queued,
+				st.Unshared, 100*(float64(blocked+queued+st.Unshared)/float64(want)-1), every, st.RateLimited)
+			require.InEpsilon(t, want, blocked+queued+st.Unshared, 0.02)
+			require.Greater(t, every, 2)
+			require.Greater(t, st.RateLimited, uint64(300))
+			seconds := float64(ended-began) / 1e9
+			require.Less(t, float64(n), 3*100*seconds, "some more until it was noticed")
+		})
+	}
+}
+
+// TestWaitsEndWithTheirThreads has programs start, wait and end.
+func TestWaitsEndWithTheirThreads(t *testing.T) {
+	skipWithoutRights(t)
+	g := hosttest.NewCgroup(t, "hotprofile-offcpu")
+	finder := new(targets)
+	finder.set(group(t, g.Path))
+	p := run(t, g.Command("dash", "-c", "read _; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 0.02; done; echo 0; sleep 0.3; read _"))
+	s, to, _ := start(t, finder, nil)
+	waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
+	p.begin(t)
+	p.number(t)
+	for n := range 5 {
+		to.closings.Add(1)
+		s.Wake()
+		waitFor(t, "read", func() bool { return s.reader.closed.Load() >= uint64(n+1) })
+	}
+	to.mu.Lock()
+	defer to.mu.Unlock()
+	slept := map[int]time.Duration{}
+	for _, w := range to.all {
+		if w.Thread.Name == "sleep" && w.Type.Name == "off_cpu" && w.Resource.PID != p.Process.Pid {
+			slept[w.Resource.PID] += time.Duration(w.value)
+		}
+	}
+	require.GreaterOrEqual(t, len(slept), 20)
+	ended := 0
+	for _, d := range slept {
+		if d > 15*time.Millisecond && d < 200*time.Millisecond {
+			ended++
+		}
+	}
+	require.GreaterOrEqual(t, ended, 20)
+	require.LessOrEqual(t, s.Stats().Threads, 3, "of those that are left")
+}
+
+func TestNothingIsShownOfAWaitOverAPause(t *testing.T) {
+	p := run(t, exec.Command("dash", "-c", "read _; sleep 0.02; read _"))
+	finder := new(targets)
+	finder.set(process(p.Process.Pid))
+	s, to, logs := start(t, finder, nil)
+	waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
+	p.begin(t)
+	waitFor(t, "in the second read", func() bool { // after the first and the wait for sleep
+		s.Wake()
+		st := s.Stats()
+		return st.Switches >= 4 && st.Threads > 0
+	})
+	to.full.Store(true)
+	s.Wake()
+	waitFor(t, "paused", func() bool { return logs.FilterMessage(msgFull).Len() == 1 })
+	require.Positive(t, s.Stats().Forgotten)
+	to.full.Store(false)
+	s.Wake()
+	waitFor(t, "resumed", func() bool { return logs.FilterMessage("Off-CPU sampling goes on").Len() == 1 })
+	require.Positive(t, s.Stats().PausedFull)
+	to.mu.Lock()
+	before := len(to.all)
+	to.mu.Unlock()
+	to.closings.Add(1)
+	s.Wake()
+	waitFor(t, "the end of the window", func() bool { return s.reader.closed.Load() >= 1 })
+	to.mu.Lock()
+	require.Len(t, to.all, before, "the second read has lasted since before the pause")
+	to.mu.Unlock()
+	underWay := s.Stats().UnderWay
+	p.begin(t)
+	waitFor(t, "counted", func() bool { s.Wake(); return s.Stats().UnderWay > underWay })
+}
+
+func TestSwitchesThatAreTooManyToReadPauseSampling(t *testing.T) {
+	p := run(t, exec.Command(waiter(t), "sleep", "1000", "1"))
+	finder := new(targets)
+	finder.set(process(p.Process.Pid))
+	s, _, logs := start(t, finder, func(c *Config) { c.MaxEventsPerSecond = 10 })
+	waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
+	p.begin(t)
+	waitFor(t, "paused", func() bool { return s.Stats().PausedRate > 0 })
+	require.Equal(t, 1, logs.FilterMessageSnippet("more switches than can be read").Len())
+	waitFor(t, "resumed", func() bool { return logs.FilterMessage("Off-CPU sampling goes on").Len() > 0 })
+}
+
+func TestNothingIsAttachedWhileNothingIsWanted(t *testing.T) {
+	p := run(t, exec.Command("dash", "-c", "read _; sleep 0.05; sleep 0.05; echo 0; read _"))
+	finder := new(targets)
+	changed := make(chan struct{}, 1)
+	before := perfDescriptors(t)
+	s, to, logs := start(t, finder, func(c *Config) { c.Changed, c.DiscoveryInterval = changed, time.Hour })
+	tell := func(f Finding) {
+		finder.set(f)
+		changed <- struct{}{}
+	}
+	waitFor(t, "started", func() bool { return logs.FilterMessage("off-CPU sampling started").Len() == 1 })
+	require.Equal(t, before, perfDescriptors(t))
+	require.Equal(t, Idle, to.position())
+	tell(process(p.Process.Pid))
+	waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
+	require.Greater(t, perfDescriptors(t), before)
+	p.begin(t)
+	p.number(t)
+	tell(Finding{})
+	waitFor(t, "detached", func() bool { return s.Stats().Targets == 0 && to.position() == Idle })
+	require.Equal(t, before, perfDescriptors(t))
+	require.Zero(t, s.Stats().Threads)
+	to.mu.Lock()
+	require.NotEmpty(t, to.all)
+	to.mu.Unlock()
+}
+
+func (s *sink) position() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.upTo
+}
+
+func perfDescriptors(t testing.TB) (n int) {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	for _, fd := range all {
+		if to, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.Contains(to, "perf_event") {
+			n++
+		}
+	}
+	return n
+}
+
+func TestWhatIsNotPermittedIsSaidOnceAndTriedAgain(t *testing.T) {
+	refused := &perfevent.RightsError{What: "sampling time in the kernel", Needed: []string{"CAP_PERFMON"}, Err: os.ErrPermission}
+	var permitted atomic.Bool
+	finder := new(targets)
+	finder.set(process(os.Getpid()))
+	s, _, logs := start(t, finder, func(c *Config) {
+		c.DiscoveryInterval = 5 * time.Millisecond
+		c.Probe = func() perfevent.Rights {
+			if permitted.Load() {
+				return perfevent.Probe()
+			}
+			return perfevent.Rights{Kernel: refused}
+		}
+	})
+	said := func() *observer.ObservedLogs {
+		return logs.FilterMessage("off-CPU sampling is not possible; other samplers go on")
+	}
+	waitFor(t, "refused", func() bool { return said().Len() == 1 })
+	require.Contains(t, said().All()[0].ContextMap()["error"], "CAP_PERFMON")
+	require.Contains(t, said().All()[0].ContextMap()["error"], "switched in the kernel")
+	time.Sleep(20 * time.Millisecond) // several discoveries
+	require.Equal(t, 1, said().Len())
+	require.Zero(t, s.Stats().Targets)
+	permitted.Store(true)
+	waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
+}
+
+func TestStopWithoutStart(*testing.T) {
+	s := New(Config{})
+	s.Stop()
+	s.Stop()
+}

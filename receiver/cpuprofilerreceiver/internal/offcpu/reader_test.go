@@ -1,0 +1,171 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package offcpu
+
+import (
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+)
+
+// batchSink is a sink of one batch.
+type batchSink struct{ kept *samples.Batch }
+
+func (s batchSink) AddValue(k samples.Key, time, value int64) bool {
+	return s.kept.AddValue(k, time, value)
+}
+
+func (batchSink) ReadUpTo(int64)  {}
+func (batchSink) Paused() bool    { return false }
+func (batchSink) Batch() uint64   { return 1 }
+func (batchSink) Closing() uint64 { return 0 }
+
+// newReader returns a reader without a session, and where its waits go.
+func newReader() (*reader, batchSink) {
+	sink := batchSink{samples.NewBatch(1 << 30)}
+	s := New(Config{
+		Table: processes.NewTable(processes.Config{}), Sink: sink, MinDuration: time.Microsecond,
+		MaxEventsPerSecond: 10000, ThreadName: true, Logger: zap.NewNop(), Now: func() int64 { return 0 },
+	})
+	return &s.reader, sink
+}
+
+// blocking are the records of one wait of this very process.
+func blocking() (sample, out, in perfevent.Record) {
+	pc := func(f any) uint64 { return uint64(reflect.ValueOf(f).Pointer()) + 4 }
+	target := new(perfevent.Target)
+	record := func(t perfevent.Type) perfevent.Record {
+		return perfevent.Record{Type: t, PID: os.Getpid(), TID: os.Getpid(), Target: target}
+	}
+	sample, out, in = record(perfevent.TypeSample), record(perfevent.TypeSwitch), record(perfevent.TypeSwitch)
+	sample.Sample.User = []uint64{pc(strings.Repeat), pc(slices.Sort[[]int]), pc(os.Getpid), pc(time.Now)}
+	sample.Sample.Kernel = []uint64{1<<63 + 5, 1<<63 + 500}
+	out.Switch.Out = true
+	return sample, out, in
+}
+
+func TestRecordsBecomeAWait(t *testing.T) {
+	r, sink := newReader()
+	sample, out, in := blocking()
+	sample.Time, out.Time, in.Time = 999_000, 1_000_000, 5_000_000
+	r.handle(&sample)
+	r.handle(&out)
+	r.handle(&in)
+	got := sink.kept.Samples()
+	require.Len(t, got, 1)
+	require.Same(t, samples.OffCPU, got[0].Type)
+	require.Equal(t, []int64{4_999_999}, got[0].Times, "the last nanosecond of it")
+	require.Equal(t, []int64{4_000_000}, got[0].Values)
+	require.EqualValues(t, 1, got[0].Period)
+	require.Len(t, got[0].Stack.Locations, 6)
+	require.Equal(t, os.Getpid(), got[0].Resource.PID)
+	require.NotEmpty(t, got[0].Thread.Name)
+}
+
+func TestLostRecordsEndEveryWait(t *testing.T) {
+	r, sink := newReader()
+	sample, out, in := blocking()
+	r.handle(&sample)
+	r.handle(&out)
+	r.handle(&perfevent.Record{Type: perfevent.TypeLost, Lost: perfevent.Lost{Count: 1}})
+	in.Time = 5_000_000
+	r.handle(&in)
+	require.Zero(t, sink.kept.Events())
+	require.EqualValues(t, 1, r.waits.counts.Forgotten)
+	require.EqualValues(t, 1, r.waits.counts.UnderWay)
+}
+
+func TestRecordsOfNobodyAreLeftAlone(t *testing.T) {
+	for name, change := range map[string]func(*perfevent.Record){
+		"idle":           func(r *perfevent.Record) { r.PID, r.TID = 0, 0 },
+		"ended":          func(r *perfevent.Record) { r.PID, r.TID = -1, -1 },
+		"detached since": func(r *perfevent.Record) { r.Target = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, sink := newReader()
+			sample, out, in := blocking()
+			for i, rec := range []*perfevent.Record{&sample, &out, &in} {
+				change(rec)
+				rec.Time = int64(i) * 1e6
+				r.handle(rec)
+			}
+			require.Zero(t, sink.kept.Events())
+			require.Empty(t, r.waits.threads)
+		})
+	}
+}
+
+func TestWaitSeenBeforeAllocatesNothing(t *testing.T) {
+	r, sink := newReader()
+	sample, out, in := blocking()
+	now := int64(0)
+	wait := func() {
+		now += 10_000
+		sample.Time, out.Time, in.Time = now, now+500, now+5000
+		r.handle(&sample)
+		r.handle(&out)
+		r.handle(&in)
+	}
+	for range 1 << 13 {
+		wait()
+	}
+	sink.kept.Reset() // keeps the memory
+	wait()
+	require.Zero(t, testing.AllocsPerRun(1000, wait))
+}
+
+// BenchmarkSwitch is what the reader spends on a wait, two switches, with and
+// without a stack, beside the least that it could: the batch's own AddValue.
+func BenchmarkSwitch(b *testing.B) {
+	sample, out, in := blocking()
+	run := func(b *testing.B, mean int, stack bool, least time.Duration) {
+		r, sink := newReader()
+		r.waits.least = int64(least)
+		r.scaler.setMean(mean)
+		now := int64(0)
+		b.ReportAllocs()
+		for b.Loop() {
+			now += 10_000
+			sample.Time, out.Time, in.Time = now, now+500, now+5000
+			if stack {
+				r.handle(&sample)
+			}
+			r.handle(&out)
+			r.handle(&in)
+			if sink.kept.Events() >= 1<<15 {
+				sink.kept.Reset()
+			}
+		}
+	}
+	b.Run("wait with its stack", func(b *testing.B) { run(b, 1, true, time.Microsecond) })
+	b.Run("short wait with its stack", func(b *testing.B) { run(b, 1, true, time.Second) })
+	b.Run("wait without a stack", func(b *testing.B) { run(b, 10, false, time.Microsecond) })
+	b.Run("baseline=add", func(b *testing.B) {
+		r, sink := newReader()
+		now := int64(0)
+		sample.Time, out.Time, in.Time = 0, 500, 5000
+		r.handle(&sample)
+		r.handle(&out)
+		r.handle(&in)
+		key := sink.kept.Samples()[0].Key
+		b.ReportAllocs()
+		for b.Loop() {
+			now += 10_000
+			sink.kept.AddValue(key, now, 5000)
+			if sink.kept.Events() >= 1<<15 {
+				sink.kept.Reset()
+			}
+		}
+	})
+}

@@ -1,0 +1,276 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package offcpu
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+// TestValuesSumToTheTimeThatThreadsWaited plays threads that run and wait at
+// random, under windows that end at random, and compares with what they did.
+func TestValuesSumToTheTimeThatThreadsWaited(t *testing.T) {
+	for _, mean := range []int{1, 2, 10} {
+		rnd := rand.New(rand.NewPCG(1, uint64(mean)))
+		var given, wrong int64
+		windowStart := int64(0)
+		scaler := newScaler(1000, func(p *part, _ *samples.Type, _, value int64) {
+			given += value
+			if p.end <= windowStart {
+				wrong++
+			}
+		})
+		w := newWaits(0, 1000, scaler.add)
+		scaler.setMean(mean)
+		stacks := []*samples.Stack{{}, {}, {}}
+		waited := int64(0)
+		since := make([]int64, 20) // by thread: below 0 while it runs
+		now := int64(1)
+		for step := range 50_000 {
+			now += 1 + rnd.Int64N(100)
+			tid := rnd.IntN(len(since))
+			pid := 1 + tid/10
+			switch {
+			case step%1000 == 999:
+				w.cut(now)
+				scaler.settle()
+				windowStart = now
+			case since[tid] <= 0:
+				if mean == 1 || rnd.IntN(mean) == 0 {
+					w.sampled(pid, 100+tid, caller{stack: stacks[rnd.IntN(3)]})
+				}
+				w.left(pid, 100+tid, now, tid%2 == 0, nil)
+				since[tid] = now
+			default:
+				w.came(pid, 100+tid, now, nil)
+				waited += now - since[tid]
+				since[tid] = 0
+			}
+		}
+		for _, s := range since {
+			if s > 0 {
+				waited += now - s
+			}
+		}
+		w.cut(now)
+		scaler.settle()
+		require.Zero(t, wrong, "every part ends in its window")
+		if mean == 1 {
+			require.Equal(t, waited, given)
+		} else {
+			left := int64(0) // for the next sample
+			for _, s := range scaler.sums {
+				left += s.all[0] + s.all[1]
+			}
+			require.InDelta(t, waited, given+left+scaler.unshared, 1)
+			require.Less(t, float64(left), 0.05*float64(waited))
+		}
+		require.Zero(t, scaler.stackless)
+		require.Empty(t, scaler.held)
+	}
+}
+
+// TestScaledValuesAreUnbiased has the waits of two stacks, one of which takes ten
+// times as long as the other, sampled again and again: the mean of what each is
+// said to have taken is what it took, within what so many trials allow.
+func TestScaledValuesAreUnbiased(t *testing.T) {
+	const trials, waitsEach, mean = 400, 300, 5
+	rnd := rand.New(rand.NewPCG(7, 7))
+	brief, long := &samples.Stack{}, &samples.Stack{}
+	var sum, squares float64
+	truth := float64(waitsEach * 1000)
+	for range trials {
+		got := map[*samples.Stack]float64{}
+		scaler := newScaler(1<<20, func(p *part, _ *samples.Type, _, value int64) { got[p.stack] += float64(value) })
+		scaler.setMean(mean)
+		w := newWaits(0, 10, scaler.add)
+		next := draw(mean, rnd.IntN)
+		now := int64(0)
+		for range waitsEach {
+			for _, s := range []*samples.Stack{brief, long} { // a loop of two waits
+				length := int64(1000)
+				if s == long {
+					length = 10_000
+				}
+				if next--; next == 0 {
+					w.sampled(1, 1, caller{stack: s})
+					next = draw(mean, rnd.IntN)
+				}
+				w.left(1, 1, now, false, nil)
+				now += length
+				w.came(1, 1, now, nil)
+				now += 100
+			}
+		}
+		scaler.settle()
+		require.InDelta(t, 11*truth, got[brief]+got[long], 1)
+		sum += got[brief]
+		squares += got[brief] * got[brief]
+	}
+	average := sum / trials
+	sigma := math.Sqrt((squares/trials - average*average) / trials)
+	t.Logf("%.0f, truth %.0f, standard error %.0f", average, truth, sigma)
+	// The bias of a ratio of n sampled waits is of the order of 1/n.
+	bias := truth * 10 / (2 * waitsEach / mean)
+	require.InDelta(t, truth, average, 4*sigma+bias)
+}
+
+func TestPartsThatAreHeldAreBounded(t *testing.T) {
+	given := int64(0)
+	s := newScaler(10, func(_ *part, _ *samples.Type, _, value int64) { given += value })
+	s.setMean(3)
+	stack := &samples.Stack{}
+	all := int64(0)
+	for pid := range 100 {
+		for range 7 {
+			s.add(&part{pid: pid, caller: caller{stack: stack}, length: 5})
+			s.add(&part{pid: pid, length: 5})
+			all += 10
+			require.LessOrEqual(t, len(s.held), 10)
+			require.LessOrEqual(t, len(s.sums), 10)
+		}
+	}
+	s.settle()
+	s.dropSums()
+	require.Equal(t, all, given+s.unshared)
+}
+
+func TestBoundOnStacks(t *testing.T) {
+	const most = 1000
+	// play has so many switches come per second, and returns the mean that they
+	// end at, how many stacks were sampled in all, and the first pause.
+	play := func(r *rate, from int64, perSecond int, span time.Duration) (mean, stacks int, pause time.Duration) {
+		const step = 20 * time.Millisecond
+		for at := step; at <= span; at += step {
+			n := perSecond * int(step) / int(time.Second)
+			sampled := n / r.mean
+			stacks += sampled
+			if mean, pause = r.next(from+int64(at), n, sampled); pause > 0 {
+				break
+			}
+		}
+		return mean, stacks, pause
+	}
+	r := newRate(most, 0)
+	mean, _, _ := play(r, 0, 900, 5*time.Second)
+	require.Equal(t, 1, mean, "within the bound")
+	mean, stacks, pause := play(r, 5e9, 10_000, 5*time.Second)
+	require.InDelta(t, 10, mean, 1)
+	require.Zero(t, pause)
+	require.InDelta(t, 5*most, stacks, most, "the bound, and what came until it was noticed")
+	mean, _, _ = play(r, 10e9, 500, time.Second)
+	require.InDelta(t, 10, mean, 1, "not lowered at once")
+	mean, _, _ = play(r, 11e9, 500, 4*time.Second)
+	require.Equal(t, 1, mean)
+	_, _, pause = play(r, 15e9, 19*most, 3*time.Second)
+	require.Zero(t, pause, "19 times the bound is read")
+	_, _, pause = play(r, 18e9, 25*most, 2*time.Second)
+	require.Equal(t, time.Second, pause)
+	r.resumed(21e9)
+	_, _, pause = play(r, 21e9, 25*most, 2*time.Second)
+	require.Equal(t, 2*time.Second, pause, "longer, since it is the same again")
+	r.resumed(60e9)
+	_, _, pause = play(r, 60e9, 25*most, 2*time.Second)
+	require.Equal(t, time.Second, pause, "it was long ago")
+}
+
+func TestDrawIsAroundItsMean(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	require.Equal(t, 1, draw(1, rnd.IntN))
+	for _, mean := range []int{2, 3, 8, 40} {
+		sum, inverse := 0.0, 0.0
+		for range 10000 {
+			n := draw(mean, rnd.IntN)
+			require.Positive(t, n)
+			sum, inverse = sum+float64(n), inverse+1/float64(n)
+		}
+		require.InEpsilon(t, mean, sum/10000, 0.02)
+		require.InEpsilon(t, 1/float64(mean), inverse/10000, 0.25)
+	}
+}
+
+func TestStatusOfAThread(t *testing.T) {
+	for name, test := range map[string]struct {
+		status      string
+		switches    uint64
+		running, ok bool
+	}{
+		"waits":   {"Name:\tx\nState:\tS (sleeping)\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t2\n", 7, false, true},
+		"runs":    {"State:\tR (running)\nvoluntary_ctxt_switches:\t5\n", 5, true, true},
+		"is dead": {"State:\tZ (zombie)\n", 0, false, false},
+		"nothing": {"", 0, false, true},
+		"rubbish": {"State:\n:\nvoluntary_ctxt_switches:\tmany\n", 0, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			switches, running, ok := parseStatus([]byte(test.status))
+			require.Equal(t, test.switches, switches)
+			require.Equal(t, test.running, running)
+			require.Equal(t, test.ok, ok)
+		})
+	}
+}
+
+func FuzzStatus(f *testing.F) {
+	f.Add([]byte("State:\tS (sleeping)\nvoluntary_ctxt_switches:\t5\n"))
+	f.Add([]byte("State:\nvoluntary_ctxt_switches:\t99999999999999999999999\n"))
+	f.Fuzz(func(_ *testing.T, status []byte) { parseStatus(status) })
+}
+
+// FuzzSwitches gives the state machine records in any order: values never are
+// below 1, nor is more shown of a process than its threads could have waited.
+func FuzzSwitches(f *testing.F) {
+	f.Add([]byte{0x10, 0x21, 0x32, 0x40, 0x50, 0x63, 0x72, 0x14, 0x21, 0x34}, uint8(1))
+	f.Add([]byte{0x12, 0x22, 0x72, 0x82, 0x32, 0x41, 0x01, 0x51}, uint8(3))
+	f.Fuzz(func(t *testing.T, ops []byte, mean uint8) {
+		given := int64(0)
+		s := newScaler(8, func(_ *part, _ *samples.Type, _, value int64) {
+			if value < 1 {
+				t.Fatalf("value %d", value)
+			}
+			given += value
+		})
+		s.setMean(int(mean%4) + 1)
+		w := newWaits(2, 4, s.add)
+		now := int64(1)
+		for _, op := range ops {
+			now += int64(op % 7)
+			tid := int(op&7) + 1
+			switch op >> 4 {
+			case 0:
+				now -= 3 // late
+			case 1:
+				w.sampled(1, tid, caller{stack: &samples.Stack{}})
+			case 2:
+				w.left(1, tid, now, op&8 != 0, nil)
+			case 3:
+				w.came(1, tid, now, nil)
+			case 4:
+				w.exited(1, tid)
+			case 5:
+				w.started(tid)
+			case 6:
+				w.forget()
+			case 7:
+				w.cut(now)
+				s.settle()
+			case 8:
+				s.setMean(int(op&3) + 1)
+			}
+			if len(w.threads) > 4 {
+				t.Fatal("more threads than are to be followed")
+			}
+		}
+		w.cut(now)
+		s.settle()
+		if limit := 8 * (now + 3*int64(len(ops)) + int64(len(ops))); given > limit {
+			t.Fatalf("%d shown of at most %d", given, limit)
+		}
+	})
+}
