@@ -222,7 +222,7 @@ func (s *Symbolizer) readGenerated(g *generated) {
 	case errors.Is(err, errNoMap):
 		s.setIndex(g, nil, NoFile)
 		return
-	case errors.Is(err, os.ErrPermission):
+	case errors.Is(err, os.ErrPermission), errors.Is(err, os.ErrNotExist): // or it has ended
 		s.setIndex(g, nil, Unreadable)
 	default:
 		s.setIndex(g, nil, Invalid)

@@ -76,7 +76,7 @@ func unxz(b []byte, limit int) ([]byte, error) {
 			return nil, fmt.Errorf("decompressed it has more than %d bytes: %w", limit, errTooLarge)
 		}
 		end := len(b) - r.Len()
-		end += -(end) & 3 // padding
+		end += -end & 3 // padding
 		if end+checkSize > len(b) {
 			return nil, fmt.Errorf("%w: %w", errXZ, io.ErrUnexpectedEOF)
 		}
