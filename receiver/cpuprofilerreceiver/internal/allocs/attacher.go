@@ -177,9 +177,7 @@ func (a *attacher) attach(p Process) error {
 // learn reads what a file is.
 func (a *attacher) learn(f *os.File, id fileID) *program {
 	p := &program{path: f.Name()}
-	found, err := symbolizer.ReadGoProgram(f, id.size, symbolizer.GoQuery{
-		Function: sampledFunction, Variable: rateVariable, Size: 8, Runs: ofRuntime,
-	})
+	found, err := symbolizer.ReadGoProgram(f, id.size, query)
 	if found != nil && err != nil && found.Version != "" {
 		// Tables that cannot be read may be those of a release that is not known.
 		if _, layout := siteOf(found, runtime.GOARCH); layout != nil && !errors.Is(layout, errNoSampling) {

@@ -20,6 +20,9 @@ const (
 	rateVariable    = "runtime.MemProfileRate"
 )
 
+// query asks for both, and for the code of the runtime.
+var query = symbolizer.GoQuery{Function: sampledFunction, Variable: rateVariable, Size: 8, Runs: ofRuntime}
+
 // The releases of Go whose runtime.profilealloc(mp *m, x unsafe.Pointer, size
 // uintptr) was read: size is its third argument in all of them, and what is
 // passed is the slot's size. The register ABI is always on for both machines.

@@ -4,7 +4,7 @@
 // Command allocator allocates what it is told to on its standard input, a line
 // "KIND BYTES [THREADS]", and answers each line with what the runtime counted
 // meanwhile: "BYTES OBJECTS SECONDS", those objects left out that shared a block. RATE
-// sets the rate of the memory profiler, NOPROFILE leaves it as it is.
+// sets the rate of the memory profiler, EXEC runs another program in its place.
 package main
 
 import (
@@ -15,6 +15,7 @@ import (
 	"runtime/metrics"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -100,8 +101,10 @@ func main() {
 	if rate, err := strconv.Atoi(os.Getenv("RATE")); err == nil {
 		runtime.MemProfileRate = rate
 	}
-	if len(os.Args) > 1 {
-		runtime.MemProfile(nil, true) // links the memory profiler
+	if path := os.Getenv("EXEC"); path != "" {
+		if bufio.NewScanner(os.Stdin).Scan() {
+			fmt.Println(syscall.Exec(path, []string{path}, []string{"RATE=" + os.Getenv("RATE")}))
+		}
 	}
 	counted() // what the first one allocates is not of the tests' interest
 	fmt.Println("ready")

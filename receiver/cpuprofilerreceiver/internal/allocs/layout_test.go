@@ -1,0 +1,133 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package allocs
+
+import (
+	"debug/elf"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
+)
+
+func TestReleaseIsReadFromTheLinkersNote(t *testing.T) {
+	for version, want := range map[string]int{
+		"go1.22":                        22,
+		"go1.22.12":                     22,
+		"go1.26.8":                      26,
+		"go1.26rc1":                     26,
+		"go1.24.3 X:nocoverageredesign": 24,
+		"go1.24.3-fips":                 24,
+		"go1.103.1":                     103,
+		"devel go1.27-0123abc":          -1,
+		"go1.":                          -1,
+		"go1.2x":                        -1,
+		"go2.22":                        -1,
+		"go1.99999999999999999999":      -1,
+		"":                              -1,
+	} {
+		got, ok := release(version)
+		if !ok {
+			got = -1
+		}
+		require.Equal(t, want, got, version)
+	}
+}
+
+func described(version string, machine elf.Machine, code ...byte) *symbolizer.GoProgram {
+	f := &symbolizer.GoCode{Address: 0x401000, Offset: 0x1000, Length: len(code)}
+	copy(f.Code[:], code)
+	return &symbolizer.GoProgram{Version: version, Machine: machine, Function: f}
+}
+
+func TestUnknownLayoutIsRefusedByName(t *testing.T) {
+	for name, c := range map[string]struct {
+		version string
+		machine elf.Machine
+		host    string
+	}{
+		"older than what is known":   {"go1.21.13", elf.EM_X86_64, "amd64"},
+		"newer than what is known":   {"go1.27", elf.EM_X86_64, "amd64"},
+		"built from other sources":   {"devel go1.26-0123abc", elf.EM_X86_64, "amd64"},
+		"a machine that is not":      {"go1.26", elf.EM_RISCV, "riscv64"},
+		"a program of another kind":  {"go1.26", elf.EM_AARCH64, "amd64"},
+		"32 bits on a host of 64":    {"go1.26", elf.EM_386, "amd64"},
+		"a version that says naught": {"unknown", elf.EM_X86_64, "amd64"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := siteOf(described(c.version, c.machine, 0x55), c.host)
+			var layout *LayoutError
+			require.ErrorAs(t, err, &layout)
+			require.ErrorContains(t, err, c.version)
+		})
+	}
+	p := described("go1.26", elf.EM_X86_64)
+	p.Function = nil
+	_, err := siteOf(p, "amd64")
+	require.ErrorIs(t, err, errNoSampling)
+}
+
+func TestProbeIsBehindTheStackCheckWhereThereIsOne(t *testing.T) {
+	check := []byte{0x49, 0x3b, 0x66, 0x10}
+	with := func(more ...byte) []byte { return append(check[:4:4], more...) }
+	for name, c := range map[string]struct {
+		machine elf.Machine
+		host    string
+		code    []byte
+		want    uint64
+	}{
+		"long jump":                 {elf.EM_X86_64, "amd64", with(0x0f, 0x86, 1, 2, 3, 4, 0x55, 0x48), 10},
+		"short jump":                {elf.EM_X86_64, "amd64", with(0x76, 9, 0x55, 0x48), 6},
+		"no push after it":          {elf.EM_X86_64, "amd64", with(0x76, 9, 0x48, 0x55), 0},
+		"cut off":                   {elf.EM_X86_64, "amd64", with(0x76, 9), 0},
+		"another jump":              {elf.EM_X86_64, "amd64", with(0x77, 9, 0x55), 0},
+		"no check":                  {elf.EM_X86_64, "amd64", []byte{0x55, 0x48, 0x89, 0xe5}, 0},
+		"empty":                     {elf.EM_X86_64, "amd64", nil, 0},
+		"the same bytes on another": {elf.EM_AARCH64, "arm64", with(0x76, 9, 0x55, 0x48), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := siteOf(described("go1.26.1", c.machine, c.code...), c.host)
+			require.NoError(t, err)
+			require.Equal(t, site{offset: 0x1000 + c.want, address: 0x401000 + c.want, register: 2}, got)
+		})
+	}
+}
+
+// TestProgramOfAnotherMachineIsUnderstood builds for arm64, whose programs this
+// machine may not be able to run.
+func TestProgramOfAnotherMachineIsUnderstood(t *testing.T) {
+	for goarch, machine := range machines {
+		for _, ldflags := range []string{"", "-s -w"} {
+			out := filepath.Join(t.TempDir(), "program")
+			cmd := exec.Command("go", "build", "-o", out, "-ldflags="+ldflags, "./testdata/allocator")
+			cmd.Env = append(os.Environ(), "GO111MODULE=off", "GOOS=linux", "CGO_ENABLED=0", "GOARCH="+goarch)
+			b, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s", b)
+			f, err := os.Open(out)
+			require.NoError(t, err)
+			defer f.Close()
+			st, err := f.Stat()
+			require.NoError(t, err)
+			p, err := symbolizer.ReadGoProgram(f, st.Size(), query)
+			require.NoError(t, err)
+			require.Equal(t, machine, p.Machine)
+			require.Equal(t, ldflags == "", p.Variable != 0, "only the symbol table tells of variables")
+			_, err = siteOf(p, goarch)
+			require.NoError(t, err)
+			require.NotEmpty(t, p.Runs)
+		}
+	}
+}
+
+func TestLayoutErrorSaysWhatIsKnown(t *testing.T) {
+	err := error(&LayoutError{Version: "go1.99", Machine: elf.EM_X86_64, Host: "amd64"})
+	require.ErrorContains(t, err, `"go1.99"`)
+	require.ErrorContains(t, err, "go1.22 to go1.26")
+	require.False(t, errors.Is(err, symbolizer.ErrNotGo))
+}

@@ -1,0 +1,11 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !plain
+
+package main
+
+import "runtime"
+
+// What refers to it links the memory profiler, as net/http/pprof does.
+var _ = func() int { n, _ := runtime.MemProfile(nil, true); return n }()
