@@ -346,7 +346,7 @@ func TestDotnetAnswersToBodiesThatCannotBe(t *testing.T) {
 	client := r.client(nil)
 	c := captures.Read(t, "web/000*")[0]
 	zeros := make([]byte, 8<<20)
-	lying := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xf8} // a zstd frame with the largest window
+	lying := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xf8}              // a zstd frame with the largest window
 	bomb := bytes.Repeat(compressed(t, "zstd", zeros[:1<<20]), 2000) // 1 MiB each, in some bytes
 	for name, tc := range map[string]struct {
 		encoding string

@@ -1,0 +1,86 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package processes
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+)
+
+func TestAProcessIsIdentifiedByWhenItStartedAndWhereItIs(t *testing.T) {
+	tree, err := cgroup.Open("/")
+	require.NoError(t, err)
+	i := NewIdentifier("/", tree)
+	at := hosttest.NewCgroup(t, "hotprofile-identify")
+	cmd := at.Command("sleep", "60")
+	before := time.Now()
+	require.NoError(t, cmd.Start())
+	var first Identity
+	require.Eventually(t, func() bool { // it moves there before it becomes what it is to be
+		first, err = i.Identify(cmd.Process.Pid)
+		return err == nil && first.Cgroup != ""
+	}, 10*time.Second, time.Millisecond)
+	require.Equal(t, cmd.Process.Pid, first.PID)
+	require.Equal(t, at.Path, first.Cgroup)
+	require.Empty(t, first.ContainerID)
+	require.WithinDuration(t, before, first.Started, 2*time.Second)
+	again, err := i.Identify(cmd.Process.Pid)
+	require.NoError(t, err)
+	require.Equal(t, first, again)
+
+	own, err := i.Identify(os.Getpid())
+	require.NoError(t, err)
+	require.NotEqual(t, own.Ticks, first.Ticks)
+
+	require.NoError(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	_, err = i.Identify(cmd.Process.Pid)
+	require.ErrorIs(t, err, ErrEnded)
+}
+
+func TestAContainersProcessIsIdentifiedAsTheContainers(t *testing.T) {
+	root := t.TempDir()
+	const id = "4f1c0c6b8a2e4f1c0c6b8a2e4f1c0c6b8a2e4f1c0c6b8a2e4f1c0c6b8a2e4f1c"
+	write := func(name, content string) {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(root, name), []byte(content), 0o644))
+	}
+	write("proc/stat", "btime 1780000000\n")
+	write("proc/77/stat", "77 (dot net) S 1 77 77 0 -1 4194304 0 0 0 0 1 2 0 0 20 0 9 0 250 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n")
+	i := NewIdentifier(root, nil)
+	got, err := i.Identify(77)
+	require.NoError(t, err)
+	require.Equal(t, Identity{PID: 77, Ticks: 250, Started: time.Unix(1780000002, 500e6).UTC()}, got, "without cgroups to be read")
+
+	tree, err := cgroup.Open("/")
+	require.NoError(t, err)
+	i = NewIdentifier(root, tree)
+	got, err = i.Identify(77)
+	require.NoError(t, err)
+	require.Empty(t, got.Cgroup, "without a cgroup file")
+	for _, line := range []string{"0::", "1:cpu,cpuacct:"} {
+		write("proc/77/cgroup", line+"/docker/"+id+"\n")
+		if paths, err := tree.ParsePaths([]byte(line + "/x\n")); err != nil || paths == (cgroup.Paths{}) {
+			continue // this host has no such hierarchy
+		}
+		got, err = i.Identify(77)
+		require.NoError(t, err)
+		require.Equal(t, id, got.ContainerID)
+		require.Equal(t, "/docker/"+id, got.Cgroup)
+	}
+
+	write("proc/78/stat", "nonsense")
+	_, err = i.Identify(78)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, ErrEnded)
+	_, err = i.Identify(79)
+	require.ErrorIs(t, err, ErrEnded)
+}
