@@ -4,10 +4,16 @@
 package symbolizer
 
 import (
+	"bytes"
+	"debug/elf"
+	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/ulikunitz/xz"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
@@ -86,6 +92,137 @@ func BenchmarkOpen(b *testing.B) {
 			gosymTable(b, path)
 		}
 	})
+}
+
+// nativeLibrary is the largest of the libraries that are usually there.
+func nativeLibrary(b *testing.B) string {
+	var largest string
+	var size int64
+	for _, pattern := range []string{"/usr/bin/node", "/usr/lib/*/libLLVM*.so*", "/usr/lib/*/libstdc++.so.6", "/usr/lib*/libstdc++.so.6", "/usr/lib/*/libc.so.6", "/usr/lib*/libc.so.6"} {
+		paths, err := filepath.Glob(pattern)
+		require.NoError(b, err)
+		for _, path := range paths {
+			if st, err := os.Stat(path); err == nil && st.Size() > size {
+				largest, size = path, st.Size()
+			}
+		}
+	}
+	if largest == "" {
+		b.Skip("no library is where libraries usually are")
+	}
+	b.Logf("%s of %d bytes", largest, size)
+	return largest
+}
+
+func elfSymbols(b *testing.B, path string) []elf.Symbol {
+	f, err := elf.Open(path)
+	require.NoError(b, err)
+	defer f.Close()
+	symbols, err := f.Symbols()
+	if err != nil {
+		require.ErrorIs(b, err, elf.ErrNoSymbols)
+	}
+	dynamic, err := f.DynamicSymbols()
+	if err != nil {
+		require.ErrorIs(b, err, elf.ErrNoSymbols)
+	}
+	return append(symbols, dynamic...)
+}
+
+// BenchmarkNativeOpen is the first sight of a large native file, beside
+// debug/elf, which reads all its names.
+func BenchmarkNativeOpen(b *testing.B) {
+	path := nativeLibrary(b)
+	b.Run("symbolizer", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			f, err := os.Open(path)
+			require.NoError(b, err)
+			st, err := f.Stat()
+			require.NoError(b, err)
+			o, err := newObject(f, st.Size(), f)
+			require.NoError(b, err)
+			require.NoError(b, o.index(DefaultCacheBytes))
+			b.ReportMetric(float64(o.bytes()), "held-B")
+			o.close()
+		}
+	})
+	b.Run("baseline=debug-elf", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			elfSymbols(b, path)
+		}
+	})
+}
+
+// BenchmarkNativeLookup is an address that was not asked for before, beside a
+// search through the symbols of debug/elf, and addr2line.
+func BenchmarkNativeLookup(b *testing.B) {
+	path := nativeLibrary(b)
+	symbols := elfSymbols(b, path)
+	var functions []elf.Symbol
+	for _, s := range symbols {
+		if elf.ST_TYPE(s.Info) == elf.STT_FUNC && s.Size > 1 && s.Value != 0 {
+			functions = append(functions, s)
+		}
+	}
+	pc := func(i int) uint64 { return functions[i*61%len(functions)].Value + 1 }
+	b.Run("symbolizer", func(b *testing.B) {
+		o := openObject(b, path)
+		b.ReportAllocs()
+		i := 0
+		for b.Loop() {
+			o.f.budget = maxLookupBytes
+			if lines, err := o.sources[0].lines(pc(i)); err != nil || len(lines) != 1 {
+				b.Fatal(lines, err)
+			}
+			i++
+		}
+	})
+	b.Run("baseline=debug-elf", func(b *testing.B) {
+		b.ReportAllocs()
+		i := 0
+		for b.Loop() {
+			at := pc(i)
+			for _, s := range functions {
+				if at >= s.Value && at-s.Value < s.Size {
+					break
+				}
+			}
+			i++
+		}
+	})
+	b.Run("baseline=addr2line", func(b *testing.B) {
+		if _, err := exec.LookPath("addr2line"); err != nil {
+			b.Skipf("no addr2line: %v", err)
+		}
+		const addresses = 1000
+		for b.Loop() {
+			cmd := exec.Command("addr2line", "-f", "-C", "-e", path)
+			var in bytes.Buffer
+			for i := range addresses {
+				fmt.Fprintf(&in, "%#x\n", pc(i))
+			}
+			cmd.Stdin = &in
+			require.NoError(b, cmd.Run())
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/addresses, "ns/address")
+	})
+}
+
+// BenchmarkMiniDebugInfo is the decompression of what a large program has.
+func BenchmarkMiniDebugInfo(b *testing.B) {
+	content, err := os.ReadFile(goCommand(b)) // as well as anything
+	require.NoError(b, err)
+	content = content[:4<<20]
+	packed := compressed(b, xz.WriterConfig{}, content)
+	b.SetBytes(int64(len(content)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := unxz(packed, maxMiniSymbols); err != nil {
+			b.Fatal(err)
+		}
+	}
 }
 
 // BenchmarkTrack is what a new mapping costs the reader of the rings.
