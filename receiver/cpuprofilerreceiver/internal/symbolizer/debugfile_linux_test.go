@@ -5,8 +5,10 @@ package symbolizer
 
 import (
 	"bytes"
+	"debug/elf"
 	"encoding/binary"
 	"hash/crc32"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -328,4 +330,75 @@ func TestDebugLink(t *testing.T) {
 			require.EqualValues(t, 0x1234, sum)
 		}
 	}
+}
+
+// syntheticSymbols is an ELF file with a symbol table and nothing else, as a
+// file with the symbols of another one is.
+func syntheticSymbols(names ...string) []byte {
+	le := binary.LittleEndian
+	symbols, strings := make([]byte, symbolSize), []byte{0}
+	for i, name := range names {
+		symbols = le.AppendUint32(symbols, uint32(len(strings)))
+		symbols = append(symbols, elf.ST_INFO(elf.STB_LOCAL, elf.STT_FUNC), 0)
+		symbols = le.AppendUint16(symbols, 1)
+		symbols = le.AppendUint64(symbols, uint64(syntheticText+i*32))
+		symbols = le.AppendUint64(symbols, 32)
+		strings = append(append(strings, name...), 0)
+	}
+	out := syntheticELF()
+	headers := make([]byte, 3*shdrSize)
+	section := func(i int, kind elf.SectionType, link uint32, content []byte) {
+		h := headers[i*shdrSize:]
+		le.PutUint32(h[4:], uint32(kind))
+		le.PutUint64(h[24:], uint64(len(out)))
+		le.PutUint64(h[32:], uint64(len(content)))
+		le.PutUint32(h[40:], link)
+		out = append(out, content...)
+	}
+	section(1, elf.SHT_SYMTAB, 2, symbols)
+	section(2, elf.SHT_STRTAB, 0, strings)
+	le.PutUint64(out[40:], uint64(len(out)))
+	le.PutUint16(out[58:], shdrSize)
+	le.PutUint16(out[60:], 3)
+	le.PutUint16(out[62:], 2)
+	return append(out, headers...)
+}
+
+// FuzzSeparateSymbols reads another file's symbols for a program, held open and
+// held in memory.
+func FuzzSeparateSymbols(f *testing.F) {
+	program, err := parseELF(bytes.NewReader(syntheticGo(120)), int64(len(syntheticGo(120))))
+	require.NoError(f, err)
+	read := func(file []byte, closer io.Closer, limit int64) (*symbolTable, error) {
+		separate, err := parseELF(bytes.NewReader(file), int64(len(file)))
+		if err != nil {
+			return nil, err
+		}
+		return newSymbolTable(program, &symbolFile{f: separate, closer: closer}, limit, func(uint64) bool { return false })
+	}
+	seed := syntheticSymbols("first", "_ZN3foo3barEi")
+	for _, closer := range []io.Closer{nil, io.NopCloser(nil)} {
+		table, err := read(seed, closer, 1<<20)
+		require.NoError(f, err)
+		lines, err := table.lines(syntheticText + 33)
+		require.NoError(f, err)
+		require.Equal(f, []samples.Line{{Function: "foo::bar", SystemName: "_ZN3foo3barEi"}}, lines)
+	}
+	f.Add(seed, uint64(syntheticText))
+	f.Fuzz(func(t *testing.T, file []byte, pc uint64) {
+		const limit = 64 << 10
+		for _, closer := range []io.Closer{nil, io.NopCloser(nil)} {
+			program.budget = maxIndexBytes
+			table, err := read(file, closer, limit)
+			if err != nil || table == nil {
+				continue
+			}
+			if table.bytes() > limit {
+				t.Errorf("%d bytes held", table.bytes())
+			}
+			for _, pc := range []uint64{pc, syntheticText, syntheticText + 40} {
+				_, _ = table.lines(pc)
+			}
+		}
+	})
 }
