@@ -22,6 +22,10 @@ const pidAll = -1
 type features struct {
 	// inheritThread keeps an event to the threads of its process (5.13).
 	inheritThread bool
+	// userStack is what the session copies of stacks, see Options.UserStack, and
+	// registers what it samples with them.
+	userStack uint32
+	registers registerSet
 	// cgroup puts the cgroup into samples (5.7), and is of use only where the v2
 	// tree owns perf_event: ids of a v1 hierarchy mean nothing to others.
 	cgroup bool
@@ -99,6 +103,12 @@ func (f features) sampling(period int64, kernel Kernel, maxStack int) *unix.Perf
 	a := f.attr(config, bits)
 	a.Sample = uint64(period)
 	a.Sample_max_stack = uint16(maxStack)
+	if f.userStack > 0 {
+		// Ids are where they are in the records of the other events.
+		a.Sample_type |= unix.PERF_SAMPLE_REGS_USER | unix.PERF_SAMPLE_STACK_USER
+		a.Sample_regs_user = f.registers.mask()
+		a.Sample_stack_user = f.userStack
+	}
 	return a
 }
 

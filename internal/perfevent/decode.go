@@ -16,7 +16,7 @@ import (
 //
 // so a sample is, in words of 8 bytes,
 //
-//	header, id, pid:tid, time, cpu:-, period, nr, ips[nr] [, cgroup]
+//	header, id, pid:tid, time, cpu:-, period, nr, ips[nr] [, registers and stack] [, cgroup]
 //
 // without the period in a session of switches,
 //
@@ -104,6 +104,8 @@ type decoder struct {
 	cgroup bool
 	// switches says that it has no PERF_SAMPLE_PERIOD.
 	switches bool
+	// registers are those that it has, with the user's stack; none where zero.
+	registers registerSet
 	// maxStack is the depth at which the kernel stops.
 	maxStack int
 }
@@ -195,9 +197,16 @@ func (d *decoder) sample(h header, words []uint64, rec *Record) outcome {
 	ips := words[first:][:words[first-1]]
 	s.Kernel, s.User = split(ips, h.misc)
 	s.Truncated = len(s.Kernel)+len(s.User) >= d.maxStack
-	s.CgroupID = 0
+	s.HasRegisters, s.Registers, s.Stack, s.CgroupID = false, Registers{}, nil, 0
+	rest := words[first+len(ips):]
+	if d.registers != (registerSet{}) {
+		var ok bool
+		if rest, ok = d.userStack(rest, s); !ok || len(rest) < tail {
+			return corrupt
+		}
+	}
 	if d.cgroup {
-		s.CgroupID = words[first+len(ips)]
+		s.CgroupID = rest[0]
 	}
 	return decoded
 }

@@ -33,6 +33,11 @@ type Options struct {
 	// Kernel says what is sampled of the kernel. KernelTime and KernelStacks
 	// need a right, see Probe.
 	Kernel Kernel
+	// UserStack is how many bytes of the user's stack are copied into each sample,
+	// with the registers that unwinding it begins with; 0 copies nothing. The
+	// kernel takes multiples of 8 up to MaxUserStack, and clips a copy that would
+	// make the record too long.
+	UserStack int
 	// HostWide opens an event per CPU that tells of every process of the host,
 	// which needs a right, see Probe. AttachHost and AttachCgroup need it, and
 	// with it no FORK, EXIT, COMM or MMAP record is missed during a pause.
@@ -48,6 +53,9 @@ type Options struct {
 	// session itself; 0 means 4096. It is never above half of RLIMIT_NOFILE.
 	MaxDescriptors int
 }
+
+// MaxUserStack is the most that Options.UserStack may be.
+const MaxUserStack = 65528
 
 const (
 	defaultPeriod         = time.Second / 97
@@ -73,8 +81,11 @@ type Stats struct {
 
 // sampleRingFor is a second's worth of samples as deep as they come, within
 // bounds: the reader may be kept from running that long.
-func sampleRingFor(period int64) int {
+func sampleRingFor(period int64, userStack int) int {
 	const deepest = (sampleIPs + maxStackDepth + 4) * wordSize
 	perSecond := int64(time.Second) / max(period, 1)
+	if userStack > 0 {
+		return int(min(max(perSecond*int64(deepest+userStack), 512<<10), 4<<20))
+	}
 	return int(min(max(perSecond*deepest, 128<<10), 1<<20))
 }

@@ -67,6 +67,14 @@ type Sample struct {
 	// Period is the CPU time in nanoseconds that this sample stands for; 0 in a
 	// session of switches.
 	Period int64
+	// HasRegisters says that Registers and Stack are there: in a session with
+	// Options.UserStack, for threads of 64-bit programs that were not exiting.
+	HasRegisters bool
+	// Registers are those of user mode: where the thread is, or where it entered
+	// the kernel.
+	Registers Registers
+	// Stack is the memory from Registers.SP on, as much as there was of it.
+	Stack []byte
 	// CgroupID is the inode number of the thread's cgroup in the v2 tree, where
 	// that tree owns perf_event; else 0.
 	CgroupID uint64

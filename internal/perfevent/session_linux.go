@@ -92,8 +92,15 @@ func Open(o Options) (*Session, error) {
 		}
 		s.features.switches, s.period = true, int64(o.Switches)
 	}
+	if o.UserStack > 0 {
+		var err error
+		if s.features.registers, err = userStackRegisters(o.UserStack); err != nil {
+			return nil, err
+		}
+		s.features.userStack = uint32(o.UserStack)
+	}
 	s.events.Store(&map[uint64]*event{})
-	s.decoder = decoder{cgroup: s.features.cgroup, switches: s.features.switches, maxStack: s.maxStack}
+	s.decoder = decoder{cgroup: s.features.cgroup, switches: s.features.switches, registers: s.features.registers, maxStack: s.maxStack}
 	if err := s.mapRings(cpus, o); err != nil {
 		return nil, errors.Join(err, s.unmap())
 	}
@@ -120,7 +127,7 @@ func (s *Session) mapRings(cpus []int, o Options) error {
 	case s.features.switches:
 		sample = switchRingFor(len(cpus))
 	default:
-		sample = sampleRingFor(s.period)
+		sample = sampleRingFor(s.period, o.UserStack)
 	}
 	if record <= 0 {
 		record = defaultRecordRing
