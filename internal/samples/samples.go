@@ -94,6 +94,8 @@ type Stack struct {
 	Locations []*Location
 	// Truncated says that the stack does not reach the thread's entry.
 	Truncated bool
+	// Whole says that it was seen to reach it, whatever its symbols tell.
+	Whole bool
 }
 
 // Thread is the thread attributes that samples are told apart by. Fields that

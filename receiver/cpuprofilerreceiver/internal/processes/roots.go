@@ -19,8 +19,8 @@ const maxDepth = 127
 // exporting goroutine calls it after it has resolved the stack's locations; a
 // stack that is marked again, with more symbols known by then, may turn whole.
 func MarkTruncated(s *samples.Stack) {
-	s.Truncated = len(s.Locations) >= maxDepth || len(s.Locations) == 0 ||
-		!isRoot(s.Locations[len(s.Locations)-1])
+	s.Truncated = !s.Whole && (len(s.Locations) >= maxDepth || len(s.Locations) == 0 ||
+		!isRoot(s.Locations[len(s.Locations)-1]))
 }
 
 func isRoot(l *samples.Location) bool {

@@ -93,15 +93,17 @@ func (t *Table) dropStacks(s *space) {
 
 // Stack returns the interned stack of a sample, or nil for one without frames.
 // One that was seen before allocates nothing.
-func (p *Process) Stack(sample *perfevent.Sample) *samples.Stack {
+func (p *Process) Stack(sample *perfevent.Sample) *samples.Stack { return p.stack(sample, false) }
+
+func (p *Process) stack(sample *perfevent.Sample, whole bool) *samples.Stack {
 	if len(sample.Kernel)+len(sample.User) == 0 {
 		return nil
 	}
 	h := hash(sample.Kernel, sample.User)
-	if in, ok := p.space.stacks[h]; ok && in.is(sample.Kernel, sample.User) {
+	if in, ok := p.space.stacks[h]; ok && in.is(sample.Kernel, sample.User) && in.stack.Whole == whole {
 		return in.stack
 	}
-	return p.intern(h, sample)
+	return p.intern(h, sample, whole)
 }
 
 func (in *interned) is(kernel, user []uint64) bool {
@@ -124,7 +126,7 @@ func hash(kernel, user []uint64) uint64 {
 	return h
 }
 
-func (p *Process) intern(h uint64, sample *perfevent.Sample) *samples.Stack {
+func (p *Process) intern(h uint64, sample *perfevent.Sample, whole bool) *samples.Stack {
 	t, s := p.table, p.space
 	depth := len(sample.Kernel) + len(sample.User)
 	need := stackBytes + depth*(16+locationBytes) // at most
@@ -146,7 +148,7 @@ func (p *Process) intern(h uint64, sample *perfevent.Sample) *samples.Stack {
 	in := &interned{
 		addresses: append(append(make([]uint64, 0, depth), sample.Kernel...), sample.User...),
 		kernel:    len(sample.Kernel),
-		stack:     &samples.Stack{Locations: make([]*samples.Location, 0, depth), Truncated: sample.Truncated},
+		stack:     &samples.Stack{Locations: make([]*samples.Location, 0, depth), Truncated: sample.Truncated, Whole: whole},
 	}
 	for i, a := range sample.Kernel {
 		in.stack.Locations = append(in.stack.Locations, t.kernelLocation(locationKey{a, i == 0}))

@@ -63,6 +63,7 @@ func NewTable(r io.ReaderAt, size, maxBytes int64) (t *Table, err error) {
 	b.t.buildID = buildID(f)
 	limited.left = maxFrames
 	framesErr := readFrames(f, regs, b)
+	b.addLinkage(f, regs)
 	goErr := readGo(r, size, regs, b)
 	if len(b.functions) == 0 {
 		b.guessEntry(f.Entry)
@@ -179,6 +180,24 @@ func frameSection(f *elf.File) (section []byte, addr uint64, named bool, err err
 		}
 	}
 	return nil, 0, false, nil
+}
+
+// addLinkage adds the procedure linkage tables that .eh_frame says nothing of,
+// as in static programs and on AArch64: their entries jump and touch no stack.
+func (b *tableBuilder) addLinkage(f *elf.File, regs registers) {
+	entry := rule{cfa: cfaSP, cfaOff: 8, ra: whereCFA, raOff: -8}
+	if regs.leafRA {
+		entry = rule{cfa: cfaSP}
+	}
+	for _, s := range f.Sections {
+		switch s.Name {
+		case ".plt", ".iplt", ".plt.got", ".plt.sec":
+			// Where there are frames of the same addresses, those came first.
+			if s.Flags&elf.SHF_EXECINSTR != 0 && b.begin(s.Addr, s.Addr+s.Size) {
+				b.row(s.Addr, entry)
+			}
+		}
+	}
 }
 
 // readGo reads the tables of a Go program, if it is one.

@@ -27,9 +27,6 @@ type Input struct {
 	// Chain is the stack as the kernel found it through frame pointers, which is
 	// not limited to the copy; may be empty.
 	Chain []uint64
-	// InKernel says that the thread was in the kernel: after a system call, or at
-	// an instruction that faulted.
-	InKernel bool
 }
 
 // End says how a stack ends.

@@ -1,0 +1,44 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package processes
+
+import (
+	"path"
+	"strings"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+// Mapping returns what is mapped executable at an address, nil where no file is.
+func (p *Process) Mapping(address uint64) *samples.Mapping { return p.space.mapping(address) }
+
+// Mapped lists what is mapped executable, by address. It is not to be changed.
+func (p *Process) Mapped() []*samples.Mapping { return p.space.mappings }
+
+// Foundations are the mappings of the executable and of the C library, which
+// all stacks of a native program go through; nil where there is none.
+func (p *Process) Foundations() (executable, libc *samples.Mapping) {
+	for _, m := range p.space.mappings {
+		switch {
+		case executable == nil && m.Path == p.facts.path:
+			executable = m
+		case libc == nil && isLibC(m.Path):
+			libc = m
+		}
+	}
+	return executable, libc
+}
+
+// isLibC knows the C libraries by the names of their files: glibc's libc.so.6,
+// or libc-2.31.so before 2.34, and musl's, which is its dynamic linker too.
+func isLibC(file string) bool {
+	name := path.Base(file)
+	return strings.HasPrefix(name, "libc.so.") || strings.HasPrefix(name, "libc-2.") ||
+		strings.HasPrefix(name, "ld-musl-") || strings.HasPrefix(name, "libc.musl-")
+}
+
+// WholeStack is Stack for one that is known to reach the thread's entry,
+// whatever the names of its functions say.
+func (p *Process) WholeStack(sample *perfevent.Sample) *samples.Stack { return p.stack(sample, true) }

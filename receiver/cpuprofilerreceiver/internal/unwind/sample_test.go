@@ -1,0 +1,62 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package unwind
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+// process is one file, of two mappings, that is not read yet.
+type process struct {
+	only
+	asked []*samples.Mapping
+}
+
+func (p *process) Mapped() []*samples.Mapping {
+	return []*samples.Mapping{p.mapping, {Path: "/library"}}
+}
+
+func (p *process) Lookup(m *samples.Mapping) (*Table, bool) {
+	p.asked = append(p.asked, m)
+	return p.table, p.table != nil
+}
+
+func TestSampleTakesTheStackOfItsCopy(t *testing.T) {
+	p := &process{only: *onlyOf(tableOf(t, root, frameless))}
+	s := perfevent.Sample{
+		User:         []uint64{functionAt(1), 1},
+		HasRegisters: true,
+		Registers:    perfevent.Registers{PC: functionAt(1), SP: stackAt},
+		Stack:        words(0, functionAt(0)+1),
+	}
+	require.Equal(t, Whole, NewUnwinder(p).Sample(&s, p))
+	require.Equal(t, []uint64{functionAt(1), functionAt(0) + 1}, s.User)
+	require.False(t, s.Truncated)
+
+	s.Stack = s.Stack[:8]
+	require.Equal(t, CutOff, NewUnwinder(p).Sample(&s, p))
+	require.Equal(t, []uint64{functionAt(1)}, s.User)
+	require.True(t, s.Truncated)
+}
+
+func TestFirstSampleOfAProcessAsksForAllItsFiles(t *testing.T) {
+	p := &process{only: *onlyOf(nil)}
+	s := perfevent.Sample{Registers: perfevent.Registers{PC: codeAt, SP: stackAt}}
+	require.Equal(t, Unready, NewUnwinder(p).Sample(&s, p))
+	require.Contains(t, p.asked, p.mapping)
+	require.Len(t, p.asked, 3)
+}
+
+func TestSamplesAllocateNothing(t *testing.T) {
+	o := onlyOf(tableOf(t, root, frameless))
+	p := &process{only: *o}
+	s := perfevent.Sample{Registers: perfevent.Registers{PC: functionAt(1), SP: stackAt}, Stack: words(0, functionAt(0)+1)}
+	u := NewUnwinder(o)
+	require.Zero(t, testing.AllocsPerRun(100, func() { u.Sample(&s, p) }))
+}
