@@ -142,11 +142,15 @@ func (a *attached) attach(session *perfevent.Session, plan perfevent.Plan, start
 
 // apply makes what is attached be what was found.
 func (r *reader) apply(f found) {
+	if !f.failed {
+		r.last = f
+	}
 	options := perfevent.Options{
 		CPUs:           f.plan.CPUs,
 		Period:         r.period,
 		Kernel:         r.kernel(f.rights),
 		HostWide:       f.plan.HostWide,
+		UserStack:      r.userStack(f),
 		MaxDescriptors: r.cfg.MaxEvents,
 	}
 	session := r.session.Load()
@@ -178,6 +182,7 @@ func (r *reader) apply(f found) {
 		r.cfg.Logger.Debug("Detaching perf events failed", zap.Error(err))
 	}
 	refused := r.attached.attach(session, f.plan, f.Starts)
+	r.prepare(f)
 	f.plan.LeftOut = append(f.plan.LeftOut, refused...)
 	if r.attached.count() == 0 {
 		r.close()
@@ -191,5 +196,5 @@ func (r *reader) apply(f found) {
 
 func sameOptions(a, b perfevent.Options) bool {
 	return slices.Equal(a.CPUs, b.CPUs) && a.Period == b.Period && a.Kernel == b.Kernel &&
-		a.HostWide == b.HostWide && a.MaxDescriptors == b.MaxDescriptors
+		a.HostWide == b.HostWide && a.UserStack == b.UserStack && a.MaxDescriptors == b.MaxDescriptors
 }

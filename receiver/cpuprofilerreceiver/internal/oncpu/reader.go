@@ -12,6 +12,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
 const (
@@ -32,6 +33,11 @@ type reader struct {
 	*Sampler
 	attached *attached
 	rec      perfevent.Record
+
+	// last is what was found last, needed that copies of stacks were found to be.
+	last     found
+	needed   bool
+	unwinder *unwind.Unwinder
 
 	stats  perfevent.Stats // of the session, as counted already
 	spoken spoken
@@ -80,6 +86,9 @@ func (r *reader) run(ctx context.Context) {
 		wait = idleWait
 		if r.drain(session) {
 			wait = settleWait
+		}
+		if r.session.Load() != nil && r.attached.options.UserStack != r.userStack(r.last) {
+			r.apply(r.last) // it was seen just now that copies are needed
 		}
 	}
 }
@@ -225,8 +234,7 @@ func (r *reader) sample(rec *perfevent.Record) {
 		return
 	}
 	r.read.Add(1)
-	rec.Sample.User = reached(rec.Sample.User)
-	stack := p.Stack(&rec.Sample)
+	stack := r.stack(p, &rec.Sample)
 	if stack == nil {
 		r.unreadable.Add(1)
 		return

@@ -16,6 +16,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
 // Sink is where samples go.
@@ -58,6 +59,11 @@ type Config struct {
 	MaxEvents         int
 	DiscoveryInterval time.Duration
 	Kernel            KernelStacks
+	Unwinding         Unwinding
+	// StackBytes is what is copied of each stack, and Tables what to walk the
+	// copies by; not needed with FramePointers.
+	StackBytes int
+	Tables     *unwind.Cache
 	// ThreadName and ThreadID say which attributes tell threads apart.
 	ThreadName, ThreadID bool
 	Logger               *zap.Logger
@@ -121,7 +127,7 @@ func New(cfg Config) *Sampler {
 		found:  make(chan found, 1),
 		wake:   make(chan struct{}, 1),
 	}
-	s.reader = reader{Sampler: s, attached: newAttached()}
+	s.reader = reader{Sampler: s, attached: newAttached(), unwinder: unwind.NewUnwinder(cfg.Tables)}
 	return s
 }
 

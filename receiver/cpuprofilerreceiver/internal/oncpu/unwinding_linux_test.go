@@ -1,0 +1,120 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package oncpu
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
+)
+
+// tally is a sink that counts stacks by whether they are whole.
+type tally struct {
+	discard
+	mu                      sync.Mutex
+	whole, other, depth, at int
+}
+
+func (s *tally) Add(k samples.Key, _ int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at++
+	if s.at <= 20 { // the program was just started
+		return true
+	}
+	if k.Stack.Whole {
+		s.whole++
+		s.depth += len(k.Stack.Locations)
+	} else {
+		s.other++
+	}
+	return true
+}
+
+func (s *tally) get() (whole, other int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.whole, s.other
+}
+
+// withoutFramePointers starts a program that keeps none.
+func withoutFramePointers(t *testing.T) Finding {
+	t.Helper()
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skip(err)
+	}
+	program := filepath.Join(t.TempDir(), "program")
+	out, err := exec.Command("gcc", "-O2", "-fomit-frame-pointer", "-o", program, "../unwind/testdata/calls.c", "-lm", "-lpthread").CombinedOutput()
+	require.NoError(t, err, string(out))
+	cmd := exec.Command(program)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	pid := cmd.Process.Pid
+	return Finding{
+		Wanted: perfevent.Wanted{Processes: []perfevent.WantedProcess{{PID: pid, Threads: 2}}},
+		Starts: map[int]uint64{pid: 1},
+	}
+}
+
+func tables(t *testing.T) *unwind.Cache {
+	t.Helper()
+	c := unwind.NewCache(unwind.Config{
+		Open:     func(m *samples.Mapping) (*os.File, error) { return symbolizer.OpenMapping("/", m) },
+		VDSO:     symbolizer.VDSO,
+		VDSOPath: symbolizer.VDSOPath,
+	})
+	t.Cleanup(c.Close)
+	return c
+}
+
+func TestStacksWithoutFramePointersAreWhole(t *testing.T) {
+	skipWithoutRights(t)
+	for name, unwinding := range map[string]Unwinding{"always": Copies, "where needed": CopiesWhereNeeded} {
+		t.Run(name, func(t *testing.T) {
+			sink := new(tally)
+			s, _, logs := newTestSampler(&finding{Finding: withoutFramePointers(t)}, func(c *Config) {
+				c.Frequency, c.Sink = 997, sink
+				c.Unwinding, c.StackBytes, c.Tables = unwinding, 16384, tables(t)
+			})
+			require.NoError(t, s.Start())
+			defer s.Stop()
+			require.Eventually(t, func() bool { whole, other := sink.get(); return whole+other >= 1000 }, patience, 10*time.Millisecond)
+			whole, other := sink.get()
+			require.GreaterOrEqual(t, whole*100, (whole+other)*90, "%d of %d", whole, whole+other)
+			require.Greater(t, sink.depth, 5*whole)
+			said := logs.FilterMessageSnippet("stacks are copied").Len()
+			if unwinding == CopiesWhereNeeded {
+				require.Equal(t, 1, said)
+			} else {
+				require.Zero(t, said)
+			}
+		})
+	}
+}
+
+func TestWholeHostIsNotCopiedUnlessAsked(t *testing.T) {
+	r := &reader{Sampler: New(Config{Frequency: 97, Unwinding: CopiesWhereNeeded, StackBytes: 1024})}
+	r.needed = true
+	require.Zero(t, r.userStack(found{Finding: Finding{Wanted: perfevent.Wanted{Host: true}}}))
+	require.Equal(t, 1024, r.userStack(found{}))
+	r.needed = false
+	require.Zero(t, r.userStack(found{}))
+	r.cfg.Unwinding = Copies
+	require.Equal(t, 1024, r.userStack(found{Finding: Finding{Wanted: perfevent.Wanted{Host: true}}}))
+	r.cfg.Unwinding, r.needed = FramePointers, true
+	require.Zero(t, r.userStack(found{}))
+}
+
+var _ unwind.Process = (*processes.Process)(nil)
