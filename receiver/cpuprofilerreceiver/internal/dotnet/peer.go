@@ -34,6 +34,10 @@ func WithPeer(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
+// ConnOf returns a connection that is nothing but its peer's, for tests of what a
+// Peer makes of requests.
+func ConnOf(p Peer) net.Conn { return peerConn{&net.UnixConn{}, p} }
+
 // Peers returns a listener at a Unix socket that asks the kernel, at once, who
 // connected: a pid that is looked up later may be another process's.
 func Peers(l net.Listener, identify func(pid int) (processes.Identity, error)) net.Listener {

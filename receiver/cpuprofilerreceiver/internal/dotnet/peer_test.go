@@ -6,7 +6,6 @@ package dotnet
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
 	"testing"
 	"time"
@@ -19,7 +18,7 @@ import (
 
 // from is a context of requests over a Unix socket.
 func from(p Peer) context.Context {
-	return WithPeer(context.Background(), peerConn{&net.UnixConn{}, p})
+	return WithPeer(context.Background(), ConnOf(p))
 }
 
 func TestThePeerAtTheOtherEndDecides(t *testing.T) {

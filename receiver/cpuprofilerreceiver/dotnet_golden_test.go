@@ -1,0 +1,71 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package cpuprofilerreceiver
+
+import (
+	"bytes"
+	"encoding/json"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/dotnet"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/dotnet/captures"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+)
+
+// TestDotnetGolden holds the OTLP of a few captures, as sent by a process that a
+// Unix socket names, to what is in testdata/golden. HOTPROFILE_UPDATE_GOLDEN=1
+// writes it anew.
+func TestDotnetGolden(t *testing.T) {
+	for _, name := range []string{"web/002.threads", "allocations/021.allocations", "selected/003.selected", "selected/042.threads", "names/003.allocations"} {
+		t.Run(name, func(t *testing.T) {
+			buffer := newBuffer(1<<20, &fakeClock{offset: 1}, func() {})
+			cfg := createDefaultConfig()
+			intakeOf(t, "unix", nil)(cfg)
+			who := processes.Identity{PID: 77, Ticks: 5, Started: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC), Cgroup: "/system.slice/shop.service"}
+			p := &profiler{cfg: cfg, logger: zap.NewNop()}
+			intake := p.newIntake(place{hostName: "node-1"}, buffer, func(int) (processes.Identity, error) { return who, nil })
+			c := captures.Read(t, name)[0]
+			req := httptest.NewRequest(http.MethodPost, c.Path(), bytes.NewReader(c.Bytes))
+			req = req.WithContext(dotnet.WithPeer(req.Context(), dotnet.ConnOf(dotnet.Peer{PID: who.PID, Ticks: who.Ticks})))
+			req.Header.Set("Content-Type", "application/octet-stream")
+			req.Header.Set("Otel-Resource-Attributes", "service.name=shop,telemetry.sdk.name=opentelemetry,telemetry.sdk.language=dotnet")
+			w := httptest.NewRecorder()
+			intake.ServeHTTP(w, req)
+			require.Equal(t, http.StatusAccepted, w.Code, w.Body)
+
+			batch, ok := buffer.pair.Take()
+			require.True(t, ok)
+			var got []byte
+			for request := range otlpprofiles.NewBuilder(otlpprofiles.Options{ScopeName: "hotprofile", Rand: rand.NewChaCha8([32]byte{1})}).Build(batch) {
+				line, err := (&pprofile.JSONMarshaler{}).MarshalProfiles(request)
+				require.NoError(t, err)
+				var pretty bytes.Buffer
+				require.NoError(t, json.Indent(&pretty, line, "", " "))
+				got = append(append(got, pretty.Bytes()...), '\n')
+			}
+			file := filepath.Join("testdata", "golden", "dotnet", strings.ReplaceAll(name, "/", "-")+".json")
+			if os.Getenv("HOTPROFILE_UPDATE_GOLDEN") == "1" {
+				require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+				require.NoError(t, os.WriteFile(file, got, 0o644))
+			}
+			want, err := os.ReadFile(file)
+			require.NoError(t, err)
+			require.Equal(t, string(want), string(got))
+		})
+	}
+}
