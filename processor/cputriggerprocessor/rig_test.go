@@ -303,11 +303,11 @@ func (r *rig) samples() map[string]int64 { return r.metric("otelcol_cpu_trigger.
 // checkSum: each event that came in left once, or is held by the recorder.
 func (r *rig) checkSum() {
 	r.t.Helper()
-	sum := r.metric("otelcol_cpu_trigger.recorder.samples")[""]
-	for _, n := range r.samples() {
+	sum, outcomes := r.metric("otelcol_cpu_trigger.recorder.samples")[""], r.samples()
+	for _, n := range outcomes {
 		sum += n
 	}
-	require.EqualValues(r.t, r.sent, sum, "what came in is the sum of the outcomes %v and what the recorder holds", r.samples())
+	require.EqualValues(r.t, r.sent, sum, "what came in is the sum of the outcomes %v and what the recorder holds", outcomes)
 }
 
 func events(pd pprofile.Profiles) (n int) {
