@@ -186,6 +186,7 @@ func (c *collector) read(w *watched, out []outcome) (worst lateness) {
 	now := c.now()
 	w.last = now
 	w.watcher.Read(now, c.results)
+	w.times.read(now)
 	restarted := false
 	for m, r := range c.results {
 		out[m].Result = r
@@ -312,12 +313,11 @@ func (c *collector) follow(w *watched, out []outcome) {
 	for m, o := range out {
 		warm = warm || o.known && o.value >= c.warm[m]
 	}
-	if !warm {
+	switch {
+	case !warm:
 		w.times = nil
-	} else {
-		if w.times == nil {
-			w.times = c.openTimes(w.unit)
-		}
+	case w.times == nil:
+		w.times = c.openTimes(w.unit)
 		w.times.read(w.last)
 	}
 	if !c.debug.has(w.name) {

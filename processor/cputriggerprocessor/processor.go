@@ -78,13 +78,14 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 		return nil, err
 	}
 	p := &cpuTrigger{id: set.ID, telemetry: set.TelemetrySettings, cfg: cfg, log: set.Logger, now: now, counters: counters, units: newUnits(engine, selectors)}
+	types := map[string][]profileType{}
 	p.eval = &evaluator{
 		units: p.units, debug: newDebugUnits(cfg.DebugUnits, set.Logger), now: now,
-		reporter: &reporter{log: set.Logger, counters: counters},
+		reporter: &reporter{log: set.Logger, counters: counters, types: types},
 	}
 	p.gate = &gate{
 		scope: cfg.Scope, units: p.units,
-		passUnmatched: cfg.Unmatched == UnmatchedPass, now: now, log: set.Logger, types: map[string][]profileType{},
+		passUnmatched: cfg.Unmatched == UnmatchedPass, now: now, log: set.Logger, types: types,
 		next: next, byteBudget: cfg.Budgets.MaxBytesPerHour > 0,
 	}
 	if cfg.PreTrigger > 0 {

@@ -141,6 +141,24 @@ func TestEachProfileOfAResourceIsJudgedByItself(t *testing.T) {
 	require.Equal(t, map[string]int64{"passed": 6, "gate_shut": 6}, r.samples())
 }
 
+func TestUserShareIsKnownFromTheSecondWarmReading(t *testing.T) {
+	r := newRig(t, onePolicy("", ""))
+	var user, system uint64
+	r.c.openTimes = func(*unit) *userTimes {
+		return &userTimes{readNow: func() (uint64, uint64, bool) {
+			user, system = user+3, system+1
+			return user, system, true
+		}}
+	}
+	r.watch(containerA)
+	r.run(2 * time.Second)
+	r.source.cores[containerA] = 1
+	r.run(time.Second)
+	require.Negative(t, r.p.units.byName[containerA].userShare)
+	r.run(time.Second)
+	require.InDelta(t, 0.75, r.p.units.byName[containerA].userShare, 1e-9)
+}
+
 func TestProfileTypesFilter(t *testing.T) {
 	for name, c := range map[string]struct {
 		types string
@@ -163,6 +181,8 @@ func TestProfileTypesFilter(t *testing.T) {
 			if c.want == nil {
 				require.NoError(t, r.send(pd))
 				require.Empty(t, r.sink.AllProfiles())
+				r.runUntil("gate closed", time.Minute)
+				require.Contains(t, r.log("gate closed")[0].ContextMap()["nothing_exported"], "profile_types")
 				return
 			}
 			require.NoError(t, r.send(pd))

@@ -243,14 +243,14 @@ func (r *recorder) nudge() {
 func (r *recorder) admits(u *trigger.Unit, rec recording) (real, dry bool) {
 	r.opened = u.Admit(r.opened[:0], r.time(rec.start), r.time(rec.end))
 	for _, o := range r.opened {
-		if !o.DryRun {
-			return true, false
-		}
-		if r.allTypes(o.Policy) {
+		switch {
+		case !o.DryRun:
+			real = true
+		case r.allTypes(o.Policy):
 			dry = true
 		}
 	}
-	return false, dry
+	return real, dry
 }
 
 func (r *recorder) time(since int64) time.Time { return r.base.Add(time.Duration(since)) }
@@ -373,7 +373,7 @@ func (r *recorder) judge(t *tape, oldest int64, counts *[numSampleOutcomes]int64
 // tellDry tells openings that let nothing out what they would have.
 func (r *recorder) tellDry(rec *recording) {
 	for _, o := range r.opened {
-		if r.allTypes(o.Policy) {
+		if o.DryRun && r.allTypes(o.Policy) {
 			o.Accepted(int(rec.samples), len(rec.data))
 		}
 	}

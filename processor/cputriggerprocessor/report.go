@@ -19,6 +19,7 @@ import (
 type reporter struct {
 	log      *zap.Logger
 	counters *counters
+	types    map[string][]profileType // per policy, which it lets out; none: all
 }
 
 func (r *reporter) report(ts []transition) {
@@ -102,17 +103,19 @@ func (r *reporter) closed(t transition) {
 	fields = append(fields, kindFields(t.Opening)...)
 	if t.NothingExported() {
 		r.counters.trigger(t.Policy, triggerNothingExported)
-		fields = append(fields, zap.String("nothing_exported", whyNothing(t)))
+		fields = append(fields, zap.String("nothing_exported", r.whyNothing(t)))
 	}
 	r.log.Info("gate closed", fields...)
 }
 
-func whyNothing(t transition) string {
+func (r *reporter) whyNothing(t transition) string {
 	switch {
 	case t.refused > 0:
 		return fmt.Sprintf("the next component refused %d profiles: %s", t.refused, t.whyRefused)
 	case t.overBudget:
 		return "over budget: " + trigger.MaxBytesPerHour
+	case len(r.types[t.Policy]) > 0:
+		return "no profile of the unit arrived that is of the policy's profile_types"
 	}
 	return "no profile of the unit arrived"
 }
