@@ -37,6 +37,12 @@ type Config struct {
 	// KernelStacks is auto (when permitted), true (refuse to start without the
 	// right) or false. Default auto.
 	KernelStacks KernelStacks `mapstructure:"kernel_stacks"`
+	// Unwind is auto (by copies where a target's process has no frame pointers),
+	// frame_pointer (by the kernel) or dwarf (by copies). Default auto.
+	Unwind Unwind `mapstructure:"unwind"`
+	// StackBytes is how much is copied of each stack with dwarf, a multiple of 8
+	// from 1024 to 65528. Default 16384.
+	StackBytes int `mapstructure:"stack_bytes"`
 	// ThreadAttributes are the attributes that samples of different threads are
 	// told apart by: thread.name, thread.id. Default [thread.name]; empty means
 	// that threads are not told apart.
@@ -123,6 +129,8 @@ func createDefaultConfig() *Config {
 		Frequency:         97,
 		MaxPerfEvents:     4096,
 		KernelStacks:      KernelStacksAuto,
+		Unwind:            UnwindAuto,
+		StackBytes:        16384,
 		ThreadAttributes:  []string{threadName},
 		CPU:               CPUConfig{Enabled: true},
 		Dotnet:            configoptional.Default(defaultDotnet()),
@@ -181,6 +189,7 @@ func (cfg *Config) Validate() error {
 	default:
 		fault("kernel_stacks: %q is not one of auto, true, false", cfg.KernelStacks)
 	}
+	errs = append(errs, cfg.validateUnwind())
 	for i, a := range cfg.ThreadAttributes {
 		if a != threadName && a != threadID {
 			fault("thread_attributes[%d]: %q is not one of %s, %s", i, a, threadName, threadID)

@@ -15,6 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/oncpu"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
 // counters moves what samplers and the symbolizer have counted into the
@@ -27,10 +28,12 @@ type counters struct {
 	sampler func() oncpu.Stats
 	symbols func() symbolizer.Counters
 	dotnet  func() dotnet.Stats
+	copies  func() unwind.Stats
 
 	seenSampler oncpu.Stats
 	seenSymbols symbolizer.Counters
 	seenDotnet  dotnet.Stats
+	seenUnwind  unwind.Stats
 }
 
 // fate is what became of a sample: the values of the attribute outcome.
@@ -76,6 +79,9 @@ func (c *counters) record(ctx context.Context) {
 	}
 	if c.symbols != nil {
 		c.recordSymbols(ctx)
+	}
+	if c.copies != nil {
+		c.recordUnwinding(ctx)
 	}
 	if c.dotnet != nil {
 		c.recordDotnet(ctx)

@@ -30,6 +30,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/oncpu"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
 var errNeedsLinux = errors.New("cpu_profiler needs Linux: it samples with perf events; leave it out of the pipelines of collectors on other systems")
@@ -48,6 +49,8 @@ type profiler struct {
 	sampler  *oncpu.Sampler
 	dotnet   *dotnetServer
 	exporter *exporter
+
+	unwinding *unwind.Cache // also nil where no copies of stacks are walked
 }
 
 func newReceiver(set receiver.Settings, cfg *Config, next xconsumer.Profiles) (*profiler, error) {
@@ -129,6 +132,9 @@ func (p *profiler) start(host component.Host, at place) error {
 	if p.cfg.Dotnet.HasValue() {
 		intake = p.newIntake(at, buffer, identifier.Identify)
 		counters.dotnet = intake.Stats
+	}
+	if p.unwinding != nil {
+		counters.copies = p.unwinding.Stats
 	}
 	p.exporter = &exporter{
 		interval: p.cfg.ExportInterval,
@@ -219,7 +225,11 @@ func (p *profiler) newSampler(host component.Host, at place, sink oncpu.Sink) (*
 	case KernelStacksFalse:
 		kernel = oncpu.KernelNever
 	}
+	p.unwinding = p.newUnwinding(at, len(targets) > 0)
 	return oncpu.New(oncpu.Config{
+		Unwinding:         p.cfg.unwinding(),
+		StackBytes:        p.cfg.StackBytes,
+		Tables:            p.unwinding,
 		Finder:            finder,
 		Table:             processes.NewTable(known),
 		Sink:              sink,
@@ -301,6 +311,10 @@ func (p *profiler) stop(ctx context.Context) error {
 	if p.exporter != nil {
 		err = p.exporter.shutdown(ctx)
 		p.exporter = nil
+	}
+	if p.unwinding != nil {
+		p.unwinding.Close()
+		p.unwinding = nil
 	}
 	if p.symbols != nil {
 		p.symbols.Close()

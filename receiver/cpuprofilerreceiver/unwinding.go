@@ -1,0 +1,79 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cpuprofilerreceiver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/oncpu"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
+)
+
+// Unwind says how the user's part of stacks is found.
+type Unwind string
+
+// The values of unwind.
+const (
+	UnwindAuto         Unwind = "auto"
+	UnwindFramePointer Unwind = "frame_pointer"
+	UnwindDwarf        Unwind = "dwarf"
+)
+
+const (
+	minStackBytes = 1024
+	maxStackBytes = perfevent.MaxUserStack
+)
+
+func (cfg *Config) validateUnwind() error {
+	var errs []error
+	switch cfg.Unwind {
+	case UnwindAuto, UnwindFramePointer, UnwindDwarf:
+	default:
+		errs = append(errs, fmt.Errorf("unwind: %q is not one of auto, frame_pointer, dwarf", cfg.Unwind))
+	}
+	if n := cfg.StackBytes; n < minStackBytes || n > maxStackBytes || n%8 != 0 {
+		errs = append(errs, fmt.Errorf("stack_bytes: %d is not a multiple of 8 between %d and %d", n, minStackBytes, maxStackBytes))
+	}
+	return errors.Join(errs...)
+}
+
+func (cfg *Config) unwinding() oncpu.Unwinding {
+	switch cfg.Unwind {
+	case UnwindDwarf:
+		return oncpu.Copies
+	case UnwindFramePointer:
+		return oncpu.FramePointers
+	default:
+		return oncpu.CopiesWhereNeeded
+	}
+}
+
+// newUnwinding returns what copies of stacks are walked by, nil where none are
+// taken.
+func (p *profiler) newUnwinding(at place, targets bool) *unwind.Cache {
+	how := p.cfg.unwinding()
+	if how == oncpu.FramePointers || how == oncpu.CopiesWhereNeeded && !targets {
+		return nil
+	}
+	return unwind.NewCache(unwind.Config{
+		Open:     func(m *samples.Mapping) (*os.File, error) { return symbolizer.OpenMapping(at.root, m) },
+		VDSO:     symbolizer.VDSO,
+		VDSOPath: symbolizer.VDSOPath,
+		Logger:   p.logger,
+	})
+}
+
+func (c *counters) recordUnwinding(ctx context.Context) {
+	u := c.copies()
+	c.hit(ctx, "unwind_files", u.Evicted-c.seenUnwind.Evicted)
+	c.hit(ctx, "unwind_requests", u.Dropped-c.seenUnwind.Dropped)
+	c.hit(ctx, "unwind_tables", u.Incomplete-c.seenUnwind.Incomplete)
+	c.seenUnwind = u
+}
