@@ -59,7 +59,6 @@ type generated struct {
 	// ready is closed when the reading asked for last, at asked, is over.
 	ready chan struct{}
 	asked time.Time
-	used  uint64 // the larger the later
 	held  int64
 	open  bool // whether file is
 
@@ -90,13 +89,11 @@ func (s *Symbolizer) resolveGenerated(pid int, l *samples.Location, pc uint64) (
 	}
 	now := s.cfg.Now()
 	s.mu.Lock()
-	g, ok := s.generated[pid]
+	g, ok := s.generated.Get(pid)
 	if !ok {
 		g = &generated{pid: pid, known: make(map[uint64]answer), counted: make(map[uint64]struct{})}
-		s.addGenerated(g)
+		s.generated.Add(pid, g)
 	}
-	s.generatedClock++
-	g.used = s.generatedClock
 	interval := mapInterval
 	if g.index == nil {
 		interval = retryMapInterval
@@ -165,36 +162,27 @@ func (g *generated) loading() bool {
 	}
 }
 
-// addGenerated makes a process known, and room for it. It is called with the
-// lock held.
-func (s *Symbolizer) addGenerated(g *generated) {
-	for len(s.generated) >= maxGenerated {
-		s.dropOldest(g, func(*generated) bool { return true })
-	}
-	s.generated[g.pid] = g
+// knows says whether g was not forgotten. It is called with the lock held.
+func (s *Symbolizer) knows(g *generated) bool {
+	known, ok := s.generated.Peek(g.pid)
+	return ok && known == g
 }
 
 // dropOldest forgets, of the processes that which holds for, the one that was
-// asked about longest ago; not the one given. It reports whether there was any.
+// asked about longest ago; not the one given. It reports whether there was any,
+// and is called with the lock held.
 func (s *Symbolizer) dropOldest(but *generated, which func(*generated) bool) bool {
-	var oldest *generated
-	for _, g := range s.generated {
-		if g != but && which(g) && (oldest == nil || g.used < oldest.used) {
-			oldest = g
+	for _, g := range s.generated.Values() {
+		if g != but && which(g) {
+			s.generated.Remove(g.pid)
+			return true
 		}
 	}
-	if oldest == nil {
-		return false
-	}
-	s.dropGenerated(oldest)
-	return true
+	return false
 }
 
-func (s *Symbolizer) dropGenerated(g *generated) {
-	if s.generated[g.pid] != g {
-		return
-	}
-	delete(s.generated, g.pid)
+// dropGenerated is called for each process that is forgotten.
+func (s *Symbolizer) dropGenerated(_ int, g *generated) {
 	s.generatedBytes -= g.held
 	g.held, g.index = 0, nil
 	if g.open {
@@ -207,9 +195,9 @@ func (s *Symbolizer) dropGenerated(g *generated) {
 // expireGenerated forgets processes that were not asked about for long. It is
 // called with the lock held.
 func (s *Symbolizer) expireGenerated(now time.Time) {
-	for _, g := range s.generated {
+	for _, g := range s.generated.Values() {
 		if now.Sub(g.asked) >= idleTimeout {
-			s.dropGenerated(g)
+			s.generated.Remove(g.pid)
 		}
 	}
 }
@@ -222,7 +210,10 @@ func (s *Symbolizer) readGenerated(g *generated) {
 	case errors.Is(err, errNoMap):
 		s.setIndex(g, nil, NoFile)
 		return
-	case errors.Is(err, os.ErrPermission), errors.Is(err, os.ErrNotExist): // or it has ended
+	case errors.Is(err, os.ErrNotExist): // the process has ended
+		s.setIndex(g, nil, Unreadable)
+		return
+	case errors.Is(err, os.ErrPermission):
 		s.setIndex(g, nil, Unreadable)
 	default:
 		s.setIndex(g, nil, Invalid)
@@ -242,6 +233,8 @@ func (s *Symbolizer) follow(g *generated) error {
 		g.started = started
 	} else if g.file != nil {
 		return s.readOn(g) // what the process wrote before it ended
+	} else {
+		return err
 	}
 	f, err := openPerfMap(s.cfg.Root, g.pid)
 	if err != nil {
@@ -269,7 +262,7 @@ func (s *Symbolizer) holdMap(g *generated, f perfMapFile) bool {
 	runtime := runtimeOf(s.cfg.Root, g.pid)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.generated[g.pid] != g {
+	if !s.knows(g) {
 		return false
 	}
 	g.file, g.id, g.runtime, g.open = f.file, f.id, runtime, true
@@ -339,7 +332,7 @@ func (g *generated) unchanged() bool {
 func (s *Symbolizer) setIndex(g *generated, index *perfmap.Index, outcome Outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.generated[g.pid] != g {
+	if !s.knows(g) {
 		return
 	}
 	s.generatedBytes -= g.held

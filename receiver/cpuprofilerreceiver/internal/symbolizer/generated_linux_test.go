@@ -249,6 +249,7 @@ func TestMapsAreBounded(t *testing.T) {
 				h.processRoot = filepath.Join(h.root, "proc", strconv.Itoa(h.pid), "root")
 				require.NoError(t, os.MkdirAll(filepath.Join(h.processRoot, "tmp"), 0o755))
 				h.identify(t, h.pid, os.Geteuid())
+				h.starts(t, h.pid, time.Minute)
 				var lines strings.Builder
 				for j := range 100 {
 					fmt.Fprintf(&lines, "%x 10 f%d.%d\n", 0x1000+j*16, i, j)
@@ -270,7 +271,7 @@ func TestProcessesWithoutAMapAreBounded(t *testing.T) {
 	for pid := range maxGenerated + 50 {
 		h.s.Resolve(10_000+pid, &samples.Location{Address: 1})
 	}
-	require.Len(t, h.s.generated, maxGenerated)
+	require.Equal(t, maxGenerated, h.s.generated.Len())
 }
 
 func TestUnusedMapsAreClosed(t *testing.T) {
@@ -356,5 +357,17 @@ func BenchmarkGenerated(b *testing.B) {
 	for b.Loop() {
 		h.s.Resolve(h.pid, locations[i%len(locations)])
 		i++
+	}
+}
+
+// BenchmarkProcessThatIsGone is code that no file backs, in a process that has
+// ended before its stacks are named: the worst of many short ones.
+func BenchmarkProcessThatIsGone(b *testing.B) {
+	s := newSymbolizer(b, Config{})
+	b.ReportAllocs()
+	pid := 1 << 23 // more than any has
+	for b.Loop() {
+		pid++
+		s.Resolve(pid, &samples.Location{Address: 0x1000})
 	}
 }

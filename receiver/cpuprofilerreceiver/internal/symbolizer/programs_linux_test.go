@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -189,6 +190,31 @@ func TestGoFramesAreTheRuntimesOwn(t *testing.T) {
 	for name, flags := range goBuilds {
 		t.Run(name, func(t *testing.T) {
 			p := start(t, buildGo(t, "testdata/frames/main.go", flags...))
+			stack, text := frames(t, p)
+			compareFrames(t, p, stack, text)
+		})
+	}
+}
+
+// Each release that the module cache has a toolchain of, as GOTOOLCHAIN fetches
+// it.
+func TestGoFramesOfOtherReleases(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds programs with each toolchain there is")
+	}
+	modules, err := exec.Command("go", "env", "GOMODCACHE").Output()
+	if err != nil {
+		t.Skipf("no go command: %v", err)
+	}
+	compilers, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(modules)), "golang.org/toolchain@*."+runtime.GOOS+"-"+runtime.GOARCH, "bin/go"))
+	require.NoError(t, err)
+	if len(compilers) == 0 {
+		t.Skip("the module cache has no other toolchain; GOTOOLCHAIN=go1.22.12 go version would fetch one")
+	}
+	for _, compiler := range compilers {
+		t.Run(filepath.Base(filepath.Dir(filepath.Dir(compiler))), func(t *testing.T) {
+			t.Setenv("HOTPROFILE_TEST_GO", compiler)
+			p := start(t, buildGo(t, "testdata/frames/main.go", "-buildmode=pie", "-ldflags=-s -w"))
 			stack, text := frames(t, p)
 			compareFrames(t, p, stack, text)
 		})

@@ -27,6 +27,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
@@ -145,10 +146,9 @@ type Symbolizer struct {
 
 	// The processes that generate code, by pid; of these generatedOpen have a
 	// perf map that is open, generatedBytes is what all take.
-	generated          map[int]*generated
+	generated          *simplelru.LRU[int, *generated]
 	generatedOpen      int
 	generatedBytes     int64
-	generatedClock     uint64
 	generatedEvictions uint64
 	maxMaps            int
 	maxGeneratedBytes  int64
@@ -217,11 +217,14 @@ func prepare(cfg Config) (*Symbolizer, error) {
 	}
 	s := &Symbolizer{
 		cfg: cfg, log: cfg.Logger, cache: c, openTimeout: openTimeout,
-		generated: make(map[int]*generated), maxMaps: maxMaps, maxGeneratedBytes: maxGeneratedBytes,
+		maxMaps: maxMaps, maxGeneratedBytes: maxGeneratedBytes,
 		queue:       make(chan *samples.Mapping, queueLength),
 		urgent:      make(chan request, 1),
 		done:        make(chan struct{}),
 		kernelShown: kernelSymbolsShown(cfg.Root),
+	}
+	if s.generated, err = simplelru.NewLRU(maxGenerated, s.dropGenerated); err != nil {
+		return nil, fmt.Errorf("make room for %d processes that generate code: %w", maxGenerated, err)
 	}
 	if image, err := vdsoImage(); err != nil {
 		s.log.Debug("no symbols of the vdso", zap.Error(err))
@@ -242,9 +245,7 @@ func (s *Symbolizer) Close() {
 	for o := range s.cache.open {
 		s.cache.evict(o)
 	}
-	for _, g := range s.generated {
-		s.dropGenerated(g)
-	}
+	s.generated.Purge()
 }
 
 func (s *Symbolizer) work() {
