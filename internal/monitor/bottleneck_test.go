@@ -579,24 +579,3 @@ func TestTheCensusIsBounded(t *testing.T) {
 	}
 	require.LessOrEqual(t, len(c.all), 3*maxProcesses)
 }
-
-func TestParseEnding(t *testing.T) {
-	for content, want := range map[string]bool{
-		"7 (a) b) S 1 7 7 0 -1 4194560 0": false,
-		"7 (a) S 1 7 7 0 -1 4228108 0":    true, // PF_EXITING
-	} {
-		got, err := parseEnding([]byte(content))
-		require.NoError(t, err)
-		require.Equal(t, want, got)
-	}
-	for _, bad := range []string{"", "7 (a", "7 (a) S 1 7", "7 (a) S 1 7 7 0 -1 x 0"} {
-		_, err := parseEnding([]byte(bad))
-		require.Error(t, err, bad)
-	}
-}
-
-func FuzzParseEnding(f *testing.F) {
-	f.Add([]byte("7 (a) b) S 1 7 7 0 -1 4194560 0"))
-	f.Add([]byte(")"))
-	f.Fuzz(func(_ *testing.T, b []byte) { _, _ = parseEnding(b) })
-}

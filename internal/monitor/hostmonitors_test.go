@@ -22,17 +22,23 @@ import (
 func TestHostMonitorsOfAThrottledUnit(t *testing.T) {
 	s := openHost(t, 64)
 	c := hosttest.NewCgroup(t, "hotprofile-throttled")
-	c.SetQuota(t, 0.05) // so little that it is used up however busy the machine is
+	c.SetQuota(t, 0.05)
+	c.Favour(t) // so that it is used up however busy the machine is
 	u := inCgroup(t, s, c, "( "+busy+" ) & "+busy)
 	monitors := []string{CPUThrottling, CPUPressure, MemoryUtilization, ThreadCount, CPURequestUtilization, HostCPUUtilization, SystemLoad, CPUHostShare}
 	w, err := s.WatchUnit(u, monitors)
 	require.NoError(t, err)
 	defer w.Close()
 	out := make([]Result, len(monitors))
-	until(t, w, out, func() bool {
+	// A reading may be delayed after its moment was noted, by whatever else runs.
+	var delay time.Duration
+	require.Eventually(t, func() bool {
+		now := time.Now()
+		w.Read(now, out)
+		delay = time.Since(now)
 		require.NoError(t, out[0].Err)
 		return out[0].Reading.Den >= 10
-	})
+	}, 30*time.Second, 5*time.Millisecond)
 	for i, r := range out {
 		t.Logf("%s: %+v, %v, from %s", monitors[i], r.Reading, r.Err, w.From(i))
 		var unavailable cgroup.Unavailable
@@ -46,7 +52,7 @@ func TestHostMonitorsOfAThrottledUnit(t *testing.T) {
 	require.Greater(t, out[0].Reading.Num/out[0].Reading.Den, 0.5, "it is throttled in most periods")
 	if out[1].Err == nil {
 		require.Positive(t, out[1].Reading.Num)
-		require.LessOrEqual(t, out[1].Reading.Num, out[1].Reading.Den+0.1, "some waited for at most all of the time")
+		require.LessOrEqual(t, out[1].Reading.Num, out[1].Reading.Den+(delay+4*time.Millisecond).Seconds(), "some waited for at most all of the time")
 	}
 	if out[3].Err == nil {
 		require.GreaterOrEqual(t, out[3].Reading.Num, 2.0)

@@ -3,16 +3,9 @@
 
 package monitor
 
-import (
-	"errors"
-	"time"
-)
+import "time"
 
-const (
-	usageNotKnown Gap = "its CPU usage since the last reading is not known"
-	notFollowed   Gap = "it uses too little CPU for its switches to be followed"
-	following     Gap = "its switches have only begun to be followed"
-)
+const usageNotKnown Gap = "its CPU usage since the last reading is not known"
 
 // onCPU is cpu_bottleneck.
 type onCPU struct {
@@ -41,12 +34,7 @@ func (m *onCPU) read(now time.Time) (num, den float64, restarted bool, err error
 	}
 	m.began = true
 	num, den, err = m.switches.Read(now, cores)
-	switch {
-	case errors.Is(err, errNotFollowed):
-		return 0, 0, false, notFollowed
-	case errors.Is(err, errFollowing):
-		return 0, 0, false, following
-	case err != nil:
+	if err != nil {
 		return 0, 0, false, err
 	}
 	restarted = m.epoch != 0 && m.epoch != u.epoch

@@ -4,7 +4,6 @@
 package monitor
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -316,21 +315,8 @@ func (l procLookup) ending(pid, tid int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return parseEnding(b)
-}
-
-// parseEnding says whether field 9 of a stat file, flags, has PF_EXITING.
-func parseEnding(b []byte) (bool, error) {
-	const exiting = 0x4
-	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
-	if len(f) < 7 {
-		return false, procfs.ErrStat
-	}
-	flags, err := strconv.ParseUint(string(f[6]), 10, 64)
-	if err != nil {
-		return false, procfs.ErrStat
-	}
-	return flags&exiting != 0, nil
+	stat, err := procfs.ParseStat(b)
+	return stat.Ending, err
 }
 
 func (l procLookup) start(pid int) (uint64, error) {

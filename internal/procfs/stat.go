@@ -28,6 +28,7 @@ type Stat struct {
 	Comm         []byte
 	PPID         int
 	Kernel       bool // a kernel thread
+	Ending       bool // the thread is exiting
 	User, System uint64
 	Threads      int
 	Start        uint64 // since the host booted
@@ -47,7 +48,7 @@ func ParseStat(b []byte) (s Stat, err error) {
 	s.Comm = b[open+1 : end]
 	// The fields' numbers in proc_pid_stat(5); the first after the name is 3.
 	const ppid, flags, user, system, threads, start = 4, 9, 14, 15, 20, 22
-	const isKThread = 0x00200000 // PF_KTHREAD of the kernel's sched.h
+	const exiting, kthread = 0x4, 0x00200000 // PF_EXITING and PF_KTHREAD of the kernel's sched.h
 	field := 3
 	for f := range bytes.FieldsSeq(b[end+1:]) {
 		switch field {
@@ -60,7 +61,7 @@ func ParseStat(b []byte) (s Stat, err error) {
 			n, err = strconv.ParseUint(string(f), 10, 64)
 			switch field {
 			case flags:
-				s.Kernel = n&isKThread != 0
+				s.Kernel, s.Ending = n&kthread != 0, n&exiting != 0
 			case user:
 				s.User = n
 			case system:

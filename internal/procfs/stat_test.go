@@ -22,6 +22,7 @@ func TestParseStat(t *testing.T) {
 		"a process":                     {"42 (app)" + tail, Stat{Comm: []byte("app"), PPID: 7, User: 11, System: 12, Threads: 3, Start: 987654}},
 		"parentheses and lines in name": {"42 (a) S 1 (b\n)" + tail, Stat{Comm: []byte("a) S 1 (b\n"), PPID: 7, User: 11, System: 12, Threads: 3, Start: 987654}},
 		"an empty name":                 {"42 ()" + tail, Stat{Comm: []byte{}, PPID: 7, User: 11, System: 12, Threads: 3, Start: 987654}},
+		"one that is exiting":           {"42 (app)" + strings.Replace(tail, "4194560", "4194564", 1), Stat{Comm: []byte("app"), PPID: 7, Ending: true, User: 11, System: 12, Threads: 3, Start: 987654}},
 		"a kernel thread":               {"42 (kworker/0:1)" + strings.Replace(tail, "4194560", "69238880", 1), Stat{Comm: []byte("kworker/0:1"), PPID: 7, Kernel: true, User: 11, System: 12, Threads: 3, Start: 987654}},
 	} {
 		t.Run(name, func(t *testing.T) {
