@@ -4,7 +4,9 @@
 package cpuprofilerreceiver
 
 import (
+	"math"
 	"sync/atomic"
+	"time"
 
 	"github.com/hotprofile/hotprofile/internal/samplebuffer"
 	"github.com/hotprofile/hotprofile/internal/samples"
@@ -35,8 +37,14 @@ type buffer struct {
 	paused atomic.Bool
 	// batches counts the batches that have been active.
 	batches atomic.Uint64
-	// read is how far samplers have read, on the monotonic clock.
-	read atomic.Int64
+	// read is how far the sampler of running threads has read, on the monotonic
+	// clock, others how far others have; oncpu.Idle while they have nothing to.
+	read   atomic.Int64
+	others []*position
+	// closing counts the times that a batch was about to be taken.
+	closing atomic.Uint64
+	// moved gets a token when one of others has read on.
+	moved chan struct{}
 
 	// What follows is guarded by the pair's lock: it changes while a batch is
 	// borrowed and in the hooks.
@@ -56,7 +64,7 @@ type buffer struct {
 }
 
 func newBuffer(size int, c clock, wake func()) *buffer {
-	b := &buffer{clock: c, wake: wake, offset: c.Offset()}
+	b := &buffer{clock: c, wake: wake, offset: c.Offset(), moved: make(chan struct{}, 1)}
 	b.read.Store(c.Monotonic())
 	first := samples.NewBatch(size)
 	first.Start = b.read.Load() + b.offset
@@ -70,14 +78,17 @@ func newBuffer(size int, c clock, wake func()) *buffer {
 
 // Add takes an event that happened at time on the monotonic clock. It reports
 // false where both buffers are full: the event is lost.
-func (b *buffer) Add(k samples.Key, time int64) bool {
+func (b *buffer) Add(k samples.Key, time int64) bool { return b.AddValue(k, time, 0) }
+
+// AddValue is Add for a type that is Valued.
+func (b *buffer) AddValue(k samples.Key, time, value int64) bool {
 	for retry := true; retry; {
 		batch, ok := b.pair.Borrow()
 		if !ok {
 			return false
 		}
 		t := time + b.offset
-		fitted := batch.Add(k, t)
+		fitted := batch.AddValue(k, t, value)
 		if fitted {
 			// Rings of several CPUs are merged by time within what has been
 			// read, so an event may still be a little older than the last of the
@@ -107,7 +118,7 @@ func (b *buffer) AddSent(k samples.Key, unixNano, value int64) bool {
 		fitted := batch.AddValue(k, unixNano, value)
 		if !fitted {
 			// Should sampling be paused for it, what was read until now was captured.
-			b.refused = b.read.Load()
+			b.refused = b.readUpTo()
 		}
 		retry = b.pair.Return(fitted)
 		if fitted {
@@ -119,7 +130,74 @@ func (b *buffer) AddSent(k samples.Key, unixNano, value int64) bool {
 
 // ReadUpTo says that every event before time, on the monotonic clock, has been
 // added or was lost.
-func (b *buffer) ReadUpTo(time int64) { b.read.Store(time) }
+func (b *buffer) ReadUpTo(time int64) {
+	b.read.Store(time)
+	b.signal()
+}
+
+// position is the buffer of another sampler, with how far that one has read.
+type position struct {
+	*buffer
+	read atomic.Int64
+}
+
+// another returns the buffer for one more sampler; it is to be called before
+// there is anything in it.
+func (b *buffer) another() *position {
+	p := &position{buffer: b}
+	p.read.Store(math.MaxInt64)
+	b.others = append(b.others, p)
+	return p
+}
+
+// ReadUpTo is that of the one sampler.
+func (p *position) ReadUpTo(time int64) {
+	p.read.Store(time)
+	p.signal()
+}
+
+// Closing counts the times that a batch was about to be taken.
+func (b *buffer) Closing() uint64 { return b.closing.Load() }
+
+func (b *buffer) signal() {
+	select {
+	case b.moved <- struct{}{}:
+	default:
+	}
+}
+
+// readUpTo is how far all samplers have read.
+func (b *buffer) readUpTo() int64 {
+	at := b.read.Load()
+	for _, p := range b.others {
+		at = min(at, p.read.Load())
+	}
+	if at == math.MaxInt64 {
+		return b.clock.Monotonic()
+	}
+	return at
+}
+
+// settle has samplers that show what is in progress do so up to now, and all of
+// them read up to it, so that a batch that is taken then ends there. It waits no
+// longer than limit, and not at all where none shows such things.
+func (b *buffer) settle(limit time.Duration) {
+	if len(b.others) == 0 || b.paused.Load() {
+		return
+	}
+	now := b.clock.Monotonic()
+	b.closing.Add(1)
+	b.wake()
+	late := time.NewTimer(limit)
+	defer late.Stop()
+	for b.readUpTo() < now {
+		select {
+		case <-b.moved:
+		case <-late.C:
+			return
+		}
+	}
+}
 
 // Paused says whether sampling has to be paused.
 func (b *buffer) Paused() bool { return b.paused.Load() }
@@ -139,7 +217,7 @@ func (b *buffer) usage(limit int) int {
 }
 
 func (b *buffer) turn(filled, next *samples.Batch) {
-	end := b.read.Load()
+	end := b.readUpTo()
 	if b.pausedAt != 0 {
 		end = b.pausedAt // nothing was captured since
 	}

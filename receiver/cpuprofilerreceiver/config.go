@@ -49,6 +49,8 @@ type Config struct {
 	ThreadAttributes []string `mapstructure:"thread_attributes"`
 	// CPU is about samples of running threads.
 	CPU CPUConfig `mapstructure:"cpu"`
+	// OffCPU is about threads that do not run; absent: they are not sampled.
+	OffCPU configoptional.Optional[OffCPUConfig] `mapstructure:"off_cpu"`
 	// Dotnet is the server that takes the buffers of .NET services; absent: none.
 	Dotnet configoptional.Optional[DotnetConfig] `mapstructure:"dotnet"`
 	// BufferSize is the size of each of the two buffers. Default 4MiB.
@@ -66,7 +68,7 @@ type Config struct {
 // CPUConfig is about samples of running threads.
 type CPUConfig struct {
 	// Enabled is whether they are taken. Default true; false where `dotnet` is
-	// named and neither `cpu` nor `targets` is.
+	// named and none of `cpu`, `targets` and `off_cpu` is.
 	Enabled bool `mapstructure:"enabled"`
 
 	// prevents unkeyed literal initialization
@@ -133,6 +135,7 @@ func createDefaultConfig() *Config {
 		StackBytes:        16384,
 		ThreadAttributes:  []string{threadName},
 		CPU:               CPUConfig{Enabled: true},
+		OffCPU:            configoptional.Default(defaultOffCPU()),
 		Dotnet:            configoptional.Default(defaultDotnet()),
 		BufferSize:        4 * bytesize.MiB,
 		ExportInterval:    5 * time.Second,
@@ -154,7 +157,7 @@ func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	if f, ok := conf.Get("frequency").(float64); ok && f != math.Trunc(f) {
 		return fmt.Errorf("frequency: %v is not a whole number between 1 and %d", f, maxFrequency)
 	}
-	if conf.IsSet("dotnet") && !conf.IsSet("cpu") && !conf.IsSet("targets") {
+	if conf.IsSet("dotnet") && !conf.IsSet("cpu") && !conf.IsSet("targets") && !conf.IsSet("off_cpu") {
 		cfg.CPU.Enabled = false
 	}
 	return conf.Unmarshal(cfg)

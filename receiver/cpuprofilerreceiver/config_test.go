@@ -46,6 +46,7 @@ func TestConfigIsReadAsWritten(t *testing.T) {
 			StackBytes:        65528,
 			ThreadAttributes:  []string{"thread.name", "thread.id"},
 			CPU:               CPUConfig{Enabled: true},
+			OffCPU:            configoptional.Some(OffCPUConfig{When: WhenAlways, MinDuration: 2 * time.Millisecond, MaxEventsPerSecond: 100}),
 			Dotnet: configoptional.Some(func() DotnetConfig {
 				d := defaultDotnet()
 				d.ServerConfig.NetAddr.Transport, d.ServerConfig.NetAddr.Endpoint = "unix", "/run/hotprofile/dotnet.sock"
@@ -81,7 +82,12 @@ func TestConfigIsReadAsWritten(t *testing.T) {
 			d.SocketMode = 0o600
 			c.Dotnet = configoptional.Some(d)
 		}),
-		"off": with(func(c *Config) { c.CPU.Enabled = false }),
+		"off":           with(func(c *Config) { c.CPU.Enabled = false }),
+		"off_cpu_empty": with(func(c *Config) { c.OffCPU = configoptional.Some(defaultOffCPU()) }),
+		"off_cpu_and_dotnet": with(func(c *Config) {
+			c.OffCPU = configoptional.Some(OffCPUConfig{When: WhenHot, MinDuration: 0, MaxEventsPerSecond: 500})
+			c.Dotnet = configoptional.Some(defaultDotnet())
+		}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			sub, err := file.Sub(component.NewIDWithName(metadata.Type, name).String())
@@ -100,7 +106,11 @@ func TestConfigFaultsNameTheirKeyAndWhatIsAllowed(t *testing.T) {
 		want []string // every one in the error
 	}{
 		"unknown key":              {map[string]any{"frequenzy": 1}, []string{"frequenzy"}},
-		"key of no feature yet":    {map[string]any{"off_cpu": map[string]any{}}, []string{"off_cpu"}},
+		"key of no feature yet":    {map[string]any{"pprof_endpoints": []any{}}, []string{"pprof_endpoints"}},
+		"off-CPU key unknown":      {map[string]any{"off_cpu": map[string]any{"whenever": "hot"}}, []string{"whenever"}},
+		"off-CPU when":             {map[string]any{"off_cpu": map[string]any{"when": "now"}}, []string{"off_cpu", "when", "hot, always"}},
+		"off-CPU duration":         {map[string]any{"off_cpu": map[string]any{"min_duration": "-1ms"}}, []string{"off_cpu", "min_duration", "between 0"}},
+		"off-CPU no stacks":        {map[string]any{"off_cpu": map[string]any{"max_events_per_second": 0}}, []string{"off_cpu", "max_events_per_second", "between 1 and 1000000"}},
 		"unknown key of a target":  {map[string]any{"targets": []any{map[string]any{"name": "x"}}}, []string{"name"}},
 		"root path not absolute":   {map[string]any{"root_path": "hostfs"}, []string{"root_path", "absolute"}},
 		"root path empty":          {map[string]any{"root_path": ""}, []string{"root_path", "absolute"}},
@@ -181,7 +191,11 @@ func TestConfigSchemaHasEveryKey(t *testing.T) {
 			require.True(t, ok, "%s%s is not in the schema", at, key)
 			require.NotEmpty(t, property["description"], "%s%s", at, key)
 			if inner, ok := property["properties"].(map[string]any); ok && key != "dotnet" { // it has confighttp's keys too
-				check(field.Type, inner, at+key+".")
+				of := field.Type
+				if get, optional := reflect.PointerTo(of).MethodByName("Get"); optional {
+					of = get.Type.Out(0).Elem()
+				}
+				check(of, inner, at+key+".")
 			}
 			if items, ok := property["items"].(map[string]any); ok && field.Type.Elem().Kind() == reflect.Struct {
 				check(field.Type.Elem(), items["properties"].(map[string]any), at+key+"[].")

@@ -13,7 +13,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/dotnet"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/offcpu"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/oncpu"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
@@ -27,9 +29,11 @@ type counters struct {
 	// Each is nil where what it counts is not configured.
 	sampler func() oncpu.Stats
 	symbols func() symbolizer.Counters
+	offCPU  func() offcpu.Stats
 	dotnet  func() dotnet.Stats
 	copies  func() unwind.Stats
 
+	seenOffCPU  offcpu.Stats
 	seenSampler oncpu.Stats
 	seenSymbols symbolizer.Counters
 	seenDotnet  dotnet.Stats
@@ -44,9 +48,14 @@ const (
 	refused    fate = "refused"
 	bufferFull fate = "buffer_full"
 	unreadable fate = "unreadable"
+	rateLimit  fate = "rate_limited"
 	lostToStop fate = "shutdown"
 	leftOut    fate = "left_out"
 )
+
+func bySampler(s string) metric.MeasurementOption {
+	return metric.WithAttributeSet(attribute.NewSet(attribute.String("sampler", s)))
+}
 
 func outcome(o string) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", o)))
@@ -77,6 +86,9 @@ func (c *counters) record(ctx context.Context) {
 	if c.sampler != nil {
 		c.recordSampler(ctx)
 	}
+	if c.offCPU != nil {
+		c.recordOffCPU(ctx)
+	}
 	if c.symbols != nil {
 		c.recordSymbols(ctx)
 	}
@@ -94,13 +106,43 @@ func (c *counters) recordSampler(ctx context.Context) {
 	c.left(unreadable, samples.OnCPU.Sampler, int(s.Unreadable-c.seenSampler.Unreadable))
 	c.telemetry.CPUProfilerSamplesLost.Add(ctx, int64(s.Lost-c.seenSampler.Lost))
 	c.telemetry.CPUProfilerPeriodsSkipped.Add(ctx, int64(s.PeriodsSkipped-c.seenSampler.PeriodsSkipped))
-	t, seen := &s.Table, &c.seenSampler.Table
+	c.recordTable(ctx, &s.Table, &c.seenSampler.Table)
+	c.seenSampler = s
+}
+
+func (c *counters) recordTable(ctx context.Context, t, seen *processes.Stats) {
 	c.hit(ctx, "mappings", t.MappingsLeftOut-seen.MappingsLeftOut)
 	c.hit(ctx, "processes", t.Evicted-seen.Evicted)
 	c.hit(ctx, "program_starts", t.StartsLeftOut-seen.StartsLeftOut)
 	c.hit(ctx, "stacks", t.StackResets-seen.StackResets)
 	c.hit(ctx, "thread_names", t.ThreadNameResets-seen.ThreadNameResets)
-	c.seenSampler = s
+}
+
+func (c *counters) recordOffCPU(ctx context.Context) {
+	s, seen := c.offCPU(), &c.seenOffCPU
+	sampler := samples.OffCPU.Sampler
+	c.left(bufferFull, sampler, int(s.BufferFull-seen.BufferFull))
+	c.left(unreadable, sampler, int(s.Unreadable-seen.Unreadable))
+	c.left(rateLimit, sampler, int(s.RateLimited-seen.RateLimited))
+	c.telemetry.CPUProfilerSamplesLost.Add(ctx, int64(s.Lost-seen.Lost))
+	for _, h := range [...]struct {
+		reason string
+		n      uint64
+	}{
+		{"forgotten", s.Forgotten - seen.Forgotten},
+		{"left_out", s.LeftOut - seen.LeftOut},
+		{"short", s.Short - seen.Short},
+		{"under_way", s.UnderWay - seen.UnderWay},
+	} {
+		if h.n > 0 {
+			c.telemetry.CPUProfilerOffCPUHidden.Add(ctx, int64(h.n), metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", h.reason))))
+		}
+	}
+	c.telemetry.CPUProfilerOffCPUUnshared.Add(ctx, (s.Unshared - seen.Unshared).Seconds())
+	c.telemetry.CPUProfilerOffCPUPaused.Add(ctx, (s.PausedFull - seen.PausedFull).Seconds(), metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", string(bufferFull)))))
+	c.telemetry.CPUProfilerOffCPUPaused.Add(ctx, (s.PausedRate - seen.PausedRate).Seconds(), metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", string(rateLimit)))))
+	c.recordTable(ctx, &s.Table, &seen.Table)
+	c.seenOffCPU = s
 }
 
 func (c *counters) recordSymbols(ctx context.Context) {

@@ -100,6 +100,7 @@ func (e *exporter) run() {
 	for {
 		select {
 		case <-tick.C:
+			e.buffer.settle(min(e.interval, maxSettle))
 		case <-e.buffer.pair.Ready():
 		case <-e.stop:
 			for e.export() {
@@ -128,6 +129,9 @@ func (e *exporter) count() {
 		}
 	}
 }
+
+// maxSettle is how long samplers are waited for before a batch is taken.
+const maxSettle = 250 * time.Millisecond
 
 // maxCountInterval is how old the counters may be, however seldom is exported.
 const maxCountInterval = 5 * time.Second

@@ -27,6 +27,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/dotnet"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/offcpu"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/oncpu"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
@@ -47,6 +48,8 @@ type profiler struct {
 	// All of these are nil while it does not run.
 	symbols  *symbolizer.Symbolizer
 	sampler  *oncpu.Sampler
+	offCPU   *offcpu.Sampler
+	stopHot  func() // ends the watch of hot units
 	dotnet   *dotnetServer
 	exporter *exporter
 
@@ -76,11 +79,11 @@ func (p *profiler) Start(_ context.Context, host component.Host) error {
 	}
 	p.logger.Debug("Continuous profiling configuration:", zap.Any("configuration", p.cfg.effective()))
 	if !p.cfg.CPU.Enabled {
-		if !p.cfg.Dotnet.HasValue() {
+		if !p.cfg.Dotnet.HasValue() && !p.cfg.OffCPU.HasValue() {
 			p.logger.Warn("nothing is sampled: cpu.enabled is false, and no other sampler is configured")
 			return nil
 		}
-		p.logger.Info("Running threads are not sampled: cpu.enabled is false, as it is by default where dotnet is configured and neither cpu nor targets is")
+		p.logger.Info("Running threads are not sampled: cpu.enabled is false, as it is by default where dotnet is configured and none of cpu, targets and off_cpu is")
 	}
 	if at, err := os.Stat(p.cfg.RootPath); err != nil {
 		return fmt.Errorf("root_path: the host's root has to be mounted there: %w", err)
@@ -108,10 +111,13 @@ func (p *profiler) Start(_ context.Context, host component.Host) error {
 // stop.
 func (p *profiler) start(host component.Host, at place) error {
 	counters := &counters{telemetry: p.telemetry}
-	wake := func() {} // set before anything is in the buffer
-	buffer := newBuffer(int(p.cfg.BufferSize), systemClock{}, func() { wake() })
-	var sampler *oncpu.Sampler
-	if p.cfg.CPU.Enabled {
+	var wakes []func() // filled before anything is in the buffer
+	buffer := newBuffer(int(p.cfg.BufferSize), systemClock{}, func() {
+		for _, wake := range wakes {
+			wake()
+		}
+	})
+	if p.cfg.CPU.Enabled || p.cfg.OffCPU.HasValue() {
 		var err error
 		if p.symbols, err = symbolizer.New(symbolizer.Config{
 			Root: at.root,
@@ -121,11 +127,27 @@ func (p *profiler) start(host component.Host, at place) error {
 		}); err != nil {
 			return fmt.Errorf("start the symbolizer: %w", err)
 		}
+		counters.symbols = p.symbols.Counters
+	}
+	var sampler *oncpu.Sampler
+	if p.cfg.CPU.Enabled {
+		var err error
 		if sampler, err = p.newSampler(host, at, buffer); err != nil {
 			return err
 		}
-		wake = sampler.Wake
-		counters.sampler, counters.symbols = sampler.Stats, p.symbols.Counters
+		wakes = append(wakes, sampler.Wake)
+		counters.sampler = sampler.Stats
+	} else {
+		buffer.ReadUpTo(oncpu.Idle)
+	}
+	var offCPU *offcpu.Sampler
+	if p.cfg.OffCPU.HasValue() {
+		var err error
+		if offCPU, p.stopHot, err = p.newOffCPU(at, buffer.another(), hotUnits(host, p.logger)); err != nil {
+			return err
+		}
+		wakes = append(wakes, offCPU.Wake)
+		counters.offCPU = offCPU.Stats
 	}
 	var intake *dotnet.Intake
 	identifier := processes.NewIdentifier(at.root, at.tree)
@@ -153,13 +175,17 @@ func (p *profiler) start(host component.Host, at place) error {
 	}
 	p.exporter.start()
 	p.sampler = sampler
-	if err := p.observe(buffer, sampler); err != nil {
+	if err := p.observe(buffer, sampler, offCPU); err != nil {
 		return err
 	}
 	if sampler != nil {
 		if err := sampler.Start(); err != nil {
 			return err
 		}
+	}
+	if offCPU != nil {
+		p.offCPU = offCPU
+		offCPU.Start()
 	}
 	if intake == nil {
 		return nil
@@ -193,37 +219,47 @@ type place struct {
 	hostName, hostID string
 }
 
-// newSampler joins the sampler's parts.
-func (p *profiler) newSampler(host component.Host, at place, sink oncpu.Sink) (*oncpu.Sampler, error) {
+// ownPID names the collector as its own pid namespace numbers it, as perf does.
+func ownPID() int { return os.Getpid() }
+
+// known is what tables of processes need to know, and the targets.
+func (p *profiler) known(at place) (processes.Config, []processes.Target, error) {
 	targets := make([]processes.Target, 0, len(p.cfg.Targets))
 	for _, t := range p.cfg.Targets {
 		targets = append(targets, t.target())
 	}
-	// Names itself as its own pid namespace numbers it, as perf does.
-	own := os.Getpid()
-	wanted, err := processes.NewMatcher(targets, own)
-	if err != nil {
-		return nil, err
-	}
-	symbols := p.symbols // which the sampler does not outlive
-	known := processes.Config{
+	wanted, err := processes.NewMatcher(targets, ownPID())
+	return processes.Config{
 		Root:     at.root,
 		Tree:     at.tree,
-		Track:    symbols.Track,
+		Track:    p.symbols.Track, // which no sampler outlives
 		Wanted:   wanted,
 		HostName: at.hostName,
 		HostID:   at.hostID,
+	}, targets, err
+}
+
+func (p *profiler) kernelStacks() oncpu.KernelStacks {
+	switch p.cfg.KernelStacks {
+	case KernelStacksTrue:
+		return oncpu.KernelDemanded
+	case KernelStacksFalse:
+		return oncpu.KernelNever
+	default:
+		return oncpu.KernelAuto
 	}
-	finder, err := oncpu.NewTargetFinder(known, targets, own)
+}
+
+// newSampler joins the sampler's parts.
+func (p *profiler) newSampler(host component.Host, at place, sink oncpu.Sink) (*oncpu.Sampler, error) {
+	known, targets, err := p.known(at)
 	if err != nil {
 		return nil, err
 	}
-	kernel := oncpu.KernelAuto
-	switch p.cfg.KernelStacks {
-	case KernelStacksTrue:
-		kernel = oncpu.KernelDemanded
-	case KernelStacksFalse:
-		kernel = oncpu.KernelNever
+	symbols := p.symbols
+	finder, err := oncpu.NewTargetFinder(known, targets, ownPID())
+	if err != nil {
+		return nil, err
 	}
 	p.unwinding = p.newUnwinding(at, len(targets) > 0)
 	return oncpu.New(oncpu.Config{
@@ -236,7 +272,7 @@ func (p *profiler) newSampler(host component.Host, at place, sink oncpu.Sink) (*
 		Frequency:         p.cfg.Frequency,
 		MaxEvents:         p.cfg.MaxPerfEvents,
 		DiscoveryInterval: p.cfg.DiscoveryInterval,
-		Kernel:            kernel,
+		Kernel:            p.kernelStacks(),
 		ThreadName:        slices.Contains(p.cfg.ThreadAttributes, threadName),
 		ThreadID:          slices.Contains(p.cfg.ThreadAttributes, threadID),
 		Logger:            p.logger,
@@ -268,23 +304,28 @@ func (p *profiler) newSampler(host component.Host, at place, sink oncpu.Sink) (*
 	}), nil
 }
 
-// observe has the gauges read what there is when they are asked; s is nil where
-// running threads are not sampled.
-func (p *profiler) observe(b *buffer, s *oncpu.Sampler) error {
+// observe has the gauges read what there is when they are asked; s and off are
+// nil where such samples are not taken.
+func (p *profiler) observe(b *buffer, s *oncpu.Sampler, off *offcpu.Sampler) error {
 	limit := int(p.cfg.BufferSize)
 	err := p.telemetry.RegisterCPUProfilerBufferUsageCallback(func(_ context.Context, o metric.Int64Observer) error {
 		o.Observe(int64(b.usage(limit)))
 		return nil
 	})
+	err = errors.Join(err, p.telemetry.RegisterCPUProfilerTargetsCallback(func(_ context.Context, o metric.Int64Observer) error {
+		if s != nil {
+			o.Observe(int64(s.Stats().Targets), bySampler(samples.OnCPU.Sampler))
+		}
+		if off != nil {
+			o.Observe(int64(off.Stats().Targets), bySampler(samples.OffCPU.Sampler))
+		}
+		return nil
+	}))
 	if s == nil {
 		return err
 	}
 	return errors.Join(
 		err,
-		p.telemetry.RegisterCPUProfilerTargetsCallback(func(_ context.Context, o metric.Int64Observer) error {
-			o.Observe(int64(s.Stats().Targets))
-			return nil
-		}),
 		p.telemetry.RegisterCPUProfilerFrequencyCallback(func(_ context.Context, o metric.Float64Observer) error {
 			o.Observe(s.Stats().Frequency)
 			return nil
@@ -302,6 +343,14 @@ func (p *profiler) stop(ctx context.Context) error {
 	if p.dotnet != nil {
 		p.dotnet.stop(ctx)
 		p.dotnet = nil
+	}
+	if p.stopHot != nil {
+		p.stopHot()
+		p.stopHot = nil
+	}
+	if p.offCPU != nil {
+		p.offCPU.Stop()
+		p.offCPU = nil
 	}
 	if p.sampler != nil {
 		p.sampler.Stop()

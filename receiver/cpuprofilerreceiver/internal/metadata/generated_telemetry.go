@@ -32,6 +32,9 @@ type TelemetryBuilder struct {
 	CPUProfilerExportDuration metric.Float64Histogram
 	CPUProfilerFrequency      metric.Float64ObservableGauge
 	CPUProfilerLimitsHit      metric.Int64Counter
+	CPUProfilerOffCPUHidden   metric.Int64Counter
+	CPUProfilerOffCPUPaused   metric.Float64Counter
+	CPUProfilerOffCPUUnshared metric.Float64Counter
 	CPUProfilerPeriodsSkipped metric.Int64Counter
 	CPUProfilerSamples        metric.Int64Counter
 	CPUProfilerSamplesLost    metric.Int64Counter
@@ -157,6 +160,24 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_cpu_profiler.limits.hit",
 		metric.WithDescription("How often something was forgotten or left out because what remembers it was full. It is read again when it is needed, at a cost. [Alpha]"),
 		metric.WithUnit("{hit}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.CPUProfilerOffCPUHidden, err = builder.meter.Int64Counter(
+		"otelcol_cpu_profiler.off_cpu.hidden",
+		metric.WithDescription("Waits of threads that are not shown. [Alpha]"),
+		metric.WithUnit("{wait}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.CPUProfilerOffCPUPaused, err = builder.meter.Float64Counter(
+		"otelcol_cpu_profiler.off_cpu.paused",
+		metric.WithDescription("Time in which off-CPU sampling paused. [Alpha]"),
+		metric.WithUnit("s"),
+	)
+	errs = errors.Join(errs, err)
+	builder.CPUProfilerOffCPUUnshared, err = builder.meter.Float64Counter(
+		"otelcol_cpu_profiler.off_cpu.unshared",
+		metric.WithDescription("Time that threads waited and no stack was found for, where one of several switches has its stack sampled. [Alpha]"),
+		metric.WithUnit("s"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerPeriodsSkipped, err = builder.meter.Int64Counter(

@@ -34,6 +34,9 @@ func TestSetupTelemetry(t *testing.T) {
 	}))
 	tb.CPUProfilerExportDuration.Record(context.Background(), 1)
 	tb.CPUProfilerLimitsHit.Add(context.Background(), 1)
+	tb.CPUProfilerOffCPUHidden.Add(context.Background(), 1)
+	tb.CPUProfilerOffCPUPaused.Add(context.Background(), 1)
+	tb.CPUProfilerOffCPUUnshared.Add(context.Background(), 1)
 	tb.CPUProfilerPeriodsSkipped.Add(context.Background(), 1)
 	tb.CPUProfilerSamples.Add(context.Background(), 1)
 	tb.CPUProfilerSamplesLost.Add(context.Background(), 1)
@@ -50,6 +53,15 @@ func TestSetupTelemetry(t *testing.T) {
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualCPUProfilerLimitsHit(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualCPUProfilerOffCPUHidden(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualCPUProfilerOffCPUPaused(t, testTel,
+		[]metricdata.DataPoint[float64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualCPUProfilerOffCPUUnshared(t, testTel,
+		[]metricdata.DataPoint[float64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualCPUProfilerPeriodsSkipped(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},

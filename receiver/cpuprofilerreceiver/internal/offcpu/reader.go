@@ -84,7 +84,7 @@ func (r *reader) run(ctx context.Context) {
 		}
 		session := r.session.Load()
 		if session == nil {
-			r.cfg.Sink.ReadUpTo(Idle)
+			r.cfg.Sink.ReadUpTo(oncpu.Idle)
 			select {
 			case f := <-r.found:
 				r.apply(f)

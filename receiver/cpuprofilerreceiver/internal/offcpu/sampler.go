@@ -24,7 +24,8 @@ type Sink interface {
 	// AddValue takes a wait that ended at time (CLOCK_MONOTONIC, in nanoseconds;
 	// its last one) with its value, and reports whether there was room for it.
 	AddValue(k samples.Key, time, value int64) bool
-	// ReadUpTo says that all there was before time has been added.
+	// ReadUpTo says that all there was before time has been added; oncpu.Idle,
+	// that nothing is sampled.
 	ReadUpTo(time int64)
 	// Paused says that there is no room and sampling has to stop until there is.
 	Paused() bool
@@ -34,10 +35,6 @@ type Sink interface {
 	// progress are to be cut then, so that it has their parts.
 	Closing() uint64
 }
-
-// Idle is what ReadUpTo is told while nothing is attached: that there is nothing
-// to be waited for.
-const Idle = int64(1<<63 - 1)
 
 // Finder says what is to be sampled now.
 type Finder interface {

@@ -175,6 +175,7 @@ func (r *reader) apply(f found) {
 			return
 		}
 		session = opened
+		r.cfg.Sink.ReadUpTo(r.cfg.Now())
 		r.attached.options = options
 		r.session.Store(session)
 	}

@@ -63,7 +63,7 @@ func (r *reader) run(ctx context.Context) {
 		}
 		session := r.session.Load()
 		if session == nil {
-			r.cfg.Sink.ReadUpTo(r.cfg.Now())
+			r.cfg.Sink.ReadUpTo(Idle)
 			select {
 			case f := <-r.found:
 				r.apply(f)

@@ -24,13 +24,18 @@ type Sink interface {
 	// Add takes an event at time (CLOCK_MONOTONIC, in nanoseconds) and reports
 	// whether there was room for it.
 	Add(k samples.Key, time int64) bool
-	// ReadUpTo says that all there was before time has been added.
+	// ReadUpTo says that all there was before time has been added; Idle, that
+	// nothing is sampled.
 	ReadUpTo(time int64)
 	// Paused says that there is no room and sampling has to stop until there is.
 	Paused() bool
 	// Batch counts the batches that samples have gone to.
 	Batch() uint64
 }
+
+// Idle is what ReadUpTo is told while nothing is sampled, and so nothing is to be
+// waited for.
+const Idle = int64(1<<63 - 1)
 
 // KernelStacks says whether the kernel's part of stacks is sampled.
 type KernelStacks uint8
