@@ -88,7 +88,7 @@ func (s *dotnetServer) newServer(ctx context.Context, host component.Host, set c
 	cfg := s.cfg.ServerConfig
 	if slices.Contains(cfg.CompressionAlgorithms, "zstd") {
 		var err error
-		if s.zstd, err = dotnet.NewZstd(cfg.MaxRequestBodySize); err != nil {
+		if s.zstd, err = s.intake.Zstd(); err != nil {
 			return nil, err
 		}
 		options = append(options, confighttp.WithDecoder("zstd", func(body io.ReadCloser) (io.ReadCloser, error) { return s.zstd.Body(body) }))

@@ -38,7 +38,6 @@ import (
 	"go.opentelemetry.io/collector/config/confighttp"
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/config/configtls"
-	"go.opentelemetry.io/collector/consumer/xconsumer"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 	"go.opentelemetry.io/collector/receiver/receivertest"
 	"go.opentelemetry.io/collector/receiver/xreceiver"
@@ -518,6 +517,19 @@ func TestDotnetStalledSendersTimeOut(t *testing.T) {
 	}
 }
 
+func TestDotnetManyStalledSendersHoldNobodyUp(t *testing.T) {
+	r := start(t, intakeOf(t, "unix", nil))
+	c := captures.Read(t, "web/000*")[0]
+	for range 500 {
+		conn, err := net.Dial("unix", r.address().String())
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\nContent-Length: 1000000\r\n\r\n%s", c.Path(), c.Bytes)
+		require.NoError(t, err)
+	}
+	require.Equal(t, http.StatusAccepted, postTo(t, r.client(nil), "http://localhost"+c.Path(), bytes.NewReader(c.Bytes)).code)
+}
+
 func TestDotnetShutdownCutsOffWhoStalls(t *testing.T) {
 	r := start(t, intakeOf(t, "unix", nil))
 	path := r.address().String()
@@ -612,7 +624,7 @@ func TestDotnetSocketOfAnEarlierRunIsReplaced(t *testing.T) {
 	start(t, configure).stop()
 
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
-	p, err := NewFactory().(xreceiver.Factory).CreateProfiles(context.Background(), receivertest.NewNopSettings(metadata.Type), cfg, xconsumer.Profiles(consumerOf(func(context.Context, pprofile.Profiles) error { return nil })))
+	p, err := NewFactory().(xreceiver.Factory).CreateProfiles(context.Background(), receivertest.NewNopSettings(metadata.Type), cfg, consumerOf(func(context.Context, pprofile.Profiles) error { return nil }))
 	require.NoError(t, err)
 	require.ErrorContains(t, p.Start(context.Background(), componenttest.NewNopHost()), "is not a socket")
 	require.NoError(t, p.Shutdown(context.Background()))

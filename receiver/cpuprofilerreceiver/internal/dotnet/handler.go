@@ -6,7 +6,6 @@ package dotnet
 import (
 	"context"
 	"errors"
-	"io"
 	"mime"
 	"net/http"
 	"net/url"
@@ -100,12 +99,12 @@ func (in *Intake) serve(w http.ResponseWriter, r *http.Request) (Result, *proble
 	if refused != nil {
 		return Result{}, refused
 	}
-	body := in.body()
-	defer in.bodies.Put(body)
+	body := in.memory.body()
+	defer body.free()
 	if refused := in.read(w, r, body); refused != nil {
 		return Result{}, refused
 	}
-	result, err := in.take(format, interval, sender{process, strings.Join(r.Header.Values(resourceHeader), ",")}, *body)
+	result, err := in.take(format, interval, sender{process, strings.Join(r.Header.Values(resourceHeader), ",")}, body.bytes)
 	return result, in.judge(w, format, result, err)
 }
 
@@ -218,41 +217,21 @@ func (in *Intake) identify(ctx context.Context) (processes.Identity, *problem) {
 	return now, nil
 }
 
-// body returns memory for one.
-func (in *Intake) body() *[]byte {
-	if b, ok := in.bodies.Get().(*[]byte); ok {
-		return b
+// read reads the body, or says why not.
+func (in *Intake) read(w http.ResponseWriter, r *http.Request, into *body) *problem {
+	err := into.read(http.MaxBytesReader(w, r.Body, in.cfg.MaxBody))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &tooLarge):
+		return problemOf(http.StatusRequestEntityTooLarge, "the body has more than %d bytes; a buffer has %d and a little", tooLarge.Limit, nativeformat.MaxBuffer)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		w.Header().Set("Connection", "close")
+		return problemOf(http.StatusRequestTimeout, "the body did not come in time (read_timeout)")
+	case errors.Is(err, errNoMemory):
+		w.Header().Set("Retry-After", "1")
+		return problemOf(http.StatusServiceUnavailable, "%v: drop the buffer", err)
 	}
-	b := make([]byte, 0, 16<<10)
-	return &b
-}
-
-// read reads the body. Memory grows with what has come, whatever the sender says
-// how much will.
-func (in *Intake) read(w http.ResponseWriter, r *http.Request, into *[]byte) *problem {
-	b := (*into)[:0]
-	defer func() { *into = b }()
-	limited := http.MaxBytesReader(w, r.Body, in.cfg.MaxBody)
-	for {
-		if len(b) == cap(b) {
-			b = append(b, make([]byte, len(b)+1)...)[:len(b)]
-		}
-		n, err := limited.Read(b[len(b):cap(b)])
-		b = b[:len(b)+n]
-		if err == nil {
-			continue
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		var tooLarge *http.MaxBytesError
-		switch {
-		case errors.As(err, &tooLarge):
-			return problemOf(http.StatusRequestEntityTooLarge, "the body has more than %d bytes; a buffer has %d and a little", tooLarge.Limit, nativeformat.MaxBuffer)
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			w.Header().Set("Connection", "close")
-			return problemOf(http.StatusRequestTimeout, "the body did not come in time (read_timeout)")
-		}
-		return problemOf(http.StatusBadRequest, "read the body: %v", err)
-	}
+	return problemOf(http.StatusBadRequest, "read the body: %v", err)
 }

@@ -33,10 +33,11 @@ type Config struct {
 	ThreadName bool
 	// ExportThread is whether samples of the profiler's own thread are taken too.
 	ExportThread bool
-	// MaxBody is the most bytes of a buffer, 1 MiB by default, MaxRequests the
-	// most requests that are served at a time, 64 by default. Others wait for
-	// MaxWait, a second by default, and are then refused.
-	MaxBody     int64
+	// MaxBody is the most bytes of a buffer, 1 MiB by default, MaxBodies the most
+	// of all that are being read, beyond a small part of each, 64 MiB by default.
+	MaxBody, MaxBodies int64
+	// MaxRequests is the most requests that are served at a time, 1024 by default.
+	// Others wait for MaxWait, a second by default, and are then refused.
 	MaxRequests int
 	MaxWait     time.Duration
 	// RetryAfter is when there may be room again after a buffer found none.
@@ -56,10 +57,9 @@ const offClock = time.Hour
 
 // Intake turns buffers into samples.
 type Intake struct {
-	cfg   Config
-	slots chan struct{}
-
-	bodies sync.Pool // of *[]byte
+	cfg    Config
+	slots  chan struct{}
+	memory *memory
 
 	mu        sync.Mutex
 	decoder   *nativeformat.Decoder
@@ -106,8 +106,11 @@ func New(cfg Config) *Intake {
 	if cfg.MaxBody <= 0 {
 		cfg.MaxBody = 1 << 20
 	}
+	if cfg.MaxBodies <= 0 {
+		cfg.MaxBodies = max(maxBodies, 4*cfg.MaxBody)
+	}
 	if cfg.MaxRequests <= 0 {
-		cfg.MaxRequests = 64
+		cfg.MaxRequests = 1024
 	}
 	if cfg.MaxWait <= 0 {
 		cfg.MaxWait = time.Second
@@ -116,6 +119,7 @@ func New(cfg Config) *Intake {
 	in := &Intake{
 		cfg:     cfg,
 		slots:   make(chan struct{}, cfg.MaxRequests),
+		memory:  newMemory(cfg.MaxBodies),
 		decoder: decoder,
 		stacks:  newStacks(decoder, maxStackBytes),
 	}

@@ -653,6 +653,40 @@ func TestMemoryIsASmallMultipleOfTheInput(t *testing.T) {
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(16*len(body)))
 }
 
+func TestLargeBodiesBeyondTheBoundAreRefusedAndSmallOnesAreNot(t *testing.T) {
+	c, small := captures.Read(t, "crowd/*")[0], captures.Read(t, "web/000*")[0]
+	r := newRig(t, func(cfg *Config) { cfg.MaxBodies = 300 << 10 })
+	begun, release := make(chan struct{}), make(chan struct{})
+	var all sync.WaitGroup
+	all.Go(func() {
+		req := request(c.Path(), nil)
+		req.Body = io.NopCloser(io.MultiReader(bytes.NewReader(c.Bytes), waiting{begun, release}))
+		w := httptest.NewRecorder()
+		r.ServeHTTP(w, req)
+		if w.Code != http.StatusAccepted {
+			t.Errorf("%d: %s", w.Code, w.Body)
+		}
+	})
+	<-begun
+	got := r.post(t, c.Path(), c.Bytes)
+	require.Equal(t, http.StatusServiceUnavailable, got.code)
+	require.Equal(t, "1", got.header.Get("Retry-After"))
+	require.Equal(t, http.StatusAccepted, r.post(t, small.Path(), small.Bytes).code)
+	close(release)
+	all.Wait()
+	require.Equal(t, http.StatusAccepted, r.post(t, c.Path(), c.Bytes).code)
+	require.EqualValues(t, 300<<10, r.memory.left.Load(), "all is given back")
+}
+
+// waiting is the end of a body that comes late.
+type waiting struct{ begun, release chan struct{} }
+
+func (w waiting) Read([]byte) (int, error) {
+	close(w.begun)
+	<-w.release
+	return 0, io.EOF
+}
+
 func TestRequestsBeyondTheBoundWaitAndAreThenRefused(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.MaxRequests, c.MaxWait = 1, time.Millisecond })
 	begun, release := make(chan struct{}), make(chan struct{})

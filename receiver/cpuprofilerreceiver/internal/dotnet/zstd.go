@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"sync"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -19,17 +18,17 @@ import (
 // decompressed, however large a body says that it is.
 type Zstd struct {
 	limit   int64
+	memory  *memory
 	decoder *zstd.Decoder
-	buffers sync.Pool // of *[]byte
 }
 
-// NewZstd returns one for bodies of limit bytes at most, before and after.
-func NewZstd(limit int64) (*Zstd, error) {
+// Zstd returns a decompressor for the intake's bodies.
+func (in *Intake) Zstd() (*Zstd, error) {
 	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true))
 	if err != nil {
 		return nil, fmt.Errorf("make a decoder of zstd: %w", err)
 	}
-	return &Zstd{limit: limit, decoder: d}, nil
+	return &Zstd{limit: in.cfg.MaxBody, memory: in.memory, decoder: d}, nil
 }
 
 // zstdBlock is the most that zstd decompresses at a time. With room for one more
@@ -42,64 +41,59 @@ func (z *Zstd) Close() { z.decoder.Close() }
 // Body returns the decompressed body. It is read when it is first read from, so
 // that what is wrong with it is found there.
 func (z *Zstd) Body(compressed io.ReadCloser) (io.ReadCloser, error) {
-	return &zstdBody{z: z, compressed: compressed}, nil
+	return &zstdBody{z: z, compressed: compressed, out: z.memory.body()}, nil
 }
 
 type zstdBody struct {
 	z          *Zstd
 	compressed io.ReadCloser
-	buffer     *[]byte
+	out        *body // nil once closed
+	begun      bool
 	rest       []byte
 	err        error
 }
 
 // Read reads what is decompressed.
 func (b *zstdBody) Read(p []byte) (int, error) {
-	if b.buffer == nil && b.err == nil {
-		b.err = b.decompress()
+	if b.out == nil {
+		return 0, http.ErrBodyReadAfterClose
 	}
-	if len(b.rest) > 0 {
-		n := copy(p, b.rest)
-		b.rest = b.rest[n:]
-		return n, nil
+	if !b.begun {
+		b.begun = true
+		b.rest, b.err = b.decompress()
 	}
 	if b.err != nil {
 		return 0, b.err
 	}
-	return 0, io.EOF
+	if len(b.rest) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, b.rest)
+	b.rest = b.rest[n:]
+	return n, nil
 }
 
-func (b *zstdBody) decompress() error {
-	in, err := io.ReadAll(io.LimitReader(b.compressed, b.z.limit+1))
-	if err != nil {
-		return err
+func (b *zstdBody) decompress() ([]byte, error) {
+	in := b.z.memory.body()
+	defer in.free()
+	if err := in.read(b.compressed); err != nil {
+		return nil, err
 	}
-	if int64(len(in)) > b.z.limit {
-		return &http.MaxBytesError{Limit: b.z.limit}
+	if err := b.out.grow(int(b.z.limit) + zstdBlock); err != nil {
+		return nil, err
 	}
-	var ok bool
-	if b.buffer, ok = b.z.buffers.Get().(*[]byte); !ok {
-		made := make([]byte, 0, b.z.limit+zstdBlock)
-		b.buffer = &made
+	out, err := b.z.decoder.DecodeAll(in.bytes, b.out.bytes)
+	if errors.Is(err, zstd.ErrDecoderSizeExceeded) || int64(len(out)) > b.z.limit {
+		return nil, &http.MaxBytesError{Limit: b.z.limit}
 	}
-	b.rest, err = b.z.decoder.DecodeAll(in, (*b.buffer)[:0])
-	if errors.Is(err, zstd.ErrDecoderSizeExceeded) || int64(len(b.rest)) > b.z.limit {
-		err = &http.MaxBytesError{Limit: b.z.limit}
-	}
-	if err != nil {
-		b.rest = nil
-	}
-	return err
+	return out, err
 }
 
 // Close gives the memory back.
 func (b *zstdBody) Close() error {
-	if b.buffer != nil {
-		b.z.buffers.Put(b.buffer)
-		b.buffer, b.rest = nil, nil
-	}
-	if b.err == nil {
-		b.err = http.ErrBodyReadAfterClose
+	if b.out != nil {
+		b.out.free()
+		b.out, b.rest = nil, nil
 	}
 	return b.compressed.Close()
 }

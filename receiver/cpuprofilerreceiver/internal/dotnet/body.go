@@ -1,0 +1,103 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package dotnet
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+)
+
+// smallBody is what each request may read into without asking: most buffers are
+// smaller.
+const smallBody = 64 << 10
+
+// maxBodies bounds what larger bodies take, of all requests together.
+const maxBodies = 64 << 20
+
+// errNoMemory says that as many large bodies are being read as can be.
+var errNoMemory = errors.New("as many large bodies are being read as can be")
+
+// memory is where bodies are read into. A sender that stalls holds what it has
+// sent and no more, so that many of them cost little and hold up nobody.
+type memory struct {
+	left  atomic.Int64
+	small sync.Pool // of *[]byte with a capacity of at most smallBody
+}
+
+func newMemory(limit int64) *memory {
+	m := &memory{}
+	m.left.Store(limit)
+	return m
+}
+
+// take reserves n bytes, if there are as many left.
+func (m *memory) take(n int64) bool {
+	if m.left.Add(-n) < 0 {
+		m.left.Add(n)
+		return false
+	}
+	return true
+}
+
+// body is the bytes of one body.
+type body struct {
+	memory *memory
+	small  *[]byte
+	bytes  []byte
+	taken  int64
+}
+
+func (m *memory) body() *body {
+	small, ok := m.small.Get().(*[]byte)
+	if !ok {
+		made := make([]byte, 0, 16<<10)
+		small = &made
+	}
+	return &body{memory: m, small: small, bytes: (*small)[:0]}
+}
+
+// read reads all there is. Memory grows with what has come, whatever the sender
+// says how much will.
+func (b *body) read(from io.Reader) error {
+	for {
+		if len(b.bytes) == cap(b.bytes) {
+			if err := b.grow(2 * cap(b.bytes)); err != nil {
+				return err
+			}
+		}
+		n, err := from.Read(b.bytes[len(b.bytes):cap(b.bytes)])
+		b.bytes = b.bytes[:len(b.bytes)+n]
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// grow makes room for size bytes in all.
+func (b *body) grow(size int) error {
+	if size > smallBody {
+		more := int64(size-smallBody) - b.taken
+		if !b.memory.take(more) {
+			return errNoMemory
+		}
+		b.taken += more
+	}
+	b.bytes = append(make([]byte, 0, size), b.bytes...)
+	if size <= smallBody {
+		*b.small = b.bytes
+	}
+	return nil
+}
+
+// free gives the memory back.
+func (b *body) free() {
+	b.memory.left.Add(b.taken)
+	b.memory.small.Put(b.small)
+	*b = body{}
+}
