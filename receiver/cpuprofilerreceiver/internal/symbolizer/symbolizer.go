@@ -5,10 +5,13 @@
 //
 // The sources of an object file are asked in order: Go's pclntab, which
 // survives stripping and knows inlined calls, then the ELF symbols of .symtab
-// and .dynsym. Code that a process generates has the names that its perf map
-// tells. Kernel addresses come from kallsyms, the vdso from the
-// collector's own copy. What none of them knows keeps its mapping, address and
-// build id, so that a backend can symbolize later.
+// and .dynsym. Where .symtab was stripped off it is looked for in a separate
+// debug file, by build id, then by .gnu_debuglink, then in .gnu_debugdata
+// (MiniDebugInfo). Code that no object file backs has the names of the perf map
+// that its process writes; see the package perfmap. Kernel addresses come from
+// kallsyms, the vdso from the collector's own copy. What none of them knows
+// keeps its mapping, address and build id, so that a backend can symbolize
+// later.
 //
 // Files are opened by a worker as soon as a mapping is first seen, while the
 // process still lives, and only through /proc/PID/map_files or /proc/PID/root:
