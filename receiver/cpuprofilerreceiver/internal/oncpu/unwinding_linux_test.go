@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
@@ -50,7 +51,7 @@ func (s *tally) get() (whole, other int) {
 }
 
 // withoutFramePointers starts a program that keeps none.
-func withoutFramePointers(t *testing.T) Finding {
+func withoutFramePointers(t testing.TB) Finding {
 	t.Helper()
 	if _, err := exec.LookPath("gcc"); err != nil {
 		t.Skip(err)
@@ -68,7 +69,7 @@ func withoutFramePointers(t *testing.T) Finding {
 	}
 }
 
-func tables(t *testing.T) *unwind.Cache {
+func tables(t testing.TB) *unwind.Cache {
 	t.Helper()
 	c := unwind.NewCache(unwind.Config{
 		Open:     func(m *samples.Mapping) (*os.File, error) { return symbolizer.OpenMapping("/", m) },
@@ -115,6 +116,38 @@ func TestWholeHostIsNotCopiedUnlessAsked(t *testing.T) {
 	require.Equal(t, 1024, r.userStack(found{Finding: Finding{Wanted: perfevent.Wanted{Host: true}}}))
 	r.cfg.Unwinding, r.needed = FramePointers, true
 	require.Zero(t, r.userStack(found{}))
+}
+
+// BenchmarkReading is the collector's CPU time per sample of a program without
+// frame pointers, from the ring to the sink, with copies and without.
+func BenchmarkReading(b *testing.B) {
+	for name, unwinding := range map[string]Unwinding{"frame_pointers": FramePointers, "copies_of_16KiB": Copies} {
+		b.Run(name, func(b *testing.B) {
+			sink := new(tally)
+			s, _, _ := newTestSampler(&finding{Finding: withoutFramePointers(b)}, func(c *Config) {
+				c.Frequency, c.Sink, c.DiscoveryInterval = 499, sink, time.Hour
+				c.Unwinding, c.StackBytes, c.Tables = unwinding, 16384, tables(b)
+			})
+			require.NoError(b, s.Start())
+			defer s.Stop()
+			seen := func() int { whole, other := sink.get(); return whole + other }
+			wait := func(n int) {
+				for seen() < n {
+					time.Sleep(50 * time.Millisecond)
+				}
+			}
+			wait(500) // its files have been read, its stacks are known
+			began, from := cpuTime(b), seen()
+			wait(from + b.N)
+			b.ReportMetric(float64(cpuTime(b)-began)/float64(seen()-from), "cpu-ns/sample")
+		})
+	}
+}
+
+func cpuTime(b *testing.B) time.Duration {
+	var r unix.Rusage
+	require.NoError(b, unix.Getrusage(unix.RUSAGE_SELF, &r))
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
 var _ unwind.Process = (*processes.Process)(nil)
