@@ -78,6 +78,7 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 		return nil, err
 	}
 	p := &cpuTrigger{id: set.ID, telemetry: set.TelemetrySettings, cfg: cfg, log: set.Logger, now: now, counters: counters, units: newUnits(engine, selectors)}
+	p.units.byService = cfg.CooldownBy == CooldownByService || cfg.Budgets.MaxTriggersPerServicePerHour > 0
 	types := map[string][]profileType{}
 	p.eval = &evaluator{
 		units: p.units, debug: newDebugUnits(cfg.DebugUnits, set.Logger), now: now,
@@ -182,6 +183,7 @@ func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 		MaxOpenFiles:         openFiles(fileLimit()),
 		Least:                p.cfg.least(),
 		MaxSwitchesPerSecond: p.cfg.MaxSwitchesPerSecond,
+		BottleneckBounds:     p.eval.debug.on,
 		CPUWeightFormula:     p.cfg.CPUWeightFormula,
 	})
 	if err != nil {
