@@ -57,6 +57,7 @@ type allocator struct {
 	in  *os.File
 	out *bufio.Reader
 	Process
+	stop func()
 }
 
 // start runs it with a rate of its own, or below 0 with the runtime's.
@@ -73,11 +74,12 @@ func start(t testing.TB, path string, rate int) *allocator {
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	r.Close()
-	t.Cleanup(func() {
+	a := &allocator{t: t, in: w, out: bufio.NewReader(out), Process: Process{PID: cmd.Process.Pid}}
+	a.stop = sync.OnceFunc(func() {
 		w.Close()
 		_ = cmd.Wait()
 	})
-	a := &allocator{t: t, in: w, out: bufio.NewReader(out), Process: Process{PID: cmd.Process.Pid}}
+	t.Cleanup(a.stop)
 	line, err := a.out.ReadString('\n')
 	require.NoError(t, err)
 	require.Equal(t, "ready\n", line)

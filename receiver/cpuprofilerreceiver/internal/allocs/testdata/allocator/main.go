@@ -102,6 +102,7 @@ func main() {
 		runtime.MemProfileRate = rate
 	}
 	if path := os.Getenv("EXEC"); path != "" {
+		fmt.Println("ready")
 		if bufio.NewScanner(os.Stdin).Scan() {
 			fmt.Println(syscall.Exec(path, []string{path}, []string{"RATE=" + os.Getenv("RATE")}))
 		}
