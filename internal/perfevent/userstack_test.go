@@ -27,19 +27,23 @@ func TestDecodeUserStack(t *testing.T) {
 		want      Sample
 	}{
 		"amd64": {
-			amd64, []uint64{abi64, 0xb9, 0x59, 0x19, 16, 1, 2, 16},
+			amd64,
+			[]uint64{abi64, 0xb9, 0x59, 0x19, 16, 1, 2, 16},
 			Sample{HasRegisters: true, Registers: Registers{PC: 0x19, SP: 0x59, FP: 0xb9}, Stack: bytesOf([]uint64{1, 2})},
 		},
 		"arm64": {
-			arm64, []uint64{abi64, 29, 30, 31, 32, 16, 1, 2, 16},
+			arm64,
+			[]uint64{abi64, 29, 30, 31, 32, 16, 1, 2, 16},
 			Sample{HasRegisters: true, Registers: Registers{PC: 32, SP: 31, FP: 29, LR: 30}, Stack: bytesOf([]uint64{1, 2})},
 		},
 		"less stack than room for it": {
-			amd64, []uint64{abi64, 1, 2, 3, 24, 1, 2, 3, 8},
+			amd64,
+			[]uint64{abi64, 1, 2, 3, 24, 1, 2, 3, 8},
 			Sample{HasRegisters: true, Registers: Registers{PC: 3, SP: 2, FP: 1}, Stack: bytesOf([]uint64{1})},
 		},
 		"no stack": {
-			amd64, []uint64{abi64, 1, 2, 3, 0},
+			amd64,
+			[]uint64{abi64, 1, 2, 3, 0},
 			Sample{HasRegisters: true, Registers: Registers{PC: 3, SP: 2, FP: 1}},
 		},
 		"no registers":     {amd64, []uint64{0, 0}, Sample{}},

@@ -32,7 +32,7 @@ func (s *tally) Add(k samples.Key, _ int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.at++
-	if s.at <= 20 { // the program was just started
+	if s.at <= 1000 { // the program was just started, and its files are being read
 		return true
 	}
 	if k.Stack.Whole {
@@ -91,9 +91,9 @@ func TestStacksWithoutFramePointersAreWhole(t *testing.T) {
 			})
 			require.NoError(t, s.Start())
 			defer s.Stop()
-			require.Eventually(t, func() bool { whole, other := sink.get(); return whole+other >= 1000 }, patience, 10*time.Millisecond)
+			require.Eventually(t, func() bool { whole, other := sink.get(); return whole+other >= 1000 }, 3*patience, 10*time.Millisecond)
 			whole, other := sink.get()
-			require.GreaterOrEqual(t, whole*100, (whole+other)*90, "%d of %d", whole, whole+other)
+			require.GreaterOrEqual(t, whole*100, (whole+other)*95, "%d of %d", whole, whole+other)
 			require.Greater(t, sink.depth, 5*whole)
 			said := logs.FilterMessageSnippet("stacks are copied").Len()
 			if unwinding == CopiesWhereNeeded {
@@ -136,7 +136,7 @@ func BenchmarkReading(b *testing.B) {
 					time.Sleep(50 * time.Millisecond)
 				}
 			}
-			wait(500) // its files have been read, its stacks are known
+			wait(50) // its files have been read, its stacks are known
 			began, from := cpuTime(b), seen()
 			wait(from + b.N)
 			b.ReportMetric(float64(cpuTime(b)-began)/float64(seen()-from), "cpu-ns/sample")

@@ -190,7 +190,7 @@ func TestStacksOfRealProgramsReachTheirEntry(t *testing.T) {
 	for name, start := range programs {
 		t.Run(name, func(t *testing.T) {
 			pid := start(t)
-			stacks := sample(t, pid, 1500, stackBytes)
+			stacks := sample(t, pid, 800, stackBytes)
 			m := memoryOf(t, pid)
 			cache := newTestCache(t)
 			ready(t, cache, m)
@@ -256,7 +256,7 @@ func TestUnwindingAgreesWithFramePointers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pid := start(t)
-			stacks := sample(t, pid, 1500, stackBytes)
+			stacks := sample(t, pid, 800, stackBytes)
 			m := memoryOf(t, pid)
 			cache := newTestCache(t)
 			ready(t, cache, m)
