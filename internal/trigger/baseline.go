@@ -36,7 +36,7 @@ func (e *Engine) schedule(u *Unit, policy int, g *gate, now time.Time, at int64)
 	switch {
 	case g.due == 0 || hot && at >= g.due:
 		g.due = u.slot(policy, at)
-	case at < g.due, e.shut, u.young(now):
+	case at < g.due, e.shut, u.young(now), u.unnamed:
 	case g.state == Watching && now.Before(g.notBefore):
 	default:
 		e.due = append(e.due, dueBaseline{u, policy, g.due})

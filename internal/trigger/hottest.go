@@ -80,6 +80,9 @@ func (e *Engine) obstacle(u *Unit, policy int, now time.Time, at int64) (why Rea
 	if u.young(now) {
 		return TooYoung, u.grownUp(), ""
 	}
+	if u.unnamed {
+		return ServiceUnknown, time.Time{}, ""
+	}
 	if e.byService {
 		if until, cooling := e.book(policy).cooling(u.account(), policy, now); cooling {
 			return ServiceCooling, until, ""

@@ -100,7 +100,7 @@ func (l *laws) follow(transitions []Transition) {
 			l.shut(x)
 		case x.Reason == LateExport:
 			l.cool(x.Unit, x.Policy, x.Opening.ClosedAt)
-		case x.Reason == RisingEdge, x.Reason == OverBudget, x.Reason == ServiceCooling, x.Reason == TooYoung:
+		case x.Reason == RisingEdge, x.Reason == OverBudget, x.Reason == ServiceCooling, x.Reason == TooYoung, x.Reason == ServiceUnknown:
 			require.Greater(l.t, x.Cause.Value, x.Cause.Threshold)
 			require.Equal(l.t, x.Reason == OverBudget, x.Budget != "")
 		}
@@ -121,6 +121,7 @@ func (l *laws) opened(x Transition) {
 	require.NotNil(l.t, o)
 	require.NotContains(l.t, l.open, o.ID)
 	require.Equal(l.t, p.DryRun, o.DryRun)
+	require.True(l.t, o.Manual || !x.Unit.unnamed)
 	l.open[o.ID] = o
 	length := p.Duration
 	switch x.Reason {

@@ -53,7 +53,7 @@ func testMonitors() []Monitor {
 //	ramp UNIT MONITOR FROM..TO[/STEP] VALUE VALUE    likewise, from one value to another
 //	miss UNIT MONITOR FROM..TO VALUE                 CPU is used, but no reading succeeds
 //	counter UNIT MONITOR AT NUM DEN                  one reading, as it is; the counter goes on from there
-//	started UNIT AT | service UNIT NAME | apply UNIT POLICY yes|no
+//	started UNIT AT | await UNIT | service UNIT NAME | apply UNIT POLICY yes|no
 //	eval AT | eval FROM..TO/STEP                     prints transitions
 //	profile UNIT FROM..TO [accept|refuse]            prints what lets it through
 //	fire UNIT AT DURATION                            by hand; prints the opening
@@ -168,8 +168,10 @@ func (s *script) run(f []string) (err error) {
 		s.use(true, arg[:4], number(arg[4])-number(arg[3]))
 	case "started":
 		s.engine.Unit(arg[0]).SetStarted(start.Add(duration(arg[1])))
+	case "await": // its service
+		s.engine.Unit(arg[0]).AwaitService()
 	case "service":
-		s.engine.Unit(arg[0]).SetService(arg[1])
+		s.engine.Unit(arg[0]).SetService(strings.TrimPrefix(arg[1], "-")) // -: none
 	case "apply":
 		n := slices.IndexFunc(s.config.Policies, func(p Policy) bool { return p.Name == arg[1] })
 		s.engine.Unit(arg[0]).SetPolicy(n, arg[2] == "yes")

@@ -187,9 +187,15 @@ func (e *Engine) letServiceGo(o *Opening) {
 	}
 }
 
+// AwaitService keeps policies from firing until SetService says of which service
+// the unit is: a cooldown or a budget of the service may be in the way. It does
+// not keep the unit from being hot, nor from an opening by hand.
+func (u *Unit) AwaitService() { u.unnamed = true }
+
 // SetService says which service the unit is of. Empty: of none, then it stands
 // for itself. What the unit has open or cooling counts for the new one too.
 func (u *Unit) SetService(name string) {
+	u.unnamed = false
 	if name == u.service {
 		return
 	}

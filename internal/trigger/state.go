@@ -64,6 +64,7 @@ const (
 	OverBudget     Reason = "over budget"     // Transition.Budget names the budget
 	ServiceCooling Reason = "service cooling" // another unit of the service is open or cools down
 	TooYoung       Reason = "too young"       // the unit's first process started less than MinAge ago
+	ServiceUnknown Reason = "service unknown" // nothing has said yet of which service the unit is
 )
 
 // Transition is one step of the state machine of a unit and policy.
@@ -131,6 +132,8 @@ func (o obstacles) of(why Reason) obstacles {
 		return 2
 	case TooYoung:
 		return 4
+	case ServiceUnknown:
+		return 8
 	}
 	return 0
 }

@@ -32,6 +32,7 @@ type Unit struct {
 	started time.Time  // of its first process; zero: not known
 	added   time.Time  // first observed or evaluated
 	service string     // empty: none
+	unnamed bool       // it is to be said which
 	heat    float64    // as of the last evaluation
 	over    bool       // likewise: a budget keeps a gate shut
 	// hotGates and baselines are the gates that are open, but for dry runs.
@@ -43,7 +44,7 @@ type Unit struct {
 // comeBack forgets what was said and seen of a unit that was gone: only what it
 // did counts.
 func (u *Unit) comeBack() {
-	u.started, u.added, u.service = time.Time{}, time.Time{}, ""
+	u.started, u.added, u.service, u.unnamed = time.Time{}, time.Time{}, "", false
 	for p := range u.gates {
 		g := &u.gates[p]
 		g.off, g.held, g.told, g.due = false, false, 0, 0
@@ -190,7 +191,8 @@ type Standing struct {
 	// DryRun: the policy lets nothing out.
 	DryRun bool
 	// Blocked is what would keep the policy in Watching with an item that
-	// holds: TooYoung, ServiceCooling or OverBudget, with its Budget. Empty:
+	// holds: TooYoung, ServiceUnknown, ServiceCooling or OverBudget, with its
+	// Budget. Empty:
 	// nothing.
 	Blocked Reason
 	Budget  string

@@ -161,6 +161,8 @@ func whyShut(items []trigger.Standing, now time.Time) (why string, fields []zap.
 		return "over budget", append(left(), zap.String("budget", near.Budget))
 	case near.Blocked == trigger.ServiceCooling:
 		return whyServiceCooling, left()
+	case near.Blocked == trigger.ServiceUnknown:
+		return whyServiceUnknown, fields
 	case near.Blocked == trigger.TooYoung:
 		return whyTooYoung, left()
 	case near.NotBefore.After(now):
@@ -171,5 +173,6 @@ func whyShut(items []trigger.Standing, now time.Time) (why string, fields []zap.
 
 const (
 	whyServiceCooling = "another unit of its service is open or cools down"
+	whyServiceUnknown = "no profile of it has come yet to tell its service"
 	whyTooYoung       = "younger than min_age"
 )

@@ -394,3 +394,22 @@ func TestCooldownsSurviveARestart(t *testing.T) {
 	require.Empty(t, second.log("gate opened"))
 	require.Equal(t, "max_triggers_per_hour", second.logs.FilterMessage("gate not opened").FilterLevelExact(zapcore.InfoLevel).All()[0].ContextMap()["budget"])
 }
+
+// TestCooldownByServiceWaitsForTheFirstProfile, which tells the service: a unit
+// that is hot before might be one of a service that cools down.
+func TestCooldownByServiceWaitsForTheFirstProfile(t *testing.T) {
+	for _, processor := range []string{"cooldown_by: service", "budgets: {max_triggers_per_service_per_hour: 3}"} {
+		t.Run(processor, func(t *testing.T) {
+			r := newRig(t, onePolicy("", processor))
+			r.watch(containerA)
+			r.source.cores[containerA] = 1.9
+			r.run(20 * time.Second)
+			require.Empty(t, r.log("gate opened"))
+			require.Equal(t, whyServiceUnknown, r.last("gate not opened")["why"])
+			require.True(t, r.p.units.byName[containerA].gate.Hot(), "samplers that wait for that may bring the profile")
+			require.NoError(t, r.send(batch(t, r.now, inContainer(containerA))))
+			r.run(5 * time.Second)
+			require.Len(t, r.log("gate opened"), 1)
+		})
+	}
+}

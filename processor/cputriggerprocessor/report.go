@@ -40,6 +40,8 @@ func (r *reporter) report(ts []transition) {
 		case t.Reason == trigger.ServiceCooling:
 			r.counters.trigger(t.Policy, triggerCoolingDown)
 			r.log.Debug("gate not opened", append(reasonFields(t), zap.String("why", whyServiceCooling))...)
+		case t.Reason == trigger.ServiceUnknown:
+			r.log.Debug("gate not opened", append(reasonFields(t), zap.String("why", whyServiceUnknown))...)
 		case t.Reason == trigger.TooYoung:
 			r.log.Debug("gate not opened", append(reasonFields(t), zap.String("why", whyTooYoung))...)
 		default:

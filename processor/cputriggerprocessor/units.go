@@ -81,6 +81,9 @@ type units struct {
 	max int
 	// selectors decide which policies apply.
 	selectors *selectors
+	// byService: cooldowns or budgets are a service's, so that a unit opens no
+	// gate before a profile told which it is of.
+	byService bool
 	// changed gets a token when there is a transition to report.
 	changed chan struct{}
 
@@ -142,6 +145,9 @@ func (us *units) add(t target, now time.Time) *unit {
 		u.gate.SetStarted(t.since)
 	}
 	u.path, u.containerID = place.Cgroup, place.ContainerID
+	if us.byService {
+		u.gate.AwaitService()
+	}
 	us.selectors.begin(u)
 	us.byName[t.name] = u
 	us.added = append(us.added, u)
@@ -198,9 +204,13 @@ func (u *unit) serve(c claim) {
 	if c.executableName != "" {
 		u.executable = cut(c.executableName)
 	}
-	if !u.named && c.service != "" && !strings.HasPrefix(c.service, unknownService) {
+	switch {
+	case u.named:
+	case c.service != "" && !strings.HasPrefix(c.service, unknownService):
 		u.named = true
 		u.gate.SetService(serviceID(c.serviceNamespace, c.service))
+	default:
+		u.gate.SetService("")
 	}
 }
 
