@@ -46,10 +46,8 @@ const (
 	// queueLength is how many files may wait to be read.
 	queueLength = 1024
 	// checkInterval is how often a file that is in use is looked at: whether it
-	// is still what was read.
+	// is still what was read, and whether it can be read by now.
 	checkInterval = 30 * time.Second
-	// retryInterval is how long a file that could not be read is left alone.
-	retryInterval = 30 * time.Second
 )
 
 // Stats are the counters of a Cache since it was made, and what it holds.

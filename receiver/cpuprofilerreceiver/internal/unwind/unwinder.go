@@ -128,15 +128,11 @@ func (u *Unwinder) Unwind(in *Input, mappings Mappings) ([]uint64, End) {
 		if n == MaxDepth {
 			return u.frames[:n], Deep
 		}
-		end := Whole
-		switch {
-		case rule.cfa == cfaNone:
-			end = w.byFramePointer()
-			if end != Whole && !ready {
-				end = Unready
-			}
-		default:
+		var end End
+		if rule.cfa != cfaNone {
 			end = w.step(rule)
+		} else if end = w.byFramePointer(); end != Whole && !ready {
+			end = Unready
 		}
 		if end != Whole {
 			return u.splice(&w, n, in.Chain, rule, end, mappings)
