@@ -43,6 +43,35 @@ func TestReadingThatFailsOnceDoesNotKeepAGateShut(t *testing.T) {
 	require.Len(t, r.log("reading failed"), 1)
 }
 
+// It is gone at its first reading: no gate, no word of it, and no sample is lost
+// from the books. Who has its pid next is another unit.
+func TestProcessThatEndsBetweenMatchAndRead(t *testing.T) {
+	r := newRig(t, "{scope: process, "+onePolicy("", "")[1:])
+	ended := part{attributes: map[string]any{"process.pid": 200, "process.executable.name": r.host.processes[200].Comm}}
+	p := r.host.processes[200]
+	p.Name = "200:first"
+	r.host.processes[200] = p
+	r.source.errs[p.Name] = monitor.ErrGone
+	require.NoError(t, r.send(batch(t, r.now, ended)))
+	require.Equal(t, map[string]int64{"": 1}, r.metric("otelcol_cpu_trigger.units"), "it was there when its profile came")
+	delete(r.host.processes, 200)
+	r.run(5 * time.Second)
+	require.Equal(t, map[string]int64{"": 0}, r.metric("otelcol_cpu_trigger.units"))
+	require.Empty(t, r.log("reading failed"))
+	for what := range r.metric("otelcol_cpu_trigger.readings") {
+		require.NotContains(t, what, "failed")
+	}
+	require.NoError(t, r.send(batch(t, r.now, ended)))
+	require.EqualValues(t, 6, r.samples()["unmatched"])
+
+	p.Name, p.Start, p.Started = "200:second", p.Start+500, r.now.Add(-time.Second)
+	r.host.processes[200] = p
+	r.source.cores[p.Name] = 2
+	require.NoError(t, r.send(batch(t, r.now, ended)))
+	require.Less(t, r.runUntil("gate opened", time.Minute), time.Minute)
+	require.Equal(t, p.Name, r.log("gate opened")[0].ContextMap()["unit"])
+}
+
 func TestReadingThatFailsForAMinuteThenWorks(t *testing.T) {
 	r := newRig(t, "min_age: 0s")
 	r.watch(containerA)

@@ -1,0 +1,161 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cputriggerprocessor
+
+import (
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/collector/config/confighttp"
+	"go.opentelemetry.io/collector/confmap"
+
+	"github.com/hotprofile/hotprofile/internal/monitor"
+	"github.com/hotprofile/hotprofile/internal/trigger"
+)
+
+// manual is the server that opens gates by hand; nil: none.
+func (cfg *Config) manual() *confighttp.ServerConfig {
+	if server := cfg.Manual.Get(); server != nil && server.NetAddr.Endpoint != "" {
+		return server
+	}
+	return nil
+}
+
+// manualDuration is how long a gate that is opened by hand stays open where
+// nothing is said: as by the first policy.
+func (cfg *Config) manualDuration() time.Duration {
+	for _, p := range cfg.enabled() {
+		return p.Duration
+	}
+	return defaultPolicy().Duration
+}
+
+// inScope says whether a monitor goes with the scope. One that is not known is
+// another fault.
+func (cfg *Config) inScope(name string) bool {
+	scope := monitor.CgroupScope
+	if cfg.Scope == ScopeProcess {
+		scope = monitor.ProcessScope
+	}
+	kind, ok := monitor.KindOf(name)
+	return !ok || kind.Scopes&scope != 0
+}
+
+// trigger is what the decision core is to know of the configuration.
+func (cfg *Config) trigger(policies []PolicyConfig) trigger.Config {
+	out := trigger.Config{
+		CollectionInterval: cfg.CollectionInterval,
+		History:            cfg.History,
+		PreTrigger:         cfg.PreTrigger,
+		MinAge:             cfg.MinAge,
+		CooldownByService:  cfg.CooldownBy == CooldownByService,
+		Budgets: trigger.Budgets{
+			MaxConcurrentUnits:           cfg.Budgets.MaxConcurrentUnits,
+			MaxTriggersPerHour:           cfg.Budgets.MaxTriggersPerHour,
+			MaxTriggersPerServicePerHour: cfg.Budgets.MaxTriggersPerServicePerHour,
+			MaxBytesPerHour:              int64(cfg.Budgets.MaxBytesPerHour),
+		},
+	}
+	for _, k := range monitor.Kinds() {
+		out.Monitors = append(out.Monitors, trigger.Monitor{
+			Name: k.Name, Scale: k.Scale, Gauge: k.Gauge, Sparse: k.Sparse, Guard: k.Guard, GuardAtLeast: k.GuardAtLeast,
+		})
+	}
+	for _, p := range policies {
+		policy := trigger.Policy{Name: p.Name, Duration: p.Duration, Cooldown: p.Cooldown, DryRun: p.DryRun}
+		if p.Baseline.Every > 0 {
+			policy.Baseline = trigger.Baseline{Every: p.Baseline.Every, Duration: p.Baseline.Duration}
+		}
+		for _, i := range p.AnyOf {
+			item := trigger.Item{Monitor: i.Monitor, AverageOver: i.AverageOver, Period: i.Period, Count: i.Count, ReleaseBelow: i.ReleaseBelow}
+			if i.Threshold != nil {
+				item.Threshold = *i.Threshold
+			}
+			policy.Items = append(policy.Items, item)
+		}
+		out.Policies = append(out.Policies, policy)
+	}
+	return out
+}
+
+// enabled are the policies that open gates.
+func (cfg *Config) enabled() []PolicyConfig {
+	var out []PolicyConfig
+	for _, p := range cfg.Policies {
+		if p.Enabled {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// monitors are the names of those that are to be read, which an enabled policy
+// uses or the guard of such a one, sorted as monitor.Kinds is.
+func (cfg *Config) monitors() []string {
+	used := map[string]bool{}
+	for _, p := range cfg.enabled() {
+		for _, i := range p.AnyOf {
+			used[i.Monitor] = true
+			if kind, ok := monitor.KindOf(i.Monitor); ok && kind.Guard != "" {
+				used[kind.Guard] = true
+			}
+		}
+	}
+	var out []string
+	for _, k := range monitor.Kinds() {
+		if used[k.Name] {
+			out = append(out, k.Name)
+		}
+	}
+	return out
+}
+
+// least is the lowest threshold in use, by monitor.
+func (cfg *Config) least() map[string]float64 {
+	out := map[string]float64{}
+	for _, p := range cfg.enabled() {
+		for _, i := range p.AnyOf {
+			if least, ok := out[i.Monitor]; !ok || *i.Threshold < least {
+				out[i.Monitor] = *i.Threshold
+			}
+		}
+	}
+	return out
+}
+
+// effective is the whole configuration with its defaults, as a log field.
+func (cfg *Config) effective() (map[string]any, error) {
+	conf := confmap.New()
+	if err := conf.Marshal(cfg); err != nil {
+		return nil, fmt.Errorf("write the configuration as a map: %w", err)
+	}
+	out := conf.ToStringMap()
+	if cfg.History == 0 {
+		var longest time.Duration
+		for _, p := range cfg.enabled() {
+			for _, i := range p.AnyOf {
+				longest = max(longest, i.AverageOver, i.Period)
+			}
+		}
+		out["history"] = longest
+	}
+	return readable(out).(map[string]any), nil
+}
+
+// readable writes durations as the configuration does, all the way down.
+func readable(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for key := range v {
+			v[key] = readable(v[key])
+		}
+	case []any:
+		for i := range v {
+			v[i] = readable(v[i])
+		}
+	case time.Duration:
+		return v.String()
+	}
+	return v
+}
