@@ -25,8 +25,9 @@ type clock interface {
 //
 // A batch's window ends where the samplers have read up to, not when the batch
 // is taken: what happened before that and still lies unread in a ring belongs
-// into the next batch, whose window begins there. So windows neither overlap nor
-// leave a hole, and every event lies in the window of its batch.
+// into the next batch, whose window begins there. So windows leave no hole, and
+// every event lies in the window of its batch. Nor do they overlap, but for as
+// much as one of several samplers has read further than another at that moment.
 type buffer struct {
 	clock clock
 	pair  *samplebuffer.Pair[*samples.Batch]

@@ -24,6 +24,7 @@ type profile struct {
 type sample struct {
 	functions []string // leaf first
 	events    int
+	value     int64 // where it has one
 	thread    string
 }
 
@@ -65,6 +66,9 @@ func flatten(batches []pprofile.Profiles) (out []profile) {
 
 func flattenSample(d pprofile.ProfilesDictionary, s pprofile.Sample) sample {
 	f := sample{events: max(s.TimestampsUnixNano().Len(), 1)}
+	if s.Values().Len() > 0 {
+		f.value = s.Values().At(0)
+	}
 	f.thread, _ = attributes(d, s.AttributeIndices())["thread.name"].(string)
 	for _, l := range d.StackTable().At(int(s.StackIndex())).LocationIndices().All() {
 		for _, line := range d.LocationTable().At(int(l)).Lines().All() {

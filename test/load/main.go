@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+	"unsafe"
 )
 
 func main() {
@@ -28,14 +29,18 @@ func main() {
 	threads := flag.Int("threads", 1, "busy threads")
 	kernelThreads := flag.Int("kernel-threads", 0, "busy threads beside them that spend their time in the kernel")
 	duty := flag.Float64("duty", 1, "share of each busy thread's time that is spent burning, above 0 to 1")
+	waiting := flag.Int("waiting", 0, "threads beside all of this that only wait, from the start to the end: three parts of the time in one function and one in another, if they are woken in time")
 	processLife := flag.Duration("process-life", 0, "burn in child processes that live this long each, one after the other, instead of in threads")
 	once := flag.Bool("exit", false, "exit after being busy instead of idling until stopped")
 	flag.Parse()
 	// More threads than CPUs are to wait for one another in the kernel.
-	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), *threads))
+	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), *threads) + *waiting)
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	for range *waiting {
+		go waitInSleeps()
+	}
 	wait(ctx, *idleFor)
 	if *warmFor > 0 {
 		warm, cooled := context.WithTimeout(ctx, *warmFor)
@@ -91,6 +96,29 @@ func burnInThreads(ctx context.Context, n int, duty float64, burn func()) {
 		})
 	}
 	wg.Wait()
+}
+
+// waitInSleeps blocks a thread of its own.
+func waitInSleeps() {
+	runtime.LockOSThread()
+	const part = 10 * time.Millisecond
+	for {
+		waitThreeParts(3 * part)
+		waitOnePart(part)
+	}
+}
+
+//go:noinline
+func waitThreeParts(d time.Duration) { sleepInThread(d) }
+
+//go:noinline
+func waitOnePart(d time.Duration) { sleepInThread(d) }
+
+// sleepInThread has the thread wait, where time.Sleep has the goroutine. The
+// scheduler is not told, so that nothing but the kernel has it wait for longer.
+func sleepInThread(d time.Duration) {
+	t := syscall.NsecToTimespec(int64(d))
+	_, _, _ = syscall.RawSyscall(syscall.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&t)), 0, 0)
 }
 
 // newSystemCall returns what takes about as long as spin, in the kernel.

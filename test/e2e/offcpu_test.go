@@ -1,0 +1,156 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+)
+
+// TestWaitsOfHotUnitsAreSampledWhileTheyAreHot has two cgroups with a thread each
+// that waits all the time, and one of them turn hot: its waits are sampled from
+// then on, let out while its gate is open, and not sampled any more when it has
+// cooled. Those of the other one are never sampled.
+func TestWaitsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
+	if err := perfevent.Probe().Kernel; err != nil {
+		hosttest.SkipUnprivileged(t, "%v", err)
+	}
+	const (
+		evaluation = 2 * time.Second
+		idle, busy = 8 * time.Second, 14 * time.Second
+		duration   = 6 * time.Second
+	)
+	hot, cool := hosttest.NewCgroup(t, "hotprofile-e2e-hot"), hosttest.NewCgroup(t, "hotprofile-e2e-cool")
+	for _, g := range []*hosttest.Cgroup{hot, cool} {
+		g.SetQuota(t, cores)
+		g.Favour(t)
+	}
+	w, metrics := startWire(t), freePort(t)
+	c := startCollector(t, "collector", fmt.Sprintf(`
+extensions:
+  hot_units:
+receivers:
+  cpu_profiler: {export_interval: 1s, off_cpu: {}}
+processors:
+  cpu_trigger:
+    evaluation_interval: %v
+    min_age: 0
+    pre_trigger: 0
+    policies:
+      - name: cpu
+        match: {cgroup: "/hotprofile-e2e-*"}
+        any_of: [{monitor: cpu_utilization, threshold: %d, average_over: 4s}]
+        duration: %v
+        cooldown: 1h
+exporters:
+  otlp_grpc: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}
+service:
+  extensions: [hot_units]
+  telemetry:
+    logs: {encoding: json, level: debug, sampling: {enabled: false}}
+    metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %d}}}}]}
+  pipelines:
+    profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc]}
+`, evaluation, threshold, duration, w.port, metrics))
+	started := c.wait(startTimeout, "off-CPU sampling started", nil)
+	require.Equal(t, "hot, as there is a hot_units extension", started.str("when"))
+	attached := func() float64 { return scrape(t, metrics, "otelcol_cpu_profiler_targets", `sampler="off_cpu"`) }
+	require.Zero(t, attached(), "nothing is hot")
+
+	startLoad(t, cool.Command(loadBinary, "-duty", "0.05", "-waiting", "1"), coolService)
+	startLoad(t, hot.Command(loadBinary, "-idle", idle.String(), "-busy", busy.String(), "-waiting", "1"), hotService)
+	time.Sleep(idle / 2)
+	require.Zero(t, attached(), "nothing is hot though threads wait")
+
+	turned := c.wait(60*time.Second, "hot units changed", func(l logLine) bool { return strings.Contains(l.str("now_hot"), hot.Path) })
+	with := func(targets string) func(logLine) bool {
+		return func(l logLine) bool { return l.str("targets") == targets && at(t, l).After(at(t, turned)) }
+	}
+	followed := c.wait(startTimeout, "off-CPU targets", with("1"))
+	took := at(t, followed).Sub(at(t, turned))
+	t.Logf("attached %v after it was hot", took)
+	require.Less(t, took, evaluation)
+	c.wait(startTimeout, "gate opened", of(hot.Path))
+	closed := c.wait(startTimeout, "gate closed", of(hot.Path))
+	cooled := c.wait(startTimeout, "hot units changed", func(l logLine) bool {
+		return strings.Contains(l.str("not_hot"), hot.Path) && !at(t, l).Before(at(t, closed))
+	})
+	left := c.wait(startTimeout, "off-CPU targets", func(l logLine) bool {
+		return l.str("targets") == "0" && !at(t, l).Before(at(t, cooled))
+	})
+	require.Less(t, at(t, left).Sub(at(t, cooled)), evaluation)
+	require.Zero(t, attached())
+	time.Sleep(2 * time.Second) // beyond the exporter's batching
+	checkAccounts(t, metrics)
+	c.stop()
+
+	received := w.received()
+	for i, p := range received {
+		for _, v := range conformance.Check(p, conformance.Options{Triggered: true}) {
+			t.Errorf("request %d on the wire: %v", i, v)
+		}
+	}
+	in := map[string]float64{}
+	var waited time.Duration
+	var first, last time.Time
+	for _, p := range flatten(received) {
+		if p.sampleType != "off_cpu" && p.sampleType != "runqueue" {
+			continue
+		}
+		require.Equal(t, hot.Path, p.str("hotprofile.unit"))
+		require.Equal(t, hotService, p.service())
+		require.NotEmpty(t, p.str("hotprofile.trigger.id"))
+		var ours time.Duration
+		for _, s := range p.samples {
+			require.Positive(t, s.value)
+			require.Equal(t, 1, s.events)
+			for _, f := range s.functions {
+				for _, name := range []string{"waitThreeParts", "waitOnePart"} {
+					if strings.HasSuffix(f, name) {
+						in[name] += float64(s.value)
+						ours += time.Duration(s.value)
+					}
+				}
+			}
+		}
+		if first.IsZero() || p.start.Before(first) {
+			first = p.start
+		}
+		if p.end.After(last) {
+			last = p.end
+		}
+		waited += ours
+	}
+	covered := last.Sub(first)
+	share := 100 * in["waitThreeParts"] / (in["waitThreeParts"] + in["waitOnePart"])
+	t.Logf("%v of %v waited, %.1f%% of that in waitThreeParts", waited, covered, share)
+	require.Greater(t, covered, duration/2)
+	// The thread does nothing else, but is woken late by a program that has used
+	// up its quota.
+	require.InEpsilon(t, covered, waited, 0.1)
+	require.Greater(t, share, 45.)
+	require.Less(t, share, 80.)
+}
+
+// at is when a line was logged.
+func at(t *testing.T, l logLine) time.Time {
+	t.Helper()
+	for _, layout := range []string{"2006-01-02T15:04:05.000Z0700", time.RFC3339Nano} {
+		if when, err := time.Parse(layout, l.str("ts")); err == nil {
+			return when
+		}
+	}
+	t.Fatalf("no time in %v", l)
+	return time.Time{}
+}
