@@ -84,26 +84,7 @@ func (b *Batch) Add(k Key, time int64) bool { return b.AddValue(k, time, 0) }
 // AddValue is Add for types that are Valued.
 func (b *Batch) AddValue(k Key, time, value int64) bool {
 	i, seen := b.index[k]
-	need := eventSize
-	if k.Type.Valued {
-		need += valueSize
-	}
-	newStack := false
-	if !seen {
-		need += sampleSize + len(k.Thread.Name) + len(k.AllocType)
-		if _, ok := b.stacks[k.Stack]; !ok {
-			newStack = true
-			need += stackSize
-			if k.Type.Sent {
-				need += b.sentStack(k.Stack)
-			} else {
-				need += len(k.Stack.Locations) * locationSize
-			}
-		}
-		if k.Type.Sent {
-			need += b.sentResource(k.Resource)
-		}
-	}
+	need, newStack := b.need(k, seen)
 	if b.size+need > b.limit {
 		return false
 	}
@@ -126,6 +107,47 @@ func (b *Batch) AddValue(k Key, time, value int64) bool {
 		b.values = append(b.values, value)
 	}
 	return true
+}
+
+// AddBoth is AddValue of two events of one time, which fit both or leave no trace
+// either.
+func (b *Batch) AddBoth(k, other Key, time, value, otherValue int64) bool {
+	_, seen := b.index[k]
+	need, _ := b.need(k, seen)
+	_, seen = b.index[other]
+	more, newStack := b.need(other, seen)
+	if newStack && other.Stack == k.Stack && !other.Type.Sent {
+		more -= stackSize + len(k.Stack.Locations)*locationSize // it comes with k
+	}
+	if b.size+need+more > b.limit {
+		return false
+	}
+	return b.AddValue(k, time, value) && b.AddValue(other, time, otherValue)
+}
+
+// need is what one more event of a key takes, and whether its stack is new.
+func (b *Batch) need(k Key, seen bool) (need int, newStack bool) {
+	need = eventSize
+	if k.Type.Valued {
+		need += valueSize
+	}
+	if seen {
+		return need, false
+	}
+	need += sampleSize + len(k.Thread.Name) + len(k.AllocType)
+	if _, ok := b.stacks[k.Stack]; !ok {
+		newStack = true
+		need += stackSize
+		if k.Type.Sent {
+			need += b.sentStack(k.Stack)
+		} else {
+			need += len(k.Stack.Locations) * locationSize
+		}
+	}
+	if k.Type.Sent {
+		need += b.sentResource(k.Resource)
+	}
+	return need, newStack
 }
 
 // sentStack is what the locations of a stack take that no sample had before. A

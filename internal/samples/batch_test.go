@@ -203,3 +203,23 @@ func TestWhatIsSentCountsInFull(t *testing.T) {
 		t.Fatalf("%d bytes after Reset", n)
 	}
 }
+
+func TestTwoEventsFitBothOrNeither(t *testing.T) {
+	k := Key{Resource: &Resource{}, Type: AllocObjects, Stack: stack(9)}
+	other := k
+	other.Type = AllocSpace
+	exactly := NewBatch(1 << 20)
+	exactly.AddValue(k, 1, 2)
+	exactly.AddValue(other, 1, 2)
+	batch := NewBatch(exactly.Size())
+	if !batch.AddBoth(k, other, 1, 2, 3) || batch.Size() != batch.Limit() {
+		t.Fatalf("%d bytes of %d", batch.Size(), batch.Limit())
+	}
+	if batch.AddBoth(k, other, 1, 2, 3) || batch.Events() != 2 {
+		t.Fatal("took two more")
+	}
+	batch = NewBatch(exactly.Size() - 1)
+	if batch.AddBoth(k, other, 1, 2, 3) || batch.Events() != 0 || batch.Size() != 0 {
+		t.Fatal("took one of two")
+	}
+}

@@ -122,7 +122,8 @@ type Type struct {
 	// Valued says that each event carries a value; else an event is its
 	// timestamp alone.
 	Valued bool
-	// Sampler is who takes such samples, as the counters call it.
+	// Sampler is who takes such samples, as the counters call it; empty where they
+	// are counted as those of another type.
 	Sampler string
 	// Sent says that the samples come from another program, with their names and
 	// with times by its clock. What was captured is then told by these times and
@@ -155,11 +156,11 @@ const scaledToSwitches = "per process, to the total time of all its switches"
 // AllocObjects and AllocSpace are the sampled allocations of Go programs, each
 // scaled to what it stands for. The period is the program's MemProfileRate; of
 // the assumed types it is the runtime's default, because the program's own could
-// not be read.
+// not be read. An allocation is an event of both kinds, counted once: as its space.
 var (
-	AllocObjects        = &Type{Name: "alloc_objects", Unit: "count", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Sampler: "allocations", Scaled: scaledToPeriod}
+	AllocObjects        = &Type{Name: "alloc_objects", Unit: "count", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Scaled: scaledToPeriod}
 	AllocSpace          = &Type{Name: "alloc_space", Unit: "bytes", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Sampler: "allocations", Scaled: scaledToPeriod}
-	AllocObjectsAssumed = &Type{Name: "alloc_objects", Unit: "count", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Sampler: "allocations", Scaled: scaledToAssumedPeriod}
+	AllocObjectsAssumed = &Type{Name: "alloc_objects", Unit: "count", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Scaled: scaledToAssumedPeriod}
 	AllocSpaceAssumed   = &Type{Name: "alloc_space", Unit: "bytes", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Sampler: "allocations", Scaled: scaledToAssumedPeriod}
 )
 
