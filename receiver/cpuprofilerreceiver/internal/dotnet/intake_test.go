@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -397,15 +398,17 @@ func TestDamagedBuffersAreAnsweredAndAccountedFor(t *testing.T) {
 		if p := r.judge(w, c.Format, result, err); p != nil {
 			code = p.Status
 		}
-		require.Contains(t, codes, code)
 		each := 1
 		if c.Format.Kind == nativeformat.AllocationSamples {
 			each = 2
 		}
-		require.Len(t, r.sink.events, each*result.Samples)
+		if !slices.Contains(codes, code) || len(r.sink.events) != each*result.Samples {
+			t.Fatalf("%d: %v; %d events", code, result, len(r.sink.events))
+		}
 		for _, e := range r.sink.events {
-			require.NotEmpty(t, e.Stack.Locations)
-			require.Positive(t, e.at)
+			if len(e.Stack.Locations) == 0 || e.at <= 0 {
+				t.Fatalf("%+v", e)
+			}
 		}
 	}
 	all := captures.Read(t, "*/*")
