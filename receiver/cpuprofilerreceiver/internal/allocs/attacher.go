@@ -316,7 +316,7 @@ func (a *attacher) end() {
 
 // report says what is sampled and what is not, each once.
 func (a *attacher) report() {
-	a.said.report(a.cfg.Logger, len(a.attached), len(a.probes))
+	a.said.report(a.cfg.Logger, a.cfg.When, len(a.attached), len(a.probes))
 	now := a.cfg.Now()
 	for p := range a.probes {
 		switch {

@@ -50,7 +50,9 @@ type Config struct {
 	MaxEvents int
 	// ThreadName and ThreadID say which attributes tell threads apart.
 	ThreadName, ThreadID bool
-	Logger               *zap.Logger
+	// When says on what it runs, for the line that says what is sampled.
+	When   string
+	Logger *zap.Logger
 	// Now is CLOCK_MONOTONIC in nanoseconds.
 	Now func() int64
 	// Random is the source of chance, used by the reading goroutine alone; nil is

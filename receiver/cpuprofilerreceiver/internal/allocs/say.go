@@ -38,10 +38,10 @@ func (s *said) leaveOut(err error) {
 	}
 }
 
-func (s *said) report(logger *zap.Logger, processes, programs int) {
+func (s *said) report(logger *zap.Logger, when string, processes, programs int) {
 	if !s.started && processes > 0 {
 		s.started = true
-		logger.Info("allocation sampling started", zap.Int("processes", processes), zap.Int("programs", programs))
+		logger.Info("allocation sampling started", zap.Int("processes", processes), zap.Int("programs", programs), zap.String("when", when))
 	}
 	if slices.Equal(s.reasons, s.before) {
 		return
