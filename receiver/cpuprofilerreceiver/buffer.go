@@ -25,9 +25,9 @@ type clock interface {
 //
 // A batch's window ends where the samplers have read up to, not when the batch
 // is taken: what happened before that and still lies unread in a ring belongs
-// into the next batch, whose window begins there. So windows leave no hole, and
-// every event lies in the window of its batch. Nor do they overlap, but for as
-// much as one of several samplers has read further than another at that moment.
+// into the next batch, whose window begins there. So windows neither overlap nor
+// leave a hole, and every event lies in the window of its batch. Of several
+// samplers one will have read further than another by then: see settle.
 type buffer struct {
 	clock clock
 	pair  *samplebuffer.Pair[*samples.Batch]
@@ -42,10 +42,13 @@ type buffer struct {
 	// clock, others how far others have; oncpu.Idle while they have nothing to.
 	read   atomic.Int64
 	others []*position
-	// closing counts the times that a batch was about to be taken.
-	closing atomic.Uint64
+	// closing is when a batch was about to be taken last.
+	closing atomic.Int64
 	// moved gets a token when one of others has read on.
 	moved chan struct{}
+
+	// lost is told of an event that was taken and then found no room.
+	lost func(*samples.Type)
 
 	// What follows is guarded by the pair's lock: it changes while a batch is
 	// borrowed and in the hooks.
@@ -56,6 +59,11 @@ type buffer struct {
 	offset int64
 	// last is the latest event of the active batch, in Unix time.
 	last int64
+	// until is where the active batch is to end, on the monotonic clock, once it is
+	// about to be taken; 0 before. held are the events from then on, which are the
+	// next one's.
+	until int64
+	held  []heldEvent
 	// refused is the time of the event that did not fit last, on the monotonic
 	// clock.
 	refused int64
@@ -64,8 +72,18 @@ type buffer struct {
 	pausedAt int64
 }
 
+// heldEvent is one that is for the next batch.
+type heldEvent struct {
+	samples.Key
+	time, value int64
+}
+
+// maxHeld bounds the events that are held. At the bound they go into the batch
+// that is about to be taken, whose window then reaches into the next one's.
+const maxHeld = 4096
+
 func newBuffer(size int, c clock, wake func()) *buffer {
-	b := &buffer{clock: c, wake: wake, offset: c.Offset(), moved: make(chan struct{}, 1)}
+	b := &buffer{clock: c, wake: wake, lost: func(*samples.Type) {}, offset: c.Offset(), moved: make(chan struct{}, 1)}
 	b.read.Store(c.Monotonic())
 	first := samples.NewBatch(size)
 	first.Start = b.read.Load() + b.offset
@@ -87,6 +105,11 @@ func (b *buffer) AddValue(k samples.Key, time, value int64) bool {
 		batch, ok := b.pair.Borrow()
 		if !ok {
 			return false
+		}
+		if b.until > 0 && time >= b.until && len(b.held) < maxHeld {
+			b.held = append(b.held, heldEvent{k, time, value})
+			b.pair.Return(true)
+			return true
 		}
 		t := time + b.offset
 		fitted := batch.AddValue(k, t, value)
@@ -157,9 +180,6 @@ func (p *position) ReadUpTo(time int64) {
 	p.signal()
 }
 
-// Closing counts the times that a batch was about to be taken.
-func (b *buffer) Closing() uint64 { return b.closing.Load() }
-
 func (b *buffer) signal() {
 	select {
 	case b.moved <- struct{}{}:
@@ -180,14 +200,20 @@ func (b *buffer) readUpTo() int64 {
 }
 
 // settle has samplers that show what is in progress do so up to now, and all of
-// them read up to it, so that a batch that is taken then ends there. It waits no
-// longer than limit, and not at all where none shows such things.
+// them read up to it, so that a batch that is taken then ends there; what they
+// read beyond it is held for the next one, until release. It waits no longer than
+// limit, and not at all where none shows such things.
 func (b *buffer) settle(limit time.Duration) {
-	if len(b.others) == 0 || b.paused.Load() {
+	if len(b.others) == 0 {
+		return
+	}
+	if _, ok := b.pair.Borrow(); !ok {
 		return
 	}
 	now := b.clock.Monotonic()
-	b.closing.Add(1)
+	b.until = now
+	b.pair.Return(true)
+	b.closing.Store(now)
 	b.wake()
 	late := time.NewTimer(limit)
 	defer late.Stop()
@@ -199,6 +225,33 @@ func (b *buffer) settle(limit time.Duration) {
 		}
 	}
 }
+
+// release ends what settle began, if no batch has been taken since.
+func (b *buffer) release() {
+	if batch, ok := b.pair.Borrow(); ok {
+		b.takeHeld(batch)
+		b.pair.Return(true)
+	}
+}
+
+// takeHeld adds what was held to a batch. The pair is locked.
+func (b *buffer) takeHeld(to *samples.Batch) {
+	for i := range b.held {
+		h := &b.held[i]
+		t := h.time + b.offset
+		if !to.AddValue(h.Key, t, h.value) {
+			b.lost(h.Type)
+			continue
+		}
+		b.last = max(b.last, t)
+	}
+	clear(b.held)
+	b.held, b.until = b.held[:0], 0
+}
+
+// Closing is until when what is in progress is to be shown: it changes each time
+// that a batch is about to be taken.
+func (b *buffer) Closing() int64 { return b.closing.Load() }
 
 // Paused says whether sampling has to be paused.
 func (b *buffer) Paused() bool { return b.paused.Load() }
@@ -219,6 +272,9 @@ func (b *buffer) usage(limit int) int {
 
 func (b *buffer) turn(filled, next *samples.Batch) {
 	end := b.readUpTo()
+	if b.until > 0 {
+		end = min(end, b.until)
+	}
 	if b.pausedAt != 0 {
 		end = b.pausedAt // nothing was captured since
 	}
@@ -232,6 +288,7 @@ func (b *buffer) turn(filled, next *samples.Batch) {
 	next.End = 0
 	b.batches.Add(1)
 	b.offset, b.last = offset, 0
+	b.takeHeld(next)
 }
 
 // pause ends the capture with the event that found no room: what is still in

@@ -4,7 +4,9 @@
 package cpuprofilerreceiver
 
 import (
+	"math"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -159,4 +161,72 @@ func TestBufferAddAllocatesNothingForAKeySeenBefore(t *testing.T) {
 	b.pair.Take() // the one with room for 5000 is active again
 	b.Add(k, 130)
 	require.Zero(t, testing.AllocsPerRun(1000, func() { b.Add(k, 130) }))
+}
+
+// TestBufferWindowsMeetWhereTheBatchWasTaken has two samplers, each of which has
+// read on by the time that the batch is taken.
+func TestBufferWindowsMeetWhereTheBatchWasTaken(t *testing.T) {
+	c := &fakeClock{now: 100}
+	var b *buffer
+	var other *position
+	offCPU := testKey(2)
+	offCPU.Type = samples.OffCPU
+	b = newBuffer(1<<20, c, func() {
+		require.EqualValues(t, 500, b.Closing())
+		require.True(t, other.AddValue(offCPU, 499, 300), "the part of a wait in progress")
+		require.True(t, other.AddValue(offCPU, 510, 5), "read beyond the end")
+		other.ReadUpTo(520)
+		require.True(t, b.Add(testKey(1), 450))
+		require.True(t, b.Add(testKey(1), 505))
+		b.ReadUpTo(506)
+	})
+	other = b.another()
+	b.ReadUpTo(110)
+	other.ReadUpTo(120)
+	c.now = 500
+	b.settle(time.Minute)
+	first, ok := b.pair.Take()
+	b.release()
+	require.True(t, ok)
+	require.EqualValues(t, 100, first.Start)
+	require.EqualValues(t, 500, first.End)
+	require.Equal(t, 2, first.Events())
+	within(t, first)
+
+	b.ReadUpTo(600)
+	other.ReadUpTo(700)
+	c.now = 800
+	b.pair.Done()
+	second, ok := b.pair.Take()
+	require.True(t, ok)
+	require.EqualValues(t, 500, second.Start)
+	require.EqualValues(t, 600, second.End, "the one that has read less far")
+	require.Equal(t, 2, second.Events())
+	within(t, second)
+}
+
+func TestBufferHoldsNothingBackWhereNoBatchIsTaken(t *testing.T) {
+	c := &fakeClock{now: 500}
+	b := newBuffer(1<<20, c, func() {})
+	other := b.another()
+	b.ReadUpTo(400)
+	b.settle(time.Millisecond) // nobody answers
+	require.True(t, other.AddValue(testKey(1), 600, 1))
+	require.Len(t, b.held, 1)
+	b.release()
+	require.Empty(t, b.held)
+	batch, ok := b.pair.Take()
+	require.True(t, ok)
+	within(t, batch)
+	require.Equal(t, 1, batch.Events())
+}
+
+func TestBufferThatWaitsForNobodyEndsNow(t *testing.T) {
+	c := &fakeClock{now: 100}
+	b := newBuffer(1<<20, c, func() {})
+	b.another()
+	b.ReadUpTo(math.MaxInt64) // none of them samples
+	c.now = 900
+	b.settle(time.Minute)
+	require.EqualValues(t, 900, b.readUpTo())
 }

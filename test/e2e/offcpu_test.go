@@ -137,8 +137,8 @@ service:
 	t.Logf("%v of %v waited, %.1f%% of that in waitThreeParts", waited, covered, share)
 	require.Greater(t, covered, duration/2)
 	// The thread does nothing else, but is woken late by a program that has used
-	// up its quota.
-	require.InEpsilon(t, covered, waited, 0.1)
+	// up its quota, and now and then has to wait for its runtime's scheduler.
+	require.InEpsilon(t, covered, waited, 0.2)
 	require.Greater(t, share, 45.)
 	require.Less(t, share, 80.)
 }

@@ -55,12 +55,11 @@ type reader struct {
 	counts  Stats           // what is counted here
 	stats   perfevent.Stats // of the session, as counted already
 	spoken  spoken
-	batch   uint64        // that the table knows of
-	closing uint64        // that waits were cut for
-	closed  atomic.Uint64 // the same, for others
+	batch   uint64       // that the table knows of
+	closing int64        // where waits were cut last
+	closed  atomic.Int64 // the same, for others
 	// switches and sampled are those of this round.
 	switches, sampled int
-	latest            int64 // time of the latest record
 	sinceDraw         int
 	drawn             int64
 
@@ -116,17 +115,21 @@ func (r *reader) drain(session *perfevent.Session) (soon bool) {
 		r.cfg.Table.NextBatch()
 	}
 	closing := r.cfg.Sink.Closing()
-	upTo := r.cfg.Now()
+	due := closing != r.closing
+	upTo := r.cfg.Now() // not before closing
 	r.switches, r.sampled = 0, 0
 	for session.Read(&r.rec) {
+		if due && r.rec.Time >= closing && r.rec.Time-closing < int64(time.Second) {
+			r.cut(closing)
+			due = false
+		}
 		r.handle(&r.rec)
 	}
-	upTo = max(upTo, min(r.latest, upTo+int64(time.Second)))
-	if closing != r.closing {
-		r.closing = closing
-		r.cut(upTo)
-		r.closed.Store(closing)
+	if due {
+		r.cut(closing)
 	}
+	r.closing = closing
+	r.closed.Store(closing)
 	r.cfg.Sink.ReadUpTo(upTo)
 	r.count(session.Stats())
 	if r.paused == 0 {
@@ -273,10 +276,8 @@ func (r *reader) handle(rec *perfevent.Record) {
 	table := r.cfg.Table
 	switch rec.Type {
 	case perfevent.TypeSwitch:
-		r.latest = rec.Time
 		r.switched(rec)
 	case perfevent.TypeSample:
-		r.latest = rec.Time
 		r.sample(rec)
 	case perfevent.TypeFork:
 		table.Fork(rec.Task.PID, rec.Task.PPID, rec.Task.TID, rec.Task.PTID)

@@ -31,9 +31,9 @@ type Sink interface {
 	Paused() bool
 	// Batch counts the batches that samples have gone to.
 	Batch() uint64
-	// Closing counts the times that the batch was about to be taken: waits in
-	// progress are to be cut then, so that it has their parts.
-	Closing() uint64
+	// Closing is when the batch was about to be taken last: waits in progress are to
+	// be cut there, so that it has their parts.
+	Closing() int64
 }
 
 // Finder says what is to be sampled now.

@@ -33,11 +33,11 @@ const patience = 30 * time.Second
 
 // sink keeps every wait.
 type sink struct {
-	mu       sync.Mutex
-	all      []wait
-	upTo     int64
-	full     atomic.Bool
-	closings atomic.Uint64
+	mu      sync.Mutex
+	all     []wait
+	upTo    int64
+	full    atomic.Bool
+	closing atomic.Int64
 }
 
 type wait struct {
@@ -60,9 +60,9 @@ func (s *sink) ReadUpTo(t int64) {
 	defer s.mu.Unlock()
 	s.upTo = t
 }
-func (s *sink) Paused() bool    { return s.full.Load() }
-func (s *sink) Batch() uint64   { return 1 }
-func (s *sink) Closing() uint64 { return s.closings.Load() }
+func (s *sink) Paused() bool   { return s.full.Load() }
+func (s *sink) Batch() uint64  { return 1 }
+func (s *sink) Closing() int64 { return s.closing.Load() }
 
 // of sums the values of a type for a thread, of the waits that ended in a span.
 func (s *sink) of(typ string, tid int, from, to int64) (sum time.Duration, n int) {
@@ -246,7 +246,7 @@ func TestTimeOffTheCPUIsWhatTheProgramSays(t *testing.T) {
 				p.begin(t)
 				for range 5 { // windows end in the middle of waits
 					time.Sleep(50 * time.Millisecond)
-					to.closings.Add(1)
+					to.closing.Store(monotonic())
 					s.Wake()
 				}
 				tid := p.Process.Pid
@@ -320,10 +320,8 @@ func TestWaitsEndWithTheirThreads(t *testing.T) {
 	waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
 	p.begin(t)
 	p.number(t)
-	for n := range 5 {
-		to.closings.Add(1)
-		s.Wake()
-		waitFor(t, "read", func() bool { return s.reader.closed.Load() >= uint64(n+1) })
+	for range 5 {
+		to.close(t, s)
 	}
 	to.mu.Lock()
 	defer to.mu.Unlock()
@@ -367,9 +365,7 @@ func TestNothingIsShownOfAWaitOverAPause(t *testing.T) {
 	to.mu.Lock()
 	before := len(to.all)
 	to.mu.Unlock()
-	to.closings.Add(1)
-	s.Wake()
-	waitFor(t, "the end of the window", func() bool { return s.reader.closed.Load() >= 1 })
+	to.close(t, s)
 	to.mu.Lock()
 	require.Len(t, to.all, before, "the second read has lasted since before the pause")
 	to.mu.Unlock()
@@ -415,6 +411,15 @@ func TestNothingIsAttachedWhileNothingIsWanted(t *testing.T) {
 	to.mu.Lock()
 	require.NotEmpty(t, to.all)
 	to.mu.Unlock()
+}
+
+// close ends a window.
+func (s *sink) close(t testing.TB, of *Sampler) {
+	t.Helper()
+	now := monotonic()
+	s.closing.Store(now)
+	of.Wake()
+	waitFor(t, "the end of the window", func() bool { return of.reader.closed.Load() == now })
 }
 
 func (s *sink) position() int64 {
