@@ -51,6 +51,9 @@ type Config struct {
 	CPU CPUConfig `mapstructure:"cpu"`
 	// OffCPU is about threads that do not run; absent: they are not sampled.
 	OffCPU configoptional.Optional[OffCPUConfig] `mapstructure:"off_cpu"`
+	// Allocations is about who allocates in Go programs; absent: that is not
+	// sampled.
+	Allocations configoptional.Optional[AllocationsConfig] `mapstructure:"allocations"`
 	// Dotnet is the server that takes the buffers of .NET services; absent: none.
 	Dotnet configoptional.Optional[DotnetConfig] `mapstructure:"dotnet"`
 	// BufferSize is the size of each of the two buffers. Default 4MiB.
@@ -68,7 +71,7 @@ type Config struct {
 // CPUConfig is about samples of running threads.
 type CPUConfig struct {
 	// Enabled is whether they are taken. Default true; false where `dotnet` is
-	// named and none of `cpu`, `targets` and `off_cpu` is.
+	// named and none of `cpu`, `targets`, `off_cpu` and `allocations` is.
 	Enabled bool `mapstructure:"enabled"`
 
 	// prevents unkeyed literal initialization
@@ -136,6 +139,7 @@ func createDefaultConfig() *Config {
 		ThreadAttributes:  []string{threadName},
 		CPU:               CPUConfig{Enabled: true},
 		OffCPU:            configoptional.Default(defaultOffCPU()),
+		Allocations:       configoptional.Default(defaultAllocations()),
 		Dotnet:            configoptional.Default(defaultDotnet()),
 		BufferSize:        4 * bytesize.MiB,
 		ExportInterval:    5 * time.Second,
@@ -157,7 +161,7 @@ func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	if f, ok := conf.Get("frequency").(float64); ok && f != math.Trunc(f) {
 		return fmt.Errorf("frequency: %v is not a whole number between 1 and %d", f, maxFrequency)
 	}
-	if conf.IsSet("dotnet") && !conf.IsSet("cpu") && !conf.IsSet("targets") && !conf.IsSet("off_cpu") {
+	if conf.IsSet("dotnet") && !conf.IsSet("cpu") && !conf.IsSet("targets") && !conf.IsSet("off_cpu") && !conf.IsSet("allocations") {
 		cfg.CPU.Enabled = false
 	}
 	return conf.Unmarshal(cfg)

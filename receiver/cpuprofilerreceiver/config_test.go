@@ -47,6 +47,7 @@ func TestConfigIsReadAsWritten(t *testing.T) {
 			ThreadAttributes:  []string{"thread.name", "thread.id"},
 			CPU:               CPUConfig{Enabled: true},
 			OffCPU:            configoptional.Some(OffCPUConfig{When: WhenAlways, MinDuration: 2 * time.Millisecond, MaxEventsPerSecond: 100}),
+			Allocations:       configoptional.Some(AllocationsConfig{When: WhenAlways, MaxSamplesPerMinute: 0, BufferSize: bytesize.MiB}),
 			Dotnet: configoptional.Some(func() DotnetConfig {
 				d := defaultDotnet()
 				d.ServerConfig.NetAddr.Transport, d.ServerConfig.NetAddr.Endpoint = "unix", "/run/hotprofile/dotnet.sock"
@@ -83,6 +84,11 @@ func TestConfigIsReadAsWritten(t *testing.T) {
 			c.Dotnet = configoptional.Some(d)
 		}),
 		"off":           with(func(c *Config) { c.CPU.Enabled = false }),
+		"allocations_empty": with(func(c *Config) { c.Allocations = configoptional.Some(defaultAllocations()) }),
+		"allocations_and_dotnet": with(func(c *Config) {
+			c.Allocations = configoptional.Some(AllocationsConfig{When: WhenHot, MaxSamplesPerMinute: 50, BufferSize: 200 * bytesize.KiB})
+			c.Dotnet = configoptional.Some(defaultDotnet())
+		}),
 		"off_cpu_empty": with(func(c *Config) { c.OffCPU = configoptional.Some(defaultOffCPU()) }),
 		"off_cpu_and_dotnet": with(func(c *Config) {
 			c.OffCPU = configoptional.Some(OffCPUConfig{When: WhenHot, MinDuration: 0, MaxEventsPerSecond: 500})
@@ -107,6 +113,10 @@ func TestConfigFaultsNameTheirKeyAndWhatIsAllowed(t *testing.T) {
 	}{
 		"unknown key":              {map[string]any{"frequenzy": 1}, []string{"frequenzy"}},
 		"key of no feature yet":    {map[string]any{"pprof_endpoints": []any{}}, []string{"pprof_endpoints"}},
+		"allocation key unknown":   {map[string]any{"allocations": map[string]any{"rate": 1}}, []string{"rate"}},
+		"allocations when":         {map[string]any{"allocations": map[string]any{"when": "cold"}}, []string{"allocations", "when", "hot, always"}},
+		"allocations below none":   {map[string]any{"allocations": map[string]any{"max_samples_per_minute": -1}}, []string{"allocations", "max_samples_per_minute", "between 0 and 1000000"}},
+		"allocations no buffer":    {map[string]any{"allocations": map[string]any{"buffer_size": "1KiB"}}, []string{"allocations", "buffer_size", "between 64KiB and 1GiB"}},
 		"off-CPU key unknown":      {map[string]any{"off_cpu": map[string]any{"whenever": "hot"}}, []string{"whenever"}},
 		"off-CPU when":             {map[string]any{"off_cpu": map[string]any{"when": "now"}}, []string{"off_cpu", "when", "hot, always"}},
 		"off-CPU duration":         {map[string]any{"off_cpu": map[string]any{"min_duration": "-1ms"}}, []string{"off_cpu", "min_duration", "between 0"}},

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/allocs"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/dotnet"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/offcpu"
@@ -30,10 +31,12 @@ type counters struct {
 	sampler func() oncpu.Stats
 	symbols func() symbolizer.Counters
 	offCPU  func() offcpu.Stats
+	allocs  func() allocs.Stats
 	dotnet  func() dotnet.Stats
 	copies  func() unwind.Stats
 
 	seenOffCPU  offcpu.Stats
+	seenAllocs  allocs.Stats
 	seenSampler oncpu.Stats
 	seenSymbols symbolizer.Counters
 	seenDotnet  dotnet.Stats
@@ -57,13 +60,18 @@ func bySampler(s string) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(attribute.String("sampler", s)))
 }
 
+func inBuffer(b string) metric.MeasurementOption {
+	return metric.WithAttributeSet(attribute.NewSet(attribute.String("buffer", b)))
+}
+
 func outcome(o string) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", o)))
 }
 
-// left counts a sampler's samples that left, one way or another.
+// left counts a sampler's samples that left, one way or another; none where they
+// are counted as others are.
 func (c *counters) left(o fate, sampler string, n int) {
-	if n > 0 {
+	if n > 0 && sampler != "" {
 		c.telemetry.CPUProfilerSamples.Add(context.Background(), int64(n), metric.WithAttributeSet(attribute.NewSet(
 			attribute.String("outcome", string(o)),
 			attribute.String("sampler", sampler),
@@ -88,6 +96,9 @@ func (c *counters) record(ctx context.Context) {
 	}
 	if c.offCPU != nil {
 		c.recordOffCPU(ctx)
+	}
+	if c.allocs != nil {
+		c.recordAllocs(ctx)
 	}
 	if c.symbols != nil {
 		c.recordSymbols(ctx)
@@ -143,6 +154,17 @@ func (c *counters) recordOffCPU(ctx context.Context) {
 	c.telemetry.CPUProfilerOffCPUPaused.Add(ctx, (s.PausedRate - seen.PausedRate).Seconds(), metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", string(rateLimit)))))
 	c.recordTable(ctx, &s.Table, &seen.Table)
 	c.seenOffCPU = s
+}
+
+func (c *counters) recordAllocs(ctx context.Context) {
+	s, seen := c.allocs(), &c.seenAllocs
+	sampler := samples.AllocSpace.Sampler
+	c.left(bufferFull, sampler, int(s.BufferFull-seen.BufferFull))
+	c.left(unreadable, sampler, int(s.Unreadable-seen.Unreadable))
+	c.left(rateLimit, sampler, int(s.Limited-seen.Limited))
+	c.telemetry.CPUProfilerSamplesLost.Add(ctx, int64(s.Lost-seen.Lost))
+	c.recordTable(ctx, &s.Table, &seen.Table)
+	c.seenAllocs = s
 }
 
 func (c *counters) recordSymbols(ctx context.Context) {

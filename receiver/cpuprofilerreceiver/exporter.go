@@ -30,12 +30,16 @@ type exporter struct {
 	// context, beyond timeout.
 	patience time.Duration
 	buffer   *buffer
-	namer    namer
-	builder  *otlpprofiles.Builder
-	next     xconsumer.Profiles
-	obs      *receiverhelper.ObsReport
-	counters *counters
-	logger   *zap.Logger
+	// allocations is the buffer of allocations, which is nil where they are not
+	// sampled; gather puts what is kept of them into it.
+	allocations *buffer
+	gather      func()
+	namer       namer
+	builder     *otlpprofiles.Builder
+	next        xconsumer.Profiles
+	obs         *receiverhelper.ObsReport
+	counters    *counters
+	logger      *zap.Logger
 
 	// cancel ends the call under way, stop the loops; done is closed at the end
 	// of the one that exports, counted at that of the one that counts.
@@ -97,11 +101,19 @@ func (e *exporter) run() {
 	defer close(e.done)
 	tick := time.NewTicker(e.interval)
 	defer tick.Stop()
+	var allocations <-chan struct{}
+	if e.allocations != nil {
+		allocations = e.allocations.pair.Ready()
+	}
 	for {
 		select {
 		case <-tick.C:
 			e.buffer.settle(min(e.interval, maxSettle))
+			if e.gather != nil {
+				e.gather()
+			}
 		case <-e.buffer.pair.Ready():
+		case <-allocations:
 		case <-e.stop:
 			for e.export() {
 			}
@@ -136,10 +148,20 @@ const maxSettle = 250 * time.Millisecond
 // maxCountInterval is how old the counters may be, however seldom is exported.
 const maxCountInterval = 5 * time.Second
 
-// export hands over one batch, if there is any and time for it; without time it
-// is only counted.
+// export hands over one batch of each buffer that has any.
 func (e *exporter) export() bool {
-	batch, ok := e.buffer.pair.Take()
+	some := e.exportOf(e.buffer)
+	if e.allocations != nil {
+		some = e.exportOf(e.allocations) || some
+	}
+	return some
+}
+
+// exportOf hands over one batch, if there is any and time for it; without time it
+// is only counted.
+func (e *exporter) exportOf(b *buffer) bool {
+	batch, ok := b.pair.Take()
+	b.release()
 	if !ok {
 		return false
 	}
@@ -151,7 +173,7 @@ func (e *exporter) export() bool {
 		e.handOver(batch)
 	}
 	// Only now: until the call has returned, the buffer counts as full.
-	e.buffer.pair.Done()
+	b.pair.Done()
 	return true
 }
 

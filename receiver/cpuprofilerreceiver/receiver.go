@@ -50,6 +50,7 @@ type profiler struct {
 	sampler  *oncpu.Sampler
 	offCPU   *offcpu.Sampler
 	stopHot  func() // ends the watch of hot units
+	allocs   *allocations
 	dotnet   *dotnetServer
 	exporter *exporter
 
@@ -79,11 +80,11 @@ func (p *profiler) Start(_ context.Context, host component.Host) error {
 	}
 	p.logger.Debug("Continuous profiling configuration:", zap.Any("configuration", p.cfg.effective()))
 	if !p.cfg.CPU.Enabled {
-		if !p.cfg.Dotnet.HasValue() && !p.cfg.OffCPU.HasValue() {
+		if !p.cfg.Dotnet.HasValue() && !p.cfg.OffCPU.HasValue() && !p.cfg.Allocations.HasValue() {
 			p.logger.Warn("nothing is sampled: cpu.enabled is false, and no other sampler is configured")
 			return nil
 		}
-		p.logger.Info("Running threads are not sampled: cpu.enabled is false, as it is by default where dotnet is configured and none of cpu, targets and off_cpu is")
+		p.logger.Info("Running threads are not sampled: cpu.enabled is false, as it is by default where dotnet is configured and none of cpu, targets, off_cpu and allocations is")
 	}
 	if at, err := os.Stat(p.cfg.RootPath); err != nil {
 		return fmt.Errorf("root_path: the host's root has to be mounted there: %w", err)
@@ -117,7 +118,8 @@ func (p *profiler) start(host component.Host, at place) error {
 			wake()
 		}
 	})
-	if p.cfg.CPU.Enabled || p.cfg.OffCPU.HasValue() {
+	buffer.lost = func(t *samples.Type) { counters.left(bufferFull, t.Sampler, 1) }
+	if p.cfg.CPU.Enabled || p.cfg.OffCPU.HasValue() || p.cfg.Allocations.HasValue() {
 		var err error
 		if p.symbols, err = symbolizer.New(symbolizer.Config{
 			Root: at.root,
@@ -149,6 +151,13 @@ func (p *profiler) start(host component.Host, at place) error {
 		wakes = append(wakes, offCPU.Wake)
 		counters.offCPU = offCPU.Stats
 	}
+	if p.cfg.Allocations.HasValue() {
+		var err error
+		if p.allocs, err = p.newAllocations(at, hotUnits(host, p.logger)); err != nil {
+			return err
+		}
+		counters.allocs = p.allocs.sampler.Stats
+	}
 	var intake *dotnet.Intake
 	identifier := processes.NewIdentifier(at.root, at.tree)
 	if p.cfg.Dotnet.HasValue() {
@@ -173,9 +182,12 @@ func (p *profiler) start(host component.Host, at place) error {
 		counters: counters,
 		logger:   p.logger,
 	}
+	if p.allocs != nil {
+		p.exporter.allocations, p.exporter.gather = p.allocs.buffer, p.allocs.sampler.Flush
+	}
 	p.exporter.start()
 	p.sampler = sampler
-	if err := p.observe(buffer, sampler, offCPU); err != nil {
+	if err := p.observe(buffer, sampler, offCPU, p.allocs); err != nil {
 		return err
 	}
 	if sampler != nil {
@@ -186,6 +198,9 @@ func (p *profiler) start(host component.Host, at place) error {
 	if offCPU != nil {
 		p.offCPU = offCPU
 		offCPU.Start()
+	}
+	if p.allocs != nil {
+		p.allocs.start()
 	}
 	if intake == nil {
 		return nil
@@ -304,12 +319,15 @@ func (p *profiler) newSampler(host component.Host, at place, sink oncpu.Sink) (*
 	}), nil
 }
 
-// observe has the gauges read what there is when they are asked; s and off are
+// observe has the gauges read what there is when they are asked; s, off and a are
 // nil where such samples are not taken.
-func (p *profiler) observe(b *buffer, s *oncpu.Sampler, off *offcpu.Sampler) error {
+func (p *profiler) observe(b *buffer, s *oncpu.Sampler, off *offcpu.Sampler, a *allocations) error {
 	limit := int(p.cfg.BufferSize)
 	err := p.telemetry.RegisterCPUProfilerBufferUsageCallback(func(_ context.Context, o metric.Int64Observer) error {
-		o.Observe(int64(b.usage(limit)))
+		o.Observe(int64(b.usage(limit)), inBuffer("samples"))
+		if a != nil {
+			o.Observe(int64(a.buffer.usage(a.limit)), inBuffer("allocations"))
+		}
 		return nil
 	})
 	err = errors.Join(err, p.telemetry.RegisterCPUProfilerTargetsCallback(func(_ context.Context, o metric.Int64Observer) error {
@@ -318,6 +336,9 @@ func (p *profiler) observe(b *buffer, s *oncpu.Sampler, off *offcpu.Sampler) err
 		}
 		if off != nil {
 			o.Observe(int64(off.Stats().Targets), bySampler(samples.OffCPU.Sampler))
+		}
+		if a != nil {
+			o.Observe(int64(a.sampler.Stats().Processes), bySampler(samples.AllocSpace.Sampler))
 		}
 		return nil
 	}))
@@ -347,6 +368,10 @@ func (p *profiler) stop(ctx context.Context) error {
 	if p.stopHot != nil {
 		p.stopHot()
 		p.stopHot = nil
+	}
+	if p.allocs != nil {
+		p.allocs.stop()
+		p.allocs = nil
 	}
 	if p.offCPU != nil {
 		p.offCPU.Stop()

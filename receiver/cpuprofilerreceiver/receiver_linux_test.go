@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -48,6 +49,8 @@ type running struct {
 	telemetry *componenttest.Telemetry
 	component component.Component
 	started   time.Time
+	// extensions are those of the host.
+	extensions map[component.ID]component.Component
 
 	mu       sync.Mutex
 	statuses []*componentstatus.Event
@@ -60,8 +63,8 @@ func (r *running) Report(e *componentstatus.Event) {
 	r.statuses = append(r.statuses, e)
 }
 
-// GetExtensions returns none.
-func (r *running) GetExtensions() map[component.ID]component.Component { return nil }
+// GetExtensions returns those that the test has given.
+func (r *running) GetExtensions() map[component.ID]component.Component { return r.extensions }
 
 // start starts a receiver with short intervals. It is shut down at the end of
 // the test.
@@ -69,10 +72,14 @@ func start(t *testing.T, change func(*Config)) *running {
 	return startTo(t, nil, change)
 }
 
-// startTo is start with a consumer of the test's own.
-func startTo(t *testing.T, next xconsumer.Profiles, change func(*Config)) *running {
+// startTo is start with a consumer of the test's own, and a host's extensions.
+func startTo(t *testing.T, next xconsumer.Profiles, change func(*Config), extensions ...component.Component) *running {
 	t.Helper()
-	r := &running{t: t, sink: new(consumertest.ProfilesSink), telemetry: componenttest.NewTelemetry(), started: time.Now()}
+	with := make(map[component.ID]component.Component)
+	for i, e := range extensions {
+		with[component.MustNewIDWithName("extension", strconv.Itoa(i))] = e
+	}
+	r := &running{extensions: with, t: t, sink: new(consumertest.ProfilesSink), telemetry: componenttest.NewTelemetry(), started: time.Now()}
 	if next == nil {
 		next = r.sink
 	}

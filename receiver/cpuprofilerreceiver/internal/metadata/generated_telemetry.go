@@ -188,7 +188,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerSamples, err = builder.meter.Int64Counter(
 		"otelcol_cpu_profiler.samples",
-		metric.WithDescription("Samples read from the kernel or from the buffers of .NET services, counted once, when they leave. A .NET allocation is two, one of objects and one of bytes. [Alpha]"),
+		metric.WithDescription("Samples read from the kernel or from the buffers of .NET services, counted once, when they leave. A .NET allocation is two, one of objects and one of bytes; one of a Go program is one, its bytes. [Alpha]"),
 		metric.WithUnit("{sample}"),
 	)
 	errs = errors.Join(errs, err)

@@ -147,7 +147,7 @@ func AssertEqualCPUProfilerPeriodsSkipped(t *testing.T, tt *componenttest.Teleme
 func AssertEqualCPUProfilerSamples(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.samples",
-		Description: "Samples read from the kernel or from the buffers of .NET services, counted once, when they leave. A .NET allocation is two, one of objects and one of bytes. [Alpha]",
+		Description: "Samples read from the kernel or from the buffers of .NET services, counted once, when they leave. A .NET allocation is two, one of objects and one of bytes; one of a Go program is one, its bytes. [Alpha]",
 		Unit:        "{sample}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,

@@ -1,0 +1,217 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cpuprofilerreceiver
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/extension"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/internal/bytesize"
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+)
+
+// allocator is a program that allocates what it is told to.
+type allocator struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	in  io.Writer
+	out *bufio.Reader
+}
+
+func startAllocator(t *testing.T, in ...*hosttest.Cgroup) *allocator {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "allocator")
+	build := exec.Command("go", "build", "-o", path, "./internal/allocs/testdata/allocator")
+	text, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	cmd := exec.Command(path)
+	for _, group := range in {
+		cmd = group.Command(path)
+	}
+	cmd.Env = append(os.Environ(), "OTEL_SERVICE_NAME=allocator")
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	a := &allocator{t: t, cmd: run(t, cmd), in: stdin, out: bufio.NewReader(out)}
+	_, err = a.out.ReadString('\n')
+	require.NoError(t, err)
+	return a
+}
+
+// allocate returns the bytes and objects that the program's runtime has counted.
+func (a *allocator) allocate(kind string, n int) (bytes, objects float64) {
+	a.t.Helper()
+	_, err := fmt.Fprintln(a.in, kind, n)
+	require.NoError(a.t, err)
+	line, err := a.out.ReadString('\n')
+	require.NoError(a.t, err)
+	_, err = fmt.Sscan(line, &bytes, &objects)
+	require.NoError(a.t, err)
+	return bytes, objects
+}
+
+// values sums the values of the profiles of a type, and counts them.
+func values(all []pprofile.Profiles, sampleType, unit string) (sum float64, n int) {
+	for _, ps := range all {
+		text := func(i int32) string { return ps.Dictionary().StringTable().At(int(i)) }
+		for _, rp := range ps.ResourceProfiles().All() {
+			for _, sp := range rp.ScopeProfiles().All() {
+				for _, p := range sp.Profiles().All() {
+					if text(p.SampleType().TypeStrindex()) != sampleType || text(p.SampleType().UnitStrindex()) != unit {
+						continue
+					}
+					for _, s := range p.Samples().All() {
+						for _, v := range s.Values().All() {
+							sum += float64(v)
+							n++
+						}
+					}
+				}
+			}
+		}
+	}
+	return sum, n
+}
+
+func needProbes(t *testing.T) {
+	t.Helper()
+	u, err := perfevent.OpenUprobes(perfevent.UprobeOptions{})
+	if err != nil {
+		hosttest.SkipUnprivileged(t, "%v", err)
+		return
+	}
+	require.NoError(t, u.Close())
+}
+
+func withAllocations(pid int, cfg AllocationsConfig) func(*Config) {
+	return func(c *Config) {
+		c.CPU.Enabled = false
+		c.Targets = []TargetConfig{{PID: pid}}
+		c.Allocations = configoptional.Some(cfg)
+	}
+}
+
+func (r *running) sampled(n int) bool {
+	m, err := r.telemetry.GetMetric("otelcol_cpu_profiler_targets")
+	return err == nil && m.Data != nil && r.telemetryGauge("otelcol_cpu_profiler_targets") == int64(n)
+}
+
+func TestReceiverSamplesAllocations(t *testing.T) {
+	needProbes(t)
+	for name, limit := range map[string]int{"all that the runtime samples": 0, "limited": 60_000} { // 200 per export
+		t.Run(name, func(t *testing.T) {
+			a := startAllocator(t)
+			r := start(t, withAllocations(a.cmd.Process.Pid, AllocationsConfig{When: WhenAlways, MaxSamplesPerMinute: limit, BufferSize: bytesize.MiB}))
+			require.Eventually(t, func() bool { return r.sampled(1) }, patience, 10*time.Millisecond)
+			var bytes, objects float64
+			for range 10 {
+				b, o := a.allocate("pages", 256<<20)
+				bytes, objects = bytes+b, objects+o
+			}
+			r.stop()
+			r.conforms()
+			space, n := values(r.sink.AllProfiles(), "alloc_space", "bytes")
+			count, m := values(r.sink.AllProfiles(), "alloc_objects", "count")
+			require.Equal(t, n, m, "each is of both")
+			// Each sample stands for 512 KiB; what is kept of a page's many is as good.
+			sd := 1 / math.Sqrt(bytes/(512<<10))
+			require.InEpsilon(t, bytes, space, 5*sd+0.02)
+			require.InEpsilon(t, objects, count, 5*sd+0.02)
+			for _, row := range rows(r.sink.AllProfiles()) {
+				require.Equal(t, "allocator", row.resource["service.name"])
+			}
+			found := r.until("its function", func(rows []row) bool { return len(rows) > 0 && rows[0].has("main.pages") })
+			require.Equal(t, "main.pages", found[0].functions[0])
+		})
+	}
+}
+
+func TestReceiverSamplesAllocationsOfHotUnitsAlone(t *testing.T) {
+	needProbes(t)
+	factory := hotunitsextension.NewFactory()
+	ext, err := factory.Create(context.Background(), extension.Settings{
+		ID: component.NewID(factory.Type()), TelemetrySettings: componenttest.NewNopTelemetrySettings(),
+	}, factory.CreateDefaultConfig())
+	require.NoError(t, err)
+	require.NoError(t, ext.Start(context.Background(), componenttest.NewNopHost()))
+	defer func() { require.NoError(t, ext.Shutdown(context.Background())) }()
+	publisher := ext.(hotunitsextension.HotUnits).Publisher(component.MustNewID("test"))
+
+	group := hosttest.NewCgroup(t, "hotprofile-allocations")
+	a, other := startAllocator(t, group), startAllocator(t)
+	r := startTo(t, nil, func(c *Config) {
+		c.CPU.Enabled = false
+		c.Allocations = configoptional.Some(defaultAllocations()) // of the whole host
+		c.DiscoveryInterval = time.Hour                           // only what is hot tells
+	}, ext)
+	allocate := func() {
+		a.allocate("pages", 64<<20)
+		other.allocate("pages", 64<<20)
+	}
+	require.Eventually(t, func() bool { return r.sampled(0) }, patience, 10*time.Millisecond)
+	allocate()
+
+	publisher.Publish([]hotunitsextension.Unit{{Name: group.Path, Cgroup: group.Path}})
+	require.Eventually(t, func() bool { return r.sampled(1) }, patience, 10*time.Millisecond)
+	allocate()
+	r.until("allocations while it is hot", func(rows []row) bool { return len(rows) > 0 })
+
+	publisher.Publish(nil)
+	require.Eventually(t, func() bool { return r.sampled(0) }, patience, 10*time.Millisecond)
+	allocate()
+	r.stop()
+	r.conforms()
+	space, _ := values(r.sink.AllProfiles(), "alloc_space", "bytes")
+	require.InEpsilon(t, 64<<20, space, 5/math.Sqrt(128)) // what one of them allocated once
+	for _, row := range rows(r.sink.AllProfiles()) {
+		require.EqualValues(t, a.cmd.Process.Pid, row.resource["process.pid"])
+	}
+}
+
+// TestFloodOfAllocationsLeavesRoomForOthers has allocations fill their own buffers
+// while running threads are sampled.
+func TestFloodOfAllocationsLeavesRoomForOthers(t *testing.T) {
+	needProbes(t)
+	a := startAllocator(t)
+	r := start(t, func(c *Config) {
+		withAllocations(a.cmd.Process.Pid, AllocationsConfig{When: WhenAlways, MaxSamplesPerMinute: 0, BufferSize: 64 * bytesize.KiB})(c)
+		c.CPU.Enabled = true
+		c.ExportInterval = 5 * time.Second
+	})
+	const message = "Discarding captured allocation sample. Allocation buffer is full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
+	require.Eventually(t, func() bool {
+		a.allocate("pages", 512<<20)
+		return r.logs.FilterMessage(message).Len() > 0
+	}, patience, time.Millisecond)
+	r.stop()
+	require.Zero(t, r.logs.FilterMessageSnippet("Skipping a thread sample period").Len())
+	_, running := values(r.sink.AllProfiles(), "samples", "count")
+	require.Zero(t, running, "those have no values")
+	kinds := map[bool]int{}
+	for _, row := range rows(r.sink.AllProfiles()) {
+		kinds[row.has("main.pages")]++
+	}
+	require.NotEmpty(t, kinds)
+	metric, err := r.telemetry.GetMetric("otelcol_cpu_profiler_samples")
+	require.NoError(t, err)
+	require.Contains(t, fmt.Sprint(metric.Data), "buffer_full")
+}
