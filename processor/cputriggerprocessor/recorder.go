@@ -186,7 +186,12 @@ func (r *recorder) put(c *capture, counts *[numSampleOutcomes]int64) {
 		counts[sampleRefused] += int64(c.samples)
 		return
 	}
-	if real, _ := r.admits(t.unit, rec); real {
+	real, dry := r.admits(t.unit, rec) // by now
+	if dry && !rec.dry {
+		rec.dry = true
+		r.tellDry(&rec)
+	}
+	if real {
 		r.leave(t, &rec)
 	}
 	before := cap(t.records)

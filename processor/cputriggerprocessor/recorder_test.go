@@ -537,6 +537,25 @@ policies:
 		require.Positive(t, samples["real"])
 		require.Equal(t, samples["real"], samples["dry"])
 	})
+	t.Run("beside one that opens with it between judging and keeping", func(t *testing.T) {
+		r := newRig(t, dry+realAt("1"))
+		r.watch(containerA)
+		r.run(5 * time.Second)
+		pd := batch(t, r.now, inContainer(containerA))
+		r.sent += events(pd)
+		j := r.p.gate.judge(pd)
+		r.source.cores[containerA] = 2
+		r.run(5 * time.Second)
+		require.Len(t, r.log("gate opened"), 2)
+		var counts [numSampleOutcomes]int64
+		j.capture(pd, &counts)
+		r.p.gate.recorder.Put(j.captures, &counts)
+		r.p.gate.release(j)
+		r.drain()
+		for _, o := range r.p.units.byName[containerA].gate.Openings(nil) {
+			require.Equal(t, events(pd), o.Samples, o.Policy)
+		}
+	})
 	t.Run("beside one that opens", func(t *testing.T) {
 		r := newRig(t, dry+realAt("1.5"))
 		r.source.cores[containerA] = 1.2
