@@ -153,6 +153,11 @@ func (s *Session) mapRingsOf(cpus []int, sample, record int) error {
 	// each record, see the package comment.
 	sampleSpec := ringSpec{size: sample, watermark: sample / 4}
 	recordSpec := ringSpec{size: record, watermark: 1, records: true}
+	if s.features.switches && !s.hostWide {
+		// They share the ring of the switches, each of which would interrupt its
+		// CPU to wake the reader: a switch would take twenty times as long.
+		recordSpec.watermark = record / 4
+	}
 	pid := os.Getpid() // whose main thread lives as long as the process
 	if s.hostWide {
 		pid = pidAll

@@ -3,7 +3,8 @@
 
 // waiter blocks its first thread by known amounts: waiter sleep|migrate|mutex|
 // pipe|socket TIMES MILLISECONDS; "both" blocks for MILLISECONDS in one function
-// and three times as long in another. It begins when a line comes on its standard
+// and three times as long in another; "ask" wakes another thread and waits for its
+// answer. It begins when a line comes on its standard
 // input, and says when, by the monotonic clock, when it was done, and how many
 // nanoseconds that thread was off the CPU: what passed less what it ran.
 
@@ -50,6 +51,21 @@ static void *feed(void *unused) {
 	return NULL;
 }
 
+static int there[2], back[2];
+
+static void *answer(void *unused) {
+	char c;
+	while (read(there[0], &c, 1) == 1 && c != 'q')
+		if (write(back[1], "x", 1) != 1) exit(1);
+	return NULL;
+}
+
+// ask has the two threads wake each other: four switches or so each time.
+static void ask(void) {
+	char c;
+	if (write(there[1], "x", 1) != 1 || read(back[0], &c, 1) != 1) exit(1);
+}
+
 static void migrate(int i) {
 	cpu_set_t one;
 	CPU_ZERO(&one);
@@ -78,14 +94,20 @@ int main(int argc, char **argv) {
 	sem_init(&next, 0, 0);
 	if (!strcmp(how, "pipe") && pipe(fds)) return 1;
 	if (!strcmp(how, "socket") && socketpair(AF_UNIX, SOCK_STREAM, 0, fds)) return 1;
-	int threads = 0;
-	if (!strcmp(how, "mutex") || fds[1]) {
+	int threads = 0, asks = !strcmp(how, "ask");
+	if (asks) {
+		if (pipe(there) || pipe(back)) return 1;
+		pthread_create(&other, NULL, answer, NULL);
+		threads = 1;
+	} else if (!strcmp(how, "mutex") || fds[1]) {
 		pthread_create(&other, NULL, fds[1] ? feed : hold, NULL);
 		threads = 1;
 	}
 	long long began = now(CLOCK_MONOTONIC), before = off_cpu();
 	for (int i = 0; i < times; i++) {
-		if (!strcmp(how, "mutex")) {
+		if (asks) {
+			ask();
+		} else if (!strcmp(how, "mutex")) {
 			sem_wait(&held);
 			block_in_mutex();
 			pthread_mutex_unlock(&mutex);
@@ -100,6 +122,7 @@ int main(int argc, char **argv) {
 			block_briefly();
 		}
 	}
+	if (asks && write(there[1], "q", 1) != 1) return 1;
 	if (threads) pthread_join(other, NULL);
 	long long span = off_cpu() - before;
 	printf("%lld\n%lld\n%lld\n", began, now(CLOCK_MONOTONIC), span);

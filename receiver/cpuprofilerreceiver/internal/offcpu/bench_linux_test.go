@@ -1,0 +1,123 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package offcpu
+
+import (
+	"math"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+)
+
+// BenchmarkSlowdown is by how much a program of two threads that do nothing but
+// wake each other is slowed down, by what passes and by the CPU time that it
+// takes: pairs of runs with and without sampling, in turn which comes first. Run
+// it with -benchtime 20x or more: the 95 % intervals are of that many pairs.
+func BenchmarkSlowdown(b *testing.B) {
+	skipWithoutRights(b)
+	binary := waiter(b)
+	for _, c := range []struct {
+		name  string
+		most  int
+		group bool
+	}{
+		{"process/bound=default", 10_000, false},
+		{"process/bound=none", 10_000_000, false},
+		{"cgroup/bound=default", 10_000, true},
+		{"cgroup/bound=none", 10_000_000, true},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			var passed, used []float64
+			var perSecond, perSwitch, every, lost float64
+			n := 0
+			for b.Loop() {
+				var first, second measured
+				if n%2 == 0 {
+					first, second = ask(b, binary, c.most, c.group), ask(b, binary, 0, c.group)
+				} else {
+					second, first = ask(b, binary, 0, c.group), ask(b, binary, c.most, c.group)
+				}
+				n++
+				passed = append(passed, 100*(first.passed/second.passed-1))
+				used = append(used, 100*(first.used/second.used-1))
+				perSecond += float64(first.switches) / first.passed
+				perSwitch += 1e6 * (first.used - second.used) / float64(first.switches)
+				every += first.every
+				lost += first.lost
+			}
+			report := func(what string, of []float64) {
+				mean, half := interval(of)
+				b.ReportMetric(mean, what+"-slower-%")
+				b.ReportMetric(mean+half, what+"-at-most-%")
+			}
+			report("wall", passed)
+			report("cpu", used)
+			b.ReportMetric(perSecond/float64(n), "switches/s")
+			b.ReportMetric(perSwitch/float64(n), "µs-cpu/switch")
+			b.ReportMetric(every/float64(n), "switches/stack")
+			b.ReportMetric(lost/float64(n), "lost/run")
+		})
+	}
+}
+
+// measured is what a run took, in seconds, with its switches off a CPU.
+type measured struct {
+	passed, used float64
+	switches     uint64
+	every, lost  float64
+}
+
+// ask runs the program with sampling if most is above 0.
+func ask(b *testing.B, binary string, most int, inGroup bool) (m measured) {
+	b.Helper()
+	const times = "50000"
+	finder := new(targets)
+	cmd := exec.Command(binary, "ask", times, "0")
+	if inGroup {
+		g := hosttest.NewCgroup(b, "hotprofile-offcpu")
+		cmd = g.Command(binary, "ask", times, "0")
+		finder.set(group(b, g.Path))
+	}
+	p := run(b, cmd)
+	var s *Sampler
+	if most > 0 {
+		if !inGroup {
+			finder.set(process(p.Process.Pid))
+		}
+		s, _, _ = start(b, finder, func(c *Config) { c.MaxEventsPerSecond, c.DiscoveryInterval = most, time.Second })
+		waitFor(b, "attached", func() bool { return s.Stats().Targets == 1 })
+	}
+	p.begin(b)
+	began, ended := p.number(b), p.number(b)
+	p.number(b)
+	require.NoError(b, p.Wait())
+	m.passed = float64(ended-began) / 1e9
+	m.used = (p.ProcessState.UserTime() + p.ProcessState.SystemTime()).Seconds()
+	if s != nil {
+		m.every = float64(s.Stats().Every)
+		s.Stop()
+		m.switches = s.Stats().Switches / 2
+		m.lost = float64(s.Stats().Lost)
+	}
+	return m
+}
+
+// interval is the mean of values, and half the width of its 95 % interval.
+func interval(values []float64) (mean, half float64) {
+	for _, v := range values {
+		mean += v / float64(len(values))
+	}
+	for _, v := range values {
+		half += (v - mean) * (v - mean)
+	}
+	n := float64(len(values))
+	if n < 2 {
+		return mean, math.NaN()
+	}
+	return mean, 1.96 * math.Sqrt(half/(n-1)/n)
+}
