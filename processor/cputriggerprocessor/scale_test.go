@@ -40,6 +40,7 @@ func (w *idleWatcher) Read(now time.Time, out []monitor.Result) {
 		out[i] = monitor.Result{Reading: monitor.Reading{Time: now, Num: w.seconds / 10, Den: w.seconds}}
 	}
 }
+
 func (*idleWatcher) Capacity() cgroup.Capacity                           { return cgroup.Capacity{} }
 func (*idleWatcher) From(int) string                                     { return "" }
 func (*idleWatcher) BottleneckBounds() (least, most float64, known bool) { return 0, 0, false }
