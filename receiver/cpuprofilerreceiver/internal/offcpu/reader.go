@@ -247,6 +247,7 @@ func (r *reader) pause(session *perfevent.Session, now int64, said string, field
 		r.cfg.Logger.Warn("Off-CPU sampling could not be paused", zap.Error(err))
 	}
 	r.forget()
+	r.publish()
 	r.cfg.Logger.Warn(said, fields...)
 }
 

@@ -343,17 +343,18 @@ func TestWaitsEndWithTheirThreads(t *testing.T) {
 }
 
 func TestNothingIsShownOfAWaitOverAPause(t *testing.T) {
-	p := run(t, exec.Command("dash", "-c", "read _; sleep 0.02; read _"))
+	p := run(t, exec.Command("dash", "-c", "read _; sleep 0.02; echo 0; read _"))
 	finder := new(targets)
 	finder.set(process(p.Process.Pid))
 	s, to, logs := start(t, finder, nil)
 	waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
 	p.begin(t)
-	waitFor(t, "in the second read", func() bool { // after the first and the wait for sleep
-		s.Wake()
-		st := s.Stats()
-		return st.Switches >= 4 && st.Threads > 0
+	p.number(t)
+	waitFor(t, "in the second read", func() bool {
+		_, running, ok := NewStill("/")(p.Process.Pid, p.Process.Pid)
+		return ok && !running
 	})
+	to.close(t, s) // it was read of by now
 	to.full.Store(true)
 	s.Wake()
 	waitFor(t, "paused", func() bool { return logs.FilterMessage(msgFull).Len() == 1 })
