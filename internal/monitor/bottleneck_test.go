@@ -414,6 +414,14 @@ func TestCloseEndsWhateverIsUnderWay(t *testing.T) {
 			<-r.waits
 		},
 		"right after something is to be followed": func(r *rig) { r.read(r.unit("a"), 1) },
+		"while the stream is opened": func(r *rig) {
+			open := r.bottlenecks.open
+			r.bottlenecks.open = func() (switchStream, error) {
+				<-r.stop // nothing wakes a stream that is not there yet
+				return open()
+			}
+			r.read(r.unit("a"), 1)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, 1)

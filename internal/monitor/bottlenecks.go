@@ -284,6 +284,9 @@ func (b *bottlenecks) attach() (lasted bool, err error) {
 		b.sim.reset(0, b.sim.now)
 		b.census.clear()
 	}()
+	if b.stopped() || !b.wanted() {
+		return false, nil // that was while the stream was opened, so nothing woke it
+	}
 	b.sim.reset(len(stream.CPUs()), b.sim.now)
 	if err := stream.Look(); err != nil {
 		return false, err
