@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/extension"
 	"go.opentelemetry.io/collector/pdata/pprofile"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/bytesize"
@@ -111,8 +112,8 @@ func withAllocations(pid int, cfg AllocationsConfig) func(*Config) {
 }
 
 func (r *running) sampled(n int) bool {
-	m, err := r.telemetry.GetMetric("otelcol_cpu_profiler_targets")
-	return err == nil && m.Data != nil && r.telemetryGauge("otelcol_cpu_profiler_targets") == int64(n)
+	m, err := r.telemetry.GetMetric("otelcol_cpu_profiler.targets")
+	return err == nil && m.Data != nil && r.telemetryGauge("otelcol_cpu_profiler.targets") == int64(n)
 }
 
 func TestReceiverSamplesAllocations(t *testing.T) {
@@ -191,11 +192,12 @@ func TestReceiverSamplesAllocationsOfHotUnitsAlone(t *testing.T) {
 // while running threads are sampled.
 func TestFloodOfAllocationsLeavesRoomForOthers(t *testing.T) {
 	needProbes(t)
+	t.Setenv("RATE", "65536")
 	a := startAllocator(t)
 	r := start(t, func(c *Config) {
-		withAllocations(a.cmd.Process.Pid, AllocationsConfig{When: WhenAlways, MaxSamplesPerMinute: 0, BufferSize: 64 * bytesize.KiB})(c)
+		withAllocations(a.cmd.Process.Pid, AllocationsConfig{When: WhenAlways, MaxSamplesPerMinute: maxMaxSamplesPerMinute, BufferSize: 64 * bytesize.KiB})(c)
 		c.CPU.Enabled = true
-		c.ExportInterval = 5 * time.Second
+		c.ExportInterval = time.Second
 	})
 	const message = "Discarding captured allocation sample. Allocation buffer is full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
 	require.Eventually(t, func() bool {
@@ -204,14 +206,18 @@ func TestFloodOfAllocationsLeavesRoomForOthers(t *testing.T) {
 	}, patience, time.Millisecond)
 	r.stop()
 	require.Zero(t, r.logs.FilterMessageSnippet("Skipping a thread sample period").Len())
-	_, running := values(r.sink.AllProfiles(), "samples", "count")
-	require.Zero(t, running, "those have no values")
-	kinds := map[bool]int{}
-	for _, row := range rows(r.sink.AllProfiles()) {
-		kinds[row.has("main.pages")]++
-	}
-	require.NotEmpty(t, kinds)
-	metric, err := r.telemetry.GetMetric("otelcol_cpu_profiler_samples")
+	left := make(map[string]int64)
+	metric, err := r.telemetry.GetMetric("otelcol_cpu_profiler.samples")
 	require.NoError(t, err)
-	require.Contains(t, fmt.Sprint(metric.Data), "buffer_full")
+	for _, p := range metric.Data.(metricdata.Sum[int64]).DataPoints {
+		sampler, _ := p.Attributes.Value("sampler")
+		outcome, _ := p.Attributes.Value("outcome")
+		left[sampler.AsString()+" "+outcome.AsString()] = p.Value
+	}
+	require.Positive(t, left["allocations buffer_full"])
+	require.Positive(t, left["allocations exported"])
+	require.Positive(t, left["on_cpu exported"])
+	require.Zero(t, left["on_cpu buffer_full"])
+	_, exported := values(r.sink.AllProfiles(), "alloc_space", "bytes")
+	require.EqualValues(t, exported, left["allocations exported"], "each is counted once")
 }
