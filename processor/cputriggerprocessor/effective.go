@@ -4,12 +4,11 @@
 package cputriggerprocessor
 
 import (
-	"fmt"
 	"time"
 
 	"go.opentelemetry.io/collector/config/confighttp"
-	"go.opentelemetry.io/collector/confmap"
 
+	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 )
@@ -126,11 +125,10 @@ func (cfg *Config) least() map[string]float64 {
 
 // effective is the whole configuration with its defaults, as a log field.
 func (cfg *Config) effective() (map[string]any, error) {
-	conf := confmap.New()
-	if err := conf.Marshal(cfg); err != nil {
-		return nil, fmt.Errorf("write the configuration as a map: %w", err)
+	out, err := configlog.Map(cfg)
+	if err != nil {
+		return nil, err
 	}
-	out := conf.ToStringMap()
 	if cfg.History == 0 {
 		var longest time.Duration
 		for _, p := range cfg.enabled() {
@@ -138,24 +136,7 @@ func (cfg *Config) effective() (map[string]any, error) {
 				longest = max(longest, i.AverageOver, i.Period)
 			}
 		}
-		out["history"] = longest
+		out["history"] = longest.String()
 	}
-	return readable(out).(map[string]any), nil
-}
-
-// readable writes durations as the configuration does, all the way down.
-func readable(v any) any {
-	switch v := v.(type) {
-	case map[string]any:
-		for key := range v {
-			v[key] = readable(v[key])
-		}
-	case []any:
-		for i := range v {
-			v[i] = readable(v[i])
-		}
-	case time.Duration:
-		return v.String()
-	}
-	return v
+	return out, nil
 }

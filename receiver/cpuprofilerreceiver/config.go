@@ -239,13 +239,3 @@ func (t TargetConfig) validate() error {
 func (t TargetConfig) target() processes.Target {
 	return processes.Target{PID: t.PID, Executable: t.Executable, Cgroup: t.Cgroup, ContainerID: t.ContainerID}
 }
-
-// effective is every value as it holds, by its key. Secrets among those of servers
-// are redacted by their types.
-func (cfg *Config) effective() map[string]any {
-	conf := confmap.New()
-	if err := conf.Marshal(cfg); err != nil {
-		return map[string]any{"error": err.Error()}
-	}
-	return conf.ToStringMap()
-}

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/collector/confmap/confmaptest"
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
+	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
 )
 
@@ -83,7 +84,7 @@ func TestConfigIsReadAsWritten(t *testing.T) {
 			d.SocketMode = 0o600
 			c.Dotnet = configoptional.Some(d)
 		}),
-		"off":           with(func(c *Config) { c.CPU.Enabled = false }),
+		"off":               with(func(c *Config) { c.CPU.Enabled = false }),
 		"allocations_empty": with(func(c *Config) { c.Allocations = configoptional.Some(defaultAllocations()) }),
 		"allocations_and_dotnet": with(func(c *Config) {
 			c.Allocations = configoptional.Some(AllocationsConfig{When: WhenHot, MaxSamplesPerMinute: 50, BufferSize: 200 * bytesize.KiB})
@@ -176,7 +177,8 @@ func TestConfigFaultsNameTheirKeyAndWhatIsAllowed(t *testing.T) {
 }
 
 func TestConfigEffectiveHasEveryKey(t *testing.T) {
-	effective := createDefaultConfig().effective()
+	effective, err := configlog.Map(createDefaultConfig())
+	require.NoError(t, err)
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[Config]()) {
 		if key, _, _ := strings.Cut(field.Tag.Get("mapstructure"), ","); key != "" {
 			require.Contains(t, effective, key)

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/hostid"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
@@ -78,7 +79,9 @@ func (p *profiler) Start(_ context.Context, host component.Host) error {
 	if runtime.GOOS != "linux" {
 		return errNeedsLinux
 	}
-	p.logger.Debug("Continuous profiling configuration:", zap.Any("configuration", p.cfg.effective()))
+	if effective, err := configlog.Map(p.cfg); err == nil {
+		p.logger.Debug("Continuous profiling configuration:", zap.Any("cpu_profiler", effective))
+	}
 	if !p.cfg.CPU.Enabled {
 		if !p.cfg.Dotnet.HasValue() && !p.cfg.OffCPU.HasValue() && !p.cfg.Allocations.HasValue() {
 			p.logger.Warn("nothing is sampled: cpu.enabled is false, and no other sampler is configured")

@@ -579,7 +579,7 @@ func TestReceiverSaysItsConfigurationOnce(t *testing.T) {
 	lines := r.logs.FilterMessage("Continuous profiling configuration:").All()
 	require.Len(t, lines, 1)
 	require.Equal(t, zap.DebugLevel, lines[0].Level)
-	require.Contains(t, lines[0].ContextMap()["configuration"], "export_interval")
+	require.Contains(t, fmt.Sprint(lines[0].ContextMap()["cpu_profiler"]), "export_timeout:5s")
 }
 
 // asNobody runs a test again as a user without any right.

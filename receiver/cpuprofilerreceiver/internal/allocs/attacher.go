@@ -37,7 +37,7 @@ type program struct {
 	hit atomic.Bool
 	// What follows is the attacher's: refused and quiet say that this was said,
 	// since when the program is sampled without an event.
-	refused, quiet bool
+	quiet bool
 	since          int64
 }
 
@@ -269,8 +269,8 @@ func (a *attacher) publish() {
 		members[pid] = m
 	}
 	a.members.Store(&members)
-	a.Sampler.processes.Store(int64(len(a.attached)))
-	a.Sampler.programs.Store(int64(len(a.probes)))
+	a.processes.Store(int64(len(a.attached)))
+	a.programs.Store(int64(len(a.probes)))
 }
 
 // followCPUs starts over where CPUs went offline or came online.

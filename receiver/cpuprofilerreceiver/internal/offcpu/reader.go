@@ -388,7 +388,7 @@ func (r *reader) still(t *thread) bool {
 		return true
 	}
 	// Once it may just have been woken.
-	return switches == was.switches && !(running && was.running)
+	return switches == was.switches && (!running || !was.running)
 }
 
 // apply makes what is attached be what was found.

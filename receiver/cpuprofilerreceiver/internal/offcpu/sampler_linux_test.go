@@ -234,7 +234,7 @@ func TestTimeOffTheCPUIsWhatTheProgramSays(t *testing.T) {
 					cmd = g.Command(command[0], command[1:]...)
 					finder.set(group(t, g.Path))
 				case "host":
-					finder.Finding.Wanted.Host = true
+					finder.Wanted.Host = true
 				}
 				cmd.Env = append(os.Environ(), helperVariable+"=read")
 				p := run(t, cmd)

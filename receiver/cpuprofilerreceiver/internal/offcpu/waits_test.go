@@ -73,8 +73,8 @@ func newScript() *script {
 		targets: map[string]*perfevent.Target{}, away: map[int]bool{},
 	}
 	s.scaler = newScaler(100, s.emitted)
-	s.waits = newWaits(time.Millisecond, 100, s.scaler.add)
-	s.waits.still = func(t *thread) bool { return !s.away[t.tid] }
+	s.waits = newWaits(time.Millisecond, 100, s.add)
+	s.still = func(t *thread) bool { return !s.away[t.tid] }
 	return s
 }
 
@@ -119,7 +119,7 @@ func (s *script) do(t *testing.T, line string, f []string) {
 	}
 	switch f[0] {
 	case "least":
-		s.waits.least = number(f[1])
+		s.least = number(f[1])
 		return
 	case "most":
 		s.waits.most = int(number(f[1]) / 1e6)
@@ -168,7 +168,7 @@ func (s *script) do(t *testing.T, line string, f []string) {
 	case "gone":
 		s.away[tid] = true
 	case "counts":
-		c := s.waits.counts
+		c := s.counts
 		s.out = append(s.out, fmt.Sprintf("> %d switches, %d waits, %d short, %d under way, %d forgotten, %d left out; %d threads; %d stackless, %v unshared",
 			c.Switches, c.Waits, c.Short, c.UnderWay, c.Forgotten, c.LeftOut, len(s.threads), s.stackless, ms(s.unshared)))
 	default:
