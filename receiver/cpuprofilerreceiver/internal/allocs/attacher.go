@@ -35,10 +35,10 @@ type program struct {
 
 	// hit says that an allocation was sampled.
 	hit atomic.Bool
-	// What follows is the attacher's: refused and quiet say that this was said,
+	// What follows is the attacher's: quiet says that it was said,
 	// since when the program is sampled without an event.
 	quiet bool
-	since          int64
+	since int64
 }
 
 // placed is a probe in a program, and how many processes share it.
