@@ -3,13 +3,12 @@
 
 // Command allocator allocates what it is told to on its standard input, a line
 // "KIND BYTES [THREADS]", and answers each line with what the runtime counted
-// meanwhile: "BYTES OBJECTS SECONDS", the seconds of CPU time, and those objects
-// left out that shared a block. RATE
+// meanwhile: "BYTES OBJECTS NANOSECONDS", those of CPU time; objects that shared
+// a block are left out. RATE
 // sets the rate of the memory profiler, EXEC runs another program in its place.
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"runtime"
@@ -89,45 +88,42 @@ func allocate(kind string, budget int) {
 	}
 }
 
-var tiny = []metrics.Sample{{Name: "/gc/heap/tiny/allocs:objects"}}
+var (
+	stats runtime.MemStats
+	usage syscall.Rusage
+	tiny  = []metrics.Sample{{Name: "/gc/heap/tiny/allocs:objects"}}
+)
 
 func counted() (bytes, objects uint64) {
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
+	runtime.ReadMemStats(&stats)
 	metrics.Read(tiny)
-	return m.TotalAlloc, m.Mallocs - tiny[0].Value.Uint64()
+	return stats.TotalAlloc, stats.Mallocs - tiny[0].Value.Uint64()
 }
 
 // cpuTime is steadier than time on a machine that does other things too.
 func cpuTime() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
 		panic(err)
 	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-func main() {
-	if rate, err := strconv.Atoi(os.Getenv("RATE")); err == nil {
-		runtime.MemProfileRate = rate
-	}
-	if path := os.Getenv("EXEC"); path != "" {
-		fmt.Println("ready")
-		if bufio.NewScanner(os.Stdin).Scan() {
-			fmt.Println(syscall.Exec(path, []string{path}, []string{"RATE=" + os.Getenv("RATE")}))
+// serve answers a line. It allocates nothing itself, but for what it is told to:
+// an object of a few bytes that is sampled stands for thousands.
+func serve(line, answer []byte) []byte {
+	var kind string
+	for _, k := range kinds {
+		if rest := len(k) + 1; len(line) > rest && string(line[:len(k)]) == k {
+			kind, line = k, line[rest:]
 		}
 	}
-	counted() // what the first one allocates is not of the tests' interest
-	fmt.Println("ready")
-	lines := bufio.NewScanner(os.Stdin)
-	for lines.Scan() {
-		var kind string
-		var budget, threads int
-		if n, _ := fmt.Sscan(lines.Text(), &kind, &budget, &threads); n < 3 {
-			threads = 1
-		}
-		begin := cpuTime()
-		bytes, objects := counted()
+	budget, line := number(line)
+	threads, _ := number(line)
+	begin := cpuTime()
+	bytes, objects := counted()
+	if threads < 2 {
+		allocate(kind, budget)
+	} else {
 		var all sync.WaitGroup
 		for i := 0; i < threads; i++ {
 			all.Add(1)
@@ -137,7 +133,44 @@ func main() {
 			}()
 		}
 		all.Wait()
-		bytesNow, objectsNow := counted()
-		fmt.Println(bytesNow-bytes, objectsNow-objects, (cpuTime() - begin).Seconds())
+	}
+	bytesNow, objectsNow := counted()
+	answer = append(strconv.AppendUint(answer, bytesNow-bytes, 10), ' ')
+	answer = append(strconv.AppendUint(answer, objectsNow-objects, 10), ' ')
+	return append(strconv.AppendInt(answer, int64(cpuTime()-begin), 10), '\n')
+}
+
+var kinds = []string{"small", "large", "mixed", "pages"}
+
+func number(line []byte) (n int, rest []byte) {
+	for len(line) > 0 && line[0] >= '0' && line[0] <= '9' {
+		n, line = 10*n+int(line[0]-'0'), line[1:]
+	}
+	if len(line) > 0 {
+		line = line[1:]
+	}
+	return n, line
+}
+
+func main() {
+	if rate, err := strconv.Atoi(os.Getenv("RATE")); err == nil {
+		runtime.MemProfileRate = rate
+	}
+	if path := os.Getenv("EXEC"); path != "" {
+		fmt.Println("ready")
+		_, _ = os.Stdin.Read(make([]byte, 100))
+		fmt.Println(syscall.Exec(path, []string{path}, []string{"RATE=" + os.Getenv("RATE")}))
+	}
+	counted() // what the first one allocates is not of the tests' interest
+	fmt.Println("ready")
+	line, answer := make([]byte, 100), make([]byte, 0, 100)
+	for {
+		n, err := os.Stdin.Read(line) // a line comes in one piece
+		if err != nil {
+			return
+		}
+		if _, err := os.Stdout.Write(serve(line[:n], answer)); err != nil {
+			return
+		}
 	}
 }
