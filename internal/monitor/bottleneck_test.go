@@ -415,8 +415,8 @@ func TestCloseEndsWhateverIsUnderWay(t *testing.T) {
 		},
 		"right after something is to be followed": func(r *rig) { r.read(r.unit("a"), 1) },
 		"while the stream is opened": func(r *rig) {
-			open := r.bottlenecks.open
-			r.bottlenecks.open = func() (switchStream, error) {
+			open := r.open
+			r.open = func() (switchStream, error) {
 				<-r.stop // nothing wakes a stream that is not there yet
 				return open()
 			}

@@ -83,7 +83,7 @@ func TestUprobeTellsWhatItsRegisterHeld(t *testing.T) {
 	u := openUprobes(t, UprobeOptions{})
 	p := attachProbed(t, u)
 	for i := range 100 {
-		probed(1, 2, i+1000)
+		_ = probed(1, 2, i+1000)
 	}
 	var got []uint64
 	require.Eventually(t, func() bool {
@@ -99,7 +99,7 @@ func TestUprobeTellsWhatItsRegisterHeld(t *testing.T) {
 func TestStackOfAHitStartsAtTheProbe(t *testing.T) {
 	u := openUprobes(t, UprobeOptions{})
 	p := attachProbed(t, u)
-	probed(1, 2, 3)
+	_ = probed(1, 2, 3)
 	var rec UprobeRecord
 	found := false
 	require.Eventually(t, func() bool {
@@ -127,10 +127,10 @@ func TestUprobeIsTakenAway(t *testing.T) {
 	require.Equal(t, len(u.CPUs()), rings)
 	p, q := attachProbed(t, u), attachProbed(t, u) // of one place, each heard by itself
 	require.Equal(t, 3*rings, u.Descriptors())
-	probed(1, 2, 3)
+	_ = probed(1, 2, 3)
 	require.NoError(t, p.Detach())
 	require.NoError(t, p.Detach())
-	probed(1, 2, 4)
+	_ = probed(1, 2, 4)
 	require.Equal(t, 2*rings, u.Descriptors())
 	require.Eventually(t, func() bool {
 		values := hits(u, q)
@@ -172,13 +172,13 @@ func TestRecordsThatFindNoRoomAreCounted(t *testing.T) {
 	u := openUprobes(t, UprobeOptions{Ring: os.Getpagesize()})
 	p := attachProbed(t, u)
 	for range 1000 {
-		probed(1, 2, 3)
+		_ = probed(1, 2, 3)
 	}
 	read := len(hits(u, p))
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	require.Eventually(t, func() bool {
-		probed(1, 2, 3) // the kernel tells of a loss with the next record of a CPU
+		_ = probed(1, 2, 3) // the kernel tells of a loss with the next record of a CPU
 		read += len(hits(u, p))
 		return u.Stats().Lost > 0
 	}, 10*time.Second, time.Millisecond)
@@ -188,14 +188,14 @@ func TestRecordsThatFindNoRoomAreCounted(t *testing.T) {
 func BenchmarkUprobe(b *testing.B) {
 	b.Run("baseline=without", func(b *testing.B) {
 		for b.Loop() {
-			probed(1, 2, 3)
+			_ = probed(1, 2, 3)
 		}
 	})
 	b.Run("hit", func(b *testing.B) {
 		u := openUprobes(b, UprobeOptions{Ring: 4 << 20})
 		attachProbed(b, u)
 		for b.Loop() {
-			probed(1, 2, 3)
+			_ = probed(1, 2, 3)
 		}
 	})
 	b.Run("read", func(b *testing.B) {
@@ -207,7 +207,7 @@ func BenchmarkUprobe(b *testing.B) {
 			if !u.Read(&rec) {
 				b.StopTimer()
 				for range 1000 {
-					probed(1, 2, 3)
+					_ = probed(1, 2, 3)
 				}
 				b.StartTimer()
 			}
