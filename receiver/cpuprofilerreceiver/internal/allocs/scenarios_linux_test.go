@@ -99,7 +99,7 @@ func TestLeafIsTheFunctionThatAllocates(t *testing.T) {
 				require.NotZero(t, e.Thread.ID)
 				if names[0] == "main.pages" {
 					pages++
-					require.Equal(t, []string{"main.pages", "main.allocate", "main.main.func1"}, names[:3])
+					require.Equal(t, []string{"main.pages", "main.allocate", "main.serve"}, names[:3])
 				}
 			}
 			require.Greater(t, pages, len(objects)*9/10)
