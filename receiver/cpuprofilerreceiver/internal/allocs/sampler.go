@@ -89,8 +89,9 @@ type Sampler struct {
 	// means all.
 	most int
 
-	cancel context.CancelFunc
-	done   sync.WaitGroup
+	cancel  context.CancelFunc
+	started atomic.Bool
+	done    sync.WaitGroup
 	// stopped is closed when the reader will answer no more.
 	stopped chan struct{}
 
@@ -157,6 +158,7 @@ func (s *Sampler) Start() {
 	s.cancel = cancel
 	s.done.Go(func() { s.attacher.run(ctx) })
 	s.done.Go(func() { s.reader.run(ctx) })
+	s.started.Store(true)
 }
 
 // Set says which processes are to be sampled from now on. What they run is looked
@@ -182,10 +184,10 @@ func (s *Sampler) Flush() { s.ask(true) }
 
 // ask has the reader read what is there, and waits for it.
 func (s *Sampler) ask(flush bool) {
-	req := request{flush: flush, done: make(chan struct{})}
-	if s.cancel == nil {
+	if !s.started.Load() { // whoever flushes may run before
 		return
 	}
+	req := request{flush: flush, done: make(chan struct{})}
 	s.nudge()
 	for {
 		select {

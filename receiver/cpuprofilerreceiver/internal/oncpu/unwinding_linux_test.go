@@ -44,10 +44,10 @@ func (s *tally) Add(k samples.Key, _ int64) bool {
 	return true
 }
 
-func (s *tally) get() (whole, other int) {
+func (s *tally) get() (whole, other, depth int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.whole, s.other
+	return s.whole, s.other, s.depth
 }
 
 // withoutFramePointers starts a program that keeps none.
@@ -91,10 +91,10 @@ func TestStacksWithoutFramePointersAreWhole(t *testing.T) {
 			})
 			require.NoError(t, s.Start())
 			defer s.Stop()
-			require.Eventually(t, func() bool { whole, other := sink.get(); return whole+other >= 1000 }, 3*patience, 10*time.Millisecond)
-			whole, other := sink.get()
+			require.Eventually(t, func() bool { whole, other, _ := sink.get(); return whole+other >= 1000 }, 3*patience, 10*time.Millisecond)
+			whole, other, depth := sink.get()
 			require.GreaterOrEqual(t, whole*100, (whole+other)*95, "%d of %d", whole, whole+other)
-			require.Greater(t, sink.depth, 5*whole)
+			require.Greater(t, depth, 5*whole)
 			said := logs.FilterMessageSnippet("stacks are copied").Len()
 			if unwinding == CopiesWhereNeeded {
 				require.Equal(t, 1, said)
@@ -130,7 +130,7 @@ func BenchmarkReading(b *testing.B) {
 			})
 			require.NoError(b, s.Start())
 			defer s.Stop()
-			seen := func() int { whole, other := sink.get(); return whole + other }
+			seen := func() int { whole, other, _ := sink.get(); return whole + other }
 			wait := func(n int) {
 				for seen() < n {
 					time.Sleep(50 * time.Millisecond)

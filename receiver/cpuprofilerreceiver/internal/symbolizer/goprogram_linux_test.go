@@ -61,7 +61,7 @@ func TestGoProgramIsKnownHoweverItIsLinked(t *testing.T) {
 func TestOtherProgramsAreNoGoPrograms(t *testing.T) {
 	_, err := readGoProgram(t, "/bin/cat")
 	require.ErrorIs(t, err, ErrNotGo)
-	_, err = readGoProgram(t, "goprogram_test.go")
+	_, err = readGoProgram(t, "goprogram_linux_test.go")
 	require.Error(t, err)
 }
 

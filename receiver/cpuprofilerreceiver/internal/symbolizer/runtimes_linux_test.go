@@ -184,7 +184,7 @@ func TestNodeInAPidNamespace(t *testing.T) {
 	node := find(t, "HOTPROFILE_TEST_NODE", "node")
 	// A shell of the first pid of the namespace keeps its own /tmp there.
 	p := run(t, namespaces(t), "sh", "-c",
-		`mount --make-rprivate / && mount -t tmpfs tmpfs /tmp && mount -t proc proc /proc && exec "$0" --perf-basic-prof "$1" 0<&0`,
+		`exec 3<"$1" && mount --make-rprivate / && mount -t tmpfs tmpfs /tmp && mount -t proc proc /proc && cat <&3 >/tmp/busy.js && exec "$0" --perf-basic-prof /tmp/busy.js 0<&0`,
 		node, program(t, "busy.js"))
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
 	require.NoError(t, err)
