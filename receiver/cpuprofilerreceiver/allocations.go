@@ -216,23 +216,7 @@ func (f *allocatingFinder) hotPIDs(ctx context.Context) (map[int]bool, error) {
 // AddBoth takes an allocation, as its count and as its bytes, or neither. Nothing
 // is held back in the buffer of allocations: one sampler alone writes to it.
 func (b *buffer) AddBoth(objects, space samples.Key, time, count, bytes int64) bool {
-	for retry := true; retry; {
-		batch, ok := b.pair.Borrow()
-		if !ok {
-			return false
-		}
-		t := time + b.offset
-		fitted := batch.AddBoth(objects, space, t, count, bytes)
-		if fitted {
-			batch.Start = min(batch.Start, t)
-			b.last = max(b.last, t)
-		} else {
-			b.refused = time
-		}
-		retry = b.pair.Return(fitted)
-		if fitted {
-			return true
-		}
-	}
-	return false
+	return b.put(func(batch *samples.Batch) bool {
+		return b.widen(batch, time, batch.AddBoth(objects, space, time+b.offset, count, bytes))
+	})
 }

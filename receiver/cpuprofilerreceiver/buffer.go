@@ -101,27 +101,38 @@ func (b *buffer) Add(k samples.Key, time int64) bool { return b.AddValue(k, time
 
 // AddValue is Add for a type that is Valued.
 func (b *buffer) AddValue(k samples.Key, time, value int64) bool {
+	return b.put(func(batch *samples.Batch) bool {
+		if b.until > 0 && time >= b.until && len(b.held) < maxHeld {
+			b.held = append(b.held, heldEvent{k, time, value})
+			return true
+		}
+		return b.widen(batch, time, batch.AddValue(k, time+b.offset, value))
+	})
+}
+
+// AddSent takes an event of a type that is Sent, with its time in nanoseconds
+// since the Unix epoch and its value, where it has one. It does not touch the
+// window, which is that of what was sampled here.
+func (b *buffer) AddSent(k samples.Key, unixNano, value int64) bool {
+	return b.put(func(batch *samples.Batch) bool {
+		fitted := batch.AddValue(k, unixNano, value)
+		if !fitted {
+			// Should sampling be paused for it, what was read until now was captured.
+			b.refused = b.readUpTo()
+		}
+		return fitted
+	})
+}
+
+// put has add put something into the active batch, and into the other one where
+// it did not fit. It reports false where both buffers are full.
+func (b *buffer) put(add func(*samples.Batch) (fitted bool)) bool {
 	for retry := true; retry; {
 		batch, ok := b.pair.Borrow()
 		if !ok {
 			return false
 		}
-		if b.until > 0 && time >= b.until && len(b.held) < maxHeld {
-			b.held = append(b.held, heldEvent{k, time, value})
-			b.pair.Return(true)
-			return true
-		}
-		t := time + b.offset
-		fitted := batch.AddValue(k, t, value)
-		if fitted {
-			// Rings of several CPUs are merged by time within what has been
-			// read, so an event may still be a little older than the last of the
-			// batch before. The window is widened rather than the time bent.
-			batch.Start = min(batch.Start, t)
-			b.last = max(b.last, t)
-		} else {
-			b.refused = time
-		}
+		fitted := add(batch)
 		retry = b.pair.Return(fitted)
 		if fitted {
 			return true
@@ -130,26 +141,20 @@ func (b *buffer) AddValue(k samples.Key, time, value int64) bool {
 	return false
 }
 
-// AddSent takes an event of a type that is Sent, with its time in nanoseconds
-// since the Unix epoch and its value, where it has one. It does not touch the
-// window, which is that of what was sampled here.
-func (b *buffer) AddSent(k samples.Key, unixNano, value int64) bool {
-	for retry := true; retry; {
-		batch, ok := b.pair.Borrow()
-		if !ok {
-			return false
-		}
-		fitted := batch.AddValue(k, unixNano, value)
-		if !fitted {
-			// Should sampling be paused for it, what was read until now was captured.
-			b.refused = b.readUpTo()
-		}
-		retry = b.pair.Return(fitted)
-		if fitted {
-			return true
-		}
+// widen has the batch's window hold an event that fitted, and remembers the time
+// of one that did not.
+func (b *buffer) widen(batch *samples.Batch, time int64, fitted bool) bool {
+	if !fitted {
+		b.refused = time
+		return false
 	}
-	return false
+	// Rings of several CPUs are merged by time within what has been read, so an
+	// event may still be a little older than the last of the batch before. The
+	// window is widened rather than the time bent.
+	t := time + b.offset
+	batch.Start = min(batch.Start, t)
+	b.last = max(b.last, t)
+	return true
 }
 
 // ReadUpTo says that every event before time, on the monotonic clock, has been
