@@ -438,12 +438,33 @@ func TestReceiverSamplesAProcessOfTwoTargetsOnce(t *testing.T) {
 		cfg.Targets = []TargetConfig{{Cgroup: c.Path}, {Cgroup: c.Path + "*"}, {PID: cmd.Process.Pid}, {Executable: binary}}
 	})
 	r.until("samples", func(rows []row) bool { return len(rows) > 0 })
-	r.sink.Reset()
-	before := cpuTime(t, cmd.Process.Pid)
+	// By the events' own times: what is handed over now may have been sampled before.
+	from, before := time.Now(), cpuTime(t, cmd.Process.Pid)
 	r.until("two seconds of the process's CPU time", func([]row) bool { return cpuTime(t, cmd.Process.Pid)-before > 2*time.Second })
-	used := cpuTime(t, cmd.Process.Pid) - before
+	to, used := time.Now(), cpuTime(t, cmd.Process.Pid)-before
+	r.until("what was sampled until then", func([]row) bool { return eventsBetween(r.sink.AllProfiles(), to, to.Add(time.Hour)) > 0 })
 	want := used.Seconds() * 499
-	require.InDelta(t, want, sampleEvents(r.sink.AllProfiles()), want/4, "twice as many were one target too many")
+	require.InDelta(t, want, eventsBetween(r.sink.AllProfiles(), from, to), want/4, "twice as many were one target too many")
+}
+
+// eventsBetween counts the events of a time.
+func eventsBetween(all []pprofile.Profiles, from, to time.Time) (n int) {
+	for _, ps := range all {
+		for _, rp := range ps.ResourceProfiles().All() {
+			for _, sp := range rp.ScopeProfiles().All() {
+				for _, p := range sp.Profiles().All() {
+					for _, s := range p.Samples().All() {
+						for _, at := range s.TimestampsUnixNano().All() {
+							if when := time.Unix(0, int64(at)); when.After(from) && when.Before(to) {
+								n++
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	return n
 }
 
 // cpuTime is what the living threads of a process have used.
