@@ -136,7 +136,7 @@ func (s *Session) openEvents(t *Target, what string) error {
 func (s *Session) openCPUs(t *Target, what string, pid, flags int) error {
 	attr := s.features.sampling(s.period, s.kernel, s.maxStack)
 	for i, cpu := range s.cpus {
-		err := s.open(t, attr, pid, cpu, s.sampleFDs[i], flags)
+		err := s.openEvent(t, attr, pid, cpu, s.sampleFDs[i], flags)
 		if err != nil && !errors.Is(err, unix.ENODEV) { // that is a CPU gone offline
 			return explain(scopeHost, what, err)
 		}
@@ -170,7 +170,7 @@ func (s *Session) openThreads(t *Target, what string) error {
 		s.rounds++
 		for _, tid := range fresh {
 			for i, cpu := range s.cpus {
-				err := s.open(t, attr, tid, cpu, s.sampleFDs[i], 0)
+				err := s.openEvent(t, attr, tid, cpu, s.sampleFDs[i], 0)
 				if errors.Is(err, unix.ESRCH) {
 					break // ended
 				}
@@ -207,18 +207,18 @@ func threads(pid int) ([]int, error) {
 	return tids, err
 }
 
-// open adds one event to t, disabled, its output redirected to the ring of
+// openEvent adds one event to t, disabled, its output redirected to the ring of
 // output.
-func (s *Session) open(t *Target, attr *unix.PerfEventAttr, pid, cpu, output, flags int) error {
-	if s.descriptors >= s.limit {
-		return &LimitError{Needed: s.descriptors + 1, Limit: s.limit}
+func (s *Session) openEvent(t *Target, attr *unix.PerfEventAttr, pid, cpu, output, flags int) error {
+	if used := s.used(); used >= s.limit {
+		return &LimitError{Needed: used + 1, Limit: s.limit}
 	}
 	fd, err := openEvent(attr, pid, cpu, flags)
 	if err != nil {
 		return err
 	}
 	e := &event{fd: fd, target: t, round: s.rounds}
-	s.descriptors++
+	s.attached++
 	t.events = append(t.events, e)
 	if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_OUTPUT, output); err != nil {
 		return fmt.Errorf("redirecting the event of CPU %d: %w", cpu, err)
@@ -264,7 +264,7 @@ func (s *Session) closeEvents(t *Target) error {
 	for _, e := range t.events {
 		errs = append(errs, unix.Close(e.fd))
 	}
-	s.descriptors -= len(t.events)
+	s.attached -= len(t.events)
 	t.events = nil
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("detaching from %s: %w", t.what, err)

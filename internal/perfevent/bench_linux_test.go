@@ -15,9 +15,8 @@ func BenchmarkSessionRead(b *testing.B) {
 	}
 	full := fake.kernelHead
 	s := &Session{
-		merger:   newMerger([]*ring{&fake.ring}),
-		decoder:  decoder{maxStack: maxStackDepth},
-		features: features{inheritThread: true},
+		recordRings: recordRings{merger: newMerger([]*ring{&fake.ring}), decoder: decoder{maxStack: maxStackDepth}},
+		features:    features{inheritThread: true},
 	}
 	events := make(map[uint64]*event)
 	for id := range uint64(4096) {

@@ -17,6 +17,12 @@ type mappedRing struct {
 	ring
 	fd     int
 	memory []byte
+	// with are descriptors of further events that write to it alone.
+	with []int
+	// counts says that its event is a CPU's and always enabled, clock how long it
+	// had been when it was looked at last.
+	counts bool
+	clock  uint64
 }
 
 // ringSpec is how each CPU's ring of a kind is made.
@@ -40,6 +46,7 @@ func (f features) mapRing(pid, cpu int, spec ringSpec) (*mappedRing, error) {
 
 // mapRing opens an event and maps a ring of size bytes from it.
 func mapRing(anchor *unix.PerfEventAttr, pid, cpu, size int) (*mappedRing, error) {
+	anchor.Read_format = unix.PERF_FORMAT_TOTAL_TIME_ENABLED
 	fd, err := openEvent(anchor, pid, cpu, 0)
 	if err != nil {
 		return nil, err
@@ -59,11 +66,33 @@ func mapRing(anchor *unix.PerfEventAttr, pid, cpu, size int) (*mappedRing, error
 		},
 		fd:     fd,
 		memory: memory,
+		counts: pid == pidAll && anchor.Bits&unix.PerfBitDisabled == 0,
 	}, nil
 }
 
+// ended says that no time has gone by for the event that the ring is mapped from
+// since this was asked last: its CPU went offline. The kernel tells that in no
+// other way: the event stays open, and cannot be enabled again.
+func (r *mappedRing) ended() bool {
+	if !r.counts {
+		return false
+	}
+	var value [2]uint64 // the count, and the time enabled
+	n, err := unix.Read(r.fd, bytesOf(value[:]))
+	if err != nil || n != 2*wordSize {
+		return false
+	}
+	was := r.clock
+	r.clock = value[1]
+	return r.clock == was
+}
+
 func (r *mappedRing) close() error {
-	return errors.Join(unix.Munmap(r.memory), unix.Close(r.fd))
+	var errs []error
+	for _, fd := range r.with {
+		errs = append(errs, unix.Close(fd))
+	}
+	return errors.Join(append(errs, unix.Munmap(r.memory), unix.Close(r.fd))...)
 }
 
 // ringError is a ring that could not be mapped.

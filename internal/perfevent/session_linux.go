@@ -5,7 +5,6 @@ package perfevent
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -19,34 +18,26 @@ import (
 // Session owns the rings of a set of CPUs and what is attached to them. One
 // goroutine reads; everything else may be called from any.
 type Session struct {
-	cpus     []int
+	recordRings
 	kernel   Kernel
 	hostWide bool
 	features features
 	maxStack int
 	limit    int
-	rings    []*mappedRing
 	// sampleFDs are the anchors to redirect sampling events into, by index in cpus.
 	sampleFDs []int
 
-	// reading is held by Wait and Read, so that Close cannot unmap under them.
-	reading sync.Mutex
-	merger  *merger
-	decoder decoder
-	round   bool // a round is under way
 	// latest is the round of the event that counts, by thread, where a thread may
 	// carry several; see acceptThread.
 	latest map[int]uint64
-	waker  *waker
-	closed atomic.Bool
 
 	// mu guards what is attached.
-	mu          sync.Mutex
-	period      int64
-	paused      bool
-	targets     map[*Target]struct{}
-	descriptors int
-	rounds      uint64
+	mu       sync.Mutex
+	period   int64
+	paused   bool
+	targets  map[*Target]struct{}
+	attached int // events of targets
+	rounds   uint64
 	// listThreads lists /proc/PID/task; tests let threads start in between.
 	listThreads func(pid int) ([]int, error)
 
@@ -57,19 +48,15 @@ type Session struct {
 }
 
 type counters struct {
-	lost, lostSamples, throttled, corrupt, duplicate, foreign atomic.Uint64
+	lost, lostSamples, throttled, duplicate, foreign atomic.Uint64
 }
 
 // Open makes the rings; nothing is sampled until something is attached. Where
 // Options.HostWide is not permitted, the error is a *RightsError.
 func Open(o Options) (*Session, error) {
-	cpus := o.CPUs
-	if len(cpus) == 0 {
-		online, err := OnlineCPUs()
-		if err != nil {
-			return nil, err
-		}
-		cpus = online
+	cpus, err := chosen(o.CPUs)
+	if err != nil {
+		return nil, err
 	}
 	s := &Session{
 		kernel:   o.Kernel,
@@ -93,7 +80,6 @@ func Open(o Options) (*Session, error) {
 		s.features.switches, s.period = true, int64(o.Switches)
 	}
 	if o.UserStack > 0 {
-		var err error
 		if s.features.registers, err = userStackRegisters(o.UserStack); err != nil {
 			return nil, err
 		}
@@ -101,31 +87,21 @@ func Open(o Options) (*Session, error) {
 	}
 	s.events.Store(&map[uint64]*event{})
 	s.decoder = decoder{cgroup: s.features.cgroup, switches: s.features.switches, registers: s.features.registers, maxStack: s.maxStack}
+	s.what = "perf events"
 	if err := s.mapRings(cpus, o); err != nil {
-		return nil, errors.Join(err, s.unmap())
+		return nil, err
 	}
-	w, err := newWaker(s.rings)
-	if err != nil {
-		return nil, errors.Join(err, s.unmap())
-	}
-	s.waker = w
-	rings := make([]*ring, len(s.rings))
-	for i, r := range s.rings {
-		rings[i] = &r.ring
-	}
-	s.merger = newMerger(rings)
+	s.merge()
 	return s, nil
 }
 
-// mapRings maps all rings at one size, halved until every one fits what this
-// user may lock: a host with one large and many tiny rings would lose samples
-// of most CPUs.
+// mapRings maps the two rings of each CPU, halved together.
 func (s *Session) mapRings(cpus []int, o Options) error {
 	sample, record := o.SampleRing, o.RecordRing
 	switch {
 	case sample > 0:
 	case s.features.switches:
-		sample = switchRingFor(len(cpus))
+		sample = switchRingFor(len(cpus), o.UserStack)
 	default:
 		sample = sampleRingFor(s.period, o.UserStack)
 	}
@@ -136,19 +112,13 @@ func (s *Session) mapRings(cpus []int, o Options) error {
 		record = max(record, sample)
 	}
 	sample, record = ringSize(sample), ringSize(record)
-	for {
-		err := s.mapRingsOf(cpus, sample, record)
-		if err == nil || !tooLarge(err) || sample <= os.Getpagesize() || record <= os.Getpagesize() {
-			return err
-		}
-		sample, record = sample/2, record/2
-		if err := s.unmap(); err != nil {
-			return err
-		}
-	}
+	least := min(sample, record)
+	return s.open(cpus, least, func(cpu, size int) error {
+		return s.mapRingsOf(cpu, sample/least*size, record/least*size)
+	})
 }
 
-func (s *Session) mapRingsOf(cpus []int, sample, record int) error {
+func (s *Session) mapRingsOf(cpu, sample, record int) error {
 	// A quarter full leaves the reader three quarters to get here; one byte is
 	// each record, see the package comment.
 	sampleSpec := ringSpec{size: sample, watermark: sample / 4}
@@ -162,32 +132,21 @@ func (s *Session) mapRingsOf(cpus []int, sample, record int) error {
 	if s.hostWide {
 		pid = pidAll
 	}
-	s.cpus, s.sampleFDs = nil, nil
-	for _, cpu := range cpus {
-		r, err := s.mapRing(pid, cpu, recordSpec)
-		if errors.Is(err, unix.ENODEV) {
-			continue // went offline
-		}
-		if err != nil {
-			return err
-		}
-		s.cpus = append(s.cpus, cpu)
-		if s.hostWide {
-			if r, err = s.mapRing(pid, cpu, sampleSpec); err != nil {
-				return err
-			}
-		}
-		s.sampleFDs = append(s.sampleFDs, r.fd)
+	r, err := s.mapRing(pid, cpu, recordSpec)
+	if err == nil && s.hostWide {
+		r, err = s.mapRing(pid, cpu, sampleSpec)
 	}
-	if len(s.cpus) == 0 {
-		return fmt.Errorf("none of the CPUs %v is online", cpus)
+	if err != nil {
+		return err
 	}
+	// CPUs that are left out left nothing here.
+	s.sampleFDs = append(s.sampleFDs[:len(s.cpus)], r.fd)
 	return nil
 }
 
 func (s *Session) mapRing(pid, cpu int, spec ringSpec) (*mappedRing, error) {
-	if s.descriptors >= s.limit {
-		return nil, &LimitError{Needed: s.descriptors + 1, Limit: s.limit}
+	if used := s.used(); used >= s.limit {
+		return nil, &LimitError{Needed: used + 1, Limit: s.limit}
 	}
 	r, err := s.features.mapRing(pid, cpu, spec)
 	if err != nil {
@@ -196,20 +155,12 @@ func (s *Session) mapRing(pid, cpu int, spec ringSpec) (*mappedRing, error) {
 		}
 		return nil, explain(scopeOwn, scopeOwn.String(), err)
 	}
-	s.rings = append(s.rings, r)
-	s.descriptors++
+	s.add(r)
 	return r, nil
 }
 
-func (s *Session) unmap() error {
-	var errs []error
-	for _, r := range s.rings {
-		errs = append(errs, r.close())
-	}
-	s.descriptors -= len(s.rings)
-	s.rings = nil
-	return errors.Join(errs...)
-}
+// used is how many descriptors are open.
+func (s *Session) used() int { return len(s.rings) + s.attached }
 
 // Read fills rec with the next record of a round, all rings merged by time. It
 // returns false at the round's end, or when the session is closed: Wait, then
@@ -217,30 +168,13 @@ func (s *Session) unmap() error {
 func (s *Session) Read(rec *Record) bool {
 	s.reading.Lock()
 	defer s.reading.Unlock()
-	if s.closed.Load() {
-		return false
-	}
-	if !s.round {
-		s.merger.begin(monotonic())
-		s.round = true
-	}
 	for {
-		words, r := s.merger.next()
+		words, r := s.next(rec)
 		if words == nil {
-			s.round = false
-			if n := s.merger.corrupt; n > 0 {
-				s.counters.corrupt.Add(n)
-				s.merger.corrupt = 0
-			}
 			return false
 		}
-		switch s.decoder.decode(words, rec) {
-		case corrupt:
-			s.counters.corrupt.Add(1)
-		case decoded:
-			if s.accept(rec, r) {
-				return true
-			}
+		if s.accept(rec, r) {
+			return true
 		}
 	}
 }
@@ -276,40 +210,32 @@ func (s *Session) Stats() Stats {
 		Lost:        c.lost.Load(),
 		LostSamples: c.lostSamples.Load(),
 		Throttled:   c.throttled.Load(),
-		Corrupt:     c.corrupt.Load(),
+		Corrupt:     s.corrupt.Load(),
 		Duplicate:   c.duplicate.Load(),
 		Foreign:     c.foreign.Load(),
 	}
 }
 
-// CPUs are those that are sampled.
-func (s *Session) CPUs() []int { return s.cpus }
-
 // Descriptors is how many are open, those of the rings included.
 func (s *Session) Descriptors() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.descriptors
+	return s.used()
 }
 
 // Close detaches everything and unmaps the rings. A Wait under way returns. A
 // second Close does nothing.
 func (s *Session) Close() error {
-	if s.closed.Swap(true) {
-		return nil
-	}
-	s.Wake()
-	s.reading.Lock()
-	defer s.reading.Unlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var errs []error
-	for t := range s.targets {
-		errs = append(errs, s.detach(t))
-	}
-	s.merger = nil
-	errs = append(errs, s.waker.close(), s.unmap())
-	return errors.Join(errs...)
+	return s.close(func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		var errs []error
+		for t := range s.targets {
+			errs = append(errs, s.detach(t))
+		}
+		s.merger = nil
+		return errors.Join(errs...)
+	})
 }
 
 // findFeatures tries each on an event of our own that counts nothing.

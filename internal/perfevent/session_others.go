@@ -60,6 +60,9 @@ func (*Session) Read(*Record) bool { return false }
 // Stats returns zeros.
 func (*Session) Stats() Stats { return Stats{} }
 
+// Stale returns false.
+func (*Session) Stale([]int) bool { return false }
+
 // CPUs returns none.
 func (*Session) CPUs() []int { return nil }
 
@@ -83,6 +86,9 @@ type Switches struct{}
 
 // OpenSwitches returns ErrUnsupported.
 func OpenSwitches(SwitchOptions) (*Switches, error) { return nil, ErrUnsupported }
+
+// Stale returns false.
+func (*Switches) Stale([]int) bool { return false }
 
 // CPUs returns none.
 func (*Switches) CPUs() []int { return nil }

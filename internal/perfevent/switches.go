@@ -22,7 +22,11 @@ type SwitchOptions struct {
 // switchRingFor shares out the rings' memory. A switch takes 64 bytes, so a ring
 // of 256 KiB is full after 20 ms at 200,000 switches a second on one CPU, of
 // which a reader that is woken when it is a quarter full has 15 to get there.
-func switchRingFor(cpus int) int {
+// With copies of stacks it holds at least 16 of the largest.
+func switchRingFor(cpus, userStack int) int {
+	if userStack > 0 {
+		return min(max(64<<20/max(cpus, 1), 1<<20), 4<<20)
+	}
 	return min(max(16<<20/max(cpus, 1), 256<<10), 2<<20)
 }
 

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
-	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -29,91 +27,58 @@ const lookPeriod = 100 * time.Microsecond
 // tell processes apart. One goroutine calls Wait and Read; Wake and Close may be
 // called from any.
 type Switches struct {
-	cpus    []int
-	rings   []*mappedRing
+	cpuRings
 	looks   []int // descriptors of the events that Look enables, by CPU
 	merger  switchMerger
-	waker   *waker
-	reading sync.Mutex // held by Wait and Read, so that Close cannot unmap under them
-	round   bool
 	through int64
-	closed  atomic.Bool
 }
 
 // OpenSwitches begins to record. Where that is not permitted, the error is a
 // *RightsError.
 func OpenSwitches(o SwitchOptions) (*Switches, error) {
-	cpus := o.CPUs
-	if len(cpus) == 0 {
-		online, err := OnlineCPUs()
-		if err != nil {
-			return nil, err
-		}
-		cpus = online
+	cpus, err := chosen(o.CPUs)
+	if err != nil {
+		return nil, err
 	}
 	if needed, limit := 2*len(cpus), descriptorLimit(o.MaxDescriptors); needed > limit {
 		return nil, &LimitError{Needed: needed, Limit: limit}
 	}
 	ring := o.Ring
 	if ring <= 0 {
-		ring = switchRingFor(len(cpus))
+		ring = switchRingFor(len(cpus), 0)
 	}
 	s := &Switches{}
-	if err := s.open(cpus, ringSize(ring)); err != nil {
-		return nil, errors.Join(explain(scopeHost, "following every switch between threads", err), s.unmap())
+	s.what = "switch records"
+	if err := s.open(cpus, ringSize(ring), s.openCPU); err != nil {
+		return nil, explain(scopeHost, "following every switch between threads", err)
 	}
-	w, err := newWaker(s.rings)
-	if err != nil {
-		return nil, errors.Join(err, s.unmap())
-	}
-	s.waker = w
 	for i, r := range s.rings {
 		s.merger.rings = append(s.merger.rings, &switchRing{ring: r.ring, cpu: i, coming: nobody})
 	}
 	return s, nil
 }
 
-func (s *Switches) open(cpus []int, size int) error {
-	for {
-		err := s.openCPUs(cpus, size)
-		if err == nil || !tooLarge(err) || size <= os.Getpagesize() {
-			return err
-		}
-		size /= 2
-		if err := s.unmap(); err != nil {
-			return err
-		}
-	}
-}
-
-func (s *Switches) openCPUs(cpus []int, size int) error {
+func (s *Switches) openCPU(cpu, size int) error {
 	anchor := switchAttr(unix.PERF_COUNT_SW_DUMMY, unix.PerfBitContextSwitch|unix.PerfBitTask|unix.PerfBitComm|unix.PerfBitCommExec|unix.PerfBitExcludeKernel)
 	anchor.Wakeup = uint32(size / 4)
+	r, err := mapRing(anchor, pidAll, cpu, size)
+	if err != nil {
+		return err
+	}
+	s.add(r)
 	// The idle task is looked at too.
 	look := switchAttr(unix.PERF_COUNT_SW_CPU_CLOCK, unix.PerfBitDisabled)
 	look.Sample = uint64(lookPeriod)
-	s.cpus = nil
-	for _, cpu := range cpus {
-		r, err := mapRing(anchor, pidAll, cpu, size)
-		if errors.Is(err, unix.ENODEV) {
-			continue // went offline
-		}
-		if err != nil {
-			return err
-		}
-		s.cpus, s.rings = append(s.cpus, cpu), append(s.rings, r)
-		fd, err := openEvent(look, pidAll, cpu, 0)
-		if err != nil {
-			return err
-		}
-		s.looks = append(s.looks, fd)
-		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_OUTPUT, r.fd); err != nil {
-			return fmt.Errorf("redirecting the event of CPU %d: %w", cpu, err)
-		}
+	fd, err := openEvent(look, pidAll, cpu, 0)
+	if err != nil {
+		return err
 	}
-	if len(s.cpus) == 0 {
-		return fmt.Errorf("none of the CPUs %v is online", cpus)
+	r.with = append(r.with, fd)
+	if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_OUTPUT, r.fd); err != nil {
+		return fmt.Errorf("redirecting the event of CPU %d: %w", cpu, err)
 	}
+	// CPUs that are left out left nothing here.
+	s.looks = append(s.looks[:len(s.cpus)], fd)
 	return nil
 }
 
@@ -128,9 +93,6 @@ func switchAttr(config, bits uint64) *unix.PerfEventAttr {
 		Clockid:     unix.CLOCK_MONOTONIC,
 	}
 }
-
-// CPUs are those that are followed: not one that came online since.
-func (s *Switches) CPUs() []int { return s.cpus }
 
 // Look has every CPU tell once, in a moment, what runs on it, so that this is
 // known before it next switches.
@@ -149,24 +111,6 @@ func (s *Switches) Look() error {
 	}
 	return errors.Join(errs...)
 }
-
-// Wait blocks until a ring is a quarter full, Wake is called, or timeout has
-// passed; and at least for some milliseconds if it is not woken. After Close it
-// returns os.ErrClosed.
-func (s *Switches) Wait(timeout time.Duration) error {
-	s.reading.Lock()
-	defer s.reading.Unlock()
-	if s.closed.Load() {
-		return fmt.Errorf("waiting for switch records: %w", os.ErrClosed)
-	}
-	if err := s.waker.wait(timeout, s.round); err != nil {
-		return fmt.Errorf("waiting for switch records: %w", err)
-	}
-	return nil
-}
-
-// Wake makes the Wait under way, or else the next one, return.
-func (s *Switches) Wake() { s.waker.wake() }
 
 // Read fills rec with the next record of a round, those of all CPUs by time. It
 // returns false at the round's end, or when the session is closed: everything up
@@ -196,24 +140,8 @@ func (s *Switches) Corrupt() uint64 { return s.merger.corrupt }
 // Close ends the recording. A Wait under way returns. A second Close does
 // nothing.
 func (s *Switches) Close() error {
-	if s.closed.Swap(true) {
+	return s.close(func() error {
+		s.merger.rings, s.merger.heap = nil, nil
 		return nil
-	}
-	s.Wake()
-	s.reading.Lock()
-	defer s.reading.Unlock()
-	s.merger.rings, s.merger.heap = nil, nil
-	return errors.Join(s.waker.close(), s.unmap())
-}
-
-func (s *Switches) unmap() error {
-	var errs []error
-	for _, fd := range s.looks {
-		errs = append(errs, unix.Close(fd))
-	}
-	for _, r := range s.rings {
-		errs = append(errs, r.close())
-	}
-	s.looks, s.rings = nil, nil
-	return errors.Join(errs...)
+	})
 }

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -28,28 +27,21 @@ import (
 // kernel goes through at every hit. The right to place probes is that to follow
 // the whole host, so nothing is gained by less.
 type Uprobes struct {
-	device  uint32
-	cpus    []int
-	rings   []*mappedRing
-	waker   *waker
-	limit   int
-	merger  *merger
-	decoder decoder
-	depth   int
-	reading sync.Mutex // held by Wait and Read, so that Close cannot unmap under them
-	round   bool
-	closed  atomic.Bool
+	recordRings
+	device uint32
+	limit  int
+	depth  int
 
 	// mu guards what is attached.
-	mu          sync.Mutex
-	probes      map[*Uprobe]struct{}
-	descriptors int
+	mu       sync.Mutex
+	probes   map[*Uprobe]struct{}
+	attached int // events of probes
 
 	// events finds the probe that wrote a record by the event's id. It is replaced,
 	// never changed.
 	events atomic.Pointer[map[uint64]*Uprobe]
 
-	lost, corrupt atomic.Uint64
+	lost atomic.Uint64
 }
 
 // Uprobe is one place in a file.
@@ -72,11 +64,9 @@ func OpenUprobes(o UprobeOptions) (*Uprobes, error) {
 	if err != nil {
 		return nil, err
 	}
-	cpus := o.CPUs
-	if len(cpus) == 0 {
-		if cpus, err = OnlineCPUs(); err != nil {
-			return nil, err
-		}
+	cpus, err := chosen(o.CPUs)
+	if err != nil {
+		return nil, err
 	}
 	p := &Uprobes{
 		device: device,
@@ -90,17 +80,14 @@ func OpenUprobes(o UprobeOptions) (*Uprobes, error) {
 	if size <= 0 {
 		size = defaultProbeRing
 	}
-	if err := p.openRings(cpus, ringSize(size)); err != nil {
-		return nil, errors.Join(explainProbe("following probes in programs", err), p.unmap())
+	if len(cpus) > p.limit {
+		return nil, &LimitError{Needed: len(cpus), Limit: p.limit}
 	}
-	if p.waker, err = newWaker(p.rings); err != nil {
-		return nil, errors.Join(err, p.unmap())
+	p.what = "probes"
+	if err := p.open(cpus, ringSize(size), p.openRing); err != nil {
+		return nil, explainProbe("following probes in programs", err)
 	}
-	rings := make([]*ring, len(p.rings))
-	for i, r := range p.rings {
-		rings[i] = &r.ring
-	}
-	p.merger = newMerger(rings)
+	p.merge()
 	return p, nil
 }
 
@@ -118,43 +105,17 @@ func probeDevice() (uint32, error) {
 	return uint32(n), nil
 }
 
-func (p *Uprobes) openRings(cpus []int, size int) error {
-	if len(cpus) > p.limit {
-		return &LimitError{Needed: len(cpus), Limit: p.limit}
-	}
-	for {
-		err := p.openRingsOf(cpus, size)
-		if err == nil || !tooLarge(err) || size <= os.Getpagesize() {
-			return err
-		}
-		size /= 2
-		if err := p.unmap(); err != nil {
-			return err
-		}
-	}
-}
-
-// openRingsOf maps a ring per CPU from an event that tells of new mappings and
-// names, which hits are read with.
-func (p *Uprobes) openRingsOf(cpus []int, size int) error {
+// openRing maps a CPU's ring from an event that tells of new mappings and names,
+// which hits are read with.
+func (p *Uprobes) openRing(cpu, size int) error {
 	anchor := p.attr(unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_DUMMY, unix.PerfBitMmap|unix.PerfBitMmap2|unix.PerfBitComm|unix.PerfBitCommExec)
 	anchor.Wakeup = uint32(size / 4)
-	p.cpus = nil
-	for _, cpu := range cpus {
-		r, err := mapRing(anchor, pidAll, cpu, size)
-		if errors.Is(err, unix.ENODEV) {
-			continue // went offline
-		}
-		if err != nil {
-			return err
-		}
-		r.records = true
-		p.cpus, p.rings = append(p.cpus, cpu), append(p.rings, r)
-		p.descriptors++
+	r, err := mapRing(anchor, pidAll, cpu, size)
+	if err != nil {
+		return err
 	}
-	if len(p.cpus) == 0 {
-		return fmt.Errorf("none of the CPUs %v is online", cpus)
-	}
+	r.records = true
+	p.add(r)
 	return nil
 }
 
@@ -187,7 +148,7 @@ func (p *Uprobes) Attach(f *os.File, offset uint64, register int) (*Uprobe, erro
 	if p.closed.Load() {
 		return nil, fmt.Errorf("placing the %s: %w", probe, os.ErrClosed)
 	}
-	if err := p.open(probe, offset, register); err != nil {
+	if err := p.place(probe, offset, register); err != nil {
 		return nil, errors.Join(explainProbe("placing the "+probe.what, err), p.closeEvents(probe))
 	}
 	p.publish(probe, true)
@@ -200,7 +161,7 @@ func (p *Uprobes) Attach(f *os.File, offset uint64, register int) (*Uprobe, erro
 	return probe, nil
 }
 
-func (p *Uprobes) open(probe *Uprobe, offset uint64, register int) error {
+func (p *Uprobes) place(probe *Uprobe, offset uint64, register int) error {
 	attr := p.attr(p.device, 0, unix.PerfBitDisabled)
 	attr.Sample = 1
 	attr.Sample_max_stack = uint16(p.depth)
@@ -208,7 +169,7 @@ func (p *Uprobes) open(probe *Uprobe, offset uint64, register int) error {
 	attr.Sample_regs_user = 1 << register
 	attr.Ext1 = uint64(uintptr(unsafe.Pointer(&probe.path[0])))
 	attr.Ext2 = offset
-	if needed := p.descriptors + len(p.cpus); needed > p.limit {
+	if needed := p.used() + len(p.cpus); needed > p.limit {
 		return &LimitError{Needed: needed, Limit: p.limit}
 	}
 	for i, cpu := range p.cpus {
@@ -220,7 +181,7 @@ func (p *Uprobes) open(probe *Uprobe, offset uint64, register int) error {
 		if err != nil {
 			return err
 		}
-		p.descriptors++
+		p.attached++
 		probe.fds = append(probe.fds, fd)
 		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_OUTPUT, p.rings[i].fd); err != nil {
 			return fmt.Errorf("redirecting the event of CPU %d: %w", cpu, err)
@@ -291,7 +252,7 @@ func (p *Uprobes) closeEvents(probe *Uprobe) error {
 	for _, fd := range probe.fds {
 		errs = append(errs, unix.Close(fd))
 	}
-	p.descriptors -= len(probe.fds)
+	p.attached -= len(probe.fds)
 	probe.fds, probe.ids = nil, nil
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("taking away the %s: %w", probe.what, err)
@@ -299,53 +260,20 @@ func (p *Uprobes) closeEvents(probe *Uprobe) error {
 	return nil
 }
 
-// Wait blocks until a ring is a quarter full, Wake is called or timeout has
-// passed (negative: never). After Close it returns os.ErrClosed.
-func (p *Uprobes) Wait(timeout time.Duration) error {
-	p.reading.Lock()
-	defer p.reading.Unlock()
-	if p.closed.Load() {
-		return fmt.Errorf("waiting for probes: %w", os.ErrClosed)
-	}
-	if err := p.waker.wait(timeout, p.merger.pending || p.round); err != nil {
-		return fmt.Errorf("waiting for probes: %w", err)
-	}
-	return nil
-}
-
-// Wake makes the Wait under way, or else the next one, return.
-func (p *Uprobes) Wake() { p.waker.wake() }
+// used is how many descriptors are open.
+func (p *Uprobes) used() int { return len(p.rings) + p.attached }
 
 // Read fills rec with the next record of a round, all rings merged by time. It
 // returns false at the round's end, or after Close. It allocates nothing.
 func (p *Uprobes) Read(rec *UprobeRecord) bool {
 	p.reading.Lock()
 	defer p.reading.Unlock()
-	if p.closed.Load() {
+	words, _ := p.next(&rec.Record)
+	if words == nil {
 		return false
 	}
-	if !p.round {
-		p.merger.begin(monotonic())
-		p.round = true
-	}
-	for {
-		words, _ := p.merger.next()
-		if words == nil {
-			p.round = false
-			if n := p.merger.corrupt; n > 0 {
-				p.corrupt.Add(n)
-				p.merger.corrupt = 0
-			}
-			return false
-		}
-		switch p.decoder.decode(words, &rec.Record) {
-		case corrupt:
-			p.corrupt.Add(1)
-		case decoded:
-			p.complete(words, rec)
-			return true
-		}
-	}
+	p.complete(words, rec)
+	return true
 }
 
 func (p *Uprobes) complete(words []uint64, rec *UprobeRecord) {
@@ -366,41 +294,24 @@ func (p *Uprobes) Stats() UprobeStats {
 	return UprobeStats{Lost: p.lost.Load(), Corrupt: p.corrupt.Load()}
 }
 
-// CPUs are those on which probes are heard: not one that came online since.
-func (p *Uprobes) CPUs() []int { return p.cpus }
-
 // Descriptors is how many are open.
 func (p *Uprobes) Descriptors() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.descriptors
+	return p.used()
 }
 
 // Close takes all probes away. A Wait under way returns. A second Close does
 // nothing.
 func (p *Uprobes) Close() error {
-	if p.closed.Swap(true) {
-		return nil
-	}
-	p.Wake()
-	p.reading.Lock()
-	defer p.reading.Unlock()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var errs []error
-	for probe := range p.probes {
-		errs = append(errs, p.detach(probe))
-	}
-	p.merger = nil
-	return errors.Join(append(errs, p.waker.close(), p.unmap())...)
-}
-
-func (p *Uprobes) unmap() error {
-	var errs []error
-	for _, r := range p.rings {
-		errs = append(errs, r.close())
-	}
-	p.descriptors -= len(p.rings)
-	p.rings = nil
-	return errors.Join(errs...)
+	return p.close(func() error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		var errs []error
+		for probe := range p.probes {
+			errs = append(errs, p.detach(probe))
+		}
+		p.merger = nil
+		return errors.Join(errs...)
+	})
 }

@@ -34,6 +34,9 @@ func (*Uprobes) Read(*UprobeRecord) bool { return false }
 // Stats returns zeros.
 func (*Uprobes) Stats() UprobeStats { return UprobeStats{} }
 
+// Stale returns false.
+func (*Uprobes) Stale([]int) bool { return false }
+
 // CPUs returns none.
 func (*Uprobes) CPUs() []int { return nil }
 

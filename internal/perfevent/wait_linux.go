@@ -6,7 +6,6 @@ package perfevent
 import (
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"time"
 
@@ -70,27 +69,6 @@ func (w *waker) close() error {
 	return errors.Join(unix.Close(w.epoll), unix.Close(w.stop))
 }
 
-// Wait blocks until there is something worth reading, Wake is called or timeout
-// has passed (negative: never). Samples alone do not end it before a ring is a
-// quarter full, so timeout is the most that a sample is old when it is read.
-// After Close it returns os.ErrClosed.
-func (s *Session) Wait(timeout time.Duration) error {
-	s.reading.Lock()
-	defer s.reading.Unlock()
-	if s.closed.Load() {
-		return fmt.Errorf("waiting for perf events: %w", os.ErrClosed)
-	}
-	if err := s.waker.wait(timeout, s.merger.pending || s.round); err != nil {
-		return fmt.Errorf("waiting for perf events: %w", err)
-	}
-	return nil
-}
-
-// Wake makes the Wait under way, or else the next one, return.
-func (s *Session) Wake() {
-	s.waker.wake()
-}
-
 func (w *waker) wake() {
 	w.waking.Lock()
 	defer w.waking.Unlock()
@@ -127,7 +105,7 @@ func (w *waker) wait(timeout time.Duration, pending bool) error {
 		case int(e.Fd) == w.stop:
 			w.drain()
 		case e.Events&(unix.EPOLLHUP|unix.EPOLLERR) != 0:
-			// A CPU went offline: the kernel would report it for ever.
+			// The event has ended: the kernel would report it for ever.
 			_ = unix.EpollCtl(w.epoll, unix.EPOLL_CTL_DEL, int(e.Fd), nil)
 		}
 	}
