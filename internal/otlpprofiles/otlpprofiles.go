@@ -39,6 +39,7 @@ const (
 	attrAllocType      = "hotprofile.alloc.type"
 	attrUnscaled       = "hotprofile.unscaled" // of profiles
 	attrScaled         = "hotprofile.scaled"   // likewise
+	attrSpread         = "hotprofile.spread"   // likewise
 	attrFrameType      = "profile.frame.type"
 	attrGNUBuildID     = "process.executable.build_id.gnu"
 	attrGoBuildID      = "process.executable.build_id.go"
@@ -94,6 +95,7 @@ type groupKey struct {
 	resource *samples.Resource
 	typ      *samples.Type
 	period   int64
+	window   *samples.Window
 }
 
 // sampleKey tells the Samples of a profile apart: stacks of equal content are
@@ -178,7 +180,7 @@ func grouped(batch *samples.Batch, all []samples.Sample) []*group {
 	index := make(map[groupKey]*group)
 	resources := make(map[*samples.Resource]int)
 	for i := range all {
-		k := groupKey{all[i].Resource, all[i].Type, all[i].Period}
+		k := groupKey{all[i].Resource, all[i].Type, all[i].Period, all[i].Window}
 		g := index[k]
 		if g == nil {
 			order, seen := resources[k.resource]
@@ -187,14 +189,17 @@ func grouped(batch *samples.Batch, all []samples.Sample) []*group {
 				resources[k.resource] = order
 			}
 			g = &group{groupKey: k, resourceOrder: order, start: batch.Start, end: max(batch.End, batch.Start+1)}
-			if k.typ.Sent {
+			switch {
+			case k.window != nil:
+				g.start, g.end = k.window.Start, max(k.window.End, k.window.Start+1)
+			case k.typ.Sent:
 				g.start, g.end = math.MaxInt64, 0
 			}
 			index[k] = g
 			groups = append(groups, g)
 		}
 		g.samples = append(g.samples, i)
-		if k.typ.Sent {
+		if k.typ.Sent && k.window == nil {
 			g.captured(all[i].Times)
 		}
 	}
@@ -295,6 +300,9 @@ func headerOf(t *samples.Type) int {
 	if t.Scaled != "" {
 		n += lengthBound + indexBound
 	}
+	if t.Spread {
+		n += lengthBound + indexBound
+	}
 	return n
 }
 
@@ -313,6 +321,9 @@ func typeBound(t *samples.Type) int {
 	}
 	if t.Scaled != "" {
 		n += attributeBound + len(attrScaled) + len(t.Scaled)
+	}
+	if t.Spread {
+		n += attributeBound + len(attrSpread)
 	}
 	return n
 }
@@ -421,6 +432,9 @@ func (b *Builder) beginProfile(g *group) {
 	}
 	if g.typ.Scaled != "" {
 		b.profile.AttributeIndices().Append(b.dict.attribute(attrScaled, attribute{text: g.typ.Scaled}))
+	}
+	if g.typ.Spread {
+		b.profile.AttributeIndices().Append(b.dict.attribute(attrSpread, attribute{kind: boolean, number: 1}))
 	}
 	var id pprofile.ProfileID
 	if _, err := io.ReadFull(b.opts.Rand, id[:]); err == nil {

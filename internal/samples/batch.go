@@ -25,6 +25,8 @@ type Key struct {
 	// Period is the sampling period in the unit of Type; samples taken with
 	// different periods end up in different profiles.
 	Period int64
+	// Window is when samples that were Sent were captured; nil: their times tell.
+	Window *Window
 }
 
 // event is one thing that happened, to the sample at index.

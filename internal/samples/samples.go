@@ -130,6 +130,9 @@ type Type struct {
 	// not by the window of the batch, and their memory is the batch's to count:
 	// nobody else bounds what others send.
 	Sent bool
+	// Spread says that the times are not known and were spread evenly over the
+	// window.
+	Spread bool
 	// Unscaled says that sums of values are no rate.
 	Unscaled bool
 	// Scaled says how values were scaled; empty: not at all.
