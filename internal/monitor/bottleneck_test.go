@@ -6,6 +6,7 @@ package monitor
 import (
 	"errors"
 	"io/fs"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -33,9 +34,12 @@ type fakeStream struct {
 	now    round
 	looks  atomic.Int64
 	closed atomic.Bool
+	ended  atomic.Bool // a CPU was offline for a moment
 }
 
 func (f *fakeStream) CPUs() []int { return f.cpus }
+
+func (f *fakeStream) Stale(cpus []int) bool { return f.ended.Load() || !slices.Equal(cpus, f.cpus) }
 func (f *fakeStream) Look() error { f.looks.Add(1); return nil }
 func (f *fakeStream) Wake() {
 	select {
@@ -381,6 +385,11 @@ func TestOtherCPUsAreAttachedAnew(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 3.0, known)
 	require.Equal(t, []int64{0, 2 * second, second}, n.Simultaneity())
+
+	f.ended.Store(true) // and back before anyone saw that the CPU was offline
+	f.rounds <- round{nil, 5 * second}
+	require.Equal(t, []int{0, 1}, r.opened().CPUs())
+	require.True(t, f.closed.Load())
 }
 
 func TestMoreUnitsThanAreFollowed(t *testing.T) {

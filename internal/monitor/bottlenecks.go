@@ -6,7 +6,6 @@ package monitor
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,6 +35,7 @@ const (
 // switchStream is a [perfevent.Switches].
 type switchStream interface {
 	CPUs() []int
+	Stale(cpus []int) bool
 	Look() error
 	Wait(timeout time.Duration) error
 	Wake()
@@ -263,10 +263,6 @@ func (b *bottlenecks) setErr(err error) {
 // attach follows switches until there is nothing to follow, or something stands
 // in the way. lasted says that it went well for as long as it takes to try again.
 func (b *bottlenecks) attach() (lasted bool, err error) {
-	online, err := b.online()
-	if err != nil {
-		return false, err
-	}
 	stream, err := b.open()
 	if err != nil {
 		return false, err
@@ -291,11 +287,11 @@ func (b *bottlenecks) attach() (lasted bool, err error) {
 	if err := stream.Look(); err != nil {
 		return false, err
 	}
-	return b.read(stream, online)
+	return b.read(stream)
 }
 
-// read is the life of a stream that was opened when so many CPUs were online.
-func (b *bottlenecks) read(stream switchStream, cpus []int) (lasted bool, err error) {
+// read is the life of a stream.
+func (b *bottlenecks) read(stream switchStream) (lasted bool, err error) {
 	var (
 		rec            perfevent.SwitchRecord
 		rate           = rateLimit{most: b.maxSwitches}
@@ -335,7 +331,7 @@ func (b *bottlenecks) read(stream switchStream, cpus []int) (lasted bool, err er
 			continue
 		}
 		checked = through
-		if online, err := b.online(); err == nil && !slices.Equal(online, cpus) {
+		if online, err := b.online(); err == nil && stream.Stale(online) {
 			return false, nil // attach anew
 		}
 		if b.sim.unknown > 0 {

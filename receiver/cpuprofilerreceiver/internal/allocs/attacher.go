@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -280,7 +279,7 @@ func (a *attacher) followCPUs() {
 		return
 	}
 	cpus, err := perfevent.OnlineCPUs()
-	if err != nil || slices.Equal(cpus, u.CPUs()) {
+	if err != nil || !u.Stale(cpus) {
 		return
 	}
 	a.detach(a.all())

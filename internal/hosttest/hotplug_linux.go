@@ -1,0 +1,84 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package hosttest
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// CPU is one that can be taken offline.
+type CPU struct {
+	Number int
+	file   string
+	// guard brings it back when its input ends: when that is closed, or with this
+	// process, however that ends.
+	guard *exec.Cmd
+	hold  io.Closer
+	back  *time.Timer
+}
+
+// mostOffline is after how long a CPU comes back though the test that took it is
+// stuck.
+const mostOffline = 20 * time.Second
+
+// HotplugCPU returns a CPU to be taken offline. That disturbs everything that the
+// machine does, so the test is skipped unless HOTPROFILE_HOTPLUG=1 allows it. The
+// CPU is back when the test ends, however it does.
+func HotplugCPU(t testing.TB) *CPU {
+	t.Helper()
+	if os.Getenv("HOTPROFILE_HOTPLUG") != "1" {
+		t.Skip("HOTPROFILE_HOTPLUG=1 allows to take a CPU of this machine offline")
+	}
+	for n := 1; n < 8; n++ { // the first one mostly cannot
+		file := fmt.Sprintf("/sys/devices/system/cpu/cpu%d/online", n)
+		if text, err := os.ReadFile(file); err != nil || string(text) != "1\n" {
+			continue
+		}
+		c := &CPU{Number: n, file: file}
+		t.Cleanup(func() { c.Online(t) })
+		return c
+	}
+	SkipUnprivileged(t, "no CPU can be taken offline")
+	return nil
+}
+
+// Offline takes the CPU offline, for so many seconds at most.
+func (c *CPU) Offline(t testing.TB) {
+	t.Helper()
+	c.guard = exec.Command("/bin/sh", "-c", `read _; echo 1 > "$0"`, c.file)
+	c.guard.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // not to be interrupted with the test
+	hold, err := c.guard.StdinPipe()
+	if err == nil {
+		err = c.guard.Start()
+	}
+	if err != nil {
+		c.guard = nil
+		t.Fatal(err)
+	}
+	c.hold = hold
+	c.back = time.AfterFunc(mostOffline, func() { _ = hold.Close() })
+	if err := os.WriteFile(c.file, []byte("0"), 0); err != nil {
+		SkipUnprivileged(t, "%v", err)
+	}
+}
+
+// Online brings it back.
+func (c *CPU) Online(t testing.TB) {
+	t.Helper()
+	if c.guard == nil {
+		return
+	}
+	c.back.Stop()
+	_ = c.hold.Close()
+	if err := c.guard.Wait(); err != nil {
+		t.Errorf("bringing CPU %d back: %v", c.Number, err)
+	}
+	c.guard = nil
+}
