@@ -74,6 +74,10 @@ type Plan struct {
 	LeftOut []LeftOut
 }
 
+// Wide says that the events are those of the whole host's CPUs, whatever was
+// wanted of it.
+func (p Plan) Wide() bool { return p.Mode == ModeHost || p.Mode == ModeFilter }
+
 // LeftOut is something that was wanted and is not sampled.
 type LeftOut struct {
 	// What names it: "host", "cgroup /a", "process 12", "2 of 8 CPUs, from CPU 6

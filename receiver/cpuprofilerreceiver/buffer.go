@@ -39,7 +39,7 @@ type buffer struct {
 	// batches counts the batches that have been active.
 	batches atomic.Uint64
 	// read is how far the sampler of running threads has read, on the monotonic
-	// clock, others how far others have; oncpu.Idle while they have nothing to.
+	// clock, others how far others have; attach.Idle while they have nothing to.
 	read   atomic.Int64
 	others []*position
 	// closing is when a batch was about to be taken last.

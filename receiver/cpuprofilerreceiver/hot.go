@@ -9,35 +9,27 @@ import (
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/offcpu"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/oncpu"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
-
-// everything finds all targets.
-type everything struct{ *oncpu.TargetFinder }
-
-func (e everything) Find(ctx context.Context, hostWide bool) (offcpu.Finding, error) {
-	found, err := e.TargetFinder.Find(ctx, hostWide)
-	return offcpu.Finding{Finding: found}, err
-}
 
 // hotFinder finds those of the targets that are hot.
 type hotFinder struct {
 	hot     hotunitsextension.HotUnits
 	tree    *cgroup.Tree // nil where cgroups cannot be read
 	known   processes.Config
-	targets *oncpu.TargetFinder
+	targets *attach.TargetFinder
 }
 
-func (f *hotFinder) Find(ctx context.Context, hostWide bool) (offcpu.Finding, error) {
+func (f *hotFinder) Find(ctx context.Context, hostWide bool) (attach.Finding, error) {
 	units, pids := f.units()
 	among, err := f.processes(ctx, pids)
 	if err != nil {
-		return offcpu.Finding{}, err
+		return attach.Finding{}, err
 	}
 	found, err := f.targets.FindAmong(ctx, hostWide, units, among)
-	return offcpu.Finding{Finding: found, Only: only(units, among)}, err
+	found.Only = only(units, among)
+	return found, err
 }
 
 // units are the cgroups that are hot, and the start times of the processes, by

@@ -14,8 +14,9 @@ import (
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/offcpu"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/oncpu"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
@@ -87,12 +88,12 @@ func (p *profiler) newOffCPU(at place, sink offcpu.Sink, hot hotunitsextension.H
 	}
 	// Its own stacks, beside those of running threads, have half of their memory.
 	known.Limits.StackBytes = 16 << 20
-	finder, err := oncpu.NewTargetFinder(known, targets, ownPID())
+	finder, err := attach.NewTargetFinder(known, targets, ownPID())
 	if err != nil {
 		return nil, nil, err
 	}
 	config := offcpu.Config{
-		Finder:             everything{finder},
+		Finder:             finder,
 		Table:              processes.NewTable(known),
 		Sink:               sink,
 		MinDuration:        cfg.MinDuration,
@@ -100,6 +101,7 @@ func (p *profiler) newOffCPU(at place, sink offcpu.Sink, hot hotunitsextension.H
 		MaxEvents:          p.cfg.MaxPerfEvents,
 		DiscoveryInterval:  p.cfg.DiscoveryInterval,
 		Kernel:             p.kernelStacks(),
+		Stacks:             p.newStacks(samples.OffCPU.Sampler),
 		ThreadName:         slices.Contains(p.cfg.ThreadAttributes, threadName),
 		ThreadID:           slices.Contains(p.cfg.ThreadAttributes, threadID),
 		When:               "always",

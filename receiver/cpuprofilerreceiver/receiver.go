@@ -26,6 +26,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/dotnet"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/offcpu"
@@ -134,6 +135,9 @@ func (p *profiler) start(host component.Host, at place) error {
 		}
 		counters.symbols = p.symbols.Counters
 	}
+	if p.cfg.CPU.Enabled || p.cfg.OffCPU.HasValue() {
+		p.unwinding = p.newUnwinding(at)
+	}
 	var sampler *oncpu.Sampler
 	if p.cfg.CPU.Enabled {
 		var err error
@@ -143,7 +147,7 @@ func (p *profiler) start(host component.Host, at place) error {
 		wakes = append(wakes, sampler.Wake)
 		counters.sampler = sampler.Stats
 	} else {
-		buffer.ReadUpTo(oncpu.Idle)
+		buffer.ReadUpTo(attach.Idle)
 	}
 	var offCPU *offcpu.Sampler
 	if p.cfg.OffCPU.HasValue() {
@@ -257,14 +261,14 @@ func (p *profiler) known(at place) (processes.Config, []processes.Target, error)
 	}, targets, err
 }
 
-func (p *profiler) kernelStacks() oncpu.KernelStacks {
+func (p *profiler) kernelStacks() attach.KernelStacks {
 	switch p.cfg.KernelStacks {
 	case KernelStacksTrue:
-		return oncpu.KernelDemanded
+		return attach.KernelDemanded
 	case KernelStacksFalse:
-		return oncpu.KernelNever
+		return attach.KernelNever
 	default:
-		return oncpu.KernelAuto
+		return attach.KernelAuto
 	}
 }
 
@@ -275,15 +279,12 @@ func (p *profiler) newSampler(host component.Host, at place, sink oncpu.Sink) (*
 		return nil, err
 	}
 	symbols := p.symbols
-	finder, err := oncpu.NewTargetFinder(known, targets, ownPID())
+	finder, err := attach.NewTargetFinder(known, targets, ownPID())
 	if err != nil {
 		return nil, err
 	}
-	p.unwinding = p.newUnwinding(at, len(targets) > 0)
 	return oncpu.New(oncpu.Config{
-		Unwinding:         p.cfg.unwinding(),
-		StackBytes:        p.cfg.StackBytes,
-		Tables:            p.unwinding,
+		Stacks:            p.newStacks(samples.OnCPU.Sampler),
 		Finder:            finder,
 		Table:             processes.NewTable(known),
 		Sink:              sink,

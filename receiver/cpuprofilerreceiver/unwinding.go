@@ -11,7 +11,6 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/oncpu"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
@@ -44,22 +43,21 @@ func (cfg *Config) validateUnwind() error {
 	return errors.Join(errs...)
 }
 
-func (cfg *Config) unwinding() oncpu.Unwinding {
+func (cfg *Config) unwinding() unwind.Mode {
 	switch cfg.Unwind {
 	case UnwindDwarf:
-		return oncpu.Copies
+		return unwind.Copies
 	case UnwindFramePointer:
-		return oncpu.FramePointers
+		return unwind.FramePointers
 	default:
-		return oncpu.CopiesWhereNeeded
+		return unwind.CopiesWhereNeeded
 	}
 }
 
 // newUnwinding returns what copies of stacks are walked by, nil where none are
 // taken.
-func (p *profiler) newUnwinding(at place, targets bool) *unwind.Cache {
-	how := p.cfg.unwinding()
-	if how == oncpu.FramePointers || how == oncpu.CopiesWhereNeeded && !targets {
+func (p *profiler) newUnwinding(at place) *unwind.Cache {
+	if p.cfg.unwinding() == unwind.FramePointers {
 		return nil
 	}
 	return unwind.NewCache(unwind.Config{
@@ -67,6 +65,17 @@ func (p *profiler) newUnwinding(at place, targets bool) *unwind.Cache {
 		VDSO:     symbolizer.VDSO,
 		VDSOPath: symbolizer.VDSOPath,
 		Logger:   p.logger,
+	})
+}
+
+// newStacks returns how a sampler finds the stacks of its samples.
+func (p *profiler) newStacks(sampler string) *unwind.Stacks {
+	return unwind.NewStacks(unwind.StacksConfig{
+		Mode:   p.cfg.unwinding(),
+		Bytes:  p.cfg.StackBytes,
+		Tables: p.unwinding,
+		What:   sampler,
+		Logger: p.logger,
 	})
 }
 

@@ -20,7 +20,7 @@ import (
 // it with -benchtime 20x or more: the 95 % intervals are of that many pairs.
 func BenchmarkSlowdown(b *testing.B) {
 	skipWithoutRights(b)
-	binary := waiter(b)
+	binary := waiter(b, "-fno-omit-frame-pointer")
 	for _, c := range []struct {
 		name  string
 		most  int

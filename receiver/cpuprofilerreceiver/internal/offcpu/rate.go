@@ -8,8 +8,9 @@ import "time"
 // rate decides of how many switches one is sampled, and when there are too many
 // of them to be read at all.
 type rate struct {
-	// most is how many stacks are sampled per second.
-	most int
+	// most is how many switches per second are few enough, stacks how many stacks
+	// are sampled per second; no more than most.
+	most, stacks int
 
 	mean               int
 	begin              int64 // of the span that is counted
@@ -33,12 +34,10 @@ const (
 	// is twice as long, up to lastPause.
 	firstPause = int64(time.Second)
 	lastPause  = int64(time.Minute)
-	// maxMean bounds the mean. Where it does not do, there are too many switches.
-	maxMean = 2 * tooMany
 )
 
-func newRate(most int, now int64) *rate {
-	return &rate{most: most, mean: 1, begin: now, second: now, pauseFor: firstPause}
+func newRate(most, stacks int, now int64) *rate {
+	return &rate{most: most, stacks: stacks, mean: 1, begin: now, second: now, pauseFor: firstPause}
 }
 
 // next is told the switches (off a CPU) and stacks since it was last called, and
@@ -62,18 +61,20 @@ func (r *rate) next(now int64, switches, sampled int) (mean int, pause time.Dura
 		}
 	}
 	elapsed := now - r.begin
-	early := elapsed >= leastSpan && int64(r.sampled)*int64(time.Second) > int64(r.most)*span
+	early := elapsed >= leastSpan && int64(r.sampled)*int64(time.Second) > int64(r.stacks)*span
 	if elapsed < span && !early {
 		return r.mean, 0
 	}
 	elapsed = max(elapsed, leastSpan)
 	perSecond := int64(r.switches) * int64(time.Second) / elapsed
-	want := int(min((perSecond+int64(r.most)-1)/int64(r.most), maxMean))
+	// Where this does not do, there are too many switches.
+	maxMean := int64(2 * tooMany * r.most / r.stacks)
+	want := int(min((perSecond+int64(r.stacks)-1)/int64(r.stacks), maxMean))
 	// Threads of a process each count by themselves, so that what is sampled may
 	// be more than one of mean.
 	stacks := int64(r.sampled) * int64(time.Second) / elapsed
-	if stacks > int64(r.most) {
-		want = max(want, int(min(int64(r.mean)*stacks/int64(r.most)+1, maxMean)))
+	if stacks > int64(r.stacks) {
+		want = max(want, int(min(int64(r.mean)*stacks/int64(r.stacks)+1, maxMean)))
 	}
 	want = max(want, 1)
 	r.begin, r.switches, r.sampled = now, 0, 0

@@ -5,8 +5,6 @@ package offcpu
 
 import (
 	"context"
-	"errors"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -15,7 +13,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/oncpu"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 )
 
 const (
@@ -42,15 +40,14 @@ type check struct {
 // reader is the part of a Sampler that its reading goroutine owns.
 type reader struct {
 	*Sampler
-	attached *oncpu.Attachments
-	options  perfevent.Options
-	only     func(pid int, cgroup string) bool
-	rec      perfevent.Record
-	waits    *waits
-	scaler   *scaler
-	rate     *rate
-	intN     func(int) int
-	key      samples.Key
+	soon   bool // programs are being started
+	only   func(pid int, cgroup string) bool
+	rec    perfevent.Record
+	waits  *waits
+	scaler *scaler
+	rate   *rate
+	intN   func(int) int
+	key    samples.Key
 
 	counts  Stats           // what is counted here
 	stats   perfevent.Stats // of the session, as counted already
@@ -71,41 +68,68 @@ type reader struct {
 	before   Stats // when the pause began
 }
 
-// run reads until ctx is done.
-func (r *reader) run(ctx context.Context) {
-	defer r.close()
-	wait := idleWait
-	for ctx.Err() == nil {
-		select {
-		case f := <-r.found:
-			r.apply(f)
-		default:
-		}
-		session := r.session.Load()
-		if session == nil {
-			r.cfg.Sink.ReadUpTo(oncpu.Idle)
-			select {
-			case f := <-r.found:
-				r.apply(f)
-			case <-r.wake:
-			case <-ctx.Done():
-			}
-			continue
-		}
-		r.follow(session)
-		if r.resumeAt > 0 {
-			wait = min(wait, max(time.Duration(r.resumeAt-r.cfg.Now()), 0))
-		}
-		if err := session.Wait(wait); err != nil {
-			r.cfg.Logger.Error("Reading switches failed; off-CPU sampling ends until targets are looked for again", zap.Error(err))
-			r.close()
-			continue
-		}
-		wait = idleWait
-		if r.drain(session) {
-			wait = settleWait
-		}
+// Idle implements attach.Reader, as do the following.
+func (r *reader) Idle() { r.cfg.Sink.ReadUpTo(attach.Idle) }
+
+func (r *reader) Options(f *attach.Found) perfevent.Options {
+	if f.Err == nil && f.Plan.Mode == perfevent.ModeNone {
+		r.cfg.Stacks.Forget() // what is wanted next may be another program
 	}
+	for _, w := range f.Plan.Processes {
+		r.cfg.Stacks.Prepare(r.cfg.Table.Lookup(w.PID, 0))
+	}
+	return perfevent.Options{Switches: 1, Kernel: r.cfg.Kernel.Of(f.Rights), UserStack: r.cfg.Stacks.Attach(f.Plan.Wide())}
+}
+
+func (r *reader) Begin(*perfevent.Session) {
+	now := r.cfg.Now()
+	r.stats = perfevent.Stats{}
+	r.rate = newRate(r.cfg.MaxEventsPerSecond, stacksPerSecond(r.cfg.MaxEventsPerSecond, r.Current().UserStack), now)
+	r.sinceDraw, r.drawn = 0, now
+	r.closing = r.cfg.Sink.Closing()
+	r.cfg.Sink.ReadUpTo(now)
+	r.cfg.Table.AfterLoss() // nobody told of what happened before
+}
+
+func (r *reader) Attached(f *attach.Found, gone []*perfevent.Target) {
+	r.only = nil
+	if f.Plan.Mode == perfevent.ModeFilter {
+		r.only = f.Only
+	}
+	for _, t := range gone {
+		r.waits.forgetTarget(t)
+	}
+}
+
+func (r *reader) Turn(_ context.Context, session *perfevent.Session) error {
+	r.follow(session)
+	wait := idleWait
+	if r.soon {
+		wait = settleWait
+	}
+	if r.resumeAt > 0 {
+		wait = min(wait, max(time.Duration(r.resumeAt-r.cfg.Now()), 0))
+	}
+	if err := session.Wait(wait); err != nil {
+		return err
+	}
+	r.soon = r.drain(session)
+	if r.Current().UserStack != r.cfg.Stacks.Copied() {
+		r.Again() // it was seen just now that copies are needed
+	}
+	return nil
+}
+
+// End reads what is left in the rings, and shows what is in progress up to now.
+func (r *reader) End(session *perfevent.Session) {
+	r.drain(session)
+	r.cut(r.cfg.Now())
+	r.resume("Off-CPU sampling ended while it paused")
+	r.waits.forget()
+	r.scaler.setMean(1)
+	r.scaler.forget()
+	r.only = nil
+	r.publish()
 }
 
 // drain reads what the rings hold. It reports whether to look again soon.
@@ -227,7 +251,7 @@ func (r *reader) follow(session *perfevent.Session) {
 		if err := session.Resume(); err != nil {
 			r.cfg.Logger.Error("Off-CPU sampling could not be resumed", zap.Error(err))
 		}
-		if !r.options.HostWide {
+		if !r.Current().HostWide {
 			// Without events that tell of the whole host nobody told of mappings
 			// made meanwhile.
 			r.cfg.Table.AfterLoss()
@@ -343,8 +367,7 @@ func (r *reader) sample(rec *perfevent.Record) {
 	if !p.Wanted || r.only != nil && !r.only(rec.PID, p.Cgroup) {
 		return
 	}
-	rec.Sample.User = oncpu.Reached(rec.Sample.User)
-	stack := p.Stack(&rec.Sample)
+	stack := r.cfg.Stacks.Of(p, &rec.Sample)
 	if stack == nil {
 		return // counted once its wait is over
 	}
@@ -391,97 +414,13 @@ func (r *reader) still(t *thread) bool {
 	return switches == was.switches && (!running || !was.running)
 }
 
-// apply makes what is attached be what was found.
-func (r *reader) apply(f found) {
-	options := perfevent.Options{
-		CPUs:           f.plan.CPUs,
-		Switches:       1,
-		Kernel:         f.rights.KernelMode(r.cfg.Kernel != oncpu.KernelNever),
-		HostWide:       f.plan.HostWide,
-		MaxDescriptors: r.cfg.MaxEvents,
+// stacksPerSecond is how many stacks are sampled, of which so many bytes are
+// copied each.
+func stacksPerSecond(most, copied int) int {
+	if copied == 0 {
+		return most
 	}
-	session := r.session.Load()
-	if f.failed && session != nil {
-		r.reportFailure(f.err)
-		return // what is attached stays: nothing says that it should not
-	}
-	if session != nil && (f.plan.Mode == perfevent.ModeNone || !sameOptions(options, r.options)) {
-		r.close()
-		session = nil
-	}
-	if f.plan.Mode == perfevent.ModeNone {
-		r.report(f)
-		return
-	}
-	if session == nil {
-		opened, err := perfevent.Open(options)
-		if err != nil {
-			f.err = err
-			r.report(f)
-			return
-		}
-		session = opened
-		r.options = options
-		r.begin(session)
-	}
-	r.only = nil
-	if f.plan.Mode == perfevent.ModeFilter {
-		r.only = f.Only
-	}
-	gone, refused, err := r.attached.Apply(session, f.plan, f.Starts)
-	if err != nil {
-		r.cfg.Logger.Debug("Detaching perf events failed", zap.Error(err))
-	}
-	for _, t := range gone {
-		r.waits.forgetTarget(t)
-	}
-	f.plan.LeftOut = append(f.plan.LeftOut, refused...)
-	if r.attached.Count() == 0 {
-		r.close()
-		if len(refused) > 0 {
-			f.err = errors.New(refused[0].Reason)
-		}
-	}
-	r.targets.Store(int64(r.attached.Count()))
-	r.report(f)
-}
-
-// begin takes a session that was just opened.
-func (r *reader) begin(session *perfevent.Session) {
-	now := r.cfg.Now()
-	r.rate = newRate(r.cfg.MaxEventsPerSecond, now)
-	r.sinceDraw, r.drawn = 0, now
-	r.closing = r.cfg.Sink.Closing()
-	r.cfg.Sink.ReadUpTo(now)
-	r.cfg.Table.AfterLoss() // nobody told of what happened before
-	r.session.Store(session)
-}
-
-func sameOptions(a, b perfevent.Options) bool {
-	return slices.Equal(a.CPUs, b.CPUs) && a.Kernel == b.Kernel && a.HostWide == b.HostWide && a.MaxDescriptors == b.MaxDescriptors
-}
-
-// close reads what is left in the rings, shows what is in progress up to now, and
-// gives up the session.
-func (r *reader) close() {
-	session := r.session.Load()
-	if session == nil {
-		return
-	}
-	r.drain(session)
-	r.cut(r.cfg.Now())
-	r.session.Store(nil)
-	r.resume("Off-CPU sampling ended while it paused")
-	r.attached = oncpu.NewAttachments()
-	r.targets.Store(0)
-	if err := session.Close(); err != nil {
-		r.cfg.Logger.Debug("Closing perf events failed", zap.Error(err))
-	}
-	r.waits.forget()
-	r.scaler.setMean(1)
-	r.scaler.forget()
-	r.only, r.stats = nil, perfevent.Stats{}
-	r.publish()
+	return max(1, min(most, maxCopied/copied))
 }
 
 // spoken is what has been said, so that each thing is said once until it changes.
@@ -493,48 +432,48 @@ type spoken struct {
 	unset   bool
 }
 
-// report says what is sampled, what is not and why; each once until it changes.
-func (r *reader) report(f found) {
+// Report says what is sampled, what is not and why; each once until it changes.
+func (r *reader) Report(f *attach.Found) {
 	r.spoken.failure = ""
 	refused := ""
-	if f.err != nil {
-		refused = f.err.Error()
+	if f.Err != nil {
+		refused = f.Err.Error()
 	}
 	if refused != r.spoken.refused {
 		r.spoken.refused = refused
-		if f.err != nil {
+		if f.Err != nil {
 			r.spoken.started = false
-			r.cfg.Logger.Warn("off-CPU sampling is not possible; other samplers go on", zap.Error(f.err),
+			r.cfg.Logger.Warn("off-CPU sampling is not possible; other samplers go on", zap.Error(f.Err),
 				zap.Duration("tried_again_every", r.cfg.DiscoveryInterval))
 		}
 	}
-	if f.err != nil {
+	if f.Err != nil {
 		return
 	}
-	leftOut := make([]string, 0, len(f.plan.LeftOut))
-	for _, l := range f.plan.LeftOut {
+	leftOut := make([]string, 0, len(f.Plan.LeftOut))
+	for _, l := range f.Plan.LeftOut {
 		leftOut = append(leftOut, l.What+": "+l.Reason)
 	}
 	if !r.spoken.started {
 		r.spoken.started = true
 		r.cfg.Logger.Info("off-CPU sampling started",
 			zap.String("when", r.cfg.When),
-			zap.String("what", f.plan.Mode.String()),
+			zap.String("what", f.Plan.Mode.String()),
 			zap.Duration("min_duration", r.cfg.MinDuration),
 			zap.Int("max_events_per_second", r.cfg.MaxEventsPerSecond),
 			zap.Strings("not_sampled", leftOut),
-			zap.String("why", f.plan.Why))
+			zap.String("why", f.Plan.Why))
 	} else if all := strings.Join(leftOut, "\n"); all != r.spoken.leftOut {
 		if all != "" {
 			r.cfg.Logger.Warn("not everything that was asked for can be sampled off the CPU", zap.Strings("not_sampled", leftOut))
 		}
 	}
 	r.spoken.leftOut = strings.Join(leftOut, "\n")
-	r.cfg.Logger.Debug("off-CPU targets", zap.Int("targets", int(r.targets.Load())), zap.Int("perf_events", f.plan.Descriptors))
+	r.cfg.Logger.Debug("off-CPU targets", zap.Int("targets", r.Targets()), zap.Int("perf_events", f.Plan.Descriptors))
 }
 
-// reportFailure says that targets could not be looked for.
-func (r *reader) reportFailure(err error) {
+// Failed says that targets could not be looked for.
+func (r *reader) Failed(err error) {
 	if text := err.Error(); text != r.spoken.failure {
 		r.spoken.failure = text
 		r.cfg.Logger.Warn("Looking for targets failed; what is sampled off the CPU stays as it is", zap.Error(err),

@@ -4,10 +4,8 @@
 package offcpu
 
 import (
-	"context"
 	"errors"
 	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,8 +13,9 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/oncpu"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
 // Sink is where waits go.
@@ -24,7 +23,7 @@ type Sink interface {
 	// AddValue takes a wait that ended at time (CLOCK_MONOTONIC, in nanoseconds;
 	// its last one) with its value, and reports whether there was room for it.
 	AddValue(k samples.Key, time, value int64) bool
-	// ReadUpTo says that all there was before time has been added; oncpu.Idle,
+	// ReadUpTo says that all there was before time has been added; attach.Idle,
 	// that nothing is sampled.
 	ReadUpTo(time int64)
 	// Paused says that there is no room and sampling has to stop until there is.
@@ -36,22 +35,9 @@ type Sink interface {
 	Closing() int64
 }
 
-// Finder says what is to be sampled now.
-type Finder interface {
-	Find(ctx context.Context, hostWide bool) (Finding, error)
-}
-
-// Finding is what is to be sampled at one moment.
-type Finding struct {
-	oncpu.Finding
-	// Only, where it is set, says which processes are meant, for events that see
-	// others too.
-	Only func(pid int, cgroup string) bool
-}
-
 // Config is what a Sampler needs to know.
 type Config struct {
-	Finder Finder
+	Finder attach.Finder
 	// Changed has the Finder asked at once, not only every DiscoveryInterval. May
 	// be nil.
 	Changed <-chan struct{}
@@ -67,7 +53,10 @@ type Config struct {
 	// MaxEvents bounds the perf event descriptors.
 	MaxEvents         int
 	DiscoveryInterval time.Duration
-	Kernel            oncpu.KernelStacks
+	Kernel            attach.KernelStacks
+	// Stacks finds the stacks of samples, on the reading goroutine alone; by frame
+	// pointers where it is nil.
+	Stacks *unwind.Stacks
 	// ThreadName and ThreadID say which attributes tell threads apart.
 	ThreadName, ThreadID bool
 	// When is what decides when something is sampled, for the line that says what
@@ -115,26 +104,20 @@ type Stats struct {
 
 // Sampler samples threads that do not run.
 type Sampler struct {
-	cfg    Config
-	found  chan found
-	cancel context.CancelFunc
-	done   sync.WaitGroup
+	*attach.Loop
+	cfg Config
 
-	// session is there while something is sampled. The reader owns it; others
-	// may wake it.
-	session atomic.Pointer[perfevent.Session]
-	// wake is for a reader without a session.
-	wake chan struct{}
-
-	lost    atomic.Uint64
-	targets atomic.Int64
-	stats   atomic.Pointer[Stats]
+	lost  atomic.Uint64
+	stats atomic.Pointer[Stats]
 
 	reader reader
 }
 
 const (
 	defaultMaxThreads = 1 << 16
+	// maxCopied bounds the bytes per second that are copied of stacks, so that they
+	// fit the rings: a thousand stacks of 16 KiB.
+	maxCopied = 16 << 20
 	// maxHeld bounds the waits that are held until their value is known.
 	maxHeld = 1 << 16
 )
@@ -144,46 +127,32 @@ func New(cfg Config) *Sampler {
 	if cfg.MaxThreads <= 0 {
 		cfg.MaxThreads = defaultMaxThreads
 	}
-	s := &Sampler{cfg: cfg, found: make(chan found, 1), wake: make(chan struct{}, 1)}
-	s.reader = reader{Sampler: s, attached: oncpu.NewAttachments(), intN: rand.IntN}
+	if cfg.Stacks == nil {
+		cfg.Stacks = unwind.NewStacks(unwind.StacksConfig{})
+	}
+	s := &Sampler{cfg: cfg}
+	s.reader = reader{Sampler: s, intN: rand.IntN}
 	s.reader.scaler = newScaler(maxHeld, s.reader.emit)
 	s.reader.waits = newWaits(cfg.MinDuration, cfg.MaxThreads, s.reader.add)
 	if cfg.Still != nil {
 		s.reader.waits.still = s.reader.still
 	}
+	s.Loop = attach.NewLoop(attach.Config{
+		Finder:    cfg.Finder,
+		Changed:   cfg.Changed,
+		Interval:  cfg.DiscoveryInterval,
+		MaxEvents: cfg.MaxEvents,
+		Refused:   refused,
+		Probe:     cfg.Probe,
+		Logger:    cfg.Logger,
+		Sampler:   samples.OffCPU.Sampler,
+	}, &s.reader)
 	return s
 }
 
 // Start begins. What is not permitted is said, and tried again; it is no error,
 // since the other samplers go on.
-func (s *Sampler) Start() {
-	ctx, cancel := context.WithCancel(context.Background())
-	s.cancel = cancel
-	s.done.Go(func() { s.discover(ctx) })
-	s.done.Go(func() { s.reader.run(ctx) })
-}
-
-// Stop ends sampling, after a last look into the rings and with waits in progress
-// shown up to now, and waits for the sampler's goroutines.
-func (s *Sampler) Stop() {
-	if s.cancel == nil {
-		return
-	}
-	s.cancel()
-	s.Wake()
-	s.done.Wait()
-}
-
-// Wake makes the reader look at once at what there is to do.
-func (s *Sampler) Wake() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-	if session := s.session.Load(); session != nil {
-		session.Wake()
-	}
-}
+func (s *Sampler) Start() { s.Begin(s.cfg.Probe()) }
 
 // Stats returns the counters; from any goroutine.
 func (s *Sampler) Stats() Stats {
@@ -192,73 +161,17 @@ func (s *Sampler) Stats() Stats {
 		st = *published
 	}
 	st.Lost = s.lost.Load()
-	st.Targets = int(s.targets.Load())
+	st.Targets = s.Targets()
 	return st
-}
-
-// found is a Finding and what is to be done about it.
-type found struct {
-	Finding
-	rights perfevent.Rights
-	plan   perfevent.Plan
-	// err says why nothing can be sampled; nil where something can.
-	err error
-	// failed says that err is a failure to look: nothing is known.
-	failed bool
-}
-
-// discover looks for targets, and for rights that were missing, until ctx is
-// done.
-func (s *Sampler) discover(ctx context.Context) {
-	tick := time.NewTicker(s.cfg.DiscoveryInterval)
-	defer tick.Stop()
-	rights := s.cfg.Probe()
-	for {
-		f := s.find(ctx, rights)
-		if ctx.Err() != nil {
-			return
-		}
-		select {
-		case <-s.found: // what the reader has not looked at yet is out of date
-		default:
-		}
-		s.found <- f
-		s.Wake()
-		select {
-		case <-tick.C:
-		case <-s.cfg.Changed:
-		case <-ctx.Done():
-			return
-		}
-		if rights.Own != nil || rights.HostWide != nil || rights.Kernel != nil {
-			rights = s.cfg.Probe()
-		}
-	}
 }
 
 // errKernel says why off-CPU sampling needs more than on-CPU sampling.
 var errKernel = errors.New("threads are switched in the kernel, and events that leave it out count none of it")
 
-// find plans what to sample.
-func (s *Sampler) find(ctx context.Context, rights perfevent.Rights) found {
-	f := found{rights: rights}
-	if rights.Kernel != nil {
-		f.err = errors.Join(rights.Kernel, errKernel)
-		return f
+// refused says why nothing may be sampled off the CPU.
+func refused(r perfevent.Rights) error {
+	if r.Kernel == nil {
+		return nil
 	}
-	cpus, err := perfevent.OnlineCPUs()
-	if err == nil {
-		f.Finding, err = s.cfg.Finder.Find(ctx, rights.HostWide == nil)
-	}
-	if err != nil {
-		f.err, f.failed = err, true
-		return f
-	}
-	f.plan = perfevent.NewPlan(f.Wanted, perfevent.Limits{
-		CPUs:      cpus,
-		MaxEvents: s.cfg.MaxEvents,
-		OpenFiles: perfevent.OpenFileLimit(),
-		HostWide:  rights.HostWide,
-	})
-	return f
+	return errors.Join(r.Kernel, errKernel)
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/oncpu"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
@@ -77,40 +77,40 @@ func (s *sink) of(typ string, tid int, from, to int64) (sum time.Duration, n int
 	return sum, n
 }
 
-// targets is a Finder of what a test says.
+// targets is a attach.Finder of what a test says.
 type targets struct {
 	mu sync.Mutex
-	Finding
+	attach.Finding
 	err error
 }
 
-func (f *targets) Find(context.Context, bool) (Finding, error) {
+func (f *targets) Find(context.Context, bool) (attach.Finding, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.Finding, f.err
 }
 
-func (f *targets) set(to Finding) {
+func (f *targets) set(to attach.Finding) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.Finding = to
 }
 
-func process(pid int) Finding {
-	return Finding{Finding: oncpu.Finding{
+func process(pid int) attach.Finding {
+	return attach.Finding{
 		Wanted: perfevent.Wanted{Processes: []perfevent.WantedProcess{{PID: pid, Threads: 1}}},
 		Starts: map[int]uint64{pid: 1},
-	}}
+	}
 }
 
-func group(t testing.TB, path string) Finding {
+func group(t testing.TB, path string) attach.Finding {
 	tree, err := cgroup.Open("/")
 	require.NoError(t, err)
 	u, ok := tree.UnitAt(path)
 	require.True(t, ok)
 	dir, err := tree.PerfDir(u)
 	require.NoError(t, err)
-	return Finding{Finding: oncpu.Finding{Wanted: perfevent.Wanted{Cgroups: []perfevent.WantedCgroup{{Path: path, Directory: dir}}}}}
+	return attach.Finding{Wanted: perfevent.Wanted{Cgroups: []perfevent.WantedCgroup{{Path: path, Directory: dir}}}}
 }
 
 // monotonic is CLOCK_MONOTONIC.
@@ -127,7 +127,7 @@ func skipWithoutRights(t testing.TB) {
 }
 
 // start starts a sampler that is stopped when the test ends.
-func start(t testing.TB, f Finder, change func(*Config)) (*Sampler, *sink, *observer.ObservedLogs) {
+func start(t testing.TB, f attach.Finder, change func(*Config)) (*Sampler, *sink, *observer.ObservedLogs) {
 	t.Helper()
 	skipWithoutRights(t)
 	core, logs := observer.New(zap.DebugLevel)
@@ -148,14 +148,15 @@ func start(t testing.TB, f Finder, change func(*Config)) (*Sampler, *sink, *obse
 }
 
 // waiter is the program in testdata, which the test builds.
-func waiter(t testing.TB) string {
+func waiter(t testing.TB, flags ...string) string {
 	t.Helper()
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {
 		hosttest.SkipUnprivileged(t, "a C compiler is needed: %v", err)
 	}
 	path := filepath.Join(t.TempDir(), "waiter")
-	out, err := exec.Command(gcc, "-O2", "-fno-omit-frame-pointer", "-pthread", "-o", path, "testdata/waiter.c").CombinedOutput()
+	flags = append(flags, "-O2", "-pthread", "-o", path, "testdata/waiter.c")
+	out, err := exec.Command(gcc, flags...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return path
 }
@@ -218,7 +219,7 @@ func waitFor(t testing.TB, what string, ok func() bool) {
 func TestTimeOffTheCPUIsWhatTheProgramSays(t *testing.T) {
 	skipWithoutRights(t)
 	const times, each = 60, 10 * time.Millisecond
-	binary := waiter(t)
+	binary := waiter(t, "-fno-omit-frame-pointer")
 	for _, how := range []string{"sleep", "migrate", "mutex", "pipe", "socket", "in Go"} {
 		for _, scope := range []string{"process", "cgroup", "host"} {
 			t.Run(how+" in a "+scope, func(t *testing.T) {
@@ -273,7 +274,7 @@ func TestTimeOffTheCPUIsWhatTheProgramSays(t *testing.T) {
 // TestScaledValuesSumToWhatTheProgramSays has one of several switches sampled.
 func TestScaledValuesSumToWhatTheProgramSays(t *testing.T) {
 	skipWithoutRights(t)
-	binary := waiter(t)
+	binary := waiter(t, "-fno-omit-frame-pointer")
 	for _, scope := range []string{"process", "cgroup"} {
 		t.Run(scope, func(t *testing.T) {
 			cmd := exec.Command(binary, "both", "400", "1")
@@ -376,7 +377,7 @@ func TestNothingIsShownOfAWaitOverAPause(t *testing.T) {
 }
 
 func TestSwitchesThatAreTooManyToReadPauseSampling(t *testing.T) {
-	p := run(t, exec.Command(waiter(t), "sleep", "1000", "1"))
+	p := run(t, exec.Command(waiter(t, "-fno-omit-frame-pointer"), "sleep", "1000", "1"))
 	finder := new(targets)
 	finder.set(process(p.Process.Pid))
 	s, _, logs := start(t, finder, func(c *Config) { c.MaxEventsPerSecond = 10 })
@@ -393,20 +394,20 @@ func TestNothingIsAttachedWhileNothingIsWanted(t *testing.T) {
 	changed := make(chan struct{}, 1)
 	before := perfDescriptors(t)
 	s, to, logs := start(t, finder, func(c *Config) { c.Changed, c.DiscoveryInterval = changed, time.Hour })
-	tell := func(f Finding) {
+	tell := func(f attach.Finding) {
 		finder.set(f)
 		changed <- struct{}{}
 	}
 	waitFor(t, "started", func() bool { return logs.FilterMessage("off-CPU sampling started").Len() == 1 })
 	require.Equal(t, before, perfDescriptors(t))
-	require.Equal(t, oncpu.Idle, to.position())
+	require.Equal(t, attach.Idle, to.position())
 	tell(process(p.Process.Pid))
 	waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
 	require.Greater(t, perfDescriptors(t), before)
 	p.begin(t)
 	p.number(t)
-	tell(Finding{})
-	waitFor(t, "detached", func() bool { return s.Stats().Targets == 0 && to.position() == oncpu.Idle })
+	tell(attach.Finding{})
+	waitFor(t, "detached", func() bool { return s.Stats().Targets == 0 && to.position() == attach.Idle })
 	require.Equal(t, before, perfDescriptors(t))
 	require.Zero(t, s.Stats().Threads)
 	to.mu.Lock()

@@ -158,7 +158,7 @@ func TestBoundOnStacks(t *testing.T) {
 		}
 		return mean, stacks, pause
 	}
-	r := newRate(most, 0)
+	r := newRate(most, most, 0)
 	mean, _, _ := play(r, 0, 900, 5*time.Second)
 	require.Equal(t, 1, mean, "within the bound")
 	mean, stacks, pause := play(r, 5e9, 10_000, 5*time.Second)

@@ -5,14 +5,13 @@ package oncpu
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 )
 
 const (
@@ -31,13 +30,9 @@ const (
 // reader is the part of a Sampler that its reading goroutine owns.
 type reader struct {
 	*Sampler
-	attached *attached
-	rec      perfevent.Record
-
-	// last is what was found last, needed that copies of stacks were found to be.
-	last     found
-	needed   bool
-	unwinder *unwind.Unwinder
+	rec perfevent.Record
+	// soon is that programs are being started.
+	soon bool
 
 	stats  perfevent.Stats // of the session, as counted already
 	spoken spoken
@@ -51,46 +46,41 @@ type reader struct {
 	droppedBefore, skippedBefore uint64
 }
 
-// run reads until ctx is done.
-func (r *reader) run(ctx context.Context) {
-	defer r.close()
-	wait := idleWait
-	for ctx.Err() == nil {
-		select {
-		case f := <-r.found:
-			r.apply(f)
-		default:
-		}
-		session := r.session.Load()
-		if session == nil {
-			r.cfg.Sink.ReadUpTo(Idle)
-			select {
-			case f := <-r.found:
-				r.apply(f)
-			case <-r.wake:
-			case <-ctx.Done():
-			}
-			continue
-		}
-		r.follow(session)
-		if !r.attached.options.HostWide {
-			// Samples share the ring of what is told at once. Here that can wait:
-			// children that live for milliseconds are not sampled anyway.
-			r.gather(ctx)
-		}
-		if err := session.Wait(wait); err != nil {
-			r.cfg.Logger.Error("Reading perf events failed; sampling ends until targets are looked for again", zap.Error(err))
-			r.close()
-			continue
-		}
-		wait = idleWait
-		if r.drain(session) {
-			wait = settleWait
-		}
-		if r.session.Load() != nil && r.attached.options.UserStack != r.userStack(r.last) {
-			r.apply(r.last) // it was seen just now that copies are needed
-		}
+// Idle implements attach.Reader, as do the following.
+func (r *reader) Idle() { r.cfg.Sink.ReadUpTo(attach.Idle) }
+
+func (r *reader) Options(f *attach.Found) perfevent.Options {
+	return perfevent.Options{Period: r.period, Kernel: r.cfg.Kernel.Of(f.Rights), UserStack: r.cfg.Stacks.Attach(f.Plan.Wide())}
+}
+
+func (r *reader) Begin(*perfevent.Session) {
+	r.cfg.Sink.ReadUpTo(r.cfg.Now())
+	r.stats = perfevent.Stats{}
+}
+
+func (r *reader) Attached(f *attach.Found, _ []*perfevent.Target) {
+	for _, w := range f.Plan.Processes {
+		r.cfg.Stacks.Prepare(r.cfg.Table.Lookup(w.PID, 0))
 	}
+}
+
+func (r *reader) Turn(ctx context.Context, session *perfevent.Session) error {
+	r.follow(session)
+	if !r.Current().HostWide {
+		// Samples share the ring of what is told at once. Here that can wait:
+		// children that live for milliseconds are not sampled anyway.
+		r.gather(ctx)
+	}
+	wait := idleWait
+	if r.soon {
+		wait = settleWait
+	}
+	if err := session.Wait(wait); err != nil {
+		return err
+	}
+	r.soon = r.drain(session)
+	r.Again() // it may have been seen just now that copies are needed
+	return nil
 }
 
 // gather lets time pass, unless there is something to do.
@@ -99,7 +89,7 @@ func (r *reader) gather(ctx context.Context) {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-r.wake:
+	case <-r.Woken():
 	case <-ctx.Done():
 	}
 }
@@ -158,7 +148,7 @@ func (r *reader) follow(session *perfevent.Session) {
 	if err := session.Resume(); err != nil {
 		r.cfg.Logger.Error("Sampling could not be resumed", zap.Error(err))
 	}
-	if !r.attached.options.HostWide {
+	if !r.Current().HostWide {
 		// Without events that tell of the whole host nobody told of mappings
 		// made meanwhile.
 		r.cfg.Table.AfterLoss()
@@ -234,7 +224,7 @@ func (r *reader) sample(rec *perfevent.Record) {
 		return
 	}
 	r.read.Add(1)
-	stack := r.stack(p, &rec.Sample)
+	stack := r.cfg.Stacks.Of(p, &rec.Sample)
 	if stack == nil {
 		r.unreadable.Add(1)
 		return
@@ -251,39 +241,9 @@ func (r *reader) sample(rec *perfevent.Record) {
 	}
 }
 
-// No code of a user lies below or above these: the first page is never mapped,
-// and no processor that Linux runs on gives user space more than 56 bits.
-const (
-	leastAddress = 4096
-	mostAddress  = 1 << 56
-)
-
-// reached is the part of a stack's user half that frame pointers led through.
-// Where they lead astray the kernel goes on until it cannot read, and may give
-// what is no address of code on the way: that one and what follows are no
-// callers. The leaf is where the processor was, whatever it looks like.
-func reached(user []uint64) []uint64 {
-	for i, a := range user {
-		if a == 0 || i > 0 && (a < leastAddress || a >= mostAddress) {
-			return user[:i]
-		}
-	}
-	return user
-}
-
-// close reads what is left in the rings and gives up the session.
-func (r *reader) close() {
-	session := r.session.Swap(nil)
-	if session == nil {
-		return
-	}
+// End reads what is left in the rings.
+func (r *reader) End(session *perfevent.Session) {
 	r.drain(session)
 	r.publishTable()
 	r.resume("Sampling ended while both buffers were full")
-	r.attached.clear()
-	r.targets.Store(0)
-	if err := session.Close(); err != nil && !errors.Is(err, context.Canceled) {
-		r.cfg.Logger.Debug("Closing perf events failed", zap.Error(err))
-	}
-	r.stats = perfevent.Stats{}
 }

@@ -4,10 +4,8 @@
 package oncpu
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +13,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
@@ -24,7 +23,7 @@ type Sink interface {
 	// Add takes an event at time (CLOCK_MONOTONIC, in nanoseconds) and reports
 	// whether there was room for it.
 	Add(k samples.Key, time int64) bool
-	// ReadUpTo says that all there was before time has been added; Idle, that
+	// ReadUpTo says that all there was before time has been added; attach.Idle, that
 	// nothing is sampled.
 	ReadUpTo(time int64)
 	// Paused says that there is no room and sampling has to stop until there is.
@@ -33,28 +32,10 @@ type Sink interface {
 	Batch() uint64
 }
 
-// Idle is what ReadUpTo is told while nothing is sampled, and so nothing is to be
-// waited for.
-const Idle = int64(1<<63 - 1)
-
-// KernelStacks says whether the kernel's part of stacks is sampled.
-type KernelStacks uint8
-
-// What may be asked for.
-const (
-	// KernelAuto samples it where that is permitted.
-	KernelAuto KernelStacks = iota
-	// KernelDemanded does not start without.
-	KernelDemanded
-	// KernelNever leaves it out. Time in the kernel still counts, for the
-	// function that called the kernel, where that is permitted.
-	KernelNever
-)
-
 // Config is what a Sampler needs to know.
 type Config struct {
 	// Finder says what the targets mean now.
-	Finder Finder
+	Finder attach.Finder
 	// Table is the processes, used by the reading goroutine alone.
 	Table *processes.Table
 	Sink  Sink
@@ -63,12 +44,10 @@ type Config struct {
 	// MaxEvents bounds the perf event descriptors.
 	MaxEvents         int
 	DiscoveryInterval time.Duration
-	Kernel            KernelStacks
-	Unwinding         Unwinding
-	// StackBytes is what is copied of each stack, and Tables what to walk the
-	// copies by; not needed with FramePointers.
-	StackBytes int
-	Tables     *unwind.Cache
+	Kernel            attach.KernelStacks
+	// Stacks finds the stacks of samples, on the reading goroutine alone; by frame
+	// pointers where it is nil.
+	Stacks *unwind.Stacks
 	// ThreadName and ThreadID say which attributes tell threads apart.
 	ThreadName, ThreadID bool
 	Logger               *zap.Logger
@@ -104,21 +83,11 @@ type Stats struct {
 
 // Sampler samples running threads.
 type Sampler struct {
+	*attach.Loop
 	cfg    Config
 	period time.Duration
 
-	found  chan found
-	cancel context.CancelFunc
-	done   sync.WaitGroup
-
-	// session is there while something is sampled. The reader owns it; others
-	// may wake it.
-	session atomic.Pointer[perfevent.Session]
-	// wake is for a reader without a session.
-	wake chan struct{}
-
 	read, bufferFull, unreadable, lost, skipped atomic.Uint64
-	targets                                     atomic.Int64
 	table                                       atomic.Pointer[processes.Stats]
 
 	reader reader
@@ -126,14 +95,29 @@ type Sampler struct {
 
 // New returns a sampler that does nothing yet.
 func New(cfg Config) *Sampler {
-	s := &Sampler{
-		cfg:    cfg,
-		period: time.Second / time.Duration(cfg.Frequency),
-		found:  make(chan found, 1),
-		wake:   make(chan struct{}, 1),
+	if cfg.Stacks == nil {
+		cfg.Stacks = unwind.NewStacks(unwind.StacksConfig{})
 	}
-	s.reader = reader{Sampler: s, attached: newAttached(), unwinder: unwind.NewUnwinder(cfg.Tables)}
+	s := &Sampler{cfg: cfg, period: time.Second / time.Duration(cfg.Frequency)}
+	s.reader = reader{Sampler: s}
+	s.Loop = attach.NewLoop(attach.Config{
+		Finder:    cfg.Finder,
+		Interval:  cfg.DiscoveryInterval,
+		MaxEvents: cfg.MaxEvents,
+		Refused:   refused,
+		Probe:     cfg.Probe,
+		Logger:    cfg.Logger,
+		Sampler:   samples.OnCPU.Sampler,
+	}, &s.reader)
 	return s
+}
+
+// refused says why not even a process may be sampled.
+func refused(r perfevent.Rights) error {
+	if r.HostWide == nil {
+		return nil
+	}
+	return r.Own
 }
 
 // Start finds out what is permitted and begins. Where nothing is, it says so
@@ -141,36 +125,11 @@ func New(cfg Config) *Sampler {
 // not permitted are an error.
 func (s *Sampler) Start() error {
 	rights := s.cfg.Probe()
-	if s.cfg.Kernel == KernelDemanded && rights.Kernel != nil {
+	if s.cfg.Kernel == attach.KernelDemanded && rights.Kernel != nil {
 		return fmt.Errorf("kernel_stacks is true: %w", rights.Kernel)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	s.cancel = cancel
-	s.done.Go(func() { s.discover(ctx, rights) })
-	s.done.Go(func() { s.reader.run(ctx) })
+	s.Begin(rights)
 	return nil
-}
-
-// Stop ends sampling, after a last look into the rings, and waits for the
-// sampler's goroutines.
-func (s *Sampler) Stop() {
-	if s.cancel == nil {
-		return
-	}
-	s.cancel()
-	s.Wake()
-	s.done.Wait()
-}
-
-// Wake makes the reader look at once at what there is to do.
-func (s *Sampler) Wake() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-	if session := s.session.Load(); session != nil {
-		session.Wake()
-	}
 }
 
 // Stats returns the counters; from any goroutine.
@@ -181,7 +140,7 @@ func (s *Sampler) Stats() Stats {
 		Unreadable:     s.unreadable.Load(),
 		Lost:           s.lost.Load(),
 		PeriodsSkipped: s.skipped.Load(),
-		Targets:        int(s.targets.Load()),
+		Targets:        s.Targets(),
 	}
 	if t := s.table.Load(); t != nil {
 		st.Table = *t
@@ -190,11 +149,6 @@ func (s *Sampler) Stats() Stats {
 		st.Frequency = float64(s.cfg.Frequency)
 	}
 	return st
-}
-
-// kernel is what a session samples of the kernel.
-func (s *Sampler) kernel(r perfevent.Rights) perfevent.Kernel {
-	return r.KernelMode(s.cfg.Kernel != KernelNever)
 }
 
 var errNothingPermitted = errors.New("nothing can be sampled")

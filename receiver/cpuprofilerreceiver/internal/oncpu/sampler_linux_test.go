@@ -18,19 +18,20 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
 const patience = 20 * time.Second
 
-// finding is a Finder of what a test says.
+// finding is a attach.Finder of what a test says.
 type finding struct {
 	mu sync.Mutex
-	Finding
+	attach.Finding
 	err error
 }
 
-func (f *finding) Find(context.Context, bool) (Finding, error) {
+func (f *finding) Find(context.Context, bool) (attach.Finding, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.Finding, f.err
@@ -42,16 +43,16 @@ func (f *finding) fail(err error) {
 	f.err = err
 }
 
-func (f *finding) set(to Finding) {
+func (f *finding) set(to attach.Finding) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.Finding = to
 }
 
 // own finds the test itself.
-func own() Finding {
+func own() attach.Finding {
 	pid := os.Getpid()
-	return Finding{
+	return attach.Finding{
 		Wanted: perfevent.Wanted{Processes: []perfevent.WantedProcess{{PID: pid, Threads: 1}}},
 		Starts: map[int]uint64{pid: 1},
 	}
@@ -75,7 +76,7 @@ func (s *statuses) get() []error {
 	return append([]error(nil), s.all...)
 }
 
-func newTestSampler(f Finder, change func(*Config)) (*Sampler, *statuses, *observer.ObservedLogs) {
+func newTestSampler(f attach.Finder, change func(*Config)) (*Sampler, *statuses, *observer.ObservedLogs) {
 	core, logs := observer.New(zap.InfoLevel)
 	st := new(statuses)
 	cfg := Config{
@@ -159,14 +160,12 @@ func TestFailureToLookForTargetsKeepsWhatIsSampled(t *testing.T) {
 	require.NoError(t, s.Start())
 	defer s.Stop()
 	require.Eventually(t, func() bool { return s.Stats().Targets == 1 }, patience, time.Millisecond)
-	session := s.session.Load()
 	f.fail(errors.New("too many open files"))
 	said := func() int { return logs.FilterMessageSnippet("Looking for targets failed").Len() }
 	require.Eventually(t, func() bool { return said() == 1 }, patience, time.Millisecond)
 	f.fail(nil)
-	f.set(Finding{Missing: []string{"executable /opt/app"}, Wanted: own().Wanted, Starts: own().Starts})
+	f.set(attach.Finding{Missing: []string{"executable /opt/app"}, Wanted: own().Wanted, Starts: own().Starts})
 	require.Eventually(t, func() bool { return logs.FilterMessageSnippet("target not found").Len() == 1 }, patience, time.Millisecond)
-	require.Same(t, session, s.session.Load(), "never closed")
 	require.Equal(t, 1, said(), "not at each discovery")
 	for _, err := range st.get() {
 		require.NoError(t, err)
@@ -175,7 +174,7 @@ func TestFailureToLookForTargetsKeepsWhatIsSampled(t *testing.T) {
 
 func TestUserWithoutOtherProcessesYetIsNoFault(t *testing.T) {
 	refused := &perfevent.RightsError{What: "sampling the whole host", Needed: []string{"CAP_PERFMON"}, Err: os.ErrPermission}
-	s, st, logs := newTestSampler(&finding{Finding: Finding{Wanted: perfevent.Wanted{Host: true}}}, func(c *Config) {
+	s, st, logs := newTestSampler(&finding{Finding: attach.Finding{Wanted: perfevent.Wanted{Host: true}}}, func(c *Config) {
 		c.Probe = func() perfevent.Rights { return perfevent.Rights{HostWide: refused} }
 	})
 	require.NoError(t, s.Start())
@@ -193,7 +192,7 @@ func TestUserWithoutOtherProcessesYetIsNoFault(t *testing.T) {
 func TestKernelStacksThatAreDemandedAndNotPermittedAreAnError(t *testing.T) {
 	refused := &perfevent.RightsError{What: "sampling the kernel", Needed: []string{"CAP_PERFMON"}, Err: os.ErrPermission}
 	s, _, _ := newTestSampler(&finding{}, func(c *Config) {
-		c.Kernel = KernelDemanded
+		c.Kernel = attach.KernelDemanded
 		c.Probe = func() perfevent.Rights { return perfevent.Rights{Kernel: refused} }
 	})
 	err := s.Start()
@@ -204,7 +203,7 @@ func TestKernelStacksThatAreDemandedAndNotPermittedAreAnError(t *testing.T) {
 
 func TestTargetsThatAreMissingAreSaidOnce(t *testing.T) {
 	skipWithoutRights(t)
-	f := &finding{Finding: Finding{Missing: []string{"executable /opt/app"}}}
+	f := &finding{Finding: attach.Finding{Missing: []string{"executable /opt/app"}}}
 	s, _, logs := newTestSampler(f, nil)
 	require.NoError(t, s.Start())
 	defer s.Stop()
@@ -214,40 +213,8 @@ func TestTargetsThatAreMissingAreSaidOnce(t *testing.T) {
 	f.set(own())
 	require.Eventually(t, func() bool { return found() == 1 && s.Stats().Targets == 1 }, patience, time.Millisecond)
 	require.Equal(t, 1, missing(), "not at each discovery")
-	f.set(Finding{Missing: []string{"executable /opt/app"}})
+	f.set(attach.Finding{Missing: []string{"executable /opt/app"}})
 	require.Eventually(t, func() bool { return missing() == 2 && s.Stats().Targets == 0 }, patience, time.Millisecond)
-}
-
-func TestProcessThatWasReplacedIsAttachedAnew(t *testing.T) {
-	skipWithoutRights(t)
-	f := &finding{Finding: own()}
-	s, _, _ := newTestSampler(f, nil)
-	a := newAttached()
-	session, err := perfevent.Open(perfevent.Options{})
-	require.NoError(t, err)
-	defer session.Close()
-	find := func(start uint64) found {
-		fd := own()
-		fd.Starts[os.Getpid()] = start
-		f.set(fd)
-		return s.find(t.Context(), perfevent.Rights{HostWide: errors.New("no")})
-	}
-	first := find(1)
-	require.NoError(t, a.detach(first.plan, first.Starts))
-	require.Empty(t, a.attach(session, first.plan, first.Starts))
-	one := a.processes[process{os.Getpid(), 1}]
-	require.NotNil(t, one)
-
-	again := find(1)
-	require.NoError(t, a.detach(again.plan, again.Starts))
-	require.Empty(t, a.attach(session, again.plan, again.Starts))
-	require.Same(t, one, a.processes[process{os.Getpid(), 1}])
-
-	other := find(2) // the same pid, started later
-	require.NoError(t, a.detach(other.plan, other.Starts))
-	require.Empty(t, a.attach(session, other.plan, other.Starts))
-	require.NotContains(t, a.processes, process{os.Getpid(), 1})
-	require.NotNil(t, a.processes[process{os.Getpid(), 2}])
 }
 
 func TestStopWithoutStart(t *testing.T) {

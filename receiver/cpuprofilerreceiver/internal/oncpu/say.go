@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 )
 
 // maxListed is how many names a log line shows before it only counts.
@@ -24,16 +25,16 @@ type spoken struct {
 	failure string
 }
 
-// report says what is sampled, what is not and why; each once until it changes.
-func (r *reader) report(f found) {
+// Report says what is sampled, what is not and why; each once until it changes.
+func (r *reader) Report(f *attach.Found) {
 	r.spoken.failure = ""
 	r.reportTargets(f.Missing)
-	r.reportStatus(f.err)
-	if f.err != nil {
+	r.reportStatus(f.Err)
+	if f.Err != nil {
 		return
 	}
-	leftOut := make([]string, 0, len(f.plan.LeftOut))
-	for _, l := range f.plan.LeftOut {
+	leftOut := make([]string, 0, len(f.Plan.LeftOut))
+	for _, l := range f.Plan.LeftOut {
 		leftOut = append(leftOut, l.What+": "+l.Reason)
 	}
 	all := strings.Join(leftOut, "\n")
@@ -43,11 +44,11 @@ func (r *reader) report(f found) {
 		r.cfg.Logger.Info("sampling started",
 			zap.String("what", what(f)),
 			zap.Int("frequency", r.cfg.Frequency),
-			zap.Strings("rights", rights(f.rights)),
-			zap.Strings("not_sampled", list(append(leftOut, missing(f.rights)...))),
-			zap.Strings("not_shown", list(r.cfg.Notes(f.rights))),
-			zap.String("why", f.plan.Why),
-			zap.Int("perf_events", f.plan.Descriptors))
+			zap.Strings("rights", rights(f.Rights)),
+			zap.Strings("not_sampled", list(append(leftOut, missing(f.Rights)...))),
+			zap.Strings("not_shown", list(r.cfg.Notes(f.Rights))),
+			zap.String("why", f.Plan.Why),
+			zap.Int("perf_events", f.Plan.Descriptors))
 		return
 	}
 	if all != r.spoken.leftOut {
@@ -79,8 +80,8 @@ func (r *reader) reportTargets(absent []string) {
 	r.spoken.missing = now
 }
 
-// reportFailure says that targets could not be looked for.
-func (r *reader) reportFailure(err error) {
+// Failed says that targets could not be looked for.
+func (r *reader) Failed(err error) {
 	if text := err.Error(); text != r.spoken.failure {
 		r.spoken.failure = text
 		r.cfg.Logger.Warn("Looking for targets failed; what is sampled stays as it is", zap.Error(err),
@@ -105,12 +106,12 @@ func (r *reader) reportStatus(err error) {
 }
 
 // what names what is sampled.
-func what(f found) string {
-	p := f.plan
+func what(f *attach.Found) string {
+	p := f.Plan
 	cpus := fmt.Sprintf("%d CPUs", len(p.CPUs))
 	switch p.Mode {
 	case perfevent.ModeHost:
-		if f.rights.ForeignPIDNamespace {
+		if f.Rights.ForeignPIDNamespace {
 			return "all processes of the collector's own pid namespace, " + cpus
 		}
 		return "the whole host, " + cpus

@@ -12,10 +12,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
@@ -51,7 +54,7 @@ func (s *tally) get() (whole, other, depth int) {
 }
 
 // withoutFramePointers starts a program that keeps none.
-func withoutFramePointers(t testing.TB) Finding {
+func withoutFramePointers(t testing.TB) attach.Finding {
 	t.Helper()
 	if _, err := exec.LookPath("gcc"); err != nil {
 		t.Skip(err)
@@ -63,7 +66,7 @@ func withoutFramePointers(t testing.TB) Finding {
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	pid := cmd.Process.Pid
-	return Finding{
+	return attach.Finding{
 		Wanted: perfevent.Wanted{Processes: []perfevent.WantedProcess{{PID: pid, Threads: 2}}},
 		Starts: map[int]uint64{pid: 1},
 	}
@@ -82,12 +85,13 @@ func tables(t testing.TB) *unwind.Cache {
 
 func TestStacksWithoutFramePointersAreWhole(t *testing.T) {
 	skipWithoutRights(t)
-	for name, unwinding := range map[string]Unwinding{"always": Copies, "where needed": CopiesWhereNeeded} {
+	for name, mode := range map[string]unwind.Mode{"always": unwind.Copies, "where needed": unwind.CopiesWhereNeeded} {
 		t.Run(name, func(t *testing.T) {
 			sink := new(tally)
-			s, _, logs := newTestSampler(&finding{Finding: withoutFramePointers(t)}, func(c *Config) {
+			core, logs := observer.New(zap.InfoLevel)
+			s, _, _ := newTestSampler(&finding{Finding: withoutFramePointers(t)}, func(c *Config) {
 				c.Frequency, c.Sink = 997, sink
-				c.Unwinding, c.StackBytes, c.Tables = unwinding, 16384, tables(t)
+				c.Stacks = unwind.NewStacks(unwind.StacksConfig{Mode: mode, Bytes: 16384, Tables: tables(t), Logger: zap.New(core)})
 			})
 			require.NoError(t, s.Start())
 			defer s.Stop()
@@ -96,7 +100,7 @@ func TestStacksWithoutFramePointersAreWhole(t *testing.T) {
 			require.GreaterOrEqual(t, whole*100, (whole+other)*95, "%d of %d", whole, whole+other)
 			require.Greater(t, depth, 5*whole)
 			said := logs.FilterMessageSnippet("stacks are copied").Len()
-			if unwinding == CopiesWhereNeeded {
+			if mode == unwind.CopiesWhereNeeded {
 				require.Equal(t, 1, said)
 			} else {
 				require.Zero(t, said)
@@ -105,28 +109,15 @@ func TestStacksWithoutFramePointersAreWhole(t *testing.T) {
 	}
 }
 
-func TestWholeHostIsNotCopiedUnlessAsked(t *testing.T) {
-	r := &reader{Sampler: New(Config{Frequency: 97, Unwinding: CopiesWhereNeeded, StackBytes: 1024})}
-	r.needed = true
-	require.Zero(t, r.userStack(found{Finding: Finding{Wanted: perfevent.Wanted{Host: true}}}))
-	require.Equal(t, 1024, r.userStack(found{}))
-	r.needed = false
-	require.Zero(t, r.userStack(found{}))
-	r.cfg.Unwinding = Copies
-	require.Equal(t, 1024, r.userStack(found{Finding: Finding{Wanted: perfevent.Wanted{Host: true}}}))
-	r.cfg.Unwinding, r.needed = FramePointers, true
-	require.Zero(t, r.userStack(found{}))
-}
-
 // BenchmarkReading is the collector's CPU time per sample of a program without
 // frame pointers, from the ring to the sink, with copies and without.
 func BenchmarkReading(b *testing.B) {
-	for name, unwinding := range map[string]Unwinding{"frame_pointers": FramePointers, "copies_of_16KiB": Copies} {
+	for name, mode := range map[string]unwind.Mode{"frame_pointers": unwind.FramePointers, "copies_of_16KiB": unwind.Copies} {
 		b.Run(name, func(b *testing.B) {
 			sink := new(tally)
 			s, _, _ := newTestSampler(&finding{Finding: withoutFramePointers(b)}, func(c *Config) {
 				c.Frequency, c.Sink, c.DiscoveryInterval = 499, sink, time.Hour
-				c.Unwinding, c.StackBytes, c.Tables = unwinding, 16384, tables(b)
+				c.Stacks = unwind.NewStacks(unwind.StacksConfig{Mode: mode, Bytes: 16384, Tables: tables(b)})
 			})
 			require.NoError(b, s.Start())
 			defer s.Stop()

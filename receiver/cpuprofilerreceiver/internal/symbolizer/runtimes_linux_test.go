@@ -25,6 +25,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/oncpu"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
@@ -69,8 +70,8 @@ func run(t *testing.T, attr *syscall.SysProcAttr, name string, args ...string) r
 // finder finds one process.
 type finder int
 
-func (f finder) Find(context.Context, bool) (oncpu.Finding, error) {
-	return oncpu.Finding{
+func (f finder) Find(context.Context, bool) (attach.Finding, error) {
+	return attach.Finding{
 		Wanted: perfevent.Wanted{Processes: []perfevent.WantedProcess{{PID: int(f), Threads: 1}}},
 		Starts: map[int]uint64{int(f): 1},
 	}, nil

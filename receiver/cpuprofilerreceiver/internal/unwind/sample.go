@@ -8,8 +8,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// Process is what is known of a process's memory.
-type Process interface {
+// Memory is what is known of a process's memory.
+type Memory interface {
 	Mappings
 	// Mapped lists what is mapped, by address. It is not to be changed.
 	Mapped() []*samples.Mapping
@@ -18,7 +18,7 @@ type Process interface {
 // Sample puts the stack that a sample's registers and copy lead to in place of
 // the one that the kernel found, and says how it ends. It needs a sample that
 // has registers. The stack is valid until the next call.
-func (u *Unwinder) Sample(s *perfevent.Sample, p Process) End {
+func (u *Unwinder) Sample(s *perfevent.Sample, p Memory) End {
 	in := Input{
 		Registers: Registers(s.Registers),
 		Stack:     s.Stack,

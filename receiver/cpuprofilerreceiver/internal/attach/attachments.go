@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package oncpu
+package attach
 
 import (
 	"errors"
@@ -10,15 +10,12 @@ import (
 	"os"
 	"slices"
 
-	"go.uber.org/zap"
-
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 )
 
-// attached is what the session has its events on.
-type attached struct {
-	// options are those that the session was opened with.
-	options perfevent.Options
+// attachments is what a session has its events on. They belong to one goroutine,
+// and to one session: a new one begins with new ones.
+type attachments struct {
 	host    *perfevent.Target
 	cgroups map[string]attachedCgroup // by directory
 	// processes are told apart by their start too: a pid may be another process
@@ -44,14 +41,16 @@ type process struct {
 	start uint64
 }
 
-func newAttached() *attached {
-	return &attached{
+// newAttachments returns none.
+func newAttachments() *attachments {
+	return &attachments{
 		cgroups:   make(map[string]attachedCgroup),
 		processes: make(map[process]*perfevent.Target),
 	}
 }
 
-func (a *attached) count() int {
+// count is how many there are.
+func (a *attachments) count() int {
 	n := len(a.cgroups) + len(a.processes)
 	if a.host != nil {
 		n++
@@ -59,20 +58,29 @@ func (a *attached) count() int {
 	return n
 }
 
-// clear forgets everything; the session that it belonged to is closed.
-func (a *attached) clear() { *a = *newAttached() }
+// apply makes what is attached be what a plan says. It returns the targets that
+// were let go, and what could not be attached though it is still there; err is
+// about letting go.
+func (a *attachments) apply(session *perfevent.Session, plan perfevent.Plan, starts map[int]uint64) (gone []*perfevent.Target, leftOut []perfevent.LeftOut, err error) {
+	gone, err = a.detach(plan, starts)
+	return gone, a.attach(session, plan, starts), err
+}
 
 // detach ends what is attached for no reason any more.
-func (a *attached) detach(plan perfevent.Plan, starts map[int]uint64) error {
+func (a *attachments) detach(plan perfevent.Plan, starts map[int]uint64) (gone []*perfevent.Target, err error) {
 	var errs []error
+	end := func(t *perfevent.Target) {
+		errs = append(errs, t.Detach())
+		gone = append(gone, t)
+	}
 	wide := plan.Mode == perfevent.ModeHost || plan.Mode == perfevent.ModeFilter
 	if a.host != nil && !wide {
-		errs = append(errs, a.host.Detach())
+		end(a.host)
 		a.host = nil
 	}
 	for dir, t := range a.cgroups {
 		if wide || t.gone(dir) || !slices.ContainsFunc(plan.Cgroups, func(c perfevent.WantedCgroup) bool { return c.Directory == dir }) {
-			errs = append(errs, t.Detach())
+			end(t.Target)
 			delete(a.cgroups, dir)
 		}
 	}
@@ -84,16 +92,16 @@ func (a *attached) detach(plan perfevent.Plan, starts map[int]uint64) error {
 	}
 	for p, t := range a.processes {
 		if !keep[p] {
-			errs = append(errs, t.Detach())
+			end(t)
 			delete(a.processes, p)
 		}
 	}
-	return errors.Join(errs...)
+	return gone, errors.Join(errs...)
 }
 
 // attach begins with what is new in the plan. What could not be attached though
 // it is still there is returned as left out.
-func (a *attached) attach(session *perfevent.Session, plan perfevent.Plan, starts map[int]uint64) (leftOut []perfevent.LeftOut) {
+func (a *attachments) attach(session *perfevent.Session, plan perfevent.Plan, starts map[int]uint64) (leftOut []perfevent.LeftOut) {
 	failed := func(what string, err error) {
 		gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, os.ErrProcessDone)
 		if !gone { // else the next discovery knows
@@ -138,64 +146,4 @@ func (a *attached) attach(session *perfevent.Session, plan perfevent.Plan, start
 		a.processes[key] = t
 	}
 	return leftOut
-}
-
-// apply makes what is attached be what was found.
-func (r *reader) apply(f found) {
-	if !f.failed {
-		r.last = f
-	}
-	options := perfevent.Options{
-		CPUs:           f.plan.CPUs,
-		Period:         r.period,
-		Kernel:         r.kernel(f.rights),
-		HostWide:       f.plan.HostWide,
-		UserStack:      r.userStack(f),
-		MaxDescriptors: r.cfg.MaxEvents,
-	}
-	session := r.session.Load()
-	if f.failed && session != nil {
-		r.reportFailure(f.err)
-		return // what is attached stays: nothing says that it should not
-	}
-	if session != nil && (f.plan.Mode == perfevent.ModeNone || !sameOptions(options, r.attached.options)) {
-		r.close()
-		session = nil
-	}
-	if f.plan.Mode == perfevent.ModeNone {
-		r.report(f)
-		return
-	}
-	if session == nil {
-		opened, err := perfevent.Open(options)
-		if err != nil {
-			f.plan.LeftOut = append(f.plan.LeftOut, perfevent.LeftOut{What: "everything", Reason: err.Error()})
-			f.err = err
-			r.report(f)
-			return
-		}
-		session = opened
-		r.cfg.Sink.ReadUpTo(r.cfg.Now())
-		r.attached.options = options
-		r.session.Store(session)
-	}
-	if err := r.attached.detach(f.plan, f.Starts); err != nil {
-		r.cfg.Logger.Debug("Detaching perf events failed", zap.Error(err))
-	}
-	refused := r.attached.attach(session, f.plan, f.Starts)
-	r.prepare(f)
-	f.plan.LeftOut = append(f.plan.LeftOut, refused...)
-	if r.attached.count() == 0 {
-		r.close()
-		if len(refused) > 0 {
-			f.err = errors.New(refused[0].Reason)
-		}
-	}
-	r.targets.Store(int64(r.attached.count()))
-	r.report(f)
-}
-
-func sameOptions(a, b perfevent.Options) bool {
-	return slices.Equal(a.CPUs, b.CPUs) && a.Period == b.Period && a.Kernel == b.Kernel &&
-		a.HostWide == b.HostWide && a.UserStack == b.UserStack && a.MaxDescriptors == b.MaxDescriptors
 }

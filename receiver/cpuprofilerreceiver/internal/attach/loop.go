@@ -1,0 +1,300 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+)
+
+// Config is what a Loop needs to know.
+type Config struct {
+	Finder Finder
+	// Changed has the Finder asked at once, not only every Interval. May be nil.
+	Changed  <-chan struct{}
+	Interval time.Duration
+	// MaxEvents bounds the perf event descriptors.
+	MaxEvents int
+	// Refused says why nothing at all may be sampled; nil where something may.
+	Refused func(perfevent.Rights) error
+	// Probe finds out what is permitted.
+	Probe  func() perfevent.Rights
+	Logger *zap.Logger
+	// Sampler is who samples, for the log.
+	Sampler string
+}
+
+// Reader is what a sampler does with a session. The Loop's reading goroutine
+// alone calls it.
+type Reader interface {
+	// Options are those of the session for what was found, without CPUs, HostWide
+	// and MaxDescriptors.
+	Options(f *Found) perfevent.Options
+	// Begin takes a session that was just opened. What belonged to the one before
+	// is forgotten.
+	Begin(session *perfevent.Session)
+	// Attached is told of what has been attached, and which targets have been let
+	// go.
+	Attached(f *Found, gone []*perfevent.Target)
+	// Turn waits for records and reads them. An error ends the session.
+	Turn(ctx context.Context, session *perfevent.Session) error
+	// End reads what is left, before the session is closed.
+	End(session *perfevent.Session)
+	// Idle is called before anything is waited for without a session.
+	Idle()
+	// Report says what is sampled, what is not and why; Failed that this could not
+	// be found out, and stays as it is.
+	Report(f *Found)
+	Failed(err error)
+}
+
+// Loop samples what a Finder finds.
+type Loop struct {
+	cfg    Config
+	reader Reader
+
+	found  chan Found
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+
+	// session is there while something is sampled. The reading goroutine owns it;
+	// others may wake it.
+	session atomic.Pointer[perfevent.Session]
+	// wake is for a reader without a session.
+	wake    chan struct{}
+	targets atomic.Int64
+
+	// What follows is the reading goroutine's.
+
+	attached *attachments
+	options  perfevent.Options // that the session was opened with
+	last     Found             // that did not fail
+}
+
+// NewLoop returns one that does nothing yet.
+func NewLoop(cfg Config, reader Reader) *Loop {
+	return &Loop{
+		cfg: cfg, reader: reader, attached: newAttachments(),
+		found: make(chan Found, 1), wake: make(chan struct{}, 1),
+	}
+}
+
+// Begin starts with the rights that there are.
+func (l *Loop) Begin(rights perfevent.Rights) {
+	ctx, cancel := context.WithCancel(context.Background())
+	l.cancel = cancel
+	l.done.Go(func() { l.discover(ctx, rights) })
+	l.done.Go(func() { l.read(ctx) })
+}
+
+// Stop ends sampling, after a last look into the rings, and waits for the loop's
+// goroutines.
+func (l *Loop) Stop() {
+	if l.cancel == nil {
+		return
+	}
+	l.cancel()
+	l.Wake()
+	l.done.Wait()
+}
+
+// Wake makes the reader look at once at what there is to do.
+func (l *Loop) Wake() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+	if session := l.session.Load(); session != nil {
+		session.Wake()
+	}
+}
+
+// Woken gets a token from Wake.
+func (l *Loop) Woken() <-chan struct{} { return l.wake }
+
+// Targets is how many are attached now; from any goroutine.
+func (l *Loop) Targets() int { return int(l.targets.Load()) }
+
+// Current are the options of the session, Last is what it was opened or changed
+// for; for the Reader.
+func (l *Loop) Current() *perfevent.Options { return &l.options }
+
+// Last is what was found last.
+func (l *Loop) Last() *Found { return &l.last }
+
+// discover looks for targets, and for rights that were missing, until ctx is
+// done.
+func (l *Loop) discover(ctx context.Context, rights perfevent.Rights) {
+	tick := time.NewTicker(l.cfg.Interval)
+	defer tick.Stop()
+	for {
+		f := l.find(ctx, rights)
+		if ctx.Err() != nil {
+			return
+		}
+		select {
+		case <-l.found: // what the reader has not looked at yet is out of date
+		default:
+		}
+		l.found <- f
+		l.Wake()
+		select {
+		case <-tick.C:
+		case <-l.cfg.Changed:
+		case <-ctx.Done():
+			return
+		}
+		if rights.Own != nil || rights.HostWide != nil || rights.Kernel != nil {
+			rights = l.cfg.Probe()
+		}
+	}
+}
+
+// find plans what to sample.
+func (l *Loop) find(ctx context.Context, rights perfevent.Rights) Found {
+	f := Found{Rights: rights}
+	if f.Err = l.cfg.Refused(rights); f.Err != nil {
+		return f
+	}
+	cpus, err := perfevent.OnlineCPUs()
+	if err == nil {
+		f.Finding, err = l.cfg.Finder.Find(ctx, rights.HostWide == nil)
+	}
+	if err != nil {
+		f.Err, f.failed = err, true
+		return f
+	}
+	f.Plan = perfevent.NewPlan(f.Wanted, perfevent.Limits{
+		CPUs:      cpus,
+		MaxEvents: l.cfg.MaxEvents,
+		OpenFiles: perfevent.OpenFileLimit(),
+		HostWide:  rights.HostWide,
+	})
+	// The user's own processes may be sampled though there is none now.
+	instead := f.Wanted.Host && rights.Own == nil
+	if f.Plan.Mode == perfevent.ModeNone && len(f.Plan.LeftOut) > 0 && !instead {
+		f.Err = rights.HostWide
+	}
+	return f
+}
+
+// read attaches and reads until ctx is done.
+func (l *Loop) read(ctx context.Context) {
+	defer l.close()
+	for ctx.Err() == nil {
+		select {
+		case f := <-l.found:
+			l.apply(f)
+		default:
+		}
+		session := l.session.Load()
+		if session == nil {
+			l.reader.Idle()
+			select {
+			case f := <-l.found:
+				l.apply(f)
+			case <-l.wake:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		if err := l.reader.Turn(ctx, session); err != nil {
+			l.cfg.Logger.Error("Reading perf events failed; sampling ends until targets are looked for again",
+				zap.String("sampler", l.cfg.Sampler), zap.Error(err))
+			l.close()
+		}
+	}
+}
+
+// Again applies what was found last once more, for a Reader that has other
+// Options for it now.
+func (l *Loop) Again() {
+	if l.session.Load() != nil && !same(l.optionsFor(&l.last), l.options) {
+		l.apply(l.last)
+	}
+}
+
+func (l *Loop) optionsFor(f *Found) perfevent.Options {
+	o := l.reader.Options(f)
+	o.CPUs, o.HostWide, o.MaxDescriptors = f.Plan.CPUs, f.Plan.HostWide, l.cfg.MaxEvents
+	return o
+}
+
+// apply makes what is attached be what was found.
+func (l *Loop) apply(f Found) {
+	session := l.session.Load()
+	if f.failed && session != nil {
+		l.reader.Failed(f.Err)
+		return // what is attached stays: nothing says that it should not
+	}
+	if !f.failed {
+		l.last = f
+	}
+	options := l.optionsFor(&f)
+	if session != nil && (f.Plan.Mode == perfevent.ModeNone || !same(options, l.options)) {
+		l.close()
+		session = nil
+	}
+	if f.Plan.Mode == perfevent.ModeNone {
+		l.reader.Report(&f)
+		return
+	}
+	if session == nil {
+		opened, err := perfevent.Open(options)
+		if err != nil {
+			f.Plan.LeftOut = append(f.Plan.LeftOut, perfevent.LeftOut{What: "everything", Reason: err.Error()})
+			f.Err = err
+			l.reader.Report(&f)
+			return
+		}
+		session = opened
+		l.options = options
+		l.reader.Begin(session)
+		l.session.Store(session)
+	}
+	gone, refused, err := l.attached.apply(session, f.Plan, f.Starts)
+	if err != nil {
+		l.cfg.Logger.Debug("Detaching perf events failed", zap.String("sampler", l.cfg.Sampler), zap.Error(err))
+	}
+	l.reader.Attached(&f, gone)
+	f.Plan.LeftOut = append(f.Plan.LeftOut, refused...)
+	attached := l.attached.count()
+	if attached == 0 {
+		l.close()
+		if len(refused) > 0 {
+			f.Err = errors.New(refused[0].Reason)
+		}
+	}
+	l.targets.Store(int64(attached))
+	l.reader.Report(&f)
+}
+
+// same says whether what a session was opened with will do.
+func same(a, b perfevent.Options) bool {
+	return slices.Equal(a.CPUs, b.CPUs) && a.Period == b.Period && a.Switches == b.Switches && a.Kernel == b.Kernel &&
+		a.UserStack == b.UserStack && a.HostWide == b.HostWide && a.MaxDescriptors == b.MaxDescriptors
+}
+
+// close gives up the session.
+func (l *Loop) close() {
+	session := l.session.Load()
+	if session == nil {
+		return
+	}
+	l.reader.End(session)
+	l.session.Store(nil)
+	l.attached = newAttachments()
+	l.targets.Store(0)
+	if err := session.Close(); err != nil {
+		l.cfg.Logger.Debug("Closing perf events failed", zap.String("sampler", l.cfg.Sampler), zap.Error(err))
+	}
+}

@@ -1,0 +1,225 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+)
+
+const patience = 20 * time.Second
+
+// finding is a Finder of what a test says.
+type finding struct {
+	mu  sync.Mutex
+	of  Finding
+	err error
+}
+
+func (f *finding) Find(context.Context, bool) (Finding, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.of, f.err
+}
+
+func (f *finding) set(of Finding, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.of, f.err = of, err
+}
+
+// own finds the test itself, as if it had started then.
+func own(start uint64) Finding {
+	pid := os.Getpid()
+	return Finding{
+		Wanted: perfevent.Wanted{Processes: []perfevent.WantedProcess{{PID: pid, Threads: 1}}},
+		Starts: map[int]uint64{pid: start},
+	}
+}
+
+// journal is a Reader that writes down what becomes of sessions.
+type journal struct {
+	mu      sync.Mutex
+	options perfevent.Options
+	entries map[string]int
+	turn    error
+}
+
+func (j *journal) note(what string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.entries == nil {
+		j.entries = make(map[string]int)
+	}
+	j.entries[what]++
+}
+
+func (j *journal) count(what string) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.entries[what]
+}
+
+func (j *journal) Options(*Found) perfevent.Options {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.options
+}
+
+func (j *journal) Begin(*perfevent.Session) { j.note("begin") }
+
+func (j *journal) Attached(_ *Found, gone []*perfevent.Target) {
+	j.note("attached")
+	for range gone {
+		j.note("gone")
+	}
+}
+
+func (j *journal) Turn(_ context.Context, session *perfevent.Session) error {
+	j.mu.Lock()
+	err := j.turn
+	j.turn = nil
+	j.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return session.Wait(time.Second)
+}
+
+func (j *journal) End(*perfevent.Session) { j.note("end") }
+func (j *journal) Idle()                  { j.note("idle") }
+
+func (j *journal) Report(f *Found) {
+	if f.Err != nil {
+		j.note("refused")
+		return
+	}
+	j.note("report")
+}
+
+func (j *journal) Failed(error) { j.note("failed") }
+
+func newTestLoop(f Finder, j *journal) *Loop {
+	return NewLoop(Config{
+		Finder: f, Interval: time.Millisecond, MaxEvents: 4096, Logger: zap.NewNop(),
+		Refused: func(r perfevent.Rights) error { return r.Own },
+		Probe:   func() perfevent.Rights { return perfevent.Rights{HostWide: errNotWide} },
+	}, j)
+}
+
+var errNotWide = errors.New("not host-wide")
+
+func skipWithoutRights(t *testing.T) {
+	t.Helper()
+	if err := perfevent.Probe().Own; err != nil {
+		t.Skip(err)
+	}
+}
+
+func eventually(t *testing.T, is func() bool) {
+	t.Helper()
+	require.Eventually(t, is, patience, time.Millisecond)
+}
+
+func TestSessionLastsAsLongAsThereAreTargets(t *testing.T) {
+	skipWithoutRights(t)
+	f, j := &finding{of: own(1)}, new(journal)
+	l := newTestLoop(f, j)
+	l.Begin(perfevent.Rights{HostWide: errNotWide})
+	defer l.Stop()
+	eventually(t, func() bool { return j.count("report") >= 2 })
+	require.Equal(t, 1, l.Targets())
+
+	f.set(own(1), errors.New("too many open files"))
+	eventually(t, func() bool { return j.count("failed") >= 2 })
+	require.Equal(t, 1, l.Targets(), "what is attached stays")
+	require.Equal(t, 1, j.count("begin"))
+	require.Zero(t, j.count("gone")+j.count("end"))
+
+	f.set(own(2), nil) // the same pid, started later
+	eventually(t, func() bool { return j.count("gone") == 1 })
+	require.Equal(t, 1, j.count("begin"), "the same session")
+
+	f.set(Finding{}, nil)
+	eventually(t, func() bool { return j.count("end") == 1 && l.Targets() == 0 })
+	f.set(own(2), nil)
+	eventually(t, func() bool { return j.count("begin") == 2 && l.Targets() == 1 })
+	l.Stop()
+	require.Equal(t, 2, j.count("end"))
+	require.Zero(t, l.Targets())
+}
+
+func TestOtherOptionsAreAnotherSession(t *testing.T) {
+	skipWithoutRights(t)
+	j := new(journal)
+	l := newTestLoop(&finding{of: own(1)}, j)
+	l.Begin(perfevent.Rights{HostWide: errNotWide})
+	defer l.Stop()
+	eventually(t, func() bool { return l.Targets() == 1 })
+	j.mu.Lock()
+	j.options.UserStack = 1024
+	j.mu.Unlock()
+	eventually(t, func() bool { return j.count("begin") == 2 && l.Targets() == 1 })
+	require.Equal(t, 1, j.count("end"))
+}
+
+func TestSessionThatCannotBeReadIsOpenedAnew(t *testing.T) {
+	skipWithoutRights(t)
+	j := &journal{turn: errors.New("bad file descriptor")}
+	l := newTestLoop(&finding{of: own(1)}, j)
+	l.Begin(perfevent.Rights{HostWide: errNotWide})
+	defer l.Stop()
+	eventually(t, func() bool { return j.count("begin") == 2 && l.Targets() == 1 })
+}
+
+func TestNothingIsAttachedWithoutRights(t *testing.T) {
+	j := new(journal)
+	l := newTestLoop(&finding{of: own(1)}, j)
+	l.Begin(perfevent.Rights{Own: os.ErrPermission, HostWide: errNotWide})
+	defer l.Stop()
+	eventually(t, func() bool { return j.count("refused") >= 1 })
+	skipWithoutRights(t)
+	eventually(t, func() bool { return l.Targets() == 1 }) // they are probed again
+}
+
+func TestProcessThatWasReplacedIsAttachedAnew(t *testing.T) {
+	skipWithoutRights(t)
+	f := new(finding)
+	l := newTestLoop(f, new(journal))
+	a := newAttachments()
+	session, err := perfevent.Open(perfevent.Options{})
+	require.NoError(t, err)
+	defer session.Close()
+	apply := func(start uint64) (gone int) {
+		f.set(own(start), nil)
+		found := l.find(t.Context(), perfevent.Rights{HostWide: errNotWide})
+		let, refused, err := a.apply(session, found.Plan, found.Starts)
+		require.NoError(t, err)
+		require.Empty(t, refused)
+		return len(let)
+	}
+	require.Zero(t, apply(1))
+	one := a.processes[process{os.Getpid(), 1}]
+	require.NotNil(t, one)
+	require.Zero(t, apply(1))
+	require.Same(t, one, a.processes[process{os.Getpid(), 1}])
+	require.Equal(t, 1, apply(2))
+	require.NotContains(t, a.processes, process{os.Getpid(), 1})
+	require.NotNil(t, a.processes[process{os.Getpid(), 2}])
+}
+
+func TestStopWithoutBegin(t *testing.T) {
+	l := newTestLoop(new(finding), new(journal))
+	l.Stop()
+	l.Stop()
+}

@@ -1,0 +1,150 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package offcpu
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
+)
+
+func tables(t testing.TB) *unwind.Cache {
+	t.Helper()
+	c := unwind.NewCache(unwind.Config{
+		Open:     func(m *samples.Mapping) (*os.File, error) { return symbolizer.OpenMapping("/", m) },
+		VDSO:     symbolizer.VDSO,
+		VDSOPath: symbolizer.VDSOPath,
+	})
+	t.Cleanup(c.Close)
+	return c
+}
+
+// TestWaitsWithoutFramePointersAreWhole has a program that keeps none block in
+// each way: its stacks reach its entry through its own functions, and its time is
+// what it says. Where copies are only made where they are needed, that is found
+// out before the program begins.
+func TestWaitsWithoutFramePointersAreWhole(t *testing.T) {
+	skipWithoutRights(t)
+	const times, each = 60, 10 * time.Millisecond
+	binary := waiter(t, "-fomit-frame-pointer")
+	in := map[string]string{"sleep": "block_briefly", "mutex": "block_in_mutex", "pipe": "block_in_read", "socket": "block_in_read"}
+	for how, function := range in {
+		for _, c := range []struct {
+			name  string
+			mode  unwind.Mode
+			group bool
+		}{
+			{"of a process, where needed", unwind.CopiesWhereNeeded, false},
+			{"of a process, always", unwind.Copies, false},
+			{"of a cgroup, always", unwind.Copies, true},
+		} {
+			t.Run(how+" "+c.name, func(t *testing.T) {
+				cmd := exec.Command(binary, how, strconv.Itoa(times), strconv.Itoa(int(each/time.Millisecond)))
+				finder := new(targets)
+				if c.group {
+					g := hosttest.NewCgroup(t, "hotprofile-offcpu")
+					cmd = g.Command(cmd.Path, cmd.Args[1:]...)
+					finder.set(group(t, g.Path))
+				}
+				p := run(t, cmd)
+				if !c.group {
+					finder.set(process(p.Process.Pid))
+				}
+				symbols, err := symbolizer.New(symbolizer.Config{})
+				require.NoError(t, err)
+				defer symbols.Close()
+				cache := tables(t)
+				core, said := observer.New(zap.InfoLevel)
+				s, to, _ := start(t, finder, func(cfg *Config) {
+					cfg.MinDuration, cfg.MaxEventsPerSecond = 0, 1e6
+					cfg.Table = processes.NewTable(processes.Config{Track: symbols.Track})
+					cfg.Stacks = unwind.NewStacks(unwind.StacksConfig{Mode: c.mode, Bytes: 16384, Tables: cache, Logger: zap.New(core)})
+				})
+				waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
+				if c.mode == unwind.CopiesWhereNeeded {
+					waitFor(t, "found to be needed", func() bool { return said.FilterMessageSnippet("stacks are copied").Len() == 1 })
+					waitFor(t, "attached anew", func() bool { return s.Stats().Targets == 1 })
+				}
+				learn(t, cache, p.Process.Pid)
+				p.begin(t)
+				began, ended := p.number(t), p.number(t)
+				want := time.Duration(p.number(t))
+				// The files are read while the program is there.
+				whole, named, all := 0, 0, 0
+				var lost []string
+				s.Wake()
+				require.NoError(t, p.Wait())
+				s.Stop()
+				to.mu.Lock()
+				for _, w := range to.all {
+					if w.end < began || w.end >= ended || w.Type.Name != "off_cpu" {
+						continue
+					}
+					all++
+					names := resolve(symbols, p.Process.Pid, w.Stack)
+					if w.Stack.Whole {
+						whole++
+					} else if len(lost) < 5 {
+						lost = append(lost, strings.Join(names, " "))
+					}
+					if int(w.Thread.ID) == p.Process.Pid && slices.Contains(names, function) && slices.Contains(names, "main") {
+						named++
+					}
+				}
+				to.mu.Unlock()
+				blocked, _ := to.of("off_cpu", p.Process.Pid, began, ended)
+				queued, _ := to.of("runqueue", p.Process.Pid, began, ended)
+				t.Logf("%d of %d waits are whole, %d in %s; %+.2f%%; %+v", whole, all, named, function,
+					100*(float64(blocked+queued)/float64(want)-1), s.Stats())
+				require.GreaterOrEqual(t, 100*whole, 95*all, strings.Join(lost, "\n"))
+				require.GreaterOrEqual(t, named, times)
+				require.InEpsilon(t, want, blocked+queued, 0.02)
+				require.Zero(t, s.Stats().Lost)
+			})
+		}
+	}
+}
+
+// learn waits until all that is mapped into a process has been read.
+func learn(t *testing.T, cache *unwind.Cache, pid int) {
+	t.Helper()
+	p := processes.NewTable(processes.Config{}).Lookup(pid, 0)
+	waitFor(t, "tables", func() bool {
+		for _, m := range p.Mapped() {
+			if _, ready := cache.Lookup(m); !ready {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func resolve(symbols *symbolizer.Symbolizer, pid int, s *samples.Stack) (names []string) {
+	for _, l := range s.Locations {
+		if !l.Resolved {
+			symbols.Resolve(pid, l)
+		}
+		if len(l.Lines) == 0 {
+			names = append(names, "?")
+		}
+		for _, line := range l.Lines {
+			names = append(names, line.Function)
+		}
+	}
+	return names
+}
