@@ -447,41 +447,19 @@ func (t *goTable) forget() {
 	t.held = 0
 }
 
-// value is the entry of one of f's tables at the address at, as
-// runtime.pcvalue: pairs of differences, of the value in zigzag and of the
-// address in instructions, from the value -1 at the function's entry. It is -1
-// where the table does not say; an error is one of reading.
+// value is the entry of one of f's tables at the address at, as runtime.pcvalue.
+// It is -1 where the table does not say; an error is one of reading.
 func (t *goTable) value(f *goFunction, table uint32, at uint64) (int32, error) {
 	if table == 0 {
 		return -1, nil
 	}
-	off := t.values + uint64(table)
-	end := t.functions
-	var buf [256]byte
-	var b []byte
-	pc, value := f.entry, int32(-1)
-	for first := true; ; first = false {
-		// A pair takes at most 10 bytes.
-		if len(b) < 2*binary.MaxVarintLen32 && off < end {
-			n := copy(buf[:], b)
-			more := min(uint64(len(buf)-n), end-off)
-			if err := t.f.read(buf[n:n+int(more)], off); err != nil {
-				return -1, err
-			}
-			off += more
-			b = buf[:n+int(more)]
+	pc := f.entry
+	for p := t.valuesAt(table); ; {
+		value, size, err := p.next()
+		if err != nil || size == 0 {
+			return -1, err
 		}
-		v, n := binary.Uvarint(b)
-		if n <= 0 || v == 0 && !first {
-			return -1, nil
-		}
-		d, m := binary.Uvarint(b[n:])
-		if m <= 0 {
-			return -1, nil
-		}
-		b = b[n+m:]
-		value += int32(uint32(v)>>1) ^ -int32(v&1)
-		pc += d * t.quantum
+		pc += size
 		if at < pc {
 			return value, nil
 		}
@@ -489,6 +467,47 @@ func (t *goTable) value(f *goFunction, table uint32, at uint64) (int32, error) {
 			return -1, nil
 		}
 	}
+}
+
+// goValues reads a table of values by address, as runtime.step: pairs of
+// differences, of the value in zigzag and of the address in instructions.
+type goValues struct {
+	t     *goTable
+	off   uint64 // of what follows rest
+	rest  []byte
+	began bool
+	value int32
+	buf   [256]byte
+}
+
+func (t *goTable) valuesAt(table uint32) goValues {
+	return goValues{t: t, off: t.values + uint64(table), value: -1}
+}
+
+// next is the next value and for how many bytes of code it holds; 0 is the end of
+// the table, or what cannot be one.
+func (p *goValues) next() (value int32, size uint64, err error) {
+	// A pair takes at most 10 bytes.
+	if end := p.t.functions; len(p.rest) < 2*binary.MaxVarintLen32 && p.off < end {
+		n := copy(p.buf[:], p.rest)
+		more := min(uint64(len(p.buf)-n), end-p.off)
+		if err := p.t.f.read(p.buf[n:n+int(more)], p.off); err != nil {
+			return 0, 0, err
+		}
+		p.off += more
+		p.rest = p.buf[:n+int(more)]
+	}
+	v, n := binary.Uvarint(p.rest)
+	if n <= 0 || v == 0 && p.began {
+		return 0, 0, nil
+	}
+	d, m := binary.Uvarint(p.rest[n:])
+	if m <= 0 {
+		return 0, 0, nil
+	}
+	p.rest, p.began = p.rest[n+m:], true
+	p.value += int32(uint32(v)>>1) ^ -int32(v&1)
+	return p.value, d * p.t.quantum, nil
 }
 
 // findPCLNTab looks in the sections, and where those do not tell, through the

@@ -98,36 +98,17 @@ func (t *goTable) stackDepths(i int, g *GoFunction) error {
 	return nil
 }
 
-// depths reads a table of pairs of steps: of the depth, and of the address up
-// to which it holds.
+// depths reads the table of how far the stack pointer is below.
 func (t *goTable) depths(table uint32, g *GoFunction) error {
-	const most = 1 << 14 // pairs; a function of a megabyte has some hundreds
-	off, end := t.values+uint64(table), t.functions
-	var buf [256]byte
-	var b []byte
-	pc, depth := g.Start, int32(-1)
-	for n := range most {
-		if len(b) < 2*binary.MaxVarintLen32 && off < end {
-			k := copy(buf[:], b)
-			more := min(uint64(len(buf)-k), end-off)
-			if err := t.f.read(buf[k:k+int(more)], off); err != nil {
-				return err
-			}
-			off += more
-			b = buf[:k+int(more)]
+	const most = 1 << 14 // a function of a megabyte has some hundreds
+	pc, p := g.Start, t.valuesAt(table)
+	for range most {
+		depth, size, err := p.next()
+		if err != nil || size == 0 {
+			return err
 		}
-		v, k := binary.Uvarint(b)
-		if k <= 0 || v == 0 && n > 0 {
-			return nil
-		}
-		d, m := binary.Uvarint(b[k:])
-		if m <= 0 || d == 0 {
-			return nil
-		}
-		b = b[k+m:]
-		depth += int32(uint32(v)>>1) ^ -int32(v&1)
 		g.Depths = append(g.Depths, GoDepth{From: pc, Depth: depth})
-		pc += d * t.quantum
+		pc += size
 		if pc >= g.End || pc < g.Start {
 			return nil
 		}
