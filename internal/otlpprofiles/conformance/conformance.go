@@ -13,48 +13,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pprofile"
-)
-
-// Rule is one thing that profiles must do.
-type Rule struct {
-	// Name is short and stable, as zero-entry.
-	Name string
-	// Backends are those that refuse, drop or misread what breaks the rule, or
-	// hotprofile where the rule is the project's own promise.
-	Backends string
-}
-
-// The rules.
-var (
-	ZeroEntry       = Rule{"zero-entry", "Pyroscope, Parca"}
-	Orphan          = Rule{"orphan", "hotprofile"}
-	Duplicate       = Rule{"duplicate", "hotprofile"}
-	IndexRange      = Rule{"index-range", "all"}
-	UTF8            = Rule{"utf8", "all"}
-	NoStack         = Rule{"no-stack", "Pyroscope"}
-	OneValue        = Rule{"one-value", "Pyroscope"}
-	SampleShape     = Rule{"sample-shape", "Elastic, Splunk"}
-	SampleTwice     = Rule{"sample-twice", "hotprofile"}
-	TimestampWindow = Rule{"timestamp-window", "Parca"}
-	CaptureWindow   = Rule{"capture-window", "Parca"}
-	Recent          = Rule{"recent", "Pyroscope"}
-	Period          = Rule{"period", "Pyroscope, Parca"}
-	TypeName        = Rule{"type-name", "Pyroscope"}
-	KnownType       = Rule{"known-type", "Elastic, Splunk"}
-	ProfileID       = Rule{"profile-id", "Parca"}
-	LinkIDs         = Rule{"link-ids", "Parca"}
-	NoSamples       = Rule{"no-samples", "Parca"}
-	MaxSamples      = Rule{"max-samples", "Pyroscope"}
-	MaxProfileBytes = Rule{"max-profile-bytes", "Pyroscope"}
-	MaxRequestBytes = Rule{"max-request-bytes", "collector exporters"}
-	LabelCount      = Rule{"label-count", "Pyroscope"}
-	SeriesPerSample = Rule{"series-per-sample", "Pyroscope"}
-	AttributeType   = Rule{"attribute-type", "Splunk, Parca"}
-	AttributeKey    = Rule{"attribute-key", "Parca"}
-	ServiceName     = Rule{"service-name", "Pyroscope"}
-	FrameType       = Rule{"frame-type", "Elastic"}
-	LocationPlace   = Rule{"location-place", "Elastic"}
-	BuildID         = Rule{"build-id", "Elastic"}
+	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
 )
 
 // Options are what cannot be told from the profiles themselves. The zero value
@@ -63,6 +22,10 @@ type Options struct {
 	// Triggered: they have been through cpu_trigger, so each resource must have
 	// a service.name.
 	Triggered bool
+	// Split: an exporter has split or merged requests since. Each part has the
+	// dictionary of all, so entries may be orphans, and MaxRequestBytes is what
+	// the shipped configurations batch to.
+	Split bool
 	// Now, where not zero, is what profiles must be recent by.
 	Now time.Time
 	// SampleAttributes are the keys that samples may have beside thread.name and
@@ -74,15 +37,41 @@ type Options struct {
 	// for its resource attributes, whose strings are then no orphans.
 	References bool
 
-	// MaxLabels is the most resource, scope and sample attributes together; 0
-	// is what Pyroscope takes, 26.
+	// MaxLabels is the most resource, scope and sample attributes together that
+	// are promised; 0 is no promise beyond the 26 that Pyroscope takes.
 	MaxLabels int
 	// MaxSamples and MaxProfileBytes are of one profile, MaxRequestBytes of all;
-	// 0 is 8,000, 1 MiB and 2 MiB.
+	// 0 is 8,000, 1 MiB and 2 MiB, or 3,000,000 bytes if Split.
 	MaxSamples, MaxProfileBytes, MaxRequestBytes int
 }
 
-// Violation is a rule that was broken, Count times, first at Where.
+// withDefaults returns the options with every limit set.
+func (o Options) withDefaults() Options {
+	limit := func(n *int, standard int) {
+		if *n == 0 {
+			*n = standard
+		}
+	}
+	limit(&o.MaxSamples, 8000)
+	limit(&o.MaxProfileBytes, 1<<20)
+	if o.Split {
+		limit(&o.MaxRequestBytes, 3_000_000)
+	}
+	limit(&o.MaxRequestBytes, 2<<20)
+	return o
+}
+
+// What Pyroscope takes; the rules name where it says so.
+const (
+	maxLabels      = 26
+	maxLabelName   = 1024
+	maxLabelValue  = 2048
+	maxStackDepth  = 1000
+	oldest, newest = time.Hour, 10 * time.Minute
+)
+
+// Violation is a rule that was broken, Count times, first at Where, which names
+// the resource, profile and sample.
 type Violation struct {
 	Rule
 	Where string
@@ -101,13 +90,41 @@ func (v Violation) String() string {
 // Check returns which rules the profiles break, in the order found, and nothing
 // where they are good. It changes nothing.
 func Check(p pprofile.Profiles, opts Options) []Violation {
-	c := newChecker(p.Dictionary(), opts)
+	return check(p, (&pprofile.ProtoMarshaler{}).ProfilesSize(p), opts)
+}
+
+// CheckRequest is Check for the body of a request as it was on the wire: an
+// ExportProfilesServiceRequest, after any compression was undone.
+func CheckRequest(body []byte, opts Options) []Violation {
+	w := wire{}
+	w.request(body)
+	if slices.ContainsFunc(w.found, func(v Violation) bool { return v.Rule != InlineAttributes }) {
+		return w.found
+	}
+	// The decoder of profiles alone takes attributes for references.
+	r := pprofileotlp.NewExportRequest()
+	if err := r.UnmarshalProto(body); err != nil {
+		w.broken(WireFormat, "the request: %v", err)
+		return w.found
+	}
+	return append(w.found, check(r.Profiles(), len(body), opts)...)
+}
+
+func check(p pprofile.Profiles, size int, opts Options) []Violation {
+	c := newChecker(p.Dictionary(), opts.withDefaults())
+	if size > c.opts.MaxRequestBytes {
+		c.broken(MaxRequestBytes, "the request has %d bytes, at most %d", size, c.opts.MaxRequestBytes)
+	}
+	if p.ResourceProfiles().Len() == 0 {
+		c.broken(EmptyRequest, "the request has no resource")
+	}
 	c.tables()
-	c.requestSize(p)
 	for i, rp := range p.ResourceProfiles().All() {
 		c.resourceProfiles(fmt.Sprintf("resource %d", i), rp)
 	}
-	c.orphans()
+	if !c.opts.Split {
+		c.orphans()
+	}
 	return c.found
 }
 
@@ -123,57 +140,33 @@ func CheckFatal(t interface {
 	}
 }
 
-// shape is what the samples of a type look like.
-type shape struct {
-	period string // type/unit
-	// valued: one value and one timestamp per sample; else timestamps alone.
-	valued bool
+// findings are the violations so far, each rule once.
+type findings struct {
+	found []Violation
 }
 
-// shapes are the types that backends are known to understand, by type/unit.
-func shapes() map[string][]shape {
-	return map[string][]shape{
-		"samples/count":       {{period: "cpu/nanoseconds"}, {period: "wall/nanoseconds"}},
-		"alloc_objects/count": {{period: "space/bytes", valued: true}},
-		"alloc_space/bytes":   {{period: "space/bytes", valued: true}},
-		// How many of them one had its stack sampled.
-		"off_cpu/nanoseconds":  {{period: "context_switches/count", valued: true}},
-		"runqueue/nanoseconds": {{period: "context_switches/count", valued: true}},
+func (f *findings) broken(r Rule, format string, args ...any) {
+	i := slices.IndexFunc(f.found, func(v Violation) bool { return v.Rule == r })
+	if i >= 0 {
+		f.found[i].Count++
+		return
 	}
-}
-
-// frameTypes are the values of profile.frame.type.
-func frameTypes() []string {
-	return []string{
-		"beam", "cpython", "dotnet", "go", "jvm", "kernel", "native",
-		"perl", "php", "ruby", "rust", "v8js",
-	}
+	f.found = append(f.found, Violation{Rule: r, Where: fmt.Sprintf(format, args...), Count: 1})
 }
 
 type checker struct {
+	findings
 	opts    Options
 	dict    pprofile.ProfilesDictionary
 	shapes  map[string][]shape
 	frames  []string
 	allowed []string
-	found   []Violation
 
 	used map[string][]bool // by table
+	keys map[string]bool   // the sets of labels that were checked
 }
 
 func newChecker(dict pprofile.ProfilesDictionary, opts Options) *checker {
-	if opts.MaxLabels == 0 {
-		opts.MaxLabels = 26
-	}
-	if opts.MaxSamples == 0 {
-		opts.MaxSamples = 8000
-	}
-	if opts.MaxProfileBytes == 0 {
-		opts.MaxProfileBytes = 1 << 20
-	}
-	if opts.MaxRequestBytes == 0 {
-		opts.MaxRequestBytes = 2 << 20
-	}
 	return &checker{
 		opts:   opts,
 		dict:   dict,
@@ -182,6 +175,7 @@ func newChecker(dict pprofile.ProfilesDictionary, opts Options) *checker {
 		allowed: append([]string{
 			"thread.name", "hotprofile.stack.truncated", "hotprofile.dotnet.selected", "hotprofile.alloc.type",
 		}, opts.SampleAttributes...),
+		keys: make(map[string]bool),
 		used: map[string][]bool{
 			"string":    make([]bool, dict.StringTable().Len()),
 			"attribute": make([]bool, dict.AttributeTable().Len()),
@@ -192,15 +186,6 @@ func newChecker(dict pprofile.ProfilesDictionary, opts Options) *checker {
 			"link":      make([]bool, dict.LinkTable().Len()),
 		},
 	}
-}
-
-func (c *checker) broken(r Rule, format string, args ...any) {
-	i := slices.IndexFunc(c.found, func(v Violation) bool { return v.Rule == r })
-	if i >= 0 {
-		c.found[i].Count++
-		return
-	}
-	c.found = append(c.found, Violation{Rule: r, Where: fmt.Sprintf(format, args...), Count: 1})
 }
 
 // use marks an entry and reports whether it is there and seen for the first
@@ -221,11 +206,4 @@ func (c *checker) string(i int32, where string) string {
 		return ""
 	}
 	return c.dict.StringTable().At(int(i))
-}
-
-func (c *checker) requestSize(p pprofile.Profiles) {
-	size := (&pprofile.ProtoMarshaler{}).ProfilesSize(p)
-	if size > c.opts.MaxRequestBytes {
-		c.broken(MaxRequestBytes, "the request has %d bytes, at most %d", size, c.opts.MaxRequestBytes)
-	}
 }

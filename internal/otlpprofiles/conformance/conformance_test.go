@@ -101,7 +101,7 @@ func good() pprofile.Profiles {
 
 // strict is every option that makes Check ask for more.
 func strict() conformance.Options {
-	return conformance.Options{Triggered: true, BuildIDs: true, Now: time.Unix(0, start+duration)}
+	return conformance.Options{Triggered: true, BuildIDs: true, Now: time.Unix(0, start+duration), MaxLabels: 20}
 }
 
 func profile(p pprofile.Profiles) pprofile.Profile {
@@ -139,14 +139,16 @@ func TestCheckChangesNothing(t *testing.T) {
 	require.Empty(t, conformance.Check(p, strict()))
 }
 
-// Each case breaks one rule, and may break others with it.
-func TestEachBrokenRuleIsFound(t *testing.T) {
-	for _, tc := range []struct {
-		name   string
-		rule   conformance.Rule
-		where  string
-		damage func(pprofile.Profiles)
-	}{
+// damage is good profiles broken on purpose, to break one rule, found at where.
+type damage struct {
+	name  string
+	rule  conformance.Rule
+	where string
+	do    func(pprofile.Profiles)
+}
+
+func damages() []damage {
+	return []damage{
 		{"the string table starts with a name", conformance.ZeroEntry, "string", func(p pprofile.Profiles) {
 			p.Dictionary().StringTable().SetAt(0, "zero")
 		}},
@@ -295,6 +297,73 @@ func TestEachBrokenRuleIsFound(t *testing.T) {
 				resource(p).PutStr(fmt.Sprint("k8s.label.", i), "x")
 			}
 		}},
+		{"21 labels", conformance.LabelPromise, "21 labels", func(p pprofile.Profiles) {
+			for i := range 18 {
+				resource(p).PutStr(fmt.Sprint("k8s.label.", i), "x")
+			}
+		}},
+		{"a label of 2049 bytes", conformance.LabelLength, "thread.name of 11 and 2049 bytes", func(p pprofile.Profiles) {
+			p.Dictionary().AttributeTable().At(3).Value().SetStr(strings.Repeat("w", 2049))
+		}},
+		{"a label's name of 1025 bytes", conformance.LabelLength, "1025 and 1 bytes", func(p pprofile.Profiles) {
+			resource(p).PutStr(strings.Repeat("k", 1025), "x")
+		}},
+		{"labels that are one where dots are underscores", conformance.LabelCollision, "service.name and service_name", func(p pprofile.Profiles) {
+			resource(p).PutStr("service_name", "checkout")
+		}},
+		{"an attribute of a location without a value", conformance.AttributeType, "without a value", func(p pprofile.Profiles) {
+			p.Dictionary().LocationTable().At(1).AttributeIndices().Append(addAttribute(p, "empty", func(pcommon.Value) {}))
+		}},
+		{"a resource attribute without a value", conformance.AttributeType, "empty of type Empty", func(p pprofile.Profiles) {
+			resource(p).PutEmpty("empty")
+		}},
+		{"a service that is unknown though its program is known", conformance.ServiceName, "want unknown_service:app", func(p pprofile.Profiles) {
+			resource(p).PutStr("service.name", "unknown_service")
+			resource(p).PutStr("process.executable.name", "app")
+		}},
+		{"a service name that is a number", conformance.ServiceName, "of type Int", func(p pprofile.Profiles) {
+			resource(p).PutInt("service.name", 7)
+		}},
+		{"a stack of 1001 frames", conformance.StackDepth, "sample 0, stack 1 has 1001 locations", func(p pprofile.Profiles) {
+			deep := make([]int32, 1001)
+			for i := range deep {
+				deep[i] = int32(i%2) + 1
+			}
+			p.Dictionary().StackTable().At(1).LocationIndices().FromRaw(deep)
+		}},
+		{"a mapping that ends before it starts", conformance.MappingRange, "mapping 1 is 0x1000-0xfff", func(p pprofile.Profiles) {
+			p.Dictionary().MappingTable().At(1).SetMemoryLimit(0xfff)
+		}},
+		{"a mapping of no bytes", conformance.MappingRange, "0x1000-0x1000", func(p pprofile.Profiles) {
+			p.Dictionary().MappingTable().At(1).SetMemoryLimit(0x1000)
+		}},
+		{"a line below zero", conformance.LineNumber, "location 1 is at -1:0", func(p pprofile.Profiles) {
+			p.Dictionary().LocationTable().At(1).Lines().At(0).SetLine(-1)
+		}},
+		{"a function that starts below zero", conformance.LineNumber, "function 1 starts at line -2", func(p pprofile.Profiles) {
+			p.Dictionary().FunctionTable().At(1).SetStartLine(-2)
+		}},
+		{"no resource", conformance.EmptyRequest, "no resource", func(p pprofile.Profiles) {
+			p.ResourceProfiles().RemoveIf(func(pprofile.ResourceProfiles) bool { return true })
+		}},
+		{"two values", conformance.OneValue, "sample 0 has 2 values", func(p pprofile.Profiles) {
+			sample(p).Values().Append(1, 2)
+		}},
+		{"a type with a dash", conformance.TypeName, `"cpu-samples/count"`, func(p pprofile.Profiles) {
+			p.Dictionary().StringTable().SetAt(1, "cpu-samples")
+		}},
+		{"a profile of the hour to come", conformance.Recent, "profile 0", func(p pprofile.Profiles) {
+			const ahead = 3600e9
+			profile(p).SetTime(start + ahead)
+			for _, s := range profile(p).Samples().All() {
+				for i, at := range s.TimestampsUnixNano().All() {
+					s.TimestampsUnixNano().SetAt(i, at+ahead)
+				}
+			}
+		}},
+		{"a period type without a unit", conformance.Period, `"cpu/"`, func(p pprofile.Profiles) {
+			profile(p).PeriodType().SetUnitStrindex(0)
+		}},
 		{"samples told apart by CPU number", conformance.SeriesPerSample, "cpu.logical_number", func(p pprofile.Profiles) {
 			sample(p).AttributeIndices().Append(addAttribute(p, "cpu.logical_number", func(v pcommon.Value) { v.SetInt(3) }))
 		}},
@@ -356,22 +425,28 @@ func TestEachBrokenRuleIsFound(t *testing.T) {
 		{"a request above the limit of bytes", conformance.MaxRequestBytes, "bytes, at most 2097152", func(p pprofile.Profiles) {
 			p.Dictionary().StringTable().SetAt(9, strings.Repeat("x", 2<<20))
 		}},
-	} {
+	}
+}
+
+func TestEachBrokenRuleIsFoundAndNoOther(t *testing.T) {
+	for _, tc := range damages() {
 		t.Run(tc.name, func(t *testing.T) {
 			p := good()
-			tc.damage(p)
-			found := conformance.Check(p, strict())
-			for _, v := range found {
+			tc.do(p)
+			var got []string
+			for _, v := range conformance.Check(p, strict()) {
 				t.Log(v)
-			}
-			at := -1
-			for i, v := range found {
-				if v.Rule == tc.rule {
-					at = i
+				require.Positive(t, v.Count)
+				require.NotEmpty(t, v.Backends)
+				if got = append(got, v.Name); v.Rule == tc.rule {
+					require.Contains(t, v.Where, tc.where)
 				}
 			}
-			require.GreaterOrEqual(t, at, 0, "%s was not found", tc.rule.Name)
-			require.Contains(t, found[at].Where, tc.where)
+			want := []string{tc.rule.Name}
+			for _, r := range together()[tc.name] {
+				want = append(want, r.Name)
+			}
+			require.ElementsMatch(t, want, got)
 		})
 	}
 }
@@ -383,21 +458,6 @@ func binary(n int) []int32 {
 		out = append(out, int32(n%2)+1)
 	}
 	return out
-}
-
-func TestTwoValuesAndBadTypeNamesAreFound(t *testing.T) {
-	p := good()
-	sample(p).Values().Append(1, 2)
-	p.Dictionary().StringTable().SetAt(1, "cpu-samples")
-	names := map[string]bool{}
-	for _, v := range conformance.Check(p, strict()) {
-		names[v.Name] = true
-		require.Positive(t, v.Count)
-		require.NotEmpty(t, v.Backends)
-	}
-	for _, want := range []conformance.Rule{conformance.OneValue, conformance.SampleShape, conformance.TypeName, conformance.KnownType} {
-		require.True(t, names[want.Name], want.Name)
-	}
 }
 
 func TestStringsOfResourceReferencesAreNoOrphans(t *testing.T) {
@@ -487,5 +547,18 @@ func TestTypesThatBackendsKnow(t *testing.T) {
 			}
 			require.Equal(t, tc.broken, got)
 		})
+	}
+}
+
+// together are the rules that cannot but be broken with the one meant.
+func together() map[string][]conformance.Rule {
+	everything := []conformance.Rule{conformance.Orphan}
+	return map[string][]conformance.Rule{
+		"27 labels":                    {conformance.LabelPromise},
+		"no resource":                  everything,
+		"two values":                   {conformance.SampleShape},
+		"a type with a dash":           {conformance.KnownType},
+		"a period type without a unit": {conformance.KnownType, conformance.Orphan},
+		"a profile without a window":   {conformance.SampleShape},
 	}
 }

@@ -106,8 +106,12 @@ func (c *checker) stack(i int32, where string) {
 	if !first {
 		return
 	}
+	where = fmt.Sprintf("%s, stack %d", where, i)
+	if locations.Len() > maxStackDepth {
+		c.broken(StackDepth, "%s has %d locations, at most %d", where, locations.Len(), maxStackDepth)
+	}
 	for _, l := range locations.All() {
-		c.location(l, fmt.Sprintf("stack %d", i))
+		c.location(l, where)
 	}
 }
 
@@ -116,16 +120,22 @@ func (c *checker) location(i int32, where string) {
 	if !ok || !first {
 		return
 	}
-	where = fmt.Sprintf("location %d", i)
+	where = fmt.Sprintf("%s, location %d", where, i)
 	l := c.dict.LocationTable().At(int(i))
 	c.mapping(l.MappingIndex(), where)
 	for _, line := range l.Lines().All() {
 		if ok, first := c.use("function", line.FunctionIndex(), where); ok && first {
 			f := c.dict.FunctionTable().At(int(line.FunctionIndex()))
-			at := fmt.Sprintf("function %d", line.FunctionIndex())
+			at := fmt.Sprintf("%s, function %d", where, line.FunctionIndex())
 			c.string(f.NameStrindex(), at)
 			c.string(f.SystemNameStrindex(), at)
 			c.string(f.FilenameStrindex(), at)
+			if f.StartLine() < 0 {
+				c.broken(LineNumber, "%s starts at line %d", at, f.StartLine())
+			}
+		}
+		if line.Line() < 0 || line.Column() < 0 {
+			c.broken(LineNumber, "%s is at %d:%d", where, line.Line(), line.Column())
 		}
 	}
 	if l.Address() == 0 && l.Lines().Len() == 0 {
@@ -134,7 +144,7 @@ func (c *checker) location(i int32, where string) {
 	if l.MappingIndex() > 0 && int(l.MappingIndex()) < c.dict.MappingTable().Len() {
 		m := c.dict.MappingTable().At(int(l.MappingIndex()))
 		// A return address may be the end of its mapping.
-		if m.MemoryLimit() != 0 && (l.Address() < m.MemoryStart() || l.Address() > m.MemoryLimit()) {
+		if m.MemoryLimit() > m.MemoryStart() && (l.Address() < m.MemoryStart() || l.Address() > m.MemoryLimit()) {
 			c.broken(LocationPlace, "%s at %#x is outside of its mapping %#x-%#x", where, l.Address(), m.MemoryStart(), m.MemoryLimit())
 		}
 	}
@@ -154,11 +164,11 @@ func (c *checker) mapping(i int32, where string) {
 	if !ok || !first || i == 0 {
 		return
 	}
-	where = fmt.Sprintf("mapping %d", i)
+	where = fmt.Sprintf("%s, mapping %d", where, i)
 	m := c.dict.MappingTable().At(int(i))
 	file := c.string(m.FilenameStrindex(), where)
-	if m.MemoryLimit() < m.MemoryStart() {
-		c.broken(LocationPlace, "%s ends at %#x before it starts at %#x", where, m.MemoryLimit(), m.MemoryStart())
+	if (m.MemoryStart() != 0 || m.MemoryLimit() != 0) && m.MemoryLimit() <= m.MemoryStart() {
+		c.broken(MappingRange, "%s is %#x-%#x", where, m.MemoryStart(), m.MemoryLimit())
 	}
 	built := false
 	for _, a := range c.attributes(m.AttributeIndices(), where) {
@@ -186,11 +196,14 @@ func (c *checker) attributes(indices pcommon.Int32Slice, where string) []attribu
 			continue
 		}
 		a := c.dict.AttributeTable().At(int(i))
-		at := fmt.Sprintf("attribute %d", i)
+		at := fmt.Sprintf("%s, attribute %d", where, i)
 		key := c.string(a.KeyStrindex(), at)
 		c.string(a.UnitStrindex(), at)
 		if first {
 			c.validText(key, a.Value(), at)
+			if a.Value().Type() == pcommon.ValueTypeEmpty {
+				c.broken(AttributeType, "%s has %s without a value", where, key)
+			}
 		}
 		for _, have := range out {
 			if have.key == key {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
@@ -15,11 +14,7 @@ import (
 
 func (c *checker) resourceProfiles(where string, rp pprofile.ResourceProfiles) {
 	labels := c.owned(where, rp.Resource().Attributes())
-	if c.opts.Triggered {
-		if v, ok := rp.Resource().Attributes().Get("service.name"); !ok || v.AsString() == "" {
-			c.broken(ServiceName, "%s has no service.name", where)
-		}
-	}
+	c.serviceName(where, rp.Resource().Attributes())
 	profiles := 0
 	for _, sp := range rp.ScopeProfiles().All() {
 		all := append(slices.Clone(labels), c.owned(where+", scope", sp.Scope().Attributes())...)
@@ -30,6 +25,24 @@ func (c *checker) resourceProfiles(where string, rp pprofile.ResourceProfiles) {
 	}
 	if profiles == 0 {
 		c.broken(NoSamples, "%s has no profile", where)
+	}
+}
+
+// serviceName checks the name of a resource that is on its way to a backend.
+func (c *checker) serviceName(where string, attributes pcommon.Map) {
+	if !c.opts.Triggered {
+		return
+	}
+	v, ok := attributes.Get("service.name")
+	if !ok || v.AsString() == "" {
+		c.broken(ServiceName, "%s has no service.name", where)
+		return
+	}
+	if v.Type() != pcommon.ValueTypeStr {
+		c.broken(ServiceName, "%s has a service.name of type %s", where, v.Type())
+	}
+	if e, ok := attributes.Get("process.executable.name"); ok && v.AsString() == "unknown_service" && e.AsString() != "" {
+		c.broken(ServiceName, "%s is %s, want %[2]s:%s", where, v.AsString(), e.AsString())
 	}
 }
 
@@ -71,6 +84,36 @@ func (c *checker) label(where, key string, v pcommon.Value) {
 	default:
 		c.broken(AttributeType, "%s has %s of type %s", where, key, v.Type())
 	}
+	if len(key) > maxLabelName || v.Type() == pcommon.ValueTypeStr && len(v.Str()) > maxLabelValue {
+		c.broken(LabelLength, "%s has %.40s of %d and %d bytes, at most %d and %d", where, key, len(key), len(v.AsString()), maxLabelName, maxLabelValue)
+	}
+}
+
+// labels checks what a sample and those around it have together.
+func (c *checker) labels(where string, keys []string) {
+	if len(keys) > maxLabels {
+		c.broken(LabelCount, "%s has %d labels, at most %d: %s", where, len(keys), maxLabels, strings.Join(keys, ", "))
+	}
+	if n := c.opts.MaxLabels; n > 0 && len(keys) > n {
+		c.broken(LabelPromise, "%s has %d labels, at most %d: %s", where, len(keys), n, strings.Join(keys, ", "))
+	}
+	seen := make(map[string]string, len(keys))
+	for _, k := range keys {
+		if other, ok := seen[labelName(k)]; ok {
+			c.broken(LabelCollision, "%s has %s and %s", where, other, k)
+		}
+		seen[labelName(k)] = k
+	}
+}
+
+// labelName is a key with everything but letters and digits as underscores.
+func labelName(key string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '_'
+	}, key)
 }
 
 func (c *checker) profile(where string, labels []string, p pprofile.Profile) {
@@ -81,7 +124,7 @@ func (c *checker) profile(where string, labels []string, p pprofile.Profile) {
 		c.broken(CaptureWindow, "%s starts at %d and lasts %d ns", where, p.Time(), p.DurationNano())
 	}
 	if now := c.opts.Now; !now.IsZero() {
-		if at := p.Time().AsTime(); at.Before(now.Add(-time.Hour)) || at.After(now.Add(time.Minute)) {
+		if at := p.Time().AsTime(); at.Before(now.Add(-oldest)) || at.After(now.Add(newest)) {
 			c.broken(Recent, "%s is of %s, now is %s", where, at, now.UTC())
 		}
 	}
@@ -176,7 +219,9 @@ func (c *checker) sample(where string, labels []string, p pprofile.Profile, valu
 			keys = append(keys, a.key)
 		}
 	}
-	if len(keys) > c.opts.MaxLabels {
-		c.broken(LabelCount, "%s has %d labels, at most %d: %s", where, len(keys), c.opts.MaxLabels, strings.Join(keys, ", "))
+	// Samples are many and sets of keys few.
+	if set := strings.Join(keys, "\x00"); !c.keys[set] {
+		c.keys[set] = true
+		c.labels(where, keys)
 	}
 }

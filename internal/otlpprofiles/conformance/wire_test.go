@@ -1,0 +1,243 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance_test
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+)
+
+func marshalled(t testing.TB, p pprofile.Profiles) []byte {
+	t.Helper()
+	// As exporters do: the marshaller of profiles alone makes references.
+	b, err := pprofileotlp.NewExportRequestFromProfiles(p).MarshalProto()
+	require.NoError(t, err)
+	return b
+}
+
+// linked is a good request with a span.
+func linked() pprofile.Profiles {
+	p := good()
+	l := p.Dictionary().LinkTable().AppendEmpty()
+	l.SetTraceID([16]byte{1})
+	l.SetSpanID([8]byte{1})
+	sample(p).SetLinkIndex(1)
+	return p
+}
+
+// rewrite replaces the message at a path of field numbers, each the first of its
+// number, by what edit makes of it.
+func rewrite(t testing.TB, body []byte, edit func([]byte) []byte, path ...protowire.Number) []byte {
+	t.Helper()
+	if len(path) == 0 {
+		return edit(slices.Clone(body))
+	}
+	var out []byte
+	done := false
+	for rest := body; len(rest) > 0; {
+		n, typ, size := protowire.ConsumeTag(rest)
+		require.Positive(t, size)
+		length := protowire.ConsumeFieldValue(n, typ, rest[size:])
+		require.GreaterOrEqual(t, length, 0)
+		whole := rest[:size+length]
+		rest = rest[size+length:]
+		if n != path[0] || done {
+			out = append(out, whole...)
+			continue
+		}
+		done = true
+		content, _ := protowire.ConsumeBytes(whole[size:])
+		out = protowire.AppendTag(out, n, protowire.BytesType)
+		out = protowire.AppendBytes(out, rewrite(t, content, edit, path[1:]...))
+	}
+	require.True(t, done, "no field %d", path[0])
+	return out
+}
+
+// without leaves out every field of that number.
+func without(drop protowire.Number) func([]byte) []byte {
+	return func(body []byte) (out []byte) {
+		for len(body) > 0 {
+			n, _, size := protowire.ConsumeField(body)
+			if n != drop {
+				out = append(out, body[:size]...)
+			}
+			body = body[size:]
+		}
+		return out
+	}
+}
+
+func plus(n protowire.Number, typ protowire.Type, value []byte) func([]byte) []byte {
+	return func(body []byte) []byte {
+		return append(protowire.AppendTag(body, n, typ), value...)
+	}
+}
+
+// Where in a request they are.
+var (
+	resourceAttribute = []protowire.Number{1, 1, 1}
+	firstProfile      = []protowire.Number{1, 2, 2}
+	firstSample       = []protowire.Number{1, 2, 2, 2}
+	dictionary        = []protowire.Number{2}
+)
+
+// wireDamages are bytes that profiles, once decoded, do not show.
+func wireDamages() []struct {
+	name  string
+	rule  conformance.Rule
+	where string
+	do    func(t testing.TB, body []byte) []byte
+} {
+	at := func(path []protowire.Number, edits ...func([]byte) []byte) func(testing.TB, []byte) []byte {
+		return func(t testing.TB, body []byte) []byte {
+			for _, edit := range edits {
+				body = rewrite(t, body, edit, path...)
+			}
+			return body
+		}
+	}
+	one := protowire.AppendVarint(nil, 1)
+	short := protowire.AppendBytes(nil, []byte{1, 2, 3})
+	return []struct {
+		name  string
+		rule  conformance.Rule
+		where string
+		do    func(t testing.TB, body []byte) []byte
+	}{
+		{"a key by reference", conformance.InlineAttributes, "attributes 0, key_strindex", at(resourceAttribute, without(1), plus(3, protowire.VarintType, one))},
+		{"a value by reference", conformance.InlineAttributes, "attributes 0, value, string_value_strindex", at(append(slices.Clone(resourceAttribute), 2), without(1), plus(8, protowire.VarintType, one))},
+		{"a profile field of another release", conformance.WireFormat, "profiles 0 has a field 12", at(firstProfile, plus(12, protowire.VarintType, one))},
+		{"a table of another release", conformance.WireFormat, "dictionary has a field 8", at(dictionary, plus(8, protowire.BytesType, short))},
+		{"no dictionary", conformance.EmptyRequest, "no dictionary", at(nil, without(2))},
+		{"two dictionaries", conformance.WireFormat, "dictionary is there twice", at(nil, plus(2, protowire.BytesType, protowire.AppendBytes(nil, nil)))},
+		{"a number where a message belongs", conformance.WireFormat, "wire type 0, want 2", at(firstProfile, without(1), plus(1, protowire.VarintType, one))},
+		{"a message cut short", conformance.WireFormat, "samples 0, field ", at(firstSample, func(b []byte) []byte { return b[:len(b)-1] })},
+		{"timestamps cut short", conformance.WireFormat, "timestamps_unix_nano has 3 bytes", at(firstSample, without(5), plus(5, protowire.BytesType, short))},
+		{"a varint without an end", conformance.WireFormat, "attribute_indices", at(firstSample, without(2), plus(2, protowire.BytesType, protowire.AppendBytes(nil, []byte{0x80})))},
+		{"bytes behind the request", conformance.WireFormat, "the request", at(nil, func(b []byte) []byte { return append(b, 0) })},
+		{"a profile id of 3 bytes", conformance.ProfileID, "profile_id has 3 bytes, want 16", at(firstProfile, without(7), plus(7, protowire.BytesType, short))},
+		{"a trace id of 3 bytes", conformance.LinkIDs, "trace_id has 3 bytes, want 16", at([]protowire.Number{2, 4}, without(1), plus(1, protowire.BytesType, short))},
+		{"a span id of 3 bytes", conformance.LinkIDs, "span_id has 3 bytes, want 8", at([]protowire.Number{2, 4}, without(2), plus(2, protowire.BytesType, short))},
+		{"a scope name that is not UTF-8", conformance.UTF8, "scope, name", at([]protowire.Number{1, 2, 1}, plus(1, protowire.BytesType, protowire.AppendBytes(nil, []byte{0xff})))},
+		{"a string that is not UTF-8", conformance.UTF8, `string_table`, at(dictionary, plus(5, protowire.BytesType, protowire.AppendBytes(nil, []byte{0xff})))},
+	}
+}
+
+func TestAGoodRequestBreaksNoRule(t *testing.T) {
+	for _, p := range []pprofile.Profiles{good(), linked()} {
+		require.Empty(t, conformance.CheckRequest(marshalled(t, p), strict()))
+	}
+}
+
+func TestWhatDecodedProfilesDoNotShowIsFound(t *testing.T) {
+	for _, tc := range wireDamages() {
+		t.Run(tc.name, func(t *testing.T) {
+			body := marshalled(t, linked())
+			damaged := tc.do(t, body)
+			require.False(t, bytes.Equal(body, damaged))
+			var where []string
+			for _, v := range conformance.CheckRequest(damaged, strict()) {
+				t.Log(v)
+				if v.Rule == tc.rule {
+					where = append(where, v.Where)
+				}
+			}
+			require.Len(t, where, 1)
+			require.Contains(t, where[0], tc.where)
+		})
+	}
+}
+
+// What is found of decoded profiles is found of a request too, but for what a
+// marshaller makes impossible.
+func TestEachBrokenRuleIsFoundOnTheWire(t *testing.T) {
+	for _, tc := range damages() {
+		t.Run(tc.name, func(t *testing.T) {
+			p := good()
+			tc.do(p)
+			var got []conformance.Rule
+			for _, v := range conformance.CheckRequest(marshalled(t, p), strict()) {
+				got = append(got, v.Rule)
+			}
+			require.Contains(t, got, tc.rule)
+		})
+	}
+}
+
+// No rule is there that has not been seen to fail.
+func TestEveryRuleHasItsDamage(t *testing.T) {
+	broken := map[conformance.Rule]bool{}
+	for _, tc := range damages() {
+		broken[tc.rule] = true
+	}
+	for _, tc := range wireDamages() {
+		broken[tc.rule] = true
+	}
+	names := map[string]bool{}
+	for _, r := range conformance.Rules() {
+		require.True(t, broken[r], "nothing breaks %s", r.Name)
+		require.False(t, names[r.Name], "two rules are named %s", r.Name)
+		names[r.Name] = true
+		delete(broken, r)
+	}
+	require.Empty(t, broken, "rules that Rules does not name")
+}
+
+// A part of a request that an exporter has split has the dictionary of all.
+func TestPartsOfARequestMayHaveOrphans(t *testing.T) {
+	p := good()
+	addString(p, "of another part")
+	require.Len(t, conformance.Check(p, strict()), 1)
+	opts := strict()
+	opts.Split = true
+	conformance.CheckFatal(t, p, opts)
+	addString(p, string(make([]byte, 3_000_000)))
+	found := conformance.Check(p, opts)
+	require.Len(t, found, 1)
+	require.Equal(t, conformance.MaxRequestBytes, found[0].Rule)
+}
+
+func TestWhoDoesNotShowAType(t *testing.T) {
+	for _, tc := range []struct {
+		sample, period string
+		refused        []string
+		known          bool
+	}{
+		{"samples/count", "cpu/nanoseconds", nil, true},
+		{"samples/count", "wall/nanoseconds", []string{"Elastic", "Splunk"}, true},
+		{"off_cpu/nanoseconds", "context_switches/count", []string{"Elastic", "Splunk"}, true},
+		{"runqueue/nanoseconds", "context_switches/count", []string{"Elastic", "Splunk"}, true},
+		{"alloc_objects/count", "space/bytes", []string{"Elastic"}, true},
+		{"alloc_space/bytes", "space/bytes", []string{"Elastic"}, true},
+		{"samples/count", "heat/joules", nil, false},
+		{"heat/joules", "cpu/nanoseconds", nil, false},
+	} {
+		refused, known := conformance.NotShown(tc.sample, tc.period)
+		require.Equal(t, tc.refused, refused, tc.sample+" by "+tc.period)
+		require.Equal(t, tc.known, known)
+	}
+}
+
+func FuzzNoRequestMakesTheCheckPanic(f *testing.F) {
+	body := marshalled(f, linked())
+	f.Add(body)
+	f.Add([]byte{})
+	for _, tc := range wireDamages() {
+		f.Add(tc.do(f, body))
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		for _, v := range conformance.CheckRequest(in, strict()) {
+			require.NotEmpty(t, v.String())
+		}
+	})
+}
