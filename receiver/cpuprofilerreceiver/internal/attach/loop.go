@@ -240,7 +240,7 @@ func (l *Loop) apply(f Found) {
 		l.last = f
 	}
 	options := l.optionsFor(&f)
-	if session != nil && (f.Plan.Mode == perfevent.ModeNone || !same(options, l.options)) {
+	if session != nil && (f.Plan.Mode == perfevent.ModeNone || !same(options, l.options) || session.Stale(f.Plan.CPUs)) {
 		l.close()
 		session = nil
 	}

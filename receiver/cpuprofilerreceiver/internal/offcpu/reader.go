@@ -305,7 +305,9 @@ func (r *reader) handle(rec *perfevent.Record) {
 	case perfevent.TypeSample:
 		r.sample(rec)
 	case perfevent.TypeFork:
-		table.Fork(rec.Task.PID, rec.Task.PPID, rec.Task.TID, rec.Task.PTID)
+		if r.Current().HostWide || rec.Task.PID == rec.Task.PPID { // else nobody would tell of the child's end
+			table.Fork(rec.Task.PID, rec.Task.PPID, rec.Task.TID, rec.Task.PTID)
+		}
 		r.waits.started(rec.Task.TID)
 	case perfevent.TypeExit:
 		table.Exit(rec.Task.PID, rec.Task.TID)

@@ -56,6 +56,7 @@ func (r *reader) Options(f *attach.Found) perfevent.Options {
 func (r *reader) Begin(*perfevent.Session) {
 	r.cfg.Sink.ReadUpTo(r.cfg.Now())
 	r.stats = perfevent.Stats{}
+	r.cfg.Table.AfterLoss() // nobody told of what happened before
 }
 
 func (r *reader) Attached(f *attach.Found, _ []*perfevent.Target) {
@@ -192,6 +193,9 @@ func (r *reader) handle(rec *perfevent.Record) {
 	case perfevent.TypeSample:
 		r.sample(rec)
 	case perfevent.TypeFork:
+		if !r.Current().HostWide && rec.Task.PID != rec.Task.PPID {
+			return // a child, which is not sampled, and whose end nobody would tell
+		}
 		table.Fork(rec.Task.PID, rec.Task.PPID, rec.Task.TID, rec.Task.PTID)
 	case perfevent.TypeExit:
 		table.Exit(rec.Task.PID, rec.Task.TID)

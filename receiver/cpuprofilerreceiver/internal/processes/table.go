@@ -103,6 +103,7 @@ type Table struct {
 	programs  uint64   // the number of programs so far
 	batch     uint64   // the number of the batch, from 1
 	losses    uint64   // how often records were lost
+	doubtful  int      // how many processes may have ended untold, see verify
 
 	started     []start // programs to be read about
 	startsLeft  int
@@ -123,6 +124,10 @@ type start struct {
 // startTries is how often a program that was just started is read about until
 // it has an environment: the kernel tells of it a moment before it copies that.
 const startTries = 6
+
+// maxVerified bounds the processes that are looked for per batch because nobody may
+// have told that they ended; some 10 µs each.
+const maxVerified = 1024
 
 // maxNames bounds the interned strings. At the bound all are forgotten.
 const maxNames = 8192
@@ -374,6 +379,7 @@ func (t *Table) AfterLoss() {
 		p.threads = nil
 		p.batch = 0
 	}
+	t.doubtful = t.processes.Len()
 }
 
 // NextBatch takes that a new batch begins: processes that ended are forgotten,
@@ -387,6 +393,7 @@ func (t *Table) NextBatch() {
 		}
 	}
 	t.was, t.ended = t.ended, t.was[:0]
+	t.verify()
 	for _, gone := range t.threadsGone[1] {
 		if p, ok := t.processes.Peek(gone.pid); ok {
 			p.dropThreadName(gone.tid)
@@ -394,6 +401,28 @@ func (t *Table) NextBatch() {
 	}
 	t.threadsGone[0], t.threadsGone[1] = t.threadsGone[1][:0], t.threadsGone[0]
 	t.fs.trim()
+}
+
+// verify looks whether processes are still there after records were lost, which may
+// have told of their ends: else each of them would be known until as many others
+// have come. Those not heard of for longest are looked for first.
+func (t *Table) verify() {
+	n := min(t.doubtful, maxVerified)
+	t.doubtful -= n
+	for range n {
+		pid, p, ok := t.processes.GetOldest()
+		if !ok {
+			return
+		}
+		s, err := t.fs.stat(pid)
+		switch {
+		case err == nil && (p.ticks == 0 || p.ticks == s.Start), isDenied(err):
+		case !p.ended:
+			p.ended = true
+			t.ended = append(t.ended, pid)
+		}
+		t.processes.Get(pid) // the next one is the oldest then
+	}
 }
 
 // Settle reads about programs that were just started; it is to be called when
