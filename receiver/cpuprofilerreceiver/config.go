@@ -56,6 +56,9 @@ type Config struct {
 	Allocations configoptional.Optional[AllocationsConfig] `mapstructure:"allocations"`
 	// Dotnet is the server that takes the buffers of .NET services; absent: none.
 	Dotnet configoptional.Optional[DotnetConfig] `mapstructure:"dotnet"`
+	// PprofEndpoints are endpoints in the manner of net/http/pprof to pull profiles
+	// from.
+	PprofEndpoints []PprofEndpointConfig `mapstructure:"pprof_endpoints"`
 	// BufferSize is the size of each of the two buffers. Default 4MiB.
 	BufferSize bytesize.Size `mapstructure:"buffer_size"`
 	// ExportInterval is how often the samples are handed over. Default 5s.
@@ -70,8 +73,8 @@ type Config struct {
 
 // CPUConfig is about samples of running threads.
 type CPUConfig struct {
-	// Enabled is whether they are taken. Default true; false where `dotnet` is
-	// named and none of `cpu`, `targets`, `off_cpu` and `allocations` is.
+	// Enabled is whether they are taken. Default true; false where `dotnet` or
+	// `pprof_endpoints` is named and none of `cpu`, `targets`, `off_cpu` and `allocations` is.
 	Enabled bool `mapstructure:"enabled"`
 
 	// prevents unkeyed literal initialization
@@ -150,7 +153,8 @@ func createDefaultConfig() *Config {
 // Unmarshal lets kernel_stacks be written as YAML wants it written: its `true`
 // and `false` arrive as booleans, which a string does not take. It refuses a
 // fraction of a frequency, which would lose its digits without a word. And it
-// takes a configuration that names .NET services alone at its word.
+// takes a configuration that names .NET services or pprof endpoints alone at its
+// word.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	if b, ok := conf.Get("kernel_stacks").(bool); ok {
 		err := conf.Merge(confmap.NewFromStringMap(map[string]any{"kernel_stacks": strconv.FormatBool(b)}))
@@ -161,7 +165,7 @@ func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	if f, ok := conf.Get("frequency").(float64); ok && f != math.Trunc(f) {
 		return fmt.Errorf("frequency: %v is not a whole number between 1 and %d", f, maxFrequency)
 	}
-	if conf.IsSet("dotnet") && !conf.IsSet("cpu") && !conf.IsSet("targets") && !conf.IsSet("off_cpu") && !conf.IsSet("allocations") {
+	if (conf.IsSet("dotnet") || conf.IsSet("pprof_endpoints")) && !conf.IsSet("cpu") && !conf.IsSet("targets") && !conf.IsSet("off_cpu") && !conf.IsSet("allocations") {
 		cfg.CPU.Enabled = false
 	}
 	return conf.Unmarshal(cfg)

@@ -54,6 +54,7 @@ type profiler struct {
 	stopHot  func() // ends the watch of hot units
 	allocs   *allocations
 	dotnet   *dotnetServer
+	pprof    *pprofPullers
 	exporter *exporter
 
 	unwinding *unwind.Cache // also nil where no copies of stacks are walked
@@ -84,11 +85,11 @@ func (p *profiler) Start(_ context.Context, host component.Host) error {
 		p.logger.Debug("Continuous profiling configuration:", zap.Any("cpu_profiler", effective))
 	}
 	if !p.cfg.CPU.Enabled {
-		if !p.cfg.Dotnet.HasValue() && !p.cfg.OffCPU.HasValue() && !p.cfg.Allocations.HasValue() {
+		if !p.cfg.Dotnet.HasValue() && len(p.cfg.PprofEndpoints) == 0 && !p.cfg.OffCPU.HasValue() && !p.cfg.Allocations.HasValue() {
 			p.logger.Warn("nothing is sampled: cpu.enabled is false, and no other sampler is configured")
 			return nil
 		}
-		p.logger.Info("Running threads are not sampled: cpu.enabled is false, as it is by default where dotnet is configured and none of cpu, targets, off_cpu and allocations is")
+		p.logger.Info("Running threads are not sampled: cpu.enabled is false, as it is by default where dotnet or pprof_endpoints is configured and none of cpu, targets, off_cpu and allocations is")
 	}
 	if at, err := os.Stat(p.cfg.RootPath); err != nil {
 		return fmt.Errorf("root_path: the host's root has to be mounted there: %w", err)
@@ -208,6 +209,13 @@ func (p *profiler) start(host component.Host, at place) error {
 	}
 	if p.allocs != nil {
 		p.allocs.start()
+	}
+	if len(p.cfg.PprofEndpoints) > 0 {
+		var err error
+		if p.pprof, err = p.newPprof(context.Background(), host, at, buffer, counters, hotUnits(host, p.logger)); err != nil {
+			return err
+		}
+		p.pprof.start()
 	}
 	if intake == nil {
 		return nil
@@ -368,6 +376,10 @@ func (p *profiler) stop(ctx context.Context) error {
 	if p.dotnet != nil {
 		p.dotnet.stop(ctx)
 		p.dotnet = nil
+	}
+	if p.pprof != nil {
+		p.pprof.stop()
+		p.pprof = nil
 	}
 	if p.stopHot != nil {
 		p.stopHot()

@@ -36,6 +36,7 @@ type TelemetryBuilder struct {
 	CPUProfilerOffCPUPaused   metric.Float64Counter
 	CPUProfilerOffCPUUnshared metric.Float64Counter
 	CPUProfilerPeriodsSkipped metric.Int64Counter
+	CPUProfilerPprofPulls     metric.Int64Counter
 	CPUProfilerSamples        metric.Int64Counter
 	CPUProfilerSamplesLost    metric.Int64Counter
 	CPUProfilerStacks         metric.Int64Counter
@@ -186,9 +187,15 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		metric.WithUnit("{period}"),
 	)
 	errs = errors.Join(errs, err)
+	builder.CPUProfilerPprofPulls, err = builder.meter.Int64Counter(
+		"otelcol_cpu_profiler.pprof.pulls",
+		metric.WithDescription("Profiles pulled from pprof endpoints, and endpoints that could not be looked at. [Alpha]"),
+		metric.WithUnit("{pull}"),
+	)
+	errs = errors.Join(errs, err)
 	builder.CPUProfilerSamples, err = builder.meter.Int64Counter(
 		"otelcol_cpu_profiler.samples",
-		metric.WithDescription("Samples read from the kernel or from the buffers of .NET services, counted once, when they leave. A .NET allocation is two, one of objects and one of bytes; one of a Go program is one, its bytes. [Alpha]"),
+		metric.WithDescription("Samples read from the kernel, from the buffers of .NET services or from pprof endpoints, counted once, when they leave. A .NET allocation is two, one of objects and one of bytes; one of a Go program is one, its bytes. A value of a pulled profile is one. [Alpha]"),
 		metric.WithUnit("{sample}"),
 	)
 	errs = errors.Join(errs, err)

@@ -38,6 +38,7 @@ func TestSetupTelemetry(t *testing.T) {
 	tb.CPUProfilerOffCPUPaused.Add(context.Background(), 1)
 	tb.CPUProfilerOffCPUUnshared.Add(context.Background(), 1)
 	tb.CPUProfilerPeriodsSkipped.Add(context.Background(), 1)
+	tb.CPUProfilerPprofPulls.Add(context.Background(), 1)
 	tb.CPUProfilerSamples.Add(context.Background(), 1)
 	tb.CPUProfilerSamplesLost.Add(context.Background(), 1)
 	tb.CPUProfilerStacks.Add(context.Background(), 1)
@@ -64,6 +65,9 @@ func TestSetupTelemetry(t *testing.T) {
 		[]metricdata.DataPoint[float64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualCPUProfilerPeriodsSkipped(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualCPUProfilerPprofPulls(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualCPUProfilerSamples(t, testTel,

@@ -1,0 +1,255 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pprofpull
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"math"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+// Sink takes samples. It reports false where there is no room: the event is lost.
+type Sink interface {
+	AddSent(k samples.Key, unixNano, value int64) bool
+}
+
+// Lost is what of a profile did not get to the sink, by event: what found no
+// room, and what made no sense.
+type Lost struct{ NoRoom, Unreadable int }
+
+// The bounds of what a stack may have. net/http/pprof's own have 128 frames.
+const (
+	maxDepth = 1024
+	maxText  = 4096
+	// goDepth is how many calls Go's runtime records: a stack that has as many may
+	// have had more.
+	goDepth = 128
+)
+
+// pulled is a profile on its way to the sink.
+type pulled struct {
+	kind     Kind
+	profile  *profile.Profile
+	window   samples.Window
+	resource *samples.Resource
+	frames   samples.FrameType // of code with names
+
+	mappings  map[*profile.Mapping]*samples.Mapping
+	locations map[*profile.Location]*samples.Location
+	stacks    map[string]*samples.Stack
+	scratch   []byte
+}
+
+// sums are the values of one stack.
+type sums struct {
+	stack  *samples.Stack
+	link   samples.Link
+	values [2]int64
+}
+
+type sumKey struct {
+	stack *samples.Stack
+	link  samples.Link
+}
+
+var errImplausible = errors.New("it has more samples than CPUs could have taken in its time")
+
+// hand hands a profile's samples to the sink. Samples of one stack are added up:
+// labels do not tell them apart, except for the span that was active.
+func (c *pulled) hand(to Sink) (added int, lost Lost, err error) {
+	columns, err := c.kind.columns(c.profile)
+	if err != nil {
+		return 0, lost, err
+	}
+	c.mappings = make(map[*profile.Mapping]*samples.Mapping)
+	c.locations = make(map[*profile.Location]*samples.Location)
+	c.stacks = make(map[string]*samples.Stack)
+	index := make(map[sumKey]int)
+	var all []sums
+	for _, s := range c.profile.Sample {
+		stack := c.stack(s)
+		if stack == nil {
+			lost.Unreadable++
+			continue
+		}
+		k := sumKey{stack, linkOf(s)}
+		i, ok := index[k]
+		if !ok {
+			i = len(all)
+			index[k] = i
+			all = append(all, sums{stack: stack, link: k.link})
+		}
+		for j, col := range columns {
+			v := s.Value[col.index] / col.divisor
+			if v <= 0 {
+				// A difference of scaled estimates may be a little below nothing.
+				continue
+			}
+			if all[i].values[j] > math.MaxInt64-v {
+				return 0, lost, errImplausible
+			}
+			all[i].values[j] += v
+		}
+	}
+	if c.kind.Name == nameCPU {
+		total := int64(0)
+		for i := range all {
+			if total += all[i].values[0]; total < 0 || !plausible(total, c.window.End-c.window.Start, c.profile.Period) {
+				return 0, lost, errImplausible
+			}
+		}
+	}
+	for i := range all {
+		for j, col := range columns {
+			n, missed := c.add(to, &all[i], col.typ, all[i].values[j])
+			added += n
+			lost.NoRoom += missed
+		}
+	}
+	return added, lost, nil
+}
+
+// add adds the events of one stack: one with the value, or as many as were
+// counted, spread evenly over the window.
+func (c *pulled) add(to Sink, s *sums, typ *samples.Type, v int64) (added, noRoom int) {
+	if v == 0 {
+		return 0, 0
+	}
+	k := samples.Key{Resource: c.resource, Type: typ, Stack: s.stack, Link: s.link, Period: period(c.profile), Window: &c.window}
+	if typ.Valued {
+		if to.AddSent(k, c.window.End-1, v) {
+			return 1, 0
+		}
+		return 0, 1
+	}
+	step := float64(c.window.End-c.window.Start) / float64(v)
+	for i := range v {
+		if !to.AddSent(k, c.window.Start+int64((float64(i)+0.5)*step), 0) {
+			return int(i), int(v - i) // and there will be none for the rest
+		}
+	}
+	return int(v), 0
+}
+
+// stack returns a sample's stack, the same one for the same calls; nil where it
+// has none.
+func (c *pulled) stack(s *profile.Sample) *samples.Stack {
+	key := c.scratch[:0]
+	for _, l := range s.Location[:min(len(s.Location), maxDepth)] {
+		key = binary.LittleEndian.AppendUint64(key, l.ID)
+	}
+	c.scratch = key
+	if found, ok := c.stacks[string(key)]; ok && len(s.Location) <= maxDepth {
+		return found
+	}
+	out := &samples.Stack{Truncated: len(s.Location) > maxDepth}
+	calls := 0
+	for _, l := range s.Location[:min(len(s.Location), maxDepth)] {
+		if at := c.location(l); at != nil {
+			out.Locations = append(out.Locations, at)
+			calls += max(1, len(at.Lines))
+		}
+	}
+	out.Truncated = out.Truncated || calls >= goDepth
+	if len(out.Locations) == 0 {
+		out = nil
+	}
+	if len(s.Location) <= maxDepth {
+		c.stacks[string(key)] = out
+	}
+	return out
+}
+
+// location returns nil for one that has neither address nor name.
+func (c *pulled) location(l *profile.Location) *samples.Location {
+	if at, ok := c.locations[l]; ok {
+		return at
+	}
+	at := &samples.Location{Type: samples.FrameNative, Mapping: c.mapping(l), Address: l.Address, Resolved: true}
+	for _, line := range l.Line {
+		if line.Function == nil || len(at.Lines) >= maxDepth {
+			continue
+		}
+		f := line.Function
+		out := samples.Line{
+			Function: cut(f.Name), File: cut(f.Filename),
+			StartLine: max(f.StartLine, 0), Line: max(line.Line, 0),
+		}
+		if f.SystemName != f.Name {
+			out.SystemName = cut(f.SystemName)
+		}
+		at.Lines = append(at.Lines, out)
+	}
+	if len(at.Lines) > 0 {
+		at.Type = c.frames
+	} else if at.Address == 0 {
+		at = nil
+	}
+	c.locations[l] = at
+	return at
+}
+
+// mapping returns nil for one that its location is not in: some write zeros.
+func (c *pulled) mapping(l *profile.Location) *samples.Mapping {
+	m := l.Mapping
+	if m == nil || m.Limit < m.Start || m.Limit != 0 && (l.Address < m.Start || l.Address > m.Limit) {
+		return nil
+	}
+	out, ok := c.mappings[m]
+	if !ok {
+		out = &samples.Mapping{PID: c.resource.PID, Start: m.Start, Limit: m.Limit, FileOffset: m.Offset, Path: cut(m.File)}
+		// Go's own build id is not hexadecimal.
+		if _, err := hex.DecodeString(m.BuildID); err == nil {
+			out.BuildID = cut(m.BuildID)
+		} else {
+			out.GoBuildID = cut(m.BuildID)
+		}
+		c.mappings[m] = out
+	}
+	return out
+}
+
+func cut(s string) string { return s[:min(len(s), maxText)] }
+
+// linkOf is the span that was active, where a program labels its samples with it.
+func linkOf(s *profile.Sample) (l samples.Link) {
+	trace, span := s.Label["trace_id"], s.Label["span_id"]
+	if len(trace) != 1 || len(span) != 1 || len(trace[0]) != 2*len(l.TraceID) || len(span[0]) != 2*len(l.SpanID) {
+		return samples.Link{}
+	}
+	_, err := hex.Decode(l.TraceID[:], []byte(trace[0]))
+	_, err2 := hex.Decode(l.SpanID[:], []byte(span[0]))
+	if err != nil || err2 != nil || !l.Valid() {
+		return samples.Link{}
+	}
+	return l
+}
+
+// FrameTypeOf is what the frames of a program are, by its telemetry.sdk.language.
+// net/http/pprof is Go's.
+func FrameTypeOf(language string) samples.FrameType {
+	switch language {
+	case "", "go":
+		return samples.FrameGo
+	case "java":
+		return samples.FrameJVM
+	case "nodejs", "webjs":
+		return samples.FrameV8
+	case "python":
+		return samples.FramePython
+	case "dotnet":
+		return samples.FrameDotnet
+	case "ruby", "php", "rust":
+		return samples.FrameType(language)
+	case "erlang":
+		return "beam"
+	default:
+		return samples.FrameNative
+	}
+}

@@ -1,0 +1,114 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pprofpull
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+// Kind is one of the profiles that net/http/pprof serves.
+type Kind struct {
+	// Name is the last part of its path.
+	Name string
+	// Timed says that it is of a window of time, which the endpoint is told.
+	Timed bool
+	// values are what its values are, by pprof's name and unit.
+	values []value
+}
+
+// value is one of the values that each sample of a pprof profile has.
+type value struct {
+	name, unit string
+	typ        *samples.Type
+}
+
+const nameCPU = "profile"
+
+// Kinds are all there are.
+func Kinds() []Kind {
+	return []Kind{
+		{nameCPU, true, []value{{"samples", "count", samples.PprofCPU}}},
+		{"allocs", true, []value{{"alloc_objects", "count", samples.PprofAllocObjects}, {"alloc_space", "bytes", samples.PprofAllocSpace}}},
+		{"heap", false, []value{{"inuse_objects", "count", samples.PprofInuseObjects}, {"inuse_space", "bytes", samples.PprofInuseSpace}}},
+		{"goroutine", false, []value{{"goroutine", "count", samples.PprofGoroutines}}},
+		{"threadcreate", false, []value{{"threadcreate", "count", samples.PprofThreads}}},
+		{"block", true, []value{{"contentions", "count", samples.PprofBlockContentions}, {"delay", "nanoseconds", samples.PprofBlockDelay}}},
+		{"mutex", true, []value{{"contentions", "count", samples.PprofMutexContentions}, {"delay", "nanoseconds", samples.PprofMutexDelay}}},
+	}
+}
+
+// KindOf returns the one with a name.
+func KindOf(name string) (Kind, bool) {
+	for _, k := range Kinds() {
+		if k.Name == name {
+			return k, true
+		}
+	}
+	return Kind{}, false
+}
+
+// column is one value of a profile's samples and what it is, divided by unit
+// where it is not the value that is wanted.
+type column struct {
+	index   int
+	typ     *samples.Type
+	divisor int64
+}
+
+var errNotDelta = errors.New("the values are those since the program's start: the endpoint does not know ?seconds, which net/http/pprof does since Go 1.17")
+
+// columns finds the values in a profile that has been read.
+func (k Kind) columns(p *profile.Profile) ([]column, error) {
+	if k.Timed && k.Name != nameCPU && p.DurationNanos <= 0 {
+		return nil, errNotDelta
+	}
+	var found []column
+	for _, v := range k.values {
+		for i, t := range p.SampleType {
+			if t.Type == v.name && t.Unit == v.unit {
+				found = append(found, column{i, v.typ, 1})
+				break
+			}
+		}
+	}
+	if k.Name != nameCPU {
+		if len(found) < len(k.values) {
+			return nil, fmt.Errorf("it is no %s profile: there is no %s/%s among its values", k.Name, k.values[len(found)].name, k.values[len(found)].unit)
+		}
+		return found, nil
+	}
+	if t := p.PeriodType; t == nil || t.Type != "cpu" || t.Unit != "nanoseconds" || p.Period <= 0 {
+		return nil, errors.New("it is no CPU profile: its period is not of cpu/nanoseconds")
+	}
+	if len(found) == 0 { // some write the time alone
+		for i, t := range p.SampleType {
+			if t.Type == "cpu" && t.Unit == "nanoseconds" {
+				return []column{{i, samples.PprofCPU, p.Period}}, nil
+			}
+		}
+		return nil, errors.New("it is no CPU profile: there is neither samples/count nor cpu/nanoseconds among its values")
+	}
+	return found, nil
+}
+
+// period is what the samples of a profile have as theirs.
+func period(p *profile.Profile) int64 { return max(p.Period, 1) }
+
+// maxCPUs is more than any host has: a profile with more samples than that many
+// CPUs can take in its time is none.
+const maxCPUs = 4096
+
+// plausible says whether there is a CPU profile with that many samples.
+func plausible(n, window, period int64) bool {
+	return float64(n) <= maxCPUs*(float64(window)/float64(period)+1) && n <= math.MaxInt32
+}
+
+// Sampler is what the counters call it.
+func (k Kind) Sampler() string { return k.values[0].typ.Sampler }

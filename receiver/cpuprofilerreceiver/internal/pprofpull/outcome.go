@@ -1,0 +1,175 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pprofpull
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// Outcome is what became of a pull.
+type Outcome int
+
+// The outcomes.
+const (
+	// OK: its samples, if it had any, were handed on.
+	OK Outcome = iota
+	// Busy: another CPU profile of the program is being taken.
+	Busy
+	// Invalid: what came is not the profile that was asked for.
+	Invalid
+	// Refused: the endpoint answered with an error.
+	Refused
+	// Stopped: the collector stopped meanwhile.
+	Stopped
+	// Timeout: it took too long.
+	Timeout
+	// TooLarge: there was more than is read, or than is decoded.
+	TooLarge
+	// Unidentified: it cannot be told which process the endpoint is of.
+	Unidentified
+	// Unreachable: nobody answered.
+	Unreachable
+
+	outcomes
+)
+
+// Outcomes are all there are.
+func Outcomes() []Outcome {
+	all := make([]Outcome, outcomes)
+	for i := range all {
+		all[i] = Outcome(i)
+	}
+	return all
+}
+
+// String is what the metric calls it.
+func (o Outcome) String() string {
+	switch o {
+	case OK:
+		return "ok"
+	case Busy:
+		return "busy"
+	case Invalid:
+		return "invalid"
+	case Refused:
+		return "refused"
+	case Stopped:
+		return "shutdown"
+	case Timeout:
+		return "timeout"
+	case TooLarge:
+		return "too_large"
+	case Unidentified:
+		return "unidentified"
+	case Unreachable:
+		return "unreachable"
+	}
+	return "outcome " + strconv.Itoa(int(o))
+}
+
+// help says what the user can do.
+func (o Outcome) help() string {
+	switch o {
+	case Busy:
+		return "something else takes CPU profiles of this program, and Go takes one at a time: turn one of the two off, or make interval longer"
+	case Invalid:
+		return "the endpoint has to be that of net/http/pprof, with the profile's name left out: http://HOST:PORT/debug/pprof"
+	case Refused:
+		return "check that the program serves net/http/pprof at this path, and that auth, headers and tls are what it asks for"
+	case Timeout:
+		return "the program may be short of CPU time, or its server's WriteTimeout shorter than duration; timeout is what it has beyond duration"
+	case TooLarge:
+		return "raise max_size if the profile is as large as that"
+	case Unidentified:
+		return "name the process or its cgroup in the endpoint's target, or container.id in its resource"
+	case Unreachable:
+		return "check that the program runs and listens there"
+	}
+	return ""
+}
+
+// refusal is an answer that is no profile.
+type refusal struct {
+	status int
+	text   string
+}
+
+func (e *refusal) Error() string {
+	s := "the endpoint answers " + strconv.Itoa(e.status) + " " + http.StatusText(e.status)
+	if e.text != "" {
+		s += ": " + strconv.Quote(e.text)
+	}
+	return s
+}
+
+// maxRefusal bounds what is read of an answer that is no profile.
+const maxRefusal = 512
+
+func refusalOf(resp *http.Response) *refusal {
+	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // what has come is good enough for a log
+	return &refusal{resp.StatusCode, strings.TrimSpace(string(b))}
+}
+
+// busy is what net/http/pprof says while the runtime takes another CPU profile.
+const busy = "cpu profiling already in use"
+
+// errInvalid marks what came and makes no sense.
+type errInvalid struct{ error }
+
+func (e errInvalid) Unwrap() error { return e.error }
+
+// outcomeOf tells what an error of a pull means. stopped says that the puller was
+// told to stop.
+func outcomeOf(err error, stopped bool) Outcome {
+	var no *refusal
+	var timeout net.Error
+	switch {
+	case err == nil:
+		return OK
+	case stopped:
+		return Stopped
+	case errors.As(err, &no):
+		if strings.Contains(no.text, busy) {
+			return Busy
+		}
+		return Refused
+	case errors.Is(err, errTooLarge):
+		return TooLarge
+	case errors.As(err, new(errInvalid)):
+		return Invalid
+	case errors.Is(err, errRedirected):
+		return Refused
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return Timeout
+	case errors.Is(err, ErrUnidentified):
+		return Unidentified
+	default:
+		return Unreachable
+	}
+}
+
+var errRedirected = errors.New("the endpoint redirects to another host, which is not followed")
+
+// maxRedirects is how many redirects are followed within a host.
+const maxRedirects = 3
+
+// SameHost is for http.Client.CheckRedirect: credentials and pulls are for the host
+// that was configured alone.
+func SameHost(req *http.Request, via []*http.Request) error {
+	first := via[0].URL
+	if req.URL.Scheme != first.Scheme || req.URL.Host != first.Host {
+		return fmt.Errorf("%w: %s", errRedirected, req.URL.Host)
+	}
+	if len(via) > maxRedirects {
+		return fmt.Errorf("%w: nor are more than %d redirects", errRedirected, maxRedirects)
+	}
+	return nil
+}

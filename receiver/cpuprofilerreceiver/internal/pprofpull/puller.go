@@ -1,0 +1,263 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pprofpull
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+)
+
+// Subject is what an endpoint's profiles are about.
+type Subject struct {
+	Resource *samples.Resource
+	// Unit tells where it is; the zero value where that is not known.
+	Unit processes.Identity
+	// Frames is the type of its frames.
+	Frames samples.FrameType
+}
+
+// ErrUnidentified says that it cannot be told which process an endpoint is of.
+var ErrUnidentified = errors.New("it cannot be told which process this endpoint is of")
+
+// Heat tells what is hot.
+type Heat interface {
+	// Any says whether anything is.
+	Any() bool
+	// Hot says whether a unit is.
+	Hot(unit processes.Identity) bool
+}
+
+// Config is what a Puller needs to know.
+type Config struct {
+	// URL is the endpoint without the profiles' names, Client whom to ask with. It
+	// must not follow redirects to other hosts: see SameHost.
+	URL    *url.URL
+	Client *http.Client
+	Kinds  []Kind
+	// Interval is from the beginning of one round of pulls to that of the next,
+	// Duration the time that a profile of a window covers, whole seconds; Timeout
+	// is what a pull may take beyond that.
+	Interval, Duration, Timeout time.Duration
+	// MaxSize bounds a profile, as it comes and decompressed.
+	MaxSize int64
+	// Find finds out whose profiles these are. It is asked before each round.
+	Find func(ctx context.Context) (Subject, error)
+	// Heat is nil where the endpoint is pulled whatever is hot. Changed gets a token
+	// when something else is. Look is how often Find is asked while anything is.
+	Heat    Heat
+	Changed <-chan struct{}
+	Look    time.Duration
+	// Decoding is held while a profile is decoded: all pullers share one.
+	Decoding *sync.Mutex
+	Sink     Sink
+	// Count is told of each pull, Lost of what did not get to the sink.
+	Count  func(Outcome)
+	Lost   func(Kind, Lost)
+	Logger *zap.Logger
+	Now    func() time.Time
+}
+
+// Puller pulls the profiles of one endpoint.
+type Puller struct {
+	cfg    Config
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+
+	mu      sync.Mutex
+	failing map[string]Outcome // by kind; "" is finding out whose they are
+	full    bool               // samples find no room
+}
+
+// New returns a puller that does not pull yet.
+func New(cfg Config) *Puller {
+	return &Puller{cfg: cfg, failing: make(map[string]Outcome)}
+}
+
+// Start begins to pull.
+func (p *Puller) Start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	p.cancel = cancel
+	p.done.Go(func() { p.run(ctx) })
+}
+
+// Stop ends what is under way and waits.
+func (p *Puller) Stop() {
+	p.cancel()
+	p.done.Wait()
+}
+
+func (p *Puller) run(ctx context.Context) {
+	var last time.Time // when the last round began
+	was := false       // it was hot
+	for ctx.Err() == nil {
+		pull, subject := p.look(ctx)
+		now := p.cfg.Now()
+		if pull && (!was || now.Sub(last) >= p.cfg.Interval) {
+			last = now
+			p.round(ctx, subject)
+		}
+		was = pull
+		wait := p.cfg.Look
+		if pull {
+			wait = max(0, last.Add(p.cfg.Interval).Sub(p.cfg.Now()))
+			if p.cfg.Heat != nil { // it may cool, and be hot again, before that
+				wait = min(wait, p.cfg.Look)
+			}
+		}
+		if !p.sleep(ctx, wait) {
+			return
+		}
+	}
+}
+
+// sleep waits, or until something else is hot; false: it is to stop.
+func (p *Puller) sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-p.cfg.Changed:
+	case <-ctx.Done():
+		return false
+	}
+	return true
+}
+
+// look says whether it is to be pulled now, and whose profiles these are.
+func (p *Puller) look(ctx context.Context) (bool, Subject) {
+	if p.cfg.Heat != nil && !p.cfg.Heat.Any() {
+		return false, Subject{}
+	}
+	limited, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	defer cancel()
+	subject, err := p.cfg.Find(limited)
+	if err == nil && p.cfg.Heat != nil && subject.Unit == (processes.Identity{}) {
+		err = fmt.Errorf("%w, and so not when it is hot", ErrUnidentified)
+	}
+	if err != nil {
+		p.over("", outcomeOf(err, ctx.Err() != nil), err)
+		return false, Subject{}
+	}
+	p.over("", OK, nil)
+	return p.cfg.Heat == nil || p.cfg.Heat.Hot(subject.Unit), subject
+}
+
+// round pulls each profile once, all at the same time: those of a window of time
+// are then of the same window.
+func (p *Puller) round(ctx context.Context, subject Subject) {
+	var all sync.WaitGroup
+	for _, k := range p.cfg.Kinds {
+		all.Go(func() {
+			err := p.pull(ctx, k, subject)
+			p.over(k.Name, outcomeOf(err, ctx.Err() != nil), err)
+		})
+	}
+	all.Wait()
+}
+
+// pull pulls one profile and hands it on.
+func (p *Puller) pull(ctx context.Context, k Kind, subject Subject) error {
+	timeout := p.cfg.Timeout
+	at := p.cfg.URL.JoinPath(k.Name)
+	if k.Timed {
+		timeout += p.cfg.Duration
+		at.RawQuery = "seconds=" + strconv.FormatInt(int64(p.cfg.Duration/time.Second), 10)
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), http.NoBody)
+	if err != nil {
+		return err
+	}
+	begin := p.cfg.Now()
+	resp, err := p.cfg.Client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return refusalOf(resp)
+	}
+	body, err := read(resp.Body, p.cfg.MaxSize)
+	if err != nil {
+		return err
+	}
+	return p.take(k, subject, body, samples.Window{Start: begin.UnixNano(), End: p.cfg.Now().UnixNano()})
+}
+
+// take decodes a profile and hands its samples on. It was pulled in the window: by
+// this host's clock, since the program's may be another one's.
+func (p *Puller) take(k Kind, subject Subject, body []byte, window samples.Window) error {
+	p.cfg.Decoding.Lock()
+	defer p.cfg.Decoding.Unlock()
+	decoded, err := decode(body, p.cfg.MaxSize)
+	if err != nil {
+		return errInvalid{fmt.Errorf("decode the profile: %w", err)}
+	}
+	if d := decoded.DurationNanos; k.Timed && d > 0 {
+		window.Start = max(window.Start, window.End-d)
+	}
+	window.End = max(window.End, window.Start+1)
+	c := pulled{kind: k, profile: decoded, window: window, resource: subject.Resource, frames: subject.Frames}
+	added, lost, err := c.hand(p.cfg.Sink)
+	if lost != (Lost{}) {
+		p.cfg.Lost(k, lost)
+	}
+	p.room(added, lost.NoRoom)
+	if err != nil {
+		return errInvalid{fmt.Errorf("read the profile: %w", err)}
+	}
+	return nil
+}
+
+// over counts what became of a pull and says what is new: once when it begins to
+// fail, or to fail otherwise, and once when it succeeds again. Finding out whose
+// profiles these are is a pull only where it fails.
+func (p *Puller) over(kind string, o Outcome, err error) {
+	if kind != "" || o != OK {
+		p.cfg.Count(o)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	was := p.failing[kind]
+	if o == was || o == Stopped {
+		return
+	}
+	p.failing[kind] = o
+	fields := []zap.Field{zap.String("endpoint", p.cfg.URL.String())}
+	if kind != "" {
+		fields = append(fields, zap.String("profile", kind))
+	}
+	if o == OK {
+		p.cfg.Logger.Info("A pprof endpoint can be pulled again", append(fields, zap.Stringer("was", was))...)
+		return
+	}
+	p.cfg.Logger.Warn("A pprof endpoint cannot be pulled", append(fields, zap.Stringer("outcome", o), zap.Error(err), zap.String("help", o.help()))...)
+}
+
+// room says when samples begin to find no room, and when they do again.
+func (p *Puller) room(added, noRoom int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case noRoom > 0 && !p.full:
+		p.full = true
+		p.cfg.Logger.Warn("Skipping a thread sample period, buffers are full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **",
+			zap.String("of", "pprof endpoint"), zap.String("endpoint", p.cfg.URL.String()), zap.Int("samples_lost", noRoom))
+	case noRoom == 0 && added > 0 && p.full:
+		p.full = false
+		p.cfg.Logger.Info("There is room again for samples of a pprof endpoint", zap.String("endpoint", p.cfg.URL.String()))
+	}
+}

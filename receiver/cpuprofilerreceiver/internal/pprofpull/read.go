@@ -1,0 +1,165 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pprofpull
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/google/pprof/profile"
+)
+
+// errTooLarge says that a bound was hit before anything was decoded.
+var errTooLarge = errors.New("it is too large")
+
+// read reads what a body has, limit bytes at most.
+func read(body io.Reader, limit int64) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(body, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(b)) > limit {
+		return nil, fmt.Errorf("%w: more than %d bytes (max_size)", errTooLarge, limit)
+	}
+	return b, nil
+}
+
+// memoryFactor is how many times its own size a profile may take in memory.
+const memoryFactor = 16
+
+// decode decodes a profile that may be compressed. Neither its size nor the memory
+// that it needs once it is decoded is above what limit allows.
+func decode(body []byte, limit int64) (*profile.Profile, error) {
+	if len(body) >= 2 && body[0] == 0x1f && body[1] == 0x8b {
+		z, err := gzip.NewReader(bytes.NewReader(body))
+		if err != nil {
+			return nil, fmt.Errorf("decompress it: %w", err)
+		}
+		if body, err = read(z, limit); err != nil {
+			return nil, fmt.Errorf("decompress it: %w", err)
+		}
+	}
+	if len(body) == 0 {
+		return nil, errors.New("it is empty")
+	}
+	need, err := memory(body)
+	if err != nil {
+		return nil, err
+	}
+	if most := memoryFactor * limit; need > most {
+		return nil, fmt.Errorf("%w: decoded it takes %d bytes, more than %d (%d times max_size)", errTooLarge, need, most, memoryFactor)
+	}
+	p, err := profile.ParseUncompressed(body)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.CheckValid()
+}
+
+// What the parts of a profile take once they are decoded, with what points to
+// them.
+const (
+	messageMemory = 224 // a sample, location, function, mapping, value type
+	labelMemory   = 448 // a label, in the worst case with maps and slices of its own
+	lineMemory    = 48
+	elementMemory = 32 // a location or value of a sample, as slices grow
+	stringMemory  = 40
+)
+
+var errMalformed = errors.New("it is no pprof profile: it is not a protocol buffers message")
+
+// memory estimates what a profile takes once it is decoded, without decoding it: a
+// few bytes may otherwise become thousands of times as many.
+func memory(b []byte) (need int64, err error) {
+	err = fields(b, func(number int, content []byte) error {
+		switch number {
+		case fieldString:
+			need += stringMemory + int64(len(content))
+			return nil
+		case fieldSample, fieldLocation:
+			need += messageMemory
+			return fields(content, func(inner int, part []byte) error {
+				switch {
+				case number == fieldSample && inner == fieldLabel:
+					need += labelMemory
+				case number == fieldSample:
+					need += elementMemory * elements(part)
+				default:
+					need += lineMemory
+				}
+				return nil
+			})
+		}
+		need += messageMemory
+		return nil
+	})
+	return need, err
+}
+
+// The numbers of fields in pprof's profile.proto, and of a sample's labels.
+const (
+	fieldSample   = 2
+	fieldLocation = 4
+	fieldString   = 6
+	fieldLabel    = 3
+)
+
+// elements is how many numbers a packed field has; one that is not packed has one
+// and comes as nil.
+func elements(packed []byte) (n int64) {
+	if packed == nil {
+		return 1
+	}
+	for _, c := range packed {
+		if c < 0x80 {
+			n++
+		}
+	}
+	return n
+}
+
+// fields calls f with each field of a message: with its content where it has a
+// length, with nil where it is a number.
+func fields(b []byte, f func(number int, content []byte) error) error {
+	for len(b) > 0 {
+		tag, n := binary.Uvarint(b)
+		if n <= 0 {
+			return errMalformed
+		}
+		b = b[n:]
+		var content []byte
+		size := 0
+		switch tag & 7 {
+		case 0:
+			if _, size = binary.Uvarint(b); size <= 0 {
+				return errMalformed
+			}
+		case 1:
+			size = 8
+		case 2:
+			length, n := binary.Uvarint(b)
+			if n <= 0 || length > uint64(len(b)-n) {
+				return errMalformed
+			}
+			size = n + int(length)
+			content = b[n:size:size]
+		case 5:
+			size = 4
+		default:
+			return errMalformed
+		}
+		if size > len(b) {
+			return errMalformed
+		}
+		if err := f(int(tag>>3), content); err != nil {
+			return err
+		}
+		b = b[size:]
+	}
+	return nil
+}

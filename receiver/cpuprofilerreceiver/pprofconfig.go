@@ -1,0 +1,189 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cpuprofilerreceiver
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/collector/config/confighttp"
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/confmap"
+
+	"github.com/hotprofile/hotprofile/internal/bytesize"
+	"github.com/hotprofile/hotprofile/internal/unixsocket"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/pprofpull"
+)
+
+// PprofEndpointConfig is one endpoint in the manner of net/http/pprof.
+type PprofEndpointConfig struct {
+	// ClientConfig has all keys of confighttp's client. The endpoint is a URL without
+	// the profiles' names, such as http://localhost:6060/debug/pprof. Timeout is what
+	// a pull may take beyond duration, 10s by default.
+	ClientConfig confighttp.ClientConfig `mapstructure:",squash"`
+	// Socket is the path of a Unix socket to connect to, instead of the endpoint's
+	// host; the endpoint is then http://localhost/debug/pprof by default.
+	Socket string `mapstructure:"socket"`
+	// When is hot (only while the unit of the endpoint's process is hot, which needs
+	// a hot_units extension) or always. Default hot with that extension, else always.
+	When When `mapstructure:"when"`
+	// Profiles are what is pulled: profile (CPU), allocs, heap, goroutine,
+	// threadcreate, block, mutex. Default [profile].
+	Profiles []string `mapstructure:"profiles"`
+	// Interval is from the beginning of one round of pulls to that of the next, 1s
+	// to 24h. Default 60s.
+	Interval time.Duration `mapstructure:"interval"`
+	// Duration is how much time profile, allocs, block and mutex cover: whole
+	// seconds, not above interval. Default 10s.
+	Duration time.Duration `mapstructure:"duration"`
+	// MaxSize is the most bytes of a profile, as it comes and decompressed, 64KiB to
+	// 256MiB. Default 16MiB.
+	MaxSize bytesize.Size `mapstructure:"max_size"`
+	// Target is the process whose endpoint it is, or its cgroup or container; absent:
+	// the one that listens at the endpoint, where that is on this host.
+	Target configoptional.Optional[TargetConfig] `mapstructure:"target"`
+	// Resource are attributes of the profiles' resource beside those of the process,
+	// or in their place: strings, whole numbers, true or false.
+	Resource map[string]any `mapstructure:"resource"`
+
+	// prevents unkeyed literal initialization
+	_ struct{}
+}
+
+// The bounds of what Validate allows.
+const (
+	minPprofInterval = time.Second
+	maxPprofInterval = 24 * time.Hour
+	minPprofSize     = 64 * bytesize.KiB
+	maxPprofSize     = 256 * bytesize.MiB
+	maxPprofTimeout  = 10 * time.Minute
+
+	socketEndpoint = "http://localhost/debug/pprof"
+)
+
+func defaultPprofEndpoint() PprofEndpointConfig {
+	client := confighttp.NewDefaultClientConfig()
+	client.Timeout = 10 * time.Second
+	return PprofEndpointConfig{
+		ClientConfig: client,
+		Profiles:     []string{"profile"},
+		Interval:     time.Minute,
+		Duration:     10 * time.Second,
+		MaxSize:      16 * bytesize.MiB,
+		Target:       configoptional.Default(TargetConfig{}),
+	}
+}
+
+// Unmarshal has the keys that are left out have their defaults.
+func (cfg *PprofEndpointConfig) Unmarshal(conf *confmap.Conf) error {
+	*cfg = defaultPprofEndpoint()
+	if conf.IsSet("profiles") {
+		cfg.Profiles = nil // a list of its own, and not the default's with some replaced
+	}
+	if err := conf.Unmarshal(cfg); err != nil {
+		return err
+	}
+	if cfg.Socket != "" && cfg.ClientConfig.Endpoint == "" {
+		cfg.ClientConfig.Endpoint = socketEndpoint
+	}
+	return nil
+}
+
+// Validate reports every fault, each with its key and what is allowed.
+func (cfg *PprofEndpointConfig) Validate() error {
+	var errs []error
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if err := validatePprofURL(cfg.ClientConfig.Endpoint); err != nil {
+		fault("endpoint: %w", err)
+	}
+	if cfg.Socket != "" && !unixsocket.Abstract(cfg.Socket) && !path.IsAbs(cfg.Socket) {
+		fault("socket: %q is not an absolute path, such as /run/checkout/pprof.sock, nor an abstract name, such as @checkout", cfg.Socket)
+	}
+	if cfg.Socket != "" && cfg.ClientConfig.ProxyURL != "" {
+		fault("proxy_url: there is no proxy on the way to a socket")
+	}
+	if err := cfg.When.validate(); err != nil {
+		errs = append(errs, err)
+	}
+	if len(cfg.Profiles) == 0 {
+		fault("profiles: names nothing to pull; leave it out for [profile]")
+	}
+	for i, name := range cfg.Profiles {
+		if _, ok := pprofpull.KindOf(name); !ok {
+			fault("profiles[%d]: %q is not one of %s", i, name, pprofNames())
+		} else if slices.Contains(cfg.Profiles[:i], name) {
+			fault("profiles[%d]: %q is there twice", i, name)
+		}
+	}
+	if cfg.Interval < minPprofInterval || cfg.Interval > maxPprofInterval {
+		fault("interval: %v is not between %v and %v", cfg.Interval, minPprofInterval, maxPprofInterval)
+	}
+	if cfg.Duration < time.Second || cfg.Duration > cfg.Interval || cfg.Duration%time.Second != 0 {
+		fault("duration: %v is not whole seconds between 1s and interval (%v)", cfg.Duration, cfg.Interval)
+	}
+	if t := cfg.ClientConfig.Timeout; t <= 0 || t > maxPprofTimeout {
+		fault("timeout: %v is not above 0 and up to %v: it is what a pull may take beyond duration", t, maxPprofTimeout)
+	}
+	if cfg.MaxSize < minPprofSize || cfg.MaxSize > maxPprofSize {
+		fault("max_size: %v is not between %v and %v", cfg.MaxSize, minPprofSize, maxPprofSize)
+	}
+	if cfg.Target.HasValue() {
+		if err := cfg.Target.Get().validate(); err != nil {
+			fault("target: %w", err)
+		}
+	}
+	return errors.Join(append(errs, cfg.validateResource())...)
+}
+
+func validatePprofURL(endpoint string) error {
+	const example = "such as http://localhost:6060/debug/pprof"
+	if endpoint == "" {
+		return errors.New("is needed, " + example)
+	}
+	u, err := url.Parse(endpoint)
+	switch {
+	case err != nil:
+		return errors.New("is no URL, " + example) // the error would show what is in it
+	case u.User != nil:
+		return errors.New("must not have a user and password, which the log would show: use auth, with the basicauth extension, or headers")
+	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		return fmt.Errorf("%q is not http://HOST… or https://HOST…, %s", endpoint, example)
+	case u.RawQuery != "" || u.Fragment != "":
+		return fmt.Errorf("%q must end with its path: what follows is added, %s", endpoint, example)
+	}
+	return nil
+}
+
+func pprofNames() string {
+	var names []string
+	for _, k := range pprofpull.Kinds() {
+		names = append(names, k.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+func (cfg *PprofEndpointConfig) validateResource() error {
+	var errs []error
+	for _, key := range sortedKeys(cfg.Resource) {
+		switch {
+		case key == "":
+			errs = append(errs, errors.New("resource: has an attribute without a key"))
+		case key == attrPID || key == attrCreationTime:
+			errs = append(errs, fmt.Errorf("resource: %s: name the process in target", key))
+		case strings.HasPrefix(key, "hotprofile."):
+			errs = append(errs, fmt.Errorf("resource: %s: is for cpu_trigger alone to set", key))
+		}
+		switch cfg.Resource[key].(type) {
+		case string, bool, int, int64:
+		default:
+			errs = append(errs, fmt.Errorf("resource: %s: %v is not a string, a whole number, true or false", key, cfg.Resource[key]))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,255 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cpuprofilerreceiver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/internal/unixsocket"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/pprofpull"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+)
+
+// The resource attributes that say, or are said by, which process it is.
+const (
+	attrPID          = "process.pid"
+	attrCreationTime = "process.creation.time"
+	attrContainerID  = "container.id"
+	attrCgroup       = "process.linux.cgroup"
+	attrHostName     = "host.name"
+	attrHostID       = "host.id"
+	attrExecutable   = "process.executable.name"
+	attrLanguage     = "telemetry.sdk.language"
+)
+
+// maxSubjects is how many processes one endpoint may be of.
+const maxSubjects = 256
+
+// subjectFinder finds out whose profiles an endpoint has. It belongs to one
+// goroutine.
+type subjectFinder struct {
+	cfg       *PprofEndpointConfig
+	url       *url.URL
+	port      uint16
+	at        place
+	listeners *pprofpull.Listeners
+	target    *processes.Finder // nil where none is configured
+	last      pprofpull.Subject
+}
+
+func newSubjectFinder(cfg *PprofEndpointConfig, at *url.URL, on place) (*subjectFinder, error) {
+	f := &subjectFinder{cfg: cfg, url: at, at: on, listeners: pprofpull.NewListeners(on.root, time.Now)}
+	var err error
+	if f.port, err = port(at); err != nil {
+		return nil, fmt.Errorf("endpoint: %w", err)
+	}
+	if cfg.Target.HasValue() {
+		wanted, err := processes.NewMatcher([]processes.Target{cfg.Target.Get().target()}, ownPID())
+		if err != nil {
+			return nil, fmt.Errorf("target: %w", err)
+		}
+		f.target = processes.NewFinder(processes.FinderConfig{Config: processes.Config{Root: on.root, Tree: on.tree, Wanted: wanted}})
+	}
+	return f, nil
+}
+
+// find returns the same resource as before where nothing has changed: what has the
+// same is one profile.
+func (f *subjectFinder) find(ctx context.Context) (pprofpull.Subject, error) {
+	found, err := f.look(ctx)
+	if err != nil {
+		return pprofpull.Subject{}, err
+	}
+	if r := f.last.Resource; r != nil && r.PID == found.Resource.PID && slices.Equal(r.Attributes, found.Resource.Attributes) {
+		found.Resource = r
+	}
+	f.last = found
+	return found, nil
+}
+
+func (f *subjectFinder) look(ctx context.Context) (pprofpull.Subject, error) {
+	pids, err := f.pids(ctx)
+	if err != nil {
+		return pprofpull.Subject{}, err
+	}
+	r, unit := &samples.Resource{}, processes.Identity{}
+	if len(pids) > 0 {
+		if r, unit, err = f.describe(pids); err != nil {
+			return pprofpull.Subject{}, err
+		}
+	}
+	attributes := make(map[string]any)
+	for _, a := range r.Attributes {
+		attributes[a.Key] = a.Value
+	}
+	for key, v := range f.cfg.Resource {
+		if n, ok := v.(int); ok {
+			v = int64(n)
+		}
+		attributes[key] = v
+	}
+	if len(pids) == 0 {
+		unit.ContainerID, _ = attributes[attrContainerID].(string)
+		if unit.Cgroup, _ = attributes[attrCgroup].(string); unit.Cgroup != "" {
+			// A path says nothing without the host that it is on.
+			for key, value := range map[string]string{attrHostName: f.at.hostName, attrHostID: f.at.hostID} {
+				if _, set := attributes[key]; !set && value != "" {
+					attributes[key] = value
+				}
+			}
+		}
+	}
+	language, _ := attributes[attrLanguage].(string)
+	out := &samples.Resource{PID: r.PID}
+	for _, key := range sortedKeys(attributes) {
+		out.Attributes = append(out.Attributes, samples.Attribute{Key: key, Value: attributes[key]})
+	}
+	return pprofpull.Subject{Resource: out, Unit: unit, Frames: pprofpull.FrameTypeOf(language)}, nil
+}
+
+// pids are the processes whose endpoint it is; none where it is on another host or
+// where the configuration says what unit it is of.
+func (f *subjectFinder) pids(ctx context.Context) (pids []int, err error) {
+	_, container := f.cfg.Resource[attrContainerID]
+	_, group := f.cfg.Resource[attrCgroup]
+	switch {
+	case f.target != nil:
+		found, _, err := f.target.Find(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("look for the target: %w", err)
+		}
+		for _, m := range found {
+			pids = append(pids, m.PID)
+		}
+		if len(pids) == 0 {
+			return nil, fmt.Errorf("%w: there is no process of target %s", pprofpull.ErrUnidentified, f.cfg.Target.Get().target())
+		}
+		return pids, nil
+	case container || group:
+		return nil, nil
+	case f.cfg.Socket != "":
+		pid, err := f.peer(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return []int{pid}, nil
+	case f.cfg.ClientConfig.ProxyURL != "":
+		return nil, nil
+	}
+	return f.listening(ctx)
+}
+
+// peer asks the kernel who listens at the socket.
+func (f *subjectFinder) peer(ctx context.Context) (int, error) {
+	c, err := new(net.Dialer).DialContext(ctx, "unix", f.cfg.Socket)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	pid, err := unixsocket.PeerPID(c)
+	if err == nil && pid == 0 {
+		err = errors.New("it is in another pid namespace")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", pprofpull.ErrUnidentified, err)
+	}
+	return pid, nil
+}
+
+// listening are the processes that listen at the endpoint, where its host is this
+// one; none where it is another.
+func (f *subjectFinder) listening(ctx context.Context) ([]int, error) {
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", f.url.Hostname())
+	if err != nil {
+		return nil, err
+	}
+	var failed error
+	for _, addr := range addrs {
+		if addr = addr.Unmap(); !isLocal(addr) {
+			return nil, nil
+		}
+		pids, err := f.listeners.PIDs(ctx, netip.AddrPortFrom(addr.WithZone(""), f.port))
+		if err == nil {
+			return pids, nil
+		}
+		if failed == nil || errors.Is(failed, pprofpull.ErrNotListened) {
+			failed = err
+		}
+	}
+	return nil, failed
+}
+
+// isLocal says whether an address is one of this network namespace.
+func isLocal(addr netip.Addr) bool {
+	if addr.IsLoopback() {
+		return true
+	}
+	own, err := net.InterfaceAddrs()
+	return err == nil && slices.ContainsFunc(own, func(a net.Addr) bool {
+		p, err := netip.ParsePrefix(a.String())
+		return err == nil && p.Addr().Unmap() == addr.WithZone("")
+	})
+}
+
+// describe describes a process, or what several of one unit have in common, which
+// is nothing about processes.
+func (f *subjectFinder) describe(pids []int) (*samples.Resource, processes.Identity, error) {
+	if len(pids) > maxSubjects {
+		return nil, processes.Identity{}, fmt.Errorf("%w: it may be any of %d", pprofpull.ErrUnidentified, len(pids))
+	}
+	cfg := processes.Config{Root: f.at.root, Tree: f.at.tree, HostName: f.at.hostName, HostID: f.at.hostID}
+	var r *samples.Resource
+	var unit processes.Identity
+	for _, pid := range pids {
+		one, id, err := processes.Describe(cfg, pid)
+		if errors.Is(err, processes.ErrEnded) && len(pids) > 1 {
+			continue
+		}
+		if err != nil {
+			return nil, unit, err
+		}
+		if slices.Contains(one.Attributes, samples.Attribute{Key: attrExecutable, Value: "docker-proxy"}) {
+			return nil, unit, fmt.Errorf("%w: docker-proxy listens there, for a container", pprofpull.ErrUnidentified)
+		}
+		if r == nil {
+			r, unit = one, id
+			continue
+		}
+		if id.Cgroup == "" && id.ContainerID == "" || id.Cgroup != unit.Cgroup || id.ContainerID != unit.ContainerID {
+			return nil, unit, fmt.Errorf("%w: processes %d and %d may be, of different cgroups", pprofpull.ErrUnidentified, pids[0], pid)
+		}
+		unit = processes.Identity{Cgroup: id.Cgroup, ContainerID: id.ContainerID, PodUID: id.PodUID}
+		r = common(r, one)
+	}
+	if r == nil {
+		return nil, unit, fmt.Errorf("%w: its processes have ended", pprofpull.ErrUnidentified)
+	}
+	return r, unit, nil
+}
+
+// common is what two processes of one unit have in common.
+func common(a, b *samples.Resource) *samples.Resource {
+	r := &samples.Resource{}
+	for _, x := range a.Attributes {
+		if slices.Contains(b.Attributes, x) && (!strings.HasPrefix(x.Key, "process.") || x.Key == attrCgroup) {
+			r.Attributes = append(r.Attributes, x)
+		}
+	}
+	return r
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	return slices.SortedFunc(maps.Keys(m), cmp.Compare[string])
+}
