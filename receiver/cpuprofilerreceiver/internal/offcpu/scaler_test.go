@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -179,6 +180,38 @@ func TestBoundOnStacks(t *testing.T) {
 	r.resumed(60e9)
 	_, _, pause = play(r, 60e9, 25*most, 2*time.Second)
 	require.Equal(t, time.Second, pause, "it was long ago")
+}
+
+// Where stacks are copied fewer of them are sampled, and no fewer switches are
+// read.
+func TestBoundOnCopiedStacks(t *testing.T) {
+	const most = 10_000
+	require.Equal(t, most, stacksPerSecond(most, 0))
+	require.Equal(t, 1024, stacksPerSecond(most, 16384))
+	require.Equal(t, 256, stacksPerSecond(most, perfevent.MaxUserStack))
+	require.Equal(t, 100, stacksPerSecond(100, 16384), "fewer were asked for")
+	r := newRate(most, stacksPerSecond(most, 16384), 0)
+	stacks := 0
+	second := func(from int64, perSecond int) (mean int, pause time.Duration) {
+		stacks = 0
+		for at := int64(0); at < int64(time.Second) && pause == 0; at += int64(20 * time.Millisecond) {
+			sampled := perSecond / 50 / r.mean
+			stacks += sampled
+			mean, pause = r.next(from+at+int64(20*time.Millisecond), perSecond/50, sampled)
+		}
+		return mean, pause
+	}
+	mean, _ := second(0, 1000)
+	require.Equal(t, 1, mean)
+	mean, pause := second(1e9, 19*most)
+	require.Zero(t, pause)
+	require.InDelta(t, 19*most/1024, mean, 10)
+	_, pause = second(2e9, 19*most)
+	require.Zero(t, pause, "that many are read all the same")
+	require.LessOrEqual(t, stacks, 1100)
+	second(3e9, 21*most)
+	_, pause = second(4e9, 21*most)
+	require.Positive(t, pause)
 }
 
 func TestDrawIsAroundItsMean(t *testing.T) {

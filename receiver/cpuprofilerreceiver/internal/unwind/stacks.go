@@ -43,7 +43,7 @@ type StacksConfig struct {
 	// Bytes is how many are copied of each stack, Tables what copies are walked by;
 	// not needed with FramePointers.
 	Bytes  int
-	Tables *Cache
+	Tables Tables
 	// What names the sampler in the line that says that its stacks are copied.
 	What   string
 	Logger *zap.Logger
@@ -109,7 +109,7 @@ func (s *Stacks) Prepare(p Process) {
 		s.look(p)
 	default:
 		for _, m := range p.Mapped() {
-			s.cfg.Tables.Track(m)
+			s.cfg.Tables.Lookup(m)
 		}
 	}
 }

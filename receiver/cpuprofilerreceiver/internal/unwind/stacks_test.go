@@ -7,7 +7,135 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samples"
 )
+
+// programProcess is a process of two files, whose tables are read when they are asked
+// for a second time.
+type programProcess struct {
+	executable, libc *samples.Mapping
+	tables           map[*samples.Mapping]*Table
+	asked            map[*samples.Mapping]int
+	whole, other     int
+}
+
+func (p *programProcess) Mapping(a uint64) *samples.Mapping {
+	if a >= codeAt && a < codeAt+codeSize {
+		return p.executable
+	}
+	return nil
+}
+
+func (p *programProcess) Mapped() (all []*samples.Mapping) {
+	for _, m := range []*samples.Mapping{p.executable, p.libc} {
+		if m != nil {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+func (p *programProcess) Foundations() (executable, libc *samples.Mapping) {
+	return p.executable, p.libc
+}
+
+func (p *programProcess) Stack(*perfevent.Sample) *samples.Stack {
+	p.other++
+	return &samples.Stack{}
+}
+
+func (p *programProcess) WholeStack(*perfevent.Sample) *samples.Stack {
+	p.whole++
+	return &samples.Stack{Whole: true}
+}
+
+func (p *programProcess) Lookup(m *samples.Mapping) (*Table, bool) {
+	if p.asked[m]++; p.asked[m] == 1 {
+		return nil, false
+	}
+	return p.tables[m], true
+}
+
+// newProgram has an executable and a C library that keep frame pointers or not.
+func newProgram(executable, libc bool) *programProcess {
+	table := func(with bool) *Table {
+		if with {
+			return &Table{code: coverage{framePointer: 100}}
+		}
+		return &Table{code: coverage{other: 100}}
+	}
+	p := &programProcess{
+		executable: &samples.Mapping{Start: codeAt, Limit: codeAt + codeSize, Path: "/program"},
+		libc:       &samples.Mapping{Path: "/libc.so.6"},
+		asked:      map[*samples.Mapping]int{},
+	}
+	p.tables = map[*samples.Mapping]*Table{p.executable: table(executable), p.libc: table(libc)}
+	return p
+}
+
+func TestStacksAreCopiedWhereAProgramKeepsNoFramePointers(t *testing.T) {
+	const bytes = 16384
+	for name, c := range map[string]struct {
+		mode             Mode
+		executable, libc bool
+		wide             bool
+		before, after    int
+	}{
+		"both keep them":          {CopiesWhereNeeded, true, true, false, 0, 0},
+		"the executable does not": {CopiesWhereNeeded, false, true, false, 0, bytes},
+		"the C library does not":  {CopiesWhereNeeded, true, false, false, 0, bytes},
+		"on the whole host":       {CopiesWhereNeeded, false, false, true, 0, 0},
+		"always":                  {Copies, true, true, false, bytes, bytes},
+		"always and everywhere":   {Copies, true, true, true, bytes, bytes},
+		"never":                   {FramePointers, false, false, false, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newProgram(c.executable, c.libc)
+			s := NewStacks(StacksConfig{Mode: c.mode, Bytes: bytes, Tables: p})
+			require.Equal(t, c.before, s.Attach(c.wide))
+			for range 3 { // the files are being read at first
+				require.NotNil(t, s.Of(p, &perfevent.Sample{User: []uint64{functionAt(0)}}))
+			}
+			require.Equal(t, c.after, s.Copied())
+			s.Forget()
+			require.Equal(t, c.before, s.Copied())
+		})
+	}
+}
+
+func TestProgramIsLookedAtOnceAndAgainWhenItIsAnother(t *testing.T) {
+	p := newProgram(true, true)
+	s := NewStacks(StacksConfig{Mode: CopiesWhereNeeded, Bytes: 1024, Tables: p})
+	s.Prepare(p)
+	s.Prepare(p)
+	asked := p.asked[p.executable]
+	for range 10 {
+		s.Of(p, &perfevent.Sample{User: []uint64{functionAt(0)}})
+	}
+	require.Equal(t, asked, p.asked[p.executable])
+	after := newProgram(false, true)
+	p.executable, p.libc, p.tables, p.asked = after.executable, after.libc, after.tables, after.asked
+	s.Prepare(p)
+	s.Prepare(p)
+	require.Equal(t, 1024, s.Copied())
+}
+
+func TestStackThatReachesItsEntryIsWhole(t *testing.T) {
+	p := newProgram(true, true)
+	p.tables[p.executable] = tableOf(t, root, frameless)
+	p.asked[p.executable] = 1
+	s := NewStacks(StacksConfig{Mode: Copies, Bytes: 1024, Tables: p})
+	sample := perfevent.Sample{
+		User: []uint64{functionAt(1)}, HasRegisters: true,
+		Registers: perfevent.Registers{PC: functionAt(1), SP: stackAt}, Stack: words(0, functionAt(0)+1),
+	}
+	require.True(t, s.Of(p, &sample).Whole)
+	require.Equal(t, []uint64{functionAt(1), functionAt(0) + 1}, sample.User)
+	require.False(t, s.Of(p, &perfevent.Sample{User: []uint64{functionAt(1)}}).Whole, "it has no copy, as of one that is exiting")
+	require.Equal(t, []int{1, 1}, []int{p.whole, p.other})
+}
 
 func TestStackEndsWhereFramePointersLeadAstray(t *testing.T) {
 	const code = 0x401000
