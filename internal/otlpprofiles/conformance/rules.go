@@ -178,6 +178,15 @@ func shapes() map[string][]shape {
 		},
 		"alloc_objects/count": {{period: "space/bytes", valued: true, refused: notCPU}},
 		"alloc_space/bytes":   {{period: "space/bytes", valued: true, refused: notCPU}},
+		// Of pprof endpoints. Splunk shows none of them.
+		"inuse_objects/count":     {{period: "space/bytes", valued: true, refused: waits}},
+		"inuse_space/bytes":       {{period: "space/bytes", valued: true, refused: waits}},
+		"goroutines/count":        {{period: "goroutine/count", valued: true, refused: waits}},
+		"threads/count":           {{period: "threadcreate/count", valued: true, refused: waits}},
+		"block_contentions/count": {{period: "contentions/count", valued: true, refused: waits}},
+		"block_delay/nanoseconds": {{period: "contentions/count", valued: true, refused: waits}},
+		"mutex_contentions/count": {{period: "contentions/count", valued: true, refused: waits}},
+		"mutex_delay/nanoseconds": {{period: "contentions/count", valued: true, refused: waits}},
 		// How many of them one had its stack sampled.
 		"off_cpu/nanoseconds":  {{period: "context_switches/count", valued: true, refused: waits}},
 		"runqueue/nanoseconds": {{period: "context_switches/count", valued: true, refused: waits}},
