@@ -11,6 +11,7 @@ GO_FILES := $(shell git ls-files -co --exclude-standard '*.go' 2>/dev/null || fi
 COMPONENTS := receiver/cpuprofilerreceiver processor/cputriggerprocessor exporter/pprofexporter extension/hotunitsextension
 FUZZTIME ?= 20s
 BENCH_MINUTES ?= 2
+SOAK_MINUTES ?= 30
 
 .PHONY: help
 help: ## list the targets
@@ -70,6 +71,11 @@ bench: build ## as root: the benchmarks of the hot paths, then what whole proces
 	go test -run '^$$' -bench . -benchmem $$(go list ./... | grep -v /test/)
 	@go build -o bin/ ./test/bench ./test/load
 	@bin/bench -collector $(BIN) -load bin/load -minutes $(BENCH_MINUTES)
+
+.PHONY: soak
+soak: build ## as root: run the distribution under faults for SOAK_MINUTES (30); the last line is what became of every sample
+	@go build -o bin/ ./test/soak ./test/dotnetsender
+	@bin/soak -collector $(BIN) -sender bin/dotnetsender -minutes $(SOAK_MINUTES)
 
 .PHONY: fuzz
 fuzz: ## fuzz every parser of outside bytes for FUZZTIME (20s) each

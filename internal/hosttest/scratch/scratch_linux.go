@@ -23,6 +23,9 @@ type Cgroup struct {
 	dirs []string
 	cpu  string // the directory that owns the quota; empty where none does
 	v2   bool   // whether cpu is in the v2 tree
+
+	memory  string // the directory that owns the memory limit; empty where none does
+	unified string // the one in the v2 tree; empty where there is none
 }
 
 // Make makes the cgroup called name below the root cgroup. What it made before
@@ -44,6 +47,15 @@ func Make(name string) (*Cgroup, error) {
 		c.dirs = append(c.dirs, dir)
 		if m.controllers["cpu"] {
 			c.cpu, c.v2 = dir, false
+		}
+		if m.controllers["memory"] {
+			c.memory = dir
+		}
+		if m.unified {
+			c.unified = dir
+			if _, err := os.Stat(filepath.Join(dir, "memory.max")); err == nil && c.memory == "" {
+				c.memory = dir
+			}
 		}
 		if m.unified && c.cpu == "" {
 			if _, err := os.Stat(filepath.Join(dir, "cpu.max")); err == nil {

@@ -1,0 +1,54 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package scratch
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// SetPIDs limits how many processes and threads the cgroup may have.
+func (c *Cgroup) SetPIDs(most int) error {
+	for _, dir := range c.dirs {
+		err := os.WriteFile(filepath.Join(dir, "pids.max"), []byte(strconv.Itoa(most)), 0)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission) {
+			return fmt.Errorf("limit the processes of %s: %w", c.Path, err)
+		}
+	}
+	return fmt.Errorf("no hierarchy here owns the pids controller, so the processes of %s cannot be limited", c.Path)
+}
+
+// PIDs is how many processes and threads are in the cgroup, where SetPIDs works.
+func (c *Cgroup) PIDs() int {
+	for _, dir := range c.dirs {
+		if text, err := os.ReadFile(filepath.Join(dir, "pids.current")); err == nil {
+			n, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+			return n
+		}
+	}
+	return 0
+}
+
+// KillAtOnce ends all processes of the cgroup in one step, those that they start
+// meanwhile too. It needs the v2 tree, and a kernel from 5.14 on.
+func (c *Cgroup) KillAtOnce() error {
+	for _, dir := range c.dirs {
+		// Only the v2 tree has the file.
+		err := os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission) {
+			return fmt.Errorf("killing all of %s at once: %w", c.Path, err)
+		}
+	}
+	return fmt.Errorf("killing all of %s at once: it is in no v2 tree of a kernel from 5.14 on", c.Path)
+}

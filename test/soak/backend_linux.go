@@ -1,0 +1,197 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pprofile"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/hotprofile/hotprofile/test/otlppeer"
+)
+
+// mood is how the backend answers.
+type mood string
+
+const (
+	healthy     mood = "healthy"
+	gone        mood = "gone"        // connections are refused
+	slow        mood = "slow"        // each answer takes slowAnswer
+	hanging     mood = "hanging"     // no answer until the sender gives up
+	unavailable mood = "unavailable" // nothing is taken, and may be sent again
+	invalid     mood = "invalid"     // nothing is taken, for good
+	forgetful   mood = "forgetful"   // everything is taken, and the answer says it was not
+	restarting  mood = "restarting"  // healthy, and gone for a moment again and again
+)
+
+const (
+	slowAnswer = time.Second
+	// leastTime is what a sender must have left when it is answered. With less it
+	// might give up before the answer has reached it, and who is right about what
+	// was delivered could not be told.
+	leastTime = time.Second
+)
+
+// maxProfiles bounds what the backend remembers: an hour and more of a soak.
+const maxProfiles = 4 << 20
+
+// backend is the peer that profiles are sent to. It remembers the id of each
+// profile, so that one that comes again is told from a new one.
+type backend struct {
+	peer *otlppeer.Server
+
+	mu      sync.Mutex
+	mood    mood
+	direct  bool          // the sender has no queue: what it is refused, it has counted
+	changed chan struct{} // closed when the mood changes
+	// What was taken and what was turned away for good: events by profile.
+	delivered, rejected map[pprofile.ProfileID]int
+	out                 int64 // events in delivered
+	twice               int64 // events of profiles that came again
+	nameless            int64 // profiles without an id
+	requests            map[mood]int64
+	dropped             bool // maxProfiles was reached
+}
+
+func newBackend() *backend {
+	b := &backend{
+		mood: healthy, changed: make(chan struct{}), requests: map[mood]int64{},
+		delivered: map[pprofile.ProfileID]int{}, rejected: map[pprofile.ProfileID]int{},
+	}
+	b.peer = otlppeer.New(b.take)
+	return b
+}
+
+func (b *backend) take(ctx context.Context, pd pprofile.Profiles) error {
+	b.mu.Lock()
+	m, changed := b.mood, b.changed
+	b.requests[m]++
+	b.mu.Unlock()
+	switch m {
+	case slow:
+		select {
+		case <-time.After(slowAnswer):
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	case hanging:
+		<-ctx.Done()
+		return ctx.Err()
+	case unavailable:
+		return status.Error(codes.Unavailable, "the backend is not available")
+	case invalid:
+		b.keep(pd, false)
+		return status.Error(codes.InvalidArgument, "the backend does not want this")
+	}
+	if deadline, has := ctx.Deadline(); has && time.Until(deadline) < leastTime {
+		<-ctx.Done()
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	b.keep(pd, true)
+	if m == forgetful {
+		return status.Error(codes.Unavailable, "the backend has taken it and forgot")
+	}
+	return nil
+}
+
+func (b *backend) keep(pd pprofile.Profiles, taken bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.delivered)+len(b.rejected) > maxProfiles {
+		b.dropped = true
+		return
+	}
+	for _, rp := range pd.ResourceProfiles().All() {
+		for _, sp := range rp.ScopeProfiles().All() {
+			for _, p := range sp.Profiles().All() {
+				events, id := otlppeer.Events(p), p.ProfileID()
+				_, known := b.delivered[id]
+				switch {
+				case id.IsEmpty():
+					b.nameless++
+				case !taken && b.direct: // the sender counts it as refused
+				case !taken:
+					b.rejected[id] = events
+				case known:
+					b.twice += int64(events)
+				default:
+					b.delivered[id] = events
+					b.out += int64(events)
+				}
+			}
+		}
+	}
+}
+
+// become changes the mood. What is under way is answered first where the sender
+// has no queue: of an answer that is cut off nobody knows whether it arrived.
+func (b *backend) become(m mood) error {
+	b.mu.Lock()
+	before := b.mood
+	b.mood = m
+	close(b.changed)
+	b.changed = make(chan struct{})
+	stop := b.peer.Stop
+	if b.direct && before != hanging {
+		stop = b.peer.GracefulStop
+	}
+	b.mu.Unlock()
+	switch {
+	case m == gone:
+		stop()
+	case before == gone:
+		return b.peer.Start()
+	}
+	return nil
+}
+
+// restart goes away and comes back.
+func (b *backend) restart() error {
+	if err := b.become(gone); err != nil {
+		return err
+	}
+	return b.become(restarting)
+}
+
+// serve says whether the sender has a queue of its own from now on.
+func (b *backend) serve(direct bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.direct = direct
+}
+
+// took is what has been taken so far, in events, each profile counted once, what
+// came again, and what was turned away for good and never taken.
+func (b *backend) took() (out, twice, rejected int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, events := range b.rejected {
+		if _, known := b.delivered[id]; !known {
+			rejected += int64(events)
+		}
+	}
+	return b.out, b.twice, rejected
+}
+
+// faults is what no backend should have met.
+func (b *backend) faults() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var all []string
+	if b.nameless > 0 {
+		all = append(all, fmt.Sprintf("%d profiles had no id", b.nameless))
+	}
+	if b.dropped {
+		all = append(all, fmt.Sprintf("more than %d profiles came: the backend could not remember them all", maxProfiles))
+	}
+	return all
+}

@@ -1,0 +1,234 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// entry is what one run of the collector has counted, from its start to its end:
+// events, unless said otherwise.
+type entry struct {
+	name   string
+	direct bool // it exported without a queue
+	killed bool // held went with it
+
+	// read is by what became of it in the receiver; counted there and nowhere
+	// else, except for exported and refused, which the next component counts too.
+	read map[string]int64
+	// twins are the objects of Go's allocations, which the receiver counts once,
+	// with their bytes, and everything behind it as two.
+	twins int64
+	// handed is what the receiver's calls of the next component were about.
+	handedAccepted, handedRefused int64
+	// decided is by what became of it in the processor, held what its recorder had
+	// at the end.
+	decided map[string]int64
+	held    int64
+	// delivered is what the backend took meanwhile.
+	delivered int64
+
+	// Beside the equation.
+	lost          int64            // in the kernel: never read
+	skipped       int64            // periods in which sampling was paused
+	enqueueFailed int64            // samples, not events
+	sendFailed    int64            // likewise, for good
+	otherLosses   map[string]int64 // by name
+	triggers      map[string]int64 // by outcome
+}
+
+const (
+	profilerSamples = "otelcol_cpu_profiler_samples"
+	triggerSamples  = "otelcol_cpu_trigger_samples"
+)
+
+// newEntry reads the figures of a run's end.
+func newEntry(name string, direct bool, f figures) entry {
+	e := entry{
+		name: name, direct: direct,
+		read:           f.by(profilerSamples, "outcome"),
+		handedAccepted: f.sum("otelcol_receiver_accepted_profile_samples"),
+		handedRefused:  f.sum("otelcol_receiver_refused_profile_samples") + f.sum("otelcol_receiver_failed_profile_samples"),
+		decided:        f.by(triggerSamples, "outcome"),
+		held:           f.sum("otelcol_cpu_trigger_recorder_samples"),
+		lost:           f.sum("otelcol_cpu_profiler_samples_lost"),
+		skipped:        f.sum("otelcol_cpu_profiler_periods_skipped"),
+		enqueueFailed:  f.sum("otelcol_exporter_enqueue_failed_profile_samples"),
+		sendFailed:     f.sum("otelcol_exporter_send_failed_profile_samples", "error_permanent", "true"),
+		triggers:       f.by("otelcol_cpu_trigger_triggers", "outcome"),
+		otherLosses:    map[string]int64{},
+	}
+	for _, outcome := range []string{"exported", "refused"} {
+		e.twins += f.sum(profilerSamples, "outcome", outcome, "sampler", "allocations")
+	}
+	for reason, n := range f.by("otelcol_cpu_profiler_off_cpu_hidden", "reason") {
+		e.otherLosses["waits not shown: "+reason] = n
+	}
+	for limit, n := range f.by("otelcol_cpu_profiler_limits_hit", "limit") {
+		e.otherLosses["forgotten at a limit: "+limit] = n
+	}
+	for _, outcome := range []string{"failed", "late", "unavailable"} {
+		e.otherLosses["readings: "+outcome] = f.sum("otelcol_cpu_trigger_readings", "outcome", outcome)
+	}
+	return e
+}
+
+func total(m map[string]int64) (n int64) {
+	for _, v := range m {
+		n += v
+	}
+	return n
+}
+
+// in is what the receiver read, each object of an allocation beside its bytes.
+func (e *entry) in() int64 { return total(e.read) + e.twins }
+
+// untried is what the receiver refused without asking the next component.
+func (e *entry) untried() int64 {
+	return e.read["exported"] + e.read["refused"] + e.twins - e.handedAccepted - e.handedRefused
+}
+
+// check says where the counters of one run do not agree with one another.
+func (e *entry) check() (faults []string) {
+	fault := func(format string, args ...any) {
+		faults = append(faults, e.name+": "+fmt.Sprintf(format, args...))
+	}
+	if got, want := total(e.decided)+e.held, e.handedAccepted+e.handedRefused; got != want {
+		fault("cpu_profiler handed on %d (%d accepted, %d refused), cpu_trigger has %d (%v and holds %d): %+d",
+			want, e.handedAccepted, e.handedRefused, got, e.decided, e.held, got-want)
+	}
+	switch untried := e.untried(); {
+	case e.direct && e.twins != 0:
+		fault("there are %d allocations, which a run without a queue does not sample", e.twins)
+	case e.direct && e.read["exported"] != e.handedAccepted:
+		fault("cpu_profiler says that %d were exported, its calls that %d were", e.read["exported"], e.handedAccepted)
+	case e.direct && untried < 0:
+		fault("cpu_profiler refused %d, its calls %d", e.read["refused"], e.handedRefused)
+	case !e.direct && untried != 0:
+		fault("cpu_profiler counts %d exported, %d refused and %d objects beside them, its calls %d accepted and %d refused: %+d",
+			e.read["exported"], e.read["refused"], e.twins, e.handedAccepted, e.handedRefused, untried)
+	}
+	if e.direct && e.decided["passed"] != e.delivered {
+		fault("cpu_trigger says that %d passed, the backend took %d: %+d", e.decided["passed"], e.delivered, e.delivered-e.decided["passed"])
+	}
+	if !e.killed && e.held != 0 {
+		fault("cpu_trigger holds %d after its shutdown", e.held)
+	}
+	return faults
+}
+
+// ledger is what all runs together come to.
+type ledger struct {
+	entries []entry
+	// What the backend has in the end, in events: out, each profile once; rejected,
+	// turned away for good.
+	out, rejected int64
+}
+
+// term is one term of the equation.
+type term struct {
+	name string
+	n    int64
+}
+
+// terms are the right side of the equation. What the receiver handed on is there
+// as what became of it behind the receiver, and what passed the processor as what
+// the backend has.
+func (l *ledger) terms() []term {
+	sums := map[string]int64{}
+	for i := range l.entries {
+		e := &l.entries[i]
+		for outcome, n := range e.read {
+			if outcome != "exported" && outcome != "refused" {
+				sums[outcome] += n
+			}
+		}
+		for outcome, n := range e.decided {
+			if outcome != "passed" {
+				sums[outcome] += n
+			}
+		}
+		sums["refused"] += e.untried()
+		sums["killed"] += e.held
+	}
+	sums["rejected"] = l.rejected
+	// In the order of the way, and all that could be lost, whether it was or not.
+	order := []string{
+		"refused", "rejected", "buffer_full", "rate_limited", "evicted", "gate_shut", "over_budget", "dry_run",
+		"filtered", "unmatched", "unreadable", "left_out", "shutdown", "killed",
+	}
+	for _, name := range slices.Sorted(maps.Keys(sums)) {
+		if !slices.Contains(order, name) {
+			order = append(order, name)
+		}
+	}
+	out := []term{{"out", l.out}, {"held", 0}}
+	for _, name := range order {
+		out = append(out, term{name, sums[name]})
+	}
+	return out
+}
+
+func (l *ledger) in() (n int64) {
+	for i := range l.entries {
+		n += l.entries[i].in()
+	}
+	return n
+}
+
+// queued is what passed into the queue of the exporter in all runs.
+func (l *ledger) queued() (n int64) {
+	for i := range l.entries {
+		if !l.entries[i].direct {
+			n += l.entries[i].decided["passed"]
+		}
+	}
+	return n
+}
+
+// direct is what passed without a queue.
+func (l *ledger) direct() (n int64) {
+	for i := range l.entries {
+		if l.entries[i].direct {
+			n += l.entries[i].decided["passed"]
+		}
+	}
+	return n
+}
+
+// equation is the one line, and whether it holds.
+func (l *ledger) equation() (line string, holds bool) {
+	var text strings.Builder
+	sum := int64(0)
+	for i, t := range l.terms() {
+		sum += t.n
+		if i > 0 {
+			text.WriteString(" + ")
+		}
+		fmt.Fprintf(&text, "%s %d", t.name, t.n)
+	}
+	sign := "="
+	if sum != l.in() {
+		sign = fmt.Sprintf("≠ (by %+d)", sum-l.in())
+	}
+	return fmt.Sprintf("in %d %s %s", l.in(), sign, text.String()), sum == l.in()
+}
+
+// check says where the counters do not agree.
+func (l *ledger) check() (faults []string) {
+	for i := range l.entries {
+		faults = append(faults, l.entries[i].check()...)
+	}
+	if got, want := l.out+l.rejected, l.queued()+l.direct(); got != want {
+		faults = append(faults, fmt.Sprintf("cpu_trigger says that %d passed, the backend has %d (%d taken, %d turned away): %+d",
+			want, got, l.out, l.rejected, got-want))
+	}
+	if _, holds := l.equation(); !holds {
+		faults = append(faults, "the equation does not hold")
+	}
+	return faults
+}

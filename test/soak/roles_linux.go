@@ -1,0 +1,122 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// role is what this program does as a load, for ever: it is killed in the end.
+type role func()
+
+var roles = map[string]role{
+	"flooding":   flood,
+	"allocating": allocate,
+	"waiting":    waitOften,
+	"churning":   churn,
+	"pulsing":    pulse,
+	"short":      func() { burn(20 * time.Millisecond) },
+}
+
+// burn spends CPU time.
+//
+//go:noinline
+func burn(d time.Duration) (x uint64) {
+	for until := time.Now().Add(d); time.Now().Before(until); {
+		for i := range 10_000 {
+			x = x*6364136223846793005 + uint64(i)
+		}
+	}
+	return x
+}
+
+// flood burns at the end of ever new ways through four functions, so that hardly
+// two of its stacks are equal.
+func flood() {
+	for {
+		descend(rand.Uint64(), 60+rand.IntN(60))
+	}
+}
+
+//go:noinline
+func descend(way uint64, left int) uint64 {
+	if left == 0 {
+		return burn(time.Millisecond)
+	}
+	// A way of 64 turns is gone through twice.
+	next := way>>2 | way<<62
+	switch way & 3 {
+	case 0:
+		return turnA(next, left-1) + 1
+	case 1:
+		return turnB(next, left-1) + 1
+	case 2:
+		return turnC(next, left-1) + 1
+	default:
+		return descend(next, left-1) + 1
+	}
+}
+
+//go:noinline
+func turnA(way uint64, left int) uint64 { return descend(way, left) + 2 }
+
+//go:noinline
+func turnB(way uint64, left int) uint64 { return descend(way, left) + 3 }
+
+//go:noinline
+func turnC(way uint64, left int) uint64 { return descend(way, left) + 4 }
+
+var kept [64][]byte
+
+// allocate allocates as fast as its quota allows.
+func allocate() {
+	// Without a call of it the linker leaves the memory profiler out.
+	_, _ = runtime.MemProfile(nil, false)
+	for i := 0; ; i++ {
+		kept[i%len(kept)] = make([]byte, 16<<10)
+	}
+}
+
+// waitOften waits and works by turns on many threads.
+func waitOften() {
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			runtime.LockOSThread()
+			for {
+				burn(200 * time.Microsecond)
+				t := syscall.NsecToTimespec(int64(time.Millisecond + rand.N(3*time.Millisecond)))
+				_ = syscall.Nanosleep(&t, nil)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// churn starts processes that end soon.
+func churn() {
+	for {
+		cmd := exec.Command("/proc/self/exe", "-role", "short")
+		cmd.Stderr = os.Stderr
+		if err := cmd.Run(); err != nil {
+			fmt.Fprintln(os.Stderr, "soak: a short process:", err)
+		}
+		time.Sleep(30 * time.Millisecond)
+	}
+}
+
+// pulse is hot and cool by turns.
+func pulse() {
+	for {
+		burn(5 * time.Second)
+		time.Sleep(4 * time.Second)
+	}
+}
