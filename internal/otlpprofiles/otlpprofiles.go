@@ -14,6 +14,7 @@ import (
 	"iter"
 	"math"
 	"slices"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
@@ -39,11 +40,28 @@ const (
 	attrAllocType      = "hotprofile.alloc.type"
 	attrUnscaled       = "hotprofile.unscaled" // of profiles
 	attrScaled         = "hotprofile.scaled"   // likewise
+	attrLost           = "hotprofile.lost"     // likewise
 	attrSpread         = "hotprofile.spread"   // likewise
 	attrFrameType      = "profile.frame.type"
 	attrGNUBuildID     = "process.executable.build_id.gnu"
 	attrGoBuildID      = "process.executable.build_id.go"
 )
+
+// maxLabel is how long a text attribute of a sample is at most. Backends make
+// labels of them, and Pyroscope refuses a profile for one longer than that.
+const maxLabel = 2048
+
+// label is a text cut to the longest that a label may have.
+func label(s string) string {
+	if len(s) <= maxLabel {
+		return s
+	}
+	end := maxLabel
+	for end > maxLabel-utf8.UTFMax && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end]
+}
 
 // Options say how a Builder builds. The zero value is good.
 type Options struct {
@@ -89,6 +107,9 @@ type group struct {
 	samples       []int
 	// start and end are what was captured: every timestamp is in [start, end).
 	start, end int64
+	// lost is how many events of the sampler the kernel could not hand over in that
+	// time, of all resources.
+	lost int64
 }
 
 type groupKey struct {
@@ -194,6 +215,8 @@ func grouped(batch *samples.Batch, all []samples.Sample) []*group {
 				g.start, g.end = k.window.Start, max(k.window.End, k.window.Start+1)
 			case k.typ.Sent:
 				g.start, g.end = math.MaxInt64, 0
+			default:
+				g.lost = batch.Lost(k.typ)
 			}
 			index[k] = g
 			groups = append(groups, g)
@@ -276,8 +299,8 @@ func (b *Builder) fits(g *group, s *samples.Sample, n int) int {
 	first, each := sizes(s)
 	need := first + b.dict.sampleBound(s)
 	if b.startsProfile(g, s) {
-		room = b.opts.MaxProfileBytes - headerOf(g.typ)
-		need += headerOf(g.typ) + typeBound(g.typ)
+		room = b.opts.MaxProfileBytes - headerOf(g)
+		need += headerOf(g) + typeBound(g)
 		if b.resource != g.resource {
 			need += b.resourceBound(g.resource)
 		}
@@ -292,8 +315,8 @@ func (b *Builder) fits(g *group, s *samples.Sample, n int) int {
 }
 
 // headerOf bounds a profile without its samples.
-func headerOf(t *samples.Type) int {
-	n := headerBound
+func headerOf(g *group) int {
+	n, t := headerBound, g.typ
 	if t.Unscaled {
 		n += lengthBound + indexBound
 	}
@@ -301,6 +324,9 @@ func headerOf(t *samples.Type) int {
 		n += lengthBound + indexBound
 	}
 	if t.Spread {
+		n += lengthBound + indexBound
+	}
+	if g.lost > 0 {
 		n += lengthBound + indexBound
 	}
 	return n
@@ -313,8 +339,10 @@ func (b *Builder) startsProfile(g *group, s *samples.Sample) bool {
 	return b.group != g || b.profile.Samples().Len() >= b.opts.MaxSamples || b.room < first+each
 }
 
-// typeBound bounds by how much a profile's type makes the dictionary grow.
-func typeBound(t *samples.Type) int {
+// typeBound bounds by how much a profile's type and attributes make the dictionary
+// grow.
+func typeBound(g *group) int {
+	t := g.typ
 	n := 4*lengthBound + len(t.Name) + len(t.Unit) + len(t.PeriodName) + len(t.PeriodUnit)
 	if t.Unscaled {
 		n += attributeBound + len(attrUnscaled)
@@ -324,6 +352,9 @@ func typeBound(t *samples.Type) int {
 	}
 	if t.Spread {
 		n += attributeBound + len(attrSpread)
+	}
+	if g.lost > 0 {
+		n += attributeBound + len(attrLost)
 	}
 	return n
 }
@@ -348,7 +379,7 @@ func (b *Builder) add(g *group, s *samples.Sample, from, to int) {
 	}
 	k := sampleKey{stack: b.dict.stack(s.Stack), link: b.dict.link(s.Link)}
 	if s.Thread.Name != "" {
-		k.name = b.dict.attribute(attrThreadName, attribute{text: s.Thread.Name})
+		k.name = b.dict.attribute(attrThreadName, attribute{text: label(s.Thread.Name)})
 	}
 	if s.Thread.ID != 0 {
 		k.id = b.dict.attribute(attrThreadID, attribute{kind: integer, number: int64(s.Thread.ID)})
@@ -360,7 +391,7 @@ func (b *Builder) add(g *group, s *samples.Sample, from, to int) {
 		k.selected = b.dict.attribute(attrDotnetSelected, attribute{kind: boolean, number: 1})
 	}
 	if s.AllocType != "" {
-		k.allocated = b.dict.attribute(attrAllocType, attribute{text: s.AllocType})
+		k.allocated = b.dict.attribute(attrAllocType, attribute{text: label(s.AllocType)})
 	}
 
 	times := s.Times[from:to]
@@ -436,12 +467,15 @@ func (b *Builder) beginProfile(g *group) {
 	if g.typ.Spread {
 		b.profile.AttributeIndices().Append(b.dict.attribute(attrSpread, attribute{kind: boolean, number: 1}))
 	}
+	if g.lost > 0 {
+		b.profile.AttributeIndices().Append(b.dict.attribute(attrLost, attribute{kind: integer, number: g.lost}))
+	}
 	var id pprofile.ProfileID
 	if _, err := io.ReadFull(b.opts.Rand, id[:]); err == nil {
 		b.profile.SetProfileID(id)
 	}
-	b.room = b.opts.MaxProfileBytes - headerOf(g.typ)
-	b.size += headerOf(g.typ)
+	b.room = b.opts.MaxProfileBytes - headerOf(g)
+	b.size += headerOf(g)
 }
 
 // setAttributes leaves out what has no key: backends refuse a whole request

@@ -175,3 +175,19 @@ func TestValuedOutputIsCutAtTheLimitsAndNothingIsLost(t *testing.T) {
 		})
 	}
 }
+
+// Names of types and of managed threads are as long as a program makes them.
+func TestLabelsAreCutWhereBackendsWouldRefuseThem(t *testing.T) {
+	long := strings.Repeat("é", 2000) // 4000 bytes
+	b := newBatch()
+	k := samples.Key{Resource: resource(0), Type: samples.DotnetAllocSpace, Stack: managed("F()"), Period: 1, AllocType: "x" + long, Thread: samples.Thread{Name: long}}
+	require.True(t, b.AddValue(k, start, 1))
+	got := build(t, options(), b) // checks the rules
+	var cut []string
+	for _, a := range got[0].profiles.Dictionary().AttributeTable().All() {
+		if v := a.Value().AsString(); strings.Contains(v, "é") {
+			cut = append(cut, v)
+		}
+	}
+	require.Equal(t, []string{strings.Repeat("é", 1024), "x" + strings.Repeat("é", 1023)}, cut)
+}

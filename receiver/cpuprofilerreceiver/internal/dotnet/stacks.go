@@ -14,8 +14,8 @@ import (
 )
 
 // maxDepth is how many frames of a stack are kept, from the leaf on; what has
-// more is marked as truncated. Backends show no more than that.
-const maxDepth = 1024
+// more is marked as truncated. Pyroscope would cut the leaf off a deeper one.
+const maxDepth = 1000
 
 // maxStackBytes bounds the stacks that are remembered. At the bound all are
 // forgotten, and made again as they are seen.
