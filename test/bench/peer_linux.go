@@ -6,21 +6,17 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"sync"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pprofile"
-	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
-	"google.golang.org/grpc"
-	_ "google.golang.org/grpc/encoding/gzip" // what the exporter compresses with unless told otherwise
+
+	"github.com/hotprofile/hotprofile/test/otlppeer"
 )
 
 // peer is an OTLP gRPC server that counts samples and throws them away.
 type peer struct {
-	pprofileotlp.UnimplementedGRPCServer
-	server *grpc.Server
-	port   int
+	server *otlppeer.Server
 
 	mu      sync.Mutex
 	samples int
@@ -28,33 +24,26 @@ type peer struct {
 }
 
 func startPeer() (*peer, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	p := &peer{server: grpc.NewServer(grpc.MaxRecvMsgSize(64 << 20)), port: l.Addr().(*net.TCPAddr).Port}
-	pprofileotlp.RegisterGRPCServer(p.server, p)
-	go func() { _ = p.server.Serve(l) }()
-	return p, nil
+	p := &peer{}
+	p.server = otlppeer.New(p.take)
+	return p, p.server.Start()
 }
 
-func (p *peer) Export(_ context.Context, r pprofileotlp.ExportRequest) (pprofileotlp.ExportResponse, error) {
-	n := countSamples(r.Profiles())
+func (p *peer) take(_ context.Context, profiles pprofile.Profiles) error {
+	n := countSamples(profiles)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.samples += n
 	p.latest = time.Now()
-	return pprofileotlp.NewExportResponse(), nil
+	return nil
 }
 
-// countSamples counts events: a sample's timestamps if it has any, else one.
+// countSamples counts events.
 func countSamples(profiles pprofile.Profiles) (n int) {
 	for _, r := range profiles.ResourceProfiles().All() {
 		for _, s := range r.ScopeProfiles().All() {
 			for _, p := range s.Profiles().All() {
-				for _, sample := range p.Samples().All() {
-					n += max(1, sample.TimestampsUnixNano().Len())
-				}
+				n += otlppeer.Events(p)
 			}
 		}
 	}

@@ -125,7 +125,7 @@ receivers: {cpu_profiler: {frequency: %d}}
 exporters: {otlp_grpc: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}}
 service:
   pipelines: {profiles: {receivers: [cpu_profiler], exporters: [otlp_grpc]}}
-`, rate, p.port))
+`, rate, p.server.Port))
 	if err != nil {
 		return r, err
 	}

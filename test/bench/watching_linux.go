@@ -34,7 +34,7 @@ processors:
 exporters: {otlp_grpc: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}}
 service:
   pipelines: {profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc]}}
-`, p.port))
+`, p.server.Port))
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -17,9 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pprofile"
-	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
-	"google.golang.org/grpc"
-	_ "google.golang.org/grpc/encoding/gzip" // what exporters compress with by default
+
+	"github.com/hotprofile/hotprofile/test/otlppeer"
 )
 
 // peer is a second process of the distribution, which writes what it receives
@@ -71,7 +69,6 @@ func readProfiles(t testing.TB, file string) (out []pprofile.Profiles) {
 
 // wire is an OTLP gRPC server in the test, which keeps what really arrived.
 type wire struct {
-	pprofileotlp.UnimplementedGRPCServer
 	port int
 
 	mu   sync.Mutex
@@ -79,21 +76,19 @@ type wire struct {
 }
 
 func startWire(t testing.TB) *wire {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	w := &wire{port: l.Addr().(*net.TCPAddr).Port}
-	s := grpc.NewServer(grpc.MaxRecvMsgSize(16 << 20))
-	pprofileotlp.RegisterGRPCServer(s, w)
-	go func() { _ = s.Serve(l) }()
-	t.Cleanup(s.Stop)
+	w := &wire{}
+	server := otlppeer.New(w.take)
+	require.NoError(t, server.Start())
+	w.port = server.Port
+	t.Cleanup(server.Stop)
 	return w
 }
 
-func (w *wire) Export(_ context.Context, r pprofileotlp.ExportRequest) (pprofileotlp.ExportResponse, error) {
+func (w *wire) take(_ context.Context, profiles pprofile.Profiles) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.held = append(w.held, r.Profiles())
-	return pprofileotlp.NewExportResponse(), nil
+	w.held = append(w.held, profiles)
+	return nil
 }
 
 func (w *wire) received() []pprofile.Profiles {
