@@ -127,18 +127,18 @@ func TestCPUsThatAreOfflineAreLeftOut(t *testing.T) {
 	for _, missing := range []string{"first", "second"} {
 		c := &cpuRings{what: "a test"}
 		anchor := switchAttr(unix.PERF_COUNT_SW_DUMMY, unix.PerfBitExcludeKernel)
-		err := c.open([]int{0, 1 << 10}, os.Getpagesize(), func(cpu, size int) error {
+		err := c.open([]int{0, 1 << 10}, func(cpu int) error {
 			if cpu != 0 && missing == "first" {
 				return unix.ENODEV
 			}
-			r, err := mapRing(anchor, pidAll, 0, size)
+			r, err := mapRing(anchor, pidAll, 0, os.Getpagesize())
 			require.NoError(t, err)
 			c.add(r)
 			if cpu != 0 {
 				return unix.ENODEV
 			}
 			return nil
-		})
+		}, nil)
 		require.NoError(t, err)
 		require.Equal(t, []int{0}, c.CPUs(), missing)
 		require.Len(t, c.rings, 1, missing)

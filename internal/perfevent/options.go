@@ -46,8 +46,9 @@ type Options struct {
 	HostWide bool
 	// SampleRing and RecordRing are the bytes of each CPU's two rings, rounded
 	// up to a power of two of pages; 0 means a second's worth of the deepest
-	// stacks (at least 128 KiB, at most 1 MiB), and 64 KiB. Both are halved
-	// until they fit what the kernel lets this user lock.
+	// stacks (at least 128 KiB, at most 1 MiB), and 16 MiB shared out among the
+	// CPUs, each 64 to 512 KiB of it. The larger is halved until both fit what
+	// the kernel lets this user lock.
 	SampleRing, RecordRing int
 	// MaxDescriptors bounds the descriptors of all that is attached and of the
 	// session itself; 0 means 4096. It is never above half of RLIMIT_NOFILE.
@@ -60,7 +61,6 @@ const MaxUserStack = 65528
 const (
 	defaultPeriod         = time.Second / 97
 	defaultMaxDescriptors = 4096
-	defaultRecordRing     = 64 << 10
 )
 
 // Stats are the counters of a Session since it was opened.
@@ -77,6 +77,13 @@ type Stats struct {
 	// events of one target, Foreign those of children that a kernel before 5.13
 	// samples along with their parent.
 	Duplicate, Foreign uint64
+}
+
+// recordRingFor shares out the memory of the records. A process that is started,
+// runs a program and ends takes 1 to 2 KiB, so that at 1,000 a second on one CPU
+// a reader that is kept from running for a quarter of a second loses none.
+func recordRingFor(cpus int) int {
+	return min(max(16<<20/max(cpus, 1), 64<<10), 512<<10)
 }
 
 // sampleRingFor is a second's worth of samples as deep as they come, within

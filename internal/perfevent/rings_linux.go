@@ -42,19 +42,19 @@ func chosen(cpus []int) ([]int, error) {
 	return OnlineCPUs()
 }
 
-// open has each map what one CPU needs, by add, of rings of size bytes; halved
-// until every one fits what this user may lock: a host with one large and many
-// tiny rings would lose samples of most CPUs. CPUs that are offline are left out.
-func (c *cpuRings) open(cpus []int, size int, each func(cpu, size int) error) error {
+// open has each map what one CPU needs, by add. Where that is more than this user
+// may lock, shrink makes the rings of all CPUs smaller, as long as it can: a host
+// with one large and many tiny rings would lose samples of most CPUs. CPUs that
+// are offline are left out.
+func (c *cpuRings) open(cpus []int, each func(cpu int) error, shrink func() bool) error {
 	for {
-		err := c.openAt(cpus, size, each)
+		err := c.openAt(cpus, each)
 		if err == nil {
 			break
 		}
-		if closing := c.unmap(); closing != nil || !tooLarge(err) || size <= os.Getpagesize() {
+		if closing := c.unmap(); closing != nil || !tooLarge(err) || !shrink() {
 			return errors.Join(err, closing)
 		}
-		size /= 2
 	}
 	w, err := newWaker(c.rings)
 	if err != nil {
@@ -65,11 +65,20 @@ func (c *cpuRings) open(cpus []int, size int, each func(cpu, size int) error) er
 	return nil
 }
 
-func (c *cpuRings) openAt(cpus []int, size int, each func(cpu, size int) error) error {
+// halve makes a ring smaller, if it is not a page.
+func halve(size *int) bool {
+	if *size <= os.Getpagesize() {
+		return false
+	}
+	*size /= 2
+	return true
+}
+
+func (c *cpuRings) openAt(cpus []int, each func(cpu int) error) error {
 	c.cpus = nil
 	for _, cpu := range cpus {
 		had := len(c.rings)
-		err := each(cpu, size)
+		err := each(cpu)
 		if errors.Is(err, unix.ENODEV) { // it went offline, maybe after the first of its events
 			if err := c.unmapFrom(had); err != nil {
 				return err

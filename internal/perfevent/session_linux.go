@@ -95,7 +95,7 @@ func Open(o Options) (*Session, error) {
 	return s, nil
 }
 
-// mapRings maps the two rings of each CPU, halved together.
+// mapRings maps the two rings of each CPU.
 func (s *Session) mapRings(cpus []int, o Options) error {
 	sample, record := o.SampleRing, o.RecordRing
 	switch {
@@ -106,15 +106,19 @@ func (s *Session) mapRings(cpus []int, o Options) error {
 		sample = sampleRingFor(s.period, o.UserStack)
 	}
 	if record <= 0 {
-		record = defaultRecordRing
+		record = recordRingFor(len(cpus))
 	}
 	if !s.hostWide {
 		record = max(record, sample)
 	}
 	sample, record = ringSize(sample), ringSize(record)
-	least := min(sample, record)
-	return s.open(cpus, least, func(cpu, size int) error {
-		return s.mapRingsOf(cpu, sample/least*size, record/least*size)
+	return s.open(cpus, func(cpu int) error {
+		return s.mapRingsOf(cpu, sample, record)
+	}, func() bool {
+		if record >= sample {
+			return halve(&record)
+		}
+		return halve(&sample)
 	})
 }
 

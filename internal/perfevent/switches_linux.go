@@ -47,9 +47,10 @@ func OpenSwitches(o SwitchOptions) (*Switches, error) {
 	if ring <= 0 {
 		ring = switchRingFor(len(cpus), 0)
 	}
+	ring = ringSize(ring)
 	s := &Switches{}
 	s.what = "switch records"
-	if err := s.open(cpus, ringSize(ring), s.openCPU); err != nil {
+	if err := s.open(cpus, func(cpu int) error { return s.openCPU(cpu, ring) }, func() bool { return halve(&ring) }); err != nil {
 		return nil, explain(scopeHost, "following every switch between threads", err)
 	}
 	for i, r := range s.rings {

@@ -80,11 +80,12 @@ func OpenUprobes(o UprobeOptions) (*Uprobes, error) {
 	if size <= 0 {
 		size = defaultProbeRing
 	}
+	size = ringSize(size)
 	if len(cpus) > p.limit {
 		return nil, &LimitError{Needed: len(cpus), Limit: p.limit}
 	}
 	p.what = "probes"
-	if err := p.open(cpus, ringSize(size), p.openRing); err != nil {
+	if err := p.open(cpus, func(cpu int) error { return p.openRing(cpu, size) }, func() bool { return halve(&size) }); err != nil {
 		return nil, explainProbe("following probes in programs", err)
 	}
 	p.merge()

@@ -53,6 +53,10 @@ type Process struct {
 	threads map[int]string
 }
 
+// Unknown says that nothing could be found out about the process: it had ended,
+// and no record told whose child it was.
+func (p *Process) Unknown() bool { return p.facts.path == "" && p.facts.raw == "" && !p.facts.kernel }
+
 // learn reads about a process what records do not tell. What cannot be read
 // stays as it was: the parent's, for a forked child.
 func (t *Table) learn(p *Process, s stat, err error) {

@@ -1,0 +1,50 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package hosttest
+
+import (
+	_ "embed" // the program
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+//go:embed testdata/churn.c
+var churnSource []byte
+
+// Churn is a program that starts processes, under two names: that of the one that
+// starts them and that of those that are started. What it does is said by its
+// arguments:
+//
+//	churn CHILD RATE COUNT BURN   start COUNT processes, RATE a second, that burn
+//	                              BURN seconds of CPU time each; then print how
+//	                              many it was in how many seconds, and wait
+//	bomb                          start processes that do the same, without end
+//	hot                           spin
+//	threads COUNT                 spin in threads, print when all of them do
+//	into PROGRAM ARGUMENT...      become that in other namespaces on a line of input
+type Churn struct{ Parent, Child string }
+
+// CompileChurn makes the program; it skips the test where there is no C compiler.
+func CompileChurn(t testing.TB) Churn {
+	t.Helper()
+	cc, err := exec.LookPath("cc")
+	if err != nil {
+		t.Skip("no C compiler")
+	}
+	dir := t.TempDir()
+	c := Churn{Parent: filepath.Join(dir, "churn"), Child: filepath.Join(dir, "churn-child")}
+	source := c.Parent + ".c"
+	if err := os.WriteFile(source, churnSource, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{c.Parent, c.Child} {
+		out, err := exec.Command(cc, "-O1", "-static", "-pthread", "-fno-omit-frame-pointer", "-o", name, source).CombinedOutput()
+		if err != nil {
+			t.Skipf("compiling a static program: %v\n%s", err, out)
+		}
+	}
+	return c
+}

@@ -1,0 +1,128 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package processes_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/oncpu"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+)
+
+// Short processes come and go a thousand a second, and then a fork bomb ends all
+// at once. What is known of them is right while they live, and nothing of them is
+// left: no descriptor, no ring, no entry, no memory; and sampling goes on.
+func TestProcessesThatComeAndGoLeaveNothingBehind(t *testing.T) {
+	program := hosttest.CompileChurn(t)
+	for _, mode := range []string{"host", "cgroup", "processes"} {
+		t.Run(mode, func(t *testing.T) {
+			group, hot := spare(t, "churn", 1), spare(t, "hot", 0.3)
+			_, hotPID := run(t, hot.Command(program.Parent, "hot"))
+			targets := map[string][]processes.Target{
+				"cgroup": {{Cgroup: group.Path}, {Cgroup: hot.Path}},
+				// Found anew, attached and let go twenty times a second.
+				"processes": {{Executable: program.Child}, {Executable: program.Parent}},
+			}[mode]
+			sampler, to := setup{targets: targets}.start(t)
+			eventually(t, func() bool { return to.ofPID(hotPID) > 0 })
+			spawn(t, group, program, 200) // what is allocated once and for all
+			before := settled(t, sampler, to, hotPID)
+
+			used := cpuUsed(t, group.Path)
+			cost := selfCPU(t)
+			started, took := spawn(t, group, program, 3000)
+			used, cost = cpuUsed(t, group.Path)-used, selfCPU(t)-cost
+			eventually(t, func() bool { // what they left in the rings is read
+				n := to.of(group.Path).samples
+				time.Sleep(300 * time.Millisecond)
+				return n == to.of(group.Path).samples
+			})
+			got, st := to.of(group.Path), sampler.Stats()
+			t.Logf("%d processes at %.0f/s; %v of %v of CPU time sampled, %d samples of %d processes; lost %d, unreadable %d; at a cost of %v each; %+v",
+				started, float64(started)/took.Seconds(), got.time, used, got.samples, len(got.pids), st.Lost, st.Unreadable, cost/time.Duration(started), st.Table)
+			require.Positive(t, got.named[program.Parent])
+			if st.Lost == 0 {
+				for path, n := range got.named {
+					if path != program.Parent && path != program.Child {
+						require.Less(t, n, got.samples/50, "samples of %q", path)
+					}
+				}
+			}
+			if mode != "processes" { // of which a child of a millisecond is seldom one
+				lost := time.Duration(st.Lost+st.Unreadable) * time.Second / 997
+				require.InDelta(t, used.Seconds(), got.time.Seconds(), 0.06*used.Seconds()+lost.Seconds())
+				require.Greater(t, got.named[program.Child], got.samples/2)
+			}
+			require.Zero(t, st.Table.Evicted+st.Table.StackResets+st.Table.ThreadNameResets+st.Table.MappingsLeftOut)
+
+			bomb := hosttest.NewCgroup(t, "hotprofile-bomb")
+			const most = 2500
+			bomb.SetPIDs(t, most)
+			bomb.Favour(t)
+			bomb.SetQuota(t, 0.5)
+			first := bomb.Command(program.Parent, "bomb")
+			run(t, first)
+			eventually(t, func() bool { return bomb.PIDs() >= most-10 })
+			t.Logf("%d processes of a fork bomb end", bomb.PIDs())
+			bomb.KillAtOnce(t)
+			_ = first.Wait()
+			bomb.Remove(t)
+
+			after := settled(t, sampler, to, hotPID)
+			st = sampler.Stats()
+			t.Logf("before %+v, after %+v; lost %d, %+v", before, after, st.Lost, st.Table)
+			require.Equal(t, before.files, after.files)
+			require.Equal(t, before.rings, after.rings)
+			// Stacks of what goes on running are kept.
+			require.Less(t, after.heap, before.heap+uint64(st.Table.StackBytes)+2<<20)
+		})
+	}
+}
+
+// spawn has so many processes come and go in a cgroup.
+func spawn(t *testing.T, group *hosttest.Cgroup, program hosttest.Churn, count int) (n int, took time.Duration) {
+	t.Helper()
+	cmd := group.Command(program.Parent, "churn", program.Child, "1000", fmt.Sprint(count), "0.0005")
+	out, _ := run(t, cmd)
+	require.True(t, out.Scan(), "it ended: %v", out.Err())
+	var seconds float64
+	_, err := fmt.Sscan(out.Text(), &n, &seconds)
+	require.NoError(t, err)
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	return n, time.Duration(seconds * float64(time.Second))
+}
+
+// settled waits until nothing is known of processes that have ended, and sampling
+// goes on. The table of the whole host has what others start meanwhile, for two
+// batches.
+func settled(t *testing.T, sampler *oncpu.Sampler, to *sink, hot int) held {
+	t.Helper()
+	to.forget()
+	eventually(t, func() bool {
+		time.Sleep(100 * time.Millisecond)
+		return to.ofPID(hot) > 50*time.Millisecond && sampler.Stats().Table.Processes < alive(t)+150
+	})
+	to.forget()
+	var now held
+	eventually(t, func() bool { // the test's own descriptors go in their time
+		was := now
+		time.Sleep(200 * time.Millisecond)
+		now = holds(t)
+		return now.files == was.files && now.rings == was.rings
+	})
+	return now
+}
+
+func eventually(t *testing.T, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(20 * time.Millisecond) {
+		require.True(t, time.Now().Before(end), "not within %v", patience)
+	}
+}

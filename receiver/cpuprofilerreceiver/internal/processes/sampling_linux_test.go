@@ -1,0 +1,243 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package processes_test
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/oncpu"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+)
+
+const patience = 60 * time.Second
+
+// tally is what samples of a cgroup said.
+type tally struct {
+	samples int
+	time    time.Duration
+	// named are the samples by the path of the executable, empty where it was not
+	// known.
+	named map[string]int
+	pids  map[int]bool
+}
+
+// sink counts samples by cgroup and by process.
+type sink struct {
+	begin time.Time
+
+	mu      sync.Mutex
+	cgroups map[string]*tally
+	pids    map[int]time.Duration
+}
+
+func (s *sink) Add(k samples.Key, _ int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var in, path string
+	for _, a := range k.Resource.Attributes {
+		switch a.Key {
+		case "process.linux.cgroup":
+			in, _ = a.Value.(string)
+		case "process.executable.path":
+			path, _ = a.Value.(string)
+		}
+	}
+	t := s.cgroups[in]
+	if t == nil {
+		t = &tally{named: map[string]int{}, pids: map[int]bool{}}
+		s.cgroups[in] = t
+	}
+	t.samples++
+	t.time += time.Duration(k.Period)
+	t.named[path]++
+	t.pids[k.Resource.PID] = true
+	s.pids[k.Resource.PID] += time.Duration(k.Period)
+	return true
+}
+
+func (*sink) ReadUpTo(int64)                   {}
+func (*sink) Paused() bool                     { return false }
+func (*sink) KernelLost(*samples.Type, uint64) {}
+
+// Batch is another one each half second: ended processes are remembered for two.
+func (s *sink) Batch() uint64 { return 1 + uint64(time.Since(s.begin)/(time.Second/2)) }
+
+// of returns a copy of what was counted of a cgroup.
+func (s *sink) of(path string) tally {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := tally{named: map[string]int{}, pids: map[int]bool{}}
+	if t := s.cgroups[path]; t != nil {
+		out.samples, out.time = t.samples, t.time
+		for k, v := range t.named {
+			out.named[k] = v
+		}
+		for k := range t.pids {
+			out.pids[k] = true
+		}
+	}
+	return out
+}
+
+func (s *sink) ofPID(pid int) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pids[pid]
+}
+
+// forget lets what the test itself remembers not count as a leak.
+func (s *sink) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.cgroups)
+	clear(s.pids)
+}
+
+// setup is a sampler of targets, as the receiver makes one.
+type setup struct {
+	targets   []processes.Target
+	discovery time.Duration
+	frequency int
+	maxEvents int
+}
+
+func (s setup) start(t *testing.T) (*oncpu.Sampler, *sink) {
+	t.Helper()
+	if r := perfevent.Probe(); r.HostWide != nil || r.Kernel != nil {
+		hosttest.SkipUnprivileged(t, "%v", r)
+	}
+	if s.discovery == 0 {
+		s.discovery = 50 * time.Millisecond
+	}
+	if s.frequency == 0 {
+		s.frequency = 997
+	}
+	if s.maxEvents == 0 {
+		s.maxEvents = 4096
+	}
+	tree, err := cgroup.Open("/")
+	if err != nil {
+		hosttest.SkipUnprivileged(t, "%v", err)
+	}
+	wanted, err := processes.NewMatcher(s.targets, os.Getpid())
+	require.NoError(t, err)
+	cfg := processes.Config{Tree: tree, Wanted: wanted}
+	finder, err := attach.NewTargetFinder(cfg, s.targets, os.Getpid())
+	require.NoError(t, err)
+	to := &sink{begin: time.Now(), cgroups: map[string]*tally{}, pids: map[int]time.Duration{}}
+	sampler := oncpu.New(oncpu.Config{
+		Finder: finder, Table: processes.NewTable(cfg), Sink: to,
+		Frequency: s.frequency, MaxEvents: s.maxEvents, DiscoveryInterval: s.discovery,
+		ThreadName: true, Logger: zap.NewNop(), Status: func(error) {},
+		Notes: func(perfevent.Rights) []string { return nil },
+		Now:   func() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() },
+		Probe: perfevent.Probe,
+	})
+	require.NoError(t, sampler.Start())
+	t.Cleanup(sampler.Stop)
+	return sampler, to
+}
+
+// held is what a process holds that it could leak.
+type held struct {
+	files, rings int
+	heap         uint64
+}
+
+func holds(t *testing.T) held {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	maps, err := os.ReadFile("/proc/self/maps")
+	require.NoError(t, err)
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return held{files: len(fds), rings: strings.Count(string(maps), "[perf_event]"), heap: m.HeapAlloc}
+}
+
+// run starts a command and returns its output line by line.
+func run(t *testing.T, cmd *exec.Cmd) (lines *bufio.Scanner, pid int) {
+	t.Helper()
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	cmd.Stderr = os.Stderr
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return bufio.NewScanner(out), cmd.Process.Pid
+}
+
+// spare is a cgroup that gets the CPU it is allowed, whatever else is running.
+func spare(t *testing.T, name string, cores float64) *hosttest.Cgroup {
+	t.Helper()
+	c := hosttest.NewCgroup(t, "hotprofile-"+name)
+	c.Favour(t)
+	c.SetQuota(t, cores)
+	return c
+}
+
+func alive(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc")
+	require.NoError(t, err)
+	n := 0
+	for _, e := range entries {
+		if _, err := strconv.Atoi(e.Name()); err == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// cpuUsed is the CPU time of a cgroup, as the kernel accounts for it.
+func cpuUsed(t *testing.T, path string) time.Duration {
+	t.Helper()
+	if text, err := os.ReadFile("/sys/fs/cgroup/cpuacct" + path + "/cpuacct.usage"); err == nil {
+		n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+		require.NoError(t, err)
+		return time.Duration(n)
+	}
+	text, err := os.ReadFile("/sys/fs/cgroup" + path + "/cpu.stat")
+	if err != nil {
+		hosttest.SkipUnprivileged(t, "no cgroup's CPU time: %v", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if us, ok := strings.CutPrefix(line, "usage_usec "); ok {
+			n, err := strconv.ParseInt(strings.TrimSpace(us), 10, 64)
+			require.NoError(t, err)
+			return time.Duration(n) * time.Microsecond
+		}
+	}
+	t.Fatal("cpu.stat without usage_usec")
+	return 0
+}
+
+// selfCPU is the CPU time of the test itself.
+func selfCPU(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
