@@ -5,6 +5,7 @@ package samples
 
 import (
 	"iter"
+	"math"
 	"unsafe"
 )
 
@@ -51,6 +52,8 @@ type Batch struct {
 	events  []event
 	values  []int64 // of the events of valued types, in their order
 	stacks  map[*Stack]struct{}
+	// lost is how many events the kernel could not hand over, by sampler.
+	lost map[string]int64
 	// sentLocations and sentResources are those of samples that were sent.
 	sentLocations map[*Location]struct{}
 	sentResources map[*Resource]struct{}
@@ -73,6 +76,7 @@ func NewBatch(limit int) *Batch {
 		limit:  limit,
 		index:  make(map[Key]int32),
 		stacks: make(map[*Stack]struct{}),
+		lost:   make(map[string]int64),
 
 		sentLocations: make(map[*Location]struct{}),
 		sentResources: make(map[*Resource]struct{}),
@@ -190,6 +194,22 @@ func (b *Batch) hold(r *Resource, s *Stack) {
 	}
 }
 
+// AddLost counts events of a type's sampler that the kernel could not hand over
+// in this window. Nobody knows whose they were.
+func (b *Batch) AddLost(t *Type, n uint64) {
+	b.lost[t.sampler()] += int64(min(n, math.MaxInt64))
+}
+
+// Lost is how many AddLost has counted for a type's sampler.
+func (b *Batch) Lost(t *Type) int64 { return b.lost[t.sampler()] }
+
+func (t *Type) sampler() string {
+	if t.CountedAs != nil {
+		return t.CountedAs.Sampler
+	}
+	return t.Sampler
+}
+
 // Size is the bytes held, Limit the most that may be.
 func (b *Batch) Size() int { return b.size }
 
@@ -205,6 +225,7 @@ func (b *Batch) Reset() {
 	clear(b.stacks)
 	clear(b.sentLocations)
 	clear(b.sentResources)
+	clear(b.lost)
 	clear(b.samples) // lets go of processes that are gone
 	b.samples = b.samples[:0]
 	b.counts = b.counts[:0]

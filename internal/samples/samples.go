@@ -123,8 +123,9 @@ type Type struct {
 	// timestamp alone.
 	Valued bool
 	// Sampler is who takes such samples, as the counters call it; empty where they
-	// are counted as those of another type.
-	Sampler string
+	// are counted as those of another type, which is CountedAs.
+	Sampler   string
+	CountedAs *Type
 	// Sent says that the samples come from another program, with their names and
 	// with times by its clock. What was captured is then told by these times and
 	// not by the window of the batch, and their memory is the batch's to count:
@@ -161,9 +162,9 @@ const scaledToSwitches = "per process, to the total time of all its switches"
 // the assumed types it is the runtime's default, because the program's own could
 // not be read. An allocation is an event of both kinds, counted once: as its space.
 var (
-	AllocObjects        = &Type{Name: "alloc_objects", Unit: "count", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Scaled: scaledToPeriod}
+	AllocObjects        = &Type{Name: "alloc_objects", Unit: "count", PeriodName: "space", PeriodUnit: "bytes", Valued: true, CountedAs: AllocSpace, Scaled: scaledToPeriod}
 	AllocSpace          = &Type{Name: "alloc_space", Unit: "bytes", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Sampler: "allocations", Scaled: scaledToPeriod}
-	AllocObjectsAssumed = &Type{Name: "alloc_objects", Unit: "count", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Scaled: scaledToAssumedPeriod}
+	AllocObjectsAssumed = &Type{Name: "alloc_objects", Unit: "count", PeriodName: "space", PeriodUnit: "bytes", Valued: true, CountedAs: AllocSpaceAssumed, Scaled: scaledToAssumedPeriod}
 	AllocSpaceAssumed   = &Type{Name: "alloc_space", Unit: "bytes", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Sampler: "allocations", Scaled: scaledToAssumedPeriod}
 )
 

@@ -157,6 +157,16 @@ func (b *buffer) widen(batch *samples.Batch, time int64, fitted bool) bool {
 	return true
 }
 
+// KernelLost says that the kernel could not hand over n events of a type's
+// sampler: they are told of with the batch that is active. While both buffers are
+// full there is none, and nothing is captured either.
+func (b *buffer) KernelLost(t *samples.Type, n uint64) {
+	if batch, ok := b.pair.Borrow(); ok {
+		batch.AddLost(t, n)
+		b.pair.Return(true)
+	}
+}
+
 // ReadUpTo says that every event before time, on the monotonic clock, has been
 // added or was lost.
 func (b *buffer) ReadUpTo(time int64) {
@@ -288,6 +298,9 @@ func (b *buffer) turn(filled, next *samples.Batch) {
 	offset := b.clock.Offset()
 	if b.pausedAt != 0 {
 		start = b.clock.Monotonic() + b.offset
+	}
+	if filled == next {
+		next.Reset() // what was lost in a window that nobody sees
 	}
 	next.Start = start + offset - b.offset
 	next.End = 0

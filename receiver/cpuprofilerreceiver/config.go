@@ -31,6 +31,11 @@ type Config struct {
 	DiscoveryInterval time.Duration `mapstructure:"discovery_interval"`
 	// Frequency is samples per second of CPU time, 1 to 999. Default 97.
 	Frequency int `mapstructure:"frequency"`
+	// MaxOverhead bounds the CPU time of reading samples of running threads and of
+	// giving them names, in percent of one core per CPU that is sampled, 0.01% to
+	// 100%: above it the frequency is halved step by step, and recovers. Default 2%;
+	// 0 means no bound.
+	MaxOverhead Percent `mapstructure:"max_overhead"`
 	// MaxPerfEvents is the most perf event descriptors; half of RLIMIT_NOFILE is
 	// never exceeded either. Default 4096.
 	MaxPerfEvents int `mapstructure:"max_perf_events"`
@@ -135,6 +140,7 @@ func createDefaultConfig() *Config {
 		RootPath:          "/",
 		DiscoveryInterval: 5 * time.Second,
 		Frequency:         97,
+		MaxOverhead:       2,
 		MaxPerfEvents:     4096,
 		KernelStacks:      KernelStacksAuto,
 		Unwind:            UnwindAuto,
@@ -200,7 +206,7 @@ func (cfg *Config) Validate() error {
 	default:
 		fault("kernel_stacks: %q is not one of auto, true, false", cfg.KernelStacks)
 	}
-	errs = append(errs, cfg.validateUnwind())
+	errs = append(errs, cfg.validateUnwind(), cfg.validateOverhead())
 	for i, a := range cfg.ThreadAttributes {
 		if a != threadName && a != threadID {
 			fault("thread_attributes[%d]: %q is not one of %s, %s", i, a, threadName, threadID)

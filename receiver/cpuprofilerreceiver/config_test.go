@@ -41,6 +41,7 @@ func TestConfigIsReadAsWritten(t *testing.T) {
 			},
 			DiscoveryInterval: time.Second,
 			Frequency:         199,
+			MaxOverhead:       0.5,
 			MaxPerfEvents:     512,
 			KernelStacks:      KernelStacksTrue,
 			Unwind:            UnwindDwarf,
@@ -60,11 +61,14 @@ func TestConfigIsReadAsWritten(t *testing.T) {
 			ExportInterval: 10 * time.Second,
 			ExportTimeout:  2 * time.Second,
 		},
-		"kernel_false":     with(func(c *Config) { c.KernelStacks = KernelStacksFalse }),
-		"kernel_auto":      createDefaultConfig(),
-		"threads_together": with(func(c *Config) { c.ThreadAttributes = []string{} }),
-		"bytes":            with(func(c *Config) { c.BufferSize = bytesize.MiB }),
-		"cpu_block_empty":  createDefaultConfig(),
+		"overhead_number":    with(func(c *Config) { c.MaxOverhead = 3 }),
+		"overhead_fraction":  with(func(c *Config) { c.MaxOverhead = 0.25 }),
+		"overhead_unbounded": with(func(c *Config) { c.MaxOverhead = 0 }),
+		"kernel_false":       with(func(c *Config) { c.KernelStacks = KernelStacksFalse }),
+		"kernel_auto":        createDefaultConfig(),
+		"threads_together":   with(func(c *Config) { c.ThreadAttributes = []string{} }),
+		"bytes":              with(func(c *Config) { c.BufferSize = bytesize.MiB }),
+		"cpu_block_empty":    createDefaultConfig(),
 		"dotnet_alone": with(func(c *Config) {
 			c.CPU.Enabled = false
 			c.Dotnet = configoptional.Some(defaultDotnet())
@@ -135,6 +139,11 @@ func TestConfigFaultsNameTheirKeyAndWhatIsAllowed(t *testing.T) {
 		"frequency negative":       {map[string]any{"frequency": -97}, []string{"frequency", "between 1 and 999"}},
 		"frequency absurd":         {map[string]any{"frequency": 1000}, []string{"frequency", "between 1 and 999"}},
 		"frequency a fraction":     {map[string]any{"frequency": 9.5}, []string{"frequency"}},
+		"overhead negative":        {map[string]any{"max_overhead": "-1%"}, []string{"max_overhead", "-1%", "between 0.01% and 100%", "0, which means no bound"}},
+		"overhead of nothing":      {map[string]any{"max_overhead": "0.001%"}, []string{"max_overhead", "between 0.01% and 100%"}},
+		"overhead of all and more": {map[string]any{"max_overhead": 101}, []string{"max_overhead", "101%", "between 0.01% and 100%"}},
+		"overhead not a number":    {map[string]any{"max_overhead": "NaN%"}, []string{"max_overhead", "2%"}},
+		"overhead no percentage":   {map[string]any{"max_overhead": "off"}, []string{"max_overhead", "off", "2%"}},
 		"descriptors too few":      {map[string]any{"max_perf_events": 0}, []string{"max_perf_events", "between 8 and 1048576"}},
 		"kernel stacks unknown":    {map[string]any{"kernel_stacks": "maybe"}, []string{"kernel_stacks", "auto, true, false"}},
 		"unwind unknown":           {map[string]any{"unwind": "lbr"}, []string{"unwind", "auto, frame_pointer, dwarf"}},
@@ -184,6 +193,7 @@ func TestConfigEffectiveHasEveryKey(t *testing.T) {
 		}
 	}
 	require.EqualValues(t, 97, effective["frequency"])
+	require.EqualValues(t, "2%", effective["max_overhead"])
 }
 
 func TestConfigSchemaHasEveryKey(t *testing.T) {

@@ -27,6 +27,8 @@ import (
 // for any.
 type counters struct {
 	telemetry *metadata.TelemetryBuilder
+	// spent is the CPU time that samples of running threads cost.
+	spent func() time.Duration
 	// Each is nil where what it counts is not configured.
 	sampler func() oncpu.Stats
 	symbols func() symbolizer.Counters
@@ -35,6 +37,7 @@ type counters struct {
 	dotnet  func() dotnet.Stats
 	copies  func() unwind.Stats
 
+	seenSpent   time.Duration
 	seenOffCPU  offcpu.Stats
 	seenAllocs  allocs.Stats
 	seenSampler oncpu.Stats
@@ -62,6 +65,10 @@ func bySampler(s string) metric.MeasurementOption {
 
 func inBuffer(b string) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(attribute.String("buffer", b)))
+}
+
+func direction(d string) metric.MeasurementOption {
+	return metric.WithAttributeSet(attribute.NewSet(attribute.String("direction", d)))
 }
 
 func outcome(o string) metric.MeasurementOption {
@@ -116,6 +123,11 @@ func (c *counters) recordSampler(ctx context.Context) {
 	c.left(bufferFull, samples.OnCPU.Sampler, int(s.BufferFull-c.seenSampler.BufferFull))
 	c.left(unreadable, samples.OnCPU.Sampler, int(s.Unreadable-c.seenSampler.Unreadable))
 	c.telemetry.CPUProfilerSamplesLost.Add(ctx, int64(s.Lost-c.seenSampler.Lost))
+	c.telemetry.CPUProfilerFrequencyChanges.Add(ctx, int64(s.Lowered-c.seenSampler.Lowered), direction("lowered"))
+	c.telemetry.CPUProfilerFrequencyChanges.Add(ctx, int64(s.Raised-c.seenSampler.Raised), direction("raised"))
+	spent := c.spent()
+	c.telemetry.CPUProfilerCPUTime.Add(ctx, (spent - c.seenSpent).Seconds())
+	c.seenSpent = spent
 	c.telemetry.CPUProfilerPeriodsSkipped.Add(ctx, int64(s.PeriodsSkipped-c.seenSampler.PeriodsSkipped))
 	c.recordTable(ctx, &s.Table, &c.seenSampler.Table)
 	c.seenSampler = s

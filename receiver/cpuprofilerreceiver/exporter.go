@@ -14,6 +14,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
 )
 
@@ -39,6 +40,7 @@ type exporter struct {
 	next        xconsumer.Profiles
 	obs         *receiverhelper.ObsReport
 	counters    *counters
+	meter       *cputime.Meter // of what samples of running threads cost; may be nil
 	logger      *zap.Logger
 
 	// cancel ends the call under way, stop the loops; done is closed at the end
@@ -179,17 +181,9 @@ func (e *exporter) exportOf(b *buffer) bool {
 
 func (e *exporter) handOver(batch *samples.Batch) {
 	begin := time.Now()
-	whole, truncated := 0, 0
-	for k, events := range batch.Keys() {
-		if !k.Type.Sent { // those come with their names
-			e.namer.Name(k.Resource.PID, k.Stack)
-		}
-		if k.Stack.Truncated {
-			truncated += events
-		} else {
-			whole += events
-		}
-	}
+	span := cputime.Begin()
+	var spent time.Duration
+	whole, truncated, running := e.name(batch)
 	e.counters.stacks(whole, truncated)
 
 	ctx, cancel := context.WithTimeout(e.ctx, e.timeout)
@@ -198,6 +192,7 @@ func (e *exporter) handOver(batch *samples.Batch) {
 	failed, tried := 0, false
 	var failure error
 	for request, tally := range e.builder.Build(batch) {
+		spent += span.End() // what others do with it is not ours
 		events := 0
 		for typ, n := range tally {
 			left[typ] -= n
@@ -224,12 +219,34 @@ func (e *exporter) handOver(batch *samples.Batch) {
 		for typ, n := range tally {
 			e.counters.left(outcome, typ.Sampler, n)
 		}
+		span = cputime.Begin()
 	}
+	spent += span.End()
+	e.meter.Add(time.Duration(float64(spent) * float64(running) / float64(max(batch.Events(), 1))))
 	for typ, n := range left {
 		e.counters.left(unreadable, typ.Sampler, n)
 	}
 	e.counters.took(e.ctx, time.Since(begin))
 	e.say(failure, failed)
+}
+
+// name gives stacks their names, and counts events by how their stacks end, and
+// those of running threads.
+func (e *exporter) name(batch *samples.Batch) (whole, truncated, running int) {
+	for k, events := range batch.Keys() {
+		if k.Type == samples.OnCPU {
+			running += events
+		}
+		if !k.Type.Sent { // those come with their names
+			e.namer.Name(k.Resource.PID, k.Stack)
+		}
+		if k.Stack.Truncated {
+			truncated += events
+		} else {
+			whole += events
+		}
+	}
+	return whole, truncated, running
 }
 
 // tallyOf counts a batch's events by what they are of.

@@ -27,6 +27,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/dotnet"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/offcpu"
@@ -57,7 +58,11 @@ type profiler struct {
 	pprof    *pprofPullers
 	exporter *exporter
 
+	// meter is the CPU time that samples of running threads cost.
+	meter *cputime.Meter
+
 	unwinding *unwind.Cache // also nil where no copies of stacks are walked
+	roots     *unwind.Cache // what threads begin with in files that have no names
 }
 
 func newReceiver(set receiver.Settings, cfg *Config, next xconsumer.Profiles) (*profiler, error) {
@@ -72,7 +77,7 @@ func newReceiver(set receiver.Settings, cfg *Config, next xconsumer.Profiles) (*
 	if err != nil {
 		return nil, err
 	}
-	return &profiler{cfg: cfg, settings: set, next: next, obs: obs, telemetry: telemetry, logger: set.Logger}, nil
+	return &profiler{cfg: cfg, settings: set, next: next, obs: obs, telemetry: telemetry, logger: set.Logger, meter: new(cputime.Meter)}, nil
 }
 
 // Start begins to sample. What is not permitted is no error, since it may be
@@ -116,7 +121,7 @@ func (p *profiler) Start(_ context.Context, host component.Host) error {
 // way of the samples from its end. What was started before a fault is left to
 // stop.
 func (p *profiler) start(host component.Host, at place) error {
-	counters := &counters{telemetry: p.telemetry}
+	counters := &counters{telemetry: p.telemetry, spent: p.meter.Total}
 	var wakes []func() // filled before anything is in the buffer
 	buffer := newBuffer(int(p.cfg.BufferSize), systemClock{}, func() {
 		for _, wake := range wakes {
@@ -131,13 +136,14 @@ func (p *profiler) start(host component.Host, at place) error {
 			// Half of them are for perf events, and the rest of the collector needs some.
 			MaxObjects: max(1, min(symbolizer.DefaultMaxObjects, perfevent.OpenFileLimit()/4)),
 			Logger:     p.logger,
+			Meter:      p.meter,
 		}); err != nil {
 			return fmt.Errorf("start the symbolizer: %w", err)
 		}
 		counters.symbols = p.symbols.Counters
 	}
 	if p.cfg.CPU.Enabled || p.cfg.OffCPU.HasValue() {
-		p.unwinding = p.newUnwinding(at)
+		p.unwinding, p.roots = p.newUnwinding(at), p.newRoots(at)
 	}
 	var sampler *oncpu.Sampler
 	if p.cfg.CPU.Enabled {
@@ -172,15 +178,15 @@ func (p *profiler) start(host component.Host, at place) error {
 		intake = p.newIntake(at, buffer, identifier.Identify)
 		counters.dotnet = intake.Stats
 	}
-	if p.unwinding != nil {
-		counters.copies = p.unwinding.Stats
+	if p.roots != nil {
+		counters.copies = p.unwindStats(p.unwinding, p.roots)
 	}
 	p.exporter = &exporter{
 		interval: p.cfg.ExportInterval,
 		timeout:  p.cfg.ExportTimeout,
 		patience: maxPatience,
 		buffer:   buffer,
-		namer:    names{p.symbols},
+		namer:    names{p.symbols, p.roots},
 		builder: otlpprofiles.NewBuilder(otlpprofiles.Options{
 			ScopeName:    metadata.ScopeName,
 			ScopeVersion: p.settings.BuildInfo.Version,
@@ -188,6 +194,7 @@ func (p *profiler) start(host component.Host, at place) error {
 		next:     p.next,
 		obs:      p.obs,
 		counters: counters,
+		meter:    p.meter,
 		logger:   p.logger,
 	}
 	if p.allocs != nil {
@@ -297,6 +304,9 @@ func (p *profiler) newSampler(host component.Host, at place, sink oncpu.Sink) (*
 		Table:             processes.NewTable(known),
 		Sink:              sink,
 		Frequency:         p.cfg.Frequency,
+		MaxOverhead:       float64(p.cfg.MaxOverhead) / 100,
+		Window:            max(2*p.cfg.ExportInterval, minOverheadWindow),
+		Meter:             p.meter,
 		MaxEvents:         p.cfg.MaxPerfEvents,
 		DiscoveryInterval: p.cfg.DiscoveryInterval,
 		Kernel:            p.kernelStacks(),
@@ -406,6 +416,10 @@ func (p *profiler) stop(ctx context.Context) error {
 		p.unwinding.Close()
 		p.unwinding = nil
 	}
+	if p.roots != nil {
+		p.roots.Close()
+		p.roots = nil
+	}
 	if p.symbols != nil {
 		p.symbols.Close()
 		p.symbols = nil
@@ -414,8 +428,12 @@ func (p *profiler) stop(ctx context.Context) error {
 	return err
 }
 
-// names gives stacks their names and judges by these whether they are whole.
-type names struct{ symbols *symbolizer.Symbolizer }
+// names gives stacks their names and judges by these whether they are whole, or,
+// where a stack ends in a function without a name, by what its file says of that.
+type names struct {
+	symbols *symbolizer.Symbolizer
+	roots   *unwind.Cache // nil where only .NET stacks come
+}
 
 func (n names) Name(pid int, s *samples.Stack) {
 	for _, l := range s.Locations {
@@ -424,6 +442,9 @@ func (n names) Name(pid int, s *samples.Stack) {
 		}
 	}
 	processes.MarkTruncated(s)
+	if end := processes.NamelessEnd(s); end != nil && n.roots != nil && n.roots.Root(end) {
+		s.Truncated = false
+	}
 }
 
 // systemClock is the clock of perf records.

@@ -60,12 +60,43 @@ func (p *profiler) newUnwinding(at place) *unwind.Cache {
 	if p.cfg.unwinding() == unwind.FramePointers {
 		return nil
 	}
-	return unwind.NewCache(unwind.Config{
+	return unwind.NewCache(p.tables(at))
+}
+
+// maxRoots bounds the memory of what is known of roots: some hundred bytes a file.
+const maxRoots = 4 << 20
+
+// newRoots returns what tells where threads begin in files that were stripped.
+func (p *profiler) newRoots(at place) *unwind.Cache {
+	cfg := p.tables(at)
+	cfg.RootsOnly, cfg.MaxBytes = true, maxRoots
+	return unwind.NewCache(cfg)
+}
+
+func (p *profiler) tables(at place) unwind.Config {
+	return unwind.Config{
 		Open:     func(m *samples.Mapping) (*os.File, error) { return symbolizer.OpenMapping(at.root, m) },
 		VDSO:     symbolizer.VDSO,
 		VDSOPath: symbolizer.VDSOPath,
+		Meter:    p.meter,
 		Logger:   p.logger,
-	})
+	}
+}
+
+// unwindStats returns what adds up the counters of the caches that there are.
+func (*profiler) unwindStats(caches ...*unwind.Cache) func() unwind.Stats {
+	return func() (sum unwind.Stats) {
+		for _, c := range caches {
+			if c == nil {
+				continue
+			}
+			st := c.Stats()
+			sum.Evicted += st.Evicted
+			sum.Dropped += st.Dropped
+			sum.Incomplete += st.Incomplete
+		}
+		return sum
+	}
 }
 
 // newStacks returns how a sampler finds the stacks of its samples.

@@ -25,23 +25,25 @@ func Tracer(settings component.TelemetrySettings) trace.Tracer {
 // TelemetryBuilder provides an interface for components to report telemetry
 // as defined in metadata and user config.
 type TelemetryBuilder struct {
-	meter                     metric.Meter
-	mu                        sync.Mutex
-	registrations             []metric.Registration
-	CPUProfilerBufferUsage    metric.Int64ObservableGauge
-	CPUProfilerExportDuration metric.Float64Histogram
-	CPUProfilerFrequency      metric.Float64ObservableGauge
-	CPUProfilerLimitsHit      metric.Int64Counter
-	CPUProfilerOffCPUHidden   metric.Int64Counter
-	CPUProfilerOffCPUPaused   metric.Float64Counter
-	CPUProfilerOffCPUUnshared metric.Float64Counter
-	CPUProfilerPeriodsSkipped metric.Int64Counter
-	CPUProfilerPprofPulls     metric.Int64Counter
-	CPUProfilerSamples        metric.Int64Counter
-	CPUProfilerSamplesLost    metric.Int64Counter
-	CPUProfilerStacks         metric.Int64Counter
-	CPUProfilerSymbols        metric.Int64Counter
-	CPUProfilerTargets        metric.Int64ObservableGauge
+	meter                       metric.Meter
+	mu                          sync.Mutex
+	registrations               []metric.Registration
+	CPUProfilerBufferUsage      metric.Int64ObservableGauge
+	CPUProfilerCPUTime          metric.Float64Counter
+	CPUProfilerExportDuration   metric.Float64Histogram
+	CPUProfilerFrequency        metric.Float64ObservableGauge
+	CPUProfilerFrequencyChanges metric.Int64Counter
+	CPUProfilerLimitsHit        metric.Int64Counter
+	CPUProfilerOffCPUHidden     metric.Int64Counter
+	CPUProfilerOffCPUPaused     metric.Float64Counter
+	CPUProfilerOffCPUUnshared   metric.Float64Counter
+	CPUProfilerPeriodsSkipped   metric.Int64Counter
+	CPUProfilerPprofPulls       metric.Int64Counter
+	CPUProfilerSamples          metric.Int64Counter
+	CPUProfilerSamplesLost      metric.Int64Counter
+	CPUProfilerStacks           metric.Int64Counter
+	CPUProfilerSymbols          metric.Int64Counter
+	CPUProfilerTargets          metric.Int64ObservableGauge
 }
 
 // TelemetryBuilderOption applies changes to default builder.
@@ -144,6 +146,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		metric.WithUnit("By"),
 	)
 	errs = errors.Join(errs, err)
+	builder.CPUProfilerCPUTime, err = builder.meter.Float64Counter(
+		"otelcol_cpu_profiler.cpu.time",
+		metric.WithDescription("CPU time of reading samples of running threads and of giving them names, which max_overhead bounds. [Alpha]"),
+		metric.WithUnit("s"),
+	)
+	errs = errors.Join(errs, err)
 	builder.CPUProfilerExportDuration, err = builder.meter.Float64Histogram(
 		"otelcol_cpu_profiler.export.duration",
 		metric.WithDescription("Time that one hand-over of a batch to the next component took, names and building included. [Alpha]"),
@@ -155,6 +163,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_cpu_profiler.frequency",
 		metric.WithDescription("Samples per second of CPU time that are taken now; 0 while nothing is sampled. [Alpha]"),
 		metric.WithUnit("Hz"),
+	)
+	errs = errors.Join(errs, err)
+	builder.CPUProfilerFrequencyChanges, err = builder.meter.Int64Counter(
+		"otelcol_cpu_profiler.frequency.changes",
+		metric.WithDescription("How often the frequency was halved because sampling cost more than max_overhead, and doubled again. [Alpha]"),
+		metric.WithUnit("{change}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerLimitsHit, err = builder.meter.Int64Counter(

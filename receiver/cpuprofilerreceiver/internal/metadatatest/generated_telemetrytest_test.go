@@ -32,7 +32,9 @@ func TestSetupTelemetry(t *testing.T) {
 		observer.Observe(1)
 		return nil
 	}))
+	tb.CPUProfilerCPUTime.Add(context.Background(), 1)
 	tb.CPUProfilerExportDuration.Record(context.Background(), 1)
+	tb.CPUProfilerFrequencyChanges.Add(context.Background(), 1)
 	tb.CPUProfilerLimitsHit.Add(context.Background(), 1)
 	tb.CPUProfilerOffCPUHidden.Add(context.Background(), 1)
 	tb.CPUProfilerOffCPUPaused.Add(context.Background(), 1)
@@ -46,11 +48,17 @@ func TestSetupTelemetry(t *testing.T) {
 	AssertEqualCPUProfilerBufferUsage(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
+	AssertEqualCPUProfilerCPUTime(t, testTel,
+		[]metricdata.DataPoint[float64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
 	AssertEqualCPUProfilerExportDuration(t, testTel,
 		[]metricdata.HistogramDataPoint[float64]{{}}, metricdatatest.IgnoreValue(),
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualCPUProfilerFrequency(t, testTel,
 		[]metricdata.DataPoint[float64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualCPUProfilerFrequencyChanges(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualCPUProfilerLimitsHit(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},

@@ -34,15 +34,18 @@ type reader struct {
 	// soon is that programs are being started.
 	soon bool
 
+	pace   *pace
+	losses *attach.Losses
 	stats  perfevent.Stats // of the session, as counted already
 	spoken spoken
 	batch  uint64 // that the table knows of
 	paused bool
-	// pausedSince is when the pause began, pausedTotal what all before it took
-	// together; droppedBefore and skippedBefore are how many samples had found
-	// both buffers full, and periods had passed paused, when the last one ended.
+	// pausedSince is when the pause began, periodsBefore how many periods all before
+	// it took together; droppedBefore and skippedBefore are how many samples had
+	// found both buffers full, and periods had passed paused, when the last one
+	// ended.
 	pausedSince                  int64
-	pausedTotal                  time.Duration
+	periodsBefore                float64
 	droppedBefore, skippedBefore uint64
 }
 
@@ -50,12 +53,20 @@ type reader struct {
 func (r *reader) Idle() { r.cfg.Sink.ReadUpTo(attach.Idle) }
 
 func (r *reader) Options(f *attach.Found) perfevent.Options {
-	return perfevent.Options{Period: r.period, Kernel: r.cfg.Kernel.Of(f.Rights), UserStack: r.cfg.Stacks.Attach(f.Plan.Wide())}
+	return perfevent.Options{Period: r.full, Kernel: r.cfg.Kernel.Of(f.Rights), UserStack: r.cfg.Stacks.Attach(f.Plan.Wide())}
 }
 
-func (r *reader) Begin(*perfevent.Session) {
-	r.cfg.Sink.ReadUpTo(r.cfg.Now())
+func (r *reader) Begin(session *perfevent.Session) {
+	now := r.cfg.Now()
+	r.cfg.Sink.ReadUpTo(now)
 	r.stats = perfevent.Stats{}
+	r.pace.restart(now, r.cfg.Meter.Total())
+	if r.pace.halvings > 0 {
+		// Its rings are made for the full frequency, which may come again.
+		if err := session.SetPeriod(r.pace.period(r.full)); err != nil {
+			r.cfg.Logger.Error("The sampling frequency could not be set", zap.Error(err))
+		}
+	}
 	r.cfg.Table.AfterLoss() // nobody told of what happened before
 }
 
@@ -79,7 +90,10 @@ func (r *reader) Turn(ctx context.Context, session *perfevent.Session) error {
 	if err := session.Wait(wait); err != nil {
 		return err
 	}
-	r.soon = r.drain(session)
+	r.cfg.Meter.Do(func() { r.soon = r.drain(session) })
+	if err := r.adjust(session); err != nil {
+		return err
+	}
 	r.Again() // it may have been seen just now that copies are needed
 	return nil
 }
@@ -122,9 +136,13 @@ func (r *reader) publishTable() {
 // that made no sense have cost at least one sample each.
 func (r *reader) count(now perfevent.Stats) {
 	was := r.stats
-	r.lost.Add(now.Lost - was.Lost + now.LostSamples - was.LostSamples +
-		now.Throttled - was.Throttled + now.Corrupt - was.Corrupt)
 	r.stats = now
+	if n := now.Lost - was.Lost + now.LostSamples - was.LostSamples +
+		now.Throttled - was.Throttled + now.Corrupt - was.Corrupt; n > 0 {
+		r.lost.Add(n)
+		r.cfg.Sink.KernelLost(samples.OnCPU, n)
+	}
+	r.losses.Note(r.cfg.Now(), r.lost.Load())
 }
 
 // follow pauses the kernel's sampling when both buffers are full and resumes it
@@ -164,8 +182,14 @@ func (r *reader) skip() (paused time.Duration) {
 	}
 	paused = time.Duration(r.cfg.Now() - r.pausedSince)
 	// Of the time of all pauses, so that many short ones count too.
-	r.skipped.Store(uint64((r.pausedTotal + paused) / r.period))
+	r.skipped.Store(uint64(r.periodsBefore + r.periods(paused)))
 	return paused
+}
+
+// periods is how many there are in a time. The period does not change during a
+// pause.
+func (r *reader) periods(of time.Duration) float64 {
+	return float64(of) / float64(r.pace.period(r.full))
 }
 
 // resume ends the account of a pause; said is how it ended.
@@ -174,7 +198,7 @@ func (r *reader) resume(said string) {
 		return
 	}
 	took := r.skip()
-	r.pausedTotal += took
+	r.periodsBefore += r.periods(took)
 	skipped := r.skipped.Load()
 	periods := skipped - r.skippedBefore
 	r.skippedBefore = skipped
@@ -183,6 +207,7 @@ func (r *reader) resume(said string) {
 		zap.Uint64("periods_skipped", periods),
 		zap.Uint64("samples_dropped", r.bufferFull.Load()-r.droppedBefore))
 	r.paused = false
+	r.pace.restart(r.cfg.Now(), r.cfg.Meter.Total())
 	r.droppedBefore = r.bufferFull.Load()
 }
 
@@ -225,6 +250,11 @@ func (r *reader) sample(rec *perfevent.Record) {
 	}
 	p := r.cfg.Table.Lookup(rec.PID, rec.Sample.CgroupID)
 	if !p.Wanted {
+		if rec.Target != nil && !r.Last().Plan.Wide() && p.Unknown() {
+			// It is of a target: the event that took the sample says so.
+			r.read.Add(1)
+			r.unreadable.Add(1)
+		}
 		return
 	}
 	r.read.Add(1)
@@ -250,4 +280,5 @@ func (r *reader) End(session *perfevent.Session) {
 	r.drain(session)
 	r.publishTable()
 	r.resume("Sampling ended while both buffers were full")
+	r.losses.End()
 }

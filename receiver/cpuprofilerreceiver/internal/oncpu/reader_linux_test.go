@@ -39,12 +39,14 @@ func newReader(t testing.TB, change func(*Config)) (*reader, *recordSink) {
 type recordSink struct {
 	batch *samples.Batch
 	full  bool
+	lost  uint64
 }
 
-func (s *recordSink) Add(k samples.Key, time int64) bool { return !s.full && s.batch.Add(k, time) }
-func (s *recordSink) ReadUpTo(int64)                     {}
-func (s *recordSink) Paused() bool                       { return s.full }
-func (s *recordSink) Batch() uint64                      { return 1 }
+func (s *recordSink) Add(k samples.Key, time int64) bool   { return !s.full && s.batch.Add(k, time) }
+func (s *recordSink) ReadUpTo(int64)                       {}
+func (s *recordSink) KernelLost(_ *samples.Type, n uint64) { s.lost += n }
+func (s *recordSink) Paused() bool                         { return s.full }
+func (s *recordSink) Batch() uint64                        { return 1 }
 
 // pc is an address in this program.
 func pc(f any) uint64 { return uint64(reflect.ValueOf(f).Pointer()) }
@@ -165,7 +167,7 @@ func TestPausedTimeIsCountedInPeriods(t *testing.T) {
 
 	for range 10 { // each shorter than a period
 		r.paused, r.pausedSince = true, now
-		now += int64(r.period) / 2
+		now += int64(r.full) / 2
 		r.resume("")
 	}
 	require.EqualValues(t, 2*97+5, r.Stats().PeriodsSkipped)

@@ -14,6 +14,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
@@ -26,6 +27,9 @@ type Sink interface {
 	// ReadUpTo says that all there was before time has been added; attach.Idle, that
 	// nothing is sampled.
 	ReadUpTo(time int64)
+	// KernelLost says that the kernel could not hand over n events of a type's
+	// sampler.
+	KernelLost(t *samples.Type, n uint64)
 	// Paused says that there is no room and sampling has to stop until there is.
 	Paused() bool
 	// Batch counts the batches that samples have gone to.
@@ -41,6 +45,14 @@ type Config struct {
 	Sink  Sink
 	// Frequency is samples per second of CPU time.
 	Frequency int
+	// MaxOverhead bounds what Meter measures, as a share of a core per CPU that is
+	// sampled: above it the frequency is lowered. 0 means no bound.
+	MaxOverhead float64
+	// Window is how long the cost is added up before it is judged.
+	Window time.Duration
+	// Meter measures all that samples cost; the sampler adds what reading them
+	// does. May be nil without MaxOverhead.
+	Meter *cputime.Meter
 	// MaxEvents bounds the perf event descriptors.
 	MaxEvents         int
 	DiscoveryInterval time.Duration
@@ -72,6 +84,8 @@ type Stats struct {
 	// whose process or stack could not be made out, Lost what the kernel could
 	// not hand over.
 	BufferFull, Unreadable, Lost uint64
+	// Lowered and Raised are how often the frequency was halved, and doubled again.
+	Lowered, Raised uint64
 	// PeriodsSkipped are the sampling periods that passed while paused.
 	PeriodsSkipped uint64
 	// Targets is what is attached now, Frequency what it is sampled with.
@@ -84,11 +98,14 @@ type Stats struct {
 // Sampler samples running threads.
 type Sampler struct {
 	*attach.Loop
-	cfg    Config
-	period time.Duration
+	cfg Config
+	// full is the sampling period without MaxOverhead, halvings how often the
+	// frequency is halved now.
+	full     time.Duration
+	halvings atomic.Int64
 
-	read, bufferFull, unreadable, lost, skipped atomic.Uint64
-	table                                       atomic.Pointer[processes.Stats]
+	read, bufferFull, unreadable, lost, skipped, lowered, raised atomic.Uint64
+	table                                                        atomic.Pointer[processes.Stats]
 
 	reader reader
 }
@@ -98,8 +115,12 @@ func New(cfg Config) *Sampler {
 	if cfg.Stacks == nil {
 		cfg.Stacks = unwind.NewStacks(unwind.StacksConfig{})
 	}
-	s := &Sampler{cfg: cfg, period: time.Second / time.Duration(cfg.Frequency)}
-	s.reader = reader{Sampler: s}
+	s := &Sampler{cfg: cfg, full: time.Second / time.Duration(cfg.Frequency)}
+	s.reader = reader{
+		Sampler: s,
+		pace:    newPace(cfg.MaxOverhead, cfg.Window, cfg.Frequency),
+		losses:  attach.NewLosses(cfg.Logger, samples.OnCPU.Sampler),
+	}
 	s.Loop = attach.NewLoop(attach.Config{
 		Finder:    cfg.Finder,
 		Interval:  cfg.DiscoveryInterval,
@@ -139,6 +160,8 @@ func (s *Sampler) Stats() Stats {
 		BufferFull:     s.bufferFull.Load(),
 		Unreadable:     s.unreadable.Load(),
 		Lost:           s.lost.Load(),
+		Lowered:        s.lowered.Load(),
+		Raised:         s.raised.Load(),
 		PeriodsSkipped: s.skipped.Load(),
 		Targets:        s.Targets(),
 	}
@@ -146,9 +169,14 @@ func (s *Sampler) Stats() Stats {
 		st.Table = *t
 	}
 	if st.Targets > 0 {
-		st.Frequency = float64(s.cfg.Frequency)
+		st.Frequency = s.frequency(int(s.halvings.Load()))
 	}
 	return st
 }
 
 var errNothingPermitted = errors.New("nothing can be sampled")
+
+// frequency is samples per second after so many halvings.
+func (s *Sampler) frequency(halvings int) float64 {
+	return float64(s.cfg.Frequency) / float64(int64(1)<<halvings)
+}

@@ -23,6 +23,8 @@ type spoken struct {
 	leftOut string
 	failing string
 	failure string
+	// exceeded is that the lowest frequency costs too much.
+	exceeded bool
 }
 
 // Report says what is sampled, what is not and why; each once until it changes.
@@ -43,7 +45,8 @@ func (r *reader) Report(f *attach.Found) {
 		r.spoken.leftOut = all
 		r.cfg.Logger.Info("sampling started",
 			zap.String("what", what(f)),
-			zap.Int("frequency", r.cfg.Frequency),
+			zap.Float64("frequency", r.frequency(r.pace.halvings)),
+			zap.Float64("max_overhead_percent", 100*r.cfg.MaxOverhead),
 			zap.Strings("rights", rights(f.Rights)),
 			zap.Strings("not_sampled", list(append(leftOut, missing(f.Rights)...))),
 			zap.Strings("not_shown", list(r.cfg.Notes(f.Rights))),

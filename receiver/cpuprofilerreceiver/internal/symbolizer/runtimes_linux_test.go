@@ -88,9 +88,11 @@ func (b *batches) Add(k samples.Key, time int64) bool {
 	defer b.mu.Unlock()
 	return b.batch.Add(k, time)
 }
-func (*batches) ReadUpTo(int64) {}
-func (*batches) Paused() bool   { return false }
-func (*batches) Batch() uint64  { return 1 }
+func (*batches) ReadUpTo(int64)                   {}
+func (*batches) KernelLost(*samples.Type, uint64) {}
+
+func (*batches) Paused() bool  { return false }
+func (*batches) Batch() uint64 { return 1 }
 
 func (b *batches) events() int {
 	b.mu.Lock()

@@ -34,6 +34,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 )
 
 // DefaultCacheBytes is the memory for indexes and lines where Config says 0.
@@ -51,6 +52,9 @@ type Config struct {
 	MaxObjects int
 	// Logger may be nil. A file that cannot be read is logged at debug level.
 	Logger *zap.Logger
+	// Meter measures what the worker does; may be nil. What Resolve does is its
+	// caller's.
+	Meter *cputime.Meter
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 }
@@ -258,7 +262,7 @@ func (s *Symbolizer) work() {
 		// Resolve waits, so it goes first.
 		select {
 		case r := <-s.urgent:
-			s.serve(r)
+			s.cfg.Meter.Do(func() { s.serve(r) })
 			continue
 		case <-s.done:
 			return
@@ -266,9 +270,9 @@ func (s *Symbolizer) work() {
 		}
 		select {
 		case r := <-s.urgent:
-			s.serve(r)
+			s.cfg.Meter.Do(func() { s.serve(r) })
 		case m := <-s.queue:
-			s.tracked(m)
+			s.cfg.Meter.Do(func() { s.tracked(m) })
 		case <-tick.C:
 			s.mu.Lock()
 			s.cache.expire(s.cfg.Now())

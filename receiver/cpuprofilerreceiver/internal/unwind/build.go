@@ -47,6 +47,12 @@ func (b *budget) ReadAt(p []byte, off int64) (int, error) {
 // about maxBytes; what does not fit is left out. Parts of the file that make no
 // sense are left out too, and the error says so: there may be a table beside it.
 func NewTable(r io.ReaderAt, size, maxBytes int64) (t *Table, err error) {
+	return readTable(r, size, maxBytes, false)
+}
+
+// readTable reads a whole table, or of the roots alone those that have no name in
+// a stripped file: Go's always have theirs.
+func readTable(r io.ReaderAt, size, maxBytes int64, rootsOnly bool) (t *Table, err error) {
 	limited := &budget{r: r}
 	f, err := openELF(limited)
 	if err != nil {
@@ -60,14 +66,15 @@ func NewTable(r io.ReaderAt, size, maxBytes int64) (t *Table, err error) {
 	if b == nil {
 		return nil, ErrNoCode
 	}
-	b.t.buildID = buildID(f)
+	b.t.buildID, b.entry, b.rootsOnly = buildID(f), f.Entry, rootsOnly
 	limited.left = maxFrames
 	framesErr := readFrames(f, regs, b)
-	b.addLinkage(f, regs)
-	goErr := readGo(r, size, regs, b)
-	if len(b.functions) == 0 {
-		b.guessEntry(f.Entry)
+	var goErr error
+	if !rootsOnly {
+		b.addLinkage(f, regs)
+		goErr = readGo(r, size, regs, b)
 	}
+	b.guessEntry()
 	return b.finish(), errors.Join(framesErr, goErr)
 }
 
@@ -285,10 +292,17 @@ var signalAMD64 = rule{
 	flags: flagSignal,
 }
 
-// guessEntry marks the entry of a program that says nothing of its code.
-func (b *tableBuilder) guessEntry(entry uint64) {
+// guessEntry marks the entry of a program that says nothing of its code there.
+func (b *tableBuilder) guessEntry() {
 	const size = 64 // more than any C library's _start has
-	if entry != 0 && b.begin(entry, min(entry+size, b.t.base+b.limit)) {
-		b.row(entry, rule{cfa: cfaBad, flags: flagRoot})
+	if b.entry == 0 || b.entryKnown {
+		return
+	}
+	end := min(b.entry+size, b.t.base+b.limit)
+	if b.afterEntry != 0 {
+		end = min(end, b.afterEntry)
+	}
+	if b.begin(b.entry, end) {
+		b.row(b.entry, rule{cfa: cfaBad, flags: flagRoot})
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 )
 
 // Config is what a Cache needs to know. Zero limits have defaults.
@@ -35,7 +36,12 @@ type Config struct {
 	// MaxFiles bounds the files that are known, readable or not, 4096 by
 	// default. At the bound the one not used for longest is forgotten.
 	MaxFiles int
-	Logger   *zap.Logger
+	// RootsOnly has tables know what threads begin with, and nothing else: enough
+	// for Root, and next to no memory.
+	RootsOnly bool
+	// Meter measures the making of tables; may be nil.
+	Meter  *cputime.Meter
+	Logger *zap.Logger
 	// Now is the clock; time.Now by default.
 	Now func() time.Time
 }
@@ -98,8 +104,8 @@ type entry struct {
 	used     atomic.Uint32
 }
 
-// Cache makes tables and keeps them. Lookup is for one goroutine, and never
-// waits; everything else may be called from any.
+// Cache makes tables and keeps them. It may be used by any goroutine; Lookup never
+// waits for the one that reads.
 type Cache struct {
 	cfg Config
 
@@ -188,8 +194,27 @@ func (c *Cache) Lookup(m *samples.Mapping) (*Table, bool) {
 	return e.table, true
 }
 
-// Track has the file behind m read soon. It never blocks.
-func (c *Cache) Track(m *samples.Mapping) { c.Lookup(m) }
+// Root says whether a location is in a function that threads begin with, as far
+// as its file tells: where it has no name that does. While the file is being read
+// it is not.
+func (c *Cache) Root(l *samples.Location) bool {
+	if l.Mapping == nil {
+		return false
+	}
+	t, _ := c.Lookup(l.Mapping)
+	if t == nil {
+		return false
+	}
+	at := l.Address
+	if !l.Leaf {
+		at-- // a call may be a function's last instruction
+	}
+	if at < l.Mapping.Start || at >= l.Mapping.Limit {
+		return false
+	}
+	addr, ok := t.address(at - l.Mapping.Start + l.Mapping.FileOffset)
+	return ok && t.at(addr).flags&flagRoot != 0
+}
 
 func (c *Cache) ask(key fileKey, m *samples.Mapping) {
 	c.mu.Lock()
@@ -211,7 +236,7 @@ func (c *Cache) work() {
 	for {
 		select {
 		case r := <-c.queue:
-			c.serve(r)
+			c.cfg.Meter.Do(func() { c.serve(r) })
 		case <-tick.C:
 			c.clock.Store(uint32(c.cfg.Now().Sub(c.began) / time.Second))
 		case <-c.done:
@@ -290,7 +315,7 @@ func (c *Cache) read(r request, old *entry) (*entry, error) {
 
 func (c *Cache) build(r io.ReaderAt, size int64, path string) (*Table, error) {
 	began := time.Now()
-	t, err := NewTable(r, size, c.cfg.MaxBytes/4)
+	t, err := readTable(r, size, c.cfg.MaxBytes/4, c.cfg.RootsOnly)
 	took := time.Since(began)
 	c.mu.Lock()
 	defer c.mu.Unlock()

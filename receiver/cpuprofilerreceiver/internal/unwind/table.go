@@ -162,6 +162,14 @@ type tableBuilder struct {
 	functions []function
 	pcs       []uint32
 	rows      []uint16
+
+	// entry is the address that the program is started at; entryKnown says that a
+	// function there was begun, afterEntry is the next one's address, 0 if there is
+	// none.
+	entry, afterEntry uint64
+	entryKnown        bool
+	// rootsOnly leaves everything out but what threads begin with.
+	rootsOnly bool
 }
 
 // function is a range of addresses, relative to base, and where its rows are.
@@ -210,6 +218,15 @@ func (b *tableBuilder) rule(r rule) uint16 {
 // begin starts a function at the link-time addresses from start to end. It
 // reports whether there is room for it, and code there.
 func (b *tableBuilder) begin(start, end uint64) bool {
+	switch {
+	case start > b.entry && (b.afterEntry == 0 || start < b.afterEntry):
+		b.afterEntry = start
+	case start <= b.entry && b.entry < end:
+		b.entryKnown = true
+	}
+	if n := len(b.functions); b.rootsOnly && n > 0 && b.functions[n-1].rows == 0 {
+		b.functions = b.functions[:n-1]
+	}
 	start, end = start-b.t.base, end-b.t.base
 	if start >= end || end > b.limit {
 		return false
@@ -232,7 +249,13 @@ func (b *tableBuilder) row(addr uint64, r rule) bool {
 	if rel < uint64(f.start) || rel >= uint64(f.end) {
 		return true // padding that someone described
 	}
+	if b.rootsOnly && r.flags&flagRoot == 0 {
+		r = rule{}
+	}
 	number := b.rule(r)
+	if b.rootsOnly && f.rows == 0 && number == ruleNone {
+		return true
+	}
 	if f.rows > 0 {
 		last := len(b.pcs) - 1
 		switch {

@@ -1,0 +1,57 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// Losses tells of losses in the kernel's rings: once when they begin, and once
+// when there have been none for a while. It belongs to one goroutine.
+type Losses struct {
+	logger  *zap.Logger
+	sampler string
+
+	// since is when the episode began, 0 while there is none, last when something
+	// was lost last, before and total how many had been by its beginning and by now.
+	since, last   int64
+	before, total uint64
+}
+
+// lossless is how long nothing has to be lost until that is said.
+const lossless = int64(10 * time.Second)
+
+// NewLosses returns those of a sampler.
+func NewLosses(logger *zap.Logger, sampler string) *Losses {
+	return &Losses{logger: logger, sampler: sampler}
+}
+
+// Note takes how many had been lost by now, on the monotonic clock.
+func (l *Losses) Note(now int64, lost uint64) {
+	switch {
+	case lost != l.total:
+		if l.since == 0 {
+			l.since, l.before = max(now, 1), l.total
+			l.logger.Warn("The kernel loses samples or records: they come faster than they are read",
+				zap.String("sampler", l.sampler), zap.Uint64("lost", lost-l.before))
+		}
+		l.last, l.total = now, lost
+	case l.since != 0 && now-l.last >= lossless:
+		l.End()
+	}
+}
+
+// End ends an episode, if there is one: nothing is read any more, or lost.
+func (l *Losses) End() {
+	if l.since == 0 {
+		return
+	}
+	l.logger.Info("The kernel loses no samples or records any more",
+		zap.String("sampler", l.sampler),
+		zap.Duration("lasted", time.Duration(l.last-l.since)),
+		zap.Uint64("lost", l.total-l.before))
+	l.since = 0
+}

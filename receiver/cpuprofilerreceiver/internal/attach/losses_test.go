@@ -1,0 +1,47 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+func TestLossesAreSaidOnceAnEpisode(t *testing.T) {
+	core, logs := observer.New(zap.InfoLevel)
+	l := NewLosses(zap.New(core), "on_cpu")
+	const second = int64(time.Second)
+	l.Note(1*second, 0)
+	require.Zero(t, logs.Len())
+
+	for i := range int64(100) { // four a second
+		l.Note(2*second+i*second/4, uint64(10+i))
+	}
+	all := logs.TakeAll()
+	require.Len(t, all, 1)
+	require.Equal(t, zap.WarnLevel, all[0].Level)
+	require.Equal(t, map[string]any{"sampler": "on_cpu", "lost": uint64(10)}, all[0].ContextMap())
+
+	l.Note(30*second, 109) // not for long enough
+	require.Zero(t, logs.Len())
+	l.Note(31*second, 110)
+	for i := range int64(100) {
+		l.Note(31*second+i*second, 110)
+	}
+	all = logs.TakeAll()
+	require.Len(t, all, 1)
+	require.Equal(t, zap.InfoLevel, all[0].Level)
+	require.Equal(t, map[string]any{"sampler": "on_cpu", "lasted": 29 * time.Second, "lost": uint64(110)}, all[0].ContextMap())
+
+	l.Note(200*second, 111)
+	l.End()
+	l.End()
+	all = logs.TakeAll()
+	require.Len(t, all, 2)
+	require.Equal(t, uint64(1), all[1].ContextMap()["lost"])
+}

@@ -1,0 +1,67 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cputime
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// burn takes that much CPU time of its thread.
+func burn(d time.Duration) {
+	for from := threadTime(); threadTime()-from < int64(d); {
+	}
+}
+
+func TestWorkOfGoroutinesAddsUp(t *testing.T) {
+	const each = 20 * time.Millisecond
+	m := new(Meter)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() { m.Do(func() { burn(each) }) })
+	}
+	all.Go(func() { burn(5 * each) }) // nobody's work
+	all.Wait()
+	require.GreaterOrEqual(t, m.Total(), 4*each)
+	require.Less(t, m.Total(), 5*each)
+}
+
+func TestWaitingCostsNothing(t *testing.T) {
+	m := new(Meter)
+	m.Do(func() { time.Sleep(100 * time.Millisecond) })
+	require.Less(t, m.Total(), 50*time.Millisecond)
+}
+
+func TestWorkThatPanicsIsCountedAndFreesItsThread(t *testing.T) {
+	m := new(Meter)
+	require.Panics(t, func() {
+		m.Do(func() {
+			burn(time.Millisecond)
+			panic("no")
+		})
+	})
+	require.GreaterOrEqual(t, m.Total(), time.Millisecond)
+}
+
+func TestNoMeterMeasuresNothing(t *testing.T) {
+	var m *Meter
+	ran := false
+	m.Do(func() { ran = true })
+	m.Add(time.Second)
+	require.True(t, ran)
+	require.Zero(t, m.Total())
+}
+
+// BenchmarkSpan is what measuring costs.
+func BenchmarkSpan(b *testing.B) {
+	m := new(Meter)
+	b.ReportAllocs()
+	for b.Loop() {
+		span := Begin()
+		m.Add(span.End())
+	}
+}
