@@ -54,7 +54,7 @@ func BenchmarkSampleAllIn(b *testing.B) {
 	require.NoError(b, err)
 	defer symbols.Close()
 	table := processes.NewTable(processes.Config{Track: symbols.Track})
-	name := names{symbols}
+	name := names{symbols: symbols}
 	builder := otlpprofiles.NewBuilder(otlpprofiles.Options{})
 	recorded := stacksOfThisProgram(stacks, depth)
 	c := &fakeClock{}

@@ -259,6 +259,7 @@ func (a *attacher) release(p *program) {
 	if err := probe.uprobe.Detach(); err != nil {
 		a.cfg.Logger.Debug("Taking a probe away failed", zap.Error(err))
 	}
+	a.cfg.Logger.Debug("allocations of a program are not sampled any more", zap.String("program", p.path))
 }
 
 // publish shows the reader who is sampled.

@@ -23,6 +23,20 @@ func MarkTruncated(s *samples.Stack) {
 		!isRoot(s.Locations[len(s.Locations)-1]))
 }
 
+// NamelessEnd is where a stack that is truncated by its symbols ends, if that is
+// a place in a file that has no name: it may be a root all the same.
+func NamelessEnd(s *samples.Stack) *samples.Location {
+	n := len(s.Locations)
+	if !s.Truncated || n == 0 || n >= maxDepth {
+		return nil
+	}
+	l := s.Locations[n-1]
+	if l.Type != samples.FrameNative || l.Mapping == nil || len(l.Lines) > 0 {
+		return nil
+	}
+	return l
+}
+
 func isRoot(l *samples.Location) bool {
 	if len(l.Lines) == 0 {
 		return false

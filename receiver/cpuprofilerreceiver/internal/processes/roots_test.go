@@ -4,6 +4,7 @@
 package processes
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -66,4 +67,32 @@ func TestStackTurnsWholeOnceItsRootIsKnown(t *testing.T) {
 	root.Lines = []samples.Line{{Function: "_start"}}
 	MarkTruncated(s)
 	require.False(t, s.Truncated)
+}
+
+func TestNamelessEndOfAStack(t *testing.T) {
+	m := &samples.Mapping{Path: "/bin/stripped"}
+	for name, c := range map[string]struct {
+		end  samples.Location
+		want bool
+	}{
+		"without a name":               {samples.Location{Type: samples.FrameNative, Mapping: m}, true},
+		"with one":                     {samples.Location{Type: samples.FrameNative, Mapping: m, Lines: []samples.Line{{Function: "main"}}}, false},
+		"a root":                       {samples.Location{Type: samples.FrameNative, Mapping: m, Lines: []samples.Line{{Function: "_start"}}}, false},
+		"in memory that no file is in": {samples.Location{Type: samples.FrameNative}, false},
+		"in the kernel":                {samples.Location{Type: samples.FrameKernel, Mapping: m}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &samples.Stack{Locations: []*samples.Location{{Type: samples.FrameNative}, &c.end}}
+			MarkTruncated(s)
+			if c.want {
+				require.Same(t, &c.end, NamelessEnd(s))
+			} else {
+				require.Nil(t, NamelessEnd(s))
+			}
+		})
+	}
+	deep := &samples.Stack{Locations: slices.Repeat([]*samples.Location{{Type: samples.FrameNative, Mapping: m}}, maxDepth)}
+	MarkTruncated(deep)
+	require.Nil(t, NamelessEnd(deep), "it may go on")
+	require.Nil(t, NamelessEnd(&samples.Stack{Truncated: true}))
 }

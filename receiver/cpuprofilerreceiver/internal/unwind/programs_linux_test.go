@@ -97,13 +97,17 @@ func memoryOf(t testing.TB, pid int) *memory {
 }
 
 // newTestCache reads the files of this host.
-func newTestCache(t testing.TB) *Cache {
+func newTestCache(t testing.TB, change ...func(*Config)) *Cache {
 	t.Helper()
-	c := NewCache(Config{
+	cfg := Config{
 		Open:     func(m *samples.Mapping) (*os.File, error) { return symbolizer.OpenMapping("/", m) },
 		VDSO:     symbolizer.VDSO,
 		VDSOPath: symbolizer.VDSOPath,
-	})
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	c := NewCache(cfg)
 	t.Cleanup(c.Close)
 	return c
 }

@@ -1,0 +1,84 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package unwind
+
+import (
+	"debug/elf"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
+)
+
+// TestRootsOfStrippedProgramsAreKnown has the kernel unwind a program without a
+// single symbol: its stacks end in its entry and in what starts its thread, and no
+// other frame is taken for such.
+func TestRootsOfStrippedProgramsAreKnown(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the program has assembly of amd64")
+	}
+	program := compile(t, "gcc", "-O2", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-fno-stack-protector",
+		"-nostdlib", "-static", "-s", "testdata/freestanding.c")
+	pid := run(t, program)
+	stacks := sample(t, pid, 400, 1024)
+	m := memoryOf(t, pid)
+	roots := newTestCache(t, func(c *Config) { c.RootsOnly = true })
+	ready(t, roots, m)
+	whole, threads := 0, map[int]int{}
+	for _, s := range stacks {
+		for i, pc := range s.Chain {
+			root := roots.Root(&samples.Location{Mapping: m.Mapping(pc), Address: pc, Leaf: i == 0})
+			last := i == len(s.Chain)-1
+			if root && last && i > 0 {
+				whole++
+				threads[s.tid]++
+			}
+			require.False(t, root && !last, "frame %d of %d: %s", i, len(s.Chain), describe(m, s.Chain, Whole))
+		}
+	}
+	t.Logf("%d of %d stacks, of %d threads", whole, len(stacks), len(threads))
+	require.GreaterOrEqual(t, 100*whole, 95*len(stacks))
+	require.Len(t, threads, 2)
+	require.Less(t, roots.Stats().Bytes, int64(2048))
+}
+
+// TestRootsOfTheCLibraryAreKnown reads the C library of this machine as if it were
+// stripped: where it starts threads is among its roots, and little else is.
+func TestRootsOfTheCLibraryAreKnown(t *testing.T) {
+	for _, mapping := range *memoryOf(t, run(t, "sleep", "60")) {
+		if !strings.HasPrefix(filepath.Base(mapping.Path), "libc.so") {
+			continue
+		}
+		f, err := symbolizer.OpenMapping("/", mapping)
+		require.NoError(t, err)
+		defer f.Close()
+		info, err := f.Stat()
+		require.NoError(t, err)
+		table, err := readTable(f, info.Size(), 1<<20, true)
+		require.NoError(t, err)
+		require.Less(t, table.Bytes(), int64(4096))
+		file, err := elf.NewFile(f)
+		require.NoError(t, err)
+		symbols, err := file.DynamicSymbols()
+		require.NoError(t, err)
+		roots := map[string]bool{}
+		for _, s := range symbols {
+			for at := s.Value; elf.ST_TYPE(s.Info) == elf.STT_FUNC && at < s.Value+s.Size; at++ {
+				if table.at(at).flags&flagRoot != 0 {
+					roots[s.Name] = true
+				}
+			}
+		}
+		t.Logf("%v; %d rows, %d bytes", roots, table.Rows(), table.Bytes())
+		require.True(t, roots["clone"], "%v", roots)
+		require.Less(t, len(roots), 8, "%v", roots)
+		return
+	}
+	t.Skip("no C library of that name")
+}
