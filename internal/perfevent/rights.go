@@ -120,3 +120,22 @@ func missing(sc scope, what string, s situation, answer error) *RightsError {
 	}
 	return e
 }
+
+// missingForProbes is the error where no probe may be placed in programs, which no
+// sysctl permits. Kernels 5.8 to 6.15 took CAP_PERFMON for it; those since, and the
+// older ones that are still maintained, want CAP_SYS_ADMIN (since July 2025).
+func missingForProbes(what string, s situation, answer error) *RightsError {
+	e := &RightsError{What: what, Needed: []string{"CAP_SYS_ADMIN"}, Err: answer}
+	switch {
+	case s.userNamespace:
+		e.Needed = []string{"CAP_SYS_ADMIN in the host's user namespace"}
+	case s.haveAdmin:
+		e.Needed = []string{"a seccomp profile or security module that permits perf events"}
+		e.Have = "CAP_SYS_ADMIN is there"
+	case s.havePerfmon && s.perfmon:
+		e.Have = "CAP_PERFMON, which this kernel does not take for probes, is there"
+	case s.perfmon:
+		e.Needed = append(e.Needed, "CAP_PERFMON, with kernels that take it for probes")
+	}
+	return e
+}

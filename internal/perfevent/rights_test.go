@@ -89,6 +89,38 @@ func TestMissingRight(t *testing.T) {
 	}
 }
 
+func TestMissingForProbes(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		at   situation
+		want string
+	}{
+		{"a kernel before CAP_PERFMON", situation{paranoid: 2}, "it needs CAP_SYS_ADMIN"},
+		{"no capability", situation{paranoid: 2, perfmon: true}, "it needs CAP_SYS_ADMIN or CAP_PERFMON, with kernels that take it for probes"},
+		{
+			"a kernel that does not take CAP_PERFMON",
+			situation{paranoid: 2, perfmon: true, havePerfmon: true},
+			"it needs CAP_SYS_ADMIN (CAP_PERFMON, which this kernel does not take for probes, is there)",
+		},
+		{
+			"everything is there",
+			situation{paranoid: 2, perfmon: true, havePerfmon: true, haveAdmin: true},
+			"it needs a seccomp profile or security module that permits perf events (CAP_SYS_ADMIN is there)",
+		},
+		{
+			"a user namespace",
+			situation{perfmon: true, haveAdmin: true, userNamespace: true},
+			"it needs CAP_SYS_ADMIN in the host's user namespace",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			err := missingForProbes("placing it", test.at, syscall.EACCES)
+			require.EqualError(t, err, "placing it is not permitted: "+test.want)
+			require.ErrorIs(t, err, os.ErrPermission)
+		})
+	}
+}
+
 func TestKernelMode(t *testing.T) {
 	require.Equal(t, KernelStacks, Rights{}.KernelMode(true))
 	require.Equal(t, KernelTime, Rights{}.KernelMode(false))

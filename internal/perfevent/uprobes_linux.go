@@ -203,20 +203,7 @@ func explainProbe(what string, err error) error {
 	if errors.As(err, &ring) || !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM) {
 		return explain(scopeHost, what, err)
 	}
-	s := look(err)
-	e := &RightsError{What: what, Needed: []string{"CAP_PERFMON"}, Err: err}
-	switch {
-	case !s.perfmon:
-		e.Needed = []string{"CAP_SYS_ADMIN"}
-	case s.userNamespace:
-		e.Needed = []string{"CAP_PERFMON in the host's user namespace"}
-	case s.havePerfmon && s.paranoid >= 3:
-		return missing(scopeHost, what, s, err) // kernels that ignore the capability then
-	case s.havePerfmon || s.haveAdmin:
-		e.Needed = []string{"a seccomp profile or security module that permits perf events"}
-		e.Have = "the capability is there"
-	}
-	return e
+	return missingForProbes(what, look(err), err)
 }
 
 func (p *Uprobes) publish(probe *Uprobe, with bool) {

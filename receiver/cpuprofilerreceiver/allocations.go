@@ -21,7 +21,8 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// AllocationsConfig is about who allocates in Go programs. It needs CAP_PERFMON.
+// AllocationsConfig is about who allocates in Go programs. It needs CAP_SYS_ADMIN, or
+// CAP_PERFMON with kernels that take it for probes in programs.
 type AllocationsConfig struct {
 	// When is hot (only the units that cpu_trigger says are hot, which needs a
 	// hot_units extension) or always. Default hot with that extension, else always.

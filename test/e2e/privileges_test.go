@@ -1,0 +1,309 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+	"golang.org/x/sys/unix"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+)
+
+// What a collector can show, by what was seen of it in a test. Allocations are in
+// a test of their own: kernels differ in what they want for probes.
+const (
+	seeOwn      = "own processes with names"
+	seeOthers   = "other users' processes"
+	seeKernel   = "kernel stacks"
+	seeKallsyms = "kernel names"
+	seeService  = "others' service names"
+	seeNames    = "others' function names"
+	seeSecret   = "names from files that others may not read"
+	seeDeleted  = "names from deleted files"
+	seeOwnWaits = "own waits"
+	seeWaits    = "others' waits"
+)
+
+var everything = []string{
+	seeOwn, seeOthers, seeKernel, seeKallsyms, seeService, seeNames, seeSecret, seeDeleted,
+	seeOwnWaits, seeWaits,
+}
+
+// TestWhatEachCapabilityAllows runs the collector as an ordinary user with sets
+// of capabilities, beside programs of root's and of that user's. It is what the
+// table of docs/security.md was made from.
+func TestWhatEachCapabilityAllows(t *testing.T) {
+	requireRoot(t)
+	paranoid, err := os.ReadFile("/proc/sys/kernel/perf_event_paranoid")
+	require.NoError(t, err)
+	if strings.TrimSpace(string(paranoid)) != "2" {
+		hosttest.SkipUnprivileged(t, "kernel.perf_event_paranoid is %s, and what capabilities allow is known for 2", paranoid)
+	}
+	const (
+		perfmon = unix.CAP_PERFMON
+		ptrace  = unix.CAP_SYS_PTRACE
+		read    = unix.CAP_DAC_READ_SEARCH
+		syslog  = unix.CAP_SYSLOG
+		restore = unix.CAP_CHECKPOINT_RESTORE
+		admin   = unix.CAP_SYS_ADMIN
+	)
+	all := []uintptr{perfmon, ptrace, read, syslog}
+	without := func(what ...string) (left []string) {
+		for _, w := range everything {
+			if !slices.Contains(what, w) {
+				left = append(left, w)
+			}
+		}
+		return left
+	}
+	cgroup := hosttest.NewCgroup(t, "hotprofile-e2e-privileges")
+	cgroup.SetQuota(t, 1)
+	cgroup.Favour(t)
+	p := startPrograms(t, cgroup)
+	for _, tt := range []struct {
+		name   string
+		caps   []uintptr
+		target string
+		want   []string
+	}{
+		{"the documented four", all, "", without(seeDeleted)},
+		{"and CAP_CHECKPOINT_RESTORE", append(slices.Clone(all), restore), "", everything},
+		{"and CAP_SYS_ADMIN", append(slices.Clone(all), admin), "", everything},
+		{"without CAP_PERFMON", []uintptr{ptrace, read, syslog}, "", []string{seeOwn}},
+		{"without CAP_PERFMON, a cgroup", []uintptr{ptrace, read, syslog}, cgroup.Path, nil},
+		{"without CAP_SYS_PTRACE", []uintptr{perfmon, read, syslog}, "", []string{seeOwn, seeOthers, seeKernel, seeKallsyms, seeOwnWaits, seeWaits}},
+		{"without CAP_DAC_READ_SEARCH", []uintptr{perfmon, ptrace, syslog}, "", without(seeDeleted, seeSecret)},
+		{"without CAP_SYSLOG", []uintptr{perfmon, ptrace, read}, "", without(seeDeleted, seeKallsyms)},
+		{"CAP_PERFMON alone", []uintptr{perfmon}, "", []string{seeOwn, seeOthers, seeKernel, seeOwnWaits, seeWaits}},
+		{"CAP_PERFMON alone, a cgroup", []uintptr{perfmon}, cgroup.Path, []string{seeOwn, seeOthers, seeKernel, seeOwnWaits, seeWaits}},
+		{"none", nil, "", []string{seeOwn}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := startWire(t)
+			targets := ""
+			if tt.target != "" {
+				targets = fmt.Sprintf("targets: [{cgroup: %s}], ", tt.target)
+			}
+			c := startAs(t, fmt.Sprintf(`
+receivers:
+  cpu_profiler: {%sfrequency: 397, export_interval: 1s, discovery_interval: 1s, buffer_size: 16MiB, off_cpu: {when: always}}
+exporters:
+  otlp_grpc: {endpoint: "127.0.0.1:%d", tls: {insecure: true}, timeout: 30s, sending_queue: {enabled: false}, retry_on_failure: {enabled: false}}
+service:
+  telemetry: {logs: {encoding: json, sampling: {enabled: false}}, metrics: {level: none}}
+  pipelines:
+    profiles: {receivers: [cpu_profiler], exporters: [otlp_grpc]}
+`, targets, w.port), &syscall.SysProcAttr{
+				Credential:  &syscall.Credential{Uid: nobody, Gid: nobody},
+				AmbientCaps: tt.caps,
+			})
+			c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
+			deadline := time.Now().Add(startTimeout)
+			var seen map[string]bool
+			missing := func() (m []string) {
+				seen = p.seen(w.received())
+				for _, what := range tt.want {
+					if !seen[what] {
+						m = append(m, what)
+					}
+				}
+				return m
+			}
+			time.Sleep(5 * time.Second) // what is not to be seen has its time, too
+			for len(missing()) > 0 && time.Now().Before(deadline) {
+				time.Sleep(200 * time.Millisecond)
+			}
+			c.stop()
+			missing()
+			for _, msg := range []string{
+				"sampling started", "nothing can be sampled",
+				"off-CPU sampling is not possible; other samplers go on",
+			} {
+				for _, l := range c.lines(msg) {
+					delete(l, "otelcol.component.id")
+					t.Logf("%s: %v", msg, l)
+				}
+			}
+			for _, what := range everything {
+				if seen[what] != slices.Contains(tt.want, what) {
+					t.Errorf("%s: seen %v", what, seen[what])
+				}
+			}
+		})
+	}
+}
+
+// programs are what a collector of another user's is tried on.
+type programs struct{ own, others, secret, deleted int }
+
+func startPrograms(t *testing.T, cgroup *hosttest.Cgroup) programs {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hotprofile-e2e-privileges-")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	require.NoError(t, os.Chmod(dir, 0o755))
+	file := func(name, from string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		copyFile(t, from, path)
+		require.NoError(t, os.Chmod(path, mode))
+		return path
+	}
+	start := func(service, program string, as *syscall.SysProcAttr, args ...string) int {
+		cmd := cgroup.Command(program, args...)
+		if as != nil {
+			// Only root may put itself into the cgroup.
+			user := append([]string{"--reuid=65534", "--regid=65534", "--clear-groups", "--", program}, args...)
+			setpriv, err := exec.LookPath("setpriv")
+			require.NoError(t, err)
+			cmd = cgroup.Command(setpriv, user...)
+		}
+		startLoad(t, cmd, service)
+		return cmd.Process.Pid
+	}
+	user := &syscall.SysProcAttr{}
+	doomed := file("doomed", loadBinary, 0o755)
+	p := programs{
+		own:     start("own", file("own", loadBinary, 0o755), user, "-waiting", "1"),
+		others:  start("others", file("others", loadBinary, 0o755), nil, "-kernel-threads", "1", "-waiting", "1"),
+		secret:  start("secret", file("secret", loadBinary, 0o700), nil),
+		deleted: start("deleted", doomed, nil),
+	}
+	require.Eventually(t, func() bool {
+		exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.deleted))
+		return err == nil && exe == doomed
+	}, startTimeout, 10*time.Millisecond)
+	require.NoError(t, os.Remove(doomed))
+	return p
+}
+
+// seen says what of everything is in batches.
+func (p programs) seen(batches []pprofile.Profiles) map[string]bool {
+	seen := map[string]bool{}
+	for _, b := range batches {
+		if stacks, names := kernelFrames(b); stacks {
+			seen[seeKernel] = true
+			seen[seeKallsyms] = seen[seeKallsyms] || names
+		}
+	}
+	for _, f := range flatten(batches) {
+		pid, _ := f.resource["process.pid"].(int64)
+		named := shares([]profile{f}, "burnThreeParts")["burnThreeParts"] > 0
+		own := int(pid) == p.own
+		switch f.sampleType {
+		case "samples":
+			seen[seeOwn] = seen[seeOwn] || int(pid) == p.own && named && f.service() == "own"
+			seen[seeOthers] = seen[seeOthers] || int(pid) == p.others
+			seen[seeService] = seen[seeService] || int(pid) == p.others && f.service() == "others"
+			seen[seeNames] = seen[seeNames] || int(pid) == p.others && named
+			seen[seeSecret] = seen[seeSecret] || int(pid) == p.secret && named
+			seen[seeDeleted] = seen[seeDeleted] || int(pid) == p.deleted && named
+		case "off_cpu":
+			seen[seeOwnWaits] = seen[seeOwnWaits] || own
+			seen[seeWaits] = seen[seeWaits] || !own
+		}
+	}
+	return seen
+}
+
+// kernelFrames says whether a batch has frames in the kernel, and with names.
+func kernelFrames(b pprofile.Profiles) (stacks, names bool) {
+	d := b.Dictionary()
+	for _, l := range d.LocationTable().All() {
+		if attributes(d, l.AttributeIndices())["profile.frame.type"] == "kernel" {
+			stacks = true
+			names = names || l.Lines().Len() > 0
+		}
+	}
+	return stacks, names
+}
+
+// TestProbesNeedMoreThanTheDocumentedCapabilities has a collector of another
+// user's sample allocations of a program of root's: with CAP_SYS_ADMIN it does, and
+// without it does or says what is missing, as the kernel decides.
+func TestProbesNeedMoreThanTheDocumentedCapabilities(t *testing.T) {
+	requireRoot(t)
+	skipWithoutProbes(t)
+	cgroup := hosttest.NewCgroup(t, "hotprofile-e2e-probes")
+	cgroup.SetQuota(t, cores)
+	cgroup.Favour(t)
+	startLoad(t, cgroup.Command(buildAllocating(t), "-busy", "1h"), hotService)
+	for name, caps := range map[string][]uintptr{
+		"with CAP_SYS_ADMIN":    {unix.CAP_PERFMON, unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH, unix.CAP_SYS_ADMIN},
+		"without CAP_SYS_ADMIN": {unix.CAP_PERFMON, unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := startWire(t)
+			c := startAs(t, fmt.Sprintf(`
+receivers:
+  cpu_profiler: {targets: [{cgroup: %s}], export_interval: 1s, allocations: {when: always}}
+exporters:
+  otlp_grpc: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}
+service:
+  telemetry: {logs: {encoding: json, sampling: {enabled: false}}, metrics: {level: none}}
+  pipelines:
+    profiles: {receivers: [cpu_profiler], exporters: [otlp_grpc]}
+`, cgroup.Path, w.port), &syscall.SysProcAttr{
+				Credential:  &syscall.Credential{Uid: nobody, Gid: nobody},
+				AmbientCaps: caps,
+			})
+			sampled := func() bool {
+				return slices.ContainsFunc(flatten(w.received()), func(p profile) bool { return p.sampleType == "alloc_space" })
+			}
+			refused := func() []logLine {
+				return c.lines("allocations of some processes cannot be sampled; everything else goes on")
+			}
+			require.Eventually(t, func() bool { return sampled() || len(refused()) > 0 }, startTimeout, 50*time.Millisecond)
+			if len(refused()) > 0 {
+				t.Logf("refused: %s", refused()[0].str("why"))
+				require.NotEqual(t, "with CAP_SYS_ADMIN", name)
+				require.Contains(t, refused()[0].str("why"), "it needs CAP_SYS_ADMIN (CAP_PERFMON, which this kernel does not take for probes, is there)")
+			}
+		})
+	}
+}
+
+// TestCapabilitiesByTheFile has an ordinary user start a collector whose file
+// has the capabilities, as setcap gives them.
+func TestCapabilitiesByTheFile(t *testing.T) {
+	requireRoot(t)
+	setcap, err := exec.LookPath("setcap")
+	if err != nil {
+		hosttest.SkipUnprivileged(t, "no setcap (Debian's libcap2-bin): %v", err)
+	}
+	if err := perfevent.Probe().HostWide; err != nil {
+		hosttest.SkipUnprivileged(t, "%v", err)
+	}
+	dir, err := os.MkdirTemp("", "hotprofile-e2e-setcap-")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	require.NoError(t, os.Chmod(dir, 0o755))
+	binary, file := filepath.Join(dir, "collector"), filepath.Join(dir, "config.yaml")
+	copyFile(t, collectorBinary, binary)
+	out, err := exec.Command(setcap, "cap_perfmon,cap_sys_ptrace,cap_dac_read_search,cap_syslog=ep", binary).CombinedOutput()
+	if err != nil {
+		hosttest.SkipUnprivileged(t, "give capabilities to a file: %v: %s", err, out)
+	}
+	w := startWire(t)
+	require.NoError(t, os.WriteFile(file, []byte(gateTo(w, "/")), 0o644))
+	cmd := exec.Command(binary, "--config", file, "--feature-gates=service.profilesSupport")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	c := watch(t, "collector", cmd)
+	started := c.wait(startTimeout, "sampling started", nil)
+	require.Equal(t, "[]", started.str("not_sampled"))
+	require.Equal(t, "[]", started.str("not_shown"))
+}

@@ -1,0 +1,2 @@
+# Runs the commands of its arguments in the guest's shell.
+eval "$*"

@@ -1,0 +1,70 @@
+# Installs the distribution as deploy/systemd/README.md says, and has it gate a
+# service that turns hot: once to a second collector over OTLP by
+# config/node.yaml, then to files in the state directory, after a restart, and
+# after a kill.
+set -euo pipefail
+fail() { echo "FAILED: $*"; journalctl -u otelcol-hotprofile --no-pager -o cat | tail -40 | cut -c1-600; exit 1; }
+log() { journalctl -u otelcol-hotprofile --no-pager -o cat; }
+await() { # await SECONDS PATTERN [SINCE]: until a line of the log has it
+	for _ in $(seq "$1"); do log | tail -n +"${3:-1}" | grep -q -- "$2" && return; sleep 1; done
+	fail "no line with $2 within $1s"
+}
+install -m 755 bin/otelcol-hotprofile /usr/local/bin/
+install -m 644 deploy/systemd/otelcol-hotprofile.service /etc/systemd/system/
+install -d /etc/otelcol-hotprofile
+install -m 600 deploy/systemd/environment /etc/otelcol-hotprofile/environment
+cat >>/etc/otelcol-hotprofile/environment <<END
+HOTPROFILE_DURATION=10s
+END
+install -m 644 config/node.yaml /etc/otelcol-hotprofile/config.yaml
+systemctl daemon-reload
+echo "== verify"; systemd-analyze verify /etc/systemd/system/otelcol-hotprofile.service
+echo "== security"; systemd-analyze security --no-pager otelcol-hotprofile.service | sed 's/\x1b\[[0-9;]*m//g' | grep -vE '^✓' || true
+
+mkdir -p /var/tmp/peer
+cat >/var/tmp/peer/config.yaml <<END
+receivers: {otlp: {protocols: {grpc: {endpoint: "localhost:4317"}}}}
+exporters: {file: {path: /var/tmp/peer/profiles.json, flush_interval: 200ms}}
+service:
+  telemetry: {metrics: {level: none}}
+  pipelines: {profiles: {receivers: [otlp], exporters: [file]}}
+END
+systemd-run -q --unit=peer /usr/local/bin/otelcol-hotprofile --config /var/tmp/peer/config.yaml --feature-gates=service.profilesSupport
+
+systemctl start otelcol-hotprofile
+await 60 'sampling started'
+log | grep 'sampling started' | cut -c1-500
+pid=$(systemctl show -P MainPID otelcol-hotprofile)
+grep -E '^(Uid|CapEff|CapBnd|NoNewPrivs|Seccomp):' "/proc/$pid/status"
+
+echo "== a hot service, config/node.yaml to OTLP"
+systemd-run -q --unit=checkout -p CPUQuota=50% "$VM_SRC/bin/load"
+await 180 'gate opened'
+log | grep 'gate opened' | head -1 | cut -c1-500
+await 60 'gate closed'
+log | grep 'gate closed' | head -1 | cut -c1-300
+for _ in $(seq 60); do grep -q burnThreeParts /var/tmp/peer/profiles.json && break; sleep 1; done
+grep -q burnThreeParts /var/tmp/peer/profiles.json || fail "the names of the hot service did not arrive"
+grep -o '"key":"service.name","value":{"stringValue":"[^"]*"' /var/tmp/peer/profiles.json | sort | uniq -c
+
+echo "== the same to files, after a restart"
+python3 - <<'END'
+text = open("/etc/otelcol-hotprofile/config.yaml").read()
+text = text.replace("exporters:\n  otlp_grpc:", "exporters:\n  pprof:\n  otlp_grpc:").replace("exporters: [otlp_grpc]", "exporters: [otlp_grpc, pprof]")
+open("/etc/otelcol-hotprofile/config.yaml", "w").write(text)
+END
+seen=$(log | wc -l)
+systemctl restart otelcol-hotprofile
+await 180 'profile written' "$seen"
+log | grep 'profile written' | head -2 | cut -c1-500
+ls -la /var/lib/otelcol-hotprofile/
+
+echo "== after a kill"
+seen=$(log | wc -l)
+systemctl kill -s KILL otelcol-hotprofile
+await 60 'sampling started' "$seen"
+systemctl show -P NRestarts -P MemoryCurrent otelcol-hotprofile
+echo "== stop"
+time systemctl stop otelcol-hotprofile
+systemctl show -P Result -P ExecMainStatus otelcol-hotprofile
+log | grep -iE '"level":"(warn|error)"|	(warn|error)	' | cut -c1-300 | sort | uniq -c | head -20 || true

@@ -1,0 +1,25 @@
+# Runs the packages' own tests in the guest, with a skip for want of a right as a
+# failure. Arguments: packages, each with a -test.run pattern after a colon where
+# not all are meant; without, all that were compiled. Whole logs go to the
+# output folder.
+set -uo pipefail
+failed=()
+packages=("$@")
+[[ ${#packages[@]} -gt 0 ]] || mapfile -t packages < <(ls bin/tests | sed 's/\.test$//' | tr _ /)
+docker_needed() { [[ $1 == test/e2e ]]; }
+for each in "${packages[@]}"; do
+	package=${each%%:*} pattern=.
+	[[ $each == *:* ]] && pattern=${each#*:}
+	binary=$VM_SRC/bin/tests/${package//\//_}.test
+	[[ -x $binary ]] || { echo "no test binary for $package"; failed+=("$package"); continue; }
+	docker_needed "$package" && systemctl start docker.service
+	log=$VM_OUT/${package//\//_}.log
+	started=$SECONDS
+	(cd "$VM_SRC/$package" && "$binary" -test.v -test.timeout 25m -test.run "$pattern") >"$log" 2>&1
+	status=$?
+	printf '== %-60s status %d, %d passed, %d failed, %d skipped, %ds\n' "$package" "$status" \
+		"$(grep -c '^--- PASS' "$log")" "$(grep -c '^--- FAIL' "$log")" "$(grep -c '^--- SKIP' "$log")" $((SECONDS - started))
+	grep -E '^ *--- (FAIL|SKIP)|^panic|^fatal' "$log" | head -40
+	[[ $status == 0 ]] || failed+=("$package")
+done
+[[ ${#failed[@]} == 0 ]] || { echo "failed: ${failed[*]}"; exit 1; }

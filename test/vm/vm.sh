@@ -1,0 +1,169 @@
+#!/usr/bin/env bash
+# Copyright The hotprofile Authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# Builds a Debian guest with systemd and cgroup v2 alone, and runs a job in it.
+# See README.md.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+repo=$(cd "$here/../.." && pwd)
+
+usage() {
+	cat >&2 <<'END'
+usage: vm.sh image             build the guest's image, unless it is there
+       vm.sh sources           take what is committed as what the guest sees, and build it
+       vm.sh run JOB [ARG…]    boot the guest, run the script JOB in it, power it off
+END
+	exit 2
+}
+
+die() { echo "vm.sh: $*" >&2; exit 1; }
+
+# The guest is kept in $VM_DIR; without it each run builds one and leaves nothing.
+if [[ -z ${VM_DIR:-} ]]; then
+	VM_DIR=$(mktemp -d)
+	trap 'rm -rf "$VM_DIR"' EXIT
+fi
+mkdir -p "$VM_DIR"
+VM_DIR=$(cd "$VM_DIR" && pwd)
+: "${VM_MEMORY:=2048}" "${VM_CPUS:=2}" "${VM_TIMEOUT:=30m}" "${VM_ACCEL:=}"
+
+packages=systemd,systemd-sysv,dbus,udev,procps,libcap2-bin,util-linux,kmod,iproute2,strace,linux-image-cloud-amd64
+packages+=,gcc,g++,libc6-dev,binutils,xz-utils,python3-minimal,libpython3-stdlib,ca-certificates,docker.io
+
+image() {
+	[[ -e $VM_DIR/root.img ]] && return
+	[[ $EUID == 0 ]] || die "debootstrap needs root"
+	for tool in debootstrap mke2fs qemu-system-x86_64; do
+		command -v "$tool" >/dev/null || die "$tool is missing: apt-get install debootstrap e2fsprogs qemu-system-x86 qemu-system-common"
+	done
+	local root=$VM_DIR/root
+	rm -rf "$root"
+	debootstrap --variant=minbase --include="$packages" bookworm "$root" >"$VM_DIR/debootstrap.log" ||
+		die "debootstrap failed, see $VM_DIR/debootstrap.log"
+	install -m 755 "$here/guest/vm-job" "$root/usr/local/sbin/vm-job"
+	install -m 644 "$here/guest/vm-job.service" "$root/etc/systemd/system/vm-job.service"
+	ln -sf /etc/systemd/system/vm-job.service "$root/etc/systemd/system/multi-user.target.wants/vm-job.service"
+	# Started by the jobs that need it.
+	rm -f "$root"/etc/systemd/system/*.wants/{docker,containerd}.service "$root"/etc/systemd/system/sockets.target.wants/docker.socket
+	echo hotprofile-vm >"$root/etc/hostname"
+	cp "$root"/boot/vmlinuz-* "$VM_DIR/vmlinuz"
+	cp "$root"/boot/initrd.img-* "$VM_DIR/initrd"
+	mke2fs -q -t ext4 -O ^has_journal -L root -d "$root" "$VM_DIR/root.img.new" 4G
+	mv "$VM_DIR/root.img.new" "$VM_DIR/root.img"
+	rm -rf "$root"
+}
+
+# sources takes the committed state, since a working tree may change under a run.
+sources() {
+	rm -rf "$VM_DIR/src"
+	mkdir -p "$VM_DIR/src"
+	git -C "$repo" archive HEAD | tar -x -C "$VM_DIR/src"
+	make -s -C "$VM_DIR/src" build
+	cd "$VM_DIR/src"
+	go build -o bin/ ./test/load ./test/dotnetsender
+	# Tests with a real kernel in them are compiled here: the guest is slow.
+	local package
+	mkdir -p bin/tests
+	for package in "${VM_PACKAGES[@]}"; do
+		go test -c -o "bin/tests/${package//\//_}.test" "./$package"
+	done
+}
+
+VM_PACKAGES=(
+	internal/cgroup internal/cgroup/keptfile internal/monitor internal/perfevent internal/unixsocket
+	processor/cputriggerprocessor
+	receiver/cpuprofilerreceiver
+	receiver/cpuprofilerreceiver/internal/oncpu
+	receiver/cpuprofilerreceiver/internal/offcpu
+	receiver/cpuprofilerreceiver/internal/allocs
+	receiver/cpuprofilerreceiver/internal/processes
+	receiver/cpuprofilerreceiver/internal/symbolizer
+	receiver/cpuprofilerreceiver/internal/unwind
+	test/e2e
+)
+
+accelerator() {
+	case $VM_ACCEL in
+	kvm) echo "-accel kvm -cpu host" ;;
+	tcg) echo "-accel tcg,thread=multi,tb-size=512 -cpu max" ;;
+	*)
+		# A device alone is not enough: without the processor's own extensions a
+		# hypervisor of another kind answers, and guests of this kind hang.
+		if [[ -w /dev/kvm ]] && grep -qE '^flags.* (vmx|svm)( |$)' /proc/cpuinfo; then
+			echo "-accel kvm -cpu host"
+		else
+			echo "-accel tcg,thread=multi,tb-size=512 -cpu max"
+		fi
+		;;
+	esac
+}
+
+virtiofsd() {
+	local each
+	for each in /usr/libexec/virtiofsd /usr/lib/qemu/virtiofsd; do
+		[[ -x $each ]] && { echo "$each"; return; }
+	done
+	die "virtiofsd is missing: apt-get install qemu-system-common (or virtiofsd)"
+}
+
+run() {
+	local job=$1
+	shift
+	[[ -r $job ]] || die "no job $job"
+	local work daemon devices=() pids=()
+	work=$(mktemp -d "$VM_DIR/run.XXXXXX")
+	daemon=$(virtiofsd)
+	mkdir -p "$VM_DIR/out" "$work/vm"
+	cp "$job" "$work/vm/job"
+	printf '%q ' "$@" >"$work/vm/arguments"
+	# What the guest sees is at the path that it has here, so that Go's build cache
+	# holds there too.
+	local -A shares=(
+		[src]=$VM_DIR/src [goroot]=$(go env GOROOT) [gomod]=$(go env GOMODCACHE) [gocache]=$(go env GOCACHE)
+		[out]=$VM_DIR/out [vm]=$work/vm
+	)
+	{
+		local tag
+		for tag in src goroot gomod gocache out; do
+			printf 'VM_%s=%q\n' "${tag^^}" "${shares[$tag]}"
+		done
+	} >"$work/vm/env"
+	for tag in "${!shares[@]}"; do
+		"$daemon" --socket-path="$work/$tag.sock" -o source="${shares[$tag]}" -o cache=auto >"$work/$tag.log" 2>&1 &
+		pids+=($!)
+		devices+=(-chardev "socket,id=$tag,path=$work/$tag.sock" -device "vhost-user-fs-pci,chardev=$tag,tag=$tag")
+	done
+	for tag in "${!shares[@]}"; do
+		for _ in $(seq 100); do [[ -S $work/$tag.sock ]] && break; sleep 0.1; done
+	done
+	local accel
+	read -ra accel <<<"$(accelerator)"
+	# Each run has its own copy of the image: runs do not see each other's traces.
+	cp --sparse=always "$VM_DIR/root.img" "$work/root.img"
+	timeout "$VM_TIMEOUT" qemu-system-x86_64 "${accel[@]}" -M q35 -m "$VM_MEMORY" -smp "$VM_CPUS" \
+		-object "memory-backend-memfd,id=mem,size=${VM_MEMORY}M,share=on" -numa node,memdev=mem \
+		-nographic -vga none -net none -no-reboot \
+		-kernel "$VM_DIR/vmlinuz" -initrd "$VM_DIR/initrd" \
+		-append "console=ttyS0 root=LABEL=root rw quiet systemd.show_status=0 panic=-1 ${VM_APPEND:-}" \
+		-drive "file=$work/root.img,if=virtio,format=raw" "${devices[@]}" </dev/null || true
+	kill "${pids[@]}" 2>/dev/null || true
+	wait "${pids[@]}" 2>/dev/null || true
+	local status
+	status=$(cat "$work/vm/status" 2>/dev/null) || status="none: the guest did not end the job"
+	rm -rf "$work"
+	[[ $status == 0 ]] || die "the job's exit status is $status"
+}
+
+case ${1:-} in
+image) image ;;
+sources) sources ;;
+run)
+	shift
+	[[ $# -ge 1 ]] || usage
+	image
+	[[ -d $VM_DIR/src/bin ]] || (sources)
+	run "$@"
+	;;
+*) usage ;;
+esac
