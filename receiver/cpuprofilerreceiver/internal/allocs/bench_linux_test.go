@@ -26,7 +26,8 @@ func (s *nowhere) AddBoth(samples.Key, samples.Key, int64, int64, int64) bool {
 	return true
 }
 
-func (s *nowhere) ReadUpTo(int64) {}
+func (s *nowhere) KernelLost(*samples.Type, uint64) {}
+func (s *nowhere) ReadUpTo(int64)                   {}
 
 // newTestReader reads records of this process, of a program whose allocating code
 // is below 1000.

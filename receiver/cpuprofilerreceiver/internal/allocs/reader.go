@@ -13,6 +13,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
 )
 
@@ -41,7 +42,7 @@ type reader struct {
 	waiting []*member             // whose reservoirs have something
 	kept    []allocation          // in order of time, while they are handed over
 	full    episode
-	losing  episode
+	losses  *attach.Losses
 }
 
 // run reads until ctx is done.
@@ -67,6 +68,7 @@ func (r *reader) run(ctx context.Context) {
 	}
 	r.drain()
 	r.flush()
+	r.losses.End()
 }
 
 // idle waits while nothing is sampled.
@@ -111,7 +113,11 @@ func (r *reader) drain() {
 }
 
 func (r *reader) count(now perfevent.UprobeStats) {
-	r.lost.Add(now.Lost - r.stats.Lost + now.Corrupt - r.stats.Corrupt)
+	if n := now.Lost - r.stats.Lost + now.Corrupt - r.stats.Corrupt; n > 0 {
+		r.lost.Add(n)
+		r.cfg.Sink.KernelLost(samples.AllocSpace, n)
+	}
+	r.losses.Note(r.cfg.Now(), r.lost.Load())
 	r.stats = now
 }
 
@@ -278,23 +284,12 @@ func (r *reader) hand(a *allocation, factor float64) {
 	}
 }
 
-// say tells of the ends of episodes of losses, and of the beginning of losses in
-// the kernel. before is how many had found the sink full when this Flush began.
+// say tells of the end of an episode. before is how many had found the sink full
+// when this Flush began.
 func (r *reader) say(now int64, before uint64) {
 	if r.full.since != 0 && r.bufferFull.Load() == before {
 		r.cfg.Logger.Info("Allocation samples fit their buffer again",
 			zap.Duration("after", time.Duration(now-r.full.since)), zap.Uint64("discarded", before-r.full.lost))
 		r.full = episode{}
 	}
-	lost := r.lost.Load()
-	switch {
-	case r.losing.since == 0 && lost > r.losing.lost:
-		r.losing.since = max(now, 1)
-		r.cfg.Logger.Warn("The kernel lost allocation samples: they came faster than they were read", zap.Uint64("lost", lost-r.losing.lost))
-	case r.losing.since != 0 && lost == r.losing.last:
-		r.cfg.Logger.Info("The kernel loses no allocation samples any more",
-			zap.Duration("after", time.Duration(now-r.losing.since)), zap.Uint64("lost", lost-r.losing.lost))
-		r.losing = episode{lost: lost}
-	}
-	r.losing.last = lost
 }

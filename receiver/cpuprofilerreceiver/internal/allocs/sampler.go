@@ -14,6 +14,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
@@ -23,6 +24,9 @@ type Sink interface {
 	// (CLOCK_MONOTONIC, in nanoseconds), and reports whether there was room for
 	// both.
 	AddBoth(objects, space samples.Key, time, count, bytes int64) bool
+	// KernelLost says that the kernel could not hand over n events of a type's
+	// sampler.
+	KernelLost(t *samples.Type, n uint64)
 	// ReadUpTo says that all there was before time has been added.
 	ReadUpTo(time int64)
 }
@@ -148,6 +152,7 @@ func New(cfg Config) *Sampler {
 	}
 	s.members.Store(&map[int]*member{})
 	s.attacher.Sampler, s.reader.Sampler = s, s
+	s.reader.losses = attach.NewLosses(cfg.Logger, samples.AllocSpace.Sampler)
 	s.attacher.prepare()
 	return s
 }

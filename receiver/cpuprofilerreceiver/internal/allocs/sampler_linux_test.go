@@ -126,7 +126,8 @@ func (s *sink) AddBoth(objects, space samples.Key, time, count, bytes int64) boo
 	return true
 }
 
-func (s *sink) ReadUpTo(int64) {}
+func (s *sink) KernelLost(*samples.Type, uint64) {}
+func (s *sink) ReadUpTo(int64)                   {}
 
 func (s *sink) take() (objects, space []event) {
 	s.mu.Lock()

@@ -61,6 +61,5 @@ func (s *said) report(logger *zap.Logger, when string, processes, programs int) 
 // episode is a run of losses, said once when it begins and once when it ends.
 type episode struct {
 	since int64 // 0 while there is none
-	// lost is what had been counted before it, last what was at the last look.
-	lost, last uint64
+	lost  uint64 // what had been counted before it
 }

@@ -51,6 +51,7 @@ type reader struct {
 
 	counts  Stats           // what is counted here
 	stats   perfevent.Stats // of the session, as counted already
+	losses  *attach.Losses
 	spoken  spoken
 	batch   uint64       // that the table knows of
 	closing int64        // where waits were cut last
@@ -125,6 +126,7 @@ func (r *reader) End(session *perfevent.Session) {
 	r.drain(session)
 	r.cut(r.cfg.Now())
 	r.resume("Off-CPU sampling ended while it paused")
+	r.losses.End()
 	r.waits.forget()
 	r.scaler.setMean(1)
 	r.scaler.forget()
@@ -201,7 +203,11 @@ func (r *reader) adjust(session *perfevent.Session, now int64) {
 // count adds what the kernel could not hand over.
 func (r *reader) count(now perfevent.Stats) {
 	was := r.stats
-	r.lost.Add(now.Lost - was.Lost + now.LostSamples - was.LostSamples + now.Corrupt - was.Corrupt)
+	if n := now.Lost - was.Lost + now.LostSamples - was.LostSamples + now.Corrupt - was.Corrupt; n > 0 {
+		r.lost.Add(n)
+		r.cfg.Sink.KernelLost(samples.OffCPU, n)
+	}
+	r.losses.Note(r.cfg.Now(), r.lost.Load())
 	if now.Corrupt != was.Corrupt {
 		r.waits.forget() // what was passed over may have been switches
 	}

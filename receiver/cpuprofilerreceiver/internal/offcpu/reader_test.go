@@ -26,10 +26,11 @@ func (s batchSink) AddValue(k samples.Key, time, value int64) bool {
 	return s.kept.AddValue(k, time, value)
 }
 
-func (batchSink) ReadUpTo(int64) {}
-func (batchSink) Paused() bool   { return false }
-func (batchSink) Batch() uint64  { return 1 }
-func (batchSink) Closing() int64 { return 0 }
+func (batchSink) ReadUpTo(int64)                   {}
+func (batchSink) KernelLost(*samples.Type, uint64) {}
+func (batchSink) Paused() bool                     { return false }
+func (batchSink) Batch() uint64                    { return 1 }
+func (batchSink) Closing() int64                   { return 0 }
 
 // newReader returns a reader without a session, and where its waits go.
 func newReader() (*reader, batchSink) {

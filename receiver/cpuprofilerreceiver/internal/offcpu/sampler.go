@@ -23,6 +23,9 @@ type Sink interface {
 	// AddValue takes a wait that ended at time (CLOCK_MONOTONIC, in nanoseconds;
 	// its last one) with its value, and reports whether there was room for it.
 	AddValue(k samples.Key, time, value int64) bool
+	// KernelLost says that the kernel could not hand over n events of a type's
+	// sampler.
+	KernelLost(t *samples.Type, n uint64)
 	// ReadUpTo says that all there was before time has been added; attach.Idle,
 	// that nothing is sampled.
 	ReadUpTo(time int64)
@@ -131,7 +134,7 @@ func New(cfg Config) *Sampler {
 		cfg.Stacks = unwind.NewStacks(unwind.StacksConfig{})
 	}
 	s := &Sampler{cfg: cfg}
-	s.reader = reader{Sampler: s, intN: rand.IntN}
+	s.reader = reader{Sampler: s, intN: rand.IntN, losses: attach.NewLosses(cfg.Logger, samples.OffCPU.Sampler)}
 	s.reader.scaler = newScaler(maxHeld, s.reader.emit)
 	s.reader.waits = newWaits(cfg.MinDuration, cfg.MaxThreads, s.reader.add)
 	if cfg.Still != nil {

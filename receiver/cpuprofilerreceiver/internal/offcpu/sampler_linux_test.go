@@ -60,9 +60,10 @@ func (s *sink) ReadUpTo(t int64) {
 	defer s.mu.Unlock()
 	s.upTo = t
 }
-func (s *sink) Paused() bool   { return s.full.Load() }
-func (s *sink) Batch() uint64  { return 1 }
-func (s *sink) Closing() int64 { return s.closing.Load() }
+func (s *sink) KernelLost(*samples.Type, uint64) {}
+func (s *sink) Paused() bool                     { return s.full.Load() }
+func (s *sink) Batch() uint64                    { return 1 }
+func (s *sink) Closing() int64                   { return s.closing.Load() }
 
 // of sums the values of a type for a thread, of the waits that ended in a span.
 func (s *sink) of(typ string, tid int, from, to int64) (sum time.Duration, n int) {

@@ -1,0 +1,70 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package allocs
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
+)
+
+// TestStacksThroughC has Go functions that C has called allocate. Frame pointers
+// lead out of them into C, on another stack, and on from there only where C keeps
+// them: what does not come back to the Go code that called C is truncated and says
+// so.
+func TestStacksThroughC(t *testing.T) {
+	skipWithoutProbes(t)
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skip(err)
+	}
+	out := filepath.Join(t.TempDir(), "callbacks")
+	cmd := exec.Command("go", "build", "-o", out, "./testdata/callbacks")
+	cmd.Env = append(os.Environ(), "GO111MODULE=off", "CGO_ENABLED=1")
+	b, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", b)
+	a := start(t, out, -1)
+	symbols, err := symbolizer.New(symbolizer.Config{})
+	require.NoError(t, err)
+	defer symbols.Close()
+	s, to, _ := sampling(t, a, func(c *Config) {
+		c.Table = processes.NewTable(processes.Config{Track: symbols.Track})
+	})
+	a.allocate("all", 0, 1)
+	s.Flush()
+	objects, _ := to.take()
+	all, whole := map[string]int{}, map[string]int{}
+	example := map[string][]string{}
+	for _, e := range objects {
+		for _, l := range e.Stack.Locations {
+			symbols.Resolve(a.PID, l)
+		}
+		processes.MarkTruncated(e.Stack)
+		names := functions(e.Stack)
+		leaf := strings.TrimPrefix(names[0], "main.")
+		if leaf != "allocFromC" && leaf != "allocFromThread" {
+			continue
+		}
+		all[leaf]++
+		if !e.Stack.Truncated {
+			whole[leaf]++
+		}
+		example[leaf] = names
+		if leaf == "allocFromC" && !e.Stack.Truncated {
+			require.Contains(t, names, "main.callC", "whole without its callers")
+		}
+		require.True(t, slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, "runtime.cgocallback") }), "%v", names)
+	}
+	t.Logf("whole: %v of %v\n%v", whole, all, example)
+	for _, leaf := range []string{"allocFromC", "allocFromThread"} {
+		require.Greater(t, all[leaf], 500, leaf)
+	}
+}

@@ -1,0 +1,66 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Command callbacks allocates in Go functions that C has called: half of it in
+// callbacks of C that Go had called, half in those of a thread that C has started.
+// It begins when a line comes on its standard input.
+package main
+
+/*
+#cgo LDFLAGS: -lpthread
+#include <pthread.h>
+#include <stddef.h>
+
+extern void allocFromC(int);
+extern void allocFromThread(int);
+
+static void call(int n) { for (int i = 0; i < n; i++) allocFromC(i); }
+
+static void *routine(void *n) {
+	for (long i = 0; i < (long)n; i++) allocFromThread(i);
+	return NULL;
+}
+
+static void thread(long n) {
+	pthread_t t;
+	pthread_create(&t, NULL, routine, (void *)n);
+	pthread_join(t, NULL);
+}
+*/
+import "C"
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"runtime"
+)
+
+var sink []byte
+
+//export allocFromC
+func allocFromC(C.int) { sink = make([]byte, 4096) }
+
+//export allocFromThread
+func allocFromThread(C.int) { sink = make([]byte, 4096) }
+
+//go:noinline
+func callC(n int) { C.call(C.int(n)) }
+
+//go:noinline
+func startThread(n int) { C.thread(C.long(n)) }
+
+func main() {
+	runtime.MemProfileRate = 16 << 10
+	runtime.MemProfile(nil, false) // else the linker leaves the memory profiler out
+	in := bufio.NewReader(os.Stdin)
+	fmt.Println("ready")
+	for {
+		if _, err := in.ReadString('\n'); err != nil {
+			return
+		}
+		callC(10_000)
+		startThread(10_000)
+		fmt.Println("0 0 0")
+	}
+}
