@@ -1,0 +1,286 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"debug/elf"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	pprofile "github.com/google/pprof/profile"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+)
+
+// TestAllocationsOfHotUnitsAreSampledWhileTheyAreHot has two Go programs that
+// allocate, each in a cgroup and from a file of its own, and one of them turn hot.
+// Only while it is, its code has a probe in it; while its gate is open its
+// allocations are let out, three parts in one function and one in another.
+func TestAllocationsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
+	skipWithoutProbes(t)
+	const (
+		evaluation = 2 * time.Second
+		idle, busy = 8 * time.Second, 14 * time.Second
+		duration   = 6 * time.Second
+	)
+	program := buildAllocating(t)
+	twin := filepath.Join(filepath.Dir(program), "twin")
+	copyFile(t, program, twin)
+
+	hot, cool := hosttest.NewCgroup(t, "hotprofile-e2e-hot"), hosttest.NewCgroup(t, "hotprofile-e2e-cool")
+	for _, g := range []*hosttest.Cgroup{hot, cool} {
+		g.SetQuota(t, cores)
+		g.Favour(t)
+	}
+	w, p, metrics := startWire(t), startPeer(t), freePort(t)
+	dir := filepath.Join(t.TempDir(), "profiles")
+	// The limiter keeps fewer than there are, and enough to judge shares by.
+	c := startCollector(t, "collector", fmt.Sprintf(`
+extensions:
+  hot_units:
+receivers:
+  cpu_profiler: {export_interval: 1s, allocations: {when: hot, max_samples_per_minute: 30000, buffer_size: 1MiB}}
+processors:
+  cpu_trigger:
+    evaluation_interval: %v
+    min_age: 0
+    pre_trigger: 0
+    policies:
+      - name: cpu
+        match: {cgroup: "/hotprofile-e2e-*"}
+        any_of: [{monitor: cpu_utilization, threshold: %d, average_over: 4s}]
+        duration: %v
+        cooldown: 1h
+exporters:
+  otlp_grpc/wire: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}
+  otlp_grpc/peer: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}
+  pprof: {directory: %q, idle_timeout: 3s}
+service:
+  extensions: [hot_units]
+  telemetry:
+    logs: {encoding: json, level: debug, sampling: {enabled: false}}
+    metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %d}}}}]}
+  pipelines:
+    profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc/wire, otlp_grpc/peer, pprof]}
+`, evaluation, threshold, duration, w.port, p.grpc, dir, metrics))
+	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
+	sampled := func() float64 { return scrape(t, metrics, "otelcol_cpu_profiler_targets", `sampler="allocations"`) }
+
+	coolCommand := cool.Command(twin, "-idle", "1h")
+	startLoad(t, coolCommand, coolService)
+	hotCommand := hot.Command(program, "-idle", idle.String(), "-busy", busy.String())
+	startLoad(t, hotCommand, hotService)
+	ours, other := newProbed(t, hotCommand.Process.Pid, program), newProbed(t, coolCommand.Process.Pid, twin)
+	time.Sleep(idle / 2)
+	require.Zero(t, sampled(), "nothing is hot")
+	require.False(t, ours.is(t))
+
+	turned := c.wait(startTimeout, "hot units changed", func(l logLine) bool { return strings.Contains(l.str("now_hot"), hot.Path) })
+	attached := c.wait(startTimeout, "allocations of a program are sampled", func(l logLine) bool { return strings.HasSuffix(l.str("program"), program) })
+	require.False(t, at(t, attached).Before(at(t, turned)))
+	took := at(t, attached).Sub(at(t, turned))
+	t.Logf("attached %v after it was hot", took)
+	require.Less(t, took, evaluation)
+	require.True(t, ours.is(t), "the code has no probe in it")
+	require.Equal(t, 1., sampled())
+	require.False(t, other.is(t))
+
+	c.wait(startTimeout, "gate opened", of(hot.Path))
+	closed := c.wait(startTimeout, "gate closed", of(hot.Path))
+	cooled := c.wait(startTimeout, "hot units changed", func(l logLine) bool {
+		return strings.Contains(l.str("not_hot"), hot.Path) && !at(t, l).Before(at(t, closed))
+	})
+	left := c.wait(startTimeout, "allocations of a program are not sampled any more", func(l logLine) bool { return !at(t, l).Before(at(t, cooled)) })
+	require.Less(t, at(t, left).Sub(at(t, cooled)), evaluation)
+	require.Eventually(t, func() bool { return !ours.is(t) && sampled() == 0 }, startTimeout, 50*time.Millisecond)
+	require.False(t, other.is(t))
+	for _, l := range c.lines("allocations of a program are sampled") {
+		require.True(t, strings.HasSuffix(l.str("program"), program), "%v", l)
+	}
+	time.Sleep(4 * time.Second) // beyond the exporters' batching and the idle_timeout of the files
+	checkAllocationAccounts(t, metrics)
+	c.stop()
+	p.stop()
+
+	received := w.received()
+	for i, batch := range received {
+		for _, v := range conformance.Check(batch, conformance.Options{Triggered: true}) {
+			t.Errorf("request %d on the wire: %v", i, v)
+		}
+	}
+	n := 0 // as each of the two has it
+	for over, profiles := range map[string][]profile{"wire": flatten(received), "peer": flatten(readProfiles(t, p.grpcFile))} {
+		values := map[string]map[string]float64{}
+		n = 0
+		for _, p := range profiles {
+			require.Equal(t, hot.Path, p.str("hotprofile.unit"))
+			if p.sampleType != "alloc_space" && p.sampleType != "alloc_objects" {
+				continue
+			}
+			require.Equal(t, hotService, p.service())
+			require.NotEmpty(t, p.str("hotprofile.trigger.id"))
+			require.NotEmpty(t, p.str("hotprofile.scaled"))
+			sum := values[p.sampleType]
+			if sum == nil {
+				sum = map[string]float64{}
+				values[p.sampleType] = sum
+			}
+			for _, s := range p.samples {
+				require.Positive(t, s.value)
+				require.NotEmpty(t, s.functions)
+				sum[strings.TrimPrefix(s.functions[0], "main.")] += float64(s.value)
+				if p.sampleType == "alloc_space" {
+					n++
+				}
+			}
+		}
+		for _, kind := range []string{"alloc_space", "alloc_objects"} {
+			checkParts(t, over+" "+kind, values[kind], n)
+		}
+		// Each object is one piece.
+		require.InEpsilon(t, 4096, values["alloc_space"]["allocThreeParts"]/values["alloc_objects"]["allocThreeParts"], 0.01)
+	}
+	checkAllocationFiles(t, dir, n)
+}
+
+// checkAllocationAccounts is checkAccounts where there are allocations: one is an
+// event of two profiles, which the receiver counts once and the processor, that
+// sees profiles, twice.
+func checkAllocationAccounts(t *testing.T, metrics int) {
+	t.Helper()
+	var in, twice, out float64
+	require.Eventually(t, func() bool {
+		in = scrape(t, metrics, "otelcol_cpu_profiler_samples", `outcome="exported"`)
+		twice = scrape(t, metrics, "otelcol_cpu_profiler_samples", `outcome="exported"`, `sampler="allocations"`)
+		out = scrape(t, metrics, "otelcol_cpu_trigger_samples") + scrape(t, metrics, "otelcol_cpu_trigger_recorder_samples")
+		return twice > 0 && in+twice == out
+	}, 5*time.Second, 100*time.Millisecond) // a batch may be handed over between the two
+	t.Logf("in %v, %v of it twice, out %v", in, twice, out)
+}
+
+// checkParts checks that three parts are in one function, as well as n samples
+// tell: each is of either with the same probability, whatever was there before.
+func checkParts(t *testing.T, what string, in map[string]float64, n int) {
+	t.Helper()
+	total := in["allocThreeParts"] + in["allocOnePart"]
+	share := in["allocThreeParts"] / total
+	bound := 5 * math.Sqrt(0.75*0.25/float64(n))
+	t.Logf("%s: %d samples, %.1f MB or objects, %.2f%% of it in allocThreeParts, 75%% within %.2f points", what, n, total/1e6, 100*share, 100*bound)
+	require.Greater(t, n, 500, "too few to judge shares")
+	require.InDelta(t, 0.75, share, bound, what)
+	all := 0.
+	for _, v := range in {
+		all += v
+	}
+	require.Greater(t, total, 0.95*all, "%v", in)
+}
+
+// checkAllocationFiles reads what the pprof exporter has written of n samples.
+func checkAllocationFiles(t *testing.T, dir string, n int) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, hotService+"_*.pb.gz"))
+	require.NoError(t, err)
+	found := 0
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		require.NoError(t, err)
+		p, err := pprofile.Parse(bytes.NewReader(content))
+		require.NoError(t, err, file)
+		index, err := p.SampleIndexByName("alloc_space")
+		if err != nil {
+			continue
+		}
+		found++
+		in := map[string]float64{}
+		for _, s := range p.Sample {
+			lines := s.Location[0].Line
+			in[strings.TrimPrefix(lines[0].Function.Name, "main.")] += float64(s.Value[index])
+		}
+		checkParts(t, filepath.Base(file), in, n)
+		out, err := exec.Command("go", "tool", "pprof", "-top", "-sample_index=alloc_space", file).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		require.Contains(t, string(out), "main.allocThreeParts")
+		require.NotContains(t, strings.ToLower(string(out)), "warning")
+	}
+	require.Equal(t, 1, found, "%v", files)
+}
+
+func skipWithoutProbes(t *testing.T) {
+	t.Helper()
+	u, err := perfevent.OpenUprobes(perfevent.UprobeOptions{})
+	if err != nil {
+		hosttest.SkipUnprivileged(t, "%v", err)
+		return
+	}
+	require.NoError(t, u.Close())
+}
+
+func buildAllocating(t *testing.T) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "allocating")
+	cmd := exec.Command("go", "build", "-o", out, "./testdata/allocating")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	b, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", b)
+	return out
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	b, err := os.ReadFile(from)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(to, b, 0o755))
+}
+
+// probed tells whether a process's code has a probe in the function where the
+// runtime samples: the kernel puts a breakpoint into the process's copy of it.
+type probed struct {
+	pid     int
+	address uint64
+	code    []byte // as it is in the file
+}
+
+func newProbed(t *testing.T, pid int, program string) probed {
+	t.Helper()
+	f, err := elf.Open(program)
+	require.NoError(t, err)
+	defer f.Close()
+	all, err := f.Symbols()
+	require.NoError(t, err)
+	for _, s := range all {
+		if s.Name != "runtime.profilealloc" {
+			continue
+		}
+		text := f.Section(".text")
+		p := probed{pid: pid, address: s.Value, code: make([]byte, min(s.Size, 64))}
+		_, err := text.ReadAt(p.code, int64(s.Value-text.Addr))
+		require.NoError(t, err)
+		return p
+	}
+	t.Fatalf("%s has no runtime.profilealloc", program)
+	return probed{}
+}
+
+func (p probed) is(t *testing.T) bool {
+	t.Helper()
+	f, err := os.Open(fmt.Sprintf("/proc/%d/mem", p.pid))
+	require.NoError(t, err)
+	defer f.Close()
+	now := make([]byte, len(p.code))
+	_, err = f.ReadAt(now, int64(p.address))
+	require.NoError(t, err)
+	return !bytes.Equal(now, p.code)
+}

@@ -1,0 +1,52 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Command allocating allocates in two functions, three parts in one and one in the
+// other: little at first, as much as it can while it is busy, and little again.
+package main
+
+import (
+	"flag"
+	"runtime"
+	"time"
+)
+
+const piece = 4096
+
+var sink []byte
+
+//go:noinline
+func allocThreeParts() {
+	for range 3 {
+		sink = make([]byte, piece)
+	}
+}
+
+//go:noinline
+func allocOnePart() { sink = make([]byte, piece) }
+
+// some is a few hundred microseconds' worth.
+func some() {
+	for range 256 {
+		allocThreeParts()
+		allocOnePart()
+	}
+}
+
+func little(span time.Duration) {
+	for until := time.Now().Add(span); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+		some()
+	}
+}
+
+func main() {
+	idle := flag.Duration("idle", 0, "allocate little for so long first")
+	busy := flag.Duration("busy", 0, "then as much as it can for so long")
+	flag.Parse()
+	runtime.MemProfile(nil, false) // else the linker leaves the memory profiler out
+	little(*idle)
+	for until := time.Now().Add(*busy); time.Now().Before(until); {
+		some()
+	}
+	little(time.Hour)
+}
