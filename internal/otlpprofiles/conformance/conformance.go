@@ -23,8 +23,8 @@ type Options struct {
 	// a service.name.
 	Triggered bool
 	// Split: an exporter has split or merged requests since. Each part has the
-	// dictionary of all, so entries may be orphans, and MaxRequestBytes is what
-	// the shipped configurations batch to.
+	// dictionary of all: entries may be orphans, and a part is larger than the
+	// exporter's max_size by it. MaxRequestBytes is then what a gRPC server takes.
 	Split bool
 	// Now, where not zero, is what profiles must be recent by.
 	Now time.Time
@@ -41,7 +41,7 @@ type Options struct {
 	// are promised; 0 is no promise beyond the 26 that Pyroscope takes.
 	MaxLabels int
 	// MaxSamples and MaxProfileBytes are of one profile, MaxRequestBytes of all;
-	// 0 is 8,000, 1 MiB and 2 MiB, or 3,000,000 bytes if Split.
+	// 0 is 8,000, 1 MiB and 2 MiB, or 4 MiB if Split.
 	MaxSamples, MaxProfileBytes, MaxRequestBytes int
 }
 
@@ -55,7 +55,7 @@ func (o Options) withDefaults() Options {
 	limit(&o.MaxSamples, 8000)
 	limit(&o.MaxProfileBytes, 1<<20)
 	if o.Split {
-		limit(&o.MaxRequestBytes, 3_000_000)
+		limit(&o.MaxRequestBytes, 4<<20)
 	}
 	limit(&o.MaxRequestBytes, 2<<20)
 	return o

@@ -201,7 +201,7 @@ func TestPartsOfARequestMayHaveOrphans(t *testing.T) {
 	opts := strict()
 	opts.Split = true
 	conformance.CheckFatal(t, p, opts)
-	addString(p, string(make([]byte, 3_000_000)))
+	addString(p, string(make([]byte, 4<<20)))
 	found := conformance.Check(p, opts)
 	require.Len(t, found, 1)
 	require.Equal(t, conformance.MaxRequestBytes, found[0].Rule)

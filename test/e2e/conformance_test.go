@@ -1,0 +1,435 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/stats"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+// tap is an OTLP server that keeps the bodies of requests as they arrived, over
+// gRPC and over HTTP, and decodes none of them.
+type tap struct {
+	grpcPort, httpPort int
+
+	mu     sync.Mutex
+	bodies map[string][][]byte // "gRPC" and "HTTP"
+	// Not compressed with gzip, or sent to another path.
+	faults []string
+}
+
+// exportMethod is what a profiles exporter calls.
+const exportMethod = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"
+
+func startTap(t testing.TB) *tap {
+	x := &tap{bodies: map[string][][]byte{}}
+	overGRPC, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s := grpc.NewServer(grpc.ForceServerCodecV2(asIs{}), grpc.UnknownServiceHandler(x.export), grpc.StatsHandler(encodings{x}), grpc.MaxRecvMsgSize(16<<20))
+	go func() { _ = s.Serve(overGRPC) }()
+	t.Cleanup(s.Stop)
+	overHTTP, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	h := &http.Server{Handler: http.HandlerFunc(x.post)}
+	go func() { _ = h.Serve(overHTTP) }()
+	t.Cleanup(func() { _ = h.Close() })
+	x.grpcPort, x.httpPort = overGRPC.Addr().(*net.TCPAddr).Port, overHTTP.Addr().(*net.TCPAddr).Port
+	return x
+}
+
+func (x *tap) keep(over string, body []byte) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.bodies[over] = append(x.bodies[over], body)
+}
+
+func (x *tap) fault(format string, args ...any) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.faults = append(x.faults, fmt.Sprintf(format, args...))
+}
+
+// received are the bodies so far.
+func (x *tap) received(over string) [][]byte {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return slices.Clone(x.bodies[over])
+}
+
+func (x *tap) export(_ any, stream grpc.ServerStream) error {
+	if method, _ := grpc.MethodFromServerStream(stream); method != exportMethod {
+		x.fault("gRPC: called %s", method)
+	}
+	var body []byte
+	if err := stream.RecvMsg(&body); err != nil {
+		return err
+	}
+	x.keep("gRPC", body)
+	return stream.SendMsg(&[]byte{})
+}
+
+func (x *tap) post(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path != "/v1development/profiles" || r.Header.Get("Content-Encoding") != "gzip" || r.Header.Get("Content-Type") != "application/x-protobuf" {
+		x.fault("HTTP: %s with %v", r.URL, r.Header)
+	}
+	z, err := gzip.NewReader(r.Body)
+	if err == nil {
+		var body []byte
+		if body, err = io.ReadAll(z); err == nil {
+			x.keep("HTTP", body)
+		}
+	}
+	if err != nil {
+		x.fault("HTTP: %v", err)
+	}
+	w.Header().Set("Content-Type", "application/x-protobuf")
+}
+
+// asIs is a codec that leaves messages as they are.
+type asIs struct{}
+
+func (asIs) Name() string { return "proto" }
+
+func (asIs) Marshal(v any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(*v.(*[]byte))}, nil
+}
+
+func (asIs) Unmarshal(data mem.BufferSlice, v any) error {
+	*v.(*[]byte) = data.Materialize()
+	return nil
+}
+
+// encodings sees how calls are compressed.
+type encodings struct{ to *tap }
+
+func (encodings) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (encodings) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (encodings) HandleConn(context.Context, stats.ConnStats)                       {}
+
+func (e encodings) HandleRPC(_ context.Context, s stats.RPCStats) {
+	if h, ok := s.(*stats.InHeader); ok && h.Compression != "gzip" {
+		e.to.fault("gRPC: compressed with %q", h.Compression)
+	}
+}
+
+// decoded are the profiles in a body, as a receiver of the release reads them.
+func decoded(t testing.TB, body []byte) pprofile.Profiles {
+	t.Helper()
+	r := pprofileotlp.NewExportRequest()
+	require.NoError(t, r.UnmarshalProto(body))
+	return r.Profiles()
+}
+
+// checkBodies checks every rule for what arrived, and says how much that was.
+func checkBodies(t *testing.T, over string, bodies [][]byte, opts conformance.Options) {
+	t.Helper()
+	largest := 0
+	for i, body := range bodies {
+		largest = max(largest, len(body))
+		for _, v := range conformance.CheckRequest(body, opts) {
+			t.Errorf("%s, request %d on the wire: %v", over, i, v)
+		}
+	}
+	t.Logf("%s: %d requests, the largest of %d bytes", over, len(bodies), largest)
+	require.NotEmpty(t, bodies, over)
+}
+
+// kindsOf counts the events of each kind of profile, as type/unit by period type.
+func kindsOf(p pprofile.Profiles) map[string]int {
+	d := p.Dictionary()
+	name := func(v pprofile.ValueType) string {
+		return d.StringTable().At(int(v.TypeStrindex())) + "/" + d.StringTable().At(int(v.UnitStrindex()))
+	}
+	kinds := map[string]int{}
+	for _, rp := range p.ResourceProfiles().All() {
+		for _, sp := range rp.ScopeProfiles().All() {
+			for _, f := range sp.Profiles().All() {
+				kind := name(f.SampleType()) + " by " + name(f.PeriodType())
+				if _, sent := attributes(d, f.AttributeIndices())["hotprofile.unscaled"]; sent {
+					kind += ", unscaled"
+				}
+				for _, s := range f.Samples().All() {
+					kinds[kind] += max(s.TimestampsUnixNano().Len(), 1)
+				}
+			}
+		}
+	}
+	return kinds
+}
+
+// eventsIn counts the events of all bodies.
+func eventsIn(t testing.TB, bodies [][]byte) (n int) {
+	t.Helper()
+	for _, b := range bodies {
+		for _, events := range kindsOf(decoded(t, b)) {
+			n += events
+		}
+	}
+	return n
+}
+
+// otlpSettings are those of the exporters in config/node.yaml, with time enough
+// for a busy machine.
+const otlpSettings = `
+    timeout: 1m
+    compression: gzip
+    retry_on_failure: {enabled: true, max_elapsed_time: 5m}
+    sending_queue:
+      enabled: true
+      sizer: bytes
+      queue_size: 64000000
+      batch: {sizer: bytes, flush_timeout: 1s, min_size: 500000, max_size: 3000000}
+`
+
+// TestEverySamplersRequestsKeepEveryRule has every sampler at work in a hot
+// cgroup, from before its gate opened on, and looks at the bytes that leave:
+// over gRPC, over HTTP, and over gRPC from a queue on disk.
+func TestEverySamplersRequestsKeepEveryRule(t *testing.T) {
+	if err := perfevent.Probe().Kernel; err != nil {
+		hosttest.SkipUnprivileged(t, "%v", err)
+	}
+	skipWithoutProbes(t)
+	hot := hosttest.NewCgroup(t, "hotprofile-e2e-hot")
+	hot.SetQuota(t, cores)
+	hot.Favour(t)
+	program, sender := buildAllocating(t), buildSender(t)
+	dir, err := os.MkdirTemp("", "hp")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	socket := filepath.Join(dir, "dotnet.sock")
+	x, queued := startTap(t), startTap(t)
+	c := startCollector(t, "collector", fmt.Sprintf(`
+extensions:
+  file_storage: {directory: %q}
+receivers:
+  cpu_profiler:
+    export_interval: 1s
+    cpu: {}
+    off_cpu: {when: always}
+    allocations: {when: always, max_samples_per_minute: 0}
+    dotnet: {transport: unix, endpoint: %q}
+processors:
+  cpu_trigger:
+    evaluation_interval: 1s
+    min_age: 0
+    pre_trigger: 10s
+    policies:
+      - name: cpu
+        match: {cgroup: "/hotprofile-e2e-hot*"}
+        any_of: [{monitor: cpu_utilization, threshold: 60, average_over: 5s}]
+        duration: 8s
+        cooldown: 1h
+exporters:
+  otlp_grpc:
+    endpoint: "127.0.0.1:%d"
+    tls: {insecure: true}%s
+  otlp_http:
+    endpoint: "http://127.0.0.1:%d"%s
+  otlp_grpc/queued:
+    endpoint: "127.0.0.1:%d"
+    tls: {insecure: true}%s
+      storage: file_storage
+service:
+  extensions: [file_storage]
+  telemetry: {logs: {encoding: json, sampling: {enabled: false}}, metrics: {level: none}}
+  pipelines:
+    profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc, otlp_http, otlp_grpc/queued]}
+`, dir, socket, x.grpcPort, otlpSettings, x.httpPort, otlpSettings, queued.grpcPort, strings.TrimRight(otlpSettings, "\n"))) // storage is a key of sending_queue
+	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
+	start := func(cmd *exec.Cmd) { startLoad(t, cmd, hotService) }
+	start(hot.Command(loadBinary, "-waiting", "2", "-kernel-threads", "1"))
+	start(hot.Command(program))
+	const recorded = "../../testdata/dotnet/"
+	start(hot.Command(sender, "-socket", socket, "-rate", "4", "-for", "3m", "-compression", "gzip",
+		"-resource", "service.name="+hotService+",telemetry.sdk.language=dotnet",
+		recorded+"web", recorded+"allocations", recorded+"selected", recorded+"names"))
+
+	c.wait(90*time.Second, "gate opened", of(hot.Path))
+	c.wait(90*time.Second, "gate closed", of(hot.Path))
+	c.stop() // what exporters hold leaves first
+	require.Empty(t, x.faults)
+	require.Empty(t, queued.faults)
+
+	opts := conformance.Options{Triggered: true, Split: true, Now: time.Now()}
+	for over, bodies := range map[string][][]byte{"gRPC": x.received("gRPC"), "HTTP": x.received("HTTP"), "gRPC from a queue on disk": queued.received("gRPC")} {
+		checkBodies(t, over, bodies, opts)
+		kinds := map[string]int{}
+		before := 0
+		for _, b := range bodies {
+			p := decoded(t, b)
+			for k, n := range kindsOf(p) {
+				kinds[k] += n
+			}
+			for _, f := range flatten([]pprofile.Profiles{p}) {
+				require.Equal(t, hotService, f.service())
+				if f.str("hotprofile.trigger.phase") == "before" {
+					before++
+				}
+			}
+		}
+		t.Logf("%s: %v; %d profiles from before the gate opened", over, kinds, before)
+		require.Positive(t, before, "%s: nothing of the flight recorder", over)
+		// A row for each kind of profile that a sampler makes.
+		for _, want := range []string{
+			"samples/count by cpu/nanoseconds",
+			"off_cpu/nanoseconds by context_switches/count",
+			"runqueue/nanoseconds by context_switches/count",
+			"alloc_objects/count by space/bytes",
+			"alloc_space/bytes by space/bytes",
+			"samples/count by wall/nanoseconds",
+			"alloc_objects/count by space/bytes, unscaled",
+			"alloc_space/bytes by space/bytes, unscaled",
+		} {
+			require.Positive(t, kinds[want], "%s: no %s", over, want)
+		}
+		require.Len(t, kinds, 8, "%s: a kind of profile without a row", over)
+	}
+}
+
+// manyRequests are n requests that are cut at so many bytes.
+func manyRequests(t *testing.T, n, size int) (out []pprofile.Profiles, events int) {
+	t.Helper()
+	random := rand.New(rand.NewPCG(1, 2))
+	resource := &samples.Resource{PID: 1, Attributes: []samples.Attribute{{Key: "service.name", Value: "large"}}}
+	stacks := make([]*samples.Stack, 500)
+	for i := range stacks {
+		s := &samples.Stack{}
+		for depth := range 20 {
+			s.Locations = append(s.Locations, &samples.Location{Type: samples.FrameDotnet, Resolved: true, Lines: []samples.Line{
+				{Function: fmt.Sprintf("Shop.Orders.Handler%d.Step%d(System.Int32)", random.IntN(400), depth)},
+			}})
+		}
+		stacks[i] = s
+	}
+	b := otlpprofiles.NewBuilder(otlpprofiles.Options{ScopeName: "test", MaxRequestBytes: size})
+	for len(out) < n {
+		batch := samples.NewBatch(256 << 20)
+		batch.Start = time.Now().Add(-time.Minute).UnixNano()
+		batch.End = batch.Start + int64(30*time.Second)
+		for i := range size / 6 {
+			// Each part of the time has stacks of its own.
+			part := i * 20 / size
+			batch.Add(samples.Key{
+				Resource: resource, Type: samples.OnCPU, Stack: stacks[part*100+random.IntN(100)], Period: 10_309_278,
+				Thread: samples.Thread{Name: fmt.Sprintf("worker-%d", i%40)},
+			}, batch.Start+int64(i))
+		}
+		for p, tally := range b.Build(batch) {
+			if len(out) == n {
+				break
+			}
+			copied := pprofile.NewProfiles()
+			p.CopyTo(copied)
+			out = append(out, copied)
+			for _, k := range tally {
+				events += k
+			}
+		}
+	}
+	return out, events
+}
+
+// TestWhatExportersSplitKeepsTheRules sends what exporters do not have to split,
+// since the receiver cuts it smaller, and what they have to: no event is lost, and
+// the parts keep every rule but two. Each has the dictionary of all, so it may
+// hold what nothing in it uses, and may be larger than max_size by it.
+func TestWhatExportersSplitKeepsTheRules(t *testing.T) {
+	for name, tc := range map[string]struct {
+		size, requests int
+		split          bool
+	}{
+		"as large as the receiver's": {otlpprofiles.DefaultMaxRequestBytes, 4, false},
+		"larger":                     {5 << 20, 2, true},
+	} {
+		t.Run(name, func(t *testing.T) { throughExporters(t, tc.requests, tc.size, tc.split) })
+	}
+}
+
+func throughExporters(t *testing.T, n, size int, split bool) {
+	x, in := startTap(t), freePort(t)
+	c := startCollector(t, "gateway", fmt.Sprintf(`
+receivers:
+  otlp: {protocols: {grpc: {endpoint: "127.0.0.1:%d", max_recv_msg_size_mib: 16}}}
+exporters:
+  otlp_grpc:
+    endpoint: "127.0.0.1:%d"
+    tls: {insecure: true}%s
+  otlp_http:
+    endpoint: "http://127.0.0.1:%d"%s
+service:
+  telemetry: {logs: {encoding: json}, metrics: {level: none}}
+  pipelines:
+    profiles: {receivers: [otlp], exporters: [otlp_grpc, otlp_http]}
+`, in, x.grpcPort, otlpSettings, x.httpPort, otlpSettings))
+	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
+	requests, events := manyRequests(t, n, size)
+	client := dial(t, in)
+	var sizes []int
+	for _, p := range requests {
+		r := pprofileotlp.NewExportRequestFromProfiles(p)
+		body, err := r.MarshalProto()
+		require.NoError(t, err)
+		require.Empty(t, conformance.CheckRequest(body, conformance.Options{Triggered: true, MaxRequestBytes: size}))
+		sizes = append(sizes, len(body))
+		_, err = client.Export(t.Context(), r)
+		require.NoError(t, err)
+	}
+	t.Logf("sent %d events in requests of %v bytes", events, sizes)
+	for _, over := range []string{"gRPC", "HTTP"} {
+		require.Eventually(t, func() bool { return eventsIn(t, x.received(over)) >= events }, startTimeout, time.Second, over)
+	}
+	c.stop()
+	require.Empty(t, x.faults)
+	for _, over := range []string{"gRPC", "HTTP"} {
+		bodies := x.received(over)
+		checkBodies(t, over, bodies, conformance.Options{Triggered: true, Split: true, Now: time.Now()})
+		arrived, orphans := eventsIn(t, bodies), 0
+		for _, b := range bodies {
+			if slices.ContainsFunc(conformance.Check(decoded(t, b), conformance.Options{}), func(v conformance.Violation) bool { return v.Rule == conformance.Orphan }) {
+				orphans++
+			}
+		}
+		t.Logf("%s: %d events in %d requests, %d of which hold what only another one uses", over, arrived, len(bodies), orphans)
+		require.Equal(t, events, arrived, over)
+		require.Equal(t, split, len(bodies) > n, "%s: %d requests became %d", over, n, len(bodies))
+		require.Equal(t, split, orphans > 0, over)
+	}
+}
+
+func dial(t testing.TB, port int) pprofileotlp.GRPCClient {
+	t.Helper()
+	conn, err := grpc.NewClient(fmt.Sprintf("127.0.0.1:%d", port), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	return pprofileotlp.NewGRPCClient(conn)
+}
