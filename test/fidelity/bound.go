@@ -1,0 +1,50 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fidelity
+
+import "math"
+
+const (
+	// Points is how far a function's share may be from another sampler's, beyond
+	// chance.
+	Points = 0.02
+	// OfTotal is how far a total may be from the kernel's, beyond chance.
+	OfTotal = 0.01
+	// Doubt is how often a whole table of comparisons may fail by chance alone.
+	Doubt = 1e-3
+)
+
+// Z is how many standard errors each of n comparisons may be off, in both
+// directions, so that all of them together are off by chance as often as Doubt
+// says (Bonferroni's bound: they depend on each other).
+func Z(n int) float64 {
+	return math.Sqrt2 * math.Erfcinv(Doubt/float64(max(n, 1)))
+}
+
+// Error is how far a share may be from its truth p in n samples, at z standard
+// errors: the error of a binomial proportion, as if each sample had been drawn
+// anew. A sampler that ticks evenly is off by less where what runs changes more
+// slowly than it ticks, and by more only where that keeps step with the ticks.
+func Error(p float64, n int, z float64) float64 {
+	return z * math.Sqrt(p*(1-p)/float64(max(n, 1)))
+}
+
+// Chance is how far two shares of one truth may be apart by chance, ours of n
+// samples and theirs of m, at z standard errors: the error of the difference of
+// two proportions, with what they are in common.
+func Chance(ours, n, theirs, m int, z float64) float64 {
+	p := float64(ours+theirs) / float64(max(n+m, 1))
+	return math.Hypot(Error(p, n, z), Error(p, m, z))
+}
+
+// TotalChance is how many samples a count may be off by chance, at z standard
+// errors, where instants were looked at and count of them found the program
+// running, and each of parts has an unfinished period of its own. Where the
+// instants do not depend on what runs the count is binomial; where the period is
+// one of the program's own CPU time, instants is count, and only the unfinished
+// periods remain.
+func TotalChance(count, instants, parts int, z float64) float64 {
+	p := min(float64(count)/float64(max(instants, 1)), 1)
+	return z*math.Sqrt(float64(instants)*p*(1-p)) + float64(parts)
+}
