@@ -23,7 +23,8 @@ var churnSource []byte
 //	                              many it was in how many seconds, and wait
 //	bomb                          start processes that do the same, without end
 //	hot                           spin
-//	threads COUNT                 spin in threads, print when all of them do
+//	threads COUNT                 start threads that use a two-thousandth of a CPU
+//	                              each; print when all are there
 //	into PROGRAM ARGUMENT...      become that in other namespaces on a line of input
 type Churn struct{ Parent, Child string }
 

@@ -29,7 +29,7 @@ func TestProcessesThatComeAndGoLeaveNothingBehind(t *testing.T) {
 				// Found anew, attached and let go twenty times a second.
 				"processes": {{Executable: program.Child}, {Executable: program.Parent}},
 			}[mode]
-			sampler, to := setup{targets: targets}.start(t)
+			sampler, to, _ := setup{targets: targets}.start(t)
 			eventually(t, func() bool { return to.ofPID(hotPID) > 0 })
 			spawn(t, group, program, 200) // what is allocated once and for all
 			before := settled(t, sampler, to, hotPID)

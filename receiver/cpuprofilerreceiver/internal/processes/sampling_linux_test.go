@@ -17,6 +17,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/hosttest"
@@ -46,9 +48,19 @@ type sink struct {
 	mu      sync.Mutex
 	cgroups map[string]*tally
 	pids    map[int]time.Duration
+	// taken are the times of all samples of one process, and the name of its
+	// program then, where follow asked for them.
+	follows int
+	taken   []taken
 }
 
-func (s *sink) Add(k samples.Key, _ int64) bool {
+type taken struct {
+	at     int64
+	period time.Duration
+	path   string
+}
+
+func (s *sink) Add(k samples.Key, at int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var in, path string
@@ -70,7 +82,39 @@ func (s *sink) Add(k samples.Key, _ int64) bool {
 	t.named[path]++
 	t.pids[k.Resource.PID] = true
 	s.pids[k.Resource.PID] += time.Duration(k.Period)
+	if k.Resource.PID == s.follows {
+		s.taken = append(s.taken, taken{at, time.Duration(k.Period), path})
+	}
 	return true
+}
+
+// follow keeps the samples of one process from here on.
+func (s *sink) follow(pid int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.follows, s.taken = pid, nil
+}
+
+// between is the CPU time that samples of the process stand for.
+func (s *sink) between(begin, end int64) (sum time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range s.taken {
+		if x.at > begin && x.at <= end {
+			sum += x.period
+		}
+	}
+	return sum
+}
+
+// last is the program that the process ran at its last sample.
+func (s *sink) last() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.taken) == 0 {
+		return ""
+	}
+	return s.taken[len(s.taken)-1].path
 }
 
 func (*sink) ReadUpTo(int64)                   {}
@@ -119,7 +163,11 @@ type setup struct {
 	maxEvents int
 }
 
-func (s setup) start(t *testing.T) (*oncpu.Sampler, *sink) {
+// clock is CLOCK_MONOTONIC.
+func clock() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() }
+
+// start begins to sample; how is what the log says of what is sampled.
+func (s setup) start(t *testing.T) (*oncpu.Sampler, *sink, func() string) {
 	t.Helper()
 	if r := perfevent.Probe(); r.HostWide != nil || r.Kernel != nil {
 		hosttest.SkipUnprivileged(t, "%v", r)
@@ -143,17 +191,25 @@ func (s setup) start(t *testing.T) (*oncpu.Sampler, *sink) {
 	finder, err := attach.NewTargetFinder(cfg, s.targets, os.Getpid())
 	require.NoError(t, err)
 	to := &sink{begin: time.Now(), cgroups: map[string]*tally{}, pids: map[int]time.Duration{}}
+	core, logs := observer.New(zap.InfoLevel)
 	sampler := oncpu.New(oncpu.Config{
 		Finder: finder, Table: processes.NewTable(cfg), Sink: to,
 		Frequency: s.frequency, MaxEvents: s.maxEvents, DiscoveryInterval: s.discovery,
-		ThreadName: true, Logger: zap.NewNop(), Status: func(error) {},
+		ThreadName: true, Logger: zap.New(core), Status: func(error) {},
 		Notes: func(perfevent.Rights) []string { return nil },
-		Now:   func() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() },
+		Now:   clock,
 		Probe: perfevent.Probe,
 	})
 	require.NoError(t, sampler.Start())
 	t.Cleanup(sampler.Stop)
-	return sampler, to
+	return sampler, to, func() string {
+		all := logs.FilterMessage("sampling started").All()
+		if len(all) == 0 {
+			return ""
+		}
+		how, _ := all[len(all)-1].ContextMap()["what"].(string)
+		return how
+	}
 }
 
 // held is what a process holds that it could leak.
@@ -232,6 +288,15 @@ func cpuUsed(t *testing.T, path string) time.Duration {
 	}
 	t.Fatal("cpu.stat without usage_usec")
 	return 0
+}
+
+// cpuTime is what all threads of a process used, by its process clock.
+func cpuTime(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	var ts unix.Timespec
+	const allThreadsScheduled = 2 // CPUCLOCK_SCHED
+	require.NoError(t, unix.ClockGettime(int32(^pid<<3|allThreadsScheduled), &ts))
+	return time.Duration(ts.Nano())
 }
 
 // selfCPU is the CPU time of the test itself.

@@ -1,0 +1,195 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package processes_test
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/oncpu"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+)
+
+// once checks that samples of a process stand for the CPU time that it uses,
+// neither half nor twice of it.
+func once(t *testing.T, sampler *oncpu.Sampler, to *sink, pid int, enough time.Duration) {
+	t.Helper()
+	to.follow(pid)
+	eventually(t, func() bool { return to.last() != "" })
+	begin, used, lost := clock(), cpuTime(t, pid), sampler.Stats().Lost
+	eventually(t, func() bool { return cpuTime(t, pid)-used > enough })
+	end := clock()
+	used = cpuTime(t, pid) - used
+	eventually(t, func() bool { return to.between(end+int64(100*time.Millisecond), 1<<62) > 0 }) // all is read
+	sampled := to.between(begin, end)
+	t.Logf("%v of %v of CPU time sampled", sampled, used)
+	if n := sampler.Stats().Lost - lost; n > 0 {
+		t.Skipf("the kernel lost %d records", n)
+	}
+	require.InEpsilon(t, used.Seconds(), sampled.Seconds(), 0.06)
+}
+
+// A process that several targets mean, by its pid, its program, its cgroup and
+// the cgroup above, is sampled once, however targets are attached to.
+func TestOverlappingTargetsCountOnce(t *testing.T) {
+	program := hosttest.CompileChurn(t)
+	outer := spare(t, "outer", 0.5)
+	inner := hosttest.NewCgroupCalled(t, strings.TrimPrefix(outer.Path, "/")+"/inner")
+	beside := spare(t, "beside", 0.1)
+	_, pid := run(t, inner.Command(program.Parent, "hot"))
+	run(t, beside.Command(program.Child, "hot"))
+	named := []processes.Target{{PID: pid}, {Executable: program.Parent}, {Executable: "**/churn"}}
+	cgroups := []processes.Target{{Cgroup: inner.Path}, {Cgroup: outer.Path}, {Cgroup: outer.Path + "/*"}}
+	for _, test := range []struct {
+		name, how string
+		targets   []processes.Target
+		maxEvents int
+	}{
+		{"host", "the whole host", nil, 0},
+		{"processes", "0 cgroups and 1 processes", named, 0},
+		{"processes beside a cgroup", "1 cgroups and 1 processes", append(named[:3:3], processes.Target{Cgroup: beside.Path}), 0},
+		{"cgroups", "1 cgroups and 0 processes", cgroups, 0},
+		{"processes in cgroups", "1 cgroups and 0 processes", append(named[:3:3], cgroups...), 0},
+		{"filtered", "the targets, by events on all", append(named[:3:3], cgroups...), 5 * cpus(t) / 2},
+		{"filtered processes", "the targets, by events on all", named, 5*cpus(t) - 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if strings.HasPrefix(test.name, "filtered") && test.maxEvents < 3*cpus(t) {
+				// What fits all CPUs fits a cgroup's events: two make the difference.
+				test.targets, test.maxEvents = append(test.targets, processes.Target{Cgroup: beside.Path}), 4*cpus(t)-1
+			}
+			sampler, to, how := setup{targets: test.targets, maxEvents: test.maxEvents}.start(t)
+			once(t, sampler, to, pid, 700*time.Millisecond)
+			require.Contains(t, how(), test.how)
+		})
+	}
+}
+
+func cpus(t *testing.T) int {
+	t.Helper()
+	var set unix.CPUSet
+	require.NoError(t, unix.SchedGetaffinity(1, &set))
+	return set.Count()
+}
+
+// A thousand threads appear while their process is being attached to. The period is
+// far below what each of them uses: the kernel has the first sample of a thread come
+// after a whole one.
+func TestThreadsThatAppearWhileAttachingCountOnce(t *testing.T) {
+	program := hosttest.CompileChurn(t)
+	group := spare(t, "threads", 0.5)
+	sampler, to, _ := setup{targets: []processes.Target{{Executable: program.Parent}}, maxEvents: 1000*cpus(t) + 2000, frequency: 9999}.start(t)
+	cmd := group.Command(program.Parent, "threads", "1000")
+	stuck := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer stuck.Stop()
+	out, pid := run(t, cmd)
+	eventually(t, func() bool { return sampler.Stats().Targets == 1 })
+	require.True(t, out.Scan())
+	t.Logf("%d descriptors", holds(t).files)
+	once(t, sampler, to, pid, time.Second)
+}
+
+// Cgroups that come after sampling began, and one that is removed and made again
+// under its name, are sampled from the next discovery on.
+func TestCgroupsThatComeAndComeBack(t *testing.T) {
+	program := hosttest.CompileChurn(t)
+	name := fmt.Sprintf("hotprofile-later-%d", clock())
+	sampler, to, _ := setup{targets: []processes.Target{{Cgroup: "/hotprofile-later-*"}}}.start(t)
+	before := holds(t)
+	for range 3 {
+		group := hosttest.NewCgroupCalled(t, name)
+		group.Favour(t)
+		group.SetQuota(t, 0.3)
+		cmd := group.Command(program.Parent, "hot")
+		_, pid := run(t, cmd)
+		eventually(t, func() bool { return to.ofPID(pid) > 0 })
+		require.Equal(t, 1, sampler.Stats().Targets)
+		once(t, sampler, to, pid, 200*time.Millisecond)
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		group.Remove(t)
+		eventually(t, func() bool { return sampler.Stats().Targets == 0 })
+	}
+	eventually(t, func() bool { after := holds(t); return after.files <= before.files && after.rings <= before.rings })
+}
+
+// A process that becomes another program, in other namespaces, is sampled on
+// under its new name where its pid or its cgroup is meant; where the program it
+// was is meant, no longer; and where the one that it is now is, from then on.
+func TestTargetThatExecutesInOtherNamespaces(t *testing.T) {
+	program := hosttest.CompileChurn(t)
+	for _, by := range []string{"pid", "cgroup", "program"} {
+		t.Run(by, func(t *testing.T) {
+			group := spare(t, "exec", 0.3)
+			cmd := group.Command(program.Parent, "into", program.Child, "hot")
+			in, err := cmd.StdinPipe()
+			require.NoError(t, err)
+			_, pid := run(t, cmd)
+			eventually(t, func() bool { return runs(pid, program.Parent) })
+			target := map[string]processes.Target{"pid": {PID: pid}, "cgroup": {Cgroup: group.Path}, "program": {Executable: program.Child}}[by]
+			sampler, to, _ := setup{targets: []processes.Target{target}}.start(t)
+			if by != "program" {
+				eventually(t, func() bool { return sampler.Stats().Targets == 1 })
+			}
+			to.follow(pid)
+			_, err = in.Write([]byte("\n"))
+			require.NoError(t, err)
+			eventually(t, func() bool { return to.last() == program.Child })
+			once(t, sampler, to, pid, 300*time.Millisecond)
+			require.Equal(t, program.Child, to.last())
+		})
+	}
+}
+
+func runs(pid int, program string) bool {
+	out, err := exec.Command("readlink", fmt.Sprintf("/proc/%d/exe", pid)).Output()
+	return err == nil && strings.TrimSpace(string(out)) == program
+}
+
+// A CPU that goes offline and comes back is sampled from the next discovery on,
+// also if nobody saw that it was away; the others are all the time.
+func TestCPUThatGoesAndComesBackIsSampled(t *testing.T) {
+	cpu := hosttest.HotplugCPU(t)
+	program := hosttest.CompileChurn(t)
+	group := spare(t, "hotplug", 0.5)
+	for _, mode := range []string{"host", "cgroup", "processes"} {
+		t.Run(mode, func(t *testing.T) {
+			_, pid := run(t, group.Command(program.Parent, "hot"))
+			targets := map[string][]processes.Target{"cgroup": {{Cgroup: group.Path}}, "processes": {{PID: pid}}}[mode]
+			sampler, to, _ := setup{targets: targets, discovery: 500 * time.Millisecond}.start(t)
+			eventually(t, func() bool { return to.ofPID(pid) > 0 })
+
+			cpu.Offline(t)
+			to.forget()
+			eventually(t, func() bool { return to.ofPID(pid) > 100*time.Millisecond })
+			cpu.Online(t)
+			pin(t, pid, cpu.Number)
+			to.forget()
+			eventually(t, func() bool { return to.ofPID(pid) > 100*time.Millisecond })
+			once(t, sampler, to, pid, 200*time.Millisecond)
+
+			cpu.Offline(t) // shorter than discovery takes to notice
+			cpu.Online(t)
+			pin(t, pid, cpu.Number)
+			to.forget()
+			eventually(t, func() bool { return to.ofPID(pid) > 100*time.Millisecond })
+			once(t, sampler, to, pid, 200*time.Millisecond)
+			require.Equal(t, 1, sampler.Stats().Targets)
+		})
+	}
+}
+
+func pin(t *testing.T, pid, cpu int) {
+	t.Helper()
+	var set unix.CPUSet
+	set.Set(cpu)
+	require.NoError(t, unix.SchedSetaffinity(pid, &set))
+}
