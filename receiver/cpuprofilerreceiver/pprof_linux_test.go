@@ -1,0 +1,230 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cpuprofilerreceiver
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/pem"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/pprof"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/config/configauth"
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/extension"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/pprofpull"
+)
+
+// endpoint is a list of one endpoint that is pulled once a second.
+func endpoint(at string, change func(*PprofEndpointConfig)) func(*Config) {
+	e := defaultPprofEndpoint()
+	e.ClientConfig.Endpoint = at
+	e.Profiles = []string{"goroutine"}
+	e.Interval, e.Duration = time.Second, time.Second
+	e.ClientConfig.Timeout = time.Minute
+	if change != nil {
+		change(&e)
+	}
+	return func(cfg *Config) {
+		cfg.CPU.Enabled = false
+		cfg.PprofEndpoints = []PprofEndpointConfig{e}
+	}
+}
+
+func pprofHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	return mux
+}
+
+// pulled waits until a profile has come and returns its resource.
+func (r *running) pulled() map[string]any {
+	r.t.Helper()
+	for end := time.Now().Add(2 * time.Minute); len(r.sink.AllProfiles()) == 0; time.Sleep(10 * time.Millisecond) {
+		require.True(r.t, time.Now().Before(end), "nothing came: %v", r.logs.All())
+	}
+	for _, p := range r.sink.AllProfiles() {
+		conformance.CheckFatal(r.t, p, conformance.Options{Now: time.Now()})
+	}
+	return resourceOfFirst(r.sink.AllProfiles()[0])
+}
+
+func resourceOfFirst(p pprofile.Profiles) map[string]any {
+	return p.ResourceProfiles().At(0).Resource().Attributes().AsRaw()
+}
+
+// pulls is how many pulls had an outcome.
+func (r *running) pulls(want string) (n int64) {
+	m, err := r.telemetry.GetMetric("otelcol_cpu_profiler.pprof.pulls")
+	if err != nil {
+		return 0
+	}
+	for _, p := range m.Data.(metricdata.Sum[int64]).DataPoints {
+		if o, _ := p.Attributes.Value("outcome"); o.AsString() == want {
+			n += p.Value
+		}
+	}
+	return n
+}
+
+// TestListenerOnTheLoopbackIsFoundAndItsProfilesCarryItsProcess: this test's own
+// process listens.
+func TestListenerOnTheLoopbackIsFoundAndItsProfilesCarryItsProcess(t *testing.T) {
+	s := httptest.NewServer(pprofHandler())
+	t.Cleanup(s.Close)
+	r := start(t, endpoint(s.URL+"/debug/pprof", func(e *PprofEndpointConfig) {
+		e.Resource = map[string]any{"service.name": "checkout", "shard": 7}
+	}))
+	got := r.pulled()
+	require.EqualValues(t, os.Getpid(), got["process.pid"])
+	require.NotEmpty(t, got["process.creation.time"])
+	require.Equal(t, "checkout", got["service.name"])
+	require.EqualValues(t, 7, got["shard"])
+	require.Contains(t, got, "process.executable.name")
+	require.Equal(t, 1, r.logs.FilterMessageSnippet("Running threads are not sampled").Len())
+	require.Positive(t, r.pulls("ok"))
+}
+
+func TestUnixSocketTellsItsProcess(t *testing.T) {
+	dir, err := os.MkdirTemp("", "hp")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	l, err := new(net.ListenConfig).Listen(t.Context(), "unix", filepath.Join(dir, "s"))
+	require.NoError(t, err)
+	s := &httptest.Server{Listener: l, Config: &http.Server{Handler: pprofHandler(), ReadHeaderTimeout: time.Minute}}
+	s.Start()
+	t.Cleanup(s.Close)
+	r := start(t, endpoint(socketEndpoint, func(e *PprofEndpointConfig) {
+		e.Socket = l.Addr().String()
+		e.Profiles = []string{"profile", "heap", "goroutine"}
+	}))
+	require.EqualValues(t, os.Getpid(), r.pulled()["process.pid"])
+}
+
+// basic is an extension that adds a user and a password.
+type basic struct {
+	component.StartFunc
+	component.ShutdownFunc
+}
+
+func (basic) RoundTripper(base http.RoundTripper) (http.RoundTripper, error) {
+	return roundTrip(func(r *http.Request) (*http.Response, error) {
+		r.Header.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte("user:secret")))
+		return base.RoundTrip(r)
+	}), nil
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestTLSAndBasicAuth(t *testing.T) {
+	guarded := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if user, password, _ := r.BasicAuth(); user != "user" || password != "secret" || r.TLS == nil {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		pprofHandler().ServeHTTP(w, r)
+	})
+	s := httptest.NewUnstartedServer(guarded)
+	s.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	require.NoError(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600))
+	id := component.MustNewIDWithName("extension", "0")
+	secure := func(e *PprofEndpointConfig) { e.ClientConfig.TLS.CAFile = ca }
+	r := startTo(t, nil, endpoint(s.URL+"/debug/pprof", func(e *PprofEndpointConfig) {
+		secure(e)
+		e.ClientConfig.Auth = configoptional.Some(configauth.Config{AuthenticatorID: id})
+	}), basic{})
+	require.EqualValues(t, os.Getpid(), r.pulled()["process.pid"])
+
+	without := start(t, endpoint(s.URL+"/debug/pprof", secure))
+	for end := time.Now().Add(2 * time.Minute); without.pulls("refused") == 0; time.Sleep(10 * time.Millisecond) {
+		require.True(t, time.Now().Before(end))
+	}
+	require.Empty(t, without.sink.AllProfiles())
+}
+
+func finderOf(t *testing.T, e *PprofEndpointConfig) *subjectFinder {
+	u, err := url.Parse(e.ClientConfig.Endpoint)
+	require.NoError(t, err)
+	tree, _ := cgroup.Open("/")
+	f, err := newSubjectFinder(e, u, place{root: "/", tree: tree, hostName: "here"})
+	require.NoError(t, err)
+	return f
+}
+
+// TestHotEndpointIsPulledWhileItsProcessIsHot has this process be hot and cool.
+func TestHotEndpointIsPulledWhileItsProcessIsHot(t *testing.T) {
+	s := httptest.NewServer(pprofHandler())
+	t.Cleanup(s.Close)
+	factory := hotunitsextension.NewFactory()
+	ext, err := factory.Create(t.Context(), extension.Settings{
+		ID: component.NewID(factory.Type()), TelemetrySettings: componenttest.NewNopTelemetrySettings(),
+	}, factory.CreateDefaultConfig())
+	require.NoError(t, err)
+	hot := ext.(hotunitsextension.HotUnits).Publisher(component.MustNewID("cpu_trigger"))
+	defer hot.Close()
+	r := startTo(t, nil, endpoint(s.URL+"/debug/pprof", nil), ext)
+	hot.Publish([]hotunitsextension.Unit{{Name: "other", PID: 1}})
+	require.Empty(t, r.sink.AllProfiles())
+	hot.Publish([]hotunitsextension.Unit{{Name: "this", PID: os.Getpid()}})
+	require.EqualValues(t, os.Getpid(), r.pulled()["process.pid"])
+}
+
+func TestTargetNamesTheProcess(t *testing.T) {
+	e := defaultPprofEndpoint()
+	e.ClientConfig.Endpoint = "http://192.0.2.1/debug/pprof" // nobody's, and not looked at
+	e.Target = configoptional.Some(TargetConfig{PID: os.Getpid()})
+	require.NoError(t, e.Validate())
+	f := finderOf(t, &e)
+	got, err := f.find(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, os.Getpid(), got.Unit.PID)
+	again, err := f.find(t.Context())
+	require.NoError(t, err)
+	require.Same(t, got.Resource, again.Resource, "one resource is one profile")
+}
+
+func TestResourceNamesTheContainer(t *testing.T) {
+	e := defaultPprofEndpoint()
+	e.ClientConfig.Endpoint = "http://192.0.2.1/debug/pprof"
+	e.Resource = map[string]any{"container.id": "4f1c0c6b8a2e", "telemetry.sdk.language": "java"}
+	got, err := finderOf(t, &e).find(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "4f1c0c6b8a2e", got.Unit.ContainerID)
+	require.EqualValues(t, "jvm", got.Frames)
+}
+
+func TestWhoeverDoesNotListenIsNobody(t *testing.T) {
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	at := "http://127.0.0.1:" + strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	require.NoError(t, l.Close())
+	e := defaultPprofEndpoint()
+	e.ClientConfig.Endpoint = at
+	_, err = finderOf(t, &e).find(context.Background())
+	require.ErrorIs(t, err, pprofpull.ErrNotListened)
+}

@@ -1,0 +1,133 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+)
+
+// TestPprofEndpointOfAHotCgroupIsPulledAndItsTwinIsNot has two Go services with
+// net/http/pprof, one on the loopback in a cgroup that is hot and its twin on a
+// Unix socket in one that is not. Nothing but the endpoints is configured.
+func TestPprofEndpointOfAHotCgroupIsPulledAndItsTwinIsNot(t *testing.T) {
+	hot, cool := hosttest.NewCgroup(t, "hotprofile-e2e-hot"), hosttest.NewCgroup(t, "hotprofile-e2e-cool")
+	hot.SetQuota(t, cores)
+	hot.Favour(t)
+	cool.SetQuota(t, cores)
+	dir, err := os.MkdirTemp("", "hp")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	require.NoError(t, os.Chmod(dir, 0o755))
+	service, socket := filepath.Join(dir, "pprofservice"), filepath.Join(dir, "s")
+	build := exec.Command("go", "build", "-o", service, "./testdata/pprofservice")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	text, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", text)
+
+	w, metrics, listen := startWire(t), freePort(t), freePort(t)
+	startLoad(t, cool.Command(service, "-network", "unix", "-listen", socket, "-duty", "0.02"), coolService)
+	c := startCollector(t, "collector", fmt.Sprintf(`
+extensions:
+  hot_units:
+receivers:
+  cpu_profiler:
+    export_interval: 1s
+    pprof_endpoints:
+      - {endpoint: "http://localhost:%d/debug/pprof", profiles: [profile, allocs, goroutine], interval: 6s, duration: 5s}
+      - {socket: %q, profiles: [profile, allocs, goroutine], interval: 6s, duration: 5s}
+processors:
+  cpu_trigger:
+    evaluation_interval: 1s
+    min_age: 0
+    pre_trigger: 0
+    policies:
+      - name: cpu
+        any_of: [{monitor: cpu_utilization, threshold: 80, average_over: 4s}]
+        duration: 25s
+        cooldown: 1h
+exporters:
+  otlp_grpc/wire: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}
+service:
+  extensions: [hot_units]
+  telemetry:
+    logs: {encoding: json, sampling: {enabled: false}}
+    metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %d}}}}]}
+  pipelines:
+    profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc/wire]}
+`, listen, socket, w.port, metrics))
+	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
+	require.Len(t, c.lines("A pprof endpoint is pulled"), 2)
+	require.Empty(t, c.lines("sampling started"), "endpoints alone sample no threads")
+	require.Zero(t, scrape(t, metrics, "otelcol_cpu_profiler_pprof_pulls"), "nothing of this is hot")
+	startLoad(t, hot.Command(service, "-listen", fmt.Sprintf("127.0.0.1:%d", listen)), hotService)
+
+	ours := func(l logLine) bool { return l.str("unit") == hot.Path || l.str("unit") == cool.Path }
+	opened := c.wait(60*time.Second, "gate opened", ours)
+	require.Equal(t, hot.Path, opened.str("unit"))
+	c.wait(90*time.Second, "gate closed", ours)
+	time.Sleep(3 * time.Second) // beyond the exporters' batching
+	checkAccounts(t, metrics)
+	pulls := scrape(t, metrics, "otelcol_cpu_profiler_pprof_pulls", `outcome="ok"`)
+	t.Logf("%v pulls", pulls)
+	require.GreaterOrEqual(t, pulls, 3.0)
+	c.stop()
+
+	types, functions := map[string]int{}, []string{}
+	batches := w.received()
+	for i, b := range batches {
+		for _, v := range conformance.Check(b, conformance.Options{Triggered: true}) {
+			t.Errorf("request %d on the wire: %v", i, v)
+		}
+	}
+	var cpu []profile
+	for _, f := range flatten(batches) {
+		if f.service() != hotService && f.service() != coolService {
+			continue // something else on this host may be hot
+		}
+		require.Equal(t, hotService, f.service())
+		require.Equal(t, hot.Path, f.str("hotprofile.unit"))
+		require.Equal(t, "cpu", f.resource["hotprofile.trigger.policy"])
+		require.Equal(t, "pprofservice", f.resource["process.executable.name"])
+		types[f.sampleType] += f.events()
+		if f.sampleType == "samples" {
+			cpu = append(cpu, f)
+			require.Equal(t, true, f.attributes["hotprofile.spread"])
+		}
+		for _, s := range f.samples {
+			functions = append(functions, s.functions...)
+		}
+	}
+	t.Logf("%v", types)
+	for _, want := range []string{"samples", "alloc_objects", "alloc_space", "goroutines"} {
+		require.Positive(t, types[want], want)
+	}
+	require.True(t, slices.ContainsFunc(functions, func(f string) bool { return strings.HasSuffix(f, "main.allocate") }))
+	n := map[string]int{}
+	for _, p := range cpu {
+		for _, s := range p.samples {
+			for _, f := range []string{"main.burnThreeParts", "main.burnOnePart"} {
+				if slices.Contains(s.functions, f) {
+					n[f] += s.events
+				}
+			}
+		}
+	}
+	share := 100 * float64(n["main.burnThreeParts"]) / float64(n["main.burnThreeParts"]+n["main.burnOnePart"])
+	t.Logf("%v: %.1f%% in burnThreeParts", n, share)
+	require.InDelta(t, 75, share, 10)
+}

@@ -1,0 +1,70 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Command pprofservice is a Go service with net/http/pprof, for the end-to-end
+// test: it burns three parts of its CPU time in one function and one in another,
+// and allocates in a third.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	_ "net/http/pprof"
+	"os"
+	"runtime"
+	"time"
+)
+
+func main() {
+	network := flag.String("network", "tcp", "tcp or unix")
+	at := flag.String("listen", "", "address or path to listen at")
+	duty := flag.Float64("duty", 1, "share of the time that is spent burning")
+	flag.Parse()
+	l, err := net.Listen(*network, *at)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "pprofservice:", err)
+		os.Exit(1)
+	}
+	go func() { _ = http.Serve(l, nil) }()
+	const slice = 100 * time.Millisecond
+	for {
+		busy := time.Duration(float64(slice) * *duty)
+		burnThreeParts(busy * 3 / 4)
+		burnOnePart(busy / 4)
+		allocate()
+		time.Sleep(slice - busy)
+	}
+}
+
+//go:noinline
+func burnThreeParts(d time.Duration) (n int) {
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		for range 10000 {
+			n++
+		}
+	}
+	return n
+}
+
+//go:noinline
+func burnOnePart(d time.Duration) (n int) {
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		for range 10000 {
+			n++
+		}
+	}
+	return n
+}
+
+var kept [][]byte
+
+//go:noinline
+func allocate() {
+	for range 16 {
+		kept = append(kept, make([]byte, 64<<10))
+	}
+	kept = kept[:0]
+	runtime.GC() // Go's profile knows allocations after the next collection
+}
