@@ -230,3 +230,100 @@ func TestBufferThatWaitsForNobodyEndsNow(t *testing.T) {
 	b.settle(time.Minute)
 	require.EqualValues(t, 900, b.readUpTo())
 }
+
+func TestBufferTellsWhatTheKernelLostInItsWindow(t *testing.T) {
+	c := &fakeClock{now: 100}
+	b := newBuffer(1<<20, c, func() {})
+	b.KernelLost(samples.OnCPU, 5)
+	_, ok := b.pair.Take()
+	require.False(t, ok, "a window without events, which nobody sees")
+
+	require.True(t, b.Add(testKey(1), 150))
+	b.KernelLost(samples.OnCPU, 2)
+	b.another().KernelLost(samples.OffCPU, 3)
+	first, _ := b.pair.Take()
+	require.EqualValues(t, 2, first.Lost(samples.OnCPU))
+	require.EqualValues(t, 3, first.Lost(samples.RunQueueScaled))
+	require.Zero(t, first.Lost(samples.AllocSpace))
+
+	require.True(t, b.Add(testKey(1), 250))
+	b.pair.Done()
+	second, _ := b.pair.Take()
+	require.Zero(t, second.Lost(samples.OnCPU))
+	b.pair.Done()
+}
+
+// TestBufferHoldsItsBytesUnderAFloodOfStacks has two samplers write stacks that
+// were never seen before, and allocations into a buffer of their own, with nobody
+// to take a batch.
+func TestBufferHoldsItsBytesUnderAFloodOfStacks(t *testing.T) {
+	const limit = 64 << 10
+	paused := 0
+	both := newBuffer(limit, systemClock{}, func() { paused++ })
+	offCPU := both.another()
+	allocations := newBuffer(limit, systemClock{}, func() {})
+	stack := func(depth int) *samples.Stack {
+		s := &samples.Stack{}
+		for i := range depth {
+			s.Locations = append(s.Locations, &samples.Location{Address: uint64(i)})
+		}
+		return s
+	}
+	resource := &samples.Resource{}
+	allocate := func(depth int) bool {
+		objects := samples.Key{Resource: resource, Type: samples.AllocObjects, Stack: stack(depth), Period: 1}
+		space := objects
+		space.Type = samples.AllocSpace
+		return allocations.AddBoth(objects, space, systemClock{}.Monotonic(), 1, 512<<10)
+	}
+	// flood returns the two batches that are full then.
+	flood := func(add func(depth int) bool) (fitted int) {
+		for i := range 3000 {
+			if add(1 + i%127) {
+				fitted++
+			}
+		}
+		return fitted
+	}
+	// take takes a batch and looks whether what was refused would have fitted.
+	take := func(b *buffer, largest int) {
+		t.Helper()
+		batch, ok := b.pair.Take()
+		require.True(t, ok)
+		require.LessOrEqual(t, batch.Size(), limit)
+		require.Greater(t, batch.Size(), limit-largest)
+		b.pair.Done()
+	}
+	// The largest of all that was added is a pair of allocations, in bytes.
+	pair := samples.NewBatch(limit)
+	k := samples.Key{Resource: resource, Type: samples.AllocObjects, Stack: stack(127), Period: 1}
+	other := k
+	other.Type = samples.AllocSpace
+	require.True(t, pair.AddBoth(k, other, 1, 1, 1))
+	largest := pair.Size()
+
+	require.Greater(t, flood(func(depth int) bool {
+		on := samples.Key{Resource: resource, Type: samples.OnCPU, Stack: stack(depth), Period: 1}
+		off := on
+		off.Type, off.Stack = samples.OffCPU, stack(depth)
+		now := systemClock{}.Monotonic()
+		one := both.Add(on, now)
+		return offCPU.AddValue(off, now, 1) && one
+	}), 10)
+	require.True(t, both.Paused())
+	require.Equal(t, 1, paused)
+	require.True(t, allocate(127), "their buffer is their own")
+	require.Greater(t, flood(allocate), 10)
+	require.True(t, allocations.Paused())
+
+	// The other way round: while allocations find no room, the rest goes on once a
+	// batch of its own is taken.
+	take(both, largest)
+	require.False(t, both.Paused())
+	require.True(t, both.Add(testKey(1), systemClock{}.Monotonic()))
+	require.False(t, allocate(1))
+	take(both, largest)
+	take(allocations, largest)
+	take(allocations, largest)
+	require.True(t, allocate(127))
+}

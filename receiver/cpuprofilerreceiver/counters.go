@@ -27,9 +27,8 @@ import (
 // for any.
 type counters struct {
 	telemetry *metadata.TelemetryBuilder
-	// spent is the CPU time that samples of running threads cost.
-	spent func() time.Duration
 	// Each is nil where what it counts is not configured.
+	spent   func() time.Duration // the CPU time that samples of running threads cost
 	sampler func() oncpu.Stats
 	symbols func() symbolizer.Counters
 	offCPU  func() offcpu.Stats
@@ -98,6 +97,11 @@ func (c *counters) took(ctx context.Context, d time.Duration) {
 
 // record adds what has been counted elsewhere since the last time.
 func (c *counters) record(ctx context.Context) {
+	if c.spent != nil {
+		spent := c.spent()
+		c.telemetry.CPUProfilerCPUTime.Add(ctx, (spent - c.seenSpent).Seconds())
+		c.seenSpent = spent
+	}
 	if c.sampler != nil {
 		c.recordSampler(ctx)
 	}
@@ -125,9 +129,6 @@ func (c *counters) recordSampler(ctx context.Context) {
 	c.telemetry.CPUProfilerSamplesLost.Add(ctx, int64(s.Lost-c.seenSampler.Lost))
 	c.telemetry.CPUProfilerFrequencyChanges.Add(ctx, int64(s.Lowered-c.seenSampler.Lowered), direction("lowered"))
 	c.telemetry.CPUProfilerFrequencyChanges.Add(ctx, int64(s.Raised-c.seenSampler.Raised), direction("raised"))
-	spent := c.spent()
-	c.telemetry.CPUProfilerCPUTime.Add(ctx, (spent - c.seenSpent).Seconds())
-	c.seenSpent = spent
 	c.telemetry.CPUProfilerPeriodsSkipped.Add(ctx, int64(s.PeriodsSkipped-c.seenSampler.PeriodsSkipped))
 	c.recordTable(ctx, &s.Table, &c.seenSampler.Table)
 	c.seenSampler = s

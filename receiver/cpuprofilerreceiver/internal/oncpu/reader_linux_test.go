@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
@@ -145,11 +146,14 @@ func TestOwnProcessIsLeftOutUnlessATargetNamesIt(t *testing.T) {
 }
 
 func TestLossIsCounted(t *testing.T) {
-	r, _ := newReader(t, nil)
+	core, logs := observer.New(zap.InfoLevel)
+	r, sink := newReader(t, func(c *Config) { c.Logger = zap.New(core) })
 	r.count(perfevent.Stats{Lost: 3, LostSamples: 2, Throttled: 1, Corrupt: 1, Duplicate: 5, Foreign: 5})
 	require.EqualValues(t, 7, r.Stats().Lost)
 	r.count(perfevent.Stats{Lost: 4, LostSamples: 2, Throttled: 1, Corrupt: 1})
 	require.EqualValues(t, 8, r.Stats().Lost)
+	require.EqualValues(t, 8, sink.lost, "told of with the samples of that time")
+	require.Equal(t, 1, logs.FilterMessageSnippet("The kernel loses samples").Len())
 }
 
 func TestPausedTimeIsCountedInPeriods(t *testing.T) {

@@ -1,0 +1,115 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package oncpu
+
+import (
+	"math/bits"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
+)
+
+// costly is a sink on whose account each sample takes a millisecond of CPU time.
+type costly struct {
+	discard
+	mu sync.Mutex
+	// sampled is the CPU time that the samples stand for, by their period.
+	sampled map[time.Duration]time.Duration
+	lost    uint64
+}
+
+func (c *costly) Add(k samples.Key, _ int64) bool {
+	span := cputime.Begin()
+	for spent := time.Duration(0); spent < time.Millisecond; span = cputime.Begin() {
+		for range 1000 {
+			_ = bits.Len64(uint64(spent))
+		}
+		spent += span.End()
+	}
+	span.End()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sampled[time.Duration(k.Period)] += time.Duration(k.Period)
+	return true
+}
+
+func (c *costly) KernelLost(_ *samples.Type, n uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lost += n
+}
+
+// TestFrequencyFallsUnderALoadAndRecovers has a program that runs all the time
+// and samples that cost more than they may.
+func TestFrequencyFallsUnderALoadAndRecovers(t *testing.T) {
+	skipWithoutRights(t)
+	cmd := exec.Command("sh", "-c", "while :; do :; done")
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	pid := cmd.Process.Pid
+	sink := &costly{sampled: make(map[time.Duration]time.Duration)}
+	found := &finding{Finding: attach.Finding{
+		Wanted: perfevent.Wanted{Processes: []perfevent.WantedProcess{{PID: pid, Threads: 1}}},
+		Starts: map[int]uint64{pid: 1},
+	}}
+	s, _, logs := newTestSampler(found, func(c *Config) {
+		c.Frequency, c.Sink = 199, sink
+		c.MaxOverhead, c.Window, c.Meter = 0.002, 500*time.Millisecond, new(cputime.Meter)
+	})
+	ran := cpuTimeOf(t, pid) // before it is sampled
+	require.NoError(t, s.Start())
+	defer s.Stop()
+	require.Eventually(t, func() bool { return s.Stats().Lowered >= 2 }, 3*patience, 10*time.Millisecond)
+	low := s.Stats().Frequency
+	require.LessOrEqual(t, low, 199.0/2)
+	lowered := logs.FilterMessage("sampling frequency lowered: sampling costs more than max_overhead").All()
+	require.GreaterOrEqual(t, len(lowered), 2)
+	first := lowered[0].ContextMap()
+	require.EqualValues(t, 199, first["from"])
+	require.EqualValues(t, 99.5, first["to"])
+	require.Greater(t, first["cost_percent"], first["max_overhead_percent"])
+
+	require.NoError(t, cmd.Process.Signal(unix.SIGSTOP))
+	require.Eventually(t, func() bool { return s.Stats().Frequency == 199 }, 6*patience, 10*time.Millisecond)
+	require.Equal(t, s.Stats().Lowered, s.Stats().Raised)
+	ran = cpuTimeOf(t, pid) - ran
+	s.Stop()
+
+	sink.mu.Lock()
+	defer sink.mu.Unlock()
+	require.GreaterOrEqual(t, len(sink.sampled), 2, "more than one period")
+	total, most := time.Duration(0), time.Duration(0)
+	for period, of := range sink.sampled {
+		shift := bits.TrailingZeros64(uint64(period / s.full))
+		require.Equal(t, s.full<<shift, period, "a period that was really used")
+		total += of
+		most = max(most, period)
+	}
+	// A change costs or gains up to a period, which begins anew.
+	slack := time.Duration(s.Stats().Lowered+s.Stats().Raised+2)*most + ran/20
+	t.Logf("%v sampled of %v, %d changes, %d lost, periods %v", total, ran, s.Stats().Lowered+s.Stats().Raised, sink.lost, sink.sampled)
+	require.LessOrEqual(t, total, ran+slack, "nothing is counted twice")
+	require.GreaterOrEqual(t, total+time.Duration(sink.lost)*most, ran-slack)
+}
+
+// cpuTimeOf is the CPU time of a process.
+func cpuTimeOf(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	var ts unix.Timespec
+	const clockSched = 2 // CPUCLOCK_SCHED in linux/posix-timers.h
+	require.NoError(t, unix.ClockGettime(int32(^pid<<3|clockSched), &ts))
+	return time.Duration(ts.Nano())
+}
