@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
 // BenchmarkSlowdown is by how much a program of two threads that do nothing but
@@ -22,14 +23,17 @@ func BenchmarkSlowdown(b *testing.B) {
 	skipWithoutRights(b)
 	binary := waiter(b, "-fno-omit-frame-pointer")
 	for _, c := range []struct {
-		name  string
-		most  int
-		group bool
+		name   string
+		most   int
+		group  bool
+		copied int // bytes of each stack
 	}{
-		{"process/bound=default", 10_000, false},
-		{"process/bound=none", 10_000_000, false},
-		{"cgroup/bound=default", 10_000, true},
-		{"cgroup/bound=none", 10_000_000, true},
+		{"process/bound=default", 10_000, false, 0},
+		{"process/bound=none", 10_000_000, false, 0},
+		{"process/copied=16KiB", 10_000, false, 16 << 10},
+		{"cgroup/bound=default", 10_000, true, 0},
+		{"cgroup/bound=none", 10_000_000, true, 0},
+		{"cgroup/copied=16KiB", 10_000, true, 16 << 10},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			var passed, used []float64
@@ -38,9 +42,9 @@ func BenchmarkSlowdown(b *testing.B) {
 			for b.Loop() {
 				var first, second measured
 				if n%2 == 0 {
-					first, second = ask(b, binary, c.most, c.group), ask(b, binary, 0, c.group)
+					first, second = ask(b, binary, c.most, c.copied, c.group), ask(b, binary, 0, 0, c.group)
 				} else {
-					second, first = ask(b, binary, 0, c.group), ask(b, binary, c.most, c.group)
+					second, first = ask(b, binary, 0, 0, c.group), ask(b, binary, c.most, c.copied, c.group)
 				}
 				n++
 				passed = append(passed, 100*(first.passed/second.passed-1))
@@ -72,8 +76,9 @@ type measured struct {
 	every, lost  float64
 }
 
-// ask runs the program with sampling if most is above 0.
-func ask(b *testing.B, binary string, most int, inGroup bool) (m measured) {
+// ask runs the program with sampling if most is above 0, and with copies of stacks
+// if copied is.
+func ask(b *testing.B, binary string, most, copied int, inGroup bool) (m measured) {
 	b.Helper()
 	const times = "50000"
 	finder := new(targets)
@@ -89,7 +94,12 @@ func ask(b *testing.B, binary string, most int, inGroup bool) (m measured) {
 		if !inGroup {
 			finder.set(process(p.Process.Pid))
 		}
-		s, _, _ = start(b, finder, func(c *Config) { c.MaxEventsPerSecond, c.DiscoveryInterval = most, time.Second })
+		s, _, _ = start(b, finder, func(c *Config) {
+			c.MaxEventsPerSecond, c.DiscoveryInterval = most, time.Second
+			if copied > 0 {
+				c.Stacks = unwind.NewStacks(unwind.StacksConfig{Mode: unwind.Copies, Bytes: copied, Tables: tables(b)})
+			}
+		})
 		waitFor(b, "attached", func() bool { return s.Stats().Targets == 1 })
 	}
 	p.begin(b)
