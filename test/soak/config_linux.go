@@ -10,14 +10,16 @@ import (
 
 // settings are what differs from one run of the collector to the next.
 type settings struct {
-	Direct  bool   // no queue, and no allocations
-	Loads   string // a glob of the loads' cgroups
-	Dir     string // its own directory
-	Backend int    // ports
-	Metrics int
-	Final   int
-	Pprof   int
-	Manual  int
+	Direct bool   // no queue, and no allocations
+	Loads  string // a glob of the loads' cgroups
+	Dir    string // its own directory
+	// PprofSocket is where a load has net/http/pprof.
+	PprofSocket string
+	Backend     int // ports
+	Metrics     int
+	Final       int
+	Pprof       int
+	Manual      int
 }
 
 // config is the collector's. Everything is small, so that bounds are reached: the
@@ -34,6 +36,7 @@ receivers:
       - cgroup: {{.Loads}}
     discovery_interval: 1s
     frequency: 999
+    max_overhead: 0 # or the frequency would fall until nothing is lost
     buffer_size: 256KiB
     export_interval: 1s
     export_timeout: {{if .Direct}}4s{{else}}30s{{end}}
@@ -41,6 +44,8 @@ receivers:
     {{- if not .Direct}}
     allocations: {when: hot, max_samples_per_minute: 120, buffer_size: 64KiB}
     {{- end}}
+    pprof_endpoints:
+      - {socket: "{{.PprofSocket}}", profiles: [profile, allocs, goroutine], interval: 4s, duration: 2s, resource: {service.name: soak-pprof}}
     dotnet: {transport: unix, endpoint: "{{.Dir}}/dotnet.sock"}
 
 processors:
@@ -48,12 +53,12 @@ processors:
     evaluation_interval: 1s
     min_age: 0s
     unit_ttl: 10s
-    pre_trigger: 15s
+    pre_trigger: 10s
     pre_trigger_memory: 1MiB
     pre_trigger_memory_per_unit: 256KiB
     storage: file_storage
     manual: {endpoint: "127.0.0.1:{{.Manual}}"}
-    budgets: {max_concurrent_units: 3}
+    budgets: {max_concurrent_units: 2}
     policies:
       - name: busy
         match: {cgroup: "{{.Loads}}"}

@@ -71,6 +71,9 @@ func newEntry(name string, direct bool, f figures) entry {
 	for limit, n := range f.by("otelcol_cpu_profiler_limits_hit", "limit") {
 		e.otherLosses["forgotten at a limit: "+limit] = n
 	}
+	for outcome, n := range f.by("otelcol_cpu_profiler_pprof_pulls", "outcome") {
+		e.otherLosses["pulls of pprof: "+outcome] = n
+	}
 	for _, outcome := range []string{"failed", "late", "unavailable"} {
 		e.otherLosses["readings: "+outcome] = f.sum("otelcol_cpu_trigger_readings", "outcome", outcome)
 	}

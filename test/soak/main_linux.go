@@ -33,10 +33,13 @@ const (
 	memoryLimit    = 256 << 20
 	maxGoroutines  = 500
 	maxDescriptors = 2000
+	// moreGoroutines is by how much they may grow once it is warm.
+	moreGoroutines = 50
 )
 
 func main() {
 	as := flag.String("role", "", "be a load instead: flooding, allocating, waiting, churning, pulsing or short")
+	pprofSocket := flag.String("pprof-socket", "", "as a load, serve net/http/pprof there")
 	minutes := flag.Float64("minutes", 1, "how long faults last; what starts, drains and ends comes on top")
 	binary := flag.String("collector", "bin/otelcol-hotprofile", "the distribution")
 	sender := flag.String("sender", "bin/dotnetsender", "the program that sends what .NET services send")
@@ -48,6 +51,9 @@ func main() {
 		if !ok {
 			fmt.Fprintf(os.Stderr, "soak: no role %q\n", *as)
 			os.Exit(1)
+		}
+		if *pprofSocket != "" {
+			go servePprof(*pprofSocket)
 		}
 		play()
 		return

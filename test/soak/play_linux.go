@@ -15,12 +15,15 @@ import (
 // the receiver hands over and counts.
 const settle = 2500 * time.Millisecond
 
+// disagree is how long the counters may not agree once they stand still.
+const disagree = 15 * time.Second
+
 // quietLimit is how long they may take to, on a machine that is busy.
 const quietLimit = 2 * time.Minute
 
 // play has one run of the collector, from its start to its end.
 func (s *soak) play(ctx context.Context, a scheduled) (err error) {
-	set := settings{Direct: a.direct, Loads: s.world.path("*"), Dir: s.dir, Backend: s.backend.peer.Port, Final: s.finals.port}
+	set := settings{Direct: a.direct, Loads: s.world.path("*"), Dir: s.dir, PprofSocket: s.world.pprofSocket(), Backend: s.backend.peer.Port, Final: s.finals.port}
 	for _, port := range []*int{&set.Metrics, &set.Pprof, &set.Manual} {
 		if *port, err = freePort(); err != nil {
 			return err
@@ -172,13 +175,10 @@ func (s *soak) quiet(ctx context.Context, c *collector, a scheduled) (figures, e
 		}
 		e.delivered = e.decided["passed"] // which is not known yet
 		faults := e.check()
-		if time.Since(still) > settle && len(faults) == 0 && f.sum("otelcol_cpu_trigger_gates_open") == 0 {
+		switch quiet := time.Since(still) > settle && f.sum("otelcol_cpu_trigger_gates_open") == 0; {
+		case quiet && len(faults) == 0, time.Since(still) > disagree && quiet: // faults are reported with the rest
 			return f, nil
-		}
-		if time.Now().After(deadline) {
-			if len(faults) > 0 { // reported with the rest
-				return f, nil
-			}
+		case time.Now().After(deadline):
 			return nil, fmt.Errorf("the collector is not quiet %v after its loads were frozen: %d gates are open, and it has read %v",
 				quietLimit, f.sum("otelcol_cpu_trigger_gates_open"), last)
 		}

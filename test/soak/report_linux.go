@@ -41,6 +41,9 @@ func (s *soak) report(w io.Writer) error {
 		bound("resident bytes", m.most.rss, memoryLimit)
 		bound("goroutines", int64(m.most.goroutines), maxGoroutines)
 		bound("descriptors", int64(m.most.descriptors), maxDescriptors)
+		if m.last.goroutines > m.warm.goroutines+moreGoroutines && m.warm != (weight{}) {
+			faults = append(faults, fmt.Sprintf("%s: from warm to its end goroutines grew from %d to %d", m.name, m.warm.goroutines, m.last.goroutines))
+		}
 		if m.readings == 0 {
 			faults = append(faults, m.name+": the collector could not be weighed once")
 		}

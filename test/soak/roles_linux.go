@@ -6,6 +6,9 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/pprof"
 	"os"
 	"os/exec"
 	"runtime"
@@ -111,6 +114,19 @@ func churn() {
 		}
 		time.Sleep(30 * time.Millisecond)
 	}
+}
+
+// servePprof serves net/http/pprof, for as long as the load lives.
+func servePprof(socket string) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	l, err := net.Listen("unix", socket)
+	if err == nil {
+		err = http.Serve(l, mux)
+	}
+	fmt.Fprintln(os.Stderr, "soak: serve net/http/pprof:", err)
+	os.Exit(1)
 }
 
 // pulse is hot and cool by turns.

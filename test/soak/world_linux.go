@@ -49,7 +49,11 @@ func startWorld(w *world) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.stop, w.groups, w.asked = cancel, map[string]*scratch.Cgroup{}, map[int]int{}
 	for _, what := range []string{"flooding", "allocating", "waiting", "churning", "pulsing"} {
-		if err := w.begin(what, quotas[what], w.self, "-role", what); err != nil {
+		args := []string{"-role", what}
+		if what == "allocating" {
+			args = append(args, "-pprof-socket", w.pprofSocket())
+		}
+		if err := w.begin(what, quotas[what], w.self, args...); err != nil {
 			return err
 		}
 	}
@@ -63,6 +67,9 @@ func startWorld(w *world) error {
 }
 
 func (w *world) socket() string { return filepath.Join(w.dir, "dotnet.sock") }
+
+// pprofSocket is where a load has net/http/pprof.
+func (w *world) pprofSocket() string { return filepath.Join(w.dir, "pprof.sock") }
 
 // path is the cgroup of what does that.
 func (w *world) path(what string) string { return "/" + w.name + "-" + what }
