@@ -19,7 +19,7 @@ const (
 	maxOverhead Percent = 100
 	// minOverheadWindow is how long the cost is added up at least before it is
 	// judged, however often is exported.
-	minOverheadWindow = time.Second
+	minOverheadWindow = 5 * time.Second
 )
 
 // UnmarshalText reads a number with or without a percent sign. It keeps the old

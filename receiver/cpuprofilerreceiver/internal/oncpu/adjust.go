@@ -24,12 +24,12 @@ func (r *reader) adjust(session *perfevent.Session) error {
 	if r.pace.halvings == was {
 		return nil
 	}
-	r.halvings.Store(int64(r.pace.halvings))
 	said, count := "sampling frequency lowered: sampling costs more than max_overhead", &r.lowered
 	if r.pace.halvings < was {
 		said, count = "sampling frequency raised: sampling costs well below max_overhead", &r.raised
 	}
 	count.Add(1)
+	r.halvings.Store(int64(r.pace.halvings))
 	r.cfg.Logger.Info(said,
 		zap.Float64("from", r.frequency(was)),
 		zap.Float64("to", r.frequency(r.pace.halvings)),
