@@ -42,11 +42,12 @@ type Config struct {
 	// KernelStacks is auto (when permitted), true (refuse to start without the
 	// right) or false. Default auto.
 	KernelStacks KernelStacks `mapstructure:"kernel_stacks"`
-	// Unwind is auto (by copies where a target's process has no frame pointers),
-	// frame_pointer (by the kernel) or dwarf (by copies). Default auto.
+	// Unwind is auto (by copies where a process of a target or a hot unit has no
+	// frame pointers), frame_pointer (by the kernel) or dwarf (by copies). Default
+	// auto.
 	Unwind Unwind `mapstructure:"unwind"`
 	// StackBytes is how much is copied of each stack with dwarf, a multiple of 8
-	// from 1024 to 65528. Default 16384.
+	// from 1024 to 65528; of waits at most 16 MiB a second. Default 16384.
 	StackBytes int `mapstructure:"stack_bytes"`
 	// ThreadAttributes are the attributes that samples of different threads are
 	// told apart by: thread.name, thread.id. Default [thread.name]; empty means

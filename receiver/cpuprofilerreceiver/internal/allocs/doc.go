@@ -33,6 +33,13 @@
 // probabilities that make the mean right: to the nearest would be wrong by up to
 // a quarter for objects larger than the rate.
 //
+// # Stacks
+//
+// The kernel finds them by frame pointers, which Go code keeps, down to the entry of
+// the goroutine; nothing is copied. A Go function that C has called runs on the
+// goroutine's stack, but its frame pointers lead into C, on the thread's: what C
+// keeps none for ends there, and is marked.
+//
 // # What is not seen
 //
 // Programs that do not link the memory profiler (nothing refers to

@@ -35,6 +35,10 @@
 // from a few dozen on. A process of which no wait was sampled has its total
 // carried over to the next window.
 //
+// Where stacks are copied, since frame pointers do not lead through a program, the
+// bound is the lower of that and of 16 MiB of copies per second: each takes its
+// whole size of the ring that the switches' records are in too.
+//
 // Events of a process count each thread's switches by themselves, and so never
 // sample a thread that ends within its first n; those of cgroups and of the host
 // count all of a CPU's.
