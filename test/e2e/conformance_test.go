@@ -8,11 +8,14 @@ package e2e
 import (
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -432,4 +435,263 @@ func dial(t testing.TB, port int) pprofileotlp.GRPCClient {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, conn.Close()) })
 	return pprofileotlp.NewGRPCClient(conn)
+}
+
+// The container that stands for one of a node in the cloud.
+const (
+	containerID = "4f1c0c6b8a2ed0c7b5a49382716f5e4d3c2b1a09f8e7d6c5b4a3928170615243"
+	podUID      = "3c1f2a7e-52cb-4a9b-8f0e-2c4a6f1d9b77"
+)
+
+// TestShippedConfigurationsLeaveFewLabels sends profiles with the resource
+// attributes that the detectors of each cloud set through the processors of the
+// shipped configurations, the built binary's, in their order: at most 20 labels
+// are left. Of what threads and forked workers add, it counts the series.
+func TestShippedConfigurationsLeaveFewLabels(t *testing.T) {
+	g := hosttest.NewCgroupCalled(t, "docker-"+containerID+".scope")
+	g.SetQuota(t, cores)
+	g.Favour(t)
+	startLoad(t, g.Command(loadBinary), "")
+	for _, tc := range []struct {
+		config string
+		clouds []string
+	}{
+		{"node", []string{"ec2", "gce", "azure"}},
+		{"kubernetes", []string{"eks", "gke", "aks"}},
+	} {
+		t.Run(tc.config, func(t *testing.T) { throughShipped(t, g, tc.config, tc.clouds) })
+	}
+}
+
+func throughShipped(t *testing.T, g *hosttest.Cgroup, name string, clouds []string) {
+	x, in := startTap(t), freePort(t)
+	dir := t.TempDir()
+	// What a test must change: what comes in, how soon a gate opens, and ports.
+	override := filepath.Join(dir, "override.yaml")
+	require.NoError(t, os.WriteFile(override, fmt.Appendf(nil, `
+receivers:
+  otlp: {protocols: {grpc: {endpoint: "127.0.0.1:%d"}}}
+processors:
+  cpu_trigger:
+    root_path: /
+    min_age: 0
+    evaluation_interval: 1s
+    pre_trigger: 0
+    policies:
+      - name: cpu
+        match: {cgroup: "%s"}
+        any_of: [{monitor: cpu_utilization, threshold: 20, average_over: 4s}]
+        duration: 10m
+extensions:
+  health_check: {endpoint: "127.0.0.1:%d"}
+service:
+  telemetry: {logs: {encoding: json}, metrics: {level: none, readers: []}}
+  pipelines: {profiles: {receivers: [otlp]}}
+`, in, g.Path, freePort(t)), 0o644))
+	cmd := exec.Command(collectorBinary, "--feature-gates=service.profilesSupport",
+		"--config", "../../config/"+name+".yaml", "--config", override)
+	api := fakeKubernetes(t)
+	host, port, _ := net.SplitHostPort(api.Listener.Addr().String())
+	cmd.Env = append(os.Environ(), "HOTPROFILE_OTLP_ENDPOINT=127.0.0.1:"+fmt.Sprint(x.grpcPort), "HOTPROFILE_OTLP_INSECURE=true",
+		"HOTPROFILE_K8S_AUTH=none", "K8S_NODE_NAME=node-1", "KUBERNETES_SERVICE_HOST="+host, "KUBERNETES_SERVICE_PORT="+port, "HOTPROFILE_ROOT=/")
+	c := watch(t, name, cmd)
+	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
+	c.wait(startTimeout, "gate opened", of(containerID))
+	client := dial(t, in)
+	send := func(resources []*samples.Resource, threads int) {
+		t.Helper()
+		for _, p := range profilesOf(t, resources, threads) {
+			_, err := client.Export(t.Context(), pprofileotlp.NewExportRequestFromProfiles(p))
+			require.NoError(t, err)
+		}
+	}
+	for _, cloud := range clouds {
+		send([]*samples.Resource{cloudResource(t, name, cloud, 0)}, 1)
+	}
+	arrivedFrom := func(n int) func() bool {
+		return func() bool {
+			seen := map[any]bool{}
+			for _, f := range flatten(decodedAll(t, x.received("gRPC"))) {
+				seen[f.resource["cloud.provider"]] = true
+			}
+			return len(seen) >= n
+		}
+	}
+	require.Eventually(t, arrivedFrom(len(clouds)), startTimeout, 500*time.Millisecond)
+	bodies := x.received("gRPC")
+	checkBodies(t, name, bodies, conformance.Options{Triggered: true, Split: true, Now: time.Now(), MaxLabels: 20})
+	for _, f := range flatten(decodedAll(t, bodies)) {
+		keys := slices.Sorted(maps.Keys(f.resource))
+		t.Logf("%s: %d resource attributes: %s", f.resource["cloud.provider"], len(keys), strings.Join(keys, " "))
+		require.Equal(t, "cpu", f.resource["hotprofile.trigger.policy"])
+		require.NotContains(t, f.resource, "process.pid")
+		require.NotContains(t, f.resource, "process.creation.time")
+		require.Contains(t, f.resource, "cloud.region")
+		if name == "kubernetes" {
+			for k, want := range map[string]string{
+				"service.name": "checkout", "k8s.pod.name": "checkout-6f7c9d8b5-x2x4z", "k8s.namespace.name": "shop",
+				"k8s.deployment.name": "checkout", "k8s.container.name": "app", "k8s.cluster.name": "shop-production", "container.id": containerID,
+			} {
+				require.Equal(t, want, f.resource[k], k)
+			}
+		}
+	}
+
+	// What many threads and many processes of one service come to.
+	var workers []*samples.Resource
+	for i := range 20 {
+		workers = append(workers, cloudResource(t, name, clouds[0], i))
+	}
+	for what, tc := range map[string]struct {
+		resources     []*samples.Resource
+		threads, want int
+	}{
+		"a JVM of 200 threads":                        {workers[:1], 200, 200},
+		"a JVM of 200 threads, thread_attributes: []": {workers[:1], 0, 1},
+		"20 forked workers":                           {workers, 1, 1},
+		"20 forked workers, thread_attributes: []":    {workers, 0, 1},
+		"20 forked workers of 10 named threads each":  {workers, 10, 10},
+	} {
+		before, events := len(x.received("gRPC")), 3*len(tc.resources)*max(tc.threads, 1)
+		send(tc.resources, tc.threads)
+		require.Eventually(t, func() bool { return eventsIn(t, x.received("gRPC")[before:]) >= events }, startTimeout, 500*time.Millisecond)
+		series := map[string]struct{}{}
+		for _, p := range decodedAll(t, x.received("gRPC")[before:]) {
+			conformance.Series(series, p)
+		}
+		t.Logf("%s, %s: %d series a kind of profile", name, what, len(series))
+		require.Len(t, series, tc.want, what)
+	}
+}
+
+func decodedAll(t testing.TB, bodies [][]byte) (out []pprofile.Profiles) {
+	t.Helper()
+	for _, b := range bodies {
+		out = append(out, decoded(t, b))
+	}
+	return out
+}
+
+// cloudResource is the resource of a process in the container, as the receiver
+// sets it, with the attributes that detectors add.
+func cloudResource(t testing.TB, config, cloud string, process int) *samples.Resource {
+	t.Helper()
+	b, err := os.ReadFile("../../testdata/otlp/resources/" + cloud + ".json")
+	require.NoError(t, err)
+	attributes := map[string]string{}
+	require.NoError(t, json.Unmarshal(b, &attributes))
+	attributes["process.creation.time"] = time.Unix(1_780_000_000+int64(process), 0).UTC().Format(time.RFC3339Nano)
+	attributes["process.executable.name"], attributes["process.executable.path"] = "java", "/usr/lib/jvm/java-21/bin/java"
+	attributes["container.id"] = containerID
+	// All that a service can name in OTEL_RESOURCE_ATTRIBUTES.
+	attributes["deployment.environment.name"] = "production"
+	if config == "node" {
+		maps.Copy(attributes, map[string]string{
+			"service.name": "checkout", "service.namespace": "shop", "service.version": "1.24.0", "service.instance.id": "checkout-1",
+		})
+	} else {
+		attributes["k8s.pod.uid"] = podUID
+	}
+	r := &samples.Resource{}
+	for _, k := range slices.Sorted(maps.Keys(attributes)) {
+		r.Attributes = append(r.Attributes, samples.Attribute{Key: k, Value: attributes[k]})
+	}
+	return r
+}
+
+// profilesOf has an on-CPU sample of three stacks in each thread of each process;
+// no threads is one whose name nobody asked for.
+func profilesOf(t testing.TB, resources []*samples.Resource, threads int) (out []pprofile.Profiles) {
+	t.Helper()
+	batch := samples.NewBatch(64 << 20)
+	batch.Start = time.Now().Add(-5 * time.Second).UnixNano()
+	batch.End = time.Now().UnixNano()
+	var stacks []*samples.Stack
+	for _, f := range []string{"burn", "parse", "write"} {
+		stacks = append(stacks, &samples.Stack{Truncated: f == "write", Locations: []*samples.Location{
+			{Type: samples.FrameJVM, Resolved: true, Lines: []samples.Line{{Function: f}}},
+		}})
+	}
+	for _, r := range resources {
+		for i := range max(threads, 1) {
+			// As HotSpot shortens names of threads to what the kernel takes.
+			thread := samples.Thread{Name: fmt.Sprintf("http-ni..xec-%d", i)}
+			if threads == 0 {
+				thread = samples.Thread{}
+			}
+			for j, s := range stacks {
+				s := &samples.Stack{Locations: s.Locations, Truncated: s.Truncated && len(resources)*threads == 1}
+				batch.Add(samples.Key{Resource: r, Type: samples.OnCPU, Stack: s, Period: 10_309_278, Thread: thread}, batch.Start+int64(j))
+			}
+		}
+	}
+	for p := range otlpprofiles.NewBuilder(otlpprofiles.Options{ScopeName: "test"}).Build(batch) {
+		copied := pprofile.NewProfiles()
+		p.CopyTo(copied)
+		out = append(out, copied)
+	}
+	return out
+}
+
+// fakeKubernetes answers as a Kubernetes API server with one pod on one node.
+func fakeKubernetes(t testing.TB) *httptest.Server {
+	object := func(fields map[string]any) map[string]any {
+		return map[string]any{"metadata": map[string]any{"resourceVersion": "1"}, "items": []any{fields}}
+	}
+	owner := func(kind, name string) []any {
+		return []any{map[string]any{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": name + "-uid", "controller": true}}
+	}
+	lists := map[string]map[string]any{
+		"pods": object(map[string]any{
+			"metadata": map[string]any{
+				"name": "checkout-6f7c9d8b5-x2x4z", "namespace": "shop", "uid": podUID, "ownerReferences": owner("ReplicaSet", "checkout-6f7c9d8b5"),
+				"labels": map[string]any{"app.kubernetes.io/name": "checkout", "app.kubernetes.io/version": "1.24.0", "pod-template-hash": "6f7c9d8b5"},
+			},
+			"spec": map[string]any{"nodeName": "node-1", "containers": []any{map[string]any{"name": "app", "image": "registry.example/shop/checkout:1.24.0"}}},
+			"status": map[string]any{"podIP": "10.1.2.3", "startTime": "2026-11-01T00:00:00Z", "containerStatuses": []any{
+				map[string]any{"name": "app", "containerID": "containerd://" + containerID, "image": "registry.example/shop/checkout:1.24.0", "restartCount": 0},
+			}},
+		}),
+		"replicasets": object(map[string]any{"metadata": map[string]any{
+			"name": "checkout-6f7c9d8b5", "namespace": "shop", "uid": "checkout-6f7c9d8b5-uid", "ownerReferences": owner("Deployment", "checkout"),
+		}}),
+		"deployments": object(map[string]any{"metadata": map[string]any{"name": "checkout", "namespace": "shop", "uid": "checkout-uid"}}),
+		"namespaces":  object(map[string]any{"metadata": map[string]any{"name": "shop", "uid": "shop-uid"}}),
+		"nodes":       object(map[string]any{"metadata": map[string]any{"name": "node-1", "uid": "node-1-uid"}}),
+	}
+	closing := make(chan struct{})
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		q := r.URL.Query()
+		what := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
+		switch list, ok := lists[what]; {
+		case !ok:
+			http.Error(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`, http.StatusNotFound)
+		case q.Get("watch") != "" && q.Get("sendInitialEvents") != "": // ask for a list instead
+			http.Error(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`, http.StatusUnprocessableEntity)
+		case q.Get("watch") != "": // nothing changes
+			w.(http.Flusher).Flush()
+			select {
+			case <-r.Context().Done():
+			case <-closing:
+			}
+		default:
+			kind := map[string]string{"pods": "PodList", "replicasets": "ReplicaSetList", "deployments": "DeploymentList", "namespaces": "NamespaceList", "nodes": "NodeList"}[what]
+			version := "v1"
+			if strings.HasPrefix(r.URL.Path, "/apis/apps/") {
+				version = "apps/v1"
+			}
+			list = maps.Clone(list)
+			if strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadataList") {
+				kind, version = "PartialObjectMetadataList", "meta.k8s.io/v1"
+			}
+			list["kind"], list["apiVersion"] = kind, version
+			_ = json.NewEncoder(w).Encode(list)
+		}
+	}))
+	t.Cleanup(func() {
+		close(closing)
+		s.Close()
+	})
+	return s
 }

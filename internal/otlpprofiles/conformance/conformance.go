@@ -24,7 +24,8 @@ type Options struct {
 	Triggered bool
 	// Split: an exporter has split or merged requests since. Each part has the
 	// dictionary of all: entries may be orphans, and a part is larger than the
-	// exporter's max_size by it. MaxRequestBytes is then what a gRPC server takes.
+	// exporter's max_size by it, and the first part may hold nothing but that.
+	// MaxRequestBytes is then what a gRPC server takes.
 	Split bool
 	// Now, where not zero, is what profiles must be recent by.
 	Now time.Time
@@ -115,7 +116,7 @@ func check(p pprofile.Profiles, size int, opts Options) []Violation {
 	if size > c.opts.MaxRequestBytes {
 		c.broken(MaxRequestBytes, "the request has %d bytes, at most %d", size, c.opts.MaxRequestBytes)
 	}
-	if p.ResourceProfiles().Len() == 0 {
+	if p.ResourceProfiles().Len() == 0 && !c.opts.Split {
 		c.broken(EmptyRequest, "the request has no resource")
 	}
 	c.tables()
