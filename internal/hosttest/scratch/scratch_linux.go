@@ -40,6 +40,9 @@ func Make(name string) (*Cgroup, error) {
 	}
 	c := &Cgroup{Path: "/" + name}
 	for _, m := range mounts {
+		if m.unified {
+			enable(m.dir)
+		}
 		dir := filepath.Join(m.dir, c.Path)
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return nil, errors.Join(fmt.Errorf("make a cgroup: %w", err), c.Remove())
@@ -64,6 +67,15 @@ func Make(name string) (*Cgroup, error) {
 		}
 	}
 	return c, nil
+}
+
+// enable has the root of a v2 tree give its children the controllers that
+// monitors read, as container engines do: systemd gives the CPU's only when a unit
+// asks for it. What is not there, as on hybrid hosts, is found when it is used.
+func enable(root string) {
+	for _, controller := range []string{"cpu", "memory", "pids"} {
+		_ = os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+"+controller), 0)
+	}
 }
 
 // SetQuota limits the cgroup to cores CPUs; 0 or less removes the limit.
