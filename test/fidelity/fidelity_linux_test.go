@@ -14,6 +14,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
@@ -26,6 +27,8 @@ const (
 	large = 0.05
 	// threads is more than the programs have.
 	threads = 16
+	// buffersFull is what the receiver says when it pauses.
+	buffersFull = "Skipping a thread sample period, buffers are full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
 )
 
 // agree fails the test where a function's share is not as others say.
@@ -109,20 +112,22 @@ func asRuntime(p fidelity.Profile) fidelity.Profile {
 	})
 }
 
-// ways are how stacks are unwound, by us and by perf, and how programs are built
-// for it.
+// ways are how stacks are unwound, by us and by perf, and how C is built for it.
 var ways = []struct {
 	name   string
 	unwind cpuprofilerreceiver.Unwind
 	hz     int
-	// cflags are C's, and goflags keep what perf reads uncompressed: the perf of
-	// Debian 12 does not read compressed .debug_frame sections, and leaves out the
-	// caller of each Go function without a frame.
-	cflags, goflags string
-	perf            []string
+	cflags string
+	perf   []string
+	// unseen are functions of the mixed program that perf does not see: it has
+	// nothing but frame pointers for Go's code, though it unwinds C by tables. So
+	// it misses those who call a function without a frame, and where a callback
+	// has come from.
+	unseen []string
 }{
-	{"frame pointers", cpuprofilerreceiver.UnwindFramePointer, 997, "-O2 -fno-omit-frame-pointer", "", []string{"-c", "1009009", "--call-graph", "fp"}},
-	{"dwarf", cpuprofilerreceiver.UnwindDwarf, 499, "-O2 -fomit-frame-pointer", "-ldflags=-compressdwarf=false", []string{"-c", "2003003", "--call-graph", "dwarf,1024"}},
+	{"frame pointers", cpuprofilerreceiver.UnwindFramePointer, 997, "-O2 -fno-omit-frame-pointer", []string{"-c", "1009009", "--call-graph", "fp"}, nil},
+	{"dwarf", cpuprofilerreceiver.UnwindDwarf, 499, "-O2 -fomit-frame-pointer", []string{"-c", "2003003", "--call-graph", "dwarf,1024"},
+		[]string{"main.goWork", "main.calledBack", "crosscall2", "goCallback", fidelity.Unknown}},
 }
 
 func TestCAgreesWithPerf(t *testing.T) {
@@ -146,7 +151,7 @@ func TestCAgreesWithPerf(t *testing.T) {
 func TestMixedAgreesWithPerf(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
-			p := launch(t, build(t, "mixed", "CGO_CFLAGS="+way.cflags, "GOFLAGS="+way.goflags))
+			p := launch(t, build(t, "mixed", "CGO_CFLAGS="+way.cflags))
 			s := sample(t, on(p), at(way.hz), by(way.unwind))
 			p.warmUp("main.goWork", s)
 			r := record(t, p, way.perf...)
@@ -156,7 +161,12 @@ func TestMixedAgreesWithPerf(t *testing.T) {
 			ours, _ := s.of(p, during)
 			ours = asPerf(ours.Physical())
 			agree(t, "self", ours, theirs, fidelity.Self)
-			agree(t, "cumulative", ours, theirs, fidelity.Cumulative)
+			agree(t, "cumulative", ours, theirs, fidelity.Cumulative, way.unseen...)
+			if way.unwind == cpuprofilerreceiver.UnwindDwarf {
+				counts, n := fidelity.Cumulative(ours), float64(ours.Total())
+				callers := counts["main.goWork"] + counts["main.calledBack"]
+				require.InDelta(t, float64(counts["main.goLeaf"])/n, float64(callers)/n, fidelity.Points, "these two call it, and nobody else")
+			}
 		})
 	}
 }
@@ -214,6 +224,10 @@ func sameTime(t *testing.T, p *program, clock *clock, samplers map[string]*sampl
 		s.stop()
 		ours, period := s.of(p, during)
 		n, lost := ours.Total(), s.lost()
+		if full := s.logs.FilterMessage(buffersFull).Len(); name == "host" && (full > 0 || lost > 0) {
+			t.Logf("%s: not compared, this machine is too busy for its samples to be read in time: %d lost, paused %d times", name, lost, full)
+			continue
+		}
 		low, instants, parts := least, n, len(cpus)*threads
 		if name == "host" {
 			low, instants, parts = charged, int(took/period)*len(cpus), 0
@@ -222,7 +236,7 @@ func sameTime(t *testing.T, p *program, clock *clock, samplers map[string]*sampl
 		got, all := time.Duration(n)*period, time.Duration(n+lost)*period
 		t.Logf("%s: ours %v (%+.2f %%) and %d lost, the kernel charged %v, its events were on for %v or more, stolen less than %v, chance %v",
 			name, got, 100*(got.Seconds()/charged.Seconds()-1), lost, charged, low, most-charged, chance)
-		require.GreaterOrEqual(t, all+chance, time.Duration((1-fidelity.OfTotal)*float64(low)), name)
-		require.LessOrEqual(t, got-chance, time.Duration((1+fidelity.OfTotal)*float64(most)), name)
+		assert.GreaterOrEqual(t, all+chance, time.Duration((1-fidelity.OfTotal)*float64(low)), name)
+		assert.LessOrEqual(t, got-chance, time.Duration((1+fidelity.OfTotal)*float64(most)), name)
 	}
 }

@@ -29,6 +29,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/sys/unix"
 
+	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
@@ -177,6 +178,8 @@ func sample(t *testing.T, change ...func(*cpuprofilerreceiver.Config)) *sampler 
 	cfg := factory.CreateDefaultConfig().(*cpuprofilerreceiver.Config)
 	cfg.ExportInterval = 200 * time.Millisecond
 	cfg.StackBytes = 1024
+	cfg.BufferSize = 64 * bytesize.MiB
+	cfg.MaxOverhead = 100 // percent: the frequency is to stay
 	for _, c := range change {
 		c(cfg)
 	}
