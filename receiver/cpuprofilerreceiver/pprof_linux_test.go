@@ -218,6 +218,17 @@ func TestResourceNamesTheContainer(t *testing.T) {
 	require.EqualValues(t, "jvm", got.Frames)
 }
 
+func TestTargetThatIsNotThereLeavesTheResource(t *testing.T) {
+	e := defaultPprofEndpoint()
+	e.ClientConfig.Endpoint = "http://192.0.2.1/debug/pprof"
+	e.Target = configoptional.Some(TargetConfig{Executable: "/nowhere/at/all"})
+	e.Resource = map[string]any{"service.name": "checkout"}
+	got, err := finderOf(t, &e).find(t.Context())
+	require.ErrorIs(t, err, pprofpull.ErrUnidentified)
+	require.Zero(t, got.Unit)
+	require.Len(t, got.Resource.Attributes, 1)
+}
+
 func TestWhoeverDoesNotListenIsNobody(t *testing.T) {
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -69,26 +69,24 @@ func newSubjectFinder(cfg *PprofEndpointConfig, at *url.URL, on place) (*subject
 // same is one profile.
 func (f *subjectFinder) find(ctx context.Context) (pprofpull.Subject, error) {
 	found, err := f.look(ctx)
-	if err != nil {
+	if err != nil && !errors.Is(err, pprofpull.ErrUnidentified) {
 		return pprofpull.Subject{}, err
 	}
 	if r := f.last.Resource; r != nil && r.PID == found.Resource.PID && slices.Equal(r.Attributes, found.Resource.Attributes) {
 		found.Resource = r
 	}
 	f.last = found
-	return found, nil
+	return found, err
 }
 
 func (f *subjectFinder) look(ctx context.Context) (pprofpull.Subject, error) {
-	pids, err := f.pids(ctx)
-	if err != nil {
-		return pprofpull.Subject{}, err
-	}
 	r, unit := &samples.Resource{}, processes.Identity{}
-	if len(pids) > 0 {
-		if r, unit, err = f.describe(pids); err != nil {
-			return pprofpull.Subject{}, err
-		}
+	pids, err := f.pids(ctx)
+	if len(pids) > 0 && err == nil {
+		r, unit, err = f.describe(pids)
+	}
+	if err != nil {
+		r, unit = &samples.Resource{}, processes.Identity{}
 	}
 	attributes := make(map[string]any)
 	for _, a := range r.Attributes {
@@ -116,7 +114,7 @@ func (f *subjectFinder) look(ctx context.Context) (pprofpull.Subject, error) {
 	for _, key := range sortedKeys(attributes) {
 		out.Attributes = append(out.Attributes, samples.Attribute{Key: key, Value: attributes[key]})
 	}
-	return pprofpull.Subject{Resource: out, Unit: unit, Frames: pprofpull.FrameTypeOf(language)}, nil
+	return pprofpull.Subject{Resource: out, Unit: unit, Frames: pprofpull.FrameTypeOf(language)}, err
 }
 
 // pids are the processes whose endpoint it is; none where it is on another host or

@@ -49,7 +49,7 @@ receivers:
     export_interval: 1s
     pprof_endpoints:
       - {endpoint: "http://localhost:%d/debug/pprof", profiles: [profile, allocs, goroutine], interval: 6s, duration: 5s}
-      - {socket: %q, profiles: [profile, allocs, goroutine], interval: 6s, duration: 5s}
+      - {socket: %q, profiles: [heap], interval: 6s, duration: 5s}
 processors:
   cpu_trigger:
     evaluation_interval: 1s
@@ -85,6 +85,7 @@ service:
 	pulls := scrape(t, metrics, "otelcol_cpu_profiler_pprof_pulls", `outcome="ok"`)
 	t.Logf("%v pulls", pulls)
 	require.GreaterOrEqual(t, pulls, 3.0)
+	require.Zero(t, scrape(t, metrics, "otelcol_cpu_profiler_samples", `sampler="pprof_heap"`), "the twin alone is asked for heap")
 	c.stop()
 
 	types, functions := map[string]int{}, []string{}

@@ -52,7 +52,8 @@ type Config struct {
 	Interval, Duration, Timeout time.Duration
 	// MaxSize bounds a profile, as it comes and decompressed.
 	MaxSize int64
-	// Find finds out whose profiles these are. It is asked before each round.
+	// Find finds out whose profiles these are. It is asked before each round. With
+	// ErrUnidentified it may return a subject all the same, without a unit.
 	Find func(ctx context.Context) (Subject, error)
 	// Heat is nil where the endpoint is pulled whatever is hot. Changed gets a token
 	// when something else is. Look is how often Find is asked while anything is.
@@ -148,7 +149,8 @@ func (p *Puller) look(ctx context.Context) (bool, Subject) {
 	}
 	if err != nil {
 		p.over("", outcomeOf(err, ctx.Err() != nil), err)
-		return false, Subject{}
+		// Whose they are is for the gate to know, if there is one.
+		return p.cfg.Heat == nil && errors.Is(err, ErrUnidentified) && subject.Resource != nil, subject
 	}
 	p.over("", OK, nil)
 	return p.cfg.Heat == nil || p.cfg.Heat.Hot(subject.Unit), subject
@@ -244,7 +246,11 @@ func (p *Puller) over(kind string, o Outcome, err error) {
 		p.cfg.Logger.Info("A pprof endpoint can be pulled again", append(fields, zap.Stringer("was", was))...)
 		return
 	}
-	p.cfg.Logger.Warn("A pprof endpoint cannot be pulled", append(fields, zap.Stringer("outcome", o), zap.Error(err), zap.String("help", o.help()))...)
+	message := "A pprof endpoint cannot be pulled"
+	if o == Unidentified && p.cfg.Heat == nil {
+		message = "A pprof endpoint is pulled without its process"
+	}
+	p.cfg.Logger.Warn(message, append(fields, zap.Stringer("outcome", o), zap.Error(err), zap.String("help", o.help()))...)
 }
 
 // room says when samples begin to find no room, and when they do again.

@@ -452,6 +452,17 @@ func TestHotOnlyNeedsToKnowWhoItIs(t *testing.T) {
 	require.Zero(t, r.count(Unreachable))
 }
 
+func TestAlwaysPullsWhatNobodyCanTell(t *testing.T) {
+	r := newRig(t, answers(t, says(bytesOf(t, pprofOf(nil)))).URL, nameCPU, func(c *Config) {
+		c.Find = func(context.Context) (Subject, error) {
+			return Subject{Resource: &samples.Resource{}, Frames: samples.FrameGo}, ErrUnidentified
+		}
+	}).pulls(t)
+	until(t, "a pull", func() bool { return r.count(OK) == 1 })
+	require.Equal(t, 1, r.count(Unidentified))
+	require.Equal(t, 1, r.logs.FilterMessage("A pprof endpoint is pulled without its process").Len())
+}
+
 func TestIntervalIsFromRoundToRound(t *testing.T) {
 	r := newRig(t, answers(t, says(bytesOf(t, pprofOf(nil)))).URL, "profile", func(c *Config) { c.Interval = 20 * time.Millisecond }).pulls(t)
 	until(t, "three rounds", func() bool { return r.count(OK) >= 3 })
