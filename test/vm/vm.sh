@@ -41,7 +41,6 @@ image() {
 	rm -rf "$root"
 	debootstrap --variant=minbase --include="$packages" bookworm "$root" >"$VM_DIR/debootstrap.log" ||
 		die "debootstrap failed, see $VM_DIR/debootstrap.log"
-	install -m 755 "$here/guest/vm-job" "$root/usr/local/sbin/vm-job"
 	install -m 644 "$here/guest/vm-job.service" "$root/etc/systemd/system/vm-job.service"
 	ln -sf /etc/systemd/system/vm-job.service "$root/etc/systemd/system/multi-user.target.wants/vm-job.service"
 	# Started by the jobs that need it.
@@ -116,6 +115,7 @@ run() {
 	daemon=$(virtiofsd)
 	mkdir -p "$VM_DIR/out" "$work/vm"
 	cp "$job" "$work/vm/job"
+	cp "$here/guest/vm-job" "$work/vm/vm-job"
 	printf '%q ' "$@" >"$work/vm/arguments"
 	# What the guest sees is at the path that it has here, so that Go's build cache
 	# holds there too.
@@ -145,7 +145,7 @@ run() {
 		-object "memory-backend-memfd,id=mem,size=${VM_MEMORY}M,share=on" -numa node,memdev=mem \
 		-nographic -vga none -net none -no-reboot \
 		-kernel "$VM_DIR/vmlinuz" -initrd "$VM_DIR/initrd" \
-		-append "console=ttyS0 root=LABEL=root rw quiet systemd.show_status=0 panic=-1 ${VM_APPEND:-}" \
+		-append "console=ttyS0 root=LABEL=root rw systemd.show_status=0 panic=-1 no_timer_check ${VM_APPEND:-}" \
 		-drive "file=$work/root.img,if=virtio,format=raw" "${devices[@]}" </dev/null || true
 	kill "${pids[@]}" 2>/dev/null || true
 	wait "${pids[@]}" 2>/dev/null || true

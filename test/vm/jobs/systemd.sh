@@ -31,9 +31,18 @@ service:
 END
 systemd-run -q --unit=peer /usr/local/bin/otelcol-hotprofile --config /var/tmp/peer/config.yaml --feature-gates=service.profilesSupport
 
+echo "== as Debian sets kernel.perf_event_paranoid: $(cat /proc/sys/kernel/perf_event_paranoid)"
 systemctl start otelcol-hotprofile
-await 60 'sampling started'
-log | grep 'sampling started' | cut -c1-500
+await 60 'sampling started\|nothing can be sampled'
+log | grep 'sampling started\|nothing can be sampled' | cut -c1-500
+systemctl stop otelcol-hotprofile
+seen=$(log | wc -l)
+install -m 644 deploy/systemd/90-otelcol-hotprofile.conf /etc/sysctl.d/
+sysctl -q --system
+echo "== kernel.perf_event_paranoid: $(cat /proc/sys/kernel/perf_event_paranoid)"
+systemctl start otelcol-hotprofile
+await 60 'sampling started' "$((seen + 1))"
+log | tail -n "+$((seen + 1))" | grep 'sampling started' | cut -c1-500
 pid=$(systemctl show -P MainPID otelcol-hotprofile)
 grep -E '^(Uid|CapEff|CapBnd|NoNewPrivs|Seccomp):' "/proc/$pid/status"
 
