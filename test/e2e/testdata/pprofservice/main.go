@@ -28,32 +28,31 @@ func main() {
 		os.Exit(1)
 	}
 	go func() { _ = http.Serve(l, nil) }()
-	const slice = 100 * time.Millisecond
 	for {
-		busy := time.Duration(float64(slice) * *duty)
-		burnThreeParts(busy * 3 / 4)
-		burnOnePart(busy / 4)
+		begin := time.Now()
+		burnThreeParts()
+		burnOnePart()
 		allocate()
-		time.Sleep(slice - busy)
+		time.Sleep(time.Duration(float64(time.Since(begin)) * (1 - *duty) / *duty))
 	}
 }
 
+// part is some ten milliseconds of work: so much work, and not so much time, since
+// a thread may have to wait for a CPU.
+const part = 20_000_000
+
 //go:noinline
-func burnThreeParts(d time.Duration) (n int) {
-	for end := time.Now().Add(d); time.Now().Before(end); {
-		for range 10000 {
-			n++
-		}
+func burnThreeParts() (n uint32) {
+	for i := range uint32(3 * part) {
+		n = n*31 + i
 	}
 	return n
 }
 
 //go:noinline
-func burnOnePart(d time.Duration) (n int) {
-	for end := time.Now().Add(d); time.Now().Before(end); {
-		for range 10000 {
-			n++
-		}
+func burnOnePart() (n uint32) {
+	for i := range uint32(part) {
+		n = n*31 + i
 	}
 	return n
 }
