@@ -552,13 +552,23 @@ service:
 		"20 forked workers, thread_attributes: []":    {workers, 0, 1},
 		"20 forked workers of 10 named threads each":  {workers, 10, 10},
 	} {
-		before, events := len(x.received("gRPC")), 3*len(tc.resources)*max(tc.threads, 1)
-		send(tc.resources, tc.threads)
-		require.Eventually(t, func() bool { return eventsIn(t, x.received("gRPC")[before:]) >= events }, startTimeout, 500*time.Millisecond)
-		series := map[string]struct{}{}
-		for _, p := range decodedAll(t, x.received("gRPC")[before:]) {
-			conformance.Series(series, p)
+		// Each case is a version of the service, to be told from what an exporter
+		// sends again.
+		named := make([]*samples.Resource, len(tc.resources))
+		for i, r := range tc.resources {
+			attributes := slices.DeleteFunc(slices.Clone(r.Attributes), func(a samples.Attribute) bool { return a.Key == "service.version" })
+			named[i] = &samples.Resource{Attributes: append(attributes, samples.Attribute{Key: "service.version", Value: what})}
 		}
+		send(named, tc.threads)
+		var series map[string]struct{}
+		require.Eventually(t, func() bool {
+			series = map[string]struct{}{}
+			for _, p := range decodedAll(t, x.received("gRPC")) {
+				conformance.Series(series, p)
+			}
+			maps.DeleteFunc(series, func(s string, _ struct{}) bool { return !strings.Contains(s, fmt.Sprintf("service.version=%q", what)) })
+			return len(series) >= tc.want
+		}, startTimeout, 500*time.Millisecond)
 		t.Logf("%s, %s: %d series a kind of profile", name, what, len(series))
 		require.Len(t, series, tc.want, what)
 	}
