@@ -1,0 +1,243 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+)
+
+// holding is what the collector holds.
+type holding struct {
+	// descriptors are those but of files, kept those of one file more than once:
+	// one of each program that was sampled is kept, for symbols.
+	descriptors, kept int
+
+	rings    int
+	resident int64 // bytes
+	cpu      time.Duration
+}
+
+func holdingOf(t *testing.T, c *collector) holding {
+	t.Helper()
+	proc := fmt.Sprintf("/proc/%d/", c.cmd.Process.Pid)
+	fds, err := os.ReadDir(proc + "fd")
+	require.NoError(t, err)
+	var h holding
+	files := map[string]bool{}
+	for _, fd := range fds {
+		link, err := os.Readlink(proc + "fd/" + fd.Name())
+		switch {
+		case err != nil: // closed meanwhile
+		case strings.HasPrefix(link, "/") && !strings.HasPrefix(link, "/dev/") && !strings.HasPrefix(link, "/proc/"):
+			if strings.Contains(link, "/churn") && files[link] {
+				h.kept++
+			}
+			files[link] = true
+		default:
+			h.descriptors++
+		}
+	}
+	maps, err := os.ReadFile(proc + "maps")
+	require.NoError(t, err)
+	h.rings = strings.Count(string(maps), "[perf_event]")
+	statm, err := os.ReadFile(proc + "statm")
+	require.NoError(t, err)
+	pages, err := strconv.ParseInt(strings.Fields(string(statm))[1], 10, 64)
+	require.NoError(t, err)
+	h.resident = pages * int64(os.Getpagesize())
+	stat, err := os.ReadFile(proc + "stat")
+	require.NoError(t, err)
+	f := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')'):]))
+	user, err := strconv.ParseInt(f[12], 10, 64)
+	require.NoError(t, err)
+	system, err := strconv.ParseInt(f[13], 10, 64)
+	require.NoError(t, err)
+	h.cpu = time.Duration(user+system) * (time.Second / 100)
+	return h
+}
+
+// TestProcessesThatComeAndGoBesideASteadyOne samples a host on which a cgroup has
+// 1,000 processes a second come and go and another has a fork bomb end, beside one
+// that is steadily hot: its samples go on, those of the short ones are under their
+// names, and afterwards the collector holds what it held before.
+func TestProcessesThatComeAndGoBesideASteadyOne(t *testing.T) {
+	r := perfevent.Probe()
+	if r.HostWide != nil {
+		hosttest.SkipUnprivileged(t, "%v", r.HostWide)
+	}
+	program := hosttest.CompileChurn(t)
+	steady, churning := hosttest.NewCgroup(t, "hotprofile-e2e-steady"), hosttest.NewCgroup(t, "hotprofile-e2e-churn")
+	for _, g := range []*hosttest.Cgroup{steady, churning} {
+		g.SetQuota(t, cores)
+		g.Favour(t)
+	}
+	churning.SetQuota(t, 1)
+	w, metrics := startWire(t), freePort(t)
+	const frequency = 197
+	// The others of this machine are not to keep the collector from running.
+	own := hosttest.NewCgroup(t, "hotprofile-e2e-collector")
+	own.Favour(t)
+	file := filepath.Join(t.TempDir(), "collector.yaml")
+	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `
+receivers:
+  cpu_profiler: {frequency: %d, export_interval: 1s, discovery_interval: 1s}
+exporters:
+  otlp_grpc: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}
+service:
+  telemetry:
+    logs: {encoding: json, sampling: {enabled: false}}
+    metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %d}}}}]}
+  pipelines:
+    profiles: {receivers: [cpu_profiler], exporters: [otlp_grpc]}
+`, frequency, w.port, metrics), 0o600))
+	c := watch(t, "collector", own.Command(collectorBinary, "--config", file, "--feature-gates=service.profilesSupport"))
+	c.wait(startTimeout, "sampling started", nil)
+	startLoad(t, steady.Command(loadBinary), "e2e-steady")
+	come := func(count int) time.Duration {
+		cmd := churning.Command(program.Parent, "churn", program.Child, "1000", strconv.Itoa(count), "0.0003")
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		startLoad(t, cmd, "e2e-churn")
+		line, err := bufio.NewReader(out).ReadString('\n')
+		require.NoError(t, err)
+		require.NoError(t, cmd.Process.Kill())
+		_ = cmd.Wait()
+		var n int
+		var seconds float64
+		_, err = fmt.Sscan(line, &n, &seconds)
+		require.NoError(t, err)
+		require.Equal(t, count, n)
+		return time.Duration(seconds * float64(time.Second))
+	}
+	type source struct{ service, program string }
+	read, sources := 0, map[source]int{}
+	events := func(service, program string) (n int) {
+		all := w.received()
+		for _, p := range flatten(all[read:]) {
+			name, _ := p.resource["process.executable.path"].(string)
+			sources[source{p.service(), name}] += p.events()
+		}
+		read = len(all)
+		for from, events := range sources {
+			if from.service == service && (program == "" || from.program == program) {
+				n += events
+			}
+		}
+		return n
+	}
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		for end := time.Now().Add(startTimeout); !ok(); time.Sleep(200 * time.Millisecond) {
+			require.True(t, time.Now().Before(end), what)
+		}
+	}
+	come(500) // what is allocated once and for all
+	until("no sample of the steady one", func() bool { return events("e2e-steady", "") > frequency/4 })
+	lost := func() float64 { return scrape(t, metrics, "otelcol_cpu_profiler_samples_lost") }
+	unreadable := func() float64 {
+		return scrape(t, metrics, "otelcol_cpu_profiler_samples", `outcome="unreadable"`)
+	}
+	lostBefore := lost() // over a connection that stays
+	before := holdingOf(t, c)
+
+	const count = 3000
+	began := holdingOf(t, c)
+	took := come(count)
+	t.Logf("%d processes at %.0f/s: %v of the collector's CPU time each, all that it did included",
+		count, count/took.Seconds(), (holdingOf(t, c).cpu-began.cpu)/count)
+	require.Positive(t, events("e2e-churn", program.Child), "short processes are sampled under their names")
+
+	bomb := hosttest.NewCgroup(t, "hotprofile-e2e-bomb")
+	const most = 2500
+	bomb.SetPIDs(t, most)
+	bomb.SetQuota(t, cores)
+	bomb.Favour(t)
+	first := bomb.Command(program.Parent, "bomb")
+	startLoad(t, first, "e2e-bomb")
+	until("the fork bomb did not grow", func() bool { return bomb.PIDs() >= most-10 })
+	bomb.KillAtOnce(t)
+	_ = first.Wait()
+	bomb.Remove(t)
+
+	had := events("e2e-steady", "")
+	until("sampling does not go on", func() bool { return events("e2e-steady", "") > had+frequency/2 })
+	var after holding
+	until("descriptors are left", func() bool { // but for what is being read just now
+		after = holdingOf(t, c)
+		return after.descriptors <= before.descriptors+2 && after.rings <= before.rings && after.kept == 0
+	})
+	t.Logf("before: %d descriptors, %d rings, %d MiB; after: %d, %d, %d MiB; lost in the kernel %.0f, unreadable %.0f",
+		before.descriptors, before.rings, before.resident>>20, after.descriptors, after.rings, after.resident>>20, lost()-lostBefore, unreadable())
+	require.Less(t, after.resident, before.resident+64<<20)
+	for _, msg := range []string{"Reading perf events failed; sampling ends until targets are looked for again"} {
+		require.Empty(t, c.lines(msg))
+	}
+	c.stop()
+}
+
+// TestCPUThatIsOfflineForAMoment takes a CPU away from the collector and gives it
+// back, several times: that is no error, and the CPU is sampled again.
+func TestCPUThatIsOfflineForAMoment(t *testing.T) {
+	cpu := hosttest.HotplugCPU(t)
+	steady := hosttest.NewCgroup(t, "hotprofile-e2e-steady")
+	steady.SetQuota(t, cores)
+	steady.Favour(t)
+	w := startWire(t)
+	c := startCollector(t, "collector", fmt.Sprintf(`
+receivers:
+  cpu_profiler: {frequency: 397, export_interval: 1s, discovery_interval: 1s}
+exporters:
+  otlp_grpc: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}
+service:
+  telemetry: {logs: {encoding: json, sampling: {enabled: false}}, metrics: {level: none}}
+  pipelines:
+    profiles: {receivers: [cpu_profiler], exporters: [otlp_grpc]}
+`, w.port))
+	c.wait(startTimeout, "sampling started", nil)
+	for n := range 3 {
+		cpu.Offline(t)
+		time.Sleep(time.Duration(n) * 700 * time.Millisecond) // seen by discovery or not
+		cpu.Online(t)
+		service := fmt.Sprintf("e2e-steady-%d", n)
+		cmd := steady.Command("taskset", "-c", strconv.Itoa(cpu.Number), loadBinary)
+		if _, err := exec.LookPath("taskset"); err != nil {
+			t.Skip(err)
+		}
+		startLoad(t, cmd, service)
+		for end := time.Now().Add(startTimeout); ; time.Sleep(200 * time.Millisecond) {
+			seen := 0
+			for _, p := range flatten(w.received()) {
+				if p.service() == service {
+					seen += p.events()
+				}
+			}
+			if seen > 50 {
+				break
+			}
+			require.True(t, time.Now().Before(end), "CPU %d is not sampled any more", cpu.Number)
+		}
+		require.NoError(t, cmd.Process.Kill())
+	}
+	c.mu.Lock()
+	for _, l := range c.logs {
+		require.NotEqual(t, "error", l.str("level"), "%v", l)
+	}
+	c.mu.Unlock()
+	c.stop()
+}
