@@ -228,11 +228,9 @@ func (s *sampler) stop() {
 	}
 }
 
-// knows looks at what has come since it looked last.
+// knows says whether the names of a function and of the kernel have come.
 func (s *sampler) knows(p *program, function string) bool {
-	all := s.sink.AllProfiles()
-	s.sink.Reset()
-	seen, _ := fidelity.OfOTLP(all, p.pid(), fidelity.Window{})
+	seen, _ := fidelity.OfOTLP(s.sink.AllProfiles(), p.pid(), fidelity.Window{})
 	counts := fidelity.Cumulative(seen)
 	return counts[function] > 0 && counts["do_syscall_64"] > 0
 }
