@@ -87,7 +87,7 @@ func TestWhatEachCapabilityAllows(t *testing.T) {
 		{"without CAP_PERFMON", []uintptr{ptrace, read, syslog}, "", []string{seeOwn}},
 		{"without CAP_PERFMON, a cgroup", []uintptr{ptrace, read, syslog}, cgroup.Path, nil},
 		{"without CAP_SYS_PTRACE", []uintptr{perfmon, read, syslog}, "", []string{seeOwn, seeOthers, seeKernel, seeKallsyms, seeOwnWaits, seeWaits}},
-		{"without CAP_DAC_READ_SEARCH", []uintptr{perfmon, ptrace, syslog}, "", without(seeDeleted, seeSecret)},
+		{"without CAP_DAC_READ_SEARCH", []uintptr{perfmon, ptrace, syslog}, "", without(seeDeleted, seeSecret, seeService)},
 		{"without CAP_SYSLOG", []uintptr{perfmon, ptrace, read}, "", without(seeDeleted, seeKallsyms)},
 		{"CAP_PERFMON alone", []uintptr{perfmon}, "", []string{seeOwn, seeOthers, seeKernel, seeOwnWaits, seeWaits}},
 		{"CAP_PERFMON alone, a cgroup", []uintptr{perfmon}, cgroup.Path, []string{seeOwn, seeOthers, seeKernel, seeOwnWaits, seeWaits}},
