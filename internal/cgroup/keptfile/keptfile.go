@@ -44,9 +44,6 @@ type File struct {
 	fd    int
 	isSet bool   // whether fd is open
 	inode uint64 // of the file that was last opened; 0 before
-	// absent is what is said of the file while it is not there, made once: where
-	// a controller is not enabled its files are missing for good.
-	absent error
 }
 
 // File returns the file of a path, not yet opened.

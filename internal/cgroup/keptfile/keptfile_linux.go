@@ -58,12 +58,6 @@ func (f *File) openNow() (replaced bool, err error) {
 			break
 		}
 	}
-	if err == unix.ENOENT { //nolint:errorlint // the hot path; unix returns the bare number
-		if f.absent == nil {
-			f.absent = f.fail("open", err)
-		}
-		return false, f.absent
-	}
 	if err != nil {
 		return false, f.fail("open", err)
 	}

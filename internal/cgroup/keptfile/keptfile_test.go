@@ -6,8 +6,6 @@
 package keptfile
 
 import (
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -80,14 +78,4 @@ func TestSpecialFilesDoNotBlock(t *testing.T) {
 	defer f.Close()
 	_, _, err := f.Read(make([]byte, 64))
 	require.Error(t, err, "a directory cannot be read")
-}
-
-func TestMissingFileAllocatesNothing(t *testing.T) {
-	f := NewSet(1).File(filepath.Join(t.TempDir(), "cpu.max"))
-	buf := make([]byte, 64)
-	require.Zero(t, testing.AllocsPerRun(100, func() {
-		if _, _, err := f.Read(buf); !errors.Is(err, fs.ErrNotExist) {
-			t.Fatal(err)
-		}
-	}))
 }
