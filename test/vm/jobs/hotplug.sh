@@ -7,7 +7,7 @@ cpu=/sys/devices/system/cpu/cpu1/online
 dir=$(mktemp -d)
 cat >"$dir/config.yaml" <<END
 receivers:
-  cpu_profiler: {export_interval: 1s, discovery_interval: 2s, frequency: 97, thread_attributes: [thread.id]}
+  cpu_profiler: {export_interval: 1s, discovery_interval: 2s, frequency: 97, max_overhead: 50%, thread_attributes: [thread.id]}
 exporters:
   debug: {}
 service:

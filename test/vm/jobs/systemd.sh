@@ -9,7 +9,7 @@ await() { # await SECONDS PATTERN [SINCE]: until a line of the log has it
 	for _ in $(seq "$1"); do log | tail -n +"${3:-1}" | grep -- "$2" >/dev/null && return; sleep 1; done
 	fail "no line with $2 within $1s"
 }
-install -m 755 bin/otelcol-hotprofile /usr/local/bin/
+install -m 755 bin/otelcol-hotprofile bin/load /usr/local/bin/
 install -m 644 deploy/systemd/otelcol-hotprofile.service /etc/systemd/system/
 install -d /etc/otelcol-hotprofile
 install -m 600 deploy/systemd/environment /etc/otelcol-hotprofile/environment
@@ -44,17 +44,18 @@ echo "== kernel.perf_event_paranoid: $(cat /proc/sys/kernel/perf_event_paranoid)
 systemctl start otelcol-hotprofile
 await 60 'sampling started' "$((seen + 1))"
 log | tail -n "+$((seen + 1))" | grep 'sampling started' | cut -c1-500
+log | tail -n "+$((seen + 1))" | grep 'sampling started' | grep -q '"not_sampled": \[\], "not_shown": \[\]' || fail "something is not sampled or not shown"
 pid=$(systemctl show -P MainPID otelcol-hotprofile)
 grep -E '^(Uid|CapEff|CapBnd|NoNewPrivs|Seccomp):' "/proc/$pid/status"
 
 echo "== a hot service, config/node.yaml to OTLP"
-systemd-run -q --unit=checkout -p CPUQuota=50% "$VM_SRC/bin/load"
+systemd-run -q --unit=checkout -p CPUQuota=50% /usr/local/bin/load
 await 180 'gate opened'
 log | grep 'gate opened' | head -1 | cut -c1-500
 await 60 'gate closed'
 log | grep 'gate closed' | head -1 | cut -c1-300
 for _ in $(seq 60); do grep -q burnThreeParts /var/tmp/peer/profiles.json && break; sleep 1; done
-grep -q burnThreeParts /var/tmp/peer/profiles.json || fail "the names of the hot service did not arrive"
+grep -q burnThreeParts /var/tmp/peer/profiles.json || { curl -s localhost:8888/metrics 2>/dev/null | grep symbols; grep -o '"strValue":"main[^"]*"\|main\.[a-zA-Z]*' /var/tmp/peer/profiles.json | sort | uniq -c | head; fail "the names of the hot service did not arrive"; }
 grep -o '"key":"service.name","value":{"stringValue":"[^"]*"' /var/tmp/peer/profiles.json | sort | uniq -c
 
 echo "== the same to files, after a restart"
