@@ -77,6 +77,10 @@ soak: build ## as root: run the distribution under faults for SOAK_MINUTES (30);
 	@go build -o bin/ ./test/soak ./test/dotnetsender
 	@bin/soak -collector $(BIN) -sender bin/dotnetsender -minutes $(SOAK_MINUTES)
 
+.PHONY: vm
+vm: ## as root: every test with a kernel in it, the systemd unit and CPUs that go and come, in a guest with cgroup v2 alone (test/vm/README.md)
+	test/vm/vm.sh all
+
 .PHONY: fuzz
 fuzz: ## fuzz every parser of outside bytes for FUZZTIME (20s) each
 	@for pkg in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \

@@ -13,6 +13,7 @@ usage() {
 usage: vm.sh image             build the guest's image, unless it is there
        vm.sh sources           take what is committed as what the guest sees, and build it
        vm.sh run JOB [ARG…]    boot the guest, run the script JOB in it, power it off
+       vm.sh all               the image, the sources, and each job
 END
 	exit 2
 }
@@ -164,6 +165,15 @@ run)
 	image
 	[[ -d $VM_DIR/src/bin ]] || (sources)
 	run "$@"
+	;;
+all)
+	image
+	(sources)
+	status=0
+	for job in systemd hotplug tests; do
+		(run "$here/jobs/$job.sh") || status=1
+	done
+	exit $status
 	;;
 *) usage ;;
 esac

@@ -6,13 +6,12 @@ set -uo pipefail
 failed=()
 packages=("$@")
 [[ ${#packages[@]} -gt 0 ]] || mapfile -t packages < <(ls bin/tests | sed 's/\.test$//' | tr _ /)
-docker_needed() { [[ $1 == test/e2e ]]; }
+systemctl start docker.service
 for each in "${packages[@]}"; do
 	package=${each%%:*} pattern=.
 	[[ $each == *:* ]] && pattern=${each#*:}
 	binary=$VM_SRC/bin/tests/${package//\//_}.test
 	[[ -x $binary ]] || { echo "no test binary for $package"; failed+=("$package"); continue; }
-	docker_needed "$package" && systemctl start docker.service
 	log=$VM_OUT/${package//\//_}.log
 	started=$SECONDS
 	(cd "$VM_SRC/$package" && "$binary" -test.v -test.timeout 25m -test.run "$pattern") >"$log" 2>&1
