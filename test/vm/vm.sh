@@ -29,7 +29,7 @@ mkdir -p "$VM_DIR"
 VM_DIR=$(cd "$VM_DIR" && pwd)
 : "${VM_MEMORY:=2048}" "${VM_CPUS:=2}" "${VM_TIMEOUT:=30m}" "${VM_ACCEL:=}"
 
-packages=systemd,systemd-sysv,dbus,udev,procps,libcap2-bin,util-linux,kmod,iproute2,strace,linux-image-cloud-amd64
+packages=systemd,systemd-sysv,dbus,udev,procps,libcap2-bin,util-linux,kmod,iproute2,strace,apparmor,linux-image-cloud-amd64
 packages+=,gcc,g++,libc6-dev,binutils,xz-utils,python3-minimal,libpython3-stdlib,ca-certificates,docker.io
 
 image() {
