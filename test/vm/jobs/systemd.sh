@@ -11,7 +11,7 @@ await() { # await SECONDS PATTERN [SINCE]: until a line of the log has it
 }
 install -m 755 bin/otelcol-hotprofile bin/load /usr/local/bin/
 install -m 644 deploy/systemd/otelcol-hotprofile.service /etc/systemd/system/
-install -m 644 deploy/systemd/otelcol-hotprofile.sysusers /etc/sysusers.d/otelcol-hotprofile.conf
+install -D -m 644 deploy/systemd/otelcol-hotprofile.sysusers /etc/sysusers.d/otelcol-hotprofile.conf
 systemd-sysusers
 install -d /etc/otelcol-hotprofile
 # Beforehand, so that it is older than the gate's min_age.
