@@ -6,6 +6,7 @@ package cputriggerprocessor
 import (
 	"context"
 	"sync"
+	"time"
 
 	"go.opentelemetry.io/collector/consumer/consumererror"
 	"go.opentelemetry.io/collector/pdata/pprofile"
@@ -63,12 +64,19 @@ func (o *outlet) drain(ctx context.Context) {
 	}
 }
 
+// shutdownTimeout is how long what is due may take to be sent at the end, all of
+// it together: the collector's own shutdown has no end, and a backend that hangs
+// would hold it up for each record anew.
+const shutdownTimeout = 10 * time.Second
+
 // Shutdown sends what is due, once, and lets go of the rest. What is being sent
-// is given up when the context ends.
+// is given up when the context ends, or shutdownTimeout.
 func (o *outlet) Shutdown(ctx context.Context) {
 	if o == nil {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
+	defer cancel()
 	if o.stop != nil {
 		close(o.stop)
 		done := make(chan struct{})

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -660,6 +661,44 @@ func TestOutletDoesNotMakeOthersWait(t *testing.T) {
 	require.Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return len(got) == 4 }, 10*time.Second, time.Millisecond)
 	require.Equal(t, everyFive(fired.Add(-10*time.Second), fired.Add(10*time.Second)), got)
 	require.NoError(t, r.p.Shutdown(t.Context()))
+}
+
+// TestShutdownDoesNotWaitForEachRecord has a next component that returns when it
+// has to: what is due shares one deadline, and what was not sent by then is counted
+// as refused.
+func TestShutdownDoesNotWaitForEachRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fiveSeconds)
+		calls := 0
+		next, err := xconsumer.NewProfiles(func(ctx context.Context, _ pprofile.Profiles) error {
+			calls++
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		require.NoError(t, err)
+		r.p.gate.next = next
+		r.watch(containerA)
+		for hot := range 3 {
+			if hot == 2 {
+				r.source.cores[containerA] = 2
+			}
+			for range 5 {
+				r.now = r.now.Add(time.Second)
+				r.c.collect()
+			}
+			r.p.eval.evaluate()
+			require.NoError(t, r.send(batch(t, r.now, inContainer(containerA))))
+		}
+		require.Len(t, r.log("gate opened"), 1)
+		due, _ := r.held()
+		require.Greater(t, due, int64(1))
+
+		began := time.Now()
+		require.NoError(t, r.p.Shutdown(context.Background()))
+		require.Equal(t, shutdownTimeout, time.Since(began))
+		require.Equal(t, 1, calls)
+		require.Equal(t, due, r.samples()["refused"])
+	})
 }
 
 // TestRecorderInAnyOrder takes random steps, and holds the recorder's books
