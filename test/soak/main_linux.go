@@ -82,8 +82,7 @@ type soak struct {
 	weights    []weighed
 	heaviest   map[string]int64 // gauges at their highest
 	complaints map[string]int
-	breaches   []string // of bounds
-	left       int64    // in the queue of the exporter at the end, in its own unit
+	left       int64 // in the queue of the exporter at the end, in its own unit
 }
 
 func (s *soak) prepareAndRun(ctx context.Context, sender, data string, keep bool) (err error) {

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -29,16 +30,20 @@ var roles = map[string]role{
 	"short":      func() { burn(20 * time.Millisecond) },
 }
 
+// burned is what burn has come to, so that it has a reason.
+var burned atomic.Uint64
+
 // burn spends CPU time.
 //
 //go:noinline
-func burn(d time.Duration) (x uint64) {
+func burn(d time.Duration) {
+	x := uint64(0)
 	for until := time.Now().Add(d); time.Now().Before(until); {
 		for i := range 10_000 {
 			x = x*6364136223846793005 + uint64(i)
 		}
 	}
-	return x
+	burned.Add(x)
 }
 
 // flood burns at the end of ever new ways through four functions, so that hardly
@@ -52,7 +57,8 @@ func flood() {
 //go:noinline
 func descend(way uint64, left int) uint64 {
 	if left == 0 {
-		return burn(time.Millisecond)
+		burn(time.Millisecond)
+		return way
 	}
 	// A way of 64 turns is gone through twice.
 	next := way>>2 | way<<62
@@ -77,12 +83,11 @@ func turnB(way uint64, left int) uint64 { return descend(way, left) + 3 }
 //go:noinline
 func turnC(way uint64, left int) uint64 { return descend(way, left) + 4 }
 
-var kept [64][]byte
-
 // allocate allocates as fast as its quota allows.
 func allocate() {
 	// Without a call of it the linker leaves the memory profiler out.
 	_, _ = runtime.MemProfile(nil, false)
+	var kept [64][]byte // so that each has to be on the heap
 	for i := 0; ; i++ {
 		kept[i%len(kept)] = make([]byte, 16<<10)
 	}

@@ -129,10 +129,12 @@ func (c *Cgroup) Command(name string, args ...string) *exec.Cmd {
 }
 
 // Remove kills what runs in the cgroup and removes it, as a container engine
-// does.
+// does. On a machine that is very busy what was killed takes a while to end.
+// What could not be removed can be tried again.
 func (c *Cgroup) Remove() error {
 	var errs []error
-	deadline := time.Now().Add(10 * time.Second)
+	var left []string
+	deadline := time.Now().Add(time.Minute)
 	for _, dir := range c.dirs {
 		for {
 			c.kill()
@@ -142,12 +144,13 @@ func (c *Cgroup) Remove() error {
 			}
 			if time.Now().After(deadline) {
 				errs = append(errs, fmt.Errorf("remove cgroup: %w", err))
+				left = append(left, dir)
 				break
 			}
 			time.Sleep(10 * time.Millisecond) // the kernel empties a cgroup a moment after its processes are reaped
 		}
 	}
-	c.dirs = nil
+	c.dirs = left
 	return errors.Join(errs...)
 }
 
