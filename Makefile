@@ -7,6 +7,9 @@ SHELL := /bin/bash
 
 BIN  := bin/otelcol-hotprofile
 TOOL := go tool -modfile=internal/tools/go.mod
+# The one place that holds the version is builder-config.yaml.
+VERSION = $(shell awk '$$1 == "version:" {print $$2; exit}' builder-config.yaml)
+EPOCH = $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 GO_FILES := $(shell git ls-files -co --exclude-standard '*.go' 2>/dev/null || find . -name '*.go')
 COMPONENTS := receiver/cpuprofilerreceiver processor/cputriggerprocessor exporter/pprofexporter extension/hotunitsextension
 FUZZTIME ?= 20s
@@ -15,7 +18,7 @@ SOAK_MINUTES ?= 30
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: build ## build the distribution and run it on config/quickstart.yaml, a demo load beside it, until Ctrl-C
@@ -29,6 +32,25 @@ $(BIN): builder-config.yaml go.mod go.sum $(filter-out %_test.go,$(GO_FILES))
 	@mkdir -p bin
 	$(TOOL) builder --config builder-config.yaml --skip-compilation
 	cd bin/src && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o ../otelcol-hotprofile .
+
+# A release's archive holds a folder of its name, and that what an installation
+# needs. Times, owners and order are fixed, so that two runs give the same bytes.
+archive = otelcol-hotprofile_$(VERSION)_linux_$(1)
+DIST = $(call archive,amd64) $(call archive,arm64)
+IMAGE_ARCH ?= amd64
+RELEASED = LICENSE README.md CHANGELOG.md SECURITY.md config deploy
+
+dist/%: $(BIN) $(shell find LICENSE README.md CHANGELOG.md SECURITY.md config deploy -type f)
+	@rm -rf $@ && mkdir -p $@
+	cd bin/src && GOOS=linux GOARCH=$(lastword $(subst _, ,$*)) CGO_ENABLED=0 \
+		go build -trimpath -buildvcs=false -ldflags '-s -w' -o $(CURDIR)/$@/otelcol-hotprofile .
+	cd bin/src && GOOS=linux GOARCH=$(lastword $(subst _, ,$*)) CGO_ENABLED=0 \
+		go list -deps -json=Dir,ImportPath,Standard,Module . | go run -C $(CURDIR)/internal/tools/release ./licenses >$(CURDIR)/$@/THIRD_PARTY_LICENSES.txt
+	cp -r $(RELEASED) $@/
+	rm -f $@/deploy/*/*_test.go
+
+dist/%.tar.gz: dist/%
+	tar --sort=name --mtime=@$(EPOCH) --owner=0 --group=0 --numeric-owner --mode='u=rwX,go=rX' -C dist -cf - $* | gzip -9n >$@
 
 .PHONY: test
 test: unit e2e ## run every test: unit tests under the race detector, then end to end
@@ -89,6 +111,43 @@ fuzz: ## fuzz every parser of outside bytes for FUZZTIME (20s) each
 		done; \
 	done
 
+.PHONY: dist
+dist: $(DIST:%=dist/%.tar.gz) ## make the archives of a release for amd64 and arm64 in dist/, with their checksums; two runs give the same bytes
+	cd dist && sha256sum $(DIST:%=%.tar.gz) >checksums.txt && cat checksums.txt
+
+.PHONY: image
+image: dist/$(call archive,$(IMAGE_ARCH)) ## build the container image otelcol-hotprofile:VERSION with docker, for the architecture IMAGE_ARCH (amd64)
+	@rm -rf dist/image && mkdir -p dist/image/etc/ssl/certs dist/image/etc/otelcol-hotprofile dist/image/licenses
+	cp dist/$(call archive,$(IMAGE_ARCH))/otelcol-hotprofile dist/image/
+	cp dist/$(call archive,$(IMAGE_ARCH))/{LICENSE,THIRD_PARTY_LICENSES.txt} dist/image/licenses/
+	cp config/kubernetes.yaml dist/image/etc/otelcol-hotprofile/config.yaml
+	go run -C internal/tools/release ./caroots >dist/image/etc/ssl/certs/ca-certificates.crt
+	docker build --platform linux/$(IMAGE_ARCH) -t otelcol-hotprofile:$(VERSION) -f Dockerfile dist/image
+
+.PHONY: sbom
+sbom: $(DIST:%=dist/%) ## write what the released binaries are made of: dist/*.spdx.json
+	for name in $(DIST); do \
+		go run -C internal/tools/release ./sbom -version $(VERSION) -epoch $(EPOCH) $(CURDIR)/dist/$$name/otelcol-hotprofile >dist/$$name.spdx.json; \
+	done
+
+.PHONY: vuln
+vuln: build ## look for known vulnerabilities in the code and in the built distribution
+	go build -C internal/tools/release -o $(CURDIR)/bin/govulncheck golang.org/x/vuln/cmd/govulncheck
+	@check() { \
+		local rc=0; bin/govulncheck "$$@" || rc=$$?; \
+		if ((rc == 3)); then exit 3; fi; \
+		if ((rc)); then \
+			echo "govulncheck could not look: nothing is known about vulnerabilities."; \
+			echo "Its database is $${GOVULNDB:-https://vuln.go.dev}; where that cannot be reached, name a mirror or an unpacked copy: make vuln GOVULNDB=https://… or file:///…"; \
+			exit 1; \
+		fi; \
+	}; check ./...; check -mode=binary $(BIN)
+
+.PHONY: build-ebpf
+build-ebpf: ## build a collector with OpenTelemetry's eBPF profiler at bin/otelcol-hotprofile-ebpf; see docs/ebpf-profiler.md
+	$(TOOL) builder --config builder-config.ebpf.yaml --skip-compilation
+	cd bin/src-ebpf && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o ../otelcol-hotprofile-ebpf .
+
 .PHONY: clean
 clean: ## remove what was built
-	rm -rf bin
+	rm -rf bin dist

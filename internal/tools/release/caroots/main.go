@@ -1,0 +1,31 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Command caroots writes the root certificates that Mozilla trusts as PEM: an
+// image from scratch has none, and OTLP over TLS needs them. They are those of
+// golang.org/x/crypto/x509roots, at the version that go.mod pins.
+package main
+
+import (
+	"bufio"
+	"encoding/pem"
+	"log"
+	"os"
+
+	"golang.org/x/crypto/x509roots/fallback/bundle"
+)
+
+func main() {
+	out := bufio.NewWriter(os.Stdout)
+	for root := range bundle.Roots() {
+		if root.Constraint != nil {
+			continue // trusted for some certificates alone, which PEM cannot say
+		}
+		if err := pem.Encode(out, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}); err != nil {
+			log.Fatalf("write root certificates: %v", err)
+		}
+	}
+	if err := out.Flush(); err != nil {
+		log.Fatalf("write root certificates: %v", err)
+	}
+}

@@ -1,0 +1,119 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Command licenses writes the licences and notices of everything that is linked
+// into a program, as its distribution must carry them. It reads packages as
+//
+//	go list -deps -json=Dir,ImportPath,Standard,Module
+//
+// writes them, and fails where a module has no licence.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+type goPackage struct {
+	Dir, ImportPath string
+	Standard        bool
+	Module          *struct {
+		Path, Version, Dir string
+		Main               bool
+	}
+}
+
+// licenseFile matches the names that licences and notices have.
+var licenseFile = regexp.MustCompile(`(?i)^(un)?(licen[cs]e|copying|copyright|notice|patents)([-._].*)?$`)
+
+// source matches code whose name only looks like a licence's.
+var source = regexp.MustCompile(`(?i)\.(go|s|c|h|py|sh|ya?ml|json)$`)
+
+func main() {
+	if err := run(os.Stdin, os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(in io.Reader, out io.Writer) error {
+	// By module, the directories from its packages up to its root: parts of a
+	// module may have licences of their own.
+	dirs, roots := map[string]map[string]bool{}, map[string]string{}
+	for decoder := json.NewDecoder(in); ; {
+		var p goPackage
+		err := decoder.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("read what go list wrote: %w", err)
+		}
+		name, root := "Go "+runtime.Version(), runtime.GOROOT()
+		if m := p.Module; m != nil {
+			if m.Main || m.Path == "github.com/hotprofile/hotprofile" {
+				continue
+			}
+			name, root = m.Path+" "+m.Version, m.Dir
+		} else if !p.Standard {
+			return fmt.Errorf("package %s is of no module", p.ImportPath)
+		}
+		if dirs[name] == nil {
+			dirs[name], roots[name] = map[string]bool{root: true}, root
+		}
+		for dir := p.Dir; len(dir) > len(root); dir = filepath.Dir(dir) {
+			dirs[name][dir] = true
+		}
+	}
+	if len(dirs) == 0 {
+		return errors.New("no packages on standard input")
+	}
+	w := bufio.NewWriter(out)
+	fmt.Fprintf(w, "otelcol-hotprofile contains software of others, under the licences below.\n")
+	var without []string
+	for _, name := range slices.Sorted(maps.Keys(dirs)) {
+		found := false
+		for _, dir := range slices.Sorted(maps.Keys(dirs[name])) {
+			entries, err := os.ReadDir(dir)
+			if err != nil {
+				return fmt.Errorf("look for the licence of %s: %w", name, err)
+			}
+			for _, e := range entries {
+				if e.Type()&fs.ModeType != 0 || !licenseFile.MatchString(e.Name()) || source.MatchString(e.Name()) {
+					continue
+				}
+				text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+				if err != nil {
+					return fmt.Errorf("read the licence of %s: %w", name, err)
+				}
+				relative, err := filepath.Rel(roots[name], filepath.Join(dir, e.Name()))
+				if err != nil {
+					return fmt.Errorf("name the licence of %s: %w", name, err)
+				}
+				fmt.Fprintf(w, "\n%s\n%s: %s\n\n%s\n", strings.Repeat("=", 78), name, filepath.ToSlash(relative), strings.TrimSpace(string(text)))
+				found = true
+			}
+		}
+		if !found {
+			without = append(without, name)
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("write licences: %w", err)
+	}
+	if len(without) > 0 {
+		return fmt.Errorf("no licence found of: %s", strings.Join(without, ", "))
+	}
+	return nil
+}
