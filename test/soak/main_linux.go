@@ -82,6 +82,7 @@ type soak struct {
 	weights    []weighed
 	heaviest   map[string]int64 // gauges at their highest
 	complaints map[string]int
+	broken     error // why it ended before its time
 	left       int64 // in the queue of the exporter at the end, in its own unit
 }
 
@@ -131,7 +132,8 @@ func (s *soak) prepareAndRun(ctx context.Context, sender, data string, keep bool
 	s.began = time.Now()
 	for _, a := range schedule(s.length) {
 		if err := s.play(ctx, a); err != nil {
-			return fmt.Errorf("%s: %w", a.title(), err)
+			s.broken = fmt.Errorf("%s: %w", a.title(), err)
+			break // what there is until here is reported
 		}
 	}
 	return s.report(os.Stdout)

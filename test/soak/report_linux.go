@@ -29,6 +29,9 @@ func (s *soak) report(w io.Writer) error {
 	if err != nil {
 		faults = append(faults, err.Error())
 	}
+	if s.broken != nil {
+		faults = append(faults, "the soak ended before its time, and without the counters of its last run the equation cannot hold: "+s.broken.Error())
+	}
 	if ooms > 0 {
 		faults = append(faults, fmt.Sprintf("the kernel killed the collector %d times for its memory limit", ooms))
 	}
