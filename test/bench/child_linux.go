@@ -29,6 +29,11 @@ type child struct {
 // start starts a child in a process group of its own, so that Ctrl-C reaches us
 // alone and the children are stopped in order.
 func (b *bench) start(name string, cmd *exec.Cmd) (*child, error) {
+	return b.startWith(name, cmd, nil)
+}
+
+// startWith starts a child whose standard output goes to a file of the caller's.
+func (b *bench) startWith(name string, cmd *exec.Cmd, out *os.File) (*child, error) {
 	c := &child{name: name, cmd: cmd, log: filepath.Join(b.dir, name+".log"), done: make(chan struct{})}
 	log, err := os.Create(c.log)
 	if err != nil {
@@ -36,6 +41,9 @@ func (b *bench) start(name string, cmd *exec.Cmd) (*child, error) {
 	}
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
+	if out != nil {
+		cmd.Stdout = out
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)

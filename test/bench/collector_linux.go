@@ -70,7 +70,7 @@ func (c *collector) metric(name, label string) (sum float64, err error) {
 	for line := range strings.Lines(string(body)) {
 		series, value, ok := strings.Cut(strings.TrimSpace(line), "} ")
 		found, labels, _ := strings.Cut(series, "{")
-		if !ok || found != name && found != name+"_total" || !strings.Contains(labels, label) {
+		if !ok || found != name && found != name+"_total" && found != name+"_bytes" || !strings.Contains(labels, label) {
 			continue
 		}
 		v, err := strconv.ParseFloat(value, 64)

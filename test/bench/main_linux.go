@@ -1,24 +1,28 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bench measures what whole processes cost, on a host whose CPUs are all
-// kept busy: the collector that watches while nothing is hot, beside a bare one,
-// and the collector that hands every sample over, beside perf record. It writes
-// a report in Markdown to standard output and leaves nothing behind.
+// Command bench measures what hotprofile costs, each figure beside a baseline of
+// the same run: the hot paths by Go benchmarks, and whole processes beside bare
+// collectors and perf record. It writes a report in Markdown to standard output,
+// what is under way to standard error, and leaves nothing behind.
 //
 // It is a command and not a Go benchmark because it measures other processes,
 // over minutes, and has to stop them in order when it is interrupted.
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
@@ -27,21 +31,55 @@ import (
 
 // bench is what all measurements share.
 type bench struct {
-	collector, load string
-	dir             string // for configurations, logs and perf's files
-	watch, window   time.Duration
-	rounds          int
-	out             io.Writer
+	collector, load, self string
+	source                string // of the module
+	dir                   string // for configurations, logs and perf's files
+
+	count     int    // of each Go benchmark
+	benchTime string // of each of these
+	watch     time.Duration
+	window    time.Duration // of each run of a sampler
+	rounds    int           // of these
+	piece     time.Duration // of work, in pairs
+	pairs     int
+	starts    int
+	stacksFor time.Duration
+
+	sections bytes.Buffer
+	out      io.Writer // to sections
+	figures  []figureRow
 }
 
 func main() {
-	b := bench{out: os.Stdout}
+	if len(os.Args) > 1 && os.Args[1] == "work" {
+		if err := workMain(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "bench: work:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	b := &bench{}
+	b.out = &b.sections
 	flag.StringVar(&b.collector, "collector", "bin/otelcol-hotprofile", "the distribution's binary")
 	flag.StringVar(&b.load, "load", "bin/load", "the load program's binary")
-	minutes := flag.Float64("minutes", 2, "how long to watch a busy host on which nothing is hot; 0: not at all")
-	flag.DurationVar(&b.window, "window", 20*time.Second, "how long each run that hands samples over is measured")
-	flag.IntVar(&b.rounds, "rounds", 3, "how often each of those runs is repeated; 0: not at all")
+	flag.StringVar(&b.source, "source", ".", "the module's directory")
+	flag.IntVar(&b.count, "count", 5, "how often each Go benchmark is run")
+	flag.StringVar(&b.benchTime, "benchtime", "100ms", "how long each time")
+	minutes := flag.Float64("minutes", 1, "how long to watch a busy host on which nothing is hot")
+	flag.DurationVar(&b.window, "window", 10*time.Second, "how long each run of a sampler is measured")
+	flag.IntVar(&b.rounds, "rounds", 2, "how often each of those runs is repeated")
+	flag.DurationVar(&b.piece, "piece", 800*time.Millisecond, "how long a piece of work takes whose slowdown is measured")
+	flag.IntVar(&b.pairs, "pairs", 20, "how often it is done with and without")
+	flag.IntVar(&b.starts, "starts", 5, "how many cold starts")
+	flag.DurationVar(&b.stacksFor, "stacks", 75*time.Second, "how long distinct stacks are made at most")
+	only := flag.String("only", "", "parts to measure, by comma: go, slowdown, sampling, watching, cold, stacks; empty: all")
+	quick := flag.Bool("quick", false, "see only that everything works: the figures mean little")
+	update := flag.String("update", "", "a document to write the report into, between the lines "+markerBegin+" and "+markerEnd)
 	flag.Parse()
+	if *quick {
+		b.count, b.benchTime, *minutes, b.window, b.rounds = 1, "1x", 0.1, 3*time.Second, 1
+		b.piece, b.pairs, b.starts, b.stacksFor = 200*time.Millisecond, 2, 1, 10*time.Second
+	}
 	b.watch = time.Duration(*minutes * float64(time.Minute))
 
 	// The kernel ends our children when the thread that started them ends, so
@@ -49,47 +87,95 @@ func main() {
 	runtime.LockOSThread()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	if err := b.run(ctx); err != nil {
+	report, err := b.run(ctx, *only)
+	fmt.Print(report)
+	if err == nil && *update != "" {
+		err = updateFile(*update, report)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func (b *bench) run(ctx context.Context) (err error) {
+// part is a stretch of the whole that can be measured by itself.
+type part struct {
+	key, name string
+	run       func(context.Context) error
+}
+
+// run measures one part after the other. What one could not measure is said in
+// the report, and does not keep the others from being measured.
+func (b *bench) run(ctx context.Context, only string) (report string, err error) {
+	if b.self, err = os.Executable(); err != nil {
+		return "", err
+	}
+	for _, path := range []*string{&b.collector, &b.load, &b.source} {
+		if *path, err = filepath.Abs(*path); err != nil {
+			return "", err
+		}
+	}
 	if b.dir, err = os.MkdirTemp("", "hotprofile-bench-"); err != nil {
-		return err
+		return "", err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
 
-	group, err := scratch.Make(fmt.Sprintf("hotprofile-bench-%d", os.Getpid()))
-	if err != nil {
-		return fmt.Errorf("the load needs a cgroup of its own, so run this as root: %w", err)
+	began, load := time.Now(), loadAverage()
+	var errs []error
+	var missing []string
+	if _, err := exec.LookPath("perf"); err != nil {
+		missing = append(missing, "perf record, which is not installed")
 	}
-	defer func() { err = errors.Join(err, group.Remove()) }()
-	cmd := group.Command(b.load, "-threads", fmt.Sprint(runtime.NumCPU()), "-busy", b.longest().String(), "-exit")
-	cmd.Env = append(os.Environ(), "OTEL_SERVICE_NAME=bench-load")
-	load, err := b.start("load", cmd)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, load.stop()) }()
-
-	fmt.Fprint(b.out, "# What whole processes cost\n\n")
-	hostFacts(b.out)
-	if b.watch > 0 {
-		if err := b.watching(ctx, load); err != nil {
-			return err
+	for _, p := range []part{
+		{"go", "the hot paths", b.goBenchmarks},
+		{"slowdown", "the slowdown of programs", b.slowdowns},
+		{"sampling", "the CPU time of samples", b.busy(b.sampling)},
+		{"watching", "watching", b.busy(b.watching)},
+		{"cold", "cold start", b.coldStart},
+		{"stacks", "memory and distinct stacks", b.stacks},
+	} {
+		if only != "" && !strings.Contains(","+only+",", ","+p.key+",") {
+			continue
+		}
+		progress("%s; %v so far", p.name, time.Since(began).Round(time.Second))
+		if err := p.run(ctx); err != nil {
+			progress("%s: %v", p.name, err)
+			errs = append(errs, fmt.Errorf("%s: %w", p.name, err))
+			first, _, _ := strings.Cut(err.Error(), "\n")
+			missing = append(missing, p.name+", or a part of it: "+first)
+		}
+		if ctx.Err() != nil {
+			errs = append(errs, errors.New("interrupted"))
+			break
 		}
 	}
-	if b.rounds > 0 {
-		return b.sampling(ctx, load)
+	progress("done after %v", time.Since(began).Round(time.Second))
+	return b.report(began, load, missing), errors.Join(errs...)
+}
+
+// busy is a part that is measured while a program in a cgroup of its own keeps
+// all CPUs busy.
+func (b *bench) busy(measure func(context.Context, *child, *scratch.Cgroup) error) func(context.Context) error {
+	return func(ctx context.Context) (err error) {
+		group, err := scratch.Make(fmt.Sprintf("hotprofile-bench-%d", os.Getpid()))
+		if err != nil {
+			return fmt.Errorf("the load needs a cgroup of its own, so run this as root: %w", err)
+		}
+		defer func() { err = errors.Join(err, group.Remove()) }()
+		cmd := group.Command(b.load, "-threads", fmt.Sprint(runtime.NumCPU()), "-busy", b.longest().String(), "-exit")
+		cmd.Env = append(os.Environ(), "OTEL_SERVICE_NAME=bench-load")
+		load, err := b.start("load", cmd)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, load.stop()) }()
+		return measure(ctx, load, group)
 	}
-	return nil
 }
 
 // longest is when the load ends by itself whatever happens to this process.
 func (b *bench) longest() time.Duration {
-	return 5*time.Minute + 2*b.watch + time.Duration(4*b.rounds)*(b.window+time.Minute)
+	return 5*time.Minute + 2*b.watch + time.Duration(9*b.rounds)*(b.window+time.Minute)
 }
 
 // progress says what is under way; the report has standard output for itself.

@@ -21,6 +21,8 @@ type peer struct {
 	mu      sync.Mutex
 	samples int
 	latest  time.Time // of the last request
+	came    time.Time // the first request
+	oldest  uint64    // timestamp of a sample, in nanoseconds
 }
 
 func startPeer() (*peer, error) {
@@ -35,7 +37,44 @@ func (p *peer) take(_ context.Context, profiles pprofile.Profiles) error {
 	defer p.mu.Unlock()
 	p.samples += n
 	p.latest = time.Now()
+	if p.came.IsZero() {
+		p.came = p.latest
+	}
+	if p.oldest == 0 {
+		p.oldest = oldestSample(profiles)
+	}
 	return nil
+}
+
+func oldestSample(profiles pprofile.Profiles) (oldest uint64) {
+	for _, r := range profiles.ResourceProfiles().All() {
+		for _, s := range r.ScopeProfiles().All() {
+			for _, p := range s.Profiles().All() {
+				for _, sample := range p.Samples().All() {
+					for _, at := range sample.TimestampsUnixNano().All() {
+						if oldest == 0 || at < oldest {
+							oldest = at
+						}
+					}
+				}
+			}
+		}
+	}
+	return oldest
+}
+
+// first is when the first request came; zero if none has.
+func (p *peer) first() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.came
+}
+
+// earliest is when the first of all samples was taken.
+func (p *peer) earliest() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return time.Unix(0, int64(p.oldest))
 }
 
 // countSamples counts events.

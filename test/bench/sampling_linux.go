@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest/scratch"
 )
 
 // run is one measurement of a process that samples the whole host.
@@ -33,67 +35,151 @@ func (r run) perSecond() float64 { return 100 * r.cpu.Seconds() / r.took.Seconds
 // default, and ten times as much.
 var rates = []int{97, 997}
 
-// sampling measures a collector that hands over every sample beside perf record,
-// by turns.
-func (b *bench) sampling(ctx context.Context, load *child) error {
-	type tool struct {
-		name string
-		run  func(ctx context.Context, load *child, rate int) (run, error)
+// tool is something that samples, measured beside others on the same load.
+type tool struct {
+	name, how string
+	rate      int // 0: one sample for each event
+	run       func(ctx context.Context, load *child) (run, error)
+	runs      []run
+}
+
+func (t *tool) key() string { return t.name + " " + t.how + " " + fmt.Sprint(t.rate) }
+
+// rateText is the rate for a table.
+func (t *tool) rateText() string {
+	if t.rate == 0 {
+		return "-"
 	}
-	tools := []tool{{"otelcol-hotprofile", b.collect}}
+	return fmt.Sprint(t.rate)
+}
+
+// sampling measures what each kind of sample costs a collector that hands all of
+// them over, beside perf record, by turns.
+func (b *bench) sampling(ctx context.Context, load *child, group *scratch.Cgroup) (err error) {
 	perf, noPerf := exec.LookPath("perf")
-	if noPerf == nil {
-		tools = append(tools, tool{"perf record", func(ctx context.Context, load *child, rate int) (run, error) {
-			return b.record(ctx, load, perf, rate)
-		}})
+	var tools []*tool
+	ours := func(how string, rate int, sampler, receiver string) *tool {
+		t := &tool{name: "otelcol-hotprofile", how: how, rate: rate, run: func(ctx context.Context, load *child) (run, error) {
+			return b.collect(ctx, load, sampler, receiver)
+		}}
+		tools = append(tools, t)
+		return t
 	}
-	runs := map[string][]run{}
-	leastLoad, mostStarts := 100.0, 0.0
-	key := func(t tool, rate int) string { return fmt.Sprint(t.name, rate) }
-	for round := range b.rounds {
-		for _, rate := range rates {
-			for _, t := range tools {
-				progress("round %d of %d: %s at %d Hz", round+1, b.rounds, t.name, rate)
-				r, err := t.run(ctx, load, rate)
-				if err != nil {
-					return fmt.Errorf("%s at %d Hz: %w", t.name, rate, err)
-				}
-				progress("%.1f µs a sample; %v", r.perSample(), r.past)
-				runs[key(t, rate)] = append(runs[key(t, rate)], r)
-				leastLoad, mostStarts = min(leastLoad, r.loadShare()), max(mostStarts, r.startRate())
+	perfs := func(how string, rate int, args ...string) *tool {
+		t := &tool{name: "perf record", how: how, rate: rate, run: func(ctx context.Context, load *child) (run, error) {
+			return b.record(ctx, load, perf, args)
+		}}
+		if noPerf == nil {
+			tools = append(tools, t)
+		}
+		return t
+	}
+	const most = "max_overhead: 0"
+	byRate := map[int][2]*tool{}
+	for _, rate := range rates {
+		byRate[rate] = [2]*tool{
+			ours("on-CPU, frame pointers, whole host", rate, "on_cpu", fmt.Sprintf("%s, frequency: %d", most, rate)),
+			perfs("-a -g", rate, "-a", "-g", "-e", "cpu-clock", "-F", fmt.Sprint(rate)),
+		}
+	}
+	target := fmt.Sprintf(`targets: [{cgroup: "%s"}]`, group.Path)
+	dwarf := [2]*tool{
+		ours("on-CPU, unwind tables, the load's cgroup", 97, "on_cpu", most+", unwind: dwarf, "+target),
+		perfs("--call-graph dwarf,16384 -p", 97, "--call-graph", "dwarf,16384", "-e", "cpu-clock", "-F", "97", "-p", fmt.Sprint(load.cmd.Process.Pid)),
+	}
+
+	var waits, allocations [2]*tool
+	for _, w := range []struct {
+		kind  string
+		tools func(path string, pid int)
+	}{
+		{waiting, func(path string, pid int) {
+			waits = [2]*tool{
+				ours("off-CPU, 4,000 waits a second", 0, "off_cpu", fmt.Sprintf(`cpu: {enabled: false}, off_cpu: {when: always}, targets: [{cgroup: "%s"}]`, path)),
+				perfs("-e context-switches -c 1 -g -p", 0, "-g", "-c", "1", "-e", "context-switches", "-p", fmt.Sprint(pid)),
 			}
+		}},
+		{allocating, func(path string, _ int) {
+			allocations[0] = ours("allocations", 0, "allocations", fmt.Sprintf(`cpu: {enabled: false}, allocations: {when: always, max_samples_per_minute: 0}, targets: [{cgroup: "%s"}]`, path))
+		}},
+	} {
+		g, err2 := scratch.Make(fmt.Sprintf("hotprofile-bench-%d-%s", os.Getpid(), w.kind))
+		if err2 != nil {
+			return err2
+		}
+		defer func() { err = errors.Join(err, g.Remove()) }()
+		work, err2 := b.startWorker(g, w.kind, 0)
+		if err2 != nil {
+			return err2
+		}
+		defer func() { err = errors.Join(err, work.end()) }()
+		if err := work.begin(); err != nil {
+			return err
+		}
+		w.tools(g.Path, work.cmd.Process.Pid)
+	}
+
+	leastLoad, mostStarts := 100.0, 0.0
+	for round := range b.rounds {
+		for _, t := range tools {
+			progress("round %d of %d: %s, %s, %s Hz", round+1, b.rounds, t.name, t.how, t.rateText())
+			r, err := t.run(ctx, load)
+			if err != nil {
+				return fmt.Errorf("%s, %s: %w", t.name, t.how, err)
+			}
+			progress("%.1f µs a sample; %v", r.perSample(), r.past)
+			t.runs = append(t.runs, r)
+			leastLoad, mostStarts = min(leastLoad, r.loadShare()), max(mostStarts, r.startRate())
 		}
 	}
 
-	fmt.Fprintf(b.out, "## Handing over every sample of a whole host\n\n")
-	fmt.Fprintf(b.out, "`cpu_profiler` → `otlp_grpc` with its defaults (gzip, a queue) and no `cpu_trigger`: rings, names, OTLP, compression and sending, to a peer that discards. Beside it `perf record -a -g -e cpu-clock` to a file, which leaves names to perf report. Median of %d runs by turns of %v each, and their range. The kernel's own work for a sample is charged to the thread that is sampled, with both. The load never had less than %.0f %% of the CPUs, and at most %.1f processes and threads were started a second.\n\n", b.rounds, b.window, leastLoad, mostStarts)
-	t := table{"", "Hz", "CPU per sample", "range", "CPU of one core", "samples", "before and after", "resident at most"}
+	fmt.Fprintf(b.out, "## CPU time of each sample, handed over\n\n")
+	fmt.Fprintf(b.out, "`cpu_profiler` → `otlp_grpc` with its defaults (gzip, a queue) and no `cpu_trigger`: rings, names, OTLP, compression and sending, to a peer that discards. Beside it `perf record` to a file, which leaves names, and unwinding by tables, to perf report. A program keeps all CPUs busy, others wait and allocate beside it. Median of %d runs by turns of %v each, and their range. The kernel's own work for a sample is charged to the thread that is sampled, with both. The load never had less than %.0f %% of the CPUs, and at most %.1f processes and threads were started a second.\n\n", b.rounds, b.window, leastLoad, mostStarts)
+	t := table{"", "what", "Hz", "CPU per sample", "range", "CPU of one core", "samples a run", "before and after", "resident at most"}
 	t.head(b.out)
 	for _, tool := range tools {
-		for _, rate := range rates {
-			m, least, most := median(runs[key(tool, rate)])
-			peak := "-"
-			if m.peak > 0 {
-				peak = mebibytes(m.peak)
-			}
-			t.row(b.out, tool.name, fmt.Sprint(rate), fmt.Sprintf("%.1f µs", m.perSample()),
-				fmt.Sprintf("%.1f to %.1f µs", least, most), fmt.Sprintf("%.3f %%", m.perSecond()),
-				fmt.Sprint(m.samples), fmt.Sprintf("%.0f ms", 1e3*m.outside.Seconds()), peak)
-		}
+		m, least, most := median(tool.runs)
+		t.row(b.out, tool.name, tool.how, tool.rateText(), fmt.Sprintf("%.1f µs", m.perSample()),
+			fmt.Sprintf("%.1f to %.1f µs", least, most), fmt.Sprintf("%.3f %%", m.perSecond()),
+			fmt.Sprint(m.samples), fmt.Sprintf("%.0f ms", 1e3*m.outside.Seconds()), mebibytes(m.peak))
 	}
 	fmt.Fprintln(b.out)
-	for _, tool := range tools {
-		low, _, _ := median(runs[key(tool, rates[0])])
-		high, _, _ := median(runs[key(tool, rates[1])])
-		each, fixed := split(low, high)
-		if each < 0 || fixed < 0 {
-			fmt.Fprintf(b.out, "%s: the host did too much else to tell what each sample costs from what it costs to be there.\n\n", tool.name)
+	for i, who := range []string{"otelcol-hotprofile", "perf record"} {
+		low, high := byRate[rates[0]][i], byRate[rates[1]][i]
+		if len(low.runs) == 0 || len(high.runs) == 0 {
 			continue
 		}
-		fmt.Fprintf(b.out, "%s: %.1f µs for each further sample, and %.3f %% of one core to be there.\n\n", tool.name, each, fixed)
+		l, _, _ := median(low.runs)
+		h, _, _ := median(high.runs)
+		each, fixed := split(l, h)
+		if each < 0 || fixed < 0 {
+			fmt.Fprintf(b.out, "%s: the host did too much else to tell what each sample costs from what it costs to be there.\n\n", who)
+			continue
+		}
+		fmt.Fprintf(b.out, "%s: %.1f µs for each further sample, and %.3f %% of one core to be there.\n\n", who, each, fixed)
 	}
 	if noPerf != nil {
 		fmt.Fprintf(b.out, "perf record was not measured: %v.\n\n", noPerf)
+	}
+	for what, pair := range map[string][2]*tool{
+		"CPU per sample, on-CPU, 97 Hz":                  byRate[rates[0]],
+		"CPU per sample, on-CPU, 997 Hz":                 byRate[rates[1]],
+		"CPU per sample, on-CPU, unwind tables, 97 Hz":   dwarf,
+		"CPU per sample, off-CPU":                        waits,
+		"CPU per sample, allocations":                    allocations,
+	} {
+		cost := func(t *tool) string {
+			if t == nil || len(t.runs) == 0 {
+				return "-"
+			}
+			m, _, _ := median(t.runs)
+			return fmt.Sprintf("%.1f µs", m.perSample())
+		}
+		baseline := ""
+		if pair[1] != nil {
+			baseline = "perf record " + pair[1].how
+		}
+		b.sum(what, cost(pair[0]), cost(pair[1]), baseline, b.rounds)
 	}
 	return nil
 }
@@ -114,18 +200,18 @@ func split(low, high run) (each, fixed float64) {
 
 // collect measures the collector between two moments at which it has just
 // handed over a batch.
-func (b *bench) collect(ctx context.Context, load *child, rate int) (r run, err error) {
+func (b *bench) collect(ctx context.Context, load *child, sampler, receiver string) (r run, err error) {
 	p, err := startPeer()
 	if err != nil {
 		return r, err
 	}
 	defer p.server.Stop()
 	c, err := b.startCollector(ctx, "collector", fmt.Sprintf(`
-receivers: {cpu_profiler: {frequency: %d}}
+receivers: {cpu_profiler: {%s}}
 exporters: {otlp_grpc: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}}
 service:
   pipelines: {profiles: {receivers: [cpu_profiler], exporters: [otlp_grpc]}}
-`, rate, p.server.Port))
+`, receiver, p.server.Port))
 	if err != nil {
 		return r, err
 	}
@@ -136,7 +222,12 @@ service:
 	if err := sleep(ctx, settle); err != nil {
 		return r, err
 	}
-	before, err := p.batch(ctx, c.child)
+	// The collector's own counter is read where it is not measured.
+	taken := func() (float64, error) { return c.metric("otelcol_cpu_profiler_samples", `sampler="`+sampler+`"`) }
+	if _, err := p.batch(ctx, c.child); err != nil {
+		return r, err
+	}
+	before, err := taken()
 	if err != nil {
 		return r, err
 	}
@@ -151,8 +242,7 @@ service:
 	if err := sleep(ctx, b.window-time.Second); err != nil {
 		return r, err
 	}
-	after, err := p.batch(ctx, c.child)
-	if err != nil {
+	if _, err := p.batch(ctx, c.child); err != nil {
 		return r, err
 	}
 	now, err := c.cpu()
@@ -162,16 +252,22 @@ service:
 	if r.past, err = s.end(); err != nil {
 		return r, err
 	}
-	r.cpu, r.samples = now-used, after-before
+	after, err := taken()
+	if err != nil {
+		return r, err
+	}
+	if r.cpu, r.samples = now-used, int(after-before); r.samples <= 0 {
+		return r, fmt.Errorf("nothing was sampled; last words of the collector:\n%s", c.lastWords())
+	}
 	_, r.peak, err = c.memory()
 	return r, err
 }
 
 // record measures perf record, start and end apart.
-func (b *bench) record(ctx context.Context, load *child, perf string, rate int) (r run, err error) {
+func (b *bench) record(ctx context.Context, load *child, perf string, args []string) (r run, err error) {
 	file := filepath.Join(b.dir, "perf.data")
 	defer os.Remove(file)
-	c, err := b.start("perf", exec.Command(perf, "record", "-a", "-g", "-e", "cpu-clock", "-F", fmt.Sprint(rate), "-k", "mono", "-o", file))
+	c, err := b.start("perf", exec.Command(perf, append([]string{"record", "-k", "mono", "-o", file}, args...)...))
 	if err != nil {
 		return r, err
 	}

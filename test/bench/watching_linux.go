@@ -8,16 +8,18 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest/scratch"
 )
 
 // settle is how long a process is left alone before it is measured: it starts,
 // finds what there is, and looks up most of the names it will need.
-const settle = 10 * time.Second
+const settle = 6 * time.Second
 
 // watching measures a collector that samples the whole host and lets nothing
 // out, since its threshold is never reached, beside one that only waits for
 // OTLP. Both run at once, so that they see the same host.
-func (b *bench) watching(ctx context.Context, load *child) (err error) {
+func (b *bench) watching(ctx context.Context, load *child, _ *scratch.Cgroup) (err error) {
 	p, err := startPeer()
 	if err != nil {
 		return err
@@ -25,7 +27,7 @@ func (b *bench) watching(ctx context.Context, load *child) (err error) {
 	defer p.server.Stop()
 	progress("watching a host on which nothing is hot, for %v", b.watch)
 	watcher, err := b.startCollector(ctx, "watcher", fmt.Sprintf(`
-receivers: {cpu_profiler: }
+receivers: {cpu_profiler: {max_overhead: 0}}
 processors:
   cpu_trigger:
     policies:
@@ -39,12 +41,7 @@ service:
 		return err
 	}
 	defer func() { err = errors.Join(err, watcher.stop()) }()
-	bare, err := b.startCollector(ctx, "bare", `
-receivers: {otlp: {protocols: {grpc: {endpoint: "127.0.0.1:0"}}}}
-exporters: {debug: }
-service:
-  pipelines: {profiles: {receivers: [otlp], exporters: [debug]}}
-`)
+	bare, err := b.startBare(ctx)
 	if err != nil {
 		return err
 	}
@@ -109,6 +106,8 @@ service:
 			mebibytes(now), mebibytes(peak))
 	}
 	fmt.Fprintln(b.out)
+	cost := func(c *collector) string { return fmt.Sprintf("%.3f %% of a core", 100*used[c].Seconds()/host.took.Seconds()) }
+	b.sum("watching a host on which nothing is hot", cost(watcher), cost(bare), "a bare collector", 1)
 	return nil
 }
 

@@ -1,0 +1,245 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest/scratch"
+)
+
+// arm is one of the states of the host that work is done in, and what it took.
+type arm struct {
+	name string
+	// begin brings the state about, and returns what ends it.
+	begin func(ctx context.Context) (end func() error, err error)
+	took  map[string][]worked // by kind of work
+}
+
+// byTurns does each kind of work in each arm, so often, in an order that is
+// drawn anew each time.
+func (b *bench) byTurns(ctx context.Context, arms []*arm, do func(a *arm) error) error {
+	for round := range b.pairs {
+		progress("slowdown: round %d of %d", round+1, b.pairs)
+		for _, i := range rand.Perm(len(arms)) {
+			end, err := arms[i].begin(ctx)
+			if err == nil {
+				err = errors.Join(do(arms[i]), end())
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", arms[i].name, err)
+			}
+		}
+	}
+	return nil
+}
+
+func nothing(context.Context) (func() error, error) { return func() error { return nil }, nil }
+
+// slowdowns measures by how much programs are slowed down while they are sampled.
+func (b *bench) slowdowns(ctx context.Context) error {
+	fmt.Fprintf(b.out, "## How much slower a program runs\n\n")
+	fmt.Fprintf(b.out, "A fixed piece of work, about %v of it, %d times with sampling and %d times without, by turns in an order drawn anew each time; the mean of the pairs' differences and its 95 %% interval (Student's t). The upper end of the interval is what is claimed. The process itself reads both clocks.\n\n", b.piece, b.pairs, b.pairs)
+	t := table{"program", "sampled by", "wall time", "CPU time", "pairs"}
+	t.head(b.out)
+	return errors.Join(b.slowdownOfHost(ctx, t), b.slowdownOfWaits(ctx, t), b.slowdownOfAllocations(ctx, t))
+}
+
+func (b *bench) slowdownRow(t table, kind string, with, without *arm) interval {
+	var clocks [2][2][]float64
+	for i, a := range []*arm{with, without} {
+		for _, w := range a.took[kind] {
+			clocks[0][i], clocks[1][i] = append(clocks[0][i], w.wall), append(clocks[1][i], w.cpu)
+		}
+	}
+	wall, cpu := slower(clocks[0][0], clocks[0][1]), slower(clocks[1][0], clocks[1][1])
+	t.row(b.out, kind, with.name, wall.String(), cpu.String(), fmt.Sprint(wall.n))
+	return wall
+}
+
+// slowdownOfHost is of on-CPU sampling as it is by default, of the whole host,
+// every sample handed over.
+func (b *bench) slowdownOfHost(ctx context.Context, t table) error {
+	p, err := startPeer()
+	if err != nil {
+		return err
+	}
+	defer p.server.Stop()
+	amounts := map[string]int64{}
+	kinds := []string{computing, switching}
+	for _, kind := range kinds {
+		if amounts[kind], err = b.amountFor(ctx, kind, b.piece); err != nil {
+			return err
+		}
+	}
+	settled := func(c interface{ stop() error }, err error) (func() error, error) {
+		if err == nil {
+			err = sleep(ctx, 1500*time.Millisecond)
+		}
+		return func() error { return c.stop() }, err
+	}
+	without := &arm{name: "nobody", begin: nothing, took: map[string][]worked{}}
+	arms := []*arm{without, {name: "`cpu_profiler`, whole host, 97 Hz", took: map[string][]worked{}, begin: func(ctx context.Context) (func() error, error) {
+		c, err := b.startCollector(ctx, "collector", fmt.Sprintf(`
+receivers: {cpu_profiler: {max_overhead: 0, export_interval: 1s}}
+exporters: {otlp_grpc: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}}
+service:
+  pipelines: {profiles: {receivers: [cpu_profiler], exporters: [otlp_grpc]}}
+`, p.server.Port))
+		if err != nil {
+			return nil, err
+		}
+		return settled(c, nil)
+	}}}
+	if perf, err := exec.LookPath("perf"); err == nil {
+		arms = append(arms, &arm{name: "`perf record -a -g -F 97`", took: map[string][]worked{}, begin: func(context.Context) (func() error, error) {
+			c, err := b.start("perf", exec.Command(perf, "record", "-a", "-g", "-e", "cpu-clock", "-F", "97", "-o", filepath.Join(b.dir, "perf.data")))
+			if err != nil {
+				return nil, err
+			}
+			return settled(c, nil)
+		}})
+	}
+	err = b.byTurns(ctx, arms, func(a *arm) error {
+		for _, kind := range kinds {
+			r, err := b.work(ctx, nil, kind, amounts[kind], nil)
+			if err != nil {
+				return err
+			}
+			a.took[kind] = append(a.took[kind], r)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, kind := range kinds {
+		var said []string
+		for _, a := range arms[1:] {
+			said = append(said, "at most "+percent(b.slowdownRow(t, kind, a, without).atMost()))
+		}
+		b.sum("on-CPU sampling slows a "+kind+" program down by", append(said, "-")[0], append(said, "-")[1], "perf record -F 97", b.pairs)
+	}
+	return nil
+}
+
+func percent(v float64) string { return fmt.Sprintf("%.2f %%", v) }
+
+func (b *bench) slowdownOfWaits(ctx context.Context, t table) error {
+	arms, err := b.inCgroups(ctx, switching, "off_cpu", "cpu: {enabled: false}, off_cpu: {when: always}", "context-switches")
+	if err != nil {
+		return err
+	}
+	return b.slowdownOfCgroups(t, switching, "off-CPU sampling slows a switching program down by", arms)
+}
+
+func (b *bench) slowdownOfAllocations(ctx context.Context, t table) error {
+	arms, err := b.inCgroups(ctx, allocating, "allocations", "cpu: {enabled: false}, allocations: {when: always}", "")
+	if err != nil {
+		return err
+	}
+	return b.slowdownOfCgroups(t, allocating, "allocation sampling slows a program that only allocates down by", arms)
+}
+
+func (b *bench) slowdownOfCgroups(t table, kind, what string, arms []*arm) error {
+	said := []string{}
+	for _, a := range arms[1:] {
+		said = append(said, "at most "+percent(b.slowdownRow(t, kind, a, arms[0]).atMost()))
+	}
+	baseline := ""
+	if len(said) > 1 {
+		baseline = "perf record -e context-switches -c 1 -g"
+	}
+	b.sum(what, said[0], append(said, "-")[1], baseline, b.pairs)
+	return nil
+}
+
+// inCgroups has one collector that samples one cgroup whenever it is there. Work
+// without sampling is done in another cgroup while that one is not there, so that
+// nothing is attached to anything.
+func (b *bench) inCgroups(ctx context.Context, kind, sampler, receiver, perfEvent string) (arms []*arm, err error) {
+	p, err := startPeer()
+	if err != nil {
+		return nil, err
+	}
+	defer p.server.Stop()
+	amount, err := b.amountFor(ctx, kind, b.piece)
+	if err != nil {
+		return nil, err
+	}
+	name := fmt.Sprintf("hotprofile-bench-%d-", os.Getpid())
+	c, err := b.startCollector(ctx, "collector", fmt.Sprintf(`
+receivers: {cpu_profiler: {discovery_interval: 100ms, targets: [{cgroup: "/**/%ssampled"}, {cgroup: "/%ssampled"}], %s}}
+exporters: {otlp_grpc: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}}
+service:
+  pipelines: {profiles: {receivers: [cpu_profiler], exporters: [otlp_grpc]}}
+`, name, name, receiver, p.server.Port))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.stop()) }()
+
+	attached := func(want bool) error { return c.waitTargets(ctx, sampler, want) }
+	arms = []*arm{
+		{name: "nobody", begin: nothing, took: map[string][]worked{}},
+		{name: "`cpu_profiler`, " + sampler + ", its cgroup", begin: nothing, took: map[string][]worked{}},
+	}
+	perf, noPerf := exec.LookPath("perf")
+	if perfEvent != "" && noPerf == nil {
+		arms = append(arms, &arm{name: "`perf record -g -c 1 -e " + perfEvent + "`", begin: nothing, took: map[string][]worked{}})
+	}
+	return arms, b.byTurns(ctx, arms, func(a *arm) (err error) {
+		suffix := "alone"
+		if a == arms[1] {
+			suffix = "sampled"
+		}
+		group, err := scratch.Make(name + suffix)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, group.Remove(), attached(false)) }()
+		var beside *child
+		r, err := b.work(ctx, group, kind, amount, func(pid int) (err error) {
+			switch {
+			case a == arms[1]:
+				err = attached(true)
+			case len(arms) > 2 && a == arms[2]:
+				beside, err = b.start("perf", exec.Command(perf, "record", "-g", "-c", "1", "-e", perfEvent, "-p", fmt.Sprint(pid), "-o", filepath.Join(b.dir, "perf.data")))
+			}
+			return errors.Join(err, sleep(ctx, 500*time.Millisecond))
+		})
+		if beside != nil {
+			_ = beside.stop()
+		}
+		a.took[kind] = append(a.took[kind], r)
+		return err
+	})
+}
+
+// waitTargets waits until the sampler is attached to something, or to nothing.
+func (c *collector) waitTargets(ctx context.Context, sampler string, want bool) error {
+	const limit = time.Minute
+	for began := time.Now(); ; {
+		n, err := c.metric("otelcol_cpu_profiler_targets", `sampler="`+sampler+`"`)
+		if err == nil && (n > 0) == want {
+			return nil
+		}
+		if err == nil {
+			err = sleep(ctx, 20*time.Millisecond)
+		}
+		if err == nil && time.Since(began) > limit {
+			err = fmt.Errorf("%s has %v targets after %v; its last words:\n%s", sampler, n, limit, c.lastWords())
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

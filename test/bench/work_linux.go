@@ -1,0 +1,327 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest/scratch"
+)
+
+// The kinds of work that this program does itself, as a process of its own, to be
+// sampled: so much of it, and not for so long.
+const (
+	computing  = "computing"  // one thread that never waits
+	switching  = "switching"  // two threads on one CPU that wake each other
+	allocating = "allocating" // objects of 16 bytes to 4 KiB, most of them short-lived
+	waiting    = "waiting"    // eight threads that sleep for 2 ms each time
+	wandering  = "wandering"  // a thread for each CPU, never twice with the same stack
+)
+
+// workMain does the work: `work KIND AMOUNT`. It begins when a line comes on its
+// standard input, and says how long it took and how much CPU time, in
+// nanoseconds. With the amount 0 it goes on until the input ends.
+func workMain(args []string) error {
+	if len(args) != 2 {
+		return errors.New("work needs a kind and an amount")
+	}
+	amount, err := strconv.ParseInt(args[1], 10, 64)
+	if err != nil {
+		return err
+	}
+	do, known := map[string]func(int64, *atomic.Bool) error{
+		computing: compute, switching: switchBetween, allocating: allocate, waiting: waitOften, wandering: wander,
+	}[args[0]]
+	if !known {
+		return fmt.Errorf("there is no work of the kind %q", args[0])
+	}
+	in := bufio.NewReader(os.Stdin)
+	if _, err := in.ReadString('\n'); err != nil {
+		return err
+	}
+	var stop atomic.Bool
+	if amount == 0 {
+		go func() {
+			_, _ = io.Copy(io.Discard, in)
+			stop.Store(true)
+		}()
+	}
+	began, used := clock(unix.CLOCK_MONOTONIC), clock(unix.CLOCK_PROCESS_CPUTIME_ID)
+	if err := do(amount, &stop); err != nil {
+		return err
+	}
+	_, err = fmt.Println(clock(unix.CLOCK_MONOTONIC)-began, clock(unix.CLOCK_PROCESS_CPUTIME_ID)-used)
+	return err
+}
+
+func clock(id int32) int64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(id, &ts)
+	return ts.Nano()
+}
+
+// upTo calls do until it was called so often, or, with 0, until it is stopped.
+func upTo(amount int64, stop *atomic.Bool, do func()) {
+	for i := int64(0); (amount == 0 || i < amount) && !stop.Load(); i++ {
+		do()
+	}
+}
+
+var sink atomic.Uint64
+
+func compute(amount int64, stop *atomic.Bool) error {
+	upTo(amount, stop, func() { sink.Add(mix(10_000)) })
+	return nil
+}
+
+//go:noinline
+func mix(n int) (x uint64) {
+	for i := range n {
+		x = x*6364136223846793005 + uint64(i)
+	}
+	return x
+}
+
+// switchBetween has two threads hand a byte back and forth. They share a CPU, so
+// that each hand-over is two switches and nothing else.
+func switchBetween(amount int64, stop *atomic.Bool) error {
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 2)
+	var there, back [2]int
+	if err := errors.Join(unix.Pipe(there[:]), unix.Pipe(back[:])); err != nil {
+		return err
+	}
+	var all unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		return err
+	}
+	var one unix.CPUSet
+	for cpu := range runtime.NumCPU() * 64 {
+		if all.IsSet(cpu) {
+			one.Set(cpu)
+			break
+		}
+	}
+	pass := func(fd int, number uintptr) {
+		var b [1]byte
+		_, _, _ = syscall.RawSyscall(number, uintptr(fd), uintptr(unsafe.Pointer(&b)), 1)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		runtime.LockOSThread()
+		_ = unix.SchedSetaffinity(0, &one)
+		upTo(amount, stop, func() {
+			pass(there[0], unix.SYS_READ)
+			pass(back[1], unix.SYS_WRITE)
+		})
+		_ = unix.Close(back[1])
+	})
+	wg.Go(func() {
+		runtime.LockOSThread()
+		_ = unix.SchedSetaffinity(0, &one)
+		upTo(amount, stop, func() {
+			pass(there[1], unix.SYS_WRITE)
+			pass(back[0], unix.SYS_READ)
+		})
+		_ = unix.Close(there[1])
+	})
+	wg.Wait()
+	return nil
+}
+
+func allocate(amount int64, stop *atomic.Bool) error {
+	var kept [256][]byte
+	n := 0
+	upTo(amount, stop, func() {
+		for range 100 {
+			kept[n%len(kept)] = make([]byte, 16<<(n%9))
+			n++
+		}
+		if amount == 0 {
+			time.Sleep(time.Millisecond)
+		}
+	})
+	sink.Add(uint64(len(kept[n%len(kept)])))
+	return nil
+}
+
+func waitOften(amount int64, stop *atomic.Bool) error {
+	const threads = 8
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + threads)
+	var wg sync.WaitGroup
+	for range threads {
+		wg.Go(func() {
+			runtime.LockOSThread()
+			upTo(amount, stop, func() { sleepThread(2 * time.Millisecond) })
+		})
+	}
+	wg.Wait()
+	return nil
+}
+
+// sleepThread has the thread wait, and the scheduler not know of it.
+func sleepThread(d time.Duration) {
+	t := syscall.NsecToTimespec(int64(d))
+	_, _, _ = syscall.RawSyscall(syscall.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&t)), 0, 0)
+}
+
+// wander goes down 24 calls, each time another of four ways at each, computes
+// there for a moment and waits for one: 4^24 stacks.
+func wander(amount int64, stop *atomic.Bool) error {
+	runtime.GOMAXPROCS(2 * runtime.NumCPU())
+	var wg sync.WaitGroup
+	for n := range runtime.NumCPU() {
+		wg.Go(func() {
+			runtime.LockOSThread()
+			r := rand.New(rand.NewPCG(uint64(n), 1))
+			upTo(amount, stop, func() { sink.Add(down(r.Uint64(), 24)) })
+		})
+	}
+	wg.Wait()
+	return nil
+}
+
+func down(way uint64, left int) uint64 {
+	if left == 0 {
+		x := mix(20_000)
+		sleepThread(10 * time.Microsecond)
+		return x
+	}
+	switch way & 3 {
+	case 0:
+		return north(way>>2, left-1)
+	case 1:
+		return east(way>>2, left-1)
+	case 2:
+		return south(way>>2, left-1)
+	}
+	return west(way>>2, left-1)
+}
+
+// Each does something after its call, so that the call is not its last act.
+//
+//go:noinline
+func north(way uint64, left int) uint64 { return down(way, left) + 1 }
+
+//go:noinline
+func east(way uint64, left int) uint64 { return down(way, left) + 2 }
+
+//go:noinline
+func south(way uint64, left int) uint64 { return down(way, left) + 3 }
+
+//go:noinline
+func west(way uint64, left int) uint64 { return down(way, left) + 4 }
+
+// worker is a process of this program that works.
+type worker struct {
+	*child
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+// startWorker starts one that waits to begin, in the cgroup if there is one.
+func (b *bench) startWorker(group *scratch.Cgroup, kind string, amount int64) (*worker, error) {
+	args := []string{"work", kind, fmt.Sprint(amount)}
+	cmd := exec.Command(b.self, args...)
+	if group != nil {
+		cmd = group.Command(b.self, args...)
+	}
+	cmd.Env = append(os.Environ(), "OTEL_SERVICE_NAME=bench-"+kind)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	from, to, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer to.Close()
+	w := &worker{in: in, out: bufio.NewReader(from)}
+	if w.child, err = b.startWith("work-"+kind, cmd, to); err != nil {
+		_ = from.Close()
+	}
+	return w, err
+}
+
+func (w *worker) begin() error {
+	_, err := io.WriteString(w.in, "\n")
+	return err
+}
+
+// worked is what a piece of work took, in seconds.
+type worked struct{ wall, cpu float64 }
+
+// finish waits for the end of the work.
+func (w *worker) finish(ctx context.Context) (r worked, err error) {
+	stop := context.AfterFunc(ctx, func() { _ = w.cmd.Process.Kill() })
+	defer stop()
+	var wall, cpu int64
+	_, err = fmt.Fscan(w.out, &wall, &cpu)
+	_ = w.in.Close()
+	<-w.done
+	if err = errors.Join(err, w.err, ctx.Err()); err != nil {
+		return r, fmt.Errorf("%s: %w\n%s", w.name, err, w.lastWords())
+	}
+	return worked{wall: float64(wall) / 1e9, cpu: float64(cpu) / 1e9}, nil
+}
+
+// end ends work without an amount.
+func (w *worker) end() error {
+	_ = w.in.Close()
+	select {
+	case <-w.done:
+		return nil
+	case <-time.After(10 * time.Second):
+		return w.stop()
+	}
+}
+
+// work does a piece of work; attach is called once the process is there.
+func (b *bench) work(ctx context.Context, group *scratch.Cgroup, kind string, amount int64, attach func(pid int) error) (worked, error) {
+	w, err := b.startWorker(group, kind, amount)
+	if err != nil {
+		return worked{}, err
+	}
+	if attach != nil {
+		err = attach(w.cmd.Process.Pid)
+	}
+	if err == nil {
+		err = w.begin()
+	}
+	if err != nil {
+		return worked{}, errors.Join(err, w.end())
+	}
+	return w.finish(ctx)
+}
+
+// amountFor is how much of the work takes about so long here and now.
+func (b *bench) amountFor(ctx context.Context, kind string, d time.Duration) (int64, error) {
+	amount := int64(100)
+	for range 10 {
+		r, err := b.work(ctx, nil, kind, amount, nil)
+		if err != nil {
+			return 0, err
+		}
+		if r.wall > d.Seconds()/4 {
+			return max(1, int64(float64(amount)*d.Seconds()/r.wall)), nil
+		}
+		amount *= 8
+	}
+	return amount, nil
+}
