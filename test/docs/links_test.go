@@ -1,0 +1,110 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package docs
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// root is the repository's.
+const root = "../.."
+
+// pages are the repository's Markdown files, by path from the root.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			switch name {
+			case ".git", "bin", "dist", "profiles":
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if filepath.Ext(name) != ".md" {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		texts[name] = string(text)
+		return err
+	}))
+	return texts
+}
+
+var (
+	code     = regexp.MustCompile("(?ms)^ *```.*?^ *```|`[^`\n]*`")
+	fence    = regexp.MustCompile("(?ms)^ *```.*?^ *```")
+	link     = regexp.MustCompile(`\]\(([^()\s]*)\)`)
+	heading  = regexp.MustCompile(`(?m)^#+ +(.+?) *$`)
+	linkText = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+)
+
+// anchor is what GitHub calls a heading in a link.
+func anchor(heading string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == ' ':
+			return '-'
+		case r == '-', r == '_', unicode.IsLetter(r), unicode.IsDigit(r):
+			return unicode.ToLower(r)
+		}
+		return -1
+	}, linkText.ReplaceAllString(heading, "$1"))
+}
+
+func TestEveryRelativeLinkLeadsSomewhere(t *testing.T) {
+	texts := pages(t)
+	require.Contains(t, texts, "README.md")
+	checked := 0
+	for name, text := range texts {
+		for _, found := range link.FindAllStringSubmatch(code.ReplaceAllString(text, ""), -1) {
+			target, section, _ := strings.Cut(found[1], "#")
+			if strings.Contains(target, ":") { // another site
+				continue
+			}
+			checked++
+			leads := name
+			if target != "" {
+				leads = filepath.Join(filepath.Dir(name), target)
+				if _, err := os.Stat(filepath.Join(root, leads)); !assert.NoError(t, err, "%s links to %s", name, found[1]) {
+					continue
+				}
+			}
+			if section == "" {
+				continue
+			}
+			var anchors []string
+			for _, h := range heading.FindAllStringSubmatch(fence.ReplaceAllString(texts[leads], ""), -1) {
+				anchors = append(anchors, anchor(h[1]))
+			}
+			assert.Contains(t, anchors, section, "%s links to %s", name, found[1])
+		}
+	}
+	assert.Greater(t, checked, 50, "links that were found")
+}
+
+func TestEveryPageIsInTheIndex(t *testing.T) {
+	texts := pages(t)
+	for name := range texts {
+		if dir, file := filepath.Split(name); dir == "docs/" && file != "README.md" {
+			assert.Contains(t, texts["docs/README.md"], "]("+file+")", "docs/README.md has no link to %s", name)
+		}
+	}
+}

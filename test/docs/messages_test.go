@@ -1,0 +1,227 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package docs
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// messages are the log messages of the components' code, with a place of each.
+func messages(t *testing.T) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	for _, tree := range []string{"receiver", "processor", "exporter", "extension", "internal"} {
+		require.NoError(t, filepath.WalkDir(filepath.Join(root, tree), func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || !entry.IsDir() {
+				return err
+			}
+			if entry.Name() == "testdata" || path == filepath.Join(root, "internal/tools") {
+				return filepath.SkipDir
+			}
+			messagesOfFolder(t, path, found)
+			return nil
+		}))
+	}
+	return found
+}
+
+func messagesOfFolder(t *testing.T, dir string, found map[string]string) {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	require.NoError(t, err)
+	positions := token.NewFileSet()
+	var files []*ast.File
+	for _, path := range paths {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(positions, path, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		files = append(files, file)
+	}
+	names := namesOf(files)
+	for _, file := range files {
+		ast.Inspect(file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			arg := names.messageArgument(call)
+			if arg == nil {
+				return true
+			}
+			texts := names.texts(arg)
+			place := positions.Position(call.Pos()).String()
+			assert.NotEmpty(t, texts, "%s: the message of this line cannot be read from the code: make it a constant", place)
+			for _, text := range texts {
+				found[text] = place
+			}
+			return true
+		})
+	}
+}
+
+// names are what the code of a folder calls texts and methods of loggers. What is
+// called the same is taken for the same: more is found than there is, not less.
+type names struct {
+	values  map[string][]ast.Expr // of a constant, a variable, a parameter
+	loggers map[string]bool       // variables that hold a method of a logger
+}
+
+func namesOf(files []*ast.File) names {
+	found := names{values: map[string][]ast.Expr{}, loggers: map[string]bool{}}
+	parameters := map[string][]string{} // of functions, by their names
+	assign := func(to, value ast.Expr) {
+		name, ok := to.(*ast.Ident)
+		if !ok {
+			return
+		}
+		found.values[name.Name] = append(found.values[name.Name], value)
+		if method, ok := value.(*ast.SelectorExpr); ok && isLogger(method.X) {
+			found.loggers[name.Name] = true
+		}
+	}
+	inspect := func(visit func(ast.Node)) {
+		for _, file := range files {
+			ast.Inspect(file, func(n ast.Node) bool { visit(n); return true })
+		}
+	}
+	inspect(func(n ast.Node) {
+		switch n := n.(type) {
+		case *ast.ValueSpec:
+			for i, name := range n.Names {
+				if i < len(n.Values) {
+					assign(name, n.Values[i])
+				}
+			}
+		case *ast.AssignStmt:
+			for i, to := range n.Lhs {
+				if len(n.Lhs) == len(n.Rhs) {
+					assign(to, n.Rhs[i])
+				}
+			}
+		case *ast.FuncDecl:
+			parameters[n.Name.Name] = nil
+			for _, field := range n.Type.Params.List {
+				for _, name := range field.Names {
+					parameters[n.Name.Name] = append(parameters[n.Name.Name], name.Name)
+				}
+			}
+		}
+	})
+	inspect(func(n ast.Node) {
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return
+		}
+		for i, parameter := range parameters[nameOf(call.Fun)] {
+			if i < len(call.Args) {
+				found.values[parameter] = append(found.values[parameter], call.Args[i])
+			}
+		}
+	})
+	return found
+}
+
+// texts are those that an expression may stand for.
+func (n names) texts(e ast.Expr) []string {
+	if text, ok := literal(e); ok {
+		return []string{text}
+	}
+	var found []string
+	if name, ok := e.(*ast.Ident); ok {
+		for _, value := range n.values[name.Name] {
+			if text, ok := literal(value); ok {
+				found = append(found, text)
+			} else if other, ok := value.(*ast.Ident); ok && other.Name != name.Name {
+				found = append(found, n.texts(other)...)
+			}
+		}
+	}
+	return found
+}
+
+// messageArgument is the message of a call of a logger, and nil for other calls.
+func (n names) messageArgument(call *ast.CallExpr) ast.Expr {
+	at := 0
+	switch fun := call.Fun.(type) {
+	case *ast.Ident:
+		if !n.loggers[fun.Name] {
+			return nil
+		}
+	case *ast.SelectorExpr:
+		if !isLogger(fun.X) {
+			return nil
+		}
+		switch fun.Sel.Name {
+		case "Debug", "Info", "Warn", "Error":
+		case "Log", "Check":
+			at = 1
+		default:
+			return nil
+		}
+	default:
+		return nil
+	}
+	if len(call.Args) <= at {
+		return nil
+	}
+	return call.Args[at]
+}
+
+func isLogger(e ast.Expr) bool {
+	name := strings.ToLower(nameOf(e))
+	return name == "log" || name == "logger"
+}
+
+// nameOf is the last part of a name.
+func nameOf(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.Ident:
+		return e.Name
+	case *ast.SelectorExpr:
+		return e.Sel.Name
+	}
+	return ""
+}
+
+func literal(e ast.Expr) (string, bool) {
+	lit, ok := e.(*ast.BasicLit)
+	if !ok || lit.Kind != token.STRING {
+		return "", false
+	}
+	text, err := strconv.Unquote(lit.Value)
+	return text, err == nil
+}
+
+var firstCell = regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
+
+func TestTroubleshootingHasEveryLogMessageAndNoOther(t *testing.T) {
+	inCode := messages(t)
+	require.Contains(t, inCode, "gate opened")
+	require.Greater(t, len(inCode), 60)
+	onPage := map[string]bool{}
+	log, _, _ := strings.Cut(pages(t)["docs/troubleshooting.md"], "\n<!-- end of messages -->")
+	for _, cell := range firstCell.FindAllStringSubmatch(log, -1) {
+		assert.False(t, onPage[cell[1]], "docs/troubleshooting.md explains %q twice", cell[1])
+		onPage[cell[1]] = true
+	}
+	for message, place := range inCode {
+		assert.True(t, onPage[message], "docs/troubleshooting.md says nothing of %q, of %s", message, place)
+	}
+	for message := range onPage {
+		assert.Contains(t, inCode, message, "docs/troubleshooting.md explains a message that is none")
+	}
+}
