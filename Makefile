@@ -13,7 +13,8 @@ EPOCH = $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 GO_FILES := $(shell git ls-files -co --exclude-standard '*.go' 2>/dev/null || find . -name '*.go')
 COMPONENTS := receiver/cpuprofilerreceiver processor/cputriggerprocessor exporter/pprofexporter extension/hotunitsextension
 FUZZTIME ?= 20s
-BENCH_MINUTES ?= 2
+BENCH_MINUTES ?= 1
+BENCH_FLAGS ?=
 SOAK_MINUTES ?= 30
 
 .PHONY: help
@@ -47,7 +48,6 @@ dist/%: $(BIN) $(shell find LICENSE README.md CHANGELOG.md SECURITY.md config de
 	cd bin/src && GOOS=linux GOARCH=$(lastword $(subst _, ,$*)) CGO_ENABLED=0 \
 		go list -deps -json=Dir,ImportPath,Standard,Module . | go run -C $(CURDIR)/internal/tools/release ./licenses >$(CURDIR)/$@/THIRD_PARTY_LICENSES.txt
 	cp -r $(RELEASED) $@/
-	rm -f $@/deploy/*/*_test.go
 
 dist/%.tar.gz: dist/%
 	tar --sort=name --mtime=@$(EPOCH) --owner=0 --group=0 --numeric-owner --mode='u=rwX,go=rX' -C dist -cf - $* | gzip -9n >$@
@@ -89,10 +89,9 @@ record-traces: ## as root, an hour: record every trace of the corpus that is rec
 	go run ./test/traces/record -out test/traces/recorded $$(ls test/traces/recorded/*.csv | xargs -n1 basename -s .csv | sed 's#.*#test/traces/schedules/&.txt#')
 
 .PHONY: bench
-bench: build ## as root: the benchmarks of the hot paths, then what whole processes cost on a busy host, watched for BENCH_MINUTES (2); a quarter of an hour
-	go test -run '^$$' -bench . -benchmem $$(go list ./... | grep -v /test/)
+bench: build ## as root, about a quarter of an hour: what hotprofile costs, each figure beside a baseline of the same run, as Markdown; BENCH_FLAGS="-update docs/performance.md" keeps it
 	@go build -o bin/ ./test/bench ./test/load
-	@bin/bench -collector $(BIN) -load bin/load -minutes $(BENCH_MINUTES)
+	@bin/bench -collector $(BIN) -load bin/load -minutes $(BENCH_MINUTES) $(BENCH_FLAGS)
 
 .PHONY: soak
 soak: build ## as root: run the distribution under faults for SOAK_MINUTES (30); the last line is what became of every sample

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"time"
 )
@@ -38,7 +37,6 @@ func (b *bench) report(began time.Time, loadAtStart string, missing []string) st
 	fmt.Fprint(&out, "## In short\n\n")
 	t := table{"figure", "hotprofile", "beside", "runs"}
 	t.head(&out)
-	slices.SortStableFunc(b.figures, func(a, b figureRow) int { return strings.Compare(a.what, b.what) })
 	for _, f := range b.figures {
 		t.row(&out, f.what, f.ours, f.baseline, fmt.Sprint(f.runs))
 	}

@@ -161,12 +161,15 @@ func (b *bench) sampling(ctx context.Context, load *child, group *scratch.Cgroup
 	if noPerf != nil {
 		fmt.Fprintf(b.out, "perf record was not measured: %v.\n\n", noPerf)
 	}
-	for what, pair := range map[string][2]*tool{
-		"CPU per sample, on-CPU, 97 Hz":                  byRate[rates[0]],
-		"CPU per sample, on-CPU, 997 Hz":                 byRate[rates[1]],
-		"CPU per sample, on-CPU, unwind tables, 97 Hz":   dwarf,
-		"CPU per sample, off-CPU":                        waits,
-		"CPU per sample, allocations":                    allocations,
+	for _, kind := range []struct {
+		name string
+		pair [2]*tool
+	}{
+		{"on-CPU, 97 Hz", byRate[rates[0]]},
+		{"on-CPU, 997 Hz", byRate[rates[1]]},
+		{"on-CPU, unwind tables, 97 Hz", dwarf},
+		{"off-CPU", waits},
+		{"allocations", allocations},
 	} {
 		cost := func(t *tool) string {
 			if t == nil || len(t.runs) == 0 {
@@ -176,10 +179,10 @@ func (b *bench) sampling(ctx context.Context, load *child, group *scratch.Cgroup
 			return fmt.Sprintf("%.1f µs", m.perSample())
 		}
 		baseline := ""
-		if pair[1] != nil {
-			baseline = "perf record " + pair[1].how
+		if kind.pair[1] != nil {
+			baseline = "perf record " + kind.pair[1].how
 		}
-		b.sum(what, cost(pair[0]), cost(pair[1]), baseline, b.rounds)
+		b.sum("CPU time per sample, "+kind.name, cost(kind.pair[0]), cost(kind.pair[1]), baseline, b.rounds)
 	}
 	return nil
 }

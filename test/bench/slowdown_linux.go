@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/hosttest/scratch"
@@ -50,19 +51,23 @@ func (b *bench) slowdowns(ctx context.Context) error {
 	fmt.Fprintf(b.out, "A fixed piece of work, about %v of it, %d times with sampling and %d times without, by turns in an order drawn anew each time; the mean of the pairs' differences and its 95 %% interval (Student's t). The upper end of the interval is what is claimed. The process itself reads both clocks.\n\n", b.piece, b.pairs, b.pairs)
 	t := table{"program", "sampled by", "wall time", "CPU time", "pairs"}
 	t.head(b.out)
-	return errors.Join(b.slowdownOfHost(ctx, t), b.slowdownOfWaits(ctx, t), b.slowdownOfAllocations(ctx, t))
+	ofHost := b.slowdownOfHost(ctx, t)
+	switches, ofWaits := b.slowdownOfWaits(ctx, t)
+	allocates, ofAllocations := b.slowdownOfAllocations(ctx, t)
+	fmt.Fprintf(b.out, "\n%s\n\n", strings.TrimSpace(switches+" "+allocates))
+	return errors.Join(ofHost, ofWaits, ofAllocations)
 }
 
-func (b *bench) slowdownRow(t table, kind string, with, without *arm) interval {
+func (b *bench) slowdownRow(t table, kind string, with, without *arm) (wall, cpu interval) {
 	var clocks [2][2][]float64
 	for i, a := range []*arm{with, without} {
 		for _, w := range a.took[kind] {
 			clocks[0][i], clocks[1][i] = append(clocks[0][i], w.wall), append(clocks[1][i], w.cpu)
 		}
 	}
-	wall, cpu := slower(clocks[0][0], clocks[0][1]), slower(clocks[1][0], clocks[1][1])
+	wall, cpu = slower(clocks[0][0], clocks[0][1]), slower(clocks[1][0], clocks[1][1])
 	t.row(b.out, kind, with.name, wall.String(), cpu.String(), fmt.Sprint(wall.n))
-	return wall
+	return wall, cpu
 }
 
 // slowdownOfHost is of on-CPU sampling as it is by default, of the whole host,
@@ -86,8 +91,7 @@ func (b *bench) slowdownOfHost(ctx context.Context, t table) error {
 		}
 		return func() error { return c.stop() }, err
 	}
-	without := &arm{name: "nobody", begin: nothing, took: map[string][]worked{}}
-	arms := []*arm{without, {name: "`cpu_profiler`, whole host, 97 Hz", took: map[string][]worked{}, begin: func(ctx context.Context) (func() error, error) {
+	arms := []*arm{{name: "nobody", begin: nothing, took: map[string][]worked{}}, {name: "`cpu_profiler`, whole host, 97 Hz", took: map[string][]worked{}, begin: func(ctx context.Context) (func() error, error) {
 		c, err := b.startCollector(ctx, "collector", fmt.Sprintf(`
 receivers: {cpu_profiler: {max_overhead: 0, export_interval: 1s}}
 exporters: {otlp_grpc: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}}
@@ -122,58 +126,60 @@ service:
 		return err
 	}
 	for _, kind := range kinds {
-		var said []string
-		for _, a := range arms[1:] {
-			said = append(said, "at most "+percent(b.slowdownRow(t, kind, a, without).atMost()))
-		}
-		b.sum("on-CPU sampling slows a "+kind+" program down by", append(said, "-")[0], append(said, "-")[1], "perf record -F 97", b.pairs)
+		b.slowdownSum(t, kind, "on-CPU sampling", "perf record -F 97", arms)
 	}
 	return nil
 }
 
-func percent(v float64) string { return fmt.Sprintf("%.2f %%", v) }
-
-func (b *bench) slowdownOfWaits(ctx context.Context, t table) error {
-	arms, err := b.inCgroups(ctx, switching, "off_cpu", "cpu: {enabled: false}, off_cpu: {when: always}", "context-switches")
-	if err != nil {
-		return err
-	}
-	return b.slowdownOfCgroups(t, switching, "off-CPU sampling slows a switching program down by", arms)
-}
-
-func (b *bench) slowdownOfAllocations(ctx context.Context, t table) error {
-	arms, err := b.inCgroups(ctx, allocating, "allocations", "cpu: {enabled: false}, allocations: {when: always}", "")
-	if err != nil {
-		return err
-	}
-	return b.slowdownOfCgroups(t, allocating, "allocation sampling slows a program that only allocates down by", arms)
-}
-
-func (b *bench) slowdownOfCgroups(t table, kind, what string, arms []*arm) error {
+// slowdownSum says what is claimed of each arm after the first, which has no
+// sampling.
+func (b *bench) slowdownSum(t table, kind, what, baseline string, arms []*arm) {
 	said := []string{}
 	for _, a := range arms[1:] {
-		said = append(said, "at most "+percent(b.slowdownRow(t, kind, a, arms[0]).atMost()))
+		wall, cpu := b.slowdownRow(t, kind, a, arms[0])
+		said = append(said, fmt.Sprintf("at most %.2f %% of wall, %.2f %% of CPU time", wall.atMost(), cpu.atMost()))
 	}
-	baseline := ""
-	if len(said) > 1 {
-		baseline = "perf record -e context-switches -c 1 -g"
+	b.sum(what+" slows a "+kind+" program down by", said[0], append(said, "-")[1], baseline, b.pairs)
+}
+
+func (b *bench) slowdownOfWaits(ctx context.Context, t table) (said string, err error) {
+	arms, amount, err := b.inCgroups(ctx, switching, "off_cpu", "cpu: {enabled: false}, off_cpu: {when: always}", "context-switches")
+	if err == nil {
+		said = fmt.Sprintf("The switching program alone switches %.0f times a second.", 2*rate(arms[0], switching, amount))
+		b.slowdownSum(t, switching, "off-CPU sampling", "perf record -e context-switches -c 1 -g", arms)
 	}
-	b.sum(what, said[0], append(said, "-")[1], baseline, b.pairs)
-	return nil
+	return said, err
+}
+
+func (b *bench) slowdownOfAllocations(ctx context.Context, t table) (said string, err error) {
+	arms, amount, err := b.inCgroups(ctx, allocating, "allocations", "cpu: {enabled: false}, allocations: {when: always}", "")
+	if err == nil {
+		said = fmt.Sprintf("The allocating program alone allocates %.1f GB a second.", allocated*rate(arms[0], allocating, amount)/1e9)
+		b.slowdownSum(t, allocating, "allocation sampling", "", arms)
+	}
+	return said, err
+}
+
+// rate is how often a second the work was done.
+func rate(a *arm, kind string, amount int64) float64 {
+	var took float64
+	for _, w := range a.took[kind] {
+		took += w.wall
+	}
+	return float64(amount) * float64(len(a.took[kind])) / took
 }
 
 // inCgroups has one collector that samples one cgroup whenever it is there. Work
 // without sampling is done in another cgroup while that one is not there, so that
 // nothing is attached to anything.
-func (b *bench) inCgroups(ctx context.Context, kind, sampler, receiver, perfEvent string) (arms []*arm, err error) {
+func (b *bench) inCgroups(ctx context.Context, kind, sampler, receiver, perfEvent string) (arms []*arm, amount int64, err error) {
 	p, err := startPeer()
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer p.server.Stop()
-	amount, err := b.amountFor(ctx, kind, b.piece)
-	if err != nil {
-		return nil, err
+	if amount, err = b.amountFor(ctx, kind, b.piece); err != nil {
+		return nil, 0, err
 	}
 	name := fmt.Sprintf("hotprofile-bench-%d-", os.Getpid())
 	c, err := b.startCollector(ctx, "collector", fmt.Sprintf(`
@@ -183,7 +189,7 @@ service:
   pipelines: {profiles: {receivers: [cpu_profiler], exporters: [otlp_grpc]}}
 `, name, name, receiver, p.server.Port))
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer func() { err = errors.Join(err, c.stop()) }()
 
@@ -196,7 +202,7 @@ service:
 	if perfEvent != "" && noPerf == nil {
 		arms = append(arms, &arm{name: "`perf record -g -c 1 -e " + perfEvent + "`", begin: nothing, took: map[string][]worked{}})
 	}
-	return arms, b.byTurns(ctx, arms, func(a *arm) (err error) {
+	return arms, amount, b.byTurns(ctx, arms, func(a *arm) (err error) {
 		suffix := "alone"
 		if a == arms[1] {
 			suffix = "sampled"
