@@ -10,19 +10,108 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
 )
 
-// documentedCapabilities are those that the README says a collector needs for
-// the whole host: these tests run with exactly them.
-var documentedCapabilities = []string{"PERFMON", "SYS_PTRACE", "DAC_READ_SEARCH", "SYSLOG"}
+// daemonSet is what of deploy/kubernetes/daemonset.yaml says how the collector's
+// container runs: these tests run it exactly so.
+type daemonSet struct {
+	Spec struct {
+		Template struct {
+			Spec struct {
+				HostPID    bool `yaml:"hostPID"`
+				Containers []struct {
+					SecurityContext struct {
+						RunAsUser                *int  `yaml:"runAsUser"`
+						RunAsGroup               *int  `yaml:"runAsGroup"`
+						Privileged               *bool `yaml:"privileged"`
+						AllowPrivilegeEscalation *bool `yaml:"allowPrivilegeEscalation"`
+						ReadOnlyRootFilesystem   *bool `yaml:"readOnlyRootFilesystem"`
+						Capabilities             struct {
+							Drop []string `yaml:"drop"`
+							Add  []string `yaml:"add"`
+						} `yaml:"capabilities"`
+						SeccompProfile map[string]string `yaml:"seccompProfile"`
+					} `yaml:"securityContext"`
+					Resources struct {
+						Limits map[string]string `yaml:"limits"`
+					} `yaml:"resources"`
+					VolumeMounts []struct {
+						Name             string `yaml:"name"`
+						MountPath        string `yaml:"mountPath"`
+						ReadOnly         bool   `yaml:"readOnly"`
+						MountPropagation string `yaml:"mountPropagation"`
+					} `yaml:"volumeMounts"`
+				} `yaml:"containers"`
+				Volumes []struct {
+					Name     string `yaml:"name"`
+					HostPath *struct {
+						Path string `yaml:"path"`
+					} `yaml:"hostPath"`
+				} `yaml:"volumes"`
+			} `yaml:"spec"`
+		} `yaml:"template"`
+	} `yaml:"spec"`
+}
+
+// dockerArguments are the manifest's settings as arguments of docker run, but for
+// hostPID, and the capabilities to add.
+func dockerArguments(t *testing.T) (args, capabilities []string) {
+	t.Helper()
+	content, err := os.ReadFile("../../deploy/kubernetes/daemonset.yaml")
+	require.NoError(t, err)
+	var ds daemonSet
+	require.NoError(t, yaml.Unmarshal(content, &ds))
+	pod := ds.Spec.Template.Spec
+	require.True(t, pod.HostPID)
+	require.Len(t, pod.Containers, 1)
+	c := pod.Containers[0]
+	s := c.SecurityContext
+	require.False(t, *s.Privileged)
+	args = append(args, "--user", fmt.Sprintf("%d:%d", *s.RunAsUser, *s.RunAsGroup))
+	if *s.ReadOnlyRootFilesystem {
+		args = append(args, "--read-only")
+	}
+	if !*s.AllowPrivilegeEscalation {
+		args = append(args, "--security-opt", "no-new-privileges")
+	}
+	for _, name := range s.Capabilities.Drop {
+		args = append(args, "--cap-drop", name)
+	}
+	switch profile := s.SeccompProfile["type"]; profile {
+	case "Unconfined":
+		args = append(args, "--security-opt", "seccomp=unconfined")
+	case "RuntimeDefault": // as Docker does without being told
+	default:
+		t.Fatalf("seccomp profile %q is not translated", profile)
+	}
+	args = append(args, "--memory", strings.TrimSuffix(c.Resources.Limits["memory"], "i"))
+	for _, volume := range pod.Volumes {
+		for _, m := range c.VolumeMounts {
+			if volume.HostPath == nil || m.Name != volume.Name {
+				continue
+			}
+			mount := "type=bind,source=" + volume.HostPath.Path + ",target=" + m.MountPath
+			if m.ReadOnly {
+				mount += ",readonly"
+			}
+			if m.MountPropagation == "HostToContainer" {
+				mount += ",bind-propagation=rslave"
+			}
+			args = append(args, "--mount", mount)
+		}
+	}
+	return args, s.Capabilities.Add
+}
 
 const containerConfig = `
 receivers:
@@ -246,7 +335,7 @@ func usedBetween(all []usageReading, from, to time.Time) time.Duration {
 // engine is a Docker engine and the images made for the test.
 type engine struct {
 	load, collector string
-	capabilities    []string
+	arguments       []string // of docker run for the collector
 }
 
 func startEngine(t *testing.T) *engine {
@@ -255,32 +344,40 @@ func startEngine(t *testing.T) *engine {
 		hosttest.SkipUnprivileged(t, "no Docker engine answers: %v: %s", err, out)
 	}
 	e := &engine{load: "hotprofile-e2e-load", collector: "hotprofile-e2e-collector"}
-	buildImage(t, e.load, loadBinary)
-	buildImage(t, e.collector, collectorBinary)
-	e.capabilities = documentedCapabilities
+	dir := t.TempDir()
+	file := filepath.Join(dir, "Dockerfile")
+	require.NoError(t, os.WriteFile(file, []byte("FROM scratch\nCOPY . /\nENTRYPOINT [\"/"+imageProgram+"\"]\n"), 0o644))
+	buildImage(t, e.load, file, loadBinary, imageProgram)
+	buildImage(t, e.collector, "../../Dockerfile", collectorBinary, "otelcol-hotprofile")
+	var capabilities []string
+	e.arguments, capabilities = dockerArguments(t)
 	out, err := exec.Command("docker", "create", "--cap-add", "PERFMON", e.load).CombinedOutput()
 	if err == nil {
 		_ = exec.Command("docker", "rm", strings.TrimSpace(string(out))).Run()
 	} else {
 		// Docker before 23.0; what the README says to do there.
 		require.Contains(t, string(out), "unknown capability")
-		e.capabilities = append([]string{"SYS_ADMIN"}, documentedCapabilities[1:]...)
+		at := slices.Index(capabilities, "PERFMON")
+		require.GreaterOrEqual(t, at, 0)
+		capabilities[at] = "SYS_ADMIN"
 	}
-	t.Logf("the collector's capabilities in a container: %v", e.capabilities)
+	for _, c := range capabilities {
+		e.arguments = append(e.arguments, "--cap-add", c)
+	}
+	t.Logf("the collector's container runs with %v", e.arguments)
 	return e
 }
 
-// imageProgram is the program of each image.
+// imageProgram is the program of the load's image.
 const imageProgram = "e2e-main"
 
-// buildImage makes an image of nothing but a static binary.
-func buildImage(t *testing.T, name, binary string) {
+// buildImage makes an image of a static binary.
+func buildImage(t *testing.T, name, dockerfile, binary, program string) {
 	t.Helper()
 	dir := t.TempDir()
-	out, err := exec.Command("cp", "--", binary, filepath.Join(dir, imageProgram)).CombinedOutput()
+	out, err := exec.Command("cp", "--", binary, filepath.Join(dir, program)).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte(fmt.Sprintf("FROM scratch\nCOPY %[1]s /%[1]s\nENTRYPOINT [\"/%[1]s\"]\n", imageProgram)), 0o644))
-	build := exec.Command("docker", "build", "-q", "-t", name, dir)
+	build := exec.Command("docker", "build", "-q", "-t", name, "-f", dockerfile, dir)
 	build.Env = append(os.Environ(), "DOCKER_BUILDKIT=0")
 	out, err = build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -298,23 +395,17 @@ func (e *engine) runLoad(t *testing.T, service string, args ...string) string {
 	return id
 }
 
-// startCollector runs the distribution in a container that may do nothing but
-// what is documented.
+// startCollector runs the image of the distribution in a container that may do
+// nothing but what the manifest permits, with the image's own command.
 func (e *engine) startCollector(t *testing.T, config string, args ...string) *collector {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(config), 0o644))
 	name := fmt.Sprintf("hotprofile-e2e-%d", time.Now().UnixNano())
-	run := []string{
-		"run", "--rm", "--name", name, "--network", "host", "--cgroupns=private", "--read-only", "--cap-drop=ALL",
-		"--security-opt", "no-new-privileges", "--security-opt", "seccomp=unconfined",
-		"-v", "/:/host:ro", "-v", file + ":/config.yaml:ro",
-	}
-	for _, c := range e.capabilities {
-		run = append(run, "--cap-add", c)
-	}
+	run := []string{"run", "--rm", "--name", name, "--network", "host", "--cgroupns=private", "-v", file + ":/etc/otelcol-hotprofile/config.yaml:ro"}
+	run = append(run, e.arguments...)
 	run = append(run, args...)
-	run = append(run, e.collector, "--config", "/config.yaml", "--feature-gates=service.profilesSupport")
+	run = append(run, e.collector)
 	t.Cleanup(func() { _ = exec.Command("docker", "rm", "-f", name).Run() })
 	return watch(t, name, exec.Command("docker", run...))
 }
