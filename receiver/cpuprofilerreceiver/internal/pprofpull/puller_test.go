@@ -401,10 +401,21 @@ func TestFullBuffersAreCountedAndSaidOnce(t *testing.T) {
 }
 
 // warmth is a Heat that a test sets.
-type warmth struct{ any, hot atomic.Bool }
+type warmth struct {
+	any, hot              atomic.Bool
+	answeredHot, answered atomic.Int32
+}
 
-func (w *warmth) Any() bool                   { return w.any.Load() }
-func (w *warmth) Hot(processes.Identity) bool { return w.hot.Load() }
+func (w *warmth) Any() bool { return w.any.Load() }
+func (w *warmth) Hot(processes.Identity) bool {
+	hot := w.hot.Load()
+	if hot {
+		w.answeredHot.Add(1)
+	}
+	w.answered.Add(1)
+	return hot
+}
+func (w *warmth) answeredCool() int32 { return w.answered.Load() - w.answeredHot.Load() }
 
 func TestOnlyWhatIsHotIsPulledAndThenAtOnce(t *testing.T) {
 	var heat warmth
@@ -429,11 +440,11 @@ func TestOnlyWhatIsHotIsPulledAndThenAtOnce(t *testing.T) {
 	require.Zero(t, r.count(OK), "something else is hot")
 	tell(true, true)
 	until(t, "a pull", func() bool { return r.count(OK) == 1 })
+	hot, cool := heat.answeredHot.Load(), heat.answeredCool()
 	tell(true, true)
-	looked := found.Load()
-	until(t, "another look", func() bool { return found.Load() > looked })
+	until(t, "another look", func() bool { return heat.answeredHot.Load() > hot })
 	tell(true, false)
-	until(t, "a look when it is cool", func() bool { return found.Load() > looked+1 })
+	until(t, "a look when it is cool", func() bool { return heat.answeredCool() > cool })
 	require.Equal(t, 1, r.count(OK), "again only after the interval")
 	tell(true, true)
 	until(t, "a pull when it is hot again", func() bool { return r.count(OK) == 2 })
