@@ -88,35 +88,38 @@ func (b *bench) sampling(ctx context.Context, load *child, group *scratch.Cgroup
 		perfs("--call-graph dwarf,16384 -p", 97, "--call-graph", "dwarf,16384", "-e", "cpu-clock", "-F", "97", "-p", fmt.Sprint(load.cmd.Process.Pid)),
 	}
 
-	var waits, allocations [2]*tool
-	for _, w := range []struct {
-		kind  string
-		tools func(path string, pid int)
-	}{
-		{waiting, func(path string, pid int) {
-			waits = [2]*tool{
-				ours("off-CPU, 4,000 waits a second", 0, "off_cpu", fmt.Sprintf(`cpu: {enabled: false}, off_cpu: {when: always}, targets: [{cgroup: "%s"}]`, path)),
-				perfs("-e context-switches -c 1 -g -p", 0, "-g", "-c", "1", "-e", "context-switches", "-p", fmt.Sprint(pid)),
+	// with measures beside a process that does work of the kind.
+	with := func(t *tool, kind string, measure func(ctx context.Context, path string, pid int) (run, error)) *tool {
+		t.run = func(ctx context.Context, _ *child) (r run, err error) {
+			g, err := scratch.Make(fmt.Sprintf("hotprofile-bench-%d-%s", os.Getpid(), kind))
+			if err != nil {
+				return r, err
 			}
-		}},
-		{allocating, func(path string, _ int) {
-			allocations[0] = ours("allocations", 0, "allocations", fmt.Sprintf(`cpu: {enabled: false}, allocations: {when: always, max_samples_per_minute: 0}, targets: [{cgroup: "%s"}]`, path))
-		}},
-	} {
-		g, err2 := scratch.Make(fmt.Sprintf("hotprofile-bench-%d-%s", os.Getpid(), w.kind))
-		if err2 != nil {
-			return err2
+			defer func() { err = errors.Join(err, g.Remove()) }()
+			w, err := b.startWorker(g, kind, 0)
+			if err != nil {
+				return r, err
+			}
+			defer func() { err = errors.Join(err, w.end()) }()
+			if err := w.begin(); err != nil {
+				return r, err
+			}
+			return measure(ctx, g.Path, w.cmd.Process.Pid)
 		}
-		defer func() { err = errors.Join(err, g.Remove()) }()
-		work, err2 := b.startWorker(g, w.kind, 0)
-		if err2 != nil {
-			return err2
-		}
-		defer func() { err = errors.Join(err, work.end()) }()
-		if err := work.begin(); err != nil {
-			return err
-		}
-		w.tools(g.Path, work.cmd.Process.Pid)
+		return t
+	}
+	waits := [2]*tool{
+		with(ours("off-CPU, 4,000 waits a second", 0, "", ""), waiting, func(ctx context.Context, path string, _ int) (run, error) {
+			return b.collect(ctx, load, "off_cpu", fmt.Sprintf(`cpu: {enabled: false}, off_cpu: {when: always}, targets: [{cgroup: "%s"}]`, path))
+		}),
+		with(perfs("-e context-switches -c 1 -g -p", 0), waiting, func(ctx context.Context, _ string, pid int) (run, error) {
+			return b.record(ctx, load, perf, []string{"-g", "-c", "1", "-e", "context-switches", "-p", fmt.Sprint(pid)})
+		}),
+	}
+	allocations := [2]*tool{
+		with(ours("allocations", 0, "", ""), allocating, func(ctx context.Context, path string, _ int) (run, error) {
+			return b.collect(ctx, load, "allocations", fmt.Sprintf(`cpu: {enabled: false}, allocations: {when: always, max_samples_per_minute: 0}, targets: [{cgroup: "%s"}]`, path))
+		}),
 	}
 
 	leastLoad, mostStarts := 100.0, 0.0
@@ -134,7 +137,7 @@ func (b *bench) sampling(ctx context.Context, load *child, group *scratch.Cgroup
 	}
 
 	fmt.Fprintf(b.out, "## CPU time of each sample, handed over\n\n")
-	fmt.Fprintf(b.out, "`cpu_profiler` → `otlp_grpc` with its defaults (gzip, a queue) and no `cpu_trigger`: rings, names, OTLP, compression and sending, to a peer that discards. Beside it `perf record` to a file, which leaves names, and unwinding by tables, to perf report. A program keeps all CPUs busy, others wait and allocate beside it. Median of %d runs by turns of %v each, and their range. The kernel's own work for a sample is charged to the thread that is sampled, with both. The load never had less than %.0f %% of the CPUs, and at most %.1f processes and threads were started a second.\n\n", b.rounds, b.window, leastLoad, mostStarts)
+	fmt.Fprintf(b.out, "`cpu_profiler` → `otlp_grpc` with its defaults (gzip, a queue) and no `cpu_trigger`: rings, names, OTLP, compression and sending, to a peer that discards. Beside it `perf record` to a file, which leaves names, and unwinding by tables, to perf report. A program keeps all CPUs busy; beside it, where that is sampled, one waits or one allocates. Median of %d runs by turns of %v each, and their range. The kernel's own work for a sample is charged to the thread that is sampled, with both. The load never had less than %.0f %% of the CPUs, and at most %.1f processes and threads were started a second.\n\n", b.rounds, b.window, leastLoad, mostStarts)
 	t := table{"", "what", "Hz", "CPU per sample", "range", "CPU of one core", "samples a run", "before and after", "resident at most"}
 	t.head(b.out)
 	for _, tool := range tools {

@@ -87,7 +87,7 @@ func (b *bench) slowdownOfHost(ctx context.Context, t table) error {
 	}
 	settled := func(c interface{ stop() error }, err error) (func() error, error) {
 		if err == nil {
-			err = sleep(ctx, 1500*time.Millisecond)
+			err = sleep(ctx, time.Second)
 		}
 		return func() error { return c.stop() }, err
 	}

@@ -14,7 +14,7 @@ import (
 
 // settle is how long a process is left alone before it is measured: it starts,
 // finds what there is, and looks up most of the names it will need.
-const settle = 6 * time.Second
+const settle = 4 * time.Second
 
 // watching measures a collector that samples the whole host and lets nothing
 // out, since its threshold is never reached, beside one that only waits for
@@ -106,7 +106,9 @@ service:
 			mebibytes(now), mebibytes(peak))
 	}
 	fmt.Fprintln(b.out)
-	cost := func(c *collector) string { return fmt.Sprintf("%.3f %% of a core", 100*used[c].Seconds()/host.took.Seconds()) }
+	cost := func(c *collector) string {
+		return fmt.Sprintf("%.3f %% of a core", 100*used[c].Seconds()/host.took.Seconds())
+	}
 	b.sum("watching a host on which nothing is hot", cost(watcher), cost(bare), "a bare collector", 1)
 	return nil
 }
