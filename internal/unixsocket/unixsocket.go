@@ -32,7 +32,7 @@ func Listen(ctx context.Context, path string, mode fs.FileMode) (net.Listener, e
 	if Abstract(path) {
 		return new(net.ListenConfig).Listen(ctx, "unix", path)
 	}
-	if err := RemoveStale(ctx, path); err != nil {
+	if err := removeStale(ctx, path); err != nil {
 		return nil, err
 	}
 	config := net.ListenConfig{Control: ownerOnly}
@@ -46,9 +46,9 @@ func Listen(ctx context.Context, path string, mode fs.FileMode) (net.Listener, e
 	return l, nil
 }
 
-// RemoveStale removes a socket that an earlier run left behind: nothing else,
+// removeStale removes a socket that an earlier run left behind: nothing else,
 // and not one that is listened at.
-func RemoveStale(ctx context.Context, path string) error {
+func removeStale(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

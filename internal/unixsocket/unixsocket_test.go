@@ -103,6 +103,6 @@ func TestAnEndedContextIsObeyed(t *testing.T) {
 	defer l.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.Error(t, RemoveStale(ctx, path))
+	require.Error(t, removeStale(ctx, path))
 	require.FileExists(t, path)
 }

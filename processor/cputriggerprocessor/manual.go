@@ -26,7 +26,6 @@ import (
 	"go.opentelemetry.io/collector/config/confighttp"
 	"go.opentelemetry.io/collector/config/confignet"
 	"go.uber.org/zap"
-	"golang.org/x/net/netutil"
 
 	"github.com/hotprofile/hotprofile/internal/trigger"
 )
@@ -160,7 +159,7 @@ func (m *manual) start(ctx context.Context, host component.Host, set component.T
 	m.log.Info("gates can be opened by hand", zap.String("transport", string(m.cfg.NetAddr.Transport)), zap.String("endpoint", m.addr.String()), zap.String("path", manualPath))
 	go func() {
 		defer close(m.served)
-		err := server.Serve(netutil.LimitListener(listener, maxManualConnections))
+		err := server.Serve(listener)
 		if !errors.Is(err, http.ErrServerClosed) {
 			err = fmt.Errorf("gates cannot be opened by hand any more: serve %s: %w", m.addr, err)
 			m.log.Error("manual trigger failed", zap.Error(err))

@@ -5,33 +5,41 @@ package cputriggerprocessor
 
 import (
 	"context"
-	"errors"
-	"fmt"
+	"crypto/tls"
 	"net"
-	"os"
 
 	"go.opentelemetry.io/collector/config/confighttp"
 	"go.opentelemetry.io/collector/config/confignet"
+	"golang.org/x/net/netutil"
 
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
 )
 
-// listenManual listens where the configuration says. A Unix socket is for the
-// collector's own user, and closing it removes it.
+// listenManual does what confighttp's listener does, with a Unix socket that is
+// the collector's own user's from its first moment, and with the connections
+// counted below TLS: above it, HTTP would not know of it and not speak HTTP/2.
 func listenManual(ctx context.Context, cfg *confighttp.ServerConfig) (net.Listener, error) {
-	path := cfg.NetAddr.Endpoint
-	if cfg.NetAddr.Transport != confignet.TransportTypeUnix || unixsocket.Abstract(path) {
-		return cfg.ToListener(ctx)
+	var secure *tls.Config
+	if cfg.TLS.HasValue() {
+		var err error
+		if secure, err = cfg.TLS.Get().LoadTLSConfig(ctx); err != nil {
+			return nil, err
+		}
+		secure.NextProtos = []string{"h2", "http/1.1"}
 	}
-	if err := unixsocket.RemoveStale(ctx, path); err != nil {
-		return nil, err
+	var l net.Listener
+	var err error
+	if cfg.NetAddr.Transport == confignet.TransportTypeUnix {
+		l, err = unixsocket.Listen(ctx, cfg.NetAddr.Endpoint, 0o600)
+	} else {
+		l, err = cfg.NetAddr.Listen(ctx)
 	}
-	l, err := cfg.ToListener(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("keep others from the socket: %w", err), l.Close())
+	l = netutil.LimitListener(l, maxManualConnections)
+	if secure != nil {
+		l = tls.NewListener(l, secure)
 	}
 	return l, nil
 }

@@ -276,18 +276,32 @@ func TestGatesAreOpenedByHandOverTLS(t *testing.T) {
 	private, err := x509.MarshalPKCS8PrivateKey(key)
 	require.NoError(t, err)
 	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	r := newHandRig(t, func(cfg *confighttp.ServerConfig) {
-		cfg.TLS = configoptional.Some(configtls.ServerConfig{Config: configtls.Config{
-			CertPem: configopaque.String(certificate),
-			KeyPem:  configopaque.String(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})),
-		}})
-	}).run(t, componenttest.NewNopHost())
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(certificate)
-	r.client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: roots}
-	r.base = "https://manual"
-	status, _, _ := r.do(t, http.MethodPost, "/v1/trigger?unit=a", "")
-	require.Equal(t, http.StatusOK, status)
+	for name, tc := range map[string]struct {
+		change func(*confighttp.ServerConfig)
+		two    bool
+	}{
+		"tcp, HTTP/1.1": {}, "tcp, HTTP/2": {two: true}, "unix, HTTP/2": {overUnix(socketPath(t)), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newHandRig(t, func(cfg *confighttp.ServerConfig) {
+				cfg.TLS = configoptional.Some(configtls.ServerConfig{Config: configtls.Config{
+					CertPem: configopaque.String(certificate),
+					KeyPem:  configopaque.String(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})),
+				}})
+				if tc.change != nil {
+					tc.change(cfg)
+				}
+			}).run(t, componenttest.NewNopHost())
+			transport := r.client.Transport.(*http.Transport)
+			// Without ForceAttemptHTTP2 a client that dials for itself speaks HTTP/1.1.
+			transport.TLSClientConfig, transport.ForceAttemptHTTP2 = &tls.Config{RootCAs: roots}, tc.two
+			r.base = "https://manual"
+			status, _, _ := r.do(t, http.MethodPost, "/v1/trigger?unit=a", "")
+			require.Equal(t, http.StatusOK, status)
+		})
+	}
 }
 
 func TestTheSocketIsForItsUserAloneAndGoneAfterShutdown(t *testing.T) {
