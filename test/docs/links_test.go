@@ -104,7 +104,7 @@ func TestEveryPageIsInTheIndex(t *testing.T) {
 	texts := pages(t)
 	for name := range texts {
 		if dir, file := filepath.Split(name); dir == "docs/" && file != "README.md" {
-			assert.Contains(t, texts["docs/README.md"], "]("+file+")", "docs/README.md has no link to %s", name)
+			assert.True(t, strings.Contains(texts["docs/README.md"], "]("+file+")"), "docs/README.md has no link to %s", name)
 		}
 	}
 }
