@@ -41,9 +41,8 @@ type tool struct {
 	rate      int // 0: one sample for each event
 	run       func(ctx context.Context, load *child) (run, error)
 	runs      []run
+	failed    bool
 }
-
-func (t *tool) key() string { return t.name + " " + t.how + " " + fmt.Sprint(t.rate) }
 
 // rateText is the rate for a table.
 func (t *tool) rateText() string {
@@ -123,12 +122,21 @@ func (b *bench) sampling(ctx context.Context, load *child, group *scratch.Cgroup
 	}
 
 	leastLoad, mostStarts := 100.0, 0.0
+	var errs []error
 	for round := range b.rounds {
 		for _, t := range tools {
+			if t.failed {
+				continue
+			}
 			progress("round %d of %d: %s, %s, %s Hz", round+1, b.rounds, t.name, t.how, t.rateText())
 			r, err := t.run(ctx, load)
+			if ctx.Err() != nil {
+				return errors.Join(append(errs, err)...)
+			}
 			if err != nil {
-				return fmt.Errorf("%s, %s: %w", t.name, t.how, err)
+				progress("%s, %s: %v", t.name, t.how, err)
+				errs, t.failed = append(errs, fmt.Errorf("%s, %s: %w", t.name, t.how, err)), true
+				continue
 			}
 			progress("%.1f µs a sample; %v", r.perSample(), r.past)
 			t.runs = append(t.runs, r)
@@ -141,6 +149,9 @@ func (b *bench) sampling(ctx context.Context, load *child, group *scratch.Cgroup
 	t := table{"", "what", "Hz", "CPU per sample", "range", "CPU of one core", "samples a run", "before and after", "resident at most"}
 	t.head(b.out)
 	for _, tool := range tools {
+		if len(tool.runs) == 0 {
+			continue
+		}
 		m, least, most := median(tool.runs)
 		t.row(b.out, tool.name, tool.how, tool.rateText(), fmt.Sprintf("%.1f µs", m.perSample()),
 			fmt.Sprintf("%.1f to %.1f µs", least, most), fmt.Sprintf("%.3f %%", m.perSecond()),
@@ -187,7 +198,7 @@ func (b *bench) sampling(ctx context.Context, load *child, group *scratch.Cgroup
 		}
 		b.sum("CPU time per sample, "+kind.name, cost(kind.pair[0]), cost(kind.pair[1]), baseline, b.rounds)
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // median is the run with the middle cost per sample, the worse of two middle ones.

@@ -202,7 +202,7 @@ service:
 	if perfEvent != "" && noPerf == nil {
 		arms = append(arms, &arm{name: "`perf record -g -c 1 -e " + perfEvent + "`", begin: nothing, took: map[string][]worked{}})
 	}
-	return arms, amount, b.byTurns(ctx, arms, func(a *arm) (err error) {
+	err = b.byTurns(ctx, arms, func(a *arm) (err error) {
 		suffix := "alone"
 		if a == arms[1] {
 			suffix = "sampled"
@@ -228,6 +228,18 @@ service:
 		a.took[kind] = append(a.took[kind], r)
 		return err
 	})
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := sleep(ctx, 6*time.Second); err != nil { // an export later
+		return nil, 0, err
+	}
+	taken, err := c.metric("otelcol_cpu_profiler_samples", `sampler="`+sampler+`"`)
+	if err == nil && taken == 0 {
+		err = fmt.Errorf("nothing was sampled; last words of the collector:\n%s", c.lastWords())
+	}
+	progress("%.0f samples of %s", taken, sampler)
+	return arms, amount, err
 }
 
 // waitTargets waits until the sampler is attached to something, or to nothing.
