@@ -54,7 +54,7 @@ func (c *Cgroup) SetQuota(t testing.TB, cores float64) {
 // the machine. It skips the test where that cannot be done.
 func (c *Cgroup) Favour(t testing.TB) {
 	t.Helper()
-	if err := c.made.Favour(20); err != nil {
+	if err := c.made.Favour(100); err != nil {
 		SkipUnprivileged(t, "%v", err)
 	}
 }
@@ -63,6 +63,15 @@ func (c *Cgroup) Favour(t testing.TB) {
 // instruction on. It and its children are killed when the test ends.
 func (c *Cgroup) Command(name string, args ...string) *exec.Cmd {
 	return c.made.Command(name, args...)
+}
+
+// Add moves a process into the cgroup, for those that Command cannot start: of
+// users who may not put themselves there.
+func (c *Cgroup) Add(t testing.TB, pid int) {
+	t.Helper()
+	if err := c.made.Add(pid); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Remove kills what runs in the cgroup and removes it, as a container engine

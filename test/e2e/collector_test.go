@@ -23,6 +23,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest"
 )
 
 // collector is a running process of the distribution.
@@ -61,7 +63,9 @@ func startCollector(t testing.TB, name, config string, env ...string) *collector
 	return watch(t, name, cmd)
 }
 
-// watch starts a command whose standard error is the log of a collector.
+// watch starts a command whose standard error is the log of a collector. What
+// else runs on the machine does not keep it from running, and it does not outlive
+// the tests.
 func watch(t testing.TB, name string, cmd *exec.Cmd) *collector {
 	t.Helper()
 	c := &collector{t: t, cmd: cmd, ended: make(chan struct{}), more: make(chan struct{})}
@@ -71,7 +75,12 @@ func watch(t testing.TB, name string, cmd *exec.Cmd) *collector {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
-	cmd.SysProcAttr.Setpgid = true
+	cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Pdeathsig = true, syscall.SIGKILL
+	if os.Geteuid() == 0 {
+		own := hosttest.NewCgroup(t, "hotprofile-e2e-collector")
+		own.Favour(t)
+		defer func() { own.Add(t, cmd.Process.Pid) }()
+	}
 	require.NoError(t, cmd.Start())
 	w.Close()
 	read := make(chan struct{})
@@ -208,3 +217,7 @@ func freePort(t testing.TB) int {
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port
 }
+
+// ofThisRun is a pattern of the cgroups of this run's tests, so that what else is
+// hot on the machine opens no gate and takes no budget.
+func ofThisRun() string { return fmt.Sprintf("/hotprofile-e2e-*-%d-*", os.Getpid()) }

@@ -236,7 +236,10 @@ extensions:
   file_storage: {directory: %q}
 receivers:
   cpu_profiler:
+    targets: [{cgroup: %s}] # no probes in programs of others
+    discovery_interval: 1s
     export_interval: 1s
+    max_overhead: 0
     cpu: {}
     off_cpu: {when: always}
     allocations: {when: always, max_samples_per_minute: 0}
@@ -248,9 +251,9 @@ processors:
     pre_trigger: 10s
     policies:
       - name: cpu
-        match: {cgroup: "/hotprofile-e2e-hot*"}
+        match: {cgroup: %q}
         any_of: [{monitor: cpu_utilization, threshold: 60, average_over: 5s}]
-        duration: 8s
+        duration: 12s
         cooldown: 1h
 exporters:
   otlp_grpc:
@@ -264,14 +267,15 @@ exporters:
       storage: file_storage
 service:
   extensions: [file_storage]
-  telemetry: {logs: {encoding: json, sampling: {enabled: false}}, metrics: {level: none}}
+  telemetry: {logs: {encoding: json, level: debug, sampling: {enabled: false}}, metrics: {level: none}}
   pipelines:
     profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc, otlp_http, otlp_grpc/queued]}
-`, dir, socket, x.grpcPort, otlpSettings, x.httpPort, otlpSettings, queued.grpcPort, strings.TrimRight(otlpSettings, "\n"))) // storage is a key of sending_queue
+`, dir, hot.Path, socket, hot.Path, x.grpcPort, otlpSettings, x.httpPort, otlpSettings, queued.grpcPort, strings.TrimRight(otlpSettings, "\n"))) // storage is a key of sending_queue
 	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
 	start := func(cmd *exec.Cmd) { startLoad(t, cmd, hotService) }
+	start(hot.Command(program, "-idle", "8s", "-busy", "1h"))
+	c.wait(startTimeout, "allocations of a program are sampled", nil)
 	start(hot.Command(loadBinary, "-waiting", "2", "-kernel-threads", "1"))
-	start(hot.Command(program))
 	const recorded = "../../testdata/dotnet/"
 	start(hot.Command(sender, "-socket", socket, "-rate", "4", "-for", "3m", "-compression", "gzip",
 		"-resource", "service.name="+hotService+",telemetry.sdk.language=dotnet",

@@ -115,7 +115,7 @@ func dockerArguments(t *testing.T) (args, capabilities []string) {
 
 const containerConfig = `
 receivers:
-  cpu_profiler: {root_path: %q, frequency: %d, export_interval: 1s}
+  cpu_profiler: {root_path: %q, frequency: %d, max_overhead: 0, export_interval: 1s}
 processors:
   cpu_trigger:
     root_path: %q

@@ -156,17 +156,17 @@ func TestBudgetsAndDryRuns(t *testing.T) {
     budgets: {max_concurrent_units: 1}
     policies:
       - name: cpu
-        match: {cgroup: "/hotprofile-e2e-hot*"}
+        match: {cgroup: %q}
         exclude: {service.name: "%s-2"}
         any_of: [{monitor: cpu_utilization, threshold: 50, average_over: 3s}]
         duration: 8s
         cooldown: 1h
       - name: trial
-        match: {service.name: "%s-2"}
+        match: {cgroup: %q, service.name: "%s-2"}
         any_of: [{monitor: cpu_usage, threshold: 0.1, average_over: 3s}]
         duration: 4s
         cooldown: 1h
-        dry_run: true`, hotService, hotService))
+        dry_run: true`, ofThisRun(), hotService, ofThisRun(), hotService))
 	for _, start := range commands {
 		start()
 	}

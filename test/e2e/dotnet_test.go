@@ -59,6 +59,7 @@ processors:
     pre_trigger: 0
     policies:
       - name: cpu
+        match: {cgroup: %q}
         any_of: [{monitor: cpu_utilization, threshold: 80, average_over: 4s}]
         duration: 8s
         cooldown: 1h
@@ -71,19 +72,11 @@ service:
     metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %d}}}}]}
   pipelines:
     profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc/peer, otlp_grpc/wire]}
-`, socket, p.grpc, w.port, metrics))
+`, socket, ofThisRun(), p.grpc, w.port, metrics))
 	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
 	require.Len(t, c.lines("Buffers of .NET services are taken"), 1)
 	require.Empty(t, c.lines("sampling started"), "dotnet alone samples no threads")
 
-	send := func(cmd *exec.Cmd) {
-		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-		require.NoError(t, cmd.Start())
-		t.Cleanup(func() {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		})
-	}
 	const recorded = "../../testdata/dotnet/"
 	args := func(resource string) []string {
 		return []string{
@@ -92,8 +85,8 @@ service:
 		}
 	}
 	startLoad(t, hot.Command(loadBinary), hotService)
-	send(hot.Command(sender, args("service.name="+hotService+",telemetry.sdk.language=dotnet")...))
-	send(cool.Command(sender, args(fmt.Sprintf("service.name=%s,process.linux.cgroup=%s,process.pid=1,host.name=else", coolService, hot.Path))...))
+	startLoad(t, hot.Command(sender, args("service.name="+hotService+",telemetry.sdk.language=dotnet")...), "")
+	startLoad(t, cool.Command(sender, args(fmt.Sprintf("service.name=%s,process.linux.cgroup=%s,process.pid=1,host.name=else", coolService, hot.Path))...), "")
 
 	ours := func(l logLine) bool { return l.str("unit") == hot.Path || l.str("unit") == cool.Path }
 	opened := c.wait(40*time.Second, "gate opened", ours)

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -104,7 +105,7 @@ func play(t *testing.T, s scenario) outcome {
 	dir, metrics := filepath.Join(t.TempDir(), "profiles"), freePort(t)
 	c := startCollector(t, "collector", fmt.Sprintf(`
 receivers:
-  cpu_profiler: {frequency: %d, export_interval: 1s}
+  cpu_profiler: {frequency: %d, max_overhead: 0, export_interval: 1s}
 processors:
   cpu_trigger:
     evaluation_interval: 1s
@@ -112,6 +113,7 @@ processors:
     pre_trigger: 0
     policies:
       - name: cpu
+        match: {cgroup: %q}
         any_of: [{monitor: cpu_utilization, threshold: %g, average_over: 4s}]
         duration: %v
         cooldown: 1h
@@ -129,7 +131,7 @@ service:
       receivers: [cpu_profiler]
       processors: [cpu_trigger]
       exporters: [otlp_grpc/peer, otlp_grpc/wire, otlp_http/peer, pprof]
-`, frequency, s.threshold, duration, p.grpc, w.port, p.http, dir, metrics))
+`, frequency, ofThisRun(), s.threshold, duration, p.grpc, w.port, p.http, dir, metrics))
 	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
 	o := outcome{hotCgroup: hot.Path}
 	startLoad(t, cool.Command(loadBinary, "-duty", "0.05"), coolService)
@@ -199,6 +201,10 @@ func checkAccounts(t *testing.T, metrics int) {
 
 func startLoad(t *testing.T, cmd *exec.Cmd, service string) {
 	t.Helper()
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL // it does not outlive the tests
 	cmd.Env = append(os.Environ(), "OTEL_SERVICE_NAME="+service)
 	cmd.Stderr = os.Stderr
 	require.NoError(t, cmd.Start())

@@ -28,17 +28,17 @@ processors:
     evaluation_interval: 1s
     min_age: 0
     policies:
-      - {name: utilization, duration: 3s, any_of: [{monitor: cpu_utilization, threshold: 80, average_over: 5s}]}
-      - {name: throttling, duration: 3s, any_of: [{monitor: cpu_throttling, threshold: 50, average_over: 5s}]}
-      - {name: pressure, duration: 3s, any_of: [{monitor: cpu_pressure, threshold: 50, average_over: 5s}]}
-      - {name: bottleneck, duration: 3s, any_of: [{monitor: cpu_bottleneck, threshold: 70, average_over: 5s}]}
+      - {name: utilization, duration: 3s, match: {cgroup: %[2]q}, any_of: [{monitor: cpu_utilization, threshold: 80, average_over: 5s}]}
+      - {name: throttling, duration: 3s, match: {cgroup: %[2]q}, any_of: [{monitor: cpu_throttling, threshold: 50, average_over: 5s}]}
+      - {name: pressure, duration: 3s, match: {cgroup: %[2]q}, any_of: [{monitor: cpu_pressure, threshold: 50, average_over: 5s}]}
+      - {name: bottleneck, duration: 3s, match: {cgroup: %[2]q}, any_of: [{monitor: cpu_bottleneck, threshold: 70, average_over: 5s}]}
 exporters:
-  otlp_grpc: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}
+  otlp_grpc: {endpoint: "127.0.0.1:%[1]d", tls: {insecure: true}}
 service:
   telemetry: {logs: {encoding: json, sampling: {enabled: false}}, metrics: {level: none}}
   pipelines:
     profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc]}
-`, w.port))
+`, w.port, ofThisRun()))
 	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
 	for _, l := range c.lines("monitor unavailable") {
 		t.Logf("%v", l)

@@ -57,6 +57,7 @@ processors:
     pre_trigger: 0
     policies:
       - name: cpu
+        match: {cgroup: %q}
         any_of: [{monitor: cpu_utilization, threshold: 80, average_over: 4s}]
         duration: 25s
         cooldown: 1h
@@ -69,7 +70,7 @@ service:
     metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %d}}}}]}
   pipelines:
     profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc/wire]}
-`, listen, socket, w.port, metrics))
+`, listen, socket, ofThisRun(), w.port, metrics))
 	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
 	require.Len(t, c.lines("A pprof endpoint is pulled"), 2)
 	require.Empty(t, c.lines("sampling started"), "endpoints alone sample no threads")

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -101,7 +102,7 @@ func TestWhatEachCapabilityAllows(t *testing.T) {
 			}
 			c := startAs(t, fmt.Sprintf(`
 receivers:
-  cpu_profiler: {%sfrequency: 397, export_interval: 1s, discovery_interval: 1s, buffer_size: 16MiB, off_cpu: {when: always}}
+  cpu_profiler: {%sfrequency: 397, max_overhead: 0, export_interval: 1s, discovery_interval: 1s, buffer_size: 16MiB, off_cpu: {when: always}}
 exporters:
   otlp_grpc: {endpoint: "127.0.0.1:%d", tls: {insecure: true}, timeout: 30s, sending_queue: {enabled: false}, retry_on_failure: {enabled: false}}
 service:
@@ -167,7 +168,7 @@ func startPrograms(t *testing.T, cgroup *hosttest.Cgroup) programs {
 		cmd := cgroup.Command(program, args...)
 		if as != nil {
 			// Only root may put itself into the cgroup.
-			user := append([]string{"--reuid=65534", "--regid=65534", "--clear-groups", "--", program}, args...)
+			user := append([]string{"--reuid=65534", "--regid=65534", "--clear-groups", "--pdeathsig=KILL", "--", program}, args...)
 			setpriv, err := exec.LookPath("setpriv")
 			require.NoError(t, err)
 			cmd = cgroup.Command(setpriv, user...)
@@ -303,7 +304,22 @@ func TestCapabilitiesByTheFile(t *testing.T) {
 	cmd := exec.Command(binary, "--config", file, "--feature-gates=service.profilesSupport")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	c := watch(t, "collector", cmd)
+	endWithTests(t, cmd.Process.Pid)
 	started := c.wait(startTimeout, "sampling started", nil)
 	require.Equal(t, "[]", started.str("not_sampled"))
 	require.Equal(t, "[]", started.str("not_shown"))
+}
+
+// endWithTests kills a process when the tests end without having stopped it, for
+// programs whose file gives them capabilities: the kernel forgets their death signal.
+func endWithTests(t *testing.T, pid int) {
+	t.Helper()
+	guard := exec.Command("/bin/sh", "-c", `read _ || kill -9 "$0"`, strconv.Itoa(pid))
+	_, err := guard.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, guard.Start())
+	t.Cleanup(func() {
+		_ = guard.Process.Kill()
+		_ = guard.Wait()
+	})
 }

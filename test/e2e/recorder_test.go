@@ -29,13 +29,14 @@ func TestTheRecorderHoldsWhatLedToTheTrigger(t *testing.T) {
 	dir, metrics := filepath.Join(t.TempDir(), "profiles"), freePort(t)
 	c := startCollector(t, "collector", fmt.Sprintf(`
 receivers:
-  cpu_profiler: {frequency: %d, export_interval: 1s}
+  cpu_profiler: {frequency: %d, max_overhead: 0, export_interval: 1s}
 processors:
   cpu_trigger:
     evaluation_interval: 1s
     min_age: 0
     policies:
       - name: cpu
+        match: {cgroup: %q}
         any_of: [{monitor: cpu_utilization, threshold: 60, average_over: 4s}]
         duration: 6s
 exporters:
@@ -47,7 +48,7 @@ service:
     metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %d}}}}]}
   pipelines:
     profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc, pprof]}
-`, frequency, w.port, dir, metrics))
+`, frequency, ofThisRun(), w.port, dir, metrics))
 	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
 	startLoad(t, hot.Command(loadBinary, "-warm", "12s", "-warm-duty", "0.05", "-busy", "20s"), hotService)
 	ofUnit := func(l logLine) bool { return l.str("unit") == hot.Path }

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -90,13 +89,9 @@ func TestProcessesThatComeAndGoBesideASteadyOne(t *testing.T) {
 	churning.SetQuota(t, 1)
 	w, metrics := startWire(t), freePort(t)
 	const frequency = 197
-	// The others of this machine are not to keep the collector from running.
-	own := hosttest.NewCgroup(t, "hotprofile-e2e-collector")
-	own.Favour(t)
-	file := filepath.Join(t.TempDir(), "collector.yaml")
-	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `
+	c := startCollector(t, "collector", fmt.Sprintf(`
 receivers:
-  cpu_profiler: {frequency: %d, export_interval: 1s, discovery_interval: 1s}
+  cpu_profiler: {frequency: %d, max_overhead: 0, export_interval: 1s, discovery_interval: 1s}
 exporters:
   otlp_grpc: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}
 service:
@@ -105,8 +100,7 @@ service:
     metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %d}}}}]}
   pipelines:
     profiles: {receivers: [cpu_profiler], exporters: [otlp_grpc]}
-`, frequency, w.port, metrics), 0o600))
-	c := watch(t, "collector", own.Command(collectorBinary, "--config", file, "--feature-gates=service.profilesSupport"))
+`, frequency, w.port, metrics))
 	c.wait(startTimeout, "sampling started", nil)
 	startLoad(t, steady.Command(loadBinary), "e2e-steady")
 	come := func(count int) time.Duration {
@@ -201,7 +195,7 @@ func TestCPUThatIsOfflineForAMoment(t *testing.T) {
 	w := startWire(t)
 	c := startCollector(t, "collector", fmt.Sprintf(`
 receivers:
-  cpu_profiler: {frequency: 397, export_interval: 1s, discovery_interval: 1s}
+  cpu_profiler: {frequency: 397, max_overhead: 0, export_interval: 1s, discovery_interval: 1s}
 exporters:
   otlp_grpc: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}
 service:

@@ -128,6 +128,16 @@ func (c *Cgroup) Command(name string, args ...string) *exec.Cmd {
 	return exec.Command("/bin/sh", append([]string{"-c", script.String(), name}, args...)...)
 }
 
+// Add moves a process with all its threads into the cgroup.
+func (c *Cgroup) Add(pid int) error {
+	for _, dir := range c.dirs {
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
+			return fmt.Errorf("move process %d into %s: %w", pid, c.Path, err)
+		}
+	}
+	return nil
+}
+
 // Remove kills what runs in the cgroup and removes it, as a container engine
 // does. On a machine that is very busy what was killed takes a while to end.
 // What could not be removed can be tried again.
