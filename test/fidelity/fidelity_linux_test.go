@@ -6,6 +6,7 @@ package fidelity_test
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,7 +15,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
@@ -31,9 +31,30 @@ const (
 	buffersFull = "Skipping a thread sample period, buffers are full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
 )
 
-// agree fails the test where a function's share is not as others say.
-func agree(t *testing.T, what string, ours, theirs fidelity.Profile, count fidelity.Count, but ...string) {
+// attempts is how often a run is made before what it shows is held against us.
+const attempts = 3
+
+// holds makes a run until it has no faults, and fails the test with those of the
+// last one. A sampler that is wrong is wrong each time. A busy machine is not: it
+// takes CPUs away from one sampler's timer and not from the other's.
+func holds(t *testing.T, run func() (faults []string)) {
 	t.Helper()
+	var faults []string
+	for n := range attempts {
+		if faults = run(); len(faults) == 0 {
+			return
+		}
+		t.Logf("attempt %d of %d: %s", n+1, attempts, strings.Join(faults, "\n"))
+	}
+	t.Errorf("%d runs, the last one: %s", attempts, strings.Join(faults, "\n"))
+}
+
+// agree says where a function's share is not as others say.
+func agree(t *testing.T, what string, ours, theirs fidelity.Profile, count fidelity.Count, but ...string) (faults []string) {
+	t.Helper()
+	if ours.Total() == 0 || theirs.Total() == 0 {
+		return []string{fmt.Sprintf("%s: %d and %d samples, nothing to compare", what, ours.Total(), theirs.Total())}
+	}
 	var s strings.Builder
 	tab := tabwriter.NewWriter(&s, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(tab, "\n%s, of %d and %d samples\tours %%\ttheirs %%\tapart, points\tat most\n", what, ours.Total(), theirs.Total())
@@ -43,18 +64,24 @@ func agree(t *testing.T, what string, ours, theirs fidelity.Profile, count fidel
 		}
 		fmt.Fprintf(tab, "%s\t%.2f\t%.2f\t%+.2f\t%.2f\n", r.Name, 100*r.Ours, 100*r.Theirs, 100*(r.Ours-r.Theirs), 100*r.Apart)
 		if r.Disagrees() {
-			t.Errorf("%s, %s: ours is %.2f %%, theirs %.2f %%, more than %.2f points apart", what, r.Name, 100*r.Ours, 100*r.Theirs, 100*r.Apart)
+			faults = append(faults, fmt.Sprintf("%s, %s: ours is %.2f %%, theirs %.2f %%, more than %.2f points apart", what, r.Name, 100*r.Ours, 100*r.Theirs, 100*r.Apart))
 		}
 	}
 	_ = tab.Flush()
 	t.Log(s.String())
+	return faults
 }
 
 // TestGoAgreesWithTheRuntimesOwnProfile has one run of a program seen by both
 // ways of unwinding and by runtime/pprof.
 func TestGoAgreesWithTheRuntimesOwnProfile(t *testing.T) {
+	program := build(t, "gowork")
+	holds(t, func() []string { return goAgrees(t, program) })
+}
+
+func goAgrees(t *testing.T, program string) (faults []string) {
 	file := filepath.Join(t.TempDir(), "cpu.pprof")
-	p := launch(t, build(t, "gowork"), file)
+	p := launch(t, program, file)
 	dwarf := sample(t, on(p), at(499), by(cpuprofilerreceiver.UnwindDwarf))
 	framePointers := sample(t, on(p), at(499), by(cpuprofilerreceiver.UnwindFramePointer))
 	p.warmUp("main.sort", dwarf, framePointers)
@@ -70,32 +97,33 @@ func TestGoAgreesWithTheRuntimesOwnProfile(t *testing.T) {
 	// is its monitor.
 	const monitor = "runtime.sysmon"
 	require.Zero(t, fidelity.Cumulative(theirs)[monitor])
-	seen := func(s *sampler) fidelity.Profile {
-		ours, _ := s.of(p, during)
-		return asRuntime(ours.User().Without(monitor))
-	}
 	theirs = asRuntime(theirs)
-	t.Run("dwarf", func(t *testing.T) {
-		ours := seen(dwarf)
-		agree(t, "self", ours, theirs, fidelity.Self)
-		agree(t, "cumulative", ours, theirs, fidelity.Cumulative)
-		agree(t, "inlined", ours, theirs, fidelity.Inlined)
-
+	for _, way := range []struct {
+		name string
+		s    *sampler
+		// hidden are those that call functions that have no frame.
+		hidden []string
+	}{
+		{"dwarf", dwarf, nil},
+		{"frame pointers", framePointers, []string{"main.aLot", "main.aLittle", "syscall.RawSyscall6"}},
+	} {
+		ours, _ := way.s.of(p, during)
+		ours = asRuntime(ours.User().Without(monitor))
+		faults = append(faults, agree(t, way.name+", self", ours, theirs, fidelity.Self)...)
+		faults = append(faults, agree(t, way.name+", cumulative", ours, theirs, fidelity.Cumulative, way.hidden...)...)
+		faults = append(faults, agree(t, way.name+", inlined", ours, theirs, fidelity.Inlined)...)
+		if way.hidden != nil {
+			continue
+		}
+		// One does three times what the other does.
 		counts := fidelity.Cumulative(ours)
 		lot, little := counts["main.aLot"], counts["main.aLittle"]
-		share := float64(lot) / float64(lot+little)
-		require.InDelta(t, 0.75, share, fidelity.Points+fidelity.Error(0.75, lot+little, fidelity.Z(1)),
-			"one does three times what the other does")
-	})
-	t.Run("frame pointers", func(t *testing.T) {
-		ours := seen(framePointers)
-		agree(t, "self", ours, theirs, fidelity.Self)
-		// These call functions that have no frame, which hides them from frame
-		// pointers.
-		hidden := []string{"main.aLot", "main.aLittle", "syscall.RawSyscall6"}
-		agree(t, "cumulative", ours, theirs, fidelity.Cumulative, hidden...)
-		agree(t, "inlined", ours, theirs, fidelity.Inlined)
-	})
+		share := float64(lot) / float64(max(lot+little, 1))
+		if most := fidelity.Points + fidelity.Error(0.75, lot+little, fidelity.Z(1)); math.Abs(share-0.75) > most {
+			faults = append(faults, fmt.Sprintf("%s: main.aLot has %.2f %% of what it and main.aLittle have, not 75 %% (at most %.2f points apart)", way.name, 100*share, 100*most))
+		}
+	}
+	return faults
 }
 
 // asRuntime leaves out what runtime/pprof does not show, or shows for another
@@ -133,17 +161,20 @@ var ways = []struct {
 func TestCAgreesWithPerf(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
-			p := launch(t, build(t, "work.c", strings.Fields(way.cflags)...))
-			s := sample(t, on(p), at(way.hz), by(way.unwind))
-			p.warmUp("once", s)
-			r := record(t, p, way.perf...)
-			during := p.work(8)
-			theirs := asPerf(r.profile())
-			s.stop()
-			ours, _ := s.of(p, during)
-			ours = asPerf(ours)
-			agree(t, "self", ours, theirs, fidelity.Self)
-			agree(t, "cumulative", ours, theirs, fidelity.Cumulative)
+			program := build(t, "work.c", strings.Fields(way.cflags)...)
+			holds(t, func() []string {
+				p := launch(t, program)
+				s := sample(t, on(p), at(way.hz), by(way.unwind))
+				p.warmUp("once", s)
+				r := record(t, p, way.perf...)
+				during := p.work(8)
+				theirs := asPerf(r.profile())
+				s.stop()
+				ours, _ := s.of(p, during)
+				ours = asPerf(ours)
+				return append(agree(t, "self", ours, theirs, fidelity.Self),
+					agree(t, "cumulative", ours, theirs, fidelity.Cumulative)...)
+			})
 		})
 	}
 }
@@ -151,22 +182,29 @@ func TestCAgreesWithPerf(t *testing.T) {
 func TestMixedAgreesWithPerf(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
-			p := launch(t, build(t, "mixed", "CGO_CFLAGS="+way.cflags))
-			s := sample(t, on(p), at(way.hz), by(way.unwind))
-			p.warmUp("main.goWork", s)
-			r := record(t, p, way.perf...)
-			during := p.work(8)
-			theirs := asPerf(r.profile())
-			s.stop()
-			ours, _ := s.of(p, during)
-			ours = asPerf(ours.Physical())
-			agree(t, "self", ours, theirs, fidelity.Self)
-			agree(t, "cumulative", ours, theirs, fidelity.Cumulative, way.unseen...)
-			if way.unwind == cpuprofilerreceiver.UnwindDwarf {
-				counts, n := fidelity.Cumulative(ours), float64(ours.Total())
-				callers := counts["main.goWork"] + counts["main.calledBack"]
-				require.InDelta(t, float64(counts["main.goLeaf"])/n, float64(callers)/n, fidelity.Points, "these two call it, and nobody else")
-			}
+			program := build(t, "mixed", "CGO_CFLAGS="+way.cflags)
+			holds(t, func() []string {
+				p := launch(t, program)
+				s := sample(t, on(p), at(way.hz), by(way.unwind))
+				p.warmUp("main.goWork", s)
+				r := record(t, p, way.perf...)
+				during := p.work(8)
+				theirs := asPerf(r.profile())
+				s.stop()
+				ours, _ := s.of(p, during)
+				ours = asPerf(ours.Physical())
+				faults := append(agree(t, "self", ours, theirs, fidelity.Self),
+					agree(t, "cumulative", ours, theirs, fidelity.Cumulative, way.unseen...)...)
+				if way.unwind == cpuprofilerreceiver.UnwindDwarf {
+					// These two call it, and nobody else.
+					counts, n := fidelity.Cumulative(ours), float64(max(ours.Total(), 1))
+					leaf, callers := float64(counts["main.goLeaf"])/n, float64(counts["main.goWork"]+counts["main.calledBack"])/n
+					if math.Abs(leaf-callers) > fidelity.Points {
+						faults = append(faults, fmt.Sprintf("main.goLeaf has %.2f %%, its callers %.2f %%", 100*leaf, 100*callers))
+					}
+				}
+				return faults
+			})
 		})
 	}
 }
@@ -179,64 +217,81 @@ func asPerf(p fidelity.Profile) fidelity.Profile {
 	})
 }
 
-// TestCPUTimeAgreesWithTheKernel has samples times their period be the CPU time
-// that the kernel has charged, less what it charged a program for switching perf's
-// own events: with a process target these are switched with each thread, and that
-// time belongs to no event. The kernel's own clock of a program's events, the
-// count of perf stat, lacks it likewise. Events on whole CPUs stay on.
+// TestCPUTimeAgreesWithTheKernel has samples times their period be the CPU time of
+// the kernel's account.
+//
+// The kernel has two of them, and they differ by what a switch of threads takes.
+// Within it the scheduler charges the new thread from the moment that it was
+// chosen, while events of a process end with the old thread and begin with the new
+// one only after other events have been switched: they miss that time. Events of a
+// cgroup end after those of processes: they also have a part of what the next one
+// is charged. Either is the time for which the kernel's own clock counts such
+// events, cpu-clock in perf stat, and ours is to be between that and what was
+// charged. Events on whole CPUs stay on.
 func TestCPUTimeAgreesWithTheKernel(t *testing.T) {
-	t.Run("few switches", func(t *testing.T) {
-		p := launch(t, build(t, "work.c", "-O2"))
-		s := map[string]*sampler{
-			"process": sample(t, on(p), at(997), by(cpuprofilerreceiver.UnwindFramePointer)),
-			"cgroup":  sample(t, inCgroupOf(p), at(997), by(cpuprofilerreceiver.UnwindFramePointer)),
-			"host":    sample(t, at(997), by(cpuprofilerreceiver.UnwindFramePointer)),
-		}
-		sameTime(t, p, nil, s)
-	})
-	t.Run("many switches", func(t *testing.T) {
-		p := launch(t, build(t, "mixed"))
-		s := map[string]*sampler{
-			"process": sample(t, on(p), at(997), by(cpuprofilerreceiver.UnwindFramePointer)),
-			"host":    sample(t, at(997), by(cpuprofilerreceiver.UnwindFramePointer)),
-		}
-		sameTime(t, p, startClock(t, p), s)
-	})
+	for _, of := range []struct {
+		name  string
+		build []string
+		sees  []string
+	}{
+		{"few switches", []string{"work.c", "-O2"}, []string{"process", "cgroup", "host"}},
+		{"many switches", []string{"mixed"}, []string{"process", "host"}},
+	} {
+		t.Run(of.name, func(t *testing.T) {
+			program := build(t, of.build[0], of.build[1:]...)
+			holds(t, func() []string { return sameTime(t, program, of.sees) })
+		})
+	}
 }
 
-// sameTime has a program work and holds what samplers say of its CPU time against
-// the kernel's account; clock is nil where it switches too seldom to matter.
-func sameTime(t *testing.T, p *program, clock *clock, samplers map[string]*sampler) {
+// sameTime has a program work and says where samplers differ from the kernel on
+// its CPU time.
+func sameTime(t *testing.T, path string, sees []string) (faults []string) {
 	t.Helper()
 	cpus, err := perfevent.OnlineCPUs()
 	require.NoError(t, err)
+	p := launch(t, path)
+	samplers, clocks := map[string]*sampler{}, map[string]*clock{}
+	for _, name := range sees {
+		switch name {
+		case "process":
+			samplers[name] = sample(t, on(p), at(997), by(cpuprofilerreceiver.UnwindFramePointer))
+			clocks[name] = clockOf(t, p)
+		case "cgroup":
+			samplers[name] = sample(t, inCgroupOf(p), at(997), by(cpuprofilerreceiver.UnwindFramePointer))
+			clocks[name] = clockOfCgroup(t, p)
+		case "host":
+			samplers[name] = sample(t, at(997), by(cpuprofilerreceiver.UnwindFramePointer))
+		}
+	}
 	before, begun := stolen(t), time.Now()
 	during := p.work(12)
 	took := time.Since(begun)
 	charged := p.worked()
-	least := charged
-	if clock != nil {
-		least = min(charged, clock.time())
-	}
 	// A hypervisor's time is in what a timer sees and not in what is charged.
-	most := charged + stolen(t) - before + tick
-	for name, s := range samplers {
+	robbed := stolen(t) - before + tick
+	for _, name := range sees {
+		s := samplers[name]
 		s.stop()
 		ours, period := s.of(p, during)
 		n, lost := ours.Total(), s.lost()
-		if full := s.logs.FilterMessage(buffersFull).Len(); name == "host" && (full > 0 || lost > 0) {
-			t.Logf("%s: not compared, this machine is too busy for its samples to be read in time: %d lost, paused %d times", name, lost, full)
-			continue
+		low, high, instants, parts := charged, charged, int(took/period)*len(cpus), 0
+		if c := clocks[name]; c != nil {
+			on := c.time()
+			low, high, instants, parts = min(charged, on), max(charged, on), n, len(cpus)*threads
 		}
-		low, instants, parts := least, n, len(cpus)*threads
-		if name == "host" {
-			low, instants, parts = charged, int(took/period)*len(cpus), 0
-		}
-		chance := time.Duration(fidelity.TotalChance(n, instants, parts, fidelity.Z(2*len(samplers))) * float64(period))
+		chance := time.Duration(fidelity.TotalChance(n, instants, parts, fidelity.Z(2*len(sees))) * float64(period))
+		// What was lost may have been the program's or not.
 		got, all := time.Duration(n)*period, time.Duration(n+lost)*period
-		t.Logf("%s: ours %v (%+.2f %%) and %d lost, the kernel charged %v, its events were on for %v or more, stolen less than %v, chance %v",
-			name, got, 100*(got.Seconds()/charged.Seconds()-1), lost, charged, low, most-charged, chance)
-		assert.GreaterOrEqual(t, all+chance, time.Duration((1-fidelity.OfTotal)*float64(low)), name)
-		assert.LessOrEqual(t, got-chance, time.Duration((1+fidelity.OfTotal)*float64(most)), name)
+		said := fmt.Sprintf("%s: ours %v (%+.2f %%) and %d lost; the kernel's account from %v to %v; stolen less than %v, chance %v",
+			name, got, 100*(got.Seconds()/charged.Seconds()-1), lost, low, high, robbed, chance)
+		t.Log(said)
+		if full := s.logs.FilterMessage(buffersFull).Len(); full > 0 {
+			faults = append(faults, fmt.Sprintf("%s: sampling paused %d times", name, full))
+		}
+		if float64(all+chance) < (1-fidelity.OfTotal)*float64(low) || float64(got-chance) > (1+fidelity.OfTotal)*float64(high+robbed) {
+			faults = append(faults, said)
+		}
 	}
+	return faults
 }
