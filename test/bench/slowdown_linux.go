@@ -139,7 +139,7 @@ func (b *bench) slowdownSum(t table, kind, what, baseline string, arms []*arm) {
 		wall, cpu := b.slowdownRow(t, kind, a, arms[0])
 		said = append(said, fmt.Sprintf("at most %.2f %% of wall, %.2f %% of CPU time", wall.atMost(), cpu.atMost()))
 	}
-	b.sum(what+" slows a "+kind+" program down by", said[0], append(said, "-")[1], baseline, b.pairs)
+	b.sum(what+" slows down a program that does nothing but "+map[string]string{computing: "compute", switching: "switch between threads", allocating: "allocate"}[kind], said[0], append(said, "-")[1], baseline, b.pairs)
 }
 
 func (b *bench) slowdownOfWaits(ctx context.Context, t table) (said string, err error) {

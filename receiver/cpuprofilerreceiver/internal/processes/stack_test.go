@@ -313,6 +313,7 @@ func deepSample() *perfevent.Sample {
 func BenchmarkStack(b *testing.B) {
 	table, p := mapped(b, nil)
 	sample := deepSample()
+	table.Lookup(100, 0).Stack(sample)
 	b.Run("seen before", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
