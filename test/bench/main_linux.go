@@ -89,8 +89,8 @@ func main() {
 	defer stop()
 	report, err := b.run(ctx, *only)
 	fmt.Print(report)
-	if err == nil && *update != "" {
-		err = updateFile(*update, report)
+	if *update != "" && report != "" && ctx.Err() == nil { // it says itself what is missing
+		err = errors.Join(err, updateFile(*update, report))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
