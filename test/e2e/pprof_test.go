@@ -48,8 +48,8 @@ receivers:
   cpu_profiler:
     export_interval: 1s
     pprof_endpoints:
-      - {endpoint: "http://localhost:%d/debug/pprof", profiles: [profile, allocs, goroutine], interval: 6s, duration: 5s}
-      - {socket: %q, profiles: [heap], interval: 6s, duration: 5s}
+      - {endpoint: "http://localhost:%d/debug/pprof", profiles: [profile, allocs, goroutine], interval: 4s, duration: 3s}
+      - {socket: %q, profiles: [heap], interval: 4s, duration: 3s}
 processors:
   cpu_trigger:
     evaluation_interval: 1s
@@ -59,7 +59,7 @@ processors:
       - name: cpu
         match: {cgroup: %q}
         any_of: [{monitor: cpu_utilization, threshold: 80, average_over: 4s}]
-        duration: 25s
+        duration: 15s
         cooldown: 1h
 exporters:
   otlp_grpc/wire: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}
