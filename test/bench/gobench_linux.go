@@ -137,7 +137,7 @@ func parseBenchstat(r io.Reader) (map[string]figures, error) {
 	pkg, unit := "", ""
 	for {
 		row, err := reader.Read()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return measured, nil
 		}
 		if err != nil {

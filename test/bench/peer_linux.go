@@ -95,25 +95,25 @@ func (p *peer) received() (samples int, latest time.Time) {
 	return p.samples, p.latest
 }
 
-// batch waits for the next batch and returns the samples so far. It returns once
-// nothing has come for a while: at that moment the sender has nothing under way,
+// batch waits for the next batch. It returns once nothing has come for a while:
+// at that moment the sender has nothing under way,
 // so two such moments have the work for the samples between them between them.
-func (p *peer) batch(ctx context.Context, from *child) (int, error) {
+func (p *peer) batch(ctx context.Context, from *child) error {
 	const quiet, limit = 500 * time.Millisecond, time.Minute
 	began := time.Now()
 	for {
 		if err := sleep(ctx, quiet/10); err != nil {
-			return 0, err
+			return err
 		}
 		if err := from.running(); err != nil {
-			return 0, err
+			return err
 		}
-		n, latest := p.received()
+		_, latest := p.received()
 		if latest.After(began) && time.Since(latest) > quiet {
-			return n, nil
+			return nil
 		}
 		if time.Since(began) > limit {
-			return 0, fmt.Errorf("%s sent nothing within %v; its last words:\n%s", from.name, limit, from.lastWords())
+			return fmt.Errorf("%s sent nothing within %v; its last words:\n%s", from.name, limit, from.lastWords())
 		}
 	}
 }

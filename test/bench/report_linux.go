@@ -14,8 +14,8 @@ import (
 
 // figureRow is a line of the table in short.
 type figureRow struct {
-	what, ours, baseline, against string
-	runs                          int
+	what, ours, baseline string
+	runs                 int
 }
 
 // sum adds a line to the table in short. The baseline is "-" where there is none.

@@ -241,7 +241,7 @@ service:
 	}
 	// The collector's own counter is read where it is not measured.
 	taken := func() (float64, error) { return c.metric("otelcol_cpu_profiler_samples", `sampler="`+sampler+`"`) }
-	if _, err := p.batch(ctx, c.child); err != nil {
+	if err := p.batch(ctx, c.child); err != nil {
 		return r, err
 	}
 	before, err := taken()
@@ -259,7 +259,7 @@ service:
 	if err := sleep(ctx, b.window-time.Second); err != nil {
 		return r, err
 	}
-	if _, err := p.batch(ctx, c.child); err != nil {
+	if err := p.batch(ctx, c.child); err != nil {
 		return r, err
 	}
 	now, err := c.cpu()
