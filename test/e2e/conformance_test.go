@@ -225,7 +225,8 @@ func TestEverySamplersRequestsKeepEveryRule(t *testing.T) {
 	hot := hosttest.NewCgroup(t, "hotprofile-e2e-hot")
 	hot.SetQuota(t, cores)
 	hot.Favour(t)
-	program, sender := buildAllocating(t), buildSender(t)
+	program, sender, service := buildAllocating(t), buildSender(t), buildPprofService(t)
+	listen := freePort(t)
 	dir, err := os.MkdirTemp("", "hp")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
@@ -244,6 +245,12 @@ receivers:
     off_cpu: {when: always}
     allocations: {when: always, max_samples_per_minute: 0}
     dotnet: {transport: unix, endpoint: %q}
+    pprof_endpoints:
+      - endpoint: "http://localhost:%d/debug/pprof"
+        when: always
+        profiles: [profile, allocs, heap, goroutine, threadcreate, block, mutex]
+        interval: 3s
+        duration: 2s
 processors:
   cpu_trigger:
     evaluation_interval: 1s
@@ -270,12 +277,13 @@ service:
   telemetry: {logs: {encoding: json, level: debug, sampling: {enabled: false}}, metrics: {level: none}}
   pipelines:
     profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc, otlp_http, otlp_grpc/queued]}
-`, dir, hot.Path, socket, hot.Path, x.grpcPort, otlpSettings, x.httpPort, otlpSettings, queued.grpcPort, strings.TrimRight(otlpSettings, "\n"))) // storage is a key of sending_queue
+`, dir, hot.Path, socket, listen, hot.Path, x.grpcPort, otlpSettings, x.httpPort, otlpSettings, queued.grpcPort, strings.TrimRight(otlpSettings, "\n"))) // storage is a key of sending_queue
 	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
 	start := func(cmd *exec.Cmd) { startLoad(t, cmd, hotService) }
 	start(hot.Command(program, "-idle", "8s", "-busy", "1h"))
 	c.wait(startTimeout, "allocations of a program are sampled", nil)
 	start(hot.Command(loadBinary, "-waiting", "2", "-kernel-threads", "1"))
+	start(hot.Command(service, "-listen", fmt.Sprintf("127.0.0.1:%d", listen), "-duty", "0.5"))
 	const recorded = "../../testdata/dotnet/"
 	start(hot.Command(sender, "-socket", socket, "-rate", "4", "-for", "3m", "-compression", "gzip",
 		"-resource", "service.name="+hotService+",telemetry.sdk.language=dotnet",
@@ -316,10 +324,18 @@ service:
 			"samples/count by wall/nanoseconds",
 			"alloc_objects/count by space/bytes, unscaled",
 			"alloc_space/bytes by space/bytes, unscaled",
+			"inuse_objects/count by space/bytes",
+			"inuse_space/bytes by space/bytes",
+			"goroutines/count by goroutine/count",
+			"threads/count by threadcreate/count",
+			"block_contentions/count by contentions/count",
+			"block_delay/nanoseconds by contentions/count",
+			"mutex_contentions/count by contentions/count",
+			"mutex_delay/nanoseconds by contentions/count",
 		} {
 			require.Positive(t, kinds[want], "%s: no %s", over, want)
 		}
-		require.Len(t, kinds, 8, "%s: a kind of profile without a row", over)
+		require.Len(t, kinds, 16, "%s: a kind of profile without a row", over)
 	}
 }
 

@@ -29,15 +29,8 @@ func TestPprofEndpointOfAHotCgroupIsPulledAndItsTwinIsNot(t *testing.T) {
 	hot.SetQuota(t, cores)
 	hot.Favour(t)
 	cool.SetQuota(t, cores)
-	dir, err := os.MkdirTemp("", "hp")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	require.NoError(t, os.Chmod(dir, 0o755))
-	service, socket := filepath.Join(dir, "pprofservice"), filepath.Join(dir, "s")
-	build := exec.Command("go", "build", "-o", service, "./testdata/pprofservice")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	text, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", text)
+	service := buildPprofService(t)
+	socket := filepath.Join(filepath.Dir(service), "s")
 
 	w, metrics, listen := startWire(t), freePort(t), freePort(t)
 	startLoad(t, cool.Command(service, "-network", "unix", "-listen", socket, "-duty", "0.02"), coolService)
@@ -132,4 +125,19 @@ service:
 	share := 100 * float64(n["main.burnThreeParts"]) / float64(n["main.burnThreeParts"]+n["main.burnOnePart"])
 	t.Logf("%v: %.1f%% in burnThreeParts", n, share)
 	require.InDelta(t, 75, share, 10)
+}
+
+// buildPprofService builds it in a folder whose path is short enough for sockets.
+func buildPprofService(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hp")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	require.NoError(t, os.Chmod(dir, 0o755))
+	service := filepath.Join(dir, "pprofservice")
+	build := exec.Command("go", "build", "-o", service, "./testdata/pprofservice")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	text, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	return service
 }

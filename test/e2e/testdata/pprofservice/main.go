@@ -3,7 +3,7 @@
 
 // Command pprofservice is a Go service with net/http/pprof, for the end-to-end
 // test: it burns three parts of its CPU time in one function and one in another,
-// and allocates in a third.
+// allocates in a third, and has goroutines wait for a mutex and a channel.
 package main
 
 import (
@@ -14,6 +14,7 @@ import (
 	_ "net/http/pprof"
 	"os"
 	"runtime"
+	"sync"
 	"time"
 )
 
@@ -28,11 +29,14 @@ func main() {
 		os.Exit(1)
 	}
 	go func() { _ = http.Serve(l, nil) }()
+	runtime.SetBlockProfileRate(1)
+	runtime.SetMutexProfileFraction(1)
 	for {
 		begin := time.Now()
 		burnThreeParts()
 		burnOnePart()
 		allocate()
+		contend()
 		time.Sleep(time.Duration(float64(time.Since(begin)) * (1 - *duty) / *duty))
 	}
 }
@@ -66,4 +70,24 @@ func allocate() {
 	}
 	kept = kept[:0]
 	runtime.GC() // Go's profile knows allocations after the next collection
+}
+
+// contend has one goroutine hold a mutex that another waits for, which this one
+// waits for.
+//
+//go:noinline
+func contend() {
+	var m sync.Mutex
+	m.Lock()
+	begun, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		close(begun)
+		m.Lock()
+		m.Unlock() //nolint:staticcheck // to wait for it is all
+		close(done)
+	}()
+	<-begun
+	time.Sleep(time.Millisecond)
+	m.Unlock()
+	<-done
 }
