@@ -154,8 +154,11 @@ var ways = []struct {
 	unseen []string
 }{
 	{"frame pointers", cpuprofilerreceiver.UnwindFramePointer, 997, "-O2 -fno-omit-frame-pointer", []string{"-c", "1009009", "--call-graph", "fp"}, nil},
-	{"dwarf", cpuprofilerreceiver.UnwindDwarf, 499, "-O2 -fomit-frame-pointer", []string{"-c", "2003003", "--call-graph", "dwarf,1024"},
-		[]string{"main.goWork", "main.calledBack", "crosscall2", "goCallback", fidelity.Unknown}},
+	{
+		"dwarf", cpuprofilerreceiver.UnwindDwarf, 499, "-O2 -fomit-frame-pointer",
+		[]string{"-c", "2003003", "--call-graph", "dwarf,1024"},
+		[]string{"main.goWork", "main.calledBack", "crosscall2", "goCallback", fidelity.Unknown},
+	},
 }
 
 func TestCAgreesWithPerf(t *testing.T) {
@@ -186,7 +189,7 @@ func TestMixedAgreesWithPerf(t *testing.T) {
 			holds(t, func() []string {
 				p := launch(t, program)
 				s := sample(t, on(p), at(way.hz), by(way.unwind))
-				p.warmUp("main.goWork", s)
+				p.warmUp("main.goLeaf", s)
 				r := record(t, p, way.perf...)
 				during := p.work(8)
 				theirs := asPerf(r.profile())
