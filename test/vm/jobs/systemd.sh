@@ -71,7 +71,7 @@ open("/etc/otelcol-hotprofile/config.yaml", "w").write(text)
 END
 seen=$(log | wc -l)
 systemctl restart otelcol-hotprofile
-await 300 'profile written' "$seen"
+await 300 'profile written' "$((seen + 1))"
 log | grep 'profile written' | head -2 | cut -c1-500
 ls -la /var/lib/otelcol-hotprofile/
 zcat /var/lib/otelcol-hotprofile/*.pb.gz | has burnThreeParts || fail "the names of the hot service are not in the files"
@@ -79,10 +79,10 @@ zcat /var/lib/otelcol-hotprofile/*.pb.gz | has burnThreeParts || fail "the names
 echo "== after a kill"
 seen=$(log | wc -l)
 systemctl kill -s KILL otelcol-hotprofile
-await 180 'sampling started' "$seen"
+await 180 'sampling started' "$((seen + 1))"
 systemctl show -P NRestarts -P MemoryCurrent otelcol-hotprofile
 echo "== stop"
 time systemctl stop otelcol-hotprofile
-ended=$(systemctl show -P Result -P ExecMainStatus otelcol-hotprofile | xargs)
+ended="$(systemctl show -P Result otelcol-hotprofile) $(systemctl show -P ExecMainStatus otelcol-hotprofile)"
 [[ $ended == "success 0" ]] || fail "stopping ended with $ended"
 log | grep -iE '"level":"(warn|error)"|	(warn|error)	' | cut -c1-300 | sort | uniq -c | head -20 || true
