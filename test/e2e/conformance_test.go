@@ -178,8 +178,10 @@ func kindsOf(p pprofile.Profiles) map[string]int {
 		for _, sp := range rp.ScopeProfiles().All() {
 			for _, f := range sp.Profiles().All() {
 				kind := name(f.SampleType()) + " by " + name(f.PeriodType())
-				if _, sent := attributes(d, f.AttributeIndices())["hotprofile.unscaled"]; sent {
-					kind += ", unscaled"
+				for _, how := range []string{"unscaled", "spread"} {
+					if _, sent := attributes(d, f.AttributeIndices())["hotprofile."+how]; sent {
+						kind += ", " + how
+					}
 				}
 				for _, s := range f.Samples().All() {
 					kinds[kind] += max(s.TimestampsUnixNano().Len(), 1)
@@ -324,6 +326,7 @@ service:
 			"samples/count by wall/nanoseconds",
 			"alloc_objects/count by space/bytes, unscaled",
 			"alloc_space/bytes by space/bytes, unscaled",
+			"samples/count by cpu/nanoseconds, spread", // of a pprof endpoint
 			"inuse_objects/count by space/bytes",
 			"inuse_space/bytes by space/bytes",
 			"goroutines/count by goroutine/count",
@@ -335,7 +338,7 @@ service:
 		} {
 			require.Positive(t, kinds[want], "%s: no %s", over, want)
 		}
-		require.Len(t, kinds, 16, "%s: a kind of profile without a row", over)
+		require.Len(t, kinds, 17, "%s: a kind of profile without a row", over)
 	}
 }
 

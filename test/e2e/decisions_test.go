@@ -76,15 +76,15 @@ func TestARestartDoesNotTriggerAgainInsideTheCooldown(t *testing.T) {
 	storage := fmt.Sprintf("file_storage: {directory: %q, create_directory: true, timeout: 5s}", filepath.Join(t.TempDir(), "storage"))
 	first := gated(t, w, freePort(t), policy, storage)
 	startLoad(t, hot.Command(loadBinary), hotService)
-	first.wait(40*time.Second, "gate opened", of(hot.Path))
-	first.wait(40*time.Second, "gate closed", of(hot.Path))
+	first.wait(startTimeout, "gate opened", of(hot.Path))
+	first.wait(startTimeout, "gate closed", of(hot.Path))
 	time.Sleep(time.Second) // a moment to save it; the kill is what nobody prepares for
 	require.NoError(t, first.cmd.Process.Signal(syscall.SIGKILL))
 	<-first.ended
 
 	second := gated(t, w, freePort(t), policy, storage)
 	// It sees that the program is hot, and knows of the cooldown.
-	second.wait(40*time.Second, "gate not opened", func(l logLine) bool {
+	second.wait(startTimeout, "gate not opened", func(l logLine) bool {
 		return l.str("unit") == hot.Path && strings.Contains(l.str("why"), "cooling down")
 	})
 	time.Sleep(3 * time.Second)
@@ -123,8 +123,8 @@ func TestByHand(t *testing.T) {
 			require.Equal(t, http.StatusNotFound, status)
 			status, answer := post(cool.Path)
 			require.Equal(t, http.StatusOK, status, "%v", answer)
-			c.wait(20*time.Second, "gate opened", func(l logLine) bool { return l.str("unit") == cool.Path && l.str("monitor") == "manual" })
-			c.wait(20*time.Second, "gate closed", of(cool.Path))
+			c.wait(startTimeout, "gate opened", func(l logLine) bool { return l.str("unit") == cool.Path && l.str("monitor") == "manual" })
+			c.wait(startTimeout, "gate closed", of(cool.Path))
 			time.Sleep(2 * time.Second)
 			c.stop()
 			events := 0
@@ -171,7 +171,7 @@ func TestBudgetsAndDryRuns(t *testing.T) {
 		start()
 	}
 	for _, unit := range units {
-		c.wait(60*time.Second, "gate closed", of(unit))
+		c.wait(startTimeout, "gate closed", of(unit))
 	}
 	time.Sleep(time.Second)
 	require.Positive(t, scrape(t, metrics, "otelcol_cpu_trigger_triggers", `outcome="over_budget"`))

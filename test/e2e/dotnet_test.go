@@ -38,8 +38,10 @@ func buildSender(t *testing.T) string {
 // that claims to be the hot one. At a second collector the first one's arrive.
 func TestDotnetOfAHotCgroupIsLetOut(t *testing.T) {
 	hot, cool := hosttest.NewCgroup(t, "hotprofile-e2e-hot"), hosttest.NewCgroup(t, "hotprofile-e2e-cool")
-	hot.SetQuota(t, cores)
-	cool.SetQuota(t, cores)
+	for _, g := range []*hosttest.Cgroup{hot, cool} {
+		g.SetQuota(t, cores)
+		g.Favour(t)
+	}
 	sender := buildSender(t)
 	dir, err := os.MkdirTemp("", "hp")
 	require.NoError(t, err)
@@ -89,10 +91,10 @@ service:
 	startLoad(t, cool.Command(sender, args(fmt.Sprintf("service.name=%s,process.linux.cgroup=%s,process.pid=1,host.name=else", coolService, hot.Path))...), "")
 
 	ours := func(l logLine) bool { return l.str("unit") == hot.Path || l.str("unit") == cool.Path }
-	opened := c.wait(40*time.Second, "gate opened", ours)
+	opened := c.wait(startTimeout, "gate opened", ours)
 	require.Equal(t, hot.Path, opened.str("unit"))
 	require.Equal(t, hotService, opened.str("service"))
-	c.wait(40*time.Second, "gate closed", ours)
+	c.wait(startTimeout, "gate closed", ours)
 	time.Sleep(3 * time.Second) // beyond the exporters' batching
 	checkAccounts(t, metrics)
 	for _, sampler := range []string{"dotnet_threads", "dotnet_allocations", "dotnet_selected"} {

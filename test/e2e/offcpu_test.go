@@ -73,7 +73,7 @@ service:
 	time.Sleep(idle / 2)
 	require.Zero(t, attached(), "nothing is hot though threads wait")
 
-	turned := c.wait(60*time.Second, "hot units changed", func(l logLine) bool { return strings.Contains(l.str("now_hot"), hot.Path) })
+	turned := c.wait(startTimeout, "hot units changed", func(l logLine) bool { return strings.Contains(l.str("now_hot"), hot.Path) })
 	with := func(targets string) func(logLine) bool {
 		return func(l logLine) bool { return l.str("targets") == targets && at(t, l).After(at(t, turned)) }
 	}

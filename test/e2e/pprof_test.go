@@ -26,9 +26,10 @@ import (
 // Unix socket in one that is not. Nothing but the endpoints is configured.
 func TestPprofEndpointOfAHotCgroupIsPulledAndItsTwinIsNot(t *testing.T) {
 	hot, cool := hosttest.NewCgroup(t, "hotprofile-e2e-hot"), hosttest.NewCgroup(t, "hotprofile-e2e-cool")
-	hot.SetQuota(t, cores)
-	hot.Favour(t)
-	cool.SetQuota(t, cores)
+	for _, g := range []*hosttest.Cgroup{hot, cool} {
+		g.SetQuota(t, cores)
+		g.Favour(t)
+	}
 	service := buildPprofService(t)
 	socket := filepath.Join(filepath.Dir(service), "s")
 
@@ -71,7 +72,7 @@ service:
 	startLoad(t, hot.Command(service, "-listen", fmt.Sprintf("127.0.0.1:%d", listen)), hotService)
 
 	ours := func(l logLine) bool { return l.str("unit") == hot.Path || l.str("unit") == cool.Path }
-	opened := c.wait(60*time.Second, "gate opened", ours)
+	opened := c.wait(startTimeout, "gate opened", ours)
 	require.Equal(t, hot.Path, opened.str("unit"))
 	c.wait(90*time.Second, "gate closed", ours)
 	time.Sleep(3 * time.Second) // beyond the exporters' batching

@@ -52,9 +52,9 @@ service:
 	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
 	startLoad(t, hot.Command(loadBinary, "-warm", "12s", "-warm-duty", "0.05", "-busy", "20s"), hotService)
 	ofUnit := func(l logLine) bool { return l.str("unit") == hot.Path }
-	c.wait(60*time.Second, "gate opened", ofUnit)
-	c.wait(60*time.Second, "gate closed", ofUnit)
-	written := c.wait(30*time.Second, "profile written", ofUnit)
+	c.wait(startTimeout, "gate opened", ofUnit)
+	c.wait(startTimeout, "gate closed", ofUnit)
+	written := c.wait(startTimeout, "profile written", ofUnit)
 	checkAccounts(t, metrics)
 	c.stop()
 

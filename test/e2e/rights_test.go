@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -39,8 +38,8 @@ func TestOrdinaryUserWithTheDocumentedCapabilities(t *testing.T) {
 	require.Equal(t, "[]", started.str("not_sampled"))
 	require.Equal(t, "[]", started.str("not_shown"))
 	startLoad(t, hot.Command(loadBinary), hotService)
-	c.wait(40*time.Second, "gate opened", func(l logLine) bool { return l.str("unit") == hot.Path })
-	c.wait(40*time.Second, "gate closed", func(l logLine) bool { return l.str("unit") == hot.Path })
+	c.wait(startTimeout, "gate opened", func(l logLine) bool { return l.str("unit") == hot.Path })
+	c.wait(startTimeout, "gate closed", func(l logLine) bool { return l.str("unit") == hot.Path })
 	c.stop()
 	n := shares(flatten(w.received()), "burnThreeParts", "burnOnePart")
 	require.Greater(t, n["burnThreeParts"], n["burnOnePart"])
@@ -65,10 +64,16 @@ func TestOrdinaryUserOnOwnProcesses(t *testing.T) {
 	load := exec.Command(loadBinary)
 	load.SysProcAttr = user
 	startLoad(t, load, hotService)
+	if os.Geteuid() == 0 {
+		favoured := hosttest.NewCgroup(t, "hotprofile-e2e-own")
+		favoured.SetQuota(t, cores)
+		favoured.Favour(t)
+		favoured.Add(t, load.Process.Pid)
+	}
 	unit := fmt.Sprintf("%d:", load.Process.Pid)
 	isHot := func(l logLine) bool { return strings.HasPrefix(l.str("unit"), unit) }
-	c.wait(40*time.Second, "gate opened", isHot)
-	c.wait(40*time.Second, "gate closed", isHot)
+	c.wait(startTimeout, "gate opened", isHot)
+	c.wait(startTimeout, "gate closed", isHot)
 	c.stop()
 	n := shares(flatten(w.received()), "burnThreeParts", "burnOnePart")
 	require.Greater(t, n["burnThreeParts"], n["burnOnePart"])
