@@ -5,6 +5,7 @@ package processes_test
 
 import (
 	"fmt"
+	"math"
 	"os/exec"
 	"strings"
 	"testing"
@@ -19,22 +20,29 @@ import (
 )
 
 // once checks that samples of a process stand for the CPU time that it uses,
-// neither half nor twice of it.
+// neither half nor twice of it. On a machine that is busy or whose time is stolen
+// the clock of a process and the end of what was read are not of one moment: it
+// may take more than one look, which what is counted twice does not survive.
 func once(t *testing.T, sampler *oncpu.Sampler, to *sink, pid int, enough time.Duration) {
 	t.Helper()
-	to.follow(pid)
-	eventually(t, func() bool { return to.last() != "" })
-	begin, used, lost := clock(), cpuTime(t, pid), sampler.Stats().Lost
-	eventually(t, func() bool { return cpuTime(t, pid)-used > enough })
-	end := clock()
-	used = cpuTime(t, pid) - used
-	eventually(t, func() bool { return to.between(end+int64(100*time.Millisecond), 1<<62) > 0 }) // all is read
-	sampled := to.between(begin, end)
-	t.Logf("%v of %v of CPU time sampled", sampled, used)
-	if n := sampler.Stats().Lost - lost; n > 0 {
-		t.Skipf("the kernel lost %d records", n)
+	var said []string
+	for range 5 {
+		to.follow(pid)
+		eventually(t, func() bool { return to.last() != "" })
+		begin, used, lost := clock(), cpuTime(t, pid), sampler.Stats().Lost
+		eventually(t, func() bool { return cpuTime(t, pid)-used > enough })
+		end := clock()
+		used = cpuTime(t, pid) - used
+		eventually(t, func() bool { return to.between(end+int64(100*time.Millisecond), 1<<62) > 0 }) // all is read
+		sampled := to.between(begin, end)
+		lost = sampler.Stats().Lost - lost
+		said = append(said, fmt.Sprintf("%v of %v of CPU time sampled, %d records lost", sampled, used, lost))
+		if lost == 0 && math.Abs(sampled.Seconds()/used.Seconds()-1) <= 0.06 {
+			t.Log(strings.Join(said, "; "))
+			return
+		}
 	}
-	require.InEpsilon(t, used.Seconds(), sampled.Seconds(), 0.06)
+	t.Fatalf("never within 6 %%: %s", strings.Join(said, "; "))
 }
 
 // A process that several targets mean, by its pid, its program, its cgroup and
@@ -45,7 +53,9 @@ func TestOverlappingTargetsCountOnce(t *testing.T) {
 	inner := hosttest.NewCgroupCalled(t, strings.TrimPrefix(outer.Path, "/")+"/inner")
 	beside := spare(t, "beside", 0.1)
 	_, pid := run(t, inner.Command(program.Parent, "hot"))
-	run(t, beside.Command(program.Child, "hot"))
+	for range 2 {
+		run(t, beside.Command(program.Child, "hot"))
+	}
 	named := []processes.Target{{PID: pid}, {Executable: program.Parent}, {Executable: "**/churn"}}
 	cgroups := []processes.Target{{Cgroup: inner.Path}, {Cgroup: outer.Path}, {Cgroup: outer.Path + "/*"}}
 	for _, test := range []struct {
@@ -58,14 +68,11 @@ func TestOverlappingTargetsCountOnce(t *testing.T) {
 		{"processes beside a cgroup", "1 cgroups and 1 processes", append(named[:3:3], processes.Target{Cgroup: beside.Path}), 0},
 		{"cgroups", "1 cgroups and 0 processes", cgroups, 0},
 		{"processes in cgroups", "1 cgroups and 0 processes", append(named[:3:3], cgroups...), 0},
-		{"filtered", "the targets, by events on all", append(named[:3:3], cgroups...), 5 * cpus(t) / 2},
-		{"filtered processes", "the targets, by events on all", named, 5*cpus(t) - 1},
+		// What fits all CPUs fits fewer targets' own events: these make the difference.
+		{"filtered", "the targets, by events on all", append(named[:3:3], processes.Target{Cgroup: inner.Path}, processes.Target{Cgroup: beside.Path}), 4*cpus(t) - 1},
+		{"filtered processes", "the targets, by events on all", append(named[:3:3], processes.Target{Executable: program.Child}), 4*cpus(t) - 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if strings.HasPrefix(test.name, "filtered") && test.maxEvents < 3*cpus(t) {
-				// What fits all CPUs fits a cgroup's events: two make the difference.
-				test.targets, test.maxEvents = append(test.targets, processes.Target{Cgroup: beside.Path}), 4*cpus(t)-1
-			}
 			sampler, to, how := setup{targets: test.targets, maxEvents: test.maxEvents}.start(t)
 			once(t, sampler, to, pid, 700*time.Millisecond)
 			require.Contains(t, how(), test.how)
