@@ -72,7 +72,7 @@ func build(t *testing.T, name string, flags ...string) string {
 		cmd.Env = append(os.Environ(), flags...)
 	}
 	if _, err := exec.LookPath("cc"); err != nil {
-		t.Skip("no C compiler")
+		hosttest.SkipUnprivileged(t, "no C compiler: %v", err)
 	}
 	text, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", text)
