@@ -146,7 +146,7 @@ run() {
 		-object "memory-backend-memfd,id=mem,size=${VM_MEMORY}M,share=on" -numa node,memdev=mem \
 		-nographic -vga none -net none -no-reboot \
 		-kernel "$VM_DIR/vmlinuz" -initrd "$VM_DIR/initrd" \
-		-append "console=ttyS0 root=LABEL=root rw systemd.show_status=0 panic=-1 no_timer_check ${VM_APPEND:-}" \
+		-append "console=ttyS0 root=LABEL=root rw quiet systemd.show_status=0 panic=-1 no_timer_check ${VM_APPEND:-}" \
 		-drive "file=$work/root.img,if=virtio,format=raw" "${devices[@]}" </dev/null || true
 	kill "${pids[@]}" 2>/dev/null || true
 	wait "${pids[@]}" 2>/dev/null || true
