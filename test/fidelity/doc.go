@@ -7,6 +7,6 @@
 //
 // Two samplers look at different moments, so their figures differ for no reason
 // at all. How much that may be follows from how many samples each of them has:
-// Chance and TotalChance say it. Beyond that, 2 points are granted to a function's share and one
-// hundredth to a total.
+// Chance and TotalChance say it. Beyond that, 2 points are granted to a function's
+// share and one hundredth to a total.
 package fidelity
