@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -66,11 +67,13 @@ static int churn(char **arg)
 	return 0;
 }
 
-// bomb: every process starts others until it may not, and waits for its end.
+// bomb: every process starts others until it may not, and waits for its end, which
+// is that of its parent at the latest.
 static void bomb(void)
 {
-	while (fork() >= 0)
-		;
+	for (pid_t pid; (pid = fork()) >= 0;)
+		if (pid == 0)
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
 	for (;;)
 		pause();
 }
