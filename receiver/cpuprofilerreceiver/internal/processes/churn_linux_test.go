@@ -49,7 +49,11 @@ func TestProcessesThatComeAndGoLeaveNothingBehind(t *testing.T) {
 			require.Positive(t, got.named[program.Parent])
 			if st.Lost == 0 {
 				for path, n := range got.named {
-					if path != program.Parent && path != program.Child {
+					switch path {
+					case program.Parent, program.Child:
+					case "": // ended before it was looked at: how many do is the machine's load
+						require.Less(t, n, got.samples/5, "samples without a program")
+					default:
 						require.Less(t, n, got.samples/50, "samples of %q", path)
 					}
 				}
