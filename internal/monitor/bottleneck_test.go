@@ -40,7 +40,7 @@ type fakeStream struct {
 func (f *fakeStream) CPUs() []int { return f.cpus }
 
 func (f *fakeStream) Stale(cpus []int) bool { return f.ended.Load() || !slices.Equal(cpus, f.cpus) }
-func (f *fakeStream) Look() error { f.looks.Add(1); return nil }
+func (f *fakeStream) Look() error           { f.looks.Add(1); return nil }
 func (f *fakeStream) Wake() {
 	select {
 	case f.woken <- struct{}{}:

@@ -60,6 +60,6 @@ func (s *said) report(logger *zap.Logger, when string, processes, programs int) 
 
 // episode is a run of losses, said once when it begins and once when it ends.
 type episode struct {
-	since int64 // 0 while there is none
+	since int64  // 0 while there is none
 	lost  uint64 // what had been counted before it
 }
