@@ -317,7 +317,7 @@ func TestWhatIsNoProfileIsCountedSaidOnceAndHarmless(t *testing.T) {
 	}{
 		"not there": {http.NotFound, nil, nameCPU, Refused},
 		"in use already": {func(w http.ResponseWriter, _ *http.Request) {
-			http.Error(w, "Could not enable CPU profiling: cpu profiling already in use", 500)
+			http.Error(w, "Could not enable CPU profiling: cpu profiling already in use", http.StatusInternalServerError)
 		}, nil, nameCPU, Busy},
 		"garbage":             {says([]byte("<html>hello</html>")), nil, nameCPU, Invalid},
 		"nothing":             {says(nil), nil, nameCPU, Invalid},
@@ -343,8 +343,8 @@ func TestWhatIsNoProfileIsCountedSaidOnceAndHarmless(t *testing.T) {
 		"too slow": {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, func(c *Config) {
 			c.Duration, c.Timeout = 0, 50*time.Millisecond
 		}, nameCPU, Timeout},
-		"elsewhere":  {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, 302) }, nil, nameCPU, Refused},
-		"in circles": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.String(), 302) }, nil, nameCPU, Refused},
+		"elsewhere":  {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, http.StatusFound) }, nil, nameCPU, Refused},
+		"in circles": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.String(), http.StatusFound) }, nil, nameCPU, Refused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, answers(t, tc.handler).URL, tc.kind, tc.change)
