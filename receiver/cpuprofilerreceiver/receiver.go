@@ -94,7 +94,7 @@ func (p *profiler) Start(_ context.Context, host component.Host) error {
 			p.logger.Warn("nothing is sampled: cpu.enabled is false, and no other sampler is configured")
 			return nil
 		}
-		p.logger.Info("Running threads are not sampled: cpu.enabled is false, as it is by default where dotnet or pprof_endpoints is configured and none of cpu, targets, off_cpu and allocations is")
+		p.logger.Info("Running threads are not sampled: cpu.enabled is false")
 	}
 	if at, err := os.Stat(p.cfg.RootPath); err != nil {
 		return fmt.Errorf("root_path: the host's root has to be mounted there: %w", err)
