@@ -5,7 +5,6 @@ package cpuprofilerreceiver
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -19,8 +18,8 @@ import (
 	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/config/confighttp"
 	"go.uber.org/zap"
-	"golang.org/x/net/netutil"
 
+	"github.com/hotprofile/hotprofile/internal/httplisten"
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/dotnet"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
@@ -123,35 +122,20 @@ func (s *dotnetServer) begin() bool {
 	return true
 }
 
-// listen does what confighttp's listener does, with the peers asked for and the
-// connections counted below TLS: above it, HTTP would not know of it.
+// listen listens at a Unix socket, where the peers are asked for, or where
+// confighttp does.
 func (s *dotnetServer) listen(ctx context.Context, identify func(pid int) (processes.Identity, error)) (net.Listener, error) {
-	cfg := &s.cfg.ServerConfig
-	var secure *tls.Config
-	if cfg.TLS.HasValue() {
-		var err error
-		if secure, err = cfg.TLS.Get().LoadTLSConfig(ctx); err != nil {
+	at := &s.cfg.ServerConfig.NetAddr
+	return httplisten.Listen(ctx, &s.cfg.ServerConfig, maxDotnetConnections, func(ctx context.Context) (net.Listener, error) {
+		if !s.cfg.unix() {
+			return at.Listen(ctx)
+		}
+		l, err := unixsocket.Listen(ctx, at.Endpoint, s.cfg.mode())
+		if err != nil {
 			return nil, err
 		}
-		secure.NextProtos = []string{"h2", "http/1.1"}
-	}
-	var l net.Listener
-	var err error
-	if s.cfg.unix() {
-		if l, err = unixsocket.Listen(ctx, cfg.NetAddr.Endpoint, s.cfg.mode()); err == nil {
-			l = dotnet.Peers(l, identify)
-		}
-	} else {
-		l, err = cfg.NetAddr.Listen(ctx)
-	}
-	if err != nil {
-		return nil, err
-	}
-	l = netutil.LimitListener(l, maxDotnetConnections)
-	if secure != nil {
-		l = tls.NewListener(l, secure)
-	}
-	return l, nil
+		return dotnet.Peers(l, identify), nil
+	})
 }
 
 // stop takes no more requests and waits for those that are being served; ones
