@@ -78,13 +78,21 @@ func TestProcessesThatComeAndGoLeaveNothingBehind(t *testing.T) {
 			_ = first.Wait()
 			bomb.Remove(t)
 
-			after := settled(t, sampler, to, hotPID)
-			st = sampler.Stats()
+			// The statistics are those of the last batch, in which the bomb may not have
+			// ended yet: what is held is looked at until it is small. A leak stays.
+			var after held
+			small := func() bool {
+				after, st = settled(t, sampler, to, hotPID), sampler.Stats()
+				// Stacks of what goes on running are kept.
+				return after.files == before.files && after.rings == before.rings &&
+					after.heap < before.heap+uint64(st.Table.StackBytes)+2<<20
+			}
+			ok := small()
+			for end := time.Now().Add(patience); !ok && time.Now().Before(end); {
+				ok = small()
+			}
 			t.Logf("before %+v, after %+v; lost %d, %+v", before, after, st.Lost, st.Table)
-			require.Equal(t, before.files, after.files)
-			require.Equal(t, before.rings, after.rings)
-			// Stacks of what goes on running are kept.
-			require.Less(t, after.heap, before.heap+uint64(st.Table.StackBytes)+2<<20)
+			require.True(t, ok, "more is held than before")
 		})
 	}
 }

@@ -21,6 +21,7 @@ func TestAProcessIsIdentifiedByWhenItStartedAndWhereItIs(t *testing.T) {
 	i := NewIdentifier("/", tree)
 	at := hosttest.NewCgroup(t, "hotprofile-identify")
 	cmd := at.Command("sleep", "60")
+	time.Sleep(50 * time.Millisecond) // ticks after this process
 	before := time.Now()
 	require.NoError(t, cmd.Start())
 	var first Identity

@@ -125,9 +125,13 @@ type start struct {
 // it has an environment: the kernel tells of it a moment before it copies that.
 const startTries = 6
 
-// maxVerified bounds the processes that are looked for per batch because nobody may
-// have told that they ended; some 10 µs each.
-const maxVerified = 1024
+// Processes that are looked for per batch because nobody may have told that they
+// ended, some 10 µs each: at most, after a loss; and always, since one that is
+// sampled no longer ends untold.
+const (
+	maxVerified    = 1024
+	alwaysVerified = 128
+)
 
 // maxNames bounds the interned strings. At the bound all are forgotten.
 const maxNames = 8192
@@ -403,12 +407,12 @@ func (t *Table) NextBatch() {
 	t.fs.trim()
 }
 
-// verify looks whether processes are still there after records were lost, which may
-// have told of their ends: else each of them would be known until as many others
-// have come. Those not heard of for longest are looked for first.
+// verify looks whether processes are still there whose end nobody may have told:
+// else each of them would be known until as many others have come. Those not heard
+// of for longest are looked for first.
 func (t *Table) verify() {
-	n := min(t.doubtful, maxVerified)
-	t.doubtful -= n
+	n := min(max(t.doubtful, alwaysVerified), maxVerified, t.processes.Len())
+	t.doubtful = max(0, t.doubtful-n)
 	for range n {
 		pid, p, ok := t.processes.GetOldest()
 		if !ok {

@@ -518,28 +518,36 @@ func BenchmarkLearn(b *testing.B) {
 // in each batch, and forgotten like others that ended. Nobody is looked for without
 // a loss.
 func TestProcessesThatEndedUntoldAreForgotten(t *testing.T) {
-	h := newHost(t, false)
-	h.process(100, proc{name: "main", exe: "/bin/a", ticks: 1})
-	table := h.table(nil)
 	const untold = 2 * maxVerified
-	for pid := 1000; pid < 1000+untold; pid++ {
-		table.Fork(pid, 100, pid, 100)
-	}
-	h.process(999, proc{name: "again", exe: "/bin/a", ticks: 7})
-	table.Lookup(999, 0)
-	h.process(999, proc{name: "other", exe: "/bin/a", ticks: 8}) // with the pid of one that ended
-	for range 5 {
-		table.NextBatch()
-	}
-	require.Equal(t, untold+2, table.Stats().Processes, "nothing was lost")
+	for _, tt := range []struct {
+		name string
+		tell func(*Table)
+		// batches is how many it takes until all are looked for, and forgotten.
+		batches int
+	}{
+		{"records were lost", (*Table).AfterLoss, untold/maxVerified + 3},
+		{"no longer sampled", func(*Table) {}, untold/alwaysVerified + 3},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHost(t, false)
+			h.process(100, proc{name: "main", exe: "/bin/a", ticks: 1})
+			table := h.table(nil)
+			for pid := 1000; pid < 1000+untold; pid++ {
+				table.Fork(pid, 100, pid, 100)
+			}
+			h.process(999, proc{name: "again", exe: "/bin/a", ticks: 7})
+			table.Lookup(999, 0)
+			h.process(999, proc{name: "other", exe: "/bin/a", ticks: 8}) // with the pid of one that ended
 
-	table.AfterLoss()
-	table.NextBatch()
-	require.Equal(t, untold+2, table.Stats().Processes, "samples may be read late")
-	for range 5 {
-		table.NextBatch()
+			tt.tell(table)
+			table.NextBatch()
+			require.Equal(t, untold+2, table.Stats().Processes, "samples may be read late")
+			for range tt.batches {
+				table.NextBatch()
+			}
+			require.Equal(t, 1, table.Stats().Processes)
+			require.Equal(t, "main", table.Lookup(100, 0).Name)
+			require.Equal(t, "other", table.Lookup(999, 0).Name)
+		})
 	}
-	require.Equal(t, 1, table.Stats().Processes)
-	require.Equal(t, "main", table.Lookup(100, 0).Name)
-	require.Equal(t, "other", table.Lookup(999, 0).Name)
 }
