@@ -6,6 +6,7 @@ package perfevent
 import (
 	"bufio"
 	"errors"
+	"math"
 	"os"
 	"os/exec"
 	"strconv"
@@ -175,11 +176,12 @@ func TestSamplesOfAProcessSumToItsCPUTime(t *testing.T) {
 			}
 			target := attached(t)(s.AttachProcess(h.pid()))
 			h.tell("threads")
-			before := cpuTime(t, h.pid())
+			began, before := monotonic(), cpuTime(t, h.pid())
+			ended := int64(math.MaxInt64)
 			var sampled time.Duration
 			var rec Record
-			add := func(r *Record) {
-				if r.Type == TypeSample && r.Target == target {
+			add := func(r *Record) { // of the time that the clock was read for
+				if r.Type == TypeSample && r.Target == target && r.Time >= began && r.Time < ended {
 					require.Equal(t, h.pid(), r.PID)
 					sampled += time.Duration(r.Sample.Period)
 				}
@@ -191,6 +193,7 @@ func TestSamplesOfAProcessSumToItsCPUTime(t *testing.T) {
 				}
 			}
 			used := cpuTime(t, h.pid()) - before
+			ended = monotonic()
 			drain(t, s, add)
 			stats := s.Stats()
 			t.Logf("%v of %v sampled, %d events, %+v", sampled, used, len(target.events), stats)

@@ -27,6 +27,9 @@ func (r *reader) adjust(session *perfevent.Session) error {
 	said, count := "sampling frequency lowered: sampling costs more than max_overhead", &r.lowered
 	if r.pace.halvings < was {
 		said, count = "sampling frequency raised: sampling costs well below max_overhead", &r.raised
+		if r.pace.vain > 0 {
+			said = "sampling frequency raised: the lower one did not cost less"
+		}
 	}
 	count.Add(1)
 	r.halvings.Store(int64(r.pace.halvings))
@@ -53,7 +56,7 @@ func (r *reader) adjust(session *perfevent.Session) error {
 func (r *reader) reportExceeded() {
 	exceeded := r.pace.exceeded()
 	if exceeded && !r.spoken.exceeded {
-		r.cfg.Logger.Warn("sampling costs more than max_overhead at the lowest frequency: processes that start and end cost too, whatever the frequency",
+		r.cfg.Logger.Warn("sampling costs more than max_overhead, and a lower frequency would not help: processes that start and end cost too, whatever the frequency",
 			zap.Float64("frequency", r.frequency(r.pace.halvings)),
 			zap.Float64("cost_percent", 100*r.pace.cost),
 			zap.Float64("max_overhead_percent", 100*r.pace.bound))

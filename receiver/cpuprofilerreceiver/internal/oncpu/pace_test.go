@@ -45,14 +45,13 @@ func TestFrequencyFollowsTheCost(t *testing.T) {
 		load, fixed float64
 		halvings    int
 	}{
-		"no cost":                         {0, 0, 0},
-		"within the bound":                {0.019, 0, 0},
-		"at the bound":                    {0.02, 0, 0},
-		"a little above":                  {0.021, 0, 1},
-		"three times the bound":           {0.06, 0, 2},
-		"thirty times":                    {0.6, 0, 5},
-		"above it at any frequency":       {10, 0, 7},
-		"above it whatever the frequency": {0.01, 0.03, 7},
+		"no cost":                   {0, 0, 0},
+		"within the bound":          {0.019, 0, 0},
+		"at the bound":              {0.02, 0, 0},
+		"a little above":            {0.021, 0, 1},
+		"three times the bound":     {0.06, 0, 2},
+		"thirty times":              {0.6, 0, 5},
+		"above it at any frequency": {10, 0, 7},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(bound, 97).run(100, test.load, test.fixed)
@@ -65,6 +64,33 @@ func TestFrequencyFollowsTheCost(t *testing.T) {
 			require.False(t, h.exceeded())
 		})
 	}
+}
+
+// Cost that does not fall with the frequency leaves it as it is, but for a try now
+// and then.
+func TestFrequencyIsNotLoweredInVain(t *testing.T) {
+	h := newHost(0.02, 97).run(2*overWindows, 0.002, 0.05)
+	require.Zero(t, h.halvings)
+	require.Equal(t, 2, h.changes)
+	require.True(t, h.exceeded())
+	lowered := 0
+	for range 1000 {
+		h.run(1, 0.002, 0.05)
+		lowered += h.halvings
+		require.True(t, h.exceeded())
+	}
+	require.LessOrEqual(t, h.halvings, 1)
+	require.Less(t, lowered, 30, "tries")
+	require.Greater(t, h.changes, 10, "it is tried again")
+
+	// Where some of it falls, it is lowered as far as that is worth it.
+	require.Equal(t, 3, newHost(0.02, 97).run(5*overWindows, 0.03, 0.021).halvings)
+
+	h.run(mostRestWindows+20, 0.16, 0) // another load, that halving helps against
+	require.Equal(t, 3, h.halvings)
+	require.False(t, h.exceeded())
+	h.run(100, 0.001, 0)
+	require.Zero(t, h.halvings)
 }
 
 func TestFrequencyChangesStepByStep(t *testing.T) {

@@ -23,7 +23,7 @@ type spoken struct {
 	leftOut string
 	failing string
 	failure string
-	// exceeded is that the lowest frequency costs too much.
+	// exceeded is that a lower frequency would not help.
 	exceeded bool
 }
 
