@@ -2,7 +2,8 @@
 # Copyright The hotprofile Authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# Builds a Debian guest with systemd and cgroup v2 alone, and runs a job in it.
+# Builds a Debian guest with cgroup v2 alone, with systemd or of arm64, and runs a
+# job in it.
 # See README.md.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -27,19 +28,36 @@ if [[ -z ${VM_DIR:-} ]]; then
 fi
 mkdir -p "$VM_DIR"
 VM_DIR=$(cd "$VM_DIR" && pwd)
-: "${VM_MEMORY:=2048}" "${VM_CPUS:=2}" "${VM_TIMEOUT:=30m}" "${VM_ACCEL:=}"
+: "${VM_MEMORY:=2048}" "${VM_CPUS:=2}" "${VM_TIMEOUT:=30m}" "${VM_ACCEL:=}" "${VM_ARCH:=amd64}"
+case $VM_ARCH in
+amd64) qemu=qemu-system-x86_64 machine=q35 console=ttyS0 ;;
+arm64) qemu=qemu-system-aarch64 machine=virt console=ttyAMA0 VM_DIR+=/arm64 VM_ACCEL=tcg ;;
+*) die "VM_ARCH is amd64 or arm64" ;;
+esac
+mkdir -p "$VM_DIR"
 
-packages=systemd,systemd-sysv,dbus,udev,procps,libcap2-bin,util-linux,kmod,iproute2,strace,apparmor,linux-image-cloud-amd64
-packages+=,gcc,g++,libc6-dev,binutils,xz-utils,python3-minimal,libpython3-stdlib,ca-certificates,docker.io
+packages=procps,util-linux,kmod,iproute2,gcc,g++,libc6-dev,binutils,xz-utils,python3-minimal,libpython3-stdlib
+packages+=,linux-image-cloud-$VM_ARCH
 
 image() {
 	[[ -e $VM_DIR/root.img ]] && return
 	[[ $EUID == 0 ]] || die "debootstrap needs root"
-	for tool in debootstrap mke2fs qemu-system-x86_64; do
-		command -v "$tool" >/dev/null || die "$tool is missing: apt-get install debootstrap e2fsprogs qemu-system-x86 qemu-system-common"
+	for tool in debootstrap mke2fs depmod "$qemu"; do
+		command -v "$tool" >/dev/null || die "$tool is missing: apt-get install debootstrap e2fsprogs kmod qemu-system-x86 qemu-system-arm qemu-system-common"
 	done
 	local root=$VM_DIR/root
 	rm -rf "$root"
+	"system_$VM_ARCH" "$root"
+	cp "$root"/boot/vmlinuz-* "$VM_DIR/vmlinuz"
+	mke2fs -q -t ext4 -O ^has_journal -L root -d "$root" "$VM_DIR/root.img.new" 4G
+	mv "$VM_DIR/root.img.new" "$VM_DIR/root.img"
+	rm -rf "$root"
+}
+
+# system_amd64 installs Debian with systemd.
+system_amd64() {
+	local root=$1
+	packages+=,systemd,systemd-sysv,dbus,udev,libcap2-bin,strace,apparmor,ca-certificates,docker.io
 	debootstrap --variant=minbase --include="$packages" bookworm "$root" >"$VM_DIR/debootstrap.log" ||
 		die "debootstrap failed, see $VM_DIR/debootstrap.log"
 	install -m 644 "$here/guest/vm-job.service" "$root/etc/systemd/system/vm-job.service"
@@ -47,11 +65,42 @@ image() {
 	# Started by the jobs that need it.
 	rm -f "$root"/etc/systemd/system/*.wants/{docker,containerd}.service "$root"/etc/systemd/system/sockets.target.wants/docker.socket
 	echo hotprofile-vm >"$root/etc/hostname"
-	cp "$root"/boot/vmlinuz-* "$VM_DIR/vmlinuz"
 	cp "$root"/boot/initrd.img-* "$VM_DIR/initrd"
-	mke2fs -q -t ext4 -O ^has_journal -L root -d "$root" "$VM_DIR/root.img.new" 4G
-	mv "$VM_DIR/root.img.new" "$VM_DIR/root.img"
-	rm -rf "$root"
+}
+
+# system_arm64 unpacks Debian's packages and configures none, since their scripts
+# do not run here: enough for a kernel, a shell and compilers, not for systemd.
+system_arm64() {
+	local root=$1 each version
+	debootstrap --foreign --arch=arm64 --variant=minbase --include="$packages,busybox-static" bookworm "$root" >"$VM_DIR/debootstrap.log" ||
+		die "debootstrap failed, see $VM_DIR/debootstrap.log"
+	for each in "$root"/var/cache/apt/archives/*.deb; do
+		dpkg-deb --fsys-tarfile "$each" | tar -x --keep-directory-symlink -C "$root"
+	done
+	rm -rf "$root"/var/cache/apt/archives/*.deb
+	ln -sf gcc "$root/usr/bin/cc"
+	ln -sf mawk "$root/usr/bin/awk"
+	cp "$root/usr/share/base-passwd/passwd.master" "$root/etc/passwd"
+	cp "$root/usr/share/base-passwd/group.master" "$root/etc/group"
+	echo 127.0.0.1 localhost >"$root/etc/hosts"
+	install -m 755 "$here/guest/vm-init" "$root/sbin/vm-init"
+	version=$(ls "$root/lib/modules")
+	depmod -b "$root" "$version"
+	# What the root is read with, in the order of its needs.
+	local first=$VM_DIR/initramfs
+	rm -rf "$first"
+	mkdir -p "$first"/{bin,proc,dev,root,modules.d}
+	install -m 755 "$root/bin/busybox" "$here/guest/initramfs" "$first/bin/"
+	for each in sh mount umount insmod cat sleep switch_root; do ln -s busybox "$first/bin/$each"; done
+	ln -s bin/initramfs "$first/init"
+	for each in virtio_pci virtio_blk crc32c_generic ext4; do
+		modprobe -d "$root" -S "$version" --show-depends "$each"
+	done | awk '$1 == "insmod" && !seen[$2]++ {print $2}' | while read -r each; do
+		cp "$each" "$first/modules.d/"
+		basename "$each"
+	done >"$first/modules"
+	(cd "$first" && find . | cpio --quiet -o -H newc | gzip -1) >"$VM_DIR/initrd"
+	rm -rf "$first"
 }
 
 # sources takes the committed state, since a working tree may change under a run.
@@ -61,7 +110,14 @@ sources() {
 	git -C "$repo" archive HEAD | tar -x -C "$VM_DIR/src"
 	make -s -C "$VM_DIR/src" build
 	cd "$VM_DIR/src"
-	go build -o bin/ ./test/load ./test/dotnetsender
+	if [[ $VM_ARCH != amd64 ]]; then
+		export GOARCH=$VM_ARCH CGO_ENABLED=0
+		# As `make dist` builds it.
+		(cd bin/src && go build -trimpath -buildvcs=false -ldflags '-s -w' -o ../otelcol-hotprofile .)
+		mkdir -p bin/guest
+		go build -o bin/guest/ ./test/vm/guest/go
+	fi
+	go build -o bin/ ./test/load ./test/demo ./test/dotnetsender
 	# Tests with a real kernel in them are compiled here: the guest is slow.
 	local package
 	mkdir -p bin/tests
@@ -72,8 +128,11 @@ sources() {
 
 VM_PACKAGES=(
 	internal/cgroup internal/cgroup/keptfile internal/monitor internal/perfevent internal/unixsocket
+	internal/nativeformat internal/otlpprofiles internal/procfs internal/samplebuffer internal/samples internal/trigger
 	processor/cputriggerprocessor
 	receiver/cpuprofilerreceiver
+	receiver/cpuprofilerreceiver/internal/attach
+	receiver/cpuprofilerreceiver/internal/cputime
 	receiver/cpuprofilerreceiver/internal/oncpu
 	receiver/cpuprofilerreceiver/internal/offcpu
 	receiver/cpuprofilerreceiver/internal/allocs
@@ -97,6 +156,23 @@ accelerator() {
 		fi
 		;;
 	esac
+}
+
+# serve_go runs what the guest asks its Go for: emulated, a compiler takes minutes.
+# See guest/go.
+serve_go() {
+	local asked request=() cgo=(CGO_ENABLED=0)
+	command -v aarch64-linux-gnu-gcc >/dev/null && cgo=(CGO_ENABLED=1 CC=aarch64-linux-gnu-gcc)
+	while sleep 0.2; do
+		for asked in "$VM_DIR"/out/go/*/asked; do
+			[[ -e $asked ]] || continue
+			cd "${asked%/*}"
+			mapfile -d '' -t request <asked
+			rm asked
+			(cd "${request[0]}" && env GOARCH=arm64 "${cgo[@]}" "${request[@]:1}") >stdout 2>stderr </dev/null && echo 0 >ended || echo $? >ended
+			mv ended status
+		done
+	done
 }
 
 virtiofsd() {
@@ -138,15 +214,20 @@ run() {
 	for tag in "${!shares[@]}"; do
 		for _ in $(seq 100); do [[ -S $work/$tag.sock ]] && break; sleep 0.1; done
 	done
+	if [[ $VM_ARCH != amd64 ]]; then
+		rm -rf "$VM_DIR/out/go"
+		serve_go &
+		pids+=($!)
+	fi
 	local accel
 	read -ra accel <<<"$(accelerator)"
 	# Each run has its own copy of the image: runs do not see each other's traces.
 	cp --sparse=always "$VM_DIR/root.img" "$work/root.img"
-	timeout "$VM_TIMEOUT" qemu-system-x86_64 "${accel[@]}" -M q35 -m "$VM_MEMORY" -smp "$VM_CPUS" \
+	timeout "$VM_TIMEOUT" nice -n 19 "$qemu" "${accel[@]}" -M "$machine" -m "$VM_MEMORY" -smp "$VM_CPUS" \
 		-object "memory-backend-memfd,id=mem,size=${VM_MEMORY}M,share=on" -numa node,memdev=mem \
 		-nographic -vga none -net none -no-reboot \
 		-kernel "$VM_DIR/vmlinuz" -initrd "$VM_DIR/initrd" \
-		-append "console=ttyS0 root=LABEL=root rw quiet systemd.show_status=0 panic=-1 no_timer_check ${VM_APPEND:-}" \
+		-append "console=$console root=LABEL=root rw quiet systemd.show_status=0 panic=-1 no_timer_check ${VM_APPEND:-}" \
 		-drive "file=$work/root.img,if=virtio,format=raw" "${devices[@]}" </dev/null || true
 	kill "${pids[@]}" 2>/dev/null || true
 	wait "${pids[@]}" 2>/dev/null || true

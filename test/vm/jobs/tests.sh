@@ -6,7 +6,7 @@ set -uo pipefail
 failed=()
 packages=("$@")
 [[ ${#packages[@]} -gt 0 ]] || mapfile -t packages < <(ls bin/tests | sed 's/\.test$//' | tr _ /)
-systemctl start docker.service
+[[ ! -d /run/systemd/system ]] || systemctl start docker.service
 for each in "${packages[@]}"; do
 	package=${each%%:*} pattern=.
 	[[ $each == *:* ]] && pattern=${each#*:}
