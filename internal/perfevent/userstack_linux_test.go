@@ -27,10 +27,10 @@ func TestSampleCarriesTheUsersStack(t *testing.T) {
 		require.Eventually(t, func() bool {
 			_, err = s.AttachProcess(cmd.Process.Pid)
 			return err == nil
-		}, 10*time.Second, time.Millisecond)
+		}, deadline, time.Millisecond)
 		var rec Record
 		n, checked := 0, 0
-		for deadline := time.Now().Add(20 * time.Second); n < 100 && time.Now().Before(deadline); {
+		for end := time.Now().Add(deadline); n < 100 && time.Now().Before(end); {
 			require.NoError(t, s.Wait(20*time.Millisecond))
 			for s.Read(&rec) {
 				if rec.Type != TypeSample || !rec.Sample.HasRegisters || len(rec.Sample.User) < 2 {
