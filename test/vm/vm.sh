@@ -78,6 +78,9 @@ system_arm64() {
 		dpkg-deb --fsys-tarfile "$each" | tar -x --keep-directory-symlink -C "$root"
 	done
 	rm -rf "$root"/var/cache/apt/archives/*.deb
+	# In a container debootstrap makes it a link, to itself once it is the root.
+	rm -rf "$root/proc"
+	mkdir "$root/proc"
 	ln -sf gcc "$root/usr/bin/cc"
 	ln -sf mawk "$root/usr/bin/awk"
 	cp "$root/usr/share/base-passwd/passwd.master" "$root/etc/passwd"
