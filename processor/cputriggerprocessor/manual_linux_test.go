@@ -59,6 +59,8 @@ func TestOpeningByHandMakesHotAndIsRememberedOverARestart(t *testing.T) {
 storage: %s
 manual: {transport: unix, endpoint: %s}
 budgets: {max_triggers_per_hour: 1}
+policies: # nothing opens by itself, whatever is hot on this host
+  - {name: cpu, match: {cgroup: /no/such}, any_of: [{monitor: cpu_utilization, threshold: 80, average_over: 30s}]}
 `, storageID, socket))
 	require.NoError(t, err)
 	mine := fmt.Sprintf("/v1/trigger?unit=%d&duration=1m", os.Getpid())

@@ -136,7 +136,7 @@ func TestARecordThatCannotBeUnderstoodIsSaidAndReplaced(t *testing.T) {
 			require.Len(t, entries, 1)
 			require.Contains(t, entries[0].ContextMap()["error"], tc.says)
 			m.save(numbered(7))
-			require.Eventually(t, func() bool { s, _ := m.load(t.Context()); return number(s) == 7 }, 10*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { s, _ := m.load(t.Context()); return number(s) == 7 }, time.Minute, time.Millisecond)
 			require.NoError(t, m.close(t.Context(), numbered(8)))
 		})
 	}
@@ -207,7 +207,7 @@ func TestSavingWaitsForNoStorageAndTheLatestWins(t *testing.T) {
 	c.proceed <- struct{}{}
 	<-c.entered
 	c.proceed <- struct{}{}
-	require.Eventually(t, func() bool { values, _ := c.state(); return len(values) == 2 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { values, _ := c.state(); return len(values) == 2 }, time.Minute, time.Millisecond)
 
 	// At shutdown a write that hangs is given up, and the last one is waited for.
 	m.save(numbered(1001))
@@ -251,7 +251,7 @@ func TestSavingThatFailsIsSaidOncePerEpisode(t *testing.T) {
 			n++
 			_, before := c.state()
 			m.save(numbered(n))
-			require.Eventually(t, func() bool { _, sets := c.state(); return sets > before }, 10*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { _, sets := c.state(); return sets > before }, time.Minute, time.Millisecond)
 		}
 	}
 	for range 2 {
@@ -260,7 +260,7 @@ func TestSavingThatFailsIsSaidOncePerEpisode(t *testing.T) {
 		save(3)
 		c.fail(nil)
 		save(1)
-		require.Eventually(t, func() bool { return logs.Len() >= 2 }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return logs.Len() >= 2 }, time.Minute, time.Millisecond)
 		all := logs.All()
 		require.Len(t, all, 2)
 		require.Equal(t, "cooldowns and budgets cannot be saved; a restart would forget them", all[0].Message)

@@ -170,10 +170,10 @@ func (c *collector) stop() {
 	_ = c.cmd.Process.Signal(os.Interrupt)
 	select {
 	case <-c.ended:
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		_ = c.cmd.Process.Kill()
 		<-c.ended
-		c.t.Error("the collector did not end within 30s of SIGINT")
+		c.t.Error("the collector did not end within a minute of SIGINT")
 	}
 }
 
@@ -209,13 +209,23 @@ func scrape(t testing.TB, port int, metric string, labels ...string) float64 {
 	return sum
 }
 
-// freePort returns a TCP port of the loopback that nobody listens on.
+// given are the ports that freePort has returned. The kernel chooses at random,
+// and may choose one again before who asked for it listens there.
+var given sync.Map
+
+// freePort returns a TCP port of the loopback that nobody listens on, another one
+// each time.
 func freePort(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	for {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		port := l.Addr().(*net.TCPAddr).Port
+		require.NoError(t, l.Close())
+		if _, known := given.LoadOrStore(port, true); !known {
+			return port
+		}
+	}
 }
 
 // ofThisRun is a pattern of the cgroups of this run's tests, so that what else is

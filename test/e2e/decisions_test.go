@@ -6,13 +6,16 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -66,19 +69,22 @@ func TestARestartDoesNotTriggerAgainInsideTheCooldown(t *testing.T) {
 	hot.SetQuota(t, cores)
 	hot.Favour(t)
 	w := startWire(t)
-	const policy = `
+	policy := fmt.Sprintf(`
     storage: file_storage
     policies:
       - name: cpu
+        match: {cgroup: %q}
         any_of: [{monitor: cpu_utilization, threshold: 80, average_over: 3s}]
         duration: 2s
-        cooldown: 1h`
-	storage := fmt.Sprintf("file_storage: {directory: %q, create_directory: true, timeout: 5s}", filepath.Join(t.TempDir(), "storage"))
+        cooldown: 1h`, hot.Path)
+	dir := filepath.Join(t.TempDir(), "storage")
+	storage := fmt.Sprintf("file_storage: {directory: %q, create_directory: true, timeout: 30s}", dir)
 	first := gated(t, w, freePort(t), policy, storage)
 	startLoad(t, hot.Command(loadBinary), hotService)
 	first.wait(startTimeout, "gate opened", of(hot.Path))
 	first.wait(startTimeout, "gate closed", of(hot.Path))
-	time.Sleep(time.Second) // a moment to save it; the kill is what nobody prepares for
+	// A moment to save it; the kill is what nobody prepares for.
+	require.Eventually(t, func() bool { return holds(t, dir, hot.Path) }, startTimeout, 10*time.Millisecond)
 	require.NoError(t, first.cmd.Process.Signal(syscall.SIGKILL))
 	<-first.ended
 
@@ -93,6 +99,17 @@ func TestARestartDoesNotTriggerAgainInsideTheCooldown(t *testing.T) {
 	}
 }
 
+// holds tells whether a file of a folder has a text in it.
+func holds(t *testing.T, dir, text string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	require.NoError(t, err)
+	return slices.ContainsFunc(files, func(file string) bool {
+		content, err := os.ReadFile(file)
+		return err == nil && bytes.Contains(content, []byte(text))
+	})
+}
+
 // TestByHand opens the gate of a unit that is anything but hot, over TCP and over
 // a Unix socket.
 func TestByHand(t *testing.T) {
@@ -105,7 +122,10 @@ func TestByHand(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := startWire(t)
-			c := gated(t, w, freePort(t), fmt.Sprintf("    manual: {%sendpoint: %q}", server.yaml, server.address))
+			c := gated(t, w, freePort(t), fmt.Sprintf(`
+    manual: {%sendpoint: %q}
+    policies: # nothing opens by itself, whatever is hot on this host
+      - {name: cpu, match: {cgroup: /no/such}, any_of: [{monitor: cpu_utilization, threshold: 80, average_over: 30s}]}`, server.yaml, server.address))
 			startLoad(t, cool.Command(loadBinary, "-duty", "0.2"), coolService)
 			time.Sleep(3 * time.Second) // so that the recorder has something of it
 			client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -125,8 +145,7 @@ func TestByHand(t *testing.T) {
 			require.Equal(t, http.StatusOK, status, "%v", answer)
 			c.wait(startTimeout, "gate opened", func(l logLine) bool { return l.str("unit") == cool.Path && l.str("monitor") == "manual" })
 			c.wait(startTimeout, "gate closed", of(cool.Path))
-			time.Sleep(2 * time.Second)
-			c.stop()
+			c.stop() // what exporters hold leaves first
 			events := 0
 			for _, p := range flatten(w.received()) {
 				require.Equal(t, cool.Path, p.str("hotprofile.unit"))
@@ -173,7 +192,6 @@ func TestBudgetsAndDryRuns(t *testing.T) {
 	for _, unit := range units {
 		c.wait(startTimeout, "gate closed", of(unit))
 	}
-	time.Sleep(time.Second)
 	require.Positive(t, scrape(t, metrics, "otelcol_cpu_trigger_triggers", `outcome="over_budget"`))
 	require.Positive(t, scrape(t, metrics, "otelcol_cpu_trigger_triggers", `outcome="dry_run"`))
 	require.Positive(t, scrape(t, metrics, "otelcol_cpu_trigger_samples", `outcome="dry_run"`))

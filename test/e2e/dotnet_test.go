@@ -82,7 +82,7 @@ service:
 	const recorded = "../../testdata/dotnet/"
 	args := func(resource string) []string {
 		return []string{
-			"-socket", socket, "-rate", "4", "-for", "1m", "-resource", resource, "-compression", "gzip",
+			"-socket", socket, "-rate", "4", "-for", "5m", "-resource", resource, "-compression", "gzip",
 			recorded + "web", recorded + "allocations", recorded + "selected", recorded + "names",
 		}
 	}
@@ -95,7 +95,6 @@ service:
 	require.Equal(t, hot.Path, opened.str("unit"))
 	require.Equal(t, hotService, opened.str("service"))
 	c.wait(startTimeout, "gate closed", ours)
-	time.Sleep(3 * time.Second) // beyond the exporters' batching
 	checkAccounts(t, metrics)
 	for _, sampler := range []string{"dotnet_threads", "dotnet_allocations", "dotnet_selected"} {
 		require.Positive(t, scrape(t, metrics, "otelcol_cpu_profiler_samples", `sampler="`+sampler+`"`, `outcome="exported"`), sampler)

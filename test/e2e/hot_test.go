@@ -121,7 +121,7 @@ exporters:
   otlp_grpc/peer: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}
   otlp_grpc/wire: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}
   otlp_http/peer: {endpoint: "http://127.0.0.1:%d"}
-  pprof: {directory: %q, idle_timeout: 3s}
+  pprof: {directory: %q, idle_timeout: 10m} # or a pause would make two files of one
 service:
   telemetry:
     logs: {encoding: json, sampling: {enabled: false}}
@@ -135,8 +135,8 @@ service:
 	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
 	o := outcome{hotCgroup: hot.Path}
 	startLoad(t, cool.Command(loadBinary, "-duty", "0.05"), coolService)
+	o.turnedHot = time.Now().Add(idle) // at the earliest
 	startLoad(t, hot.Command(loadBinary, "-idle", idle.String(), "-busy", busy.String()), hotService)
-	o.turnedHot = time.Now().Add(idle)
 
 	// Until the last moment at which a gate that opens late would have closed.
 	end := time.After(idle + busy + duration/2)
@@ -150,8 +150,6 @@ service:
 			}
 		}
 	}
-	// Beyond the exporters' batching and the idle_timeout of the files.
-	time.Sleep(4 * time.Second)
 	checkAccounts(t, metrics)
 	// Whatever else is busy on this host has gates of its own.
 	ours := func(unit any, service string) bool {
@@ -164,7 +162,7 @@ service:
 			}
 		}
 	}
-	c.stop()
+	c.stop() // what exporters hold leaves first
 	p.stop()
 	read := func(file string) (out []profile) {
 		for _, p := range flatten(readProfiles(t, file)) {
@@ -187,7 +185,7 @@ service:
 func checkAccounts(t *testing.T, metrics int) {
 	t.Helper()
 	var in, out float64
-	for range 20 {
+	for end := time.Now().Add(startTimeout); time.Now().Before(end); {
 		in = scrape(t, metrics, "otelcol_cpu_profiler_samples", `outcome="exported"`)
 		out = scrape(t, metrics, "otelcol_cpu_trigger_samples") + scrape(t, metrics, "otelcol_cpu_trigger_recorder_samples")
 		if in > 0 && in == out {

@@ -155,7 +155,7 @@ service:
 	took := come(count)
 	t.Logf("%d processes at %.0f/s: %v of the collector's CPU time each, all that it did included",
 		count, count/took.Seconds(), (holdingOf(t, c).cpu-began.cpu)/count)
-	require.Positive(t, events("e2e-churn", program.Child), "short processes are sampled under their names")
+	until("short processes are not sampled under their names", func() bool { return events("e2e-churn", program.Child) > 0 })
 
 	bomb := hosttest.NewCgroup(t, "hotprofile-e2e-bomb")
 	const most = 2500
@@ -172,13 +172,13 @@ service:
 	had := events("e2e-steady", "")
 	until("sampling does not go on", func() bool { return events("e2e-steady", "") > had+frequency/2 })
 	var after holding
-	until("descriptors are left", func() bool { // but for what is being read just now
+	until("descriptors or memory are left", func() bool { // but for what is being read just now
 		after = holdingOf(t, c)
-		return after.descriptors <= before.descriptors+2 && after.rings <= before.rings && after.kept == 0
+		return after.descriptors <= before.descriptors+2 && after.rings <= before.rings && after.kept == 0 &&
+			after.resident < before.resident+64<<20
 	})
 	t.Logf("before: %d descriptors, %d rings, %d MiB; after: %d, %d, %d MiB; lost in the kernel %.0f, unreadable %.0f",
 		before.descriptors, before.rings, before.resident>>20, after.descriptors, after.rings, after.resident>>20, lost()-lostBefore, unreadable())
-	require.Less(t, after.resident, before.resident+64<<20)
 	for _, msg := range []string{"Reading perf events failed; sampling ends until targets are looked for again"} {
 		require.Empty(t, c.lines(msg))
 	}

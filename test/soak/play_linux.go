@@ -24,15 +24,15 @@ const quietLimit = 2 * time.Minute
 // play has one run of the collector, from its start to its end.
 func (s *soak) play(ctx context.Context, a scheduled) (err error) {
 	set := settings{Direct: a.direct, Loads: s.world.path("*"), Dir: s.dir, PprofSocket: s.world.pprofSocket(), Backend: s.backend.peer.Port, Final: s.finals.port}
-	for _, port := range []*int{&set.Metrics, &set.Pprof, &set.Manual} {
-		if *port, err = freePort(); err != nil {
-			return err
-		}
-	}
 	s.backend.serve(a.direct)
-	if err := s.backend.become(a.phases[0].backend); err != nil {
+	if err := s.backend.become(a.phases[0].backend); err != nil { // it has its port again
 		return err
 	}
+	ports, err := freePorts(3)
+	if err != nil {
+		return err
+	}
+	set.Metrics, set.Pprof, set.Manual = ports[0], ports[1], ports[2]
 	before, _, _ := s.backend.took()
 	c, err := startCollector(ctx, s.binary, fmt.Sprintf("run-%d", a.number), s.group, set)
 	if err != nil {
