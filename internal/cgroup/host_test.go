@@ -65,7 +65,7 @@ func start(t testing.TB, tree *Tree, c *hosttest.Cgroup, script string) *exec.Cm
 			}
 		}
 		return err == nil
-	}, 10*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	return cmd
 }
 
@@ -115,7 +115,7 @@ func TestHostCPUTimeGrowsWithABusyProcess(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, replaced)
 		return used > 200*time.Millisecond
-	}, 20*time.Second, 10*time.Millisecond)
+	}, 30*time.Second, 10*time.Millisecond)
 	used, _, err := idleTime.Read(time.Now())
 	require.NoError(t, err)
 	require.Less(t, used, 150*time.Millisecond)

@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,7 +40,8 @@ func TestLoad(t *testing.T) {
 	if os.Getenv(loadVariable) == "" {
 		t.Skip("the load of other tests")
 	}
-	time.AfterFunc(time.Minute, func() { os.Exit(1) }) // whatever becomes of those who wait for it
+	runtime.GOMAXPROCS(2) // for two that spin
+	time.AfterFunc(5*time.Minute, func() { os.Exit(1) }) // whatever becomes of those who wait for it
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		order := strings.Fields(lines.Text())
 		var d time.Duration
@@ -292,10 +294,11 @@ type seenLoad struct {
 	gaps             int64
 	used             int64 // by the kernel's account
 	stats            bottleneckStats
+	faults           []string
 }
 
-// watchLoad runs a load for a unit that is followed, and requires Σ k·t(k) to be
-// its CPU time within the tick error.
+// watchLoad runs a load for a unit that is followed, and says in seenLoad.faults
+// whether Σ k·t(k) is its CPU time within the tick error.
 func watchLoad(t testing.TB, b *bottlenecks, n *bottleneck, l *load, order string, used func() int64) seenLoad {
 	t.Helper()
 	n.Read(time.Now(), 1)
@@ -325,11 +328,32 @@ func watchLoad(t testing.TB, b *bottlenecks, n *bottleneck, l *load, order strin
 	t.Logf("%s: t(k) %v, busy %v of %v known, took %v; CPU time %v, by the kernel %v (difference %v, slack %v); %d switches, %d lost, gaps of %v, %+v",
 		order, s.at, time.Duration(s.busy), time.Duration(s.known), time.Duration(took), time.Duration(s.cpu), time.Duration(s.used),
 		time.Duration(s.cpu-s.used), time.Duration(slack), switches, s.stats.Lost, time.Duration(s.gaps), s.stats)
-	require.InDelta(t, s.used, s.cpu, float64(slack))
+	if apart := s.cpu - s.used; apart > slack || -apart > slack {
+		s.faults = append(s.faults, fmt.Sprintf("%v and not %v of CPU time", time.Duration(s.cpu), time.Duration(s.used)))
+	}
+	if s.stats.Lost != statsBefore.Lost {
+		s.faults = append(s.faults, "records were lost")
+	}
 	// Some threads of this kernel's write no record as they leave: that is seen,
 	// and costs the sums above nothing, but it must stay rare.
 	require.LessOrEqual(t, 100*s.stats.Surprises, s.stats.Switches)
-	require.Zero(t, s.stats.Lost)
+	return s
+}
+
+// attempts is how often a load is watched before what does not add up is held
+// against us: sums that are wrong are wrong each time, a host that is too busy for
+// its switches to be read in time is not.
+const attempts = 3
+
+// addsUp watches a load until it adds up.
+func addsUp(t testing.TB, b *bottlenecks, n *bottleneck, l *load, order string, used func() int64) (s seenLoad) {
+	t.Helper()
+	for range attempts {
+		if s = watchLoad(t, b, n, l, order, used); len(s.faults) == 0 {
+			return s
+		}
+	}
+	require.Empty(t, s.faults)
 	return s
 }
 
@@ -348,7 +372,7 @@ func TestHostBottleneck(t *testing.T) {
 	for name, c := range map[string]struct {
 		order string
 		// ok says that it looks as it should on a host that does little else: on a
-		// busy one it is tried again. What adds up adds up each time.
+		// busy one it is tried again.
 		ok func(seenLoad) bool
 	}{
 		"a single thread that spins": {"spin 500ms", func(s seenLoad) bool {
@@ -373,7 +397,7 @@ func TestHostBottleneck(t *testing.T) {
 			l := newLoad(t, s)
 			for end := time.Now().Add(time.Minute); ; {
 				n := b.unit(l.unit.ID)
-				if c.ok(watchLoad(t, b, n, l, c.order, func() int64 { return l.cpuTime(s) })) {
+				if c.ok(addsUp(t, b, n, l, c.order, func() int64 { return l.cpuTime(s) })) {
 					return
 				}
 				require.True(t, time.Now().Before(end), "it never looks as it should")
@@ -388,7 +412,7 @@ func TestHostBottleneckOfAProcess(t *testing.T) {
 	l := newLoad(t, s)
 	p := processNow(t, l.cmd.Process.Pid)
 	n := b.process(p)
-	seen := watchLoad(t, b, n, l, "threads 1s", func() int64 {
+	seen := addsUp(t, b, n, l, "threads 1s", func() int64 {
 		used, err := s.clocks.process(p.PID)
 		require.NoError(t, err)
 		return int64(used)
@@ -471,29 +495,48 @@ func TestHostBottleneckThroughAWatcher(t *testing.T) {
 	require.NoError(t, err)
 	defer process.Close()
 
-	l.begin("spin 4s")
 	for name, w := range map[string]*Watcher{"unit": unit, "process": process} {
-		var first, out [3]Result
+		var out [3]Result
 		w.Read(time.Now(), out[:])
 		require.NoError(t, out[0].Err, "the first reading is a baseline")
-		span := func(i int) float64 {
-			return (out[i].Reading.Num - first[i].Reading.Num) / (out[i].Reading.Den - first[i].Reading.Den)
-		}
-		end := time.Now().Add(30 * time.Second)
-		for tick := time.NewTicker(200 * time.Millisecond); out[0].Reading.Den-first[0].Reading.Den <= 1; <-tick.C {
-			require.True(t, time.Now().Before(end), "no second was read of")
-			w.Read(time.Now(), out[:])
-			if out[0].Err != nil {
-				require.ErrorAs(t, out[0].Err, new(Gap))
-				first = [3]Result{}
-			} else if first[0].Reading.Time.IsZero() {
-				first = out
+		apart := 0.0
+		for range attempts { // the two are read a moment apart, which is longer on a busy machine
+			l.begin("spin 3s")
+			bottleneck, cores := watchedFor(t, w)
+			l.await()
+			t.Logf("%s: bottleneck %.1f %%, usage %.3f", name, 100*bottleneck, cores)
+			if apart = math.Abs(bottleneck - cores); apart <= 0.2 {
+				break
 			}
 		}
-		t.Logf("%s: bottleneck %.1f %%, usage %.3f, utilization %.1f %%", name, 100*span(0), span(1), 100*span(2))
-		require.InDelta(t, span(1), span(0), 0.2, "one thread: as long as it has CPU time; the two are read a moment apart")
+		require.LessOrEqual(t, apart, 0.2, "one thread: as long as it has CPU time")
 		require.NotEmpty(t, w.From(0))
 	}
-	l.await()
 	require.NotZero(t, s.bottlenecks.Stats().Through)
+}
+
+// watchedFor reads until a second has been seen without a gap, and returns the
+// bottleneck of that time and the cores that were used.
+func watchedFor(t *testing.T, w *Watcher) (bottleneck, cores float64) {
+	t.Helper()
+	var first, out [3]Result
+	end := time.Now().Add(time.Minute)
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for begun := false; ; <-tick.C {
+		require.True(t, time.Now().Before(end), "no second was read of")
+		w.Read(time.Now(), out[:])
+		switch {
+		case out[0].Err != nil:
+			require.ErrorAs(t, out[0].Err, new(Gap))
+			begun = false
+		case !begun:
+			first, begun = out, true
+		case out[0].Reading.Den-first[0].Reading.Den > 1:
+			span := func(i int) float64 {
+				return (out[i].Reading.Num - first[i].Reading.Num) / (out[i].Reading.Den - first[i].Reading.Den)
+			}
+			return span(0), span(1)
+		}
+	}
 }

@@ -165,10 +165,10 @@ func (r *rig) play(f *fakeStream, through int64, records ...perfevent.SwitchReco
 	r.t.Helper()
 	select {
 	case f.rounds <- round{records, through}:
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		r.t.Fatal("nothing is read")
 	}
-	require.Eventually(r.t, func() bool { return r.Stats().Through == through }, 10*time.Second, time.Millisecond)
+	require.Eventually(r.t, func() bool { return r.Stats().Through == through }, 30*time.Second, time.Millisecond)
 }
 
 func (r *rig) opened() *fakeStream {
@@ -176,7 +176,7 @@ func (r *rig) opened() *fakeStream {
 	select {
 	case f := <-r.streams:
 		return f
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		r.t.Fatal("nothing was attached")
 		return nil
 	}
@@ -219,7 +219,7 @@ func TestSwitchesAreFollowedOnlyForUnitsThatCanReachTheThreshold(t *testing.T) {
 		_, _, err = r.read(n, 0.02)
 		require.NoError(t, err)
 	}
-	require.Eventually(t, f.closed.Load, 10*time.Second, time.Millisecond)
+	require.Eventually(t, f.closed.Load, 30*time.Second, time.Millisecond)
 	_, _, err = r.read(n, 0.02)
 	require.Equal(t, errNotFollowed, err)
 
@@ -270,7 +270,7 @@ func TestOneStreamServesAllUnitsCgroupsAndProcesses(t *testing.T) {
 	p.Close()
 	require.False(t, f.closed.Load())
 	other.Close()
-	require.Eventually(t, f.closed.Load, 10*time.Second, time.Millisecond)
+	require.Eventually(t, f.closed.Load, 30*time.Second, time.Millisecond)
 	require.Empty(t, r.streams)
 }
 

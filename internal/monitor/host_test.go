@@ -80,7 +80,7 @@ func inCgroup(t testing.TB, s *Source, c *hosttest.Cgroup, script string) cgroup
 		}
 		u = s.tree.UnitOf(p)
 		return err == nil
-	}, 10*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	return u
 }
 
@@ -161,7 +161,7 @@ func TestHostReusedPIDIsNotReadAsTheOldProcess(t *testing.T) {
 				require.NoError(t, out[0].Err)
 				// A later start than the first's, in ticks of 10 ms.
 				since := s.clocks.ticks()
-				require.Eventually(t, func() bool { return s.clocks.ticks() > since+1 }, time.Second, time.Millisecond)
+				require.Eventually(t, func() bool { return s.clocks.ticks() > since+1 }, 30*time.Second, time.Millisecond)
 				end(old)
 				if err := os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(pid-1)), 0); err != nil {
 					w.Close()
@@ -221,7 +221,7 @@ func TestHostUnitWithoutACounter(t *testing.T) {
 		hosttest.SkipUnprivileged(t, "cannot make a cgroup: %v", err)
 	}
 	t.Cleanup(func() {
-		require.Eventually(t, func() bool { return os.Remove(dir) == nil }, 10*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return os.Remove(dir) == nil }, 30*time.Second, 10*time.Millisecond)
 	})
 	enter := "echo $$ > '" + dir + "/cgroup.procs' && "
 	idle := run(t, shell(enter+"exec sleep 60"))
@@ -230,7 +230,7 @@ func TestHostUnitWithoutACounter(t *testing.T) {
 		p, err := s.tree.PathsOf(idle)
 		u = s.tree.UnitOf(p)
 		return err == nil && u.ID != ""
-	}, 10*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	if u.Cgroup != path {
 		t.Skipf("this test's own process is in %s, so its children are too", u.Cgroup)
 	}
@@ -241,7 +241,7 @@ func TestHostUnitWithoutACounter(t *testing.T) {
 	require.Eventually(t, func() bool {
 		used, err := s.clocks.process(moved)
 		return err == nil && used > 300*time.Millisecond
-	}, 20*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 
 	w, err := s.WatchUnit(u, []string{CPUUsage, CPUUtilization})
 	require.NoError(t, err)

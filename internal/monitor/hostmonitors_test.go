@@ -77,7 +77,7 @@ func TestHostBusiestThread(t *testing.T) {
 	require.NoError(t, err)
 	defer w.Close()
 	var out [2]Result
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for out[0].Err != nil || out[0].Reading.Den < 1 {
 		require.True(t, time.Now().Before(deadline))
 		<-time.After(100 * time.Millisecond)

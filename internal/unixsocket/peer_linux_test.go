@@ -77,7 +77,7 @@ func TestOneOutsideOfThePIDNamespaceIsZero(t *testing.T) {
 		var err error
 		c, err = net.Dial("unix", path)
 		return err == nil
-	}, 10*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	defer c.Close()
 	got, err := io.ReadAll(c)
 	require.NoError(t, err)

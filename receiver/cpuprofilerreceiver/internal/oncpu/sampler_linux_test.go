@@ -22,7 +22,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-const patience = 20 * time.Second
+const patience = 30 * time.Second
 
 // finding is a attach.Finder of what a test says.
 type finding struct {
@@ -134,7 +134,7 @@ func TestNothingPermittedIsAStatusUntilItIs(t *testing.T) {
 	mu.Unlock()
 	require.Eventually(t, func() bool { return len(st.get()) == 2 && s.Stats().Targets == 1 }, patience, time.Millisecond)
 	require.NoError(t, st.get()[1])
-	require.Equal(t, 1, logs.FilterMessage("sampling started").Len())
+	require.Eventually(t, func() bool { return logs.FilterMessage("sampling started").Len() == 1 }, patience, time.Millisecond)
 }
 
 func TestTargetsThatAllRefuseAreAStatus(t *testing.T) {

@@ -27,17 +27,13 @@ import (
 // tally is a sink that counts stacks by whether they are whole.
 type tally struct {
 	discard
-	mu                      sync.Mutex
-	whole, other, depth, at int
+	mu                  sync.Mutex
+	whole, other, depth int
 }
 
 func (s *tally) Add(k samples.Key, _ int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.at++
-	if s.at <= 1000 { // the program was just started, and its files are being read
-		return true
-	}
 	if k.Stack.Whole {
 		s.whole++
 		s.depth += len(k.Stack.Locations)
@@ -51,6 +47,13 @@ func (s *tally) get() (whole, other, depth int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.whole, s.other, s.depth
+}
+
+// forget counts from here on.
+func (s *tally) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.whole, s.other, s.depth = 0, 0, 0
 }
 
 // withoutFramePointers starts a program that keeps none.
@@ -95,8 +98,16 @@ func TestStacksWithoutFramePointersAreWhole(t *testing.T) {
 			})
 			require.NoError(t, s.Start())
 			defer s.Stop()
-			require.Eventually(t, func() bool { whole, other, _ := sink.get(); return whole+other >= 1000 }, 3*patience, 10*time.Millisecond)
-			whole, other, depth := sink.get()
+			// The program was just started, and its files are being read.
+			require.Eventually(t, func() bool { whole, _, _ := sink.get(); return whole > 0 }, patience, 10*time.Millisecond)
+			var whole, other, depth int
+			for range 3 { // that may take a while on a busy machine
+				sink.forget()
+				require.Eventually(t, func() bool { whole, other, depth = sink.get(); return whole+other >= 1000 }, 3*patience, 10*time.Millisecond)
+				if whole*100 >= (whole+other)*95 {
+					break
+				}
+			}
 			require.GreaterOrEqual(t, whole*100, (whole+other)*95, "%d of %d", whole, whole+other)
 			require.Greater(t, depth, 5*whole)
 			said := logs.FilterMessageSnippet("stacks are copied").Len()
