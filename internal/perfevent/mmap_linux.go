@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -17,6 +18,8 @@ type mappedRing struct {
 	ring
 	fd     int
 	memory []byte
+	// wakeup is the bytes after which the kernel wakes the reader.
+	wakeup uint64
 	// with are descriptors of further events that write to it alone.
 	with []int
 	// counts says that its event is a CPU's and always enabled, clock how long it
@@ -66,6 +69,7 @@ func mapRing(anchor *unix.PerfEventAttr, pid, cpu, size int) (*mappedRing, error
 		},
 		fd:     fd,
 		memory: memory,
+		wakeup: uint64(anchor.Wakeup),
 		counts: pid == pidAll && anchor.Bits&unix.PerfBitDisabled == 0,
 	}, nil
 }
@@ -85,6 +89,11 @@ func (r *mappedRing) ended() bool {
 	was := r.clock
 	r.clock = value[1]
 	return r.clock == was
+}
+
+// filled says that there is as much to read as the kernel wakes the reader for.
+func (r *mappedRing) filled() bool {
+	return atomic.LoadUint64(r.head)-atomic.LoadUint64(r.tail) >= r.wakeup
 }
 
 func (r *mappedRing) close() error {

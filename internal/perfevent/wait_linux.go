@@ -6,7 +6,9 @@ package perfevent
 import (
 	"errors"
 	"fmt"
-	"sync"
+	"os"
+	"slices"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,70 +19,95 @@ import (
 // 250 turns, and a process of 20 ms is still seen while it lives.
 const wakeSpacing = 4 * time.Millisecond
 
-// waker waits for any ring, or to be stopped.
+// waker waits for any ring, or to be woken. It never blocks in a system call: the
+// runtime's monitor thread would look after one every few dozen microseconds,
+// which was most of what a reader with little to read cost. So the rings are in
+// an epoll, that one is in another, and the runtime's poller waits for the outer
+// one as for a connection; while nobody waits the inner one is muted, since each
+// record of a new process would wake a thread for nothing.
 type waker struct {
-	epoll, stop int
-	last        time.Time
-	ready       []unix.EpollEvent
-	// pausing is what a pause waits for, woken what ends it early.
+	outer *os.File
+	conn  syscall.RawConn
+	inner int
+	rings []*mappedRing
+	last  time.Time
+	ready []unix.EpollEvent
+	// pausing is what a pause waits for.
 	pausing *time.Timer
-	woken   chan struct{}
+	// woken holds a wake until a wait has seen it.
+	woken chan struct{}
 
-	// waking guards stop against a wake after close, when the number may already
-	// be another file's.
-	waking sync.Mutex
-	closed bool
+	// attempt and ignore are try and mute, made once; waiting says that rings are
+	// heard, failed why one of the two could not do its work.
+	attempt func(uintptr) bool
+	ignore  func(uintptr)
+	waiting bool
+	failed  error
 }
 
 func newWaker(rings []*mappedRing) (*waker, error) {
-	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("waiting for rings: %w", err)
-	}
-	stop, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err != nil {
-		unix.Close(epoll)
-		return nil, fmt.Errorf("waiting for rings: %w", err)
-	}
 	w := &waker{
-		epoll:   epoll,
-		stop:    stop,
+		inner:   -1,
+		rings:   rings,
 		ready:   make([]unix.EpollEvent, 16),
 		pausing: time.NewTimer(0),
 		woken:   make(chan struct{}, 1),
 	}
-	fds := []int{stop}
-	for _, r := range rings {
-		fds = append(fds, r.fd)
-	}
-	for _, fd := range fds {
-		e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}
-		if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, fd, &e); err != nil {
-			return nil, errors.Join(fmt.Errorf("waiting for rings: %w", err), w.close())
-		}
+	w.attempt, w.ignore = w.try, w.mute
+	if err := w.open(); err != nil {
+		return nil, errors.Join(fmt.Errorf("waiting for rings: %w", err), w.close())
 	}
 	return w, nil
 }
 
+func (w *waker) open() error {
+	outer, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	err = unix.SetNonblock(outer, true) // what the runtime goes by
+	w.outer = os.NewFile(uintptr(outer), "perf rings")
+	if err != nil {
+		return err
+	}
+	if w.inner, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return err
+	}
+	for _, r := range w.rings {
+		if err := add(w.inner, r.fd, unix.EPOLLIN); err != nil {
+			return err
+		}
+	}
+	if err := add(outer, w.inner, 0); err != nil {
+		return err
+	}
+	if w.conn, err = w.outer.SyscallConn(); err != nil {
+		return err
+	}
+	return w.outer.SetReadDeadline(time.Time{}) // refused where the runtime does not poll it
+}
+
+func add(epoll, fd int, events uint32) error {
+	return unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)})
+}
+
 func (w *waker) close() error {
-	w.waking.Lock()
-	defer w.waking.Unlock()
-	w.closed = true
-	return errors.Join(unix.Close(w.epoll), unix.Close(w.stop))
+	var errs []error
+	if w.outer != nil {
+		errs = append(errs, w.outer.Close())
+	}
+	if w.inner >= 0 {
+		errs = append(errs, unix.Close(w.inner))
+	}
+	return errors.Join(errs...)
 }
 
 func (w *waker) wake() {
-	w.waking.Lock()
-	defer w.waking.Unlock()
-	if w.closed {
-		return
-	}
 	select {
 	case w.woken <- struct{}{}:
 	default: // woken already
 	}
-	one := [8]byte{1, 1, 1, 1, 1, 1, 1, 1} // any number but 0, in any byte order
-	_, _ = unix.Write(w.stop, one[:])      // fails only when it is woken already
+	_ = w.outer.SetReadDeadline(time.Unix(1, 0)) // ends a wait under way; fails only after close
 }
 
 func (w *waker) wait(timeout time.Duration, pending bool) error {
@@ -93,55 +120,96 @@ func (w *waker) wait(timeout time.Duration, pending bool) error {
 			return nil
 		}
 	}
-	if pending {
-		timeout = 0
-	}
-	n, err := unix.EpollWait(w.epoll, w.ready, milliseconds(timeout))
-	if err != nil && err != unix.EINTR {
-		return err
-	}
-	for _, e := range w.ready[:max(n, 0)] {
-		switch {
-		case int(e.Fd) == w.stop:
-			w.drain()
-		case e.Events&(unix.EPOLLHUP|unix.EPOLLERR) != 0:
-			// The event has ended: the kernel would report it for ever.
-			_ = unix.EpollCtl(w.epoll, unix.EPOLL_CTL_DEL, int(e.Fd), nil)
+	if !pending {
+		if err := w.block(timeout); err != nil {
+			return err
 		}
 	}
 	w.last = time.Now()
 	return nil
 }
 
-// pause lets d pass, unless it is woken. It is a timer and no system call: one
-// that blocks has the runtime's monitor thread look after it every few dozen
-// microseconds, which on a host that starts many processes was a third of all
-// that the reader cost.
-func (w *waker) pause(d time.Duration) (woken bool) {
-	w.pausing.Reset(d)
-	select {
-	case <-w.woken:
-		w.drain()
-		return true
-	case <-w.pausing.C:
-		return false
+// block waits until a ring is filled, it is woken, or timeout has passed.
+func (w *waker) block(timeout time.Duration) error {
+	var deadline time.Time
+	if timeout >= 0 {
+		deadline = time.Now().Add(timeout)
 	}
-}
-
-// drain forgets that it was woken. What wakes it meanwhile is kept in stop.
-func (w *waker) drain() {
-	var b [8]byte
-	_, _ = unix.Read(w.stop, b[:])
+	if err := w.outer.SetReadDeadline(deadline); err != nil {
+		return err
+	}
+	select { // after the deadline was set, which a wake from here on sets anew
+	case <-w.woken:
+		return nil
+	default:
+	}
+	w.waiting, w.failed = false, nil
+	err := w.conn.Read(w.attempt)
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		return errors.Join(err, w.failed)
+	}
 	select {
 	case <-w.woken:
 	default:
 	}
+	if !w.waiting {
+		return nil // timeout was 0
+	}
+	return errors.Join(w.conn.Control(w.ignore), w.failed)
 }
 
-// milliseconds rounds up, so that a wait never spins.
-func milliseconds(d time.Duration) int {
-	if d < 0 {
-		return -1
+// try is asked whether to go on waiting, before it is waited and after.
+func (w *waker) try(outer uintptr) (done bool) {
+	if w.waiting {
+		// It is believed: asking the kernel of a ring again makes it forget.
+		w.mute(outer)
+		return true
 	}
-	return int(min((d+time.Millisecond-1)/time.Millisecond, 1<<30))
+	// What came before is in the rings alone.
+	if w.filled() {
+		return true
+	}
+	w.waiting = true
+	if w.failed = w.change(outer, unix.EPOLLIN); w.failed != nil {
+		return true
+	}
+	if w.filled() {
+		w.mute(outer)
+		return true
+	}
+	return false
+}
+
+func (w *waker) filled() bool { return slices.ContainsFunc(w.rings, (*mappedRing).filled) }
+
+// mute has nothing be heard of rings until it is waited again, and leaves out
+// events that have ended: the kernel would report them for ever.
+func (w *waker) mute(outer uintptr) {
+	if w.failed = w.change(outer, 0); w.failed != nil {
+		return
+	}
+	n, err := unix.EpollWait(w.inner, w.ready, 0)
+	if err != nil && err != unix.EINTR {
+		w.failed = err
+	}
+	for _, e := range w.ready[:max(n, 0)] {
+		if e.Events&(unix.EPOLLHUP|unix.EPOLLERR) != 0 {
+			_ = unix.EpollCtl(w.inner, unix.EPOLL_CTL_DEL, int(e.Fd), nil)
+		}
+	}
+}
+
+func (w *waker) change(outer uintptr, events uint32) error {
+	return unix.EpollCtl(int(outer), unix.EPOLL_CTL_MOD, w.inner, &unix.EpollEvent{Events: events, Fd: int32(w.inner)})
+}
+
+// pause lets d pass, unless it is woken.
+func (w *waker) pause(d time.Duration) (woken bool) {
+	w.pausing.Reset(d)
+	select {
+	case <-w.woken:
+		return true
+	case <-w.pausing.C:
+		return false
+	}
 }
