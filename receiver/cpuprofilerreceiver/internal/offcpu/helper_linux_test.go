@@ -27,14 +27,17 @@ func helper(args []string) int {
 		return 1
 	}
 	runtime.LockOSThread()
+	next := make(chan struct{}, 1)
 	go func() {
 		for range times {
+			<-next // who reads is about to, and waits however late it came
 			time.Sleep(time.Duration(each) * time.Millisecond)
 			_, _ = unix.Write(fds[1], []byte{1})
 		}
 	}()
 	began, before := monotonic(), offCPU()
 	for range times {
+		next <- struct{}{}
 		_, _ = unix.Read(fds[0], make([]byte, 1))
 	}
 	span := offCPU() - before

@@ -31,6 +31,11 @@ import (
 
 const patience = 30 * time.Second
 
+// attempts is how often a test begins anew because records were lost: on a busy
+// machine the reader comes too late for what the host switches, or for copies of
+// stacks that fill a ring.
+const attempts = 5
+
 // sink keeps every wait.
 type sink struct {
 	mu      sync.Mutex
@@ -210,6 +215,15 @@ func (p *program) number(t testing.TB) int64 {
 	return n
 }
 
+// favoured is a cgroup whose programs are as fast as they are alone, whatever else
+// runs on the machine.
+func favoured(t testing.TB) *hosttest.Cgroup {
+	t.Helper()
+	g := hosttest.NewCgroup(t, "hotprofile-offcpu")
+	g.Favour(t)
+	return g
+}
+
 func waitFor(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	require.Eventually(t, ok, patience, 5*time.Millisecond, what)
@@ -219,57 +233,75 @@ func waitFor(t testing.TB, what string, ok func() bool) {
 // themselves, for each way to block and each way to attach.
 func TestTimeOffTheCPUIsWhatTheProgramSays(t *testing.T) {
 	skipWithoutRights(t)
-	const times, each = 60, 10 * time.Millisecond
 	binary := waiter(t, "-fno-omit-frame-pointer")
 	for _, how := range []string{"sleep", "migrate", "mutex", "pipe", "socket", "in Go"} {
 		for _, scope := range []string{"process", "cgroup", "host"} {
 			t.Run(how+" in a "+scope, func(t *testing.T) {
-				command := []string{binary, how, strconv.Itoa(times), strconv.Itoa(int(each / time.Millisecond))}
-				if how == "in Go" {
-					command[0] = testBinary(t)
+				var lost uint64
+				for range attempts {
+					if lost = offTheCPU(t, binary, how, scope); lost == 0 {
+						return
+					}
 				}
-				cmd := exec.Command(command[0], command[1:]...)
-				finder := new(targets)
-				switch scope {
-				case "cgroup":
-					g := hosttest.NewCgroup(t, "hotprofile-offcpu")
-					cmd = g.Command(command[0], command[1:]...)
-					finder.set(group(t, g.Path))
-				case "host":
-					finder.Wanted.Host = true
-				}
-				cmd.Env = append(os.Environ(), helperVariable+"=read")
-				p := run(t, cmd)
-				if scope == "process" {
-					finder.set(process(p.Process.Pid))
-				}
-				s, to, _ := start(t, finder, func(c *Config) { c.MinDuration, c.MaxEventsPerSecond = 0, 1e6 })
-				waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
-				p.begin(t)
-				for range 5 { // windows end in the middle of waits
-					time.Sleep(50 * time.Millisecond)
-					to.closing.Store(monotonic())
-					s.Wake()
-				}
-				tid := p.Process.Pid
-				if how == "in Go" {
-					tid = int(p.number(t))
-				}
-				began, ended := p.number(t), p.number(t)
-				want := time.Duration(p.number(t))
-				require.NoError(t, p.Wait())
-				s.Stop()
-				blocked, n := to.of("off_cpu", tid, began, ended)
-				queued, _ := to.of("runqueue", tid, began, ended)
-				t.Logf("%v by the program's clocks; %v blocked in %d waits and %v preempted, %+.2f%%; %+v", want, blocked, n, queued,
-					100*(float64(blocked+queued)/float64(want)-1), s.Stats())
-				require.InEpsilon(t, want, blocked+queued, 0.02)
-				require.GreaterOrEqual(t, n, times)
-				require.Greater(t, float64(blocked), 0.98*float64(times*each))
-				require.Zero(t, s.Stats().Lost)
+				require.Zero(t, lost)
 			})
 		}
 	}
+}
+
+// offTheCPU compares for one of them, unless records were lost.
+func offTheCPU(t *testing.T, binary, how, scope string) (lost uint64) {
+	t.Helper()
+	const times, each = 60, 10 * time.Millisecond
+	command := []string{binary, how, strconv.Itoa(times), strconv.Itoa(int(each / time.Millisecond))}
+	if how == "in Go" {
+		command[0] = testBinary(t)
+	}
+	cmd := exec.Command(command[0], command[1:]...)
+	finder := new(targets)
+	g := favoured(t)
+	switch scope {
+	case "cgroup":
+		cmd = g.Command(command[0], command[1:]...)
+		finder.set(group(t, g.Path))
+	case "host":
+		finder.Wanted.Host = true
+	}
+	cmd.Env = append(os.Environ(), helperVariable+"=read")
+	p := run(t, cmd)
+	if scope != "cgroup" {
+		g.Add(t, p.Process.Pid)
+	}
+	if scope == "process" {
+		finder.set(process(p.Process.Pid))
+	}
+	s, to, _ := start(t, finder, func(c *Config) { c.MinDuration, c.MaxEventsPerSecond = 0, 1e6 })
+	waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
+	p.begin(t)
+	for range 5 { // windows end in the middle of waits
+		time.Sleep(50 * time.Millisecond)
+		to.closing.Store(monotonic())
+		s.Wake()
+	}
+	tid := p.Process.Pid
+	if how == "in Go" {
+		tid = int(p.number(t))
+	}
+	began, ended := p.number(t), p.number(t)
+	want := time.Duration(p.number(t))
+	require.NoError(t, p.Wait())
+	s.Stop()
+	blocked, n := to.of("off_cpu", tid, began, ended)
+	queued, _ := to.of("runqueue", tid, began, ended)
+	t.Logf("%v by the program's clocks; %v blocked in %d waits and %v preempted, %+.2f%%; %+v", want, blocked, n, queued,
+		100*(float64(blocked+queued)/float64(want)-1), s.Stats())
+	if lost := s.Stats().Lost + s.Stats().Unreadable; lost > 0 {
+		return lost
+	}
+	require.InEpsilon(t, want, blocked+queued, 0.02)
+	require.GreaterOrEqual(t, n, times)
+	require.Greater(t, float64(blocked), 0.98*float64(times*each))
+	return 0
 }
 
 // TestScaledValuesSumToWhatTheProgramSays has one of several switches sampled.
@@ -280,13 +312,14 @@ func TestScaledValuesSumToWhatTheProgramSays(t *testing.T) {
 		t.Run(scope, func(t *testing.T) {
 			cmd := exec.Command(binary, "both", "400", "1")
 			finder := new(targets)
+			g := favoured(t)
 			if scope == "cgroup" {
-				g := hosttest.NewCgroup(t, "hotprofile-offcpu")
 				cmd = g.Command(binary, "both", "400", "1")
 				finder.set(group(t, g.Path))
 			}
 			p := run(t, cmd)
 			if scope == "process" {
+				g.Add(t, p.Process.Pid)
 				finder.set(process(p.Process.Pid))
 			}
 			s, to, _ := start(t, finder, func(c *Config) { c.MinDuration, c.MaxEventsPerSecond = 0, 100 })
@@ -313,7 +346,19 @@ func TestScaledValuesSumToWhatTheProgramSays(t *testing.T) {
 // TestWaitsEndWithTheirThreads has programs start, wait and end.
 func TestWaitsEndWithTheirThreads(t *testing.T) {
 	skipWithoutRights(t)
-	g := hosttest.NewCgroup(t, "hotprofile-offcpu")
+	var lost uint64
+	for range attempts {
+		if lost = waitsEnd(t); lost == 0 {
+			return
+		}
+	}
+	require.Zero(t, lost)
+}
+
+// waitsEnd looks at what came of them, unless records were lost.
+func waitsEnd(t *testing.T) (lost uint64) {
+	t.Helper()
+	g := favoured(t)
 	finder := new(targets)
 	finder.set(group(t, g.Path))
 	p := run(t, g.Command("dash", "-c", "read _; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 0.02; done; echo 0; sleep 0.3; read _"))
@@ -323,6 +368,11 @@ func TestWaitsEndWithTheirThreads(t *testing.T) {
 	p.number(t)
 	for range 5 {
 		to.close(t, s)
+	}
+	threads := s.Stats().Threads
+	s.Stop()
+	if st := s.Stats(); st.Lost+st.Unreadable > 0 {
+		return st.Lost + st.Unreadable
 	}
 	to.mu.Lock()
 	defer to.mu.Unlock()
@@ -340,7 +390,8 @@ func TestWaitsEndWithTheirThreads(t *testing.T) {
 		}
 	}
 	require.GreaterOrEqual(t, ended, 20)
-	require.LessOrEqual(t, s.Stats().Threads, 3, "of those that are left")
+	require.LessOrEqual(t, threads, 3, "of those that are left")
+	return 0
 }
 
 func TestNothingIsShownOfAWaitOverAPause(t *testing.T) {
@@ -384,7 +435,7 @@ func TestSwitchesThatAreTooManyToReadPauseSampling(t *testing.T) {
 	waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
 	p.begin(t)
 	waitFor(t, "paused", func() bool { return s.Stats().PausedRate > 0 })
-	require.Equal(t, 1, logs.FilterMessageSnippet("more switches than can be read").Len())
+	waitFor(t, "said", func() bool { return logs.FilterMessageSnippet("more switches than can be read").Len() == 1 })
 	waitFor(t, "resumed", func() bool { return logs.FilterMessage("Off-CPU sampling goes on").Len() > 0 })
 }
 
@@ -399,8 +450,8 @@ func TestNothingIsAttachedWhileNothingIsWanted(t *testing.T) {
 		changed <- struct{}{}
 	}
 	waitFor(t, "started", func() bool { return logs.FilterMessage("off-CPU sampling started").Len() == 1 })
+	waitFor(t, "idle", func() bool { return to.position() == attach.Idle })
 	require.Equal(t, before, perfDescriptors(t))
-	require.Equal(t, attach.Idle, to.position())
 	tell(process(p.Process.Pid))
 	waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
 	require.Greater(t, perfDescriptors(t), before)

@@ -28,7 +28,7 @@ func TestAProcessIsIdentifiedByWhenItStartedAndWhereItIs(t *testing.T) {
 	require.Eventually(t, func() bool { // it moves there before it becomes what it is to be
 		first, err = i.Identify(cmd.Process.Pid)
 		return err == nil && first.Cgroup != ""
-	}, 10*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	require.Equal(t, cmd.Process.Pid, first.PID)
 	require.Equal(t, at.Path, first.Cgroup)
 	require.Empty(t, first.ContainerID)

@@ -426,7 +426,7 @@ func TestWorkerReadsAndStops(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, object(oneFunction(), "0123", true), 0o600))
 	c := NewCache(Config{Open: func(m *samples.Mapping) (*os.File, error) { return os.Open(m.Path) }})
 	m := &samples.Mapping{Path: path, Inode: 1}
-	require.Eventually(t, func() bool { _, ok := c.Lookup(m); return ok }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { _, ok := c.Lookup(m); return ok }, 30*time.Second, time.Millisecond)
 	c.Close()
 	c.Close()
 }

@@ -4,11 +4,15 @@
 package unwind
 
 import (
+	"bytes"
 	"debug/elf"
+	"fmt"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -51,7 +55,14 @@ func TestRootsOfStrippedProgramsAreKnown(t *testing.T) {
 // TestRootsOfTheCLibraryAreKnown reads the C library of this machine as if it were
 // stripped: where it starts threads is among its roots, and little else is.
 func TestRootsOfTheCLibraryAreKnown(t *testing.T) {
-	for _, mapping := range *memoryOf(t, run(t, "sleep", "60")) {
+	pid := run(t, "sleep", "60")
+	var mapped *memory
+	require.Eventually(t, func() bool { // once all is loaded, it sleeps
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		mapped = memoryOf(t, pid)
+		return err == nil && bytes.Contains(text, []byte(") S "))
+	}, 30*time.Second, time.Millisecond)
+	for _, mapping := range *mapped {
 		if !strings.HasPrefix(filepath.Base(mapping.Path), "libc.so") {
 			continue
 		}

@@ -45,6 +45,7 @@ static void *hold(void *unused) {
 
 static void *feed(void *unused) {
 	for (int i = 0; i < times; i++) {
+		sem_wait(&next); // who reads is about to, and waits however late it came
 		nanosleep(&each, NULL);
 		if (write(fds[1], "x", 1) != 1) exit(1);
 	}
@@ -75,7 +76,11 @@ static void migrate(int i) {
 
 __attribute__((noinline)) void block_briefly(void) { nanosleep(&each, NULL); __asm__ volatile(""); }
 __attribute__((noinline)) void block_thrice(void) { nanosleep(&thrice, NULL); __asm__ volatile(""); }
-__attribute__((noinline)) void block_in_mutex(void) { pthread_mutex_lock(&mutex); __asm__ volatile(""); }
+__attribute__((noinline)) void block_in_mutex(void) {
+	sem_wait(&held); // until it is, so that it blocks however late the other thread comes
+	pthread_mutex_lock(&mutex);
+	__asm__ volatile("");
+}
 __attribute__((noinline)) void block_in_read(void) {
 	char c;
 	if (read(fds[0], &c, 1) != 1) exit(1);
@@ -108,11 +113,11 @@ int main(int argc, char **argv) {
 		if (asks) {
 			ask();
 		} else if (!strcmp(how, "mutex")) {
-			sem_wait(&held);
 			block_in_mutex();
 			pthread_mutex_unlock(&mutex);
 			sem_post(&next);
 		} else if (fds[1]) {
+			sem_post(&next);
 			block_in_read();
 		} else if (!strcmp(how, "both")) {
 			block_briefly();
