@@ -478,7 +478,8 @@ func TestDotnetStalledSendersTimeOut(t *testing.T) {
 	for _, transport := range []string{"tcp", "unix"} {
 		t.Run(transport, func(t *testing.T) {
 			r := start(t, intakeOf(t, transport, func(d *DotnetConfig) {
-				d.ServerConfig.ReadHeaderTimeout, d.ServerConfig.ReadTimeout = 500*time.Millisecond, 500*time.Millisecond
+				// Long enough for those who do not stall, on a busy machine too.
+				d.ServerConfig.ReadHeaderTimeout, d.ServerConfig.ReadTimeout = 3*time.Second, 3*time.Second
 			}))
 			head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n", c.Path(), len(c.Bytes))
 			for name, tc := range map[string]struct {
@@ -493,6 +494,7 @@ func TestDotnetStalledSendersTimeOut(t *testing.T) {
 				"half a zstd body":    {head + "Content-Encoding: zstd\r\n\r\n" + string(compressed(t, "zstd", c.Bytes)[:100]), 408},
 			} {
 				t.Run(name, func(t *testing.T) {
+					t.Parallel() // all stall at the same time
 					conn, err := net.Dial(r.address().Network(), r.address().String())
 					require.NoError(t, err)
 					defer conn.Close()
@@ -550,10 +552,14 @@ func TestDotnetShutdownCutsOffWhoStalls(t *testing.T) {
 // The answer never waits for the next component, until both buffers are full: then
 // it says so, and the samples are counted.
 func TestDotnetSlowConsumerMakes503AndNoneIsLostUncounted(t *testing.T) {
-	release := make(chan struct{})
+	called, release := make(chan struct{}, 1), make(chan struct{})
 	var mu sync.Mutex
 	out := 0
 	next := consumerOf(func(_ context.Context, p pprofile.Profiles) error {
+		select {
+		case called <- struct{}{}:
+		default:
+		}
 		<-release // whatever its context says
 		mu.Lock()
 		defer mu.Unlock()
@@ -579,6 +585,9 @@ func TestDotnetSlowConsumerMakes503AndNoneIsLostUncounted(t *testing.T) {
 			continue
 		}
 		require.Equal(t, http.StatusAccepted, got.code)
+		if accepted == 0 {
+			<-called // from here on one buffer is not given back
+		}
 		accepted++
 		require.Less(t, accepted, 100_000)
 	}

@@ -136,7 +136,7 @@ func TestExporterTakesAFullBufferBeforeItsTime(t *testing.T) {
 	for !x.buffer.Paused() && full < 1<<20 && len(sink.AllProfiles()) == 0 {
 		full += x.add(1)
 	}
-	require.Eventually(t, func() bool { return len(sink.AllProfiles()) > 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(sink.AllProfiles()) > 0 }, 30*time.Second, time.Millisecond)
 	require.NoError(t, x.shutdown(context.Background()))
 	require.Equal(t, full, sampleEvents(sink.AllProfiles()))
 }
@@ -146,9 +146,9 @@ func TestExporterDropsAndCountsWhatIsRefused(t *testing.T) {
 	next := consumerOf(func(context.Context, pprofile.Profiles) error { return refuse })
 	x := newExporterTest(t, next, func(e *exporter) { e.interval = time.Millisecond })
 	x.add(3)
-	require.Eventually(t, func() bool { return x.counted()["refused"] == 3 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return x.counted()["refused"] == 3 }, 30*time.Second, time.Millisecond)
 	x.add(4)
-	require.Eventually(t, func() bool { return x.counted()["refused"] == 7 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return x.counted()["refused"] == 7 }, 30*time.Second, time.Millisecond)
 	require.NoError(t, x.shutdown(context.Background()))
 	require.Equal(t, 1, x.logs.FilterMessageSnippet("refused").Len(), "said once, not at each batch")
 }
@@ -160,7 +160,7 @@ func TestExporterContextHasTheExportTimeout(t *testing.T) {
 	})
 	x := newExporterTest(t, next, func(e *exporter) { e.interval, e.timeout = time.Millisecond, 20*time.Millisecond })
 	x.add(5)
-	require.Eventually(t, func() bool { return x.counted()["refused"] == 5 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return x.counted()["refused"] == 5 }, 30*time.Second, time.Millisecond)
 	require.NoError(t, x.shutdown(context.Background()))
 }
 
@@ -182,11 +182,11 @@ func TestExporterConsumerThatBlocksFillsBothBuffersAndNoMore(t *testing.T) {
 	in += x.add(7)
 	require.EqualValues(t, 8, x.full.Load(), "the one that paused and seven more")
 	require.True(t, x.buffer.Paused())
-	require.Eventually(t, func() bool { return x.counted()["buffer_full"] == 8 }, 10*time.Second, time.Millisecond,
+	require.Eventually(t, func() bool { return x.counted()["buffer_full"] == 8 }, 30*time.Second, time.Millisecond,
 		"loss is seen while the call lasts")
 
 	close(release)
-	require.Eventually(t, func() bool { return !x.buffer.Paused() }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return !x.buffer.Paused() }, 30*time.Second, time.Millisecond)
 	in += x.add(2)
 	require.NoError(t, x.shutdown(context.Background()))
 	require.Equal(t, map[string]int64{"exported": int64(in), "buffer_full": 8}, x.counted(),
