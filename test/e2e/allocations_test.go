@@ -33,7 +33,6 @@ import (
 func TestAllocationsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 	skipWithoutProbes(t)
 	const (
-		evaluation = 2 * time.Second
 		idle, busy = 8 * time.Second, 14 * time.Second
 		duration   = 6 * time.Second
 	)
@@ -49,35 +48,16 @@ func TestAllocationsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 	w, p, metrics := startWire(t), startPeer(t), freePort(t)
 	dir := filepath.Join(t.TempDir(), "profiles")
 	// The limiter keeps fewer than there are, and enough to judge shares by.
-	c := startCollector(t, "collector", fmt.Sprintf(`
-extensions:
-  hot_units:
-receivers:
-  cpu_profiler: {export_interval: 1s, allocations: {when: hot, max_samples_per_minute: 30000, buffer_size: 1MiB}}
-processors:
-  cpu_trigger:
-    evaluation_interval: %v
-    min_age: 0
-    pre_trigger: 0
-    policies:
-      - name: cpu
-        match: {cgroup: %q}
-        any_of: [{monitor: cpu_utilization, threshold: %d, average_over: 4s}]
-        duration: %v
-        cooldown: 1h
-exporters:
-  otlp_grpc/wire: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}
-  otlp_grpc/peer: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}
-  pprof: {directory: %q, idle_timeout: 10m} # or a pause would make two files of one
-service:
-  extensions: [hot_units]
-  telemetry:
-    logs: {encoding: json, level: debug, sampling: {enabled: false}}
-    metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %d}}}}]}
-  pipelines:
-    profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc/wire, otlp_grpc/peer, pprof]}
-`, evaluation, ofThisRun(), threshold, duration, w.port, p.grpc, dir, metrics))
-	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
+	c := pipeline{
+		extensions: []string{"hot_units:"},
+		receiver:   "{export_interval: 1s, allocations: {when: hot, max_samples_per_minute: 30000, buffer_size: 1MiB}}",
+		evaluation: 2 * time.Second,
+		trigger:    onceAbove(threshold, duration),
+		exporters: []string{
+			w.exporter(), p.exporter(),
+			fmt.Sprintf(`pprof: {directory: %q, idle_timeout: 10m}`, dir), // or a pause would make two files of one
+		},
+	}.start(t, metrics)
 	sampled := func() float64 { return scrape(t, metrics, "otelcol_cpu_profiler_targets", `sampler="allocations"`) }
 
 	coolCommand := cool.Command(twin, "-idle", "1h")

@@ -30,32 +30,9 @@ import (
 // indented as for its place.
 func gated(t *testing.T, w *wire, metrics int, trigger string, extensions ...string) *collector {
 	t.Helper()
-	names := make([]string, len(extensions))
-	for i, e := range extensions {
-		names[i], _, _ = strings.Cut(e, ":")
-	}
-	c := startCollector(t, "collector", fmt.Sprintf(`
-extensions:
-  %s
-receivers:
-  cpu_profiler: {export_interval: 1s}
-processors:
-  cpu_trigger:
-    evaluation_interval: 1s
-    min_age: 0
-%s
-exporters:
-  otlp_grpc: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}
-service:
-  extensions: [%s]
-  telemetry:
-    logs: {encoding: json, level: debug, sampling: {enabled: false}}
-    metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %d}}}}]}
-  pipelines:
-    profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc]}
-`, strings.Join(extensions, "\n  "), trigger, w.port, strings.Join(names, ", "), metrics))
-	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
-	return c
+	return pipeline{
+		extensions: extensions, receiver: "{export_interval: 1s}", trigger: trigger, exporters: []string{w.exporter()},
+	}.start(t, metrics)
 }
 
 func of(unit string) func(logLine) bool {

@@ -49,33 +49,13 @@ func TestDotnetOfAHotCgroupIsLetOut(t *testing.T) {
 	socket := filepath.Join(dir, "dotnet.sock")
 	w, p := startWire(t), startPeer(t)
 	metrics := freePort(t)
-	c := startCollector(t, "collector", fmt.Sprintf(`
-receivers:
-  cpu_profiler:
+	c := pipeline{
+		receiver: fmt.Sprintf(`
     export_interval: 1s
-    dotnet: {transport: unix, endpoint: %q}
-processors:
-  cpu_trigger:
-    evaluation_interval: 1s
-    min_age: 0
-    pre_trigger: 0
-    policies:
-      - name: cpu
-        match: {cgroup: %q}
-        any_of: [{monitor: cpu_utilization, threshold: 80, average_over: 4s}]
-        duration: 8s
-        cooldown: 1h
-exporters:
-  otlp_grpc/peer: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}
-  otlp_grpc/wire: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}
-service:
-  telemetry:
-    logs: {encoding: json, sampling: {enabled: false}}
-    metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %d}}}}]}
-  pipelines:
-    profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc/peer, otlp_grpc/wire]}
-`, socket, ofThisRun(), p.grpc, w.port, metrics))
-	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
+    dotnet: {transport: unix, endpoint: %q}`, socket),
+		trigger:   onceAbove(threshold, 8*time.Second),
+		exporters: []string{p.exporter(), w.exporter()},
+	}.start(t, metrics)
 	require.Len(t, c.lines("Buffers of .NET services are taken"), 1)
 	require.Empty(t, c.lines("sampling started"), "dotnet alone samples no threads")
 

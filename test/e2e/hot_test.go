@@ -103,36 +103,15 @@ func play(t *testing.T, s scenario) outcome {
 	cool.Favour(t)
 	w, p := startWire(t), startPeer(t)
 	dir, metrics := filepath.Join(t.TempDir(), "profiles"), freePort(t)
-	c := startCollector(t, "collector", fmt.Sprintf(`
-receivers:
-  cpu_profiler: {frequency: %d, max_overhead: 0, export_interval: 1s}
-processors:
-  cpu_trigger:
-    evaluation_interval: 1s
-    min_age: 0
-    pre_trigger: 0
-    policies:
-      - name: cpu
-        match: {cgroup: %q}
-        any_of: [{monitor: cpu_utilization, threshold: %g, average_over: 4s}]
-        duration: %v
-        cooldown: 1h
-exporters:
-  otlp_grpc/peer: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}
-  otlp_grpc/wire: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}
-  otlp_http/peer: {endpoint: "http://127.0.0.1:%d"}
-  pprof: {directory: %q, idle_timeout: 10m} # or a pause would make two files of one
-service:
-  telemetry:
-    logs: {encoding: json, sampling: {enabled: false}}
-    metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %d}}}}]}
-  pipelines:
-    profiles:
-      receivers: [cpu_profiler]
-      processors: [cpu_trigger]
-      exporters: [otlp_grpc/peer, otlp_grpc/wire, otlp_http/peer, pprof]
-`, frequency, ofThisRun(), s.threshold, duration, p.grpc, w.port, p.http, dir, metrics))
-	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
+	c := pipeline{
+		receiver: fmt.Sprintf("{frequency: %d, max_overhead: 0, export_interval: 1s}", frequency),
+		trigger:  onceAbove(s.threshold, duration),
+		exporters: []string{
+			p.exporter(), w.exporter(),
+			fmt.Sprintf(`otlp_http/peer: {endpoint: "http://127.0.0.1:%d"}`, p.http),
+			fmt.Sprintf(`pprof: {directory: %q, idle_timeout: 10m}`, dir), // or a pause would make two files of one
+		},
+	}.start(t, metrics)
 	o := outcome{hotCgroup: hot.Path}
 	startLoad(t, cool.Command(loadBinary, "-duty", "0.05"), coolService)
 	o.turnedHot = time.Now().Add(idle) // at the earliest

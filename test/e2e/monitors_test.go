@@ -20,27 +20,16 @@ import (
 // under a policy per monitor: which policies fire tells them apart.
 func TestEachLoadOpensTheGateOfItsOwnMonitor(t *testing.T) {
 	const busy = 14 * time.Second // at least
-	w := startWire(t)
-	c := startCollector(t, "collector", fmt.Sprintf(`
-receivers:
-  cpu_profiler: {export_interval: 1s}
-processors:
-  cpu_trigger:
-    evaluation_interval: 1s
-    min_age: 0
+	c := pipeline{
+		receiver: "{export_interval: 1s}",
+		trigger: fmt.Sprintf(`
     policies:
-      - {name: utilization, duration: 3s, match: {cgroup: %[2]q}, any_of: [{monitor: cpu_utilization, threshold: 80, average_over: 5s}]}
-      - {name: throttling, duration: 3s, match: {cgroup: %[2]q}, any_of: [{monitor: cpu_throttling, threshold: 50, average_over: 5s}]}
-      - {name: pressure, duration: 3s, match: {cgroup: %[2]q}, any_of: [{monitor: cpu_pressure, threshold: 50, average_over: 5s}]}
-      - {name: bottleneck, duration: 3s, match: {cgroup: %[2]q}, any_of: [{monitor: cpu_bottleneck, threshold: 70, average_over: 5s}]}
-exporters:
-  otlp_grpc: {endpoint: "127.0.0.1:%[1]d", tls: {insecure: true}}
-service:
-  telemetry: {logs: {encoding: json, sampling: {enabled: false}}, metrics: {level: none}}
-  pipelines:
-    profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc]}
-`, w.port, ofThisRun()))
-	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
+      - {name: utilization, duration: 3s, match: {cgroup: %[1]q}, any_of: [{monitor: cpu_utilization, threshold: 80, average_over: 5s}]}
+      - {name: throttling, duration: 3s, match: {cgroup: %[1]q}, any_of: [{monitor: cpu_throttling, threshold: 50, average_over: 5s}]}
+      - {name: pressure, duration: 3s, match: {cgroup: %[1]q}, any_of: [{monitor: cpu_pressure, threshold: 50, average_over: 5s}]}
+      - {name: bottleneck, duration: 3s, match: {cgroup: %[1]q}, any_of: [{monitor: cpu_bottleneck, threshold: 70, average_over: 5s}]}`, ofThisRun()),
+		exporters: []string{startWire(t).exporter()},
+	}.start(t, freePort(t))
 	for _, l := range c.lines("monitor unavailable") {
 		t.Logf("%v", l)
 	}

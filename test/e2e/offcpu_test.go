@@ -6,7 +6,6 @@
 package e2e
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -28,7 +27,6 @@ func TestWaitsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 		hosttest.SkipUnprivileged(t, "%v", err)
 	}
 	const (
-		evaluation = 2 * time.Second
 		idle, busy = 8 * time.Second, 14 * time.Second
 		duration   = 6 * time.Second
 	)
@@ -38,32 +36,13 @@ func TestWaitsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 		g.Favour(t)
 	}
 	w, metrics := startWire(t), freePort(t)
-	c := startCollector(t, "collector", fmt.Sprintf(`
-extensions:
-  hot_units:
-receivers:
-  cpu_profiler: {export_interval: 1s, off_cpu: {}}
-processors:
-  cpu_trigger:
-    evaluation_interval: %v
-    min_age: 0
-    pre_trigger: 0
-    policies:
-      - name: cpu
-        match: {cgroup: %q}
-        any_of: [{monitor: cpu_utilization, threshold: %d, average_over: 4s}]
-        duration: %v
-        cooldown: 1h
-exporters:
-  otlp_grpc: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}
-service:
-  extensions: [hot_units]
-  telemetry:
-    logs: {encoding: json, level: debug, sampling: {enabled: false}}
-    metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %d}}}}]}
-  pipelines:
-    profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc]}
-`, evaluation, ofThisRun(), threshold, duration, w.port, metrics))
+	c := pipeline{
+		extensions: []string{"hot_units:"},
+		receiver:   "{export_interval: 1s, off_cpu: {}}",
+		evaluation: 2 * time.Second,
+		trigger:    onceAbove(threshold, duration),
+		exporters:  []string{w.exporter()},
+	}.start(t, metrics)
 	started := c.wait(startTimeout, "off-CPU sampling started", nil)
 	require.Equal(t, "hot, as there is a hot_units extension", started.str("when"))
 	attached := func() float64 { return scrape(t, metrics, "otelcol_cpu_profiler_targets", `sampler="off_cpu"`) }

@@ -51,6 +51,11 @@ service:
 	return p
 }
 
+// exporter is the one that sends to it over gRPC.
+func (p *peer) exporter() string {
+	return fmt.Sprintf(`otlp_grpc/peer: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}`, p.grpc)
+}
+
 // readProfiles reads a file of the file exporter, one request a line.
 func readProfiles(t testing.TB, file string) (out []pprofile.Profiles) {
 	t.Helper()
@@ -73,6 +78,11 @@ type wire struct {
 
 	mu   sync.Mutex
 	held []pprofile.Profiles
+}
+
+// exporter is the one that sends to it.
+func (w *wire) exporter() string {
+	return fmt.Sprintf(`otlp_grpc/wire: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}`, w.port)
 }
 
 func startWire(t testing.TB) *wire {

@@ -36,37 +36,16 @@ func TestPprofEndpointOfAHotCgroupIsPulledAndItsTwinIsNot(t *testing.T) {
 
 	w, metrics, listen := startWire(t), freePort(t), freePort(t)
 	startLoad(t, cool.Command(service, "-network", "unix", "-listen", socket, "-duty", "0.02"), coolService)
-	c := startCollector(t, "collector", fmt.Sprintf(`
-extensions:
-  hot_units:
-receivers:
-  cpu_profiler:
+	c := pipeline{
+		extensions: []string{"hot_units:"},
+		receiver: fmt.Sprintf(`
     export_interval: 1s
     pprof_endpoints:
       - {endpoint: "http://localhost:%d/debug/pprof", profiles: [profile, allocs, goroutine], interval: 4s, duration: 3s}
-      - {socket: %q, profiles: [heap], interval: 4s, duration: 3s}
-processors:
-  cpu_trigger:
-    evaluation_interval: 1s
-    min_age: 0
-    pre_trigger: 0
-    policies:
-      - name: cpu
-        match: {cgroup: %q}
-        any_of: [{monitor: cpu_utilization, threshold: 80, average_over: 4s}]
-        duration: 15s
-        cooldown: 1h
-exporters:
-  otlp_grpc/wire: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}
-service:
-  extensions: [hot_units]
-  telemetry:
-    logs: {encoding: json, sampling: {enabled: false}}
-    metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %d}}}}]}
-  pipelines:
-    profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc/wire]}
-`, listen, socket, ofThisRun(), w.port, metrics))
-	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
+      - {socket: %q, profiles: [heap], interval: 4s, duration: 3s}`, listen, socket),
+		trigger:   onceAbove(threshold, 15*time.Second),
+		exporters: []string{w.exporter()},
+	}.start(t, metrics)
 	require.Len(t, c.lines("A pprof endpoint is pulled"), 2)
 	require.Empty(t, c.lines("sampling started"), "endpoints alone sample no threads")
 	require.Zero(t, scrape(t, metrics, "otelcol_cpu_profiler_pprof_pulls"), "nothing of this is hot")

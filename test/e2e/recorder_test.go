@@ -27,29 +27,19 @@ func TestTheRecorderHoldsWhatLedToTheTrigger(t *testing.T) {
 	hot.Favour(t)
 	w := startWire(t)
 	dir, metrics := filepath.Join(t.TempDir(), "profiles"), freePort(t)
-	c := startCollector(t, "collector", fmt.Sprintf(`
-receivers:
-  cpu_profiler: {frequency: %d, max_overhead: 0, export_interval: 1s}
-processors:
-  cpu_trigger:
-    evaluation_interval: 1s
-    min_age: 0
+	c := pipeline{
+		receiver: fmt.Sprintf("{frequency: %d, max_overhead: 0, export_interval: 1s}", frequency),
+		trigger: fmt.Sprintf(`
     policies:
       - name: cpu
         match: {cgroup: %q}
         any_of: [{monitor: cpu_utilization, threshold: 60, average_over: 4s}]
-        duration: 6s
-exporters:
-  otlp_grpc: {endpoint: "127.0.0.1:%d", tls: {insecure: true}, sending_queue: {enabled: false}}
-  pprof: {directory: %q, idle_timeout: 3s}
-service:
-  telemetry:
-    logs: {encoding: json, sampling: {enabled: false}}
-    metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %d}}}}]}
-  pipelines:
-    profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc, pprof]}
-`, frequency, ofThisRun(), w.port, dir, metrics))
-	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
+        duration: 6s`, ofThisRun()),
+		exporters: []string{
+			fmt.Sprintf(`otlp_grpc: {endpoint: "127.0.0.1:%d", tls: {insecure: true}, sending_queue: {enabled: false}}`, w.port),
+			fmt.Sprintf(`pprof: {directory: %q, idle_timeout: 3s}`, dir),
+		},
+	}.start(t, metrics)
 	startLoad(t, hot.Command(loadBinary, "-warm", "12s", "-warm-duty", "0.05", "-busy", "20s"), hotService)
 	ofUnit := func(l logLine) bool { return l.str("unit") == hot.Path }
 	c.wait(startTimeout, "gate opened", ofUnit)

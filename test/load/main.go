@@ -115,10 +115,11 @@ func waitThreeParts(d time.Duration) { sleepInThread(d) }
 func waitOnePart(d time.Duration) { sleepInThread(d) }
 
 // sleepInThread has the thread wait, where time.Sleep has the goroutine. The
-// scheduler is not told, so that nothing but the kernel has it wait for longer.
+// scheduler is told: it would take the wait for work without an end, interrupt it,
+// and have other threads decide when this one may go on.
 func sleepInThread(d time.Duration) {
 	t := syscall.NsecToTimespec(int64(d))
-	_, _, _ = syscall.RawSyscall(syscall.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&t)), 0, 0)
+	_, _, _ = syscall.Syscall(syscall.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&t)), 0, 0)
 }
 
 // newSystemCall returns what takes about as long as spin, in the kernel.

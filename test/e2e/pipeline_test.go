@@ -1,0 +1,77 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// pipeline is what differs from one test to the next in the configuration of a
+// collector that gates what it samples.
+type pipeline struct {
+	extensions []string      // each a name, a colon and its settings
+	receiver   string        // the settings of cpu_profiler
+	evaluation time.Duration // of cpu_trigger; 0: every second
+	trigger    string        // its other settings, indented as for their place
+	exporters  []string      // like extensions
+}
+
+// start starts the collector and waits until it runs. Its own metrics are at the
+// port metrics.
+func (p pipeline) start(t *testing.T, metrics int) *collector {
+	t.Helper()
+	names := func(blocks []string) string {
+		var all []string
+		for _, b := range blocks {
+			name, _, _ := strings.Cut(b, ":")
+			all = append(all, name)
+		}
+		return strings.Join(all, ", ")
+	}
+	if p.evaluation == 0 {
+		p.evaluation = time.Second
+	}
+	c := startCollector(t, "collector", fmt.Sprintf(`
+extensions:
+  %s
+receivers:
+  cpu_profiler: %s
+processors:
+  cpu_trigger:
+    evaluation_interval: %v
+    min_age: 0
+%s
+exporters:
+  %s
+service:
+  extensions: [%s]
+  telemetry:
+    logs: {encoding: json, level: debug, sampling: {enabled: false}}
+    metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %d}}}}]}
+  pipelines:
+    profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [%s]}
+`, strings.Join(p.extensions, "\n  "), p.receiver, p.evaluation, p.trigger, strings.Join(p.exporters, "\n  "),
+		names(p.extensions), metrics, names(p.exporters)))
+	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
+	return c
+}
+
+// onceAbove is a trigger that opens the gate of each cgroup of this run once, for
+// so long, when it has used more than threshold percent of its CPU for four
+// seconds. What was sampled before is not kept.
+func onceAbove(threshold float64, duration time.Duration) string {
+	return fmt.Sprintf(`
+    pre_trigger: 0
+    policies:
+      - name: cpu
+        match: {cgroup: %q}
+        any_of: [{monitor: cpu_utilization, threshold: %g, average_over: 4s}]
+        duration: %v
+        cooldown: 1h`, ofThisRun(), threshold, duration)
+}
