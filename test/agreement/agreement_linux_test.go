@@ -20,6 +20,10 @@ import (
 const (
 	window  = 4 * time.Second
 	settled = 0.3 // CPU seconds of the load before the first reading
+	// attempts is how often all are measured before what they say is held against
+	// us. A monitor that is wrong is wrong each time; a tool that a busy machine
+	// holds up while it reads is not.
+	attempts = 3
 )
 
 // cases are quotas, in cores and 0 for none, and the part of its time that each of
@@ -81,16 +85,26 @@ func agree(t *testing.T, tree *cgroup.Tree, start agreement.Start) {
 				p, err := read()
 				require.NoError(t, err)
 				return p[usage].Num > settled
-			}, 20*time.Second, 20*time.Millisecond, "the load is to be busy")
+			}, time.Minute, 20*time.Millisecond, "the load is to be busy")
 
-			all, err := agreement.Measure(read, load.Tools(t, tree, window), window)
-			require.NoError(t, err)
-			require.Equal(t, load.Limit, w.Capacity().Cores, "the limit that was set; found: %+v", w.Capacity())
 			bound := agreement.Bound{Tick: tick, CPUs: agreement.BusyThreads, Limit: load.Limit}
-			report(t, all, bound)
-			for _, m := range all {
-				for figure, err := range disagreements(m, bound) {
-					t.Errorf("%s, %s: %v", m.Tool, figure, err)
+			var all []*agreement.Measurement
+			for n := range attempts {
+				all, err = agreement.Measure(read, load.Tools(t, tree, window), window)
+				require.NoError(t, err)
+				require.Equal(t, load.Limit, w.Capacity().Cores, "the limit that was set; found: %+v", w.Capacity())
+				report(t, all, bound)
+				var faults []string
+				for _, m := range all {
+					for figure, err := range disagreements(m, bound) {
+						faults = append(faults, fmt.Sprintf("%s, %s: %v", m.Tool, figure, err))
+					}
+				}
+				if len(faults) == 0 {
+					break
+				}
+				if t.Logf("attempt %d of %d: %s", n+1, attempts, strings.Join(faults, "\n")); n+1 == attempts {
+					t.Fail()
 				}
 			}
 			t.Run("a wrong capacity is seen", func(t *testing.T) { wrongCapacityIsSeen(t, all, bound) })

@@ -60,7 +60,7 @@ func InCgroup(t *testing.T, tree *cgroup.Tree) Start {
 			l.Unit, ok = tree.UnitAt(c.Path)
 			pids, err := tree.Processes(l.Unit)
 			return ok && err == nil && pids[l.PID]
-		}, 10*time.Second, time.Millisecond, "the load is to be in its cgroup")
+		}, 30*time.Second, time.Millisecond, "the load is to be in its cgroup")
 		l.Limit = limitOf(t, l.PID, quota)
 		return l
 	}
