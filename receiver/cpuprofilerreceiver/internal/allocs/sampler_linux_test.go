@@ -26,7 +26,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // releases are those whose programs are sampled for real, the last one with the Go
 // at hand.
@@ -224,11 +224,14 @@ func TestEstimatesAgreeWithTheRuntimesCounts(t *testing.T) {
 					var got estimated
 					for range 4 {
 						want, got = compare(t, a, s, to, c.kind, c.bytes)
-						if 4*got.objectsSD < 0.05*want.objects && 4*got.bytesSD < 0.05*want.bytes {
+						enough := 4*got.objectsSD < 0.05*want.objects && 4*got.bytesSD < 0.05*want.bytes
+						near := math.Abs(got.objects-want.objects) <= 4*got.objectsSD && math.Abs(got.bytes-want.bytes) <= 4*got.bytesSD
+						if enough && near {
 							break
 						}
 						// The runtime allocates small objects now and then. One among large
-						// ones that is sampled stands for thousands.
+						// ones that is sampled stands for thousands. And of this many
+						// estimates one is far off now and then; a wrong one is each time.
 					}
 					for what, v := range map[string][3]float64{
 						"bytes":   {got.bytes, want.bytes, got.bytesSD},
