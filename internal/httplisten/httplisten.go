@@ -1,18 +1,32 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package httplisten holds how servers listen: with connections bounded, and
-// sockets of their own.
+// Package httplisten holds where and how servers listen: with connections bounded,
+// and sockets of their own.
 package httplisten
 
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
 
 	"go.opentelemetry.io/collector/config/confighttp"
 	"golang.org/x/net/netutil"
 )
+
+// ValidateTCP says whether endpoint can be listened on, by its form; example is one
+// that can.
+func ValidateTCP(endpoint, example string) error {
+	_, port, err := net.SplitHostPort(endpoint)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port) // a number of 16 bits, or a service's name
+	}
+	if err != nil {
+		return fmt.Errorf("%q is not host:port, such as %s", endpoint, example)
+	}
+	return nil
+}
 
 // Listen does what confighttp's listener does, on what listen returns and for at
 // most so many connections. They are counted below TLS: above it, HTTP would not

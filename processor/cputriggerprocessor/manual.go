@@ -27,6 +27,7 @@ import (
 	"go.opentelemetry.io/collector/config/confignet"
 	"go.uber.org/zap"
 
+	"github.com/hotprofile/hotprofile/internal/httplisten"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 )
 
@@ -103,8 +104,8 @@ func validateManual(cfg *confighttp.ServerConfig) error {
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	switch cfg.NetAddr.Transport {
 	case confignet.TransportTypeTCP, confignet.TransportTypeTCP4, confignet.TransportTypeTCP6:
-		if _, _, err := net.SplitHostPort(cfg.NetAddr.Endpoint); err != nil {
-			fault("manual.endpoint: %q is not host:port, such as localhost:4041", cfg.NetAddr.Endpoint)
+		if err := httplisten.ValidateTCP(cfg.NetAddr.Endpoint, "localhost:4041"); err != nil {
+			fault("manual.endpoint: %w", err)
 		}
 	case confignet.TransportTypeUnix:
 	default:

@@ -445,6 +445,7 @@ func TestTheServerOfManualIsOffWithoutAnEndpoint(t *testing.T) {
 		{"unix", overUnix("/run/hotprofile.sock"), ""},
 		{"a key without an endpoint", func(c *confighttp.ServerConfig) { c.ReadTimeout = time.Second }, "manual.endpoint: must be set"},
 		{"no port", func(c *confighttp.ServerConfig) { c.NetAddr.Endpoint = "localhost" }, `manual.endpoint: "localhost" is not host:port`},
+		{"port that is none", func(c *confighttp.ServerConfig) { c.NetAddr.Endpoint = "localhost:99999" }, `manual.endpoint: "localhost:99999" is not host:port`},
 		{"udp", func(c *confighttp.ServerConfig) { c.NetAddr.Endpoint, c.NetAddr.Transport = "localhost:1", "udp" }, `manual.transport: "udp" is not one of tcp, tcp4, tcp6, unix`},
 		{"every website", func(c *confighttp.ServerConfig) {
 			c.NetAddr.Endpoint = "localhost:1"

@@ -159,6 +159,7 @@ func TestConfigFaultsNameTheirKeyAndWhatIsAllowed(t *testing.T) {
 		"timeout negative":         {map[string]any{"export_timeout": "-1s"}, []string{"export_timeout", "between 1ms and 10m"}},
 		"discovery zero":           {map[string]any{"discovery_interval": "0s"}, []string{"discovery_interval", "between 100ms and 1h"}},
 		"dotnet key unknown":       {map[string]any{"dotnet": map[string]any{"socket_mod": 1}}, []string{"socket_mod"}},
+		"dotnet port that is none": {map[string]any{"dotnet": map[string]any{"endpoint": "localhost:65536"}}, []string{"dotnet", "endpoint", "host:port"}},
 		"dotnet endpoint no port":  {map[string]any{"dotnet": map[string]any{"endpoint": "localhost"}}, []string{"dotnet", "endpoint", "host:port"}},
 		"dotnet socket unnamed":    {map[string]any{"dotnet": map[string]any{"transport": "unix"}}, []string{"dotnet", "endpoint", "path of a socket"}},
 		"dotnet transport unknown": {map[string]any{"dotnet": map[string]any{"transport": "udp"}}, []string{"dotnet", "transport", "tcp, tcp4, tcp6, unix"}},

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"strconv"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"go.opentelemetry.io/collector/config/confignet"
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
+	"github.com/hotprofile/hotprofile/internal/httplisten"
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
 )
 
@@ -83,8 +83,8 @@ func (c *DotnetConfig) Validate() error {
 	at := c.ServerConfig.NetAddr
 	switch at.Transport {
 	case confignet.TransportTypeTCP, confignet.TransportTypeTCP4, confignet.TransportTypeTCP6:
-		if _, _, err := net.SplitHostPort(at.Endpoint); err != nil {
-			fault("endpoint: %q is not host:port, such as localhost:4319", at.Endpoint)
+		if err := httplisten.ValidateTCP(at.Endpoint, "localhost:4319"); err != nil {
+			fault("endpoint: %w", err)
 		}
 	case confignet.TransportTypeUnix:
 		if at.Endpoint == "" || at.Endpoint == defaultDotnet().ServerConfig.NetAddr.Endpoint {
