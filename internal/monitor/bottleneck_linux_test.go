@@ -40,7 +40,7 @@ func TestLoad(t *testing.T) {
 	if os.Getenv(loadVariable) == "" {
 		t.Skip("the load of other tests")
 	}
-	runtime.GOMAXPROCS(2) // for two that spin
+	runtime.GOMAXPROCS(2)                                // for two that spin
 	time.AfterFunc(5*time.Minute, func() { os.Exit(1) }) // whatever becomes of those who wait for it
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		order := strings.Fields(lines.Text())
