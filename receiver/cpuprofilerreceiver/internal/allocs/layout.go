@@ -6,6 +6,7 @@ package allocs
 import (
 	"bytes"
 	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strconv"
@@ -77,9 +78,13 @@ func siteOf(p *symbolizer.GoProgram, goarch string) (site, error) {
 	if p.Function == nil {
 		return site{}, errNoSampling
 	}
-	in := uint64(0)
-	if p.Machine == elf.EM_X86_64 {
-		in = afterStackCheck(p.Function.Code[:p.Function.Length])
+	code := p.Function.Code[:p.Function.Length]
+	var in uint64
+	switch p.Machine {
+	case elf.EM_X86_64:
+		in = afterStackCheck(code)
+	case elf.EM_AARCH64:
+		in = afterStackCheckARM64(code)
 	}
 	return site{offset: p.Function.Offset + in, address: p.Function.Address + in, register: register}, nil
 }
@@ -107,6 +112,27 @@ func afterStackCheck(code []byte) uint64 {
 		return 0
 	}
 	return uint64(len(code) - len(rest))
+}
+
+// afterStackCheckARM64 is the same for arm64, where the instruction that follows the
+// check, str x30, [sp, #-N]!, is one that the kernel can step over.
+func afterStackCheckARM64(code []byte) uint64 {
+	check := [...]struct{ instruction, mask uint32 }{
+		{0xf9400b90, 0xffffffff}, // ldr x16, [x28, #16]
+		{0xeb3063ff, 0xffffffff}, // cmp sp, x16
+		{0x54000009, 0xff00001f}, // b.ls, 19 bits of distance
+		{0xf8000ffe, 0xffe00fff}, // str x30, [sp, #-N]!
+	}
+	const size = 4
+	if len(code) < len(check)*size {
+		return 0
+	}
+	for i, c := range check {
+		if binary.LittleEndian.Uint32(code[i*size:])&c.mask != c.instruction {
+			return 0
+		}
+	}
+	return uint64(len(check)-1) * size
 }
 
 // release is the N of go1.N, of a release or a candidate for one. What is built

@@ -5,6 +5,7 @@ package allocs
 
 import (
 	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"os"
 	"os/exec"
@@ -76,6 +77,12 @@ func TestUnknownLayoutIsRefusedByName(t *testing.T) {
 func TestProbeIsBehindTheStackCheckWhereThereIsOne(t *testing.T) {
 	check := []byte{0x49, 0x3b, 0x66, 0x10}
 	with := func(more ...byte) []byte { return append(check[:4:4], more...) }
+	arm64 := func(instructions ...uint32) (code []byte) {
+		for _, i := range instructions {
+			code = binary.LittleEndian.AppendUint32(code, i)
+		}
+		return code
+	}
 	for name, c := range map[string]struct {
 		machine elf.Machine
 		host    string
@@ -90,6 +97,11 @@ func TestProbeIsBehindTheStackCheckWhereThereIsOne(t *testing.T) {
 		"no check":                  {elf.EM_X86_64, "amd64", []byte{0x55, 0x48, 0x89, 0xe5}, 0},
 		"empty":                     {elf.EM_X86_64, "amd64", nil, 0},
 		"the same bytes on another": {elf.EM_AARCH64, "arm64", with(0x76, 9, 0x55, 0x48), 0},
+		"arm64":                     {elf.EM_AARCH64, "arm64", arm64(0xf9400b90, 0xeb3063ff, 0x540005a9, 0xf81d0ffe), 12},
+		"arm64, no store after it":  {elf.EM_AARCH64, "arm64", arm64(0xf9400b90, 0xeb3063ff, 0x540005a9, 0xf81d0ffd), 0},
+		"arm64, cut off":            {elf.EM_AARCH64, "arm64", arm64(0xf9400b90, 0xeb3063ff, 0x540005a9), 0},
+		"arm64, another jump":       {elf.EM_AARCH64, "arm64", arm64(0xf9400b90, 0xeb3063ff, 0x540005a8, 0xf81d0ffe), 0},
+		"arm64, a large frame":      {elf.EM_AARCH64, "arm64", arm64(0xf9400b90, 0xd10203f1, 0xeb10023f, 0x54000789), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := siteOf(described("go1.26.1", c.machine, c.code...), c.host)
@@ -118,8 +130,9 @@ func TestProgramOfAnotherMachineIsUnderstood(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, machine, p.Machine)
 			require.Equal(t, ldflags == "", p.Variable != 0, "only the symbol table tells of variables")
-			_, err = siteOf(p, goarch)
+			place, err := siteOf(p, goarch)
 			require.NoError(t, err)
+			require.Greater(t, place.offset, p.Function.Offset, "the probe is behind the stack check")
 			require.NotEmpty(t, p.Runs)
 		}
 	}
