@@ -170,12 +170,11 @@ serve_go() {
 	local asked request=() cgo=(CGO_ENABLED=0)
 	command -v aarch64-linux-gnu-gcc >/dev/null && cgo=(CGO_ENABLED=1 CC=aarch64-linux-gnu-gcc)
 	while sleep 0.2; do
-		for asked in "$VM_DIR"/out/go/*/asked; do
+		for asked in "$1"/*/asked; do
 			[[ -e $asked ]] || continue
-			# Runs at the same time share the folder: one takes it.
-			mv "$asked" "${asked%/*}/taken" 2>/dev/null || continue
 			cd "${asked%/*}"
-			mapfile -d '' -t request <taken
+			mapfile -d '' -t request <asked
+			rm asked
 			(cd "${request[0]}" && env GOARCH=arm64 "${cgo[@]}" "${request[@]:1}") >stdout 2>stderr </dev/null && echo 0 >ended || echo $? >ended
 			mv ended status
 		done
@@ -208,6 +207,7 @@ run() {
 		[out]=$VM_DIR/out [vm]=$work/vm
 	)
 	{
+		printf 'VM_RUN=%q\n' "$work/vm"
 		local tag
 		for tag in src goroot gomod gocache out; do
 			printf 'VM_%s=%q\n' "${tag^^}" "${shares[$tag]}"
@@ -222,8 +222,8 @@ run() {
 		for _ in $(seq 100); do [[ -S $work/$tag.sock ]] && break; sleep 0.1; done
 	done
 	if [[ $VM_ARCH != amd64 ]]; then
-		rm -rf "$VM_DIR/out/go"
-		serve_go &
+		mkdir "$work/vm/go"
+		serve_go "$work/vm/go" &
 		pids+=($!)
 	fi
 	local accel

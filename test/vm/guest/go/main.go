@@ -20,7 +20,7 @@ import (
 )
 
 func main() {
-	status, err := ask(filepath.Join(os.Getenv("VM_OUT"), "go"), os.Args[1:])
+	status, err := ask(filepath.Join(os.Getenv("VM_RUN"), "go"), os.Args[1:])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "go, by the host:", err)
 		os.Exit(1)
@@ -34,9 +34,6 @@ var forwarded = []string{"GO111MODULE", "GOTOOLCHAIN", "GOOS", "GOARCH", "GOARM6
 func ask(folder string, args []string) (status int, err error) {
 	wd, err := os.Getwd()
 	if err != nil {
-		return 0, err
-	}
-	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return 0, err
 	}
 	dir, err := os.MkdirTemp(folder, "")
