@@ -17,8 +17,8 @@ for each in "${packages[@]}"; do
 	(cd "$VM_SRC/$package" && "$binary" -test.v -test.timeout 25m -test.run "$pattern") >"$log" 2>&1
 	status=$?
 	printf '== %-60s status %d, %d passed, %d failed, %d skipped, %ds\n' "$package" "$status" \
-		"$(grep -c '^--- PASS' "$log")" "$(grep -c '^--- FAIL' "$log")" "$(grep -c '^--- SKIP' "$log")" $((SECONDS - started))
-	grep -E '^ *--- (FAIL|SKIP)|^panic|^fatal' "$log" | head -40
+		"$(grep -ac '^--- PASS' "$log")" "$(grep -ac '^--- FAIL' "$log")" "$(grep -ac '^--- SKIP' "$log")" $((SECONDS - started))
+	grep -aE '^ *--- (FAIL|SKIP)|^panic|^fatal' "$log" | head -40
 	[[ $status == 0 ]] || failed+=("$package")
 done
 [[ ${#failed[@]} == 0 ]] || { echo "failed: ${failed[*]}"; exit 1; }
