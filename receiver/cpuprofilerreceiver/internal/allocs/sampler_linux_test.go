@@ -5,6 +5,7 @@ package allocs
 
 import (
 	"bufio"
+	"debug/buildinfo"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -33,12 +34,17 @@ const patience = time.Minute
 var releases = []string{"go1.22.12", "go1.23.12", "go1.24.9", "go1.25.7", ""}
 
 // buildAllocator builds testdata/allocator with a release of Go; "" is the one at
-// hand.
+// hand. It is a module of its own, or Go would go by that of this repository,
+// which older releases refuse.
 func buildAllocator(t testing.TB, release string, flags ...string) string {
 	t.Helper()
-	out := filepath.Join(t.TempDir(), "allocator")
-	cmd := exec.Command("go", append(append([]string{"build", "-o", out}, flags...), "./testdata/allocator")...)
-	cmd.Env = append(os.Environ(), "GO111MODULE=off")
+	module := t.TempDir()
+	require.NoError(t, os.CopyFS(module, os.DirFS("testdata/allocator")))
+	require.NoError(t, os.WriteFile(filepath.Join(module, "go.mod"), []byte("module allocator\n\ngo 1.22\n"), 0o600))
+	out := filepath.Join(module, "allocator")
+	cmd := exec.Command("go", append(append([]string{"build", "-o", out}, flags...), ".")...)
+	cmd.Dir = module
+	cmd.Env = append(os.Environ(), "GOWORK=off")
 	if release != "" {
 		cmd.Env = append(cmd.Env, "GOTOOLCHAIN="+release)
 	}
@@ -47,6 +53,11 @@ func buildAllocator(t testing.TB, release string, flags ...string) string {
 			t.Skipf("%s is not here and cannot be had: %s", release, b)
 		}
 		t.Fatalf("%v: %v\n%s", cmd.Args, err, b)
+	}
+	if release != "" {
+		built, err := buildinfo.ReadFile(out)
+		require.NoError(t, err)
+		require.Equal(t, release, built.GoVersion)
 	}
 	return out
 }
