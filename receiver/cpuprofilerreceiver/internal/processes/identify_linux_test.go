@@ -27,7 +27,7 @@ func TestAProcessIsIdentifiedByWhenItStartedAndWhereItIs(t *testing.T) {
 	var first Identity
 	require.Eventually(t, func() bool { // it moves there before it becomes what it is to be
 		first, err = i.Identify(cmd.Process.Pid)
-		return err == nil && first.Cgroup != ""
+		return err == nil && first.Cgroup == at.Path
 	}, 30*time.Second, time.Millisecond)
 	require.Equal(t, cmd.Process.Pid, first.PID)
 	require.Equal(t, at.Path, first.Cgroup)
