@@ -65,9 +65,13 @@ func TestFrequencyFallsUnderALoadAndRecovers(t *testing.T) {
 		Wanted: perfevent.Wanted{Processes: []perfevent.WantedProcess{{PID: pid, Threads: 1}}},
 		Starts: map[int]uint64{pid: 1},
 	}}
+	cpus, err := perfevent.OnlineCPUs()
+	require.NoError(t, err)
 	s, _, logs := newTestSampler(found, func(c *Config) {
 		c.Frequency, c.Sink = 199, sink
-		c.MaxOverhead, c.Window, c.Meter = 0.002, 500*time.Millisecond, new(cputime.Meter)
+		// A fifth of what all samples cost, and many times what reading none does.
+		c.MaxOverhead = 0.04 / float64(len(cpus))
+		c.Window, c.Meter = 500*time.Millisecond, new(cputime.Meter)
 	})
 	before := cpuTimeOf(t, pid)
 	require.NoError(t, s.Start())
