@@ -155,7 +155,8 @@ func (w *waker) block(timeout time.Duration) error {
 	if !w.waiting {
 		return nil // timeout was 0
 	}
-	return errors.Join(w.conn.Control(w.ignore), w.failed)
+	err = w.conn.Control(w.ignore)
+	return errors.Join(err, w.failed)
 }
 
 // try is asked whether to go on waiting, before it is waited and after.

@@ -126,8 +126,8 @@ type start struct {
 const startTries = 6
 
 // Processes that are looked for per batch because nobody may have told that they
-// ended, some 10 µs each: at most, after a loss; and always, since one that is
-// sampled no longer ends untold.
+// ended, some 10 µs each: at most, after a loss; and always, since the end of one
+// that is not sampled any more is told by nobody.
 const (
 	maxVerified    = 1024
 	alwaysVerified = 128
