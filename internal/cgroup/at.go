@@ -5,20 +5,20 @@ package cgroup
 
 import "path"
 
-// UnitAt returns the unit that the cgroup of a path is, or is in, and false if
+// GroupAt returns the unit that the cgroup of a path is, or is in, and false if
 // there is no such cgroup. The path may come from outside: only a clean absolute
 // one is looked for, so that it cannot lead out of the tree.
-func (t *Tree) UnitAt(cgroup string) (Unit, bool) {
+func (t *Tree) GroupAt(cgroup string) (Group, bool) {
 	if !path.IsAbs(cgroup) || path.Clean(cgroup) != cgroup || cgroup == "/" {
-		return Unit{}, false
+		return Group{}, false
 	}
 	if _, upTo, ok := containerIn(cgroup); ok {
 		cgroup = upTo
 	}
 	for _, h := range identity() {
 		if t.trees[h] != nil && isDir(t.dir(h, cgroup)) {
-			return t.unitAt(h, cgroup), true
+			return t.groupAt(h, cgroup), true
 		}
 	}
-	return Unit{}, false
+	return Group{}, false
 }

@@ -23,7 +23,7 @@ type CPUTime struct {
 // is mounted, which costs two thirds of the other, else of the v2 tree, which
 // counts CPU time on a hybrid host too. The error is an
 // [Unavailable] where the unit has none of its own.
-func (r *Reader) OpenCPUTime(u Unit) (*CPUTime, error) {
+func (r *Reader) OpenCPUTime(u Group) (*CPUTime, error) {
 	var reason error = NotMounted
 	for _, h := range [...]Hierarchy{CPUAcct, V2Tree} {
 		dir, err := r.tree.Own(u, h)

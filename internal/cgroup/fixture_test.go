@@ -60,7 +60,7 @@ func TestModeIsToldByTheMounts(t *testing.T) {
 	}
 }
 
-func TestUnitOfProcess(t *testing.T) {
+func TestGroupOfProcess(t *testing.T) {
 	const (
 		checkout = "/system.slice/checkout.service"
 		pods     = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod2c48913c_b29f_11e7_9350_020968147796.slice"
@@ -80,62 +80,62 @@ func TestUnitOfProcess(t *testing.T) {
 	tests := []struct {
 		name, fixture string
 		pid           int
-		want          Unit
+		want          Group
 	}{
 		{
 			"v2: a service is its leaf", "v2-docker", 100,
-			Unit{ID: checkout, Cgroup: checkout, Paths: everywhere(checkout, V2Tree)},
+			Group{ID: checkout, Cgroup: checkout, Paths: everywhere(checkout, V2Tree)},
 		},
 		{
 			"v2: a process in the root is a unit of its own", "v2-docker", 2,
-			Unit{Paths: everywhere("/", V2Tree)},
+			Group{Paths: everywhere("/", V2Tree)},
 		},
 		{
 			"v2: a container is named by its id", "v2-docker", 300,
-			Unit{
+			Group{
 				ID: idA, ContainerID: idA, Cgroup: "/system.slice/docker-" + idA + ".scope",
 				Paths: everywhere("/system.slice/docker-"+idA+".scope", V2Tree),
 			},
 		},
 		{
 			"v2: a service inside a container is the container", "v2-docker", 400,
-			Unit{
+			Group{
 				ID: idB, ContainerID: idB, Cgroup: "/system.slice/docker-" + idB + ".scope",
 				Paths: everywhere("/system.slice/docker-"+idB+".scope", V2Tree),
 			},
 		},
 		{
 			"v2: of a removed cgroup the name remains", "v2-docker", 500,
-			Unit{ID: "/system.slice/gone.service", Cgroup: "/system.slice/gone.service", Paths: everywhere("/system.slice/gone.service", V2Tree)},
+			Group{ID: "/system.slice/gone.service", Cgroup: "/system.slice/gone.service", Paths: everywhere("/system.slice/gone.service", V2Tree)},
 		},
 		{
 			"v2 kubernetes: container and pod", "v2-kubernetes", 1001,
-			Unit{
+			Group{
 				ID: idB, ContainerID: idB, PodUID: podUID, Cgroup: pods + "/cri-containerd-" + idB + ".scope",
 				Paths: everywhere(pods+"/cri-containerd-"+idB+".scope", V2Tree),
 			},
 		},
 		{
 			"v1 kubernetes: the cpu path names the unit", "v1-kubernetes", 1000,
-			Unit{
+			Group{
 				ID: idA, ContainerID: idA, PodUID: podUID, Cgroup: kubeV1, by: CPU,
 				Paths: everywhere(kubeV1, CPU, CPUAcct, CPUSet, Memory, PerfEvent, Systemd),
 			},
 		},
 		{
 			"hybrid: the v2 path names the unit, other paths differ", "hybrid-systemd", 100,
-			Unit{ID: checkout, Cgroup: checkout, Paths: with(with(everywhere("/", hybrid...), V2Tree, checkout), Systemd, checkout)},
+			Group{ID: checkout, Cgroup: checkout, Paths: with(with(everywhere("/", hybrid...), V2Tree, checkout), Systemd, checkout)},
 		},
 		{
 			"hybrid: a container that the v2 tree does not know", "hybrid-systemd", 300,
-			Unit{
+			Group{
 				ID: idA, ContainerID: idA, Cgroup: "/docker/" + idA, by: CPU,
 				Paths: with(everywhere("/docker/"+idA, hybrid...), V2Tree, "/system.slice/docker.service"),
 			},
 		},
 		{
 			"hybrid: only systemd's own hierarchy names it", "hybrid-systemd", 600,
-			Unit{ID: "/user.slice", Cgroup: "/user.slice", by: Systemd, Paths: with(everywhere("/", hybrid...), Systemd, "/user.slice")},
+			Group{ID: "/user.slice", Cgroup: "/user.slice", by: Systemd, Paths: with(everywhere("/", hybrid...), Systemd, "/user.slice")},
 		},
 	}
 	for _, tt := range tests {
@@ -143,7 +143,7 @@ func TestUnitOfProcess(t *testing.T) {
 			tree := openFixture(t, tt.fixture)
 			p, err := tree.PathsOf(tt.pid)
 			require.NoError(t, err)
-			require.Equal(t, tt.want, tree.UnitOf(p))
+			require.Equal(t, tt.want, tree.GroupOf(p))
 		})
 	}
 }
@@ -156,7 +156,7 @@ func TestPathsOfFails(t *testing.T) {
 	require.ErrorIs(t, err, ErrOutside, "above the mounted root")
 }
 
-func TestUnitsAreThePopulatedCgroups(t *testing.T) {
+func TestGroupsAreThePopulatedCgroups(t *testing.T) {
 	for name, want := range map[string][]string{
 		"v2-docker":      {"/init.scope", "/system.slice/checkout.service", "/system.slice/docker.service", idA, idB},
 		"v2-kubernetes":  {idA, idB},
@@ -165,7 +165,7 @@ func TestUnitsAreThePopulatedCgroups(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tree := openFixture(t, name)
-			units, err := tree.Units()
+			units, err := tree.Groups()
 			require.NoError(t, err)
 			var got []string
 			for _, u := range units {
@@ -176,10 +176,10 @@ func TestUnitsAreThePopulatedCgroups(t *testing.T) {
 	}
 }
 
-func TestUnitsSaysWhatItCannotList(t *testing.T) {
+func TestGroupsReportsWhatItCannotList(t *testing.T) {
 	tree := openFixture(t, "v2-docker")
 	require.NoError(t, os.RemoveAll(tree.Mount(V2Tree)))
-	_, err := tree.Units()
+	_, err := tree.Groups()
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
@@ -187,7 +187,7 @@ func TestFindContainer(t *testing.T) {
 	for _, name := range []string{"v2-docker", "v2-kubernetes", "v1-kubernetes", "hybrid-systemd"} {
 		t.Run(name, func(t *testing.T) {
 			tree := openFixture(t, name)
-			units, err := tree.Units()
+			units, err := tree.Groups()
 			require.NoError(t, err)
 			for _, u := range units {
 				if u.ContainerID == "" {
@@ -246,7 +246,7 @@ func TestOwn(t *testing.T) {
 			tree := openFixture(t, tt.fixture)
 			p, err := tree.PathsOf(tt.pid)
 			require.NoError(t, err)
-			_, err = tree.Own(tree.UnitOf(p), tt.h)
+			_, err = tree.Own(tree.GroupOf(p), tt.h)
 			require.Equal(t, tt.want, err)
 		})
 	}
@@ -258,10 +258,10 @@ func TestOwn(t *testing.T) {
 		require.NoError(t, os.Mkdir(child, 0o755))
 		procs := filepath.Join(child, "cgroup.procs")
 		require.NoError(t, os.WriteFile(procs, nil, 0o644))
-		_, err = tree.Own(tree.UnitOf(p), V2Tree)
+		_, err = tree.Own(tree.GroupOf(p), V2Tree)
 		require.NoError(t, err, "an empty one adds nothing")
 		require.NoError(t, os.WriteFile(procs, []byte("900\n"), 0o644))
-		_, err = tree.Own(tree.UnitOf(p), V2Tree)
+		_, err = tree.Own(tree.GroupOf(p), V2Tree)
 		require.Equal(t, Shared, err)
 	})
 }
@@ -314,7 +314,7 @@ func TestOpenSaysWhatItLookedFor(t *testing.T) {
 	require.ErrorContains(t, err, "sys/fs/cgroup")
 }
 
-func TestUnitAt(t *testing.T) {
+func TestGroupAt(t *testing.T) {
 	tests := []struct {
 		name, fixture, path, want string
 	}{
@@ -330,7 +330,7 @@ func TestUnitAt(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			u, ok := openFixture(t, tt.fixture).UnitAt(tt.path)
+			u, ok := openFixture(t, tt.fixture).GroupAt(tt.path)
 			require.Equal(t, tt.want != "", ok)
 			require.Equal(t, tt.want, u.ID)
 		})

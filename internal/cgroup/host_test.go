@@ -77,7 +77,7 @@ func TestHostFindsProcessUnitAndContainer(t *testing.T) {
 	u := unitOfPID(t, tree, cmd.Process.Pid)
 	require.Equal(t, c.Path, u.ID)
 
-	units, err := tree.Units()
+	units, err := tree.Groups()
 	require.NoError(t, err)
 	require.Contains(t, units, u)
 
@@ -189,7 +189,7 @@ func TestHostCgroupRemovedAndMadeAnew(t *testing.T) {
 			t.Cleanup(func() { _ = os.Remove(dir) })
 			var p Paths
 			p[h] = path
-			u := Unit{ID: path, Cgroup: path, Paths: p, by: h}
+			u := Group{ID: path, Cgroup: path, Paths: p, by: h}
 			used, err := r.OpenCPUTime(u)
 			require.NoError(t, err)
 			defer used.Close()
@@ -255,8 +255,8 @@ func TestHostPrivateCgroupNamespace(t *testing.T) {
 			require.Empty(t, got.OtherErr)
 			require.Empty(t, got.Limited)
 			require.Equal(t, tree.Mode().String(), got.Mode)
-			require.Equal(t, c.Path, tree.UnitOf(got.Own).Cgroup)
-			require.Equal(t, other.Path, tree.UnitOf(got.Other).Cgroup)
+			require.Equal(t, c.Path, tree.GroupOf(got.Own).Cgroup)
+			require.Equal(t, other.Path, tree.GroupOf(got.Other).Cgroup)
 		})
 	}
 }
@@ -473,9 +473,9 @@ func BenchmarkReading(b *testing.B) {
 	})
 }
 
-// BenchmarkUnits scans a host with 1,000 containers of one process each: for the
+// BenchmarkGroups scans a host with 1,000 containers of one process each: for the
 // first time, and when they are known.
-func BenchmarkUnits(b *testing.B) {
+func BenchmarkGroups(b *testing.B) {
 	tree := openHost(b)
 	for i := range 1000 {
 		c := hosttest.NewCgroupCalled(b, fmt.Sprintf("docker-%064x.scope", i))
@@ -488,12 +488,12 @@ func BenchmarkUnits(b *testing.B) {
 		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 	}
 	scan := func(b *testing.B, s *Scanner) {
-		found, err := s.Units()
+		found, err := s.Groups()
 		require.NoError(b, err)
 		require.GreaterOrEqual(b, len(found), 990)
 	}
 	require.Eventually(b, func() bool {
-		found, err := tree.Units()
+		found, err := tree.Groups()
 		return err == nil && len(found) >= 1000
 	}, 30*time.Second, 100*time.Millisecond)
 	b.Run("First", func(b *testing.B) {

@@ -23,7 +23,7 @@ type MemoryUse struct {
 
 // OpenMemoryUse opens the figures of the unit's own cgroup. The error is an
 // [Unavailable] where the unit has none of its own.
-func (r *Reader) OpenMemoryUse(u Unit) (*MemoryUse, error) {
+func (r *Reader) OpenMemoryUse(u Group) (*MemoryUse, error) {
 	h, ok := r.tree.owner(Memory)
 	if !ok {
 		return nil, NotMounted

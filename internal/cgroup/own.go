@@ -11,13 +11,13 @@ import (
 	"path/filepath"
 )
 
-// maxUnitProcesses bounds how many processes are looked at to find out whether
+// maxGroupProcesses bounds how many processes are looked at to find out whether
 // a cgroup is a unit's own; with more it counts as shared.
-const maxUnitProcesses = 4096
+const maxGroupProcesses = 4096
 
 // Own returns the directory of the unit in a hierarchy if all figures there are
 // the unit's and only the unit's; the error is an [Unavailable] otherwise.
-func (t *Tree) Own(u Unit, h Hierarchy) (dir string, err error) {
+func (t *Tree) Own(u Group, h Hierarchy) (dir string, err error) {
 	path := u.Paths[h]
 	switch {
 	case t.trees[h] == nil || path == "":
@@ -42,7 +42,7 @@ func (t *Tree) Own(u Unit, h Hierarchy) (dir string, err error) {
 
 // Childless says that none of a unit's cgroups has one below it, so that no
 // figure of it can have become those of several units by what was made there.
-func (t *Tree) Childless(u Unit) bool {
+func (t *Tree) Childless(u Group) bool {
 	for h, path := range u.Paths {
 		if t.trees[h] != nil && path != "" && path != "/" && !childless(t.dir(Hierarchy(h), path)) {
 			return false
@@ -67,22 +67,22 @@ func (t *Tree) populatedBelow(dir string) bool {
 // sameProcesses says whether a cgroup holds all of the unit's processes and no
 // other: with several hierarchies, even the one that names a unit may also hold
 // the processes of a container that only another hierarchy tells apart.
-func (t *Tree) sameProcesses(u Unit, h Hierarchy, dir string) bool {
+func (t *Tree) sameProcesses(u Group, h Hierarchy, dir string) bool {
 	ours, err := t.Processes(u)
 	if err != nil {
 		return false
 	}
-	theirs, err := processesBelow(dir, maxUnitProcesses)
+	theirs, err := processesBelow(dir, maxGroupProcesses)
 	if err != nil || len(ours) == 0 && u.Paths[h] != u.Cgroup {
 		return false
 	}
 	for pid := range theirs {
-		if !t.agrees(pid, func(p Paths) bool { return t.UnitOf(p).ID == u.ID }) {
+		if !t.agrees(pid, func(p Paths) bool { return t.GroupOf(p).ID == u.ID }) {
 			return false
 		}
 	}
 	for pid := range ours {
-		if !theirs[pid] && !t.agrees(pid, func(p Paths) bool { return t.UnitOf(p).ID != u.ID || Under(p[h], u.Paths[h]) }) {
+		if !theirs[pid] && !t.agrees(pid, func(p Paths) bool { return t.GroupOf(p).ID != u.ID || Under(p[h], u.Paths[h]) }) {
 			return false
 		}
 	}
@@ -105,7 +105,7 @@ func (t *Tree) agrees(pid int, ok func(Paths) bool) bool {
 // Processes returns the pids in a unit's cgroup. On hosts with several hierarchies
 // some may belong to a container that only another hierarchy tells apart. With too many of them it
 // returns [TooManyProcesses], and [ErrGone] where the cgroup was removed.
-func (t *Tree) Processes(u Unit) (map[int]bool, error) {
+func (t *Tree) Processes(u Group) (map[int]bool, error) {
 	if u.ProcessOnly() || t.trees[u.by] == nil {
 		return nil, NotMounted
 	}
@@ -114,13 +114,13 @@ func (t *Tree) Processes(u Unit) (map[int]bool, error) {
 		return nil, ErrGone
 	}
 	if u.ContainerID != "" {
-		return processesBelow(dir, maxUnitProcesses)
+		return processesBelow(dir, maxGroupProcesses)
 	}
-	list, err := processesIn(dir, maxUnitProcesses+1)
+	list, err := processesIn(dir, maxGroupProcesses+1)
 	if err != nil && !isGone(err) {
 		return nil, fmt.Errorf("list the processes of cgroup %s: %w", u.Cgroup, err)
 	}
-	if len(list) > maxUnitProcesses {
+	if len(list) > maxGroupProcesses {
 		return nil, TooManyProcesses
 	}
 	pids := make(map[int]bool, len(list))

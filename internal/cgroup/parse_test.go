@@ -199,7 +199,7 @@ func FuzzParsePaths(f *testing.F) {
 				tt.Errorf("%s: %q leaves the tree", Hierarchy(h), path)
 			}
 		}
-		u := t.UnitOf(p)
+		u := t.GroupOf(p)
 		if u.ID != "" && u.Cgroup == "" {
 			tt.Errorf("%+v has no cgroup", u)
 		}

@@ -19,7 +19,7 @@ type Pressure struct{ figure }
 // OpenPressure opens the figure of the unit's own cgroup of the v2 tree, which
 // has it on a hybrid host too. The error is an [Unavailable] where the unit has
 // none of its own or the kernel does not measure it.
-func (r *Reader) OpenPressure(u Unit) (*Pressure, error) {
+func (r *Reader) OpenPressure(u Group) (*Pressure, error) {
 	dir, err := r.tree.Own(u, V2Tree)
 	if err != nil {
 		return nil, err

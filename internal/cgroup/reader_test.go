@@ -16,11 +16,11 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
 )
 
-func unitOfPID(t testing.TB, tree *Tree, pid int) Unit {
+func unitOfPID(t testing.TB, tree *Tree, pid int) Group {
 	t.Helper()
 	p, err := tree.PathsOf(pid)
 	require.NoError(t, err)
-	return tree.UnitOf(p)
+	return tree.GroupOf(p)
 }
 
 func TestCPUTimeOfFixtures(t *testing.T) {

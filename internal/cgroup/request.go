@@ -29,7 +29,7 @@ const (
 type CPURequest struct {
 	figure
 	v2      bool
-	unit    Unit
+	unit    Group
 	dir     string
 	formula WeightFormula
 
@@ -48,7 +48,7 @@ const askAgain = time.Minute
 
 // OpenCPURequest opens the request of a unit. The error is an [Unavailable] where
 // it has none of its own.
-func (r *Reader) OpenCPURequest(u Unit, formula WeightFormula) (*CPURequest, error) {
+func (r *Reader) OpenCPURequest(u Group, formula WeightFormula) (*CPURequest, error) {
 	h, ok := r.tree.owner(CPU)
 	if !ok {
 		return nil, NotMounted
@@ -67,14 +67,14 @@ func (r *Reader) OpenCPURequestOf(p Paths, formula WeightFormula) (*CPURequest, 
 	if !ok || p[h] == "" {
 		return nil, NotMounted
 	}
-	u := r.tree.UnitOf(p)
+	u := r.tree.GroupOf(p)
 	if u.Paths[h] == "/" {
 		return nil, InRoot
 	}
 	return r.openRequest(u, h, r.tree.dir(h, u.Paths[h]), formula)
 }
 
-func (r *Reader) openRequest(u Unit, h Hierarchy, dir string, formula WeightFormula) (*CPURequest, error) {
+func (r *Reader) openRequest(u Group, h Hierarchy, dir string, formula WeightFormula) (*CPURequest, error) {
 	if formula == "" {
 		formula = WeightAuto
 	}
@@ -136,7 +136,7 @@ const defaultWeight = 100 // of a cgroup whose weight nobody set
 
 // formulaOf finds out by which formula a container got its weight: by the shares
 // in its runtime's own record of it, else by what its pod has.
-func (t *Tree) formulaOf(u Unit, dir string, weight uint64) (WeightFormula, bool) {
+func (t *Tree) formulaOf(u Group, dir string, weight uint64) (WeightFormula, bool) {
 	if u.ContainerID == "" {
 		return "", false
 	}

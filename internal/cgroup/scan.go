@@ -26,12 +26,12 @@ const (
 // FindContainer returns the unit of a container by its id, or by a prefix of at
 // least [MinPrefix] digits. A prefix of several containers is an error. It walks
 // the whole tree: whoever asks for the same id often remembers the answer.
-func (t *Tree) FindContainer(id string) (Unit, bool, error) {
+func (t *Tree) FindContainer(id string) (Group, bool, error) {
 	if len(id) < MinPrefix {
-		return Unit{}, false, fmt.Errorf("container id %q is too short: at least %d digits are needed", id, MinPrefix)
+		return Group{}, false, fmt.Errorf("container id %q is too short: at least %d digits are needed", id, MinPrefix)
 	}
 	var (
-		found Unit
+		found Group
 		err   error
 	)
 	for _, h := range identity() {
@@ -46,27 +46,27 @@ func (t *Tree) FindContainer(id string) (Unit, bool, error) {
 				return true // it may be further down
 			case len(full) < len(id) || full[:len(id)] != id:
 			case found.ID == "":
-				found = t.unitAt(h, path)
+				found = t.groupAt(h, path)
 			case found.ContainerID != full:
 				err = fmt.Errorf("container id %q is a prefix of several containers, of %.16s and %.16s among them: name more digits", id, found.ContainerID, full)
 			}
 			return false // what is below is inside this container
 		})
 		if err != nil {
-			return Unit{}, false, err
+			return Group{}, false, err
 		}
 	}
 	return found, found.ID != "", nil
 }
 
-// unitAt returns the unit that a cgroup is, by one of its processes, else by the
+// groupAt returns the unit that a cgroup is, by one of its processes, else by the
 // cgroups of the same path in the other hierarchies.
-func (t *Tree) unitAt(h Hierarchy, path string) Unit {
+func (t *Tree) groupAt(h Hierarchy, path string) Group {
 	if t.mode != V2 {
 		pids, _ := processesBelow(t.dir(h, path), maxAsked)
 		for pid := range pids {
 			if p, err := t.PathsOf(pid); err == nil {
-				if u := t.UnitOf(p); u.by == h && u.Cgroup == path {
+				if u := t.GroupOf(p); u.by == h && u.Cgroup == path {
 					return u
 				}
 			}
@@ -79,15 +79,15 @@ func (t *Tree) unitAt(h Hierarchy, path string) Unit {
 		}
 	}
 	if id, _, ok := containerIn(path); ok {
-		return containerUnit(p, h, id, path)
+		return containerGroup(p, h, id, path)
 	}
-	return Unit{ID: path, Cgroup: path, Paths: p, by: h}
+	return Group{ID: path, Cgroup: path, Paths: p, by: h}
 }
 
-// Units returns every cgroup that is a unit and has processes, sorted by ID. A
+// Groups returns every cgroup that is a unit and has processes, sorted by ID. A
 // cgroup that vanishes meanwhile is left out. Whoever asks again and again uses a
 // [Scanner].
-func (t *Tree) Units() ([]Unit, error) { return t.NewScanner().Units() }
+func (t *Tree) Groups() ([]Group, error) { return t.NewScanner().Groups() }
 
 // A Scanner lists the units of a tree over and over. It lists directories each
 // time, and asks the processes of a cgroup whose units it knows only now and
@@ -100,7 +100,7 @@ type Scanner struct {
 
 // known is what was found in one cgroup.
 type known struct {
-	units []Unit
+	units []Group
 	round uint32 // in which it was last met
 	phase uint32 // so that not all are asked in the same round
 }
@@ -116,11 +116,11 @@ const (
 // NewScanner returns a scanner that knows nothing yet.
 func (t *Tree) NewScanner() *Scanner { return &Scanner{tree: t} }
 
-// Units is as that of a tree. A cgroup whose last process has ended is listed for
+// Groups is as that of a tree. A cgroup whose last process has ended is listed for
 // some rounds more, until it is removed or its processes are asked again.
-func (s *Scanner) Units() ([]Unit, error) {
+func (s *Scanner) Groups() ([]Group, error) {
 	s.round++
-	units := map[string]Unit{}
+	units := map[string]Group{}
 	var failed error
 	for _, h := range identity() {
 		tr := s.tree.trees[h]
@@ -142,7 +142,7 @@ func (s *Scanner) Units() ([]Unit, error) {
 			if _, listed := units[id]; inContainer && listed {
 				return false // from another hierarchy
 			}
-			for _, u := range s.unitsIn(h, path, inContainer) {
+			for _, u := range s.groupsIn(h, path, inContainer) {
 				if _, listed := units[u.ID]; !listed {
 					units[u.ID] = u
 				}
@@ -158,7 +158,7 @@ func (s *Scanner) Units() ([]Unit, error) {
 			}
 		}
 	}
-	out := make([]Unit, 0, len(units))
+	out := make([]Group, 0, len(units))
 	for _, u := range units {
 		out = append(out, u)
 	}
@@ -174,7 +174,7 @@ func canList(dir string) error {
 	return d.Close()
 }
 
-func (s *Scanner) unitsIn(h Hierarchy, path string, inContainer bool) []Unit {
+func (s *Scanner) groupsIn(h Hierarchy, path string, inContainer bool) []Group {
 	k := s.known[h][path]
 	every := uint32(askEvery)
 	if inContainer {
@@ -184,7 +184,7 @@ func (s *Scanner) unitsIn(h Hierarchy, path string, inContainer bool) []Unit {
 		k.round = s.round
 		return k.units
 	}
-	found := s.tree.unitsIn(h, path, inContainer)
+	found := s.tree.groupsIn(h, path, inContainer)
 	switch {
 	case len(found) == 0:
 		delete(s.known[h], path) // asked in each round: its first process may come any time
@@ -196,13 +196,13 @@ func (s *Scanner) unitsIn(h Hierarchy, path string, inContainer bool) []Unit {
 	return found
 }
 
-// unitsIn returns the units of the processes in one cgroup. With only a v2 tree
+// groupsIn returns the units of the processes in one cgroup. With only a v2 tree
 // that is the cgroup itself; elsewhere processes are asked until one names it.
-func (t *Tree) unitsIn(h Hierarchy, path string, inContainer bool) (units []Unit) {
+func (t *Tree) groupsIn(h Hierarchy, path string, inContainer bool) (units []Group) {
 	dir := t.dir(h, path)
 	if t.mode == V2 {
 		if populated(dir, inContainer) {
-			units = append(units, t.UnitOf(Paths{V2Tree: path}))
+			units = append(units, t.GroupOf(Paths{V2Tree: path}))
 		}
 		return units
 	}
@@ -218,11 +218,11 @@ func (t *Tree) unitsIn(h Hierarchy, path string, inContainer bool) (units []Unit
 		if err != nil {
 			continue
 		}
-		u := t.UnitOf(p)
+		u := t.GroupOf(p)
 		if u.ProcessOnly() {
 			continue
 		}
-		if !slices.ContainsFunc(units, func(other Unit) bool { return other.ID == u.ID }) {
+		if !slices.ContainsFunc(units, func(other Group) bool { return other.ID == u.ID }) {
 			units = append(units, u)
 		}
 		if u.Cgroup == path {
@@ -245,8 +245,8 @@ func populated(dir string, below bool) bool {
 
 // Match returns the outermost cgroups that a glob matches, as units: each with
 // everything under it, sorted by path. With nothing matched it is empty.
-func (t *Tree) Match(g *Glob) ([]Unit, error) {
-	found := map[string]Unit{}
+func (t *Tree) Match(g *Glob) ([]Group, error) {
+	found := map[string]Group{}
 	var failed error
 	for _, h := range identity() {
 		tr := t.trees[h]
@@ -258,7 +258,7 @@ func (t *Tree) Match(g *Glob) ([]Unit, error) {
 				return true
 			}
 			if _, known := found[path]; !known {
-				found[path] = t.unitAt(h, path)
+				found[path] = t.groupAt(h, path)
 			}
 			return false
 		})
@@ -266,7 +266,7 @@ func (t *Tree) Match(g *Glob) ([]Unit, error) {
 			failed = fmt.Errorf("look for cgroups that match %s in %s: more than %d, or deeper than %d", g, tr.dir, maxCgroups, maxDepth)
 		}
 	}
-	out := make([]Unit, 0, len(found))
+	out := make([]Group, 0, len(found))
 	for _, u := range found {
 		out = append(out, u)
 	}
@@ -278,7 +278,7 @@ func (t *Tree) Match(g *Glob) ([]Unit, error) {
 // attached to: v1 perf_event where that is mounted, else the v2 tree. The events
 // count everything below it too. The error is an [Unavailable] where the unit
 // has none there that is its own.
-func (t *Tree) PerfDir(u Unit) (string, error) {
+func (t *Tree) PerfDir(u Group) (string, error) {
 	h, ok := t.owner(PerfEvent)
 	if !ok {
 		return "", NotMounted

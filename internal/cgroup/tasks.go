@@ -14,14 +14,14 @@ import (
 // Tasks lists and counts the threads of a unit.
 type Tasks struct {
 	r       *Reader
-	unit    Unit
+	unit    Group
 	dir     string // of the unit's own cgroup that names it
 	counted figure // pids.current; no path where it has to be counted
 }
 
 // OpenTasks opens the threads of a unit. The error is an [Unavailable] where the
 // unit has no cgroup of its own.
-func (r *Reader) OpenTasks(u Unit) (*Tasks, error) {
+func (r *Reader) OpenTasks(u Group) (*Tasks, error) {
 	t := &Tasks{r: r, unit: u}
 	var err error
 	if h, ok := r.tree.owner(PIDs); ok {

@@ -32,7 +32,7 @@ type throttlingLevel struct {
 
 // OpenUnitThrottling is OpenThrottling for a unit that has a cgroup of its own in
 // that hierarchy; the error is an [Unavailable] otherwise.
-func (r *Reader) OpenUnitThrottling(u Unit) (*Throttling, error) {
+func (r *Reader) OpenUnitThrottling(u Group) (*Throttling, error) {
 	h, ok := r.tree.owner(CPU)
 	if !ok {
 		return nil, NotMounted

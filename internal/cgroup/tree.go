@@ -268,6 +268,6 @@ func (tr *tree) isOwn(path string, own uint64) bool {
 		ino, err := inode(dir)
 		return err == nil && ino == own
 	}
-	pids, _ := processesBelow(dir, maxUnitProcesses)
+	pids, _ := processesBelow(dir, maxGroupProcesses)
 	return pids[os.Getpid()]
 }

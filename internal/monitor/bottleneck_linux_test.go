@@ -173,7 +173,7 @@ type load struct {
 	t      testing.TB
 	cgroup *hosttest.Cgroup
 	cmd    *exec.Cmd
-	unit   cgroup.Unit
+	unit   cgroup.Group
 	stdin  io.Writer
 	stdout *bufio.Reader
 }
@@ -197,7 +197,7 @@ func newLoad(t testing.TB, s *Source) *load {
 	l.await()
 	p, err := s.tree.PathsOf(cmd.Process.Pid)
 	require.NoError(t, err)
-	l.unit = s.tree.UnitOf(p)
+	l.unit = s.tree.GroupOf(p)
 	require.Equal(t, c.Path, l.unit.Cgroup)
 	return l
 }

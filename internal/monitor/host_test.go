@@ -67,10 +67,10 @@ func until(t testing.TB, w *Watcher, out []Result, ok func() bool) {
 
 // inCgroup starts a command in a cgroup and returns its unit once it is in every
 // hierarchy.
-func inCgroup(t testing.TB, s *Source, c *hosttest.Cgroup, script string) cgroup.Unit {
+func inCgroup(t testing.TB, s *Source, c *hosttest.Cgroup, script string) cgroup.Group {
 	t.Helper()
 	pid := run(t, c.Command("/bin/sh", "-c", script))
-	var u cgroup.Unit
+	var u cgroup.Group
 	require.Eventually(t, func() bool {
 		p, err := s.tree.PathsOf(pid)
 		for _, h := range []cgroup.Hierarchy{cgroup.V2Tree, cgroup.CPU, cgroup.CPUAcct} {
@@ -78,7 +78,7 @@ func inCgroup(t testing.TB, s *Source, c *hosttest.Cgroup, script string) cgroup
 				return false
 			}
 		}
-		u = s.tree.UnitOf(p)
+		u = s.tree.GroupOf(p)
 		return err == nil
 	}, 30*time.Second, time.Millisecond)
 	return u
@@ -225,10 +225,10 @@ func TestHostUnitWithoutACounter(t *testing.T) {
 	})
 	enter := "echo $$ > '" + dir + "/cgroup.procs' && "
 	idle := run(t, shell(enter+"exec sleep 60"))
-	var u cgroup.Unit
+	var u cgroup.Group
 	require.Eventually(t, func() bool {
 		p, err := s.tree.PathsOf(idle)
-		u = s.tree.UnitOf(p)
+		u = s.tree.GroupOf(p)
 		return err == nil && u.ID != ""
 	}, 30*time.Second, time.Millisecond)
 	if u.Cgroup != path {

@@ -183,7 +183,7 @@ func TestHostCgroupMadeAnewHasItsNewQuota(t *testing.T) {
 			const called = "hotprofile-made-anew.service"
 			c := hosttest.NewCgroupCalled(t, called)
 			c.SetQuota(t, 0.5)
-			u, ok := s.tree.UnitAt(c.Path)
+			u, ok := s.tree.GroupAt(c.Path)
 			require.True(t, ok)
 			w, err := s.WatchUnit(u, []string{CPUUtilization, CPUThrottling})
 			require.NoError(t, err)

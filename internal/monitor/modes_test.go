@@ -102,7 +102,7 @@ func newModeHost(t *testing.T, mode cgroup.Mode) *modeHost {
 	require.Equal(t, mode, h.tree.Mode())
 	p, err := h.tree.PathsOf(pid)
 	require.NoError(t, err)
-	h.unit = h.tree.UnitOf(p)
+	h.unit = h.tree.GroupOf(p)
 	require.Equal(t, containerID, h.unit.ContainerID)
 	return h
 }

@@ -19,9 +19,9 @@ import (
 )
 
 // manyCgroups makes so many, as containers or as services, without processes.
-func manyCgroups(b *testing.B, tree *cgroup.Tree, n int, containers bool, cores float64) []cgroup.Unit {
+func manyCgroups(b *testing.B, tree *cgroup.Tree, n int, containers bool, cores float64) []cgroup.Group {
 	b.Helper()
-	var units []cgroup.Unit
+	var units []cgroup.Group
 	for i := range n {
 		name := fmt.Sprintf("hotprofile-scale-%d.service", i)
 		if containers {
@@ -31,7 +31,7 @@ func manyCgroups(b *testing.B, tree *cgroup.Tree, n int, containers bool, cores 
 		if cores > 0 {
 			c.SetQuota(b, cores)
 		}
-		u, ok := tree.UnitAt(c.Path)
+		u, ok := tree.GroupAt(c.Path)
 		require.True(b, ok)
 		units = append(units, u)
 	}

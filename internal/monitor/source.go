@@ -111,7 +111,7 @@ func (s *Source) Close() {
 
 // WatchUnit opens the monitors of a unit that is a cgroup, by their names. A
 // monitor that is unavailable is no error here: its results say so.
-func (s *Source) WatchUnit(u cgroup.Unit, monitors []string) (*Watcher, error) {
+func (s *Source) WatchUnit(u cgroup.Group, monitors []string) (*Watcher, error) {
 	if u.ProcessOnly() {
 		return nil, errors.New("watch a unit: it has no cgroup of its own and must be watched as a process")
 	}
@@ -136,7 +136,7 @@ func (s *Source) WatchProcess(p Process, monitors []string) (*Watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := s.newWatcher(cgroup.Unit{}, clock, monitors)
+	w, err := s.newWatcher(cgroup.Group{}, clock, monitors)
 	if err != nil {
 		clock.Close()
 		return nil, err
@@ -146,7 +146,7 @@ func (s *Source) WatchProcess(p Process, monitors []string) (*Watcher, error) {
 	return w, nil
 }
 
-func (s *Source) newWatcher(u cgroup.Unit, p *processClock, monitors []string) (*Watcher, error) {
+func (s *Source) newWatcher(u cgroup.Group, p *processClock, monitors []string) (*Watcher, error) {
 	w := &Watcher{source: s, unit: u, process: p, paths: u.Paths}
 	s.watchers++
 	w.readings = s.watchers % recheckEvery // not all in the same round

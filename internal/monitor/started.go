@@ -20,7 +20,7 @@ const maxAsked = 256
 // StartedAt returns when the first of a unit's processes that still run started.
 // It is for once per unit: it asks those with the lowest pids, up to a bound. The
 // error is [ErrGone] where there is none.
-func (s *Source) StartedAt(u cgroup.Unit) (time.Time, error) {
+func (s *Source) StartedAt(u cgroup.Group) (time.Time, error) {
 	pids, err := s.tree.Processes(u)
 	if err != nil {
 		if errors.Is(err, cgroup.ErrGone) {

@@ -288,7 +288,7 @@ func (l procLookup) unit(pid int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return strings.Clone(l.source.tree.UnitOf(paths).ID), nil // not the whole file that it is a part of
+	return strings.Clone(l.source.tree.GroupOf(paths).ID), nil // not the whole file that it is a part of
 }
 
 func (l procLookup) unitOfThread(pid, tid int) (string, error) {
@@ -307,7 +307,7 @@ func (l procLookup) unitOfThread(pid, tid int) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find the cgroup of thread %d: %w", tid, err)
 	}
-	return strings.Clone(l.source.tree.UnitOf(paths).ID), nil
+	return strings.Clone(l.source.tree.GroupOf(paths).ID), nil
 }
 
 func (l procLookup) ending(pid, tid int) (bool, error) {

@@ -15,7 +15,7 @@ import (
 // end is lost, so it is a lower bound where processes are short-lived.
 type unitClock struct {
 	source *Source
-	unit   cgroup.Unit
+	unit   cgroup.Group
 	used   time.Duration // by all processes while they were followed
 	clocks map[int]*follower
 	since  uint64 // ticks at the last reading; 0 before the first
@@ -29,7 +29,7 @@ type follower struct {
 	foreign bool   // of another unit, which another hierarchy tells apart
 }
 
-func newUnitClock(s *Source, u cgroup.Unit) *unitClock {
+func newUnitClock(s *Source, u cgroup.Group) *unitClock {
 	return &unitClock{source: s, unit: u, clocks: map[int]*follower{}}
 }
 
@@ -82,7 +82,7 @@ func (c *unitClock) look(f *follower) {
 		return
 	}
 	paths, err := c.source.tree.ParsePaths(f.clock.paths)
-	f.foreign = err != nil || c.source.tree.UnitOf(paths).ID != c.unit.ID
+	f.foreign = err != nil || c.source.tree.GroupOf(paths).ID != c.unit.ID
 	f.clock.moved = false
 }
 

@@ -26,7 +26,7 @@ type Watcher struct {
 	slots  []slot
 	use    cpuUse
 
-	unit     cgroup.Unit // zero for a process
+	unit     cgroup.Group // zero for a process
 	process  *processClock
 	paths    cgroup.Paths // the unit's, or where the process is by now
 	readings int

@@ -35,7 +35,7 @@ type host struct {
 	t    *testing.T
 	root string
 	tree *cgroup.Tree
-	unit cgroup.Unit
+	unit cgroup.Group
 }
 
 const service = "/system.slice/checkout.service"
@@ -55,7 +55,7 @@ func newHost(t *testing.T) *host {
 	require.NoError(t, err)
 	p, err := h.tree.PathsOf(100)
 	require.NoError(t, err)
-	h.unit = h.tree.UnitOf(p)
+	h.unit = h.tree.GroupOf(p)
 	return h
 }
 
@@ -223,7 +223,7 @@ func TestUnknownMonitorAndProcessUnitAreRefused(t *testing.T) {
 	defer s.Close()
 	_, err = s.WatchUnit(h.unit, []string{"cpu"})
 	require.ErrorContains(t, err, `"cpu"`)
-	_, err = s.WatchUnit(cgroup.Unit{}, []string{CPUUsage})
+	_, err = s.WatchUnit(cgroup.Group{}, []string{CPUUsage})
 	require.Error(t, err)
 	h.write("proc/100/stat", "100 (checkout) S 1 100 100 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 7 0 4242 0 0\n")
 	w, err := s.WatchProcess(Process{PID: 100}, []string{CPUUsage})

@@ -28,7 +28,7 @@ func hostOfBench() *fakeHost {
 	h := theHost()
 	for i := range 50 {
 		id := fmt.Sprintf("%064x", i+1)
-		h.units[id] = cgroup.Unit{ID: id, ContainerID: id, Cgroup: "/docker/" + id}
+		h.units[id] = cgroup.Group{ID: id, ContainerID: id, Cgroup: "/docker/" + id}
 	}
 	return h
 }

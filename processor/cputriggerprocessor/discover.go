@@ -58,7 +58,7 @@ func (d *discoverer) scanCgroups() error {
 	if d.scanner == nil {
 		d.scanner = d.tree.NewScanner()
 	}
-	found, err := d.scanner.Units()
+	found, err := d.scanner.Groups()
 	now := d.now()
 	for _, u := range found {
 		d.units.Add(target{name: u.ID, unit: u}, now)

@@ -122,7 +122,7 @@ func TestReasonsOfUnavailableMonitorsAreBounded(t *testing.T) {
 	r := newRig(t, "")
 	for i := range 2 * maxWhy {
 		name := fmt.Sprintf("/s%d", i)
-		r.host.units[name] = cgroup.Unit{ID: name, Cgroup: name}
+		r.host.units[name] = cgroup.Group{ID: name, Cgroup: name}
 		r.source.fail(name, monitor.CPUThrottling, cgroup.Unavailable(fmt.Sprintf("reason %d", i)))
 		r.watch(name)
 	}
@@ -151,7 +151,7 @@ func TestThousandsOfUnitsComeAndGo(t *testing.T) {
 	round := func(n int) {
 		for i := range 500 {
 			name := fmt.Sprintf("/r%d/s%d", n, i)
-			r.p.units.Add(target{name: name, unit: cgroup.Unit{ID: name, Cgroup: name}}, r.now)
+			r.p.units.Add(target{name: name, unit: cgroup.Group{ID: name, Cgroup: name}}, r.now)
 		}
 		r.run(3 * time.Second)
 		r.p.units.Expire(r.now.Add(-time.Second), r.now)

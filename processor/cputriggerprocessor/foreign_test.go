@@ -450,7 +450,7 @@ func TestBaselineAndManualStamps(t *testing.T) {
 		require.Equal(t, "5s average", p.attributes["hotprofile.trigger.window"])
 	}
 	before := len(allOut(r))
-	_, err := r.p.units.Fire(target{name: containerA, unit: cgroup.Unit{ID: containerA}}, 20*time.Second, r.now)
+	_, err := r.p.units.Fire(target{name: containerA, unit: cgroup.Group{ID: containerA}}, 20*time.Second, r.now)
 	require.NoError(t, err)
 	r.drain()
 	got := allOut(r)[before:]

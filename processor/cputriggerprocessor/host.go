@@ -71,9 +71,9 @@ func readBounded(file string) ([]byte, error) {
 }
 
 // Container returns a unit that is watched, else one that is found.
-func (h *realHost) Container(id string) (cgroup.Unit, bool) {
+func (h *realHost) Container(id string) (cgroup.Group, bool) {
 	if len(id) < cgroup.MinPrefix || len(id) > maxContainerID {
-		return cgroup.Unit{}, false
+		return cgroup.Group{}, false
 	}
 	if u, ok := h.units.Watched(h.full(id)); ok && u.ContainerID != "" {
 		return u, true
@@ -92,10 +92,10 @@ func (h *realHost) full(id string) string {
 
 // walk looks for a container in the whole tree, unless it was missed just now or
 // others were looked for too often.
-func (h *realHost) walk(id string) (cgroup.Unit, bool) {
+func (h *realHost) walk(id string) (cgroup.Group, bool) {
 	now := h.now()
 	if !h.mayWalk(id, now) {
-		return cgroup.Unit{}, false
+		return cgroup.Group{}, false
 	}
 	u, ok, err := h.tree.FindContainer(id)
 	h.mu.Lock()
@@ -105,7 +105,7 @@ func (h *realHost) walk(id string) (cgroup.Unit, bool) {
 			clear(h.missing)
 		}
 		h.missing[id] = now.Add(missingFor)
-		return cgroup.Unit{}, false
+		return cgroup.Group{}, false
 	}
 	if u.ID != id {
 		if len(h.prefixes) >= maxMissing {
@@ -129,14 +129,14 @@ func (h *realHost) mayWalk(id string, now time.Time) bool {
 	return h.walks <= walksPerSecond
 }
 
-func (h *realHost) Cgroup(path string) (cgroup.Unit, bool) {
+func (h *realHost) Cgroup(path string) (cgroup.Group, bool) {
 	if id, ok := cgroup.ContainerID(path); ok {
 		return h.Container(id)
 	}
 	if u, ok := h.units.Watched(path); ok {
 		return u, true
 	}
-	return h.tree.UnitAt(path)
+	return h.tree.GroupAt(path)
 }
 
 func (h *realHost) Process(pid int) (process, bool) {
@@ -163,7 +163,7 @@ func (h *realHost) Process(pid int) (process, bool) {
 		Executable: strings.TrimSuffix(executable, " (deleted)"),
 		Comm:       string(stat.Comm),
 		Kernel:     stat.Kernel,
-		Unit:       h.tree.UnitOf(paths),
+		Unit:       h.tree.GroupOf(paths),
 	}, true
 }
 

@@ -117,7 +117,7 @@ func spin(t *testing.T, c *hosttest.Cgroup) {
 	tree, err := cgroup.Open("/")
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
-		u, ok := tree.UnitAt(c.Path)
+		u, ok := tree.GroupAt(c.Path)
 		pids, _ := tree.Processes(u)
 		return ok && len(pids) > 0
 	}, eventually, time.Millisecond, "it is to be in its cgroup")

@@ -85,9 +85,9 @@ const maxPID = 1 << 22
 // host is what matching asks of this machine.
 type host interface {
 	// Container returns the unit of a container by its id.
-	Container(id string) (cgroup.Unit, bool)
+	Container(id string) (cgroup.Group, bool)
 	// Cgroup returns the unit of a cgroup by its path.
-	Cgroup(path string) (cgroup.Unit, bool)
+	Cgroup(path string) (cgroup.Group, bool)
 	// Process returns the process that has a pid now.
 	Process(pid int) (process, bool)
 	// IsName and IsID say whether a host.name or a host.id is this host's.
@@ -103,7 +103,7 @@ type process struct {
 	Executable string // path of its executable; empty where that may not be read
 	Comm       string // what the kernel calls it, at most 15 bytes
 	Kernel     bool   // a kernel thread
-	Unit       cgroup.Unit
+	Unit       cgroup.Group
 }
 
 // target is the unit that a profile belongs to. Where there is no such unit here
@@ -111,9 +111,9 @@ type process struct {
 // with it started.
 type target struct {
 	name    string
-	unit    cgroup.Unit     // where the unit is a cgroup
+	unit    cgroup.Group    // where the unit is a cgroup
 	process monitor.Process // where it is a process
-	in      cgroup.Unit     // then, where that is
+	in      cgroup.Group    // then, where that is
 	since   time.Time       // when the process started, where its pid decided
 }
 

@@ -23,20 +23,20 @@ const (
 
 // fakeHost is a machine made of maps.
 type fakeHost struct {
-	units     map[string]cgroup.Unit // by id
+	units     map[string]cgroup.Group // by id
 	processes map[int]process
 }
 
-func (h *fakeHost) Container(id string) (cgroup.Unit, bool) {
+func (h *fakeHost) Container(id string) (cgroup.Group, bool) {
 	for name, u := range h.units {
 		if u.ContainerID != "" && len(id) >= cgroup.MinPrefix && strings.HasPrefix(name, id) {
 			return u, true
 		}
 	}
-	return cgroup.Unit{}, false
+	return cgroup.Group{}, false
 }
 
-func (h *fakeHost) Cgroup(path string) (cgroup.Unit, bool) {
+func (h *fakeHost) Cgroup(path string) (cgroup.Group, bool) {
 	u, ok := h.units[path]
 	return u, ok
 }
@@ -52,9 +52,9 @@ func (*fakeHost) IsID(id string) bool     { return id == "1d" }
 var epoch = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 
 func theHost() *fakeHost {
-	container := cgroup.Unit{ID: containerA, ContainerID: containerA, Cgroup: "/docker/" + containerA}
+	container := cgroup.Group{ID: containerA, ContainerID: containerA, Cgroup: "/docker/" + containerA}
 	h := &fakeHost{
-		units: map[string]cgroup.Unit{
+		units: map[string]cgroup.Group{
 			containerA: container,
 			service:    {ID: service, Cgroup: service},
 		},
@@ -62,12 +62,12 @@ func theHost() *fakeHost {
 			1: {
 				Process: monitor.Process{PID: 1, Start: 1}, Started: epoch.Add(-time.Hour),
 				Executable: "/usr/lib/systemd/systemd", Comm: "systemd",
-				Unit: cgroup.Unit{ID: "/init.scope", Cgroup: "/init.scope"},
+				Unit: cgroup.Group{ID: "/init.scope", Cgroup: "/init.scope"},
 			},
 			100: {
 				Process: monitor.Process{PID: 100, Start: 100}, Started: epoch.Add(-time.Minute),
 				Executable: "/usr/bin/checkout", Comm: "worker",
-				Unit: cgroup.Unit{ID: service, Cgroup: service},
+				Unit: cgroup.Group{ID: service, Cgroup: service},
 			},
 			200: {
 				Process: monitor.Process{PID: 200, Start: 200}, Started: epoch.Add(-time.Minute),

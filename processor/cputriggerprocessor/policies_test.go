@@ -273,7 +273,7 @@ func TestHottestUnitsArePublishedWhereThereAreTooMany(t *testing.T) {
 	most := hotunitsextension.MaxUnits + 5
 	for i := range most {
 		name := fmt.Sprintf("/s%04d", i)
-		r.host.units[name] = cgroup.Unit{ID: name, Cgroup: name}
+		r.host.units[name] = cgroup.Group{ID: name, Cgroup: name}
 		r.source.cores[name] = 1.5 + float64(i)/1000
 		r.watch(name)
 	}

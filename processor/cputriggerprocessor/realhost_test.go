@@ -67,7 +67,7 @@ func TestContainersThatAreNotHereAreNotLookedForAllTheTime(t *testing.T) {
 // container's id must not be taken at its word without a host's name.
 func TestContainerIDNamesNoOtherUnit(t *testing.T) {
 	h := newRealHost("/", nil, newTestUnits(t), func() time.Time { return epoch })
-	h.units.Add(target{name: service, unit: cgroup.Unit{ID: service, Cgroup: service}}, epoch)
+	h.units.Add(target{name: service, unit: cgroup.Group{ID: service, Cgroup: service}}, epoch)
 	h.missing[service] = epoch.Add(missingFor) // there is no tree to walk
 	_, ok := h.Container(service)
 	require.False(t, ok)

@@ -237,7 +237,7 @@ func TestOneHugeBatchIsEvicted(t *testing.T) {
 func (r *rig) manyContainers(n int) (ids []string) {
 	for i := range n {
 		id := fmt.Sprintf("%064x", i+1)
-		r.host.units[id] = cgroup.Unit{ID: id, ContainerID: id, Cgroup: "/docker/" + id}
+		r.host.units[id] = cgroup.Group{ID: id, ContainerID: id, Cgroup: "/docker/" + id}
 		ids = append(ids, id)
 	}
 	return ids

@@ -58,7 +58,7 @@ func manyUnits(tb testing.TB, n int, cfg *Config) (p *cpuTrigger, tick func()) {
 	c.openTimes = func(*unit) *userTimes { return nil }
 	for i := range n {
 		name := fmt.Sprintf("/s%05d", i)
-		p.units.Add(target{name: name, unit: cgroup.Unit{ID: name, Cgroup: name}}, now)
+		p.units.Add(target{name: name, unit: cgroup.Group{ID: name, Cgroup: name}}, now)
 	}
 	tick = func() {
 		now = now.Add(time.Second)

@@ -185,7 +185,7 @@ func TestServiceOfAUnit(t *testing.T) {
 	for _, digit := range []string{"1", "2", "3", "4"} {
 		id := digit + containerA[1:]
 		ids[digit] = id
-		r.host.units[id] = cgroup.Unit{ID: id, ContainerID: id, Cgroup: "/docker/" + id}
+		r.host.units[id] = cgroup.Group{ID: id, ContainerID: id, Cgroup: "/docker/" + id}
 	}
 	hot := func(p part, digit string) int {
 		before := len(r.log("gate opened"))

@@ -34,7 +34,7 @@ const (
 // unit is a unit that is watched. Its name and identity do not change.
 type unit struct {
 	name    string
-	cgroup  cgroup.Unit     // zero for a process
+	cgroup  cgroup.Group    // zero for a process
 	process monitor.Process // zero for a cgroup
 	started time.Time       // of a process
 	// path and containerID are of the cgroup that it is, or is in.
@@ -113,13 +113,13 @@ func newUnits(engine *trigger.Engine, selectors *selectors) *units {
 }
 
 // Watched returns the cgroup of a unit that is watched.
-func (us *units) Watched(name string) (cgroup.Unit, bool) {
+func (us *units) Watched(name string) (cgroup.Group, bool) {
 	us.mu.Lock()
 	defer us.mu.Unlock()
 	if u, ok := us.byName[name]; ok {
 		return u.cgroup, true
 	}
-	return cgroup.Unit{}, false
+	return cgroup.Group{}, false
 }
 
 // Add begins to watch a unit, or says that it was seen.

@@ -325,7 +325,7 @@ func TestDotnetPeerOfASocketIsTheProcessThatTheKernelNames(t *testing.T) {
 	require.NoError(t, err)
 	paths, err := tree.PathsOf(os.Getpid())
 	require.NoError(t, err)
-	unit := tree.UnitOf(paths)
+	unit := tree.GroupOf(paths)
 	claimed, _ := got["process.linux.cgroup"].(string)
 	require.Equal(t, unit.Cgroup, claimed)
 	container, _ := got["container.id"].(string)

@@ -34,13 +34,13 @@ func (f *hotFinder) Find(ctx context.Context, hostWide bool) (attach.Finding, er
 
 // units are the cgroups that are hot, and the start times of the processes, by
 // pid, that are hot by themselves.
-func (f *hotFinder) units() (units []cgroup.Unit, pids map[int]uint64) {
+func (f *hotFinder) units() (units []cgroup.Group, pids map[int]uint64) {
 	pids = make(map[int]uint64)
 	for _, u := range f.hot.Hot() {
-		var unit cgroup.Unit
+		var unit cgroup.Group
 		ok := false
 		if f.tree != nil && u.Cgroup != "" {
-			unit, ok = f.tree.UnitAt(u.Cgroup)
+			unit, ok = f.tree.GroupAt(u.Cgroup)
 		}
 		if !ok && f.tree != nil && u.ContainerID != "" {
 			if found, is, err := f.tree.FindContainer(u.ContainerID); err == nil && is {
@@ -81,12 +81,12 @@ func (f *hotFinder) processes(ctx context.Context, pids map[int]uint64) (among [
 }
 
 // only tells the processes that are hot from others that events on every CPU see.
-func only(units []cgroup.Unit, among []processes.Match) func(pid int, path string) bool {
+func only(units []cgroup.Group, among []processes.Match) func(pid int, path string) bool {
 	pids := make(map[int]bool, len(among))
 	for _, m := range among {
 		pids[m.PID] = true
 	}
 	return func(pid int, path string) bool {
-		return pids[pid] || path != "" && slices.ContainsFunc(units, func(u cgroup.Unit) bool { return cgroup.Under(path, u.Cgroup) })
+		return pids[pid] || path != "" && slices.ContainsFunc(units, func(u cgroup.Group) bool { return cgroup.Under(path, u.Cgroup) })
 	}
 }

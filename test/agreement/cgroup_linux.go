@@ -60,7 +60,7 @@ func splitStep(unified bool) time.Duration {
 // Containerd is github.com/containerd/cgroups, which containerd and Docker read
 // a container's figures with: cpuacct.usage and cpuacct.stat on hosts with the v1
 // cpuacct controller, else cpu.stat.
-func Containerd(u cgroup.Unit) Tool {
+func Containerd(u cgroup.Group) Tool {
 	unified := cgroups.Mode() == cgroups.Unified
 	read := func() (cpuTimes, error) {
 		m, err := cgroup1.Load(cgroup1.StaticPath(u.Paths[cgroup.CPUAcct]))
@@ -98,7 +98,7 @@ func Containerd(u cgroup.Unit) Tool {
 // timestamps of the two readings, as an integer of nanocores; the total of it and
 // each core's. What it reads is what runc's library does: cpuacct.usage_percpu and
 // cpuacct.stat on v1, cpu.stat on v2, which has no figure per core.
-func CAdvisor(tree *cgroup.Tree, u cgroup.Unit) (Tool, error) {
+func CAdvisor(tree *cgroup.Tree, u cgroup.Group) (Tool, error) {
 	h, file := cgroup.CPUAcct, "cpuacct.stat"
 	unified := tree.Mount(h) == ""
 	if unified {

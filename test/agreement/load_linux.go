@@ -26,7 +26,7 @@ const BusyThreads = 2
 
 // A Load is a program with a unit of its own, of which it is the only process.
 type Load struct {
-	Unit  cgroup.Unit
+	Unit  cgroup.Group
 	PID   int
 	Limit float64 // the CPUs that it may use
 	// Slow are tools that there are for this kind of unit only, and that take
@@ -57,7 +57,7 @@ func InCgroup(t *testing.T, tree *cgroup.Tree) Start {
 		l := Load{PID: cmd.Process.Pid}
 		require.Eventually(t, func() bool {
 			var ok bool
-			l.Unit, ok = tree.UnitAt(c.Path)
+			l.Unit, ok = tree.GroupAt(c.Path)
 			pids, err := tree.Processes(l.Unit)
 			return ok && err == nil && pids[l.PID]
 		}, 30*time.Second, time.Millisecond, "the load is to be in its cgroup")

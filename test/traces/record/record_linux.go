@@ -220,7 +220,7 @@ func (r *rig) begin(t float64) (err error) {
 			return err
 		}
 	}
-	unit, ok := r.tree.UnitAt(r.unit.Path)
+	unit, ok := r.tree.GroupAt(r.unit.Path)
 	if !ok {
 		return fmt.Errorf("the cgroup %s that was just made is not there", r.unit.Path)
 	}

@@ -16,7 +16,7 @@ import (
 
 // FindAmong looks for the targets within units, and among processes: for samplers
 // that run on a part of what the targets mean. Missing targets are not said.
-func (f *TargetFinder) FindAmong(ctx context.Context, hostWide bool, units []cgroup.Unit, among []processes.Match) (Finding, error) {
+func (f *TargetFinder) FindAmong(ctx context.Context, hostWide bool, units []cgroup.Group, among []processes.Match) (Finding, error) {
 	found := Finding{Starts: make(map[int]uint64)}
 	if len(units)+len(among) == 0 {
 		return found, nil
@@ -56,7 +56,7 @@ func (f *TargetFinder) FindAmong(ctx context.Context, hostWide bool, units []cgr
 }
 
 // overlap is what cgroups and units have in common, each once.
-func (f *TargetFinder) overlap(cgroups []perfevent.WantedCgroup, units []cgroup.Unit) []perfevent.WantedCgroup {
+func (f *TargetFinder) overlap(cgroups []perfevent.WantedCgroup, units []cgroup.Group) []perfevent.WantedCgroup {
 	common := make(map[string]perfevent.WantedCgroup)
 	for _, c := range cgroups {
 		for _, u := range units {
@@ -83,9 +83,9 @@ func (f *TargetFinder) covered(pid int, cgroups []perfevent.WantedCgroup) bool {
 	if len(cgroups) == 0 || f.tree == nil {
 		return false
 	}
-	units := make([]cgroup.Unit, 0, len(cgroups))
+	units := make([]cgroup.Group, 0, len(cgroups))
 	for _, c := range cgroups {
-		if u, ok := f.tree.UnitAt(c.Path); ok {
+		if u, ok := f.tree.GroupAt(c.Path); ok {
 			units = append(units, u)
 		}
 	}

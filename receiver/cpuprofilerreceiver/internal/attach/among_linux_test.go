@@ -22,7 +22,7 @@ func TestTargetsAmongUnits(t *testing.T) {
 	tree, err := cgroup.Open("/")
 	require.NoError(t, err)
 	var groups [2]*hosttest.Cgroup
-	var units [2]cgroup.Unit
+	var units [2]cgroup.Group
 	var among [2]processes.Match
 	for i := range groups {
 		groups[i] = hosttest.NewCgroup(t, "hotprofile-among")
@@ -31,17 +31,17 @@ func TestTargetsAmongUnits(t *testing.T) {
 		t.Cleanup(func() { stop(cmd) })
 		among[i] = processes.Match{PID: cmd.Process.Pid, Threads: 1, Start: 7}
 		var ok bool
-		units[i], ok = tree.UnitAt(groups[i].Path)
+		units[i], ok = tree.GroupAt(groups[i].Path)
 		require.True(t, ok)
 		require.Eventually(t, func() bool { // it moves itself there
 			paths, err := tree.PathsOf(cmd.Process.Pid)
 			return err == nil && slices.Contains(paths[:], groups[i].Path)
 		}, patience, time.Millisecond)
 	}
-	none, all := []cgroup.Unit(nil), units[:]
+	none, all := []cgroup.Group(nil), units[:]
 	for name, test := range map[string]struct {
 		targets   []processes.Target
-		units     []cgroup.Unit
+		units     []cgroup.Group
 		among     []processes.Match
 		cgroups   []string
 		processes []int

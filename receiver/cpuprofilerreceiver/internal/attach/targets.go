@@ -80,7 +80,7 @@ func (f *TargetFinder) Find(ctx context.Context, hostWide bool) (Finding, error)
 		}
 		finder = f.own
 	}
-	var units []cgroup.Unit
+	var units []cgroup.Group
 	for _, t := range f.cgroups {
 		of, err := f.units(t)
 		switch {
@@ -118,7 +118,7 @@ func (f *TargetFinder) Find(ctx context.Context, hostWide bool) (Finding, error)
 
 var errNoCgroups = errors.New("cgroups cannot be read")
 
-func (f *TargetFinder) units(t cgroupTarget) ([]cgroup.Unit, error) {
+func (f *TargetFinder) units(t cgroupTarget) ([]cgroup.Group, error) {
 	if f.tree == nil {
 		return nil, errNoCgroups
 	}
@@ -129,15 +129,15 @@ func (f *TargetFinder) units(t cgroupTarget) ([]cgroup.Unit, error) {
 	if err != nil || !ok {
 		return nil, err
 	}
-	return []cgroup.Unit{u}, nil
+	return []cgroup.Group{u}, nil
 }
 
 // outermost leaves out what is the same as, or below, another unit: two events
 // would sample the same threads.
-func outermost(units []cgroup.Unit) (out []cgroup.Unit) {
-	slices.SortFunc(units, func(a, b cgroup.Unit) int { return strings.Compare(a.Cgroup, b.Cgroup) })
+func outermost(units []cgroup.Group) (out []cgroup.Group) {
+	slices.SortFunc(units, func(a, b cgroup.Group) int { return strings.Compare(a.Cgroup, b.Cgroup) })
 	for _, u := range units {
-		if !slices.ContainsFunc(out, func(above cgroup.Unit) bool { return cgroup.Under(u.Cgroup, above.Cgroup) }) {
+		if !slices.ContainsFunc(out, func(above cgroup.Group) bool { return cgroup.Under(u.Cgroup, above.Cgroup) }) {
 			out = append(out, u)
 		}
 	}
@@ -145,7 +145,7 @@ func outermost(units []cgroup.Unit) (out []cgroup.Unit) {
 }
 
 // within says whether a process is in one of the units.
-func (f *TargetFinder) within(pid int, units []cgroup.Unit) bool {
+func (f *TargetFinder) within(pid int, units []cgroup.Group) bool {
 	if len(units) == 0 {
 		return false
 	}
@@ -153,7 +153,7 @@ func (f *TargetFinder) within(pid int, units []cgroup.Unit) bool {
 	if err != nil {
 		return false
 	}
-	return slices.ContainsFunc(units, func(u cgroup.Unit) bool {
+	return slices.ContainsFunc(units, func(u cgroup.Group) bool {
 		for h, path := range u.Paths {
 			if path == u.Cgroup && cgroup.Under(paths[h], path) {
 				return true
@@ -165,7 +165,7 @@ func (f *TargetFinder) within(pid int, units []cgroup.Unit) bool {
 
 // wanted has no directory where the unit has none of its own in the hierarchy
 // that owns perf_event.
-func (f *TargetFinder) wanted(u cgroup.Unit) perfevent.WantedCgroup {
+func (f *TargetFinder) wanted(u cgroup.Group) perfevent.WantedCgroup {
 	dir, err := f.tree.PerfDir(u)
 	if err != nil {
 		dir = ""

@@ -112,7 +112,7 @@ func process(pid int) attach.Finding {
 func group(t testing.TB, path string) attach.Finding {
 	tree, err := cgroup.Open("/")
 	require.NoError(t, err)
-	u, ok := tree.UnitAt(path)
+	u, ok := tree.GroupAt(path)
 	require.True(t, ok)
 	dir, err := tree.PerfDir(u)
 	require.NoError(t, err)

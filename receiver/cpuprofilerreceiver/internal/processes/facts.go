@@ -21,7 +21,7 @@ type place struct {
 	// raw is /proc/PID/cgroup as it was read, to notice a move.
 	raw   string
 	paths cgroup.Paths
-	unit  cgroup.Unit
+	unit  cgroup.Group
 }
 
 // maxPlaces bounds the places that are remembered. At the bound all are
@@ -49,7 +49,7 @@ func (ps *places) of(raw []byte) (place, error) {
 	if err != nil {
 		return place{}, err
 	}
-	p := place{raw: string(raw), paths: paths, unit: ps.tree.UnitOf(paths)}
+	p := place{raw: string(raw), paths: paths, unit: ps.tree.GroupOf(paths)}
 	if len(ps.known) >= maxPlaces {
 		clear(ps.known)
 	}

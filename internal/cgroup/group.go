@@ -5,9 +5,9 @@ package cgroup
 
 import "strings"
 
-// A Unit is what a decision is about: a container, a service, or, with an empty
+// A Group is the cgroup that tells processes apart from others: of a container, of a service, or, with an empty
 // ID, a process that no cgroup of its own tells apart.
-type Unit struct {
+type Group struct {
 	// ID is the container's id, else the path of the cgroup. Empty: the
 	// process itself is the unit.
 	ID string
@@ -26,28 +26,28 @@ type Unit struct {
 
 // ProcessOnly says that no cgroup tells the process apart, so that it is a unit
 // of its own.
-func (u Unit) ProcessOnly() bool { return u.ID == "" }
+func (u Group) ProcessOnly() bool { return u.ID == "" }
 
-// UnitOf returns the unit that a process with these paths belongs to. A
+// GroupOf returns the unit that a process with these paths belongs to. A
 // container's cgroup decides wherever it is: engines that do not put containers
 // into the v2 tree of a hybrid host leave them there in the engine's own
 // service.
-func (t *Tree) UnitOf(p Paths) Unit {
+func (t *Tree) GroupOf(p Paths) Group {
 	for _, h := range identity() {
 		if id, cgroup, ok := containerIn(p[h]); ok {
-			return containerUnit(p, h, id, cgroup)
+			return containerGroup(p, h, id, cgroup)
 		}
 	}
 	for _, h := range identity() {
 		if p[h] != "" && p[h] != "/" {
-			return Unit{ID: p[h], Cgroup: p[h], Paths: p, by: h}
+			return Group{ID: p[h], Cgroup: p[h], Paths: p, by: h}
 		}
 	}
-	return Unit{Paths: p}
+	return Group{Paths: p}
 }
 
-func containerUnit(p Paths, by Hierarchy, id, cgroup string) Unit {
-	u := Unit{ID: id, Cgroup: cgroup, ContainerID: id, Paths: p, by: by}
+func containerGroup(p Paths, by Hierarchy, id, cgroup string) Group {
+	u := Group{ID: id, Cgroup: cgroup, ContainerID: id, Paths: p, by: by}
 	u.PodUID, _ = PodUID(cgroup)
 	for h, path := range p {
 		if other, upTo, ok := containerIn(path); ok && other == id {
