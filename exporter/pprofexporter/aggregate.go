@@ -32,8 +32,8 @@ type aggregate struct {
 	samples   map[string]*profile.Sample
 	comments  map[string]struct{}
 	end       int64
-	// executable is the file whose mapping goes first, since pprof takes the
-	// first for the program.
+	// executable is the path of the program, and its name where the path was
+	// removed. Its mapping goes first: pprof takes the first for the program.
 	executable string
 	scratch    []byte
 }
@@ -116,7 +116,7 @@ func newAggregate(t profileType) *aggregate {
 // does not have.
 func (a *aggregate) add(d dictionary, resource pcommon.Map, p pprofile.Profile) (malformed int) {
 	if a.executable == "" {
-		a.executable = text(resource, "process.executable.path")
+		a.executable = cmp.Or(text(resource, "process.executable.path"), text(resource, "process.executable.name"))
 	}
 	if a.out.Period == 0 {
 		a.out.Period = p.Period()
@@ -190,7 +190,9 @@ func (a *aggregate) finish() *profile.Profile {
 // program is the index of the program's mapping, else of the first that a file
 // backs: a kernel is nobody's program.
 func (a *aggregate) program() int {
-	i := slices.IndexFunc(a.out.Mapping, func(m *profile.Mapping) bool { return m.File == a.executable })
+	i := slices.IndexFunc(a.out.Mapping, func(m *profile.Mapping) bool {
+		return m.File == a.executable || path.Base(m.File) == a.executable
+	})
 	if i < 0 {
 		i = slices.IndexFunc(a.out.Mapping, func(m *profile.Mapping) bool { return strings.HasPrefix(m.File, "/") })
 	}

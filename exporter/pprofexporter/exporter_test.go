@@ -216,6 +216,15 @@ func TestAFileHoldsWhatGoPprofNeeds(t *testing.T) {
 	require.Equal(t, "11bc", p.Mapping[1].BuildID)
 }
 
+func TestTheProgramGoesFirstWhereOnlyItsNameIsKnown(t *testing.T) {
+	h := started(t, nil)
+	h.send(input{resource: checkout(), profile: reason("0a1b", "t1", ""), stacks: 1, cold: 1, hot: 1, noPath: true})
+	require.NoError(t, h.shutdown(context.Background()))
+	p := h.read(h.files()[0])
+	require.Len(t, p.Mapping, 2)
+	require.Equal(t, "/bin/app", p.Mapping[0].File)
+}
+
 func TestGoToolPprofOpensAFileWithoutComplaint(t *testing.T) {
 	h := started(t, nil)
 	h.send(input{resource: checkout(), profile: reason("/system.slice/checkout.service", "t1", ""), hot: 75, cold: 25})

@@ -29,6 +29,7 @@ type input struct {
 	cold     int               // events in main.cold, called by a thread
 	stacks   int               // further stacks of one event each
 	later    time.Duration
+	noPath   bool // without process.executable.path and process.pid
 }
 
 func (in input) build(t testing.TB) pprofile.Profiles {
@@ -43,6 +44,9 @@ func (in input) build(t testing.TB) pprofile.Profiles {
 		{Key: "process.executable.path", Value: "/bin/app"},
 		{Key: "process.pid", Value: int64(7)},
 	}}
+	if in.noPath {
+		r.Attributes = r.Attributes[:1]
+	}
 	for k, v := range in.resource {
 		r.Attributes = append(r.Attributes, samples.Attribute{Key: k, Value: v})
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -44,6 +45,9 @@ type Config struct {
 	// Unmatched says what happens to profiles of no known unit: drop or pass.
 	// Default drop.
 	Unmatched Unmatched `mapstructure:"unmatched"`
+	// KeepProcessAttributes lists resource attributes of a process that stay on
+	// the profiles that leave. Empty, the default: all of them are removed.
+	KeepProcessAttributes []string `mapstructure:"keep_process_attributes"`
 	// UnitTTL is how long a unit that is no longer seen is remembered. Default
 	// 10m.
 	UnitTTL time.Duration `mapstructure:"unit_ttl"`
@@ -310,6 +314,11 @@ func (cfg *Config) Validate() error {
 	}
 	if cfg.Unmatched != UnmatchedDrop && cfg.Unmatched != UnmatchedPass {
 		fault("unmatched: %q is not one of drop, pass", cfg.Unmatched)
+	}
+	for i, name := range cfg.KeepProcessAttributes {
+		if !slices.Contains(processAttributes, name) {
+			fault("keep_process_attributes[%d]: %q is not one of %s", i, name, strings.Join(processAttributes, ", "))
+		}
 	}
 	if cfg.CooldownBy != CooldownByUnit && cfg.CooldownBy != CooldownByService {
 		fault("cooldown_by: %q is not one of unit, service", cfg.CooldownBy)

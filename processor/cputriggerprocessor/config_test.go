@@ -54,6 +54,7 @@ func TestConfigDefaultsAreAValidProduct(t *testing.T) {
 	require.Equal(t, time.Second, cfg.CollectionInterval)
 	require.Equal(t, 10*time.Minute, cfg.UnitTTL)
 	require.Equal(t, UnmatchedDrop, cfg.Unmatched)
+	require.Empty(t, cfg.KeepProcessAttributes)
 
 	second := cfg.Policies[1]
 	require.Equal(t, "throttled", second.Name)
@@ -152,6 +153,7 @@ func TestConfigFaultsNameTheKeyAndWhatIsAllowed(t *testing.T) {
 		"unit_ttl zero":                {"unit_ttl: 0s", []string{"unit_ttl", "1s"}},
 		"unknown scope":                {"scope: pod", []string{"scope", "cgroup, process"}},
 		"unknown unmatched":            {"unmatched: keep", []string{"unmatched", "drop, pass"}},
+		"unknown process attribute":    {"keep_process_attributes: [process.pid, process.executable.name]", []string{"keep_process_attributes[1]", "process.executable.name", "process.command_line, process.creation.time"}},
 		"relative root_path":           {"root_path: host", []string{"root_path", "absolute"}},
 		"glob that does not parse":     {"debug_units: ['ok*', '[a-']", []string{"debug_units[1]", "[a-"}},
 		"min_age negative":             {"min_age: -1s", []string{"min_age", "24h"}},

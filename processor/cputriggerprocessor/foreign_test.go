@@ -202,7 +202,7 @@ func TestForeignProfilesAreMatchedSplitAndGated(t *testing.T) {
 		"and read again": func(t *testing.T, f *foreign) pprofile.Profiles { pd := f.received(t); pd.MarkReadOnly(); return pd },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "min_age: 0s\npolicies: [{name: cpu, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]")
+			r := newRig(t, "min_age: 0s\nkeep_process_attributes: [process.pid, process.executable.path]\npolicies: [{name: cpu, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]")
 			r.watch(containerA, service)
 			r.run(5 * time.Second)
 			early := foreignBatch(r.now)

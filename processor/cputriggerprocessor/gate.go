@@ -20,6 +20,7 @@ import (
 type gate struct {
 	scope         Scope
 	passUnmatched bool
+	remove        attributeFilter
 	types         map[string][]profileType // per policy; none: all
 	units         *units
 	host          host      // nil where control groups cannot be read

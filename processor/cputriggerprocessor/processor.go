@@ -88,6 +88,7 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 		scope: cfg.Scope, units: p.units,
 		passUnmatched: cfg.Unmatched == UnmatchedPass, now: now, log: set.Logger, types: types,
 		next: next, byteBudget: cfg.Budgets.MaxBytesPerHour > 0,
+		remove: newAttributeFilter(cfg.KeepProcessAttributes),
 	}
 	if cfg.PreTrigger > 0 {
 		p.gate.recorder = newRecorder(&p.units.mu, counters, cfg.PreTrigger, int(cfg.PreTriggerMemoryPerUnit), int(cfg.PreTriggerMemory), now())

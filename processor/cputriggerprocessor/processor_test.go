@@ -316,12 +316,9 @@ func TestServiceName(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := attributes(t, c.attributes)
-			a.PutStr("process.linux.cgroup", "/x")
-			dress(a)
+			setServiceName(a)
 			v, _ := a.Get("service.name")
 			require.Equal(t, c.want, v.AsString())
-			_, ok := a.Get("process.linux.cgroup")
-			require.False(t, ok)
 		})
 	}
 }

@@ -88,7 +88,7 @@ func (g *gate) send(ctx context.Context, pd pprofile.Profiles, j *judgement) err
 	var err error
 	if j.leaving > 0 {
 		out, clean := j.part(pd)
-		j.dress(out, clean)
+		j.dress(out, clean, g.remove)
 		if j.stamped > 0 {
 			g.measure(out, j)
 		}
@@ -124,7 +124,7 @@ func (j *judgement) part(pd pprofile.Profiles) (out pprofile.Profiles, clean boo
 }
 
 // dress stamps what leaves.
-func (j *judgement) dress(out pprofile.Profiles, clean bool) {
+func (j *judgement) dress(out pprofile.Profiles, clean bool, remove attributeFilter) {
 	s := &j.stamper
 	if j.stamped > 0 {
 		s.begin(out.Dictionary(), clean)
@@ -150,10 +150,14 @@ func (j *judgement) dress(out pprofile.Profiles, clean bool) {
 				j.one = n - 1
 			}
 		}
-		dress(rp.Resource().Attributes())
-		if first != nil {
-			rp.Resource().Attributes().PutStr(attrPolicy, first.Policy)
+		attributes := rp.Resource().Attributes()
+		setServiceName(attributes)
+		if first == nil { // unmatched profiles pass with what a later component may match
+			remove.applyTo(attributes, attrCgroup)
+			continue
 		}
+		remove.apply(attributes)
+		attributes.PutStr(attrPolicy, first.Policy)
 	}
 }
 

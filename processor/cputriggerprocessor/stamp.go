@@ -226,10 +226,8 @@ func hasReason(d pprofile.ProfilesDictionary) bool {
 
 func isNumber(key string) bool { return key == attrValue || key == attrThreshold }
 
-// dress makes a resource what may leave: with a service.name, and without the
-// cgroup, which was there for matching only and would be a series per process.
-func dress(attributes pcommon.Map) {
-	attributes.Remove(attrCgroup)
+// setServiceName names the service of a resource that has no service.name.
+func setServiceName(attributes pcommon.Map) {
 	if v, ok := attributes.Get(attrServiceName); ok && v.AsString() != "" {
 		return
 	}

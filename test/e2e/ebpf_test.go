@@ -41,6 +41,7 @@ processors:
   cpu_trigger:
     evaluation_interval: 1s
     min_age: 0
+    keep_process_attributes: [process.pid]
     policies:
       - name: cpu
         match: {cgroup: "/hotprofile-ebpf-*"}

@@ -228,8 +228,10 @@ func checkGate(o outcome) (errs []error) {
 				p.str("hotprofile.trigger.until") == "" || p.str("hotprofile.trigger.phase") == "" {
 				fail("%s: the reason is %v", over, p.attributes)
 			}
-			if _, leaked := p.resource["process.linux.cgroup"]; leaked {
-				fail("%s: process.linux.cgroup left with the profile", over)
+			for _, name := range []string{"process.linux.cgroup", "process.pid", "process.creation.time", "process.executable.path"} {
+				if _, leaked := p.resource[name]; leaked {
+					fail("%s: %s left with the profile", over, name)
+				}
 			}
 		}
 		if early > 0 {
