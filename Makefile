@@ -73,6 +73,7 @@ generate: ## regenerate what mdatagen writes from each metadata.yaml
 	@for dir in $(COMPONENTS); do \
 		(cd "$$dir" && go tool -modfile="$(CURDIR)/internal/tools/go.mod" mdatagen metadata.yaml); \
 	done
+	@find $(COMPONENTS) -name 'generated_*.go' -exec $(TOOL) gofumpt -w {} +
 
 .PHONY: fmt
 fmt: ## format the code
