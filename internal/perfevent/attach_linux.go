@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Target is something that is sampled: the host, a cgroup or a process. Targets
-// that overlap are each sampled, so that a thread may be in two: a Record's
-// Target tells which.
-type Target struct {
+// Attachment is the host, a cgroup or a process that a session samples. Where
+// attachments overlap, a thread is sampled once by each: Record.Attachment is the
+// one that the sample is from.
+type Attachment struct {
 	session *Session
 	pid     int    // of a process
 	cgroup  string // directory of a cgroup
@@ -26,23 +26,23 @@ type Target struct {
 	events  []*event
 }
 
-// event is one descriptor of a target. It does not change once it is published.
+// event is one descriptor of an attachment. It does not change once it is published.
 type event struct {
-	fd     int
-	id     uint64
-	target *Target
+	fd         int
+	id         uint64
+	attachment *Attachment
 
 	// round is the listing of threads that it was opened in, counted through the
-	// session's life; overlaps says that its target took more than one.
+	// session's life; overlaps says that its attachment took more than one.
 	round    uint64
 	overlaps bool
 }
 
-// PID is the process of AttachProcess; 0 for other targets.
-func (t *Target) PID() int { return t.pid }
+// PID is the process of AttachProcess; 0 for other attachments.
+func (a *Attachment) PID() int { return a.pid }
 
-// String names the target as an error or a log line does.
-func (t *Target) String() string { return t.what }
+// String names the attachment as an error or a log line does.
+func (a *Attachment) String() string { return a.what }
 
 // maxRounds bounds how often a process's threads are listed: one that starts
 // threads faster than they can be attached is left as it is then, with threads
@@ -54,89 +54,89 @@ const maxRounds = 64
 const maxLatest = 1 << 16
 
 // AttachHost samples every CPU of the session. The session must be HostWide.
-func (s *Session) AttachHost() (*Target, error) {
-	return s.attach(&Target{session: s, what: "host"})
+func (s *Session) AttachHost() (*Attachment, error) {
+	return s.attach(&Attachment{session: s, what: "host"})
 }
 
 // AttachCgroup samples what runs in a cgroup and below it. dir is its directory
 // in the hierarchy that owns perf_event: v2's, or v1's perf_event. The session
 // must be HostWide. Detach when the cgroup is gone.
-func (s *Session) AttachCgroup(dir string) (*Target, error) {
+func (s *Session) AttachCgroup(dir string) (*Attachment, error) {
 	dir = filepath.Clean(dir)
-	return s.attach(&Target{session: s, cgroup: dir, what: "cgroup " + dir})
+	return s.attach(&Attachment{session: s, cgroup: dir, what: "cgroup " + dir})
 }
 
 // AttachProcess samples the threads of a process, those to come included, its
 // children not. The process may have ended and its pid been used again by then:
 // compare its start time after this. Where no thread is left, the error matches
 // os.ErrProcessDone.
-func (s *Session) AttachProcess(pid int) (*Target, error) {
-	t := &Target{session: s, pid: pid, what: "process " + strconv.Itoa(pid)}
+func (s *Session) AttachProcess(pid int) (*Attachment, error) {
+	a := &Attachment{session: s, pid: pid, what: "process " + strconv.Itoa(pid)}
 	if pid <= 0 {
-		return nil, fmt.Errorf("sampling %s: no such process", t)
+		return nil, fmt.Errorf("sampling %s: no such process", a)
 	}
-	return s.attach(t)
+	return s.attach(a)
 }
 
-func (s *Session) attach(t *Target) (*Target, error) {
+func (s *Session) attach(a *Attachment) (*Attachment, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed.Load() {
-		return nil, fmt.Errorf("sampling %s: %w", t, os.ErrClosed)
+		return nil, fmt.Errorf("sampling %s: %w", a, os.ErrClosed)
 	}
-	for other := range s.targets {
-		if other.what == t.what {
-			return nil, fmt.Errorf("sampling %s: it is attached already", t)
+	for other := range s.attachments {
+		if other.what == a.what {
+			return nil, fmt.Errorf("sampling %s: it is attached already", a)
 		}
 	}
-	if err := s.begin(t); err != nil {
+	if err := s.begin(a); err != nil {
 		return nil, err
 	}
-	return t, nil
+	return a, nil
 }
 
-// begin opens t's events and lets them count, all or none.
-func (s *Session) begin(t *Target) error {
-	what := "sampling " + t.what
-	if err := s.openEvents(t, what); err != nil {
-		return errors.Join(err, s.closeEvents(t))
+// begin opens a's events and lets them count, all or none.
+func (s *Session) begin(a *Attachment) error {
+	what := "sampling " + a.what
+	if err := s.openEvents(a, what); err != nil {
+		return errors.Join(err, s.closeEvents(a))
 	}
-	s.publish(t, true)
-	s.targets[t] = struct{}{}
+	s.publish(a, true)
+	s.attachments[a] = struct{}{}
 	if s.paused {
 		return nil
 	}
-	if err := t.ioctl(unix.PERF_EVENT_IOC_ENABLE); err != nil {
-		return errors.Join(fmt.Errorf("%s: %w", what, err), s.detach(t))
+	if err := a.ioctl(unix.PERF_EVENT_IOC_ENABLE); err != nil {
+		return errors.Join(fmt.Errorf("%s: %w", what, err), s.detach(a))
 	}
 	return nil
 }
 
-func (s *Session) openEvents(t *Target, what string) error {
+func (s *Session) openEvents(a *Attachment, what string) error {
 	switch {
-	case t.pid > 0:
-		return s.openThreads(t, what)
+	case a.pid > 0:
+		return s.openThreads(a, what)
 	case !s.hostWide:
 		return fmt.Errorf("%s: the session was not opened host-wide", what)
-	case t.cgroup == "":
-		return s.openCPUs(t, what, pidAll, 0)
+	case a.cgroup == "":
+		return s.openCPUs(a, what, pidAll, 0)
 	}
-	dir, err := unix.Open(t.cgroup, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	dir, err := unix.Open(a.cgroup, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	defer unix.Close(dir) // the events hold the cgroup themselves
-	err = s.openCPUs(t, what, dir, unix.PERF_FLAG_PID_CGROUP)
+	err = s.openCPUs(a, what, dir, unix.PERF_FLAG_PID_CGROUP)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EBADF) {
 		return fmt.Errorf("%s: %w", what, ErrNotPerfCgroup)
 	}
 	return err
 }
 
-func (s *Session) openCPUs(t *Target, what string, pid, flags int) error {
+func (s *Session) openCPUs(a *Attachment, what string, pid, flags int) error {
 	attr := s.features.sampling(s.period, s.kernel, s.maxStack)
 	for i, cpu := range s.cpus {
-		err := s.openEvent(t, attr, pid, cpu, s.sampleFDs[i], flags)
+		err := s.openEvent(a, attr, pid, cpu, s.sampleFDs[i], flags)
 		if err != nil && !errors.Is(err, unix.ENODEV) { // that is a CPU gone offline
 			return explain(scopeHost, what, err)
 		}
@@ -147,12 +147,12 @@ func (s *Session) openCPUs(t *Target, what string, pid, flags int) error {
 // openThreads opens an event per thread and CPU. Threads are listed again until
 // no new one shows, because a thread that was started by one not yet attached
 // inherits nothing.
-func (s *Session) openThreads(t *Target, what string) error {
+func (s *Session) openThreads(a *Attachment, what string) error {
 	attr := s.features.ofProcess(s.features.sampling(s.period, s.kernel, s.maxStack), !s.hostWide)
 	seen := make(map[int]struct{})
 	rounds := 0
 	for rounds < maxRounds {
-		tids, err := s.listThreads(t.pid)
+		tids, err := s.listThreads(a.pid)
 		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
 			return explain(scopeProcess, what, err)
 		}
@@ -170,7 +170,7 @@ func (s *Session) openThreads(t *Target, what string) error {
 		s.rounds++
 		for _, tid := range fresh {
 			for i, cpu := range s.cpus {
-				err := s.openEvent(t, attr, tid, cpu, s.sampleFDs[i], 0)
+				err := s.openEvent(a, attr, tid, cpu, s.sampleFDs[i], 0)
 				if errors.Is(err, unix.ESRCH) {
 					break // ended
 				}
@@ -180,10 +180,10 @@ func (s *Session) openThreads(t *Target, what string) error {
 			}
 		}
 	}
-	if len(t.events) == 0 {
+	if len(a.events) == 0 {
 		return fmt.Errorf("%s: %w", what, os.ErrProcessDone)
 	}
-	for _, e := range t.events {
+	for _, e := range a.events {
 		e.overlaps = rounds > 1
 	}
 	return nil
@@ -207,9 +207,9 @@ func threads(pid int) ([]int, error) {
 	return tids, err
 }
 
-// openEvent adds one event to t, disabled, its output redirected to the ring of
+// openEvent adds one event to a, disabled, its output redirected to the ring of
 // output.
-func (s *Session) openEvent(t *Target, attr *unix.PerfEventAttr, pid, cpu, output, flags int) error {
+func (s *Session) openEvent(a *Attachment, attr *unix.PerfEventAttr, pid, cpu, output, flags int) error {
 	if used := s.used(); used >= s.limit {
 		return &LimitError{Needed: used + 1, Limit: s.limit}
 	}
@@ -217,9 +217,9 @@ func (s *Session) openEvent(t *Target, attr *unix.PerfEventAttr, pid, cpu, outpu
 	if err != nil {
 		return err
 	}
-	e := &event{fd: fd, target: t, round: s.rounds}
+	e := &event{fd: fd, attachment: a, round: s.rounds}
 	s.attached++
-	t.events = append(t.events, e)
+	a.events = append(a.events, e)
 	if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_OUTPUT, output); err != nil {
 		return fmt.Errorf("redirecting the event of CPU %d: %w", cpu, err)
 	}
@@ -229,10 +229,10 @@ func (s *Session) openEvent(t *Target, attr *unix.PerfEventAttr, pid, cpu, outpu
 	return nil
 }
 
-// publish gives the reader a new table of events, with t's or without.
-func (s *Session) publish(t *Target, with bool) {
+// publish gives the reader a new table of events, with a's or without.
+func (s *Session) publish(a *Attachment, with bool) {
 	events := maps.Clone(*s.events.Load())
-	for _, e := range t.events {
+	for _, e := range a.events {
 		if with {
 			events[e.id] = e
 		} else {
@@ -242,37 +242,37 @@ func (s *Session) publish(t *Target, with bool) {
 	s.events.Store(&events)
 }
 
-// Detach ends the sampling of t and closes its descriptors. Samples that it left
-// in the rings are still read, without a Target. A second Detach does nothing.
-func (t *Target) Detach() error {
-	t.session.mu.Lock()
-	defer t.session.mu.Unlock()
-	return t.session.detach(t)
+// Detach ends the sampling of a and closes its descriptors. Samples that it left
+// in the rings are still read, without an Attachment. A second Detach does nothing.
+func (a *Attachment) Detach() error {
+	a.session.mu.Lock()
+	defer a.session.mu.Unlock()
+	return a.session.detach(a)
 }
 
-func (s *Session) detach(t *Target) error {
-	if _, ok := s.targets[t]; !ok {
+func (s *Session) detach(a *Attachment) error {
+	if _, ok := s.attachments[a]; !ok {
 		return nil
 	}
-	delete(s.targets, t)
-	s.publish(t, false)
-	return s.closeEvents(t)
+	delete(s.attachments, a)
+	s.publish(a, false)
+	return s.closeEvents(a)
 }
 
-func (s *Session) closeEvents(t *Target) error {
+func (s *Session) closeEvents(a *Attachment) error {
 	var errs []error
-	for _, e := range t.events {
+	for _, e := range a.events {
 		errs = append(errs, unix.Close(e.fd))
 	}
-	s.attached -= len(t.events)
-	t.events = nil
+	s.attached -= len(a.events)
+	a.events = nil
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("detaching from %s: %w", t.what, err)
+		return fmt.Errorf("detaching from %s: %w", a.what, err)
 	}
 	return nil
 }
 
-// Pause stops all sampling, that of targets attached later included. Records
+// Pause stops all sampling, that of attachments made later included. Records
 // about processes go on where the session is HostWide.
 func (s *Session) Pause() error { return s.setPaused(true, unix.PERF_EVENT_IOC_DISABLE) }
 
@@ -287,16 +287,16 @@ func (s *Session) setPaused(paused bool, request uint) error {
 	}
 	s.paused = paused
 	var errs []error
-	for t := range s.targets {
-		errs = append(errs, t.ioctl(request))
+	for a := range s.attachments {
+		errs = append(errs, a.ioctl(request))
 	}
 	return errors.Join(errs...)
 }
 
 // SetPeriod changes the CPU time between two samples, which each sample's Period
-// then says. All targets are attached anew: PERF_EVENT_IOC_PERIOD does not reach
+// then says. Everything is attached anew: PERF_EVENT_IOC_PERIOD does not reach
 // the threads that inherited an event, and samples go on naming the old period.
-// A target that is gone meanwhile is detached. It is not for a session of
+// An attachment that is gone meanwhile is detached. It is not for a session of
 // switches.
 func (s *Session) SetPeriod(d time.Duration) error {
 	s.mu.Lock()
@@ -312,10 +312,10 @@ func (s *Session) SetPeriod(d time.Duration) error {
 	}
 	s.period = int64(d)
 	var errs []error
-	for t := range maps.Clone(s.targets) {
-		err := s.detach(t)
+	for a := range maps.Clone(s.attachments) {
+		err := s.detach(a)
 		if err == nil {
-			err = s.begin(t)
+			err = s.begin(a)
 		}
 		if !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, err)
@@ -324,10 +324,10 @@ func (s *Session) SetPeriod(d time.Duration) error {
 	return errors.Join(errs...)
 }
 
-func (t *Target) ioctl(request uint) error {
-	for _, e := range t.events {
+func (a *Attachment) ioctl(request uint) error {
+	for _, e := range a.events {
 		if err := unix.IoctlSetInt(e.fd, request, 0); err != nil {
-			return fmt.Errorf("switching the events of %s: %w", t.what, err)
+			return fmt.Errorf("switching the events of %s: %w", a.what, err)
 		}
 	}
 	return nil
@@ -339,8 +339,8 @@ func (t *Target) ioctl(request uint) error {
 // and those that it starts inherit both. The event of the latest round is for
 // all CPUs, and no thread has two of one round, so that one counts.
 func (s *Session) acceptThread(rec *Record, e *event) bool {
-	t := e.target
-	if !s.features.inheritThread && rec.PID > 0 && rec.PID != t.pid {
+	a := e.attachment
+	if !s.features.inheritThread && rec.PID > 0 && rec.PID != a.pid {
 		s.counters.foreign.Add(1)
 		return false
 	}

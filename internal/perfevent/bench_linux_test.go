@@ -6,7 +6,7 @@ package perfevent
 import "testing"
 
 // Read adds to BenchmarkReadSample's rings the lock, the clock once a round and
-// the target by the event's id, of 4096 events.
+// the attachment by the event's id, of 4096 events.
 func BenchmarkSessionRead(b *testing.B) {
 	words := sampleWords(miscKernel, 1, deepStack()...)
 	fake := newFakeRing(1<<14, 0)
@@ -20,7 +20,7 @@ func BenchmarkSessionRead(b *testing.B) {
 	}
 	events := make(map[uint64]*event)
 	for id := range uint64(4096) {
-		events[id] = &event{id: id, target: &Target{pid: 7}}
+		events[id] = &event{id: id, attachment: &Attachment{pid: 7}}
 	}
 	s.events.Store(&events)
 	b.Run("copy", func(b *testing.B) {
@@ -39,8 +39,8 @@ func BenchmarkSessionRead(b *testing.B) {
 				s.Read(&rec)
 			}
 		}
-		if rec.Target == nil {
-			b.Fatal("no target")
+		if rec.Attachment == nil {
+			b.Fatal("no attachment")
 		}
 	})
 }

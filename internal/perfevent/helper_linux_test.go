@@ -164,7 +164,7 @@ func unprivileged() int {
 	say("attach init", err)
 	_, err = s.AttachHost()
 	say("attach host", err)
-	target, err := s.AttachProcess(os.Getpid())
+	attachment, err := s.AttachProcess(os.Getpid())
 	say("attach own", err)
 	if err != nil {
 		return 0
@@ -177,7 +177,7 @@ func unprivileged() int {
 			return 1
 		}
 		for s.Read(&rec) {
-			if rec.Type == TypeSample && rec.Target == target && len(rec.Sample.User) > 0 && len(rec.Sample.Kernel) == 0 {
+			if rec.Type == TypeSample && rec.Attachment == attachment && len(rec.Sample.User) > 0 && len(rec.Sample.Kernel) == 0 {
 				n++
 			}
 		}

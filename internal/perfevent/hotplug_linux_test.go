@@ -41,9 +41,9 @@ func TestCPUThatWasOffline(t *testing.T) {
 		require.False(t, rings.Stale(online), name)
 	}
 	pinned := startPinned(t, cpu.Number)
-	on := func(target *Target, pid, cpu int) func(*Record) bool {
+	on := func(attachment *Attachment, pid, cpu int) func(*Record) bool {
 		return func(r *Record) bool {
-			return r.Type == TypeSample && r.Target == target && r.PID == pid && r.CPU == cpu
+			return r.Type == TypeSample && r.Attachment == attachment && r.PID == pid && r.CPU == cpu
 		}
 	}
 	readUntil(t, wide, "samples on the CPU", on(host, pinned.pid(), cpu.Number))

@@ -35,16 +35,16 @@ func (s *Session) SetSwitches(mean int, draw func(mean int) int) error {
 	changed := s.period != int64(mean)
 	s.period = int64(mean)
 	var errs []error
-	for t := range maps.Clone(s.targets) {
-		if changed && t.pid > 0 {
-			errs = append(errs, s.renew(t))
+	for a := range maps.Clone(s.attachments) {
+		if changed && a.pid > 0 {
+			errs = append(errs, s.renew(a))
 		}
-		if !changed && t.pid > 0 && len(t.events) > maxRedrawn {
+		if !changed && a.pid > 0 && len(a.events) > maxRedrawn {
 			continue
 		}
-		for _, e := range t.events {
+		for _, e := range a.events {
 			if err := setPeriod(e.fd, uint64(max(draw(mean), 1))); err != nil && !errors.Is(err, unix.ENODEV) {
-				errs = append(errs, fmt.Errorf("sampling one of %d switches of %s: %w", mean, t.what, err))
+				errs = append(errs, fmt.Errorf("sampling one of %d switches of %s: %w", mean, a.what, err))
 				break
 			}
 		}
@@ -52,30 +52,30 @@ func (s *Session) SetSwitches(mean int, draw func(mean int) int) error {
 	return errors.Join(errs...)
 }
 
-// renew opens t's events anew and closes those that it had.
-func (s *Session) renew(t *Target) error {
-	old := t.events
-	t.events = nil
-	err := s.openEvents(t, "sampling "+t.what)
+// renew opens the events of a anew and closes those that it had.
+func (s *Session) renew(a *Attachment) error {
+	old := a.events
+	a.events = nil
+	err := s.openEvents(a, "sampling "+a.what)
 	if err == nil && !s.paused {
-		s.publish(t, true)
-		err = t.ioctl(unix.PERF_EVENT_IOC_ENABLE)
+		s.publish(a, true)
+		err = a.ioctl(unix.PERF_EVENT_IOC_ENABLE)
 	} else if err == nil {
-		s.publish(t, true)
+		s.publish(a, true)
 	}
 	if errors.Is(err, os.ErrProcessDone) || errors.Is(err, fs.ErrNotExist) {
-		closing := s.closeEvents(t)
-		t.events = old
-		return errors.Join(closing, s.detach(t))
+		closing := s.closeEvents(a)
+		a.events = old
+		return errors.Join(closing, s.detach(a))
 	}
 	if err != nil {
-		fresh := &Target{session: s, what: t.what, events: t.events}
+		fresh := &Attachment{session: s, what: a.what, events: a.events}
 		s.publish(fresh, false)
 		closing := s.closeEvents(fresh)
-		t.events = old // with the count that it had
+		a.events = old // with the count that it had
 		return errors.Join(err, closing)
 	}
-	gone := &Target{session: s, what: t.what, events: old}
+	gone := &Attachment{session: s, what: a.what, events: old}
 	s.publish(gone, false)
 	return s.closeEvents(gone)
 }

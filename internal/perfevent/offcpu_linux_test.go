@@ -33,12 +33,12 @@ func blocked(t *testing.T, s *Session, tid, many int) (waits, stacks int, slept,
 		switch {
 		case r.TID != tid:
 		case r.Type == TypeSample:
-			require.NotNil(t, r.Target)
+			require.NotNil(t, r.Attachment)
 			require.NotEmpty(t, r.Sample.Kernel)
 			require.NotEmpty(t, r.Sample.User)
 			sampled = true
 		case r.Type == TypeSwitch && r.Switch.Out:
-			require.NotNil(t, r.Target)
+			require.NotNil(t, r.Attachment)
 			out, stack, sampled = 0, sampled, false
 			if !r.Switch.Preempted {
 				out = r.Time

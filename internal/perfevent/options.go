@@ -74,7 +74,7 @@ type Stats struct {
 	// of a ring that were skipped because a header made no sense.
 	Corrupt uint64
 	// Duplicate are samples left out because the same thread is sampled by two
-	// events of one target, Foreign those of children that a kernel before 5.13
+	// events of one attachment, Foreign those of children that a kernel before 5.13
 	// samples along with their parent.
 	Duplicate, Foreign uint64
 }

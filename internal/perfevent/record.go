@@ -36,9 +36,9 @@ type Record struct {
 	PID, TID int
 	// ID is the kernel's id of the event that wrote the record.
 	ID uint64
-	// Target is what a sample, or a switch in a session of switches, was attached
-	// for; nil for records that come from no target's event.
-	Target *Target
+	// Attachment is the one whose event wrote a sample, or a switch in a session of
+	// switches; nil for other records, and once it is detached.
+	Attachment *Attachment
 
 	// One of these is set, as Type says; the others keep what they had.
 

@@ -32,12 +32,12 @@ type Session struct {
 	latest map[int]uint64
 
 	// mu guards what is attached.
-	mu       sync.Mutex
-	period   int64
-	paused   bool
-	targets  map[*Target]struct{}
-	attached int // events of targets
-	rounds   uint64
+	mu          sync.Mutex
+	period      int64
+	paused      bool
+	attachments map[*Attachment]struct{}
+	attached    int // events of attachments
+	rounds      uint64
 	// listThreads lists /proc/PID/task; tests let threads start in between.
 	listThreads func(pid int) ([]int, error)
 
@@ -59,14 +59,14 @@ func Open(o Options) (*Session, error) {
 		return nil, err
 	}
 	s := &Session{
-		kernel:   o.Kernel,
-		hostWide: o.HostWide,
-		features: findFeatures(),
-		maxStack: stackDepth(),
-		limit:    descriptorLimit(o.MaxDescriptors),
-		period:   int64(o.Period),
-		targets:  make(map[*Target]struct{}),
-		latest:   make(map[int]uint64),
+		kernel:      o.Kernel,
+		hostWide:    o.HostWide,
+		features:    findFeatures(),
+		maxStack:    stackDepth(),
+		limit:       descriptorLimit(o.MaxDescriptors),
+		period:      int64(o.Period),
+		attachments: make(map[*Attachment]struct{}),
+		latest:      make(map[int]uint64),
 
 		listThreads: threads,
 	}
@@ -185,15 +185,15 @@ func (s *Session) Read(rec *Record) bool {
 
 // accept counts what is to be counted and drops what no one asked for.
 func (s *Session) accept(rec *Record, r *ring) bool {
-	rec.Target = nil
+	rec.Attachment = nil
 	switch rec.Type {
 	case TypeSample, TypeSwitch:
 		e := (*s.events.Load())[rec.ID]
 		if e == nil {
-			return true // of a target detached since
+			return true // of an attachment detached since
 		}
-		rec.Target = e.target
-		return e.target.pid == 0 || rec.Type == TypeSwitch || s.acceptThread(rec, e)
+		rec.Attachment = e.attachment
+		return e.attachment.pid == 0 || rec.Type == TypeSwitch || s.acceptThread(rec, e)
 	case TypeExit:
 		delete(s.latest, rec.Task.TID)
 	case TypeLost:
@@ -234,8 +234,8 @@ func (s *Session) Close() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		var errs []error
-		for t := range s.targets {
-			errs = append(errs, s.detach(t))
+		for a := range s.attachments {
+			errs = append(errs, s.detach(a))
 		}
 		s.merger = nil
 		return errors.Join(errs...)

@@ -45,11 +45,11 @@ func open(t testing.TB, o Options) *Session {
 }
 
 // attached returns a function that takes what an attachment returned.
-func attached(t testing.TB) func(*Target, error) *Target {
-	return func(target *Target, err error) *Target {
+func attached(t testing.TB) func(*Attachment, error) *Attachment {
+	return func(attachment *Attachment, err error) *Attachment {
 		t.Helper()
 		require.NoError(t, err)
-		return target
+		return attachment
 	}
 }
 
@@ -96,7 +96,7 @@ func TestHostIsSampled(t *testing.T) {
 	s := open(t, Options{HostWide: true, Kernel: KernelStacks})
 	h := newHelper(t)
 	begin := monotonic()
-	target := attached(t)(s.AttachHost())
+	attachment := attached(t)(s.AttachHost())
 	h.tell("thread")
 	h.tell("kernel")
 
@@ -109,7 +109,7 @@ func TestHostIsSampled(t *testing.T) {
 		if r.Type != TypeSample || r.PID != h.pid() {
 			return false
 		}
-		require.Same(t, target, r.Target)
+		require.Same(t, attachment, r.Attachment)
 		require.Equal(t, int64(defaultPeriod), r.Sample.Period)
 		require.True(t, cpus[r.CPU])
 		require.GreaterOrEqual(t, r.Time, begin)
@@ -184,14 +184,14 @@ func TestSamplesOfAProcessSumToItsCPUTime(t *testing.T) {
 					return threads(pid)
 				}
 			}
-			target := attached(t)(s.AttachProcess(h.pid()))
+			attachment := attached(t)(s.AttachProcess(h.pid()))
 			h.tell("threads")
 			began, before := monotonic(), cpuTime(t, h.pid())
 			ended := int64(math.MaxInt64)
 			var sampled time.Duration
 			var rec Record
 			add := func(r *Record) { // of the time that the clock was read for
-				if r.Type == TypeSample && r.Target == target && r.Time >= began && r.Time < ended {
+				if r.Type == TypeSample && r.Attachment == attachment && r.Time >= began && r.Time < ended {
 					require.Equal(t, h.pid(), r.PID)
 					sampled += time.Duration(r.Sample.Period)
 				}
@@ -206,7 +206,7 @@ func TestSamplesOfAProcessSumToItsCPUTime(t *testing.T) {
 			ended = monotonic()
 			drain(t, s, add)
 			stats := s.Stats()
-			t.Logf("%v of %v sampled, %d events, %+v", sampled, used, len(target.events), stats)
+			t.Logf("%v of %v sampled, %d events, %+v", sampled, used, len(attachment.events), stats)
 			if stats.Lost+stats.LostSamples+stats.Throttled > 0 {
 				t.Skip("the kernel lost samples")
 			}
@@ -255,13 +255,13 @@ func TestProcessIsFollowed(t *testing.T) {
 		t.Run("host-wide "+strconv.FormatBool(hostWide), func(t *testing.T) {
 			s := open(t, Options{HostWide: hostWide})
 			h := newHelper(t)
-			target := attached(t)(s.AttachProcess(h.pid()))
-			require.Equal(t, h.pid(), target.PID())
+			attachment := attached(t)(s.AttachProcess(h.pid()))
+			require.Equal(t, h.pid(), attachment.PID())
 
 			tid, err := strconv.Atoi(h.tell("thread"))
 			require.NoError(t, err)
 			readUntil(t, s, "samples of a new thread", func(r *Record) bool {
-				return r.Type == TypeSample && r.Target == target && r.PID == h.pid() && r.TID == tid
+				return r.Type == TypeSample && r.Attachment == attachment && r.PID == h.pid() && r.TID == tid
 			})
 
 			child, err := strconv.Atoi(h.tell("fork"))
@@ -324,16 +324,16 @@ func TestAttachProcessThatIsGone(t *testing.T) {
 	}
 
 	h := newHelper(t)
-	target := attached(t)(s.AttachProcess(h.pid()))
+	attachment := attached(t)(s.AttachProcess(h.pid()))
 	_, err = s.AttachProcess(h.pid())
 	require.ErrorContains(t, err, "attached already")
-	require.NoError(t, target.Detach())
-	target = attached(t)(s.AttachProcess(h.pid()))
+	require.NoError(t, attachment.Detach())
+	attachment = attached(t)(s.AttachProcess(h.pid()))
 	h.kill()
 	require.NoError(t, s.Pause())
 	require.NoError(t, s.Resume())
 	require.NoError(t, s.SetPeriod(time.Millisecond))
-	require.NoError(t, target.Detach())
+	require.NoError(t, attachment.Detach())
 }
 
 func TestCgroupIsSampled(t *testing.T) {
@@ -345,7 +345,7 @@ func TestCgroupIsSampled(t *testing.T) {
 	}
 	inside := startHelper(t, group.Command(testBinary(t)))
 	outside := newHelper(t)
-	target := attached(t)(s.AttachCgroup(dir))
+	attachment := attached(t)(s.AttachCgroup(dir))
 	inside.tell("thread")
 	outside.tell("thread")
 	child, err := strconv.Atoi(inside.tell("fork"))
@@ -358,7 +358,7 @@ func TestCgroupIsSampled(t *testing.T) {
 		if r.Type != TypeSample {
 			return false
 		}
-		require.Same(t, target, r.Target)
+		require.Same(t, attachment, r.Attachment)
 		require.NotEqual(t, outside.pid(), r.PID, "a process outside of the cgroup is sampled")
 		if s.features.cgroup {
 			require.Equal(t, info.Ino, r.Sample.CgroupID)
@@ -371,7 +371,7 @@ func TestCgroupIsSampled(t *testing.T) {
 		}
 		return parents >= 10 && children >= 10
 	})
-	require.NoError(t, target.Detach())
+	require.NoError(t, attachment.Detach())
 }
 
 // perfEventRoot is the mount of the hierarchy that owns perf_event.
@@ -460,7 +460,7 @@ func TestPauseStopsSamplesAlone(t *testing.T) {
 	require.NoError(t, s.Resume())
 	readUntil(t, s, "samples after a pause", samplesOf(busy.pid(), 3))
 	readUntil(t, s, "samples of what was attached in a pause", func(r *Record) bool {
-		return r.Type == TypeSample && r.Target == process
+		return r.Type == TypeSample && r.Attachment == process
 	})
 }
 
@@ -474,8 +474,8 @@ func TestPeriodIsChanged(t *testing.T) {
 	var host, own bool
 	readUntil(t, s, "samples of the new period", func(r *Record) bool {
 		if r.Type == TypeSample && r.PID == h.pid() && r.Sample.Period == int64(2*time.Millisecond) {
-			own = own || r.Target == process
-			host = host || r.Target != nil && r.Target != process
+			own = own || r.Attachment == process
+			host = host || r.Attachment != nil && r.Attachment != process
 		}
 		return own && host
 	})
@@ -556,7 +556,7 @@ func TestCloseEndsTheReader(t *testing.T) {
 		s, err := Open(Options{})
 		require.NoError(t, err)
 		h := newHelper(t)
-		target := attached(t)(s.AttachProcess(h.pid()))
+		attachment := attached(t)(s.AttachProcess(h.pid()))
 		done := make(chan error)
 		go func() {
 			var rec Record
@@ -572,7 +572,7 @@ func TestCloseEndsTheReader(t *testing.T) {
 		require.NoError(t, s.Close())
 		require.ErrorIs(t, <-done, os.ErrClosed)
 		require.NoError(t, s.Close())
-		require.NoError(t, target.Detach())
+		require.NoError(t, attachment.Detach())
 		s.Wake()
 		require.NoError(t, s.Pause())
 		_, err = s.AttachProcess(h.pid())

@@ -10,8 +10,8 @@ import "time"
 // Session is the rings and what is attached to them, on Linux.
 type Session struct{}
 
-// Target is something that is sampled, on Linux.
-type Target struct{}
+// Attachment is what a session samples, on Linux.
+type Attachment struct{}
 
 // Open returns ErrUnsupported.
 func Open(Options) (*Session, error) { return nil, ErrUnsupported }
@@ -28,13 +28,13 @@ func OpenFileLimit() int { return 0 }
 func ClockOffset() int64 { return 0 }
 
 // AttachHost returns ErrUnsupported.
-func (*Session) AttachHost() (*Target, error) { return nil, ErrUnsupported }
+func (*Session) AttachHost() (*Attachment, error) { return nil, ErrUnsupported }
 
 // AttachCgroup returns ErrUnsupported.
-func (*Session) AttachCgroup(string) (*Target, error) { return nil, ErrUnsupported }
+func (*Session) AttachCgroup(string) (*Attachment, error) { return nil, ErrUnsupported }
 
 // AttachProcess returns ErrUnsupported.
-func (*Session) AttachProcess(int) (*Target, error) { return nil, ErrUnsupported }
+func (*Session) AttachProcess(int) (*Attachment, error) { return nil, ErrUnsupported }
 
 // Pause returns ErrUnsupported.
 func (*Session) Pause() error { return ErrUnsupported }
@@ -73,13 +73,13 @@ func (*Session) Descriptors() int { return 0 }
 func (*Session) Close() error { return nil }
 
 // Detach does nothing.
-func (*Target) Detach() error { return nil }
+func (*Attachment) Detach() error { return nil }
 
 // PID returns 0.
-func (*Target) PID() int { return 0 }
+func (*Attachment) PID() int { return 0 }
 
 // String returns nothing.
-func (*Target) String() string { return "" }
+func (*Attachment) String() string { return "" }
 
 // Switches is a session of switch records, on Linux.
 type Switches struct{}

@@ -265,7 +265,7 @@ func (p *Uprobes) Read(rec *UprobeRecord) bool {
 }
 
 func (p *Uprobes) complete(words []uint64, rec *UprobeRecord) {
-	rec.Target, rec.Uprobe = nil, nil
+	rec.Attachment, rec.Uprobe = nil, nil
 	switch rec.Type {
 	case TypeSample:
 		rec.Uprobe = (*p.events.Load())[rec.ID]

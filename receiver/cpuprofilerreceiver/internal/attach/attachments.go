@@ -16,17 +16,17 @@ import (
 // attachments is what a session has its events on. They belong to one goroutine,
 // and to one session: a new one begins with new ones.
 type attachments struct {
-	host    *perfevent.Target
+	host    *perfevent.Attachment
 	cgroups map[string]attachedCgroup // by directory
 	// processes are told apart by their start too: a pid may be another process
 	// by the time it is found again.
-	processes map[process]*perfevent.Target
+	processes map[process]*perfevent.Attachment
 }
 
 // attachedCgroup is a cgroup and the directory that it was: one that is removed
 // and made again under its name is another cgroup.
 type attachedCgroup struct {
-	*perfevent.Target
+	*perfevent.Attachment
 	directory os.FileInfo
 }
 
@@ -45,7 +45,7 @@ type process struct {
 func newAttachments() *attachments {
 	return &attachments{
 		cgroups:   make(map[string]attachedCgroup),
-		processes: make(map[process]*perfevent.Target),
+		processes: make(map[process]*perfevent.Attachment),
 	}
 }
 
@@ -61,15 +61,15 @@ func (a *attachments) count() int {
 // apply makes what is attached be what a plan says. It returns the targets that
 // were let go, and what could not be attached though it is still there; err is
 // about letting go.
-func (a *attachments) apply(session *perfevent.Session, plan perfevent.Plan, starts map[int]uint64) (gone []*perfevent.Target, leftOut []perfevent.LeftOut, err error) {
+func (a *attachments) apply(session *perfevent.Session, plan perfevent.Plan, starts map[int]uint64) (gone []*perfevent.Attachment, leftOut []perfevent.LeftOut, err error) {
 	gone, err = a.detach(plan, starts)
 	return gone, a.attach(session, plan, starts), err
 }
 
 // detach ends what is attached for no reason any more.
-func (a *attachments) detach(plan perfevent.Plan, starts map[int]uint64) (gone []*perfevent.Target, err error) {
+func (a *attachments) detach(plan perfevent.Plan, starts map[int]uint64) (gone []*perfevent.Attachment, err error) {
 	var errs []error
-	end := func(t *perfevent.Target) {
+	end := func(t *perfevent.Attachment) {
 		errs = append(errs, t.Detach())
 		gone = append(gone, t)
 	}
@@ -80,7 +80,7 @@ func (a *attachments) detach(plan perfevent.Plan, starts map[int]uint64) (gone [
 	}
 	for dir, t := range a.cgroups {
 		if wide || t.gone(dir) || !slices.ContainsFunc(plan.Cgroups, func(c perfevent.WantedCgroup) bool { return c.Directory == dir }) {
-			end(t.Target)
+			end(t.Attachment)
 			delete(a.cgroups, dir)
 		}
 	}
@@ -123,7 +123,7 @@ func (a *attachments) attach(session *perfevent.Session, plan perfevent.Plan, st
 			continue
 		}
 		info, err := os.Stat(c.Directory)
-		var t *perfevent.Target
+		var t *perfevent.Attachment
 		if err == nil {
 			t, err = session.AttachCgroup(c.Directory)
 		}

@@ -44,7 +44,7 @@ type Reader interface {
 	Begin(session *perfevent.Session)
 	// Attached is told of what has been attached, and which targets have been let
 	// go.
-	Attached(f *Found, gone []*perfevent.Target)
+	Attached(f *Found, gone []*perfevent.Attachment)
 	// Turn waits for records and reads them. An error ends the session.
 	Turn(ctx context.Context, session *perfevent.Session) error
 	// End reads what is left, before the session is closed.

@@ -78,7 +78,7 @@ func (j *journal) Options(*Found) perfevent.Options {
 
 func (j *journal) Begin(*perfevent.Session) { j.note("begin") }
 
-func (j *journal) Attached(_ *Found, gone []*perfevent.Target) {
+func (j *journal) Attached(_ *Found, gone []*perfevent.Attachment) {
 	j.note("attached")
 	for range gone {
 		j.note("gone")

@@ -92,7 +92,7 @@ func (r *reader) Begin(*perfevent.Session) {
 	r.cfg.Table.AfterLoss() // nobody told of what happened before
 }
 
-func (r *reader) Attached(f *attach.Found, gone []*perfevent.Target) {
+func (r *reader) Attached(f *attach.Found, gone []*perfevent.Attachment) {
 	r.only = nil
 	if f.Plan.Mode == perfevent.ModeFilter {
 		r.only = f.Only
@@ -337,12 +337,12 @@ func (r *reader) handle(rec *perfevent.Record) {
 
 // switched takes a thread off its CPU or onto it.
 func (r *reader) switched(rec *perfevent.Record) {
-	if rec.PID <= 0 || rec.TID <= 0 || r.paused > 0 || rec.Target == nil {
+	if rec.PID <= 0 || rec.TID <= 0 || r.paused > 0 || rec.Attachment == nil {
 		return // idle, ended, of another pid namespace; or left in a ring
 	}
 	if !rec.Switch.Out {
 		if r.waits.threads[rec.TID] != nil || r.wants(rec.PID) {
-			r.waits.came(rec.PID, rec.TID, rec.Time, rec.Target)
+			r.waits.came(rec.PID, rec.TID, rec.Time, rec.Attachment)
 		}
 		return
 	}
@@ -350,7 +350,7 @@ func (r *reader) switched(rec *perfevent.Record) {
 	if r.waits.threads[rec.TID] == nil && !r.wants(rec.PID) {
 		return
 	}
-	r.waits.left(rec.PID, rec.TID, rec.Time, rec.Switch.Preempted, rec.Target)
+	r.waits.left(rec.PID, rec.TID, rec.Time, rec.Switch.Preempted, rec.Attachment)
 }
 
 // wants says whether a process's threads are to be followed.
@@ -364,7 +364,7 @@ func (r *reader) wants(pid int) bool {
 // sample keeps the stack of a thread that is about to leave its CPU. For a stack
 // seen before it allocates nothing.
 func (r *reader) sample(rec *perfevent.Record) {
-	if r.paused > 0 || rec.Target == nil {
+	if r.paused > 0 || rec.Attachment == nil {
 		return
 	}
 	if rec.PID <= 0 || rec.TID <= 0 {

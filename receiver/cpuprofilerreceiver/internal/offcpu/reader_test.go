@@ -45,9 +45,9 @@ func newReader() (*reader, batchSink) {
 // blocking are the records of one wait of this very process.
 func blocking() (sample, out, in perfevent.Record) {
 	pc := func(f any) uint64 { return uint64(reflect.ValueOf(f).Pointer()) + 4 }
-	target := new(perfevent.Target)
+	target := new(perfevent.Attachment)
 	record := func(t perfevent.Type) perfevent.Record {
-		return perfevent.Record{Type: t, PID: os.Getpid(), TID: os.Getpid(), Target: target}
+		return perfevent.Record{Type: t, PID: os.Getpid(), TID: os.Getpid(), Attachment: target}
 	}
 	sample, out, in = record(perfevent.TypeSample), record(perfevent.TypeSwitch), record(perfevent.TypeSwitch)
 	sample.Sample.User = []uint64{pc(strings.Repeat), pc(slices.Sort[[]int]), pc(os.Getpid), pc(time.Now)}
@@ -91,7 +91,7 @@ func TestRecordsOfNobodyAreLeftAlone(t *testing.T) {
 	for name, change := range map[string]func(*perfevent.Record){
 		"idle":           func(r *perfevent.Record) { r.PID, r.TID = 0, 0 },
 		"ended":          func(r *perfevent.Record) { r.PID, r.TID = -1, -1 },
-		"detached since": func(r *perfevent.Record) { r.Target = nil },
+		"detached since": func(r *perfevent.Record) { r.Attachment = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, sink := newReader()

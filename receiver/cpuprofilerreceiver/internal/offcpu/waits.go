@@ -47,7 +47,7 @@ const (
 type thread struct {
 	tid, pid int
 	// target is what the event was attached to that told of it last.
-	target    *perfevent.Target
+	target    *perfevent.Attachment
 	state     state
 	preempted bool
 	// began is when the wait began, since from when on it is to be shown.
@@ -146,7 +146,7 @@ func (w *waits) sampled(pid, tid int, c caller) {
 }
 
 // left takes that a thread is off its CPU from time on.
-func (w *waits) left(pid, tid int, time int64, preempted bool, target *perfevent.Target) {
+func (w *waits) left(pid, tid int, time int64, preempted bool, target *perfevent.Attachment) {
 	w.counts.Switches++
 	t := w.known(pid, tid)
 	if t == nil {
@@ -177,7 +177,7 @@ func (w *waits) left(pid, tid int, time int64, preempted bool, target *perfevent
 }
 
 // came takes that a thread is on a CPU from time on.
-func (w *waits) came(pid, tid int, time int64, target *perfevent.Target) {
+func (w *waits) came(pid, tid int, time int64, target *perfevent.Attachment) {
 	w.counts.Switches++
 	t := w.threads[tid]
 	if t == nil {
@@ -279,7 +279,7 @@ func (w *waits) forget() {
 }
 
 // forgetTarget forgets the threads that a target's events told of.
-func (w *waits) forgetTarget(target *perfevent.Target) {
+func (w *waits) forgetTarget(target *perfevent.Attachment) {
 	for _, t := range w.threads {
 		if t.target == target {
 			w.drop(t)

@@ -62,7 +62,7 @@ type script struct {
 	*scaler
 	stacks  map[string]*samples.Stack
 	names   map[*samples.Stack]string
-	targets map[string]*perfevent.Target
+	targets map[string]*perfevent.Attachment
 	away    map[int]bool
 	out     []string
 }
@@ -70,7 +70,7 @@ type script struct {
 func newScript() *script {
 	s := &script{
 		stacks: map[string]*samples.Stack{}, names: map[*samples.Stack]string{},
-		targets: map[string]*perfevent.Target{}, away: map[int]bool{},
+		targets: map[string]*perfevent.Attachment{}, away: map[int]bool{},
 	}
 	s.scaler = newScaler(100, s.emitted)
 	s.waits = newWaits(time.Millisecond, 100, s.add)
@@ -135,7 +135,7 @@ func (s *script) do(t *testing.T, line string, f []string) {
 			tid, _ = strconv.Atoi(after)
 		}
 	}
-	target := func() *perfevent.Target {
+	target := func() *perfevent.Attachment {
 		if len(f) < 4 {
 			return nil
 		}
@@ -184,9 +184,9 @@ func (s *script) stack(name string) *samples.Stack {
 	return s.stacks[name]
 }
 
-func (s *script) target(name string) *perfevent.Target {
+func (s *script) target(name string) *perfevent.Attachment {
 	if s.targets[name] == nil {
-		s.targets[name] = new(perfevent.Target)
+		s.targets[name] = new(perfevent.Attachment)
 	}
 	return s.targets[name]
 }

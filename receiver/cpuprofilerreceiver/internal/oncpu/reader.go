@@ -70,7 +70,7 @@ func (r *reader) Begin(session *perfevent.Session) {
 	r.cfg.Table.AfterLoss() // nobody told of what happened before
 }
 
-func (r *reader) Attached(f *attach.Found, _ []*perfevent.Target) {
+func (r *reader) Attached(f *attach.Found, _ []*perfevent.Attachment) {
 	for _, w := range f.Plan.Processes {
 		r.cfg.Stacks.Prepare(r.cfg.Table.Lookup(w.PID, 0))
 	}
@@ -250,7 +250,7 @@ func (r *reader) sample(rec *perfevent.Record) {
 	}
 	p := r.cfg.Table.Lookup(rec.PID, rec.Sample.CgroupID)
 	if !p.Wanted {
-		if rec.Target != nil && !r.Last().Plan.Wide() && p.Unknown() {
+		if rec.Attachment != nil && !r.Last().Plan.Wide() && p.Unknown() {
 			// It is of a target: the event that took the sample says so.
 			r.read.Add(1)
 			r.unreadable.Add(1)
