@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -58,8 +57,7 @@ func (c *Capture) Path() string {
 // Read reads the captures that a glob such as web/* matches.
 func Read(t testing.TB, glob string) (all []Capture) {
 	t.Helper()
-	_, here, _, _ := runtime.Caller(0)
-	folder := filepath.Join(filepath.Dir(here), "../../../../../testdata/dotnet")
+	folder := filepath.Join(repository(t), "testdata/dotnet")
 	files, err := filepath.Glob(filepath.Join(folder, glob+".bin"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no captures %s in %s: %v", glob, folder, err)
@@ -86,4 +84,21 @@ func Read(t testing.TB, glob string) (all []Capture) {
 		all = append(all, c)
 	}
 	return all
+}
+
+// repository returns the folder of go.mod. A test runs in its package's folder, and
+// runtime.Caller has no path with -trimpath.
+func repository(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+	}
+	t.Fatal("no go.mod in or above the folder of the test")
+	return ""
 }
