@@ -1,8 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package httplisten holds where and how servers listen: with connections bounded,
-// and sockets of their own.
+// Package httplisten runs the HTTP servers of components: with bounded connections
+// and headers, on TCP or on a Unix socket, from Start to a Shutdown that waits for
+// the requests under way.
 package httplisten
 
 import (
@@ -11,42 +12,62 @@ import (
 	"fmt"
 	"net"
 
-	"go.opentelemetry.io/collector/config/confighttp"
+	"go.opentelemetry.io/collector/config/confignet"
 	"golang.org/x/net/netutil"
+
+	"github.com/hotprofile/hotprofile/internal/unixsocket"
 )
 
-// ValidateTCP says whether endpoint can be listened on, by its form; example is one
-// that can.
-func ValidateTCP(endpoint, example string) error {
-	_, port, err := net.SplitHostPort(endpoint)
-	if err == nil {
-		_, err = net.LookupPort("tcp", port) // a number of 16 bits, or a service's name
-	}
-	if err != nil {
-		return fmt.Errorf("%q is not host:port, such as %s", endpoint, example)
+// ValidateAddr returns an error that names the faulty key, endpoint or transport,
+// after prefix. example is a valid host:port.
+func ValidateAddr(prefix string, addr confignet.AddrConfig, example string) error {
+	switch addr.Transport {
+	case confignet.TransportTypeTCP, confignet.TransportTypeTCP4, confignet.TransportTypeTCP6:
+		_, port, err := net.SplitHostPort(addr.Endpoint)
+		if err == nil {
+			_, err = net.LookupPort("tcp", port) // a number below 65536, or a service's name
+		}
+		if err != nil {
+			return fmt.Errorf("%sendpoint: %q is not host:port, such as %s", prefix, addr.Endpoint, example)
+		}
+	case confignet.TransportTypeUnix:
+	default:
+		return fmt.Errorf("%stransport: %q is not one of tcp, tcp4, tcp6, unix", prefix, addr.Transport)
 	}
 	return nil
 }
 
-// Listen does what confighttp's listener does, on what listen returns and for at
-// most so many connections. They are counted below TLS: above it, HTTP would not
-// know of it and not speak HTTP/2.
-func Listen(ctx context.Context, cfg *confighttp.ServerConfig, most int, listen func(context.Context) (net.Listener, error)) (net.Listener, error) {
+// listen opens the listener. confighttp's own has no bound on connections, and
+// leaves the mode of a Unix socket to the umask. Connections are counted below TLS:
+// net/http needs a *tls.Conn to speak HTTP/2.
+func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 	var secure *tls.Config
-	if cfg.TLS.HasValue() {
+	if s.cfg.HTTP.TLS.HasValue() {
 		var err error
-		if secure, err = cfg.TLS.Get().LoadTLSConfig(ctx); err != nil {
+		if secure, err = s.cfg.HTTP.TLS.Get().LoadTLSConfig(ctx); err != nil {
 			return nil, err
 		}
 		secure.NextProtos = []string{"h2", "http/1.1"}
 	}
-	l, err := listen(ctx)
+	l, err := s.listenPlain(ctx)
 	if err != nil {
 		return nil, err
 	}
-	l = netutil.LimitListener(l, most)
+	l = netutil.LimitListener(l, s.cfg.MaxConnections)
 	if secure != nil {
 		l = tls.NewListener(l, secure)
 	}
 	return l, nil
+}
+
+func (s *Server) listenPlain(ctx context.Context) (net.Listener, error) {
+	addr := &s.cfg.HTTP.NetAddr
+	if addr.Transport != confignet.TransportTypeUnix {
+		return addr.Listen(ctx)
+	}
+	l, err := unixsocket.Listen(ctx, addr.Endpoint, s.cfg.SocketMode)
+	if err == nil && s.cfg.WrapUnix != nil {
+		l = s.cfg.WrapUnix(l)
+	}
+	return l, err
 }

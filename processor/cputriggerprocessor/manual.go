@@ -10,21 +10,17 @@ import (
 	"fmt"
 	"io"
 	"mime"
-	"net"
 	"net/http"
 	"net/url"
 	"reflect"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/config/confighttp"
-	"go.opentelemetry.io/collector/config/confignet"
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/httplisten"
@@ -102,14 +98,8 @@ func validateManual(cfg *confighttp.ServerConfig) error {
 	}
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	switch cfg.NetAddr.Transport {
-	case confignet.TransportTypeTCP, confignet.TransportTypeTCP4, confignet.TransportTypeTCP6:
-		if err := httplisten.ValidateTCP(cfg.NetAddr.Endpoint, "localhost:4041"); err != nil {
-			fault("manual.endpoint: %w", err)
-		}
-	case confignet.TransportTypeUnix:
-	default:
-		fault("manual.transport: %q is not one of tcp, tcp4, tcp6, unix", cfg.NetAddr.Transport)
+	if err := httplisten.ValidateAddr("manual.", cfg.NetAddr, "localhost:4041"); err != nil {
+		errs = append(errs, err)
 	}
 	if cfg.CORS.HasValue() {
 		for _, origin := range cfg.CORS.Get().AllowedOrigins {
@@ -121,67 +111,52 @@ func validateManual(cfg *confighttp.ServerConfig) error {
 	return errors.Join(errs...)
 }
 
-// manual is the HTTP server by which gates are opened by hand.
+// manual opens gates by hand, for those who ask over HTTP.
 type manual struct {
 	cfg      confighttp.ServerConfig
 	fallback time.Duration // where a request names no duration
 	fire     manualFire
 	log      *zap.Logger
-
-	closed atomic.Bool
-	server *http.Server
-	addr   net.Addr
-	served chan struct{} // closed when nothing is accepted any more
+	server   *httplisten.Server // nil until started
 }
 
 func newManual(cfg confighttp.ServerConfig, fallback time.Duration, fire manualFire, log *zap.Logger) *manual {
 	return &manual{cfg: cfg, fallback: fallback, fire: fire, log: log}
 }
 
-// start listens, or says why not.
+// start starts the server.
 func (m *manual) start(ctx context.Context, host component.Host, set component.TelemetrySettings) error {
 	protected, err := m.protect(m)
 	if err != nil {
 		return err
 	}
-	server, err := m.cfg.ToServer(ctx, host.GetExtensions(), set, protected,
-		confighttp.WithErrorHandler(func(w http.ResponseWriter, _ *http.Request, why string, status int) {
+	server := httplisten.New(httplisten.Config{
+		Key:     "manual",
+		HTTP:    m.cfg,
+		Handler: protected,
+		WriteError: func(w http.ResponseWriter, _ *http.Request, why string, status int) {
 			answerError(w, &refusal{status: status, why: why})
-		}))
-	if err != nil {
-		return fmt.Errorf("manual: make the server of %s: %w", m.cfg.NetAddr.Endpoint, err)
+		},
+		MaxConnections: maxManualConnections,
+		MaxHeaderBytes: maxManualHeader,
+		SocketMode:     0o600, // for the collector's own user
+	})
+	if err := server.Start(ctx, host, set); err != nil {
+		return err
 	}
-	server.MaxHeaderBytes = maxManualHeader
-	listener, err := listenManual(ctx, &m.cfg)
-	if err != nil {
-		return fmt.Errorf("manual.endpoint: listen at %s: %w", m.cfg.NetAddr.Endpoint, err)
-	}
-	m.server, m.addr, m.served = server, listener.Addr(), make(chan struct{})
-	m.log.Info("gates can be opened by hand", zap.String("transport", string(m.cfg.NetAddr.Transport)), zap.String("endpoint", m.addr.String()), zap.String("path", manualPath))
-	go func() {
-		defer close(m.served)
-		err := server.Serve(listener)
-		if !errors.Is(err, http.ErrServerClosed) {
-			err = fmt.Errorf("gates cannot be opened by hand any more: serve %s: %w", m.addr, err)
-			m.log.Error("manual trigger failed", zap.Error(err))
-			componentstatus.ReportStatus(host, componentstatus.NewRecoverableErrorEvent(err))
-		}
-	}()
+	m.server = server
+	m.log.Info("manual trigger server listening",
+		zap.String("transport", string(m.cfg.NetAddr.Transport)), zap.Stringer("endpoint", server.Addr()), zap.String("path", manualPath))
 	return nil
 }
 
-// shutdown stops to listen, and waits for requests that are being answered until
-// the context ends. It may be called without start, and again.
+// shutdown waits for the requests under way until the context ends. It may be
+// called without start, and twice.
 func (m *manual) shutdown(ctx context.Context) error {
-	if m.closed.Swap(true) || m.server == nil {
+	if m.server == nil {
 		return nil
 	}
-	err := m.server.Shutdown(ctx)
-	if err != nil {
-		err = fmt.Errorf("manual: wait for the last requests: %w", errors.Join(err, m.server.Close()))
-	}
-	<-m.served
-	return err
+	return m.server.Shutdown(ctx)
 }
 
 // protect refuses what a browser sends for a website of another origin, which
@@ -228,9 +203,6 @@ func (m *manual) answer(w http.ResponseWriter, r *http.Request) (manualResult, e
 	unit, duration, err := parseManual(params, m.fallback)
 	if err != nil {
 		return manualResult{}, err
-	}
-	if m.closed.Load() {
-		return manualResult{}, errShutdown
 	}
 	result, err := m.fire(r.Context(), unit, duration)
 	result.Until = result.Until.UTC()

@@ -73,7 +73,7 @@ func newHandRig(t *testing.T, change func(*confighttp.ServerConfig)) *handRig {
 	r.client = &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, r.addr.Network(), r.addr.String())
+			return (&net.Dialer{}).DialContext(ctx, r.server.Addr().Network(), r.server.Addr().String())
 		},
 	}}
 	return r
@@ -365,7 +365,7 @@ func TestWhatIsAtTheSocketsPathAndNotOursIsLeftAlone(t *testing.T) {
 
 func TestAPortInUseIsSaid(t *testing.T) {
 	r := newHandRig(t, nil).run(t, componenttest.NewNopHost())
-	second := newHandRig(t, func(cfg *confighttp.ServerConfig) { cfg.NetAddr.Endpoint = r.addr.String() })
+	second := newHandRig(t, func(cfg *confighttp.ServerConfig) { cfg.NetAddr.Endpoint = r.server.Addr().String() })
 	require.ErrorContains(t, second.start(t.Context(), componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings()), "manual.endpoint: listen at 127.0.0.1:")
 	require.NoError(t, second.shutdown(t.Context()))
 }
@@ -388,14 +388,18 @@ func TestShutdownWaitsForTheRequestThatIsAnsweredAndRefusesTheNext(t *testing.T)
 	<-entered
 	down := make(chan error, 1)
 	go func() { down <- r.shutdown(context.Background()) }()
-	require.Eventually(t, r.closed.Load, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool {
+		early := httptest.NewRecorder()
+		r.server.ServeHTTP(early, httptest.NewRequest(http.MethodGet, "/v1/trigger?unit=a", nil))
+		return early.Code == http.StatusServiceUnavailable
+	}, time.Minute, time.Millisecond)
 	select {
 	case <-down:
 		t.Fatal("did not wait")
 	default:
 	}
 	late := httptest.NewRecorder()
-	r.ServeHTTP(late, httptest.NewRequest(http.MethodPost, "/v1/trigger?unit=a", nil))
+	r.server.ServeHTTP(late, httptest.NewRequest(http.MethodPost, "/v1/trigger?unit=a", nil))
 	require.Equal(t, http.StatusServiceUnavailable, late.Code)
 	close(proceed)
 	require.Equal(t, http.StatusOK, <-answered)
@@ -421,7 +425,7 @@ func TestTheServerIsBounded(t *testing.T) {
 		"a large header": "POST /v1/trigger?unit=a HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("a", 100<<10) + "\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			conn, err := net.Dial("tcp", r.addr.String())
+			conn, err := net.Dial("tcp", r.server.Addr().String())
 			require.NoError(t, err)
 			defer conn.Close()
 			require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))

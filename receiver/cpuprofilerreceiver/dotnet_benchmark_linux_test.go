@@ -46,7 +46,7 @@ func BenchmarkDotnetIntake(b *testing.B) {
 				require.NoError(b, err)
 				require.NoError(b, p.Start(context.Background(), componenttest.NewNopHost()))
 				defer func(p component.Component) { require.NoError(b, p.Shutdown(context.Background())) }(p)
-				sendAll(b, p.(*profiler).dotnet.addr, senders, all)
+				sendAll(b, p.(*profiler).dotnet.Addr(), senders, all)
 			})
 			b.Run(fmt.Sprintf("baseline=read/%s/senders=%d", transport, senders), func(b *testing.B) {
 				at := "127.0.0.1:0"

@@ -73,7 +73,7 @@ func intakeOf(t testing.TB, transport string, change func(*DotnetConfig)) func(*
 }
 
 // address is where a receiver takes buffers.
-func (r *running) address() net.Addr { return r.component.(*profiler).dotnet.addr }
+func (r *running) address() net.Addr { return r.component.(*profiler).dotnet.Addr() }
 
 // client connects to a receiver. secure is nil without TLS.
 func (r *running) client(secure *tls.Config) *http.Client { return clientTo(r.t, r.address(), secure) }
@@ -464,7 +464,7 @@ func TestDotnetAuthenticationIsThatOfTheServer(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, p.Start(context.Background(), hostWith{id: password{}}))
 	c := captures.Read(t, "web/000*")[0]
-	client := clientTo(t, p.(*profiler).dotnet.addr, nil)
+	client := clientTo(t, p.(*profiler).dotnet.Addr(), nil)
 	got := postTo(t, client, "http://localhost"+c.Path(), bytes.NewReader(c.Bytes))
 	require.Equal(t, http.StatusUnauthorized, got.code)
 	require.Equal(t, "who are you", got.body["detail"])
@@ -654,7 +654,7 @@ func TestDotnetPortInUseIsAnErrorAtStart(t *testing.T) {
 func TestDotnetAloneSamplesNoThreadsAndSaysSo(t *testing.T) {
 	r := start(t, intakeOf(t, "tcp", nil))
 	require.Equal(t, 1, r.logs.FilterMessageSnippet("Running threads are not sampled: cpu.enabled is false").Len())
-	require.Equal(t, 1, r.logs.FilterMessage("Buffers of .NET services are taken").Len())
+	require.Equal(t, 1, r.logs.FilterMessage(".NET profile server listening").Len())
 	require.Zero(t, r.logs.FilterMessage("sampling started").Len())
 }
 

@@ -81,17 +81,11 @@ func (c *DotnetConfig) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	at := c.ServerConfig.NetAddr
-	switch at.Transport {
-	case confignet.TransportTypeTCP, confignet.TransportTypeTCP4, confignet.TransportTypeTCP6:
-		if err := httplisten.ValidateTCP(at.Endpoint, "localhost:4319"); err != nil {
-			fault("endpoint: %w", err)
-		}
-	case confignet.TransportTypeUnix:
-		if at.Endpoint == "" || at.Endpoint == defaultDotnet().ServerConfig.NetAddr.Endpoint {
-			fault("endpoint: must be the path of a socket where transport is unix, such as /run/hotprofile/dotnet.sock")
-		}
-	default:
-		fault("transport: %q is not one of tcp, tcp4, tcp6, unix", at.Transport)
+	if err := httplisten.ValidateAddr("", at, "localhost:4319"); err != nil {
+		errs = append(errs, err)
+	}
+	if c.unix() && (at.Endpoint == "" || at.Endpoint == defaultDotnet().ServerConfig.NetAddr.Endpoint) {
+		fault("endpoint: must be the path of a socket where transport is unix, such as /run/hotprofile/dotnet.sock")
 	}
 	if c.SocketMode > 0o777 {
 		fault("socket_mode: %s is not between 0000 and 0777; write it in octal, such as 0660", c.SocketMode)

@@ -56,7 +56,7 @@ func TestDotnetOfAHotCgroupIsLetOut(t *testing.T) {
 		trigger:   onceAbove(threshold, 8*time.Second),
 		exporters: []string{p.exporter(), w.exporter()},
 	}.start(t, metrics)
-	require.Len(t, c.lines("Buffers of .NET services are taken"), 1)
+	require.Len(t, c.lines(".NET profile server listening"), 1)
 	require.Empty(t, c.lines("sampling started"), "dotnet alone samples no threads")
 
 	const recorded = "../../testdata/dotnet/"

@@ -1,0 +1,161 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package httplisten
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componentstatus"
+	"go.opentelemetry.io/collector/config/confighttp"
+	"go.uber.org/zap"
+)
+
+// Config is what a Server needs.
+type Config struct {
+	// Key is the YAML key of the server's settings, which errors name.
+	Key  string
+	HTTP confighttp.ServerConfig
+	// Handler serves what authentication and decompression let through.
+	Handler http.Handler
+	// WriteError answers a request that does not reach Handler.
+	WriteError func(w http.ResponseWriter, r *http.Request, why string, status int)
+	// Options are for confighttp, in addition to WriteError.
+	Options []confighttp.ToServerOption
+	// Wrap, if set, wraps confighttp's handlers: it sees a request before
+	// authentication and decompression do.
+	Wrap func(http.Handler) http.Handler
+	// MaxConnections is the most connections at a time. Further ones wait in the
+	// kernel's queue.
+	MaxConnections int
+	// MaxHeaderBytes is the most bytes of a request's header.
+	MaxHeaderBytes int
+	// ShutdownTimeout is how long Shutdown waits for requests under way before it
+	// closes their connections; 0: until its context ends.
+	ShutdownTimeout time.Duration
+	// SocketMode is the mode of a Unix socket's file.
+	SocketMode fs.FileMode
+	// WrapUnix, if set, wraps the listener of a Unix socket.
+	WrapUnix func(net.Listener) net.Listener
+	// ConnContext, if set, returns the context of a connection's requests.
+	ConnContext func(context.Context, net.Conn) context.Context
+}
+
+// Server is an HTTP server. Make one with New.
+type Server struct {
+	cfg    Config
+	server *http.Server // nil until started, as is addr
+	addr   net.Addr
+	next   http.Handler  // Wrap, confighttp's handlers and Handler
+	served chan struct{} // closed when the server accepts no more connections
+
+	mu       sync.Mutex
+	stopping bool
+	requests sync.WaitGroup // none is added after stopping is set
+	shutdown sync.Once
+}
+
+// New returns a server that does not listen yet.
+func New(cfg Config) *Server { return &Server{cfg: cfg} }
+
+// Addr returns the address that the started server listens at.
+func (s *Server) Addr() net.Addr { return s.addr }
+
+// Start listens and serves. A failure after Start is logged and reported as the
+// component's status.
+func (s *Server) Start(ctx context.Context, host component.Host, set component.TelemetrySettings) error {
+	server, err := s.newHTTPServer(ctx, host, set)
+	if err != nil {
+		return fmt.Errorf("%s: set up the HTTP server of %s: %w", s.cfg.Key, s.cfg.HTTP.NetAddr.Endpoint, err)
+	}
+	listener, err := s.listen(ctx)
+	if err != nil {
+		return fmt.Errorf("%s.endpoint: listen at %s: %w", s.cfg.Key, s.cfg.HTTP.NetAddr.Endpoint, err)
+	}
+	s.server, s.addr, s.served = server, listener.Addr(), make(chan struct{})
+	go func() {
+		defer close(s.served)
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			err = fmt.Errorf("%s: accept no more connections at %s: %w", s.cfg.Key, s.addr, err)
+			set.Logger.Error("HTTP server failed", zap.Error(err))
+			componentstatus.ReportStatus(host, componentstatus.NewRecoverableErrorEvent(err))
+		}
+	}()
+	return nil
+}
+
+func (s *Server) newHTTPServer(ctx context.Context, host component.Host, set component.TelemetrySettings) (*http.Server, error) {
+	options := append([]confighttp.ToServerOption{confighttp.WithErrorHandler(s.cfg.WriteError)}, s.cfg.Options...)
+	cfg := s.cfg.HTTP // ToServer changes it
+	server, err := cfg.ToServer(ctx, host.GetExtensions(), set, s.cfg.Handler, options...)
+	if err != nil {
+		return nil, err
+	}
+	s.next = server.Handler
+	if s.cfg.Wrap != nil {
+		s.next = s.cfg.Wrap(s.next)
+	}
+	server.Handler = s
+	server.MaxHeaderBytes = s.cfg.MaxHeaderBytes
+	server.ConnContext = s.cfg.ConnContext
+	return server, nil
+}
+
+// ServeHTTP serves one request of a started server; after the begin of Shutdown it
+// answers 503.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !s.begin() {
+		s.cfg.WriteError(w, r, "the collector is shutting down", http.StatusServiceUnavailable)
+		return
+	}
+	defer s.requests.Done()
+	s.next.ServeHTTP(w, r)
+}
+
+// begin counts a request as under way and reports whether it may be served.
+func (s *Server) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping {
+		return false
+	}
+	s.requests.Add(1)
+	return true
+}
+
+// Shutdown refuses new requests and waits for those under way. At the deadline it
+// closes their connections, waits for their handlers to return, and returns an
+// error. It does nothing without Start, and the second time.
+func (s *Server) Shutdown(ctx context.Context) (err error) {
+	s.shutdown.Do(func() { err = s.stop(ctx) })
+	return err
+}
+
+func (s *Server) stop(ctx context.Context) error {
+	s.mu.Lock()
+	s.stopping = true
+	s.mu.Unlock()
+	if s.server == nil {
+		return nil
+	}
+	if s.cfg.ShutdownTimeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.cfg.ShutdownTimeout)
+		defer cancel()
+	}
+	err := s.server.Shutdown(ctx)
+	if err != nil {
+		err = fmt.Errorf("%s: wait for the last requests: %w", s.cfg.Key, errors.Join(err, s.server.Close()))
+	}
+	<-s.served
+	s.requests.Wait()
+	return err
+}
