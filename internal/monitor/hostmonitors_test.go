@@ -93,36 +93,6 @@ func TestHostBusiestThread(t *testing.T) {
 	require.Greater(t, share, usage/4, "the busier of two that spin")
 }
 
-// Where switches cannot be followed, what threads' clocks say is told for the
-// debug log, and nothing is made up of it.
-func TestHostBoundsOfTheBottleneck(t *testing.T) {
-	s := openHost(t, 64)
-	s.busyFrom, s.options.BottleneckBounds = 0.01, true
-	s.followSwitches().open = func() (switchStream, error) { return nil, ForeignPIDs }
-	c := hosttest.NewCgroup(t, "hotprofile-bounds")
-	u := inCgroup(t, s, c, "( "+busy+" ) & "+busy)
-	w, err := s.WatchUnit(u, []string{CPUBottleneck, CPUUsage})
-	require.NoError(t, err)
-	defer w.Close()
-	_, _, known := w.BottleneckBounds()
-	require.False(t, known)
-	var out [2]Result
-	var used, elapsed, least, most float64
-	until(t, w, out[:], func() bool {
-		r := out[1].Reading
-		cores := (r.Num - used) / (r.Den - elapsed)
-		used, elapsed = r.Num, r.Den
-		if least, most, known = w.BottleneckBounds(); known {
-			require.LessOrEqual(t, least, most)
-			require.LessOrEqual(t, least, 100.0)
-			require.GreaterOrEqual(t, most, 100*min(1, cores)-1e-9)
-		}
-		return known && least > 0
-	})
-	require.Equal(t, ForeignPIDs, out[0].Err, "it is unavailable all the same")
-	require.Empty(t, w.From(0))
-}
-
 // TestHostAllMonitorsOfAProcess reads this process.
 func TestHostAllMonitorsOfAProcess(t *testing.T) {
 	s := openHost(t, 64)

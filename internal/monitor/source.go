@@ -60,9 +60,6 @@ type Options struct {
 	// MaxSwitchesPerSecond is from where on cpu_bottleneck is too costly for the
 	// host; 0 for the default of 200,000.
 	MaxSwitchesPerSecond int
-	// BottleneckBounds asks for the bounds of cpu_bottleneck where it is
-	// unavailable: see [Watcher.BottleneckBounds].
-	BottleneckBounds bool
 	// CPUWeightFormula says how container runtimes of this host turn a CPU
 	// request into a cpu.weight; empty for auto.
 	CPUWeightFormula cgroup.WeightFormula

@@ -166,18 +166,6 @@ func (w *Watcher) From(i int) string {
 // Capacity returns what the last reading found, for those that look at it.
 func (w *Watcher) Capacity() cgroup.Capacity { return w.capacity }
 
-// BottleneckBounds says between which two values, in %, cpu_bottleneck was over the
-// last step, for where it is unavailable. They are not known of a unit below half
-// a core, whose threads are not looked at.
-func (w *Watcher) BottleneckBounds() (least, most float64, known bool) {
-	for i := range w.slots {
-		if m, ok := w.slots[i].meter.(*onCPU); ok && m.bounds != nil {
-			return m.bounds.least, m.bounds.most, m.bounds.known
-		}
-	}
-	return 0, 0, false
-}
-
 // Close gives up the files.
 func (w *Watcher) Close() {
 	for i := range w.slots {

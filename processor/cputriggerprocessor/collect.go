@@ -26,8 +26,6 @@ type watcher interface {
 	// From is the file or event that monitor i is read from; empty while it is
 	// unavailable.
 	From(i int) string
-	// BottleneckBounds are those of cpu_bottleneck, in %, where it is unavailable.
-	BottleneckBounds() (least, most float64, known bool)
 	Close()
 }
 
@@ -331,9 +329,6 @@ func (c *collector) follow(w *watched, out []outcome) {
 			zap.String("by", string(found.By)), zap.String("path", found.Path))
 	}
 	c.sayFrom(w)
-	if least, most, known := w.watcher.BottleneckBounds(); known {
-		c.log.Debug("bottleneck bounds", zap.String("unit", w.name), zap.Float64("least", round(least)), zap.Float64("most", round(most)))
-	}
 	for m, o := range out {
 		if o.known {
 			c.log.Debug("cpu reading", zap.String("unit", w.name), zap.String("monitor", c.monitors[m]), zap.Float64("value", round(o.value)))

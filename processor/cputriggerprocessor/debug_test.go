@@ -133,14 +133,3 @@ func TestNothingIsShownWithoutTheDebugLog(t *testing.T) {
 	d := newDebugUnits([]string{"**"}, nopLogger())
 	require.False(t, d.has("/x"))
 }
-
-func TestDebugLogHasTheBoundsOfABottleneckThatIsUnavailable(t *testing.T) {
-	r := newRig(t, "debug_units: [/system.slice/s07.service]")
-	names := crowd(r)
-	r.source.bounds = map[string][2]float64{names[7]: {31.25, 62.5}, names[8]: {1, 2}}
-	r.run(2 * time.Second)
-	lines := r.log("bottleneck bounds")
-	require.Equal(t, map[string]bool{names[7]: true}, unitsIn(lines))
-	require.InDelta(t, 31.25, lines[0].ContextMap()["least"], 1e-9)
-	require.InDelta(t, 62.5, lines[0].ContextMap()["most"], 1e-9)
-}

@@ -184,7 +184,6 @@ func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 		MaxOpenFiles:         openFiles(fileLimit()),
 		Least:                p.cfg.least(),
 		MaxSwitchesPerSecond: p.cfg.MaxSwitchesPerSecond,
-		BottleneckBounds:     p.eval.debug.on,
 		CPUWeightFormula:     p.cfg.CPUWeightFormula,
 	})
 	if err != nil {

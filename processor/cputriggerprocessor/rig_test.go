@@ -98,7 +98,6 @@ type fakeSource struct {
 	// missing is unavailable. unfit are faults of a monitor, likewise.
 	values map[string]map[string]float64
 	unfit  map[string]map[string]error
-	bounds map[string][2]float64 // of cpu_bottleneck, by unit
 	// startedAt is when units' first processes did; missing: long ago.
 	startedAt map[string]time.Time
 	restarted map[string]bool // to be, at the next reading
@@ -206,10 +205,6 @@ func (w *fakeWatcher) From(i int) string {
 	return "/sys/fs/cgroup/" + w.monitors[i]
 }
 
-func (w *fakeWatcher) BottleneckBounds() (least, most float64, known bool) {
-	b, known := w.source.bounds[w.name]
-	return b[0], b[1], known
-}
 func (w *fakeWatcher) Close() { w.source.open-- }
 
 // run lets time pass: a reading every second, an evaluation every five.

@@ -41,10 +41,9 @@ func (w *idleWatcher) Read(now time.Time, out []monitor.Result) {
 	}
 }
 
-func (*idleWatcher) Capacity() cgroup.Capacity                           { return cgroup.Capacity{} }
-func (*idleWatcher) From(int) string                                     { return "" }
-func (*idleWatcher) BottleneckBounds() (least, most float64, known bool) { return 0, 0, false }
-func (*idleWatcher) Close()                                              {}
+func (*idleWatcher) Capacity() cgroup.Capacity { return cgroup.Capacity{} }
+func (*idleWatcher) From(int) string           { return "" }
+func (*idleWatcher) Close()                    {}
 
 // manyUnits is a component that watches so many units, and a tick of its clock
 // and its collector.
