@@ -13,10 +13,10 @@ import (
 
 // watched returns an engine of units whose windows are full, none of which is
 // over a threshold, and the time of their last reading.
-func watched(tb testing.TB, units int, items ...Item) (*Engine, time.Time) {
+func watched(tb testing.TB, units int, items ...Condition) (*Engine, time.Time) {
 	c := Config{Monitors: testMonitors(), CollectionInterval: time.Second}
 	for n, i := range items {
-		c.Policies = append(c.Policies, Policy{Name: fmt.Sprint("p", n), Items: []Item{i}, Duration: 30 * time.Second, Cooldown: time.Hour})
+		c.Policies = append(c.Policies, Policy{Name: fmt.Sprint("p", n), Conditions: []Condition{i}, Duration: 30 * time.Second, Cooldown: time.Hour})
 	}
 	return watchedAt(tb, c, units, 0.5)
 }
@@ -52,15 +52,15 @@ func everything() Config {
 		i.ReleaseBelow = &below
 		c.Policies = append(c.Policies, Policy{
 			Name: fmt.Sprint("p", n), Duration: 30 * time.Second, Cooldown: time.Hour, DryRun: n == 4,
-			Items:    []Item{i, {Monitor: "load", Threshold: 8, AverageOver: i.AverageOver, Period: i.Period, Count: i.Count}},
-			Baseline: Baseline{Every: 1000 * time.Hour, Duration: time.Second},
+			Conditions: []Condition{i, {Monitor: "load", Threshold: 8, AverageOver: i.AverageOver, Period: i.Period, Count: i.Count}},
+			Baseline:   Baseline{Every: 1000 * time.Hour, Duration: time.Second},
 		})
 	}
 	return c
 }
 
-func fivePolicies() []Item {
-	return []Item{
+func fivePolicies() []Condition {
+	return []Condition{
 		{Monitor: "util", Threshold: 80, AverageOver: 30 * time.Second},
 		{Monitor: "util", Threshold: 80, Period: 10 * time.Second, Count: 8},
 		{Monitor: "cores", Threshold: 4, AverageOver: time.Minute},
@@ -105,7 +105,7 @@ func TestAnIncidentAllocatesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.Monitors, c.CollectionInterval = testMonitors(), time.Second
-			c.Policies = []Policy{{Name: "p", Items: fivePolicies()[:2], Duration: time.Second, Cooldown: time.Hour}}
+			c.Policies = []Policy{{Name: "p", Conditions: fivePolicies()[:2], Duration: time.Second, Cooldown: time.Hour}}
 			e, now := watchedAt(t, c, 2000, 1)
 			e.Evaluate(now)
 			for _, u := range e.units {
@@ -176,7 +176,7 @@ func BenchmarkEvaluate(b *testing.B) {
 		}
 	})
 	b.Run("hundred policies", func(b *testing.B) {
-		var items []Item
+		var items []Condition
 		for n := range 100 {
 			items = append(items, fivePolicies()[n%5])
 		}
@@ -239,7 +239,7 @@ func BenchmarkHot(b *testing.B) {
 func BenchmarkObserve(b *testing.B) {
 	for _, span := range []time.Duration{30 * time.Second, 10 * time.Minute} {
 		b.Run("engine/"+shortDuration(span), func(b *testing.B) {
-			e, _ := watched(b, 0, Item{Monitor: "util", Threshold: 80, AverageOver: span})
+			e, _ := watched(b, 0, Condition{Monitor: "util", Threshold: 80, AverageOver: span})
 			u, r := e.Unit("u"), Reading{Time: start}
 			b.ReportAllocs()
 			for b.Loop() {

@@ -54,9 +54,9 @@ type Monitor struct {
 	GuardAtLeast float64
 }
 
-// Item is one test on one monitor. Exactly one of AverageOver and Period with
+// Condition is one test on one monitor. Exactly one of AverageOver and Period with
 // Count is set.
-type Item struct {
+type Condition struct {
 	Monitor string
 	// Threshold is in the monitor's unit; the test holds strictly above it.
 	Threshold float64
@@ -75,22 +75,22 @@ type Item struct {
 }
 
 // Window names the item's test as it is reported: "30s average", "8 of 10s".
-func (i Item) Window() string {
+func (i Condition) Window() string {
 	if i.AverageOver > 0 {
 		return shortDuration(i.AverageOver) + " average"
 	}
 	return fmt.Sprintf("%d of %s", i.Count, shortDuration(i.Period))
 }
 
-func (i Item) span() time.Duration { return max(i.AverageOver, i.Period) }
+func (i Condition) span() time.Duration { return max(i.AverageOver, i.Period) }
 
 // Policy opens the gate of a unit for Duration when any of its items holds, and
 // then leaves it shut for Cooldown.
 type Policy struct {
-	Name     string
-	Items    []Item
-	Duration time.Duration
-	Cooldown time.Duration
+	Name       string
+	Conditions []Condition
+	Duration   time.Duration
+	Cooldown   time.Duration
 	// DryRun goes through all transitions, with openings that say so, and
 	// changes nothing of another policy: it takes no place in a budget and
 	// makes no unit hot. Its gate closes as if what it let out were accepted.
@@ -251,10 +251,10 @@ func (c Config) Validate() error {
 			fault("%s.cooldown: %v is not allowed: must be 0 or more", at, policy.Cooldown)
 		}
 		errs = append(errs, policy.Baseline.validate(at+".baseline")...)
-		if len(policy.Items) == 0 {
+		if len(policy.Conditions) == 0 {
 			fault("%s.any_of: must have at least one item", at)
 		}
-		for i, item := range policy.Items {
+		for i, item := range policy.Conditions {
 			errs = append(errs, c.validateItem(fmt.Sprintf("%s.any_of[%d]", at, i), item, monitors, names)...)
 		}
 	}
@@ -274,7 +274,7 @@ func (b Baseline) validate(at string) (errs []error) {
 	return errs
 }
 
-func (c Config) validateItem(at string, item Item, monitors map[string]bool, names []string) (errs []error) {
+func (c Config) validateItem(at string, item Condition, monitors map[string]bool, names []string) (errs []error) {
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if !monitors[item.Monitor] {
 		fault("%s.monitor: %q is not a monitor: must be one of %s", at, item.Monitor, strings.Join(names, ", "))
@@ -319,7 +319,7 @@ func (c Config) validateItem(at string, item Item, monitors map[string]bool, nam
 
 func (c Config) longestWindow() (longest time.Duration) {
 	for _, p := range c.Policies {
-		for _, i := range p.Items {
+		for _, i := range p.Conditions {
 			longest = max(longest, i.span())
 		}
 	}

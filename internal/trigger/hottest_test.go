@@ -75,8 +75,8 @@ func TestTheHottestOfVeryManyOpen(t *testing.T) {
 			random := rand.New(rand.NewPCG(5, 6))
 			c.Monitors, c.CollectionInterval = testMonitors(), time.Second
 			c.Policies = []Policy{
-				{Name: "mean", Items: []Item{{Monitor: "util", Threshold: 50, AverageOver: 10 * time.Second}}, Duration: time.Minute},
-				{Name: "count", Items: []Item{{Monitor: "util", Threshold: 40, Period: 10 * time.Second, Count: 5}}, Duration: time.Minute},
+				{Name: "mean", Conditions: []Condition{{Monitor: "util", Threshold: 50, AverageOver: 10 * time.Second}}, Duration: time.Minute},
+				{Name: "count", Conditions: []Condition{{Monitor: "util", Threshold: 40, Period: 10 * time.Second, Count: 5}}, Duration: time.Minute},
 			}
 			e, err := New(c)
 			require.NoError(t, err)

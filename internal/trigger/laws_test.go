@@ -128,7 +128,7 @@ func (l *laws) opened(x Transition) {
 	case Fired:
 		l.fired++
 		require.Greater(l.t, x.Cause.Value, x.Cause.Threshold)
-		require.True(l.t, slices.ContainsFunc(p.Items, func(i Item) bool {
+		require.True(l.t, slices.ContainsFunc(p.Conditions, func(i Condition) bool {
 			return i.Monitor == x.Cause.Monitor && i.Threshold == x.Cause.Threshold && i.Window() == x.Cause.Window
 		}), "the cause is none of the policy's items")
 		for _, k := range l.cooledBy(x.Unit, x.Policy) {
@@ -179,7 +179,7 @@ func (l *laws) shut(x Transition) {
 		l.cool(x.Unit, x.Policy, o.ClosedAt)
 	}
 	if x.Reason == Released {
-		require.True(l.t, slices.ContainsFunc(l.policy(x.Policy).Items, func(i Item) bool { return i.ReleaseBelow != nil }))
+		require.True(l.t, slices.ContainsFunc(l.policy(x.Policy).Conditions, func(i Condition) bool { return i.ReleaseBelow != nil }))
 	}
 }
 
@@ -307,7 +307,7 @@ func randomConfig(r *rand.Rand) Config {
 			policy.Baseline.Duration = time.Duration(1+r.IntN(19)) * time.Second
 		}
 		for range 1 + r.IntN(3) {
-			i := Item{Monitor: []string{"util", "memory", "throttling", "load"}[r.IntN(4)], Threshold: float64(20 + r.IntN(70))}
+			i := Condition{Monitor: []string{"util", "memory", "throttling", "load"}[r.IntN(4)], Threshold: float64(20 + r.IntN(70))}
 			if r.IntN(2) == 0 {
 				i.AverageOver = time.Duration(1+r.IntN(8)) * time.Second
 			} else {
@@ -318,7 +318,7 @@ func randomConfig(r *rand.Rand) Config {
 				below := i.Threshold * (0.1 + 0.9*r.Float64())
 				i.ReleaseBelow = &below
 			}
-			policy.Items = append(policy.Items, i)
+			policy.Conditions = append(policy.Conditions, i)
 		}
 		c.Policies = append(c.Policies, policy)
 	}

@@ -100,7 +100,7 @@ func plan(c Config) (monitors []monitorPlan, policies []policyPlan) {
 	}
 	for _, p := range c.Policies {
 		pp := policyPlan{name: p.Name, duration: p.Duration, cooldown: p.Cooldown, dryRun: p.DryRun, baseline: p.Baseline}
-		for _, i := range p.Items {
+		for _, i := range p.Conditions {
 			n := index[i.Monitor]
 			planned := b.item(n, i)
 			if m := c.Monitors[n]; m.Guard != "" {
@@ -114,7 +114,7 @@ func plan(c Config) (monitors []monitorPlan, policies []policyPlan) {
 	return b.monitors, append(policies, policyPlan{name: Manual})
 }
 
-func (b *planner) item(monitor int, i Item) itemPlan {
+func (b *planner) item(monitor int, i Condition) itemPlan {
 	m := &b.monitors[monitor]
 	planned := itemPlan{
 		name: i.Window(), threshold: i.Threshold,
@@ -139,7 +139,7 @@ func (b *planner) item(monitor int, i Item) itemPlan {
 
 // guard plans the mean of a guard over a span, which is to be at least so much.
 func (b *planner) guard(monitor int, span time.Duration, atLeast float64) itemRef {
-	i := b.item(monitor, Item{Threshold: atLeast, AverageOver: span})
+	i := b.item(monitor, Condition{Threshold: atLeast, AverageOver: span})
 	i.limit = atLeast - 1e-6*atLeast - 1e-9*b.monitors[monitor].scale
 	return b.place(monitor, span, i)
 }

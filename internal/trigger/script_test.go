@@ -418,7 +418,7 @@ func policy(arg []string) Policy {
 		}
 		monitor, rest, _ := strings.Cut(text, ">")
 		threshold, window, _ := strings.Cut(rest, ":")
-		item := Item{Monitor: monitor, Threshold: number(threshold)}
+		item := Condition{Monitor: monitor, Threshold: number(threshold)}
 		window, release, releases := strings.Cut(window, "<")
 		if releases {
 			below := number(release)
@@ -429,7 +429,7 @@ func policy(arg []string) Policy {
 		} else {
 			item.AverageOver = duration(window)
 		}
-		p.Items = append(p.Items, item)
+		p.Conditions = append(p.Conditions, item)
 	}
 	return p
 }

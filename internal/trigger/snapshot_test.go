@@ -13,13 +13,13 @@ import (
 )
 
 func snapshotConfig() Config {
-	item := []Item{{Monitor: "util", Threshold: 80, AverageOver: 5 * time.Second}}
+	item := []Condition{{Monitor: "util", Threshold: 80, AverageOver: 5 * time.Second}}
 	return Config{
 		Monitors: testMonitors(), CollectionInterval: time.Second, CooldownByService: true, MaxGone: 20,
 		Budgets: Budgets{MaxTriggersPerHour: 5, MaxTriggersPerServicePerHour: 2, MaxBytesPerHour: 1000},
 		Policies: []Policy{
-			{Name: "cpu", Items: item, Duration: 10 * time.Second, Cooldown: 10 * time.Minute},
-			{Name: "dry", Items: item, Duration: 10 * time.Second, Cooldown: time.Hour, DryRun: true},
+			{Name: "cpu", Conditions: item, Duration: 10 * time.Second, Cooldown: 10 * time.Minute},
+			{Name: "dry", Conditions: item, Duration: 10 * time.Second, Cooldown: time.Hour, DryRun: true},
 		},
 	}
 }

@@ -18,7 +18,7 @@ import (
 
 // oracle keeps every reading and tests an item by its definition.
 type oracle struct {
-	item     Item
+	item     Condition
 	monitor  Monitor
 	interval time.Duration
 	readings []Reading
@@ -116,7 +116,7 @@ func TestWindowsAgreeWithTheirDefinition(t *testing.T) {
 		if monitor.Scale == 0 {
 			monitor.Scale = 1
 		}
-		item := Item{Monitor: monitor.Name, Threshold: 0.5 * monitor.Scale}
+		item := Condition{Monitor: monitor.Name, Threshold: 0.5 * monitor.Scale}
 		if monitor.Gauge {
 			item.Threshold = 0.5
 		}
@@ -128,7 +128,7 @@ func TestWindowsAgreeWithTheirDefinition(t *testing.T) {
 		}
 		e, err := New(Config{
 			Monitors: testMonitors(), CollectionInterval: time.Second,
-			Policies: []Policy{{Name: "p", Items: []Item{item}, Duration: time.Second}},
+			Policies: []Policy{{Name: "p", Conditions: []Condition{item}, Duration: time.Second}},
 		})
 		require.NoError(t, err)
 		e.epoch = start
@@ -272,12 +272,12 @@ func FuzzEngine(f *testing.F) {
 				MaxTriggersPerServicePerHour: int(flags >> 4 & 1), MaxBytesPerHour: int64(flags>>5&1) * 3,
 			},
 			Policies: []Policy{
-				{Name: "mean", Duration: 5 * time.Second, Cooldown: 20 * time.Second, DryRun: flags>>6&1 > 0, Items: []Item{
+				{Name: "mean", Duration: 5 * time.Second, Cooldown: 20 * time.Second, DryRun: flags>>6&1 > 0, Conditions: []Condition{
 					{Monitor: "util", Threshold: 50, AverageOver: 3 * time.Second, ReleaseBelow: &below},
 					{Monitor: "load", Threshold: 50, AverageOver: 3 * time.Second, ReleaseBelow: &below},
 					{Monitor: "memory", Threshold: 50, AverageOver: 4 * time.Second},
 				}},
-				{Name: "count", Duration: time.Second, Baseline: Baseline{Every: 7 * time.Second, Duration: 2 * time.Second}, Items: []Item{{Monitor: "util", Threshold: 0, Period: 3 * time.Second, Count: 2}}},
+				{Name: "count", Duration: time.Second, Baseline: Baseline{Every: 7 * time.Second, Duration: 2 * time.Second}, Conditions: []Condition{{Monitor: "util", Threshold: 0, Period: 3 * time.Second, Count: 2}}},
 			},
 		})
 		require.NoError(t, err)
@@ -379,17 +379,17 @@ func FuzzEngine(f *testing.F) {
 }
 
 func TestValidationNamesEveryFaultAndWhatIsAllowed(t *testing.T) {
-	good := Item{Monitor: "util", Threshold: 80, AverageOver: 30 * time.Second}
-	with := func(change func(i *Item)) Config {
+	good := Condition{Monitor: "util", Threshold: 80, AverageOver: 30 * time.Second}
+	with := func(change func(i *Condition)) Config {
 		i := good
 		change(&i)
 		return Config{
 			Monitors: testMonitors(), CollectionInterval: time.Second,
-			Policies: []Policy{{Name: "p", Items: []Item{good, i}, Duration: time.Second}},
+			Policies: []Policy{{Name: "p", Conditions: []Condition{good, i}, Duration: time.Second}},
 		}
 	}
 	config := func(change func(c *Config)) Config {
-		c := with(func(*Item) {})
+		c := with(func(*Condition) {})
 		change(&c)
 		return c
 	}
@@ -397,30 +397,30 @@ func TestValidationNamesEveryFaultAndWhatIsAllowed(t *testing.T) {
 		config Config
 		want   []string // nil: valid
 	}{
-		"good":                      {with(func(*Item) {}), nil},
+		"good":                      {with(func(*Condition) {}), nil},
 		"no policy":                 {config(func(c *Config) { c.Policies = nil }), nil},
-		"threshold of zero":         {with(func(i *Item) { i.Threshold = 0 }), nil},
-		"count of all the readings": {with(func(i *Item) { i.AverageOver, i.Period, i.Count = 0, 10*time.Second, 10 }), nil},
-		"unknown monitor":           {with(func(i *Item) { i.Monitor = "x" }), []string{"policies[0].any_of[1].monitor", "util, cores, memory"}},
-		"threshold below zero":      {with(func(i *Item) { i.Threshold = -1 }), []string{"policies[0].any_of[1].threshold", "0 or more"}},
-		"threshold not a number":    {with(func(i *Item) { i.Threshold = math.NaN() }), []string{"any_of[1].threshold"}},
-		"both window kinds":         {with(func(i *Item) { i.Period, i.Count = time.Minute, 3 }), []string{"any_of[1]: average_over and period with count exclude"}},
-		"no window":                 {with(func(i *Item) { i.AverageOver = 0 }), []string{"any_of[1]: must have either average_over or period with count"}},
-		"count without period":      {with(func(i *Item) { i.AverageOver, i.Count = 0, 3 }), []string{"any_of[1].period"}},
-		"period without count":      {with(func(i *Item) { i.AverageOver, i.Period = 0, time.Minute }), []string{"any_of[1].count: 0", "from 1 to 60"}},
-		"count above the readings":  {with(func(i *Item) { i.AverageOver, i.Period, i.Count = 0, 10*time.Second, 11 }), []string{"any_of[1].count: 11", "from 1 to 10"}},
-		"window below a second":     {with(func(i *Item) { i.AverageOver = 999 * time.Millisecond }), []string{"any_of[1].average_over", "at least 1s", "scheduler tick"}},
-		"release at the threshold":  {with(func(i *Item) { i.ReleaseBelow = &i.Threshold }), nil},
-		"window below zero":         {with(func(i *Item) { i.AverageOver = -1 }), []string{"any_of[1].average_over", "at least 1s"}},
-		"window of days":            {with(func(i *Item) { i.AverageOver = 48 * time.Hour }), []string{"any_of[1].average_over", "at most 3600"}},
+		"threshold of zero":         {with(func(i *Condition) { i.Threshold = 0 }), nil},
+		"count of all the readings": {with(func(i *Condition) { i.AverageOver, i.Period, i.Count = 0, 10*time.Second, 10 }), nil},
+		"unknown monitor":           {with(func(i *Condition) { i.Monitor = "x" }), []string{"policies[0].any_of[1].monitor", "util, cores, memory"}},
+		"threshold below zero":      {with(func(i *Condition) { i.Threshold = -1 }), []string{"policies[0].any_of[1].threshold", "0 or more"}},
+		"threshold not a number":    {with(func(i *Condition) { i.Threshold = math.NaN() }), []string{"any_of[1].threshold"}},
+		"both window kinds":         {with(func(i *Condition) { i.Period, i.Count = time.Minute, 3 }), []string{"any_of[1]: average_over and period with count exclude"}},
+		"no window":                 {with(func(i *Condition) { i.AverageOver = 0 }), []string{"any_of[1]: must have either average_over or period with count"}},
+		"count without period":      {with(func(i *Condition) { i.AverageOver, i.Count = 0, 3 }), []string{"any_of[1].period"}},
+		"period without count":      {with(func(i *Condition) { i.AverageOver, i.Period = 0, time.Minute }), []string{"any_of[1].count: 0", "from 1 to 60"}},
+		"count above the readings":  {with(func(i *Condition) { i.AverageOver, i.Period, i.Count = 0, 10*time.Second, 11 }), []string{"any_of[1].count: 11", "from 1 to 10"}},
+		"window below a second":     {with(func(i *Condition) { i.AverageOver = 999 * time.Millisecond }), []string{"any_of[1].average_over", "at least 1s", "scheduler tick"}},
+		"release at the threshold":  {with(func(i *Condition) { i.ReleaseBelow = &i.Threshold }), nil},
+		"window below zero":         {with(func(i *Condition) { i.AverageOver = -1 }), []string{"any_of[1].average_over", "at least 1s"}},
+		"window of days":            {with(func(i *Condition) { i.AverageOver = 48 * time.Hour }), []string{"any_of[1].average_over", "at most 3600"}},
 		"window below an interval": {config(func(c *Config) {
 			c.CollectionInterval = time.Minute
-			c.Policies[0].Items[0].AverageOver = time.Minute
+			c.Policies[0].Conditions[0].AverageOver = time.Minute
 		}), []string{"any_of[1].average_over: 30s", "one collection_interval (1m0s)"}},
 		"interval of zero":    {config(func(c *Config) { c.CollectionInterval = 0 }), []string{"collection_interval"}},
 		"duration of zero":    {config(func(c *Config) { c.Policies[0].Duration = 0 }), []string{"policies[0].duration"}},
 		"cooldown below zero": {config(func(c *Config) { c.Policies[0].Cooldown = -1 }), []string{"policies[0].cooldown"}},
-		"no items":            {config(func(c *Config) { c.Policies[0].Items = nil }), []string{"policies[0].any_of: must have at least one"}},
+		"no items":            {config(func(c *Config) { c.Policies[0].Conditions = nil }), []string{"policies[0].any_of: must have at least one"}},
 		"no name":             {config(func(c *Config) { c.Policies[0].Name = "" }), []string{"policies[0].name"}},
 		"name with a comma":   {config(func(c *Config) { c.Policies[0].Name = "a,b" }), []string{"policies[0].name", "comma"}},
 		"name twice":          {config(func(c *Config) { c.Policies = append(c.Policies, c.Policies[0]) }), []string{"policies[1].name", "policies[0] too"}},
@@ -433,11 +433,11 @@ func TestValidationNamesEveryFaultAndWhatIsAllowed(t *testing.T) {
 		},
 		"remembered units below zero": {config(func(c *Config) { c.MaxGone = -1 }), []string{"remembered units"}},
 		"all faults at once": {config(func(c *Config) {
-			c.Policies[0].Name, c.Policies[0].Duration, c.Policies[0].Items[0].Threshold = "", 0, -1
+			c.Policies[0].Name, c.Policies[0].Duration, c.Policies[0].Conditions[0].Threshold = "", 0, -1
 		}), []string{"policies[0].name", "policies[0].duration", "policies[0].any_of[0].threshold"}},
-		"release above the threshold": {with(func(i *Item) { i.ReleaseBelow = ptr(80.1) }), []string{"policies[0].any_of[1].release_below: 80.1", "at most the threshold (80)"}},
-		"release of zero":             {with(func(i *Item) { i.ReleaseBelow = ptr(0) }), []string{"any_of[1].release_below", "above 0"}},
-		"release not a number":        {with(func(i *Item) { i.ReleaseBelow = ptr(math.NaN()) }), []string{"any_of[1].release_below"}},
+		"release above the threshold": {with(func(i *Condition) { i.ReleaseBelow = ptr(80.1) }), []string{"policies[0].any_of[1].release_below: 80.1", "at most the threshold (80)"}},
+		"release of zero":             {with(func(i *Condition) { i.ReleaseBelow = ptr(0) }), []string{"any_of[1].release_below", "above 0"}},
+		"release not a number":        {with(func(i *Condition) { i.ReleaseBelow = ptr(math.NaN()) }), []string{"any_of[1].release_below"}},
 		"name of what is by hand":     {config(func(c *Config) { c.Policies[0].Name = Manual }), []string{"policies[0].name", "by hand"}},
 		"baseline":                    {config(func(c *Config) { c.Policies[0].Baseline = Baseline{time.Hour, time.Second} }), nil},
 		"baseline without every":      {config(func(c *Config) { c.Policies[0].Baseline.Duration = 1 }), []string{"policies[0].baseline.every"}},
@@ -472,7 +472,7 @@ func TestValidationNamesEveryFaultAndWhatIsAllowed(t *testing.T) {
 func ptr(f float64) *float64 { return &f }
 
 func TestWindowNames(t *testing.T) {
-	for want, item := range map[string]Item{
+	for want, item := range map[string]Condition{
 		"30s average":   {AverageOver: 30 * time.Second},
 		"1m average":    {AverageOver: time.Minute},
 		"1m30s average": {AverageOver: 90 * time.Second},
@@ -488,7 +488,7 @@ func TestWindowNames(t *testing.T) {
 func TestTenMinutesAtOneSecondFitIn5KiB(t *testing.T) {
 	e, err := New(Config{
 		Monitors: testMonitors(), CollectionInterval: time.Second,
-		Policies: []Policy{{Name: "p", Duration: time.Second, Items: []Item{{Monitor: "util", AverageOver: 10 * time.Minute}}}},
+		Policies: []Policy{{Name: "p", Duration: time.Second, Conditions: []Condition{{Monitor: "util", AverageOver: 10 * time.Minute}}}},
 	})
 	require.NoError(t, err)
 	u := e.Unit("u")
@@ -503,7 +503,7 @@ func TestTenMinutesAtOneSecondFitIn5KiB(t *testing.T) {
 func TestLargeCountersKeepTheirPrecision(t *testing.T) {
 	e, err := New(Config{
 		Monitors: testMonitors(), CollectionInterval: time.Second,
-		Policies: []Policy{{Name: "p", Duration: time.Second, Items: []Item{{Monitor: "util", Threshold: 80, AverageOver: 10 * time.Minute}}}},
+		Policies: []Policy{{Name: "p", Duration: time.Second, Conditions: []Condition{{Monitor: "util", Threshold: 80, AverageOver: 10 * time.Minute}}}},
 	})
 	require.NoError(t, err)
 	u := e.Unit("u")
@@ -525,7 +525,7 @@ func TestLargeCountersKeepTheirPrecision(t *testing.T) {
 func TestRoundingNeverAddsUp(t *testing.T) {
 	e, err := New(Config{
 		Monitors: testMonitors(), CollectionInterval: time.Second,
-		Policies: []Policy{{Name: "p", Duration: time.Second, Items: []Item{{Monitor: "util", Threshold: 0, AverageOver: 10 * time.Second}}}},
+		Policies: []Policy{{Name: "p", Duration: time.Second, Conditions: []Condition{{Monitor: "util", Threshold: 0, AverageOver: 10 * time.Second}}}},
 	})
 	require.NoError(t, err)
 	u := e.Unit("u")
@@ -552,7 +552,7 @@ func TestRoundingNeverAddsUp(t *testing.T) {
 func TestRememberedClosedGatesAreBounded(t *testing.T) {
 	e, err := New(Config{
 		Monitors: testMonitors(), CollectionInterval: 10 * time.Millisecond,
-		Policies: []Policy{{Name: "p", Duration: time.Second, Items: []Item{{Monitor: "memory", Threshold: 50, Period: time.Second, Count: 1}}}},
+		Policies: []Policy{{Name: "p", Duration: time.Second, Conditions: []Condition{{Monitor: "memory", Threshold: 50, Period: time.Second, Count: 1}}}},
 	})
 	require.NoError(t, err)
 	u := e.Unit("u")
@@ -571,7 +571,7 @@ func TestRememberedClosedGatesAreBounded(t *testing.T) {
 // Nor do the closed gates of dry runs push out others, which owe late profiles.
 func TestDryRunsPushNoClosedGateOut(t *testing.T) {
 	gauge := func(name string, threshold float64) Policy {
-		return Policy{Name: name, DryRun: name == "dry", Duration: time.Second, Items: []Item{{Monitor: "memory", Threshold: threshold, Period: time.Second, Count: 1}}}
+		return Policy{Name: name, DryRun: name == "dry", Duration: time.Second, Conditions: []Condition{{Monitor: "memory", Threshold: threshold, Period: time.Second, Count: 1}}}
 	}
 	e, err := New(Config{
 		Monitors: testMonitors(), CollectionInterval: 10 * time.Millisecond,
@@ -602,7 +602,7 @@ func TestGaps(t *testing.T) {
 	for _, gap := range []time.Duration{2, 3, 4, 5, 8, 9, 11, 12, 13, 59, 60, 3600} {
 		e, err := New(Config{
 			Monitors: testMonitors(), CollectionInterval: time.Second,
-			Policies: []Policy{{Name: "p", Duration: time.Second, Items: []Item{{Monitor: "memory", Threshold: 50, Period: 12 * time.Second, Count: 1}}}},
+			Policies: []Policy{{Name: "p", Duration: time.Second, Conditions: []Condition{{Monitor: "memory", Threshold: 50, Period: 12 * time.Second, Count: 1}}}},
 		})
 		require.NoError(t, err)
 		u := e.Unit("u")
@@ -619,14 +619,14 @@ func TestAHundredPolicies(t *testing.T) {
 	for n := range 100 {
 		c.Policies = append(c.Policies, Policy{
 			Name: fmt.Sprint("p", n), Duration: time.Duration(1+n) * time.Second, Cooldown: time.Hour,
-			Items: []Item{{Monitor: "util", Threshold: float64(n), AverageOver: time.Duration(5+n%2) * time.Second}},
+			Conditions: []Condition{{Monitor: "util", Threshold: float64(n), AverageOver: time.Duration(5+n%2) * time.Second}},
 		})
 	}
 	// Many policies with one test, as for as many services, share a window.
 	for n := range 100 {
 		c.Policies = append(c.Policies, Policy{
 			Name: fmt.Sprint("q", n), Duration: time.Second,
-			Items: []Item{{Monitor: "util", Threshold: 150, AverageOver: time.Minute}},
+			Conditions: []Condition{{Monitor: "util", Threshold: 150, AverageOver: time.Minute}},
 		})
 	}
 	e, err := New(c)

@@ -306,7 +306,7 @@ cpu_weight_formula: linear
 	require.Equal(t, 20*time.Second, core.PreTrigger)
 	require.Equal(t, trigger.Budgets{MaxTriggersPerHour: 60, MaxTriggersPerServicePerHour: 4, MaxBytesPerHour: 256 << 20}, core.Budgets)
 	require.True(t, core.Policies[0].DryRun)
-	require.Equal(t, 50.0, *core.Policies[0].Items[0].ReleaseBelow)
+	require.Equal(t, 50.0, *core.Policies[0].Conditions[0].ReleaseBelow)
 	require.Equal(t, trigger.Baseline{Every: 2 * time.Hour, Duration: 10 * time.Second}, core.Policies[0].Baseline)
 	require.EqualValues(t, 64<<20, cfg.PreTriggerMemory)
 	require.EqualValues(t, 1<<20, cfg.PreTriggerMemoryPerUnit)

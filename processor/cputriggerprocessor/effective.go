@@ -67,11 +67,11 @@ func (cfg *Config) trigger(policies []PolicyConfig) trigger.Config {
 			policy.Baseline = trigger.Baseline{Every: p.Baseline.Every, Duration: p.Baseline.Duration}
 		}
 		for _, i := range p.AnyOf {
-			item := trigger.Item{Monitor: i.Monitor, AverageOver: i.AverageOver, Period: i.Period, Count: i.Count, ReleaseBelow: i.ReleaseBelow}
+			item := trigger.Condition{Monitor: i.Monitor, AverageOver: i.AverageOver, Period: i.Period, Count: i.Count, ReleaseBelow: i.ReleaseBelow}
 			if i.Threshold != nil {
 				item.Threshold = *i.Threshold
 			}
-			policy.Items = append(policy.Items, item)
+			policy.Conditions = append(policy.Conditions, item)
 		}
 		out.Policies = append(out.Policies, policy)
 	}

@@ -13,16 +13,16 @@ import (
 
 // ours is a configuration of the trigger.
 type ours struct {
-	items    []trigger.Item // each is a policy
-	evaluate int            // seconds
+	items    []trigger.Condition // each is a policy
+	evaluate int                 // seconds
 }
 
-func utilization(threshold float64, over int) trigger.Item {
-	return trigger.Item{Monitor: monitor.CPUUtilization, Threshold: threshold, AverageOver: seconds(over)}
+func utilization(threshold float64, over int) trigger.Condition {
+	return trigger.Condition{Monitor: monitor.CPUUtilization, Threshold: threshold, AverageOver: seconds(over)}
 }
 
-func throttling(threshold float64, over int) trigger.Item {
-	return trigger.Item{Monitor: monitor.CPUThrottling, Threshold: threshold, AverageOver: seconds(over)}
+func throttling(threshold float64, over int) trigger.Condition {
+	return trigger.Condition{Monitor: monitor.CPUThrottling, Threshold: threshold, AverageOver: seconds(over)}
 }
 
 func (o ours) name() string {
@@ -53,7 +53,7 @@ func (o ours) engine() *trigger.Engine {
 	}
 	for i, item := range o.items {
 		c.Policies = append(c.Policies, trigger.Policy{
-			Name: fmt.Sprint("policy", i), Items: []trigger.Item{item},
+			Name: fmt.Sprint("policy", i), Conditions: []trigger.Condition{item},
 			Duration: seconds(gateOpen), Cooldown: seconds(gateRest),
 		})
 	}
@@ -127,8 +127,8 @@ func (r *readings) observe(u *trigger.Unit, start time.Time, row *Row) {
 
 // The defaults of the processor.
 var (
-	oursDefault     = ours{[]trigger.Item{utilization(80, 30)}, 5}
-	oursBothDefault = ours{[]trigger.Item{utilization(80, 30), throttling(25, 30)}, 5}
+	oursDefault     = ours{[]trigger.Condition{utilization(80, 30)}, 5}
+	oursBothDefault = ours{[]trigger.Condition{utilization(80, 30), throttling(25, 30)}, 5}
 )
 
 // oursSets are the parameters that are tried, those with one policy.
@@ -136,12 +136,12 @@ func oursSets() (sets []ours) {
 	for _, evaluate := range []int{5, 1} {
 		for _, threshold := range []float64{80, 60, 70, 90} {
 			for _, over := range []int{30, 5, 10, 15, 20, 45, 60} {
-				sets = append(sets, ours{[]trigger.Item{utilization(threshold, over)}, evaluate})
+				sets = append(sets, ours{[]trigger.Condition{utilization(threshold, over)}, evaluate})
 			}
 			for _, period := range []int{5, 10, 15, 20} {
 				for _, share := range []float64{0.6, 0.8, 1} {
-					item := trigger.Item{Monitor: monitor.CPUUtilization, Threshold: threshold, Period: seconds(period), Count: int(share*float64(period) + 0.5)}
-					sets = append(sets, ours{[]trigger.Item{item}, evaluate})
+					item := trigger.Condition{Monitor: monitor.CPUUtilization, Threshold: threshold, Period: seconds(period), Count: int(share*float64(period) + 0.5)}
+					sets = append(sets, ours{[]trigger.Condition{item}, evaluate})
 				}
 			}
 		}
