@@ -56,8 +56,8 @@ type Engine struct {
 // Stats counts what bounds made the engine forget.
 type Stats struct {
 	// ForgottenUnits are gone units whose cooldown or closed gate was forgotten
-	// before its time, ForgottenGates closed gates likewise.
-	ForgottenUnits, ForgottenGates int
+	// before its time, ForgottenOpenings closed gates likewise.
+	ForgottenUnits, ForgottenOpenings int
 	// ForgottenServices are services whose cooldown or hourly budget was
 	// forgotten before its time.
 	ForgottenServices int
@@ -128,8 +128,8 @@ func (e *Engine) Lookup(name string) (*Unit, bool) {
 // Units is the number of units, without the gone ones.
 func (e *Engine) Units() int { return len(e.units) }
 
-// OpenGates is the number of units and policies in Profiling, but for dry runs.
-func (e *Engine) OpenGates() int { return e.openGates }
+// ActiveOpenings is the number of units and policies in Profiling, but for dry runs.
+func (e *Engine) ActiveOpenings() int { return e.openGates }
 
 // Stats returns what has been forgotten so far.
 func (e *Engine) Stats() Stats {

@@ -437,7 +437,7 @@ func TestLaws(t *testing.T) {
 			}
 			l.follow(w.e.Close(l.now))
 			require.Empty(t, l.open)
-			require.Zero(t, w.e.OpenGates())
+			require.Zero(t, w.e.ActiveOpenings())
 			for why, n := range l.reasons {
 				reasons[why] += n
 			}
@@ -562,7 +562,7 @@ func TestADryRunChangesNothing(t *testing.T) {
 				}
 				tell(w.e.Evaluate(now))
 				say("%v %v %v", u.Hot(), u.Heat(), u.OverBudget())
-				say("%v %v %v", w.e.OpenGates(), w.e.Afford(10, now), w.e.Stats())
+				say("%v %v %v", w.e.ActiveOpenings(), w.e.Afford(10, now), w.e.Stats())
 				for _, o := range u.Admit(nil, now.Add(-5*time.Second), now) {
 					if !o.DryRun {
 						say("%s %v %v", o.Policy, o.FiredAt, o.Until)

@@ -203,7 +203,7 @@ func (s *script) run(f []string) (err error) {
 	case "stand":
 		now := s.upTo(duration(arg[1]))
 		u, _ := s.engine.Lookup(arg[0])
-		for _, st := range u.Standings(nil, now) {
+		for _, st := range u.Conditions(nil, now) {
 			s.stand(st)
 		}
 	case "restart":
@@ -214,7 +214,7 @@ func (s *script) run(f []string) (err error) {
 	case "close":
 		s.print(s.engine.Close(s.upTo(duration(arg[0]))))
 	case "stats":
-		fmt.Fprintf(&s.out, "\tunits=%d open=%d known=%d services=%d %+v\n", s.engine.Units(), s.engine.OpenGates(), len(s.engine.byName), len(s.engine.services.byAccount), s.engine.Stats())
+		fmt.Fprintf(&s.out, "\tunits=%d open=%d known=%d services=%d %+v\n", s.engine.Units(), s.engine.ActiveOpenings(), len(s.engine.byName), len(s.engine.services.byAccount), s.engine.Stats())
 	default:
 		return fmt.Errorf("unknown command %q", f[0])
 	}
@@ -322,7 +322,7 @@ func (s *Snapshot) shift(by time.Duration) {
 	}
 }
 
-func (s *script) stand(st Standing) {
+func (s *script) stand(st ConditionStatus) {
 	fmt.Fprintf(&s.out, "\t%s %s %s %g of %g (%s) enough=%v holds=%v", st.Policy, st.State, st.Monitor, st.Value, st.Threshold, st.Window, st.Enough, st.Holds)
 	if st.Guard != "" {
 		fmt.Fprintf(&s.out, " guard %s", st.Guard)

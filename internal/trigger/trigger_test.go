@@ -164,7 +164,7 @@ func TestWindowsAgreeWithTheirDefinition(t *testing.T) {
 				at = now
 			}
 			now = at
-			got := u.Standings(nil, at)[0]
+			got := u.Conditions(nil, at)[0]
 			want, ok := o.test(at)
 			require.Equal(t, ok, got.Enough, "seed %d, %v after %d readings", seed, item, len(o.readings))
 			compared++
@@ -241,7 +241,7 @@ func checkInvariants(t *testing.T, e *Engine) {
 			}
 		}
 	}
-	must(open == e.OpenGates(), "open gates are counted")
+	must(open == e.ActiveOpenings(), "open gates are counted")
 	must(openUnits == e.openUnits, "open units are counted")
 	must(e.budgets.MaxConcurrentUnits == 0 || listed == len(e.baselines), "baselines are listed")
 	must(gone == e.goneUnits && gone <= e.maxGone, "gone units are counted and bounded")
@@ -516,7 +516,7 @@ func TestLargeCountersKeepTheirPrecision(t *testing.T) {
 			// Seconds of CPU time, 64 cores for five years.
 			u.Observe("util", Reading{start.Add(time.Duration(n) * time.Second), 1e10 + float64(n)*test.used*64, 2e10 + float64(n)*64})
 		}
-		got := u.Standings(nil, start.Add(600*time.Second))[0]
+		got := u.Conditions(nil, start.Add(600*time.Second))[0]
 		require.InDelta(t, test.used*100, got.Value, 1e-3)
 		require.Equal(t, test.holds, got.Value > 80.001)
 	}
@@ -543,7 +543,7 @@ func TestRoundingNeverAddsUp(t *testing.T) {
 	for range 30 {
 		observe(0)
 	}
-	got := u.Standings(nil, now)[0]
+	got := u.Conditions(nil, now)[0]
 	require.True(t, got.Enough)
 	require.Zero(t, got.Value)
 	require.False(t, got.Holds)
@@ -565,7 +565,7 @@ func TestRememberedClosedGatesAreBounded(t *testing.T) {
 		}
 	}
 	require.Len(t, u.closed, maxClosed)
-	require.Equal(t, 29-maxClosed, e.Stats().ForgottenGates)
+	require.Equal(t, 29-maxClosed, e.Stats().ForgottenOpenings)
 }
 
 // Nor do the closed gates of dry runs push out others, which owe late profiles.
@@ -609,7 +609,7 @@ func TestGaps(t *testing.T) {
 		u.Observe("memory", Reading{Time: start, Num: 100})
 		now := start.Add(gap * time.Second)
 		u.Observe("memory", Reading{Time: now, Num: 0})
-		require.Equal(t, gap < 12, u.Standings(nil, now)[0].Holds, "%d s", gap)
+		require.Equal(t, gap < 12, u.Conditions(nil, now)[0].Holds, "%d s", gap)
 		checkInvariants(t, e)
 	}
 }
@@ -653,7 +653,7 @@ func TestAHundredPolicies(t *testing.T) {
 			require.Equal(t, now, x.Time)
 		}
 	}
-	require.Zero(t, e.OpenGates())
+	require.Zero(t, e.ActiveOpenings())
 	checkInvariants(t, e)
 }
 
@@ -684,7 +684,7 @@ func TestUnitsComeAndGo(t *testing.T) {
 			}
 			e.Evaluate(now)
 		}
-		require.Equal(t, each, e.OpenGates())
+		require.Equal(t, each, e.ActiveOpenings())
 		for _, u := range units {
 			for _, o := range u.Admit(nil, now, now) {
 				o.Accepted(1, 1)

@@ -173,9 +173,9 @@ func (u *Unit) Restart(monitor string) {
 	}
 }
 
-// Standing is how one item of a policy stands for a unit, for reports of why a
+// ConditionStatus is how one item of a policy stands for a unit, for reports of why a
 // gate did not open.
-type Standing struct {
+type ConditionStatus struct {
 	Cause
 	Policy string
 	State  State
@@ -203,28 +203,28 @@ type Standing struct {
 
 // Ratio is value / threshold: 1 and above is hot. It is 0 where the value does
 // not count: of too few readings, under a guard, of a policy that does not apply.
-func (s Standing) Ratio() float64 {
+func (s ConditionStatus) Ratio() float64 {
 	if !s.Enough || s.Guard != "" || s.Off {
 		return 0
 	}
 	return s.Value * inverse(s.Threshold)
 }
 
-// Standings appends how every item of every policy stands.
-func (u *Unit) Standings(dst []Standing, now time.Time) []Standing {
+// Conditions appends how every item of every policy stands.
+func (u *Unit) Conditions(dst []ConditionStatus, now time.Time) []ConditionStatus {
 	for p := range u.gates {
 		dst = u.standings(dst, p, now)
 	}
 	return dst
 }
 
-func (u *Unit) standings(dst []Standing, policy int, now time.Time) []Standing {
+func (u *Unit) standings(dst []ConditionStatus, policy int, now time.Time) []ConditionStatus {
 	if u.gone {
 		return dst
 	}
 	e, g := u.engine, &u.gates[policy]
 	at := e.at(now)
-	common := Standing{Policy: e.policies[policy].name, State: g.state, Off: g.off, DryRun: e.policies[policy].dryRun}
+	common := ConditionStatus{Policy: e.policies[policy].name, State: g.state, Off: g.off, DryRun: e.policies[policy].dryRun}
 	if g.state == Watching {
 		common.Blocked, common.NotBefore, common.Budget = e.obstacle(u, policy, now, at)
 	}
@@ -248,8 +248,8 @@ func (u *Unit) standings(dst []Standing, policy int, now time.Time) []Standing {
 
 // Nearest is the item nearest to its threshold, or over it by most. ok is false
 // if no item has readings enough.
-func (u *Unit) Nearest(now time.Time) (nearest Standing, ok bool) {
-	var buf [16]Standing
+func (u *Unit) Nearest(now time.Time) (nearest ConditionStatus, ok bool) {
+	var buf [16]ConditionStatus
 	for p := range u.gates {
 		for _, s := range u.standings(buf[:0], p, now) {
 			if s.Enough && (!ok || s.Ratio() > nearest.Ratio()) {
@@ -300,7 +300,7 @@ func (u *Unit) remember(o *Opening) {
 	}
 	if alike == maxClosed {
 		u.closed = slices.Delete(u.closed, oldest, oldest+1)
-		u.engine.stats.ForgottenGates++
+		u.engine.stats.ForgottenOpenings++
 	}
 	u.closed = append(u.closed, o)
 	if t := o.ClosedAt.Add(closedMemory); len(u.closed) == 1 || t.Before(u.forgetAt) {

@@ -50,7 +50,7 @@ func (d *debugUnits) has(unit string) bool {
 // standing is how a unit stands with the items of the policies.
 type standing struct {
 	unit  string
-	items []trigger.Standing
+	items []trigger.ConditionStatus
 	ratio float64 // of the nearest item
 }
 
@@ -77,7 +77,7 @@ func (us *units) standings(d *debugUnits, now time.Time) []standing {
 	}
 	current := make(map[string]bool, len(out))
 	for i := range out {
-		out[i].items = us.byName[out[i].unit].gate.Standings(nil, now)
+		out[i].items = us.byName[out[i].unit].gate.Conditions(nil, now)
 		current[out[i].unit] = true
 	}
 	us.mu.Unlock()
@@ -105,7 +105,7 @@ func (r *reporter) showWindows(standings []standing, now time.Time) {
 
 // nearer says whether an item is nearer to open a gate than another: of a policy
 // that applies, with readings enough, hotter.
-func nearer(a, b *trigger.Standing) bool {
+func nearer(a, b *trigger.ConditionStatus) bool {
 	switch {
 	case b == nil:
 		return true
@@ -119,8 +119,8 @@ func nearer(a, b *trigger.Standing) bool {
 
 // whyShut says why the gate of a unit is shut, by the item nearest to its
 // threshold; empty if it is open.
-func whyShut(items []trigger.Standing, now time.Time) (why string, fields []zap.Field) {
-	var near *trigger.Standing
+func whyShut(items []trigger.ConditionStatus, now time.Time) (why string, fields []zap.Field) {
+	var near *trigger.ConditionStatus
 	for i := range items {
 		s := &items[i]
 		if s.State == trigger.Profiling && !s.DryRun {

@@ -228,7 +228,7 @@ policies:
 }
 
 // standing is how a unit stands with its nearest item, if it has readings.
-func (r *running) standing(unit string) (s trigger.Standing, ok bool) {
+func (r *running) standing(unit string) (s trigger.ConditionStatus, ok bool) {
 	r.p.units.mu.Lock()
 	defer r.p.units.mu.Unlock()
 	if u := r.p.units.byName[unit]; u != nil {

@@ -392,5 +392,5 @@ func (us *units) Restore(s trigger.Snapshot, now time.Time) {
 func (us *units) Count() (watched, gates int) {
 	us.mu.Lock()
 	defer us.mu.Unlock()
-	return len(us.byName), us.engine.OpenGates()
+	return len(us.byName), us.engine.ActiveOpenings()
 }
