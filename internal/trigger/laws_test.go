@@ -465,7 +465,7 @@ func (w *life) serve(l *laws, u *Unit, service string) {
 }
 
 func (w *life) fire(l *laws, u *Unit, d time.Duration, known map[string]bool) {
-	o, err := w.e.Fire(u, d, l.now)
+	o, err := u.OpenByHand(d, l.now)
 	var over *OverBudgetError
 	if err != nil {
 		require.ErrorAs(l.t, err, &over)
@@ -553,7 +553,7 @@ func TestADryRunChangesNothing(t *testing.T) {
 				case 1:
 					u.SetService([]string{"", "x", "y"}[service])
 				case 2:
-					_, err := w.e.Fire(u, 10*time.Second, now)
+					_, err := u.OpenByHand(10*time.Second, now)
 					say("fire %v", err)
 				case 3:
 					w.reboot(t, now)

@@ -8,11 +8,12 @@ import (
 	"time"
 )
 
-// Fire opens the gate of a unit by hand: within the budgets, whatever the
+// OpenByHand opens the gate of the unit: within the budgets, whatever the
 // cooldown and the unit's age. Again while it is open it prolongs that opening,
 // which keeps its ID. The next call of Evaluate, Remove or Close reports what
 // happened. The error is an *OverBudgetError where a budget allows no more.
-func (e *Engine) Fire(u *Unit, duration time.Duration, now time.Time) (*Opening, error) {
+func (u *Unit) OpenByHand(duration time.Duration, now time.Time) (*Opening, error) {
+	e := u.engine
 	switch {
 	case duration <= 0:
 		return nil, fmt.Errorf("opening the gate of %s: duration %v is not allowed: must be above 0", u.name, duration)

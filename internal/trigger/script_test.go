@@ -280,7 +280,7 @@ func (s *script) fire(unit string, now time.Time, d time.Duration) {
 	if !ok {
 		u = s.engine.Unit(unit)
 	}
-	o, err := s.engine.Fire(u, d, now)
+	o, err := u.OpenByHand(d, now)
 	if err != nil {
 		fmt.Fprintf(&s.out, "\t%v\n", err)
 		return

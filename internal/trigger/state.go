@@ -57,7 +57,7 @@ const (
 	Released       Reason = "released"        // Profiling is over, every item that held is released
 	BaselineDue    Reason = "baseline"        // to Profiling while cool
 	GaveWay        Reason = "gave way"        // a baseline is over, since its unit is hot or its place is needed
-	ByHand         Reason = "manual"          // Watching to Profiling by Fire
+	ByHand         Reason = "manual"          // Watching to Profiling by OpenByHand
 
 	// An item holds and the policy stays in Watching; each is reported once for
 	// as long as an item holds, and the gate opens when the obstacle is gone.

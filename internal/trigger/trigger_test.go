@@ -364,7 +364,7 @@ func FuzzEngine(f *testing.F) {
 				e.Unit(name).SetService(string('x' + rune(op>>7)))
 				e.Unit(name).SetStarted(now.Add(-time.Duration(int8(next())) * time.Second))
 			case 14:
-				if o, err := e.Fire(e.Unit(name), time.Duration(int8(next()))*time.Second, now); err == nil {
+				if o, err := e.Unit(name).OpenByHand(time.Duration(int8(next()))*time.Second, now); err == nil {
 					require.True(t, o.Until.After(now) && o.Manual)
 				}
 			case 15:
@@ -736,14 +736,14 @@ func TestADryRunIsForgottenFirst(t *testing.T) {
 func TestOverBudgetErrorNamesTheBudget(t *testing.T) {
 	e, err := New(Config{CollectionInterval: time.Second, Budgets: Budgets{MaxConcurrentUnits: 1}})
 	require.NoError(t, err)
-	_, err = e.Fire(e.Unit("a"), time.Second, start)
+	_, err = e.Unit("a").OpenByHand(time.Second, start)
 	require.NoError(t, err)
-	_, err = e.Fire(e.Unit("b"), time.Second, start)
+	_, err = e.Unit("b").OpenByHand(time.Second, start)
 	var over *OverBudgetError
 	require.ErrorAs(t, err, &over)
 	require.Equal(t, MaxConcurrentUnits, over.Budget)
 	e.Close(start)
-	_, err = e.Fire(e.Unit("a"), time.Second, start)
+	_, err = e.Unit("a").OpenByHand(time.Second, start)
 	require.ErrorContains(t, err, "shut down")
 }
 

@@ -91,7 +91,7 @@ func (us *units) Fire(t target, d time.Duration, now time.Time) (trigger.Opening
 	if u == nil {
 		return trigger.Opening{}, noSuchUnit(t.name, string(tooManyUnits))
 	}
-	o, err := us.engine.Fire(u.gate, d, now)
+	o, err := u.gate.OpenByHand(d, now)
 	if err != nil {
 		return trigger.Opening{}, err
 	}
