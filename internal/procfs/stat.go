@@ -1,45 +1,61 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package procfs reads what the kernel says of a process in /proc/PID/stat, the
-// one file of it that the receiver, the monitors and the gate all ask.
 package procfs
 
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strconv"
 )
 
-const (
-	// TicksPerSecond is USER_HZ, the unit of times in a stat file. It is the
-	// same on every architecture of Linux that Go runs on.
-	TicksPerSecond = 100
+// TicksPerSecond is USER_HZ; see [Tick].
+const TicksPerSecond = 100
 
-	// MaxStat is more than any stat file has, for bounded reads.
-	MaxStat = 4 << 10
-)
+// MaxStat is the most that is read of a stat file, in bytes; they have some 300.
+const MaxStat = 4 << 10
 
-// A Stat is the part of a stat file that is of use here; proc_pid_stat(5) has
-// the whole. Times are in clock ticks.
+// A Stat is the part of /proc/PID/stat, or of a thread's, that is used here;
+// proc_pid_stat(5) has the whole. Times are in clock ticks.
 type Stat struct {
-	// Comm is the name of the main thread, a part of what was parsed. It may
-	// hold any byte.
+	// Comm is the name of the main thread, a slice of what was parsed. It may
+	// hold any byte but zero; the kernel writes at most 64.
 	Comm         []byte
 	PPID         int
-	Kernel       bool // a kernel thread
-	Ending       bool // the thread is exiting
-	User, System uint64
+	Kernel       bool   // a kernel thread
+	Ending       bool   // the thread is exiting
+	User, System uint64 // CPU time
 	Threads      int
 	Start        uint64 // since the host booted
 }
 
-// ErrStat says that something is no stat file.
+// ErrStat is for content that is not that of a stat file.
 var ErrStat = errors.New("not the content of a /proc/PID/stat")
 
-// ParseStat reads the content of a stat file, without allocating. The second
-// field, the name in parentheses, may hold anything, so its end is the last
-// parenthesis.
+// Stat reads the stat file of a process, at most [MaxStat] bytes.
+func (fs FS) Stat(pid int) (Stat, error) { return fs.stat(fs.File(pid, "stat")) }
+
+// ThreadStat reads the stat file of a thread, at most [MaxStat] bytes.
+func (fs FS) ThreadStat(pid, tid int) (Stat, error) {
+	return fs.stat(fs.File(pid, "task/"+strconv.Itoa(tid)+"/stat"))
+}
+
+func (FS) stat(path string) (Stat, error) {
+	b, err := ReadFile(path, MaxStat)
+	if err != nil {
+		return Stat{}, err
+	}
+	s, err := ParseStat(b)
+	if err != nil {
+		return Stat{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return s, nil
+}
+
+// ParseStat reads the content of a stat file without allocating. The second
+// field, the name in parentheses, may hold parentheses and lines, so its end is
+// the last parenthesis.
 func ParseStat(b []byte) (s Stat, err error) {
 	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
 	if open < 0 || end < open {

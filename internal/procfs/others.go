@@ -1,0 +1,17 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package procfs
+
+import "time"
+
+// Where there is no procfs, nothing asks for these.
+
+func sinceBoot() time.Duration { return 0 }
+
+func isReaped(error) bool { return false }
+
+// OpenFileLimit returns 0: it needs Linux.
+func OpenFileLimit() int { return 0 }

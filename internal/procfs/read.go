@@ -1,0 +1,47 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package procfs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// ErrTooLarge is for a file that has more than may be read of it.
+var ErrTooLarge = errors.New("file too large")
+
+// ReadFile reads a file of at most limit bytes. Of a longer one it returns the
+// first limit bytes and [ErrTooLarge].
+func ReadFile(path string, limit int) ([]byte, error) { return AppendFile(nil, path, limit) }
+
+// AppendFile is [ReadFile] into the memory behind buf, which grows as needed: it
+// returns buf[:0] with the content appended, also where it fails.
+func AppendFile(buf []byte, path string, limit int) ([]byte, error) {
+	buf = buf[:0]
+	f, err := os.Open(path)
+	if err != nil {
+		return buf, err
+	}
+	defer f.Close()
+	for {
+		if len(buf) > limit {
+			return buf[:limit], fmt.Errorf("read %s: more than %d bytes: %w", path, limit, ErrTooLarge)
+		}
+		if len(buf) == cap(buf) {
+			grown := make([]byte, len(buf), max(512, min(2*cap(buf), limit+512)))
+			copy(grown, buf)
+			buf = grown
+		}
+		n, err := f.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		if errors.Is(err, io.EOF) && len(buf) <= limit {
+			return buf, nil
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			return buf[:0], err
+		}
+	}
+}
