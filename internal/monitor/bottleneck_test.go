@@ -16,6 +16,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 const second = int64(time.Second)
@@ -253,7 +254,7 @@ func TestOneStreamServesAllUnitsCgroupsAndProcesses(t *testing.T) {
 	r.processes.put(7, "a")
 	r.processes.put(8, "b")
 	r.processes.starts[8] = 42
-	a, b, p, other := r.unit("a"), r.unit("b"), r.process(Process{PID: 8, Start: 42}), r.process(Process{PID: 8, Start: 41})
+	a, b, p, other := r.unit("a"), r.unit("b"), r.process(procfs.Process{PID: 8, Start: 42}), r.process(procfs.Process{PID: 8, Start: 41})
 	all := []*bottleneck{a, b, p, other}
 	for _, n := range all {
 		r.read(n, 1)
@@ -457,7 +458,7 @@ func BenchmarkHandleSwitch(b *testing.B) {
 	p := &fakeProcesses{units: map[int]string{}, threads: map[int]string{}}
 	bs := (&bottlenecks{lookup: p}).prepare()
 	bs.sim.reset(16, 0)
-	bs.census.follow("a", Process{})
+	bs.census.follow("a", procfs.Process{})
 	for pid := 1; pid <= 1000; pid++ {
 		p.put(pid, []string{"a", "b"}[pid%2])
 		bs.census.seen(pid, pid)
@@ -482,7 +483,7 @@ func newTestCensus() (*census, *fakeProcesses, *tally) {
 	sim := newSimultaneity(2)
 	p := &fakeProcesses{units: map[int]string{}, threads: map[int]string{}, starts: map[int]uint64{}}
 	c := newCensus(sim, p)
-	return c, p, c.follow("a", Process{})
+	return c, p, c.follow("a", procfs.Process{})
 }
 
 func TestAChildCountsForWhatItsParentDoes(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 const (
@@ -112,7 +113,7 @@ type bottleneckStats struct {
 // bottlenecks.mu.
 type followed struct {
 	unit    string
-	process Process
+	process procfs.Process
 	at      []int64 // by k, as of the last round
 }
 
@@ -153,7 +154,7 @@ func (b *bottlenecks) unit(id string) *bottleneck {
 }
 
 // process returns the reader for a unit that is a process.
-func (b *bottlenecks) process(p Process) *bottleneck {
+func (b *bottlenecks) process(p procfs.Process) *bottleneck {
 	return &bottleneck{of: b, what: followed{process: p}}
 }
 

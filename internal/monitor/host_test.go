@@ -21,6 +21,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -108,11 +109,11 @@ func TestHostUnitWithAQuota(t *testing.T) {
 	until(t, w, out[:], func() bool { return errors.Is(out[0].Err, ErrGone) })
 }
 
-func processNow(t *testing.T, pid int) Process {
+func processNow(t *testing.T, pid int) procfs.Process {
 	t.Helper()
 	start, err := startOf(fmt.Sprintf("/proc/%d/stat", pid))
 	require.NoError(t, err)
-	return Process{PID: pid, Start: start}
+	return procfs.Process{PID: pid, Start: start}
 }
 
 func TestHostProcess(t *testing.T) {
@@ -155,7 +156,7 @@ func TestHostReusedPIDIsNotReadAsTheOldProcess(t *testing.T) {
 			for range 100 {
 				old := shell("exec sleep 60")
 				pid := run(t, old)
-				w, err := s.WatchProcess(Process{PID: pid}, []string{CPUUsage})
+				w, err := s.WatchProcess(procfs.Process{PID: pid}, []string{CPUUsage})
 				require.NoError(t, err)
 				w.Read(time.Now(), out[:])
 				require.NoError(t, out[0].Err)
@@ -186,7 +187,7 @@ func TestHostProcessThatMovesGetsItsNewCapacity(t *testing.T) {
 	s := openHost(t, 64)
 	cmd := shell("exec sleep 60")
 	pid := run(t, cmd)
-	w, err := s.WatchProcess(Process{PID: pid}, []string{CPUUtilization})
+	w, err := s.WatchProcess(procfs.Process{PID: pid}, []string{CPUUtilization})
 	require.NoError(t, err)
 	defer w.Close()
 	var out [1]Result
@@ -284,7 +285,7 @@ func TestReadAllocatesNothing(t *testing.T) {
 	w, err := s.WatchUnit(inCgroup(t, s, c, "sleep 60"), []string{CPUUtilization, CPUUsage})
 	require.NoError(t, err)
 	defer w.Close()
-	p, err := s.WatchProcess(Process{PID: os.Getpid()}, []string{CPUUtilization, CPUUsage})
+	p, err := s.WatchProcess(procfs.Process{PID: os.Getpid()}, []string{CPUUtilization, CPUUsage})
 	require.NoError(t, err)
 	defer p.Close()
 	var out [2]Result
@@ -319,7 +320,7 @@ func BenchmarkRead(b *testing.B) {
 		})
 		b.Run("Process"+name, func(b *testing.B) {
 			s := openHost(b, keep)
-			w, err := s.WatchProcess(Process{PID: os.Getpid()}, []string{CPUUtilization, CPUUsage})
+			w, err := s.WatchProcess(procfs.Process{PID: os.Getpid()}, []string{CPUUtilization, CPUUsage})
 			require.NoError(b, err)
 			defer w.Close()
 			benchmark(b, w)

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 const containerID = "4f1c0c6b8a2eaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
@@ -143,7 +144,7 @@ func (h *modeHost) open(keep int, formula cgroup.WeightFormula, scope Scope, mon
 	s.clocks = fixedClocks{}
 	var w *Watcher
 	if scope == ProcessScope {
-		w, err = s.WatchProcess(Process{PID: pid}, monitors)
+		w, err = s.WatchProcess(procfs.Process{PID: pid}, monitors)
 	} else {
 		w, err = s.WatchUnit(h.unit, monitors)
 	}

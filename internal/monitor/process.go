@@ -16,14 +16,6 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// A Process is one process, told apart from a later one with the same pid.
-type Process struct {
-	PID int
-	// Start is when it started, in clock ticks since boot (field 22 of
-	// /proc/PID/stat); 0 for whichever process has the pid.
-	Start uint64
-}
-
 // startOf reads when the process of a /proc/PID/stat started. It returns
 // [ErrGone] where there is none.
 func startOf(path string) (uint64, error) {
@@ -46,7 +38,7 @@ func startOf(path string) (uint64, error) {
 // if another has its pid by then, and else says where it is.
 type processClock struct {
 	source  *Source
-	process Process
+	process procfs.Process
 	file    keptfile.File
 	paths   []byte // the file's content
 	moved   bool   // whether it changed since the owner looked
@@ -54,7 +46,7 @@ type processClock struct {
 
 // openProcessClock opens the clock of a process; with a Start of 0, of whichever
 // has the pid.
-func openProcessClock(s *Source, p Process) (*processClock, error) {
+func openProcessClock(s *Source, p procfs.Process) (*processClock, error) {
 	c := &processClock{source: s, process: p, file: s.files.File(s.proc(strconv.Itoa(p.PID), "cgroup"))}
 	if err := c.readPaths(); err != nil {
 		c.Close()

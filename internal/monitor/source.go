@@ -13,6 +13,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 // ForeignPIDs is the reason for a collector whose own pids are not those of the
@@ -128,7 +129,7 @@ func (s *Source) WatchUnit(u cgroup.Group, monitors []string) (*Watcher, error) 
 
 // WatchProcess opens the monitors of a unit that is a process. It returns
 // [ErrGone] where the pid is no process, or another one by now.
-func (s *Source) WatchProcess(p Process, monitors []string) (*Watcher, error) {
+func (s *Source) WatchProcess(p procfs.Process, monitors []string) (*Watcher, error) {
 	clock, err := openProcessClock(s, p)
 	if err != nil {
 		return nil, err

@@ -78,7 +78,7 @@ func newCensus(sim *simultaneity, l lookup) *census {
 
 // follow begins to count a unit: its cgroup's, by its id, or with an empty id
 // that of a process.
-func (c *census) follow(unit string, p Process) *tally {
+func (c *census) follow(unit string, p procfs.Process) *tally {
 	t := c.sim.newTally()
 	if unit != "" {
 		c.units[unit] = append(c.units[unit], t)
@@ -90,7 +90,7 @@ func (c *census) follow(unit string, p Process) *tally {
 }
 
 // unfollow ends what follow began.
-func (c *census) unfollow(unit string, p Process, t *tally) {
+func (c *census) unfollow(unit string, p procfs.Process, t *tally) {
 	if unit != "" {
 		left := slices.DeleteFunc(slices.Clone(c.units[unit]), func(other *tally) bool { return other == t })
 		if c.units[unit] = left; len(left) == 0 {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 // A unitClock adds up the clocks of a unit's processes, for units that have no
@@ -89,7 +90,7 @@ func (c *unitClock) look(f *follower) {
 // add begins to follow a process. All that it used counts if it started since
 // the last reading; of one that came from another cgroup, what it uses from now.
 func (c *unitClock) add(pid int, at time.Time) error {
-	clock, err := openProcessClock(c.source, Process{PID: pid})
+	clock, err := openProcessClock(c.source, procfs.Process{PID: pid})
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 func TestKindsAreSortedAndFound(t *testing.T) {
@@ -226,7 +227,7 @@ func TestUnknownMonitorAndProcessUnitAreRefused(t *testing.T) {
 	_, err = s.WatchUnit(cgroup.Group{}, []string{CPUUsage})
 	require.Error(t, err)
 	h.write("proc/100/stat", "100 (checkout) S 1 100 100 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 7 0 4242 0 0\n")
-	w, err := s.WatchProcess(Process{PID: 100}, []string{CPUUsage})
+	w, err := s.WatchProcess(procfs.Process{PID: 100}, []string{CPUUsage})
 	require.NoError(t, err)
 	defer w.Close()
 	var out [1]Result

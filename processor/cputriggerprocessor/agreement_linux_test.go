@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/test/agreement"
 )
@@ -114,11 +113,11 @@ func splitApart(m *agreement.Measurement) float64 {
 	return max(user, agreement.Apart(m.Theirs.System, low, high))
 }
 
-func processOf(t *testing.T, pid int) monitor.Process {
+func processOf(t *testing.T, pid int) procfs.Process {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	require.NoError(t, err)
 	s, err := procfs.ParseStat(b)
 	require.NoError(t, err)
-	return monitor.Process{PID: pid, Start: s.Start}
+	return procfs.Process{PID: pid, Start: s.Start}
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/hostid"
-	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
@@ -157,7 +156,7 @@ func (h *realHost) Process(pid int) (process, bool) {
 	// witnesses must do.
 	executable, _ := os.Readlink(filepath.Join(dir, "exe"))
 	return process{
-		Process:    monitor.Process{PID: pid, Start: stat.Start},
+		Process:    procfs.Process{PID: pid, Start: stat.Start},
 		Name:       unitNameOf(pid, startedAt(h.firstBoot, stat.Start)),
 		Started:    startedAt(h.boot(h.now()), stat.Start),
 		Executable: strings.TrimSuffix(executable, " (deleted)"),

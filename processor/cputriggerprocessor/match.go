@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/internal/monitor"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 // The resource attributes that say what a profile is about.
@@ -97,7 +97,7 @@ type host interface {
 
 // process is a process of this host.
 type process struct {
-	monitor.Process
+	procfs.Process
 	Name       string // as a unit of its own
 	Started    time.Time
 	Executable string // path of its executable; empty where that may not be read
@@ -111,10 +111,10 @@ type process struct {
 // with it started.
 type target struct {
 	name    string
-	unit    cgroup.Group    // where the unit is a cgroup
-	process monitor.Process // where it is a process
-	in      cgroup.Group    // then, where that is
-	since   time.Time       // when the process started, where its pid decided
+	unit    cgroup.Group   // where the unit is a cgroup
+	process procfs.Process // where it is a process
+	in      cgroup.Group   // then, where that is
+	since   time.Time      // when the process started, where its pid decided
 }
 
 // noUnit is why a profile belongs to no unit; empty where it does.
@@ -162,7 +162,7 @@ func match(h host, scope Scope, c claim, end time.Time) (target, noUnit) {
 	p, why := believed(h, c, end)
 	switch {
 	case why != "":
-		return target{process: monitor.Process{PID: c.pid}, since: c.created}, why
+		return target{process: procfs.Process{PID: c.pid}, since: c.created}, why
 	case scope == ScopeCgroup && !p.Unit.ProcessOnly():
 		return target{name: p.Unit.ID, unit: p.Unit, since: p.Started}, ""
 	}

@@ -12,7 +12,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/internal/monitor"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 const (
@@ -60,21 +60,21 @@ func theHost() *fakeHost {
 		},
 		processes: map[int]process{
 			1: {
-				Process: monitor.Process{PID: 1, Start: 1}, Started: epoch.Add(-time.Hour),
+				Process: procfs.Process{PID: 1, Start: 1}, Started: epoch.Add(-time.Hour),
 				Executable: "/usr/lib/systemd/systemd", Comm: "systemd",
 				Unit: cgroup.Group{ID: "/init.scope", Cgroup: "/init.scope"},
 			},
 			100: {
-				Process: monitor.Process{PID: 100, Start: 100}, Started: epoch.Add(-time.Minute),
+				Process: procfs.Process{PID: 100, Start: 100}, Started: epoch.Add(-time.Minute),
 				Executable: "/usr/bin/checkout", Comm: "worker",
 				Unit: cgroup.Group{ID: service, Cgroup: service},
 			},
 			200: {
-				Process: monitor.Process{PID: 200, Start: 200}, Started: epoch.Add(-time.Minute),
+				Process: procfs.Process{PID: 200, Start: 200}, Started: epoch.Add(-time.Minute),
 				Executable: "/app/server", Comm: "server", Unit: container,
 			},
 			300: {
-				Process: monitor.Process{PID: 300, Start: 300}, Started: epoch.Add(-time.Minute),
+				Process: procfs.Process{PID: 300, Start: 300}, Started: epoch.Add(-time.Minute),
 				Executable: "/opt/alone", Comm: "alone",
 			},
 		},

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/internal/monitor"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 )
 
@@ -34,9 +34,9 @@ const (
 // unit is a unit that is watched. Its name and identity do not change.
 type unit struct {
 	name    string
-	cgroup  cgroup.Group    // zero for a process
-	process monitor.Process // zero for a cgroup
-	started time.Time       // of a process
+	cgroup  cgroup.Group   // zero for a process
+	process procfs.Process // zero for a cgroup
+	started time.Time      // of a process
 	// path and containerID are of the cgroup that it is, or is in.
 	path, containerID string
 

@@ -16,6 +16,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/allocs"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
@@ -169,7 +170,7 @@ type allocatingFinder struct {
 	hot     *hotFinder   // nil where all are sampled
 }
 
-func (f *allocatingFinder) find(ctx context.Context) (found []allocs.Process, err error) {
+func (f *allocatingFinder) find(ctx context.Context) (found []procfs.Process, err error) {
 	wanted := func(int) bool { return true }
 	if f.hot != nil {
 		pids, err := f.hotPIDs(ctx)
@@ -184,7 +185,7 @@ func (f *allocatingFinder) find(ctx context.Context) (found []allocs.Process, er
 	}
 	for _, m := range matches {
 		if wanted(m.PID) {
-			found = append(found, allocs.Process{PID: m.PID, Start: m.Start})
+			found = append(found, m.Process)
 		}
 	}
 	return found, nil

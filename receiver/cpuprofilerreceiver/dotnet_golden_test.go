@@ -22,6 +22,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/dotnet"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/dotnet/captures"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
@@ -36,12 +37,12 @@ func TestDotnetGolden(t *testing.T) {
 			buffer := newBuffer(1<<20, &fakeClock{offset: 1}, func() {})
 			cfg := createDefaultConfig()
 			intakeOf(t, "unix", nil)(cfg)
-			who := processes.Identity{PID: 77, Ticks: 5, Started: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC), Cgroup: "/system.slice/shop.service"}
+			who := processes.Identity{Process: procfs.Process{PID: 77, Start: 5}, Started: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC), Cgroup: "/system.slice/shop.service"}
 			p := &profiler{cfg: cfg, logger: zap.NewNop()}
 			intake := p.newIntake(place{hostName: "node-1"}, buffer, func(int) (processes.Identity, error) { return who, nil })
 			c := captures.Read(t, name)[0]
 			req := httptest.NewRequest(http.MethodPost, c.Path(), bytes.NewReader(c.Bytes))
-			req = req.WithContext(dotnet.WithPeer(req.Context(), dotnet.ConnOf(dotnet.Peer{PID: who.PID, Ticks: who.Ticks})))
+			req = req.WithContext(dotnet.WithPeer(req.Context(), dotnet.ConnOf(dotnet.Peer{Process: procfs.Process{PID: who.PID, Start: who.Start}})))
 			req.Header.Set("Content-Type", "application/octet-stream")
 			req.Header.Set("Otel-Resource-Attributes", "service.name=shop,telemetry.sdk.name=opentelemetry,telemetry.sdk.language=dotnet")
 			w := httptest.NewRecorder()

@@ -133,7 +133,7 @@ func (h heat) Hot(of processes.Identity) bool {
 				return true
 			}
 		case u.PID != 0:
-			if u.PID == of.PID && (u.Start == 0 || u.Start == of.Ticks) {
+			if u.PID == of.PID && (u.Start == 0 || u.Start == of.Start) {
 				return true
 			}
 		}

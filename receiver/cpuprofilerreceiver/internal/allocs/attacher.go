@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
 )
 
@@ -48,7 +49,7 @@ type placed struct {
 
 // member is a process that is sampled.
 type member struct {
-	Process
+	procfs.Process
 	file    fileID
 	program *program
 	uprobe  *perfevent.Uprobe
@@ -72,7 +73,7 @@ const maxPrograms = 1024
 // by the kernel.
 type attacher struct {
 	*Sampler
-	wanted   []Process
+	wanted   []procfs.Process
 	known    *simplelru.LRU[fileID, *program]
 	probes   map[*program]*placed
 	attached map[int]*member
@@ -103,7 +104,7 @@ func (a *attacher) run(ctx context.Context) {
 
 // update attaches what is wanted and is not attached yet, and detaches the rest.
 func (a *attacher) update(ctx context.Context) {
-	want := make(map[int]Process, len(a.wanted))
+	want := make(map[int]procfs.Process, len(a.wanted))
 	for _, p := range a.wanted {
 		want[p.PID] = p
 	}
@@ -137,7 +138,7 @@ func (a *attacher) update(ctx context.Context) {
 }
 
 // attach begins with a process. One whose program cannot be sampled is no error.
-func (a *attacher) attach(p Process) error {
+func (a *attacher) attach(p procfs.Process) error {
 	file, err := a.files.identify(p.PID)
 	if err != nil {
 		return fmt.Errorf("sampling allocations of process %d: %w", p.PID, err)

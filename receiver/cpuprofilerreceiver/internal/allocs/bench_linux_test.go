@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
 )
@@ -37,7 +38,7 @@ func newTestReader(t testing.TB, limit int) (*reader, *member) {
 		c.ThreadName = true
 		c.Sink = &nowhere{}
 	})
-	m := &member{Process: Process{PID: os.Getpid()}, program: &program{site: site{address: 500}}}
+	m := &member{Process: procfs.Process{PID: os.Getpid()}, program: &program{site: site{address: 500}}}
 	m.program.allocators = []symbolizer.Run{{Start: 0, End: 1000}}
 	m.rate.Store(defaultRate)
 	s.members.Store(&map[int]*member{m.PID: m})
@@ -132,7 +133,7 @@ func BenchmarkSlowdown(b *testing.B) {
 			s, _, _ := newTestSampler(b, func(cfg *Config) { cfg.Limit = 200 })
 			s.Start()
 			defer s.Stop()
-			set := func(wanted ...Process) {
+			set := func(wanted ...procfs.Process) {
 				s.Set(wanted)
 				require.Eventually(b, func() bool { return s.Stats().Processes == len(wanted) && (len(wanted) > 0 || s.uprobes.Load() == nil) }, patience, time.Millisecond)
 			}

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
@@ -29,13 +30,6 @@ type Sink interface {
 	KernelLost(t *samples.Type, n uint64)
 	// ReadUpTo says that all there was before time has been added.
 	ReadUpTo(time int64)
-}
-
-// Process is one process, not just a pid.
-type Process struct {
-	PID int
-	// Start is when it was forked, in clock ticks since the host booted.
-	Start uint64
 }
 
 // Config is what a Sampler needs to know.
@@ -100,7 +94,7 @@ type Sampler struct {
 	stopped chan struct{}
 
 	// wanted holds the last Set that was not looked at yet.
-	wanted chan []Process
+	wanted chan []procfs.Process
 	// asked are requests to the reader, wake is for a reader without uprobes.
 	asked chan request
 	wake  chan struct{}
@@ -142,7 +136,7 @@ func New(cfg Config) *Sampler {
 		cfg:     cfg,
 		files:   files{cfg.Root},
 		stopped: make(chan struct{}),
-		wanted:  make(chan []Process, 1),
+		wanted:  make(chan []procfs.Process, 1),
 		asked:   make(chan request),
 		wake:    make(chan struct{}, 1),
 		again:   make(chan struct{}, 1),
@@ -169,7 +163,7 @@ func (s *Sampler) Start() {
 // Set says which processes are to be sampled from now on. What they run is looked
 // at soon after, on another goroutine, and again with each Set, so call it every
 // discovery interval though nothing has changed.
-func (s *Sampler) Set(wanted []Process) {
+func (s *Sampler) Set(wanted []procfs.Process) {
 	for {
 		select {
 		case s.wanted <- wanted:

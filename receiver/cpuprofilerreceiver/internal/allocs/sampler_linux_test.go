@@ -23,6 +23,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
@@ -67,7 +68,7 @@ type allocator struct {
 	t   testing.TB
 	in  *os.File
 	out *bufio.Reader
-	Process
+	procfs.Process
 	stop func()
 }
 
@@ -85,7 +86,7 @@ func start(t testing.TB, path string, rate int) *allocator {
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	r.Close()
-	a := &allocator{t: t, in: w, out: bufio.NewReader(out), Process: Process{PID: cmd.Process.Pid}}
+	a := &allocator{t: t, in: w, out: bufio.NewReader(out), Process: procfs.Process{PID: cmd.Process.Pid}}
 	a.stop = sync.OnceFunc(func() {
 		w.Close()
 		_ = cmd.Wait()
@@ -190,7 +191,7 @@ func sampling(t testing.TB, a *allocator, change func(*Config)) (*Sampler, *sink
 	s, to, logs := newTestSampler(t, change)
 	s.Start()
 	t.Cleanup(s.Stop)
-	s.Set([]Process{a.Process})
+	s.Set([]procfs.Process{a.Process})
 	require.Eventually(t, func() bool { return s.Stats().Processes == 1 }, patience, time.Millisecond, "%v", logs.All())
 	return s, to, logs
 }

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
@@ -122,7 +123,7 @@ func TestProcessesOfOneProgramShareAProbe(t *testing.T) {
 	s, to, logs := newTestSampler(t, nil)
 	s.Start()
 	defer s.Stop()
-	var wanted []Process
+	var wanted []procfs.Process
 	var all []*allocator
 	for range 5 {
 		a := start(t, path, -1)
@@ -176,7 +177,7 @@ func TestProcessesThatComeAndGoLeaveNothing(t *testing.T) {
 	s.Start()
 	for i := range 30 {
 		a := start(t, path, -1)
-		s.Set([]Process{a.Process})
+		s.Set([]procfs.Process{a.Process})
 		if i%3 == 0 { // else it may end before or while it is looked at
 			require.Eventually(t, func() bool { return s.Stats().Processes == 1 }, patience, time.Millisecond)
 			a.allocate("pages", 64<<20, 1)
@@ -274,14 +275,14 @@ func TestProgramWithoutSamplesIsSaidOnce(t *testing.T) {
 			s, to, logs := sampling(t, a, func(cfg *Config) { cfg.Quiet = c.quiet })
 			a.allocate("pages", 1<<28, 1)
 			for range 3 {
-				s.Set([]Process{a.Process})
+				s.Set([]procfs.Process{a.Process})
 				s.Flush()
 			}
 			require.Eventually(t, func() bool { return messages(logs, msgQuiet) == 1 }, patience, time.Millisecond)
 			require.Contains(t, logs.FilterMessage(msgQuiet).All()[0].ContextMap()["why"], c.why)
 			s.Set(nil)
 			require.Eventually(t, func() bool { return s.Stats().Processes == 0 }, patience, time.Millisecond)
-			s.Set([]Process{a.Process})
+			s.Set([]procfs.Process{a.Process})
 			require.Eventually(t, func() bool { return s.Stats().Processes == 1 }, patience, time.Millisecond)
 			s.Stop()
 			require.Equal(t, 1, messages(logs, msgQuiet), "not again when it is sampled again")
@@ -315,7 +316,7 @@ func TestReleaseThatIsNotKnownIsRefusedOnceByName(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, c.Start())
 	defer func() { in.Close(); _ = c.Wait() }()
-	cat := Process{PID: c.Process.Pid}
+	cat := procfs.Process{PID: c.Process.Pid}
 	cat.Start, err = files{"/"}.start(cat.PID)
 	require.NoError(t, err)
 
@@ -326,7 +327,7 @@ func TestReleaseThatIsNotKnownIsRefusedOnceByName(t *testing.T) {
 		return logs.FilterMessage("allocations of a program are not sampled").FilterLevelExact(zap.InfoLevel)
 	}
 	for range 3 {
-		s.Set([]Process{a.Process, cat})
+		s.Set([]procfs.Process{a.Process, cat})
 		require.Eventually(t, func() bool { return len(s.wanted) == 0 }, patience, time.Millisecond)
 	}
 	require.Eventually(t, func() bool { return refused().Len() == 1 }, patience, time.Millisecond)
@@ -393,7 +394,7 @@ func TestUnprivileged(t *testing.T) {
 	s.Start()
 	const message = "allocations of some processes cannot be sampled; everything else goes on"
 	for range 3 {
-		s.Set([]Process{a.Process})
+		s.Set([]procfs.Process{a.Process})
 		require.Eventually(t, func() bool { return len(s.wanted) == 0 }, patience, time.Millisecond)
 		s.Flush()
 	}
@@ -418,5 +419,5 @@ func TestSamplerStopsHoweverItIsUsed(t *testing.T) {
 	s.Stop()
 	s.Stop()
 	s.Flush()
-	s.Set([]Process{{PID: 1}})
+	s.Set([]procfs.Process{{PID: 1}})
 }

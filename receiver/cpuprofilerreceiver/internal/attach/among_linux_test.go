@@ -14,6 +14,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
@@ -29,7 +30,7 @@ func TestTargetsAmongUnits(t *testing.T) {
 		cmd := groups[i].Command("sleep", "60")
 		require.NoError(t, cmd.Start())
 		t.Cleanup(func() { stop(cmd) })
-		among[i] = processes.Match{PID: cmd.Process.Pid, Threads: 1, Start: 7}
+		among[i] = processes.Match{Process: procfs.Process{PID: cmd.Process.Pid, Start: 7}, Threads: 1}
 		var ok bool
 		units[i], ok = tree.GroupAt(groups[i].Path)
 		require.True(t, ok)

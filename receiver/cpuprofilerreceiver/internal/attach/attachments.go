@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 // attachments is what a session has its events on. They belong to one goroutine,
@@ -20,7 +21,7 @@ type attachments struct {
 	cgroups map[string]attachedCgroup // by directory
 	// processes are told apart by their start too: a pid may be another process
 	// by the time it is found again.
-	processes map[process]*perfevent.Attachment
+	processes map[procfs.Process]*perfevent.Attachment
 }
 
 // attachedCgroup is a cgroup and the directory that it was: one that is removed
@@ -35,17 +36,11 @@ func (c attachedCgroup) gone(dir string) bool {
 	return err != nil || !os.SameFile(now, c.directory)
 }
 
-// process is one process, not just a pid.
-type process struct {
-	pid   int
-	start uint64
-}
-
 // newAttachments returns none.
 func newAttachments() *attachments {
 	return &attachments{
 		cgroups:   make(map[string]attachedCgroup),
-		processes: make(map[process]*perfevent.Attachment),
+		processes: make(map[procfs.Process]*perfevent.Attachment),
 	}
 }
 
@@ -84,10 +79,10 @@ func (a *attachments) detach(plan perfevent.Plan, starts map[int]uint64) (gone [
 			delete(a.cgroups, dir)
 		}
 	}
-	keep := make(map[process]bool, len(plan.Processes))
+	keep := make(map[procfs.Process]bool, len(plan.Processes))
 	if !wide {
 		for _, p := range plan.Processes {
-			keep[process{p.PID, starts[p.PID]}] = true
+			keep[procfs.Process{PID: p.PID, Start: starts[p.PID]}] = true
 		}
 	}
 	for p, t := range a.processes {
@@ -134,7 +129,7 @@ func (a *attachments) attach(session *perfevent.Session, plan perfevent.Plan, st
 		a.cgroups[c.Directory] = attachedCgroup{t, info}
 	}
 	for _, p := range plan.Processes {
-		key := process{p.PID, starts[p.PID]}
+		key := procfs.Process{PID: p.PID, Start: starts[p.PID]}
 		if _, ok := a.processes[key]; ok {
 			continue
 		}

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 const patience = 20 * time.Second
@@ -209,13 +210,13 @@ func TestProcessThatWasReplacedIsAttachedAnew(t *testing.T) {
 		return len(let)
 	}
 	require.Zero(t, apply(1))
-	one := a.processes[process{os.Getpid(), 1}]
+	one := a.processes[procfs.Process{PID: os.Getpid(), Start: 1}]
 	require.NotNil(t, one)
 	require.Zero(t, apply(1))
-	require.Same(t, one, a.processes[process{os.Getpid(), 1}])
+	require.Same(t, one, a.processes[procfs.Process{PID: os.Getpid(), Start: 1}])
 	require.Equal(t, 1, apply(2))
-	require.NotContains(t, a.processes, process{os.Getpid(), 1})
-	require.NotNil(t, a.processes[process{os.Getpid(), 2}])
+	require.NotContains(t, a.processes, procfs.Process{PID: os.Getpid(), Start: 1})
+	require.NotNil(t, a.processes[procfs.Process{PID: os.Getpid(), Start: 2}])
 }
 
 func TestStopWithoutBegin(t *testing.T) {

@@ -209,7 +209,7 @@ func (in *Intake) identify(ctx context.Context) (processes.Identity, *problem) {
 	}
 	now, err := in.cfg.Identify(peer.PID)
 	switch {
-	case errors.Is(err, processes.ErrEnded) || err == nil && now.Ticks != peer.Ticks:
+	case errors.Is(err, processes.ErrEnded) || err == nil && now.Start != peer.Start:
 		return forbidden("process %d, which connected, has ended: connect again", peer.PID)
 	case err != nil:
 		return forbidden("it cannot be told which process connected: %v", err)

@@ -23,6 +23,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/hotprofile/hotprofile/internal/nativeformat"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/dotnet/captures"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
@@ -75,7 +76,7 @@ func newRig(t testing.TB, change func(*Config)) *rig {
 	cfg := Config{
 		Sink: r.sink, ThreadName: true, RetryAfter: 1500 * time.Millisecond, Logger: zap.New(core), Now: func() time.Time { return recorded },
 		Identify: func(pid int) (processes.Identity, error) {
-			return processes.Identity{PID: pid, Ticks: uint64(pid)}, nil
+			return processes.Identity{Process: procfs.Process{PID: pid, Start: uint64(pid)}}, nil
 		},
 	}
 	if change != nil {

@@ -8,17 +8,16 @@ import (
 	"net"
 	"strconv"
 
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
 // Peer is the process that connected to a Unix socket.
 type Peer struct {
-	// PID is as the collector's pid namespace numbers it; 0 for one outside of
-	// that.
-	PID int
-	// Ticks is when it was started, by the kernel's clock.
-	Ticks uint64
+	// Process has the pid that the collector's pid namespace gives it; 0 for one
+	// outside of that namespace.
+	procfs.Process
 	// Err is why one of these is not known.
 	Err error
 }
@@ -59,7 +58,7 @@ func (l peers) Accept() (net.Conn, error) {
 	if p.PID, p.Err = unixsocket.PeerPID(c); p.Err == nil && p.PID != 0 {
 		var who processes.Identity
 		who, p.Err = l.identify(p.PID)
-		p.Ticks = who.Ticks
+		p.Process = who.Process
 	}
 	return peerConn{c, p}, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/dotnet/captures"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
@@ -23,7 +24,7 @@ func from(p Peer) context.Context {
 
 func TestThePeerAtTheOtherEndDecides(t *testing.T) {
 	started := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	alive := processes.Identity{PID: 77, Ticks: 5, Started: started, Cgroup: "/its"}
+	alive := processes.Identity{Process: procfs.Process{PID: 77, Start: 5}, Started: started, Cgroup: "/its"}
 	c := captures.Read(t, "web/000*")[0]
 	for name, tc := range map[string]struct {
 		peer    Peer
@@ -32,12 +33,12 @@ func TestThePeerAtTheOtherEndDecides(t *testing.T) {
 		allowed bool
 		detail  string
 	}{
-		"it is alive":              {peer: Peer{PID: 77, Ticks: 5}, now: alive, allowed: true},
+		"it is alive":              {peer: Peer{Process: procfs.Process{PID: 77, Start: 5}}, now: alive, allowed: true},
 		"outside of our namespace": {peer: Peer{}, detail: "outside of the collector's pid namespace"},
-		"the kernel did not tell":  {peer: Peer{PID: 77, Err: errors.New("no idea")}, detail: "no idea"},
-		"it has ended":             {peer: Peer{PID: 77, Ticks: 5}, err: processes.ErrEnded, detail: "process 77, which connected, has ended"},
-		"another one has its pid":  {peer: Peer{PID: 77, Ticks: 4}, now: alive, detail: "process 77, which connected, has ended"},
-		"it cannot be read about":  {peer: Peer{PID: 77, Ticks: 5}, err: errors.New("denied"), detail: "denied"},
+		"the kernel did not tell":  {peer: Peer{Process: procfs.Process{PID: 77}, Err: errors.New("no idea")}, detail: "no idea"},
+		"it has ended":             {peer: Peer{Process: procfs.Process{PID: 77, Start: 5}}, err: processes.ErrEnded, detail: "process 77, which connected, has ended"},
+		"another one has its pid":  {peer: Peer{Process: procfs.Process{PID: 77, Start: 4}}, now: alive, detail: "process 77, which connected, has ended"},
+		"it cannot be read about":  {peer: Peer{Process: procfs.Process{PID: 77, Start: 5}}, err: errors.New("denied"), detail: "denied"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, func(cfg *Config) {
@@ -67,7 +68,7 @@ func TestThePeerAtTheOtherEndDecides(t *testing.T) {
 }
 
 func TestAProcessThatIsMovedHasItsNewCgroupFromTheNextRequestOn(t *testing.T) {
-	now := processes.Identity{PID: 77, Ticks: 5, Cgroup: "/a"}
+	now := processes.Identity{Process: procfs.Process{PID: 77, Start: 5}, Cgroup: "/a"}
 	r := newRig(t, func(cfg *Config) {
 		cfg.Identify = func(int) (processes.Identity, error) { return now, nil }
 	})
@@ -75,7 +76,7 @@ func TestAProcessThatIsMovedHasItsNewCgroupFromTheNextRequestOn(t *testing.T) {
 	for _, at := range []string{"/a", "/b", "/a"} {
 		now.Cgroup = at
 		r.sink.free(-1)
-		require.Equal(t, http.StatusAccepted, r.do(t, request(c.Path(), c.Bytes).WithContext(from(Peer{PID: 77, Ticks: 5}))).code)
+		require.Equal(t, http.StatusAccepted, r.do(t, request(c.Path(), c.Bytes).WithContext(from(Peer{Process: procfs.Process{PID: 77, Start: 5}}))).code)
 		require.Equal(t, at, raw(r.sink.events[0].Resource.Attributes)["process.linux.cgroup"])
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
@@ -87,7 +88,7 @@ func TestOverTCPOnlyAContainersIDIsBelieved(t *testing.T) {
 func TestOverAUnixSocketTheKernelDecides(t *testing.T) {
 	started := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	t.Run("in a container", func(t *testing.T) {
-		r, _ := resourceOf(claims, &processes.Identity{PID: 77, Ticks: 5, Started: started, Cgroup: "/docker/its", ContainerID: "its", PodUID: "pod"}, host{"here", "id"})
+		r, _ := resourceOf(claims, &processes.Identity{Process: procfs.Process{PID: 77, Start: 5}, Started: started, Cgroup: "/docker/its", ContainerID: "its", PodUID: "pod"}, host{"here", "id"})
 		require.Equal(t, 77, r.PID)
 		require.Equal(t, map[string]any{
 			"service.name": "checkout", "container.id": "its", "k8s.pod.uid": "pod", "k8s.pod.name": "web-1", "telemetry.sdk.name": "opentelemetry",
@@ -96,7 +97,7 @@ func TestOverAUnixSocketTheKernelDecides(t *testing.T) {
 		require.True(t, slices.IsSortedFunc(r.Attributes, func(a, b samples.Attribute) int { return strings.Compare(a.Key, b.Key) }))
 	})
 	t.Run("outside of any", func(t *testing.T) {
-		r, _ := resourceOf(claims, &processes.Identity{PID: 77, Ticks: 5, Started: started, Cgroup: "/system.slice/its.service"}, host{"here", ""})
+		r, _ := resourceOf(claims, &processes.Identity{Process: procfs.Process{PID: 77, Start: 5}, Started: started, Cgroup: "/system.slice/its.service"}, host{"here", ""})
 		got := raw(r.Attributes)
 		require.NotContains(t, got, "container.id")
 		require.NotContains(t, got, "k8s.pod.uid")
@@ -122,7 +123,7 @@ func FuzzResource(f *testing.F) {
 	f.Fuzz(func(t *testing.T, header string, unix bool) {
 		var who *processes.Identity
 		if unix {
-			who = &processes.Identity{PID: 77, Ticks: 5, Cgroup: "/its"}
+			who = &processes.Identity{Process: procfs.Process{PID: 77, Start: 5}, Cgroup: "/its"}
 		}
 		r, bounded := resourceOf(header, who, host{"here", "id"})
 		if bounded < 0 || len(r.Attributes) > maxAttributes+8 {

@@ -27,6 +27,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
@@ -102,7 +103,7 @@ func newRig(t *testing.T, at string, kinds string, change func(*Config)) *rig {
 	require.NoError(t, err)
 	core, logs := observer.New(zap.DebugLevel)
 	r := &rig{sink: newSink(), logs: logs, outcomes: make(map[Outcome]int)}
-	r.subject = Subject{Resource: &samples.Resource{PID: 7}, Unit: processes.Identity{PID: 7}, Frames: samples.FrameGo}
+	r.subject = Subject{Resource: &samples.Resource{PID: 7}, Unit: processes.Identity{Process: procfs.Process{PID: 7}}, Frames: samples.FrameGo}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, CheckRedirect: SameHost}
 	t.Cleanup(client.CloseIdleConnections)
 	cfg := Config{

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -36,7 +37,7 @@ func Describe(cfg Config, pid int) (*samples.Resource, Identity, error) {
 	}
 	unit := p.facts.unit
 	return p.Resource, Identity{
-		PID: pid, Ticks: s.Start, Started: p.StartTime,
+		Process: procfs.Process{PID: pid, Start: s.Start}, Started: p.StartTime,
 		Cgroup: unit.Cgroup, ContainerID: unit.ContainerID, PodUID: unit.PodUID,
 	}, nil
 }

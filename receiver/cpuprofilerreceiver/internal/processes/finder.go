@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 	"slices"
+
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 // Finder looks for the processes that are wanted. It belongs to one goroutine.
@@ -31,12 +33,9 @@ type FinderConfig struct {
 
 // Match is a process that was found.
 type Match struct {
-	PID int
-	// Threads is how many it has now.
+	procfs.Process
+	// Threads is the number of its threads.
 	Threads int
-	// Start is when the process was forked, in clock ticks since the host
-	// booted: with the pid it tells a process from an earlier one.
-	Start uint64
 }
 
 // NewFinder returns a finder.
@@ -94,7 +93,7 @@ func (f *Finder) Find(ctx context.Context) (found []Match, missing []Target, err
 		if f.ownUser >= 0 && !f.own(pid) {
 			continue
 		}
-		found = append(found, Match{PID: pid, Threads: s.Threads, Start: s.Start})
+		found = append(found, Match{procfs.Process{PID: pid, Start: s.Start}, s.Threads})
 	}
 	for i := range targets {
 		if !hit[i] {

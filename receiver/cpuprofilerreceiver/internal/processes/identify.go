@@ -16,11 +16,8 @@ import (
 
 // Identity is what tells a process apart and where it is now. It is comparable.
 type Identity struct {
-	PID int
-	// Ticks is when it was forked, by the kernel's clock: with the pid it names
-	// one process ever.
-	Ticks uint64
-	// Started is that as a time; zero where it is not known when the host booted.
+	procfs.Process
+	// Started is Start as a time; zero where it is not known when the host booted.
 	Started time.Time
 	// Cgroup, ContainerID and PodUID are those of its unit; empty where it has
 	// none or where that cannot be read.
@@ -57,7 +54,7 @@ func NewIdentifier(root string, tree *cgroup.Tree) *Identifier {
 func (i *Identifier) Identify(pid int) (Identity, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	id := Identity{PID: pid}
+	id := Identity{Process: procfs.Process{PID: pid}}
 	// The cgroup before the start time: whoever knows the process by its start
 	// knows then that the cgroup was not read of one that had its pid before.
 	if i.places != nil {
@@ -74,7 +71,7 @@ func (i *Identifier) Identify(pid int) (Identity, error) {
 	if err != nil {
 		return Identity{}, fmt.Errorf("identify process %d: %w", pid, err)
 	}
-	id.Ticks = s.Start
+	id.Start = s.Start
 	if !i.boot.IsZero() {
 		id.Started = i.boot.Add(time.Duration(s.Start) * (time.Second / procfs.TicksPerSecond))
 	}

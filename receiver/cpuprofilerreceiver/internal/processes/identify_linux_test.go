@@ -13,6 +13,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 func TestAProcessIsIdentifiedByWhenItStartedAndWhereItIs(t *testing.T) {
@@ -39,7 +40,7 @@ func TestAProcessIsIdentifiedByWhenItStartedAndWhereItIs(t *testing.T) {
 
 	own, err := i.Identify(os.Getpid())
 	require.NoError(t, err)
-	require.NotEqual(t, own.Ticks, first.Ticks)
+	require.NotEqual(t, own.Start, first.Start)
 
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait()
@@ -59,7 +60,7 @@ func TestAContainersProcessIsIdentifiedAsTheContainers(t *testing.T) {
 	i := NewIdentifier(root, nil)
 	got, err := i.Identify(77)
 	require.NoError(t, err)
-	require.Equal(t, Identity{PID: 77, Ticks: 250, Started: time.Unix(1780000002, 500e6).UTC()}, got, "without cgroups to be read")
+	require.Equal(t, Identity{Process: procfs.Process{PID: 77, Start: 250}, Started: time.Unix(1780000002, 500e6).UTC()}, got, "without cgroups to be read")
 
 	tree, err := cgroup.Open("/")
 	require.NoError(t, err)

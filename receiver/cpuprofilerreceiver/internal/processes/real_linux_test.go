@@ -19,6 +19,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -68,7 +69,7 @@ func TestRealProcess(t *testing.T) {
 		found, missing, err := NewFinder(FinderConfig{Config: Config{Tree: tree, Wanted: m}, OwnUser: true}).Find(context.Background())
 		require.NoError(t, err)
 		require.Empty(t, missing)
-		require.Contains(t, found, Match{PID: pid, Threads: 1, Start: p.ticks})
+		require.Contains(t, found, Match{procfs.Process{PID: pid, Start: p.ticks}, 1})
 	})
 }
 

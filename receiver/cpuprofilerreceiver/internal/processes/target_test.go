@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 func TestTargetValidate(t *testing.T) {
@@ -115,7 +116,7 @@ func TestFindTellsThreadsAndStart(t *testing.T) {
 	require.NoError(t, err)
 	found, _, err := NewFinder(FinderConfig{Config: Config{Root: h.root, Wanted: m}}).Find(context.Background())
 	require.NoError(t, err)
-	require.Equal(t, []Match{{PID: 10, Threads: 40, Start: 7}}, found)
+	require.Equal(t, []Match{{procfs.Process{PID: 10, Start: 7}, 40}}, found)
 }
 
 func TestFindOwnUser(t *testing.T) {
