@@ -16,7 +16,7 @@ type hotPath struct {
 // hotPaths are what runs for each sample, each unit or each decision.
 var hotPaths = []hotPath{
 	{pkg: "internal/perfevent", shows: "a sample out of a ring, decoded", ours: "ReadSample/1_ring", baseline: "ReadSample/copy", against: "copy of its bytes"},
-	{pkg: "receiver/cpuprofilerreceiver/internal/oncpu", shows: "a decoded sample into the buffer", ours: "RecordToBuffer/record", baseline: "RecordToBuffer/baseline=add", against: "bare `Batch.Add`"},
+	{pkg: "receiver/cpuprofilerreceiver/internal/sampler/oncpu", shows: "a decoded sample into the buffer", ours: "RecordToBuffer/record", baseline: "RecordToBuffer/baseline=add", against: "bare `Batch.Add`"},
 	{pkg: "receiver/cpuprofilerreceiver/internal/processes", shows: "a stack of 32 frames, seen before", ours: "Stack/seen_before", baseline: "Stack/baseline:_map_lookup", against: "map lookup"},
 	{pkg: "internal/samples", shows: "a sample into the batch", ours: "Add/stacks=1", baseline: "Add/baseline=map", against: "counting in a map"},
 	{pkg: "receiver/cpuprofilerreceiver/internal/offcpu", shows: "a wait, two switches, with its stack", ours: "Switch/wait_with_its_stack", baseline: "Switch/baseline=add", against: "bare `AddValue`"},
@@ -41,11 +41,11 @@ var hotPaths = []hotPath{
 
 // growth is how the cost of a hot path grows.
 var growth = []hotPath{
-	{pkg: "receiver/cpuprofilerreceiver/internal/oncpu", shows: "a sample, stack 8 deep", ours: "Record/depth=8"},
-	{pkg: "receiver/cpuprofilerreceiver/internal/oncpu", shows: "a sample, stack 32 deep", ours: "Record/depth=32"},
-	{pkg: "receiver/cpuprofilerreceiver/internal/oncpu", shows: "a sample, stack 127 deep", ours: "Record/depth=127"},
-	{pkg: "receiver/cpuprofilerreceiver/internal/oncpu", shows: "a sample, of 1 thread", ours: "Record/threads=1"},
-	{pkg: "receiver/cpuprofilerreceiver/internal/oncpu", shows: "a sample, of 100 threads by turns", ours: "Record/threads=100"},
+	{pkg: "receiver/cpuprofilerreceiver/internal/sampler/oncpu", shows: "a sample, stack 8 deep", ours: "Record/depth=8"},
+	{pkg: "receiver/cpuprofilerreceiver/internal/sampler/oncpu", shows: "a sample, stack 32 deep", ours: "Record/depth=32"},
+	{pkg: "receiver/cpuprofilerreceiver/internal/sampler/oncpu", shows: "a sample, stack 127 deep", ours: "Record/depth=127"},
+	{pkg: "receiver/cpuprofilerreceiver/internal/sampler/oncpu", shows: "a sample, of 1 thread", ours: "Record/threads=1"},
+	{pkg: "receiver/cpuprofilerreceiver/internal/sampler/oncpu", shows: "a sample, of 100 threads by turns", ours: "Record/threads=100"},
 	{pkg: "internal/samples", shows: "a sample into the batch, one stack", ours: "Add/stacks=1"},
 	{pkg: "internal/samples", shows: "a sample into the batch, 1,000 stacks by turns", ours: "Add/stacks=1000"},
 	{pkg: "receiver/cpuprofilerreceiver/internal/processes", shows: "a stack never seen", ours: "Stack/never_seen"},

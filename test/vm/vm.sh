@@ -136,7 +136,7 @@ VM_PACKAGES=(
 	receiver/cpuprofilerreceiver
 	receiver/cpuprofilerreceiver/internal/attach
 	receiver/cpuprofilerreceiver/internal/cputime
-	receiver/cpuprofilerreceiver/internal/oncpu
+	receiver/cpuprofilerreceiver/internal/sampler/oncpu
 	receiver/cpuprofilerreceiver/internal/offcpu
 	receiver/cpuprofilerreceiver/internal/allocs
 	receiver/cpuprofilerreceiver/internal/processes

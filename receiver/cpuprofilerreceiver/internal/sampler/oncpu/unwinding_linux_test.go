@@ -63,7 +63,7 @@ func withoutFramePointers(t testing.TB) attach.Finding {
 		t.Skip(err)
 	}
 	program := filepath.Join(t.TempDir(), "program")
-	out, err := exec.Command("gcc", "-O2", "-fomit-frame-pointer", "-o", program, "../unwind/testdata/calls.c", "-lm", "-lpthread").CombinedOutput()
+	out, err := exec.Command("gcc", "-O2", "-fomit-frame-pointer", "-o", program, "../../unwind/testdata/calls.c", "-lm", "-lpthread").CombinedOutput()
 	require.NoError(t, err, string(out))
 	cmd := exec.Command(program)
 	require.NoError(t, cmd.Start())
