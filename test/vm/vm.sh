@@ -137,7 +137,7 @@ VM_PACKAGES=(
 	receiver/cpuprofilerreceiver/internal/attach
 	receiver/cpuprofilerreceiver/internal/cputime
 	receiver/cpuprofilerreceiver/internal/sampler/oncpu
-	receiver/cpuprofilerreceiver/internal/offcpu
+	receiver/cpuprofilerreceiver/internal/sampler/offcpu
 	receiver/cpuprofilerreceiver/internal/allocs
 	receiver/cpuprofilerreceiver/internal/processes
 	receiver/cpuprofilerreceiver/internal/symbolizer
