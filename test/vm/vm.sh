@@ -138,7 +138,7 @@ VM_PACKAGES=(
 	receiver/cpuprofilerreceiver/internal/cputime
 	receiver/cpuprofilerreceiver/internal/sampler/oncpu
 	receiver/cpuprofilerreceiver/internal/sampler/offcpu
-	receiver/cpuprofilerreceiver/internal/allocs
+	receiver/cpuprofilerreceiver/internal/sampler/allocs
 	receiver/cpuprofilerreceiver/internal/processes
 	receiver/cpuprofilerreceiver/internal/symbolizer
 	receiver/cpuprofilerreceiver/internal/unwind
