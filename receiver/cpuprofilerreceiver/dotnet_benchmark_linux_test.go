@@ -25,8 +25,8 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/nativeformat"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/dotnet/captures"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet/captures"
 )
 
 // BenchmarkDotnetIntake is what a buffer costs from a sender over loopback into

@@ -23,9 +23,9 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/procfs"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/dotnet"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/dotnet/captures"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet/captures"
 )
 
 // TestDotnetGolden holds the OTLP of a few captures, as sent by a process that a

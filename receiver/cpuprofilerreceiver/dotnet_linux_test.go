@@ -49,8 +49,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/hostid"
 	"github.com/hotprofile/hotprofile/internal/nativeformat"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/dotnet/captures"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet/captures"
 )
 
 // intakeOf is the block dotnet on a free port, or on a socket of the test's own.
