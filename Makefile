@@ -18,7 +18,7 @@ BENCH_FLAGS ?=
 SOAK_MINUTES ?= 30
 # Packages whose tests compare with what the kernel counts: one at a time, since
 # a machine that is busy with the tests of another has no time to read it all.
-MEASURING := /internal/(perfevent|monitor|oncpu|offcpu|allocs|processes|unwind)$$|/cpuprofilerreceiver$$|/cputriggerprocessor$$|/test/(agreement|fidelity)$$
+MEASURING := /internal/(perfevent|monitor|sampler/oncpu|sampler/offcpu|sampler/allocs|processes|unwind)$$|/cpuprofilerreceiver$$|/cputriggerprocessor$$|/test/(agreement|fidelity)$$
 
 .PHONY: help
 help: ## list the targets

@@ -17,20 +17,20 @@ import (
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/pprofpull"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/pprof"
 )
 
 // pprofPullers pull the endpoints that are configured.
 type pprofPullers struct {
-	pullers []*pprofpull.Puller
+	pullers []*pprof.Puller
 	clients []*http.Client
 	unwatch []func()
 }
 
 // newPprof joins the parts of each endpoint; hot is nil where there is no such
 // extension.
-func (p *profiler) newPprof(ctx context.Context, host component.Host, at place, sink pprofpull.Sink, count *counters, hot hotunitsextension.HotUnits) (*pprofPullers, error) {
+func (p *profiler) newPprof(ctx context.Context, host component.Host, at place, sink pprof.Sink, count *counters, hot hotunitsextension.HotUnits) (*pprofPullers, error) {
 	all := &pprofPullers{}
 	decoding := new(sync.Mutex)
 	for i := range p.cfg.PprofEndpoints {
@@ -44,15 +44,15 @@ func (p *profiler) newPprof(ctx context.Context, host component.Host, at place, 
 		one.Count, one.Lost = count.pulled, count.lostOfPprof
 		all.unwatch = append(all.unwatch, unwatch)
 		all.clients = append(all.clients, one.Client)
-		all.pullers = append(all.pullers, pprofpull.New(one))
+		all.pullers = append(all.pullers, pprof.New(one))
 	}
 	return all, nil
 }
 
 // newPuller is what one endpoint's puller needs to know, and what ends its watch
 // of hot units.
-func (p *profiler) newPuller(ctx context.Context, host component.Host, at place, cfg *PprofEndpointConfig, hot hotunitsextension.HotUnits) (one pprofpull.Config, unwatch func(), err error) {
-	one = pprofpull.Config{
+func (p *profiler) newPuller(ctx context.Context, host component.Host, at place, cfg *PprofEndpointConfig, hot hotunitsextension.HotUnits) (one pprof.Config, unwatch func(), err error) {
+	one = pprof.Config{
 		Interval: cfg.Interval, Duration: cfg.Duration, Timeout: cfg.ClientConfig.Timeout,
 		MaxSize: int64(cfg.MaxSize),
 		Look:    p.cfg.DiscoveryInterval,
@@ -60,7 +60,7 @@ func (p *profiler) newPuller(ctx context.Context, host component.Host, at place,
 		Now:     time.Now,
 	}
 	for _, name := range cfg.Profiles {
-		k, _ := pprofpull.KindOf(name)
+		k, _ := pprof.KindOf(name)
 		one.Kinds = append(one.Kinds, k)
 	}
 	if one.URL, err = url.Parse(cfg.ClientConfig.Endpoint); err != nil {
@@ -142,12 +142,12 @@ func (h heat) Hot(of processes.Identity) bool {
 }
 
 // pulled counts a pull.
-func (c *counters) pulled(o pprofpull.Outcome) {
+func (c *counters) pulled(o pprof.Outcome) {
 	c.telemetry.CPUProfilerPprofPulls.Add(context.Background(), 1, outcome(o.String()))
 }
 
 // lostOfPprof counts what of a pulled profile was not taken.
-func (c *counters) lostOfPprof(k pprofpull.Kind, l pprofpull.Lost) {
+func (c *counters) lostOfPprof(k pprof.Kind, l pprof.Lost) {
 	c.left(bufferFull, k.Sampler(), l.NoRoom)
 	c.left(unreadable, k.Sampler(), l.Unreadable)
 }

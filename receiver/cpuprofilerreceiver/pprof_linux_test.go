@@ -11,7 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/pprof"
+	httppprof "net/http/pprof"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -31,7 +31,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/pprofpull"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/pprof"
 )
 
 // endpoint is a list of one endpoint that is pulled once a second.
@@ -52,8 +52,8 @@ func endpoint(at string, change func(*PprofEndpointConfig)) func(*Config) {
 
 func pprofHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/", httppprof.Index)
+	mux.HandleFunc("/debug/pprof/profile", httppprof.Profile)
 	return mux
 }
 
@@ -224,7 +224,7 @@ func TestTargetThatIsNotThereLeavesTheResource(t *testing.T) {
 	e.Target = configoptional.Some(TargetConfig{Executable: "/nowhere/at/all"})
 	e.Resource = map[string]any{"service.name": "checkout"}
 	got, err := finderOf(t, &e).find(t.Context())
-	require.ErrorIs(t, err, pprofpull.ErrUnidentified)
+	require.ErrorIs(t, err, pprof.ErrUnidentified)
 	require.Zero(t, got.Unit)
 	require.Len(t, got.Resource.Attributes, 1)
 }
@@ -237,5 +237,5 @@ func TestWhoeverDoesNotListenIsNobody(t *testing.T) {
 	e := defaultPprofEndpoint()
 	e.ClientConfig.Endpoint = at
 	_, err = finderOf(t, &e).find(context.Background())
-	require.ErrorIs(t, err, pprofpull.ErrNotListened)
+	require.ErrorIs(t, err, pprof.ErrNotListened)
 }

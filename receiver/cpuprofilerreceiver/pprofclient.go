@@ -14,7 +14,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/configmiddleware"
 
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/pprofpull"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/pprof"
 )
 
 // client is confighttp's client, with the connections of an endpoint: to its
@@ -36,7 +36,7 @@ func (cfg *PprofEndpointConfig) client(ctx context.Context, host component.Host,
 	if err != nil {
 		return nil, err
 	}
-	made.CheckRedirect = pprofpull.SameHost
+	made.CheckRedirect = pprof.SameHost
 	return made, nil
 }
 

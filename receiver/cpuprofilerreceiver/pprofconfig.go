@@ -18,7 +18,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/pprofpull"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/pprof"
 )
 
 // PprofEndpointConfig is one endpoint in the manner of net/http/pprof.
@@ -115,7 +115,7 @@ func (cfg *PprofEndpointConfig) Validate() error {
 		fault("profiles: names nothing to pull; leave it out for [profile]")
 	}
 	for i, name := range cfg.Profiles {
-		if _, ok := pprofpull.KindOf(name); !ok {
+		if _, ok := pprof.KindOf(name); !ok {
 			fault("profiles[%d]: %q is not one of %s", i, name, pprofNames())
 		} else if slices.Contains(cfg.Profiles[:i], name) {
 			fault("profiles[%d]: %q is there twice", i, name)
@@ -162,7 +162,7 @@ func validatePprofURL(endpoint string) error {
 
 func pprofNames() string {
 	var names []string
-	for _, k := range pprofpull.Kinds() {
+	for _, k := range pprof.Kinds() {
 		names = append(names, k.Name)
 	}
 	return strings.Join(names, ", ")

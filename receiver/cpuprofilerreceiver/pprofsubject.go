@@ -18,8 +18,8 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/pprofpull"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/pprof"
 )
 
 // The resource attributes that say, or are said by, which process it is.
@@ -44,13 +44,13 @@ type subjectFinder struct {
 	url       *url.URL
 	port      uint16
 	at        place
-	listeners *pprofpull.Listeners
+	listeners *pprof.Listeners
 	target    *processes.Finder // nil where none is configured
-	last      pprofpull.Subject
+	last      pprof.Subject
 }
 
 func newSubjectFinder(cfg *PprofEndpointConfig, at *url.URL, on place) (*subjectFinder, error) {
-	f := &subjectFinder{cfg: cfg, url: at, at: on, listeners: pprofpull.NewListeners(on.root, time.Now)}
+	f := &subjectFinder{cfg: cfg, url: at, at: on, listeners: pprof.NewListeners(on.root, time.Now)}
 	var err error
 	if f.port, err = port(at); err != nil {
 		return nil, fmt.Errorf("endpoint: %w", err)
@@ -67,10 +67,10 @@ func newSubjectFinder(cfg *PprofEndpointConfig, at *url.URL, on place) (*subject
 
 // find returns the same resource as before where nothing has changed: what has the
 // same is one profile.
-func (f *subjectFinder) find(ctx context.Context) (pprofpull.Subject, error) {
+func (f *subjectFinder) find(ctx context.Context) (pprof.Subject, error) {
 	found, err := f.look(ctx)
-	if err != nil && !errors.Is(err, pprofpull.ErrUnidentified) {
-		return pprofpull.Subject{}, err
+	if err != nil && !errors.Is(err, pprof.ErrUnidentified) {
+		return pprof.Subject{}, err
 	}
 	if r := f.last.Resource; r != nil && r.PID == found.Resource.PID && slices.Equal(r.Attributes, found.Resource.Attributes) {
 		found.Resource = r
@@ -79,7 +79,7 @@ func (f *subjectFinder) find(ctx context.Context) (pprofpull.Subject, error) {
 	return found, err
 }
 
-func (f *subjectFinder) look(ctx context.Context) (pprofpull.Subject, error) {
+func (f *subjectFinder) look(ctx context.Context) (pprof.Subject, error) {
 	r, unit := &samples.Resource{}, processes.Identity{}
 	pids, err := f.pids(ctx)
 	if len(pids) > 0 && err == nil {
@@ -114,7 +114,7 @@ func (f *subjectFinder) look(ctx context.Context) (pprofpull.Subject, error) {
 	for _, key := range sortedKeys(attributes) {
 		out.Attributes = append(out.Attributes, samples.Attribute{Key: key, Value: attributes[key]})
 	}
-	return pprofpull.Subject{Resource: out, Unit: unit, Frames: pprofpull.FrameTypeOf(language)}, err
+	return pprof.Subject{Resource: out, Unit: unit, Frames: pprof.FrameTypeOf(language)}, err
 }
 
 // pids are the processes whose endpoint it is; none where it is on another host or
@@ -132,7 +132,7 @@ func (f *subjectFinder) pids(ctx context.Context) (pids []int, err error) {
 			pids = append(pids, m.PID)
 		}
 		if len(pids) == 0 {
-			return nil, fmt.Errorf("%w: there is no process of target %s", pprofpull.ErrUnidentified, f.cfg.Target.Get().target())
+			return nil, fmt.Errorf("%w: there is no process of target %s", pprof.ErrUnidentified, f.cfg.Target.Get().target())
 		}
 		return pids, nil
 	case container || group:
@@ -161,7 +161,7 @@ func (f *subjectFinder) peer(ctx context.Context) (int, error) {
 		err = errors.New("it is in another pid namespace")
 	}
 	if err != nil {
-		return 0, fmt.Errorf("%w: %w", pprofpull.ErrUnidentified, err)
+		return 0, fmt.Errorf("%w: %w", pprof.ErrUnidentified, err)
 	}
 	return pid, nil
 }
@@ -182,7 +182,7 @@ func (f *subjectFinder) listening(ctx context.Context) ([]int, error) {
 		if err == nil {
 			return pids, nil
 		}
-		if failed == nil || errors.Is(failed, pprofpull.ErrNotListened) {
+		if failed == nil || errors.Is(failed, pprof.ErrNotListened) {
 			failed = err
 		}
 	}
@@ -205,7 +205,7 @@ func isLocal(addr netip.Addr) bool {
 // is nothing about processes.
 func (f *subjectFinder) describe(pids []int) (*samples.Resource, processes.Identity, error) {
 	if len(pids) > maxSubjects {
-		return nil, processes.Identity{}, fmt.Errorf("%w: it may be any of %d", pprofpull.ErrUnidentified, len(pids))
+		return nil, processes.Identity{}, fmt.Errorf("%w: it may be any of %d", pprof.ErrUnidentified, len(pids))
 	}
 	cfg := processes.Config{Root: f.at.root, Tree: f.at.tree, HostName: f.at.hostName, HostID: f.at.hostID}
 	var r *samples.Resource
@@ -219,20 +219,20 @@ func (f *subjectFinder) describe(pids []int) (*samples.Resource, processes.Ident
 			return nil, unit, err
 		}
 		if slices.Contains(one.Attributes, samples.Attribute{Key: attrExecutable, Value: "docker-proxy"}) {
-			return nil, unit, fmt.Errorf("%w: docker-proxy listens there, for a container", pprofpull.ErrUnidentified)
+			return nil, unit, fmt.Errorf("%w: docker-proxy listens there, for a container", pprof.ErrUnidentified)
 		}
 		if r == nil {
 			r, unit = one, id
 			continue
 		}
 		if id.Cgroup == "" && id.ContainerID == "" || id.Cgroup != unit.Cgroup || id.ContainerID != unit.ContainerID {
-			return nil, unit, fmt.Errorf("%w: processes %d and %d may be, of different cgroups", pprofpull.ErrUnidentified, pids[0], pid)
+			return nil, unit, fmt.Errorf("%w: processes %d and %d may be, of different cgroups", pprof.ErrUnidentified, pids[0], pid)
 		}
 		unit = processes.Identity{Cgroup: id.Cgroup, ContainerID: id.ContainerID, PodUID: id.PodUID}
 		r = common(r, one)
 	}
 	if r == nil {
-		return nil, unit, fmt.Errorf("%w: its processes have ended", pprofpull.ErrUnidentified)
+		return nil, unit, fmt.Errorf("%w: its processes have ended", pprof.ErrUnidentified)
 	}
 	return r, unit, nil
 }
