@@ -21,6 +21,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
 )
 
 // Config is what `cpu_trigger:` takes. The empty one opens the gate of a unit
@@ -254,7 +255,7 @@ func createDefaultConfig() *Config {
 			policy("cpu", monitor.CPUUtilization, 80),
 			policy("throttled", monitor.CPUThrottling, 25),
 		},
-		Manual:               configoptional.Default(defaultManual()),
+		Manual:               configoptional.Default(manual.DefaultConfig()),
 		Budgets:              BudgetsConfig{MaxConcurrentUnits: 10},
 		MaxSwitchesPerSecond: 200_000,
 		CPUWeightFormula:     cgroup.WeightAuto,
@@ -352,7 +353,7 @@ func (cfg *Config) Validate() error {
 		}
 	}
 	if server := cfg.Manual.Get(); server != nil {
-		if err := validateManual(server); err != nil {
+		if err := manual.Validate(server); err != nil {
 			errs = append(errs, err)
 		}
 	}

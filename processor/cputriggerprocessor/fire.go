@@ -12,23 +12,24 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
 )
 
 // fire opens the gate of a unit by hand.
-func (p *cpuTrigger) fire(_ context.Context, name string, d time.Duration) (manualResult, error) {
+func (p *cpuTrigger) fire(_ context.Context, name string, d time.Duration) (manual.Opened, error) {
 	if p.closed.Load() {
-		return manualResult{}, errShutdown
+		return manual.Opened{}, manual.ErrShutdown
 	}
 	t, err := p.unitNamed(name)
 	if err != nil {
-		return manualResult{}, err
+		return manual.Opened{}, err
 	}
 	o, err := p.units.Fire(t, d, p.now())
 	if err != nil {
-		return manualResult{}, err
+		return manual.Opened{}, err
 	}
 	p.hot.publish()
-	return manualResult{TriggerID: o.ID, Unit: o.Unit, Until: o.Until}, nil
+	return manual.Opened{TriggerID: o.ID, Unit: o.Unit, Until: o.Until}, nil
 }
 
 // unitNamed finds the unit that people mean by a name: a unit's own, a
@@ -39,33 +40,33 @@ func (p *cpuTrigger) unitNamed(name string) (target, error) {
 	}
 	h := p.gate.host
 	if h == nil {
-		return target{}, noSuchUnit(name, string(noControlGroups))
+		return target{}, &manual.NoSuchUnitError{Unit: name, Why: string(noControlGroups)}
 	}
 	pid, err := strconv.Atoi(name)
 	switch {
 	case err == nil && pid > 0 && pid <= maxPID:
 		return p.unitOfProcess(name, pid)
 	case p.cfg.Scope == ScopeProcess:
-		return target{}, noSuchUnit(name, "units are processes here (scope: process): name one by its pid")
+		return target{}, &manual.NoSuchUnitError{Unit: name, Why: "units are processes here (scope: process): name one by its pid"}
 	case strings.HasPrefix(name, "/"):
 		if u, ok := h.Cgroup(name); ok && !u.ProcessOnly() {
 			return target{name: u.ID, unit: u}, nil
 		}
-		return target{}, noSuchUnit(name, "there is no such cgroup")
+		return target{}, &manual.NoSuchUnitError{Unit: name, Why: "there is no such cgroup"}
 	case len(name) < cgroup.MinPrefix:
-		return target{}, noSuchUnit(name, fmt.Sprintf("it is no pid, no cgroup's path, which begins with /, and too short for a container's id: %d digits are the least", cgroup.MinPrefix))
+		return target{}, &manual.NoSuchUnitError{Unit: name, Why: fmt.Sprintf("it is no pid, no cgroup's path, which begins with /, and too short for a container's id: %d digits are the least", cgroup.MinPrefix)}
 	}
 	if u, ok := h.Container(name); ok {
 		return target{name: u.ID, unit: u}, nil
 	}
-	return target{}, noSuchUnit(name, "no container here has that id")
+	return target{}, &manual.NoSuchUnitError{Unit: name, Why: "no container here has that id"}
 }
 
 func (p *cpuTrigger) unitOfProcess(name string, pid int) (target, error) {
 	process, ok := p.gate.host.Process(pid)
 	switch {
 	case !ok:
-		return target{}, noSuchUnit(name, "no process here has that pid")
+		return target{}, &manual.NoSuchUnitError{Unit: name, Why: "no process here has that pid"}
 	case p.cfg.Scope == ScopeCgroup && !process.Unit.ProcessOnly():
 		return target{name: process.Unit.ID, unit: process.Unit}, nil
 	}
@@ -89,7 +90,7 @@ func (us *units) Fire(t target, d time.Duration, now time.Time) (trigger.Opening
 	defer us.mu.Unlock()
 	u := us.add(t, now)
 	if u == nil {
-		return trigger.Opening{}, noSuchUnit(t.name, string(tooManyUnits))
+		return trigger.Opening{}, &manual.NoSuchUnitError{Unit: t.name, Why: string(tooManyUnits)}
 	}
 	o, err := u.gate.OpenByHand(d, now)
 	if err != nil {

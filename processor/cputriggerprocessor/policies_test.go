@@ -16,6 +16,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
 )
 
 // onePolicy is a configuration without a recorder of one policy that fires
@@ -334,9 +335,8 @@ func TestManualFindsUnits(t *testing.T) {
 			}
 			got, err := r.p.fire(t.Context(), c.name, time.Minute)
 			if c.fault != "" {
-				var refused *refusal
+				var refused *manual.NoSuchUnitError // answered with status 404
 				require.ErrorAs(t, err, &refused)
-				require.Equal(t, 404, refused.status)
 				require.ErrorContains(t, err, c.fault)
 				return
 			}
@@ -363,7 +363,7 @@ func TestManualWithoutControlGroupsOrAfterShutdown(t *testing.T) {
 	require.ErrorContains(t, err, string(noControlGroups))
 	require.NoError(t, r.p.Shutdown(t.Context()))
 	_, err = r.p.fire(t.Context(), containerA, time.Minute)
-	require.ErrorIs(t, err, errShutdown)
+	require.ErrorIs(t, err, manual.ErrShutdown)
 }
 
 // TestCooldownsSurviveARestart: what one run remembered, the next one keeps to.

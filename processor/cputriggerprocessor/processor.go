@@ -26,6 +26,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
 )
 
 // warmFrom is the part of a threshold from which on a unit is looked at more
@@ -49,9 +50,9 @@ type cpuTrigger struct {
 	gate      *gate
 	outlet    *outlet // nil without pre_trigger
 
-	manual *manual  // nil: no gate is opened by hand
-	memory *memory  // nil: nothing is kept over a restart
-	hot    *hotList // nil: there is nobody to tell what is hot
+	manual *manual.Server // nil: no gate is opened by hand
+	memory *memory        // nil: nothing is kept over a restart
+	hot    *hotList       // nil: there is nobody to tell what is hot
 
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -155,8 +156,8 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 		componentstatus.ReportStatus(host, componentstatus.NewRecoverableErrorEvent(err))
 	}
 	if server := p.cfg.manual(); server != nil {
-		p.manual = newManual(*server, p.cfg.manualDuration(), p.fire, p.log)
-		return p.manual.start(ctx, host, p.telemetry)
+		p.manual = manual.NewServer(*server, p.cfg.manualDuration(), p.fire, p.log)
+		return p.manual.Start(ctx, host, p.telemetry)
 	}
 	return nil
 }
@@ -311,7 +312,7 @@ func (p *cpuTrigger) Shutdown(ctx context.Context) error {
 	}
 	var err error
 	if p.manual != nil {
-		err = p.manual.shutdown(ctx)
+		err = p.manual.Shutdown(ctx)
 	}
 	if p.cancel != nil {
 		p.cancel()

@@ -90,7 +90,7 @@ func TestWhatWasSavedAtShutdownIsThereAfterARestart(t *testing.T) {
 func TestAStorageThatIsNotThereIsSaid(t *testing.T) {
 	other := component.MustNewID("health_check")
 	host := fileStorage(t, t.TempDir())
-	host.(hostWith)[other] = password{}
+	host.(hostWith)[other] = notAStorage{}
 	for _, tc := range []struct {
 		id   component.ID
 		says string
@@ -370,3 +370,10 @@ func FuzzRecord(f *testing.F) {
 		require.Len(t, back.Units, len(s.Units))
 	})
 }
+
+// hostWith is a host with extensions.
+type hostWith map[component.ID]component.Component
+
+func (h hostWith) GetExtensions() map[component.ID]component.Component { return h }
+
+type notAStorage struct{ component.Component }

@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package cputriggerprocessor
+package manual
 
 import (
 	"context"
@@ -46,9 +46,9 @@ type fired struct {
 	duration time.Duration
 }
 
-// handRig is a real server with an engine made by the test.
-type handRig struct {
-	*manual
+// serverRig is a real server with an engine made by the test.
+type serverRig struct {
+	*Server
 	fired  []fired
 	refuse error
 	client *http.Client
@@ -57,18 +57,18 @@ type handRig struct {
 
 var handUntil = time.Date(2026, 5, 28, 20, 27, 12, 0, time.FixedZone("CEST", 2*60*60))
 
-func newHandRig(t *testing.T, change func(*confighttp.ServerConfig)) *handRig {
+func newServerRig(t *testing.T, change func(*confighttp.ServerConfig)) *serverRig {
 	t.Helper()
-	cfg := defaultManual()
+	cfg := DefaultConfig()
 	cfg.NetAddr.Endpoint = "127.0.0.1:0"
 	if change != nil {
 		change(&cfg)
 	}
-	require.NoError(t, validateManual(&cfg))
-	r := &handRig{base: "http://manual"}
-	r.manual = newManual(cfg, 30*time.Second, func(_ context.Context, unit string, d time.Duration) (manualResult, error) {
+	require.NoError(t, Validate(&cfg))
+	r := &serverRig{base: "http://manual"}
+	r.Server = NewServer(cfg, 30*time.Second, func(_ context.Context, unit string, d time.Duration) (Opened, error) {
 		r.fired = append(r.fired, fired{unit, d})
-		return manualResult{TriggerID: "0badcafe", Unit: unit, Until: handUntil}, r.refuse
+		return Opened{TriggerID: "0badcafe", Unit: unit, Until: handUntil}, r.refuse
 	}, zap.NewNop())
 	r.client = &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -79,15 +79,15 @@ func newHandRig(t *testing.T, change func(*confighttp.ServerConfig)) *handRig {
 	return r
 }
 
-func (r *handRig) run(t *testing.T, host component.Host) *handRig {
+func (r *serverRig) run(t *testing.T, host component.Host) *serverRig {
 	t.Helper()
-	require.NoError(t, r.start(t.Context(), host, componenttest.NewNopTelemetrySettings()))
-	t.Cleanup(func() { require.NoError(t, r.shutdown(context.Background())) })
+	require.NoError(t, r.Start(t.Context(), host, componenttest.NewNopTelemetrySettings()))
+	t.Cleanup(func() { require.NoError(t, r.Shutdown(context.Background())) })
 	return r
 }
 
 // do sends a request and returns the answer, which is JSON whatever it is.
-func (r *handRig) do(t *testing.T, method, target, body string, header ...string) (status int, head http.Header, answer map[string]any) {
+func (r *serverRig) do(t *testing.T, method, target, body string, header ...string) (status int, head http.Header, answer map[string]any) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, r.base+target, strings.NewReader(body))
 	require.NoError(t, err)
@@ -127,7 +127,7 @@ func TestAGateIsOpenedByHandOverTCPAndOverAUnixSocket(t *testing.T) {
 		"tcp": nil, "unix": overUnix(socketPath(t)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newHandRig(t, change).run(t, componenttest.NewNopHost())
+			r := newServerRig(t, change).run(t, componenttest.NewNopHost())
 			for _, tc := range []struct {
 				name, target, body string
 				want               fired
@@ -150,7 +150,7 @@ func TestAGateIsOpenedByHandOverTCPAndOverAUnixSocket(t *testing.T) {
 }
 
 func TestWhatIsAskedWronglyOpensNothingAndIsAnsweredWithWhatIsWrong(t *testing.T) {
-	r := newHandRig(t, nil).run(t, componenttest.NewNopHost())
+	r := newServerRig(t, nil).run(t, componenttest.NewNopHost())
 	for _, tc := range []struct {
 		name, method, target, body string
 		header                     []string
@@ -199,7 +199,7 @@ func TestWhatIsAskedWronglyOpensNothingAndIsAnsweredWithWhatIsWrong(t *testing.T
 }
 
 func TestWhyAGateIsNotOpenedIsAnswered(t *testing.T) {
-	r := newHandRig(t, nil).run(t, componenttest.NewNopHost())
+	r := newServerRig(t, nil).run(t, componenttest.NewNopHost())
 	for _, tc := range []struct {
 		name   string
 		err    error
@@ -207,9 +207,9 @@ func TestWhyAGateIsNotOpenedIsAnswered(t *testing.T) {
 		want   map[string]any
 		retry  string
 	}{
-		{"no such unit", noSuchUnit("4711", "no process here has this pid"), 404, map[string]any{"error": `no unit "4711": no process here has this pid`}, ""},
+		{"no such unit", &NoSuchUnitError{"4711", "no process here has this pid"}, 404, map[string]any{"error": `no unit "4711": no process here has this pid`}, ""},
 		{"over budget", fmt.Errorf("fire: %w", &trigger.OverBudgetError{Budget: "max_triggers_per_hour"}), 429, map[string]any{"budget": "max_triggers_per_hour"}, "60"},
-		{"shut down", errShutdown, 503, map[string]any{"error": errShutdown.Error()}, ""},
+		{"shut down", ErrShutdown, 503, map[string]any{"error": ErrShutdown.Error()}, ""},
 		{"a fault", errors.New("disk on fire"), 500, map[string]any{"error": "disk on fire"}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -226,7 +226,7 @@ func TestWhyAGateIsNotOpenedIsAnswered(t *testing.T) {
 }
 
 func TestAnOriginThatIsAllowedMayOpenGates(t *testing.T) {
-	r := newHandRig(t, func(cfg *confighttp.ServerConfig) {
+	r := newServerRig(t, func(cfg *confighttp.ServerConfig) {
 		cors := confighttp.NewDefaultCORSConfig()
 		cors.AllowedOrigins = []string{"https://ops.example"}
 		cfg.CORS = configoptional.Some(cors)
@@ -254,10 +254,10 @@ func (h hostWith) GetExtensions() map[component.ID]component.Component { return 
 
 func TestWhoMayNotIsAnswered401(t *testing.T) {
 	id := component.MustNewID("password")
-	r := newHandRig(t, func(cfg *confighttp.ServerConfig) {
+	r := newServerRig(t, func(cfg *confighttp.ServerConfig) {
 		cfg.Auth = configoptional.Some(confighttp.AuthConfig{Config: configauth.Config{AuthenticatorID: id}})
 	})
-	require.ErrorContains(t, r.start(t.Context(), hostWith{}, componenttest.NewNopTelemetrySettings()), "password")
+	require.ErrorContains(t, r.Start(t.Context(), hostWith{}, componenttest.NewNopTelemetrySettings()), "password")
 	r.run(t, hostWith{id: password{}})
 	status, _, answer := r.do(t, http.MethodPost, "/v1/trigger?unit=a", "")
 	require.Equal(t, http.StatusUnauthorized, status)
@@ -285,7 +285,7 @@ func TestGatesAreOpenedByHandOverTLS(t *testing.T) {
 		"tcp, HTTP/1.1": {}, "tcp, HTTP/2": {two: true}, "unix, HTTP/2": {overUnix(socketPath(t)), true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newHandRig(t, func(cfg *confighttp.ServerConfig) {
+			r := newServerRig(t, func(cfg *confighttp.ServerConfig) {
 				cfg.TLS = configoptional.Some(configtls.ServerConfig{Config: configtls.Config{
 					CertPem: configopaque.String(certificate),
 					KeyPem:  configopaque.String(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})),
@@ -309,11 +309,11 @@ func TestTheSocketIsForItsUserAloneAndGoneAfterShutdown(t *testing.T) {
 		t.Skip("no file modes")
 	}
 	path := socketPath(t)
-	r := newHandRig(t, overUnix(path)).run(t, componenttest.NewNopHost())
+	r := newServerRig(t, overUnix(path)).run(t, componenttest.NewNopHost())
 	info, err := os.Lstat(path)
 	require.NoError(t, err)
 	require.Equal(t, os.ModeSocket|0o600, info.Mode())
-	require.NoError(t, r.shutdown(t.Context()))
+	require.NoError(t, r.Shutdown(t.Context()))
 	require.NoFileExists(t, path)
 }
 
@@ -326,7 +326,7 @@ func TestASocketOfAnEarlierRunIsReplaced(t *testing.T) {
 	_, err = os.Lstat(path)
 	require.NoError(t, err, "the socket is still there")
 
-	r := newHandRig(t, overUnix(path)).run(t, componenttest.NewNopHost())
+	r := newServerRig(t, overUnix(path)).run(t, componenttest.NewNopHost())
 	status, _, _ := r.do(t, http.MethodPost, "/v1/trigger?unit=a", "")
 	require.Equal(t, http.StatusOK, status)
 }
@@ -354,7 +354,7 @@ func TestWhatIsAtTheSocketsPathAndNotOursIsLeftAlone(t *testing.T) {
 			path := socketPath(t)
 			tc.make(t, path)
 			before, _ := os.Lstat(path)
-			err := newHandRig(t, overUnix(path)).start(t.Context(), componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
+			err := newServerRig(t, overUnix(path)).Start(t.Context(), componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings())
 			require.ErrorContains(t, err, "manual.endpoint: listen at "+path)
 			require.ErrorContains(t, err, tc.says)
 			after, _ := os.Lstat(path)
@@ -363,21 +363,21 @@ func TestWhatIsAtTheSocketsPathAndNotOursIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestAPortInUseIsSaid(t *testing.T) {
-	r := newHandRig(t, nil).run(t, componenttest.NewNopHost())
-	second := newHandRig(t, func(cfg *confighttp.ServerConfig) { cfg.NetAddr.Endpoint = r.server.Addr().String() })
-	require.ErrorContains(t, second.start(t.Context(), componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings()), "manual.endpoint: listen at 127.0.0.1:")
-	require.NoError(t, second.shutdown(t.Context()))
+func TestAPortInUseIsAnError(t *testing.T) {
+	r := newServerRig(t, nil).run(t, componenttest.NewNopHost())
+	second := newServerRig(t, func(cfg *confighttp.ServerConfig) { cfg.NetAddr.Endpoint = r.server.Addr().String() })
+	require.ErrorContains(t, second.Start(t.Context(), componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings()), "manual.endpoint: listen at 127.0.0.1:")
+	require.NoError(t, second.Shutdown(t.Context()))
 }
 
 func TestShutdownWaitsForTheRequestThatIsAnsweredAndRefusesTheNext(t *testing.T) {
-	r := newHandRig(t, nil)
+	r := newServerRig(t, nil)
 	entered, proceed := make(chan struct{}), make(chan struct{})
-	fire := r.fire
-	r.fire = func(ctx context.Context, unit string, d time.Duration) (manualResult, error) {
+	open := r.open
+	r.open = func(ctx context.Context, unit string, d time.Duration) (Opened, error) {
 		close(entered)
 		<-proceed
-		return fire(ctx, unit, d)
+		return open(ctx, unit, d)
 	}
 	r.run(t, componenttest.NewNopHost())
 	answered := make(chan int, 1)
@@ -387,7 +387,7 @@ func TestShutdownWaitsForTheRequestThatIsAnsweredAndRefusesTheNext(t *testing.T)
 	}()
 	<-entered
 	down := make(chan error, 1)
-	go func() { down <- r.shutdown(context.Background()) }()
+	go func() { down <- r.Shutdown(context.Background()) }()
 	require.Eventually(t, func() bool {
 		early := httptest.NewRecorder()
 		r.server.ServeHTTP(early, httptest.NewRequest(http.MethodGet, "/v1/trigger?unit=a", nil))
@@ -404,15 +404,15 @@ func TestShutdownWaitsForTheRequestThatIsAnsweredAndRefusesTheNext(t *testing.T)
 	close(proceed)
 	require.Equal(t, http.StatusOK, <-answered)
 	require.NoError(t, <-down)
-	require.NoError(t, r.shutdown(t.Context()), "again")
+	require.NoError(t, r.Shutdown(t.Context()), "again")
 	require.Len(t, r.fired, 1)
-	require.NoError(t, newHandRig(t, nil).shutdown(t.Context()), "without start")
+	require.NoError(t, newServerRig(t, nil).Shutdown(t.Context()), "without start")
 }
 
 // Who connects and says nothing, or never stops talking, is not waited for.
 func TestTheServerIsBounded(t *testing.T) {
-	r := newHandRig(t, func(cfg *confighttp.ServerConfig) { cfg.ReadHeaderTimeout = 50 * time.Millisecond }).run(t, componenttest.NewNopHost())
-	defaults := defaultManual()
+	r := newServerRig(t, func(cfg *confighttp.ServerConfig) { cfg.ReadHeaderTimeout = 50 * time.Millisecond }).run(t, componenttest.NewNopHost())
+	defaults := DefaultConfig()
 	for name, d := range map[string]time.Duration{
 		"read_header_timeout": defaults.ReadHeaderTimeout, "read_timeout": defaults.ReadTimeout,
 		"write_timeout": defaults.WriteTimeout, "idle_timeout": defaults.IdleTimeout,
@@ -457,9 +457,9 @@ func TestTheServerOfManualIsOffWithoutAnEndpoint(t *testing.T) {
 		}, `manual.cors.allowed_origins: "*" is not scheme://host[:port]`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			cfg := defaultManual()
+			cfg := DefaultConfig()
 			tc.change(&cfg)
-			err := validateManual(&cfg)
+			err := Validate(&cfg)
 			if tc.says == "" {
 				require.NoError(t, err)
 			} else {
@@ -479,11 +479,11 @@ func FuzzManualRequest(f *testing.F) {
 	f.Add("unit=a&duration=9999999999h", form+"; charset=utf-8", "%")
 	f.Fuzz(func(t *testing.T, query, kind, body string) {
 		var got []fired
-		m := newManual(defaultManual(), 30*time.Second, func(_ context.Context, unit string, d time.Duration) (manualResult, error) {
+		m := NewServer(DefaultConfig(), 30*time.Second, func(_ context.Context, unit string, d time.Duration) (Opened, error) {
 			got = append(got, fired{unit, d})
-			return manualResult{Unit: unit}, nil
+			return Opened{Unit: unit}, nil
 		}, zap.NewNop())
-		r := httptest.NewRequest(http.MethodPost, manualPath, strings.NewReader(body))
+		r := httptest.NewRequest(http.MethodPost, requestPath, strings.NewReader(body))
 		r.URL.RawQuery = query
 		r.Header.Set("Content-Type", kind)
 		w := httptest.NewRecorder()
@@ -493,11 +493,11 @@ func FuzzManualRequest(f *testing.F) {
 		case http.StatusOK:
 			require.Len(t, got, 1)
 			require.NotEmpty(t, got[0].unit)
-			require.LessOrEqual(t, len(got[0].unit), maxManualUnit)
+			require.LessOrEqual(t, len(got[0].unit), maxUnit)
 			require.NotContains(t, got[0].unit, "\n")
-			require.GreaterOrEqual(t, got[0].duration, minManualDuration)
-			require.LessOrEqual(t, got[0].duration, maxManualDuration)
-			var answer manualResult
+			require.GreaterOrEqual(t, got[0].duration, minDuration)
+			require.LessOrEqual(t, got[0].duration, maxDuration)
+			var answer Opened
 			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer))
 			require.Equal(t, got[0].unit, answer.Unit)
 		case http.StatusBadRequest, http.StatusRequestEntityTooLarge:

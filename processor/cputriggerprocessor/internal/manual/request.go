@@ -1,0 +1,79 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package manual
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	minDuration = time.Second
+	maxDuration = 24 * time.Hour
+
+	maxUnit   = 512 // bytes
+	maxBody   = 4 << 10
+	maxQuoted = 256 // bytes of a wrong value that the answer repeats
+)
+
+// readParams returns the parameters of the query and of a form in the body.
+func readParams(w http.ResponseWriter, r *http.Request) (url.Values, error) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "application/x-www-form-urlencoded" {
+		// A body of another type would be ignored, so it must be empty.
+		if n, _ := io.ReadFull(r.Body, make([]byte, 1)); n > 0 {
+			return nil, badRequest("the body is %q and must be application/x-www-form-urlencoded, or empty with the parameters in the query", quotable(r.Header.Get("Content-Type")))
+		}
+	}
+	var tooLarge *http.MaxBytesError
+	switch err := r.ParseForm(); {
+	case errors.As(err, &tooLarge):
+		return nil, &refusal{status: http.StatusRequestEntityTooLarge, why: fmt.Sprintf("the body is larger than %d bytes", tooLarge.Limit)}
+	case err != nil:
+		return nil, badRequest("read the parameters: %v", err)
+	}
+	return r.Form, nil
+}
+
+// parse returns the unit and the duration that a request names.
+func parse(params url.Values, fallback time.Duration) (unit string, d time.Duration, err error) {
+	for name, values := range params {
+		switch {
+		case name != "unit" && name != "duration":
+			return "", 0, badRequest("unknown parameter %q: there are unit and duration", quotable(name))
+		case len(values) != 1:
+			return "", 0, badRequest("%s: given %d times, must be given once", name, len(values))
+		}
+	}
+	unit = params.Get("unit")
+	switch {
+	case unit == "":
+		return "", 0, badRequest("unit: must be set to a container's id, a cgroup's path or a pid")
+	case len(unit) > maxUnit:
+		return "", 0, badRequest("unit: has %d bytes, must have at most %d", len(unit), maxUnit)
+	case !utf8.ValidString(unit) || strings.ContainsFunc(unit, unicode.IsControl):
+		return "", 0, badRequest("unit: %q is not a container's id, a cgroup's path or a pid", unit)
+	}
+	if !params.Has("duration") {
+		return unit, fallback, nil
+	}
+	d, err = time.ParseDuration(params.Get("duration"))
+	if err != nil {
+		return "", 0, badRequest("duration: %q is not a duration such as 30s", quotable(params.Get("duration")))
+	}
+	if d < minDuration || d > maxDuration {
+		return "", 0, badRequest("duration: %v is not between %v and %v", d, minDuration, maxDuration)
+	}
+	return unit, d, nil
+}
+
+func quotable(s string) string { return s[:min(len(s), maxQuoted)] }

@@ -1,0 +1,200 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package manual is an HTTP server that opens gates by hand. It reads and checks
+// requests; a function of the caller opens the gate.
+package manual
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/config/confighttp"
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/httplisten"
+	"github.com/hotprofile/hotprofile/internal/trigger"
+)
+
+const (
+	requestPath = "/v1/trigger"
+
+	// Further connections wait in the kernel's queue until one is closed.
+	maxConnections = 64
+	maxHeader      = 16 << 10
+
+	// retryAfter is the Retry-After of a request that is over budget: each minute
+	// a part of the hour's spending expires, and gates close.
+	retryAfter = time.Minute
+)
+
+// Open opens the gate of a unit for a time, or prolongs it. It fails with a
+// NoSuchUnitError, a trigger.OverBudgetError or ErrShutdown; any other error is
+// answered with status 500.
+type Open func(ctx context.Context, unit string, d time.Duration) (Opened, error)
+
+// Opened is the answer to a request that opened a gate.
+type Opened struct {
+	TriggerID string    `json:"trigger_id"`
+	Unit      string    `json:"unit"`
+	Until     time.Time `json:"until"`
+}
+
+// ErrShutdown refuses requests after the shutdown.
+var ErrShutdown = errors.New("cpu_trigger was shut down: gates no longer open")
+
+// refusal is an error with the HTTP status of its answer.
+type refusal struct {
+	status int
+	why    string
+}
+
+func (r *refusal) Error() string { return r.why }
+
+// NoSuchUnitError is returned for a unit that this host does not have.
+type NoSuchUnitError struct{ Unit, Why string }
+
+func (e *NoSuchUnitError) Error() string { return fmt.Sprintf("no unit %q: %s", e.Unit, e.Why) }
+
+func badRequest(format string, args ...any) error {
+	return &refusal{status: http.StatusBadRequest, why: fmt.Sprintf(format, args...)}
+}
+
+// Server opens gates for HTTP requests.
+type Server struct {
+	cfg      confighttp.ServerConfig
+	fallback time.Duration // of a request without a duration
+	open     Open
+	log      *zap.Logger
+	server   *httplisten.Server // nil until started
+}
+
+// NewServer returns a server that is not started. fallback is the duration of
+// requests that name none.
+func NewServer(cfg confighttp.ServerConfig, fallback time.Duration, open Open, log *zap.Logger) *Server {
+	return &Server{cfg: cfg, fallback: fallback, open: open, log: log}
+}
+
+// Start starts the server.
+func (m *Server) Start(ctx context.Context, host component.Host, set component.TelemetrySettings) error {
+	protected, err := m.protect(m)
+	if err != nil {
+		return err
+	}
+	server := httplisten.New(httplisten.Config{
+		Key:     "manual",
+		HTTP:    m.cfg,
+		Handler: protected,
+		WriteError: func(w http.ResponseWriter, _ *http.Request, why string, status int) {
+			answerError(w, &refusal{status: status, why: why})
+		},
+		MaxConnections: maxConnections,
+		MaxHeaderBytes: maxHeader,
+		SocketMode:     0o600, // for the collector's own user
+	})
+	if err := server.Start(ctx, host, set); err != nil {
+		return err
+	}
+	m.server = server
+	m.log.Info("manual trigger server listening",
+		zap.String("transport", string(m.cfg.NetAddr.Transport)), zap.Stringer("endpoint", server.Addr()), zap.String("path", requestPath))
+	return nil
+}
+
+// Shutdown waits for the requests under way until the context ends. It may be
+// called without Start, and twice.
+func (m *Server) Shutdown(ctx context.Context) error {
+	if m.server == nil {
+		return nil
+	}
+	return m.server.Shutdown(ctx)
+}
+
+// protect refuses requests that a browser sends for a website of another origin.
+// They reach servers on localhost too.
+func (m *Server) protect(next http.Handler) (http.Handler, error) {
+	protection := http.NewCrossOriginProtection()
+	if m.cfg.CORS.HasValue() {
+		for _, origin := range m.cfg.CORS.Get().AllowedOrigins {
+			if err := protection.AddTrustedOrigin(origin); err != nil {
+				return nil, fmt.Errorf("manual.cors.allowed_origins: %w", err)
+			}
+		}
+	}
+	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		answerError(w, &refusal{status: http.StatusForbidden, why: "a website of another origin may not open gates; allow its origin by manual.cors.allowed_origins"})
+	}))
+	return protection.Handler(next), nil
+}
+
+// ServeHTTP answers one request.
+func (m *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	result, err := m.answer(w, r)
+	if err == nil {
+		answerJSON(w, http.StatusOK, result)
+		return
+	}
+	if answerError(w, err) == http.StatusInternalServerError {
+		m.log.Error("manual trigger failed", zap.Error(err))
+	}
+}
+
+func (m *Server) answer(w http.ResponseWriter, r *http.Request) (Opened, error) {
+	if r.URL.Path != requestPath {
+		return Opened{}, &refusal{status: http.StatusNotFound, why: "there is nothing but POST " + requestPath}
+	}
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		return Opened{}, &refusal{status: http.StatusMethodNotAllowed, why: "use POST " + requestPath}
+	}
+	params, err := readParams(w, r)
+	if err != nil {
+		return Opened{}, err
+	}
+	unit, duration, err := parse(params, m.fallback)
+	if err != nil {
+		return Opened{}, err
+	}
+	result, err := m.open(r.Context(), unit, duration)
+	result.Until = result.Until.UTC()
+	return result, err
+}
+
+func answerError(w http.ResponseWriter, err error) (status int) {
+	answer := struct {
+		Error  string `json:"error"`
+		Budget string `json:"budget,omitempty"`
+	}{Error: err.Error()}
+	status = http.StatusInternalServerError
+	var known *refusal
+	var missing *NoSuchUnitError
+	var over *trigger.OverBudgetError
+	switch {
+	case errors.As(err, &known):
+		status = known.status
+	case errors.As(err, &missing):
+		status = http.StatusNotFound
+	case errors.As(err, &over):
+		status, answer.Budget = http.StatusTooManyRequests, over.Budget
+		w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
+	case errors.Is(err, ErrShutdown), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		status = http.StatusServiceUnavailable
+	}
+	answerJSON(w, status, answer)
+	return status
+}
+
+func answerJSON(w http.ResponseWriter, status int, answer any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	// The client may have disconnected.
+	_ = json.NewEncoder(w).Encode(answer)
+}
