@@ -26,7 +26,7 @@ func (u *Unit) slot(policy int, after int64) int64 {
 	}
 	every := int64(u.engine.policies[policy].baseline.Every)
 	offset := int64(hash % uint64(every))
-	return (floorDiv(after-offset, every)+1)*every + offset
+	return after + every - ((after-offset)%every+every)%every
 }
 
 // schedule notes a baseline that is due while the unit is cool. While it is hot
@@ -86,10 +86,10 @@ func (e *Engine) closeBaselines(u *Unit, now time.Time) {
 // has readings enough.
 func (e *Engine) nearest(u *Unit, policy int, at int64) (nearest Cause) {
 	ratio := -1.0
-	for _, ref := range e.policies[policy].items {
-		i, w, s := u.item(ref)
-		if value, ok := w.value(i, s, at, &e.scratch); ok && i.ratio(value) > ratio {
-			nearest, ratio = Cause{e.monitors[ref.monitor].name, value, i.threshold, i.name}, i.ratio(value)
+	for i := range e.policies[policy].conditions {
+		c := &e.policies[policy].conditions[i]
+		if value, ok := u.histories[c.monitor].Value(c.test, at, &e.scratch); ok && c.ratio(value) > ratio {
+			nearest, ratio = c.cause(value), c.ratio(value)
 		}
 	}
 	return nearest

@@ -238,7 +238,7 @@ func BenchmarkHot(b *testing.B) {
 // it in a ring and does not test it.
 func BenchmarkObserve(b *testing.B) {
 	for _, span := range []time.Duration{30 * time.Second, 10 * time.Minute} {
-		b.Run("engine/"+shortDuration(span), func(b *testing.B) {
+		b.Run("engine/"+Condition{AverageOver: span}.Window(), func(b *testing.B) {
 			e, _ := watched(b, 0, Condition{Monitor: "util", Threshold: 80, AverageOver: span})
 			u, r := e.Unit("u"), Reading{Time: start}
 			b.ReportAllocs()

@@ -136,3 +136,11 @@ func (m *minutes) add(at, amount int64) {
 	s.last = at
 	m.total += amount
 }
+
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}

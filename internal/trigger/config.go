@@ -9,16 +9,11 @@ import (
 	"math"
 	"strings"
 	"time"
+
+	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
 
 const (
-	// minWindow is the shortest window: the kernel updates CPU counters once
-	// per scheduler tick (4 ms at 250 Hz), so a shorter one is mostly error.
-	minWindow = time.Second
-
-	// maxReadings bounds the history of a unit and monitor, at 8 bytes each.
-	maxReadings = 3600
-
 	// retryAfter is how long a policy waits after a gate that let nothing out.
 	retryAfter = time.Minute
 
@@ -74,15 +69,12 @@ type Condition struct {
 	ReleaseBelow *float64
 }
 
-// Window names the item's test as it is reported: "30s average", "8 of 10s".
-func (i Condition) Window() string {
-	if i.AverageOver > 0 {
-		return shortDuration(i.AverageOver) + " average"
-	}
-	return fmt.Sprintf("%d of %s", i.Count, shortDuration(i.Period))
-}
+// Window names the condition's test as it is reported: "30s average", "8 of 10s".
+func (c Condition) Window() string { return c.test().String() }
 
-func (i Condition) span() time.Duration { return max(i.AverageOver, i.Period) }
+func (c Condition) test() window.Test {
+	return window.Test{Threshold: c.Threshold, AverageOver: c.AverageOver, Period: c.Period, Count: c.Count, ReleaseBelow: c.ReleaseBelow}
+}
 
 // Policy opens the gate of a unit for Duration when any of its items holds, and
 // then leaves it shut for Cooldown.
@@ -155,15 +147,6 @@ type Config struct {
 	NewID func() string
 }
 
-// MaxCount is the largest count that can be asked of a period: the number of
-// readings in it.
-func MaxCount(period, collectionInterval time.Duration) int {
-	if collectionInterval <= 0 {
-		return 0
-	}
-	return int(period / collectionInterval)
-}
-
 // Validate reports every fault, each with the path of the configuration key
 // and what is allowed there.
 func (c Config) Validate() error {
@@ -204,8 +187,8 @@ func (c Config) Validate() error {
 		fault("history: %v is not allowed: must be 0 (the longest window) or more", c.History)
 	case c.History > 0 && c.History < longest:
 		fault("history: %v is shorter than the longest window of a policy: must be at least %v", c.History, longest)
-	case c.CollectionInterval > 0 && c.History/c.CollectionInterval > maxReadings:
-		fault("history: %v is not allowed: must be at most %d collection intervals (%v)", c.History, maxReadings, maxReadings*c.CollectionInterval)
+	case c.CollectionInterval > 0 && c.History/c.CollectionInterval > window.MaxReadings:
+		fault("history: %v is not allowed: must be at most %d collection intervals (%v)", c.History, window.MaxReadings, window.MaxReadings*c.CollectionInterval)
 	}
 
 	monitors := make(map[string]bool, len(c.Monitors))
@@ -255,7 +238,11 @@ func (c Config) Validate() error {
 			fault("%s.any_of: must have at least one item", at)
 		}
 		for i, item := range policy.Conditions {
-			errs = append(errs, c.validateItem(fmt.Sprintf("%s.any_of[%d]", at, i), item, monitors, names)...)
+			key := fmt.Sprintf("%s.any_of[%d]", at, i)
+			if !monitors[item.Monitor] {
+				fault("%s.monitor: %q is not a monitor: must be one of %s", key, item.Monitor, strings.Join(names, ", "))
+			}
+			errs = append(errs, item.test().Validate(key, c.CollectionInterval)...)
 		}
 	}
 	return errors.Join(errs...)
@@ -274,68 +261,13 @@ func (b Baseline) validate(at string) (errs []error) {
 	return errs
 }
 
-func (c Config) validateItem(at string, item Condition, monitors map[string]bool, names []string) (errs []error) {
-	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if !monitors[item.Monitor] {
-		fault("%s.monitor: %q is not a monitor: must be one of %s", at, item.Monitor, strings.Join(names, ", "))
-	}
-	if !finite(item.Threshold) || item.Threshold < 0 {
-		fault("%s.threshold: %v is not allowed: must be a number, 0 or more", at, item.Threshold)
-	}
-	if r := item.ReleaseBelow; r != nil && (!finite(*r) || *r <= 0 || *r > item.Threshold) {
-		fault("%s.release_below: %v is not allowed: must be above 0 and at most the threshold (%v)", at, *r, item.Threshold)
-	}
-	window := func(key string, d time.Duration) bool {
-		switch {
-		case d < minWindow:
-			fault("%s.%s: %v is not allowed: must be at least %v, since the kernel updates CPU counters once per scheduler tick and a shorter window is mostly error", at, key, d, minWindow)
-		case d < c.CollectionInterval:
-			fault("%s.%s: %v is not allowed: must be at least one collection_interval (%v)", at, key, d, c.CollectionInterval)
-		case c.CollectionInterval > 0 && d/c.CollectionInterval > maxReadings:
-			fault("%s.%s: %v is not allowed: must be at most %d collection intervals (%v)", at, key, d, maxReadings, maxReadings*c.CollectionInterval)
-		default:
-			return true
-		}
-		return false
-	}
-	average, counted := item.AverageOver != 0, item.Period != 0 || item.Count != 0
-	switch {
-	case average && counted:
-		fault("%s: average_over and period with count exclude each other: set one of them", at)
-	case average:
-		window("average_over", item.AverageOver)
-	case !counted:
-		fault("%s: must have either average_over or period with count", at)
-	case item.Period == 0:
-		fault("%s.period: must be set where count is", at)
-	default:
-		most := MaxCount(item.Period, c.CollectionInterval)
-		if window("period", item.Period) && (item.Count < 1 || item.Count > most) {
-			fault("%s.count: %d is not allowed: must be from 1 to %d, the number of readings in the period", at, item.Count, most)
-		}
-	}
-	return errs
-}
-
 func (c Config) longestWindow() (longest time.Duration) {
 	for _, p := range c.Policies {
 		for _, i := range p.Conditions {
-			longest = max(longest, i.span())
+			longest = max(longest, i.test().Span())
 		}
 	}
 	return longest
 }
 
 func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }
-
-// shortDuration writes 1m and 2h where time.Duration writes 1m0s and 2h0m0s.
-func shortDuration(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
-}

@@ -9,12 +9,14 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
 
 // Engine decides for all units.
 type Engine struct {
 	monitors   []monitorPlan
-	policies   []policyPlan
+	policies   []policy
 	preTrigger time.Duration
 	minAge     time.Duration
 	byService  bool // cooldowns
@@ -106,13 +108,9 @@ func (e *Engine) Unit(name string) *Unit {
 	default:
 		return u
 	}
-	u.series = make([]series, len(e.monitors))
-	u.windows = make([][]window, len(e.monitors))
+	u.histories = make([]window.History, len(e.monitors))
 	for i := range e.monitors {
-		if m := &e.monitors[i]; len(m.items) > 0 {
-			u.series[i].ring = make([]entry, m.ring)
-			u.windows[i] = make([]window, len(m.items))
-		}
+		u.histories[i] = e.monitors[i].NewHistory()
 	}
 	u.index = len(e.units)
 	e.units = append(e.units, u)
@@ -197,7 +195,7 @@ func (e *Engine) Remove(name string, now time.Time) []Transition {
 	e.units[u.index].index = u.index
 	e.units[last] = nil
 	e.units = e.units[:last]
-	u.series, u.windows = nil, nil
+	u.histories = nil
 	u.gone, u.heat, u.over = true, 0, false
 	next, until, _ := u.memory()
 	if !now.Before(until) { // most units have nothing to be remembered

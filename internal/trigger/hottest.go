@@ -176,17 +176,14 @@ func (e *Engine) ratio(h holder, at int64) float64 {
 func (e *Engine) cause(h holder, at int64) (hottest Cause, ratio float64) {
 	u := h.unit
 	ratio = -1
-	for n, ref := range e.policies[h.policy].items {
-		if !h.items.has(n) {
+	for i := range e.policies[h.policy].conditions {
+		c := &e.policies[h.policy].conditions[i]
+		if !h.items.has(i) || !u.holds(c, at) {
 			continue
 		}
-		i, w, s := u.item(ref)
-		if !w.holds(i, s, at) || !u.guarded(i, at) {
-			continue
-		}
-		value, _ := w.value(i, s, at, &e.scratch)
-		if r := i.ratio(value); r > ratio {
-			hottest, ratio = Cause{e.monitors[ref.monitor].name, value, i.threshold, i.name}, r
+		value, _ := u.histories[c.monitor].Value(c.test, at, &e.scratch)
+		if r := c.ratio(value); r > ratio {
+			hottest, ratio = c.cause(value), r
 		}
 	}
 	return hottest, ratio

@@ -32,36 +32,6 @@ func TestCandidatesComeHottestFirst(t *testing.T) {
 	}
 }
 
-func TestNthLargest(t *testing.T) {
-	random := rand.New(rand.NewPCG(3, 4))
-	for size := 1; size < 200; size++ {
-		values := make([]float32, size)
-		for _, spread := range []int{1, 3, 1000} {
-			for i := range values {
-				values[i] = float32(random.IntN(spread))
-			}
-			sorted := slices.Clone(values)
-			slices.Sort(sorted)
-			for n := 1; n <= size; n++ {
-				require.Equal(t, sorted[size-n], nthLargest(slices.Clone(values), n), "%d of %v", n, values)
-			}
-		}
-	}
-}
-
-// An order contrived against quickselect takes no longer than sorting.
-func TestNthLargestOfAContrivedOrder(t *testing.T) {
-	values := make([]float32, maxReadings)
-	for i := range values {
-		values[i] = float32(min(i, len(values)-i)) // an organ pipe
-	}
-	sorted := slices.Clone(values)
-	slices.Sort(sorted)
-	for _, n := range []int{1, 2, len(values) / 2, len(values)} {
-		require.Equal(t, sorted[len(values)-n], nthLargest(slices.Clone(values), n))
-	}
-}
-
 // Of very many that hold at once, the ones that the budgets let in are the
 // hottest, by what is reported of them, and each of the others is reported once.
 func TestTheHottestOfVeryManyOpen(t *testing.T) {

@@ -538,7 +538,7 @@ func TestADryRunChangesNothing(t *testing.T) {
 				say := func(format string, args ...any) { lines[i] = append(lines[i], fmt.Sprintf(format, args...)) }
 				tell := func(transitions []Transition) {
 					for _, x := range transitions {
-						if p := w.e.policies[slices.IndexFunc(w.e.policies, func(p policyPlan) bool { return p.name == x.Policy })]; p.dryRun {
+						if p := w.e.policies[slices.IndexFunc(w.e.policies, func(p policy) bool { return p.name == x.Policy })]; p.dryRun {
 							differs++
 							continue
 						}

@@ -152,7 +152,7 @@ func (s *script) run(f []string) (err error) {
 		s.budget(arg[0], number(arg[1]))
 		return nil
 	case "policy":
-		s.config.Policies = append(s.config.Policies, policy(arg))
+		s.config.Policies = append(s.config.Policies, parsePolicy(arg))
 		return nil
 	}
 	if s.engine == nil {
@@ -404,7 +404,7 @@ func (s *script) print(transitions []Transition) {
 	}
 }
 
-func policy(arg []string) Policy {
+func parsePolicy(arg []string) Policy {
 	p := Policy{Name: arg[0], Duration: duration(arg[1]), Cooldown: duration(arg[2])}
 	for _, text := range arg[3:] {
 		if baseline, ok := strings.CutPrefix(text, "baseline="); ok {

@@ -183,14 +183,14 @@ func (e *Engine) step(u *Unit, policy int, now time.Time, at int64) {
 }
 
 // measure finds the items of a policy that hold, and how hot the hottest is.
-func (e *Engine) measure(u *Unit, p *policyPlan, at int64) (hold itemSet, heat float64) {
-	for n, ref := range p.items {
-		i, w, s := u.item(ref)
-		h, ratio := w.standing(i, s, at)
-		if !h && ratio <= heat || !u.guarded(i, at) {
+func (e *Engine) measure(u *Unit, p *policy, at int64) (hold itemSet, heat float64) {
+	for n := range p.conditions {
+		c := &p.conditions[n]
+		holds, ratio := u.histories[c.monitor].Heat(c.test, at)
+		if !holds && ratio <= heat || !u.guarded(c, at) {
 			continue
 		}
-		if h {
+		if holds {
 			hold = hold.with(n)
 		}
 		heat = max(heat, ratio)
@@ -202,9 +202,10 @@ func (e *Engine) measure(u *Unit, p *policyPlan, at int64) (hold itemSet, heat f
 func (e *Engine) released(u *Unit, g *gate, at int64) bool {
 	o := g.opening
 	all := true
-	for n, ref := range e.policies[o.policy].items {
-		o.held[n] = o.held[n] || u.holds(ref, at)
-		all = all && (!o.held[n] || u.released(ref, at))
+	for n := range e.policies[o.policy].conditions {
+		c := &e.policies[o.policy].conditions[n]
+		o.held[n] = o.held[n] || u.holds(c, at)
+		all = all && (!o.held[n] || u.released(c, at))
 	}
 	return all
 }
@@ -222,9 +223,9 @@ func (e *Engine) open(u *Unit, policy int, now time.Time, o *Opening, why Reason
 	}
 	e.holdService(u, o)
 	if p.releases && !o.Baseline {
-		o.held = make([]bool, len(p.items))
-		for n, ref := range p.items {
-			o.held[n] = u.holds(ref, e.at(now))
+		o.held = make([]bool, len(p.conditions))
+		for n := range p.conditions {
+			o.held[n] = u.holds(&p.conditions[n], e.at(now))
 		}
 	}
 	from := g.state

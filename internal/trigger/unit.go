@@ -6,6 +6,8 @@ package trigger
 import (
 	"slices"
 	"time"
+
+	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
 
 // Reading is what a monitor read of a unit at a moment.
@@ -22,19 +24,18 @@ type Reading struct {
 // Unit is what a decision is about: its readings and its gates. A gone unit has
 // gates only.
 type Unit struct {
-	name    string
-	engine  *Engine
-	index   int // in the engine's units; meaningless when gone
-	gone    bool
-	series  []series   // one per monitor
-	windows [][]window // per monitor, one per item
-	gates   []gate     // one per policy
-	started time.Time  // of its first process; zero: not known
-	added   time.Time  // first observed or evaluated
-	service string     // empty: none
-	unnamed bool       // it is to be said which
-	heat    float64    // as of the last evaluation
-	over    bool       // likewise: a budget keeps a gate shut
+	name      string
+	engine    *Engine
+	index     int // in the engine's units; meaningless when gone
+	gone      bool
+	histories []window.History // one per monitor
+	gates     []gate           // one per policy
+	started   time.Time        // of its first process; zero: not known
+	added     time.Time        // first observed or evaluated
+	service   string           // empty: none
+	unnamed   bool             // it is to be said which
+	heat      float64          // as of the last evaluation
+	over      bool             // likewise: a budget keeps a gate shut
 	// hotGates and baselines are the gates that are open, but for dry runs.
 	hotGates, baselines int
 	closed              []*Opening // closed gates of the last 30 s
@@ -102,9 +103,9 @@ func (u *Unit) Hot() bool {
 		if g.off || plan.dryRun || !g.watching() {
 			continue
 		}
-		for _, ref := range plan.items {
-			i, w, s := u.item(ref)
-			if w.above > 0 && i.ends(s, at) && u.guarded(i, at) && u.firesWithin(i.span*i.tick, p, at) {
+		for i := range plan.conditions {
+			c := &plan.conditions[i]
+			if u.histories[c.monitor].Warm(c.test, at) && u.guarded(c, at) && u.firesWithin(int64(c.span), p, at) {
 				return true
 			}
 		}
@@ -148,10 +149,10 @@ func (u *Unit) Observe(monitor string, r Reading) (value float64, ok bool) {
 		u.added = r.Time
 	}
 	for i := range u.engine.monitors {
-		if m := &u.engine.monitors[i]; m.name == monitor && len(m.items) > 0 {
+		if m := &u.engine.monitors[i]; m.name == monitor && m.Tests() > 0 {
 			at := u.engine.at(r.Time)
 			u.engine.clock = max(u.engine.clock, at)
-			return u.series[i].observe(m, u.windows[i], at, r.Num, r.Den)
+			return u.histories[i].Observe(at, r.Num, r.Den)
 		}
 	}
 	return 0, false
@@ -166,9 +167,7 @@ func (u *Unit) Restart(monitor string) {
 	}
 	for i := range u.engine.monitors {
 		if u.engine.monitors[i].name == monitor {
-			s := &u.series[i]
-			clear(u.windows[i])
-			*s = series{ring: s.ring}
+			u.histories[i].Restart()
 		}
 	}
 }
@@ -207,7 +206,7 @@ func (s ConditionStatus) Ratio() float64 {
 	if !s.Enough || s.Guard != "" || s.Off {
 		return 0
 	}
-	return s.Value * inverse(s.Threshold)
+	return window.Ratio(s.Value, s.Threshold)
 }
 
 // Conditions appends how every item of every policy stands.
@@ -231,15 +230,14 @@ func (u *Unit) standings(dst []ConditionStatus, policy int, now time.Time) []Con
 	if g.state != Profiling && now.Before(g.notBefore) && g.notBefore.After(common.NotBefore) {
 		common.NotBefore = g.notBefore
 	}
-	for _, ref := range e.policies[policy].items {
-		s := common
-		s.Monitor = e.monitors[ref.monitor].name
-		i, w, series := u.item(ref)
-		s.Threshold, s.Window = i.threshold, i.name
-		s.Holds = u.holds(ref, at)
-		s.Value, s.Enough = w.value(i, series, at, &e.scratch)
-		if !u.guarded(i, at) {
-			s.Guard = e.monitors[i.guard.monitor].name
+	for i := range e.policies[policy].conditions {
+		c, s := &e.policies[policy].conditions[i], common
+		s.Holds = u.holds(c, at)
+		var value float64
+		value, s.Enough = u.histories[c.monitor].Value(c.test, at, &e.scratch)
+		s.Cause = c.cause(value)
+		if !u.guarded(c, at) {
+			s.Guard = c.guardName
 		}
 		dst = append(dst, s)
 	}
@@ -260,31 +258,20 @@ func (u *Unit) Nearest(now time.Time) (nearest ConditionStatus, ok bool) {
 	return nearest, ok
 }
 
-func (u *Unit) item(ref itemRef) (*itemPlan, *window, *series) {
-	return &u.engine.monitors[ref.monitor].items[ref.window], &u.windows[ref.monitor][ref.window], &u.series[ref.monitor]
+// guarded reports whether the condition's guard, if it has one, holds.
+func (u *Unit) guarded(c *condition, at int64) bool {
+	return c.guard == nil || u.histories[c.guard.monitor].Holds(c.guard.test, at)
 }
 
-// guarded says whether the item's guard, if it has one, lets it hold.
-func (u *Unit) guarded(i *itemPlan, at int64) bool {
-	return i.guard == noItem || u.holds(i.guard, at)
+func (u *Unit) holds(c *condition, at int64) bool {
+	return u.histories[c.monitor].Holds(c.test, at) && u.guarded(c, at)
 }
 
-func (u *Unit) holds(ref itemRef, at int64) bool {
-	i, w, s := u.item(ref)
-	return w.holds(i, s, at) && u.guarded(i, at)
-}
-
-// released: what does not count for the unit any more is released too.
-func (u *Unit) released(ref itemRef, at int64) bool {
-	i, w, s := u.item(ref)
-	if w.released(i, s, at) {
-		return true
-	}
-	if !i.releases || i.guard == noItem {
-		return false
-	}
-	guard, gw, gs := u.item(i.guard)
-	return gw.ready && guard.ends(gs, at) && !guard.above(gw.mean())
+// released reports whether the condition is below its ReleaseBelow, or has one and
+// does not count for the unit any more.
+func (u *Unit) released(c *condition, at int64) bool {
+	return u.histories[c.monitor].Released(c.test, at) ||
+		c.releases && c.guard != nil && u.histories[c.guard.monitor].Fails(c.guard.test, at)
 }
 
 // remember keeps a closed gate for late profiles. Dry runs have a bound of their

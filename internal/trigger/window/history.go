@@ -1,0 +1,188 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package window
+
+import "math"
+
+// ticksPerInterval is the resolution of the time between two readings. A step of up
+// to 3.98 intervals then fits in a byte; any longer step is a gap, which is stored
+// as fillers.
+const (
+	ticksPerInterval = 64
+	maxStep          = 255
+
+	// maxValue fits in an entry with room to round.
+	maxValue = math.MaxFloat32 / 2
+)
+
+// entry is one reading in 8 bytes: the value over the step that it ends, the
+// weight of that step in a mean, and its length.
+//
+// A filler (part of a gap too long for one step) and a reading that only sets a
+// baseline have the value NaN and no weight.
+type entry struct {
+	value float32
+	// packed holds the weight in its upper 24 bits, a float32 without its sign
+	// and the last 7 bits of its mantissa, and the step in ticks in the lower 8.
+	// The lost bits do not change a mean of equal values, and change others by
+	// less than 1e-5 of their spread.
+	packed uint32
+}
+
+func newEntry(value, weight float64, step int64) entry {
+	return entry{
+		value:  float32(value),
+		packed: (math.Float32bits(float32(weight))+1<<6)>>7<<8 | uint32(step),
+	}
+}
+
+func (e entry) weight() float64 { return float64(math.Float32frombits(e.packed >> 8 << 7)) }
+func (e entry) step() int64     { return int64(e.packed & maxStep) }
+func (e entry) missing() bool   { return e.value != e.value }
+
+// History holds the recent readings of one monitor of one unit, and a window per
+// test. The zero value holds nothing and may not be used.
+type History struct {
+	monitor *Monitor
+	windows []window // one per test
+	readings
+}
+
+// readings is a ring of entries.
+//
+// Invariants, while last > 0:
+//   - the entries in the ring are last − len(ring) + 1 to last; older ones are
+//     overwritten
+//   - 1 ≤ unbroken ≤ last, or last + 1 while a gap longer than the ring is skipped
+//   - the steps of the entries after any one add up to tick less its tick
+//   - at never runs backwards; tick is at in ticks
+type readings struct {
+	last uint64  // number of the newest entry; entries count from 1
+	at   int64   // its time in ns
+	ring []entry // entry n is at n % len(ring)
+	// unbroken is the first entry from which readings continue to the newest one
+	// without a restart of the counter or a gap above three intervals.
+	unbroken uint64
+	since    int64 // tick of unbroken
+	tick     int64 // of the newest entry
+	num, den float64
+}
+
+// NewHistory returns an empty history. It stores nothing if the monitor has no
+// tests.
+func (m *Monitor) NewHistory() History {
+	h := History{monitor: m}
+	if len(m.tests) > 0 {
+		h.ring = make([]entry, m.ring)
+		h.windows = make([]window, len(m.tests))
+	}
+	return h
+}
+
+// Observe stores a reading taken at a time and returns its value over the step
+// since the one before. ok is false if there is none: the first reading and one
+// after a counter ran backwards only set the baseline; a reading that is not a
+// number or not later than the last one is ignored.
+func (h *History) Observe(at int64, num, den float64) (value float64, ok bool) {
+	k := h.monitor.kind
+	if !finite(num) || !finite(den) || k.Gauge && math.Abs(num) > maxValue || (h.last > 0 && at <= h.at) {
+		return 0, false
+	}
+	tick := floorDiv(at, h.monitor.tick)
+	if h.last == 0 {
+		h.tick = tick
+		for i := range h.windows {
+			h.windows[i].reset(0, tick)
+		}
+	}
+	step := h.skipGap(tick)
+
+	value, weight, broken := math.NaN(), 0.0, false
+	if k.Gauge {
+		value, weight, ok = num, float64(min(tick-h.tick, maxStep)), true
+	} else if h.last > 0 {
+		broken = at-h.at > h.monitor.maxGap
+		dNum, dDen := num-h.num, den-h.den
+		switch v := k.Scale * dNum / dDen; {
+		case k.Sparse && dDen == 0 && dNum >= 0:
+			value, ok = 0, true
+		case dNum < 0 || dDen <= 0 || v > maxValue || dDen > maxValue:
+			broken = true // the counter ran backwards or is nonsense: a new baseline
+		default:
+			value, weight, ok = v, dDen, true
+		}
+	}
+	h.num, h.den, h.at, h.tick = num, den, at, tick
+	h.push(newEntry(value, weight, step))
+	if broken || h.last == 1 {
+		h.unbroken, h.since = h.last, tick
+	}
+	for i := range h.windows {
+		h.windows[i].advance(&h.monitor.tests[i], &h.readings)
+	}
+	return value, ok
+}
+
+// Restart forgets the readings: the next one sets a new baseline.
+func (h *History) Restart() {
+	clear(h.windows)
+	h.readings = readings{ring: h.ring}
+}
+
+// skipGap stores fillers where a step is too long for one entry, and returns the
+// rest of the step.
+func (h *History) skipGap(tick int64) int64 {
+	step := tick - h.tick
+	fillers := max(0, step-1) / maxStep
+	if fillers < int64(len(h.ring)) {
+		for range fillers {
+			h.push(newEntry(math.NaN(), 0, maxStep))
+		}
+		return step - fillers*maxStep
+	}
+	// The gap is longer than the history: nothing before it counts.
+	for i := range h.windows {
+		h.windows[i].reset(h.last, tick)
+	}
+	h.unbroken, h.since = h.last+1, tick
+	return 0
+}
+
+func (h *History) push(e entry) {
+	n := h.last + 1
+	for i := range h.windows {
+		w := &h.windows[i]
+		if w.head+uint64(len(h.ring)) < n { // its oldest entry is about to be overwritten
+			w.pop(&h.monitor.tests[i], &h.readings)
+		}
+	}
+	h.ring[n%uint64(len(h.ring))] = e
+	h.last = n
+	for i := range h.windows {
+		h.windows[i].add(&h.monitor.tests[i], e)
+	}
+}
+
+func (r *readings) entry(n uint64) entry { return r.ring[n%uint64(len(r.ring))] }
+
+// after returns the number of the first reading after an entry, and its tick.
+func (r *readings) after(n uint64, tick int64) (uint64, int64) {
+	for n < r.last {
+		n++
+		e := r.entry(n)
+		tick += e.step()
+		if !e.missing() {
+			break
+		}
+	}
+	return n, tick
+}
+
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}

@@ -1,0 +1,163 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package window
+
+import (
+	"math"
+	"slices"
+)
+
+// Each method below judges a test, by its number, at a time that is not before the
+// last one asked about. A missing reading never counts as above or below.
+
+func (h *History) test(n int) (*plannedTest, *window, *readings) {
+	return &h.monitor.tests[n], &h.windows[n], &h.readings
+}
+
+// Holds reports whether a test holds.
+func (h *History) Holds(test int, now int64) bool {
+	t, w, r := h.test(test)
+	if t.count > 0 {
+		return w.holdsCount(t, r, now)
+	}
+	return w.ready && t.isFresh(r, now) && t.above(w.mean())
+}
+
+func (w *window) holdsCount(t *plannedTest, r *readings, now int64) bool {
+	if r.last == 0 {
+		return false
+	}
+	w.age(t, r, now)
+	return w.above >= t.count
+}
+
+// Released reports whether a test is below its ReleaseBelow. A test that holds is
+// not released, whatever else is in the period.
+func (h *History) Released(test int, now int64) bool {
+	t, w, r := h.test(test)
+	if !t.releases || r.last == 0 {
+		return false
+	}
+	if t.count > 0 {
+		w.age(t, r, now)
+		return w.below >= t.count && w.above < t.count
+	}
+	return w.ready && t.isFresh(r, now) && t.below(w.mean())
+}
+
+// Fails reports whether a mean is known and not above its threshold.
+func (h *History) Fails(test int, now int64) bool {
+	t, w, r := h.test(test)
+	return w.ready && t.isFresh(r, now) && !t.above(w.mean())
+}
+
+// Warm reports whether a fresh history has a reading above the threshold in the
+// window, so that the test may hold soon.
+func (h *History) Warm(test int, now int64) bool {
+	return h.windows[test].above > 0 && h.monitor.tests[test].isFresh(&h.readings, now)
+}
+
+// Heat returns whether a test holds, and the mean of its window / threshold. Unlike
+// Value it needs neither a full window nor a look at each reading. It is 0 without
+// fresh readings, and at least 1 for a test that holds.
+func (h *History) Heat(test int, now int64) (holds bool, ratio float64) {
+	t, w, r := h.test(test)
+	if t.count > 0 {
+		holds = w.holdsCount(t, r, now)
+	}
+	if !t.isFresh(r, now) {
+		return holds, 0
+	}
+	mean := w.mean()
+	if t.count > 0 {
+		if holds {
+			return true, max(1, t.ratio(mean))
+		}
+		return false, t.ratio(mean)
+	}
+	return w.ready && t.above(mean), t.ratio(mean)
+}
+
+// Value returns what a test compares with its threshold: the mean, or the Count-th
+// largest reading of the period. ok is false with too few readings. The readings of
+// a period are copied to scratch.
+func (h *History) Value(test int, now int64, scratch *[]float32) (value float64, ok bool) {
+	t, w, r := h.test(test)
+	if r.last == 0 {
+		return 0, false
+	}
+	if t.count > 0 {
+		value, ok = w.countth(t, r, scratch)
+	} else if w.ready && t.isFresh(r, now) {
+		value, ok = w.mean(), true
+	}
+	return sevenDigits(value), ok
+}
+
+// countth returns the Count-th largest reading: it is above the threshold exactly
+// if at least Count readings are.
+func (w *window) countth(t *plannedTest, r *readings, scratch *[]float32) (float64, bool) {
+	values := (*scratch)[:0]
+	for n := w.head + 1; n <= r.last; n++ {
+		if e := r.entry(n); !e.missing() {
+			values = append(values, e.value)
+		}
+	}
+	*scratch = values
+	if len(values) < t.count {
+		return 0, false
+	}
+	return float64(nthLargest(values, t.count)), true
+}
+
+// nthLargest returns the nth largest value and reorders the values. It is a
+// quickselect: in an incident it runs for every unit at once.
+func nthLargest(values []float32, n int) float32 {
+	const mostTurns = 32 // more than any but contrived orders need
+	n--                  // the index in descending order
+	lo, hi := 0, len(values)-1
+	for turn := 0; lo < hi; turn++ {
+		if turn == mostTurns {
+			slices.Sort(values[lo : hi+1])
+			return values[hi-(n-lo)]
+		}
+		pivot := values[(lo+hi)/2]
+		i, j := lo, hi
+		for i <= j {
+			for values[i] > pivot {
+				i++
+			}
+			for values[j] < pivot {
+				j--
+			}
+			if i <= j {
+				values[i], values[j] = values[j], values[i]
+				i++
+				j--
+			}
+		}
+		switch {
+		case n <= j:
+			hi = j
+		case n >= i:
+			lo = i
+		default:
+			return values[n]
+		}
+	}
+	return values[n]
+}
+
+// sevenDigits rounds to the precision of the stored readings, so that reports do
+// not show meaningless digits.
+func sevenDigits(v float64) float64 {
+	if v == 0 || !finite(v) {
+		return v
+	}
+	p := math.Pow10(6 - int(math.Floor(math.Log10(math.Abs(v)))))
+	if r := math.Round(v*p) / p; finite(r) {
+		return r
+	}
+	return v
+}

@@ -1,0 +1,119 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package window
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+)
+
+const (
+	// minSpan is the shortest span: the kernel updates CPU counters once per
+	// scheduler tick (4 ms at 250 Hz), so a shorter one is mostly error.
+	minSpan = time.Second
+
+	// MaxReadings bounds the readings kept in a History, at 8 bytes each.
+	MaxReadings = 3600
+)
+
+// Test is a test on the readings of one monitor. Exactly one of AverageOver and
+// Period with Count is set.
+type Test struct {
+	// Threshold is in the monitor's unit. The test holds strictly above it.
+	Threshold float64
+	// AverageOver tests the mean over this span.
+	AverageOver time.Duration
+	// Period and Count test that at least Count of the readings in the last
+	// Period are above the threshold.
+	Period time.Duration
+	Count  int
+	// ReleaseBelow, at most the threshold, releases the test: while its mean is
+	// below, or at least Count of the readings in Period are. Nil: it is never
+	// released.
+	ReleaseBelow *float64
+}
+
+// String names the window as it is reported: "30s average", "8 of 10s".
+func (t Test) String() string {
+	if t.AverageOver > 0 {
+		return shortDuration(t.AverageOver) + " average"
+	}
+	return fmt.Sprintf("%d of %s", t.Count, shortDuration(t.Period))
+}
+
+// Span returns the time that the test looks back.
+func (t Test) Span() time.Duration { return max(t.AverageOver, t.Period) }
+
+// MaxCount returns the number of readings in a period, which is the largest count
+// that a test may ask for.
+func MaxCount(period, interval time.Duration) int {
+	if interval <= 0 {
+		return 0
+	}
+	return int(period / interval)
+}
+
+// Ratio returns value / threshold, which orders tests by how hot they are: above
+// 1 the test holds.
+func Ratio(value, threshold float64) float64 { return value * inverse(threshold) }
+
+func inverse(threshold float64) float64 { return 1 / max(threshold, 1e-9) }
+
+// Validate returns every fault, each with the path of the configuration key and
+// what is allowed there. Interval is the time between two readings.
+func (t Test) Validate(at string, interval time.Duration) (errs []error) {
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if !finite(t.Threshold) || t.Threshold < 0 {
+		fault("%s.threshold: %v is not allowed: must be a number, 0 or more", at, t.Threshold)
+	}
+	if r := t.ReleaseBelow; r != nil && (!finite(*r) || *r <= 0 || *r > t.Threshold) {
+		fault("%s.release_below: %v is not allowed: must be above 0 and at most the threshold (%v)", at, *r, t.Threshold)
+	}
+	average, counted := t.AverageOver != 0, t.Period != 0 || t.Count != 0
+	switch {
+	case average && counted:
+		fault("%s: average_over and period with count exclude each other: set one of them", at)
+	case average:
+		errs = append(errs, validateSpan(at+".average_over", t.AverageOver, interval)...)
+	case !counted:
+		fault("%s: must have either average_over or period with count", at)
+	case t.Period == 0:
+		fault("%s.period: must be set where count is", at)
+	default:
+		faults := validateSpan(at+".period", t.Period, interval)
+		errs = append(errs, faults...)
+		if most := MaxCount(t.Period, interval); len(faults) == 0 && (t.Count < 1 || t.Count > most) {
+			fault("%s.count: %d is not allowed: must be from 1 to %d, the number of readings in the period", at, t.Count, most)
+		}
+	}
+	return errs
+}
+
+func validateSpan(key string, d, interval time.Duration) []error {
+	switch {
+	case d < minSpan:
+		return []error{fmt.Errorf("%s: %v is not allowed: must be at least %v, since the kernel updates CPU counters once per scheduler tick and a shorter window is mostly error", key, d, minSpan)}
+	case d < interval:
+		return []error{fmt.Errorf("%s: %v is not allowed: must be at least one collection_interval (%v)", key, d, interval)}
+	case interval > 0 && d/interval > MaxReadings:
+		return []error{fmt.Errorf("%s: %v is not allowed: must be at most %d collection intervals (%v)", key, d, MaxReadings, MaxReadings*interval)}
+	}
+	return nil
+}
+
+func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }
+
+// shortDuration writes 1m and 2h where time.Duration writes 1m0s and 2h0m0s.
+func shortDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
