@@ -30,7 +30,13 @@ func (fs FS) Path(elem ...string) string {
 	return filepath.Join(append([]string{fs.dir}, elem...)...)
 }
 
+// Self stands for the pid of this process, whatever the procfs numbers it.
+const Self = 0
+
 // File returns the path of a process's file.
 func (fs FS) File(pid int, name string) string {
+	if pid == Self {
+		return fs.dir + "/self/" + name
+	}
 	return fs.dir + "/" + strconv.Itoa(pid) + "/" + name
 }

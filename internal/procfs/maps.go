@@ -1,0 +1,60 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package procfs
+
+import (
+	"bytes"
+	"strconv"
+)
+
+// MaxMaps is the most that is read of a maps file, in bytes: some 80,000
+// mappings. The kernel allows 65530 to a process unless vm.max_map_count says
+// otherwise.
+const MaxMaps = 8 << 20
+
+// A Mapping is one line of /proc/PID/maps.
+type Mapping struct {
+	Start, Limit uint64 // addresses; Limit is the first one behind it
+	Offset       uint64 // in the file, in bytes
+	Major, Minor uint32 // of the file's device
+	Inode        uint64
+	// Path is the file's as the process sees it, or a name in brackets; empty
+	// for anonymous memory. It is a slice of what was parsed and may hold any
+	// byte.
+	Path []byte
+}
+
+// ParseExecutable reads one line of a maps file without allocating. It returns
+// false for a line that is malformed or not of an executable mapping.
+func ParseExecutable(line []byte) (m Mapping, ok bool) {
+	line = bytes.TrimSuffix(line, []byte{'\n'})
+	bounds, line, _ := bytes.Cut(line, []byte{' '})
+	perms, line, _ := bytes.Cut(line, []byte{' '})
+	offset, line, _ := bytes.Cut(line, []byte{' '})
+	device, line, _ := bytes.Cut(line, []byte{' '})
+	inode, line, _ := bytes.Cut(line, []byte{' '})
+	if len(perms) < 4 || perms[2] != 'x' {
+		return m, false
+	}
+	start, limit, _ := bytes.Cut(bounds, []byte{'-'})
+	major, minor, _ := bytes.Cut(device, []byte{':'})
+	var all [6]uint64
+	for i, field := range [...]struct {
+		text []byte
+		base int
+		bits int
+	}{{start, 16, 64}, {limit, 16, 64}, {offset, 16, 64}, {major, 16, 32}, {minor, 16, 32}, {inode, 10, 64}} {
+		n, err := strconv.ParseUint(string(field.text), field.base, field.bits)
+		if err != nil {
+			return m, false
+		}
+		all[i] = n
+	}
+	m = Mapping{
+		Start: all[0], Limit: all[1], Offset: all[2],
+		Major: uint32(all[3]), Minor: uint32(all[4]), Inode: all[5],
+		Path: bytes.TrimLeft(line, " "),
+	}
+	return m, m.Start < m.Limit
+}

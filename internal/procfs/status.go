@@ -1,0 +1,92 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package procfs
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// MaxStatus is the most that is read of a status file, in bytes. Without the
+// groups of its user, of which a process may have 65536, it has some 1500.
+const MaxStatus = 64 << 10
+
+// A Status is the part of /proc/PID/status, or of a thread's, that is used here.
+type Status struct {
+	State byte // R, S, D, Z, …
+	// PID is the process's own in the innermost pid namespace that it is in.
+	PID int
+	// UIDs are its real, effective, saved and file system user ids.
+	UIDs [4]uint32
+	// Capabilities are the effective ones, one bit for each number of
+	// linux/capability.h.
+	Capabilities uint64
+	// Switches is how often the thread has left its CPU, of its own accord or
+	// not.
+	Switches uint64
+}
+
+// ErrStatus is for content that is not that of a status file.
+var ErrStatus = errors.New("not the content of a /proc/PID/status")
+
+// Status reads the status file of a process, at most [MaxStatus] bytes.
+func (fs FS) Status(pid int) (Status, error) {
+	path := fs.File(pid, "status")
+	b, err := ReadFile(path, MaxStatus)
+	if err != nil && !errors.Is(err, ErrTooLarge) {
+		return Status{}, err
+	}
+	s, err := ParseStatus(b)
+	if err != nil {
+		return Status{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return s, nil
+}
+
+// ParseStatus reads the content of a status file without allocating. State, Pid
+// and Uid must be there.
+func ParseStatus(b []byte) (s Status, err error) {
+	var state, uids bool
+	for line := range bytes.Lines(b) {
+		key, value, _ := bytes.Cut(line, []byte(":"))
+		value = bytes.TrimSpace(value)
+		switch string(key) {
+		case "State":
+			if state = len(value) > 0; state {
+				s.State = value[0]
+			}
+		case "Pid", "NSpid": // in this order; kernels without pid namespaces have no NSpid
+			s.PID, err = strconv.Atoi(string(value[bytes.LastIndexAny(value, " \t")+1:]))
+			if s.PID <= 0 {
+				err = ErrStatus
+			}
+		case "Uid":
+			n := 0
+			for f := range bytes.FieldsSeq(value) {
+				var id uint64
+				if id, err = strconv.ParseUint(string(f), 10, 32); err != nil || n == len(s.UIDs) {
+					return Status{}, ErrStatus
+				}
+				s.UIDs[n] = uint32(id)
+				n++
+			}
+			uids = n == len(s.UIDs)
+		case "CapEff":
+			s.Capabilities, err = strconv.ParseUint(string(value), 16, 64)
+		case "voluntary_ctxt_switches", "nonvoluntary_ctxt_switches":
+			var n uint64
+			n, err = strconv.ParseUint(string(value), 10, 64)
+			s.Switches += n
+		}
+		if err != nil {
+			return Status{}, ErrStatus
+		}
+	}
+	if !state || !uids || s.PID == 0 {
+		return Status{}, ErrStatus
+	}
+	return s, nil
+}
