@@ -189,24 +189,6 @@ func (s *Session) openThreads(a *Attachment, what string) error {
 	return nil
 }
 
-// threads lists the ids in /proc/PID/task. The kernel that the events are opened
-// with counts pids as this process's own /proc does.
-func threads(pid int) ([]int, error) {
-	dir, err := os.Open("/proc/" + strconv.Itoa(pid) + "/task")
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	tids := make([]int, 0, len(names))
-	for _, name := range names {
-		if tid, err := strconv.Atoi(name); err == nil {
-			tids = append(tids, tid)
-		}
-	}
-	return tids, err
-}
-
 // openEvent adds one event to a, disabled, its output redirected to the ring of
 // output.
 func (s *Session) openEvent(a *Attachment, attr *unix.PerfEventAttr, pid, cpu, output, flags int) error {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 // A CPU that is offline for a moment, shorter than anyone looks at the list of
@@ -110,7 +111,7 @@ func startPinned(t *testing.T, cpu int) *helper {
 	h := newHelper(t)
 	var set unix.CPUSet
 	set.Set(cpu)
-	tids, err := threads(h.pid())
+	tids, err := procfs.At("").Threads(h.pid())
 	require.NoError(t, err)
 	for _, tid := range tids {
 		require.NoError(t, unix.SchedSetaffinity(tid, &set))

@@ -9,6 +9,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 // Probe finds the rights by opening and closing one event of each kind: no rule
@@ -53,7 +55,7 @@ func explain(sc scope, what string, err error) error {
 // look finds out what decides about rights here.
 func look(answer error) situation {
 	s := situation{filtered: errors.Is(answer, unix.EPERM), perfmon: knowsPerfmon()}
-	if n, err := readSysctl("perf_event_paranoid"); err == nil {
+	if n, err := procfs.Sysctl("kernel/perf_event_paranoid"); err == nil {
 		s.paranoid = n
 	}
 	caps := effectiveCapabilities()

@@ -6,13 +6,14 @@ package perfevent
 import (
 	"errors"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 // Session owns the rings of a set of CPUs and what is attached to them. One
@@ -68,7 +69,7 @@ func Open(o Options) (*Session, error) {
 		attachments: make(map[*Attachment]struct{}),
 		latest:      make(map[int]uint64),
 
-		listThreads: threads,
+		listThreads: procfs.At("").Threads,
 	}
 	if s.period <= 0 {
 		s.period = int64(defaultPeriod)
@@ -260,11 +261,15 @@ func findFeatures() features {
 	}
 }
 
+// maxControllers is the most that is read of /proc/cgroups, in bytes; it has some
+// 500.
+const maxControllers = 64 << 10
+
 // unifiedOwnsPerfEvent reads from /proc/cgroups whether perf_event is in the v2
 // tree, as it is unless a v1 hierarchy took it. Kernels without v1 have no such
 // file.
 func unifiedOwnsPerfEvent() bool {
-	text, err := os.ReadFile("/proc/cgroups")
+	text, err := procfs.ReadFile("/proc/cgroups", maxControllers)
 	if errors.Is(err, os.ErrNotExist) {
 		return true
 	}
@@ -278,34 +283,17 @@ func unifiedOwnsPerfEvent() bool {
 
 // stackDepth is how many frames the kernel records of a stack.
 func stackDepth() int {
-	if n, err := readSysctl("perf_event_max_stack"); err == nil && n > 0 && n < maxStackDepth {
+	if n, err := procfs.Sysctl("kernel/perf_event_max_stack"); err == nil && n > 0 && n < maxStackDepth {
 		return n
 	}
 	return maxStackDepth
-}
-
-func readSysctl(name string) (int, error) {
-	text, err := os.ReadFile("/proc/sys/kernel/" + name)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(strings.TrimSpace(string(text)))
 }
 
 func descriptorLimit(limit int) int {
 	if limit <= 0 {
 		limit = defaultMaxDescriptors
 	}
-	return min(limit, OpenFileLimit()/2)
-}
-
-// OpenFileLimit is the soft RLIMIT_NOFILE.
-func OpenFileLimit() int {
-	var r unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil || r.Cur > 1<<30 {
-		return 1 << 30
-	}
-	return int(r.Cur)
+	return min(limit, procfs.OpenFileLimit()/2)
 }
 
 func monotonic() int64 {

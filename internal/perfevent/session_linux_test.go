@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 const deadline = 30 * time.Second
@@ -181,7 +182,7 @@ func TestSamplesOfAProcessSumToItsCPUTime(t *testing.T) {
 					if listings++; listings > 1 && listings < 6 {
 						startThread(t, h, pid)
 					}
-					return threads(pid)
+					return procfs.At("").Threads(pid)
 				}
 			}
 			attachment := attached(t)(s.AttachProcess(h.pid()))
@@ -226,12 +227,12 @@ func TestSamplesOfAProcessSumToItsCPUTime(t *testing.T) {
 // then it is told again.
 func startThread(t *testing.T, h *helper, pid int) {
 	t.Helper()
-	before, err := threads(pid)
+	before, err := procfs.At("").Threads(pid)
 	require.NoError(t, err)
 	for range 10 {
 		h.tell("thread")
 		for range 100 {
-			if now, err := threads(pid); err != nil || len(now) > len(before) {
+			if now, err := procfs.At("").Threads(pid); err != nil || len(now) > len(before) {
 				return
 			}
 			time.Sleep(time.Millisecond)
@@ -627,7 +628,7 @@ func TestWithoutAnyRight(t *testing.T) {
 		name, outcome, _ := strings.Cut(strings.TrimSpace(line), ": ")
 		got[name] = outcome
 	}
-	paranoid, err := readSysctl("perf_event_paranoid")
+	paranoid, err := procfs.Sysctl("kernel/perf_event_paranoid")
 	require.NoError(t, err)
 	const nothing = "<nil>"
 	if paranoid > 0 {

@@ -21,9 +21,6 @@ func Probe() Rights {
 	return Rights{Own: ErrUnsupported, HostWide: ErrUnsupported, Kernel: ErrUnsupported}
 }
 
-// OpenFileLimit is 0: there is nothing to open.
-func OpenFileLimit() int { return 0 }
-
 // ClockOffset is 0: there are no records.
 func ClockOffset() int64 { return 0 }
 

@@ -10,4 +10,4 @@ const maxOpenFiles = 4096
 // openFiles is how many files readings may keep open where the process may have
 // so many: a quarter, since the samplers take up to half, and connections and
 // files of other components need some too.
-func openFiles(limit uint64) int { return int(min(limit/4, maxOpenFiles)) }
+func openFiles(limit int) int { return min(limit/4, maxOpenFiles) }

@@ -13,8 +13,8 @@ import (
 // TestReadingsLeaveFilesForOthers: a host with many containers must not keep a
 // collector with few descriptors from opening its connections.
 func TestReadingsLeaveFilesForOthers(t *testing.T) {
-	for limit, want := range map[uint64]int{
-		0: 0, 256: 64, 1024: 256, 16384: 4096, 1 << 20: 4096, math.MaxUint64: 4096,
+	for limit, want := range map[int]int{
+		0: 0, 256: 64, 1024: 256, 16384: 4096, 1 << 20: 4096, math.MaxInt: 4096,
 	} {
 		require.Equal(t, want, openFiles(limit), "of %d", limit)
 	}

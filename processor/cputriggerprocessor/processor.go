@@ -25,6 +25,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/monitor"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
 )
@@ -182,7 +183,7 @@ func (p *cpuTrigger) remember(ctx context.Context, host component.Host) error {
 // watch starts what looks at the host.
 func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 	files, err := monitor.NewSource(tree, monitor.Options{
-		MaxOpenFiles:         openFiles(fileLimit()),
+		MaxOpenFiles:         openFiles(procfs.OpenFileLimit()),
 		Least:                p.cfg.least(),
 		MaxSwitchesPerSecond: p.cfg.MaxSwitchesPerSecond,
 		CPUWeightFormula:     p.cfg.CPUWeightFormula,

@@ -25,6 +25,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/hostid"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
@@ -134,7 +135,7 @@ func (p *profiler) start(host component.Host, at place) error {
 		if p.symbols, err = symbolizer.New(symbolizer.Config{
 			Root: at.root,
 			// Half of them are for perf events, and the rest of the collector needs some.
-			MaxObjects: max(1, min(symbolizer.DefaultMaxObjects, perfevent.OpenFileLimit()/4)),
+			MaxObjects: max(1, min(symbolizer.DefaultMaxObjects, procfs.OpenFileLimit()/4)),
 			Logger:     p.logger,
 			Meter:      p.meter,
 		}); err != nil {

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 // Config is what a Loop needs to know.
@@ -176,7 +177,7 @@ func (l *Loop) find(ctx context.Context, rights perfevent.Rights) Found {
 	f.Plan = perfevent.NewPlan(f.Wanted, perfevent.Limits{
 		CPUs:      cpus,
 		MaxEvents: l.cfg.MaxEvents,
-		OpenFiles: perfevent.OpenFileLimit(),
+		OpenFiles: procfs.OpenFileLimit(),
 		HostWide:  rights.HostWide,
 	})
 	// The user's own processes may be sampled though there is none now.
