@@ -19,6 +19,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
 )
@@ -300,10 +301,10 @@ func BenchmarkSplit(b *testing.B) {
 		ids = append(ids, fmt.Sprintf("%064x", i+1))
 	}
 	pd := deep(b, epoch, ids...)
-	s, picks := &subset{}, []pick{{resource: 4}}
+	s, picks := &dictionary.Subset{}, []dictionary.ProfileRef{{Resource: 4}}
 	b.ReportAllocs()
 	for b.Loop() {
-		s.split(pd, picks)
+		s.Copy(pd, picks)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 )
 
 // foreign is built as OpenTelemetry's eBPF profiler builds what it sends: a
@@ -206,21 +207,21 @@ func TestForeignProfilesAreMatchedSplitAndGated(t *testing.T) {
 			r.watch(containerA, service)
 			r.run(5 * time.Second)
 			early := foreignBatch(r.now)
-			want := resolvedAll(early.pd)[:6] // three of each process of the container
-			checkDictionary(t, early.pd)
+			want := conformance.Contents(early.pd)[:6] // three of each process of the container
+			conformance.CheckDictionary(t, early.pd)
 			require.NoError(t, r.send(make(t, early)))
 			r.checkSum()
 			r.source.cores[containerA] = 2
 			r.runUntil("gate opened", 6*time.Second)
 			r.drain()
 			late := foreignBatch(r.now.Add(time.Second))
-			want = append(want, resolvedAll(late.pd)[:6]...)
+			want = append(want, conformance.Contents(late.pd)[:6]...)
 			require.NoError(t, r.send(make(t, late)))
 
 			var got []map[string]any
 			for _, pd := range r.sink.AllProfiles() {
-				checkDictionary(t, pd)
-				got = append(got, resolvedAll(pd)...)
+				conformance.CheckDictionary(t, pd)
+				got = append(got, conformance.Contents(pd)...)
 			}
 			for _, p := range slices.Concat(want, got) {
 				delete(p["resource"].(map[string]any), "service.name")
@@ -283,32 +284,32 @@ func TestSplitOfRandomBatches(t *testing.T) {
 		if seed%2 == 0 {
 			src = f.received(t)
 		}
-		whole := resolvedAll(src)
+		whole := conformance.Contents(src)
 		src.MarkReadOnly()
-		parts := make([][]pick, 1+rnd.IntN(6))
+		parts := make([][]dictionary.ProfileRef, 1+rnd.IntN(6))
 		want := make([][]map[string]any, len(parts))
 		n := 0
 		for ri, rp := range src.ResourceProfiles().All() {
 			for si, sp := range rp.ScopeProfiles().All() {
 				for pi := range sp.Profiles().Len() {
 					to := rnd.IntN(len(parts))
-					parts[to] = append(parts[to], pick{resource: int32(ri), scope: int32(si), profile: int32(pi)})
+					parts[to] = append(parts[to], dictionary.ProfileRef{Resource: int32(ri), Scope: int32(si), Profile: int32(pi)})
 					want[to] = append(want[to], whole[n])
 					n++
 				}
 			}
 		}
-		s := &subset{} // one for all, as batches are split
+		s := &dictionary.Subset{} // one for all, as in the gate
 		for i, picks := range parts {
-			out := s.split(src, picks)
-			checkDictionary(t, out)
-			require.Equal(t, want[i], resolvedAll(out), "seed %d", seed)
+			out := s.Copy(src, picks)
+			conformance.CheckDictionary(t, out)
+			require.Equal(t, want[i], conformance.Contents(out), "seed %d", seed)
 			data, err := pack(out)
 			require.NoError(t, err)
 			again, err := unpack(data)
 			require.NoError(t, err)
-			checkDictionary(t, again)
-			require.Equal(t, want[i], resolvedAll(again), "seed %d", seed)
+			conformance.CheckDictionary(t, again)
+			require.Equal(t, want[i], conformance.Contents(again), "seed %d", seed)
 		}
 	}
 }

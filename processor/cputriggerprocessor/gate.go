@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 	"go.uber.org/zap"
 
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 )
 
@@ -54,9 +55,9 @@ type verdict struct {
 	outcome sampleOutcome // if the next component accepts it, where it leaves
 	fate    fate
 	samples int
-	bytes   int  // as marshalled, with its part of what profiles share
-	at      pick // where it is in the batch
-	next    int  // the number of the next one of its group, above 0
+	bytes   int                   // as marshalled, with its part of what profiles share
+	at      dictionary.ProfileRef // where it is in the batch
+	next    int                   // the number of the next one of its group, above 0
 }
 
 // group are the profiles of a batch that are recorded together: those of one
@@ -88,9 +89,9 @@ type judgement struct {
 	hollow     bool             // some resource or scope has no profiles
 	again      bool             // it was refused before, and the openings know
 
-	subset   subset
+	subset   dictionary.Subset
 	stamper  stamper
-	picks    []pick
+	picks    []dictionary.ProfileRef
 	captures []capture
 }
 
@@ -105,7 +106,7 @@ func (g *gate) judge(pd pprofile.Profiles) *judgement {
 func (g *gate) judgement() *judgement {
 	j, ok := g.judgements.Get().(*judgement)
 	if !ok {
-		j = &judgement{byKey: map[groupKey]int{}}
+		j = &judgement{byKey: map[groupKey]int{}, subset: dictionary.Subset{Strip: isReason}}
 	}
 	j.now = g.now()
 	return j
@@ -133,7 +134,7 @@ func (g *gate) judgeResource(j *judgement, d pprofile.ProfilesDictionary, rp ppr
 				last = end
 			}
 			j.ask(start, end)
-			j.verdicts = append(j.verdicts, verdict{samples: samplesIn(p), at: pick{resource: int32(number), scope: int32(si), profile: int32(pi)}})
+			j.verdicts = append(j.verdicts, verdict{samples: samplesIn(p), at: dictionary.ProfileRef{Resource: int32(number), Scope: int32(si), Profile: int32(pi)}})
 		}
 		j.hollow = j.hollow || sp.Profiles().Len() == 0
 	}

@@ -10,6 +10,8 @@ import (
 
 	"go.opentelemetry.io/collector/consumer/consumererror"
 	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 )
 
 // outlet sends what the recorder holds of units whose gate has opened, on a
@@ -140,7 +142,7 @@ func (o *outlet) judge(j *judgement, pd pprofile.Profiles, p parcel) {
 				o.gate.sieve(a, pd.Dictionary(), profile)
 				v := verdict{
 					outcome: sampleFiltered, samples: samplesIn(profile),
-					at: pick{resource: int32(ri), scope: int32(si), profile: int32(pi)},
+					at: dictionary.ProfileRef{Resource: int32(ri), Scope: int32(si), Profile: int32(pi)},
 				}
 				if len(a.openings) > 0 {
 					v.outcome, v.fate = samplePassed, stamped

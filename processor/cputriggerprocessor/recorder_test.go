@@ -477,7 +477,7 @@ policies: [{name: cpu, profile_types: [cpu], any_of: [{monitor: cpu_usage, thres
 	r.stream(5*time.Second, p)
 	require.Len(t, r.log("gate opened"), 1)
 	for _, pd := range r.sink.AllProfiles() {
-		checkDictionary(t, pd)
+		conformance.CheckDictionary(t, pd)
 		for _, p := range allProfiles(pd) {
 			require.Equal(t, "samples", p.sampleType)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 )
 
@@ -56,7 +57,7 @@ func (j *judgement) capture(pd pprofile.Profiles, counts *[numSampleOutcomes]int
 			c.data, err = pack(pd)
 		} else {
 			j.pick(g)
-			c.data, err = pack(j.subset.split(pd, j.picks))
+			c.data, err = pack(j.subset.Copy(pd, j.picks))
 		}
 		if err != nil { // what cannot be marshalled cannot be kept
 			counts[sampleEvicted] += int64(c.samples)
@@ -116,11 +117,11 @@ func (j *judgement) part(pd pprofile.Profiles) (out pprofile.Profiles, clean boo
 	j.picks = j.picks[:0]
 	for _, v := range j.verdicts {
 		if v.fate.leaves() {
-			v.at.restamp = v.fate == stamped
+			v.at.Strip = v.fate == stamped
 			j.picks = append(j.picks, v.at)
 		}
 	}
-	return j.subset.split(pd, j.picks), false
+	return j.subset.Copy(pd, j.picks), false
 }
 
 // dress stamps what leaves.
@@ -252,13 +253,13 @@ func (g *gate) withinBudget(out pprofile.Profiles, j *judgement) pprofile.Profil
 					n++
 				}
 				if j.verdicts[n].fate != withheld {
-					j.picks = append(j.picks, pick{resource: int32(ri), scope: int32(si), profile: int32(pi)})
+					j.picks = append(j.picks, dictionary.ProfileRef{Resource: int32(ri), Scope: int32(si), Profile: int32(pi)})
 				}
 				n++
 			}
 		}
 	}
-	return j.subset.split(out, j.picks)
+	return j.subset.Copy(out, j.picks)
 }
 
 // admission asks which openings let a profile through, and what else is to be

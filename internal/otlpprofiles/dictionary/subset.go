@@ -1,0 +1,239 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package dictionary
+
+import (
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+)
+
+// ProfileRef is the position of a profile in a request.
+type ProfileRef struct {
+	Resource, Scope, Profile int32
+	// Strip removes the attributes of the profile that Subset.Strip reports.
+	Strip bool
+}
+
+// Subset copies profiles with exactly the part of the dictionary that they use.
+// It keeps its working memory from one copy to the next and is not safe for
+// concurrent use.
+type Subset struct {
+	// Strip reports whether an attribute with the key is removed from profiles
+	// whose ProfileRef says so.
+	Strip func(key string) bool
+
+	src, dst pprofile.ProfilesDictionary
+	// Each table has a list from old index to new. An entry is valid only if it
+	// has the number of the current copy in its upper half.
+	number                                                             uint32
+	strings, attributes, functions, mappings, locations, stacks, links []uint64
+}
+
+// Copy returns a copy of the referenced profiles, which must be in the order of
+// src. Each table of its dictionary has the zero entry first, then the others in
+// order of first use. The copy shares nothing with src, which is not changed. An
+// index beyond its table becomes 0.
+func (s *Subset) Copy(src pprofile.Profiles, refs []ProfileRef) pprofile.Profiles {
+	dst := pprofile.NewProfiles()
+	s.begin(src.Dictionary(), dst.Dictionary())
+	defer s.end()
+	var last ProfileRef
+	var rp pprofile.ResourceProfiles
+	var sp pprofile.ScopeProfiles
+	for i, p := range refs {
+		from := src.ResourceProfiles().At(int(p.Resource))
+		if i == 0 || p.Resource != last.Resource {
+			rp = dst.ResourceProfiles().AppendEmpty()
+			rp.SetSchemaUrl(from.SchemaUrl())
+			rp.Resource().SetDroppedAttributesCount(from.Resource().DroppedAttributesCount())
+			copyMap(from.Resource().Attributes(), rp.Resource().Attributes())
+		}
+		in := from.ScopeProfiles().At(int(p.Scope))
+		if i == 0 || p.Resource != last.Resource || p.Scope != last.Scope {
+			sp = rp.ScopeProfiles().AppendEmpty()
+			sp.SetSchemaUrl(in.SchemaUrl())
+			scope := sp.Scope()
+			scope.SetName(in.Scope().Name())
+			scope.SetVersion(in.Scope().Version())
+			scope.SetDroppedAttributesCount(in.Scope().DroppedAttributesCount())
+			copyMap(in.Scope().Attributes(), scope.Attributes())
+		}
+		last = p
+		s.profile(in.Profiles().At(int(p.Profile)), sp.Profiles().AppendEmpty(), p.Strip)
+	}
+	return dst
+}
+
+// copyMap copies attribute by attribute: a copy of the whole map would keep the
+// references into the source's dictionary that it was received with.
+func copyMap(src, dst pcommon.Map) {
+	dst.EnsureCapacity(src.Len())
+	for k, v := range src.All() {
+		v.CopyTo(dst.PutEmpty(k))
+	}
+}
+
+func (s *Subset) begin(src, dst pprofile.ProfilesDictionary) {
+	AppendZeroEntries(dst)
+	s.src, s.dst = src, dst
+	if s.number++; s.number == 0 { // it has wrapped: old entries would be valid again
+		*s = Subset{Strip: s.Strip, src: src, dst: dst, number: 1}
+	}
+	s.strings = table(s.strings, src.StringTable().Len())
+	s.attributes = table(s.attributes, src.AttributeTable().Len())
+	s.functions = table(s.functions, src.FunctionTable().Len())
+	s.mappings = table(s.mappings, src.MappingTable().Len())
+	s.locations = table(s.locations, src.LocationTable().Len())
+	s.stacks = table(s.stacks, src.StackTable().Len())
+	s.links = table(s.links, src.LinkTable().Len())
+}
+
+// end releases the dictionaries.
+func (s *Subset) end() { s.src, s.dst = pprofile.ProfilesDictionary{}, pprofile.ProfilesDictionary{} }
+
+// table returns t with the length n.
+func table(t []uint64, n int) []uint64 {
+	if n > cap(t) {
+		return make([]uint64, n)
+	}
+	return t[:n]
+}
+
+// lookup returns the new index of an entry, or reports that it is not copied yet.
+// The zero entry has index 0 in both tables.
+func (s *Subset) lookup(table []uint64, i int32) (at int32, missing bool) {
+	if i <= 0 || int(i) >= len(table) {
+		return 0, false
+	}
+	if e := table[i]; uint32(e>>32) == s.number {
+		return int32(uint32(e)), false
+	}
+	return 0, true
+}
+
+// record stores the new index of an entry.
+func (s *Subset) record(table []uint64, i int32, at int) int32 {
+	table[i] = uint64(s.number)<<32 | uint64(uint32(at))
+	return int32(at)
+}
+
+func (s *Subset) profile(src, dst pprofile.Profile, strip bool) {
+	src.CopyTo(dst)
+	if strip {
+		dst.AttributeIndices().RemoveIf(s.strips)
+	}
+	s.valueType(dst.SampleType())
+	s.valueType(dst.PeriodType())
+	s.attributeIndices(dst.AttributeIndices())
+	for _, sample := range dst.Samples().All() {
+		sample.SetStackIndex(s.stack(sample.StackIndex()))
+		sample.SetLinkIndex(s.link(sample.LinkIndex()))
+		s.attributeIndices(sample.AttributeIndices())
+	}
+}
+
+func (s *Subset) valueType(v pprofile.ValueType) {
+	v.SetTypeStrindex(s.str(v.TypeStrindex()))
+	v.SetUnitStrindex(s.str(v.UnitStrindex()))
+}
+
+// attributeIndices replaces old indices by new ones.
+func (s *Subset) attributeIndices(indices pcommon.Int32Slice) {
+	for i, old := range indices.All() {
+		indices.SetAt(i, s.attribute(old))
+	}
+}
+
+// strips reports whether Strip reports the key of an attribute of the source.
+func (s *Subset) strips(i int32) bool {
+	if i < 0 || int(i) >= len(s.attributes) {
+		return false
+	}
+	key := s.src.AttributeTable().At(int(i)).KeyStrindex()
+	return key > 0 && int(key) < len(s.strings) && s.Strip(s.src.StringTable().At(int(key)))
+}
+
+func (s *Subset) str(i int32) int32 {
+	at, missing := s.lookup(s.strings, i)
+	if missing {
+		at = s.record(s.strings, i, s.dst.StringTable().Len())
+		s.dst.StringTable().Append(s.src.StringTable().At(int(i)))
+	}
+	return at
+}
+
+func (s *Subset) attribute(i int32) int32 {
+	at, missing := s.lookup(s.attributes, i)
+	if missing {
+		at = s.record(s.attributes, i, s.dst.AttributeTable().Len())
+		out := s.dst.AttributeTable().AppendEmpty()
+		s.src.AttributeTable().At(int(i)).CopyTo(out)
+		out.SetKeyStrindex(s.str(out.KeyStrindex()))
+		out.SetUnitStrindex(s.str(out.UnitStrindex()))
+	}
+	return at
+}
+
+func (s *Subset) function(i int32) int32 {
+	at, missing := s.lookup(s.functions, i)
+	if missing {
+		at = s.record(s.functions, i, s.dst.FunctionTable().Len())
+		out := s.dst.FunctionTable().AppendEmpty()
+		s.src.FunctionTable().At(int(i)).CopyTo(out)
+		out.SetNameStrindex(s.str(out.NameStrindex()))
+		out.SetSystemNameStrindex(s.str(out.SystemNameStrindex()))
+		out.SetFilenameStrindex(s.str(out.FilenameStrindex()))
+	}
+	return at
+}
+
+func (s *Subset) mapping(i int32) int32 {
+	at, missing := s.lookup(s.mappings, i)
+	if missing {
+		at = s.record(s.mappings, i, s.dst.MappingTable().Len())
+		out := s.dst.MappingTable().AppendEmpty()
+		s.src.MappingTable().At(int(i)).CopyTo(out)
+		out.SetFilenameStrindex(s.str(out.FilenameStrindex()))
+		s.attributeIndices(out.AttributeIndices())
+	}
+	return at
+}
+
+func (s *Subset) location(i int32) int32 {
+	at, missing := s.lookup(s.locations, i)
+	if missing {
+		at = s.record(s.locations, i, s.dst.LocationTable().Len())
+		out := s.dst.LocationTable().AppendEmpty()
+		s.src.LocationTable().At(int(i)).CopyTo(out)
+		out.SetMappingIndex(s.mapping(out.MappingIndex()))
+		for _, line := range out.Lines().All() {
+			line.SetFunctionIndex(s.function(line.FunctionIndex()))
+		}
+		s.attributeIndices(out.AttributeIndices())
+	}
+	return at
+}
+
+func (s *Subset) stack(i int32) int32 {
+	at, missing := s.lookup(s.stacks, i)
+	if missing {
+		at = s.record(s.stacks, i, s.dst.StackTable().Len())
+		out := s.dst.StackTable().AppendEmpty()
+		s.src.StackTable().At(int(i)).CopyTo(out)
+		locations := out.LocationIndices()
+		for j, old := range locations.All() {
+			locations.SetAt(j, s.location(old))
+		}
+	}
+	return at
+}
+
+func (s *Subset) link(i int32) int32 {
+	at, missing := s.lookup(s.links, i)
+	if missing {
+		at = s.record(s.links, i, s.dst.LinkTable().Len())
+		s.src.LinkTable().At(int(i)).CopyTo(s.dst.LinkTable().AppendEmpty())
+	}
+	return at
+}
