@@ -5,19 +5,21 @@ package cgroup
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-const (
-	maxMountinfo  = 4 << 20
-	maxProcCgroup = 64 << 10
-)
+// maxMountinfo is the most that is read of a mountinfo file, in bytes: some 20,000
+// mounts.
+const maxMountinfo = 4 << 20
+
+// MaxPaths is the most that is read of a /proc/PID/cgroup, in bytes.
+const MaxPaths = 64 << 10
 
 // A mount is where a hierarchy, or a part of it, can be read.
 type mount struct {
@@ -113,7 +115,7 @@ func unescape(s string) string {
 // table has them, else as the host's first process has them, else where they are
 // by convention. All is every mount of this process, also those outside of root.
 func findMounts(root string) (below, all []mount, err error) {
-	b, err := readFile("/proc/self/mountinfo", maxMountinfo)
+	b, err := procfs.ReadFile("/proc/self/mountinfo", maxMountinfo)
 	if err == nil {
 		all = parseMountinfo(b, "/")
 		for _, m := range all {
@@ -125,7 +127,7 @@ func findMounts(root string) (below, all []mount, err error) {
 	if len(below) > 0 {
 		return below, all, nil
 	}
-	if b, err := readFile(filepath.Join(root, "proc/1/mountinfo"), maxMountinfo); err == nil {
+	if b, err := procfs.ReadFile(procfs.At(root).File(1, "mountinfo"), maxMountinfo); err == nil {
 		for _, m := range parseMountinfo(b, root) {
 			if usable(m.dir) {
 				below = append(below, m)
@@ -181,22 +183,3 @@ func isFile(path string) bool {
 	fi, err := os.Stat(path)
 	return err == nil && fi.Mode().IsRegular()
 }
-
-// readFile reads a whole file of the kernel's, up to limit bytes.
-func readFile(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err != nil {
-		return nil, err
-	}
-	if int64(len(b)) > limit {
-		return nil, fmt.Errorf("read %s: more than %d bytes: %w", path, limit, errTooLarge)
-	}
-	return b, nil
-}
-
-var errTooLarge = errors.New("file too large")

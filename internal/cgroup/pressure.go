@@ -8,9 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 // A Pressure reads for how long some of a unit's tasks waited for a CPU (PSI).
@@ -32,7 +33,7 @@ func (r *Reader) OpenPressure(u Group) (*Pressure, error) {
 		err = NoPSI
 	case isGone(err):
 		err = NoPSI
-		if b, readErr := os.ReadFile(filepath.Join(dir, "cgroup.pressure")); readErr == nil && bytes.HasPrefix(b, []byte("0")) {
+		if b, readErr := procfs.ReadFile(filepath.Join(dir, "cgroup.pressure"), 64); readErr == nil && bytes.HasPrefix(b, []byte("0")) {
 			err = NoCgroupPSI // the kernel hides the file then
 		}
 	default:

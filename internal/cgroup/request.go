@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 // The reasons for which a request is not known.
@@ -206,7 +208,7 @@ func weightsBelow(dir string, of func(name string) bool) []uint64 {
 
 // weightOf returns a cgroup's cpu.weight, 0 where it has none.
 func weightOf(dir string) uint64 {
-	b, err := readFile(filepath.Join(dir, "cpu.weight"), 64)
+	b, err := procfs.ReadFile(filepath.Join(dir, "cpu.weight"), 64)
 	if err != nil {
 		return 0
 	}

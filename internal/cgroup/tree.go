@@ -11,13 +11,16 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 // A Tree is the host's cgroup hierarchies as they can be read below a root
 // directory. It is immutable.
 type Tree struct {
-	root string
-	mode Mode
+	root   string
+	procfs procfs.FS
+	mode   Mode
 	// trees has nil for a hierarchy that is not mounted.
 	trees [numHierarchies]*tree
 	// lost says why this process's own place in a tree was not found.
@@ -49,7 +52,7 @@ func Open(root string) (*Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Tree{root: root}
+	t := &Tree{root: root, procfs: procfs.At(root)}
 	for _, m := range below {
 		for _, h := range m.hierarchies {
 			if old := t.trees[h]; old == nil || better(m, old.mount) {
@@ -137,14 +140,30 @@ func wholeTree(h Hierarchy, dir string) bool {
 // PathsOf returns the paths of a process, by its pid as the procfs below root
 // numbers it.
 func (t *Tree) PathsOf(pid int) (Paths, error) {
-	name := filepath.Join(t.root, "proc", strconv.Itoa(pid), "cgroup")
-	b, err := readFile(name, maxProcCgroup)
+	p, err := t.readPaths(t.procfs.File(pid, "cgroup"))
 	if err != nil {
 		return Paths{}, fmt.Errorf("find the cgroup of process %d: %w", pid, err)
 	}
+	return p, nil
+}
+
+// PathsOfThread returns the paths of a thread of a process.
+func (t *Tree) PathsOfThread(pid, tid int) (Paths, error) {
+	p, err := t.readPaths(t.procfs.File(pid, "task/"+strconv.Itoa(tid)+"/cgroup"))
+	if err != nil {
+		return Paths{}, fmt.Errorf("find the cgroup of thread %d: %w", tid, err)
+	}
+	return p, nil
+}
+
+func (t *Tree) readPaths(file string) (Paths, error) {
+	b, err := procfs.ReadFile(file, MaxPaths)
+	if err != nil {
+		return Paths{}, err
+	}
 	p, err := t.ParsePaths(b)
 	if err != nil {
-		return Paths{}, fmt.Errorf("find the cgroup of process %d in %s: %w", pid, name, err)
+		return Paths{}, fmt.Errorf("%s: %w", file, err)
 	}
 	return p, nil
 }

@@ -4,15 +4,14 @@
 package monitor
 
 import (
-	"bytes"
 	"errors"
 	"io/fs"
 	"os"
-	"strconv"
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 const (
@@ -67,7 +66,7 @@ type threadLister interface {
 func newBusiest(w *Watcher) *busiest {
 	m := &busiest{w: w, threads: map[int]*threadClock{}, tasks: opened[threadLister]{w: w, open: func() (threadLister, error) {
 		if w.process != nil {
-			return processTasks{w.source.proc(strconv.Itoa(w.process.process.PID), "task")}, nil
+			return processTasks{w.source.procfs, w.process.process.PID}, nil
 		}
 		t, err := w.source.reader.OpenTasks(w.unit)
 		if err != nil {
@@ -132,7 +131,7 @@ func (m *busiest) look(tid int) bool {
 			return false
 		}
 		s := m.w.source
-		t = &threadClock{file: s.files.File(s.proc(strconv.Itoa(tid), "schedstat"))}
+		t = &threadClock{file: s.files.File(s.procfs.File(tid, "schedstat"))}
 		m.threads[tid] = t
 	}
 	used, err := t.read(m.w.source.buf)
@@ -164,17 +163,7 @@ func (t *threadClock) read(buf []byte) (time.Duration, error) {
 		}
 		return 0, err
 	}
-	return parseSchedstat(buf[:n])
-}
-
-// parseSchedstat returns the first field, the time on a CPU.
-func parseSchedstat(b []byte) (time.Duration, error) {
-	first, _, ok := bytes.Cut(b, []byte(" "))
-	ns, err := strconv.ParseUint(string(first), 10, 63)
-	if !ok || err != nil {
-		return 0, errors.New("not the content of a /proc/PID/schedstat")
-	}
-	return time.Duration(ns), nil
+	return procfs.ParseSchedstat(buf[:n])
 }
 
 // pause forgets the threads of a unit that is not busy.
@@ -187,35 +176,27 @@ func (m *busiest) pause() {
 	m.tasks.close()
 }
 
-func (m *busiest) from() string { return m.w.source.proc("*", "schedstat") }
+func (m *busiest) from() string { return m.w.source.procfs.Path("*", "schedstat") }
 func (m *busiest) close()       { m.pause() }
 
 // processTasks lists the threads of one process.
-type processTasks struct{ dir string }
+type processTasks struct {
+	procfs procfs.FS
+	pid    int
+}
 
 // List calls visit for each.
 func (p processTasks) List(visit func(tid int) bool) error {
-	d, err := os.Open(p.dir)
-	if err != nil {
-		if isEnded(err) {
-			return ErrGone
-		}
-		return err
+	tids, err := p.procfs.Threads(p.pid)
+	if procfs.IsGone(err) {
+		return ErrGone
 	}
-	defer d.Close()
-	names, err := d.Readdirnames(-1)
-	if err != nil {
-		if isEnded(err) {
-			return ErrGone
-		}
-		return err
-	}
-	for _, name := range names {
-		if tid, err := strconv.Atoi(name); err == nil && !visit(tid) {
+	for _, tid := range tids {
+		if !visit(tid) {
 			return nil
 		}
 	}
-	return nil
+	return err
 }
 
 // Close does nothing: the directory is opened each time.

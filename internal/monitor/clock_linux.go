@@ -29,14 +29,4 @@ func (systemClocks) process(pid int) (time.Duration, error) {
 	return time.Duration(ts.Nano()), nil
 }
 
-func (systemClocks) ticks() uint64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		return 0 // no kernel that has perf events lacks it
-	}
-	return uint64(ts.Nano()) / uint64(time.Second/procfs.TicksPerSecond)
-}
-
-// isVanished says whether an error is what the kernel answers for the open file
-// of a process that has ended.
-func isVanished(err error) bool { return errors.Is(err, unix.ESRCH) }
+func (systemClocks) ticks() uint64 { return procfs.Now() }

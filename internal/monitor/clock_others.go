@@ -16,5 +16,3 @@ type systemClocks struct{}
 func (systemClocks) process(int) (time.Duration, error) { return 0, cgroup.NeedsLinux }
 
 func (systemClocks) ticks() uint64 { return 0 }
-
-func isVanished(error) bool { return false }

@@ -110,10 +110,9 @@ func TestHostUnitWithAQuota(t *testing.T) {
 }
 
 func processNow(t *testing.T, pid int) procfs.Process {
-	t.Helper()
-	start, err := startOf(fmt.Sprintf("/proc/%d/stat", pid))
+	p, err := procfs.At("").Process(pid)
 	require.NoError(t, err)
-	return procfs.Process{PID: pid, Start: start}
+	return p
 }
 
 func TestHostProcess(t *testing.T) {

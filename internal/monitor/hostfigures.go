@@ -4,14 +4,11 @@
 package monitor
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"math"
-	"strconv"
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 // sharedFor is how long a figure of the host holds for the other units of one
@@ -30,7 +27,7 @@ type hostFigures struct {
 	stat     keptfile.File
 	statAt   time.Time
 	statErr  error
-	last     cpuTicks
+	last     procfs.CPUTicks
 	began    bool
 	busy     uint64 // ticks since the first reading
 	total    uint64
@@ -52,20 +49,10 @@ func (h *hostFigures) loadAverage(now time.Time) (float64, error) {
 	if n, _, h.loadErr = h.load.Read(h.buf); h.loadErr != nil {
 		return 0, h.loadErr
 	}
-	if h.loadNow, h.loadErr = parseLoad(h.buf[:n]); h.loadErr != nil {
+	if h.loadNow, h.loadErr = procfs.ParseLoadavg(h.buf[:n]); h.loadErr != nil {
 		h.loadErr = fmt.Errorf("read %s: %w", h.load.Path(), h.loadErr)
 	}
 	return h.loadNow, h.loadErr
-}
-
-// parseLoad reads the first figure of a /proc/loadavg.
-func parseLoad(b []byte) (float64, error) {
-	first, _, ok := bytes.Cut(b, []byte(" "))
-	load, err := strconv.ParseFloat(string(first), 64)
-	if !ok || err != nil || !(load >= 0) || math.IsInf(load, 0) {
-		return 0, errors.New("not the content of a /proc/loadavg")
-	}
-	return load, nil
 }
 
 // readStat reads the time of all CPUs.
@@ -78,13 +65,13 @@ func (h *hostFigures) readStat(now time.Time) error {
 	if n, h.statErr = h.stat.ReadHead(h.buf); h.statErr != nil {
 		return h.statErr
 	}
-	ticks, err := parseCPUTicks(h.buf[:n])
+	ticks, err := procfs.ParseCPUTicks(h.buf[:n])
 	if err != nil {
 		h.statErr = fmt.Errorf("read %s: %w", h.stat.Path(), err)
 		return h.statErr
 	}
 	if h.began {
-		busy, total, ok := ticks.since(h.last)
+		busy, total, ok := ticks.Since(h.last)
 		if !ok {
 			h.restarts++
 		}
@@ -93,59 +80,6 @@ func (h *hostFigures) readStat(now time.Time) error {
 	}
 	h.last, h.began = ticks, true
 	return nil
-}
-
-// cpuTicks is the first line of a /proc/stat: user, nice, system, idle, iowait,
-// irq, softirq and steal. Guest time is within user and nice.
-type cpuTicks [8]uint64
-
-const (
-	idleTicks   = 3
-	iowaitTicks = 4
-	userTicks   = 0
-	systemTicks = 2
-)
-
-func parseCPUTicks(b []byte) (t cpuTicks, err error) {
-	line, _, ok := bytes.Cut(b, []byte("\n"))
-	line, isCPU := bytes.CutPrefix(line, []byte("cpu "))
-	if !ok || !isCPU {
-		return t, errors.New("not the content of a /proc/stat")
-	}
-	i := 0
-	for f := range bytes.FieldsSeq(line) {
-		if i == len(t) {
-			break
-		}
-		if t[i], err = strconv.ParseUint(string(f), 10, 64); err != nil {
-			return t, errors.New("malformed line of CPU time")
-		}
-		i++
-	}
-	if i <= iowaitTicks {
-		return t, errors.New("malformed line of CPU time")
-	}
-	return t, nil
-}
-
-// since returns the ticks that were spent busy, and all, since an earlier
-// reading; not ok where the counters began anew. The kernel lets the time of an
-// idle CPU run backwards a little, so each is taken for itself.
-func (t cpuTicks) since(before cpuTicks) (busy, total uint64, ok bool) {
-	if t[userTicks] < before[userTicks] || t[systemTicks] < before[systemTicks] {
-		return 0, 0, false
-	}
-	for i := range t {
-		if t[i] <= before[i] {
-			continue
-		}
-		grown := t[i] - before[i]
-		total += grown
-		if i != idleTicks && i != iowaitTicks {
-			busy += grown
-		}
-	}
-	return busy, total, true
 }
 
 func (h *hostFigures) close() {

@@ -4,15 +4,13 @@
 package monitor
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 // memory is memory_utilization.
@@ -33,7 +31,7 @@ func newMemory(w *Watcher) *memory {
 	return &memory{w: w, use: opened[memoryUse]{w: w, open: func() (memoryUse, error) {
 		if w.process != nil {
 			s := w.source
-			return &residentSet{source: s, file: s.files.File(s.proc(strconv.Itoa(w.process.process.PID), "statm"))}, nil
+			return &residentSet{source: s, file: s.files.File(s.procfs.File(w.process.process.PID, "statm"))}, nil
 		}
 		return w.source.reader.OpenMemoryUse(w.unit)
 	}}}
@@ -89,12 +87,12 @@ type residentSet struct {
 func (r *residentSet) Read() (uint64, error) {
 	n, _, err := r.file.Read(r.source.buf)
 	if err != nil {
-		if isEnded(err) {
+		if procfs.IsGone(err) {
 			return 0, ErrGone
 		}
 		return 0, err
 	}
-	pages, err := parseStatm(r.source.buf[:n])
+	pages, err := procfs.ParseStatm(r.source.buf[:n])
 	if err != nil {
 		return 0, fmt.Errorf("read %s: %w", r.file.Path(), err)
 	}
@@ -106,22 +104,3 @@ func (r *residentSet) From() string { return r.file.Path() }
 
 // Close closes the file.
 func (r *residentSet) Close() { r.file.Close() }
-
-var errStatm = errors.New("not the content of a /proc/PID/statm")
-
-// parseStatm returns the second field, the resident pages.
-func parseStatm(b []byte) (uint64, error) {
-	_, b, ok := bytes.Cut(b, []byte(" "))
-	if !ok {
-		return 0, errStatm
-	}
-	resident, _, ok := bytes.Cut(b, []byte(" "))
-	if !ok {
-		return 0, errStatm
-	}
-	pages, err := strconv.ParseUint(string(resident), 10, 64)
-	if err != nil || pages > 1<<40 {
-		return 0, errStatm
-	}
-	return pages, nil
-}

@@ -692,17 +692,17 @@ func FuzzHostFigures(f *testing.F) {
 	f.Add([]byte("0.25 0.50 1.00 1/2 3\n"))
 	f.Add([]byte("12345 678 9 10\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if ticks, err := parseCPUTicks(b); err == nil {
-			busy, total, _ := ticks.since(cpuTicks{})
+		if ticks, err := procfs.ParseCPUTicks(b); err == nil {
+			busy, total, _ := ticks.Since(procfs.CPUTicks{})
 			require.LessOrEqual(t, min(busy, total), total)
 		}
-		if load, err := parseLoad(b); err == nil {
+		if load, err := procfs.ParseLoadavg(b); err == nil {
 			require.GreaterOrEqual(t, load, 0.0)
 		}
-		if pages, err := parseStatm(b); err == nil {
+		if pages, err := procfs.ParseStatm(b); err == nil {
 			require.LessOrEqual(t, pages, uint64(1<<40))
 		}
-		if ran, err := parseSchedstat(b); err == nil {
+		if ran, err := procfs.ParseSchedstat(b); err == nil {
 			require.GreaterOrEqual(t, ran, time.Duration(0))
 		}
 	})

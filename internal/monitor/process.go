@@ -5,10 +5,7 @@ package monitor
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"strconv"
 	"time"
 
@@ -16,21 +13,17 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// startOf reads when the process of a /proc/PID/stat started. It returns
-// [ErrGone] where there is none.
-func startOf(path string) (uint64, error) {
-	b, err := os.ReadFile(path) // a kernel file of some hundred bytes
-	if err != nil {
-		if isEnded(err) {
-			return 0, ErrGone
-		}
-		return 0, fmt.Errorf("find when a process started: %w", err)
+// startOf returns when the process that has a pid started, in clock ticks since
+// boot, and [ErrGone] where there is none.
+func (s *Source) startOf(pid int) (uint64, error) {
+	p, err := s.procfs.Process(pid)
+	switch {
+	case err == nil:
+		return p.Start, nil
+	case procfs.IsGone(err):
+		return 0, ErrGone
 	}
-	stat, err := procfs.ParseStat(b)
-	if err != nil {
-		return 0, fmt.Errorf("find when a process started: %s: %w", path, err)
-	}
-	return stat.Start, nil
+	return 0, fmt.Errorf("find when a process started: %w", err)
 }
 
 // A processClock reads one process's CPU time. The process is held by its open
@@ -47,14 +40,14 @@ type processClock struct {
 // openProcessClock opens the clock of a process; with a Start of 0, of whichever
 // has the pid.
 func openProcessClock(s *Source, p procfs.Process) (*processClock, error) {
-	c := &processClock{source: s, process: p, file: s.files.File(s.proc(strconv.Itoa(p.PID), "cgroup"))}
+	c := &processClock{source: s, process: p, file: s.files.File(s.procfs.File(p.PID, "cgroup"))}
 	if err := c.readPaths(); err != nil {
 		c.Close()
 		return nil, err
 	}
 	// The start is read after the file was opened, so that it is the same
 	// process's or, if that has ended between the two, does not agree.
-	start, err := startOf(s.proc(strconv.Itoa(p.PID), "stat"))
+	start, err := s.startOf(p.PID)
 	if err == nil && p.Start != 0 && start != p.Start {
 		err = ErrGone
 	}
@@ -80,7 +73,7 @@ func (c *processClock) Read(time.Time) (time.Duration, bool, error) {
 	}
 	// Still there after its clock was read, so the clock was its own.
 	if !c.file.Kept() {
-		start, err := startOf(c.source.proc(strconv.Itoa(c.process.PID), "stat"))
+		start, err := c.source.startOf(c.process.PID)
 		if err != nil {
 			return 0, false, err
 		}
@@ -102,7 +95,7 @@ func (c *processClock) From() string {
 func (c *processClock) readPaths() error {
 	n, _, err := c.file.Read(c.source.buf)
 	if err != nil {
-		if isEnded(err) {
+		if procfs.IsGone(err) {
 			return ErrGone
 		}
 		return fmt.Errorf("find the cgroup of a process: %w", err)
@@ -116,5 +109,3 @@ func (c *processClock) readPaths() error {
 
 // Close gives up the file.
 func (c *processClock) Close() { c.file.Close() }
-
-func isEnded(err error) bool { return errors.Is(err, fs.ErrNotExist) || isVanished(err) }

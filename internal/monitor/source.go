@@ -6,9 +6,6 @@ package monitor
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
@@ -23,6 +20,7 @@ const ForeignPIDs cgroup.Unavailable = "the collector is in a pid namespace of i
 // A Source takes readings of units. It belongs to one goroutine.
 type Source struct {
 	tree    *cgroup.Tree
+	procfs  procfs.FS
 	options Options
 	files   *keptfile.Set
 	reader  *cgroup.Reader
@@ -73,21 +71,16 @@ func NewSource(tree *cgroup.Tree, o Options) (*Source, error) {
 	if o.CPUWeightFormula != "" && !o.CPUWeightFormula.Valid() {
 		return nil, fmt.Errorf("unknown formula %q of cpu.weight", o.CPUWeightFormula)
 	}
-	s := &Source{tree: tree, options: o, busyFrom: busyEnough, idleBelow: idleBelow, files: keptfile.NewSet(o.MaxOpenFiles), buf: make([]byte, 4096)}
+	s := &Source{tree: tree, procfs: procfs.At(tree.Root()), options: o, busyFrom: busyEnough, idleBelow: idleBelow, files: keptfile.NewSet(o.MaxOpenFiles), buf: make([]byte, 4096)}
 	if s.options.Now == nil {
 		s.options.Now = time.Now
 	}
 	s.reader = tree.NewReader(s.files)
-	s.host = hostFigures{buf: s.buf, load: s.files.File(s.proc("loadavg")), stat: s.files.File(s.proc("stat"))}
-	self, err := os.Readlink(s.proc("self"))
-	if err == nil && self == strconv.Itoa(os.Getpid()) {
+	s.host = hostFigures{buf: s.buf, load: s.files.File(s.procfs.Path("loadavg")), stat: s.files.File(s.procfs.Path("stat"))}
+	if s.procfs.NumbersAlike() {
 		s.clocks = systemClocks{}
 	}
 	return s, nil
-}
-
-func (s *Source) proc(elem ...string) string {
-	return filepath.Join(append([]string{s.tree.Root(), "proc"}, elem...)...)
 }
 
 // Kept is how many files are open now.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
@@ -36,7 +35,7 @@ func (s *Source) StartedAt(u cgroup.Group) (time.Time, error) {
 	var first uint64
 	failed := ErrGone
 	for _, pid := range sorted[:min(len(sorted), maxAsked)] {
-		start, err := startOf(s.proc(strconv.Itoa(pid), "stat"))
+		start, err := s.startOf(pid)
 		if err != nil {
 			if !errors.Is(err, ErrGone) {
 				failed = err
@@ -59,9 +58,5 @@ func (s *Source) timeOf(start uint64) time.Time {
 	if s.clocks != nil {
 		now = s.clocks.ticks()
 	}
-	age := time.Duration(0)
-	if now > start {
-		age = time.Duration(now-start) * (time.Second / procfs.TicksPerSecond)
-	}
-	return s.options.Now().Add(-age)
+	return s.options.Now().Add(-time.Duration(now-min(start, now)) * procfs.Tick)
 }

@@ -5,10 +5,7 @@ package monitor
 
 import (
 	"errors"
-	"fmt"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
@@ -277,7 +274,7 @@ func (c *census) lookUp(p *process, tid int) (ended bool) {
 	case !p.known:
 		c.assign(p, false)
 	}
-	return err != nil && isEnded(err)
+	return err != nil && procfs.IsGone(err)
 }
 
 // procLookup asks a procfs.
@@ -299,26 +296,18 @@ func (l procLookup) unitOfThread(pid, tid int) (string, error) {
 	if ending, err = l.ending(pid, tid); err != nil || ending {
 		return "", errors.Join(err, errEnding)
 	}
-	b, err := os.ReadFile(l.source.proc(strconv.Itoa(pid), "task", strconv.Itoa(tid), "cgroup"))
+	paths, err := l.source.tree.PathsOfThread(pid, tid)
 	if err != nil {
-		return "", fmt.Errorf("find the cgroup of thread %d: %w", tid, err)
-	}
-	paths, err := l.source.tree.ParsePaths(b)
-	if err != nil {
-		return "", fmt.Errorf("find the cgroup of thread %d: %w", tid, err)
+		return "", err
 	}
 	return strings.Clone(l.source.tree.GroupOf(paths).ID), nil
 }
 
 func (l procLookup) ending(pid, tid int) (bool, error) {
-	b, err := os.ReadFile(l.source.proc(strconv.Itoa(pid), "task", strconv.Itoa(tid), "stat"))
-	if err != nil {
-		return false, err
-	}
-	stat, err := procfs.ParseStat(b)
+	stat, err := l.source.procfs.ThreadStat(pid, tid)
 	return stat.Ending, err
 }
 
 func (l procLookup) start(pid int) (uint64, error) {
-	return startOf(l.source.proc(strconv.Itoa(pid), "stat"))
+	return l.source.startOf(pid)
 }

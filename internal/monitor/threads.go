@@ -5,7 +5,6 @@ package monitor
 
 import (
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
@@ -25,7 +24,7 @@ func newThreadCount(w *Watcher) *threadCount {
 	return &threadCount{opened[threadCounter]{w: w, open: func() (threadCounter, error) {
 		if w.process != nil {
 			s := w.source
-			return &processThreads{source: s, file: s.files.File(s.proc(strconv.Itoa(w.process.process.PID), "stat"))}, nil
+			return &processThreads{source: s, file: s.files.File(s.procfs.File(w.process.process.PID, "stat"))}, nil
 		}
 		return w.source.reader.OpenTasks(w.unit)
 	}}}
@@ -57,7 +56,7 @@ type processThreads struct {
 func (p *processThreads) Count() (int, error) {
 	n, _, err := p.file.Read(p.source.buf)
 	if err != nil {
-		if isEnded(err) {
+		if procfs.IsGone(err) {
 			return 0, ErrGone
 		}
 		return 0, err

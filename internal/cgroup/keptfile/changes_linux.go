@@ -5,12 +5,11 @@ package keptfile
 
 import (
 	"encoding/binary"
-	"os"
-	"strconv"
-	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 // watchShare is the part of the watches of a user that one collector takes at
@@ -21,10 +20,8 @@ const watchShare = 4
 // none it watches nothing.
 func NewChanges(maxWatches int) *Changes {
 	c := &Changes{fd: -1, max: maxWatches, watches: map[int32]*Watch{}}
-	if b, err := os.ReadFile("/proc/sys/fs/inotify/max_user_watches"); err == nil {
-		if n, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil {
-			c.max = min(c.max, n/watchShare)
-		}
+	if n, err := procfs.Sysctl("fs/inotify/max_user_watches"); err == nil {
+		c.max = min(c.max, n/watchShare)
 	}
 	if c.max <= 0 {
 		return c
