@@ -15,6 +15,8 @@ import (
 	"github.com/google/pprof/profile"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
 // aggregate is a pprof profile in the making: samples of equal stack and labels
@@ -116,7 +118,7 @@ func newAggregate(t profileType) *aggregate {
 // does not have.
 func (a *aggregate) add(d dictionary, resource pcommon.Map, p pprofile.Profile) (malformed int) {
 	if a.executable == "" {
-		a.executable = cmp.Or(text(resource, "process.executable.path"), text(resource, "process.executable.name"))
+		a.executable = cmp.Or(text(resource, attr.ExecutablePath), text(resource, attr.ExecutableName))
 	}
 	if a.out.Period == 0 {
 		a.out.Period = p.Period()
@@ -126,7 +128,7 @@ func (a *aggregate) add(d dictionary, resource pcommon.Map, p pprofile.Profile) 
 	}
 	a.end = max(a.end, int64(p.Time())+int64(p.DurationNano()))
 	for k, v := range d.attributes(p.AttributeIndices()) {
-		if strings.HasPrefix(k, "hotprofile.") {
+		if strings.HasPrefix(k, attr.Prefix) {
 			a.comment(k + "=" + v.AsString())
 		}
 	}
@@ -387,7 +389,7 @@ func (t *translation) mapping(i int32) (m *profile.Mapping, ok bool) {
 	// pprof has room for one id; the linker's is the one that tools look for.
 	rank := 0
 	for k, v := range t.d.attributes(in.AttributeIndices()) {
-		r := slices.Index([]string{"process.executable.build_id.htlhash", "process.executable.build_id.go", "process.executable.build_id.gnu"}, k) + 1
+		r := slices.Index([]string{attr.BuildIDHTLHash, attr.BuildIDGo, attr.BuildIDGNU}, k) + 1
 		if r > rank {
 			rank, key.buildID = r, v.AsString()
 		}

@@ -23,6 +23,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/exporter/pprofexporter/internal/metadata"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
 // The bounds of what is held in memory, as estimated. A file that grows above
@@ -226,8 +227,8 @@ func (e *pprofExporter) file(d dictionary, resource pcommon.Map, p pprofile.Prof
 	}
 	now := e.now()
 	name := unitOf(attributes, resource)
-	trigger := attributes["hotprofile.trigger.id"]
-	triggered, _ := time.Parse(time.RFC3339, attributes["hotprofile.trigger.time"])
+	trigger := attributes[attr.TriggerID]
+	triggered, _ := time.Parse(time.RFC3339, attributes[attr.TriggerTime])
 
 	var ended []finished
 	u := e.units[name]
@@ -381,23 +382,23 @@ func (e *pprofExporter) report(err error) {
 
 // unitOf is what the gate calls the unit, else what comes closest.
 func unitOf(attributes map[string]string, resource pcommon.Map) string {
-	if u := attributes["hotprofile.unit"]; u != "" {
+	if u := attributes[attr.Unit]; u != "" {
 		return u
 	}
-	if id := text(resource, "container.id"); id != "" {
+	if id := text(resource, attr.ContainerID); id != "" {
 		return id
 	}
-	if pid := text(resource, "process.pid"); pid != "" {
+	if pid := text(resource, attr.PID); pid != "" {
 		return "pid-" + pid
 	}
 	return serviceOf(resource)
 }
 
 func serviceOf(resource pcommon.Map) string {
-	if s := text(resource, "service.name"); s != "" {
+	if s := text(resource, attr.ServiceName); s != "" {
 		return s
 	}
-	if name := text(resource, "process.executable.name"); name != "" {
+	if name := text(resource, attr.ExecutableName); name != "" {
 		return "unknown_service:" + name
 	}
 	return "unknown_service"
@@ -405,10 +406,10 @@ func serviceOf(resource pcommon.Map) string {
 
 // policyOf is the policy that opened the gate first.
 func policyOf(attributes map[string]string, resource pcommon.Map) string {
-	if p := text(resource, "hotprofile.trigger.policy"); p != "" {
+	if p := text(resource, attr.TriggerPolicy); p != "" {
 		return p
 	}
-	if p := attributes["hotprofile.trigger.policy"]; p != "" {
+	if p := attributes[attr.TriggerPolicy]; p != "" {
 		return p
 	}
 	return noPolicy

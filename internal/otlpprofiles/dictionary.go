@@ -11,6 +11,7 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -192,10 +193,10 @@ func (d *dictionary) mapping(m *samples.Mapping) int32 {
 	}
 	k := mapping{start: m.Start, limit: m.Limit, offset: m.FileOffset, file: d.string(m.Path)}
 	if m.BuildID != "" {
-		k.gnu = d.attribute(attrGNUBuildID, attribute{text: m.BuildID})
+		k.gnu = d.attribute(attr.BuildIDGNU, attribute{text: m.BuildID})
 	}
 	if m.GoBuildID != "" {
-		k.golang = d.attribute(attrGoBuildID, attribute{text: m.GoBuildID})
+		k.golang = d.attribute(attr.BuildIDGo, attribute{text: m.GoBuildID})
 	}
 	i, ok = d.mappings[k]
 	if !ok {
@@ -227,7 +228,7 @@ func (d *dictionary) location(l *samples.Location) int32 {
 	mappingIndex := d.mapping(l.Mapping)
 	frameType := int32(0)
 	if l.Type != "" {
-		frameType = d.attribute(attrFrameType, attribute{text: string(l.Type)})
+		frameType = d.attribute(attr.FrameType, attribute{text: string(l.Type)})
 	}
 	key := binary.LittleEndian.AppendUint32(d.scratch[:0], uint32(mappingIndex))
 	key = binary.LittleEndian.AppendUint64(key, l.Address)
@@ -317,12 +318,12 @@ func (d *dictionary) link(l samples.Link) int32 {
 // dictionary grow. It may be above the truth by what the stack's new locations
 // have in common, never below.
 func (d *dictionary) sampleBound(s *samples.Sample) int {
-	n := 3*attributeBound + len(attrThreadName) + len(s.Thread.Name) + len(attrThreadID) + len(attrStackTruncated)
+	n := 3*attributeBound + len(attr.ThreadName) + len(s.Thread.Name) + len(attr.ThreadID) + len(attr.StackTruncated)
 	if s.Selected {
-		n += attributeBound + len(attrDotnetSelected)
+		n += attributeBound + len(attr.DotnetSelected)
 	}
 	if s.AllocType != "" {
-		n += attributeBound + len(attrAllocType) + len(s.AllocType)
+		n += attributeBound + len(attr.AllocType) + len(s.AllocType)
 	}
 	if s.Link.Valid() {
 		n += linkSize
@@ -362,7 +363,7 @@ const (
 
 func locationBound(l *samples.Location) int {
 	n := lengthBound + indexBound + numberBound + lengthBound + indexBound +
-		attributeBound + len(attrFrameType) + len(l.Type)
+		attributeBound + len(attr.FrameType) + len(l.Type)
 	for i := range l.Lines {
 		line := &l.Lines[i]
 		n += lengthBound + indexBound + numberBound +
@@ -378,7 +379,7 @@ func locationBound(l *samples.Location) int {
 func mappingBound(m *samples.Mapping) int {
 	return lengthBound + 3*numberBound + indexBound + lengthBound + 2*indexBound +
 		lengthBound + len(m.Path) +
-		2*attributeBound + len(attrGNUBuildID) + len(m.BuildID) + len(attrGoBuildID) + len(m.GoBuildID)
+		2*attributeBound + len(attr.BuildIDGNU) + len(m.BuildID) + len(attr.BuildIDGo) + len(m.GoBuildID)
 }
 
 // varint is the size of a number, marshalled.

@@ -19,6 +19,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -29,22 +30,6 @@ const (
 	DefaultMaxSamples      = 8000
 	DefaultMaxProfileBytes = 1 << 20
 	DefaultMaxRequestBytes = 2 << 20
-)
-
-// The attributes of samples, locations and mappings, beside the resource's own.
-const (
-	attrThreadName     = "thread.name"
-	attrThreadID       = "thread.id"
-	attrStackTruncated = "hotprofile.stack.truncated"
-	attrDotnetSelected = "hotprofile.dotnet.selected"
-	attrAllocType      = "hotprofile.alloc.type"
-	attrUnscaled       = "hotprofile.unscaled" // of profiles
-	attrScaled         = "hotprofile.scaled"   // likewise
-	attrLost           = "hotprofile.lost"     // likewise
-	attrSpread         = "hotprofile.spread"   // likewise
-	attrFrameType      = "profile.frame.type"
-	attrGNUBuildID     = "process.executable.build_id.gnu"
-	attrGoBuildID      = "process.executable.build_id.go"
 )
 
 // maxLabel is how long a text attribute of a sample is at most. Backends make
@@ -345,16 +330,16 @@ func typeBound(g *group) int {
 	t := g.typ
 	n := 4*lengthBound + len(t.Name) + len(t.Unit) + len(t.PeriodName) + len(t.PeriodUnit)
 	if t.Unscaled {
-		n += attributeBound + len(attrUnscaled)
+		n += attributeBound + len(attr.Unscaled)
 	}
 	if t.Scaled != "" {
-		n += attributeBound + len(attrScaled) + len(t.Scaled)
+		n += attributeBound + len(attr.Scaled) + len(t.Scaled)
 	}
 	if t.Spread {
-		n += attributeBound + len(attrSpread)
+		n += attributeBound + len(attr.Spread)
 	}
 	if g.lost > 0 {
-		n += attributeBound + len(attrLost)
+		n += attributeBound + len(attr.Lost)
 	}
 	return n
 }
@@ -379,19 +364,19 @@ func (b *Builder) add(g *group, s *samples.Sample, from, to int) {
 	}
 	k := sampleKey{stack: b.dict.stack(s.Stack), link: b.dict.link(s.Link)}
 	if s.Thread.Name != "" {
-		k.name = b.dict.attribute(attrThreadName, attribute{text: label(s.Thread.Name)})
+		k.name = b.dict.attribute(attr.ThreadName, attribute{text: label(s.Thread.Name)})
 	}
 	if s.Thread.ID != 0 {
-		k.id = b.dict.attribute(attrThreadID, attribute{kind: integer, number: int64(s.Thread.ID)})
+		k.id = b.dict.attribute(attr.ThreadID, attribute{kind: integer, number: int64(s.Thread.ID)})
 	}
 	if s.Stack.Truncated {
-		k.truncated = b.dict.attribute(attrStackTruncated, attribute{kind: boolean, number: 1})
+		k.truncated = b.dict.attribute(attr.StackTruncated, attribute{kind: boolean, number: 1})
 	}
 	if s.Selected {
-		k.selected = b.dict.attribute(attrDotnetSelected, attribute{kind: boolean, number: 1})
+		k.selected = b.dict.attribute(attr.DotnetSelected, attribute{kind: boolean, number: 1})
 	}
 	if s.AllocType != "" {
-		k.allocated = b.dict.attribute(attrAllocType, attribute{text: label(s.AllocType)})
+		k.allocated = b.dict.attribute(attr.AllocType, attribute{text: label(s.AllocType)})
 	}
 
 	times := s.Times[from:to]
@@ -430,9 +415,9 @@ func (b *Builder) newSample(k sampleKey) pprofile.Sample {
 	out := b.profile.Samples().AppendEmpty()
 	out.SetStackIndex(k.stack)
 	out.SetLinkIndex(k.link)
-	for _, attr := range k.attributes() {
-		if attr != 0 {
-			out.AttributeIndices().Append(attr)
+	for _, i := range k.attributes() {
+		if i != 0 {
+			out.AttributeIndices().Append(i)
 		}
 	}
 	return out
@@ -459,16 +444,16 @@ func (b *Builder) beginProfile(g *group) {
 	b.profile.PeriodType().SetTypeStrindex(b.dict.string(g.typ.PeriodName))
 	b.profile.PeriodType().SetUnitStrindex(b.dict.string(g.typ.PeriodUnit))
 	if g.typ.Unscaled {
-		b.profile.AttributeIndices().Append(b.dict.attribute(attrUnscaled, attribute{kind: boolean, number: 1}))
+		b.profile.AttributeIndices().Append(b.dict.attribute(attr.Unscaled, attribute{kind: boolean, number: 1}))
 	}
 	if g.typ.Scaled != "" {
-		b.profile.AttributeIndices().Append(b.dict.attribute(attrScaled, attribute{text: g.typ.Scaled}))
+		b.profile.AttributeIndices().Append(b.dict.attribute(attr.Scaled, attribute{text: g.typ.Scaled}))
 	}
 	if g.typ.Spread {
-		b.profile.AttributeIndices().Append(b.dict.attribute(attrSpread, attribute{kind: boolean, number: 1}))
+		b.profile.AttributeIndices().Append(b.dict.attribute(attr.Spread, attribute{kind: boolean, number: 1}))
 	}
 	if g.lost > 0 {
-		b.profile.AttributeIndices().Append(b.dict.attribute(attrLost, attribute{kind: integer, number: g.lost}))
+		b.profile.AttributeIndices().Append(b.dict.attribute(attr.Lost, attribute{kind: integer, number: g.lost}))
 	}
 	var id pprofile.ProfileID
 	if _, err := io.ReadFull(b.opts.Rand, id[:]); err == nil {

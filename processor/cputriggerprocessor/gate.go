@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 	"go.uber.org/zap"
 
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 )
@@ -257,8 +258,8 @@ func (g *gate) sayUnmatched(why noUnit, c claim) {
 		return
 	}
 	g.log.Info("profiles of no known unit", zap.String("why", string(why)),
-		zap.String(attrContainerID, cut(c.containerID)), zap.String(attrCgroup, cut(c.cgroup)), zap.Int(attrPID, c.pid),
-		zap.String(attrExecutableName, cut(c.executableName)), zap.String(attrHostName, cut(c.hostName)), zap.String(attrHostID, cut(c.hostID)))
+		zap.String(attr.ContainerID, cut(c.containerID)), zap.String(attr.Cgroup, cut(c.cgroup)), zap.Int(attr.PID, c.pid),
+		zap.String(attr.ExecutableName, cut(c.executableName)), zap.String(attr.HostName, cut(c.hostName)), zap.String(attr.HostID, cut(c.hostID)))
 }
 
 // maxAhead is how far the end of a profile may lie in the future, by clocks that

@@ -11,22 +11,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/procfs"
-)
-
-// The resource attributes that say what a profile is about.
-const (
-	attrContainerID    = "container.id"
-	attrCgroup         = "process.linux.cgroup"
-	attrPID            = "process.pid"
-	attrCreationTime   = "process.creation.time"
-	attrExecutablePath = "process.executable.path"
-	attrExecutableName = "process.executable.name"
-	attrHostName       = "host.name"
-	attrHostID         = "host.id"
-	attrServiceName    = "service.name"
-
-	attrServiceNamespace = "service.namespace"
 )
 
 // creationTolerance is how far two statements of when a process started may be
@@ -50,29 +36,29 @@ func claimOf(attributes pcommon.Map) (c claim) {
 	c.attributes = attributes
 	for k, v := range attributes.All() {
 		switch k {
-		case attrContainerID:
+		case attr.ContainerID:
 			c.containerID = v.Str()
-		case attrCgroup:
+		case attr.Cgroup:
 			c.cgroup = v.Str()
-		case attrPID:
+		case attr.PID:
 			if n := v.Int(); v.Type() == pcommon.ValueTypeInt && n > 0 && n <= maxPID {
 				c.pid = int(n)
 			}
-		case attrCreationTime:
+		case attr.CreationTime:
 			if t, err := time.Parse(time.RFC3339, v.Str()); err == nil {
 				c.created = t
 			}
-		case attrExecutablePath:
+		case attr.ExecutablePath:
 			c.executablePath = v.Str()
-		case attrExecutableName:
+		case attr.ExecutableName:
 			c.executableName = v.Str()
-		case attrHostName:
+		case attr.HostName:
 			c.hostName = v.Str()
-		case attrHostID:
+		case attr.HostID:
 			c.hostID = v.Str()
-		case attrServiceName:
+		case attr.ServiceName:
 			c.service = v.Str()
-		case attrServiceNamespace:
+		case attr.ServiceNamespace:
 			c.serviceNamespace = v.Str()
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
 // processAttributes are the resource attributes that differ between processes of
@@ -14,20 +16,20 @@ import (
 // attributes, so these are removed from what leaves, except those listed in
 // keep_process_attributes. Names are those of the semantic conventions 1.43.
 var processAttributes = []string{
-	"process.command",
-	"process.command_args",
-	"process.command_line",
-	attrCreationTime,
-	attrExecutablePath,
-	"process.group_leader.pid",
-	"process.interactive",
-	attrCgroup,
-	"process.parent_pid",
-	attrPID,
-	"process.session_leader.pid",
-	"process.title",
-	"process.vpid",
-	"process.working_directory",
+	attr.Command,
+	attr.CommandArgs,
+	attr.CommandLine,
+	attr.CreationTime,
+	attr.ExecutablePath,
+	attr.GroupLeaderPID,
+	attr.Interactive,
+	attr.Cgroup,
+	attr.ParentPID,
+	attr.PID,
+	attr.SessionLeaderPID,
+	attr.Title,
+	attr.VPID,
+	attr.WorkingDirectory,
 }
 
 // attributeFilter removes process attributes from resources.

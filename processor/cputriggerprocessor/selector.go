@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
 // selectCgroup is the key of match and exclude that is no resource attribute.
@@ -56,7 +57,7 @@ func newCondition(key, glob string) (condition, error) {
 	if glob == "" || !doublestar.ValidatePattern(glob) {
 		return condition{}, fmt.Errorf("%q is not a glob: * matches within a name and ** across /, ? one character, [a-z] and {a,b} choose", glob)
 	}
-	prefix := key == attrContainerID && len(glob) >= cgroup.MinPrefix && !strings.ContainsAny(glob, `*?[{\`)
+	prefix := key == attr.ContainerID && len(glob) >= cgroup.MinPrefix && !strings.ContainsAny(glob, `*?[{\`)
 	return condition{key: key, matches: func(value string) bool {
 		return value == glob || prefix && strings.HasPrefix(value, glob) || doublestar.MatchUnvalidated(glob, value)
 	}}, nil
@@ -121,7 +122,7 @@ func newSelectors(policies []PolicyConfig) (*selectors, error) {
 			if c.key != selectCgroup {
 				asked[c.key] = true
 			}
-			out.told = out.told || c.key != selectCgroup && c.key != attrContainerID
+			out.told = out.told || c.key != selectCgroup && c.key != attr.ContainerID
 		}
 		s.policies = append(s.policies, out)
 	}
@@ -193,7 +194,7 @@ func (u *unit) fact(key string) string {
 	switch key {
 	case selectCgroup:
 		return u.path
-	case attrContainerID:
+	case attr.ContainerID:
 		return u.containerID
 	}
 	return ""

@@ -9,6 +9,7 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 )
@@ -154,11 +155,11 @@ func (j *judgement) dress(out pprofile.Profiles, clean bool, remove attributeFil
 		attributes := rp.Resource().Attributes()
 		setServiceName(attributes)
 		if first == nil { // unmatched profiles pass with what a later component may match
-			remove.applyTo(attributes, attrCgroup)
+			remove.applyTo(attributes, attr.Cgroup)
 			continue
 		}
 		remove.apply(attributes)
-		attributes.PutStr(attrPolicy, first.Policy)
+		attributes.PutStr(attr.TriggerPolicy, first.Policy)
 	}
 }
 

@@ -11,23 +11,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/trigger"
-)
-
-// The attributes that carry the reason. Only the policy is on the resource too:
-// backends turn resource attributes into series.
-const (
-	triggerPrefix = "hotprofile.trigger."
-	attrUnit      = "hotprofile.unit"
-	attrPolicy    = triggerPrefix + "policy"
-	attrID        = triggerPrefix + "id"
-	attrMonitor   = triggerPrefix + "monitor"
-	attrValue     = triggerPrefix + "value"
-	attrThreshold = triggerPrefix + "threshold"
-	attrWindow    = triggerPrefix + "window"
-	attrTime      = triggerPrefix + "time"
-	attrUntil     = triggerPrefix + "until"
-	attrPhase     = triggerPrefix + "phase"
 )
 
 // reason is why profiles were let out: the openings that did, the one that fired
@@ -55,16 +40,16 @@ func (r *reason) attributes() []entry {
 		policies[i] = o.Policy
 	}
 	return []entry{
-		{key: attrPolicy, text: strings.Join(policies, ",")},
-		{key: attrID, text: first.ID},
-		{key: attrUnit, text: first.Unit},
-		{key: attrMonitor, text: first.Monitor},
-		{key: attrValue, number: first.Value},
-		{key: attrThreshold, number: first.Threshold},
-		{key: attrWindow, text: window},
-		{key: attrTime, text: first.FiredAt.UTC().Format(time.RFC3339Nano)},
-		{key: attrUntil, text: first.Until.UTC().Format(time.RFC3339Nano)},
-		{key: attrPhase, text: string(r.phase)},
+		{key: attr.TriggerPolicy, text: strings.Join(policies, ",")},
+		{key: attr.TriggerID, text: first.ID},
+		{key: attr.Unit, text: first.Unit},
+		{key: attr.TriggerMonitor, text: first.Monitor},
+		{key: attr.TriggerValue, number: first.Value},
+		{key: attr.TriggerThreshold, number: first.Threshold},
+		{key: attr.TriggerWindow, text: window},
+		{key: attr.TriggerTime, text: first.FiredAt.UTC().Format(time.RFC3339Nano)},
+		{key: attr.TriggerUntil, text: first.Until.UTC().Format(time.RFC3339Nano)},
+		{key: attr.TriggerPhase, text: string(r.phase)},
 	}
 }
 
@@ -211,7 +196,7 @@ func (s *stamper) attribute(a entry) int32 {
 
 // isReason says whether an attribute is one that a gate stamps.
 func isReason(key string) bool {
-	return key == attrUnit || strings.HasPrefix(key, triggerPrefix)
+	return key == attr.Unit || strings.HasPrefix(key, attr.TriggerPrefix)
 }
 
 // hasReason says whether some profile may have been stamped by another gate.
@@ -224,18 +209,18 @@ func hasReason(d pprofile.ProfilesDictionary) bool {
 	return false
 }
 
-func isNumber(key string) bool { return key == attrValue || key == attrThreshold }
+func isNumber(key string) bool { return key == attr.TriggerValue || key == attr.TriggerThreshold }
 
 // setServiceName names the service of a resource that has no service.name.
 func setServiceName(attributes pcommon.Map) {
-	if v, ok := attributes.Get(attrServiceName); ok && v.AsString() != "" {
+	if v, ok := attributes.Get(attr.ServiceName); ok && v.AsString() != "" {
 		return
 	}
 	name := unknownService
-	if v, ok := attributes.Get(attrExecutableName); ok && v.Str() != "" {
+	if v, ok := attributes.Get(attr.ExecutableName); ok && v.Str() != "" {
 		name += ":" + v.Str()
 	}
-	attributes.PutStr(attrServiceName, name)
+	attributes.PutStr(attr.ServiceName, name)
 }
 
 // unknownService is what a service is called that has no name, followed by its

@@ -16,6 +16,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
@@ -104,8 +105,8 @@ func (p *profiler) newAllocations(at place, hot hotunitsextension.HotUnits) (*al
 		Limit:      cfg.MaxSamplesPerMinute,
 		Interval:   p.cfg.ExportInterval,
 		MaxEvents:  p.cfg.MaxPerfEvents,
-		ThreadName: slices.Contains(p.cfg.ThreadAttributes, threadName),
-		ThreadID:   slices.Contains(p.cfg.ThreadAttributes, threadID),
+		ThreadName: slices.Contains(p.cfg.ThreadAttributes, attr.ThreadName),
+		ThreadID:   slices.Contains(p.cfg.ThreadAttributes, attr.ThreadID),
 		When:       why,
 		Logger:     p.logger,
 		Now:        systemClock{}.Monotonic,

@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
@@ -113,12 +114,6 @@ const (
 	KernelStacksFalse KernelStacks = "false"
 )
 
-// The values of thread_attributes.
-const (
-	threadName = "thread.name"
-	threadID   = "thread.id"
-)
-
 // The bounds of what Validate allows. The interval's is well below the hour
 // after which backends refuse a profile as too old, the buffer's lower one well
 // above the deepest stack.
@@ -146,7 +141,7 @@ func createDefaultConfig() *Config {
 		KernelStacks:      KernelStacksAuto,
 		Unwind:            UnwindAuto,
 		StackBytes:        16384,
-		ThreadAttributes:  []string{threadName},
+		ThreadAttributes:  []string{attr.ThreadName},
 		CPU:               CPUConfig{Enabled: true},
 		OffCPU:            configoptional.Default(defaultOffCPU()),
 		Allocations:       configoptional.Default(defaultAllocations()),
@@ -209,8 +204,8 @@ func (cfg *Config) Validate() error {
 	}
 	errs = append(errs, cfg.validateUnwind(), cfg.validateOverhead())
 	for i, a := range cfg.ThreadAttributes {
-		if a != threadName && a != threadID {
-			fault("thread_attributes[%d]: %q is not one of %s, %s", i, a, threadName, threadID)
+		if a != attr.ThreadName && a != attr.ThreadID {
+			fault("thread_attributes[%d]: %q is not one of %s, %s", i, a, attr.ThreadName, attr.ThreadID)
 		}
 	}
 	between("buffer_size", cfg.BufferSize, minBufferSize, maxBufferSize,

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
@@ -102,8 +103,8 @@ func (p *profiler) newOffCPU(at place, sink offcpu.Sink, hot hotunitsextension.H
 		DiscoveryInterval:  p.cfg.DiscoveryInterval,
 		Kernel:             p.kernelStacks(),
 		Stacks:             p.newStacks(samples.OffCPU.Sampler),
-		ThreadName:         slices.Contains(p.cfg.ThreadAttributes, threadName),
-		ThreadID:           slices.Contains(p.cfg.ThreadAttributes, threadID),
+		ThreadName:         slices.Contains(p.cfg.ThreadAttributes, attr.ThreadName),
+		ThreadID:           slices.Contains(p.cfg.ThreadAttributes, attr.ThreadID),
 		When:               "always",
 		Logger:             p.logger,
 		Now:                systemClock{}.Monotonic,

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/pprof"
 )
@@ -174,9 +175,9 @@ func (cfg *PprofEndpointConfig) validateResource() error {
 		switch {
 		case key == "":
 			errs = append(errs, errors.New("resource: has an attribute without a key"))
-		case key == attrPID || key == attrCreationTime:
+		case key == attr.PID || key == attr.CreationTime:
 			errs = append(errs, fmt.Errorf("resource: %s: name the process in target", key))
-		case strings.HasPrefix(key, "hotprofile."):
+		case strings.HasPrefix(key, attr.Prefix):
 			errs = append(errs, fmt.Errorf("resource: %s: is for cpu_trigger alone to set", key))
 		}
 		switch cfg.Resource[key].(type) {

@@ -16,22 +16,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/pprof"
-)
-
-// The resource attributes that say, or are said by, which process it is.
-const (
-	attrPID          = "process.pid"
-	attrCreationTime = "process.creation.time"
-	attrContainerID  = "container.id"
-	attrCgroup       = "process.linux.cgroup"
-	attrHostName     = "host.name"
-	attrHostID       = "host.id"
-	attrExecutable   = "process.executable.name"
-	attrLanguage     = "telemetry.sdk.language"
 )
 
 // maxSubjects is how many processes one endpoint may be of.
@@ -99,17 +88,17 @@ func (f *subjectFinder) look(ctx context.Context) (pprof.Subject, error) {
 		attributes[key] = v
 	}
 	if len(pids) == 0 {
-		unit.ContainerID, _ = attributes[attrContainerID].(string)
-		if unit.Cgroup, _ = attributes[attrCgroup].(string); unit.Cgroup != "" {
+		unit.ContainerID, _ = attributes[attr.ContainerID].(string)
+		if unit.Cgroup, _ = attributes[attr.Cgroup].(string); unit.Cgroup != "" {
 			// A path says nothing without the host that it is on.
-			for key, value := range map[string]string{attrHostName: f.at.hostName, attrHostID: f.at.hostID} {
+			for key, value := range map[string]string{attr.HostName: f.at.hostName, attr.HostID: f.at.hostID} {
 				if _, set := attributes[key]; !set && value != "" {
 					attributes[key] = value
 				}
 			}
 		}
 	}
-	language, _ := attributes[attrLanguage].(string)
+	language, _ := attributes[attr.SDKLanguage].(string)
 	out := &samples.Resource{PID: r.PID}
 	for _, key := range sortedKeys(attributes) {
 		out.Attributes = append(out.Attributes, samples.Attribute{Key: key, Value: attributes[key]})
@@ -120,8 +109,8 @@ func (f *subjectFinder) look(ctx context.Context) (pprof.Subject, error) {
 // pids are the processes whose endpoint it is; none where it is on another host or
 // where the configuration says what unit it is of.
 func (f *subjectFinder) pids(ctx context.Context) (pids []int, err error) {
-	_, container := f.cfg.Resource[attrContainerID]
-	_, group := f.cfg.Resource[attrCgroup]
+	_, container := f.cfg.Resource[attr.ContainerID]
+	_, group := f.cfg.Resource[attr.Cgroup]
 	switch {
 	case f.target != nil:
 		found, _, err := f.target.Find(ctx)
@@ -218,7 +207,7 @@ func (f *subjectFinder) describe(pids []int) (*samples.Resource, processes.Ident
 		if err != nil {
 			return nil, unit, err
 		}
-		if slices.Contains(one.Attributes, samples.Attribute{Key: attrExecutable, Value: "docker-proxy"}) {
+		if slices.Contains(one.Attributes, samples.Attribute{Key: attr.ExecutableName, Value: "docker-proxy"}) {
 			return nil, unit, fmt.Errorf("%w: docker-proxy listens there, for a container", pprof.ErrUnidentified)
 		}
 		if r == nil {
@@ -241,7 +230,7 @@ func (f *subjectFinder) describe(pids []int) (*samples.Resource, processes.Ident
 func common(a, b *samples.Resource) *samples.Resource {
 	r := &samples.Resource{}
 	for _, x := range a.Attributes {
-		if slices.Contains(b.Attributes, x) && (!strings.HasPrefix(x.Key, "process.") || x.Key == attrCgroup) {
+		if slices.Contains(b.Attributes, x) && (!strings.HasPrefix(x.Key, "process.") || x.Key == attr.Cgroup) {
 			r.Attributes = append(r.Attributes, x)
 		}
 	}

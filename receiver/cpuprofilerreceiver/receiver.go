@@ -24,6 +24,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/hostid"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
@@ -240,7 +241,7 @@ func (p *profiler) newIntake(at place, sink dotnet.Sink, identify func(pid int) 
 		Identify:     identify,
 		HostName:     at.hostName,
 		HostID:       at.hostID,
-		ThreadName:   slices.Contains(p.cfg.ThreadAttributes, threadName),
+		ThreadName:   slices.Contains(p.cfg.ThreadAttributes, attr.ThreadName),
 		ExportThread: cfg.IncludeExportThread,
 		MaxBody:      cfg.ServerConfig.MaxRequestBodySize,
 		RetryAfter:   p.cfg.ExportInterval,
@@ -311,8 +312,8 @@ func (p *profiler) newSampler(host component.Host, at place, sink oncpu.Sink) (*
 		MaxEvents:         p.cfg.MaxPerfEvents,
 		DiscoveryInterval: p.cfg.DiscoveryInterval,
 		Kernel:            p.kernelStacks(),
-		ThreadName:        slices.Contains(p.cfg.ThreadAttributes, threadName),
-		ThreadID:          slices.Contains(p.cfg.ThreadAttributes, threadID),
+		ThreadName:        slices.Contains(p.cfg.ThreadAttributes, attr.ThreadName),
+		ThreadID:          slices.Contains(p.cfg.ThreadAttributes, attr.ThreadID),
 		Logger:            p.logger,
 		Status: func(err error) {
 			event := componentstatus.NewEvent(componentstatus.StatusOK)

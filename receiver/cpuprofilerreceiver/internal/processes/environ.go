@@ -7,6 +7,8 @@ import (
 	"bytes"
 	"net/url"
 	"strings"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
 // maxValue bounds the values that come from processes.
@@ -51,15 +53,15 @@ func parseResourceAttributes(s string) environment {
 		}
 		var to *string
 		switch strings.TrimSpace(key) {
-		case "service.name":
+		case attr.ServiceName:
 			to = &env.serviceName
-		case "service.namespace":
+		case attr.ServiceNamespace:
 			to = &env.serviceNamespace
-		case "service.version":
+		case attr.ServiceVersion:
 			to = &env.serviceVersion
-		case "service.instance.id":
+		case attr.ServiceInstanceID:
 			to = &env.serviceInstance
-		case "deployment.environment.name":
+		case attr.DeploymentEnvironment:
 			to = &env.deployment
 		default:
 			continue

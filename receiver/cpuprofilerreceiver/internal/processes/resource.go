@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -23,22 +24,22 @@ func (t *Table) resource(p *Process) *samples.Resource {
 			r.Attributes = append(r.Attributes, samples.Attribute{Key: key, Value: value})
 		}
 	}
-	add("container.id", f.unit.ContainerID)
-	add("deployment.environment.name", f.env.deployment)
-	add("host.id", t.cfg.HostID)
-	add("host.name", t.cfg.HostName)
-	add("k8s.pod.uid", f.unit.PodUID)
+	add(attr.ContainerID, f.unit.ContainerID)
+	add(attr.DeploymentEnvironment, f.env.deployment)
+	add(attr.HostID, t.cfg.HostID)
+	add(attr.HostName, t.cfg.HostName)
+	add(attr.PodUID, f.unit.PodUID)
 	if !p.StartTime.IsZero() {
-		add("process.creation.time", p.StartTime.Format(time.RFC3339Nano))
+		add(attr.CreationTime, p.StartTime.Format(time.RFC3339Nano))
 	}
-	add("process.executable.name", executableName(f, p.Name))
-	add("process.executable.path", f.path)
-	add("process.linux.cgroup", f.unit.Cgroup)
-	r.Attributes = append(r.Attributes, samples.Attribute{Key: "process.pid", Value: int64(p.PID)})
-	add("service.instance.id", f.env.serviceInstance)
-	add("service.name", serviceName(f))
-	add("service.namespace", f.env.serviceNamespace)
-	add("service.version", f.env.serviceVersion)
+	add(attr.ExecutableName, executableName(f, p.Name))
+	add(attr.ExecutablePath, f.path)
+	add(attr.Cgroup, f.unit.Cgroup)
+	r.Attributes = append(r.Attributes, samples.Attribute{Key: attr.PID, Value: int64(p.PID)})
+	add(attr.ServiceInstanceID, f.env.serviceInstance)
+	add(attr.ServiceName, serviceName(f))
+	add(attr.ServiceNamespace, f.env.serviceNamespace)
+	add(attr.ServiceVersion, f.env.serviceVersion)
 	return r
 }
 

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/nativeformat"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
@@ -302,7 +303,7 @@ func (r *resource) keepTime(at, now int64, log *zap.Logger) {
 
 func (r *resource) service() string {
 	for _, a := range r.Attributes {
-		if a.Key == attrServiceName {
+		if a.Key == attr.ServiceName {
 			s, _ := a.Value.(string)
 			return s
 		}

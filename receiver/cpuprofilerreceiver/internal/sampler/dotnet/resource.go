@@ -12,6 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
@@ -23,18 +24,7 @@ const (
 	maxValue      = 1024
 )
 
-const (
-	attrServiceName  = "service.name"
-	attrContainerID  = "container.id"
-	attrPodUID       = "k8s.pod.uid"
-	attrPID          = "process.pid"
-	attrCreationTime = "process.creation.time"
-	attrCgroup       = "process.linux.cgroup"
-	attrHostName     = "host.name"
-	attrHostID       = "host.id"
-
-	unknownService = "unknown_service:dotnet"
-)
+const unknownService = "unknown_service:dotnet"
 
 // parseAttributes reads a resource in the form of OTEL_RESOURCE_ATTRIBUTES as
 // OpenTelemetry's SDKs do: a pair without "=" or without a key is left out, what
@@ -94,10 +84,10 @@ func decoded(s string, limit int) (text string, cut bool) {
 // TCP. And what the gate alone may say is never taken from a sender.
 func claimed(key string) bool {
 	switch key {
-	case attrPID, "process.parent_pid", "process.vpid", "process.group_leader.pid", "process.session_leader.pid", attrCreationTime, attrCgroup:
+	case attr.PID, attr.ParentPID, attr.VPID, attr.GroupLeaderPID, attr.SessionLeaderPID, attr.CreationTime, attr.Cgroup:
 		return true
 	}
-	return strings.HasPrefix(key, "host.") || strings.HasPrefix(key, "hotprofile.")
+	return strings.HasPrefix(key, "host.") || strings.HasPrefix(key, attr.Prefix)
 }
 
 // host is how this host is called.
@@ -107,7 +97,7 @@ type host struct{ name, id string }
 func resourceOf(header string, who *processes.Identity, at host) (r *samples.Resource, bounded int) {
 	attributes, bounded := parseAttributes(header)
 	attributes = slices.DeleteFunc(attributes, func(a samples.Attribute) bool {
-		return claimed(a.Key) || who != nil && (a.Key == attrContainerID || a.Key == attrPodUID) || a.Key == attrServiceName && a.Value == ""
+		return claimed(a.Key) || who != nil && (a.Key == attr.ContainerID || a.Key == attr.PodUID) || a.Key == attr.ServiceName && a.Value == ""
 	})
 	r = &samples.Resource{}
 	add := func(key, value string) {
@@ -115,20 +105,20 @@ func resourceOf(header string, who *processes.Identity, at host) (r *samples.Res
 			attributes = append(attributes, samples.Attribute{Key: key, Value: value})
 		}
 	}
-	if !slices.ContainsFunc(attributes, func(a samples.Attribute) bool { return a.Key == attrServiceName }) {
-		add(attrServiceName, unknownService)
+	if !slices.ContainsFunc(attributes, func(a samples.Attribute) bool { return a.Key == attr.ServiceName }) {
+		add(attr.ServiceName, unknownService)
 	}
 	if who != nil {
 		r.PID = who.PID
-		attributes = append(attributes, samples.Attribute{Key: attrPID, Value: int64(who.PID)})
+		attributes = append(attributes, samples.Attribute{Key: attr.PID, Value: int64(who.PID)})
 		if !who.Started.IsZero() {
-			add(attrCreationTime, who.Started.Format(time.RFC3339Nano))
+			add(attr.CreationTime, who.Started.Format(time.RFC3339Nano))
 		}
-		add(attrCgroup, who.Cgroup)
-		add(attrContainerID, who.ContainerID)
-		add(attrPodUID, who.PodUID)
-		add(attrHostName, at.name)
-		add(attrHostID, at.id)
+		add(attr.Cgroup, who.Cgroup)
+		add(attr.ContainerID, who.ContainerID)
+		add(attr.PodUID, who.PodUID)
+		add(attr.HostName, at.name)
+		add(attr.HostID, at.id)
 	}
 	slices.SortFunc(attributes, func(a, b samples.Attribute) int { return cmp.Compare(a.Key, b.Key) })
 	r.Attributes = slices.Clip(attributes)

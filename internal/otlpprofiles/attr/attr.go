@@ -1,0 +1,86 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package attr has the key of every OTLP attribute that hotprofile reads or writes.
+// Keys without the prefix hotprofile. are those of OpenTelemetry's semantic
+// conventions 1.43.
+package attr
+
+// Resource attributes.
+const (
+	ContainerID           = "container.id"
+	DeploymentEnvironment = "deployment.environment.name"
+	HostID                = "host.id"
+	HostName              = "host.name"
+	PodUID                = "k8s.pod.uid"
+	ServiceInstanceID     = "service.instance.id"
+	ServiceName           = "service.name"
+	ServiceNamespace      = "service.namespace"
+	ServiceVersion        = "service.version"
+	SDKLanguage           = "telemetry.sdk.language"
+
+	Cgroup           = "process.linux.cgroup"
+	Command          = "process.command"
+	CommandArgs      = "process.command_args"
+	CommandLine      = "process.command_line"
+	CreationTime     = "process.creation.time" // RFC 3339
+	ExecutableName   = "process.executable.name"
+	ExecutablePath   = "process.executable.path"
+	GroupLeaderPID   = "process.group_leader.pid"
+	Interactive      = "process.interactive"
+	ParentPID        = "process.parent_pid"
+	PID              = "process.pid"
+	SessionLeaderPID = "process.session_leader.pid"
+	Title            = "process.title"
+	VPID             = "process.vpid"
+	WorkingDirectory = "process.working_directory"
+)
+
+// Attributes of mappings: build ids of the GNU linker, of Go, and the hash of
+// OpenTelemetry's eBPF profiler.
+const (
+	BuildIDGNU     = "process.executable.build_id.gnu"
+	BuildIDGo      = "process.executable.build_id.go"
+	BuildIDHTLHash = "process.executable.build_id.htlhash"
+)
+
+// FrameType is an attribute of locations.
+const FrameType = "profile.frame.type"
+
+// Attributes of samples.
+const (
+	AllocType      = Prefix + "alloc.type"
+	DotnetSelected = Prefix + "dotnet.selected"
+	StackTruncated = Prefix + "stack.truncated"
+	ThreadID       = "thread.id"
+	ThreadName     = "thread.name"
+)
+
+// Attributes of profiles.
+const (
+	Lost     = Prefix + "lost"
+	Scaled   = Prefix + "scaled"
+	Spread   = Prefix + "spread"
+	Unscaled = Prefix + "unscaled"
+)
+
+// Attributes that cpu_trigger adds to profiles that a gate lets pass. The policy is
+// on the resource too.
+const (
+	Unit             = Prefix + "unit"
+	TriggerID        = TriggerPrefix + "id"
+	TriggerMonitor   = TriggerPrefix + "monitor"
+	TriggerPhase     = TriggerPrefix + "phase"
+	TriggerPolicy    = TriggerPrefix + "policy"
+	TriggerThreshold = TriggerPrefix + "threshold"
+	TriggerTime      = TriggerPrefix + "time"  // RFC 3339
+	TriggerUntil     = TriggerPrefix + "until" // RFC 3339
+	TriggerValue     = TriggerPrefix + "value"
+	TriggerWindow    = TriggerPrefix + "window"
+)
+
+// Prefixes of keys: of hotprofile's own, and of those about the trigger.
+const (
+	Prefix        = "hotprofile."
+	TriggerPrefix = Prefix + "trigger."
+)
