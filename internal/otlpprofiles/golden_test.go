@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
 
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -67,7 +67,7 @@ func TestGoldenRequests(t *testing.T) {
 					r := pprofileotlp.NewExportRequestFromProfiles(p)
 					wire, err := r.MarshalProto()
 					require.NoError(t, err)
-					for _, v := range conformance.CheckRequest(wire, conformance.Options{Triggered: true}) {
+					for _, v := range conformancetest.CheckRequest(wire, conformancetest.Options{Triggered: true}) {
 						t.Error(v)
 					}
 					text, err := r.MarshalJSON()

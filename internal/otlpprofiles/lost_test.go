@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -25,7 +25,7 @@ func TestProfilesSayWhatTheKernelLostInTheirTime(t *testing.T) {
 		}
 		lost := make(map[string]int64)
 		for p := range builder.Build(batch) {
-			conformance.CheckFatal(t, p, conformance.Options{})
+			conformancetest.CheckFatal(t, p, conformancetest.Options{})
 			table := p.Dictionary().StringTable()
 			profiles := p.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles()
 			for i := range profiles.Len() {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -30,7 +30,7 @@ func TestWaitsAreProfilesOfTheirOwnThatSayHowTheyWereScaled(t *testing.T) {
 	}
 	got := map[string]int64{}
 	for p := range NewBuilder(Options{}).Build(batch) {
-		conformance.CheckFatal(t, p, conformance.Options{})
+		conformancetest.CheckFatal(t, p, conformancetest.Options{})
 		table := p.Dictionary().StringTable()
 		profiles := p.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles()
 		for i := range profiles.Len() {

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -79,7 +79,7 @@ func build(t testing.TB, opts Options, batch *samples.Batch) []built {
 		require.Equal(t, dictionary, entry(b.dict.size), "the dictionary's size must be exact")
 		require.LessOrEqual(t, m.ProfilesSize(p), b.size+b.dict.size, "the request's size must be an upper bound")
 		require.LessOrEqual(t, float64(b.size+b.dict.size), 1.8*float64(m.ProfilesSize(p))+1000, "and not a far one")
-		conformance.CheckFatal(t, p, conformance.Options{
+		conformancetest.CheckFatal(t, p, conformancetest.Options{
 			SampleAttributes: []string{"thread.id"},
 			MaxSamples:       opts.MaxSamples, MaxProfileBytes: opts.MaxProfileBytes, MaxRequestBytes: opts.MaxRequestBytes,
 		})
@@ -272,7 +272,7 @@ func TestABuilderIsUsedAgainWithoutTraceOfTheLastBatch(t *testing.T) {
 	for range 2 {
 		n := 0
 		for p, tally := range b.Build(load(500, 20, 2)) {
-			conformance.CheckFatal(t, p, conformance.Options{})
+			conformancetest.CheckFatal(t, p, conformancetest.Options{})
 			n += total(tally)
 		}
 		require.Equal(t, 500, n)
@@ -397,9 +397,9 @@ func (broken) Read([]byte) (int, error) { return 0, errors.New("no entropy") }
 
 func TestAFailingRandomSourceCostsOnlyTheID(t *testing.T) {
 	for p := range NewBuilder(Options{Rand: broken{}}).Build(load(1, 1, 1)) {
-		found := conformance.Check(p, conformance.Options{})
+		found := conformancetest.Check(p, conformancetest.Options{})
 		require.Len(t, found, 1)
-		require.Equal(t, conformance.ProfileID, found[0].Rule)
+		require.Equal(t, conformancetest.ProfileID, found[0].Rule)
 	}
 }
 

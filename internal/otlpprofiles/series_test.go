@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -60,8 +60,8 @@ func TestSeriesOfThreadsAndOfProcesses(t *testing.T) {
 			})
 			series := map[string]struct{}{}
 			for p := range NewBuilder(options()).Build(b) {
-				conformance.CheckFatal(t, p, conformance.Options{})
-				conformance.Series(series, p)
+				conformancetest.CheckFatal(t, p, conformancetest.Options{})
+				conformancetest.Series(series, p)
 			}
 			require.Len(t, series, tc.want)
 		})

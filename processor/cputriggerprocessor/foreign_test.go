@@ -16,7 +16,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 )
 
@@ -207,21 +207,21 @@ func TestForeignProfilesAreMatchedSplitAndGated(t *testing.T) {
 			r.watch(containerA, service)
 			r.run(5 * time.Second)
 			early := foreignBatch(r.now)
-			want := conformance.Contents(early.pd)[:6] // three of each process of the container
-			conformance.CheckDictionary(t, early.pd)
+			want := conformancetest.Contents(early.pd)[:6] // three of each process of the container
+			conformancetest.CheckDictionary(t, early.pd)
 			require.NoError(t, r.send(make(t, early)))
 			r.checkSum()
 			r.source.cores[containerA] = 2
 			r.runUntil("gate opened", 6*time.Second)
 			r.drain()
 			late := foreignBatch(r.now.Add(time.Second))
-			want = append(want, conformance.Contents(late.pd)[:6]...)
+			want = append(want, conformancetest.Contents(late.pd)[:6]...)
 			require.NoError(t, r.send(make(t, late)))
 
 			var got []map[string]any
 			for _, pd := range r.sink.AllProfiles() {
-				conformance.CheckDictionary(t, pd)
-				got = append(got, conformance.Contents(pd)...)
+				conformancetest.CheckDictionary(t, pd)
+				got = append(got, conformancetest.Contents(pd)...)
 			}
 			for _, p := range slices.Concat(want, got) {
 				delete(p["resource"].(map[string]any), "service.name")
@@ -284,7 +284,7 @@ func TestSplitOfRandomBatches(t *testing.T) {
 		if seed%2 == 0 {
 			src = f.received(t)
 		}
-		whole := conformance.Contents(src)
+		whole := conformancetest.Contents(src)
 		src.MarkReadOnly()
 		parts := make([][]dictionary.ProfileRef, 1+rnd.IntN(6))
 		want := make([][]map[string]any, len(parts))
@@ -302,14 +302,14 @@ func TestSplitOfRandomBatches(t *testing.T) {
 		s := &dictionary.Subset{} // one for all, as in the gate
 		for i, picks := range parts {
 			out := s.Copy(src, picks)
-			conformance.CheckDictionary(t, out)
-			require.Equal(t, want[i], conformance.Contents(out), "seed %d", seed)
+			conformancetest.CheckDictionary(t, out)
+			require.Equal(t, want[i], conformancetest.Contents(out), "seed %d", seed)
 			data, err := pack(out)
 			require.NoError(t, err)
 			again, err := unpack(data)
 			require.NoError(t, err)
-			conformance.CheckDictionary(t, again)
-			require.Equal(t, want[i], conformance.Contents(again), "seed %d", seed)
+			conformancetest.CheckDictionary(t, again)
+			require.Equal(t, want[i], conformancetest.Contents(again), "seed %d", seed)
 		}
 	}
 }
@@ -331,7 +331,7 @@ func TestBatchOfManyUnits(t *testing.T) {
 	for u, tp := range r.p.gate.recorder.tapes {
 		pd, err := unpack(tp.records[0].data)
 		require.NoError(t, err)
-		conformance.CheckFatal(t, pd, conformance.Options{})
+		conformancetest.CheckFatal(t, pd, conformancetest.Options{})
 		require.Equal(t, u.Name(), allProfiles(pd)[0].resource["container.id"])
 		require.Less(t, pd.Dictionary().StringTable().Len(), 40, "its part of the dictionary alone")
 	}

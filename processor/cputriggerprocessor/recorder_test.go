@@ -22,7 +22,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -47,7 +47,7 @@ func (r *rig) stream(d time.Duration, parts ...part) (begun time.Time) {
 // they came out; each batch is checked.
 func (r *rig) starts() (out []time.Time) {
 	for _, pd := range r.sink.AllProfiles() {
-		conformance.CheckFatal(r.t, pd, conformance.Options{Triggered: true})
+		conformancetest.CheckFatal(r.t, pd, conformancetest.Options{Triggered: true})
 		for _, p := range allProfiles(pd) {
 			out = append(out, p.Time().AsTime())
 		}
@@ -477,7 +477,7 @@ policies: [{name: cpu, profile_types: [cpu], any_of: [{monitor: cpu_usage, thres
 	r.stream(5*time.Second, p)
 	require.Len(t, r.log("gate opened"), 1)
 	for _, pd := range r.sink.AllProfiles() {
-		conformance.CheckDictionary(t, pd)
+		conformancetest.CheckDictionary(t, pd)
 		for _, p := range allProfiles(pd) {
 			require.Equal(t, "samples", p.sampleType)
 		}
@@ -593,7 +593,7 @@ func TestOverBudgetAndTheRecorder(t *testing.T) {
 			require.NoError(t, r.send(batch(t, r.now.Add(time.Second), inContainer(containerA), inContainer(containerA))))
 		}
 		for _, pd := range r.sink.AllProfiles() {
-			conformance.CheckFatal(t, pd, conformance.Options{Triggered: true})
+			conformancetest.CheckFatal(t, pd, conformancetest.Options{Triggered: true})
 			size += (&pprofile.ProtoMarshaler{}).ProfilesSize(pd)
 		}
 		require.LessOrEqual(t, size, 4<<10)

@@ -28,7 +28,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
@@ -268,7 +268,7 @@ func (r *rig) received() pprofile.Profiles {
 	r.t.Helper()
 	all := r.sink.AllProfiles()
 	require.NotEmpty(r.t, all, "nothing was let out")
-	conformance.CheckFatal(r.t, all[len(all)-1], conformance.Options{Triggered: true})
+	conformancetest.CheckFatal(r.t, all[len(all)-1], conformancetest.Options{Triggered: true})
 	return all[len(all)-1]
 }
 

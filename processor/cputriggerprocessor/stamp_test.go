@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -25,5 +25,5 @@ func TestStampingAddsEachAttributeOnce(t *testing.T) {
 	require.Len(t, allProfiles(out), 6)
 	require.Equal(t, strings+10, out.Dictionary().StringTable().Len(), "ten keys")
 	require.Equal(t, attributes+10, out.Dictionary().AttributeTable().Len())
-	conformance.CheckDictionary(t, out)
+	conformancetest.CheckDictionary(t, out)
 }

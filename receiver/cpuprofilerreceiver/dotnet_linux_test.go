@@ -48,7 +48,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/hostid"
 	"github.com/hotprofile/hotprofile/internal/nativeformat"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet/captures"
 )
@@ -282,7 +282,7 @@ func TestDotnetCapturesComeOutAsTheyWentIn(t *testing.T) {
 					require.Equal(t, want[i], got[i])
 				}
 				for i, p := range r.sink.AllProfiles() {
-					for _, v := range conformance.Check(p, conformance.Options{Triggered: true}) {
+					for _, v := range conformancetest.Check(p, conformancetest.Options{Triggered: true}) {
 						t.Errorf("request %d: %v", i, v)
 					}
 				}
@@ -674,7 +674,7 @@ func TestDotnetBesideSampledThreads(t *testing.T) {
 	})
 	r.stop()
 	for i, p := range r.sink.AllProfiles() {
-		for _, v := range conformance.Check(p, conformance.Options{SampleAttributes: []string{"thread.id"}}) {
+		for _, v := range conformancetest.Check(p, conformancetest.Options{SampleAttributes: []string{"thread.id"}}) {
 			t.Errorf("request %d: %v", i, v)
 		}
 	}

@@ -30,7 +30,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/pprof"
 )
 
@@ -64,7 +64,7 @@ func (r *running) pulled() map[string]any {
 		require.True(r.t, time.Now().Before(end), "nothing came: %v", r.logs.All())
 	}
 	for _, p := range r.sink.AllProfiles() {
-		conformance.CheckFatal(r.t, p, conformance.Options{Now: time.Now()})
+		conformancetest.CheckFatal(r.t, p, conformancetest.Options{Now: time.Now()})
 	}
 	return resourceOfFirst(r.sink.AllProfiles()[0])
 }

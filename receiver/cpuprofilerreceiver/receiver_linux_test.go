@@ -33,7 +33,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/hosttest"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
 )
@@ -192,9 +192,9 @@ func rows(all []pprofile.Profiles) (out []row) {
 // conforms fails the test where what came breaks a rule of some backend.
 func (r *running) conforms() {
 	r.t.Helper()
-	options := conformance.Options{Now: time.Now(), SampleAttributes: []string{"thread.id"}}
+	options := conformancetest.Options{Now: time.Now(), SampleAttributes: []string{"thread.id"}}
 	for i, p := range r.sink.AllProfiles() {
-		for _, v := range conformance.Check(p, options) {
+		for _, v := range conformancetest.Check(p, options) {
 			r.t.Errorf("request %d: %v", i, v)
 		}
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/hosttest"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 )
 
@@ -100,7 +100,7 @@ func TestAllocationsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 
 	received := w.received()
 	for i, batch := range received {
-		for _, v := range conformance.Check(batch, conformance.Options{Triggered: true}) {
+		for _, v := range conformancetest.Check(batch, conformancetest.Options{Triggered: true}) {
 			t.Errorf("request %d on the wire: %v", i, v)
 		}
 	}

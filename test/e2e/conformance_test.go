@@ -35,7 +35,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
@@ -154,12 +154,12 @@ func decoded(t testing.TB, body []byte) pprofile.Profiles {
 }
 
 // checkBodies checks every rule for what arrived, and says how much that was.
-func checkBodies(t *testing.T, over string, bodies [][]byte, opts conformance.Options) {
+func checkBodies(t *testing.T, over string, bodies [][]byte, opts conformancetest.Options) {
 	t.Helper()
 	largest := 0
 	for i, body := range bodies {
 		largest = max(largest, len(body))
-		for _, v := range conformance.CheckRequest(body, opts) {
+		for _, v := range conformancetest.CheckRequest(body, opts) {
 			t.Errorf("%s, request %d on the wire: %v", over, i, v)
 		}
 	}
@@ -297,7 +297,7 @@ service:
 	require.Empty(t, x.faults)
 	require.Empty(t, queued.faults)
 
-	opts := conformance.Options{Triggered: true, Split: true, Now: time.Now()}
+	opts := conformancetest.Options{Triggered: true, Split: true, Now: time.Now()}
 	for over, bodies := range map[string][][]byte{"gRPC": x.received("gRPC"), "HTTP": x.received("HTTP"), "gRPC from a queue on disk": queued.received("gRPC")} {
 		checkBodies(t, over, bodies, opts)
 		kinds := map[string]int{}
@@ -425,7 +425,7 @@ service:
 		r := pprofileotlp.NewExportRequestFromProfiles(p)
 		body, err := r.MarshalProto()
 		require.NoError(t, err)
-		require.Empty(t, conformance.CheckRequest(body, conformance.Options{Triggered: true, MaxRequestBytes: size}))
+		require.Empty(t, conformancetest.CheckRequest(body, conformancetest.Options{Triggered: true, MaxRequestBytes: size}))
 		sizes = append(sizes, len(body))
 		_, err = client.Export(t.Context(), r)
 		require.NoError(t, err)
@@ -438,10 +438,10 @@ service:
 	require.Empty(t, x.faults)
 	for _, over := range []string{"gRPC", "HTTP"} {
 		bodies := x.received(over)
-		checkBodies(t, over, bodies, conformance.Options{Triggered: true, Split: true, Now: time.Now()})
+		checkBodies(t, over, bodies, conformancetest.Options{Triggered: true, Split: true, Now: time.Now()})
 		arrived, orphans := eventsIn(t, bodies), 0
 		for _, b := range bodies {
-			if slices.ContainsFunc(conformance.Check(decoded(t, b), conformance.Options{}), func(v conformance.Violation) bool { return v.Rule == conformance.Orphan }) {
+			if slices.ContainsFunc(conformancetest.Check(decoded(t, b), conformancetest.Options{}), func(v conformancetest.Violation) bool { return v.Rule == conformancetest.Orphan }) {
 				orphans++
 			}
 		}
@@ -543,7 +543,7 @@ service:
 	}
 	require.Eventually(t, arrivedFrom(len(clouds)), startTimeout, 500*time.Millisecond)
 	bodies := x.received("gRPC")
-	checkBodies(t, name, bodies, conformance.Options{Triggered: true, Split: true, Now: time.Now(), MaxLabels: most + 2}) // and the two of samples
+	checkBodies(t, name, bodies, conformancetest.Options{Triggered: true, Split: true, Now: time.Now(), MaxLabels: most + 2}) // and the two of samples
 	largest := 0
 	for _, f := range flatten(decodedAll(t, bodies)) {
 		keys := slices.Sorted(maps.Keys(f.resource))
@@ -592,7 +592,7 @@ service:
 		require.Eventually(t, func() bool {
 			series = map[string]struct{}{}
 			for _, p := range decodedAll(t, x.received("gRPC")) {
-				conformance.Series(series, p)
+				conformancetest.Series(series, p)
 			}
 			maps.DeleteFunc(series, func(s string, _ struct{}) bool { return !strings.Contains(s, fmt.Sprintf("service.version=%q", what)) })
 			return len(series) >= tc.want

@@ -19,7 +19,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/hotprofile/hotprofile/internal/hosttest"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 )
 
 // daemonSet is what of deploy/kubernetes/daemonset.yaml says how the collector's
@@ -199,7 +199,7 @@ func (e *engine) checkHotIsLetOut(t *testing.T, c *collector, w *wire) {
 
 	samples := 0
 	for i, batch := range w.received() {
-		for _, v := range conformance.Check(batch, conformance.Options{Triggered: true}) {
+		for _, v := range conformancetest.Check(batch, conformancetest.Options{Triggered: true}) {
 			t.Errorf("request %d on the wire: %v", i, v)
 		}
 	}

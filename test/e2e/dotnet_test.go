@@ -19,7 +19,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/hotprofile/hotprofile/internal/hosttest"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 )
 
 // buildSender builds the command that stands in for a .NET service.
@@ -84,7 +84,7 @@ func TestDotnetOfAHotCgroupIsLetOut(t *testing.T) {
 	p.stop()
 
 	for i, batch := range w.received() {
-		for _, v := range conformance.Check(batch, conformance.Options{Triggered: true}) {
+		for _, v := range conformancetest.Check(batch, conformancetest.Options{Triggered: true}) {
 			t.Errorf("request %d on the wire: %v", i, v)
 		}
 	}

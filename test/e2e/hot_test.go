@@ -20,7 +20,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/hotprofile/hotprofile/internal/hosttest"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 )
 
 const (
@@ -57,7 +57,7 @@ func TestHotCgroupIsLetOutAndItsTwinIsNot(t *testing.T) {
 		t.Error(err)
 	}
 	for i, p := range o.wire {
-		for _, v := range conformance.Check(p, conformance.Options{Triggered: true}) {
+		for _, v := range conformancetest.Check(p, conformancetest.Options{Triggered: true}) {
 			t.Errorf("request %d on the wire: %v", i, v)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/hosttest"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 )
 
@@ -79,7 +79,7 @@ func TestWaitsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 
 	received := w.received()
 	for i, p := range received {
-		for _, v := range conformance.Check(p, conformance.Options{Triggered: true}) {
+		for _, v := range conformancetest.Check(p, conformancetest.Options{Triggered: true}) {
 			t.Errorf("request %d on the wire: %v", i, v)
 		}
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/hosttest"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 )
 
 // TestPprofEndpointOfAHotCgroupIsPulledAndItsTwinIsNot has two Go services with
@@ -65,7 +65,7 @@ func TestPprofEndpointOfAHotCgroupIsPulledAndItsTwinIsNot(t *testing.T) {
 	types, functions := map[string]int{}, []string{}
 	batches := w.received()
 	for i, b := range batches {
-		for _, v := range conformance.Check(b, conformance.Options{Triggered: true}) {
+		for _, v := range conformancetest.Check(b, conformancetest.Options{Triggered: true}) {
 			t.Errorf("request %d on the wire: %v", i, v)
 		}
 	}

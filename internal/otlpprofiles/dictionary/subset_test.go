@@ -16,7 +16,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
@@ -147,8 +147,8 @@ func scopes(pd pprofile.Profiles) (out []pprofile.ScopeProfiles) {
 // TestSubsetHasTheSameContents copies every subset of the profiles of a request.
 func TestSubsetHasTheSameContents(t *testing.T) {
 	src := rich(t)
-	whole := conformance.Contents(src)
-	conformance.CheckDictionary(t, src)
+	whole := conformancetest.Contents(src)
+	conformancetest.CheckDictionary(t, src)
 	src.MarkReadOnly()
 	for set := range 1 << len(whole) {
 		keep := func(i int) bool { return set&(1<<i) != 0 }
@@ -159,15 +159,15 @@ func TestSubsetHasTheSameContents(t *testing.T) {
 				want = append(want, whole[i])
 			}
 		}
-		require.Equal(t, want, conformance.Contents(got), "subset %b", set)
-		conformance.CheckDictionary(t, got)
+		require.Equal(t, want, conformancetest.Contents(got), "subset %b", set)
+		conformancetest.CheckDictionary(t, got)
 		require.Equal(t, marshalled(t, got), marshalled(t, subset(src, keep)), "the same subset has the same bytes")
 	}
 }
 
 func TestSubsetSharesNothingWithItsSource(t *testing.T) {
 	src := rich(t)
-	before := conformance.Contents(src)
+	before := conformancetest.Contents(src)
 	out := subset(src, func(int) bool { return true })
 	for _, sp := range scopes(out) {
 		for _, p := range sp.Profiles().All() {
@@ -177,7 +177,7 @@ func TestSubsetSharesNothingWithItsSource(t *testing.T) {
 	}
 	out.Dictionary().StringTable().SetAt(3, "changed")
 	out.ResourceProfiles().At(0).Resource().Attributes().PutStr("service.name", "changed")
-	require.Equal(t, before, conformance.Contents(src))
+	require.Equal(t, before, conformancetest.Contents(src))
 }
 
 // Attributes that were received as references into the source's dictionary must
@@ -187,13 +187,13 @@ func TestSubsetResolvesReferencedAttributes(t *testing.T) {
 	require.NoError(t, err)
 	src, err := (&pprofile.ProtoUnmarshaler{}).UnmarshalProfiles(wire)
 	require.NoError(t, err)
-	want := conformance.Contents(src)[1]
+	want := conformancetest.Contents(src)[1]
 	out := subset(src, func(i int) bool { return i == 1 })
 	wire, err = (&pprofile.ProtoMarshaler{}).MarshalProfiles(out)
 	require.NoError(t, err)
 	again, err := (&pprofile.ProtoUnmarshaler{}).UnmarshalProfiles(wire)
 	require.NoError(t, err)
-	require.Equal(t, want, conformance.Contents(again)[0])
+	require.Equal(t, want, conformancetest.Contents(again)[0])
 	require.Equal(t, container(1), want["resource"].(map[string]any)["container.id"])
 }
 
@@ -203,8 +203,8 @@ func TestSubsetStripsAttributesOfProfiles(t *testing.T) {
 	all[1].Strip = true
 	s := &dictionary.Subset{Strip: func(key string) bool { return strings.HasPrefix(key, "profile attribute ") }}
 	out := s.Copy(src, all)
-	conformance.CheckDictionary(t, out)
-	before, after := conformance.Contents(src), conformance.Contents(out)
+	conformancetest.CheckDictionary(t, out)
+	before, after := conformancetest.Contents(src), conformancetest.Contents(out)
 	require.Empty(t, after[1]["attributes"])
 	require.NotEmpty(t, before[1]["attributes"])
 	delete(before[1], "attributes")
@@ -219,8 +219,8 @@ func TestSubsetIsUsedAgain(t *testing.T) {
 		src := rich(t)
 		for keep := range 4 {
 			out := s.Copy(src, refs(src, func(i int) bool { return i == keep }))
-			require.Equal(t, conformance.Contents(src)[keep:keep+1], conformance.Contents(out))
-			conformance.CheckDictionary(t, out)
+			require.Equal(t, conformancetest.Contents(src)[keep:keep+1], conformancetest.Contents(out))
+			conformancetest.CheckDictionary(t, out)
 		}
 	}
 }
@@ -238,10 +238,10 @@ func FuzzSubset(f *testing.F) {
 			kept[i].Strip = true
 		}
 		out := (&dictionary.Subset{Strip: func(key string) bool { return strings.HasPrefix(key, "profile") }}).Copy(src, kept)
-		for _, v := range conformance.Check(out, conformance.Options{}) {
-			require.NotEqual(t, conformance.IndexRange, v.Rule, "%s", v)
-			require.NotEqual(t, conformance.Orphan, v.Rule, "%s", v)
-			require.NotEqual(t, conformance.ZeroEntry, v.Rule, "%s", v)
+		for _, v := range conformancetest.Check(out, conformancetest.Options{}) {
+			require.NotEqual(t, conformancetest.IndexRange, v.Rule, "%s", v)
+			require.NotEqual(t, conformancetest.Orphan, v.Rule, "%s", v)
+			require.NotEqual(t, conformancetest.ZeroEntry, v.Rule, "%s", v)
 		}
 	})
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -37,7 +37,7 @@ func FuzzProfile(f *testing.F) {
 				continue
 			}
 			for out := range otlpprofiles.NewBuilder(otlpprofiles.Options{}).Build(s.batch) {
-				conformance.CheckFatal(t, out, conformance.Options{})
+				conformancetest.CheckFatal(t, out, conformancetest.Options{})
 			}
 		}
 	})

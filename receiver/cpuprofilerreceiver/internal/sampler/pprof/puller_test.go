@@ -26,7 +26,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
@@ -75,7 +75,7 @@ func (s *sink) check(t *testing.T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for p := range otlpprofiles.NewBuilder(otlpprofiles.Options{ScopeName: "x"}).Build(s.batch) {
-		conformance.CheckFatal(t, p, conformance.Options{Now: time.Now()})
+		conformancetest.CheckFatal(t, p, conformancetest.Options{Now: time.Now()})
 	}
 }
 

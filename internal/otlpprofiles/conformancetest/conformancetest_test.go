@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package conformance_test
+package conformancetest_test
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 )
 
 const (
@@ -100,8 +100,8 @@ func good() pprofile.Profiles {
 }
 
 // strict is every option that makes Check ask for more.
-func strict() conformance.Options {
-	return conformance.Options{Triggered: true, BuildIDs: true, Now: time.Unix(0, start+duration), MaxLabels: 20}
+func strict() conformancetest.Options {
+	return conformancetest.Options{Triggered: true, BuildIDs: true, Now: time.Unix(0, start+duration), MaxLabels: 20}
 }
 
 func profile(p pprofile.Profiles) pprofile.Profile {
@@ -130,81 +130,81 @@ func addAttribute(p pprofile.Profiles, key string, set func(pcommon.Value)) int3
 }
 
 func TestGoodProfilesBreakNoRule(t *testing.T) {
-	conformance.CheckFatal(t, good(), strict())
+	conformancetest.CheckFatal(t, good(), strict())
 }
 
 func TestCheckChangesNothing(t *testing.T) {
 	p := good()
 	p.MarkReadOnly() // a change would panic
-	require.Empty(t, conformance.Check(p, strict()))
+	require.Empty(t, conformancetest.Check(p, strict()))
 }
 
 // damage is good profiles broken on purpose, to break one rule, found at where.
 type damage struct {
 	name  string
-	rule  conformance.Rule
+	rule  conformancetest.Rule
 	where string
 	do    func(pprofile.Profiles)
 }
 
 func damages() []damage {
 	return []damage{
-		{"the string table starts with a name", conformance.ZeroEntry, "string", func(p pprofile.Profiles) {
+		{"the string table starts with a name", conformancetest.ZeroEntry, "string", func(p pprofile.Profiles) {
 			p.Dictionary().StringTable().SetAt(0, "zero")
 		}},
-		{"the attribute table starts with an attribute", conformance.ZeroEntry, "attribute", func(p pprofile.Profiles) {
+		{"the attribute table starts with an attribute", conformancetest.ZeroEntry, "attribute", func(p pprofile.Profiles) {
 			p.Dictionary().AttributeTable().At(0).Value().SetBool(true)
 		}},
-		{"the function table starts with a function", conformance.ZeroEntry, "function", func(p pprofile.Profiles) {
+		{"the function table starts with a function", conformancetest.ZeroEntry, "function", func(p pprofile.Profiles) {
 			p.Dictionary().FunctionTable().At(0).SetStartLine(1)
 		}},
-		{"the mapping table starts with a mapping", conformance.ZeroEntry, "mapping", func(p pprofile.Profiles) {
+		{"the mapping table starts with a mapping", conformancetest.ZeroEntry, "mapping", func(p pprofile.Profiles) {
 			p.Dictionary().MappingTable().At(0).SetMemoryLimit(1)
 		}},
-		{"the location table starts with a location", conformance.ZeroEntry, "location", func(p pprofile.Profiles) {
+		{"the location table starts with a location", conformancetest.ZeroEntry, "location", func(p pprofile.Profiles) {
 			p.Dictionary().LocationTable().At(0).SetAddress(1)
 		}},
-		{"the stack table starts with a stack", conformance.ZeroEntry, "stack", func(p pprofile.Profiles) {
+		{"the stack table starts with a stack", conformancetest.ZeroEntry, "stack", func(p pprofile.Profiles) {
 			p.Dictionary().StackTable().At(0).LocationIndices().Append(1)
 		}},
-		{"the link table starts with a link", conformance.ZeroEntry, "link", func(p pprofile.Profiles) {
+		{"the link table starts with a link", conformancetest.ZeroEntry, "link", func(p pprofile.Profiles) {
 			p.Dictionary().LinkTable().At(0).SetTraceID(pcommon.TraceID{1})
 		}},
 
-		{"a string that nothing names", conformance.Orphan, `string 12 is used by nothing: "lost"`, func(p pprofile.Profiles) {
+		{"a string that nothing names", conformancetest.Orphan, `string 12 is used by nothing: "lost"`, func(p pprofile.Profiles) {
 			addString(p, "lost")
 		}},
-		{"a stack that no sample has", conformance.Orphan, "stack 3", func(p pprofile.Profiles) {
+		{"a stack that no sample has", conformancetest.Orphan, "stack 3", func(p pprofile.Profiles) {
 			p.Dictionary().StackTable().AppendEmpty().LocationIndices().Append(1)
 		}},
-		{"a link that no sample has", conformance.Orphan, "link 1", func(p pprofile.Profiles) {
+		{"a link that no sample has", conformancetest.Orphan, "link 1", func(p pprofile.Profiles) {
 			l := p.Dictionary().LinkTable().AppendEmpty()
 			l.SetTraceID(pcommon.TraceID{1})
 			l.SetSpanID(pcommon.SpanID{1})
 		}},
-		{"an attribute that nothing has", conformance.Orphan, "attribute 4", func(p pprofile.Profiles) {
+		{"an attribute that nothing has", conformancetest.Orphan, "attribute 4", func(p pprofile.Profiles) {
 			a := p.Dictionary().AttributeTable().AppendEmpty()
 			a.SetKeyStrindex(7)
 			a.Value().SetStr("idle")
 		}},
-		{"a function of no line", conformance.Orphan, "function 3", func(p pprofile.Profiles) {
+		{"a function of no line", conformancetest.Orphan, "function 3", func(p pprofile.Profiles) {
 			p.Dictionary().FunctionTable().AppendEmpty().SetNameStrindex(10)
 		}},
-		{"a mapping of no location", conformance.Orphan, "mapping 2", func(p pprofile.Profiles) {
+		{"a mapping of no location", conformancetest.Orphan, "mapping 2", func(p pprofile.Profiles) {
 			p.Dictionary().MappingTable().AppendEmpty().SetMemoryStart(5)
 		}},
-		{"a location of no stack", conformance.Orphan, "location 3", func(p pprofile.Profiles) {
+		{"a location of no stack", conformancetest.Orphan, "location 3", func(p pprofile.Profiles) {
 			p.Dictionary().LocationTable().AppendEmpty().SetAddress(5)
 		}},
 
-		{"a string twice", conformance.Duplicate, "strings 9 and 11", func(p pprofile.Profiles) {
+		{"a string twice", conformancetest.Duplicate, "strings 9 and 11", func(p pprofile.Profiles) {
 			p.Dictionary().StringTable().SetAt(11, "main.hot")
 		}},
-		{"an attribute twice", conformance.Duplicate, "attributes 1 and 4", func(p pprofile.Profiles) {
+		{"an attribute twice", conformancetest.Duplicate, "attributes 1 and 4", func(p pprofile.Profiles) {
 			p.Dictionary().AttributeTable().At(1).CopyTo(p.Dictionary().AttributeTable().AppendEmpty())
 			p.Dictionary().LocationTable().At(2).AttributeIndices().SetAt(0, 4)
 		}},
-		{"a stack twice", conformance.Duplicate, "stacks 1 and 3", func(p pprofile.Profiles) {
+		{"a stack twice", conformancetest.Duplicate, "stacks 1 and 3", func(p pprofile.Profiles) {
 			p.Dictionary().StackTable().AppendEmpty().LocationIndices().Append(1, 2)
 			profile(p).Samples().At(1).SetStackIndex(3)
 			s := profile(p).Samples().AppendEmpty()
@@ -212,59 +212,59 @@ func damages() []damage {
 			s.TimestampsUnixNano().Append(start)
 		}},
 
-		{"a stack out of range", conformance.IndexRange, "stack 9 of 3", func(p pprofile.Profiles) {
+		{"a stack out of range", conformancetest.IndexRange, "stack 9 of 3", func(p pprofile.Profiles) {
 			s := profile(p).Samples().AppendEmpty()
 			s.SetStackIndex(9)
 			s.TimestampsUnixNano().Append(start)
 		}},
-		{"a negative location", conformance.IndexRange, "location -1 of 3", func(p pprofile.Profiles) {
+		{"a negative location", conformancetest.IndexRange, "location -1 of 3", func(p pprofile.Profiles) {
 			p.Dictionary().StackTable().At(1).LocationIndices().Append(-1)
 		}},
-		{"a mapping out of range", conformance.IndexRange, "mapping 2 of 2", func(p pprofile.Profiles) {
+		{"a mapping out of range", conformancetest.IndexRange, "mapping 2 of 2", func(p pprofile.Profiles) {
 			p.Dictionary().LocationTable().At(1).SetMappingIndex(2)
 		}},
-		{"a function out of range", conformance.IndexRange, "function 9 of 3", func(p pprofile.Profiles) {
+		{"a function out of range", conformancetest.IndexRange, "function 9 of 3", func(p pprofile.Profiles) {
 			p.Dictionary().LocationTable().At(1).Lines().AppendEmpty().SetFunctionIndex(9)
 		}},
-		{"an attribute out of range", conformance.IndexRange, "attribute 9 of 4", func(p pprofile.Profiles) {
+		{"an attribute out of range", conformancetest.IndexRange, "attribute 9 of 4", func(p pprofile.Profiles) {
 			sample(p).AttributeIndices().Append(9)
 		}},
-		{"a string out of range", conformance.IndexRange, "string 99 of 12", func(p pprofile.Profiles) {
+		{"a string out of range", conformancetest.IndexRange, "string 99 of 12", func(p pprofile.Profiles) {
 			p.Dictionary().FunctionTable().At(1).SetSystemNameStrindex(99)
 		}},
-		{"a link out of range", conformance.IndexRange, "link 1 of 1", func(p pprofile.Profiles) {
+		{"a link out of range", conformancetest.IndexRange, "link 1 of 1", func(p pprofile.Profiles) {
 			sample(p).SetLinkIndex(1)
 		}},
 
-		{"a string that is not UTF-8", conformance.UTF8, "string 9", func(p pprofile.Profiles) {
+		{"a string that is not UTF-8", conformancetest.UTF8, "string 9", func(p pprofile.Profiles) {
 			p.Dictionary().StringTable().SetAt(9, "main.\xff")
 		}},
-		{"a thread name that is not UTF-8", conformance.UTF8, "attribute 3", func(p pprofile.Profiles) {
+		{"a thread name that is not UTF-8", conformancetest.UTF8, "attribute 3", func(p pprofile.Profiles) {
 			p.Dictionary().AttributeTable().At(3).Value().SetStr("\xfe")
 		}},
-		{"a resource attribute that is not UTF-8", conformance.UTF8, "resource 0", func(p pprofile.Profiles) {
+		{"a resource attribute that is not UTF-8", conformancetest.UTF8, "resource 0", func(p pprofile.Profiles) {
 			resource(p).PutStr("service.name", "\xfe")
 		}},
 
-		{"a sample without a stack", conformance.NoStack, "sample 2", func(p pprofile.Profiles) {
+		{"a sample without a stack", conformancetest.NoStack, "sample 2", func(p pprofile.Profiles) {
 			profile(p).Samples().AppendEmpty().TimestampsUnixNano().Append(start)
 		}},
-		{"timestamps and values", conformance.SampleShape, "1 values and 2 timestamps", func(p pprofile.Profiles) {
+		{"timestamps and values", conformancetest.SampleShape, "1 values and 2 timestamps", func(p pprofile.Profiles) {
 			sample(p).Values().Append(2)
 		}},
-		{"neither timestamps nor values", conformance.SampleShape, "0 values and 0 timestamps", func(p pprofile.Profiles) {
+		{"neither timestamps nor values", conformancetest.SampleShape, "0 values and 0 timestamps", func(p pprofile.Profiles) {
 			sample(p).TimestampsUnixNano().FromRaw(nil)
 		}},
-		{"a stack and its attributes in two samples", conformance.SampleTwice, "as sample 0", func(p pprofile.Profiles) {
+		{"a stack and its attributes in two samples", conformancetest.SampleTwice, "as sample 0", func(p pprofile.Profiles) {
 			sample(p).CopyTo(profile(p).Samples().AppendEmpty())
 		}},
-		{"a timestamp before the window", conformance.TimestampWindow, "sample 0", func(p pprofile.Profiles) {
+		{"a timestamp before the window", conformancetest.TimestampWindow, "sample 0", func(p pprofile.Profiles) {
 			sample(p).TimestampsUnixNano().SetAt(0, start-1)
 		}},
-		{"a timestamp at the window's end", conformance.TimestampWindow, "sample 0", func(p pprofile.Profiles) {
+		{"a timestamp at the window's end", conformancetest.TimestampWindow, "sample 0", func(p pprofile.Profiles) {
 			sample(p).TimestampsUnixNano().SetAt(1, start+duration)
 		}},
-		{"a profile of two hours ago", conformance.Recent, "profile 0", func(p pprofile.Profiles) {
+		{"a profile of two hours ago", conformancetest.Recent, "profile 0", func(p pprofile.Profiles) {
 			const ago = 7200e9
 			profile(p).SetTime(start - ago)
 			for _, s := range profile(p).Samples().All() {
@@ -273,86 +273,86 @@ func damages() []damage {
 				}
 			}
 		}},
-		{"no period", conformance.Period, "period 0", func(p pprofile.Profiles) { profile(p).SetPeriod(0) }},
-		{"a type that nobody knows", conformance.KnownType, `"heat/count"`, func(p pprofile.Profiles) {
+		{"no period", conformancetest.Period, "period 0", func(p pprofile.Profiles) { profile(p).SetPeriod(0) }},
+		{"a type that nobody knows", conformancetest.KnownType, `"heat/count"`, func(p pprofile.Profiles) {
 			p.Dictionary().StringTable().SetAt(1, "heat")
 		}},
-		{"no profile id", conformance.ProfileID, "profile 0", func(p pprofile.Profiles) {
+		{"no profile id", conformancetest.ProfileID, "profile 0", func(p pprofile.Profiles) {
 			profile(p).SetProfileID(pprofile.ProfileID{})
 		}},
-		{"a link without a span", conformance.LinkIDs, "link 1", func(p pprofile.Profiles) {
+		{"a link without a span", conformancetest.LinkIDs, "link 1", func(p pprofile.Profiles) {
 			p.Dictionary().LinkTable().AppendEmpty().SetTraceID(pcommon.TraceID{1})
 			sample(p).SetLinkIndex(1)
 		}},
-		{"a profile without samples", conformance.NoSamples, "profile 1", func(p pprofile.Profiles) {
+		{"a profile without samples", conformancetest.NoSamples, "profile 1", func(p pprofile.Profiles) {
 			second := p.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles().AppendEmpty()
 			profile(p).CopyTo(second)
 			second.Samples().RemoveIf(func(pprofile.Sample) bool { return true })
 		}},
-		{"a resource without profiles", conformance.NoSamples, "resource 1", func(p pprofile.Profiles) {
+		{"a resource without profiles", conformancetest.NoSamples, "resource 1", func(p pprofile.Profiles) {
 			p.ResourceProfiles().AppendEmpty().Resource().Attributes().PutStr("service.name", "idle")
 		}},
-		{"27 labels", conformance.LabelCount, "27 labels", func(p pprofile.Profiles) {
+		{"27 labels", conformancetest.LabelCount, "27 labels", func(p pprofile.Profiles) {
 			for i := range 24 {
 				resource(p).PutStr(fmt.Sprint("k8s.label.", i), "x")
 			}
 		}},
-		{"21 labels", conformance.LabelPromise, "21 labels", func(p pprofile.Profiles) {
+		{"21 labels", conformancetest.LabelPromise, "21 labels", func(p pprofile.Profiles) {
 			for i := range 18 {
 				resource(p).PutStr(fmt.Sprint("k8s.label.", i), "x")
 			}
 		}},
-		{"a label of 2049 bytes", conformance.LabelLength, "thread.name of 11 and 2049 bytes", func(p pprofile.Profiles) {
+		{"a label of 2049 bytes", conformancetest.LabelLength, "thread.name of 11 and 2049 bytes", func(p pprofile.Profiles) {
 			p.Dictionary().AttributeTable().At(3).Value().SetStr(strings.Repeat("w", 2049))
 		}},
-		{"a label's name of 1025 bytes", conformance.LabelLength, "1025 and 1 bytes", func(p pprofile.Profiles) {
+		{"a label's name of 1025 bytes", conformancetest.LabelLength, "1025 and 1 bytes", func(p pprofile.Profiles) {
 			resource(p).PutStr(strings.Repeat("k", 1025), "x")
 		}},
-		{"labels that are one where dots are underscores", conformance.LabelCollision, "service.name and service_name", func(p pprofile.Profiles) {
+		{"labels that are one where dots are underscores", conformancetest.LabelCollision, "service.name and service_name", func(p pprofile.Profiles) {
 			resource(p).PutStr("service_name", "checkout")
 		}},
-		{"an attribute of a location without a value", conformance.AttributeType, "without a value", func(p pprofile.Profiles) {
+		{"an attribute of a location without a value", conformancetest.AttributeType, "without a value", func(p pprofile.Profiles) {
 			p.Dictionary().LocationTable().At(1).AttributeIndices().Append(addAttribute(p, "empty", func(pcommon.Value) {}))
 		}},
-		{"a resource attribute without a value", conformance.AttributeType, "empty of type Empty", func(p pprofile.Profiles) {
+		{"a resource attribute without a value", conformancetest.AttributeType, "empty of type Empty", func(p pprofile.Profiles) {
 			resource(p).PutEmpty("empty")
 		}},
-		{"a service that is unknown though its program is known", conformance.ServiceName, "want unknown_service:app", func(p pprofile.Profiles) {
+		{"a service that is unknown though its program is known", conformancetest.ServiceName, "want unknown_service:app", func(p pprofile.Profiles) {
 			resource(p).PutStr("service.name", "unknown_service")
 			resource(p).PutStr("process.executable.name", "app")
 		}},
-		{"a service name that is a number", conformance.ServiceName, "of type Int", func(p pprofile.Profiles) {
+		{"a service name that is a number", conformancetest.ServiceName, "of type Int", func(p pprofile.Profiles) {
 			resource(p).PutInt("service.name", 7)
 		}},
-		{"a stack of 1001 frames", conformance.StackDepth, "sample 0, stack 1 has 1001 locations", func(p pprofile.Profiles) {
+		{"a stack of 1001 frames", conformancetest.StackDepth, "sample 0, stack 1 has 1001 locations", func(p pprofile.Profiles) {
 			deep := make([]int32, 1001)
 			for i := range deep {
 				deep[i] = int32(i%2) + 1
 			}
 			p.Dictionary().StackTable().At(1).LocationIndices().FromRaw(deep)
 		}},
-		{"a mapping that ends before it starts", conformance.MappingRange, "mapping 1 is 0x1000-0xfff", func(p pprofile.Profiles) {
+		{"a mapping that ends before it starts", conformancetest.MappingRange, "mapping 1 is 0x1000-0xfff", func(p pprofile.Profiles) {
 			p.Dictionary().MappingTable().At(1).SetMemoryLimit(0xfff)
 		}},
-		{"a mapping of no bytes", conformance.MappingRange, "0x1000-0x1000", func(p pprofile.Profiles) {
+		{"a mapping of no bytes", conformancetest.MappingRange, "0x1000-0x1000", func(p pprofile.Profiles) {
 			p.Dictionary().MappingTable().At(1).SetMemoryLimit(0x1000)
 		}},
-		{"a line below zero", conformance.LineNumber, "location 1 is at -1:0", func(p pprofile.Profiles) {
+		{"a line below zero", conformancetest.LineNumber, "location 1 is at -1:0", func(p pprofile.Profiles) {
 			p.Dictionary().LocationTable().At(1).Lines().At(0).SetLine(-1)
 		}},
-		{"a function that starts below zero", conformance.LineNumber, "function 1 starts at line -2", func(p pprofile.Profiles) {
+		{"a function that starts below zero", conformancetest.LineNumber, "function 1 starts at line -2", func(p pprofile.Profiles) {
 			p.Dictionary().FunctionTable().At(1).SetStartLine(-2)
 		}},
-		{"no resource", conformance.EmptyRequest, "no resource", func(p pprofile.Profiles) {
+		{"no resource", conformancetest.EmptyRequest, "no resource", func(p pprofile.Profiles) {
 			p.ResourceProfiles().RemoveIf(func(pprofile.ResourceProfiles) bool { return true })
 		}},
-		{"two values", conformance.OneValue, "sample 0 has 2 values", func(p pprofile.Profiles) {
+		{"two values", conformancetest.OneValue, "sample 0 has 2 values", func(p pprofile.Profiles) {
 			sample(p).Values().Append(1, 2)
 		}},
-		{"a type with a dash", conformance.TypeName, `"cpu-samples/count"`, func(p pprofile.Profiles) {
+		{"a type with a dash", conformancetest.TypeName, `"cpu-samples/count"`, func(p pprofile.Profiles) {
 			p.Dictionary().StringTable().SetAt(1, "cpu-samples")
 		}},
-		{"a profile of the hour to come", conformance.Recent, "profile 0", func(p pprofile.Profiles) {
+		{"a profile of the hour to come", conformancetest.Recent, "profile 0", func(p pprofile.Profiles) {
 			const ahead = 3600e9
 			profile(p).SetTime(start + ahead)
 			for _, s := range profile(p).Samples().All() {
@@ -361,43 +361,43 @@ func damages() []damage {
 				}
 			}
 		}},
-		{"a period type without a unit", conformance.Period, `"cpu/"`, func(p pprofile.Profiles) {
+		{"a period type without a unit", conformancetest.Period, `"cpu/"`, func(p pprofile.Profiles) {
 			profile(p).PeriodType().SetUnitStrindex(0)
 		}},
-		{"samples told apart by CPU number", conformance.SeriesPerSample, "cpu.logical_number", func(p pprofile.Profiles) {
+		{"samples told apart by CPU number", conformancetest.SeriesPerSample, "cpu.logical_number", func(p pprofile.Profiles) {
 			sample(p).AttributeIndices().Append(addAttribute(p, "cpu.logical_number", func(v pcommon.Value) { v.SetInt(3) }))
 		}},
-		{"a resource attribute that is a list", conformance.AttributeType, "process.command_args", func(p pprofile.Profiles) {
+		{"a resource attribute that is a list", conformancetest.AttributeType, "process.command_args", func(p pprofile.Profiles) {
 			resource(p).PutEmptySlice("process.command_args")
 		}},
-		{"a profile attribute that is a map", conformance.AttributeType, "reason", func(p pprofile.Profiles) {
+		{"a profile attribute that is a map", conformancetest.AttributeType, "reason", func(p pprofile.Profiles) {
 			profile(p).AttributeIndices().Append(addAttribute(p, "reason", func(v pcommon.Value) { v.SetEmptyMap() }))
 		}},
-		{"a resource attribute without a key", conformance.AttributeKey, "resource 0", func(p pprofile.Profiles) {
+		{"a resource attribute without a key", conformancetest.AttributeKey, "resource 0", func(p pprofile.Profiles) {
 			resource(p).PutStr("", "x")
 		}},
-		{"a sample attribute twice", conformance.AttributeKey, "thread.name", func(p pprofile.Profiles) {
+		{"a sample attribute twice", conformancetest.AttributeKey, "thread.name", func(p pprofile.Profiles) {
 			a := p.Dictionary().AttributeTable().AppendEmpty()
 			a.SetKeyStrindex(7)
 			a.Value().SetStr("other")
 			sample(p).AttributeIndices().Append(4)
 		}},
-		{"no service name", conformance.ServiceName, "resource 0", func(p pprofile.Profiles) {
+		{"no service name", conformancetest.ServiceName, "resource 0", func(p pprofile.Profiles) {
 			resource(p).Remove("service.name")
 		}},
-		{"a location without a frame type", conformance.FrameType, `location 1 has profile.frame.type ""`, func(p pprofile.Profiles) {
+		{"a location without a frame type", conformancetest.FrameType, `location 1 has profile.frame.type ""`, func(p pprofile.Profiles) {
 			p.Dictionary().LocationTable().At(1).AttributeIndices().FromRaw(nil)
 		}},
-		{"a frame type that nobody knows", conformance.FrameType, "cobol", func(p pprofile.Profiles) {
+		{"a frame type that nobody knows", conformancetest.FrameType, "cobol", func(p pprofile.Profiles) {
 			p.Dictionary().AttributeTable().At(1).Value().SetStr("cobol")
 		}},
-		{"a location outside of its mapping", conformance.LocationPlace, "0x3000", func(p pprofile.Profiles) {
+		{"a location outside of its mapping", conformancetest.LocationPlace, "0x3000", func(p pprofile.Profiles) {
 			p.Dictionary().LocationTable().At(1).SetAddress(0x3000)
 		}},
-		{"a file without a build id", conformance.BuildID, "/bin/app", func(p pprofile.Profiles) {
+		{"a file without a build id", conformancetest.BuildID, "/bin/app", func(p pprofile.Profiles) {
 			p.Dictionary().AttributeTable().At(2).Value().SetStr("")
 		}},
-		{"a profile without a window", conformance.CaptureWindow, "lasts 0 ns", func(p pprofile.Profiles) {
+		{"a profile without a window", conformancetest.CaptureWindow, "lasts 0 ns", func(p pprofile.Profiles) {
 			second := p.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles().AppendEmpty()
 			profile(p).CopyTo(second)
 			second.SetDurationNano(0)
@@ -405,7 +405,7 @@ func damages() []damage {
 				s.TimestampsUnixNano().FromRaw(nil)
 			}
 		}},
-		{"a profile above the limit of samples", conformance.MaxSamples, "8001 samples", func(p pprofile.Profiles) {
+		{"a profile above the limit of samples", conformancetest.MaxSamples, "8001 samples", func(p pprofile.Profiles) {
 			d := p.Dictionary()
 			for profile(p).Samples().Len() < 8001 {
 				stack := d.StackTable().Len()
@@ -415,14 +415,14 @@ func damages() []damage {
 				s.TimestampsUnixNano().Append(start)
 			}
 		}},
-		{"a profile above the limit of bytes", conformance.MaxProfileBytes, "bytes, at most 1048576", func(p pprofile.Profiles) {
+		{"a profile above the limit of bytes", conformancetest.MaxProfileBytes, "bytes, at most 1048576", func(p pprofile.Profiles) {
 			stamps := make([]uint64, 1<<20/8)
 			for i := range stamps {
 				stamps[i] = start
 			}
 			sample(p).TimestampsUnixNano().FromRaw(stamps)
 		}},
-		{"a request above the limit of bytes", conformance.MaxRequestBytes, "bytes, at most 2097152", func(p pprofile.Profiles) {
+		{"a request above the limit of bytes", conformancetest.MaxRequestBytes, "bytes, at most 2097152", func(p pprofile.Profiles) {
 			p.Dictionary().StringTable().SetAt(9, strings.Repeat("x", 2<<20))
 		}},
 	}
@@ -434,7 +434,7 @@ func TestEachBrokenRuleIsFoundAndNoOther(t *testing.T) {
 			p := good()
 			tc.do(p)
 			var got []string
-			for _, v := range conformance.Check(p, strict()) {
+			for _, v := range conformancetest.Check(p, strict()) {
 				t.Log(v)
 				require.Positive(t, v.Count)
 				require.NotEmpty(t, v.Backends)
@@ -465,9 +465,9 @@ func TestStringsOfResourceReferencesAreNoOrphans(t *testing.T) {
 	addString(p, "service.name")
 	addString(p, "checkout")
 	opts := strict()
-	require.NotEmpty(t, conformance.Check(p, opts))
+	require.NotEmpty(t, conformancetest.Check(p, opts))
 	opts.References = true
-	conformance.CheckFatal(t, p, opts)
+	conformancetest.CheckFatal(t, p, opts)
 }
 
 func FuzzNoProfilesMakeTheCheckPanic(f *testing.F) {
@@ -483,7 +483,7 @@ func FuzzNoProfilesMakeTheCheckPanic(f *testing.F) {
 		if err != nil {
 			return
 		}
-		conformance.Check(p, strict())
+		conformancetest.Check(p, strict())
 	})
 }
 
@@ -513,13 +513,13 @@ func allocated(p pprofile.Profiles) {
 func TestTypesThatBackendsKnow(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(pprofile.Profiles)
-		broken []conformance.Rule
+		broken []conformancetest.Rule
 	}{
 		"wall-clock": {change: func(p pprofile.Profiles) { p.Dictionary().StringTable().SetAt(3, "wall") }},
 		"wall-clock with values": {change: func(p pprofile.Profiles) {
 			p.Dictionary().StringTable().SetAt(3, "wall")
 			sample(p).Values().Append(1)
-		}, broken: []conformance.Rule{conformance.SampleShape}},
+		}, broken: []conformancetest.Rule{conformancetest.SampleShape}},
 		"allocations": {change: allocated},
 		"two allocations of a stack": {change: func(p pprofile.Profiles) {
 			allocated(p)
@@ -528,21 +528,21 @@ func TestTypesThatBackendsKnow(t *testing.T) {
 		"an allocation without its value": {change: func(p pprofile.Profiles) {
 			allocated(p)
 			sample(p).Values().FromRaw(nil)
-		}, broken: []conformance.Rule{conformance.SampleShape}},
+		}, broken: []conformancetest.Rule{conformancetest.SampleShape}},
 		"two allocations in one sample": {change: func(p pprofile.Profiles) {
 			allocated(p)
 			sample(p).TimestampsUnixNano().Append(start)
-		}, broken: []conformance.Rule{conformance.SampleShape}},
+		}, broken: []conformancetest.Rule{conformancetest.SampleShape}},
 		"allocations by the clock": {change: func(p pprofile.Profiles) {
 			allocated(p)
 			p.Dictionary().StringTable().SetAt(3, "wall")
-		}, broken: []conformance.Rule{conformance.KnownType, conformance.SampleShape}},
+		}, broken: []conformancetest.Rule{conformancetest.KnownType, conformancetest.SampleShape}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := good()
 			tc.change(p)
-			var got []conformance.Rule
-			for _, v := range conformance.Check(p, strict()) {
+			var got []conformancetest.Rule
+			for _, v := range conformancetest.Check(p, strict()) {
 				got = append(got, v.Rule)
 			}
 			require.Equal(t, tc.broken, got)
@@ -551,14 +551,14 @@ func TestTypesThatBackendsKnow(t *testing.T) {
 }
 
 // together are the rules that cannot but be broken with the one meant.
-func together() map[string][]conformance.Rule {
-	everything := []conformance.Rule{conformance.Orphan}
-	return map[string][]conformance.Rule{
-		"27 labels":                    {conformance.LabelPromise},
+func together() map[string][]conformancetest.Rule {
+	everything := []conformancetest.Rule{conformancetest.Orphan}
+	return map[string][]conformancetest.Rule{
+		"27 labels":                    {conformancetest.LabelPromise},
 		"no resource":                  everything,
-		"two values":                   {conformance.SampleShape},
-		"a type with a dash":           {conformance.KnownType},
-		"a period type without a unit": {conformance.KnownType, conformance.Orphan},
-		"a profile without a window":   {conformance.SampleShape},
+		"two values":                   {conformancetest.SampleShape},
+		"a type with a dash":           {conformancetest.KnownType},
+		"a period type without a unit": {conformancetest.KnownType, conformancetest.Orphan},
+		"a profile without a window":   {conformancetest.SampleShape},
 	}
 }

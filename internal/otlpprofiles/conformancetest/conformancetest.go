@@ -1,11 +1,11 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conformance checks OTLP profiles against what every backend that the
+// Package conformancetest checks OTLP profiles against what every backend that the
 // project knows of accepts, and against what the project promises beyond that.
 // It shares no code with what builds profiles, so that one's mistakes are not
 // the other's.
-package conformance
+package conformancetest
 
 import (
 	"fmt"

@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package conformance_test
+package conformancetest_test
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformance"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 )
 
 func marshalled(t testing.TB, p pprofile.Profiles) []byte {
@@ -94,7 +94,7 @@ var (
 // wireDamages are bytes that profiles, once decoded, do not show.
 func wireDamages() []struct {
 	name  string
-	rule  conformance.Rule
+	rule  conformancetest.Rule
 	where string
 	do    func(t testing.TB, body []byte) []byte
 } {
@@ -110,32 +110,32 @@ func wireDamages() []struct {
 	short := protowire.AppendBytes(nil, []byte{1, 2, 3})
 	return []struct {
 		name  string
-		rule  conformance.Rule
+		rule  conformancetest.Rule
 		where string
 		do    func(t testing.TB, body []byte) []byte
 	}{
-		{"a key by reference", conformance.InlineAttributes, "attributes 0, key_strindex", at(resourceAttribute, without(1), plus(3, protowire.VarintType, one))},
-		{"a value by reference", conformance.InlineAttributes, "attributes 0, value, string_value_strindex", at(append(slices.Clone(resourceAttribute), 2), without(1), plus(8, protowire.VarintType, one))},
-		{"a profile field of another release", conformance.WireFormat, "profiles 0 has a field 12", at(firstProfile, plus(12, protowire.VarintType, one))},
-		{"a table of another release", conformance.WireFormat, "dictionary has a field 8", at(dictionary, plus(8, protowire.BytesType, short))},
-		{"no dictionary", conformance.EmptyRequest, "no dictionary", at(nil, without(2))},
-		{"two dictionaries", conformance.WireFormat, "dictionary is there twice", at(nil, plus(2, protowire.BytesType, protowire.AppendBytes(nil, nil)))},
-		{"a number where a message belongs", conformance.WireFormat, "wire type 0, want 2", at(firstProfile, without(1), plus(1, protowire.VarintType, one))},
-		{"a message cut short", conformance.WireFormat, "samples 0, field ", at(firstSample, func(b []byte) []byte { return b[:len(b)-1] })},
-		{"timestamps cut short", conformance.WireFormat, "timestamps_unix_nano has 3 bytes", at(firstSample, without(5), plus(5, protowire.BytesType, short))},
-		{"a varint without an end", conformance.WireFormat, "attribute_indices", at(firstSample, without(2), plus(2, protowire.BytesType, protowire.AppendBytes(nil, []byte{0x80})))},
-		{"bytes behind the request", conformance.WireFormat, "the request", at(nil, func(b []byte) []byte { return append(b, 0) })},
-		{"a profile id of 3 bytes", conformance.ProfileID, "profile_id has 3 bytes, want 16", at(firstProfile, without(7), plus(7, protowire.BytesType, short))},
-		{"a trace id of 3 bytes", conformance.LinkIDs, "trace_id has 3 bytes, want 16", at([]protowire.Number{2, 4}, without(1), plus(1, protowire.BytesType, short))},
-		{"a span id of 3 bytes", conformance.LinkIDs, "span_id has 3 bytes, want 8", at([]protowire.Number{2, 4}, without(2), plus(2, protowire.BytesType, short))},
-		{"a scope name that is not UTF-8", conformance.UTF8, "scope, name", at([]protowire.Number{1, 2, 1}, plus(1, protowire.BytesType, protowire.AppendBytes(nil, []byte{0xff})))},
-		{"a string that is not UTF-8", conformance.UTF8, `string_table`, at(dictionary, plus(5, protowire.BytesType, protowire.AppendBytes(nil, []byte{0xff})))},
+		{"a key by reference", conformancetest.InlineAttributes, "attributes 0, key_strindex", at(resourceAttribute, without(1), plus(3, protowire.VarintType, one))},
+		{"a value by reference", conformancetest.InlineAttributes, "attributes 0, value, string_value_strindex", at(append(slices.Clone(resourceAttribute), 2), without(1), plus(8, protowire.VarintType, one))},
+		{"a profile field of another release", conformancetest.WireFormat, "profiles 0 has a field 12", at(firstProfile, plus(12, protowire.VarintType, one))},
+		{"a table of another release", conformancetest.WireFormat, "dictionary has a field 8", at(dictionary, plus(8, protowire.BytesType, short))},
+		{"no dictionary", conformancetest.EmptyRequest, "no dictionary", at(nil, without(2))},
+		{"two dictionaries", conformancetest.WireFormat, "dictionary is there twice", at(nil, plus(2, protowire.BytesType, protowire.AppendBytes(nil, nil)))},
+		{"a number where a message belongs", conformancetest.WireFormat, "wire type 0, want 2", at(firstProfile, without(1), plus(1, protowire.VarintType, one))},
+		{"a message cut short", conformancetest.WireFormat, "samples 0, field ", at(firstSample, func(b []byte) []byte { return b[:len(b)-1] })},
+		{"timestamps cut short", conformancetest.WireFormat, "timestamps_unix_nano has 3 bytes", at(firstSample, without(5), plus(5, protowire.BytesType, short))},
+		{"a varint without an end", conformancetest.WireFormat, "attribute_indices", at(firstSample, without(2), plus(2, protowire.BytesType, protowire.AppendBytes(nil, []byte{0x80})))},
+		{"bytes behind the request", conformancetest.WireFormat, "the request", at(nil, func(b []byte) []byte { return append(b, 0) })},
+		{"a profile id of 3 bytes", conformancetest.ProfileID, "profile_id has 3 bytes, want 16", at(firstProfile, without(7), plus(7, protowire.BytesType, short))},
+		{"a trace id of 3 bytes", conformancetest.LinkIDs, "trace_id has 3 bytes, want 16", at([]protowire.Number{2, 4}, without(1), plus(1, protowire.BytesType, short))},
+		{"a span id of 3 bytes", conformancetest.LinkIDs, "span_id has 3 bytes, want 8", at([]protowire.Number{2, 4}, without(2), plus(2, protowire.BytesType, short))},
+		{"a scope name that is not UTF-8", conformancetest.UTF8, "scope, name", at([]protowire.Number{1, 2, 1}, plus(1, protowire.BytesType, protowire.AppendBytes(nil, []byte{0xff})))},
+		{"a string that is not UTF-8", conformancetest.UTF8, `string_table`, at(dictionary, plus(5, protowire.BytesType, protowire.AppendBytes(nil, []byte{0xff})))},
 	}
 }
 
 func TestAGoodRequestBreaksNoRule(t *testing.T) {
 	for _, p := range []pprofile.Profiles{good(), linked()} {
-		require.Empty(t, conformance.CheckRequest(marshalled(t, p), strict()))
+		require.Empty(t, conformancetest.CheckRequest(marshalled(t, p), strict()))
 	}
 }
 
@@ -146,7 +146,7 @@ func TestWhatDecodedProfilesDoNotShowIsFound(t *testing.T) {
 			damaged := tc.do(t, body)
 			require.False(t, bytes.Equal(body, damaged))
 			var where []string
-			for _, v := range conformance.CheckRequest(damaged, strict()) {
+			for _, v := range conformancetest.CheckRequest(damaged, strict()) {
 				t.Log(v)
 				if v.Rule == tc.rule {
 					where = append(where, v.Where)
@@ -165,8 +165,8 @@ func TestEachBrokenRuleIsFoundOnTheWire(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			p := good()
 			tc.do(p)
-			var got []conformance.Rule
-			for _, v := range conformance.CheckRequest(marshalled(t, p), strict()) {
+			var got []conformancetest.Rule
+			for _, v := range conformancetest.CheckRequest(marshalled(t, p), strict()) {
 				got = append(got, v.Rule)
 			}
 			require.Contains(t, got, tc.rule)
@@ -176,7 +176,7 @@ func TestEachBrokenRuleIsFoundOnTheWire(t *testing.T) {
 
 // No rule is there that has not been seen to fail.
 func TestEveryRuleHasItsDamage(t *testing.T) {
-	broken := map[conformance.Rule]bool{}
+	broken := map[conformancetest.Rule]bool{}
 	for _, tc := range damages() {
 		broken[tc.rule] = true
 	}
@@ -184,7 +184,7 @@ func TestEveryRuleHasItsDamage(t *testing.T) {
 		broken[tc.rule] = true
 	}
 	names := map[string]bool{}
-	for _, r := range conformance.Rules() {
+	for _, r := range conformancetest.Rules() {
 		require.True(t, broken[r], "nothing breaks %s", r.Name)
 		require.False(t, names[r.Name], "two rules are named %s", r.Name)
 		names[r.Name] = true
@@ -197,14 +197,14 @@ func TestEveryRuleHasItsDamage(t *testing.T) {
 func TestPartsOfARequestMayHaveOrphans(t *testing.T) {
 	p := good()
 	addString(p, "of another part")
-	require.Len(t, conformance.Check(p, strict()), 1)
+	require.Len(t, conformancetest.Check(p, strict()), 1)
 	opts := strict()
 	opts.Split = true
-	conformance.CheckFatal(t, p, opts)
+	conformancetest.CheckFatal(t, p, opts)
 	addString(p, string(make([]byte, 4<<20)))
-	found := conformance.Check(p, opts)
+	found := conformancetest.Check(p, opts)
 	require.Len(t, found, 1)
-	require.Equal(t, conformance.MaxRequestBytes, found[0].Rule)
+	require.Equal(t, conformancetest.MaxRequestBytes, found[0].Rule)
 }
 
 func TestWhoDoesNotShowAType(t *testing.T) {
@@ -222,7 +222,7 @@ func TestWhoDoesNotShowAType(t *testing.T) {
 		{"samples/count", "heat/joules", nil, false},
 		{"heat/joules", "cpu/nanoseconds", nil, false},
 	} {
-		refused, known := conformance.NotShown(tc.sample, tc.period)
+		refused, known := conformancetest.NotShown(tc.sample, tc.period)
 		require.Equal(t, tc.refused, refused, tc.sample+" by "+tc.period)
 		require.Equal(t, tc.known, known)
 	}
@@ -236,7 +236,7 @@ func FuzzNoRequestMakesTheCheckPanic(f *testing.F) {
 		f.Add(tc.do(f, body))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		for _, v := range conformance.CheckRequest(in, strict()) {
+		for _, v := range conformancetest.CheckRequest(in, strict()) {
 			require.NotEmpty(t, v.String())
 		}
 	})
