@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify/identifytest"
+
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/consumer/xconsumer"
@@ -25,11 +28,11 @@ import (
 )
 
 // hostOfBench has containers 0 to 49, of which the first ones are hot.
-func hostOfBench() *fakeHost {
-	h := theHost()
+func hostOfBench() *identifytest.Host {
+	h := identifytest.NewHost()
 	for i := range 50 {
 		id := fmt.Sprintf("%064x", i+1)
-		h.units[id] = cgroup.Group{ID: id, ContainerID: id, Cgroup: "/docker/" + id}
+		h.Groups[id] = cgroup.Group{ID: id, ContainerID: id, Cgroup: "/docker/" + id}
 	}
 	return h
 }
@@ -60,7 +63,7 @@ func gateOfBench(b *testing.B, hot int, pre time.Duration) (*cpuTrigger, time.Ti
 	c.openTimes = func(*unit) *userTimes { return nil }
 	for i := range 50 {
 		id := fmt.Sprintf("%064x", i+1)
-		p.units.Add(target{name: id, unit: h.units[id]}, now)
+		p.units.Add(identify.Identity{Name: id, Group: h.Groups[id]}, now)
 		if i < hot {
 			source.cores[id] = 2
 		}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+
 	"github.com/bmatcuk/doublestar/v4"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/confighttp"
@@ -183,12 +185,12 @@ type BudgetsConfig struct {
 }
 
 // Scope is what a unit is.
-type Scope string
+type Scope = identify.Scope
 
 // The scopes.
 const (
-	ScopeCgroup  Scope = "cgroup"
-	ScopeProcess Scope = "process"
+	ScopeCgroup  = identify.ScopeCgroup
+	ScopeProcess = identify.ScopeProcess
 )
 
 // Unmatched is what happens to profiles of no known unit.

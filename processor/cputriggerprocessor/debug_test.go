@@ -28,7 +28,7 @@ func unitsIn(lines []observer.LoggedEntry) map[string]bool {
 func crowd(r *rig) (names []string) {
 	for i := range 30 {
 		name := fmt.Sprintf("/system.slice/s%02d.service", i)
-		r.host.units[name] = cgroup.Group{ID: name, Cgroup: name}
+		r.host.Groups[name] = cgroup.Group{ID: name, Cgroup: name}
 		r.source.cores[name] = float64(i) / 30
 		names = append(names, name)
 	}

@@ -6,6 +6,8 @@ package cputriggerprocessor
 import (
 	"time"
 
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
@@ -61,7 +63,7 @@ func (d *discoverer) scanCgroups() error {
 	found, err := d.scanner.Groups()
 	now := d.now()
 	for _, u := range found {
-		d.units.Add(target{name: u.ID, unit: u}, now)
+		d.units.Add(identify.Identity{Name: u.ID, Group: u}, now)
 	}
 	return err
 }

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componenttest"
@@ -47,14 +49,14 @@ func TestReadingThatFailsOnceDoesNotKeepAGateShut(t *testing.T) {
 // from the books. Who has its pid next is another unit.
 func TestProcessThatEndsBetweenMatchAndRead(t *testing.T) {
 	r := newRig(t, "{scope: process, "+onePolicy("", "")[1:])
-	ended := part{attributes: map[string]any{"process.pid": 200, "process.executable.name": r.host.processes[200].Comm}}
-	p := r.host.processes[200]
+	ended := part{attributes: map[string]any{"process.pid": 200, "process.executable.name": r.host.Processes[200].Comm}}
+	p := r.host.Processes[200]
 	p.Name = "200:first"
-	r.host.processes[200] = p
+	r.host.Processes[200] = p
 	r.source.errs[p.Name] = monitor.ErrGone
 	require.NoError(t, r.send(batch(t, r.now, ended)))
 	require.Equal(t, map[string]int64{"": 1}, r.metric("otelcol_cpu_trigger.units"), "it was there when its profile came")
-	delete(r.host.processes, 200)
+	delete(r.host.Processes, 200)
 	r.run(5 * time.Second)
 	require.Equal(t, map[string]int64{"": 0}, r.metric("otelcol_cpu_trigger.units"))
 	require.Empty(t, r.log("reading failed"))
@@ -65,7 +67,7 @@ func TestProcessThatEndsBetweenMatchAndRead(t *testing.T) {
 	require.EqualValues(t, 6, r.samples()["unmatched"])
 
 	p.Name, p.Start, p.Started = "200:second", p.Start+500, r.now.Add(-time.Second)
-	r.host.processes[200] = p
+	r.host.Processes[200] = p
 	r.source.cores[p.Name] = 2
 	require.NoError(t, r.send(batch(t, r.now, ended)))
 	require.Less(t, r.runUntil("gate opened", time.Minute), time.Minute)
@@ -122,7 +124,7 @@ func TestReasonsOfUnavailableMonitorsAreBounded(t *testing.T) {
 	r := newRig(t, "")
 	for i := range 2 * maxWhy {
 		name := fmt.Sprintf("/s%d", i)
-		r.host.units[name] = cgroup.Group{ID: name, Cgroup: name}
+		r.host.Groups[name] = cgroup.Group{ID: name, Cgroup: name}
 		r.source.fail(name, monitor.CPUThrottling, cgroup.Unavailable(fmt.Sprintf("reason %d", i)))
 		r.watch(name)
 	}
@@ -151,7 +153,7 @@ func TestThousandsOfUnitsComeAndGo(t *testing.T) {
 	round := func(n int) {
 		for i := range 500 {
 			name := fmt.Sprintf("/r%d/s%d", n, i)
-			r.p.units.Add(target{name: name, unit: cgroup.Group{ID: name, Cgroup: name}}, r.now)
+			r.p.units.Add(identify.Identity{Name: name, Group: cgroup.Group{ID: name, Cgroup: name}}, r.now)
 		}
 		r.run(3 * time.Second)
 		r.p.units.Expire(r.now.Add(-time.Second), r.now)

@@ -11,6 +11,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
@@ -243,7 +245,7 @@ func TestForeignProfilesAreMatchedSplitAndGated(t *testing.T) {
 			for _, l := range r.log("profiles of no known unit") {
 				why[l.ContextMap()["why"]] = true
 			}
-			require.Equal(t, map[any]bool{string(otherProcess): true, string(noWitness): true, string(noContainer): true}, why)
+			require.Equal(t, map[any]bool{string(identify.OtherProcess): true, string(identify.NoWitness): true, string(identify.NoContainer): true}, why)
 		})
 	}
 }
@@ -251,16 +253,16 @@ func TestForeignProfilesAreMatchedSplitAndGated(t *testing.T) {
 func TestResourcesOfHostsAndPods(t *testing.T) {
 	for name, c := range map[string]struct {
 		attributes map[string]any
-		why        noUnit
+		why        identify.Unmatched
 	}{
-		"a pod":                {map[string]any{"k8s.pod.uid": "5f9d2a9e-3c30-4c2f-8ac0-000000000001", "k8s.node.name": "here"}, noClaim},
-		"a host":               {map[string]any{"host.name": "here"}, noClaim},
-		"a host by its id":     {map[string]any{"host.id": "1d", "os.type": "linux"}, noClaim},
-		"another host":         {map[string]any{"host.name": "elsewhere", "k8s.pod.uid": "5f9d2a9e"}, otherHost},
-		"a service":            {map[string]any{"service.name": "checkout", "service.instance.id": "1"}, noClaim},
-		"nothing":              {nil, noClaim},
-		"a pod's container":    {map[string]any{"k8s.pod.uid": "5f9d2a9e", "container.id": containerB}, noContainer},
-		"a pid that is a text": {map[string]any{"process.pid": "100", "process.executable.name": "checkout"}, noClaim},
+		"a pod":                {map[string]any{"k8s.pod.uid": "5f9d2a9e-3c30-4c2f-8ac0-000000000001", "k8s.node.name": "here"}, identify.NoAttributes},
+		"a host":               {map[string]any{"host.name": "here"}, identify.NoAttributes},
+		"a host by its id":     {map[string]any{"host.id": "1d", "os.type": "linux"}, identify.NoAttributes},
+		"another host":         {map[string]any{"host.name": "elsewhere", "k8s.pod.uid": "5f9d2a9e"}, identify.OtherHost},
+		"a service":            {map[string]any{"service.name": "checkout", "service.instance.id": "1"}, identify.NoAttributes},
+		"nothing":              {nil, identify.NoAttributes},
+		"a pod's container":    {map[string]any{"k8s.pod.uid": "5f9d2a9e", "container.id": containerB}, identify.NoContainer},
+		"a pid that is a text": {map[string]any{"process.pid": "100", "process.executable.name": "checkout"}, identify.NoAttributes},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, "")
@@ -451,7 +453,7 @@ func TestBaselineAndManualStamps(t *testing.T) {
 		require.Equal(t, "5s average", p.attributes["hotprofile.trigger.window"])
 	}
 	before := len(allOut(r))
-	_, err := r.p.units.Fire(target{name: containerA, unit: cgroup.Group{ID: containerA}}, 20*time.Second, r.now)
+	_, err := r.p.units.Fire(identify.Identity{Name: containerA, Group: cgroup.Group{ID: containerA}}, 20*time.Second, r.now)
 	require.NoError(t, err)
 	r.drain()
 	got := allOut(r)[before:]

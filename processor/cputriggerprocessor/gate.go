@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+
 	"go.opentelemetry.io/collector/consumer/xconsumer"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 	"go.uber.org/zap"
@@ -25,8 +27,8 @@ type gate struct {
 	remove        attributeFilter
 	types         map[string][]profileType // per policy; none: all
 	units         *units
-	host          host      // nil where control groups cannot be read
-	recorder      *recorder // nil without pre_trigger
+	host          identify.Host // nil where control groups cannot be read
+	recorder      *recorder     // nil without pre_trigger
 	next          xconsumer.Profiles
 	byteBudget    bool // max_bytes_per_hour is set
 	now           func() time.Time
@@ -34,7 +36,7 @@ type gate struct {
 
 	measured   atomic.Pointer[measured]
 	judgements sync.Pool
-	said       sync.Map // of noUnit: why profiles were unmatched, each logged once
+	said       sync.Map // of identify.Unmatched: why profiles were unmatched, each logged once
 }
 
 // fate is what happens to a profile.
@@ -143,10 +145,10 @@ func (g *gate) judgeResource(j *judgement, d pprofile.ProfilesDictionary, rp ppr
 		j.hollow = true
 		return
 	}
-	c := claimOf(rp.Resource().Attributes())
-	t, why := target{}, noControlGroups
+	c := identify.ClaimOf(rp.Resource().Attributes())
+	t, why := identify.Identity{}, identify.NoControlGroups
 	if g.host != nil {
-		t, why = match(g.host, g.scope, c, last)
+		t, why = identify.Match(g.host, g.scope, c, last)
 	}
 	why = g.units.Admit(t, c, why, j.now, j.admissions[first:])
 
@@ -155,8 +157,8 @@ func (g *gate) judgeResource(j *judgement, d pprofile.ProfilesDictionary, rp ppr
 		for _, p := range sp.Profiles().All() {
 			v, a := &j.verdicts[i], &j.admissions[i]
 			reason := why
-			if reason == "" && t.since.After(a.end) {
-				reason, a.openings = startedLater, a.openings[:0]
+			if reason == "" && t.Started.After(a.end) {
+				reason, a.openings = identify.StartedLater, a.openings[:0]
 			}
 			open := g.sieve(a, d, p)
 			switch {
@@ -250,7 +252,7 @@ func (j *judgement) ask(start, end time.Time) {
 }
 
 // sayUnmatched says once for each reason why profiles are of no known unit.
-func (g *gate) sayUnmatched(why noUnit, c claim) {
+func (g *gate) sayUnmatched(why identify.Unmatched, c identify.Claim) {
 	if _, said := g.said.Load(why); said {
 		return
 	}
@@ -258,8 +260,8 @@ func (g *gate) sayUnmatched(why noUnit, c claim) {
 		return
 	}
 	g.log.Info("profiles of no known unit", zap.String("why", string(why)),
-		zap.String(attr.ContainerID, cut(c.containerID)), zap.String(attr.Cgroup, cut(c.cgroup)), zap.Int(attr.PID, c.pid),
-		zap.String(attr.ExecutableName, cut(c.executableName)), zap.String(attr.HostName, cut(c.hostName)), zap.String(attr.HostID, cut(c.hostID)))
+		zap.String(attr.ContainerID, cut(c.ContainerID)), zap.String(attr.Cgroup, cut(c.Cgroup)), zap.Int(attr.PID, c.PID),
+		zap.String(attr.ExecutableName, cut(c.ExecutableName)), zap.String(attr.HostName, cut(c.HostName)), zap.String(attr.HostID, cut(c.HostID)))
 }
 
 // maxAhead is how far the end of a profile may lie in the future, by clocks that

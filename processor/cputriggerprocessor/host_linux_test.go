@@ -9,10 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component/componenttest"
@@ -277,73 +278,6 @@ func spinIn(t *testing.T, dirs []string) {
 	begin(t, exec.Command("/bin/sh", "-c", script+"while :; do :; done"))
 }
 
-// TestPIDReused gives a pid to two processes of the same executable, one after
-// the other: what was taken of the first is not the second's.
-func TestPIDReused(t *testing.T) {
-	tree, err := cgroup.Open("/")
-	require.NoError(t, err)
-	h := newRealHost("/", tree, newTestUnits(t), time.Now)
-	first := exec.Command("/bin/sleep", "600")
-	began := time.Now()
-	begin(t, first)
-	pid := first.Process.Pid
-	before, ok := h.Process(pid)
-	require.True(t, ok)
-	taken := time.Now()
-	require.WithinRange(t, before.Started, began.Add(-time.Second), taken.Add(time.Second))
-	claims := map[string]claim{
-		"with creation time": {pid: pid, created: before.Started, executablePath: before.Executable, executableName: "sleep"},
-		"without":            {pid: pid, executablePath: before.Executable, executableName: "sleep"},
-	}
-	for name, c := range claims {
-		got, why := match(h, ScopeProcess, c, taken)
-		require.Empty(t, why, name)
-		require.Equal(t, before.Name, got.name, name)
-	}
-	require.NoError(t, first.Process.Kill())
-	_ = first.Wait()
-	for name, c := range claims {
-		_, why := match(h, ScopeProcess, c, taken)
-		require.Equal(t, noProcess, why, name)
-	}
-
-	time.Sleep(1200 * time.Millisecond) // longer than creation times may be apart
-	forkWithPID(t, pid, "/bin/sleep", "60")
-	after, ok := h.Process(pid)
-	require.True(t, ok)
-	require.NotEqual(t, before.Name, after.Name)
-	for name, c := range claims {
-		_, why := match(h, ScopeProcess, c, taken)
-		require.NotEmpty(t, why, "%s: taken for the process that has its pid now", name)
-	}
-	got, why := match(h, ScopeProcess, claim{pid: pid, created: after.Started}, time.Now())
-	require.Empty(t, why)
-	require.Equal(t, after.Name, got.name)
-}
-
-// forkWithPID starts a program with a given pid, by telling the kernel which pid
-// it gave last.
-func forkWithPID(t *testing.T, pid int, name string, args ...string) {
-	t.Helper()
-	for range 200 {
-		if err := os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(pid-1)), 0); err != nil {
-			hosttest.SkipUnprivileged(t, "cannot choose a pid: %v", err)
-		}
-		cmd := exec.Command(name, args...)
-		require.NoError(t, cmd.Start())
-		if cmd.Process.Pid == pid {
-			t.Cleanup(func() {
-				_ = cmd.Process.Kill()
-				_ = cmd.Wait()
-			})
-			return
-		}
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}
-	t.Skip("other programs started too often to get the pid")
-}
-
 func TestProcessScope(t *testing.T) {
 	r := start(t, `
 scope: process
@@ -432,48 +366,6 @@ func TestLifecycle(t *testing.T) {
 		r := start(t, "root_path: "+t.TempDir())
 		require.Len(t, r.logs.FilterMessage("cannot read control groups").All(), 1)
 		require.Zero(t, r.send("/system.slice/x.service"))
-		require.Equal(t, string(noControlGroups), r.logs.FilterMessage("profiles of no known unit").All()[0].ContextMap()["why"])
+		require.Equal(t, string(identify.NoControlGroups), r.logs.FilterMessage("profiles of no known unit").All()[0].ContextMap()["why"])
 	})
-}
-
-// TestContainerFoundByItsProfile has a cgroup named as a container engine names
-// it, made after the last scan.
-func TestContainerFoundByItsProfile(t *testing.T) {
-	tree, err := cgroup.Open("/")
-	require.NoError(t, err)
-	us := newTestUnits(t)
-	now := time.Now()
-	h := newRealHost("/", tree, us, func() time.Time { return now })
-	parent := hosttest.NewCgroup(t, "hotprofile-docker")
-	_, ok := h.Container(containerB)
-	require.False(t, ok)
-	spinIn(t, recreate(t, parent.Path+"/docker-"+containerB+".scope"))
-
-	_, ok = h.Container(containerB)
-	require.False(t, ok, "it was looked for just now")
-	now = now.Add(missingFor)
-	u, ok := h.Container(containerB)
-	require.True(t, ok)
-	require.Equal(t, containerB, u.ContainerID)
-	short, ok := h.Container(containerB[:12])
-	require.True(t, ok)
-	require.Equal(t, containerB, short.ContainerID)
-	require.Equal(t, containerB, h.full(containerB[:12]))
-	byPath, ok := h.Cgroup(parent.Path + "/docker-" + containerB + ".scope")
-	require.True(t, ok)
-	require.Equal(t, containerB, byPath.ID)
-
-	us.Add(target{name: u.ID, unit: u}, time.Now())
-	h.tree = nil
-	_, ok = h.Container(containerB[:12])
-	require.True(t, ok, "what is watched is not looked for")
-
-	for _, path := range []string{"/../etc", "relative", parent.Path + "/", parent.Path + "/../" + filepath.Base(parent.Path), "/", "/gone"} {
-		h.tree = tree
-		_, ok = h.Cgroup(path)
-		require.False(t, ok, path)
-	}
-	u, ok = h.Cgroup(parent.Path)
-	require.True(t, ok)
-	require.Equal(t, parent.Path, u.ID)
 }

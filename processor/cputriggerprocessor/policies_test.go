@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
@@ -260,8 +262,8 @@ func TestHotProcessIsPublishedWithoutItsCgroup(t *testing.T) {
 	r := newRig(t, "{scope: process, "+onePolicy("", "")[1:])
 	to := &publisher{}
 	r.publishTo(to)
-	p := r.host.processes[200]
-	r.p.units.Add(target{name: "200:start", process: p.Process, in: p.Unit, since: p.Started}, r.now)
+	p := r.host.Processes[200]
+	r.p.units.Add(identify.Identity{Name: "200:start", Process: p.Process, Within: p.Group, Started: p.Started}, r.now)
 	r.source.cores["200:start"] = 2
 	r.run(5 * time.Second)
 	require.Equal(t, []hotunitsextension.Unit{{Name: "200:start", PID: 200, Start: 200}}, to.hot)
@@ -274,7 +276,7 @@ func TestHottestUnitsArePublishedWhereThereAreTooMany(t *testing.T) {
 	most := hotunitsextension.MaxUnits + 5
 	for i := range most {
 		name := fmt.Sprintf("/s%04d", i)
-		r.host.units[name] = cgroup.Group{ID: name, Cgroup: name}
+		r.host.Groups[name] = cgroup.Group{ID: name, Cgroup: name}
 		r.source.cores[name] = 1.5 + float64(i)/1000
 		r.watch(name)
 	}
@@ -326,12 +328,12 @@ func TestManualFindsUnits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, "{scope: "+c.scope+", "+onePolicy("", "")[1:])
-			for pid, p := range r.host.processes {
+			for pid, p := range r.host.Processes {
 				p.Name = fmt.Sprintf("%d:start", pid)
-				r.host.processes[pid] = p
+				r.host.Processes[pid] = p
 			}
 			if c.scope == "process" {
-				r.p.units.Add(target{name: "100:start", process: r.host.processes[100].Process, since: r.now}, r.now)
+				r.p.units.Add(identify.Identity{Name: "100:start", Process: r.host.Processes[100].Process, Started: r.now}, r.now)
 			}
 			got, err := r.p.fire(t.Context(), c.name, time.Minute)
 			if c.fault != "" {
@@ -360,7 +362,7 @@ func TestManualWithoutControlGroupsOrAfterShutdown(t *testing.T) {
 	r := newRig(t, "")
 	r.p.gate.host = nil
 	_, err := r.p.fire(t.Context(), containerA, time.Minute)
-	require.ErrorContains(t, err, string(noControlGroups))
+	require.ErrorContains(t, err, string(identify.NoControlGroups))
 	require.NoError(t, r.p.Shutdown(t.Context()))
 	_, err = r.p.fire(t.Context(), containerA, time.Minute)
 	require.ErrorIs(t, err, manual.ErrShutdown)

@@ -83,7 +83,7 @@ func TestUnitsOfProcessesAreToldApartWithoutTheirPID(t *testing.T) {
 		require.NoError(t, r.send(batch(t, r.now, part{attributes: map[string]any{"process.pid": 100, "process.executable.name": "checkout"}})))
 	}
 	send()
-	name := r.host.processes[100].Name
+	name := r.host.Processes[100].Name
 	r.source.cores[name] = 1.9
 	r.runUntil("gate opened", 2*time.Minute)
 	send()

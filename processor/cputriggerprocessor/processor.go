@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/consumer"
@@ -191,7 +193,7 @@ func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 	if err != nil {
 		return fmt.Errorf("read the CPU time of units: %w", err)
 	}
-	p.gate.host = newRealHost(p.cfg.RootPath, tree, p.units, p.now)
+	p.gate.host = identify.NewHost(p.cfg.RootPath, tree, p.units.Watched, p.now)
 	c := p.newCollector(tree, hostSource{files})
 	d := &discoverer{
 		tree: tree, scope: p.cfg.Scope, units: p.units, ttl: p.cfg.UnitTTL,

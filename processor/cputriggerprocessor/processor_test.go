@@ -328,8 +328,8 @@ func TestUnitThatIsGoneClosesItsGate(t *testing.T) {
 	r.fire(containerA)
 	require.NoError(t, r.send(batch(t, r.now.Add(time.Second), inContainer(containerA))))
 	r.source.errs[containerA] = monitor.ErrGone
-	gone := r.host.units[containerA]
-	delete(r.host.units, containerA)
+	gone := r.host.Groups[containerA]
+	delete(r.host.Groups, containerA)
 	r.run(2 * time.Second)
 	r.p.eval.flush()
 	closed := r.log("gate closed")
@@ -345,7 +345,7 @@ func TestUnitThatIsGoneClosesItsGate(t *testing.T) {
 	require.Len(t, r.sink.AllProfiles(), 2)
 	require.EqualValues(t, 6, r.samples()["unmatched"])
 
-	r.host.units[containerA] = gone
+	r.host.Groups[containerA] = gone
 	delete(r.source.errs, containerA)
 	r.watch(containerA)
 	r.run(2 * time.Minute)

@@ -237,7 +237,7 @@ func TestOneHugeBatchIsEvicted(t *testing.T) {
 func (r *rig) manyContainers(n int) (ids []string) {
 	for i := range n {
 		id := fmt.Sprintf("%064x", i+1)
-		r.host.units[id] = cgroup.Group{ID: id, ContainerID: id, Cgroup: "/docker/" + id}
+		r.host.Groups[id] = cgroup.Group{ID: id, ContainerID: id, Cgroup: "/docker/" + id}
 		ids = append(ids, id)
 	}
 	return ids
@@ -368,7 +368,7 @@ func TestRecorderOfUnitsThatComeAndGo(t *testing.T) {
 		r.run(5 * time.Second)
 		for _, id := range some {
 			r.p.units.Remove(r.p.units.byName[id], r.now)
-			delete(r.host.units, id)
+			delete(r.host.Groups, id)
 		}
 		_, size := r.held()
 		require.LessOrEqual(t, size, int64(256<<10))

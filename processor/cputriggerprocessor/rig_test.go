@@ -13,6 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/collector/pdata/pcommon"
+
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify/identifytest"
+
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/consumer/consumertest"
@@ -34,13 +39,28 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
 )
 
+const (
+	containerA = identifytest.ContainerA
+	containerB = identifytest.ContainerB
+	service    = identifytest.Service
+)
+
+var epoch = identifytest.Epoch
+
+func attributes(t testing.TB, m map[string]any) pcommon.Map {
+	t.Helper()
+	out := pcommon.NewMap()
+	require.NoError(t, out.FromRaw(m))
+	return out
+}
+
 // rig is the component with a clock, a machine and readings made by the test,
 // and with none of its goroutines: the test takes each step itself.
 type rig struct {
 	t         *testing.T
 	p         *cpuTrigger
 	c         *collector
-	host      *fakeHost
+	host      *identifytest.Host
 	source    *fakeSource
 	sink      *consumertest.ProfilesSink
 	refuse    error
@@ -64,7 +84,7 @@ func newRig(t *testing.T, yaml string) *rig {
 	cfg, err := load(t, yaml)
 	require.NoError(t, err)
 	core, logs := observer.New(zapcore.DebugLevel)
-	r := &rig{t: t, host: theHost(), sink: &consumertest.ProfilesSink{}, logs: logs, telemetry: componenttest.NewTelemetry(), now: epoch}
+	r := &rig{t: t, host: identifytest.NewHost(), sink: &consumertest.ProfilesSink{}, logs: logs, telemetry: componenttest.NewTelemetry(), now: epoch}
 	set := processor.Settings{ID: processortest.NewNopSettings(metadata.Type).ID, TelemetrySettings: r.telemetry.NewTelemetrySettings()}
 	set.Logger = zap.New(core)
 	next, err := xconsumer.NewProfiles(func(ctx context.Context, pd pprofile.Profiles) error {
@@ -245,7 +265,7 @@ func (r *rig) log(message string) []observer.LoggedEntry { return r.logs.FilterM
 // watch makes units known.
 func (r *rig) watch(names ...string) {
 	for _, n := range names {
-		r.p.units.Add(target{name: n, unit: r.host.units[n]}, r.now)
+		r.p.units.Add(identify.Identity{Name: n, Group: r.host.Groups[n]}, r.now)
 	}
 }
 

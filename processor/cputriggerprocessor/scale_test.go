@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify/identifytest"
+
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/processor/processortest"
@@ -57,7 +60,7 @@ func manyUnits(tb testing.TB, n int, cfg *Config) (p *cpuTrigger, tick func()) {
 	c.openTimes = func(*unit) *userTimes { return nil }
 	for i := range n {
 		name := fmt.Sprintf("/s%05d", i)
-		p.units.Add(target{name: name, unit: cgroup.Group{ID: name, Cgroup: name}}, now)
+		p.units.Add(identify.Identity{Name: name, Group: cgroup.Group{ID: name, Cgroup: name}}, now)
 	}
 	tick = func() {
 		now = now.Add(time.Second)
@@ -101,7 +104,7 @@ func BenchmarkPublishHotUnits(b *testing.B) {
 	cfg.Budgets.MaxConcurrentUnits = 0
 	p, _ := manyUnits(b, 10_000, cfg)
 	for i := range 10 {
-		_, err := p.units.Fire(target{name: fmt.Sprintf("/s%05d", i)}, time.Hour, epoch)
+		_, err := p.units.Fire(identify.Identity{Name: fmt.Sprintf("/s%05d", i)}, time.Hour, epoch)
 		require.NoError(b, err)
 	}
 	h := &hotList{units: p.units, to: nobody{}}
@@ -123,8 +126,8 @@ func BenchmarkTell(b *testing.B) {
 				cfg.Policies = append(cfg.Policies, policy)
 			}
 			p, _ := manyUnits(b, 1, cfg)
-			p.gate.host = theHost()
-			p.units.Add(target{name: containerA, unit: theHost().units[containerA]}, epoch)
+			p.gate.host = identifytest.NewHost()
+			p.units.Add(identify.Identity{Name: containerA, Group: identifytest.NewHost().Groups[containerA]}, epoch)
 			u := p.units.byName[containerA]
 			resource := attributes(b, map[string]any{"container.id": containerA, "service.name": "checkout", "process.executable.name": "app", "k8s.namespace.name": "shop"})
 			b.ReportAllocs()

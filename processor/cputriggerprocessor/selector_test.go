@@ -115,9 +115,9 @@ func TestProcessesAreSelectedByWhereTheyAre(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, "{scope: process, "+selecting(c.match, "{}")[1:])
-			p := r.host.processes[200]
+			p := r.host.Processes[200]
 			p.Name = "200:2026"
-			r.host.processes[200] = p
+			r.host.Processes[200] = p
 			r.source.cores[p.Name] = 2
 			require.NoError(t, r.send(batch(t, r.now, part{attributes: map[string]any{
 				"process.pid": 200, "process.executable.path": "/app/server",
@@ -185,7 +185,7 @@ func TestServiceOfAUnit(t *testing.T) {
 	for _, digit := range []string{"1", "2", "3", "4"} {
 		id := digit + containerA[1:]
 		ids[digit] = id
-		r.host.units[id] = cgroup.Group{ID: id, ContainerID: id, Cgroup: "/docker/" + id}
+		r.host.Groups[id] = cgroup.Group{ID: id, ContainerID: id, Cgroup: "/docker/" + id}
 	}
 	hot := func(p part, digit string) int {
 		before := len(r.log("gate opened"))

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/trigger"
@@ -123,14 +125,14 @@ func (us *units) Watched(name string) (cgroup.Group, bool) {
 }
 
 // Add begins to watch a unit, or says that it was seen.
-func (us *units) Add(t target, now time.Time) {
+func (us *units) Add(t identify.Identity, now time.Time) {
 	us.mu.Lock()
 	defer us.mu.Unlock()
 	us.add(t, now)
 }
 
-func (us *units) add(t target, now time.Time) *unit {
-	if u, ok := us.byName[t.name]; ok {
+func (us *units) add(t identify.Identity, now time.Time) *unit {
+	if u, ok := us.byName[t.Name]; ok {
 		u.seen = now
 		return u
 	}
@@ -138,18 +140,18 @@ func (us *units) add(t target, now time.Time) *unit {
 		us.refused++
 		return nil
 	}
-	u := &unit{name: t.name, cgroup: t.unit, process: t.process, started: t.since, gate: us.engine.Unit(t.name), seen: now}
-	place := t.unit
-	if t.process.PID != 0 {
-		place = t.in
-		u.gate.SetStarted(t.since)
+	u := &unit{name: t.Name, cgroup: t.Group, process: t.Process, started: t.Started, gate: us.engine.Unit(t.Name), seen: now}
+	place := t.Group
+	if t.Process.PID != 0 {
+		place = t.Within
+		u.gate.SetStarted(t.Started)
 	}
 	u.path, u.containerID = place.Cgroup, place.ContainerID
 	if us.byService {
 		u.gate.AwaitService()
 	}
 	us.selectors.begin(u)
-	us.byName[t.name] = u
+	us.byName[t.Name] = u
 	us.added = append(us.added, u)
 	return u
 }
@@ -158,17 +160,17 @@ func (us *units) add(t target, now time.Time) *unit {
 // here, and why. A unit that is seen for the first time is watched from now on;
 // profiles of one that is gone may still have been captured while its gate was
 // open. What is returned is why nothing can be known of their unit but that.
-func (us *units) Admit(t target, c claim, why noUnit, now time.Time, profiles []admission) noUnit {
+func (us *units) Admit(t identify.Identity, c identify.Claim, why identify.Unmatched, now time.Time, profiles []admission) identify.Unmatched {
 	us.mu.Lock()
 	defer us.mu.Unlock()
 	var gate *trigger.Unit
 	if why == "" {
 		if u := us.add(t, now); u != nil {
 			u.serve(c)
-			us.selectors.tell(u, c.attributes)
+			us.selectors.tell(u, c.Attributes)
 			gate = u.gate
 		} else {
-			why = tooManyUnits
+			why = identify.TooManyUnits
 		}
 	} else {
 		gate = us.gone(t)
@@ -180,11 +182,11 @@ func (us *units) Admit(t target, c claim, why noUnit, now time.Time, profiles []
 }
 
 // gone finds the gate of a unit that was here.
-func (us *units) gone(t target) *trigger.Unit {
-	name := t.name
+func (us *units) gone(t identify.Identity) *trigger.Unit {
+	name := t.Name
 	if name == "" {
-		d, ok := us.departed[t.process.PID]
-		if !ok || t.since.IsZero() || t.since.Sub(d.started).Abs() > creationTolerance {
+		d, ok := us.departed[t.Process.PID]
+		if !ok || t.Started.IsZero() || !identify.SameProcess(t.Started, d.started) {
 			return nil
 		}
 		name = d.name
@@ -197,18 +199,18 @@ func (us *units) gone(t target) *trigger.Unit {
 }
 
 // serve remembers which service the profiles of a unit say they are of.
-func (u *unit) serve(c claim) {
-	if c.service != "" {
-		u.service = cut(c.service)
+func (u *unit) serve(c identify.Claim) {
+	if c.Service != "" {
+		u.service = cut(c.Service)
 	}
-	if c.executableName != "" {
-		u.executable = cut(c.executableName)
+	if c.ExecutableName != "" {
+		u.executable = cut(c.ExecutableName)
 	}
 	switch {
 	case u.named:
-	case c.service != "" && !strings.HasPrefix(c.service, unknownService):
+	case c.Service != "" && !strings.HasPrefix(c.Service, unknownService):
 		u.named = true
-		u.gate.SetService(serviceID(c.serviceNamespace, c.service))
+		u.gate.SetService(serviceID(c.ServiceNamespace, c.Service))
 	default:
 		u.gate.SetService("")
 	}

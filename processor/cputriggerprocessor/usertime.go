@@ -80,7 +80,7 @@ func (t *userTimes) share() float64 {
 
 // readTimes reads a file of a name and a number per line.
 func readTimes(file, userKey, systemKey string) (user, system uint64, ok bool) {
-	b, err := readBounded(file)
+	b, err := procfs.ReadFile(file, procfs.MaxStat)
 	if err != nil {
 		return 0, 0, false
 	}
@@ -102,7 +102,7 @@ func readTimes(file, userKey, systemKey string) (user, system uint64, ok bool) {
 }
 
 func readProcessTimes(file string, start uint64) (user, system uint64, ok bool) {
-	b, err := readBounded(file)
+	b, err := procfs.ReadFile(file, procfs.MaxStat)
 	if err != nil {
 		return 0, 0, false
 	}

@@ -1,0 +1,62 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package identify
+
+import (
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/internal/procfs"
+)
+
+// Claim is what a resource says about the process that it describes. Missing
+// attributes are zero.
+type Claim struct {
+	ContainerID, Cgroup            string
+	HostName, HostID               string
+	PID                            int
+	Created                        time.Time
+	ExecutablePath, ExecutableName string
+	Service, ServiceNamespace      string
+	// Attributes are all of the resource's. They belong to the batch: do not
+	// keep them.
+	Attributes pcommon.Map
+}
+
+// ClaimOf reads the attributes of a resource. Attributes of a wrong type count
+// as missing.
+func ClaimOf(attributes pcommon.Map) (c Claim) {
+	c.Attributes = attributes
+	for k, v := range attributes.All() {
+		switch k {
+		case attr.ContainerID:
+			c.ContainerID = v.Str()
+		case attr.Cgroup:
+			c.Cgroup = v.Str()
+		case attr.PID:
+			if n := v.Int(); v.Type() == pcommon.ValueTypeInt && n > 0 && n <= procfs.MaxPID {
+				c.PID = int(n)
+			}
+		case attr.CreationTime:
+			if t, err := time.Parse(time.RFC3339, v.Str()); err == nil {
+				c.Created = t
+			}
+		case attr.ExecutablePath:
+			c.ExecutablePath = v.Str()
+		case attr.ExecutableName:
+			c.ExecutableName = v.Str()
+		case attr.HostName:
+			c.HostName = v.Str()
+		case attr.HostID:
+			c.HostID = v.Str()
+		case attr.ServiceName:
+			c.Service = v.Str()
+		case attr.ServiceNamespace:
+			c.ServiceNamespace = v.Str()
+		}
+	}
+	return c
+}

@@ -1,0 +1,181 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package identify
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/hostid"
+	"github.com/hotprofile/hotprofile/internal/procfs"
+)
+
+const (
+	// walksPerSecond bounds how often the cgroup tree is walked for an unknown
+	// container: an id comes from outside and may be anything.
+	walksPerSecond = 10
+
+	// maxMissing bounds the containers that are remembered as not found, each for
+	// missingFor. At the bound all are forgotten, and looked for again at the rate
+	// above. It bounds the prefixes too.
+	maxMissing = 1024
+	missingFor = 5 * time.Second
+
+	maxContainerID = 256 // bytes; engines have at most 74
+)
+
+// LocalHost is this machine. It is safe for concurrent use.
+type LocalHost struct {
+	proc procfs.FS
+	tree *cgroup.Tree
+	// watched returns the group of a unit that is known already.
+	watched func(name string) (cgroup.Group, bool)
+	names   []string
+	ids     []string
+	now     func() time.Time
+	// boot returns when the machine booted by the clock as it is set now. Names of
+	// processes use firstBoot, so that they do not change with the clock.
+	boot      func() time.Time
+	firstBoot time.Time
+
+	mu       sync.Mutex
+	missing  map[string]time.Time // containers not found, until when that is believed
+	prefixes map[string]string    // container ids, by the prefix that was asked for
+	second   time.Time            // the current second of walks
+	walks    int                  // of the tree in this second
+}
+
+// NewHost returns the machine whose root is mounted at root. watched returns the
+// groups of units that are known, for which the tree is not walked.
+func NewHost(root string, tree *cgroup.Tree, watched func(name string) (cgroup.Group, bool), now func() time.Time) *LocalHost {
+	return &LocalHost{
+		proc: procfs.At(root), tree: tree, watched: watched, now: now,
+		boot: procfs.BootTime, firstBoot: procfs.BootTime(),
+		names: hostid.Names(root), ids: hostid.IDs(root),
+		missing: map[string]time.Time{}, prefixes: map[string]string{},
+	}
+}
+
+// Container returns the group of a container by its id or a prefix of it: one
+// that is watched, else one that is found in the tree.
+func (h *LocalHost) Container(id string) (cgroup.Group, bool) {
+	if len(id) < cgroup.MinPrefix || len(id) > maxContainerID {
+		return cgroup.Group{}, false
+	}
+	if g, ok := h.watched(h.full(id)); ok && g.ContainerID != "" {
+		return g, true
+	}
+	return h.walk(id)
+}
+
+// full returns the id that a prefix stood for when it was last looked for.
+func (h *LocalHost) full(id string) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if full, ok := h.prefixes[id]; ok {
+		return full
+	}
+	return id
+}
+
+// walk looks for a container in the whole tree, unless it was not found just now
+// or the tree was walked too often.
+func (h *LocalHost) walk(id string) (cgroup.Group, bool) {
+	now := h.now()
+	if !h.mayWalk(id, now) {
+		return cgroup.Group{}, false
+	}
+	g, ok, err := h.tree.FindContainer(id)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !ok || err != nil {
+		if len(h.missing) >= maxMissing {
+			clear(h.missing)
+		}
+		h.missing[id] = now.Add(missingFor)
+		return cgroup.Group{}, false
+	}
+	if g.ID != id {
+		if len(h.prefixes) >= maxMissing {
+			clear(h.prefixes)
+		}
+		h.prefixes[id] = g.ID
+	}
+	return g, true
+}
+
+func (h *LocalHost) mayWalk(id string, now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if now.Before(h.missing[id]) {
+		return false
+	}
+	if now.Sub(h.second) >= time.Second {
+		h.second, h.walks = now, 0
+	}
+	h.walks++
+	return h.walks <= walksPerSecond
+}
+
+// Cgroup returns the group of a cgroup by its path.
+func (h *LocalHost) Cgroup(path string) (cgroup.Group, bool) {
+	if id, ok := cgroup.ContainerID(path); ok {
+		return h.Container(id)
+	}
+	if g, ok := h.watched(path); ok {
+		return g, true
+	}
+	return h.tree.GroupAt(path)
+}
+
+// Process returns the process that has a pid now. Its executable is empty where
+// reading it needs a right that this process does not have.
+func (h *LocalHost) Process(pid int) (Process, bool) {
+	stat, err := h.proc.Stat(pid)
+	if err != nil {
+		return Process{}, false
+	}
+	paths, err := h.tree.PathsOf(pid)
+	if err != nil {
+		return Process{}, false
+	}
+	executable, _ := h.proc.Executable(pid)
+	return Process{
+		Process:    procfs.Process{PID: pid, Start: stat.Start},
+		Name:       ProcessName(pid, procfs.TimeOf(h.firstBoot, stat.Start)),
+		Started:    procfs.TimeOf(h.boot(), stat.Start),
+		Executable: executable,
+		Comm:       string(stat.Comm),
+		Kernel:     stat.Kernel,
+		Group:      h.tree.GroupOf(paths),
+	}, true
+}
+
+// IsName reports whether a name is this host's. A short name equals a full one
+// that begins with it.
+func (h *LocalHost) IsName(name string) bool {
+	for _, ours := range h.names {
+		if strings.EqualFold(name, ours) {
+			return true
+		}
+		short, domain, _ := strings.Cut(name, ".")
+		ourShort, ourDomain, _ := strings.Cut(ours, ".")
+		if strings.EqualFold(short, ourShort) && (domain == "" || ourDomain == "") {
+			return true
+		}
+	}
+	return false
+}
+
+// IsID reports whether an id is this host's.
+func (h *LocalHost) IsID(id string) bool {
+	for _, ours := range h.ids {
+		if strings.EqualFold(id, ours) {
+			return true
+		}
+	}
+	return false
+}

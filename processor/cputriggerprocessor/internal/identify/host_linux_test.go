@@ -1,0 +1,180 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package identify
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+)
+
+// eventually is the time that a removed cgroup may take to go on a busy machine.
+const eventually = time.Minute
+
+func begin(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+}
+
+// recreate makes the directories of a cgroup that was removed once more.
+func recreate(t *testing.T, path string) []string {
+	t.Helper()
+	tree, err := cgroup.Open("/")
+	require.NoError(t, err)
+	seen := map[string]bool{}
+	var dirs []string
+	for _, h := range []cgroup.Hierarchy{cgroup.V2Tree, cgroup.CPU, cgroup.CPUAcct} {
+		dir := tree.Mount(h)
+		if dir == "" || seen[dir] {
+			continue
+		}
+		seen[dir] = true
+		dir = filepath.Join(dir, path)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			if os.IsExist(err) {
+				continue // another name of a mount that was seen
+			}
+			hosttest.SkipUnprivileged(t, "cannot make a cgroup: %v", err)
+		}
+		dirs = append(dirs, dir)
+		t.Cleanup(func() {
+			require.Eventually(t, func() bool { return os.Remove(dir) == nil || !exists(dir) }, eventually, 10*time.Millisecond)
+		})
+	}
+	return dirs
+}
+
+func exists(path string) bool { _, err := os.Stat(path); return err == nil }
+
+// spinIn is spin for directories; its process ends before they are removed.
+func spinIn(t *testing.T, dirs []string) {
+	t.Helper()
+	script := ""
+	for _, d := range dirs {
+		script += fmt.Sprintf("echo $$ > '%s/cgroup.procs' && ", d)
+	}
+	begin(t, exec.Command("/bin/sh", "-c", script+"while :; do :; done"))
+}
+
+// TestPIDReused gives a pid to two processes of the same executable, one after
+// the other: what was taken of the first is not the second's.
+func TestPIDReused(t *testing.T) {
+	tree, err := cgroup.Open("/")
+	require.NoError(t, err)
+	h := NewHost("/", tree, noneWatched, time.Now)
+	first := exec.Command("/bin/sleep", "600")
+	began := time.Now()
+	begin(t, first)
+	pid := first.Process.Pid
+	before, ok := h.Process(pid)
+	require.True(t, ok)
+	taken := time.Now()
+	require.WithinRange(t, before.Started, began.Add(-time.Second), taken.Add(time.Second))
+	claims := map[string]Claim{
+		"with creation time": {PID: pid, Created: before.Started, ExecutablePath: before.Executable, ExecutableName: "sleep"},
+		"without":            {PID: pid, ExecutablePath: before.Executable, ExecutableName: "sleep"},
+	}
+	for name, c := range claims {
+		got, why := Match(h, ScopeProcess, c, taken)
+		require.Empty(t, why, name)
+		require.Equal(t, before.Name, got.Name, name)
+	}
+	require.NoError(t, first.Process.Kill())
+	_ = first.Wait()
+	for name, c := range claims {
+		_, why := Match(h, ScopeProcess, c, taken)
+		require.Equal(t, NoProcess, why, name)
+	}
+
+	time.Sleep(1200 * time.Millisecond) // longer than creation times may be apart
+	forkWithPID(t, pid, "/bin/sleep", "60")
+	after, ok := h.Process(pid)
+	require.True(t, ok)
+	require.NotEqual(t, before.Name, after.Name)
+	for name, c := range claims {
+		_, why := Match(h, ScopeProcess, c, taken)
+		require.NotEmpty(t, why, "%s: taken for the process that has its pid now", name)
+	}
+	got, why := Match(h, ScopeProcess, Claim{PID: pid, Created: after.Started}, time.Now())
+	require.Empty(t, why)
+	require.Equal(t, after.Name, got.Name)
+}
+
+// forkWithPID starts a program with a given pid, by telling the kernel which pid
+// it gave last.
+func forkWithPID(t *testing.T, pid int, name string, args ...string) {
+	t.Helper()
+	for range 200 {
+		if err := os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(pid-1)), 0); err != nil {
+			hosttest.SkipUnprivileged(t, "cannot choose a pid: %v", err)
+		}
+		cmd := exec.Command(name, args...)
+		require.NoError(t, cmd.Start())
+		if cmd.Process.Pid == pid {
+			t.Cleanup(func() {
+				_ = cmd.Process.Kill()
+				_ = cmd.Wait()
+			})
+			return
+		}
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	t.Skip("other programs started too often to get the pid")
+}
+
+// TestContainerFoundByItsProfile has a cgroup named as a container engine names
+// it, made after the last scan.
+func TestContainerFoundByItsProfile(t *testing.T) {
+	tree, err := cgroup.Open("/")
+	require.NoError(t, err)
+	watched := map[string]cgroup.Group{}
+	now := time.Now()
+	h := NewHost("/", tree, func(name string) (cgroup.Group, bool) { g, ok := watched[name]; return g, ok }, func() time.Time { return now })
+	parent := hosttest.NewCgroup(t, "hotprofile-docker")
+	_, ok := h.Container(containerB)
+	require.False(t, ok)
+	spinIn(t, recreate(t, parent.Path+"/docker-"+containerB+".scope"))
+
+	_, ok = h.Container(containerB)
+	require.False(t, ok, "it was looked for just now")
+	now = now.Add(missingFor)
+	u, ok := h.Container(containerB)
+	require.True(t, ok)
+	require.Equal(t, containerB, u.ContainerID)
+	short, ok := h.Container(containerB[:12])
+	require.True(t, ok)
+	require.Equal(t, containerB, short.ContainerID)
+	require.Equal(t, containerB, h.full(containerB[:12]))
+	byPath, ok := h.Cgroup(parent.Path + "/docker-" + containerB + ".scope")
+	require.True(t, ok)
+	require.Equal(t, containerB, byPath.ID)
+
+	watched[u.ID] = u
+	h.tree = nil
+	_, ok = h.Container(containerB[:12])
+	require.True(t, ok, "what is watched is not looked for")
+
+	for _, path := range []string{"/../etc", "relative", parent.Path + "/", parent.Path + "/../" + filepath.Base(parent.Path), "/", "/gone"} {
+		h.tree = tree
+		_, ok = h.Cgroup(path)
+		require.False(t, ok, path)
+	}
+	u, ok = h.Cgroup(parent.Path)
+	require.True(t, ok)
+	require.Equal(t, parent.Path, u.ID)
+}

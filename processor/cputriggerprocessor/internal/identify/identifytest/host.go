@@ -1,0 +1,85 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package identifytest has a host for tests of what identifies units.
+package identifytest
+
+import (
+	"strings"
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+)
+
+const (
+	ContainerA = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+	ContainerB = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+	Service    = "/system.slice/checkout.service"
+)
+
+// Host is a machine made of maps.
+type Host struct {
+	Groups    map[string]cgroup.Group // by id
+	Processes map[int]identify.Process
+}
+
+func (h *Host) Container(id string) (cgroup.Group, bool) {
+	for name, u := range h.Groups {
+		if u.ContainerID != "" && len(id) >= cgroup.MinPrefix && strings.HasPrefix(name, id) {
+			return u, true
+		}
+	}
+	return cgroup.Group{}, false
+}
+
+func (h *Host) Cgroup(path string) (cgroup.Group, bool) {
+	u, ok := h.Groups[path]
+	return u, ok
+}
+
+func (h *Host) Process(pid int) (identify.Process, bool) {
+	p, ok := h.Processes[pid]
+	return p, ok
+}
+
+func (*Host) IsName(name string) bool { return name == "here" }
+func (*Host) IsID(id string) bool     { return id == "1d" }
+
+var Epoch = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
+
+func NewHost() *Host {
+	container := cgroup.Group{ID: ContainerA, ContainerID: ContainerA, Cgroup: "/docker/" + ContainerA}
+	h := &Host{
+		Groups: map[string]cgroup.Group{
+			ContainerA: container,
+			Service:    {ID: Service, Cgroup: Service},
+		},
+		Processes: map[int]identify.Process{
+			1: {
+				Process: procfs.Process{PID: 1, Start: 1}, Started: Epoch.Add(-time.Hour),
+				Executable: "/usr/lib/systemd/systemd", Comm: "systemd",
+				Group: cgroup.Group{ID: "/init.scope", Cgroup: "/init.scope"},
+			},
+			100: {
+				Process: procfs.Process{PID: 100, Start: 100}, Started: Epoch.Add(-time.Minute),
+				Executable: "/usr/bin/checkout", Comm: "worker",
+				Group: cgroup.Group{ID: Service, Cgroup: Service},
+			},
+			200: {
+				Process: procfs.Process{PID: 200, Start: 200}, Started: Epoch.Add(-time.Minute),
+				Executable: "/app/server", Comm: "server", Group: container,
+			},
+			300: {
+				Process: procfs.Process{PID: 300, Start: 300}, Started: Epoch.Add(-time.Minute),
+				Executable: "/opt/alone", Comm: "alone",
+			},
+		},
+	}
+	for pid, p := range h.Processes {
+		p.Name = identify.ProcessName(pid, p.Started)
+		h.Processes[pid] = p
+	}
+	return h
+}

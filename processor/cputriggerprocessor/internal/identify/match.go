@@ -1,0 +1,189 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package identify finds the unit that a profile, or anything else with resource
+// attributes, belongs to: a container, a service's cgroup, or a process of this
+// host.
+package identify
+
+import (
+	"path"
+	"strings"
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/procfs"
+)
+
+// Scope is what a unit is.
+type Scope string
+
+// The scopes.
+const (
+	ScopeCgroup  Scope = "cgroup"
+	ScopeProcess Scope = "process"
+)
+
+// creationTolerance is the largest difference between two start times of one
+// process: some senders add ticks to a boot time in whole seconds.
+const creationTolerance = 1100 * time.Millisecond
+
+// Host looks up units and processes of this machine.
+type Host interface {
+	// Container returns the group of a container by its id.
+	Container(id string) (cgroup.Group, bool)
+	// Cgroup returns the group of a cgroup by its path.
+	Cgroup(path string) (cgroup.Group, bool)
+	// Process returns the process that has a pid now.
+	Process(pid int) (Process, bool)
+	// IsName and IsID report whether a host.name or a host.id is this host's.
+	IsName(name string) bool
+	IsID(id string) bool
+}
+
+// Process is a process of this host.
+type Process struct {
+	procfs.Process
+	Name       string // as a unit of its own
+	Started    time.Time
+	Executable string // path of its executable; empty where that may not be read
+	Comm       string // the kernel's name of it, at most 15 bytes
+	Kernel     bool   // a kernel thread
+	Group      cgroup.Group
+}
+
+// Identity identifies a unit. Where this host does not have the unit, it is what
+// may have identified it before: a name, or a pid with its start time.
+type Identity struct {
+	Name    string
+	Group   cgroup.Group   // of a unit that is a cgroup
+	Process procfs.Process // of a unit that is a process
+	Within  cgroup.Group   // the group that such a process is in
+	Started time.Time      // of the process, where a pid identified the unit
+}
+
+// SameProcess reports whether two start times may be those of one process.
+func SameProcess(started, other time.Time) bool {
+	return started.Sub(other).Abs() <= creationTolerance
+}
+
+// Unmatched is the reason why a profile belongs to no unit; empty where it does.
+type Unmatched string
+
+// The reasons.
+const (
+	NoAttributes    Unmatched = "its resource has neither container.id, nor process.linux.cgroup with host.name or host.id, nor process.pid"
+	NoContainer     Unmatched = "no cgroup here carries its container.id"
+	NoCgroup        Unmatched = "its process.linux.cgroup is gone"
+	OtherHost       Unmatched = "its host.name or host.id is not this host's"
+	NoProcess       Unmatched = "no process here has its process.pid"
+	NoWitness       Unmatched = "its process.pid is not believed without process.creation.time, process.executable.path or process.executable.name"
+	OtherProcess    Unmatched = "its process.pid is another process here"
+	StartedLater    Unmatched = "the process that has its process.pid now started after the profile ended"
+	NoControlGroups Unmatched = "control groups cannot be read here, so there are no units"
+	TooManyUnits    Unmatched = "as many units are watched as can be"
+	OtherContainer  Unmatched = "its process.pid is not in the container of its container.id"
+)
+
+// Match finds the unit of profiles that were captured until end. A profile that
+// ended before Identity.Started is not the unit's. The first of these that the
+// claim has decides: the container's id, alone; the cgroup that the receiver saw
+// the process in, on this host; the pid, if something beside the number agrees
+// with that process here.
+func Match(h Host, scope Scope, c Claim, end time.Time) (Identity, Unmatched) {
+	if scope == ScopeCgroup && c.ContainerID != "" {
+		if g, ok := h.Container(c.ContainerID); ok {
+			return ofGroup(g), ""
+		}
+		return Identity{Name: containerName(c.ContainerID)}, NoContainer
+	}
+	ours, claimed := sameHost(h, c)
+	if claimed && !ours {
+		return Identity{}, OtherHost
+	}
+	if scope == ScopeCgroup && c.Cgroup != "" && c.Cgroup != "/" && ours {
+		if g, ok := h.Cgroup(c.Cgroup); ok {
+			return ofGroup(g), ""
+		}
+		if id, ok := cgroup.ContainerID(c.Cgroup); ok {
+			return Identity{Name: id}, NoCgroup
+		}
+		return Identity{Name: c.Cgroup}, NoCgroup
+	}
+	p, why := witnessed(h, c, end)
+	if why != "" {
+		return Identity{Process: procfs.Process{PID: c.PID}, Started: c.Created}, why
+	}
+	found := ofProcess(p, scope)
+	found.Started = p.Started
+	// Where the unit is the process, a container's id must agree.
+	if id := c.ContainerID; scope == ScopeProcess && id != "" &&
+		(len(id) < cgroup.MinPrefix || !strings.HasPrefix(p.Group.ContainerID, id)) {
+		return Identity{}, OtherContainer
+	}
+	return found, ""
+}
+
+func ofGroup(g cgroup.Group) Identity { return Identity{Name: g.ID, Group: g} }
+
+// ofProcess returns the unit that a process is in, or is.
+func ofProcess(p Process, scope Scope) Identity {
+	if scope == ScopeCgroup && !p.Group.ProcessOnly() {
+		return ofGroup(p.Group)
+	}
+	return Identity{Name: p.Name, Process: p.Process, Within: p.Group, Started: p.Started}
+}
+
+// containerName returns the name that a container with an id has as a unit. It
+// is empty for ids with characters that only cgroups and processes have in their
+// names: a sender may claim any id.
+func containerName(id string) string {
+	if strings.ContainsAny(id, "/:") {
+		return ""
+	}
+	return id
+}
+
+// sameHost reports whether a claim names this host, and whether it names one at
+// all. Of a name and an id both must be this host's.
+func sameHost(h Host, c Claim) (ours, claimed bool) {
+	claimed = c.HostName != "" || c.HostID != ""
+	ours = claimed && (c.HostName == "" || h.IsName(c.HostName)) && (c.HostID == "" || h.IsID(c.HostID))
+	return ours, claimed
+}
+
+// witnessed returns the process of a claim's pid if another attribute confirms
+// that it is the one meant. A sender in a container claims pid 1, which is not
+// the host's; and the kernel gives pids again.
+func witnessed(h Host, c Claim, end time.Time) (Process, Unmatched) {
+	switch {
+	case c.PID == 0:
+		return Process{}, NoAttributes
+	case c.Created.IsZero() && c.ExecutablePath == "" && c.ExecutableName == "":
+		return Process{}, NoWitness
+	}
+	p, ok := h.Process(c.PID)
+	switch {
+	case !ok:
+		return Process{}, NoProcess
+	case p.Started.After(end):
+		return Process{}, StartedLater
+	case !agrees(p, c):
+		return Process{}, OtherProcess
+	}
+	return p, ""
+}
+
+// agrees reports whether a claim's attributes confirm a process. The creation
+// time tells processes of one executable apart, so it must agree if it is there;
+// else the executable's path or name must.
+func agrees(p Process, c Claim) bool {
+	if !c.Created.IsZero() {
+		return SameProcess(c.Created, p.Started)
+	}
+	if c.ExecutablePath != "" && c.ExecutablePath == p.Executable {
+		return true
+	}
+	name := c.ExecutableName
+	return name != "" && (name == p.Comm || p.Executable != "" && name == path.Base(p.Executable))
+}
