@@ -35,7 +35,7 @@ func Describe(cfg Config, pid int) (*samples.Resource, Identity, error) {
 	if again, err := t.fs.stat(pid); err != nil || again.Start != s.Start {
 		return nil, Identity{}, fmt.Errorf("describe process %d: %w", pid, ErrEnded)
 	}
-	unit := p.facts.unit
+	unit := p.facts.group
 	return p.Resource, Identity{
 		Process: procfs.Process{PID: pid, Start: s.Start}, Started: p.StartTime,
 		Cgroup: unit.Cgroup, ContainerID: unit.ContainerID, PodUID: unit.PodUID,

@@ -4,11 +4,11 @@
 package processes
 
 import (
-	"bytes"
 	"net/url"
 	"strings"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 // maxValue bounds the values that come from processes.
@@ -19,22 +19,11 @@ type environment struct {
 	serviceName, serviceNamespace, serviceVersion, serviceInstance, deployment string
 }
 
-// parseEnviron reads the content of an environ file. Of a variable that is set
-// twice the first counts, as for getenv.
+// parseEnviron reads the content of an environ file.
 func parseEnviron(b []byte) environment {
-	var name, attributes []byte
-	var hasName, hasAttributes bool
-	for len(b) > 0 && (!hasName || !hasAttributes) {
-		var variable []byte
-		variable, b, _ = bytes.Cut(b, []byte{0})
-		if v, ok := bytes.CutPrefix(variable, []byte("OTEL_SERVICE_NAME=")); ok && !hasName {
-			name, hasName = v, true
-		} else if v, ok := bytes.CutPrefix(variable, []byte("OTEL_RESOURCE_ATTRIBUTES=")); ok && !hasAttributes {
-			attributes, hasAttributes = v, true
-		}
-	}
+	attributes, _ := procfs.Getenv(b, "OTEL_RESOURCE_ATTRIBUTES")
 	env := parseResourceAttributes(string(attributes))
-	if len(name) > 0 {
+	if name, _ := procfs.Getenv(b, "OTEL_SERVICE_NAME"); len(name) > 0 {
 		env.serviceName = text(name, maxValue)
 	}
 	return env

@@ -9,14 +9,15 @@ import (
 	"os"
 	"slices"
 
+	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 // Finder looks for the processes that are wanted. It belongs to one goroutine.
 type Finder struct {
-	fs      *procFiles
-	places  *places
-	matcher *Matcher
+	fs          *procReader
+	memberships *membershipCache
+	matcher     *Matcher
 	// ownUser is the user whose processes alone are looked for; -1 for everyone's.
 	ownUser    int
 	unreadable int
@@ -40,7 +41,7 @@ type Match struct {
 
 // NewFinder returns a finder.
 func NewFinder(cfg FinderConfig) *Finder {
-	f := &Finder{fs: newProcFiles(cfg.Root), places: newPlaces(cfg.Tree), matcher: cfg.Wanted, ownUser: -1}
+	f := &Finder{fs: newProcReader(cfg.Root), memberships: newMembershipCache(cfg.Tree), matcher: cfg.Wanted, ownUser: -1}
 	if f.matcher == nil {
 		f.matcher = &Matcher{}
 	}
@@ -61,8 +62,8 @@ func (f *Finder) Find(ctx context.Context) (found []Match, missing []Target, err
 	targets := f.matcher.targets
 	pids, onlyPIDs := f.namedPIDs()
 	if !onlyPIDs {
-		if pids, err = f.fs.pids(); err != nil {
-			return nil, nil, fmt.Errorf("look for processes in %s: %w", f.fs.root, err)
+		if pids, err = f.fs.PIDs(); err != nil {
+			return nil, nil, fmt.Errorf("look for processes in %s: %w", f.fs.Path(), err)
 		}
 	}
 	slices.Sort(pids)
@@ -128,10 +129,10 @@ func (f *Finder) facts(pid int) (found facts, unreadable bool) {
 				found.path = path
 				unreadable = unreadable || err != nil && isDenied(err)
 			}
-		case found.raw == "" && f.places.tree != nil:
-			b, _, err := f.fs.read(f.fs.dir(pid)+"/cgroup", maxCgroup)
+		case found.raw == "" && f.memberships.tree != nil:
+			b, _, err := f.fs.read(f.fs.File(pid, "cgroup"), cgroup.MaxPaths)
 			if err == nil {
-				found.place, err = f.places.of(b)
+				found.membership, err = f.memberships.parse(b)
 			}
 			unreadable = unreadable || err != nil && !os.IsNotExist(err)
 		}
@@ -139,12 +140,10 @@ func (f *Finder) facts(pid int) (found facts, unreadable bool) {
 	return found, unreadable
 }
 
-// own says whether a process runs as ownUser.
+// own reports whether a process runs as ownUser: its real, effective and saved
+// user.
 func (f *Finder) own(pid int) bool {
-	b, _, err := f.fs.read(f.fs.dir(pid)+"/status", maxStatus)
-	if err != nil {
-		return false
-	}
-	u, ok := parseStatus(b)
-	return ok && u == ids{f.ownUser, f.ownUser, f.ownUser}
+	s, err := f.fs.Status(pid)
+	user := uint32(f.ownUser)
+	return err == nil && s.UIDs[0] == user && s.UIDs[1] == user && s.UIDs[2] == user
 }

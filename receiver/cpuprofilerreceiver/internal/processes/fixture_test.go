@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -49,7 +50,6 @@ func newHost(t testing.TB, v1 bool) *host {
 		h.write("sys/fs/cgroup/cgroup.controllers", "cpu memory\n")
 		h.write("sys/fs/cgroup/cgroup.procs", "")
 	}
-	h.write("proc/stat", "cpu  1 2 3\nintr 5\nbtime 1700000000\nprocesses 7\n")
 	tree, err := cgroup.Open(h.root)
 	require.NoError(t, err)
 	h.tree = tree
@@ -80,7 +80,7 @@ func (h *host) process(pid int, p proc) {
 		h.write(dir+"cgroup", p.cgroup)
 	}
 	if p.uid != "" {
-		h.write(dir+"status", "Name:\tx\nUid:\t"+p.uid+"\nGid:\t0\t0\t0\t0\n")
+		h.write(dir+"status", fmt.Sprintf("Name:\tx\nState:\tS (sleeping)\nPid:\t%d\nUid:\t", pid)+p.uid+"\nGid:\t0\t0\t0\t0\n")
 	}
 	for tid, name := range p.tasks {
 		h.write(fmt.Sprintf("%stask/%d/comm", dir, tid), name+"\n")
@@ -99,7 +99,9 @@ func (h *host) table(change func(*Config)) *Table {
 	if change != nil {
 		change(&cfg)
 	}
-	return NewTable(cfg)
+	t := NewTable(cfg)
+	t.boot = time.Unix(1700000000, 0).UTC()
+	return t
 }
 
 // attributes of a resource as a map.

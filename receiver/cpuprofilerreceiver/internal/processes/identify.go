@@ -30,21 +30,18 @@ var ErrEnded = errors.New("the process has ended")
 // Identifier identifies processes that have come forward by themselves. Safe for
 // concurrent use.
 type Identifier struct {
-	mu     sync.Mutex
-	fs     *procFiles
-	boot   time.Time
-	places *places // nil where there are no cgroups to be read
+	mu          sync.Mutex
+	fs          *procReader
+	boot        time.Time
+	memberships *membershipCache // nil where there are no cgroups to be read
 }
 
 // NewIdentifier returns one that reads below root, the place where the host's root
 // is mounted; tree is nil where there are no cgroups to be read.
 func NewIdentifier(root string, tree *cgroup.Tree) *Identifier {
-	i := &Identifier{fs: newProcFiles(root)}
+	i := &Identifier{fs: newProcReader(root), boot: procfs.BootTime()}
 	if tree != nil {
-		i.places = newPlaces(tree)
-	}
-	if boot, err := i.fs.boot(); err == nil {
-		i.boot = boot
+		i.memberships = newMembershipCache(tree)
 	}
 	return i
 }
@@ -57,10 +54,10 @@ func (i *Identifier) Identify(pid int) (Identity, error) {
 	id := Identity{Process: procfs.Process{PID: pid}}
 	// The cgroup before the start time: whoever knows the process by its start
 	// knows then that the cgroup was not read of one that had its pid before.
-	if i.places != nil {
-		if b, cut, err := i.fs.read(i.fs.dir(pid)+"/cgroup", maxCgroup); err == nil && !cut {
-			if at, err := i.places.of(b); err == nil {
-				id.Cgroup, id.ContainerID, id.PodUID = at.unit.Cgroup, at.unit.ContainerID, at.unit.PodUID
+	if i.memberships != nil {
+		if b, cut, err := i.fs.read(i.fs.File(pid, "cgroup"), cgroup.MaxPaths); err == nil && !cut {
+			if at, err := i.memberships.parse(b); err == nil {
+				id.Cgroup, id.ContainerID, id.PodUID = at.group.Cgroup, at.group.ContainerID, at.group.PodUID
 			}
 		}
 	}
@@ -72,8 +69,6 @@ func (i *Identifier) Identify(pid int) (Identity, error) {
 		return Identity{}, fmt.Errorf("identify process %d: %w", pid, err)
 	}
 	id.Start = s.Start
-	if !i.boot.IsZero() {
-		id.Started = i.boot.Add(time.Duration(s.Start) * (time.Second / procfs.TicksPerSecond))
-	}
+	id.Started = procfs.TimeOf(i.boot, s.Start)
 	return id, nil
 }

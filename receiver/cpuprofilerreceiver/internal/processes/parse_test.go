@@ -11,46 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestParseMap(t *testing.T) {
-	for name, c := range map[string]struct {
-		line string
-		want region
-		path string
-		ok   bool
-	}{
-		"a file": {
-			line: "7f814c98f000-7f814cae5000 r-xp 00026000 fe:00 326269                     /usr/lib/x86_64-linux-gnu/libc.so.6\n",
-			want: region{start: 0x7f814c98f000, limit: 0x7f814cae5000, offset: 0x26000, major: 0xfe, inode: 326269},
-			path: "/usr/lib/x86_64-linux-gnu/libc.so.6", ok: true,
-		},
-		"a file with spaces in its name": {
-			line: "1000-2000 r-xp 00000000 08:01 7 /a b  c (deleted)\n",
-			want: region{start: 0x1000, limit: 0x2000, major: 8, minor: 1, inode: 7},
-			path: "/a b  c (deleted)", ok: true,
-		},
-		"the vdso":              {line: "1000-2000 r-xp 00000000 00:00 0                          [vdso]\n", want: region{start: 0x1000, limit: 0x2000}, path: "[vdso]", ok: true},
-		"anonymous memory":      {line: "1000-2000 rwxp 00000000 00:00 0 \n", want: region{start: 0x1000, limit: 0x2000}, ok: true},
-		"not executable":        {line: "1000-2000 rw-p 00000000 08:01 7 /a\n"},
-		"the end of the space":  {line: "ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]", want: region{start: 0xffffffffff600000, limit: 0xffffffffff601000}, path: "[vsyscall]", ok: true},
-		"backwards":             {line: "2000-1000 r-xp 00000000 08:01 7 /a\n"},
-		"empty":                 {line: "\n"},
-		"no address":            {line: "x-2000 r-xp 00000000 08:01 7 /a\n"},
-		"no device":             {line: "1000-2000 r-xp 00000000 0801 7 /a\n"},
-		"an inode out of range": {line: "1000-2000 r-xp 00000000 08:01 77777777777777777777777 /a\n"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, ok := parseMap([]byte(c.line))
-			require.Equal(t, c.ok, ok)
-			if !ok {
-				return
-			}
-			require.Equal(t, c.path, string(got.path))
-			got.path = nil
-			require.Equal(t, c.want, got)
-		})
-	}
-}
-
 func TestParseEnviron(t *testing.T) {
 	for name, c := range map[string]struct {
 		content string
@@ -125,30 +85,6 @@ func TestTextIsCutBetweenCharacters(t *testing.T) {
 		require.NotContains(t, got, "\uFFFD")
 		require.True(t, strings.HasPrefix("aäö€𝄞", got))
 	}
-}
-
-func TestParseStatus(t *testing.T) {
-	u, ok := parseStatus([]byte("Name:\tx\nUid:\t1000\t1001\t1002\t1003\nGid:\t0\t0\t0\t0\n"))
-	require.True(t, ok)
-	require.Equal(t, ids{1000, 1001, 1002}, u)
-	for _, bad := range []string{"", "Name:\tUid:\n", "Uid:\t1\n", "Uid:\ta\tb\tc\td\n"} {
-		_, ok := parseStatus([]byte(bad))
-		require.False(t, ok, bad)
-	}
-}
-
-func FuzzParseStatus(f *testing.F) {
-	f.Add([]byte("Uid:\t0\t0\t0\t0\n"))
-	f.Fuzz(func(_ *testing.T, b []byte) { parseStatus(b) })
-}
-
-func FuzzParseMap(f *testing.F) {
-	f.Add([]byte("7f814c98f000-7f814cae5000 r-xp 00026000 fe:00 326269   /usr/lib/libc.so.6\n"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if r, ok := parseMap(b); ok && r.start >= r.limit {
-			t.Errorf("%+v", r)
-		}
-	})
 }
 
 func FuzzParseEnviron(f *testing.F) {

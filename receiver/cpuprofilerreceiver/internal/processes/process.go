@@ -41,8 +41,8 @@ type Process struct {
 	cgroupID        uint64
 
 	// batch and losses are the batch and the loss that the process was looked at
-	// after, placed is the batch in which its cgroup was read.
-	batch, losses, placed uint64
+	// after, membershipBatch is the batch in which its cgroup was read.
+	batch, losses, membershipBatch uint64
 	// execed says that the process was seen to start its program, read that it
 	// was read about since, starting that it had no environment then, tries how
 	// often that was looked for.
@@ -67,9 +67,7 @@ func (t *Table) learn(p *Process, s stat, err error) {
 	}
 	p.PPID, p.ticks = s.PPID, s.Start
 	p.Name = t.intern(s.name)
-	if !t.boot.IsZero() {
-		p.StartTime = t.boot.Add(time.Duration(s.Start) * (time.Second / procfs.TicksPerSecond))
-	}
+	p.StartTime = procfs.TimeOf(t.boot, s.Start)
 	path, err := t.fs.executable(p.PID)
 	if err != nil {
 		// A kernel thread has none, and answers like a process that ended.
@@ -89,13 +87,13 @@ func (t *Table) learn(p *Process, s stat, err error) {
 	} else {
 		t.readEnviron(p)
 	}
-	t.findPlace(p)
+	t.readMembership(p)
 }
 
 // readEnviron reads what the environment says, and reports whether that is
 // something else than was known.
 func (t *Table) readEnviron(p *Process) (changed bool) {
-	b, cut, err := t.fs.read(t.fs.dir(p.PID)+"/environ", maxEnviron)
+	b, cut, err := t.fs.read(t.fs.File(p.PID, "environ"), procfs.MaxEnviron)
 	if err != nil {
 		p.starting = false
 		t.count(err, &t.stats.Environment)
@@ -119,13 +117,13 @@ func (t *Table) readEnviron(p *Process) (changed bool) {
 	return true
 }
 
-// findPlace reads where a process is in the cgroup hierarchies.
-func (t *Table) findPlace(p *Process) {
-	p.placed = t.batch
+// readMembership reads where a process is in the cgroup hierarchies.
+func (t *Table) readMembership(p *Process) {
+	p.membershipBatch = t.batch
 	if t.cfg.Tree == nil {
 		return
 	}
-	b, cut, err := t.fs.read(t.fs.dir(p.PID)+"/cgroup", maxCgroup)
+	b, cut, err := t.fs.read(t.fs.File(p.PID, "cgroup"), cgroup.MaxPaths)
 	if err != nil {
 		t.count(err, &t.stats.Cgroup)
 		return
@@ -137,7 +135,7 @@ func (t *Table) findPlace(p *Process) {
 	if p.facts.raw == string(b) {
 		return
 	}
-	at, err := t.places.of(b)
+	at, err := t.memberships.parse(b)
 	switch {
 	case errors.Is(err, cgroup.ErrOutside):
 		t.stats.Outside++
@@ -147,7 +145,7 @@ func (t *Table) findPlace(p *Process) {
 		return
 	}
 	f := *p.facts
-	f.place = at
+	f.membership = at
 	p.facts = &f
 	p.Resource = nil
 }
@@ -159,7 +157,7 @@ func (t *Table) readMaps(p *Process, alive bool) {
 		return
 	}
 	if alive {
-		b, cut, err := t.fs.read(t.fs.dir(p.PID)+"/maps", maxMaps)
+		b, cut, err := t.fs.read(t.fs.File(p.PID, "maps"), procfs.MaxMaps)
 		if cut {
 			t.stats.CutOff++
 		}
@@ -178,7 +176,7 @@ func (t *Table) readMaps(p *Process, alive bool) {
 	// long as neither has started another program.
 	if parent, ok := t.processes.Peek(p.PPID); ok && !p.execed && p.parent == parent.program {
 		if parent.space == nil {
-			if b, _, err := t.fs.read(t.fs.dir(parent.PID)+"/maps", maxMaps); err == nil {
+			if b, _, err := t.fs.read(t.fs.File(parent.PID, "maps"), procfs.MaxMaps); err == nil {
 				t.replaceMappings(parent, b)
 			}
 		}
@@ -193,7 +191,7 @@ func (t *Table) describe(p *Process) {
 		return
 	}
 	p.Resource = t.resource(p)
-	p.Cgroup = p.facts.unit.Cgroup
+	p.Cgroup = p.facts.group.Cgroup
 	p.Wanted = t.cfg.Wanted.match(p.PID, p.facts)
 }
 

@@ -24,17 +24,17 @@ func (t *Table) resource(p *Process) *samples.Resource {
 			r.Attributes = append(r.Attributes, samples.Attribute{Key: key, Value: value})
 		}
 	}
-	add(attr.ContainerID, f.unit.ContainerID)
+	add(attr.ContainerID, f.group.ContainerID)
 	add(attr.DeploymentEnvironment, f.env.deployment)
 	add(attr.HostID, t.cfg.HostID)
 	add(attr.HostName, t.cfg.HostName)
-	add(attr.PodUID, f.unit.PodUID)
+	add(attr.PodUID, f.group.PodUID)
 	if !p.StartTime.IsZero() {
 		add(attr.CreationTime, p.StartTime.Format(time.RFC3339Nano))
 	}
 	add(attr.ExecutableName, executableName(f, p.Name))
 	add(attr.ExecutablePath, f.path)
-	add(attr.Cgroup, f.unit.Cgroup)
+	add(attr.Cgroup, f.group.Cgroup)
 	r.Attributes = append(r.Attributes, samples.Attribute{Key: attr.PID, Value: int64(p.PID)})
 	add(attr.ServiceInstanceID, f.env.serviceInstance)
 	add(attr.ServiceName, serviceName(f))
@@ -59,12 +59,12 @@ func executableName(f *facts, comm string) string {
 // serviceName is what the process itself says, else, outside containers, the
 // name of its systemd service.
 func serviceName(f *facts) string {
-	if f.env.serviceName != "" || f.unit.ContainerID != "" {
+	if f.env.serviceName != "" || f.group.ContainerID != "" {
 		return f.env.serviceName
 	}
 	at := f.paths[cgroup.Systemd] // where v1 has it, it is systemd's own tree
 	if at == "" || at == "/" {
-		at = f.unit.Cgroup
+		at = f.group.Cgroup
 	}
 	return systemdService(at)
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -221,8 +222,8 @@ func byStart(m *samples.Mapping, address uint64) int {
 }
 
 // same says whether a region is the part of a file that m is.
-func same(m *samples.Mapping, r *region) bool {
-	return m.Start == r.start && m.Limit == r.limit && m.FileOffset == r.offset && m.Inode == r.inode
+func same(m *samples.Mapping, r *procfs.Mapping) bool {
+	return m.Start == r.Start && m.Limit == r.Limit && m.FileOffset == r.Offset && m.Inode == r.Inode
 }
 
 // named says whether a path is of something that has symbols: a file, or what
@@ -237,17 +238,17 @@ func named(path []byte) bool {
 
 // mapped puts a region into a process's space, in place of what was there. One
 // that no file backs only takes the place. buildID may be empty.
-func (t *Table) mapped(p *Process, r region, buildID []byte) {
+func (t *Table) mapped(p *Process, r procfs.Mapping, buildID []byte) {
 	s := p.space
-	from, found := slices.BinarySearchFunc(s.mappings, r.start, byStart)
-	if !found && from > 0 && s.mappings[from-1].Limit > r.start {
+	from, found := slices.BinarySearchFunc(s.mappings, r.Start, byStart)
+	if !found && from > 0 && s.mappings[from-1].Limit > r.Start {
 		from--
 	}
 	to := from
-	for to < len(s.mappings) && s.mappings[to].Start < r.limit {
+	for to < len(s.mappings) && s.mappings[to].Start < r.Limit {
 		to++
 	}
-	isNamed := named(r.path)
+	isNamed := named(r.Path)
 	if to == from+1 && same(s.mappings[from], &r) && isNamed {
 		return // read from procfs before the record of it
 	}
@@ -257,8 +258,8 @@ func (t *Table) mapped(p *Process, r region, buildID []byte) {
 
 	var between []*samples.Mapping
 	if from < to {
-		if first := s.mappings[from]; first.Start < r.start {
-			between = append(between, part(first, first.Start, r.start))
+		if first := s.mappings[from]; first.Start < r.Start {
+			between = append(between, part(first, first.Start, r.Start))
 		}
 	}
 	if isNamed {
@@ -274,8 +275,8 @@ func (t *Table) mapped(p *Process, r region, buildID []byte) {
 		}
 	}
 	if from < to {
-		if last := s.mappings[to-1]; last.Limit > r.limit {
-			between = append(between, part(last, r.limit, last.Limit))
+		if last := s.mappings[to-1]; last.Limit > r.Limit {
+			between = append(between, part(last, r.Limit, last.Limit))
 		}
 	}
 
@@ -301,11 +302,11 @@ func part(m *samples.Mapping, start, limit uint64) *samples.Mapping {
 	}
 }
 
-func (t *Table) newMapping(p *Process, r *region) *samples.Mapping {
+func (t *Table) newMapping(p *Process, r *procfs.Mapping) *samples.Mapping {
 	const maxPath = 4096
 	return &samples.Mapping{
-		PID: p.PID, Start: r.start, Limit: r.limit, FileOffset: r.offset,
-		Path: t.internBytes(r.path, maxPath), DeviceMajor: r.major, DeviceMinor: r.minor, Inode: r.inode,
+		PID: p.PID, Start: r.Start, Limit: r.Limit, FileOffset: r.Offset,
+		Path: t.internBytes(r.Path, maxPath), DeviceMajor: r.Major, DeviceMinor: r.Minor, Inode: r.Inode,
 	}
 }
 
@@ -319,17 +320,17 @@ func (t *Table) replaceMappings(p *Process, maps []byte) {
 	var now []*samples.Mapping
 	kept, before := 0, uint64(0)
 	for line := range bytes.Lines(maps) {
-		r, ok := parseMap(line)
-		if !ok || !named(r.path) || r.start < before {
+		r, ok := procfs.ParseExecutable(line)
+		if !ok || !named(r.Path) || r.Start < before {
 			continue // not executable, not a file, or not in the order of the kernel
 		}
-		before = r.limit
+		before = r.Limit
 		if len(now) >= t.cfg.Limits.Mappings {
 			t.stats.MappingsLeftOut++
 			continue
 		}
-		r.path = bytes.ReplaceAll(r.path, []byte(`\012`), []byte{'\n'}) // as seq_path escapes it
-		if i, found := slices.BinarySearchFunc(old, r.start, byStart); found && same(old[i], &r) {
+		r.Path = bytes.ReplaceAll(r.Path, []byte(`\012`), []byte{'\n'}) // as seq_path escapes it
+		if i, found := slices.BinarySearchFunc(old, r.Start, byStart); found && same(old[i], &r) {
 			now = append(now, old[i])
 			kept++
 			continue

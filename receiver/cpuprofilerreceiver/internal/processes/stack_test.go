@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -165,22 +166,22 @@ func TestMappingsNeverOverlap(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 50 {
 		table, p := mapped(t, nil)
-		var all []region
+		var all []procfs.Mapping
 		for inode := uint64(100); inode < 140; inode++ {
-			reg := region{start: uint64(r.IntN(200)) * 16, inode: inode, path: []byte("/lib/x.so")}
-			reg.limit = reg.start + uint64(1+r.IntN(60))*16
+			reg := procfs.Mapping{Start: uint64(r.IntN(200)) * 16, Inode: inode, Path: []byte("/lib/x.so")}
+			reg.Limit = reg.Start + uint64(1+r.IntN(60))*16
 			if r.IntN(4) == 0 {
-				reg.path = []byte("//anon")
+				reg.Path = []byte("//anon")
 			}
 			all = append(all, reg)
-			table.Mmap(100, &perfevent.Mmap{Address: reg.start, Length: reg.limit - reg.start, Offset: reg.start, Inode: inode, Prot: 5, Filename: reg.path})
+			table.Mmap(100, &perfevent.Mmap{Address: reg.Start, Length: reg.Limit - reg.Start, Offset: reg.Start, Inode: inode, Prot: 5, Filename: reg.Path})
 		}
 		for address := uint64(0); address < 300*16; address += 8 {
 			var want uint64
 			for _, reg := range all {
-				if address >= reg.start && address < reg.limit {
-					want = reg.inode
-					if reg.path[1] == '/' {
+				if address >= reg.Start && address < reg.Limit {
+					want = reg.Inode
+					if reg.Path[1] == '/' {
 						want = 0
 					}
 				}

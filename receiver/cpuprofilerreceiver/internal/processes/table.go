@@ -11,6 +11,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -92,11 +93,11 @@ type Stats struct {
 
 // Table is the processes. It belongs to one goroutine.
 type Table struct {
-	cfg    Config
-	fs     *procFiles
-	boot   time.Time // zero where not known
-	places *places
-	stats  Stats
+	cfg         Config
+	fs          *procReader
+	boot        time.Time // zero where not known
+	memberships *membershipCache
+	stats       Stats
 
 	processes *simplelru.LRU[int, *Process]
 	last      *Process // the one that was looked up last
@@ -140,20 +141,18 @@ const maxNames = 8192
 func NewTable(cfg Config) *Table {
 	cfg.Limits.setDefaults()
 	t := &Table{
-		cfg:        cfg,
-		fs:         newProcFiles(cfg.Root),
-		places:     newPlaces(cfg.Tree),
-		batch:      1,
-		startsLeft: cfg.Limits.Starts,
-		names:      make(map[string]string),
+		cfg:         cfg,
+		fs:          newProcReader(cfg.Root),
+		boot:        procfs.BootTime(),
+		memberships: newMembershipCache(cfg.Tree),
+		batch:       1,
+		startsLeft:  cfg.Limits.Starts,
+		names:       make(map[string]string),
 		kernel: &samples.Mapping{
 			Start: 1 << 63, Limit: 1<<64 - 1, // the upper half of the address space
 			Path: "[kernel.kallsyms]",
 		},
 		kernelLocations: make(map[locationKey]*samples.Location),
-	}
-	if boot, err := t.fs.boot(); err == nil {
-		t.boot = boot
 	}
 	lru, err := simplelru.NewLRU(cfg.Limits.Processes, t.forget)
 	if err != nil {
@@ -225,7 +224,7 @@ func (t *Table) read(p *Process) *Process {
 			p.tries++ // it was first seen while the kernel started its program
 			t.readEnviron(p)
 		}
-		t.findPlace(p)
+		t.readMembership(p)
 	}
 	if p.space == nil || again {
 		t.readMaps(p, alive)
@@ -277,8 +276,8 @@ func (t *Table) Fork(pid, ppid, tid, ptid int) {
 	if !parent.read && !parent.execed {
 		s, err := t.fs.stat(ppid)
 		t.learn(parent, s, err)
-	} else if parent.placed != t.batch {
-		t.findPlace(parent) // it may have moved since, and its child with it
+	} else if parent.membershipBatch != t.batch {
+		t.readMembership(parent) // it may have moved since, and its child with it
 	}
 	name := parent.Name
 	if ptid != ppid {
@@ -335,20 +334,20 @@ func (t *Table) Mmap(pid int, m *perfevent.Mmap) {
 		return // its maps are read when it is sampled
 	}
 	const protExec = 4
-	r := region{
-		start: m.Address, limit: m.Address + m.Length, offset: m.Offset,
-		major: m.DeviceMajor, minor: m.DeviceMinor, inode: m.Inode, path: m.Filename,
+	r := procfs.Mapping{
+		Start: m.Address, Limit: m.Address + m.Length, Offset: m.Offset,
+		Major: m.DeviceMajor, Minor: m.DeviceMinor, Inode: m.Inode, Path: m.Filename,
 	}
-	if r.limit <= r.start {
+	if r.Limit <= r.Start {
 		return
 	}
 	if m.Prot != 0 && m.Prot&protExec == 0 {
-		r.path = nil
+		r.Path = nil
 	}
-	if p.execed && !p.read && p.facts.path == "" && len(r.path) > 0 && r.path[0] == '/' {
+	if p.execed && !p.read && p.facts.path == "" && len(r.Path) > 0 && r.Path[0] == '/' {
 		// The kernel maps the program before anything else.
 		f := *p.facts
-		f.path = t.internBytes(r.path, maxValue)
+		f.path = t.internBytes(r.Path, maxValue)
 		p.facts = &f
 		p.Resource = nil
 	}

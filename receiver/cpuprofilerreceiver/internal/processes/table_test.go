@@ -14,6 +14,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -442,7 +443,7 @@ func TestLossMakesMapsBeReadAgain(t *testing.T) {
 
 func TestWhatCannotBeReadIsCountedByReason(t *testing.T) {
 	h := newHost(t, false)
-	h.process(100, proc{name: "a", exe: "/bin/a", cgroup: "nonsense\n", environ: environ("OTEL_SERVICE_NAME=a", strings.Repeat("x", maxEnviron))})
+	h.process(100, proc{name: "a", exe: "/bin/a", cgroup: "nonsense\n", environ: environ("OTEL_SERVICE_NAME=a", strings.Repeat("x", procfs.MaxEnviron))})
 	h.process(101, proc{name: "a", exe: "/bin/a", cgroup: "0::/../../outside\n"})
 	h.write("proc/102/stat", "102 what is this")
 	table := h.table(nil)

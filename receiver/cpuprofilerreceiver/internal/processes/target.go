@@ -120,7 +120,7 @@ func (t *target) matches(pid int, f *facts) bool {
 		}
 		return false
 	default:
-		return f.unit.ContainerID != "" && strings.HasPrefix(f.unit.ContainerID, t.ContainerID)
+		return f.group.ContainerID != "" && strings.HasPrefix(f.group.ContainerID, t.ContainerID)
 	}
 }
 

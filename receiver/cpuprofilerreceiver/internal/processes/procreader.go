@@ -1,0 +1,89 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package processes
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"strconv"
+
+	"github.com/hotprofile/hotprofile/internal/procfs"
+)
+
+// maxComm is the most bytes that are read and kept of a thread's name. Those of
+// processes have at most 15, those of kernel workers 63.
+const maxComm = 256
+
+// procReader reads files of a procfs into memory of its own: what it returns is
+// valid until the next call.
+type procReader struct {
+	procfs.FS
+	buf []byte
+}
+
+func newProcReader(root string) *procReader {
+	return &procReader{FS: procfs.At(root), buf: make([]byte, 4096)}
+}
+
+// read returns the first limit bytes of a file; cut reports whether there were
+// more.
+func (r *procReader) read(path string, limit int) (content []byte, cut bool, err error) {
+	r.buf, err = procfs.AppendFile(r.buf, path, limit)
+	if errors.Is(err, procfs.ErrTooLarge) {
+		return r.buf, true, nil
+	}
+	return r.buf, false, err
+}
+
+// trim releases the memory that a large file needed.
+func (r *procReader) trim() {
+	if cap(r.buf) > 256<<10 {
+		r.buf = make([]byte, 4096)
+	}
+}
+
+// stat is the content of /proc/PID/stat, with the name as a string.
+type stat struct {
+	procfs.Stat
+	name string
+}
+
+// stat reads /proc/PID/stat.
+func (r *procReader) stat(pid int) (stat, error) {
+	b, _, err := r.read(r.File(pid, "stat"), procfs.MaxStat)
+	if err != nil {
+		return stat{}, err
+	}
+	s, err := procfs.ParseStat(b)
+	if err != nil {
+		return stat{}, err
+	}
+	out := stat{Stat: s, name: text(s.Comm, maxComm)}
+	out.Comm = nil // the next read overwrites it
+	return out, nil
+}
+
+// executable returns the path of the program that a process runs, as the process
+// sees it; empty for a kernel thread.
+func (r *procReader) executable(pid int) (string, error) {
+	path, err := r.Executable(pid)
+	if err != nil {
+		return "", err
+	}
+	return text([]byte(path), maxValue), nil
+}
+
+// threadName reads the name of a thread.
+func (r *procReader) threadName(pid, tid int) (string, error) {
+	b, _, err := r.read(r.File(pid, "task/"+strconv.Itoa(tid)+"/comm"), maxComm)
+	if err != nil {
+		return "", err
+	}
+	return text(bytes.TrimSuffix(b, []byte{'\n'}), maxComm), nil
+}
+
+// isDenied reports whether a right is missing, as opposed to the process having
+// ended.
+func isDenied(err error) bool { return errors.Is(err, os.ErrPermission) }

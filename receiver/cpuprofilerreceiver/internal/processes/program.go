@@ -1,0 +1,58 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package processes
+
+import "github.com/hotprofile/hotprofile/internal/cgroup"
+
+// facts are what is known about the program that a process runs. They are
+// replaced, never changed, so that forked children share them.
+type facts struct {
+	// path is the executable's, as the process sees it; empty where unknown.
+	path string
+	// kernel says that it is a kernel thread.
+	kernel bool
+	membership
+	env environment
+}
+
+// membership is the cgroup of a process in each hierarchy.
+type membership struct {
+	// raw is /proc/PID/cgroup as it was read, to notice a move.
+	raw   string
+	paths cgroup.Paths
+	group cgroup.Group
+}
+
+// maxMemberships bounds the memberships that are remembered. At the bound all
+// are forgotten, which costs parsing them again.
+const maxMemberships = 4096
+
+// membershipCache parses the content of cgroup files, once for all processes of
+// a cgroup.
+type membershipCache struct {
+	tree  *cgroup.Tree
+	known map[string]membership
+}
+
+func newMembershipCache(tree *cgroup.Tree) *membershipCache {
+	return &membershipCache{tree: tree, known: make(map[string]membership)}
+}
+
+// parse returns the membership that a cgroup file's content means. The error is
+// the tree's, for content that is malformed or a cgroup that it cannot see.
+func (c *membershipCache) parse(raw []byte) (membership, error) {
+	if m, ok := c.known[string(raw)]; ok {
+		return m, nil
+	}
+	paths, err := c.tree.ParsePaths(raw)
+	if err != nil {
+		return membership{}, err
+	}
+	m := membership{raw: string(raw), paths: paths, group: c.tree.GroupOf(paths)}
+	if len(c.known) >= maxMemberships {
+		clear(c.known)
+	}
+	c.known[m.raw] = m
+	return m, nil
+}
