@@ -1,0 +1,106 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package budget
+
+import (
+	"math"
+	"sort"
+	"time"
+)
+
+// Hour holds the times of the events of the last hour. The zero value holds none.
+//
+// Invariants:
+//   - times are in order: an event earlier than the last one counts as simultaneous
+//   - Add drops the times of an hour ago and more, so the length is bounded by the
+//     budget that the events count for
+type Hour struct{ times []int64 }
+
+// Add adds an event.
+func (h *Hour) Add(at int64) {
+	if n := len(h.times); n > 0 {
+		at = max(at, h.times[n-1])
+	}
+	if n := h.since(at); n > 0 {
+		h.times = h.times[:copy(h.times, h.times[n:])]
+	}
+	h.times = append(h.times, at)
+}
+
+// Count returns the number of events in the hour before a time.
+func (h *Hour) Count(at int64) int { return len(h.times) - h.since(at) }
+
+// Last returns the time of the last event; ok is false if none is held.
+func (h *Hour) Last() (at int64, ok bool) {
+	if n := len(h.times); n > 0 {
+		return h.times[n-1], true
+	}
+	return 0, false
+}
+
+// since returns the index of the first time less than an hour ago.
+func (h *Hour) since(at int64) int {
+	from := at - int64(time.Hour)
+	return sort.Search(len(h.times), func(n int) bool { return h.times[n] > from })
+}
+
+// bytesPerHour holds the bytes of each of the last 61 minutes, which are never less
+// than an hour.
+//
+// Invariants:
+//   - minute n is at n % 61, for n from newest − 60 to newest
+//   - total is the sum of the amounts, and does not overflow
+type bytesPerHour struct {
+	newest int64 // minute since the epoch of the scale
+	spent  [61]minute
+	total  int64
+}
+
+type minute struct {
+	amount int64
+	last   int64 // the time of the last spending
+}
+
+func (b *bytesPerHour) minute(number int64) *minute {
+	n := int64(len(b.spent))
+	return &b.spent[((number%n)+n)%n]
+}
+
+// advance drops the minutes of more than an hour ago. A clock that ran backwards
+// drops nothing.
+func (b *bytesPerHour) advance(at int64) {
+	number := minuteOf(at)
+	if number-b.newest >= int64(len(b.spent)) {
+		*b = bytesPerHour{newest: number}
+	}
+	for b.newest < number {
+		b.newest++
+		m := b.minute(b.newest)
+		b.total -= m.amount
+		*m = minute{}
+	}
+}
+
+func (b *bytesPerHour) sum(at int64) int64 {
+	b.advance(at)
+	return b.total
+}
+
+func (b *bytesPerHour) add(at, amount int64) {
+	b.advance(at)
+	amount = min(amount, math.MaxInt64-b.total)
+	m := b.minute(b.newest)
+	m.amount += amount
+	m.last = at
+	b.total += amount
+}
+
+// minuteOf rounds down, before the epoch too.
+func minuteOf(at int64) int64 {
+	n := at / int64(time.Minute)
+	if at%int64(time.Minute) < 0 {
+		n--
+	}
+	return n
+}
