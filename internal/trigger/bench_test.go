@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
 // watched returns an engine of units whose windows are full, none of which is
@@ -45,7 +47,7 @@ func watchedAt(tb testing.TB, c Config, units int, level float64) (*Engine, time
 func everything() Config {
 	c := Config{
 		Monitors: testMonitors(), CollectionInterval: time.Second, MinAge: time.Minute, CooldownByService: true,
-		Budgets: Budgets{MaxConcurrentUnits: 10, MaxTriggersPerHour: 60, MaxTriggersPerServicePerHour: 4, MaxBytesPerHour: 1 << 28},
+		Budgets: budget.Limits{MaxConcurrentUnits: 10, MaxTriggersPerHour: 60, MaxTriggersPerServicePerHour: 4, MaxBytesPerHour: 1 << 28},
 	}
 	for n, i := range fivePolicies() {
 		below := i.Threshold / 2
@@ -87,10 +89,10 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 				u.Observe("util", reading)
 				require.Empty(t, e.Evaluate(now))
 				openings = u.Admit(openings[:0], now, now)
-				if u.Hot() || u.Heat() == 0 || u.OverBudget() || !e.Afford(1, now) {
+				if u.Hot() || u.Heat() == 0 || u.OverBudget() || !e.Affords(1, now) {
 					t.Fatal("hot")
 				}
-				e.Spend(1, now)
+				e.SpendBytes(1, now)
 			}))
 		})
 	}
@@ -99,7 +101,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 // What is hot and over budget, or cools down, allocates nothing either.
 func TestAnIncidentAllocatesNothing(t *testing.T) {
 	for name, c := range map[string]Config{
-		"over budget":     {Budgets: Budgets{MaxConcurrentUnits: 1}},
+		"over budget":     {Budgets: budget.Limits{MaxConcurrentUnits: 1}},
 		"service cooling": {CooldownByService: true},
 		"cooling down":    {},
 	} {
@@ -108,10 +110,10 @@ func TestAnIncidentAllocatesNothing(t *testing.T) {
 			c.Policies = []Policy{{Name: "p", Conditions: fivePolicies()[:2], Duration: time.Second, Cooldown: time.Hour}}
 			e, now := watchedAt(t, c, 2000, 1)
 			e.Evaluate(now)
-			for _, u := range e.units {
+			for _, u := range e.roster.live {
 				for _, o := range u.Openings(nil) {
 					o.Accepted(1, 1)
-					o.Until = o.Until.Add(time.Hour * 24 * time.Duration(e.budgets.MaxConcurrentUnits))
+					o.Until = o.Until.Add(time.Hour * 24 * time.Duration(e.places.ledger.Limits().MaxConcurrentUnits))
 				}
 			}
 			e.Evaluate(now.Add(time.Second)) // closes what was opened
@@ -163,7 +165,7 @@ func BenchmarkEvaluate(b *testing.B) {
 	// Likewise, and at each tick ten places are free.
 	b.Run("incident, places free", func(b *testing.B) {
 		c := everything()
-		c.MinAge, c.CooldownByService, c.Budgets = 0, false, Budgets{MaxConcurrentUnits: 10}
+		c.MinAge, c.CooldownByService, c.Budgets = 0, false, budget.Limits{MaxConcurrentUnits: 10}
 		for p := range c.Policies {
 			c.Policies[p].Duration = time.Microsecond
 		}
@@ -226,7 +228,7 @@ func BenchmarkHot(b *testing.B) {
 	e.Evaluate(now)
 	b.ReportAllocs()
 	for b.Loop() {
-		for _, u := range e.units {
+		for _, u := range e.roster.live {
 			if u.Hot() {
 				b.Fatal("hot")
 			}

@@ -10,23 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
-)
-
-const (
-	// retryAfter is how long a policy waits after a gate that let nothing out.
-	retryAfter = time.Minute
-
-	// closedMemory is how long a closed gate still admits late profiles of its
-	// time. It is shorter than retryAfter, so a gate that let nothing out is
-	// never open again while a late profile can still be let out by it.
-	closedMemory = 30 * time.Second
-
-	// maxClosed bounds the closed gates remembered per unit; the oldest goes.
-	maxClosed = 16
-
-	// defaultMaxGone bounds the units that are gone but remembered.
-	defaultMaxGone = 10_000
 )
 
 // Monitor describes a series of readings.
@@ -98,25 +83,6 @@ type Baseline struct {
 	Every, Duration time.Duration
 }
 
-// Budgets bound what all units may let out together. Zero: unlimited.
-type Budgets struct {
-	// MaxConcurrentUnits bounds the units with an open gate.
-	MaxConcurrentUnits int
-	// MaxTriggersPerHour bounds the gates opened in any hour, and
-	// MaxTriggersPerServicePerHour those of the units of one service.
-	MaxTriggersPerHour, MaxTriggersPerServicePerHour int
-	// MaxBytesPerHour bounds what is let out in any hour.
-	MaxBytesPerHour int64
-}
-
-// The names of the budgets, as they are configured and reported.
-const (
-	MaxConcurrentUnits           = "max_concurrent_units"
-	MaxTriggersPerHour           = "max_triggers_per_hour"
-	MaxTriggersPerServicePerHour = "max_triggers_per_service_per_hour"
-	MaxBytesPerHour              = "max_bytes_per_hour"
-)
-
 // Manual is the monitor and policy name of a gate opened by hand.
 const Manual = "manual"
 
@@ -135,7 +101,7 @@ type Config struct {
 	// MinAge is how long after its first process started a unit begins to fire.
 	MinAge time.Duration
 	// Budgets bound what is opened and let out.
-	Budgets Budgets
+	Budgets budget.Limits
 	// CooldownByService has a cooldown count for all units of the service: none
 	// of them opens by a policy while another is open by it or cools down.
 	CooldownByService bool
@@ -165,23 +131,7 @@ func (c Config) Validate() error {
 	if c.MinAge < 0 {
 		fault("min_age: %v is not allowed: must be 0 (off) or more", c.MinAge)
 	}
-	for _, b := range []struct {
-		name   string
-		limit  int64
-		atMost int64
-	}{
-		{MaxConcurrentUnits, int64(c.Budgets.MaxConcurrentUnits), math.MaxInt64},
-		{MaxTriggersPerHour, int64(c.Budgets.MaxTriggersPerHour), maxHourly},
-		{MaxTriggersPerServicePerHour, int64(c.Budgets.MaxTriggersPerServicePerHour), maxHourly},
-		{MaxBytesPerHour, c.Budgets.MaxBytesPerHour, math.MaxInt64},
-	} {
-		switch {
-		case b.limit < 0:
-			fault("budgets.%s: %d is not allowed: must be 0 (unlimited) or more", b.name, b.limit)
-		case b.limit > b.atMost:
-			fault("budgets.%s: %d is not allowed: must be at most %d, or 0 (unlimited)", b.name, b.limit, b.atMost)
-		}
-	}
+	errs = append(errs, c.Budgets.Validate()...)
 	switch longest := c.longestWindow(); {
 	case c.History < 0:
 		fault("history: %v is not allowed: must be 0 (the longest window) or more", c.History)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
 // laws follows what an engine does and checks, from its transitions alone, what
@@ -193,7 +195,7 @@ func (l *laws) due(e *Engine, r *rand.Rand) {
 	for _, o := range l.closed {
 		from := o.FiredAt
 		if !o.Baseline {
-			from = from.Add(-e.preTrigger)
+			from = from.Add(-e.plan.preTrigger)
 		}
 		length := o.ClosedAt.Sub(from)
 		if length <= 0 || perUnit[o.Unit] > maxClosed {
@@ -248,7 +250,7 @@ func (l *laws) bytesSince(from time.Time) (sum int) {
 func (l *laws) rebooted(e *Engine) {
 	for _, o := range l.open {
 		if o.cools() && o.Profiles > 0 && !o.DryRun {
-			l.cool(o.unit, o.Policy, l.now)
+			l.cool(o.machine.unit, o.Policy, l.now)
 		}
 	}
 	dry := map[string]bool{}
@@ -261,9 +263,9 @@ func (l *laws) rebooted(e *Engine) {
 		}
 	}
 	l.open, l.closed, l.states = map[string]*Opening{}, nil, map[place]State{}
-	for _, u := range e.byName {
-		for p := range u.gates {
-			l.states[place{u, e.policies[p].name}] = u.gates[p].state
+	for _, u := range e.roster.byName {
+		for p := range u.machines {
+			l.states[place{u, e.plan.policies[p].name}] = u.machines[p].state
 		}
 	}
 }
@@ -455,7 +457,7 @@ func TestLaws(t *testing.T) {
 func (w *life) serve(l *laws, u *Unit, service string) {
 	u.SetService(service)
 	for p := range w.config.Policies {
-		if g := &u.gates[p]; g.cooling() && l.config.CooldownByService && service != "" {
+		if g := &u.machines[p]; g.cooling() && l.config.CooldownByService && service != "" {
 			k := pair{"service " + service, w.config.Policies[p].Name}
 			if g.notBefore.After(l.cooling[k]) {
 				l.cooling[k] = g.notBefore
@@ -466,7 +468,7 @@ func (w *life) serve(l *laws, u *Unit, service string) {
 
 func (w *life) fire(l *laws, u *Unit, d time.Duration, known map[string]bool) {
 	o, err := u.OpenByHand(d, l.now)
-	var over *OverBudgetError
+	var over *budget.ExceededError
 	if err != nil {
 		require.ErrorAs(l.t, err, &over)
 		return
@@ -504,13 +506,13 @@ func (w *life) export(l *laws, r *rand.Rand, u *Unit) {
 }
 
 func (w *life) accept(l *laws, o *Opening, bytes int) {
-	if !w.e.Afford(bytes, l.now) {
+	if !w.e.Affords(bytes, l.now) {
 		return
 	}
 	if l.config.Budgets.MaxBytesPerHour > 0 {
 		l.bytes = append(l.bytes, spent{l.now, bytes})
 	}
-	w.e.Spend(bytes, l.now)
+	w.e.SpendBytes(bytes, l.now)
 	o.Accepted(1, bytes)
 }
 
@@ -538,7 +540,7 @@ func TestADryRunChangesNothing(t *testing.T) {
 				say := func(format string, args ...any) { lines[i] = append(lines[i], fmt.Sprintf(format, args...)) }
 				tell := func(transitions []Transition) {
 					for _, x := range transitions {
-						if p := w.e.policies[slices.IndexFunc(w.e.policies, func(p policy) bool { return p.name == x.Policy })]; p.dryRun {
+						if p := w.e.plan.policies[slices.IndexFunc(w.e.plan.policies, func(p policy) bool { return p.name == x.Policy })]; p.dryRun {
 							differs++
 							continue
 						}
@@ -562,12 +564,12 @@ func TestADryRunChangesNothing(t *testing.T) {
 				}
 				tell(w.e.Evaluate(now))
 				say("%v %v %v", u.Hot(), u.Heat(), u.OverBudget())
-				say("%v %v %v", w.e.ActiveOpenings(), w.e.Afford(10, now), w.e.Stats())
+				say("%v %v %v", w.e.ActiveOpenings(), w.e.Affords(10, now), w.e.Stats())
 				for _, o := range u.Admit(nil, now.Add(-5*time.Second), now) {
 					if !o.DryRun {
 						say("%s %v %v", o.Policy, o.FiredAt, o.Until)
 						o.Accepted(1, 10)
-						w.e.Spend(10, now)
+						w.e.SpendBytes(10, now)
 					}
 				}
 				stored, err := json.Marshal(w.e.Snapshot(now))

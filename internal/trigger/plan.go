@@ -9,17 +9,32 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
 
-// A plan is a Config, worked out once.
+// plan is a Config, worked out once.
+type plan struct {
+	monitors   []monitorPlan
+	policies   []policy // those of the configuration, then the one of openings by hand
+	preTrigger time.Duration
+	minAge     time.Duration
+	byService  bool // cooldowns
+}
 
 type monitorPlan struct {
 	name string
 	*window.Monitor
 }
 
-// testRef finds a test in a unit's histories.
-type testRef struct {
-	monitor int // index in Engine.monitors and Unit.histories
-	test    int // its number there
+// policy is a Policy, worked out once.
+type policy struct {
+	index              int // in plan.policies and Unit.machines
+	name               string
+	duration, cooldown time.Duration
+	conditions         []condition
+	releases           bool // a condition has ReleaseBelow
+	dryRun             bool
+	baseline           Baseline
+	// services holds the cooldowns by service. Dry runs have their own, so that
+	// they never cause the cooldown of another policy to be forgotten.
+	services *services
 }
 
 // condition is a Condition, worked out once.
@@ -34,50 +49,60 @@ type condition struct {
 	guardName   string   // its monitor
 }
 
+// testRef finds a test in a unit's histories.
+type testRef struct {
+	monitor int // index in plan.monitors and Unit.histories
+	test    int // its number there
+}
+
 // ratio orders conditions by how hot they are.
 func (c *condition) ratio(value float64) float64 { return window.Ratio(value, c.threshold) }
 
-// cause reports the condition with a value.
+// cause returns the condition with a value, as it is reported.
 func (c *condition) cause(value float64) Cause {
 	return Cause{c.monitorName, value, c.threshold, c.window}
 }
 
-// policy is a Policy, worked out once.
-type policy struct {
-	name               string
-	duration, cooldown time.Duration
-	conditions         []condition
-	releases           bool // a condition has ReleaseBelow
-	dryRun             bool
-	baseline           Baseline
-}
-
-// plan compiles a valid configuration. The last policy is the one of openings by
-// hand, which has no conditions.
-func plan(c Config) (monitors []monitorPlan, policies []policy) {
+// newPlan compiles a valid configuration.
+func newPlan(c Config, real, dryRuns *services) plan {
+	p := plan{preTrigger: c.PreTrigger, minAge: c.MinAge, byService: c.CooldownByService}
 	index := make(map[string]int)
 	for i, m := range c.Monitors {
 		index[m.Name] = i
 		k := window.Kind{Scale: m.Scale, Gauge: m.Gauge, Sparse: m.Sparse}
-		monitors = append(monitors, monitorPlan{m.Name, window.NewMonitor(k, c.CollectionInterval, c.History)})
+		p.monitors = append(p.monitors, monitorPlan{m.Name, window.NewMonitor(k, c.CollectionInterval, c.History)})
 	}
-	for _, p := range c.Policies {
-		planned := policy{name: p.Name, duration: p.Duration, cooldown: p.Cooldown, dryRun: p.DryRun, baseline: p.Baseline}
-		for _, cond := range p.Conditions {
-			n := index[cond.Monitor]
-			test := cond.test()
-			pc := condition{
-				testRef: testRef{n, monitors[n].Add(test)}, monitorName: cond.Monitor,
-				threshold: cond.Threshold, window: test.String(), span: test.Span(), releases: cond.ReleaseBelow != nil,
-			}
-			if m := c.Monitors[n]; m.Guard != "" {
-				g := index[m.Guard]
-				pc.guard, pc.guardName = &testRef{g, monitors[g].AddAtLeast(m.GuardAtLeast, test.Span())}, m.Guard
-			}
-			planned.conditions = append(planned.conditions, pc)
-			planned.releases = planned.releases || pc.releases
+	for _, configured := range c.Policies {
+		planned := policy{
+			index: len(p.policies), name: configured.Name, duration: configured.Duration, cooldown: configured.Cooldown,
+			dryRun: configured.DryRun, baseline: configured.Baseline, services: real,
 		}
-		policies = append(policies, planned)
+		if planned.dryRun {
+			planned.services = dryRuns
+		}
+		for _, cond := range configured.Conditions {
+			planned.conditions = append(planned.conditions, p.condition(c.Monitors, index, cond))
+			planned.releases = planned.releases || cond.ReleaseBelow != nil
+		}
+		p.policies = append(p.policies, planned)
 	}
-	return monitors, append(policies, policy{name: Manual})
+	p.policies = append(p.policies, policy{index: len(p.policies), name: Manual, services: real})
+	return p
 }
+
+func (p *plan) condition(configured []Monitor, index map[string]int, c Condition) condition {
+	n, test := index[c.Monitor], c.test()
+	planned := condition{
+		testRef: testRef{n, p.monitors[n].Add(test)}, monitorName: c.Monitor,
+		threshold: c.Threshold, window: test.String(), span: test.Span(), releases: c.ReleaseBelow != nil,
+	}
+	if m := configured[n]; m.Guard != "" {
+		g := index[m.Guard]
+		planned.guard, planned.guardName = &testRef{g, p.monitors[g].AddAtLeast(m.GuardAtLeast, test.Span())}, m.Guard
+	}
+	return planned
+}
+
+// manual returns the index of the policy of openings by hand, which has no
+// conditions.
+func (p *plan) manual() int { return len(p.policies) - 1 }

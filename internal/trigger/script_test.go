@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
 var update = flag.Bool("update", false, "write what the scripts print into them")
@@ -159,7 +161,7 @@ func (s *script) run(f []string) (err error) {
 		if s.engine, err = New(s.config); err != nil {
 			return err
 		}
-		s.engine.epoch = start
+		s.engine.clock.epoch = start
 	}
 	switch f[0] {
 	case "use", "miss":
@@ -178,9 +180,9 @@ func (s *script) run(f []string) (err error) {
 	case "fire":
 		s.fire(arg[0], s.upTo(duration(arg[1])), duration(arg[2]))
 	case "spend":
-		s.engine.Spend(int(number(arg[1])), s.upTo(duration(arg[0])))
+		s.engine.SpendBytes(int(number(arg[1])), s.upTo(duration(arg[0])))
 	case "afford":
-		fmt.Fprintf(&s.out, "\t%v\n", s.engine.Afford(int(number(arg[1])), s.upTo(duration(arg[0]))))
+		fmt.Fprintf(&s.out, "\t%v\n", s.engine.Affords(int(number(arg[1])), s.upTo(duration(arg[0]))))
 	case "hot":
 		s.upTo(duration(arg[0]))
 		for _, name := range arg[1:] {
@@ -214,7 +216,7 @@ func (s *script) run(f []string) (err error) {
 	case "close":
 		s.print(s.engine.Close(s.upTo(duration(arg[0]))))
 	case "stats":
-		fmt.Fprintf(&s.out, "\tunits=%d open=%d known=%d services=%d %+v\n", s.engine.Units(), s.engine.ActiveOpenings(), len(s.engine.byName), len(s.engine.services.byAccount), s.engine.Stats())
+		fmt.Fprintf(&s.out, "\tunits=%d open=%d known=%d services=%d %+v\n", s.engine.Units(), s.engine.ActiveOpenings(), len(s.engine.roster.byName), len(s.engine.services.byAccount), s.engine.Stats())
 	default:
 		return fmt.Errorf("unknown command %q", f[0])
 	}
@@ -262,13 +264,13 @@ func (s *script) use(observe bool, arg []string, rise float64) {
 func (s *script) budget(name string, limit float64) {
 	b := &s.config.Budgets
 	switch name {
-	case MaxConcurrentUnits:
+	case budget.MaxConcurrentUnits:
 		b.MaxConcurrentUnits = int(limit)
-	case MaxTriggersPerHour:
+	case budget.MaxTriggersPerHour:
 		b.MaxTriggersPerHour = int(limit)
-	case MaxTriggersPerServicePerHour:
+	case budget.MaxTriggersPerServicePerHour:
 		b.MaxTriggersPerServicePerHour = int(limit)
-	case MaxBytesPerHour:
+	case budget.MaxBytesPerHour:
 		b.MaxBytesPerHour = int64(limit)
 	default:
 		panic("unknown budget " + name)
@@ -311,7 +313,7 @@ func (s *Snapshot) shift(by time.Duration) {
 			cooldowns[i].Until = cooldowns[i].Until.Add(by)
 		}
 	}
-	spent := [][]Spending{s.Triggers, s.Bytes}
+	spent := [][]budget.Spending{s.Triggers, s.Bytes}
 	for _, st := range s.ServiceTriggers {
 		spent = append(spent, st.Spent)
 	}

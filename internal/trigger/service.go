@@ -7,10 +7,12 @@ import (
 	"cmp"
 	"strings"
 	"time"
+
+	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
-// account is what cooldowns and budgets per service are kept for: a service, or
-// a unit without one.
+// account is the key of cooldowns and budgets by service: a service, or a unit
+// without one.
 type account struct {
 	name string
 	unit bool
@@ -28,55 +30,66 @@ func (a account) compare(b account) int {
 
 // service is what is remembered of an account.
 type service struct {
-	cooling  []serviceCooldown // of the policies that opened or cool down
-	triggers hour
+	cooldowns []serviceCooldown // of the policies that are open or cool down
+	triggers  budget.Hour
 }
 
-// serviceCooldown is how a service stands with a policy.
+// serviceCooldown is the state of one policy for a service.
 type serviceCooldown struct {
 	policy int
-	open   int // gates
+	open   int // openings; ≥ 0
 	until  time.Time
 }
 
 func (s *service) with(policy int) *serviceCooldown {
-	for i := range s.cooling {
-		if s.cooling[i].policy == policy {
-			return &s.cooling[i]
+	for i := range s.cooldowns {
+		if s.cooldowns[i].policy == policy {
+			return &s.cooldowns[i]
 		}
 	}
-	s.cooling = append(s.cooling, serviceCooldown{policy: policy})
-	return &s.cooling[len(s.cooling)-1]
+	s.cooldowns = append(s.cooldowns, serviceCooldown{policy: policy})
+	return &s.cooldowns[len(s.cooldowns)-1]
 }
 
-// last is when the service may be forgotten; open says that it may not yet.
-func (s *service) last(epoch time.Time) (last time.Time, open bool) {
-	for _, c := range s.cooling {
+// extend makes a cooldown last until a time, never shorter.
+func (c *serviceCooldown) extend(until time.Time) {
+	if until.After(c.until) {
+		c.until = until
+	}
+}
+
+// last returns when the service may be forgotten. open: not yet, an opening is open.
+func (s *service) last(clock *clock) (last time.Time, open bool) {
+	for _, c := range s.cooldowns {
 		open = open || c.open > 0
 		if c.until.After(last) {
 			last = c.until
 		}
 	}
-	if n := len(s.triggers.times); n > 0 {
-		if t := epoch.Add(time.Duration(s.triggers.times[n-1]) + time.Hour); t.After(last) {
+	if at, ok := s.triggers.Last(); ok {
+		if t := clock.time(at).Add(time.Hour); t.After(last) {
 			last = t
 		}
 	}
 	return last, open
 }
 
-// services holds what is remembered of each, up to a bound; at the bound the
-// one that would be forgotten first goes, ties by name.
+// services remembers services up to a bound. At the bound the one that would be
+// forgotten first is, ties by name; services with an open opening never are.
 type services struct {
 	max       int
-	epoch     *time.Time
+	clock     *clock
 	byAccount map[account]*service
 	nextSweep int64
 	forgotten int
 }
 
-// get returns a service, added if it was not there.
-func (ss *services) get(a account, clock int64) *service {
+func newServices(most int, c *clock) services {
+	return services{max: most, clock: c, byAccount: make(map[account]*service)}
+}
+
+// get returns a service and adds it if it is new.
+func (ss *services) get(a account) *service {
 	if s, ok := ss.byAccount[a]; ok {
 		return s
 	}
@@ -86,20 +99,20 @@ func (ss *services) get(a account, clock int64) *service {
 	s := &service{}
 	ss.byAccount[a] = s
 	if len(ss.byAccount) == 1 {
-		ss.nextSweep = clock + int64(time.Minute)
+		ss.nextSweep = ss.clock.latest + int64(time.Minute)
 	}
 	return s
 }
 
-// cooling says that a policy of a service is open or cools down, and until when
-// it does; zero while it is open.
+// cooling reports whether a policy of a service is open or cools down, and the end
+// of the cooldown; zero while it is open.
 func (ss *services) cooling(a account, policy int, now time.Time) (until time.Time, cooling bool) {
 	s, ok := ss.byAccount[a]
 	if !ok {
 		return time.Time{}, false
 	}
-	for i := range s.cooling {
-		if c := &s.cooling[i]; c.policy == policy {
+	for i := range s.cooldowns {
+		if c := &s.cooldowns[i]; c.policy == policy {
 			if c.open > 0 {
 				return time.Time{}, true
 			}
@@ -111,19 +124,19 @@ func (ss *services) cooling(a account, policy int, now time.Time) (until time.Ti
 
 func (ss *services) triggers(a account, at int64) int {
 	if s, ok := ss.byAccount[a]; ok {
-		return s.triggers.count(at)
+		return s.triggers.Count(at)
 	}
 	return 0
 }
 
-// sweep forgets, once a minute, what does not matter any more.
+// sweep forgets, once a minute, the services that do not matter any more.
 func (ss *services) sweep(now time.Time, at int64) {
 	if len(ss.byAccount) == 0 || at < ss.nextSweep {
 		return
 	}
 	ss.nextSweep = at + int64(time.Minute)
 	for a, s := range ss.byAccount {
-		if last, open := s.last(*ss.epoch); !open && !now.Before(last) {
+		if last, open := s.last(ss.clock); !open && !now.Before(last) {
 			delete(ss.byAccount, a)
 		}
 	}
@@ -134,18 +147,18 @@ func (ss *services) forgetFirst() {
 	var when time.Time
 	found := false
 	for a, s := range ss.byAccount {
-		last, open := s.last(*ss.epoch)
+		last, open := s.last(ss.clock)
 		if !open && (!found || cmp.Or(last.Compare(when), a.compare(first)) < 0) {
 			first, when, found = a, last, true
 		}
 	}
-	if found { // else all are open, and as many as there are units
+	if found { // else all are open, at most one per unit
 		delete(ss.byAccount, first)
 		ss.forgotten++
 	}
 }
 
-// account is what the unit's cooldowns by service and budgets count for.
+// account returns the key of the unit's cooldowns and budgets by service.
 func (u *Unit) account() account {
 	if u.service == "" {
 		return account{u.name, true}
@@ -153,64 +166,65 @@ func (u *Unit) account() account {
 	return account{u.service, false}
 }
 
-// book is where the services of a policy are kept: a dry run must not have
-// another policy's forgotten.
-func (e *Engine) book(policy int) *services {
-	if e.policies[policy].dryRun {
-		return &e.dryServices
-	}
-	return &e.services
+// serviceTriggerLeft reports whether the budget of the unit's service allows one
+// more opening.
+func (u *Unit) serviceTriggerLeft(at int64) bool {
+	limit := u.engine.places.ledger.Limits().MaxTriggersPerServicePerHour
+	return limit == 0 || u.engine.services.triggers(u.account(), at) < limit
 }
 
-// coolService has a policy cool down for the unit's service.
-func (e *Engine) coolService(u *Unit, policy int, until time.Time) {
-	if !e.byService {
-		return
-	}
-	if c := e.book(policy).get(u.account(), e.clock).with(policy); until.After(c.until) {
-		c.until = until
+func (u *Unit) spendServiceTrigger(at int64) {
+	if u.engine.places.ledger.Limits().MaxTriggersPerServicePerHour > 0 {
+		u.engine.services.get(u.account()).triggers.Add(at)
 	}
 }
 
-// holdService keeps the unit's service from other openings of the policy.
-func (e *Engine) holdService(u *Unit, o *Opening) {
-	if e.byService && o.cools() {
-		o.service = e.book(o.policy).get(u.account(), e.clock)
-		o.service.with(o.policy).open++
+// coolService makes the policy cool down for the unit's service too.
+func (m *machine) coolService() {
+	if m.unit.engine.plan.byService {
+		m.policy.services.get(m.unit.account()).with(m.policy.index).extend(m.notBefore)
 	}
 }
 
-func (e *Engine) letServiceGo(o *Opening) {
+// holdService keeps other units of the service from firing by the policy.
+func (o *Opening) holdService() {
+	if m := o.machine; m.unit.engine.plan.byService && o.cools() {
+		o.service = m.policy.services.get(m.unit.account())
+		o.service.with(m.policy.index).open++
+	}
+}
+
+// freeService ends holdService.
+func (o *Opening) freeService() {
 	if o.service != nil {
-		o.service.with(o.policy).open--
+		o.service.with(o.machine.policy.index).open--
 		o.service = nil
 	}
 }
 
-// AwaitService keeps policies from firing until SetService says of which service
-// the unit is: a cooldown or a budget of the service may be in the way. It does
-// not keep the unit from being hot, nor from an opening by hand.
+// AwaitService keeps policies from firing until SetService is called, since a
+// cooldown or a budget of the service may be in the way. The unit may be hot, and be
+// opened by hand, before that.
 func (u *Unit) AwaitService() { u.unnamed = true }
 
-// SetService says which service the unit is of. Empty: of none, then it stands
-// for itself. What the unit has open or cooling counts for the new one too.
+// SetService sets the unit's service. Empty: none, and the unit counts as a service
+// of its own. Openings and cooldowns of the unit count for the new service too.
 func (u *Unit) SetService(name string) {
 	u.unnamed = false
 	if name == u.service {
 		return
 	}
 	u.service = name
-	e := u.engine
-	if !e.byService {
+	if !u.engine.plan.byService {
 		return
 	}
-	for p := range e.policies {
-		switch g := &u.gates[p]; {
-		case g.state == Profiling && g.opening.service != nil:
-			e.letServiceGo(g.opening)
-			e.holdService(u, g.opening)
-		case g.cooling():
-			e.coolService(u, p, g.notBefore)
+	for i := range u.machines {
+		switch m := &u.machines[i]; {
+		case m.state == Profiling && m.opening.service != nil:
+			m.opening.freeService()
+			m.opening.holdService()
+		case m.cooling():
+			m.coolService()
 		}
 	}
 }

@@ -6,17 +6,20 @@ package trigger
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
 func snapshotConfig() Config {
 	item := []Condition{{Monitor: "util", Threshold: 80, AverageOver: 5 * time.Second}}
 	return Config{
 		Monitors: testMonitors(), CollectionInterval: time.Second, CooldownByService: true, MaxGone: 20,
-		Budgets: Budgets{MaxTriggersPerHour: 5, MaxTriggersPerServicePerHour: 2, MaxBytesPerHour: 1000},
+		Budgets: budget.Limits{MaxTriggersPerHour: 5, MaxTriggersPerServicePerHour: 2, MaxBytesPerHour: 1000},
 		Policies: []Policy{
 			{Name: "cpu", Conditions: item, Duration: 10 * time.Second, Cooldown: 10 * time.Minute},
 			{Name: "dry", Conditions: item, Duration: 10 * time.Second, Cooldown: time.Hour, DryRun: true},
@@ -29,26 +32,31 @@ func snapshotConfig() Config {
 func checkRestored(t *testing.T, e *Engine, now time.Time) {
 	t.Helper()
 	latest := now.Add(10 * time.Minute)
-	require.LessOrEqual(t, len(e.byName), e.maxGone)
-	require.LessOrEqual(t, len(e.services.byAccount), e.maxGone)
-	for _, u := range e.byName {
-		require.False(t, u.gates[0].notBefore.After(latest))
-		require.Equal(t, Watching, u.gates[1].state, "the cooldown of a dry run")
+	require.LessOrEqual(t, len(e.roster.byName), e.roster.maxGone)
+	require.LessOrEqual(t, len(e.services.byAccount), e.roster.maxGone)
+	for _, u := range e.roster.byName {
+		require.False(t, u.machines[0].notBefore.After(latest))
+		require.Equal(t, Watching, u.machines[1].state, "the cooldown of a dry run")
 	}
 	for _, s := range e.services.byAccount {
-		for _, c := range s.cooling {
+		for _, c := range s.cooldowns {
 			require.False(t, c.until.After(latest))
 		}
-		require.LessOrEqual(t, len(s.triggers.times), 2)
+		require.LessOrEqual(t, s.triggers.Count(math.MinInt64/2), 2, "of any time")
 	}
-	require.LessOrEqual(t, len(e.triggers.times), 5)
+	spent, _ := e.places.ledger.Spent(budget.Wall{Now: now, At: e.clock.at(now)})
+	var triggers int64
+	for _, s := range spent {
+		triggers += s.Amount
+	}
+	require.LessOrEqual(t, triggers, int64(5))
 	e.Unit("u")
 	e.Evaluate(now)
 	checkInvariants(t, e)
 	// All that was spent is given back after an hour and two minutes.
 	later := now.Add(time.Hour + 2*time.Minute)
-	require.True(t, e.Afford(1000, later))
-	require.Empty(t, e.overBudget(e.Unit("u"), e.at(later)))
+	require.True(t, e.Affords(1000, later))
+	require.Empty(t, e.Unit("u").overBudget(e.clock.at(later)))
 }
 
 func TestRestoreIsNotMisled(t *testing.T) {
@@ -68,11 +76,11 @@ func TestRestoreIsNotMisled(t *testing.T) {
 		"a policy that is gone":        {Taken: now, Units: []Cooldown{{"a", "x", now.Add(time.Minute)}, {"a", Manual, now.Add(time.Minute)}}},
 		"a dry run":                    {Taken: now, Units: []Cooldown{{"a", "dry", now.Add(time.Minute)}}},
 		"more than is remembered":      {Taken: now, Units: many, Services: many},
-		"triggers of the future":       {Taken: now, Triggers: []Spending{{far, 3}}},
-		"more triggers than may be":    {Taken: now, Triggers: []Spending{{now, 1 << 60}}, ServiceTriggers: []ServiceSpending{{"s", false, []Spending{{now, 1 << 60}}}}},
-		"triggers that never were":     {Taken: now, Triggers: []Spending{{now, -5}}},
-		"bytes beyond any number":      {Taken: now, Bytes: []Spending{{now, 1<<63 - 1}, {now, 1<<63 - 1}, {now.Add(-time.Minute), -1}}},
-		"triggers in no order of time": {Taken: now, Triggers: []Spending{{now, 1}, {now.Add(-time.Minute), 1}, {now.Add(-time.Hour), 1}}},
+		"triggers of the future":       {Taken: now, Triggers: []budget.Spending{{Time: far, Amount: 3}}},
+		"more triggers than may be":    {Taken: now, Triggers: []budget.Spending{{Time: now, Amount: 1 << 60}}, ServiceTriggers: []ServiceSpending{{"s", false, []budget.Spending{{Time: now, Amount: 1 << 60}}}}},
+		"triggers that never were":     {Taken: now, Triggers: []budget.Spending{{Time: now, Amount: -5}}},
+		"bytes beyond any number":      {Taken: now, Bytes: []budget.Spending{{Time: now, Amount: 1<<63 - 1}, {Time: now, Amount: 1<<63 - 1}, {Time: now.Add(-time.Minute), Amount: -1}}},
+		"triggers in no order of time": {Taken: now, Triggers: []budget.Spending{{Time: now, Amount: 1}, {Time: now.Add(-time.Minute), Amount: 1}, {Time: now.Add(-time.Hour), Amount: 1}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, err := New(snapshotConfig())
@@ -120,7 +128,7 @@ func TestASnapshotIsTheSameAfterAnotherRestart(t *testing.T) {
 		for _, o := range u.Openings(nil) {
 			if !o.DryRun {
 				o.Accepted(1, 10)
-				e.Spend(10, now)
+				e.SpendBytes(10, now)
 			}
 		}
 	}
@@ -146,7 +154,7 @@ func TestRestoreKeepsTheLongestCooldowns(t *testing.T) {
 	e, err := New(snapshotConfig())
 	require.NoError(t, err)
 	e.Restore(s, start)
-	require.Equal(t, 20, e.goneUnits)
+	require.Equal(t, 20, e.roster.gone)
 	require.Equal(t, 80, e.Stats().ForgottenUnits)
 	for n := range 100 {
 		_, kept := e.Lookup(fmt.Sprintf("u%02d", n))

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
 // checkInvariants recounts what windows and engine keep running.
@@ -22,18 +24,18 @@ func checkInvariants(t *testing.T, e *Engine) {
 		}
 	}
 	open, openUnits, listed, gone := 0, 0, 0, 0
-	for name, u := range e.byName {
+	for name, u := range e.roster.byName {
 		must(name == u.name, "a unit is found by its name")
 		must(len(u.closed) <= 2*maxClosed, "closed gates are bounded")
 		if u.gone {
 			gone++
 			must(u.histories == nil, "a gone unit has no readings")
 		} else {
-			must(e.units[u.index] == u, "a unit knows its place")
+			must(e.roster.live[u.index] == u, "a unit knows its place")
 		}
 		hot, baselines := 0, 0
-		for i := range u.gates {
-			g := &u.gates[i]
+		for i := range u.machines {
+			g := &u.machines[i]
 			if g.state == Profiling {
 				switch {
 				case g.opening.DryRun:
@@ -47,7 +49,7 @@ func checkInvariants(t *testing.T, e *Engine) {
 				must(!g.opening.ClosedAt.IsZero(), "a gate not profiling is closed")
 			}
 		}
-		must(hot == u.hotGates && baselines == u.baselines, "a unit's open gates are counted")
+		must(hot == u.hot && baselines == u.baselines, "a unit's open gates are counted")
 		open += hot + baselines
 		listed += baselines
 		if hot+baselines > 0 {
@@ -58,10 +60,10 @@ func checkInvariants(t *testing.T, e *Engine) {
 		}
 	}
 	must(open == e.ActiveOpenings(), "open gates are counted")
-	must(openUnits == e.openUnits, "open units are counted")
-	must(e.budgets.MaxConcurrentUnits == 0 || listed == len(e.baselines), "baselines are listed")
-	must(gone == e.goneUnits && gone <= e.maxGone, "gone units are counted and bounded")
-	must(len(e.byName)-gone == e.Units(), "units are counted")
+	must(openUnits == e.places.ledger.OpenUnits(), "open units are counted")
+	must(e.places.ledger.Limits().MaxConcurrentUnits == 0 || listed == len(e.places.baselines), "baselines are listed")
+	must(gone == e.roster.gone && gone <= e.roster.maxGone, "gone units are counted and bounded")
+	must(len(e.roster.byName)-gone == e.Units(), "units are counted")
 }
 
 // FuzzEngine takes any order of calls, with any numbers, and checks that
@@ -83,7 +85,7 @@ func FuzzEngine(f *testing.F) {
 		e, err := New(Config{
 			Monitors: testMonitors(), CollectionInterval: time.Second, MaxGone: 2, PreTrigger: time.Second,
 			MinAge: time.Duration(flags&1) * 3 * time.Second, CooldownByService: flags&2 > 0,
-			Budgets: Budgets{
+			Budgets: budget.Limits{
 				MaxConcurrentUnits: int(flags >> 2 & 1), MaxTriggersPerHour: int(flags>>3&1) * 3,
 				MaxTriggersPerServicePerHour: int(flags >> 4 & 1), MaxBytesPerHour: int64(flags>>5&1) * 3,
 			},
@@ -161,7 +163,7 @@ func FuzzEngine(f *testing.F) {
 			case 9:
 				for _, o := range openings {
 					o.Accepted(1, 1)
-					require.False(t, o.cools() && o.Profiles == 1 && o.unit.gates[o.policy].opening == o && o.unit.gates[o.policy].state == Watching, "let out, and not cooling down")
+					require.False(t, o.cools() && o.Profiles == 1 && o.machine.opening == o && o.machine.state == Watching, "let out, and not cooling down")
 				}
 				openings = nil
 			case 10:
@@ -184,8 +186,8 @@ func FuzzEngine(f *testing.F) {
 					require.True(t, o.Until.After(now) && o.Manual)
 				}
 			case 15:
-				if n := int(int8(next())); e.Afford(n, now) {
-					e.Spend(n, now)
+				if n := int(int8(next())); e.Affords(n, now) {
+					e.SpendBytes(n, now)
 				}
 				e.Restore(e.Snapshot(now), now)
 			}
@@ -260,7 +262,9 @@ func TestValidationNamesEveryFaultAndWhatIsAllowed(t *testing.T) {
 		"baseline without duration":   {config(func(c *Config) { c.Policies[0].Baseline.Every = 1 }), []string{"policies[0].baseline.duration"}},
 		"baseline longer than every":  {config(func(c *Config) { c.Policies[0].Baseline = Baseline{1, 1} }), []string{"policies[0].baseline.duration", "less than every"}},
 		"min_age below zero":          {config(func(c *Config) { c.MinAge = -1 }), []string{"min_age"}},
-		"budgets below zero": {config(func(c *Config) { c.Budgets = Budgets{-1, -2, -3, -4} }), []string{
+		"budgets below zero": {config(func(c *Config) {
+			c.Budgets = budget.Limits{MaxConcurrentUnits: -1, MaxTriggersPerHour: -2, MaxTriggersPerServicePerHour: -3, MaxBytesPerHour: -4}
+		}), []string{
 			"budgets.max_concurrent_units: -1", "budgets.max_triggers_per_hour: -2",
 			"budgets.max_triggers_per_service_per_hour: -3", "budgets.max_bytes_per_hour: -4",
 		}},
@@ -352,7 +356,7 @@ func TestAHundredPolicies(t *testing.T) {
 	}
 	e, err := New(c)
 	require.NoError(t, err)
-	require.Equal(t, 101, e.monitors[0].Tests())
+	require.Equal(t, 101, e.plan.monitors[0].Tests())
 	a, b := e.Unit("a"), e.Unit("b")
 	for n := range 200 {
 		b.SetPolicy(n, n == 3)
@@ -383,7 +387,7 @@ func TestAHundredPolicies(t *testing.T) {
 func TestUnitsComeAndGo(t *testing.T) {
 	c := snapshotConfig()
 	c.MaxGone = 100
-	c.Budgets = Budgets{MaxTriggersPerServicePerHour: 5}
+	c.Budgets = budget.Limits{MaxTriggersPerServicePerHour: 5}
 	c.Policies[0].Cooldown = time.Minute
 	e, err := New(c)
 	require.NoError(t, err)
@@ -412,7 +416,7 @@ func TestUnitsComeAndGo(t *testing.T) {
 			}
 			e.Remove(u.Name(), now)
 		}
-		require.LessOrEqual(t, len(e.byName), c.MaxGone)
+		require.LessOrEqual(t, len(e.roster.byName), c.MaxGone)
 		require.LessOrEqual(t, len(e.services.byAccount), c.MaxGone)
 		require.LessOrEqual(t, len(e.dryServices.byAccount), c.MaxGone)
 		require.Zero(t, e.Units())
@@ -421,7 +425,7 @@ func TestUnitsComeAndGo(t *testing.T) {
 	require.Positive(t, e.Stats().ForgottenUnits)
 	require.Positive(t, e.Stats().ForgottenServices)
 	e.Evaluate(now.Add(2 * time.Hour))
-	require.Empty(t, e.byName)
+	require.Empty(t, e.roster.byName)
 	require.Empty(t, e.services.byAccount)
 	require.Empty(t, e.dryServices.byAccount)
 }
@@ -429,7 +433,7 @@ func TestUnitsComeAndGo(t *testing.T) {
 // What a dry run remembers pushes nothing out that another policy does.
 func TestADryRunIsForgottenFirst(t *testing.T) {
 	c := snapshotConfig()
-	c.MaxGone, c.CooldownByService, c.Budgets = 2, false, Budgets{}
+	c.MaxGone, c.CooldownByService, c.Budgets = 2, false, budget.Limits{}
 	e, err := New(c)
 	require.NoError(t, err)
 	now := start
@@ -451,18 +455,18 @@ func TestADryRunIsForgottenFirst(t *testing.T) {
 	}
 	_, ok := e.Lookup("real")
 	require.True(t, ok)
-	require.Len(t, e.byName, 2)
+	require.Len(t, e.roster.byName, 2)
 }
 
 func TestOverBudgetErrorNamesTheBudget(t *testing.T) {
-	e, err := New(Config{CollectionInterval: time.Second, Budgets: Budgets{MaxConcurrentUnits: 1}})
+	e, err := New(Config{CollectionInterval: time.Second, Budgets: budget.Limits{MaxConcurrentUnits: 1}})
 	require.NoError(t, err)
 	_, err = e.Unit("a").OpenByHand(time.Second, start)
 	require.NoError(t, err)
 	_, err = e.Unit("b").OpenByHand(time.Second, start)
-	var over *OverBudgetError
+	var over *budget.ExceededError
 	require.ErrorAs(t, err, &over)
-	require.Equal(t, MaxConcurrentUnits, over.Budget)
+	require.Equal(t, budget.MaxConcurrentUnits, over.Budget)
 	e.Close(start)
 	_, err = e.Unit("a").OpenByHand(time.Second, start)
 	require.ErrorContains(t, err, "shut down")
@@ -474,7 +478,7 @@ func TestAUnitWithoutAPastIsForgottenAtOnce(t *testing.T) {
 	require.Empty(t, e.Remove("unit1", now))
 	_, known := e.Lookup("unit1")
 	require.False(t, known)
-	require.Zero(t, e.goneUnits)
+	require.Zero(t, e.roster.gone)
 	require.Equal(t, 2, e.Units())
 	checkInvariants(t, e)
 }

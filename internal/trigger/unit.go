@@ -4,77 +4,116 @@
 package trigger
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
+	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
 
-// Reading is what a monitor read of a unit at a moment.
+// maxClosed bounds the closed openings remembered per unit; the oldest is forgotten.
+const maxClosed = 16
+
+// Reading is one reading of a monitor of a unit.
 //
-// The value between two readings is Scale × ΔNum / ΔDen: for utilization Num is
-// the CPU time used and Den the capacity integrated over time, so that a change
-// of capacity counts from the reading that saw it. A gauge has its value in Num
-// and no Den. A reading that failed is not observed at all: a gap is no zero.
+// The value between two readings is Scale × ΔNum / ΔDen: for utilization Num is the
+// CPU time used and Den the capacity integrated over time, so that a change of
+// capacity counts from the reading that saw it. A gauge has its value in Num and no
+// Den. A reading that failed is not observed at all: a gap is not a zero.
 type Reading struct {
 	Time     time.Time
 	Num, Den float64
 }
 
-// Unit is what a decision is about: its readings and its gates. A gone unit has
-// gates only.
+// Unit is what a decision is about.
+//
+// Invariants:
+//   - histories has one element per monitor, or is nil while gone
+//   - machines has one element per policy and is never reallocated
+//   - hot and baselines count the openings in Profiling, without dry runs
+//   - a gone unit has nothing in Profiling
+//   - closed has at most maxClosed openings of dry runs, and of others
 type Unit struct {
 	name      string
 	engine    *Engine
-	index     int // in the engine's units; meaningless when gone
+	index     int // in roster.live; meaningless while gone
 	gone      bool
-	histories []window.History // one per monitor
-	gates     []gate           // one per policy
-	started   time.Time        // of its first process; zero: not known
-	added     time.Time        // first observed or evaluated
-	service   string           // empty: none
-	unnamed   bool             // it is to be said which
-	heat      float64          // as of the last evaluation
-	over      bool             // likewise: a budget keeps a gate shut
-	// hotGates and baselines are the gates that are open, but for dry runs.
-	hotGates, baselines int
-	closed              []*Opening // closed gates of the last 30 s
-	forgetAt            time.Time  // no closed gate is to be forgotten before
+	histories []window.History
+	machines  []machine
+	started   time.Time // of its first process; zero: not known
+	added     time.Time // first observed or evaluated
+	service   string    // empty: none
+	unnamed   bool      // the service is not known yet
+	heat      float64   // as of the last evaluation
+	over      bool      // a budget kept the gate shut at the last evaluation
+	hot       int       // openings that are not baselines
+	baselines int
+	closed    []*Opening // of the last 30 s
+	forgetAt  time.Time  // no closed opening is forgotten before
 }
 
-// comeBack forgets what was said and seen of a unit that was gone: only what it
-// did counts.
+func newUnit(e *Engine, name string) *Unit {
+	u := &Unit{name: name, engine: e, machines: make([]machine, len(e.plan.policies))}
+	for i := range u.machines {
+		u.machines[i].unit, u.machines[i].policy = u, &e.plan.policies[i]
+	}
+	return u
+}
+
+// comeBack resets what is known of a gone unit, except its cooldowns and openings.
 func (u *Unit) comeBack() {
 	u.started, u.added, u.service, u.unnamed = time.Time{}, time.Time{}, "", false
-	for p := range u.gates {
-		g := &u.gates[p]
-		g.off, g.held, g.told, g.due = false, false, 0, 0
+	for i := range u.machines {
+		m := &u.machines[i]
+		m.off, m.held, m.logged, m.due = false, false, 0, 0
 	}
 }
 
-// Name is what the unit was called when it was added.
+func (u *Unit) evaluate(now time.Time, at int64) {
+	u.heat, u.over = 0, false
+	if u.added.IsZero() {
+		u.added = now
+	}
+	for i := range u.machines {
+		u.machines[i].evaluate(now, at)
+	}
+	if len(u.closed) > 0 {
+		u.forgetClosed(now)
+	}
+}
+
+func (u *Unit) abort(now time.Time, why Reason) {
+	for i := range u.machines {
+		if m := &u.machines[i]; m.state == Profiling {
+			m.abort(now, why)
+		}
+	}
+}
+
+// Name returns the name under which the unit was added.
 func (u *Unit) Name() string { return u.name }
 
-// Gone says that the unit was removed and only its past is remembered.
+// Gone reports whether the unit was removed and only its past is remembered.
 func (u *Unit) Gone() bool { return u.gone }
 
-// SetStarted says when the unit's first process started, best as the time now
-// less its age, so that a wall clock that jumps changes nothing. Zero: not
-// known, then it is when the unit was first observed or evaluated.
+// SetStarted sets when the unit's first process started. The time now less the
+// process's age is best, since it does not change when the wall clock jumps. Zero:
+// not known, and the unit's age counts from when it was first observed or evaluated.
 func (u *Unit) SetStarted(t time.Time) { u.started = t }
 
-// grownUp is when the unit begins to fire.
+// grownUp returns when the unit may begin to fire.
 func (u *Unit) grownUp() time.Time {
 	if u.started.IsZero() {
-		return u.added.Add(u.engine.minAge)
+		return u.added.Add(u.engine.plan.minAge)
 	}
-	return u.started.Add(u.engine.minAge)
+	return u.started.Add(u.engine.plan.minAge)
 }
 
-// young says that the unit does not fire yet. One that is said to start in the
-// future starts now.
+// young reports whether the unit may not fire yet. A start in the future counts as
+// now.
 func (u *Unit) young(now time.Time) bool {
-	if u.engine.minAge == 0 {
+	if u.engine.plan.minAge == 0 {
 		return false
 	}
 	if now.Before(u.started) {
@@ -83,64 +122,14 @@ func (u *Unit) young(now time.Time) bool {
 	return now.Before(u.grownUp())
 }
 
-// SetPolicy says whether a policy applies to the unit, by its index in
-// Config.Policies; all do until said otherwise. An open gate is not closed by
-// it.
-func (u *Unit) SetPolicy(policy int, applies bool) { u.gates[policy].off = !applies }
+// SetPolicy sets whether a policy, by its index in Config.Policies, applies to the
+// unit; by default all do. It does not close an opening.
+func (u *Unit) SetPolicy(policy int, applies bool) { u.machines[policy].off = !applies }
 
-// Hot says that a gate is open, by a policy or by hand, or that one may open
-// soon: an item of a policy in Watching has a reading above its threshold in
-// its window, and the policy may fire by the time that the window is full. Dry
-// runs and baselines do not count.
-func (u *Unit) Hot() bool {
-	if u.hotGates > 0 || u.gone {
-		return u.hotGates > 0
-	}
-	e := u.engine
-	at := e.clock
-	for p := range e.policies {
-		g, plan := &u.gates[p], &e.policies[p]
-		if g.off || plan.dryRun || !g.watching() {
-			continue
-		}
-		for i := range plan.conditions {
-			c := &plan.conditions[i]
-			if u.histories[c.monitor].Warm(c.test, at) && u.guarded(c, at) && u.firesWithin(int64(c.span), p, at) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// firesWithin says that a policy in Watching may fire that soon, as far as time
-// alone is in the way.
-func (u *Unit) firesWithin(span int64, policy int, at int64) bool {
-	e := u.engine
-	then := e.epoch.Add(time.Duration(at + span))
-	if then.Before(u.gates[policy].notBefore) || e.minAge > 0 && then.Before(u.grownUp()) {
-		return false
-	}
-	if !e.byService {
-		return true
-	}
-	_, cooling := e.book(policy).cooling(u.account(), policy, then)
-	return !cooling
-}
-
-// Heat is value / threshold of the item nearest to its threshold, or over it by
-// most, as of the last Evaluate; 0 if no item of a policy that applies has
-// readings enough. Dry runs do not count.
-func (u *Unit) Heat() float64 { return u.heat }
-
-// OverBudget says that, as of the last Evaluate, an item of a policy holds and
-// a budget keeps its gate shut.
-func (u *Unit) OverBudget() bool { return u.over }
-
-// Observe stores a reading of a monitor and returns the value since the one
-// before. ok is false if there is none: the first reading and one after a
-// counter ran backwards only set the baseline; a monitor that no item uses, a
-// gone unit and a reading not later than the last are ignored.
+// Observe stores a reading of a monitor and returns its value since the one before.
+// ok is false if there is none: the first reading and one after a counter ran
+// backwards only set the baseline. A monitor that no condition uses, a gone unit and
+// a reading not later than the last one are ignored.
 func (u *Unit) Observe(monitor string, r Reading) (value float64, ok bool) {
 	if u.gone {
 		return 0, false
@@ -148,114 +137,27 @@ func (u *Unit) Observe(monitor string, r Reading) (value float64, ok bool) {
 	if u.added.IsZero() {
 		u.added = r.Time
 	}
-	for i := range u.engine.monitors {
-		if m := &u.engine.monitors[i]; m.name == monitor && m.Tests() > 0 {
-			at := u.engine.at(r.Time)
-			u.engine.clock = max(u.engine.clock, at)
-			return u.histories[i].Observe(at, r.Num, r.Den)
+	e := u.engine
+	for i := range e.plan.monitors {
+		if m := &e.plan.monitors[i]; m.name == monitor && m.Tests() > 0 {
+			return u.histories[i].Observe(e.clock.see(r.Time), r.Num, r.Den)
 		}
 	}
 	return 0, false
 }
 
-// Restart forgets the readings of a monitor: the next one sets a new baseline.
-// It is for a counter that was replaced and may not have run backwards, as when
-// a cgroup of the same name is another one.
+// Restart forgets the readings of a monitor: the next one sets a new baseline. It is
+// for a counter that was replaced without running backwards, as when a cgroup of the
+// same name is another one.
 func (u *Unit) Restart(monitor string) {
 	if u.gone {
 		return
 	}
-	for i := range u.engine.monitors {
-		if u.engine.monitors[i].name == monitor {
+	for i := range u.histories {
+		if u.engine.plan.monitors[i].name == monitor {
 			u.histories[i].Restart()
 		}
 	}
-}
-
-// ConditionStatus is how one item of a policy stands for a unit, for reports of why a
-// gate did not open.
-type ConditionStatus struct {
-	Cause
-	Policy string
-	State  State
-	// Enough: there are readings enough to test; else Value is 0.
-	Enough bool
-	// Holds: the test holds, and that of its monitor's guard.
-	Holds bool
-	// Guard is the monitor whose mean is too low for the item to hold; empty if
-	// it is not.
-	Guard string
-	// Off: the policy does not apply to the unit.
-	Off bool
-	// DryRun: the policy lets nothing out.
-	DryRun bool
-	// Blocked is what would keep the policy in Watching with an item that
-	// holds: TooYoung, ServiceUnknown, ServiceCooling or OverBudget, with its
-	// Budget. Empty:
-	// nothing.
-	Blocked Reason
-	Budget  string
-	// NotBefore: the policy does not fire before this time; zero if it may, or
-	// if when is not known.
-	NotBefore time.Time
-}
-
-// Ratio is value / threshold: 1 and above is hot. It is 0 where the value does
-// not count: of too few readings, under a guard, of a policy that does not apply.
-func (s ConditionStatus) Ratio() float64 {
-	if !s.Enough || s.Guard != "" || s.Off {
-		return 0
-	}
-	return window.Ratio(s.Value, s.Threshold)
-}
-
-// Conditions appends how every item of every policy stands.
-func (u *Unit) Conditions(dst []ConditionStatus, now time.Time) []ConditionStatus {
-	for p := range u.gates {
-		dst = u.standings(dst, p, now)
-	}
-	return dst
-}
-
-func (u *Unit) standings(dst []ConditionStatus, policy int, now time.Time) []ConditionStatus {
-	if u.gone {
-		return dst
-	}
-	e, g := u.engine, &u.gates[policy]
-	at := e.at(now)
-	common := ConditionStatus{Policy: e.policies[policy].name, State: g.state, Off: g.off, DryRun: e.policies[policy].dryRun}
-	if g.state == Watching {
-		common.Blocked, common.NotBefore, common.Budget = e.obstacle(u, policy, now, at)
-	}
-	if g.state != Profiling && now.Before(g.notBefore) && g.notBefore.After(common.NotBefore) {
-		common.NotBefore = g.notBefore
-	}
-	for i := range e.policies[policy].conditions {
-		c, s := &e.policies[policy].conditions[i], common
-		s.Holds = u.holds(c, at)
-		var value float64
-		value, s.Enough = u.histories[c.monitor].Value(c.test, at, &e.scratch)
-		s.Cause = c.cause(value)
-		if !u.guarded(c, at) {
-			s.Guard = c.guardName
-		}
-		dst = append(dst, s)
-	}
-	return dst
-}
-
-// Nearest is the item nearest to its threshold, or over it by most. ok is false
-// if no item has readings enough.
-func (u *Unit) Nearest(now time.Time) (nearest ConditionStatus, ok bool) {
-	var buf [16]ConditionStatus
-	for p := range u.gates {
-		for _, s := range u.standings(buf[:0], p, now) {
-			if s.Enough && (!ok || s.Ratio() > nearest.Ratio()) {
-				nearest, ok = s, true
-			}
-		}
-	}
-	return nearest, ok
 }
 
 // guarded reports whether the condition's guard, if it has one, holds.
@@ -268,14 +170,138 @@ func (u *Unit) holds(c *condition, at int64) bool {
 }
 
 // released reports whether the condition is below its ReleaseBelow, or has one and
-// does not count for the unit any more.
+// its guard fails.
 func (u *Unit) released(c *condition, at int64) bool {
 	return u.histories[c.monitor].Released(c.test, at) ||
 		c.releases && c.guard != nil && u.histories[c.guard.monitor].Fails(c.guard.test, at)
 }
 
-// remember keeps a closed gate for late profiles. Dry runs have a bound of their
-// own, so that they push none of another policy out.
+// value returns what the condition compares with its threshold.
+func (u *Unit) value(c *condition, at int64) (value float64, ok bool) {
+	return u.histories[c.monitor].Value(c.test, at, &u.engine.scratch)
+}
+
+// Hot reports whether the gate is open, by a policy or by hand, or may open soon: a
+// condition of a policy in Watching has a reading above its threshold in its window,
+// and the policy may fire by the time that the window is full. Dry runs and baselines
+// do not count.
+func (u *Unit) Hot() bool {
+	if u.hot > 0 || u.gone {
+		return u.hot > 0
+	}
+	for i := range u.machines {
+		if u.machines[i].warm(u.engine.clock.latest) {
+			return true
+		}
+	}
+	return false
+}
+
+// Heat returns the largest value / threshold of any condition, as of the last
+// Evaluate; 0 if no condition of a policy that applies has enough readings. Dry runs
+// do not count.
+func (u *Unit) Heat() float64 { return u.heat }
+
+// OverBudget reports whether, as of the last Evaluate, a condition holds and a budget
+// keeps the gate shut.
+func (u *Unit) OverBudget() bool { return u.over }
+
+// MayFire reports whether a policy, except dry runs, has opened the unit's gate or
+// may do so before a time. If not, it is useless to keep the unit's profiles until
+// then. Openings by hand and baselines cannot be foreseen.
+func (u *Unit) MayFire(before time.Time) bool {
+	if u.gone {
+		return false
+	}
+	for i := range u.machines {
+		m := &u.machines[i]
+		if m.off || m.policy.dryRun {
+			continue
+		}
+		if m.state == Profiling || m.notBefore.Before(before) && m.policy.name != Manual {
+			return true
+		}
+	}
+	return false
+}
+
+// OpenByHand opens the unit's gate within the budgets, whatever the cooldown and the
+// unit's age. While such an opening is open it prolongs that one, which keeps its ID.
+// The next call of Evaluate, Remove or Close reports the transitions. The error is a
+// *budget.ExceededError if a budget does not allow it.
+func (u *Unit) OpenByHand(duration time.Duration, now time.Time) (*Opening, error) {
+	e := u.engine
+	switch {
+	case duration <= 0:
+		return nil, fmt.Errorf("opening the gate of %s: duration %v is not allowed: must be above 0", u.name, duration)
+	case e.closed:
+		return nil, fmt.Errorf("opening the gate of %s: the trigger is shut down: no gate opens any more", u.name)
+	case u.gone:
+		return nil, fmt.Errorf("opening the gate of %s: the unit is gone: name one that is running", u.name)
+	}
+	at := e.clock.at(now)
+	m := &u.machines[e.plan.manual()]
+	if m.state == Profiling && now.Before(m.opening.Until) {
+		if until := now.Add(duration); until.After(m.opening.Until) {
+			m.opening.Until = until
+		}
+		return m.opening, nil
+	}
+	var over string
+	e.journal.deferring(func() {
+		u.expireDue(now) // what is overdue holds no place
+		if over = u.overBudget(at); over == "" {
+			m.openByHand(duration, now)
+		}
+	})
+	if over != "" {
+		return nil, &budget.ExceededError{Budget: over}
+	}
+	return m.opening, nil
+}
+
+func (u *Unit) expireDue(now time.Time) {
+	for i := range u.machines {
+		if m := &u.machines[i]; m.state == Profiling && !now.Before(m.opening.Until) {
+			m.expire()
+		}
+	}
+}
+
+// Admit appends the openings that a profile captured in [start, end) passes by: the
+// one that fired first, which is the profile's reason, comes first (ties by policy),
+// baselines last. If none is appended the gate was shut. Dry runs are among them and
+// export nothing.
+func (u *Unit) Admit(dst []*Opening, start, end time.Time) []*Opening {
+	from := len(dst)
+	for _, o := range u.closed {
+		if o.admits(start, end) {
+			dst = append(dst, o)
+		}
+	}
+	for i := range u.machines {
+		if m := &u.machines[i]; m.state == Profiling && m.opening.admits(start, end) {
+			dst = append(dst, m.opening)
+		}
+	}
+	if len(dst)-from > 1 {
+		slices.SortFunc(dst[from:], (*Opening).before)
+	}
+	return dst
+}
+
+// Openings appends the unit's openings that are open.
+func (u *Unit) Openings(dst []*Opening) []*Opening {
+	for i := range u.machines {
+		if m := &u.machines[i]; m.state == Profiling {
+			dst = append(dst, m.opening)
+		}
+	}
+	return dst
+}
+
+// remember keeps a closed opening for late profiles. Dry runs have a bound of their
+// own, so they never push out an opening of another policy.
 func (u *Unit) remember(o *Opening) {
 	alike, oldest := 0, -1
 	for n, c := range u.closed {
@@ -287,7 +313,7 @@ func (u *Unit) remember(o *Opening) {
 	}
 	if alike == maxClosed {
 		u.closed = slices.Delete(u.closed, oldest, oldest+1)
-		u.engine.stats.ForgottenOpenings++
+		u.engine.forgottenOpenings++
 	}
 	u.closed = append(u.closed, o)
 	if t := o.ClosedAt.Add(closedMemory); len(u.closed) == 1 || t.Before(u.forgetAt) {
@@ -295,7 +321,7 @@ func (u *Unit) remember(o *Opening) {
 	}
 }
 
-// forgetClosed drops the closed gates that are too old for late profiles.
+// forgetClosed forgets the closed openings that are too old for late profiles.
 func (u *Unit) forgetClosed(now time.Time) {
 	if now.Before(u.forgetAt) {
 		return
@@ -314,9 +340,9 @@ func (u *Unit) forgetClosed(now time.Time) {
 	u.closed = kept
 }
 
-// memory is when a gone unit has something to forget, and when everything. What
-// only dry runs remember is kept as long, but goes first at the bound: real is
-// when all else is forgotten.
+// memory returns when a gone unit has something to forget (next), and when all is
+// forgotten (last). real is last without dry runs, whose cooldowns are remembered as
+// long but forgotten first at the bound.
 func (u *Unit) memory() (next, last, real time.Time) {
 	remember := func(t time.Time, dryRun bool) {
 		if t.After(last) {
@@ -326,8 +352,8 @@ func (u *Unit) memory() (next, last, real time.Time) {
 			real = t
 		}
 	}
-	for i := range u.gates {
-		remember(u.gates[i].notBefore, u.engine.policies[i].dryRun)
+	for i := range u.machines {
+		remember(u.machines[i].notBefore, u.machines[i].policy.dryRun)
 	}
 	next = last
 	for _, o := range u.closed {

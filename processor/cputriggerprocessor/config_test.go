@@ -22,6 +22,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
 // load reads a configuration as the collector does: unmarshal, then validate.
@@ -304,7 +305,7 @@ cpu_weight_formula: linear
 	require.Zero(t, core.MinAge)
 	require.True(t, core.CooldownByService)
 	require.Equal(t, 20*time.Second, core.PreTrigger)
-	require.Equal(t, trigger.Budgets{MaxTriggersPerHour: 60, MaxTriggersPerServicePerHour: 4, MaxBytesPerHour: 256 << 20}, core.Budgets)
+	require.Equal(t, budget.Limits{MaxTriggersPerHour: 60, MaxTriggersPerServicePerHour: 4, MaxBytesPerHour: 256 << 20}, core.Budgets)
 	require.True(t, core.Policies[0].DryRun)
 	require.Equal(t, 50.0, *core.Policies[0].Conditions[0].ReleaseBelow)
 	require.Equal(t, trigger.Baseline{Every: 2 * time.Hour, Duration: 10 * time.Second}, core.Policies[0].Baseline)

@@ -11,6 +11,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
 // manual is the server that opens gates by hand; nil: none.
@@ -49,7 +50,7 @@ func (cfg *Config) trigger(policies []PolicyConfig) trigger.Config {
 		PreTrigger:         cfg.PreTrigger,
 		MinAge:             cfg.MinAge,
 		CooldownByService:  cfg.CooldownBy == CooldownByService,
-		Budgets: trigger.Budgets{
+		Budgets: budget.Limits{
 			MaxConcurrentUnits:           cfg.Budgets.MaxConcurrentUnits,
 			MaxTriggersPerHour:           cfg.Budgets.MaxTriggersPerHour,
 			MaxTriggersPerServicePerHour: cfg.Budgets.MaxTriggersPerServicePerHour,

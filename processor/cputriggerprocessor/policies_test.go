@@ -17,7 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/monitor"
-	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
 )
 
@@ -353,7 +353,7 @@ func TestManualIsWithinBudgets(t *testing.T) {
 	_, err := r.p.fire(t.Context(), containerA, time.Minute)
 	require.NoError(t, err)
 	_, err = r.p.fire(t.Context(), service, time.Minute)
-	var over *trigger.OverBudgetError
+	var over *budget.ExceededError
 	require.ErrorAs(t, err, &over)
 	require.Equal(t, "max_concurrent_units", over.Budget)
 }

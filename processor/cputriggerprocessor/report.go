@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
 // reporter writes what happened to the log and counts it. Messages are constant,
@@ -115,7 +116,7 @@ func (r *reporter) whyNothing(t transition) string {
 	case t.refused > 0:
 		return fmt.Sprintf("the next component refused %d profiles: %s", t.refused, t.whyRefused)
 	case t.overBudget:
-		return "over budget: " + trigger.MaxBytesPerHour
+		return "over budget: " + budget.MaxBytesPerHour
 	case len(r.types[t.Policy]) > 0:
 		return "no profile of the unit arrived that is of the policy's profile_types"
 	}

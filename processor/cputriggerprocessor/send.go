@@ -306,7 +306,7 @@ func (us *units) settle(j *judgement, err error, byteBudget bool) {
 		if byteBudget {
 			us.promised -= v.bytes
 			if err == nil {
-				us.engine.Spend(v.bytes, j.now)
+				us.engine.SpendBytes(v.bytes, j.now)
 			}
 		}
 		for _, o := range a.openings {

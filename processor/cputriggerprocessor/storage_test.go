@@ -29,6 +29,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
 )
 
@@ -57,9 +58,9 @@ func numbered(n int) trigger.Snapshot {
 		Taken:           at,
 		Units:           []trigger.Cooldown{{Name: "/system.slice/checkout.service", Policy: "cpu", Until: at.Add(4 * time.Hour)}},
 		Services:        []trigger.Cooldown{{Name: "checkout", Policy: "cpu", Until: at.Add(4 * time.Hour)}},
-		Triggers:        []trigger.Spending{{Time: at, Amount: 1}},
-		ServiceTriggers: []trigger.ServiceSpending{{Name: "checkout", Spent: []trigger.Spending{{Time: at, Amount: 1}}}},
-		Bytes:           []trigger.Spending{{Time: at, Amount: int64(n)}},
+		Triggers:        []budget.Spending{{Time: at, Amount: 1}},
+		ServiceTriggers: []trigger.ServiceSpending{{Name: "checkout", Spent: []budget.Spending{{Time: at, Amount: 1}}}},
+		Bytes:           []budget.Spending{{Time: at, Amount: int64(n)}},
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
 const (
@@ -306,7 +307,7 @@ func others(u *trigger.Unit, o *trigger.Opening) (out []string) {
 // max_bytes_per_hour, and reports once an episode that it may not: one ends when
 // none was held back for a minute. The lock is held.
 func (us *units) afford(o *trigger.Opening, bytes int, now time.Time) bool {
-	if us.engine.Afford(bytes, now) {
+	if us.engine.Affords(bytes, now) {
 		return true
 	}
 	u := us.byName[o.Unit]
@@ -315,7 +316,7 @@ func (us *units) afford(o *trigger.Opening, bytes int, now time.Time) bool {
 	}
 	if now.Sub(us.heldBackAt) > heldBackEpisode {
 		us.pending = append(us.pending, transition{
-			Transition: trigger.Transition{Time: now, Unit: u.gate, Policy: o.Policy, Opening: o, Budget: trigger.MaxBytesPerHour},
+			Transition: trigger.Transition{Time: now, Unit: u.gate, Policy: o.Policy, Opening: o, Budget: budget.MaxBytesPerHour},
 			service:    u.serviceName(), stopped: true,
 		})
 		us.wake()

@@ -19,7 +19,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/httplisten"
-	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
 const (
@@ -35,7 +35,7 @@ const (
 )
 
 // Open opens the gate of a unit for a time, or prolongs it. It fails with a
-// NoSuchUnitError, a trigger.OverBudgetError or ErrShutdown; any other error is
+// NoSuchUnitError, a budget.ExceededError or ErrShutdown; any other error is
 // answered with status 500.
 type Open func(ctx context.Context, unit string, d time.Duration) (Opened, error)
 
@@ -174,7 +174,7 @@ func answerError(w http.ResponseWriter, err error) (status int) {
 	status = http.StatusInternalServerError
 	var known *refusal
 	var missing *NoSuchUnitError
-	var over *trigger.OverBudgetError
+	var over *budget.ExceededError
 	switch {
 	case errors.As(err, &known):
 		status = known.status

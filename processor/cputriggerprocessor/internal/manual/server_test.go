@@ -37,7 +37,7 @@ import (
 	"go.opentelemetry.io/collector/config/configtls"
 	"go.uber.org/zap"
 
-	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
 // fired is what the server asked to open.
@@ -208,7 +208,7 @@ func TestWhyAGateIsNotOpenedIsAnswered(t *testing.T) {
 		retry  string
 	}{
 		{"no such unit", &NoSuchUnitError{"4711", "no process here has this pid"}, 404, map[string]any{"error": `no unit "4711": no process here has this pid`}, ""},
-		{"over budget", fmt.Errorf("fire: %w", &trigger.OverBudgetError{Budget: "max_triggers_per_hour"}), 429, map[string]any{"budget": "max_triggers_per_hour"}, "60"},
+		{"over budget", fmt.Errorf("fire: %w", &budget.ExceededError{Budget: "max_triggers_per_hour"}), 429, map[string]any{"budget": "max_triggers_per_hour"}, "60"},
 		{"shut down", ErrShutdown, 503, map[string]any{"error": ErrShutdown.Error()}, ""},
 		{"a fault", errors.New("disk on fire"), 500, map[string]any{"error": "disk on fire"}, ""},
 	} {

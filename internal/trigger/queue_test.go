@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
 // The heap gives what sorting gives, ties included.
@@ -20,7 +22,7 @@ func TestCandidatesComeHottestFirst(t *testing.T) {
 		var all candidates
 		for range n {
 			u := &Unit{name: fmt.Sprint("u", random.IntN(20))}
-			all = append(all, candidate{holder{unit: u, policy: random.IntN(3)}, float64(random.IntN(5))})
+			all = append(all, candidate{holder{machine: &machine{unit: u, policy: &policy{index: random.IntN(3)}}}, float64(random.IntN(5))})
 		}
 		want := slices.Clone(all)
 		slices.SortFunc(want, hotter)
@@ -37,9 +39,9 @@ func TestCandidatesComeHottestFirst(t *testing.T) {
 func TestTheHottestOfVeryManyOpen(t *testing.T) {
 	const units, places = 500, 7
 	for name, c := range map[string]Config{
-		"concurrent units": {Budgets: Budgets{MaxConcurrentUnits: places}},
-		"triggers":         {Budgets: Budgets{MaxTriggersPerHour: places}},
-		"both":             {Budgets: Budgets{MaxConcurrentUnits: places, MaxTriggersPerHour: 2 * places}},
+		"concurrent units": {Budgets: budget.Limits{MaxConcurrentUnits: places}},
+		"triggers":         {Budgets: budget.Limits{MaxTriggersPerHour: places}},
+		"both":             {Budgets: budget.Limits{MaxConcurrentUnits: places, MaxTriggersPerHour: 2 * places}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(5, 6))
@@ -71,7 +73,7 @@ func TestTheHottestOfVeryManyOpen(t *testing.T) {
 			}
 			require.Len(t, append(slices.Clone(fired), kept...), 2*units, "each policy of each unit once")
 			order := func(a, b Transition) int {
-				return hotter(candidate{holder{unit: a.Unit}, a.Cause.Value / a.Cause.Threshold}, candidate{holder{unit: b.Unit}, b.Cause.Value / b.Cause.Threshold})
+				return hotter(candidateOf(a), candidateOf(b))
 			}
 			require.True(t, slices.IsSortedFunc(fired, order), "opened in order")
 			require.True(t, slices.IsSortedFunc(kept, order), "reported in order")
@@ -94,4 +96,8 @@ func TestTheHottestOfVeryManyOpen(t *testing.T) {
 			}
 		})
 	}
+}
+
+func candidateOf(t Transition) candidate {
+	return candidate{holder{machine: &machine{unit: t.Unit, policy: &policy{}}}, t.Cause.Value / t.Cause.Threshold}
 }

@@ -1,0 +1,365 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package trigger
+
+import "time"
+
+const (
+	// retryAfter is the time that a policy waits after an opening without an
+	// accepted profile.
+	retryAfter = time.Minute
+
+	// closedMemory is the time that a closed opening admits late profiles. It is
+	// shorter than retryAfter, so an opening without an accepted profile is never
+	// followed by another one while it can still admit a profile.
+	closedMemory = 30 * time.Second
+)
+
+// machine is the state machine of one policy for one unit. [State] lists the
+// transitions.
+//
+// Invariants:
+//   - in Profiling, opening is not nil and its ClosedAt is zero; else opening is the
+//     last one, closed, or nil
+//   - resume is CoolingDown only while a baseline is open that was opened there
+//   - a baseline does not change notBefore
+//   - logged is empty unless held
+type machine struct {
+	unit    *Unit
+	policy  *policy
+	opening *Opening
+	state   State
+	resume  State // the state that a baseline returns to
+	off     bool  // the policy does not apply to the unit
+	held    bool  // a condition held at the last evaluation
+	// logged are the obstacles that were reported since a condition began to hold.
+	logged obstacles
+	// notBefore is the end of the cooldown in CoolingDown, and the earliest time
+	// to fire in Watching.
+	notBefore time.Time
+	due       int64 // the next baseline; 0: not worked out yet
+}
+
+// cooling reports whether a cooldown is in progress, under a baseline or not.
+func (m *machine) cooling() bool {
+	return m.state == CoolingDown || m.state == Profiling && m.opening.Baseline && m.resume == CoolingDown
+}
+
+// watching reports whether the policy is in Watching, under a baseline or not.
+func (m *machine) watching() bool {
+	return m.state == Watching || m.state == Profiling && m.opening.Baseline && m.resume == Watching
+}
+
+// evaluate makes every transition that is due, except to Profiling: openings wait
+// until all units are evaluated, since the hottest come first.
+func (m *machine) evaluate(now time.Time, at int64) {
+	if m.state == Profiling && !now.Before(m.opening.Until) {
+		m.expire()
+	}
+	held, hold := m.held, m.measure(at)
+	m.held = hold != 0
+	switch {
+	case m.state != Profiling:
+	case m.opening.Baseline:
+		if m.held {
+			m.giveWay(now)
+		}
+	case m.opening.held != nil && m.opening.released(at):
+		m.release(now)
+	}
+	if m.state == CoolingDown && !now.Before(m.notBefore) {
+		m.endCooldown()
+	}
+	if m.policy.baseline.Every > 0 && !m.off {
+		m.scheduleBaseline(now, at)
+	}
+	if !m.held {
+		m.logged = 0
+		return
+	}
+	switch {
+	case m.state == CoolingDown && !held:
+		m.reportRisingEdge(now, at)
+	case m.state == Watching && !now.Before(m.notBefore):
+		m.unit.engine.queue.add(m, hold)
+	}
+}
+
+// measure returns the conditions that hold, and raises the unit's heat to that of
+// the hottest.
+func (m *machine) measure(at int64) (hold conditionSet) {
+	if m.off {
+		return 0
+	}
+	u, heat := m.unit, 0.0
+	for n := range m.policy.conditions {
+		c := &m.policy.conditions[n]
+		holds, ratio := u.histories[c.monitor].Heat(c.test, at)
+		if !holds && ratio <= heat || !u.guarded(c, at) {
+			continue
+		}
+		if holds {
+			hold = hold.with(n)
+		}
+		heat = max(heat, ratio)
+	}
+	if heat > u.heat && !m.policy.dryRun {
+		u.heat = heat
+	}
+	return hold
+}
+
+// hottest returns the hottest of some conditions that hold, with value / threshold;
+// -1 if none holds.
+func (m *machine) hottest(of conditionSet, at int64) (cause Cause, ratio float64) {
+	ratio = -1
+	for n := range m.policy.conditions {
+		c := &m.policy.conditions[n]
+		if !of.has(n) || !m.unit.holds(c, at) {
+			continue
+		}
+		value, _ := m.unit.value(c, at)
+		if r := c.ratio(value); r > ratio {
+			cause, ratio = c.cause(value), r
+		}
+	}
+	return cause, ratio
+}
+
+// nearest returns the condition nearest to its threshold; zero if none has enough
+// readings.
+func (m *machine) nearest(at int64) (nearest Cause) {
+	ratio := -1.0
+	for n := range m.policy.conditions {
+		c := &m.policy.conditions[n]
+		if value, ok := m.unit.value(c, at); ok && c.ratio(value) > ratio {
+			nearest, ratio = c.cause(value), c.ratio(value)
+		}
+	}
+	return nearest
+}
+
+// warm reports whether a condition has a reading above its threshold in its window
+// and the policy may fire by the time that the window is full.
+func (m *machine) warm(at int64) bool {
+	if m.off || m.policy.dryRun || !m.watching() {
+		return false
+	}
+	for n := range m.policy.conditions {
+		c := &m.policy.conditions[n]
+		if m.unit.histories[c.monitor].Warm(c.test, at) && m.unit.guarded(c, at) &&
+			m.mayFireAt(m.unit.engine.clock.time(at+int64(c.span))) {
+			return true
+		}
+	}
+	return false
+}
+
+// mayFireAt reports whether nothing that ends with time keeps a policy in Watching
+// from firing then.
+func (m *machine) mayFireAt(then time.Time) bool {
+	plan := &m.unit.engine.plan
+	if then.Before(m.notBefore) || plan.minAge > 0 && then.Before(m.unit.grownUp()) {
+		return false
+	}
+	if !plan.byService {
+		return true
+	}
+	_, cooling := m.policy.services.cooling(m.unit.account(), m.policy.index, then)
+	return !cooling
+}
+
+// The transitions to Profiling.
+
+// fire opens the gate because a condition holds.
+func (m *machine) fire(cause Cause, now time.Time) {
+	m.open(&Opening{Cause: cause, Until: now.Add(m.policy.duration)}, now, Fired)
+}
+
+// openBaseline opens the gate for a baseline.
+func (m *machine) openBaseline(now time.Time, at int64) {
+	m.open(&Opening{Cause: m.nearest(at), Until: now.Add(m.policy.baseline.Duration), Baseline: true}, now, BaselineDue)
+}
+
+// openByHand opens the gate whatever the conditions.
+func (m *machine) openByHand(duration time.Duration, now time.Time) {
+	m.open(&Opening{Cause: Cause{Monitor: Manual}, Until: now.Add(duration), Manual: true}, now, ByHand)
+}
+
+// open enters Profiling. The caller sets the opening's cause, end and kind.
+func (m *machine) open(o *Opening, now time.Time, why Reason) {
+	e, from := m.unit.engine, m.state
+	o.ID, o.Unit, o.Policy, o.FiredAt, o.DryRun = e.newID(), m.unit.name, m.policy.name, now, m.policy.dryRun
+	o.machine = m
+	if !o.Baseline {
+		o.preTrigger = e.plan.preTrigger
+	}
+	if o.real() {
+		e.places.take(o, now)
+		m.unit.spendTrigger(e.clock.at(now))
+	}
+	o.holdService()
+	if m.policy.releases && !o.Baseline {
+		o.held = make([]bool, len(m.policy.conditions))
+		o.noteHeld(e.clock.at(now))
+	}
+	m.opening, m.resume, m.state, m.logged = o, from, Profiling, 0
+	m.report(Transition{Time: now, From: from, Reason: why, Cause: o.Cause, Opening: o})
+}
+
+// The transitions from Profiling.
+
+// expire closes an opening whose time is over, as of when it was.
+func (m *machine) expire() { m.close(m.opening.Until, DurationPassed) }
+
+// release closes an opening because all conditions that held are released.
+func (m *machine) release(now time.Time) { m.close(now, Released) }
+
+// giveWay closes a baseline because its unit is hot or its place is needed.
+func (m *machine) giveWay(now time.Time) { m.abort(now, GaveWay) }
+
+// abort closes an opening early, unless its time is over.
+func (m *machine) abort(now time.Time, why Reason) {
+	if now.Before(m.opening.Until) {
+		m.close(now, why)
+	} else {
+		m.expire()
+	}
+}
+
+// close leaves Profiling.
+func (m *machine) close(at time.Time, why Reason) {
+	o := m.opening
+	o.ClosedAt = at
+	switch {
+	case o.Baseline:
+		m.state = m.resume
+	case o.Manual:
+		m.state = Watching
+	case o.Profiles > 0 || o.DryRun:
+		m.coolDown()
+	default:
+		m.state, m.notBefore = Watching, at.Add(retryAfter)
+	}
+	if o.real() {
+		m.unit.engine.places.give(o)
+	}
+	o.freeService()
+	if o.cools() {
+		m.coolService()
+	}
+	m.unit.remember(o)
+	m.report(Transition{
+		Time: at, From: Profiling, Reason: why, Cause: o.Cause, Opening: o, nothing: o.Profiles == 0 && o.real(),
+	})
+}
+
+// The transitions to and from CoolingDown.
+
+// coolDown begins the cooldown after the last opening.
+func (m *machine) coolDown() {
+	m.state, m.notBefore = CoolingDown, m.opening.ClosedAt.Add(m.policy.cooldown)
+}
+
+// coolDownLate begins the cooldown of an opening whose first profile was accepted
+// only after it closed. Else a policy with a duration shorter than the delay of
+// profiles would export something every minute and never cool down.
+func (m *machine) coolDownLate() {
+	o := m.opening
+	m.coolDown()
+	m.coolService()
+	m.unit.engine.journal.addLate(m.transition(Transition{
+		Time: o.ClosedAt, From: Watching, Reason: LateExport, Cause: o.Cause, Opening: o,
+	}))
+}
+
+// endCooldown returns to Watching.
+func (m *machine) endCooldown() {
+	when := m.notBefore
+	if o := m.opening; o != nil && o.ClosedAt.After(when) {
+		when = o.ClosedAt // of a baseline that was open for longer
+	}
+	m.state = Watching
+	m.report(Transition{Time: when, From: CoolingDown, Reason: CooldownPassed})
+}
+
+// The reports without a transition.
+
+// reportRisingEdge reports that a condition began to hold in CoolingDown.
+func (m *machine) reportRisingEdge(now time.Time, at int64) {
+	cause, _ := m.hottest(allConditions, at)
+	m.report(Transition{Time: now, From: CoolingDown, Reason: RisingEdge, Cause: cause})
+}
+
+// reportShut reports, once, what keeps the gate shut in Watching although
+// conditions hold.
+func (m *machine) reportShut(hold conditionSet, now time.Time, at int64) {
+	why, _, budget := m.obstacle(now, at)
+	if m.logged.has(why) {
+		return
+	}
+	m.logged = m.logged.with(why)
+	cause, _ := m.hottest(hold, at)
+	m.report(Transition{Time: now, From: Watching, Reason: why, Cause: cause, Budget: budget})
+}
+
+// transition completes a transition to the current state.
+func (m *machine) transition(t Transition) Transition {
+	t.Unit, t.Policy, t.To = m.unit, m.policy.name, m.state
+	return t
+}
+
+func (m *machine) report(t Transition) { m.unit.engine.journal.add(m.transition(t)) }
+
+// obstacle returns what keeps a policy in Watching from opening the gate although a
+// condition holds, its end where that is known, and the budget. The reason is empty
+// if nothing does.
+func (m *machine) obstacle(now time.Time, at int64) (why Reason, until time.Time, budget string) {
+	u := m.unit
+	if u.young(now) {
+		return TooYoung, u.grownUp(), ""
+	}
+	if u.unnamed {
+		return ServiceUnknown, time.Time{}, ""
+	}
+	if u.engine.plan.byService {
+		if until, cooling := m.policy.services.cooling(u.account(), m.policy.index, now); cooling {
+			return ServiceCooling, until, ""
+		}
+	}
+	if !m.policy.dryRun {
+		if budget := u.overBudget(at); budget != "" {
+			return OverBudget, time.Time{}, budget
+		}
+	}
+	return "", time.Time{}, ""
+}
+
+// obstacles is a set of reasons that can keep a gate shut.
+type obstacles uint8
+
+func (o obstacles) has(why Reason) bool       { return o&bitOf(why) != 0 }
+func (o obstacles) with(why Reason) obstacles { return o | bitOf(why) }
+
+func bitOf(why Reason) obstacles {
+	switch why {
+	case OverBudget:
+		return 1
+	case ServiceCooling:
+		return 2
+	case TooYoung:
+		return 4
+	case ServiceUnknown:
+		return 8
+	}
+	return 0
+}
+
+// conditionSet is a set of a policy's conditions; those from the 64th on are one.
+type conditionSet uint64
+
+const allConditions = ^conditionSet(0)
+
+func (s conditionSet) has(n int) bool          { return s>>min(n, 63)&1 != 0 }
+func (s conditionSet) with(n int) conditionSet { return s | 1<<min(n, 63) }

@@ -1,0 +1,98 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package trigger
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/trigger/budget"
+)
+
+// places are the units with an open gate, which the budgets bound. Dry runs need no
+// place.
+//
+// Invariants:
+//   - ledger counts each unit with hot or baselines above 0 once
+//   - openings is the number of openings in Profiling
+//   - baselines are those of them that can give way; empty without a limit
+type places struct {
+	ledger    budget.Ledger
+	openings  int
+	baselines []*Opening
+}
+
+// available reports whether the unit has a place, or one is free.
+func (p *places) available(u *Unit) bool { return u.hot+u.baselines > 0 || p.ledger.PlaceFree() }
+
+// take gives an opening a place. Baselines of the unit, or of another one if no
+// place is free, give way.
+func (p *places) take(o *Opening, now time.Time) {
+	u := o.machine.unit
+	if o.hot() {
+		u.closeBaselines(now)
+	}
+	if !p.available(u) {
+		p.oldestBaseline().machine.unit.closeBaselines(now)
+	}
+	if u.hot+u.baselines == 0 {
+		p.ledger.Occupy()
+	}
+	if o.Baseline {
+		u.baselines++
+		if p.ledger.Limits().MaxConcurrentUnits > 0 {
+			p.baselines = append(p.baselines, o)
+		}
+	} else {
+		u.hot++
+	}
+	p.openings++
+}
+
+// give returns the place of an opening that closes.
+func (p *places) give(o *Opening) {
+	u := o.machine.unit
+	if o.Baseline {
+		u.baselines--
+		if n := slices.Index(p.baselines, o); n >= 0 {
+			p.baselines = slices.Delete(p.baselines, n, n+1)
+		}
+	} else {
+		u.hot--
+	}
+	if u.hot+u.baselines == 0 {
+		p.ledger.Vacate()
+	}
+	p.openings--
+}
+
+func (p *places) oldestBaseline() *Opening {
+	return slices.MinFunc(p.baselines, func(a, b *Opening) int {
+		return cmp.Or(a.FiredAt.Compare(b.FiredAt), cmp.Compare(a.Unit, b.Unit))
+	})
+}
+
+// overBudget returns the budget that does not allow the unit one more opening; empty
+// if all do. A unit with an open gate needs no second place, and baselines give way.
+func (u *Unit) overBudget(at int64) string {
+	p := &u.engine.places
+	switch {
+	case !p.available(u) && len(p.baselines) == 0:
+		return budget.MaxConcurrentUnits
+	case !p.ledger.TriggerLeft(at):
+		return budget.MaxTriggersPerHour
+	case !u.serviceTriggerLeft(at):
+		return budget.MaxTriggersPerServicePerHour
+	case !p.ledger.BytesLeft(at):
+		return budget.MaxBytesPerHour
+	}
+	return ""
+}
+
+// spendTrigger counts an opening, for the unit's service too.
+func (u *Unit) spendTrigger(at int64) {
+	u.engine.places.ledger.SpendTrigger(at)
+	u.spendServiceTrigger(at)
+}

@@ -1,0 +1,94 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package trigger
+
+import (
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/trigger/window"
+)
+
+// ConditionStatus is the status of one condition of a policy for a unit, for reports
+// of why a gate did not open.
+type ConditionStatus struct {
+	Cause
+	Policy string
+	State  State
+	// Enough: there are enough readings to test; else Value is 0.
+	Enough bool
+	// Holds: the test holds, and that of its monitor's guard.
+	Holds bool
+	// Guard is the monitor whose mean is too low for the condition to hold; empty
+	// if it is not too low or there is none.
+	Guard string
+	// Off: the policy does not apply to the unit.
+	Off bool
+	// DryRun: the policy exports nothing.
+	DryRun bool
+	// Blocked is what would keep the policy in Watching with a condition that
+	// holds: TooYoung, ServiceUnknown, ServiceCooling or OverBudget, with its
+	// Budget. Empty: nothing.
+	Blocked Reason
+	Budget  string
+	// NotBefore: the policy does not fire before this time; zero if it may, or if
+	// the time is not known.
+	NotBefore time.Time
+}
+
+// Ratio returns value / threshold: 1 and above is hot. It is 0 if the value does not
+// count: too few readings, below its guard, or of a policy that does not apply.
+func (s ConditionStatus) Ratio() float64 {
+	if !s.Enough || s.Guard != "" || s.Off {
+		return 0
+	}
+	return window.Ratio(s.Value, s.Threshold)
+}
+
+// Conditions appends the status of every condition of every policy.
+func (u *Unit) Conditions(dst []ConditionStatus, now time.Time) []ConditionStatus {
+	for i := range u.machines {
+		dst = u.machines[i].conditions(dst, now)
+	}
+	return dst
+}
+
+func (m *machine) conditions(dst []ConditionStatus, now time.Time) []ConditionStatus {
+	if m.unit.gone {
+		return dst
+	}
+	at := m.unit.engine.clock.at(now)
+	common := ConditionStatus{Policy: m.policy.name, State: m.state, Off: m.off, DryRun: m.policy.dryRun}
+	if m.state == Watching {
+		common.Blocked, common.NotBefore, common.Budget = m.obstacle(now, at)
+	}
+	if m.state != Profiling && now.Before(m.notBefore) && m.notBefore.After(common.NotBefore) {
+		common.NotBefore = m.notBefore
+	}
+	for n := range m.policy.conditions {
+		c, s := &m.policy.conditions[n], common
+		s.Holds = m.unit.holds(c, at)
+		var value float64
+		value, s.Enough = m.unit.value(c, at)
+		s.Cause = c.cause(value)
+		if !m.unit.guarded(c, at) {
+			s.Guard = c.guardName
+		}
+		dst = append(dst, s)
+	}
+	return dst
+}
+
+// Nearest returns the condition nearest to its threshold, or over it by most. ok is
+// false if no condition has enough readings.
+func (u *Unit) Nearest(now time.Time) (nearest ConditionStatus, ok bool) {
+	var buf [16]ConditionStatus
+	for i := range u.machines {
+		for _, s := range u.machines[i].conditions(buf[:0], now) {
+			if s.Enough && (!ok || s.Ratio() > nearest.Ratio()) {
+				nearest, ok = s, true
+			}
+		}
+	}
+	return nearest, ok
+}

@@ -1,0 +1,134 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package trigger
+
+import "time"
+
+// State is the state of the machine of one policy for one unit.
+type State uint8
+
+// The states. Each names the functions of the machine by which it is left.
+const (
+	// Watching: no condition holds, or something keeps the gate shut although one
+	// does: the unit is too young, its service is unknown or cools down, a budget
+	// is used up, or an opening without an accepted profile closed less than a
+	// minute ago.
+	//
+	// Left for Profiling by fire, when a condition holds and nothing is in the
+	// way, by openByHand, and by openBaseline, when a baseline is due and the unit
+	// is cool. Left for CoolingDown by coolDownLate, when a profile of the last
+	// opening is accepted only after it closed.
+	Watching State = iota
+	// Profiling: the policy keeps the unit's gate open.
+	//
+	// Left by expire, when the opening's time is over, by release, when every
+	// condition that held is released, and by abort, when the unit is gone or the
+	// engine closes: for CoolingDown if the next component accepted a profile of
+	// the opening or the policy is a dry run, else for Watching, so that a failed
+	// export costs no cooldown. After an opening by hand always for Watching. A
+	// baseline returns to the state before it, and is also left by giveWay, when
+	// a condition holds or its place is needed.
+	Profiling
+	// CoolingDown: rising edges are reported by reportRisingEdge and do not open
+	// the gate.
+	//
+	// Left for Watching by endCooldown, when the cooldown has passed since the
+	// opening closed, and for Profiling by openBaseline, during which the cooldown
+	// continues.
+	CoolingDown
+)
+
+func (s State) String() string {
+	switch s {
+	case Watching:
+		return "watching"
+	case Profiling:
+		return "profiling"
+	case CoolingDown:
+		return "cooling_down"
+	}
+	return "invalid"
+}
+
+// Reason is why a transition happened.
+type Reason string
+
+// The reasons of transitions.
+const (
+	Fired          Reason = "fired"           // Watching to Profiling: a condition holds
+	DurationPassed Reason = "duration"        // Profiling ended as planned
+	UnitGone       Reason = "unit gone"       // Profiling ended, the unit was removed
+	Shutdown       Reason = "shutdown"        // Profiling ended, the engine closed
+	LateExport     Reason = "late export"     // Watching to CoolingDown: a profile was accepted after closing
+	CooldownPassed Reason = "cooldown passed" // CoolingDown to Watching
+	RisingEdge     Reason = "rising edge"     // a condition began to hold in CoolingDown, which stays
+	Released       Reason = "released"        // Profiling ended, every condition that held is released
+	BaselineDue    Reason = "baseline"        // to Profiling while cool
+	GaveWay        Reason = "gave way"        // a baseline ended: its unit is hot or its place is needed
+	ByHand         Reason = "manual"          // Watching to Profiling by OpenByHand
+
+	// A condition holds and the policy stays in Watching. Each is reported once
+	// while a condition holds; the gate opens when the obstacle is gone.
+	OverBudget     Reason = "over budget"     // Transition.Budget names the budget
+	ServiceCooling Reason = "service cooling" // another unit of the service is open or cools down
+	TooYoung       Reason = "too young"       // the unit's first process started less than MinAge ago
+	ServiceUnknown Reason = "service unknown" // the unit's service is not known yet
+)
+
+// Transition is one step of the machine of a policy and unit.
+type Transition struct {
+	// Time is when it took effect. For an opening that was due to close it is
+	// that time, which may be before the evaluation that noticed it.
+	Time     time.Time
+	Unit     *Unit
+	Policy   string
+	From, To State
+	Reason   Reason
+	// Cause is the condition behind Fired and RisingEdge, and of the opening that
+	// closes.
+	Cause Cause
+	// Opening is the one that began or ended; nil for other transitions.
+	Opening *Opening
+	// Budget keeps the gate shut, for OverBudget.
+	Budget string
+
+	nothing bool
+}
+
+// NothingExported reports whether an opening ended without an accepted profile. It
+// is false for dry runs.
+func (t Transition) NothingExported() bool { return t.nothing }
+
+// journal collects the transitions that the next call returns.
+type journal struct {
+	out  []Transition
+	late []Transition // of calls that return none, for the next one that does
+}
+
+// begin empties what the last call returned and starts with the late ones.
+func (j *journal) begin() {
+	j.out = append(emptied(j.out), j.late...)
+	j.late = emptied(j.late)
+}
+
+func (j *journal) add(t Transition)     { j.out = append(j.out, t) }
+func (j *journal) addLate(t Transition) { j.late = append(j.late, t) }
+
+// deferring runs a call whose transitions the next call returns.
+func (j *journal) deferring(call func()) {
+	j.out, j.late = j.late, j.out
+	call()
+	j.out, j.late = j.late, j.out
+}
+
+// emptied returns an empty slice on the same memory, or nil if that is large, which
+// is rare.
+func emptied[T any](s []T) []T {
+	const most = 1024
+	if cap(s) > most {
+		return nil
+	}
+	clear(s)
+	return s[:0]
+}
