@@ -1,19 +1,18 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package samplebuffer holds the two buffers between sampling and exporting,
-// and the escape hatch for when both are full: sampling is paused rather than
-// the host's memory filled or a sampler made to wait.
+// Package samplebuffer is the pair of buffers between sampling and exporting, with
+// the escape hatch for when both are full: sampling pauses, so that memory stays
+// bounded and no sampler waits.
 //
-// One buffer is active and takes what samplers write; the other is free or with
-// the exporter. A full active buffer changes places with a free one at once;
-// without a free one the pair is paused until the exporter gives its buffer
-// back.
+// Samplers write to the active buffer; the other one is free or being exported. A
+// full active buffer swaps places with a free one at once; without a free one the
+// pair is paused until the exporter gives its buffer back.
 package samplebuffer
 
 import "sync"
 
-// Contents is a buffer's content. What it means is the caller's business.
+// Contents is a buffer's content.
 type Contents interface {
 	// Reset empties the buffer for its next use.
 	Reset()
@@ -26,35 +25,36 @@ type Pair[B Contents] struct {
 	mu     sync.Mutex
 	active B
 	other  B
-	// exporting: other is with the exporter. pending: other is full and waits
-	// for the exporter to take it. Never both.
+	// exporting: other is being exported. pending: other is full and waits to be
+	// taken. Never both.
 	exporting, pending bool
 	// paused: active is full while other is not free.
 	paused bool
 
-	ready chan struct{}
 	hooks Hooks[B]
 }
 
-// Hooks are what the owner of a pair does at its turning points. They are
-// called with the pair locked: they must not block and must not call the pair.
+// Hooks are called when a pair changes, with the pair locked: they must not block
+// and must not call the pair.
 type Hooks[B Contents] struct {
-	// Turn is called when filled stops being active and next starts: the
-	// capture window of the one ends and of the other begins. Where there was
-	// nothing to export, both are the same, still empty buffer.
+	// Turn is called when filled stops being active and next starts: the capture
+	// window of filled ends and that of next begins. If there was nothing to export,
+	// both are the same, still empty buffer.
 	Turn func(filled, next B)
+	// Full is called when a full buffer waits to be taken before its time.
+	Full func()
 	// Pause is called when both buffers are full, Resume when one is free again.
 	Pause, Resume func()
 }
 
 // New returns a pair of two empty buffers, a active.
 func New[B Contents](a, b B, hooks Hooks[B]) *Pair[B] {
-	return &Pair[B]{active: a, other: b, ready: make(chan struct{}, 1), hooks: hooks}
+	return &Pair[B]{active: a, other: b, hooks: hooks}
 }
 
-// Borrow locks the pair and returns the active buffer for writing; the caller
-// must Return it at once. Where ok is false the pair is paused, nothing is
-// locked and the event is lost to a full buffer.
+// Borrow locks the pair and returns the active buffer for writing; the caller must
+// Return it at once. If ok is false the pair is paused, nothing is locked and the
+// event is lost to a full buffer.
 func (p *Pair[B]) Borrow() (b B, ok bool) {
 	p.mu.Lock()
 	if p.paused {
@@ -64,10 +64,9 @@ func (p *Pair[B]) Borrow() (b B, ok bool) {
 	return p.active, true
 }
 
-// Return unlocks the pair. fitted says whether the write fitted into the
-// buffer; when it did not, and retry is true, another buffer is active now and
-// the write is worth trying again, once: an event that does not fit an empty
-// buffer fits none.
+// Return unlocks the pair. fitted reports whether the write fitted into the buffer.
+// If it did not and retry is true, another buffer is active now: try the write
+// again, once. An event that does not fit an empty buffer fits none.
 func (p *Pair[B]) Return(fitted bool) (retry bool) {
 	defer p.mu.Unlock()
 	if fitted || p.active.Events() == 0 {
@@ -76,7 +75,7 @@ func (p *Pair[B]) Return(fitted bool) (retry bool) {
 	if !p.exporting && !p.pending {
 		p.turn()
 		p.pending = true
-		p.signal()
+		p.hooks.Full()
 		return true
 	}
 	p.paused = true
@@ -84,12 +83,9 @@ func (p *Pair[B]) Return(fitted bool) (retry bool) {
 	return false
 }
 
-// Ready receives when a full buffer waits to be taken before its time.
-func (p *Pair[B]) Ready() <-chan struct{} { return p.ready }
-
-// Take hands over a buffer to export: the one that is full already, else the
-// active one, whose place the empty one takes. ok is false where there is
-// nothing to export or the last buffer taken was not given back.
+// Take returns a buffer to export: the full one, else the active one, which the
+// empty one replaces. ok is false if there is nothing to export or the last buffer
+// taken was not given back.
 func (p *Pair[B]) Take() (b B, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,7 +112,7 @@ func (p *Pair[B]) Done() {
 	if p.paused {
 		p.turn()
 		p.pending = true
-		p.signal()
+		p.hooks.Full()
 		p.paused = false
 		p.hooks.Resume()
 	}
@@ -132,11 +128,4 @@ func (p *Pair[B]) Paused() bool {
 func (p *Pair[B]) turn() {
 	p.active, p.other = p.other, p.active
 	p.hooks.Turn(p.other, p.active)
-}
-
-func (p *Pair[B]) signal() {
-	select {
-	case p.ready <- struct{}{}:
-	default:
-	}
 }

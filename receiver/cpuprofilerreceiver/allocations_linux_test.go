@@ -27,6 +27,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/allocs"
 )
 
 // allocator is a program that allocates what it is told to.
@@ -40,7 +41,7 @@ type allocator struct {
 func startAllocator(t *testing.T, in ...*hosttest.Cgroup) *allocator {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "allocator")
-	build := exec.Command("go", "build", "-o", path, "./internal/allocs/testdata/allocator")
+	build := exec.Command("go", "build", "-o", path, "./internal/sampler/allocs/testdata/allocator")
 	text, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", text)
 	cmd := exec.Command(path)
@@ -161,8 +162,8 @@ func TestReceiverSamplesAllocationsOfHotUnitsAlone(t *testing.T) {
 	a, other := startAllocator(t, group), startAllocator(t)
 	r := startTo(t, nil, func(c *Config) {
 		c.CPU.Enabled = false
-		c.Allocations = configoptional.Some(defaultAllocations()) // of the whole host
-		c.DiscoveryInterval = time.Hour                           // only what is hot tells
+		c.Allocations = configoptional.Some(allocs.DefaultConfig()) // of the whole host
+		c.DiscoveryInterval = time.Hour                             // only what is hot tells
 	}, ext)
 	allocate := func() {
 		a.allocate("pages", 64<<20)
@@ -195,7 +196,7 @@ func TestFloodOfAllocationsLeavesRoomForOthers(t *testing.T) {
 	t.Setenv("RATE", "65536")
 	a := startAllocator(t)
 	r := start(t, func(c *Config) {
-		withAllocations(a.cmd.Process.Pid, AllocationsConfig{When: WhenAlways, MaxSamplesPerMinute: maxMaxSamplesPerMinute, BufferSize: 64 * bytesize.KiB})(c)
+		withAllocations(a.cmd.Process.Pid, AllocationsConfig{When: WhenAlways, MaxSamplesPerMinute: allocs.MaxMaxSamplesPerMinute, BufferSize: 64 * bytesize.KiB})(c)
 		c.CPU.Enabled = true
 		c.ExportInterval = time.Second
 	})

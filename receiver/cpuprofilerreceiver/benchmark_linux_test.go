@@ -20,7 +20,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
 )
 
@@ -30,7 +32,7 @@ func stacksOfThisProgram(n, depth int) []perfevent.Sample {
 	for _, f := range []any{
 		strings.Repeat, strings.Split, strconv.Itoa, strconv.Quote, sort.Strings, filepath.Join, filepath.Walk,
 		os.Getpid, os.ReadFile, time.Now, time.Parse, reflect.DeepEqual, context.WithCancel,
-		newReceiver, newBuffer, createDefaultConfig, NewFactory, processRoot, stacksOfThisProgram,
+		newReceiver, buffer.New, createDefaultConfig, NewFactory, sampler.NewHostInfo, stacksOfThisProgram,
 	} {
 		functions = append(functions, uint64(reflect.ValueOf(f).Pointer()))
 	}
@@ -54,11 +56,18 @@ func BenchmarkSampleAllIn(b *testing.B) {
 	require.NoError(b, err)
 	defer symbols.Close()
 	table := processes.NewTable(processes.Config{Track: symbols.Track})
-	name := names{symbols: symbols}
+	name := func(pid int, s *samples.Stack) {
+		for _, l := range s.Locations {
+			if !l.Resolved {
+				symbols.Resolve(pid, l)
+			}
+		}
+		processes.MarkTruncated(s)
+	}
 	builder := otlpprofiles.NewBuilder(otlpprofiles.Options{})
 	recorded := stacksOfThisProgram(stacks, depth)
 	c := &fakeClock{}
-	buffer := newBuffer(4<<20, c, func() {})
+	buffer := buffer.New(4<<20, c)
 	fill := func() {
 		p := table.Lookup(os.Getpid(), 0)
 		for i := range perBatch {
@@ -75,17 +84,17 @@ func BenchmarkSampleAllIn(b *testing.B) {
 	}
 	var marshaler pprofile.ProtoMarshaler
 	export := func(to func(pprofile.Profiles)) {
-		batch, ok := buffer.pair.Take()
+		batch, ok := buffer.Take()
 		if !ok {
 			b.Fatal("empty")
 		}
 		for k := range batch.Keys() {
-			name.Name(k.Resource.PID, k.Stack)
+			name(k.Resource.PID, k.Stack)
 		}
 		for request := range builder.Build(batch) {
 			to(request)
 		}
-		buffer.pair.Done()
+		buffer.Done()
 	}
 	marshal := func(p pprofile.Profiles) {
 		if _, err := marshaler.MarshalProfiles(p); err != nil {

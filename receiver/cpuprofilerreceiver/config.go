@@ -9,7 +9,6 @@ import (
 	"math"
 	"path"
 	"strconv"
-	"strings"
 	"time"
 
 	"go.opentelemetry.io/collector/config/configoptional"
@@ -17,94 +16,67 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/allocs"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/offcpu"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/oncpu"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/pprof"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
-// Config is what `cpu_profiler:` takes. The empty one samples the whole host.
+// Config is the configuration of `cpu_profiler`. Empty, it samples the whole host.
 type Config struct {
-	// RootPath is where the host's root is mounted: /proc and the cgroup tree
-	// are read below it. Default /.
+	// RootPath is the folder that the host's root is mounted at: /proc and the cgroup
+	// tree are read below it. Default /.
 	RootPath string `mapstructure:"root_path"`
 	// Targets are what to sample; empty means the whole host.
-	Targets []TargetConfig `mapstructure:"targets"`
+	Targets []sampler.TargetConfig `mapstructure:"targets"`
 	// DiscoveryInterval is how often globs are matched again and missing rights
 	// tried again. Default 5s.
 	DiscoveryInterval time.Duration `mapstructure:"discovery_interval"`
-	// Frequency is samples per second of CPU time, 1 to 999. Default 97.
-	Frequency int `mapstructure:"frequency"`
-	// MaxOverhead bounds the CPU time of reading samples of running threads and of
-	// giving them names, in percent of one core per CPU that is sampled, 0.01% to
-	// 100%: above it the frequency is halved step by step, and recovers. Default 2%;
-	// 0 means no bound.
-	MaxOverhead Percent `mapstructure:"max_overhead"`
+	// RateConfig has frequency and max_overhead, of the sampler of running threads.
+	oncpu.RateConfig `mapstructure:",squash"`
 	// MaxPerfEvents is the most perf event descriptors; half of RLIMIT_NOFILE is
 	// never exceeded either. Default 4096.
 	MaxPerfEvents int `mapstructure:"max_perf_events"`
 	// KernelStacks is auto (when permitted), true (refuse to start without the
 	// right) or false. Default auto.
 	KernelStacks KernelStacks `mapstructure:"kernel_stacks"`
-	// Unwind is auto (by copies where a process of a target or a hot unit has no
-	// frame pointers), frame_pointer (by the kernel) or dwarf (by copies). Default
-	// auto.
+	// Unwind is auto (copies of stacks if a process of a target or a hot unit has no
+	// frame pointers), frame_pointer (by the kernel) or dwarf (copies). Default auto.
 	Unwind Unwind `mapstructure:"unwind"`
-	// StackBytes is how much is copied of each stack with dwarf, a multiple of 8
-	// from 1024 to 65528; of waits at most 16 MiB a second. Default 16384.
+	// StackBytes is the size of each copy of a stack, a multiple of 8 from 1024 to
+	// 65528; copies of waits are bounded to 16 MiB per second. Default 16384.
 	StackBytes int `mapstructure:"stack_bytes"`
-	// ThreadAttributes are the attributes that samples of different threads are
-	// told apart by: thread.name, thread.id. Default [thread.name]; empty means
-	// that threads are not told apart.
+	// ThreadAttributes are the attributes that distinguish threads: thread.name,
+	// thread.id. Default [thread.name]; if empty, threads are not distinguished.
 	ThreadAttributes []string `mapstructure:"thread_attributes"`
-	// CPU is about samples of running threads.
-	CPU CPUConfig `mapstructure:"cpu"`
-	// OffCPU is about threads that do not run; absent: they are not sampled.
-	OffCPU configoptional.Optional[OffCPUConfig] `mapstructure:"off_cpu"`
-	// Allocations is about who allocates in Go programs; absent: that is not
-	// sampled.
-	Allocations configoptional.Optional[AllocationsConfig] `mapstructure:"allocations"`
-	// Dotnet is the server that takes the buffers of .NET services; absent: none.
-	Dotnet configoptional.Optional[DotnetConfig] `mapstructure:"dotnet"`
-	// PprofEndpoints are endpoints in the manner of net/http/pprof to pull profiles
-	// from.
-	PprofEndpoints []PprofEndpointConfig `mapstructure:"pprof_endpoints"`
+	// CPU samples running threads.
+	CPU oncpu.Config `mapstructure:"cpu"`
+	// OffCPU samples threads that do not run; absent by default.
+	OffCPU configoptional.Optional[offcpu.Config] `mapstructure:"off_cpu"`
+	// Allocations samples allocations of Go programs; absent by default.
+	Allocations configoptional.Optional[allocs.Config] `mapstructure:"allocations"`
+	// Dotnet receives the buffers of .NET services; absent by default.
+	Dotnet configoptional.Optional[dotnet.Config] `mapstructure:"dotnet"`
+	// PprofEndpoints are pulled; they serve what net/http/pprof serves.
+	PprofEndpoints []pprof.Config `mapstructure:"pprof_endpoints"`
 	// BufferSize is the size of each of the two buffers. Default 4MiB.
 	BufferSize bytesize.Size `mapstructure:"buffer_size"`
-	// ExportInterval is how often the samples are handed over. Default 5s.
+	// ExportInterval is how often samples are emitted. Default 5s.
 	ExportInterval time.Duration `mapstructure:"export_interval"`
-	// ExportTimeout is the deadline of one hand-over to the next component.
-	// Default 5s.
+	// ExportTimeout is the deadline of one call of the next component. Default 5s.
 	ExportTimeout time.Duration `mapstructure:"export_timeout"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
 }
 
-// CPUConfig is about samples of running threads.
-type CPUConfig struct {
-	// Enabled is whether they are taken. Default true; false where `dotnet` or
-	// `pprof_endpoints` is named and none of `cpu`, `targets`, `off_cpu` and `allocations` is.
-	Enabled bool `mapstructure:"enabled"`
-
-	// prevents unkeyed literal initialization
-	_ struct{}
-}
-
-// TargetConfig is one thing to sample. Exactly one key is set.
-type TargetConfig struct {
-	// PID is a process, as the collector's own pid namespace numbers it.
-	PID int `mapstructure:"pid"`
-	// Executable is a glob over the processes' own executables.
-	Executable string `mapstructure:"executable"`
-	// Cgroup is a glob over paths below the cgroup root; everything under what
-	// it matches is sampled too.
-	Cgroup string `mapstructure:"cgroup"`
-	// ContainerID is a container's id or a prefix of it, 12 characters or more.
-	ContainerID string `mapstructure:"container_id"`
-
-	// prevents unkeyed literal initialization
-	_ struct{}
-}
-
-// KernelStacks says whether the kernel's part of stacks is sampled.
+// KernelStacks selects whether the kernel's part of stacks is sampled.
 type KernelStacks string
 
 // The values of kernel_stacks.
@@ -114,17 +86,25 @@ const (
 	KernelStacksFalse KernelStacks = "false"
 )
 
-// The bounds of what Validate allows. The interval's is well below the hour
-// after which backends refuse a profile as too old, the buffer's lower one well
-// above the deepest stack.
+// Unwind selects how the user's part of stacks is found.
+type Unwind string
+
+// The values of unwind.
 const (
-	maxFrequency         = 999
+	UnwindAuto         Unwind = "auto"
+	UnwindFramePointer Unwind = "frame_pointer"
+	UnwindDwarf        Unwind = "dwarf"
+)
+
+// The bounds of what Validate allows. The export interval's is well below the hour
+// after which backends refuse a profile as too old.
+const (
 	minPerfEvents        = 8
 	maxPerfEvents        = 1 << 20
 	minDiscoveryInterval = 100 * time.Millisecond
 	maxDiscoveryInterval = time.Hour
-	minBufferSize        = 64 * bytesize.KiB
-	maxBufferSize        = bytesize.GiB
+	minStackBytes        = 1024
+	maxStackBytes        = perfevent.MaxUserStack
 	minExportInterval    = 100 * time.Millisecond
 	maxExportInterval    = 10 * time.Minute
 	minExportTimeout     = time.Millisecond
@@ -135,28 +115,26 @@ func createDefaultConfig() *Config {
 	return &Config{
 		RootPath:          "/",
 		DiscoveryInterval: 5 * time.Second,
-		Frequency:         97,
-		MaxOverhead:       2,
+		RateConfig:        oncpu.DefaultRate(),
 		MaxPerfEvents:     4096,
 		KernelStacks:      KernelStacksAuto,
 		Unwind:            UnwindAuto,
 		StackBytes:        16384,
 		ThreadAttributes:  []string{attr.ThreadName},
-		CPU:               CPUConfig{Enabled: true},
-		OffCPU:            configoptional.Default(defaultOffCPU()),
-		Allocations:       configoptional.Default(defaultAllocations()),
-		Dotnet:            configoptional.Default(defaultDotnet()),
+		CPU:               oncpu.DefaultConfig(),
+		OffCPU:            configoptional.Default(offcpu.DefaultConfig()),
+		Allocations:       configoptional.Default(allocs.DefaultConfig()),
+		Dotnet:            configoptional.Default(dotnet.DefaultConfig()),
 		BufferSize:        4 * bytesize.MiB,
 		ExportInterval:    5 * time.Second,
 		ExportTimeout:     5 * time.Second,
 	}
 }
 
-// Unmarshal lets kernel_stacks be written as YAML wants it written: its `true`
-// and `false` arrive as booleans, which a string does not take. It refuses a
-// fraction of a frequency, which would lose its digits without a word. And it
-// takes a configuration that names .NET services or pprof endpoints alone at its
-// word.
+// Unmarshal accepts kernel_stacks as YAML's true and false, which arrive as booleans
+// and not as strings. It refuses a frequency with a fraction, which would be cut off
+// silently. And it turns off the sampler of running threads in a configuration that
+// has only .NET services or pprof endpoints.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	if b, ok := conf.Get("kernel_stacks").(bool); ok {
 		err := conf.Merge(confmap.NewFromStringMap(map[string]any{"kernel_stacks": strconv.FormatBool(b)}))
@@ -165,7 +143,7 @@ func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 		}
 	}
 	if f, ok := conf.Get("frequency").(float64); ok && f != math.Trunc(f) {
-		return fmt.Errorf("frequency: %v is not a whole number between 1 and %d", f, maxFrequency)
+		return fmt.Errorf("frequency: %v is not a whole number between 1 and %d", f, oncpu.MaxFrequency)
 	}
 	if (conf.IsSet("dotnet") || conf.IsSet("pprof_endpoints")) && !conf.IsSet("cpu") && !conf.IsSet("targets") && !conf.IsSet("off_cpu") && !conf.IsSet("allocations") {
 		cfg.CPU.Enabled = false
@@ -173,7 +151,7 @@ func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	return conf.Unmarshal(cfg)
 }
 
-// Validate reports every fault, each with its key and what is allowed.
+// Validate returns every fault, each with its key and what is allowed.
 func (cfg *Config) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -182,7 +160,7 @@ func (cfg *Config) Validate() error {
 		fault("root_path: %q is not an absolute path, such as / or /hostfs", cfg.RootPath)
 	}
 	for i, t := range cfg.Targets {
-		if err := t.validate(); err != nil {
+		if err := t.Check(); err != nil {
 			fault("targets[%d]: %w", i, err)
 		}
 	}
@@ -193,8 +171,7 @@ func (cfg *Config) Validate() error {
 	}
 	between("discovery_interval", cfg.DiscoveryInterval, minDiscoveryInterval, maxDiscoveryInterval,
 		cfg.DiscoveryInterval >= minDiscoveryInterval && cfg.DiscoveryInterval <= maxDiscoveryInterval)
-	between("frequency", cfg.Frequency, 1, maxFrequency,
-		cfg.Frequency >= 1 && cfg.Frequency <= maxFrequency)
+	errs = append(errs, cfg.RateConfig.Check())
 	between("max_perf_events", cfg.MaxPerfEvents, minPerfEvents, maxPerfEvents,
 		cfg.MaxPerfEvents >= minPerfEvents && cfg.MaxPerfEvents <= maxPerfEvents)
 	switch cfg.KernelStacks {
@@ -202,14 +179,21 @@ func (cfg *Config) Validate() error {
 	default:
 		fault("kernel_stacks: %q is not one of auto, true, false", cfg.KernelStacks)
 	}
-	errs = append(errs, cfg.validateUnwind(), cfg.validateOverhead())
+	switch cfg.Unwind {
+	case UnwindAuto, UnwindFramePointer, UnwindDwarf:
+	default:
+		fault("unwind: %q is not one of auto, frame_pointer, dwarf", cfg.Unwind)
+	}
+	if n := cfg.StackBytes; n < minStackBytes || n > maxStackBytes || n%8 != 0 {
+		fault("stack_bytes: %d is not a multiple of 8 between %d and %d", n, minStackBytes, maxStackBytes)
+	}
 	for i, a := range cfg.ThreadAttributes {
 		if a != attr.ThreadName && a != attr.ThreadID {
 			fault("thread_attributes[%d]: %q is not one of %s, %s", i, a, attr.ThreadName, attr.ThreadID)
 		}
 	}
-	between("buffer_size", cfg.BufferSize, minBufferSize, maxBufferSize,
-		cfg.BufferSize >= minBufferSize && cfg.BufferSize <= maxBufferSize)
+	between("buffer_size", cfg.BufferSize, buffer.MinSize, buffer.MaxSize,
+		cfg.BufferSize >= buffer.MinSize && cfg.BufferSize <= buffer.MaxSize)
 	between("export_interval", cfg.ExportInterval, minExportInterval, maxExportInterval,
 		cfg.ExportInterval >= minExportInterval && cfg.ExportInterval <= maxExportInterval)
 	between("export_timeout", cfg.ExportTimeout, minExportTimeout, maxExportTimeout,
@@ -217,31 +201,33 @@ func (cfg *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-func (t TargetConfig) validate() error {
-	var set []string
-	for _, k := range []struct {
-		key string
-		set bool
-	}{
-		{"pid", t.PID != 0},
-		{"executable", t.Executable != ""},
-		{"cgroup", t.Cgroup != ""},
-		{"container_id", t.ContainerID != ""},
-	} {
-		if k.set {
-			set = append(set, k.key)
-		}
-	}
-	if len(set) != 1 {
-		got := "none"
-		if len(set) > 0 {
-			got = strings.Join(set, " and ")
-		}
-		return fmt.Errorf("needs exactly one of pid (above 0), executable, cgroup, container_id; %s is set", got)
-	}
-	return t.target().Validate()
-}
+// The names that other packages know the samplers' configurations by.
+type (
+	CPUConfig           = oncpu.Config
+	OffCPUConfig        = offcpu.Config
+	AllocationsConfig   = allocs.Config
+	DotnetConfig        = dotnet.Config
+	PprofEndpointConfig = pprof.Config
+	TargetConfig        = sampler.TargetConfig
+	When                = sampler.When
+	Percent             = oncpu.Percent
+)
 
-func (t TargetConfig) target() processes.Target {
-	return processes.Target{PID: t.PID, Executable: t.Executable, Cgroup: t.Cgroup, ContainerID: t.ContainerID}
+// The values of when.
+const (
+	WhenHot    = sampler.WhenHot
+	WhenAlways = sampler.WhenAlways
+)
+
+// perf returns what all samplers on perf events do alike.
+func (cfg *Config) perf() sampler.PerfConfig {
+	kernel := map[KernelStacks]attach.KernelStacks{
+		KernelStacksAuto: attach.KernelAuto, KernelStacksTrue: attach.KernelDemanded, KernelStacksFalse: attach.KernelNever,
+	}
+	mode := map[Unwind]unwind.Mode{
+		UnwindAuto: unwind.CopiesWhereNeeded, UnwindFramePointer: unwind.FramePointers, UnwindDwarf: unwind.Copies,
+	}
+	return sampler.PerfConfig{
+		MaxEvents: cfg.MaxPerfEvents, Kernel: kernel[cfg.KernelStacks], Unwind: mode[cfg.Unwind], StackBytes: cfg.StackBytes,
+	}
 }

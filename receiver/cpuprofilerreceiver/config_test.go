@@ -19,6 +19,10 @@ import (
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/allocs"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/offcpu"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/oncpu"
 )
 
 func TestConfigIsReadAsWritten(t *testing.T) {
@@ -40,8 +44,7 @@ func TestConfigIsReadAsWritten(t *testing.T) {
 				{ContainerID: "4f1c0c6b8a2e"},
 			},
 			DiscoveryInterval: time.Second,
-			Frequency:         199,
-			MaxOverhead:       0.5,
+			RateConfig:        oncpu.RateConfig{Frequency: 199, MaxOverhead: 0.5},
 			MaxPerfEvents:     512,
 			KernelStacks:      KernelStacksTrue,
 			Unwind:            UnwindDwarf,
@@ -51,7 +54,7 @@ func TestConfigIsReadAsWritten(t *testing.T) {
 			OffCPU:            configoptional.Some(OffCPUConfig{When: WhenAlways, MinDuration: 2 * time.Millisecond, MaxEventsPerSecond: 100}),
 			Allocations:       configoptional.Some(AllocationsConfig{When: WhenAlways, MaxSamplesPerMinute: 0, BufferSize: bytesize.MiB}),
 			Dotnet: configoptional.Some(func() DotnetConfig {
-				d := defaultDotnet()
+				d := dotnet.DefaultConfig()
 				d.ServerConfig.NetAddr.Transport, d.ServerConfig.NetAddr.Endpoint = "unix", "/run/hotprofile/dotnet.sock"
 				d.ServerConfig.MaxRequestBodySize = 300_000
 				d.SocketMode, d.IncludeExportThread = 0o666, true
@@ -71,33 +74,33 @@ func TestConfigIsReadAsWritten(t *testing.T) {
 		"cpu_block_empty":    createDefaultConfig(),
 		"dotnet_alone": with(func(c *Config) {
 			c.CPU.Enabled = false
-			c.Dotnet = configoptional.Some(defaultDotnet())
+			c.Dotnet = configoptional.Some(dotnet.DefaultConfig())
 		}),
 		"dotnet_empty": with(func(c *Config) {
 			c.CPU.Enabled = false
-			c.Dotnet = configoptional.Some(defaultDotnet())
+			c.Dotnet = configoptional.Some(dotnet.DefaultConfig())
 		}),
-		"dotnet_and_cpu": with(func(c *Config) { c.Dotnet = configoptional.Some(defaultDotnet()) }),
+		"dotnet_and_cpu": with(func(c *Config) { c.Dotnet = configoptional.Some(dotnet.DefaultConfig()) }),
 		"dotnet_and_targets": with(func(c *Config) {
-			c.Dotnet = configoptional.Some(defaultDotnet())
+			c.Dotnet = configoptional.Some(dotnet.DefaultConfig())
 			c.Targets = []TargetConfig{{PID: 4711}}
 		}),
 		"dotnet_mode_text": with(func(c *Config) {
 			c.CPU.Enabled = false
-			d := defaultDotnet()
+			d := dotnet.DefaultConfig()
 			d.SocketMode = 0o600
 			c.Dotnet = configoptional.Some(d)
 		}),
 		"off":               with(func(c *Config) { c.CPU.Enabled = false }),
-		"allocations_empty": with(func(c *Config) { c.Allocations = configoptional.Some(defaultAllocations()) }),
+		"allocations_empty": with(func(c *Config) { c.Allocations = configoptional.Some(allocs.DefaultConfig()) }),
 		"allocations_and_dotnet": with(func(c *Config) {
 			c.Allocations = configoptional.Some(AllocationsConfig{When: WhenHot, MaxSamplesPerMinute: 50, BufferSize: 200 * bytesize.KiB})
-			c.Dotnet = configoptional.Some(defaultDotnet())
+			c.Dotnet = configoptional.Some(dotnet.DefaultConfig())
 		}),
-		"off_cpu_empty": with(func(c *Config) { c.OffCPU = configoptional.Some(defaultOffCPU()) }),
+		"off_cpu_empty": with(func(c *Config) { c.OffCPU = configoptional.Some(offcpu.DefaultConfig()) }),
 		"off_cpu_and_dotnet": with(func(c *Config) {
 			c.OffCPU = configoptional.Some(OffCPUConfig{When: WhenHot, MinDuration: 0, MaxEventsPerSecond: 500})
-			c.Dotnet = configoptional.Some(defaultDotnet())
+			c.Dotnet = configoptional.Some(dotnet.DefaultConfig())
 		}),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -205,7 +208,7 @@ func TestConfigSchemaHasEveryKey(t *testing.T) {
 		keys := 0
 		for _, field := range reflect.VisibleFields(of) {
 			key := field.Tag.Get("mapstructure")
-			if key == "" {
+			if key == "" || field.Anonymous { // its fields are visited too
 				continue
 			}
 			keys++

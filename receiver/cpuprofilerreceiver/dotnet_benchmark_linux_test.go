@@ -25,7 +25,10 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/nativeformat"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet/captures"
 )
 
@@ -46,7 +49,7 @@ func BenchmarkDotnetIntake(b *testing.B) {
 				require.NoError(b, err)
 				require.NoError(b, p.Start(context.Background(), componenttest.NewNopHost()))
 				defer func(p component.Component) { require.NoError(b, p.Shutdown(context.Background())) }(p)
-				sendAll(b, p.(*profiler).dotnet.Addr(), senders, all)
+				sendAll(b, partOf[*dotnet.Server](p).Addr(), senders, all)
 			})
 			b.Run(fmt.Sprintf("baseline=read/%s/senders=%d", transport, senders), func(b *testing.B) {
 				at := "127.0.0.1:0"
@@ -153,15 +156,16 @@ func BenchmarkDotnetBuffer(b *testing.B) {
 		}
 		cfg := createDefaultConfig()
 		intakeOf(b, "tcp", nil)(cfg)
-		p := &profiler{cfg: cfg, logger: zap.NewNop()}
-		buffer := newBuffer(1<<20, systemClock{}, func() {})
-		intake := p.newIntake(place{}, buffer, nil)
+		buffer := buffer.New(1<<20, buffer.SystemClock{})
+		intake := dotnet.New(dotnet.SettingsOf(cfg.Dotnet.Get(), &sampler.Shared{
+			Buffer: buffer, ThreadName: true, ExportInterval: cfg.ExportInterval, Logger: zap.NewNop(),
+		}, nil))
 		run("intake", func(c *captures.Capture) {
 			req, _ := http.NewRequest(http.MethodPost, c.Path(), bytes.NewReader(c.Bytes))
 			req.Header.Set("Content-Type", "application/octet-stream")
 			intake.ServeHTTP(discard{}, req)
-			if batch, ok := buffer.pair.Take(); ok && batch.Events() > 0 {
-				buffer.pair.Done()
+			if batch, ok := buffer.Take(); ok && batch.Events() > 0 {
+				buffer.Done()
 			}
 		})
 		decoder := nativeformat.NewDecoder(0)

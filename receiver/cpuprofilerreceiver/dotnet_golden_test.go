@@ -23,10 +23,18 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet/captures"
 )
+
+// fakeClock is a clock that tests set.
+type fakeClock struct{ now, offset int64 }
+
+func (c *fakeClock) Monotonic() int64 { return c.now }
+func (c *fakeClock) Offset() int64    { return c.offset }
 
 // TestDotnetGolden holds the OTLP of a few captures, as sent by a process that a
 // Unix socket names, to what is in testdata/golden. HOTPROFILE_UPDATE_GOLDEN=1
@@ -34,12 +42,14 @@ import (
 func TestDotnetGolden(t *testing.T) {
 	for _, name := range []string{"web/002.threads", "allocations/021.allocations", "selected/003.selected", "selected/042.threads", "names/003.allocations"} {
 		t.Run(name, func(t *testing.T) {
-			buffer := newBuffer(1<<20, &fakeClock{offset: 1}, func() {})
+			buffer := buffer.New(1<<20, &fakeClock{offset: 1})
 			cfg := createDefaultConfig()
 			intakeOf(t, "unix", nil)(cfg)
 			who := processes.Identity{Process: procfs.Process{PID: 77, Start: 5}, Started: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC), Cgroup: "/system.slice/shop.service"}
-			p := &profiler{cfg: cfg, logger: zap.NewNop()}
-			intake := p.newIntake(place{hostName: "node-1"}, buffer, func(int) (processes.Identity, error) { return who, nil })
+			intake := dotnet.New(dotnet.SettingsOf(cfg.Dotnet.Get(), &sampler.Shared{
+				HostInfo: sampler.HostInfo{Name: "node-1"}, Buffer: buffer, ThreadName: true,
+				ExportInterval: cfg.ExportInterval, Logger: zap.NewNop(),
+			}, func(int) (processes.Identity, error) { return who, nil }))
 			c := captures.Read(t, name)[0]
 			req := httptest.NewRequest(http.MethodPost, c.Path(), bytes.NewReader(c.Bytes))
 			req = req.WithContext(dotnet.WithPeer(req.Context(), dotnet.ConnOf(dotnet.Peer{Process: procfs.Process{PID: who.PID, Start: who.Start}})))
@@ -49,7 +59,7 @@ func TestDotnetGolden(t *testing.T) {
 			intake.ServeHTTP(w, req)
 			require.Equal(t, http.StatusAccepted, w.Code, w.Body)
 
-			batch, ok := buffer.pair.Take()
+			batch, ok := buffer.Take()
 			require.True(t, ok)
 			var got []byte
 			for request := range otlpprofiles.NewBuilder(otlpprofiles.Options{ScopeName: "hotprofile", Rand: rand.NewChaCha8([32]byte{1})}).Build(batch) {

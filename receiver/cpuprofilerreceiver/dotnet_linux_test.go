@@ -50,12 +50,13 @@ import (
 	"github.com/hotprofile/hotprofile/internal/nativeformat"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet/captures"
 )
 
 // intakeOf is the block dotnet on a free port, or on a socket of the test's own.
 func intakeOf(t testing.TB, transport string, change func(*DotnetConfig)) func(*Config) {
-	d := defaultDotnet()
+	d := dotnet.DefaultConfig()
 	d.ServerConfig.NetAddr.Endpoint = "127.0.0.1:0"
 	if transport == "unix" {
 		dir, err := os.MkdirTemp("", "hp")
@@ -73,7 +74,7 @@ func intakeOf(t testing.TB, transport string, change func(*DotnetConfig)) func(*
 }
 
 // address is where a receiver takes buffers.
-func (r *running) address() net.Addr { return r.component.(*profiler).dotnet.Addr() }
+func (r *running) address() net.Addr { return partOf[*dotnet.Server](r.component).Addr() }
 
 // client connects to a receiver. secure is nil without TLS.
 func (r *running) client(secure *tls.Config) *http.Client { return clientTo(r.t, r.address(), secure) }
@@ -464,7 +465,7 @@ func TestDotnetAuthenticationIsThatOfTheServer(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, p.Start(context.Background(), hostWith{id: password{}}))
 	c := captures.Read(t, "web/000*")[0]
-	client := clientTo(t, p.(*profiler).dotnet.Addr(), nil)
+	client := clientTo(t, partOf[*dotnet.Server](p).Addr(), nil)
 	got := postTo(t, client, "http://localhost"+c.Path(), bytes.NewReader(c.Bytes))
 	require.Equal(t, http.StatusUnauthorized, got.code)
 	require.Equal(t, "who are you", got.body["detail"])
@@ -612,7 +613,7 @@ func TestDotnetSlowConsumerMakes503AndNoneIsLostUncounted(t *testing.T) {
 }
 
 func TestDotnetSocketIsForThoseWhomItsModeAllows(t *testing.T) {
-	for _, mode := range []SocketMode{0o660, 0o600, 0o666} {
+	for _, mode := range []dotnet.SocketMode{0o660, 0o600, 0o666} {
 		r := start(t, intakeOf(t, "unix", func(d *DotnetConfig) { d.SocketMode = mode }))
 		info, err := os.Stat(r.address().String())
 		require.NoError(t, err)

@@ -18,7 +18,7 @@ func TestReceiverLowersTheFrequencyAndProfilesSaySo(t *testing.T) {
 	cmd := run(t, exec.Command("sh", "-c", "while :; do :; done"))
 	r := start(t, func(c *Config) {
 		c.Targets = []TargetConfig{{PID: cmd.Process.Pid}}
-		c.Frequency, c.MaxOverhead = 997, minOverhead
+		c.Frequency, c.MaxOverhead = 997, 0.01
 	})
 	const said = "sampling frequency lowered: sampling costs more than max_overhead"
 	require.Eventually(t, func() bool { return r.logs.FilterMessage(said).Len() > 0 }, 2*patience, 10*time.Millisecond)

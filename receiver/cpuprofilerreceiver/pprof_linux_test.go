@@ -4,7 +4,6 @@
 package cpuprofilerreceiver
 
 import (
-	"context"
 	"crypto/tls"
 	"encoding/base64"
 	"encoding/pem"
@@ -12,10 +11,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	httppprof "net/http/pprof"
-	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
 
@@ -29,14 +26,13 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
-	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/pprof"
 )
 
 // endpoint is a list of one endpoint that is pulled once a second.
 func endpoint(at string, change func(*PprofEndpointConfig)) func(*Config) {
-	e := defaultPprofEndpoint()
+	e := pprof.DefaultConfig()
 	e.ClientConfig.Endpoint = at
 	e.Profiles = []string{"goroutine"}
 	e.Interval, e.Duration = time.Second, time.Second
@@ -114,7 +110,7 @@ func TestUnixSocketTellsItsProcess(t *testing.T) {
 	s := &httptest.Server{Listener: l, Config: &http.Server{Handler: pprofHandler(), ReadHeaderTimeout: time.Minute}}
 	s.Start()
 	t.Cleanup(s.Close)
-	r := start(t, endpoint(socketEndpoint, func(e *PprofEndpointConfig) {
+	r := start(t, endpoint(pprof.SocketEndpoint, func(e *PprofEndpointConfig) {
 		e.Socket = l.Addr().String()
 		e.Profiles = []string{"profile", "heap", "goroutine"}
 	}))
@@ -167,15 +163,6 @@ func TestTLSAndBasicAuth(t *testing.T) {
 	require.Empty(t, without.sink.AllProfiles())
 }
 
-func finderOf(t *testing.T, e *PprofEndpointConfig) *subjectFinder {
-	u, err := url.Parse(e.ClientConfig.Endpoint)
-	require.NoError(t, err)
-	tree, _ := cgroup.Open("/")
-	f, err := newSubjectFinder(e, u, place{root: "/", tree: tree, hostName: "here"})
-	require.NoError(t, err)
-	return f
-}
-
 // TestHotEndpointIsPulledWhileItsProcessIsHot has this process be hot and cool.
 func TestHotEndpointIsPulledWhileItsProcessIsHot(t *testing.T) {
 	s := httptest.NewServer(pprofHandler())
@@ -192,50 +179,4 @@ func TestHotEndpointIsPulledWhileItsProcessIsHot(t *testing.T) {
 	require.Empty(t, r.sink.AllProfiles())
 	hot.Publish([]hotunitsextension.Unit{{Name: "this", PID: os.Getpid()}})
 	require.EqualValues(t, os.Getpid(), r.pulled()["process.pid"])
-}
-
-func TestTargetNamesTheProcess(t *testing.T) {
-	e := defaultPprofEndpoint()
-	e.ClientConfig.Endpoint = "http://192.0.2.1/debug/pprof" // nobody's, and not looked at
-	e.Target = configoptional.Some(TargetConfig{PID: os.Getpid()})
-	require.NoError(t, e.Validate())
-	f := finderOf(t, &e)
-	got, err := f.find(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, os.Getpid(), got.Unit.PID)
-	again, err := f.find(t.Context())
-	require.NoError(t, err)
-	require.Same(t, got.Resource, again.Resource, "one resource is one profile")
-}
-
-func TestResourceNamesTheContainer(t *testing.T) {
-	e := defaultPprofEndpoint()
-	e.ClientConfig.Endpoint = "http://192.0.2.1/debug/pprof"
-	e.Resource = map[string]any{"container.id": "4f1c0c6b8a2e", "telemetry.sdk.language": "java"}
-	got, err := finderOf(t, &e).find(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, "4f1c0c6b8a2e", got.Unit.ContainerID)
-	require.EqualValues(t, "jvm", got.Frames)
-}
-
-func TestTargetThatIsNotThereLeavesTheResource(t *testing.T) {
-	e := defaultPprofEndpoint()
-	e.ClientConfig.Endpoint = "http://192.0.2.1/debug/pprof"
-	e.Target = configoptional.Some(TargetConfig{Executable: "/nowhere/at/all"})
-	e.Resource = map[string]any{"service.name": "checkout"}
-	got, err := finderOf(t, &e).find(t.Context())
-	require.ErrorIs(t, err, pprof.ErrUnidentified)
-	require.Zero(t, got.Unit)
-	require.Len(t, got.Resource.Attributes, 1)
-}
-
-func TestWhoeverDoesNotListenIsNobody(t *testing.T) {
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	at := "http://127.0.0.1:" + strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
-	require.NoError(t, l.Close())
-	e := defaultPprofEndpoint()
-	e.ClientConfig.Endpoint = at
-	_, err = finderOf(t, &e).find(context.Background())
-	require.ErrorIs(t, err, pprof.ErrNotListened)
 }

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/pprof"
 )
 
 // pprofWith is a configuration of one pprof endpoint.
@@ -29,8 +30,8 @@ func TestConfigPprofEndpointsHaveDefaultsOfTheirOwn(t *testing.T) {
 	}}).Unmarshal(cfg))
 	require.NoError(t, confmap.Validate(cfg))
 	require.False(t, cfg.CPU.Enabled, "nothing but endpoints is named")
-	first, second := defaultPprofEndpoint(), &cfg.PprofEndpoints[1]
-	first.ClientConfig.Endpoint, first.Socket = socketEndpoint, "/run/a.sock"
+	first, second := pprof.DefaultConfig(), &cfg.PprofEndpoints[1]
+	first.ClientConfig.Endpoint, first.Socket = pprof.SocketEndpoint, "/run/a.sock"
 	require.Equal(t, first, cfg.PprofEndpoints[0])
 	require.Equal(t, "https://b/debug/pprof", second.ClientConfig.Endpoint)
 	require.Equal(t, WhenHot, second.When)

@@ -36,10 +36,21 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/oncpu"
 )
 
 // patience is how long tests wait for what the real kernel does.
 const patience = 30 * time.Second
+
+// partOf returns the receiver's part of a type; nil without one.
+func partOf[T any](r component.Component) (found T) {
+	for _, part := range r.(*profiler).parts {
+		if of, ok := part.(T); ok {
+			return of
+		}
+	}
+	return found
+}
 
 // running is a started receiver and what came out of it.
 type running struct {
@@ -544,7 +555,7 @@ func TestReceiverPausesWhenBuffersAreFullAndRecovers(t *testing.T) {
 
 	sink.Reset()
 	require.Eventually(t, func() bool { return sampleEvents(sink.AllProfiles()) > 100 }, patience, time.Millisecond)
-	sampler := r.component.(*profiler).sampler
+	sampler := partOf[interface{ Stats() oncpu.Stats }](r.component)
 	r.stop()
 	ended := again().Len() + r.logs.FilterMessage("Sampling ended while both buffers were full").Len()
 	require.Equal(t, r.logs.FilterMessage(full).Len(), ended, "one line at each end of an episode")

@@ -59,7 +59,3 @@ const (
 func (k KernelStacks) Of(r perfevent.Rights) perfevent.Kernel {
 	return r.KernelMode(k != KernelNever)
 }
-
-// Idle is what a sink's ReadUpTo is told while nothing is sampled, and so nothing
-// is to be waited for.
-const Idle = int64(1<<63 - 1)

@@ -192,7 +192,7 @@ func (s setup) start(t *testing.T) (*oncpu.Sampler, *sink, func() string) {
 	require.NoError(t, err)
 	to := &sink{begin: time.Now(), cgroups: map[string]*tally{}, pids: map[int]time.Duration{}}
 	core, logs := observer.New(zap.InfoLevel)
-	sampler := oncpu.New(oncpu.Config{
+	sampler := oncpu.New(oncpu.Settings{
 		Finder: finder, Table: processes.NewTable(cfg), Sink: to,
 		Frequency: s.frequency, MaxEvents: s.maxEvents, DiscoveryInterval: s.discovery,
 		ThreadName: true, Logger: zap.New(core), Status: func(error) {},

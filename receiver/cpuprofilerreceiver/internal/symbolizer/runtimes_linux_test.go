@@ -116,7 +116,7 @@ func sampleAndName(t *testing.T, pid int, before func()) (counts frameCount, lin
 	require.NoError(t, err)
 	defer symbols.Close()
 	sink := &batches{batch: samples.NewBatch(64 << 20)}
-	sampler := oncpu.New(oncpu.Config{
+	sampler := oncpu.New(oncpu.Settings{
 		Finder: finder(pid), Table: processes.NewTable(processes.Config{Track: symbols.Track}), Sink: sink,
 		Frequency: 499, MaxEvents: 4096, DiscoveryInterval: 50 * time.Millisecond, Logger: zaptest.NewLogger(t),
 		Status: func(error) {}, Notes: func(perfevent.Rights) []string { return nil },

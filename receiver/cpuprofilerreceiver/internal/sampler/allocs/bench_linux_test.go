@@ -33,7 +33,7 @@ func (s *nowhere) ReadUpTo(int64)                   {}
 // newTestReader reads records of this process, of a program whose allocating code
 // is below 1000.
 func newTestReader(t testing.TB, limit int) (*reader, *member) {
-	s, _, _ := newTestSampler(t, func(c *Config) {
+	s, _, _ := newTestSampler(t, func(c *Settings) {
 		c.Limit = limit
 		c.ThreadName = true
 		c.Sink = &nowhere{}
@@ -130,7 +130,7 @@ func BenchmarkSlowdown(b *testing.B) {
 	} {
 		b.Run(fmt.Sprintf("%s/rate=%d", c.kind, c.rate), func(b *testing.B) {
 			a := start(b, buildAllocator(b, ""), c.rate)
-			s, _, _ := newTestSampler(b, func(cfg *Config) { cfg.Limit = 200 })
+			s, _, _ := newTestSampler(b, func(cfg *Settings) { cfg.Limit = 200 })
 			s.Start()
 			defer s.Stop()
 			set := func(wanted ...procfs.Process) {

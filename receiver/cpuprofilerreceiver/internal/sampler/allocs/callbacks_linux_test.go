@@ -35,7 +35,7 @@ func TestStacksThroughC(t *testing.T) {
 	symbols, err := symbolizer.New(symbolizer.Config{})
 	require.NoError(t, err)
 	defer symbols.Close()
-	s, to, _ := sampling(t, a, func(c *Config) {
+	s, to, _ := sampling(t, a, func(c *Settings) {
 		c.Table = processes.NewTable(processes.Config{Track: symbols.Track})
 	})
 	a.allocate("all", 0, 1)

@@ -32,8 +32,8 @@ type Sink interface {
 	ReadUpTo(time int64)
 }
 
-// Config is what a Sampler needs to know.
-type Config struct {
+// Settings are what a Sampler needs to know.
+type Settings struct {
 	// Root is where the host's root is mounted; "" is "/".
 	Root string
 	// Table is the processes, used by the reading goroutine alone.
@@ -81,7 +81,7 @@ type Stats struct {
 
 // Sampler samples allocations of the processes that Set names.
 type Sampler struct {
-	cfg   Config
+	cfg   Settings
 	files files
 	// most is how many samples of a process are kept between two calls of Flush; 0
 	// means all.
@@ -122,7 +122,7 @@ type request struct {
 }
 
 // New returns a sampler that does nothing yet.
-func New(cfg Config) *Sampler {
+func New(cfg Settings) *Sampler {
 	if cfg.Root == "" {
 		cfg.Root = "/"
 	}

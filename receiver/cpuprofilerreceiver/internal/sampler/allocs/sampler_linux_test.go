@@ -156,11 +156,11 @@ func sum(events []event) (total float64) {
 	return total
 }
 
-func newTestSampler(t testing.TB, change func(*Config)) (*Sampler, *sink, *observer.ObservedLogs) {
+func newTestSampler(t testing.TB, change func(*Settings)) (*Sampler, *sink, *observer.ObservedLogs) {
 	t.Helper()
 	core, logs := observer.New(zap.DebugLevel)
 	to := &sink{}
-	cfg := Config{
+	cfg := Settings{
 		Table:     processes.NewTable(processes.Config{}),
 		Sink:      to,
 		Interval:  5 * time.Second,
@@ -186,7 +186,7 @@ func skipWithoutProbes(t testing.TB) {
 }
 
 // sampling starts a sampler of one process and waits until it is attached.
-func sampling(t testing.TB, a *allocator, change func(*Config)) (*Sampler, *sink, *observer.ObservedLogs) {
+func sampling(t testing.TB, a *allocator, change func(*Settings)) (*Sampler, *sink, *observer.ObservedLogs) {
 	t.Helper()
 	s, to, logs := newTestSampler(t, change)
 	s.Start()

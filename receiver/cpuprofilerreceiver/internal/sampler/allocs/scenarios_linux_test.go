@@ -74,7 +74,7 @@ func TestLeafIsTheFunctionThatAllocates(t *testing.T) {
 			symbols, err := symbolizer.New(symbolizer.Config{})
 			require.NoError(t, err)
 			defer symbols.Close()
-			s, to, _ := sampling(t, a, func(c *Config) {
+			s, to, _ := sampling(t, a, func(c *Settings) {
 				c.Table = processes.NewTable(processes.Config{Track: symbols.Track})
 				c.ThreadName = true
 				c.ThreadID = true
@@ -173,7 +173,7 @@ func TestProcessesThatComeAndGoLeaveNothing(t *testing.T) {
 	skipWithoutProbes(t)
 	path := buildAllocator(t, "")
 	before := descriptors(t)
-	s, to, _ := newTestSampler(t, func(c *Config) { c.Limit = 1200 })
+	s, to, _ := newTestSampler(t, func(c *Settings) { c.Limit = 1200 })
 	s.Start()
 	for i := range 30 {
 		a := start(t, path, -1)
@@ -201,7 +201,7 @@ func TestProcessesThatComeAndGoLeaveNothing(t *testing.T) {
 func TestLimiterKeepsTheTotalsOfAProcess(t *testing.T) {
 	skipWithoutProbes(t)
 	a := start(t, buildAllocator(t, ""), -1)
-	s, to, _ := sampling(t, a, func(c *Config) { c.Limit = 2400 }) // 200 in 5 s
+	s, to, _ := sampling(t, a, func(c *Settings) { c.Limit = 2400 }) // 200 in 5 s
 	want := a.allocate("pages", 4<<30, 2)
 	s.Flush()
 	objects, space := to.take()
@@ -272,7 +272,7 @@ func TestProgramWithoutSamplesIsSaidOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := start(t, buildAllocator(t, "", c.flags...), c.rate)
-			s, to, logs := sampling(t, a, func(cfg *Config) { cfg.Quiet = c.quiet })
+			s, to, logs := sampling(t, a, func(cfg *Settings) { cfg.Quiet = c.quiet })
 			a.allocate("pages", 1<<28, 1)
 			for range 3 {
 				s.Set([]procfs.Process{a.Process})
@@ -339,7 +339,7 @@ func TestReleaseThatIsNotKnownIsRefusedOnceByName(t *testing.T) {
 func TestSamplesThatFindNoRoomAreSaidOncePerEpisode(t *testing.T) {
 	skipWithoutProbes(t)
 	a := start(t, buildAllocator(t, ""), 64<<10)
-	s, to, logs := sampling(t, a, func(c *Config) {
+	s, to, logs := sampling(t, a, func(c *Settings) {
 		c.Limit = 600 // 50 in 5 s
 		c.Sink.(*sink).room = 20
 	})

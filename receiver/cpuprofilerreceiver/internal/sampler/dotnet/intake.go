@@ -23,8 +23,8 @@ type Sink interface {
 	AddSent(k samples.Key, unixNano, value int64) bool
 }
 
-// Config is what an Intake needs. Zero numbers have defaults.
-type Config struct {
+// Settings are what an Intake needs. Zero numbers have defaults.
+type Settings struct {
 	Sink Sink
 	// Identify identifies the process at the other end of a Unix socket.
 	Identify func(pid int) (processes.Identity, error)
@@ -58,7 +58,7 @@ const offClock = time.Hour
 
 // Intake turns buffers into samples.
 type Intake struct {
-	cfg    Config
+	cfg    Settings
 	slots  chan struct{}
 	memory *memory
 
@@ -103,7 +103,7 @@ type Events struct {
 }
 
 // New returns an intake.
-func New(cfg Config) *Intake {
+func New(cfg Settings) *Intake {
 	if cfg.MaxBody <= 0 {
 		cfg.MaxBody = 1 << 20
 	}

@@ -69,11 +69,11 @@ type rig struct {
 	logs *observer.ObservedLogs
 }
 
-func newRig(t testing.TB, change func(*Config)) *rig {
+func newRig(t testing.TB, change func(*Settings)) *rig {
 	t.Helper()
 	core, logs := observer.New(zap.InfoLevel)
 	r := &rig{sink: &sink{room: -1}, logs: logs}
-	cfg := Config{
+	cfg := Settings{
 		Sink: r.sink, ThreadName: true, RetryAfter: 1500 * time.Millisecond, Logger: zap.New(core), Now: func() time.Time { return recorded },
 		Identify: func(pid int) (processes.Identity, error) {
 			return processes.Identity{Process: procfs.Process{PID: pid, Start: uint64(pid)}}, nil
@@ -236,7 +236,7 @@ func checkLocation(t *testing.T, name string, l *samples.Location) {
 }
 
 func TestTheProfilersOwnThreadIsTakenWhereAskedFor(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.ExportThread = true })
+	r := newRig(t, func(c *Settings) { c.ExportThread = true })
 	own := 0
 	for _, c := range captures.Read(t, "web/*") {
 		_, _, n := kept(&c)
@@ -254,7 +254,7 @@ func TestTheProfilersOwnThreadIsTakenWhereAskedFor(t *testing.T) {
 }
 
 func TestThreadsAreNotToldApartUnlessAskedFor(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.ThreadName = false })
+	r := newRig(t, func(c *Settings) { c.ThreadName = false })
 	c := captures.Read(t, "web/000*")[0]
 	r.post(t, c.Path(), c.Bytes)
 	for _, e := range r.sink.events {
@@ -452,7 +452,7 @@ func TestTimesThatNoProfileCanHave(t *testing.T) {
 
 func TestAClockThatIsOffIsSaidOnceAndTearsNoProfile(t *testing.T) {
 	c := captures.Read(t, "idle/001*")[0]
-	r := newRig(t, func(cfg *Config) { cfg.ExportThread = true })
+	r := newRig(t, func(cfg *Settings) { cfg.ExportThread = true })
 	post := func(at time.Time) *samples.Resource {
 		binary.BigEndian.PutUint64(c.Bytes[5:], uint64(at.UnixMilli()))
 		r.sink.free(-1)
@@ -659,7 +659,7 @@ func TestMemoryIsASmallMultipleOfTheInput(t *testing.T) {
 
 func TestLargeBodiesBeyondTheBoundAreRefusedAndSmallOnesAreNot(t *testing.T) {
 	c, small := captures.Read(t, "crowd/*")[0], captures.Read(t, "web/000*")[0]
-	r := newRig(t, func(cfg *Config) { cfg.MaxBodies = 300 << 10 })
+	r := newRig(t, func(cfg *Settings) { cfg.MaxBodies = 300 << 10 })
 	begun, release := make(chan struct{}), make(chan struct{})
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -692,7 +692,7 @@ func (w waiting) Read([]byte) (int, error) {
 }
 
 func TestRequestsBeyondTheBoundWaitAndAreThenRefused(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.MaxRequests, c.MaxWait = 1, time.Millisecond })
+	r := newRig(t, func(c *Settings) { c.MaxRequests, c.MaxWait = 1, time.Millisecond })
 	begun, release := make(chan struct{}), make(chan struct{})
 	bounded := r.Bound(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		begun <- struct{}{}

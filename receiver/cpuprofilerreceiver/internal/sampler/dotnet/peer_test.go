@@ -41,7 +41,7 @@ func TestThePeerAtTheOtherEndDecides(t *testing.T) {
 		"it cannot be read about":  {peer: Peer{Process: procfs.Process{PID: 77, Start: 5}}, err: errors.New("denied"), detail: "denied"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, func(cfg *Config) {
+			r := newRig(t, func(cfg *Settings) {
 				cfg.HostName = "here"
 				cfg.Identify = func(pid int) (processes.Identity, error) {
 					require.Equal(t, 77, pid)
@@ -69,7 +69,7 @@ func TestThePeerAtTheOtherEndDecides(t *testing.T) {
 
 func TestAProcessThatIsMovedHasItsNewCgroupFromTheNextRequestOn(t *testing.T) {
 	now := processes.Identity{Process: procfs.Process{PID: 77, Start: 5}, Cgroup: "/a"}
-	r := newRig(t, func(cfg *Config) {
+	r := newRig(t, func(cfg *Settings) {
 		cfg.Identify = func(int) (processes.Identity, error) { return now, nil }
 	})
 	c := captures.Read(t, "web/000*")[0]

@@ -94,7 +94,7 @@ func ask(b *testing.B, binary string, most, copied int, inGroup bool) (m measure
 		if !inGroup {
 			finder.set(process(p.Process.Pid))
 		}
-		s, _, _ = start(b, finder, func(c *Config) {
+		s, _, _ = start(b, finder, func(c *Settings) {
 			c.MaxEventsPerSecond, c.DiscoveryInterval = most, time.Second
 			if copied > 0 {
 				c.Stacks = unwind.NewStacks(unwind.StacksConfig{Mode: unwind.Copies, Bytes: copied, Tables: tables(b)})

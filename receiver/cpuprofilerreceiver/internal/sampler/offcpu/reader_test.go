@@ -35,7 +35,7 @@ func (batchSink) Closing() int64                   { return 0 }
 // newReader returns a reader without a session, and where its waits go.
 func newReader() (*reader, batchSink) {
 	sink := batchSink{samples.NewBatch(1 << 30)}
-	s := New(Config{
+	s := New(Settings{
 		Table: processes.NewTable(processes.Config{}), Sink: sink, MinDuration: time.Microsecond,
 		MaxEventsPerSecond: 10000, ThreadName: true, Logger: zap.NewNop(), Now: func() int64 { return 0 },
 	})

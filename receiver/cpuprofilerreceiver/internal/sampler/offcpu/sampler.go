@@ -26,7 +26,7 @@ type Sink interface {
 	// KernelLost says that the kernel could not hand over n events of a type's
 	// sampler.
 	KernelLost(t *samples.Type, n uint64)
-	// ReadUpTo says that all there was before time has been added; attach.Idle,
+	// ReadUpTo says that all there was before time has been added; buffer.Idle,
 	// that nothing is sampled.
 	ReadUpTo(time int64)
 	// Paused says that there is no room and sampling has to stop until there is.
@@ -38,8 +38,8 @@ type Sink interface {
 	Closing() int64
 }
 
-// Config is what a Sampler needs to know.
-type Config struct {
+// Settings are what a Sampler needs to know.
+type Settings struct {
 	Finder attach.Finder
 	// Changed has the Finder asked at once, not only every DiscoveryInterval. May
 	// be nil.
@@ -108,7 +108,7 @@ type Stats struct {
 // Sampler samples threads that do not run.
 type Sampler struct {
 	*attach.Loop
-	cfg Config
+	cfg Settings
 
 	lost  atomic.Uint64
 	stats atomic.Pointer[Stats]
@@ -126,7 +126,7 @@ const (
 )
 
 // New returns a sampler that does nothing yet.
-func New(cfg Config) *Sampler {
+func New(cfg Settings) *Sampler {
 	if cfg.MaxThreads <= 0 {
 		cfg.MaxThreads = defaultMaxThreads
 	}

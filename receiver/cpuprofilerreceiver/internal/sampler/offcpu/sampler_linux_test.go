@@ -26,6 +26,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
@@ -133,12 +134,12 @@ func skipWithoutRights(t testing.TB) {
 }
 
 // start starts a sampler that is stopped when the test ends.
-func start(t testing.TB, f attach.Finder, change func(*Config)) (*Sampler, *sink, *observer.ObservedLogs) {
+func start(t testing.TB, f attach.Finder, change func(*Settings)) (*Sampler, *sink, *observer.ObservedLogs) {
 	t.Helper()
 	skipWithoutRights(t)
 	core, logs := observer.New(zap.DebugLevel)
 	to := new(sink)
-	cfg := Config{
+	cfg := Settings{
 		Finder: f, Table: processes.NewTable(processes.Config{}), Sink: to,
 		MinDuration: time.Millisecond, MaxEventsPerSecond: 10000, MaxEvents: 4096,
 		DiscoveryInterval: 20 * time.Millisecond, ThreadID: true, ThreadName: true,
@@ -275,7 +276,7 @@ func offTheCPU(t *testing.T, binary, how, scope string) (lost uint64) {
 	if scope == "process" {
 		finder.set(process(p.Process.Pid))
 	}
-	s, to, _ := start(t, finder, func(c *Config) { c.MinDuration, c.MaxEventsPerSecond = 0, 1e6 })
+	s, to, _ := start(t, finder, func(c *Settings) { c.MinDuration, c.MaxEventsPerSecond = 0, 1e6 })
 	waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
 	p.begin(t)
 	for range 5 { // windows end in the middle of waits
@@ -322,7 +323,7 @@ func TestScaledValuesSumToWhatTheProgramSays(t *testing.T) {
 				g.Add(t, p.Process.Pid)
 				finder.set(process(p.Process.Pid))
 			}
-			s, to, _ := start(t, finder, func(c *Config) { c.MinDuration, c.MaxEventsPerSecond = 0, 100 })
+			s, to, _ := start(t, finder, func(c *Settings) { c.MinDuration, c.MaxEventsPerSecond = 0, 100 })
 			waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
 			p.begin(t)
 			began, ended := p.number(t), p.number(t)
@@ -431,7 +432,7 @@ func TestSwitchesThatAreTooManyToReadPauseSampling(t *testing.T) {
 	p := run(t, exec.Command(waiter(t, "-fno-omit-frame-pointer"), "sleep", "1000", "1"))
 	finder := new(targets)
 	finder.set(process(p.Process.Pid))
-	s, _, logs := start(t, finder, func(c *Config) { c.MaxEventsPerSecond = 10 })
+	s, _, logs := start(t, finder, func(c *Settings) { c.MaxEventsPerSecond = 10 })
 	waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
 	p.begin(t)
 	waitFor(t, "paused", func() bool { return s.Stats().PausedRate > 0 })
@@ -444,13 +445,13 @@ func TestNothingIsAttachedWhileNothingIsWanted(t *testing.T) {
 	finder := new(targets)
 	changed := make(chan struct{}, 1)
 	before := perfDescriptors(t)
-	s, to, logs := start(t, finder, func(c *Config) { c.Changed, c.DiscoveryInterval = changed, time.Hour })
+	s, to, logs := start(t, finder, func(c *Settings) { c.Changed, c.DiscoveryInterval = changed, time.Hour })
 	tell := func(f attach.Finding) {
 		finder.set(f)
 		changed <- struct{}{}
 	}
 	waitFor(t, "started", func() bool { return logs.FilterMessage("off-CPU sampling started").Len() == 1 })
-	waitFor(t, "idle", func() bool { return to.position() == attach.Idle })
+	waitFor(t, "idle", func() bool { return to.position() == buffer.Idle })
 	require.Equal(t, before, perfDescriptors(t))
 	tell(process(p.Process.Pid))
 	waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
@@ -458,7 +459,7 @@ func TestNothingIsAttachedWhileNothingIsWanted(t *testing.T) {
 	p.begin(t)
 	p.number(t)
 	tell(attach.Finding{})
-	waitFor(t, "detached", func() bool { return s.Stats().Targets == 0 && to.position() == attach.Idle })
+	waitFor(t, "detached", func() bool { return s.Stats().Targets == 0 && to.position() == buffer.Idle })
 	require.Equal(t, before, perfDescriptors(t))
 	require.Zero(t, s.Stats().Threads)
 	to.mu.Lock()
@@ -498,7 +499,7 @@ func TestWhatIsNotPermittedIsSaidOnceAndTriedAgain(t *testing.T) {
 	var permitted atomic.Bool
 	finder := new(targets)
 	finder.set(process(os.Getpid()))
-	s, _, logs := start(t, finder, func(c *Config) {
+	s, _, logs := start(t, finder, func(c *Settings) {
 		c.DiscoveryInterval = 5 * time.Millisecond
 		c.Probe = func() perfevent.Rights {
 			if permitted.Load() {
@@ -521,7 +522,7 @@ func TestWhatIsNotPermittedIsSaidOnceAndTriedAgain(t *testing.T) {
 }
 
 func TestStopWithoutStart(*testing.T) {
-	s := New(Config{})
+	s := New(Settings{})
 	s.Stop()
 	s.Stop()
 }

@@ -82,7 +82,7 @@ func wholeWaits(t *testing.T, binary, how, function string, mode unwind.Mode, in
 	defer symbols.Close()
 	cache := tables(t)
 	core, said := observer.New(zap.InfoLevel)
-	s, to, logs := start(t, finder, func(cfg *Config) {
+	s, to, logs := start(t, finder, func(cfg *Settings) {
 		cfg.MinDuration, cfg.MaxEventsPerSecond = 0, 1e6
 		cfg.Table = processes.NewTable(processes.Config{Track: symbols.Track})
 		cfg.Stacks = unwind.NewStacks(unwind.StacksConfig{Mode: mode, Bytes: 16384, Tables: cache, Logger: zap.New(core)})

@@ -18,7 +18,7 @@ import (
 // depth of its stack and with the number of threads.
 func BenchmarkRecord(b *testing.B) {
 	handle := func(b *testing.B, records []*perfevent.Record) {
-		r, sink := newReader(b, func(c *Config) { c.ThreadName, c.ThreadID = true, true })
+		r, sink := newReader(b, func(c *Settings) { c.ThreadName, c.ThreadID = true, true })
 		for _, rec := range records {
 			r.handle(rec)
 		}

@@ -67,7 +67,7 @@ func TestFrequencyFallsUnderALoadAndRecovers(t *testing.T) {
 	}}
 	cpus, err := perfevent.OnlineCPUs()
 	require.NoError(t, err)
-	s, _, logs := newTestSampler(found, func(c *Config) {
+	s, _, logs := newTestSampler(found, func(c *Settings) {
 		c.Frequency, c.Sink = 199, sink
 		// A fifth of what all samples cost, and many times what reading none does.
 		c.MaxOverhead = 0.04 / float64(len(cpus))

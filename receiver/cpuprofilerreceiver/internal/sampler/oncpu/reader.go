@@ -12,6 +12,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 )
 
 const (
@@ -50,7 +51,7 @@ type reader struct {
 }
 
 // Idle implements attach.Reader, as do the following.
-func (r *reader) Idle() { r.cfg.Sink.ReadUpTo(attach.Idle) }
+func (r *reader) Idle() { r.cfg.Sink.ReadUpTo(buffer.Idle) }
 
 func (r *reader) Options(f *attach.Found) perfevent.Options {
 	return perfevent.Options{Period: r.full, Kernel: r.cfg.Kernel.Of(f.Rights), UserStack: r.cfg.Stacks.Attach(f.Plan.Wide())}

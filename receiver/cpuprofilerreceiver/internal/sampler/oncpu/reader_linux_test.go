@@ -21,9 +21,9 @@ import (
 )
 
 // newReader returns a reader without a session, and where its samples go.
-func newReader(t testing.TB, change func(*Config)) (*reader, *recordSink) {
+func newReader(t testing.TB, change func(*Settings)) (*reader, *recordSink) {
 	sink := &recordSink{batch: samples.NewBatch(1 << 30)}
-	cfg := Config{
+	cfg := Settings{
 		Table:     processes.NewTable(processes.Config{}),
 		Sink:      sink,
 		Frequency: 97,
@@ -64,7 +64,7 @@ func record() *perfevent.Record {
 }
 
 func TestSampleBecomesAnEventOfItsThread(t *testing.T) {
-	r, sink := newReader(t, func(c *Config) { c.ThreadName, c.ThreadID = true, true })
+	r, sink := newReader(t, func(c *Settings) { c.ThreadName, c.ThreadID = true, true })
 	r.handle(record())
 	r.handle(record())
 	got := sink.batch.Samples()
@@ -119,7 +119,7 @@ func TestSampleThatFindsBothBuffersFullIsCounted(t *testing.T) {
 func TestSampleOfAProcessThatIsNotATargetIsDropped(t *testing.T) {
 	matcher, err := processes.NewMatcher([]processes.Target{{PID: os.Getpid() + 1}}, 0)
 	require.NoError(t, err)
-	r, sink := newReader(t, func(c *Config) { c.Table = processes.NewTable(processes.Config{Wanted: matcher}) })
+	r, sink := newReader(t, func(c *Settings) { c.Table = processes.NewTable(processes.Config{Wanted: matcher}) })
 	r.handle(record())
 	require.Zero(t, sink.batch.Events())
 	require.Zero(t, r.Stats().Unreadable)
@@ -138,7 +138,7 @@ func TestOwnProcessIsLeftOutUnlessATargetNamesIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			matcher, err := processes.NewMatcher(test.targets, own)
 			require.NoError(t, err)
-			r, sink := newReader(t, func(c *Config) { c.Table = processes.NewTable(processes.Config{Wanted: matcher}) })
+			r, sink := newReader(t, func(c *Settings) { c.Table = processes.NewTable(processes.Config{Wanted: matcher}) })
 			r.handle(record())
 			require.Equal(t, test.want, sink.batch.Events())
 		})
@@ -147,7 +147,7 @@ func TestOwnProcessIsLeftOutUnlessATargetNamesIt(t *testing.T) {
 
 func TestLossIsCounted(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
-	r, sink := newReader(t, func(c *Config) { c.Logger = zap.New(core) })
+	r, sink := newReader(t, func(c *Settings) { c.Logger = zap.New(core) })
 	r.count(perfevent.Stats{Lost: 3, LostSamples: 2, Throttled: 1, Corrupt: 1, Duplicate: 5, Foreign: 5})
 	require.EqualValues(t, 7, r.Stats().Lost)
 	r.count(perfevent.Stats{Lost: 4, LostSamples: 2, Throttled: 1, Corrupt: 1})
@@ -158,7 +158,7 @@ func TestLossIsCounted(t *testing.T) {
 
 func TestPausedTimeIsCountedInPeriods(t *testing.T) {
 	now := int64(0)
-	r, _ := newReader(t, func(c *Config) { c.Now = func() int64 { return now } })
+	r, _ := newReader(t, func(c *Settings) { c.Now = func() int64 { return now } })
 	r.paused = true
 	now = int64(time.Second)
 	r.skip()
@@ -178,7 +178,7 @@ func TestPausedTimeIsCountedInPeriods(t *testing.T) {
 }
 
 func TestSampleSeenBeforeAllocatesNothing(t *testing.T) {
-	r, sink := newReader(t, func(c *Config) { c.ThreadName, c.ThreadID = true, true })
+	r, sink := newReader(t, func(c *Settings) { c.ThreadName, c.ThreadID = true, true })
 	rec := record()
 	for range 1 << 13 {
 		r.handle(rec)
@@ -193,7 +193,7 @@ func TestSampleSeenBeforeAllocatesNothing(t *testing.T) {
 func BenchmarkRecordToBuffer(b *testing.B) {
 	rec := record()
 	b.Run("record", func(b *testing.B) {
-		r, sink := newReader(b, func(c *Config) { c.ThreadName = true })
+		r, sink := newReader(b, func(c *Settings) { c.ThreadName = true })
 		r.handle(rec)
 		b.ReportAllocs()
 		for b.Loop() {
@@ -204,7 +204,7 @@ func BenchmarkRecordToBuffer(b *testing.B) {
 		}
 	})
 	b.Run("baseline=add", func(b *testing.B) {
-		r, sink := newReader(b, func(c *Config) { c.ThreadName = true })
+		r, sink := newReader(b, func(c *Settings) { c.ThreadName = true })
 		r.handle(rec)
 		key := sink.batch.Samples()[0].Key
 		b.ReportAllocs()

@@ -24,7 +24,7 @@ type Sink interface {
 	// Add takes an event at time (CLOCK_MONOTONIC, in nanoseconds) and reports
 	// whether there was room for it.
 	Add(k samples.Key, time int64) bool
-	// ReadUpTo says that all there was before time has been added; attach.Idle, that
+	// ReadUpTo says that all there was before time has been added; buffer.Idle, that
 	// nothing is sampled.
 	ReadUpTo(time int64)
 	// KernelLost says that the kernel could not hand over n events of a type's
@@ -36,8 +36,8 @@ type Sink interface {
 	Batch() uint64
 }
 
-// Config is what a Sampler needs to know.
-type Config struct {
+// Settings are what a Sampler needs to know.
+type Settings struct {
 	// Finder says what the targets mean now.
 	Finder attach.Finder
 	// Table is the processes, used by the reading goroutine alone.
@@ -98,7 +98,7 @@ type Stats struct {
 // Sampler samples running threads.
 type Sampler struct {
 	*attach.Loop
-	cfg Config
+	cfg Settings
 	// full is the sampling period without MaxOverhead, halvings how often the
 	// frequency is halved now.
 	full     time.Duration
@@ -111,7 +111,7 @@ type Sampler struct {
 }
 
 // New returns a sampler that does nothing yet.
-func New(cfg Config) *Sampler {
+func New(cfg Settings) *Sampler {
 	if cfg.Stacks == nil {
 		cfg.Stacks = unwind.NewStacks(unwind.StacksConfig{})
 	}

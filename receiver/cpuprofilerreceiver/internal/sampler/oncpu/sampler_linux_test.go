@@ -76,10 +76,10 @@ func (s *statuses) get() []error {
 	return append([]error(nil), s.all...)
 }
 
-func newTestSampler(f attach.Finder, change func(*Config)) (*Sampler, *statuses, *observer.ObservedLogs) {
+func newTestSampler(f attach.Finder, change func(*Settings)) (*Sampler, *statuses, *observer.ObservedLogs) {
 	core, logs := observer.New(zap.InfoLevel)
 	st := new(statuses)
-	cfg := Config{
+	cfg := Settings{
 		Finder: f, Table: processes.NewTable(processes.Config{}), Sink: discard{},
 		Frequency: 97, MaxEvents: 4096, DiscoveryInterval: 5 * time.Millisecond,
 		Logger: zap.New(core), Status: st.tell, Notes: func(perfevent.Rights) []string { return nil },
@@ -113,7 +113,7 @@ func TestNothingPermittedIsAStatusUntilItIs(t *testing.T) {
 	refused := &perfevent.RightsError{What: "sampling", Needed: []string{"CAP_PERFMON"}, Err: os.ErrPermission}
 	var mu sync.Mutex
 	rights := perfevent.Rights{Own: refused, HostWide: refused, Kernel: refused}
-	s, st, logs := newTestSampler(&finding{Finding: own()}, func(c *Config) {
+	s, st, logs := newTestSampler(&finding{Finding: own()}, func(c *Settings) {
 		c.Probe = func() perfevent.Rights {
 			mu.Lock()
 			defer mu.Unlock()
@@ -139,7 +139,7 @@ func TestNothingPermittedIsAStatusUntilItIs(t *testing.T) {
 
 func TestTargetsThatAllRefuseAreAStatus(t *testing.T) {
 	skipWithoutRights(t)
-	s, st, logs := newTestSampler(&finding{Finding: own()}, func(c *Config) {
+	s, st, logs := newTestSampler(&finding{Finding: own()}, func(c *Settings) {
 		cpus, err := perfevent.OnlineCPUs()
 		require.NoError(t, err)
 		c.MaxEvents = 2 * len(cpus) // for the one thread that was found, and there are more
@@ -175,7 +175,7 @@ func TestFailureToLookForTargetsKeepsWhatIsSampled(t *testing.T) {
 
 func TestUserWithoutOtherProcessesYetIsNoFault(t *testing.T) {
 	refused := &perfevent.RightsError{What: "sampling the whole host", Needed: []string{"CAP_PERFMON"}, Err: os.ErrPermission}
-	s, st, logs := newTestSampler(&finding{Finding: attach.Finding{Wanted: perfevent.Wanted{Host: true}}}, func(c *Config) {
+	s, st, logs := newTestSampler(&finding{Finding: attach.Finding{Wanted: perfevent.Wanted{Host: true}}}, func(c *Settings) {
 		c.Probe = func() perfevent.Rights { return perfevent.Rights{HostWide: refused} }
 	})
 	require.NoError(t, s.Start())
@@ -192,7 +192,7 @@ func TestUserWithoutOtherProcessesYetIsNoFault(t *testing.T) {
 
 func TestKernelStacksThatAreDemandedAndNotPermittedAreAnError(t *testing.T) {
 	refused := &perfevent.RightsError{What: "sampling the kernel", Needed: []string{"CAP_PERFMON"}, Err: os.ErrPermission}
-	s, _, _ := newTestSampler(&finding{}, func(c *Config) {
+	s, _, _ := newTestSampler(&finding{}, func(c *Settings) {
 		c.Kernel = attach.KernelDemanded
 		c.Probe = func() perfevent.Rights { return perfevent.Rights{Kernel: refused} }
 	})

@@ -92,7 +92,7 @@ func TestStacksWithoutFramePointersAreWhole(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sink := new(tally)
 			core, logs := observer.New(zap.InfoLevel)
-			s, _, _ := newTestSampler(&finding{Finding: withoutFramePointers(t)}, func(c *Config) {
+			s, _, _ := newTestSampler(&finding{Finding: withoutFramePointers(t)}, func(c *Settings) {
 				c.Frequency, c.Sink = 997, sink
 				c.Stacks = unwind.NewStacks(unwind.StacksConfig{Mode: mode, Bytes: 16384, Tables: tables(t), Logger: zap.New(core)})
 			})
@@ -126,7 +126,7 @@ func BenchmarkReading(b *testing.B) {
 	for name, mode := range map[string]unwind.Mode{"frame_pointers": unwind.FramePointers, "copies_of_16KiB": unwind.Copies} {
 		b.Run(name, func(b *testing.B) {
 			sink := new(tally)
-			s, _, _ := newTestSampler(&finding{Finding: withoutFramePointers(b)}, func(c *Config) {
+			s, _, _ := newTestSampler(&finding{Finding: withoutFramePointers(b)}, func(c *Settings) {
 				c.Frequency, c.Sink, c.DiscoveryInterval = 499, sink, time.Hour
 				c.Stacks = unwind.NewStacks(unwind.StacksConfig{Mode: mode, Bytes: 16384, Tables: tables(b)})
 			})

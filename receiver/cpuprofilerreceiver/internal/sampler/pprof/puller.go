@@ -39,8 +39,8 @@ type Heat interface {
 	Hot(unit processes.Identity) bool
 }
 
-// Config is what a Puller needs to know.
-type Config struct {
+// Settings are what a Puller needs to know.
+type Settings struct {
 	// URL is the endpoint without the profiles' names, Client whom to ask with. It
 	// must not follow redirects to other hosts: see SameHost.
 	URL    *url.URL
@@ -72,7 +72,7 @@ type Config struct {
 
 // Puller pulls the profiles of one endpoint.
 type Puller struct {
-	cfg    Config
+	cfg    Settings
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
@@ -82,8 +82,8 @@ type Puller struct {
 }
 
 // New returns a puller that does not pull yet.
-func New(cfg Config) *Puller {
-	return &Puller{cfg: cfg, failing: make(map[string]Outcome)}
+func New(cfg Settings) *Puller {
+	return &Puller{cfg: cfg, cancel: func() {}, failing: make(map[string]Outcome)}
 }
 
 // Start begins to pull.

@@ -97,7 +97,7 @@ func (r *rig) count(o Outcome) int {
 	return r.outcomes[o]
 }
 
-func newRig(t *testing.T, at string, kinds string, change func(*Config)) *rig {
+func newRig(t *testing.T, at string, kinds string, change func(*Settings)) *rig {
 	t.Helper()
 	u, err := url.Parse(at)
 	require.NoError(t, err)
@@ -106,7 +106,7 @@ func newRig(t *testing.T, at string, kinds string, change func(*Config)) *rig {
 	r.subject = Subject{Resource: &samples.Resource{PID: 7}, Unit: processes.Identity{Process: procfs.Process{PID: 7}}, Frames: samples.FrameGo}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, CheckRedirect: SameHost}
 	t.Cleanup(client.CloseIdleConnections)
-	cfg := Config{
+	cfg := Settings{
 		URL: u, Client: client,
 		Interval: time.Hour, Duration: time.Second, Timeout: 2 * time.Minute, MaxSize: 16 << 20, Look: 10 * time.Millisecond,
 		Find:     func(context.Context) (Subject, error) { return r.subject, nil },
@@ -219,7 +219,7 @@ func TestRealEndpointGivesWhatItsProgramDoes(t *testing.T) {
 		keep = nil
 	})
 	begin := time.Now()
-	r := newRig(t, serves(t).URL+"/debug/pprof", "profile allocs heap goroutine threadcreate block mutex", func(c *Config) { c.Duration = 3 * time.Second }).pulls(t)
+	r := newRig(t, serves(t).URL+"/debug/pprof", "profile allocs heap goroutine threadcreate block mutex", func(c *Settings) { c.Duration = 3 * time.Second }).pulls(t)
 	until(t, "seven pulls", func() bool { return r.count(OK) == 7 })
 	end := time.Now()
 	r.sink.check(t)
@@ -312,7 +312,7 @@ func TestWhatIsNoProfileIsCountedSaidOnceAndHarmless(t *testing.T) {
 	elsewhere := answers(t, says(bytesOf(t, pprofOf(nil))))
 	for name, tc := range map[string]struct {
 		handler http.HandlerFunc
-		change  func(*Config)
+		change  func(*Settings)
 		kind    string
 		want    Outcome
 	}{
@@ -325,7 +325,7 @@ func TestWhatIsNoProfileIsCountedSaidOnceAndHarmless(t *testing.T) {
 		"gzip of nothing":     {says(zeros(0)), nil, nameCPU, Invalid},
 		"cut off gzip":        {says(bytesOf(t, pprofOf(nil))[:40]), nil, nameCPU, Invalid},
 		"gzip bomb":           {says(zeros(64 << 20)), nil, nameCPU, TooLarge},
-		"samples without end": {says(bytes.Repeat([]byte{fieldSample<<3 | 2, 0}, 1<<19)), func(c *Config) { c.MaxSize = 2 << 20 }, nameCPU, TooLarge},
+		"samples without end": {says(bytes.Repeat([]byte{fieldSample<<3 | 2, 0}, 1<<19)), func(c *Settings) { c.MaxSize = 2 << 20 }, nameCPU, TooLarge},
 		"another profile":     {says(bytesOf(t, pprofOf(func(p *profile.Profile) { p.PeriodType.Type = "space" }))), nil, nameCPU, Invalid},
 		"other values":        {says(bytesOf(t, pprofOf(nil))), nil, "mutex", Invalid},
 		"no period":           {says(bytesOf(t, pprofOf(func(p *profile.Profile) { p.Period = 0 }))), nil, nameCPU, Invalid},
@@ -341,7 +341,7 @@ func TestWhatIsNoProfileIsCountedSaidOnceAndHarmless(t *testing.T) {
 				}
 			}
 		}, nil, nameCPU, TooLarge},
-		"too slow": {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, func(c *Config) {
+		"too slow": {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, func(c *Settings) {
 			c.Duration, c.Timeout = 0, 50*time.Millisecond
 		}, nameCPU, Timeout},
 		"elsewhere":  {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, http.StatusFound) }, nil, nameCPU, Refused},
@@ -455,7 +455,7 @@ func TestHotOnlyNeedsToKnowWhoItIs(t *testing.T) {
 	var heat warmth
 	heat.any.Store(true)
 	heat.hot.Store(true)
-	r := newRig(t, "http://127.0.0.1:1", nameCPU, func(c *Config) {
+	r := newRig(t, "http://127.0.0.1:1", nameCPU, func(c *Settings) {
 		c.Heat = &heat
 		c.Find = func(context.Context) (Subject, error) { return Subject{Resource: &samples.Resource{}}, nil }
 	}).pulls(t)
@@ -465,7 +465,7 @@ func TestHotOnlyNeedsToKnowWhoItIs(t *testing.T) {
 }
 
 func TestAlwaysPullsWhatNobodyCanTell(t *testing.T) {
-	r := newRig(t, answers(t, says(bytesOf(t, pprofOf(nil)))).URL, nameCPU, func(c *Config) {
+	r := newRig(t, answers(t, says(bytesOf(t, pprofOf(nil)))).URL, nameCPU, func(c *Settings) {
 		c.Find = func(context.Context) (Subject, error) {
 			return Subject{Resource: &samples.Resource{}, Frames: samples.FrameGo}, ErrUnidentified
 		}
@@ -476,14 +476,14 @@ func TestAlwaysPullsWhatNobodyCanTell(t *testing.T) {
 }
 
 func TestIntervalIsFromRoundToRound(t *testing.T) {
-	r := newRig(t, answers(t, says(bytesOf(t, pprofOf(nil)))).URL, "profile", func(c *Config) { c.Interval = 20 * time.Millisecond }).pulls(t)
+	r := newRig(t, answers(t, says(bytesOf(t, pprofOf(nil)))).URL, "profile", func(c *Settings) { c.Interval = 20 * time.Millisecond }).pulls(t)
 	until(t, "three rounds", func() bool { return r.count(OK) >= 3 })
 }
 
 func TestFindingFails(t *testing.T) {
 	var fails atomic.Bool
 	fails.Store(true)
-	r := newRig(t, answers(t, says(bytesOf(t, pprofOf(nil)))).URL, nameCPU, func(c *Config) {
+	r := newRig(t, answers(t, says(bytesOf(t, pprofOf(nil)))).URL, nameCPU, func(c *Settings) {
 		find := c.Find
 		c.Find = func(ctx context.Context) (Subject, error) {
 			if fails.Load() {

@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package cpuprofilerreceiver
+package dotnet
 
 import (
 	"errors"
@@ -18,17 +18,17 @@ import (
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
 )
 
-// DotnetConfig is the server that takes the buffers of .NET services.
-type DotnetConfig struct {
-	// ServerConfig has all keys of confighttp's server. The endpoint is
-	// localhost:4319 by default, or the path of a socket where transport is unix.
-	// Bodies have 1 MiB at most by default, 16 MiB at most.
+// Config is the block dotnet of the configuration: the server that receives the
+// buffers of .NET services.
+type Config struct {
+	// ServerConfig has all keys of confighttp's server. The default endpoint is
+	// localhost:4319; with transport unix it is the path of a socket. Bodies are
+	// bounded to 1 MiB by default, configurable up to 16 MiB.
 	ServerConfig confighttp.ServerConfig `mapstructure:",squash"`
-	// SocketMode is the permissions of the socket's file, which say who may
-	// connect. Default 0660. Without effect where transport is not unix.
+	// SocketMode is the permissions of the socket's file, which decide who may
+	// connect. Default 0660. No effect unless transport is unix.
 	SocketMode SocketMode `mapstructure:"socket_mode"`
-	// IncludeExportThread is whether samples of the profiler's own thread are
-	// taken too. Default false.
+	// IncludeExportThread adds samples of the profiler's own thread. Default false.
 	IncludeExportThread bool `mapstructure:"include_export_thread"`
 
 	// prevents unkeyed literal initialization
@@ -48,23 +48,23 @@ func (m *SocketMode) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalText writes octal digits.
+// MarshalText returns octal digits.
 func (m SocketMode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
-// String is as chmod takes it, with a leading 0.
+// String returns octal digits with a leading 0.
 func (m SocketMode) String() string { return fmt.Sprintf("%04o", uint32(m)) }
 
-// The bounds of a body. The lower one is a small buffer, the upper one far above
-// the profiler's largest, which has 200 KiB and a little.
+// The bounds of max_request_body_size. The profiler's largest buffer is little more
+// than 200 KiB.
 const (
-	minDotnetBody = int64(bytesize.KiB)
-	maxDotnetBody = int64(16 * bytesize.MiB)
+	minBodySize = int64(bytesize.KiB)
+	maxBodySize = int64(16 * bytesize.MiB)
 )
 
-func defaultDotnet() DotnetConfig {
+func DefaultConfig() Config {
 	server := confighttp.NewDefaultServerConfig()
 	server.NetAddr.Endpoint = "localhost:4319"
-	// A buffer is small and whoever sends it is near: patience would only let
+	// A buffer is small and its sender is near: longer timeouts would only let
 	// stalled senders keep others out.
 	server.ReadHeaderTimeout = 5 * time.Second
 	server.ReadTimeout = 10 * time.Second
@@ -73,38 +73,38 @@ func defaultDotnet() DotnetConfig {
 	server.IdleTimeout = 2 * time.Minute
 	server.MaxRequestBodySize = int64(bytesize.MiB)
 	server.CompressionAlgorithms = []string{"", "gzip", "zstd"}
-	return DotnetConfig{ServerConfig: server, SocketMode: 0o660}
+	return Config{ServerConfig: server, SocketMode: 0o660}
 }
 
 // Validate reports every fault, each with its key and what is allowed.
-func (c *DotnetConfig) Validate() error {
+func (c *Config) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	at := c.ServerConfig.NetAddr
 	if err := httplisten.ValidateAddr("", at, "localhost:4319"); err != nil {
 		errs = append(errs, err)
 	}
-	if c.unix() && (at.Endpoint == "" || at.Endpoint == defaultDotnet().ServerConfig.NetAddr.Endpoint) {
+	if c.unix() && (at.Endpoint == "" || at.Endpoint == DefaultConfig().ServerConfig.NetAddr.Endpoint) {
 		fault("endpoint: must be the path of a socket where transport is unix, such as /run/hotprofile/dotnet.sock")
 	}
 	if c.SocketMode > 0o777 {
 		fault("socket_mode: %s is not between 0000 and 0777; write it in octal, such as 0660", c.SocketMode)
 	}
-	if size := c.ServerConfig.MaxRequestBodySize; size < minDotnetBody || size > maxDotnetBody {
-		fault("max_request_body_size: %d is not between %d and %d", size, minDotnetBody, maxDotnetBody)
+	if size := c.ServerConfig.MaxRequestBodySize; size < minBodySize || size > maxBodySize {
+		fault("max_request_body_size: %d is not between %d and %d", size, minBodySize, maxBodySize)
 	}
 	return errors.Join(errs...)
 }
 
-// mode is the permissions of the socket's file.
-func (c *DotnetConfig) mode() fs.FileMode { return fs.FileMode(c.SocketMode).Perm() }
+// mode returns the permissions of the socket's file.
+func (c *Config) mode() fs.FileMode { return fs.FileMode(c.SocketMode).Perm() }
 
-// unix says whether peers are processes of this host that the kernel names.
-func (c *DotnetConfig) unix() bool {
+// unix reports whether peers are processes of this host, which the kernel names.
+func (c *Config) unix() bool {
 	return c.ServerConfig.NetAddr.Transport == confignet.TransportTypeUnix
 }
 
-// guarded says whether the file's permissions say who may connect.
-func (c *DotnetConfig) guarded() bool {
+// guarded reports whether the permissions of a file decide who may connect.
+func (c *Config) guarded() bool {
 	return c.unix() && !unixsocket.Abstract(c.ServerConfig.NetAddr.Endpoint)
 }

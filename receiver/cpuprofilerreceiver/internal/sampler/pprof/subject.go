@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package cpuprofilerreceiver
+package pprof
 
 import (
 	"cmp"
@@ -20,7 +20,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/pprof"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
 // maxSubjects is how many processes one endpoint may be of.
@@ -29,37 +29,37 @@ const maxSubjects = 256
 // subjectFinder finds out whose profiles an endpoint has. It belongs to one
 // goroutine.
 type subjectFinder struct {
-	cfg       *PprofEndpointConfig
+	cfg       *Config
 	url       *url.URL
 	port      uint16
-	at        place
-	listeners *pprof.Listeners
+	host      sampler.HostInfo
+	listeners *Listeners
 	target    *processes.Finder // nil where none is configured
-	last      pprof.Subject
+	last      Subject
 }
 
-func newSubjectFinder(cfg *PprofEndpointConfig, at *url.URL, on place) (*subjectFinder, error) {
-	f := &subjectFinder{cfg: cfg, url: at, at: on, listeners: pprof.NewListeners(on.root, time.Now)}
+func newSubjectFinder(cfg *Config, at *url.URL, host sampler.HostInfo) (*subjectFinder, error) {
+	f := &subjectFinder{cfg: cfg, url: at, host: host, listeners: NewListeners(host.Root, time.Now)}
 	var err error
 	if f.port, err = port(at); err != nil {
 		return nil, fmt.Errorf("endpoint: %w", err)
 	}
 	if cfg.Target.HasValue() {
-		wanted, err := processes.NewMatcher([]processes.Target{cfg.Target.Get().target()}, ownPID())
+		wanted, err := processes.NewMatcher([]processes.Target{cfg.Target.Get().Target()}, sampler.OwnPID())
 		if err != nil {
 			return nil, fmt.Errorf("target: %w", err)
 		}
-		f.target = processes.NewFinder(processes.FinderConfig{Config: processes.Config{Root: on.root, Tree: on.tree, Wanted: wanted}})
+		f.target = processes.NewFinder(processes.FinderConfig{Config: processes.Config{Root: host.Root, Tree: host.Tree, Wanted: wanted}})
 	}
 	return f, nil
 }
 
 // find returns the same resource as before where nothing has changed: what has the
 // same is one profile.
-func (f *subjectFinder) find(ctx context.Context) (pprof.Subject, error) {
+func (f *subjectFinder) find(ctx context.Context) (Subject, error) {
 	found, err := f.look(ctx)
-	if err != nil && !errors.Is(err, pprof.ErrUnidentified) {
-		return pprof.Subject{}, err
+	if err != nil && !errors.Is(err, ErrUnidentified) {
+		return Subject{}, err
 	}
 	if r := f.last.Resource; r != nil && r.PID == found.Resource.PID && slices.Equal(r.Attributes, found.Resource.Attributes) {
 		found.Resource = r
@@ -68,7 +68,7 @@ func (f *subjectFinder) find(ctx context.Context) (pprof.Subject, error) {
 	return found, err
 }
 
-func (f *subjectFinder) look(ctx context.Context) (pprof.Subject, error) {
+func (f *subjectFinder) look(ctx context.Context) (Subject, error) {
 	r, unit := &samples.Resource{}, processes.Identity{}
 	pids, err := f.pids(ctx)
 	if len(pids) > 0 && err == nil {
@@ -91,7 +91,7 @@ func (f *subjectFinder) look(ctx context.Context) (pprof.Subject, error) {
 		unit.ContainerID, _ = attributes[attr.ContainerID].(string)
 		if unit.Cgroup, _ = attributes[attr.Cgroup].(string); unit.Cgroup != "" {
 			// A path says nothing without the host that it is on.
-			for key, value := range map[string]string{attr.HostName: f.at.hostName, attr.HostID: f.at.hostID} {
+			for key, value := range map[string]string{attr.HostName: f.host.Name, attr.HostID: f.host.ID} {
 				if _, set := attributes[key]; !set && value != "" {
 					attributes[key] = value
 				}
@@ -103,7 +103,7 @@ func (f *subjectFinder) look(ctx context.Context) (pprof.Subject, error) {
 	for _, key := range sortedKeys(attributes) {
 		out.Attributes = append(out.Attributes, samples.Attribute{Key: key, Value: attributes[key]})
 	}
-	return pprof.Subject{Resource: out, Unit: unit, Frames: pprof.FrameTypeOf(language)}, err
+	return Subject{Resource: out, Unit: unit, Frames: FrameTypeOf(language)}, err
 }
 
 // pids are the processes whose endpoint it is; none where it is on another host or
@@ -121,7 +121,7 @@ func (f *subjectFinder) pids(ctx context.Context) (pids []int, err error) {
 			pids = append(pids, m.PID)
 		}
 		if len(pids) == 0 {
-			return nil, fmt.Errorf("%w: there is no process of target %s", pprof.ErrUnidentified, f.cfg.Target.Get().target())
+			return nil, fmt.Errorf("%w: there is no process of target %s", ErrUnidentified, f.cfg.Target.Get().Target())
 		}
 		return pids, nil
 	case container || group:
@@ -150,7 +150,7 @@ func (f *subjectFinder) peer(ctx context.Context) (int, error) {
 		err = errors.New("it is in another pid namespace")
 	}
 	if err != nil {
-		return 0, fmt.Errorf("%w: %w", pprof.ErrUnidentified, err)
+		return 0, fmt.Errorf("%w: %w", ErrUnidentified, err)
 	}
 	return pid, nil
 }
@@ -171,7 +171,7 @@ func (f *subjectFinder) listening(ctx context.Context) ([]int, error) {
 		if err == nil {
 			return pids, nil
 		}
-		if failed == nil || errors.Is(failed, pprof.ErrNotListened) {
+		if failed == nil || errors.Is(failed, ErrNotListened) {
 			failed = err
 		}
 	}
@@ -194,9 +194,9 @@ func isLocal(addr netip.Addr) bool {
 // is nothing about processes.
 func (f *subjectFinder) describe(pids []int) (*samples.Resource, processes.Identity, error) {
 	if len(pids) > maxSubjects {
-		return nil, processes.Identity{}, fmt.Errorf("%w: it may be any of %d", pprof.ErrUnidentified, len(pids))
+		return nil, processes.Identity{}, fmt.Errorf("%w: it may be any of %d", ErrUnidentified, len(pids))
 	}
-	cfg := processes.Config{Root: f.at.root, Tree: f.at.tree, HostName: f.at.hostName, HostID: f.at.hostID}
+	cfg := processes.Config{Root: f.host.Root, Tree: f.host.Tree, HostName: f.host.Name, HostID: f.host.ID}
 	var r *samples.Resource
 	var unit processes.Identity
 	for _, pid := range pids {
@@ -208,20 +208,20 @@ func (f *subjectFinder) describe(pids []int) (*samples.Resource, processes.Ident
 			return nil, unit, err
 		}
 		if slices.Contains(one.Attributes, samples.Attribute{Key: attr.ExecutableName, Value: "docker-proxy"}) {
-			return nil, unit, fmt.Errorf("%w: docker-proxy listens there, for a container", pprof.ErrUnidentified)
+			return nil, unit, fmt.Errorf("%w: docker-proxy listens there, for a container", ErrUnidentified)
 		}
 		if r == nil {
 			r, unit = one, id
 			continue
 		}
 		if id.Cgroup == "" && id.ContainerID == "" || id.Cgroup != unit.Cgroup || id.ContainerID != unit.ContainerID {
-			return nil, unit, fmt.Errorf("%w: processes %d and %d may be, of different cgroups", pprof.ErrUnidentified, pids[0], pid)
+			return nil, unit, fmt.Errorf("%w: processes %d and %d may be, of different cgroups", ErrUnidentified, pids[0], pid)
 		}
 		unit = processes.Identity{Cgroup: id.Cgroup, ContainerID: id.ContainerID, PodUID: id.PodUID}
 		r = common(r, one)
 	}
 	if r == nil {
-		return nil, unit, fmt.Errorf("%w: its processes have ended", pprof.ErrUnidentified)
+		return nil, unit, fmt.Errorf("%w: its processes have ended", ErrUnidentified)
 	}
 	return r, unit, nil
 }

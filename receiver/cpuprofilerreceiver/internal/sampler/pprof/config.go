@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package cpuprofilerreceiver
+package pprof
 
 import (
 	"errors"
@@ -19,11 +19,11 @@ import (
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/pprof"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
-// PprofEndpointConfig is one endpoint in the manner of net/http/pprof.
-type PprofEndpointConfig struct {
+// Config is one endpoint in the manner of net/http/pprof.
+type Config struct {
 	// ClientConfig has all keys of confighttp's client. The endpoint is a URL without
 	// the profiles' names, such as http://localhost:6060/debug/pprof. Timeout is what
 	// a pull may take beyond duration, 10s by default.
@@ -33,7 +33,7 @@ type PprofEndpointConfig struct {
 	Socket string `mapstructure:"socket"`
 	// When is hot (only while the unit of the endpoint's process is hot, which needs
 	// a hot_units extension) or always. Default hot with that extension, else always.
-	When When `mapstructure:"when"`
+	When sampler.When `mapstructure:"when"`
 	// Profiles are what is pulled: profile (CPU), allocs, heap, goroutine,
 	// threadcreate, block, mutex. Default [profile].
 	Profiles []string `mapstructure:"profiles"`
@@ -48,7 +48,7 @@ type PprofEndpointConfig struct {
 	MaxSize bytesize.Size `mapstructure:"max_size"`
 	// Target is the process whose endpoint it is, or its cgroup or container; absent:
 	// the one that listens at the endpoint, where that is on this host.
-	Target configoptional.Optional[TargetConfig] `mapstructure:"target"`
+	Target configoptional.Optional[sampler.TargetConfig] `mapstructure:"target"`
 	// Resource are attributes of the profiles' resource beside those of the process,
 	// or in their place: strings, whole numbers, true or false.
 	Resource map[string]any `mapstructure:"resource"`
@@ -59,31 +59,31 @@ type PprofEndpointConfig struct {
 
 // The bounds of what Validate allows.
 const (
-	minPprofInterval = time.Second
-	maxPprofInterval = 24 * time.Hour
-	minPprofSize     = 64 * bytesize.KiB
-	maxPprofSize     = 256 * bytesize.MiB
-	maxPprofTimeout  = 10 * time.Minute
+	minInterval = time.Second
+	maxInterval = 24 * time.Hour
+	minSize     = 64 * bytesize.KiB
+	maxSize     = 256 * bytesize.MiB
+	maxTimeout  = 10 * time.Minute
 
-	socketEndpoint = "http://localhost/debug/pprof"
+	SocketEndpoint = "http://localhost/debug/pprof"
 )
 
-func defaultPprofEndpoint() PprofEndpointConfig {
+func DefaultConfig() Config {
 	client := confighttp.NewDefaultClientConfig()
 	client.Timeout = 10 * time.Second
-	return PprofEndpointConfig{
+	return Config{
 		ClientConfig: client,
 		Profiles:     []string{"profile"},
 		Interval:     time.Minute,
 		Duration:     10 * time.Second,
 		MaxSize:      16 * bytesize.MiB,
-		Target:       configoptional.Default(TargetConfig{}),
+		Target:       configoptional.Default(sampler.TargetConfig{}),
 	}
 }
 
 // Unmarshal has the keys that are left out have their defaults.
-func (cfg *PprofEndpointConfig) Unmarshal(conf *confmap.Conf) error {
-	*cfg = defaultPprofEndpoint()
+func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
+	*cfg = DefaultConfig()
 	if conf.IsSet("profiles") {
 		cfg.Profiles = nil // a list of its own, and not the default's with some replaced
 	}
@@ -91,16 +91,16 @@ func (cfg *PprofEndpointConfig) Unmarshal(conf *confmap.Conf) error {
 		return err
 	}
 	if cfg.Socket != "" && cfg.ClientConfig.Endpoint == "" {
-		cfg.ClientConfig.Endpoint = socketEndpoint
+		cfg.ClientConfig.Endpoint = SocketEndpoint
 	}
 	return nil
 }
 
 // Validate reports every fault, each with its key and what is allowed.
-func (cfg *PprofEndpointConfig) Validate() error {
+func (cfg *Config) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if err := validatePprofURL(cfg.ClientConfig.Endpoint); err != nil {
+	if err := checkURL(cfg.ClientConfig.Endpoint); err != nil {
 		fault("endpoint: %w", err)
 	}
 	if cfg.Socket != "" && !unixsocket.Abstract(cfg.Socket) && !path.IsAbs(cfg.Socket) {
@@ -109,40 +109,40 @@ func (cfg *PprofEndpointConfig) Validate() error {
 	if cfg.Socket != "" && cfg.ClientConfig.ProxyURL != "" {
 		fault("proxy_url: there is no proxy on the way to a socket")
 	}
-	if err := cfg.When.validate(); err != nil {
+	if err := cfg.When.Check(); err != nil {
 		errs = append(errs, err)
 	}
 	if len(cfg.Profiles) == 0 {
 		fault("profiles: names nothing to pull; leave it out for [profile]")
 	}
 	for i, name := range cfg.Profiles {
-		if _, ok := pprof.KindOf(name); !ok {
-			fault("profiles[%d]: %q is not one of %s", i, name, pprofNames())
+		if _, ok := KindOf(name); !ok {
+			fault("profiles[%d]: %q is not one of %s", i, name, kindNames())
 		} else if slices.Contains(cfg.Profiles[:i], name) {
 			fault("profiles[%d]: %q is there twice", i, name)
 		}
 	}
-	if cfg.Interval < minPprofInterval || cfg.Interval > maxPprofInterval {
-		fault("interval: %v is not between %v and %v", cfg.Interval, minPprofInterval, maxPprofInterval)
+	if cfg.Interval < minInterval || cfg.Interval > maxInterval {
+		fault("interval: %v is not between %v and %v", cfg.Interval, minInterval, maxInterval)
 	}
 	if cfg.Duration < time.Second || cfg.Duration > cfg.Interval || cfg.Duration%time.Second != 0 {
 		fault("duration: %v is not whole seconds between 1s and interval (%v)", cfg.Duration, cfg.Interval)
 	}
-	if t := cfg.ClientConfig.Timeout; t <= 0 || t > maxPprofTimeout {
-		fault("timeout: %v is not above 0 and up to %v: it is what a pull may take beyond duration", t, maxPprofTimeout)
+	if t := cfg.ClientConfig.Timeout; t <= 0 || t > maxTimeout {
+		fault("timeout: %v is not above 0 and up to %v: it is what a pull may take beyond duration", t, maxTimeout)
 	}
-	if cfg.MaxSize < minPprofSize || cfg.MaxSize > maxPprofSize {
-		fault("max_size: %v is not between %v and %v", cfg.MaxSize, minPprofSize, maxPprofSize)
+	if cfg.MaxSize < minSize || cfg.MaxSize > maxSize {
+		fault("max_size: %v is not between %v and %v", cfg.MaxSize, minSize, maxSize)
 	}
 	if cfg.Target.HasValue() {
-		if err := cfg.Target.Get().validate(); err != nil {
+		if err := cfg.Target.Get().Check(); err != nil {
 			fault("target: %w", err)
 		}
 	}
-	return errors.Join(append(errs, cfg.validateResource())...)
+	return errors.Join(append(errs, cfg.checkResource())...)
 }
 
-func validatePprofURL(endpoint string) error {
+func checkURL(endpoint string) error {
 	const example = "such as http://localhost:6060/debug/pprof"
 	if endpoint == "" {
 		return errors.New("is needed, " + example)
@@ -161,15 +161,15 @@ func validatePprofURL(endpoint string) error {
 	return nil
 }
 
-func pprofNames() string {
+func kindNames() string {
 	var names []string
-	for _, k := range pprof.Kinds() {
+	for _, k := range Kinds() {
 		names = append(names, k.Name)
 	}
 	return strings.Join(names, ", ")
 }
 
-func (cfg *PprofEndpointConfig) validateResource() error {
+func (cfg *Config) checkResource() error {
 	var errs []error
 	for _, key := range sortedKeys(cfg.Resource) {
 		switch {

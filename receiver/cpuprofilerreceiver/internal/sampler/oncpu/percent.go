@@ -1,25 +1,21 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package cpuprofilerreceiver
+package oncpu
 
 import (
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
-	"time"
 )
 
-// Percent is a share in percent, written as 2% or as the bare number.
+// Percent is a share in percent, written as 2% or as a plain number.
 type Percent float64
 
 const (
 	minOverhead Percent = 0.01
 	maxOverhead Percent = 100
-	// minOverheadWindow is how long the cost is added up at least before it is
-	// judged, however often is exported.
-	minOverheadWindow = 5 * time.Second
 )
 
 // UnmarshalText reads a number with or without a percent sign. It keeps the old
@@ -39,11 +35,3 @@ func (p Percent) MarshalText() ([]byte, error) { return []byte(p.String()), nil 
 
 // String is as in 2%.
 func (p Percent) String() string { return strconv.FormatFloat(float64(p), 'f', -1, 64) + "%" }
-
-func (cfg *Config) validateOverhead() error {
-	// Not a number is between nothing.
-	if o := cfg.MaxOverhead; o != 0 && !(o >= minOverhead && o <= maxOverhead) {
-		return fmt.Errorf("max_overhead: %v is neither between %v and %v nor 0, which means no bound", o, minOverhead, maxOverhead)
-	}
-	return nil
-}

@@ -25,29 +25,24 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/oncpu"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
-// noNames leaves stacks as they are.
-type noNames struct{}
-
-func (noNames) Name(int, *samples.Stack) {}
-
-// exporterTest is an exporter without samplers before it.
-type exporterTest struct {
-	*exporter
+// emitterTest is an emitter without samplers.
+type emitterTest struct {
+	*emitter
 	t         *testing.T
 	telemetry *componenttest.Telemetry
-	full      atomic.Uint64 // what found both buffers full
+	refused   atomic.Uint64 // events that found both buffers full
+	buffer    *buffer.Buffer
 	logs      *observer.ObservedLogs
 	key       samples.Key
 }
 
-func newExporterTest(t *testing.T, next xconsumer.Profiles, change func(*exporter)) *exporterTest {
-	x := &exporterTest{t: t, telemetry: componenttest.NewTelemetry()}
+func newEmitterTest(t *testing.T, next xconsumer.Profiles, change func(*emitter)) *emitterTest {
+	x := &emitterTest{t: t, telemetry: componenttest.NewTelemetry()}
 	t.Cleanup(func() { require.NoError(t, x.telemetry.Shutdown(context.Background())) })
 	set := receivertest.NewNopSettings(metadata.Type)
 	set.TelemetrySettings = x.telemetry.NewTelemetrySettings()
@@ -57,43 +52,47 @@ func newExporterTest(t *testing.T, next xconsumer.Profiles, change func(*exporte
 	require.NoError(t, err)
 	obs, err := receiverhelper.NewObsReport(receiverhelper.ObsReportSettings{ReceiverID: set.ID, ReceiverCreateSettings: set})
 	require.NoError(t, err)
-	x.exporter = &exporter{
+	x.emitter = &emitter{
 		interval: time.Hour, timeout: time.Minute, patience: time.Minute,
-		buffer: newBuffer(4096, systemClock{}, func() {}),
-		namer:  noNames{}, builder: otlpprofiles.NewBuilder(otlpprofiles.Options{}),
+		full: make(chan struct{}, 1),
+		name: func(int, *samples.Stack) {}, builder: otlpprofiles.NewBuilder(otlpprofiles.Options{}),
 		next: next, obs: obs, logger: zap.New(core),
-		counters: &counters{
-			telemetry: builder,
-			sampler:   func() oncpu.Stats { return oncpu.Stats{BufferFull: x.full.Load()} },
-			symbols:   func() symbolizer.Counters { return symbolizer.Counters{} },
-		},
+		counters: &sampler.Counters{TelemetryBuilder: builder},
 	}
+	recorded := 0
+	x.record = func(context.Context) {
+		full := int(x.refused.Load())
+		x.counters.Samples(sampler.BufferFull, samples.OnCPU.Sampler, full-recorded)
+		recorded = full
+	}
+	x.emitter.add("samples", buffer.New(4096, buffer.SystemClock{}), nil)
 	x.key = samples.Key{
 		Resource: &samples.Resource{}, Type: samples.OnCPU, Period: 1,
 		Stack: &samples.Stack{Locations: []*samples.Location{{Address: 1, Type: samples.FrameNative, Resolved: true}}},
 	}
 	if change != nil {
-		change(x.exporter)
+		change(x.emitter)
 	}
-	x.start()
+	x.buffer = x.sources[0].Buffer
+	require.NoError(t, x.Start(context.Background()))
 	return x
 }
 
-// add adds n events and returns how many fitted.
-func (x *exporterTest) add(n int) (fitted int) {
+// addEvents adds n events and returns how many fitted.
+func (x *emitterTest) addEvents(n int) (fitted int) {
 	for i := range n {
 		x.key.Thread.ID = int32(i % 4)
-		if x.buffer.Add(x.key, systemClock{}.Monotonic()) {
+		if x.buffer.Add(x.key, buffer.SystemClock{}.Monotonic()) {
 			fitted++
 		} else {
-			x.full.Add(1)
+			x.refused.Add(1)
 		}
 	}
 	return fitted
 }
 
 // counted is the samples that left, by outcome.
-func (x *exporterTest) counted() map[string]int64 {
+func (x *emitterTest) counted() map[string]int64 {
 	x.t.Helper()
 	return counted(x.t, x.telemetry)
 }
@@ -120,148 +119,149 @@ func consumerOf(f func(context.Context, pprofile.Profiles) error) xconsumer.Prof
 	return next
 }
 
-func TestExporterHandsOverWhatIsLeftAtShutdown(t *testing.T) {
+func TestEmitterEmitsWhatIsLeftAtShutdown(t *testing.T) {
 	sink := new(consumertest.ProfilesSink)
-	x := newExporterTest(t, sink, nil)
-	require.Equal(t, 10, x.add(10))
-	require.NoError(t, x.shutdown(context.Background()))
+	x := newEmitterTest(t, sink, nil)
+	require.Equal(t, 10, x.addEvents(10))
+	require.NoError(t, x.Stop(context.Background()))
 	require.Equal(t, 10, sampleEvents(sink.AllProfiles()))
 	require.Equal(t, map[string]int64{"exported": 10}, x.counted())
 }
 
-func TestExporterTakesAFullBufferBeforeItsTime(t *testing.T) {
+func TestEmitterEmitsAFullBufferEarly(t *testing.T) {
 	sink := new(consumertest.ProfilesSink)
-	x := newExporterTest(t, sink, nil)
+	x := newEmitterTest(t, sink, nil)
 	full := 0
 	for !x.buffer.Paused() && full < 1<<20 && len(sink.AllProfiles()) == 0 {
-		full += x.add(1)
+		full += x.addEvents(1)
 	}
 	require.Eventually(t, func() bool { return len(sink.AllProfiles()) > 0 }, 30*time.Second, time.Millisecond)
-	require.NoError(t, x.shutdown(context.Background()))
+	require.NoError(t, x.Stop(context.Background()))
 	require.Equal(t, full, sampleEvents(sink.AllProfiles()))
 }
 
-func TestExporterDropsAndCountsWhatIsRefused(t *testing.T) {
+func TestEmitterDropsAndCountsRefusedSamples(t *testing.T) {
 	refuse := errors.New("no")
 	next := consumerOf(func(context.Context, pprofile.Profiles) error { return refuse })
-	x := newExporterTest(t, next, func(e *exporter) { e.interval = time.Millisecond })
-	x.add(3)
+	x := newEmitterTest(t, next, func(e *emitter) { e.interval = time.Millisecond })
+	x.addEvents(3)
 	require.Eventually(t, func() bool { return x.counted()["refused"] == 3 }, 30*time.Second, time.Millisecond)
-	x.add(4)
+	x.addEvents(4)
 	require.Eventually(t, func() bool { return x.counted()["refused"] == 7 }, 30*time.Second, time.Millisecond)
-	require.NoError(t, x.shutdown(context.Background()))
+	require.NoError(t, x.Stop(context.Background()))
 	require.Equal(t, 1, x.logs.FilterMessageSnippet("refused").Len(), "said once, not at each batch")
 }
 
-func TestExporterContextHasTheExportTimeout(t *testing.T) {
+func TestEmitterContextHasTheExportTimeout(t *testing.T) {
 	next := consumerOf(func(ctx context.Context, _ pprofile.Profiles) error {
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	x := newExporterTest(t, next, func(e *exporter) { e.interval, e.timeout = time.Millisecond, 20*time.Millisecond })
-	x.add(5)
+	x := newEmitterTest(t, next, func(e *emitter) { e.interval, e.timeout = time.Millisecond, 20*time.Millisecond })
+	x.addEvents(5)
 	require.Eventually(t, func() bool { return x.counted()["refused"] == 5 }, 30*time.Second, time.Millisecond)
-	require.NoError(t, x.shutdown(context.Background()))
+	require.NoError(t, x.Stop(context.Background()))
 }
 
-func TestExporterConsumerThatBlocksFillsBothBuffersAndNoMore(t *testing.T) {
+func TestEmitterConsumerThatBlocksFillsBothBuffersAndNoMore(t *testing.T) {
 	called, release := make(chan struct{}, 100), make(chan struct{})
 	next := consumerOf(func(context.Context, pprofile.Profiles) error {
 		called <- struct{}{}
 		<-release // whatever its context says
 		return nil
 	})
-	x := newExporterTest(t, next, func(e *exporter) { e.interval, e.timeout = time.Millisecond, time.Millisecond })
-	in := x.add(1)
+	x := newEmitterTest(t, next, func(e *emitter) { e.interval, e.timeout = time.Millisecond, time.Millisecond })
+	in := x.addEvents(1)
 	<-called
 	for !x.buffer.Paused() {
-		in += x.add(1)
+		in += x.addEvents(1)
 		require.Less(t, in, 10_000)
 	}
-	require.LessOrEqual(t, x.buffer.usage(4096), 4096)
-	in += x.add(7)
-	require.EqualValues(t, 8, x.full.Load(), "the one that paused and seven more")
+	require.LessOrEqual(t, x.buffer.Usage(), 4096)
+	in += x.addEvents(7)
+	require.EqualValues(t, 8, x.refused.Load(), "the one that paused and seven more")
 	require.True(t, x.buffer.Paused())
 	require.Eventually(t, func() bool { return x.counted()["buffer_full"] == 8 }, 30*time.Second, time.Millisecond,
 		"loss is seen while the call lasts")
 
 	close(release)
 	require.Eventually(t, func() bool { return !x.buffer.Paused() }, 30*time.Second, time.Millisecond)
-	in += x.add(2)
-	require.NoError(t, x.shutdown(context.Background()))
+	in += x.addEvents(2)
+	require.NoError(t, x.Stop(context.Background()))
 	require.Equal(t, map[string]int64{"exported": int64(in), "buffer_full": 8}, x.counted(),
 		"what came in is the sum of what left")
 }
 
-func TestExporterShutdownCancelsACallThatDoesNotEnd(t *testing.T) {
+func TestEmitterShutdownCancelsACallThatDoesNotEnd(t *testing.T) {
 	called := make(chan struct{})
-	var x *exporterTest
+	var x *emitterTest
 	next := consumerOf(func(ctx context.Context, _ pprofile.Profiles) error {
 		close(called) // a second call would panic: no time is left for one
 		<-x.ctx.Done()
 		return ctx.Err()
 	})
-	x = newExporterTest(t, next, func(e *exporter) { e.timeout = 50 * time.Millisecond })
+	x = newEmitterTest(t, next, func(e *emitter) { e.timeout = 50 * time.Millisecond })
 	in := 0
 	for !x.buffer.Paused() {
-		in += x.add(1)
+		in += x.addEvents(1)
 	}
 	<-called
-	require.NoError(t, x.shutdown(context.Background()))
+	require.NoError(t, x.Stop(context.Background()))
 	got := x.counted()
 	require.EqualValues(t, in, got["refused"]+got["shutdown"])
 	require.Positive(t, got["refused"])
 	require.Positive(t, got["shutdown"])
 }
 
-func TestExporterShutdownDoesNotOutliveItsContext(t *testing.T) {
+func TestEmitterShutdownDoesNotOutliveItsContext(t *testing.T) {
 	called, release := make(chan struct{}), make(chan struct{})
 	next := consumerOf(func(context.Context, pprofile.Profiles) error {
 		close(called)
 		<-release
 		return nil
 	})
-	x := newExporterTest(t, next, func(e *exporter) { e.interval = time.Millisecond })
-	x.add(1)
+	x := newEmitterTest(t, next, func(e *emitter) { e.interval = time.Millisecond })
+	x.addEvents(1)
 	<-called
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	require.ErrorIs(t, x.shutdown(ctx), context.Canceled)
+	require.ErrorIs(t, x.Stop(ctx), context.Canceled)
 	close(release)
 	<-x.done
 }
 
-func TestExporterShutdownWithoutADeadlineLeavesBehindWhoDoesNotReturn(t *testing.T) {
+func TestEmitterStopWithoutADeadlineLeavesBehindAComponentThatDoesNotReturn(t *testing.T) {
 	called, release := make(chan struct{}), make(chan struct{})
 	next := consumerOf(func(context.Context, pprofile.Profiles) error {
 		close(called)
 		<-release // whatever its context says
 		return nil
 	})
-	x := newExporterTest(t, next, func(e *exporter) {
+	x := newEmitterTest(t, next, func(e *emitter) {
 		e.interval, e.timeout, e.patience = time.Millisecond, 10*time.Millisecond, 10*time.Millisecond
 	})
-	x.add(1)
+	x.addEvents(1)
 	<-called
-	require.ErrorContains(t, x.shutdown(context.Background()), "left behind")
+	require.ErrorContains(t, x.Stop(context.Background()), "left behind")
 	close(release)
 	<-x.done
 }
 
-func TestExporterDropsTheRestOfABatchThatExpired(t *testing.T) {
+func TestEmitterDropsTheRestOfABatchThatExpired(t *testing.T) {
 	calls := 0
 	next := consumerOf(func(ctx context.Context, _ pprofile.Profiles) error {
 		calls++
 		<-ctx.Done() // late, and yet successful
 		return nil
 	})
-	x := newExporterTest(t, next, func(e *exporter) {
+	x := newEmitterTest(t, next, func(e *emitter) {
 		e.timeout = time.Millisecond
-		e.buffer = newBuffer(64<<20, systemClock{}, func() {})
+		e.sources = nil
+		e.add("samples", buffer.New(64<<20, buffer.SystemClock{}), nil)
 	})
 	const samples = 600_000 // more than one request
-	require.Equal(t, samples, x.add(samples))
-	require.NoError(t, x.shutdown(context.Background()))
+	require.Equal(t, samples, x.addEvents(samples))
+	require.NoError(t, x.Stop(context.Background()))
 	require.Equal(t, 1, calls)
 	got := x.counted()
 	require.Positive(t, got["exported"])
@@ -270,42 +270,12 @@ func TestExporterDropsTheRestOfABatchThatExpired(t *testing.T) {
 	require.Equal(t, 1, x.logs.FilterMessageSnippet("refused").Len())
 }
 
-func TestLimitsThatAreHitAreCounted(t *testing.T) {
-	tel := componenttest.NewTelemetry()
-	defer func() { require.NoError(t, tel.Shutdown(context.Background())) }()
-	builder, err := metadata.NewTelemetryBuilder(tel.NewTelemetrySettings())
-	require.NoError(t, err)
-	var table processes.Stats
-	var files symbolizer.Counters
-	c := &counters{
-		telemetry: builder,
-		sampler:   func() oncpu.Stats { return oncpu.Stats{Table: table} },
-		symbols:   func() symbolizer.Counters { return files },
-	}
-	c.record(context.Background())
-	table = processes.Stats{Evicted: 1, MappingsLeftOut: 2, StackResets: 3, ThreadNameResets: 4, StartsLeftOut: 5}
-	files = symbolizer.Counters{Evictions: 6, Dropped: 7}
-	c.record(context.Background())
-	table.Evicted = 11
-	c.record(context.Background())
-	m, err := tel.GetMetric("otelcol_cpu_profiler.limits.hit")
-	require.NoError(t, err)
-	got := map[string]int64{}
-	for _, p := range m.Data.(metricdata.Sum[int64]).DataPoints {
-		limit, _ := p.Attributes.Value(attribute.Key("limit"))
-		got[limit.AsString()] = p.Value
-	}
-	require.Equal(t, map[string]int64{
-		"processes": 11, "mappings": 2, "stacks": 3, "thread_names": 4, "program_starts": 5, "files": 6, "file_requests": 7,
-	}, got)
-}
-
-func TestExporterCountsASampleWithoutAStack(t *testing.T) {
+func TestEmitterCountsASampleWithoutAStack(t *testing.T) {
 	sink := new(consumertest.ProfilesSink)
-	x := newExporterTest(t, sink, nil)
+	x := newEmitterTest(t, sink, nil)
 	x.key.Stack = &samples.Stack{}
-	x.add(2)
-	require.NoError(t, x.shutdown(context.Background()))
+	x.addEvents(2)
+	require.NoError(t, x.Stop(context.Background()))
 	require.Empty(t, sink.AllProfiles())
 	require.Equal(t, map[string]int64{"unreadable": 2}, x.counted())
 }

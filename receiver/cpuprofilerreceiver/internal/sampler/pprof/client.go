@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package cpuprofilerreceiver
+package pprof
 
 import (
 	"context"
@@ -13,14 +13,12 @@ import (
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/configmiddleware"
-
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/pprof"
 )
 
 // client is confighttp's client, with the connections of an endpoint: to its
 // socket where it has one, and a new one for each pull, which tells at once that a
 // program was restarted.
-func (cfg *PprofEndpointConfig) client(ctx context.Context, host component.Host, set component.TelemetrySettings) (*http.Client, error) {
+func (cfg *Config) client(ctx context.Context, host component.Host, set component.TelemetrySettings) (*http.Client, error) {
 	client := cfg.ClientConfig
 	client.Timeout = 0 // each pull has its own
 	client.DisableKeepAlives = true
@@ -36,12 +34,12 @@ func (cfg *PprofEndpointConfig) client(ctx context.Context, host component.Host,
 	if err != nil {
 		return nil, err
 	}
-	made.CheckRedirect = pprof.SameHost
+	made.CheckRedirect = SameHost
 	return made, nil
 }
 
-// maxPprofHeader bounds the head of an answer.
-const maxPprofHeader = 64 << 10
+// maxHeader bounds the head of an answer.
+const maxHeader = 64 << 10
 
 // transport is an HTTP client middleware that is told what it wraps, and sets that
 // up.
@@ -59,7 +57,7 @@ func (t transport) GetHTTPRoundTripper(context.Context) (func(context.Context, h
 			return nil, fmt.Errorf("set up the connections to a pprof endpoint: %T is no HTTP transport", base)
 		}
 		to.DisableCompression = true // profiles are compressed by themselves
-		to.MaxResponseHeaderBytes = maxPprofHeader
+		to.MaxResponseHeaderBytes = maxHeader
 		if t.socket != "" {
 			to.Proxy = nil
 			to.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {

@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package cpuprofilerreceiver
+package buffer
 
 import (
 	"math"
@@ -40,7 +40,7 @@ func within(t *testing.T, b *samples.Batch) {
 
 func TestBufferWindowsMeetWhereTheSamplersHaveReadUpTo(t *testing.T) {
 	c := &fakeClock{now: 100, offset: 1000}
-	b := newBuffer(1<<20, c, func() {})
+	b := New(1<<20, c)
 	require.True(t, b.Add(testKey(1), 150))
 	b.ReadUpTo(200)
 	c.now = 500 // 300 of unread ring
@@ -62,7 +62,7 @@ func TestBufferWindowsMeetWhereTheSamplersHaveReadUpTo(t *testing.T) {
 
 func TestBufferWindowTakesInEventsThatWereReadOutOfOrder(t *testing.T) {
 	c := &fakeClock{now: 100}
-	b := newBuffer(1<<20, c, func() {})
+	b := New(1<<20, c)
 	require.True(t, b.Add(testKey(1), 90), "older than the buffer")
 	require.True(t, b.Add(testKey(1), 300), "in a round that is not over")
 	first, _ := b.pair.Take()
@@ -73,7 +73,7 @@ func TestBufferWindowTakesInEventsThatWereReadOutOfOrder(t *testing.T) {
 
 func TestBufferIdleTimeIsNotPartOfTheNextWindow(t *testing.T) {
 	c := &fakeClock{now: 100}
-	b := newBuffer(1<<20, c, func() {})
+	b := New(1<<20, c)
 	b.ReadUpTo(1000)
 	_, ok := b.pair.Take()
 	require.False(t, ok)
@@ -86,7 +86,7 @@ func TestBufferIdleTimeIsNotPartOfTheNextWindow(t *testing.T) {
 
 func TestBufferClockSetWhileABatchFillsDoesNotTearIt(t *testing.T) {
 	c := &fakeClock{now: 100, offset: 1000}
-	b := newBuffer(1<<20, c, func() {})
+	b := New(1<<20, c)
 	require.True(t, b.Add(testKey(1), 110))
 	c.offset = 0 // the wall clock went back
 	require.True(t, b.Add(testKey(1), 120))
@@ -107,7 +107,8 @@ func TestBufferClockSetWhileABatchFillsDoesNotTearIt(t *testing.T) {
 func TestBufferPauseIsInNoWindow(t *testing.T) {
 	c := &fakeClock{now: 100}
 	woken := 0
-	b := newBuffer(4096, c, func() { woken++ })
+	b := New(4096, c)
+	b.OnWake(func() { woken++ })
 	fill := func(at int64) int {
 		n := 0
 		for ; b.Add(testKey(int32(n)), at); n++ {
@@ -124,7 +125,7 @@ func TestBufferPauseIsInNoWindow(t *testing.T) {
 	require.Positive(t, fill(190))
 	require.True(t, b.Paused())
 	require.Equal(t, 1, woken)
-	require.Equal(t, 4096, b.usage(4096))
+	require.Equal(t, 4096, b.Usage())
 	require.False(t, b.Add(testKey(1), 195))
 
 	c.now = 900
@@ -147,7 +148,7 @@ func TestBufferPauseIsInNoWindow(t *testing.T) {
 }
 
 func TestBufferAddAllocatesNothingForAKeySeenBefore(t *testing.T) {
-	b := newBuffer(1<<24, &fakeClock{now: 100}, func() {})
+	b := New(1<<24, &fakeClock{now: 100})
 	k := testKey(1)
 	for range 5000 { // room for the events to come
 		b.Add(k, 110)
@@ -167,11 +168,12 @@ func TestBufferAddAllocatesNothingForAKeySeenBefore(t *testing.T) {
 // read on by the time that the batch is taken.
 func TestBufferWindowsMeetWhereTheBatchWasTaken(t *testing.T) {
 	c := &fakeClock{now: 100}
-	var b *buffer
-	var other *position
+	var b *Buffer
+	var other *Position
 	offCPU := testKey(2)
 	offCPU.Type = samples.OffCPU
-	b = newBuffer(1<<20, c, func() {
+	b = New(1<<20, c)
+	b.OnWake(func() {
 		require.EqualValues(t, 500, b.Closing())
 		require.True(t, other.AddValue(offCPU, 499, 300), "the part of a wait in progress")
 		require.True(t, other.AddValue(offCPU, 510, 5), "read beyond the end")
@@ -180,11 +182,11 @@ func TestBufferWindowsMeetWhereTheBatchWasTaken(t *testing.T) {
 		require.True(t, b.Add(testKey(1), 505))
 		b.ReadUpTo(506)
 	})
-	other = b.another()
+	other = b.Another()
 	b.ReadUpTo(110)
 	other.ReadUpTo(120)
 	c.now = 500
-	b.settle(time.Minute)
+	b.Settle(time.Minute)
 	first, ok := b.pair.Take()
 	b.release()
 	require.True(t, ok)
@@ -207,10 +209,10 @@ func TestBufferWindowsMeetWhereTheBatchWasTaken(t *testing.T) {
 
 func TestBufferHoldsNothingBackWhereNoBatchIsTaken(t *testing.T) {
 	c := &fakeClock{now: 500}
-	b := newBuffer(1<<20, c, func() {})
-	other := b.another()
+	b := New(1<<20, c)
+	other := b.Another()
 	b.ReadUpTo(400)
-	b.settle(time.Millisecond) // nobody answers
+	b.Settle(time.Millisecond) // nobody answers
 	require.True(t, other.AddValue(testKey(1), 600, 1))
 	require.Len(t, b.held, 1)
 	b.release()
@@ -223,24 +225,24 @@ func TestBufferHoldsNothingBackWhereNoBatchIsTaken(t *testing.T) {
 
 func TestBufferThatWaitsForNobodyEndsNow(t *testing.T) {
 	c := &fakeClock{now: 100}
-	b := newBuffer(1<<20, c, func() {})
-	b.another()
+	b := New(1<<20, c)
+	b.Another()
 	b.ReadUpTo(math.MaxInt64) // none of them samples
 	c.now = 900
-	b.settle(time.Minute)
+	b.Settle(time.Minute)
 	require.EqualValues(t, 900, b.readUpTo())
 }
 
 func TestBufferTellsWhatTheKernelLostInItsWindow(t *testing.T) {
 	c := &fakeClock{now: 100}
-	b := newBuffer(1<<20, c, func() {})
+	b := New(1<<20, c)
 	b.KernelLost(samples.OnCPU, 5)
 	_, ok := b.pair.Take()
 	require.False(t, ok, "a window without events, which nobody sees")
 
 	require.True(t, b.Add(testKey(1), 150))
 	b.KernelLost(samples.OnCPU, 2)
-	b.another().KernelLost(samples.OffCPU, 3)
+	b.Another().KernelLost(samples.OffCPU, 3)
 	first, _ := b.pair.Take()
 	require.EqualValues(t, 2, first.Lost(samples.OnCPU))
 	require.EqualValues(t, 3, first.Lost(samples.RunQueueScaled))
@@ -259,9 +261,10 @@ func TestBufferTellsWhatTheKernelLostInItsWindow(t *testing.T) {
 func TestBufferHoldsItsBytesUnderAFloodOfStacks(t *testing.T) {
 	const limit = 64 << 10
 	paused := 0
-	both := newBuffer(limit, systemClock{}, func() { paused++ })
-	offCPU := both.another()
-	allocations := newBuffer(limit, systemClock{}, func() {})
+	both := New(limit, SystemClock{})
+	both.OnWake(func() { paused++ })
+	offCPU := both.Another()
+	allocations := New(limit, SystemClock{})
 	stack := func(depth int) *samples.Stack {
 		s := &samples.Stack{}
 		for i := range depth {
@@ -274,7 +277,7 @@ func TestBufferHoldsItsBytesUnderAFloodOfStacks(t *testing.T) {
 		objects := samples.Key{Resource: resource, Type: samples.AllocObjects, Stack: stack(depth), Period: 1}
 		space := objects
 		space.Type = samples.AllocSpace
-		return allocations.AddBoth(objects, space, systemClock{}.Monotonic(), 1, 512<<10)
+		return allocations.AddBoth(objects, space, SystemClock{}.Monotonic(), 1, 512<<10)
 	}
 	// flood returns the two batches that are full then.
 	flood := func(add func(depth int) bool) (fitted int) {
@@ -286,7 +289,7 @@ func TestBufferHoldsItsBytesUnderAFloodOfStacks(t *testing.T) {
 		return fitted
 	}
 	// take takes a batch and looks whether what was refused would have fitted.
-	take := func(b *buffer, largest int) {
+	take := func(b *Buffer, largest int) {
 		t.Helper()
 		batch, ok := b.pair.Take()
 		require.True(t, ok)
@@ -306,7 +309,7 @@ func TestBufferHoldsItsBytesUnderAFloodOfStacks(t *testing.T) {
 		on := samples.Key{Resource: resource, Type: samples.OnCPU, Stack: stack(depth), Period: 1}
 		off := on
 		off.Type, off.Stack = samples.OffCPU, stack(depth)
-		now := systemClock{}.Monotonic()
+		now := SystemClock{}.Monotonic()
 		one := both.Add(on, now)
 		return offCPU.AddValue(off, now, 1) && one
 	}), 10)
@@ -320,7 +323,7 @@ func TestBufferHoldsItsBytesUnderAFloodOfStacks(t *testing.T) {
 	// batch of its own is taken.
 	take(both, largest)
 	require.False(t, both.Paused())
-	require.True(t, both.Add(testKey(1), systemClock{}.Monotonic()))
+	require.True(t, both.Add(testKey(1), SystemClock{}.Monotonic()))
 	require.False(t, allocate(1))
 	take(both, largest)
 	take(allocations, largest)

@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package cpuprofilerreceiver
+package attach
 
 import (
 	"context"
@@ -9,41 +9,46 @@ import (
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// hotFinder finds those of the targets that are hot.
-type hotFinder struct {
+// HotFinder finds what a TargetFinder finds, as far as it is hot.
+type HotFinder struct {
 	hot     hotunitsextension.HotUnits
-	tree    *cgroup.Tree // nil where cgroups cannot be read
 	known   processes.Config
-	targets *attach.TargetFinder
+	targets *TargetFinder
+	ownPID  int
 }
 
-func (f *hotFinder) Find(ctx context.Context, hostWide bool) (attach.Finding, error) {
-	units, pids := f.units()
-	among, err := f.processes(ctx, pids)
+// NewHotFinder returns a finder of hot targets; targets may be nil without Find.
+func NewHotFinder(hot hotunitsextension.HotUnits, known processes.Config, targets *TargetFinder, ownPID int) *HotFinder {
+	return &HotFinder{hot: hot, known: known, targets: targets, ownPID: ownPID}
+}
+
+// Find implements Finder.
+func (f *HotFinder) Find(ctx context.Context, hostWide bool) (Finding, error) {
+	units, pids := f.Groups()
+	among, err := f.Processes(ctx, pids)
 	if err != nil {
-		return attach.Finding{}, err
+		return Finding{}, err
 	}
 	found, err := f.targets.FindAmong(ctx, hostWide, units, among)
 	found.Only = only(units, among)
 	return found, err
 }
 
-// units are the cgroups that are hot, and the start times of the processes, by
-// pid, that are hot by themselves.
-func (f *hotFinder) units() (units []cgroup.Group, pids map[int]uint64) {
+// Groups returns the cgroups that are hot, and the start times, by pid, of the
+// processes that are hot by themselves.
+func (f *HotFinder) Groups() (units []cgroup.Group, pids map[int]uint64) {
 	pids = make(map[int]uint64)
 	for _, u := range f.hot.Hot() {
 		var unit cgroup.Group
 		ok := false
-		if f.tree != nil && u.Cgroup != "" {
-			unit, ok = f.tree.GroupAt(u.Cgroup)
+		if f.known.Tree != nil && u.Cgroup != "" {
+			unit, ok = f.known.Tree.GroupAt(u.Cgroup)
 		}
-		if !ok && f.tree != nil && u.ContainerID != "" {
-			if found, is, err := f.tree.FindContainer(u.ContainerID); err == nil && is {
+		if !ok && f.known.Tree != nil && u.ContainerID != "" {
+			if found, is, err := f.known.Tree.FindContainer(u.ContainerID); err == nil && is {
 				unit, ok = found, true
 			}
 		}
@@ -57,8 +62,8 @@ func (f *hotFinder) units() (units []cgroup.Group, pids map[int]uint64) {
 	return units, pids
 }
 
-// processes are those that are still what was hot.
-func (f *hotFinder) processes(ctx context.Context, pids map[int]uint64) (among []processes.Match, err error) {
+// Processes returns those of the pids that still are the process that is hot.
+func (f *HotFinder) Processes(ctx context.Context, pids map[int]uint64) (among []processes.Match, err error) {
 	if len(pids) == 0 {
 		return nil, nil
 	}
@@ -67,8 +72,8 @@ func (f *hotFinder) processes(ctx context.Context, pids map[int]uint64) (among [
 		targets = append(targets, processes.Target{PID: pid})
 	}
 	cfg := f.known
-	// Nobody named the collector itself.
-	if cfg.Wanted, err = processes.NewMatcher(targets, ownPID()); err != nil {
+	// The collector itself is not among the targets.
+	if cfg.Wanted, err = processes.NewMatcher(targets, f.ownPID); err != nil {
 		return nil, err
 	}
 	found, _, err := processes.NewFinder(processes.FinderConfig{Config: cfg}).Find(ctx)
@@ -80,7 +85,8 @@ func (f *hotFinder) processes(ctx context.Context, pids map[int]uint64) (among [
 	return among, err
 }
 
-// only tells the processes that are hot from others that events on every CPU see.
+// only returns a filter that passes hot processes, for events that see every
+// process on their CPU.
 func only(units []cgroup.Group, among []processes.Match) func(pid int, path string) bool {
 	pids := make(map[int]bool, len(among))
 	for _, m := range among {

@@ -1,0 +1,293 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cpuprofilerreceiver
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/collector/consumer/xconsumer"
+	"go.opentelemetry.io/collector/receiver/receiverhelper"
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
+)
+
+// emitter takes batches from the buffers, builds profiles of them and passes them
+// to the next component, one at a time, on a goroutine of its own.
+type emitter struct {
+	interval, timeout time.Duration
+	// patience is how long Stop waits, beyond timeout, for a component that ignores
+	// its context.
+	patience time.Duration
+	// sources are the buffers; the first one is that of all samplers without one of
+	// their own.
+	sources []source
+	// full receives when a full batch waits to be taken.
+	full chan struct{}
+	// name resolves the addresses of a process's stack.
+	name    func(pid int, s *samples.Stack)
+	builder *otlpprofiles.Builder
+	next    xconsumer.Profiles
+	obs     *receiverhelper.ObsReport
+	// record adds what has been counted to the telemetry.
+	record   func(context.Context)
+	counters *sampler.Counters
+	meter    *cputime.Meter // of what samples of running threads cost
+	logger   *zap.Logger
+
+	// cancel ends the call under way. stop ends the loops; each closes its channel
+	// when it has ended, done or recorded.
+	ctx      context.Context
+	cancel   context.CancelFunc
+	stop     chan struct{}
+	done     chan struct{}
+	recorded chan struct{}
+
+	failing bool // the last call failed
+}
+
+// source is a buffer to emit.
+type source struct {
+	name string
+	*buffer.Buffer
+	// flush is called before each interval's batch is taken; may be nil.
+	flush func()
+}
+
+// add registers a buffer, before Start.
+func (e *emitter) add(name string, b *buffer.Buffer, flush func()) {
+	e.sources = append(e.sources, source{name, b, flush})
+	b.OnFull(func() {
+		select {
+		case e.full <- struct{}{}:
+		default:
+		}
+	})
+	b.OnLost(func(t *samples.Type) { e.counters.Samples(sampler.BufferFull, t.Sampler, 1) })
+}
+
+// Start implements sampler.Sampler, as do Stop and Record: the emitter starts
+// before the samplers and stops after them.
+func (e *emitter) Start(context.Context) error {
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	e.stop, e.done, e.recorded = make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go e.recordNowAndThen()
+	go e.run()
+	return nil
+}
+
+// Stop emits what is left and waits for the emitter's end. Nothing may be added to
+// the buffers any more. All calls together, including the one under way, may take
+// the export timeout, and no longer than ctx. A component that has not returned by
+// then is left behind, with an error: otherwise the collector's own shutdown might
+// never end.
+func (e *emitter) Stop(ctx context.Context) error {
+	if e.stop == nil {
+		return nil
+	}
+	close(e.stop)
+	<-e.recorded
+	defer e.cancel()
+	timeout := time.AfterFunc(e.timeout, e.cancel)
+	defer timeout.Stop()
+	late := time.NewTimer(e.timeout + e.patience)
+	defer late.Stop()
+	select {
+	case <-e.done:
+		return nil
+	case <-late.C:
+		return fmt.Errorf("emit the last profiles: the next component has not returned within %v (export_timeout) and ignores that its context was cancelled %v ago; it is left behind", e.timeout, e.patience)
+	case <-ctx.Done():
+	}
+	e.cancel()
+	select {
+	case <-e.done:
+		return nil
+	case <-time.After(stuckTimeout):
+		return context.Cause(ctx)
+	}
+}
+
+// Record does nothing: the emitter counts as it emits.
+func (*emitter) Record(context.Context) {}
+
+const (
+	// stuckTimeout is how long a component may take to notice that its context was
+	// cancelled, once the context of Shutdown has ended.
+	stuckTimeout = 500 * time.Millisecond
+	// maxPatience is how long it may take if the context of Shutdown has no deadline.
+	maxPatience = 10 * time.Second
+	// maxSettle is how long samplers are waited for before a batch is taken.
+	maxSettle = 250 * time.Millisecond
+	// maxRecordInterval is how old recorded counters may be, however long the export
+	// interval is.
+	maxRecordInterval = 5 * time.Second
+)
+
+func (e *emitter) run() {
+	defer close(e.done)
+	tick := time.NewTicker(e.interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			e.sources[0].Settle(min(e.interval, maxSettle))
+			for _, s := range e.sources {
+				if s.flush != nil {
+					s.flush()
+				}
+			}
+		case <-e.full:
+		case <-e.stop:
+			for e.emit() {
+			}
+			<-e.recorded
+			e.record(context.WithoutCancel(e.ctx))
+			return
+		}
+		e.emit()
+	}
+}
+
+// recordNowAndThen records what has been counted. It has a goroutine of its own:
+// losses because a call does not return have to be visible while it lasts.
+func (e *emitter) recordNowAndThen() {
+	defer close(e.recorded)
+	tick := time.NewTicker(min(e.interval, maxRecordInterval))
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			e.record(e.ctx)
+		case <-e.stop:
+			return
+		}
+	}
+}
+
+// emit emits one batch of each buffer that has any.
+func (e *emitter) emit() (any bool) {
+	for _, s := range e.sources {
+		any = e.emitOf(s.Buffer) || any
+	}
+	return any
+}
+
+// emitOf emits one batch, if there is any. If no time is left it only counts it.
+func (e *emitter) emitOf(b *buffer.Buffer) bool {
+	batch, ok := b.Take()
+	if !ok {
+		return false
+	}
+	if e.ctx.Err() != nil {
+		for typ, events := range tallyOf(batch) {
+			e.counters.Samples(sampler.Shutdown, typ.Sampler, events)
+		}
+	} else {
+		e.consume(batch)
+	}
+	// Only now: until the call has returned, the buffer counts as full.
+	b.Done()
+	return true
+}
+
+// consume passes a batch to the next component, in as many requests as it takes.
+func (e *emitter) consume(batch *samples.Batch) {
+	begin := time.Now()
+	span := cputime.Begin()
+	var spent time.Duration
+	whole, truncated, running := e.resolve(batch)
+	e.counters.CPUProfilerStacks.Add(context.Background(), int64(whole), sampler.With("outcome", "whole"))
+	e.counters.CPUProfilerStacks.Add(context.Background(), int64(truncated), sampler.With("outcome", "truncated"))
+
+	ctx, cancel := context.WithTimeout(e.ctx, e.timeout)
+	defer cancel()
+	left := tallyOf(batch)
+	failed, tried := 0, false
+	var failure error
+	for request, tally := range e.builder.Build(batch) {
+		spent += span.End() // the next component's time is not the sampler's
+		events := 0
+		for typ, n := range tally {
+			left[typ] -= n
+			events += n
+		}
+		outcome := sampler.Exported
+		if err := ctx.Err(); err != nil && tried {
+			outcome = sampler.Refused // no time left for it
+			if failure == nil {
+				failure = fmt.Errorf("emit a batch of %d samples within %v (export_timeout): %w", batch.Events(), e.timeout, err)
+			}
+		} else {
+			op := e.obs.StartProfilesOp(ctx)
+			err := e.next.ConsumeProfiles(op, request)
+			tried = true
+			e.obs.EndProfilesOp(op, metadata.Type.String(), events, err)
+			if err != nil {
+				outcome, failure = sampler.Refused, err
+			}
+		}
+		if outcome == sampler.Refused {
+			failed += events
+		}
+		for typ, n := range tally {
+			e.counters.Samples(outcome, typ.Sampler, n)
+		}
+		span = cputime.Begin()
+	}
+	spent += span.End()
+	e.meter.Add(time.Duration(float64(spent) * float64(running) / float64(max(batch.Events(), 1))))
+	for typ, n := range left {
+		e.counters.Samples(sampler.Unreadable, typ.Sampler, n)
+	}
+	e.counters.CPUProfilerExportDuration.Record(e.ctx, time.Since(begin).Seconds())
+	e.log(failure, failed)
+}
+
+// resolve resolves the addresses of stacks. It returns the number of events whose
+// stacks are whole and truncated, and of those of running threads.
+func (e *emitter) resolve(batch *samples.Batch) (whole, truncated, running int) {
+	for k, events := range batch.Keys() {
+		if k.Type == samples.OnCPU {
+			running += events
+		}
+		if !k.Type.Sent { // those come with their names
+			e.name(k.Resource.PID, k.Stack)
+		}
+		if k.Stack.Truncated {
+			truncated += events
+		} else {
+			whole += events
+		}
+	}
+	return whole, truncated, running
+}
+
+// tallyOf counts a batch's events by type.
+func tallyOf(batch *samples.Batch) otlpprofiles.Tally {
+	t := make(otlpprofiles.Tally)
+	for k, events := range batch.Keys() {
+		t[k.Type] += events
+	}
+	return t
+}
+
+// log logs when calls begin to fail and when they succeed again, not each failure:
+// while a backend is down that would fill the log.
+func (e *emitter) log(failure error, dropped int) {
+	switch {
+	case failure != nil && !e.failing:
+		e.logger.Warn("The next component refused profiles; they are dropped", zap.Int("samples", dropped), zap.Error(failure))
+	case failure == nil && e.failing:
+		e.logger.Info("The next component accepts profiles again")
+	}
+	e.failing = failure != nil
+}

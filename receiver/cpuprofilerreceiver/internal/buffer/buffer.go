@@ -1,0 +1,387 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package buffer holds samples between the samplers and the emitter: a pair of
+// batches that swap places, each with its capture window.
+package buffer
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/bytesize"
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samplebuffer"
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+// Clock returns the time of samples and its distance from wall-clock time.
+type Clock interface {
+	// Monotonic returns the clock that samples are stamped with, in nanoseconds.
+	Monotonic() int64
+	// Offset returns what to add to it for nanoseconds since the Unix epoch.
+	Offset() int64
+}
+
+// SystemClock is the clock of perf records.
+type SystemClock struct{}
+
+// Monotonic implements Clock, as does Offset.
+func (SystemClock) Monotonic() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() }
+
+// Offset implements Clock.
+func (SystemClock) Offset() int64 { return perfevent.ClockOffset() }
+
+// Idle is the position of a sampler that samples nothing, so that nobody waits
+// for it.
+const Idle = int64(math.MaxInt64)
+
+// Buffer is what samplers write to.
+//
+// A batch's window ends at the time up to which the samplers have read, not when
+// the batch is taken: what happened earlier and is still unread in a ring belongs
+// to the next batch, whose window begins there. So windows neither overlap nor
+// leave a gap, and every event lies in the window of its batch. Of several
+// samplers some will have read further than others: see Settle.
+type Buffer struct {
+	clock Clock
+	size  int
+	pair  *samplebuffer.Pair[*samples.Batch]
+	// wakes are called when sampling has to pause or may resume.
+	wakes []func()
+	// lost is called for an event that was accepted and then found no room.
+	lost func(*samples.Type)
+	// full is called when a full batch waits to be taken.
+	full func()
+
+	paused atomic.Bool
+	// batches is the number of batches that have been active.
+	batches atomic.Uint64
+	// read is the position of the sampler of running threads on the monotonic
+	// clock, others are those of the other samplers.
+	read   atomic.Int64
+	others []*Position
+	// closing is when a batch was last about to be taken.
+	closing atomic.Int64
+	// moved receives a token when a position has changed.
+	moved chan struct{}
+
+	// The pair's lock guards the fields below: they change while a batch is
+	// borrowed and in the hooks.
+
+	// offset turns monotonic times of the active batch's events into Unix times. It
+	// is measured once per batch, so that setting the wall clock does not tear a
+	// batch apart.
+	offset int64
+	// last is the time of the active batch's latest event, in Unix time.
+	last int64
+	// until is where the active batch will end, on the monotonic clock; 0 unless it
+	// is about to be taken. held are events from then on, for the next batch.
+	until int64
+	held  []heldEvent
+	// refused is the time of the last event that did not fit, on the monotonic
+	// clock.
+	refused int64
+	// pausedAt is the time of the event that sampling paused for, on the monotonic
+	// clock; 0 while sampling is not paused.
+	pausedAt int64
+}
+
+// MinSize and MaxSize bound what may be configured as a buffer's size. MinSize is
+// well above the deepest stack.
+const (
+	MinSize = 64 * bytesize.KiB
+	MaxSize = bytesize.GiB
+)
+
+// heldEvent is an event for the next batch.
+type heldEvent struct {
+	samples.Key
+	time, value int64
+}
+
+// maxHeld bounds held. Above it events go into the batch that is about to be
+// taken, whose window then overlaps the next one's.
+const maxHeld = 4096
+
+// New returns an empty buffer of two batches of at most size bytes each.
+func New(size int, c Clock) *Buffer {
+	b := &Buffer{clock: c, size: size, lost: func(*samples.Type) {}, full: func() {}, offset: c.Offset(), moved: make(chan struct{}, 1)}
+	b.read.Store(c.Monotonic())
+	first := samples.NewBatch(size)
+	first.Start = b.read.Load() + b.offset
+	b.pair = samplebuffer.New(first, samples.NewBatch(size), samplebuffer.Hooks[*samples.Batch]{
+		Turn:   b.turn,
+		Full:   func() { b.full() },
+		Pause:  b.pause,
+		Resume: b.resume,
+	})
+	return b
+}
+
+// OnWake registers a function that is called when sampling has to pause or may
+// resume, and when a batch is about to be taken. It must not block. Call OnWake,
+// OnLost and OnFull before the first event.
+func (b *Buffer) OnWake(wake func()) { b.wakes = append(b.wakes, wake) }
+
+// OnLost registers the function that counts an event that was accepted and then
+// found no room.
+func (b *Buffer) OnLost(lost func(*samples.Type)) { b.lost = lost }
+
+// OnFull registers the function that is called when a full batch waits to be taken.
+// It must not block.
+func (b *Buffer) OnFull(full func()) { b.full = full }
+
+func (b *Buffer) wake() {
+	for _, wake := range b.wakes {
+		wake()
+	}
+}
+
+// Add adds an event that happened at time on the monotonic clock. It returns
+// false if both batches are full: the event is lost.
+func (b *Buffer) Add(k samples.Key, time int64) bool { return b.AddValue(k, time, 0) }
+
+// AddValue is Add for a type that is Valued.
+func (b *Buffer) AddValue(k samples.Key, time, value int64) bool {
+	return b.put(func(batch *samples.Batch) bool {
+		if b.until > 0 && time >= b.until && len(b.held) < maxHeld {
+			b.held = append(b.held, heldEvent{k, time, value})
+			return true
+		}
+		return b.widen(batch, time, batch.AddValue(k, time+b.offset, value))
+	})
+}
+
+// AddBoth adds an allocation as two events, its count and its bytes, or neither.
+// It never holds events back: a buffer of allocations has a single writer.
+func (b *Buffer) AddBoth(objects, space samples.Key, time, count, bytes int64) bool {
+	return b.put(func(batch *samples.Batch) bool {
+		return b.widen(batch, time, batch.AddBoth(objects, space, time+b.offset, count, bytes))
+	})
+}
+
+// AddSent adds an event of a type that is Sent, with its time in nanoseconds
+// since the Unix epoch and its value, if it has one. It leaves the window alone,
+// which is that of what was sampled here.
+func (b *Buffer) AddSent(k samples.Key, unixNano, value int64) bool {
+	return b.put(func(batch *samples.Batch) bool {
+		fitted := batch.AddValue(k, unixNano, value)
+		if !fitted {
+			// If sampling pauses for this event, everything read so far was captured.
+			b.refused = b.readUpTo()
+		}
+		return fitted
+	})
+}
+
+// put calls add with the active batch, and again with the other one if the event
+// did not fit. It returns false if both batches are full.
+func (b *Buffer) put(add func(*samples.Batch) (fitted bool)) bool {
+	for retry := true; retry; {
+		batch, ok := b.pair.Borrow()
+		if !ok {
+			return false
+		}
+		fitted := add(batch)
+		retry = b.pair.Return(fitted)
+		if fitted {
+			return true
+		}
+	}
+	return false
+}
+
+// widen extends the batch's window to an event that fitted, and records the time
+// of one that did not.
+func (b *Buffer) widen(batch *samples.Batch, time int64, fitted bool) bool {
+	if !fitted {
+		b.refused = time
+		return false
+	}
+	// Rings of several CPUs are merged by time only within what has been read, so an
+	// event may be a little older than the last of the previous batch. The window is
+	// widened; the event keeps its time.
+	t := time + b.offset
+	batch.Start = min(batch.Start, t)
+	b.last = max(b.last, t)
+	return true
+}
+
+// KernelLost adds n to the events of a type's sampler that the kernel lost in the
+// active batch's window. While both batches are full it does nothing: nothing is
+// captured then.
+func (b *Buffer) KernelLost(t *samples.Type, n uint64) {
+	if batch, ok := b.pair.Borrow(); ok {
+		batch.AddLost(t, n)
+		b.pair.Return(true)
+	}
+}
+
+// ReadUpTo sets the position of the sampler of running threads: every event
+// before time, on the monotonic clock, has been added or was lost.
+func (b *Buffer) ReadUpTo(time int64) {
+	b.read.Store(time)
+	b.signal()
+}
+
+// Position is the buffer as another sampler sees it, with a position of its own.
+type Position struct {
+	*Buffer
+	read atomic.Int64
+}
+
+// Another returns the buffer for one more sampler. Call it before the first
+// event.
+func (b *Buffer) Another() *Position {
+	p := &Position{Buffer: b}
+	p.read.Store(Idle)
+	b.others = append(b.others, p)
+	return p
+}
+
+// ReadUpTo sets this sampler's position.
+func (p *Position) ReadUpTo(time int64) {
+	p.read.Store(time)
+	p.signal()
+}
+
+func (b *Buffer) signal() {
+	select {
+	case b.moved <- struct{}{}:
+	default:
+	}
+}
+
+// readUpTo returns the time up to which all samplers have read.
+func (b *Buffer) readUpTo() int64 {
+	at := b.read.Load()
+	for _, p := range b.others {
+		at = min(at, p.read.Load())
+	}
+	if at == Idle {
+		return b.clock.Monotonic()
+	}
+	return at
+}
+
+// Settle makes samplers with events in progress add what they have up to now, and
+// waits until all have read up to now, so that the batch that is taken next ends
+// there. Events that they read beyond it are held for the next batch until Take.
+// It waits at most limit, and not at all if no sampler has a Position.
+func (b *Buffer) Settle(limit time.Duration) {
+	if len(b.others) == 0 {
+		return
+	}
+	if _, ok := b.pair.Borrow(); !ok {
+		return
+	}
+	now := b.clock.Monotonic()
+	b.until = now
+	b.pair.Return(true)
+	b.closing.Store(now)
+	b.wake()
+	late := time.NewTimer(limit)
+	defer late.Stop()
+	for b.readUpTo() < now {
+		select {
+		case <-b.moved:
+		case <-late.C:
+			return
+		}
+	}
+}
+
+// Take returns a batch to emit. ok is false if there is nothing to emit, or if
+// the last batch taken was not given back with Done.
+func (b *Buffer) Take() (batch *samples.Batch, ok bool) {
+	batch, ok = b.pair.Take()
+	b.release()
+	return batch, ok
+}
+
+// Done gives back the batch that Take returned. Until then it counts as full.
+func (b *Buffer) Done() { b.pair.Done() }
+
+// release ends what Settle began, if no batch has been taken since.
+func (b *Buffer) release() {
+	if batch, ok := b.pair.Borrow(); ok {
+		b.takeHeld(batch)
+		b.pair.Return(true)
+	}
+}
+
+// takeHeld adds the held events to a batch. The pair is locked.
+func (b *Buffer) takeHeld(to *samples.Batch) {
+	for i := range b.held {
+		h := &b.held[i]
+		t := h.time + b.offset
+		if !to.AddValue(h.Key, t, h.value) {
+			b.lost(h.Type)
+			continue
+		}
+		b.last = max(b.last, t)
+	}
+	clear(b.held)
+	b.held, b.until = b.held[:0], 0
+}
+
+// Closing returns the time up to which events in progress are to be added. It
+// changes each time a batch is about to be taken.
+func (b *Buffer) Closing() int64 { return b.closing.Load() }
+
+// Paused reports whether sampling has to pause: both batches are full.
+func (b *Buffer) Paused() bool { return b.paused.Load() }
+
+// Batch returns the number of batches that have been active.
+func (b *Buffer) Batch() uint64 { return b.batches.Load() }
+
+// Usage returns the bytes held in the active batch.
+func (b *Buffer) Usage() int {
+	batch, ok := b.pair.Borrow()
+	if !ok {
+		return b.size
+	}
+	size := batch.Size()
+	b.pair.Return(true)
+	return size
+}
+
+func (b *Buffer) turn(filled, next *samples.Batch) {
+	end := b.readUpTo()
+	if b.until > 0 {
+		end = min(end, b.until)
+	}
+	if b.pausedAt != 0 {
+		end = b.pausedAt // nothing was captured since
+	}
+	filled.End = max(end+b.offset, b.last+1, filled.Start+1)
+	start := filled.End
+	offset := b.clock.Offset()
+	if b.pausedAt != 0 {
+		start = b.clock.Monotonic() + b.offset
+	}
+	if filled == next {
+		next.Reset() // losses in a window without events, which is not emitted
+	}
+	next.Start = start + offset - b.offset
+	next.End = 0
+	b.batches.Add(1)
+	b.offset, b.last = offset, 0
+	b.takeHeld(next)
+}
+
+// pause ends the window at the event that found no room: what is still in the
+// rings from then on is lost too, whenever it is read.
+func (b *Buffer) pause() {
+	b.pausedAt = b.refused
+	b.paused.Store(true)
+	b.wake()
+}
+
+func (b *Buffer) resume() {
+	b.pausedAt = 0
+	b.paused.Store(false)
+	b.wake()
+}

@@ -1,0 +1,52 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package allocs
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/hotprofile/hotprofile/internal/bytesize"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
+)
+
+// Config is the block allocations of the configuration. The sampler needs
+// CAP_SYS_ADMIN, or CAP_PERFMON on kernels that accept it for uprobes.
+type Config struct {
+	// When is hot (only the units that cpu_trigger marks as hot, which needs a
+	// hot_units extension) or always. Default hot with that extension, else always.
+	// While attached it costs the profiled programs, and others that run the same
+	// file, some microseconds per 512 KiB that they allocate.
+	When sampler.When `mapstructure:"when"`
+	// MaxSamplesPerMinute is the number of samples that are kept of a process, chosen
+	// at random, 0 to 1000000; the values are scaled. Default 200; 0 keeps all.
+	MaxSamplesPerMinute int `mapstructure:"max_samples_per_minute"`
+	// BufferSize is the size of each of the two buffers that only allocations use.
+	// Default 200KiB.
+	BufferSize bytesize.Size `mapstructure:"buffer_size"`
+
+	// prevents unkeyed literal initialization
+	_ struct{}
+}
+
+// MaxMaxSamplesPerMinute is the largest max_samples_per_minute.
+const MaxMaxSamplesPerMinute = 1_000_000
+
+// DefaultConfig returns the defaults.
+func DefaultConfig() Config {
+	return Config{MaxSamplesPerMinute: 200, BufferSize: 200 * bytesize.KiB}
+}
+
+// Validate returns every fault; the collector names the block.
+func (cfg *Config) Validate() error {
+	errs := []error{cfg.When.Check()}
+	if cfg.MaxSamplesPerMinute < 0 || cfg.MaxSamplesPerMinute > MaxMaxSamplesPerMinute {
+		errs = append(errs, fmt.Errorf("max_samples_per_minute: %d is not between 0 and %d", cfg.MaxSamplesPerMinute, MaxMaxSamplesPerMinute))
+	}
+	if cfg.BufferSize < buffer.MinSize || cfg.BufferSize > buffer.MaxSize {
+		errs = append(errs, fmt.Errorf("buffer_size: %v is not between %v and %v", cfg.BufferSize, buffer.MinSize, buffer.MaxSize))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,73 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sampler
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+)
+
+// Counters adds to the collector's own telemetry what every sampler counts. It is
+// safe for concurrent use.
+type Counters struct{ *metadata.TelemetryBuilder }
+
+// Outcome is what became of a sample: a value of the attribute outcome.
+type Outcome string
+
+// The outcomes.
+const (
+	Exported    Outcome = "exported"
+	Refused     Outcome = "refused"
+	BufferFull  Outcome = "buffer_full"
+	Unreadable  Outcome = "unreadable"
+	RateLimited Outcome = "rate_limited"
+	Shutdown    Outcome = "shutdown"
+	LeftOut     Outcome = "left_out"
+)
+
+// With returns the attribute key=value of a measurement.
+func With(key, value string) metric.MeasurementOption {
+	return metric.WithAttributeSet(attribute.NewSet(attribute.String(key, value)))
+}
+
+// Samples counts n samples of a sampler by their outcome. Samples of no sampler
+// are not counted: those of another type are counted in their place.
+func (c *Counters) Samples(o Outcome, sampler string, n int) {
+	if n > 0 && sampler != "" {
+		c.CPUProfilerSamples.Add(context.Background(), int64(n), metric.WithAttributeSet(attribute.NewSet(
+			attribute.String("outcome", string(o)),
+			attribute.String("sampler", sampler),
+		)))
+	}
+}
+
+// LimitHit counts that a limit was hit n times.
+func (c *Counters) LimitHit(ctx context.Context, limit string, n uint64) {
+	if n > 0 {
+		c.CPUProfilerLimitsHit.Add(ctx, int64(n), With("limit", limit))
+	}
+}
+
+// Table counts what a table of processes has counted since seen.
+func (c *Counters) Table(ctx context.Context, now, seen *processes.Stats) {
+	c.LimitHit(ctx, "mappings", now.MappingsLeftOut-seen.MappingsLeftOut)
+	c.LimitHit(ctx, "processes", now.Evicted-seen.Evicted)
+	c.LimitHit(ctx, "program_starts", now.StartsLeftOut-seen.StartsLeftOut)
+	c.LimitHit(ctx, "stacks", now.StackResets-seen.StackResets)
+	c.LimitHit(ctx, "thread_names", now.ThreadNameResets-seen.ThreadNameResets)
+}
+
+// ObserveTargets makes the targets gauge show what a sampler is attached to.
+func (c *Counters) ObserveTargets(sampler string, targets func() int) error {
+	with := With("sampler", sampler)
+	return c.RegisterCPUProfilerTargetsCallback(func(_ context.Context, o metric.Int64Observer) error {
+		o.Observe(int64(targets()), with)
+		return nil
+	})
+}

@@ -1,0 +1,138 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package dotnet
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/collector/config/confighttp"
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/httplisten"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
+)
+
+// The bounds of the server. A service keeps one connection open; connections
+// beyond the bound wait in the kernel's queue.
+const (
+	maxConnections = 1024
+	maxHeader      = 32 << 10
+	// shutdownTimeout is how long requests under way may take at shutdown.
+	shutdownTimeout = time.Second
+)
+
+// Factory returns the factory of the .NET intake.
+func Factory(cfg configoptional.Optional[Config]) sampler.Factory {
+	return sampler.Factory{
+		Key: "dotnet", Enabled: cfg.HasValue(),
+		New: func(s *sampler.Shared) (sampler.Sampler, error) { return NewServer(cfg.Get(), s) },
+	}
+}
+
+// Server is the intake and its HTTP server as a part of the receiver.
+type Server struct {
+	*httplisten.Server
+	intake *Intake
+	zstd   *Zstd // nil if zstd is not configured
+	shared *sampler.Shared
+	cfg    *Config
+	seen   Stats
+}
+
+// NewServer returns a server that does not listen yet.
+func NewServer(cfg *Config, s *sampler.Shared) (*Server, error) {
+	identify := processes.NewIdentifier(s.HostInfo.Root, s.HostInfo.Tree).Identify
+	server := &Server{cfg: cfg, shared: s, intake: New(SettingsOf(cfg, s, identify))}
+	var options []confighttp.ToServerOption
+	if slices.Contains(cfg.ServerConfig.CompressionAlgorithms, "zstd") {
+		var err error
+		if server.zstd, err = server.intake.Zstd(); err != nil {
+			return nil, fmt.Errorf("dotnet.compression_algorithms: %w", err)
+		}
+		options = append(options, confighttp.WithDecoder("zstd", server.zstd.Body))
+	}
+	server.Server = httplisten.New(httplisten.Config{
+		Key:             "dotnet",
+		HTTP:            cfg.ServerConfig,
+		Handler:         server.intake,
+		WriteError:      WriteProblem,
+		Options:         options,
+		Wrap:            server.intake.Bound,
+		MaxConnections:  maxConnections,
+		MaxHeaderBytes:  maxHeader,
+		ShutdownTimeout: shutdownTimeout,
+		SocketMode:      cfg.mode(),
+		WrapUnix:        func(l net.Listener) net.Listener { return Peers(l, identify) },
+		ConnContext:     WithPeer,
+	})
+	return server, nil
+}
+
+// SettingsOf returns the intake's settings.
+func SettingsOf(cfg *Config, s *sampler.Shared, identify func(pid int) (processes.Identity, error)) Settings {
+	return Settings{
+		Sink:         s.Buffer,
+		Identify:     identify,
+		HostName:     s.HostInfo.Name,
+		HostID:       s.HostInfo.ID,
+		ThreadName:   s.ThreadName,
+		ExportThread: cfg.IncludeExportThread,
+		MaxBody:      cfg.ServerConfig.MaxRequestBodySize,
+		RetryAfter:   s.ExportInterval,
+		Logger:       s.Logger,
+		Now:          time.Now,
+	}
+}
+
+// Start implements sampler.Sampler, as do Stop and Record.
+func (s *Server) Start(ctx context.Context) error {
+	if err := s.Server.Start(ctx, s.shared.Host, s.shared.Component); err != nil {
+		return err
+	}
+	fields := []zap.Field{zap.String("transport", string(s.cfg.ServerConfig.NetAddr.Transport)), zap.Stringer("endpoint", s.Addr())}
+	if s.cfg.guarded() {
+		fields = append(fields, zap.Stringer("socket_mode", s.cfg.SocketMode))
+	}
+	s.shared.Logger.Info(".NET profile server listening", fields...)
+	return nil
+}
+
+// Stop waits for the requests under way. The deadline closes the connections of
+// senders that stall, which is not an error of the collector.
+func (s *Server) Stop(ctx context.Context) error {
+	_ = s.Shutdown(ctx)
+	if s.zstd != nil {
+		s.zstd.Close()
+	}
+	return nil
+}
+
+// Record adds what the intake has counted to the telemetry.
+func (s *Server) Record(ctx context.Context) {
+	now, seen, c := s.intake.Stats(), &s.seen, s.shared.Counters
+	for _, k := range [...]struct {
+		sampler   string
+		now, seen *Events
+	}{
+		{samples.DotnetThreads.Sampler, &now.Threads, &seen.Threads},
+		{samples.DotnetAllocSpace.Sampler, &now.Allocations, &seen.Allocations},
+		{samples.DotnetSelected.Sampler, &now.Selected, &seen.Selected},
+	} {
+		c.Samples(sampler.BufferFull, k.sampler, int(k.now.BufferFull-k.seen.BufferFull))
+		c.Samples(sampler.Unreadable, k.sampler, int(k.now.Unreadable-k.seen.Unreadable))
+		c.Samples(sampler.LeftOut, k.sampler, int(k.now.LeftOut-k.seen.LeftOut))
+	}
+	c.LimitHit(ctx, "dotnet_attributes", now.Attributes-seen.Attributes)
+	c.LimitHit(ctx, "dotnet_names", now.Names-seen.Names)
+	c.LimitHit(ctx, "dotnet_resources", now.Resources-seen.Resources)
+	c.LimitHit(ctx, "dotnet_stacks", now.Stacks-seen.Stacks)
+	s.seen = now
+}

@@ -1,0 +1,112 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sampler
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/hostid"
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+)
+
+// HostInfo is the machine that is looked at.
+type HostInfo struct {
+	// Root is the folder below which /proc and cgroups are read.
+	Root string
+	// Note explains why Root is not root_path; empty if it is.
+	Note string
+	// Tree is the machine's cgroups; nil if they cannot be read.
+	Tree *cgroup.Tree
+	// Name and ID are its host.name and host.id.
+	Name, ID string
+}
+
+// NewHostInfo reads about the machine whose root is mounted at rootPath.
+func NewHostInfo(rootPath string, logger *zap.Logger) (HostInfo, error) {
+	if at, err := os.Stat(rootPath); err != nil {
+		return HostInfo{}, fmt.Errorf("root_path: the host's root has to be mounted there: %w", err)
+	} else if !at.IsDir() {
+		return HostInfo{}, fmt.Errorf("root_path: the host's root has to be mounted there: %s is not a directory", rootPath)
+	}
+	h := HostInfo{Name: hostid.Best(hostid.Names(rootPath)), ID: hostid.Best(hostid.IDs(rootPath))}
+	h.Root, h.Note = processRoot(rootPath, os.Getpid())
+	var err error
+	if h.Tree, err = cgroup.Open(h.Root); err != nil && !errors.Is(err, cgroup.NeedsLinux) {
+		// Processes are sampled anyway, without their cgroups.
+		logger.Warn("cgroups cannot be read", zap.Error(err))
+	}
+	return h, nil
+}
+
+// OwnPID is the collector's own process, as perf events number it.
+func OwnPID() int { return os.Getpid() }
+
+// Invisible returns what cannot be seen of the machine with these rights, and what
+// would make it visible.
+func (h *HostInfo) Invisible(rights perfevent.Rights) (notes []string) {
+	if h.Note != "" {
+		notes = append(notes, h.Note)
+	}
+	if h.Tree != nil && h.Tree.Limited() != "" {
+		notes = append(notes, h.Tree.Limited())
+	}
+	if status, err := os.ReadFile("/proc/self/status"); err == nil && rights.HostWide == nil {
+		notes = append(notes, hidden(status)...)
+	}
+	return notes
+}
+
+// processRoot returns the root below which /proc numbers processes as the kernel
+// numbers them for this process, and, where that is not the one asked for, why.
+// Perf events carry the numbers of the collector's own pid namespace: looked up
+// in the /proc of another one they would be other processes.
+func processRoot(root string, pid int) (usable, note string) {
+	own, err := os.Readlink(filepath.Join(root, "proc/self"))
+	if err == nil && own == strconv.Itoa(pid) {
+		return root, ""
+	}
+	if _, err := os.Stat(filepath.Join(root, "proc/stat")); err != nil {
+		return "/", fmt.Sprintf("what root_path %s shows: no /proc is mounted below it (%v); mount the host's root there with its submounts (docker run -v /:%s:ro,rslave), or leave root_path out; the collector's own /proc is read instead", root, err, root)
+	}
+	return "/", fmt.Sprintf("what root_path %s shows: its /proc numbers processes otherwise than the collector's own pid namespace does, which alone can be sampled: run the collector in the host's (docker run --pid=host, hostPID: true)", root)
+}
+
+// The capabilities that reading about other users' processes needs, by their
+// numbers in linux/capability.h.
+const (
+	capDACOverride   = 1
+	capDACReadSearch = 2
+	capSysPtrace     = 19
+)
+
+// hidden returns what this process cannot read of other users' processes, and the
+// capability that it needs for that.
+func hidden(status []byte) (notes []string) {
+	var caps uint64
+	for line := range bytes.Lines(status) {
+		if value, ok := bytes.CutPrefix(line, []byte("CapEff:")); ok {
+			n, err := strconv.ParseUint(string(bytes.TrimSpace(value)), 16, 64)
+			if err != nil {
+				return nil
+			}
+			caps = n
+		}
+	}
+	has := func(c int) bool { return caps&(1<<c) != 0 }
+	if !has(capSysPtrace) {
+		notes = append(notes, "executables, environments and mappings of other users' processes: needs CAP_SYS_PTRACE")
+	}
+	if !has(capDACReadSearch) && !has(capDACOverride) {
+		notes = append(notes, "names in program files that only other users may read: needs CAP_DAC_READ_SEARCH")
+	}
+	return notes
+}

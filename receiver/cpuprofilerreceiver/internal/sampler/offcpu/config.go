@@ -1,0 +1,53 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package offcpu
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
+)
+
+// Config is the block off_cpu of the configuration.
+type Config struct {
+	// When is hot (only the units that cpu_trigger marks as hot, which needs a
+	// hot_units extension) or always. Default hot with that extension, else always.
+	// While attached it costs the profiled programs a few microseconds per context
+	// switch.
+	When sampler.When `mapstructure:"when"`
+	// MinDuration is the length of the shortest wait that is sampled, 0 to 1m.
+	// Default 1ms.
+	MinDuration time.Duration `mapstructure:"min_duration"`
+	// MaxEventsPerSecond bounds the stacks, 1 to 1000000: above it the stack of one of
+	// several context switches is sampled, and values are scaled. Above 20 times as
+	// many switches nothing is read for a while. Default 10000.
+	MaxEventsPerSecond int `mapstructure:"max_events_per_second"`
+
+	// prevents unkeyed literal initialization
+	_ struct{}
+}
+
+const (
+	maxMinDuration        = time.Minute
+	maxMaxEventsPerSecond = 1_000_000
+)
+
+// DefaultConfig returns the defaults.
+func DefaultConfig() Config {
+	return Config{MinDuration: time.Millisecond, MaxEventsPerSecond: 10000}
+}
+
+// Validate returns every fault; the collector names the block.
+func (cfg *Config) Validate() error {
+	errs := []error{cfg.When.Check()}
+	if cfg.MinDuration < 0 || cfg.MinDuration > maxMinDuration {
+		errs = append(errs, fmt.Errorf("min_duration: %v is not between 0 and %v", cfg.MinDuration, maxMinDuration))
+	}
+	if cfg.MaxEventsPerSecond < 1 || cfg.MaxEventsPerSecond > maxMaxEventsPerSecond {
+		errs = append(errs, fmt.Errorf("max_events_per_second: %d is not between 1 and %d", cfg.MaxEventsPerSecond, maxMaxEventsPerSecond))
+	}
+	return errors.Join(errs...)
+}

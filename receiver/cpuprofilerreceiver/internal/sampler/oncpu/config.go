@@ -1,0 +1,56 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package oncpu
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Config is the block cpu of the configuration.
+type Config struct {
+	// Enabled turns the sampler on. Default true; false if `dotnet` or
+	// `pprof_endpoints` is set and none of `cpu`, `targets`, `off_cpu` and
+	// `allocations` is.
+	Enabled bool `mapstructure:"enabled"`
+
+	// prevents unkeyed literal initialization
+	_ struct{}
+}
+
+// RateConfig is how often running threads are sampled. Its keys are on the
+// receiver's top level.
+type RateConfig struct {
+	// Frequency is samples per second of CPU time, 1 to 999. Default 97: it is prime,
+	// so sampling does not run in lockstep with timers.
+	Frequency int `mapstructure:"frequency"`
+	// MaxOverhead bounds the CPU time of reading samples of running threads and of
+	// resolving their names, in percent of one core per CPU that is sampled, 0.01% to
+	// 100%: above it the frequency is halved step by step, and recovers. Default 2%;
+	// 0 means no bound.
+	MaxOverhead Percent `mapstructure:"max_overhead"`
+}
+
+// MaxFrequency is the highest frequency.
+const MaxFrequency = 999
+
+// DefaultConfig returns the defaults.
+func DefaultConfig() Config { return Config{Enabled: true} }
+
+// DefaultRate returns the defaults.
+func DefaultRate() RateConfig { return RateConfig{Frequency: 97, MaxOverhead: 2} }
+
+// Check returns every fault, each with its key. It is not called Validate, since
+// the collector would then name a key above these.
+func (cfg *RateConfig) Check() error {
+	var errs []error
+	if cfg.Frequency < 1 || cfg.Frequency > MaxFrequency {
+		errs = append(errs, fmt.Errorf("frequency: %v is not between %v and %v", cfg.Frequency, 1, MaxFrequency))
+	}
+	// NaN is not between anything.
+	if o := cfg.MaxOverhead; o != 0 && !(o >= minOverhead && o <= maxOverhead) {
+		errs = append(errs, fmt.Errorf("max_overhead: %v is neither between %v and %v nor 0, which means no bound", o, minOverhead, maxOverhead))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,169 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pprof
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
+)
+
+// Factory returns the factory of the sampler that pulls endpoints.
+func Factory(endpoints []Config) sampler.Factory {
+	return sampler.Factory{
+		Key: "pprof_endpoints", Enabled: len(endpoints) > 0,
+		New: func(s *sampler.Shared) (sampler.Sampler, error) { return newEndpoints(endpoints, s) },
+	}
+}
+
+// endpoints is a Puller for each endpoint as a part of the receiver. Its Start
+// makes them: a client needs the collector's extensions to have started.
+type endpoints struct {
+	cfg     []Config
+	shared  *sampler.Shared
+	pullers []*Puller
+	clients []*http.Client
+	unwatch []func()
+}
+
+func newEndpoints(all []Config, s *sampler.Shared) (*endpoints, error) {
+	return &endpoints{cfg: all, shared: s}, nil
+}
+
+// Start implements sampler.Sampler, as do Stop and Record.
+func (e *endpoints) Start(ctx context.Context) error {
+	decoding := new(sync.Mutex)
+	for i := range e.cfg {
+		settings, err := e.settings(ctx, &e.cfg[i])
+		if err != nil {
+			return fmt.Errorf("pprof_endpoints[%d]: %w", i, err)
+		}
+		settings.Decoding = decoding
+		e.pullers = append(e.pullers, New(settings))
+	}
+	for _, p := range e.pullers {
+		p.Start()
+	}
+	return nil
+}
+
+// settings returns those of one endpoint's puller.
+func (e *endpoints) settings(ctx context.Context, cfg *Config) (one Settings, err error) {
+	s := e.shared
+	one = Settings{
+		Interval: cfg.Interval, Duration: cfg.Duration, Timeout: cfg.ClientConfig.Timeout,
+		MaxSize: int64(cfg.MaxSize),
+		Look:    s.DiscoveryInterval,
+		Sink:    s.Buffer,
+		Count: func(o Outcome) {
+			s.Counters.CPUProfilerPprofPulls.Add(context.Background(), 1, sampler.With("outcome", o.String()))
+		},
+		Lost: func(k Kind, l Lost) {
+			s.Counters.Samples(sampler.BufferFull, k.Sampler(), l.NoRoom)
+			s.Counters.Samples(sampler.Unreadable, k.Sampler(), l.Unreadable)
+		},
+		Logger: s.Logger,
+		Now:    time.Now,
+	}
+	for _, name := range cfg.Profiles {
+		k, _ := KindOf(name)
+		one.Kinds = append(one.Kinds, k)
+	}
+	if one.URL, err = url.Parse(cfg.ClientConfig.Endpoint); err != nil {
+		return one, err
+	}
+	hot, why, err := cfg.When.Resolve(s.HotUnits)
+	if err != nil {
+		return one, err
+	}
+	finder, err := newSubjectFinder(cfg, one.URL, s.HostInfo)
+	if err != nil {
+		return one, err
+	}
+	one.Find = finder.find
+	if one.Client, err = cfg.client(ctx, s.Host, s.Component); err != nil {
+		return one, fmt.Errorf("make the client of %s: %w", one.URL, err)
+	}
+	e.clients = append(e.clients, one.Client)
+	if hot {
+		one.Heat = heat{s.HotUnits}
+		var unwatch func()
+		one.Changed, unwatch = s.HotUnits.Watch()
+		e.unwatch = append(e.unwatch, unwatch)
+	}
+	s.Logger.Info("A pprof endpoint is pulled", zap.Stringer("endpoint", one.URL), zap.String("socket", cfg.Socket),
+		zap.String("when", why), zap.Strings("profiles", cfg.Profiles), zap.Duration("interval", cfg.Interval), zap.Duration("duration", cfg.Duration))
+	return one, nil
+}
+
+// Stop ends all pulls and waits for them.
+func (e *endpoints) Stop(context.Context) error {
+	var all sync.WaitGroup
+	for _, p := range e.pullers {
+		all.Go(p.Stop)
+	}
+	all.Wait()
+	for _, stop := range e.unwatch {
+		stop()
+	}
+	for _, client := range e.clients {
+		client.CloseIdleConnections()
+	}
+	return nil
+}
+
+// Record does nothing: pulls are counted as they end.
+func (*endpoints) Record(context.Context) {}
+
+// heat reports whether processes are in a hot unit.
+type heat struct{ hotunitsextension.HotUnits }
+
+// Any reports whether any unit is hot.
+func (h heat) Any() bool { return len(h.HotUnits.Hot()) > 0 }
+
+// Hot reports whether a process is in a hot unit, or a cgroup or container if no
+// process is known.
+func (h heat) Hot(of processes.Identity) bool {
+	for _, u := range h.HotUnits.Hot() {
+		switch {
+		case u.Cgroup != "" && of.Cgroup != "":
+			if cgroup.Under(of.Cgroup, u.Cgroup) {
+				return true
+			}
+		case u.ContainerID != "" && of.ContainerID != "":
+			if u.ContainerID == of.ContainerID {
+				return true
+			}
+		case u.PID != 0:
+			if u.PID == of.PID && (u.Start == 0 || u.Start == of.Start) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// port returns the port of a URL.
+func port(u *url.URL) (uint16, error) {
+	s := u.Port()
+	if s == "" {
+		s = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	n, err := strconv.ParseUint(s, 10, 16)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no port", s)
+	}
+	return uint16(n), nil
+}

@@ -1,0 +1,74 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pprof
+
+import (
+	"context"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/config/configoptional"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
+)
+
+func finderOf(t *testing.T, e *Config) *subjectFinder {
+	u, err := url.Parse(e.ClientConfig.Endpoint)
+	require.NoError(t, err)
+	tree, _ := cgroup.Open("/")
+	f, err := newSubjectFinder(e, u, sampler.HostInfo{Root: "/", Tree: tree, Name: "here"})
+	require.NoError(t, err)
+	return f
+}
+
+func TestTargetNamesTheProcess(t *testing.T) {
+	e := DefaultConfig()
+	e.ClientConfig.Endpoint = "http://192.0.2.1/debug/pprof" // nobody's, and not looked at
+	e.Target = configoptional.Some(sampler.TargetConfig{PID: os.Getpid()})
+	require.NoError(t, e.Validate())
+	f := finderOf(t, &e)
+	got, err := f.find(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, os.Getpid(), got.Unit.PID)
+	again, err := f.find(t.Context())
+	require.NoError(t, err)
+	require.Same(t, got.Resource, again.Resource, "one resource is one profile")
+}
+
+func TestResourceNamesTheContainer(t *testing.T) {
+	e := DefaultConfig()
+	e.ClientConfig.Endpoint = "http://192.0.2.1/debug/pprof"
+	e.Resource = map[string]any{"container.id": "4f1c0c6b8a2e", "telemetry.sdk.language": "java"}
+	got, err := finderOf(t, &e).find(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "4f1c0c6b8a2e", got.Unit.ContainerID)
+	require.EqualValues(t, "jvm", got.Frames)
+}
+
+func TestTargetThatIsNotThereLeavesTheResource(t *testing.T) {
+	e := DefaultConfig()
+	e.ClientConfig.Endpoint = "http://192.0.2.1/debug/pprof"
+	e.Target = configoptional.Some(sampler.TargetConfig{Executable: "/nowhere/at/all"})
+	e.Resource = map[string]any{"service.name": "checkout"}
+	got, err := finderOf(t, &e).find(t.Context())
+	require.ErrorIs(t, err, ErrUnidentified)
+	require.Zero(t, got.Unit)
+	require.Len(t, got.Resource.Attributes, 1)
+}
+
+func TestWhoeverDoesNotListenIsNobody(t *testing.T) {
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	at := "http://127.0.0.1:" + strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	require.NoError(t, l.Close())
+	e := DefaultConfig()
+	e.ClientConfig.Endpoint = at
+	_, err = finderOf(t, &e).find(context.Background())
+	require.ErrorIs(t, err, ErrNotListened)
+}

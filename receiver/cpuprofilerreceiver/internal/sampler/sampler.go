@@ -1,0 +1,73 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sampler has what the receiver's samplers share: the interface by which
+// the receiver runs them, and what they are built from. Each folder below is one
+// sampler with its configuration, start, stop and statistics.
+package sampler
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+)
+
+// Sampler is a part of the receiver that adds samples to buffers.
+type Sampler interface {
+	// Start begins to sample. A missing permission is not an error: it may be
+	// granted later.
+	Start(ctx context.Context) error
+	// Stop ends sampling and waits until nothing is added to a buffer any more. It
+	// is called once, also for a sampler that was not started.
+	Stop(ctx context.Context) error
+	// Record adds what has been counted since the last Record to the collector's
+	// telemetry. One goroutine at a time calls it, also after Stop.
+	Record(ctx context.Context)
+}
+
+// Factory builds one sampler.
+type Factory struct {
+	// Key is the key of the configuration that turns the sampler on.
+	Key string
+	// Enabled reports whether it is configured.
+	Enabled bool
+	// PerfEvents reports whether it needs perf events, and so Linux.
+	PerfEvents bool
+	// New builds the sampler. On an error it leaves nothing behind.
+	New func(*Shared) (Sampler, error)
+}
+
+// Shared is what samplers are built from.
+type Shared struct {
+	// Component are the settings of the receiver, Host is the collector that it
+	// runs in.
+	Component component.TelemetrySettings
+	Host      component.Host
+	Logger    *zap.Logger
+	Counters  *Counters
+	HostInfo  HostInfo
+
+	// Buffer takes samples. AddBuffer registers a buffer of the sampler's own to be
+	// emitted and measured beside it; flush is called before each interval's batch is
+	// taken.
+	Buffer    *buffer.Buffer
+	AddBuffer func(name string, b *buffer.Buffer, flush func())
+
+	// Targets are what to sample; none means the whole host.
+	Targets           []processes.Target
+	DiscoveryInterval time.Duration
+	ExportInterval    time.Duration
+	// ThreadName and ThreadID report which attributes tell threads apart.
+	ThreadName, ThreadID bool
+	// HotUnits is the hot_units extension; nil without one.
+	HotUnits hotunitsextension.HotUnits
+
+	// Perf is what samplers on perf events share; nil for all others.
+	Perf *Perf
+}
