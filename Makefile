@@ -6,8 +6,13 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 BIN  := bin/otelcol-hotprofile
+# The second distribution, for Kubernetes and clouds.
+BIN_KUBERNETES := $(BIN)-kubernetes
 TOOL := go tool -modfile=internal/tools/go.mod
-# The one place that holds the version is builder-config.yaml.
+# What is built with the same flags shares compiled packages, so that the builder and
+# the distribution compile the standard library once. No DWARF: it is stripped anyway.
+LEAN := CGO_ENABLED=0 GOFLAGS="$(GOFLAGS) -trimpath -gcflags=all=-dwarf=false -ldflags=-s"
+# builder-config.yaml is the only place of the version.
 VERSION = $(shell awk '$$1 == "version:" {print $$2; exit}' builder-config.yaml)
 EPOCH = $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 GO_FILES := $(shell git ls-files -co --exclude-standard '*.go' 2>/dev/null || find . -name '*.go')
@@ -22,35 +27,62 @@ MEASURING := /internal/(perfevent|monitor|sampler/oncpu|sampler/offcpu|sampler/a
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# Prints a line for a step, runs it, and prints how long it took. Its output is
+# shown when it fails.
+step = @mkdir -p bin; printf '%s ... ' $(1); begin=$$SECONDS; \
+	if ($(2)) >bin/step.log 2>&1; then echo "$$((SECONDS - begin)) s"; else echo failed; cat bin/step.log >&2; exit 1; fi
 
 .PHONY: run
-run: build ## build the distribution and run it on config/quickstart.yaml, a demo load beside it, until Ctrl-C
-	@go build -o bin/ ./test/demo ./test/load
+run: build ## build the distribution and run it on config/quickstart.yaml beside a demo load, until Ctrl-C
+	$(call step,"compile the demo",$(LEAN) go build -ldflags= -o bin/ ./test/demo ./test/load)
 	@exec bin/demo -collector $(BIN) -load bin/load -config config/quickstart.yaml
 
 .PHONY: build
 build: $(BIN) ## build the distribution at bin/otelcol-hotprofile
 
-$(BIN): builder-config.yaml go.mod go.sum $(filter-out %_test.go,$(GO_FILES))
-	@mkdir -p bin
-	$(TOOL) builder --config builder-config.yaml --skip-compilation
-	cd bin/src && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o ../otelcol-hotprofile .
+.PHONY: build-kubernetes
+build-kubernetes: $(BIN_KUBERNETES) ## build the distribution for Kubernetes and clouds at bin/otelcol-hotprofile-kubernetes
 
-# A release's archive holds a folder of its name, and that what an installation
-# needs. Times, owners and order are fixed, so that two runs give the same bytes.
-archive = otelcol-hotprofile_$(VERSION)_linux_$(1)
-DIST = $(call archive,amd64) $(call archive,arm64)
+$(BIN): bin/src/main.go
+	$(call step,"compile $@ (2 minutes the first time)",cd $(<D) && $(LEAN) go build -o $(CURDIR)/$@ .)
+
+$(BIN_KUBERNETES): bin/src-kubernetes/main.go
+	$(call step,"compile $@ (5 minutes the first time)",cd $(<D) && $(LEAN) go build -o $(CURDIR)/$@ .)
+
+bin/src/main.go: builder-config.yaml
+bin/src-kubernetes/main.go: bin/builder-config.kubernetes.yaml
+bin/src/main.go bin/src-kubernetes/main.go: go.mod go.sum $(filter-out %_test.go test/% internal/tools/%,$(GO_FILES))
+	$(call step,"compile the OpenTelemetry Collector Builder (half a minute the first time)",$(LEAN) $(TOOL) builder version)
+	$(call step,"generate $(@D) and download its modules (half a minute the first time)",$(LEAN) $(TOOL) builder --config $(filter %.yaml,$^) --skip-compilation)
+	@touch $@ # the builder writes only what changed
+
+# The distribution for nodes, with k8s_attributes and resource_detection of the same
+# release as resourceprocessor.
+bin/builder-config.kubernetes.yaml: builder-config.yaml
+	@mkdir -p bin
+	@sed -e '/^#/d' -e 's/name: otelcol-hotprofile/&-kubernetes/' -e 's#bin/src#&-kubernetes#' \
+		-e '/\/resourceprocessor / { p; s/resourceprocessor/k8sattributesprocessor/p; s/k8sattributes/resourcedetection/ }' $< >$@
+
+# An archive holds a folder of its name with all that an installation needs. Times,
+# owners and order are fixed, so that two runs write the same bytes.
+archive = $(2)_$(VERSION)_linux_$(1)
+DIST = $(foreach name,$(notdir $(BIN) $(BIN_KUBERNETES)),$(call archive,amd64,$(name)) $(call archive,arm64,$(name)))
 IMAGE_ARCH ?= amd64
+IMAGE_DIST = $(call archive,$(IMAGE_ARCH),$(notdir $(BIN_KUBERNETES)))
 RELEASED = LICENSE README.md CHANGELOG.md SECURITY.md config deploy
 
-dist/%: $(BIN) $(shell find LICENSE README.md CHANGELOG.md SECURITY.md config deploy -type f)
+dist/%: $(BIN) $(BIN_KUBERNETES) $(shell find LICENSE README.md CHANGELOG.md SECURITY.md config deploy -type f)
 	@rm -rf $@ && mkdir -p $@
-	cd bin/src && GOOS=linux GOARCH=$(lastword $(subst _, ,$*)) CGO_ENABLED=0 \
-		go build -trimpath -buildvcs=false -ldflags '-s -w' -o $(CURDIR)/$@/otelcol-hotprofile .
-	cd bin/src && GOOS=linux GOARCH=$(lastword $(subst _, ,$*)) CGO_ENABLED=0 \
+	cd $(dist_source) && GOOS=linux GOARCH=$(lastword $(subst _, ,$*)) $(LEAN) \
+		go build -buildvcs=false -o $(CURDIR)/$@/$(dist_name) .
+	cd $(dist_source) && GOOS=linux GOARCH=$(lastword $(subst _, ,$*)) CGO_ENABLED=0 \
 		go list -deps -json=Dir,ImportPath,Standard,Module . | go run -C $(CURDIR)/internal/tools/release ./licenses >$(CURDIR)/$@/THIRD_PARTY_LICENSES.txt
 	cp -r $(RELEASED) $@/
+
+dist/%: dist_name = $(firstword $(subst _, ,$*))
+dist/%: dist_source = bin/src$(patsubst otelcol-hotprofile%,%,$(dist_name))
 
 dist/%.tar.gz: dist/%
 	tar --sort=name --mtime=@$(EPOCH) --owner=0 --group=0 --numeric-owner --mode='u=rwX,go=rX' -C dist -cf - $* | gzip -9n >$@
@@ -65,8 +97,8 @@ unit: ## run the unit and integration tests under the race detector
 	go test -C internal/tools/release ./...
 
 .PHONY: e2e
-e2e: build ## run the built distribution against real processes and cgroups
-	HOTPROFILE_COLLECTOR=$(CURDIR)/$(BIN) go test -count=1 -timeout 25m -v ./test/e2e/...
+e2e: build build-kubernetes ## run the built distributions against real processes and cgroups
+	HOTPROFILE_COLLECTOR=$(CURDIR)/$(BIN) HOTPROFILE_COLLECTOR_KUBERNETES=$(CURDIR)/$(BIN_KUBERNETES) go test -count=1 -timeout 25m -v ./test/e2e/...
 
 .PHONY: generate
 generate: ## regenerate what mdatagen writes from each metadata.yaml
@@ -117,26 +149,26 @@ fuzz: ## fuzz every parser of outside bytes for FUZZTIME (20s) each
 	done
 
 .PHONY: dist
-dist: $(DIST:%=dist/%.tar.gz) ## make the archives of a release for amd64 and arm64 in dist/, with their checksums; two runs give the same bytes
+dist: $(DIST:%=dist/%.tar.gz) ## write the archives of a release, both distributions for amd64 and arm64, and their checksums to dist/; two runs write the same bytes
 	cd dist && sha256sum $(DIST:%=%.tar.gz) >checksums.txt && cat checksums.txt
 
 .PHONY: image
-image: dist/$(call archive,$(IMAGE_ARCH)) ## build the container image otelcol-hotprofile:VERSION with docker, for the architecture IMAGE_ARCH (amd64)
+image: dist/$(IMAGE_DIST) ## build the container image otelcol-hotprofile:VERSION, with the distribution for Kubernetes, for the architecture IMAGE_ARCH (amd64)
 	@rm -rf dist/image && mkdir -p dist/image/etc/ssl/certs dist/image/etc/otelcol-hotprofile dist/image/licenses
-	cp dist/$(call archive,$(IMAGE_ARCH))/otelcol-hotprofile dist/image/
-	cp dist/$(call archive,$(IMAGE_ARCH))/{LICENSE,THIRD_PARTY_LICENSES.txt} dist/image/licenses/
+	cp dist/$(IMAGE_DIST)/$(notdir $(BIN_KUBERNETES)) dist/image/otelcol-hotprofile
+	cp dist/$(IMAGE_DIST)/{LICENSE,THIRD_PARTY_LICENSES.txt} dist/image/licenses/
 	cp config/kubernetes.yaml dist/image/etc/otelcol-hotprofile/config.yaml
 	go run -C internal/tools/release ./caroots >dist/image/etc/ssl/certs/ca-certificates.crt
 	docker build --platform linux/$(IMAGE_ARCH) -t otelcol-hotprofile:$(VERSION) -f Dockerfile dist/image
 
 .PHONY: sbom
-sbom: $(DIST:%=dist/%) ## write what the released binaries are made of: dist/*.spdx.json
+sbom: $(DIST:%=dist/%) ## list the modules of each released binary in dist/*.spdx.json
 	for name in $(DIST); do \
-		go run -C internal/tools/release ./sbom -version $(VERSION) -epoch $(EPOCH) $(CURDIR)/dist/$$name/otelcol-hotprofile >dist/$$name.spdx.json; \
+		go run -C internal/tools/release ./sbom -version $(VERSION) -epoch $(EPOCH) $(CURDIR)/dist/$$name/$${name%%_*} >dist/$$name.spdx.json; \
 	done
 
 .PHONY: vuln
-vuln: build ## look for known vulnerabilities in the code and in the built distribution
+vuln: build build-kubernetes ## look for known vulnerabilities in the code and in the built distribution
 	go build -C internal/tools/release -o $(CURDIR)/bin/govulncheck golang.org/x/vuln/cmd/govulncheck
 	@check() { \
 		local rc=0; bin/govulncheck "$$@" || rc=$$?; \
@@ -146,13 +178,17 @@ vuln: build ## look for known vulnerabilities in the code and in the built distr
 			echo "Its database is $${GOVULNDB:-https://vuln.go.dev}; where that cannot be reached, name a mirror or an unpacked copy: make vuln GOVULNDB=https://… or file:///…"; \
 			exit 1; \
 		fi; \
-	}; check ./...; check -mode=binary $(BIN)
+	}; check ./...; check -mode=binary $(BIN); check -mode=binary $(BIN_KUBERNETES)
 
 .PHONY: build-ebpf
 build-ebpf: ## build a collector with OpenTelemetry's eBPF profiler at bin/otelcol-hotprofile-ebpf; see docs/ebpf-profiler.md
-	$(TOOL) builder --config builder-config.ebpf.yaml --skip-compilation --skip-get-modules
-	cd bin/src-ebpf && go mod tidy -e # -e: a module for the profiler's own tests may be missing
-	cd bin/src-ebpf && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o ../otelcol-hotprofile-ebpf .
+	@rm -rf bin/src-ebpf
+	$(call step,"compile the OpenTelemetry Collector Builder",$(LEAN) $(TOOL) builder version)
+	# The builder fails after it wrote go.mod when a module of the profiler's own tests
+	# is missing; tidy -e does not.
+	$(call step,"generate bin/src-ebpf",$(LEAN) $(TOOL) builder --config builder-config.ebpf.yaml --skip-compilation || test -f bin/src-ebpf/go.mod)
+	$(call step,"download its modules",cd bin/src-ebpf && $(LEAN) go mod tidy -e)
+	$(call step,"compile bin/otelcol-hotprofile-ebpf",cd bin/src-ebpf && $(LEAN) go build -o ../otelcol-hotprofile-ebpf .)
 
 .PHONY: clean
 clean: ## remove what was built

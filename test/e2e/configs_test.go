@@ -9,21 +9,87 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 )
+
+// distributionOf returns the binary that a shipped configuration is for.
+func distributionOf(config string) string {
+	if filepath.Base(config) == "kubernetes.yaml" {
+		return kubernetesBinary
+	}
+	return collectorBinary
+}
 
 func TestEveryShippedConfigurationIsValid(t *testing.T) {
 	files, err := filepath.Glob("../../config/*.yaml")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
 	for _, file := range files {
-		t.Run(filepath.Base(file), func(t *testing.T) {
-			cmd := exec.Command(collectorBinary, "validate", "--config", file, "--feature-gates=service.profilesSupport")
-			cmd.Env = append(os.Environ(), "HOTPROFILE_OTLP_ENDPOINT=backend.example:4317", "K8S_NODE_NAME=node")
-			out, err := cmd.CombinedOutput()
-			require.NoError(t, err, "%s", out)
-		})
+		t.Run(filepath.Base(file), func(t *testing.T) { validate(t, distributionOf(file), file) })
+	}
+	t.Run("node.yaml in a cloud", func(t *testing.T) { validate(t, kubernetesBinary, shippedForClouds(t, "node")) })
+}
+
+func validate(t *testing.T, binary, config string) {
+	t.Helper()
+	cmd := exec.Command(binary, "validate", "--config", config, "--feature-gates=service.profilesSupport")
+	cmd.Env = append(os.Environ(), "HOTPROFILE_OTLP_ENDPOINT=backend.example:4317", "K8S_NODE_NAME=node")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// shippedForClouds returns the path of a shipped configuration with
+// resource_detection, uncommented and in the pipeline where it is a comment.
+func shippedForClouds(t testing.TB, name string) string {
+	t.Helper()
+	file := filepath.Join("../../config", name+".yaml")
+	if name == "kubernetes" {
+		return file
+	}
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	comment := regexp.MustCompile(`(?m)^  # resource_detection:\n(  #   .*\n)+`)
+	require.Len(t, comment.FindAll(content, -1), 1)
+	text := comment.ReplaceAllStringFunc(string(content), func(s string) string {
+		return regexp.MustCompile(`(?m)^  # `).ReplaceAllString(s, "  ")
+	})
+	text = strings.Replace(text, "[memory_limiter, ", "[memory_limiter, resource_detection, ", 1)
+	require.Contains(t, text, "resource_detection, resource/node, cpu_trigger]")
+	file = filepath.Join(t.TempDir(), name+".yaml")
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
+	return file
+}
+
+// deleteDisabled deletes from the attributes that a cloud's detectors set by default
+// those that the configuration disables.
+func deleteDisabled(t testing.TB, attributes map[string]string, config, cloud string) {
+	t.Helper()
+	content, err := os.ReadFile(config)
+	require.NoError(t, err)
+	var parsed struct {
+		Processors struct {
+			Detection map[string]yaml.Node `yaml:"resource_detection"`
+		} `yaml:"processors"`
+	}
+	require.NoError(t, yaml.Unmarshal(content, &parsed))
+	for _, detector := range map[string][]string{
+		"ec2": {"ec2"}, "gce": {"gcp"}, "azure": {"azure"}, "eks": {"eks", "ec2"}, "gke": {"gcp"}, "aks": {"aks", "azure"},
+	}[cloud] {
+		var settings struct {
+			Attributes map[string]struct{ Enabled bool } `yaml:"resource_attributes"`
+		}
+		node, ok := parsed.Processors.Detection[detector]
+		require.True(t, ok, "%s has no settings of the detector %s", config, detector)
+		require.NoError(t, node.Decode(&settings))
+		for key, s := range settings.Attributes {
+			if !s.Enabled {
+				delete(attributes, key)
+			}
+		}
 	}
 }

@@ -460,16 +460,16 @@ func dial(t testing.TB, port int) pprofileotlp.GRPCClient {
 	return pprofileotlp.NewGRPCClient(conn)
 }
 
-// The container that stands for one of a node in the cloud.
+// A container on a node in a cloud.
 const (
 	containerID = "4f1c0c6b8a2ed0c7b5a49382716f5e4d3c2b1a09f8e7d6c5b4a3928170615243"
 	podUID      = "3c1f2a7e-52cb-4a9b-8f0e-2c4a6f1d9b77"
 )
 
 // TestShippedConfigurationsLeaveFewLabels sends profiles with the resource
-// attributes that the detectors of each cloud set through the processors of the
-// shipped configurations, the built binary's, in their order: at most 20 labels
-// are left. Of what threads and forked workers add, it counts the series.
+// attributes of each cloud's detectors through the processors of the shipped
+// configurations in the built distribution: at most 20 labels are left. It also
+// counts the series that threads and forked workers add.
 func TestShippedConfigurationsLeaveFewLabels(t *testing.T) {
 	g := hosttest.NewCgroupCalled(t, "docker-"+containerID+".scope")
 	g.SetQuota(t, cores)
@@ -512,8 +512,8 @@ service:
   telemetry: {logs: {encoding: json}, metrics: {level: none, readers: []}}
   pipelines: {profiles: {receivers: [otlp]}}
 `, in, g.Path, freePort(t)), 0o644))
-	cmd := exec.Command(collectorBinary, "--feature-gates=service.profilesSupport",
-		"--config", "../../config/"+name+".yaml", "--config", override)
+	cmd := exec.Command(kubernetesBinary, "--feature-gates=service.profilesSupport",
+		"--config", shippedForClouds(t, name), "--config", override)
 	api := fakeKubernetes(t)
 	host, port, _ := net.SplitHostPort(api.Listener.Addr().String())
 	cmd.Env = append(os.Environ(), "HOTPROFILE_OTLP_ENDPOINT=127.0.0.1:"+fmt.Sprint(x.grpcPort), "HOTPROFILE_OTLP_INSECURE=true",
@@ -610,17 +610,19 @@ func decodedAll(t testing.TB, bodies [][]byte) (out []pprofile.Profiles) {
 	return out
 }
 
-// cloudResource is the resource of a process in the container, as the receiver
-// sets it, with the attributes that detectors add.
+// cloudResource returns the resource of a process in the container as the receiver
+// sets it, with the attributes that the cloud's detectors add.
 func cloudResource(t testing.TB, config, cloud string, process int) *samples.Resource {
 	t.Helper()
 	b, err := os.ReadFile("../../testdata/otlp/resources/" + cloud + ".json")
 	require.NoError(t, err)
 	attributes := map[string]string{}
 	require.NoError(t, json.Unmarshal(b, &attributes))
+	deleteDisabled(t, attributes, shippedForClouds(t, config), cloud)
 	attributes["process.creation.time"] = time.Unix(1_780_000_000+int64(process), 0).UTC().Format(time.RFC3339Nano)
 	attributes["process.executable.name"], attributes["process.executable.path"] = "java", "/usr/lib/jvm/java-21/bin/java"
 	attributes["container.id"] = containerID
+	attributes["process.pid"], attributes["process.linux.cgroup"] = fmt.Sprint(process+1), "/docker-"+containerID+".scope"
 	// All that a service can name in OTEL_RESOURCE_ATTRIBUTES.
 	attributes["deployment.environment.name"] = "production"
 	if config == "node" {

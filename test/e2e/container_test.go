@@ -363,7 +363,7 @@ func startEngine(t *testing.T) *engine {
 	file := filepath.Join(dir, "Dockerfile")
 	require.NoError(t, os.WriteFile(file, []byte("FROM scratch\nCOPY . /\nENTRYPOINT [\"/"+imageProgram+"\"]\n"), 0o644))
 	buildImage(t, e.load, file, loadBinary, imageProgram)
-	buildImage(t, e.collector, "../../Dockerfile", collectorBinary, "otelcol-hotprofile")
+	buildImage(t, e.collector, "../../Dockerfile", kubernetesBinary, "otelcol-hotprofile")
 	var capabilities []string
 	e.arguments, capabilities = dockerArguments(t)
 	out, err := exec.Command("docker", "create", "--cap-add", "PERFMON", e.load).CombinedOutput()

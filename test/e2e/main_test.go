@@ -3,9 +3,9 @@
 
 //go:build linux
 
-// Package e2e runs the built distribution against real processes, real cgroups,
-// real containers and a real OTLP peer. `make e2e` builds what it needs and
-// names it in HOTPROFILE_COLLECTOR.
+// Package e2e runs the built distributions against real processes, real cgroups,
+// real containers and a real OTLP peer. `make e2e` builds them and sets
+// HOTPROFILE_COLLECTOR and HOTPROFILE_COLLECTOR_KUBERNETES to their paths.
 package e2e
 
 import (
@@ -16,17 +16,18 @@ import (
 	"testing"
 )
 
-// The binaries under test, set once before the tests begin.
-var collectorBinary, loadBinary string
+// The binaries under test, set once before the tests begin: the distribution for
+// nodes, the one for Kubernetes, and the load.
+var collectorBinary, kubernetesBinary, loadBinary string
 
 func TestMain(m *testing.M) {
 	os.Exit(run(m))
 }
 
 func run(m *testing.M) int {
-	collectorBinary = os.Getenv("HOTPROFILE_COLLECTOR")
-	if collectorBinary == "" {
-		fmt.Println("HOTPROFILE_COLLECTOR does not name the distribution's binary; run `make e2e`")
+	collectorBinary, kubernetesBinary = os.Getenv("HOTPROFILE_COLLECTOR"), os.Getenv("HOTPROFILE_COLLECTOR_KUBERNETES")
+	if collectorBinary == "" || kubernetesBinary == "" {
+		fmt.Println("HOTPROFILE_COLLECTOR and HOTPROFILE_COLLECTOR_KUBERNETES must be the paths of the distributions; run `make e2e`")
 		return 1
 	}
 	dir, err := os.MkdirTemp("", "hotprofile-e2e-")

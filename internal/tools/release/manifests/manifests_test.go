@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package manifests tests deploy/kubernetes: that the manifests are of the types
-// of the Kubernetes API and fit what they speak of.
+// Package manifests tests that the manifests of deploy/kubernetes decode strictly
+// into the types of the Kubernetes API, and agree with the configuration and docs.
 package manifests
 
 import (
@@ -20,10 +20,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// manifests is where they are.
 const manifests = "../../../../deploy/kubernetes/"
 
-// decode reads a manifest whose every field must be one of the API's.
+// decode decodes a manifest; a field that the API does not have is an error.
 func decode[T any](t *testing.T, document string) *T {
 	t.Helper()
 	object := new(T)
@@ -31,7 +30,7 @@ func decode[T any](t *testing.T, document string) *T {
 	return object
 }
 
-// strictly decodes as an API server does that validates fields strictly.
+// strictly decodes like an API server with strict field validation.
 func strictly(document string, object any) error {
 	encoded, err := yaml.YAMLToJSONStrict([]byte(document))
 	if err != nil {
@@ -78,9 +77,8 @@ func TestAFieldThatTheAPIDoesNotHaveIsFound(t *testing.T) {
 	require.Error(t, strictly(broken, new(appsv1.DaemonSet)))
 }
 
-// The container test of test/e2e runs the image with this manifest's security
-// context, so it cannot differ from what was run; here it is held to what the
-// documentation says.
+// The container test of test/e2e runs the image with this security context. Here it
+// is compared with the documentation.
 func TestSecurityContext(t *testing.T) {
 	pod := daemonSet(t).Spec.Template.Spec
 	require.True(t, pod.HostPID)
@@ -96,8 +94,8 @@ func TestSecurityContext(t *testing.T) {
 	}
 }
 
-// What the configuration reads from its environment without a default must be
-// there, and nothing be set that it does not read.
+// The manifest must set each variable that the configuration reads without a
+// default, and no HOTPROFILE_ variable that it does not read.
 func TestEnvironmentIsWhatTheConfigurationReads(t *testing.T) {
 	config := read(t, "../../../../config/kubernetes.yaml")
 	set := map[string]bool{}
@@ -114,7 +112,6 @@ func TestEnvironmentIsWhatTheConfigurationReads(t *testing.T) {
 	require.Contains(t, config, "node_from_env_var: K8S_NODE_NAME")
 }
 
-// One release has one version, wherever it is written.
 func TestVersionsAgree(t *testing.T) {
 	version := regexp.MustCompile(`(?m)^  version: (\S+)$`)
 	want := version.FindStringSubmatch(read(t, "../../../../builder-config.yaml"))
@@ -123,14 +120,17 @@ func TestVersionsAgree(t *testing.T) {
 	require.Contains(t, read(t, manifests+"kustomization.yaml"), "newTag: "+want[1]+"\n")
 }
 
-func TestTheEBPFCollectorIsOfTheSameModules(t *testing.T) {
+func TestTheEBPFCollectorHasTheSameVersions(t *testing.T) {
 	module := regexp.MustCompile(`gomod: (\S+) (\S+)`)
 	versions := map[string]string{}
 	for _, m := range module.FindAllStringSubmatch(read(t, "../../../../builder-config.yaml"), -1) {
 		versions[m[1]] = m[2]
 	}
+	const contrib = "github.com/open-telemetry/opentelemetry-collector-contrib/processor/"
+	versions[contrib+"k8sattributesprocessor"] = versions[contrib+"resourceprocessor"]
 	for _, m := range module.FindAllStringSubmatch(read(t, "../../../../builder-config.ebpf.yaml"), -1) {
 		if m[1] != "go.opentelemetry.io/ebpf-profiler" {
+			require.NotEmpty(t, m[2])
 			require.Equal(t, versions[m[1]], m[2], m[1])
 		}
 	}
