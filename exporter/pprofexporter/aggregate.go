@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 )
 
 // aggregate is a pprof profile in the making: samples of equal stack and labels
@@ -67,37 +68,25 @@ const (
 // unknownFile stands for what code is of where nothing says it.
 const unknownFile = "[unknown]"
 
-// profileType is what a profile measures.
-type profileType struct {
-	sample, unit, period, periodUnit string
+// countsPeriods reports whether the samples are events that stand for a period each.
+func countsPeriods(t dictionary.ProfileType) bool {
+	return t.Sample == "samples" && t.Unit == "count" && t.Period != ""
 }
 
-func typeOf(d dictionary, p pprofile.Profile) profileType {
-	return profileType{
-		sample:     d.string(p.SampleType().TypeStrindex()),
-		unit:       d.string(p.SampleType().UnitStrindex()),
-		period:     d.string(p.PeriodType().TypeStrindex()),
-		periodUnit: d.string(p.PeriodType().UnitStrindex()),
+// typeName returns the name that configurations and files use: cpu for events of
+// CPU time, off_cpu or alloc_space for types with a name of their own.
+func typeName(t dictionary.ProfileType) string {
+	if countsPeriods(t) {
+		return t.Period
 	}
+	return t.Sample
 }
 
-// counts says that samples are events, each of them period long.
-func (t profileType) counts() bool { return t.sample == "samples" && t.unit == "count" }
-
-// name is the type as configurations call it: cpu for events of CPU time,
-// off_cpu or alloc_space for what has a name of its own.
-func (t profileType) name() string {
-	if t.counts() && t.period != "" {
-		return t.period
-	}
-	return t.sample
-}
-
-func newAggregate(t profileType) *aggregate {
+func newAggregate(t dictionary.ProfileType) *aggregate {
 	a := &aggregate{
 		out: &profile.Profile{
-			SampleType: []*profile.ValueType{{Type: t.sample, Unit: t.unit}},
-			PeriodType: &profile.ValueType{Type: t.period, Unit: t.periodUnit},
+			SampleType: []*profile.ValueType{{Type: t.Sample, Unit: t.Unit}},
+			PeriodType: &profile.ValueType{Type: t.Period, Unit: t.PeriodUnit},
 		},
 		size:      aggregateSize,
 		functions: make(map[functionKey]*profile.Function),
@@ -106,9 +95,9 @@ func newAggregate(t profileType) *aggregate {
 		samples:   make(map[string]*profile.Sample),
 		comments:  make(map[string]struct{}),
 	}
-	if t.counts() && t.period != "" {
+	if countsPeriods(t) {
 		// As Go's CPU profiles have it: how often, and how long.
-		a.out.SampleType = append(a.out.SampleType, &profile.ValueType{Type: t.period, Unit: t.periodUnit})
+		a.out.SampleType = append(a.out.SampleType, &profile.ValueType{Type: t.Period, Unit: t.PeriodUnit})
 	}
 	return a
 }
@@ -116,9 +105,9 @@ func newAggregate(t profileType) *aggregate {
 // add adds a profile of the type that a was made for and reports how many of
 // its events could not go in, because they refer to entries that the dictionary
 // does not have.
-func (a *aggregate) add(d dictionary, resource pcommon.Map, p pprofile.Profile) (malformed int) {
+func (a *aggregate) add(d dictionary.Reader, resource pcommon.Map, p pprofile.Profile) (malformed int) {
 	if a.executable == "" {
-		a.executable = cmp.Or(text(resource, attr.ExecutablePath), text(resource, attr.ExecutableName))
+		a.executable = cmp.Or(dictionary.ResourceText(resource, attr.ExecutablePath), dictionary.ResourceText(resource, attr.ExecutableName))
 	}
 	if a.out.Period == 0 {
 		a.out.Period = p.Period()
@@ -127,7 +116,7 @@ func (a *aggregate) add(d dictionary, resource pcommon.Map, p pprofile.Profile) 
 		a.out.TimeNanos = start
 	}
 	a.end = max(a.end, int64(p.Time())+int64(p.DurationNano()))
-	for k, v := range d.attributes(p.AttributeIndices()) {
+	for k, v := range d.Attributes(p.AttributeIndices()) {
 		if strings.HasPrefix(k, attr.Prefix) {
 			a.comment(k + "=" + v.AsString())
 		}
@@ -204,7 +193,7 @@ func (a *aggregate) program() int {
 // translation is the way of one profile into a.
 type translation struct {
 	a         *aggregate
-	d         dictionary
+	d         dictionary.Reader
 	locations map[int32]*profile.Location // by index; nil: malformed
 	scratch   []*profile.Location
 }
@@ -221,7 +210,7 @@ func (t *translation) sample(s pprofile.Sample, period int64) bool {
 	}
 	// 0 is no location's id, so that a stack does not run into the labels.
 	key = append(key, 0)
-	for k, v := range t.d.attributes(s.AttributeIndices()) {
+	for k, v := range t.d.Attributes(s.AttributeIndices()) {
 		key = strconv.AppendQuote(key, k)
 		key = append(key, byte(v.Type()))
 		key = strconv.AppendQuote(key, v.AsString())
@@ -232,7 +221,7 @@ func (t *translation) sample(s pprofile.Sample, period int64) bool {
 	if out == nil {
 		out = &profile.Sample{Location: slices.Clone(locations), Value: make([]int64, len(a.out.SampleType))}
 		a.size += sampleSize + len(key) + 8*len(locations)
-		for k, v := range t.d.attributes(s.AttributeIndices()) {
+		for k, v := range t.d.Attributes(s.AttributeIndices()) {
 			a.label(out, k, v)
 		}
 		a.samples[string(key)] = out
@@ -346,9 +335,9 @@ func (t *translation) function(i int32) (f *profile.Function, ok bool) {
 	}
 	in := table.At(int(i))
 	key := functionKey{
-		name:      t.d.string(in.NameStrindex()),
-		system:    t.d.string(in.SystemNameStrindex()),
-		file:      t.d.string(in.FilenameStrindex()),
+		name:      t.d.Text(in.NameStrindex()),
+		system:    t.d.Text(in.SystemNameStrindex()),
+		file:      t.d.Text(in.FilenameStrindex()),
 		startLine: in.StartLine(),
 	}
 	a := t.a
@@ -384,11 +373,11 @@ func (t *translation) mapping(i int32) (m *profile.Mapping, ok bool) {
 		start:  in.MemoryStart(),
 		limit:  in.MemoryLimit(),
 		offset: in.FileOffset(),
-		file:   t.d.string(in.FilenameStrindex()),
+		file:   t.d.Text(in.FilenameStrindex()),
 	}
 	// pprof has room for one id; the linker's is the one that tools look for.
 	rank := 0
-	for k, v := range t.d.attributes(in.AttributeIndices()) {
+	for k, v := range t.d.Attributes(in.AttributeIndices()) {
 		r := slices.Index([]string{attr.BuildIDHTLHash, attr.BuildIDGo, attr.BuildIDGNU}, k) + 1
 		if r > rank {
 			rank, key.buildID = r, v.AsString()

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 )
 
 // BenchmarkConsume measures a profile of 2,000 stacks that are known already,
@@ -20,9 +22,9 @@ func BenchmarkConsume(b *testing.B) {
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/events, "ns/sample")
 	}
 	resource := in.ResourceProfiles().At(0).Resource().Attributes()
-	d := dictionary{in.Dictionary()}
+	d := dictionary.NewReader(in.Dictionary())
 	b.Run("aggregate", func(b *testing.B) {
-		a := newAggregate(typeOf(d, profileOf(in)))
+		a := newAggregate(d.ProfileType(profileOf(in)))
 		b.ReportAllocs()
 		for b.Loop() {
 			a.add(d, resource, profileOf(in))
@@ -30,7 +32,7 @@ func BenchmarkConsume(b *testing.B) {
 		perSample(b)
 	})
 	b.Run("write", func(b *testing.B) {
-		a := newAggregate(typeOf(d, profileOf(in)))
+		a := newAggregate(d.ProfileType(profileOf(in)))
 		a.add(d, resource, profileOf(in))
 		p := a.finish()
 		b.ReportAllocs()

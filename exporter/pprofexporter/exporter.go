@@ -24,6 +24,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/exporter/pprofexporter/internal/metadata"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 )
 
 // The bounds of what is held in memory, as estimated. A file that grows above
@@ -190,7 +191,7 @@ func (e *pprofExporter) finishDue(ctx context.Context) error {
 func (e *pprofExporter) consume(ctx context.Context, pd pprofile.Profiles) error {
 	malformed := 0
 	var done []finished
-	d := dictionary{pd.Dictionary()}
+	d := dictionary.NewReader(pd.Dictionary())
 	e.mu.Lock()
 	if e.stopped {
 		e.mu.Unlock()
@@ -220,9 +221,9 @@ func (e *pprofExporter) consume(ctx context.Context, pd pprofile.Profiles) error
 
 // file returns the file that a profile belongs into, and the files of its unit
 // that a new trigger ends.
-func (e *pprofExporter) file(d dictionary, resource pcommon.Map, p pprofile.Profile) (*openFile, []finished) {
+func (e *pprofExporter) file(d dictionary.Reader, resource pcommon.Map, p pprofile.Profile) (*openFile, []finished) {
 	attributes := make(map[string]string)
-	for k, v := range d.attributes(p.AttributeIndices()) {
+	for k, v := range d.Attributes(p.AttributeIndices()) {
 		attributes[k] = v.AsString()
 	}
 	now := e.now()
@@ -243,8 +244,8 @@ func (e *pprofExporter) file(d dictionary, resource pcommon.Map, p pprofile.Prof
 		e.units[name] = u
 	}
 
-	t := typeOf(d, p)
-	key := fileKey{trigger: trigger, profileType: t.name()}
+	t := d.ProfileType(p)
+	key := fileKey{trigger: trigger, profileType: typeName(t)}
 	f := u.files[key]
 	if f == nil {
 		f = &openFile{
@@ -385,20 +386,20 @@ func unitOf(attributes map[string]string, resource pcommon.Map) string {
 	if u := attributes[attr.Unit]; u != "" {
 		return u
 	}
-	if id := text(resource, attr.ContainerID); id != "" {
+	if id := dictionary.ResourceText(resource, attr.ContainerID); id != "" {
 		return id
 	}
-	if pid := text(resource, attr.PID); pid != "" {
+	if pid := dictionary.ResourceText(resource, attr.PID); pid != "" {
 		return "pid-" + pid
 	}
 	return serviceOf(resource)
 }
 
 func serviceOf(resource pcommon.Map) string {
-	if s := text(resource, attr.ServiceName); s != "" {
+	if s := dictionary.ResourceText(resource, attr.ServiceName); s != "" {
 		return s
 	}
-	if name := text(resource, attr.ExecutableName); name != "" {
+	if name := dictionary.ResourceText(resource, attr.ExecutableName); name != "" {
 		return "unknown_service:" + name
 	}
 	return "unknown_service"
@@ -406,7 +407,7 @@ func serviceOf(resource pcommon.Map) string {
 
 // policyOf is the policy that opened the gate first.
 func policyOf(attributes map[string]string, resource pcommon.Map) string {
-	if p := text(resource, attr.TriggerPolicy); p != "" {
+	if p := dictionary.ResourceText(resource, attr.TriggerPolicy); p != "" {
 		return p
 	}
 	if p := attributes[attr.TriggerPolicy]; p != "" {

@@ -34,6 +34,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/exporter/pprofexporter/internal/metadata"
 	"github.com/hotprofile/hotprofile/internal/bytesize"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 )
 
 // harness is an exporter with a clock that stands, whose files become due only
@@ -437,8 +438,8 @@ func TestTheMemoryEstimateIsNotBelowTheTruth(t *testing.T) {
 		return m.HeapAlloc
 	}
 	before := heap()
-	d := dictionary{in.Dictionary()}
-	a := newAggregate(typeOf(d, profileOf(in)))
+	d := dictionary.NewReader(in.Dictionary())
+	a := newAggregate(d.ProfileType(profileOf(in)))
 	a.add(d, in.ResourceProfiles().At(0).Resource().Attributes(), profileOf(in))
 	held := heap() - before
 	t.Logf("estimated %d bytes, held %d", a.size, held)
@@ -675,8 +676,8 @@ func FuzzNoProfilesMakeTheExporterPanic(f *testing.F) {
 		for _, rp := range p.ResourceProfiles().All() {
 			for _, sp := range rp.ScopeProfiles().All() {
 				for _, one := range sp.Profiles().All() {
-					d := dictionary{p.Dictionary()}
-					a := newAggregate(typeOf(d, one))
+					d := dictionary.NewReader(p.Dictionary())
+					a := newAggregate(d.ProfileType(one))
 					a.add(d, rp.Resource().Attributes(), one)
 					out := a.finish()
 					hottest(out, 5)

@@ -299,19 +299,13 @@ func letsOut(types []profileType, d pprofile.ProfilesDictionary, p pprofile.Prof
 	if len(types) == 0 {
 		return true
 	}
-	str := func(i int32) string {
-		if i < 0 || int(i) >= d.StringTable().Len() {
-			return ""
-		}
-		return d.StringTable().At(int(i))
-	}
-	name, unit := str(p.SampleType().TypeStrindex()), str(p.SampleType().UnitStrindex())
-	kind := name
-	if name == "samples" { // of what, the period says
-		kind = str(p.PeriodType().TypeStrindex())
+	is := dictionary.NewReader(d).ProfileType(p)
+	kind := is.Sample
+	if kind == "samples" { // of what, the period says
+		kind = is.Period
 	}
 	for _, t := range types {
-		if t.unit == "" && t.name == kind || t.unit != "" && t.name == name && t.unit == unit {
+		if t.unit == "" && t.name == kind || t.unit != "" && t.name == is.Sample && t.unit == is.Unit {
 			return true
 		}
 	}
