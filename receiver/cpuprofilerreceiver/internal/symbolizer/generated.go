@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer/perfmap"
 )
@@ -40,15 +41,14 @@ const (
 // generated is the code that a process has generated. A field is the worker's
 // where nothing else is said.
 type generated struct {
-	pid  int
+	procfs.Process // its Start is 0 until it was read
+
 	file *os.File
 	id   mapID
 	read *perfmap.Map
 	// offset is how far the file was read, tail what it has just before.
 	offset int64
 	tail   []byte
-	// started is when the process was, by the kernel's clock.
-	started uint64
 
 	// What follows is under the Symbolizer's lock.
 
@@ -91,7 +91,7 @@ func (s *Symbolizer) resolveGenerated(pid int, l *samples.Location, pc uint64) (
 	s.mu.Lock()
 	g, ok := s.generated.Get(pid)
 	if !ok {
-		g = &generated{pid: pid, known: make(map[uint64]answer), counted: make(map[uint64]struct{})}
+		g = &generated{Process: procfs.Process{PID: pid}, known: make(map[uint64]answer), counted: make(map[uint64]struct{})}
 		s.generated.Add(pid, g)
 	}
 	interval := mapInterval
@@ -164,7 +164,7 @@ func (g *generated) loading() bool {
 
 // knows says whether g was not forgotten. It is called with the lock held.
 func (s *Symbolizer) knows(g *generated) bool {
-	known, ok := s.generated.Peek(g.pid)
+	known, ok := s.generated.Peek(g.PID)
 	return ok && known == g
 }
 
@@ -174,7 +174,7 @@ func (s *Symbolizer) knows(g *generated) bool {
 func (s *Symbolizer) dropOldest(but *generated, which func(*generated) bool) bool {
 	for _, g := range s.generated.Values() {
 		if g != but && which(g) {
-			s.generated.Remove(g.pid)
+			s.generated.Remove(g.PID)
 			return true
 		}
 	}
@@ -197,7 +197,7 @@ func (s *Symbolizer) dropGenerated(_ int, g *generated) {
 func (s *Symbolizer) expireGenerated(now time.Time) {
 	for _, g := range s.generated.Values() {
 		if now.Sub(g.asked) >= idleTimeout {
-			s.generated.Remove(g.pid)
+			s.generated.Remove(g.PID)
 		}
 	}
 }
@@ -219,24 +219,24 @@ func (s *Symbolizer) readGenerated(g *generated) {
 		s.setIndex(g, nil, Invalid)
 	}
 	if err != nil {
-		s.log.Debug("perf map not readable", zap.Int("pid", g.pid), zap.Error(err))
+		s.log.Debug("perf map not readable", zap.Int("pid", g.PID), zap.Error(err))
 	}
 }
 
 // follow opens the perf map of a process, if it is not open, and reads what was
 // added to it.
 func (s *Symbolizer) follow(g *generated) error {
-	if started, err := startTicks(s.cfg.Root, g.pid); err == nil {
-		if g.started != 0 && g.started != started {
+	if now, err := procfs.At(s.cfg.Root).Process(g.PID); err == nil {
+		if g.Start != 0 && g.Start != now.Start {
 			s.closeMap(g) // another process has the pid
 		}
-		g.started = started
+		g.Process = now
 	} else if g.file != nil {
 		return s.readOn(g) // what the process wrote before it ended
 	} else {
 		return err
 	}
-	f, err := openPerfMap(s.cfg.Root, g.pid)
+	f, err := openPerfMap(s.cfg.Root, g.PID)
 	if err != nil {
 		if g.file != nil && errors.Is(err, errNoMap) {
 			return s.readOn(g) // removed, and still written perhaps
@@ -259,7 +259,7 @@ func (s *Symbolizer) follow(g *generated) error {
 // holdMap takes a perf map that was opened, and closes others where they are too
 // many. It reports false where the process was forgotten meanwhile.
 func (s *Symbolizer) holdMap(g *generated, f perfMapFile) bool {
-	runtime := runtimeOf(s.cfg.Root, g.pid)
+	runtime := runtimeOf(s.cfg.Root, g.PID)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.knows(g) {
@@ -291,7 +291,7 @@ func (s *Symbolizer) closeMap(g *generated) {
 func (s *Symbolizer) readOn(g *generated) error {
 	st, err := g.file.Stat()
 	if err != nil {
-		return fmt.Errorf("look at the perf map of process %d: %w", g.pid, err)
+		return fmt.Errorf("look at the perf map of process %d: %w", g.PID, err)
 	}
 	size := min(st.Size(), maxMapFile)
 	if g.read == nil || size < g.offset || !g.unchanged() {
@@ -304,7 +304,7 @@ func (s *Symbolizer) readOn(g *generated) error {
 		b := buf[:min(int64(len(buf)), size-g.offset)]
 		n, err := g.file.ReadAt(b, g.offset)
 		if err != nil && !errors.Is(err, io.EOF) {
-			return fmt.Errorf("read the perf map of process %d: %w", g.pid, err)
+			return fmt.Errorf("read the perf map of process %d: %w", g.PID, err)
 		}
 		taken := g.read.Add(b[:n])
 		if taken == 0 {
@@ -346,15 +346,9 @@ func (s *Symbolizer) setIndex(g *generated, index *perfmap.Index, outcome Outcom
 	}
 }
 
-// runtimeIn finds the runtime among the files that a process has mapped, as its
-// maps file lists them.
-func runtimeIn(maps io.Reader) samples.FrameType {
-	const most = 8 << 20
-	b, err := io.ReadAll(io.LimitReader(maps, most))
-	if err != nil {
-		return ""
-	}
-	for line := range strings.Lines(string(b)) {
+// runtimeIn returns the runtime among the files in the content of a maps file.
+func runtimeIn(maps []byte) samples.FrameType {
+	for line := range strings.Lines(string(maps)) {
 		if i := strings.IndexByte(line, '/'); i >= 0 {
 			if r := perfmap.RuntimeOf(strings.TrimRight(line[i:], "\n")); r != "" {
 				return r

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -44,16 +45,14 @@ func (h *jitHost) identify(t testing.TB, pid, uid int) {
 	t.Helper()
 	dir := filepath.Join(h.root, "proc", strconv.Itoa(pid))
 	require.NoError(t, os.MkdirAll(dir, 0o755))
-	status := fmt.Sprintf("Name:\tx\nPid:\t%d\nUid:\t%d\t%[2]d\t%[2]d\t%[2]d\nNSpid:\t%[1]d\t9\t%[3]d\n", pid, uid, innermostPID)
+	status := fmt.Sprintf("Name:\tx\nState:\tS (sleeping)\nPid:\t%d\nUid:\t%d\t%[2]d\t%[2]d\t%[2]d\nNSpid:\t%[1]d\t9\t%[3]d\n", pid, uid, innermostPID)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "status"), []byte(status), 0o644))
 }
 
 // starts gives a process a stat file: it was started that long ago.
 func (h *jitHost) starts(t testing.TB, pid int, ago time.Duration) {
 	t.Helper()
-	var boot unix.Timespec
-	require.NoError(t, unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot))
-	ticks := (boot.Nano() - ago.Nanoseconds()) / 10_000_000
+	ticks := procfs.Now() - uint64(ago/procfs.Tick)
 	stat := fmt.Sprintf("%d (x) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0\n", pid, ticks)
 	require.NoError(t, os.WriteFile(filepath.Join(h.root, "proc", strconv.Itoa(pid), "stat"), []byte(stat), 0o644))
 }
@@ -297,43 +296,10 @@ func TestGeneratedCodeCostsNoMemoryOnceKnown(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { h.s.Resolve(h.pid, l) }))
 }
 
-func TestParseIdentity(t *testing.T) {
-	self, err := readIdentity("/proc/self")
-	require.NoError(t, err)
-	require.Equal(t, os.Getpid(), self.pid)
-	require.Contains(t, self.users, uint32(os.Geteuid()))
-	for name, test := range map[string]struct {
-		status string
-		want   processIdentity
-		fails  bool
-	}{
-		"nested":           {"Pid:\t70\nUid:\t1\t2\t3\t4\nNSpid:\t70\t5\t1\n", processIdentity{1, []uint32{1, 2, 3, 4}}, false},
-		"without NSpid":    {"Pid:\t70\nUid:\t1\t1\t1\t1\n", processIdentity{70, []uint32{1, 1, 1, 1}}, false},
-		"a name that lies": {"Name:\tNSpid: 9\nPid:\t70\nUid:\t0\n", processIdentity{70, []uint32{0}}, false},
-		"no pid":           {"Uid:\t1\n", processIdentity{}, true},
-		"no user":          {"Pid:\t1\n", processIdentity{}, true},
-		"a negative pid":   {"Pid:\t-1\nUid:\t1\n", processIdentity{}, true},
-		"a path as a pid":  {"Pid:\t1\nUid:\t1\nNSpid:\t1 ../../x\n", processIdentity{}, true},
-	} {
-		got, err := parseIdentity([]byte(test.status))
-		require.Equal(t, test.want, got, name)
-		require.Equal(t, test.fails, err != nil, name)
-	}
-}
-
-func FuzzParseIdentity(f *testing.F) {
-	f.Add([]byte("Pid:\t70\nUid:\t1\t2\t3\t4\nNSpid:\t70\t5\t1\n"))
-	f.Fuzz(func(t *testing.T, status []byte) {
-		if self, err := parseIdentity(status); err == nil && (self.pid <= 0 || len(self.users) == 0) {
-			t.Errorf("%+v", self)
-		}
-	})
-}
-
 func TestRuntimeInMaps(t *testing.T) {
 	const maps = "7f00-7f01 r-xp 00000000 fe:00 1 /usr/lib/libc.so.6\n7f02-7f03 rwxp 00000000 00:00 0 \n"
-	require.Empty(t, runtimeIn(strings.NewReader(maps)))
-	require.Equal(t, samples.FrameJVM, runtimeIn(strings.NewReader(maps+"7f04-7f05 r-xp 0 fe:00 2 /opt/my jdk/lib/server/libjvm.so\n")))
+	require.Empty(t, runtimeIn([]byte(maps)))
+	require.Equal(t, samples.FrameJVM, runtimeIn([]byte(maps+"7f04-7f05 r-xp 0 fe:00 2 /opt/my jdk/lib/server/libjvm.so\n")))
 }
 
 // BenchmarkGenerated is a location of generated code whose process has told of

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -175,7 +176,7 @@ func (k *kernelSymbols) lines(pc uint64) []samples.Line {
 
 // loadKernelSymbols reads the kernel's symbols and build id below root.
 func loadKernelSymbols(root string) (*kernelSymbols, error) {
-	f, err := os.Open(filepath.Join(root, "proc/kallsyms"))
+	f, err := os.Open(procfs.At(root).Path("kallsyms"))
 	if err != nil {
 		return nil, fmt.Errorf("kernel functions stay without names: %w", err)
 	}
@@ -184,18 +185,15 @@ func loadKernelSymbols(root string) (*kernelSymbols, error) {
 	if err != nil {
 		return nil, err
 	}
-	if notes, err := os.Open(filepath.Join(root, "sys/kernel/notes")); err == nil {
-		defer notes.Close()
-		if b, err := io.ReadAll(io.LimitReader(notes, maxNotes)); err == nil {
-			k.buildID, _ = parseNotes(b)
-		}
+	if notes, err := procfs.ReadFile(filepath.Join(root, "sys/kernel/notes"), maxNotes); err == nil {
+		k.buildID, _ = parseNotes(notes)
 	}
 	return k, nil
 }
 
 // kernelSymbolsShown says at little cost whether kallsyms has addresses.
 func kernelSymbolsShown(root string) error {
-	f, err := os.Open(filepath.Join(root, "proc/kallsyms"))
+	f, err := os.Open(procfs.At(root).Path("kallsyms"))
 	if err != nil {
 		return fmt.Errorf("kernel functions stay without names: %w", err)
 	}

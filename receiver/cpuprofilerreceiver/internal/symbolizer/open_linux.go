@@ -4,15 +4,11 @@
 package symbolizer
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -33,9 +29,9 @@ const deletedSuffix = " (deleted)"
 // numbers are not compared: overlayfs and btrfs give stat another one than
 // they give the kernel's record of the mapping.
 func openMapping(root string, m *samples.Mapping) (*os.File, identity, error) {
-	pid := filepath.Join(root, "proc", strconv.Itoa(m.PID))
+	proc := procfs.At(root)
 	f, id, err := openVerified(m, func() (int, error) {
-		return unix.Open(fmt.Sprintf("%s/map_files/%x-%x", pid, m.Start, m.Limit), unix.O_PATH|unix.O_CLOEXEC, 0)
+		return unix.Open(proc.File(m.PID, fmt.Sprintf("map_files/%x-%x", m.Start, m.Limit)), unix.O_PATH|unix.O_CLOEXEC, 0)
 	})
 	if err == nil {
 		return f, id, nil
@@ -43,7 +39,7 @@ func openMapping(root string, m *samples.Mapping) (*os.File, identity, error) {
 	if strings.HasSuffix(m.Path, deletedSuffix) || !strings.HasPrefix(m.Path, "/") {
 		return nil, identity{}, fmt.Errorf("open the file mapped at %#x of process %d, %q: %w", m.Start, m.PID, m.Path, err)
 	}
-	f, id, rootErr := openVerified(m, func() (int, error) { return openInRoot(filepath.Join(pid, "root"), m.Path, 0) })
+	f, id, rootErr := openVerified(m, func() (int, error) { return openInRoot(proc.File(m.PID, "root"), m.Path, 0) })
 	if rootErr != nil {
 		return nil, identity{}, fmt.Errorf("open %q of process %d through map_files (%w) or through its root: %w", m.Path, m.PID, err, rootErr)
 	}
@@ -86,7 +82,7 @@ func openVerified(m *samples.Mapping, open func() (int, error)) (*os.File, ident
 	if m.Inode != 0 && st.Ino != m.Inode {
 		return nil, identity{}, fmt.Errorf("it is another file by now: inode %d instead of %d", st.Ino, m.Inode)
 	}
-	file, err := reopen(fd, m.Path)
+	file, err := procfs.OpenPath(fd, m.Path)
 	if err != nil {
 		return nil, identity{}, err
 	}
@@ -97,33 +93,29 @@ func openVerified(m *samples.Mapping, open func() (int, error)) (*os.File, ident
 // the same one into every 64-bit process.
 func vdsoImage() ([]byte, error) {
 	const maxImage = 1 << 20
-	maps, err := os.Open("/proc/self/maps")
+	own := procfs.At("")
+	maps, err := procfs.ReadFile(own.File(procfs.Self, "maps"), procfs.MaxMaps)
 	if err != nil {
 		return nil, err
 	}
-	defer maps.Close()
-	lines := bufio.NewScanner(maps)
-	for lines.Scan() {
-		if !strings.HasSuffix(lines.Text(), vdsoPath) {
+	for line := range bytes.Lines(maps) {
+		m, ok := procfs.ParseExecutable(line)
+		if !ok || string(m.Path) != vdsoPath {
 			continue
 		}
-		var start, limit int64
-		if _, err := fmt.Sscanf(lines.Text(), "%x-%x ", &start, &limit); err != nil || limit <= start || limit-start > maxImage {
-			return nil, fmt.Errorf("unexpected %q in /proc/self/maps", lines.Text())
+		if m.Limit-m.Start > maxImage {
+			return nil, fmt.Errorf("unexpected %q in /proc/self/maps", line)
 		}
-		mem, err := os.Open("/proc/self/mem")
+		mem, err := os.Open(own.File(procfs.Self, "mem"))
 		if err != nil {
 			return nil, err
 		}
 		defer mem.Close()
-		image := make([]byte, limit-start)
-		if _, err := mem.ReadAt(image, start); err != nil {
+		image := make([]byte, m.Limit-m.Start)
+		if _, err := mem.ReadAt(image, int64(m.Start)); err != nil {
 			return nil, fmt.Errorf("read the vdso from /proc/self/mem: %w", err)
 		}
 		return image, nil
-	}
-	if err := lines.Err(); err != nil {
-		return nil, err
 	}
 	return nil, errors.New("no vdso in /proc/self/maps")
 }
@@ -138,13 +130,13 @@ const perfMapSlack = 2 * time.Second
 // process's user or of root, and no older than the process.
 func openPerfMap(root string, pid int) (perfMapFile, error) {
 	var none perfMapFile
-	dir := filepath.Join(root, "proc", strconv.Itoa(pid))
-	self, err := readIdentity(dir)
+	proc := procfs.At(root)
+	self, err := proc.Status(pid)
 	if err != nil {
-		return none, err
+		return none, fmt.Errorf("read the pid and user of process %d: %w", pid, err)
 	}
-	path := fmt.Sprintf("/tmp/perf-%d.map", self.pid)
-	fd, err := openInRoot(filepath.Join(dir, "root"), path, unix.O_NOFOLLOW)
+	path := fmt.Sprintf("/tmp/perf-%d.map", self.PID)
+	fd, err := openInRoot(proc.File(pid, "root"), path, unix.O_NOFOLLOW)
 	if err != nil {
 		if errors.Is(err, unix.ENOENT) {
 			return none, errNoMap
@@ -159,13 +151,14 @@ func openPerfMap(root string, pid int) (perfMapFile, error) {
 	switch {
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
 		return none, fmt.Errorf("%s of process %d is not a regular file", path, pid)
-	case st.Uid != 0 && !slices.Contains(self.users, st.Uid):
+	case st.Uid != 0 && !slices.Contains(self.UIDs[:], st.Uid):
 		return none, fmt.Errorf("%s of process %d belongs to user %d, who is not the process's", path, pid, st.Uid)
 	}
-	if started, ok := startTime(root, pid); ok && time.Unix(0, st.Mtim.Nano()).Before(started.Add(-perfMapSlack)) {
+	if now, err := proc.Process(pid); err == nil &&
+		time.Unix(0, st.Mtim.Nano()).Before(procfs.TimeOf(procfs.BootTime(), now.Start).Add(-perfMapSlack)) {
 		return none, errNoMap // an earlier process's with that pid
 	}
-	f, err := reopen(fd, path)
+	f, err := procfs.OpenPath(fd, path)
 	if err != nil {
 		return none, fmt.Errorf("open %s of process %d: %w", path, pid, err)
 	}
@@ -175,7 +168,7 @@ func openPerfMap(root string, pid int) (perfMapFile, error) {
 // openRegular opens a file of a process by its path there, if it is a regular
 // one.
 func openRegular(root string, pid int, path string) (*os.File, int64, error) {
-	fd, err := openInRoot(filepath.Join(root, "proc", strconv.Itoa(pid), "root"), path, 0)
+	fd, err := openInRoot(procfs.At(root).File(pid, "root"), path, 0)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -187,106 +180,15 @@ func openRegular(root string, pid int, path string) (*os.File, int64, error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return nil, 0, fmt.Errorf("%s of process %d is not a regular file", path, pid)
 	}
-	f, err := reopen(fd, path)
+	f, err := procfs.OpenPath(fd, path)
 	return f, st.Size, err
 }
 
-// reopen opens for reading what an O_PATH descriptor is of.
-func reopen(fd int, name string) (*os.File, error) {
-	f, err := unix.Open("/proc/self/fd/"+strconv.Itoa(fd), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-	if err != nil {
-		return nil, err
-	}
-	return os.NewFile(uintptr(f), name), nil
-}
-
-// processIdentity is who a process is to itself.
-type processIdentity struct {
-	// pid is its number in the innermost pid namespace that it is in.
-	pid int
-	// users are those whose files it can have made.
-	users []uint32
-}
-
-// readIdentity reads the status file in a process's directory of procfs.
-func readIdentity(dir string) (processIdentity, error) {
-	const maxStatus = 64 << 10 // of which the groups are most
-	f, err := os.Open(filepath.Join(dir, "status"))
-	if err != nil {
-		return processIdentity{}, fmt.Errorf("read the pid and user of a process: %w", err)
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxStatus))
-	if err != nil {
-		return processIdentity{}, fmt.Errorf("read the pid and user of a process: %w", err)
-	}
-	return parseIdentity(b)
-}
-
-func parseIdentity(status []byte) (self processIdentity, err error) {
-	for line := range bytes.Lines(status) {
-		key, value, _ := bytes.Cut(line, []byte(":"))
-		fields := strings.Fields(string(value))
-		switch string(key) {
-		case "Pid", "NSpid": // in this order; kernels without pid namespaces have no NSpid
-			if len(fields) == 0 {
-				continue
-			}
-			if self.pid, err = strconv.Atoi(fields[len(fields)-1]); err != nil || self.pid <= 0 {
-				return processIdentity{}, fmt.Errorf("%q in a status file is no pid", line)
-			}
-		case "Uid":
-			for _, field := range fields {
-				uid, err := strconv.ParseUint(field, 10, 32)
-				if err != nil {
-					return processIdentity{}, fmt.Errorf("%q in a status file are no users", line)
-				}
-				self.users = append(self.users, uint32(uid))
-			}
-		}
-	}
-	if self.pid == 0 || len(self.users) == 0 {
-		return processIdentity{}, errors.New("a status file has no pid or no user")
-	}
-	return self, nil
-}
-
-// startTicks is when a process was started, in ticks since the host booted.
-func startTicks(root string, pid int) (uint64, error) {
-	f, err := os.Open(filepath.Join(root, "proc", strconv.Itoa(pid), "stat"))
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
-	var buf [procfs.MaxStat]byte
-	n, err := io.ReadFull(f, buf[:])
-	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return 0, err
-	}
-	st, err := procfs.ParseStat(buf[:n])
-	return st.Start, err
-}
-
-// startTime is when a process was started, by the clock that files have.
-func startTime(root string, pid int) (time.Time, bool) {
-	ticks, err := startTicks(root, pid)
-	if err != nil {
-		return time.Time{}, false
-	}
-	var boot unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot); err != nil {
-		return time.Time{}, false
-	}
-	age := time.Duration(boot.Nano()) - time.Duration(ticks)*(time.Second/procfs.TicksPerSecond)
-	return time.Now().Add(-age), true
-}
-
-// runtimeOf is the runtime among the files that a process has mapped.
+// runtimeOf returns the runtime among the files that a process has mapped.
 func runtimeOf(root string, pid int) samples.FrameType {
-	maps, err := os.Open(filepath.Join(root, "proc", strconv.Itoa(pid), "maps"))
-	if err != nil {
+	maps, err := procfs.ReadFile(procfs.At(root).File(pid, "maps"), procfs.MaxMaps)
+	if err != nil && !errors.Is(err, procfs.ErrTooLarge) {
 		return ""
 	}
-	defer maps.Close()
 	return runtimeIn(maps)
 }

@@ -22,8 +22,6 @@ func vdsoImage() ([]byte, error) { return nil, errNeedsLinux }
 
 func openPerfMap(string, int) (perfMapFile, error) { return perfMapFile{}, errNeedsLinux }
 
-func startTicks(string, int) (uint64, error) { return 0, errNeedsLinux }
-
 func runtimeOf(string, int) samples.FrameType { return "" }
 
 func openRegular(string, int, string) (*os.File, int64, error) { return nil, 0, errNeedsLinux }

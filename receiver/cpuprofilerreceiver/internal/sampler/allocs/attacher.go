@@ -164,7 +164,7 @@ func (a *attacher) attach(p procfs.Process) error {
 		}
 	}
 	m := &member{Process: p, file: file, program: known, uprobe: a.probes[known].uprobe}
-	if start, err := a.files.start(p.PID); err != nil || start != p.Start {
+	if now, err := a.files.Process(p.PID); err != nil || now != p {
 		a.release(known)
 		return nil // it has ended, and another one has its pid
 	}
@@ -225,7 +225,7 @@ func (a *attacher) place(p *program, f *os.File) error {
 func (a *attacher) readRate(m *member) {
 	rate := int64(unknownRate)
 	if m.program.rate != 0 {
-		if entry, err := a.files.entryPoint(m.PID); err == nil {
+		if entry, err := a.files.EntryPoint(m.PID); err == nil {
 			if v, err := a.files.word(m.PID, m.program.rate+entry-m.program.entry); err == nil && v >= 0 {
 				rate = v
 			}

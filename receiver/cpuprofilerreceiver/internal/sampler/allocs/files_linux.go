@@ -4,19 +4,19 @@
 package allocs
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 // identify tells which file a process runs, without opening it.
 func (f files) identify(pid int) (fileID, error) {
 	var st unix.Stat_t
-	if err := unix.Stat(f.path(pid, "exe"), &st); err != nil {
-		return fileID{}, &os.PathError{Op: "stat", Path: f.path(pid, "exe"), Err: err}
+	if err := unix.Stat(f.File(pid, "exe"), &st); err != nil {
+		return fileID{}, &os.PathError{Op: "stat", Path: f.File(pid, "exe"), Err: err}
 	}
 	return identityOf(&st), nil
 }
@@ -28,7 +28,7 @@ func identityOf(st *unix.Stat_t) fileID {
 // open opens the file that a process runs, if it is still the one with that id.
 // It is looked at before it is opened for reading.
 func (f files) open(pid int, id fileID) (*os.File, error) {
-	path := f.path(pid, "exe")
+	path := f.File(pid, "exe")
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
@@ -48,11 +48,5 @@ func (f files) open(pid int, id fileID) (*os.File, error) {
 	if err != nil {
 		name = path
 	}
-	file, err := unix.Open("/proc/self/fd/"+strconv.Itoa(fd), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: path, Err: err}
-	}
-	return os.NewFile(uintptr(file), name), nil
+	return procfs.OpenPath(fd, name)
 }
-
-func gone(err error) bool { return errors.Is(err, unix.ESRCH) }

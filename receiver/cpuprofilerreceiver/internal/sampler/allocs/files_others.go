@@ -14,5 +14,3 @@ import (
 func (files) identify(int) (fileID, error) { return fileID{}, perfevent.ErrUnsupported }
 
 func (files) open(int, fileID) (*os.File, error) { return nil, perfevent.ErrUnsupported }
-
-func gone(error) bool { return false }

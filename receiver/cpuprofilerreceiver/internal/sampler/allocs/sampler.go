@@ -134,7 +134,7 @@ func New(cfg Settings) *Sampler {
 	}
 	s := &Sampler{
 		cfg:     cfg,
-		files:   files{cfg.Root},
+		files:   files{procfs.At(cfg.Root)},
 		stopped: make(chan struct{}),
 		wanted:  make(chan []procfs.Process, 1),
 		asked:   make(chan request),

@@ -95,7 +95,7 @@ func start(t testing.TB, path string, rate int) *allocator {
 	line, err := a.out.ReadString('\n')
 	require.NoError(t, err)
 	require.Equal(t, "ready\n", line)
-	a.Start, err = files{"/"}.start(a.PID)
+	a.Process, err = procfs.At("").Process(a.PID)
 	require.NoError(t, err)
 	return a
 }

@@ -317,7 +317,7 @@ func TestReleaseThatIsNotKnownIsRefusedOnceByName(t *testing.T) {
 	require.NoError(t, c.Start())
 	defer func() { in.Close(); _ = c.Wait() }()
 	cat := procfs.Process{PID: c.Process.Pid}
-	cat.Start, err = files{"/"}.start(cat.PID)
+	cat, err = procfs.At("").Process(cat.PID)
 	require.NoError(t, err)
 
 	s, _, logs := newTestSampler(t, nil)

@@ -235,9 +235,9 @@ func TestStatusOfAThread(t *testing.T) {
 		switches    uint64
 		running, ok bool
 	}{
-		"waits":   {"Name:\tx\nState:\tS (sleeping)\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t2\n", 7, false, true},
-		"runs":    {"State:\tR (running)\nvoluntary_ctxt_switches:\t5\n", 5, true, true},
-		"is dead": {"State:\tZ (zombie)\n", 0, false, false},
+		"waits":   {"Name:\tx\nState:\tS (sleeping)\nPid:\t1\nUid:\t0\t0\t0\t0\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t2\n", 7, false, true},
+		"runs":    {"State:\tR (running)\nPid:\t1\nUid:\t0\t0\t0\t0\nvoluntary_ctxt_switches:\t5\n", 5, true, true},
+		"is dead": {"State:\tZ (zombie)\nPid:\t1\nUid:\t0\t0\t0\t0\n", 0, false, false},
 		"nothing": {"", 0, false, true},
 		"rubbish": {"State:\n:\nvoluntary_ctxt_switches:\tmany\n", 0, false, true},
 	} {
@@ -251,7 +251,7 @@ func TestStatusOfAThread(t *testing.T) {
 }
 
 func FuzzStatus(f *testing.F) {
-	f.Add([]byte("State:\tS (sleeping)\nvoluntary_ctxt_switches:\t5\n"))
+	f.Add([]byte("State:\tS (sleeping)\nPid:\t1\nUid:\t0\t0\t0\t0\nvoluntary_ctxt_switches:\t5\n"))
 	f.Add([]byte("State:\nvoluntary_ctxt_switches:\t99999999999999999999999\n"))
 	f.Fuzz(func(_ *testing.T, status []byte) { parseStatus(status) })
 }

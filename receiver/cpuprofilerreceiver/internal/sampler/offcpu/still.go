@@ -4,50 +4,33 @@
 package offcpu
 
 import (
-	"bytes"
-	"os"
-	"path/filepath"
 	"strconv"
+
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 // NewStill returns a Still that reads below root, where the host's root is
-// mounted.
+// mounted. It belongs to one goroutine.
 func NewStill(root string) Still {
-	buf := make([]byte, 8192)
+	proc := procfs.At(root)
+	var buf []byte
 	return func(pid, tid int) (switches uint64, running, ok bool) {
-		f, err := os.Open(filepath.Join(root, "proc", strconv.Itoa(pid), "task", strconv.Itoa(tid), "status"))
+		var err error
+		buf, err = procfs.AppendFile(buf, proc.File(pid, "task/"+strconv.Itoa(tid)+"/status"), procfs.MaxStatus)
 		if err != nil {
-			return 0, false, !os.IsNotExist(err)
+			return 0, false, !procfs.IsGone(err)
 		}
-		defer f.Close()
-		n, err := f.Read(buf)
-		if err != nil {
-			return 0, false, false // ended meanwhile
-		}
-		return parseStatus(buf[:n])
+		return parseStatus(buf)
 	}
 }
 
-// parseStatus finds in a thread's status how often it has left its CPU, and
-// whether it runs. A dead one is not ok.
+// parseStatus returns from a thread's status file how often it has left its CPU
+// and whether it runs. ok is false for a dead thread, and true where the file
+// does not tell.
 func parseStatus(status []byte) (switches uint64, running, ok bool) {
-	ok = true
-	for line := range bytes.Lines(status) {
-		key, value, found := bytes.Cut(line, []byte(":"))
-		value = bytes.TrimSpace(value)
-		if !found || len(value) == 0 {
-			continue
-		}
-		switch string(key) {
-		case "State":
-			running = value[0] == 'R'
-			ok = value[0] != 'Z' && value[0] != 'X'
-		case "voluntary_ctxt_switches", "nonvoluntary_ctxt_switches":
-			n, err := strconv.ParseUint(string(value), 10, 64)
-			if err == nil {
-				switches += n
-			}
-		}
+	s, err := procfs.ParseStatus(status)
+	if err != nil {
+		return 0, false, true
 	}
-	return switches, running, ok
+	return s.Switches, s.State == 'R', s.State != 'Z' && s.State != 'X'
 }
