@@ -16,6 +16,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/perfevent/switches"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
@@ -23,7 +24,7 @@ const second = int64(time.Second)
 
 // A round is what a fake stream has to read, and through when.
 type round struct {
-	records []perfevent.SwitchRecord
+	records []switches.Record
 	through int64
 }
 
@@ -41,7 +42,7 @@ type fakeStream struct {
 func (f *fakeStream) CPUs() []int { return f.cpus }
 
 func (f *fakeStream) Stale(cpus []int) bool { return f.ended.Load() || !slices.Equal(cpus, f.cpus) }
-func (f *fakeStream) Look() error           { f.looks.Add(1); return nil }
+func (f *fakeStream) Snapshot() error       { f.looks.Add(1); return nil }
 func (f *fakeStream) Wake() {
 	select {
 	case f.woken <- struct{}{}:
@@ -57,7 +58,7 @@ func (f *fakeStream) Wait(time.Duration) error {
 	return nil
 }
 
-func (f *fakeStream) Read(rec *perfevent.SwitchRecord) bool {
+func (f *fakeStream) Read(rec *switches.Record) bool {
 	if len(f.now.records) == 0 {
 		return false
 	}
@@ -162,7 +163,7 @@ func (r *rig) read(n *bottleneck, cores float64) (busy, known float64, err error
 }
 
 // play lets the stream have a round, and waits until it is in.
-func (r *rig) play(f *fakeStream, through int64, records ...perfevent.SwitchRecord) {
+func (r *rig) play(f *fakeStream, through int64, records ...switches.Record) {
 	r.t.Helper()
 	select {
 	case f.rounds <- round{records, through}:
@@ -183,8 +184,8 @@ func (r *rig) opened() *fakeStream {
 	}
 }
 
-func switchTo(at int64, cpu, pid int) perfevent.SwitchRecord {
-	return perfevent.SwitchRecord{Type: perfevent.TypeSwitch, Time: at, CPU: cpu, PID: pid, TID: pid, OtherPID: -1}
+func switchTo(at int64, cpu, pid int) switches.Record {
+	return switches.Record{Kind: switches.Switch, Time: at, CPU: cpu, PID: pid, TID: pid, OtherPID: -1}
 }
 
 func TestSwitchesAreFollowedOnlyForUnitsThatCanReachTheThreshold(t *testing.T) {
@@ -284,14 +285,14 @@ func TestLostRecordsAreAGap(t *testing.T) {
 	r.play(f, second, switchTo(0, 0, 7))
 	_, _, err := r.read(n, 1)
 	require.NoError(t, err)
-	lost := perfevent.SwitchRecord{Type: perfevent.TypeLost, Time: 5 * second / 4, Count: 99}
+	lost := switches.Record{Kind: switches.Lost, Time: 5 * second / 4, Count: 99}
 	r.play(f, 2*second, lost)
 	busy, known, err := r.read(n, 1)
 	require.Equal(t, errUnseen, err)
 	require.Equal(t, []float64{1.25, 1.25}, []float64{busy, known})
 	require.Equal(t, uint64(99), r.Stats().Lost)
 	require.Equal(t, int64(2), f.looks.Load(), "it is asked what runs")
-	r.play(f, 3*second, perfevent.SwitchRecord{Type: perfevent.TypeSample, Time: 2100_000_000, PID: 7})
+	r.play(f, 3*second, switches.Record{Kind: switches.Running, Time: 2100_000_000, PID: 7})
 	busy, known, err = r.read(n, 1)
 	require.NoError(t, err)
 	require.InDelta(t, 2.15, busy, 1e-9)
@@ -316,7 +317,7 @@ func TestTooManySwitchesMakeItUnavailableForAWhile(t *testing.T) {
 	wait := retryFirst
 	for range 6 {
 		f := r.opened()
-		var records []perfevent.SwitchRecord
+		var records []switches.Record
 		for i := range int64(1001) {
 			records = append(records, switchTo(second+i, 0, 7*int(i%2)))
 		}
@@ -330,7 +331,7 @@ func TestTooManySwitchesMakeItUnavailableForAWhile(t *testing.T) {
 	}
 	// As many as permitted, for longer than the first wait: it begins anew.
 	f := r.opened()
-	var records []perfevent.SwitchRecord
+	var records []switches.Record
 	for i := range int64(1000) {
 		records = append(records, switchTo(second+i, 0, 7*int(i%2)))
 	}
@@ -471,7 +472,7 @@ func BenchmarkHandleSwitch(b *testing.B) {
 	})
 	b.Run("handle", func(b *testing.B) {
 		b.ReportAllocs()
-		rec := perfevent.SwitchRecord{Type: perfevent.TypeSwitch, OtherPID: -1}
+		rec := switches.Record{Kind: switches.Switch, OtherPID: -1}
 		for pid := 0; b.Loop(); pid++ {
 			rec.PID, rec.CPU, rec.Time = 1+pid%1000, pid%16, rec.Time+1
 			bs.handle(&rec)

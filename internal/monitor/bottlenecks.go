@@ -12,6 +12,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/perfevent/switches"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
@@ -33,14 +34,14 @@ const (
 	retryFirst, retryMost = time.Minute, 16 * time.Minute
 )
 
-// switchStream is a [perfevent.Switches].
+// switchStream is a [switches.Session].
 type switchStream interface {
 	CPUs() []int
 	Stale(cpus []int) bool
-	Look() error
+	Snapshot() error
 	Wait(timeout time.Duration) error
 	Wake()
-	Read(*perfevent.SwitchRecord) bool
+	Read(*switches.Record) bool
 	Through() int64
 	Close() error
 }
@@ -128,7 +129,7 @@ func newBottlenecks(s *Source, o bottleneckOptions) *bottlenecks {
 			if s.clocks == nil || perfevent.Probe().ForeignPIDNamespace {
 				return nil, ForeignPIDs
 			}
-			return perfevent.OpenSwitches(perfevent.SwitchOptions{})
+			return switches.Open(switches.Options{})
 		},
 		online: perfevent.OnlineCPUs,
 		after:  time.After,
@@ -285,7 +286,7 @@ func (b *bottlenecks) attach() (lasted bool, err error) {
 		return false, nil // that was while the stream was opened, so nothing woke it
 	}
 	b.sim.reset(len(stream.CPUs()), b.sim.now)
-	if err := stream.Look(); err != nil {
+	if err := stream.Snapshot(); err != nil {
 		return false, err
 	}
 	return b.read(stream)
@@ -294,7 +295,7 @@ func (b *bottlenecks) attach() (lasted bool, err error) {
 // read is the life of a stream.
 func (b *bottlenecks) read(stream switchStream) (lasted bool, err error) {
 	var (
-		rec            perfevent.SwitchRecord
+		rec            switches.Record
 		rate           = rateLimit{most: b.maxSwitches}
 		begun, checked int64
 		turned         int64
@@ -308,7 +309,7 @@ func (b *bottlenecks) read(stream switchStream) (lasted bool, err error) {
 			return false, nil
 		}
 		for stream.Read(&rec) {
-			if rec.Type == perfevent.TypeSwitch && !rate.allow(rec.Time) {
+			if rec.Kind == switches.Switch && !rate.allow(rec.Time) {
 				b.mu.Lock()
 				b.stats.TooManySwitches++
 				b.mu.Unlock()
@@ -336,7 +337,7 @@ func (b *bottlenecks) read(stream switchStream) (lasted bool, err error) {
 			return false, nil // attach anew
 		}
 		if b.sim.unknown > 0 {
-			if err := stream.Look(); err != nil {
+			if err := stream.Snapshot(); err != nil {
 				return false, err
 			}
 		}
@@ -344,19 +345,19 @@ func (b *bottlenecks) read(stream switchStream) (lasted bool, err error) {
 }
 
 // handle tells the census and the simultaneity of one record.
-func (b *bottlenecks) handle(rec *perfevent.SwitchRecord) {
-	switch rec.Type {
-	case perfevent.TypeSwitch:
+func (b *bottlenecks) handle(rec *switches.Record) {
+	switch rec.Kind {
+	case switches.Switch:
 		b.sim.runs(rec.CPU, b.census.seen(rec.PID, rec.TID), rec.Time, rec.OtherPID)
-	case perfevent.TypeSample: // it was there before it was looked at
+	case switches.Running: // it was there before it was looked at
 		b.sim.runs(rec.CPU, b.census.seen(rec.PID, rec.TID), rec.Time, rec.PID)
-	case perfevent.TypeFork:
+	case switches.Fork:
 		b.census.forked(rec.PID, rec.OtherPID)
-	case perfevent.TypeExec:
+	case switches.Exec:
 		b.census.executed(rec.PID)
-	case perfevent.TypeExit:
+	case switches.Exit:
 		b.census.exited(rec.PID)
-	case perfevent.TypeLost:
+	case switches.Lost:
 		b.sim.lose(rec.CPU, rec.Time)
 		b.lost += rec.Count
 	}

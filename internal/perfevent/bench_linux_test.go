@@ -3,20 +3,24 @@
 
 package perfevent
 
-import "testing"
+import (
+	"testing"
 
-// Read adds to BenchmarkReadSample's rings the lock, the clock once a round and
-// the attachment by the event's id, of 4096 events.
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/perftest"
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/record"
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
+)
+
+// BenchmarkSessionRead is BenchmarkReadSample of internal/record with the lock, the
+// clock once a round, and finding the attachment among 4096 events.
 func BenchmarkSessionRead(b *testing.B) {
-	words := sampleWords(miscKernel, 1, deepStack()...)
-	fake := newFakeRing(1<<14, 0)
-	for fake.write(words) {
-		fake.kernelTail = 0
+	words := perftest.Sample(sys.MiscKernel, 1, perftest.DeepStack()...)
+	rings := []*perftest.Ring{perftest.NewRing(1<<14, 0)}
+	for rings[0].Write(words) {
 	}
-	full := fake.kernelHead
 	s := &Session{
-		recordRings: recordRings{merger: newMerger([]*ring{&fake.ring}), decoder: decoder{maxStack: maxStackDepth}},
-		features:    features{inheritThread: true},
+		attributes: attributes{features: features{inheritThread: true}},
+		reader:     record.NewReader(perftest.Readers(rings), record.Decoder{MaxStack: sys.MaxStackDepth}, sys.Monotonic),
 	}
 	events := make(map[uint64]*event)
 	for id := range uint64(4096) {
@@ -35,7 +39,7 @@ func BenchmarkSessionRead(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			if !s.Read(&rec) {
-				fake.next, fake.published, fake.kernelHead = 0, 0, full // the same records once more
+				rings[0].Rewind()
 				s.Read(&rec)
 			}
 		}

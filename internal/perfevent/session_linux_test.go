@@ -19,10 +19,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/perftest"
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
-
-const deadline = 30 * time.Second
 
 // open opens a session that is closed when the test ends, and skips the test
 // where that is not permitted.
@@ -45,7 +45,7 @@ func open(t testing.TB, o Options) *Session {
 	return s
 }
 
-// attached returns a function that takes what an attachment returned.
+// attached returns a function that fails the test where an attachment failed.
 func attached(t testing.TB) func(*Attachment, error) *Attachment {
 	return func(attachment *Attachment, err error) *Attachment {
 		t.Helper()
@@ -54,11 +54,11 @@ func attached(t testing.TB) func(*Attachment, error) *Attachment {
 	}
 }
 
-// readUntil reads until done says so.
+// readUntil reads until done returns true.
 func readUntil(t testing.TB, s *Session, what string, done func(*Record) bool) {
 	t.Helper()
 	var rec Record
-	for end := time.Now().Add(deadline); ; {
+	for end := time.Now().Add(perftest.Deadline); ; {
 		require.NoError(t, s.Wait(50*time.Millisecond))
 		for s.Read(&rec) {
 			if done(&rec) {
@@ -73,12 +73,12 @@ func readUntil(t testing.TB, s *Session, what string, done func(*Record) bool) {
 func drain(t testing.TB, s *Session, each func(*Record)) {
 	t.Helper()
 	var rec Record
-	for begin := monotonic(); ; {
+	for begin := sys.Monotonic(); ; {
 		for s.Read(&rec) {
 			each(&rec)
 		}
 		// What a round leaves was written after it began.
-		if s.merger.cutoff > begin {
+		if s.reader.Cutoff() > begin {
 			return
 		}
 	}
@@ -95,11 +95,11 @@ func samplesOf(pid, n int) func(*Record) bool {
 
 func TestHostIsSampled(t *testing.T) {
 	s := open(t, Options{HostWide: true, Kernel: KernelStacks})
-	h := newHelper(t)
-	begin := monotonic()
+	h := perftest.Start(t)
+	begin := sys.Monotonic()
 	attachment := attached(t)(s.AttachHost())
-	h.tell("thread")
-	h.tell("kernel")
+	h.Order("thread")
+	h.Order("kernel")
 
 	var user, kernel int
 	cpus := map[int]bool{}
@@ -107,14 +107,14 @@ func TestHostIsSampled(t *testing.T) {
 		cpus[cpu] = true
 	}
 	readUntil(t, s, "samples of a busy process", func(r *Record) bool {
-		if r.Type != TypeSample || r.PID != h.pid() {
+		if r.Type != TypeSample || r.PID != h.PID() {
 			return false
 		}
 		require.Same(t, attachment, r.Attachment)
 		require.Equal(t, int64(defaultPeriod), r.Sample.Period)
 		require.True(t, cpus[r.CPU])
 		require.GreaterOrEqual(t, r.Time, begin)
-		require.LessOrEqual(t, r.Time, monotonic())
+		require.LessOrEqual(t, r.Time, sys.Monotonic())
 		for _, ip := range r.Sample.Kernel {
 			require.Greater(t, ip, uint64(1)<<63)
 		}
@@ -132,22 +132,22 @@ func TestHostIsSampled(t *testing.T) {
 	require.Zero(t, s.Stats().Corrupt)
 }
 
-// Whoever reads two clocks may be interrupted in between, and is off by half of
-// that at most.
+// Between reading two clocks the test may be interrupted, and be off by half of that
+// time at most.
 func TestClockOffsetLeadsToTheWallClock(t *testing.T) {
-	before := monotonic()
+	before := sys.Monotonic()
 	offset := ClockOffset()
 	wall := time.Now().UnixNano()
-	after := monotonic()
+	after := sys.Monotonic()
 	require.GreaterOrEqual(t, wall, before+offset-(after-before))
 	require.LessOrEqual(t, wall, after+offset+(after-before))
 }
 
 func TestKernelTimeWithoutKernelStacks(t *testing.T) {
 	s := open(t, Options{Kernel: KernelTime})
-	h := newHelper(t)
-	attached(t)(s.AttachProcess(h.pid()))
-	h.tell("kernel")
+	h := perftest.Start(t)
+	attached(t)(s.AttachProcess(h.PID()))
+	h.Order("kernel")
 	inKernel := 0
 	readUntil(t, s, "samples in the kernel", func(r *Record) bool {
 		if r.Type == TypeSample {
@@ -160,10 +160,10 @@ func TestKernelTimeWithoutKernelStacks(t *testing.T) {
 	})
 }
 
-// The CPU time that samples stand for is the CPU time that was used, so nothing
-// is sampled twice and nothing is missed. Threads that are started while the
-// process is being attached inherit some of the events and get their own as
-// well, as do those that they start later.
+// The periods of the samples sum to the CPU time that was used, so nothing is sampled
+// twice or missed. Threads that are started while the process is being attached
+// inherit some of the events and get their own as well, as do those that they start
+// later.
 func TestSamplesOfAProcessSumToItsCPUTime(t *testing.T) {
 	for name, test := range map[string]struct{ hostWide, racing bool }{
 		"own":                      {false, false},
@@ -172,9 +172,9 @@ func TestSamplesOfAProcessSumToItsCPUTime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, Options{Period: time.Millisecond, HostWide: test.hostWide, Kernel: kernelPermitted()})
-			h := newHelper(t)
+			h := perftest.Start(t)
 			for range 3 {
-				h.tell("thread")
+				h.Order("thread")
 			}
 			listings := 0
 			if test.racing {
@@ -185,26 +185,26 @@ func TestSamplesOfAProcessSumToItsCPUTime(t *testing.T) {
 					return procfs.At("").Threads(pid)
 				}
 			}
-			attachment := attached(t)(s.AttachProcess(h.pid()))
-			h.tell("threads")
-			began, before := monotonic(), cpuTime(t, h.pid())
+			attachment := attached(t)(s.AttachProcess(h.PID()))
+			h.Order("threads")
+			began, before := sys.Monotonic(), cpuTime(t, h.PID())
 			ended := int64(math.MaxInt64)
 			var sampled time.Duration
 			var rec Record
-			add := func(r *Record) { // of the time that the clock was read for
+			add := func(r *Record) { // those of the time that was measured
 				if r.Type == TypeSample && r.Attachment == attachment && r.Time >= began && r.Time < ended {
-					require.Equal(t, h.pid(), r.PID)
+					require.Equal(t, h.PID(), r.PID)
 					sampled += time.Duration(r.Sample.Period)
 				}
 			}
-			for used := time.Duration(0); used < time.Second; used = cpuTime(t, h.pid()) - before {
+			for used := time.Duration(0); used < time.Second; used = cpuTime(t, h.PID()) - before {
 				require.NoError(t, s.Wait(10*time.Millisecond))
 				for s.Read(&rec) {
 					add(&rec)
 				}
 			}
-			used := cpuTime(t, h.pid()) - before
-			ended = monotonic()
+			used := cpuTime(t, h.PID()) - before
+			ended = sys.Monotonic()
 			drain(t, s, add)
 			stats := s.Stats()
 			t.Logf("%v of %v sampled, %d events, %+v", sampled, used, len(attachment.events), stats)
@@ -222,15 +222,15 @@ func TestSamplesOfAProcessSumToItsCPUTime(t *testing.T) {
 	}
 }
 
-// startThread has the helper run one more, and waits for it to show: the Go
-// runtime starts it in its own time. One that it had to spare is none more, and
-// then it is told again.
-func startThread(t *testing.T, h *helper, pid int) {
+// startThread makes the program start a thread and waits until it is listed, since
+// the Go runtime starts it when it likes. Where the runtime uses a thread that it
+// has, the order is repeated.
+func startThread(t *testing.T, h *perftest.Program, pid int) {
 	t.Helper()
 	before, err := procfs.At("").Threads(pid)
 	require.NoError(t, err)
 	for range 10 {
-		h.tell("thread")
+		h.Order("thread")
 		for range 100 {
 			if now, err := procfs.At("").Threads(pid); err != nil || len(now) > len(before) {
 				return
@@ -242,7 +242,7 @@ func startThread(t *testing.T, h *helper, pid int) {
 
 func kernelPermitted() Kernel { return Probe().KernelMode(false) }
 
-// cpuTime is what all threads of a process used, by its process clock.
+// cpuTime returns the CPU time of all threads of a process, by its process clock.
 func cpuTime(t testing.TB, pid int) time.Duration {
 	t.Helper()
 	var ts unix.Timespec
@@ -255,28 +255,28 @@ func TestProcessIsFollowed(t *testing.T) {
 	for _, hostWide := range []bool{false, true} {
 		t.Run("host-wide "+strconv.FormatBool(hostWide), func(t *testing.T) {
 			s := open(t, Options{HostWide: hostWide})
-			h := newHelper(t)
-			attachment := attached(t)(s.AttachProcess(h.pid()))
-			require.Equal(t, h.pid(), attachment.PID())
+			h := perftest.Start(t)
+			attachment := attached(t)(s.AttachProcess(h.PID()))
+			require.Equal(t, h.PID(), attachment.PID())
 
-			tid, err := strconv.Atoi(h.tell("thread"))
+			tid, err := strconv.Atoi(h.Order("thread"))
 			require.NoError(t, err)
 			readUntil(t, s, "samples of a new thread", func(r *Record) bool {
-				return r.Type == TypeSample && r.Attachment == attachment && r.PID == h.pid() && r.TID == tid
+				return r.Type == TypeSample && r.Attachment == attachment && r.PID == h.PID() && r.TID == tid
 			})
 
-			child, err := strconv.Atoi(h.tell("fork"))
+			child, err := strconv.Atoi(h.Order("fork"))
 			require.NoError(t, err)
 			readUntil(t, s, "a fork", func(r *Record) bool {
-				return r.Type == TypeFork && r.Task.PID == child && r.Task.PPID == h.pid() && r.Task.PID == r.Task.TID
+				return r.Type == TypeFork && r.Task.PID == child && r.Task.PPID == h.PID() && r.Task.PID == r.Task.TID
 			})
 
-			h.tell("exec")
+			h.Order("exec")
 			readUntil(t, s, "an exec", func(r *Record) bool {
-				return r.Type == TypeComm && r.Comm.PID == h.pid() && r.Comm.Exec
+				return r.Type == TypeComm && r.Comm.PID == h.PID() && r.Comm.Exec
 			})
 			readUntil(t, s, "a mapping after the exec", func(r *Record) bool {
-				return r.Type == TypeMmap && r.Mmap.PID == h.pid() && r.Mmap.Inode != 0 &&
+				return r.Type == TypeMmap && r.Mmap.PID == h.PID() && r.Mmap.Inode != 0 &&
 					r.Mmap.Prot&unix.PROT_EXEC != 0 && strings.HasPrefix(string(r.Mmap.Filename), "/")
 			})
 			n := 0
@@ -288,32 +288,32 @@ func TestProcessIsFollowed(t *testing.T) {
 				n++
 				return n > 20
 			})
-			h.kill()
-			readUntil(t, s, "the end", func(r *Record) bool { return r.Type == TypeExit && r.Task.PID == h.pid() })
+			h.Kill()
+			readUntil(t, s, "the end", func(r *Record) bool { return r.Type == TypeExit && r.Task.PID == h.PID() })
 		})
 	}
 }
 
 func TestProcessBeforeInheritThread(t *testing.T) {
 	s := open(t, Options{})
-	s.features.inheritThread = false
-	h := newHelper(t)
-	attached(t)(s.AttachProcess(h.pid()))
-	h.tell("thread")
-	h.tell("fork")
+	s.inheritThread = false
+	h := perftest.Start(t)
+	attached(t)(s.AttachProcess(h.PID()))
+	h.Order("thread")
+	h.Order("fork")
 	var rec Record
-	for end := time.Now().Add(deadline); s.Stats().Foreign < 5; {
-		require.True(t, time.Now().Before(end), "no child's sample to drop")
+	for end := time.Now().Add(perftest.Deadline); s.Stats().Foreign < 5; {
+		require.True(t, time.Now().Before(end), "no sample of a child was dropped")
 		require.NoError(t, s.Wait(50*time.Millisecond))
 		for s.Read(&rec) {
 			if rec.Type == TypeSample {
-				require.Equal(t, h.pid(), rec.PID)
+				require.Equal(t, h.PID(), rec.PID)
 			}
 		}
 	}
 }
 
-func TestAttachProcessThatIsGone(t *testing.T) {
+func TestAttachProcessThatHasEnded(t *testing.T) {
 	s := open(t, Options{})
 	gone := exec.Command("/bin/true")
 	require.NoError(t, gone.Run())
@@ -324,13 +324,13 @@ func TestAttachProcessThatIsGone(t *testing.T) {
 		require.ErrorContains(t, err, "no such process")
 	}
 
-	h := newHelper(t)
-	attachment := attached(t)(s.AttachProcess(h.pid()))
-	_, err = s.AttachProcess(h.pid())
+	h := perftest.Start(t)
+	attachment := attached(t)(s.AttachProcess(h.PID()))
+	_, err = s.AttachProcess(h.PID())
 	require.ErrorContains(t, err, "attached already")
 	require.NoError(t, attachment.Detach())
-	attachment = attached(t)(s.AttachProcess(h.pid()))
-	h.kill()
+	attachment = attached(t)(s.AttachProcess(h.PID()))
+	h.Kill()
 	require.NoError(t, s.Pause())
 	require.NoError(t, s.Resume())
 	require.NoError(t, s.SetPeriod(time.Millisecond))
@@ -344,12 +344,12 @@ func TestCgroupIsSampled(t *testing.T) {
 	if _, err := os.Stat(dir); err != nil {
 		t.Skipf("the hierarchy that owns perf_event has no such cgroup: %v", err)
 	}
-	inside := startHelper(t, group.Command(testBinary(t)))
-	outside := newHelper(t)
+	inside := perftest.StartCommand(t, group.Command(perftest.Binary(t)))
+	outside := perftest.Start(t)
 	attachment := attached(t)(s.AttachCgroup(dir))
-	inside.tell("thread")
-	outside.tell("thread")
-	child, err := strconv.Atoi(inside.tell("fork"))
+	inside.Order("thread")
+	outside.Order("thread")
+	child, err := strconv.Atoi(inside.Order("fork"))
 	require.NoError(t, err)
 
 	var info unix.Stat_t
@@ -360,12 +360,12 @@ func TestCgroupIsSampled(t *testing.T) {
 			return false
 		}
 		require.Same(t, attachment, r.Attachment)
-		require.NotEqual(t, outside.pid(), r.PID, "a process outside of the cgroup is sampled")
-		if s.features.cgroup {
+		require.NotEqual(t, outside.PID(), r.PID, "a process outside the cgroup is sampled")
+		if s.cgroup {
 			require.Equal(t, info.Ino, r.Sample.CgroupID)
 		}
 		switch r.PID {
-		case inside.pid():
+		case inside.PID():
 			parents++
 		case child:
 			children++
@@ -375,7 +375,7 @@ func TestCgroupIsSampled(t *testing.T) {
 	require.NoError(t, attachment.Detach())
 }
 
-// perfEventRoot is the mount of the hierarchy that owns perf_event.
+// perfEventRoot returns the mount of the hierarchy that owns perf_event.
 func perfEventRoot(t testing.TB) string {
 	t.Helper()
 	f, err := os.Open("/proc/self/mounts")
@@ -400,20 +400,7 @@ func perfEventRoot(t testing.TB) string {
 	return unified
 }
 
-func TestCgroupRecords(t *testing.T) {
-	s := open(t, Options{HostWide: true})
-	if !s.features.cgroup {
-		t.Skip("perf_event is not in the v2 tree")
-	}
-	group := hosttest.NewCgroup(t, "perfevent")
-	var info unix.Stat_t
-	require.NoError(t, unix.Stat(perfEventRoot(t)+group.Path, &info))
-	readUntil(t, s, "a new cgroup", func(r *Record) bool {
-		return r.Type == TypeCgroup && r.Cgroup.ID == info.Ino && string(r.Cgroup.Path) == group.Path
-	})
-}
-
-func TestAttachCgroupThatIsNone(t *testing.T) {
+func TestAttachCgroupRejectsOtherDirectories(t *testing.T) {
 	s := open(t, Options{HostWide: true})
 	_, err := s.AttachCgroup(t.TempDir())
 	require.ErrorIs(t, err, ErrNotPerfCgroup)
@@ -422,44 +409,44 @@ func TestAttachCgroupThatIsNone(t *testing.T) {
 	require.NotErrorIs(t, err, ErrNotPerfCgroup)
 }
 
-func TestOwnSessionTakesNoHost(t *testing.T) {
+func TestHostNeedsAHostWideSession(t *testing.T) {
 	s := open(t, Options{})
 	_, err := s.AttachHost()
 	require.ErrorContains(t, err, "host-wide")
 }
 
-func TestPauseStopsSamplesAlone(t *testing.T) {
+func TestPauseStopsSamplesAndNotRecords(t *testing.T) {
 	s := open(t, Options{HostWide: true})
-	busy := newHelper(t)
-	busy.tell("thread")
+	busy := perftest.Start(t)
+	busy.Order("thread")
 	attached(t)(s.AttachHost())
-	readUntil(t, s, "samples", samplesOf(busy.pid(), 3))
+	readUntil(t, s, "samples", samplesOf(busy.PID(), 3))
 
 	require.NoError(t, s.Pause())
 	require.NoError(t, s.Pause())
 	drain(t, s, func(*Record) {})
-	late := newHelper(t)
-	process := attached(t)(s.AttachProcess(busy.pid()))
-	began := monotonic()
+	late := perftest.Start(t)
+	process := attached(t)(s.AttachProcess(busy.PID()))
+	began := sys.Monotonic()
 	var forked, executed, mapped bool
 	readUntil(t, s, "records during a pause", func(r *Record) bool {
 		require.NotEqual(t, TypeSample, r.Type, "sampled while paused")
 		switch {
-		case r.Type == TypeFork && r.Task.PID == late.pid():
+		case r.Type == TypeFork && r.Task.PID == late.PID():
 			forked = true
-		case r.Type == TypeComm && r.Comm.PID == late.pid() && r.Comm.Exec:
+		case r.Type == TypeComm && r.Comm.PID == late.PID() && r.Comm.Exec:
 			executed = true
-		case r.Type == TypeMmap && r.Mmap.PID == late.pid():
+		case r.Type == TypeMmap && r.Mmap.PID == late.PID():
 			mapped = true
 		}
 		return forked && executed && mapped
 	})
 	// The busy process would be sampled many times meanwhile.
-	time.Sleep(max(0, 10*defaultPeriod-time.Duration(monotonic()-began)))
+	time.Sleep(max(0, 10*defaultPeriod-time.Duration(sys.Monotonic()-began)))
 	drain(t, s, func(r *Record) { require.NotEqual(t, TypeSample, r.Type, "sampled while paused") })
 
 	require.NoError(t, s.Resume())
-	readUntil(t, s, "samples after a pause", samplesOf(busy.pid(), 3))
+	readUntil(t, s, "samples after a pause", samplesOf(busy.PID(), 3))
 	readUntil(t, s, "samples of what was attached in a pause", func(r *Record) bool {
 		return r.Type == TypeSample && r.Attachment == process
 	})
@@ -467,14 +454,14 @@ func TestPauseStopsSamplesAlone(t *testing.T) {
 
 func TestPeriodIsChanged(t *testing.T) {
 	s := open(t, Options{HostWide: true})
-	h := newHelper(t)
-	h.tell("thread")
+	h := perftest.Start(t)
+	h.Order("thread")
 	attached(t)(s.AttachHost())
-	process := attached(t)(s.AttachProcess(h.pid()))
+	process := attached(t)(s.AttachProcess(h.PID()))
 	require.NoError(t, s.SetPeriod(2*time.Millisecond))
 	var host, own bool
 	readUntil(t, s, "samples of the new period", func(r *Record) bool {
-		if r.Type == TypeSample && r.PID == h.pid() && r.Sample.Period == int64(2*time.Millisecond) {
+		if r.Type == TypeSample && r.PID == h.PID() && r.Sample.Period == int64(2*time.Millisecond) {
 			own = own || r.Attachment == process
 			host = host || r.Attachment != nil && r.Attachment != process
 		}
@@ -483,15 +470,15 @@ func TestPeriodIsChanged(t *testing.T) {
 	require.Error(t, s.SetPeriod(0))
 }
 
-func TestFullRingIsReported(t *testing.T) {
+func TestLostRecordsAreReported(t *testing.T) {
 	s := open(t, Options{HostWide: true, Period: 100 * time.Microsecond, SampleRing: 1, Kernel: KernelStacks})
-	h := newHelper(t)
-	h.tell("thread")
+	h := perftest.Start(t)
+	h.Order("thread")
 	attached(t)(s.AttachHost())
-	before := cpuTime(t, h.pid())
-	for end := time.Now().Add(deadline); cpuTime(t, h.pid())-before < 300*time.Millisecond; {
+	before := cpuTime(t, h.PID())
+	for end := time.Now().Add(perftest.Deadline); cpuTime(t, h.PID())-before < 300*time.Millisecond; {
 		require.True(t, time.Now().Before(end))
-		time.Sleep(time.Millisecond) // lets the process use CPU time, which is what is waited for
+		time.Sleep(time.Millisecond) // the process uses CPU time meanwhile
 	}
 	readUntil(t, s, "a record of what was lost", func(r *Record) bool {
 		if r.Type == TypeLost {
@@ -503,20 +490,20 @@ func TestFullRingIsReported(t *testing.T) {
 	require.Positive(t, s.Stats().Lost)
 }
 
-// What tells whose samples they are ends a Wait that nothing else would end.
+// Records of processes end a Wait that nothing else would end.
 func TestRecordsWakeTheReader(t *testing.T) {
 	for _, hostWide := range []bool{false, true} {
 		t.Run("host-wide "+strconv.FormatBool(hostWide), func(t *testing.T) {
 			s := open(t, Options{HostWide: hostWide})
 			s.Wake()
 			require.NoError(t, s.Wait(-1))
-			h := newHelper(t)
+			h := perftest.Start(t)
 			if !hostWide {
-				attached(t)(s.AttachProcess(h.pid()))
+				attached(t)(s.AttachProcess(h.PID()))
 			}
-			child, err := strconv.Atoi(h.tell("fork"))
+			child, err := strconv.Atoi(h.Order("fork"))
 			require.NoError(t, err)
-			stuck := time.AfterFunc(deadline, func() { _ = s.Close() })
+			stuck := time.AfterFunc(perftest.Deadline, func() { _ = s.Close() })
 			defer stuck.Stop()
 			var rec Record
 			for seen := false; !seen; {
@@ -529,16 +516,16 @@ func TestRecordsWakeTheReader(t *testing.T) {
 	}
 }
 
-func TestReadOfTheKernelsRecordsAllocatesNothing(t *testing.T) {
+func TestWaitAndReadAllocateNothing(t *testing.T) {
 	s := open(t, Options{Period: time.Millisecond})
-	h := newHelper(t)
-	h.tell("thread")
-	attached(t)(s.AttachProcess(h.pid()))
+	h := perftest.Start(t)
+	h.Order("thread")
+	attached(t)(s.AttachProcess(h.PID()))
 	var rec Record
 	n := 0
-	for end := time.Now().Add(deadline); n < 200; {
+	for end := time.Now().Add(perftest.Deadline); n < 200; {
 		require.True(t, time.Now().Before(end))
-		// Over many turns: the first waits of a goroutine fill the runtime's caches.
+		// The first waits of a goroutine fill caches of the runtime.
 		require.Zero(t, testing.AllocsPerRun(50, func() {
 			if s.Wait(10*time.Millisecond) != nil {
 				return
@@ -556,8 +543,8 @@ func TestCloseEndsTheReader(t *testing.T) {
 	for range 3 {
 		s, err := Open(Options{})
 		require.NoError(t, err)
-		h := newHelper(t)
-		attachment := attached(t)(s.AttachProcess(h.pid()))
+		h := perftest.Start(t)
+		attachment := attached(t)(s.AttachProcess(h.PID()))
 		done := make(chan error)
 		go func() {
 			var rec Record
@@ -576,11 +563,11 @@ func TestCloseEndsTheReader(t *testing.T) {
 		require.NoError(t, attachment.Detach())
 		s.Wake()
 		require.NoError(t, s.Pause())
-		_, err = s.AttachProcess(h.pid())
+		_, err = s.AttachProcess(h.PID())
 		require.ErrorIs(t, err, os.ErrClosed)
 		require.False(t, s.Read(new(Record)))
-		h.kill()
-		h.stdin.Close()
+		h.Kill()
+		h.Stdin.Close()
 	}
 	require.Equal(t, before, openFiles(t))
 }
@@ -597,11 +584,11 @@ func TestDescriptorsAreBounded(t *testing.T) {
 	cpus, err := OnlineCPUs()
 	require.NoError(t, err)
 	s := open(t, Options{MaxDescriptors: 2 * len(cpus)}) // rings and one thread
-	h := newHelper(t)
+	h := perftest.Start(t)
 	before, files := s.Descriptors(), openFiles(t)
 	require.Equal(t, len(cpus), before)
-	h.tell("thread")
-	_, err = s.AttachProcess(h.pid())
+	h.Order("thread")
+	_, err = s.AttachProcess(h.PID())
 	var limit *LimitError
 	require.ErrorAs(t, err, &limit)
 	require.Equal(t, LimitError{Needed: 2*len(cpus) + 1, Limit: 2 * len(cpus)}, *limit)
@@ -618,7 +605,7 @@ func TestWithoutAnyRight(t *testing.T) {
 		hosttest.SkipUnprivileged(t, "only root can become a user without rights")
 	}
 	cmd := exec.Command(exposedBinary(t))
-	cmd.Env = append(os.Environ(), helperVariable+"=unprivileged")
+	cmd.Env = perftest.Env("unprivileged")
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	out, err := cmd.Output()
@@ -644,7 +631,7 @@ func TestWithoutAnyRight(t *testing.T) {
 		return
 	}
 	require.Equal(t, nothing, got["own"])
-	require.Equal(t, nothing, got["open own"], "rings are not made small enough for what a user may lock")
+	require.Equal(t, nothing, got["open own"], "rings are not halved to what a user may lock")
 	require.Contains(t, got["attach init"], "it needs to run as that user or CAP_PERFMON or CAP_SYS_PTRACE")
 	require.Contains(t, got["attach host"], "host-wide")
 	require.Equal(t, nothing, got["attach own"])

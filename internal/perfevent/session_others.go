@@ -5,48 +5,52 @@
 
 package perfevent
 
-import "time"
+import (
+	"time"
 
-// Session is the rings and what is attached to them, on Linux.
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/rights"
+)
+
+// Session is a set of open perf events. It cannot be opened here.
 type Session struct{}
 
-// Attachment is what a session samples, on Linux.
+// Attachment is what a session samples.
 type Attachment struct{}
 
-// Open returns ErrUnsupported.
-func Open(Options) (*Session, error) { return nil, ErrUnsupported }
+// Open returns an error that matches ErrUnsupported, as all that returns one here.
+func Open(Options) (*Session, error) { return nil, rights.Unsupported }
 
-// Probe returns ErrUnsupported for each right.
+// Probe returns an error that matches ErrUnsupported for each right.
 func Probe() Rights {
-	return Rights{Own: ErrUnsupported, HostWide: ErrUnsupported, Kernel: ErrUnsupported}
+	return Rights{Own: rights.Unsupported, HostWide: rights.Unsupported, Kernel: rights.Unsupported}
 }
 
-// ClockOffset is 0: there are no records.
+// ClockOffset returns 0.
 func ClockOffset() int64 { return 0 }
 
-// AttachHost returns ErrUnsupported.
-func (*Session) AttachHost() (*Attachment, error) { return nil, ErrUnsupported }
+// AttachHost fails.
+func (*Session) AttachHost() (*Attachment, error) { return nil, rights.Unsupported }
 
-// AttachCgroup returns ErrUnsupported.
-func (*Session) AttachCgroup(string) (*Attachment, error) { return nil, ErrUnsupported }
+// AttachCgroup fails.
+func (*Session) AttachCgroup(string) (*Attachment, error) { return nil, rights.Unsupported }
 
-// AttachProcess returns ErrUnsupported.
-func (*Session) AttachProcess(int) (*Attachment, error) { return nil, ErrUnsupported }
+// AttachProcess fails.
+func (*Session) AttachProcess(int) (*Attachment, error) { return nil, rights.Unsupported }
 
-// Pause returns ErrUnsupported.
-func (*Session) Pause() error { return ErrUnsupported }
+// Pause fails.
+func (*Session) Pause() error { return rights.Unsupported }
 
-// Resume returns ErrUnsupported.
-func (*Session) Resume() error { return ErrUnsupported }
+// Resume fails.
+func (*Session) Resume() error { return rights.Unsupported }
 
-// SetPeriod returns ErrUnsupported.
-func (*Session) SetPeriod(time.Duration) error { return ErrUnsupported }
+// SetPeriod fails.
+func (*Session) SetPeriod(time.Duration) error { return rights.Unsupported }
 
-// SetSwitches returns ErrUnsupported.
-func (*Session) SetSwitches(int, func(int) int) error { return ErrUnsupported }
+// SetSwitches fails.
+func (*Session) SetSwitches(int, func(int) int) error { return rights.Unsupported }
 
-// Wait returns ErrUnsupported.
-func (*Session) Wait(time.Duration) error { return ErrUnsupported }
+// Wait fails.
+func (*Session) Wait(time.Duration) error { return rights.Unsupported }
 
 // Wake does nothing.
 func (*Session) Wake() {}
@@ -60,7 +64,7 @@ func (*Session) Stats() Stats { return Stats{} }
 // Stale returns false.
 func (*Session) Stale([]int) bool { return false }
 
-// CPUs returns none.
+// CPUs returns nil.
 func (*Session) CPUs() []int { return nil }
 
 // Descriptors returns 0.
@@ -75,38 +79,5 @@ func (*Attachment) Detach() error { return nil }
 // PID returns 0.
 func (*Attachment) PID() int { return 0 }
 
-// String returns nothing.
+// String returns "".
 func (*Attachment) String() string { return "" }
-
-// Switches is a session of switch records, on Linux.
-type Switches struct{}
-
-// OpenSwitches returns ErrUnsupported.
-func OpenSwitches(SwitchOptions) (*Switches, error) { return nil, ErrUnsupported }
-
-// Stale returns false.
-func (*Switches) Stale([]int) bool { return false }
-
-// CPUs returns none.
-func (*Switches) CPUs() []int { return nil }
-
-// Look returns ErrUnsupported.
-func (*Switches) Look() error { return ErrUnsupported }
-
-// Wait returns ErrUnsupported.
-func (*Switches) Wait(time.Duration) error { return ErrUnsupported }
-
-// Wake does nothing.
-func (*Switches) Wake() {}
-
-// Read returns false.
-func (*Switches) Read(*SwitchRecord) bool { return false }
-
-// Through is 0: nothing was read.
-func (*Switches) Through() int64 { return 0 }
-
-// Corrupt is 0.
-func (*Switches) Corrupt() uint64 { return 0 }
-
-// Close does nothing.
-func (*Switches) Close() error { return nil }

@@ -26,7 +26,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/hosttest"
-	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/perfevent/uprobe"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/allocs"
 )
 
@@ -96,7 +96,7 @@ func values(all []pprofile.Profiles, sampleType, unit string) (sum float64, n in
 
 func needProbes(t *testing.T) {
 	t.Helper()
-	u, err := perfevent.OpenUprobes(perfevent.UprobeOptions{})
+	u, err := uprobe.Open(uprobe.Options{})
 	if err != nil {
 		hosttest.SkipUnprivileged(t, "%v", err)
 		return

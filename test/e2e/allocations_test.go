@@ -23,7 +23,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
-	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/perfevent/uprobe"
 )
 
 // TestAllocationsOfHotUnitsAreSampledWhileTheyAreHot has two Go programs that
@@ -203,7 +203,7 @@ func checkAllocationFiles(t *testing.T, dir string, n int) {
 
 func skipWithoutProbes(t *testing.T) {
 	t.Helper()
-	u, err := perfevent.OpenUprobes(perfevent.UprobeOptions{})
+	u, err := uprobe.Open(uprobe.Options{})
 	if err != nil {
 		hosttest.SkipUnprivileged(t, "%v", err)
 		return

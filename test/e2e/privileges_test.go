@@ -287,7 +287,7 @@ service:
 			if len(refused()) > 0 {
 				t.Logf("refused: %s", refused()[0].str("why"))
 				require.NotEqual(t, "with CAP_SYS_ADMIN", name)
-				require.Contains(t, refused()[0].str("why"), "it needs CAP_SYS_ADMIN (CAP_PERFMON, which this kernel does not take for probes, is there)")
+				require.Contains(t, refused()[0].str("why"), "it needs CAP_SYS_ADMIN (CAP_PERFMON is there, which this kernel does not accept for probes)")
 			}
 		})
 	}

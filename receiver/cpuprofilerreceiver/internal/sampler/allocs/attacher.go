@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/perfevent/uprobe"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
 )
@@ -43,7 +44,7 @@ type program struct {
 
 // placed is a probe in a program, and how many processes share it.
 type placed struct {
-	uprobe *perfevent.Uprobe
+	uprobe *uprobe.Probe
 	users  int
 }
 
@@ -52,7 +53,7 @@ type member struct {
 	procfs.Process
 	file    fileID
 	program *program
-	uprobe  *perfevent.Uprobe
+	uprobe  *uprobe.Probe
 	// rate is the program's runtime.MemProfileRate; unknownRate where that cannot
 	// be read.
 	rate atomic.Int64
@@ -205,7 +206,7 @@ func (a *attacher) place(p *program, f *os.File) error {
 	u := a.uprobes.Load()
 	if u == nil {
 		var err error
-		if u, err = perfevent.OpenUprobes(perfevent.UprobeOptions{MaxDescriptors: a.cfg.MaxEvents}); err != nil {
+		if u, err = uprobe.Open(uprobe.Options{MaxDescriptors: a.cfg.MaxEvents}); err != nil {
 			return err
 		}
 		a.uprobes.Store(u)

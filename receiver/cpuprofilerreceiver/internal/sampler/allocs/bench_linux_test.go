@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/perfevent/uprobe"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
@@ -48,9 +49,9 @@ func newTestReader(t testing.TB, limit int) (*reader, *member) {
 }
 
 // testRecord is a hit with frames of distinct callers.
-func testRecord(pid int) (rec *perfevent.UprobeRecord, refill func()) {
+func testRecord(pid int) (rec *uprobe.Record, refill func()) {
 	const loaded, frames = 0x10000, 20
-	rec = &perfevent.UprobeRecord{Value: 4096, Valued: true}
+	rec = &uprobe.Record{Value: 4096, HasValue: true}
 	rec.Type, rec.PID, rec.TID = perfevent.TypeSample, pid, pid
 	stack := []uint64{500 + loaded, 700 + loaded, 900 + loaded}
 	for i := range uint64(frames) {

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/perfevent/uprobe"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
@@ -35,12 +36,12 @@ type allocation struct {
 // reader is the part of a Sampler that its reading goroutine owns.
 type reader struct {
 	*Sampler
-	rec     perfevent.UprobeRecord
-	uprobes *perfevent.Uprobes    // that were read last
-	members *map[int]*member      // likewise
-	stats   perfevent.UprobeStats // of uprobes, as counted already
-	waiting []*member             // whose reservoirs have something
-	kept    []allocation          // in order of time, while they are handed over
+	rec     uprobe.Record
+	uprobes *uprobe.Session  // that were read last
+	members *map[int]*member // likewise
+	stats   uprobe.Stats     // of uprobes, as counted already
+	waiting []*member        // whose reservoirs have something
+	kept    []allocation     // in order of time, while they are handed over
 	full    episode
 	losses  *attach.Losses
 }
@@ -94,7 +95,7 @@ func (r *reader) drain() {
 	upTo := r.cfg.Now()
 	u := r.Sampler.uprobes.Load()
 	if u != r.uprobes {
-		r.uprobes, r.stats = u, perfevent.UprobeStats{}
+		r.uprobes, r.stats = u, uprobe.Stats{}
 	}
 	if members := r.Sampler.members.Load(); members != r.members {
 		r.members = members
@@ -112,7 +113,7 @@ func (r *reader) drain() {
 	}
 }
 
-func (r *reader) count(now perfevent.UprobeStats) {
+func (r *reader) count(now uprobe.Stats) {
 	if n := now.Lost - r.stats.Lost + now.Corrupt - r.stats.Corrupt; n > 0 {
 		r.lost.Add(n)
 		r.cfg.Sink.KernelLost(samples.AllocSpace, n)
@@ -123,10 +124,10 @@ func (r *reader) count(now perfevent.UprobeStats) {
 
 // handle takes one record. Those of processes that are not sampled come too:
 // probes are in files, and names and mappings are told of every process.
-func (r *reader) handle(rec *perfevent.UprobeRecord) {
+func (r *reader) handle(rec *uprobe.Record) {
 	switch rec.Type {
 	case perfevent.TypeSample:
-		if m := (*r.members)[rec.PID]; m != nil && m.uprobe == rec.Uprobe {
+		if m := (*r.members)[rec.PID]; m != nil && m.uprobe == rec.Probe {
 			r.hit(m, rec)
 		}
 	case perfevent.TypeComm:
@@ -152,10 +153,10 @@ func (r *reader) handle(rec *perfevent.UprobeRecord) {
 }
 
 // hit takes a sampled allocation. For a stack seen before it allocates nothing.
-func (r *reader) hit(m *member, rec *perfevent.UprobeRecord) {
+func (r *reader) hit(m *member, rec *uprobe.Record) {
 	r.read.Add(1)
 	m.program.hit.Store(true)
-	if !rec.Valued || len(rec.Sample.User) == 0 {
+	if !rec.HasValue || len(rec.Sample.User) == 0 {
 		r.unreadable.Add(1)
 		return
 	}
@@ -187,7 +188,7 @@ func (r *reader) hit(m *member, rec *perfevent.UprobeRecord) {
 }
 
 // fill describes an allocation; false where its stack cannot be made out.
-func (r *reader) fill(a *allocation, m *member, rec *perfevent.UprobeRecord) bool {
+func (r *reader) fill(a *allocation, m *member, rec *uprobe.Record) bool {
 	p := r.cfg.Table.Lookup(rec.PID, 0)
 	var stack *samples.Stack
 	if p != nil {

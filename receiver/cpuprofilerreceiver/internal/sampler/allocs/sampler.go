@@ -12,7 +12,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/perfevent/uprobe"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
@@ -103,7 +103,7 @@ type Sampler struct {
 
 	// uprobes is there while anything is sampled, members who is. The attacher
 	// owns both; the reader reads them.
-	uprobes atomic.Pointer[perfevent.Uprobes]
+	uprobes atomic.Pointer[uprobe.Session]
 	members atomic.Pointer[map[int]*member]
 
 	read, bufferFull, limited, unreadable, lost atomic.Uint64

@@ -23,6 +23,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/perfevent/uprobe"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
@@ -177,7 +178,7 @@ func newTestSampler(t testing.TB, change func(*Settings)) (*Sampler, *sink, *obs
 
 func skipWithoutProbes(t testing.TB) {
 	t.Helper()
-	u, err := perfevent.OpenUprobes(perfevent.UprobeOptions{})
+	u, err := uprobe.Open(uprobe.Options{})
 	if err != nil {
 		hosttest.SkipUnprivileged(t, "%v", err)
 		return

@@ -47,7 +47,9 @@ func blocking() (sample, out, in perfevent.Record) {
 	pc := func(f any) uint64 { return uint64(reflect.ValueOf(f).Pointer()) + 4 }
 	target := new(perfevent.Attachment)
 	record := func(t perfevent.Type) perfevent.Record {
-		return perfevent.Record{Type: t, PID: os.Getpid(), TID: os.Getpid(), Attachment: target}
+		rec := perfevent.Record{Attachment: target}
+		rec.Type, rec.PID, rec.TID = t, os.Getpid(), os.Getpid()
+		return rec
 	}
 	sample, out, in = record(perfevent.TypeSample), record(perfevent.TypeSwitch), record(perfevent.TypeSwitch)
 	sample.Sample.User = []uint64{pc(strings.Repeat), pc(slices.Sort[[]int]), pc(os.Getpid), pc(time.Now)}
@@ -79,7 +81,9 @@ func TestLostRecordsEndEveryWait(t *testing.T) {
 	sample, out, in := blocking()
 	r.handle(&sample)
 	r.handle(&out)
-	r.handle(&perfevent.Record{Type: perfevent.TypeLost, Lost: perfevent.Lost{Count: 1}})
+	var lost perfevent.Record
+	lost.Type, lost.Lost.Count = perfevent.TypeLost, 1
+	r.handle(&lost)
 	in.Time = 5_000_000
 	r.handle(&in)
 	require.Zero(t, sink.kept.Events())

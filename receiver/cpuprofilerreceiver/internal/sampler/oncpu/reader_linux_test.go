@@ -54,13 +54,13 @@ func pc(f any) uint64 { return uint64(reflect.ValueOf(f).Pointer()) }
 
 // record is a sample of this very process, in some functions of the program.
 func record() *perfevent.Record {
-	return &perfevent.Record{
-		Type: perfevent.TypeSample, Time: 1000, PID: os.Getpid(), TID: os.Getpid(),
-		Sample: perfevent.Sample{
-			User:   []uint64{pc(strings.Repeat) + 4, pc(slices.Sort[[]int]) + 4, pc(os.Getpid) + 4, pc(time.Now) + 4},
-			Period: int64(time.Second / 97),
-		},
+	rec := new(perfevent.Record)
+	rec.Type, rec.Time, rec.PID, rec.TID = perfevent.TypeSample, 1000, os.Getpid(), os.Getpid()
+	rec.Sample = perfevent.Sample{
+		User:   []uint64{pc(strings.Repeat) + 4, pc(slices.Sort[[]int]) + 4, pc(os.Getpid) + 4, pc(time.Now) + 4},
+		Period: int64(time.Second / 97),
 	}
+	return rec
 }
 
 func TestSampleBecomesAnEventOfItsThread(t *testing.T) {

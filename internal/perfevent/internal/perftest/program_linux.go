@@ -1,0 +1,164 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package perftest
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+// Deadline bounds how long a test waits for something to happen.
+const Deadline = 30 * time.Second
+
+// modeVariable makes the test binary run as one of the programs that tests sample.
+const modeVariable = "PERFEVENT_TEST_PROGRAM"
+
+// Main runs the tests, or the program that the test binary was started as. modes
+// are further programs by name; they return the exit status.
+func Main(m *testing.M, modes map[string]func() int) {
+	switch name := os.Getenv(modeVariable); name {
+	case "":
+		goleak.VerifyTestMain(m)
+	case "spin":
+		Spin()
+	case "obey":
+		obey()
+	default:
+		os.Exit(modes[name]())
+	}
+	os.Exit(2)
+}
+
+// Env returns the environment in which the test binary is a program.
+func Env(mode string) []string { return append(os.Environ(), modeVariable+"="+mode) }
+
+// Program is the test binary as a program that obeys orders, a line each, and
+// answers each with a line.
+type Program struct {
+	t      testing.TB
+	cmd    *exec.Cmd
+	Stdin  io.WriteCloser
+	stdout *bufio.Reader
+}
+
+// Start starts the program, which is killed when the test ends.
+func Start(t testing.TB) *Program {
+	t.Helper()
+	return StartCommand(t, exec.Command(Binary(t)))
+}
+
+// StartCommand is Start with a command that runs Binary.
+func StartCommand(t testing.TB, cmd *exec.Cmd) *Program {
+	t.Helper()
+	cmd.Env = Env("obey")
+	cmd.Stderr = os.Stderr
+	p := &Program{t: t, cmd: cmd}
+	var err error
+	p.Stdin, err = cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	p.stdout = bufio.NewReader(stdout)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { p.Kill() })
+	return p
+}
+
+// Binary returns the path of the test binary.
+func Binary(t testing.TB) string {
+	t.Helper()
+	binary, err := os.Executable()
+	require.NoError(t, err)
+	return binary
+}
+
+// PID returns the program's pid.
+func (p *Program) PID() int { return p.cmd.Process.Pid }
+
+// Order gives an order and returns the answer.
+func (p *Program) Order(order string) string {
+	p.t.Helper()
+	_, err := fmt.Fprintln(p.Stdin, order)
+	require.NoError(p.t, err)
+	answer, err := p.stdout.ReadString('\n')
+	require.NoError(p.t, err)
+	return strings.TrimSpace(answer)
+}
+
+// Kill ends the program.
+func (p *Program) Kill() {
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait()
+}
+
+// Spin never returns.
+//
+//go:noinline
+func Spin() {
+	for n := 0; ; n++ {
+		runtime.KeepAlive(n)
+	}
+}
+
+// obey carries out orders until its input ends.
+func obey() {
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		switch lines.Text() {
+		case "pid":
+			fmt.Println(os.Getpid())
+		case "thread": // starts one that spins; answers its id
+			tid := make(chan int)
+			go func() {
+				runtime.LockOSThread()
+				tid <- unix.Gettid()
+				Spin()
+			}()
+			fmt.Println(<-tid)
+		case "threads": // starts many, after the answer
+			fmt.Println("ok")
+			go func() {
+				for range 30 {
+					go func() {
+						runtime.LockOSThread()
+						Spin()
+					}()
+					time.Sleep(time.Millisecond)
+				}
+			}()
+		case "fork": // starts a child that spins; answers its pid
+			child := exec.Command("/proc/self/exe")
+			child.Env = Env("spin")
+			child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+			if err := child.Start(); err != nil {
+				fmt.Println(err)
+				continue
+			}
+			fmt.Println(child.Process.Pid)
+		case "exec": // becomes a program that spins
+			fmt.Println("ok")
+			_ = os.Setenv(modeVariable, "spin")
+			_ = syscall.Exec("/proc/self/exe", []string{"spinner"}, os.Environ())
+		case "kernel": // spends time in the kernel
+			fmt.Println("ok")
+			go func() {
+				zero, _ := os.Open("/dev/zero")
+				for b := make([]byte, 1<<20); ; {
+					_, _ = zero.Read(b)
+				}
+			}()
+		}
+	}
+}

@@ -1,0 +1,252 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package record
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/perftest"
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/ring"
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
+)
+
+func readRound(m *Merger, cutoff int64) (times []int64, records [][]uint64) {
+	m.begin(cutoff)
+	for {
+		words, _ := m.next()
+		if words == nil {
+			return times, records
+		}
+		times = append(times, recordTime(words))
+		records = append(records, slices.Clone(words))
+	}
+}
+
+func recordTime(words []uint64) int64 {
+	d := Decoder{MaxStack: sys.MaxStackDepth}
+	var rec Record
+	d.decode(words, &rec)
+	return rec.Time
+}
+
+func TestRingIsReleasedAsItIsRead(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	// Positions pass the buffer's end often, and 2^64 once.
+	for _, position := range []uint64{0, ^uint64(0) - 1<<14 + 1} {
+		f := perftest.NewRing(512, position)
+		m := NewMerger(perftest.Readers([]*perftest.Ring{f}))
+		now := int64(0)
+		for range 500 {
+			var want [][]uint64
+			for range random.IntN(20) {
+				now++
+				ips := make([]uint64, random.IntN(40))
+				for i := range ips {
+					ips[i] = random.Uint64()
+				}
+				if words := perftest.Sample(sys.MiscUser, now, ips...); f.Write(words) {
+					want = append(want, words)
+				}
+			}
+			_, got := readRound(m, now)
+			require.Equal(t, want, got)
+			require.Equal(t, f.Head, f.Tail)
+		}
+		require.Zero(t, m.corrupt)
+		require.NotZero(t, f.Lost, "the ring was never full")
+	}
+}
+
+func TestRingIsReleasedDuringARound(t *testing.T) {
+	f := perftest.NewRing(64, 0)
+	words := perftest.Sample(sys.MiscUser, 1, 1) // 8 words
+	for range 8 {
+		require.True(t, f.Write(words))
+	}
+	m := NewMerger(perftest.Readers([]*perftest.Ring{f}))
+	m.begin(1)
+	for range 3 {
+		m.next()
+	}
+	require.True(t, f.Write(words), "a quarter was read and not released")
+}
+
+func TestMergeByTime(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	rings := make([]*perftest.Ring, 7)
+	for i := range rings {
+		rings[i] = perftest.NewRing(1<<12, 0)
+	}
+	m := NewMerger(perftest.Readers(rings))
+	now, written := int64(0), 0
+	var got []int64
+	for range 300 {
+		for range random.IntN(100) {
+			now += int64(random.IntN(3))
+			f := rings[random.IntN(len(rings))]
+			if random.IntN(2) == 0 {
+				require.True(t, f.Write(perftest.Sample(sys.MiscUser, now, 1)))
+			} else {
+				require.True(t, f.Write(perftest.Record(sys.RecordFork, 0, 1, 2, 3).SampleID(now).Words))
+			}
+			written++
+		}
+		times, _ := readRound(m, now)
+		got = append(got, times...)
+		require.False(t, m.pending)
+	}
+	require.Len(t, got, written)
+	require.True(t, slices.IsSorted(got))
+}
+
+func TestMergeLeavesYoungerRecordsToTheNextRound(t *testing.T) {
+	a, b := perftest.NewRing(256, 0), perftest.NewRing(256, 0)
+	m := NewMerger(perftest.Readers([]*perftest.Ring{a, b}))
+	a.Write(perftest.Sample(sys.MiscUser, 10, 1))
+	b.Write(perftest.Sample(sys.MiscUser, 5, 1))
+	b.Write(perftest.Sample(sys.MiscUser, 15, 1))
+
+	times, _ := readRound(m, 12)
+	require.Equal(t, []int64{5, 10}, times)
+	require.True(t, m.pending)
+	times, _ = readRound(m, 20)
+	require.Equal(t, []int64{15}, times)
+	require.False(t, m.pending)
+}
+
+func TestMergeReadsARecordFromTheFarFuture(t *testing.T) {
+	a := perftest.NewRing(256, 0)
+	m := NewMerger(perftest.Readers([]*perftest.Ring{a}))
+	a.Write(perftest.Sample(sys.MiscUser, 1<<62, 1))
+	a.Write(perftest.Sample(sys.MiscUser, 5, 1))
+	times, _ := readRound(m, 10)
+	require.Len(t, times, 2)
+}
+
+func TestMergeSkipsARecordWithACorruptHeader(t *testing.T) {
+	zero := perftest.Record(sys.RecordSample, 0)
+	zero.Words[0] = 0
+	odd := perftest.Record(sys.RecordSample, 0, 1, 2)
+	odd.Words[0] += perftest.Pair(0, 1<<16) // in the upper half of the second word's field: the size
+	long := perftest.Record(sys.RecordSample, 0, make([]uint64, 200)...)
+	long.Words = long.Words[:3]
+	for name, bad := range map[string][]uint64{"no size": zero.Words, "a size that is not a multiple of a word": odd.Words, "a size beyond the round": long.Words} {
+		t.Run(name, func(t *testing.T) {
+			f := perftest.NewRing(256, 0)
+			m := NewMerger(perftest.Readers([]*perftest.Ring{f}))
+			f.Write(perftest.Sample(sys.MiscUser, 1, 1))
+			f.Write(bad)
+			times, _ := readRound(m, 10)
+			require.Equal(t, []int64{1}, times)
+			require.Equal(t, uint64(1), m.corrupt)
+			require.Equal(t, f.Head, f.Tail)
+
+			f.Write(perftest.Sample(sys.MiscUser, 2, 1))
+			times, _ = readRound(m, 10)
+			require.Equal(t, []int64{2}, times, "later records are not read")
+		})
+	}
+}
+
+func TestMergeSkipsARoundLargerThanTheRing(t *testing.T) {
+	f := perftest.NewRing(64, 0)
+	f.Head = 1 << 20
+	m := NewMerger(perftest.Readers([]*perftest.Ring{f}))
+	times, _ := readRound(m, 10)
+	require.Empty(t, times)
+	require.Equal(t, uint64(1), m.corrupt)
+}
+
+func FuzzMerger(f *testing.F) {
+	seed := slices.Concat(perftest.Sample(sys.MiscUser, 1, sys.ContextUser, 2), perftest.Record(sys.RecordFork, 0, 1, 2, 3).SampleID(2).Words)
+	f.Add(slices.Clone(ring.Bytes(seed)), uint64(0), uint16(len(seed)*ring.WordSize))
+	f.Add(slices.Clone(ring.Bytes(seed)), uint64(1016), uint16(len(seed)*ring.WordSize))
+	f.Fuzz(func(t *testing.T, raw []byte, position uint64, length uint16) {
+		fake := perftest.NewRing(128, position&^(ring.WordSize-1))
+		copy(ring.Bytes(fake.Data), raw)
+		fake.Head += uint64(length)
+		m := NewMerger(perftest.Readers([]*perftest.Ring{fake}))
+		d := Decoder{Cgroup: length%2 == 0, MaxStack: sys.MaxStackDepth}
+		var rec Record
+		m.begin(100)
+		for n := 0; ; n++ {
+			words, _ := m.next()
+			if words == nil {
+				break
+			}
+			d.decode(words, &rec)
+			if n > len(fake.Data) {
+				t.Fatal("the round does not end")
+			}
+		}
+		if !m.pending && fake.Tail != fake.Head {
+			t.Fatalf("tail %d, head %d", fake.Tail, fake.Head)
+		}
+	})
+}
+
+func TestReadingAllocatesNothing(t *testing.T) {
+	f := perftest.NewRing(1<<12, 0)
+	m := NewMerger(perftest.Readers([]*perftest.Ring{f}))
+	d := Decoder{MaxStack: sys.MaxStackDepth}
+	words := perftest.Sample(sys.MiscKernel, 1, perftest.DeepStack()...)
+	mapping := perftest.Record(sys.RecordMmap2, 0, append(make([]uint64, 8), perftest.Text("/usr/bin/true")...)...).SampleID(1).Words
+	var rec Record
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		f.Write(words)
+		f.Write(mapping)
+		m.begin(2)
+		for {
+			words, _ := m.next()
+			if words == nil {
+				break
+			}
+			d.decode(words, &rec)
+		}
+	}))
+}
+
+// BenchmarkReadSample reads samples by time and decodes them. The baseline is a copy
+// of their bytes.
+func BenchmarkReadSample(b *testing.B) {
+	words := perftest.Sample(sys.MiscKernel, 1, perftest.DeepStack()...)
+	b.Run("copy", func(b *testing.B) {
+		scratch := make([]uint64, len(words))
+		b.ReportAllocs()
+		b.SetBytes(int64(len(words) * ring.WordSize))
+		for b.Loop() {
+			copy(scratch, words)
+		}
+	})
+	for name, count := range map[string]int{"1 ring": 1, "16 rings": 16, "512 rings": 512} {
+		b.Run(name, func(b *testing.B) {
+			rings := make([]*perftest.Ring, count)
+			for i := range rings {
+				rings[i] = perftest.NewRing(1<<12, 0)
+				for rings[i].Write(words) {
+				}
+			}
+			m := NewMerger(perftest.Readers(rings))
+			d := Decoder{MaxStack: sys.MaxStackDepth}
+			var rec Record
+			b.ReportAllocs()
+			b.SetBytes(int64(len(words) * ring.WordSize))
+			for b.Loop() {
+				got, _ := m.next()
+				if got == nil {
+					for _, k := range rings {
+						k.Rewind()
+					}
+					m.begin(2)
+					got, _ = m.next()
+				}
+				d.decode(got, &rec)
+			}
+		})
+	}
+}

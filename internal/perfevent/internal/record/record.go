@@ -1,0 +1,127 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package record merges the records of several rings by time and decodes them.
+package record
+
+// Type reports which part of a Record is set.
+type Type uint8
+
+// The records that are returned. Those of other types are skipped.
+const (
+	TypeSample Type = iota + 1
+	TypeMmap
+	TypeComm
+	TypeFork
+	TypeExit
+	TypeLost
+	TypeSwitch
+
+	// These are counted and not returned.
+
+	typeLostSamples
+	typeThrottle
+)
+
+// Record is one record of the kernel. Every Read fills it again: its slices are
+// valid until the next one, so copy what is kept.
+type Record struct {
+	Type Type
+	// Time is CLOCK_MONOTONIC in nanoseconds; ClockOffset makes it Unix time.
+	Time int64
+	CPU  int
+	// PID and TID are the thread that ran when the record was written, as seen from
+	// this process's pid namespace: 0 where it is not in it (and for the idle task),
+	// -1 where the thread was exiting and has no id any more.
+	PID, TID int
+	// ID is the kernel's id of the event that wrote the record.
+	ID uint64
+
+	// Type names the one of these that is set. The others keep their last value.
+
+	Sample Sample
+	Mmap   Mmap
+	Comm   Comm
+	Task   Task
+	Lost   Lost
+	Switch Switch
+}
+
+// Sample is the stack of a thread that ran on a CPU for one more period. It
+// belongs to TypeSample.
+type Sample struct {
+	// Kernel and User are the instruction pointers, the leaf first. All but the
+	// first of each are return addresses.
+	Kernel, User []uint64
+	// InKernel reports whether the thread was interrupted in the kernel. The first of
+	// User is then where it entered the kernel: the address after the system call, or
+	// the instruction that faulted.
+	InKernel bool
+	// Truncated reports whether the kernel stopped at its depth limit, so that the
+	// root of the stack is missing.
+	Truncated bool
+	// Period is the CPU time in nanoseconds that the sample represents; 0 in a session
+	// that samples context switches.
+	Period int64
+	// HasRegisters reports whether Registers and Stack are set: in a session that
+	// copies stacks, for threads of 64-bit programs that were not exiting.
+	HasRegisters bool
+	// Registers are those of user mode: where the thread is, or where it entered the
+	// kernel.
+	Registers Registers
+	// Stack is the memory from Registers.SP on, as much as there was of it.
+	Stack []byte
+	// CgroupID is the inode number of the thread's cgroup in the v2 tree, where that
+	// tree owns perf_event; else 0.
+	CgroupID uint64
+}
+
+// Mmap is an executable mapping that appeared in PID's address space. It belongs
+// to TypeMmap.
+type Mmap struct {
+	// PID and TID made the mapping.
+	PID, TID                 int
+	Address, Length, Offset  uint64
+	DeviceMajor, DeviceMinor uint32
+	Inode                    uint64
+	Prot, Flags              uint32
+	// Filename is the path as the process sees it, or a name in brackets, or
+	// "//anon". At most 4095 bytes.
+	Filename []byte
+	// BuildID is set where the kernel sent it in place of device and inode.
+	BuildID []byte
+}
+
+// Comm is a thread's new name. It belongs to TypeComm.
+type Comm struct {
+	PID, TID int
+	Name     []byte
+	// Exec reports whether the name changed because the process runs another program.
+	Exec bool
+}
+
+// Task is a thread that started or ended. It belongs to TypeFork and TypeExit.
+type Task struct {
+	// PID and TID are the new or ended thread, PPID and PTID its parent. A new thread
+	// of a process has PID equal to PPID.
+	PID, PPID, TID, PTID int
+}
+
+// Lost counts records that did not fit a ring. It belongs to TypeLost.
+type Lost struct {
+	Count uint64
+	// Records reports whether records other than samples may be among them: what is
+	// known of processes and their mappings may be incomplete.
+	Records bool
+}
+
+// Switch is a thread that went onto or off a CPU. It belongs to TypeSwitch.
+type Switch struct {
+	// Out reports whether the thread of the record left its CPU; else it came.
+	Out bool
+	// Preempted reports whether it left while it could have gone on.
+	Preempted bool
+	// OtherPID and OtherTID are the thread that follows (out) or preceded (in), where
+	// the event was CPU-wide.
+	OtherPID, OtherTID int
+}

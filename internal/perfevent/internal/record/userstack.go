@@ -1,0 +1,113 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package record
+
+import (
+	"fmt"
+	"math/bits"
+	"runtime"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/ring"
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
+)
+
+// Registers are those of a thread in user mode that unwinding starts from.
+type Registers struct {
+	PC, SP, FP uint64
+	// LR is the link register; 0 where the processor has none.
+	LR uint64
+}
+
+// RegisterSet names the registers of user mode that are sampled, by their bits in
+// sample_regs_user. The words of a sample are in the order of these bits.
+type RegisterSet struct {
+	pc, sp, fp, lr uint // lr is 0 where the processor has none
+}
+
+// MaxUserStack is the most that can be copied of a user's stack, in bytes.
+const MaxUserStack = 65528
+
+// RegistersFor returns the registers to sample with copies of a number of bytes of
+// the user's stack.
+func RegistersFor(bytes int) (RegisterSet, error) {
+	if bytes > MaxUserStack || bytes%ring.WordSize != 0 {
+		return RegisterSet{}, fmt.Errorf("copying %d bytes of stacks: it must be a multiple of %d up to %d", bytes, ring.WordSize, MaxUserStack)
+	}
+	s, ok := registersOf(runtime.GOARCH)
+	if !ok {
+		return s, fmt.Errorf("copying stacks: the registers of %s are not known", runtime.GOARCH)
+	}
+	return s, nil
+}
+
+// registersOf returns the registers of an architecture, and false where they are
+// not known.
+func registersOf(goarch string) (RegisterSet, bool) {
+	switch goarch {
+	case "amd64": // enum perf_event_x86_regs
+		return RegisterSet{pc: 8, sp: 7, fp: 6}, true
+	case "arm64": // enum perf_event_arm_regs
+		return RegisterSet{pc: 32, sp: 31, fp: 29, lr: 30}, true
+	}
+	return RegisterSet{}, false
+}
+
+// Mask returns the registers as sample_regs_user.
+func (s RegisterSet) Mask() uint64 {
+	m := uint64(1)<<s.pc | 1<<s.sp | 1<<s.fp
+	if s.lr != 0 {
+		m |= 1 << s.lr
+	}
+	return m
+}
+
+// count returns how many words the registers take.
+func (s RegisterSet) count() int { return bits.OnesCount64(s.Mask()) }
+
+// read returns the registers in words.
+func (s RegisterSet) read(words []uint64) Registers {
+	at := func(bit uint) uint64 { return words[bits.OnesCount64(s.Mask()&(1<<bit-1))] }
+	r := Registers{PC: at(s.pc), SP: at(s.sp), FP: at(s.fp)}
+	if s.lr != 0 {
+		r.LR = at(s.lr)
+	}
+	return r
+}
+
+// userStack decodes what follows the callchain in a session that copies stacks,
+//
+//	abi [, registers], size [, stack[size], dyn_size]
+//
+// and returns the words after that. size is what the kernel reserved for the stack
+// in bytes, dyn_size how many of them it could copy.
+func (d *Decoder) userStack(words []uint64, s *Sample) (rest []uint64, ok bool) {
+	if len(words) < 2 {
+		return nil, false
+	}
+	abi := words[0]
+	words = words[1:]
+	if abi != 0 {
+		n := d.Registers.count()
+		if len(words) < n+1 {
+			return nil, false
+		}
+		if abi == sys.RegistersABI64 {
+			s.HasRegisters, s.Registers = true, d.Registers.read(words)
+		}
+		words = words[n:]
+	}
+	size := words[0]
+	words = words[1:]
+	if size == 0 {
+		return words, true
+	}
+	n := size / ring.WordSize
+	if size%ring.WordSize != 0 || n >= uint64(len(words)) || words[n] > size {
+		return nil, false
+	}
+	if s.HasRegisters {
+		s.Stack = ring.Bytes(words[:n])[:words[n]]
+	}
+	return words[n+1:], true
+}

@@ -1,0 +1,66 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rights
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/ring"
+	"github.com/hotprofile/hotprofile/internal/procfs"
+)
+
+// Explain adds to the kernel's answer what was tried and what would permit it.
+func Explain(sc Scope, what string, err error) error {
+	var mapping *ring.MapError
+	switch {
+	case errors.As(err, &mapping): // says itself what is missing
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		return missing(sc, what, examine(err), err)
+	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.E2BIG): // E2BIG: a field of perf_event_attr is unknown
+		return fmt.Errorf("%s: %w", what, &UnsupportedError{Unsupported.Feature, Unsupported.Needs, err})
+	case errors.Is(err, unix.EMFILE):
+		return fmt.Errorf("%s: all descriptors that RLIMIT_NOFILE permits are in use: %w", what, err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// examine finds out what decides about rights here.
+func examine(answer error) situation {
+	s := situation{filtered: errors.Is(answer, unix.EPERM), perfmon: knowsPerfmon()}
+	if n, err := procfs.Sysctl("kernel/perf_event_paranoid"); err == nil {
+		s.paranoid = n
+	}
+	caps := effectiveCapabilities()
+	s.havePerfmon = caps&(1<<unix.CAP_PERFMON) != 0
+	s.haveAdmin = caps&(1<<unix.CAP_SYS_ADMIN) != 0
+	s.userNamespace = ForeignNamespace("user", 4026531837) // PROC_USER_INIT_INO
+	return s
+}
+
+// knowsPerfmon reports whether the kernel knows CAP_PERFMON: it refuses to look
+// for an unknown capability in the bounding set.
+func knowsPerfmon() bool {
+	_, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, unix.CAP_PERFMON, 0, 0, 0)
+	return err == nil
+}
+
+func effectiveCapabilities() uint64 {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return 0
+	}
+	return uint64(data[1].Effective)<<32 | uint64(data[0].Effective)
+}
+
+// ForeignNamespace reports whether this process is outside the host's namespace of
+// a kind. first is the inode number of that namespace, from linux/proc_ns.h.
+func ForeignNamespace(kind string, first uint32) bool {
+	link, err := os.Readlink("/proc/self/ns/" + kind)
+	return err == nil && link != fmt.Sprintf("%s:[%d]", kind, first)
+}

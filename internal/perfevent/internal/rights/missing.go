@@ -1,0 +1,124 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rights turns the kernel's refusal of a perf event into an error that
+// names what would permit it.
+package rights
+
+import "fmt"
+
+// Scope is what a right is needed for.
+type Scope uint8
+
+// The scopes that have different rules.
+const (
+	Own     Scope = iota // own processes
+	Host                 // the whole host, and any cgroup
+	Kernel               // time in the kernel and its stacks
+	Process              // a process of another user
+	Uprobes              // probes in programs
+)
+
+// String names what the scope permits.
+func (s Scope) String() string {
+	switch s {
+	case Own:
+		return "sampling own processes"
+	case Host:
+		return "sampling the whole host or a cgroup"
+	case Kernel:
+		return "sampling time in the kernel"
+	case Process:
+		return "sampling a process of another user"
+	default:
+		return "placing probes in programs"
+	}
+}
+
+// paranoid returns the highest kernel.perf_event_paranoid that permits the scope
+// to everyone. No value permits Uprobes.
+func (s Scope) paranoid() int {
+	switch s {
+	case Host:
+		return 0
+	case Kernel:
+		return 1
+	default:
+		return 2
+	}
+}
+
+// situation is what decides which right is missing.
+type situation struct {
+	// paranoid is kernel.perf_event_paranoid.
+	paranoid int
+	// perfmon reports whether the kernel knows CAP_PERFMON (Linux 5.8).
+	perfmon bool
+	// havePerfmon and haveAdmin report which capabilities are held.
+	havePerfmon, haveAdmin bool
+	// userNamespace reports whether this process is outside the host's user
+	// namespace, where perf events look for capabilities.
+	userNamespace bool
+	// filtered reports whether the kernel answered EPERM and not EACCES: a seccomp
+	// profile does, perf itself does not.
+	filtered bool
+}
+
+// missing returns the error for a refusal in a situation.
+func missing(sc Scope, what string, s situation, answer error) *Error {
+	if sc == Uprobes {
+		return missingForUprobes(what, s, answer)
+	}
+	e := &Error{What: what, Err: answer}
+	sysctl := fmt.Sprintf("kernel.perf_event_paranoid at most %d", sc.paranoid())
+	capability := "CAP_PERFMON"
+	if !s.perfmon {
+		capability = "CAP_SYS_ADMIN"
+	}
+	e.Have = fmt.Sprintf("it is %d", s.paranoid)
+	switch {
+	case s.filtered && (s.havePerfmon && s.perfmon || s.haveAdmin):
+		e.Needed = []string{"a seccomp profile that permits perf_event_open"}
+		e.Have = "the capability is there"
+	case s.filtered:
+		// Container engines permit the call with the capability.
+		e.Needed = []string{capability, "a seccomp profile that permits perf_event_open"}
+		e.Have = ""
+	case s.haveAdmin && !s.userNamespace:
+		e.Needed = []string{"a security module (such as SELinux) that permits perf events"}
+		e.Have = "CAP_SYS_ADMIN is there"
+	case !s.userNamespace && s.havePerfmon && s.perfmon && s.paranoid >= 3:
+		// The kernels of Debian and Ubuntu check the sysctl before CAP_PERFMON.
+		e.Needed = []string{"CAP_SYS_ADMIN", sysctl}
+		e.Have += ", and this kernel ignores CAP_PERFMON above 2"
+	case s.userNamespace && (s.haveAdmin || s.havePerfmon && s.perfmon) && sc != Process:
+		e.Needed = []string{capability + " in the host's user namespace", sysctl}
+		e.Have += ", and capabilities of another user namespace do not count"
+	case sc == Process && s.paranoid <= sc.paranoid():
+		e.Needed = []string{"to run as that user", capability, "CAP_SYS_PTRACE"}
+		e.Have = ""
+	default:
+		e.Needed = []string{capability, sysctl}
+	}
+	return e
+}
+
+// missingForUprobes returns the error where no probe may be placed in programs,
+// which no sysctl permits. Linux 5.8 to 6.15 accepts CAP_PERFMON for it; later
+// kernels, and the older ones that are still maintained, need CAP_SYS_ADMIN (since
+// July 2025).
+func missingForUprobes(what string, s situation, answer error) *Error {
+	e := &Error{What: what, Needed: []string{"CAP_SYS_ADMIN"}, Err: answer}
+	switch {
+	case s.userNamespace:
+		e.Needed = []string{"CAP_SYS_ADMIN in the host's user namespace"}
+	case s.haveAdmin:
+		e.Needed = []string{"a seccomp profile or security module that permits perf events"}
+		e.Have = "CAP_SYS_ADMIN is there"
+	case s.havePerfmon && s.perfmon:
+		e.Have = "CAP_PERFMON is there, which this kernel does not accept for probes"
+	case s.perfmon:
+		e.Needed = append(e.Needed, "CAP_PERFMON, with kernels that accept it for probes")
+	}
+	return e
+}

@@ -1,0 +1,132 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ring
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
+)
+
+// Mapped is a ring with its memory and the event that it is mapped from.
+type Mapped struct {
+	Ring
+	// FD is the descriptor of that event.
+	FD int
+	// Others are descriptors of further events that write to this ring alone. They
+	// are closed with it.
+	Others []int
+
+	memory []byte
+	// wakeup is the number of bytes after which the kernel wakes the reader.
+	wakeup uint64
+	// alwaysOn reports whether the event is CPU-wide and never disabled, so that its
+	// clock advances while the CPU is online. enabled is the last value of that
+	// clock: total_time_enabled of read_format.
+	alwaysOn bool
+	enabled  uint64
+}
+
+// Map opens an event and maps a ring of size bytes from it. pid is
+// sys.AllProcesses, or a process of ours where CPU-wide events are not permitted:
+// what is redirected into the ring must be on the same CPU, and may be of any
+// thread.
+func Map(attr *unix.PerfEventAttr, pid, cpu, size int) (*Mapped, error) {
+	attr.Read_format = unix.PERF_FORMAT_TOTAL_TIME_ENABLED
+	fd, err := sys.Open(attr, pid, cpu, 0)
+	if err != nil {
+		return nil, err
+	}
+	page := os.Getpagesize()
+	memory, err := unix.Mmap(fd, 0, page+size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		unix.Close(fd)
+		return nil, &MapError{size: size, err: err}
+	}
+	meta := (*unix.PerfEventMmapPage)(unsafe.Pointer(&memory[0]))
+	data := unsafe.Slice((*uint64)(unsafe.Pointer(&memory[page])), size/WordSize)
+	return &Mapped{
+		Ring:     New(&meta.Data_head, &meta.Data_tail, data),
+		FD:       fd,
+		memory:   memory,
+		wakeup:   uint64(attr.Wakeup),
+		alwaysOn: pid == sys.AllProcesses && attr.Bits&unix.PerfBitDisabled == 0,
+	}, nil
+}
+
+// ended reports whether the event's clock has not advanced since the last call:
+// its CPU went offline. The kernel reports that in no other way; the event stays
+// open and cannot be enabled again.
+func (r *Mapped) ended() bool {
+	if !r.alwaysOn {
+		return false
+	}
+	var value [2]uint64 // struct read_format: the count, and the time enabled
+	n, err := unix.Read(r.FD, Bytes(value[:]))
+	if err != nil || n != 2*WordSize {
+		return false
+	}
+	before := r.enabled
+	r.enabled = value[1]
+	return r.enabled == before
+}
+
+// ready reports whether the ring has as many bytes as the kernel wakes the reader
+// for.
+func (r *Mapped) ready() bool {
+	return atomic.LoadUint64(r.head)-atomic.LoadUint64(r.tail) >= r.wakeup
+}
+
+func (r *Mapped) close() error {
+	var errs []error
+	for _, fd := range r.Others {
+		errs = append(errs, unix.Close(fd))
+	}
+	return errors.Join(append(errs, unix.Munmap(r.memory), unix.Close(r.FD))...)
+}
+
+// Size returns bytes rounded up to a power of two of pages.
+func Size(bytes int) int {
+	size := os.Getpagesize()
+	for size < bytes {
+		size *= 2
+	}
+	return size
+}
+
+// Halve halves *size. It returns false where that is a page already.
+func Halve(size *int) bool {
+	if *size <= os.Getpagesize() {
+		return false
+	}
+	*size /= 2
+	return true
+}
+
+// MapError is returned for a ring that could not be mapped.
+type MapError struct {
+	size int
+	err  error
+}
+
+// Error names the size and the limits that apply.
+func (e *MapError) Error() string {
+	return fmt.Sprintf("mapping a ring of %d KiB: %v (the limits are kernel.perf_event_mlock_kb per CPU and RLIMIT_MEMLOCK; CAP_IPC_LOCK lifts them)",
+		e.size>>10, e.err)
+}
+
+// Unwrap returns the kernel's answer.
+func (e *MapError) Unwrap() error { return e.err }
+
+// tooLarge reports whether a smaller ring might be mapped.
+func tooLarge(err error) bool {
+	var mapping *MapError
+	return errors.As(err, &mapping) && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOMEM))
+}

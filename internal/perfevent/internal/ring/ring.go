@@ -1,0 +1,105 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ring maps, waits for and reads the ring buffers that the kernel writes
+// perf records to. It knows the header of a record and nothing of its body.
+package ring
+
+import "sync/atomic"
+
+// Ring is the reader's end of one buffer: data_head and data_tail of struct
+// perf_event_mmap_page, and the data. Positions count bytes since the ring was
+// made and never wrap; their low bits index the data. Each record is a multiple of
+// 8 bytes, so the end of the buffer never splits a word.
+//
+// A round reads what was written before it began:
+//
+//	r.Begin()
+//	for !r.Empty() {
+//		h, ok := r.Peek()
+//		// look at r.Word(…), or r.Copy(…)
+//		r.Skip()
+//	}
+//	r.Release()
+type Ring struct {
+	head *uint64 // written by the kernel
+	tail *uint64 // written by Release: the kernel may overwrite what is before it
+	data []uint64
+
+	// Records reports whether the ring gets records about processes too, not only
+	// samples.
+	Records bool
+
+	next     uint64 // position of the record to read next
+	limit    uint64 // head when the round began
+	released uint64 // last value written to tail
+	words    int    // length of the record at next, set by Peek
+}
+
+// New returns a ring whose next record is at *tail. The length of data is a power
+// of two.
+func New(head, tail *uint64, data []uint64) Ring {
+	return Ring{head: head, tail: tail, data: data, next: *tail, released: *tail}
+}
+
+// Begin starts a round.
+func (r *Ring) Begin() { r.limit = atomic.LoadUint64(r.head) }
+
+// Full reports whether fewer than spare bytes were free when the round began.
+func (r *Ring) Full(spare int) bool { return r.limit-r.released+uint64(spare) > r.size() }
+
+// Empty reports whether everything of the round was read.
+func (r *Ring) Empty() bool { return r.next == r.limit }
+
+// Overrun reports whether the round has more bytes than the ring, so that its
+// content makes no sense.
+func (r *Ring) Overrun() bool { return r.limit-r.next > r.size() }
+
+// Peek returns the header of the next record, and false where it makes no sense:
+// its size is not a number of words, or goes beyond the round.
+func (r *Ring) Peek() (Header, bool) {
+	h := parseHeader(r.Word(0))
+	r.words = h.words()
+	return h, r.words > 0 && uint64(h.Size) <= r.limit-r.next
+}
+
+// Words returns the length of the record that Peek saw.
+func (r *Ring) Words() int { return r.words }
+
+// Word returns word i of the next record.
+func (r *Ring) Word(i int) uint64 {
+	return r.data[(r.next/WordSize+uint64(i))&uint64(len(r.data)-1)]
+}
+
+// Copy copies the record that Peek saw to scratch, and returns it.
+func (r *Ring) Copy(scratch []uint64) []uint64 {
+	start := int(r.next / WordSize & uint64(len(r.data)-1))
+	n := copy(scratch[:r.words], r.data[start:])
+	copy(scratch[n:r.words], r.data)
+	return scratch[:r.words]
+}
+
+// Skip goes on to the record after the one that Peek saw.
+func (r *Ring) Skip() {
+	r.next += uint64(r.words) * WordSize
+	// Releasing a quarter at a time keeps the ring from filling up during a long
+	// round, without a locked store per record.
+	if r.next-r.released > r.size()/4 {
+		r.Release()
+	}
+}
+
+// SkipAll ends the round without reading the rest of it.
+func (r *Ring) SkipAll() { r.next = r.limit }
+
+// Release lets the kernel overwrite what was read. The store is ordered after the
+// reads before it, as the comment on data_tail in linux/perf_event.h demands.
+func (r *Ring) Release() {
+	if r.released != r.next {
+		atomic.StoreUint64(r.tail, r.next)
+		r.released = r.next
+	}
+}
+
+// size returns the bytes of data.
+func (r *Ring) size() uint64 { return uint64(len(r.data) * WordSize) }

@@ -1,0 +1,116 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package perfevent
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
+)
+
+// SetPeriod changes the CPU time between two samples, which each sample has as its
+// Period. Everything is attached anew: PERF_EVENT_IOC_PERIOD does not reach threads
+// that inherited an event, and their samples would keep the old period. An
+// attachment that is gone by now is detached. It fails in a session that samples
+// context switches.
+func (s *Session) SetPeriod(d time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.switches {
+		return errors.New("setting the sampling period: the session samples switches")
+	}
+	if d <= 0 {
+		return fmt.Errorf("setting the sampling period: %v is not above 0", d)
+	}
+	if s.period == int64(d) {
+		return nil
+	}
+	s.period = int64(d)
+	var errs []error
+	for a := range maps.Clone(s.attachments) {
+		err := s.detach(a)
+		if err == nil {
+			err = s.start(a)
+		}
+		if !isGone(err) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// maxRedrawn bounds the events of a process whose period is changed by ioctl: each
+// is a system call, and an interrupt of another CPU where the thread runs.
+const maxRedrawn = 1024
+
+// SetSwitches sets the number of context switches per sampled stack, in a session
+// that samples them: draw(mean) for each event until the next call. mean is the
+// average of draw. A fixed number would run in lockstep with loops and always sample
+// the same of their waits, so call this repeatedly, also with the same mean.
+//
+// With another mean, processes are attached anew before their old events are closed,
+// since threads that inherited an event keep its period: for a moment each of their
+// switches is recorded and sampled twice. A process that is gone by now is detached.
+func (s *Session) SetSwitches(mean int, draw func(mean int) int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if mean <= 0 || !s.switches {
+		return fmt.Errorf("sampling every %dth context switch: the number is not above 0, or the session samples in time", mean)
+	}
+	changed := s.period != int64(mean)
+	s.period = int64(mean)
+	var errs []error
+	for a := range maps.Clone(s.attachments) {
+		if changed && a.pid > 0 {
+			errs = append(errs, s.renew(a))
+		}
+		if !changed && a.pid > 0 && len(a.events) > maxRedrawn {
+			continue
+		}
+		for _, e := range a.events {
+			if err := sys.SetPeriod(e.fd, uint64(max(draw(mean), 1))); err != nil && !errors.Is(err, unix.ENODEV) {
+				errs = append(errs, fmt.Errorf("sampling every %dth context switch of %s: %w", mean, a.what, err))
+				break
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// renew replaces the events of a by new ones. Where those cannot be opened, a keeps
+// the old ones, with their period.
+func (s *Session) renew(a *Attachment) error {
+	old := a.events
+	a.events = nil
+	err := s.openEvents(a)
+	if err == nil {
+		s.publish(a.events)
+		if !s.paused {
+			err = a.ioctl(unix.PERF_EVENT_IOC_ENABLE)
+		}
+	}
+	if err == nil {
+		s.withdraw(old)
+		return s.closeAll(a, old)
+	}
+	fresh := a.events
+	a.events = old
+	s.withdraw(fresh)
+	closing := s.closeAll(a, fresh)
+	if isGone(err) {
+		return errors.Join(closing, s.detach(a))
+	}
+	return errors.Join(err, closing)
+}
+
+// isGone reports whether err is about a process or cgroup that has ended.
+func isGone(err error) bool {
+	return errors.Is(err, os.ErrProcessDone) || errors.Is(err, os.ErrNotExist)
+}

@@ -1,0 +1,215 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package switches
+
+import (
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/ring"
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
+)
+
+// The sample_type of a session is TID | TIME, so that every record ends in them:
+//
+//	header, [body,] pid:tid, time
+//
+// A switch takes 32 bytes twice: the thread that leaves writes a record that names
+// the next one, and then that one writes a record that names the one before. The
+// second is skipped where it adds nothing. Some threads write neither, on some CPUs
+// the idle task among them; the records of other threads name those.
+const trailerWords = 2
+
+// unknownTask is not a valid pid:tid.
+const unknownTask = ^uint64(0) - 1
+
+// spare is the room, in bytes, that a ring has while no record is lost: the largest
+// record is a fork, after one that reports lost records.
+const spare = 128
+
+// A cpuRing is one CPU's ring, whose records are read in place.
+type cpuRing struct {
+	*ring.Ring
+	cpu  int   // index
+	last int64 // time of the last record that was read
+	// maybeLost reports whether the ring was full, or its rest could not be read, so
+	// that records may be missing after the last one.
+	maybeLost bool
+	expected  uint64 // pid:tid that the last record named as the next one
+
+	// The next record, set by peek. Without one, only maybeLost is left to report.
+	header  ring.Header
+	time    int64
+	present bool
+}
+
+// begin starts a round.
+func (r *cpuRing) begin() {
+	r.Begin()
+	r.maybeLost = r.maybeLost || r.Full(spare)
+}
+
+// peek finds the next record of the round that is worth returning, and returns its
+// time; false where there is none. A record of lost records reports a loss since the
+// record before it, so it gets that one's time.
+func (r *cpuRing) peek(cutoff int64, corrupt *uint64) (time int64, ok bool) {
+	if r.Overrun() {
+		r.giveUp(corrupt)
+	}
+	for !r.Empty() {
+		var ok bool
+		if r.header, ok = r.Peek(); !ok || r.Words() < 1+trailerWords {
+			r.giveUp(corrupt)
+			break
+		}
+		if r.redundant() {
+			r.Skip()
+			continue
+		}
+		r.time = int64(r.Word(r.Words() - 1))
+		if r.header.Kind == sys.RecordLost {
+			r.time = r.last
+		}
+		if r.time > cutoff && r.time-cutoff < ring.ClockSlack {
+			r.Release()
+			return 0, false
+		}
+		r.present = true
+		return r.time, true
+	}
+	r.Release()
+	r.time, r.present = r.last, false
+	return r.time, r.maybeLost
+}
+
+// giveUp skips the rest of the round, whose records cannot be told apart.
+func (r *cpuRing) giveUp(corrupt *uint64) {
+	*corrupt++
+	r.SkipAll()
+	r.maybeLost = true
+}
+
+// redundant reports whether the next record adds nothing: its thread was named by
+// the record before, or it is about a thread that is not its process's first.
+func (r *cpuRing) redundant() bool {
+	switch r.header.Kind {
+	case sys.RecordSwitchCPUWide:
+		return r.header.Misc&sys.MiscSwitchOut == 0 && r.Word(r.Words()-trailerWords) == r.expected
+	case sys.RecordComm:
+		return r.header.Misc&sys.MiscCommExec == 0
+	case sys.RecordFork, sys.RecordExit:
+		if r.Words() < 3+trailerWords {
+			return false
+		}
+		pid, parent := ring.Halves(r.Word(1))
+		if r.header.Kind == sys.RecordFork {
+			return pid == parent
+		}
+		tid, _ := ring.Halves(r.Word(2))
+		return pid != tid
+	case sys.RecordSample, sys.RecordLost:
+		return false
+	}
+	return true
+}
+
+// read fills rec with the record that peek found. It returns false, and counts it,
+// for one that is shorter than its type demands.
+func (r *cpuRing) read(rec *Record, corrupt *uint64) bool {
+	*rec = Record{CPU: r.cpu, Time: r.time}
+	r.last = r.time
+	if !r.present {
+		rec.Kind, r.maybeLost, r.expected = Lost, false, unknownTask
+		return true
+	}
+	ok := r.decode(rec)
+	if !ok {
+		*corrupt++
+	}
+	r.Skip()
+	return ok
+}
+
+func (r *cpuRing) decode(rec *Record) bool {
+	body := r.Words() - 1 - trailerWords
+	switch r.header.Kind {
+	case sys.RecordSwitchCPUWide: // {u32 next_prev_pid, next_prev_tid}
+		if body < 1 {
+			return false
+		}
+		rec.Kind = Switch
+		to, from := r.Word(1), r.Word(r.Words()-trailerWords)
+		if r.header.Misc&sys.MiscSwitchOut == 0 {
+			to, from = from, to
+		}
+		r.expected = to
+		rec.PID, rec.TID = ring.Halves(to)
+		rec.OtherPID, rec.OtherTID = ring.Halves(from)
+	case sys.RecordSample: // the trailer alone
+		rec.Kind = Running
+		rec.PID, rec.TID = ring.Halves(r.Word(1))
+	case sys.RecordFork, sys.RecordExit: // {u32 pid, ppid, tid, ptid; u64 time}
+		if body < 3 {
+			return false
+		}
+		rec.Kind = Exit
+		if r.header.Kind == sys.RecordFork {
+			rec.Kind = Fork
+		}
+		rec.PID, rec.OtherPID = ring.Halves(r.Word(1))
+		rec.TID, rec.OtherTID = ring.Halves(r.Word(2))
+	case sys.RecordComm: // {u32 pid, tid; char comm[]}
+		if body < 1 {
+			return false
+		}
+		rec.Kind = Exec
+		rec.PID, rec.TID = ring.Halves(r.Word(1))
+	case sys.RecordLost: // {u64 id, lost}
+		if body < 2 {
+			return false
+		}
+		rec.Kind, rec.Count = Lost, r.Word(2)
+		r.expected = unknownTask
+	}
+	return true
+}
+
+// A merger returns the records of all rings by time, round by round.
+type merger struct {
+	rings   []*cpuRing
+	heap    ring.Heap
+	cutoff  int64
+	corrupt uint64
+}
+
+func newMerger(rings []*ring.Ring) merger {
+	var m merger
+	for i, r := range rings {
+		m.rings = append(m.rings, &cpuRing{Ring: r, cpu: i, expected: unknownTask})
+	}
+	return m
+}
+
+// begin starts a round of what is not younger than cutoff.
+func (m *merger) begin(cutoff int64) {
+	m.cutoff = cutoff
+	m.heap = m.heap[:0]
+	for i, r := range m.rings {
+		r.begin()
+		if time, ok := r.peek(cutoff, &m.corrupt); ok {
+			m.heap = append(m.heap, ring.Entry{Time: time, Index: i})
+		}
+	}
+	m.heap.Init()
+}
+
+// next fills rec with the earliest record of the round; false at its end.
+func (m *merger) next(rec *Record) bool {
+	for len(m.heap) > 0 {
+		r := m.rings[m.heap[0].Index]
+		ok := r.read(rec, &m.corrupt)
+		m.heap.Update(r.peek(m.cutoff, &m.corrupt))
+		if ok {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,60 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package switches records every context switch of the host's CPUs: which process
+// runs on each CPU at every moment, and the forks, execs and exits that tell
+// processes apart.
+package switches
+
+// Options of a Session. The zero value of each field has a meaning.
+type Options struct {
+	// CPUs are those to follow; empty means all that are online.
+	CPUs []int
+	// Ring is the bytes of each CPU's ring, rounded up to a power of two of pages and
+	// halved until it fits what this user may lock; 0 means a CPU's part of 16 MiB
+	// (256 KiB to 2 MiB).
+	Ring int
+	// MaxDescriptors bounds the descriptors, two per CPU; 0 means 4096. It is never
+	// above half of RLIMIT_NOFILE.
+	MaxDescriptors int
+}
+
+// ringSize returns a CPU's part of the memory. A switch takes 64 bytes, so a ring of
+// 256 KiB is full after 20 ms at 200,000 switches a second on one CPU. A reader that
+// is woken when it is a quarter full has 15 ms of them left.
+func ringSize(cpus int) int { return min(max(16<<20/max(cpus, 1), 256<<10), 2<<20) }
+
+// Kind is what a Record reports.
+type Kind uint8
+
+const (
+	// Switch: a thread went onto the CPU: TID of PID, which is 0 for the idle task.
+	// OtherTID of OtherPID left it.
+	Switch Kind = iota + 1
+	// Running: TID of PID is on the CPU, and may have been for long. See
+	// [Session.Snapshot].
+	Running
+	// Fork: process PID was started by OtherPID.
+	Fork
+	// Exec: process PID runs another program.
+	Exec
+	// Exit: the first thread of PID has ended; in general so have the others.
+	Exit
+	// Lost: records may be missing from here on until the next of the CPU. Count is
+	// their number, where that is known.
+	Lost
+)
+
+// Record is what happened on one CPU. Every Read fills it again.
+type Record struct {
+	Kind Kind
+	// Time is CLOCK_MONOTONIC in nanoseconds.
+	Time int64
+	// CPU is an index into [Session.CPUs].
+	CPU int
+	// The ids are as seen from this process's pid namespace: 0 where one is not in it,
+	// -1 for a thread that was ending and has no id any more.
+	PID, TID           int
+	OtherPID, OtherTID int
+	Count              uint64
+}

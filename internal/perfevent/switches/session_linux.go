@@ -1,0 +1,154 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package switches
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/rights"
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/ring"
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
+)
+
+// settle is how long after an event its record may become readable: the kernel
+// takes its time first and makes it readable some nanoseconds later or, where a
+// hypervisor suspends the CPU in between, when the CPU runs again.
+const settle = 5 * time.Millisecond
+
+// snapshotPeriod is the CPU time after which Snapshot samples a CPU.
+const snapshotPeriod = 100 * time.Microsecond
+
+// Session is the context switches of a number of CPUs. One goroutine calls Wait and
+// Read; Wake and Close may be called from any.
+type Session struct {
+	rings ring.Set
+	// clocks are the events that Snapshot enables, by CPU.
+	clocks  []int
+	merger  merger
+	through int64
+}
+
+// Open starts to record. Where that is not permitted, the error is a
+// *perfevent.RightsError.
+func Open(o Options) (*Session, error) {
+	cpus, err := sys.ChooseCPUs(o.CPUs)
+	if err != nil {
+		return nil, err
+	}
+	if needed, limit := 2*len(cpus), sys.DescriptorLimit(o.MaxDescriptors); needed > limit {
+		return nil, &rights.LimitError{Needed: needed, Limit: limit}
+	}
+	size := o.Ring
+	if size <= 0 {
+		size = ringSize(len(cpus))
+	}
+	size = ring.Size(size)
+	s := &Session{}
+	if err := s.rings.Open("context switches", cpus, func(cpu int) error { return s.openCPU(cpu, size) }, func() bool { return ring.Halve(&size) }); err != nil {
+		return nil, rights.Explain(rights.Host, "recording context switches", err)
+	}
+	s.merger = newMerger(s.rings.Rings())
+	return s, nil
+}
+
+func (s *Session) openCPU(cpu, size int) error {
+	anchor := attr(unix.PERF_COUNT_SW_DUMMY, unix.PerfBitContextSwitch|unix.PerfBitTask|unix.PerfBitComm|unix.PerfBitCommExec|unix.PerfBitExcludeKernel)
+	anchor.Wakeup = uint32(size / 4)
+	r, err := ring.Map(anchor, sys.AllProcesses, cpu, size)
+	if err != nil {
+		return err
+	}
+	s.rings.Add(r)
+	clock := attr(unix.PERF_COUNT_SW_CPU_CLOCK, unix.PerfBitDisabled) // of the idle task too
+	clock.Sample = uint64(snapshotPeriod)
+	fd, err := sys.Open(clock, sys.AllProcesses, cpu, 0)
+	if err != nil {
+		return err
+	}
+	r.Others = append(r.Others, fd)
+	if err := sys.SetOutput(fd, r.FD, cpu); err != nil {
+		return err
+	}
+	// The events of a CPU that went offline are closed, and its index is used again.
+	s.clocks = append(s.clocks[:len(s.rings.CPUs())], fd)
+	return nil
+}
+
+// attr returns an event whose records end in pid:tid and time.
+func attr(config, bits uint64) *unix.PerfEventAttr {
+	return &unix.PerfEventAttr{
+		Type:        unix.PERF_TYPE_SOFTWARE,
+		Size:        sys.AttrSize,
+		Config:      config,
+		Sample_type: unix.PERF_SAMPLE_TID | unix.PERF_SAMPLE_TIME,
+		Bits:        bits | unix.PerfBitSampleIDAll | unix.PerfBitUseClockID | unix.PerfBitExcludeHv | unix.PerfBitWatermark,
+		Clockid:     unix.CLOCK_MONOTONIC,
+	}
+}
+
+// Snapshot makes every CPU write one Running record soon, so that what runs on it is
+// known before its next switch.
+func (s *Session) Snapshot() error {
+	s.rings.Reading.Lock()
+	defer s.rings.Reading.Unlock()
+	if s.rings.Closed() {
+		return fmt.Errorf("sampling what runs: %w", os.ErrClosed)
+	}
+	var errs []error
+	for i, fd := range s.clocks {
+		// REFRESH enables the event for one sample. ENODEV: the CPU went offline.
+		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_REFRESH, 1); err != nil && !errors.Is(err, unix.ENODEV) {
+			errs = append(errs, fmt.Errorf("sampling what runs on CPU %d: %w", s.rings.CPUs()[i], err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Read fills rec with the next record of a round, all CPUs merged by time. It
+// returns false at the end of the round, when everything up to Through was returned,
+// or when the session is closed. It allocates nothing.
+func (s *Session) Read(rec *Record) bool {
+	s.rings.Reading.Lock()
+	defer s.rings.Reading.Unlock()
+	if s.rings.Closed() {
+		return false
+	}
+	if !s.rings.Unfinished {
+		s.through = sys.Monotonic() - int64(settle)
+		s.merger.begin(s.through)
+	}
+	s.rings.Unfinished = s.merger.next(rec)
+	return s.rings.Unfinished
+}
+
+// Through returns the time up to which the round has all records: a few milliseconds
+// before it began.
+func (s *Session) Through() int64 { return s.through }
+
+// Corrupt returns the number of records, and of parts of a ring, that made no sense.
+func (s *Session) Corrupt() uint64 { return s.merger.corrupt }
+
+// Wait blocks until a ring is a quarter full, Wake is called, or timeout has passed
+// (negative: never). After Close it returns os.ErrClosed.
+func (s *Session) Wait(timeout time.Duration) error { return s.rings.Wait(timeout) }
+
+// Wake makes the Wait under way return, or else the next one.
+func (s *Session) Wake() { s.rings.Wake() }
+
+// CPUs returns the CPUs that are followed. One that came online since is not among
+// them.
+func (s *Session) CPUs() []int { return s.rings.CPUs() }
+
+// Stale reports whether some of cpus, which are online now, are not followed: they
+// are not in CPUs, or were offline in between, which ends their events silently.
+// Close a stale session and open another one.
+func (s *Session) Stale(cpus []int) bool { return s.rings.Stale(cpus) }
+
+// Close ends the recording, and the Wait under way. A second Close does nothing.
+func (s *Session) Close() error { return s.rings.Close(func() error { return nil }) }

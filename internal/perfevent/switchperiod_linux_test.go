@@ -1,0 +1,156 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package perfevent
+
+import (
+	"math/rand/v2"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
+)
+
+// sleeper is a Python program that sleeps repeatedly.
+const sleeper = `import time
+for _ in range(100000): time.sleep(0.002)`
+
+// asleep is how long sleeper sleeps at a time.
+const asleep = 2 * time.Millisecond
+
+// blocked reads many waits of a thread, from the first one that is as long as sleeper
+// sleeps. It returns their number, how many of them had a stack sampled right before,
+// how long they took, and the time from the first to the end of the last.
+func blocked(t *testing.T, s *Session, tid, many int) (waits, stacks int, slept, span time.Duration) {
+	t.Helper()
+	var out, began int64
+	sampled, stack := false, false
+	readUntil(t, s, "waits", func(r *Record) bool {
+		switch {
+		case r.TID != tid:
+		case r.Type == TypeSample:
+			require.NotNil(t, r.Attachment)
+			require.NotEmpty(t, r.Sample.Kernel)
+			require.NotEmpty(t, r.Sample.User)
+			sampled = true
+		case r.Type == TypeSwitch && r.Switch.Out:
+			require.NotNil(t, r.Attachment)
+			out, stack, sampled = 0, sampled, false
+			if !r.Switch.Preempted {
+				out = r.Time
+			}
+		case r.Type == TypeSwitch && out > 0:
+			wait := time.Duration(r.Time - out)
+			if began == 0 && wait >= asleep {
+				began = out // Python has started by now
+			}
+			if began > 0 {
+				waits++
+				slept, span = slept+wait, time.Duration(r.Time-began)
+				if stack {
+					stacks++
+				}
+			}
+			out = 0
+		}
+		return waits >= many
+	})
+	require.Zero(t, s.Stats().Corrupt)
+	return waits, stacks, slept, span
+}
+
+func TestSwitchesAreRecordedAndSampled(t *testing.T) {
+	for name, wide := range map[string]bool{"a process": false, "a cgroup": true} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, Options{Switches: 1, Kernel: KernelStacks, HostWide: wide})
+			cmd := exec.Command("/usr/bin/python3", "-c", sleeper)
+			if wide {
+				group := hosttest.NewCgroup(t, "hotprofile-perfevent")
+				cmd = group.Command("/usr/bin/python3", "-c", sleeper)
+				require.NoError(t, cmd.Start())
+				dir := perfDirectory(t, group.Path)
+				attached(t)(s.AttachCgroup(dir))
+			} else {
+				require.NoError(t, cmd.Start())
+				attached(t)(s.AttachProcess(cmd.Process.Pid))
+			}
+			defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
+			const many = 300
+			waits, stacks, slept, span := blocked(t, s, cmd.Process.Pid, many)
+			t.Logf("%d waits, %d with a stack, %v of %v", waits, stacks, slept, span)
+			require.InDelta(t, waits, stacks, 2)
+			require.LessOrEqual(t, slept, span)
+			require.Greater(t, slept, many*asleep*9/10)
+		})
+	}
+}
+
+func TestSwitchesAreSampledAtTheirPeriod(t *testing.T) {
+	for name, wide := range map[string]bool{"a process": false, "the host": true} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, Options{Switches: 1, Kernel: KernelTime, HostWide: wide})
+			cmd := exec.Command("/usr/bin/python3", "-c", sleeper)
+			require.NoError(t, cmd.Start())
+			defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
+			if wide {
+				attached(t)(s.AttachHost())
+			} else {
+				attached(t)(s.AttachProcess(cmd.Process.Pid))
+			}
+			draw := func(mean int) int { return mean - mean/4 + rand.IntN(mean/2+1) }
+			require.NoError(t, s.SetSwitches(10, draw))
+			require.NoError(t, s.SetSwitches(10, draw))
+			// Switches are counted by the times of their records: a busy machine reads them
+			// late, and takes a while to start the program.
+			const many = 300
+			count := func() (switches, samples int) {
+				from := sys.Monotonic()
+				readUntil(t, s, "switches", func(r *Record) bool {
+					switch {
+					case r.Time < from:
+					case r.Type == TypeSample:
+						samples++
+					case r.Type == TypeSwitch && r.Switch.Out:
+						switches++
+					}
+					return switches >= many
+				})
+				return switches, samples
+			}
+			switches, samples := count()
+			t.Logf("%d switches, %d samples", switches, samples)
+			require.Greater(t, samples, 1)
+			require.Less(t, samples, switches/2, "periods of 8 to 13")
+			require.NoError(t, s.SetSwitches(1, func(int) int { return 1 }))
+			lost := s.Stats().Lost // they were sampled, and a busy machine could not read them
+			switches, samples = count()
+			lost = s.Stats().Lost - lost
+			t.Logf("%d switches, %d samples, %d lost", switches, samples, lost)
+			require.Greater(t, samples+int(lost), switches*9/10)
+		})
+	}
+}
+
+func TestSwitchesNeedTheKernel(t *testing.T) {
+	_, err := Open(Options{Switches: 1})
+	require.ErrorContains(t, err, "threads are switched in the kernel")
+}
+
+// perfDirectory returns a cgroup's directory in the hierarchy that owns perf_event.
+func perfDirectory(t *testing.T, path string) string {
+	t.Helper()
+	for _, root := range []string{"/sys/fs/cgroup/perf_event", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"} {
+		fd, err := unix.Open(root+path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		if err == nil {
+			unix.Close(fd)
+			return root + path
+		}
+	}
+	t.Fatal("no directory of " + path)
+	return ""
+}

@@ -1,0 +1,58 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package uprobe places probes in the files of programs (uprobes), and records the
+// stack and one register of each thread that hits one.
+package uprobe
+
+import (
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/record"
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
+)
+
+// Options of a Session. The zero value of each field has a meaning.
+type Options struct {
+	// CPUs are those on which hits are recorded; empty means all that are online.
+	CPUs []int
+	// Ring is the bytes of each CPU's ring, rounded up to a power of two of pages and
+	// halved until it fits what this user may lock; 0 means 512 KiB: the hits of 50 ms
+	// of a program that allocates 10 GB in one second.
+	Ring int
+	// MaxDescriptors bounds the descriptors, one per CPU and one per probe and CPU; 0
+	// means 4096. It is never above half of RLIMIT_NOFILE.
+	MaxDescriptors int
+}
+
+const defaultRing = 512 << 10
+
+// Record is one record of a Session. Every Read fills it again: its slices are valid
+// until the next one.
+type Record struct {
+	// Record is a TypeSample for a hit, with the stack of the thread that hit the
+	// probe; or a TypeMmap, TypeComm or TypeLost.
+	record.Record
+	// Probe is the one that was hit; nil where it is detached by now.
+	Probe *Probe
+	// Value is what the probe's register held, where HasValue.
+	Value    uint64
+	HasValue bool
+}
+
+// Stats are the counters of a Session since it was opened.
+type Stats struct {
+	// Lost are records that did not fit a ring, or that the kernel dropped before.
+	Lost uint64
+	// Corrupt are records that are shorter than they say, and parts of a ring that were
+	// skipped because a header made no sense.
+	Corrupt uint64
+}
+
+// registerOf decodes what follows the callchain of a hit: {u64 abi; u64 regs[1]},
+// where the register is missing if abi is PERF_SAMPLE_REGS_ABI_NONE.
+func registerOf(words []uint64) (value uint64, ok bool) {
+	rest := record.AfterCallchain(words)
+	if len(rest) < 2 || rest[0] != sys.RegistersABI64 {
+		return 0, false
+	}
+	return rest[1], true
+}

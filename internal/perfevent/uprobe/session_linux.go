@@ -1,0 +1,196 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package uprobe
+
+import (
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/record"
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/rights"
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/ring"
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
+)
+
+// Session is a set of probes with the rings that their hits are written to. One
+// goroutine calls Wait and Read; everything else may be called from any.
+//
+// A probe is in a file, and every process that runs the file hits it; the reader
+// decides whose hits count. A probe per process would take an event per thread and
+// CPU, and the kernel visits each of them at every hit. Placing a probe needs the
+// same right as following the whole host, so nothing is gained by less.
+//
+// Probes are placed through perf's own device, so that no tracefs is needed.
+type Session struct {
+	rings  ring.Set
+	reader *record.Reader
+	device uint32 // type of the events of probes
+	limit  int    // of descriptors
+	depth  int    // of stacks
+
+	// mu guards what is attached.
+	mu       sync.Mutex
+	probes   map[*Probe]struct{}
+	attached int // events of all probes
+
+	// events maps the id in a record to its probe. The map is replaced, never changed.
+	events atomic.Pointer[map[uint64]*Probe]
+}
+
+// Open maps the rings; nothing is recorded until a probe is attached. Where probes
+// are not permitted, the error is a *perfevent.RightsError; where the kernel has
+// none, a *perfevent.UnsupportedError.
+func Open(o Options) (*Session, error) {
+	device, err := deviceType()
+	if err != nil {
+		return nil, err
+	}
+	cpus, err := sys.ChooseCPUs(o.CPUs)
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{
+		device: device,
+		limit:  sys.DescriptorLimit(o.MaxDescriptors),
+		depth:  sys.StackDepth(),
+		probes: make(map[*Probe]struct{}),
+	}
+	if len(cpus) > s.limit {
+		return nil, &rights.LimitError{Needed: len(cpus), Limit: s.limit}
+	}
+	s.events.Store(&map[uint64]*Probe{})
+	size := o.Ring
+	if size <= 0 {
+		size = defaultRing
+	}
+	size = ring.Size(size)
+	if err := s.rings.Open("probes", cpus, func(cpu int) error { return s.openRing(cpu, size) }, func() bool { return ring.Halve(&size) }); err != nil {
+		return nil, rights.Explain(rights.Uprobes, "following probes in programs", err)
+	}
+	s.reader = record.NewReader(s.rings.Rings(), record.Decoder{MaxStack: s.depth}, sys.Monotonic)
+	return s, nil
+}
+
+// deviceType returns the type of perf's uprobe events, which the kernel chooses when
+// it starts.
+func deviceType() (uint32, error) {
+	text, err := os.ReadFile("/sys/bus/event_source/devices/uprobe/type")
+	if err != nil {
+		return 0, unsupported(err)
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 32)
+	if err != nil {
+		return 0, unsupported(err)
+	}
+	return uint32(n), nil
+}
+
+func unsupported(err error) error {
+	return &rights.UnsupportedError{
+		Feature: "probes in programs",
+		Needs:   "Linux 4.17 or later with CONFIG_UPROBE_EVENTS, and /sys mounted",
+		Err:     err,
+	}
+}
+
+// openRing maps a CPU's ring from an event that reports new mappings and names,
+// which are needed to read the stacks of hits.
+func (s *Session) openRing(cpu, size int) error {
+	anchor := attr(unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_DUMMY, unix.PerfBitMmap|unix.PerfBitMmap2|unix.PerfBitComm|unix.PerfBitCommExec)
+	anchor.Wakeup = uint32(size / 4)
+	r, err := ring.Map(anchor, sys.AllProcesses, cpu, size)
+	if err != nil {
+		return err
+	}
+	r.Records = true
+	s.rings.Add(r)
+	return nil
+}
+
+func attr(kind uint32, config, bits uint64) *unix.PerfEventAttr {
+	return &unix.PerfEventAttr{
+		Type:   kind,
+		Size:   sys.AttrSize,
+		Config: config,
+		Sample_type: unix.PERF_SAMPLE_IDENTIFIER | unix.PERF_SAMPLE_TID | unix.PERF_SAMPLE_TIME |
+			unix.PERF_SAMPLE_CPU | unix.PERF_SAMPLE_PERIOD | unix.PERF_SAMPLE_CALLCHAIN,
+		Bits:    bits | unix.PerfBitExcludeKernel | unix.PerfBitSampleIDAll | unix.PerfBitUseClockID | unix.PerfBitExcludeHv | unix.PerfBitWatermark,
+		Clockid: unix.CLOCK_MONOTONIC,
+	}
+}
+
+// used returns the number of open descriptors.
+func (s *Session) used() int { return s.rings.Len() + s.attached }
+
+// Read fills rec with the next record of a round, all rings merged by time. It
+// returns false at the end of the round, or after Close. It allocates nothing.
+func (s *Session) Read(rec *Record) bool {
+	s.rings.Reading.Lock()
+	defer s.rings.Reading.Unlock()
+	if s.rings.Closed() {
+		return false
+	}
+	var words []uint64
+	if words, s.rings.Unfinished = s.reader.Next(&rec.Record); words == nil {
+		return false
+	}
+	rec.Probe = nil
+	if rec.Type == record.TypeSample {
+		rec.Probe = (*s.events.Load())[rec.ID]
+		rec.Value, rec.HasValue = registerOf(words)
+	}
+	return true
+}
+
+// Wait blocks until a ring is a quarter full, Wake is called, or timeout has passed
+// (negative: never). After Close it returns os.ErrClosed.
+func (s *Session) Wait(timeout time.Duration) error { return s.rings.Wait(timeout) }
+
+// Wake makes the Wait under way return, or else the next one.
+func (s *Session) Wake() { s.rings.Wake() }
+
+// CPUs returns the CPUs on which hits are recorded. One that came online since is
+// not among them.
+func (s *Session) CPUs() []int { return s.rings.CPUs() }
+
+// Stale reports whether hits on some of cpus, which are online now, are not
+// recorded: they are not in CPUs, or were offline in between, which ends their
+// events silently. Close a stale session and open another one.
+func (s *Session) Stale(cpus []int) bool { return s.rings.Stale(cpus) }
+
+// Stats returns the counters.
+func (s *Session) Stats() Stats {
+	return Stats{
+		Lost:    s.reader.Lost.Load() + s.reader.LostSamples.Load(),
+		Corrupt: s.reader.Corrupt.Load(),
+	}
+}
+
+// Descriptors returns the number of open descriptors.
+func (s *Session) Descriptors() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.used()
+}
+
+// Close removes all probes, and ends the Wait under way. A second Close does
+// nothing.
+func (s *Session) Close() error {
+	return s.rings.Close(func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		var errs []error
+		for p := range s.probes {
+			errs = append(errs, s.detach(p))
+		}
+		return errors.Join(errs...)
+	})
+}

@@ -1,0 +1,242 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package uprobe
+
+import (
+	"fmt"
+	"os"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/perftest"
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/record"
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/rights"
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
+)
+
+// probed is the function that the tests probe.
+//
+//go:noinline
+func probed(first, second, third int) int { return first + second + third }
+
+// thirdArgument is the register of its third argument, as the kernel numbers it.
+const thirdArgument = 2
+
+// offsetOf returns the offset of a function of this program in its file.
+func offsetOf(t testing.TB, function any) uint64 {
+	t.Helper()
+	pc := uint64(reflect.ValueOf(function).Pointer())
+	maps, err := os.ReadFile("/proc/self/maps")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(maps)) {
+		var start, limit, offset uint64
+		var permissions string
+		_, err := fmt.Sscanf(line, "%x-%x %s %x", &start, &limit, &permissions, &offset)
+		require.NoError(t, err)
+		if pc >= start && pc < limit {
+			return pc - start + offset
+		}
+	}
+	t.Fatal("the function is in no mapping")
+	return 0
+}
+
+func open(t testing.TB, o Options) *Session {
+	t.Helper()
+	if _, known := map[string]bool{"amd64": true, "arm64": true}[runtime.GOARCH]; !known {
+		t.Skip("the register of the third argument is not known here")
+	}
+	u, err := Open(o)
+	if err != nil {
+		hosttest.SkipUnprivileged(t, "%v", err)
+	}
+	t.Cleanup(func() { require.NoError(t, u.Close()) })
+	return u
+}
+
+func attachProbed(t testing.TB, u *Session) *Probe {
+	t.Helper()
+	f, err := os.Open("/proc/self/exe")
+	require.NoError(t, err)
+	defer f.Close()
+	p, err := u.Attach(f, offsetOf(t, probed), thirdArgument)
+	require.NoError(t, err)
+	return p
+}
+
+// hits reads the values of all hits so far.
+func hits(u *Session, from *Probe) (values []uint64) {
+	var rec Record
+	for u.Read(&rec) {
+		if rec.Type == record.TypeSample && rec.Probe == from && rec.PID == os.Getpid() && rec.HasValue {
+			values = append(values, rec.Value)
+		}
+	}
+	return values
+}
+
+func TestMain(m *testing.M) { perftest.Main(m, nil) }
+
+func TestRecordHasTheRegistersValue(t *testing.T) {
+	u := open(t, Options{})
+	p := attachProbed(t, u)
+	for i := range 100 {
+		_ = probed(1, 2, i+1000)
+	}
+	var got []uint64
+	require.Eventually(t, func() bool {
+		got = append(got, hits(u, p)...)
+		return len(got) == 100
+	}, perftest.Deadline, time.Millisecond)
+	for i, v := range got {
+		require.EqualValues(t, i+1000, v)
+	}
+	require.Zero(t, u.Stats())
+}
+
+func TestStackOfAHitStartsAtTheProbe(t *testing.T) {
+	u := open(t, Options{})
+	p := attachProbed(t, u)
+	_ = probed(1, 2, 3)
+	var rec Record
+	found := false
+	require.Eventually(t, func() bool {
+		for u.Read(&rec) {
+			if rec.Type == record.TypeSample && rec.Probe == p {
+				found = true
+				break
+			}
+		}
+		return found
+	}, perftest.Deadline, time.Millisecond)
+	require.Empty(t, rec.Sample.Kernel)
+	require.Equal(t, "github.com/hotprofile/hotprofile/internal/perfevent/uprobe.probed", runtime.FuncForPC(uintptr(rec.Sample.User[0])).Name())
+	names := ""
+	for _, pc := range rec.Sample.User[1:] {
+		names += runtime.FuncForPC(uintptr(pc)-1).Name() + " "
+	}
+	require.Contains(t, names, "testing.tRunner")
+	require.Equal(t, unix.Getpid(), rec.PID)
+}
+
+func TestDetachedProbeIsNotHit(t *testing.T) {
+	u := open(t, Options{})
+	rings := u.Descriptors()
+	require.Equal(t, len(u.CPUs()), rings)
+	p, q := attachProbed(t, u), attachProbed(t, u) // at one place, each recorded separately
+	require.Equal(t, 3*rings, u.Descriptors())
+	_ = probed(1, 2, 3)
+	require.NoError(t, p.Detach())
+	require.NoError(t, p.Detach())
+	_ = probed(1, 2, 4)
+	require.Equal(t, 2*rings, u.Descriptors())
+	var values []uint64
+	require.Eventually(t, func() bool {
+		values = append(values, hits(u, q)...)
+		return len(values) >= 2
+	}, perftest.Deadline, time.Millisecond)
+	require.Equal(t, []uint64{3, 4}, values)
+	require.NoError(t, u.Close())
+	_, err := u.Attach(os.Stdin, 0, thirdArgument)
+	require.ErrorIs(t, err, os.ErrClosed)
+	require.ErrorIs(t, u.Wait(0), os.ErrClosed)
+	require.False(t, u.Read(&Record{}))
+}
+
+func TestDescriptorsAreBounded(t *testing.T) {
+	cpus, err := sys.OnlineCPUs()
+	require.NoError(t, err)
+	u := open(t, Options{MaxDescriptors: 2*len(cpus) - 1})
+	f, err := os.Open("/proc/self/exe")
+	require.NoError(t, err)
+	defer f.Close()
+	_, err = u.Attach(f, offsetOf(t, probed), thirdArgument)
+	var limit *rights.LimitError
+	require.ErrorAs(t, err, &limit)
+	require.Equal(t, len(cpus), u.Descriptors())
+}
+
+func TestProbeThatCannotBePlacedLeavesNothing(t *testing.T) {
+	u := open(t, Options{})
+	for name, path := range map[string]string{"a file of procfs": "/proc/self/status", "a device": "/dev/null"} {
+		f, err := os.Open(path)
+		require.NoError(t, err)
+		_, err = u.Attach(f, 0, thirdArgument)
+		require.Error(t, err, name)
+		require.NoError(t, f.Close())
+	}
+	require.Equal(t, len(u.CPUs()), u.Descriptors())
+}
+
+func TestLostRecordsAreCounted(t *testing.T) {
+	u := open(t, Options{Ring: os.Getpagesize()})
+	p := attachProbed(t, u)
+	onOneCPU(t) // the kernel reports a loss with the next record of that CPU
+	for range 1000 {
+		_ = probed(1, 2, 3)
+	}
+	read := len(hits(u, p))
+	for end := time.Now().Add(perftest.Deadline); u.Stats().Lost == 0; {
+		require.True(t, time.Now().Before(end), "no loss is reported")
+		_ = probed(1, 2, 3)
+		read += len(hits(u, p))
+	}
+	require.Less(t, read, 1000)
+}
+
+// onOneCPU pins the test to the first CPU that it may use.
+func onOneCPU(t *testing.T) {
+	t.Helper()
+	runtime.LockOSThread()
+	var before, one unix.CPUSet
+	require.NoError(t, unix.SchedGetaffinity(0, &before))
+	for cpu := range 1024 {
+		if before.IsSet(cpu) {
+			one.Set(cpu)
+			break
+		}
+	}
+	require.NoError(t, unix.SchedSetaffinity(0, &one))
+	t.Cleanup(func() {
+		require.NoError(t, unix.SchedSetaffinity(0, &before))
+		runtime.UnlockOSThread()
+	})
+}
+
+func BenchmarkProbe(b *testing.B) {
+	b.Run("baseline=without", func(b *testing.B) {
+		for b.Loop() {
+			_ = probed(1, 2, 3)
+		}
+	})
+	b.Run("hit", func(b *testing.B) {
+		u := open(b, Options{Ring: 4 << 20})
+		attachProbed(b, u)
+		for b.Loop() {
+			_ = probed(1, 2, 3)
+		}
+	})
+	b.Run("read", func(b *testing.B) {
+		u := open(b, Options{Ring: 4 << 20})
+		attachProbed(b, u)
+		var rec Record
+		b.ReportAllocs()
+		for b.Loop() {
+			if !u.Read(&rec) {
+				b.StopTimer()
+				for range 1000 {
+					_ = probed(1, 2, 3)
+				}
+				b.StartTimer()
+			}
+		}
+	})
+}
