@@ -10,9 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify/identifytest"
-
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/consumer/xconsumer"
@@ -24,6 +21,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify/identifytest"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
 )
 
@@ -287,7 +287,7 @@ func BenchmarkRecorderAppend(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				j := p.gate.judge(pd)
-				var counts [numSampleOutcomes]int64
+				var counts counters.Samples
 				j.capture(pd, &counts)
 				p.gate.recorder.Put(j.captures, &counts)
 				p.gate.release(j)
@@ -316,7 +316,7 @@ func BenchmarkSweep(b *testing.B) {
 	p, now := gateOfBench(b, 0, 10*time.Second)
 	r := p.gate.recorder
 	r.total = 1 << 30
-	var counts [numSampleOutcomes]int64
+	var counts counters.Samples
 	for i := range 10_000 {
 		u := p.units.engine.Unit(fmt.Sprintf("/unit/%d", i))
 		for n := range 3 {

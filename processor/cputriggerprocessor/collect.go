@@ -13,6 +13,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 )
 
 // chunk is how many units are read before their readings are handed over, so
@@ -92,7 +93,7 @@ type collector struct {
 	interval time.Duration
 	now      func() time.Time
 	log      *zap.Logger
-	count    func(monitor int, what readingOutcome, n int64)
+	counters *counters.Counters
 	debug    *debugUnits
 	hot      *hotList
 	ages     bool // it matters when units' processes started
@@ -104,7 +105,7 @@ type collector struct {
 	watched  []*watched
 	results  []monitor.Result // of one unit
 	outcomes []outcome        // of one chunk, per unit one per monitor
-	counts   [][numReadingOutcomes]int64
+	counts   []counters.Readings
 	behind   bool            // readings were late at the last tick
 	why      map[string]bool // of monitors that are unavailable, which reasons were said
 }
@@ -118,7 +119,7 @@ func (c *collector) collect() {
 	if c.outcomes == nil {
 		c.results = make([]monitor.Result, len(c.monitors))
 		c.outcomes = make([]outcome, chunk*len(c.monitors))
-		c.counts = make([][numReadingOutcomes]int64, len(c.monitors))
+		c.counts = make([]counters.Readings, len(c.monitors))
 	}
 	for _, u := range c.units.takeAdded() {
 		c.watched = append(c.watched, &watched{unit: u, said: make([]bool, len(c.monitors)), lastOf: make([]time.Time, len(c.monitors))})
@@ -140,12 +141,8 @@ func (c *collector) collect() {
 	c.hot.publish()
 	c.sayLate(worst)
 	for m := range c.counts {
-		for what, n := range c.counts[m] {
-			if n > 0 {
-				c.count(m, readingOutcome(what), n)
-			}
-		}
-		c.counts[m] = [numReadingOutcomes]int64{}
+		c.counters.AddReadings(m, &c.counts[m])
+		c.counts[m] = counters.Readings{}
 	}
 }
 
@@ -176,7 +173,7 @@ func (c *collector) read(w *watched, out []outcome) (worst lateness) {
 			for m := range out {
 				out[m].Err = err
 				if !w.gone {
-					c.counts[m][readingFailed]++
+					c.counts[m][counters.ReadingFailed]++
 				}
 			}
 			return lateness{}
@@ -230,12 +227,12 @@ func (w *watched) late(m int, now time.Time, r monitor.Result, interval time.Dur
 // classify counts a reading once, and says once per unit what is wrong with it.
 // Why a monitor is unavailable is often the same for very many units: it is said
 // once for all of them, and for each in the debug log.
-func (c *collector) classify(w *watched, m int, err error, late bool) readingOutcome {
+func (c *collector) classify(w *watched, m int, err error, late bool) counters.ReadingOutcome {
 	switch {
 	case err == nil && late:
-		return readingLate
+		return counters.ReadingLate
 	case err == nil:
-		return readingOK
+		return counters.ReadingOK
 	}
 	var unavailable cgroup.Unavailable // it escapes, so not where nothing failed
 	if errors.As(err, &unavailable) {
@@ -243,13 +240,13 @@ func (c *collector) classify(w *watched, m int, err error, late bool) readingOut
 			w.said[m] = true
 			c.sayUnavailable(w.name, c.monitors[m], err)
 		}
-		return readingUnavailable
+		return counters.ReadingUnavailable
 	}
 	if !w.said[m] {
 		w.said[m] = true
 		c.log.Warn("reading failed", zap.String("unit", w.name), zap.String("monitor", c.monitors[m]), zap.Error(err))
 	}
-	return readingFailed
+	return counters.ReadingFailed
 }
 
 // isGap says whether a reading was left out on purpose, so that nothing failed.

@@ -7,9 +7,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
-
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
 )
 

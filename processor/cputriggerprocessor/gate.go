@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
-
 	"go.opentelemetry.io/collector/consumer/xconsumer"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 	"go.uber.org/zap"
@@ -18,6 +16,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 )
 
 // gate judges batches of profiles, on their senders' goroutines.
@@ -55,7 +55,7 @@ func (f fate) leaves() bool { return f == kept || f == stamped || f == withheld 
 
 // verdict is what is decided of one profile.
 type verdict struct {
-	outcome sampleOutcome // if the next component accepts it, where it leaves
+	outcome counters.SampleOutcome // if the next component accepts it, where it leaves
 	fate    fate
 	samples int
 	bytes   int                   // as marshalled, with its part of what profiles share
@@ -167,18 +167,18 @@ func (g *gate) judgeResource(j *judgement, d pprofile.ProfilesDictionary, rp ppr
 			case len(a.openings) > 0 && a.busy:
 				v.fate = recorded
 			case len(a.openings) > 0:
-				v.outcome, v.fate = samplePassed, stamped
+				v.outcome, v.fate = counters.SamplePassed, stamped
 			case open:
-				v.outcome = sampleFiltered
+				v.outcome = counters.SampleFiltered
 			case reason == "" && a.wanted:
 				v.fate = recorded
 			case reason == "":
 				v.outcome = a.shut
-				if v.outcome == sampleGateShut && len(a.dry) > 0 {
-					v.outcome = sampleDryRun
+				if v.outcome == counters.SampleGateShut && len(a.dry) > 0 {
+					v.outcome = counters.SampleDryRun
 				}
 			default:
-				v.outcome = sampleUnmatched
+				v.outcome = counters.SampleUnmatched
 				if g.passUnmatched {
 					v.fate = kept
 				}

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 )
 
 // outlet sends what the recorder holds of units whose gate has opened, on a
@@ -20,14 +21,14 @@ import (
 type outlet struct {
 	recorder *recorder
 	gate     *gate
-	counters *counters
+	counters *counters.Counters
 
 	stop    chan struct{}
 	cancel  context.CancelFunc // of what is being sent
 	running sync.WaitGroup
 }
 
-func newOutlet(g *gate, counters *counters) *outlet {
+func newOutlet(g *gate, counters *counters.Counters) *outlet {
 	return &outlet{recorder: g.recorder, gate: g, counters: counters}
 }
 
@@ -106,11 +107,11 @@ func (o *outlet) Shutdown(ctx context.Context) {
 // send hands over one record, and says whether it needs not be sent again: it was
 // accepted, or refused for good, or its openings let nothing of it out.
 func (o *outlet) send(ctx context.Context, p parcel) bool {
-	var counts [numSampleOutcomes]int64
-	defer o.counters.sample(ctx, &counts)
+	var counts counters.Samples
+	defer o.counters.AddSamples(ctx, &counts)
 	pd, err := unpack(p.data)
 	if err != nil { // it was marshalled here
-		counts[sampleRefused] += int64(p.samples)
+		counts[counters.SampleRefused] += int64(p.samples)
 		return true
 	}
 	j := o.gate.judgement()
@@ -123,7 +124,7 @@ func (o *outlet) send(ctx context.Context, p parcel) bool {
 	}
 	for _, v := range j.verdicts {
 		if err != nil && v.fate == stamped {
-			v.outcome = sampleRefused
+			v.outcome = counters.SampleRefused
 		}
 		counts[v.outcome] += int64(v.samples)
 	}
@@ -141,11 +142,11 @@ func (o *outlet) judge(j *judgement, pd pprofile.Profiles, p parcel) {
 				a.openings = append(a.openings, p.openings...)
 				o.gate.sieve(a, pd.Dictionary(), profile)
 				v := verdict{
-					outcome: sampleFiltered, samples: samplesIn(profile),
+					outcome: counters.SampleFiltered, samples: samplesIn(profile),
 					at: dictionary.ProfileRef{Resource: int32(ri), Scope: int32(si), Profile: int32(pi)},
 				}
 				if len(a.openings) > 0 {
-					v.outcome, v.fate = samplePassed, stamped
+					v.outcome, v.fate = counters.SamplePassed, stamped
 					j.leaving++
 					j.stamped++
 				}

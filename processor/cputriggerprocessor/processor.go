@@ -15,8 +15,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
-
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/consumer"
@@ -29,6 +27,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
 )
 
@@ -47,7 +47,7 @@ type cpuTrigger struct {
 	cfg       *Config
 	log       *zap.Logger
 	now       func() time.Time
-	counters  *counters
+	counters  *counters.Counters
 	units     *units
 	eval      *evaluator
 	gate      *gate
@@ -73,7 +73,7 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 	if err != nil {
 		return nil, err
 	}
-	counters, err := newCounters(set.TelemetrySettings, cfg.monitors())
+	metrics, err := counters.New(set.TelemetrySettings, cfg.monitors())
 	if err != nil {
 		return nil, err
 	}
@@ -81,12 +81,12 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 	if err != nil {
 		return nil, err
 	}
-	p := &cpuTrigger{id: set.ID, telemetry: set.TelemetrySettings, cfg: cfg, log: set.Logger, now: now, counters: counters, units: newUnits(engine, selectors)}
+	p := &cpuTrigger{id: set.ID, telemetry: set.TelemetrySettings, cfg: cfg, log: set.Logger, now: now, counters: metrics, units: newUnits(engine, selectors)}
 	p.units.byService = cfg.CooldownBy == CooldownByService || cfg.Budgets.MaxTriggersPerServicePerHour > 0
 	types := map[string][]profileType{}
 	p.eval = &evaluator{
 		units: p.units, debug: newDebugUnits(cfg.DebugUnits, set.Logger), now: now,
-		reporter: &reporter{log: set.Logger, counters: counters, types: types},
+		reporter: &reporter{log: set.Logger, counters: metrics, types: types},
 	}
 	p.gate = &gate{
 		scope: cfg.Scope, units: p.units,
@@ -95,10 +95,10 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 		remove: newAttributeFilter(cfg.KeepProcessAttributes),
 	}
 	if cfg.PreTrigger > 0 {
-		p.gate.recorder = newRecorder(&p.units.mu, counters, cfg.PreTrigger, int(cfg.PreTriggerMemoryPerUnit), int(cfg.PreTriggerMemory), now())
+		p.gate.recorder = newRecorder(&p.units.mu, metrics, cfg.PreTrigger, int(cfg.PreTriggerMemoryPerUnit), int(cfg.PreTriggerMemory), now())
 		p.gate.recorder.allTypes = func(policy string) bool { return len(p.gate.types[policy]) == 0 }
 		p.units.recorder = p.gate.recorder
-		p.outlet = newOutlet(p.gate, counters)
+		p.outlet = newOutlet(p.gate, metrics)
 	}
 	for _, policy := range cfg.enabled() {
 		for _, t := range policy.ProfileTypes {
@@ -109,7 +109,7 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 			p.gate.types[policy.Name] = append(p.gate.types[policy.Name], parsed)
 		}
 	}
-	if err := counters.observe(p.units.Count, p.gate.recorder.Held); err != nil {
+	if err := metrics.Observe(p.units.Count, p.gate.recorder.Held); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -212,7 +212,7 @@ func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 func (p *cpuTrigger) newCollector(tree *cgroup.Tree, source source) *collector {
 	c := &collector{
 		units: p.units, source: source, monitors: p.cfg.monitors(), interval: p.cfg.CollectionInterval,
-		now: p.now, log: p.log, count: p.counters.reading, debug: p.eval.debug, hot: p.hot, ages: p.cfg.MinAge > 0,
+		now: p.now, log: p.log, counters: p.counters, debug: p.eval.debug, hot: p.hot, ages: p.cfg.MinAge > 0,
 		openTimes: func(u *unit) *userTimes { return openUserTimes(tree, u) },
 	}
 	if tree != nil {
@@ -328,7 +328,7 @@ func (p *cpuTrigger) Shutdown(ctx context.Context) error {
 	if p.memory != nil {
 		err = errors.Join(err, p.memory.close(ctx, p.units.Snapshot(p.now())))
 	}
-	p.counters.builder.Shutdown()
+	p.counters.Shutdown()
 	return err
 }
 

@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
 
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 )
 
 // recorder keeps the last profiles of units whose gate is shut, and what comes
@@ -32,7 +33,7 @@ import (
 // opens, each profile is either recorded or still to be judged.
 type recorder struct {
 	lock     sync.Locker
-	counters *counters
+	counters *counters.Counters
 	pre      time.Duration // how long before a trigger is kept
 	perUnit  int
 	total    int
@@ -94,7 +95,7 @@ const (
 	tapeSize      = int(unsafe.Sizeof(tape{})) + 48 + 16
 )
 
-func newRecorder(lock sync.Locker, counters *counters, pre time.Duration, perUnit, total int, base time.Time) *recorder {
+func newRecorder(lock sync.Locker, counters *counters.Counters, pre time.Duration, perUnit, total int, base time.Time) *recorder {
 	return &recorder{
 		lock: lock, counters: counters, pre: pre, perUnit: min(perUnit, total), total: total, sizes: newSizeClasses(),
 		allTypes: func(string) bool { return true },
@@ -148,7 +149,7 @@ func unpack(data []byte) (pprofile.Profiles, error) {
 
 // Put keeps captures, or says that they leave if their gate has opened since
 // they were judged. Counts has what becomes of samples that find no room.
-func (r *recorder) Put(captures []capture, counts *[numSampleOutcomes]int64) {
+func (r *recorder) Put(captures []capture, counts *counters.Samples) {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	for i := range captures {
@@ -157,9 +158,9 @@ func (r *recorder) Put(captures []capture, counts *[numSampleOutcomes]int64) {
 	r.bound(counts)
 }
 
-func (r *recorder) put(c *capture, counts *[numSampleOutcomes]int64) {
+func (r *recorder) put(c *capture, counts *counters.Samples) {
 	if r.closed {
-		counts[sampleShutdown] += int64(c.samples)
+		counts[counters.SampleShutdown] += int64(c.samples)
 		return
 	}
 	rec := recording{
@@ -167,7 +168,7 @@ func (r *recorder) put(c *capture, counts *[numSampleOutcomes]int64) {
 		samples: int32(min(c.samples, 1<<31-1)), dry: c.dry,
 	}
 	if r.sizes.of(len(rec.data))+recordingSize+tapeSize > r.perUnit {
-		counts[sampleEvicted] += int64(c.samples)
+		counts[counters.SampleEvicted] += int64(c.samples)
 		return
 	}
 	t := r.tapes[c.unit]
@@ -183,7 +184,7 @@ func (r *recorder) put(c *capture, counts *[numSampleOutcomes]int64) {
 	at, known := t.place(rec)
 	if known {
 		// A sender that was told of a failure sends its whole batch again.
-		counts[sampleRefused] += int64(c.samples)
+		counts[counters.SampleRefused] += int64(c.samples)
 		return
 	}
 	real, dry := r.admits(t.unit, rec) // by now
@@ -261,10 +262,10 @@ func (r *recorder) admits(u *trigger.Unit, rec recording) (real, dry bool) {
 func (r *recorder) time(since int64) time.Time { return r.base.Add(time.Duration(since)) }
 
 // evict lets go of the oldest record of a unit that is not being sent.
-func (r *recorder) evict(t *tape, counts *[numSampleOutcomes]int64) bool {
+func (r *recorder) evict(t *tape, counts *counters.Samples) bool {
 	for i := range t.records {
 		if t.records[i].state != sending {
-			counts[sampleEvicted] += int64(t.records[i].samples)
+			counts[counters.SampleEvicted] += int64(t.records[i].samples)
 			r.remove(t, i)
 			return true
 		}
@@ -298,7 +299,7 @@ func (r *recorder) drop(t *tape) {
 }
 
 // bound evicts until the total is within its bound.
-func (r *recorder) bound(counts *[numSampleOutcomes]int64) {
+func (r *recorder) bound(counts *counters.Samples) {
 	for int(r.size.Load()) > r.total && len(r.cold) > 0 {
 		if !r.sorted {
 			r.sorted = true
@@ -316,7 +317,7 @@ func (r *recorder) sweep(now time.Time) {
 	if r == nil || r.closed {
 		return
 	}
-	var counts [numSampleOutcomes]int64
+	var counts counters.Samples
 	oldest := int64(now.Add(-r.pre).Sub(r.base))
 	r.sorted = false // heats are others now
 	for _, t := range r.tapes {
@@ -335,12 +336,12 @@ func (r *recorder) sweep(now time.Time) {
 	if len(r.due) > 0 {
 		r.nudge()
 	}
-	r.counters.sample(context.Background(), &counts)
+	r.counters.AddSamples(context.Background(), &counts)
 }
 
 // judge decides again of what waits of one unit: what is too old goes, and where
 // a gate is open, what it admits is due.
-func (r *recorder) judge(t *tape, oldest int64, counts *[numSampleOutcomes]int64) {
+func (r *recorder) judge(t *tape, oldest int64, counts *counters.Samples) {
 	r.opened = t.unit.Openings(r.opened[:0])
 	open, stale := len(r.opened) > 0, false
 	for i := range t.records {
@@ -385,14 +386,14 @@ func (r *recorder) tellDry(rec *recording) {
 }
 
 // shutOutcome is what becomes of what is neither let out nor kept.
-func shutOutcome(u *trigger.Unit, dry bool) sampleOutcome {
+func shutOutcome(u *trigger.Unit, dry bool) counters.SampleOutcome {
 	switch {
 	case u.OverBudget():
-		return sampleOverBudget
+		return counters.SampleOverBudget
 	case dry:
-		return sampleDryRun
+		return counters.SampleDryRun
 	}
-	return sampleGateShut
+	return counters.SampleGateShut
 }
 
 // parcel is a record that the outlet has in hand.
@@ -411,8 +412,8 @@ type parcel struct {
 func (r *recorder) Next() (p parcel, ok bool) {
 	r.lock.Lock()
 	defer r.lock.Unlock()
-	var counts [numSampleOutcomes]int64
-	defer func() { r.counters.sample(context.Background(), &counts) }()
+	var counts counters.Samples
+	defer func() { r.counters.AddSamples(context.Background(), &counts) }()
 	for len(r.due) > 0 {
 		t := r.due[0]
 		i := slices.IndexFunc(t.records, func(rec recording) bool { return rec.state == outgoing })
@@ -424,7 +425,7 @@ func (r *recorder) Next() (p parcel, ok bool) {
 		rec := &t.records[i]
 		openings := slices.DeleteFunc(t.unit.Admit(nil, r.time(rec.start), r.time(rec.end)), func(o *trigger.Opening) bool { return o.DryRun })
 		if len(openings) == 0 {
-			counts[sampleRefused] += int64(rec.samples)
+			counts[counters.SampleRefused] += int64(rec.samples)
 			r.remove(t, i)
 			continue
 		}
@@ -482,20 +483,20 @@ func (r *recorder) Close() {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	r.closed = true
-	var counts [numSampleOutcomes]int64
+	var counts counters.Samples
 	for _, t := range r.tapes {
 		for _, rec := range t.records {
 			if rec.state == waiting {
-				counts[sampleShutdown] += int64(rec.samples)
+				counts[counters.SampleShutdown] += int64(rec.samples)
 			} else {
-				counts[sampleRefused] += int64(rec.samples)
+				counts[counters.SampleRefused] += int64(rec.samples)
 			}
 		}
 	}
 	r.tapes, r.due, r.cold = nil, nil, nil
 	r.samples.Store(0)
 	r.size.Store(0)
-	r.counters.sample(context.Background(), &counts)
+	r.counters.AddSamples(context.Background(), &counts)
 }
 
 // heatOf is what units are compared by: one that is gone is the coldest.

@@ -24,6 +24,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 )
 
 const fiveSeconds = `
@@ -328,7 +329,7 @@ func TestMemoryHeldIsMemoryMeasured(t *testing.T) {
 			require.NoError(t, err)
 			rec := r.p.gate.recorder
 			before := liveHeap()
-			var counts [numSampleOutcomes]int64
+			var counts counters.Samples
 			for i := range c.batches {
 				for _, id := range ids {
 					at := r.now.Add(time.Duration(i) * time.Millisecond)
@@ -548,7 +549,7 @@ policies:
 		r.source.cores[containerA] = 2
 		r.run(5 * time.Second)
 		require.Len(t, r.log("gate opened"), 2)
-		var counts [numSampleOutcomes]int64
+		var counts counters.Samples
 		j.capture(pd, &counts)
 		r.p.gate.recorder.Put(j.captures, &counts)
 		r.p.gate.release(j)

@@ -13,13 +13,14 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 )
 
 // reporter writes what happened to the log and counts it. Messages are constant,
 // details are fields.
 type reporter struct {
 	log      *zap.Logger
-	counters *counters
+	counters *counters.Counters
 	types    map[string][]profileType // per policy, which it lets out; none: all
 }
 
@@ -33,13 +34,13 @@ func (r *reporter) report(ts []transition) {
 		case t.From == trigger.Profiling && t.To != trigger.Profiling:
 			r.closed(t)
 		case t.Reason == trigger.OverBudget:
-			r.counters.overBudget(t.Policy, t.Budget)
+			r.counters.AddOverBudget(t.Policy, t.Budget)
 			r.log.Info("gate not opened", append(reasonFields(t), zap.String("why", "over budget"), zap.String("budget", t.Budget))...)
 		case t.Reason == trigger.RisingEdge:
-			r.counters.trigger(t.Policy, triggerCoolingDown)
+			r.counters.AddTrigger(t.Policy, counters.TriggerCoolingDown)
 			r.log.Debug("gate not opened", append(reasonFields(t), zap.String("why", "cooling down"))...)
 		case t.Reason == trigger.ServiceCooling:
-			r.counters.trigger(t.Policy, triggerCoolingDown)
+			r.counters.AddTrigger(t.Policy, counters.TriggerCoolingDown)
 			r.log.Debug("gate not opened", append(reasonFields(t), zap.String("why", whyServiceCooling))...)
 		case t.Reason == trigger.ServiceUnknown:
 			r.log.Debug("gate not opened", append(reasonFields(t), zap.String("why", whyServiceUnknown))...)
@@ -76,11 +77,11 @@ func kindFields(o *trigger.Opening) (fields []zap.Field) {
 }
 
 func (r *reporter) opened(t transition) {
-	what := triggerOpened
+	what := counters.TriggerOpened
 	if t.Opening.DryRun {
-		what = triggerDryRun
+		what = counters.TriggerDryRun
 	}
-	r.counters.trigger(t.Policy, what)
+	r.counters.AddTrigger(t.Policy, what)
 	fields := reasonFields(t)
 	if t.userShare >= 0 {
 		fields = append(fields, zap.Float64("user_share", round(t.userShare)))
@@ -105,7 +106,7 @@ func (r *reporter) closed(t transition) {
 	}
 	fields = append(fields, kindFields(t.Opening)...)
 	if t.NothingExported() {
-		r.counters.trigger(t.Policy, triggerNothingExported)
+		r.counters.AddTrigger(t.Policy, counters.TriggerNothingExported)
 		fields = append(fields, zap.String("nothing_exported", r.whyNothing(t)))
 	}
 	r.log.Info("gate closed", fields...)
@@ -146,7 +147,7 @@ type evaluator struct {
 func (e *evaluator) evaluate() {
 	now := e.now()
 	e.units.Evaluate(now)
-	e.reporter.counters.evaluation(e.now().Sub(now))
+	e.reporter.counters.RecordEvaluation(e.now().Sub(now))
 	e.flush()
 	e.hot.publish()
 	if e.debug.on {

@@ -12,18 +12,19 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 )
 
 // ConsumeProfiles lets out the profiles of units whose gate is open, or was when
 // they were taken, and records those that may still be asked for.
 func (p *cpuTrigger) ConsumeProfiles(ctx context.Context, pd pprofile.Profiles) error {
-	var counts [numSampleOutcomes]int64
-	defer p.counters.sample(ctx, &counts)
+	var counts counters.Samples
+	defer p.counters.AddSamples(ctx, &counts)
 	if p.closed.Load() {
 		for _, rp := range pd.ResourceProfiles().All() {
 			for _, sp := range rp.ScopeProfiles().All() {
 				for _, profile := range sp.Profiles().All() {
-					counts[sampleShutdown] += int64(samplesIn(profile))
+					counts[counters.SampleShutdown] += int64(samplesIn(profile))
 				}
 			}
 		}
@@ -41,7 +42,7 @@ func (p *cpuTrigger) ConsumeProfiles(ctx context.Context, pd pprofile.Profiles) 
 		case v.fate == recorded:
 			continue
 		case err != nil && v.fate != dropped && v.fate != withheld:
-			v.outcome = sampleRefused
+			v.outcome = counters.SampleRefused
 		}
 		counts[v.outcome] += int64(v.samples)
 	}
@@ -49,7 +50,7 @@ func (p *cpuTrigger) ConsumeProfiles(ctx context.Context, pd pprofile.Profiles) 
 }
 
 // capture marshals what is to be recorded, each group by itself.
-func (j *judgement) capture(pd pprofile.Profiles, counts *[numSampleOutcomes]int64) {
+func (j *judgement) capture(pd pprofile.Profiles, counts *counters.Samples) {
 	for _, g := range j.groups {
 		a := &j.admissions[g.first]
 		c := capture{unit: g.unit, start: a.start, end: a.end, dry: g.dry, samples: g.samples}
@@ -61,7 +62,7 @@ func (j *judgement) capture(pd pprofile.Profiles, counts *[numSampleOutcomes]int
 			c.data, err = pack(j.subset.Copy(pd, j.picks))
 		}
 		if err != nil { // what cannot be marshalled cannot be kept
-			counts[sampleEvicted] += int64(c.samples)
+			counts[counters.SampleEvicted] += int64(c.samples)
 			continue
 		}
 		j.captures = append(j.captures, c)
@@ -236,7 +237,7 @@ func (g *gate) withinBudget(out pprofile.Profiles, j *judgement) pprofile.Profil
 			g.units.promised += v.bytes
 			continue
 		}
-		v.fate, v.outcome = withheld, sampleOverBudget
+		v.fate, v.outcome = withheld, counters.SampleOverBudget
 		j.stamped--
 		j.leaving--
 		held++
@@ -270,9 +271,9 @@ type admission struct {
 	openings   []*trigger.Opening // the answer, the one that fired first in front
 	dry        []*trigger.Opening // those that would, of policies that let nothing out
 	unit       *trigger.Unit
-	shut       sampleOutcome // what becomes of it if none does and it is not recorded
-	wanted     bool          // it is recorded if none does
-	busy       bool          // records of the unit are on their way out: it goes behind them
+	shut       counters.SampleOutcome // what becomes of it if none does and it is not recorded
+	wanted     bool                   // it is recorded if none does
+	busy       bool                   // records of the unit are on their way out: it goes behind them
 }
 
 // ask answers for the profiles of one unit, which is here or was; the lock is

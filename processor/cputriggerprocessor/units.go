@@ -9,12 +9,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
-
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 )
 
 const (

@@ -1,0 +1,156 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package counters has the metrics of cpu_trigger and the outcomes that they
+// count.
+package counters
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
+)
+
+// SampleOutcome is what became of a sample.
+type SampleOutcome uint8
+
+// The outcomes of samples.
+const (
+	SamplePassed     SampleOutcome = iota // the next component accepted it, with a reason
+	SampleRefused                         // the next component did not accept it
+	SampleEvicted                         // the recorder had no room for it
+	SampleGateShut                        // its unit's gate was shut, and did not open within pre_trigger
+	SampleFiltered                        // the gate was open, but not for its profile type
+	SampleUnmatched                       // it belongs to no unit; dropped, or accepted by the next component
+	SampleOverBudget                      // a budget kept the gate shut, or held the profile back
+	SampleDryRun                          // only the gate of a dry run was open
+	SampleShutdown                        // it came after the shutdown, or the recorder held it then
+	numSampleOutcomes
+)
+
+var sampleOutcomes = [numSampleOutcomes]string{"passed", "refused", "evicted", "gate_shut", "filtered", "unmatched", "over_budget", "dry_run", "shutdown"}
+
+// Samples counts samples by SampleOutcome.
+type Samples [numSampleOutcomes]int64
+
+// ReadingOutcome is what became of a reading.
+type ReadingOutcome uint8
+
+// The outcomes of readings.
+const (
+	ReadingOK ReadingOutcome = iota
+	ReadingFailed
+	ReadingLate // more than two intervals after the one before; it counts all the same
+	ReadingUnavailable
+	numReadingOutcomes
+)
+
+var readingOutcomes = [numReadingOutcomes]string{"ok", "failed", "late", "unavailable"}
+
+// Readings counts readings of one monitor by ReadingOutcome.
+type Readings [numReadingOutcomes]int64
+
+// TriggerOutcome is what became of a trigger.
+type TriggerOutcome string
+
+// The outcomes of triggers.
+const (
+	TriggerOpened          TriggerOutcome = "opened"
+	TriggerCoolingDown     TriggerOutcome = "cooling_down"
+	TriggerDryRun          TriggerOutcome = "dry_run"
+	TriggerNothingExported TriggerOutcome = "nothing_exported"
+	triggerOverBudget      TriggerOutcome = "over_budget"
+)
+
+// Counters are the metrics. Attribute sets are made once, so that hot paths only
+// add.
+type Counters struct {
+	builder  *metadata.TelemetryBuilder
+	samples  [numSampleOutcomes]metric.MeasurementOption
+	readings [][numReadingOutcomes]metric.MeasurementOption // by monitor
+}
+
+// New returns counters for readings of the monitors named.
+func New(set component.TelemetrySettings, monitors []string) (*Counters, error) {
+	builder, err := metadata.NewTelemetryBuilder(set)
+	if err != nil {
+		return nil, err
+	}
+	c := &Counters{builder: builder}
+	for i, o := range sampleOutcomes {
+		c.samples[i] = metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", o)))
+	}
+	for _, m := range monitors {
+		var options [numReadingOutcomes]metric.MeasurementOption
+		for i, o := range readingOutcomes {
+			options[i] = metric.WithAttributeSet(attribute.NewSet(attribute.String("monitor", m), attribute.String("outcome", o)))
+		}
+		c.readings = append(c.readings, options)
+	}
+	return c, nil
+}
+
+// Observe registers the gauges: count returns the units and open gates, held
+// what the recorder holds.
+func (c *Counters) Observe(count func() (units, gates int), held func() (samples, size int64)) error {
+	for _, gauge := range []struct {
+		register func(metric.Int64Callback) error
+		value    func() int64
+	}{
+		{c.builder.RegisterCPUTriggerUnitsCallback, func() int64 { units, _ := count(); return int64(units) }},
+		{c.builder.RegisterCPUTriggerGatesOpenCallback, func() int64 { _, gates := count(); return int64(gates) }},
+		{c.builder.RegisterCPUTriggerRecorderSamplesCallback, func() int64 { samples, _ := held(); return samples }},
+		{c.builder.RegisterCPUTriggerRecorderSizeCallback, func() int64 { _, size := held(); return size }},
+	} {
+		if err := gauge.register(func(_ context.Context, o metric.Int64Observer) error {
+			o.Observe(gauge.value())
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AddSamples counts samples.
+func (c *Counters) AddSamples(ctx context.Context, n *Samples) {
+	for o, n := range n {
+		if n > 0 {
+			c.builder.CPUTriggerSamples.Add(ctx, n, c.samples[o])
+		}
+	}
+}
+
+// AddReadings counts readings of a monitor, by its index.
+func (c *Counters) AddReadings(monitor int, n *Readings) {
+	for o, n := range n {
+		if n > 0 {
+			c.builder.CPUTriggerReadings.Add(context.Background(), n, c.readings[monitor][o])
+		}
+	}
+}
+
+// AddTrigger counts a trigger of a policy.
+func (c *Counters) AddTrigger(policy string, o TriggerOutcome) {
+	c.builder.CPUTriggerTriggers.Add(context.Background(), 1,
+		metric.WithAttributes(attribute.String("policy", policy), attribute.String("outcome", string(o))))
+}
+
+// AddOverBudget counts a trigger whose gate a budget kept shut.
+func (c *Counters) AddOverBudget(policy, budget string) {
+	c.builder.CPUTriggerTriggers.Add(context.Background(), 1, metric.WithAttributes(attribute.String("policy", policy),
+		attribute.String("outcome", string(triggerOverBudget)), attribute.String("budget", budget)))
+}
+
+// RecordEvaluation records the duration of one evaluation.
+func (c *Counters) RecordEvaluation(took time.Duration) {
+	c.builder.CPUTriggerEvaluationDuration.Record(context.Background(), took.Seconds())
+}
+
+// Shutdown unregisters the gauges.
+func (c *Counters) Shutdown() { c.builder.Shutdown() }
