@@ -25,6 +25,7 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify/identifytest"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
 )
 
 // hostOfBench has containers 0 to 49, of which the first ones are hot.
@@ -228,7 +229,7 @@ func BenchmarkPipeline(b *testing.B) {
 			for i := range c.ids {
 				ids = append(ids, fmt.Sprintf("%064x", i+1))
 			}
-			data, err := pack(deep(b, now.Add(time.Second), ids...))
+			data, err := recorder.Pack(deep(b, now.Add(time.Second), ids...))
 			require.NoError(b, err)
 			var straight, through time.Duration
 			n := 0
@@ -260,17 +261,7 @@ func BenchmarkPipeline(b *testing.B) {
 
 // forgetRecorded empties the recorder, so that each round of a benchmark appends
 // to the same.
-func (p *cpuTrigger) forgetRecorded() {
-	r := p.gate.recorder
-	if r == nil {
-		return
-	}
-	for _, t := range r.tapes {
-		for len(t.records) > 0 {
-			r.remove(t, 0)
-		}
-	}
-}
+func (p *cpuTrigger) forgetRecorded() { p.units.recorder.Sweep(p.now().Add(time.Hour)) }
 
 // BenchmarkRecorderAppend is what recording costs beside judging: marshalling a
 // batch of one unit, and keeping it; and the same of one of ten units, which are
@@ -289,7 +280,7 @@ func BenchmarkRecorderAppend(b *testing.B) {
 				j := p.gate.judge(pd)
 				var counts counters.Samples
 				j.capture(pd, &counts)
-				p.gate.recorder.Put(j.captures, &counts)
+				p.units.Record(j.captures, &counts)
 				p.gate.release(j)
 				p.forgetRecorded()
 			}
@@ -309,40 +300,6 @@ func BenchmarkSplit(b *testing.B) {
 	for b.Loop() {
 		s.Copy(pd, picks)
 	}
-}
-
-// BenchmarkSweep is what an evaluation of 10,000 units adds for their records.
-func BenchmarkSweep(b *testing.B) {
-	p, now := gateOfBench(b, 0, 10*time.Second)
-	r := p.gate.recorder
-	r.total = 1 << 30
-	var counts counters.Samples
-	for i := range 10_000 {
-		u := p.units.engine.Unit(fmt.Sprintf("/unit/%d", i))
-		for n := range 3 {
-			at := now.Add(time.Duration(n) * time.Second)
-			r.Put([]capture{{unit: u, start: at, end: at, samples: 1, data: []byte{byte(n)}}}, &counts)
-		}
-	}
-	b.Run("sweep", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			r.sweep(now)
-		}
-	})
-	b.Run("the coldest first", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			r.sorted = false
-			r.total = int(r.size.Load()) - 1
-			r.lock.Lock()
-			r.bound(&counts)
-			r.lock.Unlock()
-			if len(r.tapes) < 5000 {
-				b.Fatal("nothing left")
-			}
-		}
-	})
 }
 
 func TestShutGateAllocatesLittle(t *testing.T) {

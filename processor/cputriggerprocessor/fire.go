@@ -68,6 +68,6 @@ func (us *units) Fire(t identify.Identity, d time.Duration, now time.Time) (trig
 		return trigger.Opening{}, err
 	}
 	us.report(us.engine.Evaluate(now)) // which says that it is open
-	us.recorder.sweep(now)
+	us.recorder.Sweep(now)
 	return *o, nil
 }

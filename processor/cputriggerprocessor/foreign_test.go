@@ -19,6 +19,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
 )
 
 // foreign is built as OpenTelemetry's eBPF profiler builds what it sends: a
@@ -305,9 +306,9 @@ func TestSplitOfRandomBatches(t *testing.T) {
 			out := s.Copy(src, picks)
 			conformancetest.CheckDictionary(t, out)
 			require.Equal(t, want[i], conformancetest.Contents(out), "seed %d", seed)
-			data, err := pack(out)
+			data, err := recorder.Pack(out)
 			require.NoError(t, err)
-			again, err := unpack(data)
+			again, err := recorder.Unpack(data)
 			require.NoError(t, err)
 			conformancetest.CheckDictionary(t, again)
 			require.Equal(t, want[i], conformancetest.Contents(again), "seed %d", seed)
@@ -328,14 +329,16 @@ func TestBatchOfManyUnits(t *testing.T) {
 	r.watch(ids...)
 	r.run(4 * time.Second)
 	require.NoError(t, r.send(batch(t, r.now, parts...)))
-	require.Len(t, r.p.gate.recorder.tapes, 500)
-	for u, tp := range r.p.gate.recorder.tapes {
-		pd, err := unpack(tp.records[0].data)
+	recorded := 0
+	for u, data := range r.p.units.recorder.All() {
+		recorded++
+		pd, err := recorder.Unpack(data)
 		require.NoError(t, err)
 		conformancetest.CheckFatal(t, pd, conformancetest.Options{})
 		require.Equal(t, u.Name(), allProfiles(pd)[0].resource["container.id"])
 		require.Less(t, pd.Dictionary().StringTable().Len(), 40, "its part of the dictionary alone")
 	}
+	require.Equal(t, 500, recorded)
 	r.runUntil("gate opened", 6*time.Second)
 	r.drain()
 	require.Len(t, r.sink.AllProfiles(), 250)
@@ -363,9 +366,7 @@ func TestWallClockJumps(t *testing.T) {
 	require.Equal(t, time.Hour, jumped(now, time.Hour).Round(0).Sub(now.Round(0)))
 	for _, by := range []time.Duration{time.Hour, -time.Hour, 24 * time.Hour, -24 * time.Hour} {
 		t.Run(by.String(), func(t *testing.T) {
-			r := newRig(t, "min_age: 0s\npolicies: [{name: cpu, duration: 20s, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]")
-			r.now = time.Now() // with a monotonic clock
-			r.p.gate.recorder.base = r.now
+			r := newRigAt(t, "min_age: 0s\npolicies: [{name: cpu, duration: 20s, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]", time.Now()) // with a monotonic clock
 			r.watch(containerA)
 			run := func(d time.Duration) {
 				for range int(d / time.Second) {

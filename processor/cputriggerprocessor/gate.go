@@ -18,6 +18,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
 )
 
 // gate judges batches of profiles, on their senders' goroutines.
@@ -28,7 +29,6 @@ type gate struct {
 	types         map[string][]profileType // per policy; none: all
 	units         *units
 	host          identify.Host // nil where control groups cannot be read
-	recorder      *recorder     // nil without pre_trigger
 	next          xconsumer.Profiles
 	byteBudget    bool // max_bytes_per_hour is set
 	now           func() time.Time
@@ -95,7 +95,7 @@ type judgement struct {
 	subset   dictionary.Subset
 	stamper  stamper
 	picks    []dictionary.ProfileRef
-	captures []capture
+	captures []recorder.Capture
 }
 
 func (g *gate) judge(pd pprofile.Profiles) *judgement {

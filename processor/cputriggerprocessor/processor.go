@@ -30,6 +30,7 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
 )
 
 // warmFrom is the part of a threshold from which on a unit is looked at more
@@ -51,7 +52,7 @@ type cpuTrigger struct {
 	units     *units
 	eval      *evaluator
 	gate      *gate
-	outlet    *outlet // nil without pre_trigger
+	sender    *recorder.Sender // nil without pre_trigger
 
 	manual *manual.Server // nil: no gate is opened by hand
 	memory *memory        // nil: nothing is kept over a restart
@@ -95,10 +96,14 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 		remove: newAttributeFilter(cfg.KeepProcessAttributes),
 	}
 	if cfg.PreTrigger > 0 {
-		p.gate.recorder = newRecorder(&p.units.mu, metrics, cfg.PreTrigger, int(cfg.PreTriggerMemoryPerUnit), int(cfg.PreTriggerMemory), now())
-		p.gate.recorder.allTypes = func(policy string) bool { return len(p.gate.types[policy]) == 0 }
-		p.units.recorder = p.gate.recorder
-		p.outlet = newOutlet(p.gate, metrics)
+		filtered := map[string]bool{}
+		for _, policy := range cfg.enabled() {
+			filtered[policy.Name] = len(policy.ProfileTypes) > 0
+		}
+		p.units.recorder = recorder.New(recorder.Config{
+			PreTrigger: cfg.PreTrigger, PerUnit: int(cfg.PreTriggerMemoryPerUnit), Memory: int(cfg.PreTriggerMemory), Filtered: filtered,
+		}, metrics, now())
+		p.sender = recorder.NewSender(recordQueue{p.units}, p.sendRecorded)
 	}
 	for _, policy := range cfg.enabled() {
 		for _, t := range policy.ProfileTypes {
@@ -109,7 +114,7 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 			p.gate.types[policy.Name] = append(p.gate.types[policy.Name], parsed)
 		}
 	}
-	if err := metrics.Observe(p.units.Count, p.gate.recorder.Held); err != nil {
+	if err := metrics.Observe(p.units.Count, p.units.recorder.Held); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -201,7 +206,7 @@ func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
-	p.outlet.Start()
+	p.sender.Start()
 	scanned := make(chan struct{})
 	p.running.Go(func() { p.discover(ctx, d, scanned) })
 	p.running.Go(func() { p.collect(ctx, c, tree, scanned) })
@@ -321,7 +326,7 @@ func (p *cpuTrigger) Shutdown(ctx context.Context) error {
 		p.cancel()
 	}
 	p.running.Wait()
-	p.outlet.Shutdown(ctx)
+	p.sender.Shutdown(ctx)
 	p.units.Close(p.now())
 	p.eval.flush()
 	p.hot.close()

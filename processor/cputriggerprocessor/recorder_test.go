@@ -25,6 +25,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
 )
 
 const fiveSeconds = `
@@ -287,11 +288,11 @@ func TestColdestUnitGivesWayFirstTiesByName(t *testing.T) {
 		return p
 	}
 	inOrder := func() (out []string) {
-		for u := range r.p.gate.recorder.tapes {
+		for u := range r.p.units.recorder.All() {
 			out = append(out, u.Name()[60:])
 		}
 		slices.Sort(out)
-		return out
+		return slices.Compact(out)
 	}
 	for _, id := range ids {
 		require.NoError(t, r.send(batch(t, r.now, p(id))))
@@ -325,16 +326,16 @@ func TestMemoryHeldIsMemoryMeasured(t *testing.T) {
 			template := inContainer(containerA)
 			template.events, template.leaves = c.events, c.events/2
 			src := batch(t, r.now, template)
-			data, err := pack(src)
+			data, err := recorder.Pack(src)
 			require.NoError(t, err)
-			rec := r.p.gate.recorder
+			rec := r.p.units.recorder
 			before := liveHeap()
 			var counts counters.Samples
 			for i := range c.batches {
 				for _, id := range ids {
 					at := r.now.Add(time.Duration(i) * time.Millisecond)
 					// Of sizes that are each another.
-					rec.Put([]capture{{unit: r.p.units.byName[id].gate, start: at, end: at, samples: c.events, data: bytes.Clone(data[:len(data)-i*7%100])[:len(data)-i*7%100]}}, &counts)
+					r.p.units.Record([]recorder.Capture{{Unit: r.p.units.byName[id].gate, Start: at, End: at, Samples: c.events, Data: bytes.Clone(data[:len(data)-i*7%100])[:len(data)-i*7%100]}}, &counts)
 				}
 			}
 			after := liveHeap()
@@ -379,10 +380,10 @@ func TestRecorderOfUnitsThatComeAndGo(t *testing.T) {
 	held, size := r.held()
 	require.Zero(t, held, "what is left ages out")
 	require.Zero(t, size)
-	rec := r.p.gate.recorder
-	require.Empty(t, rec.tapes)
-	require.Empty(t, rec.cold)
-	require.Empty(t, rec.due)
+	for u := range r.p.units.recorder.All() {
+		require.Fail(t, "it is held", u.Name())
+	}
+	r.checkBooks()
 }
 
 func TestShutdownWithTheRecorder(t *testing.T) {
@@ -426,7 +427,7 @@ func TestShutdownWithTheRecorder(t *testing.T) {
 	t.Run("and what comes in that moment", func(t *testing.T) {
 		r := newRig(t, fiveSeconds)
 		r.watch(containerA)
-		r.p.gate.recorder.Close()
+		recordQueue{r.p.units}.Close()
 		require.NoError(t, r.send(batch(t, r.now, inContainer(containerA))))
 		require.Equal(t, map[string]int64{"gate_shut": 6}, r.samples())
 	})
@@ -551,7 +552,7 @@ policies:
 		require.Len(t, r.log("gate opened"), 2)
 		var counts counters.Samples
 		j.capture(pd, &counts)
-		r.p.gate.recorder.Put(j.captures, &counts)
+		r.p.units.Record(j.captures, &counts)
 		r.p.gate.release(j)
 		r.drain()
 		for _, o := range r.p.units.byName[containerA].gate.Openings(nil) {
@@ -616,9 +617,9 @@ func TestOverBudgetAndTheRecorder(t *testing.T) {
 	})
 }
 
-// TestOutletDoesNotMakeOthersWait has a next component that does not come back:
+// TestSenderDoesNotMakeOthersWait has a next component that does not come back:
 // evaluating, reading and sending of profiles go on.
-func TestOutletDoesNotMakeOthersWait(t *testing.T) {
+func TestSenderDoesNotMakeOthersWait(t *testing.T) {
 	r := newRig(t, fiveSeconds)
 	block, entered := make(chan struct{}), make(chan struct{}, 1)
 	var mu sync.Mutex
@@ -639,7 +640,7 @@ func TestOutletDoesNotMakeOthersWait(t *testing.T) {
 	require.NoError(t, err)
 	r.p.gate.next = next
 	r.watch(containerA)
-	r.p.outlet.Start()
+	r.p.sender.Start()
 	step := func() {
 		for range 5 {
 			r.now = r.now.Add(time.Second)
@@ -696,7 +697,7 @@ func TestShutdownDoesNotWaitForEachRecord(t *testing.T) {
 
 		began := time.Now()
 		require.NoError(t, r.p.Shutdown(context.Background()))
-		require.Equal(t, shutdownTimeout, time.Since(began))
+		require.Equal(t, recorder.ShutdownTimeout, time.Since(began))
 		require.Equal(t, 1, calls)
 		require.Equal(t, due, r.samples()["refused"])
 	})
@@ -741,46 +742,8 @@ policies:
 	}
 }
 
-// checkBooks compares the recorder's sums with what is there.
+// checkBooks compares the recorder's sums with what it holds.
 func (r *rig) checkBooks() {
 	r.t.Helper()
-	rec := r.p.gate.recorder
-	samples, size, due := 0, 0, 0
-	for u, tp := range rec.tapes {
-		require.Same(r.t, u, tp.unit)
-		require.NotEmpty(r.t, tp.records)
-		own, outgoings := tapeSize+cap(tp.records)*recordingSize, 0
-		for i, rc := range tp.records {
-			samples += int(rc.samples)
-			own += rec.sizes.of(len(rc.data))
-			if rc.state != waiting {
-				outgoings++
-			}
-			require.NotEqual(r.t, sending, rc.state)
-			if i > 0 {
-				require.LessOrEqual(r.t, tp.records[i-1].start, rc.start)
-			}
-		}
-		require.Equal(r.t, own, tp.size)
-		require.Equal(r.t, outgoings, tp.due)
-		require.Same(r.t, tp, rec.cold[tp.index])
-		require.LessOrEqual(r.t, tp.size, rec.perUnit)
-		size += own
-		if tp.queued {
-			due++
-		}
-	}
-	require.Len(r.t, rec.due, due)
-	require.Len(r.t, rec.cold, len(rec.tapes))
-	held, total := rec.Held()
-	require.EqualValues(r.t, samples, held)
-	require.EqualValues(r.t, size, total)
-	require.LessOrEqual(r.t, size, rec.total)
-}
-
-func TestSizeClasses(t *testing.T) {
-	s := newSizeClasses()
-	for _, n := range []int{1, 8, 9, 100, 1000, 10_000, 32_760, 32_768, 33_000, 100_000} {
-		require.Equal(t, cap(append([]byte(nil), make([]byte, n)...)), s.of(n), "%d bytes", n)
-	}
+	require.NoError(r.t, r.p.units.recorder.Check())
 }

@@ -79,10 +79,15 @@ func (e *evenly) Read(b []byte) (int, error) {
 
 func newRig(t *testing.T, yaml string) *rig {
 	t.Helper()
+	return newRigAt(t, yaml, epoch)
+}
+
+func newRigAt(t *testing.T, yaml string, now time.Time) *rig {
+	t.Helper()
 	cfg, err := load(t, yaml)
 	require.NoError(t, err)
 	core, logs := observer.New(zapcore.DebugLevel)
-	r := &rig{t: t, host: identifytest.NewHost(), sink: &consumertest.ProfilesSink{}, logs: logs, telemetry: componenttest.NewTelemetry(), now: epoch}
+	r := &rig{t: t, host: identifytest.NewHost(), sink: &consumertest.ProfilesSink{}, logs: logs, telemetry: componenttest.NewTelemetry(), now: now}
 	set := processor.Settings{ID: processortest.NewNopSettings(metadata.Type).ID, TelemetrySettings: r.telemetry.NewTelemetrySettings()}
 	set.Logger = zap.New(core)
 	next, err := xconsumer.NewProfiles(func(ctx context.Context, pd pprofile.Profiles) error {
@@ -237,11 +242,9 @@ func (r *rig) run(d time.Duration) {
 	}
 }
 
-// drain has the outlet send what it can.
+// drain sends what the recorder can send.
 func (r *rig) drain() {
-	if r.p.outlet != nil {
-		r.p.outlet.drain(r.t.Context())
-	}
+	r.p.sender.Drain(r.t.Context())
 }
 
 // runUntil lets time pass until a message is logged.

@@ -7,12 +7,14 @@ import (
 	"context"
 	"time"
 
+	"go.opentelemetry.io/collector/consumer/consumererror"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
 )
 
 // ConsumeProfiles lets out the profiles of units whose gate is open, or was when
@@ -34,7 +36,7 @@ func (p *cpuTrigger) ConsumeProfiles(ctx context.Context, pd pprofile.Profiles) 
 	defer p.gate.release(j)
 	if len(j.groups) > 0 {
 		j.capture(pd, &counts)
-		p.gate.recorder.Put(j.captures, &counts)
+		p.units.Record(j.captures, &counts)
 	}
 	err := p.gate.send(ctx, pd, j)
 	for _, v := range j.verdicts {
@@ -53,16 +55,16 @@ func (p *cpuTrigger) ConsumeProfiles(ctx context.Context, pd pprofile.Profiles) 
 func (j *judgement) capture(pd pprofile.Profiles, counts *counters.Samples) {
 	for _, g := range j.groups {
 		a := &j.admissions[g.first]
-		c := capture{unit: g.unit, start: a.start, end: a.end, dry: g.dry, samples: g.samples}
+		c := recorder.Capture{Unit: g.unit, Start: a.start, End: a.end, Dry: g.dry, Samples: g.samples}
 		var err error
 		if len(j.groups) == 1 && !j.hollow && j.picked(g) == len(j.verdicts) {
-			c.data, err = pack(pd)
+			c.Data, err = recorder.Pack(pd)
 		} else {
 			j.pick(g)
-			c.data, err = pack(j.subset.Copy(pd, j.picks))
+			c.Data, err = recorder.Pack(j.subset.Copy(pd, j.picks))
 		}
 		if err != nil { // what cannot be marshalled cannot be kept
-			counts[counters.SampleEvicted] += int64(c.samples)
+			counts[counters.SampleEvicted] += int64(c.Samples)
 			continue
 		}
 		j.captures = append(j.captures, c)
@@ -279,12 +281,12 @@ type admission struct {
 // ask answers for the profiles of one unit, which is here or was; the lock is
 // held.
 func (us *units) ask(u *trigger.Unit, here bool, now time.Time, profiles []admission) {
-	busy, wanted, shut := us.recorder.busy(u), here && us.recorder.wants(u, now), shutOutcome(u, false)
+	busy, wanted, shut := us.recorder.Sending(u), here && us.recorder.Wants(u, now), recorder.ShutOutcome(u, false)
 	for i := range profiles {
 		p := &profiles[i]
 		p.openings = u.Admit(p.openings, p.start, p.end)
 		p.unit, p.busy, p.shut = u, busy, shut
-		p.wanted = wanted && p.end.After(now.Add(-us.recorder.pre))
+		p.wanted = wanted && us.recorder.Keeps(p.end, now)
 	}
 }
 
@@ -320,6 +322,58 @@ func (us *units) settle(j *judgement, err error, byteBudget bool) {
 				o.Accepted(v.samples, v.bytes)
 			case !j.again:
 				o.Refuse(why)
+			}
+		}
+	}
+}
+
+// sendRecorded sends what the recorder held. It reports whether the batch is
+// settled.
+func (p *cpuTrigger) sendRecorded(ctx context.Context, b recorder.Batch) bool {
+	var counts counters.Samples
+	defer p.counters.AddSamples(ctx, &counts)
+	pd, err := recorder.Unpack(b.Data)
+	if err != nil { // it was marshalled here
+		counts[counters.SampleRefused] += int64(b.Samples)
+		return true
+	}
+	j := p.gate.judgement()
+	defer p.gate.release(j)
+	j.again = b.Again
+	p.gate.judgeRecorded(j, pd, b)
+	err = p.gate.send(ctx, pd, j)
+	if err != nil && !consumererror.IsPermanent(err) {
+		return false
+	}
+	for _, v := range j.verdicts {
+		if err != nil && v.fate == stamped {
+			v.outcome = counters.SampleRefused
+		}
+		counts[v.outcome] += int64(v.samples)
+	}
+	return true
+}
+
+// judgeRecorded judges the profiles of a record by their types alone: their unit
+// and their openings are known.
+func (g *gate) judgeRecorded(j *judgement, pd pprofile.Profiles, b recorder.Batch) {
+	for ri, rp := range pd.ResourceProfiles().All() {
+		for si, sp := range rp.ScopeProfiles().All() {
+			for pi, profile := range sp.Profiles().All() {
+				j.ask(b.Start, b.End)
+				a := &j.admissions[len(j.admissions)-1]
+				a.openings = append(a.openings, b.Openings...)
+				g.sieve(a, pd.Dictionary(), profile)
+				v := verdict{
+					outcome: counters.SampleFiltered, samples: samplesIn(profile),
+					at: dictionary.ProfileRef{Resource: int32(ri), Scope: int32(si), Profile: int32(pi)},
+				}
+				if len(a.openings) > 0 {
+					v.outcome, v.fate = counters.SamplePassed, stamped
+					j.leaving++
+					j.stamped++
+				}
+				j.verdicts = append(j.verdicts, v)
 			}
 		}
 	}

@@ -13,7 +13,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
 )
 
 const (
@@ -91,8 +93,8 @@ type units struct {
 
 	mu         sync.Mutex
 	engine     *trigger.Engine
-	recorder   *recorder // nil without pre_trigger
-	promised   int       // bytes of max_bytes_per_hour that are on their way
+	recorder   *recorder.Recorder // nil without pre_trigger
+	promised   int                // bytes of max_bytes_per_hour that are on their way
 	byName     map[string]*unit
 	added      []*unit // since the last call of takeAdded
 	departed   map[int]departure
@@ -366,7 +368,7 @@ func (us *units) Evaluate(now time.Time) {
 	us.mu.Lock()
 	defer us.mu.Unlock()
 	us.report(us.engine.Evaluate(now))
-	us.recorder.sweep(now)
+	us.recorder.Sweep(now)
 }
 
 // Close closes every gate, for good.
@@ -395,4 +397,41 @@ func (us *units) Count() (watched, gates int) {
 	us.mu.Lock()
 	defer us.mu.Unlock()
 	return len(us.byName), us.engine.ActiveOpenings()
+}
+
+// Record holds captures in the recorder. Counts has the samples that it does not
+// hold.
+func (us *units) Record(captures []recorder.Capture, counts *counters.Samples) {
+	us.mu.Lock()
+	defer us.mu.Unlock()
+	us.recorder.Put(captures, counts)
+}
+
+// recordQueue is the queue of the recorder under the lock of units.
+type recordQueue struct{ *units }
+
+func (q recordQueue) Ready() <-chan struct{} { return q.recorder.Ready() }
+
+func (q recordQueue) Next() (recorder.Batch, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.recorder.Next()
+}
+
+func (q recordQueue) Done(b recorder.Batch, settled bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.recorder.Done(b, settled)
+}
+
+func (q recordQueue) Retry() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.recorder.Retry()
+}
+
+func (q recordQueue) Close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.recorder.Close()
 }

@@ -1,0 +1,93 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package recorder
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
+)
+
+// Batch is a record on its way out.
+type Batch struct {
+	Data       []byte // for Unpack
+	Samples    int
+	Start, End time.Time
+	Openings   []*trigger.Opening // those that admit it, without dry runs
+	Again      bool               // the next component refused it before
+	from       *unitRecords
+}
+
+// enqueue makes the records of a unit that are due leave.
+func (r *Recorder) enqueue(t *unitRecords) {
+	if t.due > 0 && !t.queued && !t.resting {
+		t.queued = true
+		r.due = append(r.due, t)
+		r.notify()
+	}
+}
+
+func (r *Recorder) notify() {
+	select {
+	case r.ready <- struct{}{}:
+	default: // there is a token already
+	}
+}
+
+// Next returns the next record to send. It stays held, and is counted as held,
+// until Done. A record that no opening admits any more counts as refused: the
+// next component did not accept it in time.
+func (r *Recorder) Next() (b Batch, ok bool) {
+	var counts counters.Samples
+	defer func() { r.counters.AddSamples(context.Background(), &counts) }()
+	for len(r.due) > 0 {
+		t := r.due[0]
+		i := t.indexInState(due)
+		if i < 0 {
+			t.queued = false
+			r.due = slices.Delete(r.due, 0, 1)
+			continue
+		}
+		rec := &t.records[i]
+		openings := slices.DeleteFunc(t.unit.Admit(nil, r.time(rec.start), r.time(rec.end)), func(o *trigger.Opening) bool { return o.DryRun })
+		if len(openings) == 0 {
+			counts[counters.SampleRefused] += int64(rec.samples)
+			r.remove(t, i)
+			continue
+		}
+		rec.state = sending
+		t.queued = false
+		r.due = slices.Delete(r.due, 0, 1)
+		return Batch{
+			from: t, Data: rec.data, Samples: int(rec.samples), Openings: openings, Again: rec.again,
+			Start: r.time(rec.start), End: r.time(rec.end),
+		}, true
+	}
+	return Batch{}, false
+}
+
+// Done ends the sending of a record. If it was not settled, it is sent again
+// after the next evaluation. Other units come first.
+func (r *Recorder) Done(b Batch, settled bool) {
+	t := b.from
+	i := t.indexInState(sending)
+	if !settled {
+		t.records[i].state, t.records[i].again = due, true
+		t.resting = true
+		return
+	}
+	r.remove(t, i)
+	r.enqueue(t)
+}
+
+// Retry makes units that rest after a refusal send again.
+func (r *Recorder) Retry() {
+	for _, t := range r.units {
+		t.resting = false
+		r.enqueue(t)
+	}
+}

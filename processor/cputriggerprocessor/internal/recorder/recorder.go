@@ -1,0 +1,333 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package recorder is the flight recorder: it holds the last profiles of units
+// whose gate is shut, and sends them when the gate opens.
+package recorder
+
+import (
+	"container/heap"
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
+)
+
+// Config bounds a recorder.
+type Config struct {
+	PreTrigger      time.Duration // how long before a trigger profiles are held
+	PerUnit, Memory int           // bytes for each unit, and in total
+	// Filtered has the policies that pass some types of profiles only. Of those, the
+	// recorder does not know what a dry run would have passed.
+	Filtered map[string]bool
+}
+
+// Recorder holds profiles as marshalled bytes: their size is known, and the
+// garbage collector has no pointers to follow in them. At the bound of a unit its
+// oldest record is evicted, at the bound of all the oldest of the unit furthest
+// under its thresholds.
+//
+// The caller has one lock for the recorder and for the units' gates, and holds it
+// over each call, except where a method says otherwise. So, at the moment that a
+// gate opens, each profile is either recorded or still to be judged. A nil
+// Recorder holds nothing.
+type Recorder struct {
+	counters *counters.Counters
+	cfg      Config
+	perUnit  int
+	total    int
+	ready    chan struct{} // gets a token when a record is due
+
+	base   time.Time // times of records count from it
+	units  map[*trigger.Unit]*unitRecords
+	due    []*unitRecords // in the order in which they became due
+	cold   coldest
+	sorted bool // cold is a heap, by heats of the last sweep
+	closed bool
+	opened []*trigger.Opening // scratch
+
+	samples, size atomic.Int64
+}
+
+// New returns an empty recorder. base is the current time.
+func New(cfg Config, c *counters.Counters, base time.Time) *Recorder {
+	return &Recorder{
+		counters: c, cfg: cfg, perUnit: min(cfg.PerUnit, cfg.Memory), total: cfg.Memory,
+		ready: make(chan struct{}, 1), base: base, units: map[*trigger.Unit]*unitRecords{},
+	}
+}
+
+// Held returns the samples that are held and the bytes of memory that they take.
+// It needs no lock.
+func (r *Recorder) Held() (samples, size int64) {
+	if r == nil {
+		return 0, 0
+	}
+	return r.samples.Load(), r.size.Load()
+}
+
+// Ready returns a channel that gets a token when a record is due. It needs no
+// lock.
+func (r *Recorder) Ready() <-chan struct{} { return r.ready }
+
+// Wants reports whether profiles of a unit that end now are to be recorded.
+func (r *Recorder) Wants(u *trigger.Unit, now time.Time) bool {
+	return r != nil && !r.closed && !u.Gone() && u.MayFire(now.Add(r.cfg.PreTrigger))
+}
+
+// Keeps reports whether a profile that ended at a time is still to be held.
+func (r *Recorder) Keeps(end, now time.Time) bool {
+	return r != nil && end.After(now.Add(-r.cfg.PreTrigger))
+}
+
+// Sending reports whether records of a unit are due, so that profiles that arrive
+// now must be sent after them.
+func (r *Recorder) Sending(u *trigger.Unit) bool {
+	if r == nil || r.closed {
+		return false
+	}
+	t, ok := r.units[u]
+	return ok && t.due > 0
+}
+
+// Put holds captures. They are due at once if their gate has opened since they
+// were judged. It adds the samples that are not held to counts.
+func (r *Recorder) Put(captures []Capture, counts *counters.Samples) {
+	for i := range captures {
+		r.put(&captures[i], counts)
+	}
+	r.bound(counts)
+}
+
+func (r *Recorder) put(c *Capture, counts *counters.Samples) {
+	if r.closed {
+		counts[counters.SampleShutdown] += int64(c.Samples)
+		return
+	}
+	rec := record{
+		data: c.Data, start: int64(c.Start.Sub(r.base)), end: int64(c.End.Sub(r.base)),
+		samples: int32(min(c.Samples, 1<<31-1)), dry: c.Dry,
+	}
+	if cap(rec.data)+recordSize+unitRecordsSize > r.perUnit {
+		counts[counters.SampleEvicted] += int64(c.Samples)
+		return
+	}
+	t := r.units[c.Unit]
+	if t == nil {
+		t = &unitRecords{unit: c.Unit, size: unitRecordsSize, heat: heatOf(c.Unit)}
+		r.units[c.Unit] = t
+		r.cold.Push(t)
+		if r.sorted {
+			heap.Fix(&r.cold, t.index)
+		}
+		r.size.Add(int64(unitRecordsSize))
+	}
+	at, known := t.indexOf(rec)
+	if known {
+		// After an error the sender of a batch sends the whole batch again.
+		counts[counters.SampleRefused] += int64(c.Samples)
+		return
+	}
+	real, dry := r.admits(t.unit, rec) // by now
+	if dry && !rec.dry {
+		rec.dry = true
+		r.countDry(&rec)
+	}
+	if real {
+		r.leave(t, &rec)
+	}
+	before := cap(t.records)
+	t.records = slices.Insert(t.records, at, rec)
+	r.grow(t, (cap(t.records)-before)*recordSize+cap(rec.data), int(rec.samples))
+	for t.size > r.perUnit && r.evict(t, counts) {
+	}
+}
+
+func (r *Recorder) grow(t *unitRecords, size, samples int) {
+	t.size += size
+	r.size.Add(int64(size))
+	r.samples.Add(int64(samples))
+}
+
+// leave makes a record due.
+func (r *Recorder) leave(t *unitRecords, rec *record) {
+	rec.state = due
+	t.due++
+	t.heat = heatOf(t.unit) // it is not to be evicted now
+	if r.sorted {
+		heap.Fix(&r.cold, t.index)
+	}
+	r.enqueue(t)
+}
+
+// admits reports whether an opening admits a record, and whether that of a dry run
+// does.
+func (r *Recorder) admits(u *trigger.Unit, rec record) (real, dry bool) {
+	r.opened = u.Admit(r.opened[:0], r.time(rec.start), r.time(rec.end))
+	for _, o := range r.opened {
+		switch {
+		case !o.DryRun:
+			real = true
+		case !r.cfg.Filtered[o.Policy]:
+			dry = true
+		}
+	}
+	return real, dry
+}
+
+func (r *Recorder) time(since int64) time.Time { return r.base.Add(time.Duration(since)) }
+
+// evict removes the oldest record of a unit that is not being sent.
+func (r *Recorder) evict(t *unitRecords, counts *counters.Samples) bool {
+	for i := range t.records {
+		if t.records[i].state != sending {
+			counts[counters.SampleEvicted] += int64(t.records[i].samples)
+			r.remove(t, i)
+			return true
+		}
+	}
+	return false
+}
+
+// remove removes a record, and its unit with the last one.
+func (r *Recorder) remove(t *unitRecords, i int) {
+	rec := &t.records[i]
+	if rec.state != waiting {
+		t.due--
+	}
+	size, samples := cap(rec.data), int(rec.samples)
+	t.records = slices.Delete(t.records, i, i+1)
+	r.grow(t, -size, -samples)
+	if len(t.records) == 0 {
+		r.drop(t)
+	}
+}
+
+func (r *Recorder) drop(t *unitRecords) {
+	r.size.Add(-int64(t.size))
+	t.size = 0
+	delete(r.units, t.unit)
+	if t.queued {
+		t.queued = false
+		r.due = slices.DeleteFunc(r.due, func(other *unitRecords) bool { return other == t })
+	}
+	r.cold.remove(t, r.sorted)
+}
+
+// bound evicts until the total is within its bound.
+func (r *Recorder) bound(counts *counters.Samples) {
+	for int(r.size.Load()) > r.total && len(r.cold) > 0 {
+		if !r.sorted {
+			r.sorted = true
+			heap.Init(&r.cold)
+		}
+		if !r.evict(r.cold[0], counts) {
+			return // the coldest has nothing but what is being sent, and so have all others
+		}
+	}
+}
+
+// Sweep is called after each evaluation: records that a gate admits are due,
+// records older than pre_trigger are removed.
+func (r *Recorder) Sweep(now time.Time) {
+	if r == nil || r.closed {
+		return
+	}
+	var counts counters.Samples
+	oldest := int64(now.Add(-r.cfg.PreTrigger).Sub(r.base))
+	r.sorted = false // heats are others now
+	for _, t := range r.units {
+		t.resting = false
+		r.judge(t, oldest, &counts)
+		if len(t.records) == 0 {
+			r.drop(t)
+			continue
+		}
+		t.heat = heatOf(t.unit)
+		r.enqueue(t)
+	}
+	r.counters.AddSamples(context.Background(), &counts)
+}
+
+// judge makes the waiting records of a unit due that an open gate admits, and
+// removes those that ended before oldest.
+func (r *Recorder) judge(t *unitRecords, oldest int64, counts *counters.Samples) {
+	r.opened = t.unit.Openings(r.opened[:0])
+	open, stale := len(r.opened) > 0, false
+	for i := range t.records {
+		rec := &t.records[i]
+		if rec.state != waiting {
+			continue
+		}
+		if open {
+			real, dry := r.admits(t.unit, *rec)
+			if dry && !rec.dry {
+				rec.dry = true
+				r.countDry(rec)
+			}
+			if real {
+				rec.state = due
+				t.due++
+				continue
+			}
+		}
+		stale = stale || rec.end <= oldest
+	}
+	if !stale {
+		return
+	}
+	t.records = slices.DeleteFunc(t.records, func(rec record) bool {
+		if rec.state != waiting || rec.end > oldest {
+			return false
+		}
+		counts[ShutOutcome(t.unit, rec.dry)] += int64(rec.samples)
+		r.grow(t, -cap(rec.data), -int(rec.samples))
+		return true
+	})
+}
+
+// countDry counts a record for the openings of dry runs that admit it.
+func (r *Recorder) countDry(rec *record) {
+	for _, o := range r.opened {
+		if o.DryRun && !r.cfg.Filtered[o.Policy] {
+			o.Accepted(int(rec.samples), len(rec.data))
+		}
+	}
+}
+
+// ShutOutcome is the outcome of samples that are dropped because their unit's gate
+// is shut. dry: the gate of a dry run is or was open for them.
+func ShutOutcome(u *trigger.Unit, dry bool) counters.SampleOutcome {
+	switch {
+	case u.OverBudget():
+		return counters.SampleOverBudget
+	case dry:
+		return counters.SampleDryRun
+	}
+	return counters.SampleGateShut
+}
+
+// Close drops all that is held, for good. Records that were due count as refused.
+func (r *Recorder) Close() {
+	if r == nil {
+		return
+	}
+	r.closed = true
+	var counts counters.Samples
+	for _, t := range r.units {
+		for _, rec := range t.records {
+			if rec.state == waiting {
+				counts[counters.SampleShutdown] += int64(rec.samples)
+			} else {
+				counts[counters.SampleRefused] += int64(rec.samples)
+			}
+		}
+	}
+	r.units, r.due, r.cold = nil, nil, nil
+	r.samples.Store(0)
+	r.size.Store(0)
+	r.counters.AddSamples(context.Background(), &counts)
+}
