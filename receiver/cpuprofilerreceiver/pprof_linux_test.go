@@ -37,6 +37,7 @@ func endpoint(at string, change func(*PprofEndpointConfig)) func(*Config) {
 	e.Profiles = []string{"goroutine"}
 	e.Interval, e.Duration = time.Second, time.Second
 	e.ClientConfig.Timeout = time.Minute
+	e.Target = configoptional.Some(TargetConfig{PID: os.Getpid()})
 	if change != nil {
 		change(&e)
 	}
@@ -83,9 +84,8 @@ func (r *running) pulls(want string) (n int64) {
 	return n
 }
 
-// TestListenerOnTheLoopbackIsFoundAndItsProfilesCarryItsProcess: this test's own
-// process listens.
-func TestListenerOnTheLoopbackIsFoundAndItsProfilesCarryItsProcess(t *testing.T) {
+// TestProfilesCarryTheProcessOfTheTarget: this test's own process serves them.
+func TestProfilesCarryTheProcessOfTheTarget(t *testing.T) {
 	s := httptest.NewServer(pprofHandler())
 	t.Cleanup(s.Close)
 	r := start(t, endpoint(s.URL+"/debug/pprof", func(e *PprofEndpointConfig) {
@@ -111,7 +111,7 @@ func TestUnixSocketTellsItsProcess(t *testing.T) {
 	s.Start()
 	t.Cleanup(s.Close)
 	r := start(t, endpoint(pprof.SocketEndpoint, func(e *PprofEndpointConfig) {
-		e.Socket = l.Addr().String()
+		e.Socket, e.Target = l.Addr().String(), configoptional.None[TargetConfig]()
 		e.Profiles = []string{"profile", "heap", "goroutine"}
 	}))
 	require.EqualValues(t, os.Getpid(), r.pulled()["process.pid"])

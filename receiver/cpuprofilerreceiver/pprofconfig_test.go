@@ -65,6 +65,7 @@ func TestConfigFaultsOfPprofEndpointsNameTheirKey(t *testing.T) {
 		"target":             {pprofWith(map[string]any{"endpoint": "http://a", "target": map[string]any{"pid": 1, "cgroup": "/a"}}), []string{"target", "exactly one"}},
 		"pid as resource":    {pprofWith(map[string]any{"endpoint": "http://a", "resource": map[string]any{"process.pid": 1}}), []string{"resource", "target"}},
 		"reason as resource": {pprofWith(map[string]any{"endpoint": "http://a", "resource": map[string]any{"hotprofile.x": "y"}}), []string{"resource", "cpu_trigger"}},
+		"no target":          {pprofWith(map[string]any{"endpoint": "http://a", "resource": map[string]any{"team": "x"}}), []string{"target", "executable", "container_id", "cgroup", "socket", "container.id", "service.name"}},
 		"list as resource":   {pprofWith(map[string]any{"endpoint": "http://a", "resource": map[string]any{"a": []any{1}}}), []string{"resource", "whole number"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -79,5 +80,14 @@ func TestConfigFaultsOfPprofEndpointsNameTheirKey(t *testing.T) {
 				require.ErrorContains(t, err, want)
 			}
 		})
+	}
+}
+
+func TestConfigPprofEndpointWithoutATargetIsIdentifiedByItsResource(t *testing.T) {
+	for _, key := range []string{"container.id", "process.linux.cgroup", "service.name"} {
+		cfg := createDefaultConfig()
+		yaml := pprofWith(map[string]any{"endpoint": "http://a", "resource": map[string]any{key: "x"}})
+		require.NoError(t, confmap.NewFromStringMap(yaml).Unmarshal(cfg))
+		require.NoError(t, confmap.Validate(cfg), key)
 	}
 }

@@ -249,6 +249,7 @@ receivers:
     dotnet: {transport: unix, endpoint: %q}
     pprof_endpoints:
       - endpoint: "http://localhost:%d/debug/pprof"
+        target: {executable: %q}
         when: always
         profiles: [profile, allocs, heap, goroutine, threadcreate, block, mutex]
         interval: 3s
@@ -279,7 +280,7 @@ service:
   telemetry: {logs: {encoding: json, level: debug, sampling: {enabled: false}}, metrics: {level: none}}
   pipelines:
     profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc, otlp_http, otlp_grpc/queued]}
-`, dir, hot.Path, socket, listen, hot.Path, x.grpcPort, otlpSettings, x.httpPort, otlpSettings, queued.grpcPort, strings.TrimRight(otlpSettings, "\n"))) // storage is a key of sending_queue
+`, dir, hot.Path, socket, listen, service, hot.Path, x.grpcPort, otlpSettings, x.httpPort, otlpSettings, queued.grpcPort, strings.TrimRight(otlpSettings, "\n"))) // storage is a key of sending_queue
 	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
 	start := func(cmd *exec.Cmd) { startLoad(t, cmd, hotService) }
 	start(hot.Command(program, "-idle", "8s", "-busy", "1h"))

@@ -41,8 +41,8 @@ func TestPprofEndpointOfAHotCgroupIsPulledAndItsTwinIsNot(t *testing.T) {
 		receiver: fmt.Sprintf(`
     export_interval: 1s
     pprof_endpoints:
-      - {endpoint: "http://localhost:%d/debug/pprof", profiles: [profile, allocs, goroutine], interval: 4s, duration: 3s}
-      - {socket: %q, profiles: [heap], interval: 4s, duration: 3s}`, listen, socket),
+      - {endpoint: "http://localhost:%d/debug/pprof", target: {cgroup: %q}, profiles: [profile, allocs, goroutine], interval: 4s, duration: 3s}
+      - {socket: %q, profiles: [heap], interval: 4s, duration: 3s}`, listen, hot.Path, socket),
 		trigger:   onceAbove(threshold, 15*time.Second),
 		exporters: []string{w.exporter()},
 	}.start(t, metrics)

@@ -22,7 +22,8 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
-// Config is one endpoint in the manner of net/http/pprof.
+// Config is one item of pprof_endpoints: an endpoint that serves what
+// net/http/pprof does.
 type Config struct {
 	// ClientConfig has all keys of confighttp's client. The endpoint is a URL without
 	// the profiles' names, such as http://localhost:6060/debug/pprof. Timeout is what
@@ -34,23 +35,23 @@ type Config struct {
 	// When is hot (only while the unit of the endpoint's process is hot, which needs
 	// a hot_units extension) or always. Default hot with that extension, else always.
 	When sampler.When `mapstructure:"when"`
-	// Profiles are what is pulled: profile (CPU), allocs, heap, goroutine,
+	// Profiles lists what to pull: profile (CPU), allocs, heap, goroutine,
 	// threadcreate, block, mutex. Default [profile].
 	Profiles []string `mapstructure:"profiles"`
-	// Interval is from the beginning of one round of pulls to that of the next, 1s
-	// to 24h. Default 60s.
+	// Interval is the time from the start of one round of pulls to the start of the
+	// next, 1s to 24h. Default 60s.
 	Interval time.Duration `mapstructure:"interval"`
-	// Duration is how much time profile, allocs, block and mutex cover: whole
+	// Duration is the time that profile, allocs, block and mutex cover: whole
 	// seconds, not above interval. Default 10s.
 	Duration time.Duration `mapstructure:"duration"`
-	// MaxSize is the most bytes of a profile, as it comes and decompressed, 64KiB to
+	// MaxSize is the most bytes of a profile, as received and decompressed, 64KiB to
 	// 256MiB. Default 16MiB.
 	MaxSize bytesize.Size `mapstructure:"max_size"`
-	// Target is the process whose endpoint it is, or its cgroup or container; absent:
-	// the one that listens at the endpoint, where that is on this host.
+	// Target is the process that serves the endpoint, or its cgroup or container. It
+	// is required, unless Socket is set or Resource names the unit.
 	Target configoptional.Optional[sampler.TargetConfig] `mapstructure:"target"`
-	// Resource are attributes of the profiles' resource beside those of the process,
-	// or in their place: strings, whole numbers, true or false.
+	// Resource are attributes that are added to the profiles' resource, or replace
+	// those of the process: strings, whole numbers, true or false.
 	Resource map[string]any `mapstructure:"resource"`
 
 	// prevents unkeyed literal initialization
@@ -81,11 +82,11 @@ func DefaultConfig() Config {
 	}
 }
 
-// Unmarshal has the keys that are left out have their defaults.
+// Unmarshal gives missing keys their defaults.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	*cfg = DefaultConfig()
 	if conf.IsSet("profiles") {
-		cfg.Profiles = nil // a list of its own, and not the default's with some replaced
+		cfg.Profiles = nil // else its items would replace only some of the default's
 	}
 	if err := conf.Unmarshal(cfg); err != nil {
 		return err
@@ -96,7 +97,7 @@ func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	return nil
 }
 
-// Validate reports every fault, each with its key and what is allowed.
+// Validate returns every fault, each with its key and what is allowed.
 func (cfg *Config) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -129,7 +130,7 @@ func (cfg *Config) Validate() error {
 		fault("duration: %v is not whole seconds between 1s and interval (%v)", cfg.Duration, cfg.Interval)
 	}
 	if t := cfg.ClientConfig.Timeout; t <= 0 || t > maxTimeout {
-		fault("timeout: %v is not above 0 and up to %v: it is what a pull may take beyond duration", t, maxTimeout)
+		fault("timeout: %v is not above 0 and up to %v: it is the time that a pull may take beyond duration", t, maxTimeout)
 	}
 	if cfg.MaxSize < minSize || cfg.MaxSize > maxSize {
 		fault("max_size: %v is not between %v and %v", cfg.MaxSize, minSize, maxSize)
@@ -139,7 +140,21 @@ func (cfg *Config) Validate() error {
 			fault("target: %w", err)
 		}
 	}
+	if !cfg.identified() {
+		fault("target: is needed to tell which process serves the endpoint: write one of target: {executable: /usr/local/bin/checkout}, target: {container_id: ID} or target: {cgroup: /PATH}; or set socket; or resource with %s or, for another host, service.name", attr.ContainerID)
+	}
 	return errors.Join(append(errs, cfg.checkResource())...)
+}
+
+// identified reports whether it is known which unit the profiles belong to.
+func (cfg *Config) identified() bool {
+	if cfg.Target.HasValue() || cfg.Socket != "" {
+		return true
+	}
+	return slices.ContainsFunc([]string{attr.ContainerID, attr.Cgroup, attr.ServiceName}, func(key string) bool {
+		_, ok := cfg.Resource[key]
+		return ok
+	})
 }
 
 func checkURL(endpoint string) error {

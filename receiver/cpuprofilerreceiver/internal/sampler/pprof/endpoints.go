@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strconv"
 	"sync"
 	"time"
 
@@ -88,7 +87,7 @@ func (e *endpoints) settings(ctx context.Context, cfg *Config) (one Settings, er
 	if err != nil {
 		return one, err
 	}
-	finder, err := newSubjectFinder(cfg, one.URL, s.HostInfo)
+	finder, err := newSubjectFinder(cfg, s.HostInfo)
 	if err != nil {
 		return one, err
 	}
@@ -153,17 +152,4 @@ func (h heat) Hot(of processes.Identity) bool {
 		}
 	}
 	return false
-}
-
-// port returns the port of a URL.
-func port(u *url.URL) (uint16, error) {
-	s := u.Port()
-	if s == "" {
-		s = map[string]string{"http": "80", "https": "443"}[u.Scheme]
-	}
-	n, err := strconv.ParseUint(s, 10, 16)
-	if err != nil {
-		return 0, fmt.Errorf("%q is no port", s)
-	}
-	return uint16(n), nil
 }

@@ -4,7 +4,6 @@
 package pprof
 
 import (
-	"net/netip"
 	"testing"
 
 	"github.com/google/pprof/profile"
@@ -40,12 +39,5 @@ func FuzzProfile(f *testing.F) {
 				conformancetest.CheckFatal(t, out, conformancetest.Options{})
 			}
 		}
-	})
-}
-
-func FuzzListening(f *testing.F) {
-	f.Add([]byte(socketTable))
-	f.Fuzz(func(_ *testing.T, table []byte) {
-		listening(table, netip.MustParseAddrPort("127.0.0.1:6060"))
 	})
 }

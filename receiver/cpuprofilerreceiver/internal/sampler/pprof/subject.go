@@ -10,11 +10,8 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"net/netip"
-	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/samples"
@@ -23,27 +20,20 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
-// maxSubjects is how many processes one endpoint may be of.
+// maxSubjects is the most processes that one endpoint may be of.
 const maxSubjects = 256
 
-// subjectFinder finds out whose profiles an endpoint has. It belongs to one
-// goroutine.
+// subjectFinder finds the process or unit that an endpoint's profiles are of. It
+// belongs to one goroutine.
 type subjectFinder struct {
-	cfg       *Config
-	url       *url.URL
-	port      uint16
-	host      sampler.HostInfo
-	listeners *Listeners
-	target    *processes.Finder // nil where none is configured
-	last      Subject
+	cfg    *Config
+	host   sampler.HostInfo
+	target *processes.Finder // nil if none is configured
+	last   Subject
 }
 
-func newSubjectFinder(cfg *Config, at *url.URL, host sampler.HostInfo) (*subjectFinder, error) {
-	f := &subjectFinder{cfg: cfg, url: at, host: host, listeners: NewListeners(host.Root, time.Now)}
-	var err error
-	if f.port, err = port(at); err != nil {
-		return nil, fmt.Errorf("endpoint: %w", err)
-	}
+func newSubjectFinder(cfg *Config, host sampler.HostInfo) (*subjectFinder, error) {
+	f := &subjectFinder{cfg: cfg, host: host}
 	if cfg.Target.HasValue() {
 		wanted, err := processes.NewMatcher([]processes.Target{cfg.Target.Get().Target()}, sampler.OwnPID())
 		if err != nil {
@@ -54,8 +44,8 @@ func newSubjectFinder(cfg *Config, at *url.URL, host sampler.HostInfo) (*subject
 	return f, nil
 }
 
-// find returns the same resource as before where nothing has changed: what has the
-// same is one profile.
+// find returns the same resource as before if nothing has changed: samples of one
+// resource become one profile.
 func (f *subjectFinder) find(ctx context.Context) (Subject, error) {
 	found, err := f.look(ctx)
 	if err != nil && !errors.Is(err, ErrUnidentified) {
@@ -90,7 +80,7 @@ func (f *subjectFinder) look(ctx context.Context) (Subject, error) {
 	if len(pids) == 0 {
 		unit.ContainerID, _ = attributes[attr.ContainerID].(string)
 		if unit.Cgroup, _ = attributes[attr.Cgroup].(string); unit.Cgroup != "" {
-			// A path says nothing without the host that it is on.
+			// A path is ambiguous without the host that it is on.
 			for key, value := range map[string]string{attr.HostName: f.host.Name, attr.HostID: f.host.ID} {
 				if _, set := attributes[key]; !set && value != "" {
 					attributes[key] = value
@@ -106,8 +96,8 @@ func (f *subjectFinder) look(ctx context.Context) (Subject, error) {
 	return Subject{Resource: out, Unit: unit, Frames: FrameTypeOf(language)}, err
 }
 
-// pids are the processes whose endpoint it is; none where it is on another host or
-// where the configuration says what unit it is of.
+// pids returns the processes whose endpoint it is; none if only the attributes in
+// resource name its unit.
 func (f *subjectFinder) pids(ctx context.Context) (pids []int, err error) {
 	_, container := f.cfg.Resource[attr.ContainerID]
 	_, group := f.cfg.Resource[attr.Cgroup]
@@ -132,13 +122,11 @@ func (f *subjectFinder) pids(ctx context.Context) (pids []int, err error) {
 			return nil, err
 		}
 		return []int{pid}, nil
-	case f.cfg.ClientConfig.ProxyURL != "":
-		return nil, nil
 	}
-	return f.listening(ctx)
+	return nil, nil
 }
 
-// peer asks the kernel who listens at the socket.
+// peer returns the process that listens at the socket, which the kernel knows.
 func (f *subjectFinder) peer(ctx context.Context) (int, error) {
 	c, err := new(net.Dialer).DialContext(ctx, "unix", f.cfg.Socket)
 	if err != nil {
@@ -155,43 +143,8 @@ func (f *subjectFinder) peer(ctx context.Context) (int, error) {
 	return pid, nil
 }
 
-// listening are the processes that listen at the endpoint, where its host is this
-// one; none where it is another.
-func (f *subjectFinder) listening(ctx context.Context) ([]int, error) {
-	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", f.url.Hostname())
-	if err != nil {
-		return nil, err
-	}
-	var failed error
-	for _, addr := range addrs {
-		if addr = addr.Unmap(); !isLocal(addr) {
-			return nil, nil
-		}
-		pids, err := f.listeners.PIDs(ctx, netip.AddrPortFrom(addr.WithZone(""), f.port))
-		if err == nil {
-			return pids, nil
-		}
-		if failed == nil || errors.Is(failed, ErrNotListened) {
-			failed = err
-		}
-	}
-	return nil, failed
-}
-
-// isLocal says whether an address is one of this network namespace.
-func isLocal(addr netip.Addr) bool {
-	if addr.IsLoopback() {
-		return true
-	}
-	own, err := net.InterfaceAddrs()
-	return err == nil && slices.ContainsFunc(own, func(a net.Addr) bool {
-		p, err := netip.ParsePrefix(a.String())
-		return err == nil && p.Addr().Unmap() == addr.WithZone("")
-	})
-}
-
-// describe describes a process, or what several of one unit have in common, which
-// is nothing about processes.
+// describe returns the resource and unit of a process. Of several processes of one
+// unit it returns what they have in common, without attributes of a process.
 func (f *subjectFinder) describe(pids []int) (*samples.Resource, processes.Identity, error) {
 	if len(pids) > maxSubjects {
 		return nil, processes.Identity{}, fmt.Errorf("%w: it may be any of %d", ErrUnidentified, len(pids))
@@ -206,9 +159,6 @@ func (f *subjectFinder) describe(pids []int) (*samples.Resource, processes.Ident
 		}
 		if err != nil {
 			return nil, unit, err
-		}
-		if slices.Contains(one.Attributes, samples.Attribute{Key: attr.ExecutableName, Value: "docker-proxy"}) {
-			return nil, unit, fmt.Errorf("%w: docker-proxy listens there, for a container", ErrUnidentified)
 		}
 		if r == nil {
 			r, unit = one, id
@@ -226,7 +176,7 @@ func (f *subjectFinder) describe(pids []int) (*samples.Resource, processes.Ident
 	return r, unit, nil
 }
 
-// common is what two processes of one unit have in common.
+// common returns the attributes that two processes of one unit have in common.
 func common(a, b *samples.Resource) *samples.Resource {
 	r := &samples.Resource{}
 	for _, x := range a.Attributes {

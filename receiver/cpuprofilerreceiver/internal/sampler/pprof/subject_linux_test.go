@@ -4,11 +4,7 @@
 package pprof
 
 import (
-	"context"
-	"net"
-	"net/url"
 	"os"
-	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,10 +15,8 @@ import (
 )
 
 func finderOf(t *testing.T, e *Config) *subjectFinder {
-	u, err := url.Parse(e.ClientConfig.Endpoint)
-	require.NoError(t, err)
 	tree, _ := cgroup.Open("/")
-	f, err := newSubjectFinder(e, u, sampler.HostInfo{Root: "/", Tree: tree, Name: "here"})
+	f, err := newSubjectFinder(e, sampler.HostInfo{Root: "/", Tree: tree, Name: "here"})
 	require.NoError(t, err)
 	return f
 }
@@ -60,15 +54,4 @@ func TestTargetThatIsNotThereLeavesTheResource(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnidentified)
 	require.Zero(t, got.Unit)
 	require.Len(t, got.Resource.Attributes, 1)
-}
-
-func TestWhoeverDoesNotListenIsNobody(t *testing.T) {
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	at := "http://127.0.0.1:" + strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
-	require.NoError(t, l.Close())
-	e := DefaultConfig()
-	e.ClientConfig.Endpoint = at
-	_, err = finderOf(t, &e).find(context.Background())
-	require.ErrorIs(t, err, ErrNotListened)
 }
