@@ -1,23 +1,24 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hostid holds the names and ids that this host goes by. The receiver
-// puts the first of each on what it sends, and the gate believes a pid or a
-// cgroup only of a sender that gives one of them, so both read them here.
+// Package hostid reads the names and ids of this host. The receiver sends the first
+// of each, and cpu_trigger believes a pid or a cgroup only of a sender that gives
+// one of them.
 package hostid
 
 import (
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// Names returns the host's names, the best first. Below a root of its own the
-// host's file counts before what the kernel says, which is then the container's.
+// Names returns the host's names, the best first. If root is not "/", this process
+// is in a container whose name the kernel gives, so /etc/hostname comes first.
 func Names(root string) []string {
-	kernel, _ := os.Hostname() // else the file must do
+	kernel, _ := os.Hostname() // the file is enough
 	names := []string{kernel, word(filepath.Join(root, "etc/hostname"))}
 	if filepath.Clean(root) != "/" {
 		slices.Reverse(names)
@@ -25,8 +26,8 @@ func Names(root string) []string {
 	return distinct(names)
 }
 
-// IDs returns the host's ids, the best first: the machine's own, and in clouds
-// the instance's, as resource detection gives it.
+// IDs returns the host's ids, the best first: the machine's, and in clouds the
+// instance's, which resource detection gives as host.id.
 func IDs(root string) []string {
 	var ids []string
 	for _, file := range []string{"etc/machine-id", "var/lib/dbus/machine-id", "sys/class/dmi/id/product_uuid", "var/lib/cloud/data/instance-id"} {
@@ -35,7 +36,7 @@ func IDs(root string) []string {
 	return distinct(ids)
 }
 
-// Best is the first of names or ids, empty where there is none.
+// Best returns the first of names or ids, empty if there is none.
 func Best(words []string) string {
 	if len(words) == 0 {
 		return ""
@@ -52,17 +53,12 @@ func distinct(words []string) (out []string) {
 	return out
 }
 
-// word is the single word that a small file holds, else nothing.
+// word returns the single word that a file of at most 256 bytes holds, else
+// nothing.
 func word(path string) string {
-	f, err := os.Open(path)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	const limit = 256
-	text, err := io.ReadAll(io.LimitReader(f, limit+1))
+	text, err := procfs.ReadFile(path, 256)
 	fields := strings.Fields(string(text))
-	if err != nil || len(text) > limit || len(fields) != 1 {
+	if err != nil || len(fields) != 1 {
 		return ""
 	}
 	return fields[0]

@@ -254,7 +254,7 @@ func stolen(t testing.TB) int64 {
 	line, _, _ := bytes.Cut(b, []byte("\n"))
 	n, err := strconv.ParseInt(strings.Fields(string(line))[8], 10, 64)
 	require.NoError(t, err)
-	return n * int64(time.Second/procfs.TicksPerSecond)
+	return n * int64(procfs.Tick)
 }
 
 func now() int64 {
@@ -325,7 +325,7 @@ func watchLoad(t testing.TB, b *bottlenecks, n *bottleneck, l *load, order strin
 	// 0.5 µs a switch where threads take turns, some more where a CPU looks for
 	// work on others. Stolen time is known to a clock tick only.
 	switches := s.stats.Switches - statsBefore.Switches
-	slack := tick()*int64(len(s.at)-1) + stolen(t) - stolenBefore + int64(time.Second/procfs.TicksPerSecond) + int64(switches)*int64(time.Microsecond)
+	slack := tick()*int64(len(s.at)-1) + stolen(t) - stolenBefore + int64(procfs.Tick) + int64(switches)*int64(time.Microsecond)
 	t.Logf("%s: t(k) %v, busy %v of %v known, took %v; CPU time %v, by the kernel %v (difference %v, slack %v); %d switches, %d lost, gaps of %v, %+v",
 		order, s.at, time.Duration(s.busy), time.Duration(s.known), time.Duration(took), time.Duration(s.cpu), time.Duration(s.used),
 		time.Duration(s.cpu-s.used), time.Duration(slack), switches, s.stats.Lost, time.Duration(s.gaps), s.stats)

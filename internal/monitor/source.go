@@ -6,6 +6,7 @@ package monitor
 import (
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
@@ -77,7 +78,7 @@ func NewSource(tree *cgroup.Tree, o Options) (*Source, error) {
 	}
 	s.reader = tree.NewReader(s.files)
 	s.host = hostFigures{buf: s.buf, load: s.files.File(s.procfs.Path("loadavg")), stat: s.files.File(s.procfs.Path("stat"))}
-	if s.procfs.NumbersAlike() {
+	if s.procfs.OwnPID() == os.Getpid() {
 		s.clocks = systemClocks{}
 	}
 	return s, nil

@@ -34,6 +34,7 @@ func TestProcessIsTheOneThatHasThePID(t *testing.T) {
 	require.Equal(t, os.Getpid(), p.PID)
 	require.NotZero(t, p.Start)
 	require.LessOrEqual(t, p.Start, before)
+	require.Equal(t, os.Getpid(), At("").OwnPID())
 	_, err = At("/").Process(1 << 30)
 	require.True(t, IsGone(err), err)
 }

@@ -79,16 +79,16 @@ func TestPaths(t *testing.T) {
 	require.Equal(t, "/proc/self/status", At("").File(Self, "status"))
 }
 
-func TestExecutableOfAProcess(t *testing.T) {
+func TestLinks(t *testing.T) {
 	root := t.TempDir()
 	require.NoError(t, os.MkdirAll(filepath.Join(root, "proc/42"), 0o755))
 	require.NoError(t, os.Symlink("/opt/shop (deleted)", filepath.Join(root, "proc/42/exe")))
 	path, err := At(root).Executable(42)
 	require.NoError(t, err)
 	require.Equal(t, "/opt/shop", path)
-	require.False(t, At(root).NumbersAlike())
+	require.Zero(t, At(root).OwnPID())
 	require.NoError(t, os.Symlink("42", filepath.Join(root, "proc/self")))
-	require.Equal(t, os.Getpid() == 42, At(root).NumbersAlike())
+	require.Equal(t, 42, At(root).OwnPID())
 }
 
 func TestGetenv(t *testing.T) {

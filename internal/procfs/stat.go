@@ -10,9 +10,6 @@ import (
 	"strconv"
 )
 
-// TicksPerSecond is USER_HZ; see [Tick].
-const TicksPerSecond = 100
-
 // MaxStat is the most that is read of a stat file, in bytes; they have some 300.
 const MaxStat = 4 << 10
 

@@ -39,10 +39,14 @@ func ids(dir string) ([]int, error) {
 	return out, nil
 }
 
-// NumbersAlike reports whether this procfs gives this process the pid that the
-// kernel gives it in system calls. If not, its pids are those of another pid
-// namespace.
-func (fs FS) NumbersAlike() bool {
+// OwnPID returns the pid of this process as the procfs numbers it, 0 where that
+// cannot be read. If it is not os.Getpid, the procfs shows another pid namespace
+// than the one that the kernel takes pids of this process's system calls from.
+func (fs FS) OwnPID() int {
 	self, err := os.Readlink(fs.Path("self"))
-	return err == nil && self == strconv.Itoa(os.Getpid())
+	pid, _ := strconv.Atoi(self)
+	if err != nil || pid < 0 {
+		return 0
+	}
+	return pid
 }

@@ -43,7 +43,7 @@ func userShareAgrees(t *testing.T, tree *cgroup.Tree, start agreement.Start, quo
 	tick, err := agreement.SchedulerTick()
 	require.NoError(t, err)
 	load := start(t, quota, 1)
-	u, step := &unit{cgroup: load.Unit}, time.Second/procfs.TicksPerSecond
+	u, step := &unit{cgroup: load.Unit}, procfs.Tick
 	if asProcess {
 		u = &unit{process: processOf(t, load.PID)}
 	} else if _, err := tree.Own(load.Unit, cgroup.V2Tree); err == nil {

@@ -22,7 +22,7 @@ import (
 )
 
 // userTick is the step in which /proc/PID/stat and cpuacct.stat count.
-const userTick = time.Second / procfs.TicksPerSecond
+const userTick = procfs.Tick
 
 // SchedulerTick is how often the kernel brings CPU counters up to date. The coarse
 // clocks move at the same ticks.

@@ -41,7 +41,7 @@ import (
 const patience = 5 * time.Minute
 
 // tick is the unit of CPU times in /proc.
-const tick = time.Second / procfs.TicksPerSecond
+const tick = procfs.Tick
 
 func TestMain(m *testing.M) {
 	hurry()

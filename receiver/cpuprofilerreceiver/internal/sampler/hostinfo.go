@@ -4,18 +4,16 @@
 package sampler
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strconv"
 
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/hostid"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 // HostInfo is the machine that is looked at.
@@ -59,8 +57,8 @@ func (h *HostInfo) Invisible(rights perfevent.Rights) (notes []string) {
 	if h.Tree != nil && h.Tree.Limited() != "" {
 		notes = append(notes, h.Tree.Limited())
 	}
-	if status, err := os.ReadFile("/proc/self/status"); err == nil && rights.HostWide == nil {
-		notes = append(notes, hidden(status)...)
+	if self, err := procfs.At("").Status(procfs.Self); err == nil && rights.HostWide == nil {
+		notes = append(notes, hidden(self.Capabilities)...)
 	}
 	return notes
 }
@@ -70,11 +68,11 @@ func (h *HostInfo) Invisible(rights perfevent.Rights) (notes []string) {
 // Perf events carry the numbers of the collector's own pid namespace: looked up
 // in the /proc of another one they would be other processes.
 func processRoot(root string, pid int) (usable, note string) {
-	own, err := os.Readlink(filepath.Join(root, "proc/self"))
-	if err == nil && own == strconv.Itoa(pid) {
+	proc := procfs.At(root)
+	if proc.OwnPID() == pid {
 		return root, ""
 	}
-	if _, err := os.Stat(filepath.Join(root, "proc/stat")); err != nil {
+	if _, err := os.Stat(proc.Path("stat")); err != nil {
 		return "/", fmt.Sprintf("what root_path %s shows: no /proc is mounted below it (%v); mount the host's root there with its submounts (docker run -v /:%s:ro,rslave), or leave root_path out; the collector's own /proc is read instead", root, err, root)
 	}
 	return "/", fmt.Sprintf("what root_path %s shows: its /proc numbers processes otherwise than the collector's own pid namespace does, which alone can be sampled: run the collector in the host's (docker run --pid=host, hostPID: true)", root)
@@ -88,19 +86,9 @@ const (
 	capSysPtrace     = 19
 )
 
-// hidden returns what this process cannot read of other users' processes, and the
-// capability that it needs for that.
-func hidden(status []byte) (notes []string) {
-	var caps uint64
-	for line := range bytes.Lines(status) {
-		if value, ok := bytes.CutPrefix(line, []byte("CapEff:")); ok {
-			n, err := strconv.ParseUint(string(bytes.TrimSpace(value)), 16, 64)
-			if err != nil {
-				return nil
-			}
-			caps = n
-		}
-	}
+// hidden returns what a process with these effective capabilities cannot read of
+// other users' processes, and the capability that it needs for that.
+func hidden(caps uint64) (notes []string) {
 	has := func(c int) bool { return caps&(1<<c) != 0 }
 	if !has(capSysPtrace) {
 		notes = append(notes, "executables, environments and mappings of other users' processes: needs CAP_SYS_PTRACE")
