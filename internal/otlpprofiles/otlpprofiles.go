@@ -20,6 +20,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/internal/protosize"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -73,7 +75,7 @@ type Builder struct {
 	opts Options
 
 	request  pprofile.Profiles
-	dict     dictionary
+	dict     *dictionary.Builder
 	size     int // of the request without its dictionary: at least as marshalled
 	tally    Tally
 	resource *samples.Resource
@@ -92,9 +94,12 @@ type group struct {
 	samples       []int
 	// start and end are what was captured: every timestamp is in [start, end).
 	start, end int64
-	// lost is how many events of the sampler the kernel could not hand over in that
-	// time, of all resources.
-	lost int64
+	attributes []attribute // of the profile
+}
+
+type attribute struct {
+	key   string
+	value dictionary.Value
 }
 
 type groupKey struct {
@@ -116,10 +121,10 @@ func (k sampleKey) size() int {
 	attributes := 0
 	for _, i := range k.attributes() {
 		if i != 0 {
-			attributes += varint(uint64(i))
+			attributes += protosize.Varint(uint64(i))
 		}
 	}
-	return field(uint64(k.stack)) + field(uint64(k.link)) + packed(attributes)
+	return protosize.Number(uint64(k.stack)) + protosize.Number(uint64(k.link)) + protosize.Packed(attributes)
 }
 
 func (k sampleKey) attributes() [5]int32 {
@@ -134,7 +139,7 @@ func NewBuilder(opts Options) *Builder {
 	if opts.Rand == nil {
 		opts.Rand = rand.Reader
 	}
-	return &Builder{opts: opts, dict: newDictionary(), index: make(map[sampleKey]int), tally: make(Tally)}
+	return &Builder{opts: opts, dict: dictionary.NewBuilder(), index: make(map[sampleKey]int), tally: make(Tally)}
 }
 
 // Build yields the batch as requests, each with a dictionary of its own, and
@@ -195,14 +200,16 @@ func grouped(batch *samples.Batch, all []samples.Sample) []*group {
 				resources[k.resource] = order
 			}
 			g = &group{groupKey: k, resourceOrder: order, start: batch.Start, end: max(batch.End, batch.Start+1)}
+			lost := int64(0) // events of the sampler that the kernel dropped, of all resources
 			switch {
 			case k.window != nil:
 				g.start, g.end = k.window.Start, max(k.window.End, k.window.Start+1)
 			case k.typ.Sent:
 				g.start, g.end = math.MaxInt64, 0
 			default:
-				g.lost = batch.Lost(k.typ)
+				lost = batch.Lost(k.typ)
 			}
+			g.attributes = profileAttributes(k.typ, lost)
 			index[k] = g
 			groups = append(groups, g)
 		}
@@ -213,6 +220,23 @@ func grouped(batch *samples.Batch, all []samples.Sample) []*group {
 	}
 	slices.SortStableFunc(groups, func(a, b *group) int { return cmp.Compare(a.resourceOrder, b.resourceOrder) })
 	return groups
+}
+
+// profileAttributes returns the attributes of profiles of a type.
+func profileAttributes(t *samples.Type, lost int64) (all []attribute) {
+	if t.Unscaled {
+		all = append(all, attribute{attr.Unscaled, dictionary.True()})
+	}
+	if t.Scaled != "" {
+		all = append(all, attribute{attr.Scaled, dictionary.Str(t.Scaled)})
+	}
+	if t.Spread {
+		all = append(all, attribute{attr.Spread, dictionary.True()})
+	}
+	if lost > 0 {
+		all = append(all, attribute{attr.Lost, dictionary.Int(lost)})
+	}
+	return all
 }
 
 // captured widens a group's window by what the times of its events tell. A
@@ -232,8 +256,8 @@ func (g *group) captured(times []int64) {
 // begin starts an empty request.
 func (b *Builder) begin() {
 	b.request = pprofile.NewProfiles()
-	b.dict.reset(b.request.Dictionary())
-	b.size = lengthBound // of the dictionary as a field
+	b.dict.Reset(b.request.Dictionary())
+	b.size = protosize.MaxLength // of the dictionary as a field
 	clear(b.tally)
 	b.resource, b.group = nil, nil
 	clear(b.index)
@@ -243,13 +267,11 @@ func (b *Builder) begin() {
 // request has fewer than 2^28 bytes, so a length or an index takes at most four
 // bytes, and one its tag.
 const (
-	indexBound  = 5
-	lengthBound = 5
-	sampleBound = lengthBound + indexBound + lengthBound + 3*indexBound + lengthBound
+	sampleBound = protosize.MaxLength + protosize.MaxIndex + protosize.MaxLength + 3*protosize.MaxIndex + protosize.MaxLength
 	// valueBound is a sample's one value and one timestamp.
-	valueBound  = lengthBound + 10 + 8
-	headerBound = lengthBound + // the profile as a field
-		2*(lengthBound+2*indexBound) + // sample and period type
+	valueBound  = protosize.MaxLength + 10 + 8
+	headerBound = protosize.MaxLength + // the profile as a field
+		2*(protosize.MaxLength+2*protosize.MaxIndex) + // sample and period type
 		9 + 11 + 11 + // time, duration, period
 		2 + 16 // id
 )
@@ -258,13 +280,13 @@ const (
 func boundOf(s *samples.Sample) int {
 	n := sampleBound
 	if s.Selected {
-		n += indexBound
+		n += protosize.MaxIndex
 	}
 	if s.AllocType != "" {
-		n += indexBound
+		n += protosize.MaxIndex
 	}
 	if s.Link.Valid() {
-		n += indexBound
+		n += protosize.MaxIndex
 	}
 	return n
 }
@@ -282,7 +304,7 @@ func sizes(s *samples.Sample) (first, each int) {
 func (b *Builder) fits(g *group, s *samples.Sample, n int) int {
 	room, count := b.room, b.opts.MaxSamples
 	first, each := sizes(s)
-	need := first + b.dict.sampleBound(s)
+	need := first + b.dictionaryBound(s)
 	if b.startsProfile(g, s) {
 		room = b.opts.MaxProfileBytes - headerOf(g)
 		need += headerOf(g) + typeBound(g)
@@ -295,26 +317,13 @@ func (b *Builder) fits(g *group, s *samples.Sample, n int) int {
 	if g.typ.Valued {
 		n = min(n, count)
 	}
-	left := b.opts.MaxRequestBytes - b.size - b.dict.size - need
+	left := b.opts.MaxRequestBytes - b.size - b.dict.Size() - need
 	return max(0, min(n, left/each, (room-first)/each))
 }
 
 // headerOf bounds a profile without its samples.
 func headerOf(g *group) int {
-	n, t := headerBound, g.typ
-	if t.Unscaled {
-		n += lengthBound + indexBound
-	}
-	if t.Scaled != "" {
-		n += lengthBound + indexBound
-	}
-	if t.Spread {
-		n += lengthBound + indexBound
-	}
-	if g.lost > 0 {
-		n += lengthBound + indexBound
-	}
-	return n
+	return headerBound + len(g.attributes)*(protosize.MaxLength+protosize.MaxIndex)
 }
 
 // startsProfile reports whether a sample of g cannot go into the current
@@ -324,32 +333,41 @@ func (b *Builder) startsProfile(g *group, s *samples.Sample) bool {
 	return b.group != g || b.profile.Samples().Len() >= b.opts.MaxSamples || b.room < first+each
 }
 
-// typeBound bounds by how much a profile's type and attributes make the dictionary
-// grow.
+// typeBound bounds the bytes that a profile's type and attributes add to the
+// dictionary.
 func typeBound(g *group) int {
 	t := g.typ
-	n := 4*lengthBound + len(t.Name) + len(t.Unit) + len(t.PeriodName) + len(t.PeriodUnit)
-	if t.Unscaled {
-		n += attributeBound + len(attr.Unscaled)
-	}
-	if t.Scaled != "" {
-		n += attributeBound + len(attr.Scaled) + len(t.Scaled)
-	}
-	if t.Spread {
-		n += attributeBound + len(attr.Spread)
-	}
-	if g.lost > 0 {
-		n += attributeBound + len(attr.Lost)
+	n := 4*protosize.MaxLength + len(t.Name) + len(t.Unit) + len(t.PeriodName) + len(t.PeriodUnit)
+	for _, a := range g.attributes {
+		n += dictionary.AttributeBound(a.key, a.value)
 	}
 	return n
 }
 
+// dictionaryBound bounds the bytes that a sample's stack and attributes add to the
+// dictionary.
+func (b *Builder) dictionaryBound(s *samples.Sample) int {
+	n := dictionary.AttributeBound(attr.ThreadName, dictionary.Str(s.Thread.Name)) +
+		dictionary.AttributeBound(attr.ThreadID, dictionary.Int(0)) +
+		dictionary.AttributeBound(attr.StackTruncated, dictionary.True())
+	if s.Selected {
+		n += dictionary.AttributeBound(attr.DotnetSelected, dictionary.True())
+	}
+	if s.AllocType != "" {
+		n += dictionary.AttributeBound(attr.AllocType, dictionary.Str(s.AllocType))
+	}
+	if s.Link.Valid() {
+		n += dictionary.LinkSize
+	}
+	return n + b.dict.StackBound(s.Stack)
+}
+
 // resourceBound bounds a resource and its scope, marshalled.
 func (b *Builder) resourceBound(r *samples.Resource) int {
-	n := 3*lengthBound + // as a field, its attributes' owner, its scope's list
-		3*lengthBound + len(b.opts.ScopeName) + len(b.opts.ScopeVersion)
+	n := 3*protosize.MaxLength + // as a field, its attributes' owner, its scope's list
+		3*protosize.MaxLength + len(b.opts.ScopeName) + len(b.opts.ScopeVersion)
 	for _, a := range r.Attributes {
-		n += 4*lengthBound + len(a.Key) + 10
+		n += 4*protosize.MaxLength + len(a.Key) + 10
 		if v, ok := a.Value.(string); ok {
 			n += len(v)
 		}
@@ -362,21 +380,21 @@ func (b *Builder) add(g *group, s *samples.Sample, from, to int) {
 	if b.startsProfile(g, s) {
 		b.beginProfile(g)
 	}
-	k := sampleKey{stack: b.dict.stack(s.Stack), link: b.dict.link(s.Link)}
+	k := sampleKey{stack: b.dict.Stack(s.Stack), link: b.dict.Link(s.Link)}
 	if s.Thread.Name != "" {
-		k.name = b.dict.attribute(attr.ThreadName, attribute{text: label(s.Thread.Name)})
+		k.name = b.dict.Attribute(attr.ThreadName, dictionary.Str(label(s.Thread.Name)))
 	}
 	if s.Thread.ID != 0 {
-		k.id = b.dict.attribute(attr.ThreadID, attribute{kind: integer, number: int64(s.Thread.ID)})
+		k.id = b.dict.Attribute(attr.ThreadID, dictionary.Int(int64(s.Thread.ID)))
 	}
 	if s.Stack.Truncated {
-		k.truncated = b.dict.attribute(attr.StackTruncated, attribute{kind: boolean, number: 1})
+		k.truncated = b.dict.Attribute(attr.StackTruncated, dictionary.True())
 	}
 	if s.Selected {
-		k.selected = b.dict.attribute(attr.DotnetSelected, attribute{kind: boolean, number: 1})
+		k.selected = b.dict.Attribute(attr.DotnetSelected, dictionary.True())
 	}
 	if s.AllocType != "" {
-		k.allocated = b.dict.attribute(attr.AllocType, attribute{text: label(s.AllocType)})
+		k.allocated = b.dict.Attribute(attr.AllocType, dictionary.Str(label(s.AllocType)))
 	}
 
 	times := s.Times[from:to]
@@ -387,7 +405,7 @@ func (b *Builder) add(g *group, s *samples.Sample, from, to int) {
 			out := b.newSample(k)
 			out.Values().Append(v)
 			out.TimestampsUnixNano().Append(g.within(t))
-			size += entry(k.size() + packed(varint(uint64(v))) + packed(8))
+			size += protosize.Bytes(k.size() + protosize.Packed(protosize.Varint(uint64(v))) + protosize.Packed(8))
 		}
 	} else {
 		i, seen := b.index[k]
@@ -439,21 +457,12 @@ func (b *Builder) beginProfile(g *group) {
 	b.profile.SetTime(pcommon.Timestamp(g.start))
 	b.profile.SetDurationNano(uint64(g.end - g.start))
 	b.profile.SetPeriod(g.period)
-	b.profile.SampleType().SetTypeStrindex(b.dict.string(g.typ.Name))
-	b.profile.SampleType().SetUnitStrindex(b.dict.string(g.typ.Unit))
-	b.profile.PeriodType().SetTypeStrindex(b.dict.string(g.typ.PeriodName))
-	b.profile.PeriodType().SetUnitStrindex(b.dict.string(g.typ.PeriodUnit))
-	if g.typ.Unscaled {
-		b.profile.AttributeIndices().Append(b.dict.attribute(attr.Unscaled, attribute{kind: boolean, number: 1}))
-	}
-	if g.typ.Scaled != "" {
-		b.profile.AttributeIndices().Append(b.dict.attribute(attr.Scaled, attribute{text: g.typ.Scaled}))
-	}
-	if g.typ.Spread {
-		b.profile.AttributeIndices().Append(b.dict.attribute(attr.Spread, attribute{kind: boolean, number: 1}))
-	}
-	if g.lost > 0 {
-		b.profile.AttributeIndices().Append(b.dict.attribute(attr.Lost, attribute{kind: integer, number: g.lost}))
+	b.profile.SampleType().SetTypeStrindex(b.dict.String(g.typ.Name))
+	b.profile.SampleType().SetUnitStrindex(b.dict.String(g.typ.Unit))
+	b.profile.PeriodType().SetTypeStrindex(b.dict.String(g.typ.PeriodName))
+	b.profile.PeriodType().SetUnitStrindex(b.dict.String(g.typ.PeriodUnit))
+	for _, a := range g.attributes {
+		b.profile.AttributeIndices().Append(b.dict.Attribute(a.key, a.value))
 	}
 	var id pprofile.ProfileID
 	if _, err := io.ReadFull(b.opts.Rand, id[:]); err == nil {
@@ -473,11 +482,11 @@ func setAttributes(to pcommon.Map, attributes []samples.Attribute) {
 		}
 		switch v := a.Value.(type) {
 		case string:
-			to.PutStr(valid(a.Key), valid(v))
+			to.PutStr(dictionary.ValidUTF8(a.Key), dictionary.ValidUTF8(v))
 		case int64:
-			to.PutInt(valid(a.Key), v)
+			to.PutInt(dictionary.ValidUTF8(a.Key), v)
 		case bool:
-			to.PutBool(valid(a.Key), v)
+			to.PutBool(dictionary.ValidUTF8(a.Key), v)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/internal/protosize"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -76,9 +77,9 @@ func build(t testing.TB, opts Options, batch *samples.Batch) []built {
 		empty := pprofile.NewProfiles()
 		p.Dictionary().CopyTo(empty.Dictionary())
 		dictionary := m.ProfilesSize(empty)
-		require.Equal(t, dictionary, entry(b.dict.size), "the dictionary's size must be exact")
-		require.LessOrEqual(t, m.ProfilesSize(p), b.size+b.dict.size, "the request's size must be an upper bound")
-		require.LessOrEqual(t, float64(b.size+b.dict.size), 1.8*float64(m.ProfilesSize(p))+1000, "and not a far one")
+		require.Equal(t, dictionary, protosize.Bytes(b.dict.Size()), "the dictionary's size must be exact")
+		require.LessOrEqual(t, m.ProfilesSize(p), b.size+b.dict.Size(), "the request's size must be an upper bound")
+		require.LessOrEqual(t, float64(b.size+b.dict.Size()), 1.8*float64(m.ProfilesSize(p))+1000, "and not a far one")
 		conformancetest.CheckFatal(t, p, conformancetest.Options{
 			SampleAttributes: []string{"thread.id"},
 			MaxSamples:       opts.MaxSamples, MaxProfileBytes: opts.MaxProfileBytes, MaxRequestBytes: opts.MaxRequestBytes,
@@ -269,16 +270,20 @@ func TestTheSameBatchGivesTheSameBytes(t *testing.T) {
 
 func TestABuilderIsUsedAgainWithoutTraceOfTheLastBatch(t *testing.T) {
 	b := NewBuilder(Options{Rand: ids()})
+	var batch *samples.Batch
 	for range 2 {
 		n := 0
-		for p, tally := range b.Build(load(500, 20, 2)) {
+		batch = load(500, 20, 2)
+		for p, tally := range b.Build(batch) {
 			conformancetest.CheckFatal(t, p, conformancetest.Options{})
 			n += total(tally)
 		}
 		require.Equal(t, 500, n)
 	}
 	require.Nil(t, b.resource)
-	require.Empty(t, b.dict.knownStacks, "the builder keeps no stacks alive")
+	for _, s := range batch.Samples() {
+		require.Positive(t, b.dict.StackBound(s.Stack), "the builder keeps no stacks alive")
+	}
 }
 
 func TestOutputIsCutAtTheLimitsAndNothingIsLost(t *testing.T) {
