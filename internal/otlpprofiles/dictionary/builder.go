@@ -49,35 +49,6 @@ type mapping struct {
 	gnu, golang          int32 // build id attributes
 }
 
-type attribute struct {
-	key   int32
-	value Value
-}
-
-// Value is the value of an attribute: a string, an integer or a boolean.
-type Value struct {
-	kind   kind
-	text   string
-	number int64
-}
-
-// Str returns a string.
-func Str(s string) Value { return Value{text: s} }
-
-// Int returns an integer.
-func Int(n int64) Value { return Value{kind: integer, number: n} }
-
-// True returns the boolean true.
-func True() Value { return Value{kind: boolean, number: 1} }
-
-type kind uint8
-
-const (
-	text kind = iota
-	integer
-	boolean
-)
-
 // NewBuilder returns a builder. Call Reset before anything else.
 func NewBuilder() *Builder {
 	return &Builder{
@@ -158,18 +129,8 @@ func (b *Builder) Attribute(key string, v Value) int32 {
 	i = int32(b.out.AttributeTable().Len())
 	out := b.out.AttributeTable().AppendEmpty()
 	out.SetKeyStrindex(a.key)
-	size := 2
-	switch v.kind {
-	case text:
-		out.Value().SetStr(v.text)
-		size = protosize.Bytes(len(v.text))
-	case integer:
-		out.Value().SetInt(v.number)
-		size = 1 + protosize.Varint(uint64(v.number))
-	case boolean:
-		out.Value().SetBool(v.number != 0)
-	}
-	b.size += protosize.Bytes(protosize.Number(uint64(a.key)) + protosize.Bytes(size))
+	v.set(out.Value())
+	b.size += protosize.Bytes(protosize.Number(uint64(a.key)) + protosize.Bytes(v.size()))
 	b.attributes[a] = i
 	return i
 }

@@ -1,0 +1,74 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package dictionary_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
+)
+
+// attributesOf returns the attribute table, without its zero entry.
+func attributesOf(d pprofile.ProfilesDictionary) (all [][2]any) {
+	for i, a := range d.AttributeTable().All() {
+		if i > 0 {
+			all = append(all, [2]any{d.StringTable().At(int(a.KeyStrindex())), a.Value().AsRaw()})
+		}
+	}
+	return all
+}
+
+func TestAppenderAddsEachAttributeOnce(t *testing.T) {
+	var a dictionary.Appender
+	for range 2 { // it is used again
+		d := pprofile.NewProfilesDictionary()
+		a.Reset(d, nil)
+		var indices []int32
+		for _, v := range []dictionary.Value{
+			dictionary.Str("x"), dictionary.Double(1.5), dictionary.Int(7), dictionary.True(), dictionary.Str(""), dictionary.Double(math.NaN()),
+			dictionary.Str("x"), dictionary.Double(1.5), dictionary.Double(math.NaN()),
+		} {
+			indices = append(indices, a.Attribute("key", v))
+		}
+		require.Equal(t, []int32{1, 2, 3, 4, 5, 6, 1, 2, 6}, indices)
+		require.Equal(t, []string{"", "key"}, d.StringTable().AsRaw())
+		got := attributesOf(d)
+		require.True(t, math.IsNaN(got[5][1].(float64)))
+		require.Equal(t, [][2]any{{"key", "x"}, {"key", 1.5}, {"key", int64(7)}, {"key", true}, {"key", ""}}, got[:5])
+		a.Release()
+	}
+}
+
+func TestAppenderReusesWhatTheDictionaryHas(t *testing.T) {
+	d := pprofile.NewProfilesDictionary()
+	dictionary.AppendZeroEntries(d)
+	d.StringTable().Append("mine.a", "other", "mine.a", "ms")
+	entry := func(key, unit int32, set func(pcommon.Value)) {
+		e := d.AttributeTable().AppendEmpty()
+		e.SetKeyStrindex(key)
+		e.SetUnitStrindex(unit)
+		set(e.Value())
+	}
+	x := func(v pcommon.Value) { v.SetStr("x") }
+	entry(99, 0, x) // 1: no such key
+	entry(1, 4, x)  // 2: with a unit
+	entry(1, 0, x)  // 3
+	entry(3, 0, x)  // 4: the same again
+	entry(2, 0, x)  // 5: another's
+	entry(1, 0, func(v pcommon.Value) { v.SetEmptySlice() })
+	entry(1, 0, func(v pcommon.Value) { v.SetInt(7) }) // 7
+	var a dictionary.Appender
+	a.Reset(d, func(key string) bool { return strings.HasPrefix(key, "mine.") })
+	require.Equal(t, int32(3), a.Attribute("mine.a", dictionary.Str("x")))
+	require.Equal(t, int32(7), a.Attribute("mine.a", dictionary.Int(7)))
+	require.Equal(t, int32(8), a.Attribute("mine.a", dictionary.Str("y")))
+	require.Equal(t, int32(9), a.Attribute("mine.b", dictionary.Str("x")))
+	require.Equal(t, []string{"", "mine.a", "other", "mine.a", "ms", "mine.b"}, d.StringTable().AsRaw())
+}
