@@ -46,10 +46,10 @@ build: $(BIN) ## build the distribution at bin/otelcol-hotprofile
 build-kubernetes: $(BIN_KUBERNETES) ## build the distribution for Kubernetes and clouds at bin/otelcol-hotprofile-kubernetes
 
 $(BIN): bin/src/main.go
-	$(call step,"compile $@ (2 minutes the first time)",cd $(<D) && $(LEAN) go build -o $(CURDIR)/$@ .)
+	$(call step,"compile $@ (a minute or two the first time)",cd $(<D) && $(LEAN) go build -o $(CURDIR)/$@ .)
 
 $(BIN_KUBERNETES): bin/src-kubernetes/main.go
-	$(call step,"compile $@ (5 minutes the first time)",cd $(<D) && $(LEAN) go build -o $(CURDIR)/$@ .)
+	$(call step,"compile $@ (some minutes the first time)",cd $(<D) && $(LEAN) go build -o $(CURDIR)/$@ .)
 
 bin/src/main.go: builder-config.yaml
 bin/src-kubernetes/main.go: bin/builder-config.kubernetes.yaml
@@ -180,12 +180,12 @@ vuln: build build-kubernetes ## look for known vulnerabilities in the code and i
 		fi; \
 	}; check ./...; check -mode=binary $(BIN); check -mode=binary $(BIN_KUBERNETES)
 
+# The builder fails after it wrote go.mod when a module of the profiler's own tests
+# is missing; tidy -e does not.
 .PHONY: build-ebpf
 build-ebpf: ## build a collector with OpenTelemetry's eBPF profiler at bin/otelcol-hotprofile-ebpf; see docs/ebpf-profiler.md
 	@rm -rf bin/src-ebpf
 	$(call step,"compile the OpenTelemetry Collector Builder",$(LEAN) $(TOOL) builder version)
-	# The builder fails after it wrote go.mod when a module of the profiler's own tests
-	# is missing; tidy -e does not.
 	$(call step,"generate bin/src-ebpf",$(LEAN) $(TOOL) builder --config builder-config.ebpf.yaml --skip-compilation || test -f bin/src-ebpf/go.mod)
 	$(call step,"download its modules",cd bin/src-ebpf && $(LEAN) go mod tidy -e)
 	$(call step,"compile bin/otelcol-hotprofile-ebpf",cd bin/src-ebpf && $(LEAN) go build -o ../otelcol-hotprofile-ebpf .)

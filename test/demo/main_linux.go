@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command demo is what `make run` starts: the collector on a configuration, and
-// beside it two small programs, one that turns hot for a while and one that
-// never does. It leaves nothing behind when it ends.
+// Command demo is started by `make run`. It runs the collector and two small
+// programs, one that turns hot for a while and one that never does, and prints the
+// collector's log as sentences. It leaves nothing behind when it ends.
 package main
 
 import (
@@ -25,8 +25,8 @@ func main() {
 	load := flag.String("load", "bin/load", "the load program's binary")
 	config := flag.String("config", "config/quickstart.yaml", "the collector's configuration")
 	flag.Parse()
-	// The kernel ends our children when the thread that started them ends, so
-	// that even a killed demo leaves no process: keep that thread.
+	// The kernel ends the children when the thread that started them ends, also
+	// when the demo is killed.
 	runtime.LockOSThread()
 	if err := run(*collector, *load, *config); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
@@ -41,18 +41,21 @@ func run(collector, load, config string) (err error) {
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 
+	out := &lines{to: os.Stderr}
 	hot, cool := &program{name: "hot"}, &program{name: "cool"}
 	scope := "cgroup"
 	if cgErr := errors.Join(hot.ownCgroup(), cool.ownCgroup()); cgErr != nil {
 		scope = "process"
 		hot.shareCgroup()
 		cool.shareCgroup()
-		fmt.Fprintf(os.Stderr, "demo: each process is a unit of its own, since no cgroups can be made here: %v\n", cgErr)
+		out.say("demo", "watches processes, since it may not create cgroups here: %v", cgErr)
 	}
 	defer func() { err = errors.Join(err, hot.stop(), cool.stop()) }()
 
 	c := exec.Command(collector, "--config", config, "--feature-gates=service.profilesSupport")
-	c.Env = append(os.Environ(), "HOTPROFILE_SCOPE="+scope)
+	c.Env = append(os.Environ(), "HOTPROFILE_SCOPE="+scope, "HOTPROFILE_LOG_ENCODING=json")
+	c.Stdout, c.Stderr = os.Stdout, out
+	out.say("demo", "demo-hot turns hot in 3 seconds for 20 seconds, demo-cool never does; Ctrl-C ends all")
 	ended, err := start(c)
 	if err != nil {
 		return err
@@ -63,7 +66,6 @@ func run(collector, load, config string) (err error) {
 	if err := cool.start(load, "-idle", "1000000h"); err != nil {
 		return errors.Join(err, stop(c, ended))
 	}
-	fmt.Fprintln(os.Stderr, "demo: demo-hot turns hot in 3 seconds and stays so for 20; demo-cool never does. Ctrl-C ends all")
 
 	select {
 	case <-interrupted:
@@ -73,10 +75,10 @@ func run(collector, load, config string) (err error) {
 	}
 }
 
-// program is one of the two loads.
+// program is one of the two programs.
 type program struct {
 	name   string
-	cgroup *scratch.Cgroup // nil where it shares ours
+	cgroup *scratch.Cgroup // nil where it shares the demo's
 	cmd    *exec.Cmd
 	ended  *ending
 }
@@ -103,6 +105,7 @@ func (p *program) start(load string, args ...string) (err error) {
 		p.cmd = p.cgroup.Command(load, args...)
 	}
 	p.cmd.Env = append(os.Environ(), "OTEL_SERVICE_NAME=demo-"+p.name)
+	p.cmd.Stdout, p.cmd.Stderr = os.Stdout, os.Stderr
 	p.ended, err = start(p.cmd)
 	return err
 }
@@ -123,10 +126,9 @@ type ending struct {
 	err  error
 }
 
-// start starts a child in a process group of its own, so that Ctrl-C reaches us
-// alone and the children are stopped in order.
+// start starts a child in its own process group, so that Ctrl-C reaches only the
+// demo, which stops the children in order.
 func start(cmd *exec.Cmd) (*ending, error) {
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
@@ -139,7 +141,7 @@ func start(cmd *exec.Cmd) (*ending, error) {
 	return e, nil
 }
 
-// stop asks the child to end, and makes it end after a while.
+// stop interrupts the child, and kills it after 20 seconds.
 func stop(cmd *exec.Cmd, ended *ending) error {
 	_ = cmd.Process.Signal(os.Interrupt)
 	select {
@@ -147,7 +149,7 @@ func stop(cmd *exec.Cmd, ended *ending) error {
 	case <-time.After(20 * time.Second):
 		_ = cmd.Process.Kill()
 		<-ended.done
-		return fmt.Errorf("%s did not end when asked to and was killed", cmd.Path)
+		return fmt.Errorf("%s did not end when interrupted and was killed", cmd.Path)
 	}
 	if ended.err != nil {
 		return fmt.Errorf("%s: %w", cmd.Path, ended.err)

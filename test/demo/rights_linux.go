@@ -9,8 +9,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 )
 
-// mayProfileOwn says in one line what to do where not even our own processes
-// may be sampled, before anything is started.
+// mayProfileOwn returns an error with what to do where users may not sample their
+// own processes.
 func mayProfileOwn() error {
 	if err := perfevent.Probe().Own; err != nil {
 		return fmt.Errorf("this host does not let users sample their own processes: either run `sudo make run`, or permit it with `sudo sysctl kernel.perf_event_paranoid=2` (%w)", err)
