@@ -15,28 +15,38 @@ import (
 )
 
 const (
-	// busyEnough is the usage, in cores, from which on the threads of a unit are
-	// looked at one by one: below it none of them is busy for half of the time.
+	// busyEnough is the usage, in cores, from which the threads of a unit are read
+	// one by one: below it none of them is busy for half of the time.
 	busyEnough = 0.5
 
-	// maxThreads bounds how many are looked at, of one unit.
+	// maxThreads bounds the threads of one unit that are read.
 	maxThreads = 16384
 )
 
 const (
-	// NotBusy is for a unit of which no thread can be busy for half of the time.
+	// NotBusy: no thread of the unit can be busy for half of the time.
 	NotBusy Gap = "it uses less than half a core, so its threads are not looked at"
 
-	// TooManyThreads is for a unit whose threads are too many to look at.
+	// TooManyThreads: the unit has more than maxThreads threads.
 	TooManyThreads cgroup.Unavailable = "it has too many threads to look at one by one"
 
-	// NoThreadClocks is for a kernel that does not say how long a thread ran.
+	// NoThreadClocks: the kernel has no CPU time of single threads.
 	NoThreadClocks cgroup.Unavailable = "the kernel does not say how long a thread ran: it has no /proc/PID/schedstat (CONFIG_SCHED_INFO)"
 )
 
-// busiest is cpu_busiest_thread: at each step the CPU time of the thread that
-// used most. A thread's clock moves once per scheduler tick. It is read for busy
-// units alone, so after a pause it begins with a new baseline.
+// CPUBusiestThread is the CPU time of the unit's busiest thread.
+const CPUBusiestThread = "cpu_busiest_thread"
+
+func cpuBusiestThreadKind() definition {
+	return definition{
+		Kind: Kind{Name: CPUBusiestThread, Unit: "%", Scale: 100, Scopes: anyScope}, cpuTime: true,
+		open: func(w *Watcher) meter { return newBusiest(w) },
+	}
+}
+
+// busiest is the meter of cpu_busiest_thread. It adds, at each step, the CPU time of
+// the thread that used most. A thread's clock moves once per scheduler tick. Only busy
+// units are read, so after a pause it begins with a new baseline.
 type busiest struct {
 	w       *Watcher
 	tasks   opened[threadLister]

@@ -10,22 +10,22 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 )
 
-// A counter is a growing CPU time.
+// A counter is a cumulative CPU time.
 type counter interface {
-	// Read returns it; replaced says that it began anew since the last reading.
+	// Read returns it. replaced: it started over since the last reading.
 	Read(now time.Time) (used time.Duration, replaced bool, err error)
 	From() string
 	Close()
 }
 
-// cpuUse is the CPU time that a unit has used since the first reading: read once
+// cpuUse is the CPU time that a unit has used since the first reading. It is read once
 // for all monitors that are made from it.
 type cpuUse struct {
 	w      *Watcher
 	wanted bool
 
 	counter    counter // nil with unavailable
-	own        bool    // whether it is the cgroup's, not the sum of its processes'
+	own        bool    // it is the cgroup's, not the sum of its processes'
 	noCounter  error
 	err        error // of this reading
 	last       time.Duration
@@ -34,11 +34,11 @@ type cpuUse struct {
 	epochAt    time.Time
 	used       time.Duration // never runs backwards
 	elapsed    time.Duration
-	step, over time.Duration // used, since the last reading; over is 0 where that is not known
+	step, over time.Duration // used, and elapsed, since the last reading; over is 0 if that is not known
 }
 
-// read adds what was used since the last reading. A span whose end is a new
-// baseline adds neither time nor CPU time.
+// read adds the CPU time since the last reading. A span that ends with a new baseline
+// adds neither time nor CPU time.
 func (c *cpuUse) read(now time.Time) {
 	c.step, c.over = 0, 0
 	if !c.wanted {
@@ -69,8 +69,8 @@ func (c *cpuUse) read(now time.Time) {
 	c.last, c.lastAt = used, now
 }
 
-// recheck looks now and then whether the unit's cgroup is still, or by now, its
-// own. A container's is, by its name.
+// recheck checks now and then whether the unit's cgroup is its own. A container's is,
+// as its name shows.
 func (c *cpuUse) recheck() (switched bool, err error) {
 	if !c.w.recheck || c.w.process != nil || c.own && c.w.ownsByName() {
 		return false, nil
@@ -92,7 +92,7 @@ func (c *cpuUse) recheck() (switched bool, err error) {
 	return true, nil
 }
 
-// open takes the unit's own counter, else its processes' clocks. On an error it
+// open opens the unit's own counter, or else its processes' clocks. On an error it
 // changes nothing.
 func (c *cpuUse) open() error {
 	s := c.w.source
@@ -112,7 +112,7 @@ func (c *cpuUse) open() error {
 
 func (c *cpuUse) gone() bool { return errors.Is(c.err, ErrGone) || errors.Is(c.err, cgroup.ErrGone) }
 
-// cores is the usage since the last reading; not known at a baseline.
+// cores returns the usage since the last reading, which is not known at a baseline.
 func (c *cpuUse) cores() (float64, bool) {
 	if c.over <= 0 {
 		return 0, false
@@ -134,7 +134,48 @@ func (c *cpuUse) close() {
 	}
 }
 
-// usage is cpu_usage.
+// The monitors that are made from the CPU time used.
+const (
+	CPUUsage              = "cpu_usage"               // per second
+	CPUUtilization        = "cpu_utilization"         // of what the unit may use
+	CPURequestUtilization = "cpu_request_utilization" // of what the unit requests
+	CPUHostShare          = "cpu_host_share"          // of what the host has
+)
+
+// guardShare is the share of the host's CPU, in percent, that a unit must use for a
+// host-wide monitor to count for it. Else a policy with such a monitor alone would open
+// every gate at once.
+const guardShare = 10
+
+func cpuUsageKind() definition {
+	return definition{
+		Kind: Kind{Name: CPUUsage, Unit: "cores", Scale: 1, Scopes: anyScope}, cpuTime: true,
+		open: func(w *Watcher) meter { return &usage{w: w} },
+	}
+}
+
+func cpuUtilizationKind() definition {
+	return shareKind(CPUUtilization, func(w *Watcher) cores { return &capacity{w: w} })
+}
+
+func cpuRequestUtilizationKind() definition {
+	return shareKind(CPURequestUtilization, func(w *Watcher) cores { return newRequest(w) })
+}
+
+func cpuHostShareKind() definition {
+	d := shareKind(CPUHostShare, func(w *Watcher) cores { return online{w.source} })
+	d.Hidden = true
+	return d
+}
+
+func shareKind(name string, of func(*Watcher) cores) definition {
+	return definition{
+		Kind: Kind{Name: name, Unit: "%", Scale: 100, Scopes: anyScope}, cpuTime: true,
+		open: func(w *Watcher) meter { return &share{w: w, of: of(w)} },
+	}
+}
+
+// usage is the meter of cpu_usage.
 type usage struct {
 	w     *Watcher
 	epoch int
@@ -153,24 +194,24 @@ func (m *usage) read(time.Time) (num, den float64, restarted bool, err error) {
 func (m *usage) from() string { return m.w.use.from() }
 func (m *usage) close()       {}
 
-// share is the CPU time used as a share of cores that may change: the capacity,
-// the request, the host's.
+// share is the meter of the CPU time used as a share of cores that may change: the
+// capacity, the request, the host's.
 type share struct {
 	w     *Watcher
 	of    cores
 	epoch int
-	at    time.Time // up to which the core seconds are counted
+	at    time.Time // the core seconds are counted up to it
 	total float64   // core seconds
 }
 
-// cores is a number of cores that is read anew each time.
+// cores is a number of cores that may change between readings.
 type cores interface {
 	read(now time.Time) (float64, error)
 	close()
 }
 
-// read adds the core seconds since the last reading of cores. A number that
-// changed holds for the whole span up to this reading.
+// read adds the core seconds since the last reading of cores. A changed number counts
+// for the whole span up to this reading.
 func (m *share) read(now time.Time) (num, den float64, restarted bool, err error) {
 	u := &m.w.use
 	if u.err != nil {
@@ -205,7 +246,7 @@ func (m *share) moved() {
 func (m *share) from() string { return m.w.use.from() }
 func (m *share) close()       { m.of.close() }
 
-// capacity is what a unit may use.
+// capacity is the number of cores that a unit may use.
 type capacity struct {
 	w    *Watcher
 	open *cgroup.CPUCapacity // nil until it could be opened
@@ -241,7 +282,7 @@ func (c *capacity) close() {
 	}
 }
 
-// request is what a unit asks for.
+// request is the number of cores that a unit requests.
 type request struct{ opened[*cgroup.CPURequest] }
 
 func newRequest(w *Watcher) *request {
@@ -264,7 +305,7 @@ func (r *request) read(now time.Time) (float64, error) {
 
 func (r *request) moved() { r.close() }
 
-// online is what the host has.
+// online is the number of CPUs that the host has online.
 type online struct{ source *Source }
 
 func (o online) read(now time.Time) (float64, error) {

@@ -70,8 +70,13 @@ func until(t testing.TB, w *Watcher, out []Result, ok func() bool) {
 // hierarchy.
 func inCgroup(t testing.TB, s *Source, c *hosttest.Cgroup, script string) cgroup.Group {
 	t.Helper()
-	pid := run(t, c.Command("/bin/sh", "-c", script))
-	var u cgroup.Group
+	u, _ := inCgroupWithPID(t, s, c, script)
+	return u
+}
+
+func inCgroupWithPID(t testing.TB, s *Source, c *hosttest.Cgroup, script string) (u cgroup.Group, pid int) {
+	t.Helper()
+	pid = run(t, c.Command("/bin/sh", "-c", script))
 	require.Eventually(t, func() bool {
 		p, err := s.tree.PathsOf(pid)
 		for _, h := range []cgroup.Hierarchy{cgroup.V2Tree, cgroup.CPU, cgroup.CPUAcct} {
@@ -82,7 +87,7 @@ func inCgroup(t testing.TB, s *Source, c *hosttest.Cgroup, script string) cgroup
 		u = s.tree.GroupOf(p)
 		return err == nil
 	}, 30*time.Second, time.Millisecond)
-	return u
+	return u, pid
 }
 
 func TestHostUnitWithAQuota(t *testing.T) {

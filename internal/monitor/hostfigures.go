@@ -87,7 +87,27 @@ func (h *hostFigures) close() {
 	h.stat.Close()
 }
 
-// hostCPU is host_cpu_utilization.
+// The host-wide monitors.
+const (
+	HostCPUUtilization = "host_cpu_utilization" // busy share of all CPUs
+	SystemLoad         = "system_load"          // average of one minute
+)
+
+func hostCPUUtilizationKind() definition {
+	return definition{
+		Kind: Kind{Name: HostCPUUtilization, Unit: "%", Scale: 100, Guard: CPUHostShare, GuardAtLeast: guardShare, Scopes: anyScope},
+		open: func(w *Watcher) meter { return &hostCPU{host: &w.source.host} },
+	}
+}
+
+func systemLoadKind() definition {
+	return definition{
+		Kind: Kind{Name: SystemLoad, Unit: "load", Scale: 1, Gauge: true, Guard: CPUHostShare, GuardAtLeast: guardShare, Scopes: anyScope},
+		open: func(w *Watcher) meter { return hostLoad{&w.source.host} },
+	}
+}
+
+// hostCPU is the meter of host_cpu_utilization.
 type hostCPU struct {
 	host        *hostFigures
 	began       bool
@@ -110,7 +130,7 @@ func (m *hostCPU) read(now time.Time) (num, den float64, restarted bool, err err
 func (m *hostCPU) from() string { return m.host.stat.Path() }
 func (m *hostCPU) close()       {}
 
-// hostLoad is system_load.
+// hostLoad is the meter of system_load.
 type hostLoad struct{ host *hostFigures }
 
 func (m hostLoad) read(now time.Time) (num, den float64, restarted bool, err error) {

@@ -13,7 +13,17 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// memory is memory_utilization.
+// MemoryUtilization is the memory in use as a share of the smallest limit.
+const MemoryUtilization = "memory_utilization"
+
+func memoryUtilizationKind() definition {
+	return definition{
+		Kind: Kind{Name: MemoryUtilization, Unit: "%", Scale: 1, Gauge: true, Scopes: anyScope},
+		open: func(w *Watcher) meter { return newMemory(w) },
+	}
+}
+
+// memory is the meter of memory_utilization.
 type memory struct {
 	w     *Watcher
 	use   opened[memoryUse]

@@ -6,28 +6,14 @@ package monitor
 import (
 	"errors"
 	"time"
+
+	"github.com/hotprofile/hotprofile/internal/monitor/bottleneck"
 )
 
-// The names of the monitors.
-const (
-	CPUUtilization        = "cpu_utilization"
-	CPUUsage              = "cpu_usage"
-	CPURequestUtilization = "cpu_request_utilization"
-	CPUHostShare          = "cpu_host_share"
-	CPUBottleneck         = "cpu_bottleneck"
-	CPUBusiestThread      = "cpu_busiest_thread"
-	CPUThrottling         = "cpu_throttling"
-	CPUPressure           = "cpu_pressure"
-	HostCPUUtilization    = "host_cpu_utilization"
-	MemoryUtilization     = "memory_utilization"
-	ThreadCount           = "thread_count"
-	SystemLoad            = "system_load"
-)
-
-// A Scope is what a unit is: a cgroup or a process.
+// A Scope is the kind of a unit: a cgroup or a process.
 type Scope uint8
 
-// The scopes; a [Kind] holds the union of those it works in.
+// The scopes. A [Kind] has the union of those that it works in.
 const (
 	CgroupScope Scope = 1 << iota
 	ProcessScope
@@ -35,95 +21,104 @@ const (
 	anyScope = CgroupScope | ProcessScope
 )
 
-// guardShare is the share of the host's CPU, in percent, that a unit has to use
-// for what is the same for all units to count for it: a policy with such a
-// monitor alone would otherwise open every gate at once.
-const guardShare = 10
-
 // A Kind describes a monitor.
 type Kind struct {
 	Name string
-	// Unit is what its value and thresholds are in: "%", "cores", "threads",
-	// "load".
+	// Unit of its values and thresholds: "%", "cores", "threads", "load".
 	Unit string
 	// Scale: the value over a span is Scale × ΔNum / ΔDen.
 	Scale float64
-	// Gauge says that Num is a momentary value, and Den nothing.
+	// Gauge: Num is a momentary value, and Den is 0.
 	Gauge bool
-	// Sparse says that Den may stand still, because nothing it counts happened:
-	// such a span has no value, and is no gap either.
+	// Sparse: Den may stand still because nothing that it counts happened. Such a
+	// span has no value and is no gap.
 	Sparse bool
-	// Guard names the monitor that has to be at least GuardAtLeast over the same
-	// span for this one to count; empty for most.
+	// Guard names the monitor that must be at least GuardAtLeast over the same span
+	// for this one to count; empty for most.
 	Guard        string
 	GuardAtLeast float64
-	// Scopes are those it works in.
+	// Scopes in which it works.
 	Scopes Scope
-	// Hidden is for a monitor that only guards others and cannot be named in a
-	// policy.
+	// Hidden monitors only guard others and cannot be named in a policy.
 	Hidden bool
 }
 
-// Kinds returns the monitors that there are, sorted by name.
-func Kinds() []Kind {
-	return []Kind{
-		{Name: CPUBottleneck, Unit: "%", Scale: 100, Scopes: anyScope},
-		{Name: CPUBusiestThread, Unit: "%", Scale: 100, Scopes: anyScope},
-		{Name: CPUHostShare, Unit: "%", Scale: 100, Scopes: anyScope, Hidden: true},
-		{Name: CPUPressure, Unit: "%", Scale: 100, Scopes: CgroupScope},
-		{Name: CPURequestUtilization, Unit: "%", Scale: 100, Scopes: anyScope},
-		{Name: CPUThrottling, Unit: "%", Scale: 100, Sparse: true, Scopes: anyScope},
-		{Name: CPUUsage, Unit: "cores", Scale: 1, Scopes: anyScope},
-		{Name: CPUUtilization, Unit: "%", Scale: 100, Scopes: anyScope},
-		{Name: HostCPUUtilization, Unit: "%", Scale: 100, Guard: CPUHostShare, GuardAtLeast: guardShare, Scopes: anyScope},
-		{Name: MemoryUtilization, Unit: "%", Scale: 1, Gauge: true, Scopes: anyScope},
-		{Name: SystemLoad, Unit: "load", Scale: 1, Gauge: true, Guard: CPUHostShare, GuardAtLeast: guardShare, Scopes: anyScope},
-		{Name: ThreadCount, Unit: "threads", Scale: 1, Gauge: true, Scopes: anyScope},
+// A definition is a Kind with the way to read it. Each monitor's file has one.
+type definition struct {
+	Kind
+	cpuTime bool // it is made from the unit's CPU time
+	open    func(*Watcher) meter
+}
+
+// definitions returns all monitors, sorted by name.
+func definitions() []definition {
+	return []definition{
+		cpuBottleneckKind(),
+		cpuBusiestThreadKind(),
+		cpuHostShareKind(),
+		cpuPressureKind(),
+		cpuRequestUtilizationKind(),
+		cpuThrottlingKind(),
+		cpuUsageKind(),
+		cpuUtilizationKind(),
+		hostCPUUtilizationKind(),
+		memoryUtilizationKind(),
+		systemLoadKind(),
+		threadCountKind(),
 	}
+}
+
+func definitionOf(name string) (definition, bool) {
+	for _, d := range definitions() {
+		if d.Name == name {
+			return d, true
+		}
+	}
+	return definition{}, false
+}
+
+// Kinds returns all monitors, sorted by name.
+func Kinds() (kinds []Kind) {
+	for _, d := range definitions() {
+		kinds = append(kinds, d.Kind)
+	}
+	return kinds
 }
 
 // KindOf returns the monitor of a name.
 func KindOf(name string) (Kind, bool) {
-	for _, k := range Kinds() {
-		if k.Name == name {
-			return k, true
-		}
-	}
-	return Kind{}, false
+	d, ok := definitionOf(name)
+	return d.Kind, ok
 }
 
-// A Reading is cumulative: the value over a span between two of them is
-// Scale × ΔNum / ΔDen. Both start at 0 at a watcher's first reading and never
-// run backwards. That of a gauge is the value at the moment, in Num.
+// A Reading is cumulative: the value over the span between two of them is
+// Scale × ΔNum / ΔDen. Both start at 0 at a watcher's first reading and never run
+// backwards. The reading of a gauge has the momentary value in Num.
 type Reading struct {
-	Time time.Time // monotonic; when the figures were read
-	// Num and Den are, for cpu_utilization, CPU seconds and the capacity in core
-	// seconds; for cpu_usage, CPU seconds and the seconds gone by; for
-	// cpu_throttling, CFS periods; and so on.
+	Time time.Time // when the figures were read; monotonic
+	// Num and Den are CPU seconds and the capacity in core seconds for
+	// cpu_utilization, CPU seconds and elapsed seconds for cpu_usage, CFS periods
+	// for cpu_throttling, and so on.
 	Num, Den float64
 }
 
-// A Result is what one monitor of a unit says at one moment.
+// A Result is the result of one monitor of a unit at one moment.
 type Result struct {
 	Reading Reading
-	// Restarted says that what was counted began anew (a container restarted
-	// under its name), so that no span may reach across this reading: it is a
-	// new baseline, as the first one is.
+	// Restarted: the counter started over, as when a container restarted under its
+	// name. No span may include this reading: it is a new baseline, as the first
+	// one is.
 	Restarted bool
-	// Err is nil, a [cgroup.Unavailable] (this monitor says nothing about this
-	// unit, and why), [ErrGone], a [Gap], or a reading that failed. None of them
-	// is a zero.
+	// Err is nil, a [cgroup.Unavailable] (the reason why the unit has no such
+	// reading), [ErrGone], a [Gap], or the error of a reading that failed. None of
+	// them is a zero.
 	Err error
 }
 
-// A Gap is why a reading was not taken though it could have been: a unit that
-// cannot reach a threshold is not looked at closely. Nothing failed, so it is
-// neither counted as that nor worth a word.
-type Gap string
+// A Gap is the reason why a reading was not taken although it could have been: a unit
+// that cannot reach a threshold is not measured closely. It is neither counted as a
+// failure nor logged.
+type Gap = bottleneck.Gap
 
-// Error returns the reason.
-func (g Gap) Error() string { return string(g) }
-
-// ErrGone says that the unit is no more: its cgroup was removed, or its process
-// has ended.
+// ErrGone is the error for a unit whose cgroup was removed, or whose process ended.
 var ErrGone = errors.New("the unit is gone")

@@ -9,7 +9,17 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 )
 
-// pressure is cpu_pressure.
+// CPUPressure is the share of time in which some thread of the unit waits for a CPU.
+const CPUPressure = "cpu_pressure"
+
+func cpuPressureKind() definition {
+	return definition{
+		Kind: Kind{Name: CPUPressure, Unit: "%", Scale: 100, Scopes: CgroupScope},
+		open: func(w *Watcher) meter { return newPressure(w) },
+	}
+}
+
+// pressure is the meter of cpu_pressure.
 type pressure struct {
 	opened[*cgroup.Pressure]
 	began   bool

@@ -11,12 +11,13 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
+	"github.com/hotprofile/hotprofile/internal/monitor/bottleneck"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// ForeignPIDs is the reason for a collector whose own pids are not those of the
-// procfs that it reads, so that it would read the clocks of other processes.
-const ForeignPIDs cgroup.Unavailable = "the collector is in a pid namespace of its own: run it with the host's (--pid=host, hostPID)"
+// ForeignPIDs is the reason of a collector in another pid namespace than the procfs
+// that it reads: it would read the clocks of other processes.
+const ForeignPIDs = bottleneck.ForeignPIDs
 
 // A Source takes readings of units. It belongs to one goroutine.
 type Source struct {
@@ -27,41 +28,41 @@ type Source struct {
 	reader  *cgroup.Reader
 	clocks  clocks
 	host    hostFigures
-	// busyFrom is the usage, in cores, from which on the threads of a unit are
-	// looked at one by one.
+	// busyFrom is the usage, in cores, from which the threads of a unit are read one
+	// by one.
 	busyFrom float64
 	// idleBelow is the usage, in cores, below which the counts of throttling are
-	// read now and then only.
+	// read only now and then.
 	idleBelow float64
-	// watchers counts those that were opened.
+	// watchers is the number of watchers opened so far.
 	watchers int
-	// bottlenecks is nil until a watcher asks for cpu_bottleneck.
-	bottlenecks *bottlenecks
-	buf         []byte
+	// switches is nil until a watcher reads cpu_bottleneck.
+	switches *bottleneck.Follower
+	buf      []byte
 }
 
-// clocks is what the kernel says of processes.
+// clocks are the kernel's clocks of processes.
 type clocks interface {
 	// process returns the CPU time of all threads of a process, ended ones
 	// included, without its children.
 	process(pid int) (time.Duration, error)
-	// ticks is the time since boot in the unit of a process's start.
+	// ticks returns the time since boot in the unit of a process's start.
 	ticks() uint64
 }
 
-// Options are what a source is to know beside the tree. The zero value keeps no
-// file open and has the defaults for the rest.
+// Options configure a Source. The zero value keeps no file open and has the defaults
+// for the rest.
 type Options struct {
 	// MaxOpenFiles bounds the files that are kept open between readings.
 	MaxOpenFiles int
-	// Least is the lowest threshold in use, by monitor: what is costly to read is
-	// read only for units that can reach it. A monitor that is missing has 0.
+	// Least is the lowest threshold in use, by monitor; 0 for a missing one. A costly
+	// monitor is read only for units that can reach it.
 	Least map[string]float64
-	// MaxSwitchesPerSecond is from where on cpu_bottleneck is too costly for the
-	// host; 0 for the default of 200,000.
+	// MaxSwitchesPerSecond is the number of context switches of the host above which
+	// cpu_bottleneck is unavailable; 0 for the default of 200,000.
 	MaxSwitchesPerSecond int
-	// CPUWeightFormula says how container runtimes of this host turn a CPU
-	// request into a cpu.weight; empty for auto.
+	// CPUWeightFormula is the formula by which the container runtimes of this host
+	// turn a CPU request into a cpu.weight; empty for auto.
 	CPUWeightFormula cgroup.WeightFormula
 	// Now is the wall clock; nil for the system's.
 	Now func() time.Time
@@ -84,25 +85,24 @@ func NewSource(tree *cgroup.Tree, o Options) (*Source, error) {
 	return s, nil
 }
 
-// Kept is how many files are open now.
+// Kept returns the number of files that are open.
 func (s *Source) Kept() int { return s.files.Kept() }
 
-// Unkept counts the readings that had to open their file because no more may be
-// kept open.
+// Unkept returns the number of readings that had to open their file because no more
+// files may be kept open.
 func (s *Source) Unkept() uint64 { return s.files.Unkept() }
 
-// Close closes what the source itself keeps open; watchers are closed by whoever
-// opened them.
+// Close closes the files of the source. Each watcher is closed by its owner.
 func (s *Source) Close() {
-	if s.bottlenecks != nil {
-		s.bottlenecks.close()
+	if s.switches != nil {
+		s.switches.Close()
 	}
 	s.host.close()
 	s.reader.Close()
 }
 
-// WatchUnit opens the monitors of a unit that is a cgroup, by their names. A
-// monitor that is unavailable is no error here: its results say so.
+// WatchUnit opens monitors, by name, of a unit that is a cgroup. An unavailable monitor
+// is not an error here but in its results.
 func (s *Source) WatchUnit(u cgroup.Group, monitors []string) (*Watcher, error) {
 	if u.ProcessOnly() {
 		return nil, errors.New("watch a unit: it has no cgroup of its own and must be watched as a process")
@@ -121,8 +121,8 @@ func (s *Source) WatchUnit(u cgroup.Group, monitors []string) (*Watcher, error) 
 	return w, nil
 }
 
-// WatchProcess opens the monitors of a unit that is a process. It returns
-// [ErrGone] where the pid is no process, or another one by now.
+// WatchProcess opens monitors, by name, of a unit that is a process. It returns
+// [ErrGone] if the process has ended.
 func (s *Source) WatchProcess(p procfs.Process, monitors []string) (*Watcher, error) {
 	clock, err := openProcessClock(s, p)
 	if err != nil {
@@ -133,7 +133,7 @@ func (s *Source) WatchProcess(p procfs.Process, monitors []string) (*Watcher, er
 		clock.Close()
 		return nil, err
 	}
-	w.use.wanted = true // it also says whether the process is still there
+	w.use.wanted = true // it also finds out whether the process has ended
 	w.use.counter = clock
 	return w, nil
 }
@@ -144,22 +144,12 @@ func (s *Source) newWatcher(u cgroup.Group, p *processClock, monitors []string) 
 	w.readings = s.watchers % recheckEvery // not all in the same round
 	w.use.w = w
 	for _, name := range monitors {
-		k, ok := KindOf(name)
+		d, ok := definitionOf(name)
 		if !ok {
 			return nil, fmt.Errorf("watch a unit: unknown monitor %q", name)
 		}
-		w.slots = append(w.slots, w.newSlot(k.Name))
-		w.use.wanted = w.use.wanted || usesCPUTime(k.Name)
+		w.slots = append(w.slots, slot{meter: d.open(w)})
+		w.use.wanted = w.use.wanted || d.cpuTime
 	}
 	return w, nil
-}
-
-// followSwitches is what all readings of cpu_bottleneck are made from.
-func (s *Source) followSwitches() *bottlenecks {
-	if s.bottlenecks == nil {
-		s.bottlenecks = newBottlenecks(s, bottleneckOptions{
-			Least: s.options.Least[CPUBottleneck], MaxSwitches: s.options.MaxSwitchesPerSecond,
-		})
-	}
-	return s.bottlenecks
 }

@@ -11,7 +11,17 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// threadCount is thread_count.
+// ThreadCount is the number of threads.
+const ThreadCount = "thread_count"
+
+func threadCountKind() definition {
+	return definition{
+		Kind: Kind{Name: ThreadCount, Unit: "threads", Scale: 1, Gauge: true, Scopes: anyScope},
+		open: func(w *Watcher) meter { return newThreadCount(w) },
+	}
+}
+
+// threadCount is the meter of thread_count.
 type threadCount struct{ opened[threadCounter] }
 
 type threadCounter interface {

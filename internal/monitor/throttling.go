@@ -10,17 +10,27 @@ import (
 )
 
 const (
-	// idleBelow is the usage, in cores, below which a unit is hardly ever
-	// throttled: a fifth of the least quota that the kernel takes.
+	// idleBelow is the usage, in cores, below which a unit is hardly ever throttled:
+	// a fifth of the smallest quota that the kernel accepts.
 	idleBelow = 0.002
 
-	// idleReadings is in how many readings the counts of an idle unit are read
-	// once. They are cumulative, so what was counted meanwhile is not lost.
+	// idleReadings is the number of readings per read of the counts of an idle unit.
+	// They are cumulative, so nothing is lost.
 	idleReadings = 8
 )
 
-// throttling is cpu_throttling: at each step the count that grew by the largest
-// share of throttled periods, of the unit's cgroup and those above it.
+// CPUThrottling is the share of CFS periods in which the unit was throttled.
+const CPUThrottling = "cpu_throttling"
+
+func cpuThrottlingKind() definition {
+	return definition{
+		Kind: Kind{Name: CPUThrottling, Unit: "%", Scale: 100, Sparse: true, Scopes: anyScope},
+		open: func(w *Watcher) meter { return newThrottling(w) },
+	}
+}
+
+// throttling is the meter of cpu_throttling. At each step it adds the count with the
+// largest share of throttled periods, of the unit's cgroup and those above it.
 type throttling struct {
 	opened[*cgroup.Throttling]
 	periods, throttled float64
@@ -66,8 +76,8 @@ func (m *throttling) read(now time.Time) (num, den float64, restarted bool, err 
 	return m.throttled, m.periods, replaced, nil
 }
 
-// isIdle says whether a unit uses so little that its own quota hardly ever
-// throttles it. A process may be idle in a cgroup that is not.
+// isIdle reports whether the unit uses so little CPU time that its own quota hardly ever
+// throttles it. It is false for a process, whose cgroup may be busy.
 func (m *throttling) isIdle() bool {
 	cores, known := m.w.use.cores()
 	return known && cores < m.w.source.idleBelow && m.w.process == nil && m.epoch == m.w.use.epoch

@@ -10,17 +10,17 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 )
 
-// recheckEvery is after how many readings it is looked at again whether a unit's
-// cgroup is its own, since one made below it would add to its figures, and
-// whether what was unavailable still is.
+// recheckEvery is the number of readings after which a watcher checks again whether
+// the unit's cgroup is its own, since a cgroup below it would add to its figures, and
+// whether an unavailable monitor still is.
 const recheckEvery = 32
 
-// recheckInFull is after how many of these it is looked at in full, though no
+// recheckInFull is the number of these checks after which one is made although no
 // cgroup was made below the unit's: processes may have been moved one by one.
 const recheckInFull = 8
 
-// A Watcher reads the monitors of one unit. What one of them cannot read does not
-// keep the others from being read.
+// A Watcher reads the monitors of one unit. A monitor that fails does not affect the
+// others.
 type Watcher struct {
 	source *Source
 	slots  []slot
@@ -28,19 +28,19 @@ type Watcher struct {
 
 	unit     cgroup.Group // zero for a process
 	process  *processClock
-	paths    cgroup.Paths // the unit's, or where the process is by now
+	paths    cgroup.Paths // the unit's, or the current ones of the process
 	readings int
-	recheck  bool // whether this reading looks again at what seldom changes
+	recheck  bool // this reading checks again what seldom changes
 
 	capacity cgroup.Capacity
 }
 
 // A meter reads one monitor of one unit. Its figures are those of a [Reading].
 type meter interface {
-	// read returns the figures. Restarted says that no span may reach across
-	// this reading; it is said once, at a reading without an error.
+	// read returns the figures. Restarted: no span may include this reading. It is
+	// returned once, by a reading without an error.
 	read(now time.Time) (num, den float64, restarted bool, err error)
-	// from names the file or event that is read.
+	// from returns the file or event that is read.
 	from() string
 	close()
 }
@@ -51,55 +51,15 @@ type slot struct {
 	unavailable bool // as of the last reading
 }
 
-func (w *Watcher) newSlot(kind string) slot {
-	switch kind {
-	case CPUUsage:
-		return slot{meter: &usage{w: w}}
-	case CPUUtilization:
-		return slot{meter: &share{w: w, of: &capacity{w: w}}}
-	case CPURequestUtilization:
-		return slot{meter: &share{w: w, of: newRequest(w)}}
-	case CPUHostShare:
-		return slot{meter: &share{w: w, of: online{w.source}}}
-	case CPUBusiestThread:
-		return slot{meter: newBusiest(w)}
-	case CPUBottleneck:
-		return slot{meter: newOnCPU(w)}
-	case CPUThrottling:
-		return slot{meter: newThrottling(w)}
-	case CPUPressure:
-		return slot{meter: newPressure(w)}
-	case HostCPUUtilization:
-		return slot{meter: &hostCPU{host: &w.source.host}}
-	case SystemLoad:
-		return slot{meter: hostLoad{&w.source.host}}
-	case MemoryUtilization:
-		return slot{meter: newMemory(w)}
-	case ThreadCount:
-		return slot{meter: newThreadCount(w)}
-	}
-	panic("monitor: no meter of " + kind) // a kind that Kinds names
-}
-
-// usesCPUTime says whether a monitor is made from the unit's CPU time.
-func usesCPUTime(kind string) bool {
-	switch kind {
-	case CPUUsage, CPUUtilization, CPURequestUtilization, CPUHostShare, CPUBusiestThread, CPUBottleneck:
-		return true
-	}
-	return false
-}
-
-// Read fills out, which has one element per monitor in the order in which they
-// were opened. It allocates nothing while nothing fails, but for the rare look at
-// whether the cgroup is still the unit's own. Now is the moment of the call, by a
-// monotonic clock.
+// Read fills out, which has one element per monitor in the order in which they were
+// opened. It allocates nothing while nothing fails, except for the rare check whether
+// the cgroup is still the unit's own. Now is the time of the call, monotonic.
 func (w *Watcher) Read(now time.Time, out []Result) {
 	w.recheck = w.isTimeToRecheck()
 	w.use.read(now)
 	if w.process != nil && w.use.gone() {
 		for i := range w.slots {
-			out[i] = Result{Err: ErrGone} // whoever has its pid by now is another
+			out[i] = Result{Err: ErrGone} // its pid may be another process's by now
 		}
 		return
 	}
@@ -136,11 +96,11 @@ func (s *slot) read(now time.Time) Result {
 	return Result{Err: err}
 }
 
-// move follows the process to another cgroup: its limits are those from there on.
+// move follows the process to another cgroup, whose limits apply from now on.
 func (w *Watcher) move() {
 	paths, err := w.source.tree.ParsePaths(w.process.paths)
 	if err != nil {
-		return // out of sight; it is asked again when it moves again
+		return // not visible; tried again when it moves again
 	}
 	w.process.moved = false
 	w.paths = paths
@@ -151,11 +111,11 @@ func (w *Watcher) move() {
 	}
 }
 
-// ownsByName says that nothing else can be in the unit's cgroup.
+// ownsByName reports whether the cgroup's name shows that it is the unit's own.
 func (w *Watcher) ownsByName() bool { return w.process != nil || w.unit.ContainerID != "" }
 
-// From names the file or the event that the i-th monitor is read from; empty
-// while it is unavailable.
+// From returns the file or event that the i-th monitor is read from; empty while it is
+// unavailable.
 func (w *Watcher) From(i int) string {
 	if w.slots[i].unavailable {
 		return ""
@@ -163,10 +123,10 @@ func (w *Watcher) From(i int) string {
 	return w.slots[i].meter.from()
 }
 
-// Capacity returns what the last reading found, for those that look at it.
+// Capacity returns the capacity that the last reading found, if a monitor needs it.
 func (w *Watcher) Capacity() cgroup.Capacity { return w.capacity }
 
-// Close gives up the files.
+// Close closes the files.
 func (w *Watcher) Close() {
 	for i := range w.slots {
 		w.slots[i].meter.close()
@@ -174,14 +134,14 @@ func (w *Watcher) Close() {
 	w.use.close()
 }
 
-// An opened figure is opened at its first reading, and looked at again from time
-// to time: where it may stop being the unit's own, and where there was none.
+// opened is a figure that is opened at its first reading. It is opened again now and
+// then, to check whether it is still the unit's own, or whether there is one by now.
 type opened[T interface{ Close() }] struct {
 	w    *Watcher
 	open func() (T, error)
 	it   T
 	ok   bool
-	none error // why there is none, an Unavailable
+	none error // the Unavailable that opening returned
 }
 
 func (o *opened[T]) get() (T, error) {
@@ -194,7 +154,7 @@ func (o *opened[T]) get() (T, error) {
 	}
 	it, err := o.open()
 	if err == nil && o.ok {
-		it.Close() // the one that is open has the baseline
+		it.Close() // the open one has the baseline
 		return o.it, nil
 	}
 	o.close()
@@ -209,7 +169,7 @@ func (o *opened[T]) get() (T, error) {
 	return it, nil
 }
 
-// close gives up the figure, so that the next reading opens it anew.
+// close closes the figure. The next reading opens it again.
 func (o *opened[T]) close() {
 	o.none = nil
 	if o.ok {

@@ -1,14 +1,13 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package monitor
+package bottleneck
 
 import (
 	"bufio"
 	"bytes"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,9 +28,18 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
+func openHost(t testing.TB) *cgroup.Tree {
+	t.Helper()
+	tree, err := cgroup.Open("/")
+	if err != nil {
+		hosttest.SkipUnprivileged(t, "no cgroups here: %v", err)
+	}
+	return tree
+}
+
 const (
-	loadVariable = "MONITOR_TEST_LOAD"
-	workVariable = "MONITOR_TEST_WORK"
+	loadVariable = "BOTTLENECK_TEST_LOAD"
+	workVariable = "BOTTLENECK_TEST_WORK"
 )
 
 // TestLoad is not a test: it is the load of others, in a process of its own. It
@@ -178,7 +186,7 @@ type load struct {
 	stdout *bufio.Reader
 }
 
-func newLoad(t testing.TB, s *Source) *load {
+func newLoad(t testing.TB, tree *cgroup.Tree) *load {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
@@ -192,12 +200,16 @@ func newLoad(t testing.TB, s *Source) *load {
 	stdout, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	l.stdout = bufio.NewReader(stdout)
-	run(t, cmd)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
 	l.begin("none")
 	l.await()
-	p, err := s.tree.PathsOf(cmd.Process.Pid)
+	p, err := tree.PathsOf(cmd.Process.Pid)
 	require.NoError(t, err)
-	l.unit = s.tree.GroupOf(p)
+	l.unit = tree.GroupOf(p)
 	require.Equal(t, c.Path, l.unit.Cgroup)
 	return l
 }
@@ -219,16 +231,16 @@ func (l *load) await() (passes int) {
 }
 
 // cpuTime is what the kernel counts for the cgroup, in nanoseconds.
-func (l *load) cpuTime(s *Source) int64 {
+func (l *load) cpuTime(tree *cgroup.Tree) int64 {
 	l.t.Helper()
-	if dir := s.tree.Mount(cgroup.CPUAcct); dir != "" {
+	if dir := tree.Mount(cgroup.CPUAcct); dir != "" {
 		b, err := os.ReadFile(filepath.Join(dir, l.cgroup.Path, "cpuacct.usage"))
 		require.NoError(l.t, err)
 		n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
 		require.NoError(l.t, err)
 		return n
 	}
-	b, err := os.ReadFile(filepath.Join(s.tree.Mount(cgroup.V2Tree), l.cgroup.Path, "cpu.stat"))
+	b, err := os.ReadFile(filepath.Join(tree.Mount(cgroup.V2Tree), l.cgroup.Path, "cpu.stat"))
 	require.NoError(l.t, err)
 	var n int64
 	_, err = fmt.Sscanf(string(b), "usage_usec %d", &n)
@@ -271,7 +283,7 @@ func requireSwitches(t testing.TB) {
 }
 
 // through waits until everything up to now was read.
-func through(t testing.TB, b *bottlenecks) {
+func through(t testing.TB, b *Follower) {
 	t.Helper()
 	moment := now()
 	require.Eventually(t, func() bool {
@@ -281,7 +293,7 @@ func through(t testing.TB, b *bottlenecks) {
 }
 
 // figuresOf returns t(k).
-func figuresOf(n *bottleneck) []int64 {
+func figuresOf(n *Reader) []int64 {
 	n.of.mu.Lock()
 	defer n.of.mu.Unlock()
 	return append([]int64(nil), n.f.at...)
@@ -294,13 +306,13 @@ type seenLoad struct {
 	took             int64
 	gaps             int64
 	used             int64 // by the kernel's account
-	stats            bottleneckStats
+	stats            Stats
 	faults           []string
 }
 
 // watchLoad runs a load for a unit that is followed, and says in seenLoad.faults
 // whether Σ k·t(k) is its CPU time within the tick error.
-func watchLoad(t testing.TB, b *bottlenecks, n *bottleneck, l *load, order string, used func() int64) seenLoad {
+func watchLoad(t testing.TB, b *Follower, n *Reader, l *load, order string, used func() int64) seenLoad {
 	t.Helper()
 	n.Read(time.Now(), 1)
 	require.NotNil(t, n.f)
@@ -347,7 +359,7 @@ func watchLoad(t testing.TB, b *bottlenecks, n *bottleneck, l *load, order strin
 const attempts = 3
 
 // addsUp watches a load until it adds up.
-func addsUp(t testing.TB, b *bottlenecks, n *bottleneck, l *load, order string, used func() int64) (s seenLoad) {
+func addsUp(t testing.TB, b *Follower, n *Reader, l *load, order string, used func() int64) (s seenLoad) {
 	t.Helper()
 	for range attempts {
 		if s = watchLoad(t, b, n, l, order, used); len(s.faults) == 0 {
@@ -358,11 +370,11 @@ func addsUp(t testing.TB, b *bottlenecks, n *bottleneck, l *load, order string, 
 	return s
 }
 
-func newHostBottlenecks(t testing.TB, s *Source) *bottlenecks {
+func newHostFollower(t testing.TB, tree *cgroup.Tree) *Follower {
 	t.Helper()
 	requireSwitches(t)
-	b := newBottlenecks(s, bottleneckOptions{Least: 10, MaxSwitches: 10_000_000})
-	t.Cleanup(b.close)
+	b := New(tree, procfs.At("/"), Options{Least: 10, MaxSwitches: 10_000_000})
+	t.Cleanup(b.Close)
 	return b
 }
 
@@ -393,12 +405,12 @@ func TestHostBottleneck(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := openHost(t, 64)
-			b := newHostBottlenecks(t, s)
-			l := newLoad(t, s)
+			tree := openHost(t)
+			b := newHostFollower(t, tree)
+			l := newLoad(t, tree)
 			for end := time.Now().Add(time.Minute); ; {
-				n := b.unit(l.unit.ID)
-				if c.ok(addsUp(t, b, n, l, c.order, func() int64 { return l.cpuTime(s) })) {
+				n := b.Unit(l.unit.ID)
+				if c.ok(addsUp(t, b, n, l, c.order, func() int64 { return l.cpuTime(tree) })) {
 					return
 				}
 				require.True(t, time.Now().Before(end), "it never looks as it should")
@@ -408,20 +420,22 @@ func TestHostBottleneck(t *testing.T) {
 }
 
 func TestHostBottleneckOfAProcess(t *testing.T) {
-	s := openHost(t, 64)
-	b := newHostBottlenecks(t, s)
-	l := newLoad(t, s)
-	p := processNow(t, l.cmd.Process.Pid)
-	n := b.process(p)
+	tree := openHost(t)
+	b := newHostFollower(t, tree)
+	l := newLoad(t, tree)
+	p, err := procfs.At("/").Process(l.cmd.Process.Pid)
+	require.NoError(t, err)
+	n := b.Process(p)
 	seen := addsUp(t, b, n, l, "threads 1s", func() int64 {
-		used, err := s.clocks.process(p.PID)
-		require.NoError(t, err)
-		return int64(used)
+		const cpuClock = 2 // CPUCLOCK_SCHED
+		var ts unix.Timespec
+		require.NoError(t, unix.ClockGettime(int32(^p.PID<<3|cpuClock), &ts))
+		return ts.Nano()
 	})
 	require.NotZero(t, seen.busy)
 
 	p.Start--
-	other := b.process(p)
+	other := b.Process(p)
 	other.Read(time.Now(), 1)
 	defer other.Close()
 	through(t, b)
@@ -448,10 +462,10 @@ func BenchmarkHostFollowing(b *testing.B) {
 				name += "/alone"
 			}
 			b.Run(name, func(b *testing.B) {
-				s := openHost(b, 64)
-				bs := newHostBottlenecks(b, s)
-				l := newLoad(b, s)
-				n := bs.unit(l.unit.ID)
+				tree := openHost(b)
+				bs := newHostFollower(b, tree)
+				l := newLoad(b, tree)
+				n := bs.Unit(l.unit.ID)
 				if followed {
 					n.Read(time.Now(), 1)
 					defer n.Close()
@@ -477,67 +491,4 @@ func usedByUs(t testing.TB) int64 {
 	var u unix.Rusage
 	require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &u))
 	return u.Utime.Nano() + u.Stime.Nano()
-}
-
-// TestHostBottleneckThroughAWatcher reads it as a collector does.
-func TestHostBottleneckThroughAWatcher(t *testing.T) {
-	requireSwitches(t)
-	tree, err := cgroup.Open("/")
-	require.NoError(t, err)
-	s, err := NewSource(tree, Options{MaxOpenFiles: 64, Least: map[string]float64{CPUBottleneck: 5}, MaxSwitchesPerSecond: 10_000_000})
-	require.NoError(t, err)
-	defer s.Close()
-	l := newLoad(t, s)
-	monitors := []string{CPUBottleneck, CPUUsage, CPUUtilization}
-	unit, err := s.WatchUnit(l.unit, monitors)
-	require.NoError(t, err)
-	defer unit.Close()
-	process, err := s.WatchProcess(processNow(t, l.cmd.Process.Pid), monitors)
-	require.NoError(t, err)
-	defer process.Close()
-
-	for name, w := range map[string]*Watcher{"unit": unit, "process": process} {
-		var out [3]Result
-		w.Read(time.Now(), out[:])
-		require.NoError(t, out[0].Err, "the first reading is a baseline")
-		apart := 0.0
-		for range attempts { // the two are read a moment apart, which is longer on a busy machine
-			l.begin("spin 3s")
-			bottleneck, cores := watchedFor(t, w)
-			l.await()
-			t.Logf("%s: bottleneck %.1f %%, usage %.3f", name, 100*bottleneck, cores)
-			if apart = math.Abs(bottleneck - cores); apart <= 0.2 {
-				break
-			}
-		}
-		require.LessOrEqual(t, apart, 0.2, "one thread: as long as it has CPU time")
-		require.NotEmpty(t, w.From(0))
-	}
-	require.NotZero(t, s.bottlenecks.Stats().Through)
-}
-
-// watchedFor reads until a second has been seen without a gap, and returns the
-// bottleneck of that time and the cores that were used.
-func watchedFor(t *testing.T, w *Watcher) (bottleneck, cores float64) {
-	t.Helper()
-	var first, out [3]Result
-	end := time.Now().Add(time.Minute)
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-	for begun := false; ; <-tick.C {
-		require.True(t, time.Now().Before(end), "no second was read of")
-		w.Read(time.Now(), out[:])
-		switch {
-		case out[0].Err != nil:
-			require.ErrorAs(t, out[0].Err, new(Gap))
-			begun = false
-		case !begun:
-			first, begun = out, true
-		case out[0].Reading.Den-first[0].Reading.Den > 1:
-			span := func(i int) float64 {
-				return (out[i].Reading.Num - first[i].Reading.Num) / (out[i].Reading.Den - first[i].Reading.Den)
-			}
-			return span(0), span(1)
-		}
-	}
 }

@@ -1,46 +1,47 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package monitor
+package bottleneck
 
 import (
 	"errors"
 	"slices"
 	"strings"
 
+	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 const (
-	// maxProcesses bounds the census: it is begun anew when it is full.
+	// maxProcesses bounds the census. When it is full it starts over.
 	maxProcesses = 1 << 15
-	// maxQueued bounds the processes that wait to be looked up; what is beyond
-	// has its turn later.
+	// maxQueued bounds the processes that wait to be looked up. Others are looked
+	// up in turn.
 	maxQueued = 1 << 12
 )
 
-// A census knows of every process that ran what it counts for: which unit it is
-// in, and with that which tallies. It is told of forks, execs and exits.
+// census knows the unit, and with that the tallies, of every process that ran. It
+// learns of forks, execs and exits.
 //
-// A process is looked up when it first runs; one that is forked meanwhile counts
-// for what its parent does until it was looked up, and for ever if it is gone by
-// then. A process may move to another cgroup without a record of that, so each is
-// looked up again after it executed another program, which is when container
-// runtimes and service managers have just moved it, and else in turn.
+// A process is looked up when it first runs. One that is forked counts for its
+// parent's unit until it is looked up, or for ever if it is gone by then. A process
+// may move to another cgroup without a record. So each is looked up again after an
+// exec, which is when container runtimes and service managers have just moved it, and
+// in turn.
 type census struct {
 	sim    *simultaneity
 	lookup lookup
 	byPID  map[int]*process
 	queue  []*process    // to be looked up
 	ended  [2][]*process // since the last check, and before it
-	all    []*process    // looked up in turn, those that are gone among them
+	all    []*process    // looked up in turn; some are gone
 	turn   int
 
 	units     map[string][]*tally // followed, by the unit's id
 	processes map[int][]followedProcess
 
 	idle, nameless *process
-	// overflows counts how often the census was full and begun anew.
+	// overflows counts the times that the census was full and started over.
 	overflows uint64
 }
 
@@ -49,16 +50,16 @@ type followedProcess struct {
 	tally *tally
 }
 
-// lookup is what the kernel says of processes.
+// lookup finds out about processes.
 type lookup interface {
-	// unit returns the id of the unit whose cgroup a process is in, empty for
-	// none.
+	// unit returns the id of the unit whose cgroup a process is in; empty: none.
 	unit(pid int) (string, error)
-	// unitOfThread returns it for a process that unit returned none of: v1 shows
-	// none for a thread that is ending, as the first one of a process may be for
-	// long. The error is errEnding where nothing can be said any more.
+	// unitOfThread does so, by one of its threads, for a process of which unit
+	// found none: v1 shows no cgroup of a thread that is ending, and the first
+	// thread of a process may be ending for long. The error is errEnding if it is
+	// too late to find out.
 	unitOfThread(pid, tid int) (string, error)
-	// start returns when a process was started.
+	// start returns when a process started, in clock ticks since boot.
 	start(pid int) (uint64, error)
 }
 
@@ -73,8 +74,8 @@ func newCensus(sim *simultaneity, l lookup) *census {
 	}
 }
 
-// follow begins to count a unit: its cgroup's, by its id, or with an empty id
-// that of a process.
+// follow begins to count for a unit that is a cgroup, by its id, or with an empty id
+// for a process.
 func (c *census) follow(unit string, p procfs.Process) *tally {
 	t := c.sim.newTally()
 	if unit != "" {
@@ -102,14 +103,14 @@ func (c *census) unfollow(unit string, p procfs.Process, t *tally) {
 	c.assignAll()
 }
 
-// assignAll is for another set of units that are followed.
+// assignAll is called when the set of followed units changed.
 func (c *census) assignAll() {
 	for _, p := range c.byPID {
 		c.assign(p, p.known)
 	}
 }
 
-// assign gives a process the tallies that it counts for.
+// assign sets the tallies that a process counts for.
 func (c *census) assign(p *process, known bool) {
 	var tallies []*tally
 	if p.unit != "" {
@@ -123,8 +124,8 @@ func (c *census) assign(p *process, known bool) {
 	c.sim.assign(p, tallies, known)
 }
 
-// isStart says whether the process that has a pid now is the one that is
-// followed. One that is gone already is taken for it: nothing says otherwise.
+// isStart reports whether the process that has a pid now is the one that is followed.
+// One that is already gone counts as that one.
 func (c *census) isStart(pid int, start uint64) bool {
 	if start == 0 {
 		return true
@@ -154,7 +155,7 @@ func (c *census) add(pid int) *process {
 		c.overflows++
 		c.clear()
 	}
-	if len(c.all) > 2*len(c.byPID)+1024 { // processes come and go faster than their turn
+	if len(c.all) > 2*len(c.byPID)+1024 { // processes come and go faster than their turn comes
 		c.all = slices.DeleteFunc(c.all, func(p *process) bool { return p.gone })
 	}
 	p := &process{pid: pid}
@@ -163,8 +164,8 @@ func (c *census) add(pid int) *process {
 	return p
 }
 
-// clear forgets every process. What runs stays what it is until it has left its
-// CPU.
+// clear forgets every process. Those that run keep their tallies until they leave
+// their CPU.
 func (c *census) clear() {
 	for _, p := range c.all {
 		p.gone = true
@@ -174,12 +175,12 @@ func (c *census) clear() {
 	c.ended = [2][]*process{}
 }
 
-// forked is told that a process was started by another.
+// forked records that a process forked another.
 func (c *census) forked(pid, parent int) {
 	if pid <= 0 {
 		return
 	}
-	if p := c.byPID[pid]; p != nil { // that had the pid before
+	if p := c.byPID[pid]; p != nil { // an earlier process with the pid
 		c.drop(p)
 	}
 	if from := c.byPID[parent]; from != nil && from.known {
@@ -190,16 +191,16 @@ func (c *census) forked(pid, parent int) {
 	}
 }
 
-// executed is told that a process became another program.
+// executed records that a process executed another program.
 func (c *census) executed(pid int) {
 	if p := c.byPID[pid]; p != nil {
 		c.enqueue(p)
 	}
 }
 
-// exited is told that a process is ending, or that at least its first thread is:
-// then it comes up again. It is kept for a moment, since its last steps are still
-// to come, and nothing could be found out about it any more.
+// exited records that a process, or only its first thread, is ending. The process is
+// kept until the check after the next one, since it still runs for a moment and could
+// not be looked up any more. One whose other threads go on is added again.
 func (c *census) exited(pid int) {
 	if p := c.byPID[pid]; p != nil {
 		c.ended[0] = append(c.ended[0], p)
@@ -220,7 +221,7 @@ func (c *census) enqueue(p *process) {
 	}
 }
 
-// check looks up at most so many processes that wait for it.
+// check looks up at most this many queued processes.
 func (c *census) check(queued int) {
 	for _, p := range c.ended[1] {
 		c.drop(p)
@@ -237,7 +238,7 @@ func (c *census) check(queued int) {
 	c.queue = c.queue[:copy(c.queue, c.queue[n:])]
 }
 
-// checkInTurn looks up at most so many of all processes, and at most a tenth.
+// checkInTurn looks up at most this many of all processes, and at most a tenth.
 func (c *census) checkInTurn(most int) {
 	for range min(most, (len(c.all)+9)/10) {
 		if c.turn >= len(c.all) {
@@ -245,7 +246,7 @@ func (c *census) checkInTurn(most int) {
 		}
 		p := c.all[c.turn]
 		if !p.gone && c.lookUp(p, p.pid) {
-			c.drop(p) // and that was not told
+			c.drop(p) // its exit was not recorded
 		}
 		if p.gone {
 			last := len(c.all) - 1
@@ -260,8 +261,9 @@ func (c *census) checkInTurn(most int) {
 	}
 }
 
-// lookUp finds a process's unit. One of which nothing can be said any more keeps
-// what it has: what is told of it is told late. It returns whether it has ended.
+// lookUp finds a process's unit and reports whether the process has ended. If its unit
+// cannot be found any more it keeps the one that it has, since records of it may still
+// come.
 func (c *census) lookUp(p *process, tid int) (ended bool) {
 	unit, err := c.lookup.unit(p.pid)
 	if err == nil && unit == "" && (p.unit != "" || !p.known) {
@@ -277,15 +279,18 @@ func (c *census) lookUp(p *process, tid int) (ended bool) {
 	return err != nil && procfs.IsGone(err)
 }
 
-// procLookup asks a procfs.
-type procLookup struct{ source *Source }
+// procLookup looks processes up in a procfs.
+type procLookup struct {
+	tree   *cgroup.Tree
+	procfs procfs.FS
+}
 
 func (l procLookup) unit(pid int) (string, error) {
-	paths, err := l.source.tree.PathsOf(pid)
+	paths, err := l.tree.PathsOf(pid)
 	if err != nil {
 		return "", err
 	}
-	return strings.Clone(l.source.tree.GroupOf(paths).ID), nil // not the whole file that it is a part of
+	return strings.Clone(l.tree.GroupOf(paths).ID), nil // else it keeps the whole file in memory
 }
 
 func (l procLookup) unitOfThread(pid, tid int) (string, error) {
@@ -296,18 +301,19 @@ func (l procLookup) unitOfThread(pid, tid int) (string, error) {
 	if ending, err = l.ending(pid, tid); err != nil || ending {
 		return "", errors.Join(err, errEnding)
 	}
-	paths, err := l.source.tree.PathsOfThread(pid, tid)
+	paths, err := l.tree.PathsOfThread(pid, tid)
 	if err != nil {
 		return "", err
 	}
-	return strings.Clone(l.source.tree.GroupOf(paths).ID), nil
+	return strings.Clone(l.tree.GroupOf(paths).ID), nil
 }
 
 func (l procLookup) ending(pid, tid int) (bool, error) {
-	stat, err := l.source.procfs.ThreadStat(pid, tid)
+	stat, err := l.procfs.ThreadStat(pid, tid)
 	return stat.Ending, err
 }
 
 func (l procLookup) start(pid int) (uint64, error) {
-	return l.source.startOf(pid)
+	p, err := l.procfs.Process(pid)
+	return p.Start, err
 }

@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package monitor
+package bottleneck
 
 import (
 	"errors"
@@ -13,12 +13,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/perfevent/switches"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const second = int64(time.Second)
 
@@ -110,7 +113,7 @@ func (f *fakeProcesses) put(pid int, unit string) {
 
 // rig is bottlenecks of fakes.
 type rig struct {
-	*bottlenecks
+	*Follower
 	t         *testing.T
 	processes *fakeProcesses
 	streams   chan *fakeStream // as they are opened
@@ -127,9 +130,9 @@ func newRig(t *testing.T, cpus int) *rig {
 		processes: &fakeProcesses{units: map[int]string{}, threads: map[int]string{}, starts: map[int]uint64{}},
 	}
 	r.online1(cpus)
-	r.bottlenecks = (&bottlenecks{
+	r.Follower = (&Follower{
 		least: 80, maxSwitches: 1000, lookup: r.processes,
-		open: func() (switchStream, error) {
+		open: func() (stream, error) {
 			if err := r.failure.Load(); err != nil {
 				return nil, *err
 			}
@@ -143,7 +146,7 @@ func newRig(t *testing.T, cpus int) *rig {
 			return r.retry
 		},
 	}).prepare()
-	t.Cleanup(r.close)
+	t.Cleanup(r.Close)
 	return r
 }
 
@@ -157,7 +160,7 @@ func (r *rig) online1(n int) {
 }
 
 // read takes a reading a second after the last one.
-func (r *rig) read(n *bottleneck, cores float64) (busy, known float64, err error) {
+func (r *rig) read(n *Reader, cores float64) (busy, known float64, err error) {
 	r.now = r.now.Add(time.Second)
 	return n.Read(r.now, cores)
 }
@@ -191,7 +194,7 @@ func switchTo(at int64, cpu, pid int) switches.Record {
 func TestSwitchesAreFollowedOnlyForUnitsThatCanReachTheThreshold(t *testing.T) {
 	r := newRig(t, 2)
 	r.processes.put(7, "a")
-	n := r.unit("a")
+	n := r.Unit("a")
 
 	busy, known, err := r.read(n, 0)
 	require.Equal(t, []any{0.0, 0.0, nil}, []any{busy, known, err})
@@ -237,7 +240,7 @@ func TestSwitchesAreFollowedOnlyForUnitsThatCanReachTheThreshold(t *testing.T) {
 
 func TestNegligibleUsageIsKnownWithoutFollowing(t *testing.T) {
 	r := newRig(t, 2)
-	n := r.unit("a")
+	n := r.Unit("a")
 	r.read(n, 0)
 	for range 10 {
 		_, _, err := r.read(n, 0.005)
@@ -255,15 +258,15 @@ func TestOneStreamServesAllUnitsCgroupsAndProcesses(t *testing.T) {
 	r.processes.put(7, "a")
 	r.processes.put(8, "b")
 	r.processes.starts[8] = 42
-	a, b, p, other := r.unit("a"), r.unit("b"), r.process(procfs.Process{PID: 8, Start: 42}), r.process(procfs.Process{PID: 8, Start: 41})
-	all := []*bottleneck{a, b, p, other}
+	a, b, p, other := r.Unit("a"), r.Unit("b"), r.Process(procfs.Process{PID: 8, Start: 42}), r.Process(procfs.Process{PID: 8, Start: 41})
+	all := []*Reader{a, b, p, other}
 	for _, n := range all {
 		r.read(n, 1)
 	}
 	f := r.opened()
 	r.play(f, second, switchTo(0, 0, 7), switchTo(0, 1, 8), switchTo(second/2, 0, 8), switchTo(3*second/4, 1, 0))
 	for i, want := range [][]int64{{second / 2, second / 2, 0}, {0, 3 * second / 4, second / 4}, {0, 3 * second / 4, second / 4}, {second, 0, 0}} {
-		all[i].take(time.Second, 0)
+		all[i].advance(time.Second, 0)
 		require.Equal(t, want, all[i].at, "reader %d", i)
 	}
 	require.Equal(t, uint64(1), r.Stats().Attached)
@@ -279,7 +282,7 @@ func TestOneStreamServesAllUnitsCgroupsAndProcesses(t *testing.T) {
 func TestLostRecordsAreAGap(t *testing.T) {
 	r := newRig(t, 1)
 	r.processes.put(7, "a")
-	n := r.unit("a")
+	n := r.Unit("a")
 	r.read(n, 1)
 	f := r.opened()
 	r.play(f, second, switchTo(0, 0, 7))
@@ -301,7 +304,7 @@ func TestLostRecordsAreAGap(t *testing.T) {
 
 func TestFiguresThatAreNotTheUnitsAreAGap(t *testing.T) {
 	r := newRig(t, 1)
-	n := r.unit("a")
+	n := r.Unit("a")
 	r.read(n, 1)
 	f := r.opened()
 	r.play(f, second, switchTo(0, 0, 0))
@@ -312,7 +315,7 @@ func TestFiguresThatAreNotTheUnitsAreAGap(t *testing.T) {
 func TestTooManySwitchesMakeItUnavailableForAWhile(t *testing.T) {
 	r := newRig(t, 1)
 	r.processes.put(7, "a")
-	n := r.unit("a")
+	n := r.Unit("a")
 	r.read(n, 1)
 	wait := retryFirst
 	for range 6 {
@@ -354,7 +357,7 @@ func TestWithoutTheRightItIsUnavailableWithTheReason(t *testing.T) {
 		ForeignPIDs,
 	} {
 		r.failure.Store(&want)
-		n := r.unit("a")
+		n := r.Unit("a")
 		r.read(n, 1)
 		<-r.waits
 		_, _, err := r.read(n, 1)
@@ -365,8 +368,8 @@ func TestWithoutTheRightItIsUnavailableWithTheReason(t *testing.T) {
 }
 
 func TestPIDsOfAnotherNamespaceAreNotFollowed(t *testing.T) {
-	b := newBottlenecks(&Source{}, bottleneckOptions{}) // one without clocks has the pids of others
-	defer b.close()
+	b := New(nil, procfs.FS{}, Options{ForeignPIDs: true}) // one without clocks has the pids of others
+	defer b.Close()
 	_, err := b.open()
 	require.Equal(t, ForeignPIDs, err)
 }
@@ -374,7 +377,7 @@ func TestPIDsOfAnotherNamespaceAreNotFollowed(t *testing.T) {
 func TestOtherCPUsAreAttachedAnew(t *testing.T) {
 	r := newRig(t, 1)
 	r.processes.put(7, "a")
-	n := r.unit("a")
+	n := r.Unit("a")
 	r.read(n, 1)
 	f := r.opened()
 	r.play(f, second, switchTo(0, 0, 7))
@@ -396,14 +399,14 @@ func TestOtherCPUsAreAttachedAnew(t *testing.T) {
 
 func TestMoreUnitsThanAreFollowed(t *testing.T) {
 	r := newRig(t, 1)
-	var all []*bottleneck
+	var all []*Reader
 	for range maxFollowed {
-		n := r.unit("a")
+		n := r.Unit("a")
 		_, _, err := r.read(n, 1)
 		require.Equal(t, errFollowing, err)
 		all = append(all, n)
 	}
-	n := r.unit("b")
+	n := r.Unit("b")
 	_, _, err := r.read(n, 1)
 	require.Equal(t, tooManyUnits, err)
 	all[0].Close()
@@ -415,37 +418,37 @@ func TestCloseEndsWhateverIsUnderWay(t *testing.T) {
 	for name, prepare := range map[string]func(*rig){
 		"nothing was ever followed": func(*rig) {},
 		"while attached": func(r *rig) {
-			r.read(r.unit("a"), 1)
+			r.read(r.Unit("a"), 1)
 			r.play(r.opened(), second)
 		},
 		"while waiting for the next try": func(r *rig) {
 			failure := errors.New("no")
 			r.failure.Store(&failure)
-			r.read(r.unit("a"), 1)
+			r.read(r.Unit("a"), 1)
 			<-r.waits
 		},
-		"right after something is to be followed": func(r *rig) { r.read(r.unit("a"), 1) },
+		"right after something is to be followed": func(r *rig) { r.read(r.Unit("a"), 1) },
 		"while the stream is opened": func(r *rig) {
 			open := r.open
-			r.open = func() (switchStream, error) {
+			r.open = func() (stream, error) {
 				<-r.stop // nothing wakes a stream that is not there yet
 				return open()
 			}
-			r.read(r.unit("a"), 1)
+			r.read(r.Unit("a"), 1)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, 1)
 			prepare(r)
-			r.close()
-			r.close()
+			r.Close()
+			r.Close()
 		})
 	}
 }
 
 func TestAReadingAllocatesNothing(t *testing.T) {
 	r := newRig(t, 4)
-	n := r.unit("a")
+	n := r.Unit("a")
 	r.read(n, 1)
 	f := r.opened()
 	r.play(f, second)
@@ -457,7 +460,7 @@ func TestAReadingAllocatesNothing(t *testing.T) {
 // the least of it.
 func BenchmarkHandleSwitch(b *testing.B) {
 	p := &fakeProcesses{units: map[int]string{}, threads: map[int]string{}}
-	bs := (&bottlenecks{lookup: p}).prepare()
+	bs := (&Follower{lookup: p}).prepare()
 	bs.sim.reset(16, 0)
 	bs.census.follow("a", procfs.Process{})
 	for pid := 1; pid <= 1000; pid++ {

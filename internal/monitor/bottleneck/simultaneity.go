@@ -1,58 +1,60 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package monitor
+package bottleneck
 
 import "slices"
 
-// A simultaneity adds up, for each of a number of tallies, the time at k running
-// threads for each k, from what is told of every CPU of the host: what runs on it
-// from some moment on, or that this is not known. Σ k·t(k) is a tally's CPU time,
-// and the sum of t(k) over k of 1 and more the time with at least one thread on a
-// CPU.
+// simultaneity adds up, for each tally, the time at k running threads for each k. Its
+// input is, for each CPU of the host, what runs on it from some moment on, or that
+// this is not known. Σ k·t(k) is a tally's CPU time, and the sum of t(k) for k ≥ 1 is
+// the time with at least one thread on a CPU.
 //
-// While it is not known of one CPU what runs there, nothing is known of any
-// tally: that time is left out of all of them.
+// While it is unknown of one CPU what runs there, nothing is known of any tally, and
+// that time is left out of all of them.
 //
-// Times are nanoseconds of one clock, and come in order. It does no I/O.
+// Times are nanoseconds of one clock, in order. Invariants:
+//   - unknown is the number of CPUs with a nil process or one that is not known
+//   - a tally's k is the number of CPUs with a process that has it
+//   - after settle, the times of a tally add up to known less its value at newTally
 type simultaneity struct {
 	cpus []*process // what runs on each; nil: not known
-	now  int64      // all that happened before is in
-	// known is how long nothing was unknown; tallies measure by it, so that a gap
-	// costs nothing to leave out.
+	now  int64      // everything before it is counted
+	// known is the time without an unknown CPU. Tallies measure by it, so that
+	// leaving out a gap costs nothing.
 	known   int64
-	unknown int // CPUs of which it is not known what runs on them, or as what
+	unknown int // CPUs of which it is not known what runs, or for which tallies
 
-	// late counts what came later than something that happened after it, and
-	// surprises what left a CPU without having been there. Both are 0 unless
-	// records come in out of order or are missing without being said to be.
+	// late counts events that came after a later one, and surprises processes that
+	// left a CPU without having been there. Both are 0 unless records come out of
+	// order, or are missing without a record of the loss.
 	late, surprises uint64
 }
 
-// A process is what runs on a CPU. Threads of one are not told apart.
+// process is what runs on a CPU. Its threads are not told apart.
 type process struct {
 	pid     int
-	tallies []*tally // what its running threads count for
-	known   bool     // whether tallies are found
+	tallies []*tally // that its running threads count for
+	known   bool     // tallies are found
 	unit    string   // id of its cgroup's unit; empty: none
-	gone    bool     // it was dropped from the census
-	queued  bool     // it is to be looked up
+	gone    bool     // dropped from the census
+	queued  bool     // to be looked up
 }
 
-// A tally is the time of one unit by how many of its threads ran.
+// tally is the time of one unit by the number of its running threads.
 type tally struct {
 	at    []int64 // by k
 	k     int
 	since int64 // of simultaneity.known, when k last changed
 }
 
-// newSimultaneity knows of nothing at first.
+// newSimultaneity returns one that knows of no CPU what runs on it.
 func newSimultaneity(cpus int) *simultaneity {
 	return &simultaneity{cpus: make([]*process, cpus), unknown: cpus}
 }
 
-// reset is for CPUs that are followed anew, and another number of them. Tallies
-// stay, with nothing running.
+// reset forgets what runs and changes the number of CPUs. Tallies stay, with nothing
+// running.
 func (s *simultaneity) reset(cpus int, now int64) {
 	for cpu := range s.cpus {
 		s.lose(cpu, now)
@@ -61,7 +63,7 @@ func (s *simultaneity) reset(cpus int, now int64) {
 	s.unknown = cpus
 }
 
-// advance is told that nothing else happened before t.
+// advance records that nothing else happened before t.
 func (s *simultaneity) advance(t int64) {
 	if t <= s.now {
 		return
@@ -72,8 +74,8 @@ func (s *simultaneity) advance(t int64) {
 	s.now = t
 }
 
-// at advances to when something happened. What is late counts from now on, since
-// what it happened before is in.
+// at advances to the time of an event. A late event counts from now on, since later
+// ones are already counted.
 func (s *simultaneity) at(t int64) {
 	if t < s.now {
 		s.late++
@@ -82,9 +84,8 @@ func (s *simultaneity) at(t int64) {
 	s.advance(t)
 }
 
-// runs is told that a process is on a CPU from t on. before is the pid of what
-// left it, for an observation that all is seen: 0 for the idle task, below 0
-// where that is not known.
+// runs records that a process is on a CPU from t on. before is the pid of the process
+// that left, to notice missing records: 0 for the idle task, below 0 if not known.
 func (s *simultaneity) runs(cpu int, p *process, t int64, before int) {
 	s.at(t)
 	last := s.cpus[cpu]
@@ -107,7 +108,7 @@ func (s *simultaneity) runs(cpu int, p *process, t int64, before int) {
 	}
 }
 
-// lose is told that from t on it is not known what runs on a CPU.
+// lose marks a CPU as unknown from t on.
 func (s *simultaneity) lose(cpu int, t int64) {
 	s.at(t)
 	last := s.cpus[cpu]
@@ -121,8 +122,8 @@ func (s *simultaneity) lose(cpu int, t int64) {
 	s.cpus[cpu] = nil
 }
 
-// assign makes a process count for other tallies from now on; with known false
-// it is not known for which.
+// assign makes a process count for other tallies from now on. If known is false its
+// tallies are unknown.
 func (s *simultaneity) assign(p *process, tallies []*tally, known bool) {
 	if p.known == known && slices.Equal(p.tallies, tallies) {
 		return
@@ -170,13 +171,13 @@ func (s *simultaneity) settle(t *tally) {
 	t.since = s.known
 }
 
-// newTally begins one at now, with nothing running for it.
+// newTally returns a tally that begins now, with nothing running.
 func (s *simultaneity) newTally() *tally {
 	return &tally{at: make([]int64, len(s.cpus)+1), since: s.known}
 }
 
-// sums are a tally's time with at least one thread running, all its time, and
-// its CPU time.
+// sums returns a tally's time with at least one thread running, all its time, and its
+// CPU time.
 func sums(at []int64) (busy, known, cpu int64) {
 	for k, t := range at {
 		known += t

@@ -1,0 +1,438 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package bottleneck
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/perfevent/switches"
+	"github.com/hotprofile/hotprofile/internal/procfs"
+)
+
+const (
+	defaultMaxSwitches = 200_000
+	// maxFollowed bounds the units that are followed at once.
+	maxFollowed = 256
+
+	// readEvery is the longest time between two rounds of reading. Together with
+	// what a round leaves for the next one, and its own time, figures are at most
+	// lag old.
+	readEvery = 50 * time.Millisecond
+	lag       = 100 * time.Millisecond
+	// The number of processes looked up each round, and in turn each turnEvery.
+	// One costs about 10 µs.
+	queuedPerRound, inTurn = 64, 10
+	turnEvery              = 100 * time.Millisecond
+
+	retryFirst, retryMost = time.Minute, 16 * time.Minute
+)
+
+// stream is a [switches.Session].
+type stream interface {
+	CPUs() []int
+	Stale(cpus []int) bool
+	Snapshot() error
+	Wait(timeout time.Duration) error
+	Wake()
+	Read(*switches.Record) bool
+	Through() int64
+	Close() error
+}
+
+// ForeignPIDs is the reason of a collector in another pid namespace than the procfs
+// that it reads: it would read the clocks of other processes.
+const ForeignPIDs cgroup.Unavailable = "the collector is in a pid namespace of its own: run it with the host's (--pid=host, hostPID)"
+
+// Options configure a Follower.
+type Options struct {
+	// Least is the lowest threshold in use, in %.
+	Least float64
+	// MaxSwitches is the number of switches per second above which the host is not
+	// followed; 0 means 200,000.
+	MaxSwitches int
+	// ForeignPIDs: the procfs shows the pids of another namespace, so nothing can
+	// be followed.
+	ForeignPIDs bool
+}
+
+// A Follower follows the switches of all CPUs on behalf of the units that use enough
+// CPU time for it to matter, in a goroutine of its own.
+//
+// At 200,000 switches a second that takes 2 % of a core, and about 0.3 µs of each
+// switch in the kernel, which writes the records (BenchmarkHostFollowing). While no
+// unit is followed it costs nothing.
+//
+// A thread counts as on its CPU until the moment at which the record says that the
+// next one is about to replace it. The kernel's own account of CPU time ends where
+// the scheduler begins to choose that one, some 0.5 µs earlier. The two differ by as
+// much for each switch between a unit and others.
+type Follower struct {
+	least       float64
+	maxSwitches int
+	lookup      lookup
+	open        func() (stream, error)
+	online      func() ([]int, error)
+	after       func(time.Duration) <-chan time.Time
+
+	once sync.Once // starts the goroutine
+	stop chan struct{}
+	wake chan struct{} // there is a unit to follow
+	done chan struct{}
+
+	// changes counts changes of followed; the goroutine polls it.
+	changes atomic.Uint64
+
+	mu       sync.Mutex // held for moments only
+	followed map[*followed]struct{}
+	stream   stream // nil while nothing is attached
+	err      error  // why nothing is attached
+	stats    Stats
+
+	// The rest belongs to the goroutine.
+
+	sim     *simultaneity
+	census  *census
+	tallies map[*followed]*tally
+	seen    uint64 // of changes
+	lost    uint64
+}
+
+// Stats describes the work of a Follower since its beginning.
+type Stats struct {
+	Attached        uint64 // times
+	Switches, Lost  uint64 // records
+	Late, Surprises uint64 // see simultaneity
+	Overflows       uint64 // of the census
+	TooManySwitches uint64 // times that it detached because of MaxSwitches
+	Processes       int    // in the census
+	UnknownCPUs     int
+	Through         int64 // all records before it were read, by CLOCK_MONOTONIC
+	Known           int64 // nanoseconds without a gap
+}
+
+// followed is a unit that is followed. Follower.mu guards at.
+type followed struct {
+	unit    string
+	process procfs.Process
+	at      []int64 // by k, as of the last round
+}
+
+// New returns a follower of the units of a tree. It does nothing before a unit is
+// busy enough.
+func New(tree *cgroup.Tree, fs procfs.FS, o Options) *Follower {
+	f := &Follower{
+		least:       o.Least,
+		maxSwitches: o.MaxSwitches,
+		lookup:      procLookup{tree, fs},
+		open: func() (stream, error) {
+			if o.ForeignPIDs || perfevent.Probe().ForeignPIDNamespace {
+				return nil, ForeignPIDs
+			}
+			return switches.Open(switches.Options{})
+		},
+		online: perfevent.OnlineCPUs,
+		after:  time.After,
+	}
+	return f.prepare()
+}
+
+func (f *Follower) prepare() *Follower {
+	if f.maxSwitches <= 0 {
+		f.maxSwitches = defaultMaxSwitches
+	}
+	f.stop, f.wake, f.done = make(chan struct{}), make(chan struct{}, 1), make(chan struct{})
+	f.followed, f.tallies = map[*followed]struct{}{}, map[*followed]*tally{}
+	f.err = errFollowing
+	f.sim = newSimultaneity(0)
+	f.census = newCensus(f.sim, f.lookup)
+	return f
+}
+
+// Unit returns the reader of a unit that is a cgroup, by its id.
+func (f *Follower) Unit(id string) *Reader {
+	return &Reader{of: f, what: followed{unit: id}}
+}
+
+// Process returns the reader of a unit that is a process.
+func (f *Follower) Process(p procfs.Process) *Reader {
+	return &Reader{of: f, what: followed{process: p}}
+}
+
+// Close stops the goroutine and waits for it. No Reader may be read after it.
+func (f *Follower) Close() {
+	f.once.Do(func() { close(f.done) }) // the goroutine was never started
+	select {
+	case <-f.stop:
+	default:
+		close(f.stop)
+	}
+	f.mu.Lock()
+	if f.stream != nil {
+		f.stream.Wake()
+	}
+	f.mu.Unlock()
+	<-f.done
+}
+
+// Stats returns what happened since the beginning.
+func (f *Follower) Stats() Stats {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stats
+}
+
+func (f *Follower) follow(u *followed) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.followed) >= maxFollowed {
+		return false
+	}
+	f.followed[u] = struct{}{}
+	f.changes.Add(1)
+	f.once.Do(func() { go f.run() })
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+func (f *Follower) unfollow(u *followed) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.followed, u)
+	f.changes.Add(1)
+	if len(f.followed) == 0 && f.stream != nil {
+		f.stream.Wake()
+	}
+}
+
+func (f *Follower) wanted() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.followed) > 0
+}
+
+func (f *Follower) stopped() bool {
+	select {
+	case <-f.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// run attaches while there is a unit to follow.
+func (f *Follower) run() {
+	defer close(f.done)
+	retry := retryFirst
+	for {
+		select {
+		case <-f.stop:
+			return
+		case <-f.wake:
+		}
+		for f.wanted() && !f.stopped() {
+			lasted, err := f.attach()
+			if err == nil {
+				continue // no unit to follow any more, or other CPUs
+			}
+			if lasted {
+				retry = retryFirst
+			}
+			f.setErr(err)
+			select {
+			case <-f.stop:
+				return
+			case <-f.after(retry):
+			}
+			retry = min(2*retry, retryMost)
+		}
+	}
+}
+
+func (f *Follower) setErr(err error) {
+	var reason cgroup.Unavailable
+	if !errors.As(err, &reason) {
+		err = cgroup.Unavailable(err.Error())
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+}
+
+// attach follows switches until there is no unit to follow or an error. lasted: it
+// went well for longer than the time until the next try.
+func (f *Follower) attach() (lasted bool, err error) {
+	stream, err := f.open()
+	if err != nil {
+		return false, err
+	}
+	f.mu.Lock()
+	f.stream, f.err = stream, errFollowing
+	f.stats.Attached++
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		f.stream = nil
+		f.mu.Unlock()
+		_ = stream.Close() // it was only read from
+		// Exits are not seen while nothing is attached.
+		f.sim.reset(0, f.sim.now)
+		f.census.clear()
+	}()
+	if f.stopped() || !f.wanted() {
+		return false, nil // that was while the stream was opened, so nothing woke it
+	}
+	f.sim.reset(len(stream.CPUs()), f.sim.now)
+	if err := stream.Snapshot(); err != nil {
+		return false, err
+	}
+	return f.read(stream)
+}
+
+// read reads a stream until it ends.
+func (f *Follower) read(stream stream) (lasted bool, err error) {
+	var (
+		rec            switches.Record
+		rate           = rateLimit{most: f.maxSwitches}
+		begun, checked int64
+		turned         int64
+	)
+	defer func() { lasted = begun != 0 && checked-begun >= int64(retryFirst) }()
+	for {
+		if err := stream.Wait(readEvery); err != nil {
+			return false, err
+		}
+		if f.stopped() || !f.sync() {
+			return false, nil
+		}
+		for stream.Read(&rec) {
+			if rec.Kind == switches.Switch && !rate.allow(rec.Time) {
+				f.mu.Lock()
+				f.stats.TooManySwitches++
+				f.mu.Unlock()
+				return false, cgroup.Unavailable(fmt.Sprintf(
+					"the host has more than %d switches between threads a second (max_switches_per_second); tried again later", f.maxSwitches))
+			}
+			f.handle(&rec)
+		}
+		through := stream.Through()
+		f.sim.advance(through)
+		f.census.check(queuedPerRound)
+		if through-turned >= int64(turnEvery) {
+			turned = through
+			f.census.checkInTurn(inTurn)
+		}
+		f.publish(through, rate.take())
+		if begun == 0 {
+			begun, checked = through, through
+		}
+		if through-checked < int64(time.Second) {
+			continue
+		}
+		checked = through
+		if online, err := f.online(); err == nil && stream.Stale(online) {
+			return false, nil // attach anew
+		}
+		if f.sim.unknown > 0 {
+			if err := stream.Snapshot(); err != nil {
+				return false, err
+			}
+		}
+	}
+}
+
+// handle applies one record to the census and the simultaneity.
+func (f *Follower) handle(rec *switches.Record) {
+	switch rec.Kind {
+	case switches.Switch:
+		f.sim.runs(rec.CPU, f.census.seen(rec.PID, rec.TID), rec.Time, rec.OtherPID)
+	case switches.Running: // what ran at the time of Snapshot
+		f.sim.runs(rec.CPU, f.census.seen(rec.PID, rec.TID), rec.Time, rec.PID)
+	case switches.Fork:
+		f.census.forked(rec.PID, rec.OtherPID)
+	case switches.Exec:
+		f.census.executed(rec.PID)
+	case switches.Exit:
+		f.census.exited(rec.PID)
+	case switches.Lost:
+		f.sim.lose(rec.CPU, rec.Time)
+		f.lost += rec.Count
+	}
+}
+
+// sync applies the changes of what is followed. It returns false if nothing is.
+func (f *Follower) sync() bool {
+	changes := f.changes.Load()
+	if changes == f.seen {
+		return len(f.tallies) > 0
+	}
+	f.mu.Lock()
+	now := make(map[*followed]struct{}, len(f.followed))
+	for u := range f.followed {
+		now[u] = struct{}{}
+	}
+	f.mu.Unlock()
+	f.seen = changes
+	for u, t := range f.tallies {
+		if _, ok := now[u]; !ok {
+			f.census.unfollow(u.unit, u.process, t)
+			delete(f.tallies, u)
+		}
+	}
+	for u := range now {
+		if _, ok := f.tallies[u]; !ok {
+			f.tallies[u] = f.census.follow(u.unit, u.process)
+		}
+	}
+	return len(f.tallies) > 0
+}
+
+// publish gives the readers what is known up to a time.
+func (f *Follower) publish(through int64, switched uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for u, t := range f.tallies {
+		f.sim.settle(t)
+		u.at = append(u.at[:0], t.at...)
+	}
+	f.err = nil
+	f.stats.Switches += switched
+	f.stats.Lost = f.lost
+	f.stats.Late, f.stats.Surprises = f.sim.late, f.sim.surprises
+	f.stats.Overflows, f.stats.Processes = f.census.overflows, len(f.census.byPID)
+	f.stats.Through, f.stats.UnknownCPUs, f.stats.Known = through, f.sim.unknown, f.sim.known
+}
+
+// rateLimit counts switches per second.
+type rateLimit struct {
+	most  int
+	begin int64  // of the second
+	count int    // in it
+	total uint64 // since take was last called
+}
+
+// allow counts one switch at t and reports whether there are not too many.
+func (r *rateLimit) allow(t int64) bool {
+	if t-r.begin >= int64(time.Second) {
+		r.begin, r.count = t, 0
+	}
+	r.count++
+	r.total++
+	return r.count <= r.most
+}
+
+// take returns the number of switches since it was last called.
+func (r *rateLimit) take() uint64 {
+	n := r.total
+	r.total = 0
+	return n
+}

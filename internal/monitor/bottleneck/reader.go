@@ -1,0 +1,136 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package bottleneck
+
+import (
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+)
+
+// A Gap is the reason why a reading was not taken although it could have been, as of
+// a unit that cannot reach a threshold. Nothing failed, so a gap is neither counted
+// as a failure nor logged.
+type Gap string
+
+// Error returns the reason.
+func (g Gap) Error() string { return string(g) }
+
+const (
+	// errNotFollowed: the unit uses too little CPU time to exceed any threshold,
+	// and too much to derive the reading from its usage.
+	errNotFollowed Gap = "its CPU usage is below every threshold of cpu_bottleneck, so its switches are not followed"
+	// errFollowing: little is known of the unit yet.
+	errFollowing Gap = "its switches have only begun to be followed"
+	// errUnseen: less than half of the time since the last reading is known.
+	errUnseen Gap = "for more than half of the time it is not known what ran: switch records were lost, or processes that ended could not be told apart any more"
+	// errDisagrees: the figures are not the unit's.
+	errDisagrees Gap = "the CPU time of what was seen to run is not the unit's: its processes are not all told apart from others by their cgroup"
+)
+
+const (
+	// followFor is the time that a unit is still followed after its usage last
+	// made a threshold possible, so that one that comes and goes has a whole
+	// history.
+	followFor = time.Minute
+	// negligible is the usage, in cores, up to which the usage stands for the time
+	// with at least one thread on a CPU: they differ by less than one point.
+	negligible = 0.01
+)
+
+const tooManyUnits cgroup.Unavailable = "more units than 256 are busy enough to have their switches followed"
+
+// A Reader reads cpu_bottleneck of one unit. It belongs to one goroutine.
+type Reader struct {
+	of   *Follower
+	what followed
+
+	begun bool
+	last  time.Time
+	until time.Time // followed until then, whatever the usage
+	f     *followed // nil while it is not followed
+	at    []int64   // of f, as of the last reading
+
+	busy, known time.Duration
+}
+
+// Read returns the seconds in which at least one thread of the unit was on a CPU, and
+// the seconds of which that is known, both cumulative since the first reading and up
+// to 100 ms old. Cores is the unit's CPU usage since the last reading. The error is a
+// [cgroup.Unavailable] or a [Gap]. Read does not wait for the follower.
+func (r *Reader) Read(now time.Time, cores float64) (busy, elapsed float64, err error) {
+	span := now.Sub(r.last)
+	if !r.begun || span < 0 {
+		span = 0
+	}
+	r.begun, r.last = true, now
+	if 100*cores > r.of.least {
+		r.until = now.Add(followFor)
+	}
+	wanted := now.Before(r.until)
+	switch {
+	case r.f != nil:
+		err = r.advance(span, cores)
+		if !wanted {
+			r.Close()
+		}
+	case wanted && r.begin():
+		err = errFollowing
+	case wanted:
+		err = tooManyUnits
+	case cores > negligible:
+		err = errNotFollowed
+	default:
+		r.busy += time.Duration(cores * float64(span))
+		r.known += span
+	}
+	return r.busy.Seconds(), r.known.Seconds(), err
+}
+
+func (r *Reader) begin() bool {
+	f := r.what
+	if !r.of.follow(&f) {
+		return false
+	}
+	r.f, r.at = &f, r.at[:0]
+	return true
+}
+
+// advance adds what became known since the last reading.
+func (r *Reader) advance(span time.Duration, cores float64) error {
+	busyBefore, knownBefore, cpuBefore := sums(r.at)
+	r.of.mu.Lock()
+	err := r.of.err
+	r.at = append(r.at[:0], r.f.at...)
+	r.of.mu.Unlock()
+	busy, known, cpu := sums(r.at)
+	added := time.Duration(known - knownBefore)
+	r.busy += time.Duration(busy - busyBefore)
+	r.known += added
+	switch {
+	case err != nil:
+		return err
+	case added < span/2 && span-added > lag:
+		return errUnseen
+	}
+	// Tick, lag and a change of usage in between distort this, but not by half.
+	used := time.Duration(cores * float64(added))
+	if off := (time.Duration(cpu-cpuBefore) - used).Abs(); off > lag && off > used/2 {
+		return errDisagrees
+	}
+	return nil
+}
+
+// Simultaneity returns the time at k running threads, for each k, since the follower
+// last began to follow the unit, as of the last reading. It is valid until the next
+// one.
+func (r *Reader) Simultaneity() []int64 { return r.at }
+
+// Close stops following the unit.
+func (r *Reader) Close() {
+	if r.f != nil {
+		r.of.unfollow(r.f)
+		r.f = nil
+	}
+}

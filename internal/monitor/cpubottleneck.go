@@ -1,0 +1,69 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package monitor
+
+import (
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/monitor/bottleneck"
+)
+
+// CPUBottleneck is the share of time with at least one thread of the unit on a CPU.
+const CPUBottleneck = "cpu_bottleneck"
+
+const usageNotKnown Gap = "its CPU usage since the last reading is not known"
+
+func cpuBottleneckKind() definition {
+	return definition{Kind: Kind{Name: CPUBottleneck, Unit: "%", Scale: 100, Scopes: anyScope}, cpuTime: true, open: newCPUBottleneck}
+}
+
+type cpuBottleneck struct {
+	w      *Watcher
+	reader *bottleneck.Reader
+	began  bool
+	epoch  int
+}
+
+func newCPUBottleneck(w *Watcher) meter {
+	m := &cpuBottleneck{w: w}
+	if f := w.source.switchFollower(); w.process != nil {
+		m.reader = f.Process(w.process.process)
+	} else {
+		m.reader = f.Unit(w.unit.ID)
+	}
+	return m
+}
+
+// switchFollower returns the follower of all readings of cpu_bottleneck.
+func (s *Source) switchFollower() *bottleneck.Follower {
+	if s.switches == nil {
+		s.switches = bottleneck.New(s.tree, s.procfs, bottleneck.Options{
+			Least: s.options.Least[CPUBottleneck], MaxSwitches: s.options.MaxSwitchesPerSecond,
+			ForeignPIDs: s.clocks == nil,
+		})
+	}
+	return s.switches
+}
+
+func (m *cpuBottleneck) read(now time.Time) (num, den float64, restarted bool, err error) {
+	u := &m.w.use
+	if u.err != nil {
+		return 0, 0, false, u.err
+	}
+	cores, known := u.cores()
+	if !known && m.began {
+		return 0, 0, false, usageNotKnown // the next reading covers this span too
+	}
+	m.began = true
+	num, den, err = m.reader.Read(now, cores)
+	if err != nil {
+		return 0, 0, false, err
+	}
+	restarted = m.epoch != 0 && m.epoch != u.epoch
+	m.epoch = u.epoch
+	return num, den, restarted, nil
+}
+
+func (m *cpuBottleneck) from() string { return "context switches (perf events)" }
+func (m *cpuBottleneck) close()       { m.reader.Close() }

@@ -1,0 +1,81 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package monitor
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+)
+
+// TestHostBottleneckThroughAWatcher reads cpu_bottleneck as a collector does.
+func TestHostBottleneckThroughAWatcher(t *testing.T) {
+	if err := perfevent.Probe().HostWide; err != nil {
+		hosttest.SkipUnprivileged(t, "%v", err)
+	}
+	tree, err := cgroup.Open("/")
+	require.NoError(t, err)
+	s, err := NewSource(tree, Options{MaxOpenFiles: 64, Least: map[string]float64{CPUBottleneck: 5}, MaxSwitchesPerSecond: 10_000_000})
+	require.NoError(t, err)
+	defer s.Close()
+	c := hosttest.NewCgroup(t, "hotprofile-bottleneck")
+	c.Favour(t)
+	u, pid := inCgroupWithPID(t, s, c, busy)
+	monitors := []string{CPUBottleneck, CPUUsage, CPUUtilization}
+	unit, err := s.WatchUnit(u, monitors)
+	require.NoError(t, err)
+	defer unit.Close()
+	process, err := s.WatchProcess(processNow(t, pid), monitors)
+	require.NoError(t, err)
+	defer process.Close()
+
+	for name, w := range map[string]*Watcher{"unit": unit, "process": process} {
+		var out [3]Result
+		w.Read(time.Now(), out[:])
+		require.NoError(t, out[0].Err, "the first reading is a baseline")
+		apart := 0.0
+		for range 3 { // the two are read a moment apart, which is longer on a busy machine
+			bottleneck, cores := watchedFor(t, w)
+			t.Logf("%s: bottleneck %.1f %%, usage %.3f", name, 100*bottleneck, cores)
+			if apart = math.Abs(bottleneck - cores); apart <= 0.2 {
+				break
+			}
+		}
+		require.LessOrEqual(t, apart, 0.2, "one thread: as long as it has CPU time")
+		require.NotEmpty(t, w.From(0))
+	}
+	require.NotZero(t, s.switches.Stats().Through)
+}
+
+// watchedFor reads until a second has been seen without a gap, and returns the
+// bottleneck of that time and the cores that were used.
+func watchedFor(t *testing.T, w *Watcher) (bottleneck, cores float64) {
+	t.Helper()
+	var first, out [3]Result
+	end := time.Now().Add(time.Minute)
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for begun := false; ; <-tick.C {
+		require.True(t, time.Now().Before(end), "no second was read of")
+		w.Read(time.Now(), out[:])
+		switch {
+		case out[0].Err != nil:
+			require.ErrorAs(t, out[0].Err, new(Gap))
+			begun = false
+		case !begun:
+			first, begun = out, true
+		case out[0].Reading.Den-first[0].Reading.Den > 1:
+			span := func(i int) float64 {
+				return (out[i].Reading.Num - first[i].Reading.Num) / (out[i].Reading.Den - first[i].Reading.Den)
+			}
+			return span(0), span(1)
+		}
+	}
+}
