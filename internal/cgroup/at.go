@@ -5,9 +5,10 @@ package cgroup
 
 import "path"
 
-// GroupAt returns the unit that the cgroup of a path is, or is in, and false if
-// there is no such cgroup. The path may come from outside: only a clean absolute
-// one is looked for, so that it cannot lead out of the tree.
+// GroupAt returns the group of the cgroup at a path, that of the container around
+// it if there is one, and false if there is no such cgroup. The path may come from
+// outside: only a clean absolute one is accepted, so that it cannot lead out of the
+// tree.
 func (t *Tree) GroupAt(cgroup string) (Group, bool) {
 	if !path.IsAbs(cgroup) || path.Clean(cgroup) != cgroup || cgroup == "/" {
 		return Group{}, false

@@ -15,7 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
 )
 
-// A Bound says what limits a unit's capacity.
+// A Bound is what limits a capacity.
 type Bound string
 
 // The bounds.
@@ -25,30 +25,29 @@ const (
 	ByOnline Bound = "cpus online"
 )
 
-// Capacity is how much CPU a unit may use.
+// Capacity is the CPU that a group may use.
 type Capacity struct {
 	Cores float64 // fractions kept
 	By    Bound
-	Path  string // of the cgroup that sets the bound, the unit's or an ancestor's; empty for the CPUs online
+	Path  string // of the cgroup that sets the bound, the group's or an ancestor; empty for the CPUs online
 }
 
-// A CPUCapacity reads the capacity of one unit: the least of the CPU quota on its
+// A CPUCapacity reads the capacity of one group: the least of the CPU quota on its
 // cgroup and on every ancestor, its cpuset, and the CPUs online.
 type CPUCapacity struct {
 	r       *Reader
 	quotas  []*level[float64] // the cgroup's own first
 	cpusets []*level[int]
 
-	// What the cpusets came to when they were read last.
+	// What the cpusets allowed at the last reading.
 	cpuset   Capacity // Cores is 0 where none limits
 	cpusetAt time.Time
 	written  uint32
 	online   int
 }
 
-// OpenCPUCapacity opens the limits of a unit's or a process's paths. An
-// ancestor's quota binds whoever is below it, so it does not matter whether the
-// paths are shared.
+// OpenCPUCapacity opens the limits of a group's or a process's paths. An
+// ancestor's quota binds all that is below it, so the paths may be shared.
 func (r *Reader) OpenCPUCapacity(p Paths) (*CPUCapacity, error) {
 	c := &CPUCapacity{r: r}
 	if h, ok := r.tree.owner(CPU); ok {
@@ -117,7 +116,7 @@ func parent(path string) string {
 	return path[:i]
 }
 
-// Read returns the capacity now. A limit that several units share is read once
+// Read returns the capacity now. A limit that several groups share is read once
 // for all of them.
 func (c *CPUCapacity) Read(now time.Time) (Capacity, error) {
 	n, err := c.r.cpusOnline(now)
@@ -144,8 +143,7 @@ func (c *CPUCapacity) Read(now time.Time) (Capacity, error) {
 	return least, nil
 }
 
-// Renew forgets what was read, for when the cgroup is another one of the same
-// path.
+// Renew forgets what was read. It is called when another cgroup has the path.
 func (c *CPUCapacity) Renew() {
 	c.cpusetAt = time.Time{}
 	for _, l := range c.quotas {
@@ -156,9 +154,9 @@ func (c *CPUCapacity) Renew() {
 	}
 }
 
-// readCPUSet returns the CPUs of the nearest cgroup that names any: what is
-// effective there is within what is effective above. They change when a cpuset on
-// the path is written, or the CPUs online change, and hardly ever without.
+// readCPUSet returns the CPUs of the nearest cgroup that lists any: they are a
+// part of those effective above. They change when a cpuset on the path is written
+// or the CPUs online change, and rarely otherwise.
 func (c *CPUCapacity) readCPUSet(now time.Time, online int) (Capacity, error) {
 	c.r.takeChanges(now)
 	written, watched := uint32(0), true
@@ -193,14 +191,14 @@ func (c *CPUCapacity) readCPUSet(now time.Time, online int) (Capacity, error) {
 	return c.cpuset, nil
 }
 
-// Close gives up the files.
+// Close closes the files.
 func (c *CPUCapacity) Close() {
 	release(c.r.quotas, c.quotas)
 	release(c.r.cpusets, c.cpusets)
 	c.quotas, c.cpusets = nil, nil
 }
 
-// CPUsOnline is how many CPUs the host has online.
+// CPUsOnline returns the number of CPUs online.
 func (r *Reader) CPUsOnline(now time.Time) (int, error) { return r.cpusOnline(now) }
 
 func (r *Reader) cpusOnline(now time.Time) (int, error) {
@@ -215,7 +213,7 @@ func (r *Reader) cpusOnline(now time.Time) (int, error) {
 	return l.value, l.err
 }
 
-// cpus returns how many CPUs a cgroup may use, 0 where it does not say.
+// cpus returns the number of CPUs that a cgroup may use, 0 if it does not limit them.
 func (r *Reader) cpus(l *level[int], now time.Time) (int, error) {
 	if !l.fresh(now) {
 		l.at = now

@@ -5,21 +5,21 @@ package cgroup
 
 import "strings"
 
-const idLength = 64 // hexadecimal digits of a container id, as every OCI engine makes them
+const idLength = 64 // hexadecimal digits of the container ids of OCI engines
 
-// MinPrefix is the least number of digits that name a container.
+// MinPrefix is the least number of digits of a container id that is looked for.
 const MinPrefix = 12
 
-// ContainerID returns the id of the outermost container on a cgroup's path: of
-// nested containers the host's one. It knows the names that Docker, containerd,
-// CRI-O and Podman give with either cgroup driver, below Kubernetes or not, and
-// those of ECS on Fargate and of Garden.
+// ContainerID returns the id of the outermost container on a cgroup's path, which
+// of nested containers is the host's. It recognizes the names that Docker,
+// containerd, CRI-O and Podman give with either cgroup driver, with and without
+// Kubernetes, and those of ECS on Fargate and of Garden.
 func ContainerID(path string) (id string, ok bool) {
 	id, _, ok = containerIn(path)
 	return id, ok
 }
 
-// containerIn is ContainerID and the path up to and with the container's cgroup.
+// containerIn returns [ContainerID] and the path of the container's cgroup.
 func containerIn(path string) (id, upTo string, ok bool) {
 	parent := ""
 	for start := 0; start < len(path); {
@@ -72,8 +72,8 @@ func containerName(parent, name string) (string, bool) {
 	return id, true
 }
 
-// PodUID returns the uid of the Kubernetes pod on a cgroup's path, in the form
-// in which the API server gives it.
+// PodUID returns the uid of the Kubernetes pod on a cgroup's path, as the API
+// server writes it.
 func PodUID(path string) (uid string, ok bool) {
 	for name := range strings.SplitSeq(path, "/") {
 		name = strings.TrimSuffix(name, ".slice")
@@ -115,8 +115,8 @@ func isDecimal(s string) bool {
 func isUUID(s string) bool   { return isGroups(s, 8, 4, 4, 4, 12) }
 func isGarden(s string) bool { return isGroups(s, 8, 4, 4, 4, 4) }
 
-// isGroups says whether s is groups of hexadecimal digits of those lengths,
-// joined by dashes.
+// isGroups reports whether s consists of groups of hexadecimal digits of those
+// lengths, joined by dashes.
 func isGroups(s string, lengths ...int) bool {
 	for i, n := range lengths {
 		if i > 0 {

@@ -14,18 +14,18 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
 )
 
-// cpuStat is what a cpu.stat holds; of v1 and v2 alike, each has a part.
+// cpuStat is the content of a cpu.stat. v1 and v2 have a part of it each.
 type cpuStat struct {
 	usage   time.Duration // v2
 	periods Periods
-	// generation counts the cgroups that the path has named.
+	// generation is the number of cgroups that have had the path so far.
 	generation uint32
 	hasUsage   bool
 	hasPeriods bool
 }
 
 // Periods are CFS periods: those in which a cgroup with a quota had something to
-// run, and those of them in which it had used its quota up.
+// run, and those of them in which it used up its quota.
 type Periods struct{ Total, Throttled uint64 }
 
 var (
@@ -69,7 +69,7 @@ func parseCPUStat(b []byte) (s cpuStat, err error) {
 	return s, nil
 }
 
-// parseFigure reads a decimal number and nothing but.
+// parseFigure reads a decimal number that nothing else follows.
 func parseFigure(b []byte) (uint64, error) {
 	n, rest, ok := parseUint(trimSpace(b))
 	if !ok || len(rest) > 0 {
@@ -78,16 +78,16 @@ func parseFigure(b []byte) (uint64, error) {
 	return n, nil
 }
 
-// acquireStat opens the cpu.stat of a cgroup, shared by all that ask for it: on a
-// v2 host CPU time and throttling are in the same file.
+// acquireStat opens the cpu.stat of a cgroup, once for all its users: on a v2 host
+// CPU time and throttling are in the same file.
 func (r *Reader) acquireStat(dir, path string) *level[cpuStat] {
 	return acquire(r.stats, dir, path, func() [2]keptfile.File {
 		return [2]keptfile.File{r.files.File(dir + "/cpu.stat")}
 	})
 }
 
-// stat reads a cpu.stat, or, where it was read at the very same moment, or with
-// recent a moment ago, returns what was found then.
+// stat reads a cpu.stat. If it was read at the same now already, or with recent
+// less than sharedFor before, it returns that reading.
 func (r *Reader) stat(l *level[cpuStat], now time.Time, recent bool) (cpuStat, error) {
 	if l.at.Equal(now) && !now.IsZero() || recent && l.fresh(now) {
 		return l.value, l.err

@@ -10,23 +10,23 @@ import (
 	"time"
 )
 
-// A CPUTime reads the CPU time that the processes of one cgroup have used, those
-// that have ended included.
+// A CPUTime reads the CPU time that the processes of one cgroup have used, ended
+// ones included.
 type CPUTime struct {
 	figure                     // cpuacct.usage, without stat
 	stat       *level[cpuStat] // cpu.stat of the v2 tree
 	generation uint32          // of the cgroup that was read last
-	began      bool            // whether one was
+	began      bool            // one was read
 }
 
-// OpenCPUTime opens the figure of the unit's own cgroup: of v1 cpuacct where that
+// OpenCPUTime opens the CPU time of the group's own cgroup: of v1 cpuacct if that
 // is mounted, which costs two thirds of the other, else of the v2 tree, which
-// counts CPU time on a hybrid host too. The error is an
-// [Unavailable] where the unit has none of its own.
-func (r *Reader) OpenCPUTime(u Group) (*CPUTime, error) {
+// counts CPU time on a hybrid host too. The error is an [Unavailable] if the group
+// has no cgroup of its own.
+func (r *Reader) OpenCPUTime(g Group) (*CPUTime, error) {
 	var reason error = NotMounted
 	for _, h := range [...]Hierarchy{CPUAcct, V2Tree} {
-		dir, err := r.tree.Own(u, h)
+		dir, err := r.tree.Own(g, h)
 		if err != nil {
 			if errors.Is(reason, NotMounted) {
 				reason = err
@@ -35,7 +35,7 @@ func (r *Reader) OpenCPUTime(u Group) (*CPUTime, error) {
 		}
 		c := &CPUTime{}
 		if h == V2Tree {
-			c.figure, c.stat = figure{r: r}, r.acquireStat(dir, u.Paths[h])
+			c.figure, c.stat = figure{r: r}, r.acquireStat(dir, g.Paths[h])
 		} else {
 			c.figure = r.figure(dir, "cpuacct.usage")
 		}
@@ -51,8 +51,8 @@ func (r *Reader) OpenCPUTime(u Group) (*CPUTime, error) {
 	return nil, reason
 }
 
-// Read returns the CPU time used. Replaced says that the cgroup is another one
-// of the same path than at the last reading, so that the figure began anew.
+// Read returns the CPU time used. replaced reports whether another cgroup has the
+// path since the last reading, so that the figure began at 0.
 func (c *CPUTime) Read(now time.Time) (used time.Duration, replaced bool, err error) {
 	if c.stat != nil {
 		return c.readStat(now)
@@ -84,7 +84,7 @@ func (c *CPUTime) readStat(now time.Time) (used time.Duration, replaced bool, er
 	return s.usage, replaced, nil
 }
 
-// From is the file that is read.
+// From returns the path of the file that is read.
 func (c *CPUTime) From() string {
 	if c.stat != nil {
 		return c.stat.files[0].Path()
@@ -96,7 +96,7 @@ func isMissing(err error) bool {
 	return isGone(err) || errors.Is(err, errNoUsage) || errors.Is(err, ErrGone)
 }
 
-// Close gives up the file.
+// Close closes the file.
 func (c *CPUTime) Close() {
 	if c.stat != nil {
 		release(c.r.stats, []*level[cpuStat]{c.stat})

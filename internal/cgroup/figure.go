@@ -11,11 +11,11 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
 )
 
-// A figure is one file of a cgroup, read again and again.
+// A figure is one file of a cgroup that is read many times.
 type figure struct {
 	r    *Reader
 	file keptfile.File
-	// replaced is kept through readings that fail, until one that tells.
+	// replaced is kept over readings that fail, until wasReplaced returns it.
 	replaced bool
 }
 
@@ -23,7 +23,7 @@ func (r *Reader) figure(dir, name string) figure {
 	return figure{r: r, file: r.files.File(filepath.Join(dir, name))}
 }
 
-// read returns the content, which holds until the reader's next reading.
+// read returns the content, which is valid until the reader's next reading.
 func (f *figure) read() ([]byte, error) {
 	n, replaced, err := f.file.Read(f.r.buf)
 	f.replaced = f.replaced || replaced
@@ -33,7 +33,7 @@ func (f *figure) read() ([]byte, error) {
 	return f.r.buf[:n], nil
 }
 
-// gone tells a file that a cgroup does not have from a cgroup that was removed.
+// gone returns [ErrGone] for err if the whole cgroup was removed, not only the file.
 func (f *figure) gone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) && !isDir(filepath.Dir(f.file.Path())) {
 		return ErrGone
@@ -41,22 +41,22 @@ func (f *figure) gone(err error) error {
 	return err
 }
 
-// wasReplaced says, once, that the cgroup is another one of the same path than
-// at the last reading, so that what it counts began anew.
+// wasReplaced reports, once, whether another cgroup has had the path since the last
+// call, so that what it counts began at 0.
 func (f *figure) wasReplaced() bool {
 	replaced := f.replaced
 	f.replaced = false
 	return replaced
 }
 
-// From is the file that is read.
+// From returns the path of the file that is read.
 func (f *figure) From() string { return f.file.Path() }
 
 // Close closes the file.
 func (f *figure) Close() { f.file.Close() }
 
-// exists finds out whether the kernel has the file: an [Unavailable] where it
-// has not. One that cannot be read now may be readable later.
+// exists returns [NoFile] if the kernel does not have the file. One that cannot be
+// read now may be readable later.
 func (f *figure) exists() error {
 	switch _, err := f.read(); {
 	case errors.Is(err, ErrGone):

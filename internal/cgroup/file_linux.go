@@ -11,8 +11,8 @@ import (
 
 const supported = true
 
-// inode returns a directory's inode number, which for a cgroup of the v2 tree is
-// the kernel's id of it.
+// inode returns a directory's inode number. That of a cgroup in the v2 tree is the
+// cgroup's id in the kernel.
 func inode(dir string) (uint64, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(dir, &st); err != nil {
@@ -21,23 +21,23 @@ func inode(dir string) (uint64, error) {
 	return st.Ino, nil
 }
 
-// childless says whether a directory is sure to have no subdirectories, by its
-// number of links: a tenth of the cost of listing the files of a cgroup.
+// childless reports whether a directory has no subdirectories, by its number of
+// links: a tenth of the cost of listing the files of a cgroup.
 func childless(dir string) bool {
 	var st unix.Stat_t
 	return unix.Stat(dir, &st) == nil && st.Nlink == 2
 }
 
-// isVanished says whether an error is what the kernel answers for a file, already
-// open, of a process that ended (ESRCH) or a cgroup that was removed (ENODEV).
+// isVanished reports whether err is the kernel's answer for an open file of a
+// process that ended (ESRCH) or of a cgroup that was removed (ENODEV).
 func isVanished(err error) bool {
 	return errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENODEV)
 }
 
-// isThreaded says whether an error is what the kernel answers for the processes
-// of a threaded cgroup: they are listed in the domain above.
+// isThreaded reports whether err is the kernel's answer for the processes of a
+// threaded cgroup, which the domain above lists.
 func isThreaded(err error) bool { return errors.Is(err, unix.EOPNOTSUPP) }
 
-// isUnsupported says whether an error is what the kernel answers for the pressure
-// of cgroups where that is off.
+// isUnsupported reports whether err is the kernel's answer for the pressure of
+// cgroups where that is off.
 func isUnsupported(err error) bool { return errors.Is(err, unix.EOPNOTSUPP) }

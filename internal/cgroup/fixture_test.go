@@ -47,7 +47,7 @@ func openFixture(t testing.TB, name string) *Tree {
 	return tree
 }
 
-func TestModeIsToldByTheMounts(t *testing.T) {
+func TestModeFollowsFromTheMounts(t *testing.T) {
 	for name, want := range map[string]Mode{
 		"v2-docker":      V2,
 		"v2-kubernetes":  V2,
@@ -87,7 +87,7 @@ func TestGroupOfProcess(t *testing.T) {
 			Group{ID: checkout, Cgroup: checkout, Paths: everywhere(checkout, V2Tree)},
 		},
 		{
-			"v2: a process in the root is a unit of its own", "v2-docker", 2,
+			"v2: a process in the root has no group", "v2-docker", 2,
 			Group{Paths: everywhere("/", V2Tree)},
 		},
 		{
@@ -116,14 +116,14 @@ func TestGroupOfProcess(t *testing.T) {
 			},
 		},
 		{
-			"v1 kubernetes: the cpu path names the unit", "v1-kubernetes", 1000,
+			"v1 kubernetes: the cpu path names the group", "v1-kubernetes", 1000,
 			Group{
 				ID: idA, ContainerID: idA, PodUID: podUID, Cgroup: kubeV1, by: CPU,
 				Paths: everywhere(kubeV1, CPU, CPUAcct, CPUSet, Memory, PerfEvent, Systemd),
 			},
 		},
 		{
-			"hybrid: the v2 path names the unit, other paths differ", "hybrid-systemd", 100,
+			"hybrid: the v2 path names the group, other paths differ", "hybrid-systemd", 100,
 			Group{ID: checkout, Cgroup: checkout, Paths: with(with(everywhere("/", hybrid...), V2Tree, checkout), Systemd, checkout)},
 		},
 		{
@@ -165,10 +165,10 @@ func TestGroupsAreThePopulatedCgroups(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tree := openFixture(t, name)
-			units, err := tree.Groups()
+			groups, err := tree.Groups()
 			require.NoError(t, err)
 			var got []string
-			for _, u := range units {
+			for _, u := range groups {
 				got = append(got, u.ID)
 			}
 			require.Equal(t, want, got)
@@ -187,9 +187,9 @@ func TestFindContainer(t *testing.T) {
 	for _, name := range []string{"v2-docker", "v2-kubernetes", "v1-kubernetes", "hybrid-systemd"} {
 		t.Run(name, func(t *testing.T) {
 			tree := openFixture(t, name)
-			units, err := tree.Groups()
+			groups, err := tree.Groups()
 			require.NoError(t, err)
-			for _, u := range units {
+			for _, u := range groups {
 				if u.ContainerID == "" {
 					continue
 				}
@@ -284,15 +284,15 @@ func TestMatchAndPerfDir(t *testing.T) {
 			tree := openFixture(t, tt.fixture)
 			g, err := ParseGlob(tt.glob)
 			require.NoError(t, err)
-			units, err := tree.Match(g)
+			groups, err := tree.Match(g)
 			require.NoError(t, err)
 			var got []string
-			for _, u := range units {
+			for _, u := range groups {
 				got = append(got, u.Cgroup)
 			}
 			require.Equal(t, tt.want, got)
-			if len(units) > 0 {
-				dir, err := tree.PerfDir(units[0])
+			if len(groups) > 0 {
+				dir, err := tree.PerfDir(groups[0])
 				require.NoError(t, err)
 				require.Equal(t, filepath.Join(tree.Root(), "sys/fs/cgroup", tt.dir), dir)
 			}
@@ -308,7 +308,7 @@ func TestMatchAndPerfDir(t *testing.T) {
 	})
 }
 
-func TestOpenSaysWhatItLookedFor(t *testing.T) {
+func TestOpenErrorNamesWhatWasLookedFor(t *testing.T) {
 	_, err := Open(t.TempDir())
 	require.ErrorContains(t, err, "root_path")
 	require.ErrorContains(t, err, "sys/fs/cgroup")

@@ -28,9 +28,9 @@ func ParseGlob(pattern string) (*Glob, error) {
 // String returns the pattern.
 func (g *Glob) String() string { return g.pattern }
 
-// Match says whether the glob matches the path or any cgroup above it, so that
-// everything under a matched cgroup is matched too. A path that is the pattern
-// letter for letter matches, whatever characters systemd escaped in it.
+// Match reports whether the glob matches the path or any cgroup above it, so that
+// everything under a matched cgroup matches too. A path that equals the pattern
+// matches, whatever characters systemd escaped in it.
 func (g *Glob) Match(path string) bool {
 	if Under(path, g.pattern) {
 		return true
@@ -45,7 +45,7 @@ func (g *Glob) Match(path string) bool {
 	return false
 }
 
-// matches is Match without what is above.
+// matches reports whether the glob matches the path itself.
 func (g *Glob) matches(path string) bool {
 	return path == g.pattern || doublestar.MatchUnvalidated(g.pattern, path)
 }

@@ -5,33 +5,32 @@ package cgroup
 
 import "strings"
 
-// A Group is the cgroup that tells processes apart from others: of a container, of a service, or, with an empty
-// ID, a process that no cgroup of its own tells apart.
+// A Group is the cgroup that tells processes apart from others: that of a
+// container or of a service. With an empty ID it stands for a process that no
+// cgroup of its own tells apart.
 type Group struct {
-	// ID is the container's id, else the path of the cgroup. Empty: the
-	// process itself is the unit.
+	// ID is the container's id, else the path of the cgroup; empty if no cgroup
+	// tells the process apart.
 	ID string
-	// Cgroup is the path in the hierarchy that gives the unit its identity.
+	// Cgroup is the path in the hierarchy that tells the group apart.
 	Cgroup string
 	// ContainerID is the container's id; empty outside containers.
 	ContainerID string
 	// PodUID is the Kubernetes pod's uid; empty outside pods.
 	PodUID string
-	// Paths is the unit's path in each hierarchy: the container's where the
-	// path carries its id, else the process's.
+	// Paths has the path in each hierarchy: the container's where the path
+	// carries its id, else the process's.
 	Paths Paths
 	// by is the hierarchy that Cgroup is a path in.
 	by Hierarchy
 }
 
-// ProcessOnly says that no cgroup tells the process apart, so that it is a unit
-// of its own.
-func (u Group) ProcessOnly() bool { return u.ID == "" }
+// ProcessOnly reports whether no cgroup tells the process apart.
+func (g Group) ProcessOnly() bool { return g.ID == "" }
 
-// GroupOf returns the unit that a process with these paths belongs to. A
-// container's cgroup decides wherever it is: engines that do not put containers
-// into the v2 tree of a hybrid host leave them there in the engine's own
-// service.
+// GroupOf returns the group of a process with these paths. A container's cgroup
+// decides in whichever hierarchy it is: engines that do not put containers into
+// the v2 tree of a hybrid host leave them there in the engine's own service.
 func (t *Tree) GroupOf(p Paths) Group {
 	for _, h := range identity() {
 		if id, cgroup, ok := containerIn(p[h]); ok {
@@ -47,17 +46,17 @@ func (t *Tree) GroupOf(p Paths) Group {
 }
 
 func containerGroup(p Paths, by Hierarchy, id, cgroup string) Group {
-	u := Group{ID: id, Cgroup: cgroup, ContainerID: id, Paths: p, by: by}
-	u.PodUID, _ = PodUID(cgroup)
+	g := Group{ID: id, Cgroup: cgroup, ContainerID: id, Paths: p, by: by}
+	g.PodUID, _ = PodUID(cgroup)
 	for h, path := range p {
 		if other, upTo, ok := containerIn(path); ok && other == id {
-			u.Paths[h] = upTo
+			g.Paths[h] = upTo
 		}
 	}
-	return u
+	return g
 }
 
-// Under says whether a cgroup's path is parent's or below it.
+// Under reports whether path is parent or below it.
 func Under(path, parent string) bool {
 	parent = strings.TrimSuffix(parent, "/")
 	return len(path) >= len(parent) && path[:len(parent)] == parent &&

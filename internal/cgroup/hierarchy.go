@@ -8,7 +8,7 @@ package cgroup
 // tree and have the same path.
 type Hierarchy uint8
 
-// The hierarchies that have to do with units and CPU.
+// The hierarchies that are read.
 const (
 	V2Tree    Hierarchy = iota // the unified tree, with or without controllers
 	CPU                        // v1 cpu: quotas and shares
@@ -55,11 +55,10 @@ func hierarchyOf(name string) (Hierarchy, bool) {
 	return 0, false
 }
 
-// identity returns the hierarchies that may name a unit, in the order in which
-// they are asked.
+// identity returns the hierarchies that may tell a group apart, by precedence.
 func identity() [3]Hierarchy { return [...]Hierarchy{V2Tree, CPU, Systemd} }
 
-// A Mode says which kinds of hierarchies the host has.
+// A Mode is the kinds of hierarchies that the host has.
 type Mode uint8
 
 // The modes.
@@ -86,9 +85,9 @@ func (m Mode) String() string {
 // leading slash; empty where the hierarchy is not mounted.
 type Paths [numHierarchies]string
 
-// Unavailable is why something cannot be had for a unit at all, as opposed to a
-// reading that failed. It is a constant, so it costs nothing to return at every
-// reading and compares equal to itself.
+// Unavailable is the reason why a group has no such figure at all, as opposed to a
+// reading that failed. It is a constant: returning it allocates nothing, and it
+// compares equal to itself.
 type Unavailable string
 
 // Error returns the reason.
@@ -96,25 +95,25 @@ func (u Unavailable) Error() string { return string(u) }
 
 // The reasons.
 const (
-	// InRoot is for a unit whose processes are in the hierarchy's root: the
-	// figures there are the whole host's.
+	// InRoot is for processes in the hierarchy's root, whose figures are the whole
+	// host's.
 	InRoot Unavailable = "its processes are in the root cgroup of that hierarchy"
-	// Shared is for a unit whose cgroup in the hierarchy also holds processes
-	// of other units, or not all of its own.
+	// Shared is for a group whose cgroup in the hierarchy also holds processes of
+	// other groups, or not all of its own.
 	Shared Unavailable = "its cgroup in that hierarchy is shared with other units"
-	// NotMounted is for a controller that this host has no hierarchy for.
+	// NotMounted is for a controller without a hierarchy on this host.
 	NotMounted Unavailable = "that hierarchy is not mounted"
 	// NoFile is for a kernel that does not have the figure.
 	NoFile Unavailable = "the kernel has no such file for that cgroup"
-	// NoPeriods is for cgroups whose CPU bandwidth nothing controls.
+	// NoPeriods is for cgroups without CPU bandwidth control.
 	NoPeriods Unavailable = "no nr_periods: the cpu controller is not enabled for its cgroup, or the kernel was built without CFS bandwidth control"
 	// NoPSI is for a kernel that does not measure pressure.
 	NoPSI Unavailable = "the kernel does not measure pressure: it needs CONFIG_PSI and, where that is off by default, psi=1 on its command line"
 	// NoCgroupPSI is for a cgroup whose pressure is not measured.
 	NoCgroupPSI Unavailable = "its pressure is not measured: write 1 to the cgroup.pressure of its cgroup"
-	// TooManyProcesses is for a unit whose processes would have to be looked at
-	// one by one, and are more than that is reasonable for.
+	// TooManyProcesses is for a group of more than 4096 processes that would have
+	// to be read about one by one.
 	TooManyProcesses Unavailable = "it has too many processes to look at one by one"
-	// NeedsLinux is for every other system.
+	// NeedsLinux is for other systems.
 	NeedsLinux Unavailable = "control groups need Linux"
 )

@@ -47,8 +47,8 @@ func openHost(t testing.TB) *Tree {
 	return tree
 }
 
-// start runs a shell command in a cgroup and waits until it is there, in every
-// hierarchy: it enters them one by one.
+// start runs a shell command in a cgroup and waits until it is there in every
+// hierarchy, which it enters one by one.
 func start(t testing.TB, tree *Tree, c *hosttest.Cgroup, script string) *exec.Cmd {
 	t.Helper()
 	cmd := c.Command("/bin/sh", "-c", script)
@@ -69,17 +69,17 @@ func start(t testing.TB, tree *Tree, c *hosttest.Cgroup, script string) *exec.Cm
 	return cmd
 }
 
-func TestHostFindsProcessUnitAndContainer(t *testing.T) {
+func TestHostFindsProcessGroupAndContainer(t *testing.T) {
 	tree := openHost(t)
 	t.Logf("%s, v2 at %q, cpu at %q", tree.Mode(), tree.Mount(V2Tree), tree.Mount(CPU))
 	c := hosttest.NewCgroup(t, "hotprofile-test")
 	cmd := start(t, tree, c, "sleep 60")
-	u := unitOfPID(t, tree, cmd.Process.Pid)
+	u := groupOfPID(t, tree, cmd.Process.Pid)
 	require.Equal(t, c.Path, u.ID)
 
-	units, err := tree.Groups()
+	groups, err := tree.Groups()
 	require.NoError(t, err)
-	require.Contains(t, units, u)
+	require.Contains(t, groups, u)
 
 	pids, err := tree.Processes(u)
 	require.NoError(t, err)
@@ -102,12 +102,12 @@ func TestHostCPUTimeGrowsWithABusyProcess(t *testing.T) {
 	idle := hosttest.NewCgroup(t, "hotprofile-idle")
 	r := tree.NewReader(keptfile.NewSet(16))
 	defer r.Close()
-	busyUnit := unitOfPID(t, tree, start(t, tree, c, "while :; do :; done").Process.Pid)
-	idleUnit := unitOfPID(t, tree, start(t, tree, idle, "sleep 60").Process.Pid)
-	busyTime, err := r.OpenCPUTime(busyUnit)
+	busyGroup := groupOfPID(t, tree, start(t, tree, c, "while :; do :; done").Process.Pid)
+	idleGroup := groupOfPID(t, tree, start(t, tree, idle, "sleep 60").Process.Pid)
+	busyTime, err := r.OpenCPUTime(busyGroup)
 	require.NoError(t, err)
 	defer busyTime.Close()
-	idleTime, err := r.OpenCPUTime(idleUnit)
+	idleTime, err := r.OpenCPUTime(idleGroup)
 	require.NoError(t, err)
 	defer idleTime.Close()
 	require.Eventually(t, func() bool {
@@ -204,7 +204,7 @@ func TestHostCgroupRemovedAndMadeAnew(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, replaced)
 			require.NoError(t, os.Remove(dir))
-			require.NoError(t, os.Mkdir(dir, 0o755)) // between two readings, unseen
+			require.NoError(t, os.Mkdir(dir, 0o755)) // between two readings
 			_, replaced, err = used.Read(time.Now())
 			require.NoError(t, err)
 			require.True(t, replaced)
@@ -212,7 +212,7 @@ func TestHostCgroupRemovedAndMadeAnew(t *testing.T) {
 	}
 }
 
-// outcome is what a process in a private cgroup namespace sees.
+// outcome is the result of a process in a private cgroup namespace.
 type outcome struct {
 	Mode     string
 	Limited  string
@@ -227,10 +227,10 @@ func TestHostPrivateCgroupNamespace(t *testing.T) {
 	other := hosttest.NewCgroup(t, "hotprofile-other")
 	otherPID := start(t, tree, other, "sleep 60").Process.Pid
 	for name, mount := range map[string]string{
-		"the host's tree, own place found by pid":   "",
-		"the host's tree, own place found by inode": "also",
-		"the host's root mounted elsewhere":         "bound",
-		"only the own part of the tree":             "only",
+		"the host's tree, own cgroup found by pid":   "",
+		"the host's tree, own cgroup found by inode": "also",
+		"the host's root mounted elsewhere":          "bound",
+		"only the own part of the tree":              "only",
 	} {
 		t.Run(name, func(t *testing.T) {
 			if mount != "" && tree.Mount(V2Tree) == "" {
@@ -261,8 +261,8 @@ func TestHostPrivateCgroupNamespace(t *testing.T) {
 	}
 }
 
-// enterNamespace starts this program again with a cgroup and a mount namespace of
-// its own, rooted in the cgroup that it is in by now.
+// enterNamespace starts this program again with its own mount namespace and cgroup
+// namespace, whose root is the cgroup that it is in now.
 func enterNamespace() int {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), "CGROUP_TEST_CHILD=inside")
@@ -357,7 +357,7 @@ func look(got *outcome) error {
 func TestReadingAllocatesNothing(t *testing.T) {
 	tree := openHost(t)
 	c := hosttest.NewCgroup(t, "hotprofile-allocs")
-	u := unitOfPID(t, tree, start(t, tree, c, "sleep 60").Process.Pid)
+	u := groupOfPID(t, tree, start(t, tree, c, "sleep 60").Process.Pid)
 	r := tree.NewReader(keptfile.NewSet(16))
 	defer r.Close()
 	used, err := r.OpenCPUTime(u)
@@ -378,12 +378,12 @@ func TestReadingAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// BenchmarkReading compares one reading of a cgroup's CPU time with that of
-// containerd's library, which reads everything there is.
+// BenchmarkReading compares one reading of a cgroup's CPU time with one by
+// containerd's library, which reads all figures.
 func BenchmarkReading(b *testing.B) {
 	tree := openHost(b)
 	c := hosttest.NewCgroup(b, "hotprofile-bench")
-	u := unitOfPID(b, tree, start(b, tree, c, "sleep 600").Process.Pid)
+	u := groupOfPID(b, tree, start(b, tree, c, "sleep 600").Process.Pid)
 	b.Run("CPUTime", func(b *testing.B) {
 		r := tree.NewReader(keptfile.NewSet(16))
 		defer r.Close()
@@ -473,8 +473,8 @@ func BenchmarkReading(b *testing.B) {
 	})
 }
 
-// BenchmarkGroups scans a host with 1,000 containers of one process each: for the
-// first time, and when they are known.
+// BenchmarkGroups scans a host with 1,000 containers of one process each, for the
+// first time and again.
 func BenchmarkGroups(b *testing.B) {
 	tree := openHost(b)
 	for i := range 1000 {

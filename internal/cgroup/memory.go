@@ -14,21 +14,21 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
 )
 
-// A MemoryUse reads how much memory the processes of one cgroup use, without the
-// file pages that the kernel would give up first.
+// A MemoryUse reads the memory that the processes of one cgroup use, without the
+// inactive file pages, which the kernel reclaims first.
 type MemoryUse struct {
 	use, stat figure
 	inactive  []byte // the key of the inactive file pages
 }
 
-// OpenMemoryUse opens the figures of the unit's own cgroup. The error is an
-// [Unavailable] where the unit has none of its own.
-func (r *Reader) OpenMemoryUse(u Group) (*MemoryUse, error) {
+// OpenMemoryUse opens the figures of the group's own cgroup. The error is an
+// [Unavailable] if the group has none of its own.
+func (r *Reader) OpenMemoryUse(g Group) (*MemoryUse, error) {
 	h, ok := r.tree.owner(Memory)
 	if !ok {
 		return nil, NotMounted
 	}
-	dir, err := r.tree.Own(u, h)
+	dir, err := r.tree.Own(g, h)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (m *MemoryUse) Read() (uint64, error) {
 	return use - n, nil
 }
 
-// lineOf returns what follows a key that a line begins with.
+// lineOf returns what follows a key at the beginning of a line.
 func lineOf(b, key []byte) ([]byte, bool) {
 	for len(b) > 0 {
 		if bytes.HasPrefix(b, key) {
@@ -87,7 +87,7 @@ func lineOf(b, key []byte) ([]byte, bool) {
 	return nil, false
 }
 
-// From is the file that the use is read from.
+// From returns the path of the file that the use is read from.
 func (m *MemoryUse) From() string { return m.use.From() }
 
 // Close closes the files.
@@ -96,14 +96,14 @@ func (m *MemoryUse) Close() {
 	m.stat.Close()
 }
 
-// A MemoryLimit reads how much memory may be used below a path: the least limit
-// on it, and without one what the host has.
+// A MemoryLimit reads the memory that may be used below a path: the least limit on
+// it, and without one the host's memory.
 type MemoryLimit struct {
 	r      *Reader
 	levels []*level[uint64]
 }
 
-// OpenMemoryLimit opens the limits of a unit's or a process's paths.
+// OpenMemoryLimit opens the limits of a group's or a process's paths.
 func (r *Reader) OpenMemoryLimit(p Paths) *MemoryLimit {
 	m := &MemoryLimit{r: r}
 	h, ok := r.tree.owner(Memory)
@@ -141,14 +141,14 @@ func (m *MemoryLimit) Read(now time.Time) (uint64, error) {
 	return least, nil
 }
 
-// Close gives up the files.
+// Close closes the files.
 func (m *MemoryLimit) Close() {
 	release(m.r.memory, m.levels)
 	m.levels = nil
 }
 
-// memoryLimit returns the limit of one cgroup, 0 without one. Without one v1
-// shows a number above any that a host has.
+// memoryLimit returns the limit of one cgroup, 0 without one. v1 shows a number
+// above the memory of any host then.
 func (r *Reader) memoryLimit(l *level[uint64], now time.Time) (uint64, error) {
 	if !l.holds(r, now) {
 		l.begin(r, now, l.files[0].Path())
@@ -177,11 +177,11 @@ func (r *Reader) readMemoryLimit(f *keptfile.File) (limit uint64, replaced bool,
 	return limit, replaced, err
 }
 
-// hostMemoryFor is how long the size of the host's memory holds: it changes when
-// memory is plugged in, and its file is a hundred times as costly as others.
+// hostMemoryFor is how long a reading of the host's memory is used: it changes when
+// memory is plugged in, and reading it costs a hundred times as much as others.
 const hostMemoryFor = time.Minute
 
-// hostMemory returns the bytes that the host has.
+// hostMemory returns the host's memory in bytes.
 func (r *Reader) hostMemory(now time.Time) (uint64, error) {
 	l := &r.host
 	if age := now.Sub(l.at); age >= 0 && age < hostMemoryFor && l.err == nil && l.value > 0 {

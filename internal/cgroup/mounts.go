@@ -21,29 +21,29 @@ const maxMountinfo = 4 << 20
 // MaxPaths is the most that is read of a /proc/PID/cgroup, in bytes.
 const MaxPaths = 64 << 10
 
-// A mount is where a hierarchy, or a part of it, can be read.
+// A mount is a directory that shows a hierarchy or a part of it.
 type mount struct {
 	dir string
-	// device is major:minor, the same for every mount of one hierarchy; empty
-	// where it is not known.
+	// device is major:minor, the same for every mount of one hierarchy; empty if
+	// unknown.
 	device string
-	// up and rest say where in the hierarchy dir is, seen from this process's
-	// cgroup namespace: up levels above the namespace's root, then down rest.
-	place
+	// namespacePath is what dir shows of the hierarchy, seen from this process's
+	// cgroup namespace.
+	namespacePath
 	hierarchies []Hierarchy
 }
 
-// A place is a path as the kernel shows it in a cgroup namespace: "/../../a" is
-// two levels up from the namespace's root, then a.
-type place struct {
+// A namespacePath is a path as the kernel shows it in a cgroup namespace:
+// "/../../a" is two levels up from the namespace's root, then a.
+type namespacePath struct {
 	up   int
 	rest string // empty, or with a leading slash
 }
 
-// parsePlace refuses what the kernel does not write: a path without a leading
-// slash, or one that goes up after it went down.
-func parsePlace(path string) (place, error) {
-	p := place{rest: path}
+// parseNamespacePath fails for what the kernel does not write: a path without a
+// leading slash, or one that goes up after it went down.
+func parseNamespacePath(path string) (namespacePath, error) {
+	p := namespacePath{rest: path}
 	for p.rest == "/.." || strings.HasPrefix(p.rest, "/../") {
 		p.up++
 		p.rest = p.rest[len("/.."):]
@@ -52,13 +52,13 @@ func parsePlace(path string) (place, error) {
 		p.rest = ""
 	}
 	if p.rest != "" && p.rest[0] != '/' || strings.HasSuffix(p.rest, "/..") || strings.Contains(p.rest, "/../") || path == "" {
-		return place{}, fmt.Errorf("malformed cgroup path %q", path)
+		return namespacePath{}, fmt.Errorf("malformed cgroup path %q", path)
 	}
 	return p, nil
 }
 
-// parseMountinfo returns the mounts of cgroup hierarchies that count here, with
-// prefix before each mount point.
+// parseMountinfo returns the mounts of the hierarchies that are read, with prefix
+// before each mount point.
 func parseMountinfo(b []byte, prefix string) []mount {
 	var out []mount
 	for line := range bytes.Lines(b) {
@@ -78,21 +78,21 @@ func parseMountinfo(b []byte, prefix string) []mount {
 				}
 			}
 		}
-		at, err := parsePlace(unescape(f[3]))
+		at, err := parseNamespacePath(unescape(f[3]))
 		if len(hierarchies) == 0 || err != nil {
 			continue
 		}
 		out = append(out, mount{
-			dir:         filepath.Join(prefix, unescape(f[4])),
-			device:      f[2],
-			place:       at,
-			hierarchies: hierarchies,
+			dir:           filepath.Join(prefix, unescape(f[4])),
+			device:        f[2],
+			namespacePath: at,
+			hierarchies:   hierarchies,
 		})
 	}
 	return out
 }
 
-// unescape undoes the octal escapes of mountinfo (\040 is a space).
+// unescape resolves the octal escapes of mountinfo (\040 is a space).
 func unescape(s string) string {
 	if !strings.Contains(s, "\\") {
 		return s
@@ -111,9 +111,9 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// findMounts returns the usable mounts below root: as this process's own mount
-// table has them, else as the host's first process has them, else where they are
-// by convention. All is every mount of this process, also those outside of root.
+// findMounts returns the usable mounts below root: those in this process's mount
+// table, else those of the host's first process, else those where distributions
+// mount them. all is every mount of this process, also those outside of root.
 func findMounts(root string) (below, all []mount, err error) {
 	b, err := procfs.ReadFile("/proc/self/mountinfo", maxMountinfo)
 	if err == nil {
@@ -146,7 +146,8 @@ func findMounts(root string) (below, all []mount, err error) {
 	return below, all, nil
 }
 
-// conventional returns the hierarchies where every distribution mounts them.
+// conventional returns the hierarchies in the directory where every distribution
+// mounts them.
 func conventional(dir string) []mount {
 	if isFile(filepath.Join(dir, "cgroup.controllers")) && usable(dir) {
 		return []mount{{dir: dir, hierarchies: []Hierarchy{V2Tree}}}

@@ -11,39 +11,39 @@ import (
 	"path/filepath"
 )
 
-// maxGroupProcesses bounds how many processes are looked at to find out whether
-// a cgroup is a unit's own; with more it counts as shared.
+// maxGroupProcesses bounds the processes that are read about to find out whether a
+// cgroup is a group's own; with more it counts as shared.
 const maxGroupProcesses = 4096
 
-// Own returns the directory of the unit in a hierarchy if all figures there are
-// the unit's and only the unit's; the error is an [Unavailable] otherwise.
-func (t *Tree) Own(u Group, h Hierarchy) (dir string, err error) {
-	path := u.Paths[h]
+// Own returns the directory of the group in a hierarchy if the figures there cover
+// the whole group and nothing else; the error is an [Unavailable] otherwise.
+func (t *Tree) Own(g Group, h Hierarchy) (dir string, err error) {
+	path := g.Paths[h]
 	switch {
 	case t.trees[h] == nil || path == "":
 		return "", NotMounted
 	case path == "/":
 		return "", InRoot
-	case u.ProcessOnly():
+	case g.ProcessOnly():
 		return "", Shared
 	}
 	dir = t.dir(h, path)
-	if id, ok := ContainerID(path); ok && u.ContainerID == id {
+	if id, ok := ContainerID(path); ok && g.ContainerID == id {
 		return dir, nil // everything below is the container's
 	}
-	if h == u.by && t.populatedBelow(dir) {
-		return "", Shared // figures include those of the units below
+	if h == g.by && t.populatedBelow(dir) {
+		return "", Shared // figures include those of the groups below
 	}
-	if t.mode != V2 && !t.sameProcesses(u, h, dir) {
+	if t.mode != V2 && !t.sameProcesses(g, h, dir) {
 		return "", Shared
 	}
 	return dir, nil
 }
 
-// Childless says that none of a unit's cgroups has one below it, so that no
-// figure of it can have become those of several units by what was made there.
-func (t *Tree) Childless(u Group) bool {
-	for h, path := range u.Paths {
+// Childless reports whether none of a group's cgroups has one below it, so that
+// its figures cannot include those of another group.
+func (t *Tree) Childless(g Group) bool {
+	for h, path := range g.Paths {
 		if t.trees[h] != nil && path != "" && path != "/" && !childless(t.dir(Hierarchy(h), path)) {
 			return false
 		}
@@ -51,7 +51,7 @@ func (t *Tree) Childless(u Group) bool {
 	return true
 }
 
-// populatedBelow says whether a cgroup below dir has processes.
+// populatedBelow reports whether a cgroup below dir has processes.
 func (t *Tree) populatedBelow(dir string) bool {
 	found := false
 	walkDirs(dir, func(path string, depth int) bool {
@@ -64,35 +64,35 @@ func (t *Tree) populatedBelow(dir string) bool {
 	return found
 }
 
-// sameProcesses says whether a cgroup holds all of the unit's processes and no
-// other: with several hierarchies, even the one that names a unit may also hold
-// the processes of a container that only another hierarchy tells apart.
-func (t *Tree) sameProcesses(u Group, h Hierarchy, dir string) bool {
-	ours, err := t.Processes(u)
+// sameProcesses reports whether a cgroup holds all of the group's processes and no
+// others: with several hierarchies, even the cgroup that gives a group its name may
+// also hold processes of a container that only another hierarchy tells apart.
+func (t *Tree) sameProcesses(g Group, h Hierarchy, dir string) bool {
+	ours, err := t.Processes(g)
 	if err != nil {
 		return false
 	}
 	theirs, err := processesBelow(dir, maxGroupProcesses)
-	if err != nil || len(ours) == 0 && u.Paths[h] != u.Cgroup {
+	if err != nil || len(ours) == 0 && g.Paths[h] != g.Cgroup {
 		return false
 	}
 	for pid := range theirs {
-		if !t.agrees(pid, func(p Paths) bool { return t.GroupOf(p).ID == u.ID }) {
+		if !t.agrees(pid, func(p Paths) bool { return t.GroupOf(p).ID == g.ID }) {
 			return false
 		}
 	}
 	for pid := range ours {
-		if !theirs[pid] && !t.agrees(pid, func(p Paths) bool { return t.GroupOf(p).ID != u.ID || Under(p[h], u.Paths[h]) }) {
+		if !theirs[pid] && !t.agrees(pid, func(p Paths) bool { return t.GroupOf(p).ID != g.ID || Under(p[h], g.Paths[h]) }) {
 			return false
 		}
 	}
 	return true
 }
 
-// agrees asks a condition of where a process is by now; one that has ended is no
-// objection.
+// agrees reports whether the paths that a process has now meet a condition; true
+// for one that has ended.
 func (t *Tree) agrees(pid int, ok func(Paths) bool) bool {
-	if pid == 0 { // in a pid namespace that is not ours to see
+	if pid == 0 { // in a pid namespace that is not visible here
 		return false
 	}
 	p, err := t.PathsOf(pid)
@@ -102,23 +102,24 @@ func (t *Tree) agrees(pid int, ok func(Paths) bool) bool {
 	return ok(p)
 }
 
-// Processes returns the pids in a unit's cgroup. On hosts with several hierarchies
-// some may belong to a container that only another hierarchy tells apart. With too many of them it
-// returns [TooManyProcesses], and [ErrGone] where the cgroup was removed.
-func (t *Tree) Processes(u Group) (map[int]bool, error) {
-	if u.ProcessOnly() || t.trees[u.by] == nil {
+// Processes returns the pids in a group's cgroup, at most 4096: with more it fails
+// with [TooManyProcesses], and with [ErrGone] if the cgroup was removed. On hosts
+// with several hierarchies some pids may belong to a container that only another
+// hierarchy tells apart.
+func (t *Tree) Processes(g Group) (map[int]bool, error) {
+	if g.ProcessOnly() || t.trees[g.by] == nil {
 		return nil, NotMounted
 	}
-	dir := t.dir(u.by, u.Cgroup)
+	dir := t.dir(g.by, g.Cgroup)
 	if !isDir(dir) {
 		return nil, ErrGone
 	}
-	if u.ContainerID != "" {
+	if g.ContainerID != "" {
 		return processesBelow(dir, maxGroupProcesses)
 	}
 	list, err := processesIn(dir, maxGroupProcesses+1)
 	if err != nil && !isGone(err) {
-		return nil, fmt.Errorf("list the processes of cgroup %s: %w", u.Cgroup, err)
+		return nil, fmt.Errorf("list the processes of cgroup %s: %w", g.Cgroup, err)
 	}
 	if len(list) > maxGroupProcesses {
 		return nil, TooManyProcesses

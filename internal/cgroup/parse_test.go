@@ -112,8 +112,8 @@ func TestGlob(t *testing.T) {
 }
 
 func TestResolve(t *testing.T) {
-	at := func(s string) place {
-		p, err := parsePlace(s)
+	at := func(s string) namespacePath {
+		p, err := parseNamespacePath(s)
 		require.NoError(t, err)
 		return p
 	}
@@ -130,8 +130,8 @@ func TestResolve(t *testing.T) {
 		{"the host's tree: a sibling", "/../..", []string{"docker", "me"}, "/../you", "/docker/you", false},
 		{"the host's tree: elsewhere", "/../..", []string{"docker", "me"}, "/../../system.slice/a", "/system.slice/a", false},
 		{"the host's tree: its root", "/../..", []string{"docker", "me"}, "/../..", "/", false},
-		{"own place unknown: elsewhere still", "/../..", nil, "/../../system.slice/a", "/system.slice/a", false},
-		{"own place unknown: a sibling", "/../..", nil, "/../you", "", true},
+		{"own cgroup unknown: elsewhere still", "/../..", nil, "/../../system.slice/a", "/system.slice/a", false},
+		{"own cgroup unknown: a sibling", "/../..", nil, "/../you", "", true},
 		{"only the own part is mounted: itself", "/", nil, "/", "/", false},
 		{"only the own part is mounted: elsewhere", "/", nil, "/../you", "", true},
 		{"a part is mounted as the root: itself", "/docker/me", nil, "/docker/me/x", "/x", false},
@@ -141,7 +141,7 @@ func TestResolve(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			tr := &tree{mount: mount{place: at(tt.mounted)}, above: tt.above}
+			tr := &tree{mount: mount{namespacePath: at(tt.mounted)}, above: tt.above}
 			got, err := tr.resolve(at(tt.path))
 			if tt.outside {
 				require.ErrorIs(t, err, ErrOutside)
@@ -175,8 +175,8 @@ func TestParseMountinfo(t *testing.T) {
 		``,
 	}, "\n")), "/r")
 	require.Equal(t, []mount{
-		{dir: "/r/host root/sys/fs/cgroup", device: "0:28", place: place{up: 2}, hierarchies: []Hierarchy{V2Tree}},
-		{dir: "/r/sys/fs/cgroup/cpu,cpuacct", device: "0:41", place: place{rest: "/docker/me"}, hierarchies: []Hierarchy{CPU, CPUAcct}},
+		{dir: "/r/host root/sys/fs/cgroup", device: "0:28", namespacePath: namespacePath{up: 2}, hierarchies: []Hierarchy{V2Tree}},
+		{dir: "/r/sys/fs/cgroup/cpu,cpuacct", device: "0:41", namespacePath: namespacePath{rest: "/docker/me"}, hierarchies: []Hierarchy{CPU, CPUAcct}},
 	}, got)
 }
 
@@ -187,7 +187,7 @@ func FuzzParsePaths(f *testing.F) {
 	f.Add([]byte("x"))
 	t := &Tree{}
 	for h := range t.trees {
-		t.trees[h] = &tree{mount: mount{dir: "/m", place: place{up: 1}}, above: []string{"me"}}
+		t.trees[h] = &tree{mount: mount{dir: "/m", namespacePath: namespacePath{up: 1}}, above: []string{"me"}}
 	}
 	f.Fuzz(func(tt *testing.T, b []byte) {
 		p, err := t.ParsePaths(b)

@@ -14,14 +14,14 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// A Pressure reads for how long some of a unit's tasks waited for a CPU (PSI).
+// A Pressure reads how long at least one of a group's tasks waited for a CPU (PSI).
 type Pressure struct{ figure }
 
-// OpenPressure opens the figure of the unit's own cgroup of the v2 tree, which
-// has it on a hybrid host too. The error is an [Unavailable] where the unit has
-// none of its own or the kernel does not measure it.
-func (r *Reader) OpenPressure(u Group) (*Pressure, error) {
-	dir, err := r.tree.Own(u, V2Tree)
+// OpenPressure opens the pressure of the group's own cgroup in the v2 tree, which
+// has it on a hybrid host too. The error is an [Unavailable] if the group has no
+// cgroup of its own or the kernel does not measure pressure.
+func (r *Reader) OpenPressure(g Group) (*Pressure, error) {
+	dir, err := r.tree.Own(g, V2Tree)
 	if err != nil {
 		return nil, err
 	}

@@ -11,16 +11,16 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
 )
 
-// ErrGone says that a cgroup was removed.
+// ErrGone is for a cgroup that was removed.
 var ErrGone = errors.New("the cgroup was removed")
 
-// A Reader reads figures of cgroups again and again, with files kept open. It
-// belongs to one goroutine.
+// A Reader reads figures of cgroups repeatedly and keeps files open. It belongs to
+// one goroutine.
 type Reader struct {
 	tree    *Tree
 	files   *keptfile.Set
 	changes *keptfile.Changes
-	takenAt time.Time // when changes were taken
+	takenAt time.Time // when changes were last counted
 	online  level[int]
 	quotas  map[string]*level[float64]
 	cpusets map[string]*level[int]
@@ -46,15 +46,14 @@ func (t *Tree) NewReader(files *keptfile.Set) *Reader {
 	}
 }
 
-// Close closes what the reader itself keeps open; each opened figure is closed
-// by its owner.
+// Close closes the reader's own files; each opened figure is closed by its owner.
 func (r *Reader) Close() {
 	r.changes.Close()
 	r.online.close()
 	r.host.close()
 }
 
-// A level is one limit at one cgroup, shared by all units below it.
+// A level is one limit of one cgroup, shared by all groups below it.
 type level[T any] struct {
 	path  string // of the cgroup
 	key   string // in the reader's map
@@ -62,35 +61,34 @@ type level[T any] struct {
 	refs  int
 	at    time.Time
 	value T // 0: no limit at this level
-	// missing says that the file was not there.
+	// missing is set if the file does not exist.
 	missing bool
 	err     error
 
 	watches [2]*keptfile.Watch
 	watched bool
-	written uint32 // by what was read last
+	written uint32 // changes before the last reading
 }
 
 const (
-	// maxWatches bounds the limits of which the kernel is asked to say when they
-	// are written; those beyond it are read each time.
+	// maxWatches bounds the limits that are watched for writes; those beyond it
+	// are read each time.
 	maxWatches = 1 << 15
 
-	// sharedFor is how long a limit that was read for one unit holds for the
-	// next: long enough for a round through all units, and well below the least
-	// interval between two rounds.
+	// sharedFor is how long a limit that was read for one group is used for
+	// others: long enough for a round through all groups, and well below the
+	// least interval between two rounds.
 	sharedFor = 50 * time.Millisecond
 
-	// heldFor is how long a limit holds that nobody has written to. It would for
-	// ever, but for a cgroup that was removed and made again, of which the kernel
-	// says nothing.
+	// heldFor is how long a limit without writes is used: not for ever, because
+	// the kernel does not report that a cgroup was removed and made again.
 	heldFor = 2 * time.Minute
 
-	// effectiveFor is heldFor for what the kernel itself may change.
+	// effectiveFor is heldFor for limits that the kernel itself may change.
 	effectiveFor = 10 * time.Second
 
-	// missingFor is how long it holds that a cgroup has no such limit, since its
-	// controller is not enabled.
+	// missingFor is how long a limit counts as missing because its controller is
+	// not enabled.
 	missingFor = 5 * time.Second
 )
 
@@ -101,7 +99,7 @@ func (l *level[T]) within(span time.Duration, now time.Time) bool {
 	return age >= 0 && age < span
 }
 
-// holds says whether a limit is still what was read last.
+// holds reports whether the last reading can be used instead of a new one.
 func (l *level[T]) holds(r *Reader, now time.Time) bool {
 	switch {
 	case l.fresh(now):
@@ -117,8 +115,7 @@ func (l *level[T]) holds(r *Reader, now time.Time) bool {
 	return l.changes() == l.written
 }
 
-// begin is called before a limit is read: what is written from then on is a
-// change.
+// begin is called before a limit is read: a write from then on is a change.
 func (l *level[T]) begin(r *Reader, now time.Time, paths ...string) {
 	l.at = now
 	if !l.watched {
@@ -157,7 +154,7 @@ func (l *level[T]) renew() {
 	l.unwatch()
 }
 
-// changes is how often the limit was written to.
+// changes returns how often the limit was written to.
 func (l *level[T]) changes() (n uint32) {
 	for _, w := range l.watches {
 		if w != nil {
@@ -167,17 +164,17 @@ func (l *level[T]) changes() (n uint32) {
 	return n
 }
 
-// end is called after a limit was read. One that is watched need not stay open.
+// end is called after a limit was read. A watched one is not kept open.
 func (l *level[T]) end(replaced bool) {
 	if replaced || l.err != nil {
-		l.unwatch() // what was watched is gone
+		l.unwatch() // the watched file is gone
 	}
 	if l.watched {
 		l.closeFiles()
 	}
 }
 
-// takeChanges takes note of what was written, once a round.
+// takeChanges counts the writes, once a round.
 func (r *Reader) takeChanges(now time.Time) {
 	if age := now.Sub(r.takenAt); age < 0 || age >= sharedFor {
 		r.takenAt = now
@@ -198,7 +195,7 @@ func (l *level[T]) closeFiles() {
 	}
 }
 
-// parseUint reads the decimal number that b starts with; 0 digits is no number.
+// parseUint reads the decimal number at the start of b; ok is false without a digit.
 func parseUint(b []byte) (n uint64, rest []byte, ok bool) {
 	i := 0
 	for ; i < len(b) && b[i] >= '0' && b[i] <= '9'; i++ {
@@ -211,7 +208,7 @@ func parseUint(b []byte) (n uint64, rest []byte, ok bool) {
 	return n, b[i:], i > 0
 }
 
-// countCPUs returns how many CPUs a list like "0-3,7" names.
+// countCPUs returns the number of CPUs in a list like "0-3,7".
 func countCPUs(b []byte) (int, bool) {
 	count := 0
 	b = trimSpace(b)
@@ -241,7 +238,7 @@ func countCPUs(b []byte) (int, bool) {
 	return count, count <= maxCPUs
 }
 
-const maxCPUs = 1 << 16 // far above what any kernel is built for
+const maxCPUs = 1 << 16 // far above the most of any kernel
 
 func trimSpace(b []byte) []byte {
 	for len(b) > 0 && (b[len(b)-1] == '\n' || b[len(b)-1] == ' ') {

@@ -16,7 +16,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
 )
 
-func unitOfPID(t testing.TB, tree *Tree, pid int) Group {
+func groupOfPID(t testing.TB, tree *Tree, pid int) Group {
 	t.Helper()
 	p, err := tree.PathsOf(pid)
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func TestCPUTimeOfFixtures(t *testing.T) {
 			tree := openFixture(t, tt.fixture)
 			r := tree.NewReader(keptfile.NewSet(8))
 			defer r.Close()
-			c, err := r.OpenCPUTime(unitOfPID(t, tree, tt.pid))
+			c, err := r.OpenCPUTime(groupOfPID(t, tree, tt.pid))
 			require.Equal(t, tt.err, err)
 			if err != nil {
 				return
@@ -69,7 +69,7 @@ func TestCPUTimeFailsRatherThanReadingZero(t *testing.T) {
 			tree := openFixture(t, "v2-docker")
 			r := tree.NewReader(keptfile.NewSet(8))
 			defer r.Close()
-			u := unitOfPID(t, tree, 300)
+			u := groupOfPID(t, tree, 300)
 			c, err := r.OpenCPUTime(u)
 			require.NoError(t, err)
 			defer c.Close()
@@ -87,7 +87,7 @@ func TestCPUTimeOfCgroupMadeAnew(t *testing.T) {
 			files := keptfile.NewSet(keep)
 			r := tree.NewReader(files)
 			defer r.Close()
-			u := unitOfPID(t, tree, 300)
+			u := groupOfPID(t, tree, 300)
 			c, err := r.OpenCPUTime(u)
 			require.NoError(t, err)
 			defer c.Close()
@@ -138,7 +138,7 @@ func TestCapacityOfFixtures(t *testing.T) {
 			tree := openFixture(t, tt.fixture)
 			files := keptfile.NewSet(100)
 			r := tree.NewReader(files)
-			c, err := r.OpenCPUCapacity(unitOfPID(t, tree, tt.pid).Paths)
+			c, err := r.OpenCPUCapacity(groupOfPID(t, tree, tt.pid).Paths)
 			require.NoError(t, err)
 			got, err := c.Read(time.Now())
 			require.NoError(t, err)
@@ -156,7 +156,7 @@ func TestCapacityFollowsItsFiles(t *testing.T) {
 	tree := openFixture(t, "v2-docker")
 	r := tree.NewReader(keptfile.NewSet(100))
 	defer r.Close()
-	u := unitOfPID(t, tree, 300)
+	u := groupOfPID(t, tree, 300)
 	c, err := r.OpenCPUCapacity(u.Paths)
 	require.NoError(t, err)
 	defer c.Close()
@@ -196,10 +196,10 @@ func TestLimitsAreReadOnceForAllThatShareThem(t *testing.T) {
 	tree := openFixture(t, "v2-kubernetes")
 	r := tree.NewReader(keptfile.NewSet(100))
 	defer r.Close()
-	a, err := r.OpenCPUCapacity(unitOfPID(t, tree, 1000).Paths)
+	a, err := r.OpenCPUCapacity(groupOfPID(t, tree, 1000).Paths)
 	require.NoError(t, err)
 	defer a.Close()
-	b, err := r.OpenCPUCapacity(unitOfPID(t, tree, 1001).Paths)
+	b, err := r.OpenCPUCapacity(groupOfPID(t, tree, 1001).Paths)
 	require.NoError(t, err)
 	require.Len(t, r.quotas, 5, "three ancestors in common and two containers")
 	b.Close()

@@ -16,27 +16,27 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// The reasons for which a request is not known.
+// The reasons why a request is unknown.
 const (
-	// NoRequest is for a unit that asks for no CPU.
+	// NoRequest is for a group that requests no CPU.
 	NoRequest Unavailable = "it requests no CPU: its shares are the least there are"
-	// DefaultWeight is for a weight that nobody may have set.
+	// DefaultWeight is for a weight that may be the kernel's default.
 	DefaultWeight Unavailable = "its cpu.weight is 100, the default: whether that is a request of one core or none at all cannot be told apart; set cpu_weight_formula if every unit has a request"
-	// UnknownFormula is for a weight that may have been made by either formula.
+	// UnknownFormula is for a weight that either formula may have made.
 	UnknownFormula Unavailable = "its cpu.weight may come from either formula of container runtimes, and nothing on this host tells them apart: set cpu_weight_formula to linear (runc before 1.3.2, crun before 1.23) or new"
 )
 
-// A CPURequest reads how many cores a unit requests: how much it gets where all
-// want more than there is.
+// A CPURequest reads the cores that a group requests: what it gets while all
+// together want more than there is.
 type CPURequest struct {
 	figure
 	v2      bool
-	unit    Group
+	group   Group
 	dir     string
 	formula WeightFormula
 
-	// What a weight means is worked out when it changes, and looked for again
-	// where nothing told it.
+	// cores and err are computed when the weight changes, and again after askAgain
+	// if err is set.
 	known  bool
 	weight uint64
 	cores  float64
@@ -44,43 +44,43 @@ type CPURequest struct {
 	at     time.Time
 }
 
-// askAgain is after how long a weight that could not be told is looked at again:
-// other containers of the pod may have come.
+// askAgain is the time after which an unexplained weight is looked at again: the
+// pod may have other containers by then.
 const askAgain = time.Minute
 
-// OpenCPURequest opens the request of a unit. The error is an [Unavailable] where
-// it has none of its own.
-func (r *Reader) OpenCPURequest(u Group, formula WeightFormula) (*CPURequest, error) {
+// OpenCPURequest opens the request of a group. The error is an [Unavailable] if it
+// has no cgroup of its own.
+func (r *Reader) OpenCPURequest(g Group, formula WeightFormula) (*CPURequest, error) {
 	h, ok := r.tree.owner(CPU)
 	if !ok {
 		return nil, NotMounted
 	}
-	dir, err := r.tree.Own(u, h)
+	dir, err := r.tree.Own(g, h)
 	if err != nil {
 		return nil, err
 	}
-	return r.openRequest(u, h, dir, formula)
+	return r.openRequest(g, h, dir, formula)
 }
 
-// OpenCPURequestOf is OpenCPURequest for a process, which takes part in the
-// request of the cgroup that it is in, whoever else is there.
+// OpenCPURequestOf is OpenCPURequest for a process, which shares the request of its
+// cgroup with the other processes there.
 func (r *Reader) OpenCPURequestOf(p Paths, formula WeightFormula) (*CPURequest, error) {
 	h, ok := r.tree.owner(CPU)
 	if !ok || p[h] == "" {
 		return nil, NotMounted
 	}
-	u := r.tree.GroupOf(p)
-	if u.Paths[h] == "/" {
+	g := r.tree.GroupOf(p)
+	if g.Paths[h] == "/" {
 		return nil, InRoot
 	}
-	return r.openRequest(u, h, r.tree.dir(h, u.Paths[h]), formula)
+	return r.openRequest(g, h, r.tree.dir(h, g.Paths[h]), formula)
 }
 
-func (r *Reader) openRequest(u Group, h Hierarchy, dir string, formula WeightFormula) (*CPURequest, error) {
+func (r *Reader) openRequest(g Group, h Hierarchy, dir string, formula WeightFormula) (*CPURequest, error) {
 	if formula == "" {
 		formula = WeightAuto
 	}
-	q := &CPURequest{v2: h == V2Tree, unit: u, dir: dir, formula: formula}
+	q := &CPURequest{v2: h == V2Tree, group: g, dir: dir, formula: formula}
 	name := "cpu.shares"
 	if q.v2 {
 		name = "cpu.weight"
@@ -93,8 +93,8 @@ func (r *Reader) openRequest(u Group, h Hierarchy, dir string, formula WeightFor
 	return q, nil
 }
 
-// Read returns the cores that are requested. The error is an [Unavailable] where
-// nothing is, or where it cannot be told.
+// Read returns the requested cores. The error is an [Unavailable] if none are
+// requested or the weight cannot be explained.
 func (q *CPURequest) Read(now time.Time) (float64, error) {
 	b, err := q.read()
 	if err != nil {
@@ -124,8 +124,8 @@ func (q *CPURequest) ofWeight(weight uint64) (float64, error) {
 	formula := q.formula
 	if formula == WeightAuto {
 		var ok bool
-		if formula, ok = q.r.tree.formulaOf(q.unit, q.dir, weight); !ok {
-			if weight == defaultWeight && q.unit.PodUID == "" {
+		if formula, ok = q.r.tree.formulaOf(q.group, q.dir, weight); !ok {
+			if weight == defaultWeight && q.group.PodUID == "" {
 				return 0, DefaultWeight
 			}
 			return 0, UnknownFormula
@@ -134,15 +134,15 @@ func (q *CPURequest) ofWeight(weight uint64) (float64, error) {
 	return formula.shares(weight).cores(), nil
 }
 
-const defaultWeight = 100 // of a cgroup whose weight nobody set
+const defaultWeight = 100 // the kernel's
 
-// formulaOf finds out by which formula a container got its weight: by the shares
-// in its runtime's own record of it, else by what its pod has.
-func (t *Tree) formulaOf(u Group, dir string, weight uint64) (WeightFormula, bool) {
-	if u.ContainerID == "" {
+// formulaOf returns the formula that a container's weight was computed with: by the
+// shares in the runtime's own record, else by the weights in its pod.
+func (t *Tree) formulaOf(g Group, dir string, weight uint64) (WeightFormula, bool) {
+	if g.ContainerID == "" {
 		return "", false
 	}
-	if shares, ok := t.specShares(u.ContainerID); ok {
+	if shares, ok := t.specShares(g.ContainerID); ok {
 		linear, other := WeightLinear.weight(shares) == weight, WeightNew.weight(shares) == weight
 		switch {
 		case linear && !other:
@@ -151,16 +151,16 @@ func (t *Tree) formulaOf(u Group, dir string, weight uint64) (WeightFormula, boo
 			return WeightNew, true
 		}
 	}
-	if u.PodUID == "" {
+	if g.PodUID == "" {
 		return "", false
 	}
 	return seePod(filepath.Dir(dir)).formula()
 }
 
-// maxPods bounds how many cgroups beside a unit's are looked at.
+// maxPods bounds the cgroups beside a group's that are read.
 const maxPods = 512
 
-// seePod reads the weights of a pod and what is beside it.
+// seePod reads the weights in a pod and of the cgroups beside it.
 func seePod(dir string) pod {
 	var p pod
 	p.weight = weightOf(dir)
@@ -206,7 +206,7 @@ func weightsBelow(dir string, of func(name string) bool) []uint64 {
 	return weights
 }
 
-// weightOf returns a cgroup's cpu.weight, 0 where it has none.
+// weightOf returns a cgroup's cpu.weight, 0 if it has none.
 func weightOf(dir string) uint64 {
 	b, err := procfs.ReadFile(filepath.Join(dir, "cpu.weight"), 64)
 	if err != nil {
@@ -219,14 +219,15 @@ func weightOf(dir string) uint64 {
 	return n
 }
 
-// maxSpec bounds a container's configuration; a large one has some 50 KiB.
+// maxSpec is the most that is read of a container's configuration, in bytes; a large
+// one has some 50 KiB.
 const maxSpec = 4 << 20
 
-// specShares returns the CPU shares in the OCI configuration of a container, of
-// those of containerd, Docker, k3s, CRI-O and Podman that can be read. It holds
-// what the container was made with, so it tells only if its weight agrees.
+// specShares returns the CPU shares in the OCI configuration of a container of
+// containerd, Docker, k3s, CRI-O or Podman, if it can be read. They are those that
+// the container was created with, and may have changed since.
 func (t *Tree) specShares(id string) (uint64, bool) {
-	root, err := os.OpenRoot(t.root) // no link in it leads out
+	root, err := os.OpenRoot(t.root) // no link leads out of it
 	if err != nil {
 		return 0, false
 	}

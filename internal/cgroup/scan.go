@@ -18,14 +18,14 @@ const (
 	maxCgroups = 1 << 16 // of one walk
 	maxDepth   = 64      // of one walk
 
-	// maxAsked bounds how many processes of one cgroup are asked where else
-	// they are, until one names this cgroup as its unit's.
+	// maxAsked bounds the processes of one cgroup whose paths are read to find one
+	// whose group it is.
 	maxAsked = 64
 )
 
-// FindContainer returns the unit of a container by its id, or by a prefix of at
+// FindContainer returns the group of a container by its id, or by a prefix of at
 // least [MinPrefix] digits. A prefix of several containers is an error. It walks
-// the whole tree: whoever asks for the same id often remembers the answer.
+// the whole tree, so callers should remember the answer.
 func (t *Tree) FindContainer(id string) (Group, bool, error) {
 	if len(id) < MinPrefix {
 		return Group{}, false, fmt.Errorf("container id %q is too short: at least %d digits are needed", id, MinPrefix)
@@ -59,15 +59,15 @@ func (t *Tree) FindContainer(id string) (Group, bool, error) {
 	return found, found.ID != "", nil
 }
 
-// groupAt returns the unit that a cgroup is, by one of its processes, else by the
-// cgroups of the same path in the other hierarchies.
+// groupAt returns the group of a cgroup, from the paths of one of its processes,
+// else from the cgroups of the same path in the other hierarchies.
 func (t *Tree) groupAt(h Hierarchy, path string) Group {
 	if t.mode != V2 {
 		pids, _ := processesBelow(t.dir(h, path), maxAsked)
 		for pid := range pids {
 			if p, err := t.PathsOf(pid); err == nil {
-				if u := t.GroupOf(p); u.by == h && u.Cgroup == path {
-					return u
+				if g := t.GroupOf(p); g.by == h && g.Cgroup == path {
+					return g
 				}
 			}
 		}
@@ -84,14 +84,13 @@ func (t *Tree) groupAt(h Hierarchy, path string) Group {
 	return Group{ID: path, Cgroup: path, Paths: p, by: h}
 }
 
-// Groups returns every cgroup that is a unit and has processes, sorted by ID. A
-// cgroup that vanishes meanwhile is left out. Whoever asks again and again uses a
-// [Scanner].
+// Groups returns every group that has processes, sorted by ID, without those that
+// vanish meanwhile. For repeated calls use a [Scanner].
 func (t *Tree) Groups() ([]Group, error) { return t.NewScanner().Groups() }
 
-// A Scanner lists the units of a tree over and over. It lists directories each
-// time, and asks the processes of a cgroup whose units it knows only now and
-// then. It belongs to one goroutine.
+// A Scanner lists the groups of a tree repeatedly. It lists directories each time,
+// but reads about the processes of a cgroup whose groups it knows only now and then.
+// It belongs to one goroutine.
 type Scanner struct {
 	tree  *Tree
 	round uint32
@@ -100,14 +99,14 @@ type Scanner struct {
 
 // known is what was found in one cgroup.
 type known struct {
-	units []Group
-	round uint32 // in which it was last met
-	phase uint32 // so that not all are asked in the same round
+	groups []Group
+	round  uint32 // in which it was last seen
+	phase  uint32 // so that not all are read in the same round
 }
 
-// In how many rounds the processes of a cgroup are asked once more. Which units
-// they are of may change; a container's cgroup has its name, so of that only
-// whether there are any.
+// The processes of a cgroup are read again every askEvery rounds, since their
+// groups may change. A container's cgroup carries its name, so there only whether
+// it has processes may change.
 const (
 	askEvery          = 8
 	askContainerEvery = 64
@@ -116,11 +115,11 @@ const (
 // NewScanner returns a scanner that knows nothing yet.
 func (t *Tree) NewScanner() *Scanner { return &Scanner{tree: t} }
 
-// Groups is as that of a tree. A cgroup whose last process has ended is listed for
-// some rounds more, until it is removed or its processes are asked again.
+// Groups is [Tree.Groups]. A cgroup whose last process has ended is still listed
+// for some rounds, until it is removed or its processes are read again.
 func (s *Scanner) Groups() ([]Group, error) {
 	s.round++
-	units := map[string]Group{}
+	groups := map[string]Group{}
 	var failed error
 	for _, h := range identity() {
 		tr := s.tree.trees[h]
@@ -139,12 +138,12 @@ func (s *Scanner) Groups() ([]Group, error) {
 				return true
 			}
 			id, inContainer := ContainerID(path)
-			if _, listed := units[id]; inContainer && listed {
+			if _, listed := groups[id]; inContainer && listed {
 				return false // from another hierarchy
 			}
-			for _, u := range s.groupsIn(h, path, inContainer) {
-				if _, listed := units[u.ID]; !listed {
-					units[u.ID] = u
+			for _, g := range s.groupsIn(h, path, inContainer) {
+				if _, listed := groups[g.ID]; !listed {
+					groups[g.ID] = g
 				}
 			}
 			return !inContainer
@@ -158,9 +157,9 @@ func (s *Scanner) Groups() ([]Group, error) {
 			}
 		}
 	}
-	out := make([]Group, 0, len(units))
-	for _, u := range units {
-		out = append(out, u)
+	out := make([]Group, 0, len(groups))
+	for _, g := range groups {
+		out = append(out, g)
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].ID < out[j].ID })
 	return out, failed
@@ -182,29 +181,30 @@ func (s *Scanner) groupsIn(h Hierarchy, path string, inContainer bool) []Group {
 	}
 	if k != nil && (s.round+k.phase)%every != 0 {
 		k.round = s.round
-		return k.units
+		return k.groups
 	}
 	found := s.tree.groupsIn(h, path, inContainer)
 	switch {
 	case len(found) == 0:
-		delete(s.known[h], path) // asked in each round: its first process may come any time
+		delete(s.known[h], path) // read in each round: its first process may start at any time
 	case k != nil:
-		k.units, k.round = found, s.round
+		k.groups, k.round = found, s.round
 	default:
-		s.known[h][path] = &known{units: found, round: s.round, phase: uint32(len(s.known[h]))}
+		s.known[h][path] = &known{groups: found, round: s.round, phase: uint32(len(s.known[h]))}
 	}
 	return found
 }
 
-// groupsIn returns the units of the processes in one cgroup. With only a v2 tree
-// that is the cgroup itself; elsewhere processes are asked until one names it.
-func (t *Tree) groupsIn(h Hierarchy, path string, inContainer bool) (units []Group) {
+// groupsIn returns the groups of the processes in one cgroup. With only a v2 tree
+// that is the cgroup itself; else the paths of processes are read until one has it
+// as its group.
+func (t *Tree) groupsIn(h Hierarchy, path string, inContainer bool) (groups []Group) {
 	dir := t.dir(h, path)
 	if t.mode == V2 {
 		if populated(dir, inContainer) {
-			units = append(units, t.GroupOf(Paths{V2Tree: path}))
+			groups = append(groups, t.GroupOf(Paths{V2Tree: path}))
 		}
-		return units
+		return groups
 	}
 	pids, _ := processesIn(dir, maxAsked)
 	if len(pids) == 0 && inContainer {
@@ -218,21 +218,22 @@ func (t *Tree) groupsIn(h Hierarchy, path string, inContainer bool) (units []Gro
 		if err != nil {
 			continue
 		}
-		u := t.GroupOf(p)
-		if u.ProcessOnly() {
+		g := t.GroupOf(p)
+		if g.ProcessOnly() {
 			continue
 		}
-		if !slices.ContainsFunc(units, func(other Group) bool { return other.ID == u.ID }) {
-			units = append(units, u)
+		if !slices.ContainsFunc(groups, func(other Group) bool { return other.ID == g.ID }) {
+			groups = append(groups, g)
 		}
-		if u.Cgroup == path {
-			return units
+		if g.Cgroup == path {
+			return groups
 		}
 	}
-	return units
+	return groups
 }
 
-// populated says whether a cgroup, or with below one below it, has processes.
+// populated reports whether a cgroup has processes, with below also in those below
+// it.
 func populated(dir string, below bool) bool {
 	found := false
 	walkDirs(dir, func(path string, _ int) bool {
@@ -243,9 +244,9 @@ func populated(dir string, below bool) bool {
 	return found
 }
 
-// Match returns the outermost cgroups that a glob matches, as units: each with
-// everything under it, sorted by path. With nothing matched it is empty.
-func (t *Tree) Match(g *Glob) ([]Group, error) {
+// Match returns the outermost cgroups that a glob matches as groups, each with
+// everything under it, sorted by path.
+func (t *Tree) Match(glob *Glob) ([]Group, error) {
 	found := map[string]Group{}
 	var failed error
 	for _, h := range identity() {
@@ -254,7 +255,7 @@ func (t *Tree) Match(g *Glob) ([]Group, error) {
 			continue
 		}
 		whole := walkDirs(tr.dir, func(path string, _ int) bool {
-			if path == "" || !g.matches(path) {
+			if path == "" || !glob.matches(path) {
 				return true
 			}
 			if _, known := found[path]; !known {
@@ -263,36 +264,35 @@ func (t *Tree) Match(g *Glob) ([]Group, error) {
 			return false
 		})
 		if !whole {
-			failed = fmt.Errorf("look for cgroups that match %s in %s: more than %d, or deeper than %d", g, tr.dir, maxCgroups, maxDepth)
+			failed = fmt.Errorf("look for cgroups that match %s in %s: more than %d, or deeper than %d", glob, tr.dir, maxCgroups, maxDepth)
 		}
 	}
 	out := make([]Group, 0, len(found))
-	for _, u := range found {
-		out = append(out, u)
+	for _, g := range found {
+		out = append(out, g)
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].Cgroup < out[j].Cgroup })
 	return out, failed
 }
 
-// PerfDir returns the directory of a unit in the hierarchy that perf events are
-// attached to: v1 perf_event where that is mounted, else the v2 tree. The events
-// count everything below it too. The error is an [Unavailable] where the unit
-// has none there that is its own.
-func (t *Tree) PerfDir(u Group) (string, error) {
+// PerfDir returns the directory of a group in the hierarchy that perf events are
+// attached to: v1 perf_event if that is mounted, else the v2 tree. The events
+// count everything below it too. The error is an [Unavailable] if the group has no
+// cgroup of its own there.
+func (t *Tree) PerfDir(g Group) (string, error) {
 	h, ok := t.owner(PerfEvent)
 	if !ok {
 		return "", NotMounted
 	}
-	if h == u.by && u.Cgroup != "/" && u.Cgroup != "" {
-		return t.dir(h, u.Cgroup), nil // with everything under it, as asked
+	if h == g.by && g.Cgroup != "/" && g.Cgroup != "" {
+		return t.dir(h, g.Cgroup), nil // with everything under it, as asked
 	}
-	return t.Own(u, h)
+	return t.Own(g, h)
 }
 
 // walkDirs calls visit for dir and the directories below it, parents first, and
-// goes below those for which visit returns true. What cannot be read is passed
-// over: it vanished, or it is not ours to see. It returns false if it met a
-// bound and left something out.
+// goes below those for which visit returns true. It skips what cannot be read. It
+// returns false if it left something out at a bound.
 func walkDirs(dir string, visit func(path string, depth int) bool) bool {
 	left := maxCgroups
 	return walkFrom(dir, "", 0, &left, visit)
@@ -330,5 +330,5 @@ func isDir(path string) bool {
 
 func isEOF(err error) bool { return errors.Is(err, io.EOF) }
 
-// isGone says whether an error means that a process or a cgroup is no more.
+// isGone reports whether err means that a process or a cgroup has gone.
 func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || isVanished(err) }

@@ -11,21 +11,21 @@ import (
 	"strings"
 )
 
-// Tasks lists and counts the threads of a unit.
+// Tasks lists and counts the threads of a group.
 type Tasks struct {
 	r       *Reader
-	unit    Group
-	dir     string // of the unit's own cgroup that names it
+	group   Group
+	dir     string // of the group's own cgroup that tells it apart
 	counted figure // pids.current; no path where it has to be counted
 }
 
-// OpenTasks opens the threads of a unit. The error is an [Unavailable] where the
-// unit has no cgroup of its own.
-func (r *Reader) OpenTasks(u Group) (*Tasks, error) {
-	t := &Tasks{r: r, unit: u}
+// OpenTasks opens the threads of a group. The error is an [Unavailable] if the
+// group has no cgroup of its own.
+func (r *Reader) OpenTasks(g Group) (*Tasks, error) {
+	t := &Tasks{r: r, group: g}
 	var err error
 	if h, ok := r.tree.owner(PIDs); ok {
-		if dir, err := r.tree.Own(u, h); err == nil {
+		if dir, err := r.tree.Own(g, h); err == nil {
 			t.counted = r.figure(dir, "pids.current")
 			if t.counted.exists() != nil {
 				t.counted.Close()
@@ -33,16 +33,16 @@ func (r *Reader) OpenTasks(u Group) (*Tasks, error) {
 			}
 		}
 	}
-	if t.dir, err = r.tree.Own(u, u.by); err != nil && t.counted.r == nil {
+	if t.dir, err = r.tree.Own(g, g.by); err != nil && t.counted.r == nil {
 		return nil, err
 	}
 	return t, nil
 }
 
-// Listed says whether the threads can be listed, not only counted.
+// Listed reports whether the threads can be listed, not only counted.
 func (t *Tasks) Listed() bool { return t.dir != "" }
 
-// Count returns how many threads there are.
+// Count returns the number of threads.
 func (t *Tasks) Count() (int, error) {
 	if t.counted.r == nil {
 		n := 0
@@ -60,13 +60,13 @@ func (t *Tasks) Count() (int, error) {
 	return int(min(n, 1<<30)), nil
 }
 
-// List calls visit for each thread, until it returns false. It allocates only
-// where there are cgroups below.
+// List calls visit for each thread until it returns false. It allocates only if
+// there are cgroups below.
 func (t *Tasks) List(visit func(tid int) bool) error {
 	more := true
 	var failed error
 	list := func(dir string) {
-		if err := t.r.listTasks(dir, t.unit.by, func(tid int) bool { more = visit(tid); return more }); err != nil {
+		if err := t.r.listTasks(dir, t.group.by, func(tid int) bool { more = visit(tid); return more }); err != nil {
 			failed = err
 		}
 	}
@@ -75,9 +75,9 @@ func (t *Tasks) List(visit func(tid int) bool) error {
 		if isGone(failed) && !isDir(t.dir) {
 			return ErrGone
 		}
-		return fmt.Errorf("list the threads of cgroup %s: %w", t.unit.Cgroup, failed)
+		return fmt.Errorf("list the threads of cgroup %s: %w", t.group.Cgroup, failed)
 	}
-	if t.unit.ContainerID == "" || childless(t.dir) {
+	if t.group.ContainerID == "" || childless(t.dir) {
 		return nil
 	}
 	walkDirs(t.dir, func(path string, depth int) bool {
@@ -127,12 +127,12 @@ func (r *Reader) listTasks(dir string, h Hierarchy, visit func(tid int) bool) er
 	}
 }
 
-// From is the file that is read.
+// From returns the path of the file that is read.
 func (t *Tasks) From() string {
 	if t.counted.r != nil {
 		return t.counted.From()
 	}
-	if t.unit.by == V2Tree {
+	if t.group.by == V2Tree {
 		return filepath.Join(t.dir, "cgroup.threads")
 	}
 	return filepath.Join(t.dir, "tasks")

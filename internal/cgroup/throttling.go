@@ -9,13 +9,12 @@ import (
 	"time"
 )
 
-// A Throttling follows how often a unit was throttled: of its own cgroup and of
-// every ancestor, since an ancestor that has used up its quota throttles all
-// that is below it.
+// A Throttling reads how often a group was throttled, by its own cgroup or by an
+// ancestor: one that has used up its quota throttles all that is below it.
 type Throttling struct {
-	// Watched says that whoever reads this calls Renew when the unit's cgroup was
-	// made anew. Else its own count is read each time, quota or not: that it is
-	// gone or another is seen by that alone.
+	// Watched is set by a caller that calls Renew when the group's cgroup was made
+	// anew. Else the group's own count is read each time, with a quota or not, to
+	// notice that.
 	Watched bool
 
 	r      *Reader
@@ -30,21 +29,21 @@ type throttlingLevel struct {
 	began bool
 }
 
-// OpenUnitThrottling is OpenThrottling for a unit that has a cgroup of its own in
+// OpenGroupThrottling is OpenThrottling for a group that has a cgroup of its own in
 // that hierarchy; the error is an [Unavailable] otherwise.
-func (r *Reader) OpenUnitThrottling(u Group) (*Throttling, error) {
+func (r *Reader) OpenGroupThrottling(g Group) (*Throttling, error) {
 	h, ok := r.tree.owner(CPU)
 	if !ok {
 		return nil, NotMounted
 	}
-	if _, err := r.tree.Own(u, h); err != nil {
+	if _, err := r.tree.Own(g, h); err != nil {
 		return nil, err
 	}
-	return r.OpenThrottling(u.Paths)
+	return r.OpenThrottling(g.Paths)
 }
 
 // OpenThrottling opens the cgroups of a path in the hierarchy that has the cpu
-// controller. The error is an [Unavailable] where none of them counts periods.
+// controller. The error is an [Unavailable] if none of them counts periods.
 func (r *Reader) OpenThrottling(p Paths) (*Throttling, error) {
 	h, ok := r.tree.owner(CPU)
 	if !ok || p[h] == "" {
@@ -78,10 +77,9 @@ func (r *Reader) OpenThrottling(p Paths) (*Throttling, error) {
 	return t, nil
 }
 
-// Read returns by how many periods the counts of one level grew since the last
-// reading: of the level that was throttled in the largest share of its periods.
-// All are 0 where no level had a period that began and ended meanwhile, and at
-// the first reading. Replaced says that the unit's own count began anew.
+// Read returns the periods since the last reading of the level that was throttled
+// in the largest share of them; 0 at the first reading and if no level had a
+// period since. replaced reports whether the group's own count began at 0.
 func (t *Throttling) Read(now time.Time) (grown Periods, replaced bool, err error) {
 	counted := false
 	for i := range t.levels {
@@ -121,8 +119,8 @@ func (t *Throttling) Read(now time.Time) (grown Periods, replaced bool, err erro
 	return grown, replaced, nil
 }
 
-// LimitedAbove says whether an ancestor has a quota, so that others can use up
-// what the unit has to share.
+// LimitedAbove reports whether an ancestor has a quota, which others below it can
+// use up.
 func (t *Throttling) LimitedAbove(now time.Time) bool {
 	for i := 1; i < len(t.levels); i++ {
 		if !t.unlimited(&t.levels[i], now) {
@@ -132,31 +130,30 @@ func (t *Throttling) LimitedAbove(now time.Time) bool {
 	return false
 }
 
-// Renew forgets what is known of quotas, for when the cgroup is another one of
-// the same path.
+// Renew forgets the quotas. It is called when another cgroup has the path.
 func (t *Throttling) Renew() {
 	for i := range t.levels {
 		t.levels[i].quota.renew()
 	}
 }
 
-// larger says whether a share of periods is larger than another, or as large and
-// of more periods.
+// larger reports whether a share of periods is larger than another, or equal and of
+// more periods.
 func (p Periods) larger(other Periods) bool {
 	a, b := float64(p.Throttled)*float64(other.Total), float64(other.Throttled)*float64(p.Total)
 	return p.Total > 0 && (other.Total == 0 || a > b || a == b && p.Total > other.Total)
 }
 
-// unlimited says whether a cgroup is sure to have no quota.
+// unlimited reports whether a cgroup is known to have no quota.
 func (t *Throttling) unlimited(l *throttlingLevel, now time.Time) bool {
 	cores, err := t.r.quota(l.quota, now)
 	return err == nil && cores == 0 && !l.quota.missing
 }
 
-// From is the file of the unit's own cgroup.
+// From returns the path of the group's own file.
 func (t *Throttling) From() string { return t.levels[0].stat.files[0].Path() }
 
-// Close gives up the files.
+// Close closes the files.
 func (t *Throttling) Close() {
 	for _, l := range t.levels {
 		release(t.r.stats, []*level[cpuStat]{l.stat})

@@ -15,28 +15,28 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// A Tree is the host's cgroup hierarchies as they can be read below a root
-// directory. It is immutable.
+// A Tree is the host's cgroup hierarchies below a root directory. It is immutable.
 type Tree struct {
 	root   string
 	procfs procfs.FS
 	mode   Mode
-	// trees has nil for a hierarchy that is not mounted.
+	// trees are nil for hierarchies that are not mounted.
 	trees [numHierarchies]*tree
-	// lost says why this process's own place in a tree was not found.
+	// lost is why this process's own cgroup was not found; empty if it was.
 	lost string
 }
 
 // tree is one mounted hierarchy.
 type tree struct {
 	mount
-	// above names the cgroups from dir down to the root of this process's
-	// cgroup namespace, one per level of up; empty without a private namespace.
+	// above has the names of the cgroups from dir down to the root of this
+	// process's cgroup namespace, one per level of up; empty without a private
+	// namespace.
 	above []string
 }
 
-// Open finds the hierarchies below root, the directory in which the host's root
-// is mounted; "/" on the host itself.
+// Open finds the hierarchies below root, where the host's root is mounted; "/" on
+// the host itself.
 func Open(root string) (*Tree, error) {
 	if !supported {
 		return nil, NeedsLinux
@@ -64,7 +64,7 @@ func Open(root string) (*Tree, error) {
 		if tr == nil || tr.up == 0 {
 			continue
 		}
-		if tr.above = tr.findOwnPlace(all); tr.above == nil {
+		if tr.above = tr.findNamespaceRoot(all); tr.above == nil {
 			t.lost = fmt.Sprintf("the collector is in a private cgroup namespace, and its own cgroup was not found %d levels below %s: "+
 				"run it in the host's pid namespace, or in the host's cgroup namespace", tr.up, tr.dir)
 		}
@@ -83,8 +83,8 @@ func Open(root string) (*Tree, error) {
 	return t, nil
 }
 
-// better says whether a shows more of a hierarchy than b does, or the same in a
-// more usual place.
+// better reports whether a shows more of a hierarchy than b does, or the same in a
+// directory with a shorter path.
 func better(a, b mount) bool {
 	if a.up != b.up {
 		return a.up > b.up
@@ -95,14 +95,14 @@ func better(a, b mount) bool {
 	return len(a.dir) < len(b.dir)
 }
 
-// Mode says which kinds of hierarchies were found.
+// Mode returns the kinds of hierarchies that were found.
 func (t *Tree) Mode() Mode { return t.mode }
 
-// Root is the directory that the tree was opened at.
+// Root returns the directory that the tree was opened at.
 func (t *Tree) Root() string { return t.root }
 
-// Mount returns the directory that a hierarchy is read from; empty where it is
-// not mounted.
+// Mount returns the directory that a hierarchy is read from; empty if it is not
+// mounted.
 func (t *Tree) Mount(h Hierarchy) string {
 	if tr := t.trees[h]; tr != nil {
 		return tr.dir
@@ -110,8 +110,8 @@ func (t *Tree) Mount(h Hierarchy) string {
 	return ""
 }
 
-// Limited says in one line why parts of the host cannot be seen, and how that is
-// mended; empty where everything can be.
+// Limited returns in one line why parts of the host are not visible and what to do
+// about it; empty if all are.
 func (t *Tree) Limited() string {
 	if t.lost != "" {
 		return t.lost
@@ -128,8 +128,8 @@ func (t *Tree) Limited() string {
 	return ""
 }
 
-// wholeTree says whether dir is a hierarchy's very root: a private namespace
-// hides what is above by mounting a deeper cgroup as if it were the root.
+// wholeTree reports whether dir is a hierarchy's root. A private namespace mounts a
+// deeper cgroup as if it were the root.
 func wholeTree(h Hierarchy, dir string) bool {
 	if h == V2Tree {
 		return !isFile(filepath.Join(dir, "cgroup.events"))
@@ -137,8 +137,7 @@ func wholeTree(h Hierarchy, dir string) bool {
 	return isFile(filepath.Join(dir, "release_agent"))
 }
 
-// PathsOf returns the paths of a process, by its pid as the procfs below root
-// numbers it.
+// PathsOf returns the paths of a process by its pid in the procfs below root.
 func (t *Tree) PathsOf(pid int) (Paths, error) {
 	p, err := t.readPaths(t.procfs.File(pid, "cgroup"))
 	if err != nil {
@@ -172,7 +171,7 @@ func (t *Tree) readPaths(file string) (Paths, error) {
 // below root.
 var ErrOutside = errors.New("its cgroup is outside of the collector's cgroup namespace: mount the host's root and name it in root_path")
 
-// ParsePaths reads the content of a /proc/PID/cgroup.
+// ParsePaths parses the content of a /proc/PID/cgroup.
 func (t *Tree) ParsePaths(b []byte) (Paths, error) {
 	var p Paths
 	for line := range bytes.Lines(b) {
@@ -206,7 +205,7 @@ func (t *Tree) setPath(p *Paths, h Hierarchy, path string) error {
 	if tr == nil {
 		return nil
 	}
-	at, err := parsePlace(path)
+	at, err := parseNamespacePath(path)
 	if err != nil {
 		return err
 	}
@@ -214,9 +213,9 @@ func (t *Tree) setPath(p *Paths, h Hierarchy, path string) error {
 	return err
 }
 
-// resolve returns the path below the mount's directory of what the kernel shows
-// at a place, both seen from this process's cgroup namespace.
-func (tr *tree) resolve(at place) (string, error) {
+// resolve returns the path below the mount's directory of a path that the kernel
+// shows in this process's cgroup namespace.
+func (tr *tree) resolve(at namespacePath) (string, error) {
 	var path string
 	switch {
 	case at.up == tr.up && Under(at.rest, tr.rest):
@@ -238,8 +237,8 @@ func (tr *tree) resolve(at place) (string, error) {
 // dir returns the directory of a path in a hierarchy.
 func (t *Tree) dir(h Hierarchy, path string) string { return filepath.Join(t.trees[h].dir, path) }
 
-// owner returns the hierarchy that has a controller: its own v1 one where that
-// is mounted, else the v2 tree, whether or not it has the controller there.
+// owner returns the hierarchy that has a controller: its own v1 hierarchy if that is
+// mounted, else the v2 tree, where the controller may be off.
 func (t *Tree) owner(h Hierarchy) (Hierarchy, bool) {
 	if t.trees[h] != nil {
 		return h, true
@@ -247,8 +246,7 @@ func (t *Tree) owner(h Hierarchy) (Hierarchy, bool) {
 	return V2Tree, t.trees[V2Tree] != nil
 }
 
-// ID returns the number that the kernel knows a cgroup of the v2 tree by, as
-// perf records carry it.
+// ID returns the kernel's id of a cgroup in the v2 tree, as perf records carry it.
 func (t *Tree) ID(path string) (uint64, error) {
 	if t.trees[V2Tree] == nil {
 		return 0, NotMounted
@@ -256,15 +254,14 @@ func (t *Tree) ID(path string) (uint64, error) {
 	return inode(t.dir(V2Tree, path))
 }
 
-// findOwnPlace returns the names of the cgroups from a hierarchy's mounted root
-// down to the root of this process's cgroup namespace, nil if it is not found.
-// The kernel shows neither, only how many levels there are: they are found as the
-// directory that is the same, by inode, as the namespace's root where that is
-// mounted too, else as the one that lists this process.
-func (tr *tree) findOwnPlace(all []mount) []string {
+// findNamespaceRoot returns the names of the cgroups from a hierarchy's mounted root
+// down to the root of this process's cgroup namespace, nil if it is not found. The
+// kernel shows only the number of levels. The directory is the one with the inode of
+// the namespace's root if that is mounted too, else the one that lists this process.
+func (tr *tree) findNamespaceRoot(all []mount) []string {
 	var own uint64
 	for _, m := range all {
-		if m.device == tr.device && m.place == (place{}) {
+		if m.device == tr.device && m.namespacePath == (namespacePath{}) {
 			own, _ = inode(m.dir)
 		}
 	}

@@ -5,24 +5,24 @@ package cgroup
 
 import "math"
 
-// A WeightFormula is how a container runtime turned the CPU shares of a request
-// into a cpu.weight of the v2 tree. Shares go from 2 to 262144, with 1024 to the
-// core, and weights from 1 to 10000.
+// A WeightFormula converts the CPU shares of a request into a cpu.weight of the v2
+// tree, as a container runtime did. Shares go from 2 to 262144, 1024 for a core, and
+// weights from 1 to 10000.
 type WeightFormula string
 
 // The formulas.
 const (
-	// WeightAuto finds out which of the two it was.
+	// WeightAuto stands for whichever of the two explains the weights.
 	WeightAuto WeightFormula = "auto"
-	// WeightLinear is that of runc before 1.3.2, of crun before 1.23, and of the
+	// WeightLinear is the formula of runc before 1.3.2, of crun before 1.23, and of the
 	// kubelet for pods: one core is a weight of 39.
 	WeightLinear WeightFormula = "linear"
-	// WeightNew is that of runc from 1.3.2 and of crun from 1.23 on: one core is
+	// WeightNew is the formula of runc from 1.3.2 and of crun from 1.23 on: one core is
 	// a weight of 100.
 	WeightNew WeightFormula = "new"
 )
 
-// Valid says whether it is one of them.
+// Valid reports whether it is one of them.
 func (f WeightFormula) Valid() bool {
 	return f == WeightAuto || f == WeightLinear || f == WeightNew
 }
@@ -33,7 +33,7 @@ const (
 	sharesPerCore        = 1024
 )
 
-// weight returns what a formula makes of shares.
+// weight returns the weight that the formula gives for shares.
 func (f WeightFormula) weight(shares uint64) uint64 {
 	shares = min(max(shares, minShares), maxShares)
 	if f == WeightLinear {
@@ -44,15 +44,15 @@ func (f WeightFormula) weight(shares uint64) uint64 {
 	return uint64(math.Ceil(math.Pow(10, (l*l+125*l)/612-7.0/34)))
 }
 
-// span are the shares of which a formula makes a weight, both ends included.
+// span is a range of shares that a formula gives one weight for, both ends included.
 type span struct{ lo, hi float64 }
 
-// shares is the inverse of weight. Every weight has shares that become it.
+// shares is the inverse of weight. Every weight has shares.
 func (f WeightFormula) shares(weight uint64) span {
 	return span{float64(f.least(weight)), float64(f.least(weight+1) - 1)}
 }
 
-// least returns the fewest shares that become at least a weight.
+// least returns the fewest shares that give at least a weight.
 func (f WeightFormula) least(weight uint64) uint64 {
 	lo, hi := uint64(minShares), uint64(maxShares+1)
 	for lo < hi {
@@ -65,11 +65,11 @@ func (f WeightFormula) least(weight uint64) uint64 {
 	return lo
 }
 
-// cores returns the request in a span of shares: the roundest number of
-// thousandths of a core, since people write requests, else the middle.
+// cores returns the request in a span of shares: the roundest number of thousandths
+// of a core, since people choose requests, else the middle.
 func (s span) cores() float64 {
 	for _, step := range [...]float64{1000, 500, 250, 100, 50, 25, 10, 5} {
-		// The runtimes get milli × 1024 / 1000, cut off.
+		// Runtimes are given milli × 1024 / 1000, rounded down.
 		first := math.Ceil(s.lo*1000/sharesPerCore/step) * step
 		if milli := first; milli > 0 && math.Floor(milli*sharesPerCore/1000) <= s.hi {
 			return milli / 1000
@@ -89,15 +89,15 @@ func (f WeightFormula) sum(weights []uint64) span {
 	return total
 }
 
-// matches says whether a span of what n parts have together can be what the whole
-// has. Each part's shares are cut off to whole ones, and one without a request
-// has 2 that the whole does not count.
+// matches reports whether the sum of n parts can be the shares of the whole. The
+// shares of each part are rounded down, and a part without a request has 2 that the
+// whole does not count.
 func (s span) matches(whole span, n int) bool {
 	return s.lo-float64(minShares*n) <= whole.hi && s.hi+float64(n) >= whole.lo
 }
 
-// A pod is what is seen of a Kubernetes pod: the weights of its containers, its
-// own, those of all burstable pods, and that of the cgroup that holds them.
+// A pod is the weights in and around a Kubernetes pod: those of its containers, its
+// own, those of all burstable pods, and that of the cgroup that holds these.
 type pod struct {
 	containers []uint64
 	weight     uint64
@@ -105,10 +105,10 @@ type pod struct {
 	tier       uint64
 }
 
-// formula returns by which formula the containers got their weights, if it can be
-// told apart. The kubelet gives a pod the sum of what its containers request, and
-// the burstable pods together the sum of theirs, by a formula of its own: so the
-// sums fit for the formulas that were used, and hardly for others.
+// formula returns the formula of the containers' weights if only one is possible.
+// The kubelet gives a pod the sum of its containers' requests, and the burstable
+// pods together the sum of theirs, by a formula of its own. So the sums match for the
+// formulas that were used, and rarely for others.
 func (p pod) formula() (WeightFormula, bool) {
 	formulas := [...]WeightFormula{WeightLinear, WeightNew}
 	var kubelet []WeightFormula

@@ -13,23 +13,23 @@ import (
 	"github.com/hotprofile/hotprofile/internal/hosttest/scratch"
 )
 
-// Cgroup is a cgroup of a test's own, removed with all that runs in it when the
-// test ends.
+// Cgroup is a test's own cgroup. It is removed with its processes when the test
+// ends.
 type Cgroup struct {
 	// Path is the path below each hierarchy's root, with a leading slash.
 	Path string
 	made *scratch.Cgroup
 }
 
-// NewCgroup makes one below the root cgroup, called name plus something that
-// makes it unique. It skips the test where cgroups cannot be made.
+// NewCgroup makes a cgroup below the root cgroup, with a suffix that makes its name
+// unique. It skips the test if cgroups cannot be made.
 func NewCgroup(t testing.TB, name string) *Cgroup {
 	t.Helper()
 	return NewCgroupCalled(t, fmt.Sprintf("%s-%d-%d", name, os.Getpid(), time.Now().UnixNano()%1e9))
 }
 
-// NewCgroupCalled makes one of exactly that name, for tests in which a cgroup
-// comes back.
+// NewCgroupCalled makes a cgroup of exactly that name, for tests that make one
+// again.
 func NewCgroupCalled(t testing.TB, name string) *Cgroup {
 	t.Helper()
 	made, err := scratch.Make(name)
@@ -41,8 +41,8 @@ func NewCgroupCalled(t testing.TB, name string) *Cgroup {
 	return c
 }
 
-// SetQuota limits the cgroup to cores CPUs; 0 or less removes the limit. It
-// skips the test where that cannot be done.
+// SetQuota limits the cgroup to cores CPUs; 0 or less removes the limit. It skips
+// the test if that is not possible.
 func (c *Cgroup) SetQuota(t testing.TB, cores float64) {
 	t.Helper()
 	if err := c.made.SetQuota(cores); err != nil {
@@ -50,8 +50,8 @@ func (c *Cgroup) SetQuota(t testing.TB, cores float64) {
 	}
 }
 
-// Favour has the cgroup get the CPU that its quota allows, whatever else runs on
-// the machine. It skips the test where that cannot be done.
+// Favour gives the cgroup a high weight, so that it gets the CPU that its quota
+// allows on a busy machine. It skips the test if that is not possible.
 func (c *Cgroup) Favour(t testing.TB) {
 	t.Helper()
 	if err := c.made.Favour(100); err != nil {
@@ -59,14 +59,14 @@ func (c *Cgroup) Favour(t testing.TB) {
 	}
 }
 
-// Command returns a command that is inside the cgroup from its first
-// instruction on. It and its children are killed when the test ends.
+// Command returns a command that starts inside the cgroup. It and its children are
+// killed when the test ends.
 func (c *Cgroup) Command(name string, args ...string) *exec.Cmd {
 	return c.made.Command(name, args...)
 }
 
-// Add moves a process into the cgroup, for those that Command cannot start: of
-// users who may not put themselves there.
+// Add moves a process into the cgroup, for processes of other users, which Command
+// cannot start.
 func (c *Cgroup) Add(t testing.TB, pid int) {
 	t.Helper()
 	if err := c.made.Add(pid); err != nil {
@@ -74,8 +74,8 @@ func (c *Cgroup) Add(t testing.TB, pid int) {
 	}
 }
 
-// Remove kills what runs in the cgroup and removes it, as a container engine
-// does; a test that does not call it need not worry.
+// Remove kills the cgroup's processes and removes it, as a container engine does.
+// Otherwise that happens when the test ends.
 func (c *Cgroup) Remove(t testing.TB) {
 	t.Helper()
 	if err := c.made.Remove(); err != nil {

@@ -4,7 +4,7 @@
 package hosttest
 
 import (
-	_ "embed" // the program
+	_ "embed" // of the source
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,13 +14,12 @@ import (
 //go:embed testdata/churn.c
 var churnSource []byte
 
-// Churn is a program that starts processes, under two names: that of the one that
-// starts them and that of those that are started. What it does is said by its
-// arguments:
+// Churn is a program that starts processes. It has two names, that of the process
+// that starts others and that of those. Its arguments are:
 //
 //	churn CHILD RATE COUNT BURN   start COUNT processes, RATE a second, that burn
 //	                              BURN seconds of CPU time each; then print how
-//	                              many it was in how many seconds, and wait
+//	                              many it started in how many seconds, and wait
 //	bomb                          start processes that do the same, without end
 //	hot                           spin
 //	threads COUNT                 start threads that use a two-thousandth of a CPU
@@ -28,7 +27,7 @@ var churnSource []byte
 //	into PROGRAM ARGUMENT...      become that in other namespaces on a line of input
 type Churn struct{ Parent, Child string }
 
-// CompileChurn makes the program; it skips the test where there is no C compiler.
+// CompileChurn compiles the program. It skips the test without a C compiler.
 func CompileChurn(t testing.TB) Churn {
 	t.Helper()
 	cc, err := exec.LookPath("cc")

@@ -1,9 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hosttest gives tests the real thing: cgroups of their own, processes
-// inside them, and a skip that turns into a failure where privileged tests must
-// run.
+// Package hosttest gives tests real cgroups with processes in them, CPUs to take
+// offline, and skips that become failures if privileged tests must run.
 package hosttest
 
 import (
@@ -11,8 +10,8 @@ import (
 	"testing"
 )
 
-// SkipUnprivileged skips the test with the reason, or fails it where
-// HOTPROFILE_REQUIRE_PRIVILEGED=1 says that this machine can do everything.
+// SkipUnprivileged skips the test with the reason, or fails it if
+// HOTPROFILE_REQUIRE_PRIVILEGED is 1.
 func SkipUnprivileged(t testing.TB, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("HOTPROFILE_REQUIRE_PRIVILEGED") == "1" {

@@ -13,30 +13,29 @@ import (
 	"time"
 )
 
-// CPU is one that can be taken offline.
+// CPU is a CPU that can be taken offline.
 type CPU struct {
 	Number int
 	file   string
-	// guard brings it back when its input ends: when that is closed, or with this
-	// process, however that ends.
+	// guard is a process that brings the CPU back when its input ends: when that is
+	// closed or this process ends in any way.
 	guard *exec.Cmd
 	hold  io.Closer
 	back  *time.Timer
 }
 
-// mostOffline is after how long a CPU comes back though the test that took it is
-// stuck.
+// mostOffline is the time after which a CPU comes back even if the test is stuck.
 const mostOffline = 20 * time.Second
 
-// HotplugCPU returns a CPU to be taken offline. That disturbs everything that the
-// machine does, so the test is skipped unless HOTPROFILE_HOTPLUG=1 allows it. The
-// CPU is back when the test ends, however it does.
+// HotplugCPU returns a CPU that can be taken offline. That disturbs everything on
+// the machine, so the test is skipped unless HOTPROFILE_HOTPLUG is 1. The CPU is
+// back when the test ends, however it does.
 func HotplugCPU(t testing.TB) *CPU {
 	t.Helper()
 	if os.Getenv("HOTPROFILE_HOTPLUG") != "1" {
 		t.Skip("HOTPROFILE_HOTPLUG=1 allows to take a CPU of this machine offline")
 	}
-	for n := 1; n < 8; n++ { // the first one mostly cannot
+	for n := 1; n < 8; n++ { // the first one usually cannot
 		file := fmt.Sprintf("/sys/devices/system/cpu/cpu%d/online", n)
 		if text, err := os.ReadFile(file); err != nil || string(text) != "1\n" {
 			continue
@@ -49,11 +48,11 @@ func HotplugCPU(t testing.TB) *CPU {
 	return nil
 }
 
-// Offline takes the CPU offline, for so many seconds at most.
+// Offline takes the CPU offline for at most 20 s.
 func (c *CPU) Offline(t testing.TB) {
 	t.Helper()
 	c.guard = exec.Command("/bin/sh", "-c", `read _; echo 1 > "$0"`, c.file)
-	c.guard.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // not to be interrupted with the test
+	c.guard.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that it is not interrupted with the test
 	hold, err := c.guard.StdinPipe()
 	if err == nil {
 		err = c.guard.Start()
@@ -69,7 +68,7 @@ func (c *CPU) Offline(t testing.TB) {
 	}
 }
 
-// Online brings it back.
+// Online brings the CPU back.
 func (c *CPU) Online(t testing.TB) {
 	t.Helper()
 	if c.guard == nil {

@@ -5,8 +5,8 @@ package hosttest
 
 import "testing"
 
-// SetPIDs limits how many processes and threads the cgroup may have. It skips the
-// test where that cannot be done.
+// SetPIDs limits the number of processes and threads in the cgroup. It skips the
+// test if that is not possible.
 func (c *Cgroup) SetPIDs(t testing.TB, most int) {
 	t.Helper()
 	if err := c.made.SetPIDs(most); err != nil {
@@ -14,11 +14,11 @@ func (c *Cgroup) SetPIDs(t testing.TB, most int) {
 	}
 }
 
-// PIDs is how many processes and threads are in the cgroup, where SetPIDs works.
+// PIDs returns the number of processes and threads in the cgroup, if SetPIDs works.
 func (c *Cgroup) PIDs() int { return c.made.PIDs() }
 
-// KillAtOnce ends all processes of the cgroup in one step. It skips the test where
-// that cannot be done.
+// KillAtOnce ends all processes of the cgroup in one step. It skips the test if that
+// is not possible.
 func (c *Cgroup) KillAtOnce(t testing.TB) {
 	t.Helper()
 	if err := c.made.KillAtOnce(); err != nil {

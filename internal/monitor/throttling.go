@@ -43,7 +43,7 @@ func newThrottling(w *Watcher) *throttling {
 		if w.process != nil {
 			t, err = w.source.reader.OpenThrottling(w.paths)
 		} else {
-			t, err = w.source.reader.OpenUnitThrottling(w.unit)
+			t, err = w.source.reader.OpenGroupThrottling(w.unit)
 		}
 		if err != nil {
 			return nil, err

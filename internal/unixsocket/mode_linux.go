@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// ownerOnly makes the file of a socket that is about to be bound the owner's
-// alone: Linux gives the file the mode of the socket. Without it there would be
-// a moment in which the umask alone decides who may connect.
+// ownerOnly makes the file of a socket accessible to its owner alone before it is
+// bound: Linux gives the file the mode of the socket. Without it the umask would
+// decide for a moment who may connect.
 func ownerOnly(_, _ string, c syscall.RawConn) error {
 	var set error
 	err := c.Control(func(fd uintptr) { set = syscall.Fchmod(int(fd), 0o600) })

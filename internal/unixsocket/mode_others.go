@@ -7,5 +7,5 @@ package unixsocket
 
 import "syscall"
 
-// ownerOnly leaves it to the umask until the file is there.
+// ownerOnly does nothing: the umask decides until the file exists.
 func ownerOnly(_, _ string, _ syscall.RawConn) error { return nil }

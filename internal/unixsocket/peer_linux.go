@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PeerPID is the process that connected, as this process's pid namespace numbers
-// it; 0 for one outside of that.
+// PeerPID returns the pid of the process that connected in this process's pid
+// namespace; 0 for one outside of that.
 func PeerPID(c net.Conn) (int, error) {
 	conn, ok := c.(*net.UnixConn)
 	if !ok {

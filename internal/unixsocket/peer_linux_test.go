@@ -17,8 +17,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/hosttest"
 )
 
-func TestTheKernelNamesWhoConnected(t *testing.T) {
-	for name, path := range map[string]string{"a file": place(t), "an abstract name": "@hotprofile-unixsocket-test"} {
+func TestPeerPIDIsTheClients(t *testing.T) {
+	for name, path := range map[string]string{"a file": socketPath(t), "an abstract name": "@hotprofile-unixsocket-test"} {
 		t.Run(name, func(t *testing.T) {
 			l, err := Listen(t.Context(), path, 0o600)
 			require.NoError(t, err)
@@ -36,7 +36,7 @@ func TestTheKernelNamesWhoConnected(t *testing.T) {
 	}
 }
 
-func TestOverTCPNobodyIsNamed(t *testing.T) {
+func TestPeerPIDFailsOverTCP(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
@@ -47,9 +47,8 @@ func TestOverTCPNobodyIsNamed(t *testing.T) {
 	require.ErrorContains(t, err, "no Unix socket")
 }
 
-// A server in a pid namespace of its own, as in a container, cannot number those
-// who connect from outside of it.
-func TestOneOutsideOfThePIDNamespaceIsZero(t *testing.T) {
+// In the pid namespace of a container, clients outside of it have no pid.
+func TestPeerPIDOutsideOfThePIDNamespaceIsZero(t *testing.T) {
 	if path := os.Getenv("HOTPROFILE_TEST_LISTEN"); path != "" {
 		l, err := Listen(t.Context(), path, 0o600)
 		require.NoError(t, err)
@@ -64,7 +63,7 @@ func TestOneOutsideOfThePIDNamespaceIsZero(t *testing.T) {
 		require.NoError(t, l.Close())
 		return
 	}
-	path := place(t)
+	path := socketPath(t)
 	cmd := exec.Command("/proc/self/exe", "-test.run", "^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), "HOTPROFILE_TEST_LISTEN="+path)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}

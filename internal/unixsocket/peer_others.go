@@ -10,7 +10,7 @@ import (
 	"net"
 )
 
-// PeerPID is known on Linux only.
+// PeerPID fails: it needs Linux.
 func PeerPID(net.Conn) (int, error) {
 	return 0, errors.New("ask the kernel who is at the other end: needs Linux")
 }

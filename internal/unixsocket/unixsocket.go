@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package unixsocket listens at Unix sockets as a server that is restarted has
-// to: what an earlier run left behind is replaced, and nobody who may not
-// connect gets the chance to.
+// Package unixsocket listens at Unix sockets for servers that are restarted: it
+// replaces the socket of an earlier run, and at no moment can a user connect whom
+// the socket's mode does not permit.
 package unixsocket
 
 import (
@@ -18,16 +18,16 @@ import (
 	"time"
 )
 
-// dialStale is how long a socket's owner has to take a connection.
+// dialStale is how long a socket's owner has to accept a connection.
 const dialStale = time.Second
 
-// Abstract says whether an endpoint is a name in Linux's abstract namespace,
-// which has no file and no permissions: whoever is in the same network
-// namespace may connect.
+// Abstract reports whether an endpoint is a name in Linux's abstract namespace,
+// which has no file and no permissions: every process in the same network namespace
+// may connect.
 func Abstract(path string) bool { return strings.HasPrefix(path, "@") }
 
-// Listen listens at path for those whom mode, the permissions of the socket's
-// file, allows to. Closing the listener removes the file.
+// Listen listens at path with mode as the permissions of the socket's file. Closing
+// the listener removes the file.
 func Listen(ctx context.Context, path string, mode fs.FileMode) (net.Listener, error) {
 	if Abstract(path) {
 		return new(net.ListenConfig).Listen(ctx, "unix", path)
@@ -46,8 +46,8 @@ func Listen(ctx context.Context, path string, mode fs.FileMode) (net.Listener, e
 	return l, nil
 }
 
-// removeStale removes a socket that an earlier run left behind: nothing else,
-// and not one that is listened at.
+// removeStale removes the socket of an earlier run. It fails for other files and for
+// a socket that a process still listens at.
 func removeStale(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

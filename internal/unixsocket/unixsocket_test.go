@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// place is a path short enough for a socket, in a folder of the test's own.
-func place(t *testing.T) string {
+// socketPath returns a path short enough for a socket, in a folder of the test's own.
+func socketPath(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hp")
 	require.NoError(t, err)
@@ -26,9 +26,9 @@ func place(t *testing.T) string {
 	return filepath.Join(dir, "s")
 }
 
-func TestASocketHasTheModeThatItIsGivenAndIsRemovedWhenClosed(t *testing.T) {
+func TestListenSetsTheModeAndCloseRemovesTheFile(t *testing.T) {
 	for _, mode := range []fs.FileMode{0o600, 0o660, 0o666} {
-		path := place(t)
+		path := socketPath(t)
 		l, err := Listen(t.Context(), path, mode)
 		require.NoError(t, err)
 		info, err := os.Stat(path)
@@ -39,11 +39,11 @@ func TestASocketHasTheModeThatItIsGivenAndIsRemovedWhenClosed(t *testing.T) {
 	}
 }
 
-// The mode with which the file appears, whatever the umask.
-func TestASocketIsTheOwnersAloneFromItsFirstMoment(t *testing.T) {
+// The file has this mode from the start, whatever the umask.
+func TestOnlyTheOwnerCanConnectFromTheStart(t *testing.T) {
 	old := syscall.Umask(0)
 	defer syscall.Umask(old)
-	path := place(t)
+	path := socketPath(t)
 	l, err := (&net.ListenConfig{Control: ownerOnly}).Listen(t.Context(), "unix", path)
 	require.NoError(t, err)
 	defer l.Close()
@@ -52,8 +52,8 @@ func TestASocketIsTheOwnersAloneFromItsFirstMoment(t *testing.T) {
 	require.EqualValues(t, 0o600, info.Mode().Perm())
 }
 
-func TestASocketThatAnEarlierRunLeftBehindIsReplaced(t *testing.T) {
-	path := place(t)
+func TestListenReplacesAStaleSocket(t *testing.T) {
+	path := socketPath(t)
 	l, err := Listen(t.Context(), path, 0o600)
 	require.NoError(t, err)
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
@@ -64,8 +64,8 @@ func TestASocketThatAnEarlierRunLeftBehindIsReplaced(t *testing.T) {
 	require.NoError(t, again.Close())
 }
 
-func TestASocketThatIsListenedAtIsLeftAlone(t *testing.T) {
-	path := place(t)
+func TestListenFailsForASocketInUse(t *testing.T) {
+	path := socketPath(t)
 	l, err := Listen(t.Context(), path, 0o600)
 	require.NoError(t, err)
 	defer l.Close()
@@ -76,8 +76,8 @@ func TestASocketThatIsListenedAtIsLeftAlone(t *testing.T) {
 	require.NoError(t, c.Close())
 }
 
-func TestWhatIsNoSocketIsLeftAlone(t *testing.T) {
-	path := place(t)
+func TestListenFailsForAFileThatIsNoSocket(t *testing.T) {
+	path := socketPath(t)
 	require.NoError(t, os.WriteFile(path, []byte("mine"), 0o600))
 	_, err := Listen(t.Context(), path, 0o600)
 	require.ErrorContains(t, err, "is not a socket")
@@ -85,19 +85,19 @@ func TestWhatIsNoSocketIsLeftAlone(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "mine", string(content))
 
-	link := place(t)
+	link := socketPath(t)
 	require.NoError(t, os.Symlink(path, link))
 	_, err = Listen(t.Context(), link, 0o600)
 	require.ErrorContains(t, err, "is not a socket")
 }
 
-func TestAFolderThatIsNotThereIsAnError(t *testing.T) {
-	_, err := Listen(t.Context(), place(t)+"/not/there", 0o600)
+func TestListenFailsWithoutTheFolder(t *testing.T) {
+	_, err := Listen(t.Context(), socketPath(t)+"/not/there", 0o600)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
-func TestAnEndedContextIsObeyed(t *testing.T) {
-	path := place(t)
+func TestListenFailsForAnEndedContext(t *testing.T) {
+	path := socketPath(t)
 	l, err := Listen(t.Context(), path, 0o600)
 	require.NoError(t, err)
 	defer l.Close()

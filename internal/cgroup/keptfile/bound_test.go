@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkAboveTheBound reads 1,000 files in turn, of which so many may be open:
-// as a set does it, and closing the one that was not read for longest.
+// BenchmarkAboveTheBound reads 1,000 files in turn while fewer may be open, with a
+// set and with one that evicts the least recently used file.
 func BenchmarkAboveTheBound(b *testing.B) {
 	const n = 1000
 	dir := b.TempDir()

@@ -3,12 +3,11 @@
 
 package keptfile
 
-// Changes counts the writes to files, as the kernel tells of them, so that a
-// limit which nobody touched need not be read again. Only writes are told: what
-// the kernel itself changes is not, nor that a cgroup was removed. It belongs to
-// one goroutine.
+// Changes counts the writes to files by inotify, so that a limit that nobody wrote
+// to need not be read again. Changes by the kernel itself and the removal of a
+// cgroup are not reported. It belongs to one goroutine.
 type Changes struct {
-	fd      int // below 0 where the kernel tells nothing
+	fd      int // below 0 without inotify
 	max     int
 	watches map[int32]*Watch
 	buf     []byte
@@ -21,9 +20,9 @@ type Watch struct {
 	changes uint32
 }
 
-// Changes is how many there were; it grows by at least one with each round in
-// which the file was written to.
+// Changes returns their number; it grows by at least one for each Take since which
+// the file was written to.
 func (w *Watch) Changes() uint32 { return w.changes }
 
-// Watched is how many files are watched.
+// Watched returns the number of watched files.
 func (c *Changes) Watched() int { return len(c.watches) }

@@ -12,12 +12,12 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// watchShare is the part of the watches of a user that one collector takes at
-// most: others need them too.
+// watchShare is the divisor of a user's watches that gives the most for one
+// collector: other programs need them too.
 const watchShare = 4
 
-// NewChanges returns a set of at most maxWatches watches. Where the kernel gives
-// none it watches nothing.
+// NewChanges returns a set of at most maxWatches watches. If inotify is not
+// available, it watches nothing.
 func NewChanges(maxWatches int) *Changes {
 	c := &Changes{fd: -1, max: maxWatches, watches: map[int32]*Watch{}}
 	if n, err := procfs.Sysctl("fs/inotify/max_user_watches"); err == nil {
@@ -35,15 +35,15 @@ func NewChanges(maxWatches int) *Changes {
 	return c
 }
 
-// Watch begins to watch a file; nil where that cannot be done. What is written
-// after it is counted.
+// Watch begins to count the writes to a file. It returns nil if that is not
+// possible.
 func (c *Changes) Watch(path string) *Watch {
 	if c.fd < 0 || len(c.watches) >= c.max {
 		return nil
 	}
 	id, err := unix.InotifyAddWatch(c.fd, path, unix.IN_MODIFY)
 	if err != nil || c.watches[int32(id)] != nil {
-		return nil // the same file by another name is not told apart
+		return nil // the same file by another name has the same id
 	}
 	w := &Watch{of: c, id: int32(id)}
 	c.watches[w.id] = w

@@ -1,18 +1,18 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package keptfile reads small files of the kernel's over and over, without
-// opening them each time: a pread on an open file costs a tenth of opening it
-// anew, and allocates nothing.
+// Package keptfile reads small files of the kernel repeatedly without opening them
+// each time: a pread on an open file costs a tenth of opening it, and allocates
+// nothing.
 //
-// A set keeps a bounded number of files open. A file that finds the set full is
-// opened for each of its readings, until there is room: readings go round all
-// files in turn, and evicting the least recently used one would make every
-// reading a miss. With 1,000 files, of which 900 may be open, a reading costs
-// 0.5 µs like this and 2.1 µs like that (BenchmarkAboveTheBound).
+// A set keeps a bounded number of files open. While it is full, other files are
+// opened for each reading. It evicts no file: readings go round all files in turn,
+// so evicting the least recently used one would make every reading a miss. With
+// 1,000 files, of which 900 may be open, a reading costs 0.5 µs; with eviction
+// 2.1 µs (BenchmarkAboveTheBound).
 //
-// Files that are only written to by people and programs, as limits are, need not
-// be read at all while nobody writes to them: see [Changes].
+// Files that the kernel itself does not change, like limits, need not be read while
+// nobody writes to them: see [Changes].
 package keptfile
 
 import (
@@ -30,14 +30,14 @@ type Set struct {
 // NewSet returns a set that keeps at most maxOpen files open.
 func NewSet(maxOpen int) *Set { return &Set{max: maxOpen} }
 
-// Kept is how many files are open now.
+// Kept returns the number of open files.
 func (s *Set) Kept() int { return s.open }
 
-// Unkept counts the readings that had to open their file because the set was
-// full.
+// Unkept returns the number of readings that had to open their file because the set
+// was full.
 func (s *Set) Unkept() uint64 { return s.unkept }
 
-// A File is one path. It is opened at its first reading.
+// A File is a path, opened at its first reading.
 type File struct {
 	path  string
 	set   *Set
@@ -49,10 +49,10 @@ type File struct {
 // File returns the file of a path, not yet opened.
 func (s *Set) File(path string) File { return File{path: path, set: s} }
 
-// Path is the file's name.
+// Path returns the file's path.
 func (f *File) Path() string { return f.path }
 
-// Kept says whether the file is open, so that it is still the one that was read
+// Kept reports whether the file is open, so that it is still the one that was read
 // before.
 func (f *File) Kept() bool { return f.isSet }
 

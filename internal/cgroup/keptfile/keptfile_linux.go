@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Read reads the file from its start into buf with one call to the kernel: right
-// for files that the kernel writes in one piece, which is all but lists of
-// processes. Replaced says that the path names another file than at the last
-// reading, because the cgroup was removed and made again.
+// Read reads the file from its start into buf with one system call, which suits
+// files that the kernel writes in one piece: all but lists of processes. A file that
+// fills buf is [ErrTooLarge]. replaced reports whether the path is another file than
+// at the last reading, because the cgroup was removed and made again.
 func (f *File) Read(buf []byte) (n int, replaced bool, err error) {
 	if f.isSet {
 		n, err := pread(f.fd, buf, 0)
 		if err == nil {
 			return f.fits(n, buf, false)
 		}
-		if !errors.Is(err, unix.ENODEV) { // what cgroupfs says of a removed cgroup
+		if !errors.Is(err, unix.ENODEV) { // cgroupfs's answer for a removed cgroup
 			return 0, false, f.fail("read", err)
 		}
 		f.Close()
@@ -35,7 +35,7 @@ func (f *File) Read(buf []byte) (n int, replaced bool, err error) {
 	return f.fits(n, buf, replaced)
 }
 
-// ReadHead is Read for a file whose beginning is all that is asked for.
+// ReadHead is Read for a file of which only the beginning is needed.
 func (f *File) ReadHead(buf []byte) (n int, err error) {
 	n, _, err = f.Read(buf)
 	if errors.Is(err, ErrTooLarge) {
@@ -73,7 +73,7 @@ func (f *File) openNow() (replaced bool, err error) {
 	return replaced, nil
 }
 
-// keep closes a file that there is no room for.
+// keep closes the file if the set is full.
 func (f *File) keep() {
 	if f.set.open > f.set.max {
 		f.set.unkept++

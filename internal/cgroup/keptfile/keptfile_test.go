@@ -45,7 +45,7 @@ func TestFullSetOpensEachTime(t *testing.T) {
 	b.Close()
 }
 
-func TestReplacedFileIsTold(t *testing.T) {
+func TestReplacedFileIsReported(t *testing.T) {
 	s := NewSet(0)
 	path := write(t, "a", "old")
 	f := s.File(path)

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// LimitMemory bounds what the cgroup's processes hold, the kernel's cache of
-// their files included, which gives way first.
+// LimitMemory limits the memory of the cgroup's processes, including the kernel's
+// cache of their files, which is reclaimed first.
 func (c *Cgroup) LimitMemory(bytes int64) error {
 	if c.memory == "" {
 		return fmt.Errorf("no hierarchy here owns the memory controller, so %s cannot have a limit", c.Path)
@@ -28,8 +28,8 @@ func (c *Cgroup) LimitMemory(bytes int64) error {
 	return nil
 }
 
-// OOMKills is how many of the cgroup's processes the kernel has killed for the
-// limit.
+// OOMKills returns the number of the cgroup's processes that the kernel has killed
+// because of the limit.
 func (c *Cgroup) OOMKills() (int, error) {
 	file := "memory.oom_control"
 	if c.memory == c.unified {
@@ -47,7 +47,7 @@ func (c *Cgroup) OOMKills() (int, error) {
 	return 0, fmt.Errorf("read what memory has cost %s: %s has no oom_kill", c.Path, file)
 }
 
-// Freeze stops all of the cgroup's processes where they are, or lets them go on.
+// Freeze stops all of the cgroup's processes or continues them.
 func (c *Cgroup) Freeze(on bool) error {
 	if c.unified == "" {
 		return errors.New("no cgroup v2 tree is mounted, so that cgroups cannot be frozen")

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// SetPIDs limits how many processes and threads the cgroup may have.
+// SetPIDs limits the number of processes and threads in the cgroup.
 func (c *Cgroup) SetPIDs(most int) error {
 	for _, dir := range c.dirs {
 		err := os.WriteFile(filepath.Join(dir, "pids.max"), []byte(strconv.Itoa(most)), 0)
@@ -26,7 +26,7 @@ func (c *Cgroup) SetPIDs(most int) error {
 	return fmt.Errorf("no hierarchy here owns the pids controller, so the processes of %s cannot be limited", c.Path)
 }
 
-// PIDs is how many processes and threads are in the cgroup, where SetPIDs works.
+// PIDs returns the number of processes and threads in the cgroup, if SetPIDs works.
 func (c *Cgroup) PIDs() int {
 	for _, dir := range c.dirs {
 		if text, err := os.ReadFile(filepath.Join(dir, "pids.current")); err == nil {
@@ -37,8 +37,8 @@ func (c *Cgroup) PIDs() int {
 	return 0
 }
 
-// KillAtOnce ends all processes of the cgroup in one step, those that they start
-// meanwhile too. It needs the v2 tree, and a kernel from 5.14 on.
+// KillAtOnce ends all processes of the cgroup in one step, including those that they
+// start meanwhile. It needs the v2 tree and Linux 5.14.
 func (c *Cgroup) KillAtOnce() error {
 	for _, dir := range c.dirs {
 		// Only the v2 tree has the file.

@@ -16,20 +16,20 @@ import (
 	"time"
 )
 
-// Cgroup is one cgroup, in several hierarchies.
+// Cgroup is a cgroup of the same path in several hierarchies.
 type Cgroup struct {
 	// Path is the path below each hierarchy's root, with a leading slash.
 	Path string
 	dirs []string
-	cpu  string // the directory that owns the quota; empty where none does
-	v2   bool   // whether cpu is in the v2 tree
+	cpu  string // the directory with the quota; empty if there is none
+	v2   bool   // cpu is in the v2 tree
 
-	memory  string // the directory that owns the memory limit; empty where none does
-	unified string // the one in the v2 tree; empty where there is none
+	memory  string // the directory with the memory limit; empty if there is none
+	unified string // the directory in the v2 tree; empty if there is none
 }
 
-// Make makes the cgroup called name below the root cgroup. What it made before
-// an error is removed again.
+// Make makes the cgroup called name below the root cgroup. After an error nothing of
+// it is left.
 func Make(name string) (*Cgroup, error) {
 	mounts, err := mounts()
 	if err != nil {
@@ -69,9 +69,9 @@ func Make(name string) (*Cgroup, error) {
 	return c, nil
 }
 
-// enable has the root of a v2 tree give its children the controllers that
-// monitors read, as container engines do: systemd gives the CPU's only when a unit
-// asks for it. What is not there, as on hybrid hosts, is found when it is used.
+// enable enables the controllers that monitors read for the children of a v2 tree's
+// root, as container engines do: systemd enables cpu only if a unit asks for it. A
+// controller that is missing, as on hybrid hosts, is an error when it is used.
 func enable(root string) {
 	for _, controller := range []string{"cpu", "memory", "pids"} {
 		_ = os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+"+controller), 0)
@@ -101,8 +101,8 @@ func (c *Cgroup) SetQuota(cores float64) error {
 	return nil
 }
 
-// Favour gives the cgroup that many times the usual weight, so that what else
-// runs on a busy machine takes little from it. Its quota stays what it is.
+// Favour gives the cgroup that many times the default weight, so that other load on
+// a busy machine takes little CPU from it. Its quota does not change.
 func (c *Cgroup) Favour(times int) error {
 	if c.cpu == "" {
 		return fmt.Errorf("no hierarchy here owns the cpu controller, so %s cannot have a weight", c.Path)
@@ -117,8 +117,7 @@ func (c *Cgroup) Favour(times int) error {
 	return nil
 }
 
-// Command returns a command that is inside the cgroup from its first
-// instruction on.
+// Command returns a command that starts inside the cgroup.
 func (c *Cgroup) Command(name string, args ...string) *exec.Cmd {
 	var script strings.Builder
 	for _, dir := range c.dirs {
@@ -138,9 +137,9 @@ func (c *Cgroup) Add(pid int) error {
 	return nil
 }
 
-// Remove kills what runs in the cgroup and removes it, as a container engine
-// does. On a machine that is very busy what was killed takes a while to end.
-// What could not be removed can be tried again.
+// Remove kills the cgroup's processes and removes it, as a container engine does. On
+// a very busy machine killed processes take a while to end: if it fails, it can be
+// called again.
 func (c *Cgroup) Remove() error {
 	var errs []error
 	var left []string
@@ -181,8 +180,8 @@ type mount struct {
 	controllers map[string]bool
 }
 
-// mounts lists the hierarchies that a container engine would use here: the v2
-// tree, and the v1 ones that monitors read.
+// mounts returns the hierarchies that a container engine would use here: the v2 tree
+// and the v1 hierarchies that monitors read.
 func mounts() ([]mount, error) {
 	f, err := os.Open("/proc/self/mounts")
 	if err != nil {
