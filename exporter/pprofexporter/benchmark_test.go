@@ -23,8 +23,8 @@ func BenchmarkConsume(b *testing.B) {
 	}
 	resource := in.ResourceProfiles().At(0).Resource().Attributes()
 	d := dictionary.NewReader(in.Dictionary())
-	b.Run("aggregate", func(b *testing.B) {
-		a := newAggregate(d.ProfileType(profileOf(in)))
+	b.Run("add", func(b *testing.B) {
+		a := newBuilder(d.ProfileType(profileOf(in)))
 		b.ReportAllocs()
 		for b.Loop() {
 			a.add(d, resource, profileOf(in))
@@ -32,7 +32,7 @@ func BenchmarkConsume(b *testing.B) {
 		perSample(b)
 	})
 	b.Run("write", func(b *testing.B) {
-		a := newAggregate(d.ProfileType(profileOf(in)))
+		a := newBuilder(d.ProfileType(profileOf(in)))
 		a.add(d, resource, profileOf(in))
 		p := a.finish()
 		b.ReportAllocs()

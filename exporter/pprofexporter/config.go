@@ -16,25 +16,25 @@ import (
 
 // Config is the configuration of `pprof`.
 type Config struct {
-	// Directory is where files go; it is made where it is missing. Default: the
-	// first directory of ${STATE_DIRECTORY}, which systemd sets, else ./profiles.
+	// Directory is the directory of the files; it is created if it does not exist.
+	// Default: the first directory of ${STATE_DIRECTORY}, which systemd sets, else
+	// ./profiles.
 	Directory string `mapstructure:"directory"`
-	// IdleTimeout finishes a file that has had no new data for this long.
+	// IdleTimeout finishes a file that no profile was added to for this long.
 	// Default 15s, at least 100ms.
 	IdleTimeout time.Duration `mapstructure:"idle_timeout"`
-	// MaxFiles is how many files are kept, the oldest go first. Default 100, at
+	// MaxFiles is the number of files kept; the oldest are removed. Default 100, at
 	// least 1.
 	MaxFiles int `mapstructure:"max_files"`
-	// MaxBytes is how many bytes of files are kept, the oldest go first; the
-	// newest file stays whatever its size. A number, or one with a unit as 256MiB.
+	// MaxBytes is the number of bytes of files kept; the oldest are removed, but not
+	// the newest, whatever its size. A number, or one with a unit such as 256MiB.
 	// Default 256MiB, at least 1 byte.
 	MaxBytes bytesize.Size `mapstructure:"max_bytes"`
 }
 
 const minIdleTimeout = 100 * time.Millisecond
 
-// createDefaultConfig takes the environment as an argument so that tests need
-// not change theirs.
+// createDefaultConfig returns the defaults in an environment.
 func createDefaultConfig(getenv func(string) string) component.Config {
 	directory := "profiles"
 	// With several StateDirectory= names systemd joins them like a PATH.
@@ -49,7 +49,7 @@ func createDefaultConfig(getenv func(string) string) component.Config {
 	}
 }
 
-// Validate returns every fault, each with its key and what is allowed.
+// Validate returns all faults joined, each with its key and the allowed values.
 func (c *Config) Validate() error {
 	var errs []error
 	if c.Directory == "" {

@@ -3,11 +3,10 @@
 
 // Package pprofexporter is the exporter `pprof`: it collects the profiles of a
 // unit and trigger in memory, and writes each profile type as a gzipped pprof
-// file for `go tool pprof` when no more come.
+// file for `go tool pprof` when no more arrive.
 //
-// Translation of one profile type is the business of profileFile, names and
-// files on disk that of directory; exporter decides which profiles go together
-// and when they are done.
+// openFiles decides which profiles share a file and when it is finished; builder and
+// converter turn OTLP into pprof; fileName and directory are about files on disk.
 package pprofexporter
 
 //go:generate go tool -modfile=../../internal/tools/go.mod mdatagen metadata.yaml

@@ -395,10 +395,10 @@ func TestAHostileServiceNameStaysInside(t *testing.T) {
 func TestMemoryIsBoundedByWritingWhatThereIs(t *testing.T) {
 	t.Run("of one file", func(t *testing.T) {
 		h := started(t, nil)
-		h.maxFileMemory = 200 << 10
+		h.open.maxFileMemory = 200 << 10
 		for range 5 {
 			h.send(input{resource: checkout(), profile: reason("a", "t1", ""), stacks: 1000})
-			require.LessOrEqual(t, h.memory, h.maxFileMemory)
+			require.LessOrEqual(t, h.open.memory, h.open.maxFileMemory)
 		}
 		require.Len(t, h.files(), 5)
 		require.EqualValues(t, 5, h.counted("pprof.files", "memory"))
@@ -406,25 +406,25 @@ func TestMemoryIsBoundedByWritingWhatThereIs(t *testing.T) {
 	})
 	t.Run("of all files", func(t *testing.T) {
 		h := started(t, nil)
-		h.maxMemory = 1 << 20
+		h.open.maxMemory = 1 << 20
 		for i := range 20 {
 			h.send(input{resource: checkout(), profile: reason(fmt.Sprint("u", i), "t1", ""), stacks: 100 + i})
-			require.LessOrEqual(t, h.memory, h.maxMemory)
+			require.LessOrEqual(t, h.open.memory, h.open.maxMemory)
 		}
 		require.NotEmpty(t, h.files())
 		require.NoError(t, h.shutdown(context.Background()))
 		require.Len(t, h.files(), 20)
-		require.Zero(t, h.memory)
-		require.Empty(t, h.units)
+		require.Zero(t, h.open.memory)
+		require.Empty(t, h.open.units)
 	})
 	t.Run("is not used up by time", func(t *testing.T) {
 		h := started(t, nil)
 		h.send(input{resource: checkout(), profile: reason("a", "t1", ""), stacks: 100, cold: 3})
-		held := h.memory
+		held := h.open.memory
 		for range 50 {
 			h.send(input{resource: checkout(), profile: reason("a", "t1", ""), stacks: 100, cold: 3})
 		}
-		require.Equal(t, held, h.memory)
+		require.Equal(t, held, h.open.memory)
 	})
 }
 
@@ -439,7 +439,7 @@ func TestTheMemoryEstimateIsNotBelowTheTruth(t *testing.T) {
 	}
 	before := heap()
 	d := dictionary.NewReader(in.Dictionary())
-	a := newAggregate(d.ProfileType(profileOf(in)))
+	a := newBuilder(d.ProfileType(profileOf(in)))
 	a.add(d, in.ResourceProfiles().At(0).Resource().Attributes(), profileOf(in))
 	held := heap() - before
 	t.Logf("estimated %d bytes, held %d", a.size, held)
@@ -677,7 +677,7 @@ func FuzzNoProfilesMakeTheExporterPanic(f *testing.F) {
 			for _, sp := range rp.ScopeProfiles().All() {
 				for _, one := range sp.Profiles().All() {
 					d := dictionary.NewReader(p.Dictionary())
-					a := newAggregate(d.ProfileType(one))
+					a := newBuilder(d.ProfileType(one))
 					a.add(d, rp.Resource().Attributes(), one)
 					out := a.finish()
 					hottest(out, 5)

@@ -1,0 +1,58 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pprofexporter
+
+import (
+	"regexp"
+	"strings"
+	"time"
+)
+
+const (
+	extension  = ".pb.gz"
+	timeLayout = "20060102T150405Z"
+)
+
+// ours matches the names that fileName returns, with extension and number.
+func ours() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9._-]+_[A-Za-z0-9._-]+_[0-9]{8}T[0-9]{6}Z_[A-Za-z0-9._-]+_[A-Za-z0-9._-]+\.pb\.gz$`)
+}
+
+// fileName returns the name of a file without its extension. Whatever the arguments
+// hold, it names no other directory. With the extension and a number it has at most
+// 200 bytes.
+func fileName(service, unit string, at time.Time, policy, profileType string) string {
+	// Of a unit the end is kept: a cgroup's path ends in its own name.
+	return strings.Join([]string{
+		head(safe(service), 60),
+		tail(safe(unit), 64),
+		at.UTC().Format(timeLayout),
+		head(safe(policy), 24),
+		head(safe(profileType), 16),
+	}, "_")
+}
+
+// safe replaces every byte outside of [A-Za-z0-9._-]. The result is not empty. A file
+// whose name begins with it is not hidden, and commands do not read it as an option.
+func safe(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		switch {
+		case c >= 'A' && c <= 'Z', c >= 'a' && c <= 'z', c >= '0' && c <= '9', c == '.', c == '_', c == '-':
+		default:
+			b[i] = '-'
+		}
+	}
+	if len(b) == 0 {
+		return "unknown"
+	}
+	if b[0] == '.' || b[0] == '-' {
+		b[0] = '_'
+	}
+	return string(b)
+}
+
+func head(s string, n int) string { return s[:min(n, len(s))] }
+
+func tail(s string, n int) string { return s[max(0, len(s)-n):] }

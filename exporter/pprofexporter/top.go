@@ -1,0 +1,62 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pprofexporter
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/google/pprof/profile"
+)
+
+// share is what part of a profile's self time a function has.
+type share struct {
+	function string
+	percent  float64
+}
+
+// hottest returns the n functions with the most self time, which is that of samples
+// whose innermost function it is, as in `pprof -top`.
+func hottest(p *profile.Profile, n int) []share {
+	self := make(map[string]int64)
+	total := int64(0)
+	for _, s := range p.Sample {
+		v := s.Value[len(s.Value)-1]
+		total += v
+		self[leaf(s)] += v
+	}
+	shares := make([]share, 0, len(self))
+	for f, v := range self {
+		if total > 0 {
+			shares = append(shares, share{f, 100 * float64(v) / float64(total)})
+		}
+	}
+	slices.SortFunc(shares, func(a, b share) int {
+		switch {
+		case a.percent > b.percent:
+			return -1
+		case a.percent < b.percent:
+			return 1
+		}
+		return strings.Compare(a.function, b.function)
+	})
+	return shares[:min(n, len(shares))]
+}
+
+// leaf returns the name of a sample's innermost function, else of the file of its
+// code.
+func leaf(s *profile.Sample) string {
+	if len(s.Location) == 0 {
+		return "[no stack]"
+	}
+	l := s.Location[0]
+	if len(l.Line) > 0 && l.Line[0].Function.Name != "" {
+		return l.Line[0].Function.Name
+	}
+	if l.Mapping != nil && l.Mapping.File != "" {
+		return "[" + path.Base(strings.Trim(l.Mapping.File, "[]")) + "]"
+	}
+	return unknownFile
+}
