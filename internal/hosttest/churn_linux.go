@@ -30,10 +30,7 @@ type Churn struct{ Parent, Child string }
 // CompileChurn compiles the program. It skips the test without a C compiler.
 func CompileChurn(t testing.TB) Churn {
 	t.Helper()
-	cc, err := exec.LookPath("cc")
-	if err != nil {
-		t.Skip("no C compiler")
-	}
+	cc := Tool(t, "cc")
 	dir := t.TempDir()
 	c := Churn{Parent: filepath.Join(dir, "churn"), Child: filepath.Join(dir, "churn-child")}
 	source := c.Parent + ".c"

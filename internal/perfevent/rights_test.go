@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestKernelMode(t *testing.T) {
+func TestModeOfTheKernel(t *testing.T) {
 	require.Equal(t, KernelStacks, Rights{}.KernelMode(true))
 	require.Equal(t, KernelTime, Rights{}.KernelMode(false))
 	require.Equal(t, KernelExcluded, Rights{Kernel: errors.New("no")}.KernelMode(true))

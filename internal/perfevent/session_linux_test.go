@@ -143,7 +143,7 @@ func TestClockOffsetLeadsToTheWallClock(t *testing.T) {
 	require.LessOrEqual(t, wall, after+offset+(after-before))
 }
 
-func TestKernelTimeWithoutKernelStacks(t *testing.T) {
+func TestTimeInTheKernelWithoutKernelStacks(t *testing.T) {
 	s := open(t, Options{Kernel: KernelTime})
 	h := perftest.Start(t)
 	attached(t)(s.AttachProcess(h.PID()))

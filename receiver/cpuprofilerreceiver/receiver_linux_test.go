@@ -225,10 +225,7 @@ func program(t *testing.T, name string) string {
 	out := filepath.Join(t.TempDir(), name)
 	var build *exec.Cmd
 	if source := filepath.Join("testdata", name+".c"); exists(source) {
-		cc, err := exec.LookPath("cc")
-		if err != nil {
-			t.Skip("no C compiler")
-		}
+		cc := hosttest.Tool(t, "cc")
 		build = exec.Command(cc, "-O1", "-fno-omit-frame-pointer", "-pthread", "-o", out, source)
 	} else {
 		build = exec.Command("go", "build", "-o", out, "./"+filepath.Join("testdata", name))

@@ -104,9 +104,7 @@ func InContainer(t *testing.T, tree *cgroup.Tree) Start {
 // Tools are all that there are for a load, as [Measure] wants them for a window.
 func (l Load) Tools(t *testing.T, tree *cgroup.Tree, window time.Duration) []Tool {
 	t.Helper()
-	if _, err := exec.LookPath("top"); err != nil {
-		hosttest.SkipUnprivileged(t, "%v", err)
-	}
+	hosttest.Tool(t, "top")
 	cadvisor, err := CAdvisor(tree, l.Unit)
 	require.NoError(t, err)
 	const later = 200 * time.Millisecond // by then the others have been asked

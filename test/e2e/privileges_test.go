@@ -173,9 +173,7 @@ func startPrograms(t *testing.T, cgroup *hosttest.Cgroup) programs {
 		if as != nil {
 			// Only root may put itself into the cgroup.
 			user := append([]string{"--reuid=65534", "--regid=65534", "--clear-groups", "--pdeathsig=KILL", "--", program}, args...)
-			setpriv, err := exec.LookPath("setpriv")
-			require.NoError(t, err)
-			cmd = cgroup.Command(setpriv, user...)
+			cmd = cgroup.Command(hosttest.Tool(t, "setpriv"), user...)
 		}
 		startLoad(t, cmd, service)
 		return cmd.Process.Pid
@@ -297,10 +295,7 @@ service:
 // has the capabilities, as setcap gives them.
 func TestCapabilitiesByTheFile(t *testing.T) {
 	requireRoot(t)
-	setcap, err := exec.LookPath("setcap")
-	if err != nil {
-		hosttest.SkipUnprivileged(t, "no setcap (Debian's libcap2-bin): %v", err)
-	}
+	setcap := hosttest.Tool(t, "setcap") // Debian's libcap2-bin
 	if err := perfevent.Probe().HostWide; err != nil {
 		hosttest.SkipUnprivileged(t, "%v", err)
 	}

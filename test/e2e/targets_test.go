@@ -9,7 +9,6 @@ import (
 	"bufio"
 	"fmt"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -209,10 +208,7 @@ service:
 		time.Sleep(time.Duration(n) * 700 * time.Millisecond) // seen by discovery or not
 		cpu.Online(t)
 		service := fmt.Sprintf("e2e-steady-%d", n)
-		cmd := steady.Command("taskset", "-c", strconv.Itoa(cpu.Number), loadBinary)
-		if _, err := exec.LookPath("taskset"); err != nil {
-			t.Skip(err)
-		}
+		cmd := steady.Command(hosttest.Tool(t, "taskset"), "-c", strconv.Itoa(cpu.Number), loadBinary)
 		startLoad(t, cmd, service)
 		for end := time.Now().Add(startTimeout); ; time.Sleep(200 * time.Millisecond) {
 			seen := 0

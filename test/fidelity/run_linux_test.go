@@ -71,9 +71,7 @@ func build(t *testing.T, name string, flags ...string) string {
 		cmd = exec.Command("go", "build", "-o", out, "./"+filepath.Join("testdata", name))
 		cmd.Env = append(os.Environ(), flags...)
 	}
-	if _, err := exec.LookPath("cc"); err != nil {
-		hosttest.SkipUnprivileged(t, "no C compiler: %v", err)
-	}
+	hosttest.Tool(t, "cc")
 	text, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", text)
 	return out
@@ -278,9 +276,7 @@ type perf struct {
 // startPerf starts a subcommand of perf and waits until it has begun.
 func startPerf(t *testing.T, subcommand string, args ...string) *perf {
 	t.Helper()
-	if _, err := exec.LookPath("perf"); err != nil {
-		hosttest.SkipUnprivileged(t, "perf is not installed: %v", err)
-	}
+	hosttest.Tool(t, "perf")
 	r := &perf{t: t}
 	toPerf, control, err := os.Pipe()
 	require.NoError(t, err)

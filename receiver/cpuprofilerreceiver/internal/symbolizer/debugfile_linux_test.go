@@ -25,9 +25,7 @@ import (
 
 func tool(t testing.TB, name string, args ...string) {
 	t.Helper()
-	if _, err := exec.LookPath(name); err != nil {
-		t.Skipf("no %s: %v", name, err)
-	}
+	name = hosttest.Tool(t, name)
 	out, err := exec.Command(name, args...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }

@@ -493,7 +493,7 @@ func TestWhatNoFileBacks(t *testing.T) {
 	require.Equal(t, uint64(6), s.Counters().Locations[NoFile])
 }
 
-func TestKernelSymbolsThatAreNotShown(t *testing.T) {
+func TestHiddenKernelSymbols(t *testing.T) {
 	h := newHost(t)
 	s := newSymbolizer(t, Config{Root: h.root})
 	require.ErrorContains(t, s.KernelSymbols(), "kallsyms")

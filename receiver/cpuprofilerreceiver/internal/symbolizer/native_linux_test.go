@@ -179,9 +179,7 @@ func TestDisplayName(t *testing.T) {
 func TestCWithinAGoProgramIsNative(t *testing.T) {
 	for name, flags := range map[string][]string{"plain": nil, "position independent": {"-buildmode=pie"}} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := exec.LookPath("gcc"); err != nil {
-				t.Skipf("no gcc: %v", err)
-			}
+			hosttest.Tool(t, "gcc")
 			p := start(t, buildGo(t, "testdata/cgo/main.go", flags...))
 			var addr uint64
 			_, err := fmt.Sscanf(p.line(t), "%x 3", &addr)
@@ -270,7 +268,7 @@ func TestLargeGoProgramAgreesWithGosym(t *testing.T) {
 	t.Logf("%d functions in an index of %d bytes", len(table.Funcs), o.bytes())
 }
 
-func TestKernelFunctionsAreThoseOfKallsyms(t *testing.T) {
+func TestNamesOfKernelFunctionsAreThoseOfKallsyms(t *testing.T) {
 	s := newSymbolizer(t, Config{})
 	if err := s.KernelSymbols(); err != nil {
 		hosttest.SkipUnprivileged(t, "%v", err)

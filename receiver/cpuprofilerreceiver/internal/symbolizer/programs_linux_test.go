@@ -20,17 +20,16 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// build runs a compiler and returns the program it made.
+// build runs a compiler and returns the path of the program.
 func build(t testing.TB, env []string, name string, args ...string) string {
 	t.Helper()
-	if _, err := exec.LookPath(name); err != nil {
-		t.Skipf("no %s: %v", name, err)
-	}
+	name = hosttest.Tool(t, name)
 	out := filepath.Join(t.TempDir(), "program")
 	for i, a := range args {
 		args[i] = strings.ReplaceAll(a, "OUT", out)

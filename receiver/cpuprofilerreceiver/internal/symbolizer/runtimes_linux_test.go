@@ -280,18 +280,12 @@ func TestJavaMethods(t *testing.T) {
 	require.Equal(t, "int Busy.fib(int)", lines["Busy.fib"].SystemName)
 }
 
-// find is the program that the variable names, or the first of names that is
-// there.
+// find returns the program that the variable names, or the first of names that
+// runs.
 func find(t *testing.T, variable string, names ...string) string {
 	t.Helper()
 	if path := os.Getenv(variable); path != "" {
 		return path
 	}
-	for _, name := range names {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	t.Skipf("none of %s is installed, and %s does not name another", strings.Join(names, ", "), variable)
-	return ""
+	return hosttest.Tool(t, names...)
 }

@@ -28,14 +28,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// compile runs a compiler with -o and returns the program it made.
+// compile runs a compiler and returns the path of the program.
 func compile(t testing.TB, name string, args ...string) string {
 	t.Helper()
-	if _, err := exec.LookPath(name); err != nil {
-		t.Skipf("no %s: %v", name, err)
-	}
+	name = hosttest.Tool(t, name)
 	out := filepath.Join(t.TempDir(), "program")
-	switch name {
+	switch filepath.Base(name) {
 	case "go":
 		args = slices.Concat([]string{"build", "-o", out}, args)
 	default:
@@ -190,7 +188,7 @@ func TestStacksOfRealProgramsReachTheirEntry(t *testing.T) {
 			return run(t, compile(t, "go", "-ldflags=-s -w", "-buildmode=pie", "./testdata/goprogram"))
 		},
 		"dash":   func(t *testing.T) int { return installed(t, "/usr/bin/dash", "testdata/loop.sh") },
-		"python": func(t *testing.T) int { return installed(t, "/usr/bin/python3", "testdata/loop.py") },
+		"python": func(t *testing.T) int { return run(t, hosttest.Tool(t, "/usr/bin/python3"), "testdata/loop.py") },
 	}
 	for name, start := range programs {
 		t.Run(name, func(t *testing.T) {

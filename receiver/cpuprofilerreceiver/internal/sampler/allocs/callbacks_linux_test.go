@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
 )
@@ -23,9 +24,7 @@ import (
 // so.
 func TestStacksThroughC(t *testing.T) {
 	skipWithoutProbes(t)
-	if _, err := exec.LookPath("gcc"); err != nil {
-		t.Skip(err)
-	}
+	hosttest.Tool(t, "gcc")
 	out := filepath.Join(t.TempDir(), "callbacks")
 	cmd := exec.Command("go", "build", "-o", out, "./testdata/callbacks")
 	cmd.Env = append(os.Environ(), "GO111MODULE=off", "CGO_ENABLED=1")

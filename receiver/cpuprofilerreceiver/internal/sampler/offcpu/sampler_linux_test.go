@@ -157,10 +157,7 @@ func start(t testing.TB, f attach.Finder, change func(*Settings)) (*Sampler, *si
 // waiter is the program in testdata, which the test builds.
 func waiter(t testing.TB, flags ...string) string {
 	t.Helper()
-	gcc, err := exec.LookPath("gcc")
-	if err != nil {
-		hosttest.SkipUnprivileged(t, "a C compiler is needed: %v", err)
-	}
+	gcc := hosttest.Tool(t, "gcc")
 	path := filepath.Join(t.TempDir(), "waiter")
 	flags = append(flags, "-O2", "-pthread", "-o", path, "testdata/waiter.c")
 	out, err := exec.Command(gcc, flags...).CombinedOutput()

@@ -190,7 +190,7 @@ func TestUserWithoutOtherProcessesYetIsNoFault(t *testing.T) {
 	require.Contains(t, fields["not_sampled"].([]any)[0], "CAP_PERFMON")
 }
 
-func TestKernelStacksThatAreDemandedAndNotPermittedAreAnError(t *testing.T) {
+func TestRequiredKernelStacksThatAreNotPermittedAreAnError(t *testing.T) {
 	refused := &perfevent.RightsError{What: "sampling the kernel", Needed: []string{"CAP_PERFMON"}, Err: os.ErrPermission}
 	s, _, _ := newTestSampler(&finding{}, func(c *Settings) {
 		c.Kernel = attach.KernelDemanded

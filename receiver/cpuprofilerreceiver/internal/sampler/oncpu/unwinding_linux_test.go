@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/sys/unix"
 
+	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
@@ -59,11 +60,9 @@ func (s *tally) forget() {
 // withoutFramePointers starts a program that keeps none.
 func withoutFramePointers(t testing.TB) attach.Finding {
 	t.Helper()
-	if _, err := exec.LookPath("gcc"); err != nil {
-		t.Skip(err)
-	}
+	gcc := hosttest.Tool(t, "gcc")
 	program := filepath.Join(t.TempDir(), "program")
-	out, err := exec.Command("gcc", "-O2", "-fomit-frame-pointer", "-o", program, "../../unwind/testdata/calls.c", "-lm", "-lpthread").CombinedOutput()
+	out, err := exec.Command(gcc, "-O2", "-fomit-frame-pointer", "-o", program, "../../unwind/testdata/calls.c", "-lm", "-lpthread").CombinedOutput()
 	require.NoError(t, err, string(out))
 	cmd := exec.Command(program)
 	require.NoError(t, cmd.Start())
