@@ -1,0 +1,116 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package otlpprofiles
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+// profileGroup is the samples of one profile, or of several if a limit splits it.
+type profileGroup struct {
+	profileKey
+	resourceOrder int
+	samples       []int
+	// [start, end) is the window that was captured. Every timestamp is in it.
+	start, end int64
+	attributes []attribute // of the profile
+}
+
+type attribute struct {
+	key   string
+	value dictionary.Value
+}
+
+// profileKey identifies a profile within a batch.
+type profileKey struct {
+	resource *samples.Resource
+	typ      *samples.Type
+	period   int64
+	window   *samples.Window
+}
+
+// grouped sorts samples into profiles: by resource, then by what is measured,
+// both in order of first use.
+func grouped(batch *samples.Batch, all []samples.Sample) []*profileGroup {
+	var groups []*profileGroup
+	index := make(map[profileKey]*profileGroup)
+	resources := make(map[*samples.Resource]int)
+	for i := range all {
+		k := profileKey{all[i].Resource, all[i].Type, all[i].Period, all[i].Window}
+		g := index[k]
+		if g == nil {
+			order, seen := resources[k.resource]
+			if !seen {
+				order = len(resources)
+				resources[k.resource] = order
+			}
+			g = newGroup(k, batch)
+			g.resourceOrder = order
+			index[k] = g
+			groups = append(groups, g)
+		}
+		g.samples = append(g.samples, i)
+		if k.typ.Sent && k.window == nil {
+			g.widen(all[i].Times)
+		}
+	}
+	slices.SortStableFunc(groups, func(a, b *profileGroup) int { return cmp.Compare(a.resourceOrder, b.resourceOrder) })
+	return groups
+}
+
+// newGroup returns a group with its window, as far as it is known without the samples.
+func newGroup(k profileKey, batch *samples.Batch) *profileGroup {
+	g := &profileGroup{profileKey: k, start: batch.Start, end: max(batch.End, batch.Start+1)}
+	lost := int64(0) // events that the kernel dropped, of all resources
+	switch {
+	case k.window != nil:
+		g.start, g.end = k.window.Start, max(k.window.End, k.window.Start+1)
+	case k.typ.Sent:
+		g.start, g.end = math.MaxInt64, 0
+	default:
+		lost = batch.Lost(k.typ)
+	}
+	g.attributes = profileAttributes(k.typ, lost)
+	return g
+}
+
+// profileAttributes returns the attributes of profiles of a type.
+func profileAttributes(t *samples.Type, lost int64) (all []attribute) {
+	if t.Unscaled {
+		all = append(all, attribute{attr.Unscaled, dictionary.True()})
+	}
+	if t.Scaled != "" {
+		all = append(all, attribute{attr.Scaled, dictionary.Str(t.Scaled)})
+	}
+	if t.Spread {
+		all = append(all, attribute{attr.Spread, dictionary.True()})
+	}
+	if lost > 0 {
+		all = append(all, attribute{attr.Lost, dictionary.Int(lost)})
+	}
+	return all
+}
+
+// widen widens the window to include the times of events. A sample that stands for a
+// period of time stands for the period before it, so that the windows of samples at a
+// steady rate follow each other without a gap.
+func (g *profileGroup) widen(times []int64) {
+	before := int64(0)
+	if !g.typ.Valued && g.typ.PeriodUnit == "nanoseconds" {
+		before = g.period - 1
+	}
+	for _, t := range times {
+		g.start = min(g.start, max(t-before, min(t, 1)))
+		g.end = max(g.end, t+1)
+	}
+}
+
+// within moves a time outside of the window to its edge.
+func (g *profileGroup) within(t int64) uint64 { return uint64(min(max(t, g.start), g.end-1)) }
