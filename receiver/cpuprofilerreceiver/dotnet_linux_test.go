@@ -654,7 +654,7 @@ func TestDotnetPortInUseIsAnErrorAtStart(t *testing.T) {
 
 func TestDotnetAloneSamplesNoThreadsAndSaysSo(t *testing.T) {
 	r := start(t, intakeOf(t, "tcp", nil))
-	require.Equal(t, 1, r.logs.FilterMessageSnippet("Running threads are not sampled: cpu.enabled is false").Len())
+	require.Equal(t, 1, r.logs.FilterMessageSnippet("running threads are not sampled: cpu.enabled is false").Len())
 	require.Equal(t, 1, r.logs.FilterMessage(".NET profile server listening").Len())
 	require.Zero(t, r.logs.FilterMessage("sampling started").Len())
 }

@@ -285,9 +285,9 @@ func tallyOf(batch *samples.Batch) otlpprofiles.Tally {
 func (e *emitter) log(failure error, dropped int) {
 	switch {
 	case failure != nil && !e.failing:
-		e.logger.Warn("The next component refused profiles; they are dropped", zap.Int("samples", dropped), zap.Error(failure))
+		e.logger.Warn("next component refused profiles, dropping them", zap.Int("samples", dropped), zap.Error(failure))
 	case failure == nil && e.failing:
-		e.logger.Info("The next component accepts profiles again")
+		e.logger.Info("next component accepts profiles again")
 	}
 	e.failing = failure != nil
 }

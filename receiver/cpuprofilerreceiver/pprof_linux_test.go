@@ -97,7 +97,7 @@ func TestProfilesCarryTheProcessOfTheTarget(t *testing.T) {
 	require.Equal(t, "checkout", got["service.name"])
 	require.EqualValues(t, 7, got["shard"])
 	require.Contains(t, got, "process.executable.name")
-	require.Equal(t, 1, r.logs.FilterMessageSnippet("Running threads are not sampled").Len())
+	require.Equal(t, 1, r.logs.FilterMessageSnippet("running threads are not sampled").Len())
 	require.Positive(t, r.pulls("ok"))
 }
 

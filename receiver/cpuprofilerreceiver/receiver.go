@@ -127,7 +127,7 @@ func (p *profiler) enabled() (enabled []sampler.Factory) {
 	case len(enabled)+len(unavailable) == 0:
 		p.logger.Warn("nothing is sampled: cpu.enabled is false, and no other sampler is configured")
 	default:
-		p.logger.Info("Running threads are not sampled: cpu.enabled is false")
+		p.logger.Info("running threads are not sampled: cpu.enabled is false")
 	}
 	return enabled
 }

@@ -312,7 +312,7 @@ func TestReceiverFollowsAThreadThatStartsLater(t *testing.T) {
 func TestReceiverFindsATargetThatAppearsLaterAndFollowsItsEnd(t *testing.T) {
 	binary := program(t, "busy")
 	r := start(t, func(c *Config) { c.Targets = []TargetConfig{{Executable: filepath.Dir(binary) + "/*"}} })
-	missing := func() int { return r.logs.FilterMessage("target not found, it is looked for again").Len() }
+	missing := func() int { return r.logs.FilterMessage("target not found, searching again").Len() }
 	require.Eventually(t, func() bool { return missing() == 1 }, patience, time.Millisecond)
 	require.Eventually(t, func() bool { return r.logs.FilterMessage("sampling started").Len() == 1 }, patience, time.Millisecond)
 
@@ -547,21 +547,21 @@ func TestReceiverPausesWhenBuffersAreFullAndRecovers(t *testing.T) {
 	blocked.Store(false)
 	close(release)
 	require.Eventually(t, func() bool { return sampleEvents(sink.AllProfiles()) > 0 }, patience, time.Millisecond)
-	again := func() *observer.ObservedLogs { return r.logs.FilterMessage("Sampling goes on, a buffer is free again") }
+	again := func() *observer.ObservedLogs { return r.logs.FilterMessage("sampling resumed, a buffer is free again") }
 	require.Eventually(t, func() bool { return again().Len() > 0 }, patience, time.Millisecond)
 
 	sink.Reset()
 	require.Eventually(t, func() bool { return sampleEvents(sink.AllProfiles()) > 100 }, patience, time.Millisecond)
 	sampler := partOf[interface{ Stats() oncpu.Stats }](r.component)
 	r.stop()
-	ended := again().Len() + r.logs.FilterMessage("Sampling ended while both buffers were full").Len()
+	ended := again().Len() + r.logs.FilterMessage("sampling ended while both buffers were full").Len()
 	require.Equal(t, r.logs.FilterMessage(full).Len(), ended, "one line at each end of an episode")
 	sum := int64(0)
 	for _, n := range counted(t, r.telemetry) {
 		sum += n
 	}
 	require.EqualValues(t, sampler.Stats().Read, sum, "what was read is the sum of what left")
-	require.Equal(t, 1, r.logs.FilterMessage("The next component refused profiles; they are dropped").Len())
+	require.Equal(t, 1, r.logs.FilterMessage("next component refused profiles, dropping them").Len())
 	require.Positive(t, counted(t, r.telemetry)["refused"])
 	skipped, err := r.telemetry.GetMetric("otelcol_cpu_profiler.periods.skipped")
 	require.NoError(t, err)

@@ -87,7 +87,7 @@ func TestAllocationsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 	cooled := c.wait(startTimeout, "hot units changed", func(l logLine) bool {
 		return strings.Contains(l.str("not_hot"), hot.Path) && !at(t, l).Before(at(t, closed))
 	})
-	left := c.wait(startTimeout, "allocations of a program are not sampled any more", func(l logLine) bool { return !at(t, l).Before(at(t, cooled)) })
+	left := c.wait(startTimeout, "allocations of a program are no longer sampled", func(l logLine) bool { return !at(t, l).Before(at(t, cooled)) })
 	t.Logf("detached %v after it was not", at(t, left).Sub(at(t, cooled)))
 	require.Eventually(t, func() bool { return !ours.is(t) && sampled() == 0 }, startTimeout, 50*time.Millisecond)
 	require.False(t, other.is(t))

@@ -46,7 +46,7 @@ func TestPprofEndpointOfAHotCgroupIsPulledAndItsTwinIsNot(t *testing.T) {
 		trigger:   onceAbove(threshold, 15*time.Second),
 		exporters: []string{w.exporter()},
 	}.start(t, metrics)
-	require.Len(t, c.lines("A pprof endpoint is pulled"), 2)
+	require.Len(t, c.lines("pulling a pprof endpoint"), 2)
 	require.Empty(t, c.lines("sampling started"), "endpoints alone sample no threads")
 	require.Zero(t, scrape(t, metrics, "otelcol_cpu_profiler_pprof_pulls"), "nothing of this is hot")
 	startLoad(t, hot.Command(service, "-listen", fmt.Sprintf("127.0.0.1:%d", listen)), hotService)

@@ -137,7 +137,7 @@ service:
 			missing()
 			for _, msg := range []string{
 				"sampling started", "nothing can be sampled",
-				"off-CPU sampling is not possible; other samplers go on",
+				"off-CPU sampling is not possible; other samplers continue",
 			} {
 				for _, l := range c.lines(msg) {
 					delete(l, "otelcol.component.id")
@@ -279,7 +279,7 @@ service:
 				return slices.ContainsFunc(flatten(w.received()), func(p profile) bool { return p.sampleType == "alloc_space" })
 			}
 			refused := func() []logLine {
-				return c.lines("allocations of some processes cannot be sampled; everything else goes on")
+				return c.lines("allocations of some processes cannot be sampled; everything else continues")
 			}
 			require.Eventually(t, func() bool { return sampled() || len(refused()) > 0 }, startTimeout, 50*time.Millisecond)
 			if len(refused()) > 0 {

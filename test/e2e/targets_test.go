@@ -178,7 +178,7 @@ service:
 	})
 	t.Logf("before: %d descriptors, %d rings, %d MiB; after: %d, %d, %d MiB; lost in the kernel %.0f, unreadable %.0f",
 		before.descriptors, before.rings, before.resident>>20, after.descriptors, after.rings, after.resident>>20, lost()-lostBefore, unreadable())
-	for _, msg := range []string{"Reading perf events failed; sampling ends until targets are looked for again"} {
+	for _, msg := range []string{"reading perf events failed; sampling stops until the next search for targets"} {
 		require.Empty(t, c.lines(msg))
 	}
 	c.stop()

@@ -209,7 +209,7 @@ func (l *Loop) read(ctx context.Context) {
 			continue
 		}
 		if err := l.reader.Turn(ctx, session); err != nil {
-			l.cfg.Logger.Error("Reading perf events failed; sampling ends until targets are looked for again",
+			l.cfg.Logger.Error("reading perf events failed; sampling stops until the next search for targets",
 				zap.String("sampler", l.cfg.Sampler), zap.Error(err))
 			l.close()
 		}
@@ -264,7 +264,7 @@ func (l *Loop) apply(f Found) {
 	}
 	gone, refused, err := l.attached.apply(session, f.Plan, f.Starts)
 	if err != nil {
-		l.cfg.Logger.Debug("Detaching perf events failed", zap.String("sampler", l.cfg.Sampler), zap.Error(err))
+		l.cfg.Logger.Debug("detaching perf events failed", zap.String("sampler", l.cfg.Sampler), zap.Error(err))
 	}
 	l.reader.Attached(&f, gone)
 	f.Plan.LeftOut = append(f.Plan.LeftOut, refused...)
@@ -296,6 +296,6 @@ func (l *Loop) close() {
 	l.attached = newAttachments()
 	l.targets.Store(0)
 	if err := session.Close(); err != nil {
-		l.cfg.Logger.Debug("Closing perf events failed", zap.String("sampler", l.cfg.Sampler), zap.Error(err))
+		l.cfg.Logger.Debug("closing perf events failed", zap.String("sampler", l.cfg.Sampler), zap.Error(err))
 	}
 }

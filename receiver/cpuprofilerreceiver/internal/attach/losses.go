@@ -35,7 +35,7 @@ func (l *Losses) Note(now int64, lost uint64) {
 	case lost != l.total:
 		if l.since == 0 {
 			l.since, l.before = max(now, 1), l.total
-			l.logger.Warn("The kernel loses samples or records: they come faster than they are read",
+			l.logger.Warn("kernel loses samples or records: they come faster than they are read",
 				zap.String("sampler", l.sampler), zap.Uint64("lost", lost-l.before))
 		}
 		l.last, l.total = now, lost
@@ -49,7 +49,7 @@ func (l *Losses) End() {
 	if l.since == 0 {
 		return
 	}
-	l.logger.Info("The kernel loses no samples or records any more",
+	l.logger.Info("kernel no longer loses samples or records",
 		zap.String("sampler", l.sampler),
 		zap.Duration("lasted", time.Duration(l.last-l.since)),
 		zap.Uint64("lost", l.total-l.before))

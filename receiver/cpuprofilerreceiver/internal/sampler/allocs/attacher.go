@@ -259,9 +259,9 @@ func (a *attacher) release(p *program) {
 	}
 	delete(a.probes, p)
 	if err := probe.uprobe.Detach(); err != nil {
-		a.cfg.Logger.Debug("Taking a probe away failed", zap.Error(err))
+		a.cfg.Logger.Debug("removing a uprobe failed", zap.Error(err))
 	}
-	a.cfg.Logger.Debug("allocations of a program are not sampled any more", zap.String("program", p.path))
+	a.cfg.Logger.Debug("allocations of a program are no longer sampled", zap.String("program", p.path))
 }
 
 // publish shows the reader who is sampled.
@@ -304,7 +304,7 @@ func (a *attacher) close() {
 		return
 	}
 	if err := u.Close(); err != nil {
-		a.cfg.Logger.Debug("Closing probes failed", zap.Error(err))
+		a.cfg.Logger.Debug("closing uprobes failed", zap.Error(err))
 	}
 }
 

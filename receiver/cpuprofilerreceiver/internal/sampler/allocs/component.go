@@ -131,8 +131,8 @@ func (p *component) follow(ctx context.Context) {
 		case err == nil:
 			p.sampler.Set(found)
 		case !p.failing:
-			p.logger.Warn("Looking for programs that allocate failed; what is sampled stays as it is",
-				zap.Error(err), zap.Duration("tried_again_every", p.every))
+			p.logger.Warn("looking for programs that allocate failed; what is sampled stays as it is",
+				zap.Error(err), zap.Duration("retry_interval", p.every))
 		}
 		p.failing = err != nil
 		select {

@@ -289,7 +289,7 @@ func (r *reader) hand(a *allocation, factor float64) {
 // when this Flush began.
 func (r *reader) say(now int64, before uint64) {
 	if r.full.since != 0 && r.bufferFull.Load() == before {
-		r.cfg.Logger.Info("Allocation samples fit their buffer again",
+		r.cfg.Logger.Info("allocation buffer has room again",
 			zap.Duration("after", time.Duration(now-r.full.since)), zap.Uint64("discarded", before-r.full.lost))
 		r.full = episode{}
 	}

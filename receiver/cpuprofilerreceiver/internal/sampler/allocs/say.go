@@ -12,7 +12,7 @@ import (
 const (
 	// msgFull is what operators look for; do not change it.
 	msgFull  = "Discarding captured allocation sample. Allocation buffer is full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
-	msgQuiet = "No allocation of a program was sampled"
+	msgQuiet = "no allocation of a program was sampled"
 	// maxListed is how many reasons a log line shows.
 	maxListed = 10
 )
@@ -48,10 +48,10 @@ func (s *said) report(logger *zap.Logger, when string, processes, programs int) 
 	}
 	switch {
 	case len(s.reasons) > 0:
-		logger.Warn("allocations of some processes cannot be sampled; everything else goes on",
+		logger.Warn("allocations of some processes cannot be sampled; everything else continues",
 			zap.Int("processes", s.leftOut), zap.Strings("why", s.reasons))
 	case processes > 0:
-		logger.Info("allocations of all processes that were asked for are sampled now")
+		logger.Info("allocations of all target processes are sampled now")
 	default:
 		return // nobody asks now: what was said may still hold
 	}

@@ -343,7 +343,7 @@ func TestSamplesThatFindNoRoomAreSaidOncePerEpisode(t *testing.T) {
 		c.Limit = 600 // 50 in 5 s
 		c.Sink.(*sink).room = 20
 	})
-	const fits = "Allocation samples fit their buffer again"
+	const fits = "allocation buffer has room again"
 	for range 2 { // of one episode
 		to.take()
 		a.allocate("pages", 64<<20, 1)
@@ -392,7 +392,7 @@ func TestUnprivileged(t *testing.T) {
 	a := start(t, path, -1)
 	s, to, logs := newTestSampler(t, nil)
 	s.Start()
-	const message = "allocations of some processes cannot be sampled; everything else goes on"
+	const message = "allocations of some processes cannot be sampled; everything else continues"
 	for range 3 {
 		s.Set([]procfs.Process{a.Process})
 		require.Eventually(t, func() bool { return len(s.wanted) == 0 }, patience, time.Millisecond)

@@ -296,7 +296,7 @@ func (r *resource) keepTime(at, now int64, log *zap.Logger) {
 	}
 	if !r.warned {
 		r.warned = true
-		log.Warn("A .NET service sends samples whose time is far from this host's; backends refuse what is older than an hour",
+		log.Warn("time of a .NET service's samples is far from this host's; backends refuse samples older than an hour",
 			zap.Time("sample", time.Unix(0, at).UTC()), zap.Duration("off", off), zap.String("service", r.service()))
 	}
 }
@@ -335,7 +335,7 @@ func (e *episode) end(log *zap.Logger, now int64) {
 	if e.begun == 0 {
 		return
 	}
-	log.Info("There is room again for samples of .NET services",
+	log.Info("buffers have room for samples of .NET services again",
 		zap.Duration("after", time.Duration(now-e.begun)), zap.Int("samples_lost", e.samples))
 	*e = episode{}
 }

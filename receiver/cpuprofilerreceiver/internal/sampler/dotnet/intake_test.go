@@ -460,7 +460,7 @@ func TestAClockThatIsOffIsSaidOnceAndTearsNoProfile(t *testing.T) {
 		require.Equal(t, at.UnixNano(), r.sink.events[0].at, "the time is the sender's, whatever it is")
 		return r.sink.events[0].Resource
 	}
-	const said = "A .NET service sends samples whose time is far from this host's; backends refuse what is older than an hour"
+	const said = "time of a .NET service's samples is far from this host's; backends refuse samples older than an hour"
 	now := post(recorded)
 	require.Same(t, now, post(recorded.Add(-30*time.Minute)))
 	require.Zero(t, r.logs.FilterMessage(said).Len())
@@ -503,7 +503,7 @@ func TestFullBuffersAreAnsweredWith503AndSaidOnce(t *testing.T) {
 
 			r.sink.free(-1)
 			require.Equal(t, http.StatusAccepted, r.post(t, c.Path(), c.Bytes).code)
-			again := r.logs.FilterMessage("There is room again for samples of .NET services").All()
+			again := r.logs.FilterMessage("buffers have room for samples of .NET services again").All()
 			require.Len(t, again, 1)
 			require.EqualValues(t, 2*len(want), again[0].ContextMap()["samples_lost"])
 		})

@@ -5,7 +5,6 @@ package offcpu
 
 import (
 	"context"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -14,21 +13,20 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 )
 
 const (
-	// idleWait is the longest that the reader waits for records: they wake it only
-	// when a ring is a quarter full.
+	// idleWait is the longest wait for records: they wake the reader only when a ring
+	// is a quarter full.
 	idleWait = time.Second / 4
-	// settleWait is how soon to look again at programs that are being started.
+	// settleWait is the time between two looks at programs that are being started.
 	settleWait = 2 * time.Millisecond
-	// redrawn is after how many samples per CPU the numbers of switches are drawn
-	// anew, redrawWait the least time until then: each is a system call per event,
-	// and has one more switch sampled.
+	// redrawn is the number of samples per CPU after which the numbers of switches are
+	// drawn again, redrawWait the least time until then: drawing takes a system call
+	// per event, and samples one more switch.
 	redrawn    = 50
 	redrawWait = int64(50 * time.Millisecond)
-	// msgFull is what operators look for; do not change it.
+	// msgFull is a message that operators search for; do not change it.
 	msgFull = "Skipping a thread sample period, buffers are full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
 )
 
@@ -38,9 +36,11 @@ type check struct {
 	switches      uint64
 }
 
-// reader is the part of a Sampler that its reading goroutine owns.
+// reader reads the rings. The reading goroutine owns it.
 type reader struct {
-	*Sampler
+	cfg    Settings
+	loop   *attach.Loop
+	common *attach.Common
 	soon   bool // programs are being started
 	only   func(pid int, cgroup string) bool
 	rec    perfevent.Record
@@ -50,32 +50,32 @@ type reader struct {
 	intN   func(int) int
 	key    samples.Key
 
-	counts  Stats           // what is counted here
-	stats   perfevent.Stats // of the session, as counted already
-	losses  *attach.Losses
-	spoken  spoken
-	batch   uint64       // that the table knows of
-	closing int64        // where waits were cut last
-	closed  atomic.Int64 // the same, for others
+	counts    Stats                 // what the reader counts itself
+	published atomic.Pointer[Stats] // all counters, for others
+	logged    logged
+	closing   int64        // when waits were cut last
+	closed    atomic.Int64 // the same, for others
 	// switches and sampled are those of this round.
 	switches, sampled int
 	sinceDraw         int
 	drawn             int64
 
-	// full says that sampling is paused because both buffers are full, resumeAt,
-	// above 0, until when it is because there were too many switches.
+	// full reports whether sampling is paused because both buffers are full. resumeAt
+	// is the end of a pause for too many switches; 0 without one.
 	full     bool
 	resumeAt int64
-	paused   int64 // since when
+	paused   int64 // since when; 0 while not paused
 	before   Stats // when the pause began
 }
 
-// Idle implements attach.Reader, as do the following.
-func (r *reader) Idle() { r.cfg.Sink.ReadUpTo(buffer.Idle) }
+// Idle implements attach.Reader, as do Options, Begin, Attached, Turn, End, Report
+// and Failed.
+func (r *reader) Idle() { r.common.Idle() }
 
+// Options returns those of a session.
 func (r *reader) Options(f *attach.Found) perfevent.Options {
 	if f.Err == nil && f.Plan.Mode == perfevent.ModeNone {
-		r.cfg.Stacks.Forget() // what is wanted next may be another program
+		r.cfg.Stacks.Forget() // the next target may be another program
 	}
 	for _, w := range f.Plan.Processes {
 		r.cfg.Stacks.Prepare(r.cfg.Table.Lookup(w.PID, 0))
@@ -83,16 +83,16 @@ func (r *reader) Options(f *attach.Found) perfevent.Options {
 	return perfevent.Options{Switches: 1, Kernel: r.cfg.Kernel.Of(f.Rights), UserStack: r.cfg.Stacks.Attach(f.Plan.Wide())}
 }
 
+// Begin begins with a session.
 func (r *reader) Begin(*perfevent.Session) {
-	now := r.cfg.Now()
-	r.stats = perfevent.Stats{}
-	r.rate = newRate(r.cfg.MaxEventsPerSecond, stacksPerSecond(r.cfg.MaxEventsPerSecond, r.Current().UserStack), now)
+	now, options := r.cfg.Now(), r.loop.Current()
+	r.common.Begin(options)
+	r.rate = newRate(r.cfg.MaxEventsPerSecond, stacksPerSecond(r.cfg.MaxEventsPerSecond, options.UserStack), now)
 	r.sinceDraw, r.drawn = 0, now
 	r.closing = r.cfg.Sink.Closing()
-	r.cfg.Sink.ReadUpTo(now)
-	r.cfg.Table.AfterLoss() // nobody told of what happened before
 }
 
+// Attached forgets the threads of attachments that are gone.
 func (r *reader) Attached(f *attach.Found, gone []*perfevent.Attachment) {
 	r.only = nil
 	if f.Plan.Mode == perfevent.ModeFilter {
@@ -103,6 +103,7 @@ func (r *reader) Attached(f *attach.Found, gone []*perfevent.Attachment) {
 	}
 }
 
+// Turn waits for records and reads them.
 func (r *reader) Turn(_ context.Context, session *perfevent.Session) error {
 	r.follow(session)
 	wait := idleWait
@@ -116,18 +117,18 @@ func (r *reader) Turn(_ context.Context, session *perfevent.Session) error {
 		return err
 	}
 	r.soon = r.drain(session)
-	if r.Current().UserStack != r.cfg.Stacks.Copied() {
-		r.Again() // it was seen just now that copies are needed
+	if r.loop.Current().UserStack != r.cfg.Stacks.Copied() {
+		r.loop.Again() // stacks have to be copied from now on
 	}
 	return nil
 }
 
-// End reads what is left in the rings, and shows what is in progress up to now.
+// End reads what is left in the rings, and adds what is in progress up to now.
 func (r *reader) End(session *perfevent.Session) {
 	r.drain(session)
 	r.cut(r.cfg.Now())
-	r.resume("Off-CPU sampling ended while it paused")
-	r.losses.End()
+	r.resume("off-CPU sampling ended while it was paused")
+	r.common.End()
 	r.waits.forget()
 	r.scaler.setMean(1)
 	r.scaler.forget()
@@ -137,10 +138,7 @@ func (r *reader) End(session *perfevent.Session) {
 
 // drain reads what the rings hold. It reports whether to look again soon.
 func (r *reader) drain(session *perfevent.Session) (soon bool) {
-	if n := r.cfg.Sink.Batch(); n != r.batch {
-		r.batch = n
-		r.cfg.Table.NextBatch()
-	}
+	r.common.NextBatch()
 	closing := r.cfg.Sink.Closing()
 	due := closing != r.closing
 	upTo := r.cfg.Now() // not before closing
@@ -181,7 +179,7 @@ func (r *reader) adjust(session *perfevent.Session, now int64) {
 	mean, pause := r.rate.next(now, r.switches, r.sampled)
 	if pause > 0 {
 		r.resumeAt = now + int64(pause)
-		r.pause(session, now, "Off-CPU sampling pauses: more switches than can be read",
+		r.pause(session, now, "off-CPU sampling paused: more context switches than can be read",
 			zap.Int("most_per_second", tooMany*r.cfg.MaxEventsPerSecond), zap.Duration("for", pause))
 		return
 	}
@@ -194,28 +192,24 @@ func (r *reader) adjust(session *perfevent.Session, now int64) {
 	}
 	r.sinceDraw, r.drawn = 0, now
 	err := session.SetSwitches(mean, func(mean int) int { return draw(mean, r.intN) })
-	if err != nil && !r.spoken.unset {
-		// The bound holds all the same once there are too many switches.
-		r.spoken.unset = true
-		r.cfg.Logger.Warn("The number of off-CPU stacks could not be limited", zap.Error(err))
+	if err != nil && !r.logged.unset {
+		// Too many switches pause sampling all the same.
+		r.logged.unset = true
+		r.cfg.Logger.Warn("limiting the number of off-CPU stacks failed", zap.Error(err))
 	}
 }
 
-// count adds what the kernel could not hand over.
+// kernelLost returns the events that the kernel has lost.
+func kernelLost(s perfevent.Stats) uint64 { return s.Lost + s.LostSamples + s.Corrupt }
+
+// count counts what the kernel has lost.
 func (r *reader) count(now perfevent.Stats) {
-	was := r.stats
-	if n := now.Lost - was.Lost + now.LostSamples - was.LostSamples + now.Corrupt - was.Corrupt; n > 0 {
-		r.lost.Add(n)
-		r.cfg.Sink.KernelLost(samples.OffCPU, n)
+	if before := r.common.Count(now); now.Corrupt != before.Corrupt {
+		r.waits.forget() // corrupt records may have been switches
 	}
-	r.losses.Note(r.cfg.Now(), r.lost.Load())
-	if now.Corrupt != was.Corrupt {
-		r.waits.forget() // what was passed over may have been switches
-	}
-	r.stats = now
 }
 
-// publish lets others see the counters.
+// publish makes the counters visible to others.
 func (r *reader) publish() {
 	st := r.counts
 	w := &r.waits.counts
@@ -227,7 +221,7 @@ func (r *reader) publish() {
 	if r.paused > 0 {
 		r.addPaused(&st)
 	}
-	r.Sampler.stats.Store(&st)
+	r.published.Store(&st)
 }
 
 func (r *reader) addPaused(st *Stats) {
@@ -239,8 +233,8 @@ func (r *reader) addPaused(st *Stats) {
 	}
 }
 
-// follow pauses while both buffers are full, or while there are too many
-// switches, and goes on when neither is so any more.
+// follow pauses while both buffers are full or there are too many switches, and
+// resumes when neither is the case.
 func (r *reader) follow(session *perfevent.Session) {
 	full, now := r.cfg.Sink.Paused(), r.cfg.Now()
 	if r.resumeAt > 0 && now >= r.resumeAt {
@@ -254,32 +248,22 @@ func (r *reader) follow(session *perfevent.Session) {
 		r.addPaused(&r.counts)
 		r.full, r.paused = true, now
 	case r.paused > 0 && !full && r.resumeAt == 0:
-		r.resume("Off-CPU sampling goes on")
-		if err := session.Resume(); err != nil {
-			r.cfg.Logger.Error("Off-CPU sampling could not be resumed", zap.Error(err))
-		}
-		if !r.Current().HostWide {
-			// Without events that tell of the whole host nobody told of mappings
-			// made meanwhile.
-			r.cfg.Table.AfterLoss()
-		}
+		r.resume("off-CPU sampling resumed")
+		r.common.Resume(session)
 		r.rate.resumed(now)
 	}
 }
 
-// pause has the kernel sample nothing, and forgets all that is in progress: what
-// threads do is not known from here on.
-func (r *reader) pause(session *perfevent.Session, now int64, said string, fields ...zap.Field) {
+// pause makes the kernel sample nothing, and forgets what is in progress: what
+// threads do is unknown from here on.
+func (r *reader) pause(session *perfevent.Session, now int64, message string, fields ...zap.Field) {
 	r.publish()
-	r.before = r.Stats()
+	r.before = *r.published.Load()
 	r.paused = now
-	if err := session.Pause(); err != nil {
-		// What is read is dropped, only at a greater cost.
-		r.cfg.Logger.Warn("Off-CPU sampling could not be paused", zap.Error(err))
-	}
+	r.common.Pause(session)
 	r.forget()
 	r.publish()
-	r.cfg.Logger.Warn(said, fields...)
+	r.cfg.Logger.Warn(message, fields...)
 }
 
 func (r *reader) forget() {
@@ -287,8 +271,8 @@ func (r *reader) forget() {
 	r.counts.BufferFull += uint64(r.scaler.forget())
 }
 
-// resume ends the account of a pause.
-func (r *reader) resume(said string) {
+// resume logs the end of a pause with a message.
+func (r *reader) resume(message string) {
 	if r.paused == 0 {
 		return
 	}
@@ -297,46 +281,34 @@ func (r *reader) resume(said string) {
 	r.full, r.paused, r.resumeAt = false, 0, 0
 	r.waits.forget() // what was still in the rings
 	r.publish()
-	now := r.Stats()
-	r.cfg.Logger.Info(said, zap.Duration("paused", took),
+	now := r.published.Load()
+	r.cfg.Logger.Info(message, zap.Duration("paused", took),
 		zap.Uint64("waits_forgotten", now.Forgotten-r.before.Forgotten),
 		zap.Uint64("samples_dropped", now.BufferFull-r.before.BufferFull))
 }
 
-// handle takes one record.
+// handle processes one record.
 func (r *reader) handle(rec *perfevent.Record) {
-	table := r.cfg.Table
+	r.common.Follow(rec)
 	switch rec.Type {
 	case perfevent.TypeSwitch:
 		r.switched(rec)
 	case perfevent.TypeSample:
 		r.sample(rec)
 	case perfevent.TypeFork:
-		if r.Current().HostWide || rec.Task.PID == rec.Task.PPID { // else nobody would tell of the child's end
-			table.Fork(rec.Task.PID, rec.Task.PPID, rec.Task.TID, rec.Task.PTID)
-		}
 		r.waits.started(rec.Task.TID)
 	case perfevent.TypeExit:
-		table.Exit(rec.Task.PID, rec.Task.TID)
 		r.waits.exited(rec.Task.PID, rec.Task.TID)
 	case perfevent.TypeComm:
 		if rec.Comm.Exec {
-			table.Exec(rec.Comm.PID, rec.Comm.Name)
 			r.waits.executed(rec.Comm.TID)
-		} else {
-			table.Comm(rec.Comm.PID, rec.Comm.TID, rec.Comm.Name)
 		}
-	case perfevent.TypeMmap:
-		table.Mmap(rec.Mmap.PID, &rec.Mmap)
 	case perfevent.TypeLost:
-		if rec.Lost.Records {
-			table.AfterLoss()
-		}
-		r.waits.forget() // switches may be among what was lost
+		r.waits.forget() // switches may be among the lost records
 	}
 }
 
-// switched takes a thread off its CPU or onto it.
+// switched processes a context switch: a thread leaves its CPU or gets one.
 func (r *reader) switched(rec *perfevent.Record) {
 	if rec.PID <= 0 || rec.TID <= 0 || r.paused > 0 || rec.Attachment == nil {
 		return // idle, ended, of another pid namespace; or left in a ring
@@ -354,7 +326,7 @@ func (r *reader) switched(rec *perfevent.Record) {
 	r.waits.left(rec.PID, rec.TID, rec.Time, rec.Switch.Preempted, rec.Attachment)
 }
 
-// wants says whether a process's threads are to be followed.
+// wants reports whether a process's threads are followed.
 func (r *reader) wants(pid int) bool {
 	if !r.cfg.Table.WantsPID(pid) {
 		return false
@@ -380,17 +352,10 @@ func (r *reader) sample(rec *perfevent.Record) {
 	if stack == nil {
 		return // counted once its wait is over
 	}
-	c := caller{resource: p.Resource, stack: stack}
-	if r.cfg.ThreadName {
-		c.thread.Name = r.cfg.Table.ThreadName(rec.PID, rec.TID)
-	}
-	if r.cfg.ThreadID {
-		c.thread.ID = int32(rec.TID)
-	}
-	r.waits.sampled(rec.PID, rec.TID, c)
+	r.waits.sampled(rec.PID, rec.TID, caller{resource: p.Resource, stack: stack, thread: r.common.Thread(rec)})
 }
 
-// add takes a wait, or a part of one.
+// add adds a wait, or a part of one, to the scaler.
 func (r *reader) add(p *part) {
 	if p.stack == nil && r.scaler.mean > 1 {
 		r.counts.RateLimited++
@@ -398,7 +363,7 @@ func (r *reader) add(p *part) {
 	r.scaler.add(p)
 }
 
-// emit hands it over with its value.
+// emit adds it to the sink with its value.
 func (r *reader) emit(p *part, typ *samples.Type, period, value int64) {
 	k := &r.key
 	k.Resource, k.Type, k.Stack, k.Thread, k.Period = p.resource, typ, p.stack, p.thread, period
@@ -407,8 +372,8 @@ func (r *reader) emit(p *part, typ *samples.Type, period, value int64) {
 	}
 }
 
-// still looks at a thread that has waited for longer than a window: it may have
-// gone where nobody tells of it, as to another cgroup, and wait no more.
+// still reports whether a thread that has waited for longer than a window still
+// waits: it may have moved where no event records it, such as to another cgroup.
 func (r *reader) still(t *thread) bool {
 	switches, running, ok := r.cfg.Still(t.pid, t.tid)
 	if !ok {
@@ -419,73 +384,14 @@ func (r *reader) still(t *thread) bool {
 	if !was.done {
 		return true
 	}
-	// Once it may just have been woken.
+	// Seen running once, it may just have been woken.
 	return switches == was.switches && (!running || !was.running)
 }
 
-// stacksPerSecond is how many stacks are sampled, of which so many bytes are
-// copied each.
+// stacksPerSecond returns the bound on sampled stacks if each copies so many bytes.
 func stacksPerSecond(most, copied int) int {
 	if copied == 0 {
 		return most
 	}
 	return max(1, min(most, maxCopied/copied))
-}
-
-// spoken is what has been said, so that each thing is said once until it changes.
-type spoken struct {
-	started bool
-	leftOut string
-	failure string
-	refused string
-	unset   bool
-}
-
-// Report says what is sampled, what is not and why; each once until it changes.
-func (r *reader) Report(f *attach.Found) {
-	r.spoken.failure = ""
-	refused := ""
-	if f.Err != nil {
-		refused = f.Err.Error()
-	}
-	if refused != r.spoken.refused {
-		r.spoken.refused = refused
-		if f.Err != nil {
-			r.spoken.started = false
-			r.cfg.Logger.Warn("off-CPU sampling is not possible; other samplers go on", zap.Error(f.Err),
-				zap.Duration("tried_again_every", r.cfg.DiscoveryInterval))
-		}
-	}
-	if f.Err != nil {
-		return
-	}
-	leftOut := make([]string, 0, len(f.Plan.LeftOut))
-	for _, l := range f.Plan.LeftOut {
-		leftOut = append(leftOut, l.What+": "+l.Reason)
-	}
-	if !r.spoken.started {
-		r.spoken.started = true
-		r.cfg.Logger.Info("off-CPU sampling started",
-			zap.String("when", r.cfg.When),
-			zap.String("what", f.Plan.Mode.String()),
-			zap.Duration("min_duration", r.cfg.MinDuration),
-			zap.Int("max_events_per_second", r.cfg.MaxEventsPerSecond),
-			zap.Strings("not_sampled", leftOut),
-			zap.String("why", f.Plan.Why))
-	} else if all := strings.Join(leftOut, "\n"); all != r.spoken.leftOut {
-		if all != "" {
-			r.cfg.Logger.Warn("not everything that was asked for can be sampled off the CPU", zap.Strings("not_sampled", leftOut))
-		}
-	}
-	r.spoken.leftOut = strings.Join(leftOut, "\n")
-	r.cfg.Logger.Debug("off-CPU targets", zap.Int("targets", r.Targets()), zap.Int("perf_events", f.Plan.Descriptors))
-}
-
-// Failed says that targets could not be looked for.
-func (r *reader) Failed(err error) {
-	if text := err.Error(); text != r.spoken.failure {
-		r.spoken.failure = text
-		r.cfg.Logger.Warn("Looking for targets failed; what is sampled off the CPU stays as it is", zap.Error(err),
-			zap.Duration("tried_again_every", r.cfg.DiscoveryInterval))
-	}
 }

@@ -411,7 +411,7 @@ func TestNothingIsShownOfAWaitOverAPause(t *testing.T) {
 	require.Positive(t, s.Stats().Forgotten)
 	to.full.Store(false)
 	s.Wake()
-	waitFor(t, "resumed", func() bool { return logs.FilterMessage("Off-CPU sampling goes on").Len() == 1 })
+	waitFor(t, "resumed", func() bool { return logs.FilterMessage("off-CPU sampling resumed").Len() == 1 })
 	require.Positive(t, s.Stats().PausedFull)
 	to.mu.Lock()
 	before := len(to.all)
@@ -433,8 +433,8 @@ func TestSwitchesThatAreTooManyToReadPauseSampling(t *testing.T) {
 	waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
 	p.begin(t)
 	waitFor(t, "paused", func() bool { return s.Stats().PausedRate > 0 })
-	waitFor(t, "said", func() bool { return logs.FilterMessageSnippet("more switches than can be read").Len() == 1 })
-	waitFor(t, "resumed", func() bool { return logs.FilterMessage("Off-CPU sampling goes on").Len() > 0 })
+	waitFor(t, "said", func() bool { return logs.FilterMessageSnippet("more context switches than can be read").Len() == 1 })
+	waitFor(t, "resumed", func() bool { return logs.FilterMessage("off-CPU sampling resumed").Len() > 0 })
 }
 
 func TestNothingIsAttachedWhileNothingIsWanted(t *testing.T) {
@@ -506,7 +506,7 @@ func TestWhatIsNotPermittedIsSaidOnceAndTriedAgain(t *testing.T) {
 		}
 	})
 	said := func() *observer.ObservedLogs {
-		return logs.FilterMessage("off-CPU sampling is not possible; other samplers go on")
+		return logs.FilterMessage("off-CPU sampling is not possible; other samplers continue")
 	}
 	waitFor(t, "refused", func() bool { return said().Len() == 1 })
 	require.Contains(t, said().All()[0].ContextMap()["error"], "CAP_PERFMON")

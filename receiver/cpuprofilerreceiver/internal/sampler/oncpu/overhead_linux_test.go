@@ -99,8 +99,8 @@ func TestFrequencyFallsUnderALoadAndRecovers(t *testing.T) {
 	require.GreaterOrEqual(t, len(sink.sampled), 2, "more than one period")
 	total, most := time.Duration(0), time.Duration(0)
 	for period, of := range sink.sampled {
-		shift := bits.TrailingZeros64(uint64(period / s.full))
-		require.Equal(t, s.full<<shift, period, "a period that was really used")
+		shift := bits.TrailingZeros64(uint64(period / s.reader.full))
+		require.Equal(t, s.reader.full<<shift, period, "a period that was really used")
 		total += of
 		most = max(most, period)
 	}

@@ -21,7 +21,7 @@ import (
 )
 
 // newReader returns a reader without a session, and where its samples go.
-func newReader(t testing.TB, change func(*Settings)) (*reader, *recordSink) {
+func newReader(t testing.TB, change func(*Settings)) (testReader, *recordSink) {
 	sink := &recordSink{batch: samples.NewBatch(1 << 30)}
 	cfg := Settings{
 		Table:     processes.NewTable(processes.Config{}),
@@ -33,8 +33,17 @@ func newReader(t testing.TB, change func(*Settings)) (*reader, *recordSink) {
 	if change != nil {
 		change(&cfg)
 	}
-	return &New(cfg).reader, sink
+	s := New(cfg)
+	return testReader{&s.reader, s}, sink
 }
+
+// testReader is a reader with the counters of its Sampler.
+type testReader struct {
+	*reader
+	sampler *Sampler
+}
+
+func (r testReader) Stats() Stats { return r.sampler.Stats() }
 
 // recordSink is a sink of one batch that can be told to be full.
 type recordSink struct {
@@ -148,12 +157,12 @@ func TestOwnProcessIsLeftOutUnlessATargetNamesIt(t *testing.T) {
 func TestLossIsCounted(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
 	r, sink := newReader(t, func(c *Settings) { c.Logger = zap.New(core) })
-	r.count(perfevent.Stats{Lost: 3, LostSamples: 2, Throttled: 1, Corrupt: 1, Duplicate: 5, Foreign: 5})
+	r.common.Count(perfevent.Stats{Lost: 3, LostSamples: 2, Throttled: 1, Corrupt: 1, Duplicate: 5, Foreign: 5})
 	require.EqualValues(t, 7, r.Stats().Lost)
-	r.count(perfevent.Stats{Lost: 4, LostSamples: 2, Throttled: 1, Corrupt: 1})
+	r.common.Count(perfevent.Stats{Lost: 4, LostSamples: 2, Throttled: 1, Corrupt: 1})
 	require.EqualValues(t, 8, r.Stats().Lost)
 	require.EqualValues(t, 8, sink.lost, "told of with the samples of that time")
-	require.Equal(t, 1, logs.FilterMessageSnippet("The kernel loses samples").Len())
+	require.Equal(t, 1, logs.FilterMessageSnippet("kernel loses samples").Len())
 }
 
 func TestPausedTimeIsCountedInPeriods(t *testing.T) {

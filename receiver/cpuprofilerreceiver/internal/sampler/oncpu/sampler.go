@@ -6,7 +6,6 @@ package oncpu
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -19,57 +18,48 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
-// Sink is where samples go.
+// Sink is the buffer that samples go to.
 type Sink interface {
-	// Add takes an event at time (CLOCK_MONOTONIC, in nanoseconds) and reports
-	// whether there was room for it.
+	attach.Sink
+	// Add adds an event at time (CLOCK_MONOTONIC, in nanoseconds) and reports whether
+	// there was room for it.
 	Add(k samples.Key, time int64) bool
-	// ReadUpTo says that all there was before time has been added; buffer.Idle, that
-	// nothing is sampled.
-	ReadUpTo(time int64)
-	// KernelLost says that the kernel could not hand over n events of a type's
-	// sampler.
-	KernelLost(t *samples.Type, n uint64)
-	// Paused says that there is no room and sampling has to stop until there is.
-	Paused() bool
-	// Batch counts the batches that samples have gone to.
-	Batch() uint64
 }
 
-// Settings are what a Sampler needs to know.
+// Settings are what a Sampler needs.
 type Settings struct {
-	// Finder says what the targets mean now.
+	// Finder finds the targets.
 	Finder attach.Finder
-	// Table is the processes, used by the reading goroutine alone.
+	// Table is the processes; only the reading goroutine uses it.
 	Table *processes.Table
 	Sink  Sink
 	// Frequency is samples per second of CPU time.
 	Frequency int
-	// MaxOverhead bounds what Meter measures, as a share of a core per CPU that is
-	// sampled: above it the frequency is lowered. 0 means no bound.
+	// MaxOverhead bounds what Meter measures, as a share of a core per sampled CPU:
+	// above it the frequency is lowered. 0 means no bound.
 	MaxOverhead float64
-	// Window is how long the cost is added up before it is judged.
+	// Window is the time over which the cost is summed before it is judged.
 	Window time.Duration
-	// Meter measures all that samples cost; the sampler adds what reading them
-	// does. May be nil without MaxOverhead.
+	// Meter measures all that samples cost; the sampler adds the cost of reading
+	// them. May be nil without MaxOverhead.
 	Meter *cputime.Meter
 	// MaxEvents bounds the perf event descriptors.
 	MaxEvents         int
 	DiscoveryInterval time.Duration
 	Kernel            attach.KernelStacks
 	// Stacks finds the stacks of samples, on the reading goroutine alone; by frame
-	// pointers where it is nil.
+	// pointers if it is nil.
 	Stacks *unwind.Stacks
-	// ThreadName and ThreadID say which attributes tell threads apart.
+	// ThreadName and ThreadID report which attributes tell threads apart.
 	ThreadName, ThreadID bool
 	Logger               *zap.Logger
-	// Status is told when nothing can be sampled, and, with nil, when something
-	// can again.
+	// Status is called with an error when nothing can be sampled, and with nil when
+	// something can be again.
 	Status func(error)
-	// Notes says what else cannot be seen with these rights, and what would allow
-	// it, for the line that says what is sampled.
+	// Notes returns what else cannot be seen with these rights, and what would allow
+	// it, for the log.
 	Notes func(perfevent.Rights) []string
-	// Now is CLOCK_MONOTONIC in nanoseconds.
+	// Now returns CLOCK_MONOTONIC in nanoseconds.
 	Now func() int64
 	// Probe finds out what is permitted; perfevent.Probe outside of tests.
 	Probe func() perfevent.Rights
@@ -77,36 +67,28 @@ type Settings struct {
 
 // Stats are the counters of a Sampler since it was made.
 type Stats struct {
-	// Read are the samples of targets that were read; each of them is in the
-	// sink, or counted by one of the next two.
+	// Read is the number of samples of targets that were read. Each of them is in the
+	// sink, or in BufferFull or Unreadable.
 	Read uint64
-	// BufferFull are samples that the sink had no room for, Unreadable those
-	// whose process or stack could not be made out, Lost what the kernel could
-	// not hand over.
+	// BufferFull are samples that the sink had no room for, Unreadable those without
+	// a known process or stack, Lost those that the kernel lost.
 	BufferFull, Unreadable, Lost uint64
-	// Lowered and Raised are how often the frequency was halved, and doubled again.
+	// Lowered and Raised are the numbers of times that the frequency was halved and
+	// doubled again.
 	Lowered, Raised uint64
-	// PeriodsSkipped are the sampling periods that passed while paused.
+	// PeriodsSkipped is the number of sampling periods that passed while paused.
 	PeriodsSkipped uint64
-	// Targets is what is attached now, Frequency what it is sampled with.
+	// Targets is the number of attached targets, Frequency what they are sampled with.
 	Targets   int
 	Frequency float64
-	// Table is what the table of processes said last.
+	// Table has the counters of the table of processes.
 	Table processes.Stats
 }
 
 // Sampler samples running threads.
 type Sampler struct {
-	*attach.Loop
-	cfg Settings
-	// full is the sampling period without MaxOverhead, halvings how often the
-	// frequency is halved now.
-	full     time.Duration
-	halvings atomic.Int64
-
-	read, bufferFull, unreadable, lost, skipped, lowered, raised atomic.Uint64
-	table                                                        atomic.Pointer[processes.Stats]
-
+	cfg    Settings
+	loop   *attach.Loop
 	reader reader
 }
 
@@ -115,13 +97,8 @@ func New(cfg Settings) *Sampler {
 	if cfg.Stacks == nil {
 		cfg.Stacks = unwind.NewStacks(unwind.StacksConfig{})
 	}
-	s := &Sampler{cfg: cfg, full: time.Second / time.Duration(cfg.Frequency)}
-	s.reader = reader{
-		Sampler: s,
-		pace:    newPace(cfg.MaxOverhead, cfg.Window, cfg.Frequency),
-		losses:  attach.NewLosses(cfg.Logger, samples.OnCPU.Sampler),
-	}
-	s.Loop = attach.NewLoop(attach.Config{
+	s := &Sampler{cfg: cfg}
+	s.loop = attach.NewLoop(attach.Config{
 		Finder:    cfg.Finder,
 		Interval:  cfg.DiscoveryInterval,
 		MaxEvents: cfg.MaxEvents,
@@ -130,10 +107,18 @@ func New(cfg Settings) *Sampler {
 		Logger:    cfg.Logger,
 		Sampler:   samples.OnCPU.Sampler,
 	}, &s.reader)
+	s.reader.cfg, s.reader.loop = cfg, s.loop
+	s.reader.full = time.Second / time.Duration(cfg.Frequency)
+	s.reader.pace = newPace(cfg.MaxOverhead, cfg.Window, cfg.Frequency)
+	s.reader.common = attach.NewCommon(attach.CommonConfig{
+		Type: samples.OnCPU, Table: cfg.Table, Sink: cfg.Sink, Lost: kernelLost,
+		ThreadName: cfg.ThreadName, ThreadID: cfg.ThreadID,
+		Interval: cfg.DiscoveryInterval, Logger: cfg.Logger, Now: cfg.Now,
+	})
 	return s
 }
 
-// refused says why not even a process may be sampled.
+// refused returns why not even a process may be sampled.
 func refused(r perfevent.Rights) error {
 	if r.HostWide == nil {
 		return nil
@@ -141,42 +126,52 @@ func refused(r perfevent.Rights) error {
 	return r.Own
 }
 
-// Start finds out what is permitted and begins. Where nothing is, it says so
-// through Status and goes on trying; only kernel stacks that are demanded and
-// not permitted are an error.
+// Start finds out what is permitted and begins. If nothing is, it calls Status and
+// keeps trying; only kernel stacks that are required and not permitted are an
+// error.
 func (s *Sampler) Start() error {
 	rights := s.cfg.Probe()
 	if s.cfg.Kernel == attach.KernelDemanded && rights.Kernel != nil {
 		return fmt.Errorf("kernel_stacks is true: %w", rights.Kernel)
 	}
-	s.Begin(rights)
+	s.loop.Begin(rights)
 	return nil
 }
 
-// Stats returns the counters; from any goroutine.
+// Stop ends sampling and waits for its goroutines.
+func (s *Sampler) Stop() { s.loop.Stop() }
+
+// Wake makes the sampler check whether it has to pause or may resume.
+func (s *Sampler) Wake() { s.loop.Wake() }
+
+// Targets returns the number of attached targets.
+func (s *Sampler) Targets() int { return s.loop.Targets() }
+
+// Stats returns the counters. It is safe for concurrent use.
 func (s *Sampler) Stats() Stats {
+	r := &s.reader
 	st := Stats{
-		Read:           s.read.Load(),
-		BufferFull:     s.bufferFull.Load(),
-		Unreadable:     s.unreadable.Load(),
-		Lost:           s.lost.Load(),
-		Lowered:        s.lowered.Load(),
-		Raised:         s.raised.Load(),
-		PeriodsSkipped: s.skipped.Load(),
-		Targets:        s.Targets(),
+		Read:           r.read.Load(),
+		BufferFull:     r.bufferFull.Load(),
+		Unreadable:     r.unreadable.Load(),
+		Lost:           r.common.Lost(),
+		Lowered:        r.lowered.Load(),
+		Raised:         r.raised.Load(),
+		PeriodsSkipped: r.skipped.Load(),
+		Targets:        s.loop.Targets(),
 	}
-	if t := s.table.Load(); t != nil {
+	if t := r.table.Load(); t != nil {
 		st.Table = *t
 	}
 	if st.Targets > 0 {
-		st.Frequency = s.frequency(int(s.halvings.Load()))
+		st.Frequency = r.frequency(int(r.halvings.Load()))
 	}
 	return st
 }
 
 var errNothingPermitted = errors.New("nothing can be sampled")
 
-// frequency is samples per second after so many halvings.
-func (s *Sampler) frequency(halvings int) float64 {
-	return float64(s.cfg.Frequency) / float64(int64(1)<<halvings)
+// frequency returns the samples per second after so many halvings.
+func (r *reader) frequency(halvings int) float64 {
+	return float64(r.cfg.Frequency) / float64(int64(1)<<halvings)
 }

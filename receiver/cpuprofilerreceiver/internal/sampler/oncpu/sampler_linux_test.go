@@ -125,7 +125,7 @@ func TestNothingPermittedIsAStatusUntilItIs(t *testing.T) {
 	require.Eventually(t, func() bool { return len(st.get()) == 1 }, patience, time.Millisecond)
 	require.ErrorIs(t, st.get()[0], os.ErrPermission)
 	require.ErrorContains(t, st.get()[0], "CAP_PERFMON")
-	require.ErrorContains(t, st.get()[0], "tried again every 5ms")
+	require.ErrorContains(t, st.get()[0], "retried every 5ms")
 	require.Zero(t, s.Stats().Targets)
 	require.Zero(t, logs.FilterMessage("sampling started").Len())
 
@@ -162,7 +162,7 @@ func TestFailureToLookForTargetsKeepsWhatIsSampled(t *testing.T) {
 	defer s.Stop()
 	require.Eventually(t, func() bool { return s.Stats().Targets == 1 }, patience, time.Millisecond)
 	f.fail(errors.New("too many open files"))
-	said := func() int { return logs.FilterMessageSnippet("Looking for targets failed").Len() }
+	said := func() int { return logs.FilterMessageSnippet("looking for targets failed").Len() }
 	require.Eventually(t, func() bool { return said() == 1 }, patience, time.Millisecond)
 	f.fail(nil)
 	f.set(attach.Finding{Missing: []string{"executable /opt/app"}, Wanted: own().Wanted, Starts: own().Starts})
@@ -208,7 +208,7 @@ func TestTargetsThatAreMissingAreSaidOnce(t *testing.T) {
 	s, _, logs := newTestSampler(f, nil)
 	require.NoError(t, s.Start())
 	defer s.Stop()
-	missing := func() int { return logs.FilterMessage("target not found, it is looked for again").Len() }
+	missing := func() int { return logs.FilterMessage("target not found, searching again").Len() }
 	found := func() int { return logs.FilterMessage("target found").Len() }
 	require.Eventually(t, func() bool { return missing() == 1 }, patience, time.Millisecond)
 	f.set(own())

@@ -102,7 +102,7 @@ func (e *endpoints) settings(ctx context.Context, cfg *Config) (one Settings, er
 		one.Changed, unwatch = s.HotUnits.Watch()
 		e.unwatch = append(e.unwatch, unwatch)
 	}
-	s.Logger.Info("A pprof endpoint is pulled", zap.Stringer("endpoint", one.URL), zap.String("socket", cfg.Socket),
+	s.Logger.Info("pulling a pprof endpoint", zap.Stringer("endpoint", one.URL), zap.String("socket", cfg.Socket),
 		zap.String("when", why), zap.Strings("profiles", cfg.Profiles), zap.Duration("interval", cfg.Interval), zap.Duration("duration", cfg.Duration))
 	return one, nil
 }

@@ -243,12 +243,12 @@ func (p *Puller) over(kind string, o Outcome, err error) {
 		fields = append(fields, zap.String("profile", kind))
 	}
 	if o == OK {
-		p.cfg.Logger.Info("A pprof endpoint can be pulled again", append(fields, zap.Stringer("was", was))...)
+		p.cfg.Logger.Info("pulling a pprof endpoint succeeds again", append(fields, zap.Stringer("was", was))...)
 		return
 	}
-	message := "A pprof endpoint cannot be pulled"
+	message := "pulling a pprof endpoint failed"
 	if o == Unidentified && p.cfg.Heat == nil {
-		message = "A pprof endpoint is pulled without its process"
+		message = "pulling a pprof endpoint without its process"
 	}
 	p.cfg.Logger.Warn(message, append(fields, zap.Stringer("outcome", o), zap.Error(err), zap.String("help", o.help()))...)
 }
@@ -264,6 +264,6 @@ func (p *Puller) room(added, noRoom int) {
 			zap.String("of", "pprof endpoint"), zap.String("endpoint", p.cfg.URL.String()), zap.Int("samples_lost", noRoom))
 	case noRoom == 0 && added > 0 && p.full:
 		p.full = false
-		p.cfg.Logger.Info("There is room again for samples of a pprof endpoint", zap.String("endpoint", p.cfg.URL.String()))
+		p.cfg.Logger.Info("buffers have room for samples of a pprof endpoint again", zap.String("endpoint", p.cfg.URL.String()))
 	}
 }

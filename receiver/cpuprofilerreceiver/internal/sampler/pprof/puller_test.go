@@ -354,7 +354,7 @@ func TestWhatIsNoProfileIsCountedSaidOnceAndHarmless(t *testing.T) {
 			}
 			require.Equal(t, map[Outcome]int{tc.want: 2}, r.outcomes, "%v", r.logs.All())
 			require.Zero(t, r.sink.batch.Events())
-			said := r.logs.FilterMessage("A pprof endpoint cannot be pulled").All()
+			said := r.logs.FilterMessage("pulling a pprof endpoint failed").All()
 			require.Len(t, said, 1)
 			require.NotEmpty(t, said[0].ContextMap()["help"])
 		})
@@ -371,8 +371,8 @@ func TestProgramThatIsGoneAndBackIsSaidTwiceAndStartsAfresh(t *testing.T) {
 	r.cfg.URL, _ = url.Parse(answers(t, says(bytesOf(t, pprofOf(nil)))).URL)
 	r.round(t.Context(), r.subject)
 	require.Equal(t, map[Outcome]int{OK: 2, Unreachable: 2}, r.outcomes)
-	require.Equal(t, 1, r.logs.FilterMessage("A pprof endpoint cannot be pulled").Len())
-	require.Equal(t, 1, r.logs.FilterMessage("A pprof endpoint can be pulled again").Len())
+	require.Equal(t, 1, r.logs.FilterMessage("pulling a pprof endpoint failed").Len())
+	require.Equal(t, 1, r.logs.FilterMessage("pulling a pprof endpoint succeeds again").Len())
 	require.EqualValues(t, 8, r.sink.values(samples.PprofCPU), "a restart counts nothing twice")
 }
 
@@ -398,7 +398,7 @@ func TestFullBuffersAreCountedAndSaidOnce(t *testing.T) {
 	require.Equal(t, 1, r.logs.FilterMessageSnippet("THIS WILL RESULT IN LOSS").Len())
 	r.sink.full = false
 	r.round(t.Context(), r.subject)
-	require.Equal(t, 1, r.logs.FilterMessageSnippet("There is room again").Len())
+	require.Equal(t, 1, r.logs.FilterMessageSnippet("buffers have room").Len())
 }
 
 // warmth is a Heat that a test sets.
@@ -460,7 +460,7 @@ func TestHotOnlyNeedsToKnowWhoItIs(t *testing.T) {
 		c.Find = func(context.Context) (Subject, error) { return Subject{Resource: &samples.Resource{}}, nil }
 	}).pulls(t)
 	until(t, "two looks", func() bool { return r.count(Unidentified) >= 2 })
-	require.Equal(t, 1, r.logs.FilterMessage("A pprof endpoint cannot be pulled").Len())
+	require.Equal(t, 1, r.logs.FilterMessage("pulling a pprof endpoint failed").Len())
 	require.Zero(t, r.count(Unreachable))
 }
 
@@ -472,7 +472,7 @@ func TestAlwaysPullsWhatNobodyCanTell(t *testing.T) {
 	}).pulls(t)
 	until(t, "a pull", func() bool { return r.count(OK) == 1 })
 	require.Equal(t, 1, r.count(Unidentified))
-	require.Equal(t, 1, r.logs.FilterMessage("A pprof endpoint is pulled without its process").Len())
+	require.Equal(t, 1, r.logs.FilterMessage("pulling a pprof endpoint without its process").Len())
 }
 
 func TestIntervalIsFromRoundToRound(t *testing.T) {
@@ -495,6 +495,6 @@ func TestFindingFails(t *testing.T) {
 	until(t, "two looks", func() bool { return r.count(Unreachable) >= 2 })
 	fails.Store(false)
 	until(t, "a pull", func() bool { return r.count(OK) == 1 })
-	require.Equal(t, 1, r.logs.FilterMessage("A pprof endpoint cannot be pulled").Len())
-	require.Equal(t, 1, r.logs.FilterMessage("A pprof endpoint can be pulled again").Len())
+	require.Equal(t, 1, r.logs.FilterMessage("pulling a pprof endpoint failed").Len())
+	require.Equal(t, 1, r.logs.FilterMessage("pulling a pprof endpoint succeeds again").Len())
 }

@@ -5,44 +5,40 @@ package oncpu
 
 import (
 	"fmt"
-	"strings"
 
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 )
 
-// maxListed is how many names a log line shows before it only counts.
+// maxListed is the most names that a log line shows.
 const maxListed = 10
 
-// spoken is what has been said, so that each thing is said once until it changes.
-type spoken struct {
+// logged is what has been logged, so that it is logged once until it changes.
+type logged struct {
 	started bool
 	missing map[string]bool
-	leftOut string
-	failing string
-	failure string
-	// exceeded is that a lower frequency would not help.
+	status  string
+	// exceeded reports whether a lower frequency would not help.
 	exceeded bool
 }
 
-// Report says what is sampled, what is not and why; each once until it changes.
+// Failed logs that looking for targets failed.
+func (r *reader) Failed(err error) { r.common.Failed(err) }
+
+// Report logs what is sampled, what is not and why; each once until it changes.
 func (r *reader) Report(f *attach.Found) {
-	r.spoken.failure = ""
+	r.common.Found()
 	r.reportTargets(f.Missing)
 	r.reportStatus(f.Err)
 	if f.Err != nil {
 		return
 	}
-	leftOut := make([]string, 0, len(f.Plan.LeftOut))
-	for _, l := range f.Plan.LeftOut {
-		leftOut = append(leftOut, l.What+": "+l.Reason)
-	}
-	all := strings.Join(leftOut, "\n")
-	if !r.spoken.started {
-		r.spoken.started = true
-		r.spoken.leftOut = all
+	leftOut, changed := r.common.LeftOut(f)
+	if !r.logged.started {
+		r.logged.started = true
 		r.cfg.Logger.Info("sampling started",
 			zap.String("what", what(f)),
 			zap.Float64("frequency", r.frequency(r.pace.halvings)),
@@ -54,42 +50,32 @@ func (r *reader) Report(f *attach.Found) {
 			zap.Int("perf_events", f.Plan.Descriptors))
 		return
 	}
-	if all != r.spoken.leftOut {
-		r.spoken.leftOut = all
-		if all == "" {
-			r.cfg.Logger.Info("everything that was asked for is sampled now", zap.String("what", what(f)))
-		} else {
-			r.cfg.Logger.Warn("not everything that was asked for can be sampled",
-				zap.String("what", what(f)), zap.Strings("not_sampled", list(leftOut)))
-		}
+	switch {
+	case !changed:
+	case len(leftOut) == 0:
+		r.cfg.Logger.Info("all targets are sampled now", zap.String("what", what(f)))
+	default:
+		r.cfg.Logger.Warn("some targets cannot be sampled", zap.String("sampler", samples.OnCPU.Sampler),
+			zap.String("what", what(f)), zap.Strings("not_sampled", list(leftOut)))
 	}
 }
 
-// reportTargets says which targets are not there, and when they come.
+// reportTargets logs which targets are missing, and which are found again.
 func (r *reader) reportTargets(absent []string) {
 	now := make(map[string]bool, len(absent))
 	for _, t := range absent {
 		now[t] = true
-		if !r.spoken.missing[t] {
-			r.cfg.Logger.Warn("target not found, it is looked for again", zap.String("target", t),
+		if !r.logged.missing[t] {
+			r.cfg.Logger.Warn("target not found, searching again", zap.String("target", t),
 				zap.Duration("every", r.cfg.DiscoveryInterval))
 		}
 	}
-	for t := range r.spoken.missing {
+	for t := range r.logged.missing {
 		if !now[t] {
 			r.cfg.Logger.Info("target found", zap.String("target", t))
 		}
 	}
-	r.spoken.missing = now
-}
-
-// Failed says that targets could not be looked for.
-func (r *reader) Failed(err error) {
-	if text := err.Error(); text != r.spoken.failure {
-		r.spoken.failure = text
-		r.cfg.Logger.Warn("Looking for targets failed; what is sampled stays as it is", zap.Error(err),
-			zap.Duration("tried_again_every", r.cfg.DiscoveryInterval))
-	}
+	r.logged.missing = now
 }
 
 func (r *reader) reportStatus(err error) {
@@ -97,13 +83,13 @@ func (r *reader) reportStatus(err error) {
 	if err != nil {
 		text = err.Error()
 	}
-	if text == r.spoken.failing {
+	if text == r.logged.status {
 		return
 	}
-	r.spoken.failing = text
+	r.logged.status = text
 	if err != nil {
-		err = fmt.Errorf("%w: %w; tried again every %v", errNothingPermitted, err, r.cfg.DiscoveryInterval)
-		r.spoken.started = false
+		err = fmt.Errorf("%w: %w; retried every %v", errNothingPermitted, err, r.cfg.DiscoveryInterval)
+		r.logged.started = false
 	}
 	r.cfg.Status(err)
 }
@@ -146,7 +132,7 @@ func rights(r perfevent.Rights) (have []string) {
 	return have
 }
 
-// missing says of each right that is not there what would give it.
+// missing returns what would grant each missing right.
 func missing(r perfevent.Rights) (lack []string) {
 	if r.Kernel != nil {
 		lack = append(lack, r.Kernel.Error())

@@ -1,0 +1,57 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package offcpu
+
+import (
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+)
+
+// logged is what has been logged, so that it is logged once until it changes.
+type logged struct {
+	started bool
+	refused string
+	// unset reports whether the number of stacks could not be limited.
+	unset bool
+}
+
+// Failed logs that looking for targets failed.
+func (r *reader) Failed(err error) { r.common.Failed(err) }
+
+// Report logs what is sampled, what is not and why; each once until it changes.
+// Missing targets are logged by the on-CPU sampler.
+func (r *reader) Report(f *attach.Found) {
+	r.common.Found()
+	refused := ""
+	if f.Err != nil {
+		refused = f.Err.Error()
+	}
+	if refused != r.logged.refused {
+		r.logged.refused = refused
+		if f.Err != nil {
+			r.logged.started = false
+			r.cfg.Logger.Warn("off-CPU sampling is not possible; other samplers continue", zap.Error(f.Err),
+				zap.Duration("retry_interval", r.cfg.DiscoveryInterval))
+		}
+	}
+	if f.Err != nil {
+		return
+	}
+	leftOut, changed := r.common.LeftOut(f)
+	if !r.logged.started {
+		r.logged.started = true
+		r.cfg.Logger.Info("off-CPU sampling started",
+			zap.String("when", r.cfg.When),
+			zap.String("what", f.Plan.Mode.String()),
+			zap.Duration("min_duration", r.cfg.MinDuration),
+			zap.Int("max_events_per_second", r.cfg.MaxEventsPerSecond),
+			zap.Strings("not_sampled", leftOut),
+			zap.String("why", f.Plan.Why))
+	} else if changed && len(leftOut) > 0 {
+		r.cfg.Logger.Warn("some targets cannot be sampled", zap.String("sampler", samples.OffCPU.Sampler), zap.Strings("not_sampled", leftOut))
+	}
+	r.cfg.Logger.Debug("off-CPU targets", zap.Int("targets", r.loop.Targets()), zap.Int("perf_events", f.Plan.Descriptors))
+}
