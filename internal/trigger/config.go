@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,22 +15,21 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
 
-// Monitor describes a series of readings.
+// Monitor describes the readings of a monitor.
 type Monitor struct {
-	// Name is what items call it, as cpu_utilization.
+	// Name is the monitor's name in conditions, as cpu_utilization.
 	Name string
-	// Scale turns ΔNum/ΔDen into the monitor's unit: 100 for percent. Zero
-	// stands for 1.
+	// Scale turns ΔNum/ΔDen into the monitor's unit: 100 for percent. Zero means 1.
 	Scale float64
-	// Gauge says that Reading.Num is a momentary value, not a cumulative one.
+	// Gauge: Reading.Num is a momentary value, not a cumulative one.
 	Gauge bool
-	// Sparse says that Den may stand still, as when no CFS period began: such a
-	// reading is 0 and weighs nothing in a mean.
+	// Sparse: Den may stand still, as when no CFS period began. Such a reading is 0
+	// and has no weight in a mean.
 	Sparse bool
-	// Guard names the monitor that items of this one depend on: they hold only
-	// while its mean over the item's own span is at least GuardAtLeast. It is
-	// for what is the same for all units, as the host's load: it counts for a
-	// unit only while that unit has a share in it. Empty: none.
+	// Guard names another monitor. Conditions on this one hold only while the mean
+	// of the guard over the condition's own span is at least GuardAtLeast. It is for
+	// host-wide monitors, which count for a unit only while the unit has a share in
+	// them. Empty: none.
 	Guard        string
 	GuardAtLeast float64
 }
@@ -38,183 +38,193 @@ type Monitor struct {
 // Count is set.
 type Condition struct {
 	Monitor string
-	// Threshold is in the monitor's unit; the test holds strictly above it.
+	// Threshold is in the monitor's unit. The condition holds strictly above it.
 	Threshold float64
 	// AverageOver tests the mean over this span.
 	AverageOver time.Duration
-	// Period and Count test that at least Count of the readings in the last
-	// Period are above.
+	// Period and Count test that at least Count of the readings in the last Period
+	// are above the threshold.
 	Period time.Duration
 	Count  int
-	// ReleaseBelow, at most the threshold, closes the gate early: the item is
-	// released while its mean is below, or at least Count of the readings in
-	// Period are. So it is, with ReleaseBelow set, while its monitor's guard
-	// says that the unit has no share in it. Nil: the gate stays open for the
+	// ReleaseBelow, at most the threshold, closes the opening early: the condition is
+	// released while its mean is below, or at least Count of the readings in Period
+	// are, or its monitor's guard does not hold. Nil: the opening lasts for the
 	// policy's Duration.
 	ReleaseBelow *float64
 }
 
-// Window names the condition's test as it is reported: "30s average", "8 of 10s".
+// Window names the condition's window as it is reported: "30s average", "8 of 10s".
 func (c Condition) Window() string { return c.test().String() }
 
 func (c Condition) test() window.Test {
 	return window.Test{Threshold: c.Threshold, AverageOver: c.AverageOver, Period: c.Period, Count: c.Count, ReleaseBelow: c.ReleaseBelow}
 }
 
-// Policy opens the gate of a unit for Duration when any of its items holds, and
-// then leaves it shut for Cooldown.
+// Policy opens the gate of a unit for Duration when any of its conditions holds, and
+// does not open it again for Cooldown after that.
 type Policy struct {
 	Name       string
 	Conditions []Condition
 	Duration   time.Duration
 	Cooldown   time.Duration
-	// DryRun goes through all transitions, with openings that say so, and
-	// changes nothing of another policy: it takes no place in a budget and
-	// makes no unit hot. Its gate closes as if what it let out were accepted.
+	// DryRun makes all transitions, with openings marked as such, and changes nothing
+	// of another policy: it uses no budget and makes no unit hot. It cools down as if
+	// its profiles had been accepted.
 	DryRun bool
 	// Baseline opens the gate while the unit is cool.
 	Baseline Baseline
 }
 
-// Baseline lets out a window of Duration each Every while no item of its policy
-// holds, so that a hot profile has something to be compared with. The zero
-// value: none.
+// Baseline opens the gate for Duration once per Every while no condition of the policy
+// holds, so that a hot profile can be compared with a cool one. The zero value: never.
 type Baseline struct {
 	Every, Duration time.Duration
 }
 
-// Manual is the monitor and policy name of a gate opened by hand.
+// Manual is the monitor and policy name of openings by hand.
 const Manual = "manual"
 
-// Config is what an Engine decides by. It does not change while it is used.
+// Config configures an Engine. It does not change while it is used.
 type Config struct {
 	Monitors []Monitor
 	Policies []Policy
 	// CollectionInterval is the time between two readings of a monitor.
 	CollectionInterval time.Duration
-	// History is the span kept of each monitor. Zero: the longest window of
-	// any item that uses it.
+	// History is the span of readings kept of each monitor. Zero: the longest window
+	// of any condition on it.
 	History time.Duration
-	// PreTrigger is how long before the trigger a profile may have ended and
-	// still pass.
+	// PreTrigger is the longest time before the trigger at which a profile may have
+	// ended and still pass.
 	PreTrigger time.Duration
-	// MinAge is how long after its first process started a unit begins to fire.
+	// MinAge is the age of its first process from which a unit may fire.
 	MinAge time.Duration
-	// Budgets bound what is opened and let out.
+	// Budgets bound what is opened and exported.
 	Budgets budget.Limits
-	// CooldownByService has a cooldown count for all units of the service: none
-	// of them opens by a policy while another is open by it or cools down.
+	// CooldownByService makes a cooldown count for all units of the service: none of
+	// them opens by a policy while another one is open by it or cools down.
 	CooldownByService bool
-	// MaxGone bounds the units that are gone but whose cooldown or closed gate
-	// is remembered; at the bound the one that would be forgotten first goes.
+	// MaxGone bounds the units that are gone but whose cooldown or closed opening is
+	// remembered. At the bound the one that would be forgotten first is forgotten.
 	// Zero: 10,000.
 	MaxGone int
-	// NewID names an opening, uniquely. Nil: "1", "2" and so on.
+	// NewID returns a unique name for an opening. Nil: "1", "2" and so on.
 	NewID func() string
 }
 
-// Validate reports every fault, each with the path of the configuration key
-// and what is allowed there.
-func (c Config) Validate() error {
-	var errs []error
-	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+// faults collects configuration errors.
+type faults []error
 
+func (f *faults) add(format string, args ...any) { *f = append(*f, fmt.Errorf(format, args...)) }
+
+// Validate returns every fault, each with the path of the configuration key and what
+// is allowed there.
+func (c Config) Validate() error {
+	var f faults
 	if c.CollectionInterval <= 0 {
-		fault("collection_interval: %v is not allowed: must be above 0", c.CollectionInterval)
+		f.add("collection_interval: %v is not allowed: must be above 0", c.CollectionInterval)
 	}
 	if c.PreTrigger < 0 {
-		fault("pre_trigger: %v is not allowed: must be 0 or more", c.PreTrigger)
+		f.add("pre_trigger: %v is not allowed: must be 0 or more", c.PreTrigger)
 	}
 	if c.MaxGone < 0 {
-		fault("remembered units: %d is not allowed: must be 0 or more", c.MaxGone)
+		f.add("remembered units: %d is not allowed: must be 0 or more", c.MaxGone)
 	}
 	if c.MinAge < 0 {
-		fault("min_age: %v is not allowed: must be 0 (off) or more", c.MinAge)
+		f.add("min_age: %v is not allowed: must be 0 (off) or more", c.MinAge)
 	}
-	errs = append(errs, c.Budgets.Validate()...)
+	f = append(f, c.Budgets.Validate()...)
+	c.validateHistory(&f)
+	names := c.validateMonitors(&f)
+	first := make(map[string]int, len(c.Policies))
+	for i, p := range c.Policies {
+		c.validatePolicy(&f, i, p, first, names)
+	}
+	return errors.Join(f...)
+}
+
+func (c Config) validateHistory(f *faults) {
 	switch longest := c.longestWindow(); {
 	case c.History < 0:
-		fault("history: %v is not allowed: must be 0 (the longest window) or more", c.History)
+		f.add("history: %v is not allowed: must be 0 (the longest window) or more", c.History)
 	case c.History > 0 && c.History < longest:
-		fault("history: %v is shorter than the longest window of a policy: must be at least %v", c.History, longest)
+		f.add("history: %v is shorter than the longest window of a policy: must be at least %v", c.History, longest)
 	case c.CollectionInterval > 0 && c.History/c.CollectionInterval > window.MaxReadings:
-		fault("history: %v is not allowed: must be at most %d collection intervals (%v)", c.History, window.MaxReadings, window.MaxReadings*c.CollectionInterval)
+		f.add("history: %v is not allowed: must be at most %d collection intervals (%v)", c.History, window.MaxReadings, window.MaxReadings*c.CollectionInterval)
 	}
+}
 
-	monitors := make(map[string]bool, len(c.Monitors))
-	names := make([]string, 0, len(c.Monitors))
+// validateMonitors returns the names of the monitors, in order.
+func (c Config) validateMonitors(f *faults) (names []string) {
 	for _, m := range c.Monitors {
-		if monitors[m.Name] {
-			fault("monitor %q is defined twice", m.Name)
+		if slices.Contains(names, m.Name) {
+			f.add("monitor %q is defined twice", m.Name)
 		}
 		if !finite(m.Scale) || m.Scale < 0 {
-			fault("monitor %q: scale %v is not allowed: must be a positive number", m.Name, m.Scale)
+			f.add("monitor %q: scale %v is not allowed: must be a positive number", m.Name, m.Scale)
 		}
-		monitors[m.Name] = true
 		names = append(names, m.Name)
 	}
 	for _, m := range c.Monitors {
-		if m.Guard != "" && (m.Guard == m.Name || !monitors[m.Guard]) {
-			fault("monitor %q: guard %q is not another monitor", m.Name, m.Guard)
+		if m.Guard != "" && (m.Guard == m.Name || !slices.Contains(names, m.Guard)) {
+			f.add("monitor %q: guard %q is not another monitor", m.Name, m.Guard)
 		}
 		if !finite(m.GuardAtLeast) || m.GuardAtLeast < 0 {
-			fault("monitor %q: guard at least %v is not allowed: must be a number, 0 or more", m.Name, m.GuardAtLeast)
+			f.add("monitor %q: guard at least %v is not allowed: must be a number, 0 or more", m.Name, m.GuardAtLeast)
 		}
 	}
-
-	first := make(map[string]int, len(c.Policies))
-	for p, policy := range c.Policies {
-		at := fmt.Sprintf("policies[%d]", p)
-		switch q, taken := first[policy.Name]; {
-		case policy.Name == "":
-			fault("%s.name: must not be empty", at)
-		case policy.Name == Manual:
-			fault("%s.name: %q is not allowed: it is the name of what is opened by hand", at, policy.Name)
-		case strings.Contains(policy.Name, ","):
-			fault("%s.name: %q is not allowed: must not contain a comma, which separates names where several policies are reported", at, policy.Name)
-		case taken:
-			fault("%s.name: %q is the name of policies[%d] too: names must be unique", at, policy.Name, q)
-		default:
-			first[policy.Name] = p
-		}
-		if policy.Duration <= 0 {
-			fault("%s.duration: %v is not allowed: must be above 0", at, policy.Duration)
-		}
-		if policy.Cooldown < 0 {
-			fault("%s.cooldown: %v is not allowed: must be 0 or more", at, policy.Cooldown)
-		}
-		errs = append(errs, policy.Baseline.validate(at+".baseline")...)
-		if len(policy.Conditions) == 0 {
-			fault("%s.any_of: must have at least one item", at)
-		}
-		for i, item := range policy.Conditions {
-			key := fmt.Sprintf("%s.any_of[%d]", at, i)
-			if !monitors[item.Monitor] {
-				fault("%s.monitor: %q is not a monitor: must be one of %s", key, item.Monitor, strings.Join(names, ", "))
-			}
-			errs = append(errs, item.test().Validate(key, c.CollectionInterval)...)
-		}
-	}
-	return errors.Join(errs...)
+	return names
 }
 
-func (b Baseline) validate(at string) (errs []error) {
+// validatePolicy adds the policy's name to first, which has the index of each name.
+func (c Config) validatePolicy(f *faults, n int, p Policy, first map[string]int, monitors []string) {
+	at := fmt.Sprintf("policies[%d]", n)
+	switch q, taken := first[p.Name]; {
+	case p.Name == "":
+		f.add("%s.name: must not be empty", at)
+	case p.Name == Manual:
+		f.add("%s.name: %q is not allowed: it is the name of what is opened by hand", at, p.Name)
+	case strings.Contains(p.Name, ","):
+		f.add("%s.name: %q is not allowed: must not contain a comma, which separates names where several policies are reported", at, p.Name)
+	case taken:
+		f.add("%s.name: %q is the name of policies[%d] too: names must be unique", at, p.Name, q)
+	default:
+		first[p.Name] = n
+	}
+	if p.Duration <= 0 {
+		f.add("%s.duration: %v is not allowed: must be above 0", at, p.Duration)
+	}
+	if p.Cooldown < 0 {
+		f.add("%s.cooldown: %v is not allowed: must be 0 or more", at, p.Cooldown)
+	}
+	p.Baseline.validate(f, at+".baseline")
+	if len(p.Conditions) == 0 {
+		f.add("%s.any_of: must have at least one item", at)
+	}
+	for i, cond := range p.Conditions {
+		key := fmt.Sprintf("%s.any_of[%d]", at, i)
+		if !slices.Contains(monitors, cond.Monitor) {
+			f.add("%s.monitor: %q is not a monitor: must be one of %s", key, cond.Monitor, strings.Join(monitors, ", "))
+		}
+		*f = append(*f, cond.test().Validate(key, c.CollectionInterval)...)
+	}
+}
+
+func (b Baseline) validate(f *faults, at string) {
 	switch {
 	case b == Baseline{}:
 	case b.Every <= 0:
-		errs = append(errs, fmt.Errorf("%s.every: %v is not allowed: must be above 0 where duration is set", at, b.Every))
+		f.add("%s.every: %v is not allowed: must be above 0 where duration is set", at, b.Every)
 	case b.Duration <= 0:
-		errs = append(errs, fmt.Errorf("%s.duration: %v is not allowed: must be above 0 where every is set", at, b.Duration))
+		f.add("%s.duration: %v is not allowed: must be above 0 where every is set", at, b.Duration)
 	case b.Duration >= b.Every:
-		errs = append(errs, fmt.Errorf("%s.duration: %v is not allowed: must be less than every (%v)", at, b.Duration, b.Every))
+		f.add("%s.duration: %v is not allowed: must be less than every (%v)", at, b.Duration, b.Every)
 	}
-	return errs
 }
 
 func (c Config) longestWindow() (longest time.Duration) {
 	for _, p := range c.Policies {
-		for _, i := range p.Conditions {
-			longest = max(longest, i.test().Span())
+		for _, cond := range p.Conditions {
+			longest = max(longest, cond.test().Span())
 		}
 	}
 	return longest
