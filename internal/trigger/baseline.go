@@ -6,7 +6,6 @@ package trigger
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -23,7 +22,7 @@ type dueBaseline struct {
 // and the budgets allow.
 func (b *baselines) open(now time.Time, at int64) {
 	slices.SortFunc(b.due, func(a, b dueBaseline) int {
-		return cmp.Or(cmp.Compare(a.since, b.since), strings.Compare(a.unit.name, b.unit.name), cmp.Compare(a.policy.index, b.policy.index))
+		return cmp.Or(cmp.Compare(a.since, b.since), a.compare(b.machine))
 	})
 	for _, d := range b.due {
 		u := d.unit
@@ -67,16 +66,4 @@ func (m *machine) nextBaseline(after int64) int64 {
 	every := int64(m.policy.baseline.Every)
 	offset := int64(hash % uint64(every))
 	return after + every - ((after-offset)%every+every)%every
-}
-
-// closeBaselines closes the unit's baselines, except those of dry runs.
-func (u *Unit) closeBaselines(now time.Time) {
-	for i := range u.machines {
-		if u.baselines == 0 {
-			return
-		}
-		if m := &u.machines[i]; m.state == Profiling && m.opening.Baseline && m.opening.real() {
-			m.giveWay(now)
-		}
-	}
 }

@@ -3,7 +3,11 @@
 
 package trigger
 
-import "time"
+import (
+	"cmp"
+	"strings"
+	"time"
+)
 
 const (
 	// retryAfter is the time that a policy waits after an opening without an
@@ -41,6 +45,11 @@ type machine struct {
 	due       int64 // the next baseline; 0: not worked out yet
 }
 
+// compare orders machines by unit and policy.
+func (m *machine) compare(other *machine) int {
+	return cmp.Or(strings.Compare(m.unit.name, other.unit.name), cmp.Compare(m.policy.index, other.policy.index))
+}
+
 // cooling reports whether a cooldown is in progress, under a baseline or not.
 func (m *machine) cooling() bool {
 	return m.state == CoolingDown || m.state == Profiling && m.opening.Baseline && m.resume == CoolingDown
@@ -65,7 +74,7 @@ func (m *machine) evaluate(now time.Time, at int64) {
 		if m.held {
 			m.giveWay(now)
 		}
-	case m.opening.held != nil && m.opening.released(at):
+	case m.opening.held != nil && m.allReleased(at):
 		m.release(now)
 	}
 	if m.state == CoolingDown && !now.Before(m.notBefore) {
@@ -125,6 +134,24 @@ func (m *machine) hottest(of conditionSet, at int64) (cause Cause, ratio float64
 		}
 	}
 	return cause, ratio
+}
+
+// noteHeld adds the conditions that hold to those that held since an opening.
+func (m *machine) noteHeld(o *Opening, at int64) {
+	for n := range o.held {
+		o.held[n] = o.held[n] || m.unit.holds(&m.policy.conditions[n], at)
+	}
+}
+
+// allReleased reports whether every condition that held since the opening is released.
+func (m *machine) allReleased(at int64) bool {
+	m.noteHeld(m.opening, at)
+	for n, held := range m.opening.held {
+		if held && !m.unit.released(&m.policy.conditions[n], at) {
+			return false
+		}
+	}
+	return true
 }
 
 // nearest returns the condition nearest to its threshold; zero if none has enough
@@ -202,7 +229,7 @@ func (m *machine) open(o *Opening, now time.Time, why Reason) {
 	o.holdService()
 	if m.policy.releases && !o.Baseline {
 		o.held = make([]bool, len(m.policy.conditions))
-		o.noteHeld(e.clock.at(now))
+		m.noteHeld(o, e.clock.at(now))
 	}
 	m.opening, m.resume, m.state, m.logged = o, from, Profiling, 0
 	m.report(Transition{Time: now, From: from, Reason: why, Cause: o.Cause, Opening: o})

@@ -55,25 +55,6 @@ func (o *Opening) hot() bool { return !o.DryRun && !o.Baseline }
 // cools reports whether a cooldown follows the opening if a profile is accepted.
 func (o *Opening) cools() bool { return !o.Baseline && !o.Manual }
 
-// noteHeld adds the conditions that hold to those that held since the opening fired.
-func (o *Opening) noteHeld(at int64) {
-	for n := range o.held {
-		o.held[n] = o.held[n] || o.machine.unit.holds(&o.machine.policy.conditions[n], at)
-	}
-}
-
-// released reports whether every condition that held since the opening fired is
-// released.
-func (o *Opening) released(at int64) bool {
-	o.noteHeld(at)
-	for n, held := range o.held {
-		if held && !o.machine.unit.released(&o.machine.policy.conditions[n], at) {
-			return false
-		}
-	}
-	return true
-}
-
 // Phase is the position of a profile's capture window relative to a trigger.
 type Phase string
 

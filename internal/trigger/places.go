@@ -74,6 +74,18 @@ func (p *places) oldestBaseline() *Opening {
 	})
 }
 
+// closeBaselines closes the unit's baselines, except those of dry runs.
+func (u *Unit) closeBaselines(now time.Time) {
+	for i := range u.machines {
+		if u.baselines == 0 {
+			return
+		}
+		if m := &u.machines[i]; m.state == Profiling && m.opening.Baseline && m.opening.real() {
+			m.giveWay(now)
+		}
+	}
+}
+
 // overBudget returns the budget that does not allow the unit one more opening; empty
 // if all do. A unit with an open gate needs no second place, and baselines give way.
 func (u *Unit) overBudget(at int64) string {

@@ -37,6 +37,9 @@ type policy struct {
 	services *services
 }
 
+// manual reports whether it is the policy of openings by hand.
+func (p *policy) manual() bool { return p.name == Manual }
+
 // condition is a Condition, worked out once.
 type condition struct {
 	testRef

@@ -6,7 +6,6 @@ package trigger
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
@@ -103,7 +102,7 @@ func (q *queue) clear() {
 // hotter orders candidates: the largest value / threshold first, then by the name of
 // the unit.
 func hotter(a, b candidate) int {
-	return cmp.Or(cmp.Compare(b.ratio, a.ratio), strings.Compare(a.unit.name, b.unit.name), cmp.Compare(a.policy.index, b.policy.index))
+	return cmp.Or(cmp.Compare(b.ratio, a.ratio), a.compare(b.machine))
 }
 
 // candidates is a heap with the hottest in front. A budget allows few of very many,

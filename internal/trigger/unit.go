@@ -218,7 +218,7 @@ func (u *Unit) MayFire(before time.Time) bool {
 		if m.off || m.policy.dryRun {
 			continue
 		}
-		if m.state == Profiling || m.notBefore.Before(before) && m.policy.name != Manual {
+		if m.state == Profiling || m.notBefore.Before(before) && !m.policy.manual() {
 			return true
 		}
 	}
