@@ -53,7 +53,7 @@ type busiest struct {
 	threads map[int]*threadClock
 	visit   func(tid int) bool // made once, so that listing allocates nothing
 
-	began, running bool // ever; since the last pause
+	began, running bool // was ever read; was read since the last pause
 	at             time.Time
 	span, step     time.Duration // of this reading
 	round          uint64
@@ -147,7 +147,7 @@ func (m *busiest) look(tid int) bool {
 	used, err := t.read(m.w.source.buf)
 	if err != nil {
 		t.file.Close()
-		delete(m.threads, tid) // it has ended; whoever has its number is fresh
+		delete(m.threads, tid) // it has ended; a new thread may get its number
 		if errors.Is(err, errNoSchedstat) {
 			m.err = NoThreadClocks
 		}
@@ -176,7 +176,7 @@ func (t *threadClock) read(buf []byte) (time.Duration, error) {
 	return procfs.ParseSchedstat(buf[:n])
 }
 
-// pause forgets the threads of a unit that is not busy.
+// pause forgets the threads, as of a unit that is not busy.
 func (m *busiest) pause() {
 	m.running = false
 	for tid, t := range m.threads {

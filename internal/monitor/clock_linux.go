@@ -15,7 +15,7 @@ import (
 
 type systemClocks struct{}
 
-// process asks the CPU clock of a whole process, whose id is made as
+// process reads the CPU clock of a whole process. Its id is that of
 // MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED) in the kernel's posix-timers.h.
 func (systemClocks) process(pid int) (time.Duration, error) {
 	const sched = 2

@@ -54,8 +54,8 @@ func TestHostBottleneckThroughAWatcher(t *testing.T) {
 	require.NotZero(t, s.switches.Stats().Through)
 }
 
-// watchedFor reads until a second has been seen without a gap, and returns the
-// bottleneck of that time and the cores that were used.
+// watchedFor reads until there is a second without a gap, and returns the bottleneck and
+// the cores used in that time.
 func watchedFor(t *testing.T, w *Watcher) (bottleneck, cores float64) {
 	t.Helper()
 	var first, out [3]Result
@@ -63,7 +63,7 @@ func watchedFor(t *testing.T, w *Watcher) (bottleneck, cores float64) {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for begun := false; ; <-tick.C {
-		require.True(t, time.Now().Before(end), "no second was read of")
+		require.True(t, time.Now().Before(end), "no second without a gap")
 		w.Read(time.Now(), out[:])
 		switch {
 		case out[0].Err != nil:

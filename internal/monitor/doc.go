@@ -1,15 +1,18 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package monitor takes one reading per unit and moment: how much of its CPU a
-// unit uses, and, in the same shape, whatever else a policy can watch. A reading
-// is cumulative, so that one that is late or missing bends no mean.
+// Package monitor reads the monitors of units: how much CPU a unit uses, and whatever
+// else a policy can test. Readings are cumulative, so a late or missing one does not
+// distort a mean.
 //
-// A [Source] opens a [Watcher] per unit, which reads the monitors of the policies
-// in use, each from the file or the event that this host has for it. What one of
-// them cannot read leaves the others; what cannot be had at all says why, as a
-// [cgroup.Unavailable]. Figures of the host, and limits of cgroups that several
-// units are below, are read once for all of them.
+// A [Source] opens a [Watcher] per unit, which reads the monitors in use, each from the
+// file or event that this host has for it. A monitor that fails does not affect the
+// others; one that a unit cannot have returns the reason, a [cgroup.Unavailable].
+// Figures of the host, and limits of cgroups above several units, are read once for all
+// of them.
 //
-// It knows of cgroups and processes, and nothing of policies or of profiles.
+// To add a monitor, write its file, with its name, its definition and its meter, and add
+// a line to definitions.
+//
+// The package knows of cgroups and processes, not of policies or profiles.
 package monitor

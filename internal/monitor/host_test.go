@@ -57,7 +57,7 @@ func end(cmd *exec.Cmd) {
 
 func shell(script string) *exec.Cmd { return exec.Command("/bin/sh", "-c", script) }
 
-// until reads every few milliseconds until a condition holds.
+// until reads every 5 ms until a condition holds.
 func until(t testing.TB, w *Watcher, out []Result, ok func() bool) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -66,7 +66,7 @@ func until(t testing.TB, w *Watcher, out []Result, ok func() bool) {
 	}, 30*time.Second, 5*time.Millisecond)
 }
 
-// inCgroup starts a command in a cgroup and returns its unit once it is in every
+// inCgroup starts a shell script in a cgroup and returns its unit once it is in every
 // hierarchy.
 func inCgroup(t testing.TB, s *Source, c *hosttest.Cgroup, script string) cgroup.Group {
 	t.Helper()
@@ -164,7 +164,7 @@ func TestHostReusedPIDIsNotReadAsTheOldProcess(t *testing.T) {
 				require.NoError(t, err)
 				w.Read(time.Now(), out[:])
 				require.NoError(t, out[0].Err)
-				// A later start than the first's, in ticks of 10 ms.
+				// So that it starts in a later tick of 10 ms than the first.
 				since := s.clocks.ticks()
 				require.Eventually(t, func() bool { return s.clocks.ticks() > since+1 }, 30*time.Second, time.Millisecond)
 				end(old)
@@ -213,8 +213,8 @@ func TestHostProcessThatMovesGetsItsNewCapacity(t *testing.T) {
 	require.Equal(t, 0.25, w.Capacity().Cores)
 }
 
-// TestHostUnitWithoutACounter follows a unit that only systemd's v1 hierarchy
-// tells apart, as on hosts without CPU accounting.
+// TestHostUnitWithoutACounter reads a unit that only systemd's v1 hierarchy separates from
+// others, as on hosts without CPU accounting.
 func TestHostUnitWithoutACounter(t *testing.T) {
 	s := openHost(t, 64)
 	if s.tree.Mount(cgroup.Systemd) == "" {
@@ -240,7 +240,7 @@ func TestHostUnitWithoutACounter(t *testing.T) {
 		t.Skipf("this test's own process is in %s, so its children are too", u.Cgroup)
 	}
 
-	// One that was busy before it came here brings nothing along.
+	// The CPU time before a process came here does not count.
 	mover := shell(busy)
 	moved := run(t, mover)
 	require.Eventually(t, func() bool {
@@ -262,7 +262,7 @@ func TestHostUnitWithoutACounter(t *testing.T) {
 	require.NoError(t, mover.Process.Signal(syscall.SIGCONT))
 	until(t, w, out[:], func() bool { return out[0].Reading.Num > 0.2 })
 
-	// What a process that ended had used stays counted.
+	// The CPU time of a process that ended stays counted.
 	end(mover)
 	before := out[0].Reading.Num
 	for range 2 * recheckEvery {
@@ -272,18 +272,18 @@ func TestHostUnitWithoutACounter(t *testing.T) {
 		require.GreaterOrEqual(t, out[0].Reading.Num, before)
 	}
 
-	// One that starts here counts from its start.
+	// A process that starts here counts from its start.
 	started := shell(enter + busy)
 	child := run(t, started)
 	until(t, w, out[:], func() bool { return out[0].Reading.Num > before+0.2 })
 	total, err := s.clocks.process(child)
 	require.NoError(t, err)
 	w.Read(time.Now(), out[:])
-	require.GreaterOrEqual(t, out[0].Reading.Num-before, total.Seconds()-0.05, "but for what it used before it came here")
+	require.GreaterOrEqual(t, out[0].Reading.Num-before, total.Seconds()-0.05, "except for the CPU time before it came here")
 	end(started)
 }
 
-func TestReadAllocatesNothing(t *testing.T) {
+func TestReadDoesNotAllocate(t *testing.T) {
 	s := openHost(t, 64)
 	c := hosttest.NewCgroup(t, "hotprofile-allocs")
 	w, err := s.WatchUnit(inCgroup(t, s, c, "sleep 60"), []string{CPUUtilization, CPUUsage})
@@ -306,8 +306,7 @@ func TestReadAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkRead is one round of both monitors for one unit, each beside what it
-// would be without files kept open.
+// BenchmarkRead reads two monitors of one unit, with files kept open and without.
 func BenchmarkRead(b *testing.B) {
 	for _, keep := range []int{64, 0} {
 		name := "Kept"

@@ -11,11 +11,11 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// sharedFor is how long a figure of the host holds for the other units of one
-// round; it is well below the least interval between two rounds.
+// sharedFor is the time for which a figure of the host is used for other units. It is
+// well below the shortest interval between two rounds of readings.
 const sharedFor = 50 * time.Millisecond
 
-// hostFigures are those that are the same for all units, read once for all.
+// hostFigures are the figures of the host, read once for all units.
 type hostFigures struct {
 	buf []byte
 
@@ -39,7 +39,7 @@ func isFresh(at, now time.Time) bool {
 	return age >= 0 && age < sharedFor
 }
 
-// loadAverage is that of the last minute.
+// loadAverage returns the load average of the last minute.
 func (h *hostFigures) loadAverage(now time.Time) (float64, error) {
 	if isFresh(h.loadAt, now) {
 		return h.loadNow, h.loadErr

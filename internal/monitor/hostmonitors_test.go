@@ -17,27 +17,27 @@ import (
 	"github.com/hotprofile/hotprofile/internal/hosttest"
 )
 
-// TestHostMonitorsOfAThrottledUnit reads all that this host has of a unit that
-// wants two CPUs and may have a twentieth of one.
+// TestHostMonitorsOfAThrottledUnit reads all monitors of a unit that needs two CPUs and
+// has a quota of a twentieth of one.
 func TestHostMonitorsOfAThrottledUnit(t *testing.T) {
 	s := openHost(t, 64)
 	c := hosttest.NewCgroup(t, "hotprofile-throttled")
 	c.SetQuota(t, 0.05)
-	c.Favour(t) // so that it is used up however busy the machine is
+	c.Favour(t) // so that it exhausts its quota on a busy machine too
 	u := inCgroup(t, s, c, "( "+busy+" ) & "+busy)
 	monitors := []string{CPUThrottling, CPUPressure, MemoryUtilization, ThreadCount, CPURequestUtilization, HostCPUUtilization, SystemLoad, CPUHostShare}
 	w, err := s.WatchUnit(u, monitors)
 	require.NoError(t, err)
 	defer w.Close()
 	out := make([]Result, len(monitors))
-	// A reading may be delayed after its moment was noted, by whatever else runs.
+	// On a busy machine a reading may come later than its time says.
 	var delay time.Duration
 	require.Eventually(t, func() bool {
 		now := time.Now()
 		w.Read(now, out)
 		delay = time.Since(now)
 		require.NoError(t, out[0].Err)
-		// A shell that gets little of its CPU needs a while to start the second.
+		// A throttled shell needs a while to start the second loop.
 		return out[0].Reading.Den >= 10 && (out[3].Err != nil || out[3].Reading.Num >= 2)
 	}, 30*time.Second, 5*time.Millisecond)
 	for i, r := range out {
@@ -45,7 +45,7 @@ func TestHostMonitorsOfAThrottledUnit(t *testing.T) {
 		var unavailable cgroup.Unavailable
 		if errors.As(r.Err, &unavailable) {
 			require.Empty(t, w.From(i))
-			continue // it has no cgroup of its own there, or the kernel no such file
+			continue // it has no cgroup of its own there, or the kernel has no such file
 		}
 		require.NoError(t, r.Err, monitors[i])
 		require.FileExists(t, w.From(i))
@@ -53,7 +53,7 @@ func TestHostMonitorsOfAThrottledUnit(t *testing.T) {
 	require.Greater(t, out[0].Reading.Num/out[0].Reading.Den, 0.5, "it is throttled in most periods")
 	if out[1].Err == nil {
 		require.Positive(t, out[1].Reading.Num)
-		require.LessOrEqual(t, out[1].Reading.Num, out[1].Reading.Den+(delay+4*time.Millisecond).Seconds(), "some waited for at most all of the time")
+		require.LessOrEqual(t, out[1].Reading.Num, out[1].Reading.Den+(delay+4*time.Millisecond).Seconds(), "at most all of the time")
 	}
 	if out[3].Err == nil {
 		require.GreaterOrEqual(t, out[3].Reading.Num, 2.0)
@@ -70,7 +70,7 @@ func TestHostMonitorsOfAThrottledUnit(t *testing.T) {
 
 func TestHostBusiestThread(t *testing.T) {
 	s := openHost(t, 64)
-	s.busyFrom = 0.01 // whatever else the machine has to do meanwhile
+	s.busyFrom = 0.01 // even on a busy machine
 	c := hosttest.NewCgroup(t, "hotprofile-busiest")
 	u := inCgroup(t, s, c, "( "+busy+" ) & "+busy)
 	w, err := s.WatchUnit(u, []string{CPUBusiestThread, CPUUsage})
@@ -90,7 +90,7 @@ func TestHostBusiestThread(t *testing.T) {
 	share, usage := out[0].Reading.Num/out[0].Reading.Den, out[1].Reading.Num/out[1].Reading.Den
 	t.Logf("busiest %.2f, usage %.2f", share, usage)
 	require.LessOrEqual(t, share, 1.0)
-	require.Greater(t, share, usage/4, "the busier of two that spin")
+	require.Greater(t, share, usage/4, "the busier of two loops")
 }
 
 // TestHostAllMonitorsOfAProcess reads this process.
@@ -115,7 +115,7 @@ func TestHostAllMonitorsOfAProcess(t *testing.T) {
 	require.GreaterOrEqual(t, out[2].Reading.Num, 2.0, "a Go program has several threads")
 }
 
-func TestAllMonitorsAllocateNothing(t *testing.T) {
+func TestAllMonitorsDoNotAllocate(t *testing.T) {
 	s := openHost(t, 64)
 	c := hosttest.NewCgroup(t, "hotprofile-allocs-all")
 	c.SetQuota(t, 0.5)
@@ -130,7 +130,7 @@ func TestAllMonitorsAllocateNothing(t *testing.T) {
 		w.Read(now, out)
 	}
 	read()
-	for i := len(out) - 1; i >= 0; i-- { // what this host does not have is an error, whose cost is no matter
+	for i := len(out) - 1; i >= 0; i-- { // monitors that this host does not have return errors, which may allocate
 		if out[i].Err != nil {
 			monitors = append(monitors[:i], monitors[i+1:]...)
 		}
@@ -146,7 +146,7 @@ func TestAllMonitorsAllocateNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(recheckEvery/2, read))
 }
 
-func TestHostCgroupMadeAnewHasItsNewQuota(t *testing.T) {
+func TestHostRecreatedCgroupHasItsNewQuota(t *testing.T) {
 	for name, keep := range map[string]int{"kept open": 64, "opened each time": 0} {
 		t.Run(name, func(t *testing.T) {
 			s := openHost(t, keep)
@@ -172,7 +172,7 @@ func TestHostCgroupMadeAnewHasItsNewQuota(t *testing.T) {
 			c.SetQuota(t, 1.25)
 			w.Read(time.Now().Add(2*time.Second), out[:])
 			require.False(t, out[0].Restarted)
-			require.Equal(t, 1.25, w.Capacity().Cores, "and a limit that is written then counts from the next reading")
+			require.Equal(t, 1.25, w.Capacity().Cores, "a limit changed later counts from the next reading")
 		})
 	}
 }

@@ -66,8 +66,7 @@ func (m *memory) read(now time.Time) (num, den float64, restarted bool, err erro
 	return 100 * float64(bytes) / float64(limit), 0, false, nil
 }
 
-// moved takes the limits of where the process is by now; how much it uses is
-// its own.
+// moved closes the limits of the cgroup that the process left.
 func (m *memory) moved() {
 	if m.limit != nil {
 		m.limit.Close()
@@ -87,13 +86,13 @@ func (m *memory) close() {
 	m.moved()
 }
 
-// A residentSet is the memory of one process that is in RAM.
+// A residentSet reads the memory of one process that is in RAM.
 type residentSet struct {
 	source *Source
 	file   keptfile.File
 }
 
-// Read returns the bytes.
+// Read returns the bytes in RAM.
 func (r *residentSet) Read() (uint64, error) {
 	n, _, err := r.file.Read(r.source.buf)
 	if err != nil {
@@ -109,7 +108,7 @@ func (r *residentSet) Read() (uint64, error) {
 	return pages * uint64(os.Getpagesize()), nil
 }
 
-// From is the file that is read.
+// From returns the file that is read.
 func (r *residentSet) From() string { return r.file.Path() }
 
 // Close closes the file.

@@ -22,8 +22,8 @@ import (
 
 const containerID = "4f1c0c6b8a2eaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 
-// modes are the kinds of hosts, each with one container of two threads and one
-// service, on 8 CPUs with 16 GiB.
+// modes returns the kinds of hosts. Each has 8 CPUs, 16 GiB, a container with two threads
+// and a service.
 func modes() []cgroup.Mode { return []cgroup.Mode{cgroup.V1, cgroup.Hybrid, cgroup.V2} }
 
 type modeHost struct {
@@ -108,7 +108,7 @@ func newModeHost(t *testing.T, mode cgroup.Mode) *modeHost {
 	return h
 }
 
-// dir is that of a controller, or of the v2 tree.
+// dir returns the container's directory in a controller's tree, or in the v2 tree.
 func (h *modeHost) dir(controller string) string {
 	switch {
 	case controller != "v2":
@@ -128,8 +128,7 @@ func (h *modeHost) above(controller, file, content string) {
 	h.write(h.dir(controller)+"/docker/"+file, content)
 }
 
-// setEither sets a file of v1, or its equivalent where the v2 tree has the
-// controller.
+// setEither sets a file of v1, or its v2 equivalent if the v2 tree has the controller.
 func (h *modeHost) setEither(controller, file, content, file2, content2 string) {
 	if h.mode == cgroup.V2 {
 		h.set("v2", file2, content2)
@@ -157,14 +156,14 @@ func (h *modeHost) open(keep int, formula cgroup.WeightFormula, scope Scope, mon
 	return w
 }
 
-// fixedClocks is a host on which each process has used one second, 100 s after it
-// was booted.
+// fixedClocks is a host 100 s after boot, on which each process has used one second of CPU
+// time.
 type fixedClocks struct{}
 
 func (fixedClocks) process(int) (time.Duration, error) { return time.Second, nil }
 func (fixedClocks) ticks() uint64                      { return 10_000 }
 
-// valueOf is what a policy would see between two readings.
+// valueOf returns the value between two readings.
 func valueOf(k Kind, from, to Result) float64 {
 	if k.Gauge {
 		return to.Reading.Num
@@ -178,7 +177,7 @@ func kindOf(t *testing.T, name string) Kind {
 	return k
 }
 
-// step lets a second pass in which the container does this and that.
+// step changes the host's files as one second of a busy container does.
 func (h *modeHost) step() {
 	h.setEither("cpuacct", "cpuacct.usage", "6000000000\n", "cpu.stat", "usage_usec 6000000\nnr_periods 110\nnr_throttled 14\n")
 	if h.mode != cgroup.V2 {
@@ -194,7 +193,7 @@ func TestMonitorsOfAContainerInEachMode(t *testing.T) {
 	tests := []struct {
 		monitor string
 		want    float64
-		v1, v2  string // the file, with v1 and without; hybrid is as v1 but for the pressure
+		v1, v2  string // the file read with v1 and without; hybrid is as v1 except for the pressure
 	}{
 		{CPUUsage, 1, "cpuacct/*/cpuacct.usage", "*/cpu.stat"},
 		{CPUUtilization, 50, "cpuacct/*/cpuacct.usage", "*/cpu.stat"},
@@ -264,7 +263,7 @@ func TestMonitorsOfAProcessInEachMode(t *testing.T) {
 	}
 }
 
-func TestThrottlingIsTheLargestOfThePath(t *testing.T) {
+func TestThrottlingIsTheLargestOnThePath(t *testing.T) {
 	for _, mode := range modes() {
 		t.Run(mode.String(), func(t *testing.T) {
 			h := newModeHost(t, mode)
@@ -303,10 +302,10 @@ func TestThrottlingIsTheLargestOfThePath(t *testing.T) {
 			require.Zero(t, r.Den)
 			stat("nr_periods 110\nnr_throttled 11\n", "nr_periods 1010\nnr_throttled 9\n")
 			r = read()
-			require.Equal(t, [2]float64{9, 10}, [2]float64{r.Num, r.Den}, "the one above was throttled more")
+			require.Equal(t, [2]float64{9, 10}, [2]float64{r.Num, r.Den}, "the cgroup above was throttled more")
 			stat("nr_periods 120\nnr_throttled 21\n", "nr_periods 1020\nnr_throttled 9\n")
 			r = read()
-			require.Equal(t, [2]float64{19, 20}, [2]float64{r.Num, r.Den}, "and then its own")
+			require.Equal(t, [2]float64{19, 20}, [2]float64{r.Num, r.Den}, "then its own was")
 			require.Equal(t, r, Reading{Time: read().Time.Add(-time.Second), Num: 19, Den: 20}, "no period began: no value, and no gap")
 			quota(false)
 			read()
@@ -315,7 +314,7 @@ func TestThrottlingIsTheLargestOfThePath(t *testing.T) {
 			require.Equal(t, [2]float64{19, 30}, [2]float64{r.Num, r.Den})
 			stat("nr_periods 5\nnr_throttled 5\n", "nr_periods 1020\nnr_throttled 9\n")
 			r = read()
-			require.True(t, out[0].Restarted, "it runs backwards: a new baseline")
+			require.True(t, out[0].Restarted, "it ran backwards: a new baseline")
 			require.Equal(t, [2]float64{19, 30}, [2]float64{r.Num, r.Den})
 			stat("nr_periods 9\nnr_throttled 9\n", "nr_periods 1020\nnr_throttled 9\n")
 			r = read()
@@ -348,11 +347,11 @@ func TestThrottlingOfAnIdleUnitIsNotLost(t *testing.T) {
 	}
 	h.set("cpu", "cpu.stat", "nr_periods 114\nnr_throttled 22\n")
 	h.set("cpuacct", "cpuacct.usage", "5500000000\n")
-	require.Equal(t, Reading{Time: now.Add(time.Second), Num: 12, Den: 14}, read().Reading, "once it is busy, at once")
+	require.Equal(t, Reading{Time: now.Add(time.Second), Num: 12, Den: 14}, read().Reading, "at once when it is busy")
 	h.above("cpu", "cpu.cfs_quota_us", "400000\n")
 	read()
 	h.above("cpu", "cpu.stat", "nr_periods 1010\nnr_throttled 10\n")
-	require.Equal(t, Reading{Time: now.Add(time.Second), Num: 22, Den: 24}, read().Reading, "and where others keep it from running, at once")
+	require.Equal(t, Reading{Time: now.Add(time.Second), Num: 22, Den: 24}, read().Reading, "at once when the cgroup above has a quota")
 }
 
 func TestUnavailableWithTheReason(t *testing.T) {
@@ -412,7 +411,7 @@ func TestUnavailableWithTheReason(t *testing.T) {
 
 func TestUnitInARootOrASharedCgroup(t *testing.T) {
 	h := newModeHost(t, cgroup.Hybrid)
-	h.unit.ContainerID, h.unit.ID = "", h.unit.Cgroup // as a service
+	h.unit.ContainerID, h.unit.ID = "", h.unit.Cgroup // a service
 	monitors := []string{CPUThrottling, CPURequestUtilization, MemoryUtilization}
 	out := make([]Result, len(monitors))
 	for c, want := range map[string]error{"/": cgroup.InRoot, "/docker": cgroup.Shared} {
@@ -437,9 +436,9 @@ func TestUnitInARootOrASharedCgroup(t *testing.T) {
 	}
 }
 
-func TestOneThatFailsLeavesTheOthers(t *testing.T) {
+func TestAFailingMonitorDoesNotAffectTheOthers(t *testing.T) {
 	monitors := []string{CPUUsage, CPUUtilization, CPURequestUtilization, CPUHostShare, CPUThrottling, CPUPressure, MemoryUtilization, ThreadCount, HostCPUUtilization, SystemLoad}
-	files := map[string][]string{ // and what fails with it
+	files := map[string][]string{ // to the monitors that fail with it
 		"cpu.stat":                              {CPUUsage, CPUUtilization, CPURequestUtilization, CPUHostShare, CPUThrottling},
 		"cpu.max":                               {CPUUtilization},
 		"cpu.weight":                            {CPURequestUtilization},
@@ -551,7 +550,7 @@ func TestCountersThatRunBackwardsAreNewBaselines(t *testing.T) {
 	}
 }
 
-func TestMemoryWithoutALimitIsOfTheHosts(t *testing.T) {
+func TestMemoryWithoutALimitIsAShareOfTheHosts(t *testing.T) {
 	for _, mode := range modes() {
 		h := newModeHost(t, mode)
 		h.setEither("memory", "memory.limit_in_bytes", "9223372036854771712\n", "memory.max", "max\n")
@@ -566,7 +565,7 @@ func TestMemoryWithoutALimitIsOfTheHosts(t *testing.T) {
 		}
 		h.above(controller, file, "2147483648\n")
 		w.Read(time.Now().Add(time.Second), out[:])
-		require.InDelta(t, 50, out[0].Reading.Num, 1e-9, "the limit above holds from the next reading on")
+		require.InDelta(t, 50, out[0].Reading.Num, 1e-9, "the limit above counts from the next reading")
 	}
 }
 
@@ -582,7 +581,7 @@ func TestThreadsAreCountedWithoutAPIDsController(t *testing.T) {
 	require.Equal(t, "cgroup.threads", filepath.Base(w.From(0)))
 }
 
-func TestRequestByTheRuntimesOwnRecord(t *testing.T) {
+func TestRequestFromTheRuntimesRecord(t *testing.T) {
 	for _, tt := range []struct {
 		weight, shares string
 		want           float64
@@ -592,7 +591,7 @@ func TestRequestByTheRuntimesOwnRecord(t *testing.T) {
 		{"20", "512", 0.5, nil},
 		{"100", "1024", 1, nil},
 		{"39", "1024", 1, nil},
-		{"39", "512", 0, cgroup.UnknownFormula}, // it was changed since
+		{"39", "512", 0, cgroup.UnknownFormula}, // changed after the container was created
 	} {
 		h := newModeHost(t, cgroup.V2)
 		h.set("v2", "cpu.weight", tt.weight+"\n")
@@ -635,7 +634,7 @@ func TestBusiestThread(t *testing.T) {
 		}
 		clock(pid, 1000)
 		clock(pid+1, 50000)
-		require.Equal(t, NotBusy, read(0).Err, "nothing is known of the usage yet")
+		require.Equal(t, NotBusy, read(0).Err, "the usage is not known yet")
 		require.Equal(t, NotBusy, read(0.4).Err)
 		first := read(1.5)
 		require.NoError(t, first.Err)
@@ -649,11 +648,11 @@ func TestBusiestThread(t *testing.T) {
 		third := read(0.8)
 		require.InDelta(t, 80, valueOf(kindOf(t, CPUBusiestThread), second, third), 1e-9)
 		require.Equal(t, NotBusy, read(0.1).Err)
-		require.Empty(t, w.slots[0].meter.(*busiest).threads, "nothing is kept of a unit that is not busy")
+		require.Empty(t, w.slots[0].meter.(*busiest).threads, "no thread of an idle unit is kept")
 		clock(pid+1, 55000)
 		again := read(2)
 		require.NoError(t, again.Err)
-		require.True(t, again.Restarted, "no span reaches across what was not seen")
+		require.True(t, again.Restarted, "no span includes time that was not read")
 		require.Equal(t, third.Reading.Num, again.Reading.Num)
 		require.NoError(t, os.Remove(filepath.Join(h.root, fmt.Sprintf("proc/%d/schedstat", pid))))
 		require.NoError(t, os.RemoveAll(filepath.Join(h.root, fmt.Sprintf("proc/%d/schedstat", pid+1))))
@@ -662,7 +661,7 @@ func TestBusiestThread(t *testing.T) {
 	}
 }
 
-// cpuClock is one that all processes have.
+// cpuClock is the CPU clock of every process.
 type cpuClock struct {
 	fixedClocks
 	used time.Duration
@@ -681,7 +680,7 @@ func TestStartedAt(t *testing.T) {
 	h.write("proc/4712/stat", "4712 (older) S 1 100 100 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 7 0 4000 0 0\n")
 	started, err := s.StartedAt(h.unit)
 	require.NoError(t, err)
-	require.Equal(t, at.Add(-time.Minute), started, "the first that still runs; one that has ended is no objection")
+	require.Equal(t, at.Add(-time.Minute), started, "the oldest that still runs; one that has ended does not matter")
 	h.set("v2", "cgroup.procs", "")
 	_, err = s.StartedAt(h.unit)
 	require.ErrorIs(t, err, ErrGone)

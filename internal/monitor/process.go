@@ -13,8 +13,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// startOf returns when the process that has a pid started, in clock ticks since
-// boot, and [ErrGone] where there is none.
+// startOf returns when the process that has a pid started, in clock ticks since boot, or
+// [ErrGone].
 func (s *Source) startOf(pid int) (uint64, error) {
 	p, err := s.procfs.Process(pid)
 	switch {
@@ -26,27 +26,27 @@ func (s *Source) startOf(pid int) (uint64, error) {
 	return 0, fmt.Errorf("find when a process started: %w", err)
 }
 
-// A processClock reads one process's CPU time. The process is held by its open
-// /proc/PID/cgroup: the kernel answers ESRCH there once it has been reaped, even
-// if another has its pid by then, and else says where it is.
+// A processClock reads one process's CPU time. Its open /proc/PID/cgroup identifies the
+// process: once that is reaped the kernel returns ESRCH there, even if another process
+// has the pid. Until then it returns the process's cgroups.
 type processClock struct {
 	source  *Source
 	process procfs.Process
 	file    keptfile.File
 	paths   []byte // the file's content
-	moved   bool   // whether it changed since the owner looked
+	moved   bool   // paths changed since the owner last looked
 }
 
-// openProcessClock opens the clock of a process; with a Start of 0, of whichever
-// has the pid.
+// openProcessClock opens the clock of a process; with a Start of 0, of any that has the
+// pid.
 func openProcessClock(s *Source, p procfs.Process) (*processClock, error) {
 	c := &processClock{source: s, process: p, file: s.files.File(s.procfs.File(p.PID, "cgroup"))}
 	if err := c.readPaths(); err != nil {
 		c.Close()
 		return nil, err
 	}
-	// The start is read after the file was opened, so that it is the same
-	// process's or, if that has ended between the two, does not agree.
+	// The start is read after the file was opened. So it is the same process's, or
+	// differs if that one has ended in between.
 	start, err := s.startOf(p.PID)
 	if err == nil && p.Start != 0 && start != p.Start {
 		err = ErrGone
@@ -71,7 +71,7 @@ func (c *processClock) Read(time.Time) (time.Duration, bool, error) {
 	if err != nil && c.source.clocks != nil {
 		return 0, false, err
 	}
-	// Still there after its clock was read, so the clock was its own.
+	// If it still runs after its clock was read, the clock was its own.
 	if !c.file.Kept() {
 		start, err := c.source.startOf(c.process.PID)
 		if err != nil {
@@ -87,7 +87,7 @@ func (c *processClock) Read(time.Time) (time.Duration, bool, error) {
 	return used, false, err
 }
 
-// From says where the CPU time is from.
+// From returns the source of the CPU time.
 func (c *processClock) From() string {
 	return "the CPU clock of process " + strconv.Itoa(c.process.PID)
 }
@@ -107,5 +107,5 @@ func (c *processClock) readPaths() error {
 	return nil
 }
 
-// Close gives up the file.
+// Close closes the file.
 func (c *processClock) Close() { c.file.Close() }

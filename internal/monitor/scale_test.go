@@ -18,7 +18,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/hosttest"
 )
 
-// manyCgroups makes so many, as containers or as services, without processes.
+// manyCgroups creates n cgroups without processes, as of containers or of services.
 func manyCgroups(b *testing.B, tree *cgroup.Tree, n int, containers bool, cores float64) []cgroup.Group {
 	b.Helper()
 	var units []cgroup.Group
@@ -38,16 +38,16 @@ func manyCgroups(b *testing.B, tree *cgroup.Tree, n int, containers bool, cores 
 	return units
 }
 
-// cpuTime is that of this process: what is asked is what a round costs, whatever
-// else the machine does meanwhile.
+// cpuTime returns the CPU time of this process, which does not depend on the load of the
+// machine as elapsed time does.
 func cpuTime(b *testing.B) time.Duration {
 	var u unix.Rusage
 	require.NoError(b, unix.Getrusage(unix.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// measure runs rounds through n units, and reports the CPU time of one unit on
-// average, and in the round that the rest of the machine disturbed least.
+// measure runs rounds over n units. It reports the CPU time per unit, on average and in
+// the least disturbed round.
 func measure(b *testing.B, n int, round func()) {
 	before, least := cpuTime(b), time.Hour
 	for b.Loop() {
@@ -59,11 +59,11 @@ func measure(b *testing.B, n int, round func()) {
 	b.ReportMetric(float64(least.Nanoseconds())/float64(n), "least-ns/unit")
 }
 
-// BenchmarkThousandCgroups is one round through the monitors of the default
-// policies for 1,000 units in real cgroups.
+// BenchmarkThousandCgroups reads the monitors of the default policies of 1,000 units in
+// real cgroups, once per round.
 func BenchmarkThousandCgroups(b *testing.B) {
 	const n = 1000
-	b.Run("OnePreadEach", func(b *testing.B) { // to compare with
+	b.Run("OnePreadEach", func(b *testing.B) { // the baseline
 		s := openHost(b, n)
 		files := keptfile.NewSet(n)
 		var stats []keptfile.File
@@ -103,7 +103,7 @@ func BenchmarkThousandCgroups(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			s := openHost(b, c.keep)
 			if !c.idle {
-				s.idleBelow = 0 // the cgroups are empty; read all that is read of busy ones
+				s.idleBelow = 0 // the cgroups are empty; read them as busy ones are
 			}
 			units := manyCgroups(b, s.tree, n, c.containers, c.cores)
 			watchers := make([]*Watcher, len(units))

@@ -13,12 +13,12 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// maxAsked bounds how many processes of a unit are asked when they started.
+// maxAsked bounds the processes of a unit whose start is read.
 const maxAsked = 256
 
-// StartedAt returns when the first of a unit's processes that still run started.
-// It is for once per unit: it asks those with the lowest pids, up to a bound. The
-// error is [ErrGone] where there is none.
+// StartedAt returns when the oldest running process of a unit started, among those with
+// the lowest pids, up to a bound. It is called once per unit. The error is [ErrGone] if
+// the unit has no process.
 func (s *Source) StartedAt(u cgroup.Group) (time.Time, error) {
 	pids, err := s.tree.Processes(u)
 	if err != nil {
@@ -52,7 +52,7 @@ func (s *Source) StartedAt(u cgroup.Group) (time.Time, error) {
 	return s.timeOf(first), nil
 }
 
-// timeOf is the moment of a process's start.
+// timeOf returns the time of a process's start.
 func (s *Source) timeOf(start uint64) time.Time {
 	now := systemClocks{}.ticks()
 	if s.clocks != nil {

@@ -56,13 +56,13 @@ func (m *threadCount) from() string {
 	return m.it.From()
 }
 
-// processThreads counts those of one process.
+// processThreads counts the threads of one process.
 type processThreads struct {
 	source *Source
 	file   keptfile.File
 }
 
-// Count returns how many there are.
+// Count returns the number of threads.
 func (p *processThreads) Count() (int, error) {
 	n, _, err := p.file.Read(p.source.buf)
 	if err != nil {
@@ -78,7 +78,7 @@ func (p *processThreads) Count() (int, error) {
 	return stat.Threads, nil
 }
 
-// From is the file that is read.
+// From returns the file that is read.
 func (p *processThreads) From() string { return p.file.Path() }
 
 // Close closes the file.

@@ -11,9 +11,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// A unitClock adds up the clocks of a unit's processes, for units that have no
-// CPU counter of their own. What a process used between the last reading and its
-// end is lost, so it is a lower bound where processes are short-lived.
+// A unitClock adds up the clocks of a unit's processes, for units without a CPU counter
+// of their own. The CPU time between the last reading of a process and its end is lost,
+// so the sum is a lower bound if processes are short-lived.
 type unitClock struct {
 	source *Source
 	unit   cgroup.Group
@@ -27,7 +27,7 @@ type follower struct {
 	clock   *processClock
 	last    time.Duration
 	round   uint64 // in which it was last seen
-	foreign bool   // of another unit, which another hierarchy tells apart
+	foreign bool   // of another unit, by another hierarchy
 }
 
 func newUnitClock(s *Source, u cgroup.Group) *unitClock {
@@ -39,7 +39,7 @@ func (c *unitClock) Read(at time.Time) (time.Duration, bool, error) {
 	now := c.source.clocks.ticks()
 	pids, err := c.source.tree.Processes(c.unit)
 	if err != nil {
-		return 0, false, err // cgroup.ErrGone among them
+		return 0, false, err // possibly cgroup.ErrGone
 	}
 	c.round++
 	for pid := range pids {
@@ -61,8 +61,8 @@ func (c *unitClock) Read(at time.Time) (time.Duration, bool, error) {
 	return c.used, false, nil
 }
 
-// follow adds what a process used since the last reading. It returns false if it
-// has ended, though its pid is in use.
+// follow adds the CPU time of a process since the last reading. It returns false if the
+// process has ended, although its pid is in use.
 func (c *unitClock) follow(pid int, f *follower, at time.Time) bool {
 	used, _, err := f.clock.Read(at)
 	if err != nil {
@@ -77,7 +77,7 @@ func (c *unitClock) follow(pid int, f *follower, at time.Time) bool {
 	return true
 }
 
-// look finds out whose process it is, when it is new and when it moved.
+// look finds out whether the process is the unit's, when it is new or has moved.
 func (c *unitClock) look(f *follower) {
 	if !f.clock.moved {
 		return
@@ -87,8 +87,8 @@ func (c *unitClock) look(f *follower) {
 	f.clock.moved = false
 }
 
-// add begins to follow a process. All that it used counts if it started since
-// the last reading; of one that came from another cgroup, what it uses from now.
+// add begins to follow a process. All its CPU time counts if it started since the last
+// reading. If it came from another cgroup, only its CPU time from now on does.
 func (c *unitClock) add(pid int, at time.Time) error {
 	clock, err := openProcessClock(c.source, procfs.Process{PID: pid})
 	if err != nil {
@@ -107,10 +107,10 @@ func (c *unitClock) add(pid int, at time.Time) error {
 	return nil
 }
 
-// From says where the CPU time is from.
+// From returns the source of the CPU time.
 func (c *unitClock) From() string { return "the CPU clocks of its processes" }
 
-// Close gives up the files.
+// Close closes the files.
 func (c *unitClock) Close() {
 	for pid, f := range c.clocks {
 		f.clock.Close()

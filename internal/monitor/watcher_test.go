@@ -31,7 +31,7 @@ func TestKindsAreSortedAndFound(t *testing.T) {
 	require.False(t, ok)
 }
 
-// host is a v2 tree with one service in it, on 8 CPUs.
+// host is a v2 tree with one service, on 8 CPUs.
 type host struct {
 	t    *testing.T
 	root string
@@ -72,9 +72,8 @@ func (h *host) cgroup(file, content string) {
 
 func (h *host) watch(monitors ...string) *Watcher { return h.watchKeeping(64, monitors...) }
 
-// watchKeeping keeps so many files open. A plain file that is open stays readable
-// when it is removed, where the kernel answers ENODEV; so with 0 what vanishes is
-// seen.
+// watchKeeping keeps at most keep files open. An open plain file stays readable after it
+// is removed, unlike one of a cgroup (ENODEV). So with 0 a removed file is noticed.
 func (h *host) watchKeeping(keep int, monitors ...string) *Watcher {
 	s, err := NewSource(h.tree, Options{MaxOpenFiles: keep})
 	require.NoError(h.t, err)
@@ -118,12 +117,12 @@ func TestReadings(t *testing.T) {
 	h.cgroup("cpu.stat", "usage_usec 9000000\n") // and in 1 s of 2.5 cores
 	third := read(2 * time.Second)
 	require.InDelta(t, 80, value(CPUUtilization, second[0].Reading, third[0].Reading), 1e-9, "the new limit counts from this reading")
-	require.InDelta(t, 100*4/10.5, value(CPUUtilization, first[0].Reading, third[0].Reading), 1e-9, "over both spans each second has its own capacity")
+	require.InDelta(t, 100*4/10.5, value(CPUUtilization, first[0].Reading, third[0].Reading), 1e-9, "each second counts with its own capacity")
 
 	h.cgroup("cpu.max", "max 100000\n")
 	h.cgroup("cpu.stat", "usage_usec 29000000\n") // 20 s in a reading that is 9 s late
 	fourth := read(12 * time.Second)
-	require.InDelta(t, 25, value(CPUUtilization, third[0].Reading, fourth[0].Reading), 1e-9, "a late reading bends nothing")
+	require.InDelta(t, 25, value(CPUUtilization, third[0].Reading, fourth[0].Reading), 1e-9, "a late reading does not distort the value")
 }
 
 func TestFailedReadingIsAGap(t *testing.T) {
@@ -173,7 +172,7 @@ func TestCounterThatRunsBackwardsIsANewBaseline(t *testing.T) {
 	for i := range restarted {
 		require.NoError(t, restarted[i].Err)
 		require.True(t, restarted[i].Restarted)
-		require.Equal(t, before[i].Reading.Num, restarted[i].Reading.Num, "nothing runs backwards")
+		require.Equal(t, before[i].Reading.Num, restarted[i].Reading.Num, "readings never run backwards")
 		require.Equal(t, before[i].Reading.Den, restarted[i].Reading.Den)
 	}
 	after := read("4100000")
@@ -209,7 +208,7 @@ func TestCgroupThatBecomesSharedIsNotRead(t *testing.T) {
 	for range recheckEvery {
 		read()
 	}
-	require.Equal(t, ForeignPIDs, read().Err, "not the sum of both; and these processes are no real ones")
+	require.Equal(t, ForeignPIDs, read().Err, "not the sum of both; these processes do not exist")
 	require.NoError(t, os.RemoveAll(filepath.Join(h.root, "sys/fs/cgroup", service, "worker")))
 	for range recheckEvery {
 		read()
@@ -232,5 +231,5 @@ func TestUnknownMonitorAndProcessUnitAreRefused(t *testing.T) {
 	defer w.Close()
 	var out [1]Result
 	w.Read(time.Now(), out[:])
-	require.Equal(t, ForeignPIDs, out[0].Err, "never the clock of whoever has that pid here")
+	require.Equal(t, ForeignPIDs, out[0].Err, "never the clock of a process here with that pid")
 }

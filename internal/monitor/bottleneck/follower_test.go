@@ -25,13 +25,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const second = int64(time.Second)
 
-// A round is what a fake stream has to read, and through when.
+// round is the input of one round of a fake stream: records, and the time up to which they
+// are complete.
 type round struct {
 	records []switches.Record
 	through int64
 }
 
-// A fakeStream hands over the rounds that it is given.
+// fakeStream returns the rounds that it is sent.
 type fakeStream struct {
 	cpus   []int
 	rounds chan round
@@ -39,7 +40,7 @@ type fakeStream struct {
 	now    round
 	looks  atomic.Int64
 	closed atomic.Bool
-	ended  atomic.Bool // a CPU was offline for a moment
+	ended  atomic.Bool // a CPU was offline in between
 }
 
 func (f *fakeStream) CPUs() []int { return f.cpus }
@@ -72,11 +73,11 @@ func (f *fakeStream) Read(rec *switches.Record) bool {
 func (f *fakeStream) Through() int64 { return f.now.through }
 func (f *fakeStream) Close() error   { f.closed.Store(true); return nil }
 
-// fakeProcesses say which unit a pid is in.
+// fakeProcesses maps pids to units.
 type fakeProcesses struct {
 	mu      sync.Mutex
 	units   map[int]string
-	threads map[int]string // units by tid, where a process's first thread is ending
+	threads map[int]string // units by tid, if a process's first thread is ending
 	starts  map[int]uint64
 }
 
@@ -111,15 +112,15 @@ func (f *fakeProcesses) put(pid int, unit string) {
 	f.units[pid] = unit
 }
 
-// rig is bottlenecks of fakes.
+// rig is a follower with fakes.
 type rig struct {
 	*Follower
 	t         *testing.T
 	processes *fakeProcesses
-	streams   chan *fakeStream // as they are opened
+	streams   chan *fakeStream // that were opened
 	failure   atomic.Pointer[error]
 	cpus      atomic.Pointer[[]int]
-	waits     chan time.Duration // what is waited for between two tries
+	waits     chan time.Duration // the times waited between two tries
 	retry     chan time.Time
 	now       time.Time
 }
@@ -129,7 +130,7 @@ func newRig(t *testing.T, cpus int) *rig {
 		t: t, streams: make(chan *fakeStream, 8), waits: make(chan time.Duration), retry: make(chan time.Time), now: time.Now(),
 		processes: &fakeProcesses{units: map[int]string{}, threads: map[int]string{}, starts: map[int]uint64{}},
 	}
-	r.online1(cpus)
+	r.setOnline(cpus)
 	r.Follower = (&Follower{
 		least: 80, maxSwitches: 1000, lookup: r.processes,
 		open: func() (stream, error) {
@@ -150,8 +151,8 @@ func newRig(t *testing.T, cpus int) *rig {
 	return r
 }
 
-// online1 has CPUs 0 to n-1 online.
-func (r *rig) online1(n int) {
+// setOnline sets CPUs 0 to n-1 online.
+func (r *rig) setOnline(n int) {
 	var cpus []int
 	for cpu := range n {
 		cpus = append(cpus, cpu)
@@ -159,19 +160,19 @@ func (r *rig) online1(n int) {
 	r.cpus.Store(&cpus)
 }
 
-// read takes a reading a second after the last one.
+// read reads one second after the last reading.
 func (r *rig) read(n *Reader, cores float64) (busy, known float64, err error) {
 	r.now = r.now.Add(time.Second)
 	return n.Read(r.now, cores)
 }
 
-// play lets the stream have a round, and waits until it is in.
+// play sends a round to a stream and waits until it is counted.
 func (r *rig) play(f *fakeStream, through int64, records ...switches.Record) {
 	r.t.Helper()
 	select {
 	case f.rounds <- round{records, through}:
 	case <-time.After(30 * time.Second):
-		r.t.Fatal("nothing is read")
+		r.t.Fatal("the stream is not read")
 	}
 	require.Eventually(r.t, func() bool { return r.Stats().Through == through }, 30*time.Second, time.Millisecond)
 }
@@ -182,7 +183,7 @@ func (r *rig) opened() *fakeStream {
 	case f := <-r.streams:
 		return f
 	case <-time.After(30 * time.Second):
-		r.t.Fatal("nothing was attached")
+		r.t.Fatal("no stream was opened")
 		return nil
 	}
 }
@@ -216,7 +217,7 @@ func TestSwitchesAreFollowedOnlyForUnitsThatCanReachTheThreshold(t *testing.T) {
 	require.Equal(t, []float64{1.25, 1.5}, []float64{busy, known})
 	require.Equal(t, []int64{250_000_000, 1_250_000_000, 0}, n.Simultaneity())
 
-	// Below the threshold it is still followed for a while, and then not.
+	// Below the threshold it is followed for followFor, then not.
 	for i := int64(0); n.f != nil; i++ {
 		require.LessOrEqual(t, i, int64(followFor/time.Second))
 		require.False(t, f.closed.Load())
@@ -228,7 +229,7 @@ func TestSwitchesAreFollowedOnlyForUnitsThatCanReachTheThreshold(t *testing.T) {
 	_, _, err = r.read(n, 0.02)
 	require.Equal(t, errNotFollowed, err)
 
-	// And anew, going on from where it was.
+	// When it is followed again, the sums continue.
 	before, knownBefore, _ := r.read(n, 0.9)
 	f = r.opened()
 	r.play(f, 100*second, switchTo(99*second, 0, 7), switchTo(99*second, 1, 0))
@@ -294,7 +295,7 @@ func TestLostRecordsAreAGap(t *testing.T) {
 	require.Equal(t, errUnseen, err)
 	require.Equal(t, []float64{1.25, 1.25}, []float64{busy, known})
 	require.Equal(t, uint64(99), r.Stats().Lost)
-	require.Equal(t, int64(2), f.looks.Load(), "it is asked what runs")
+	require.Equal(t, int64(2), f.looks.Load(), "a snapshot finds what runs")
 	r.play(f, 3*second, switches.Record{Kind: switches.Running, Time: 2100_000_000, PID: 7})
 	busy, known, err = r.read(n, 1)
 	require.NoError(t, err)
@@ -302,7 +303,7 @@ func TestLostRecordsAreAGap(t *testing.T) {
 	require.InDelta(t, 2.15, known, 1e-9)
 }
 
-func TestFiguresThatAreNotTheUnitsAreAGap(t *testing.T) {
+func TestFiguresThatDisagreeWithTheUsageAreAGap(t *testing.T) {
 	r := newRig(t, 1)
 	n := r.Unit("a")
 	r.read(n, 1)
@@ -332,7 +333,7 @@ func TestTooManySwitchesMakeItUnavailableForAWhile(t *testing.T) {
 		r.retry <- time.Time{}
 		wait = min(2*wait, retryMost)
 	}
-	// As many as permitted, for longer than the first wait: it begins anew.
+	// After the allowed rate for longer than the first wait, the waits start over.
 	f := r.opened()
 	var records []switches.Record
 	for i := range int64(1000) {
@@ -350,7 +351,7 @@ func TestTooManySwitchesMakeItUnavailableForAWhile(t *testing.T) {
 	require.Equal(t, uint64(7), r.Stats().TooManySwitches)
 }
 
-func TestWithoutTheRightItIsUnavailableWithTheReason(t *testing.T) {
+func TestItIsUnavailableWithoutTheRight(t *testing.T) {
 	r := newRig(t, 1)
 	for _, want := range []error{
 		&perfevent.RightsError{What: "following every switch", Needed: []string{"CAP_PERFMON"}},
@@ -368,20 +369,20 @@ func TestWithoutTheRightItIsUnavailableWithTheReason(t *testing.T) {
 }
 
 func TestPIDsOfAnotherNamespaceAreNotFollowed(t *testing.T) {
-	b := New(nil, procfs.FS{}, Options{ForeignPIDs: true}) // one without clocks has the pids of others
+	b := New(nil, procfs.FS{}, Options{ForeignPIDs: true})
 	defer b.Close()
 	_, err := b.open()
 	require.Equal(t, ForeignPIDs, err)
 }
 
-func TestOtherCPUsAreAttachedAnew(t *testing.T) {
+func TestAChangeOfCPUsReattaches(t *testing.T) {
 	r := newRig(t, 1)
 	r.processes.put(7, "a")
 	n := r.Unit("a")
 	r.read(n, 1)
 	f := r.opened()
 	r.play(f, second, switchTo(0, 0, 7))
-	r.online1(2)
+	r.setOnline(2)
 	f.rounds <- round{nil, 2 * second}
 	f = r.opened()
 	require.Equal(t, []int{0, 1}, f.CPUs())
@@ -391,13 +392,13 @@ func TestOtherCPUsAreAttachedAnew(t *testing.T) {
 	require.Equal(t, 3.0, known)
 	require.Equal(t, []int64{0, 2 * second, second}, n.Simultaneity())
 
-	f.ended.Store(true) // and back before anyone saw that the CPU was offline
+	f.ended.Store(true) // the CPU was offline, but is online again
 	f.rounds <- round{nil, 5 * second}
 	require.Equal(t, []int{0, 1}, r.opened().CPUs())
 	require.True(t, f.closed.Load())
 }
 
-func TestMoreUnitsThanAreFollowed(t *testing.T) {
+func TestFollowedUnitsAreBounded(t *testing.T) {
 	r := newRig(t, 1)
 	var all []*Reader
 	for range maxFollowed {
@@ -414,7 +415,7 @@ func TestMoreUnitsThanAreFollowed(t *testing.T) {
 	require.Equal(t, errFollowing, err)
 }
 
-func TestCloseEndsWhateverIsUnderWay(t *testing.T) {
+func TestCloseEndsEveryState(t *testing.T) {
 	for name, prepare := range map[string]func(*rig){
 		"nothing was ever followed": func(*rig) {},
 		"while attached": func(r *rig) {
@@ -431,7 +432,7 @@ func TestCloseEndsWhateverIsUnderWay(t *testing.T) {
 		"while the stream is opened": func(r *rig) {
 			open := r.open
 			r.open = func() (stream, error) {
-				<-r.stop // nothing wakes a stream that is not there yet
+				<-r.stop // a stream that is not open yet cannot be woken
 				return open()
 			}
 			r.read(r.Unit("a"), 1)
@@ -446,7 +447,7 @@ func TestCloseEndsWhateverIsUnderWay(t *testing.T) {
 	}
 }
 
-func TestAReadingAllocatesNothing(t *testing.T) {
+func TestAReadingDoesNotAllocate(t *testing.T) {
 	r := newRig(t, 4)
 	n := r.Unit("a")
 	r.read(n, 1)
@@ -456,8 +457,8 @@ func TestAReadingAllocatesNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { r.read(n, 1) }))
 }
 
-// What a switch costs once it is decoded, beside the look for its process that is
-// the least of it.
+// BenchmarkHandleSwitch handles decoded records. The lookup of the process alone is the
+// baseline.
 func BenchmarkHandleSwitch(b *testing.B) {
 	p := &fakeProcesses{units: map[int]string{}, threads: map[int]string{}}
 	bs := (&Follower{lookup: p}).prepare()
@@ -490,23 +491,23 @@ func newTestCensus() (*census, *fakeProcesses, *tally) {
 	return c, p, c.follow("a", procfs.Process{})
 }
 
-func TestAChildCountsForWhatItsParentDoes(t *testing.T) {
+func TestAChildCountsForItsParentsUnit(t *testing.T) {
 	c, p, a := newTestCensus()
 	p.put(7, "a")
 	require.Equal(t, []*tally{a}, c.seen(7, 7).tallies)
-	c.forked(8, 7) // gone before it could be looked up
+	c.forked(8, 7) // ended before it was looked up
 	c.check(10)
 	child := c.seen(8, 8)
 	require.True(t, child.known)
 	require.Equal(t, []*tally{a}, child.tallies)
 
 	p.put(9, "b")
-	c.forked(9, 7) // was put elsewhere as it was made
+	c.forked(9, 7) // moved to another cgroup as it was forked
 	require.Equal(t, []*tally{a}, c.seen(9, 9).tallies)
 	c.check(10)
 	require.Empty(t, c.seen(9, 9).tallies)
 
-	require.False(t, c.seen(10, 10).known, "nothing is known of one whose parent was not seen")
+	require.False(t, c.seen(10, 10).known, "its parent was not seen")
 	c.forked(11, 10)
 	require.False(t, c.seen(11, 11).known)
 	p.put(11, "a")
@@ -541,14 +542,14 @@ func TestAProcessThatEnds(t *testing.T) {
 	ending := c.seen(7, 7)
 	c.exited(7)
 	delete(p.units, 7)
-	require.Same(t, ending, c.seen(7, 7), "its last steps")
+	require.Same(t, ending, c.seen(7, 7), "it still runs for a moment")
 	c.check(0)
 	require.Same(t, ending, c.seen(7, 7))
 	c.check(0)
 	require.NotSame(t, ending, c.seen(7, 7))
 	require.False(t, c.seen(7, 7).known)
 
-	// Another gets its pid at once.
+	// Another process gets its pid at once.
 	p.put(8, "a")
 	old := c.seen(8, 8)
 	p.put(1, "b")
@@ -558,19 +559,19 @@ func TestAProcessThatEnds(t *testing.T) {
 	require.NotSame(t, old, c.seen(8, 8))
 	require.Empty(t, c.seen(8, 8).tallies)
 
-	// One whose end was not told is found in turn.
+	// A process whose exit was not recorded is found in turn.
 	delete(p.units, 8)
 	for range 10 {
 		c.checkInTurn(10)
 	}
 	require.NotContains(t, c.byPID, 8)
 
-	// One whose first thread has ended is known by another.
+	// A process whose first thread has ended is looked up by another thread.
 	p.put(90, "")
 	p.threads[91] = "a"
 	require.Equal(t, []*tally{a}, c.seen(90, 91).tallies)
 
-	// And one of which nothing can be said any more keeps what it has.
+	// A process whose unit cannot be found any more keeps the one that it has.
 	p.put(92, "a")
 	c.seen(92, 92)
 	p.put(92, "")

@@ -42,14 +42,14 @@ const (
 	workVariable = "BOTTLENECK_TEST_WORK"
 )
 
-// TestLoad is not a test: it is the load of others, in a process of its own. It
-// runs a load for each line that it is given, and answers when that has ended.
+// TestLoad is not a test but the load of other tests, in a process of its own. It runs a
+// load for each line of its input and prints a line when that has ended.
 func TestLoad(t *testing.T) {
 	if os.Getenv(loadVariable) == "" {
-		t.Skip("the load of other tests")
+		t.Skip("runs only as the load of other tests")
 	}
-	runtime.GOMAXPROCS(2)                                // for two that spin
-	time.AfterFunc(5*time.Minute, func() { os.Exit(1) }) // whatever becomes of those who wait for it
+	runtime.GOMAXPROCS(2)                                // for two threads that spin
+	time.AfterFunc(5*time.Minute, func() { os.Exit(1) }) // even if its parent was killed
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		order := strings.Fields(lines.Text())
 		var d time.Duration
@@ -60,7 +60,7 @@ func TestLoad(t *testing.T) {
 		switch order[0] {
 		case "spin":
 			spinFor(d)
-		case "threads": // two that spin
+		case "threads": // two threads that spin
 			other := make(chan struct{})
 			go func() {
 				runtime.LockOSThread()
@@ -75,11 +75,11 @@ func TestLoad(t *testing.T) {
 				spinFor(5 * time.Millisecond)
 				time.Sleep(5 * time.Millisecond)
 			}
-		case "pingpong": // so many passes a millisecond, 0 for all that can be, with so much work each
+		case "pingpong": // passes per millisecond (0: no limit), work per pass
 			perMillisecond, _ := strconv.Atoi(order[2])
 			work, _ := time.ParseDuration(order[3])
 			passes = pingPong(d, perMillisecond, work)
-		case "children": // one after the other, each for a moment
+		case "children": // short-lived, one after the other
 			for end := time.Now().Add(d); time.Now().Before(end); {
 				_ = exec.Command("/bin/true").Run()
 			}
@@ -97,8 +97,8 @@ func spinFor(d time.Duration) {
 	}
 }
 
-// pingPong passes a byte to and fro between this process and a child, both on
-// the same CPU, so that each pass is a switch.
+// pingPong passes a byte back and forth between this process and a child on the same CPU,
+// so that each pass is a switch.
 func pingPong(d time.Duration, perMillisecond int, work time.Duration) (passes int) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -155,16 +155,16 @@ func firstOf(set unix.CPUSet) int {
 	return 0
 }
 
-// raw makes a call that the runtime does not look after.
+// raw makes a system call without the runtime's bookkeeping.
 func raw(call uintptr, fd int, b *[1]byte) uintptr {
 	n, _, _ := syscall.RawSyscall(call, uintptr(fd), uintptr(unsafe.Pointer(b)), 1)
 	return n
 }
 
-// TestEcho is not a test: it is the other end of a ping-pong.
+// TestEcho is not a test but the other end of a ping-pong.
 func TestEcho(t *testing.T) {
 	if os.Getenv(loadVariable) != "echo" {
-		t.Skip("a part of the load of other tests")
+		t.Skip("runs only as a part of the load of other tests")
 	}
 	runtime.LockOSThread()
 	work, _ := time.ParseDuration(os.Getenv(workVariable))
@@ -191,7 +191,7 @@ func newLoad(t testing.TB, tree *cgroup.Tree) *load {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	c := hosttest.NewCgroup(t, "hotprofile-bottleneck")
-	c.Favour(t) // the more CPU time it gets, the less the error of it says
+	c.Favour(t) // more CPU time makes the relative error smaller
 	cmd := c.Command(self, "-test.run=^TestLoad$")
 	cmd.Env = append(os.Environ(), loadVariable+"=obey")
 	l := &load{t: t, cgroup: c, cmd: cmd}
@@ -220,7 +220,7 @@ func (l *load) begin(order string) {
 	require.NoError(l.t, err)
 }
 
-// await returns how many passes a ping-pong made.
+// await waits for the load to end and returns the number of passes of a ping-pong.
 func (l *load) await() (passes int) {
 	l.t.Helper()
 	answer, err := l.stdout.ReadString('\n')
@@ -230,7 +230,7 @@ func (l *load) await() (passes int) {
 	return passes
 }
 
-// cpuTime is what the kernel counts for the cgroup, in nanoseconds.
+// cpuTime returns the CPU time of the cgroup by the kernel's account, in nanoseconds.
 func (l *load) cpuTime(tree *cgroup.Tree) int64 {
 	l.t.Helper()
 	if dir := tree.Mount(cgroup.CPUAcct); dir != "" {
@@ -248,7 +248,7 @@ func (l *load) cpuTime(tree *cgroup.Tree) int64 {
 	return n * 1000
 }
 
-// tick is how often the kernel brings CPU times up to date.
+// tick returns the interval at which the kernel updates CPU times, in nanoseconds.
 func tick() int64 {
 	var ts unix.Timespec
 	if unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &ts) != nil {
@@ -257,8 +257,8 @@ func tick() int64 {
 	return ts.Nano()
 }
 
-// stolen is how much time of all CPUs went to other guests of the same machine,
-// which may be counted as a thread's or not.
+// stolen returns the time that all CPUs lost to other guests of the same machine. It may
+// or may not count as a thread's.
 func stolen(t testing.TB) int64 {
 	t.Helper()
 	b, err := os.ReadFile("/proc/stat")
@@ -282,7 +282,7 @@ func requireSwitches(t testing.TB) {
 	}
 }
 
-// through waits until everything up to now was read.
+// through waits until all records up to now are counted.
 func through(t testing.TB, b *Follower) {
 	t.Helper()
 	moment := now()
@@ -299,7 +299,7 @@ func figuresOf(n *Reader) []int64 {
 	return append([]int64(nil), n.f.at...)
 }
 
-// seen is what was seen of a load.
+// seenLoad is the measurement of a load.
 type seenLoad struct {
 	at               []int64 // t(k)
 	busy, known, cpu int64
@@ -310,8 +310,8 @@ type seenLoad struct {
 	faults           []string
 }
 
-// watchLoad runs a load for a unit that is followed, and says in seenLoad.faults
-// whether Σ k·t(k) is its CPU time within the tick error.
+// watchLoad runs a load of a unit that is followed. seenLoad.faults is not empty if
+// Σ k·t(k) is not its CPU time within the tick error.
 func watchLoad(t testing.TB, b *Follower, n *Reader, l *load, order string, used func() int64) seenLoad {
 	t.Helper()
 	n.Read(time.Now(), 1)
@@ -332,10 +332,10 @@ func watchLoad(t testing.TB, b *Follower, n *Reader, l *load, order string, used
 	s.busy, s.known, s.cpu = sums(s.at)
 	s.stats = b.Stats()
 	s.gaps = s.stats.Through - statsBefore.Through - (s.stats.Known - statsBefore.Known)
-	// One tick per CPU; beside that, the kernel counts what a switch itself takes
-	// for the thread that comes, and the records for the one that goes: about
-	// 0.5 µs a switch where threads take turns, some more where a CPU looks for
-	// work on others. Stolen time is known to a clock tick only.
+	// One tick per CPU. Besides, the kernel counts the duration of a switch for the
+	// thread that comes, and the records count it for the one that goes: about 0.5 µs
+	// a switch if threads take turns, more if a CPU looks for work on others. Stolen
+	// time is known only to a clock tick.
 	switches := s.stats.Switches - statsBefore.Switches
 	slack := tick()*int64(len(s.at)-1) + stolen(t) - stolenBefore + int64(procfs.Tick) + int64(switches)*int64(time.Microsecond)
 	t.Logf("%s: t(k) %v, busy %v of %v known, took %v; CPU time %v, by the kernel %v (difference %v, slack %v); %d switches, %d lost, gaps of %v, %+v",
@@ -347,18 +347,17 @@ func watchLoad(t testing.TB, b *Follower, n *Reader, l *load, order string, used
 	if s.stats.Lost != statsBefore.Lost {
 		s.faults = append(s.faults, "records were lost")
 	}
-	// Some threads of this kernel's write no record as they leave: that is seen,
-	// and costs the sums above nothing, but it must stay rare.
+	// Some kernel threads write no record when they leave. That is noticed and does
+	// not change the sums above, but must stay rare.
 	require.LessOrEqual(t, 100*s.stats.Surprises, s.stats.Switches)
 	return s
 }
 
-// attempts is how often a load is watched before what does not add up is held
-// against us: sums that are wrong are wrong each time, a host that is too busy for
-// its switches to be read in time is not.
+// attempts is the number of times that a load is measured before faults fail the test:
+// wrong sums are wrong each time, but a busy host is not too busy each time.
 const attempts = 3
 
-// addsUp watches a load until it adds up.
+// addsUp measures a load until it adds up.
 func addsUp(t testing.TB, b *Follower, n *Reader, l *load, order string, used func() int64) (s seenLoad) {
 	t.Helper()
 	for range attempts {
@@ -384,8 +383,8 @@ func TestHostBottleneck(t *testing.T) {
 	near := func(a, b, error int64) bool { return a-b <= error && b-a <= error }
 	for name, c := range map[string]struct {
 		order string
-		// ok says that it looks as it should on a host that does little else: on a
-		// busy one it is tried again.
+		// ok reports whether the result is as expected on an idle host. On a busy one
+		// the load is measured again.
 		ok func(seenLoad) bool
 	}{
 		"a single thread that spins": {"spin 500ms", func(s seenLoad) bool {
@@ -413,7 +412,7 @@ func TestHostBottleneck(t *testing.T) {
 				if c.ok(addsUp(t, b, n, l, c.order, func() int64 { return l.cpuTime(tree) })) {
 					return
 				}
-				require.True(t, time.Now().Before(end), "it never looks as it should")
+				require.True(t, time.Now().Before(end), "the result is never as expected")
 			}
 		})
 	}
@@ -445,13 +444,12 @@ func TestHostBottleneckOfAProcess(t *testing.T) {
 	through(t, b)
 	busy, _, _ := sums(figuresOf(other))
 	was, _, _ := sums(before)
-	require.Equal(t, was, busy, "a process of another start is another process")
+	require.Equal(t, was, busy, "a process with another start is another process")
 }
 
-// BenchmarkHostFollowing is what following costs: two processes pass a byte to
-// and fro on one CPU as fast as they can, or with the pace named, without being
-// followed and while they are. It says what the whole of this process used, and
-// how many passes there were. One round is enough: -benchtime 1x.
+// BenchmarkHostFollowing measures the cost of following: two processes pass a byte back and
+// forth on one CPU at a given pace or as fast as they can, without and with following. It
+// reports the CPU time of this process and the passes. Run it with -benchtime 1x.
 func BenchmarkHostFollowing(b *testing.B) {
 	for _, order := range []string{"pingpong 3s 0 0", "pingpong 3s 200 0", "pingpong 3s 20 0"} {
 		for _, followed := range []bool{false, true} {

@@ -19,7 +19,7 @@ type scene struct {
 	tally       *tally
 }
 
-// newScene knows that all CPUs are idle.
+// newScene returns a scene in which all CPUs are idle.
 func newScene(cpus, threads int) *scene {
 	s := &scene{
 		simultaneity: newSimultaneity(cpus),
@@ -36,7 +36,7 @@ func newScene(cpus, threads int) *scene {
 	return s
 }
 
-// to has a process on a CPU from t on, after what was there.
+// to puts a process on a CPU at t.
 func (s *scene) to(cpu int, p *process, t int64) {
 	before := -1
 	if last := s.cpus[cpu]; last != nil {
@@ -45,13 +45,13 @@ func (s *scene) to(cpu int, p *process, t int64) {
 	s.runs(cpu, p, t, before)
 }
 
-// figures are the sums until t, and what has to hold of them.
+// figures returns the sums up to a time and checks what always holds.
 func (s *scene) figures(t *testing.T, until int64) (busy, known, cpu int64) {
 	t.Helper()
 	s.advance(until)
 	s.settle(s.tally)
 	busy, known, cpu = sums(s.tally.at)
-	require.Equal(t, s.known, known, "the tally has all the time that is known")
+	require.Equal(t, s.known, known, "the tally has all known time")
 	require.LessOrEqual(t, busy, known)
 	require.LessOrEqual(t, busy, cpu)
 	require.LessOrEqual(t, cpu, busy*int64(len(s.cpus)))
@@ -137,7 +137,7 @@ func TestGapsAreLeftOut(t *testing.T) {
 			s.lose(0, 30)
 			s.to(0, s.threads[0], 40)
 		}, 90, 90, 90},
-		{"two CPUs lost at times that overlap", func(s *scene) {
+		{"two CPUs lost at overlapping times", func(s *scene) {
 			s.to(0, s.threads[0], 0)
 			s.lose(0, 30)
 			s.lose(1, 40)
@@ -149,7 +149,7 @@ func TestGapsAreLeftOut(t *testing.T) {
 			s.lose(1, 50)
 			s.to(1, s.threads[1], 60)
 		}, 40, 80, 40},
-		{"a process of which nothing is known", func(s *scene) {
+		{"an unknown process", func(s *scene) {
 			stranger := &process{pid: 7}
 			s.to(0, s.threads[0], 0)
 			s.to(1, stranger, 10)
@@ -171,7 +171,7 @@ func TestGapsAreLeftOut(t *testing.T) {
 			s.advance(25)
 			s.assign(s.threads[0], nil, true)
 		}, 25, 100, 25},
-		{"a process that is not known any more while it runs", func(s *scene) {
+		{"a process that becomes unknown while it runs", func(s *scene) {
 			s.to(0, s.threads[0], 0)
 			s.advance(25)
 			s.assign(s.threads[0], nil, false)
@@ -189,7 +189,7 @@ func TestGapsAreLeftOut(t *testing.T) {
 				s.to(cpu, s.threads[0], 30+int64(cpu))
 			}
 		}, 88, 88, 20 + 3*68},
-		{"what comes late counts from when it comes", func(s *scene) {
+		{"a late record counts from when it comes", func(s *scene) {
 			s.to(0, s.other, 30)
 			s.to(1, s.threads[0], 20)
 		}, 70, 100, 70},
@@ -203,7 +203,7 @@ func TestGapsAreLeftOut(t *testing.T) {
 	}
 }
 
-func TestBeforeTheFirstSwitchOfEachCPUNothingIsKnown(t *testing.T) {
+func TestNothingIsKnownBeforeTheFirstSwitchOfEachCPU(t *testing.T) {
 	s := &scene{simultaneity: newSimultaneity(2), idle: &process{known: true}}
 	s.tally = s.newTally()
 	thread := &process{pid: 9, known: true, tallies: []*tally{s.tally}}
@@ -213,7 +213,7 @@ func TestBeforeTheFirstSwitchOfEachCPUNothingIsKnown(t *testing.T) {
 	require.Equal(t, []int64{60, 60, 60}, []int64{busy, known, cpu})
 }
 
-func TestWhatLeavesWithoutHavingBeenThereIsCounted(t *testing.T) {
+func TestUnexpectedLeavesAreCounted(t *testing.T) {
 	s := newScene(1, 1)
 	s.runs(0, s.threads[0], 10, 0)
 	require.Zero(t, s.surprises)
@@ -223,7 +223,7 @@ func TestWhatLeavesWithoutHavingBeenThereIsCounted(t *testing.T) {
 	require.Equal(t, uint64(1), s.surprises)
 }
 
-// TestAnyScheduleAddsUp compares with an account of every nanosecond.
+// TestAnyScheduleAddsUp compares random schedules with an account of every nanosecond.
 func TestAnyScheduleAddsUp(t *testing.T) {
 	for seed := range uint64(50) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -272,7 +272,7 @@ func TestAnyScheduleAddsUp(t *testing.T) {
 	}
 }
 
-func TestAccountingASwitchAllocatesNothing(t *testing.T) {
+func TestAccountingASwitchDoesNotAllocate(t *testing.T) {
 	s := newScene(4, 2)
 	now := int64(0)
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
@@ -282,7 +282,7 @@ func TestAccountingASwitchAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// The least that a switch costs, an assignment, stands beside accounting it.
+// BenchmarkAccountSwitch accounts switches. The baseline is an assignment.
 func BenchmarkAccountSwitch(b *testing.B) {
 	s := newScene(16, 2)
 	b.Run("assignment", func(b *testing.B) {
