@@ -15,8 +15,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 )
 
-// TestHostBottleneckThroughAWatcher reads cpu_bottleneck as a collector does.
-func TestHostBottleneckThroughAWatcher(t *testing.T) {
+// TestKernelHostBottleneckThroughAWatcher reads cpu_bottleneck as a collector does.
+func TestKernelHostBottleneckThroughAWatcher(t *testing.T) {
 	if err := perfevent.Probe().HostWide; err != nil {
 		hosttest.SkipUnprivileged(t, "%v", err)
 	}

@@ -164,7 +164,7 @@ func TestTimeInTheKernelWithoutKernelStacks(t *testing.T) {
 // twice or missed. Threads that are started while the process is being attached
 // inherit some of the events and get their own as well, as do those that they start
 // later.
-func TestSamplesOfAProcessSumToItsCPUTime(t *testing.T) {
+func TestKernelSamplesOfAProcessSumToItsCPUTime(t *testing.T) {
 	for name, test := range map[string]struct{ hostWide, racing bool }{
 		"own":                      {false, false},
 		"host-wide":                {true, false},

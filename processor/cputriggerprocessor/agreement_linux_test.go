@@ -19,9 +19,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/agreement"
 )
 
-// TestUserShareAgrees holds what a log line's user_share is computed from against
+// TestKernelUserShareAgrees holds what a log line's user_share is computed from against
 // the user and system times of other tools, between the same two instants.
-func TestUserShareAgrees(t *testing.T) {
+func TestKernelUserShareAgrees(t *testing.T) {
 	tree, err := cgroup.Open("/")
 	require.NoError(t, err)
 	inCgroup := agreement.InCgroup(t, tree)

@@ -117,7 +117,7 @@ func (r *running) sampled(n int) bool {
 	return err == nil && m.Data != nil && r.telemetryGauge("otelcol_cpu_profiler.targets") == int64(n)
 }
 
-func TestReceiverSamplesAllocations(t *testing.T) {
+func TestKernelReceiverSamplesAllocations(t *testing.T) {
 	needProbes(t)
 	for name, limit := range map[string]int{"all that the runtime samples": 0, "limited": 60_000} { // 200 per export
 		t.Run(name, func(t *testing.T) {
@@ -147,7 +147,7 @@ func TestReceiverSamplesAllocations(t *testing.T) {
 	}
 }
 
-func TestReceiverSamplesAllocationsOfHotUnitsAlone(t *testing.T) {
+func TestKernelReceiverSamplesAllocationsOfHotUnitsAlone(t *testing.T) {
 	needProbes(t)
 	factory := hotunitsextension.NewFactory()
 	ext, err := factory.Create(context.Background(), extension.Settings{

@@ -438,7 +438,7 @@ func TestReceiverSamplesACgroupThatComesBackUnderItsName(t *testing.T) {
 	}
 }
 
-func TestReceiverSamplesAProcessOfTwoTargetsOnce(t *testing.T) {
+func TestKernelReceiverSamplesAProcessOfTwoTargetsOnce(t *testing.T) {
 	needHostWide(t)
 	binary := program(t, "busy")
 	c := hosttest.NewCgroup(t, "hotprofile-receiver-twice")

@@ -43,12 +43,12 @@ const (
 	utilization
 )
 
-func TestCgroup(t *testing.T) {
+func TestKernelCgroup(t *testing.T) {
 	tree := openTree(t)
 	agree(t, tree, agreement.InCgroup(t, tree))
 }
 
-func TestContainer(t *testing.T) {
+func TestKernelContainer(t *testing.T) {
 	tree := openTree(t)
 	agree(t, tree, agreement.InContainer(t, tree))
 }

@@ -72,9 +72,9 @@ func agree(t *testing.T, what string, ours, theirs fidelity.Profile, count fidel
 	return faults
 }
 
-// TestGoAgreesWithTheRuntimesOwnProfile has one run of a program seen by both
+// TestKernelGoAgreesWithTheRuntimesOwnProfile has one run of a program seen by both
 // ways of unwinding and by runtime/pprof.
-func TestGoAgreesWithTheRuntimesOwnProfile(t *testing.T) {
+func TestKernelGoAgreesWithTheRuntimesOwnProfile(t *testing.T) {
 	program := build(t, "gowork")
 	holds(t, func() []string { return goAgrees(t, program) })
 }
@@ -161,7 +161,7 @@ var ways = []struct {
 	},
 }
 
-func TestCAgreesWithPerf(t *testing.T) {
+func TestKernelCAgreesWithPerf(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			program := build(t, "work.c", strings.Fields(way.cflags)...)
@@ -182,7 +182,7 @@ func TestCAgreesWithPerf(t *testing.T) {
 	}
 }
 
-func TestMixedAgreesWithPerf(t *testing.T) {
+func TestKernelMixedAgreesWithPerf(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			program := build(t, "mixed", "CGO_CFLAGS="+way.cflags)
@@ -220,7 +220,7 @@ func asPerf(p fidelity.Profile) fidelity.Profile {
 	})
 }
 
-// TestCPUTimeAgreesWithTheKernel has samples times their period be the CPU time of
+// TestKernelCPUTimeAgreesWithTheKernel has samples times their period be the CPU time of
 // the kernel's account.
 //
 // The kernel has two of them, and they differ by what a switch of threads takes.
@@ -231,7 +231,7 @@ func asPerf(p fidelity.Profile) fidelity.Profile {
 // is charged. Either is the time for which the kernel's own clock counts such
 // events, cpu-clock in perf stat, and ours is to be between that and what was
 // charged. Events on whole CPUs stay on.
-func TestCPUTimeAgreesWithTheKernel(t *testing.T) {
+func TestKernelCPUTimeAgreesWithTheKernel(t *testing.T) {
 	for _, of := range []struct {
 		name  string
 		build []string

@@ -377,7 +377,7 @@ func newHostFollower(t testing.TB, tree *cgroup.Tree) *Follower {
 	return b
 }
 
-func TestHostBottleneck(t *testing.T) {
+func TestKernelHostBottleneck(t *testing.T) {
 	cpus, err := perfevent.OnlineCPUs()
 	require.NoError(t, err)
 	near := func(a, b, error int64) bool { return a-b <= error && b-a <= error }
@@ -418,7 +418,7 @@ func TestHostBottleneck(t *testing.T) {
 	}
 }
 
-func TestHostBottleneckOfAProcess(t *testing.T) {
+func TestKernelHostBottleneckOfAProcess(t *testing.T) {
 	tree := openHost(t)
 	b := newHostFollower(t, tree)
 	l := newLoad(t, tree)

@@ -47,7 +47,7 @@ func once(t *testing.T, sampler *oncpu.Sampler, to *sink, pid int, enough time.D
 
 // A process that several targets mean, by its pid, its program, its cgroup and
 // the cgroup above, is sampled once, however targets are attached to.
-func TestOverlappingTargetsCountOnce(t *testing.T) {
+func TestKernelOverlappingTargetsCountOnce(t *testing.T) {
 	program := hosttest.CompileChurn(t)
 	outer := spare(t, "outer", 0.5)
 	inner := hosttest.NewCgroupCalled(t, strings.TrimPrefix(outer.Path, "/")+"/inner")
@@ -90,7 +90,7 @@ func cpus(t *testing.T) int {
 // A thousand threads appear while their process is being attached to. The period is
 // far below what each of them uses: the kernel has the first sample of a thread come
 // after a whole one.
-func TestThreadsThatAppearWhileAttachingCountOnce(t *testing.T) {
+func TestKernelThreadsThatAppearWhileAttachingCountOnce(t *testing.T) {
 	program := hosttest.CompileChurn(t)
 	group := spare(t, "threads", 0.5)
 	sampler, to, _ := setup{targets: []processes.Target{{Executable: program.Parent}}, maxEvents: 1000*cpus(t) + 2000, frequency: 9999}.start(t)
@@ -106,7 +106,7 @@ func TestThreadsThatAppearWhileAttachingCountOnce(t *testing.T) {
 
 // Cgroups that come after sampling began, and one that is removed and made again
 // under its name, are sampled from the next discovery on.
-func TestCgroupsThatComeAndComeBack(t *testing.T) {
+func TestKernelCgroupsThatComeAndComeBack(t *testing.T) {
 	program := hosttest.CompileChurn(t)
 	name := fmt.Sprintf("hotprofile-later-%d", clock())
 	sampler, to, _ := setup{targets: []processes.Target{{Cgroup: "/hotprofile-later-*"}}}.start(t)
@@ -131,7 +131,7 @@ func TestCgroupsThatComeAndComeBack(t *testing.T) {
 // A process that becomes another program, in other namespaces, is sampled on
 // under its new name where its pid or its cgroup is meant; where the program it
 // was is meant, no longer; and where the one that it is now is, from then on.
-func TestTargetThatExecutesInOtherNamespaces(t *testing.T) {
+func TestKernelTargetThatExecutesInOtherNamespaces(t *testing.T) {
 	program := hosttest.CompileChurn(t)
 	for _, by := range []string{"pid", "cgroup", "program"} {
 		t.Run(by, func(t *testing.T) {
@@ -163,7 +163,7 @@ func runs(pid int, program string) bool {
 
 // A CPU that goes offline and comes back is sampled from the next discovery on,
 // also if nobody saw that it was away; the others are all the time.
-func TestCPUThatGoesAndComesBackIsSampled(t *testing.T) {
+func TestKernelCPUThatGoesAndComesBackIsSampled(t *testing.T) {
 	cpu := hosttest.HotplugCPU(t)
 	program := hosttest.CompileChurn(t)
 	group := spare(t, "hotplug", 0.5)

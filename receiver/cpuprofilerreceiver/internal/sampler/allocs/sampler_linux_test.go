@@ -215,9 +215,9 @@ func estimate(objects, space []event, sizeOf func(i int) float64) (e estimated) 
 	return e
 }
 
-// TestEstimatesAgreeWithTheRuntimesCounts compares with MemStats, for each release
+// TestKernelEstimatesAgreeWithTheRuntimesCounts compares with MemStats, for each release
 // of Go. The rate makes enough samples that four standard deviations are 5 %.
-func TestEstimatesAgreeWithTheRuntimesCounts(t *testing.T) {
+func TestKernelEstimatesAgreeWithTheRuntimesCounts(t *testing.T) {
 	skipWithoutProbes(t)
 	for _, release := range releases {
 		t.Run("release="+release, func(t *testing.T) {

@@ -198,7 +198,7 @@ func TestProcessesThatComeAndGoLeaveNothing(t *testing.T) {
 	require.Equal(t, st.Read, uint64(len(objects))+st.Limited+st.Unreadable+st.BufferFull)
 }
 
-func TestLimiterKeepsTheTotalsOfAProcess(t *testing.T) {
+func TestKernelLimiterKeepsTheTotalsOfAProcess(t *testing.T) {
 	skipWithoutProbes(t)
 	a := start(t, buildAllocator(t, ""), -1)
 	s, to, _ := sampling(t, a, func(c *Settings) { c.Limit = 2400 }) // 200 in 5 s

@@ -227,9 +227,9 @@ func waitFor(t testing.TB, what string, ok func() bool) {
 	require.Eventually(t, ok, patience, 5*time.Millisecond, what)
 }
 
-// TestTimeOffTheCPUIsWhatTheProgramSays compares with what programs measure
+// TestKernelTimeOffTheCPUIsWhatTheProgramSays compares with what programs measure
 // themselves, for each way to block and each way to attach.
-func TestTimeOffTheCPUIsWhatTheProgramSays(t *testing.T) {
+func TestKernelTimeOffTheCPUIsWhatTheProgramSays(t *testing.T) {
 	skipWithoutRights(t)
 	binary := waiter(t, "-fno-omit-frame-pointer")
 	for _, how := range []string{"sleep", "migrate", "mutex", "pipe", "socket", "in Go"} {
@@ -302,8 +302,8 @@ func offTheCPU(t *testing.T, binary, how, scope string) (lost uint64) {
 	return 0
 }
 
-// TestScaledValuesSumToWhatTheProgramSays has one of several switches sampled.
-func TestScaledValuesSumToWhatTheProgramSays(t *testing.T) {
+// TestKernelScaledValuesSumToWhatTheProgramSays has one of several switches sampled.
+func TestKernelScaledValuesSumToWhatTheProgramSays(t *testing.T) {
 	skipWithoutRights(t)
 	binary := waiter(t, "-fno-omit-frame-pointer")
 	for _, scope := range []string{"process", "cgroup"} {

@@ -32,11 +32,11 @@ func tables(t testing.TB) *unwind.Cache {
 	return c
 }
 
-// TestWaitsWithoutFramePointersAreWhole has a program that keeps none block in
+// TestKernelWaitsWithoutFramePointersAreWhole has a program that keeps none block in
 // each way: its stacks reach its entry through its own functions, and its time is
 // what it says. Where copies are only made where they are needed, that is found
 // out before the program begins.
-func TestWaitsWithoutFramePointersAreWhole(t *testing.T) {
+func TestKernelWaitsWithoutFramePointersAreWhole(t *testing.T) {
 	skipWithoutRights(t)
 	binary := waiter(t, "-fomit-frame-pointer")
 	in := map[string]string{"sleep": "block_briefly", "mutex": "block_in_mutex", "pipe": "block_in_read", "socket": "block_in_read"}

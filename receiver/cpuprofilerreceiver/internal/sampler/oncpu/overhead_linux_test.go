@@ -49,9 +49,9 @@ func (c *costly) KernelLost(_ *samples.Type, n uint64) {
 	c.lost += n
 }
 
-// TestFrequencyFallsUnderALoadAndRecovers has a program that runs all the time
+// TestKernelFrequencyFallsUnderALoadAndRecovers has a program that runs all the time
 // and samples that cost more than they may.
-func TestFrequencyFallsUnderALoadAndRecovers(t *testing.T) {
+func TestKernelFrequencyFallsUnderALoadAndRecovers(t *testing.T) {
 	skipWithoutRights(t)
 	cmd := exec.Command("sh", "-c", "while :; do :; done")
 	require.NoError(t, cmd.Start())
