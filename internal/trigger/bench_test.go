@@ -13,8 +13,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
-// watched returns an engine of units whose windows are full, none of which is
-// over a threshold, and the time of their last reading.
+// watched returns an engine of units with full windows, below every threshold, and the
+// time of their last reading.
 func watched(tb testing.TB, units int, items ...Condition) (*Engine, time.Time) {
 	c := Config{Monitors: testMonitors(), CollectionInterval: time.Second}
 	for n, i := range items {
@@ -23,7 +23,7 @@ func watched(tb testing.TB, units int, items ...Condition) (*Engine, time.Time) 
 	return watchedAt(tb, c, units, 0.5)
 }
 
-// watchedAt uses CPU at a level, of one core.
+// watchedAt is watched with units that use a share of one core.
 func watchedAt(tb testing.TB, c Config, units int, level float64) (*Engine, time.Time) {
 	e, err := New(c)
 	require.NoError(tb, err)
@@ -43,7 +43,7 @@ func watchedAt(tb testing.TB, c Config, units int, level float64) (*Engine, time
 	return e, start.Add((readings - 1) * time.Second)
 }
 
-// everything returns a configuration that uses all there is.
+// everything returns a configuration that uses every feature.
 func everything() Config {
 	c := Config{
 		Monitors: testMonitors(), CollectionInterval: time.Second, MinAge: time.Minute, CooldownByService: true,
@@ -71,7 +71,7 @@ func fivePolicies() []Condition {
 	}
 }
 
-func TestSteadyStateAllocatesNothing(t *testing.T) {
+func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	plain, now := watched(t, 100, fivePolicies()...)
 	all, _ := watchedAt(t, everything(), 100, 0.5)
 	for name, e := range map[string]*Engine{"plain": plain, "everything": all} {
@@ -80,7 +80,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 			u, _ := e.Lookup("unit7")
 			reading := Reading{Time: now, Num: 30, Den: 60}
 			var openings []*Opening
-			e.Evaluate(now) // reports nothing, works out when baselines are due
+			e.Evaluate(now) // schedules the baselines
 			require.Zero(t, testing.AllocsPerRun(100, func() {
 				now = now.Add(time.Second)
 				reading.Time = now
@@ -98,8 +98,8 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	}
 }
 
-// What is hot and over budget, or cools down, allocates nothing either.
-func TestAnIncidentAllocatesNothing(t *testing.T) {
+// Units that are hot and over budget, or cool down, allocate nothing either.
+func TestAnIncidentDoesNotAllocate(t *testing.T) {
 	for name, c := range map[string]Config{
 		"over budget":     {Budgets: budget.Limits{MaxConcurrentUnits: 1}},
 		"service cooling": {CooldownByService: true},
@@ -116,7 +116,7 @@ func TestAnIncidentAllocatesNothing(t *testing.T) {
 					o.Until = o.Until.Add(time.Hour * 24 * time.Duration(e.places.ledger.Limits().MaxConcurrentUnits))
 				}
 			}
-			e.Evaluate(now.Add(time.Second)) // closes what was opened
+			e.Evaluate(now.Add(time.Second)) // closes the openings
 			require.Zero(t, testing.AllocsPerRun(100, func() {
 				if len(e.Evaluate(now.Add(time.Second))) != 0 {
 					t.Fatal("a transition")
@@ -126,8 +126,8 @@ func TestAnIncidentAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkEvaluate looks at 10,000 units and 5 policies; the baseline compares
-// as many floats in one slice.
+// BenchmarkEvaluate evaluates 10,000 units with 5 policies. The baseline compares as many
+// floats in one slice.
 func BenchmarkEvaluate(b *testing.B) {
 	const units = 10_000
 	items := fivePolicies()
@@ -162,7 +162,7 @@ func BenchmarkEvaluate(b *testing.B) {
 			}
 		}
 	})
-	// Likewise, and at each tick ten places are free.
+	// The same, and at each tick ten places are free.
 	b.Run("incident, places free", func(b *testing.B) {
 		c := everything()
 		c.MinAge, c.CooldownByService, c.Budgets = 0, false, budget.Limits{MaxConcurrentUnits: 10}
@@ -207,8 +207,8 @@ func BenchmarkEvaluate(b *testing.B) {
 	})
 }
 
-// BenchmarkRemove has a unit that never fired come and go beside 10,000 others,
-// and beside none.
+// BenchmarkRemove adds and removes a unit that never fired, beside 10,000 others and beside
+// none.
 func BenchmarkRemove(b *testing.B) {
 	for _, others := range []int{0, 10_000} {
 		b.Run(fmt.Sprint("beside ", others), func(b *testing.B) {
@@ -222,7 +222,7 @@ func BenchmarkRemove(b *testing.B) {
 	}
 }
 
-// BenchmarkHot asks 10,000 units, as is done each second.
+// BenchmarkHot calls Hot on 10,000 units, as is done each second.
 func BenchmarkHot(b *testing.B) {
 	e, now := watchedAt(b, everything(), 10_000, 0.5)
 	e.Evaluate(now)
@@ -236,8 +236,8 @@ func BenchmarkHot(b *testing.B) {
 	}
 }
 
-// BenchmarkObserve stores a reading for a window of 30 s; the baseline stores
-// it in a ring and does not test it.
+// BenchmarkObserve stores a reading for one window. The baseline stores it in a ring and
+// does not test it.
 func BenchmarkObserve(b *testing.B) {
 	for _, span := range []time.Duration{30 * time.Second, 10 * time.Minute} {
 		b.Run("engine/"+Condition{AverageOver: span}.Window(), func(b *testing.B) {
@@ -265,7 +265,8 @@ func BenchmarkObserve(b *testing.B) {
 	})
 }
 
-// BenchmarkAdmit asks a shut and an open gate; the baseline looks a key up.
+// BenchmarkAdmit judges a profile at a shut and at an open gate. The baseline looks up a
+// key.
 func BenchmarkAdmit(b *testing.B) {
 	e, now := watched(b, 1, fivePolicies()...)
 	u, _ := e.Lookup("unit0")

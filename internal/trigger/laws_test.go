@@ -16,9 +16,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
-// laws follows what an engine does and checks, from its transitions alone, what
-// must never happen: a gate opened without a reason, open for too long, or again
-// before its cooldown is over; a budget exceeded; a profile lost that was due.
+// laws checks, from the transitions of an engine alone, what must never happen: a gate
+// opened without a reason, for too long, or before its cooldown is over; a budget exceeded;
+// a profile dropped that should pass.
 type laws struct {
 	t      *testing.T
 	config Config
@@ -26,7 +26,7 @@ type laws struct {
 
 	states  map[place]State
 	open    map[string]*Opening  // by ID
-	until   map[string]time.Time // by ID, as last promised
+	until   map[string]time.Time // by ID, the end as last announced
 	cooling map[pair]time.Time   // by unit and by service
 	served  map[string]account   // by ID, the account at opening
 	closed  []*Opening
@@ -71,7 +71,7 @@ func (l *laws) policy(name string) Policy {
 	return Policy{Name: Manual}
 }
 
-// cooledBy are the names under which an opening's cooldown is kept.
+// cooledBy returns the names for which an opening's cooldown counts.
 func (l *laws) cooledBy(u *Unit, policy string) []pair {
 	names := []pair{{"unit " + u.Name(), policy}}
 	if l.config.CooldownByService && u.service != "" {
@@ -110,7 +110,7 @@ func (l *laws) follow(transitions []Transition) {
 	l.budgets()
 }
 
-// evaluated: as follow, and no gate is overdue.
+// evaluated is follow, and checks that no opening is overdue.
 func (l *laws) evaluated(transitions []Transition) {
 	l.follow(transitions)
 	for _, o := range l.open {
@@ -185,7 +185,7 @@ func (l *laws) shut(x Transition) {
 	}
 }
 
-// due: what a closed gate still owes is let through, for 30 s.
+// due checks that profiles of a closed opening pass for 30 s.
 func (l *laws) due(e *Engine, r *rand.Rand) {
 	l.closed = slices.DeleteFunc(l.closed, func(o *Opening) bool { return !l.now.Before(o.ClosedAt.Add(closedMemory)) })
 	perUnit := map[string]int{}
@@ -203,8 +203,8 @@ func (l *laws) due(e *Engine, r *rand.Rand) {
 		}
 		begin := from.Add(time.Duration(r.Int64N(int64(length))))
 		u, ok := e.Lookup(o.Unit)
-		require.True(l.t, ok, "a unit is forgotten that owes something")
-		require.Contains(l.t, u.Admit(nil, begin, begin.Add(time.Nanosecond)), o, "lost what was due")
+		require.True(l.t, ok, "a unit was forgotten whose profiles still pass")
+		require.Contains(l.t, u.Admit(nil, begin, begin.Add(time.Nanosecond)), o, "a profile does not pass that should")
 	}
 }
 
@@ -245,8 +245,8 @@ func (l *laws) bytesSince(from time.Time) (sum int) {
 	return sum
 }
 
-// rebooted: gates are shut, and cooldowns go on. One that was open and had let
-// something out cools down from now on.
+// rebooted applies a restart: gates are shut and cooldowns continue. Openings that were open
+// and exported something cool down from now on.
 func (l *laws) rebooted(e *Engine) {
 	for _, o := range l.open {
 		if o.cools() && o.Profiles > 0 && !o.DryRun {
@@ -270,13 +270,13 @@ func (l *laws) rebooted(e *Engine) {
 	}
 }
 
-// life is a random life of some units under a random configuration.
+// life runs some units at random with a random configuration.
 type life struct {
 	config Config
 	e      *Engine
 	ids    int
 	num    map[string]*Reading
-	late   []*Opening // let out, and not accepted yet
+	late   []*Opening // exported, and not accepted yet
 }
 
 func randomConfig(r *rand.Rand) Config {
@@ -384,8 +384,8 @@ func (w *life) read(r *rand.Rand, now time.Time, levels []float64) {
 	}
 }
 
-// TestLaws has random units live random lives: no order of readings, ticks,
-// exports, restarts and whatever else makes the engine break a law.
+// TestLaws runs random lives: no order of readings, ticks, exports, restarts and other
+// calls makes the engine break a law.
 func TestLaws(t *testing.T) {
 	reasons := map[Reason]int{}
 	for seed := range uint64(150) {
@@ -449,18 +449,18 @@ func TestLaws(t *testing.T) {
 		Fired, DurationPassed, UnitGone, Shutdown, LateExport, CooldownPassed, RisingEdge,
 		Released, BaselineDue, GaveWay, ByHand, OverBudget, ServiceCooling, TooYoung,
 	} {
-		require.Greater(t, reasons[why], 5, "%q hardly ever happened, so nothing is known of it", why)
+		require.Greater(t, reasons[why], 5, "%q hardly ever happened, so it is not tested", why)
 	}
 }
 
-// serve: what cools down is brought along by a unit whose service changes.
+// serve changes a unit's service. Its cooldowns count for the new one.
 func (w *life) serve(l *laws, u *Unit, service string) {
 	u.SetService(service)
 	for p := range w.config.Policies {
-		if g := &u.machines[p]; g.cooling() && l.config.CooldownByService && service != "" {
+		if m := &u.machines[p]; m.cooling() && l.config.CooldownByService && service != "" {
 			k := pair{"service " + service, w.config.Policies[p].Name}
-			if g.notBefore.After(l.cooling[k]) {
-				l.cooling[k] = g.notBefore
+			if m.notBefore.After(l.cooling[k]) {
+				l.cooling[k] = m.notBefore
 			}
 		}
 	}
@@ -483,7 +483,7 @@ func (w *life) fire(l *laws, u *Unit, d time.Duration, known map[string]bool) {
 	l.evaluated(w.e.Evaluate(l.now))
 }
 
-// export lets profiles out, which are accepted now, later, or never.
+// export exports profiles, which are accepted now, later, or never.
 func (w *life) export(l *laws, r *rand.Rand, u *Unit) {
 	end := l.now.Add(-time.Duration(r.IntN(10)) * time.Second)
 	for _, o := range u.Admit(nil, end.Add(-5*time.Second), end) {
@@ -516,8 +516,7 @@ func (w *life) accept(l *laws, o *Opening, bytes int) {
 	o.Accepted(1, bytes)
 }
 
-// TestADryRunChangesNothing runs the same lives with and without the policies
-// that are dry runs.
+// TestADryRunChangesNothing runs the same lives with and without the dry runs.
 func TestADryRunChangesNothing(t *testing.T) {
 	differs := 0
 	for seed := range uint64(100) {
@@ -537,44 +536,44 @@ func TestADryRunChangesNothing(t *testing.T) {
 			readings, op, unit, service, started := r.Uint64(), r.IntN(40), r.IntN(len(levels)), r.IntN(3), r.IntN(100)
 			var lines [2][]string
 			for i, w := range []*life{a, b} {
-				say := func(format string, args ...any) { lines[i] = append(lines[i], fmt.Sprintf(format, args...)) }
-				tell := func(transitions []Transition) {
+				log := func(format string, args ...any) { lines[i] = append(lines[i], fmt.Sprintf(format, args...)) }
+				logAll := func(transitions []Transition) {
 					for _, x := range transitions {
 						if p := w.e.plan.policies[slices.IndexFunc(w.e.plan.policies, func(p policy) bool { return p.name == x.Policy })]; p.dryRun {
 							differs++
 							continue
 						}
-						say("%v %s %s %v %v %s %v %s", x.Time, x.Unit.Name(), x.Policy, x.From, x.To, x.Reason, x.Cause, x.Budget)
+						log("%v %s %s %v %v %s %v %s", x.Time, x.Unit.Name(), x.Policy, x.From, x.To, x.Reason, x.Cause, x.Budget)
 					}
 				}
 				w.read(rand.New(rand.NewPCG(readings, 9)), now, levels)
 				u := w.e.Unit(unitName(unit))
 				switch op {
 				case 0:
-					tell(w.e.Remove(u.Name(), now))
+					logAll(w.e.Remove(u.Name(), now))
 				case 1:
 					u.SetService([]string{"", "x", "y"}[service])
 				case 2:
 					_, err := u.OpenByHand(10*time.Second, now)
-					say("fire %v", err)
+					log("fire %v", err)
 				case 3:
 					w.reboot(t, now)
 				case 4:
 					u.SetStarted(now.Add(-time.Duration(started) * time.Second))
 				}
-				tell(w.e.Evaluate(now))
-				say("%v %v %v", u.Hot(), u.Heat(), u.OverBudget())
-				say("%v %v %v", w.e.ActiveOpenings(), w.e.Affords(10, now), w.e.Stats())
+				logAll(w.e.Evaluate(now))
+				log("%v %v %v", u.Hot(), u.Heat(), u.OverBudget())
+				log("%v %v %v", w.e.ActiveOpenings(), w.e.Affords(10, now), w.e.Stats())
 				for _, o := range u.Admit(nil, now.Add(-5*time.Second), now) {
 					if !o.DryRun {
-						say("%s %v %v", o.Policy, o.FiredAt, o.Until)
+						log("%s %v %v", o.Policy, o.FiredAt, o.Until)
 						o.Accepted(1, 10)
 						w.e.SpendBytes(10, now)
 					}
 				}
 				stored, err := json.Marshal(w.e.Snapshot(now))
 				require.NoError(t, err)
-				say("%s", stored)
+				log("%s", stored)
 			}
 			require.Equal(t, lines[1], lines[0], "seed %d", seed)
 		}

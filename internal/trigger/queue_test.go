@@ -15,7 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
-// The heap gives what sorting gives, ties included.
+// The heap yields the sorted order, ties included.
 func TestCandidatesComeHottestFirst(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for n := range 200 {
@@ -34,8 +34,8 @@ func TestCandidatesComeHottestFirst(t *testing.T) {
 	}
 }
 
-// Of very many that hold at once, the ones that the budgets let in are the
-// hottest, by what is reported of them, and each of the others is reported once.
+// If conditions of very many units hold at once, the budgets allow the hottest, by the
+// reported values, and each of the others is reported once.
 func TestTheHottestOfVeryManyOpen(t *testing.T) {
 	const units, places = 500, 7
 	for name, c := range map[string]Config{
@@ -88,7 +88,7 @@ func TestTheHottestOfVeryManyOpen(t *testing.T) {
 			}
 			for _, tr := range kept {
 				if last := fired[len(fired)-1]; !open[tr.Unit] && c.Budgets.MaxTriggersPerHour == places {
-					require.Positive(t, order(tr, last), "none that stays shut is hotter than one that opened")
+					require.Positive(t, order(tr, last), "no unit that stays shut is hotter than one that opened")
 				}
 			}
 			if places := c.Budgets.MaxConcurrentUnits; places > 0 {

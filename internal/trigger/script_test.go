@@ -36,34 +36,34 @@ func testMonitors() []Monitor {
 	}
 }
 
-// TestScripts runs testdata/*.txt. A line is a command; what it prints follows
-// it, indented by a tab. Times are offsets from the script's start.
+// TestScripts runs testdata/*.txt. Each line is a command, followed by its output, which is
+// indented by a tab. Times are offsets from the script's start.
 //
 //	interval 1s | pre_trigger 10s | max_gone 2 | min_age 1m | cooldown_by service
 //	budget max_concurrent_units 1                    or another budget's name
-//	policy NAME DURATION COOLDOWN [dry_run] [baseline=EVERY/DURATION] ITEM…
+//	policy NAME DURATION COOLDOWN [dry_run] [baseline=EVERY/DURATION] CONDITION…
 //
-// An ITEM is MONITOR>THRESHOLD:WINDOW[<RELEASE_BELOW], with WINDOW as 30s or
-// 8/10s. The monitors are util (percent of cap) and cores, which count; memory,
-// a gauge; throttling, which is percent of cap too and of nothing with cap=0;
-// load, a gauge that counts while share, in percent, is at least 10.
+// A CONDITION is MONITOR>THRESHOLD:WINDOW[<RELEASE_BELOW], with WINDOW as 30s or
+// 8/10s. The monitors are util (percent of cap) and cores, which are counters; memory, a
+// gauge; throttling, a percentage of cap, without a value for cap=0; and load, a gauge that
+// counts while share, in percent, is at least 10.
 //
-// Readings are observed in order of time, before the first command of their
-// time or later.
+// Readings are observed in order of time, before the first command of the same or a later
+// time.
 //
 //	use UNIT MONITOR FROM..TO[/STEP] VALUE [cap=N]   CPU is used at VALUE, read every STEP
-//	ramp UNIT MONITOR FROM..TO[/STEP] VALUE VALUE    likewise, from one value to another
+//	ramp UNIT MONITOR FROM..TO[/STEP] VALUE VALUE    the same, rising from one value to another
 //	miss UNIT MONITOR FROM..TO VALUE                 CPU is used, but no reading succeeds
-//	counter UNIT MONITOR AT NUM DEN                  one reading, as it is; the counter goes on from there
+//	counter UNIT MONITOR AT NUM DEN                  one reading; the counter continues from there
 //	started UNIT AT | await UNIT | service UNIT NAME | apply UNIT POLICY yes|no
 //	eval AT | eval FROM..TO/STEP                     prints transitions
-//	profile UNIT FROM..TO [accept|refuse]            prints what lets it through
-//	fire UNIT AT DURATION                            by hand; prints the opening
+//	profile UNIT FROM..TO [accept|refuse]            prints the openings that it passes by
+//	fire UNIT AT DURATION                            opens by hand and prints the opening
 //	spend AT BYTES | afford AT BYTES                 of max_bytes_per_hour
-//	stand UNIT AT                                    prints how each item stands
-//	hot AT UNIT…                                     prints who is hot, how hot, and who is over budget
+//	stand UNIT AT                                    prints the status of each condition
+//	hot AT UNIT…                                     prints whether each is hot, its heat, and whether it is over budget
 //	restart UNIT MONITOR AT | remove UNIT AT | close AT | stats
-//	reboot AT [clock=-1h]                            a new engine gets the snapshot of the old one, after the clock jumped
+//	reboot AT [clock=-1h]                            restores a snapshot into a new engine, after the clock jumped
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	require.NoError(t, err)
@@ -96,7 +96,7 @@ type observation struct {
 	reading       Reading
 }
 
-// upTo observes the readings taken by a time and returns that.
+// upTo observes the readings up to a time and returns that time.
 func (s *script) upTo(offset time.Duration) time.Time {
 	now := start.Add(offset)
 	slices.SortStableFunc(s.pending, func(a, b observation) int { return a.reading.Time.Compare(b.reading.Time) })
@@ -206,7 +206,7 @@ func (s *script) run(f []string) (err error) {
 		now := s.upTo(duration(arg[1]))
 		u, _ := s.engine.Lookup(arg[0])
 		for _, st := range u.Conditions(nil, now) {
-			s.stand(st)
+			s.status(st)
 		}
 	case "restart":
 		s.upTo(duration(arg[2]))
@@ -231,7 +231,7 @@ func (s *script) counter(unit, monitor string) *Reading {
 	return s.counters[key]
 }
 
-// use lets CPU time pass in whole nanoseconds, as counters do.
+// use adds readings of a counter in whole nanoseconds, as the kernel counts.
 func (s *script) use(observe bool, arg []string, rise float64) {
 	unit, monitor := arg[0], arg[1]
 	from, to, step := span(arg[2])
@@ -290,7 +290,7 @@ func (s *script) fire(unit string, now time.Time, d time.Duration) {
 	fmt.Fprintf(&s.out, "\topening %s until %v\n", o.ID, o.Until.Sub(start))
 }
 
-// reboot goes on with a new engine, which has the snapshot as it was stored.
+// reboot replaces the engine by a new one that restores the stored snapshot of the old.
 func (s *script) reboot(arg []string) {
 	now := s.upTo(duration(arg[0]))
 	stored, err := json.Marshal(s.engine.Snapshot(now))
@@ -305,7 +305,7 @@ func (s *script) reboot(arg []string) {
 	s.engine.Restore(snapshot, now)
 }
 
-// shift moves the times of a snapshot, as seen on a clock that jumped.
+// shift moves the times of a snapshot, as a clock that jumped does.
 func (s *Snapshot) shift(by time.Duration) {
 	s.Taken = s.Taken.Add(by)
 	for _, cooldowns := range [][]Cooldown{s.Units, s.Services} {
@@ -324,7 +324,7 @@ func (s *Snapshot) shift(by time.Duration) {
 	}
 }
 
-func (s *script) stand(st ConditionStatus) {
+func (s *script) status(st ConditionStatus) {
 	fmt.Fprintf(&s.out, "\t%s %s %s %g of %g (%s) enough=%v holds=%v", st.Policy, st.State, st.Monitor, st.Value, st.Threshold, st.Window, st.Enough, st.Holds)
 	if st.Guard != "" {
 		fmt.Fprintf(&s.out, " guard %s", st.Guard)
@@ -396,7 +396,7 @@ func (s *script) print(transitions []Transition) {
 				fmt.Fprint(&s.out, " dry run")
 			}
 			if x.From == Profiling {
-				fmt.Fprintf(&s.out, " let out %d profiles, %d samples, %d bytes, refused %d", o.Profiles, o.Samples, o.Bytes, o.Refused)
+				fmt.Fprintf(&s.out, " exported %d profiles, %d samples, %d bytes, refused %d", o.Profiles, o.Samples, o.Bytes, o.Refused)
 			}
 		}
 		if x.NothingExported() {
@@ -420,18 +420,18 @@ func parsePolicy(arg []string) Policy {
 		}
 		monitor, rest, _ := strings.Cut(text, ">")
 		threshold, window, _ := strings.Cut(rest, ":")
-		item := Condition{Monitor: monitor, Threshold: number(threshold)}
+		c := Condition{Monitor: monitor, Threshold: number(threshold)}
 		window, release, releases := strings.Cut(window, "<")
 		if releases {
 			below := number(release)
-			item.ReleaseBelow = &below
+			c.ReleaseBelow = &below
 		}
 		if count, period, ok := strings.Cut(window, "/"); ok {
-			item.Count, item.Period = int(number(count)), duration(period)
+			c.Count, c.Period = int(number(count)), duration(period)
 		} else {
-			item.AverageOver = duration(window)
+			c.AverageOver = duration(window)
 		}
-		p.Conditions = append(p.Conditions, item)
+		p.Conditions = append(p.Conditions, c)
 	}
 	return p
 }

@@ -16,19 +16,19 @@ import (
 )
 
 func snapshotConfig() Config {
-	item := []Condition{{Monitor: "util", Threshold: 80, AverageOver: 5 * time.Second}}
+	conditions := []Condition{{Monitor: "util", Threshold: 80, AverageOver: 5 * time.Second}}
 	return Config{
 		Monitors: testMonitors(), CollectionInterval: time.Second, CooldownByService: true, MaxGone: 20,
 		Budgets: budget.Limits{MaxTriggersPerHour: 5, MaxTriggersPerServicePerHour: 2, MaxBytesPerHour: 1000},
 		Policies: []Policy{
-			{Name: "cpu", Conditions: item, Duration: 10 * time.Second, Cooldown: 10 * time.Minute},
-			{Name: "dry", Conditions: item, Duration: 10 * time.Second, Cooldown: time.Hour, DryRun: true},
+			{Name: "cpu", Conditions: conditions, Duration: 10 * time.Second, Cooldown: 10 * time.Minute},
+			{Name: "dry", Conditions: conditions, Duration: 10 * time.Second, Cooldown: time.Hour, DryRun: true},
 		},
 	}
 }
 
-// checkRestored: whatever the snapshot said, no cooldown is longer than its
-// policy says, and nothing grows beyond its bound.
+// checkRestored checks that, whatever the snapshot, no cooldown is longer than its policy's
+// and every bound holds.
 func checkRestored(t *testing.T, e *Engine, now time.Time) {
 	t.Helper()
 	latest := now.Add(10 * time.Minute)
@@ -53,13 +53,13 @@ func checkRestored(t *testing.T, e *Engine, now time.Time) {
 	e.Unit("u")
 	e.Evaluate(now)
 	checkInvariants(t, e)
-	// All that was spent is given back after an hour and two minutes.
+	// Nothing spent counts after an hour and two minutes.
 	later := now.Add(time.Hour + 2*time.Minute)
 	require.True(t, e.Affords(1000, later))
 	require.Empty(t, e.Unit("u").overBudget(e.clock.at(later)))
 }
 
-func TestRestoreIsNotMisled(t *testing.T) {
+func TestRestoreOfMisleadingSnapshots(t *testing.T) {
 	now := start
 	far := now.Add(1000 * time.Hour)
 	many := make([]Cooldown, 100)
@@ -91,7 +91,7 @@ func TestRestoreIsNotMisled(t *testing.T) {
 	}
 }
 
-// FuzzRestore takes what a store may hand back.
+// FuzzRestore restores anything that a store may return.
 func FuzzRestore(f *testing.F) {
 	f.Add([]byte(`{"taken":"2026-08-01T12:00:00Z","units":[{"name":"a","policy":"cpu","until":"2026-08-01T12:05:00Z"}]}`), int64(60))
 	f.Add([]byte(`{"taken":"2026-08-01T12:00:00Z","services":[{"name":"s","policy":"cpu","until":"2036-08-01T12:05:00Z"}],"triggers":[{"time":"2026-08-01T11:30:00Z","amount":4}]}`), int64(-60))
@@ -144,8 +144,8 @@ func TestASnapshotIsTheSameAfterAnotherRestart(t *testing.T) {
 	require.Equal(t, first, other.Snapshot(now))
 }
 
-// At the bound the cooldowns with the longest to go are kept, whatever their
-// order in the snapshot.
+// At the bound the cooldowns that last longest are kept, whatever their order in the
+// snapshot.
 func TestRestoreKeepsTheLongestCooldowns(t *testing.T) {
 	s := Snapshot{Taken: start}
 	for n := range 100 {

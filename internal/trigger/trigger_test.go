@@ -15,7 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
-// checkInvariants recounts what windows and engine keep running.
+// checkInvariants checks the invariants of an engine and its parts.
 func checkInvariants(t *testing.T, e *Engine) {
 	must := func(ok bool, what string) {
 		if !ok {
@@ -26,30 +26,30 @@ func checkInvariants(t *testing.T, e *Engine) {
 	open, openUnits, listed, gone := 0, 0, 0, 0
 	for name, u := range e.roster.byName {
 		must(name == u.name, "a unit is found by its name")
-		must(len(u.closed) <= 2*maxClosed, "closed gates are bounded")
+		must(len(u.closed) <= 2*maxClosed, "closed openings are bounded")
 		if u.gone {
 			gone++
 			must(u.histories == nil, "a gone unit has no readings")
 		} else {
-			must(e.roster.live[u.index] == u, "a unit knows its place")
+			must(e.roster.live[u.index] == u, "a unit knows its index")
 		}
 		hot, baselines := 0, 0
 		for i := range u.machines {
-			g := &u.machines[i]
-			if g.state == Profiling {
+			m := &u.machines[i]
+			if m.state == Profiling {
 				switch {
-				case g.opening.DryRun:
-				case g.opening.Baseline:
+				case m.opening.DryRun:
+				case m.opening.Baseline:
 					baselines++
 				default:
 					hot++
 				}
-				must(g.opening != nil && g.opening.ClosedAt.IsZero() && !u.gone, "profiling has an open gate")
-			} else if g.opening != nil {
-				must(!g.opening.ClosedAt.IsZero(), "a gate not profiling is closed")
+				must(m.opening != nil && m.opening.ClosedAt.IsZero() && !u.gone, "Profiling has an open opening")
+			} else if m.opening != nil {
+				must(!m.opening.ClosedAt.IsZero(), "an opening not in Profiling is closed")
 			}
 		}
-		must(hot == u.hot && baselines == u.baselines, "a unit's open gates are counted")
+		must(hot == u.hot && baselines == u.baselines, "a unit counts its openings")
 		open += hot + baselines
 		listed += baselines
 		if hot+baselines > 0 {
@@ -59,15 +59,15 @@ func checkInvariants(t *testing.T, e *Engine) {
 			require.NoError(t, u.histories[m].Verify())
 		}
 	}
-	must(open == e.ActiveOpenings(), "open gates are counted")
+	must(open == e.ActiveOpenings(), "openings are counted")
 	must(openUnits == e.places.ledger.OpenUnits(), "open units are counted")
 	must(e.places.ledger.Limits().MaxConcurrentUnits == 0 || listed == len(e.places.baselines), "baselines are listed")
 	must(gone == e.roster.gone && gone <= e.roster.maxGone, "gone units are counted and bounded")
 	must(len(e.roster.byName)-gone == e.Units(), "units are counted")
 }
 
-// FuzzEngine takes any order of calls, with any numbers, and checks that
-// transitions follow each other and that nothing running goes astray.
+// FuzzEngine makes calls in any order with any numbers, and checks that transitions follow
+// each other and invariants hold.
 func FuzzEngine(f *testing.F) {
 	f.Add([]byte("0123456789012345678901234567890123456789"))
 	steady := make([]byte, 0, 600)
@@ -163,7 +163,7 @@ func FuzzEngine(f *testing.F) {
 			case 9:
 				for _, o := range openings {
 					o.Accepted(1, 1)
-					require.False(t, o.cools() && o.Profiles == 1 && o.machine.opening == o && o.machine.state == Watching, "let out, and not cooling down")
+					require.False(t, o.cools() && o.Profiles == 1 && o.machine.opening == o && o.machine.state == Watching, "exported, and not cooling down")
 				}
 				openings = nil
 			case 10:
@@ -291,7 +291,7 @@ func TestValidationNamesEveryFaultAndWhatIsAllowed(t *testing.T) {
 
 func ptr(f float64) *float64 { return &f }
 
-func TestRememberedClosedGatesAreBounded(t *testing.T) {
+func TestClosedOpeningsAreBounded(t *testing.T) {
 	e, err := New(Config{
 		Monitors: testMonitors(), CollectionInterval: 10 * time.Millisecond,
 		Policies: []Policy{{Name: "p", Duration: time.Second, Conditions: []Condition{{Monitor: "memory", Threshold: 50, Period: time.Second, Count: 1}}}},
@@ -310,8 +310,8 @@ func TestRememberedClosedGatesAreBounded(t *testing.T) {
 	require.Equal(t, 29-maxClosed, e.Stats().ForgottenOpenings)
 }
 
-// Nor do the closed gates of dry runs push out others, which owe late profiles.
-func TestDryRunsPushNoClosedGateOut(t *testing.T) {
+// Closed openings of dry runs do not push out others, by which late profiles pass.
+func TestDryRunsPushOutNoClosedOpening(t *testing.T) {
 	gauge := func(name string, threshold float64) Policy {
 		return Policy{Name: name, DryRun: name == "dry", Duration: time.Second, Conditions: []Condition{{Monitor: "memory", Threshold: threshold, Period: time.Second, Count: 1}}}
 	}
@@ -347,7 +347,7 @@ func TestAHundredPolicies(t *testing.T) {
 			Conditions: []Condition{{Monitor: "util", Threshold: float64(n), AverageOver: time.Duration(5+n%2) * time.Second}},
 		})
 	}
-	// Many policies with one test, as for as many services, share a window.
+	// Policies with the same test, as for many services, share a window.
 	for n := range 100 {
 		c.Policies = append(c.Policies, Policy{
 			Name: fmt.Sprint("q", n), Duration: time.Second,
@@ -382,8 +382,8 @@ func TestAHundredPolicies(t *testing.T) {
 	checkInvariants(t, e)
 }
 
-// Thousands of units that come, fire and go leave nothing behind but what is
-// bounded, and that only for as long as it matters.
+// Thousands of units that come, fire and go leave behind only what is bounded, and only for
+// as long as it matters.
 func TestUnitsComeAndGo(t *testing.T) {
 	c := snapshotConfig()
 	c.MaxGone = 100
@@ -430,7 +430,7 @@ func TestUnitsComeAndGo(t *testing.T) {
 	require.Empty(t, e.dryServices.byAccount)
 }
 
-// What a dry run remembers pushes nothing out that another policy does.
+// At the bound on gone units, those remembered for a dry run alone are forgotten first.
 func TestADryRunIsForgottenFirst(t *testing.T) {
 	c := snapshotConfig()
 	c.MaxGone, c.CooldownByService, c.Budgets = 2, false, budget.Limits{}
@@ -458,7 +458,7 @@ func TestADryRunIsForgottenFirst(t *testing.T) {
 	require.Len(t, e.roster.byName, 2)
 }
 
-func TestOverBudgetErrorNamesTheBudget(t *testing.T) {
+func TestExceededErrorNamesTheBudget(t *testing.T) {
 	e, err := New(Config{CollectionInterval: time.Second, Budgets: budget.Limits{MaxConcurrentUnits: 1}})
 	require.NoError(t, err)
 	_, err = e.Unit("a").OpenByHand(time.Second, start)
@@ -472,8 +472,8 @@ func TestOverBudgetErrorNamesTheBudget(t *testing.T) {
 	require.ErrorContains(t, err, "shut down")
 }
 
-// A unit that never fired leaves nothing behind, and costs nothing when it goes.
-func TestAUnitWithoutAPastIsForgottenAtOnce(t *testing.T) {
+// A unit that never fired leaves nothing behind when it is removed.
+func TestAUnitThatNeverFiredIsForgottenAtOnce(t *testing.T) {
 	e, now := watched(t, 3, fivePolicies()...)
 	require.Empty(t, e.Remove("unit1", now))
 	_, known := e.Lookup("unit1")

@@ -101,7 +101,7 @@ func (o *oracle) judge(now time.Duration) (float64, bool) {
 	}
 	var sum, weight float64
 	for n := first + 1; n <= last; n++ {
-		// No reading stands for more than about four intervals.
+		// No reading weighs more than about four intervals.
 		w := float64(min(o.step(n), maxStep*o.interval/ticksPerInterval))
 		sum += o.readings[n].num * w
 		weight += w
@@ -216,7 +216,7 @@ func TestTenMinutesAtOneSecondFitIn5KiB(t *testing.T) {
 	t.Logf("%d bytes", size)
 }
 
-// A counter after years of CPU time still tells 80 % from a little more.
+// After years of CPU time a counter still distinguishes 80 % from slightly more.
 func TestLargeCountersKeepTheirPrecision(t *testing.T) {
 	h := newHistory(Kind{Scale: 100}, time.Second, Test{Threshold: 80, AverageOver: 10 * time.Minute})
 	for _, test := range []struct {
@@ -257,7 +257,7 @@ func TestRoundingNeverAddsUp(t *testing.T) {
 }
 
 func TestGaps(t *testing.T) {
-	// A gap of any length neither loses the period nor keeps what is too old.
+	// After a gap of any length the period has exactly the readings that are in it.
 	for _, gap := range []time.Duration{2, 3, 4, 5, 8, 9, 11, 12, 13, 59, 60, 3600} {
 		h := newHistory(Kind{Gauge: true}, time.Second, Test{Threshold: 50, Period: 12 * time.Second, Count: 1})
 		h.Observe(0, 100, 0)
@@ -286,7 +286,7 @@ func TestNthLargest(t *testing.T) {
 	}
 }
 
-// An order contrived against quickselect takes no longer than sorting.
+// In an order contrived against quickselect the values are sorted.
 func TestNthLargestOfAContrivedOrder(t *testing.T) {
 	values := make([]float32, MaxReadings)
 	for i := range values {
