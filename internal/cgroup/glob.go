@@ -20,7 +20,7 @@ func ParseGlob(pattern string) (*Glob, error) {
 		p = "/" + p
 	}
 	if pattern == "" || !doublestar.ValidatePattern(p) {
-		return nil, fmt.Errorf("%q is no glob of a cgroup's path: * matches within a name, ** across names, [a-z] and {a,b} alternatives, \\ takes the next character as it is", pattern)
+		return nil, fmt.Errorf("%q is not a valid glob of a cgroup's path: * matches within a name, ** across names, [a-z] and {a,b} alternatives, \\ escapes the next character", pattern)
 	}
 	return &Glob{pattern: p}, nil
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/oncpu"
 )
 
-// Short processes come and go a thousand a second, and then a fork bomb ends all
-// at once. What is known of them is right while they live, and nothing of them is
-// left: no descriptor, no ring, no entry, no memory; and sampling goes on.
+// A thousand short processes start and end each second, and then a fork bomb ends at
+// once. They are identified correctly while they live, and nothing of them is left:
+// no descriptor, ring, entry or memory. Sampling goes on.
 func TestProcessesThatComeAndGoLeaveNothingBehind(t *testing.T) {
 	program := hosttest.CompileChurn(t)
 	for _, mode := range []string{"host", "cgroup", "processes"} {
@@ -26,7 +26,7 @@ func TestProcessesThatComeAndGoLeaveNothingBehind(t *testing.T) {
 			_, hotPID := run(t, hot.Command(program.Parent, "hot"))
 			targets := map[string][]processes.Target{
 				"cgroup": {{Cgroup: group.Path}, {Cgroup: hot.Path}},
-				// Found anew, attached and let go twenty times a second.
+				// Found, attached and detached twenty times a second.
 				"processes": {{Executable: program.Child}, {Executable: program.Parent}},
 			}[mode]
 			sampler, to, _ := setup{targets: targets}.start(t)
@@ -79,11 +79,11 @@ func TestProcessesThatComeAndGoLeaveNothingBehind(t *testing.T) {
 			bomb.Remove(t)
 
 			// The statistics are those of the last batch, in which the bomb may not have
-			// ended yet: what is held is looked at until it is small. A leak stays.
+			// ended yet, so they are read until they are small. A leak stays.
 			var after held
 			small := func() bool {
 				after, st = settled(t, sampler, to, hotPID), sampler.Stats()
-				// Stacks of what goes on running are kept.
+				// Stacks of running processes are kept.
 				return after.files == before.files && after.rings == before.rings &&
 					after.heap < before.heap+uint64(st.Table.StackBytes)+2<<20
 			}
@@ -97,7 +97,7 @@ func TestProcessesThatComeAndGoLeaveNothingBehind(t *testing.T) {
 	}
 }
 
-// spawn has so many processes come and go in a cgroup.
+// spawn starts processes in a cgroup that end at once.
 func spawn(t *testing.T, group *hosttest.Cgroup, program hosttest.Churn, count int) (n int, took time.Duration) {
 	t.Helper()
 	cmd := group.Command(program.Parent, "churn", program.Child, "1000", fmt.Sprint(count), "0.0005")
@@ -111,9 +111,8 @@ func spawn(t *testing.T, group *hosttest.Cgroup, program hosttest.Churn, count i
 	return n, time.Duration(seconds * float64(time.Second))
 }
 
-// settled waits until nothing is known of processes that have ended, and sampling
-// goes on. The table of the whole host has what others start meanwhile, for two
-// batches.
+// settled waits until ended processes are forgotten, and checks that sampling goes on.
+// The table of the whole host keeps processes that others start for two batches.
 func settled(t *testing.T, sampler *oncpu.Sampler, to *sink, hot int) held {
 	t.Helper()
 	to.forget()

@@ -12,10 +12,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// Describe reads about the process that has a pid now what its own samples would
-// carry, and what tells it apart. Of cfg it uses Root, Tree, HostName and HostID.
-// It remembers nothing from one call to the next, so it is for the few processes
-// that are asked for by themselves.
+// Describe returns the resource that samples of the process that has a pid now would
+// carry, and its identity. Of cfg it uses Root, Tree, HostName and HostID. It caches
+// nothing, so it suits few processes.
 func Describe(cfg Config, pid int) (*samples.Resource, Identity, error) {
 	t := NewTable(Config{
 		Root: cfg.Root, Tree: cfg.Tree, HostName: cfg.HostName, HostID: cfg.HostID,
@@ -31,13 +30,13 @@ func Describe(cfg Config, pid int) (*samples.Resource, Identity, error) {
 	p := t.add(&Process{PID: pid})
 	t.learn(p, s, nil)
 	t.describe(p)
-	// What was read may be of another process, that has had the pid since.
+	// The pid may be another process's since.
 	if again, err := t.fs.stat(pid); err != nil || again.Start != s.Start {
 		return nil, Identity{}, fmt.Errorf("describe process %d: %w", pid, ErrEnded)
 	}
-	unit := p.facts.group
+	group := p.facts.group
 	return p.Resource, Identity{
 		Process: procfs.Process{PID: pid, Start: s.Start}, Started: p.StartTime,
-		Cgroup: unit.Cgroup, ContainerID: unit.ContainerID, PodUID: unit.PodUID,
+		Cgroup: group.Cgroup, ContainerID: group.ContainerID, PodUID: group.PodUID,
 	}, nil
 }

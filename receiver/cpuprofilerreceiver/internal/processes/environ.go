@@ -11,10 +11,10 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// maxValue bounds the values that come from processes.
+// maxValue bounds values that come from processes, in bytes.
 const maxValue = 1024
 
-// environment is what a process's environment says about its service.
+// environment is the service in a process's environment variables.
 type environment struct {
 	serviceName, serviceNamespace, serviceVersion, serviceInstance, deployment string
 }
@@ -30,9 +30,9 @@ func parseEnviron(b []byte) environment {
 }
 
 // parseResourceAttributes reads the value of OTEL_RESOURCE_ATTRIBUTES as
-// OpenTelemetry's SDKs do, so that a service has the same name in profiles as
-// in its traces: a pair without "=" is left out, a value that is not
-// percent-encoded properly is taken as it is.
+// OpenTelemetry's SDKs do, so that a service has the same name in profiles as in its
+// traces: it skips a pair without "=", and does not decode a value that is not
+// properly percent-encoded.
 func parseResourceAttributes(s string) environment {
 	var env environment
 	for pair := range strings.SplitSeq(s, ",") {

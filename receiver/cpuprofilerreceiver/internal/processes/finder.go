@@ -13,22 +13,22 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// Finder looks for the processes that are wanted. It belongs to one goroutine.
+// Finder looks for wanted processes. It belongs to one goroutine.
 type Finder struct {
 	fs          *procReader
 	memberships *membershipCache
 	matcher     *Matcher
-	// ownUser is the user whose processes alone are looked for; -1 for everyone's.
+	// ownUser restricts the search to processes of that user; -1 for all users.
 	ownUser    int
 	unreadable int
 }
 
-// FinderConfig is what a Finder needs to know.
+// FinderConfig is the configuration of a Finder.
 type FinderConfig struct {
 	// Config's Root, Tree and Wanted are used.
 	Config
-	// OwnUser finds only processes that run as this process's own user in every
-	// respect, which it may sample without a right.
+	// OwnUser finds only processes whose real, effective and saved user is this
+	// process's, which it may sample without a right.
 	OwnUser bool
 }
 
@@ -51,13 +51,13 @@ func NewFinder(cfg FinderConfig) *Finder {
 	return f
 }
 
-// Unreadable is how many processes may have been wanted, at the last Find, but
-// did not let their executable or cgroup be read.
+// Unreadable returns the number of processes that the last Find could not decide
+// about because their executable or cgroup could not be read.
 func (f *Finder) Unreadable() int { return f.unreadable }
 
-// Find returns the processes that are there now and wanted, by pid, and the
-// targets that nothing was found for. Kernel threads are never found: they
-// cannot be attached to one by one.
+// Find returns the wanted processes that exist now, sorted by pid, and the targets
+// without a process. It never returns kernel threads: they cannot be attached to one
+// by one.
 func (f *Finder) Find(ctx context.Context) (found []Match, missing []Target, err error) {
 	targets := f.matcher.targets
 	pids, onlyPIDs := f.namedPIDs()
@@ -81,7 +81,7 @@ func (f *Finder) Find(ctx context.Context) (found []Match, missing []Target, err
 		wanted := len(targets) == 0 && pid != f.matcher.own
 		for i := range targets {
 			t := &targets[i]
-			if (pid != f.matcher.own || t.names()) && t.matches(pid, &facts) {
+			if (pid != f.matcher.own || t.namesProcess()) && t.matches(pid, &facts) {
 				wanted, hit[i] = true, true
 			}
 		}
@@ -104,8 +104,8 @@ func (f *Finder) Find(ctx context.Context) (found []Match, missing []Target, err
 	return found, missing, nil
 }
 
-// namedPIDs are the pids that targets name; only says that there are no other
-// targets, so that no other process matters.
+// namedPIDs returns the pids that targets name; only reports whether no target names
+// anything else, so that no other process matters.
 func (f *Finder) namedPIDs() (pids []int, only bool) {
 	for i := range f.matcher.targets {
 		pid := f.matcher.targets[i].PID
@@ -117,7 +117,7 @@ func (f *Finder) namedPIDs() (pids []int, only bool) {
 	return pids, len(pids) > 0
 }
 
-// facts reads what targets ask for.
+// facts reads the properties that targets match.
 func (f *Finder) facts(pid int) (found facts, unreadable bool) {
 	for i := range f.matcher.targets {
 		t := &f.matcher.targets[i]

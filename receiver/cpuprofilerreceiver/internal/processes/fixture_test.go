@@ -26,7 +26,7 @@ type host struct {
 	tree *cgroup.Tree
 }
 
-// proc is what procfs says about a process. Empty fields have no file.
+// proc is the content of a process's files. Empty fields have no file.
 type proc struct {
 	name, exe, environ, cgroup, maps string
 	ppid                             int
@@ -37,8 +37,8 @@ type proc struct {
 	tasks                            map[int]string
 }
 
-// newHost returns a host that has a v2 tree, or, with v1 true, v1's cpu and
-// systemd beside one.
+// newHost returns a host with a v2 tree, and with v1 also the v1 hierarchies cpu and
+// systemd.
 func newHost(t testing.TB, v1 bool) *host {
 	h := &host{t: t, root: t.TempDir()}
 	if v1 {
@@ -63,7 +63,7 @@ func (h *host) write(path, content string) {
 	require.NoError(h.t, os.WriteFile(path, []byte(content), 0o600))
 }
 
-// process makes a process be there, in place of one with its pid.
+// process writes the files of a process, in place of one with its pid.
 func (h *host) process(pid int, p proc) {
 	h.t.Helper()
 	h.exit(pid)
@@ -104,7 +104,7 @@ func (h *host) table(change func(*Config)) *Table {
 	return t
 }
 
-// attributes of a resource as a map.
+// attributes returns the attributes of a resource as a map.
 func attributes(t testing.TB, r *samples.Resource) map[string]any {
 	t.Helper()
 	require.NotNil(t, r)

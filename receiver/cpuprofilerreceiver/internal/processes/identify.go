@@ -14,30 +14,29 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// Identity is what tells a process apart and where it is now. It is comparable.
+// Identity is a process and the group that it is in now. It is comparable.
 type Identity struct {
 	procfs.Process
-	// Started is Start as a time; zero where it is not known when the host booted.
+	// Started is Start as a time; zero if it is unknown when the host booted.
 	Started time.Time
-	// Cgroup, ContainerID and PodUID are those of its unit; empty where it has
-	// none or where that cannot be read.
+	// Cgroup, ContainerID and PodUID are its group's; empty if it has none or it
+	// cannot be read.
 	Cgroup, ContainerID, PodUID string
 }
 
-// ErrEnded says that there is no process with a pid.
+// ErrEnded is for a pid that no process has.
 var ErrEnded = errors.New("the process has ended")
 
-// Identifier identifies processes that have come forward by themselves. Safe for
-// concurrent use.
+// Identifier identifies processes by their pid. It is safe for concurrent use.
 type Identifier struct {
 	mu          sync.Mutex
 	fs          *procReader
 	boot        time.Time
-	memberships *membershipCache // nil where there are no cgroups to be read
+	memberships *membershipCache // nil if cgroups cannot be read
 }
 
-// NewIdentifier returns one that reads below root, the place where the host's root
-// is mounted; tree is nil where there are no cgroups to be read.
+// NewIdentifier returns an Identifier that reads below root, where the host's root
+// is mounted; tree is nil if cgroups cannot be read.
 func NewIdentifier(root string, tree *cgroup.Tree) *Identifier {
 	i := &Identifier{fs: newProcReader(root), boot: procfs.BootTime()}
 	if tree != nil {
@@ -46,14 +45,14 @@ func NewIdentifier(root string, tree *cgroup.Tree) *Identifier {
 	return i
 }
 
-// Identify reads about the process that has a pid now. A cgroup that cannot be
-// made out is no error.
+// Identify returns the process that has a pid now. A cgroup that cannot be read or
+// parsed is no error.
 func (i *Identifier) Identify(pid int) (Identity, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	id := Identity{Process: procfs.Process{PID: pid}}
-	// The cgroup before the start time: whoever knows the process by its start
-	// knows then that the cgroup was not read of one that had its pid before.
+	// The cgroup is read before the start time, so that it is not that of a process
+	// that had the pid before the one with this start time.
 	if i.memberships != nil {
 		if b, cut, err := i.fs.read(i.fs.File(pid, "cgroup"), cgroup.MaxPaths); err == nil && !cut {
 			if at, err := i.memberships.parse(b); err == nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-func TestAProcessIsIdentifiedByWhenItStartedAndWhereItIs(t *testing.T) {
+func TestIdentifyReturnsStartAndGroup(t *testing.T) {
 	tree, err := cgroup.Open("/")
 	require.NoError(t, err)
 	i := NewIdentifier("/", tree)
@@ -48,7 +48,7 @@ func TestAProcessIsIdentifiedByWhenItStartedAndWhereItIs(t *testing.T) {
 	require.ErrorIs(t, err, ErrEnded)
 }
 
-func TestAContainersProcessIsIdentifiedAsTheContainers(t *testing.T) {
+func TestIdentifyReturnsTheContainer(t *testing.T) {
 	root := t.TempDir()
 	const id = "4f1c0c6b8a2e4f1c0c6b8a2e4f1c0c6b8a2e4f1c0c6b8a2e4f1c0c6b8a2e4f1c"
 	write := func(name, content string) {

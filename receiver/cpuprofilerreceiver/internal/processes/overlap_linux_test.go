@@ -19,10 +19,10 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/oncpu"
 )
 
-// once checks that samples of a process stand for the CPU time that it uses,
-// neither half nor twice of it. On a machine that is busy or whose time is stolen
-// the clock of a process and the end of what was read are not of one moment: it
-// may take more than one look, which what is counted twice does not survive.
+// once checks that samples of a process stand for the CPU time that it uses, not for
+// half or twice of it. On a busy machine the clock of a process and the end of the
+// records are not of one moment, so it tries more than once. Samples that are
+// counted twice fail each time.
 func once(t *testing.T, sampler *oncpu.Sampler, to *sink, pid int, enough time.Duration) {
 	t.Helper()
 	var said []string
@@ -45,8 +45,8 @@ func once(t *testing.T, sampler *oncpu.Sampler, to *sink, pid int, enough time.D
 	t.Fatalf("never within 6 %%: %s", strings.Join(said, "; "))
 }
 
-// A process that several targets mean, by its pid, its program, its cgroup and
-// the cgroup above, is sampled once, however targets are attached to.
+// A process that several targets match, by its pid, its program, its cgroup and the
+// cgroup above, is sampled once, however targets are attached.
 func TestKernelOverlappingTargetsCountOnce(t *testing.T) {
 	program := hosttest.CompileChurn(t)
 	outer := spare(t, "outer", 0.5)
@@ -68,7 +68,7 @@ func TestKernelOverlappingTargetsCountOnce(t *testing.T) {
 		{"processes beside a cgroup", "1 cgroups and ", append(named[:3:3], processes.Target{Cgroup: beside.Path}), 0},
 		{"cgroups", "1 cgroups and 0 processes", cgroups, 0},
 		{"processes in cgroups", "1 cgroups and 0 processes", append(named[:3:3], cgroups...), 0},
-		// What fits all CPUs fits fewer targets' own events: these make the difference.
+		// Events on all CPUs fit into a limit that the targets' own events exceed.
 		{"filtered", "the targets, by events on all", append(named[:3:3], processes.Target{Cgroup: inner.Path}, processes.Target{Cgroup: beside.Path}), 4*cpus(t) - 1},
 		{"filtered processes", "the targets, by events on all", append(named[:3:3], processes.Target{Executable: program.Child}), 4*cpus(t) - 1},
 	} {
@@ -87,9 +87,9 @@ func cpus(t *testing.T) int {
 	return set.Count()
 }
 
-// A thousand threads appear while their process is being attached to. The period is
-// far below what each of them uses: the kernel has the first sample of a thread come
-// after a whole one.
+// A thousand threads appear while their process is being attached. The period is far
+// below the CPU time of each: the kernel takes the first sample of a thread after a
+// whole period.
 func TestKernelThreadsThatAppearWhileAttachingCountOnce(t *testing.T) {
 	program := hosttest.CompileChurn(t)
 	group := spare(t, "threads", 0.5)
@@ -104,7 +104,7 @@ func TestKernelThreadsThatAppearWhileAttachingCountOnce(t *testing.T) {
 	once(t, sampler, to, pid, time.Second)
 }
 
-// Cgroups that come after sampling began, and one that is removed and made again
+// Cgroups that are made after sampling began, and one that is removed and made again
 // under its name, are sampled from the next discovery on.
 func TestKernelCgroupsThatComeAndComeBack(t *testing.T) {
 	program := hosttest.CompileChurn(t)
@@ -128,9 +128,9 @@ func TestKernelCgroupsThatComeAndComeBack(t *testing.T) {
 	eventually(t, func() bool { after := holds(t); return after.files <= before.files && after.rings <= before.rings })
 }
 
-// A process that becomes another program, in other namespaces, is sampled on
-// under its new name where its pid or its cgroup is meant; where the program it
-// was is meant, no longer; and where the one that it is now is, from then on.
+// A process becomes another program in other namespaces. Targets of its pid or cgroup
+// go on sampling it under its new name, those of the old program stop, and those of
+// the new program begin.
 func TestKernelTargetThatExecutesInOtherNamespaces(t *testing.T) {
 	program := hosttest.CompileChurn(t)
 	for _, by := range []string{"pid", "cgroup", "program"} {
@@ -161,8 +161,8 @@ func runs(pid int, program string) bool {
 	return err == nil && strings.TrimSpace(string(out)) == program
 }
 
-// A CPU that goes offline and comes back is sampled from the next discovery on,
-// also if nobody saw that it was away; the others are all the time.
+// A CPU that goes offline and comes back is sampled from the next discovery on, also
+// if no discovery saw it offline. The others are sampled all the time.
 func TestKernelCPUThatGoesAndComesBackIsSampled(t *testing.T) {
 	cpu := hosttest.HotplugCPU(t)
 	program := hosttest.CompileChurn(t)

@@ -12,53 +12,52 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// Process is one process. What it says may change with every record that its
-// Table is given, so it is to be looked up for each sample.
+// Process is what the Table knows of one process. It may change with every record
+// that the Table is given, so look it up for each sample.
 type Process struct {
 	PID, PPID int
 	// Name is the name of the process's main thread.
 	Name string
-	// StartTime is when the process was forked; zero where that is not known.
+	// StartTime is when the process was forked; zero if unknown.
 	StartTime time.Time
 	// Resource describes the program that the process runs. It is never nil
 	// after Lookup.
 	Resource *samples.Resource
-	// Cgroup is the cgroup that gives the process's unit its identity; empty
-	// where that is not known or the process is a unit of its own.
+	// Cgroup is the cgroup that tells the process's group apart; empty if that is
+	// unknown or no cgroup does.
 	Cgroup string
-	// Wanted says that the process is to be sampled.
+	// Wanted reports whether the process is to be sampled.
 	Wanted bool
 
 	table *Table
 	facts *facts // never nil, never changed
-	space *space // nil until it is known what is mapped
-	// ticks is when the process was forked, by the kernel's clock; 0 where that
-	// is not known.
+	space *space // nil until the mappings are known
+	// ticks is procfs.Process.Start; 0 if unknown.
 	ticks uint64
-	// program is the number of the program that the process runs, parent that of
-	// the one that forked it.
+	// program is the number of the program that the process runs, parent the number
+	// of the program that forked it.
 	program, parent uint64
 	cgroupID        uint64
 
-	// batch and losses are the batch and the loss that the process was looked at
-	// after, membershipBatch is the batch in which its cgroup was read.
+	// batch and losses are the Table's when the process was last read,
+	// membershipBatch is the batch in which its cgroup was.
 	batch, losses, membershipBatch uint64
-	// execed says that the process was seen to start its program, read that it
-	// was read about since, starting that it had no environment then, tries how
-	// often that was looked for.
+	// execed is set if a record reported the start of its program, read if /proc
+	// was read since, starting if it had no environment then. tries is the number of
+	// attempts to read that.
 	execed, read, starting bool
 	tries                  int
-	// ended says that the main thread has ended.
+	// ended is set if the main thread has ended.
 	ended   bool
 	threads map[int]string
 }
 
-// Unknown says that nothing could be found out about the process: it had ended,
-// and no record told whose child it was.
+// Unknown reports whether nothing is known about the process: it had ended before it
+// was read, and no record named its parent.
 func (p *Process) Unknown() bool { return p.facts.path == "" && p.facts.raw == "" && !p.facts.kernel }
 
-// learn reads about a process what records do not tell. What cannot be read
-// stays as it was: the parent's, for a forked child.
+// learn reads what records do not carry. What cannot be read stays as it was: the
+// parent's, for a forked child.
 func (t *Table) learn(p *Process, s stat, err error) {
 	p.read = true
 	if err != nil {
@@ -70,7 +69,7 @@ func (t *Table) learn(p *Process, s stat, err error) {
 	p.StartTime = procfs.TimeOf(t.boot, s.Start)
 	path, err := t.fs.executable(p.PID)
 	if err != nil {
-		// A kernel thread has none, and answers like a process that ended.
+		// A kernel thread has none: the error is that of an ended process.
 		if !s.Kernel {
 			t.count(err, &t.stats.Executable)
 		}
@@ -90,8 +89,7 @@ func (t *Table) learn(p *Process, s stat, err error) {
 	t.readMembership(p)
 }
 
-// readEnviron reads what the environment says, and reports whether that is
-// something else than was known.
+// readEnviron reads the environment and reports whether it changed.
 func (t *Table) readEnviron(p *Process) (changed bool) {
 	b, cut, err := t.fs.read(t.fs.File(p.PID, "environ"), procfs.MaxEnviron)
 	if err != nil {
@@ -104,7 +102,7 @@ func (t *Table) readEnviron(p *Process) (changed bool) {
 	}
 	p.starting = len(b) == 0
 	if p.starting {
-		return false // the parent's until the kernel has copied its own
+		return false // keep the parent's until the kernel has copied its own
 	}
 	env := parseEnviron(b)
 	if env == p.facts.env {
@@ -117,7 +115,7 @@ func (t *Table) readEnviron(p *Process) (changed bool) {
 	return true
 }
 
-// readMembership reads where a process is in the cgroup hierarchies.
+// readMembership reads the cgroup of a process in each hierarchy.
 func (t *Table) readMembership(p *Process) {
 	p.membershipBatch = t.batch
 	if t.cfg.Tree == nil {
@@ -150,7 +148,7 @@ func (t *Table) readMembership(p *Process) {
 	p.Resource = nil
 }
 
-// readMaps reads what is mapped into a process.
+// readMaps reads the mappings of a process.
 func (t *Table) readMaps(p *Process, alive bool) {
 	if p.facts.kernel {
 		p.enterEmptySpace()
@@ -165,15 +163,15 @@ func (t *Table) readMaps(p *Process, alive bool) {
 			t.replaceMappings(p, b)
 			return
 		}
-		if err != nil { // else its main thread has ended, and with it what procfs shows
+		if err != nil { // without an error its main thread has ended: maps is empty then
 			t.count(err, &t.stats.Maps)
 		}
 	}
 	if p.space != nil {
 		return
 	}
-	// A child that ended before it was looked at has what its parent has, as
-	// long as neither has started another program.
+	// A child that ended before it was read has its parent's mappings, as long as
+	// neither has started another program.
 	if parent, ok := t.processes.Peek(p.PPID); ok && !p.execed && p.parent == parent.program {
 		if parent.space == nil {
 			if b, _, err := t.fs.read(t.fs.File(parent.PID, "maps"), procfs.MaxMaps); err == nil {
@@ -185,7 +183,7 @@ func (t *Table) readMaps(p *Process, alive bool) {
 	p.enterEmptySpace()
 }
 
-// describe makes the resource where what it says has changed.
+// describe makes the resource again if something in it has changed.
 func (t *Table) describe(p *Process) {
 	if p.Resource != nil {
 		return
@@ -195,7 +193,7 @@ func (t *Table) describe(p *Process) {
 	p.Wanted = t.cfg.Wanted.match(p.PID, p.facts)
 }
 
-// count notes why something could not be read.
+// count counts why something could not be read.
 func (t *Table) count(err error, denied *uint64) {
 	switch {
 	case errors.Is(err, procfs.ErrStat):

@@ -5,12 +5,12 @@ package processes
 
 import "github.com/hotprofile/hotprofile/internal/cgroup"
 
-// facts are what is known about the program that a process runs. They are
-// replaced, never changed, so that forked children share them.
+// facts are the properties of the program that a process runs. They are replaced,
+// never changed, so that forked children share them.
 type facts struct {
-	// path is the executable's, as the process sees it; empty where unknown.
+	// path is the executable's as the process sees it; empty if unknown.
 	path string
-	// kernel says that it is a kernel thread.
+	// kernel is set for a kernel thread.
 	kernel bool
 	membership
 	env environment

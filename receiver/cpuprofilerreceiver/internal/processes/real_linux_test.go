@@ -47,7 +47,7 @@ func TestRealProcess(t *testing.T) {
 	cmd.Env = []string{"OTEL_SERVICE_NAME=nap"}
 	began := time.Now()
 	pid := child(t, cmd)
-	require.Eventually(t, func() bool { // the kernel copies it a moment after it told of the program
+	require.Eventually(t, func() bool { // the kernel copies it a moment after it reports the program
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 		return err == nil && len(b) > 0
 	}, 30*time.Second, time.Millisecond)
@@ -83,8 +83,8 @@ func TestRealMappingsHoldOwnCode(t *testing.T) {
 	require.Equal(t, own, s.Locations[0].Mapping.Path)
 }
 
-// TestShortLivedProcessesAreMatched runs processes of a few milliseconds, whose
-// samples are read when they are long gone, in a cgroup of their own.
+// TestShortLivedProcessesAreMatched runs processes of a few milliseconds in their own
+// cgroup. Their samples are read long after they have ended.
 func TestShortLivedProcessesAreMatched(t *testing.T) {
 	rights := perfevent.Probe()
 	if rights.HostWide != nil {
@@ -101,8 +101,8 @@ func TestShortLivedProcessesAreMatched(t *testing.T) {
 	require.NoError(t, err)
 	table := NewTable(Config{Tree: tree})
 
-	// A shell that starts a program of some 20 ms over and over, and one that
-	// forks without starting a program.
+	// One shell starts programs of some 20 ms, and one forks without starting a
+	// program.
 	program := filepath.Join(t.TempDir(), "burn.sh")
 	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\ni=0; while [ $i -lt 20000 ]; do i=$((i+1)); done\n"), 0o700))
 	var faults []string
@@ -115,8 +115,8 @@ func TestShortLivedProcessesAreMatched(t *testing.T) {
 	require.Empty(t, faults)
 }
 
-// shortLived has a shell run programs that live for a moment, and says of which
-// samples too many were not matched.
+// shortLived runs programs of a few milliseconds from a shell, and returns which
+// samples were matched too rarely.
 func shortLived(t *testing.T, session *perfevent.Session, table *Table, group *hosttest.Cgroup, program string) (faults []string) {
 	t.Helper()
 	cmd := group.Command("/bin/sh", "-c", `n=0; while [ $n -lt 60 ]; do n=$((n+1)); `+program+`; (i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done); done`)

@@ -14,8 +14,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// resource describes a process as it is known now. What is not known is left
-// out.
+// resource returns the attributes of a process that are known now.
 func (t *Table) resource(p *Process) *samples.Resource {
 	f := p.facts
 	r := &samples.Resource{PID: p.PID}
@@ -43,9 +42,9 @@ func (t *Table) resource(p *Process) *samples.Resource {
 	return r
 }
 
-// executableName is the name of the program's file, else the name that the
-// kernel knows the process by. Kernel threads are called after their kind,
-// "kworker" and not "kworker/3:1H-kblockd": each value is a series somewhere.
+// executableName returns the name of the program's file, else the process's name in
+// the kernel. Kernel threads have the name of their kind, "kworker" and not
+// "kworker/3:1H-kblockd", since each value is a series in a backend.
 func executableName(f *facts, comm string) string {
 	if f.path != "" {
 		return path.Base(f.path)
@@ -56,20 +55,20 @@ func executableName(f *facts, comm string) string {
 	return comm
 }
 
-// serviceName is what the process itself says, else, outside containers, the
-// name of its systemd service.
+// serviceName returns the name in the process's environment, else, outside
+// containers, that of its systemd service.
 func serviceName(f *facts) string {
 	if f.env.serviceName != "" || f.group.ContainerID != "" {
 		return f.env.serviceName
 	}
-	at := f.paths[cgroup.Systemd] // where v1 has it, it is systemd's own tree
+	at := f.paths[cgroup.Systemd] // with v1 that is systemd's own tree
 	if at == "" || at == "/" {
 		at = f.group.Cgroup
 	}
 	return systemdService(at)
 }
 
-// systemdService is the name of the innermost systemd unit on a cgroup's path,
+// systemdService returns the name of the innermost systemd unit on a cgroup's path,
 // without its suffix, if that unit is a service: "checkout" for
 // /system.slice/checkout.service/workers. A process in a scope, like a login
 // session, belongs to no service, though user@1000.service may be above it.
@@ -98,7 +97,7 @@ func backwards(at string) func(func(string) bool) {
 	}
 }
 
-// unescapeUnit undoes systemd's escaping of a unit's name: \x2d is a dash.
+// unescapeUnit resolves systemd's escapes in a unit's name: \x2d is a dash.
 func unescapeUnit(name string) string {
 	if !strings.Contains(name, `\x`) {
 		return name

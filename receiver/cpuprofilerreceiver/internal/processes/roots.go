@@ -9,22 +9,21 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// maxDepth is kernel.perf_event_max_stack: a stack of that many frames may have
-// had more.
+// maxDepth is the default of kernel.perf_event_max_stack: a stack of that many
+// frames may have had more.
 const maxDepth = 127
 
-// MarkTruncated sets Truncated by what the symbols of a stack say: it is whole
-// where its root is a function that threads begin with. A root whose symbol is
-// not known may be anything, so that its stack counts as truncated. The
-// exporting goroutine calls it after it has resolved the stack's locations; a
-// stack that is marked again, with more symbols known by then, may turn whole.
+// MarkTruncated sets Truncated by the symbols of a stack: it is whole if its root is
+// a function that threads begin with. With an unknown root it counts as truncated.
+// The exporting goroutine calls it after it has resolved the stack's locations. A
+// later call, with more symbols known, may change the result to whole.
 func MarkTruncated(s *samples.Stack) {
 	s.Truncated = !s.Whole && (len(s.Locations) >= maxDepth || len(s.Locations) == 0 ||
 		!isRoot(s.Locations[len(s.Locations)-1]))
 }
 
-// NamelessEnd is where a stack that is truncated by its symbols ends, if that is
-// a place in a file that has no name: it may be a root all the same.
+// NamelessEnd returns the last location of a stack that is truncated by its symbols,
+// if that is in a file and has no name: it may be a root nevertheless.
 func NamelessEnd(s *samples.Stack) *samples.Location {
 	n := len(s.Locations)
 	if !s.Truncated || n == 0 || n >= maxDepth {
@@ -41,15 +40,15 @@ func isRoot(l *samples.Location) bool {
 	if len(l.Lines) == 0 {
 		return false
 	}
-	f := l.Lines[len(l.Lines)-1] // the function that the others were inlined into
+	f := l.Lines[len(l.Lines)-1] // the function into which the others were inlined
 	name := f.SystemName
 	if name == "" {
 		name = f.Function
 	}
 	name, _, _ = strings.Cut(name, "@") // the version, as in clone@@GLIBC_2.2.5
 	if l.Type == samples.FrameKernel {
-		// What user code called the kernel from is missing from a stack that ends
-		// in its entry code, so only the roots of kernel threads count.
+		// A stack that ends in the kernel's entry code lacks its user code, so only
+		// the roots of kernel threads count.
 		switch name {
 		case "ret_from_fork", "ret_from_fork_asm", "ret_from_kernel_thread", "kthread":
 			return true

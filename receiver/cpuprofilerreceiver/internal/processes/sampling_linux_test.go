@@ -31,12 +31,11 @@ import (
 
 const patience = 60 * time.Second
 
-// tally is what samples of a cgroup said.
+// tally counts the samples of a cgroup.
 type tally struct {
 	samples int
 	time    time.Duration
-	// named are the samples by the path of the executable, empty where it was not
-	// known.
+	// named counts the samples by the path of the executable, empty if unknown.
 	named map[string]int
 	pids  map[int]bool
 }
@@ -48,8 +47,8 @@ type sink struct {
 	mu      sync.Mutex
 	cgroups map[string]*tally
 	pids    map[int]time.Duration
-	// taken are the times of all samples of one process, and the name of its
-	// program then, where follow asked for them.
+	// taken has the times of all samples of one process and the name of its program
+	// then, since follow.
 	follows int
 	taken   []taken
 }
@@ -88,14 +87,14 @@ func (s *sink) Add(k samples.Key, at int64) bool {
 	return true
 }
 
-// follow keeps the samples of one process from here on.
+// follow keeps the samples of one process from now on.
 func (s *sink) follow(pid int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.follows, s.taken = pid, nil
 }
 
-// between is the CPU time that samples of the process stand for.
+// between returns the CPU time that samples of the process stand for.
 func (s *sink) between(begin, end int64) (sum time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +106,7 @@ func (s *sink) between(begin, end int64) (sum time.Duration) {
 	return sum
 }
 
-// last is the program that the process ran at its last sample.
+// last returns the program that the process ran at its last sample.
 func (s *sink) last() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +123,7 @@ func (*sink) KernelLost(*samples.Type, uint64) {}
 // Batch is another one each half second: ended processes are remembered for two.
 func (s *sink) Batch() uint64 { return 1 + uint64(time.Since(s.begin)/(time.Second/2)) }
 
-// of returns a copy of what was counted of a cgroup.
+// of returns a copy of a cgroup's tally.
 func (s *sink) of(path string) tally {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +146,7 @@ func (s *sink) ofPID(pid int) time.Duration {
 	return s.pids[pid]
 }
 
-// forget lets what the test itself remembers not count as a leak.
+// forget drops the test's own memory, so that it does not count as a leak.
 func (s *sink) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,10 +162,10 @@ type setup struct {
 	maxEvents int
 }
 
-// clock is CLOCK_MONOTONIC.
+// clock returns CLOCK_MONOTONIC.
 func clock() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() }
 
-// start begins to sample; how is what the log says of what is sampled.
+// start begins to sample; how is the log's description of what is sampled.
 func (s setup) start(t *testing.T) (*oncpu.Sampler, *sink, func() string) {
 	t.Helper()
 	if r := perfevent.Probe(); r.HostWide != nil || r.Kernel != nil {
@@ -212,7 +211,7 @@ func (s setup) start(t *testing.T) (*oncpu.Sampler, *sink, func() string) {
 	}
 }
 
-// held is what a process holds that it could leak.
+// held is the resources that a process could leak.
 type held struct {
 	files, rings int
 	heap         uint64
@@ -245,7 +244,7 @@ func run(t *testing.T, cmd *exec.Cmd) (lines *bufio.Scanner, pid int) {
 	return bufio.NewScanner(out), cmd.Process.Pid
 }
 
-// spare is a cgroup that gets the CPU it is allowed, whatever else is running.
+// spare returns a cgroup that gets the CPU that it is allowed on a busy machine.
 func spare(t *testing.T, name string, cores float64) *hosttest.Cgroup {
 	t.Helper()
 	c := hosttest.NewCgroup(t, "hotprofile-"+name)
@@ -267,7 +266,7 @@ func alive(t *testing.T) int {
 	return n
 }
 
-// cpuUsed is the CPU time of a cgroup, as the kernel accounts for it.
+// cpuUsed returns the CPU time of a cgroup by the kernel's account.
 func cpuUsed(t *testing.T, path string) time.Duration {
 	t.Helper()
 	if text, err := os.ReadFile("/sys/fs/cgroup/cpuacct" + path + "/cpuacct.usage"); err == nil {
@@ -290,7 +289,7 @@ func cpuUsed(t *testing.T, path string) time.Duration {
 	return 0
 }
 
-// cpuTime is what all threads of a process used, by its process clock.
+// cpuTime returns the CPU time of all threads of a process, by its process clock.
 func cpuTime(t *testing.T, pid int) time.Duration {
 	t.Helper()
 	var ts unix.Timespec
@@ -299,7 +298,7 @@ func cpuTime(t *testing.T, pid int) time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// selfCPU is the CPU time of the test itself.
+// selfCPU returns the CPU time of the test itself.
 func selfCPU(t *testing.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage

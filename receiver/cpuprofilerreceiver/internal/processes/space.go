@@ -13,23 +13,23 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// space is what is mapped executable into a process, and the stacks seen there.
-// Forked children share their parent's until one of them maps something else.
+// space is the executable mappings of a process and the stacks seen there. Forked
+// children share their parent's until one of them maps something else.
 type space struct {
 	users     int
 	mappings  []*samples.Mapping // by Start, none overlaps another
 	stacks    map[uint64]*interned
 	locations map[locationKey]*samples.Location
-	// unmapped says that a location has no mapping.
+	// unmapped is set if a location has no mapping.
 	unmapped bool
 	// bytes is the memory of stacks and locations.
 	bytes int
 }
 
-// interned is a stack and the addresses that it was made of.
+// interned is a stack and the addresses that it was made from.
 type interned struct {
 	addresses []uint64
-	kernel    int // how many of them are the kernel's
+	kernel    int // the number of them that are the kernel's
 	stack     *samples.Stack
 }
 
@@ -58,8 +58,8 @@ func (p *Process) enter(s *space) {
 	p.space = s
 }
 
-// enterEmptySpace is for processes that nothing is mapped into, or of which
-// nothing can be known.
+// enterEmptySpace is for processes without mappings, or whose mappings cannot be
+// known.
 func (p *Process) enterEmptySpace() {
 	if p.space == nil {
 		p.enter(newSpace())
@@ -83,7 +83,7 @@ func (p *Process) leaveSpace() {
 	}
 }
 
-// dropStacks forgets what was interned in a space.
+// dropStacks forgets the stacks of a space.
 func (t *Table) dropStacks(s *space) {
 	t.stats.Stacks -= len(s.stacks)
 	t.stats.StackBytes -= s.bytes
@@ -112,9 +112,9 @@ func (in *interned) is(kernel, user []uint64) bool {
 		slices.Equal(in.addresses[in.kernel:], user)
 }
 
-// hash tells stacks apart. It need not withstand someone who looks for
-// collisions: addresses are compared as well, and a collision costs whoever
-// causes it the interning of their own stacks.
+// hash is not safe against chosen collisions, and need not be: addresses are
+// compared too, and a collision costs only the process that causes it, whose stacks
+// are interned again.
 func hash(kernel, user []uint64) uint64 {
 	const multiplier = 0x9e3779b97f4a7c15
 	h := uint64(len(kernel))
@@ -155,8 +155,8 @@ func (p *Process) intern(h uint64, sample *perfevent.Sample, whole bool) *sample
 		in.stack.Locations = append(in.stack.Locations, t.kernelLocation(locationKey{a, i == 0}))
 	}
 	for i, a := range sample.User {
-		// Where user code entered the kernel its address is exact too: after the
-		// system call, which is still in the function that made it, or at the
+		// The first address is exact, also where user code entered the kernel: it is
+		// after the system call, still in the function that made it, or at the
 		// instruction that faulted.
 		in.stack.Locations = append(in.stack.Locations, s.location(locationKey{a, i == 0}))
 	}
@@ -198,7 +198,7 @@ func (s *space) location(k locationKey) *samples.Location {
 	return l
 }
 
-// mapping finds what is mapped at an address; nil where no file is.
+// mapping returns the mapping at an address; nil if it is of no file.
 func (s *space) mapping(address uint64) *samples.Mapping {
 	i, found := slices.BinarySearchFunc(s.mappings, address, byStart)
 	if !found {
@@ -221,13 +221,13 @@ func byStart(m *samples.Mapping, address uint64) int {
 	}
 }
 
-// same says whether a region is the part of a file that m is.
+// same reports whether r is the same part of a file at the same addresses as m.
 func same(m *samples.Mapping, r *procfs.Mapping) bool {
 	return m.Start == r.Start && m.Limit == r.Limit && m.FileOffset == r.Offset && m.Inode == r.Inode
 }
 
-// named says whether a path is of something that has symbols: a file, or what
-// the kernel maps into every process. Other names in brackets are of memory.
+// named reports whether a path has symbols: that of a file, or of the code that the
+// kernel maps into every process. Other names in brackets are of memory.
 func named(path []byte) bool {
 	switch string(path) {
 	case "[vdso]", "[vsyscall]":
@@ -236,8 +236,8 @@ func named(path []byte) bool {
 	return len(path) > 0 && path[0] == '/' && !bytes.HasPrefix(path, []byte("//"))
 }
 
-// mapped puts a region into a process's space, in place of what was there. One
-// that no file backs only takes the place. buildID may be empty.
+// mapped adds a mapping to a process's space and removes what it replaces. One
+// without a file only removes. buildID may be empty.
 func (t *Table) mapped(p *Process, r procfs.Mapping, buildID []byte) {
 	s := p.space
 	from, found := slices.BinarySearchFunc(s.mappings, r.Start, byStart)
@@ -250,7 +250,7 @@ func (t *Table) mapped(p *Process, r procfs.Mapping, buildID []byte) {
 	}
 	isNamed := named(r.Path)
 	if to == from+1 && same(s.mappings[from], &r) && isNamed {
-		return // read from procfs before the record of it
+		return // it was read from /proc before its record arrived
 	}
 	if from == to && !isNamed {
 		return
@@ -288,13 +288,13 @@ func (t *Table) mapped(p *Process, r procfs.Mapping, buildID []byte) {
 		s.mappings = slices.Clone(old.mappings)
 		p.enter(s)
 	} else if stale {
-		t.dropStacks(s) // their locations may lie in what has changed
+		t.dropStacks(s) // their locations may be in the changed mappings
 	}
 	s.mappings = slices.Replace(s.mappings, from, to, between...)
 }
 
-// part is what is left of a mapping that another one took a part of. A mapping
-// that locations refer to is never changed.
+// part returns what another mapping has left of m. It is a copy, since locations
+// refer to m.
 func part(m *samples.Mapping, start, limit uint64) *samples.Mapping {
 	return &samples.Mapping{
 		PID: m.PID, Start: start, Limit: limit, FileOffset: m.FileOffset + start - m.Start,
@@ -310,8 +310,8 @@ func (t *Table) newMapping(p *Process, r *procfs.Mapping) *samples.Mapping {
 	}
 }
 
-// replaceMappings takes the content of a maps file. What is as it was keeps its
-// mapping, and where nothing has changed the stacks stay too.
+// replaceMappings sets the mappings to the content of a maps file. Unchanged ones
+// are kept, and if none changed, the stacks are kept too.
 func (t *Table) replaceMappings(p *Process, maps []byte) {
 	var old []*samples.Mapping
 	if p.space != nil {

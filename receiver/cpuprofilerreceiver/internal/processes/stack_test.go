@@ -160,8 +160,8 @@ func TestMmapChangesWhatAddressesMean(t *testing.T) {
 	})
 }
 
-// TestMappingsNeverOverlap puts mappings anywhere and compares what an address
-// means with a list of all of them, the last one first.
+// TestMappingsNeverOverlap adds mappings at random addresses and compares the mapping
+// of each address with a list of all of them, the last one first.
 func TestMappingsNeverOverlap(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 50 {
@@ -188,7 +188,7 @@ func TestMappingsNeverOverlap(t *testing.T) {
 			}
 			m := p.space.mapping(address)
 			if m != nil && m.Path != "/lib/x.so" {
-				continue // from before, where none of ours is
+				continue // from before, where the list has none
 			}
 			var got uint64
 			if m != nil {
@@ -232,7 +232,7 @@ func TestStacksAreBounded(t *testing.T) {
 	table, _ := mapped(t, func(cfg *Config) { cfg.Limits.StackBytes = limit })
 	for pid := 101; pid < 105; pid++ {
 		table.Fork(pid, 100, pid, 100)
-		table.Exec(pid, []byte("x")) // a space of its own
+		table.Exec(pid, []byte("x")) // its own space
 	}
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 20000 {
@@ -297,7 +297,7 @@ func TestStackSeenBeforeAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// deepSample is a sample of a usual depth.
+// deepSample returns a sample of a usual depth.
 func deepSample() *perfevent.Sample {
 	s := &perfevent.Sample{Kernel: make([]uint64, 8), User: make([]uint64, 24)}
 	for i := range s.Kernel {
@@ -309,8 +309,8 @@ func deepSample() *perfevent.Sample {
 	return s
 }
 
-// BenchmarkStack is the way of a sample's addresses to an interned stack, of 32
-// frames, beside what a lookup by a known key alone costs.
+// BenchmarkStack measures interning a stack of 32 frames, beside a lookup by a known
+// key alone.
 func BenchmarkStack(b *testing.B) {
 	table, p := mapped(b, nil)
 	sample := deepSample()

@@ -15,18 +15,18 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// Config is what a Table needs to know.
+// Config is the configuration of a Table.
 type Config struct {
-	// Root is where the host's root is mounted; "" is "/".
+	// Root is the directory in which the host's root is mounted; "" is "/".
 	Root string
-	// Tree is the host's cgroups; nil where there are none to be read.
+	// Tree is the host's cgroups; nil if they cannot be read.
 	Tree *cgroup.Tree
-	// Track is told of each new mapping of a file, at once, so that the file can
-	// be opened while its process lives. It must not block. May be nil.
+	// Track is called at once for each new mapping of a file, so that the file can
+	// be opened while its process lives. It must not block. It may be nil.
 	Track func(*samples.Mapping)
-	// Wanted says which processes are to be sampled; nil means every one.
+	// Wanted matches the processes to be sampled; nil means all.
 	Wanted *Matcher
-	// HostName and HostID are put on every resource where not empty.
+	// HostName and HostID are added to every resource unless empty.
 	HostName, HostID string
 	// Limits bounds memory; zero fields have defaults.
 	Limits Limits
@@ -34,22 +34,22 @@ type Config struct {
 
 // Limits are the bounds of a Table's memory.
 type Limits struct {
-	// Processes is how many are known at most, 16384 by default. At the bound
-	// the one that was not heard of for longest is forgotten.
+	// Processes is the most that are known, 16384 by default. At the bound the least
+	// recently used one is forgotten.
 	Processes int
-	// Mappings is how many a process may have, 8192 by default. At the bound new
-	// ones are left out.
+	// Mappings is the most of a process, 8192 by default. At the bound new ones are
+	// left out.
 	Mappings int
-	// StackBytes is the memory of all interned stacks, 32 MiB by default. One
-	// process may have half of it. At the bound the process's or all stacks are
+	// StackBytes is the most memory of all interned stacks, 32 MiB by default, of
+	// which one process may have half. At the bound the process's or all stacks are
 	// forgotten, and interned again as they are seen.
 	StackBytes int
-	// ThreadNames is how many are known at most, 65536 by default. At the bound
-	// all are forgotten, and read again.
+	// ThreadNames is the most that are known, 65536 by default. At the bound all are
+	// forgotten, and read again.
 	ThreadNames int
-	// Starts is how many programs are read about per batch because they were
-	// started, 5000 by default. What is started beyond it is read about when it
-	// is sampled, or has what records and its parent tell.
+	// Starts is the most programs that are read about per batch because they were
+	// started, 5000 by default. Others are read about when they are sampled; until
+	// then they have what records and their parent give.
 	Starts int
 }
 
@@ -70,41 +70,41 @@ func (l *Limits) setDefaults() {
 	}
 }
 
-// Stats are what a Table has done since it was made, and what it holds.
+// Stats are what a Table holds, and its counters since it was made.
 type Stats struct {
-	// Processes, Stacks, StackBytes and ThreadNames are what is held.
+	// Processes, Stacks, StackBytes and ThreadNames are held now.
 	Processes, Stacks, StackBytes, ThreadNames int
 
-	// Evicted are processes that were forgotten at Limits.Processes,
-	// MappingsLeftOut mappings at Limits.Mappings, StackResets how often stacks
-	// were forgotten at Limits.StackBytes, ThreadNameResets how often names were
-	// at Limits.ThreadNames, StartsLeftOut programs whose start was not read
-	// about at Limits.Starts.
+	// Evicted are processes forgotten at Limits.Processes, MappingsLeftOut mappings
+	// left out at Limits.Mappings, StackResets the times that stacks were forgotten
+	// at Limits.StackBytes, ThreadNameResets the times that names were at
+	// Limits.ThreadNames, StartsLeftOut programs that were not read about at
+	// Limits.Starts.
 	Evicted, MappingsLeftOut, StackResets, ThreadNameResets, StartsLeftOut uint64
 
 	// Gone are processes that had ended before they could be read about.
 	Gone uint64
-	// Executable, Environment, Maps and Cgroup are how often each could not be
-	// read for want of a right, Outside cgroups that the host's tree below the
-	// root does not show, Malformed files that were not understood, CutOff files
+	// Executable, Environment, Maps and Cgroup are the times that each could not be
+	// read because a right is missing, Outside cgroups that the host's tree below
+	// the root does not show, Malformed files that could not be parsed, CutOff files
 	// that were longer than what is read of them.
 	Executable, Environment, Maps, Cgroup, Outside, Malformed, CutOff uint64
 }
 
-// Table is the processes. It belongs to one goroutine.
+// Table knows the processes of a host. It belongs to one goroutine.
 type Table struct {
 	cfg         Config
 	fs          *procReader
-	boot        time.Time // zero where not known
+	boot        time.Time // zero if unknown
 	memberships *membershipCache
 	stats       Stats
 
 	processes *simplelru.LRU[int, *Process]
-	last      *Process // the one that was looked up last
+	last      *Process // the result of the last Lookup
 	programs  uint64   // the number of programs so far
 	batch     uint64   // the number of the batch, from 1
-	losses    uint64   // how often records were lost
-	doubtful  int      // how many processes may have ended untold, see verify
+	losses    uint64   // the number of times that records were lost
+	doubtful  int      // processes whose end may not have been reported, see verify
 
 	started     []start // programs to be read about
 	startsLeft  int
@@ -122,13 +122,13 @@ type start struct {
 	program uint64
 }
 
-// startTries is how often a program that was just started is read about until
-// it has an environment: the kernel tells of it a moment before it copies that.
+// startTries is the most times that a program that just started is read until it has
+// an environment: the kernel reports the start a moment before it copies that.
 const startTries = 6
 
-// Processes that are looked for per batch because nobody may have told that they
-// ended, some 10 µs each: at most, after a loss; and always, since the end of one
-// that is not sampled any more is told by nobody.
+// The processes checked per batch because no record may have reported their end, at
+// some 10 µs each: the most after a loss, and those checked always, since there are
+// no records for processes that are not sampled any more.
 const (
 	maxVerified    = 1024
 	alwaysVerified = 128
@@ -156,7 +156,7 @@ func NewTable(cfg Config) *Table {
 	}
 	lru, err := simplelru.NewLRU(cfg.Limits.Processes, t.forget)
 	if err != nil {
-		panic(fmt.Sprintf("a table of %d processes: %v", cfg.Limits.Processes, err)) // setDefaults leaves none that is refused
+		panic(fmt.Sprintf("a table of %d processes: %v", cfg.Limits.Processes, err)) // setDefaults makes it positive
 	}
 	t.processes = lru
 	return t
@@ -169,10 +169,9 @@ func (t *Table) Stats() Stats {
 	return s
 }
 
-// Lookup returns the process that a sample was taken in, nil only for pid 0 and
-// below, and reads about it what is not known yet. cgroupID is the sample's; 0
-// where the kernel does not tell. Where it is another one than before, the
-// process has moved.
+// Lookup returns the process of a sample, nil only for pids below 1, and reads what
+// is not known about it yet. cgroupID is the sample's; 0 if the kernel does not
+// record it. If it differs from the last one, the process has moved.
 func (t *Table) Lookup(pid int, cgroupID uint64) *Process {
 	p := t.last
 	if p == nil || p.PID != pid {
@@ -192,8 +191,8 @@ func (t *Table) Lookup(pid int, cgroupID uint64) *Process {
 	return p
 }
 
-// refresh brings what is known about a process up to date: at its first sample
-// in each batch, and after a record has changed it.
+// refresh updates a process at its first sample in each batch and after a record has
+// changed it.
 func (t *Table) refresh(p *Process, cgroupID uint64) *Process {
 	if p.batch != t.batch || p.cgroupID != cgroupID || !p.read || p.space == nil {
 		p = t.read(p)
@@ -203,17 +202,17 @@ func (t *Table) refresh(p *Process, cgroupID uint64) *Process {
 	return p
 }
 
-// read asks procfs about a process. It returns another one where the pid has
-// been used again.
+// read reads about a process in /proc. It returns another one if the pid has been
+// reused.
 func (t *Table) read(p *Process) *Process {
 	s, err := t.fs.stat(p.PID)
 	alive := err == nil
 	if alive && p.ticks != 0 && p.ticks != s.Start {
-		// Nobody told that the process ended and another one has its pid.
+		// No record reported its end, and another process has the pid.
 		p = t.add(&Process{PID: p.PID})
 	}
 	if alive && s.Threads > 1 {
-		p.ended = false // the main thread ended before others
+		p.ended = false // only the main thread has ended
 	}
 	again := alive && p.losses != t.losses
 	if !p.read || again {
@@ -221,7 +220,7 @@ func (t *Table) read(p *Process) *Process {
 	} else if alive {
 		p.Name = t.intern(s.name)
 		if p.starting && p.tries < startTries {
-			p.tries++ // it was first seen while the kernel started its program
+			p.tries++ // it was first seen while its program started
 			t.readEnviron(p)
 		}
 		t.readMembership(p)
@@ -232,7 +231,7 @@ func (t *Table) read(p *Process) *Process {
 	return p
 }
 
-// add makes a process known, in place of one that had its pid.
+// add adds a process and removes one with the same pid.
 func (t *Table) add(p *Process) *Process {
 	t.processes.Remove(p.PID)
 	t.programs++
@@ -256,9 +255,9 @@ func (t *Table) forget(_ int, p *Process) {
 	p.threads = nil
 }
 
-// Fork takes a new process, or a new thread where pid equals ppid. A new process
-// has everything from its parent, so that one that ends before it can be read
-// about is known all the same.
+// Fork records a new process, or a new thread if pid equals ppid. A new process
+// inherits everything from its parent, so that one that ends before it can be read
+// is known too.
 func (t *Table) Fork(pid, ppid, tid, ptid int) {
 	if pid <= 0 || ppid <= 0 {
 		return
@@ -277,7 +276,7 @@ func (t *Table) Fork(pid, ppid, tid, ptid int) {
 		s, err := t.fs.stat(ppid)
 		t.learn(parent, s, err)
 	} else if parent.membershipBatch != t.batch {
-		t.readMembership(parent) // it may have moved since, and its child with it
+		t.readMembership(parent) // it may have moved, and its child with it
 	}
 	name := parent.Name
 	if ptid != ppid {
@@ -289,9 +288,8 @@ func (t *Table) Fork(pid, ppid, tid, ptid int) {
 	child.shareSpace(parent)
 }
 
-// Exec takes that a process runs another program now. Its mappings are told of
-// by the records that follow; the rest is read by Settle, or when the process
-// is sampled.
+// Exec records that a process runs another program now. The records that follow have
+// its mappings; the rest is read by Settle, or when the process is sampled.
 func (t *Table) Exec(pid int, comm []byte) {
 	if pid <= 0 {
 		return
@@ -318,7 +316,7 @@ func (t *Table) Exec(pid int, comm []byte) {
 	t.started = append(t.started, start{p, p.program})
 }
 
-// Comm takes a thread's new name.
+// Comm records a thread's new name.
 func (t *Table) Comm(pid, tid int, comm []byte) {
 	p, ok := t.processes.Peek(pid)
 	if !ok {
@@ -327,7 +325,7 @@ func (t *Table) Comm(pid, tid int, comm []byte) {
 	p.setThreadName(tid, t.internBytes(comm, maxComm))
 }
 
-// Mmap takes a new executable mapping.
+// Mmap records a new executable mapping.
 func (t *Table) Mmap(pid int, m *perfevent.Mmap) {
 	p, ok := t.processes.Peek(pid)
 	if !ok || p.space == nil {
@@ -354,8 +352,8 @@ func (t *Table) Mmap(pid int, m *perfevent.Mmap) {
 	t.mapped(p, r, m.BuildID)
 }
 
-// Exit takes the end of a thread. A process stays known until the batch after
-// this one ends, for samples that are read late.
+// Exit records the end of a thread. A process stays known until the next batch ends,
+// for samples that are read late.
 func (t *Table) Exit(pid, tid int) {
 	p, ok := t.processes.Peek(pid)
 	if !ok {
@@ -373,8 +371,8 @@ func (t *Table) Exit(pid, tid int) {
 	}
 }
 
-// AfterLoss takes that records were lost, or not written: what is known about
-// each process is read again with its next sample.
+// AfterLoss records that records were lost or not written: each process is read
+// again at its next sample.
 func (t *Table) AfterLoss() {
 	t.losses++
 	for _, p := range t.processes.Values() {
@@ -385,8 +383,8 @@ func (t *Table) AfterLoss() {
 	t.doubtful = t.processes.Len()
 }
 
-// NextBatch takes that a new batch begins: processes that ended are forgotten,
-// and those that are sampled are looked at once more.
+// NextBatch begins a new batch: ended processes are forgotten, and sampled ones are
+// read once more.
 func (t *Table) NextBatch() {
 	t.batch++
 	t.startsLeft = t.cfg.Limits.Starts
@@ -406,9 +404,8 @@ func (t *Table) NextBatch() {
 	t.fs.trim()
 }
 
-// verify looks whether processes are still there whose end nobody may have told:
-// else each of them would be known until as many others have come. Those not heard
-// of for longest are looked for first.
+// verify checks whether processes still exist whose end may not have been reported,
+// the least recently used first. Otherwise they would stay until the table is full.
 func (t *Table) verify() {
 	n := min(max(t.doubtful, alwaysVerified), maxVerified, t.processes.Len())
 	t.doubtful = max(0, t.doubtful-n)
@@ -428,10 +425,9 @@ func (t *Table) verify() {
 	}
 }
 
-// Settle reads about programs that were just started; it is to be called when
-// all records at hand were given to the table. Where it returns true some are
-// still being started by the kernel: call it again in a millisecond or two,
-// whether there are records or not.
+// Settle reads about programs that just started. Call it when the table has been
+// given all available records. If it returns true, the kernel is still starting some:
+// call it again in a millisecond or two, whether there are records or not.
 func (t *Table) Settle() (again bool) {
 	left := t.started[:0]
 	for _, s := range t.started {
@@ -457,7 +453,7 @@ func (t *Table) Settle() (again bool) {
 	return len(left) > 0
 }
 
-// intern returns a string that is held once.
+// intern returns the one copy of a string that is kept.
 func (t *Table) intern(s string) string {
 	if known, ok := t.names[s]; ok {
 		return known
@@ -469,8 +465,7 @@ func (t *Table) intern(s string) string {
 	return s
 }
 
-// internBytes is intern for bytes from outside, without memory for those that
-// are known.
+// internBytes is intern for bytes from outside. It allocates nothing for known ones.
 func (t *Table) internBytes(b []byte, limit int) string {
 	if known, ok := t.names[string(b)]; ok && len(b) <= limit {
 		return known

@@ -24,7 +24,7 @@ func TestResource(t *testing.T) {
 		proc proc
 		want map[string]any
 	}{
-		"in a Docker container, whose unit's name is not the service's": {
+		"in a Docker container, whose systemd unit is not the service": {
 			proc: proc{
 				name: "java", exe: "/opt/jdk/bin/java", ticks: 150,
 				cgroup: "0::/system.slice/docker-" + containerID + ".scope\n",
@@ -119,7 +119,7 @@ func TestResource(t *testing.T) {
 	}
 }
 
-// shop is a process of a container that forks others.
+// shop returns a process of a container that forks others.
 func shop(h *host) {
 	h.process(100, proc{
 		name: "shop", exe: "/bin/shop", ticks: 1000, maps: "1000-5000 r-xp 00000000 08:01 7 /bin/shop\n",
@@ -127,7 +127,7 @@ func shop(h *host) {
 	})
 }
 
-func TestForkedChildThatIsGoneHasWhatItsParentHas(t *testing.T) {
+func TestEndedChildInheritsFromItsParent(t *testing.T) {
 	h := newHost(t, false)
 	shop(h)
 	table := h.table(nil)
@@ -148,7 +148,7 @@ func TestForkedChildThatIsGoneHasWhatItsParentHas(t *testing.T) {
 	require.EqualValues(t, 1, table.Stats().Gone)
 }
 
-func TestForkAndExecOfAProcessThatIsGone(t *testing.T) {
+func TestForkAndExecOfAnEndedProcess(t *testing.T) {
 	h := newHost(t, false)
 	shop(h)
 	var tracked []string
@@ -178,7 +178,7 @@ func TestForkAndExecOfAProcessThatIsGone(t *testing.T) {
 	require.Equal(t, "thumbs", table.ThreadName(101, 101))
 }
 
-func TestExecReadsAboutTheProgramAtOnce(t *testing.T) {
+func TestSettleReadsStartedPrograms(t *testing.T) {
 	h := newHost(t, false)
 	shop(h)
 	table := h.table(nil)
@@ -200,7 +200,7 @@ func TestExecReadsAboutTheProgramAtOnce(t *testing.T) {
 	}, attributes(t, table.Lookup(101, 0).Resource))
 }
 
-func TestProcessFirstSeenWhileItsProgramIsStartedGetsItsEnvironmentLater(t *testing.T) {
+func TestEnvironmentOfAStartingProgramIsReadLater(t *testing.T) {
 	h := newHost(t, false)
 	job := proc{name: "job", exe: "/bin/job", ticks: 1, maps: "1000-2000 r-xp 00000000 08:01 7 /bin/job\n"}
 	h.process(101, job)
@@ -242,7 +242,7 @@ func TestExecMakesANewResource(t *testing.T) {
 	require.Equal(t, "/bin/sh", shStack.Locations[0].Mapping.Path, "what a batch holds does not change")
 }
 
-func TestStartsBeyondTheBoundHaveWhatRecordsTell(t *testing.T) {
+func TestStartsBeyondTheBoundAreKnownByRecordsAlone(t *testing.T) {
 	h := newHost(t, false)
 	shop(h)
 	table := h.table(func(cfg *Config) { cfg.Limits.Starts = 1 })
@@ -264,7 +264,7 @@ func TestStartsBeyondTheBoundHaveWhatRecordsTell(t *testing.T) {
 }
 
 func TestReusedPIDIsAnotherProcess(t *testing.T) {
-	for name, told := range map[string]bool{"told by records": true, "found out": false} {
+	for name, reported := range map[string]bool{"reported by records": true, "noticed": false} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t, false)
 			h.process(101, proc{name: "old", exe: "/bin/old", ticks: 10, maps: "1000-2000 r-xp 00000000 08:01 7 /bin/old\n"})
@@ -272,7 +272,7 @@ func TestReusedPIDIsAnotherProcess(t *testing.T) {
 			old := table.Lookup(101, 0).Resource
 			table.ThreadName(101, 101)
 			h.process(101, proc{name: "new", exe: "/bin/new", ticks: 20, maps: "1000-2000 r-xp 00000000 08:01 8 /bin/new\n"})
-			if told {
+			if reported {
 				table.Exit(101, 101)
 				table.Fork(101, 1, 101, 1)
 			} else {
@@ -346,7 +346,7 @@ func TestProcessOutlivesItsMainThread(t *testing.T) {
 	h.process(100, proc{name: "a", exe: "/bin/a", ticks: 1, threads: 3, maps: "1000-2000 r-xp 00000000 08:01 7 /bin/a\n"})
 	table := h.table(nil)
 	resource := table.Lookup(100, 0).Resource
-	// What procfs says of a process whose main thread is a zombie.
+	// The files of a process whose main thread is a zombie.
 	h.process(100, proc{name: "a", ticks: 1, threads: 3})
 	table.Exit(100, 100)
 	for range 5 {
@@ -431,7 +431,7 @@ func TestLossMakesMapsBeReadAgain(t *testing.T) {
 	p.maps += "5000-6000 r-xp 00000000 08:01 8 /lib/plugin.so\n"
 	p.exe = "/bin/b"
 	h.process(100, p)
-	require.Same(t, before, table.Lookup(100, 0).Stack(sample), "nobody has told")
+	require.Same(t, before, table.Lookup(100, 0).Stack(sample), "before the loss")
 	table.AfterLoss()
 	after := table.Lookup(100, 0)
 	stack := after.Stack(sample)
@@ -481,8 +481,8 @@ func TestLookupOfNoProcess(t *testing.T) {
 	require.Zero(t, table.Stats().Processes)
 }
 
-// BenchmarkLearn is what reading about a process that was just started costs,
-// beside reading one file of procfs.
+// BenchmarkLearn measures reading about a process that just started, beside reading
+// one file of /proc.
 func BenchmarkLearn(b *testing.B) {
 	pid := os.Getpid()
 	tree, err := cgroup.Open("/")
@@ -515,25 +515,24 @@ func BenchmarkLearn(b *testing.B) {
 	})
 }
 
-// Records that were lost may have told of ends: those processes are looked for, some
-// in each batch, and forgotten like others that ended. Nobody is looked for without
-// a loss.
-func TestProcessesThatEndedUntoldAreForgotten(t *testing.T) {
-	const untold = 2 * maxVerified
+// The ends of processes may be in lost records: some processes are checked in each
+// batch, and forgotten if they have ended.
+func TestProcessesWithoutAReportedEndAreForgotten(t *testing.T) {
+	const unreported = 2 * maxVerified
 	for _, tt := range []struct {
 		name string
 		tell func(*Table)
-		// batches is how many it takes until all are looked for, and forgotten.
+		// batches is the number until all are checked and forgotten.
 		batches int
 	}{
-		{"records were lost", (*Table).AfterLoss, untold/maxVerified + 3},
-		{"no longer sampled", func(*Table) {}, untold/alwaysVerified + 3},
+		{"records were lost", (*Table).AfterLoss, unreported/maxVerified + 3},
+		{"no longer sampled", func(*Table) {}, unreported/alwaysVerified + 3},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := newHost(t, false)
 			h.process(100, proc{name: "main", exe: "/bin/a", ticks: 1})
 			table := h.table(nil)
-			for pid := 1000; pid < 1000+untold; pid++ {
+			for pid := 1000; pid < 1000+unreported; pid++ {
 				table.Fork(pid, 100, pid, 100)
 			}
 			h.process(999, proc{name: "again", exe: "/bin/a", ticks: 7})
@@ -542,7 +541,7 @@ func TestProcessesThatEndedUntoldAreForgotten(t *testing.T) {
 
 			tt.tell(table)
 			table.NextBatch()
-			require.Equal(t, untold+2, table.Stats().Processes, "samples may be read late")
+			require.Equal(t, unreported+2, table.Stats().Processes, "samples may be read late")
 			for range tt.batches {
 				table.NextBatch()
 			}

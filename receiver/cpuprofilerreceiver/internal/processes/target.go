@@ -12,24 +12,25 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 // Target names processes. Exactly one field is set.
 type Target struct {
-	// PID is one process, as the procfs below the root numbers it.
+	// PID is a process's pid in the procfs below the root.
 	PID int
 	// Executable is a glob over the path of the program that a process runs, as
 	// the process itself sees it: * matches within a name, ** across names.
 	Executable string
-	// Cgroup is a glob over paths below the cgroup root; what is under a matched
-	// cgroup is matched too.
+	// Cgroup is a glob over paths below the cgroup root; everything under a matched
+	// cgroup matches too.
 	Cgroup string
-	// ContainerID is a container's id, or a prefix of it that has at least
-	// cgroup.MinPrefix digits.
+	// ContainerID is a container's id or a prefix of at least cgroup.MinPrefix
+	// digits.
 	ContainerID string
 }
 
-// String names the target as its key and value.
+// String returns the target's key and value.
 func (t Target) String() string {
 	switch {
 	case t.PID != 0:
@@ -43,20 +44,17 @@ func (t Target) String() string {
 	}
 }
 
-// Validate says what is wrong, by the configuration key.
+// Validate returns an error that names the configuration key.
 func (t Target) Validate() error {
 	_, err := compile(t)
 	return err
 }
 
-// target is a Target made ready to match.
+// target is a compiled Target.
 type target struct {
 	Target
 	cgroup *cgroup.Glob
 }
-
-// maxPID is the kernel's PID_MAX_LIMIT.
-const maxPID = 4 << 20
 
 func compile(t Target) (target, error) {
 	c := target{Target: t}
@@ -69,8 +67,8 @@ func compile(t Target) (target, error) {
 	switch {
 	case set != 1:
 		return c, fmt.Errorf("exactly one of pid, executable, cgroup and container_id is needed, %d are set", set)
-	case t.PID < 0 || t.PID > maxPID:
-		return c, fmt.Errorf("pid: %d is no process: it must be between 1 and %d", t.PID, maxPID)
+	case t.PID < 0 || t.PID > procfs.MaxPID:
+		return c, fmt.Errorf("pid: %d is not a pid: it must be between 1 and %d", t.PID, procfs.MaxPID)
 	case t.Executable != "":
 		return c, validateExecutable(t.Executable)
 	case t.Cgroup != "":
@@ -87,10 +85,10 @@ func compile(t Target) (target, error) {
 
 func validateExecutable(glob string) error {
 	if !strings.HasPrefix(glob, "/") && !strings.HasPrefix(glob, "**/") {
-		return fmt.Errorf("executable: %q cannot match: a program's path begins with a slash; begin with / or **/", glob)
+		return fmt.Errorf("executable: %q matches no path, since paths begin with a slash: begin with / or **/", glob)
 	}
 	if !doublestar.ValidatePattern(glob) {
-		return fmt.Errorf("executable: %q is no glob: * matches within a name, ** across names, [a-z] and {a,b} alternatives, \\ takes the next character as it is", glob)
+		return fmt.Errorf("executable: %q is not a valid glob: * matches within a name, ** across names, [a-z] and {a,b} alternatives, \\ escapes the next character", glob)
 	}
 	return nil
 }
@@ -100,12 +98,12 @@ func validateContainerID(id string) error {
 		return fmt.Errorf("container_id: %q is too short: at least the first %d characters are needed", id, cgroup.MinPrefix)
 	}
 	if strings.ContainsAny(id, "/ \t\n*") {
-		return fmt.Errorf("container_id: %q is no container's id, nor the beginning of one", id)
+		return fmt.Errorf("container_id: %q is not a container id or a prefix of one", id)
 	}
 	return nil
 }
 
-// matches says whether the target names a process with these facts.
+// matches reports whether the target matches a process with these facts.
 func (t *target) matches(pid int, f *facts) bool {
 	switch {
 	case t.PID != 0:
@@ -124,20 +122,17 @@ func (t *target) matches(pid int, f *facts) bool {
 	}
 }
 
-// names says whether the target means a process itself, rather than a group
-// that the process happens to be in.
-func (t *target) names() bool { return t.PID != 0 || t.Executable != "" }
+// namesProcess reports whether the target names a process itself, not a group of them.
+func (t *target) namesProcess() bool { return t.PID != 0 || t.Executable != "" }
 
-// Matcher tells the processes that are to be sampled from those that are not.
-// It is immutable.
+// Matcher decides which processes are to be sampled. It is immutable.
 type Matcher struct {
 	targets []target
 	own     int
 }
 
-// NewMatcher returns a matcher for targets; none means every process. The
-// process own, which is the collector, is left out unless a pid or an
-// executable names it.
+// NewMatcher returns a matcher for targets; without targets every process matches.
+// The process own, the collector, matches only a pid or an executable.
 func NewMatcher(targets []Target, own int) (*Matcher, error) {
 	m := &Matcher{own: own}
 	var errs []error
@@ -152,7 +147,7 @@ func NewMatcher(targets []Target, own int) (*Matcher, error) {
 	return m, errors.Join(errs...)
 }
 
-// match says whether a process is to be sampled.
+// match reports whether a process is to be sampled.
 func (m *Matcher) match(pid int, f *facts) bool {
 	if m == nil {
 		return true
@@ -162,7 +157,7 @@ func (m *Matcher) match(pid int, f *facts) bool {
 	}
 	for i := range m.targets {
 		t := &m.targets[i]
-		if (pid != m.own || t.names()) && t.matches(pid, f) {
+		if (pid != m.own || t.namesProcess()) && t.matches(pid, f) {
 			return true
 		}
 	}

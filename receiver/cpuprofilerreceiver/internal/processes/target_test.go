@@ -28,8 +28,8 @@ func TestTargetValidate(t *testing.T) {
 		"nothing":                    {Target{}, "exactly one of pid, executable, cgroup and container_id"},
 		"two things":                 {Target{PID: 1, Cgroup: "/a"}, "exactly one of"},
 		"a negative pid":             {Target{PID: -1}, "pid: -1"},
-		"a broken executable glob":   {Target{Executable: "/bin/[a"}, `executable: "/bin/[a" is no glob`},
-		"an executable without root": {Target{Executable: "java"}, "executable: \"java\" cannot match"},
+		"a broken executable glob":   {Target{Executable: "/bin/[a"}, `executable: "/bin/[a" is not a valid glob`},
+		"an executable without root": {Target{Executable: "java"}, "executable: \"java\" matches no path"},
 		"a broken cgroup glob":       {Target{Cgroup: "/a{"}, "cgroup: "},
 		"a short container id":       {Target{ContainerID: "4f1c0c6b8a2"}, "container_id: \"4f1c0c6b8a2\" is too short: at least the first 12"},
 		"a glob of container ids":    {Target{ContainerID: "4f1c0c6b8a2*"}, "container_id: "},
@@ -47,7 +47,7 @@ func TestTargetValidate(t *testing.T) {
 	}
 }
 
-// village is a host with a few processes of each kind.
+// village returns a host with a few processes of each kind.
 func village(t *testing.T) *host {
 	h := newHost(t, false)
 	uid := os.Geteuid()
@@ -110,7 +110,7 @@ func TestTargetsFindAndMatch(t *testing.T) {
 	}
 }
 
-func TestFindTellsThreadsAndStart(t *testing.T) {
+func TestFindReturnsThreadsAndStart(t *testing.T) {
 	h := village(t)
 	m, err := NewMatcher([]Target{{PID: 10}}, 0)
 	require.NoError(t, err)

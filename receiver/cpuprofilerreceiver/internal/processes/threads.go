@@ -6,7 +6,7 @@ package processes
 // thread is one thread of a process.
 type thread struct{ pid, tid int }
 
-// ThreadName returns the name of a thread; empty where it is not known.
+// ThreadName returns the name of a thread; empty if unknown.
 func (t *Table) ThreadName(pid, tid int) string {
 	p := t.last
 	if p == nil || p.PID != pid {
@@ -23,7 +23,7 @@ func (t *Table) ThreadName(pid, tid int) string {
 	}
 	name, _ := t.fs.threadName(pid, tid)
 	name = t.intern(name)
-	p.setThreadName(tid, name) // unknown stays unknown, so that it is asked for once
+	p.setThreadName(tid, name) // also an unknown one, so that it is read once
 	return name
 }
 
@@ -60,15 +60,15 @@ func (t *Table) dropThreadNames() {
 	t.stats.ThreadNames = 0
 }
 
-// forkThread gives a new thread its creator's name, as the kernel does. An
-// unknown one is read when it is needed.
+// forkThread gives a new thread its creator's name, as the kernel does. An unknown
+// name is read when it is needed.
 func (p *Process) forkThread(tid, ptid int) {
 	name, ok := p.threads[ptid]
 	if ptid == p.PID {
 		name, ok = p.Name, p.Name != ""
 	}
 	if !ok {
-		p.dropThreadName(tid) // of an earlier thread with this id
+		p.dropThreadName(tid) // an earlier thread's with this id
 		return
 	}
 	p.setThreadName(tid, name)

@@ -11,14 +11,15 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// Mapping returns what is mapped executable at an address, nil where no file is.
+// Mapping returns the executable mapping at an address; nil if it is of no file.
 func (p *Process) Mapping(address uint64) *samples.Mapping { return p.space.mapping(address) }
 
-// Mapped lists what is mapped executable, by address. It is not to be changed.
+// Mapped returns the executable mappings by address. The caller must not change
+// them.
 func (p *Process) Mapped() []*samples.Mapping { return p.space.mappings }
 
-// Foundations are the mappings of the executable and of the C library, which
-// all stacks of a native program go through; nil where there is none.
+// Foundations returns the mappings of the executable and of the C library, which all
+// stacks of a native program go through; nil if there is none.
 func (p *Process) Foundations() (executable, libc *samples.Mapping) {
 	for _, m := range p.space.mappings {
 		switch {
@@ -31,14 +32,14 @@ func (p *Process) Foundations() (executable, libc *samples.Mapping) {
 	return executable, libc
 }
 
-// isLibC knows the C libraries by the names of their files: glibc's libc.so.6,
-// or libc-2.31.so before 2.34, and musl's, which is its dynamic linker too.
+// isLibC reports whether a file is a C library by its name: glibc's libc.so.6, or
+// libc-2.31.so before 2.34, or musl's, which is its dynamic linker too.
 func isLibC(file string) bool {
 	name := path.Base(file)
 	return strings.HasPrefix(name, "libc.so.") || strings.HasPrefix(name, "libc-2.") ||
 		strings.HasPrefix(name, "ld-musl-") || strings.HasPrefix(name, "libc.musl-")
 }
 
-// WholeStack is Stack for one that is known to reach the thread's entry,
-// whatever the names of its functions say.
+// WholeStack is Stack for a stack that is known to reach the thread's entry,
+// whatever its functions are called.
 func (p *Process) WholeStack(sample *perfevent.Sample) *samples.Stack { return p.stack(sample, true) }

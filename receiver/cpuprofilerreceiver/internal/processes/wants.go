@@ -3,8 +3,8 @@
 
 package processes
 
-// WantsPID says whether a process is to be sampled. For one that is known it
-// reads nothing.
+// WantsPID reports whether a process is to be sampled. It reads nothing about known
+// processes.
 func (t *Table) WantsPID(pid int) bool {
 	if p := t.last; p != nil && p.PID == pid && p.Resource != nil {
 		return p.Wanted
@@ -17,8 +17,8 @@ func (t *Table) WantsPID(pid int) bool {
 	return p != nil && p.Wanted
 }
 
-// CgroupOf is the cgroup that gives a known process's unit its identity; empty
-// where it is not known.
+// CgroupOf returns the cgroup that tells a known process's group apart; empty if
+// unknown.
 func (t *Table) CgroupOf(pid int) string {
 	if p, ok := t.processes.Peek(pid); ok {
 		return p.Cgroup
