@@ -542,7 +542,7 @@ func TestReceiverPausesWhenBuffersAreFullAndRecovers(t *testing.T) {
 	<-called
 	require.Eventually(t, func() bool { return r.telemetryGauge("otelcol_cpu_profiler.buffer.usage") == 64<<10 }, patience, time.Millisecond)
 	require.Eventually(t, func() bool { return r.logs.FilterMessage(full).Len() > 0 }, patience, time.Millisecond)
-	time.Sleep(20 * time.Millisecond) // some periods, to be skipped
+	time.Sleep(20 * time.Millisecond) // a pause of some sample periods, which are skipped
 
 	blocked.Store(false)
 	close(release)

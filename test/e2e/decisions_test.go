@@ -104,7 +104,6 @@ func TestByHand(t *testing.T) {
     policies: # nothing opens by itself, whatever is hot on this host
       - {name: cpu, match: {cgroup: /no/such}, any_of: [{monitor: cpu_utilization, threshold: 80, average_over: 30s}]}`, server.yaml, server.address))
 			startLoad(t, cool.Command(loadBinary, "-duty", "0.2"), coolService)
-			time.Sleep(3 * time.Second) // so that the recorder has something of it
 			client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 				return (&net.Dialer{}).DialContext(ctx, server.network, server.address)
 			}}}
@@ -118,8 +117,11 @@ func TestByHand(t *testing.T) {
 			}
 			status, _ := post("/no/such/cgroup")
 			require.Equal(t, http.StatusNotFound, status)
-			status, answer := post(cool.Path)
-			require.Equal(t, http.StatusOK, status, "%v", answer)
+			var answer map[string]any
+			require.Eventually(t, func() bool { // once its cgroup is known
+				status, answer = post(cool.Path)
+				return status == http.StatusOK
+			}, startTimeout, 100*time.Millisecond, "%v", answer)
 			c.wait(startTimeout, "gate opened", func(l logLine) bool { return l.str("unit") == cool.Path && l.str("monitor") == "manual" })
 			c.wait(startTimeout, "gate closed", of(cool.Path))
 			c.stop() // what exporters hold leaves first

@@ -159,8 +159,8 @@ func play(t *testing.T, s scenario) outcome {
 	return o
 }
 
-// checkAccounts checks that every sample that the receiver handed over is one
-// that the processor counted, once, or holds.
+// checkAccounts checks that the processor counted or holds every sample that the
+// receiver emitted, once.
 func checkAccounts(t *testing.T, metrics int) {
 	t.Helper()
 	var in, out float64
@@ -171,9 +171,9 @@ func checkAccounts(t *testing.T, metrics int) {
 			t.Logf("in %v = out %v", in, out)
 			return
 		}
-		time.Sleep(100 * time.Millisecond) // a batch was handed over between the two
+		time.Sleep(100 * time.Millisecond) // the receiver emitted a batch between the two
 	}
-	t.Errorf("cpu_profiler handed over %v samples, cpu_trigger counted %v", in, out)
+	t.Errorf("cpu_profiler emitted %v samples, cpu_trigger counted %v", in, out)
 }
 
 func startLoad(t *testing.T, cmd *exec.Cmd, service string) {

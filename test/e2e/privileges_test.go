@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 	"golang.org/x/sys/unix"
@@ -118,7 +119,6 @@ service:
 				AmbientCaps: tt.caps,
 			})
 			c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
-			deadline := time.Now().Add(startTimeout)
 			var seen map[string]bool
 			missing := func() (m []string) {
 				seen = p.seen(w.received())
@@ -129,9 +129,12 @@ service:
 				}
 				return m
 			}
-			time.Sleep(5 * time.Second) // what is not to be seen has its time, too
-			for len(missing()) > 0 && time.Now().Before(deadline) {
-				time.Sleep(200 * time.Millisecond)
+			if len(tt.want) == 0 {
+				c.wait(startTimeout, "nothing can be sampled", nil)
+			} else {
+				assert.Eventually(t, func() bool { return len(missing()) == 0 }, startTimeout, 200*time.Millisecond)
+				exported := len(w.received()) // what must not be seen would be in one of the next
+				assert.Eventually(t, func() bool { return len(w.received()) > exported+3 }, startTimeout, 200*time.Millisecond)
 			}
 			c.stop()
 			missing()
