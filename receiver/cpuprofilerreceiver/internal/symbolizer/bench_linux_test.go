@@ -16,6 +16,7 @@ import (
 	"github.com/ulikunitz/xz"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 )
 
 // BenchmarkResolve is a location whose address was asked for before, in this or
@@ -53,8 +54,8 @@ func BenchmarkLookup(b *testing.B) {
 		b.ReportAllocs()
 		i := 0
 		for b.Loop() {
-			o.f.budget = maxLookupBytes
-			if _, err := o.golang.lines(table.Funcs[i*61%len(table.Funcs)].Entry + 1); err != nil {
+			o.f.SetBudget(maxLookupBytes)
+			if _, err := o.golang.Lines(table.Funcs[i*61%len(table.Funcs)].Entry + 1); err != nil {
 				b.Fatal(err)
 			}
 			i++
@@ -172,8 +173,8 @@ func BenchmarkNativeLookup(b *testing.B) {
 		b.ReportAllocs()
 		i := 0
 		for b.Loop() {
-			o.f.budget = maxLookupBytes
-			if lines, err := o.sources[0].lines(pc(i)); err != nil || len(lines) != 1 {
+			o.f.SetBudget(maxLookupBytes)
+			if lines, err := o.sources[0].Lines(pc(i)); err != nil || len(lines) != 1 {
 				b.Fatal(lines, err)
 			}
 			i++
@@ -234,19 +235,22 @@ func BenchmarkTrack(b *testing.B) {
 	}
 }
 
-// benchmarkProgram is this test program as a process that is symbolized, and
-// where functions are in its file.
+// benchmarkProgram returns a symbolizer, a mapping of this test program, and offsets of
+// functions in its file.
 func benchmarkProgram(b *testing.B) (*Symbolizer, *samples.Mapping, []uint64) {
 	exe, err := os.Executable()
 	require.NoError(b, err)
 	m := mappingOf(b, mappings(b, os.Getpid()), exe)
 	o := openObject(b, exe)
-	var pcs []uint64
-	for _, entry := range o.golang.entries {
-		off, _, ok := o.f.fileOffset(o.golang.text + uint64(entry))
-		if ok && len(pcs) < 1000 {
-			pcs = append(pcs, off)
+	file, err := os.Open(exe)
+	require.NoError(b, err)
+	defer file.Close()
+	var offsets []uint64
+	require.NoError(b, goprogram.EachFunction(file, int64(o.f.Size), func(f *goprogram.Function) bool {
+		if off, _, ok := o.f.Offset(f.Start); ok {
+			offsets = append(offsets, off)
 		}
-	}
-	return newSymbolizer(b, Config{}), m, pcs
+		return len(offsets) < 1000
+	}))
+	return newSymbolizer(b, Config{}), m, offsets
 }

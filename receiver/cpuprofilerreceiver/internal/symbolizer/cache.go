@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 )
 
 const (
@@ -234,7 +235,7 @@ func (s *Symbolizer) loadFrom(key fileKey, f *file, m *samples.Mapping, r *os.Fi
 	if err != nil {
 		r.Close()
 		f.pid, f.err, f.outcome = m.PID, fmt.Errorf("read symbols of %q: %w", m.Path, err), Invalid
-		if errors.Is(err, errNotELF) {
+		if errors.Is(err, elffile.ErrNotELF) {
 			f.outcome = NoFile
 		}
 		s.log.Debug("no symbols", zap.Error(f.err))

@@ -21,6 +21,8 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram/goprogramtest"
 )
 
 func tool(t testing.TB, name string, args ...string) {
@@ -319,9 +321,9 @@ func TestDebugLink(t *testing.T) {
 		"without checksum": {[]byte("a.debug\x00"), ""},
 		"without an end":   {[]byte("a.debug"), ""},
 	} {
-		f := &elfFile{r: bytes.NewReader(test.content), size: uint64(len(test.content)), budget: maxIndexBytes}
-		f.sections = []section{{name: ".gnu_debuglink", size: f.size}}
-		got, sum, ok := f.debugLink()
+		f := elffile.New(bytes.NewReader(test.content), int64(len(test.content)))
+		f.Sections = []elffile.Section{{Name: ".gnu_debuglink", Size: f.Size}}
+		got, sum, ok := debugLink(f)
 		require.Equal(t, test.want, got, name)
 		require.Equal(t, test.want != "", ok, name)
 		if ok {
@@ -339,14 +341,14 @@ func syntheticSymbols(names ...string) []byte {
 		symbols = le.AppendUint32(symbols, uint32(len(strings)))
 		symbols = append(symbols, elf.ST_INFO(elf.STB_LOCAL, elf.STT_FUNC), 0)
 		symbols = le.AppendUint16(symbols, 1)
-		symbols = le.AppendUint64(symbols, uint64(syntheticText+i*32))
+		symbols = le.AppendUint64(symbols, uint64(goprogramtest.Text+i*32))
 		symbols = le.AppendUint64(symbols, 32)
 		strings = append(append(strings, name...), 0)
 	}
-	out := syntheticELF()
-	headers := make([]byte, 3*shdrSize)
+	out := goprogramtest.ELF()
+	headers := make([]byte, 3*goprogramtest.SectionHeaderSize)
 	section := func(i int, kind elf.SectionType, link uint32, content []byte) {
-		h := headers[i*shdrSize:]
+		h := headers[i*goprogramtest.SectionHeaderSize:]
 		le.PutUint32(h[4:], uint32(kind))
 		le.PutUint64(h[24:], uint64(len(out)))
 		le.PutUint64(h[32:], uint64(len(content)))
@@ -356,7 +358,7 @@ func syntheticSymbols(names ...string) []byte {
 	section(1, elf.SHT_SYMTAB, 2, symbols)
 	section(2, elf.SHT_STRTAB, 0, strings)
 	le.PutUint64(out[40:], uint64(len(out)))
-	le.PutUint16(out[58:], shdrSize)
+	le.PutUint16(out[58:], goprogramtest.SectionHeaderSize)
 	le.PutUint16(out[60:], 3)
 	le.PutUint16(out[62:], 2)
 	return append(out, headers...)
@@ -365,10 +367,10 @@ func syntheticSymbols(names ...string) []byte {
 // FuzzSeparateSymbols reads another file's symbols for a program, held open and
 // held in memory.
 func FuzzSeparateSymbols(f *testing.F) {
-	program, err := parseELF(bytes.NewReader(syntheticGo(120)), int64(len(syntheticGo(120))))
+	program, err := elffile.Parse(bytes.NewReader(goprogramtest.Program(120)), int64(len(goprogramtest.Program(120))))
 	require.NoError(f, err)
 	read := func(file []byte, closer io.Closer, limit int64) (*symbolTable, error) {
-		separate, err := parseELF(bytes.NewReader(file), int64(len(file)))
+		separate, err := elffile.Parse(bytes.NewReader(file), int64(len(file)))
 		if err != nil {
 			return nil, err
 		}
@@ -378,24 +380,24 @@ func FuzzSeparateSymbols(f *testing.F) {
 	for _, closer := range []io.Closer{nil, io.NopCloser(nil)} {
 		table, err := read(seed, closer, 1<<20)
 		require.NoError(f, err)
-		lines, err := table.lines(syntheticText + 33)
+		lines, err := table.Lines(goprogramtest.Text + 33)
 		require.NoError(f, err)
 		require.Equal(f, []samples.Line{{Function: "foo::bar", SystemName: "_ZN3foo3barEi"}}, lines)
 	}
-	f.Add(seed, uint64(syntheticText))
+	f.Add(seed, uint64(goprogramtest.Text))
 	f.Fuzz(func(t *testing.T, file []byte, pc uint64) {
 		const limit = 64 << 10
 		for _, closer := range []io.Closer{nil, io.NopCloser(nil)} {
-			program.budget = maxIndexBytes
+			program.SetBudget(elffile.IndexBudget)
 			table, err := read(file, closer, limit)
 			if err != nil || table == nil {
 				continue
 			}
-			if table.bytes() > limit {
-				t.Errorf("%d bytes held", table.bytes())
+			if table.Bytes() > limit {
+				t.Errorf("%d bytes held", table.Bytes())
 			}
-			for _, pc := range []uint64{pc, syntheticText, syntheticText + 40} {
-				_, _ = table.lines(pc)
+			for _, pc := range []uint64{pc, goprogramtest.Text, goprogramtest.Text + 40} {
+				_, _ = table.Lines(pc)
 			}
 		}
 	})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer/perfmap"
 )
 
@@ -299,7 +300,7 @@ func (s *Symbolizer) readOn(g *generated) error {
 	} else if size == g.offset {
 		return nil
 	}
-	buf := make([]byte, min(scanChunk, size-g.offset))
+	buf := make([]byte, min(elffile.ChunkSize, size-g.offset))
 	for g.offset < size {
 		b := buf[:min(int64(len(buf)), size-g.offset)]
 		n, err := g.file.ReadAt(b, g.offset)
@@ -308,7 +309,7 @@ func (s *Symbolizer) readOn(g *generated) error {
 		}
 		taken := g.read.Add(b[:n])
 		if taken == 0 {
-			if n < len(buf) || len(buf) < scanChunk {
+			if n < len(buf) || len(buf) < elffile.ChunkSize {
 				break // a line that is not written to its end
 			}
 			taken = n // no line is that long

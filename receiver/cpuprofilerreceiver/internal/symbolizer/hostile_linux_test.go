@@ -20,6 +20,8 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram/goprogramtest"
 )
 
 // host is a tree that looks like a host's root with one process, whose root is
@@ -84,25 +86,25 @@ func TestWhatIsNotTheMappedFileIsNotOpened(t *testing.T) {
 			return "/program", outside, os.Symlink("/proc/self/exe", filepath.Join(h.processRoot, "program"))
 		},
 		"another file by now": func(h host, outside string) (string, string, error) {
-			return "/program", outside, os.WriteFile(filepath.Join(h.processRoot, "program"), syntheticGo(120), 0o644)
+			return "/program", outside, os.WriteFile(filepath.Join(h.processRoot, "program"), goprogramtest.Program(120), 0o644)
 		},
 		"nothing": func(h host, outside string) (string, string, error) {
 			return "/program", outside, nil
 		},
 		"deleted, and another one with that name": func(h host, outside string) (string, string, error) {
 			seen := filepath.Join(h.processRoot, "program (deleted)")
-			return "/program (deleted)", seen, os.WriteFile(seen, syntheticGo(120), 0o644)
+			return "/program (deleted)", seen, os.WriteFile(seen, goprogramtest.Program(120), 0o644)
 		},
 		"name that is no path": func(h host, outside string) (string, string, error) {
 			seen := filepath.Join(h.processRoot, "program")
-			return "program", seen, os.WriteFile(seen, syntheticGo(120), 0o644)
+			return "program", seen, os.WriteFile(seen, goprogramtest.Program(120), 0o644)
 		},
 	}
 	for name, make := range tests {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
 			outside := filepath.Join(h.root, "outside")
-			require.NoError(t, os.WriteFile(outside, syntheticGo(120), 0o644))
+			require.NoError(t, os.WriteFile(outside, goprogramtest.Program(120), 0o644))
 			path, seen, err := make(h, outside)
 			if err != nil {
 				hosttest.SkipUnprivileged(t, "cannot make it: %v", err)
@@ -119,26 +121,26 @@ func TestWhatIsNotTheMappedFileIsNotOpened(t *testing.T) {
 func TestLinksWithinTheRootAreFollowed(t *testing.T) {
 	h := newHost(t)
 	require.NoError(t, os.Mkdir(filepath.Join(h.processRoot, "usr"), 0o755))
-	h.write(t, "usr/program", syntheticGo(120))
+	h.write(t, "usr/program", goprogramtest.Program(120))
 	require.NoError(t, os.Symlink("/usr", filepath.Join(h.processRoot, "link"))) // of the process's root
 	f, id, err := openMapping(h.root, h.mapping(t, "/link/program", filepath.Join(h.processRoot, "usr/program")))
 	require.NoError(t, err)
 	defer f.Close()
-	require.Equal(t, int64(len(syntheticGo(120))), id.size)
+	require.Equal(t, int64(len(goprogramtest.Program(120))), id.size)
 	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFD, 0)
 	require.NoError(t, err)
 	require.NotZero(t, flags&unix.FD_CLOEXEC)
 }
 
-// goLocation is main.inner, inlined into main.outer, of syntheticGo at m.
+// goLocation returns main.inner, inlined into main.outer, of goprogramtest.Program at m.
 func goLocation(m *samples.Mapping) *samples.Location {
-	return leaf(m, m.Start-m.FileOffset+ehdrSize+3*phdrSize+8)
+	return leaf(m, m.Start-m.FileOffset+goprogramtest.CodeOffset+8)
 }
 
 func TestFilesThatChange(t *testing.T) {
 	h := newHost(t)
 	path := filepath.Join(h.processRoot, "program")
-	h.write(t, "program", syntheticGo(120))
+	h.write(t, "program", goprogramtest.Program(120))
 	s := newSymbolizer(t, Config{Root: h.root})
 	m := h.mapping(t, "/program", path)
 	l := goLocation(m)
@@ -172,7 +174,7 @@ func TestFilesThatLie(t *testing.T) {
 	tried := 0
 	for i := range int(le.Uint16(goProgram[60:])) {
 		for _, field := range []uint64{16, 24, 32} {
-			at := shoff + uint64(i*shdrSize) + field
+			at := shoff + uint64(i*goprogramtest.SectionHeaderSize) + field
 			old := le.Uint64(goProgram[at:])
 			for _, v := range values {
 				le.PutUint64(goProgram[at:], v)
@@ -196,22 +198,22 @@ func readHostile(file []byte) {
 		return
 	}
 	_ = o.index(4 << 20)
-	for _, s := range o.f.segments {
-		_, _ = o.lookup(s.vaddr + 0x1234)
+	for _, s := range o.f.Segments {
+		_, _ = o.lookup(s.Address + 0x1234)
 	}
 }
 
 func TestSparseFileIsNotReadForever(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sparse")
-	file := syntheticELF(syntheticSegment{0, 5, make([]byte, 8)})
+	file := goprogramtest.ELF(goprogramtest.Segment{Flags: 5, Data: make([]byte, 8)})
 	const huge = 1 << 42
 	le := binary.LittleEndian
-	le.PutUint64(file[ehdrSize+32:], huge)
+	le.PutUint64(file[goprogramtest.HeaderSize+32:], huge)
 	le.PutUint64(file[40:], uint64(len(file)))
-	le.PutUint16(file[58:], shdrSize)
+	le.PutUint16(file[58:], goprogramtest.SectionHeaderSize)
 	le.PutUint16(file[60:], 3)
 	header := func(kind, link uint32, offset, size uint64) {
-		b := make([]byte, shdrSize)
+		b := make([]byte, goprogramtest.SectionHeaderSize)
 		le.PutUint32(b[4:], kind)
 		le.PutUint64(b[24:], offset)
 		le.PutUint64(b[32:], size)
@@ -230,9 +232,9 @@ func TestSparseFileIsNotReadForever(t *testing.T) {
 	defer r.Close()
 	o, err := newObject(r, huge, r)
 	require.NoError(t, err)
-	require.NotEmpty(t, o.f.sections)
-	o.f.budget = 16 << 20 // sooner than by default
-	require.ErrorIs(t, o.index(1<<20), errBudget)
+	require.NotEmpty(t, o.f.Sections)
+	o.f.SetBudget(16 << 20) // sooner than by default
+	require.ErrorIs(t, o.index(1<<20), elffile.ErrBudget)
 }
 
 func TestDeletedAndReplacedProgramKeepsItsNames(t *testing.T) {
@@ -242,7 +244,7 @@ func TestDeletedAndReplacedProgramKeepsItsNames(t *testing.T) {
 	before := mappingOf(t, mappings(t, p.pid), path)
 	addr := addressOf(t, path, before, "exported")
 	require.NoError(t, os.Remove(path))
-	require.NoError(t, os.WriteFile(path, syntheticGo(120), 0o755))
+	require.NoError(t, os.WriteFile(path, goprogramtest.Program(120), 0o755))
 	for _, m := range []*samples.Mapping{before, mappingOf(t, mappings(t, p.pid), path)} {
 		s := newSymbolizer(t, Config{})
 		l := leaf(m, addr)
@@ -326,7 +328,7 @@ func hostWith(t *testing.T, n int) (host, []*samples.Mapping) {
 	var maps []*samples.Mapping
 	for i := range n {
 		name := fmt.Sprint("program", i)
-		h.write(t, name, syntheticGo(120))
+		h.write(t, name, goprogramtest.Program(120))
 		maps = append(maps, h.mapping(t, "/"+name, filepath.Join(h.processRoot, name)))
 	}
 	return h, maps
@@ -396,7 +398,7 @@ func TestFileThatWasReplacedUnderItsInode(t *testing.T) {
 	same, _ := s.objectOf(maps[0])
 	require.Same(t, first, same)
 
-	h.write(t, "program0", append(syntheticGo(118), 0))
+	h.write(t, "program0", append(goprogramtest.Program(118), 0))
 	clock.advance(checkInterval - 1)
 	s.tracked(maps[0])
 	same, _ = s.objectOf(maps[0])
@@ -405,7 +407,9 @@ func TestFileThatWasReplacedUnderItsInode(t *testing.T) {
 	s.tracked(maps[0])
 	other, _ := s.objectOf(maps[0])
 	require.NotSame(t, first, other)
-	require.Equal(t, 118, other.golang.version)
+	a, err := other.lookup(goprogramtest.Text)
+	require.NoError(t, err)
+	require.Zero(t, a.lines[0].StartLine, "Go 1.18 does not record it")
 	s.Close()
 	require.Zero(t, s.Counters().Objects)
 	require.Zero(t, s.Counters().Bytes)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 )
 
 const (
@@ -53,7 +54,7 @@ type kernelSymbol struct {
 func readKernelSymbols(r io.Reader) (*kernelSymbols, error) {
 	k := &kernelSymbols{}
 	var found []kernelSymbol
-	lines := bufio.NewReaderSize(io.LimitReader(r, maxKallsymsBytes), scanChunk)
+	lines := bufio.NewReaderSize(io.LimitReader(r, maxKallsymsBytes), elffile.ChunkSize)
 	hidden := true
 	for {
 		line, err := lines.ReadSlice('\n')
@@ -185,8 +186,8 @@ func loadKernelSymbols(root string) (*kernelSymbols, error) {
 	if err != nil {
 		return nil, err
 	}
-	if notes, err := procfs.ReadFile(filepath.Join(root, "sys/kernel/notes"), maxNotes); err == nil {
-		k.buildID, _ = parseNotes(notes)
+	if notes, err := procfs.ReadFile(filepath.Join(root, "sys/kernel/notes"), elffile.MaxNotes); err == nil {
+		k.buildID, _ = elffile.ParseNotes(notes)
 	}
 	return k, nil
 }
@@ -198,7 +199,7 @@ func kernelSymbolsShown(root string) error {
 		return fmt.Errorf("kernel functions stay without names: %w", err)
 	}
 	defer f.Close()
-	lines := bufio.NewScanner(io.LimitReader(f, scanChunk))
+	lines := bufio.NewScanner(io.LimitReader(f, elffile.ChunkSize))
 	for lines.Scan() {
 		if addr, kind, _, ok := parseKallsyms(lines.Bytes()); ok && addr != 0 && kernelRank(kind) > 0 {
 			return nil

@@ -252,7 +252,7 @@ func TestLargeGoProgramAgreesWithGosym(t *testing.T) {
 	require.Greater(t, len(table.Funcs), 10_000)
 	for i := range table.Funcs {
 		f := &table.Funcs[i]
-		lines, err := o.golang.lines(f.Entry)
+		lines, err := o.golang.Lines(f.Entry)
 		require.NoError(t, err)
 		require.NotEmpty(t, lines, f.Name)
 		outer := lines[len(lines)-1]
@@ -314,7 +314,7 @@ func TestVDSO(t *testing.T) {
 	if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
 		t.Skipf("vdso symbols of %s are not known here", runtime.GOARCH)
 	}
-	m := mappingOf(t, mappings(t, os.Getpid()), vdsoPath)
+	m := mappingOf(t, mappings(t, os.Getpid()), VDSOPath)
 	image, err := vdsoImage()
 	require.NoError(t, err)
 	f, err := elf.NewFile(strings.NewReader(string(image)))

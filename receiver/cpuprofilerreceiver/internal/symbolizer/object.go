@@ -5,52 +5,59 @@ package symbolizer
 
 import (
 	"debug/elf"
+	"errors"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 )
 
-// What a map entry or a slice costs beside its content, roughly.
+// What a line and a map entry take beside their strings, roughly.
 const (
-	stringOverhead = 48
-	lineSize       = 80
-	entryOverhead  = 64
+	lineSize      = 80
+	entryOverhead = 64
 )
 
-// source answers for some of an object file's addresses.
+// maxLookupBytes bounds what is read to answer for one address. The longest tables of
+// one Go function are those of generated parsers, about 100 KiB.
+const maxLookupBytes = 4 << 20
+
+var errTooLarge = errors.New("its symbols do not fit the symbol cache")
+
+// source knows functions of an object file.
 type source interface {
-	// lines lists the functions at pc, a link-time address, the innermost
-	// inlined one first; none where the source does not know.
-	lines(pc uint64) ([]samples.Line, error)
-	// frameType is the type of what the source knows.
-	frameType() samples.FrameType
-	// bytes is the memory held.
-	bytes() int64
+	// Lines returns the functions at pc, a link-time address, the innermost inlined one
+	// first; none where the source does not know.
+	Lines(pc uint64) ([]samples.Line, error)
+	// FrameType returns the type of all its functions.
+	FrameType() samples.FrameType
+	// Bytes returns the memory held.
+	Bytes() int64
 }
 
-// object is an object file that is open. Only the exporting goroutine calls
-// lookup.
+// object is an open object file. Only the exporting goroutine calls lookup.
 type object struct {
-	f       *elfFile
+	f       *elffile.File
 	closer  io.Closer
 	sources []source
-	golang  *goTable
-	// separate finds the file with the symbols that this one was stripped of; it
-	// returns nil where there is none. It may be nil.
+	golang  *goprogram.Table
+	// separate finds the file with the stripped symbols; it returns nil where there is
+	// none. It may be nil.
 	separate func() *symbolFile
-	// debug is that file, nil where it is not held open.
+	// debug is that file; nil where it is not open.
 	debug io.Closer
 
 	buildID, goBuildID string
 
-	// known holds the answers given, by link-time address.
+	// known are the answers so far, by link-time address.
 	known     map[uint64]answer
 	knownSize int64
 	maxKnown  int64
 
-	// What follows is the cache's, under its lock.
+	// These are the cache's, under its lock.
 
 	size int64 // as counted in the cache's total
 	keys map[fileKey]struct{}
@@ -63,28 +70,28 @@ type answer struct {
 	kind  samples.FrameType
 }
 
-// newObject reads the headers; index makes it useful.
+// newObject reads the headers. index reads the symbols.
 func newObject(r io.ReaderAt, size int64, closer io.Closer) (*object, error) {
-	f, err := parseELF(r, size)
+	f, err := elffile.Parse(r, size)
 	if err != nil {
 		return nil, err
 	}
 	o := &object{f: f, closer: closer, known: make(map[uint64]answer), keys: make(map[fileKey]struct{})}
-	o.buildID, o.goBuildID = f.buildIDs()
+	o.buildID, o.goBuildID = f.BuildIDs()
 	return o, nil
 }
 
-// index reads the tables of the object's sources into at most limit bytes.
-// A source that is broken is left out: err says so, and the others still work.
+// index reads the tables of the object's sources into at most limit bytes. A corrupt
+// source is left out, and err is its error; the others still work.
 func (o *object) index(limit int64) error {
 	o.maxKnown = limit / 4
-	golang, err := newGoTable(o.f, o.goBuildID, limit)
+	golang, err := goprogram.NewTable(o.f, o.goBuildID, limit)
 	skip := func(uint64) bool { return false }
 	if golang != nil {
 		o.golang = golang
 		o.sources = append(o.sources, golang)
-		limit -= golang.bytes()
-		skip = golang.contains
+		limit -= golang.Bytes()
+		skip = golang.Contains
 	}
 	if golang == nil || !o.allGo(golang) {
 		symbols, symErr := o.symbols(limit, skip)
@@ -98,17 +105,17 @@ func (o *object) index(limit int64) error {
 	return err
 }
 
-// symbols reads the ELF symbols, those that were stripped off too where they can
-// be found. Where these are broken, or too many, what is left has to do.
+// symbols reads the ELF symbols, with the stripped ones where they are found. Where
+// those are corrupt or too many, it reads the others and returns an error as well.
 func (o *object) symbols(limit int64, skip func(vaddr uint64) bool) (*symbolTable, error) {
 	var separate *symbolFile
 	var err error
-	if o.f.stripped() {
+	if isStripped(o.f) {
 		if o.separate != nil {
 			separate = o.separate()
 		}
 		if separate == nil {
-			separate, err = o.f.miniDebugInfo(limit / 2)
+			separate, err = miniDebugInfo(o.f, limit/2)
 		}
 	}
 	if separate == nil {
@@ -124,18 +131,18 @@ func (o *object) symbols(limit int64, skip func(vaddr uint64) bool) (*symbolTabl
 			separate.closer.Close()
 		}
 		symbols, _ = newSymbolTable(o.f, nil, limit, skip)
-		return symbols, fmt.Errorf("read symbols that were stripped off: %w", err)
+		return symbols, fmt.Errorf("reading stripped symbols: %w", err)
 	}
 	o.debug = separate.closer
 	return symbols, nil
 }
 
-// allGo says whether there is no code but Go's, whose ELF symbols need not be
-// read: they are many.
-func (o *object) allGo(t *goTable) bool {
-	for _, s := range o.f.sections {
-		if s.flags&elf.SHF_EXECINSTR != 0 && s.size > 0 && s.name != ".plt" && s.name != ".plt.got" &&
-			(!t.contains(s.addr) || !t.contains(s.addr+s.size-1)) {
+// allGo reports whether all code is Go's. Its ELF symbols are many and then need not be
+// read.
+func (o *object) allGo(t *goprogram.Table) bool {
+	for _, s := range o.f.Sections {
+		if s.Flags&elf.SHF_EXECINSTR != 0 && s.Size > 0 && s.Name != ".plt" && s.Name != ".plt.got" &&
+			(!t.Contains(s.Address) || !t.Contains(s.Address+s.Size-1)) {
 			return false
 		}
 	}
@@ -150,7 +157,7 @@ func (o *object) close() {
 	}
 }
 
-// descriptors is how many files are held open.
+// descriptors returns the number of open files.
 func (o *object) descriptors() int {
 	if o.debug != nil {
 		return 2
@@ -158,50 +165,50 @@ func (o *object) descriptors() int {
 	return 1
 }
 
-// bytes is the memory held for indexes and answers.
+// bytes returns the memory held for indexes and answers.
 func (o *object) bytes() int64 {
 	n := o.knownSize + entryOverhead
 	for _, s := range o.sources {
-		n += s.bytes()
+		n += s.Bytes()
 	}
 	return n
 }
 
-// lookup answers for the instruction at a link-time address.
+// lookup returns the functions of the instruction at a link-time address.
 func (o *object) lookup(pc uint64) (answer, error) {
 	if a, ok := o.known[pc]; ok {
 		return a, nil
 	}
-	o.f.budget = maxLookupBytes
+	o.f.SetBudget(maxLookupBytes)
 	a := answer{kind: samples.FrameNative}
 	for _, s := range o.sources {
-		lines, err := s.lines(pc)
+		lines, err := s.Lines(pc)
 		if err != nil {
 			return a, err
 		}
 		if len(lines) > 0 {
-			a = answer{lines: lines, kind: s.frameType()}
+			a = answer{lines: lines, kind: s.FrameType()}
 			break
 		}
 	}
 	n := int64(entryOverhead)
 	for i := range a.lines {
 		n += lineSize
-		if a.kind != samples.FrameGo { // whose names the table holds
+		if a.kind != samples.FrameGo { // the table holds the names of Go's
 			n += int64(len(a.lines[i].Function) + len(a.lines[i].SystemName))
 		}
 	}
 	held := o.knownSize + n
 	if o.golang != nil {
-		held += o.golang.held
+		held += o.golang.Names()
 	}
 	if held > o.maxKnown {
-		// Starting over costs less than keeping an order of use, and only
-		// addresses that no stack holds yet are asked for again.
+		// Starting over costs less than an order of use, and only addresses that no stack
+		// has yet are looked up again.
 		clear(o.known)
 		o.knownSize = 0
 		if o.golang != nil {
-			o.golang.forget()
+			o.golang.Forget()
 		}
 	}
 	o.known[pc] = a

@@ -100,7 +100,7 @@ func vdsoImage() ([]byte, error) {
 	}
 	for line := range bytes.Lines(maps) {
 		m, ok := procfs.ParseExecutable(line)
-		if !ok || string(m.Path) != vdsoPath {
+		if !ok || string(m.Path) != VDSOPath {
 			continue
 		}
 		if m.Limit-m.Start > maxImage {

@@ -116,7 +116,6 @@ type Counters struct {
 }
 
 const (
-	vdsoPath   = "[vdso]"
 	kernelPath = "[kernel.kallsyms]"
 	// queueLength bounds the mappings that wait for the worker: a few hundred
 	// programs starting at once.
@@ -342,7 +341,7 @@ func (s *Symbolizer) Resolve(pid int, l *samples.Location) {
 		l.Type = samples.FrameKernel
 		outcome = s.resolveKernel(l, pc)
 	} else {
-		if outcome = s.resolveUser(l, pc); outcome == NoFile && (l.Mapping == nil || l.Mapping.Path != vdsoPath) {
+		if outcome = s.resolveUser(l, pc); outcome == NoFile && (l.Mapping == nil || l.Mapping.Path != VDSOPath) {
 			outcome, again = s.resolveGenerated(pid, l, pc)
 		}
 	}
@@ -373,7 +372,7 @@ func (s *Symbolizer) resolveUser(l *samples.Location, pc uint64) Outcome {
 	if outcome != Resolved {
 		return outcome
 	}
-	addr, ok := o.f.vaddr(pc - m.Start + m.FileOffset)
+	addr, ok := o.f.Address(pc - m.Start + m.FileOffset)
 	if !ok {
 		return NoSymbol
 	}
@@ -398,7 +397,7 @@ func (s *Symbolizer) resolveUser(l *samples.Location, pc uint64) Outcome {
 // objectOf finds or opens the object file behind m. An object that comes with
 // another outcome than Resolved has a build id to offer, but no names.
 func (s *Symbolizer) objectOf(m *samples.Mapping) (*object, Outcome) {
-	if m.Path == vdsoPath && s.vdso != nil {
+	if m.Path == VDSOPath && s.vdso != nil {
 		return s.vdso, Resolved
 	}
 	if !backed(m) {

@@ -15,42 +15,45 @@ import (
 	"github.com/ianlancetaylor/demangle"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 )
 
-// symbol is a function of an ELF symbol table, 12 bytes: a large C++ program
-// has a million of them. Names stay in the file until they are asked for.
+// symbol is a function of an ELF symbol table, in 12 bytes: a large C++ program has a
+// million of them. Names are read from the file when they are needed.
 type symbol struct {
 	// start is relative to symbolTable.base.
 	start, size uint32
-	// name is an offset into a string table, whose number is in the top bits.
+	// name is an offset in a string table, whose number is in the top bits.
 	name uint32
 }
 
 const (
 	compactSymbolSize  = 12
 	buildingSymbolSize = 16
-	// stringTableShift is where in symbol.name the number of the table begins.
+	maxSymbolName      = 8 << 10
+	symbolSize         = elf.Sym64Size
+	// stringTableShift is the first bit of symbol.name that has the table's number.
 	stringTableShift = 30
-	// nestingLimit is how far back an enclosing function is looked for, where
-	// the nearest symbol before an address ends before it.
+	// nestingLimit bounds how many symbols before an address are tried, where the
+	// nearest ones end before it.
 	nestingLimit = 16
-	// aliasLimit is how many names of one address are compared.
+	// aliasLimit bounds how many names of one address are compared.
 	aliasLimit = 16
 )
 
-// symbolTable is the functions of .symtab and .dynsym, and of the file with the
-// symbols that were stripped off, sorted by address.
+// symbolTable is the functions of .symtab and .dynsym, and of the separate file that
+// has the stripped ones, by address.
 type symbolTable struct {
-	f       *elfFile
+	f       *elffile.File
 	base    uint64
 	symbols []symbol
 	strings [3]stringTable
 }
 
-// stringTable is where names are. held is what it takes in memory.
+// stringTable is a section with names. held is the memory that it takes.
 type stringTable struct {
-	f       *elfFile
-	section section
+	f       *elffile.File
+	section elffile.Section
 	held    int64
 }
 
@@ -59,18 +62,18 @@ type rankedSymbol struct {
 	rank uint8
 }
 
-// newSymbolTable reads the symbol tables of f, and of the file that has its
-// symbols, which may be nil, leaving out what skip says. It takes at most limit
-// bytes while it works.
-func newSymbolTable(f *elfFile, separate *symbolFile, limit int64, skip func(vaddr uint64) bool) (*symbolTable, error) {
+// newSymbolTable reads the symbol tables of f, and of the separate file with its
+// symbols, which may be nil, without the addresses that skip returns true for. It
+// allocates at most limit bytes.
+func newSymbolTable(f *elffile.File, separate *symbolFile, limit int64, skip func(vaddr uint64) bool) (*symbolTable, error) {
 	t := &symbolTable{f: f, base: math.MaxUint64}
-	for _, s := range f.segments {
-		if s.kind == elf.PT_LOAD && s.flags&elf.PF_X != 0 {
-			t.base = min(t.base, s.vaddr)
+	for _, s := range f.Segments {
+		if s.Kind == elf.PT_LOAD && s.Flags&elf.PF_X != 0 {
+			t.base = min(t.base, s.Address)
 		}
 	}
 	from := []struct {
-		f    *elfFile
+		f    *elffile.File
 		kind elf.SectionType
 	}{{f, elf.SHT_SYMTAB}, {f, elf.SHT_DYNSYM}}
 	if separate != nil {
@@ -79,11 +82,11 @@ func newSymbolTable(f *elfFile, separate *symbolFile, limit int64, skip func(vad
 	}
 	var found []rankedSymbol
 	for i, from := range from {
-		for _, s := range from.f.sections {
-			if s.kind != from.kind || int(s.link) >= len(from.f.sections) {
+		for _, s := range from.f.Sections {
+			if s.Kind != from.kind || int(s.Link) >= len(from.f.Sections) {
 				continue
 			}
-			t.strings[i] = stringTable{f: from.f, section: from.f.sections[s.link]}
+			t.strings[i] = stringTable{f: from.f, section: from.f.Sections[s.Link]}
 			var err error
 			if found, err = t.read(found, from.f, s, uint32(i)<<stringTableShift, limit, skip); err != nil {
 				return nil, err
@@ -103,20 +106,20 @@ func newSymbolTable(f *elfFile, separate *symbolFile, limit int64, skip func(vad
 	return t, nil
 }
 
-// read adds the symbols of a section of f, which have their names in the table
-// of that number.
-func (t *symbolTable) read(found []rankedSymbol, f *elfFile, s section, table uint32, limit int64, skip func(uint64) bool) ([]rankedSymbol, error) {
-	if s.offset > f.size {
+// read adds the symbols of a section of f. table is the number of the string table
+// with their names, shifted.
+func (t *symbolTable) read(found []rankedSymbol, f *elffile.File, s elffile.Section, table uint32, limit int64, skip func(uint64) bool) ([]rankedSymbol, error) {
+	if s.Offset > f.Size {
 		return found, nil
 	}
-	left := min(s.size, f.size-s.offset)
-	off := s.offset
-	buf := make([]byte, scanChunk/symbolSize*symbolSize)
+	left := min(s.Size, f.Size-s.Offset)
+	off := s.Offset
+	buf := make([]byte, elffile.ChunkSize/symbolSize*symbolSize)
 	le := binary.LittleEndian
 	for left >= symbolSize {
 		b := buf[:min(uint64(len(buf)), left/symbolSize*symbolSize)]
-		if err := f.read(b, off); err != nil {
-			return nil, fmt.Errorf("read the symbol table: %w", err)
+		if err := f.Read(b, off); err != nil {
+			return nil, fmt.Errorf("reading the symbol table: %w", err)
 		}
 		off += uint64(len(b))
 		left -= uint64(len(b))
@@ -127,7 +130,7 @@ func (t *symbolTable) read(found []rankedSymbol, f *elfFile, s section, table ui
 			if kind != elf.STT_FUNC && kind != elf.STT_GNU_IFUNC || shndx == elf.SHN_UNDEF || name == 0 || name >= 1<<stringTableShift {
 				continue
 			}
-			if value < t.base || value-t.base > math.MaxUint32 || !t.f.executable(value) || skip(value) {
+			if value < t.base || value-t.base > math.MaxUint32 || !t.f.Executable(value) || skip(value) {
 				continue
 			}
 			if int64(len(found)+1)*buildingSymbolSize > limit {
@@ -136,11 +139,11 @@ func (t *symbolTable) read(found []rankedSymbol, f *elfFile, s section, table ui
 			r := rankedSymbol{symbol{start: uint32(value - t.base), size: uint32(min(size, math.MaxUint32)), name: name | table}, rank(info)}
 			if size == 0 {
 				r.rank = 0
-				// Up to the end of its section; compact stops it at the next symbol.
+				// It ends with its section; compact ends it at the next symbol.
 				r.size = math.MaxUint32
-				if int(shndx) < len(f.sections) {
-					if s := f.sections[shndx]; s.addr <= value && value-s.addr < s.size {
-						r.size = uint32(min(s.addr+s.size-value, math.MaxUint32))
+				if int(shndx) < len(f.Sections) {
+					if s := f.Sections[shndx]; s.Address <= value && value-s.Address < s.Size {
+						r.size = uint32(min(s.Address+s.Size-value, math.MaxUint32))
 					}
 				}
 			}
@@ -150,8 +153,8 @@ func (t *symbolTable) read(found []rankedSymbol, f *elfFile, s section, table ui
 	return found, nil
 }
 
-// rank says which of several names of one address is shown: a symbol without a
-// size is a label at best, a local name is the least known.
+// rank orders the names of one address: the highest is shown. read gives rank 0 to a
+// symbol without a size, which may be a label.
 func rank(info byte) uint8 {
 	switch elf.ST_BIND(info) {
 	case elf.STB_GLOBAL:
@@ -196,7 +199,8 @@ func compact(found []rankedSymbol) []symbol {
 	return out
 }
 
-func (t *symbolTable) bytes() int64 {
+// Bytes implements source.
+func (t *symbolTable) Bytes() int64 {
 	n := int64(len(t.symbols)) * compactSymbolSize
 	for i := range t.strings {
 		n += t.strings[i].held
@@ -204,9 +208,11 @@ func (t *symbolTable) bytes() int64 {
 	return n
 }
 
-func (t *symbolTable) frameType() samples.FrameType { return samples.FrameNative }
+// FrameType implements source.
+func (t *symbolTable) FrameType() samples.FrameType { return samples.FrameNative }
 
-func (t *symbolTable) lines(pc uint64) ([]samples.Line, error) {
+// Lines implements source.
+func (t *symbolTable) Lines(pc uint64) ([]samples.Line, error) {
 	if pc < t.base || pc-t.base > math.MaxUint32 {
 		return nil, nil
 	}
@@ -232,8 +238,7 @@ func (t *symbolTable) lines(pc uint64) ([]samples.Line, error) {
 	return nil, nil
 }
 
-// name is the name of symbol i, or of an alias that reads better: with fewer
-// leading underscores, then shorter.
+// name returns the name of symbol i, or that of its best alias, see betterAlias.
 func (t *symbolTable) name(i int) (string, error) {
 	best, err := t.nameOf(t.symbols[i])
 	if err != nil {
@@ -247,6 +252,8 @@ func (t *symbolTable) name(i int) (string, error) {
 	return best, nil
 }
 
+// betterAlias reports whether a reads better than b: it has fewer leading underscores
+// or, with as many, is shorter.
 func betterAlias(a, b string) bool {
 	ua, ub := len(a)-len(strings.TrimLeft(a, "_")), len(b)-len(strings.TrimLeft(b, "_"))
 	if ua != ub {
@@ -259,16 +266,17 @@ func (t *symbolTable) nameOf(s symbol) (string, error) {
 	table := &t.strings[s.name>>stringTableShift]
 	at := uint64(s.name & (1<<stringTableShift - 1))
 	if table.f != t.f {
-		table.f.budget = maxLookupBytes
+		table.f.SetBudget(maxLookupBytes)
 	}
-	name, err := cstring(table.f, table.section.offset+at, table.section.offset+table.section.size, maxSymbolName)
-	// Symbols of a version carry it in .symtab, after an @.
+	start, end := table.section.Offset, table.section.Offset+table.section.Size
+	name, err := table.f.CString(start+at, end, maxSymbolName)
+	// In .symtab a versioned symbol has its version after an @.
 	name, _, _ = strings.Cut(name, "@")
 	return name, err
 }
 
-// displayName demangles C++ and Rust names. Parameters are left out, as Go's
-// and C's names have none either; system is the linker's name where it differs.
+// displayName demangles C++ and Rust names, without parameters, since names of Go and
+// C have none either. system is the linker's name where it differs.
 func displayName(name string) (function, system string) {
 	const maxMangled, maxDemangled = 4 << 10, 13 // 2^13 bytes
 	if !strings.HasPrefix(name, "_Z") && !strings.HasPrefix(name, "_R") || len(name) > maxMangled {

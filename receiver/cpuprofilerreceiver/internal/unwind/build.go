@@ -5,56 +5,38 @@ package unwind
 
 import (
 	"debug/elf"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 )
 
-// Bounds on what a file may make us read: every size in it is a claim.
+// Bounds on what is read of a file, whose sizes may be wrong.
 const (
 	// maxFrames bounds .eh_frame. That of a browser or a database has some 20 MiB.
 	maxFrames = 64 << 20
-	// maxHeaders bounds what is read of everything else.
-	maxHeaders = 16 << 20
-	maxBuildID = 64
-	maxLoads   = 64
+	// maxNotes bounds what is read to find the build id.
+	maxNotes = 16 << 20
+	maxLoads = 64
 )
 
-// ErrNoCode says that a file has nothing in it that could be unwound.
+// ErrNoCode is returned for a file without code that could be unwound.
 var ErrNoCode = errors.New("no executable segment, or one of more than 4 GiB")
 
-// budget reads a file until a bound is hit.
-type budget struct {
-	r    io.ReaderAt
-	left int64
-}
-
-var errBudget = errors.New("there is too much to read")
-
-func (b *budget) ReadAt(p []byte, off int64) (int, error) {
-	if int64(len(p)) > b.left {
-		return 0, errBudget
-	}
-	b.left -= int64(len(p))
-	return b.r.ReadAt(p, off)
-}
-
-// NewTable reads a table from an object file of size bytes. It holds at most
-// about maxBytes; what does not fit is left out. Parts of the file that make no
-// sense are left out too, and the error says so: there may be a table beside it.
+// NewTable reads a table from an object file of size bytes. It holds about maxBytes at
+// most; what does not fit is left out. So are corrupt parts of the file: then there is
+// an error and there may be a table as well.
 func NewTable(r io.ReaderAt, size, maxBytes int64) (t *Table, err error) {
 	return readTable(r, size, maxBytes, false)
 }
 
-// readTable reads a whole table, or of the roots alone those that have no name in
-// a stripped file: Go's always have theirs.
+// readTable reads a whole table, or with rootsOnly the functions that threads begin
+// with and that have no name in a stripped file. Go's always have a name.
 func readTable(r io.ReaderAt, size, maxBytes int64, rootsOnly bool) (t *Table, err error) {
-	limited := &budget{r: r}
-	f, err := openELF(limited)
+	f, err := elffile.Parse(r, size)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +49,6 @@ func readTable(r io.ReaderAt, size, maxBytes int64, rootsOnly bool) (t *Table, e
 		return nil, ErrNoCode
 	}
 	b.t.buildID, b.entry, b.rootsOnly = buildID(f), f.Entry, rootsOnly
-	limited.left = maxFrames
 	framesErr := readFrames(f, regs, b)
 	var goErr error
 	if !rootsOnly {
@@ -78,120 +59,88 @@ func readTable(r io.ReaderAt, size, maxBytes int64, rootsOnly bool) (t *Table, e
 	return b.finish(), errors.Join(framesErr, goErr)
 }
 
-// openELF reads the headers of an object file.
-func openELF(r *budget) (*elf.File, error) {
-	r.left = maxHeaders
-	f, err := elf.NewFile(r)
-	if err != nil {
-		return nil, fmt.Errorf("read the ELF headers: %w", err)
-	}
-	if f.Class != elf.ELFCLASS64 || f.Data != elf.ELFDATA2LSB {
-		return nil, errors.New("not a 64-bit little-endian ELF file, and no other is read")
-	}
-	return f, nil
-}
-
 // readBuildID reads the GNU build id alone.
-func readBuildID(r io.ReaderAt) string {
-	f, err := openELF(&budget{r: r})
+func readBuildID(r io.ReaderAt, size int64) string {
+	f, err := elffile.Parse(r, size)
 	if err != nil {
 		return ""
 	}
 	return buildID(f)
 }
 
+// buildID returns the GNU build id in hex.
+func buildID(f *elffile.File) string {
+	f.SetBudget(maxNotes)
+	id, _ := f.BuildIDs()
+	return id
+}
+
 // executable lists the parts of the file that are mapped to be executed.
-func executable(f *elf.File) []segment {
+func executable(f *elffile.File) []segment {
 	var segments []segment
-	for _, p := range f.Progs {
-		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 && p.Filesz > 0 && len(segments) < maxLoads &&
-			p.Vaddr+p.Filesz > p.Vaddr && p.Off+p.Filesz > p.Off {
-			segments = append(segments, segment{p.Off, p.Vaddr, p.Filesz})
+	for _, s := range f.Segments {
+		if s.Kind == elf.PT_LOAD && s.Flags&elf.PF_X != 0 && s.Size > 0 && len(segments) < maxLoads {
+			segments = append(segments, segment{s.Offset, s.Address, s.Size})
 		}
 	}
 	return segments
 }
 
-// buildID is the GNU build id in hex.
-func buildID(f *elf.File) string {
-	const gnuBuildID = 3
-	for _, s := range f.Sections {
-		if s.Type != elf.SHT_NOTE || s.Name != ".note.gnu.build-id" || s.Size > 1024 {
-			continue
-		}
-		b, err := s.Data()
-		if err != nil {
-			continue
-		}
-		r := reader{data: b}
-		name, desc, kind := r.u32(), r.u32(), r.u32()
-		r.take(uint64(name+3) &^ 3)
-		if id := r.take(uint64(desc)); kind == gnuBuildID && len(id) > 0 && len(id) <= maxBuildID {
-			return hex.EncodeToString(id)
-		}
-	}
-	return ""
-}
-
 // readFrames reads .eh_frame, if there is one.
-func readFrames(f *elf.File, regs registers, b *tableBuilder) error {
+func readFrames(f *elffile.File, regs registers, b *tableBuilder) error {
+	f.SetBudget(maxFrames + elffile.ChunkSize)
 	section, addr, named, err := frameSection(f)
 	if err != nil || section == nil {
 		return err
 	}
 	reader := frames{regs: regs, addr: addr, to: b, entry: f.Entry, terminated: !named}
 	if err := reader.read(section); err != nil {
-		return fmt.Errorf("read .eh_frame: %w", err)
+		return fmt.Errorf("reading .eh_frame: %w", err)
 	}
 	return nil
 }
 
-// frameSection finds .eh_frame by its name, or, in files without section
-// headers, from the index of it that the dynamic linker uses; then more follows
-// it.
-func frameSection(f *elf.File) (section []byte, addr uint64, named bool, err error) {
-	if s := f.Section(".eh_frame"); s != nil && s.Type != elf.SHT_NOBITS {
-		if s.Flags&elf.SHF_COMPRESSED != 0 || s.Size > maxFrames {
+// frameSection finds .eh_frame by its name or, in files without section headers,
+// through .eh_frame_hdr, as the dynamic linker does. In the second case other data may
+// follow it.
+func frameSection(f *elffile.File) (section []byte, addr uint64, named bool, err error) {
+	if s, ok := f.Section(".eh_frame"); ok && s.Kind != elf.SHT_NOBITS {
+		if s.Flags&elf.SHF_COMPRESSED != 0 || s.Size > maxFrames || s.Size > f.Size {
 			return nil, 0, false, fmt.Errorf("an .eh_frame of %d bytes is not read", s.Size)
 		}
-		section = make([]byte, min(s.Size, maxFrames))
-		n, err := s.ReadAt(section, 0)
-		if n < len(section) && err != nil {
-			return nil, 0, false, fmt.Errorf("read .eh_frame: %w", err)
+		section = make([]byte, s.Size)
+		if err := f.Read(section, s.Offset); err != nil {
+			return nil, 0, false, fmt.Errorf("reading .eh_frame: %w", err)
 		}
-		return section, s.Addr, true, nil
+		return section, s.Address, true, nil
 	}
-	for _, p := range f.Progs {
-		if p.Type != elf.PT_GNU_EH_FRAME || p.Filesz < 8 {
+	for _, p := range f.Segments {
+		if p.Kind != elf.PT_GNU_EH_FRAME || p.Size < 8 {
 			continue
 		}
 		var head [16]byte
-		if n, err := p.ReadAt(head[:min(16, p.Filesz)], 0); err != nil && n < 8 {
-			return nil, 0, false, fmt.Errorf("read .eh_frame_hdr: %w", err)
+		if err := f.Read(head[:min(16, p.Size)], p.Offset); err != nil {
+			return nil, 0, false, fmt.Errorf("reading .eh_frame_hdr: %w", err)
 		}
 		r := reader{data: head[:], pos: 4}
-		addr, ok := r.pointer(head[1], p.Vaddr)
+		addr, ok := r.pointer(head[1], p.Address)
 		if head[0] != 1 || !ok {
 			return nil, 0, false, errors.New("an .eh_frame_hdr that makes no sense")
 		}
-		for _, load := range f.Progs {
-			if load.Type == elf.PT_LOAD && addr-load.Vaddr < load.Filesz {
-				off := addr - load.Vaddr
-				section = make([]byte, min(load.Filesz-off, maxFrames))
-				n, err := load.ReadAt(section, int64(off))
-				if n == 0 && err != nil {
-					return nil, 0, false, fmt.Errorf("read .eh_frame: %w", err)
-				}
-				return section[:n], addr, false, nil
+		if off, avail, ok := f.Offset(addr); ok {
+			section = make([]byte, min(avail, maxFrames))
+			if err := f.Read(section, off); err != nil {
+				return nil, 0, false, fmt.Errorf("reading .eh_frame: %w", err)
 			}
+			return section, addr, false, nil
 		}
 	}
 	return nil, 0, false, nil
 }
 
-// addLinkage adds the procedure linkage tables that .eh_frame says nothing of,
-// as in static programs and on AArch64: their entries jump and touch no stack.
-func (b *tableBuilder) addLinkage(f *elf.File, regs registers) {
+// addLinkage adds the procedure linkage tables that .eh_frame does not cover, as in
+// static programs and on AArch64. Their entries jump, and leave the stack as it is.
+func (b *tableBuilder) addLinkage(f *elffile.File, regs registers) {
 	entry := rule{cfa: cfaSP, cfaOff: 8, ra: whereCFA, raOff: -8}
 	if regs.leafRA {
 		entry = rule{cfa: cfaSP}
@@ -199,9 +148,9 @@ func (b *tableBuilder) addLinkage(f *elf.File, regs registers) {
 	for _, s := range f.Sections {
 		switch s.Name {
 		case ".plt", ".iplt", ".plt.got", ".plt.sec":
-			// Where there are frames of the same addresses, those came first.
-			if s.Flags&elf.SHF_EXECINSTR != 0 && b.begin(s.Addr, s.Addr+s.Size) {
-				b.row(s.Addr, entry)
+			// Frames of the same addresses were added before, and count.
+			if s.Flags&elf.SHF_EXECINSTR != 0 && b.begin(s.Address, s.Address+s.Size) {
+				b.row(s.Address, entry)
 			}
 		}
 	}
@@ -209,7 +158,7 @@ func (b *tableBuilder) addLinkage(f *elf.File, regs registers) {
 
 // readGo reads the tables of a Go program, if it is one.
 func readGo(r io.ReaderAt, size int64, regs registers, b *tableBuilder) error {
-	_, err := symbolizer.EachGoFunction(r, size, func(g *symbolizer.GoFunction) bool {
+	err := goprogram.EachFunction(r, size, func(g *goprogram.Function) bool {
 		if !b.begin(g.Start, g.End) {
 			return !b.t.incomplete
 		}
@@ -233,13 +182,13 @@ func readGo(r io.ReaderAt, size int64, regs registers, b *tableBuilder) error {
 		return true
 	})
 	if err != nil {
-		return fmt.Errorf("read Go's tables: %w", err)
+		return fmt.Errorf("reading the tables of Go: %w", err)
 	}
 	return nil
 }
 
-// goRule is what follows from how far the stack pointer is below where it was
-// at a Go function's entry.
+// goRule returns the rule for Go code whose stack pointer is depth bytes below its
+// value at the function's entry.
 func goRule(depth int32, regs registers) rule {
 	switch {
 	case depth < 0 || depth > 1<<30:
@@ -253,13 +202,13 @@ func goRule(depth int32, regs registers) rule {
 	case depth == 0:
 		return rule{cfa: cfaSP, flags: flagGo}
 	}
-	// The return address is the frame's lowest word, and below it the pointer to
-	// the caller's frame.
+	// The return address is the lowest word of the frame; the word below it is the
+	// caller's frame pointer.
 	return rule{cfa: cfaSP, cfaOff: depth, ra: whereSP, fp: whereSP, fpOff: -8, flags: flagGo}
 }
 
-// goSpecial knows the functions of the runtime that have no caller, and those
-// that run on another stack than their caller.
+// goSpecial returns the rule for the functions of the runtime that have no caller or
+// run on another stack than their caller; false for other functions.
 func goSpecial(name string, regs registers) (rule, bool) {
 	short, ok := strings.CutPrefix(strings.TrimSuffix(name, ".abi0"), "runtime.")
 	if !ok {
@@ -283,8 +232,8 @@ func goSpecial(name string, regs registers) (rule, bool) {
 	return rule{}, false
 }
 
-// signalAMD64 is the rule of the code that a signal handler returns to. The
-// stack pointer is at the ucontext, whose registers from r8 on begin at 40.
+// signalAMD64 is the rule for the code that a signal handler returns to. The stack
+// pointer is at the ucontext, whose registers from r8 on begin at byte 40.
 var signalAMD64 = rule{
 	cfa: cfaSPDeref, cfaOff: 160,
 	ra: whereSP, raOff: 168,
@@ -292,7 +241,7 @@ var signalAMD64 = rule{
 	flags: flagSignal,
 }
 
-// guessEntry marks the entry of a program that says nothing of its code there.
+// guessEntry adds the entry of a program that has no table for it.
 func (b *tableBuilder) guessEntry() {
 	const size = 64 // more than any C library's _start has
 	if b.entry == 0 || b.entryKnown {

@@ -300,7 +300,7 @@ func (c *Cache) read(r request, old *entry) (*entry, error) {
 		return e, nil
 	}
 	size := info.Size()
-	if id := readBuildID(f); id != "" {
+	if id := readBuildID(f, size); id != "" {
 		e.image = image{id, size}
 		for _, other := range *c.files.Load() {
 			if other.image == e.image && other.table != nil {

@@ -189,7 +189,7 @@ func TestWhatAFileClaimsIsNotRead(t *testing.T) {
 			change(e.head)
 			_, err := NewTable(e, 1<<50, 1<<20)
 			_ = err // there may be a table without what was too large
-			require.Less(t, e.read, int64(maxFrames+2*maxHeaders+64<<20))
+			require.Less(t, e.read, int64(maxFrames+2*maxNotes+64<<20))
 		})
 	}
 }

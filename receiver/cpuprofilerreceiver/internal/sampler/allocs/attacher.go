@@ -18,7 +18,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/perfevent/uprobe"
 	"github.com/hotprofile/hotprofile/internal/procfs"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 )
 
 // program is what is known about one file that processes run. It is replaced,
@@ -27,7 +27,7 @@ type program struct {
 	path string
 	site site
 	// allocators is the runtime's own code, as linked.
-	allocators []symbolizer.Run
+	allocators []goprogram.Run
 	// entry is where it starts, rate where runtime.MemProfileRate is, as linked; 0
 	// where there is no symbol.
 	entry, rate uint64
@@ -178,7 +178,7 @@ func (a *attacher) attach(p procfs.Process) error {
 // learn reads what a file is.
 func (a *attacher) learn(f *os.File, id fileID) *program {
 	p := &program{path: f.Name()}
-	found, err := symbolizer.ReadGoProgram(f, id.size, query)
+	found, err := goprogram.Read(f, id.size, query)
 	if found != nil && err != nil && found.Version != "" {
 		// Tables that cannot be read may be those of a release that is not known.
 		if _, layout := siteOf(found, runtime.GOARCH); layout != nil && !errors.Is(layout, errNoSampling) {
@@ -193,7 +193,7 @@ func (a *attacher) learn(f *os.File, id fileID) *program {
 	}
 	p.err = err
 	a.known.Add(id, p)
-	if err != nil && !errors.Is(err, symbolizer.ErrNotGo) {
+	if err != nil && !errors.Is(err, goprogram.ErrNotGo) {
 		a.cfg.Logger.Info("allocations of a program are not sampled", zap.String("program", p.path), zap.Error(err))
 	} else if err != nil {
 		a.cfg.Logger.Debug("allocations of a program are not sampled", zap.String("program", p.path), zap.Error(err))

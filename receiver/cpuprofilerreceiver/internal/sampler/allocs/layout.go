@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 )
 
 // The names that the linker gives what is looked for.
@@ -22,7 +22,7 @@ const (
 )
 
 // query asks for both, and for the code of the runtime.
-var query = symbolizer.GoQuery{Function: sampledFunction, Variable: rateVariable, Size: 8, Runs: ofRuntime}
+var query = goprogram.Query{Function: sampledFunction, Variable: rateVariable, Size: 8, Runs: ofRuntime}
 
 // The releases of Go whose runtime.profilealloc(mp *m, x unsafe.Pointer, size
 // uintptr) was read: size is its third argument in all of them, and what is
@@ -69,7 +69,7 @@ type site struct {
 }
 
 // siteOf says where to probe a program.
-func siteOf(p *symbolizer.GoProgram, goarch string) (site, error) {
+func siteOf(p *goprogram.Program, goarch string) (site, error) {
 	register, known := sizeRegister[p.Machine]
 	minor, ok := release(p.Version)
 	if !known || machines[goarch] != p.Machine || !ok || minor < firstRelease || minor > lastRelease {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 )
 
 func TestReleaseIsReadFromTheLinkersNote(t *testing.T) {
@@ -41,10 +41,10 @@ func TestReleaseIsReadFromTheLinkersNote(t *testing.T) {
 	}
 }
 
-func described(version string, machine elf.Machine, code ...byte) *symbolizer.GoProgram {
-	f := &symbolizer.GoCode{Address: 0x401000, Offset: 0x1000, Length: len(code)}
+func described(version string, machine elf.Machine, code ...byte) *goprogram.Program {
+	f := &goprogram.Code{Address: 0x401000, Offset: 0x1000, Length: len(code)}
 	copy(f.Code[:], code)
-	return &symbolizer.GoProgram{Version: version, Machine: machine, Function: f}
+	return &goprogram.Program{Version: version, Machine: machine, Function: f}
 }
 
 func TestUnknownLayoutIsRefusedByName(t *testing.T) {
@@ -126,7 +126,7 @@ func TestProgramOfAnotherMachineIsUnderstood(t *testing.T) {
 			defer f.Close()
 			st, err := f.Stat()
 			require.NoError(t, err)
-			p, err := symbolizer.ReadGoProgram(f, st.Size(), query)
+			p, err := goprogram.Read(f, st.Size(), query)
 			require.NoError(t, err)
 			require.Equal(t, machine, p.Machine)
 			require.Equal(t, ldflags == "", p.Variable != 0, "only the symbol table tells of variables")
@@ -142,5 +142,5 @@ func TestLayoutErrorSaysWhatIsKnown(t *testing.T) {
 	err := error(&LayoutError{Version: "go1.99", Machine: elf.EM_X86_64, Host: "amd64"})
 	require.ErrorContains(t, err, `"go1.99"`)
 	require.ErrorContains(t, err, "go1.22 to go1.26")
-	require.False(t, errors.Is(err, symbolizer.ErrNotGo))
+	require.False(t, errors.Is(err, goprogram.ErrNotGo))
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/uprobe"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 )
 
 // idleWait is the longest that the reader waits for records: hits wake it only
@@ -233,7 +233,7 @@ func (p *program) callers(stack []uint64) []uint64 {
 
 // allocates says whether an address as linked is the runtime's.
 func (p *program) allocates(address uint64) bool {
-	i, found := slices.BinarySearchFunc(p.allocators, address, func(run symbolizer.Run, at uint64) int {
+	i, found := slices.BinarySearchFunc(p.allocators, address, func(run goprogram.Run, at uint64) int {
 		return cmp.Compare(run.Start, at)
 	})
 	return found || i > 0 && address < p.allocators[i-1].End

@@ -22,6 +22,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
 )
@@ -300,7 +301,7 @@ func TestReleaseThatIsNotKnownIsRefusedOnceByName(t *testing.T) {
 	require.NoError(t, err)
 	f, err := os.Open(path)
 	require.NoError(t, err)
-	p, err := symbolizer.ReadGoProgram(f, int64(len(b)), query)
+	p, err := goprogram.Read(f, int64(len(b)), query)
 	f.Close()
 	require.NoError(t, err)
 	other := "go1.97.3                       "[:len(p.Version)]

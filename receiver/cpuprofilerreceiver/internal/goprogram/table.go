@@ -1,7 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package symbolizer
+// Package goprogram reads the tables that the runtime of a Go program has, stripped
+// or not: its functions with their lines, their code, and how they use the stack.
+package goprogram
 
 import (
 	"debug/elf"
@@ -11,58 +13,67 @@ import (
 	"strings"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 )
 
-// The layouts of Go's tables, by the magic number they start with. The linker
-// and runtime/symtab.go of each Go release are their only specification.
+// The layouts of the pclntab, by the magic number that it starts with. They are
+// specified by the linker and by runtime/symtab.go of each Go release alone.
 const (
 	magicGo118 = 0xfffffff0 // Go 1.18 and 1.19
 	magicGo120 = 0xfffffff1 // Go 1.20 and later
 
-	pcHeaderSize  = 8 + 8*8
-	goPointerSize = 8
-	noOffset      = 1<<32 - 1
+	pcHeaderSize = 8 + 8*8
+	pointerSize  = 8
+	noOffset     = 1<<32 - 1
 
 	pcdataInlTreeIndex = 2
 	funcdataInlTree    = 3
 
 	maxGoFunctions = 1 << 24
 	maxGoTables    = 1 << 32
-	// maxPCData bounds the PCDATA tables of a function; releases so far have 5.
+	// maxPCData bounds the PCDATA tables of a function. Go 1.26 has 5.
 	maxPCData = 32
-	// maxInlineDepth bounds the calls inlined into each other at one address.
+	// maxInlineDepth bounds the calls that are inlined into each other at an address.
 	maxInlineDepth = 256
+	maxName        = 8 << 10
+	maxFileName    = 4 << 10
+	// stringOverhead is what a map entry with a string takes beside its bytes, roughly.
+	stringOverhead = 48
 )
 
-// goTable is the pclntab of a Go program: the functions it consists of, with
-// files, lines and the calls that were inlined into them. Only the addresses of
-// functions are in memory, 8 bytes each.
-type goTable struct {
-	f *elfFile
-	// text is the address that the table's addresses are relative to.
+var errTooLarge = errors.New("its functions do not fit the symbol cache")
+
+// Table is the pclntab of a Go program: its functions with their files, lines and
+// inlined calls. Only the addresses of functions are in memory, 8 bytes each.
+//
+// debug/gosym reads the same table, but holds all of it in memory, knows no inlined
+// calls and needs the address of the text from a symbol.
+type Table struct {
+	f *elffile.File
+	// text is the address that the table's are relative to.
 	text    uint64
 	version int // 118 or 120
 	quantum uint64
 
-	entries []uint32 // of functions, and last the end of the last one
-	offsets []uint32 // of functions' descriptions, relative to functions
+	entries []uint32 // addresses of functions, and last the end of the last one
+	offsets []uint32 // of the functions' runtime._func, relative to functions
 
-	// File offsets. end is where the table ends at the latest.
+	// These are file offsets. The table ends at end at the latest.
 	names, units, files, values, functions, end uint64
-	// funcdata is the file offset of what inlining is described in, 0 where it
-	// was not found; dataEnd is the end of its segment.
+	// funcdata is the file offset of the data that describes inlining; 0 where it was
+	// not found. dataEnd is the end of its segment.
 	funcdata, dataEnd uint64
 
-	// The names that were shown, by offset: most addresses share them. held is
-	// what they take.
-	functionNames map[uint32]goName
+	// The names that were returned, by offset: most addresses share them. held is the
+	// memory that they take.
+	functionNames map[uint32]shownName
 	fileNames     map[uint32]string
 	held          int64
 }
 
-type goName struct{ function, system string }
+type shownName struct{ function, system string }
 
-// pcHeader is the start of a pclntab: sizes, and offsets from it.
+// pcHeader is runtime.pcHeader, the start of a pclntab: sizes, and offsets from it.
 type pcHeader struct {
 	version                                     int
 	quantum                                     uint64
@@ -86,7 +97,7 @@ func parsePCHeader(b []byte, size uint64) (pcHeader, error) {
 		return h, fmt.Errorf("pclntab magic %#x is not of Go 1.18 or later", le.Uint32(b))
 	}
 	h.quantum = uint64(b[6])
-	if b[4] != 0 || b[5] != 0 || (h.quantum != 1 && h.quantum != 2 && h.quantum != 4) || b[7] != goPointerSize {
+	if b[4] != 0 || b[5] != 0 || (h.quantum != 1 && h.quantum != 2 && h.quantum != 4) || b[7] != pointerSize {
 		return h, errors.New("not a pclntab of a 64-bit machine")
 	}
 	word := func(i int) uint64 { return le.Uint64(b[8+8*i:]) }
@@ -105,8 +116,9 @@ func parsePCHeader(b []byte, size uint64) (pcHeader, error) {
 	return h, nil
 }
 
-// newGoTable finds and indexes the pclntab. Without one it returns nil.
-func newGoTable(f *elfFile, goBuildID string, limit int64) (*goTable, error) {
+// NewTable finds the pclntab and indexes it in at most limit bytes. Without one it
+// returns nil.
+func NewTable(f *elffile.File, goBuildID string, limit int64) (*Table, error) {
 	addr, size, h, err := findPCLNTab(f, goBuildID != "")
 	if err != nil || size == 0 {
 		return nil, err
@@ -114,15 +126,15 @@ func newGoTable(f *elfFile, goBuildID string, limit int64) (*goTable, error) {
 	if int64(h.functions)*8 > limit {
 		return nil, errTooLarge
 	}
-	off, avail, ok := f.fileOffset(addr)
+	off, avail, ok := f.Offset(addr)
 	if !ok {
 		return nil, errors.New("the pclntab is in no segment")
 	}
 	size = min(size, avail)
-	t := &goTable{
+	t := &Table{
 		f: f, version: h.version, quantum: h.quantum, end: off + size,
 		names: off + h.names, units: off + h.units, files: off + h.files, values: off + h.values, functions: off + h.functionsTable,
-		functionNames: make(map[uint32]goName), fileNames: make(map[uint32]string),
+		functionNames: make(map[uint32]shownName), fileNames: make(map[uint32]string),
 	}
 	if err := t.readEntries(int(h.functions)); err != nil {
 		return nil, err
@@ -134,17 +146,17 @@ func newGoTable(f *elfFile, goBuildID string, limit int64) (*goTable, error) {
 	case h.text != 0:
 		t.text = h.text
 	default:
-		text, ok := f.section(".text")
+		text, ok := f.Section(".text")
 		if !ok {
 			return nil, errors.New("no moduledata that says where the program's text starts")
 		}
-		t.text = text.addr
+		t.text = text.Address
 	}
-	if !f.executable(t.text + uint64(t.entries[0])) {
+	if !f.Executable(t.text + uint64(t.entries[0])) {
 		return nil, fmt.Errorf("the first function, at %#x, is not in executable memory", t.text+uint64(t.entries[0]))
 	}
 	for _, addr := range m.gofunc {
-		if off, avail, ok := f.fileOffset(addr); ok {
+		if off, avail, ok := f.Offset(addr); ok {
 			t.funcdata, t.dataEnd = off, off+avail
 			if t.inliningPlausible() {
 				return t, nil
@@ -156,16 +168,16 @@ func newGoTable(f *elfFile, goBuildID string, limit int64) (*goTable, error) {
 }
 
 // readEntries reads the table of functions, which is sorted by address.
-func (t *goTable) readEntries(n int) error {
+func (t *Table) readEntries(n int) error {
 	t.entries = make([]uint32, n+1)
 	t.offsets = make([]uint32, n)
-	buf := make([]byte, scanChunk)
+	buf := make([]byte, elffile.ChunkSize)
 	off, last := t.functions, uint32(0)
 	for i := 0; i <= n; {
 		// The last entry has no second half.
 		b := buf[:min(len(buf), (n-i)*8+4)]
-		if err := t.f.read(b, off); err != nil {
-			return fmt.Errorf("read the pclntab: %w", err)
+		if err := t.f.Read(b, off); err != nil {
+			return fmt.Errorf("reading the pclntab: %w", err)
 		}
 		off += uint64(len(b))
 		for ; len(b) >= 4; b = b[min(8, len(b)):] {
@@ -183,30 +195,35 @@ func (t *goTable) readEntries(n int) error {
 	return nil
 }
 
-// contains says whether pc is in the text that the table covers.
-func (t *goTable) contains(pc uint64) bool {
+// Contains reports whether pc, a link-time address, is in the table's text.
+func (t *Table) Contains(pc uint64) bool {
 	return pc >= t.text+uint64(t.entries[0]) && pc < t.text+uint64(t.entries[len(t.entries)-1])
 }
 
-func (t *goTable) bytes() int64 { return int64(len(t.entries)+len(t.offsets))*4 + t.held }
+// Bytes returns the memory held, that of names included.
+func (t *Table) Bytes() int64 { return int64(len(t.entries)+len(t.offsets))*4 + t.held }
 
-func (t *goTable) frameType() samples.FrameType { return samples.FrameGo }
+// Names returns the memory that names take of that.
+func (t *Table) Names() int64 { return t.held }
 
-// goFunction is runtime._func.
-type goFunction struct {
+// FrameType returns samples.FrameGo.
+func (t *Table) FrameType() samples.FrameType { return samples.FrameGo }
+
+// funcInfo is runtime._func with the entries of its tables that are used.
+type funcInfo struct {
 	entry uint64 // relative to text
 	size  uint64
 	name  uint32
-	// file, line and pcdata are offsets into values; 0 is none.
+	// file and line are offsets of tables in values; 0 is none.
 	file, line uint32
 	unit       uint32
 	startLine  int32
-	// inline is the tree of inlined calls in funcdata, inlines the table of
-	// indexes into it in values.
+	// inline is the offset of the tree of inlined calls in funcdata, inlines that of the
+	// table of indexes into it in values.
 	inline, inlines uint32
 }
 
-func (t *goTable) function(i int) (goFunction, error) {
+func (t *Table) function(i int) (funcInfo, error) {
 	var buf [44 + 4*(maxPCData+funcdataInlTree+1)]byte
 	fixed := uint64(44)
 	if t.version < 120 {
@@ -214,14 +231,14 @@ func (t *goTable) function(i int) (goFunction, error) {
 	}
 	off := t.functions + uint64(t.offsets[i])
 	if off+fixed > t.end || off < t.functions {
-		return goFunction{}, errors.New("a function's description is outside the pclntab")
+		return funcInfo{}, errors.New("a function's description is outside the pclntab")
 	}
 	b := buf[:min(uint64(len(buf)), t.end-off)]
-	if err := t.f.read(b, off); err != nil {
-		return goFunction{}, err
+	if err := t.f.Read(b, off); err != nil {
+		return funcInfo{}, err
 	}
 	le := binary.LittleEndian
-	f := goFunction{
+	f := funcInfo{
 		entry: uint64(le.Uint32(b)), name: le.Uint32(b[4:]),
 		file: le.Uint32(b[20:]), line: le.Uint32(b[24:]),
 		unit: le.Uint32(b[32:]), inline: noOffset,
@@ -259,9 +276,9 @@ type inlinedCall struct {
 	startLine int32
 }
 
-// inlinedCall reads one call of the tree of f; ok is false where it makes no
-// sense.
-func (t *goTable) inlinedCall(f *goFunction, index int32) (call inlinedCall, ok bool, err error) {
+// inlinedCall reads one call of the tree of f. It reports false for one outside the
+// file, or that was not inlined into f.
+func (t *Table) inlinedCall(f *funcInfo, index int32) (call inlinedCall, ok bool, err error) {
 	size := uint64(16)
 	if t.version < 120 {
 		size = 20
@@ -272,7 +289,7 @@ func (t *goTable) inlinedCall(f *goFunction, index int32) (call inlinedCall, ok 
 	}
 	var buf [20]byte
 	b := buf[:size]
-	if err := t.f.read(b, off); err != nil {
+	if err := t.f.Read(b, off); err != nil {
 		return call, false, err
 	}
 	le := binary.LittleEndian
@@ -284,9 +301,9 @@ func (t *goTable) inlinedCall(f *goFunction, index int32) (call inlinedCall, ok 
 	return call, uint64(call.parentPC) <= f.size, nil
 }
 
-// inliningPlausible reads a few inlined calls: where moduledata has another
-// layout than expected, they make no sense.
-func (t *goTable) inliningPlausible() bool {
+// inliningPlausible reports whether the first inlined calls are valid. They are not
+// where moduledata has another layout than expected.
+func (t *Table) inliningPlausible() bool {
 	const enough, most = 32, 4096
 	seen := 0
 	for i := 0; i < min(len(t.offsets), most) && seen < enough; i++ {
@@ -309,21 +326,22 @@ func (t *goTable) inliningPlausible() bool {
 	return true
 }
 
-// startsName says whether a call's name is one of the table's, which follow each
-// other, each ended by a zero. The first of them may be the call's, but zeros
-// that are no call would have it too.
-func (t *goTable) startsName(call *inlinedCall) bool {
+// startsName reports whether the name of a call begins one in the table of names,
+// where each ends in a zero byte. Zeros that are no call seem to have the first name,
+// so for that one a line is needed too.
+func (t *Table) startsName(call *inlinedCall) bool {
 	if call.name == 0 {
 		return call.startLine > 0
 	}
 	var before [1]byte
 	return t.names+uint64(call.name) < t.units &&
-		t.f.read(before[:], t.names+uint64(call.name)-1) == nil && before[0] == 0
+		t.f.Read(before[:], t.names+uint64(call.name)-1) == nil && before[0] == 0
 }
 
-// lines lists the functions at pc, the innermost inlined one first.
-func (t *goTable) lines(pc uint64) ([]samples.Line, error) {
-	if !t.contains(pc) {
+// Lines returns the functions at pc, a link-time address, the innermost inlined one
+// first; none where pc is not in the table's text.
+func (t *Table) Lines(pc uint64) ([]samples.Line, error) {
+	if !t.Contains(pc) {
 		return nil, nil
 	}
 	rel := uint32(pc - t.text)
@@ -373,7 +391,7 @@ func (t *goTable) lines(pc uint64) ([]samples.Line, error) {
 	return append(out, line), nil
 }
 
-func (t *goTable) line(f *goFunction, name uint32, startLine int32, at uint64) (samples.Line, error) {
+func (t *Table) line(f *funcInfo, name uint32, startLine int32, at uint64) (samples.Line, error) {
 	out := samples.Line{StartLine: int64(max(startLine, 0))}
 	var err error
 	if out.Function, out.SystemName, err = t.functionName(name); err != nil {
@@ -392,7 +410,7 @@ func (t *goTable) line(f *goFunction, name uint32, startLine int32, at uint64) (
 		return out, nil
 	}
 	var b [4]byte
-	if err := t.f.read(b[:], unit); err != nil {
+	if err := t.f.Read(b[:], unit); err != nil {
 		return out, err
 	}
 	if off := binary.LittleEndian.Uint32(b[:]); off != noOffset {
@@ -401,18 +419,18 @@ func (t *goTable) line(f *goFunction, name uint32, startLine int32, at uint64) (
 	return out, err
 }
 
-// functionName is the name at an offset into the table of names, as the runtime
-// prints it, and the linker's name where it differs: type arguments, which are
-// spelled by their shape, are shortened to [...].
-func (t *goTable) functionName(off uint32) (function, system string, err error) {
+// functionName returns the name at an offset of the table of names as the runtime
+// prints it, and the linker's name where that differs. The linker writes type
+// arguments by their shape; the runtime prints [...].
+func (t *Table) functionName(off uint32) (function, system string, err error) {
 	if n, ok := t.functionNames[off]; ok {
 		return n.function, n.system, nil
 	}
-	name, err := cstring(t.f, t.names+uint64(off), t.units, maxSymbolName)
+	name, err := t.f.CString(t.names+uint64(off), t.units, maxName)
 	if err != nil {
 		return "", "", err
 	}
-	n := goName{function: strings.ToValidUTF8(name, "?")}
+	n := shownName{function: strings.ToValidUTF8(name, "?")}
 	if open, end := strings.IndexByte(n.function, '['), strings.LastIndexByte(n.function, ']'); open >= 0 && open < end {
 		n.system = n.function
 		n.function = n.system[:open] + "[...]" + n.system[end+1:]
@@ -425,12 +443,12 @@ func (t *goTable) functionName(off uint32) (function, system string, err error) 
 	return n.function, n.system, nil
 }
 
-// fileName is the name at an offset into the table of files.
-func (t *goTable) fileName(off uint32) (string, error) {
+// fileName returns the name at an offset of the table of files.
+func (t *Table) fileName(off uint32) (string, error) {
 	if name, ok := t.fileNames[off]; ok {
 		return name, nil
 	}
-	name, err := cstring(t.f, t.files+uint64(off), t.values, maxFileName)
+	name, err := t.f.CString(t.files+uint64(off), t.values, maxFileName)
 	if err != nil {
 		return "", err
 	}
@@ -440,16 +458,16 @@ func (t *goTable) fileName(off uint32) (string, error) {
 	return name, nil
 }
 
-// forget lets go of the names.
-func (t *goTable) forget() {
+// Forget frees the names.
+func (t *Table) Forget() {
 	clear(t.functionNames)
 	clear(t.fileNames)
 	t.held = 0
 }
 
-// value is the entry of one of f's tables at the address at, as runtime.pcvalue.
-// It is -1 where the table does not say; an error is one of reading.
-func (t *goTable) value(f *goFunction, table uint32, at uint64) (int32, error) {
+// value returns the value at an address from one of f's tables, as runtime.pcvalue
+// does; -1 where the table has none. An error is one of reading the file.
+func (t *Table) value(f *funcInfo, table uint32, at uint64) (int32, error) {
 	if table == 0 {
 		return -1, nil
 	}
@@ -469,29 +487,30 @@ func (t *goTable) value(f *goFunction, table uint32, at uint64) (int32, error) {
 	}
 }
 
-// goValues reads a table of values by address, as runtime.step: pairs of
-// differences, of the value in zigzag and of the address in instructions.
-type goValues struct {
-	t     *goTable
-	off   uint64 // of what follows rest
+// valueReader reads a table of values by address, as runtime.step does: pairs of
+// varints, the difference of the value (in zigzag) and that of the address (in
+// instructions).
+type valueReader struct {
+	t     *Table
+	off   uint64 // in the file, of what follows rest
 	rest  []byte
 	began bool
 	value int32
 	buf   [256]byte
 }
 
-func (t *goTable) valuesAt(table uint32) goValues {
-	return goValues{t: t, off: t.values + uint64(table), value: -1}
+func (t *Table) valuesAt(table uint32) valueReader {
+	return valueReader{t: t, off: t.values + uint64(table), value: -1}
 }
 
-// next is the next value and for how many bytes of code it holds; 0 is the end of
-// the table, or what cannot be one.
-func (p *goValues) next() (value int32, size uint64, err error) {
+// next returns the next value and the bytes of code that it holds for; 0 bytes at the
+// end of the table, or where it is corrupt.
+func (p *valueReader) next() (value int32, size uint64, err error) {
 	// A pair takes at most 10 bytes.
 	if end := p.t.functions; len(p.rest) < 2*binary.MaxVarintLen32 && p.off < end {
 		n := copy(p.buf[:], p.rest)
 		more := min(uint64(len(p.buf)-n), end-p.off)
-		if err := p.t.f.read(p.buf[n:n+int(more)], p.off); err != nil {
+		if err := p.t.f.Read(p.buf[n:n+int(more)], p.off); err != nil {
 			return 0, 0, err
 		}
 		p.off += more
@@ -510,47 +529,47 @@ func (p *goValues) next() (value int32, size uint64, err error) {
 	return p.value, d * p.t.quantum, nil
 }
 
-// findPCLNTab looks in the sections, and where those do not tell, through the
-// memory image of what is known to be, or may be, a Go program.
-func findPCLNTab(f *elfFile, isGo bool) (addr, size uint64, h pcHeader, err error) {
+// findPCLNTab finds the pclntab by its section, or else, in a file that is or may be a
+// Go program, by its header in memory.
+func findPCLNTab(f *elffile.File, isGo bool) (addr, size uint64, h pcHeader, err error) {
 	var buf [pcHeaderSize]byte
-	for _, s := range f.sections {
-		if !strings.HasSuffix(s.name, ".gopclntab") || s.kind == elf.SHT_NOBITS || s.addr == 0 {
+	for _, s := range f.Sections {
+		if !strings.HasSuffix(s.Name, ".gopclntab") || s.Kind == elf.SHT_NOBITS || s.Address == 0 {
 			continue
 		}
-		if err := f.read(buf[:], s.offset); err != nil {
-			return 0, 0, h, fmt.Errorf("read the pclntab: %w", err)
+		if err := f.Read(buf[:], s.Offset); err != nil {
+			return 0, 0, h, fmt.Errorf("reading the pclntab: %w", err)
 		}
-		if h, err = parsePCHeader(buf[:], min(s.size, maxGoTables)); err != nil {
+		if h, err = parsePCHeader(buf[:], min(s.Size, maxGoTables)); err != nil {
 			return 0, 0, h, err
 		}
-		return s.addr, s.size, h, nil
+		return s.Address, s.Size, h, nil
 	}
-	if _, ok := f.section(".go.buildinfo"); len(f.sections) > 0 && !ok && !isGo {
+	if _, ok := f.Section(".go.buildinfo"); len(f.Sections) > 0 && !ok && !isGo {
 		return 0, 0, h, nil
 	}
-	for _, s := range f.segments {
-		if s.kind != elf.PT_LOAD || s.offset > f.size {
+	for _, s := range f.Segments {
+		if s.Kind != elf.PT_LOAD || s.Offset > f.Size {
 			continue
 		}
 		if off, h, ok := scanPCLNTab(f, s); ok {
-			return s.vaddr + off, min(s.size-off, maxGoTables), h, nil
+			return s.Address + off, min(s.Size-off, maxGoTables), h, nil
 		}
 	}
 	return 0, 0, h, nil
 }
 
-// scanPCLNTab looks for a pclntab's header in a segment. Tables start at a
-// multiple of the pointer size at least.
-func scanPCLNTab(f *elfFile, s segment) (uint64, pcHeader, bool) {
-	size := min(s.size, f.size-s.offset, maxGoTables)
-	buf := make([]byte, scanChunk+pcHeaderSize)
-	for off := uint64(0); off+pcHeaderSize <= size; off += scanChunk {
+// scanPCLNTab searches a segment for the header of a pclntab, which is aligned to a
+// pointer at least.
+func scanPCLNTab(f *elffile.File, s elffile.Segment) (uint64, pcHeader, bool) {
+	size := min(s.Size, f.Size-s.Offset, maxGoTables)
+	buf := make([]byte, elffile.ChunkSize+pcHeaderSize)
+	for off := uint64(0); off+pcHeaderSize <= size; off += elffile.ChunkSize {
 		b := buf[:min(uint64(len(buf)), size-off)]
-		if f.read(b, s.offset+off) != nil {
+		if f.Read(b, s.Offset+off) != nil {
 			return 0, pcHeader{}, false
 		}
-		for i := 0; i+pcHeaderSize <= len(b) && i < scanChunk; i += goPointerSize {
+		for i := 0; i+pcHeaderSize <= len(b) && i < elffile.ChunkSize; i += pointerSize {
 			if b[i+1] != 0xff || b[i+2] != 0xff || b[i+3] != 0xff || b[i]|1 != 0xf1 {
 				continue
 			}

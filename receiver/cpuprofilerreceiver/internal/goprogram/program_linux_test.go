@@ -1,49 +1,64 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package symbolizer
+package goprogram
 
 import (
 	"bytes"
+	"cmp"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-var goQuery = GoQuery{
+var goQuery = Query{
 	Function: "runtime.profilealloc", Variable: "runtime.MemProfileRate", Size: 8,
 	Runs: func(name []byte) bool { return bytes.HasPrefix(name, []byte("runtime.")) },
 }
 
-func readGoProgram(t testing.TB, path string) (*GoProgram, error) {
+// buildGo builds a program, which is removed when the test ends.
+func buildGo(t testing.TB, program string, flags ...string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "program")
+	args := append(append([]string{"build", "-o", out}, flags...), program)
+	cmd := exec.Command(cmp.Or(os.Getenv("HOTPROFILE_TEST_GO"), "go"), args...)
+	cmd.Env = append(os.Environ(), "GO111MODULE=off")
+	text, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	return out
+}
+
+func readGoProgram(t testing.TB, path string) (*Program, error) {
 	t.Helper()
 	f, err := os.Open(path)
 	require.NoError(t, err)
 	defer f.Close()
 	st, err := f.Stat()
 	require.NoError(t, err)
-	return ReadGoProgram(f, st.Size(), goQuery)
+	return Read(f, st.Size(), goQuery)
 }
 
-func TestGoProgramIsKnownHoweverItIsLinked(t *testing.T) {
-	var plain *GoProgram
+func TestReadFindsTheSameHoweverAProgramIsLinked(t *testing.T) {
+	var plain *Program
 	for _, flags := range [][]string{nil, {"-ldflags=-s -w"}, {"-buildmode=pie"}, {"-buildmode=pie", "-ldflags=-s -w"}} {
 		t.Run(strings.Join(flags, " "), func(t *testing.T) {
-			p, err := readGoProgram(t, buildGo(t, "testdata/frames/main.go", flags...))
+			p, err := readGoProgram(t, buildGo(t, "../symbolizer/testdata/frames/main.go", flags...))
 			require.NoError(t, err)
 			require.True(t, strings.HasPrefix(p.Version, "go1."), p.Version)
 			require.NotZero(t, p.Entry)
 			require.NotNil(t, p.Function)
 			require.Equal(t, len(p.Function.Code), p.Function.Length)
 			stripped := strings.Contains(strings.Join(flags, " "), "-s -w")
-			require.Equal(t, stripped, p.Variable == 0, "only the symbol table tells")
+			require.Equal(t, stripped, p.Variable == 0, "only the symbol table has the variable")
 			require.NotEmpty(t, p.Runs)
 			inside := false
 			for i, r := range p.Runs {
 				require.Less(t, r.Start, r.End)
-				require.True(t, i == 0 || p.Runs[i-1].End < r.Start, "in order, and joined where they touch")
+				require.True(t, i == 0 || p.Runs[i-1].End < r.Start, "by address, and adjacent ones joined")
 				inside = inside || p.Function.Address >= r.Start && p.Function.Address < r.End
 			}
 			require.True(t, inside)
@@ -51,29 +66,29 @@ func TestGoProgramIsKnownHoweverItIsLinked(t *testing.T) {
 				plain = p
 			} else {
 				require.Equal(t, plain.Version, p.Version)
-				// Distances in it differ with its place, but its first instruction does not.
+				// Relative addresses in it differ; the first instruction has none.
 				require.Equal(t, plain.Function.Code[:4], p.Function.Code[:4])
 			}
 		})
 	}
 }
 
-func TestOtherProgramsAreNoGoPrograms(t *testing.T) {
+func TestReadRejectsOtherPrograms(t *testing.T) {
 	_, err := readGoProgram(t, "/bin/cat")
 	require.ErrorIs(t, err, ErrNotGo)
-	_, err = readGoProgram(t, "goprogram_linux_test.go")
+	_, err = readGoProgram(t, "program_linux_test.go")
 	require.Error(t, err)
 }
 
-func FuzzReadGoProgram(f *testing.F) {
+func FuzzRead(f *testing.F) {
 	f.Add([]byte("\x7fELF"))
-	whole, err := os.ReadFile(buildGo(f, "testdata/frames/main.go", "-ldflags=-s -w"))
+	whole, err := os.ReadFile(buildGo(f, "../symbolizer/testdata/frames/main.go", "-ldflags=-s -w"))
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(whole[:64<<10])
 	f.Fuzz(func(t *testing.T, b []byte) {
-		p, err := ReadGoProgram(bytes.NewReader(b), int64(len(b)), goQuery)
+		p, err := Read(bytes.NewReader(b), int64(len(b)), goQuery)
 		if err == nil && (len(p.Version) > maxGoVersion || len(p.Runs) > maxRuns) {
 			t.Fatalf("%q, %d runs", p.Version, len(p.Runs))
 		}

@@ -1,18 +1,20 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package symbolizer
+package goprogram
 
 import (
 	"debug/elf"
 	"encoding/binary"
+
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 )
 
-// module is what runtime.moduledata says beyond the pclntab.
+// module is what is used of runtime.moduledata beside the pclntab.
 type module struct {
-	// text is the address that functions' entries are relative to.
+	// text is the address that the entries of functions are relative to.
 	text uint64
-	// gofunc lists where function data may start, the likeliest first.
+	// gofunc lists the addresses at which funcdata may start, the likeliest first.
 	gofunc []uint64
 }
 
@@ -27,16 +29,16 @@ const (
 	moduleMaxPC        = 21
 	moduleText         = 22
 	moduleGofunc118    = 38
-	moduleGofunc120    = 40 // two words of coverage counters came before it
+	moduleGofunc120    = 40 // after two words of coverage counters
 	moduleWords        = 46
 	maxModuleCandidate = 8
 )
 
-// findModule finds runtime.moduledata, which a stripped program has no symbol
-// for: it starts with a pointer to the pclntab, and much of what follows can be
-// checked against the pclntab's own header. In position-independent programs
-// the pointers are in the relocations instead.
-func findModule(f *elfFile, pclntab uint64, h pcHeader, first, last uint32) (module, bool) {
+// findModule finds runtime.moduledata, for which a stripped program has no symbol: it
+// starts with a pointer to the pclntab, and much of the rest is checked against the
+// header of the pclntab. In position-independent programs the pointers are in the
+// relocations instead.
+func findModule(f *elffile.File, pclntab uint64, h pcHeader, first, last uint32) (module, bool) {
 	matches := func(words *[moduleWords]uint64) (module, bool) {
 		text := words[moduleText]
 		if words[modulePCHeader] != pclntab || words[moduleNames] != pclntab+h.names ||
@@ -59,7 +61,7 @@ func findModule(f *elfFile, pclntab uint64, h pcHeader, first, last uint32) (mod
 		return m, true
 	}
 	var relocated []uint64
-	f.eachRelative(func(at, addend uint64) bool {
+	f.EachRelative(func(at, addend uint64) bool {
 		if addend == pclntab {
 			relocated = append(relocated, at)
 		}
@@ -70,9 +72,9 @@ func findModule(f *elfFile, pclntab uint64, h pcHeader, first, last uint32) (mod
 		if !readWords(f, at, &words) {
 			continue
 		}
-		f.eachRelative(func(where, addend uint64) bool {
-			if where >= at && where-at < moduleWords*goPointerSize && (where-at)%goPointerSize == 0 {
-				words[(where-at)/goPointerSize] = addend
+		f.EachRelative(func(where, addend uint64) bool {
+			if where >= at && where-at < moduleWords*pointerSize && (where-at)%pointerSize == 0 {
+				words[(where-at)/pointerSize] = addend
 			}
 			return true
 		})
@@ -80,8 +82,8 @@ func findModule(f *elfFile, pclntab uint64, h pcHeader, first, last uint32) (mod
 			return m, true
 		}
 	}
-	for _, s := range f.segments {
-		if s.kind != elf.PT_LOAD || s.flags&elf.PF_W == 0 {
+	for _, s := range f.Segments {
+		if s.Kind != elf.PT_LOAD || s.Flags&elf.PF_W == 0 {
 			continue
 		}
 		if m, ok := scanModule(f, s, pclntab, matches); ok {
@@ -91,17 +93,17 @@ func findModule(f *elfFile, pclntab uint64, h pcHeader, first, last uint32) (mod
 	return module{}, false
 }
 
-// scanModule looks for a pointer to the pclntab in writable memory.
-func scanModule(f *elfFile, s segment, pclntab uint64, matches func(*[moduleWords]uint64) (module, bool)) (module, bool) {
-	off := -s.vaddr % goPointerSize // the first aligned word
-	buf := make([]byte, scanChunk)
+// scanModule searches a segment for a pointer to the pclntab.
+func scanModule(f *elffile.File, s elffile.Segment, pclntab uint64, matches func(*[moduleWords]uint64) (module, bool)) (module, bool) {
+	off := -s.Address % pointerSize // the first aligned word
+	buf := make([]byte, elffile.ChunkSize)
 	candidates := 0
-	for off+goPointerSize <= s.size {
-		b := buf[:min(uint64(len(buf)), (s.size-off)&^(goPointerSize-1))]
-		if f.read(b, s.offset+off) != nil {
+	for off+pointerSize <= s.Size {
+		b := buf[:min(uint64(len(buf)), (s.Size-off)&^(pointerSize-1))]
+		if f.Read(b, s.Offset+off) != nil {
 			break
 		}
-		for i := 0; i < len(b); i += goPointerSize {
+		for i := 0; i < len(b); i += pointerSize {
 			if binary.LittleEndian.Uint64(b[i:]) != pclntab {
 				continue
 			}
@@ -109,7 +111,7 @@ func scanModule(f *elfFile, s segment, pclntab uint64, matches func(*[moduleWord
 				return module{}, false
 			}
 			var words [moduleWords]uint64
-			if !readWords(f, s.vaddr+off+uint64(i), &words) {
+			if !readWords(f, s.Address+off+uint64(i), &words) {
 				continue
 			}
 			if m, ok := matches(&words); ok {
@@ -121,14 +123,14 @@ func scanModule(f *elfFile, s segment, pclntab uint64, matches func(*[moduleWord
 	return module{}, false
 }
 
-func readWords(f *elfFile, addr uint64, words *[moduleWords]uint64) bool {
-	var buf [moduleWords * goPointerSize]byte
-	off, avail, ok := f.fileOffset(addr)
-	if !ok || avail < uint64(len(buf)) || f.read(buf[:], off) != nil {
+func readWords(f *elffile.File, addr uint64, words *[moduleWords]uint64) bool {
+	var buf [moduleWords * pointerSize]byte
+	off, avail, ok := f.Offset(addr)
+	if !ok || avail < uint64(len(buf)) || f.Read(buf[:], off) != nil {
 		return false
 	}
 	for i := range words {
-		words[i] = binary.LittleEndian.Uint64(buf[i*goPointerSize:])
+		words[i] = binary.LittleEndian.Uint64(buf[i*pointerSize:])
 	}
 	return true
 }

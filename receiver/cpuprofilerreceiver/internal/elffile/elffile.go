@@ -1,0 +1,406 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package elffile reads the headers, notes and relocations of ELF files. It differs
+// from debug/elf in two ways: what it allocates does not depend on the sizes that a
+// file claims, and what it reads has a budget.
+package elffile
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Bounds on what is read. A file is whatever somebody mapped executable, so its
+// counts and sizes may be wrong.
+const (
+	maxSegments  = 512
+	maxSections  = 1 << 14
+	maxNameTable = 1 << 20
+	maxDynamic   = 64 << 10
+	// MaxNotes bounds the notes of one segment or section.
+	MaxNotes     = 64 << 10
+	maxBuildID   = 64
+	maxGoBuildID = 256
+	// ChunkSize is how much is read at once of what is searched.
+	ChunkSize = 64 << 10
+	// IndexBudget bounds what is read of a file to index it. A sparse file may be of
+	// any size at no cost to whoever made it.
+	IndexBudget = 1 << 30
+)
+
+// Sizes of structures, and the relative relocations.
+const (
+	ehdrSize       = 64
+	phdrSize       = 56
+	shdrSize       = 64
+	relaSize       = 24
+	dynEntrySize   = 16
+	noteHeaderSize = 12
+	relativeAMD64  = 8    // R_X86_64_RELATIVE
+	relativeARM64  = 1027 // R_AARCH64_RELATIVE
+)
+
+var (
+	// ErrNotELF is returned for a file without ELF's magic number.
+	ErrNotELF = errors.New("not an ELF file")
+
+	// ErrBudget is returned where the budget is used up.
+	ErrBudget = errors.New("there is too much to read")
+)
+
+// Segment is a PT_LOAD, PT_DYNAMIC, PT_NOTE or PT_GNU_EH_FRAME.
+type Segment struct {
+	Kind                  elf.ProgType
+	Flags                 elf.ProgFlag
+	Offset, Address, Size uint64 // Size is that in the file
+}
+
+// Section is a section header.
+type Section struct {
+	Name                  string
+	Kind                  elf.SectionType
+	Flags                 elf.SectionFlag
+	Address, Offset, Size uint64
+	Link                  uint32
+}
+
+// File is a 64-bit little-endian ELF file.
+type File struct {
+	// Size is that of the file.
+	Size    uint64
+	Machine elf.Machine
+	// Entry is the address at which the program starts.
+	Entry    uint64
+	Segments []Segment
+	// Sections is empty where the file has no section headers, or too many.
+	Sections []Section
+
+	r      io.ReaderAt
+	budget uint64 // what may still be read
+}
+
+// Parse reads the headers of a file.
+func Parse(r io.ReaderAt, size int64) (*File, error) {
+	f := New(r, size)
+	var hdr [ehdrSize]byte
+	if err := f.Read(hdr[:], 0); err != nil {
+		return nil, fmt.Errorf("reading the ELF header: %w", err)
+	}
+	if string(hdr[:4]) != elf.ELFMAG {
+		return nil, ErrNotELF
+	}
+	if elf.Class(hdr[elf.EI_CLASS]) != elf.ELFCLASS64 || elf.Data(hdr[elf.EI_DATA]) != elf.ELFDATA2LSB {
+		return nil, errors.New("not a 64-bit little-endian ELF file, and no other is read")
+	}
+	le := binary.LittleEndian
+	f.Machine, f.Entry = elf.Machine(le.Uint16(hdr[18:])), le.Uint64(hdr[24:])
+	phoff, shoff := le.Uint64(hdr[32:]), le.Uint64(hdr[40:])
+	phentsize, phnum := le.Uint16(hdr[54:]), int(le.Uint16(hdr[56:]))
+	shentsize, shnum, shstrndx := le.Uint16(hdr[58:]), int(le.Uint16(hdr[60:])), int(le.Uint16(hdr[62:]))
+	if phnum > maxSegments {
+		return nil, fmt.Errorf("%d program headers, more than %d", phnum, maxSegments)
+	}
+	if phnum > 0 && phentsize != phdrSize {
+		return nil, fmt.Errorf("program headers of %d bytes, not %d", phentsize, phdrSize)
+	}
+	buf := make([]byte, phnum*phdrSize)
+	if err := f.Read(buf, phoff); err != nil {
+		return nil, fmt.Errorf("reading the program headers: %w", err)
+	}
+	for ; len(buf) > 0; buf = buf[phdrSize:] {
+		s := Segment{
+			Kind: elf.ProgType(le.Uint32(buf)), Flags: elf.ProgFlag(le.Uint32(buf[4:])),
+			Offset: le.Uint64(buf[8:]), Address: le.Uint64(buf[16:]), Size: le.Uint64(buf[32:]),
+		}
+		if s.Offset+s.Size < s.Offset || s.Address+s.Size < s.Address {
+			continue // it overflows
+		}
+		switch s.Kind {
+		case elf.PT_LOAD, elf.PT_DYNAMIC, elf.PT_NOTE, elf.PT_GNU_EH_FRAME:
+			f.Segments = append(f.Segments, s)
+		}
+	}
+	if shnum > 0 && shnum <= maxSections && shentsize == shdrSize {
+		f.readSections(shoff, shnum, shstrndx)
+	}
+	return f, nil
+}
+
+// New returns a file whose headers are not read.
+func New(r io.ReaderAt, size int64) *File {
+	return &File{r: r, Size: uint64(max(size, 0)), budget: IndexBudget}
+}
+
+// SetBudget sets how many bytes may be read from now on.
+func (f *File) SetBudget(n uint64) { f.budget = n }
+
+// readSections reads the section headers. Without valid ones there are none: they
+// only help.
+func (f *File) readSections(shoff uint64, shnum, shstrndx int) {
+	if shoff > f.Size || uint64(shnum*shdrSize) > f.Size-shoff {
+		return
+	}
+	buf := make([]byte, shnum*shdrSize)
+	if f.Read(buf, shoff) != nil {
+		return
+	}
+	le := binary.LittleEndian
+	sections := make([]Section, shnum)
+	nameOffsets := make([]uint32, shnum)
+	for i := range sections {
+		b := buf[i*shdrSize:]
+		nameOffsets[i] = le.Uint32(b)
+		sections[i] = Section{
+			Kind: elf.SectionType(le.Uint32(b[4:])), Flags: elf.SectionFlag(le.Uint64(b[8:])),
+			Address: le.Uint64(b[16:]), Offset: le.Uint64(b[24:]), Size: le.Uint64(b[32:]), Link: le.Uint32(b[40:]),
+		}
+	}
+	if shstrndx >= shnum {
+		return
+	}
+	names, ok := f.Contents(sections[shstrndx], maxNameTable)
+	if !ok {
+		return
+	}
+	for i, off := range nameOffsets {
+		if uint64(off) < uint64(len(names)) {
+			rest := names[off:]
+			if end := bytes.IndexByte(rest[:min(len(rest), 64)], 0); end > 0 {
+				sections[i].Name = string(rest[:end])
+			}
+		}
+	}
+	f.Sections = sections
+}
+
+// Read fills buf from offset off.
+func (f *File) Read(buf []byte, off uint64) error {
+	if off > f.Size || uint64(len(buf)) > f.Size-off {
+		return fmt.Errorf("%d bytes at offset %#x are beyond the end of the file: %w", len(buf), off, io.ErrUnexpectedEOF)
+	}
+	if len(buf) == 0 {
+		return nil
+	}
+	if uint64(len(buf)) > f.budget {
+		return ErrBudget
+	}
+	f.budget -= uint64(len(buf))
+	n, err := f.r.ReadAt(buf, int64(off))
+	if n == len(buf) {
+		return nil
+	}
+	return err
+}
+
+// Contents reads a section of at most limit bytes. It reports false where it cannot.
+func (f *File) Contents(s Section, limit uint64) ([]byte, bool) {
+	if s.Kind == elf.SHT_NOBITS || s.Size > limit || s.Offset > f.Size || s.Size > f.Size-s.Offset {
+		return nil, false
+	}
+	buf := make([]byte, s.Size)
+	return buf, f.Read(buf, s.Offset) == nil
+}
+
+// Section returns the first section of a name.
+func (f *File) Section(name string) (Section, bool) {
+	for _, s := range f.Sections {
+		if s.Name == name {
+			return s, true
+		}
+	}
+	return Section{}, false
+}
+
+// Offset returns the file offset that the memory at a link-time address is mapped
+// from, and how many bytes follow in the same segment.
+func (f *File) Offset(address uint64) (off, avail uint64, ok bool) {
+	for _, s := range f.Segments {
+		if s.Kind == elf.PT_LOAD && address >= s.Address && address-s.Address < s.Size {
+			d := address - s.Address
+			off = s.Offset + d
+			if off >= f.Size {
+				return 0, 0, false
+			}
+			return off, min(s.Size-d, f.Size-off), true
+		}
+	}
+	return 0, 0, false
+}
+
+// Address returns the link-time address of the code at a file offset. A page may
+// belong to two segments, so an executable one is preferred.
+func (f *File) Address(off uint64) (uint64, bool) {
+	var addr uint64
+	found := false
+	for _, s := range f.Segments {
+		if s.Kind != elf.PT_LOAD || off < s.Offset || off-s.Offset >= s.Size {
+			continue
+		}
+		if s.Flags&elf.PF_X != 0 {
+			return s.Address + off - s.Offset, true
+		}
+		if !found {
+			addr, found = s.Address+off-s.Offset, true
+		}
+	}
+	return addr, found
+}
+
+// Executable reports whether a link-time address is in an executable segment.
+func (f *File) Executable(address uint64) bool {
+	for _, s := range f.Segments {
+		if s.Kind == elf.PT_LOAD && s.Flags&elf.PF_X != 0 && address >= s.Address && address-s.Address < s.Size {
+			return true
+		}
+	}
+	return false
+}
+
+// BuildIDs returns the GNU build id, in hex, and Go's. It searches sections as well
+// as segments, since Go's linker leaves the GNU note out of PT_NOTE.
+func (f *File) BuildIDs() (gnu, golang string) {
+	notes := func(off, size uint64) {
+		if size > MaxNotes || off > f.Size || size > f.Size-off {
+			return
+		}
+		buf := make([]byte, size)
+		if f.Read(buf, off) != nil {
+			return
+		}
+		g, l := ParseNotes(buf)
+		if gnu == "" {
+			gnu = g
+		}
+		if golang == "" {
+			golang = l
+		}
+	}
+	for _, s := range f.Segments {
+		if s.Kind == elf.PT_NOTE {
+			notes(s.Offset, s.Size)
+		}
+	}
+	if gnu == "" || golang == "" {
+		for _, s := range f.Sections {
+			if s.Kind == elf.SHT_NOTE {
+				notes(s.Offset, s.Size)
+			}
+		}
+	}
+	return gnu, golang
+}
+
+// ParseNotes returns the GNU build id, in hex, and Go's from a sequence of ELF notes.
+func ParseNotes(b []byte) (gnu, golang string) {
+	const typeGNUBuildID, typeGoBuildID = 3, 4
+	le := binary.LittleEndian
+	for len(b) >= noteHeaderSize {
+		namesz, descsz, kind := uint64(le.Uint32(b)), uint64(le.Uint32(b[4:])), le.Uint32(b[8:])
+		b = b[noteHeaderSize:]
+		nameEnd := (namesz + 3) &^ 3
+		descEnd := nameEnd + (descsz+3)&^3
+		if nameEnd > uint64(len(b)) || nameEnd+descsz > uint64(len(b)) {
+			return gnu, golang
+		}
+		name, desc := b[:namesz], b[nameEnd:nameEnd+descsz]
+		switch {
+		case string(name) == "GNU\x00" && kind == typeGNUBuildID && len(desc) <= maxBuildID && gnu == "":
+			gnu = hex.EncodeToString(desc)
+		case string(name) == "Go\x00\x00" && kind == typeGoBuildID && len(desc) <= maxGoBuildID && golang == "":
+			golang = string(bytes.TrimRight(desc, "\x00"))
+		}
+		b = b[min(descEnd, uint64(len(b))):]
+	}
+	return gnu, golang
+}
+
+// EachRelative calls fn with every relative relocation, until fn returns false. In
+// the file of a position-independent program the words that these relocate hold
+// nothing useful.
+func (f *File) EachRelative(fn func(at, addend uint64) bool) {
+	var relative uint32
+	switch f.Machine {
+	case elf.EM_X86_64:
+		relative = relativeAMD64
+	case elf.EM_AARCH64:
+		relative = relativeARM64
+	default:
+		return
+	}
+	le := binary.LittleEndian
+	addr, size := f.relocations()
+	off, avail, ok := f.Offset(addr)
+	if !ok {
+		return
+	}
+	size = min(size, avail)
+	buf := make([]byte, ChunkSize/relaSize*relaSize)
+	for size >= relaSize {
+		b := buf[:min(uint64(len(buf)), size/relaSize*relaSize)]
+		if f.Read(b, off) != nil {
+			return
+		}
+		off += uint64(len(b))
+		size -= uint64(len(b))
+		for ; len(b) > 0; b = b[relaSize:] {
+			if le.Uint32(b[8:]) == relative && !fn(le.Uint64(b), le.Uint64(b[16:])) {
+				return
+			}
+		}
+	}
+}
+
+// relocations returns the address and size of the relocations with addends, from the
+// dynamic section.
+func (f *File) relocations() (addr, size uint64) {
+	for _, s := range f.Segments {
+		if s.Kind != elf.PT_DYNAMIC || s.Size > maxDynamic {
+			continue
+		}
+		buf := make([]byte, s.Size)
+		if f.Read(buf, s.Offset) != nil {
+			continue
+		}
+		for ; len(buf) >= dynEntrySize; buf = buf[dynEntrySize:] {
+			value := binary.LittleEndian.Uint64(buf[8:])
+			switch elf.DynTag(binary.LittleEndian.Uint64(buf)) {
+			case elf.DT_RELA: //nolint:misspell // as ELF spells it
+				addr = value
+			case elf.DT_RELASZ:
+				size = value
+			case elf.DT_NULL:
+				return addr, size
+			}
+		}
+	}
+	return addr, size
+}
+
+// CString returns the string at offset off. It must start before offset end, and is
+// cut there and after limit bytes.
+func (f *File) CString(off, end uint64, limit int) (string, error) {
+	end = min(end, f.Size)
+	if off >= end {
+		return "", fmt.Errorf("a string at offset %#x is outside its table", off)
+	}
+	var out []byte
+	var buf [128]byte
+	for off < end && len(out) < limit {
+		b := buf[:min(uint64(len(buf)), end-off)]
+		if err := f.Read(b, off); err != nil {
+			return "", err
+		}
+		if i := bytes.IndexByte(b, 0); i >= 0 {
+			return string(append(out, b[:i]...)), nil
+		}
+		out = append(out, b...)
+		off += uint64(len(b))
+	}
+	return string(out[:min(len(out), limit)]), nil
+}

@@ -1,0 +1,258 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package goprogram
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
+)
+
+// Program is what is needed of a Go program to place probes in it.
+type Program struct {
+	// Version is the release that it was built with, such as go1.26.1.
+	Version string
+	Machine elf.Machine
+	// Entry is the link-time address at which the program starts. With the address at
+	// which it did start, that tells where it was loaded.
+	Entry uint64
+	// Function is the one that the query names; nil where there is none.
+	Function *Code
+	// Variable is the link-time address of the one that the query names; 0 where there
+	// is none, or no symbol table.
+	Variable uint64
+	// Runs are the ranges of code whose functions the query selects, by address.
+	// Adjacent ones are joined.
+	Runs []Run
+}
+
+// Code is the beginning of a function.
+type Code struct {
+	// Address is its link-time address, Offset that in the file.
+	Address, Offset uint64
+	// Code are its first bytes, of which Length belong to the function.
+	Code   [16]byte
+	Length int
+}
+
+// Run is the code from Start to before End.
+type Run struct{ Start, End uint64 }
+
+// Query is what Read looks for.
+type Query struct {
+	// Function and Variable are names as the linker writes them. The variable has Size
+	// bytes.
+	Function, Variable string
+	Size               uint64
+	// Runs reports whether Program.Runs gets the function of a name. It may be nil.
+	Runs func(name []byte) bool
+}
+
+// ErrNotGo is returned for a file that is not a Go program.
+var ErrNotGo = errors.New("not a Go program")
+
+const (
+	// maxProgramFunctions bounds the functions that Read looks at. The largest programs
+	// have some 300,000.
+	maxProgramFunctions = 1 << 20
+	// maxRuns bounds the ranges of code. A package is linked in one piece.
+	maxRuns = 4096
+	// maxBuildInfo bounds the search for the version, which comes first in writable
+	// memory.
+	maxBuildInfo = 1 << 20
+	maxGoVersion = 128
+)
+
+// Read reads what a query asks for from a Go program, stripped or not.
+func Read(r io.ReaderAt, size int64, q Query) (*Program, error) {
+	f, err := elffile.Parse(&blockReader{r: r}, size)
+	if err != nil {
+		return nil, err
+	}
+	p := &Program{Machine: f.Machine, Entry: f.Entry}
+	if p.Version, err = version(f); err != nil {
+		return nil, err
+	}
+	_, goBuildID := f.BuildIDs()
+	t, err := NewTable(f, goBuildID, maxProgramFunctions*8)
+	if err != nil {
+		return p, err
+	}
+	if t == nil {
+		return p, fmt.Errorf("%w: it has no table of functions", ErrNotGo)
+	}
+	if err := t.find(p, q); err != nil {
+		return p, err
+	}
+	p.Variable, err = findVariable(f, q)
+	return p, err
+}
+
+// find fills in p what the query asks for of functions.
+func (t *Table) find(p *Program, q Query) error {
+	name := make([]byte, 0, 256)
+	for i := range t.offsets {
+		start, end := t.text+uint64(t.entries[i]), t.text+uint64(t.entries[i+1])
+		if start == end {
+			continue
+		}
+		var buf [8]byte
+		off := t.functions + uint64(t.offsets[i])
+		if off+uint64(len(buf)) > t.end || off < t.functions {
+			return errors.New("a function's description is outside the pclntab")
+		}
+		if err := t.f.Read(buf[:], off); err != nil {
+			return err
+		}
+		var err error
+		if name, err = t.shortName(name[:0], binary.LittleEndian.Uint32(buf[4:])); err != nil {
+			return err
+		}
+		if p.Function == nil && string(name) == q.Function {
+			if p.Function, err = codeOf(t.f, start, end); err != nil {
+				return err
+			}
+		}
+		if q.Runs == nil || !q.Runs(name) {
+			continue
+		}
+		if n := len(p.Runs); n > 0 && p.Runs[n-1].End == start {
+			p.Runs[n-1].End = end
+		} else if n < maxRuns {
+			p.Runs = append(p.Runs, Run{start, end})
+		}
+	}
+	return nil
+}
+
+// shortName returns the first 128 bytes of the name at an offset of the table of
+// names, enough for the functions of the runtime. It uses the memory of name.
+func (t *Table) shortName(name []byte, offset uint32) ([]byte, error) {
+	const most = 128
+	off := t.names + uint64(offset)
+	if off >= t.units {
+		return name, errors.New("a function's name is outside the pclntab")
+	}
+	name = name[:min(most, t.units-off)]
+	if err := t.f.Read(name, off); err != nil {
+		return name, err
+	}
+	if i := bytes.IndexByte(name, 0); i >= 0 {
+		name = name[:i]
+	}
+	return name, nil
+}
+
+// codeOf reads the beginning of a function.
+func codeOf(f *elffile.File, start, end uint64) (*Code, error) {
+	off, avail, ok := f.Offset(start)
+	if !ok || !f.Executable(start) {
+		return nil, fmt.Errorf("the code at %#x is not in the file", start)
+	}
+	c := &Code{Address: start, Offset: off}
+	c.Length = int(min(uint64(len(c.Code)), avail, end-start))
+	return c, f.Read(c.Code[:c.Length], off)
+}
+
+// version returns the release that a program was built with, from what the linker
+// writes: a magic number, flags, and the length and text of the version. Its other
+// forms are older than Go 1.18. debug/buildinfo reads the same, without a bound.
+func version(f *elffile.File) (string, error) {
+	const (
+		magic       = "\xff Go buildinf:"
+		flagsAt     = 15
+		inline      = 2
+		textAt      = 32
+		align       = 16
+		overlap     = 256
+		unsupported = "the release of Go that it was built with is not known: it is older than Go 1.18"
+	)
+	look := func(off, size uint64) (string, bool, error) {
+		buf := make([]byte, elffile.ChunkSize+overlap)
+		for done := uint64(0); done < size; done += elffile.ChunkSize {
+			b := buf[:min(uint64(len(buf)), size-done)]
+			if err := f.Read(b, off+done); err != nil {
+				return "", false, err
+			}
+			for i := 0; i+textAt < len(b) && i < elffile.ChunkSize; i += align {
+				if string(b[i:i+len(magic)]) != magic {
+					continue
+				}
+				if b[i+flagsAt]&inline == 0 {
+					return "", true, errors.New(unsupported)
+				}
+				n, k := binary.Uvarint(b[i+textAt:])
+				if k <= 0 || n == 0 || n > maxGoVersion || n > uint64(len(b)-i-textAt-k) {
+					continue
+				}
+				return string(b[i+textAt+k:][:n]), true, nil
+			}
+		}
+		return "", false, nil
+	}
+	if s, ok := f.Section(".go.buildinfo"); ok && s.Kind != elf.SHT_NOBITS && s.Offset <= f.Size {
+		if v, found, err := look(s.Offset, min(s.Size, f.Size-s.Offset, maxBuildInfo)); found {
+			return v, err
+		}
+	}
+	for _, s := range f.Segments {
+		if s.Kind != elf.PT_LOAD || s.Flags&elf.PF_W == 0 || s.Offset > f.Size {
+			continue
+		}
+		if v, found, err := look(s.Offset, min(s.Size, f.Size-s.Offset, maxBuildInfo)); found {
+			return v, err
+		}
+	}
+	return "", ErrNotGo
+}
+
+// findVariable returns the address of the query's variable from .symtab; 0 where there
+// is none.
+func findVariable(f *elffile.File, q Query) (uint64, error) {
+	if q.Variable == "" {
+		return 0, nil
+	}
+	for _, s := range f.Sections {
+		if s.Kind != elf.SHT_SYMTAB || int(s.Link) >= len(f.Sections) || s.Offset > f.Size {
+			continue
+		}
+		return findSymbol(f, s, f.Sections[s.Link], q)
+	}
+	return 0, nil
+}
+
+func findSymbol(f *elffile.File, symbols, names elffile.Section, q Query) (uint64, error) {
+	want := append([]byte(q.Variable), 0)
+	got := make([]byte, len(want))
+	const symbolSize = elf.Sym64Size
+	left, off := min(symbols.Size, f.Size-symbols.Offset), symbols.Offset
+	buf := make([]byte, elffile.ChunkSize/symbolSize*symbolSize)
+	le := binary.LittleEndian
+	for left >= symbolSize {
+		b := buf[:min(uint64(len(buf)), left/symbolSize*symbolSize)]
+		if err := f.Read(b, off); err != nil {
+			return 0, fmt.Errorf("reading the symbol table: %w", err)
+		}
+		off += uint64(len(b))
+		left -= uint64(len(b))
+		for ; len(b) > 0; b = b[symbolSize:] {
+			if elf.ST_TYPE(b[4]) != elf.STT_OBJECT || le.Uint64(b[16:]) != q.Size {
+				continue
+			}
+			name := uint64(le.Uint32(b))
+			if name >= names.Size || names.Size-name < uint64(len(got)) || f.Read(got, names.Offset+name) != nil {
+				continue
+			}
+			if bytes.Equal(got, want) {
+				return le.Uint64(b[8:]), nil
+			}
+		}
+	}
+	return 0, nil
+}
