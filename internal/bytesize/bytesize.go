@@ -1,9 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bytesize holds the type of configuration values that are amounts of
-// memory or disk, written as people write them: 256MiB, 4 MiB, 200KiB, 1GB, or
-// a plain number of bytes.
+// Package bytesize has the type of configuration values that are sizes of memory or
+// disk: 256MiB, 4 MiB, 200KiB, 1GB, or a number of bytes.
 package bytesize
 
 import (
@@ -24,8 +23,8 @@ const (
 	TiB Size = 1 << 40
 )
 
-// units are all that is understood, the largest binary ones first, since
-// String picks the first that divides the size.
+// units are the known units. The binary ones are first, the largest at the beginning:
+// String uses the first that divides the size.
 var units = [...]struct {
 	name string
 	size Size
@@ -41,8 +40,8 @@ var units = [...]struct {
 	{"KB", 1e3},
 }
 
-// UnmarshalText reads a whole number with an optional unit, in any case and
-// with or without a space between them. It keeps the old value on an error.
+// UnmarshalText parses an integer with an optional unit, in any case, with or without a
+// space between them. On an error it does not change s.
 func (s *Size) UnmarshalText(text []byte) error {
 	in := strings.TrimSpace(string(text))
 	digits := strings.TrimRight(in, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
@@ -71,10 +70,10 @@ func (s *Size) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalText gives the form that UnmarshalText reads to the same size.
+// MarshalText returns a text that UnmarshalText parses to the same size.
 func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// String is exact: the size in the largest binary unit that divides it.
+// String returns the exact size, in the largest binary unit that divides it.
 func (s Size) String() string {
 	if s > 0 {
 		for _, u := range units {

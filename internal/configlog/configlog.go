@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package configlog writes a component's whole configuration as a log field, as
-// every component of ours says it once, at debug level.
+// Package configlog converts a component's configuration to a log field. Each
+// component logs it once, at debug level.
 package configlog
 
 import (
@@ -12,17 +12,17 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 )
 
-// Map is every value as it holds, by its key; durations as a configuration has
-// them. Secrets are redacted by their types.
+// Map returns the effective value of each key, durations as text. The types of secrets
+// redact them.
 func Map(cfg any) (map[string]any, error) {
 	conf := confmap.New()
 	if err := conf.Marshal(cfg); err != nil {
-		return nil, fmt.Errorf("write the configuration as a map: %w", err)
+		return nil, fmt.Errorf("convert the configuration to a map: %w", err)
 	}
 	return readable(conf.ToStringMap()).(map[string]any), nil
 }
 
-// readable writes durations as text, all the way down.
+// readable converts durations to text, at every level.
 func readable(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

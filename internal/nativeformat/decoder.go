@@ -8,25 +8,24 @@ import (
 	"math"
 )
 
-// DefaultNameBytes is enough for some 30,000 names of usual length: several
-// times what one service shows in its life.
+// DefaultNameBytes is enough for about 30,000 names of usual length: several times as
+// many as one service has.
 const DefaultNameBytes = 8 << 20
 
-// maxKeptFrames is the most frames whose memory a decoder keeps for the next
-// buffer: what the writer's largest buffer can hold.
+// maxKeptFrames is the most frames whose memory a decoder keeps for the next buffer:
+// the most that the profiler's largest buffer can contain.
 const maxKeptFrames = MaxBuffer / 2
 
-// Decoder reads buffers and keeps their names from one to the next, whatever
-// service they come from: a name seen before costs a look-up, neither a
-// conversion nor an allocation. Not safe for concurrent use; a buffer takes
-// microseconds, so that one decoder behind a mutex serves many senders.
+// Decoder reads buffers of any number of services and keeps their names: a name seen
+// before costs a lookup, but no conversion or allocation. It is not safe for concurrent
+// use; a buffer takes microseconds, so one decoder behind a mutex serves many senders.
 type Decoder struct {
 	names    names
 	maxNames int
 	forgot   uint64
 
-	// codes holds, by frame code, the Name it stands for plus one; 0 where it
-	// stands for nothing. defined lists the codes to forget.
+	// codes has the Name of each frame code plus one, 0 if it is not defined. defined
+	// lists the codes to clear.
 	codes   [-math.MinInt16 + 1]uint32
 	defined []uint16
 
@@ -34,13 +33,12 @@ type Decoder struct {
 	frames []Name
 }
 
-// NewDecoder returns a decoder that keeps names of about maxNameBytes in all; 0
+// NewDecoder returns a decoder that keeps names of about maxNameBytes in total; 0
 // means [DefaultNameBytes].
 //
-// The policy at the bound: a buffer that begins with more than that makes the
-// decoder forget all names and learn them anew, which [NameStats.Forgotten]
-// counts. Within one buffer names may exceed the bound, by a small multiple of
-// that buffer's size.
+// If the names exceed the bound when a buffer begins, the decoder removes all of them,
+// which [NameStats.Forgotten] counts. Within one buffer names may exceed the bound by a
+// small multiple of that buffer's size.
 func NewDecoder(maxNameBytes int) *Decoder {
 	if maxNameBytes <= 0 {
 		maxNameBytes = DefaultNameBytes
@@ -48,30 +46,28 @@ func NewDecoder(maxNameBytes int) *Decoder {
 	return &Decoder{names: newNames(), maxNames: maxNameBytes}
 }
 
-// NameStats is what a decoder holds of names.
+// NameStats are statistics of a decoder's names.
 type NameStats struct {
-	// Held is the names held, the two constants included: every Name is below it.
+	// Held is the number of names with the two constants: every Name is below it.
 	Held int
-	// Bytes is what they take, Limit the bound.
+	// Bytes is their memory, Limit its bound.
 	Bytes, Limit int
-	// Forgotten is how often all names were forgotten at the bound. Names given
-	// before such a time stand for nothing now: whoever keeps something by Name
-	// drops it when this number has changed. It changes only at the beginning of
-	// Decode, before the first sample of the buffer.
+	// Forgotten is how often all names were removed at the bound. When it changes,
+	// earlier Names are invalid and must be dropped. It changes only at the beginning
+	// of Decode, before the first sample of the buffer.
 	Forgotten uint64
 }
 
-// Names says what the decoder holds of names.
+// Names returns the statistics of the decoder's names.
 func (d *Decoder) Names() NameStats {
 	return NameStats{Held: len(d.names.entries), Bytes: d.names.bytes, Limit: d.maxNames, Forgotten: d.forgot}
 }
 
-// Text is the string that a name stands for, valid UTF-8 of at most 1,536
-// bytes with any control characters the service put there. The string stays
-// good for ever, the Name until the names are forgotten.
+// Text returns the string of a name: valid UTF-8 of at most 1,536 bytes, possibly with
+// control characters. The string stays valid, the Name only until names are removed.
 func (d *Decoder) Text(n Name) string { return d.names.entries[n].text() }
 
-// Record fills r with a sample and its names as strings.
+// Record sets r to a sample, with its names as strings.
 func (d *Decoder) Record(s *Sample, r *Record) {
 	r.UnixMilli, r.Selected, r.Bytes = s.UnixMilli, s.Selected, s.Bytes
 	r.TraceID, r.SpanID = s.TraceID, s.SpanID
@@ -82,37 +78,35 @@ func (d *Decoder) Record(s *Sample, r *Record) {
 	}
 }
 
-// Summary is what one buffer held.
+// Summary is the contents of one buffer.
 type Summary struct {
-	// Samples is the complete samples, Frameless those of them without frames.
+	// Samples is the number of complete samples, Frameless of those without frames.
 	Samples, Frameless int
-	// Batches is the batches begun; allocation samples have none.
+	// Batches is the number of batches started; allocation samples have none.
 	Batches int
-	// Incomplete is the samples that the end of the buffer cut, 0 or 1. The writer
-	// does that where a buffer is full: no fault of the sender.
+	// Incomplete is the number of samples cut by the end of the buffer, 0 or 1. The
+	// profiler cuts them when a buffer is full; it is not a fault.
 	Incomplete int
-	// Tail is the bytes of the record, of any opcode, that the end of the buffer
-	// cut.
+	// Tail is the number of bytes of the record cut by the end of the buffer.
 	Tail int
-	// Statistics is what the batch says of itself (the last one, were there
-	// several), HasStatistics whether it does.
+	// Statistics are those of the last batch that has any, if HasStatistics.
 	Statistics    Statistics
 	HasStatistics bool
 }
 
-// Decode gives each complete sample of a buffer to visit, in order, and says what
-// the buffer held. It keeps neither buf nor visit. The error is an [*Error]; the
-// summary then is of what stood before the fault.
+// Decode calls visit with each complete sample of a buffer in order. It does not keep
+// buf or visit. The error is an [*Error]; the summary is then of the part before the
+// fault.
 //
-// Any bytes may be given. Decode takes time in proportion to them, and memory at
-// most a small multiple of them.
+// buf may contain anything. The time is proportional to its size, the memory at most a
+// small multiple.
 func (d *Decoder) Decode(f Format, buf []byte, visit func(*Sample)) (Summary, error) {
 	if d.names.bytes > d.maxNames {
 		d.names.reset()
 		d.forgot++
 	}
 	d.forgetCodes()
-	d.sample = Sample{} // fields that this kind does not have
+	d.sample = Sample{} // clears fields that this kind does not have
 	r := reading{d: d, format: f, buf: buf, visit: visit}
 	r.run()
 	if cap(d.frames) > maxKeptFrames {
@@ -132,8 +126,8 @@ func (d *Decoder) forgetCodes() {
 	d.defined = d.defined[:0]
 }
 
-// reading is one buffer being read. Its methods report false where reading ends,
-// either at a fault or because the buffer does.
+// reading is the state of reading one buffer. Its methods report false at a fault or at
+// the end of the buffer.
 type reading struct {
 	d      *Decoder
 	format Format
@@ -142,7 +136,7 @@ type reading struct {
 
 	at     int  // next byte to read
 	opcode byte // of the record being read
-	open   bool // a batch is begun and not ended
+	open   bool // a batch is started and not ended
 	sum    Summary
 	fault  *Error
 }
@@ -167,7 +161,7 @@ func (r *reading) run() {
 	}
 }
 
-// record reads one record after its opcode and says whether it is a sample.
+// record reads one record after its opcode and reports whether it is a sample.
 func (r *reading) record() (sample, ok bool) {
 	s := &r.d.sample
 	switch r.format.Kind {
@@ -214,7 +208,7 @@ func (r *reading) fail(offset int, expected string, found int64) bool {
 	return false
 }
 
-// take gives the next n bytes, or nil where the buffer ends before.
+// take returns the next n bytes, nil if the buffer has fewer.
 func (r *reading) take(n int) []byte {
 	if len(r.buf)-r.at < n {
 		return nil
@@ -319,8 +313,8 @@ func (r *reading) text(into *Name) bool {
 	return true
 }
 
-// stack reads frames and, where they are complete, hands over the sample. Most of
-// a large buffer is codes of names defined before: known reads those.
+// stack reads frames and, if they are complete, calls visit with the sample. Most of a
+// large buffer is codes defined before, which known reads.
 func (r *reading) stack() bool {
 	d := r.d
 	n := 0
@@ -358,13 +352,13 @@ func (r *reading) stack() bool {
 	return true
 }
 
-// known reads codes that stand for a name into d.frames[n:], up to the first that
-// does not, and leaves room there for one frame more.
+// known reads defined codes into d.frames[n:], up to the first that is not defined, and
+// leaves room for one more frame.
 func (r *reading) known(n int) int {
 	d, frames, rest := r.d, r.d.frames, r.buf[r.at:]
 	for {
 		if n == len(frames) {
-			// Twice the room, and never more than the rest of the buffer can fill.
+			// Doubled, but no more than the rest of the buffer can fill.
 			frames = append(frames, make([]Name, min(n+64, len(rest)/2+1))...)
 		}
 		if len(rest) < 2 {
@@ -374,7 +368,7 @@ func (r *reading) known(n int) int {
 		if code > math.MaxInt16 {
 			break
 		}
-		name := d.codes[code] // of code 0 it is 0
+		name := d.codes[code] // 0 for code 0
 		if name == 0 {
 			break
 		}

@@ -2,17 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package nativeformat reads and writes the buffers that the profiler of the
-// OpenTelemetry .NET Automatic Instrumentation hands to its exporter plugin:
+// OpenTelemetry .NET Automatic Instrumentation passes to its exporter plugin:
 // thread samples, allocation samples and the selective sampler's samples.
 //
-// The format is positional and has no lengths of records: a reader that loses
-// step has lost the rest of the buffer. Everything that this package refuses, it
-// refuses because reading on would only give invented samples.
+// Records have no length. After a fault the begin of the next record is unknown, so
+// the rest of the buffer is not read: it would give wrong samples.
 //
 // # Records
 //
-// Each record is an opcode and its fields. The kind of a buffer is not written
-// in it; each kind has opcodes of its own.
+// A record is an opcode and its fields. The buffer does not contain its kind; each
+// kind has its own opcodes.
 //
 //	kind          opcode  record            fields
 //	threads       0x01    start batch       i32 version, 1
@@ -36,37 +35,37 @@
 //	                                        frames
 //	              0x0B    end batch
 //
-// The field in brackets is there in every sample of a buffer or in none, and
-// nothing in the buffer says which: see [Format].
+// The field in brackets is in every sample of a buffer or in none. The buffer does
+// not tell which: see [Format].
 //
 // # Fields
 //
 // Integers are big-endian. A string is an i16 count of UTF-16 code units, 0 to
-// 512, then the units, which are little-endian. Surrogates may stand alone; each
-// such becomes U+FFFD. Ids of all zeros mean none; an id's bytes are in the
-// order in which its hexadecimal form is written.
+// 512, then the units, which are little-endian. Surrogates may be unpaired; each
+// unpaired one becomes U+FFFD. An id of zeros means that there is none; the bytes of
+// an id are in the order of its hexadecimal form.
 //
-// Frames are the leaf first, each an i16 code:
+// Frames begin with the leaf, each an i16 code:
 //
-//	0      no more frames
-//	-c     a string follows, and c stands for it from now on; again replaces
-//	c      the string that c stands for
+//	0      end of frames
+//	-c     a string follows: it defines c, or defines it anew
+//	c      the string that c was defined as
 //
-// Codes hold from their definition to the end of the buffer in thread samples,
+// A code is valid from its definition to the end of the buffer in thread samples,
 // to the end of the sample in allocation samples, and to the next start batch
-// in selected samples. The writer remembers the codes 1 to 9,999 and then
-// defines 10,000 again and again.
+// in selected samples. The writer defines the codes 1 to 9,999 once, and then
+// defines 10,000 anew for each string.
 //
 // # Sizes
 //
-// The writer tests before each field whether the buffer has 200 KiB, and then
-// writes nothing more: a buffer of thread samples may end inside a sample. The
-// exporter copies at most 200 KiB of it, so the end may also be inside a field.
-// Allocation samples and selected batches are appended whole or not at all.
+// Before each field the writer checks whether the buffer has 200 KiB, and stops if
+// so: a buffer of thread samples may end inside a sample. The exporter copies at most
+// 200 KiB, so the end may also be inside a field. Allocation samples and selected
+// batches are complete or missing.
 //
 // # Source
 //
-// The layout was taken from buffers recorded from the instrumentation's release
-// 1.16, those in testdata among them, and checked against its writer,
+// The layout is that of buffers recorded from release 1.16 of the instrumentation,
+// some of which are in testdata, and was checked against its writer,
 // src/OpenTelemetry.AutoInstrumentation.Native/continuous_profiler.cpp.
 package nativeformat

@@ -9,16 +9,15 @@ import (
 	"unicode/utf8"
 )
 
-// Encoder writes buffers by the writer's own rules: strings cut at [MaxUnits],
-// nothing more once a buffer has [MaxBuffer] bytes, tested field by field in
-// thread samples and sample by sample (batch by batch for selected ones) in the
-// others, codes remembered up to MaxCode-1. It exists for tests and for
-// generating load. Not safe for concurrent use.
+// Encoder writes buffers as the profiler does: it cuts strings at [MaxUnits], stops at
+// [MaxBuffer] bytes (checked before each field of thread samples, each allocation
+// sample, each batch of selected samples), and defines codes up to [MaxCode]. It is
+// for tests and for generating load, and not safe for concurrent use.
 type Encoder struct {
 	format    Format
 	buf       []byte
 	codes     map[string]int16
-	batch     int // where the open selected batch begins
+	batch     int // offset of the open selected batch
 	discarded int
 }
 
@@ -27,24 +26,24 @@ func NewEncoder(f Format) *Encoder {
 	return &Encoder{format: f, codes: make(map[string]int16)}
 }
 
-// Bytes is the buffer so far. It is good until Reset.
+// Bytes returns the buffer so far. It is valid until Reset.
 func (e *Encoder) Bytes() []byte { return e.buf }
 
-// Discarded is the allocation samples, or selected batches, left out because the
-// buffer was full.
+// Discarded returns how many allocation samples or selected batches were dropped
+// because the buffer was full.
 func (e *Encoder) Discarded() int { return e.discarded }
 
-// Full says that nothing more is written to this buffer.
+// Full reports whether the buffer has MaxBuffer bytes or more.
 func (e *Encoder) Full() bool { return len(e.buf) >= MaxBuffer }
 
-// Reset begins a new buffer in the memory of the old one.
+// Reset starts a new buffer in the same memory.
 func (e *Encoder) Reset() {
 	e.buf = e.buf[:0]
 	e.batch, e.discarded = 0, 0
 	clear(e.codes)
 }
 
-// StartBatch begins a batch; allocation samples have none.
+// StartBatch starts a batch; allocation samples have no batches.
 func (e *Encoder) StartBatch(unixMilli int64) {
 	switch e.format.Kind {
 	case ThreadSamples:
@@ -60,7 +59,7 @@ func (e *Encoder) StartBatch(unixMilli int64) {
 	}
 }
 
-// Sample writes one sample, or as much of it as the buffer takes.
+// Sample writes one sample, or the part of it that fits.
 func (e *Encoder) Sample(r *Record) {
 	switch e.format.Kind {
 	case ThreadSamples:
@@ -104,7 +103,7 @@ func (e *Encoder) EndBatch() {
 	}
 }
 
-// Statistics writes a batch's statistics; thread samples only.
+// Statistics writes the statistics of a batch; only thread samples have them.
 func (e *Encoder) Statistics(s Statistics) {
 	if e.format.Kind != ThreadSamples || e.Full() {
 		return
@@ -132,11 +131,11 @@ func (e *Encoder) threadSample(r *Record) {
 	e.stack(r, 0)
 }
 
-// full says whether what was written from begin on is as large as a buffer may
-// be: the writer gathers a sample or batch on its own before it appends it.
+// full reports whether the bytes from begin on have the size of a full buffer: the
+// profiler builds a sample or batch in a buffer of its own before it appends it.
 func (e *Encoder) full(begin int) bool { return len(e.buf)-begin >= MaxBuffer }
 
-// keep takes back what was written from begin on where the buffer cannot hold it.
+// keep removes the bytes from begin on if they do not fit into the buffer.
 func (e *Encoder) keep(begin int) {
 	if len(e.buf) >= MaxBuffer {
 		e.buf = e.buf[:begin]
@@ -170,8 +169,8 @@ func (e *Encoder) stack(r *Record, begin int) {
 	}
 }
 
-// text writes a string, cut at MaxUnits as the writer cuts it: between the two
-// surrogates of a character too.
+// text writes a string, cut at MaxUnits as the profiler does: possibly between the two
+// surrogates of a character.
 func (e *Encoder) text(s string) {
 	at := len(e.buf)
 	e.buf = append(e.buf, 0, 0)

@@ -5,23 +5,22 @@ package nativeformat
 
 import "fmt"
 
-// Error says why the rest of a buffer is unreadable. What was read before it
-// stands. A buffer that merely ends early is no error: see [Summary.Tail].
+// Error is a fault that makes the rest of a buffer unreadable. Samples before it are
+// valid. A buffer that ends early is not an error: see [Summary.Tail].
 type Error struct {
-	// Kind is what the buffer was read as.
+	// Kind is the kind that the buffer was read as.
 	Kind Kind
-	// Offset is where in the buffer the field that cannot be begins.
+	// Offset is the offset of the invalid field.
 	Offset int
-	// Opcode is that of the record that the field is in, or, where a record's
-	// opcode is the fault, that one.
+	// Opcode is the opcode of the record with the field, or the invalid opcode.
 	Opcode byte
-	// Expected is what could be there.
+	// Expected describes the allowed values.
 	Expected string
-	// Found is the value that is there.
+	// Found is the value found.
 	Found int64
 }
 
-// Error names the place, what is there and what could be.
+// Error returns the offset, the value found and the allowed ones.
 func (e *Error) Error() string {
 	return fmt.Sprintf("buffer is not readable as %v from offset %d, opcode 0x%02X: expected %s, found %d",
 		e.Kind, e.Offset, e.Opcode, e.Expected, e.Found)

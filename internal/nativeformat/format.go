@@ -5,23 +5,23 @@ package nativeformat
 
 import "fmt"
 
-// Kind is what a buffer holds.
+// Kind is the kind of samples in a buffer.
 type Kind uint8
 
-// The kinds of buffers, each handed over by a method of its own.
+// The kinds of buffers; the plugin has a method for each.
 const (
 	// ThreadSamples is one batch of wall-clock samples: every managed thread,
 	// running or waiting.
 	ThreadSamples Kind = iota + 1
 	// AllocationSamples are sampled allocations, each with its own time. Bytes is
-	// the size of the sampled object alone: sums of it are no allocation rate.
+	// the size of the sampled object alone: a sum of them is not an allocation rate.
 	AllocationSamples
 	// SelectedThreadSamples are frequent wall-clock samples of the threads that
 	// the service selected, each with its own time.
 	SelectedThreadSamples
 )
 
-// String names the kind as error messages do.
+// String returns the name of the kind for messages.
 func (k Kind) String() string {
 	switch k {
 	case ThreadSamples:
@@ -34,25 +34,24 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint8(k))
 }
 
-// Format is what a reader has to know beforehand.
+// Format is what a reader must know about a buffer.
 type Format struct {
 	Kind Kind
-	// FrequentSampling says that each thread sample carries the byte that tells
-	// whether its thread is selected for frequent sampling: the writer writes it
-	// where selective sampling runs beside thread sampling. The other kinds never
-	// carry it.
+	// FrequentSampling reports whether thread samples have a byte for whether the
+	// thread is selected for frequent sampling: the profiler writes it if selective
+	// sampling is enabled too. The other kinds never have it.
 	FrequentSampling bool
 }
 
 const (
-	// MaxBuffer is the size in bytes at which the writer stops.
+	// MaxBuffer is the size in bytes at which the profiler stops writing.
 	MaxBuffer = 200 << 10
-	// MaxUnits is the UTF-16 code units at which the writer cuts a string.
+	// MaxUnits is the number of UTF-16 code units at which the profiler cuts a string.
 	MaxUnits = 512
-	// MaxCode is the highest frame code that the writer gives, again and again to
-	// each name that it does not remember.
+	// MaxCode is the highest frame code. The profiler defines it anew for each name
+	// after the first MaxCode-1.
 	MaxCode = 10_000
-	// Version is the only version of thread samples.
+	// Version is the version of thread samples; there is one.
 	Version = 1
 )
 
@@ -67,11 +66,11 @@ const (
 	opSelectedEnd    = 0x0B
 )
 
-// Statistics is what the writer says of one batch of thread samples.
+// Statistics are the profiler's statistics of one batch of thread samples.
 type Statistics struct {
-	// SuspendedMicroseconds is how long the whole service stood still.
+	// SuspendedMicroseconds is how long the runtime was suspended.
 	SuspendedMicroseconds int32
 	Threads, Frames       int32
-	// NameCacheMisses is how many names the writer had to look up.
+	// NameCacheMisses is the number of names that the profiler had to look up.
 	NameCacheMisses int32
 }

@@ -12,8 +12,8 @@ import (
 	"unsafe"
 )
 
-// entry is one known name: its UTF-16 bytes as they came, and its text. Both are
-// in one string, so that a new name costs one allocation.
+// entry is a known name: its UTF-16 bytes and its text, in one string, so that a new
+// name costs one allocation.
 type entry struct {
 	both string
 	hash uint32
@@ -22,15 +22,15 @@ type entry struct {
 
 func (e *entry) text() string { return e.both[e.raw:] }
 
-// nameCost is what a name takes beside its bytes: its entry and its two slots,
-// each twice, which is how much room there is right after it was doubled.
+// nameCost is the memory of a name beside its bytes: its entry and two slots, doubled
+// because the tables have twice the room when they have just grown.
 const nameCost = 2 * (int(unsafe.Sizeof(entry{})) + 2*4)
 
-// names is a set of names found by their UTF-16 bytes, so that one that is known
-// is neither converted nor allocated: a hash table with linear probing.
+// names is a set of names with their UTF-16 bytes as keys, so that a known name needs
+// no conversion and no allocation: a hash table with linear probing.
 type names struct {
 	seed    maphash.Seed
-	slots   []uint32 // a Name, or 0 where free; a power of two, at most half full
+	slots   []uint32 // a Name, or 0 if free; a power of two, at most half full
 	entries []entry  // by Name
 	bytes   int
 	scratch []byte
@@ -47,10 +47,10 @@ func newNames() names {
 	return n
 }
 
-// reset forgets all names but the two that are constants.
+// reset removes all names except the two constants.
 func (n *names) reset() {
 	n.slots = make([]uint32, fewestSlots)
-	n.entries = make([]entry, 1, fewestSlots/2) // NoName has no slot: intern never looks for it
+	n.entries = make([]entry, 1, fewestSlots/2) // NoName has no slot: intern never looks it up
 	n.bytes = nameCost
 	var raw []byte
 	for _, unit := range utf16.Encode([]rune(ExportThreadName)) {
@@ -59,7 +59,7 @@ func (n *names) reset() {
 	n.intern(raw)
 }
 
-// intern gives the name of UTF-16 bytes, which it does not keep.
+// intern returns the name of UTF-16 bytes. It does not keep raw.
 func (n *names) intern(raw []byte) Name {
 	if len(raw) == 0 {
 		return NoName
@@ -123,7 +123,7 @@ func appendText(to, raw []byte) []byte {
 			}
 			r = both
 		}
-		to = utf8.AppendRune(to, r) // a last, lone surrogate becomes U+FFFD here
+		to = utf8.AppendRune(to, r) // an unpaired surrogate at the end becomes U+FFFD
 	}
 	return to
 }

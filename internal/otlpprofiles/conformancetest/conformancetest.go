@@ -1,10 +1,10 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conformancetest checks OTLP profiles against what every backend that the
-// project knows of accepts, and against what the project promises beyond that.
-// It shares no code with what builds profiles, so that one's mistakes are not
-// the other's.
+// Package conformancetest checks OTLP profiles, for tests: that every known backend
+// accepts them, and that they keep what hotprofile promises beyond that. It shares no
+// code and no attribute keys with the packages that build profiles, so that a mistake
+// there is found here.
 package conformancetest
 
 import (
@@ -16,33 +16,33 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
 )
 
-// Options are what cannot be told from the profiles themselves. The zero value
-// is right for what the receiver emits.
+// Options are what the profiles do not tell. The zero value is for the output of the
+// receiver.
 type Options struct {
-	// Triggered: they have been through cpu_trigger, so each resource must have
-	// a service.name.
+	// Triggered: the profiles have passed cpu_trigger, so each resource must have a
+	// service.name.
 	Triggered bool
-	// Split: an exporter has split or merged requests since. Each part has the
-	// dictionary of all: entries may be orphans, and a part is larger than the
-	// exporter's max_size by it, and the first part may hold nothing but that.
-	// MaxRequestBytes is then what a gRPC server takes.
+	// Split: an exporter has split or merged requests. Each part has the whole
+	// dictionary, so entries may be orphans, a part exceeds the exporter's max_size by
+	// the dictionary, and the first part may have nothing else. MaxRequestBytes is then
+	// the limit of a gRPC server.
 	Split bool
-	// Now, where not zero, is what profiles must be recent by.
+	// Now, if not zero, is the time that profiles must be close to.
 	Now time.Time
 	// SampleAttributes are the keys that samples may have beside thread.name and
 	// those of hotprofile.
 	SampleAttributes []string
 	// BuildIDs: each mapping of a file must have a build id.
 	BuildIDs bool
-	// References: the data was marshalled with references into the dictionary
-	// for its resource attributes, whose strings are then no orphans.
+	// References: resource attributes were marshalled as references into the
+	// dictionary, so their strings are not orphans.
 	References bool
 
-	// MaxLabels is the most resource, scope and sample attributes together that
-	// are promised; 0 is no promise beyond the 26 that Pyroscope takes.
+	// MaxLabels is the most attributes of resource, scope and sample together; 0 is the
+	// 26 that Pyroscope accepts.
 	MaxLabels int
-	// MaxSamples and MaxProfileBytes are of one profile, MaxRequestBytes of all;
-	// 0 is 8,000, 1 MiB and 2 MiB, or 4 MiB if Split.
+	// MaxSamples and MaxProfileBytes are limits of one profile, MaxRequestBytes of a
+	// request; 0 is 8,000, 1 MiB and 2 MiB, or 4 MiB if Split.
 	MaxSamples, MaxProfileBytes, MaxRequestBytes int
 }
 
@@ -62,7 +62,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// What Pyroscope takes; the rules name where it says so.
+// Limits of Pyroscope; the comments of the rules name its settings.
 const (
 	maxLabels      = 26
 	maxLabelName   = 1024
@@ -71,15 +71,15 @@ const (
 	oldest, newest = time.Hour, 10 * time.Minute
 )
 
-// Violation is a rule that was broken, Count times, first at Where, which names
-// the resource, profile and sample.
+// Violation is a rule that is broken Count times, first at Where, which names the
+// resource, profile and sample.
 type Violation struct {
 	Rule
 	Where string
 	Count int
 }
 
-// String is one line for a log.
+// String returns the violation as one line.
 func (v Violation) String() string {
 	s := fmt.Sprintf("%s (%s): %s", v.Name, v.Backends, v.Where)
 	if v.Count > 1 {
@@ -88,21 +88,21 @@ func (v Violation) String() string {
 	return s
 }
 
-// Check returns which rules the profiles break, in the order found, and nothing
-// where they are good. It changes nothing.
+// Check returns the rules that the profiles break, in the order found. It does not
+// change them.
 func Check(p pprofile.Profiles, opts Options) []Violation {
 	return check(p, (&pprofile.ProtoMarshaler{}).ProfilesSize(p), opts)
 }
 
-// CheckRequest is Check for the body of a request as it was on the wire: an
-// ExportProfilesServiceRequest, after any compression was undone.
+// CheckRequest is Check for the decompressed body of a request: an
+// ExportProfilesServiceRequest.
 func CheckRequest(body []byte, opts Options) []Violation {
 	w := wire{}
 	w.request(body)
 	if slices.ContainsFunc(w.found, func(v Violation) bool { return v.Rule != InlineAttributes }) {
 		return w.found
 	}
-	// The decoder of profiles alone takes attributes for references.
+	// The decoder of profiles without a request resolves references.
 	r := pprofileotlp.NewExportRequest()
 	if err := r.UnmarshalProto(body); err != nil {
 		w.broken(WireFormat, "the request: %v", err)
@@ -129,7 +129,7 @@ func check(p pprofile.Profiles, size int, opts Options) []Violation {
 	return c.found
 }
 
-// CheckFatal is Check for tests: it reports each violation to t.
+// CheckFatal reports each violation of Check as an error of the test.
 func CheckFatal(t interface {
 	Helper()
 	Errorf(format string, args ...any)
@@ -141,7 +141,7 @@ func CheckFatal(t interface {
 	}
 }
 
-// findings are the violations so far, each rule once.
+// findings are the violations so far, one for each rule.
 type findings struct {
 	found []Violation
 }
@@ -164,7 +164,7 @@ type checker struct {
 	allowed []string
 
 	used map[string][]bool // by table
-	keys map[string]bool   // the sets of labels that were checked
+	keys map[string]bool   // sets of labels that have been checked
 }
 
 func newChecker(dict pprofile.ProfilesDictionary, opts Options) *checker {
@@ -189,7 +189,7 @@ func newChecker(dict pprofile.ProfilesDictionary, opts Options) *checker {
 	}
 }
 
-// use marks an entry and reports whether it is there and seen for the first
+// use marks an entry as used, and reports whether it exists and is used for the first
 // time.
 func (c *checker) use(table string, i int32, where string) (ok, first bool) {
 	used := c.used[table]

@@ -12,7 +12,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 )
 
-// tables checks each table by itself: a zero entry first and nothing twice.
+// tables checks that each table begins with its zero entry and has no duplicates.
 func (c *checker) tables() {
 	table(c, "string", c.dict.StringTable().Len(), func(i int) string { return c.dict.StringTable().At(i) }, "")
 	table(c, "attribute", c.dict.AttributeTable().Len(), func(i int) string {
@@ -78,7 +78,7 @@ func locationKey(l pprofile.Location) string {
 
 func linkKey(l pprofile.Link) string { return l.TraceID().String() + " " + l.SpanID().String() }
 
-// orphans reports what no profile reaches.
+// orphans reports entries that no profile uses.
 func (c *checker) orphans() {
 	for _, name := range []string{"stack", "location", "mapping", "function", "link", "attribute", "string"} {
 		for i, used := range c.used[name] {
@@ -93,7 +93,7 @@ func (c *checker) orphans() {
 	}
 }
 
-// stack follows a stack to everything that it refers to.
+// stack checks a stack and everything that it refers to.
 func (c *checker) stack(i int32, where string) {
 	ok, first := c.use("stack", i, where)
 	if !ok {
@@ -187,7 +187,7 @@ type attribute struct {
 	value pcommon.Value
 }
 
-// attributes resolves indices, which must name each key once.
+// attributes resolves indices; they must refer to each key once.
 func (c *checker) attributes(indices pcommon.Int32Slice, where string) []attribute {
 	var out []attribute
 	for _, i := range indices.All() {

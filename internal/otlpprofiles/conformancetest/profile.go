@@ -28,7 +28,7 @@ func (c *checker) resourceProfiles(where string, rp pprofile.ResourceProfiles) {
 	}
 }
 
-// serviceName checks the name of a resource that is on its way to a backend.
+// serviceName checks the service.name of a resource that has passed cpu_trigger.
 func (c *checker) serviceName(where string, attributes pcommon.Map) {
 	if !c.opts.Triggered {
 		return
@@ -77,7 +77,7 @@ func (c *checker) referenced(s string) {
 	}
 }
 
-// label checks a value that backends make a label of.
+// label checks an attribute that backends make a label of.
 func (c *checker) label(where, key string, v pcommon.Value) {
 	switch v.Type() {
 	case pcommon.ValueTypeStr, pcommon.ValueTypeInt, pcommon.ValueTypeBool:
@@ -89,7 +89,7 @@ func (c *checker) label(where, key string, v pcommon.Value) {
 	}
 }
 
-// labels checks what a sample and those around it have together.
+// labels checks the keys of a sample, its scope and its resource together.
 func (c *checker) labels(where string, keys []string) {
 	if len(keys) > maxLabels {
 		c.broken(LabelCount, "%s has %d labels, at most %d: %s", where, len(keys), maxLabels, strings.Join(keys, ", "))
@@ -106,7 +106,7 @@ func (c *checker) labels(where string, keys []string) {
 	}
 }
 
-// labelName is a key with everything but letters and digits as underscores.
+// labelName replaces everything except letters and digits by underscores.
 func labelName(key string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
@@ -160,7 +160,7 @@ func (c *checker) profile(where string, labels []string, p pprofile.Profile) {
 	}
 }
 
-// typeOf is type/unit, as configurations name it.
+// typeOf returns a type as type/unit and in parts.
 func (c *checker) typeOf(t pprofile.ValueType, where string) (whole, name, unit string) {
 	name = c.string(t.TypeStrindex(), where)
 	unit = c.string(t.UnitStrindex(), where)
@@ -219,7 +219,7 @@ func (c *checker) sample(where string, labels []string, p pprofile.Profile, valu
 			keys = append(keys, a.key)
 		}
 	}
-	// Samples are many and sets of keys few.
+	// There are many samples and few sets of keys.
 	if set := strings.Join(keys, "\x00"); !c.keys[set] {
 		c.keys[set] = true
 		c.labels(where, keys)

@@ -5,9 +5,8 @@ package conformancetest
 
 import "strings"
 
-// Who keeps a rule. Each is a backend by name, but for these: Wire is every
-// receiver of OTLP as collector 0.159 speaks it, and Ours what hotprofile
-// promises beyond what any backend asks for.
+// Who requires a rule: a backend, Wire for every receiver of OTLP as of collector
+// 0.159, or Ours for what hotprofile promises and no backend requires.
 const (
 	Pyroscope  = "Pyroscope"
 	Parca      = "Parca"
@@ -18,11 +17,11 @@ const (
 	Ours       = "hotprofile"
 )
 
-// Rule is one thing that profiles must do.
+// Rule is a rule that profiles must keep.
 type Rule struct {
-	// Name is short and stable, as zero-entry.
+	// Name is short and stable, such as zero-entry.
 	Name string
-	// Backends are those that refuse, drop or misread what breaks the rule.
+	// Backends are those that reject, drop or misread profiles that break the rule.
 	Backends string
 }
 
@@ -33,68 +32,67 @@ func rule(name string, backends ...string) Rule {
 // The rules of the message.
 var (
 	// WireFormat: the bytes are an ExportProfilesServiceRequest of that release
-	// and hold no field that it does not know. What backends do with an unknown
-	// field is to lose it without a word.
+	// without unknown fields, which backends drop silently.
 	WireFormat = rule("wire-format", Wire)
-	// InlineAttributes: keys and values of resources and scopes are in place, not
-	// references into the dictionary (opentelemetry-proto pull request 733).
-	// Pyroscope 2.2 and Parca of July 2026 read neither.
+	// InlineAttributes: keys and values of resources and scopes are inline, not
+	// references into the dictionary (opentelemetry-proto pull request 733), which
+	// Pyroscope 2.2 and Parca of July 2026 do not read.
 	InlineAttributes = rule("inline-attributes", Pyroscope, Parca, Wire)
-	// EmptyRequest: there is a resource, and a dictionary. Pyroscope's
-	// ingest_handler.go and Parca's otel.go refuse a request without.
+	// EmptyRequest: a request has a resource and a dictionary. Pyroscope's
+	// ingest_handler.go and Parca's otel.go reject a request without.
 	EmptyRequest = rule("empty-request", Pyroscope, Parca)
-	// MaxRequestBytes: a gRPC server takes 4 MiB by default, and an exporter that
-	// batches to 3 MB can only split what comes in parts smaller than that.
+	// MaxRequestBytes: a gRPC server accepts 4 MiB by default, and an exporter that
+	// batches to 3 MB cannot split a profile that is larger.
 	MaxRequestBytes = rule("max-request-bytes", Wire, Ours)
 )
 
 // The rules of the dictionary.
 var (
 	// ZeroEntry: profiles.proto of the OTLP release; Pyroscope and Parca
-	// (ValidateOtelDictionary) refuse the request.
+	// (ValidateOtelDictionary) reject the request.
 	ZeroEntry = rule("zero-entry", Wire, Pyroscope, Parca)
 	Orphan    = rule("orphan", Ours)
 	Duplicate = rule("duplicate", Ours)
-	// IndexRange: Pyroscope's convert.go and Parca refuse, the ClickHouse exporter
-	// writes an empty field.
+	// IndexRange: Pyroscope's convert.go and Parca reject the request, the ClickHouse
+	// exporter writes an empty field.
 	IndexRange = rule("index-range", Wire, Pyroscope, Parca, Elastic, Splunk, ClickHouse)
-	// UTF8: protobuf decoders refuse the request.
+	// UTF8: protobuf decoders reject the request.
 	UTF8 = rule("utf8", Wire, Pyroscope, Parca, Elastic, Splunk, ClickHouse)
-	// LinkIDs: 16 and 8 bytes, neither of them zero. Parca refuses the request.
+	// LinkIDs: 16 and 8 bytes, neither zero. Parca rejects the request.
 	LinkIDs = rule("link-ids", Parca)
-	// FrameType: the Elasticsearch exporter's transform.go fails on a location
-	// without; Pyroscope tells the kernel's frames by it.
+	// FrameType: the Elasticsearch exporter's transform.go fails on a location without
+	// it; Pyroscope uses it to recognize kernel frames.
 	FrameType = rule("frame-type", Elastic, Pyroscope)
-	// LocationPlace: Elastic makes a frame's identity of its address or its line.
+	// LocationPlace: Elastic identifies a frame by its address or its line.
 	LocationPlace = rule("location-place", Elastic)
-	// MappingRange: start below limit, or both zero, as the profiling group's own
-	// checker asks for.
+	// MappingRange: start below limit, or both zero, as in the checker of
+	// OpenTelemetry's profiling group.
 	MappingRange = rule("mapping-range", Wire)
-	// LineNumber: none is negative, as that checker asks for.
+	// LineNumber: not negative, as in that checker.
 	LineNumber = rule("line-number", Wire)
-	// BuildID: what a backend finds symbols by.
+	// BuildID: backends find symbols by it.
 	BuildID = rule("build-id", Elastic, Parca, Pyroscope)
 )
 
 // The rules of profiles.
 var (
-	// ProfileID: 16 bytes, not all zero (Parca's ValidateOtelProfile; it takes
-	// none at all too).
+	// ProfileID: 16 bytes, not all zero (Parca's ValidateOtelProfile, which also
+	// accepts a missing one).
 	ProfileID = rule("profile-id", Parca)
-	// CaptureWindow: Pyroscope puts "now" for a missing time and ten seconds for a
+	// CaptureWindow: Pyroscope uses "now" for a missing time and ten seconds for a
 	// missing duration.
 	CaptureWindow = rule("capture-window", Parca, Pyroscope)
 	// Recent: Pyroscope's validation.reject-older-than is an hour and
 	// reject-newer-than ten minutes.
 	Recent = rule("recent", Pyroscope)
-	// Period: Pyroscope names the series by the period type, Parca refuses a
-	// missing one and panics in queries on an empty one.
+	// Period: Pyroscope names the series by the period type, Parca rejects a missing
+	// one, and its queries panic on an empty one.
 	Period = rule("period", Pyroscope, Parca)
-	// TypeName: Pyroscope's validate.go refuses a "-" in it.
+	// TypeName: Pyroscope's validate.go rejects a "-" in it.
 	TypeName = rule("type-name", Pyroscope)
-	// KnownType: one of shapes; NotShown says who does not show it.
+	// KnownType: one of shapes; NotShown returns who does not show it.
 	KnownType = rule("known-type", Elastic, Splunk)
-	// NoSamples: Parca refuses the request.
+	// NoSamples: Parca rejects the request.
 	NoSamples = rule("no-samples", Parca)
 	// MaxSamples: Pyroscope's validation.max-profile-stacktrace-samples is 16,000.
 	MaxSamples = rule("max-samples", Pyroscope, Ours)
@@ -106,45 +104,45 @@ var (
 var (
 	// NoStack: Pyroscope drops the sample.
 	NoStack = rule("no-stack", Pyroscope)
-	// StackDepth: Pyroscope's validation.max-profile-stacktrace-depth is 1,000; of
-	// more it cuts off the leaf's end.
+	// StackDepth: Pyroscope's validation.max-profile-stacktrace-depth is 1,000; it cuts
+	// deeper stacks at the leaf.
 	StackDepth = rule("stack-depth", Pyroscope)
-	// OneValue: Pyroscope refuses the request.
+	// OneValue: Pyroscope rejects the request.
 	OneValue = rule("one-value", Pyroscope)
 	// SampleShape: values and timestamps in equal number (Parca), an event per
 	// timestamp (Elastic), the same of both in all samples of a profile (Splunk).
 	SampleShape = rule("sample-shape", Parca, Elastic, Splunk)
 	SampleTwice = rule("sample-twice", Ours)
-	// TimestampWindow: Parca refuses the request.
+	// TimestampWindow: Parca rejects the request.
 	TimestampWindow = rule("timestamp-window", Parca)
 )
 
 // The rules of attributes, which backends make labels of.
 var (
-	// ServiceName: Pyroscope refuses a series without, and names what has none
-	// unknown_service:<process.executable.name>; ClickHouse sorts by it.
+	// ServiceName: Pyroscope rejects a series without it, and calls a resource without
+	// it unknown_service:<process.executable.name>; ClickHouse sorts by it.
 	ServiceName = rule("service-name", Pyroscope, ClickHouse)
-	// LabelCount: Pyroscope's validation.max-label-names-per-series is 30, four of
-	// which it needs itself.
+	// LabelCount: Pyroscope's validation.max-label-names-per-series is 30, and it adds
+	// four itself.
 	LabelCount = rule("label-count", Pyroscope)
-	// LabelPromise: the most that the shipped configurations leave.
+	// LabelPromise: the most that the shipped configurations export.
 	LabelPromise = rule("label-promise", Ours)
 	// LabelLength: Pyroscope's validation.max-length-label-name is 1,024 and
 	// max-length-label-value 2,048.
 	LabelLength = rule("label-length", Pyroscope)
-	// LabelCollision: Parca makes every character but letters and digits an
-	// underscore, and keeps one of two keys that are then the same.
+	// LabelCollision: Parca replaces every character except letters and digits by an
+	// underscore, and keeps one of two keys that are then equal.
 	LabelCollision = rule("label-collision", Parca)
-	// SeriesPerSample: each value is a series of its own.
+	// SeriesPerSample: each value becomes a series.
 	SeriesPerSample = rule("series-per-sample", Pyroscope)
-	// AttributeType: Splunk takes strings, integers and booleans, Parca refuses a
+	// AttributeType: Splunk accepts strings, integers and booleans, Parca rejects a
 	// missing value.
 	AttributeType = rule("attribute-type", Splunk, Parca)
-	// AttributeKey: Parca refuses a request with an empty or a repeated key.
+	// AttributeKey: Parca rejects a request with an empty or a repeated key.
 	AttributeKey = rule("attribute-key", Parca)
 )
 
-// Rules returns them all.
+// Rules returns all rules.
 func Rules() []Rule {
 	return []Rule{
 		WireFormat, InlineAttributes, EmptyRequest, MaxRequestBytes,
@@ -155,19 +153,19 @@ func Rules() []Rule {
 	}
 }
 
-// shape is what the samples of a type look like.
+// shape describes the samples of a type.
 type shape struct {
 	period string // type/unit
 	// valued: one value and one timestamp per sample; else timestamps alone.
 	valued bool
-	// refused are the backends that do not show it; the others keep it under its
+	// refused are the backends that do not show the type; the others store it with its
 	// name and unit.
 	refused []string
 }
 
-// shapes are the types that backends are known to understand, by type/unit.
+// shapes returns the types that backends are known to support, by type/unit.
 func shapes() map[string][]shape {
-	// The Elasticsearch exporter's checkProfileType takes one type alone.
+	// The Elasticsearch exporter's checkProfileType accepts one type.
 	notCPU := []string{Elastic}
 	// Splunk shows CPU and allocations.
 	waits := []string{Elastic, Splunk}
@@ -187,14 +185,14 @@ func shapes() map[string][]shape {
 		"block_delay/nanoseconds": {{period: "contentions/count", valued: true, refused: waits}},
 		"mutex_contentions/count": {{period: "contentions/count", valued: true, refused: waits}},
 		"mutex_delay/nanoseconds": {{period: "contentions/count", valued: true, refused: waits}},
-		// How many of them one had its stack sampled.
+		// The period is how many context switches have one sampled stack.
 		"off_cpu/nanoseconds":  {{period: "context_switches/count", valued: true, refused: waits}},
 		"runqueue/nanoseconds": {{period: "context_switches/count", valued: true, refused: waits}},
 	}
 }
 
-// NotShown returns the backends that do not show profiles of a sample type and
-// period type, each as type/unit, and whether it is a type that is known at all.
+// NotShown returns the backends that do not show profiles of a sample type and period
+// type, each as type/unit, and whether the type is known.
 func NotShown(sampleType, periodType string) (backends []string, known bool) {
 	for _, s := range shapes()[sampleType] {
 		if s.period == periodType {
@@ -204,7 +202,7 @@ func NotShown(sampleType, periodType string) (backends []string, known bool) {
 	return nil, false
 }
 
-// frameTypes are the values of profile.frame.type.
+// frameTypes returns the values of profile.frame.type.
 func frameTypes() []string {
 	return []string{
 		"beam", "cpython", "dotnet", "go", "jvm", "kernel", "native",

@@ -12,9 +12,9 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 )
 
-// Series adds to a set the series that Pyroscope makes of profiles: one for each
-// type and set of labels, which are the attributes of resource, scope and sample
-// whose values are strings, as its convert.go and ingest_handler.go take them.
+// Series adds the series that Pyroscope makes of profiles to a set: one for each type
+// and set of labels. Labels are the attributes of resource, scope and sample with
+// string values, as in its convert.go and ingest_handler.go.
 // The indices must be in range.
 func Series(to map[string]struct{}, p pprofile.Profiles) {
 	d := p.Dictionary()

@@ -10,9 +10,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// message is a message of OTLP 1.11, which collector 0.159 speaks: what each of
-// its fields holds, by number. It is written out here since a decoder passes
-// over what it does not know.
+// message is a message of OTLP 1.11, which collector 0.159 uses, with its fields by
+// number. It is written out here because a decoder skips unknown fields.
 type message struct {
 	name   string
 	fields map[protowire.Number]field
@@ -21,7 +20,7 @@ type message struct {
 type field struct {
 	name string
 	is   contents
-	of   string // the message, where it is one
+	of   string // the name of the message, if it is one
 }
 
 type contents uint8
@@ -38,7 +37,7 @@ const (
 	texts                    // any number of UTF-8 strings
 )
 
-// messages are those that a request may hold, by name.
+// messages returns the messages of a request, by name.
 func messages() map[string]message {
 	schema := map[string]message{}
 	add := func(name string, fields map[protowire.Number]field) {
@@ -107,11 +106,11 @@ func messages() map[string]message {
 	return schema
 }
 
-// wire checks what decoded profiles do not show any more.
+// wire checks what is lost when profiles are decoded.
 type wire struct {
 	findings
 	schema map[string]message
-	// depth bounds how deep values nest in values.
+	// depth is how deep messages are nested.
 	depth int
 }
 
@@ -133,8 +132,8 @@ func (w *wire) request(body []byte) {
 	}
 }
 
-// message checks one message and what it holds, and reports whether it could be
-// read to its end.
+// message checks a message and its fields, and reports whether it could be read to its
+// end.
 func (w *wire) message(name string, body []byte, where string) bool {
 	if w.depth++; w.depth > maxDepth {
 		w.broken(WireFormat, "%s nests deeper than %d", where, maxDepth)
@@ -225,7 +224,7 @@ func (w *wire) field(f field, typ protowire.Type, value []byte, at string) bool 
 	return true
 }
 
-// id checks the length of an id. An empty one is none.
+// id checks the length of an id, unless it is empty.
 func (w *wire) id(name string, content []byte, at string) {
 	length, r := 0, LinkIDs
 	switch name {
@@ -243,9 +242,9 @@ func (w *wire) id(name string, content []byte, at string) {
 	}
 }
 
-// references reports what later releases put in an attribute's place. The
-// dictionary's own attributes are another message, with keys by index in every
-// release.
+// references reports references into the dictionary, which later releases use for
+// attributes. The attributes of the dictionary are another message, whose keys are
+// indexes in every release.
 func (w *wire) references(message string, f field, at string) {
 	if message == "attribute" && f.name == "key_strindex" || message == "value" && f.name == "string_value_strindex" {
 		w.broken(InlineAttributes, "%s is a reference into the dictionary", at)

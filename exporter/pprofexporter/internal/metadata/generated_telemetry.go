@@ -109,13 +109,13 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.PprofMemory, err = builder.meter.Int64ObservableGauge(
 		"otelcol_pprof.memory",
-		metric.WithDescription("Memory held by profiles that are not written yet, as estimated. [Alpha]"),
+		metric.WithDescription("Estimated memory of profiles that are not written yet. [Alpha]"),
 		metric.WithUnit("By"),
 	)
 	errs = errors.Join(errs, err)
 	builder.PprofSamples, err = builder.meter.Int64Counter(
 		"otelcol_pprof.samples",
-		metric.WithDescription("Samples, counted once, when they are written or lost. [Alpha]"),
+		metric.WithDescription("Samples written or lost, each counted once. [Alpha]"),
 		metric.WithUnit("{sample}"),
 	)
 	errs = errors.Join(errs, err)

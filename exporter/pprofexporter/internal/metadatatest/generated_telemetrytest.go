@@ -72,7 +72,7 @@ func AssertEqualPprofFilesRemoved(t *testing.T, tt *componenttest.Telemetry, dps
 func AssertEqualPprofMemory(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_pprof.memory",
-		Description: "Memory held by profiles that are not written yet, as estimated. [Alpha]",
+		Description: "Estimated memory of profiles that are not written yet. [Alpha]",
 		Unit:        "By",
 		Data: metricdata.Gauge[int64]{
 			DataPoints: dps,
@@ -86,7 +86,7 @@ func AssertEqualPprofMemory(t *testing.T, tt *componenttest.Telemetry, dps []met
 func AssertEqualPprofSamples(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_pprof.samples",
-		Description: "Samples, counted once, when they are written or lost. [Alpha]",
+		Description: "Samples written or lost, each counted once. [Alpha]",
 		Unit:        "{sample}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
