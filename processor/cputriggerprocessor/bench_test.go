@@ -26,6 +26,8 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify/identifytest"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
 // hostOfBench has containers 0 to 49, of which the first ones are hot.
@@ -58,10 +60,10 @@ func gateOfBench(b *testing.B, hot int, pre time.Duration) (*cpuTrigger, time.Ti
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, p.Shutdown(context.Background())) })
 	h := hostOfBench()
-	p.gate.host = h
+	p.router.host = h
 	source := &fakeSource{cores: map[string]float64{}, errs: map[string]error{}}
 	c := p.newCollector(nil, source)
-	c.openTimes = func(*unit) *userTimes { return nil }
+	c.UserTimes = func(*units.Unit) watch.ReadTimes { return nil }
 	for i := range 50 {
 		id := fmt.Sprintf("%064x", i+1)
 		p.units.Add(identify.Identity{Name: id, Group: h.Groups[id]}, now)
@@ -71,7 +73,7 @@ func gateOfBench(b *testing.B, hot int, pre time.Duration) (*cpuTrigger, time.Ti
 	}
 	for range 40 {
 		now = now.Add(time.Second)
-		c.collect()
+		c.Collect()
 	}
 	p.eval.evaluate()
 	_, gates := p.units.Count()
@@ -220,7 +222,7 @@ func BenchmarkPipeline(b *testing.B) {
 			line := &pipeline{cpuTrigger: p}
 			next, err := xconsumer.NewProfiles(line.marshal)
 			require.NoError(b, err)
-			p.gate.next = next
+			p.router.next = next
 			gated := xconsumer.Profiles(p)
 			if c.hot < 0 {
 				gated = next
@@ -261,7 +263,7 @@ func BenchmarkPipeline(b *testing.B) {
 
 // forgetRecorded empties the recorder, so that each round of a benchmark appends
 // to the same.
-func (p *cpuTrigger) forgetRecorded() { p.units.recorder.Sweep(p.now().Add(time.Hour)) }
+func (p *cpuTrigger) forgetRecorded() { p.recorder.Sweep(p.now().Add(time.Hour)) }
 
 // BenchmarkRecorderAppend is what recording costs beside judging: marshalling a
 // batch of one unit, and keeping it; and the same of one of ten units, which are
@@ -277,11 +279,11 @@ func BenchmarkRecorderAppend(b *testing.B) {
 			pd := deep(b, now, ids...)
 			b.ReportAllocs()
 			for b.Loop() {
-				j := p.gate.judge(pd)
+				j := p.router.decide(pd)
 				var counts counters.Samples
 				j.capture(pd, &counts)
 				p.units.Record(j.captures, &counts)
-				p.gate.release(j)
+				p.router.release(j)
 				p.forgetRecorded()
 			}
 		})

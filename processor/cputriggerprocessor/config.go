@@ -23,6 +23,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
 // Config is what `cpu_trigger:` takes. The empty one opens the gate of a unit
@@ -405,10 +406,10 @@ func (cfg *Config) validatePolicy(at string, p PolicyConfig) (errs []error) {
 			fault("%s.profile_types[%d]: %w", at, i, err)
 		}
 	}
-	if _, err := newSelector(p.Match); err != nil {
+	if err := units.ValidateGlobs(p.Match); err != nil {
 		fault("%s.match.%w", at, err)
 	}
-	if _, err := newSelector(p.Exclude); err != nil {
+	if err := units.ValidateGlobs(p.Exclude); err != nil {
 		fault("%s.exclude.%w", at, err)
 	}
 	for i, item := range p.AnyOf {

@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/monitor"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
 // unitsIn are the units that lines are about.
@@ -111,7 +113,7 @@ func TestDebugLogSaysWhatKeepsAHotUnitsGateShut(t *testing.T) {
 		t.Run(why, func(t *testing.T) {
 			r := newRig(t, "{debug_units: ['aaaa*'], "+c.yaml[1:])
 			if c.with["budget"] != nil {
-				_, err := r.p.fire(t.Context(), service, time.Hour)
+				_, err := r.p.openByHand(t.Context(), service, time.Hour)
 				require.NoError(t, err)
 			}
 			r.watch(containerA)
@@ -130,6 +132,6 @@ func TestDebugLogSaysWhatKeepsAHotUnitsGateShut(t *testing.T) {
 }
 
 func TestNothingIsShownWithoutTheDebugLog(t *testing.T) {
-	d := newDebugUnits([]string{"**"}, nopLogger())
-	require.False(t, d.has("/x"))
+	d := watch.NewDebugUnits([]string{"**"}, zap.NewNop())
+	require.False(t, d.Has("/x"))
 }

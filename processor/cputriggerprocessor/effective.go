@@ -4,6 +4,7 @@
 package cputriggerprocessor
 
 import (
+	"math"
 	"time"
 
 	"go.opentelemetry.io/collector/config/confighttp"
@@ -12,6 +13,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
 // manual is the server that opens gates by hand; nil: none.
@@ -120,6 +122,59 @@ func (cfg *Config) least() map[string]float64 {
 				out[i.Monitor] = *i.Threshold
 			}
 		}
+	}
+	return out
+}
+
+// warmFrom is the part of a threshold from which on a unit is warm: more is read of
+// it. warmGaugeFrom is that of a gauge, which may stay where it is for days.
+const (
+	warmFrom      = 0.5
+	warmGaugeFrom = 0.9
+)
+
+// warm returns, for each of monitors(), the value from which on a unit is warm.
+// Host-wide monitors do not make a unit warm.
+func (cfg *Config) warm() (out []float64) {
+	least := cfg.least()
+	for _, name := range cfg.monitors() {
+		warm := math.Inf(1)
+		for _, k := range monitor.Kinds() {
+			switch threshold, used := least[k.Name]; {
+			case !used:
+			case k.Guard == name:
+				warm = min(warm, warmFrom*k.GuardAtLeast)
+			case k.Name != name || k.Guard != "":
+			case k.Gauge:
+				warm = min(warm, warmGaugeFrom*threshold)
+			default:
+				warm = min(warm, warmFrom*threshold)
+			}
+		}
+		out = append(out, warm)
+	}
+	return out
+}
+
+// profileTypes returns the parsed profile_types of each policy that has some.
+func (cfg *Config) profileTypes() (map[string][]profileType, error) {
+	out := map[string][]profileType{}
+	for _, p := range cfg.enabled() {
+		for _, t := range p.ProfileTypes {
+			parsed, err := parseProfileType(t)
+			if err != nil {
+				return nil, err
+			}
+			out[p.Name] = append(out[p.Name], parsed)
+		}
+	}
+	return out, nil
+}
+
+// globs returns match and exclude of the enabled policies.
+func (cfg *Config) globs() (out []units.PolicyGlobs) {
+	for _, p := range cfg.enabled() {
+		out = append(out, units.PolicyGlobs{Policy: p.Name, Match: p.Match, Exclude: p.Exclude})
 	}
 	return out
 }

@@ -22,6 +22,7 @@ import (
 	"go.opentelemetry.io/collector/extension"
 	"go.opentelemetry.io/collector/extension/extensiontest"
 	"go.opentelemetry.io/collector/processor/processortest"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
@@ -112,7 +113,7 @@ func TestEachMonitorHasItsOwnLateness(t *testing.T) {
 	require.Zero(t, readings["cpu_usage late"])
 	require.EqualValues(t, 20, readings["cpu_usage ok"])
 	r.now = r.now.Add(5 * time.Second)
-	r.c.collect()
+	r.c.Collect()
 	readings = r.metric("otelcol_cpu_trigger.readings")
 	require.EqualValues(t, 1, readings["cpu_pressure late"])
 	require.EqualValues(t, 1, readings["cpu_usage late"])
@@ -120,16 +121,18 @@ func TestEachMonitorHasItsOwnLateness(t *testing.T) {
 }
 
 func TestReasonsOfUnavailableMonitorsAreBounded(t *testing.T) {
+	const maxReasons = 128
 	r := newRig(t, "")
-	for i := range 2 * maxWhy {
+	for i := range 2 * maxReasons {
 		name := fmt.Sprintf("/s%d", i)
 		r.host.Groups[name] = cgroup.Group{ID: name, Cgroup: name}
 		r.source.fail(name, monitor.CPUThrottling, cgroup.Unavailable(fmt.Sprintf("reason %d", i)))
 		r.watch(name)
 	}
 	r.run(2 * time.Second)
-	require.Len(t, r.c.why, maxWhy)
-	require.Len(t, r.log("monitor unavailable"), 2*maxWhy)
+	infos := r.logs.FilterLevelExact(zapcore.InfoLevel).FilterMessage("monitor unavailable").Len()
+	require.Equal(t, maxReasons, infos, "further ones are in the debug log alone")
+	require.Len(t, r.log("monitor unavailable"), 2*maxReasons)
 }
 
 func TestRestartedUnitIsYoungAgain(t *testing.T) {
@@ -169,9 +172,11 @@ func TestThousandsOfUnitsComeAndGo(t *testing.T) {
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	require.Empty(t, r.p.units.byName)
+	watched, _ := r.p.units.Count()
+	require.Zero(t, watched)
 	require.Zero(t, r.source.open, "every file is closed")
-	require.Empty(t, r.c.watched)
+	collected, _ := r.c.Count()
+	require.Zero(t, collected)
 	require.Less(t, int64(after.HeapAlloc)-int64(before.HeapAlloc), int64(2<<20), "10,000 units later")
 	require.Equal(t, map[string]int64{"": 0}, r.metric("otelcol_cpu_trigger.units"))
 }
@@ -229,7 +234,7 @@ func TestShutdownInEveryState(t *testing.T) {
 			require.NoError(r.t, r.send(batch(r.t, r.now.Add(6*time.Second), inContainer(containerA))))
 		}, []string{"duration"}},
 		"opened by hand": {func(r *rig) {
-			_, err := r.p.fire(r.t.Context(), containerA, time.Minute)
+			_, err := r.p.openByHand(r.t.Context(), containerA, time.Minute)
 			require.NoError(r.t, err)
 		}, []string{"shutdown"}},
 	} {

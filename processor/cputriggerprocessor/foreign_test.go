@@ -330,7 +330,7 @@ func TestBatchOfManyUnits(t *testing.T) {
 	r.run(4 * time.Second)
 	require.NoError(t, r.send(batch(t, r.now, parts...)))
 	recorded := 0
-	for u, data := range r.p.units.recorder.All() {
+	for u, data := range r.p.recorder.All() {
 		recorded++
 		pd, err := recorder.Unpack(data)
 		require.NoError(t, err)
@@ -371,7 +371,7 @@ func TestWallClockJumps(t *testing.T) {
 			run := func(d time.Duration) {
 				for range int(d / time.Second) {
 					r.now = r.now.Add(time.Second)
-					r.c.collect()
+					r.c.Collect()
 				}
 				r.p.eval.evaluate()
 				r.drain()
@@ -453,7 +453,7 @@ func TestBaselineAndManualStamps(t *testing.T) {
 		require.Equal(t, "5s average", p.attributes["hotprofile.trigger.window"])
 	}
 	before := len(allOut(r))
-	_, err := r.p.units.Fire(identify.Identity{Name: containerA, Group: cgroup.Group{ID: containerA}}, 20*time.Second, r.now)
+	_, err := r.p.units.Open(identify.Identity{Name: containerA, Group: cgroup.Group{ID: containerA}}, 20*time.Second, r.now)
 	require.NoError(t, err)
 	r.drain()
 	got := allOut(r)[before:]

@@ -27,6 +27,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
 // quick opens a gate within seconds, for so long.
@@ -227,14 +228,10 @@ policies:
 	require.Equal(t, trigger.CoolingDown, s.State, "its cooldown outlives the restart")
 }
 
-// standing is how a unit stands with its nearest item, if it has readings.
+// standing returns how a unit stands with its nearest condition, if it has readings.
 func (r *running) standing(unit string) (s trigger.ConditionStatus, ok bool) {
-	r.p.units.mu.Lock()
-	defer r.p.units.mu.Unlock()
-	if u := r.p.units.byName[unit]; u != nil {
-		return u.gate.Nearest(time.Now())
-	}
-	return s, false
+	r.p.units.View(unit, func(u *units.Unit) { s, ok = u.Gate().Nearest(time.Now()) })
+	return s, ok
 }
 
 // recreate makes the directories of a cgroup that was removed once more.
@@ -289,7 +286,7 @@ policies:
 `)
 	cmd := exec.Command("/bin/sh", "-c", "while :; do :; done")
 	begin(t, cmd)
-	p, ok := r.p.gate.host.Process(cmd.Process.Pid)
+	p, ok := r.p.router.host.Process(cmd.Process.Pid)
 	require.True(t, ok)
 	send := func() int {
 		before := r.sink.ProfileCount()

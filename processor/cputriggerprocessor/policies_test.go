@@ -18,6 +18,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
 // onePolicy is a configuration without a recorder of one policy that fires
@@ -231,8 +232,8 @@ func (p *publisher) Publish(hot []hotunitsextension.Unit) {
 func (p *publisher) Close() { p.hot, p.closed = nil, true }
 
 func (r *rig) publishTo(p *publisher) {
-	r.p.hot = &hotList{units: r.p.units, to: p}
-	r.p.eval.hot, r.c.hot = r.p.hot, r.p.hot
+	r.p.hot = watch.NewHotList(r.p.units, p)
+	r.p.eval.hot, r.c.Hot = r.p.hot, r.p.hot
 }
 
 func TestHotUnitsArePublishedFromTheFirstReadingOver(t *testing.T) {
@@ -286,7 +287,7 @@ func TestHottestUnitsArePublishedWhereThereAreTooMany(t *testing.T) {
 
 func TestManualOpensAGate(t *testing.T) {
 	r := newRig(t, onePolicy("duration: 40s, cooldown: 1h", ""))
-	got, err := r.p.fire(t.Context(), containerA[:12], 20*time.Second)
+	got, err := r.p.openByHand(t.Context(), containerA[:12], 20*time.Second)
 	require.NoError(t, err)
 	require.Equal(t, containerA, got.Unit)
 	require.True(t, r.now.Add(20*time.Second).Equal(got.Until))
@@ -299,7 +300,7 @@ func TestManualOpensAGate(t *testing.T) {
 	require.NoError(t, r.send(batch(t, r.now.Add(time.Second), inContainer(containerA))))
 	require.Equal(t, "manual", allProfiles(r.received())[0].attributes["hotprofile.trigger.monitor"])
 
-	again, err := r.p.fire(t.Context(), containerA, 30*time.Second)
+	again, err := r.p.openByHand(t.Context(), containerA, 30*time.Second)
 	require.NoError(t, err)
 	require.Equal(t, got.TriggerID, again.TriggerID, "it is prolonged")
 	r.runUntil("gate closed", time.Minute)
@@ -334,7 +335,7 @@ func TestManualFindsUnits(t *testing.T) {
 			if c.scope == "process" {
 				r.p.units.Add(identify.Identity{Name: "100:start", Process: r.host.Processes[100].Process, Started: r.now}, r.now)
 			}
-			got, err := r.p.fire(t.Context(), c.name, time.Minute)
+			got, err := r.p.openByHand(t.Context(), c.name, time.Minute)
 			if c.fault != "" {
 				var refused *manual.NoSuchUnitError // answered with status 404
 				require.ErrorAs(t, err, &refused)
@@ -349,9 +350,9 @@ func TestManualFindsUnits(t *testing.T) {
 
 func TestManualIsWithinBudgets(t *testing.T) {
 	r := newRig(t, onePolicy("", "budgets: {max_concurrent_units: 1}"))
-	_, err := r.p.fire(t.Context(), containerA, time.Minute)
+	_, err := r.p.openByHand(t.Context(), containerA, time.Minute)
 	require.NoError(t, err)
-	_, err = r.p.fire(t.Context(), service, time.Minute)
+	_, err = r.p.openByHand(t.Context(), service, time.Minute)
 	var over *budget.ExceededError
 	require.ErrorAs(t, err, &over)
 	require.Equal(t, "max_concurrent_units", over.Budget)
@@ -359,11 +360,11 @@ func TestManualIsWithinBudgets(t *testing.T) {
 
 func TestManualWithoutControlGroupsOrAfterShutdown(t *testing.T) {
 	r := newRig(t, "")
-	r.p.gate.host = nil
-	_, err := r.p.fire(t.Context(), containerA, time.Minute)
+	r.p.router.host = nil
+	_, err := r.p.openByHand(t.Context(), containerA, time.Minute)
 	require.ErrorContains(t, err, string(identify.NoControlGroups))
 	require.NoError(t, r.p.Shutdown(t.Context()))
-	_, err = r.p.fire(t.Context(), containerA, time.Minute)
+	_, err = r.p.openByHand(t.Context(), containerA, time.Minute)
 	require.ErrorIs(t, err, manual.ErrShutdown)
 }
 
@@ -407,7 +408,7 @@ func TestCooldownByServiceWaitsForTheFirstProfile(t *testing.T) {
 			r.run(20 * time.Second)
 			require.Empty(t, r.log("gate opened"))
 			require.Equal(t, whyServiceUnknown, r.last("gate not opened")["why"])
-			require.True(t, r.p.units.byName[containerA].gate.Hot(), "samplers that wait for that may bring the profile")
+			require.True(t, r.gate(containerA).Hot(), "samplers that wait for that may bring the profile")
 			require.NoError(t, r.send(batch(t, r.now, inContainer(containerA))))
 			r.run(5 * time.Second)
 			require.Len(t, r.log("gate opened"), 1)

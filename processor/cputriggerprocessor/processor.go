@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/consumer/xconsumer"
+	"go.opentelemetry.io/collector/pdata/pprofile"
 	"go.opentelemetry.io/collector/processor"
 	"go.uber.org/zap"
 
@@ -31,17 +31,13 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
-// warmFrom is the part of a threshold from which on a unit is looked at more
-// closely, and warmGaugeFrom that of a gauge.
-const (
-	warmFrom      = 0.5
-	warmGaugeFrom = 0.9
-)
-
-// cpuTrigger is the component. Three goroutines work beside the callers of
-// ConsumeProfiles: one reads, one evaluates and reports, one looks for units.
+// cpuTrigger is the component. Three goroutines run beside the callers of
+// ConsumeProfiles: one takes readings, one evaluates and reports, one discovers
+// units. With pre_trigger a fourth sends what was recorded.
 type cpuTrigger struct {
 	id        component.ID
 	telemetry component.TelemetrySettings
@@ -49,14 +45,15 @@ type cpuTrigger struct {
 	log       *zap.Logger
 	now       func() time.Time
 	counters  *counters.Counters
-	units     *units
+	recorder  *recorder.Recorder // nil without pre_trigger
+	units     *units.Set
 	eval      *evaluator
-	gate      *gate
+	router    *router
 	sender    *recorder.Sender // nil without pre_trigger
 
-	manual *manual.Server // nil: no gate is opened by hand
-	memory *memory        // nil: nothing is kept over a restart
-	hot    *hotList       // nil: there is nobody to tell what is hot
+	manual *manual.Server // nil: gates are not opened by hand
+	memory *memory        // nil: nothing survives a restart
+	hot    *watch.HotList // nil: nobody asks which units are hot
 
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -74,53 +71,52 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 	if err != nil {
 		return nil, err
 	}
+	types, err := cfg.profileTypes()
+	if err != nil {
+		return nil, err
+	}
+	selectors, err := units.NewSelectors(cfg.globs())
+	if err != nil {
+		return nil, err
+	}
 	metrics, err := counters.New(set.TelemetrySettings, cfg.monitors())
 	if err != nil {
 		return nil, err
 	}
-	selectors, err := newSelectors(cfg.enabled())
-	if err != nil {
-		return nil, err
-	}
-	p := &cpuTrigger{id: set.ID, telemetry: set.TelemetrySettings, cfg: cfg, log: set.Logger, now: now, counters: metrics, units: newUnits(engine, selectors)}
-	p.units.byService = cfg.CooldownBy == CooldownByService || cfg.Budgets.MaxTriggersPerServicePerHour > 0
-	types := map[string][]profileType{}
-	p.eval = &evaluator{
-		units: p.units, debug: newDebugUnits(cfg.DebugUnits, set.Logger), now: now,
-		reporter: &reporter{log: set.Logger, counters: metrics, types: types},
-	}
-	p.gate = &gate{
-		scope: cfg.Scope, units: p.units,
-		passUnmatched: cfg.Unmatched == UnmatchedPass, now: now, log: set.Logger, types: types,
-		next: next, byteBudget: cfg.Budgets.MaxBytesPerHour > 0,
-		remove: newAttributeFilter(cfg.KeepProcessAttributes),
-	}
+	p := &cpuTrigger{id: set.ID, telemetry: set.TelemetrySettings, cfg: cfg, log: set.Logger, now: now, counters: metrics}
 	if cfg.PreTrigger > 0 {
 		filtered := map[string]bool{}
-		for _, policy := range cfg.enabled() {
-			filtered[policy.Name] = len(policy.ProfileTypes) > 0
+		for policy := range types {
+			filtered[policy] = true
 		}
-		p.units.recorder = recorder.New(recorder.Config{
+		p.recorder = recorder.New(recorder.Config{
 			PreTrigger: cfg.PreTrigger, PerUnit: int(cfg.PreTriggerMemoryPerUnit), Memory: int(cfg.PreTriggerMemory), Filtered: filtered,
 		}, metrics, now())
-		p.sender = recorder.NewSender(recordQueue{p.units}, p.sendRecorded)
 	}
-	for _, policy := range cfg.enabled() {
-		for _, t := range policy.ProfileTypes {
-			parsed, err := parseProfileType(t)
-			if err != nil {
-				return nil, err
-			}
-			p.gate.types[policy.Name] = append(p.gate.types[policy.Name], parsed)
-		}
+	p.units = units.New(units.Config{
+		Engine: engine, Recorder: p.recorder, Selectors: selectors,
+		ByService:  cfg.CooldownBy == CooldownByService || cfg.Budgets.MaxTriggersPerServicePerHour > 0,
+		LimitBytes: cfg.Budgets.MaxBytesPerHour > 0,
+	})
+	p.eval = &evaluator{
+		units: p.units, debug: watch.NewDebugUnits(cfg.DebugUnits, set.Logger), now: now,
+		reporter: &reporter{log: set.Logger, counters: metrics, types: types},
 	}
-	if err := metrics.Observe(p.units.Count, p.units.recorder.Held); err != nil {
+	p.router = &router{
+		scope: cfg.Scope, passUnmatched: cfg.Unmatched == UnmatchedPass, remove: newAttributeFilter(cfg.KeepProcessAttributes),
+		types: types, units: p.units, next: next, limitBytes: cfg.Budgets.MaxBytesPerHour > 0,
+		counters: metrics, now: now, log: set.Logger,
+	}
+	if p.recorder != nil {
+		p.sender = recorder.NewSender(p.units.Recorded(), p.router.sendRecorded)
+	}
+	if err := metrics.Observe(p.units.Count, p.recorder.Held); err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-// newID makes a name that no other trigger of any collector has.
+// newID returns a trigger id that is unique among all collectors.
 func newID(random io.Reader) string {
 	var b [8]byte
 	if _, err := io.ReadFull(random, b[:]); err != nil {
@@ -129,13 +125,31 @@ func newID(random io.Reader) string {
 	return hex.EncodeToString(b[:])
 }
 
-// Capabilities says that what passes is stamped in place.
+// Capabilities declares that profiles are stamped in place.
 func (*cpuTrigger) Capabilities() consumer.Capabilities {
 	return consumer.Capabilities{MutatesData: true}
 }
 
-// Start finds the host's control groups. Without them it goes on: profiles are
-// then of no known unit, and the fault is said once.
+// ConsumeProfiles sends the profiles of units whose gate is open, or was when they
+// were captured, and records those that a gate may still ask for.
+func (p *cpuTrigger) ConsumeProfiles(ctx context.Context, pd pprofile.Profiles) error {
+	if !p.closed.Load() {
+		return p.router.consume(ctx, pd)
+	}
+	var counts counters.Samples
+	for _, rp := range pd.ResourceProfiles().All() {
+		for _, sp := range rp.ScopeProfiles().All() {
+			for _, profile := range sp.Profiles().All() {
+				counts[counters.SampleShutdown] += int64(samplesIn(profile))
+			}
+		}
+	}
+	p.counters.AddSamples(ctx, &counts)
+	return errShutdown
+}
+
+// Start starts the component. Without control groups it goes on, and all profiles
+// are unmatched.
 func (p *cpuTrigger) Start(ctx context.Context, host component.Host) error {
 	if effective, err := p.cfg.effective(); err == nil {
 		p.log.Debug("Continuous profiling configuration:", zap.Any("cpu_trigger", effective))
@@ -147,11 +161,11 @@ func (p *cpuTrigger) Start(ctx context.Context, host component.Host) error {
 }
 
 func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
-	if err := p.remember(ctx, host); err != nil {
+	if err := p.restore(ctx, host); err != nil {
 		return err
 	}
 	if hot := hotunitsextension.Find(host, p.log); hot != nil {
-		p.hot = &hotList{units: p.units, to: hot.Publisher(p.id)}
+		p.hot = watch.NewHotList(p.units, hot.Publisher(p.id))
 		p.eval.hot = p.hot
 	}
 	if tree, err := cgroup.Open(p.cfg.RootPath); err == nil {
@@ -164,14 +178,14 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 		componentstatus.ReportStatus(host, componentstatus.NewRecoverableErrorEvent(err))
 	}
 	if server := p.cfg.manual(); server != nil {
-		p.manual = manual.NewServer(*server, p.cfg.manualDuration(), p.fire, p.log)
+		p.manual = manual.NewServer(*server, p.cfg.manualDuration(), p.openByHand, p.log)
 		return p.manual.Start(ctx, host, p.telemetry)
 	}
 	return nil
 }
 
-// remember takes up cooldowns and budgets where the last run left them.
-func (p *cpuTrigger) remember(ctx context.Context, host component.Host) error {
+// restore restores the cooldowns and budgets of the last run.
+func (p *cpuTrigger) restore(ctx context.Context, host component.Host) error {
 	if p.cfg.Storage == nil {
 		return nil
 	}
@@ -187,10 +201,10 @@ func (p *cpuTrigger) remember(ctx context.Context, host component.Host) error {
 	return nil
 }
 
-// watch starts what looks at the host.
+// watch starts the goroutines.
 func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 	files, err := monitor.NewSource(tree, monitor.Options{
-		MaxOpenFiles:         openFiles(procfs.OpenFileLimit()),
+		MaxOpenFiles:         watch.OpenFiles(procfs.OpenFileLimit()),
 		Least:                p.cfg.least(),
 		MaxSwitchesPerSecond: p.cfg.MaxSwitchesPerSecond,
 		CPUWeightFormula:     p.cfg.CPUWeightFormula,
@@ -198,87 +212,38 @@ func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 	if err != nil {
 		return fmt.Errorf("read the CPU time of units: %w", err)
 	}
-	p.gate.host = identify.NewHost(p.cfg.RootPath, tree, p.units.Watched, p.now)
-	c := p.newCollector(tree, hostSource{files})
-	d := &discoverer{
-		tree: tree, scope: p.cfg.Scope, units: p.units, ttl: p.cfg.UnitTTL,
-		every: min(scanEvery, max(time.Second, p.cfg.EvaluationInterval)), now: p.now, log: p.log,
+	p.router.host = identify.NewHost(p.cfg.RootPath, tree, p.units.GroupOf, p.now)
+	c := p.newCollector(tree, watch.HostSource(files))
+	d := &watch.Discoverer{
+		Tree: tree, Scope: p.cfg.Scope, Units: p.units, TTL: p.cfg.UnitTTL,
+		Interval: p.cfg.EvaluationInterval, Now: p.now, Log: p.log,
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
 	p.sender.Start()
 	scanned := make(chan struct{})
-	p.running.Go(func() { p.discover(ctx, d, scanned) })
+	p.running.Go(func() { d.Run(ctx, scanned) })
 	p.running.Go(func() { p.collect(ctx, c, tree, scanned) })
 	p.running.Go(func() { p.evaluate(ctx) })
 	return nil
 }
 
-func (p *cpuTrigger) newCollector(tree *cgroup.Tree, source source) *collector {
-	c := &collector{
-		units: p.units, source: source, monitors: p.cfg.monitors(), interval: p.cfg.CollectionInterval,
-		now: p.now, log: p.log, counters: p.counters, debug: p.eval.debug, hot: p.hot, ages: p.cfg.MinAge > 0,
-		openTimes: func(u *unit) *userTimes { return openUserTimes(tree, u) },
+func (p *cpuTrigger) newCollector(tree *cgroup.Tree, source watch.Source) *watch.Collector {
+	c := &watch.Collector{
+		Units: p.units, Source: source, Monitors: p.cfg.monitors(), Warm: p.cfg.warm(), Interval: p.cfg.CollectionInterval,
+		Now: p.now, Log: p.log, Counters: p.counters, Debug: p.eval.debug, Hot: p.hot, Ages: p.cfg.MinAge > 0,
+		UserTimes: func(u *units.Unit) watch.ReadTimes { return watch.OpenUserTimes(tree, u) },
 	}
 	if tree != nil {
-		c.mode = tree.Mode().String()
-	}
-	least := p.cfg.least()
-	for _, m := range c.monitors {
-		c.warm = append(c.warm, warmAt(m, least))
+		c.Mode = tree.Mode().String()
 	}
 	return c
 }
 
-// warmAt is the value of a monitor from which on a unit is looked at more
-// closely. What is the same for all units makes none warm by itself, and a
-// gauge, which may stay where it is for days, not long before its threshold.
-func warmAt(name string, least map[string]float64) float64 {
-	warm := math.Inf(1)
-	for _, k := range monitor.Kinds() {
-		switch threshold, used := least[k.Name]; {
-		case !used:
-		case k.Guard == name:
-			warm = min(warm, warmFrom*k.GuardAtLeast)
-		case k.Name != name || k.Guard != "":
-		case k.Gauge:
-			warm = min(warm, warmGaugeFrom*threshold)
-		default:
-			warm = min(warm, warmFrom*threshold)
-		}
-	}
-	return warm
-}
-
-// discover scans until it is cancelled; scanned is closed after the first time.
-func (p *cpuTrigger) discover(ctx context.Context, d *discoverer, scanned chan<- struct{}) {
-	for first := true; ; first = false {
-		start := time.Now()
-		d.scan()
-		if first {
-			close(scanned)
-		}
-		if !sleep(ctx, d.wait(time.Since(start))) {
-			return
-		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
-}
-
-// collect reads until it is cancelled: at once when units are known, and then at
-// each interval.
-func (p *cpuTrigger) collect(ctx context.Context, c *collector, tree *cgroup.Tree, scanned <-chan struct{}) {
-	defer c.close()
+// collect takes readings until the context ends: at once when units are known, and
+// then at each interval.
+func (p *cpuTrigger) collect(ctx context.Context, c *watch.Collector, tree *cgroup.Tree, scanned <-chan struct{}) {
+	defer c.Close()
 	tick := time.NewTicker(p.cfg.CollectionInterval)
 	defer tick.Stop()
 	for {
@@ -287,16 +252,16 @@ func (p *cpuTrigger) collect(ctx context.Context, c *collector, tree *cgroup.Tre
 			return
 		case <-scanned:
 			scanned = nil
-			c.collect()
-			p.log.Info("cgroup mode", describe(tree, len(c.watched), c.unlimited())...)
+			c.Collect()
+			p.logMode(tree, c)
 		case <-tick.C:
-			c.collect()
+			c.Collect()
 		}
 	}
 }
 
-// evaluate decides at each interval until it is cancelled, and reports what
-// happened in between.
+// evaluate evaluates at each interval until the context ends, and reports what
+// happens in between.
 func (p *cpuTrigger) evaluate(ctx context.Context) {
 	tick := time.NewTicker(p.cfg.EvaluationInterval)
 	defer tick.Stop()
@@ -304,7 +269,7 @@ func (p *cpuTrigger) evaluate(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-p.units.changed:
+		case <-p.units.Changed():
 			p.eval.flush()
 		case <-tick.C:
 			p.eval.evaluate()
@@ -312,8 +277,25 @@ func (p *cpuTrigger) evaluate(ctx context.Context) {
 	}
 }
 
+// logMode logs what is read on this host.
+func (p *cpuTrigger) logMode(tree *cgroup.Tree, c *watch.Collector) {
+	where := tree.Mount(cgroup.V2Tree)
+	if where == "" {
+		where = tree.Mount(cgroup.CPU)
+	}
+	all, unlimited := c.Count()
+	fields := []zap.Field{zap.Stringer("mode", tree.Mode()), zap.String("tree", where), zap.Int("units", all)}
+	if unlimited >= 0 {
+		fields = append(fields, zap.Int("units_without_limit", unlimited))
+	}
+	if limited := tree.Limited(); limited != "" {
+		fields = append(fields, zap.String("limited", limited))
+	}
+	p.log.Info("cgroup mode", fields...)
+}
+
 // Shutdown stops the goroutines, waits for them, and closes the gates. It may be
-// called without Start, and again.
+// called without Start, and twice.
 func (p *cpuTrigger) Shutdown(ctx context.Context) error {
 	if p.closed.Swap(true) {
 		return nil
@@ -329,7 +311,7 @@ func (p *cpuTrigger) Shutdown(ctx context.Context) error {
 	p.sender.Shutdown(ctx)
 	p.units.Close(p.now())
 	p.eval.flush()
-	p.hot.close()
+	p.hot.Close()
 	if p.memory != nil {
 		err = errors.Join(err, p.memory.close(ctx, p.units.Snapshot(p.now())))
 	}
@@ -337,4 +319,4 @@ func (p *cpuTrigger) Shutdown(ctx context.Context) error {
 	return err
 }
 
-var errShutdown = errors.New("cpu_trigger was shut down: profiles are no longer taken")
+var errShutdown = errors.New("cpu_trigger was shut down: it accepts no more profiles")

@@ -5,6 +5,7 @@ package cputriggerprocessor
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -16,6 +17,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
 func TestDefaultPolicyLetsOutOnlyWhatIsHot(t *testing.T) {
@@ -144,19 +148,19 @@ func TestEachProfileOfAResourceIsJudgedByItself(t *testing.T) {
 func TestUserShareIsKnownFromTheSecondWarmReading(t *testing.T) {
 	r := newRig(t, onePolicy("", ""))
 	var user, system uint64
-	r.c.openTimes = func(*unit) *userTimes {
-		return &userTimes{readNow: func() (uint64, uint64, bool) {
+	r.c.UserTimes = func(*units.Unit) watch.ReadTimes {
+		return func() (uint64, uint64, bool) {
 			user, system = user+3, system+1
 			return user, system, true
-		}}
+		}
 	}
 	r.watch(containerA)
 	r.run(2 * time.Second)
 	r.source.cores[containerA] = 1
 	r.run(time.Second)
-	require.Negative(t, r.p.units.byName[containerA].userShare)
+	require.Negative(t, r.userShare(containerA))
 	r.run(time.Second)
-	require.InDelta(t, 0.75, r.p.units.byName[containerA].userShare, 1e-9)
+	require.InDelta(t, 0.75, r.userShare(containerA), 1e-9)
 }
 
 func TestProfileTypesFilter(t *testing.T) {
@@ -362,7 +366,7 @@ func TestUnitNotSeenIsForgotten(t *testing.T) {
 	r.run(time.Second)
 	require.Equal(t, map[string]int64{"": 1}, r.metric("otelcol_cpu_trigger.units"))
 	require.Equal(t, 1, r.source.open)
-	_, ok := r.p.units.Watched(service)
+	_, ok := r.p.units.Lookup(service)
 	require.True(t, ok)
 }
 
@@ -430,7 +434,7 @@ func TestLateReadingsAreCountedAndStillCount(t *testing.T) {
 	r.run(10 * time.Second)
 	for range 3 {
 		r.now = r.now.Add(2500 * time.Millisecond)
-		r.c.collect()
+		r.c.Collect()
 	}
 	require.Len(t, r.log("readings are late"), 1, "once an episode")
 	require.EqualValues(t, 3, r.metric("otelcol_cpu_trigger.readings")["cpu_utilization late"])
@@ -439,11 +443,13 @@ func TestLateReadingsAreCountedAndStillCount(t *testing.T) {
 
 func TestUnitsAreBounded(t *testing.T) {
 	r := newRig(t, "")
-	r.p.units.max = 1
+	for i := range 9_999 {
+		r.p.units.Add(identify.Identity{Name: fmt.Sprint("/s", i)}, r.now)
+	}
 	r.watch(service)
 	require.NoError(t, r.send(batch(t, r.now, inContainer(containerA))))
 	require.Equal(t, map[string]int64{"unmatched": 6}, r.samples())
-	require.Equal(t, map[string]int64{"": 1}, r.metric("otelcol_cpu_trigger.units"))
+	require.Equal(t, map[string]int64{"": 10_000}, r.metric("otelcol_cpu_trigger.units"))
 }
 
 func TestMalformedBatches(t *testing.T) {

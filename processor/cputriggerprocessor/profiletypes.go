@@ -6,6 +6,8 @@ package cputriggerprocessor
 import (
 	"fmt"
 	"strings"
+
+	"go.opentelemetry.io/collector/pdata/pprofile"
 )
 
 // profileType is one entry of profile_types: a name, or a type with its unit.
@@ -27,4 +29,29 @@ func parseProfileType(s string) (profileType, error) {
 		}
 	}
 	return profileType{}, fmt.Errorf("%q is not one of %s, or a type and a unit as samples/count", s, profileNames)
+}
+
+// passesType reports whether the profile_types of a policy have the type of a
+// profile.
+func passesType(types []profileType, d pprofile.ProfilesDictionary, p pprofile.Profile) bool {
+	if len(types) == 0 {
+		return true
+	}
+	str := func(i int32) string {
+		if i < 0 || int(i) >= d.StringTable().Len() {
+			return ""
+		}
+		return d.StringTable().At(int(i))
+	}
+	name, unit := str(p.SampleType().TypeStrindex()), str(p.SampleType().UnitStrindex())
+	kind := name
+	if name == "samples" { // of what is in the period
+		kind = str(p.PeriodType().TypeStrindex())
+	}
+	for _, t := range types {
+		if t.unit == "" && t.name == kind || t.unit != "" && t.name == name && t.unit == unit {
+			return true
+		}
+	}
+	return false
 }

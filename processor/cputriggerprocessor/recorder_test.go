@@ -288,7 +288,7 @@ func TestColdestUnitGivesWayFirstTiesByName(t *testing.T) {
 		return p
 	}
 	inOrder := func() (out []string) {
-		for u := range r.p.units.recorder.All() {
+		for u := range r.p.recorder.All() {
 			out = append(out, u.Name()[60:])
 		}
 		slices.Sort(out)
@@ -328,14 +328,14 @@ func TestMemoryHeldIsMemoryMeasured(t *testing.T) {
 			src := batch(t, r.now, template)
 			data, err := recorder.Pack(src)
 			require.NoError(t, err)
-			rec := r.p.units.recorder
+			rec := r.p.recorder
 			before := liveHeap()
 			var counts counters.Samples
 			for i := range c.batches {
 				for _, id := range ids {
 					at := r.now.Add(time.Duration(i) * time.Millisecond)
 					// Of sizes that are each another.
-					r.p.units.Record([]recorder.Capture{{Unit: r.p.units.byName[id].gate, Start: at, End: at, Samples: c.events, Data: bytes.Clone(data[:len(data)-i*7%100])[:len(data)-i*7%100]}}, &counts)
+					r.p.units.Record([]recorder.Capture{{Unit: r.gate(id), Start: at, End: at, Samples: c.events, Data: bytes.Clone(data[:len(data)-i*7%100])[:len(data)-i*7%100]}}, &counts)
 				}
 			}
 			after := liveHeap()
@@ -369,7 +369,7 @@ func TestRecorderOfUnitsThatComeAndGo(t *testing.T) {
 		require.NoError(t, r.send(batch(t, r.now, parts...)))
 		r.run(5 * time.Second)
 		for _, id := range some {
-			r.p.units.Remove(r.p.units.byName[id], r.now)
+			r.p.units.Remove(r.unit(id), r.now)
 			delete(r.host.Groups, id)
 		}
 		_, size := r.held()
@@ -380,7 +380,7 @@ func TestRecorderOfUnitsThatComeAndGo(t *testing.T) {
 	held, size := r.held()
 	require.Zero(t, held, "what is left ages out")
 	require.Zero(t, size)
-	for u := range r.p.units.recorder.All() {
+	for u := range r.p.recorder.All() {
 		require.Fail(t, "it is held", u.Name())
 	}
 	r.checkBooks()
@@ -427,7 +427,7 @@ func TestShutdownWithTheRecorder(t *testing.T) {
 	t.Run("and what comes in that moment", func(t *testing.T) {
 		r := newRig(t, fiveSeconds)
 		r.watch(containerA)
-		recordQueue{r.p.units}.Close()
+		r.p.units.Recorded().Close()
 		require.NoError(t, r.send(batch(t, r.now, inContainer(containerA))))
 		require.Equal(t, map[string]int64{"gate_shut": 6}, r.samples())
 	})
@@ -546,16 +546,16 @@ policies:
 		r.run(5 * time.Second)
 		pd := batch(t, r.now, inContainer(containerA))
 		r.sent += events(pd)
-		j := r.p.gate.judge(pd)
+		j := r.p.router.decide(pd)
 		r.source.cores[containerA] = 2
 		r.run(5 * time.Second)
 		require.Len(t, r.log("gate opened"), 2)
 		var counts counters.Samples
 		j.capture(pd, &counts)
 		r.p.units.Record(j.captures, &counts)
-		r.p.gate.release(j)
+		r.p.router.release(j)
 		r.drain()
-		for _, o := range r.p.units.byName[containerA].gate.Openings(nil) {
+		for _, o := range r.gate(containerA).Openings(nil) {
 			require.Equal(t, events(pd), o.Samples, o.Policy)
 		}
 	})
@@ -638,13 +638,13 @@ func TestSenderDoesNotMakeOthersWait(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, err)
-	r.p.gate.next = next
+	r.p.router.next = next
 	r.watch(containerA)
 	r.p.sender.Start()
 	step := func() {
 		for range 5 {
 			r.now = r.now.Add(time.Second)
-			r.c.collect()
+			r.c.Collect()
 		}
 		r.p.eval.evaluate()
 		require.NoError(t, r.send(batch(t, r.now, inContainer(containerA))))
@@ -678,7 +678,7 @@ func TestShutdownDoesNotWaitForEachRecord(t *testing.T) {
 			return ctx.Err()
 		})
 		require.NoError(t, err)
-		r.p.gate.next = next
+		r.p.router.next = next
 		r.watch(containerA)
 		for hot := range 3 {
 			if hot == 2 {
@@ -686,7 +686,7 @@ func TestShutdownDoesNotWaitForEachRecord(t *testing.T) {
 			}
 			for range 5 {
 				r.now = r.now.Add(time.Second)
-				r.c.collect()
+				r.c.Collect()
 			}
 			r.p.eval.evaluate()
 			require.NoError(t, r.send(batch(t, r.now, inContainer(containerA))))
@@ -724,7 +724,7 @@ policies:
 			case 1:
 				r.refuse = []error{nil, errors.New("now"), consumererror.NewPermanent(errors.New("ever"))}[rnd.IntN(3)]
 			case 2:
-				if u, ok := r.p.units.byName[id]; ok && rnd.IntN(4) == 0 {
+				if u, ok := r.p.units.Lookup(id); ok && rnd.IntN(4) == 0 {
 					r.p.units.Remove(u, r.now)
 				}
 			case 3, 4:
@@ -745,5 +745,5 @@ policies:
 // checkBooks compares the recorder's sums with what it holds.
 func (r *rig) checkBooks() {
 	r.t.Helper()
-	require.NoError(r.t, r.p.units.recorder.Check())
+	require.NoError(r.t, r.p.recorder.Check())
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
 // reporter writes what happened to the log and counts it. Messages are constant,
@@ -24,10 +26,10 @@ type reporter struct {
 	types    map[string][]profileType // per policy, which it lets out; none: all
 }
 
-func (r *reporter) report(ts []transition) {
+func (r *reporter) report(ts []units.Transition) {
 	for _, t := range ts {
 		switch {
-		case t.stopped:
+		case t.HeldBack:
 			r.stopped(t)
 		case t.To == trigger.Profiling && t.From != trigger.Profiling:
 			r.opened(t)
@@ -53,10 +55,10 @@ func (r *reporter) report(ts []transition) {
 	}
 }
 
-func reasonFields(t transition) []zap.Field {
+func reasonFields(t units.Transition) []zap.Field {
 	return []zap.Field{
 		zap.String("unit", t.Unit.Name()),
-		zap.String("service", t.service),
+		zap.String("service", t.Service),
 		zap.String("policy", t.Policy),
 		zap.String("monitor", t.Cause.Monitor),
 		zap.Float64("value", round(t.Cause.Value)),
@@ -76,33 +78,33 @@ func kindFields(o *trigger.Opening) (fields []zap.Field) {
 	return fields
 }
 
-func (r *reporter) opened(t transition) {
+func (r *reporter) opened(t units.Transition) {
 	what := counters.TriggerOpened
 	if t.Opening.DryRun {
 		what = counters.TriggerDryRun
 	}
 	r.counters.AddTrigger(t.Policy, what)
 	fields := reasonFields(t)
-	if t.userShare >= 0 {
-		fields = append(fields, zap.Float64("user_share", round(t.userShare)))
+	if t.UserShare >= 0 {
+		fields = append(fields, zap.Float64("user_share", round(t.UserShare)))
 	}
-	fields = append(fields, zap.String("trigger_id", t.Opening.ID), zap.Time("until", t.until))
+	fields = append(fields, zap.String("trigger_id", t.Opening.ID), zap.Time("until", t.Until))
 	fields = append(fields, kindFields(t.Opening)...)
-	if len(t.others) > 0 {
-		fields = append(fields, zap.Strings("also_open", t.others))
+	if len(t.Others) > 0 {
+		fields = append(fields, zap.Strings("also_open", t.Others))
 	}
 	r.log.Info("gate opened", fields...)
 }
 
-func (r *reporter) closed(t transition) {
+func (r *reporter) closed(t units.Transition) {
 	fields := []zap.Field{
 		zap.String("unit", t.Unit.Name()),
-		zap.String("service", t.service),
+		zap.String("service", t.Service),
 		zap.String("policy", t.Policy),
 		zap.String("trigger_id", t.Opening.ID),
 		zap.String("why", string(t.Reason)),
-		zap.Int("samples", t.samples),
-		zap.Int("bytes", t.bytes),
+		zap.Int("samples", t.Samples),
+		zap.Int("bytes", t.Bytes),
 	}
 	fields = append(fields, kindFields(t.Opening)...)
 	if t.NothingExported() {
@@ -112,11 +114,11 @@ func (r *reporter) closed(t transition) {
 	r.log.Info("gate closed", fields...)
 }
 
-func (r *reporter) whyNothing(t transition) string {
+func (r *reporter) whyNothing(t units.Transition) string {
 	switch {
-	case t.refused > 0:
-		return fmt.Sprintf("the next component refused %d profiles: %s", t.refused, t.whyRefused)
-	case t.overBudget:
+	case t.Refused > 0:
+		return fmt.Sprintf("the next component refused %d profiles: %s", t.Refused, t.WhyRefused)
+	case t.OverBudget:
 		return "over budget: " + budget.MaxBytesPerHour
 	case len(r.types[t.Policy]) > 0:
 		return "no profile of the unit arrived that is of the policy's profile_types"
@@ -125,8 +127,8 @@ func (r *reporter) whyNothing(t transition) string {
 }
 
 // stopped: a gate is open, and its profiles may not leave.
-func (r *reporter) stopped(t transition) {
-	r.log.Info("profiles held back", zap.String("unit", t.Unit.Name()), zap.String("service", t.service), zap.String("policy", t.Policy),
+func (r *reporter) stopped(t units.Transition) {
+	r.log.Info("profiles held back", zap.String("unit", t.Unit.Name()), zap.String("service", t.Service), zap.String("policy", t.Policy),
 		zap.String("trigger_id", t.Opening.ID), zap.String("why", "over budget"), zap.String("budget", t.Budget))
 }
 
@@ -136,12 +138,12 @@ func round(f float64) float64 { return math.Round(f*1000) / 1000 }
 // evaluator has the decision core decide, on a goroutine of its own, and reports
 // what came of it.
 type evaluator struct {
-	units    *units
-	debug    *debugUnits
+	units    *units.Set
+	debug    *watch.DebugUnits
 	reporter *reporter
 	now      func() time.Time
-	hot      *hotList // nil: there is nobody to tell
-	save     func()   // cooldowns and budgets, for after a restart; nil: nowhere
+	hot      *watch.HotList // nil: there is nobody to tell
+	save     func()         // cooldowns and budgets, for after a restart; nil: nowhere
 }
 
 func (e *evaluator) evaluate() {
@@ -149,22 +151,22 @@ func (e *evaluator) evaluate() {
 	e.units.Evaluate(now)
 	e.reporter.counters.RecordEvaluation(e.now().Sub(now))
 	e.flush()
-	e.hot.publish()
-	if e.debug.on {
-		e.reporter.showWindows(e.units.standings(e.debug, now), now)
+	e.hot.Publish()
+	if e.debug.Enabled() {
+		e.reporter.showWindows(e.debug.Statuses(e.units, now), now)
 	}
 }
 
 // flush reports what is pending, and saves what would be missed after a kill.
 func (e *evaluator) flush() {
-	ts, began := e.units.takePending()
+	ts, began := e.units.TakePending()
 	e.reporter.report(ts)
-	if e.save != nil && (began || slices.ContainsFunc(ts, transition.lasts)) {
+	if e.save != nil && (began || slices.ContainsFunc(ts, lasts)) {
 		e.save()
 	}
 }
 
 // lasts says whether a transition changed a cooldown or spent of a budget.
-func (t transition) lasts() bool {
+func lasts(t units.Transition) bool {
 	return t.Reason == trigger.LateExport || (t.From == trigger.Profiling) != (t.To == trigger.Profiling)
 }

@@ -35,6 +35,8 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify/identifytest"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
 const (
@@ -57,7 +59,7 @@ func attributes(t testing.TB, m map[string]any) pcommon.Map {
 type rig struct {
 	t         *testing.T
 	p         *cpuTrigger
-	c         *collector
+	c         *watch.Collector
 	host      *identifytest.Host
 	source    *fakeSource
 	sink      *consumertest.ProfilesSink
@@ -100,10 +102,10 @@ func newRigAt(t *testing.T, yaml string, now time.Time) *rig {
 	clock := func() time.Time { return r.now }
 	r.p, err = newProcessorAt(set, cfg, next, clock, &evenly{})
 	require.NoError(t, err)
-	r.p.gate.host = r.host
+	r.p.router.host = r.host
 	r.source = &fakeSource{cores: map[string]float64{}, used: map[string]float64{}, errs: map[string]error{}, values: map[string]map[string]float64{}, unfit: map[string]map[string]error{}, startedAt: map[string]time.Time{}, restarted: map[string]bool{}}
 	r.c = r.p.newCollector(nil, r.source)
-	r.c.openTimes = func(*unit) *userTimes { return nil }
+	r.c.UserTimes = func(*units.Unit) watch.ReadTimes { return nil }
 	t.Cleanup(func() {
 		r.checkSum()
 		require.NoError(t, r.p.Shutdown(t.Context()))
@@ -127,8 +129,8 @@ type fakeSource struct {
 	open      int
 }
 
-func (s *fakeSource) started(u *unit) (time.Time, error) {
-	if at, ok := s.startedAt[u.name]; ok {
+func (s *fakeSource) Started(u *units.Unit) (time.Time, error) {
+	if at, ok := s.startedAt[u.Name]; ok {
 		return at, nil
 	}
 	return epoch.Add(-time.Hour), nil
@@ -153,12 +155,12 @@ func (s *fakeSource) fail(unit, monitor string, err error) {
 	s.unfit[unit][monitor] = err
 }
 
-func (s *fakeSource) watch(u *unit, monitors []string) (watcher, error) {
-	if err := s.errs[u.name]; err != nil {
+func (s *fakeSource) Watch(u *units.Unit, monitors []string) (watch.Watcher, error) {
+	if err := s.errs[u.Name]; err != nil {
 		return nil, err
 	}
 	s.open++
-	return &fakeWatcher{source: s, name: u.name, monitors: monitors}, nil
+	return &fakeWatcher{source: s, name: u.Name, monitors: monitors}, nil
 }
 
 func (*fakeSource) Close() {}
@@ -234,7 +236,7 @@ func (w *fakeWatcher) Close() { w.source.open-- }
 func (r *rig) run(d time.Duration) {
 	for end := r.now.Add(d); r.now.Before(end); {
 		r.now = r.now.Add(time.Second)
-		r.c.collect()
+		r.c.Collect()
 		if r.now.Unix()%5 == 0 {
 			r.p.eval.evaluate()
 			r.drain()
@@ -449,12 +451,15 @@ func marshalled(t *testing.T, pd pprofile.Profiles) []byte {
 	return bytes.TrimSpace(b)
 }
 
-func newTestUnits(t *testing.T) *units {
-	t.Helper()
-	core := createDefaultConfig()
-	engine, err := trigger.New(core.trigger(core.Policies))
-	require.NoError(t, err)
-	selectors, err := newSelectors(nil)
-	require.NoError(t, err)
-	return newUnits(engine, selectors)
+// unit returns a unit that is watched.
+func (r *rig) unit(name string) *units.Unit {
+	r.t.Helper()
+	u, ok := r.p.units.Lookup(name)
+	require.True(r.t, ok, "%s is not watched", name)
+	return u
 }
+
+// gate returns the gate of a unit; no goroutine uses it.
+func (r *rig) gate(name string) *trigger.Unit { return r.unit(name).Gate() }
+
+func (r *rig) userShare(name string) float64 { return r.unit(name).UserShare() }

@@ -17,19 +17,20 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify/identifytest"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
 // idleSource reads the same of every unit, at no cost: what is measured is what
 // comes after.
 type idleSource struct{}
 
-func (idleSource) watch(_ *unit, monitors []string) (watcher, error) {
+func (idleSource) Watch(_ *units.Unit, monitors []string) (watch.Watcher, error) {
 	return &idleWatcher{monitors: len(monitors)}, nil
 }
-func (idleSource) started(*unit) (time.Time, error) { return epoch, nil }
-func (idleSource) Close()                           {}
+func (idleSource) Started(*units.Unit) (time.Time, error) { return epoch, nil }
+func (idleSource) Close()                                 {}
 
 type idleWatcher struct {
 	monitors int
@@ -56,14 +57,14 @@ func manyUnits(tb testing.TB, n int, cfg *Config) (p *cpuTrigger, tick func()) {
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, p.Shutdown(context.Background())) })
 	c := p.newCollector(nil, idleSource{})
-	c.openTimes = func(*unit) *userTimes { return nil }
+	c.UserTimes = func(*units.Unit) watch.ReadTimes { return nil }
 	for i := range n {
 		name := fmt.Sprintf("/s%05d", i)
 		p.units.Add(identify.Identity{Name: name, Group: cgroup.Group{ID: name, Cgroup: name}}, now)
 	}
 	tick = func() {
 		now = now.Add(time.Second)
-		c.collect()
+		c.Collect()
 	}
 	for range 3 {
 		tick()
@@ -103,36 +104,12 @@ func BenchmarkPublishHotUnits(b *testing.B) {
 	cfg.Budgets.MaxConcurrentUnits = 0
 	p, _ := manyUnits(b, 10_000, cfg)
 	for i := range 10 {
-		_, err := p.units.Fire(identify.Identity{Name: fmt.Sprintf("/s%05d", i)}, time.Hour, epoch)
+		_, err := p.units.Open(identify.Identity{Name: fmt.Sprintf("/s%05d", i)}, time.Hour, epoch)
 		require.NoError(b, err)
 	}
-	h := &hotList{units: p.units, to: nobody{}}
+	h := watch.NewHotList(p.units, nobody{})
 	b.ReportAllocs()
 	for b.Loop() {
-		h.publish()
-	}
-}
-
-// BenchmarkTell is what match and exclude add to a resource that came before.
-func BenchmarkTell(b *testing.B) {
-	for _, policies := range []int{0, 1, 100} {
-		b.Run(fmt.Sprintf("policies=%d", policies), func(b *testing.B) {
-			cfg := createDefaultConfig()
-			for i := range policies {
-				policy := cfg.Policies[0]
-				policy.Name = fmt.Sprint(i)
-				policy.Match = map[string]string{"service.name": fmt.Sprintf("s%d", i), "cgroup": "/docker/*"}
-				cfg.Policies = append(cfg.Policies, policy)
-			}
-			p, _ := manyUnits(b, 1, cfg)
-			p.gate.host = identifytest.NewHost()
-			p.units.Add(identify.Identity{Name: containerA, Group: identifytest.NewHost().Groups[containerA]}, epoch)
-			u := p.units.byName[containerA]
-			resource := attributes(b, map[string]any{"container.id": containerA, "service.name": "checkout", "process.executable.name": "app", "k8s.namespace.name": "shop"})
-			b.ReportAllocs()
-			for b.Loop() {
-				p.units.selectors.tell(u, resource)
-			}
-		})
+		h.Publish()
 	}
 }

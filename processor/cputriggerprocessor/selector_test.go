@@ -128,44 +128,6 @@ func TestProcessesAreSelectedByWhereTheyAre(t *testing.T) {
 	}
 }
 
-// TestWhatWasToldIsBounded: a unit with ever new resources does not grow.
-func TestWhatWasToldIsBounded(t *testing.T) {
-	r := newRig(t, selecting("{service.name: last}", "{}"))
-	for i := range 3 * maxTold {
-		require.NoError(t, r.send(batch(t, r.now, part{events: 1, attributes: map[string]any{"container.id": containerA, "service.name": fmt.Sprint(i)}})))
-	}
-	u := r.p.units.byName[containerA]
-	require.LessOrEqual(t, len(u.chosen.told), maxTold)
-	require.NoError(t, r.send(batch(t, r.now, part{events: 1, attributes: map[string]any{"container.id": containerA, "service.name": "last"}})))
-	require.True(t, u.chosen.matched[0])
-}
-
-// TestTellingTwiceCostsNoDecision: the same resource comes with every batch.
-func TestTellingTwiceAllocatesNothing(t *testing.T) {
-	r := newRig(t, selecting("{service.name: checkout, cgroup: '/docker/*'}", "{process.executable.name: shell}"))
-	r.watch(containerA)
-	u := r.p.units.byName[containerA]
-	a := attributes(t, map[string]any{"container.id": containerA, "service.name": "checkout", "process.executable.name": "app"})
-	r.p.units.selectors.tell(u, a)
-	require.Zero(t, testing.AllocsPerRun(100, func() { r.p.units.selectors.tell(u, a) }))
-}
-
-func FuzzSelectorGlobs(f *testing.F) {
-	f.Add("service.name", "check*", "checkout")
-	f.Add("cgroup", "/kubepods/**", "/kubepods/a/b")
-	f.Add("container.id", containerA[:12], containerA)
-	f.Add("x", "[a-", "a")
-	f.Fuzz(func(t *testing.T, key, glob, value string) {
-		s, err := newSelector(map[string]string{key: glob})
-		if err != nil {
-			return
-		}
-		known := func(string) string { return value }
-		require.Equal(t, s.all(known), s.any(known), "of one condition")
-		require.False(t, s.any(func(string) string { return "" }), "what is not known matches nothing")
-	})
-}
-
 func TestMinAgeSparesWhatHasJustStarted(t *testing.T) {
 	r := newRig(t, "policies: [{name: cpu, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]")
 	r.watch(containerA)

@@ -14,6 +14,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 )
 
 // reason is why profiles pass: the openings of the gate, the one that fired first
@@ -116,13 +117,9 @@ func setServiceName(attributes pcommon.Map) {
 	if v, ok := attributes.Get(attr.ServiceName); ok && v.AsString() != "" {
 		return
 	}
-	name := unknownService
+	name := identify.UnknownService
 	if v, ok := attributes.Get(attr.ExecutableName); ok && v.Str() != "" {
 		name += ":" + v.Str()
 	}
 	attributes.PutStr(attr.ServiceName, name)
 }
-
-// unknownService begins the service.name of a resource that has none; the name of
-// the executable follows.
-const unknownService = "unknown_service"

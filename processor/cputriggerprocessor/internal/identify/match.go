@@ -62,6 +62,10 @@ type Identity struct {
 	Started time.Time      // of the process, where a pid identified the unit
 }
 
+// UnknownService is the service.name of a resource without one, followed by a
+// colon and its executable's name.
+const UnknownService = "unknown_service"
+
 // SameProcess reports whether two start times may be those of one process.
 func SameProcess(started, other time.Time) bool {
 	return started.Sub(other).Abs() <= creationTolerance

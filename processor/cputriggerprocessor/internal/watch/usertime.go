@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package cputriggerprocessor
+package watch
 
 import (
 	"bytes"
@@ -11,39 +11,54 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
-// shareOver is how far back the user share of CPU time reaches at least, once
-// there is so much, and at most twice.
+// shareOver is the minimum span of the user share of CPU time, once there is so
+// much; the maximum is twice that.
 const shareOver = 30 * time.Second
 
-// userTimes follows how the CPU time of a unit divides into user and system. It
-// is read only while a unit is warm, since it costs a file opened each time.
+// ReadTimes reads the user and system CPU time of a unit, in any unit of time. ok
+// is false if they cannot be read now.
+type ReadTimes func() (user, system uint64, ok bool)
+
+// userTimes follows the division of a unit's CPU time into user and system. They
+// are read only while the unit is warm, since each reading opens a file.
 type userTimes struct {
-	readNow func() (user, system uint64, ok bool)
-	// older and newer are where spans begin, shareOver apart; last is the end.
+	readNow ReadTimes
+	// older and newer are the starts of spans, shareOver apart; last is the end.
 	older, newer, last cpuTimes
 }
 
-// cpuTimes are in whichever unit their file has.
 type cpuTimes struct {
 	at           time.Time
 	user, system uint64
 }
 
-// openUserTimes finds where the times of a unit are, and nil if nowhere.
-func openUserTimes(tree *cgroup.Tree, u *unit) *userTimes {
-	if u.process.PID != 0 {
-		stat := filepath.Join(tree.Root(), "proc", strconv.Itoa(u.process.PID), "stat")
-		return &userTimes{readNow: func() (uint64, uint64, bool) { return readProcessTimes(stat, u.process.Start) }}
+func newUserTimes(read ReadTimes) *userTimes {
+	if read == nil {
+		return nil
 	}
-	if dir, err := tree.Own(u.cgroup, cgroup.V2Tree); err == nil {
+	return &userTimes{readNow: read}
+}
+
+// OpenUserTimes returns a function that reads the times of a unit, or nil if there
+// is nothing to read them from.
+func OpenUserTimes(tree *cgroup.Tree, u *units.Unit) ReadTimes {
+	if u.IsProcess() {
+		proc := procfs.At(tree.Root())
+		return func() (uint64, uint64, bool) {
+			s, err := proc.Stat(u.Process.PID)
+			return s.User, s.System, err == nil && s.Start == u.Process.Start
+		}
+	}
+	if dir, err := tree.Own(u.Group, cgroup.V2Tree); err == nil {
 		file := filepath.Join(dir, "cpu.stat")
-		return &userTimes{readNow: func() (uint64, uint64, bool) { return readTimes(file, "user_usec", "system_usec") }}
+		return func() (uint64, uint64, bool) { return readTimes(file, "user_usec", "system_usec") }
 	}
-	if dir, err := tree.Own(u.cgroup, cgroup.CPUAcct); err == nil {
+	if dir, err := tree.Own(u.Group, cgroup.CPUAcct); err == nil {
 		file := filepath.Join(dir, "cpuacct.stat")
-		return &userTimes{readNow: func() (uint64, uint64, bool) { return readTimes(file, "user", "system") }}
+		return func() (uint64, uint64, bool) { return readTimes(file, "user", "system") }
 	}
 	return nil
 }
@@ -66,7 +81,7 @@ func (t *userTimes) read(now time.Time) {
 	}
 }
 
-// share is the part of user time, and below 0 if it is not known.
+// share returns the part of user time, or -1 if it is not known.
 func (t *userTimes) share() float64 {
 	if t == nil || t.last.user < t.older.user || t.last.system < t.older.system {
 		return -1
@@ -78,7 +93,7 @@ func (t *userTimes) share() float64 {
 	return float64(user) / float64(user+system)
 }
 
-// readTimes reads a file of a name and a number per line.
+// readTimes reads two values of a file with a name and a number per line.
 func readTimes(file, userKey, systemKey string) (user, system uint64, ok bool) {
 	b, err := procfs.ReadFile(file, procfs.MaxStat)
 	if err != nil {
@@ -99,13 +114,4 @@ func readTimes(file, userKey, systemKey string) (user, system uint64, ok bool) {
 		}
 	}
 	return user, system, found == 2
-}
-
-func readProcessTimes(file string, start uint64) (user, system uint64, ok bool) {
-	b, err := procfs.ReadFile(file, procfs.MaxStat)
-	if err != nil {
-		return 0, 0, false
-	}
-	s, err := procfs.ParseStat(b)
-	return s.User, s.System, err == nil && s.Start == start
 }

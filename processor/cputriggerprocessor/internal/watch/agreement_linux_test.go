@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package cputriggerprocessor
+package watch
 
 import (
 	"errors"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 	"github.com/hotprofile/hotprofile/test/agreement"
 )
 
@@ -43,13 +44,13 @@ func userShareAgrees(t *testing.T, tree *cgroup.Tree, start agreement.Start, quo
 	tick, err := agreement.SchedulerTick()
 	require.NoError(t, err)
 	load := start(t, quota, 1)
-	u, step := &unit{cgroup: load.Unit}, procfs.Tick
+	u, step := &units.Unit{Group: load.Unit}, procfs.Tick
 	if asProcess {
-		u = &unit{process: processOf(t, load.PID)}
+		u = &units.Unit{Process: processOf(t, load.PID)}
 	} else if _, err := tree.Own(load.Unit, cgroup.V2Tree); err == nil {
 		step = time.Microsecond
 	}
-	times := openUserTimes(tree, u)
+	times := newUserTimes(OpenUserTimes(tree, u))
 	require.NotNil(t, times)
 	began := time.Now()
 	var first, last []agreement.Point

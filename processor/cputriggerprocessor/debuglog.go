@@ -4,101 +4,28 @@
 package cputriggerprocessor
 
 import (
-	"cmp"
-	"slices"
-	"sync/atomic"
 	"time"
 
-	"github.com/bmatcuk/doublestar/v4"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
-// nearest is how many units the debug log shows where none are named.
-const nearest = 10
-
-// debugUnits says whose readings the debug log shows. It may be asked from any
-// goroutine.
-type debugUnits struct {
-	on      bool     // the debug log is
-	globs   []string // empty: the nearest to a threshold
-	current atomic.Pointer[map[string]bool]
-}
-
-func newDebugUnits(globs []string, log *zap.Logger) *debugUnits {
-	return &debugUnits{on: log.Core().Enabled(zapcore.DebugLevel), globs: globs}
-}
-
-func (d *debugUnits) has(unit string) bool {
-	if !d.on {
-		return false
-	}
-	if len(d.globs) == 0 {
-		current := d.current.Load()
-		return current != nil && (*current)[unit]
-	}
-	for _, glob := range d.globs {
-		if glob == unit || doublestar.MatchUnvalidated(glob, unit) {
-			return true
-		}
-	}
-	return false
-}
-
-// standing is how a unit stands with the items of the policies.
-type standing struct {
-	unit  string
-	items []trigger.ConditionStatus
-	ratio float64 // of the nearest item
-}
-
-// standings returns those of the units that the debug log shows, the nearest to
-// a threshold first, and notes which they are.
-func (us *units) standings(d *debugUnits, now time.Time) []standing {
-	us.mu.Lock()
-	var out []standing
-	for _, u := range us.byName {
-		if len(d.globs) > 0 && !d.has(u.name) {
-			continue
-		}
-		s, ok := u.gate.Nearest(now)
-		if !ok && len(d.globs) == 0 {
-			continue
-		}
-		out = append(out, standing{unit: u.name, ratio: s.Ratio()})
-	}
-	slices.SortFunc(out, func(a, b standing) int {
-		return cmp.Or(cmp.Compare(b.ratio, a.ratio), cmp.Compare(a.unit, b.unit))
-	})
-	if len(d.globs) == 0 {
-		out = out[:min(len(out), nearest)]
-	}
-	current := make(map[string]bool, len(out))
-	for i := range out {
-		out[i].items = us.byName[out[i].unit].gate.Conditions(nil, now)
-		current[out[i].unit] = true
-	}
-	us.mu.Unlock()
-	d.current.Store(&current)
-	return out
-}
-
 // showWindows writes the windows to the debug log, and why gates did not open.
-func (r *reporter) showWindows(standings []standing, now time.Time) {
-	for _, s := range standings {
-		for _, i := range s.items {
+func (r *reporter) showWindows(statuses []units.Status, now time.Time) {
+	for _, s := range statuses {
+		for _, i := range s.Conditions {
 			if i.Off {
 				continue
 			}
 			r.log.Debug("window updated",
-				zap.String("unit", s.unit), zap.String("policy", i.Policy), zap.String("monitor", i.Monitor),
+				zap.String("unit", s.Unit), zap.String("policy", i.Policy), zap.String("monitor", i.Monitor),
 				zap.Float64("value", round(i.Value)), zap.Float64("threshold", i.Threshold), zap.String("window", i.Window),
 				zap.Bool("filled", i.Enough), zap.Stringer("state", i.State))
 		}
-		if why, fields := whyShut(s.items, now); why != "" {
-			r.log.Debug("gate not opened", append(fields, zap.String("unit", s.unit), zap.String("why", why))...)
+		if why, fields := whyShut(s.Conditions, now); why != "" {
+			r.log.Debug("gate not opened", append(fields, zap.String("unit", s.Unit), zap.String("why", why))...)
 		}
 	}
 }

@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package cputriggerprocessor
+package watch
 
 import (
 	"os"
@@ -10,10 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
 )
-
-func nopLogger() *zap.Logger { return zap.NewNop() }
 
 func write(t *testing.T, file, content string) {
 	t.Helper()
@@ -25,6 +22,7 @@ func TestUserTimes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "cpu.stat")
 	u := &userTimes{readNow: func() (uint64, uint64, bool) { return readTimes(file, "user_usec", "system_usec") }}
 	var none *userTimes
+	epoch := time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 	none.read(epoch)
 	require.Negative(t, none.share())
 	u.read(epoch)

@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package cputriggerprocessor
+package watch
 
 import (
 	"math"
@@ -16,6 +16,6 @@ func TestReadingsLeaveFilesForOthers(t *testing.T) {
 	for limit, want := range map[int]int{
 		0: 0, 256: 64, 1024: 256, 16384: 4096, 1 << 20: 4096, math.MaxInt: 4096,
 	} {
-		require.Equal(t, want, openFiles(limit), "of %d", limit)
+		require.Equal(t, want, OpenFiles(limit), "of %d", limit)
 	}
 }

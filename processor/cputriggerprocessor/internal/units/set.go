@@ -1,0 +1,478 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package units holds the units that are watched, with the decision core and the
+// recorder, which one lock guards. The lock is taken in set.go alone.
+package units
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/monitor"
+	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
+)
+
+const (
+	// defaultMax bounds the units. Profiles of further ones are unmatched; units
+	// are forgotten as they go.
+	defaultMax = 10_000
+
+	// maxDeparted bounds the ended processes whose late profiles are still matched,
+	// each for departedFor; at the bound further ones are not remembered.
+	maxDeparted = 4096
+	departedFor = 30 * time.Second
+)
+
+// ErrTooMany is returned for a unit beyond the bound.
+var ErrTooMany = errors.New(string(identify.TooManyUnits))
+
+// Config is what a Set needs.
+type Config struct {
+	Engine    *trigger.Engine
+	Recorder  *recorder.Recorder // nil without pre_trigger
+	Selectors *Selectors
+	// ByService: cooldowns or budgets are a service's, so a unit opens no gate
+	// before its first profile, which names its service.
+	ByService bool
+	// LimitBytes: max_bytes_per_hour is set.
+	LimitBytes bool
+	Max        int // units; 0: 10,000
+}
+
+// departure is a process that was a unit and has ended.
+type departure struct {
+	name    string
+	started time.Time
+	until   time.Time
+}
+
+// Set is the units that are watched. Its lock is held for moments only, never over
+// I/O, a log line or a call of the next component. It is safe for concurrent use.
+type Set struct {
+	max                   int
+	selectors             *Selectors
+	byService, limitBytes bool
+	changed               chan struct{}
+
+	mu         sync.Mutex
+	engine     *trigger.Engine
+	recorder   *recorder.Recorder
+	promised   int // bytes of max_bytes_per_hour that are on their way
+	byName     map[string]*Unit
+	added      []*Unit           // since the last TakeAdded
+	departed   map[int]departure // by pid
+	sweptAt    time.Time         // departed
+	pending    []Transition
+	began      bool      // the first profile of an opening was accepted since TakePending
+	heldBackAt time.Time // when max_bytes_per_hour held a profile back last
+}
+
+// New returns a set without units.
+func New(cfg Config) *Set {
+	return &Set{
+		max: cmp.Or(cfg.Max, defaultMax), selectors: cfg.Selectors, byService: cfg.ByService, limitBytes: cfg.LimitBytes,
+		engine: cfg.Engine, recorder: cfg.Recorder,
+		changed: make(chan struct{}, 1), byName: map[string]*Unit{}, departed: map[int]departure{},
+	}
+}
+
+// Changed returns a channel that gets a token when there are transitions to
+// report.
+func (s *Set) Changed() <-chan struct{} { return s.changed }
+
+// Lookup returns a unit by its name.
+func (s *Set) Lookup(name string) (*Unit, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u, ok := s.byName[name]
+	return u, ok
+}
+
+// GroupOf returns the group of a unit by its name.
+func (s *Set) GroupOf(name string) (cgroup.Group, bool) {
+	if u, ok := s.Lookup(name); ok {
+		return u.Group, true
+	}
+	return cgroup.Group{}, false
+}
+
+// Add adds a unit, or records that it was seen.
+func (s *Set) Add(id identify.Identity, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.add(id, now)
+}
+
+// add returns nil at the bound.
+func (s *Set) add(id identify.Identity, now time.Time) *Unit {
+	if u, ok := s.byName[id.Name]; ok {
+		u.seen = now
+		return u
+	}
+	if len(s.byName) >= s.max {
+		return nil
+	}
+	u := &Unit{Name: id.Name, Group: id.Group, Process: id.Process, Started: id.Started, gate: s.engine.Unit(id.Name), seen: now}
+	at := id.Group
+	if u.IsProcess() {
+		at = id.Within
+		u.gate.SetStarted(id.Started)
+	}
+	u.Path, u.ContainerID = at.Cgroup, at.ContainerID
+	if s.byService {
+		u.gate.AwaitService()
+	}
+	s.selectors.begin(u)
+	s.byName[id.Name] = u
+	s.added = append(s.added, u)
+	return u
+}
+
+// Admit answers for all profiles of one resource. why is that of identify.Match;
+// where it is empty, the profiles belong to the unit id, which is added if it is
+// new. Else id may be a unit that is gone: its profiles may have been captured
+// while its gate was open. Admit returns why, or the reason why the unit was not
+// added.
+func (s *Set) Admit(id identify.Identity, c identify.Claim, why identify.Unmatched, now time.Time, profiles []Admission) identify.Unmatched {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var gate *trigger.Unit
+	if why == "" {
+		if u := s.add(id, now); u != nil {
+			u.setService(c)
+			s.selectors.see(u, c.Attributes)
+			gate = u.gate
+		} else {
+			why = identify.TooManyUnits
+		}
+	} else {
+		gate = s.departedGate(id)
+	}
+	if gate != nil {
+		s.admit(gate, why == "", now, profiles)
+	}
+	return why
+}
+
+// departedGate returns the gate of a unit that is gone, or nil.
+func (s *Set) departedGate(id identify.Identity) *trigger.Unit {
+	name := id.Name
+	if name == "" {
+		d, ok := s.departed[id.Process.PID]
+		if !ok || id.Started.IsZero() || !identify.SameProcess(id.Started, d.started) {
+			return nil
+		}
+		name = d.name
+	}
+	gate, ok := s.engine.Lookup(name)
+	if !ok {
+		return nil
+	}
+	return gate
+}
+
+// Reserve sets aside the bytes of profiles that leave, within max_bytes_per_hour.
+// It clears Leaves of those that are over budget, and returns their number.
+func (s *Set) Reserve(profiles []Admission, now time.Time) (heldBack int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range profiles {
+		p := &profiles[i]
+		switch {
+		case !p.Leaves:
+		case s.affords(p.Openings[0], s.promised+p.Bytes, now):
+			s.promised += p.Bytes
+		default:
+			p.Leaves = false
+			heldBack++
+		}
+	}
+	return heldBack
+}
+
+// Settle counts profiles for their openings: err is that of the next component.
+// again: it refused them before, which was counted then.
+func (s *Set) Settle(profiles []Admission, err error, again bool, now time.Time) {
+	why := ""
+	if err != nil {
+		why = Shorten(err.Error())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range profiles {
+		s.settle(&profiles[i], err, why, again, now)
+	}
+}
+
+// Open opens the gate of a unit by hand. The unit is added if it is new.
+func (s *Set) Open(id identify.Identity, d time.Duration, now time.Time) (trigger.Opening, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := s.add(id, now)
+	if u == nil {
+		return trigger.Opening{}, ErrTooMany
+	}
+	o, err := u.gate.OpenByHand(d, now)
+	if err != nil {
+		return trigger.Opening{}, err
+	}
+	s.report(s.engine.Evaluate(now)) // which reports that it is open
+	s.recorder.Sweep(now)
+	return *o, nil
+}
+
+// TakeAdded returns the units that were added since the last call.
+func (s *Set) TakeAdded() []*Unit {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	added := s.added
+	s.added = nil
+	return added
+}
+
+// Reading is one monitor's reading of a unit.
+type Reading struct {
+	monitor.Result
+	Value float64 // since the reading before; set by Observe
+	Known bool    // there is a value
+}
+
+// Readings are the readings of a unit at one time.
+type Readings struct {
+	Unit      *Unit
+	Time      time.Time
+	Readings  []Reading // one per monitor
+	UserShare float64   // of its CPU time; below 0: not known
+	Started   time.Time // its first process; zero: not known now
+	Gone      bool      // there is nothing to read
+}
+
+// Observe gives the readings of several units to the decision core. It sets Value
+// and Known of each reading, and Gone of units that were removed.
+func (s *Set) Observe(monitors []string, of []Readings) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range of {
+		r := &of[i]
+		r.Gone = r.Gone || r.Unit.forgotten
+		if !r.Gone {
+			r.Unit.observe(monitors, r)
+		}
+	}
+}
+
+func (u *Unit) observe(monitors []string, r *Readings) {
+	for m := range r.Readings {
+		reading := &r.Readings[m]
+		if reading.Err != nil {
+			continue
+		}
+		if reading.Restarted {
+			u.gate.Restart(monitors[m])
+		}
+		reading.Value, reading.Known = u.gate.Observe(monitors[m], trigger.Reading{Time: reading.Reading.Time, Num: reading.Reading.Num, Den: reading.Reading.Den})
+		if u.IsProcess() {
+			u.seen = r.Time // it runs, though profiles may be rare
+		}
+	}
+	u.userShare = r.UserShare
+	if !r.Started.IsZero() {
+		u.gate.SetStarted(r.Started)
+	}
+}
+
+// Remove forgets a unit that is gone, and closes its gates.
+func (s *Set) Remove(u *Unit, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.remove(u, now)
+}
+
+func (s *Set) remove(u *Unit, now time.Time) {
+	if u.forgotten {
+		return
+	}
+	u.forgotten = true
+	s.report(s.engine.Remove(u.Name, now))
+	delete(s.byName, u.Name)
+	if !u.IsProcess() {
+		return
+	}
+	if now.Sub(s.sweptAt) >= time.Second { // not for each of very many that go at once
+		s.sweptAt = now
+		maps.DeleteFunc(s.departed, func(_ int, d departure) bool { return now.After(d.until) })
+	}
+	if len(s.departed) < maxDeparted {
+		s.departed[u.Process.PID] = departure{name: u.Name, started: u.Started, until: now.Add(departedFor)}
+	}
+}
+
+// Expire forgets the units that were last seen before a time.
+func (s *Set) Expire(before, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, u := range s.byName {
+		if u.seen.Before(before) {
+			s.remove(u, now)
+		}
+	}
+}
+
+// Evaluate evaluates all policies.
+func (s *Set) Evaluate(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.report(s.engine.Evaluate(now))
+	s.recorder.Sweep(now)
+}
+
+// TakePending returns the transitions since the last call, and whether the first
+// profile of an opening was accepted meanwhile.
+func (s *Set) TakePending() (pending []Transition, began bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pending, began = s.pending, s.began
+	s.pending, s.began = nil, false
+	return pending, began
+}
+
+// Close closes every gate, for good.
+func (s *Set) Close(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.report(s.engine.Close(now))
+}
+
+// Snapshot returns what a restart must not forget.
+func (s *Set) Snapshot(now time.Time) trigger.Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.engine.Snapshot(now)
+}
+
+// Restore restores a snapshot. It must be called before the first evaluation.
+func (s *Set) Restore(snapshot trigger.Snapshot, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.engine.Restore(snapshot, now)
+}
+
+// Count returns the number of units and of open gates.
+func (s *Set) Count() (units, gates int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.byName), s.engine.ActiveOpenings()
+}
+
+// Hot is a hot unit, and how hot it is.
+type Hot struct {
+	*Unit
+	Heat float64
+}
+
+// AppendHot appends the units that are hot, in no order.
+func (s *Set) AppendHot(dst []Hot) []Hot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, u := range s.byName {
+		if u.gate.Hot() {
+			dst = append(dst, Hot{Unit: u, Heat: u.gate.Heat()})
+		}
+	}
+	return dst
+}
+
+// Status is how a unit stands with the conditions of the policies.
+type Status struct {
+	Unit       string
+	Conditions []trigger.ConditionStatus
+	ratio      float64 // of the condition nearest to its threshold
+}
+
+// Statuses returns those of the units that selected reports, the nearest to a
+// threshold first. Without selected it returns the most nearest ones, of units
+// with readings.
+func (s *Set) Statuses(selected func(name string) bool, most int, now time.Time) (out []Status) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, u := range s.byName {
+		if selected != nil && !selected(u.Name) {
+			continue
+		}
+		nearest, ok := u.gate.Nearest(now)
+		if ok || selected != nil {
+			out = append(out, Status{Unit: u.Name, ratio: nearest.Ratio()})
+		}
+	}
+	slices.SortFunc(out, func(a, b Status) int {
+		return cmp.Or(cmp.Compare(b.ratio, a.ratio), cmp.Compare(a.Unit, b.Unit))
+	})
+	if selected == nil {
+		out = out[:min(len(out), most)]
+	}
+	for i := range out {
+		out[i].Conditions = s.byName[out[i].Unit].gate.Conditions(nil, now)
+	}
+	return out
+}
+
+// Record holds captures in the recorder. It adds the samples that are not held to
+// counts.
+func (s *Set) Record(captures []recorder.Capture, counts *counters.Samples) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.recorder.Put(captures, counts)
+}
+
+// Recorded returns the queue of records to send.
+func (s *Set) Recorded() recorder.Queue { return queue{s} }
+
+// queue is the recorder's, under the lock.
+type queue struct{ *Set }
+
+func (q queue) Ready() <-chan struct{} { return q.recorder.Ready() }
+
+func (q queue) Next() (recorder.Batch, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.recorder.Next()
+}
+
+func (q queue) Done(b recorder.Batch, settled bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.recorder.Done(b, settled)
+}
+
+func (q queue) Retry() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.recorder.Retry()
+}
+
+func (q queue) Close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.recorder.Close()
+}
+
+// View calls a function with a unit under the lock, for tests. It reports whether
+// there is such a unit.
+func (s *Set) View(name string, view func(*Unit)) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u, ok := s.byName[name]
+	if ok {
+		view(u)
+	}
+	return ok
+}

@@ -1,0 +1,90 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package units
+
+import (
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/internal/trigger/budget"
+)
+
+// heldBackEpisode is the minimum time without an over-budget profile before
+// over-budget is reported again.
+const heldBackEpisode = time.Minute
+
+// Transition is a transition to report, with values as they were then.
+type Transition struct {
+	trigger.Transition
+	Service                 string
+	UserShare               float64 // below 0: not known
+	Until                   time.Time
+	Others                  []string // policies whose gates are open beside the one that opened
+	Samples, Bytes, Refused int
+	WhyRefused              string
+	// HeldBack: this is no transition; the gate stays open and a budget holds its
+	// profiles back. OverBudget: that happened during this opening.
+	HeldBack, OverBudget bool
+}
+
+// report queues transitions, which the engine's next call overwrites.
+func (s *Set) report(ts []trigger.Transition) {
+	for _, t := range ts {
+		out := Transition{Transition: t, UserShare: -1}
+		if u, ok := s.byName[t.Unit.Name()]; ok {
+			out.Service, out.UserShare = u.serviceName(), u.userShare
+			out.OverBudget = u.heldBack != "" && t.Opening != nil && u.heldBack == t.Opening.ID
+		}
+		if o := t.Opening; o != nil {
+			out.Until = o.Until
+			out.Samples, out.Bytes, out.Refused, out.WhyRefused = o.Samples, o.Bytes, o.Refused, o.WhyRefused
+			if t.To == trigger.Profiling {
+				out.Others = others(t.Unit, o)
+			}
+		}
+		s.pending = append(s.pending, out)
+	}
+	if len(ts) > 0 {
+		s.notify()
+	}
+}
+
+func (s *Set) notify() {
+	select {
+	case s.changed <- struct{}{}:
+	default: // there is a token already
+	}
+}
+
+// others returns the policies of the other openings of a unit. Dry runs are
+// listed beside dry runs only.
+func others(u *trigger.Unit, o *trigger.Opening) (out []string) {
+	for _, other := range u.Openings(nil) {
+		if other != o && (o.DryRun || !other.DryRun) {
+			out = append(out, other.Policy)
+		}
+	}
+	return out
+}
+
+// affords reports whether max_bytes_per_hour allows more bytes by an opening. That
+// it does not is reported once an episode.
+func (s *Set) affords(o *trigger.Opening, bytes int, now time.Time) bool {
+	if s.engine.Affords(bytes, now) {
+		return true
+	}
+	u := s.byName[o.Unit]
+	if u == nil { // it is gone, and the profile late
+		return false
+	}
+	if now.Sub(s.heldBackAt) > heldBackEpisode {
+		s.pending = append(s.pending, Transition{
+			Transition: trigger.Transition{Time: now, Unit: u.gate, Policy: o.Policy, Opening: o, Budget: budget.MaxBytesPerHour},
+			Service:    u.serviceName(), HeldBack: true,
+		})
+		s.notify()
+	}
+	u.heldBack, s.heldBackAt = o.ID, now
+	return false
+}

@@ -1,0 +1,100 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package units
+
+import (
+	"strings"
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+)
+
+// maxText bounds the texts from outside that are kept for log lines, in bytes.
+const maxText = 256
+
+// Unit is a unit that is watched.
+type Unit struct {
+	// These do not change.
+
+	Name    string
+	Group   cgroup.Group   // zero for a process
+	Process procfs.Process // zero for a cgroup
+	Started time.Time      // of a process
+	// Path and ContainerID are those of the cgroup that the unit is, or is in.
+	Path, ContainerID string
+
+	// The rest is guarded by the lock of Set.
+
+	gate       *trigger.Unit
+	seen       time.Time
+	service    string // of its last profile
+	executable string // of its last profile, for a unit without a service's name
+	named      bool   // the gate has the service
+	selection  selection
+	heldBack   string // the opening whose profiles max_bytes_per_hour held back
+	forgotten  bool
+	userShare  float64 // of its CPU time while it was warm; below 0: not known
+}
+
+// Identity returns what identifies the unit.
+func (u *Unit) Identity() identify.Identity {
+	return identify.Identity{Name: u.Name, Group: u.Group, Process: u.Process, Started: u.Started}
+}
+
+// Gate returns the unit's gate. The lock must be held.
+func (u *Unit) Gate() *trigger.Unit { return u.gate }
+
+// UserShare returns the user share of the unit's CPU time. The lock must be held.
+func (u *Unit) UserShare() float64 { return u.userShare }
+
+// IsProcess reports whether the unit is a process.
+func (u *Unit) IsProcess() bool { return u.Process.PID != 0 }
+
+// setService records the service that a claim names.
+func (u *Unit) setService(c identify.Claim) {
+	if c.Service != "" {
+		u.service = Shorten(c.Service)
+	}
+	if c.ExecutableName != "" {
+		u.executable = Shorten(c.ExecutableName)
+	}
+	switch {
+	case u.named:
+	case c.Service != "" && !strings.HasPrefix(c.Service, identify.UnknownService):
+		u.named = true
+		u.gate.SetService(serviceID(c.ServiceNamespace, c.Service))
+	default:
+		u.gate.SetService("")
+	}
+}
+
+// serviceID returns the key of a service. A unit keeps the first one: cooldowns of
+// a unit with several services would come and go.
+func serviceID(namespace, name string) string {
+	if namespace == "" {
+		return Shorten(name)
+	}
+	return Shorten(namespace) + "/" + Shorten(name)
+}
+
+// serviceName returns the unit's service for log lines; empty before its first
+// profile.
+func (u *Unit) serviceName() string {
+	if u.service == "" && u.executable != "" {
+		return identify.UnknownService + ":" + u.executable
+	}
+	return u.service
+}
+
+// Shorten returns at most the first 256 bytes of a text. Of a longer one it
+// returns a copy, so that the rest can be freed.
+func Shorten(s string) string {
+	if len(s) <= maxText {
+		return s
+	}
+	return strings.Clone(s[:maxText])
+}

@@ -1,0 +1,238 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cputriggerprocessor
+
+import (
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
+	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
+)
+
+// route is where a profile goes.
+type route uint8
+
+const (
+	dropped  route = iota
+	passed         // to the next component, without a reason
+	stamped        // to the next component, with a reason in place of one that it may have
+	recorded       // into the recorder
+	heldBack       // nowhere: it was stamped, and max_bytes_per_hour does not allow it
+)
+
+// leaves reports whether a profile is in the batch for the next component, or was
+// until the budget was asked.
+func (r route) leaves() bool { return r == passed || r == stamped || r == heldBack }
+
+// decision is what is decided for a profile.
+type decision struct {
+	outcome counters.SampleOutcome // if the next component accepts it, where it leaves
+	route   route
+	ref     dictionary.ProfileRef // in the batch
+	next    int                   // index of the next profile of its group, above 0
+}
+
+// group is the profiles of a batch that are recorded together: those of one unit
+// and capture window.
+type group struct {
+	groupKey
+	first, last int // indices of decisions
+	samples     int
+}
+
+type groupKey struct {
+	unit       *trigger.Unit
+	start, end int64
+	dry        bool
+}
+
+// plan is what is decided for the profiles of a batch, in their order. It is
+// reused for other batches.
+type plan struct {
+	now        time.Time
+	admissions []units.Admission
+	decisions  []decision
+	groups     []group
+	byKey      map[groupKey]int // index in groups
+	leaving    int              // profiles for the next component
+	stamped    int              // of those, the ones with a reason
+	dry        int              // profiles that a dry run would have passed
+	hollow     bool             // a resource or scope has no profiles
+	again      bool             // the next component refused it before, which was counted then
+
+	subset   dictionary.Subset
+	stamper  stamper
+	refs     []dictionary.ProfileRef
+	captures []recorder.Capture
+}
+
+// newPlan returns an empty plan.
+func (r *router) newPlan() *plan {
+	p, ok := r.plans.Get().(*plan)
+	if !ok {
+		p = &plan{byKey: map[groupKey]int{}, subset: dictionary.Subset{Strip: isReason}}
+	}
+	p.now = r.now()
+	return p
+}
+
+// release makes a plan available for another batch.
+func (r *router) release(p *plan) {
+	p.admissions, p.decisions, p.groups = p.admissions[:0], p.decisions[:0], p.groups[:0]
+	clear(p.byKey)
+	clear(p.captures)
+	p.captures = p.captures[:0]
+	p.leaving, p.stamped, p.dry, p.hollow, p.again = 0, 0, 0, false, false
+	r.plans.Put(p)
+}
+
+// add adds a profile, in the memory of an earlier one, and returns its index.
+func (p *plan) add(start, end time.Time, samples, resource, scope, profile int) int {
+	n := len(p.admissions)
+	if n == cap(p.admissions) {
+		p.admissions = append(p.admissions, units.Admission{})
+	}
+	p.admissions = p.admissions[:n+1]
+	a := &p.admissions[n]
+	*a = units.Admission{Start: start, End: end, Samples: samples, Openings: a.Openings[:0], Dry: a.Dry[:0]}
+	p.decisions = append(p.decisions, decision{ref: dictionary.ProfileRef{Resource: int32(resource), Scope: int32(scope), Profile: int32(profile)}})
+	return n
+}
+
+// stamp decides that a profile leaves with a reason.
+func (p *plan) stamp(i int) {
+	p.decisions[i].route, p.decisions[i].outcome = stamped, counters.SamplePassed
+	p.admissions[i].Leaves = true
+	p.stamped++
+	p.leaving++
+}
+
+// pass decides that a profile leaves as it is.
+func (p *plan) pass(i int) {
+	p.decisions[i].route = passed
+	p.leaving++
+}
+
+// record decides that a profile is recorded, with the others of its unit and
+// capture window.
+func (p *plan) record(i int) {
+	d, a := &p.decisions[i], &p.admissions[i]
+	d.route = recorded
+	key := groupKey{unit: a.Unit, start: a.Start.UnixNano(), end: a.End.UnixNano(), dry: len(a.Dry) > 0}
+	n := len(p.groups) - 1
+	if n < 0 || p.groups[n].groupKey != key {
+		var known bool
+		if n, known = p.byKey[key]; !known {
+			p.byKey[key] = len(p.groups)
+			p.groups = append(p.groups, group{groupKey: key, first: i, last: i, samples: a.Samples})
+			return
+		}
+	}
+	g := &p.groups[n]
+	p.decisions[g.last].next = i
+	g.last = i
+	g.samples += a.Samples
+}
+
+// capture marshals each group of profiles to record.
+func (p *plan) capture(pd pprofile.Profiles, counts *counters.Samples) {
+	for _, g := range p.groups {
+		a := &p.admissions[g.first]
+		c := recorder.Capture{Unit: g.unit, Start: a.Start, End: a.End, Dry: g.dry, Samples: g.samples}
+		p.pick(g)
+		var err error
+		if !p.hollow && len(p.refs) == len(p.decisions) {
+			c.Data, err = recorder.Pack(pd)
+		} else {
+			c.Data, err = recorder.Pack(p.subset.Copy(pd, p.refs))
+		}
+		if err != nil { // what cannot be marshalled cannot be kept
+			counts[counters.SampleEvicted] += int64(c.Samples)
+			continue
+		}
+		p.captures = append(p.captures, c)
+	}
+}
+
+// pick lists the profiles of a group in refs.
+func (p *plan) pick(g group) {
+	p.refs = p.refs[:0]
+	for i := g.first; ; i = p.decisions[i].next {
+		p.refs = append(p.refs, p.decisions[i].ref)
+		if i == g.last {
+			return
+		}
+	}
+}
+
+// part returns the part of a batch that leaves: the batch itself if that is all of
+// it. clean: no key of a reason is in its dictionary.
+func (p *plan) part(pd pprofile.Profiles) (out pprofile.Profiles, clean bool) {
+	if p.leaving == len(p.decisions) && !p.hollow && !pd.IsReadOnly() {
+		if clean = !hasReason(pd.Dictionary()); clean || p.stamped == 0 {
+			return pd, clean
+		}
+	}
+	p.refs = p.refs[:0]
+	for _, d := range p.decisions {
+		if d.route.leaves() {
+			d.ref.Strip = d.route == stamped
+			p.refs = append(p.refs, d.ref)
+		}
+	}
+	return p.subset.Copy(pd, p.refs), false
+}
+
+// nextLeaving returns the index of the first profile after i that leaves. The
+// profiles of the part that leaves are in that order.
+func (p *plan) nextLeaving(i int) int {
+	for i++; !p.decisions[i].route.leaves(); i++ {
+	}
+	return i
+}
+
+// measure sets the size of each profile that leaves, as marshalled: its own, and by
+// its samples a part of what all share.
+func (p *plan) measure(out pprofile.Profiles) {
+	var marshaler pprofile.ProtoMarshaler
+	weight := func(a *units.Admission) int { return max(1, a.Samples) }
+	weights, own, i := 0, 0, -1
+	for _, rp := range out.ResourceProfiles().All() {
+		for _, sp := range rp.ScopeProfiles().All() {
+			for _, profile := range sp.Profiles().All() {
+				i = p.nextLeaving(i)
+				if a := &p.admissions[i]; a.Leaves {
+					a.Bytes = marshaler.ProfileSize(profile)
+					own += a.Bytes
+					weights += weight(a)
+				}
+			}
+		}
+	}
+	shared := marshaler.ProfilesSize(out) - own
+	for i := range p.admissions {
+		if a := &p.admissions[i]; a.Leaves {
+			a.Bytes += shared * weight(a) / weights
+		}
+	}
+}
+
+// count counts the samples of all profiles but those that were recorded. err is
+// that of the next component.
+func (p *plan) count(err error, counts *counters.Samples) {
+	for i, d := range p.decisions {
+		switch {
+		case d.route == recorded:
+			continue
+		case err != nil && (d.route == passed || d.route == stamped):
+			d.outcome = counters.SampleRefused
+		}
+		counts[d.outcome] += int64(p.admissions[i].Samples)
+	}
+}
