@@ -13,9 +13,9 @@ type hotPath struct {
 	unit           string // what there are per in one operation; empty: it is one operation
 }
 
-// hotPaths are what runs for each sample, each unit or each decision.
+// hotPaths are benchmarks of code that runs for each sample, unit or decision.
 var hotPaths = []hotPath{
-	{pkg: "internal/perfevent", shows: "a sample out of a ring, decoded", ours: "ReadSample/1_ring", baseline: "ReadSample/copy", against: "copy of its bytes"},
+	{pkg: "internal/perfevent/internal/record", shows: "a sample out of a ring, decoded", ours: "ReadSample/1_ring", baseline: "ReadSample/copy", against: "copy of its bytes"},
 	{pkg: "receiver/cpuprofilerreceiver/internal/sampler/oncpu", shows: "a decoded sample into the buffer", ours: "RecordToBuffer/record", baseline: "RecordToBuffer/baseline=add", against: "bare `Batch.Add`"},
 	{pkg: "receiver/cpuprofilerreceiver/internal/processes", shows: "a stack of 32 frames, seen before", ours: "Stack/seen_before", baseline: "Stack/baseline:_map_lookup", against: "map lookup"},
 	{pkg: "internal/samples", shows: "a sample into the batch", ours: "Add/stacks=1", baseline: "Add/baseline=map", against: "counting in a map"},
@@ -39,7 +39,7 @@ var hotPaths = []hotPath{
 	{pkg: "exporter/pprofexporter", shows: "a profile added to a pprof file", ours: "Consume/aggregate", baseline: "Consume/baseline:_copy", against: "copy of it", per: 2000, unit: "sample"},
 }
 
-// growth is how the cost of a hot path grows.
+// growth are benchmarks of how the cost of a hot path grows.
 var growth = []hotPath{
 	{pkg: "receiver/cpuprofilerreceiver/internal/sampler/oncpu", shows: "a sample, stack 8 deep", ours: "Record/depth=8"},
 	{pkg: "receiver/cpuprofilerreceiver/internal/sampler/oncpu", shows: "a sample, stack 32 deep", ours: "Record/depth=32"},
