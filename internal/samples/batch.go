@@ -9,39 +9,38 @@ import (
 	"unsafe"
 )
 
-// Key is what the events of one Sample have in common. Pointers are compared
-// by identity: samplers intern what they point to.
+// Key is what the events of one Sample have in common. Pointers are compared by
+// identity: samplers intern what they point to.
 type Key struct {
 	Resource *Resource
 	Type     *Type
 	Stack    *Stack
 	Thread   Thread
-	// Link is the span that was active.
+	// Link is the active span.
 	Link Link
-	// Selected says that the thread is one that its service has sampled
-	// frequently (.NET).
+	// Selected reports that the service samples this thread frequently (.NET).
 	Selected bool
-	// AllocType is the type of the allocated object, where that is known.
+	// AllocType is the type of the allocated object, if known.
 	AllocType string
 	// Period is the sampling period in the unit of Type; samples taken with
 	// different periods end up in different profiles.
 	Period int64
-	// Window is when samples that were Sent were captured; nil: their times tell.
+	// Window is the time in which samples that were Sent were captured; if nil,
+	// their times tell.
 	Window *Window
 }
 
-// event is one thing that happened, to the sample at index.
+// event is an event of the sample at an index.
 type event struct {
 	time   int64
 	sample int32
 }
 
-// Batch is what was sampled in one capture window, bounded by Limit bytes. It
-// is used again after Reset, with the memory it has. Not safe for concurrent
-// use.
+// Batch is what was sampled in one capture window, bounded to Limit bytes. Reset
+// makes it reusable with the memory it has. It is not safe for concurrent use.
 type Batch struct {
 	// Start and End are the capture window in nanoseconds since the Unix epoch:
-	// every event lies in [Start, End), but for those of types that are Sent.
+	// every event lies in [Start, End), except those of types that are Sent.
 	Start, End int64
 
 	limit   int
@@ -52,7 +51,7 @@ type Batch struct {
 	events  []event
 	values  []int64 // of the events of valued types, in their order
 	stacks  map[*Stack]struct{}
-	// lost is how many events the kernel could not hand over, by sampler.
+	// lost is the number of events that the kernel lost, by sampler.
 	lost map[string]int64
 	// sentLocations and sentResources are those of samples that were sent.
 	sentLocations map[*Location]struct{}
@@ -70,7 +69,7 @@ const (
 	entrySize    = 2 * pointerSize // of a map of pointers
 )
 
-// NewBatch returns an empty batch that takes up to limit bytes.
+// NewBatch returns an empty batch of at most limit bytes.
 func NewBatch(limit int) *Batch {
 	return &Batch{
 		limit:  limit,
@@ -83,8 +82,8 @@ func NewBatch(limit int) *Batch {
 	}
 }
 
-// Add counts one event at time (nanoseconds since the Unix epoch) and reports
-// whether it fitted. What did not fit left no trace.
+// Add adds one event at time (nanoseconds since the Unix epoch) and reports whether
+// it fitted. An event that does not fit changes nothing.
 func (b *Batch) Add(k Key, time int64) bool { return b.AddValue(k, time, 0) }
 
 // AddValue is Add for types that are Valued.
@@ -115,15 +114,14 @@ func (b *Batch) AddValue(k Key, time, value int64) bool {
 	return true
 }
 
-// AddBoth is AddValue of two events of one time, which fit both or leave no trace
-// either.
+// AddBoth is AddValue for two events of one time: both are added or neither.
 func (b *Batch) AddBoth(k, other Key, time, value, otherValue int64) bool {
 	_, seen := b.index[k]
 	need, _ := b.need(k, seen)
 	_, seen = b.index[other]
 	more, newStack := b.need(other, seen)
 	if newStack && other.Stack == k.Stack && !other.Type.Sent {
-		more -= stackSize + len(k.Stack.Locations)*locationSize // it comes with k
+		more -= stackSize + len(k.Stack.Locations)*locationSize // k adds it
 	}
 	if b.size+need+more > b.limit {
 		return false
@@ -131,7 +129,7 @@ func (b *Batch) AddBoth(k, other Key, time, value, otherValue int64) bool {
 	return b.AddValue(k, time, value) && b.AddValue(other, time, otherValue)
 }
 
-// need is what one more event of a key takes, and whether its stack is new.
+// need returns the bytes of one more event of a key, and whether its stack is new.
 func (b *Batch) need(k Key, seen bool) (need int, newStack bool) {
 	need = eventSize
 	if k.Type.Valued {
@@ -156,8 +154,8 @@ func (b *Batch) need(k Key, seen bool) (need int, newStack bool) {
 	return need, newStack
 }
 
-// sentStack is what the locations of a stack take that no sample had before. A
-// new one that is there twice counts twice.
+// sentStack returns the bytes of a stack's locations that no sample had before. A
+// new location that occurs twice counts twice.
 func (b *Batch) sentStack(s *Stack) (n int) {
 	for _, l := range s.Locations {
 		n += pointerSize
@@ -194,13 +192,13 @@ func (b *Batch) hold(r *Resource, s *Stack) {
 	}
 }
 
-// AddLost counts events of a type's sampler that the kernel could not hand over
-// in this window. Nobody knows whose they were.
+// AddLost adds events of a type's sampler that the kernel lost in this window. Whose
+// they were is unknown.
 func (b *Batch) AddLost(t *Type, n uint64) {
 	b.lost[t.sampler()] += int64(min(n, math.MaxInt64))
 }
 
-// Lost is how many AddLost has counted for a type's sampler.
+// Lost returns the sum of AddLost for a type's sampler.
 func (b *Batch) Lost(t *Type) int64 { return b.lost[t.sampler()] }
 
 func (t *Type) sampler() string {
@@ -210,13 +208,13 @@ func (t *Type) sampler() string {
 	return t.Sampler
 }
 
-// Size is the bytes held, Limit the most that may be.
+// Size returns the bytes held.
 func (b *Batch) Size() int { return b.size }
 
-// Limit is the size at which Add refuses.
+// Limit returns the size at which Add refuses.
 func (b *Batch) Limit() int { return b.limit }
 
-// Events is the number of events held.
+// Events returns the number of events held.
 func (b *Batch) Events() int { return len(b.events) }
 
 // Reset empties the batch and keeps its memory for the next window.
@@ -226,7 +224,7 @@ func (b *Batch) Reset() {
 	clear(b.sentLocations)
 	clear(b.sentResources)
 	clear(b.lost)
-	clear(b.samples) // lets go of processes that are gone
+	clear(b.samples) // frees processes that are gone
 	b.samples = b.samples[:0]
 	b.counts = b.counts[:0]
 	b.events = b.events[:0]
@@ -246,8 +244,8 @@ func (b *Batch) Keys() iter.Seq2[Key, int] {
 	}
 }
 
-// Sample is one key and the times of its events, in the order they were added,
-// and their values where its type has any.
+// Sample is one key with the times of its events, in the order they were added, and
+// their values if its type is Valued.
 type Sample struct {
 	Key
 	Times  []int64

@@ -3,19 +3,17 @@
 
 package samples
 
-// Window is when something was captured, in nanoseconds since the Unix epoch:
-// [Start, End).
+// Window is a time of capture in nanoseconds since the Unix epoch: [Start, End).
 type Window struct{ Start, End int64 }
 
 // PprofCPU is one timestamp per sample of a running thread, as the program counts
-// them itself. A pprof profile does not say when each was taken.
+// them. A pprof profile has no time per sample.
 var PprofCPU = &Type{Name: "samples", Unit: "count", PeriodName: "cpu", PeriodUnit: "nanoseconds", Sampler: "pprof_cpu", Sent: true, Spread: true}
 
-// These are what pprof profiles of programs tell beside that: what was allocated
-// in a window of time and what was in use at its end, how many goroutines there
-// were and how many threads had been started, and how often and for how long
-// goroutines waited in a window of time. Blocking and mutexes have names of their
-// own: pprof calls the values of both contentions and delay.
+// These are the other profiles of pprof: what was allocated in a window and what was
+// in use at its end, the number of goroutines and of threads started, and how often
+// and for how long goroutines waited in a window. Blocking and mutexes have names of
+// their own, since pprof calls the values of both contentions and delay.
 var (
 	PprofAllocObjects     = pprofSpace("alloc_objects", "count", "pprof_allocs")
 	PprofAllocSpace       = pprofSpace("alloc_space", "bytes", "pprof_allocs")

@@ -1,18 +1,17 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package samples is the domain of the receiver: what a sampler saw, as plain
-// data. A sampler interns Resources, Mappings, Locations and Stacks once and
-// shares them by pointer between batches; a Batch only counts what happened in
-// one capture window, so adding an event of a stack seen before allocates
-// nothing.
+// Package samples is the domain of the receiver: what a sampler saw, as plain data.
+// A sampler interns Resources, Mappings, Locations and Stacks once and shares them
+// by pointer between batches. A Batch only counts what happened in one capture
+// window, so adding an event of a known stack allocates nothing.
 package samples
 
 // FrameType is the value of the attribute profile.frame.type.
 type FrameType string
 
-// The frame types of the OpenTelemetry semantic conventions that samplers of
-// this project produce.
+// The frame types of OpenTelemetry's semantic conventions that samplers of this
+// project produce.
 const (
 	FrameKernel FrameType = "kernel"
 	FrameNative FrameType = "native"
@@ -29,11 +28,11 @@ type Attribute struct {
 	Value any
 }
 
-// Resource is what a profile is about: one program run by one process. Exec
-// makes a new one. It does not change once a sample refers to it.
+// Resource is what a profile is about: one program run by one process. Exec makes a
+// new one. It does not change once a sample refers to it.
 type Resource struct {
-	// PID is the process id in the collector's own pid namespace; 0 where the
-	// sender is not a process of this host.
+	// PID is the process id in the collector's own pid namespace; 0 if the sender is
+	// not a process of this host.
 	PID int
 	// Attributes are sorted by key, without duplicates and without empty keys.
 	Attributes []Attribute
@@ -44,13 +43,13 @@ type Mapping struct {
 	// PID is the process that the mapping was first seen in; 0 for the kernel.
 	PID                      int
 	Start, Limit, FileOffset uint64
-	// Path is the file as the process names it; it may be another container's.
+	// Path is the file as the process names it, possibly inside a container.
 	Path string
 	// DeviceMajor, DeviceMinor and Inode identify the file on this host.
 	DeviceMajor, DeviceMinor uint32
 	Inode                    uint64
 
-	// What follows is filled in by the symbolizer on the exporting goroutine.
+	// The symbolizer sets the fields below on the emitting goroutine.
 
 	// BuildID is the GNU build id in hex, or empty.
 	BuildID string
@@ -58,32 +57,31 @@ type Mapping struct {
 	GoBuildID string
 }
 
-// Line is one function at a location; a location has several where calls were
-// inlined, the innermost first.
+// Line is one function at a location. A location with inlined calls has several, the
+// innermost first.
 type Line struct {
-	// Function is the name to show, SystemName the linker's name where it
-	// differs.
+	// Function is the name to show, SystemName the linker's name if it differs.
 	Function, SystemName string
 	File                 string
-	// StartLine is the function's first line, Line the line of the call or of
-	// the sampled instruction; 0 where unknown.
+	// StartLine is the function's first line, Line that of the call or of the
+	// sampled instruction; 0 if unknown.
 	StartLine, Line int64
 }
 
 // Location is one frame's code address.
 type Location struct {
 	Type FrameType
-	// Mapping is nil for code that no file backs.
+	// Mapping is nil for code without a file.
 	Mapping *Mapping
-	// Address is the virtual address in the process; return addresses are given
-	// as the address after the call, as the processor stores them.
+	// Address is the virtual address in the process. A return address is the address
+	// after the call, as the processor stores it.
 	Address uint64
-	// Leaf says that Address is the interrupted instruction itself and not a
-	// return address, so that line lookup does not step back into the call.
+	// Leaf reports that Address is the interrupted instruction and not a return
+	// address, so that line lookup does not step back into the call.
 	Leaf bool
 
-	// What follows is filled in by the symbolizer on the exporting goroutine,
-	// once; a sampler that knows its names (.NET) sets both itself.
+	// The symbolizer sets the fields below on the emitting goroutine, once. A
+	// sampler that knows names (.NET) sets both itself.
 
 	Resolved bool
 	Lines    []Line
@@ -92,62 +90,60 @@ type Location struct {
 // Stack is a call stack, the leaf first.
 type Stack struct {
 	Locations []*Location
-	// Truncated says that the stack does not reach the thread's entry.
+	// Truncated reports that the stack does not reach the thread's entry.
 	Truncated bool
-	// Whole says that it was seen to reach it, whatever its symbols tell.
+	// Whole reports that it was seen to reach the entry, whatever its symbols are.
 	Whole bool
 }
 
-// Thread is the thread attributes that samples are told apart by. Fields that
-// the user did not ask for are left at zero by the sampler.
+// Thread is the attributes that tell threads apart. Those that are not configured
+// are zero.
 type Thread struct {
 	Name string
 	ID   int32
 }
 
-// Link is the span that was active in the thread. The zero value is none.
+// Link is the active span of the thread. The zero value means none.
 type Link struct {
 	TraceID [16]byte
 	SpanID  [8]byte
 }
 
-// Valid says that both ids are there; without one the other leads nowhere.
+// Valid reports whether both ids are set; one alone leads nowhere.
 func (l Link) Valid() bool { return l.TraceID != [16]byte{} && l.SpanID != [8]byte{} }
 
-// Type is what the values of a profile mean. Samplers share the package-level
-// values below by pointer.
+// Type is the meaning of a profile's values. Samplers share the values below by
+// pointer.
 type Type struct {
 	Name, Unit             string
 	PeriodName, PeriodUnit string
-	// Valued says that each event carries a value; else an event is its
-	// timestamp alone.
+	// Valued reports that each event has a value; else an event is only its
+	// timestamp.
 	Valued bool
-	// Sampler is who takes such samples, as the counters call it; empty where they
-	// are counted as those of another type, which is CountedAs.
+	// Sampler is the sampler's name in the counters; empty if its samples are
+	// counted as those of CountedAs.
 	Sampler   string
 	CountedAs *Type
-	// Sent says that the samples come from another program, with their names and
-	// with times by its clock. What was captured is then told by these times and
-	// not by the window of the batch, and their memory is the batch's to count:
-	// nobody else bounds what others send.
+	// Sent reports that the samples come from another program, with names and with
+	// times by its clock. The times, and not the batch's window, tell when they were
+	// captured. The batch counts their memory, since nothing else bounds it.
 	Sent bool
-	// Spread says that the times are not known and were spread evenly over the
+	// Spread reports that the times are unknown and were spread evenly over the
 	// window.
 	Spread bool
-	// Unscaled says that sums of values are no rate.
+	// Unscaled reports that sums of values are not a rate.
 	Unscaled bool
-	// Scaled says how values were scaled; empty: not at all.
+	// Scaled is how values were scaled; empty if they were not.
 	Scaled string
 }
 
 // OnCPU is one timestamp per sample of a running thread.
 var OnCPU = &Type{Name: "samples", Unit: "count", PeriodName: "cpu", PeriodUnit: "nanoseconds", Sampler: "on_cpu"}
 
-// OffCPU is how long threads were blocked, RunQueue how long they waited for a
-// CPU though they could have run: a value per wait, or per part of one that
-// outlasts its window, stamped with the last nanosecond of it. The period is of
-// how many switches one had its stack sampled; where that is not each, they are
-// of the scaled types.
+// OffCPU is how long threads were blocked, RunQueue how long they waited for a CPU
+// although they could run: a value per wait, or per part of one that outlasts its
+// window, with the time of its last nanosecond. One of Period switches had its stack
+// sampled; if that is not each, the scaled types are used.
 var (
 	OffCPU         = &Type{Name: "off_cpu", Unit: "nanoseconds", PeriodName: "context_switches", PeriodUnit: "count", Valued: true, Sampler: "off_cpu"}
 	RunQueue       = &Type{Name: "runqueue", Unit: "nanoseconds", PeriodName: "context_switches", PeriodUnit: "count", Valued: true, Sampler: "off_cpu"}
@@ -157,10 +153,10 @@ var (
 
 const scaledToSwitches = "per process, to the total time of all its switches"
 
-// AllocObjects and AllocSpace are the sampled allocations of Go programs, each
-// scaled to what it stands for. The period is the program's MemProfileRate; of
-// the assumed types it is the runtime's default, because the program's own could
-// not be read. An allocation is an event of both kinds, counted once: as its space.
+// AllocObjects and AllocSpace are the sampled allocations of Go programs, scaled to
+// what each stands for. The period is the program's MemProfileRate; for the assumed
+// types, whose program's rate could not be read, it is the runtime's default. An
+// allocation is an event of both types, counted once: as its space.
 var (
 	AllocObjects        = &Type{Name: "alloc_objects", Unit: "count", PeriodName: "space", PeriodUnit: "bytes", Valued: true, CountedAs: AllocSpace, Scaled: scaledToPeriod}
 	AllocSpace          = &Type{Name: "alloc_space", Unit: "bytes", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Sampler: "allocations", Scaled: scaledToPeriod}
@@ -174,17 +170,16 @@ const (
 )
 
 // DotnetThreads is one timestamp per sample of a managed thread, which may be
-// waiting; DotnetSelected likewise of the threads that a service has sampled
-// frequently, a profile of its own.
+// waiting. DotnetSelected is the same for threads that a service samples frequently,
+// as a profile of its own.
 var (
 	DotnetThreads  = &Type{Name: "samples", Unit: "count", PeriodName: "wall", PeriodUnit: "nanoseconds", Sampler: "dotnet_threads", Sent: true}
 	DotnetSelected = &Type{Name: "samples", Unit: "count", PeriodName: "wall", PeriodUnit: "nanoseconds", Sampler: "dotnet_selected", Sent: true}
 )
 
-// DotnetAllocObjects and DotnetAllocSpace are the sampled allocations: how many,
-// and how large the sampled objects were. Their period of 1 byte says that a
-// value stands for itself: the runtime does not tell for how much memory a
-// sample stands.
+// DotnetAllocObjects and DotnetAllocSpace are the number and size of sampled
+// objects. Their period of 1 byte means that a value stands for itself: the runtime
+// does not report how much memory a sample stands for.
 var (
 	DotnetAllocObjects = &Type{Name: "alloc_objects", Unit: "count", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Sampler: "dotnet_allocations", Sent: true, Unscaled: true}
 	DotnetAllocSpace   = &Type{Name: "alloc_space", Unit: "bytes", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Sampler: "dotnet_allocations", Sent: true, Unscaled: true}

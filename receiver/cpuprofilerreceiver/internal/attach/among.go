@@ -14,8 +14,8 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// FindAmong looks for the targets within units, and among processes: for samplers
-// that run on a part of what the targets mean. Missing targets are not said.
+// FindAmong finds the targets within units, and among processes: for samplers of a
+// part of the targets. It does not report missing targets.
 func (f *TargetFinder) FindAmong(ctx context.Context, hostWide bool, units []cgroup.Group, among []processes.Match) (Finding, error) {
 	found := Finding{Starts: make(map[int]uint64)}
 	if len(units)+len(among) == 0 {
@@ -55,7 +55,7 @@ func (f *TargetFinder) FindAmong(ctx context.Context, hostWide bool, units []cgr
 	return found, nil
 }
 
-// overlap is what cgroups and units have in common, each once.
+// overlap returns what cgroups and units have in common, each cgroup once.
 func (f *TargetFinder) overlap(cgroups []perfevent.WantedCgroup, units []cgroup.Group) []perfevent.WantedCgroup {
 	common := make(map[string]perfevent.WantedCgroup)
 	for _, c := range cgroups {
@@ -78,7 +78,7 @@ func (f *TargetFinder) overlap(cgroups []perfevent.WantedCgroup, units []cgroup.
 	return out
 }
 
-// covered says whether a process is in one of the cgroups.
+// covered reports whether a process is in one of the cgroups.
 func (f *TargetFinder) covered(pid int, cgroups []perfevent.WantedCgroup) bool {
 	if len(cgroups) == 0 || f.tree == nil {
 		return false

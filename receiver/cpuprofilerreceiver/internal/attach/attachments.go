@@ -14,18 +14,18 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// attachments is what a session has its events on. They belong to one goroutine,
-// and to one session: a new one begins with new ones.
+// attachments are what a session is attached to. They belong to one goroutine and
+// one session.
 type attachments struct {
 	host    *perfevent.Attachment
 	cgroups map[string]attachedCgroup // by directory
-	// processes are told apart by their start too: a pid may be another process
-	// by the time it is found again.
+	// processes are identified by their start too: a pid may belong to another
+	// process when it is found again.
 	processes map[procfs.Process]*perfevent.Attachment
 }
 
-// attachedCgroup is a cgroup and the directory that it was: one that is removed
-// and made again under its name is another cgroup.
+// attachedCgroup is a cgroup and its directory: one that is removed and created
+// again under its name is another cgroup.
 type attachedCgroup struct {
 	*perfevent.Attachment
 	directory os.FileInfo
@@ -36,7 +36,7 @@ func (c attachedCgroup) gone(dir string) bool {
 	return err != nil || !os.SameFile(now, c.directory)
 }
 
-// newAttachments returns none.
+// newAttachments returns an empty set.
 func newAttachments() *attachments {
 	return &attachments{
 		cgroups:   make(map[string]attachedCgroup),
@@ -44,7 +44,7 @@ func newAttachments() *attachments {
 	}
 }
 
-// count is how many there are.
+// count returns the number of attachments.
 func (a *attachments) count() int {
 	n := len(a.cgroups) + len(a.processes)
 	if a.host != nil {
@@ -53,15 +53,15 @@ func (a *attachments) count() int {
 	return n
 }
 
-// apply makes what is attached be what a plan says. It returns the targets that
-// were let go, and what could not be attached though it is still there; err is
-// about letting go.
+// apply makes attachments match a plan. It returns the attachments that were
+// detached, and what could not be attached although it still exists; err is about
+// detaching.
 func (a *attachments) apply(session *perfevent.Session, plan perfevent.Plan, starts map[int]uint64) (gone []*perfevent.Attachment, leftOut []perfevent.LeftOut, err error) {
 	gone, err = a.detach(plan, starts)
 	return gone, a.attach(session, plan, starts), err
 }
 
-// detach ends what is attached for no reason any more.
+// detach detaches what the plan does not have.
 func (a *attachments) detach(plan perfevent.Plan, starts map[int]uint64) (gone []*perfevent.Attachment, err error) {
 	var errs []error
 	end := func(t *perfevent.Attachment) {
@@ -94,12 +94,12 @@ func (a *attachments) detach(plan perfevent.Plan, starts map[int]uint64) (gone [
 	return gone, errors.Join(errs...)
 }
 
-// attach begins with what is new in the plan. What could not be attached though
-// it is still there is returned as left out.
+// attach attaches what is new in the plan. It returns what could not be attached
+// although it still exists.
 func (a *attachments) attach(session *perfevent.Session, plan perfevent.Plan, starts map[int]uint64) (leftOut []perfevent.LeftOut) {
 	failed := func(what string, err error) {
 		gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, os.ErrProcessDone)
-		if !gone { // else the next discovery knows
+		if !gone { // else the next search finds out
 			leftOut = append(leftOut, perfevent.LeftOut{What: what, Reason: err.Error()})
 		}
 	}

@@ -1,11 +1,11 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package attach has perf events attached to what targets mean now.
+// Package attach attaches perf events to what the configured targets are now.
 //
-// A Loop has two goroutines. One looks, every discovery interval, for what the
-// targets mean, which takes reading much of /proc, and hands the result over. The
-// other attaches what is to be sampled, and has a Reader read the kernel's
-// records; all of that is plain code of one thread. What differs between samplers
-// is the Reader's.
+// A Loop has two goroutines. One finds the targets every discovery interval, which
+// reads much of /proc, and sends the result to the other. That one attaches events
+// and calls a Reader, which reads the kernel's records; all of this is
+// single-threaded code. A Reader has what differs between samplers, Common what does
+// not.
 package attach

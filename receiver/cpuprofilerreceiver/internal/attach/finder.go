@@ -9,53 +9,53 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 )
 
-// Finder says what is to be sampled now.
+// Finder finds what to sample now.
 type Finder interface {
-	// Find looks for it. hostWide says that CPU-wide events are permitted; where
-	// the whole host is wanted and they are not, it finds the processes that are
-	// sampled in its stead.
+	// Find finds it. hostWide reports whether CPU-wide events are permitted; if the
+	// whole host is wanted and they are not, Find returns the processes to sample
+	// instead.
 	Find(ctx context.Context, hostWide bool) (Finding, error)
 }
 
-// Finding is what is to be sampled at one moment.
+// Finding is what to sample at one moment.
 type Finding struct {
 	Wanted perfevent.Wanted
 	// Starts are the start times of the processes in Wanted, by pid.
 	Starts map[int]uint64
-	// Missing names the targets that nothing was found for.
+	// Missing are the targets that nothing was found for.
 	Missing []string
-	// Only, where it is set, says which processes are meant, for events that see
-	// others too.
+	// Only, if set, reports which processes are meant, for events that see others
+	// too.
 	Only func(pid int, cgroup string) bool
 }
 
-// Found is a Finding and what is to be done about it.
+// Found is a Finding and how to sample it.
 type Found struct {
 	Finding
 	Rights perfevent.Rights
 	Plan   perfevent.Plan
-	// Err says why nothing can be sampled; nil where something can.
+	// Err is why nothing can be sampled; nil if something can.
 	Err error
 
-	// failed says that Err is a failure to look: nothing is known.
+	// failed reports that the search failed: nothing is known.
 	failed bool
 }
 
-// KernelStacks says whether the kernel's part of stacks is sampled.
+// KernelStacks selects whether the kernel's part of stacks is sampled.
 type KernelStacks uint8
 
-// What may be asked for.
+// The values of KernelStacks.
 const (
-	// KernelAuto samples it where that is permitted.
+	// KernelAuto samples it if permitted.
 	KernelAuto KernelStacks = iota
-	// KernelDemanded does not start without.
+	// KernelDemanded makes Start fail without the right.
 	KernelDemanded
-	// KernelNever leaves it out. Time in the kernel still counts, for the
-	// function that called the kernel, where that is permitted.
+	// KernelNever does not sample it. Time in the kernel is attributed to the
+	// function that called the kernel, if permitted.
 	KernelNever
 )
 
-// Of is what a session samples of the kernel.
+// Of returns what a session samples of the kernel.
 func (k KernelStacks) Of(r perfevent.Rights) perfevent.Kernel {
 	return r.KernelMode(k != KernelNever)
 }

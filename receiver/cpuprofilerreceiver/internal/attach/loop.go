@@ -17,43 +17,43 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// Config is what a Loop needs to know.
+// Config is what a Loop needs.
 type Config struct {
 	Finder Finder
-	// Changed has the Finder asked at once, not only every Interval. May be nil.
+	// Changed makes the Finder search at once, not only every Interval. May be nil.
 	Changed  <-chan struct{}
 	Interval time.Duration
 	// MaxEvents bounds the perf event descriptors.
 	MaxEvents int
-	// Refused says why nothing at all may be sampled; nil where something may.
+	// Refused returns why nothing may be sampled; nil if something may.
 	Refused func(perfevent.Rights) error
 	// Probe finds out what is permitted.
 	Probe  func() perfevent.Rights
 	Logger *zap.Logger
-	// Sampler is who samples, for the log.
+	// Sampler is the sampler's name, for the log.
 	Sampler string
 }
 
-// Reader is what a sampler does with a session. The Loop's reading goroutine
-// alone calls it.
+// Reader is what a sampler does with a session. Only the Loop's reading goroutine
+// calls it.
 type Reader interface {
-	// Options are those of the session for what was found, without CPUs, HostWide
-	// and MaxDescriptors.
+	// Options returns the options of the session for what was found, without CPUs,
+	// HostWide and MaxDescriptors.
 	Options(f *Found) perfevent.Options
-	// Begin takes a session that was just opened. What belonged to the one before
-	// is forgotten.
+	// Begin is called with a session that was just opened. It forgets what belonged
+	// to the one before.
 	Begin(session *perfevent.Session)
-	// Attached is told of what has been attached, and which targets have been let
-	// go.
+	// Attached is called after f was attached; gone are attachments that have been
+	// detached.
 	Attached(f *Found, gone []*perfevent.Attachment)
 	// Turn waits for records and reads them. An error ends the session.
 	Turn(ctx context.Context, session *perfevent.Session) error
 	// End reads what is left, before the session is closed.
 	End(session *perfevent.Session)
-	// Idle is called before anything is waited for without a session.
+	// Idle is called before waiting without a session.
 	Idle()
-	// Report says what is sampled, what is not and why; Failed that this could not
-	// be found out, and stays as it is.
+	// Report logs what is sampled, what is not and why. Failed logs that targets
+	// could not be looked for; what is sampled stays.
 	Report(f *Found)
 	Failed(err error)
 }
@@ -67,21 +67,21 @@ type Loop struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
-	// session is there while something is sampled. The reading goroutine owns it;
-	// others may wake it.
+	// session is nil while nothing is sampled. The reading goroutine owns it; others
+	// may wake it.
 	session atomic.Pointer[perfevent.Session]
-	// wake is for a reader without a session.
+	// wake wakes a reader without a session.
 	wake    chan struct{}
 	targets atomic.Int64
 
-	// What follows is the reading goroutine's.
+	// Only the reading goroutine uses the fields below.
 
 	attached *attachments
-	options  perfevent.Options // that the session was opened with
-	last     Found             // that did not fail
+	options  perfevent.Options // of the session
+	last     Found             // that succeeded
 }
 
-// NewLoop returns one that does nothing yet.
+// NewLoop returns a Loop that does nothing yet.
 func NewLoop(cfg Config, reader Reader) *Loop {
 	return &Loop{
 		cfg: cfg, reader: reader, attached: newAttachments(),
@@ -89,7 +89,7 @@ func NewLoop(cfg Config, reader Reader) *Loop {
 	}
 }
 
-// Begin starts with the rights that there are.
+// Begin starts the goroutines, with the rights that were found.
 func (l *Loop) Begin(rights perfevent.Rights) {
 	ctx, cancel := context.WithCancel(context.Background())
 	l.cancel = cancel
@@ -97,7 +97,7 @@ func (l *Loop) Begin(rights perfevent.Rights) {
 	l.done.Go(func() { l.read(ctx) })
 }
 
-// Stop ends sampling, after a last look into the rings, and waits for the loop's
+// Stop ends sampling, after a last read of the rings, and waits for the loop's
 // goroutines.
 func (l *Loop) Stop() {
 	if l.cancel == nil {
@@ -108,7 +108,7 @@ func (l *Loop) Stop() {
 	l.done.Wait()
 }
 
-// Wake makes the reader look at once at what there is to do.
+// Wake makes the reader check at once what there is to do.
 func (l *Loop) Wake() {
 	select {
 	case l.wake <- struct{}{}:
@@ -119,21 +119,19 @@ func (l *Loop) Wake() {
 	}
 }
 
-// Woken gets a token from Wake.
+// Woken receives a token from Wake.
 func (l *Loop) Woken() <-chan struct{} { return l.wake }
 
-// Targets is how many are attached now; from any goroutine.
+// Targets returns the number of attached targets. It is safe for concurrent use.
 func (l *Loop) Targets() int { return int(l.targets.Load()) }
 
-// Current are the options of the session, Last is what it was opened or changed
-// for; for the Reader.
+// Current returns the options of the session, for the Reader.
 func (l *Loop) Current() *perfevent.Options { return &l.options }
 
-// Last is what was found last.
+// Last returns what was found last, for the Reader.
 func (l *Loop) Last() *Found { return &l.last }
 
-// discover looks for targets, and for rights that were missing, until ctx is
-// done.
+// discover finds targets, and rights that were missing, until ctx is done.
 func (l *Loop) discover(ctx context.Context, rights perfevent.Rights) {
 	tick := time.NewTicker(l.cfg.Interval)
 	defer tick.Stop()
@@ -143,7 +141,7 @@ func (l *Loop) discover(ctx context.Context, rights perfevent.Rights) {
 			return
 		}
 		select {
-		case <-l.found: // what the reader has not looked at yet is out of date
+		case <-l.found: // not applied yet, and outdated
 		default:
 		}
 		l.found <- f
@@ -180,7 +178,7 @@ func (l *Loop) find(ctx context.Context, rights perfevent.Rights) Found {
 		OpenFiles: procfs.OpenFileLimit(),
 		HostWide:  rights.HostWide,
 	})
-	// The user's own processes may be sampled though there is none now.
+	// The user's own processes may be sampled even if there is none now.
 	instead := f.Wanted.Host && rights.Own == nil
 	if f.Plan.Mode == perfevent.ModeNone && len(f.Plan.LeftOut) > 0 && !instead {
 		f.Err = rights.HostWide
@@ -216,8 +214,8 @@ func (l *Loop) read(ctx context.Context) {
 	}
 }
 
-// Again applies what was found last once more, for a Reader that has other
-// Options for it now.
+// Again applies what was found last again, for a Reader whose Options for it have
+// changed.
 func (l *Loop) Again() {
 	if l.session.Load() != nil && !same(l.optionsFor(&l.last), l.options) {
 		l.apply(l.last)
@@ -230,12 +228,12 @@ func (l *Loop) optionsFor(f *Found) perfevent.Options {
 	return o
 }
 
-// apply makes what is attached be what was found.
+// apply makes attachments match what was found.
 func (l *Loop) apply(f Found) {
 	session := l.session.Load()
 	if f.failed && session != nil {
 		l.reader.Failed(f.Err)
-		return // what is attached stays: nothing says that it should not
+		return // nothing is known, so what is attached stays
 	}
 	if !f.failed {
 		l.last = f
@@ -279,13 +277,13 @@ func (l *Loop) apply(f Found) {
 	l.reader.Report(&f)
 }
 
-// same says whether what a session was opened with will do.
+// same reports whether a session with options a can be used for b.
 func same(a, b perfevent.Options) bool {
 	return slices.Equal(a.CPUs, b.CPUs) && a.Period == b.Period && a.Switches == b.Switches && a.Kernel == b.Kernel &&
 		a.UserStack == b.UserStack && a.HostWide == b.HostWide && a.MaxDescriptors == b.MaxDescriptors
 }
 
-// close gives up the session.
+// close ends the session.
 func (l *Loop) close() {
 	session := l.session.Load()
 	if session == nil {

@@ -9,27 +9,27 @@ import (
 	"go.uber.org/zap"
 )
 
-// Losses tells of losses in the kernel's rings: once when they begin, and once
-// when there have been none for a while. It belongs to one goroutine.
+// Losses logs losses in the kernel's rings: once when they begin, and once when
+// there have been none for a while. It belongs to one goroutine.
 type Losses struct {
 	logger  *zap.Logger
 	sampler string
 
-	// since is when the episode began, 0 while there is none, last when something
-	// was lost last, before and total how many had been by its beginning and by now.
+	// since is when the episode began, 0 without one; last is when something was
+	// lost last. before and total are the losses by its beginning and by now.
 	since, last   int64
 	before, total uint64
 }
 
-// lossless is how long nothing has to be lost until that is said.
+// lossless is the loss-free time before recovery is logged.
 const lossless = int64(10 * time.Second)
 
-// NewLosses returns those of a sampler.
+// NewLosses returns the Losses of a sampler.
 func NewLosses(logger *zap.Logger, sampler string) *Losses {
 	return &Losses{logger: logger, sampler: sampler}
 }
 
-// Note takes how many had been lost by now, on the monotonic clock.
+// Note records the number of losses by now, on the monotonic clock.
 func (l *Losses) Note(now int64, lost uint64) {
 	switch {
 	case lost != l.total:
@@ -44,7 +44,7 @@ func (l *Losses) Note(now int64, lost uint64) {
 	}
 }
 
-// End ends an episode, if there is one: nothing is read any more, or lost.
+// End logs the end of an episode, if there is one.
 func (l *Losses) End() {
 	if l.since == 0 {
 		return

@@ -15,15 +15,16 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// TargetFinder is the Finder of configured targets: cgroups and containers are
-// looked for in the cgroup tree, pids and executables among the processes.
+// TargetFinder finds configured targets: cgroups and containers in the cgroup tree,
+// pids and executables among the processes.
 type TargetFinder struct {
 	tree    *cgroup.Tree
 	cgroups []cgroupTarget
-	// processes finds those that pids and executables name; nil where none do.
+	// processes finds processes by pid and executable; nil if no target names them
+	// so.
 	processes *processes.Finder
-	// own finds the processes to sample instead of the whole host; nil where
-	// there are targets.
+	// own finds the processes to sample instead of the whole host; nil if there are
+	// targets.
 	own *processes.Finder
 }
 
@@ -32,8 +33,8 @@ type cgroupTarget struct {
 	glob *cgroup.Glob // nil for a container
 }
 
-// NewTargetFinder returns the finder of targets; of the whole host where there
-// are none. cfg.Wanted is not used. ownPID is the collector's own process.
+// NewTargetFinder returns the finder of targets; without targets, of the whole host.
+// It ignores cfg.Wanted. ownPID is the collector's own process.
 func NewTargetFinder(cfg processes.Config, targets []processes.Target, ownPID int) (*TargetFinder, error) {
 	f := &TargetFinder{tree: cfg.Tree}
 	var named []processes.Target
@@ -68,8 +69,8 @@ func NewTargetFinder(cfg processes.Config, targets []processes.Target, ownPID in
 	return f, nil
 }
 
-// Find looks for the targets. A cgroup that cannot be read is missing; it is an
-// error only where nothing could be looked for at all.
+// Find finds the targets. A cgroup that cannot be read is missing; it is an error
+// only if nothing could be searched at all.
 func (f *TargetFinder) Find(ctx context.Context, hostWide bool) (Finding, error) {
 	var found Finding
 	finder := f.processes
@@ -108,7 +109,7 @@ func (f *TargetFinder) Find(ctx context.Context, hostWide bool) (Finding, error)
 	found.Starts = make(map[int]uint64, len(matches))
 	for _, m := range matches {
 		if f.within(m.PID, units) {
-			continue // is sampled by the cgroup's events
+			continue // the cgroup's events sample it
 		}
 		found.Wanted.Processes = append(found.Wanted.Processes, perfevent.WantedProcess{PID: m.PID, Threads: m.Threads})
 		found.Starts[m.PID] = m.Start
@@ -132,8 +133,8 @@ func (f *TargetFinder) units(t cgroupTarget) ([]cgroup.Group, error) {
 	return []cgroup.Group{u}, nil
 }
 
-// outermost leaves out what is the same as, or below, another unit: two events
-// would sample the same threads.
+// outermost removes cgroups that are the same as, or below, another one: two events
+// would sample the same threads twice.
 func outermost(units []cgroup.Group) (out []cgroup.Group) {
 	slices.SortFunc(units, func(a, b cgroup.Group) int { return strings.Compare(a.Cgroup, b.Cgroup) })
 	for _, u := range units {
@@ -144,7 +145,7 @@ func outermost(units []cgroup.Group) (out []cgroup.Group) {
 	return out
 }
 
-// within says whether a process is in one of the units.
+// within reports whether a process is in one of the cgroups.
 func (f *TargetFinder) within(pid int, units []cgroup.Group) bool {
 	if len(units) == 0 {
 		return false
@@ -163,8 +164,8 @@ func (f *TargetFinder) within(pid int, units []cgroup.Group) bool {
 	})
 }
 
-// wanted has no directory where the unit has none of its own in the hierarchy
-// that owns perf_event.
+// wanted returns a cgroup to attach to, without a directory if the cgroup has none
+// in the hierarchy that owns perf_event.
 func (f *TargetFinder) wanted(u cgroup.Group) perfevent.WantedCgroup {
 	dir, err := f.tree.PerfDir(u)
 	if err != nil {

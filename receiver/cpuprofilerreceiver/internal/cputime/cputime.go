@@ -1,10 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cputime measures the CPU time that a piece of work takes on its
-// goroutine. A process's CPU time is no measure for that: the rest of the
-// collector is in it. What other goroutines do for the work, the garbage
-// collector's among them, is not counted.
+// Package cputime measures the CPU time of a piece of work on its goroutine. The
+// process's CPU time would include the rest of the collector. Work that other
+// goroutines do for it, such as the garbage collector's, is not counted.
 package cputime
 
 import (
@@ -13,11 +12,11 @@ import (
 	"time"
 )
 
-// Meter adds up the CPU time of pieces of work, on any goroutines. A nil Meter
-// measures nothing.
+// Meter sums the CPU time of pieces of work on any goroutines. A nil Meter measures
+// nothing.
 type Meter struct{ total atomic.Int64 }
 
-// Do runs work and adds what it took.
+// Do runs work and adds its CPU time.
 func (m *Meter) Do(work func()) {
 	if m == nil {
 		work()
@@ -28,14 +27,14 @@ func (m *Meter) Do(work func()) {
 	work()
 }
 
-// Add adds what was measured elsewhere.
+// Add adds CPU time that was measured elsewhere.
 func (m *Meter) Add(d time.Duration) {
 	if m != nil {
 		m.total.Add(int64(d))
 	}
 }
 
-// Total is what all work together took.
+// Total returns the sum.
 func (m *Meter) Total() time.Duration {
 	if m == nil {
 		return 0
@@ -46,14 +45,14 @@ func (m *Meter) Total() time.Duration {
 // Span is a piece of work under way.
 type Span struct{ began int64 }
 
-// Begin begins a piece of work. The goroutine keeps to its thread, whose clock
-// tells the time, until End, which it has to call itself.
+// Begin begins a piece of work. It locks the goroutine to its thread, whose clock is
+// read, until End, which the same goroutine has to call.
 func Begin() Span {
 	runtime.LockOSThread()
 	return Span{threadTime()}
 }
 
-// End ends it and returns the CPU time that it took.
+// End ends the work and returns its CPU time.
 func (s Span) End() time.Duration {
 	took := threadTime() - s.began
 	runtime.UnlockOSThread()

@@ -5,7 +5,7 @@ package cputime
 
 import "golang.org/x/sys/unix"
 
-// threadTime is the CPU time of this thread in nanoseconds.
+// threadTime returns the CPU time of this thread in nanoseconds.
 func threadTime() int64 {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) // cannot fail for this clock

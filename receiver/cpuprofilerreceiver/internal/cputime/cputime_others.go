@@ -5,5 +5,5 @@
 
 package cputime
 
-// threadTime is 0: nothing is sampled, and so nothing is to be measured.
+// threadTime returns 0: nothing is sampled, so there is nothing to measure.
 func threadTime() int64 { return 0 }

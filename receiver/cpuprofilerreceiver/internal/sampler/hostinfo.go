@@ -63,10 +63,10 @@ func (h *HostInfo) Invisible(rights perfevent.Rights) (notes []string) {
 	return notes
 }
 
-// processRoot returns the root below which /proc numbers processes as the kernel
-// numbers them for this process, and, where that is not the one asked for, why.
-// Perf events carry the numbers of the collector's own pid namespace: looked up
-// in the /proc of another one they would be other processes.
+// processRoot returns the root below which /proc has the pids of this process's own
+// pid namespace, and, if that is not the requested one, why. Perf events have the
+// pids of the collector's own pid namespace: in the /proc of another one they are
+// other processes.
 func processRoot(root string, pid int) (usable, note string) {
 	proc := procfs.At(root)
 	if proc.OwnPID() == pid {
@@ -78,8 +78,8 @@ func processRoot(root string, pid int) (usable, note string) {
 	return "/", fmt.Sprintf("what root_path %s shows: its /proc numbers processes otherwise than the collector's own pid namespace does, which alone can be sampled: run the collector in the host's (docker run --pid=host, hostPID: true)", root)
 }
 
-// The capabilities that reading about other users' processes needs, by their
-// numbers in linux/capability.h.
+// The capabilities for reading about other users' processes, by their numbers in
+// linux/capability.h.
 const (
 	capDACOverride   = 1
 	capDACReadSearch = 2

@@ -21,28 +21,28 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 )
 
-// program is what is known about one file that processes run. It is replaced,
-// never changed, but for the fields of the attacher.
+// program is what is known about a file that processes run. Only the attacher's
+// fields change.
 type program struct {
 	path string
 	site site
-	// allocators is the runtime's own code, as linked.
+	// allocators is the runtime's own code, at its addresses as linked.
 	allocators []goprogram.Run
-	// entry is where it starts, rate where runtime.MemProfileRate is, as linked; 0
-	// where there is no symbol.
+	// entry and rate are the addresses as linked of the entry point and of
+	// runtime.MemProfileRate; 0 without a symbol.
 	entry, rate uint64
-	// err says why its allocations cannot be sampled.
+	// err is why its allocations cannot be sampled.
 	err error
 
-	// hit says that an allocation was sampled.
+	// hit reports whether an allocation was sampled.
 	hit atomic.Bool
-	// What follows is the attacher's: quiet says that it was said,
-	// since when the program is sampled without an event.
+	// The attacher uses the fields below. quiet reports that the program's silence
+	// was logged, since is when it was attached.
 	quiet bool
 	since int64
 }
 
-// placed is a probe in a program, and how many processes share it.
+// placed is a uprobe in a program, and the number of processes that share it.
 type placed struct {
 	uprobe *uprobe.Probe
 	users  int
@@ -54,13 +54,13 @@ type member struct {
 	file    fileID
 	program *program
 	uprobe  *uprobe.Probe
-	// rate is the program's runtime.MemProfileRate; unknownRate where that cannot
-	// be read.
+	// rate is the program's runtime.MemProfileRate; unknownRate if that cannot be
+	// read.
 	rate atomic.Int64
 
-	// reservoir is the reader's.
+	// reservoir is for the reader only.
 	reservoir reservoir
-	// waiting says that the reservoir has something to hand over.
+	// waiting reports whether the reservoir has anything to emit.
 	waiting bool
 }
 
@@ -69,33 +69,32 @@ const unknownRate = -1
 // maxPrograms bounds the files that are remembered, Go programs or not.
 const maxPrograms = 1024
 
-// attacher is the part of a Sampler that makes what is attached be what is
-// wanted. It takes its time: placing a probe and taking one away are waited for
-// by the kernel.
+// attacher attaches to the wanted processes. It has a goroutine of its own: the
+// kernel waits when a uprobe is placed and removed.
 type attacher struct {
-	*Sampler
+	sampler  *Sampler
 	wanted   []procfs.Process
 	known    *simplelru.LRU[fileID, *program]
 	probes   map[*program]*placed
 	attached map[int]*member
-	said     said
+	logged   logged
 }
 
 func (a *attacher) prepare() {
 	a.probes, a.attached = make(map[*program]*placed), make(map[int]*member)
 	var err error
 	if a.known, err = simplelru.NewLRU[fileID, *program](maxPrograms, nil); err != nil {
-		panic(err) // only of a size below 1
+		panic(err) // only for a size below 1
 	}
 }
 
-// run follows Set until ctx is done.
+// run applies Set until ctx is done.
 func (a *attacher) run(ctx context.Context) {
 	defer a.end()
 	for {
 		select {
-		case a.wanted = <-a.Sampler.wanted:
-		case <-a.again:
+		case a.wanted = <-a.sampler.wanted:
+		case <-a.sampler.again:
 		case <-ctx.Done():
 			return
 		}
@@ -103,7 +102,7 @@ func (a *attacher) run(ctx context.Context) {
 	}
 }
 
-// update attaches what is wanted and is not attached yet, and detaches the rest.
+// update attaches to wanted processes and detaches from the rest.
 func (a *attacher) update(ctx context.Context) {
 	want := make(map[int]procfs.Process, len(a.wanted))
 	for _, p := range a.wanted {
@@ -111,14 +110,14 @@ func (a *attacher) update(ctx context.Context) {
 	}
 	var leave []*member
 	for pid, m := range a.attached {
-		file, err := a.files.identify(pid)
+		file, err := a.sampler.files.identify(pid)
 		if p, ok := want[pid]; !ok || p != m.Process || err != nil || file != m.file {
 			leave = append(leave, m)
 		}
 	}
 	a.detach(leave)
 	a.followCPUs()
-	a.said.begin()
+	a.logged.begin()
 	for _, p := range a.wanted {
 		if ctx.Err() != nil {
 			return
@@ -128,7 +127,7 @@ func (a *attacher) update(ctx context.Context) {
 			continue
 		}
 		if err := a.attach(p); err != nil && !isGone(err) {
-			a.said.leaveOut(err)
+			a.logged.leaveOut(err)
 		}
 	}
 	a.publish()
@@ -138,9 +137,9 @@ func (a *attacher) update(ctx context.Context) {
 	a.report()
 }
 
-// attach begins with a process. One whose program cannot be sampled is no error.
+// attach attaches to a process. A program that cannot be sampled is not an error.
 func (a *attacher) attach(p procfs.Process) error {
-	file, err := a.files.identify(p.PID)
+	file, err := a.sampler.files.identify(p.PID)
 	if err != nil {
 		return fmt.Errorf("sampling allocations of process %d: %w", p.PID, err)
 	}
@@ -149,7 +148,7 @@ func (a *attacher) attach(p procfs.Process) error {
 		return nil
 	}
 	if !ok || a.probes[known] == nil {
-		f, err := a.files.open(p.PID, file)
+		f, err := a.sampler.files.open(p.PID, file)
 		if err != nil {
 			return fmt.Errorf("sampling allocations of process %d: %w", p.PID, err)
 		}
@@ -165,9 +164,9 @@ func (a *attacher) attach(p procfs.Process) error {
 		}
 	}
 	m := &member{Process: p, file: file, program: known, uprobe: a.probes[known].uprobe}
-	if now, err := a.files.Process(p.PID); err != nil || now != p {
+	if now, err := a.sampler.files.Process(p.PID); err != nil || now != p {
 		a.release(known)
-		return nil // it has ended, and another one has its pid
+		return nil // it ended, and another process has its pid
 	}
 	a.probes[known].users++
 	a.readRate(m)
@@ -175,12 +174,12 @@ func (a *attacher) attach(p procfs.Process) error {
 	return nil
 }
 
-// learn reads what a file is.
+// learn reads about a file.
 func (a *attacher) learn(f *os.File, id fileID) *program {
 	p := &program{path: f.Name()}
 	found, err := goprogram.Read(f, id.size, query)
 	if found != nil && err != nil && found.Version != "" {
-		// Tables that cannot be read may be those of a release that is not known.
+		// Tables that cannot be read may be those of an unknown release.
 		if _, layout := siteOf(found, runtime.GOARCH); layout != nil && !errors.Is(layout, errNoSampling) {
 			err = layout
 		}
@@ -194,40 +193,40 @@ func (a *attacher) learn(f *os.File, id fileID) *program {
 	p.err = err
 	a.known.Add(id, p)
 	if err != nil && !errors.Is(err, goprogram.ErrNotGo) {
-		a.cfg.Logger.Info("allocations of a program are not sampled", zap.String("program", p.path), zap.Error(err))
+		a.sampler.cfg.Logger.Info("allocations of a program are not sampled", zap.String("program", p.path), zap.Error(err))
 	} else if err != nil {
-		a.cfg.Logger.Debug("allocations of a program are not sampled", zap.String("program", p.path), zap.Error(err))
+		a.sampler.cfg.Logger.Debug("allocations of a program are not sampled", zap.String("program", p.path), zap.Error(err))
 	}
 	return p
 }
 
-// place puts the probe into a program.
+// place puts the uprobe into a program.
 func (a *attacher) place(p *program, f *os.File) error {
-	u := a.uprobes.Load()
+	u := a.sampler.uprobes.Load()
 	if u == nil {
 		var err error
-		if u, err = uprobe.Open(uprobe.Options{MaxDescriptors: a.cfg.MaxEvents}); err != nil {
+		if u, err = uprobe.Open(uprobe.Options{MaxDescriptors: a.sampler.cfg.MaxEvents}); err != nil {
 			return err
 		}
-		a.uprobes.Store(u)
-		a.nudge()
+		a.sampler.uprobes.Store(u)
+		a.sampler.notify()
 	}
 	probe, err := u.Attach(f, p.site.offset, p.site.register)
 	if err != nil {
 		return err
 	}
-	p.since = a.cfg.Now()
+	p.since = a.sampler.cfg.Now()
 	a.probes[p] = &placed{uprobe: probe}
-	a.cfg.Logger.Debug("allocations of a program are sampled", zap.String("program", p.path))
+	a.sampler.cfg.Logger.Debug("allocations of a program are sampled", zap.String("program", p.path))
 	return nil
 }
 
-// readRate reads the program's own rate.
+// readRate reads the program's runtime.MemProfileRate.
 func (a *attacher) readRate(m *member) {
 	rate := int64(unknownRate)
 	if m.program.rate != 0 {
-		if entry, err := a.files.EntryPoint(m.PID); err == nil {
-			if v, err := a.files.word(m.PID, m.program.rate+entry-m.program.entry); err == nil && v >= 0 {
+		if entry, err := a.sampler.files.EntryPoint(m.PID); err == nil {
+			if v, err := a.sampler.files.word(m.PID, m.program.rate+entry-m.program.entry); err == nil && v >= 0 {
 				rate = v
 			}
 		}
@@ -235,12 +234,12 @@ func (a *attacher) readRate(m *member) {
 	m.rate.Store(rate)
 }
 
-// detach ends with processes, after a last look at what they left.
+// detach detaches from processes, after a last read of their records.
 func (a *attacher) detach(leave []*member) {
 	if len(leave) == 0 {
 		return
 	}
-	a.ask(false)
+	a.sampler.ask(false)
 	for _, m := range leave {
 		delete(a.attached, m.PID)
 		a.probes[m.program].users--
@@ -251,7 +250,7 @@ func (a *attacher) detach(leave []*member) {
 	}
 }
 
-// release takes a probe away that no process uses.
+// release removes a uprobe that no process uses.
 func (a *attacher) release(p *program) {
 	probe := a.probes[p]
 	if probe == nil || probe.users > 0 {
@@ -259,25 +258,25 @@ func (a *attacher) release(p *program) {
 	}
 	delete(a.probes, p)
 	if err := probe.uprobe.Detach(); err != nil {
-		a.cfg.Logger.Debug("removing a uprobe failed", zap.Error(err))
+		a.sampler.cfg.Logger.Debug("removing a uprobe failed", zap.Error(err))
 	}
-	a.cfg.Logger.Debug("allocations of a program are no longer sampled", zap.String("program", p.path))
+	a.sampler.cfg.Logger.Debug("allocations of a program are no longer sampled", zap.String("program", p.path))
 }
 
-// publish shows the reader who is sampled.
+// publish makes the members visible to the reader.
 func (a *attacher) publish() {
 	members := make(map[int]*member, len(a.attached))
 	for pid, m := range a.attached {
 		members[pid] = m
 	}
-	a.members.Store(&members)
-	a.processes.Store(int64(len(a.attached)))
-	a.programs.Store(int64(len(a.probes)))
+	a.sampler.members.Store(&members)
+	a.sampler.processes.Store(int64(len(a.attached)))
+	a.sampler.programs.Store(int64(len(a.probes)))
 }
 
-// followCPUs starts over where CPUs went offline or came online.
+// followCPUs starts again after CPUs went offline or came online.
 func (a *attacher) followCPUs() {
-	u := a.uprobes.Load()
+	u := a.sampler.uprobes.Load()
 	if u == nil {
 		return
 	}
@@ -297,45 +296,45 @@ func (a *attacher) all() []*member {
 	return all
 }
 
-// close gives up the rings: nothing is sampled.
+// close closes the rings: nothing is sampled.
 func (a *attacher) close() {
-	u := a.uprobes.Swap(nil)
+	u := a.sampler.uprobes.Swap(nil)
 	if u == nil {
 		return
 	}
 	if err := u.Close(); err != nil {
-		a.cfg.Logger.Debug("closing uprobes failed", zap.Error(err))
+		a.sampler.cfg.Logger.Debug("closing uprobes failed", zap.Error(err))
 	}
 }
 
-// end detaches everything.
+// end detaches from everything.
 func (a *attacher) end() {
 	a.wanted = nil
-	<-a.stopped // the reader has had its last look
+	<-a.sampler.stopped // until the reader has read everything
 	a.detach(a.all())
 	a.close()
 }
 
-// report says what is sampled and what is not, each once.
+// report logs what is sampled and what is not, each once.
 func (a *attacher) report() {
-	a.said.report(a.cfg.Logger, a.cfg.When, len(a.attached), len(a.probes))
-	now := a.cfg.Now()
+	a.logged.report(a.sampler.cfg.Logger, a.sampler.cfg.When, len(a.attached), len(a.probes))
+	now := a.sampler.cfg.Now()
 	for p := range a.probes {
 		switch {
 		case p.quiet || p.hit.Load():
 		case a.rateIsZero(p):
 			p.quiet = true
-			a.cfg.Logger.Warn(msgQuiet, zap.String("program", p.path),
+			a.sampler.cfg.Logger.Warn(msgQuiet, zap.String("program", p.path),
 				zap.String("why", "its runtime.MemProfileRate is 0: it set that, or does not link the memory profiler (nothing in it refers to runtime.MemProfile)"))
-		case time.Duration(now-p.since) >= a.cfg.Quiet:
+		case time.Duration(now-p.since) >= a.sampler.cfg.Quiet:
 			p.quiet = true
-			a.cfg.Logger.Warn(msgQuiet, zap.String("program", p.path), zap.Duration("for", time.Duration(now-p.since)),
+			a.sampler.cfg.Logger.Warn(msgQuiet, zap.String("program", p.path), zap.Duration("for", time.Duration(now-p.since)),
 				zap.String("why", "it allocates next to nothing, or does not link the memory profiler (nothing in it refers to runtime.MemProfile), or has set runtime.MemProfileRate to 0"))
 		}
 	}
 }
 
-// rateIsZero says whether every process of a program has a rate of 0.
+// rateIsZero reports whether every process of a program has a rate of 0.
 func (a *attacher) rateIsZero(p *program) bool {
 	for _, m := range a.attached {
 		if m.program == p && m.rate.Load() != 0 {

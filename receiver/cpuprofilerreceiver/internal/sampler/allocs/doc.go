@@ -43,7 +43,7 @@
 // # What is not seen
 //
 // Programs that do not link the memory profiler (nothing refers to
-// runtime.MemProfile) or set the rate to 0 sample nothing; that is said once.
+// runtime.MemProfile) or set the rate to 0 sample nothing; that is logged once.
 // Releases whose layout is not known here are refused by name. The runtime in a
 // shared library (-linkshared, c-shared) is not looked for, and neither is
 // memory that is not from Go's heap.

@@ -11,8 +11,8 @@ import (
 // defaultRate is the runtime's MemProfileRate unless the program sets it.
 const defaultRate = 512 << 10
 
-// weight is how many objects a sampled one of size bytes stands for, where the
-// runtime samples one per rate bytes on average.
+// weight returns the number of objects that a sampled one of size bytes stands for,
+// if the runtime samples one per rate bytes on average.
 func weight(size uint64, rate int64) float64 {
 	if rate <= 1 || size == 0 { // at 1 every allocation is sampled
 		return 1
@@ -20,7 +20,7 @@ func weight(size uint64, rate int64) float64 {
 	return -1 / math.Expm1(-float64(size)/float64(rate))
 }
 
-// round is one of the two integers next to v, each as often as makes the mean v.
+// round returns one of the two integers next to v, at random so that the mean is v.
 func round(v float64, r *rand.Rand) int64 {
 	const most = 1 << 62
 	if v >= most {
@@ -29,15 +29,15 @@ func round(v float64, r *rand.Rand) int64 {
 	return int64(math.Floor(v + r.Float64()))
 }
 
-// reservoir keeps up to k of what it is offered, each with the same probability.
+// reservoir keeps up to k of the values offered, each with the same probability.
 type reservoir struct {
 	seen int
 	kept []allocation
 }
 
-// place is where the next one offered goes; false where it is not kept. What is
-// kept must be put there: kept grows by one where there is room.
-func (s *reservoir) place(k int, r *rand.Rand) (*allocation, bool) {
+// slot returns where to put the next value offered; false if it is not kept. A
+// returned slot must be filled: it is one of kept from then on.
+func (s *reservoir) slot(k int, r *rand.Rand) (*allocation, bool) {
 	s.seen++
 	if len(s.kept) < k {
 		s.kept = append(s.kept, allocation{})
@@ -49,7 +49,7 @@ func (s *reservoir) place(k int, r *rand.Rand) (*allocation, bool) {
 	return nil, false
 }
 
-// factor is what each kept value is to be multiplied by.
+// factor returns what to multiply each kept value by.
 func (s *reservoir) factor() float64 {
 	if len(s.kept) == 0 {
 		return 0
@@ -57,7 +57,7 @@ func (s *reservoir) factor() float64 {
 	return float64(s.seen) / float64(len(s.kept))
 }
 
-// reset empties the reservoir and keeps its memory, unless that is much.
+// reset empties the reservoir and keeps its memory, unless that is large.
 func (s *reservoir) reset() {
 	const much = 1024
 	s.seen = 0
@@ -65,6 +65,6 @@ func (s *reservoir) reset() {
 		s.kept = nil
 		return
 	}
-	clear(s.kept) // lets go of stacks
+	clear(s.kept) // frees the stacks
 	s.kept = s.kept[:0]
 }

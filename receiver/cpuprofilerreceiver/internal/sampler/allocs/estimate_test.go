@@ -54,7 +54,7 @@ func TestReservoirKeepsEachWithTheSameProbability(t *testing.T) {
 	for range runs {
 		var s reservoir
 		for i := range n {
-			if to, ok := s.place(k, r); ok {
+			if to, ok := s.slot(k, r); ok {
 				to.time = int64(i)
 			}
 		}
@@ -99,7 +99,7 @@ func TestLimiterIsUnbiased(t *testing.T) {
 				for range runs {
 					var s reservoir
 					for i := range n {
-						if to, ok := s.place(k, r); ok {
+						if to, ok := s.slot(k, r); ok {
 							to.size = uint64(size(i))
 						}
 					}

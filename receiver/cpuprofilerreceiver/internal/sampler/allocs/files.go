@@ -11,15 +11,15 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// fileID tells a program's file from others, and from itself with other content.
+// fileID identifies a program's file and its content.
 type fileID struct {
 	device, inode uint64
 	size          int64
 	changed       int64
 }
 
-// files reads about processes below /proc of a host. The links and files there
-// lead to the process's own, whatever its paths say.
+// files reads about processes below /proc of a host. Links there lead to the
+// process's own files, whatever its paths are.
 type files struct{ procfs.FS }
 
 // word reads 8 bytes of a process's memory.
@@ -36,6 +36,6 @@ func (f files) word(pid int, address uint64) (int64, error) {
 	return int64(binary.NativeEndian.Uint64(b[:])), nil
 }
 
-// isGone reports whether a process has ended, as opposed to not letting itself be
+// isGone reports whether a process has ended, in contrast to one that may not be
 // read.
 func isGone(err error) bool { return procfs.IsGone(err) || errors.Is(err, os.ErrProcessDone) }

@@ -12,7 +12,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// identify tells which file a process runs, without opening it.
+// identify returns the identity of the file that a process runs, without opening it.
 func (f files) identify(pid int) (fileID, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(f.File(pid, "exe"), &st); err != nil {
@@ -25,15 +25,15 @@ func identityOf(st *unix.Stat_t) fileID {
 	return fileID{device: st.Dev, inode: st.Ino, size: st.Size, changed: st.Ctim.Nano()}
 }
 
-// open opens the file that a process runs, if it is still the one with that id.
-// It is looked at before it is opened for reading.
+// open opens the file that a process runs, if its id is still the same. It checks
+// the file before it opens it for reading.
 func (f files) open(pid int, id fileID) (*os.File, error) {
 	path := f.File(pid, "exe")
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	defer func() { _ = unix.Close(fd) }() // O_PATH: nothing to lose
+	defer func() { _ = unix.Close(fd) }() // O_PATH: no data can be lost
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, &os.PathError{Op: "stat", Path: path, Err: err}

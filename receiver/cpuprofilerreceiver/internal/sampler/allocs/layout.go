@@ -15,60 +15,60 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 )
 
-// The names that the linker gives what is looked for.
+// The linker's names of the function and the variable.
 const (
 	sampledFunction = "runtime.profilealloc"
 	rateVariable    = "runtime.MemProfileRate"
 )
 
-// query asks for both, and for the code of the runtime.
+// query asks for both, and for the runtime's code.
 var query = goprogram.Query{Function: sampledFunction, Variable: rateVariable, Size: 8, Runs: ofRuntime}
 
-// The releases of Go whose runtime.profilealloc(mp *m, x unsafe.Pointer, size
-// uintptr) was read: size is its third argument in all of them, and what is
-// passed is the slot's size. The register ABI is always on for both machines.
+// The Go releases whose runtime.profilealloc(mp *m, x unsafe.Pointer, size uintptr)
+// was read: in all of them size is the third argument, and the caller passes the
+// slot's size. The register ABI is always on for both machines.
 const (
 	firstRelease = 22
 	lastRelease  = 26
 )
 
-// sizeRegister is the register of the third integer argument in Go's internal
-// ABI, as perf numbers registers: PERF_REG_X86_CX and PERF_REG_ARM64_X2.
+// sizeRegister is the register of the third integer argument in Go's internal ABI,
+// by perf's numbers: PERF_REG_X86_CX and PERF_REG_ARM64_X2.
 var sizeRegister = map[elf.Machine]int{elf.EM_X86_64: 2, elf.EM_AARCH64: 2}
 
-// machines are those of GOARCH: a probe is heard by the kernel that runs the
-// program.
+// machines are the ELF machines by GOARCH: only the kernel that runs a program can
+// probe it.
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
-// LayoutError is a program of which it is not known where its runtime says how
-// large an allocation is. It is refused: a wrong register would give numbers, all
-// wrong.
+// LayoutError is returned for a program whose runtime keeps the size of an
+// allocation in an unknown place. The program is refused: with a wrong register
+// every value would be wrong.
 type LayoutError struct {
-	// Version is the release of Go, as the linker noted it, Machine what the
-	// program was built for.
+	// Version is the Go release that the linker recorded, Machine what the program
+	// was built for.
 	Version string
 	Machine elf.Machine
-	// Host is what this machine runs, as GOARCH.
+	// Host is this machine's GOARCH.
 	Host string
 }
 
-// Error names the release and machine, and those that are known.
+// Error names the release and machine, and the known ones.
 func (e *LayoutError) Error() string {
-	return fmt.Sprintf("where the runtime of %q for %v has the size of an allocation is not known; it is for go1.%d to go1.%d on amd64 and arm64, and programs of this machine's own kind (%s)",
+	return fmt.Sprintf("the size of an allocation cannot be read from the runtime of %q for %v: known are go1.%d to go1.%d on amd64 and arm64, for programs of this machine's own kind (%s)",
 		e.Version, e.Machine, firstRelease, lastRelease, e.Host)
 }
 
-// errNoSampling is a program whose runtime has no function to probe.
+// errNoSampling is returned for a program without the function.
 var errNoSampling = errors.New("the program has no " + sampledFunction)
 
-// site is where the probe goes and what it finds there.
+// site is the place of the uprobe and what it reads there.
 type site struct {
-	// offset is where in the file, address the same as linked.
+	// offset is the place in the file, address the same as linked.
 	offset, address uint64
 	register        int
 }
 
-// siteOf says where to probe a program.
+// siteOf returns where to probe a program.
 func siteOf(p *goprogram.Program, goarch string) (site, error) {
 	register, known := sizeRegister[p.Machine]
 	minor, ok := release(p.Version)
@@ -89,12 +89,11 @@ func siteOf(p *goprogram.Program, goarch string) (site, error) {
 	return site{offset: p.Function.Offset + in, address: p.Function.Address + in, register: register}, nil
 }
 
-// afterStackCheck is where the check for room on the stack ends that functions
-// begin with: the arguments are still in their registers there. A probe at the
-// entry would be hit once more when the stack has grown and the function starts
-// over; and the instruction that follows the check, push %rbp, is one that the
-// kernel carries out itself, without a second trap. It is 0, the entry, where the
-// function begins in another way.
+// afterStackCheck returns the end of the stack check that functions begin with: the
+// arguments are still in their registers there. A uprobe at the entry would be hit
+// again when the stack has grown and the function starts over; and the kernel
+// emulates the instruction that follows the check, push %rbp, without a second trap.
+// It returns 0, the entry, if the function begins differently.
 func afterStackCheck(code []byte) uint64 {
 	rest, ok := bytes.CutPrefix(code, []byte{0x49, 0x3b, 0x66, 0x10}) // cmp 0x10(%r14),%rsp
 	if !ok {
@@ -114,8 +113,8 @@ func afterStackCheck(code []byte) uint64 {
 	return uint64(len(code) - len(rest))
 }
 
-// afterStackCheckARM64 is the same for arm64, where the instruction that follows the
-// check, str x30, [sp, #-N]!, is one that the kernel can step over.
+// afterStackCheckARM64 is the same for arm64, where the kernel can step over the
+// instruction that follows the check, str x30, [sp, #-N]!.
 func afterStackCheckARM64(code []byte) uint64 {
 	check := [...]struct{ instruction, mask uint32 }{
 		{0xf9400b90, 0xffffffff}, // ldr x16, [x28, #16]
@@ -135,9 +134,9 @@ func afterStackCheckARM64(code []byte) uint64 {
 	return uint64(len(check)-1) * size
 }
 
-// release is the N of go1.N, of a release or a candidate for one. What is built
-// from other sources (devel) may have any layout; experiments, and what vendors
-// add, stand after a space or a dash.
+// release returns the N of go1.N, of a release or a release candidate. Programs
+// built from other sources (devel) may have any layout; experiments and vendors'
+// additions follow a space or a dash.
 func release(version string) (minor int, ok bool) {
 	rest, ok := strings.CutPrefix(version, "go1.")
 	if !ok {
@@ -156,8 +155,8 @@ func release(version string) (minor int, ok bool) {
 	return minor, err == nil
 }
 
-// ofRuntime says whether a function is one of those that allocate for others:
-// runtime/pprof leaves the same ones out of the leaves of a heap profile.
+// ofRuntime reports whether a function allocates for others: runtime/pprof removes
+// the same functions from the leaves of a heap profile.
 func ofRuntime(name []byte) bool {
 	return bytes.HasPrefix(name, []byte("runtime.")) || bytes.HasPrefix(name, []byte("internal/runtime/"))
 }

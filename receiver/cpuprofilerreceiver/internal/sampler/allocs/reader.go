@@ -18,11 +18,11 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 )
 
-// idleWait is the longest that the reader waits for records: hits wake it only
-// when a ring is a quarter full.
+// idleWait is the longest wait for records: they wake the reader only when a ring is
+// a quarter full.
 const idleWait = time.Second / 4
 
-// allocation is one that is kept until Flush.
+// allocation is a sample that is kept until Flush.
 type allocation struct {
 	time     int64
 	resource *samples.Resource
@@ -33,36 +33,36 @@ type allocation struct {
 	of       *reservoir
 }
 
-// reader is the part of a Sampler that its reading goroutine owns.
+// reader reads the rings. The reading goroutine owns it.
 type reader struct {
-	*Sampler
+	sampler *Sampler
 	rec     uprobe.Record
-	uprobes *uprobe.Session  // that were read last
+	uprobes *uprobe.Session  // read last
 	members *map[int]*member // likewise
 	stats   uprobe.Stats     // of uprobes, as counted already
-	waiting []*member        // whose reservoirs have something
-	kept    []allocation     // in order of time, while they are handed over
+	waiting []*member        // members whose reservoirs have samples
+	kept    []allocation     // in order of time, while they are emitted
 	full    episode
 	losses  *attach.Losses
 }
 
 // run reads until ctx is done.
 func (r *reader) run(ctx context.Context) {
-	defer close(r.stopped)
+	defer close(r.sampler.stopped)
 	for ctx.Err() == nil {
-		u := r.Sampler.uprobes.Load()
+		u := r.sampler.uprobes.Load()
 		if u == nil {
 			r.idle(ctx)
 			continue
 		}
 		select {
-		case req := <-r.asked:
+		case req := <-r.sampler.asked:
 			r.answer(req)
 			continue
 		default:
 		}
 		if u.Wait(idleWait) != nil {
-			r.idle(ctx) // they were closed: there will be others or none
+			r.idle(ctx) // closed: there will be another session or none
 			continue
 		}
 		r.drain()
@@ -75,9 +75,9 @@ func (r *reader) run(ctx context.Context) {
 // idle waits while nothing is sampled.
 func (r *reader) idle(ctx context.Context) {
 	select {
-	case req := <-r.asked:
+	case req := <-r.sampler.asked:
 		r.answer(req)
-	case <-r.wake:
+	case <-r.sampler.wake:
 	case <-ctx.Done():
 	}
 }
@@ -92,15 +92,15 @@ func (r *reader) answer(req request) {
 
 // drain reads what the rings hold.
 func (r *reader) drain() {
-	upTo := r.cfg.Now()
-	u := r.Sampler.uprobes.Load()
+	upTo := r.sampler.cfg.Now()
+	u := r.sampler.uprobes.Load()
 	if u != r.uprobes {
 		r.uprobes, r.stats = u, uprobe.Stats{}
 	}
-	if members := r.Sampler.members.Load(); members != r.members {
+	if members := r.sampler.members.Load(); members != r.members {
 		r.members = members
-		// What its new processes have mapped while nobody listened is not known.
-		r.cfg.Table.AfterLoss()
+		// Mappings that its new processes made earlier were not recorded.
+		r.sampler.cfg.Table.AfterLoss()
 	}
 	if u != nil {
 		for u.Read(&r.rec) {
@@ -108,22 +108,22 @@ func (r *reader) drain() {
 		}
 		r.count(u.Stats())
 	}
-	if r.most == 0 {
-		r.cfg.Sink.ReadUpTo(upTo)
+	if r.sampler.most == 0 {
+		r.sampler.cfg.Sink.ReadUpTo(upTo)
 	}
 }
 
 func (r *reader) count(now uprobe.Stats) {
 	if n := now.Lost - r.stats.Lost + now.Corrupt - r.stats.Corrupt; n > 0 {
-		r.lost.Add(n)
-		r.cfg.Sink.KernelLost(samples.AllocSpace, n)
+		r.sampler.lost.Add(n)
+		r.sampler.cfg.Sink.KernelLost(samples.AllocSpace, n)
 	}
-	r.losses.Note(r.cfg.Now(), r.lost.Load())
+	r.losses.Note(r.sampler.cfg.Now(), r.sampler.lost.Load())
 	r.stats = now
 }
 
-// handle takes one record. Those of processes that are not sampled come too:
-// probes are in files, and names and mappings are told of every process.
+// handle processes one record. Records of processes that are not sampled come too:
+// uprobes are in files, and names and mappings are recorded for every process.
 func (r *reader) handle(rec *uprobe.Record) {
 	switch rec.Type {
 	case perfevent.TypeSample:
@@ -135,51 +135,51 @@ func (r *reader) handle(rec *uprobe.Record) {
 			return
 		}
 		if !rec.Comm.Exec {
-			r.cfg.Table.Comm(rec.Comm.PID, rec.Comm.TID, rec.Comm.Name)
+			r.sampler.cfg.Table.Comm(rec.Comm.PID, rec.Comm.TID, rec.Comm.Name)
 			return
 		}
-		r.cfg.Table.Exec(rec.Comm.PID, rec.Comm.Name)
+		r.sampler.cfg.Table.Exec(rec.Comm.PID, rec.Comm.Name)
 		select {
-		case r.again <- struct{}{}: // it runs another program now
+		case r.sampler.again <- struct{}{}: // it runs another program now
 		default:
 		}
 	case perfevent.TypeMmap:
 		if (*r.members)[rec.Mmap.PID] != nil {
-			r.cfg.Table.Mmap(rec.Mmap.PID, &rec.Mmap)
+			r.sampler.cfg.Table.Mmap(rec.Mmap.PID, &rec.Mmap)
 		}
 	case perfevent.TypeLost:
-		r.cfg.Table.AfterLoss()
+		r.sampler.cfg.Table.AfterLoss()
 	}
 }
 
-// hit takes a sampled allocation. For a stack seen before it allocates nothing.
+// hit processes a sampled allocation. For a known stack it allocates nothing.
 func (r *reader) hit(m *member, rec *uprobe.Record) {
-	r.read.Add(1)
+	r.sampler.read.Add(1)
 	m.program.hit.Store(true)
 	if !rec.HasValue || len(rec.Sample.User) == 0 {
-		r.unreadable.Add(1)
+		r.sampler.unreadable.Add(1)
 		return
 	}
-	if r.most == 0 {
+	if r.sampler.most == 0 {
 		var a allocation
 		if r.fill(&a, m, rec) {
-			r.hand(&a, 1)
+			r.emit(&a, 1)
 		}
 		return
 	}
-	to, keep := m.reservoir.place(r.most, r.cfg.Random)
+	to, keep := m.reservoir.slot(r.sampler.most, r.sampler.cfg.Random)
 	if !keep {
-		r.limited.Add(1)
+		r.sampler.limited.Add(1)
 		return
 	}
 	replaced := to.stack != nil
 	if !r.fill(to, m, rec) {
-		// An empty place stands for one that cannot be shown, so that the others are
-		// scaled no more than they should be.
+		// An empty place counts as a sample without a stack, so that the others are
+		// not scaled too much.
 		*to = allocation{time: rec.Time}
 	}
 	if replaced {
-		r.limited.Add(1)
+		r.sampler.limited.Add(1)
 	}
 	if !m.waiting {
 		m.waiting = true
@@ -187,9 +187,9 @@ func (r *reader) hit(m *member, rec *uprobe.Record) {
 	}
 }
 
-// fill describes an allocation; false where its stack cannot be made out.
+// fill describes an allocation. It returns false without a stack.
 func (r *reader) fill(a *allocation, m *member, rec *uprobe.Record) bool {
-	p := r.cfg.Table.Lookup(rec.PID, 0)
+	p := r.sampler.cfg.Table.Lookup(rec.PID, 0)
 	var stack *samples.Stack
 	if p != nil {
 		rec.Sample.Kernel = nil
@@ -197,28 +197,28 @@ func (r *reader) fill(a *allocation, m *member, rec *uprobe.Record) bool {
 		stack = p.Stack(&rec.Sample)
 	}
 	if stack == nil {
-		r.unreadable.Add(1)
+		r.sampler.unreadable.Add(1)
 		return false
 	}
 	*a = allocation{
 		time: rec.Time, resource: p.Resource, stack: stack,
 		size: rec.Value, rate: m.rate.Load(), of: &m.reservoir,
 	}
-	if r.cfg.ThreadName {
-		a.thread.Name = r.cfg.Table.ThreadName(rec.PID, rec.TID)
+	if r.sampler.cfg.ThreadName {
+		a.thread.Name = r.sampler.cfg.Table.ThreadName(rec.PID, rec.TID)
 	}
-	if r.cfg.ThreadID {
+	if r.sampler.cfg.ThreadID {
 		a.thread.ID = int32(rec.TID)
 	}
 	return true
 }
 
-// callers is a stack without what the runtime does to allocate: its leaf is then
-// the call that allocated. The leaf is given as the address of that call's last
-// byte, since it is no return address any more. A stack of the runtime alone is
-// left whole. The stack's own memory is used.
+// callers returns a stack without the runtime's own functions: its leaf is the call
+// that allocated. The leaf is the address of that call's last byte, since it is not
+// a return address any more. A stack of the runtime alone is returned whole. callers
+// reuses the stack's memory.
 func (p *program) callers(stack []uint64) []uint64 {
-	// The first one is where the probe was hit, and so tells where the program was
+	// The first address is that of the uprobe, and so shows where the program was
 	// loaded.
 	loaded := stack[0] - p.site.address
 	for i := 1; i < len(stack); i++ {
@@ -231,7 +231,7 @@ func (p *program) callers(stack []uint64) []uint64 {
 	return stack
 }
 
-// allocates says whether an address as linked is the runtime's.
+// allocates reports whether an address as linked is the runtime's.
 func (p *program) allocates(address uint64) bool {
 	i, found := slices.BinarySearchFunc(p.allocators, address, func(run goprogram.Run, at uint64) int {
 		return cmp.Compare(run.Start, at)
@@ -239,17 +239,17 @@ func (p *program) allocates(address uint64) bool {
 	return found || i > 0 && address < p.allocators[i-1].End
 }
 
-// flush hands over what was kept.
+// flush emits what was kept.
 func (r *reader) flush() {
-	upTo := r.cfg.Now()
+	upTo := r.sampler.cfg.Now()
 	for _, m := range r.waiting {
 		r.kept = append(r.kept, m.reservoir.kept...)
 	}
 	slices.SortFunc(r.kept, func(a, b allocation) int { return cmp.Compare(a.time, b.time) })
-	full := r.bufferFull.Load()
+	full := r.sampler.bufferFull.Load()
 	for i := range r.kept {
 		if a := &r.kept[i]; a.stack != nil {
-			r.hand(a, a.of.factor())
+			r.emit(a, a.of.factor())
 		}
 	}
 	for _, m := range r.waiting {
@@ -259,37 +259,38 @@ func (r *reader) flush() {
 	clear(r.waiting)
 	clear(r.kept)
 	r.waiting, r.kept = r.waiting[:0], r.kept[:0]
-	r.cfg.Sink.ReadUpTo(upTo)
-	r.cfg.Table.NextBatch()
-	stats := r.cfg.Table.Stats()
-	r.table.Store(&stats)
-	r.say(upTo, full)
+	r.sampler.cfg.Sink.ReadUpTo(upTo)
+	r.sampler.cfg.Table.NextBatch()
+	stats := r.sampler.cfg.Table.Stats()
+	r.sampler.table.Store(&stats)
+	r.logRoom(upTo, full)
 }
 
-// hand puts an allocation into the sink as what it stands for, times factor.
-func (r *reader) hand(a *allocation, factor float64) {
+// emit adds an allocation to the sink with the value that it stands for, times
+// factor.
+func (r *reader) emit(a *allocation, factor float64) {
 	objects := samples.Key{Resource: a.resource, Type: samples.AllocObjects, Stack: a.stack, Thread: a.thread, Period: a.rate}
 	space := objects
 	space.Type = samples.AllocSpace
-	if a.rate <= 0 { // or it was 0 when it was read
+	if a.rate <= 0 { // unknown, or 0 when it was read
 		objects.Type, space.Type = samples.AllocObjectsAssumed, samples.AllocSpaceAssumed
 		objects.Period, space.Period = defaultRate, defaultRate
 	}
 	count := weight(a.size, objects.Period) * factor
-	if !r.cfg.Sink.AddBoth(objects, space, a.time, round(count, r.cfg.Random), round(count*float64(a.size), r.cfg.Random)) {
-		r.bufferFull.Add(1)
+	if !r.sampler.cfg.Sink.AddBoth(objects, space, a.time, round(count, r.sampler.cfg.Random), round(count*float64(a.size), r.sampler.cfg.Random)) {
+		r.sampler.bufferFull.Add(1)
 		if r.full.since == 0 {
-			r.full = episode{since: max(r.cfg.Now(), 1), lost: r.bufferFull.Load() - 1}
-			r.cfg.Logger.Warn(msgFull)
+			r.full = episode{since: max(r.sampler.cfg.Now(), 1), lost: r.sampler.bufferFull.Load() - 1}
+			r.sampler.cfg.Logger.Warn(msgFull)
 		}
 	}
 }
 
-// say tells of the end of an episode. before is how many had found the sink full
-// when this Flush began.
-func (r *reader) say(now int64, before uint64) {
-	if r.full.since != 0 && r.bufferFull.Load() == before {
-		r.cfg.Logger.Info("allocation buffer has room again",
+// logRoom logs the end of an episode. before is the number of samples that had found
+// the sink full when this Flush began.
+func (r *reader) logRoom(now int64, before uint64) {
+	if r.full.since != 0 && r.sampler.bufferFull.Load() == before {
+		r.sampler.cfg.Logger.Info("allocation buffer has room again",
 			zap.Duration("after", time.Duration(now-r.full.since)), zap.Uint64("discarded", before-r.full.lost))
 		r.full = episode{}
 	}

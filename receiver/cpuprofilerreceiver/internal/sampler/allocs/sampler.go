@@ -19,90 +19,89 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// Sink is where samples go.
+// Sink is the buffer that samples go to.
 type Sink interface {
-	// AddBoth takes an allocation, which is an event of two types, at time
+	// AddBoth adds an allocation, which is an event of two types, at time
 	// (CLOCK_MONOTONIC, in nanoseconds), and reports whether there was room for
 	// both.
 	AddBoth(objects, space samples.Key, time, count, bytes int64) bool
-	// KernelLost says that the kernel could not hand over n events of a type's
-	// sampler.
+	// KernelLost adds n to the events of a type's sampler that the kernel lost.
 	KernelLost(t *samples.Type, n uint64)
-	// ReadUpTo says that all there was before time has been added.
+	// ReadUpTo sets the time before which everything has been added.
 	ReadUpTo(time int64)
 }
 
-// Settings are what a Sampler needs to know.
+// Settings are what a Sampler needs.
 type Settings struct {
-	// Root is where the host's root is mounted; "" is "/".
+	// Root is the folder that the host's root is mounted at; "" is "/".
 	Root string
-	// Table is the processes, used by the reading goroutine alone.
+	// Table is the processes; only the reading goroutine uses it.
 	Table *processes.Table
 	Sink  Sink
-	// Limit is how many samples of a process are kept per minute; 0 means all.
+	// Limit is the number of samples of a process that are kept per minute; 0 means
+	// all.
 	Limit int
 	// Interval is how often Flush is called.
 	Interval time.Duration
-	// MaxEvents bounds the perf event descriptors: one per CPU, and one per CPU
-	// for each program.
+	// MaxEvents bounds the perf event descriptors: one per CPU, and one per CPU and
+	// program.
 	MaxEvents int
-	// ThreadName and ThreadID say which attributes tell threads apart.
+	// ThreadName and ThreadID report which attributes tell threads apart.
 	ThreadName, ThreadID bool
-	// When says on what it runs, for the line that says what is sampled.
+	// When is the value of the key when and its reason, for the log.
 	When   string
 	Logger *zap.Logger
-	// Now is CLOCK_MONOTONIC in nanoseconds.
+	// Now returns CLOCK_MONOTONIC in nanoseconds.
 	Now func() int64
-	// Random is the source of chance, used by the reading goroutine alone; nil is
-	// one with a seed of its own.
+	// Random is the source of random numbers; only the reading goroutine uses it. If
+	// nil, the sampler makes one with a random seed.
 	Random *rand.Rand
-	// Quiet is how long a program is sampled without an event until that is said;
-	// 0 means a minute.
+	// Quiet is how long a program may have no event before that is logged; 0 means a
+	// minute.
 	Quiet time.Duration
 }
 
 // Stats are the counters of a Sampler since it was made.
 type Stats struct {
-	// Read are the allocations of wanted processes that were read; each of them is
-	// in the sink, waits for Flush, or is counted by one of the next three.
+	// Read is the number of allocations of wanted processes that were read. Each of
+	// them is in the sink, waits for Flush, or is counted below.
 	Read uint64
 	// BufferFull are those that the sink had no room for, Limited those that the
-	// limiter left out, Unreadable those whose stack, size or process could not be
-	// made out.
+	// limiter dropped, Unreadable those without a known stack, size or process.
 	BufferFull, Limited, Unreadable uint64
-	// Lost is what the kernel could not hand over.
+	// Lost is the number of events that the kernel lost.
 	Lost uint64
-	// Processes are the processes that are sampled, Programs those that a probe is
-	// in.
+	// Processes is the number of sampled processes, Programs that of programs with a
+	// uprobe.
 	Processes, Programs int
-	// Table is what the table of processes said last.
+	// Table has the counters of the table of processes.
 	Table processes.Stats
 }
 
-// Sampler samples allocations of the processes that Set names.
+// Sampler samples allocations of the processes given to Set.
 type Sampler struct {
 	cfg   Settings
 	files files
-	// most is how many samples of a process are kept between two calls of Flush; 0
-	// means all.
+	// most is the number of samples of a process that are kept between two calls of
+	// Flush; 0 means all.
 	most int
 
 	cancel  context.CancelFunc
 	started atomic.Bool
 	done    sync.WaitGroup
-	// stopped is closed when the reader will answer no more.
+	// stopped is closed when the reader answers no more requests.
 	stopped chan struct{}
 
-	// wanted holds the last Set that was not looked at yet.
+	// wanted holds the last Set, until the attacher reads it.
 	wanted chan []procfs.Process
-	// asked are requests to the reader, wake is for a reader without uprobes.
+	// asked are requests to the reader. wake wakes a reader without uprobes.
 	asked chan request
 	wake  chan struct{}
-	// again makes the attacher look at the same processes once more.
+	// again makes the attacher check the same processes again.
 	again chan struct{}
 
-	// uprobes is there while anything is sampled, members who is. The attacher
-	// owns both; the reader reads them.
+	// uprobes is nil while nothing is sampled; members are the sampled processes.
+	// The attacher writes both, the reader reads them.
 	uprobes atomic.Pointer[uprobe.Session]
 	members atomic.Pointer[map[int]*member]
 
@@ -114,8 +113,8 @@ type Sampler struct {
 	reader   reader
 }
 
-// request asks the reader to read what is in the rings, and maybe to hand over
-// what it has kept.
+// request asks the reader to read the rings, and with flush to emit what it has
+// kept.
 type request struct {
 	flush bool
 	done  chan struct{}
@@ -145,7 +144,7 @@ func New(cfg Settings) *Sampler {
 		s.most = max(1, int(float64(cfg.Limit)*cfg.Interval.Minutes()))
 	}
 	s.members.Store(&map[int]*member{})
-	s.attacher.Sampler, s.reader.Sampler = s, s
+	s.attacher.sampler, s.reader.sampler = s, s
 	s.reader.losses = attach.NewLosses(cfg.Logger, samples.AllocSpace.Sampler)
 	s.attacher.prepare()
 	return s
@@ -160,9 +159,9 @@ func (s *Sampler) Start() {
 	s.started.Store(true)
 }
 
-// Set says which processes are to be sampled from now on. What they run is looked
-// at soon after, on another goroutine, and again with each Set, so call it every
-// discovery interval though nothing has changed.
+// Set sets the processes to sample. Another goroutine then finds out what they run.
+// Call Set every discovery interval, even without a change: a process may run
+// another program.
 func (s *Sampler) Set(wanted []procfs.Process) {
 	for {
 		select {
@@ -171,23 +170,23 @@ func (s *Sampler) Set(wanted []procfs.Process) {
 		default:
 		}
 		select {
-		case <-s.wanted: // is out of date
+		case <-s.wanted: // outdated
 		default:
 		}
 	}
 }
 
-// Flush puts what was kept since the last Flush into the sink. Call it right
-// before the sink's content is taken.
+// Flush adds what was kept since the last Flush to the sink. Call it right before
+// the sink's batch is taken.
 func (s *Sampler) Flush() { s.ask(true) }
 
-// ask has the reader read what is there, and waits for it.
+// ask makes the reader read the rings, and waits for it.
 func (s *Sampler) ask(flush bool) {
-	if !s.started.Load() { // whoever flushes may run before
+	if !s.started.Load() { // Flush may be called before Start
 		return
 	}
 	req := request{flush: flush, done: make(chan struct{})}
-	s.nudge()
+	s.notify()
 	for {
 		select {
 		case s.asked <- req:
@@ -195,17 +194,17 @@ func (s *Sampler) ask(flush bool) {
 			return
 		case <-s.stopped:
 			return
-		case <-time.After(askAgain): // it may have been nudged before it waited
-			s.nudge()
+		case <-time.After(askAgain): // it may have been notified before it waited
+			s.notify()
 		}
 	}
 }
 
-// askAgain bounds how long a request may go unheard.
+// askAgain is how long ask waits before it wakes the reader again.
 const askAgain = 20 * time.Millisecond
 
-// nudge makes the reader look at once at what there is to do.
-func (s *Sampler) nudge() {
+// notify makes the reader check at once what there is to do.
+func (s *Sampler) notify() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -215,18 +214,18 @@ func (s *Sampler) nudge() {
 	}
 }
 
-// Stop ends sampling, takes the probes away, hands over what was kept, and waits
-// for the sampler's goroutines.
+// Stop ends sampling, removes the uprobes, emits what was kept, and waits for the
+// sampler's goroutines.
 func (s *Sampler) Stop() {
 	if s.cancel == nil {
 		return
 	}
 	s.cancel()
-	s.nudge()
+	s.notify()
 	s.done.Wait()
 }
 
-// Stats returns the counters; from any goroutine.
+// Stats returns the counters. It is safe for concurrent use.
 func (s *Sampler) Stats() Stats {
 	st := Stats{
 		Read:       s.read.Load(),

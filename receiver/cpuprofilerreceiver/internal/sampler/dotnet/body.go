@@ -10,18 +10,18 @@ import (
 	"sync/atomic"
 )
 
-// smallBody is what each request may read into without asking: most buffers are
+// smallBody is what each request may read without a reservation: most buffers are
 // smaller.
 const smallBody = 64 << 10
 
-// maxBodies bounds what larger bodies take, of all requests together.
+// maxBodies bounds the memory of larger bodies, of all requests together.
 const maxBodies = 64 << 20
 
-// errNoMemory says that as many large bodies are being read as can be.
+// errNoMemory is returned when maxBodies is reached.
 var errNoMemory = errors.New("as many large bodies are being read as can be")
 
-// memory is where bodies are read into. A sender that stalls holds what it has
-// sent and no more, so that many of them cost little and hold up nobody.
+// memory is what bodies are read into. A stalled sender holds only what it has sent,
+// so that many of them cost little and block nobody.
 type memory struct {
 	left  atomic.Int64
 	small sync.Pool // of *[]byte with a capacity of at most smallBody
@@ -59,8 +59,8 @@ func (m *memory) body() *body {
 	return &body{memory: m, small: small, bytes: (*small)[:0]}
 }
 
-// read reads all there is. Memory grows with what has come, whatever the sender
-// says how much will.
+// read reads all of from. Memory grows with what has arrived, whatever length the
+// sender announces.
 func (b *body) read(from io.Reader) error {
 	for {
 		if len(b.bytes) == cap(b.bytes) {

@@ -18,7 +18,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// The paths of the contract, each for one kind of buffer.
+// The paths of the API, one per kind of buffer.
 const (
 	ThreadSamplesPath         = "/v1/dotnet/thread-samples"
 	AllocationSamplesPath     = "/v1/dotnet/allocation-samples"
@@ -29,7 +29,7 @@ const (
 	resourceHeader = "Otel-Resource-Attributes"
 	contentType    = "application/octet-stream"
 
-	// maxInterval is beyond any interval that makes a profile.
+	// maxInterval is longer than any sensible interval.
 	maxInterval = time.Hour
 )
 
@@ -45,8 +45,8 @@ func kindOf(path string) (nativeformat.Kind, bool) {
 	return 0, false
 }
 
-// Bound serves no more requests at a time than the intake is to: those that come
-// on top wait for a moment and are then told to come again.
+// Bound serves at most MaxRequests requests at a time: further ones wait for a
+// moment and are then refused.
 func (in *Intake) Bound(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -69,7 +69,7 @@ func (in *Intake) Bound(next http.Handler) http.Handler {
 	})
 }
 
-// ServeHTTP takes one buffer.
+// ServeHTTP receives one buffer.
 func (in *Intake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	result, refused := in.serve(w, r)
 	if refused != nil {
@@ -104,24 +104,24 @@ func (in *Intake) serve(w http.ResponseWriter, r *http.Request) (Result, *proble
 	if refused := in.read(w, r, body); refused != nil {
 		return Result{}, refused
 	}
-	result, err := in.take(format, interval, sender{process, strings.Join(r.Header.Values(resourceHeader), ",")}, body.bytes)
-	return result, in.judge(w, format, result, err)
+	result, err := in.add(format, interval, sender{process, strings.Join(r.Header.Values(resourceHeader), ",")}, body.bytes)
+	return result, in.problemWith(w, format, result, err)
 }
 
-// judge says why what became of a buffer is not to be answered with 202, if so.
-func (in *Intake) judge(w http.ResponseWriter, format nativeformat.Format, result Result, err error) *problem {
+// problemWith returns why a buffer is not answered with 202; nil if it is.
+func (in *Intake) problemWith(w http.ResponseWriter, format nativeformat.Format, result Result, err error) *problem {
 	var fault *nativeformat.Error
 	var p *problem
 	switch {
 	case result.NoRoom > 0:
 		w.Header().Set("Retry-After", strconv.Itoa(max(1, int((in.cfg.RetryAfter+time.Second-1)/time.Second))))
-		p = problemOf(http.StatusServiceUnavailable, "both sample buffers are full, the next component is too slow: %d samples were lost; drop the buffer, it is not to be sent again", result.NoRoom)
+		p = problemOf(http.StatusServiceUnavailable, "both sample buffers are full, the next component is too slow: %d samples were lost; drop the buffer, do not send it again", result.NoRoom)
 	case errors.As(err, &fault):
 		p = problemOf(http.StatusBadRequest, "%v%s", fault, hint(format))
 	case err != nil:
 		p = problemOf(http.StatusBadRequest, "%v", err)
 	case result.WrongTime > 0:
-		p = problemOf(http.StatusBadRequest, "%d samples are of a time that no profile can have", result.WrongTime)
+		p = problemOf(http.StatusBadRequest, "%d samples have an impossible time", result.WrongTime)
 	default:
 		return nil
 	}
@@ -132,8 +132,8 @@ func (in *Intake) judge(w http.ResponseWriter, format nativeformat.Format, resul
 	return p
 }
 
-// hint says what senders forget: nothing in a buffer tells of the byte that makes
-// all after it unreadable.
+// hint names what senders forget: a buffer has no mark for the byte that makes
+// everything after it unreadable.
 func hint(f nativeformat.Format) string {
 	switch {
 	case f.Kind != nativeformat.ThreadSamples:
@@ -182,7 +182,7 @@ func parametersOf(kind nativeformat.Kind, u *url.URL) (f nativeformat.Format, in
 	return f, time.Duration(ms) * time.Millisecond, nil
 }
 
-// short is what a message may repeat of what was sent.
+// short cuts what a message repeats of a request.
 func short(s string) string {
 	const most = 64
 	if len(s) > most {
@@ -191,8 +191,8 @@ func short(s string) string {
 	return s
 }
 
-// identify returns the process at the other end of a Unix socket; nothing over
-// TCP.
+// identify returns the process at the other end of a Unix socket; the zero Identity
+// over TCP.
 func (in *Intake) identify(ctx context.Context) (processes.Identity, *problem) {
 	peer, unix := ctx.Value(peerKey{}).(Peer)
 	if !unix {
@@ -203,21 +203,21 @@ func (in *Intake) identify(ctx context.Context) (processes.Identity, *problem) {
 	}
 	switch {
 	case peer.Err != nil:
-		return forbidden("it cannot be told which process connected: %v", peer.Err)
+		return forbidden("the process that connected cannot be identified: %v", peer.Err)
 	case peer.PID == 0:
-		return forbidden("the process that connected is outside of the collector's pid namespace, so that its unit cannot be told: run the collector in the host's (docker run --pid=host, hostPID: true)")
+		return forbidden("the process that connected is outside of the collector's pid namespace, so its unit cannot be identified: run the collector in the host's (docker run --pid=host, hostPID: true)")
 	}
 	now, err := in.cfg.Identify(peer.PID)
 	switch {
 	case errors.Is(err, processes.ErrEnded) || err == nil && now.Start != peer.Start:
 		return forbidden("process %d, which connected, has ended: connect again", peer.PID)
 	case err != nil:
-		return forbidden("it cannot be told which process connected: %v", err)
+		return forbidden("the process that connected cannot be identified: %v", err)
 	}
 	return now, nil
 }
 
-// read reads the body, or says why not.
+// read reads the body.
 func (in *Intake) read(w http.ResponseWriter, r *http.Request, into *body) *problem {
 	err := into.read(http.MaxBytesReader(w, r.Body, in.cfg.MaxBody))
 	var tooLarge *http.MaxBytesError
@@ -228,7 +228,7 @@ func (in *Intake) read(w http.ResponseWriter, r *http.Request, into *body) *prob
 		return problemOf(http.StatusRequestEntityTooLarge, "the body has more than %d bytes; a buffer has %d and a little", tooLarge.Limit, nativeformat.MaxBuffer)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		w.Header().Set("Connection", "close")
-		return problemOf(http.StatusRequestTimeout, "the body did not come in time (read_timeout)")
+		return problemOf(http.StatusRequestTimeout, "the body did not arrive in time (read_timeout)")
 	case errors.Is(err, errNoMemory):
 		w.Header().Set("Retry-After", "1")
 		return problemOf(http.StatusServiceUnavailable, "%v: drop the buffer", err)

@@ -16,10 +16,10 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// Sink takes samples. It must not block.
+// Sink is the buffer that samples go to. It must not block.
 type Sink interface {
-	// AddSent takes an event at a time since the Unix epoch. It reports false
-	// where there is no room: the event is lost.
+	// AddSent adds an event at a time since the Unix epoch. It returns false if
+	// there is no room: the event is lost.
 	AddSent(k samples.Key, unixNano, value int64) bool
 }
 
@@ -28,32 +28,33 @@ type Settings struct {
 	Sink Sink
 	// Identify identifies the process at the other end of a Unix socket.
 	Identify func(pid int) (processes.Identity, error)
-	// HostName and HostID are put on the resource of such a process.
+	// HostName and HostID are added to the resource of such a process.
 	HostName, HostID string
-	// ThreadName is whether samples are told apart by the names of threads.
+	// ThreadName reports whether samples are told apart by the names of threads.
 	ThreadName bool
-	// ExportThread is whether samples of the profiler's own thread are taken too.
+	// ExportThread adds samples of the profiler's own thread.
 	ExportThread bool
-	// MaxBody is the most bytes of a buffer, 1 MiB by default, MaxBodies the most
-	// of all that are being read, beyond a small part of each, 64 MiB by default.
+	// MaxBody is the most bytes of a buffer, 1 MiB by default. MaxBodies bounds the
+	// bytes of all that are being read, beyond a small part of each, 64 MiB by
+	// default.
 	MaxBody, MaxBodies int64
 	// MaxRequests is the most requests that are served at a time, 1024 by default.
-	// Others wait for MaxWait, a second by default, and are then refused.
+	// Further ones wait for MaxWait, a second by default, and are then refused.
 	MaxRequests int
 	MaxWait     time.Duration
-	// RetryAfter is when there may be room again after a buffer found none.
+	// RetryAfter is the time to wait after a buffer found no room.
 	RetryAfter time.Duration
 	Logger     *zap.Logger
 	Now        func() time.Time
 }
 
-// maxResources bounds the resources that are remembered. At the bound the one
-// that was not heard of for longest is forgotten.
+// maxResources bounds the resources that are remembered. At the bound the least
+// recently used is forgotten.
 const maxResources = 1024
 
-// offClock is how far the times of samples may be from this host's clock before
-// that is said: backends refuse what is older than an hour. It is also how far
-// apart the samples of one profile may be.
+// offClock is the difference between the times of samples and this host's clock
+// above which it is logged: backends refuse samples that are older than an hour. It
+// is also the most that samples of one profile may be apart.
 const offClock = time.Hour
 
 // Intake turns buffers into samples.
@@ -70,13 +71,13 @@ type Intake struct {
 	stats     Stats
 }
 
-// sender is whom a resource is known by.
+// sender is the key of a resource.
 type sender struct {
 	process processes.Identity // zero over TCP
 	header  string
 }
 
-// resource is that of a sender, and what is known of its clock.
+// resource is that of a sender, with its clock.
 type resource struct {
 	*samples.Resource
 	last   int64 // time of the last sample
@@ -88,17 +89,17 @@ type Stats struct {
 	// Threads, Allocations and Selected are the events of each kind. An
 	// allocation is two: one of objects, one of bytes.
 	Threads, Allocations, Selected Events
-	// Names, Stacks, Resources and Attributes are how often each bound was hit:
+	// Names, Stacks, Resources and Attributes count how often each bound was hit:
 	// all names or all stacks were forgotten, a resource was, or an attribute was
-	// cut or left out.
+	// cut or dropped.
 	Names, Stacks, Resources, Attributes uint64
 }
 
-// Events are what became of events that did not get into the sink.
+// Events count events that did not get into the sink.
 type Events struct {
-	// BufferFull found no room. Unreadable had no frames or a time that cannot
-	// be, were cut by the end of their buffer, or were where it became unreadable.
-	// LeftOut were of the profiler's own thread.
+	// BufferFull found no room. Unreadable had no frames or an impossible time, were
+	// cut by the end of their buffer, or were where it became unreadable. LeftOut
+	// were of the profiler's own thread.
 	BufferFull, Unreadable, LeftOut uint64
 }
 
@@ -124,7 +125,7 @@ func New(cfg Settings) *Intake {
 		decoder: decoder,
 		stacks:  newStacks(decoder, maxStackBytes),
 	}
-	in.resources, _ = simplelru.NewLRU[sender, *resource](maxResources, nil) // fails for no size above 0
+	in.resources, _ = simplelru.NewLRU[sender, *resource](maxResources, nil) // cannot fail for a size above 0
 	return in
 }
 
@@ -142,8 +143,8 @@ type Result struct {
 	// Samples were kept: they are on their way to the next component.
 	Samples int `json:"samples"`
 	// Incomplete were cut by the end of the buffer, WithoutFrames had no stack,
-	// ExportThread were the profiler's own thread's, WrongTime had a time that no
-	// profile can have, NoRoom found both sample buffers full.
+	// ExportThread were of the profiler's own thread, WrongTime had an impossible
+	// time, NoRoom found both sample buffers full.
 	Incomplete    int `json:"incomplete"`
 	WithoutFrames int `json:"without_frames"`
 	ExportThread  int `json:"export_thread"`
@@ -151,8 +152,8 @@ type Result struct {
 	NoRoom        int `json:"no_room,omitempty"`
 }
 
-// take decodes a buffer and adds its samples.
-func (in *Intake) take(format nativeformat.Format, interval time.Duration, from sender, body []byte) (Result, error) {
+// add decodes a buffer and adds its samples.
+func (in *Intake) add(format nativeformat.Format, interval time.Duration, from sender, body []byte) (Result, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	b := &buffer{in: in, kind: format.Kind, period: interval.Nanoseconds(), from: in.resourceOf(from), now: in.cfg.Now().UnixNano()}
@@ -175,7 +176,8 @@ func (in *Intake) take(format nativeformat.Format, interval time.Duration, from 
 	return b.Result, err
 }
 
-// eventsOf returns the counters of a kind, and how many events a sample of it is.
+// eventsOf returns the counters of a kind, and the number of events per sample of
+// it.
 func (in *Intake) eventsOf(k nativeformat.Kind) (counted *Events, each int) {
 	switch k {
 	case nativeformat.AllocationSamples:
@@ -205,7 +207,7 @@ func (in *Intake) resourceOf(from sender) *resource {
 	return r
 }
 
-// buffer is one buffer being taken.
+// buffer is one buffer that is being decoded.
 type buffer struct {
 	Result
 	in     *Intake
@@ -217,7 +219,7 @@ type buffer struct {
 	lost   int // events
 }
 
-// sample takes one sample.
+// sample adds one sample.
 func (b *buffer) sample(s *nativeformat.Sample) {
 	if !b.begun {
 		b.begun = true
@@ -231,7 +233,7 @@ func (b *buffer) sample(s *nativeformat.Sample) {
 		b.WithoutFrames++
 		return
 	}
-	// Above 0, since 0 is no time to OTLP, and with room for a window around it.
+	// Above 0, since 0 means no time in OTLP, and with room for a window around it.
 	const latest = 1<<62 - 1
 	if s.UnixMilli <= 0 || s.UnixMilli > latest/int64(time.Millisecond) {
 		b.WrongTime++
@@ -253,16 +255,16 @@ func (b *buffer) sample(s *nativeformat.Sample) {
 	switch b.kind {
 	case nativeformat.ThreadSamples:
 		k.Type, k.Selected = samples.DotnetThreads, s.Selected
-		lost = b.add(k, at, 0)
+		lost = b.addEvent(k, at, 0)
 	case nativeformat.SelectedThreadSamples:
 		k.Type, k.Selected = samples.DotnetSelected, true
-		lost = b.add(k, at, 0)
+		lost = b.addEvent(k, at, 0)
 	case nativeformat.AllocationSamples:
 		k.AllocType, k.Period = b.in.decoder.Text(s.Type), 1
 		k.Type = samples.DotnetAllocObjects
-		lost = b.add(k, at, 1)
+		lost = b.addEvent(k, at, 1)
 		k.Type = samples.DotnetAllocSpace
-		lost += b.add(k, at, int64(min(s.Bytes, 1<<63-1)))
+		lost += b.addEvent(k, at, int64(min(s.Bytes, 1<<63-1)))
 	}
 	b.lost += lost
 	if lost > 0 {
@@ -272,17 +274,16 @@ func (b *buffer) sample(s *nativeformat.Sample) {
 	}
 }
 
-// add adds an event and returns how many were lost.
-func (b *buffer) add(k samples.Key, at, value int64) (lost int) {
+// addEvent adds an event and returns the number of lost ones.
+func (b *buffer) addEvent(k samples.Key, at, value int64) (lost int) {
 	if b.in.cfg.Sink.AddSent(k, at, value) {
 		return 0
 	}
 	return 1
 }
 
-// keepTime notes the time of a sample. Where a sender's clock was set, or its
-// buffers are of long ago, samples go into a profile of their own, so that no
-// profile spans years.
+// keepTime records the time of a sample. If a sender's clock was set, or its buffers
+// are old, samples go into a profile of their own, so that no profile spans years.
 func (r *resource) keepTime(at, now int64, log *zap.Logger) {
 	if r.last != 0 && time.Duration(at-r.last).Abs() > offClock {
 		again := *r.Resource
@@ -311,10 +312,10 @@ func (r *resource) service() string {
 	return ""
 }
 
-// episode is a time in which samples find no room. It is said once when it
-// begins and once when it has ended.
+// episode is a time in which samples find no room. It is logged once when it begins
+// and once when it has ended.
 type episode struct {
-	begun   int64 // 0: there is none
+	begun   int64 // 0 without an episode
 	kind    nativeformat.Kind
 	samples int
 }

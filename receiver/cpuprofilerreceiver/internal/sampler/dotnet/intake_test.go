@@ -276,7 +276,7 @@ func TestAStackSeenBeforeIsTheSameStackAndAllocatesNothing(t *testing.T) {
 		}
 		r.sink.free(0)
 		from := sender{header: "service.name=checkout"}
-		n := testing.AllocsPerRun(20, func() { _, _ = r.take(c.Format, time.Second, from, c.Bytes) })
+		n := testing.AllocsPerRun(20, func() { _, _ = r.add(c.Format, time.Second, from, c.Bytes) })
 		require.LessOrEqual(t, n, 8.0, "per buffer, not per sample: %s", c.Name)
 		r.sink.free(-1)
 	}
@@ -393,10 +393,10 @@ func TestDamagedBuffersAreAnsweredAndAccountedFor(t *testing.T) {
 		t.Helper()
 		r.sink.free(-1)
 		from := sender{header: "service.name=checkout"}
-		result, err := r.take(c.Format, time.Second, from, body)
+		result, err := r.add(c.Format, time.Second, from, body)
 		w := httptest.NewRecorder()
 		code := http.StatusAccepted
-		if p := r.judge(w, c.Format, result, err); p != nil {
+		if p := r.problemWith(w, c.Format, result, err); p != nil {
 			code = p.Status
 		}
 		each := 1
@@ -591,7 +591,7 @@ func TestWhatIsRememberedIsBoundedAndForgottenAtTheBound(t *testing.T) {
 	require.Positive(t, s.Stacks)
 
 	for i := range maxResources + 5 {
-		_, _ = r.take(nativeformat.Format{Kind: nativeformat.ThreadSamples}, time.Second, sender{header: fmt.Sprint("service.name=s", i)}, nil)
+		_, _ = r.add(nativeformat.Format{Kind: nativeformat.ThreadSamples}, time.Second, sender{header: fmt.Sprint("service.name=s", i)}, nil)
 	}
 	require.Equal(t, maxResources, r.resources.Len())
 	require.Positive(t, r.Stats().Resources)
@@ -651,7 +651,7 @@ func TestMemoryIsASmallMultipleOfTheInput(t *testing.T) {
 	r.sink.free(0)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	_, err := r.take(nativeformat.Format{Kind: nativeformat.ThreadSamples}, time.Second, sender{}, body)
+	_, err := r.add(nativeformat.Format{Kind: nativeformat.ThreadSamples}, time.Second, sender{}, body)
 	runtime.ReadMemStats(&after)
 	require.NoError(t, err)
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(16*len(body)))
@@ -747,8 +747,8 @@ func FuzzIntake(f *testing.F) {
 	f.Fuzz(func(t *testing.T, kind uint8, frequent bool, body []byte) {
 		r := newRig(t, nil)
 		format := nativeformat.Format{Kind: nativeformat.Kind(kind%3 + 1), FrequentSampling: frequent}
-		result, err := r.take(format, time.Second, sender{header: "service.name=x"}, body)
-		_ = r.judge(httptest.NewRecorder(), format, result, err)
+		result, err := r.add(format, time.Second, sender{header: "service.name=x"}, body)
+		_ = r.problemWith(httptest.NewRecorder(), format, result, err)
 		for _, e := range r.sink.events {
 			if len(e.Stack.Locations) == 0 || len(e.Stack.Locations) > maxDepth || e.at <= 0 || e.Period <= 0 || e.value < 0 {
 				t.Fatalf("%+v", e)

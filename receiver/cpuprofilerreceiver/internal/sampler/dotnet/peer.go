@@ -15,17 +15,17 @@ import (
 
 // Peer is the process that connected to a Unix socket.
 type Peer struct {
-	// Process has the pid that the collector's pid namespace gives it; 0 for one
-	// outside of that namespace.
+	// Process has the pid in the collector's pid namespace; 0 for a process outside
+	// of it.
 	procfs.Process
-	// Err is why one of these is not known.
+	// Err is why one of these is unknown.
 	Err error
 }
 
 type peerKey struct{}
 
 // WithPeer returns a context for the requests of a connection that a listener of
-// Peers has accepted; of any other it returns ctx.
+// Peers has accepted; for any other connection it returns ctx.
 func WithPeer(ctx context.Context, c net.Conn) context.Context {
 	if a, ok := c.RemoteAddr().(peerAddr); ok {
 		return context.WithValue(ctx, peerKey{}, a.peer)
@@ -33,11 +33,10 @@ func WithPeer(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// ConnOf returns a connection that is nothing but its peer's, for tests of what a
-// Peer makes of requests.
+// ConnOf returns a connection that has only a peer, for tests.
 func ConnOf(p Peer) net.Conn { return peerConn{&net.UnixConn{}, p} }
 
-// Peers returns a listener at a Unix socket that asks the kernel, at once, who
+// Peers returns a listener at a Unix socket that asks the kernel at once who
 // connected: a pid that is looked up later may be another process's.
 func Peers(l net.Listener, identify func(pid int) (processes.Identity, error)) net.Listener {
 	return peers{l, identify}
@@ -63,8 +62,8 @@ func (l peers) Accept() (net.Conn, error) {
 	return peerConn{c, p}, nil
 }
 
-// peerConn tells its peer by its remote address, which gets through the wrappers
-// that limits and TLS put around connections.
+// peerConn has its peer in its remote address, which the wrappers for limits and TLS
+// pass on.
 type peerConn struct {
 	net.Conn
 	peer Peer

@@ -9,16 +9,15 @@ import (
 	"net/http"
 )
 
-// problem is why a request is not answered with 202, as RFC 9457 has it. It goes
-// without a type, which means that the title is that of the status.
+// problem is the reason for an answer other than 202, in the form of RFC 9457.
+// Without a type its title is that of the status.
 type problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail"`
-	// Samples is how many were kept, and the rest what became of others; absent
-	// where no buffer was read.
+	// Result is absent if no buffer was read.
 	*Result
-	// Where an unreadable buffer's fault is.
+	// The position of the fault in an unreadable buffer.
 	Offset   *int   `json:"offset,omitempty"`
 	Opcode   *byte  `json:"opcode,omitempty"`
 	Expected string `json:"expected,omitempty"`
@@ -29,8 +28,7 @@ func problemOf(status int, format string, args ...any) *problem {
 	return &problem{Status: status, Detail: fmt.Sprintf(format, args...)}
 }
 
-// write answers with the problem. Whoever asked may be gone: there is no one to
-// tell.
+// write answers with the problem.
 func (p *problem) write(w http.ResponseWriter) {
 	p.Title = http.StatusText(p.Status)
 	answer(w, p.Status, "application/problem+json", p)
@@ -43,8 +41,8 @@ func answer(w http.ResponseWriter, status int, contentType string, body any) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// WriteProblem answers with a status and the reason, for what is refused before
-// it gets to the handler.
+// WriteProblem answers with a status and the reason, for a request that does not
+// reach the handler.
 func WriteProblem(w http.ResponseWriter, _ *http.Request, why string, status int) {
 	problemOf(status, "%s", why).write(w)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// The bounds of a resource. What is longer is cut, what is more is left out.
+// The bounds of a resource. Longer text is cut, further attributes are dropped.
 const (
 	maxAttributes = 64
 	maxKey        = 256
@@ -26,11 +26,11 @@ const (
 
 const unknownService = "unknown_service:dotnet"
 
-// parseAttributes reads a resource in the form of OTEL_RESOURCE_ATTRIBUTES as
-// OpenTelemetry's SDKs do: a pair without "=" or without a key is left out, what
-// is not percent-encoded properly is taken as it is, and of a key that is there
-// twice the last counts. It returns them sorted by key, each once. bounded is
-// how many were cut or left out because of the bounds.
+// parseAttributes parses a resource in the form of OTEL_RESOURCE_ATTRIBUTES as
+// OpenTelemetry's SDKs do: a pair without "=" or without a key is dropped, bad
+// percent-encoding is kept as it is, and the last of equal keys wins. It returns the
+// attributes sorted by key. bounded is the number that were cut or dropped because
+// of the bounds.
 func parseAttributes(header string) (attributes []samples.Attribute, bounded int) {
 	for pair := range strings.SplitSeq(header, ",") {
 		key, value, ok := strings.Cut(pair, "=")
@@ -40,7 +40,7 @@ func parseAttributes(header string) (attributes []samples.Attribute, bounded int
 		key, keyCut := decoded(key, maxKey)
 		value, valueCut := decoded(value, maxValue)
 		if keyCut || strings.ContainsFunc(key, unicode.IsControl) {
-			bounded++ // another key than was meant may be one that counts
+			bounded++ // a cut key may be another one that has a meaning
 			continue
 		}
 		if key == "" {
@@ -62,7 +62,7 @@ func parseAttributes(header string) (attributes []samples.Attribute, bounded int
 	return attributes, bounded
 }
 
-// decoded is a percent-encoded word as text of limit bytes at most.
+// decoded returns a percent-encoded word as text of at most limit bytes.
 func decoded(s string, limit int) (text string, cut bool) {
 	s = strings.TrimSpace(s)
 	if d, err := url.PathUnescape(s); err == nil {
@@ -79,9 +79,9 @@ func decoded(s string, limit int) (text string, cut bool) {
 	return strings.Clone(s), true
 }
 
-// claimed says whether an attribute says which process, cgroup or host this is:
-// what the kernel is asked for over a Unix socket and nobody can vouch for over
-// TCP. And what the gate alone may say is never taken from a sender.
+// claimed reports whether an attribute claims a process, a cgroup or a host: over a
+// Unix socket these come from the kernel, over TCP nobody can confirm them.
+// Attributes that only cpu_trigger sets are never accepted from a sender.
 func claimed(key string) bool {
 	switch key {
 	case attr.PID, attr.ParentPID, attr.VPID, attr.GroupLeaderPID, attr.SessionLeaderPID, attr.CreationTime, attr.Cgroup:
@@ -90,10 +90,10 @@ func claimed(key string) bool {
 	return strings.HasPrefix(key, "host.") || strings.HasPrefix(key, attr.Prefix)
 }
 
-// host is how this host is called.
+// host has the host's names.
 type host struct{ name, id string }
 
-// resourceOf is the resource of what a sender sends. who is nil over TCP.
+// resourceOf returns the resource of a sender's profiles. who is nil over TCP.
 func resourceOf(header string, who *processes.Identity, at host) (r *samples.Resource, bounded int) {
 	attributes, bounded := parseAttributes(header)
 	attributes = slices.DeleteFunc(attributes, func(a samples.Attribute) bool {

@@ -13,19 +13,18 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// maxDepth is how many frames of a stack are kept, from the leaf on; what has
-// more is marked as truncated. Pyroscope would cut the leaf off a deeper one.
+// maxDepth is the most frames of a stack that are kept, from the leaf on; a deeper
+// stack is marked as truncated. Pyroscope would cut off the leaf.
 const maxDepth = 1000
 
 // maxStackBytes bounds the stacks that are remembered. At the bound all are
-// forgotten, and made again as they are seen.
+// forgotten, and made again when they are seen.
 const maxStackBytes = 16 << 20
 
-// nativeFrame is what the profiler calls code that is not managed, all of it.
+// nativeFrame is the profiler's name of all code that is not managed.
 const nativeFrame = "Unknown_Native_Function(unknown)"
 
-// stacks makes stacks of names, each once, so that one seen before costs a
-// look-up.
+// stacks makes each stack of names once, so that a known one costs a lookup.
 type stacks struct {
 	decoder *nativeformat.Decoder
 	limit   int
@@ -42,11 +41,11 @@ func newStacks(d *nativeformat.Decoder, limit int) *stacks {
 	return &stacks{decoder: d, limit: limit, byHash: make(map[uint64]*samples.Stack)}
 }
 
-// begin is to be called before the first stack of a buffer.
+// begin is called before the first stack of a buffer.
 func (s *stacks) begin() {
 	if f := s.decoder.Names().Forgotten; f != s.forgotten {
 		s.forgotten = f
-		s.locations = nil // names stand for others now
+		s.locations = nil // the names have new meanings
 		s.forget()
 	} else if s.bytes > s.limit {
 		s.resets++
@@ -65,7 +64,7 @@ func (s *stacks) of(frames []nativeformat.Name) *samples.Stack {
 	if truncated {
 		frames = frames[:maxDepth]
 	}
-	// FNV-1a over names: what collides is made again, no more.
+	// FNV-1a over names. A stack whose hash collides is made again.
 	h := uint64(14695981039346656037)
 	for _, f := range frames {
 		h = (h ^ uint64(f)) * 1099511628211
@@ -106,11 +105,11 @@ func (s *stacks) location(n nativeformat.Name) *samples.Location {
 	return l
 }
 
-// locationOf is the place that a frame's name tells. The name is shown as it
-// came: its argument types tell overloads apart, and a name without them would
-// add these up in every backend that shows names alone. Only where it holds
-// control characters, which could pass for something else on a screen or in a
-// log, a readable form is shown, and the name as it came is the system's.
+// locationOf returns the location of a frame by its name. The name is shown as
+// received: its argument types tell overloads apart, and without them backends that
+// show only names would add these up. A name with control characters, which could
+// pass for something else on a screen or in a log, is shown in a readable form, and
+// the received name becomes the system's name.
 func locationOf(name string) *samples.Location {
 	l := &samples.Location{Type: samples.FrameDotnet, Resolved: true, Lines: []samples.Line{{Function: name}}}
 	if name == nativeFrame {
@@ -122,7 +121,7 @@ func locationOf(name string) *samples.Location {
 	return l
 }
 
-// readable is a name with its control characters written as Go writes them.
+// readable returns a name with its control characters written as in Go source.
 func readable(name string) string {
 	if name == "" {
 		return "(no name)"

@@ -12,10 +12,11 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Zstd decompresses bodies into memory that it does not let them choose: a
-// decoder of streams takes the window that the body asks for, which may be half
-// a gigabyte for a few bytes. In one piece of memory the window is what has been
-// decompressed, however large a body says that it is.
+// Zstd decompresses bodies into bounded memory. A stream decoder allocates the
+// window that a body asks for: half a gigabyte for a few bytes if unbounded, 8 MiB
+// per stalled sender if bounded to the windows that common encoders use. Here a body
+// is decompressed in one piece once it has arrived: the window is the output itself,
+// bounded by MaxBody and counted in memory.
 type Zstd struct {
 	limit   int64
 	memory  *memory
@@ -32,14 +33,14 @@ func (in *Intake) Zstd() (*Zstd, error) {
 }
 
 // zstdBlock is the most that zstd decompresses at a time. With room for one more
-// than the limit, what does not fit is beyond the limit for certain.
+// than the limit, a body that does not fit is certainly beyond the limit.
 const zstdBlock = 128 << 10
 
-// Close ends it.
+// Close frees the decoder.
 func (z *Zstd) Close() { z.decoder.Close() }
 
-// Body returns the decompressed body. It is read when it is first read from, so
-// that what is wrong with it is found there.
+// Body returns the decompressed body. It is decompressed at the first Read, which
+// returns the error if that fails.
 func (z *Zstd) Body(compressed io.ReadCloser) (io.ReadCloser, error) {
 	return &zstdBody{z: z, compressed: compressed, out: z.memory.body()}, nil
 }
@@ -53,7 +54,7 @@ type zstdBody struct {
 	err        error
 }
 
-// Read reads what is decompressed.
+// Read returns decompressed bytes.
 func (b *zstdBody) Read(p []byte) (int, error) {
 	if b.out == nil {
 		return 0, http.ErrBodyReadAfterClose

@@ -5,33 +5,32 @@ package offcpu
 
 import "time"
 
-// rate decides of how many switches one is sampled, and when there are too many
-// of them to be read at all.
+// rate decides which share of the switches is sampled, and when there are too many
+// of them to be read.
 type rate struct {
-	// most is how many switches per second are few enough, stacks how many stacks
-	// are sampled per second; no more than most.
+	// most is the number of switches per second that can be read easily, stacks the
+	// bound on sampled stacks per second; stacks <= most.
 	most, stacks int
 
 	mean               int
-	begin              int64 // of the span that is counted
+	begin              int64 // of the current span
 	switches, sampled  int
-	second, inSecond   int64 // the second that is counted, and its switches
-	calm               int   // spans in a row that a smaller mean would do for
+	second, inSecond   int64 // the current second, and its switches
+	calm               int   // consecutive spans for which a smaller mean would do
 	pauseFor, pausedAt int64
 }
 
 const (
-	// span is how often the mean is thought about.
+	// span is the time between two changes of the mean.
 	span = int64(200 * time.Millisecond)
-	// leastSpan is from when on a span tells something.
+	// leastSpan is the shortest span that is meaningful.
 	leastSpan = int64(10 * time.Millisecond)
-	// calmSpans are waited for before the mean is lowered.
+	// calmSpans pass before the mean is lowered.
 	calmSpans = 10
-	// tooMany is how many times the bound switches may come before they are not
-	// read at all.
+	// tooMany times the bound is the number of switches above which none is read.
 	tooMany = 20
-	// firstPause is the first pause for too many switches; each that follows soon
-	// is twice as long, up to lastPause.
+	// firstPause is the first pause for too many switches. Each that follows soon is
+	// twice as long, up to lastPause.
 	firstPause = int64(time.Second)
 	lastPause  = int64(time.Minute)
 )
@@ -40,9 +39,9 @@ func newRate(most, stacks int, now int64) *rate {
 	return &rate{most: most, stacks: stacks, mean: 1, begin: now, second: now, pauseFor: firstPause}
 }
 
-// next is told the switches (off a CPU) and stacks since it was last called, and
-// returns of how many switches one is to be sampled from now on; pause above 0:
-// none for so long.
+// next adds the switches (off a CPU) and stacks since the last call. It returns
+// mean: one of mean switches is to be sampled from now on. If pause is above 0
+// nothing is to be sampled for that long.
 func (r *rate) next(now int64, switches, sampled int) (mean int, pause time.Duration) {
 	r.switches += switches
 	r.sampled += sampled
@@ -67,11 +66,11 @@ func (r *rate) next(now int64, switches, sampled int) (mean int, pause time.Dura
 	}
 	elapsed = max(elapsed, leastSpan)
 	perSecond := int64(r.switches) * int64(time.Second) / elapsed
-	// Where this does not do, there are too many switches.
+	// Beyond this mean there are too many switches to read.
 	maxMean := int64(2 * tooMany * r.most / r.stacks)
 	want := int(min((perSecond+int64(r.stacks)-1)/int64(r.stacks), maxMean))
-	// Threads of a process each count by themselves, so that what is sampled may
-	// be more than one of mean.
+	// Threads of a process count separately, so more than one of mean switches may
+	// be sampled.
 	stacks := int64(r.sampled) * int64(time.Second) / elapsed
 	if stacks > int64(r.stacks) {
 		want = max(want, int(min(int64(r.mean)*stacks/int64(r.stacks)+1, maxMean)))
@@ -81,7 +80,7 @@ func (r *rate) next(now int64, switches, sampled int) (mean int, pause time.Dura
 	switch {
 	case want > r.mean:
 		r.mean, r.calm = want, 0
-	case 4*want <= 3*r.mean: // not for a little
+	case 4*want <= 3*r.mean: // not for a small difference
 		if r.calm++; r.calm >= calmSpans {
 			r.mean, r.calm = want, 0
 		}
@@ -91,14 +90,15 @@ func (r *rate) next(now int64, switches, sampled int) (mean int, pause time.Dura
 	return r.mean, 0
 }
 
-// resumed begins to count anew.
+// resumed starts counting again.
 func (r *rate) resumed(now int64) {
 	r.begin, r.second = now, now
 	r.switches, r.sampled, r.inSecond = 0, 0, 0
 }
 
-// draw is a number around the mean: its own inverse is the mean's on average, up
-// to a few percent. Uniform from 1 on, it would not be.
+// draw returns a random number around the mean, whose inverse is that of the mean on
+// average, within a few percent. A uniform number from 1 on would not have this
+// property.
 func draw(mean int, intN func(int) int) int {
 	if mean <= 1 {
 		return 1

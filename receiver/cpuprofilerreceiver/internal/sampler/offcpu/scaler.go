@@ -5,38 +5,38 @@ package offcpu
 
 import "github.com/hotprofile/hotprofile/internal/samples"
 
-// scaler gives parts of waits the value that they stand for: their length where
-// every switch is sampled, else more, see the package documentation.
+// scaler gives parts of waits the value that they stand for: their length if every
+// switch is sampled, else more; see the package documentation.
 type scaler struct {
-	// most is how many parts are held until their values are known. At the bound
+	// most bounds the parts that are held until their values are known. At the bound
 	// they are settled early.
 	most int
-	// emit takes each part with a stack and its value.
+	// emit is called with each part with a stack, and its value.
 	emit func(p *part, typ *samples.Type, period, value int64)
 
-	// mean is of how many switches one is sampled now.
+	// One of mean switches is sampled now.
 	mean  int64
 	sums  map[int]*sums
 	held  []part
 	spare []*sums
-	// stackless are parts without a stack that stand for nothing: their stack
-	// could not be read though every switch is sampled. unshared is the time that
-	// no stack was found for.
+	// stackless is the number of parts whose stack could not be read although every
+	// switch is sampled. unshared is the time that no stack was found for.
 	stackless uint64
 	unshared  int64
 }
 
-// sums are what is known of one process's waits, by kind: blocked, preempted.
+// sums are of one process's waits, by kind: blocked, preempted.
 type sums struct {
 	all, sampled [2]int64
 	// before and given are running sums of lengths and values, so that rounding
-	// does not add up.
+	// errors do not accumulate.
 	before, given [2]int64
-	// idle is for how many settlements none was sampled.
+	// idle is the number of settlements without a sample.
 	idle int
 }
 
-// maxIdle is for how many settlements a process's time waits for a sample of it.
+// maxIdle is the number of settlements for which a process's time waits for a sample
+// of it.
 const maxIdle = 12
 
 func newScaler(most int, emit func(*part, *samples.Type, int64, int64)) *scaler {
@@ -96,7 +96,7 @@ func (s *scaler) newSums() *sums {
 	return new(sums)
 }
 
-// settle gives the parts that are held their values.
+// settle gives the held parts their values.
 func (s *scaler) settle() {
 	for i := range s.held {
 		p := &s.held[i]
@@ -113,7 +113,7 @@ func (s *scaler) settle() {
 		s.emit(p, typ, s.mean, max(upTo-sum.given[k], 1))
 		sum.given[k] = upTo
 	}
-	clear(s.held) // lets go of processes that are gone
+	clear(s.held) // frees processes that are gone
 	s.held = s.held[:0]
 	for pid, sum := range s.sums {
 		any := false
@@ -150,7 +150,7 @@ func (s *scaler) dropSums() {
 	}
 }
 
-// setMean is told of how many switches one is sampled from now on.
+// setMean sets that one of mean switches is sampled from now on.
 func (s *scaler) setMean(mean int) {
 	if s.mean == int64(mean) {
 		return
@@ -162,7 +162,7 @@ func (s *scaler) setMean(mean int) {
 	s.mean = int64(mean)
 }
 
-// forget lets go of what is held; it returns how many parts that was.
+// forget drops what is held and returns the number of parts.
 func (s *scaler) forget() (held int) {
 	held = len(s.held)
 	clear(s.held)

@@ -9,8 +9,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// NewStill returns a Still that reads below root, where the host's root is
-// mounted. It belongs to one goroutine.
+// NewStill returns a Still that reads below root, the folder that the host's root is
+// mounted at. It belongs to one goroutine.
 func NewStill(root string) Still {
 	proc := procfs.At(root)
 	var buf []byte
@@ -24,9 +24,9 @@ func NewStill(root string) Still {
 	}
 }
 
-// parseStatus returns from a thread's status file how often it has left its CPU
-// and whether it runs. ok is false for a dead thread, and true where the file
-// does not tell.
+// parseStatus returns from a thread's status file the number of times it has left
+// its CPU and whether it runs. ok is false for a dead thread, and true if the file
+// has no state.
 func parseStatus(status []byte) (switches uint64, running, ok bool) {
 	s, err := procfs.ParseStatus(status)
 	if err != nil {

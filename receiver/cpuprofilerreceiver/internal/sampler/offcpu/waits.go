@@ -10,14 +10,14 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// caller is what the sample of a thread that leaves its CPU tells of it.
+// caller is what the sample of a thread that leaves its CPU has recorded.
 type caller struct {
 	resource *samples.Resource
-	stack    *samples.Stack // nil: there was no sample
+	stack    *samples.Stack // nil without a sample
 	thread   samples.Thread
 }
 
-// part is a wait, or as much of it as lies in one window.
+// part is a wait, or its part within one window.
 type part struct {
 	caller
 	pid       int
@@ -27,83 +27,83 @@ type part struct {
 	length int64
 }
 
-// state is what a thread does, as far as records told.
+// state is what a thread does, according to its records.
 type state uint8
 
 const (
-	// running: it is on a CPU. It leaves that by a switch off it, to waiting, or
-	// by its end.
+	// running: it is on a CPU. Exits: a switch off the CPU, to waiting; its end, to
+	// ended.
 	running state = iota
-	// waiting: it is off its CPU since thread.began, of which what is before
-	// thread.since is shown already. It leaves that by a switch onto a CPU.
+	// waiting: it is off its CPU since thread.began; what is before thread.since is
+	// emitted already. Exits: a switch onto a CPU, to running; its end, to ended.
 	waiting
-	// ended: its end was told. The switches that follow, of which the last is off
-	// its CPU for ever, are nobody's. It is forgotten two cuts later, or when
-	// another thread has its id.
+	// ended: its end was recorded. Later switches, the last of which takes it off
+	// its CPU for ever, are ignored. It is forgotten two cuts later, or when another
+	// thread gets its id.
 	ended
 )
 
-// thread is one thread. What is not known to run, wait or have ended has none.
+// thread is one thread that is known to run, wait or have ended.
 type thread struct {
 	tid, pid int
-	// target is what the event was attached to that told of it last.
+	// target is the attachment whose event recorded it last.
 	target    *perfevent.Attachment
 	state     state
 	preempted bool
-	// began is when the wait began, since from when on it is to be shown.
+	// began is when the wait began, since where its part that is not emitted begins.
 	began, since int64
-	// next is of the sample that came since the last switch, caller of the wait.
+	// next is from the sample since the last switch, caller belongs to the wait.
 	next, caller caller
 	hasNext      bool
 	checked      check
 }
 
-// waitCounts are what is not shown, since the beginning.
+// waitCounts are counters since the beginning.
 type waitCounts struct {
-	// Switches are the records of switches, Waits the waits whose two ends were
-	// seen, Short those of them shorter than is shown.
+	// Switches are the switch records, Waits the waits with both ends seen, Short
+	// those of them that are shorter than the shortest emitted.
 	Switches, Waits, Short uint64
-	// UnderWay are waits whose beginning was not seen, Forgotten those whose end
-	// was not: sampling paused, records lost, the target let go, the thread gone
-	// elsewhere.
+	// UnderWay are waits whose beginning was not seen, Forgotten those whose end was
+	// not: sampling paused, records were lost, the target was detached, or the
+	// thread moved.
 	UnderWay, Forgotten uint64
-	// LeftOut are waits of threads that were too many to follow.
+	// LeftOut are waits of threads beyond the bound.
 	LeftOut uint64
 }
 
-// waits makes waits of switches. Times are nanoseconds of one clock.
+// waits turns switches into waits. Times are nanoseconds of one clock.
 type waits struct {
-	// least is the length from which on waits are shown.
+	// least is the length of the shortest wait that is emitted.
 	least int64
-	// most is how many threads are followed. At the bound new ones are left out,
+	// most bounds the threads that are followed. At the bound new ones are left out
 	// and counted, until others have ended.
 	most int
-	// done takes each part. It must not keep it.
+	// done is called with each part, and must not keep it.
 	done func(*part)
-	// still says whether a thread that has not been told of for a window is still
-	// where it was; nil: it is believed to be.
+	// still reports whether a thread without a record for a window still waits; if
+	// nil, it is believed to.
 	still func(*thread) bool
 
 	threads map[int]*thread
 	free    []*thread
 	ended   [2][]int
 	counts  waitCounts
-	out     part // what done is given
+	out     part // the argument of done
 }
 
-// echo is how long after a switch off a CPU another one of the same thread is the
-// same one, told by a second event: while one replaces the other.
+// echo is the time within which a second switch of a thread off its CPU is the same
+// one, recorded by a second event while one event replaces the other.
 const echo = int64(50 * time.Microsecond)
 
-// maxChecked bounds the threads that are looked at per cut.
+// maxChecked bounds the threads that are checked per cut.
 const maxChecked = 256
 
 func newWaits(least time.Duration, most int, done func(*part)) *waits {
 	return &waits{least: int64(least), most: most, done: done, threads: make(map[int]*thread)}
 }
 
-// known returns a thread, of the pid's process, and makes it known; nil where
-// there are too many.
+// known returns a thread of the pid's process, and adds it if it is new; nil at the
+// bound.
 func (w *waits) known(pid, tid int) *thread {
 	if t := w.threads[tid]; t != nil {
 		t.pid = pid
@@ -136,7 +136,8 @@ func (w *waits) remove(t *thread) {
 	w.free = append(w.free, t)
 }
 
-// sampled takes who is about to leave its CPU. The record of the switch follows.
+// sampled records the sample of a thread that is about to leave its CPU. The record
+// of the switch follows.
 func (w *waits) sampled(pid, tid int, c caller) {
 	t := w.known(pid, tid)
 	if t == nil || t.state == ended {
@@ -145,7 +146,7 @@ func (w *waits) sampled(pid, tid int, c caller) {
 	t.next, t.hasNext = c, true
 }
 
-// left takes that a thread is off its CPU from time on.
+// left records that a thread left its CPU at time.
 func (w *waits) left(pid, tid int, time int64, preempted bool, target *perfevent.Attachment) {
 	w.counts.Switches++
 	t := w.known(pid, tid)
@@ -164,7 +165,7 @@ func (w *waits) left(pid, tid int, time int64, preempted bool, target *perfevent
 			t.next, t.hasNext = caller{}, false
 			return
 		}
-		w.counts.Forgotten++ // it came back where nobody told
+		w.counts.Forgotten++ // its return was not recorded
 	}
 	t.state, t.preempted, t.target = waiting, preempted, target
 	t.began, t.since = time, time
@@ -176,7 +177,7 @@ func (w *waits) left(pid, tid int, time int64, preempted bool, target *perfevent
 	t.checked = check{}
 }
 
-// came takes that a thread is on a CPU from time on.
+// came records that a thread got a CPU at time.
 func (w *waits) came(pid, tid int, time int64, target *perfevent.Attachment) {
 	w.counts.Switches++
 	t := w.threads[tid]
@@ -189,11 +190,11 @@ func (w *waits) came(pid, tid int, time int64, target *perfevent.Attachment) {
 		return
 	}
 	if t.state != waiting {
-		return // told twice, or ended
+		return // recorded twice, or ended
 	}
 	w.counts.Waits++
 	if time-t.began >= w.least {
-		w.show(t, time)
+		w.emit(t, time)
 	} else {
 		w.counts.Short++
 	}
@@ -201,29 +202,29 @@ func (w *waits) came(pid, tid int, time int64, target *perfevent.Attachment) {
 	t.caller = caller{}
 }
 
-// show hands over what is not yet shown of a wait.
-func (w *waits) show(t *thread, until int64) {
+// emit emits the part of a wait that is not emitted yet.
+func (w *waits) emit(t *thread, until int64) {
 	if until <= t.since {
-		return // a record that was written late
+		return // a record was written late
 	}
 	w.out = part{caller: t.caller, pid: t.pid, preempted: t.preempted, end: until, length: until - t.since}
 	w.done(&w.out)
 	t.since = until
 }
 
-// started takes that a thread has begun, whatever had its id before.
+// started records that a thread has begun, whatever had its id before.
 func (w *waits) started(tid int) {
 	if t := w.threads[tid]; t != nil {
 		w.drop(t)
 	}
 }
 
-// exited takes the end of a thread.
+// exited records the end of a thread.
 func (w *waits) exited(pid, tid int) {
 	t := w.threads[tid]
 	if t == nil {
-		// The last switch of the first thread of a process is told with its id,
-		// until its parent has asked for its end; those of others are not.
+		// The last switch of a process's first thread is recorded with its id, until
+		// its parent has waited for it; those of other threads are not.
 		if pid != tid {
 			return
 		}
@@ -241,12 +242,12 @@ func (w *waits) exited(pid, tid int) {
 	w.ended[0] = append(w.ended[0], tid)
 }
 
-// executed takes that a thread runs another program. Where it is not the first of
-// its process it has taken that one's id, whose end was told.
+// executed records that a thread runs another program. If it is not the first thread
+// of its process it has got that one's id, whose end was recorded.
 func (w *waits) executed(tid int) { w.started(tid) }
 
-// cut ends a window at time: waits in progress are shown up to it. One that is
-// shorter than is shown waits until its length is known.
+// cut ends a window at time: waits in progress are emitted up to it. A wait that is
+// shorter than the shortest emitted is left until its length is known.
 func (w *waits) cut(time int64) {
 	checks := 0
 	for _, t := range w.threads {
@@ -260,7 +261,7 @@ func (w *waits) cut(time int64) {
 				continue
 			}
 		}
-		w.show(t, time)
+		w.emit(t, time)
 	}
 	for _, tid := range w.ended[1] {
 		if t := w.threads[tid]; t != nil && t.state == ended {
@@ -270,7 +271,7 @@ func (w *waits) cut(time int64) {
 	w.ended[0], w.ended[1] = w.ended[1][:0], w.ended[0]
 }
 
-// forget forgets every thread: what they do is not known from here on.
+// forget forgets every thread: what they do is unknown from here on.
 func (w *waits) forget() {
 	for _, t := range w.threads {
 		w.drop(t)
@@ -278,7 +279,7 @@ func (w *waits) forget() {
 	w.ended[0], w.ended[1] = w.ended[0][:0], w.ended[1][:0]
 }
 
-// forgetTarget forgets the threads that a target's events told of.
+// forgetTarget forgets the threads that an attachment's events recorded.
 func (w *waits) forgetTarget(target *perfevent.Attachment) {
 	for _, t := range w.threads {
 		if t.target == target {

@@ -5,13 +5,14 @@ package oncpu
 
 import "time"
 
-// pace decides how often is sampled, by what it costs. It halves the frequency
-// while the cost is above its bound and halving helps, and doubles it again when
-// twice the cost of now, which is the most that the double can cost, would be well
+// pace decides the sampling frequency by its cost. It halves the frequency while the
+// cost is above its bound and halving helps, and doubles it again when twice the
+// current cost, which is the most that the double frequency can cost, would be well
 // below. It has no clock: time and cost are arguments.
 type pace struct {
-	// bound is the most CPU time per time and CPU, 0 for none; window how long cost
-	// is added up before it is judged; lowest how often the frequency may be halved.
+	// bound is the most CPU time per time and CPU, 0 for none. window is the time
+	// over which cost is summed before it is judged. lowest is how often the
+	// frequency may be halved.
 	bound  float64
 	window time.Duration
 	lowest int
@@ -19,52 +20,53 @@ type pace struct {
 	halvings int
 	began    int64
 	spent    time.Duration // when the window began
-	// cost is that of the last window; over and calm are how many windows in a row
-	// were above the bound, and would be below it at the double frequency.
+	// cost is that of the last window. over is the number of consecutive windows
+	// above the bound; calm that of windows that would be below it at the double
+	// frequency.
 	cost       float64
 	over, calm int
-	// before is the cost that the last halving was to lower, 0 where that has been
-	// judged; rest is how many windows pass until halving is tried again after it
-	// was in vain, and vain how often in a row it was.
+	// before is the cost that the last halving was to lower, 0 once that was judged.
+	// rest is the number of windows until halving is tried again after it did not
+	// help, vain the number of consecutive times that it did not.
 	before     float64
 	rest, vain int
 }
 
 const (
-	// overWindows have to be above the bound before the frequency is halved: names
-	// of programs that are seen for the first time cost much once.
+	// overWindows have to be above the bound before the frequency is halved:
+	// resolving the names of new programs is expensive only once.
 	overWindows = 2
-	// calmWindows have to be calm before it is doubled, at most calmShare of the
-	// bound at the double frequency: what is between is left as it is, so that a
-	// load near the bound does not have the frequency go up and down.
+	// calmWindows have to be calm before it is doubled: at most calmShare of the
+	// bound at the double frequency. Between the two nothing changes, so that the
+	// frequency does not oscillate under a load near the bound.
 	calmWindows = 3
 	calmShare   = 0.75
-	// helpShare is the most that is left of the cost where halving has helped.
-	// Processes that start and end cost the same at any frequency: lowering it for
-	// them would end in no profile and the same cost.
+	// helpShare is the most that may remain of the cost for halving to have helped.
+	// Processes that start and end cost the same at any frequency: a lower one would
+	// yield fewer samples at the same cost.
 	helpShare = 0.9
-	// restWindows pass until what was in vain is tried again, twice as many each
-	// time up to mostRestWindows: a load changes.
+	// restWindows pass until halving is tried again after it did not help, twice as
+	// many each time up to mostRestWindows: a load changes.
 	restWindows, mostRestWindows = 8, 128
 )
 
-// newPace begins at a frequency in Hz.
+// newPace returns a pace that begins at a frequency in Hz.
 func newPace(bound float64, window time.Duration, frequency int) *pace {
 	p := &pace{bound: bound, window: window}
 	for f := frequency; f > 1<<p.lowest; {
-		p.lowest++ // to 1 Hz, or less where halving does not meet it
+		p.lowest++ // to 1 Hz or less
 	}
 	return p
 }
 
-// restart begins a window anew: what came before is not to be judged.
+// restart begins a new window: earlier cost is not judged.
 func (p *pace) restart(now int64, spent time.Duration) {
 	p.began, p.spent = now, spent
 	p.over, p.calm, p.before = 0, 0, 0
 }
 
-// next takes the CPU time that was spent by now, on samples of so many CPUs. It
-// reports whether a window has been judged; halvings may have changed then.
+// next adds the CPU time that was spent by now on samples of so many CPUs. It
+// reports whether a window was judged; halvings may have changed then.
 func (p *pace) next(now int64, spent time.Duration, cpus int) (judged bool) {
 	elapsed := now - p.began
 	if p.bound <= 0 || elapsed < int64(p.window) || cpus <= 0 {
@@ -83,7 +85,7 @@ func (p *pace) next(now int64, spent time.Duration, cpus int) (judged bool) {
 	p.rest = max(0, p.rest-1)
 	switch {
 	case p.over >= overWindows && p.before > 0 && p.cost > helpShare*p.before:
-		p.halvings-- // it was in vain
+		p.halvings-- // it did not help
 		p.rest = min(restWindows<<p.vain, mostRestWindows)
 		p.vain = min(p.vain+1, 8)
 		p.over, p.before = 0, 0
@@ -100,11 +102,11 @@ func (p *pace) next(now int64, spent time.Duration, cpus int) (judged bool) {
 	return true
 }
 
-// exceeded says that the bound is exceeded and lowering the frequency further does
-// not do: it is at its lowest, or that was in vain.
+// exceeded reports whether the bound is exceeded and a lower frequency does not
+// help: it is at its lowest, or halving did not help.
 func (p *pace) exceeded() bool {
 	return p.vain > 0 || p.over >= overWindows && p.halvings == p.lowest
 }
 
-// period is the sampling period, given that of no halving.
+// period returns the sampling period, given that without halvings.
 func (p *pace) period(full time.Duration) time.Duration { return full << p.halvings }

@@ -15,14 +15,14 @@ import (
 	"go.opentelemetry.io/collector/config/configmiddleware"
 )
 
-// client is confighttp's client, with the connections of an endpoint: to its
-// socket where it has one, and a new one for each pull, which tells at once that a
+// client returns confighttp's client with the connections of an endpoint: to its
+// socket if it has one, and a new one for each pull, which shows at once that a
 // program was restarted.
 func (cfg *Config) client(ctx context.Context, host component.Host, set component.TelemetrySettings) (*http.Client, error) {
 	client := cfg.ClientConfig
-	client.Timeout = 0 // each pull has its own
+	client.Timeout = 0 // each pull has a timeout of its own
 	client.DisableKeepAlives = true
-	// confighttp lets nobody but a middleware at its transport.
+	// Only a middleware can reach confighttp's transport.
 	id := component.MustNewIDWithName("hotprofile", "pprof_transport")
 	client.Middlewares = append(slices.Clone(client.Middlewares), configmiddleware.Config{ID: id})
 	extensions := make(map[component.ID]component.Component)
@@ -38,25 +38,24 @@ func (cfg *Config) client(ctx context.Context, host component.Host, set componen
 	return made, nil
 }
 
-// maxHeader bounds the head of an answer.
+// maxHeader bounds the header of a response.
 const maxHeader = 64 << 10
 
-// transport is an HTTP client middleware that is told what it wraps, and sets that
-// up.
+// transport is an HTTP client middleware that configures the transport it wraps.
 type transport struct {
 	component.StartFunc
 	component.ShutdownFunc
 	socket string
 }
 
-// GetHTTPRoundTripper returns what sets a transport up.
+// GetHTTPRoundTripper returns a function that configures a transport.
 func (t transport) GetHTTPRoundTripper(context.Context) (func(context.Context, http.RoundTripper) (http.RoundTripper, error), error) {
 	return func(_ context.Context, base http.RoundTripper) (http.RoundTripper, error) {
 		to, ok := base.(*http.Transport)
 		if !ok {
 			return nil, fmt.Errorf("set up the connections to a pprof endpoint: %T is no HTTP transport", base)
 		}
-		to.DisableCompression = true // profiles are compressed by themselves
+		to.DisableCompression = true // profiles are compressed already
 		to.MaxResponseHeaderBytes = maxHeader
 		if t.socket != "" {
 			to.Proxy = nil

@@ -14,25 +14,25 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// Sink takes samples. It reports false where there is no room: the event is lost.
+// Sink is the buffer that samples go to. It returns false if there is no room: the
+// event is lost.
 type Sink interface {
 	AddSent(k samples.Key, unixNano, value int64) bool
 }
 
-// Lost is what of a profile did not get to the sink, by event: what found no
-// room, and what made no sense.
+// Lost is the number of a profile's events that did not get to the sink.
 type Lost struct{ NoRoom, Unreadable int }
 
-// The bounds of what a stack may have. net/http/pprof's own have 128 frames.
+// The bounds of a stack. net/http/pprof's own stacks have up to 128 frames.
 const (
 	maxDepth = 1024
 	maxText  = 4096
-	// goDepth is how many calls Go's runtime records: a stack that has as many may
-	// have had more.
+	// goDepth is the most calls that Go's runtime records: a stack that has as many
+	// may be truncated.
 	goDepth = 128
 )
 
-// pulled is a profile on its way to the sink.
+// pulled is a profile that is being converted.
 type pulled struct {
 	kind     Kind
 	profile  *profile.Profile
@@ -60,9 +60,9 @@ type sumKey struct {
 
 var errImplausible = errors.New("it has more samples than CPUs could have taken in its time")
 
-// hand hands a profile's samples to the sink. Samples of one stack are added up:
-// labels do not tell them apart, except for the span that was active.
-func (c *pulled) hand(to Sink) (added int, lost Lost, err error) {
+// emit adds a profile's samples to the sink. Samples of one stack are summed: labels
+// do not tell them apart, except for the active span.
+func (c *pulled) emit(to Sink) (added int, lost Lost, err error) {
 	columns, err := c.kind.columns(c.profile)
 	if err != nil {
 		return 0, lost, err
@@ -88,7 +88,7 @@ func (c *pulled) hand(to Sink) (added int, lost Lost, err error) {
 		for j, col := range columns {
 			v := s.Value[col.index] / col.divisor
 			if v <= 0 {
-				// A difference of scaled estimates may be a little below nothing.
+				// A difference of scaled estimates may be slightly negative.
 				continue
 			}
 			if all[i].values[j] > math.MaxInt64-v {
@@ -115,8 +115,8 @@ func (c *pulled) hand(to Sink) (added int, lost Lost, err error) {
 	return added, lost, nil
 }
 
-// add adds the events of one stack: one with the value, or as many as were
-// counted, spread evenly over the window.
+// add adds the events of one stack: one with the value, or as many as were counted,
+// spread evenly over the window.
 func (c *pulled) add(to Sink, s *sums, typ *samples.Type, v int64) (added, noRoom int) {
 	if v == 0 {
 		return 0, 0
@@ -131,14 +131,13 @@ func (c *pulled) add(to Sink, s *sums, typ *samples.Type, v int64) (added, noRoo
 	step := float64(c.window.End-c.window.Start) / float64(v)
 	for i := range v {
 		if !to.AddSent(k, c.window.Start+int64((float64(i)+0.5)*step), 0) {
-			return int(i), int(v - i) // and there will be none for the rest
+			return int(i), int(v - i) // nor is there room for the rest
 		}
 	}
 	return int(v), 0
 }
 
-// stack returns a sample's stack, the same one for the same calls; nil where it
-// has none.
+// stack returns a sample's stack, the same one for the same calls; nil without one.
 func (c *pulled) stack(s *profile.Sample) *samples.Stack {
 	key := c.scratch[:0]
 	for _, l := range s.Location[:min(len(s.Location), maxDepth)] {
@@ -195,7 +194,8 @@ func (c *pulled) location(l *profile.Location) *samples.Location {
 	return at
 }
 
-// mapping returns nil for one that its location is not in: some write zeros.
+// mapping returns nil if the location is outside of its mapping: some programs write
+// zeros.
 func (c *pulled) mapping(l *profile.Location) *samples.Mapping {
 	m := l.Mapping
 	if m == nil || m.Limit < m.Start || m.Limit != 0 && (l.Address < m.Start || l.Address > m.Limit) {
@@ -217,7 +217,7 @@ func (c *pulled) mapping(l *profile.Location) *samples.Mapping {
 
 func cut(s string) string { return s[:min(len(s), maxText)] }
 
-// linkOf is the span that was active, where a program labels its samples with it.
+// linkOf returns the active span, if the program labels its samples with it.
 func linkOf(s *profile.Sample) (l samples.Link) {
 	trace, span := s.Label["trace_id"], s.Label["span_id"]
 	if len(trace) != 1 || len(span) != 1 || len(trace[0]) != 2*len(l.TraceID) || len(span[0]) != 2*len(l.SpanID) {
@@ -231,8 +231,8 @@ func linkOf(s *profile.Sample) (l samples.Link) {
 	return l
 }
 
-// FrameTypeOf is what the frames of a program are, by its telemetry.sdk.language.
-// net/http/pprof is Go's.
+// FrameTypeOf returns the frame type of a program by its telemetry.sdk.language.
+// Without one it is Go's.
 func FrameTypeOf(language string) samples.FrameType {
 	switch language {
 	case "", "go":

@@ -1,13 +1,13 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pprof pulls profiles from endpoints in the manner of net/http/pprof
-// and hands their samples on. A Puller has one endpoint: at each interval, or as
-// soon as the program behind it is hot, it finds out which process that is, pulls
-// the profiles that are wanted, all at once, and turns them into samples.
+// Package pprof pulls profiles from endpoints that serve what net/http/pprof does,
+// and adds their samples to a buffer. A Puller has one endpoint: at each interval,
+// or as soon as the program behind it is hot, it identifies the process, pulls the
+// configured profiles, all at once, and converts them into samples.
 //
-// What is cumulative in the program (allocations, contentions) is asked for as the
-// difference over a window of time, ?seconds=N, which net/http/pprof works out
-// itself: nothing of an earlier pull is kept, and a program that was restarted
-// starts afresh. Whatever comes is bounded before it is decoded.
+// Cumulative profiles (allocations, contentions) are requested as the difference
+// over a window, ?seconds=N, which net/http/pprof computes itself: no earlier pull
+// is kept, and a restarted program needs no care. Every response is bounded before
+// it is decoded.
 package pprof

@@ -17,9 +17,10 @@ import (
 type Kind struct {
 	// Name is the last part of its path.
 	Name string
-	// Timed says that it is of a window of time, which the endpoint is told.
+	// Timed reports whether the profile is of a window, whose length the request
+	// has.
 	Timed bool
-	// values are what its values are, by pprof's name and unit.
+	// values are its values by pprof's name and unit.
 	values []value
 }
 
@@ -31,7 +32,7 @@ type value struct {
 
 const nameCPU = "profile"
 
-// Kinds are all there are.
+// Kinds returns all kinds.
 func Kinds() []Kind {
 	return []Kind{
 		{nameCPU, true, []value{{"samples", "count", samples.PprofCPU}}},
@@ -44,7 +45,7 @@ func Kinds() []Kind {
 	}
 }
 
-// KindOf returns the one with a name.
+// KindOf returns the kind of a name.
 func KindOf(name string) (Kind, bool) {
 	for _, k := range Kinds() {
 		if k.Name == name {
@@ -54,8 +55,8 @@ func KindOf(name string) (Kind, bool) {
 	return Kind{}, false
 }
 
-// column is one value of a profile's samples and what it is, divided by unit
-// where it is not the value that is wanted.
+// column is one value of a profile's samples and its type, with what it has to be
+// divided by.
 type column struct {
 	index   int
 	typ     *samples.Type
@@ -64,7 +65,7 @@ type column struct {
 
 var errNotDelta = errors.New("the values are those since the program's start: the endpoint does not know ?seconds, which net/http/pprof does since Go 1.17")
 
-// columns finds the values in a profile that has been read.
+// columns finds the values in a decoded profile.
 func (k Kind) columns(p *profile.Profile) ([]column, error) {
 	if k.Timed && k.Name != nameCPU && p.DurationNanos <= 0 {
 		return nil, errNotDelta
@@ -87,7 +88,7 @@ func (k Kind) columns(p *profile.Profile) ([]column, error) {
 	if t := p.PeriodType; t == nil || t.Type != "cpu" || t.Unit != "nanoseconds" || p.Period <= 0 {
 		return nil, errors.New("it is no CPU profile: its period is not of cpu/nanoseconds")
 	}
-	if len(found) == 0 { // some write the time alone
+	if len(found) == 0 { // some write only the time
 		for i, t := range p.SampleType {
 			if t.Type == "cpu" && t.Unit == "nanoseconds" {
 				return []column{{i, samples.PprofCPU, p.Period}}, nil
@@ -98,17 +99,17 @@ func (k Kind) columns(p *profile.Profile) ([]column, error) {
 	return found, nil
 }
 
-// period is what the samples of a profile have as theirs.
+// period returns the period of a profile's samples.
 func period(p *profile.Profile) int64 { return max(p.Period, 1) }
 
-// maxCPUs is more than any host has: a profile with more samples than that many
-// CPUs can take in its time is none.
+// maxCPUs is more than any host has: a profile with more samples than so many CPUs
+// can take in its time is invalid.
 const maxCPUs = 4096
 
-// plausible says whether there is a CPU profile with that many samples.
+// plausible reports whether a CPU profile may have n samples.
 func plausible(n, window, period int64) bool {
 	return float64(n) <= maxCPUs*(float64(window)/float64(period)+1) && n <= math.MaxInt32
 }
 
-// Sampler is what the counters call it.
+// Sampler returns the sampler's name in the counters.
 func (k Kind) Sampler() string { return k.values[0].typ.Sampler }

@@ -19,11 +19,11 @@ type Outcome int
 
 // The outcomes.
 const (
-	// OK: its samples, if it had any, were handed on.
+	// OK: its samples, if any, were added.
 	OK Outcome = iota
 	// Busy: another CPU profile of the program is being taken.
 	Busy
-	// Invalid: what came is not the profile that was asked for.
+	// Invalid: the response is not the requested profile.
 	Invalid
 	// Refused: the endpoint answered with an error.
 	Refused
@@ -31,9 +31,9 @@ const (
 	Stopped
 	// Timeout: it took too long.
 	Timeout
-	// TooLarge: there was more than is read, or than is decoded.
+	// TooLarge: the response is beyond the bounds.
 	TooLarge
-	// Unidentified: it cannot be told which process the endpoint is of.
+	// Unidentified: the process of the endpoint cannot be identified.
 	Unidentified
 	// Unreachable: nobody answered.
 	Unreachable
@@ -41,7 +41,7 @@ const (
 	outcomes
 )
 
-// Outcomes are all there are.
+// Outcomes returns all outcomes.
 func Outcomes() []Outcome {
 	all := make([]Outcome, outcomes)
 	for i := range all {
@@ -50,7 +50,7 @@ func Outcomes() []Outcome {
 	return all
 }
 
-// String is what the metric calls it.
+// String returns the value of the metric's attribute.
 func (o Outcome) String() string {
 	switch o {
 	case OK:
@@ -75,7 +75,7 @@ func (o Outcome) String() string {
 	return "outcome " + strconv.Itoa(int(o))
 }
 
-// help says what the user can do.
+// help returns what the user can do.
 func (o Outcome) help() string {
 	switch o {
 	case Busy:
@@ -96,7 +96,7 @@ func (o Outcome) help() string {
 	return ""
 }
 
-// refusal is an answer that is no profile.
+// refusal is a response that is not a profile.
 type refusal struct {
 	status int
 	text   string
@@ -110,24 +110,24 @@ func (e *refusal) Error() string {
 	return s
 }
 
-// maxRefusal bounds what is read of an answer that is no profile.
+// maxRefusal bounds what is read of such a response.
 const maxRefusal = 512
 
 func refusalOf(resp *http.Response) *refusal {
-	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // what has come is good enough for a log
+	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // a part is good enough for a log
 	return &refusal{resp.StatusCode, strings.TrimSpace(string(b))}
 }
 
-// busy is what net/http/pprof says while the runtime takes another CPU profile.
+// busy is net/http/pprof's response while the runtime takes another CPU profile.
 const busy = "cpu profiling already in use"
 
-// errInvalid marks what came and makes no sense.
+// errInvalid marks an invalid profile.
 type errInvalid struct{ error }
 
 func (e errInvalid) Unwrap() error { return e.error }
 
-// outcomeOf tells what an error of a pull means. stopped says that the puller was
-// told to stop.
+// outcomeOf returns the outcome of a pull's error. stopped reports that the puller
+// was stopped.
 func outcomeOf(err error, stopped bool) Outcome {
 	var no *refusal
 	var timeout net.Error
@@ -158,11 +158,11 @@ func outcomeOf(err error, stopped bool) Outcome {
 
 var errRedirected = errors.New("the endpoint redirects to another host, which is not followed")
 
-// maxRedirects is how many redirects are followed within a host.
+// maxRedirects is the most redirects that are followed within a host.
 const maxRedirects = 3
 
-// SameHost is for http.Client.CheckRedirect: credentials and pulls are for the host
-// that was configured alone.
+// SameHost is for http.Client.CheckRedirect: credentials and pulls are only for the
+// configured host.
 func SameHost(req *http.Request, via []*http.Request) error {
 	first := via[0].URL
 	if req.URL.Scheme != first.Scheme || req.URL.Host != first.Host {

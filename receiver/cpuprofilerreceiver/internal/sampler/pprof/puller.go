@@ -19,51 +19,52 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// Subject is what an endpoint's profiles are about.
+// Subject is the process or unit that an endpoint's profiles are of.
 type Subject struct {
 	Resource *samples.Resource
-	// Unit tells where it is; the zero value where that is not known.
+	// Unit identifies it; the zero value if it is unknown.
 	Unit processes.Identity
 	// Frames is the type of its frames.
 	Frames samples.FrameType
 }
 
-// ErrUnidentified says that it cannot be told which process an endpoint is of.
-var ErrUnidentified = errors.New("it cannot be told which process this endpoint is of")
+// ErrUnidentified is returned when the process of an endpoint cannot be identified.
+var ErrUnidentified = errors.New("the process of this endpoint cannot be identified")
 
-// Heat tells what is hot.
+// Heat reports what is hot.
 type Heat interface {
-	// Any says whether anything is.
+	// Any reports whether any unit is hot.
 	Any() bool
-	// Hot says whether a unit is.
+	// Hot reports whether a unit is.
 	Hot(unit processes.Identity) bool
 }
 
-// Settings are what a Puller needs to know.
+// Settings are what a Puller needs.
 type Settings struct {
-	// URL is the endpoint without the profiles' names, Client whom to ask with. It
-	// must not follow redirects to other hosts: see SameHost.
+	// URL is the endpoint without the profiles' names. Client must not follow
+	// redirects to other hosts: see SameHost.
 	URL    *url.URL
 	Client *http.Client
 	Kinds  []Kind
-	// Interval is from the beginning of one round of pulls to that of the next,
-	// Duration the time that a profile of a window covers, whole seconds; Timeout
-	// is what a pull may take beyond that.
+	// Interval is the time from the start of one round of pulls to that of the next.
+	// Duration is the time that a timed profile covers, in whole seconds. Timeout is
+	// the time that a pull may take beyond that.
 	Interval, Duration, Timeout time.Duration
-	// MaxSize bounds a profile, as it comes and decompressed.
+	// MaxSize bounds a profile, as received and decompressed.
 	MaxSize int64
-	// Find finds out whose profiles these are. It is asked before each round. With
-	// ErrUnidentified it may return a subject all the same, without a unit.
+	// Find identifies the process before each round. With ErrUnidentified it may
+	// return a subject without a unit.
 	Find func(ctx context.Context) (Subject, error)
-	// Heat is nil where the endpoint is pulled whatever is hot. Changed gets a token
-	// when something else is. Look is how often Find is asked while anything is.
+	// Heat is nil if the endpoint is pulled always. Changed receives when the hot
+	// units have changed. Look is the time between two calls of Find while any unit
+	// is hot.
 	Heat    Heat
 	Changed <-chan struct{}
 	Look    time.Duration
-	// Decoding is held while a profile is decoded: all pullers share one.
+	// Decoding is locked while a profile is decoded: all pullers share it.
 	Decoding *sync.Mutex
 	Sink     Sink
-	// Count is told of each pull, Lost of what did not get to the sink.
+	// Count is called for each pull, Lost with what did not get to the sink.
 	Count  func(Outcome)
 	Lost   func(Kind, Lost)
 	Logger *zap.Logger
@@ -77,7 +78,7 @@ type Puller struct {
 	done   sync.WaitGroup
 
 	mu      sync.Mutex
-	failing map[string]Outcome // by kind; "" is finding out whose they are
+	failing map[string]Outcome // by kind; "" is for identifying the process
 	full    bool               // samples find no room
 }
 
@@ -93,7 +94,7 @@ func (p *Puller) Start() {
 	p.done.Go(func() { p.run(ctx) })
 }
 
-// Stop ends what is under way and waits.
+// Stop cancels the pulls under way and waits.
 func (p *Puller) Stop() {
 	p.cancel()
 	p.done.Wait()
@@ -101,7 +102,7 @@ func (p *Puller) Stop() {
 
 func (p *Puller) run(ctx context.Context) {
 	var last time.Time // when the last round began
-	was := false       // it was hot
+	was := false       // hot in the last round
 	for ctx.Err() == nil {
 		pull, subject := p.look(ctx)
 		now := p.cfg.Now()
@@ -113,7 +114,7 @@ func (p *Puller) run(ctx context.Context) {
 		wait := p.cfg.Look
 		if pull {
 			wait = max(0, last.Add(p.cfg.Interval).Sub(p.cfg.Now()))
-			if p.cfg.Heat != nil { // it may cool, and be hot again, before that
+			if p.cfg.Heat != nil { // it may stop being hot, and become hot again, before that
 				wait = min(wait, p.cfg.Look)
 			}
 		}
@@ -123,7 +124,8 @@ func (p *Puller) run(ctx context.Context) {
 	}
 }
 
-// sleep waits, or until something else is hot; false: it is to stop.
+// sleep waits, or until the hot units change. It returns false if the puller is to
+// stop.
 func (p *Puller) sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -136,7 +138,7 @@ func (p *Puller) sleep(ctx context.Context, d time.Duration) bool {
 	return true
 }
 
-// look says whether it is to be pulled now, and whose profiles these are.
+// look reports whether to pull now, and returns whose profiles these are.
 func (p *Puller) look(ctx context.Context) (bool, Subject) {
 	if p.cfg.Heat != nil && !p.cfg.Heat.Any() {
 		return false, Subject{}
@@ -145,31 +147,32 @@ func (p *Puller) look(ctx context.Context) (bool, Subject) {
 	defer cancel()
 	subject, err := p.cfg.Find(limited)
 	if err == nil && p.cfg.Heat != nil && subject.Unit == (processes.Identity{}) {
-		err = fmt.Errorf("%w, and so not when it is hot", ErrUnidentified)
+		err = fmt.Errorf("%w, nor whether it is hot", ErrUnidentified)
 	}
 	if err != nil {
-		p.over("", outcomeOf(err, ctx.Err() != nil), err)
-		// Whose they are is for the gate to know, if there is one.
+		p.ended("", outcomeOf(err, ctx.Err() != nil), err)
+		// Without Heat, cpu_trigger decides what to do with a profile without a
+		// unit.
 		return p.cfg.Heat == nil && errors.Is(err, ErrUnidentified) && subject.Resource != nil, subject
 	}
-	p.over("", OK, nil)
+	p.ended("", OK, nil)
 	return p.cfg.Heat == nil || p.cfg.Heat.Hot(subject.Unit), subject
 }
 
-// round pulls each profile once, all at the same time: those of a window of time
-// are then of the same window.
+// round pulls each profile once, all at the same time, so that timed ones have the
+// same window.
 func (p *Puller) round(ctx context.Context, subject Subject) {
 	var all sync.WaitGroup
 	for _, k := range p.cfg.Kinds {
 		all.Go(func() {
 			err := p.pull(ctx, k, subject)
-			p.over(k.Name, outcomeOf(err, ctx.Err() != nil), err)
+			p.ended(k.Name, outcomeOf(err, ctx.Err() != nil), err)
 		})
 	}
 	all.Wait()
 }
 
-// pull pulls one profile and hands it on.
+// pull pulls one profile and adds its samples.
 func (p *Puller) pull(ctx context.Context, k Kind, subject Subject) error {
 	timeout := p.cfg.Timeout
 	at := p.cfg.URL.JoinPath(k.Name)
@@ -196,12 +199,12 @@ func (p *Puller) pull(ctx context.Context, k Kind, subject Subject) error {
 	if err != nil {
 		return err
 	}
-	return p.take(k, subject, body, samples.Window{Start: begin.UnixNano(), End: p.cfg.Now().UnixNano()})
+	return p.convert(k, subject, body, samples.Window{Start: begin.UnixNano(), End: p.cfg.Now().UnixNano()})
 }
 
-// take decodes a profile and hands its samples on. It was pulled in the window: by
-// this host's clock, since the program's may be another one's.
-func (p *Puller) take(k Kind, subject Subject, body []byte, window samples.Window) error {
+// convert decodes a profile and adds its samples. The window is by this host's
+// clock, since the program may have another one.
+func (p *Puller) convert(k Kind, subject Subject, body []byte, window samples.Window) error {
 	p.cfg.Decoding.Lock()
 	defer p.cfg.Decoding.Unlock()
 	decoded, err := decode(body, p.cfg.MaxSize)
@@ -213,21 +216,21 @@ func (p *Puller) take(k Kind, subject Subject, body []byte, window samples.Windo
 	}
 	window.End = max(window.End, window.Start+1)
 	c := pulled{kind: k, profile: decoded, window: window, resource: subject.Resource, frames: subject.Frames}
-	added, lost, err := c.hand(p.cfg.Sink)
+	added, lost, err := c.emit(p.cfg.Sink)
 	if lost != (Lost{}) {
 		p.cfg.Lost(k, lost)
 	}
-	p.room(added, lost.NoRoom)
+	p.logRoom(added, lost.NoRoom)
 	if err != nil {
 		return errInvalid{fmt.Errorf("read the profile: %w", err)}
 	}
 	return nil
 }
 
-// over counts what became of a pull and says what is new: once when it begins to
-// fail, or to fail otherwise, and once when it succeeds again. Finding out whose
-// profiles these are is a pull only where it fails.
-func (p *Puller) over(kind string, o Outcome, err error) {
+// ended counts the outcome of a pull and logs changes: once when pulls begin to
+// fail, or fail differently, and once when they succeed again. Identifying the
+// process counts as a pull only if it fails.
+func (p *Puller) ended(kind string, o Outcome, err error) {
 	if kind != "" || o != OK {
 		p.cfg.Count(o)
 	}
@@ -253,8 +256,8 @@ func (p *Puller) over(kind string, o Outcome, err error) {
 	p.cfg.Logger.Warn(message, append(fields, zap.Stringer("outcome", o), zap.Error(err), zap.String("help", o.help()))...)
 }
 
-// room says when samples begin to find no room, and when they do again.
-func (p *Puller) room(added, noRoom int) {
+// logRoom logs when samples begin to find no room, and when they find room again.
+func (p *Puller) logRoom(added, noRoom int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {

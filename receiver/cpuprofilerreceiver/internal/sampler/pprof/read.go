@@ -14,10 +14,10 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// errTooLarge says that a bound was hit before anything was decoded.
+// errTooLarge is returned when a bound was hit before anything was decoded.
 var errTooLarge = errors.New("it is too large")
 
-// read reads what a body has, limit bytes at most.
+// read reads a body of at most limit bytes.
 func read(body io.Reader, limit int64) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(body, limit+1))
 	if err != nil {
@@ -29,11 +29,11 @@ func read(body io.Reader, limit int64) ([]byte, error) {
 	return b, nil
 }
 
-// memoryFactor is how many times its own size a profile may take in memory.
+// memoryFactor times its size is the memory that a decoded profile may take.
 const memoryFactor = 16
 
-// decode decodes a profile that may be compressed. Neither its size nor the memory
-// that it needs once it is decoded is above what limit allows.
+// decode decodes a profile, compressed or not. limit bounds its size, and
+// memoryFactor times limit the memory of the decoded profile.
 func decode(body []byte, limit int64) (*profile.Profile, error) {
 	if len(body) >= 2 && body[0] == 0x1f && body[1] == 0x8b {
 		z, err := gzip.NewReader(bytes.NewReader(body))
@@ -61,8 +61,7 @@ func decode(body []byte, limit int64) (*profile.Profile, error) {
 	return p, p.CheckValid()
 }
 
-// What the parts of a profile take once they are decoded, with what points to
-// them.
+// The memory of the parts of a decoded profile, with the pointers to them.
 const (
 	messageMemory = 224 // a sample, location, function, mapping, value type
 	labelMemory   = 448 // a label, in the worst case with maps and slices of its own
@@ -73,8 +72,8 @@ const (
 
 var errMalformed = errors.New("it is no pprof profile: it is not a protocol buffers message")
 
-// memory estimates what a profile takes once it is decoded, without decoding it: a
-// few bytes may otherwise become thousands of times as many.
+// memory estimates the memory of a decoded profile without decoding it: a few bytes
+// may become thousands of times as many.
 func memory(b []byte) (need int64, err error) {
 	err = fields(b, func(number int, content []byte) error {
 		switch number {
@@ -109,8 +108,8 @@ const (
 	fieldLabel    = 3
 )
 
-// elements is how many numbers a packed field has; one that is not packed has one
-// and comes as nil.
+// elements returns the count of numbers in a packed field; an unpacked field has
+// one, and is nil.
 func elements(packed []byte) (n int64) {
 	if packed == nil {
 		return 1
@@ -123,8 +122,8 @@ func elements(packed []byte) (n int64) {
 	return n
 }
 
-// fields calls f with each field of a message: with its content where it has a
-// length, with nil where it is a number.
+// fields calls f with each field of a message: with its content if it has a length,
+// with nil if it is a number.
 func fields(b []byte, f func(number int, content []byte) error) error {
 	for len(b) > 0 {
 		tag, n := binary.Uvarint(b)

@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package captures gives tests the buffers that were recorded from .NET
-// services, and what each of them holds.
+// Package captures has buffers recorded from .NET services, with their content, for
+// tests.
 package captures
 
 import (

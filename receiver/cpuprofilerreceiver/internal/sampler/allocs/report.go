@@ -1,0 +1,66 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package allocs
+
+import (
+	"slices"
+
+	"go.uber.org/zap"
+)
+
+const (
+	// msgFull is a message that operators search for; do not change it.
+	msgFull  = "Discarding captured allocation sample. Allocation buffer is full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
+	msgQuiet = "no allocation of a program was sampled"
+	// maxListed is the most reasons that a log line shows.
+	maxListed = 10
+)
+
+// logged is what has been logged about attaching, so that it is logged once until it
+// changes.
+type logged struct {
+	started bool
+	reasons []string
+	leftOut int
+	before  []string
+}
+
+func (l *logged) begin() {
+	l.reasons, l.leftOut = nil, 0
+}
+
+// leaveOut records why a process is not sampled. There are few reasons: a right, a
+// limit.
+func (l *logged) leaveOut(err error) {
+	l.leftOut++
+	if text := err.Error(); len(l.reasons) < maxListed && !slices.Contains(l.reasons, text) {
+		l.reasons = append(l.reasons, text)
+	}
+}
+
+func (l *logged) report(logger *zap.Logger, when string, processes, programs int) {
+	if !l.started && processes > 0 {
+		l.started = true
+		logger.Info("allocation sampling started", zap.Int("processes", processes), zap.Int("programs", programs), zap.String("when", when))
+	}
+	if slices.Equal(l.reasons, l.before) {
+		return
+	}
+	switch {
+	case len(l.reasons) > 0:
+		logger.Warn("allocations of some processes cannot be sampled; everything else continues",
+			zap.Int("processes", l.leftOut), zap.Strings("why", l.reasons))
+	case processes > 0:
+		logger.Info("allocations of all target processes are sampled now")
+	default:
+		return // without processes the last message may still hold
+	}
+	l.before = l.reasons
+}
+
+// episode is a run of losses, logged once when it begins and once when it ends.
+type episode struct {
+	since int64  // 0 without an episode
+	lost  uint64 // the count before it
+}
