@@ -9,6 +9,7 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -25,11 +26,12 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
-	collectorBinary, kubernetesBinary = os.Getenv("HOTPROFILE_COLLECTOR"), os.Getenv("HOTPROFILE_COLLECTOR_KUBERNETES")
-	if collectorBinary == "" || kubernetesBinary == "" {
-		fmt.Println("HOTPROFILE_COLLECTOR and HOTPROFILE_COLLECTOR_KUBERNETES must be the paths of the distributions; run `make e2e`")
+	collectorBinary = os.Getenv("HOTPROFILE_COLLECTOR")
+	if collectorBinary == "" {
+		fmt.Println("HOTPROFILE_COLLECTOR must be the path of the distribution; run `make e2e`")
 		return 1
 	}
+	kubernetesBinary = cmp.Or(os.Getenv("HOTPROFILE_COLLECTOR_KUBERNETES"), collectorBinary)
 	dir, err := os.MkdirTemp("", "hotprofile-e2e-")
 	if err != nil {
 		fmt.Println(err)
