@@ -45,7 +45,7 @@ func nameAt(service string) string {
 	return fileName(service, "unit", time.Unix(0, windowStart), "cpu", "cpu")
 }
 
-func TestFilesAndTheirDirectoryAreNotEverybodys(t *testing.T) {
+func TestFilesAndDirectoryHaveRestrictedModes(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no permission bits")
 	}
@@ -60,7 +60,7 @@ func TestFilesAndTheirDirectoryAreNotEverybodys(t *testing.T) {
 	require.Equal(t, os.FileMode(0o640), info.Mode().Perm())
 }
 
-func TestAFailedWriteLeavesNothing(t *testing.T) {
+func TestFailedWriteLeavesNoFile(t *testing.T) {
 	d := newDirectory(t)
 	file, _, err := d.write(nameAt("checkout"), func(w io.Writer) error {
 		if err := text10(w); err != nil {
@@ -74,9 +74,9 @@ func TestAFailedWriteLeavesNothing(t *testing.T) {
 	require.Empty(t, d.names(t))
 }
 
-// TestAWriteOutlivesWhoCleansUp: another collector that starts on the directory
-// removes what looks like a leftover, and people remove whole directories.
-func TestAWriteOutlivesWhoCleansUp(t *testing.T) {
+// Another collector that starts with the directory removes unfinished files, and users
+// remove directories.
+func TestWriteSucceedsIfItsFileOrDirectoryIsRemoved(t *testing.T) {
 	for name, clean := range map[string]func(*directory) error{
 		"the unfinished file": func(d *directory) error {
 			_, _, err := (&directory{path: d.path, maxFiles: 3, maxBytes: 1 << 20}).open()
@@ -107,7 +107,7 @@ func TestAWriteOutlivesWhoCleansUp(t *testing.T) {
 	}
 }
 
-func TestLeftoversOfACrashAreRemovedAtStartAndNothingElse(t *testing.T) {
+func TestUnfinishedFilesAloneAreRemovedAtStart(t *testing.T) {
 	d := newDirectory(t)
 	stranger := []string{".hotprofile-notes", "notes.tmp", "a.pb.gz", "profile.pb.gz"}
 	for _, name := range append([]string{".hotprofile-123.tmp"}, stranger...) {
@@ -121,7 +121,7 @@ func TestLeftoversOfACrashAreRemovedAtStartAndNothingElse(t *testing.T) {
 	require.ElementsMatch(t, append(stranger, ".hotprofile-dir.tmp"), d.names(t))
 }
 
-func TestTheOldestFilesOfOursGoFirst(t *testing.T) {
+func TestOldestFilesAreRemovedFirst(t *testing.T) {
 	begin := time.Now().Add(-time.Hour)
 	fill := func(t *testing.T, d *directory) {
 		t.Helper()
@@ -164,7 +164,7 @@ func TestTheOldestFilesOfOursGoFirst(t *testing.T) {
 	})
 }
 
-func TestNamesNeverMeet(t *testing.T) {
+func TestEqualNamesGetNumbers(t *testing.T) {
 	d := newDirectory(t)
 	d.maxFiles = 100
 	for range 12 {
@@ -175,7 +175,7 @@ func TestNamesNeverMeet(t *testing.T) {
 	require.Contains(t, d.names(t), nameAt("checkout")+"-12"+extension)
 }
 
-func TestAFileIsNotWrittenThroughALink(t *testing.T) {
+func TestWriteDoesNotFollowLinks(t *testing.T) {
 	d := newDirectory(t)
 	outside := filepath.Join(t.TempDir(), "precious")
 	require.NoError(t, os.WriteFile(outside, []byte("precious"), 0o600))
@@ -189,7 +189,7 @@ func TestAFileIsNotWrittenThroughALink(t *testing.T) {
 	require.Equal(t, "precious", string(content))
 }
 
-func FuzzEveryNameIsOursAndStaysInside(f *testing.F) {
+func FuzzFileName(f *testing.F) {
 	f.Add("checkout", "4f1c0c6b8a2e", "cpu", "cpu")
 	f.Add("../../x", "/system.slice/x.service", "", "off_cpu")
 	f.Add(strings.Repeat("s", 500), strings.Repeat("ü", 500), ".", "-")

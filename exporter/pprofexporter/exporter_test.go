@@ -37,8 +37,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 )
 
-// harness is an exporter with a clock that stands, whose files become due only
-// when a test says so.
+// harness is an exporter whose clock and search for due files are controlled by the
+// test.
 type harness struct {
 	*pprofExporter
 	t     testing.TB
@@ -70,7 +70,7 @@ func newHarness(t testing.TB, change func(*Config)) *harness {
 	return h
 }
 
-// started starts the exporter on a host of no use.
+// started returns an exporter started on a no-op host.
 func started(t testing.TB, change func(*Config)) *harness {
 	t.Helper()
 	h := newHarness(t, change)
@@ -78,8 +78,8 @@ func started(t testing.TB, change func(*Config)) *harness {
 	return h
 }
 
-// startOn starts the exporter and ends its loop: the test itself says when files
-// are looked for that are due, and has the clock for itself.
+// startOn starts the exporter and stops its loop: the test calls finishDue itself, and
+// nothing else reads its clock.
 func (h *harness) startOn(host component.Host) {
 	h.t.Helper()
 	require.NoError(h.t, h.start(context.Background(), host))
@@ -115,7 +115,7 @@ func (h *harness) read(name string) *profile.Profile {
 	return p
 }
 
-// counted is a metric's value, by its one attribute.
+// counted returns a metric's value, for one value of its attribute.
 func (h *harness) counted(metric, attribute string) int64 {
 	h.t.Helper()
 	m, err := h.tel.GetMetric("otelcol_" + metric)
@@ -146,18 +146,18 @@ func values(p metricdata.DataPoint[int64]) []string {
 	return out
 }
 
-func TestAFileIsFinishedWhenNothingMoreComes(t *testing.T) {
+func TestIdleFileIsWritten(t *testing.T) {
 	h := started(t, nil)
 	h.send(input{resource: checkout(), profile: reason("0a1b", "t1", "2026-05-28T20:26:42Z"), hot: 60, cold: 20})
 	require.NoError(t, h.finishDue(context.Background()))
-	require.Empty(t, h.files(), "nothing is visible before it is complete")
+	require.Empty(t, h.files(), "a file is visible only when it is complete")
 	require.Positive(t, h.counted("pprof.memory", ""))
 
 	h.clock = h.clock.Add(14 * time.Second)
 	h.send(input{resource: checkout(), profile: reason("0a1b", "t1", "2026-05-28T20:26:42Z"), hot: 15, cold: 5, later: 5 * time.Second})
 	h.clock = h.clock.Add(14 * time.Second)
 	require.NoError(t, h.finishDue(context.Background()))
-	require.Empty(t, h.files(), "new data starts the time anew")
+	require.Empty(t, h.files(), "a new profile restarts the idle timeout")
 	h.clock = h.clock.Add(time.Second)
 	require.NoError(t, h.finishDue(context.Background()))
 
@@ -176,7 +176,7 @@ func TestAFileIsFinishedWhenNothingMoreComes(t *testing.T) {
 	require.Equal(t, []any{"main.hot 75.0%", "main.cold 25.0%"}, fields["hottest"])
 }
 
-func TestAFileHoldsWhatGoPprofNeeds(t *testing.T) {
+func TestFileHasAllFieldsOfPprof(t *testing.T) {
 	h := started(t, nil)
 	h.send(input{resource: checkout(), profile: reason("0a1b", "t1", "2026-05-28T20:26:42Z"), hot: 60, cold: 20})
 	h.send(input{resource: checkout(), profile: reason("0a1b", "t1", "2026-05-28T20:26:42Z"), hot: 15, cold: 5, later: 5 * time.Second})
@@ -197,7 +197,7 @@ func TestAFileHoldsWhatGoPprofNeeds(t *testing.T) {
 		"hotprofile.unit=0a1b",
 	}, p.Comments)
 
-	require.Len(t, p.Sample, 2, "equal stacks of two windows are one sample")
+	require.Len(t, p.Sample, 2, "equal stacks of two windows are merged")
 	hot, cold := p.Sample[0], p.Sample[1]
 	require.Equal(t, []int64{75, 75 * period}, hot.Value)
 	require.Equal(t, []int64{25, 25 * period}, cold.Value)
@@ -211,13 +211,13 @@ func TestAFileHoldsWhatGoPprofNeeds(t *testing.T) {
 	require.Empty(t, cold.Location[1].Line)
 
 	require.Len(t, p.Mapping, 2)
-	require.Equal(t, "/bin/app", p.Mapping[0].File, "the program goes first")
+	require.Equal(t, "/bin/app", p.Mapping[0].File, "the first mapping is the program's")
 	require.Equal(t, "abcd", p.Mapping[0].BuildID)
 	require.EqualValues(t, 0x1000, p.Mapping[0].Offset)
 	require.Equal(t, "11bc", p.Mapping[1].BuildID)
 }
 
-func TestTheProgramGoesFirstWhereOnlyItsNameIsKnown(t *testing.T) {
+func TestProgramIsTheFirstMappingIfOnlyItsNameIsKnown(t *testing.T) {
 	h := started(t, nil)
 	h.send(input{resource: checkout(), profile: reason("0a1b", "t1", ""), stacks: 1, cold: 1, hot: 1, noPath: true})
 	require.NoError(t, h.shutdown(context.Background()))
@@ -226,7 +226,7 @@ func TestTheProgramGoesFirstWhereOnlyItsNameIsKnown(t *testing.T) {
 	require.Equal(t, "/bin/app", p.Mapping[0].File)
 }
 
-func TestGoToolPprofOpensAFileWithoutComplaint(t *testing.T) {
+func TestGoToolPprofReadsAFileWithoutWarning(t *testing.T) {
 	h := started(t, nil)
 	h.send(input{resource: checkout(), profile: reason("/system.slice/checkout.service", "t1", ""), hot: 75, cold: 25})
 	h.send(input{resource: checkout(), profile: reason("/system.slice/checkout.service", "t1", ""), cold: 4, stacks: 50})
@@ -237,7 +237,7 @@ func TestGoToolPprofOpensAFileWithoutComplaint(t *testing.T) {
 		"-raw":  {"hotprofile.trigger.monitor=cpu_utilization", "samples/count cpu/nanoseconds", "thread.name:[worker]", "/lib/libc.so.6 11bc"},
 		"-tags": {"thread.name", "worker"},
 		"-tree": {"main.main"},
-		// The code itself is not on this host; the profile opens all the same.
+		// pprof does not need the program's file.
 		"-peek=main.cold": {"libc.so.6"},
 	} {
 		t.Run(view, func(t *testing.T) {
@@ -249,8 +249,7 @@ func TestGoToolPprofOpensAFileWithoutComplaint(t *testing.T) {
 	}
 }
 
-// pprof returns what a view of `go tool pprof` prints, which must be without
-// complaint.
+// pprof returns the output of a view of `go tool pprof`, which must print no warning.
 func pprof(t *testing.T, view, file string) string {
 	t.Helper()
 	cmd := exec.Command("go", "tool", "pprof", view, file)
@@ -262,9 +261,8 @@ func pprof(t *testing.T, view, file string) string {
 	return stdout.String()
 }
 
-// TestGoToolPprofOpensCodeOfNoFile: interpreters and other senders may not say
-// which file code is of.
-func TestGoToolPprofOpensCodeOfNoFile(t *testing.T) {
+// Interpreters and other senders may not set the file of code.
+func TestGoToolPprofReadsCodeWithoutAFile(t *testing.T) {
 	for name, change := range map[string]func(pprofile.ProfilesDictionary){
 		"no mapping": func(d pprofile.ProfilesDictionary) {
 			for _, l := range d.LocationTable().All() {
@@ -319,7 +317,7 @@ func profileOf(p pprofile.Profiles) pprofile.Profile {
 	return p.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles().At(0)
 }
 
-func TestANewTriggerOfAUnitEndsItsFilesAndNoOthers(t *testing.T) {
+func TestNewTriggerFinishesTheFilesOfItsUnit(t *testing.T) {
 	h := started(t, nil)
 	first, second := "2026-05-28T20:26:42Z", "2026-05-28T20:27:42Z"
 	h.send(input{resource: checkout(), profile: reason("a", "t1", first), hot: 1})
@@ -330,7 +328,7 @@ func TestANewTriggerOfAUnitEndsItsFilesAndNoOthers(t *testing.T) {
 	require.Contains(t, h.read(h.files()[0]).Comments, "hotprofile.trigger.id=t1")
 	require.EqualValues(t, 1, h.counted("pprof.files", "trigger"))
 
-	// What comes late for the old one does not end the new one.
+	// A late profile of the old trigger does not finish the file of the new one.
 	h.send(input{resource: checkout(), profile: reason("a", "t1", first), hot: 2})
 	h.send(input{resource: checkout(), profile: reason("a", "t3", second), hot: 3})
 	require.Len(t, h.files(), 1)
@@ -345,14 +343,14 @@ func TestANewTriggerOfAUnitEndsItsFilesAndNoOthers(t *testing.T) {
 	}, h.files(), "a name that is taken gets a number")
 }
 
-func TestProfilesOfNoGateAreWrittenToo(t *testing.T) {
+func TestProfilesWithoutATriggerAreWritten(t *testing.T) {
 	for name, tc := range map[string]struct {
 		resource map[string]string
 		want     string
 	}{
-		"of a container":        {map[string]string{"service.name": "checkout", "container.id": "4f1c0c6b8a2e"}, "checkout_4f1c0c6b8a2e_20260528T202640Z_none_cpu.pb.gz"},
-		"of a process":          {checkout(), "checkout_pid-7_20260528T202640Z_none_cpu.pb.gz"},
-		"of a nameless process": {nil, "unknown_service-app_pid-7_20260528T202640Z_none_cpu.pb.gz"},
+		"of a container":                      {map[string]string{"service.name": "checkout", "container.id": "4f1c0c6b8a2e"}, "checkout_4f1c0c6b8a2e_20260528T202640Z_none_cpu.pb.gz"},
+		"of a process":                        {checkout(), "checkout_pid-7_20260528T202640Z_none_cpu.pb.gz"},
+		"of a process without a service name": {nil, "unknown_service-app_pid-7_20260528T202640Z_none_cpu.pb.gz"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := started(t, nil)
@@ -372,7 +370,7 @@ func TestProfilesOfNoGateAreWrittenToo(t *testing.T) {
 	}
 }
 
-func TestAHostileServiceNameStaysInside(t *testing.T) {
+func TestHostileServiceNamesStayInTheDirectory(t *testing.T) {
 	h := started(t, nil)
 	for i, service := range []string{"../../x", "..", "/etc/passwd", ".hidden", "-rf", "a b\n\x00ü", strings.Repeat("long", 100)} {
 		h.send(input{
@@ -392,7 +390,7 @@ func TestAHostileServiceNameStaysInside(t *testing.T) {
 	require.Len(t, parent, 1)
 }
 
-func TestMemoryIsBoundedByWritingWhatThereIs(t *testing.T) {
+func TestMemoryIsBounded(t *testing.T) {
 	t.Run("of one file", func(t *testing.T) {
 		h := started(t, nil)
 		h.open.maxFileMemory = 200 << 10
@@ -428,7 +426,7 @@ func TestMemoryIsBoundedByWritingWhatThereIs(t *testing.T) {
 	})
 }
 
-func TestTheMemoryEstimateIsNotBelowTheTruth(t *testing.T) {
+func TestMemoryEstimateIsCloseToTheHeap(t *testing.T) {
 	in := input{resource: checkout(), stacks: 20_000}.build(t)
 	heap := func() uint64 {
 		runtime.GC()
@@ -449,12 +447,12 @@ func TestTheMemoryEstimateIsNotBelowTheTruth(t *testing.T) {
 	runtime.KeepAlive(in)
 }
 
-func TestWhatCannotBeWrittenIsSaidAndCounted(t *testing.T) {
+func TestFailedWriteIsLoggedCountedAndReported(t *testing.T) {
 	h := newHarness(t, nil)
 	host := &statusHost{Host: componenttest.NewNopHost()}
 	h.startOn(host)
 	h.send(input{resource: checkout(), profile: reason("a", "t1", ""), hot: 3})
-	// A file in the directory's place is a disk that takes nothing.
+	// A file with the name of the directory makes every write fail.
 	require.NoError(t, os.Remove(h.cfg.Directory))
 	require.NoError(t, os.WriteFile(h.cfg.Directory, nil, 0o600))
 	h.clock = h.clock.Add(time.Minute)
@@ -470,7 +468,7 @@ func TestWhatCannotBeWrittenIsSaidAndCounted(t *testing.T) {
 	h.send(input{resource: checkout(), profile: reason("a", "t2", ""), hot: 1})
 	h.clock = h.clock.Add(time.Minute)
 	require.NoError(t, h.finishDue(context.Background()))
-	require.Len(t, h.files(), 1, "a directory that was removed is made again")
+	require.Len(t, h.files(), 1, "a removed directory is created again")
 	require.Equal(t, []componentstatus.Status{componentstatus.StatusRecoverableError, componentstatus.StatusOK}, host.reported())
 	require.NoError(t, h.shutdown(context.Background()))
 }
@@ -493,7 +491,7 @@ func (h *statusHost) reported() []componentstatus.Status {
 	return slices.Clone(h.seen)
 }
 
-func TestAnUnwritableDirectoryFailsStartWithItsName(t *testing.T) {
+func TestStartFailsIfTheDirectoryIsNotWritable(t *testing.T) {
 	for name, make := range map[string]func(*testing.T) string{
 		"a file is in its place": func(t *testing.T) string {
 			path := filepath.Join(t.TempDir(), "file")
@@ -526,7 +524,7 @@ func TestAnUnwritableDirectoryFailsStartWithItsName(t *testing.T) {
 	}
 }
 
-func TestTheComponentLivesThroughEveryOrderOfCalls(t *testing.T) {
+func TestStartAndShutdownInAnyOrder(t *testing.T) {
 	create := func(t *testing.T, dir string) xexporter.Profiles {
 		f := NewFactory()
 		cfg := f.CreateDefaultConfig().(*Config)
@@ -620,14 +618,14 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
-// schema is as much of a JSON schema as the configuration needs.
+// schema is the part of a JSON schema that the test reads.
 type schema struct {
 	Properties map[string]struct {
 		Default any `yaml:"default"`
 	} `yaml:"properties"`
 }
 
-func TestTheSchemaAndTheReadmeKnowEveryKeyAndItsDefault(t *testing.T) {
+func TestSchemaAndReadmeHaveEveryKeyAndItsDefault(t *testing.T) {
 	text, err := os.ReadFile("config.schema.yaml")
 	require.NoError(t, err)
 	var s schema
@@ -645,13 +643,13 @@ func TestTheSchemaAndTheReadmeKnowEveryKeyAndItsDefault(t *testing.T) {
 	}
 }
 
-func TestAnUnknownKeyIsRefused(t *testing.T) {
+func TestUnknownKeyIsAnError(t *testing.T) {
 	cfg := NewFactory().CreateDefaultConfig()
 	err := confmap.NewFromStringMap(map[string]any{"directory": "x", "max_file": 3}).Unmarshal(cfg)
 	require.ErrorContains(t, err, "max_file")
 }
 
-func TestSamplesThatReferToNothingAreLeftOutAndCounted(t *testing.T) {
+func TestMalformedSamplesAreDroppedAndCounted(t *testing.T) {
 	h := started(t, nil)
 	p := pprofile.NewProfiles()
 	input{resource: checkout(), profile: reason("a", "t1", ""), hot: 3, cold: 2}.build(t).CopyTo(p)
@@ -662,7 +660,7 @@ func TestSamplesThatReferToNothingAreLeftOutAndCounted(t *testing.T) {
 	require.EqualValues(t, 2, h.counted("pprof.samples", "written"))
 }
 
-func FuzzNoProfilesMakeTheExporterPanic(f *testing.F) {
+func FuzzConvert(f *testing.F) {
 	seed := pprofile.NewProfiles()
 	input{resource: checkout(), profile: reason("a", "t1", ""), hot: 3, cold: 2}.build(f).CopyTo(seed)
 	b, err := (&pprofile.ProtoMarshaler{}).MarshalProfiles(seed)

@@ -21,7 +21,7 @@ const (
 	period      = 10_000_000
 )
 
-// input describes a request as the receiver and the trigger make it.
+// input describes a request of the receiver after cpu_trigger.
 type input struct {
 	resource map[string]string // added to the process's own
 	profile  map[string]string // hotprofile.* attributes of each profile
@@ -38,7 +38,7 @@ func (in input) build(t testing.TB) pprofile.Profiles {
 	batch := samples.NewBatch(64 << 20)
 	batch.Start, batch.End = start, start+window
 
-	// In the order of their keys, but for nothing that the exporter cares about.
+	// In the order of their keys, as the receiver sends them.
 	r := &samples.Resource{PID: 7, Attributes: []samples.Attribute{
 		{Key: "process.executable.name", Value: "app"},
 		{Key: "process.executable.path", Value: "/bin/app"},
@@ -88,13 +88,13 @@ func (in input) build(t testing.TB) pprofile.Profiles {
 				}
 			}
 		}
-		p.MarkReadOnly() // the exporter says that it changes nothing
+		p.MarkReadOnly() // the exporter declares MutatesData false
 		return p
 	}
 	return pprofile.NewProfiles()
 }
 
-// reason is what the gate stamps.
+// reason returns the attributes that cpu_trigger adds.
 func reason(unit, trigger, at string) map[string]string {
 	return map[string]string{
 		"hotprofile.unit":              unit,

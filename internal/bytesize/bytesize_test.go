@@ -12,7 +12,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 )
 
-func TestSizesAreReadAsPeopleWriteThem(t *testing.T) {
+func TestUnmarshalText(t *testing.T) {
 	for in, want := range map[string]bytesize.Size{
 		"0": 0, "1": 1, "12B": 12, "256MiB": 256 << 20, "256 mib": 256 << 20,
 		"4MiB": 4 << 20, "200KiB": 200 << 10, "1GB": 1e9, "1GiB": 1 << 30,
@@ -27,7 +27,7 @@ func TestSizesAreReadAsPeopleWriteThem(t *testing.T) {
 	}
 }
 
-func TestSizesThatMakeNoSenseAreRefusedAndSayWhatIsAllowed(t *testing.T) {
+func TestInvalidSizesAreErrorsThatNameTheAllowedForms(t *testing.T) {
 	for in, says := range map[string]string{
 		"": "whole number", "MiB": "whole number", "-1MiB": "whole number", "1.5GiB": "whole number",
 		"1 MiB 2": "whole number", "12 parsecs": `unknown unit "parsecs"`, "1M": `unknown unit "M"`,
@@ -50,7 +50,7 @@ func TestSizesPrintExactly(t *testing.T) {
 	}
 }
 
-func TestAConfigurationMayGiveASizeAsTextOrNumber(t *testing.T) {
+func TestConfigurationHasSizesAsTextOrNumber(t *testing.T) {
 	var cfg struct {
 		A bytesize.Size `mapstructure:"a"`
 		B bytesize.Size `mapstructure:"b"`
@@ -64,7 +64,7 @@ func TestAConfigurationMayGiveASizeAsTextOrNumber(t *testing.T) {
 	require.Equal(t, "4MiB", conf.Get("a"))
 }
 
-func FuzzWhatPrintsReadsBack(f *testing.F) {
+func FuzzStringAndUnmarshalText(f *testing.F) {
 	for _, s := range []string{"1", "256MiB", "5KB", "9223372036854775807B"} {
 		f.Add(s)
 	}

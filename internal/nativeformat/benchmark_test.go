@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// size is the bytes of all buffers.
+// size returns the bytes of all buffers.
 func size(all []capture) (n int64) {
 	for _, c := range all {
 		n += int64(len(c.buf))
@@ -21,8 +21,8 @@ func size(all []capture) (n int64) {
 	return n
 }
 
-// measure runs round for the benchmark. Beside the mean it reports the fastest
-// round, best-MB/s: what a core does while nothing else takes it away.
+// measure runs round for the benchmark. In addition to the mean it reports the fastest
+// round as best-MB/s: that of a core that nothing else used.
 func measure(b *testing.B, bytes int64, round func()) {
 	b.SetBytes(bytes)
 	b.ReportAllocs()
@@ -35,11 +35,10 @@ func measure(b *testing.B, bytes int64, round func()) {
 	b.ReportMetric(float64(bytes)/best.Seconds()/1e6, "best-MB/s")
 }
 
-// BenchmarkDecode reads all buffers of a folder per operation; B/s is of the
-// buffers. known: all names are known from earlier buffers. first: each
-// buffer is the first of its decoder. The baselines in the same run: copy copies
-// the buffers, plain reads them straight on with encoding/binary, each name into
-// a string and each sample into memory of its own.
+// BenchmarkDecode decodes all buffers of a folder per operation; B/s is of the
+// buffers. known: all names are known from earlier buffers. first: each buffer is the
+// first of its decoder. Baselines: copy copies the buffers, plain decodes them with
+// encoding/binary and allocates each name and sample.
 func BenchmarkDecode(b *testing.B) {
 	for _, folder := range []string{"crowd", "web", "allocations", "selected", "names", "idle"} {
 		all := captures(b, folder)
@@ -107,7 +106,7 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// encode writes one buffer of one batch.
+// encode returns one buffer of one batch.
 func encode(e *Encoder, records []Record, s *Statistics) []byte {
 	e.Reset()
 	start := int64(0)
@@ -125,7 +124,7 @@ func encode(e *Encoder, records []Record, s *Statistics) []byte {
 	return e.Bytes()
 }
 
-// plainDecode is the baseline: the format read straight on, of good buffers only.
+// plainDecode is the baseline: it decodes valid buffers without checks.
 func plainDecode(f Format, buf []byte) (records []Record) {
 	codes := map[int16]string{}
 	var start int64
@@ -205,7 +204,7 @@ func plainDecode(f Format, buf []byte) (records []Record) {
 	return records
 }
 
-func TestBaselineReadsTheSame(t *testing.T) {
+func TestBaselineDecodesTheSame(t *testing.T) {
 	for _, c := range captures(t, "*") {
 		require.Equal(t, c.golden.records(t), plainDecode(c.format, c.buf), c.name)
 	}

@@ -16,7 +16,7 @@ import (
 
 const captureFolder = "../../testdata/dotnet"
 
-// capture is a recorded buffer and what it holds.
+// capture is a recorded buffer and its contents.
 type capture struct {
 	name   string
 	buf    []byte
@@ -78,7 +78,7 @@ func captures(t testing.TB, folder string) []capture {
 	return all
 }
 
-// records is what the golden says the samples are.
+// records returns the samples of the golden file.
 func (g *golden) records(t testing.TB) []Record {
 	t.Helper()
 	var records []Record
@@ -105,7 +105,7 @@ func unhex(t testing.TB, into []byte, text string) {
 	copy(into, b)
 }
 
-// decodeAll decodes a buffer into records that stay.
+// decodeAll decodes a buffer into records, which stay valid.
 func decodeAll(d *Decoder, f Format, buf []byte) ([]Record, Summary, error) {
 	var records []Record
 	sum, err := d.Decode(f, buf, func(s *Sample) {
@@ -137,7 +137,7 @@ func (c *capture) requireDecoded(t *testing.T, d *Decoder) {
 	if c.format.Kind != AllocationSamples {
 		require.Positive(t, sum.Batches)
 	}
-	// The names in order of first use: each function once, none else.
+	// The names in order of first use: each function once, and no other.
 	var functions []string
 	seen := map[string]bool{}
 	for _, r := range records {

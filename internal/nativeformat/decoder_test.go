@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// craft builds buffers field by field, good ones and bad.
+// craft builds buffers field by field, valid and invalid ones.
 type craft []byte
 
 func (c craft) byte(b ...byte) craft        { return append(c, b...) }
@@ -64,7 +64,7 @@ var (
 	selected    = Format{Kind: SelectedThreadSamples}
 )
 
-func TestEachFieldIsReadWhereItStands(t *testing.T) {
+func TestEveryFieldIsDecoded(t *testing.T) {
 	trace, span := [16]byte{7: 1, 15: 2}, [8]byte{7: 3}
 	for name, tt := range map[string]struct {
 		format Format
@@ -175,7 +175,7 @@ func TestSummary(t *testing.T) {
 	}
 }
 
-func TestFaultsNamePlaceOpcodeAndWhatWasExpected(t *testing.T) {
+func TestErrorHasOffsetOpcodeAndExpectedValue(t *testing.T) {
 	const size = 50
 	good := slices.Clip(craft{}.batch().thread("x").def(-1, "a").end())
 	require.Len(t, good, size)
@@ -247,7 +247,7 @@ func TestFaultsNamePlaceOpcodeAndWhatWasExpected(t *testing.T) {
 			require.True(t, errors.As(err, &got))
 			tt.want.Kind = tt.format.Kind
 			require.Equal(t, tt.want, *got)
-			require.Len(t, records, tt.samples, "what was read before the fault stays")
+			require.Len(t, records, tt.samples, "samples before the fault are valid")
 			require.Equal(t, tt.samples, sum.Samples)
 			require.Zero(t, sum.Incomplete)
 			require.Zero(t, sum.Tail)
@@ -258,7 +258,7 @@ func TestFaultsNamePlaceOpcodeAndWhatWasExpected(t *testing.T) {
 	}
 }
 
-func TestFaultInOneBufferLeavesNothingForTheNext(t *testing.T) {
+func TestFaultDoesNotAffectTheNextBuffer(t *testing.T) {
 	d := NewDecoder(0)
 	_, err := d.Decode(threads, craft{}.batch().thread("x").def(-5, "a").code(6), nil)
 	require.Error(t, err)
@@ -269,7 +269,7 @@ func TestFaultInOneBufferLeavesNothingForTheNext(t *testing.T) {
 	}
 }
 
-func TestBufferOfAnotherKindIsRefusedAtItsFirstByte(t *testing.T) {
+func TestBufferOfAnotherKindFailsAtItsFirstByte(t *testing.T) {
 	for _, c := range captures(t, "*") {
 		for _, kind := range []Kind{ThreadSamples, AllocationSamples, SelectedThreadSamples} {
 			if kind == c.format.Kind {
@@ -286,7 +286,7 @@ func TestBufferOfAnotherKindIsRefusedAtItsFirstByte(t *testing.T) {
 	}
 }
 
-func TestWrongWordAboutTheSelectionByteIsFound(t *testing.T) {
+func TestWrongFrequentSamplingOptionIsDetected(t *testing.T) {
 	for _, c := range captures(t, "*") {
 		if c.format.Kind != ThreadSamples {
 			continue
@@ -298,7 +298,7 @@ func TestWrongWordAboutTheSelectionByteIsFound(t *testing.T) {
 	}
 }
 
-// sameSample compares by Name, which one decoder keeps.
+// sameSample compares by Name: the samples must be of one decoder.
 func sameSample(a, b *Sample) bool {
 	frames := slices.Equal(a.Frames, b.Frames)
 	x, y := *a, *b
@@ -306,7 +306,7 @@ func sameSample(a, b *Sample) bool {
 	return frames && fmt.Sprint(x) == fmt.Sprint(y)
 }
 
-// whole decodes a good buffer into samples that stay.
+// whole decodes a valid buffer into samples, which stay valid.
 func whole(t *testing.T, d *Decoder, c *capture) []Sample {
 	t.Helper()
 	var all []Sample
@@ -319,7 +319,7 @@ func whole(t *testing.T, d *Decoder, c *capture) []Sample {
 	return all
 }
 
-func TestEveryPrefixGivesItsCompleteSamplesAndNoError(t *testing.T) {
+func TestEveryPrefixDecodesToItsCompleteSamples(t *testing.T) {
 	for _, c := range captures(t, "*") {
 		d := NewDecoder(0)
 		all := whole(t, d, &c)
@@ -346,7 +346,7 @@ func TestEveryPrefixGivesItsCompleteSamplesAndNoError(t *testing.T) {
 			if err != nil || sum.Samples != i || i < last || sum.Incomplete > 1 || sum.Tail > n || (sum.Incomplete == 1 && sum.Tail == 0) {
 				t.Fatalf("%s, %d bytes: %+v, %v", c.name, n, sum, err)
 			}
-			// What is not in the tail is complete: without it nothing changes.
+			// Everything before the tail is complete: without the tail the result is the same.
 			again, err := d.Decode(c.format, c.buf[:n-sum.Tail], nil)
 			if err != nil || again.Samples != i || again.Tail != 0 || again.Incomplete != 0 {
 				t.Fatalf("%s, %d bytes less a tail of %d: %+v, %v", c.name, n, sum.Tail, again, err)
@@ -357,7 +357,7 @@ func TestEveryPrefixGivesItsCompleteSamplesAndNoError(t *testing.T) {
 	}
 }
 
-func TestEverySingleByteChangedLeavesWhatStandsBeforeIt(t *testing.T) {
+func TestChangedByteDoesNotAffectSamplesBeforeIt(t *testing.T) {
 	for _, name := range []string{"idle/001.threads.bin", "names/003.allocations.bin", "names/005.allocations.bin", "selected/041.selected.bin", "selected/042.threads.bin"} {
 		folder, file, _ := strings.Cut(name, "/")
 		all := captures(t, folder)
@@ -406,7 +406,7 @@ func TestEverySingleByteChangedLeavesWhatStandsBeforeIt(t *testing.T) {
 	}
 }
 
-// sampleEnds says where each sample of a good buffer ends.
+// sampleEnds returns the end of each sample of a valid buffer.
 func sampleEnds(t *testing.T, d *Decoder, c *capture) (ends []int) {
 	t.Helper()
 	for n := range len(c.buf) + 1 {
@@ -457,7 +457,7 @@ func TestNamesAreDenseEqualAndKept(t *testing.T) {
 	require.Equal(t, 4, d.Names().Held)
 }
 
-func TestNamesAtTheBoundAreForgottenAndCounted(t *testing.T) {
+func TestNamesAtTheBoundAreRemovedAndCounted(t *testing.T) {
 	const limit = 64 << 10
 	d := NewDecoder(limit)
 	require.Equal(t, limit, d.Names().Limit)
@@ -479,10 +479,10 @@ func TestNamesAtTheBoundAreForgottenAndCounted(t *testing.T) {
 	}
 	require.Greater(t, d.Names().Forgotten, uint64(5))
 	require.Greater(t, most, limit)
-	require.Less(t, most, limit+512, "beyond the bound by one buffer's names only")
+	require.Less(t, most, limit+512, "exceeds the bound by the names of one buffer at most")
 }
 
-func TestTextsStayGoodWhenTheirNamesAreForgotten(t *testing.T) {
+func TestTextsStayValidWhenNamesAreRemoved(t *testing.T) {
 	d := NewDecoder(1)
 	var kept string
 	_, err := d.Decode(threads, craft{}.batch().thread("kept").end(), func(s *Sample) { kept = d.Text(s.Thread) })
@@ -495,8 +495,8 @@ func TestTextsStayGoodWhenTheirNamesAreForgotten(t *testing.T) {
 	require.Equal(t, "kept", kept)
 }
 
-// Whatever comes, memory is a small multiple of it: 16 times for names, of which
-// the shortest cost most beside their length, 8 for frames.
+// The memory is a small multiple of any input: 16 times for names, of which short ones
+// cost most relative to their length, 8 times for frames.
 func TestMemoryIsASmallMultipleOfTheInput(t *testing.T) {
 	const size = 1 << 20
 	shortNames := craft{}.batch().thread("x")
@@ -542,12 +542,12 @@ func TestMemoryIsASmallMultipleOfTheInput(t *testing.T) {
 			t.Logf("%.2f times", float64(allocated)/float64(len(tt.buf)))
 			require.LessOrEqual(t, allocated, tt.times*uint64(len(tt.buf)))
 			require.LessOrEqual(t, cap(d.frames), 2*maxKeptFrames, "frames kept for the next buffer")
-			require.LessOrEqual(t, cap(d.defined), 2*len(d.codes), "a code defined again and again is noted once")
+			require.LessOrEqual(t, cap(d.defined), 2*len(d.codes), "a code that is defined repeatedly is listed once")
 		})
 	}
 }
 
-func TestTenThousandNamesThenOneMore(t *testing.T) {
+func TestMoreNamesThanCodes(t *testing.T) {
 	var r Record
 	for i := range MaxCode + 1 {
 		r.Frames = append(r.Frames, fmt.Sprint(i))

@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCapturesEncodeToTheVeryBytesTheyWereDecodedFrom(t *testing.T) {
+func TestCapturesEncodeToTheSameBytes(t *testing.T) {
 	for _, c := range captures(t, "*") {
-		// Names with lone surrogates come back as U+FFFD, so only what is decoded
-		// is the same; and a decoder does not say where selected batches begin.
+		// Unpaired surrogates are decoded as U+FFFD, and the decoder does not report
+		// where selected batches begin: only the decoded samples are the same.
 		if strings.HasPrefix(c.name, "names/") || c.format.Kind == SelectedThreadSamples {
 			continue
 		}
@@ -45,7 +45,7 @@ func TestCapturesDecodeTheSameAfterEncoding(t *testing.T) {
 	}
 }
 
-func TestStringsAreCutAtTheWritersLength(t *testing.T) {
+func TestStringsAreCutAtMaxUnits(t *testing.T) {
 	for name, tt := range map[string]struct{ name, want string }{
 		"512 units":              {strings.Repeat("é", 512), strings.Repeat("é", 512)},
 		"513 units":              {strings.Repeat("é", 512) + "x", strings.Repeat("é", 512)},
@@ -61,7 +61,7 @@ func TestStringsAreCutAtTheWritersLength(t *testing.T) {
 	}
 }
 
-// fill writes samples like r, told apart by time, until n are written.
+// fill writes n samples like r with different times.
 func fill(e *Encoder, r Record, n int, batches bool) {
 	for i := range n {
 		r.UnixMilli = int64(i)
@@ -75,7 +75,7 @@ func fill(e *Encoder, r Record, n int, batches bool) {
 	}
 }
 
-func TestAFullBufferOfThreadSamplesEndsInsideASample(t *testing.T) {
+func TestFullBufferOfThreadSamplesEndsInsideASample(t *testing.T) {
 	r := Record{Thread: "worker", Frames: []string{strings.Repeat("long", 100)}}
 	for i := range 3000 {
 		r.Frames = append(r.Frames, fmt.Sprint("f", i))
@@ -89,7 +89,7 @@ func TestAFullBufferOfThreadSamplesEndsInsideASample(t *testing.T) {
 	e.Statistics(Statistics{Threads: 100})
 	require.True(t, e.Full())
 	require.GreaterOrEqual(t, len(e.Bytes()), MaxBuffer)
-	require.Less(t, len(e.Bytes()), MaxBuffer+2+2+2*MaxUnits, "beyond the size by one field only")
+	require.Less(t, len(e.Bytes()), MaxBuffer+2+2+2*MaxUnits, "exceeds the size by one field at most")
 	for _, buf := range [][]byte{e.Bytes(), e.Bytes()[:MaxBuffer]} {
 		records, sum, err := decodeAll(NewDecoder(0), threads, buf)
 		require.NoError(t, err)
@@ -110,7 +110,7 @@ func TestAFullBufferOfThreadSamplesEndsInsideASample(t *testing.T) {
 	require.Equal(t, []Record{{UnixMilli: 6, Frames: []string{"a"}}}, records)
 }
 
-func TestAFullBufferOfAllocationsHoldsWholeSamples(t *testing.T) {
+func TestFullBufferOfAllocationsHasCompleteSamples(t *testing.T) {
 	e := NewEncoder(allocations)
 	fill(e, Record{Thread: "worker", Type: "T", Bytes: 24, Frames: []string{strings.Repeat("n", 512)}}, 500, false)
 	require.Less(t, len(e.Bytes()), MaxBuffer)
@@ -126,7 +126,7 @@ func TestAFullBufferOfAllocationsHoldsWholeSamples(t *testing.T) {
 	require.Equal(t, 1, e.Discarded())
 }
 
-func TestAFullBufferOfSelectedSamplesHoldsWholeBatches(t *testing.T) {
+func TestFullBufferOfSelectedSamplesHasCompleteBatches(t *testing.T) {
 	e := NewEncoder(selected)
 	fill(e, Record{Thread: "worker", Frames: []string{strings.Repeat("n", 512)}}, 500, true)
 	require.Less(t, len(e.Bytes()), MaxBuffer)

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// written is what becomes of a string on the way through a buffer, said without
-// the codec.
+// written returns a string as it is after encoding and decoding, computed without the
+// codec.
 func written(s string) string {
 	units := utf16.Encode([]rune(s))
 	return string(utf16.Decode(units[:min(len(units), MaxUnits)]))
@@ -33,12 +33,12 @@ func addCaptures(f *testing.F, kind Kind, add func(c *capture)) {
 	}
 }
 
-// checkDecode holds the decoder to its promises on any bytes.
+// checkDecode checks the documented properties of Decode for any bytes.
 func checkDecode(t *testing.T, d *Decoder, f Format, buf []byte) {
 	t.Helper()
 	kept := bytes.Clone(buf)
 	records, sum, err := decodeAll(d, f, buf)
-	require.Equal(t, kept, buf, "the buffer was written to")
+	require.Equal(t, kept, buf, "Decode must not change the buffer")
 	require.Len(t, records, sum.Samples)
 	good := len(buf)
 	frames := 0
@@ -63,8 +63,7 @@ func checkDecode(t *testing.T, d *Decoder, f Format, buf []byte) {
 		require.LessOrEqual(t, sum.Tail, len(buf))
 		require.LessOrEqual(t, sum.Incomplete, min(1, sum.Tail))
 	}
-	// What stands before the fault is readable by itself, by a decoder that knows
-	// nothing, and says the same.
+	// A new decoder decodes the part before the fault to the same samples.
 	fresh := NewDecoder(0)
 	again, _, err := decodeAll(fresh, f, buf[:good])
 	require.NoError(t, err)
@@ -93,13 +92,13 @@ func FuzzSelectedThreadSamples(f *testing.F) {
 	f.Fuzz(func(t *testing.T, buf []byte) { checkDecode(t, d, selected, buf) })
 }
 
-// kindOf makes a format of a fuzzed byte.
+// kindOf returns the format for a fuzzed byte.
 func kindOf(b byte) Format {
 	return []Format{threads, frequent, allocations, selected}[b%4]
 }
 
-// checkEncode writes records, in batches of equal times, and requires that what
-// is read of them is want, or as much of it as a buffer holds.
+// checkEncode encodes records, in batches of equal times, and requires that they decode
+// to want, or to the part of it that fits into a buffer.
 func checkEncode(t *testing.T, f Format, records, want []Record) {
 	t.Helper()
 	e := NewEncoder(f)
@@ -125,7 +124,7 @@ func checkEncode(t *testing.T, f Format, records, want []Record) {
 	}
 }
 
-// FuzzEncodeDecode writes records made of the fuzzed bytes and reads them back.
+// FuzzEncodeDecode encodes records made of the fuzzed bytes and decodes them.
 func FuzzEncodeDecode(f *testing.F) {
 	for kind := range byte(4) {
 		f.Add(kind, int64(1_795_257_307_361), uint64(24), "worker", "System.Byte[]", "a\nb\na\n\n\xff\U0001F600", true, byte(3), byte(1))
@@ -156,7 +155,7 @@ func FuzzEncodeDecode(f *testing.F) {
 	})
 }
 
-// FuzzDecodeEncodeDecode reads any bytes, writes what was read, and reads that.
+// FuzzDecodeEncodeDecode decodes any bytes, encodes the samples, and decodes those.
 func FuzzDecodeEncodeDecode(f *testing.F) {
 	for i := range byte(4) {
 		format := kindOf(i)

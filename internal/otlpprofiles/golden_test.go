@@ -20,7 +20,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// goldenBatch has events of the types, each twice of one stack and once of
+// goldenBatch returns events of the types: each twice with one stack and once with
 // another, in two threads of two processes.
 func goldenBatch(t *testing.T, types ...*samples.Type) *samples.Batch {
 	t.Helper()
@@ -48,8 +48,8 @@ func goldenBatch(t *testing.T, types ...*samples.Type) *samples.Batch {
 	return b
 }
 
-// TestGoldenRequests compares a request of each kind with the one in testdata,
-// to the byte: entries of dictionaries and samples are in a deterministic order.
+// TestGoldenRequests compares the bytes of a request of each kind with those in
+// testdata: the order of dictionary entries and samples is deterministic.
 func TestGoldenRequests(t *testing.T) {
 	for name, types := range map[string][]*samples.Type{
 		"on_cpu":             {samples.OnCPU},

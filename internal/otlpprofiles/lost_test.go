@@ -12,7 +12,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-func TestProfilesSayWhatTheKernelLostInTheirTime(t *testing.T) {
+func TestProfilesHaveTheNumberOfLostEvents(t *testing.T) {
 	batch := samples.NewBatch(1 << 20)
 	builder := NewBuilder(Options{})
 	r := &samples.Resource{PID: 7, Attributes: []samples.Attribute{{Key: "process.pid", Value: int64(7)}}}

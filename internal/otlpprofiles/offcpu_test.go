@@ -12,7 +12,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-func TestWaitsAreProfilesOfTheirOwnThatSayHowTheyWereScaled(t *testing.T) {
+func TestWaitsAreSeparateProfilesWithTheirScaling(t *testing.T) {
 	batch := samples.NewBatch(1 << 20)
 	batch.Start, batch.End = 1000, 5000
 	r := &samples.Resource{PID: 7, Attributes: []samples.Attribute{{Key: "process.pid", Value: int64(7)}}}

@@ -32,7 +32,7 @@ func newBatch() *samples.Batch {
 	return b
 }
 
-// ids is a source of profile ids that is the same in every run.
+// ids returns a source of profile ids that is the same in every run.
 func ids() *rand.ChaCha8 { return rand.NewChaCha8([32]byte{1}) }
 
 func options() Options {
@@ -64,8 +64,8 @@ type built struct {
 	events   int
 }
 
-// build builds and checks what every request must keep: the rules of all
-// backends, and that no size was underestimated.
+// build builds requests and checks each: the rules of all backends, and that no size is
+// underestimated.
 func build(t testing.TB, opts Options, batch *samples.Batch) []built {
 	t.Helper()
 	var out []built
@@ -79,7 +79,7 @@ func build(t testing.TB, opts Options, batch *samples.Batch) []built {
 		dictionary := m.ProfilesSize(empty)
 		require.Equal(t, dictionary, protosize.Bytes(b.dict.Size()), "the dictionary's size must be exact")
 		require.LessOrEqual(t, m.ProfilesSize(p), b.size+b.dict.Size(), "the request's size must be an upper bound")
-		require.LessOrEqual(t, float64(b.size+b.dict.Size()), 1.8*float64(m.ProfilesSize(p))+1000, "and not a far one")
+		require.LessOrEqual(t, float64(b.size+b.dict.Size()), 1.8*float64(m.ProfilesSize(p))+1000, "and a close one")
 		conformancetest.CheckFatal(t, p, conformancetest.Options{
 			SampleAttributes: []string{"thread.id"},
 			MaxSamples:       opts.MaxSamples, MaxProfileBytes: opts.MaxProfileBytes, MaxRequestBytes: opts.MaxRequestBytes,
@@ -110,7 +110,7 @@ func stamps(p pprofile.Profiles) int {
 	return n
 }
 
-// text renders profiles with every index resolved.
+// text formats profiles with every index resolved.
 func textOf(p pprofile.Profiles) string {
 	var out strings.Builder
 	d := p.Dictionary()
@@ -157,7 +157,7 @@ func textOf(p pprofile.Profiles) string {
 	return out.String()
 }
 
-func TestSamplesKeepAllThatIsKnownOfThem(t *testing.T) {
+func TestSamplesKeepAllFields(t *testing.T) {
 	b := newBatch()
 	app := mappingOf("/bin/app")
 	app.GoBuildID = "go/id"
@@ -228,13 +228,13 @@ func TestEachResourceAndTypeAndPeriodIsOneProfile(t *testing.T) {
 	seen := map[pprofile.ProfileID]bool{}
 	for _, rp := range p.ResourceProfiles().All() {
 		for _, profile := range rp.ScopeProfiles().At(0).Profiles().All() {
-			require.False(t, seen[profile.ProfileID()], "ids are each profile's own")
+			require.False(t, seen[profile.ProfileID()], "profiles have different ids")
 			seen[profile.ProfileID()] = true
 		}
 	}
 }
 
-func TestWhatProcessesHaveInCommonIsInTheDictionaryOnce(t *testing.T) {
+func TestCodeSharedByProcessesIsInTheDictionaryOnce(t *testing.T) {
 	b := newBatch()
 	r := resource(1)
 	for range 3 { // as if interned anew each time
@@ -268,7 +268,7 @@ func TestTheSameBatchGivesTheSameBytes(t *testing.T) {
 	require.True(t, bytes.Equal(bytesOf(), bytesOf()))
 }
 
-func TestABuilderIsUsedAgainWithoutTraceOfTheLastBatch(t *testing.T) {
+func TestBuilderKeepsNothingOfTheLastBatch(t *testing.T) {
 	b := NewBuilder(Options{Rand: ids()})
 	var batch *samples.Batch
 	for range 2 {
@@ -286,7 +286,7 @@ func TestABuilderIsUsedAgainWithoutTraceOfTheLastBatch(t *testing.T) {
 	}
 }
 
-func TestOutputIsCutAtTheLimitsAndNothingIsLost(t *testing.T) {
+func TestOutputIsSplitAtTheLimitsWithoutLoss(t *testing.T) {
 	for name, tc := range map[string]struct {
 		opts               Options
 		batch              *samples.Batch
@@ -314,7 +314,7 @@ func TestOutputIsCutAtTheLimitsAndNothingIsLost(t *testing.T) {
 	}
 }
 
-func TestARequestIsFilledBeforeTheNextIsBegun(t *testing.T) {
+func TestRequestIsFilledBeforeTheNextOneBegins(t *testing.T) {
 	got := build(t, Options{}, load(60_000, 30_000, 3))
 	require.Greater(t, len(got), 1)
 	for _, r := range got[:len(got)-1] {
@@ -322,7 +322,7 @@ func TestARequestIsFilledBeforeTheNextIsBegun(t *testing.T) {
 	}
 }
 
-func TestAStackLargerThanARequestIsLeftOut(t *testing.T) {
+func TestStackLargerThanARequestIsDropped(t *testing.T) {
 	b := newBatch()
 	huge := &samples.Stack{Locations: []*samples.Location{location(mappingOf("/bin/app"), 0x401000, strings.Repeat("x", 3<<20))}}
 	small := &samples.Stack{Locations: []*samples.Location{location(mappingOf("/bin/app"), 0x401000, "main.main")}}
@@ -338,7 +338,7 @@ func TestAStackLargerThanARequestIsLeftOut(t *testing.T) {
 	require.Equal(t, 2, n)
 }
 
-func TestARecursiveStackIsNotTakenForALargeOne(t *testing.T) {
+func TestRecursiveStackCountsEachLocationOnce(t *testing.T) {
 	b := newBatch()
 	deep := &samples.Stack{}
 	again := location(mappingOf("/bin/app"), 0x401000, strings.Repeat("x", 100<<10))
@@ -362,7 +362,7 @@ func TestTimestampsOutsideOfTheWindowAreMovedToItsEdge(t *testing.T) {
 	require.Equal(t, []uint64{start, start + window - 1}, s.TimestampsUnixNano().AsRaw())
 }
 
-func TestNamesOfAnyBytesBecomeText(t *testing.T) {
+func TestInvalidUTF8InNamesIsReplaced(t *testing.T) {
 	b := newBatch()
 	r := &samples.Resource{Attributes: []samples.Attribute{
 		{Key: "", Value: "nameless"}, {Key: "bad\xff", Value: "\xfe"}, {Key: "flag", Value: true}, {Key: "list", Value: []string{"x"}},
@@ -379,14 +379,14 @@ func TestNamesOfAnyBytesBecomeText(t *testing.T) {
 	require.Contains(t, text, "map[bad?:? flag:true]")
 	require.Contains(t, text, "/bin/?")
 	require.Contains(t, text, "f? (f?)")
-	require.Equal(t, 1, got[0].profiles.SampleCount(), "names that became the same are one")
+	require.Equal(t, 1, got[0].profiles.SampleCount(), "names that are equal after replacement are one")
 }
 
-func TestAnEmptyBatchIsNoRequest(t *testing.T) {
+func TestEmptyBatchYieldsNoRequest(t *testing.T) {
 	require.Empty(t, build(t, options(), newBatch()))
 }
 
-func TestAReaderThatStopsEarlyIsObeyed(t *testing.T) {
+func TestBuildStopsWhenItsLoopBreaks(t *testing.T) {
 	b := NewBuilder(Options{MaxRequestBytes: 30_000, Rand: ids()})
 	n := 0
 	for range b.Build(load(5000, 20, 3)) {
@@ -400,7 +400,7 @@ type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, errors.New("no entropy") }
 
-func TestAFailingRandomSourceCostsOnlyTheID(t *testing.T) {
+func TestProfileHasNoIDIfTheRandomSourceFails(t *testing.T) {
 	for p := range NewBuilder(Options{Rand: broken{}}).Build(load(1, 1, 1)) {
 		found := conformancetest.Check(p, conformancetest.Options{})
 		require.Len(t, found, 1)
@@ -408,8 +408,8 @@ func TestAFailingRandomSourceCostsOnlyTheID(t *testing.T) {
 	}
 }
 
-// load is events of stacks different stacks of up to 40 frames in processes
-// resources, as a busy host gives.
+// load returns events with as many different stacks, of up to 40 frames, and as many
+// resources as given, as on a busy host.
 func load(events, stacks, resources int) *samples.Batch {
 	r := rand.New(rand.NewPCG(1, 2))
 	b := newBatch()

@@ -33,7 +33,7 @@ func profilesOf(p pprofile.Profiles) (out []pprofile.Profile) {
 	return out
 }
 
-func TestSamplesOfDotnetKeepAllThatIsKnownOfThem(t *testing.T) {
+func TestDotnetSamplesKeepAllFields(t *testing.T) {
 	const interval = 500_000_000
 	b := newBatch()
 	r := resource(0)
@@ -106,7 +106,7 @@ sample at [7] values []
 	}
 }
 
-func TestALinkWithoutBothIDsIsNone(t *testing.T) {
+func TestLinkWithoutBothIDsIsOmitted(t *testing.T) {
 	b := newBatch()
 	for _, l := range []samples.Link{{}, {TraceID: [16]byte{1}}, {SpanID: [8]byte{1}}} {
 		b.Add(samples.Key{Resource: resource(0), Type: samples.DotnetThreads, Stack: managed("F()"), Period: 1, Link: l}, start)
@@ -115,9 +115,9 @@ func TestALinkWithoutBothIDsIsNone(t *testing.T) {
 	require.Equal(t, 1, got[0].profiles.Dictionary().LinkTable().Len())
 }
 
-// The window is that of the samples' own times, whatever the batch's is, and
-// those of one sender at a steady rate leave no hole.
-func TestWhatIsSentHasTheWindowOfItsTimes(t *testing.T) {
+// The window is that of the samples' times, independent of the batch's. Windows of one
+// sender at a steady rate have no gap between them.
+func TestWindowOfSentSamplesIsThatOfTheirTimes(t *testing.T) {
 	const interval, ago = 1_000_000_000, 3_600_000_000_000
 	end, r := int64(0), resource(0)
 	for i := range 3 {
@@ -139,7 +139,7 @@ func TestWhatIsSentHasTheWindowOfItsTimes(t *testing.T) {
 	require.EqualValues(t, 1, profilesOf(build(t, options(), b)[0].profiles)[0].Time(), "never before 1970")
 }
 
-func TestValuedOutputIsCutAtTheLimitsAndNothingIsLost(t *testing.T) {
+func TestValuedOutputIsSplitAtTheLimitsWithoutLoss(t *testing.T) {
 	for name, opts := range map[string]Options{
 		"samples per profile": {MaxSamples: 100},
 		"bytes per profile":   {MaxProfileBytes: 4000},
@@ -176,8 +176,8 @@ func TestValuedOutputIsCutAtTheLimitsAndNothingIsLost(t *testing.T) {
 	}
 }
 
-// Names of types and of managed threads are as long as a program makes them.
-func TestLabelsAreCutWhereBackendsWouldRefuseThem(t *testing.T) {
+// A program may give types and managed threads names of any length.
+func TestLabelsAreCutAtTheLimitOfBackends(t *testing.T) {
 	long := strings.Repeat("é", 2000) // 4000 bytes
 	b := newBatch()
 	k := samples.Key{Resource: resource(0), Type: samples.DotnetAllocSpace, Stack: managed("F()"), Period: 1, AllocType: "x" + long, Thread: samples.Thread{Name: long}}

@@ -13,8 +13,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// How many series a backend that makes them of labels gets, before any processor:
-// each thread name is one, and each process by what its resource says in text.
+// A backend that makes series of labels gets one for each thread name, and one for each
+// process whose resource attributes with text values differ.
 func TestSeriesOfThreadsAndOfProcesses(t *testing.T) {
 	const threads, workers = 200, 20
 	stacks := []*samples.Stack{managed("A()"), managed("B()"), managed("C()")}

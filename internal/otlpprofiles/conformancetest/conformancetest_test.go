@@ -21,8 +21,8 @@ const (
 	duration = 5_000_000_000
 )
 
-// good is a request that keeps every rule: one resource, one profile, two
-// samples, written out entry by entry.
+// good returns a request that keeps every rule: one resource, one profile, two
+// samples, built entry by entry.
 func good() pprofile.Profiles {
 	p := pprofile.NewProfiles()
 	d := p.Dictionary()
@@ -99,7 +99,7 @@ func good() pprofile.Profiles {
 	return p
 }
 
-// strict is every option that makes Check ask for more.
+// strict returns options with every additional check.
 func strict() conformancetest.Options {
 	return conformancetest.Options{Triggered: true, BuildIDs: true, Now: time.Unix(0, start+duration), MaxLabels: 20}
 }
@@ -129,17 +129,17 @@ func addAttribute(p pprofile.Profiles, key string, set func(pcommon.Value)) int3
 	return int32(p.Dictionary().AttributeTable().Len() - 1)
 }
 
-func TestGoodProfilesBreakNoRule(t *testing.T) {
+func TestValidProfilesBreakNoRule(t *testing.T) {
 	conformancetest.CheckFatal(t, good(), strict())
 }
 
-func TestCheckChangesNothing(t *testing.T) {
+func TestCheckDoesNotChangeProfiles(t *testing.T) {
 	p := good()
 	p.MarkReadOnly() // a change would panic
 	require.Empty(t, conformancetest.Check(p, strict()))
 }
 
-// damage is good profiles broken on purpose, to break one rule, found at where.
+// damage changes good profiles so that they break one rule at where.
 type damage struct {
 	name  string
 	rule  conformancetest.Rule
@@ -428,7 +428,7 @@ func damages() []damage {
 	}
 }
 
-func TestEachBrokenRuleIsFoundAndNoOther(t *testing.T) {
+func TestEachRuleIsReportedWhenBrokenAndNoOther(t *testing.T) {
 	for _, tc := range damages() {
 		t.Run(tc.name, func(t *testing.T) {
 			p := good()
@@ -451,7 +451,7 @@ func TestEachBrokenRuleIsFoundAndNoOther(t *testing.T) {
 	}
 }
 
-// binary is a stack of its own for each number.
+// binary returns a different stack for each number.
 func binary(n int) []int32 {
 	var out []int32
 	for ; n > 0; n /= 2 {
@@ -460,7 +460,7 @@ func binary(n int) []int32 {
 	return out
 }
 
-func TestStringsOfResourceReferencesAreNoOrphans(t *testing.T) {
+func TestStringsOfReferencedAttributesAreNotOrphans(t *testing.T) {
 	p := good()
 	addString(p, "service.name")
 	addString(p, "checkout")
@@ -470,7 +470,7 @@ func TestStringsOfResourceReferencesAreNoOrphans(t *testing.T) {
 	conformancetest.CheckFatal(t, p, opts)
 }
 
-func FuzzNoProfilesMakeTheCheckPanic(f *testing.F) {
+func FuzzCheck(f *testing.F) {
 	marshal := func(p pprofile.Profiles) []byte {
 		b, err := (&pprofile.ProtoMarshaler{}).MarshalProfiles(p)
 		require.NoError(f, err)
@@ -487,8 +487,8 @@ func FuzzNoProfilesMakeTheCheckPanic(f *testing.F) {
 	})
 }
 
-// allocated turns the good profile into one of allocations: a value, a timestamp
-// and a span each.
+// allocated changes the good profile to one of allocations, with a value, a timestamp
+// and a span per sample.
 func allocated(p pprofile.Profiles) {
 	d := p.Dictionary()
 	for i, s := range map[int]string{1: "alloc_space", 2: "bytes", 3: "space", 4: "bytes"} {
@@ -550,7 +550,7 @@ func TestTypesThatBackendsKnow(t *testing.T) {
 	}
 }
 
-// together are the rules that cannot but be broken with the one meant.
+// together returns the rules that a damage breaks in addition.
 func together() map[string][]conformancetest.Rule {
 	everything := []conformancetest.Rule{conformancetest.Orphan}
 	return map[string][]conformancetest.Rule{

@@ -18,13 +18,13 @@ import (
 
 func marshalled(t testing.TB, p pprofile.Profiles) []byte {
 	t.Helper()
-	// As exporters do: the marshaller of profiles alone makes references.
+	// As exporters do: the marshaller of profiles without a request writes references.
 	b, err := pprofileotlp.NewExportRequestFromProfiles(p).MarshalProto()
 	require.NoError(t, err)
 	return b
 }
 
-// linked is a good request with a span.
+// linked returns a good request with a span.
 func linked() pprofile.Profiles {
 	p := good()
 	l := p.Dictionary().LinkTable().AppendEmpty()
@@ -34,8 +34,8 @@ func linked() pprofile.Profiles {
 	return p
 }
 
-// rewrite replaces the message at a path of field numbers, each the first of its
-// number, by what edit makes of it.
+// rewrite applies edit to the message at a path of field numbers, taking the first field
+// of each number.
 func rewrite(t testing.TB, body []byte, edit func([]byte) []byte, path ...protowire.Number) []byte {
 	t.Helper()
 	if len(path) == 0 {
@@ -63,7 +63,7 @@ func rewrite(t testing.TB, body []byte, edit func([]byte) []byte, path ...protow
 	return out
 }
 
-// without leaves out every field of that number.
+// without removes every field with the number.
 func without(drop protowire.Number) func([]byte) []byte {
 	return func(body []byte) (out []byte) {
 		for len(body) > 0 {
@@ -83,7 +83,7 @@ func plus(n protowire.Number, typ protowire.Type, value []byte) func([]byte) []b
 	}
 }
 
-// Where in a request they are.
+// Paths of messages in a request.
 var (
 	resourceAttribute = []protowire.Number{1, 1, 1}
 	firstProfile      = []protowire.Number{1, 2, 2}
@@ -91,7 +91,7 @@ var (
 	dictionary        = []protowire.Number{2}
 )
 
-// wireDamages are bytes that profiles, once decoded, do not show.
+// wireDamages are faults of the bytes that are lost when they are decoded.
 func wireDamages() []struct {
 	name  string
 	rule  conformancetest.Rule
@@ -133,13 +133,13 @@ func wireDamages() []struct {
 	}
 }
 
-func TestAGoodRequestBreaksNoRule(t *testing.T) {
+func TestValidRequestBreaksNoRule(t *testing.T) {
 	for _, p := range []pprofile.Profiles{good(), linked()} {
 		require.Empty(t, conformancetest.CheckRequest(marshalled(t, p), strict()))
 	}
 }
 
-func TestWhatDecodedProfilesDoNotShowIsFound(t *testing.T) {
+func TestFaultsLostInDecodingAreReported(t *testing.T) {
 	for _, tc := range wireDamages() {
 		t.Run(tc.name, func(t *testing.T) {
 			body := marshalled(t, linked())
@@ -158,9 +158,9 @@ func TestWhatDecodedProfilesDoNotShowIsFound(t *testing.T) {
 	}
 }
 
-// What is found of decoded profiles is found of a request too, but for what a
-// marshaller makes impossible.
-func TestEachBrokenRuleIsFoundOnTheWire(t *testing.T) {
+// CheckRequest reports what Check reports, except faults that a marshaller cannot
+// write.
+func TestEachRuleIsReportedForARequest(t *testing.T) {
 	for _, tc := range damages() {
 		t.Run(tc.name, func(t *testing.T) {
 			p := good()
@@ -174,8 +174,8 @@ func TestEachBrokenRuleIsFoundOnTheWire(t *testing.T) {
 	}
 }
 
-// No rule is there that has not been seen to fail.
-func TestEveryRuleHasItsDamage(t *testing.T) {
+// Each rule is broken by at least one test.
+func TestEveryRuleHasATestThatBreaksIt(t *testing.T) {
 	broken := map[conformancetest.Rule]bool{}
 	for _, tc := range damages() {
 		broken[tc.rule] = true
@@ -190,11 +190,11 @@ func TestEveryRuleHasItsDamage(t *testing.T) {
 		names[r.Name] = true
 		delete(broken, r)
 	}
-	require.Empty(t, broken, "rules that Rules does not name")
+	require.Empty(t, broken, "rules missing in Rules")
 }
 
-// A part of a request that an exporter has split has the dictionary of all.
-func TestPartsOfARequestMayHaveOrphans(t *testing.T) {
+// Each part of a request that an exporter has split has the whole dictionary.
+func TestSplitRequestsMayHaveOrphans(t *testing.T) {
 	p := good()
 	addString(p, "of another part")
 	require.Len(t, conformancetest.Check(p, strict()), 1)
@@ -207,7 +207,7 @@ func TestPartsOfARequestMayHaveOrphans(t *testing.T) {
 	require.Equal(t, conformancetest.MaxRequestBytes, found[0].Rule)
 }
 
-func TestWhoDoesNotShowAType(t *testing.T) {
+func TestNotShown(t *testing.T) {
 	for _, tc := range []struct {
 		sample, period string
 		refused        []string
@@ -228,7 +228,7 @@ func TestWhoDoesNotShowAType(t *testing.T) {
 	}
 }
 
-func FuzzNoRequestMakesTheCheckPanic(f *testing.F) {
+func FuzzCheckRequest(f *testing.F) {
 	body := marshalled(f, linked())
 	f.Add(body)
 	f.Add([]byte{})
