@@ -11,8 +11,8 @@ import (
 // maxAuxv is the most that is read of an auxv file, in bytes; it has some 350.
 const maxAuxv = 16 << 10
 
-// EntryPoint returns the address at which a process's program started, from the
-// vector of pairs that the kernel gave it (/proc/PID/auxv).
+// EntryPoint returns the address at which a process's program started, AT_ENTRY in
+// /proc/PID/auxv.
 func (fs FS) EntryPoint(pid int) (uint64, error) {
 	path := fs.File(pid, "auxv")
 	b, err := ReadFile(path, maxAuxv)

@@ -9,14 +9,13 @@ import "time"
 // architecture of Linux that Go runs on.
 const Tick = 10 * time.Millisecond
 
-// maxTicks bounds what is believed of a start time, so that no duration of so
-// many ticks overflows: 174 years.
+// maxTicks bounds start times, so that no duration of so many ticks overflows: 174
+// years.
 const maxTicks = 1 << 39
 
-// BootTime returns when the host booted by the wall clock as it is set now,
-// rounded to a tick; zero where the kernel does not tell. /proc/stat has it too,
-// but in whole seconds. Programs that start their count there differ by up to a
-// second.
+// BootTime returns when the host booted, by the wall clock as it is set now and
+// rounded to a tick; zero if unknown. btime in /proc/stat is the same in whole
+// seconds, so start times of programs that use it are up to a second earlier.
 func BootTime() time.Time {
 	best, least := time.Time{}, time.Duration(-1)
 	for range 3 { // the least disturbed of three readings
@@ -33,8 +32,7 @@ func BootTime() time.Time {
 	return best.Round(0).UTC().Round(Tick)
 }
 
-// TimeOf returns the time so many clock ticks after the host booted; zero where
-// boot is.
+// TimeOf returns the time that is ticks after boot; zero if boot is.
 func TimeOf(boot time.Time, ticks uint64) time.Time {
 	if boot.IsZero() {
 		return boot

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sinceBoot reads the clock that start times in /proc/PID/stat are of, which
-// counts while the host is suspended too.
+// sinceBoot reads the clock of start times in /proc/PID/stat, which runs while the
+// host is suspended too.
 func sinceBoot() time.Duration {
 	var ts unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil {

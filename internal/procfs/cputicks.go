@@ -5,7 +5,6 @@ package procfs
 
 import (
 	"bytes"
-	"errors"
 	"strconv"
 )
 
@@ -21,18 +20,13 @@ const (
 	iowaitTicks = 4
 )
 
-var (
-	errHostStat = errors.New("not the content of a /proc/stat")
-	errCPUTicks = errors.New("malformed line of CPU time")
-)
-
 // ParseCPUTicks reads the first line of /proc/stat without allocating. What
 // follows it may be cut off.
 func ParseCPUTicks(b []byte) (t CPUTicks, err error) {
 	line, _, ok := bytes.Cut(b, []byte("\n"))
 	line, isCPU := bytes.CutPrefix(line, []byte("cpu "))
 	if !ok || !isCPU {
-		return t, errHostStat
+		return t, ErrMalformed
 	}
 	i := 0
 	for f := range bytes.FieldsSeq(line) {
@@ -40,12 +34,12 @@ func ParseCPUTicks(b []byte) (t CPUTicks, err error) {
 			break
 		}
 		if t[i], err = strconv.ParseUint(string(f), 10, 64); err != nil {
-			return t, errCPUTicks
+			return t, ErrMalformed
 		}
 		i++
 	}
 	if i <= iowaitTicks {
-		return t, errCPUTicks
+		return t, ErrMalformed
 	}
 	return t, nil
 }

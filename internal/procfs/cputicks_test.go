@@ -53,14 +53,14 @@ func TestParseStatmAndLoadavg(t *testing.T) {
 	require.EqualValues(t, 389, pages)
 	for _, bad := range []string{"", "730", "730 389", "730 x 361", "730 -1 361", "730 99999999999999 1"} {
 		_, err := ParseStatm([]byte(bad))
-		require.ErrorIs(t, err, ErrStatm, bad)
+		require.ErrorIs(t, err, ErrMalformed, bad)
 	}
 	load, err := ParseLoadavg([]byte("3.50 2.00 1.00 2/345 6789\n"))
 	require.NoError(t, err)
 	require.InDelta(t, 3.5, load, 0)
 	for _, bad := range []string{"", "3.50", "-1 2", "NaN 2", "+Inf 2", "x 2"} {
 		_, err := ParseLoadavg([]byte(bad))
-		require.ErrorIs(t, err, ErrLoadavg, bad)
+		require.ErrorIs(t, err, ErrMalformed, bad)
 	}
 }
 

@@ -116,7 +116,7 @@ func TestGetenv(t *testing.T) {
 func TestParseSchedstat(t *testing.T) {
 	for _, bad := range []string{"", "1", "x 1 2", "-1 1 2", "99999999999999999999 1 2"} {
 		_, err := ParseSchedstat([]byte(bad))
-		require.ErrorIs(t, err, ErrSchedstat, bad)
+		require.ErrorIs(t, err, ErrMalformed, bad)
 	}
 }
 

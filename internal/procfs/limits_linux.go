@@ -5,8 +5,8 @@ package procfs
 
 import "golang.org/x/sys/unix"
 
-// OpenFileLimit returns how many files this process may have open, its soft
-// RLIMIT_NOFILE; no more than 1<<30.
+// OpenFileLimit returns the most files that this process may have open, its soft
+// RLIMIT_NOFILE, and at most 1<<30.
 func OpenFileLimit() int {
 	var r unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) != nil {

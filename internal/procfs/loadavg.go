@@ -5,13 +5,9 @@ package procfs
 
 import (
 	"bytes"
-	"errors"
 	"math"
 	"strconv"
 )
-
-// ErrLoadavg is for content that is not that of a loadavg file.
-var ErrLoadavg = errors.New("not the content of a /proc/loadavg")
 
 // ParseLoadavg returns the first figure of /proc/loadavg, the average number of
 // threads that ran, could have run or were in uninterruptible sleep during the
@@ -20,7 +16,7 @@ func ParseLoadavg(b []byte) (float64, error) {
 	first, _, ok := bytes.Cut(b, []byte(" "))
 	load, err := strconv.ParseFloat(string(first), 64)
 	if !ok || err != nil || !(load >= 0) || math.IsInf(load, 0) {
-		return 0, ErrLoadavg
+		return 0, ErrMalformed
 	}
 	return load, nil
 }

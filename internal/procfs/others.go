@@ -7,7 +7,7 @@ package procfs
 
 import "time"
 
-// Where there is no procfs, nothing asks for these.
+// Without a procfs nothing calls these.
 
 func sinceBoot() time.Duration { return 0 }
 

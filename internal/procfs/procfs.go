@@ -5,8 +5,7 @@
 //
 // Every read is bounded in bytes or entries, because another process decides
 // what most files hold. The parsers of files that are read often allocate
-// nothing, so that a caller who keeps a file open can use them on its own
-// buffer.
+// nothing, so that a caller that keeps a file open can use them on its own buffer.
 package procfs
 
 import (
@@ -30,7 +29,7 @@ func (fs FS) Path(elem ...string) string {
 	return filepath.Join(append([]string{fs.dir}, elem...)...)
 }
 
-// Self stands for the pid of this process, whatever the procfs numbers it.
+// Self stands for this process, whatever its pid in the procfs is.
 const Self = 0
 
 // File returns the path of a process's file.

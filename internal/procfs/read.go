@@ -10,15 +10,19 @@ import (
 	"os"
 )
 
-// ErrTooLarge is for a file that has more than may be read of it.
-var ErrTooLarge = errors.New("file too large")
+var (
+	// ErrTooLarge is for a file that has more than may be read of it.
+	ErrTooLarge = errors.New("file too large")
+	// ErrMalformed is for content that the kernel does not write to such a file.
+	ErrMalformed = errors.New("malformed content")
+)
 
 // ReadFile reads a file of at most limit bytes. Of a longer one it returns the
 // first limit bytes and [ErrTooLarge].
 func ReadFile(path string, limit int) ([]byte, error) { return AppendFile(nil, path, limit) }
 
 // AppendFile is [ReadFile] into the memory behind buf, which grows as needed: it
-// returns buf[:0] with the content appended, also where it fails.
+// returns buf[:0] with the content appended, even if it fails.
 func AppendFile(buf []byte, path string, limit int) ([]byte, error) {
 	buf = buf[:0]
 	f, err := os.Open(path)

@@ -5,13 +5,9 @@ package procfs
 
 import (
 	"bytes"
-	"errors"
 	"strconv"
 	"time"
 )
-
-// ErrSchedstat is for content that is not that of a schedstat file.
-var ErrSchedstat = errors.New("not the content of a /proc/PID/schedstat")
 
 // ParseSchedstat returns the first field of /proc/PID/task/TID/schedstat, the
 // time that the thread was on a CPU. It does not allocate.
@@ -19,7 +15,7 @@ func ParseSchedstat(b []byte) (onCPU time.Duration, err error) {
 	first, _, ok := bytes.Cut(b, []byte(" "))
 	ns, err := strconv.ParseUint(string(first), 10, 63)
 	if !ok || err != nil {
-		return 0, ErrSchedstat
+		return 0, ErrMalformed
 	}
 	return time.Duration(ns), nil
 }

@@ -5,7 +5,6 @@ package procfs
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"strconv"
 )
@@ -26,9 +25,6 @@ type Stat struct {
 	Threads      int
 	Start        uint64 // since the host booted
 }
-
-// ErrStat is for content that is not that of a stat file.
-var ErrStat = errors.New("not the content of a /proc/PID/stat")
 
 // Stat reads the stat file of a process, at most [MaxStat] bytes.
 func (fs FS) Stat(pid int) (Stat, error) { return fs.stat(fs.File(pid, "stat")) }
@@ -56,7 +52,7 @@ func (FS) stat(path string) (Stat, error) {
 func ParseStat(b []byte) (s Stat, err error) {
 	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
 	if open < 0 || end < open {
-		return Stat{}, ErrStat
+		return Stat{}, ErrMalformed
 	}
 	s.Comm = b[open+1 : end]
 	// The fields' numbers in proc_pid_stat(5); the first after the name is 3.
@@ -87,9 +83,9 @@ func ParseStat(b []byte) (s Stat, err error) {
 			}
 		}
 		if err != nil {
-			return Stat{}, ErrStat
+			return Stat{}, ErrMalformed
 		}
 		field++
 	}
-	return Stat{}, ErrStat
+	return Stat{}, ErrMalformed
 }

@@ -42,7 +42,7 @@ func TestParseStat(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ParseStat([]byte(bad))
-			require.ErrorIs(t, err, ErrStat)
+			require.ErrorIs(t, err, ErrMalformed)
 		})
 	}
 }

@@ -5,12 +5,8 @@ package procfs
 
 import (
 	"bytes"
-	"errors"
 	"strconv"
 )
-
-// ErrStatm is for content that is not that of a statm file.
-var ErrStatm = errors.New("not the content of a /proc/PID/statm")
 
 // ParseStatm returns the second field of /proc/PID/statm, the pages of the
 // process that are in RAM. It does not allocate.
@@ -19,7 +15,7 @@ func ParseStatm(b []byte) (resident uint64, err error) {
 	second, _, ok := bytes.Cut(b, []byte(" "))
 	pages, err := strconv.ParseUint(string(second), 10, 64)
 	if !ok || err != nil || pages > 1<<40 { // more than 4 PiB
-		return 0, ErrStatm
+		return 0, ErrMalformed
 	}
 	return pages, nil
 }

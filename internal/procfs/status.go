@@ -5,14 +5,13 @@ package procfs
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"strconv"
 )
 
-// MaxStatus is the most that is read of a status file, in bytes. Without the
-// groups of its user, of which a process may have 65536, it has some 1500.
-const MaxStatus = 64 << 10
+// MaxStatus is the most that is read of a status file, in bytes. It has some 1500,
+// and 11 for each of at most 65536 groups of its user.
+const MaxStatus = 1 << 20
 
 // A Status is the part of /proc/PID/status, or of a thread's, that is used here.
 type Status struct {
@@ -24,19 +23,16 @@ type Status struct {
 	// Capabilities are the effective ones, one bit for each number of
 	// linux/capability.h.
 	Capabilities uint64
-	// Switches is how often the thread has left its CPU, of its own accord or
+	// Switches is the number of times that the thread left its CPU, voluntarily or
 	// not.
 	Switches uint64
 }
-
-// ErrStatus is for content that is not that of a status file.
-var ErrStatus = errors.New("not the content of a /proc/PID/status")
 
 // Status reads the status file of a process, at most [MaxStatus] bytes.
 func (fs FS) Status(pid int) (Status, error) {
 	path := fs.File(pid, "status")
 	b, err := ReadFile(path, MaxStatus)
-	if err != nil && !errors.Is(err, ErrTooLarge) {
+	if err != nil {
 		return Status{}, err
 	}
 	s, err := ParseStatus(b)
@@ -46,8 +42,8 @@ func (fs FS) Status(pid int) (Status, error) {
 	return s, nil
 }
 
-// ParseStatus reads the content of a status file without allocating. State, Pid
-// and Uid must be there.
+// ParseStatus parses the content of a status file without allocating. State, Pid and
+// Uid are required.
 func ParseStatus(b []byte) (s Status, err error) {
 	var state, uids bool
 	for line := range bytes.Lines(b) {
@@ -61,14 +57,14 @@ func ParseStatus(b []byte) (s Status, err error) {
 		case "Pid", "NSpid": // in this order; kernels without pid namespaces have no NSpid
 			s.PID, err = strconv.Atoi(string(value[bytes.LastIndexAny(value, " \t")+1:]))
 			if s.PID <= 0 {
-				err = ErrStatus
+				err = ErrMalformed
 			}
 		case "Uid":
 			n := 0
 			for f := range bytes.FieldsSeq(value) {
 				var id uint64
 				if id, err = strconv.ParseUint(string(f), 10, 32); err != nil || n == len(s.UIDs) {
-					return Status{}, ErrStatus
+					return Status{}, ErrMalformed
 				}
 				s.UIDs[n] = uint32(id)
 				n++
@@ -82,11 +78,11 @@ func ParseStatus(b []byte) (s Status, err error) {
 			s.Switches += n
 		}
 		if err != nil {
-			return Status{}, ErrStatus
+			return Status{}, ErrMalformed
 		}
 	}
 	if !state || !uids || s.PID == 0 {
-		return Status{}, ErrStatus
+		return Status{}, ErrMalformed
 	}
 	return s, nil
 }

@@ -40,7 +40,7 @@ func TestParseStatus(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			have, err := ParseStatus([]byte(c.content))
 			if c.fails {
-				require.ErrorIs(t, err, ErrStatus)
+				require.ErrorIs(t, err, ErrMalformed)
 			} else {
 				require.NoError(t, err)
 			}

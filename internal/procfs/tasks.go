@@ -13,10 +13,10 @@ import (
 // MaxPID is the kernel's PID_MAX_LIMIT: a host has no more threads.
 const MaxPID = 4 << 20
 
-// PIDs returns the processes that there are, at most [MaxPID].
+// PIDs returns the pids of all processes, at most [MaxPID].
 func (fs FS) PIDs() ([]int, error) { return ids(fs.dir) }
 
-// Threads returns the threads of a process, at most [MaxPID].
+// Threads returns the ids of a process's threads, at most [MaxPID].
 func (fs FS) Threads(pid int) ([]int, error) { return ids(fs.File(pid, "task")) }
 
 // ids returns the numbers among the names in a directory.
@@ -39,9 +39,8 @@ func ids(dir string) ([]int, error) {
 	return out, nil
 }
 
-// OwnPID returns the pid of this process as the procfs numbers it, 0 where that
-// cannot be read. If it is not os.Getpid, the procfs shows another pid namespace
-// than the one that the kernel takes pids of this process's system calls from.
+// OwnPID returns the pid of this process in the procfs; 0 if it cannot be read. If it
+// is not os.Getpid, the procfs is of another pid namespace than this process.
 func (fs FS) OwnPID() int {
 	self, err := os.Readlink(fs.Path("self"))
 	pid, _ := strconv.Atoi(self)

@@ -196,7 +196,7 @@ func (t *Table) describe(p *Process) {
 // count counts why something could not be read.
 func (t *Table) count(err error, denied *uint64) {
 	switch {
-	case errors.Is(err, procfs.ErrStat):
+	case errors.Is(err, procfs.ErrMalformed):
 		t.stats.Malformed++
 	case isDenied(err) && denied != nil:
 		*denied++
