@@ -127,7 +127,7 @@ func ours(w *monitor.Watcher) agreement.Ours {
 	}
 }
 
-// disagreements are what is too far apart, by our figure. Of cpu_utilization no
+// disagreements returns the figures that are too far apart, by our figure. Of cpu_utilization no
 // tool knows anything: its cores by the limit that was set stand for it.
 func disagreements(m *agreement.Measurement, b agreement.Bound) map[string]error {
 	out := map[string]error{}

@@ -5,11 +5,11 @@ package agreement
 
 import "time"
 
-// ofLimit is how far two figures may be apart for no reason at all: one point of
+// ofLimit is the difference of two figures that is always allowed: one point of
 // the limit.
 const ofLimit = 0.01
 
-// A Bound says how far another program's figure may be from ours.
+// A Bound is the allowed difference of another program's figure from ours.
 //
 // The kernel brings its CPU counters up to date once per scheduler tick on each
 // CPU. Two readings of the same moment, one before and one after a tick, differ by
@@ -20,12 +20,13 @@ type Bound struct {
 	Limit float64       // cores
 }
 
-// Total is how far the tool's total may be from ours, in cores.
+// Total returns the allowed difference of the tool's total from ours, in cores.
 func (b Bound) Total(f Figures) float64 {
 	return b.cores(f, f.TotalStep) + f.Total*f.Clock
 }
 
-// Split is how far the tool's user and system figures may be from ours, in cores.
+// Split returns the allowed difference of the tool's user and system figures from ours,
+// in cores.
 // OurStep is by how much ours may be off because their file counts in steps.
 func (b Bound) Split(f Figures, ourStep time.Duration) float64 {
 	return b.cores(f, f.SplitStep+ourStep) + f.Total*f.Clock
@@ -36,7 +37,7 @@ func (b Bound) cores(f Figures, step time.Duration) float64 {
 	return ofLimit*b.Limit + off.Seconds()/f.Elapsed.Seconds()
 }
 
-// Apart is how far a figure is outside of a range; 0 inside.
+// Apart returns the distance of a figure from a range; 0 inside.
 func Apart(figure, low, high float64) float64 {
 	return max(low-figure, figure-high, 0)
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/hosttest"
 )
 
-// BusyThreads is how many threads of a load are busy: one in user code, one in the
+// BusyThreads is the number of busy threads of a load: one in user code, one in the
 // kernel.
 const BusyThreads = 2
 
@@ -116,7 +116,7 @@ func arguments(duty float64) []string {
 	return []string{"-threads", "1", "-kernel-threads", "1", "-duty", fmt.Sprint(duty)}
 }
 
-// limitOf is what a process may use: its quota, or the CPUs that the scheduler
+// limitOf returns the CPU that a process may use: its quota, or the CPUs that the scheduler
 // lets it have.
 func limitOf(t *testing.T, pid int, quota float64) float64 {
 	t.Helper()

@@ -36,7 +36,7 @@ type Figures struct {
 	Clock float64
 }
 
-// Shows says that the tool has the figure.
+// Shows is set when the tool has the figure.
 func Shows(figure float64) bool { return !math.IsNaN(figure) }
 
 // A Point is a cumulative reading of ours: the figure over a span between two of
@@ -133,7 +133,7 @@ func (r *recorder) during(something func() error) (from int, err error) {
 	}
 }
 
-// Ours is what our figure says from one of the tool's instants to the other.
+// Ours is our figure from one of the tool's instants to the other.
 func (m *Measurement) Ours(figure int) float64 {
 	a, b := m.first[0][figure], m.second[len(m.second)-1][figure]
 	return (b.Num - a.Num) / (b.Den - a.Den)

@@ -24,7 +24,7 @@ import (
 // userTick is the step in which /proc/PID/stat and cpuacct.stat count.
 const userTick = procfs.Tick
 
-// SchedulerTick is how often the kernel brings CPU counters up to date. The coarse
+// SchedulerTick is the interval at which the kernel updates CPU counters. The coarse
 // clocks move at the same ticks.
 func SchedulerTick() (time.Duration, error) {
 	var t unix.Timespec

@@ -36,7 +36,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	}
 }
 
-// say prints one line of the demo itself.
+// say prints one line about the demo itself.
 func (l *lines) say(what, format string, args ...any) {
 	l.write(time.Now(), what, fmt.Sprintf(format, args...))
 }

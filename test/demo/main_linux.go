@@ -120,7 +120,7 @@ func (p *program) stop() (err error) {
 	return err
 }
 
-// ending is how a child ended; err is valid once done is closed.
+// ending is the result of a child; err is valid once done is closed.
 type ending struct {
 	done chan struct{}
 	err  error

@@ -18,7 +18,7 @@ import (
 type buffer struct {
 	format nativeformat.Format
 	bytes  []byte
-	// times is where in bytes the times are, newest the latest of them.
+	// times are the offsets of the times in bytes, newest is the latest time.
 	times  []int
 	newest int64
 	// samples is the complete samples in it.
@@ -52,7 +52,7 @@ func newBuffer(format nativeformat.Format, bytes []byte) *buffer {
 	return b
 }
 
-// batchTime is where a buffer of thread samples has its time: after the opcode
+// batchTime is the offset of the time in a buffer of thread samples: after the opcode
 // and the version of the batch, of which such a buffer has one.
 const batchTime = 1 + 4
 
@@ -98,7 +98,7 @@ func readBuffers(paths []string) (all []*buffer, err error) {
 	return all, nil
 }
 
-// madeBuffers says how large the buffers are that are made.
+// madeBuffers are the sizes of generated buffers.
 type madeBuffers struct{ threads, depth int }
 
 // buffers makes one of each kind. Half of the thread samples wait, the others

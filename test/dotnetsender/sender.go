@@ -24,7 +24,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/nativeformat"
 )
 
-// config is what is sent where, and how fast.
+// config describes what is sent, where and at which rate.
 type config struct {
 	endpoint, socket           string
 	buffers                    []*buffer
@@ -55,7 +55,7 @@ func (c *config) validate() error {
 	return errors.Join(errs...)
 }
 
-// result is what was sent and what became of it.
+// result counts what was sent, by outcome.
 type result struct {
 	senders int
 	elapsed time.Duration
@@ -86,7 +86,7 @@ func (r *result) add(o *result) {
 	r.took = append(r.took, o.took...)
 }
 
-// String says it in one line.
+// String returns the result as one line.
 func (r *result) String() string {
 	sent := r.accepted + r.refused + r.failed
 	median, late := time.Duration(0), time.Duration(0)
@@ -187,7 +187,7 @@ func newSender(c config, number int) (*sender, error) {
 	return s, err
 }
 
-// urls is where the buffers of each format go.
+// urls are the targets of the buffers of each format.
 func urls(c config, base *url.URL) map[nativeformat.Format]string {
 	to := func(path string, interval time.Duration, frequent bool) string {
 		u, q := base.JoinPath(path), url.Values{}
@@ -319,7 +319,7 @@ func (s *sender) compress() ([]byte, error) {
 	return s.body, nil
 }
 
-// answer is what the intake says, text its beginning.
+// answer is the intake's response, text the beginning of its body.
 type answer struct {
 	code       int
 	retryAfter string

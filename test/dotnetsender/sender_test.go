@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// intake is a server that takes buffers as the contract says, and keeps what came.
+// intake is a server that accepts buffers by the contract, and keeps them.
 type intake struct {
 	*httptest.Server
 	answer func(n int, w http.ResponseWriter) bool // true: answered
@@ -53,7 +53,7 @@ func newIntake(t *testing.T, listener net.Listener) *intake {
 	return in
 }
 
-// count is how many requests came, while one that was given up may still come.
+// count returns the number of requests; one that the sender gave up on may still come.
 func (in *intake) count() int {
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -60,7 +60,7 @@ func TestARestartDoesNotTriggerAgainInsideTheCooldown(t *testing.T) {
 	startLoad(t, hot.Command(loadBinary), hotService)
 	first.wait(startTimeout, "gate opened", of(hot.Path))
 	first.wait(startTimeout, "gate closed", of(hot.Path))
-	// A moment to save it; the kill is what nobody prepares for.
+	// Wait until it is saved; a kill leaves no time for that.
 	require.Eventually(t, func() bool { return holds(t, dir, hot.Path) }, startTimeout, 10*time.Millisecond)
 	require.NoError(t, first.cmd.Process.Signal(syscall.SIGKILL))
 	<-first.ended
@@ -76,7 +76,7 @@ func TestARestartDoesNotTriggerAgainInsideTheCooldown(t *testing.T) {
 	}
 }
 
-// holds tells whether a file of a folder has a text in it.
+// holds reports whether a file of a folder contains a text.
 func holds(t *testing.T, dir, text string) bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*"))

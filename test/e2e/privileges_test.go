@@ -156,7 +156,7 @@ service:
 	}
 }
 
-// programs are what a collector of another user's is tried on.
+// programs are the processes that a collector of another user samples.
 type programs struct{ own, others, secret, deleted int }
 
 func startPrograms(t *testing.T, cgroup *hosttest.Cgroup) programs {
@@ -208,7 +208,7 @@ func perfmonReadsMemory(t *testing.T, pid int) bool {
 	return err == nil && len(f) > 0
 }
 
-// seen says what of everything is in batches.
+// seen reports what of everything is in batches.
 func (p programs) seen(batches []pprofile.Profiles) map[string]bool {
 	seen := map[string]bool{}
 	for _, b := range batches {

@@ -20,7 +20,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 )
 
-// holding is what the collector holds.
+// holding counts the resources that the collector holds.
 type holding struct {
 	// descriptors are those but of files, kept those of one file more than once:
 	// one of each program that was sampled is kept, for symbols.

@@ -6,23 +6,23 @@ package fidelity
 import "math"
 
 const (
-	// Points is how far a function's share may be from another sampler's, beyond
+	// Points is the allowed difference of a function's share from another sampler's, beyond
 	// chance.
 	Points = 0.02
-	// OfTotal is how far a total may be from the kernel's, beyond chance.
+	// OfTotal is the allowed difference of a total from the kernel's, beyond chance.
 	OfTotal = 0.01
-	// Doubt is how often a whole table of comparisons may fail by chance alone.
+	// Doubt is the probability with which a whole table of comparisons may fail by chance.
 	Doubt = 1e-3
 )
 
-// Z is how many standard errors each of n comparisons may be off, in both
+// Z returns the number of standard errors that each of n comparisons may be off, in both
 // directions, so that all of them together are off by chance as often as Doubt
 // says (Bonferroni's bound: they depend on each other).
 func Z(n int) float64 {
 	return math.Sqrt2 * math.Erfcinv(Doubt/float64(max(n, 1)))
 }
 
-// Error is how far a share may be from its truth p in n samples, at z standard
+// Error returns the allowed difference of a share from its truth p in n samples, at z standard
 // errors: the error of a binomial proportion, as if each sample had been drawn
 // anew. A sampler that ticks evenly is off by less where what runs changes more
 // slowly than it ticks, and by more only where that keeps step with the ticks.
@@ -30,7 +30,7 @@ func Error(p float64, n int, z float64) float64 {
 	return z * math.Sqrt(p*(1-p)/float64(max(n, 1)))
 }
 
-// Chance is how far two shares of one truth may be apart by chance, ours of n
+// Chance returns the allowed difference by chance of two shares of one truth, ours of n
 // samples and theirs of m, at z standard errors: the error of the difference of
 // two proportions, with what they are in common.
 func Chance(ours, n, theirs, m int, z float64) float64 {
@@ -38,7 +38,7 @@ func Chance(ours, n, theirs, m int, z float64) float64 {
 	return math.Hypot(Error(p, n, z), Error(p, m, z))
 }
 
-// TotalChance is how many samples a count may be off by chance, at z standard
+// TotalChance returns the number of samples that a count may be off by chance, at z standard
 // errors, where instants were looked at and count of them found the program
 // running, and each of parts has an unfinished period of its own. Where the
 // instants do not depend on what runs the count is binomial; where the period is

@@ -27,11 +27,11 @@ const (
 	large = 0.05
 	// threads is more than the programs have.
 	threads = 16
-	// buffersFull is what the receiver says when it pauses.
+	// buffersFull is the receiver's log message when it pauses.
 	buffersFull = "Skipping a thread sample period, buffers are full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
 )
 
-// attempts is how often a run is made before what it shows is held against us.
+// attempts is the number of runs that must all disagree before a test fails.
 const attempts = 3
 
 // holds makes a run until it has no faults, and fails the test with those of the
@@ -49,7 +49,7 @@ func holds(t *testing.T, run func() (faults []string)) {
 	t.Errorf("%d runs, the last one: %s", attempts, strings.Join(faults, "\n"))
 }
 
-// agree says where a function's share is not as others say.
+// agree returns where a function's share differs from another sampler's.
 func agree(t *testing.T, what string, ours, theirs fidelity.Profile, count fidelity.Count, but ...string) (faults []string) {
 	t.Helper()
 	if ours.Total() == 0 || theirs.Total() == 0 {
@@ -199,7 +199,7 @@ func TestKernelMixedAgreesWithPerf(t *testing.T) {
 				faults := append(agree(t, "self", ours, theirs, fidelity.Self),
 					agree(t, "cumulative", ours, theirs, fidelity.Cumulative, way.unseen...)...)
 				if way.unwind == cpuprofilerreceiver.UnwindDwarf {
-					// These two call it, and nobody else.
+					// Only these two call it.
 					counts, n := fidelity.Cumulative(ours), float64(max(ours.Total(), 1))
 					leaf, callers := float64(counts["main.goLeaf"])/n, float64(counts["main.goWork"]+counts["main.calledBack"])/n
 					if math.Abs(leaf-callers) > fidelity.Points {

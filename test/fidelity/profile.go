@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Profile is where one sampler has seen a program.
+// Profile holds the stacks in which one sampler saw a program.
 type Profile struct {
 	Samples []Sample
 }
@@ -32,7 +32,7 @@ type Frame struct {
 // Outer is the function that the frame belongs to.
 func (f Frame) Outer() string { return f.Functions[len(f.Functions)-1] }
 
-// Total is how many samples there are.
+// Total returns the number of samples.
 func (p Profile) Total() (n int) {
 	for _, s := range p.Samples {
 		n += s.Count
@@ -146,11 +146,11 @@ func (p Profile) count(names func(Sample) []string) map[string]int {
 type Row struct {
 	Name         string
 	Ours, Theirs float64 // shares
-	// Apart is how far they may be apart.
+	// Apart is the allowed difference.
 	Apart float64
 }
 
-// Disagrees says whether they are farther apart than that.
+// Disagrees reports whether the difference is larger than that.
 func (r Row) Disagrees() bool { return max(r.Ours-r.Theirs, r.Theirs-r.Ours) > r.Apart }
 
 // Compare holds the names that have at least share in one of the profiles against

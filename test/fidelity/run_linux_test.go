@@ -37,7 +37,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/fidelity"
 )
 
-// patience is how long programs and samplers may take to start and to end.
+// patience is the time in which programs and samplers must start and end.
 const patience = 5 * time.Minute
 
 // tick is the unit of CPU times in /proc.
@@ -77,7 +77,7 @@ func build(t *testing.T, name string, flags ...string) string {
 	return out
 }
 
-// program is a process that begins to work, and ends, when it is told.
+// program is a process that works and ends on command.
 type program struct {
 	t      *testing.T
 	cmd    *exec.Cmd
@@ -241,14 +241,14 @@ func (s *sampler) stop() {
 	}
 }
 
-// knows says whether the names of a function and of the kernel have come.
+// knows reports whether the names of a function and of the kernel have come.
 func (s *sampler) knows(p *program, function string) bool {
 	seen, _ := fidelity.OfOTLP(s.sink.AllProfiles(), p.pid(), fidelity.Window{})
 	counts := fidelity.Cumulative(seen)
 	return counts[function] > 0 && counts["do_syscall_64"] > 0
 }
 
-// of is what was sampled of a program within a window.
+// of returns the samples of a program within a window.
 func (s *sampler) of(p *program, within fidelity.Window) (fidelity.Profile, time.Duration) {
 	return fidelity.OfOTLP(s.sink.AllProfiles(), p.pid(), within)
 }
@@ -300,7 +300,7 @@ func startPerf(t *testing.T, subcommand string, args ...string) *perf {
 	return r
 }
 
-// tell gives perf a command and waits until it has been followed.
+// tell sends perf a command and waits for its answer.
 func (r *perf) tell(command string) {
 	r.t.Helper()
 	_, err := r.control.WriteString(command + "\n")

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// kernelHalf is where the kernel's addresses begin, on amd64 and arm64.
+// kernelHalf is the first address of the kernel on amd64 and arm64.
 const kernelHalf = 1 << 63
 
 // OfScript reads what `perf script --no-inline -F tid,ip,sym` prints: a line with

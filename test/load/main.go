@@ -114,9 +114,9 @@ func waitThreeParts(d time.Duration) { sleepInThread(d) }
 //go:noinline
 func waitOnePart(d time.Duration) { sleepInThread(d) }
 
-// sleepInThread has the thread wait, where time.Sleep has the goroutine. The
-// scheduler is told: it would take the wait for work without an end, interrupt it,
-// and have other threads decide when this one may go on.
+// sleepInThread blocks the thread, where time.Sleep blocks the goroutine. It enters
+// the system call through the scheduler, which would otherwise treat the wait as
+// endless work and interrupt it.
 func sleepInThread(d time.Duration) {
 	t := syscall.NsecToTimespec(int64(d))
 	_, _, _ = syscall.Syscall(syscall.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&t)), 0, 0)

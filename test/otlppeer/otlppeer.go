@@ -15,7 +15,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
 	"google.golang.org/grpc"
-	_ "google.golang.org/grpc/encoding/gzip" // what exporters compress with unless told otherwise
+	_ "google.golang.org/grpc/encoding/gzip" // the default compression of exporters
 )
 
 // maxRequest bounds one request, above what any configuration here sends.
@@ -24,7 +24,7 @@ const maxRequest = 64 << 20
 // Server takes profiles at one port of the loopback. It can be stopped and
 // started again, there.
 type Server struct {
-	// Port is where it listens, or listened last.
+	// Port is the port on which it listens, or listened last.
 	Port int
 
 	handle func(context.Context, pprofile.Profiles) error

@@ -16,7 +16,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/otlppeer"
 )
 
-// mood is how the backend answers.
+// mood is the way in which the backend answers.
 type mood string
 
 const (
@@ -26,7 +26,7 @@ const (
 	hanging     mood = "hanging"     // no answer until the sender gives up
 	unavailable mood = "unavailable" // nothing is taken, and may be sent again
 	invalid     mood = "invalid"     // nothing is taken, for good
-	forgetful   mood = "forgetful"   // everything is taken, and the answer says it was not
+	forgetful   mood = "forgetful"   // everything is stored, and the answer is an error
 	restarting  mood = "restarting"  // healthy, and gone for a moment again and again
 )
 
@@ -162,7 +162,7 @@ func (b *backend) restart() error {
 	return b.become(restarting)
 }
 
-// serve says whether the sender has a queue of its own from now on.
+// serve sets whether the sender has its own queue from now on.
 func (b *backend) serve(direct bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -182,7 +182,7 @@ func (b *backend) took() (out, twice, rejected int64) {
 	return b.out, b.twice, rejected
 }
 
-// faults is what no backend should have met.
+// faults are requests that no backend should receive.
 func (b *backend) faults() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

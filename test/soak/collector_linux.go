@@ -202,7 +202,7 @@ func (c *collector) scrape(ctx context.Context) (figures, error) {
 	return readPrometheus(bytes.NewReader(body))
 }
 
-// weight is what a process holds at one moment.
+// weight is the memory, descriptors and threads of a process at one moment.
 type weight struct {
 	rss         int64
 	goroutines  int
@@ -252,7 +252,7 @@ func (c *collector) complaints() map[string]int {
 	return all
 }
 
-// freePorts returns TCP ports of the loopback that nobody listens on, each
+// freePorts returns TCP ports of the loopback that are not in use, each
 // another one.
 func freePorts(n int) (ports []int, err error) {
 	for range n {

@@ -8,12 +8,12 @@ import (
 	"text/template"
 )
 
-// settings are what differs from one run of the collector to the next.
+// settings differ from one run of the collector to the next.
 type settings struct {
 	Direct bool   // no queue, and no allocations
 	Loads  string // a glob of the loads' cgroups
 	Dir    string // its own directory
-	// PprofSocket is where a load has net/http/pprof.
+	// PprofSocket is the socket of a load's net/http/pprof.
 	PprofSocket string
 	Backend     int // ports
 	Metrics     int

@@ -23,13 +23,13 @@ type entry struct {
 	// twins are the objects of Go's allocations, which the receiver counts once,
 	// with their bytes, and everything behind it as two.
 	twins int64
-	// handed is what the receiver's calls of the next component were about.
+	// handed counts the samples in the receiver's calls of the next component.
 	handedAccepted, handedRefused int64
 	// decided is by what became of it in the processor, held what its recorder had
 	// at the end.
 	decided map[string]int64
 	held    int64
-	// delivered is what the backend took meanwhile.
+	// delivered counts what the backend stored meanwhile.
 	delivered int64
 
 	// Beside the equation.
@@ -87,15 +87,15 @@ func total(m map[string]int64) (n int64) {
 	return n
 }
 
-// in is what the receiver read, each object of an allocation beside its bytes.
+// in counts what the receiver read, each object of an allocation beside its bytes.
 func (e *entry) in() int64 { return total(e.read) + e.twins }
 
-// untried is what the receiver refused without asking the next component.
+// untried counts what the receiver refused without a call of the next component.
 func (e *entry) untried() int64 {
 	return e.read["exported"] + e.read["refused"] + e.twins - e.handedAccepted - e.handedRefused
 }
 
-// check says where the counters of one run do not agree with one another.
+// check returns where the counters of one run disagree.
 func (e *entry) check() (faults []string) {
 	fault := func(format string, args ...any) {
 		faults = append(faults, e.name+": "+fmt.Sprintf(format, args...))
@@ -124,7 +124,7 @@ func (e *entry) check() (faults []string) {
 	return faults
 }
 
-// ledger is what all runs together come to.
+// ledger is the sum of all runs.
 type ledger struct {
 	entries []entry
 	// What the backend has in the end, in events: out, each profile once; rejected,
@@ -183,7 +183,7 @@ func (l *ledger) in() (n int64) {
 	return n
 }
 
-// queued is what passed into the queue of the exporter in all runs.
+// queued counts what entered the exporter's queue in all runs.
 func (l *ledger) queued() (n int64) {
 	for i := range l.entries {
 		if !l.entries[i].direct {
@@ -193,7 +193,7 @@ func (l *ledger) queued() (n int64) {
 	return n
 }
 
-// direct is what passed without a queue.
+// direct counts what passed without a queue.
 func (l *ledger) direct() (n int64) {
 	for i := range l.entries {
 		if l.entries[i].direct {
@@ -221,7 +221,7 @@ func (l *ledger) equation() (line string, holds bool) {
 	return fmt.Sprintf("in %d %s %s", l.in(), sign, text.String()), sum == l.in()
 }
 
-// check says where the counters do not agree.
+// check returns where the counters disagree.
 func (l *ledger) check() (faults []string) {
 	for i := range l.entries {
 		faults = append(faults, l.entries[i].check()...)

@@ -141,7 +141,8 @@ func (s *soak) prepareAndRun(ctx context.Context, sender, data string, keep bool
 
 func (a *scheduled) title() string { return fmt.Sprintf("%d. %s", a.number, a.name) }
 
-// progress says what is under way; the report has standard output for itself.
+// progress prints what is under way to standard error; standard output has only the
+// report.
 func progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "soak: %s "+format+"\n", append([]any{time.Now().Format(time.TimeOnly)}, args...)...)
 }

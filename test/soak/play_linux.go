@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// settle is how long counters have to stand still, above the interval at which
-// the receiver hands over and counts.
+// settle is the time for which counters must not change. It is above the interval
+// at which the receiver exports and counts.
 const settle = 2500 * time.Millisecond
 
-// disagree is how long the counters may not agree once they stand still.
+// disagree is the time for which settled counters may disagree.
 const disagree = 15 * time.Second
 
-// quietLimit is how long they may take to, on a machine that is busy.
+// quietLimit is the time that counters may take to settle on a busy machine.
 const quietLimit = 2 * time.Minute
 
 // play has one run of the collector, from its start to its end.

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// role is what this program does as a load, for ever: it is killed in the end.
+// role is a load, which runs until it is killed.
 type role func()
 
 var roles = map[string]role{
@@ -30,7 +30,7 @@ var roles = map[string]role{
 	"short":      func() { burn(20 * time.Millisecond) },
 }
 
-// burned is what burn has come to, so that it has a reason.
+// burned keeps the result of burn, so that the compiler keeps the work.
 var burned atomic.Uint64
 
 // burn spends CPU time.

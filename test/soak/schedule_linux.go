@@ -5,7 +5,7 @@ package main
 
 import "time"
 
-// ending is how a run of the collector ends.
+// ending is the way in which a run of the collector ends.
 type ending string
 
 const (
@@ -96,7 +96,7 @@ type scheduled struct {
 	duration time.Duration
 }
 
-// cycleTime is how long a cycle is, about, where there is time for several.
+// cycleTime is the approximate length of a cycle when there is time for several.
 const cycleTime = 8 * time.Minute
 
 // schedule fills the time with acts.

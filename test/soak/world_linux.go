@@ -57,7 +57,7 @@ func startWorld(w *world) error {
 			return err
 		}
 	}
-	// It ends by itself if nobody stops it.
+	// It ends by itself when it is not stopped.
 	if err := w.begin("dotnet", quotas["dotnet"], w.sender, "-socket", w.socket(), "-senders", "3", "-rate", "5",
 		"-for", "3h", "-resource", "service.name=soak-{sender}", w.data); err != nil {
 		return err
@@ -68,7 +68,7 @@ func startWorld(w *world) error {
 
 func (w *world) socket() string { return filepath.Join(w.dir, "dotnet.sock") }
 
-// pprofSocket is where a load has net/http/pprof.
+// pprofSocket is the socket of a load's net/http/pprof.
 func (w *world) pprofSocket() string { return filepath.Join(w.dir, "pprof.sock") }
 
 // path is the cgroup of what does that.
@@ -246,7 +246,7 @@ func (w *world) end() (err error) {
 	return err
 }
 
-// faults is what went wrong with the loads themselves.
+// faults are the failures of the loads themselves.
 func (w *world) faults() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

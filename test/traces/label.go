@@ -20,7 +20,7 @@ const (
 	warmUp                  = 30
 )
 
-// A Label says how a second counts.
+// A Label is how a second counts in the score.
 type Label byte
 
 // The labels.
@@ -92,7 +92,7 @@ func (s *Schedule) starts() (starts []int) {
 	return starts
 }
 
-// judge says of every second by itself whether it is hot, cool, or between.
+// judge labels every second by itself as hot, cool, or between.
 func (s *Schedule) judge() []Label {
 	seconds := make([]Label, s.Seconds)
 	for i := range seconds {

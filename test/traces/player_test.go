@@ -30,7 +30,7 @@ type trace struct {
 	phase int
 }
 
-// second is what an algorithm learns at one second of a trace.
+// second is the input of an algorithm at one second of a trace.
 type second struct {
 	row  *Row // nil: nothing was read
 	down bool // there is no cgroup
@@ -71,7 +71,7 @@ type algorithm struct {
 	play func(*trace) []int
 }
 
-// behindGate plays an algorithm that only says whether it would open, after each
+// behindGate plays an algorithm that only reports whether it would open, after each
 // second's reading.
 func behindGate(begin func(*trace) func(second int, now second) bool) func(*trace) []int {
 	return func(tr *trace) (opened []int) {
@@ -89,7 +89,7 @@ func behindGate(begin func(*trace) func(second int, now second) bool) func(*trac
 // meter turns readings into the share of the limit that was used between them.
 type meter struct{ last *Row }
 
-// percent is what was used since the last reading; there is none when there was
+// percent is the use since the last reading; there is none when there was
 // no reading before, or the cgroup was made anew.
 func (m *meter) percent(now *Row) (percent float64, ok bool) {
 	last := m.last

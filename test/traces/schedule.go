@@ -19,11 +19,11 @@ const Step = 20 * time.Millisecond
 // maxSeconds bounds a trace, so that none outgrows the repository.
 const maxSeconds = 900
 
-// A Schedule says what a load is made to do. Times are seconds from the trace's
+// A Schedule is the plan of a load. Times are seconds from the trace's
 // beginning, amounts of CPU are cores.
 type Schedule struct {
 	Name string
-	// About says in a sentence what happens.
+	// About describes the trace in a sentence.
 	About string
 	// Recorded is for a load that really runs; else the trace is synthesized.
 	Recorded bool
@@ -33,7 +33,7 @@ type Schedule struct {
 	CPUs int
 	// Threads that the demand is spread over evenly.
 	Threads int
-	// Serial says that the work cannot be spread, so that one core is all that
+	// Serial is set when the work cannot be spread, so that one core is all that
 	// it can use.
 	Serial bool
 	// Age is how long the unit has lived when the trace begins; zero if it
@@ -93,7 +93,7 @@ func (s *Schedule) Demand(t float64) float64 {
 	return min(d, float64(s.Threads))
 }
 
-// Neighbour is what the neighbours want.
+// Neighbour is the demand of the neighbours.
 func (s *Schedule) Neighbour(t float64) (d float64) {
 	for _, l := range s.Neighbours {
 		d += l.at(t)
@@ -127,7 +127,7 @@ func (s *Schedule) Quota(t float64) (cores float64) {
 	return cores
 }
 
-// Limit is what the unit may use at a moment.
+// Limit returns the CPU that the unit may use at a moment.
 func (s *Schedule) Limit(t float64) float64 {
 	limit := float64(s.CPUs)
 	for _, q := range [...]float64{s.Quota(t), s.Parent} {
@@ -138,13 +138,13 @@ func (s *Schedule) Limit(t float64) float64 {
 	return limit
 }
 
-// Quotaed says whether a quota is what limits the unit at a moment.
+// Quotaed reports whether a quota limits the unit at a moment.
 func (s *Schedule) Quotaed(t float64) bool { return s.Quota(t) > 0 || s.Parent > 0 }
 
-// IsDown says whether there is no cgroup at a moment.
+// IsDown reports whether there is no cgroup at a moment.
 func (s *Schedule) IsDown(t float64) bool { return within(s.Down, t) }
 
-// IsMissing says whether nothing is read at a moment.
+// IsMissing reports whether readings are missing at a moment.
 func (s *Schedule) IsMissing(t float64) bool { return within(s.Missing, t) }
 
 func within(spans []Span, t float64) bool {
@@ -156,7 +156,7 @@ func within(spans []Span, t float64) bool {
 	return false
 }
 
-// ForTuning says which half of the corpus a trace belongs to.
+// ForTuning reports which half of the corpus a trace belongs to.
 func (s *Schedule) ForTuning() bool {
 	h := fnv.New32a()
 	h.Write([]byte(s.Name))

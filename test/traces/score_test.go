@@ -14,7 +14,7 @@ const (
 	aftermath = 10 // seconds after hot time in which an opening is late, not false
 )
 
-// score is how an algorithm did on traces.
+// score is the result of an algorithm on traces.
 type score struct {
 	traces, episodes int
 	hits, keptHits   int
@@ -27,7 +27,7 @@ type score struct {
 	losses                []loss
 }
 
-// loss is what an algorithm did wrong on one trace.
+// loss counts the mistakes of an algorithm on one trace.
 type loss struct {
 	trace               *trace
 	missed, falseAlarms []int // where the missed episodes began, and the openings
@@ -35,7 +35,7 @@ type loss struct {
 
 func (s *score) misses() int { return s.episodes - s.hits }
 
-// cost is what is as small as possible for the best parameters.
+// cost is smallest for the best parameters.
 func (s *score) cost() int { return s.misses() + s.falseAlarms }
 
 func (s *score) meanLatency() float64 {
@@ -55,7 +55,7 @@ func (s *score) medianLatency() (median, least, most float64) {
 	return (l[(n-1)/2] + l[n/2]) / 2, l[0], l[n-1]
 }
 
-// run scores an algorithm on traces, as docs/trigger-accuracy/labelling.md says.
+// run scores an algorithm on traces, by the rules of docs/trigger-accuracy/labelling.md.
 func run(a algorithm, on []*trace) *score {
 	var s score
 	for _, tr := range on {
@@ -111,7 +111,7 @@ func (s *score) add(tr *trace, opened []int) {
 
 func hits(e Stretch, t int) bool { return t < e.To && holds(e, t, t+gateOpen) }
 
-// holds says whether a profile of [from, to) holds enough of an episode.
+// holds reports whether a profile of [from, to) holds enough of an episode.
 func holds(e Stretch, from, to int) bool {
 	return min(e.To, to)-max(e.From, from) >= neededHot
 }

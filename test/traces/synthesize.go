@@ -105,7 +105,7 @@ func (b *bandwidth) take(want float64) float64 {
 	return got
 }
 
-// read is what the counters show: up to a tick late on each running CPU.
+// read returns what the counters show: up to a tick late on each running CPU.
 func (m *machine) read(s *Schedule, t float64) Row {
 	late := (s.noise(int(t)+1_000_000) + 1) / 2
 	running := min(s.Demand(max(0, t-0.01)), s.Limit(t))

@@ -12,14 +12,14 @@ import (
 	"strings"
 )
 
-// A Row is what was read at one moment.
+// A Row holds the readings of one moment.
 type Row struct {
 	// At is in seconds since the trace's beginning.
 	At float64
 	// CPU is the cgroup's CPU time so far, in seconds. It runs backwards where
 	// the cgroup was made anew.
 	CPU float64
-	// Capacity is what the unit may use, in cores.
+	// Capacity is the CPU that the unit may use, in cores.
 	Capacity float64
 	// Periods and Throttled are the CFS periods so far, and those in which the
 	// cgroup with the least quota was throttled.
@@ -28,7 +28,7 @@ type Row struct {
 
 const columns = "seconds,cpu_seconds,capacity_cores,nr_periods,nr_throttled"
 
-// WriteTrace writes a trace as CSV, below comments that say how it came to be.
+// WriteTrace writes a trace as CSV, below comments that describe its origin.
 func WriteTrace(w io.Writer, header []string, rows []Row) error {
 	b := bufio.NewWriter(w)
 	for _, h := range header {

@@ -72,7 +72,7 @@ func record(ctx context.Context, s *traces.Schedule, file, to string) (err error
 	return os.WriteFile(to, b.Bytes(), 0o644)
 }
 
-// machine says where and when a trace was recorded.
+// machine describes the host and the time of a recording.
 func machine(s *traces.Schedule, tree *cgroup.Tree) []string {
 	var u unix.Utsname
 	kernel := "unknown"
