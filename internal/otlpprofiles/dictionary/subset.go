@@ -154,6 +154,9 @@ func (s *Subset) strips(i int32) bool {
 	return key > 0 && int(key) < len(s.strings) && s.Strip(s.src.StringTable().At(int(key)))
 }
 
+// The functions of the tables have the same shape. One generic function for all of
+// them takes 8% more CPU time for a copy.
+
 func (s *Subset) str(i int32) int32 {
 	at, missing := s.lookup(s.strings, i)
 	if missing {
