@@ -3,5 +3,5 @@
 
 package hotunitsextension
 
-// Config has no keys: an empty `hot_units:` is all there is to write.
+// Config has no keys.
 type Config struct{}

@@ -17,7 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension/internal/metadata"
 )
 
-// maxNamed bounds the units that a log line names.
+// maxNamed bounds the units named in a log line.
 const maxNamed = 20
 
 // hotUnits is the component.
@@ -49,10 +49,10 @@ func newExtension(set extension.Settings) (*hotUnits, error) {
 	return h, nil
 }
 
-// Start does nothing: the set is filled by others.
+// Start does nothing: publishers fill the set.
 func (*hotUnits) Start(context.Context, component.Host) error { return nil }
 
-// Shutdown stops the metrics. It may be called without Start, and again.
+// Shutdown stops the metrics. It may be called without Start, and twice.
 func (h *hotUnits) Shutdown(context.Context) error {
 	h.telemetry.Shutdown()
 	return nil
@@ -92,8 +92,8 @@ func (h *hotUnits) Watch() (changed <-chan struct{}, stop func()) {
 	}
 }
 
-// unite makes the union anew and tells the watchers if it is another one. The
-// lock is held.
+// unite computes the union and notifies the watchers if it changed. The lock is
+// held.
 func (h *hotUnits) unite() (before, after []Unit) {
 	before = h.hot
 	for _, p := range h.publishers {
@@ -148,7 +148,7 @@ func (p *publisher) Publish(hot []Unit) {
 		h.telemetry.HotUnitsUnitsCut.Add(context.Background(), int64(cut))
 	}
 	if episode {
-		h.log.Warn("more units are hot than are published, the hottest are", zap.Stringer("publisher", p.id), zap.Int("published", MaxUnits), zap.Int("cut", cut))
+		h.log.Warn("too many hot units to publish", zap.Stringer("publisher", p.id), zap.Int("published", MaxUnits), zap.Int("cut", cut))
 	}
 	h.logChange(p.id, before, after)
 }
@@ -177,7 +177,7 @@ func (h *hotUnits) logChange(by component.ID, before, after []Unit) {
 	)
 }
 
-// differ returns what one of two sorted sets has and the other has not.
+// differ returns what was added to a sorted set and removed from it.
 func differ(before, after []Unit) (added, removed []Unit) {
 	for len(before) > 0 && len(after) > 0 {
 		switch c := before[0].compare(after[0]); {

@@ -177,7 +177,7 @@ func TestBeyondTheBoundTheHottestStayAndTheRestIsCounted(t *testing.T) {
 	opts := []metricdatatest.Option{metricdatatest.IgnoreTimestamp()}
 	metadatatest.AssertEqualHotUnitsUnitsCut(t, r.telemetry, []metricdata.DataPoint[int64]{{Value: 3 + 1}}, opts...)
 	metadatatest.AssertEqualHotUnitsUnits(t, r.telemetry, []metricdata.DataPoint[int64]{{Value: MaxUnits}}, opts...)
-	const message = "more units are hot than are published, the hottest are"
+	const message = "too many hot units to publish"
 	require.Equal(t, 1, r.logs.FilterMessage(message).Len(), "once an episode")
 	p.Publish(nil)
 	p.Publish(hottest)
@@ -227,7 +227,7 @@ func TestComponentsFindTheExtensionByTheirHost(t *testing.T) {
 	require.Same(t, other, Find(host{nopID: nop, named: other}, log))
 	require.Zero(t, logs.Len())
 	require.Same(t, other, Find(host{plain: other, named: r.HotUnits.(component.Component)}, log))
-	entries := logs.FilterMessage("several hot_units extensions, the first by name is used").All()
+	entries := logs.FilterMessage("found several hot_units extensions").All()
 	require.Len(t, entries, 1)
 	require.Equal(t, map[string]any{"used": "hot_units", "extensions": int64(2)}, entries[0].ContextMap())
 	require.NoError(t, other.Shutdown(t.Context()), "without start")

@@ -12,14 +12,14 @@ import (
 	"go.uber.org/zap"
 )
 
-// Unit is a unit that is hot, with what is known of where its processes are. Of
-// Cgroup, ContainerID and PID only those that apply are set.
+// Unit is a hot unit and where its processes are. Of Cgroup, ContainerID and PID
+// only those that apply are set.
 type Unit struct {
-	Name        string // what cpu_trigger calls it: container id, cgroup path, or pid:start time
+	Name        string // container id, cgroup path, or pid:start time
 	Cgroup      string // path below the cgroup root
 	ContainerID string
 	PID         int
-	Start       uint64 // when the process started, in clock ticks since boot, since pids come again
+	Start       uint64 // start time of the process in clock ticks since boot: pids are used again
 }
 
 func (u Unit) compare(v Unit) int {
@@ -32,41 +32,39 @@ func (u Unit) compare(v Unit) int {
 	)
 }
 
-// HotUnits is what the extension is to other components. All of it may be called
-// at any time and from any goroutine.
+// HotUnits is the extension's interface to other components. It is safe for
+// concurrent use.
 type HotUnits interface {
-	// Publisher begins to publish. It is a value of its own and not the
-	// component's id, since a component in two pipelines is two with one id.
+	// Publisher returns a new publisher. A component in two pipelines has two of
+	// them with one id.
 	Publisher(id component.ID) Publisher
 
-	// Hot is the union of what all publishers say now, sorted by name. The slice
-	// is the caller's.
+	// Hot returns the union of the sets of all publishers, sorted by name. The
+	// caller may keep and change it.
 	Hot() []Unit
 
-	// Watch returns a channel that gets a token when Hot has changed, at first
-	// too if it is not empty. It holds one token: who is slow sees the latest set,
-	// once. stop must be called; it may be again. The channel is never closed.
+	// Watch returns a channel that gets a token when Hot changes, and at once if it
+	// is not empty. It holds one token: a slow watcher sees the latest set, once.
+	// Call stop at the end; it may be called twice. The channel is never closed.
 	Watch() (changed <-chan struct{}, stop func())
 }
 
-// Publisher is one component that finds out what is hot.
+// Publisher publishes the hot units of one component.
 type Publisher interface {
-	// Publish replaces what this publisher said before. The hottest come first:
-	// beyond MaxUnits the rest is not taken, and counted. It does not keep the
-	// slice, never blocks on a watcher, and costs next to nothing where the set
-	// is the same.
+	// Publish replaces the set of this publisher. The hottest must come first:
+	// units beyond MaxUnits are dropped and counted. It does not keep the slice,
+	// never blocks on a watcher, and is cheap if the set is the same.
 	Publish(hot []Unit)
 
-	// Close takes back what this publisher said. Publishing after it does
-	// nothing.
+	// Close removes the set of this publisher. Publishing after it does nothing.
 	Close()
 }
 
 // MaxUnits bounds the hot units of one publisher.
 const MaxUnits = 1000
 
-// Find returns the extension that a host has, nil if it has none, which is no
-// fault. Of several it is the first by name, and the log says so.
+// Find returns the extension of a host, or nil. Of several it returns the first by
+// name, and logs that there are several.
 func Find(host component.Host, log *zap.Logger) HotUnits {
 	type found struct {
 		id string
@@ -83,7 +81,7 @@ func Find(host component.Host, log *zap.Logger) HotUnits {
 	}
 	slices.SortFunc(all, func(a, b found) int { return strings.Compare(a.id, b.id) })
 	if len(all) > 1 {
-		log.Warn("several hot_units extensions, the first by name is used", zap.String("used", all[0].id), zap.Int("extensions", len(all)))
+		log.Warn("found several hot_units extensions", zap.String("used", all[0].id), zap.Int("extensions", len(all)))
 	}
 	return all[0].HotUnits
 }

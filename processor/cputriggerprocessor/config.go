@@ -26,15 +26,15 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
-// Config is what `cpu_trigger:` takes. The empty one opens the gate of a unit
-// for 30 seconds, at most every 4 hours, when it used more than 80 % of its CPU
-// on the average over 30 seconds, or was throttled in more than 25 % of the
-// periods of its CPU quota.
+// Config is the configuration of cpu_trigger. By default the gate of a unit opens
+// for 30 seconds, at most every 4 hours, when the unit used more than 80 % of its
+// CPU on average over 30 seconds, or was throttled in more than 25 % of the periods
+// of its CPU quota.
 type Config struct {
 	// RootPath is where the host's root is mounted: /proc and the cgroup tree
 	// are read below it. Default /.
 	RootPath string `mapstructure:"root_path"`
-	// Scope says what a unit is: cgroup (a container, else a service) or
+	// Scope is what a unit is: cgroup (a container, else a service) or
 	// process. Default cgroup.
 	Scope Scope `mapstructure:"scope"`
 	// CollectionInterval is the time between two readings of a unit's monitors.
@@ -45,7 +45,7 @@ type Config struct {
 	// History is the span of readings that is kept. Zero, the default: the
 	// longest window of any policy that uses the monitor.
 	History time.Duration `mapstructure:"history"`
-	// Unmatched says what happens to profiles of no known unit: drop or pass.
+	// Unmatched is what happens to profiles that match no unit: drop or pass.
 	// Default drop.
 	Unmatched Unmatched `mapstructure:"unmatched"`
 	// KeepProcessAttributes lists resource attributes of a process that stay on
@@ -58,21 +58,20 @@ type Config struct {
 	// policy opens its gate: it spares warm-ups and roll-outs. Zero: at once.
 	// Default 1m.
 	MinAge time.Duration `mapstructure:"min_age"`
-	// CooldownBy says whose the cooldown is: the unit's, or that of all units of
-	// its service, so that a restarted container does not start afresh. Default
-	// unit.
+	// CooldownBy is unit, or service: then a cooldown counts for all units of the
+	// service, also for a restarted container. Default unit.
 	CooldownBy CooldownBy `mapstructure:"cooldown_by"`
 	// Storage is the id of a storage extension that keeps cooldowns and hourly
-	// budgets over a restart. Absent, the default: they are forgotten.
+	// budgets across restarts. Absent, the default: they are forgotten.
 	Storage *component.ID `mapstructure:"storage"`
-	// PreTrigger is how much of the past is let out when a gate opens: profiles
-	// that ended less than so long before. Zero: none. Default 10s.
+	// PreTrigger is the time before an opening: profiles that ended in it are sent
+	// too. Zero: none. Default 10s.
 	PreTrigger time.Duration `mapstructure:"pre_trigger"`
-	// PreTriggerMemory bounds what is kept for that of all units together.
+	// PreTriggerMemory bounds the memory of profiles recorded for that, in total.
 	// Default 32MiB.
 	PreTriggerMemory bytesize.Size `mapstructure:"pre_trigger_memory"`
-	// PreTriggerMemoryPerUnit bounds it for each unit; where it is above
-	// PreTriggerMemory, that counts. Default 4MiB.
+	// PreTriggerMemoryPerUnit bounds it for each unit, at most PreTriggerMemory.
+	// Default 4MiB.
 	PreTriggerMemoryPerUnit bytesize.Size `mapstructure:"pre_trigger_memory_per_unit"`
 	// Policies open gates, each by itself. Default: the policies cpu and
 	// throttled; a list replaces both.
@@ -89,19 +88,18 @@ type Config struct {
 	// follows on the whole host: above it the monitor is unavailable. Default
 	// 200000.
 	MaxSwitchesPerSecond int `mapstructure:"max_switches_per_second"`
-	// CPUWeightFormula is how CPU requests became weights where cgroup v2 has
-	// them: linear (runc before 1.3.2), new (since), or auto, which tells by the
-	// weight where it can. Default auto.
+	// CPUWeightFormula is the formula from CPU requests to weights of cgroup v2:
+	// linear (runc before 1.3.2), new (since), or auto, which finds it from the
+	// weight where that is possible. Default auto.
 	CPUWeightFormula cgroup.WeightFormula `mapstructure:"cpu_weight_formula"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
 }
 
-// PolicyConfig says when a gate opens and for how long.
+// PolicyConfig is when a gate opens and for how long.
 type PolicyConfig struct {
-	// Name is what log lines, attributes and metrics call the policy. Default:
-	// policy-1 for the first, and so on.
+	// Name is the name in log lines, attributes and metrics. Default: policy-1 for the first, and so on.
 	Name string `mapstructure:"name"`
 	// Enabled policies open gates. Default true.
 	Enabled bool `mapstructure:"enabled"`
@@ -109,11 +107,11 @@ type PolicyConfig struct {
 	// resource attribute of the unit's profiles, or by cgroup. Empty, the
 	// default: every unit.
 	Match map[string]string `mapstructure:"match"`
-	// Exclude takes units out that match any of it. Empty, the default: none.
+	// Exclude excludes units that match any of it. Empty, the default: none.
 	Exclude map[string]string `mapstructure:"exclude"`
 	// AnyOf are the conditions: one that holds is enough.
 	AnyOf []ItemConfig `mapstructure:"any_of"`
-	// ProfileTypes are what is let out: cpu, wall, off_cpu, runqueue,
+	// ProfileTypes are the types of profiles that pass: cpu, wall, off_cpu, runqueue,
 	// alloc_objects, alloc_space, or type/unit. Empty, the default: all.
 	ProfileTypes []string `mapstructure:"profile_types"`
 	// Duration is how long the gate stays open. Default 30s.
@@ -121,9 +119,9 @@ type PolicyConfig struct {
 	// Cooldown is how long the gate then stays shut. Zero: it may open again at
 	// once. Default 4h.
 	Cooldown time.Duration `mapstructure:"cooldown"`
-	// DryRun policies decide, log and count, and let nothing out. Default false.
+	// DryRun policies decide, log and count, and send nothing. Default false.
 	DryRun bool `mapstructure:"dry_run"`
-	// Baseline lets windows of cool times out, to compare hot ones with. Empty,
+	// Baseline sends profiles of cool times too, to compare hot ones with. Empty,
 	// the default: none.
 	Baseline BaselineConfig `mapstructure:"baseline"`
 
@@ -154,8 +152,8 @@ type ItemConfig struct {
 	_ struct{}
 }
 
-// BaselineConfig is a window from cool times: the gate opens for Duration each
-// Every while nothing is hot. One of them set gives the other its default.
+// BaselineConfig opens the gate for Duration once per Every while the unit is not
+// hot. If one of them is set, the other has its default.
 type BaselineConfig struct {
 	// Every is the time from one window to the next. Zero: no window. Default 1h
 	// where Duration is set.
@@ -169,14 +167,15 @@ type BaselineConfig struct {
 
 // BudgetsConfig bounds what all policies together may do; zero is no bound.
 type BudgetsConfig struct {
-	// MaxConcurrentUnits is how many units may have an open gate. Default 10.
+	// MaxConcurrentUnits is the maximum number of units with an open gate. Default 10.
 	MaxConcurrentUnits int `mapstructure:"max_concurrent_units"`
-	// MaxTriggersPerHour is how many gates may open within any hour. Default 0.
+	// MaxTriggersPerHour is the maximum number of openings within any hour. Default 0.
 	MaxTriggersPerHour int `mapstructure:"max_triggers_per_hour"`
 	// MaxTriggersPerServicePerHour is the same for the units of one service.
 	// Default 0.
 	MaxTriggersPerServicePerHour int `mapstructure:"max_triggers_per_service_per_hour"`
-	// MaxBytesPerHour is how much may be let out within any hour, as marshalled.
+	// MaxBytesPerHour is the maximum size of what is sent within any hour, as
+	// marshalled.
 	// Default 0.
 	MaxBytesPerHour bytesize.Size `mapstructure:"max_bytes_per_hour"`
 
@@ -193,7 +192,7 @@ const (
 	ScopeProcess = identify.ScopeProcess
 )
 
-// Unmatched is what happens to profiles of no known unit.
+// Unmatched is what happens to profiles that match no unit.
 type Unmatched string
 
 // The values of unmatched.
@@ -202,7 +201,7 @@ const (
 	UnmatchedPass Unmatched = "pass"
 )
 
-// CooldownBy is whose a cooldown is.
+// CooldownBy is the scope of a cooldown.
 type CooldownBy string
 
 // The values of cooldown_by.
@@ -211,7 +210,7 @@ const (
 	CooldownByService CooldownBy = "service"
 )
 
-// The bounds of what Validate allows: beyond them a value is a slip of the pen.
+// The bounds of Validate: a value beyond them is almost certainly a mistake.
 const (
 	minInterval           = 100 * time.Millisecond
 	maxCollectionInterval = time.Minute
@@ -229,7 +228,7 @@ const (
 	maxSwitchesPerSecond  = 100_000_000
 )
 
-// defaultWindow is what a condition averages over where nothing is said.
+// defaultWindow is the AverageOver of a condition without a window.
 const defaultWindow = 30 * time.Second
 
 func createDefaultConfig() *Config {
@@ -268,7 +267,7 @@ func defaultPolicy() PolicyConfig {
 	return PolicyConfig{Enabled: true, Duration: 30 * time.Second, Cooldown: 4 * time.Hour}
 }
 
-// Unmarshal gives each policy a name of its own where it has none.
+// Unmarshal names the policies that have no name.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	if err := conf.Unmarshal(cfg); err != nil {
 		return err
@@ -281,14 +280,14 @@ func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	return nil
 }
 
-// Unmarshal starts every policy from the defaults of one, not from the default
-// policy that the list replaces.
+// Unmarshal starts from the defaults of a policy, not from the default policy at
+// the same place of the list.
 func (p *PolicyConfig) Unmarshal(conf *confmap.Conf) error {
 	*p = defaultPolicy()
 	return conf.Unmarshal(p)
 }
 
-// Unmarshal gives a condition that names no window that of the default policies.
+// Unmarshal sets the default window of a condition that has none.
 func (i *ItemConfig) Unmarshal(conf *confmap.Conf) error {
 	if !conf.IsSet("average_over") && !conf.IsSet("period") && !conf.IsSet("count") {
 		i.AverageOver = defaultWindow
@@ -296,7 +295,7 @@ func (i *ItemConfig) Unmarshal(conf *confmap.Conf) error {
 	return conf.Unmarshal(i)
 }
 
-// Unmarshal gives the key that is left out its default where the other is there.
+// Unmarshal sets the default of the key that is missing beside the other one.
 func (b *BaselineConfig) Unmarshal(conf *confmap.Conf) error {
 	if len(conf.AllKeys()) > 0 {
 		*b = BaselineConfig{Every: time.Hour, Duration: 10 * time.Second}
@@ -367,12 +366,12 @@ func (cfg *Config) Validate() error {
 	}
 	core := cfg.trigger(cfg.Policies)
 	if core.CollectionInterval < minInterval || core.CollectionInterval > maxCollectionInterval {
-		core.CollectionInterval = createDefaultConfig().CollectionInterval // that is said; what follows from it is not
+		core.CollectionInterval = createDefaultConfig().CollectionInterval // it is reported above; do not report what follows from it
 	}
-	core.MinAge, core.PreTrigger = max(0, core.MinAge), max(0, core.PreTrigger) // likewise
+	core.MinAge, core.PreTrigger = max(0, core.MinAge), max(0, core.PreTrigger) // as above
 	core.Monitors = slices.DeleteFunc(core.Monitors, func(m trigger.Monitor) bool {
 		kind, _ := monitor.KindOf(m.Name)
-		return kind.Hidden // it is none that a policy could name
+		return kind.Hidden // policies cannot name it
 	})
 	for i := range core.Monitors {
 		core.Monitors[i].Guard = ""
@@ -383,8 +382,8 @@ func (cfg *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// validatePolicy finds what the decision core cannot: it knows nothing of
-// attributes and scopes.
+// validatePolicy finds the faults that the decision core cannot: it knows nothing
+// of attributes and scopes.
 func (cfg *Config) validatePolicy(at string, p PolicyConfig) (errs []error) {
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if p.Duration > maxDuration {

@@ -106,7 +106,7 @@ func TestDebugLogSaysWhatKeepsAHotUnitsGateShut(t *testing.T) {
 		"its policy is a dry run": {"{min_age: 0s, policies: [{name: cpu, dry_run: true, " + fires + "}]}", nil},
 		"over budget":             {"{min_age: 0s, budgets: {max_concurrent_units: 1}, policies: [{name: cpu, " + fires + "}]}", map[string]any{"budget": "max_concurrent_units"}},
 		"too few readings yet":    {"{min_age: 0s, policies: [{name: cpu, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 50s}]}]}", nil},
-		"it has too small a part in what is the same for all units": {
+		"its share of the host's CPU is too small": {
 			"{min_age: 0s, policies: [{name: cpu, any_of: [{monitor: system_load, threshold: 1, average_over: 5s}]}]}", map[string]any{"guard": "cpu_host_share"},
 		},
 	} {

@@ -12,8 +12,8 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
-// showWindows writes the windows to the debug log, and why gates did not open.
-func (r *reporter) showWindows(statuses []units.Status, now time.Time) {
+// logWindows logs windows at debug level, and why gates did not open.
+func (r *reporter) logWindows(statuses []units.Status, now time.Time) {
 	for _, s := range statuses {
 		for _, i := range s.Conditions {
 			if i.Off {
@@ -30,8 +30,8 @@ func (r *reporter) showWindows(statuses []units.Status, now time.Time) {
 	}
 }
 
-// nearer says whether an item is nearer to open a gate than another: of a policy
-// that applies, with readings enough, hotter.
+// nearer reports whether condition a is nearer to opening a gate than b: its policy
+// applies, it has enough readings, it is hotter.
 func nearer(a, b *trigger.ConditionStatus) bool {
 	switch {
 	case b == nil:
@@ -44,12 +44,12 @@ func nearer(a, b *trigger.ConditionStatus) bool {
 	return a.Ratio() > b.Ratio()
 }
 
-// whyShut says why the gate of a unit is shut, by the item nearest to its
+// whyShut returns why the gate of a unit is shut, by the condition nearest to its
 // threshold; empty if it is open.
-func whyShut(items []trigger.ConditionStatus, now time.Time) (why string, fields []zap.Field) {
+func whyShut(conditions []trigger.ConditionStatus, now time.Time) (why string, fields []zap.Field) {
 	var near *trigger.ConditionStatus
-	for i := range items {
-		s := &items[i]
+	for i := range conditions {
+		s := &conditions[i]
 		if s.State == trigger.Profiling && !s.DryRun {
 			return "", nil
 		}
@@ -77,7 +77,7 @@ func whyShut(items []trigger.ConditionStatus, now time.Time) (why string, fields
 	case !near.Enough:
 		return "too few readings yet", fields
 	case !near.Holds && near.Guard != "":
-		return "it has too small a part in what is the same for all units", append(fields, zap.String("guard", near.Guard))
+		return "its share of the host's CPU is too small", append(fields, zap.String("guard", near.Guard))
 	case !near.Holds:
 		return "below the threshold", append(fields, zap.Float64("short_by", round(near.Threshold-near.Value)))
 	case near.State == trigger.CoolingDown:
@@ -100,6 +100,6 @@ func whyShut(items []trigger.ConditionStatus, now time.Time) (why string, fields
 
 const (
 	whyServiceCooling = "another unit of its service is open or cools down"
-	whyServiceUnknown = "no profile of it has come yet to tell its service"
+	whyServiceUnknown = "its service is unknown before its first profile"
 	whyTooYoung       = "younger than min_age"
 )

@@ -2,13 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cputriggerprocessor is the processor `cpu_trigger`: it watches how
-// much of its CPU each unit (a container, a service, a process) uses, and lets
-// the profiles of a unit out only while a policy holds its gate open, stamped
-// with the reason.
+// much of its CPU each unit (a container, a service, a process) uses, and sends
+// the profiles of a unit only while a policy holds its gate open, stamped with the
+// reason. It knows nothing of how profiles are sampled.
 //
-// It finds out which unit a profile is about, takes readings, asks the decision
-// core in internal/trigger, and splits, stamps and counts what passes. How the
-// profiles were sampled is not its business.
+// This package has the configuration, the wiring, the routing of batches and the
+// log of transitions. Rooms below: internal/identify finds the unit of a profile;
+// internal/units holds the units, with the decision core of /internal/trigger,
+// under one lock; internal/watch takes readings; internal/recorder is the flight
+// recorder; internal/manual opens gates by hand; internal/counters has the metrics.
 package cputriggerprocessor
 
 //go:generate go tool -modfile=../../internal/tools/go.mod mdatagen metadata.yaml

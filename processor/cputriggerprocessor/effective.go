@@ -16,7 +16,7 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
-// manual is the server that opens gates by hand; nil: none.
+// manual returns the configuration of the server that opens gates by hand, or nil.
 func (cfg *Config) manual() *confighttp.ServerConfig {
 	if server := cfg.Manual.Get(); server != nil && server.NetAddr.Endpoint != "" {
 		return server
@@ -24,8 +24,8 @@ func (cfg *Config) manual() *confighttp.ServerConfig {
 	return nil
 }
 
-// manualDuration is how long a gate that is opened by hand stays open where
-// nothing is said: as by the first policy.
+// manualDuration returns the duration of a gate opened by hand whose request names
+// none: that of the first policy.
 func (cfg *Config) manualDuration() time.Duration {
 	for _, p := range cfg.enabled() {
 		return p.Duration
@@ -33,8 +33,8 @@ func (cfg *Config) manualDuration() time.Duration {
 	return defaultPolicy().Duration
 }
 
-// inScope says whether a monitor goes with the scope. One that is not known is
-// another fault.
+// inScope reports whether a monitor is available in the scope. An unknown monitor
+// is another fault.
 func (cfg *Config) inScope(name string) bool {
 	scope := monitor.CgroupScope
 	if cfg.Scope == ScopeProcess {
@@ -44,7 +44,7 @@ func (cfg *Config) inScope(name string) bool {
 	return !ok || kind.Scopes&scope != 0
 }
 
-// trigger is what the decision core is to know of the configuration.
+// trigger returns the configuration of the decision core.
 func (cfg *Config) trigger(policies []PolicyConfig) trigger.Config {
 	out := trigger.Config{
 		CollectionInterval: cfg.CollectionInterval,
@@ -81,7 +81,7 @@ func (cfg *Config) trigger(policies []PolicyConfig) trigger.Config {
 	return out
 }
 
-// enabled are the policies that open gates.
+// enabled returns the policies that are enabled.
 func (cfg *Config) enabled() []PolicyConfig {
 	var out []PolicyConfig
 	for _, p := range cfg.Policies {
@@ -92,8 +92,8 @@ func (cfg *Config) enabled() []PolicyConfig {
 	return out
 }
 
-// monitors are the names of those that are to be read, which an enabled policy
-// uses or the guard of such a one, sorted as monitor.Kinds is.
+// monitors returns the names of the monitors to read: those of enabled policies and
+// their guards, in the order of monitor.Kinds.
 func (cfg *Config) monitors() []string {
 	used := map[string]bool{}
 	for _, p := range cfg.enabled() {
@@ -113,7 +113,7 @@ func (cfg *Config) monitors() []string {
 	return out
 }
 
-// least is the lowest threshold in use, by monitor.
+// least returns the lowest threshold in use, by monitor.
 func (cfg *Config) least() map[string]float64 {
 	out := map[string]float64{}
 	for _, p := range cfg.enabled() {
@@ -179,7 +179,7 @@ func (cfg *Config) globs() (out []units.PolicyGlobs) {
 	return out
 }
 
-// effective is the whole configuration with its defaults, as a log field.
+// effective returns the whole configuration with its defaults, for the log.
 func (cfg *Config) effective() (map[string]any, error) {
 	out, err := configlog.Map(cfg)
 	if err != nil {

@@ -242,7 +242,7 @@ func TestForeignProfilesAreMatchedSplitAndGated(t *testing.T) {
 			held, _ := r.held()
 			require.Positive(t, held, "the service's are recorded")
 			why := map[any]bool{}
-			for _, l := range r.log("profiles of no known unit") {
+			for _, l := range r.log("profiles match no unit") {
 				why[l.ContextMap()["why"]] = true
 			}
 			require.Equal(t, map[any]bool{string(identify.OtherProcess): true, string(identify.NoWitness): true, string(identify.NoContainer): true}, why)
@@ -268,7 +268,7 @@ func TestResourcesOfHostsAndPods(t *testing.T) {
 			r := newRig(t, "")
 			require.NoError(t, r.send(batch(t, r.now, part{attributes: c.attributes})))
 			require.Equal(t, map[string]int64{"unmatched": 6}, r.samples())
-			require.Equal(t, string(c.why), r.log("profiles of no known unit")[0].ContextMap()["why"])
+			require.Equal(t, string(c.why), r.log("profiles match no unit")[0].ContextMap()["why"])
 		})
 	}
 }

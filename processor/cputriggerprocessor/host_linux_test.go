@@ -362,6 +362,6 @@ func TestLifecycle(t *testing.T) {
 		r := start(t, "root_path: "+t.TempDir())
 		require.Len(t, r.logs.FilterMessage("cannot read control groups").All(), 1)
 		require.Zero(t, r.send("/system.slice/x.service"))
-		require.Equal(t, string(identify.NoControlGroups), r.logs.FilterMessage("profiles of no known unit").All()[0].ContextMap()["why"])
+		require.Equal(t, string(identify.NoControlGroups), r.logs.FilterMessage("profiles match no unit").All()[0].ContextMap()["why"])
 	})
 }

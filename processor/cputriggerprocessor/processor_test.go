@@ -248,7 +248,7 @@ func TestUnmatchedProfiles(t *testing.T) {
 		require.Empty(t, r.sink.AllProfiles())
 		require.Equal(t, map[string]int64{"unmatched": 12}, r.samples())
 		require.NoError(t, r.send(batch(t, r.now, nobody)))
-		require.Len(t, r.log("profiles of no known unit"), 2, "each reason once")
+		require.Len(t, r.log("profiles match no unit"), 2, "each reason once")
 	})
 	t.Run("pass", func(t *testing.T) {
 		r := newRig(t, "unmatched: pass\npre_trigger: 0s")

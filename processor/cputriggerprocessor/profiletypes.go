@@ -13,7 +13,7 @@ import (
 // profileType is one entry of profile_types: a name, or a type with its unit.
 type profileType struct{ name, unit string }
 
-// profileNames are the names that stand for a profile type without its unit.
+// profileNames are the names of profile types that need no unit.
 const profileNames = "cpu, wall, off_cpu, runqueue, alloc_objects, alloc_space"
 
 func parseProfileType(s string) (profileType, error) {

@@ -18,19 +18,18 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
-// reporter writes what happened to the log and counts it. Messages are constant,
-// details are fields.
+// reporter logs and counts transitions.
 type reporter struct {
 	log      *zap.Logger
 	counters *counters.Counters
-	types    map[string][]profileType // per policy, which it lets out; none: all
+	types    map[string][]profileType // per policy; none: all
 }
 
 func (r *reporter) report(ts []units.Transition) {
 	for _, t := range ts {
 		switch {
 		case t.HeldBack:
-			r.stopped(t)
+			r.heldBack(t)
 		case t.To == trigger.Profiling && t.From != trigger.Profiling:
 			r.opened(t)
 		case t.From == trigger.Profiling && t.To != trigger.Profiling:
@@ -67,7 +66,7 @@ func reasonFields(t units.Transition) []zap.Field {
 	}
 }
 
-// kindFields say of an opening that it is no ordinary one.
+// kindFields returns the fields of a dry run and of a baseline.
 func kindFields(o *trigger.Opening) (fields []zap.Field) {
 	if o.DryRun {
 		fields = append(fields, zap.Bool("dry_run", true))
@@ -126,24 +125,23 @@ func (r *reporter) whyNothing(t units.Transition) string {
 	return "no profile of the unit arrived"
 }
 
-// stopped: a gate is open, and its profiles may not leave.
-func (r *reporter) stopped(t units.Transition) {
+// heldBack logs that a gate is open and a budget holds its profiles back.
+func (r *reporter) heldBack(t units.Transition) {
 	r.log.Info("profiles held back", zap.String("unit", t.Unit.Name()), zap.String("service", t.Service), zap.String("policy", t.Policy),
 		zap.String("trigger_id", t.Opening.ID), zap.String("why", "over budget"), zap.String("budget", t.Budget))
 }
 
-// round keeps a number readable: three digits after the point.
+// round rounds a number for the log to three digits after the point.
 func round(f float64) float64 { return math.Round(f*1000) / 1000 }
 
-// evaluator has the decision core decide, on a goroutine of its own, and reports
-// what came of it.
+// evaluator evaluates the policies on one goroutine and reports the transitions.
 type evaluator struct {
 	units    *units.Set
 	debug    *watch.DebugUnits
 	reporter *reporter
 	now      func() time.Time
-	hot      *watch.HotList // nil: there is nobody to tell
-	save     func()         // cooldowns and budgets, for after a restart; nil: nowhere
+	hot      *watch.HotList // nil: nobody asks which units are hot
+	save     func()         // saves cooldowns and budgets; nil: there is no storage
 }
 
 func (e *evaluator) evaluate() {
@@ -153,11 +151,11 @@ func (e *evaluator) evaluate() {
 	e.flush()
 	e.hot.Publish()
 	if e.debug.Enabled() {
-		e.reporter.showWindows(e.debug.Statuses(e.units, now), now)
+		e.reporter.logWindows(e.debug.Statuses(e.units, now), now)
 	}
 }
 
-// flush reports what is pending, and saves what would be missed after a kill.
+// flush reports what is pending, and saves what a kill would lose.
 func (e *evaluator) flush() {
 	ts, began := e.units.TakePending()
 	e.reporter.report(ts)
@@ -166,7 +164,7 @@ func (e *evaluator) flush() {
 	}
 }
 
-// lasts says whether a transition changed a cooldown or spent of a budget.
+// lasts reports whether a transition changed a cooldown or a budget.
 func lasts(t units.Transition) bool {
 	return t.Reason == trigger.LateExport || (t.From == trigger.Profiling) != (t.To == trigger.Profiling)
 }

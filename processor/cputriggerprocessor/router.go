@@ -211,7 +211,7 @@ func (r *router) logUnmatched(why identify.Unmatched, c identify.Claim) {
 	if _, logged := r.logged.LoadOrStore(why, true); logged {
 		return
 	}
-	r.log.Info("profiles of no known unit", zap.String("why", string(why)),
+	r.log.Info("profiles match no unit", zap.String("why", string(why)),
 		zap.String(attr.ContainerID, units.Shorten(c.ContainerID)), zap.String(attr.Cgroup, units.Shorten(c.Cgroup)), zap.Int(attr.PID, c.PID),
 		zap.String(attr.ExecutableName, units.Shorten(c.ExecutableName)), zap.String(attr.HostName, units.Shorten(c.HostName)), zap.String(attr.HostID, units.Shorten(c.HostID)))
 }

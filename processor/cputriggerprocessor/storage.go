@@ -20,31 +20,31 @@ import (
 )
 
 const (
-	storageName = "trigger"  // of what is stored, beside the component's id
-	recordKey   = "snapshot" // of the one record in there
+	storageName = "trigger"  // beside the component's id
+	recordKey   = "snapshot" // of the only record
 
-	// recordVersion is raised by a change that older readers would misread;
-	// fields that are added do not need it.
+	// recordVersion changes when older readers would misread a record. New fields do
+	// not change it.
 	recordVersion = 1
 
-	// maxRecord bounds a record: 10,000 containers cooling down take less than
-	// 2 MiB per policy. A larger one is not written, which is said, nor read.
+	// maxRecord bounds a record, in bytes: 10,000 containers that cool down take less
+	// than 2 MiB per policy. A larger record is an error on writing and on reading.
 	maxRecord = 16 << 20
 
-	// saveTimeout bounds one write, for storages that heed it.
+	// saveTimeout bounds one write of storages that honour contexts.
 	saveTimeout = 10 * time.Second
 )
 
-// record is what is stored.
+// record is the stored record.
 type record struct {
 	Version  int             `json:"version"`
 	Taken    time.Time       `json:"taken"`
-	Snapshot json.RawMessage `json:"snapshot"` // without its time, so that it tells whether anything is new
+	Snapshot json.RawMessage `json:"snapshot"` // without its time: equal bytes are not written again
 }
 
-// memory keeps what has to survive a restart of the collector, in a storage
-// extension. Saving never blocks the caller: a goroutine writes the latest
-// snapshot, and those in between, while it writes, are left out.
+// memory saves snapshots in a storage extension, so that they survive a restart.
+// Saving never blocks the caller: a goroutine writes the latest snapshot and skips
+// those in between.
 type memory struct {
 	client storage.Client
 	log    *zap.Logger
@@ -56,12 +56,11 @@ type memory struct {
 	ended  chan struct{}
 	cancel context.CancelFunc
 
-	written [sha256.Size]byte // of the snapshot written last; of the writer, as is what follows
-	failed  int               // writes since the last that did not fail
+	written [sha256.Size]byte // of the snapshot written last; used by the writer alone
+	failed  int               // writes since the last success; used by the writer alone
 }
 
-// openStorage finds a storage extension by its id and opens what is stored there
-// for a component.
+// openStorage opens the part of a storage extension that belongs to a component.
 func openStorage(ctx context.Context, host component.Host, id, owner component.ID) (storage.Client, error) {
 	ext, ok := host.GetExtensions()[id]
 	if !ok {
@@ -78,7 +77,7 @@ func openStorage(ctx context.Context, host component.Host, id, owner component.I
 	return client, nil
 }
 
-// newMemory takes over a client and starts to write what is saved.
+// newMemory starts the writer. It owns the client.
 func newMemory(client storage.Client, log *zap.Logger) *memory {
 	ctx, cancel := context.WithCancel(context.Background())
 	m := &memory{client: client, log: log, wake: make(chan struct{}, 1), ended: make(chan struct{}), cancel: cancel}
@@ -86,8 +85,8 @@ func newMemory(client storage.Client, log *zap.Logger) *memory {
 	return m
 }
 
-// load returns what was saved last. ok is false where nothing was, and where it
-// cannot be understood, which is logged: the collector then starts afresh.
+// load returns the snapshot that was saved last. ok is false if there is none, or if
+// it cannot be read, which is logged.
 func (m *memory) load(ctx context.Context) (s trigger.Snapshot, ok bool) {
 	value, err := m.client.Get(ctx, recordKey)
 	if err == nil && value == nil {
@@ -97,14 +96,14 @@ func (m *memory) load(ctx context.Context) (s trigger.Snapshot, ok bool) {
 		s, err = decodeRecord(value)
 	}
 	if err != nil {
-		m.log.Warn("cooldowns and budgets of the last run are not known", zap.Error(err))
+		m.log.Warn("cannot restore cooldowns and budgets", zap.Error(err))
 		return trigger.Snapshot{}, false
 	}
 	return s, true
 }
 
-// save has a snapshot written some time soon, in place of one that waits. The
-// snapshot must not be changed any more. After close it does nothing.
+// save schedules a snapshot, in place of one that is not written yet. The snapshot
+// must not be changed any more. After close it does nothing.
 func (m *memory) save(s trigger.Snapshot) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -118,7 +117,7 @@ func (m *memory) save(s trigger.Snapshot) {
 	}
 }
 
-// close writes a last snapshot, and closes the client. It may be called again.
+// close writes a last snapshot and closes the client. It may be called twice.
 func (m *memory) close(ctx context.Context, last trigger.Snapshot) error {
 	m.mu.Lock()
 	again := m.closed
@@ -155,22 +154,22 @@ func (m *memory) run(ctx context.Context) {
 			continue
 		}
 		switch err := m.write(ctx, *latest); {
-		case ctx.Err() != nil: // the last write is close's to do
+		case ctx.Err() != nil: // close does the last write
 		case err == nil:
 			if m.failed > 0 {
-				m.log.Info("cooldowns and budgets are saved again", zap.Int("failed", m.failed))
+				m.log.Info("saved cooldowns and budgets again", zap.Int("failed", m.failed))
 			}
 			m.failed = 0
 		default:
 			m.failed++
 			if m.failed == 1 {
-				m.log.Error("cooldowns and budgets cannot be saved; a restart would forget them", zap.Error(err))
+				m.log.Error("cannot save cooldowns and budgets", zap.Error(err))
 			}
 		}
 	}
 }
 
-// write stores a snapshot that says something new.
+// write stores a snapshot unless it equals the one written last.
 func (m *memory) write(ctx context.Context, s trigger.Snapshot) error {
 	snapshot, value, err := encodeRecord(s)
 	if err != nil {
@@ -180,7 +179,7 @@ func (m *memory) write(ctx context.Context, s trigger.Snapshot) error {
 	if sum == m.written {
 		return nil
 	}
-	m.written = [sha256.Size]byte{} // what is stored is not known until it succeeds
+	m.written = [sha256.Size]byte{} // unknown until it succeeds
 	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
 	defer cancel()
 	if err := m.client.Set(ctx, recordKey, value); err != nil {
@@ -190,7 +189,7 @@ func (m *memory) write(ctx context.Context, s trigger.Snapshot) error {
 	return nil
 }
 
-// encodeRecord writes a record, and what it says beside its time.
+// encodeRecord returns a marshalled record, and the part of it without its time.
 func encodeRecord(s trigger.Snapshot) (snapshot, value []byte, err error) {
 	r := record{Version: recordVersion, Taken: s.Taken}
 	s.Taken = time.Time{}

@@ -94,7 +94,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.HotUnitsUnitsCut, err = builder.meter.Int64Counter(
 		"otelcol_hot_units.units.cut",
-		metric.WithDescription("Hot units that were not taken, for the bound of 1000 per publisher, counted when the set changes. [Alpha]"),
+		metric.WithDescription("Hot units dropped because a publisher has more than 1000, counted when its set changes. [Alpha]"),
 		metric.WithUnit("{unit}"),
 	)
 	errs = errors.Join(errs, err)

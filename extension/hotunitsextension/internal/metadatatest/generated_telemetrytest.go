@@ -38,7 +38,7 @@ func AssertEqualHotUnitsUnits(t *testing.T, tt *componenttest.Telemetry, dps []m
 func AssertEqualHotUnitsUnitsCut(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_hot_units.units.cut",
-		Description: "Hot units that were not taken, for the bound of 1000 per publisher, counted when the set changes. [Alpha]",
+		Description: "Hot units dropped because a publisher has more than 1000, counted when its set changes. [Alpha]",
 		Unit:        "{unit}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,

@@ -139,14 +139,14 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	var err, errs error
 	builder.CPUTriggerEvaluationDuration, err = builder.meter.Float64Histogram(
 		"otelcol_cpu_trigger.evaluation.duration",
-		metric.WithDescription("Time that one evaluation of every policy for every unit took. [Alpha]"),
+		metric.WithDescription("Duration of one evaluation of all policies for all units. [Alpha]"),
 		metric.WithUnit("s"),
 		metric.WithExplicitBucketBoundaries([]float64{1e-05, 0.0001, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1}...),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUTriggerGatesOpen, err = builder.meter.Int64ObservableGauge(
 		"otelcol_cpu_trigger.gates.open",
-		metric.WithDescription("Gates that are open now, one per unit and policy. [Alpha]"),
+		metric.WithDescription("Open gates, one per unit and policy. [Alpha]"),
 		metric.WithUnit("{gate}"),
 	)
 	errs = errors.Join(errs, err)
@@ -158,31 +158,31 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.CPUTriggerRecorderSamples, err = builder.meter.Int64ObservableGauge(
 		"otelcol_cpu_trigger.recorder.samples",
-		metric.WithDescription("Samples that the flight recorder holds. With the outcomes of cpu_trigger.samples they are the samples received. [Alpha]"),
+		metric.WithDescription("Samples held by the flight recorder. Together with the outcomes of cpu_trigger.samples they are the samples received. [Alpha]"),
 		metric.WithUnit("{sample}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUTriggerRecorderSize, err = builder.meter.Int64ObservableGauge(
 		"otelcol_cpu_trigger.recorder.size",
-		metric.WithDescription("Memory that the flight recorder holds. [Alpha]"),
+		metric.WithDescription("Memory held by the flight recorder. [Alpha]"),
 		metric.WithUnit("By"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUTriggerSamples, err = builder.meter.Int64Counter(
 		"otelcol_cpu_trigger.samples",
-		metric.WithDescription("Samples received, counted once, when they leave. [Alpha]"),
+		metric.WithDescription("Samples received, by outcome, each counted once. [Alpha]"),
 		metric.WithUnit("{sample}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUTriggerTriggers, err = builder.meter.Int64Counter(
 		"otelcol_cpu_trigger.triggers",
-		metric.WithDescription("Times that a policy's condition was met, and gates that closed with nothing exported. [Alpha]"),
+		metric.WithDescription("Triggers of policies, by outcome; nothing_exported counts gates that closed without an export. [Alpha]"),
 		metric.WithUnit("{trigger}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUTriggerUnits, err = builder.meter.Int64ObservableGauge(
 		"otelcol_cpu_trigger.units",
-		metric.WithDescription("Units that are watched now. [Alpha]"),
+		metric.WithDescription("Units watched. [Alpha]"),
 		metric.WithUnit("{unit}"),
 	)
 	errs = errors.Join(errs, err)

@@ -24,7 +24,7 @@ func NewSettings(tt *componenttest.Telemetry) processor.Settings {
 func AssertEqualCPUTriggerEvaluationDuration(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.HistogramDataPoint[float64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_trigger.evaluation.duration",
-		Description: "Time that one evaluation of every policy for every unit took. [Alpha]",
+		Description: "Duration of one evaluation of all policies for all units. [Alpha]",
 		Unit:        "s",
 		Data: metricdata.Histogram[float64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -39,7 +39,7 @@ func AssertEqualCPUTriggerEvaluationDuration(t *testing.T, tt *componenttest.Tel
 func AssertEqualCPUTriggerGatesOpen(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_trigger.gates.open",
-		Description: "Gates that are open now, one per unit and policy. [Alpha]",
+		Description: "Open gates, one per unit and policy. [Alpha]",
 		Unit:        "{gate}",
 		Data: metricdata.Gauge[int64]{
 			DataPoints: dps,
@@ -69,7 +69,7 @@ func AssertEqualCPUTriggerReadings(t *testing.T, tt *componenttest.Telemetry, dp
 func AssertEqualCPUTriggerRecorderSamples(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_trigger.recorder.samples",
-		Description: "Samples that the flight recorder holds. With the outcomes of cpu_trigger.samples they are the samples received. [Alpha]",
+		Description: "Samples held by the flight recorder. Together with the outcomes of cpu_trigger.samples they are the samples received. [Alpha]",
 		Unit:        "{sample}",
 		Data: metricdata.Gauge[int64]{
 			DataPoints: dps,
@@ -83,7 +83,7 @@ func AssertEqualCPUTriggerRecorderSamples(t *testing.T, tt *componenttest.Teleme
 func AssertEqualCPUTriggerRecorderSize(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_trigger.recorder.size",
-		Description: "Memory that the flight recorder holds. [Alpha]",
+		Description: "Memory held by the flight recorder. [Alpha]",
 		Unit:        "By",
 		Data: metricdata.Gauge[int64]{
 			DataPoints: dps,
@@ -97,7 +97,7 @@ func AssertEqualCPUTriggerRecorderSize(t *testing.T, tt *componenttest.Telemetry
 func AssertEqualCPUTriggerSamples(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_trigger.samples",
-		Description: "Samples received, counted once, when they leave. [Alpha]",
+		Description: "Samples received, by outcome, each counted once. [Alpha]",
 		Unit:        "{sample}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -113,7 +113,7 @@ func AssertEqualCPUTriggerSamples(t *testing.T, tt *componenttest.Telemetry, dps
 func AssertEqualCPUTriggerTriggers(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_trigger.triggers",
-		Description: "Times that a policy's condition was met, and gates that closed with nothing exported. [Alpha]",
+		Description: "Triggers of policies, by outcome; nothing_exported counts gates that closed without an export. [Alpha]",
 		Unit:        "{trigger}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -129,7 +129,7 @@ func AssertEqualCPUTriggerTriggers(t *testing.T, tt *componenttest.Telemetry, dp
 func AssertEqualCPUTriggerUnits(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_trigger.units",
-		Description: "Units that are watched now. [Alpha]",
+		Description: "Units watched. [Alpha]",
 		Unit:        "{unit}",
 		Data: metricdata.Gauge[int64]{
 			DataPoints: dps,
