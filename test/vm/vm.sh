@@ -12,7 +12,7 @@ repo=$(cd "$here/../.." && pwd)
 usage() {
 	cat >&2 <<'END'
 usage: vm.sh image             build the guest's image, unless it is there
-       vm.sh sources           take what is committed as what the guest sees, and build it
+       vm.sh sources           copy what is committed to the guest, and build it
        vm.sh run JOB [ARG…]    boot the guest, run the script JOB in it, power it off
        vm.sh all               the image, the sources, and each job
 END
@@ -106,17 +106,19 @@ system_arm64() {
 	rm -rf "$first"
 }
 
-# sources takes the committed state, since a working tree may change under a run.
+# sources copies the committed state, since a working tree may change during a run.
 sources() {
 	rm -rf "$VM_DIR/src"
 	mkdir -p "$VM_DIR/src"
 	git -C "$repo" archive HEAD | tar -x -C "$VM_DIR/src"
-	make -s -C "$VM_DIR/src" build
+	make -s -C "$VM_DIR/src" build build-kubernetes
 	cd "$VM_DIR/src"
 	if [[ $VM_ARCH != amd64 ]]; then
 		export GOARCH=$VM_ARCH CGO_ENABLED=0
 		# As `make dist` builds it.
-		(cd bin/src && go build -trimpath -buildvcs=false -ldflags '-s -w' -o ../otelcol-hotprofile .)
+		for name in otelcol-hotprofile otelcol-hotprofile-kubernetes; do
+			(cd "bin/src${name#otelcol-hotprofile}" && go build -trimpath -buildvcs=false -ldflags '-s -w' -o "../$name" .)
+		done
 		mkdir -p bin/guest
 		go build -o bin/guest/ ./test/vm/guest/go
 	fi
