@@ -89,7 +89,7 @@ dist/%.tar.gz: dist/%
 
 .PHONY: test
 test: ## run the tests that pass on any machine, busy or not: unit tests under the race detector beside the end-to-end test
-	@$(MAKE) --no-print-directory -j2 --output-sync=line unit e2e # which mostly waits
+	@$(MAKE) --no-print-directory -j2 unit e2e # which mostly waits
 
 .PHONY: unit
 unit: ## run the unit and integration tests under the race detector
