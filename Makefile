@@ -53,7 +53,7 @@ $(BIN_KUBERNETES): bin/src-kubernetes/main.go
 
 bin/src/main.go: builder-config.yaml
 bin/src-kubernetes/main.go: bin/builder-config.kubernetes.yaml
-bin/src/main.go bin/src-kubernetes/main.go: go.mod go.sum $(filter-out %_test.go test/% internal/tools/%,$(GO_FILES))
+bin/src/main.go bin/src-kubernetes/main.go: go.mod go.sum $(wildcard internal/tools/noeks/*) $(filter-out %_test.go test/% internal/tools/%,$(GO_FILES))
 	$(call step,"compile the OpenTelemetry Collector Builder (half a minute the first time)",$(LEAN) $(TOOL) builder version)
 	$(call step,"generate $(@D) and download its modules (half a minute the first time)",$(LEAN) $(TOOL) builder --config $(filter %.yaml,$^) --skip-compilation)
 	@touch $@ # the builder writes only what changed

@@ -6,6 +6,7 @@
 package e2e
 
 import (
+	"debug/buildinfo"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,6 +34,18 @@ func TestEveryShippedConfigurationIsValid(t *testing.T) {
 		t.Run(filepath.Base(file), func(t *testing.T) { validate(t, distributionOf(file), file) })
 	}
 	t.Run("node.yaml in a cloud", func(t *testing.T) { validate(t, kubernetesBinary, shippedForClouds(t, "node")) })
+}
+
+// TestDistributionForNodesIsSmall: it has no Kubernetes client and no cloud SDK.
+func TestDistributionForNodesIsSmall(t *testing.T) {
+	file, err := os.Stat(collectorBinary)
+	require.NoError(t, err)
+	require.LessOrEqual(t, file.Size(), int64(45_000_000))
+	build, err := buildinfo.ReadFile(collectorBinary)
+	require.NoError(t, err)
+	for _, module := range build.Deps {
+		require.NotRegexp(t, `^(k8s\.io/client-go|github\.com/aws/aws-sdk-go.*|github\.com/Azure/azure-sdk.*|cloud\.google\.com/go)$`, module.Path)
+	}
 }
 
 func validate(t *testing.T, binary, config string) {
