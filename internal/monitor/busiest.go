@@ -24,13 +24,13 @@ const (
 )
 
 const (
-	// NotBusy: no thread of the unit can be busy for half of the time.
+	// NotBusy is the gap of a unit of which no thread can be busy for half of the time.
 	NotBusy Gap = "it uses less than half a core, so its threads are not looked at"
 
-	// TooManyThreads: the unit has more than maxThreads threads.
+	// TooManyThreads is the reason of a unit with more than maxThreads threads.
 	TooManyThreads cgroup.Unavailable = "it has too many threads to look at one by one"
 
-	// NoThreadClocks: the kernel has no CPU time of single threads.
+	// NoThreadClocks is the reason of a kernel without the CPU time of single threads.
 	NoThreadClocks cgroup.Unavailable = "the kernel does not say how long a thread ran: it has no /proc/PID/schedstat (CONFIG_SCHED_INFO)"
 )
 

@@ -29,7 +29,7 @@ func (b *baselines) open(now time.Time, at int64) {
 		if u.hot > 0 || !d.policy.dryRun && (!u.engine.places.available(u) || u.overBudget(at) != "") {
 			continue
 		}
-		d.machine.due = d.nextBaseline(at)
+		d.due = d.nextBaseline(at)
 		d.openBaseline(now, at)
 	}
 }
