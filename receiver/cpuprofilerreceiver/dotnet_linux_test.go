@@ -244,7 +244,7 @@ func (r *running) outcomes() map[string]int64 {
 	return out
 }
 
-func TestDotnetCapturesComeOutAsTheyWentIn(t *testing.T) {
+func TestDotnetCapturesAreEmittedUnchanged(t *testing.T) {
 	all := captures.Read(t, "*/*")
 	for _, transport := range []string{"tcp", "unix"} {
 		for _, encoding := range []string{"", "gzip", "zstd"} {
@@ -333,7 +333,7 @@ func TestDotnetPeerOfASocketIsTheProcessThatTheKernelNames(t *testing.T) {
 	require.Equal(t, unit.ContainerID, container)
 }
 
-func TestDotnetClaimsOverTCPAreTakenAway(t *testing.T) {
+func TestDotnetClaimsOverTCPAreRemoved(t *testing.T) {
 	r := start(t, intakeOf(t, "tcp", nil))
 	c := captures.Read(t, "web/000*")[0]
 	require.Equal(t, http.StatusAccepted, postTo(t, r.client(nil), "http://localhost"+c.Path(), bytes.NewReader(c.Bytes), "Otel-Resource-Attributes", dotnetClaims).code)
@@ -341,7 +341,7 @@ func TestDotnetClaimsOverTCPAreTakenAway(t *testing.T) {
 	require.Equal(t, map[string]any{"service.name": "check out", "telemetry.sdk.language": "dotnet", "container.id": otherContainer}, resourceOf(t, r))
 }
 
-func TestDotnetAnswersToBodiesThatCannotBe(t *testing.T) {
+func TestDotnetAnswersBadBodies(t *testing.T) {
 	r := start(t, intakeOf(t, "tcp", nil))
 	client := r.client(nil)
 	c := captures.Read(t, "web/000*")[0]
@@ -520,7 +520,7 @@ func TestDotnetStalledSendersTimeOut(t *testing.T) {
 	}
 }
 
-func TestDotnetManyStalledSendersHoldNobodyUp(t *testing.T) {
+func TestDotnetManyStalledSendersBlockNoOthers(t *testing.T) {
 	r := start(t, intakeOf(t, "unix", nil))
 	c := captures.Read(t, "web/000*")[0]
 	for range 500 {
@@ -533,7 +533,7 @@ func TestDotnetManyStalledSendersHoldNobodyUp(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, postTo(t, r.client(nil), "http://localhost"+c.Path(), bytes.NewReader(c.Bytes)).code)
 }
 
-func TestDotnetShutdownCutsOffWhoStalls(t *testing.T) {
+func TestDotnetShutdownDisconnectsStalledSenders(t *testing.T) {
 	r := start(t, intakeOf(t, "unix", nil))
 	path := r.address().String()
 	conn, err := net.Dial("unix", path)
@@ -612,7 +612,7 @@ func TestDotnetSlowConsumerMakes503AndNoneIsLostUncounted(t *testing.T) {
 	require.EqualValues(t, lost, o["dotnet_threads buffer_full"])
 }
 
-func TestDotnetSocketIsForThoseWhomItsModeAllows(t *testing.T) {
+func TestDotnetSocketModeDecidesWhoMayConnect(t *testing.T) {
 	for _, mode := range []dotnet.SocketMode{0o660, 0o600, 0o666} {
 		r := start(t, intakeOf(t, "unix", func(d *DotnetConfig) { d.SocketMode = mode }))
 		info, err := os.Stat(r.address().String())
@@ -652,7 +652,7 @@ func TestDotnetPortInUseIsAnErrorAtStart(t *testing.T) {
 	require.NoError(t, p.Shutdown(context.Background()))
 }
 
-func TestDotnetAloneSamplesNoThreadsAndSaysSo(t *testing.T) {
+func TestDotnetAloneSamplesNoThreadsAndLogsThat(t *testing.T) {
 	r := start(t, intakeOf(t, "tcp", nil))
 	require.Equal(t, 1, r.logs.FilterMessageSnippet("running threads are not sampled: cpu.enabled is false").Len())
 	require.Equal(t, 1, r.logs.FilterMessage(".NET profile server listening").Len())

@@ -12,9 +12,9 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 )
 
-// TestReceiverLowersTheFrequencyAndProfilesSaySo has a program run all the time
+// TestReceiverLowersTheFrequencyAndThePeriodFollows has a program run all the time
 // and a bound that reading its samples exceeds.
-func TestReceiverLowersTheFrequencyAndProfilesSaySo(t *testing.T) {
+func TestReceiverLowersTheFrequencyAndThePeriodFollows(t *testing.T) {
 	cmd := run(t, exec.Command("sh", "-c", "while :; do :; done"))
 	r := start(t, func(c *Config) {
 		c.Targets = []TargetConfig{{PID: cmd.Process.Pid}}

@@ -101,7 +101,7 @@ func TestProfilesCarryTheProcessOfTheTarget(t *testing.T) {
 	require.Positive(t, r.pulls("ok"))
 }
 
-func TestUnixSocketTellsItsProcess(t *testing.T) {
+func TestUnixSocketIdentifiesItsProcess(t *testing.T) {
 	dir, err := os.MkdirTemp("", "hp")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })

@@ -586,7 +586,7 @@ func TestReceiverShutdownWhileAConsumerBlocks(t *testing.T) {
 	require.Zero(t, got["exported"])
 }
 
-func TestReceiverWithNothingEnabledSaysSo(t *testing.T) {
+func TestReceiverWithNothingEnabledLogsThat(t *testing.T) {
 	r := start(t, func(c *Config) { c.CPU.Enabled = false })
 	require.Equal(t, 1, r.logs.FilterMessageSnippet("nothing is sampled").Len())
 }
@@ -604,7 +604,7 @@ func TestReceiverRefusesARootThatIsNotThere(t *testing.T) {
 	}
 }
 
-func TestReceiverSaysItsConfigurationOnce(t *testing.T) {
+func TestReceiverLogsItsConfigurationOnce(t *testing.T) {
 	r := start(t, nil)
 	lines := r.logs.FilterMessage("Continuous profiling configuration:").All()
 	require.Len(t, lines, 1)

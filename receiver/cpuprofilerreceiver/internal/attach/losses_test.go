@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-func TestLossesAreSaidOnceAnEpisode(t *testing.T) {
+func TestLossesAreLoggedOncePerEpisode(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
 	l := NewLosses(zap.New(core), "on_cpu")
 	const second = int64(time.Second)

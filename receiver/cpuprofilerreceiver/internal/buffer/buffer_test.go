@@ -223,7 +223,7 @@ func TestBufferHoldsNothingBackWhereNoBatchIsTaken(t *testing.T) {
 	require.Equal(t, 1, batch.Events())
 }
 
-func TestBufferThatWaitsForNobodyEndsNow(t *testing.T) {
+func TestBufferWithoutSamplersEndsNow(t *testing.T) {
 	c := &fakeClock{now: 100}
 	b := New(1<<20, c)
 	b.Another()
@@ -233,7 +233,7 @@ func TestBufferThatWaitsForNobodyEndsNow(t *testing.T) {
 	require.EqualValues(t, 900, b.readUpTo())
 }
 
-func TestBufferTellsWhatTheKernelLostInItsWindow(t *testing.T) {
+func TestBufferCountsKernelLossesOfItsWindow(t *testing.T) {
 	c := &fakeClock{now: 100}
 	b := New(1<<20, c)
 	b.KernelLost(samples.OnCPU, 5)

@@ -142,98 +142,98 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	var err, errs error
 	builder.CPUProfilerBufferUsage, err = builder.meter.Int64ObservableGauge(
 		"otelcol_cpu_profiler.buffer.usage",
-		metric.WithDescription("Bytes held in the buffer that takes samples now. [Alpha]"),
+		metric.WithDescription("Bytes in the active buffer. [Alpha]"),
 		metric.WithUnit("By"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerCPUTime, err = builder.meter.Float64Counter(
 		"otelcol_cpu_profiler.cpu.time",
-		metric.WithDescription("CPU time of reading samples of running threads and of giving them names, which max_overhead bounds. [Alpha]"),
+		metric.WithDescription("CPU time for reading samples of running threads and resolving their names, which max_overhead bounds. [Alpha]"),
 		metric.WithUnit("s"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerExportDuration, err = builder.meter.Float64Histogram(
 		"otelcol_cpu_profiler.export.duration",
-		metric.WithDescription("Time that one hand-over of a batch to the next component took, names and building included. [Alpha]"),
+		metric.WithDescription("Time to emit one batch to the next component, including resolving names and building profiles. [Alpha]"),
 		metric.WithUnit("s"),
 		metric.WithExplicitBucketBoundaries([]float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}...),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerFrequency, err = builder.meter.Float64ObservableGauge(
 		"otelcol_cpu_profiler.frequency",
-		metric.WithDescription("Samples per second of CPU time that are taken now; 0 while nothing is sampled. [Alpha]"),
+		metric.WithDescription("Current sampling frequency, per second of CPU time; 0 while nothing is sampled. [Alpha]"),
 		metric.WithUnit("Hz"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerFrequencyChanges, err = builder.meter.Int64Counter(
 		"otelcol_cpu_profiler.frequency.changes",
-		metric.WithDescription("How often the frequency was halved because sampling cost more than max_overhead, and doubled again. [Alpha]"),
+		metric.WithDescription("Times the frequency was halved because sampling cost more than max_overhead, or doubled again. [Alpha]"),
 		metric.WithUnit("{change}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerLimitsHit, err = builder.meter.Int64Counter(
 		"otelcol_cpu_profiler.limits.hit",
-		metric.WithDescription("How often something was forgotten or left out because what remembers it was full. It is read again when it is needed, at a cost. [Alpha]"),
+		metric.WithDescription("Times a cache or table was full, so that something was forgotten or left out. It is read again when needed, at a cost. [Alpha]"),
 		metric.WithUnit("{hit}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerOffCPUHidden, err = builder.meter.Int64Counter(
 		"otelcol_cpu_profiler.off_cpu.hidden",
-		metric.WithDescription("Waits of threads that are not shown. [Alpha]"),
+		metric.WithDescription("Waits of threads that are not emitted. [Alpha]"),
 		metric.WithUnit("{wait}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerOffCPUPaused, err = builder.meter.Float64Counter(
 		"otelcol_cpu_profiler.off_cpu.paused",
-		metric.WithDescription("Time in which off-CPU sampling paused. [Alpha]"),
+		metric.WithDescription("Time for which off-CPU sampling was paused. [Alpha]"),
 		metric.WithUnit("s"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerOffCPUUnshared, err = builder.meter.Float64Counter(
 		"otelcol_cpu_profiler.off_cpu.unshared",
-		metric.WithDescription("Time that threads waited and no stack was found for, where one of several switches has its stack sampled. [Alpha]"),
+		metric.WithDescription("Wait time for which no stack was found while only one of several context switches has its stack sampled. [Alpha]"),
 		metric.WithUnit("s"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerPeriodsSkipped, err = builder.meter.Int64Counter(
 		"otelcol_cpu_profiler.periods.skipped",
-		metric.WithDescription("Sampling periods that passed while sampling was paused because both buffers were full, the time paused divided by the period. [Alpha]"),
+		metric.WithDescription("Sampling periods skipped because both buffers were full, the time paused divided by the period. [Alpha]"),
 		metric.WithUnit("{period}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerPprofPulls, err = builder.meter.Int64Counter(
 		"otelcol_cpu_profiler.pprof.pulls",
-		metric.WithDescription("Profiles pulled from pprof endpoints, and endpoints that could not be looked at. [Alpha]"),
+		metric.WithDescription("Profiles pulled from pprof endpoints, and endpoints whose process could not be looked up. [Alpha]"),
 		metric.WithUnit("{pull}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerSamples, err = builder.meter.Int64Counter(
 		"otelcol_cpu_profiler.samples",
-		metric.WithDescription("Samples read from the kernel, from the buffers of .NET services or from pprof endpoints, counted once, when they leave. A .NET allocation is two, one of objects and one of bytes; one of a Go program is one, its bytes. A value of a pulled profile is one. [Alpha]"),
+		metric.WithDescription("Samples from the kernel, .NET services and pprof endpoints, counted once by what became of them. A .NET allocation counts twice, as objects and as bytes; an allocation of a Go program once, as bytes; a value of a pulled profile once. [Alpha]"),
 		metric.WithUnit("{sample}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerSamplesLost, err = builder.meter.Int64Counter(
 		"otelcol_cpu_profiler.samples.lost",
-		metric.WithDescription("Samples and records that the kernel could not hand over because its ring was full. [Alpha]"),
+		metric.WithDescription("Samples and records that the kernel lost because its ring was full. [Alpha]"),
 		metric.WithUnit("{sample}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerStacks, err = builder.meter.Int64Counter(
 		"otelcol_cpu_profiler.stacks",
-		metric.WithDescription("Stacks handed over, one per sample. [Alpha]"),
+		metric.WithDescription("Stacks emitted, one per sample. [Alpha]"),
 		metric.WithUnit("{stack}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerSymbols, err = builder.meter.Int64Counter(
 		"otelcol_cpu_profiler.symbols",
-		metric.WithDescription("Code addresses looked up, each once per process as long as it is remembered. [Alpha]"),
+		metric.WithDescription("Code addresses looked up, once per process while they are cached. [Alpha]"),
 		metric.WithUnit("{address}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerTargets, err = builder.meter.Int64ObservableGauge(
 		"otelcol_cpu_profiler.targets",
-		metric.WithDescription("Hosts, cgroups and processes that perf events are attached to. [Alpha]"),
+		metric.WithDescription("Hosts, cgroups and processes with attached perf events. [Alpha]"),
 		metric.WithUnit("{target}"),
 	)
 	errs = errors.Join(errs, err)

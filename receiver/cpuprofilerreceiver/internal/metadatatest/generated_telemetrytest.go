@@ -24,7 +24,7 @@ func NewSettings(tt *componenttest.Telemetry) receiver.Settings {
 func AssertEqualCPUProfilerBufferUsage(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.buffer.usage",
-		Description: "Bytes held in the buffer that takes samples now. [Alpha]",
+		Description: "Bytes in the active buffer. [Alpha]",
 		Unit:        "By",
 		Data: metricdata.Gauge[int64]{
 			DataPoints: dps,
@@ -38,7 +38,7 @@ func AssertEqualCPUProfilerBufferUsage(t *testing.T, tt *componenttest.Telemetry
 func AssertEqualCPUProfilerCPUTime(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[float64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.cpu.time",
-		Description: "CPU time of reading samples of running threads and of giving them names, which max_overhead bounds. [Alpha]",
+		Description: "CPU time for reading samples of running threads and resolving their names, which max_overhead bounds. [Alpha]",
 		Unit:        "s",
 		Data: metricdata.Sum[float64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -54,7 +54,7 @@ func AssertEqualCPUProfilerCPUTime(t *testing.T, tt *componenttest.Telemetry, dp
 func AssertEqualCPUProfilerExportDuration(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.HistogramDataPoint[float64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.export.duration",
-		Description: "Time that one hand-over of a batch to the next component took, names and building included. [Alpha]",
+		Description: "Time to emit one batch to the next component, including resolving names and building profiles. [Alpha]",
 		Unit:        "s",
 		Data: metricdata.Histogram[float64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -69,7 +69,7 @@ func AssertEqualCPUProfilerExportDuration(t *testing.T, tt *componenttest.Teleme
 func AssertEqualCPUProfilerFrequency(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[float64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.frequency",
-		Description: "Samples per second of CPU time that are taken now; 0 while nothing is sampled. [Alpha]",
+		Description: "Current sampling frequency, per second of CPU time; 0 while nothing is sampled. [Alpha]",
 		Unit:        "Hz",
 		Data: metricdata.Gauge[float64]{
 			DataPoints: dps,
@@ -83,7 +83,7 @@ func AssertEqualCPUProfilerFrequency(t *testing.T, tt *componenttest.Telemetry, 
 func AssertEqualCPUProfilerFrequencyChanges(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.frequency.changes",
-		Description: "How often the frequency was halved because sampling cost more than max_overhead, and doubled again. [Alpha]",
+		Description: "Times the frequency was halved because sampling cost more than max_overhead, or doubled again. [Alpha]",
 		Unit:        "{change}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -99,7 +99,7 @@ func AssertEqualCPUProfilerFrequencyChanges(t *testing.T, tt *componenttest.Tele
 func AssertEqualCPUProfilerLimitsHit(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.limits.hit",
-		Description: "How often something was forgotten or left out because what remembers it was full. It is read again when it is needed, at a cost. [Alpha]",
+		Description: "Times a cache or table was full, so that something was forgotten or left out. It is read again when needed, at a cost. [Alpha]",
 		Unit:        "{hit}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -115,7 +115,7 @@ func AssertEqualCPUProfilerLimitsHit(t *testing.T, tt *componenttest.Telemetry, 
 func AssertEqualCPUProfilerOffCPUHidden(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.off_cpu.hidden",
-		Description: "Waits of threads that are not shown. [Alpha]",
+		Description: "Waits of threads that are not emitted. [Alpha]",
 		Unit:        "{wait}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -131,7 +131,7 @@ func AssertEqualCPUProfilerOffCPUHidden(t *testing.T, tt *componenttest.Telemetr
 func AssertEqualCPUProfilerOffCPUPaused(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[float64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.off_cpu.paused",
-		Description: "Time in which off-CPU sampling paused. [Alpha]",
+		Description: "Time for which off-CPU sampling was paused. [Alpha]",
 		Unit:        "s",
 		Data: metricdata.Sum[float64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -147,7 +147,7 @@ func AssertEqualCPUProfilerOffCPUPaused(t *testing.T, tt *componenttest.Telemetr
 func AssertEqualCPUProfilerOffCPUUnshared(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[float64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.off_cpu.unshared",
-		Description: "Time that threads waited and no stack was found for, where one of several switches has its stack sampled. [Alpha]",
+		Description: "Wait time for which no stack was found while only one of several context switches has its stack sampled. [Alpha]",
 		Unit:        "s",
 		Data: metricdata.Sum[float64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -163,7 +163,7 @@ func AssertEqualCPUProfilerOffCPUUnshared(t *testing.T, tt *componenttest.Teleme
 func AssertEqualCPUProfilerPeriodsSkipped(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.periods.skipped",
-		Description: "Sampling periods that passed while sampling was paused because both buffers were full, the time paused divided by the period. [Alpha]",
+		Description: "Sampling periods skipped because both buffers were full, the time paused divided by the period. [Alpha]",
 		Unit:        "{period}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -179,7 +179,7 @@ func AssertEqualCPUProfilerPeriodsSkipped(t *testing.T, tt *componenttest.Teleme
 func AssertEqualCPUProfilerPprofPulls(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.pprof.pulls",
-		Description: "Profiles pulled from pprof endpoints, and endpoints that could not be looked at. [Alpha]",
+		Description: "Profiles pulled from pprof endpoints, and endpoints whose process could not be looked up. [Alpha]",
 		Unit:        "{pull}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -195,7 +195,7 @@ func AssertEqualCPUProfilerPprofPulls(t *testing.T, tt *componenttest.Telemetry,
 func AssertEqualCPUProfilerSamples(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.samples",
-		Description: "Samples read from the kernel, from the buffers of .NET services or from pprof endpoints, counted once, when they leave. A .NET allocation is two, one of objects and one of bytes; one of a Go program is one, its bytes. A value of a pulled profile is one. [Alpha]",
+		Description: "Samples from the kernel, .NET services and pprof endpoints, counted once by what became of them. A .NET allocation counts twice, as objects and as bytes; an allocation of a Go program once, as bytes; a value of a pulled profile once. [Alpha]",
 		Unit:        "{sample}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -211,7 +211,7 @@ func AssertEqualCPUProfilerSamples(t *testing.T, tt *componenttest.Telemetry, dp
 func AssertEqualCPUProfilerSamplesLost(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.samples.lost",
-		Description: "Samples and records that the kernel could not hand over because its ring was full. [Alpha]",
+		Description: "Samples and records that the kernel lost because its ring was full. [Alpha]",
 		Unit:        "{sample}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -227,7 +227,7 @@ func AssertEqualCPUProfilerSamplesLost(t *testing.T, tt *componenttest.Telemetry
 func AssertEqualCPUProfilerStacks(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.stacks",
-		Description: "Stacks handed over, one per sample. [Alpha]",
+		Description: "Stacks emitted, one per sample. [Alpha]",
 		Unit:        "{stack}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -243,7 +243,7 @@ func AssertEqualCPUProfilerStacks(t *testing.T, tt *componenttest.Telemetry, dps
 func AssertEqualCPUProfilerSymbols(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.symbols",
-		Description: "Code addresses looked up, each once per process as long as it is remembered. [Alpha]",
+		Description: "Code addresses looked up, once per process while they are cached. [Alpha]",
 		Unit:        "{address}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -259,7 +259,7 @@ func AssertEqualCPUProfilerSymbols(t *testing.T, tt *componenttest.Telemetry, dp
 func AssertEqualCPUProfilerTargets(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.targets",
-		Description: "Hosts, cgroups and processes that perf events are attached to. [Alpha]",
+		Description: "Hosts, cgroups and processes with attached perf events. [Alpha]",
 		Unit:        "{target}",
 		Data: metricdata.Gauge[int64]{
 			DataPoints: dps,

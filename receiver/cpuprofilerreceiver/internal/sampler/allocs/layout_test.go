@@ -138,7 +138,7 @@ func TestProgramOfAnotherMachineIsUnderstood(t *testing.T) {
 	}
 }
 
-func TestLayoutErrorSaysWhatIsKnown(t *testing.T) {
+func TestLayoutErrorNamesTheKnownReleases(t *testing.T) {
 	err := error(&LayoutError{Version: "go1.99", Machine: elf.EM_X86_64, Host: "amd64"})
 	require.ErrorContains(t, err, `"go1.99"`)
 	require.ErrorContains(t, err, "go1.22 to go1.26")

@@ -222,7 +222,7 @@ func TestKernelLimiterKeepsTheTotalsOfAProcess(t *testing.T) {
 	require.Empty(t, objects, "each is handed over once")
 }
 
-func TestProgramThatIsReplacedIsLookedAtAnew(t *testing.T) {
+func TestReplacedProgramIsReadAgain(t *testing.T) {
 	skipWithoutProbes(t)
 	second := buildAllocator(t, "")
 	first := filepath.Join(t.TempDir(), "first")
@@ -258,7 +258,7 @@ func messages(logs *observer.ObservedLogs, message string) int {
 	return logs.FilterMessage(message).Len()
 }
 
-func TestProgramWithoutSamplesIsSaidOnce(t *testing.T) {
+func TestProgramWithoutSamplesIsLoggedOnce(t *testing.T) {
 	skipWithoutProbes(t)
 	for name, c := range map[string]struct {
 		flags []string
@@ -337,7 +337,7 @@ func TestReleaseThatIsNotKnownIsRefusedOnceByName(t *testing.T) {
 	require.Nil(t, s.uprobes.Load(), "nothing is attached")
 }
 
-func TestSamplesThatFindNoRoomAreSaidOncePerEpisode(t *testing.T) {
+func TestSamplesWithoutRoomAreLoggedOncePerEpisode(t *testing.T) {
 	skipWithoutProbes(t)
 	a := start(t, buildAllocator(t, ""), 64<<10)
 	s, to, logs := sampling(t, a, func(c *Settings) {
@@ -364,7 +364,7 @@ func TestSamplesThatFindNoRoomAreSaidOncePerEpisode(t *testing.T) {
 	require.Equal(t, 2, messages(logs, msgFull))
 }
 
-func TestWithoutTheRightItIsSaidOnceWhatIsMissing(t *testing.T) {
+func TestMissingRightIsLoggedOnceWithItsName(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to become somebody else")
 	}
@@ -388,7 +388,7 @@ func TestWithoutTheRightItIsSaidOnceWhatIsMissing(t *testing.T) {
 func TestUnprivileged(t *testing.T) {
 	path := os.Getenv("ALLOCATOR")
 	if path == "" {
-		t.Skip("is run by TestWithoutTheRightItIsSaidOnceWhatIsMissing")
+		t.Skip("is run by TestMissingRightIsLoggedOnceWithItsName")
 	}
 	a := start(t, path, -1)
 	s, to, logs := newTestSampler(t, nil)
@@ -409,7 +409,7 @@ func TestUnprivileged(t *testing.T) {
 	require.Zero(t, s.Stats().Processes)
 }
 
-func TestSamplerStopsHoweverItIsUsed(t *testing.T) {
+func TestSamplerStopsInAnyState(t *testing.T) {
 	s, _, _ := newTestSampler(t, nil)
 	s.Flush()
 	s.Stop()

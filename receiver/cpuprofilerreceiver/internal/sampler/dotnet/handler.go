@@ -141,7 +141,7 @@ func hint(f nativeformat.Format) string {
 	case f.FrequentSampling:
 		return "; frequent_sampling=true is for services that run selective sampling beside thread sampling, no others"
 	}
-	return "; a service that runs selective sampling beside thread sampling has to say frequent_sampling=true"
+	return "; a service that runs selective sampling beside thread sampling has to send frequent_sampling=true"
 }
 
 // parametersOf reads the query.

@@ -298,7 +298,7 @@ func TestThePathDecidesWhatABufferIsReadAs(t *testing.T) {
 	}
 }
 
-func TestAnswersToRequestsThatCannotBe(t *testing.T) {
+func TestBadRequestsAreAnswered(t *testing.T) {
 	c := captures.Read(t, "web/000*")[0]
 	for name, tc := range map[string]struct {
 		path   string
@@ -352,14 +352,14 @@ type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, fmt.Errorf("broken") }
 
-func TestAServiceThatForgetsItsSelectionByteIsTold(t *testing.T) {
+func TestMissingSelectionByteIsExplained(t *testing.T) {
 	c := captures.Read(t, "selected/001*")[0]
 	got := newRig(t, nil).post(t, ThreadSamplesPath+"?interval=500", c.Bytes)
 	require.Equal(t, http.StatusBadRequest, got.code)
 	require.Contains(t, got.body.Detail, "frequent_sampling=true")
 }
 
-func TestWhatStandsBeforeAFaultIsKept(t *testing.T) {
+func TestSamplesBeforeAFaultAreKept(t *testing.T) {
 	c := captures.Read(t, "web/002*")[0]
 	want, frameless, exportThread := kept(&c)
 	end := bytes.LastIndexByte(c.Bytes, 0x06) // end batch; after it, statistics
@@ -435,7 +435,7 @@ func TestDamagedBuffersAreAnsweredAndAccountedFor(t *testing.T) {
 	}
 }
 
-func TestTimesThatNoProfileCanHave(t *testing.T) {
+func TestImpossibleTimes(t *testing.T) {
 	c := captures.Read(t, "idle/001*")[0]
 	for name, ms := range map[string]int64{"zero": 0, "negative": -1, "lowest": -1 << 63, "highest": 1<<63 - 1, "beyond nanoseconds": 1 << 60} {
 		t.Run(name, func(t *testing.T) {
@@ -450,7 +450,7 @@ func TestTimesThatNoProfileCanHave(t *testing.T) {
 	}
 }
 
-func TestAClockThatIsOffIsSaidOnceAndTearsNoProfile(t *testing.T) {
+func TestWrongClockIsLoggedOnceAndSplitsProfiles(t *testing.T) {
 	c := captures.Read(t, "idle/001*")[0]
 	r := newRig(t, func(cfg *Settings) { cfg.ExportThread = true })
 	post := func(at time.Time) *samples.Resource {
@@ -510,7 +510,7 @@ func TestFullBuffersAreAnsweredWith503AndSaidOnce(t *testing.T) {
 	}
 }
 
-func TestWhatFitsOfABufferIsKept(t *testing.T) {
+func TestSamplesThatFitAreKept(t *testing.T) {
 	c := captures.Read(t, "web/000*")[0]
 	want, _, _ := kept(&c)
 	r := newRig(t, nil)
@@ -568,7 +568,7 @@ func TestDeepStacksAreCutAtTheRootAndMarked(t *testing.T) {
 	require.Equal(t, "F0", cut.Locations[0].Lines[0].Function)
 }
 
-func TestWhatIsRememberedIsBoundedAndForgottenAtTheBound(t *testing.T) {
+func TestCachesAreBounded(t *testing.T) {
 	r := newRig(t, nil)
 	r.stacks.limit = 1 << 10
 	r.decoder = nativeformat.NewDecoder(16 << 10)

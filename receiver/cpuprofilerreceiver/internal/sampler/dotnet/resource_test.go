@@ -77,7 +77,7 @@ const claims = "service.name=checkout,container.id=" + someoneElses + ",process.
 
 const someoneElses = "4f1c0c6b8a2e4f1c0c6b8a2e4f1c0c6b8a2e4f1c0c6b8a2e4f1c0c6b8a2e4f1c"
 
-func TestOverTCPOnlyAContainersIDIsBelieved(t *testing.T) {
+func TestOverTCPOnlyAContainersIDIsTrusted(t *testing.T) {
 	r, _ := resourceOf(claims, nil, host{"here", "id"})
 	require.Zero(t, r.PID)
 	require.Equal(t, map[string]any{

@@ -91,7 +91,7 @@ func TestLostRecordsEndEveryWait(t *testing.T) {
 	require.EqualValues(t, 1, r.waits.counts.UnderWay)
 }
 
-func TestRecordsOfNobodyAreLeftAlone(t *testing.T) {
+func TestRecordsWithoutAProcessAreIgnored(t *testing.T) {
 	for name, change := range map[string]func(*perfevent.Record){
 		"idle":           func(r *perfevent.Record) { r.PID, r.TID = 0, 0 },
 		"ended":          func(r *perfevent.Record) { r.PID, r.TID = -1, -1 },

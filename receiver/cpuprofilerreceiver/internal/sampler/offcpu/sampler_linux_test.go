@@ -227,9 +227,9 @@ func waitFor(t testing.TB, what string, ok func() bool) {
 	require.Eventually(t, ok, patience, 5*time.Millisecond, what)
 }
 
-// TestKernelTimeOffTheCPUIsWhatTheProgramSays compares with what programs measure
+// TestKernelTimeOffTheCPUIsTheProgramsOwn compares with what programs measure
 // themselves, for each way to block and each way to attach.
-func TestKernelTimeOffTheCPUIsWhatTheProgramSays(t *testing.T) {
+func TestKernelTimeOffTheCPUIsTheProgramsOwn(t *testing.T) {
 	skipWithoutRights(t)
 	binary := waiter(t, "-fno-omit-frame-pointer")
 	for _, how := range []string{"sleep", "migrate", "mutex", "pipe", "socket", "in Go"} {
@@ -302,8 +302,8 @@ func offTheCPU(t *testing.T, binary, how, scope string) (lost uint64) {
 	return 0
 }
 
-// TestKernelScaledValuesSumToWhatTheProgramSays has one of several switches sampled.
-func TestKernelScaledValuesSumToWhatTheProgramSays(t *testing.T) {
+// TestKernelScaledValuesSumToTheProgramsOwnTime has one of several switches sampled.
+func TestKernelScaledValuesSumToTheProgramsOwnTime(t *testing.T) {
 	skipWithoutRights(t)
 	binary := waiter(t, "-fno-omit-frame-pointer")
 	for _, scope := range []string{"process", "cgroup"} {
@@ -392,7 +392,7 @@ func waitsEnd(t *testing.T) (lost uint64) {
 	return 0
 }
 
-func TestNothingIsShownOfAWaitOverAPause(t *testing.T) {
+func TestWaitOverAPauseIsNotEmitted(t *testing.T) {
 	p := run(t, exec.Command("dash", "-c", "read _; sleep 0.02; echo 0; read _"))
 	finder := new(targets)
 	finder.set(process(p.Process.Pid))
@@ -491,7 +491,7 @@ func perfDescriptors(t testing.TB) (n int) {
 	return n
 }
 
-func TestWhatIsNotPermittedIsSaidOnceAndTriedAgain(t *testing.T) {
+func TestMissingRightIsLoggedOnceAndRetried(t *testing.T) {
 	refused := &perfevent.RightsError{What: "sampling time in the kernel", Needed: []string{"CAP_PERFMON"}, Err: os.ErrPermission}
 	var permitted atomic.Bool
 	finder := new(targets)

@@ -173,7 +173,7 @@ func TestFailureToLookForTargetsKeepsWhatIsSampled(t *testing.T) {
 	}
 }
 
-func TestUserWithoutOtherProcessesYetIsNoFault(t *testing.T) {
+func TestUserWithoutOtherProcessesIsNotAnError(t *testing.T) {
 	refused := &perfevent.RightsError{What: "sampling the whole host", Needed: []string{"CAP_PERFMON"}, Err: os.ErrPermission}
 	s, st, logs := newTestSampler(&finding{Finding: attach.Finding{Wanted: perfevent.Wanted{Host: true}}}, func(c *Settings) {
 		c.Probe = func() perfevent.Rights { return perfevent.Rights{HostWide: refused} }
@@ -202,7 +202,7 @@ func TestRequiredKernelStacksThatAreNotPermittedAreAnError(t *testing.T) {
 	s.Stop()
 }
 
-func TestTargetsThatAreMissingAreSaidOnce(t *testing.T) {
+func TestMissingTargetsAreLoggedOnce(t *testing.T) {
 	skipWithoutRights(t)
 	f := &finding{Finding: attach.Finding{Missing: []string{"executable /opt/app"}}}
 	s, _, logs := newTestSampler(f, nil)

@@ -35,7 +35,7 @@ const (
 	TooLarge
 	// Unidentified: the process of the endpoint cannot be identified.
 	Unidentified
-	// Unreachable: nobody answered.
+	// Unreachable: there was no answer.
 	Unreachable
 
 	outcomes

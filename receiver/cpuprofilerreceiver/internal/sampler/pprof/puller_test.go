@@ -308,7 +308,7 @@ type zero struct{}
 
 func (zero) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-func TestWhatIsNoProfileIsCountedSaidOnceAndHarmless(t *testing.T) {
+func TestInvalidProfileIsCountedLoggedOnceAndHarmless(t *testing.T) {
 	elsewhere := answers(t, says(bytesOf(t, pprofOf(nil))))
 	for name, tc := range map[string]struct {
 		handler http.HandlerFunc
@@ -361,7 +361,7 @@ func TestWhatIsNoProfileIsCountedSaidOnceAndHarmless(t *testing.T) {
 	}
 }
 
-func TestProgramThatIsGoneAndBackIsSaidTwiceAndStartsAfresh(t *testing.T) {
+func TestProgramThatReturnsIsLoggedAgainAndStartsOver(t *testing.T) {
 	s := httptest.NewServer(says(bytesOf(t, pprofOf(nil))))
 	r := newRig(t, s.URL, nameCPU, nil)
 	r.round(t.Context(), r.subject)
@@ -389,7 +389,7 @@ func TestStopEndsAPullThatIsUnderWay(t *testing.T) {
 	require.Zero(t, r.logs.Len(), "that is no fault")
 }
 
-func TestFullBuffersAreCountedAndSaidOnce(t *testing.T) {
+func TestFullBuffersAreCountedAndLoggedOnce(t *testing.T) {
 	r := newRig(t, answers(t, says(bytesOf(t, pprofOf(nil)))).URL, nameCPU, nil)
 	r.sink.full = true
 	r.round(t.Context(), r.subject)
@@ -418,7 +418,7 @@ func (w *warmth) Hot(processes.Identity) bool {
 }
 func (w *warmth) answeredCool() int32 { return w.answered.Load() - w.answeredHot.Load() }
 
-func TestOnlyWhatIsHotIsPulledAndThenAtOnce(t *testing.T) {
+func TestOnlyHotEndpointsArePulledAndAtOnce(t *testing.T) {
 	var heat warmth
 	changed := make(chan struct{}, 1)
 	var found atomic.Int32
@@ -451,7 +451,7 @@ func TestOnlyWhatIsHotIsPulledAndThenAtOnce(t *testing.T) {
 	until(t, "a pull when it is hot again", func() bool { return r.count(OK) == 2 })
 }
 
-func TestHotOnlyNeedsToKnowWhoItIs(t *testing.T) {
+func TestHotNeedsAnIdentifiedProcess(t *testing.T) {
 	var heat warmth
 	heat.any.Store(true)
 	heat.hot.Store(true)
@@ -464,7 +464,7 @@ func TestHotOnlyNeedsToKnowWhoItIs(t *testing.T) {
 	require.Zero(t, r.count(Unreachable))
 }
 
-func TestAlwaysPullsWhatNobodyCanTell(t *testing.T) {
+func TestAlwaysPullsEndpointsOfAnUnknownProcess(t *testing.T) {
 	r := newRig(t, answers(t, says(bytesOf(t, pprofOf(nil)))).URL, nameCPU, func(c *Settings) {
 		c.Find = func(context.Context) (Subject, error) {
 			return Subject{Resource: &samples.Resource{}, Frames: samples.FrameGo}, ErrUnidentified

@@ -20,7 +20,7 @@ type Capture struct {
 	Name   string // as web/000.threads
 	Bytes  []byte
 	Format nativeformat.Format
-	// Truncated says that the buffer ends inside a sample.
+	// Truncated reports that the buffer ends inside a sample.
 	Truncated bool `json:"truncated"`
 	Kind      string
 	Selected  bool     `json:"selected_flag"`

@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command allocator allocates what it is told to on its standard input, a line
+// Command allocator allocates as requested on its standard input, a line
 // "KIND BYTES [THREADS]", and answers each line with what the runtime counted
 // meanwhile: "BYTES OBJECTS NANOSECONDS", those of CPU time; objects that shared
 // a block are left out. RATE
@@ -108,7 +108,7 @@ func cpuTime() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// serve answers a line. It allocates nothing itself, but for what it is told to:
+// serve answers a line. It allocates nothing itself, except as requested:
 // an object of a few bytes that is sampled stands for thousands.
 func serve(line, answer []byte) []byte {
 	var kind string
