@@ -141,7 +141,7 @@ func frameSection(f *elffile.File) (section []byte, addr uint64, named bool, err
 // addLinkage adds the procedure linkage tables that .eh_frame does not cover, as in
 // static programs and on AArch64. Their entries jump, and leave the stack as it is.
 func (b *tableBuilder) addLinkage(f *elffile.File, regs registers) {
-	entry := rule{cfa: cfaSP, cfaOff: 8, ra: whereCFA, raOff: -8}
+	entry := rule{cfa: cfaSP, cfaOff: 8, ra: locCFA, raOff: -8}
 	if regs.leafRA {
 		entry = rule{cfa: cfaSP}
 	}
@@ -194,9 +194,9 @@ func goRule(depth int32, regs registers) rule {
 	case depth < 0 || depth > 1<<30:
 		return rule{cfa: cfaBad, flags: flagGo}
 	case !regs.leafRA:
-		r := rule{cfa: cfaSP, cfaOff: depth + 8, ra: whereCFA, raOff: -8, flags: flagGo}
+		r := rule{cfa: cfaSP, cfaOff: depth + 8, ra: locCFA, raOff: -8, flags: flagGo}
 		if depth >= 8 {
-			r.fp, r.fpOff = whereCFA, -16
+			r.fp, r.fpOff = locCFA, -16
 		}
 		return r
 	case depth == 0:
@@ -204,7 +204,7 @@ func goRule(depth int32, regs registers) rule {
 	}
 	// The return address is the lowest word of the frame; the word below it is the
 	// caller's frame pointer.
-	return rule{cfa: cfaSP, cfaOff: depth, ra: whereSP, fp: whereSP, fpOff: -8, flags: flagGo}
+	return rule{cfa: cfaSP, cfaOff: depth, ra: locSP, fp: locSP, fpOff: -8, flags: flagGo}
 }
 
 // goSpecial returns the rule for the functions of the runtime that have no caller or
@@ -236,8 +236,8 @@ func goSpecial(name string, regs registers) (rule, bool) {
 // pointer is at the ucontext, whose registers from r8 on begin at byte 40.
 var signalAMD64 = rule{
 	cfa: cfaSPDeref, cfaOff: 160,
-	ra: whereSP, raOff: 168,
-	fp: whereSP, fpOff: 120,
+	ra: locSP, raOff: 168,
+	fp: locSP, fpOff: 120,
 	flags: flagSignal,
 }
 

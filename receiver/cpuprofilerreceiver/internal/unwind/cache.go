@@ -22,24 +22,24 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 )
 
-// Config is what a Cache needs to know. Zero limits have defaults.
+// Config configures a Cache. Zero limits have defaults.
 type Config struct {
 	// Open opens the file behind a mapping.
 	Open func(*samples.Mapping) (*os.File, error)
-	// VDSO returns the object file that the kernel maps at VDSOPath; may be nil.
+	// VDSO returns the object file that the kernel maps at VDSOPath. It may be nil.
 	VDSO     func() ([]byte, error)
 	VDSOPath string
-	// MaxBytes bounds the memory of all tables, 64 MiB by default. One may have
-	// a quarter of it: what does not fit is left out of it. At the bound the
-	// table that was not used for longest is forgotten.
+	// MaxBytes bounds the memory of all tables, 64 MiB by default. A table has at most a
+	// quarter of it; what does not fit is left out. At the bound the least recently used
+	// table is dropped.
 	MaxBytes int64
-	// MaxFiles bounds the files that are known, readable or not, 4096 by
-	// default. At the bound the one not used for longest is forgotten.
+	// MaxFiles bounds the files that are known, readable or not, 4096 by default. At the
+	// bound the least recently used one is dropped.
 	MaxFiles int
-	// RootsOnly has tables know what threads begin with, and nothing else: enough
-	// for Root, and next to no memory.
+	// RootsOnly keeps only the functions that threads begin with: enough for Root, in
+	// little memory.
 	RootsOnly bool
-	// Meter measures the making of tables; may be nil.
+	// Meter measures the making of tables. It may be nil.
 	Meter  *cputime.Meter
 	Logger *zap.Logger
 	// Now is the clock; time.Now by default.
@@ -49,63 +49,62 @@ type Config struct {
 const (
 	defaultMaxBytes = 64 << 20
 	defaultMaxFiles = 4096
-	// queueLength is how many files may wait to be read.
+	// queueLength bounds the files that wait to be read.
 	queueLength = 1024
-	// checkInterval is how often a file that is in use is looked at: whether it
-	// is still what was read, and whether it can be read by now.
+	// checkInterval is how often a file in use is checked: whether it has changed, and
+	// whether it can be read by now.
 	checkInterval = 30 * time.Second
 )
 
-// Stats are the counters of a Cache since it was made, and what it holds.
+// Stats are the counters of a Cache since it was made, and its content.
 type Stats struct {
-	// Files and Tables are what is held, Bytes the tables' memory. Files of one
+	// Files and Tables are their numbers, Bytes the memory of the tables. Files of one
 	// build share a table.
 	Files, Tables int
 	Bytes         int64
-	// Built are tables that were made, Building the time that this took.
+	// Built counts tables that were made, Building is the time that took.
 	Built    uint64
 	Building time.Duration
-	// Unreadable are files that could not be opened or made no sense,
-	// Incomplete tables that were cut at their bound.
+	// Unreadable counts files that could not be opened or are invalid, Incomplete tables
+	// that were cut at their bound.
 	Unreadable, Incomplete uint64
-	// Evicted are files that were forgotten at a bound, Dropped requests that
-	// found the queue full; such a file is asked for again when it is needed.
+	// Evicted counts files that were dropped at a bound, Dropped requests that found the
+	// queue full. Such a file is requested again when it is needed.
 	Evicted, Dropped uint64
 }
 
-// fileKey is a file as the kernel's record of a mapping names it. The vdso has
-// the zero key.
+// fileKey identifies a file as the kernel's record of a mapping does. The vdso has the
+// zero key.
 type fileKey struct {
 	major, minor uint32
 	inode        uint64
 }
 
-// identity tells a file from another one that has its inode number later, or
-// from itself with other content.
+// identity changes when a file does, or when another file gets its inode number.
 type identity struct {
 	size  int64
 	mtime time.Time
 }
 
-// image is what all files of one build have in common.
+// image identifies the files of one build.
 type image struct {
 	buildID string
 	size    int64
 }
 
-// entry is what is known about one file. Only used changes.
+// entry is the state of one file. Only checking and used change.
 type entry struct {
 	table *Table // nil where there is none
 	id    identity
 	image image
 	at    time.Time // when it was read
-	// checking is set by who asks for it to be looked at again.
+	// checking is set when a check is requested.
 	checking atomic.Bool
 	used     atomic.Uint32
 }
 
-// Cache makes tables and keeps them. It may be used by any goroutine; Lookup never
-// waits for the one that reads.
+// Cache makes and keeps tables. Any goroutine may use it; Lookup never waits for the
+// one that reads files.
 type Cache struct {
 	cfg Config
 
@@ -175,7 +174,7 @@ func (c *Cache) keyOf(m *samples.Mapping) (key fileKey, ok bool) {
 	return fileKey{m.DeviceMajor, m.DeviceMinor, m.Inode}, strings.HasPrefix(m.Path, "/")
 }
 
-// Lookup implements Tables. A file that is not known is read soon.
+// Lookup implements Tables. It requests the table of an unknown file.
 func (c *Cache) Lookup(m *samples.Mapping) (*Table, bool) {
 	key, ok := c.keyOf(m)
 	if !ok {
@@ -194,9 +193,8 @@ func (c *Cache) Lookup(m *samples.Mapping) (*Table, bool) {
 	return e.table, true
 }
 
-// Root says whether a location is in a function that threads begin with, as far
-// as its file tells: where it has no name that does. While the file is being read
-// it is not.
+// Root reports whether a location is in a function that threads begin with, by the
+// table of its file; false while the file is being read.
 func (c *Cache) Root(l *samples.Location) bool {
 	if l.Mapping == nil {
 		return false
@@ -207,7 +205,7 @@ func (c *Cache) Root(l *samples.Location) bool {
 	}
 	at := l.Address
 	if !l.Leaf {
-		at-- // a call may be a function's last instruction
+		at-- // a call may be the last instruction of its function
 	}
 	if at < l.Mapping.Start || at >= l.Mapping.Limit {
 		return false
@@ -245,7 +243,7 @@ func (c *Cache) work() {
 	}
 }
 
-// serve reads the file of a request, unless it is still what was read.
+// serve reads the file of a request, unless it is unchanged.
 func (c *Cache) serve(r request) {
 	files := *c.files.Load()
 	old := files[r.key]
@@ -264,8 +262,7 @@ func (c *Cache) serve(r request) {
 	c.files.Store(&files)
 }
 
-// read returns what is known about a file now. An entry that says that it has
-// no table comes with the reason.
+// read returns the new state of a file. Where it has no table, err is the reason.
 func (c *Cache) read(r request, old *entry) (*entry, error) {
 	e := &entry{at: c.cfg.Now()}
 	if r.key == (fileKey{}) {
@@ -283,7 +280,7 @@ func (c *Cache) read(r request, old *entry) (*entry, error) {
 	f, err := c.cfg.Open(r.mapping)
 	if err != nil {
 		if old != nil && !errors.Is(err, fs.ErrPermission) {
-			// The process has ended, others go on.
+			// This process has ended; others may run the file.
 			e.table, e.id, e.image = old.table, old.id, old.image
 			return e, nil
 		}
@@ -331,7 +328,7 @@ func (c *Cache) build(r io.ReaderAt, size int64, path string) (*Table, error) {
 	return t, err
 }
 
-// evict forgets files until the bounds are kept.
+// evict drops files until the bounds are kept.
 func (c *Cache) evict(files map[fileKey]*entry, keep *entry) {
 	for {
 		bytes, tables := held(files)
@@ -354,7 +351,7 @@ func (c *Cache) evict(files map[fileKey]*entry, keep *entry) {
 	}
 }
 
-// held is the memory of tables, each counted once.
+// held returns the memory and the number of tables, each counted once.
 func held(files map[fileKey]*entry) (bytes int64, tables int) {
 	seen := make(map[*Table]struct{}, len(files))
 	for _, e := range files {

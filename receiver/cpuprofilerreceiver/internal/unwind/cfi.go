@@ -5,26 +5,26 @@ package unwind
 
 import "bytes"
 
-// place is where a register of the caller is.
-type place struct {
-	where where
-	off   int64
+// location is how a register of the caller is found.
+type location struct {
+	kind locationKind
+	off  int64
 }
 
-// base is how the canonical frame address is found.
+// base is how the canonical frame address (CFA) is found.
 type base struct {
 	kind cfaKind
 	off  int64
 }
 
-// state is one row of the table that call frame instructions describe, as far
-// as it matters.
+// state is the part of a row that is used, of the table that call frame instructions
+// describe.
 type state struct {
 	cfa    base
-	ra, fp place
+	ra, fp location
 }
 
-// maxRemembered bounds the states that are put aside; compilers write one.
+// maxRemembered bounds the stack of states. Compilers use one.
 const maxRemembered = 16
 
 // machine executes call frame instructions.
@@ -39,7 +39,7 @@ type machine struct {
 	depth      int
 }
 
-// The call frame instructions of DWARF 5 and those of GNU and ARM.
+// The call frame instructions of DWARF 5, section 7.24, and those of GNU and ARM.
 const (
 	cfaAdvanceLoc = 0x40 // the lower 6 bits are the operand
 	cfaOffset     = 0x80 // likewise
@@ -75,9 +75,9 @@ const (
 	cfaGNUNegOffset     = 0x2f
 )
 
-// run executes instructions and gives each row to emit as it is complete, but
-// for the last one. It reports whether it understood all of them; emit may be
-// nil, for the instructions of a common information entry.
+// run executes instructions and calls emit with each complete row but the last one.
+// It reports whether all were valid and known, and emit returned true. For the
+// instructions of a common information entry, which have no rows, emit is nil.
 func (m *machine) run(r reader, emit func(addr uint64, r rule) bool) bool {
 	advance := func(to uint64) bool {
 		if emit == nil || to < m.loc || !emit(m.loc, m.rule()) {
@@ -93,7 +93,7 @@ func (m *machine) run(r reader, emit func(addr uint64, r rule) bool) bool {
 		case cfaAdvanceLoc:
 			ok = advance(m.loc + uint64(op&^cfaHigh)*m.cie.codeAlign)
 		case cfaOffset:
-			m.set(uint64(op&^cfaHigh), place{whereCFA, int64(r.uleb()) * m.cie.dataAlign})
+			m.set(uint64(op&^cfaHigh), location{locCFA, int64(r.uleb()) * m.cie.dataAlign})
 		case cfaRestore:
 			m.restore(uint64(op &^ cfaHigh))
 		default:
@@ -106,13 +106,13 @@ func (m *machine) run(r reader, emit func(addr uint64, r rule) bool) bool {
 	return !r.bad
 }
 
-// extended executes an instruction that is a byte of its own.
+// extended executes an instruction without an operand in its byte.
 func (m *machine) extended(op uint8, r *reader, advance func(uint64) bool) bool {
 	align := m.cie.dataAlign
 	switch op {
 	case cfaNop, cfaNegateRAState, cfaNegateRAStatePC:
 	case cfaSetLoc:
-		return false // relative to where the section is; no compiler writes it
+		return false // relative to the section's address; no compiler writes it
 	case cfaAdvanceLoc1:
 		return advance(m.loc + uint64(r.u8())*m.cie.codeAlign)
 	case cfaAdvanceLoc2:
@@ -120,35 +120,35 @@ func (m *machine) extended(op uint8, r *reader, advance func(uint64) bool) bool 
 	case cfaAdvanceLoc4:
 		return advance(m.loc + uint64(r.u32())*m.cie.codeAlign)
 	case cfaOffsetExtended:
-		m.set(r.uleb(), place{whereCFA, int64(r.uleb()) * align})
+		m.set(r.uleb(), location{locCFA, int64(r.uleb()) * align})
 	case cfaOffsetExtendedSF:
-		m.set(r.uleb(), place{whereCFA, r.sleb() * align})
+		m.set(r.uleb(), location{locCFA, r.sleb() * align})
 	case cfaGNUNegOffset:
-		m.set(r.uleb(), place{whereCFA, -int64(r.uleb()) * align})
+		m.set(r.uleb(), location{locCFA, -int64(r.uleb()) * align})
 	case cfaRestoreExtended:
 		m.restore(r.uleb())
 	case cfaUndefined:
-		m.set(r.uleb(), place{where: whereNowhere})
+		m.set(r.uleb(), location{kind: locNone})
 	case cfaSameValue:
-		m.set(r.uleb(), place{where: whereSame})
+		m.set(r.uleb(), location{kind: locSame})
 	case cfaRegister:
 		reg, from := r.uleb(), r.uleb()
 		if reg == from {
-			m.set(reg, place{where: whereSame})
+			m.set(reg, location{kind: locSame})
 		} else {
-			m.set(reg, place{where: whereUnknown})
+			m.set(reg, location{kind: locUnknown})
 		}
 	case cfaValOffset, cfaValOffsetSF:
 		reg := r.uleb()
 		r.uleb()
-		m.set(reg, place{where: whereUnknown})
+		m.set(reg, location{kind: locUnknown})
 	case cfaExpression:
 		reg := r.uleb()
-		m.set(reg, m.regs.placeOf(r.take(r.uleb())))
+		m.set(reg, m.regs.locationOf(r.take(r.uleb())))
 	case cfaValExpression:
 		reg := r.uleb()
 		r.take(r.uleb())
-		m.set(reg, place{where: whereUnknown})
+		m.set(reg, location{kind: locUnknown})
 	case cfaRememberState:
 		if m.depth == maxRemembered {
 			return false
@@ -192,12 +192,12 @@ func (m *machine) defCFA(reg uint64, off int64) {
 	m.state.cfa = base{kind, off}
 }
 
-func (m *machine) set(reg uint64, p place) {
+func (m *machine) set(reg uint64, l location) {
 	switch reg {
 	case m.regs.ra:
-		m.state.ra = p
+		m.state.ra = l
 	case m.regs.fp:
-		m.state.fp = p
+		m.state.fp = l
 	}
 }
 
@@ -210,26 +210,26 @@ func (m *machine) restore(reg uint64) {
 	}
 }
 
-// rule is the state as a table holds it.
+// rule returns the state as a rule of a table.
 func (m *machine) rule() rule {
 	s := &m.state
-	r := rule{cfa: s.cfa.kind, ra: s.ra.where, fp: s.fp.where, flags: m.flags}
+	r := rule{cfa: s.cfa.kind, ra: s.ra.kind, fp: s.fp.kind, flags: m.flags}
 	var ok [3]bool
 	r.cfaOff, ok[0] = clamp(s.cfa.off)
 	r.raOff, ok[1] = clamp(s.ra.off)
 	r.fpOff, ok[2] = clamp(s.fp.off)
-	if s.ra.where == whereNowhere {
-		return rule{cfa: cfaBad, ra: whereNowhere, flags: m.flags | flagRoot}
+	if s.ra.kind == locNone {
+		return rule{cfa: cfaBad, ra: locNone, flags: m.flags | flagRoot}
 	}
 	if m.flags&flagRoot != 0 {
 		return rule{cfa: cfaBad, flags: m.flags}
 	}
-	if !ok[0] || !ok[1] || s.cfa.kind == cfaNone || s.cfa.kind == cfaBad || s.ra.where == whereUnknown ||
-		s.ra.where == whereSame && !m.regs.leafRA {
+	if !ok[0] || !ok[1] || s.cfa.kind == cfaNone || s.cfa.kind == cfaBad || s.ra.kind == locUnknown ||
+		s.ra.kind == locSame && !m.regs.leafRA {
 		return rule{cfa: cfaBad}
 	}
 	if !ok[2] {
-		r.fp, r.fpOff = whereUnknown, 0
+		r.fp, r.fpOff = locUnknown, 0
 	}
 	if m.flags&flagSignal != 0 && m.regs.leafRA {
 		return signalARM64
@@ -237,27 +237,27 @@ func (m *machine) rule() rule {
 	return r
 }
 
-// signalARM64 is the rule of the code that a signal handler returns to. What
-// the kernel's vdso says of it finds the caller of the interrupted function;
-// the function itself is in the signal frame that lies there: 128 bytes of
-// siginfo, and 184 after it, the registers x0 to x30, sp, pc.
+// signalARM64 is the rule for the code that a signal handler returns to. The table of
+// the kernel's vdso leads to the caller of the interrupted function. This rule leads to
+// the function itself, through the signal frame at the stack pointer: 128 bytes of
+// siginfo, then 184 bytes, then the registers x0 to x30, sp, pc.
 var signalARM64 = rule{
 	cfa: cfaSPDeref, cfaOff: 312 + 8*31,
-	ra: whereSP, raOff: 312 + 8*32,
-	fp: whereSP, fpOff: 312 + 8*29,
+	ra: locSP, raOff: 312 + 8*32,
+	fp: locSP, fpOff: 312 + 8*29,
 	flags: flagSignal,
 }
 
-// Operations of expressions, those of the patterns below.
+// The operations of DWARF expressions that are used below.
 const (
 	opDeref      = 0x06
 	opPlusUconst = 0x23
 	opBreg0      = 0x70
 )
 
-// cfaOf is what an expression for the canonical frame address says, if it is
-// one of those that are known: register + offset, dereferenced or not, and what
-// linkers write for procedure linkage tables.
+// cfaOf returns how an expression finds the canonical frame address. It knows register
+// + offset, dereferenced or not, and the expression that linkers write for procedure
+// linkage tables.
 func (regs registers) cfaOf(expr []byte) base {
 	if off, ok := regs.plt(expr); ok {
 		return base{cfaPLT, off}
@@ -283,21 +283,20 @@ func (regs registers) cfaOf(expr []byte) base {
 	return base{kind: cfaBad}
 }
 
-// placeOf is what an expression for a register's place says, if it is register
-// + offset.
-func (regs registers) placeOf(expr []byte) place {
+// locationOf returns how an expression finds a register. It knows register + offset.
+func (regs registers) locationOf(expr []byte) location {
 	reg, off, rest, ok := breg(expr)
 	switch {
 	case !ok || len(rest) > 0:
 	case reg == regs.sp:
-		return place{whereSP, off}
+		return location{locSP, off}
 	case reg == regs.fp:
-		return place{whereFP, off}
+		return location{locFP, off}
 	}
-	return place{where: whereUnknown}
+	return location{kind: locUnknown}
 }
 
-// breg reads DW_OP_bregN offset.
+// breg decodes DW_OP_bregN offset, and a DW_OP_plus_uconst after it.
 func breg(expr []byte) (reg uint64, off int64, rest []byte, ok bool) {
 	r := reader{data: expr}
 	op := r.u8()
@@ -312,9 +311,9 @@ func breg(expr []byte) (reg uint64, off int64, rest []byte, ok bool) {
 	return uint64(op - opBreg0), off, expr[r.pos:], !r.bad
 }
 
-// plt recognizes, in a procedure linkage table of x86-64, sp + 8 and another 8
-// once the entry has pushed its number, which it has at a certain byte of its
-// 16: rsp+8 + ((rip & 15) >= N) << 3. N is what it returns.
+// plt recognizes the expression for procedure linkage tables of x86-64: sp + 8, and 8
+// more from byte N of the 16-byte entry on, where it has pushed its number: rsp+8 +
+// ((rip & 15) >= N) << 3. It returns N.
 func (regs registers) plt(expr []byte) (n int64, ok bool) {
 	const at, lit0, lit15 = 6, 0x30, 0x3f
 	pattern := []byte{opBreg0 + 7, 8, opBreg0 + 16, 0, lit15, 0x1a, 0, 0x2a, lit0 + 3, 0x24, 0x22}

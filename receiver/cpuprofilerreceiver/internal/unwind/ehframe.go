@@ -10,11 +10,11 @@ import (
 	"math"
 )
 
-// registers are the numbers that DWARF gives the registers that matter.
+// registers are DWARF's numbers of the registers that are used.
 type registers struct {
 	sp, fp, ra uint64
-	// leafRA says that calls leave the return address in a register, which is
-	// still there until the callee stores it.
+	// leafRA reports whether calls leave the return address in a register, where it is
+	// until the callee stores it.
 	leafRA bool
 }
 
@@ -31,10 +31,9 @@ func registersOf(m elf.Machine) (registers, error) {
 	}
 }
 
-var errCut = errors.New("it ends in the middle of an entry")
+var errCut = errors.New("it ends within an entry")
 
-// reader reads bytes of a section. What lies beyond its end reads as zero and
-// sets bad.
+// reader reads a section. Beyond its end it reads zeros and sets bad.
 type reader struct {
 	data []byte
 	pos  int
@@ -110,7 +109,7 @@ func (r *reader) sleb() int64 {
 	}
 }
 
-// cstring reads up to a zero byte.
+// cstring reads a string that ends in a zero byte.
 func (r *reader) cstring() []byte {
 	start := r.pos
 	for r.u8() != 0 {
@@ -121,7 +120,7 @@ func (r *reader) cstring() []byte {
 	return r.data[start : r.pos-1]
 }
 
-// How pointers in .eh_frame are encoded: a format, and what it is relative to.
+// DW_EH_PE_*: the encoding of pointers in .eh_frame, a format and a base.
 const (
 	pointerFormat   = 0x0f
 	pointerRelative = 0x70
@@ -158,7 +157,7 @@ func (r *reader) pointer(encoding uint8, addr uint64) (uint64, bool) {
 	return 0, false
 }
 
-// number reads what a pointer's encoding says, relative to whatever.
+// number reads a pointer without its base.
 func (r *reader) number(encoding uint8) (uint64, bool) {
 	var v uint64
 	switch encoding & pointerFormat {
@@ -182,15 +181,15 @@ func (r *reader) number(encoding uint8) (uint64, bool) {
 	return v, !r.bad
 }
 
-// cie is a common information entry: what functions share.
+// cie is a common information entry, which functions share.
 type cie struct {
 	codeAlign uint64
 	dataAlign int64
 	encoding  uint8
 	augmented bool
 	signal    bool
-	// initial is the state that each function begins in; ok is false where that
-	// was not understood.
+	// initial is the state in which each function begins. ok is false where the entry is
+	// invalid or has something unknown.
 	initial state
 	ok      bool
 }
@@ -200,18 +199,18 @@ type frames struct {
 	regs registers
 	addr uint64 // of the section
 	to   *tableBuilder
-	// terminated says that an entry of no length is the last: what follows may be
-	// something else.
+	// terminated reports whether an entry of length 0 is the last, and other data may
+	// follow.
 	terminated bool
-	// entry is the address that the program is started at.
+	// entry is the address at which the program starts.
 	entry uint64
 	cies  map[int]*cie
-	// skipped are functions that were not understood.
+	// skipped counts functions that are invalid or have something unknown.
 	skipped int
 }
 
-// read reads the section. Entries that make no sense are skipped; where one
-// does not even say where the next one begins, it is an error.
+// read reads the section. It skips invalid entries, and returns an error where one is
+// longer than the section, so that the next one is not found.
 func (f *frames) read(section []byte) error {
 	f.cies = make(map[int]*cie)
 	for r := (reader{data: section}); r.more(); {
@@ -221,7 +220,7 @@ func (f *frames) read(section []byte) error {
 			if f.terminated {
 				return nil
 			}
-			continue // what one object file ends with; the linker leaves it in places
+			continue // the end of one object file, which some linkers keep
 		}
 		if length == 0xffffffff {
 			length = r.u64()
@@ -237,7 +236,6 @@ func (f *frames) read(section []byte) error {
 			continue
 		}
 		if id == 0 {
-			// An entry costs memory, however small it is.
 			f.cies[start] = f.readCIE(&e)
 			continue
 		}
@@ -260,7 +258,7 @@ func (f *frames) readCIE(e *reader) *cie {
 	}
 	augmentation := e.cstring()
 	if version == 4 {
-		if e.u8() != 8 || e.u8() != 0 { // size of an address, and of a segment selector
+		if e.u8() != 8 || e.u8() != 0 { // sizes of an address and of a segment selector
 			return c
 		}
 	}
@@ -301,7 +299,7 @@ func (f *frames) readCIE(e *reader) *cie {
 				e.u8()
 			case 'S':
 				c.signal = true
-			case 'B', 'G': // how return addresses are signed, that memory is tagged
+			case 'B', 'G': // return addresses are signed with key B; memory is tagged
 			default:
 				return c
 			}
@@ -314,9 +312,9 @@ func (f *frames) readCIE(e *reader) *cie {
 	if e.bad || c.codeAlign == 0 {
 		return c
 	}
-	c.initial = state{ra: place{where: whereUnknown}}
+	c.initial = state{ra: location{kind: locUnknown}}
 	if f.regs.leafRA {
-		c.initial.ra.where = whereSame
+		c.initial.ra.kind = locSame
 	}
 	m := machine{regs: f.regs, cie: c, state: c.initial}
 	c.ok = m.run(reader{data: e.data[e.pos:]}, nil)
@@ -353,7 +351,7 @@ func (f *frames) readFunction(e *reader, c *cie) bool {
 		return f.to.row(addr, r)
 	})
 	if !ok {
-		// From here on nothing is known.
+		// The rest of the function has no rule that could be followed.
 		m.state.cfa.kind = cfaBad
 	}
 	code.row(min(m.loc, end), m.rule())
@@ -363,7 +361,7 @@ func (f *frames) readFunction(e *reader, c *cie) bool {
 	return true
 }
 
-// codeOf counts the bytes of one function by how its frame is found.
+// codeOf counts the bytes of one function by how they find its frame.
 type codeOf struct {
 	start, from uint64
 	last        rule
@@ -372,13 +370,13 @@ type codeOf struct {
 	seen bool // a frame pointer
 }
 
-// What prologues and epilogues take at most.
+// The most bytes that prologues and epilogues take.
 const (
 	maxPrologue = 32
 	maxEpilogue = 16
 )
 
-// row takes the next row; the last one ends there.
+// row begins the next row, and ends the one before.
 func (c *codeOf) row(addr uint64, r rule) {
 	if c.began && addr > c.from {
 		n := addr - c.from
@@ -386,8 +384,8 @@ func (c *codeOf) row(addr uint64, r rule) {
 		case c.last.cfa == cfaFP || c.last.cfa == cfaFPDeref:
 			c.framePointer += n
 			c.seen = true
-		case c.last.cfa == cfaPLT, c.last.cfa == cfaNone, c.last.ra == whereNowhere, c.last.flags != 0:
-			// no function that a compiler made
+		case c.last.cfa == cfaPLT, c.last.cfa == cfaNone, c.last.ra == locNone, c.last.flags != 0:
+			// not compiled
 		case c.seen && n <= maxEpilogue:
 		default:
 			c.other += n
@@ -396,17 +394,17 @@ func (c *codeOf) row(addr uint64, r rule) {
 	c.began, c.from, c.last = true, addr, r
 }
 
-// add adds the function to the file's.
+// add adds the function to those of the file.
 func (c *codeOf) add(to *coverage) {
 	if c.seen {
-		// The prologue is no code without a frame pointer.
+		// A prologue does not count as code without a frame pointer.
 		c.other -= min(c.other, maxPrologue)
 	}
 	to.framePointer += c.framePointer
 	to.other += c.other
 }
 
-// clamp makes an offset of 32 bits of one of 64.
+// clamp returns v as 32 bits, and false where it has more.
 func clamp(v int64) (int32, bool) {
 	if v < math.MinInt32 || v > math.MaxInt32 {
 		return 0, false

@@ -68,9 +68,9 @@ func read(t testing.TB, machine elf.Machine, section []byte, entry uint64) (*Tab
 func block(ops ...byte) []byte { return append([]byte{byte(len(ops))}, ops...) }
 
 func TestCallFrameInstructions(t *testing.T) {
-	atEntry := rule{cfa: cfaSP, cfaOff: 8, ra: whereCFA, raOff: -8}
-	pushed := rule{cfa: cfaSP, cfaOff: 16, ra: whereCFA, raOff: -8, fp: whereCFA, fpOff: -16}
-	inFrame := rule{cfa: cfaFP, cfaOff: 16, ra: whereCFA, raOff: -8, fp: whereCFA, fpOff: -16}
+	atEntry := rule{cfa: cfaSP, cfaOff: 8, ra: locCFA, raOff: -8}
+	pushed := rule{cfa: cfaSP, cfaOff: 16, ra: locCFA, raOff: -8, fp: locCFA, fpOff: -16}
+	inFrame := rule{cfa: cfaFP, cfaOff: 16, ra: locCFA, raOff: -8, fp: locCFA, fpOff: -16}
 	bad := rule{cfa: cfaBad}
 	type row struct {
 		at   uint64 // from the function's start
@@ -87,23 +87,23 @@ func TestCallFrameInstructions(t *testing.T) {
 		},
 		"remembered for an early return": {
 			[]byte{0x41, 0x0e, 16, 0x86, 2, 0x43, 0x0d, 6, 0x42, 0x0a, 0x0c, 7, 8, 0xc6, 0x41, 0x0b, 0x4a, 0x0c, 7, 8},
-			[]row{{6, atEntry}, {7, inFrame}, {17, rule{cfa: cfaSP, cfaOff: 8, ra: whereCFA, raOff: -8, fp: whereCFA, fpOff: -16}}},
+			[]row{{6, atEntry}, {7, inFrame}, {17, rule{cfa: cfaSP, cfaOff: 8, ra: locCFA, raOff: -8, fp: locCFA, fpOff: -16}}},
 		},
 		"advances of all sizes": {
 			slices.Concat([]byte{0x02, 10, 0x0e, 16}, []byte{0x03, 20, 0, 0x0e, 24}, []byte{0x04, 30, 0, 0, 0, 0x0e, 32}),
 			[]row{
 				{9, atEntry},
-				{10, rule{cfa: cfaSP, cfaOff: 16, ra: whereCFA, raOff: -8}},
-				{30, rule{cfa: cfaSP, cfaOff: 24, ra: whereCFA, raOff: -8}},
-				{60, rule{cfa: cfaSP, cfaOff: 32, ra: whereCFA, raOff: -8}},
+				{10, rule{cfa: cfaSP, cfaOff: 16, ra: locCFA, raOff: -8}},
+				{30, rule{cfa: cfaSP, cfaOff: 24, ra: locCFA, raOff: -8}},
+				{60, rule{cfa: cfaSP, cfaOff: 32, ra: locCFA, raOff: -8}},
 			},
 		},
 		"long forms": {
 			[]byte{0x12, 7, 0x7e, 0x05, 6, 2, 0x05, 16, 1, 0x41, 0x13, 0x7d, 0x11, 6, 3, 0x2f, 16, 1, 0x41, 0x06, 16, 0x06, 6},
 			[]row{
 				{0, pushed},
-				{1, rule{cfa: cfaSP, cfaOff: 24, ra: whereCFA, raOff: 8, fp: whereCFA, fpOff: -24}},
-				{2, rule{cfa: cfaSP, cfaOff: 24, ra: whereCFA, raOff: -8}},
+				{1, rule{cfa: cfaSP, cfaOff: 24, ra: locCFA, raOff: 8, fp: locCFA, fpOff: -24}},
+				{2, rule{cfa: cfaSP, cfaOff: 24, ra: locCFA, raOff: -8}},
 			},
 		},
 		"others are skipped": {
@@ -112,34 +112,34 @@ func TestCallFrameInstructions(t *testing.T) {
 		},
 		"an undefined return address is a root": {
 			[]byte{0x41, 0x07, 16},
-			[]row{{0, atEntry}, {1, rule{cfa: cfaBad, ra: whereNowhere, flags: flagRoot}}},
+			[]row{{0, atEntry}, {1, rule{cfa: cfaBad, ra: locNone, flags: flagRoot}}},
 		},
 		"a frame pointer that has no value": {
 			[]byte{0x07, 6},
-			[]row{{0, rule{cfa: cfaSP, cfaOff: 8, ra: whereCFA, raOff: -8, fp: whereNowhere}}},
+			[]row{{0, rule{cfa: cfaSP, cfaOff: 8, ra: locCFA, raOff: -8, fp: locNone}}},
 		},
 		"a frame pointer in another register": {
 			[]byte{0x09, 6, 3},
-			[]row{{0, rule{cfa: cfaSP, cfaOff: 8, ra: whereCFA, raOff: -8, fp: whereUnknown}}},
+			[]row{{0, rule{cfa: cfaSP, cfaOff: 8, ra: locCFA, raOff: -8, fp: locUnknown}}},
 		},
 		"a return address in another register":      {[]byte{0x09, 16, 3}, []row{{0, bad}}},
 		"a return address by an expression's value": {[]byte{0x16, 16, 2, 0x77, 8}, []row{{0, bad}}},
 		"a frame found through another register":    {[]byte{0x0c, 10, 0}, []row{{0, bad}}},
 		"an aligned frame": {
 			slices.Concat([]byte{0x0c, 10, 0, 0x41, 0x0f}, block(0x76, 0x78, 0x06), []byte{0x10, 6}, block(0x76, 0)),
-			[]row{{0, bad}, {1, rule{cfa: cfaFPDeref, cfaOff: -8, ra: whereCFA, raOff: -8, fp: whereFP}}},
+			[]row{{0, bad}, {1, rule{cfa: cfaFPDeref, cfaOff: -8, ra: locCFA, raOff: -8, fp: locFP}}},
 		},
 		"a signal frame's places": {
 			slices.Concat([]byte{0x0f}, block(0x77, 0xa0, 0x01, 0x06), []byte{0x10, 16}, block(0x77, 0xa8, 0x01), []byte{0x10, 6}, block(0x77, 0xf8, 0)),
-			[]row{{0, rule{cfa: cfaSPDeref, cfaOff: 160, ra: whereSP, raOff: 168, fp: whereSP, fpOff: 120}}},
+			[]row{{0, rule{cfa: cfaSPDeref, cfaOff: 160, ra: locSP, raOff: 168, fp: locSP, fpOff: 120}}},
 		},
 		"an offset added in an expression": {
 			slices.Concat([]byte{0x0f}, block(0x76, 8, 0x23, 8)),
-			[]row{{0, rule{cfa: cfaFP, cfaOff: 16, ra: whereCFA, raOff: -8}}},
+			[]row{{0, rule{cfa: cfaFP, cfaOff: 16, ra: locCFA, raOff: -8}}},
 		},
 		"a procedure linkage table": {
 			slices.Concat([]byte{0x0f}, block(0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22)),
-			[]row{{0, rule{cfa: cfaPLT, cfaOff: 11, ra: whereCFA, raOff: -8}}},
+			[]row{{0, rule{cfa: cfaPLT, cfaOff: 11, ra: locCFA, raOff: -8}}},
 		},
 		"a longer expression": {slices.Concat([]byte{0x0f}, block(0x77, 8, 0x06, 0x06)), []row{{0, bad}}},
 		"an offset of more than 32 bits": {
@@ -185,8 +185,8 @@ func TestAArch64KeepsTheReturnAddressInARegister(t *testing.T) {
 	for at, want := range map[uint64]rule{
 		0:   {cfa: cfaSP},
 		4:   {cfa: cfaSP},
-		8:   {cfa: cfaSP, cfaOff: 32, ra: whereCFA, raOff: -24, fp: whereCFA, fpOff: -32},
-		12:  {cfa: cfaFP, cfaOff: 32, ra: whereCFA, raOff: -24, fp: whereCFA, fpOff: -32},
+		8:   {cfa: cfaSP, cfaOff: 32, ra: locCFA, raOff: -24, fp: locCFA, fpOff: -32},
+		12:  {cfa: cfaFP, cfaOff: 32, ra: locCFA, raOff: -24, fp: locCFA, fpOff: -32},
 		100: signalARM64,
 	} {
 		require.Equal(t, want, *table.at(codeAt + at), "at +%d", at)

@@ -326,7 +326,7 @@ func leafHasFrame(u *Unwinder, in *Input, m *memory) bool {
 	case r.flags&flagGo != 0 && runtime.GOARCH == "arm64": // it is below the frame
 		return r.cfaOff != 0 && in.Registers.FP == in.Registers.SP-8
 	case r.flags&flagGo != 0:
-		return r.fp == whereCFA && in.Registers.FP == in.Registers.SP+uint64(int64(r.cfaOff))-16
+		return r.fp == locCFA && in.Registers.FP == in.Registers.SP+uint64(int64(r.cfaOff))-16
 	default:
 		return r.cfa == cfaFP
 	}

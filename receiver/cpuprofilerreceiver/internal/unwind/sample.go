@@ -8,16 +8,15 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// Memory is what is known of a process's memory.
+// Memory has the mappings of a process.
 type Memory interface {
 	Mappings
-	// Mapped lists what is mapped, by address. It is not to be changed.
+	// Mapped lists the mappings by address. The caller must not change it.
 	Mapped() []*samples.Mapping
 }
 
-// Sample puts the stack that a sample's registers and copy lead to in place of
-// the one that the kernel found, and says how it ends. It needs a sample that
-// has registers. The stack is valid until the next call.
+// Sample replaces the stack of a sample, which must have registers, by the one that
+// unwinding finds, and returns how that ends. The stack is valid until the next call.
 func (u *Unwinder) Sample(s *perfevent.Sample, p Memory) End {
 	in := Input{
 		Registers: Registers(s.Registers),
@@ -26,7 +25,7 @@ func (u *Unwinder) Sample(s *perfevent.Sample, p Memory) End {
 	}
 	pcs, end := u.Unwind(&in, p)
 	if end == Unready {
-		// The rest of the process's files are needed soon too.
+		// The other files of the process are needed soon too.
 		for _, m := range p.Mapped() {
 			u.tables.Lookup(m)
 		}

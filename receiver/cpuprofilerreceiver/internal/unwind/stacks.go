@@ -10,59 +10,58 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// Mode says how the user's part of stacks is found.
+// Mode is how the user's part of stacks is found.
 type Mode uint8
 
-// What may be asked for.
+// The modes.
 const (
-	// FramePointers leaves it to the kernel.
+	// FramePointers: the kernel follows frame pointers.
 	FramePointers Mode = iota
-	// Copies has the kernel copy the top of each stack, and walks it by tables.
+	// Copies: the kernel copies the top of each stack, which is unwound by tables.
 	Copies
-	// CopiesWhereNeeded does so from when a target's process is sampled whose
-	// executable or C library keeps no frame pointers. Not where the events are the
-	// whole host's.
+	// CopiesWhereNeeded is Copies from the first sample on of a process whose executable
+	// or C library keeps no frame pointers. Where the events are the whole host's it is
+	// FramePointers.
 	CopiesWhereNeeded
 )
 
-// Process is what is known of a process's memory and of its stacks.
+// Process has the memory and the stacks of a process.
 type Process interface {
 	Memory
-	// Foundations are the mappings of the executable and of the C library; nil
-	// where there is none.
+	// Foundations returns the mappings of the executable and of the C library; nil where
+	// there is none.
 	Foundations() (executable, libc *samples.Mapping)
-	// Stack returns the stack of a sample, nil for one without frames, WholeStack
-	// that of one that is known to reach the thread's entry.
+	// Stack returns the stack of a sample; nil for one without frames. WholeStack does
+	// so for one that reaches the thread's entry.
 	Stack(s *perfevent.Sample) *samples.Stack
 	WholeStack(s *perfevent.Sample) *samples.Stack
 }
 
-// StacksConfig is what Stacks need to know. The zero value is frame pointers.
+// StacksConfig configures Stacks. The zero value is FramePointers.
 type StacksConfig struct {
 	Mode Mode
-	// Bytes is how many are copied of each stack, Tables what copies are walked by;
-	// not needed with FramePointers.
+	// Bytes is the size of copies, Tables what they are unwound by. FramePointers needs
+	// neither.
 	Bytes  int
 	Tables Tables
-	// What names the sampler in the line that says that its stacks are copied.
+	// What names the sampler in log messages.
 	What   string
 	Logger *zap.Logger
 }
 
-// Stacks finds the stacks of a sampler's samples, and whether they have to be
-// copied for that. They belong to the sampler's reading goroutine.
+// Stacks finds the stacks of a sampler's samples, and decides whether the kernel copies
+// them for that. It belongs to the sampler's reading goroutine.
 type Stacks struct {
 	cfg      StacksConfig
 	unwinder *Unwinder
-	// wide says that the events are the whole host's, needed that copies were found
-	// to be.
+	// wide reports whether the events are the whole host's, needed whether copies are.
 	wide, needed bool
-	// kept is the program that was found to keep frame pointers last: consecutive
-	// samples are often of one.
+	// kept is the last program that was found to keep frame pointers: consecutive samples
+	// are often of one.
 	kept program
 }
 
-// program is told by what was mapped first and how many mappings there are.
+// program identifies a program by its first mapping and their number.
 type program struct {
 	first  *samples.Mapping
 	mapped int
@@ -75,7 +74,7 @@ func programOf(p Process) program {
 	return program{}
 }
 
-// NewStacks returns stacks of which none is known to need a copy.
+// NewStacks returns Stacks that have found no need of copies.
 func NewStacks(cfg StacksConfig) *Stacks {
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()
@@ -83,14 +82,14 @@ func NewStacks(cfg StacksConfig) *Stacks {
 	return &Stacks{cfg: cfg, unwinder: NewUnwinder(cfg.Tables)}
 }
 
-// Attach takes whether events are the whole host's, and returns how many bytes
-// they have to copy of each stack.
+// Attach sets whether the events are the whole host's, and returns how many bytes they
+// copy of each stack.
 func (s *Stacks) Attach(wide bool) int {
 	s.wide = wide
 	return s.Copied()
 }
 
-// Copied is how many bytes are to be copied of each stack, by what is known now.
+// Copied returns how many bytes to copy of each stack from now on.
 func (s *Stacks) Copied() int {
 	if s.cfg.Mode == Copies || s.cfg.Mode == CopiesWhereNeeded && s.needed && !s.wide {
 		return s.cfg.Bytes
@@ -98,10 +97,10 @@ func (s *Stacks) Copied() int {
 	return 0
 }
 
-// Forget forgets that copies are needed, as for other programs they may not be.
+// Forget forgets that copies are needed: other programs may not need them.
 func (s *Stacks) Forget() { s.needed, s.kept = false, program{} }
 
-// Prepare has what is mapped into a process read before its first sample is.
+// Prepare requests the tables of a process before its first sample is read.
 func (s *Stacks) Prepare(p Process) {
 	switch {
 	case s.cfg.Mode == FramePointers:
@@ -114,8 +113,8 @@ func (s *Stacks) Prepare(p Process) {
 	}
 }
 
-// Of finds or makes a sample's stack; nil where there is none. For one that was
-// seen before it allocates nothing.
+// Of returns the stack of a sample; nil where there is none. For a known stack it
+// allocates nothing.
 func (s *Stacks) Of(p Process, sample *perfevent.Sample) *samples.Stack {
 	sample.User = reached(sample.User)
 	switch {
@@ -155,14 +154,14 @@ func (s *Stacks) look(p Process) {
 	}
 }
 
-// No code of a user lies above this: no processor that Linux runs on gives user
-// space more than 56 bits.
+// mostAddress is above all user code: no processor that Linux runs on gives user space
+// more than 56 bits.
 const mostAddress = 1 << 56
 
-// reached is the part of a stack's user half that frame pointers led through.
-// Where they lead astray the kernel goes on until it cannot read, and may give
-// what is no address of code on the way: that one and what follows are no
-// callers. The leaf is where the processor was, whatever it looks like.
+// reached returns the valid part of the user's half of a stack. Where frame pointers
+// are used for something else, the kernel follows them until it cannot read, and may
+// return values that are not addresses of code; callers end at the first of them. The
+// leaf is the program counter, whatever its value.
 func reached(user []uint64) []uint64 {
 	for i, a := range user {
 		if a == 0 || i > 0 && (a < leastAddress || a >= mostAddress) {

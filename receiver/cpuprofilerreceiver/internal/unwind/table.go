@@ -9,55 +9,55 @@ import (
 	"unsafe"
 )
 
-// cfaKind says how the canonical frame address is found: the value that the
-// stack pointer has in the caller.
+// cfaKind is how the canonical frame address is found: the value of the stack pointer
+// in the caller.
 type cfaKind uint8
 
 const (
-	cfaNone    cfaKind = iota // nothing is known about this code
-	cfaBad                    // it is known, and cannot be followed
+	cfaNone    cfaKind = iota // the code has no rule
+	cfaBad                    // the rule cannot be followed
 	cfaSP                     // the stack pointer and an offset
 	cfaFP                     // the frame pointer and an offset
 	cfaSPDeref                // what is stored at the stack pointer and an offset
 	cfaFPDeref                // what is stored at the frame pointer and an offset
-	cfaPLT                    // what an entry of a procedure linkage table has pushed by then
+	cfaPLT                    // see registers.plt
 )
 
-// where says where a register of the caller is.
-type where uint8
+// locationKind is how a register of the caller is found.
+type locationKind uint8
 
 const (
-	whereSame    where = iota // it was not changed
-	whereCFA                  // at the canonical frame address and an offset
-	whereSP                   // at the stack pointer and an offset
-	whereFP                   // at the frame pointer and an offset
-	whereNowhere              // it has no value: of a return address, there is no caller
-	whereUnknown              // it cannot be followed
+	locSame    locationKind = iota // it was not changed
+	locCFA                         // at the canonical frame address and an offset
+	locSP                          // at the stack pointer and an offset
+	locFP                          // at the frame pointer and an offset
+	locNone                        // it has no value: without a return address there is no caller
+	locUnknown                     // it cannot be found
 )
 
 // Flags of a rule.
 const (
-	// flagSignal says that the caller was interrupted: its address is that of
-	// the instruction, not of one after a call.
+	// flagSignal: the caller was interrupted, so that its address is that of the next
+	// instruction, not of one after a call.
 	flagSignal = 1 << iota
-	// flagRoot says that this is where threads begin.
+	// flagRoot: threads begin here.
 	flagRoot
-	// flagGo says that the code is Go's, which keeps frame pointers.
+	// flagGo: the code is Go's, which keeps frame pointers.
 	flagGo
 )
 
-// rule is how to get from a frame to its caller.
+// rule leads from a frame to its caller.
 type rule struct {
 	cfaOff, raOff, fpOff int32
 	cfa                  cfaKind
-	ra, fp               where
+	ra, fp               locationKind
 	flags                uint8
 }
 
 const (
 	ruleSize = int64(unsafe.Sizeof(rule{}))
-	// maxRules is how many rules a row can name. Large programs have some
-	// hundreds; at the bound what is new cannot be followed.
+	// maxRules bounds the rules, so that a row has 16 bits for one. Large programs have
+	// some hundreds. At the bound, a new rule becomes ruleBad.
 	maxRules = 1 << 16
 )
 
@@ -67,12 +67,12 @@ const (
 	ruleBad  = 1
 )
 
-// segment is a part of an object file that is mapped to be executed.
+// segment is a part of an object file that is mapped executable.
 type segment struct {
 	offset, vaddr, size uint64
 }
 
-// Table is what is known about the code of one object file. It does not change.
+// Table has the rules of the code of one object file. It does not change.
 type Table struct {
 	segments []segment
 	// base is the link-time address that pcs are relative to.
@@ -81,43 +81,43 @@ type Table struct {
 	pcs   []uint32
 	rows  []uint16
 	rules []rule
-	// buckets are the first row of each 1<<shift bytes of code, and the number
-	// of rows, so that a search has little to look at.
+	// buckets has the first row of each 1<<shift bytes of code, and last the number of
+	// rows. A search is within one bucket.
 	buckets []uint32
 	shift   uint8
 
 	buildID string
 	code    coverage
-	// incomplete says that a bound was hit.
+	// incomplete reports whether a bound was hit.
 	incomplete bool
 }
 
-// coverage counts bytes of code, prologues and epilogues left out.
+// coverage counts bytes of code without prologues and epilogues.
 type coverage struct {
 	framePointer, other, golang uint64
 }
 
-// FramePointers says whether the code keeps frame pointers: after the prologue
-// at least 90 % of its bytes find the caller's frame through one. Code that
-// nothing is known about counts as having none.
+// FramePointers reports whether the code keeps frame pointers: at least 90 % of the
+// bytes after prologues find the caller's frame through one. Code without rules does
+// not.
 func (t *Table) FramePointers() bool {
 	with := t.code.framePointer + t.code.golang
 	return with > 0 && with*10 >= (with+t.code.other)*9
 }
 
-// BuildID is the GNU build id in hex, or empty.
+// BuildID returns the GNU build id in hex, or "".
 func (t *Table) BuildID() string { return t.buildID }
 
-// Bytes is the memory held.
+// Bytes returns the memory held.
 func (t *Table) Bytes() int64 {
 	return int64(unsafe.Sizeof(*t)) + int64(cap(t.pcs))*4 + int64(cap(t.rows))*2 + int64(cap(t.rules))*ruleSize +
 		int64(cap(t.buckets))*4 + int64(cap(t.segments))*int64(unsafe.Sizeof(segment{})) + int64(len(t.buildID))
 }
 
-// Rows is the number of ranges of addresses with a rule of their own.
+// Rows returns the number of ranges of addresses with a rule.
 func (t *Table) Rows() int { return len(t.pcs) }
 
-// address is the link-time address of what is at an offset of the file.
+// address returns the link-time address of what is mapped from a file offset.
 func (t *Table) address(offset uint64) (uint64, bool) {
 	for i := range t.segments {
 		if s := &t.segments[i]; offset-s.offset < s.size {
@@ -127,15 +127,14 @@ func (t *Table) address(offset uint64) (uint64, bool) {
 	return 0, false
 }
 
-// at is the rule for the code at a link-time address.
+// at returns the rule for the code at a link-time address.
 func (t *Table) at(addr uint64) *rule {
 	rel := addr - t.base
 	b := rel >> t.shift
 	if b+1 >= uint64(len(t.buckets)) {
 		return &t.rules[ruleNone]
 	}
-	// The row that holds at rel is the last one not above it: among the
-	// bucket's own, or the last before them.
+	// The row for rel is the last one that is not above it, in the bucket or before it.
 	lo, hi := t.buckets[b], t.buckets[b+1]
 	for lo < hi {
 		mid := (lo + hi) >> 1
@@ -151,7 +150,7 @@ func (t *Table) at(addr uint64) *rule {
 	return &t.rules[t.rows[lo-1]]
 }
 
-// tableBuilder makes a Table of functions that come in any order.
+// tableBuilder makes a Table of functions that are added in any order.
 type tableBuilder struct {
 	t     *Table
 	index map[rule]uint16
@@ -163,23 +162,22 @@ type tableBuilder struct {
 	pcs       []uint32
 	rows      []uint16
 
-	// entry is the address that the program is started at; entryKnown says that a
-	// function there was begun, afterEntry is the next one's address, 0 if there is
-	// none.
+	// entry is the address at which the program starts. entryKnown reports whether a
+	// function there was added, afterEntry is the address of the next one; 0 is none.
 	entry, afterEntry uint64
 	entryKnown        bool
-	// rootsOnly leaves everything out but what threads begin with.
+	// rootsOnly keeps only the functions that threads begin with.
 	rootsOnly bool
 }
 
-// function is a range of addresses, relative to base, and where its rows are.
+// function is a range of addresses, relative to base, with its rows.
 type function struct {
 	start, end uint32
 	row, rows  uint32
 }
 
-// newTableBuilder returns a builder for code in the given segments, that makes
-// tables of about maxBytes at most; nil where it can be none.
+// newTableBuilder returns a builder for the code in segments, whose table has about
+// maxBytes at most; nil where there is no code, or more than 4 GiB.
 func newTableBuilder(segments []segment, maxBytes int64) *tableBuilder {
 	lo, hi := ^uint64(0), uint64(0)
 	for _, s := range segments {
@@ -192,7 +190,7 @@ func newTableBuilder(segments []segment, maxBytes int64) *tableBuilder {
 		t:     &Table{segments: segments, base: lo},
 		index: make(map[rule]uint16),
 		limit: hi - lo,
-		// A row takes 6 bytes, and 4 for every second one a bucket.
+		// A row takes 6 bytes, and every second one a bucket of 4 bytes.
 		maxRows: int(min(maxBytes/8, 1<<30)),
 	}
 	b.rule(rule{})
@@ -200,7 +198,7 @@ func newTableBuilder(segments []segment, maxBytes int64) *tableBuilder {
 	return b
 }
 
-// rule is the number of a rule.
+// rule returns the number of a rule.
 func (b *tableBuilder) rule(r rule) uint16 {
 	if i, ok := b.index[r]; ok {
 		return i
@@ -215,8 +213,8 @@ func (b *tableBuilder) rule(r rule) uint16 {
 	return i
 }
 
-// begin starts a function at the link-time addresses from start to end. It
-// reports whether there is room for it, and code there.
+// begin adds a function at the link-time addresses from start to end. It reports false
+// where there is no room, or no code.
 func (b *tableBuilder) begin(start, end uint64) bool {
 	switch {
 	case start > b.entry && (b.afterEntry == 0 || start < b.afterEntry):
@@ -231,7 +229,7 @@ func (b *tableBuilder) begin(start, end uint64) bool {
 	if start >= end || end > b.limit {
 		return false
 	}
-	// A function takes more memory than a row while the table is made.
+	// While the table is made, a function takes more memory than a row.
 	if len(b.functions) >= b.maxRows {
 		b.t.incomplete = true
 		return false
@@ -240,14 +238,14 @@ func (b *tableBuilder) begin(start, end uint64) bool {
 	return true
 }
 
-// row says that a rule holds from a link-time address of the function that was
-// begun last. Those of a function come in order; one at the address of the last
-// replaces it.
+// row adds a rule that holds from a link-time address on to the last function. A
+// function's rows are added by address; one at the address of the last replaces it. It
+// reports false where there is no room.
 func (b *tableBuilder) row(addr uint64, r rule) bool {
 	f := &b.functions[len(b.functions)-1]
 	rel := addr - b.t.base
 	if rel < uint64(f.start) || rel >= uint64(f.end) {
-		return true // padding that someone described
+		return true // outside the function
 	}
 	if b.rootsOnly && r.flags&flagRoot == 0 {
 		r = rule{}
@@ -276,7 +274,7 @@ func (b *tableBuilder) row(addr uint64, r rule) bool {
 	return true
 }
 
-// finish puts the functions in order. Of two that overlap the first one counts.
+// finish sorts the functions. Of two that overlap, the first counts.
 func (b *tableBuilder) finish() *Table {
 	t := b.t
 	slices.SortStableFunc(b.functions, func(x, y function) int { return cmp.Compare(x.start, y.start) })

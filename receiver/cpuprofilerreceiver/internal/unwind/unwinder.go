@@ -9,27 +9,27 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// MaxDepth is how many frames a stack has at most.
+// MaxDepth is the maximum number of frames of a stack.
 const MaxDepth = 127
 
-// Registers are those of a thread in user mode, as far as they matter.
+// Registers are those of a thread in user mode that unwinding starts from.
 type Registers struct {
 	PC, SP, FP uint64
 	// LR is the link register; 0 where the processor has none.
 	LR uint64
 }
 
-// Input is what is known of the stack of one sample.
+// Input is what one sample has of a thread's stack.
 type Input struct {
 	Registers Registers
-	// Stack is the memory from the stack pointer on, as far as it was copied.
+	// Stack is the copied memory from the stack pointer on.
 	Stack []byte
-	// Chain is the stack as the kernel found it through frame pointers, which is
-	// not limited to the copy; may be empty.
+	// Chain is the stack that the kernel found by frame pointers, which may be deeper
+	// than the copy. It may be empty.
 	Chain []uint64
 }
 
-// End says how a stack ends.
+// End is how a stack ends.
 type End uint8
 
 // How stacks end. All but Whole are truncated.
@@ -38,11 +38,11 @@ const (
 	Whole End = iota
 	// Deep ones have more frames than MaxDepth.
 	Deep
-	// CutOff ones are deeper than what was copied of the stack.
+	// CutOff ones are deeper than the copy.
 	CutOff
 	// Unready ones end in a file that has not been read yet.
 	Unready
-	// Lost ones end in code of which it is not known how to get to its caller.
+	// Lost ones end in code without a rule that leads to its caller.
 	Lost
 	// Ends is the number of the above.
 	Ends
@@ -52,7 +52,7 @@ func (e End) String() string {
 	return [...]string{"whole", "deep", "cut off", "unready", "lost"}[e]
 }
 
-// Mappings finds what is mapped into a process.
+// Mappings finds mappings of a process.
 type Mappings interface {
 	// Mapping returns what is mapped at an address, nil where no file is.
 	Mapping(address uint64) *samples.Mapping
@@ -60,8 +60,8 @@ type Mappings interface {
 
 // Tables finds the table of a mapping's file.
 type Tables interface {
-	// Lookup returns the table, nil where there is none. It reports false where
-	// there may be one later.
+	// Lookup returns the table; nil where there is none. It reports false where there may
+	// be one later.
 	Lookup(m *samples.Mapping) (*Table, bool)
 }
 
@@ -70,28 +70,28 @@ type Unwinder struct {
 	tables Tables
 	frames [MaxDepth]uint64
 
-	// What was looked up last: consecutive frames are often of one file.
+	// These are the last lookup: consecutive frames are often of one file.
 	mapping *samples.Mapping
 	table   *Table
 	ready   bool
 }
 
-// NewUnwinder returns an unwinder that looks into tables.
+// NewUnwinder returns an unwinder that uses tables.
 func NewUnwinder(tables Tables) *Unwinder { return &Unwinder{tables: tables} }
 
-// No code of a user lies below the first page. AArch64 signs return addresses
-// in the bits above those that addresses have.
+// No user code is in the first page. AArch64 signs return addresses in the bits above
+// those of the address.
 const (
 	leastAddress = 4096
 	addressMask  = 1<<48 - 1
 )
 
-// walk is the state of a walk: the registers of the frame it has come to.
+// walk is the state of a walk: the registers of the current frame.
 type walk struct {
 	pc, sp, fp, lr uint64
-	// fpKnown and lrKnown say that fp and lr are that frame's.
+	// fpKnown and lrKnown report whether fp and lr are the frame's.
 	fpKnown, lrKnown bool
-	// exact says that pc is the next instruction, and not that after a call.
+	// exact reports whether pc is the next instruction, not a return address.
 	exact bool
 	// start is the address of the first byte of the copy.
 	start uint64
@@ -107,9 +107,9 @@ func (w *walk) load(addr uint64) (uint64, bool) {
 	return binary.LittleEndian.Uint64(w.copy[off:]), true
 }
 
-// Unwind returns the addresses of a stack's code, the leaf first, and how it
-// ends. All but the first, and those that a signal interrupted, are return
-// addresses. They are valid until the next call.
+// Unwind returns the addresses of a stack, the leaf first, and how it ends. All but
+// the first, and those that a signal interrupted, are return addresses. The slice is
+// valid until the next call.
 func (u *Unwinder) Unwind(in *Input, mappings Mappings) ([]uint64, End) {
 	u.mapping = nil
 	w := walk{
@@ -142,11 +142,12 @@ func (u *Unwinder) Unwind(in *Input, mappings Mappings) ([]uint64, End) {
 
 var noRule rule
 
-// rule is what to do at the frame that w has come to.
+// rule returns the rule for the current frame. ready is false where the table may come
+// later.
 func (u *Unwinder) rule(w *walk, mappings Mappings) (r *rule, ready bool) {
 	at := w.pc
 	if !w.exact {
-		at-- // a call may be a function's last instruction
+		at-- // a call may be the last instruction of its function
 	}
 	m := u.mapping
 	if m == nil || at < m.Start || at >= m.Limit {
@@ -167,7 +168,7 @@ func (u *Unwinder) rule(w *walk, mappings Mappings) (r *rule, ready bool) {
 	return u.table.at(addr), true
 }
 
-// step goes to the caller by a rule. Whole says that there is one.
+// step goes to the caller by a rule. It returns Whole where it did.
 func (w *walk) step(r *rule) End {
 	var cfa uint64
 	ok := true
@@ -201,14 +202,14 @@ func (w *walk) step(r *rule) End {
 
 	var pc uint64
 	switch r.ra {
-	case whereCFA:
+	case locCFA:
 		pc, ok = w.load(cfa + uint64(int64(r.raOff)))
-	case whereSP:
+	case locSP:
 		pc, ok = w.load(w.sp + uint64(int64(r.raOff)))
-	case whereFP:
+	case locFP:
 		pc, ok = w.load(w.fp + uint64(int64(r.raOff)))
 		ok = ok && w.fpKnown
-	case whereSame: // in the link register, where there is one
+	case locSame: // it is in the link register
 		if !w.lrKnown {
 			return Lost
 		}
@@ -222,12 +223,12 @@ func (w *walk) step(r *rule) End {
 
 	fp, fpKnown := w.fp, w.fpKnown
 	switch r.fp {
-	case whereSame:
-	case whereCFA:
+	case locSame:
+	case locCFA:
 		fp, fpKnown = w.load(cfa + uint64(int64(r.fpOff)))
-	case whereSP:
+	case locSP:
 		fp, fpKnown = w.load(w.sp + uint64(int64(r.fpOff)))
-	case whereFP:
+	case locFP:
 		fp, fpKnown = w.load(w.fp + uint64(int64(r.fpOff)))
 	default:
 		fpKnown = false
@@ -235,8 +236,8 @@ func (w *walk) step(r *rule) End {
 
 	signal := r.flags&flagSignal != 0
 	if signal {
-		// The link register of what was interrupted is in the signal frame of the
-		// processors that have one, right after the frame pointer.
+		// On AArch64 the signal frame has the link register of the interrupted function
+		// right after the frame pointer.
 		w.lr, w.lrKnown = w.load(w.sp + uint64(int64(r.fpOff)) + 8)
 		w.lrKnown = w.lrKnown && r.cfaOff == signalARM64.cfaOff
 	} else {
@@ -245,9 +246,9 @@ func (w *walk) step(r *rule) End {
 	return w.enter(pc, cfa, fp, fpKnown, signal)
 }
 
-// enter makes a frame the one that the walk has come to, unless it cannot be:
-// stacks grow downwards, so that a caller's frame lies above. Only the leaf may
-// not have made one, and a signal handler may run on another stack.
+// enter makes a frame the current one, unless it is impossible: stacks grow downwards,
+// so the caller's frame is above. Only a leaf may have no frame of its own, and a signal
+// handler may have another stack.
 func (w *walk) enter(pc, sp, fp uint64, fpKnown, signal bool) End {
 	if pc &= addressMask; pc < leastAddress {
 		return Lost
@@ -262,7 +263,7 @@ func (w *walk) enter(pc, sp, fp uint64, fpKnown, signal bool) End {
 	return Whole
 }
 
-// beyond says why there is nothing at a place of the stack.
+// beyond returns how a stack ends whose memory at addr was not copied.
 func (w *walk) beyond(addr uint64) End {
 	const farthest = 1 << 30
 	if addr >= w.start && addr-w.start < farthest {
@@ -271,7 +272,7 @@ func (w *walk) beyond(addr uint64) End {
 	return Lost
 }
 
-// byFramePointer goes to the caller as if the frame pointer were one.
+// byFramePointer goes to the caller by the frame pointer.
 func (w *walk) byFramePointer() End {
 	if !w.fpKnown || w.fp < w.sp || w.fp%8 != 0 {
 		return Lost
@@ -288,14 +289,13 @@ func (w *walk) byFramePointer() End {
 	return w.enter(pc, w.fp+16, fp, true, false)
 }
 
-// splice goes on with the kernel's stack where the walk has come to code that
-// keeps frame pointers: what it lacks may be deeper than the copy, or on another
-// stack.
+// splice appends the kernel's stack where the current frame keeps frame pointers: its
+// callers may be deeper than the copy, or on another stack.
 func (u *Unwinder) splice(w *walk, n int, chain []uint64, r *rule, end End, mappings Mappings) ([]uint64, End) {
 	if r.flags&flagGo == 0 && (r.cfa == cfaNone || u.table == nil || !u.table.FramePointers()) || len(chain) < 2 {
 		return u.frames[:n], end
 	}
-	// A recursive function is there several times.
+	// A recursive function is in the chain several times.
 	times := 0
 	for _, pc := range u.frames[1:n] {
 		if pc == w.pc {
@@ -326,7 +326,7 @@ func (u *Unwinder) splice(w *walk, n int, chain []uint64, r *rule, end End, mapp
 	return u.frames[:n], end
 }
 
-// Root says whether a return address is in a function that threads begin with.
+// Root reports whether a return address is in a function that threads begin with.
 func (u *Unwinder) Root(address uint64, mappings Mappings) bool {
 	u.mapping = nil
 	w := walk{pc: address}

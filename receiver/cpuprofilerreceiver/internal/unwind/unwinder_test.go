@@ -64,8 +64,8 @@ func words(w ...uint64) []byte {
 
 var (
 	root      = rule{cfa: cfaBad, flags: flagRoot}
-	frameless = rule{cfa: cfaSP, cfaOff: 16, ra: whereCFA, raOff: -8} // one word of its own
-	framed    = rule{cfa: cfaFP, cfaOff: 16, ra: whereCFA, raOff: -8, fp: whereCFA, fpOff: -16}
+	frameless = rule{cfa: cfaSP, cfaOff: 16, ra: locCFA, raOff: -8} // one word of its own
+	framed    = rule{cfa: cfaFP, cfaOff: 16, ra: locCFA, raOff: -8, fp: locCFA, fpOff: -16}
 	leafLR    = rule{cfa: cfaSP}
 	goAMD64   = goRule(8, registers{})
 )
@@ -133,31 +133,31 @@ func TestStacksAreWalkedToTheirEnd(t *testing.T) {
 			Whole,
 		},
 		"a procedure linkage table before its push": {
-			[]rule{root, {cfa: cfaPLT, cfaOff: 11, ra: whereCFA, raOff: -8}},
+			[]rule{root, {cfa: cfaPLT, cfaOff: 11, ra: locCFA, raOff: -8}},
 			Input{Registers: reg(at1+10, 1), Stack: words(at0 + 1)},
 			[]uint64{at1 + 10, at0 + 1},
 			Whole,
 		},
 		"a procedure linkage table after its push": {
-			[]rule{root, {cfa: cfaPLT, cfaOff: 11, ra: whereCFA, raOff: -8}},
+			[]rule{root, {cfa: cfaPLT, cfaOff: 11, ra: locCFA, raOff: -8}},
 			Input{Registers: reg(at1+11, 1), Stack: words(3, at0+1)},
 			[]uint64{at1 + 11, at0 + 1},
 			Whole,
 		},
 		"an aligned frame": {
-			[]rule{root, {cfa: cfaFPDeref, cfaOff: -8, ra: whereCFA, raOff: -8, fp: whereFP}},
+			[]rule{root, {cfa: cfaFPDeref, cfaOff: -8, ra: locCFA, raOff: -8, fp: locFP}},
 			Input{Registers: reg(at1, stackAt+16), Stack: words(0, stackAt+48, 0, 0, 0, at0+1)},
 			[]uint64{at1, at0 + 1},
 			Whole,
 		},
 		"a signal at a function's first instruction": {
-			[]rule{root, frameless, frameless, {cfa: cfaSPDeref, cfaOff: 16, ra: whereSP, raOff: 8, flags: flagSignal}},
+			[]rule{root, frameless, frameless, {cfa: cfaSPDeref, cfaOff: 16, ra: locSP, raOff: 8, flags: flagSignal}},
 			Input{Registers: reg(at2+1, 1), Stack: words(0, at3+1, 0, at1, stackAt+40, 0, at0+1)},
 			[]uint64{at2 + 1, at3 + 1, at1, at0 + 1},
 			Whole,
 		},
 		"a signal handler's own stack, above": {
-			[]rule{root, frameless, {cfa: cfaSPDeref, cfaOff: 16, ra: whereSP, raOff: 8, flags: flagSignal}},
+			[]rule{root, frameless, {cfa: cfaSPDeref, cfaOff: 16, ra: locSP, raOff: 8, flags: flagSignal}},
 			Input{Registers: reg(at2, 1), Stack: words(0, at1, stackAt-4096)},
 			[]uint64{at2},
 			CutOff,
@@ -274,9 +274,9 @@ func TestStacksEndAtTheDepthLimit(t *testing.T) {
 }
 
 func TestStacksThatStandStillEnd(t *testing.T) {
-	still := rule{cfa: cfaSP, ra: whereSP}                                  // a frame of no size
-	back := rule{cfa: cfaSP, cfaOff: -16, ra: whereSP}                      // one that goes down
-	jump := rule{cfa: cfaSPDeref, ra: whereSP, raOff: 8, flags: flagSignal} // back to where it was
+	still := rule{cfa: cfaSP, ra: locSP}                                  // a frame of no size
+	back := rule{cfa: cfaSP, cfaOff: -16, ra: locSP}                      // one that goes down
+	jump := rule{cfa: cfaSPDeref, ra: locSP, raOff: 8, flags: flagSignal} // back to where it was
 	for name, r := range map[string]rule{"still": still, "back": back, "jump": jump, "register": leafLR} {
 		o := onlyOf(tableOf(t, r))
 		in := Input{Registers: Registers{PC: functionAt(0) + 1, SP: stackAt, LR: functionAt(0) + 1}, Stack: words(stackAt, functionAt(0)+1)}
