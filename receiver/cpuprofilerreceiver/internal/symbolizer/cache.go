@@ -17,21 +17,20 @@ import (
 )
 
 const (
-	// maxFiles bounds what is known about files, whether they could be opened
-	// or not.
+	// maxFiles bounds the files that are known, readable or not.
 	maxFiles = 8192
-	// checkInterval is how often at most a file is looked at again when it is
-	// mapped again: between the looks it is trusted to be the same.
+	// checkInterval is the minimum time between two checks of whether a file that is
+	// mapped again has changed.
 	checkInterval = time.Second
-	// retryInterval is how long a file that could not be read is left alone for
-	// the same process. Another process is tried at once: it may be readable.
+	// retryInterval is the time until a file that could not be read is tried again through
+	// the same process. It may be readable through another process, which is tried at once.
 	retryInterval = 30 * time.Second
-	// idleTimeout is how long an object is held open without use: an open file
-	// keeps the disk space of an image that was deleted.
+	// idleTimeout is how long an unused object stays open. An open file keeps the disk
+	// space of an image that was deleted.
 	idleTimeout = 10 * time.Minute
 )
 
-// fileKey is a file as the kernel's record of a mapping names it.
+// fileKey identifies a file as the kernel's record of a mapping does.
 type fileKey struct {
 	major, minor uint32
 	inode        uint64
@@ -39,22 +38,20 @@ type fileKey struct {
 
 func keyOf(m *samples.Mapping) fileKey { return fileKey{m.DeviceMajor, m.DeviceMinor, m.Inode} }
 
-// identity tells a file from another one that has its inode number later, or
-// from itself with other content.
+// identity changes when a file does, or when another file gets its inode number.
 type identity struct {
 	size         int64
 	mtime, ctime int64
 }
 
-// image is what all files of one build have in common. The size tells a
-// stripped copy from one with symbols.
+// image identifies the files of one build. A stripped copy has another size.
 type image struct {
 	buildID string
 	size    int64
 }
 
-// file is what is known about one file. The fields below ready are set before
-// ready is closed, and read after.
+// file is the state of one file. The fields below ready are set before it is closed,
+// and read after that.
 type file struct {
 	ready chan struct{}
 	// checked is guarded by the cache's lock.
@@ -62,7 +59,7 @@ type file struct {
 
 	object *object
 	id     identity
-	// pid is the process that err happened with.
+	// pid is the process through which err happened.
 	pid     int
 	err     error
 	outcome Outcome
@@ -77,15 +74,15 @@ func (f *file) loading() bool {
 	}
 }
 
-// cache is the object files that are open, and how they are found. Its methods
-// are called with the Symbolizer's lock held, except load and verify.
+// cache has the open object files. Its methods are called with the Symbolizer's lock
+// held.
 type cache struct {
 	files  *simplelru.LRU[fileKey, *file]
 	images map[image]*object
 	open   map[*object]struct{}
 
 	bytes, maxBytes int64
-	// descriptors is what the open objects hold, maxObjects how many they may.
+	// descriptors is the number that the open objects have, maxObjects its bound.
 	descriptors, maxObjects int
 	clock                   uint64
 	evictions               uint64
@@ -105,13 +102,13 @@ func newCache(maxBytes int64, maxObjects int) (*cache, error) {
 	return c, err
 }
 
-// use marks o as used just now.
+// use marks o as the last used.
 func (c *cache) use(o *object, now time.Time) {
 	c.clock++
 	o.used, o.at = c.clock, now
 }
 
-// add takes o in under a build of its own, and makes room for it.
+// add adds o, and evicts others to make room for it.
 func (c *cache) add(o *object, size int64, now time.Time) {
 	c.open[o] = struct{}{}
 	c.descriptors += o.descriptors()
@@ -122,10 +119,10 @@ func (c *cache) add(o *object, size int64, now time.Time) {
 	c.account(o)
 }
 
-// account counts what o holds now and evicts others where that is too much.
+// account updates the memory of o, and evicts others while the total is too much.
 func (c *cache) account(o *object) {
 	if _, ok := c.open[o]; !ok {
-		return // evicted meanwhile
+		return // it was evicted
 	}
 	n := o.bytes()
 	c.bytes += n - o.size
@@ -145,7 +142,7 @@ func (c *cache) account(o *object) {
 	}
 }
 
-// expire evicts what was not used for long.
+// expire evicts the objects that were not used for idleTimeout.
 func (c *cache) expire(now time.Time) {
 	for o := range c.open {
 		if now.Sub(o.at) >= idleTimeout {
@@ -169,8 +166,7 @@ func (c *cache) evict(o *object) {
 	o.close()
 }
 
-// tracked opens the file of a mapping that was seen, or makes sure that it is
-// still the file that is open.
+// tracked opens the file of a mapping, or checks that it is still the open one.
 func (s *Symbolizer) tracked(m *samples.Mapping) {
 	now := s.cfg.Now()
 	key := keyOf(m)
@@ -190,7 +186,7 @@ func (s *Symbolizer) tracked(m *samples.Mapping) {
 	s.mu.Unlock()
 	r, id, err := openMapping(s.cfg.Root, m)
 	if err != nil {
-		return // what is open is as good as before
+		return // the open file stays
 	}
 	if id == f.id {
 		r.Close()
@@ -202,13 +198,12 @@ func (s *Symbolizer) tracked(m *samples.Mapping) {
 	s.loadFrom(key, f, m, r, id)
 }
 
-// retry says whether a file that could not be read may be readable through m.
+// retry reports whether to try a file that could not be read through m.
 func (f *file) retry(m *samples.Mapping, now time.Time) bool {
 	return f.err != nil && (f.outcome == Unreadable && f.pid != m.PID || now.Sub(f.checked) >= retryInterval)
 }
 
-// newFile puts a file that is being loaded in the cache, in the place of what
-// was known of it.
+// newFile adds a file that is being loaded, and replaces its old state.
 func (c *cache) newFile(key fileKey, now time.Time) *file {
 	c.files.Remove(key)
 	f := &file{ready: make(chan struct{}), checked: now}
@@ -234,7 +229,7 @@ func (s *Symbolizer) loadFrom(key fileKey, f *file, m *samples.Mapping, r *os.Fi
 	o, err := newObject(r, id.size, r)
 	if err != nil {
 		r.Close()
-		f.pid, f.err, f.outcome = m.PID, fmt.Errorf("read symbols of %q: %w", m.Path, err), Invalid
+		f.pid, f.err, f.outcome = m.PID, fmt.Errorf("reading symbols of %q: %w", m.Path, err), Invalid
 		if errors.Is(err, elffile.ErrNotELF) {
 			f.outcome = NoFile
 		}
@@ -256,15 +251,14 @@ func (s *Symbolizer) loadFrom(key fileKey, f *file, m *samples.Mapping, r *os.Fi
 	}
 	o.separate = func() *symbolFile { return debugFileOf(s.cfg.Root, m, o) }
 	if err := o.index(s.cfg.CacheBytes / 2); err != nil {
-		// Shown even where another source works: the names are not as good as
-		// they could be.
+		// It is logged even where another source works, since some names are missing.
 		s.log.Debug("some symbols not readable", zap.String("file", m.Path), zap.Error(err))
 		if len(o.sources) == 0 {
-			f.err, f.outcome = fmt.Errorf("read symbols of %q: %w", m.Path, err), Invalid
+			f.err, f.outcome = fmt.Errorf("reading symbols of %q: %w", m.Path, err), Invalid
 		}
 	}
 	if len(o.sources) == 0 {
-		o.close() // nothing will be read from it; its build id is worth keeping
+		o.close() // only its build id is used
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -272,7 +266,7 @@ func (s *Symbolizer) loadFrom(key fileKey, f *file, m *samples.Mapping, r *os.Fi
 	s.adopt(key, f, o)
 }
 
-// adopt makes f a file of o, unless the cache has moved on.
+// adopt makes f a file of o, unless the cache has a newer state of the file.
 func (s *Symbolizer) adopt(key fileKey, f *file, o *object) {
 	f.object = o
 	if current, ok := s.cache.files.Peek(key); ok && current == f {

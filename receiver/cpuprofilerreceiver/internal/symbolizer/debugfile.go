@@ -126,11 +126,11 @@ func miniDebugInfo(f *elffile.File, limit int64) (*symbolFile, error) {
 	}
 	b, err := unxz(packed, int(min(limit, maxMiniSymbols)))
 	if err != nil {
-		return nil, fmt.Errorf("read .gnu_debugdata: %w", err)
+		return nil, fmt.Errorf("reading .gnu_debugdata: %w", err)
 	}
 	d, err := elffile.Parse(bytes.NewReader(b), int64(len(b)))
 	if err != nil {
-		return nil, fmt.Errorf("read .gnu_debugdata: %w", err)
+		return nil, fmt.Errorf("reading .gnu_debugdata: %w", err)
 	}
 	return &symbolFile{f: d}, nil
 }

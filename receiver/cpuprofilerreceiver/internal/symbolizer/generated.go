@@ -21,69 +21,69 @@ import (
 )
 
 const (
-	// maxGenerated bounds the processes whose generated code is asked about,
-	// whether they tell of it or not.
+	// maxGenerated bounds the processes that are known to run code without a file, with
+	// a perf map or not.
 	maxGenerated = 1024
-	// mapInterval is how often at most a perf map is read on, retryMapInterval
-	// how often it is looked for where there was none.
+	// mapInterval is the minimum time between two readings of a perf map,
+	// retryMapInterval that between two searches for a missing one.
 	mapInterval      = time.Second
 	retryMapInterval = 5 * time.Second
-	// maxMapFile is how much of a perf map is read. A large program's have some
+	// maxMapFile bounds what is read of a perf map. That of a large program has some
 	// 10 MiB.
 	maxMapFile = 128 << 20
-	// maxTail is how much of what was read last is kept, to tell a file that was
-	// written anew from one that grew.
+	// maxTail is how many of the last bytes are kept, to distinguish a file that was
+	// rewritten from one that grew.
 	maxTail = 64
-	// maxCounted bounds the addresses that are remembered as counted. At the
-	// bound they are counted anew.
+	// maxCounted bounds the addresses whose outcome was counted. At the bound they are
+	// forgotten and counted again.
 	maxCounted = 1 << 14
 )
 
-// generated is the code that a process has generated. A field is the worker's
-// where nothing else is said.
+// generated is the code that a process has generated. The first fields are the
+// worker's.
 type generated struct {
-	procfs.Process // its Start is 0 until it was read
+	procfs.Process // Start is 0 until it is read
 
 	file *os.File
 	id   mapID
 	read *perfmap.Map
-	// offset is how far the file was read, tail what it has just before.
+	// offset is how far the file was read, tail the bytes before that.
 	offset int64
 	tail   []byte
 
-	// What follows is under the Symbolizer's lock.
+	// These are guarded by the Symbolizer's lock.
 
 	index   *perfmap.Index // nil where there is none
 	runtime samples.FrameType
-	// outcome is why there is none.
+	// outcome is the outcome where index is nil.
 	outcome Outcome
-	// ready is closed when the reading asked for last, at asked, is over.
+	// ready is closed when the last reading, requested at asked, is over.
 	ready chan struct{}
 	asked time.Time
 	held  int64
-	open  bool // whether file is
+	open  bool // whether file is open
 
-	// What follows is Resolve's. known holds the answers of the index answered.
+	// These are Resolve's. known has answers of the index answered.
 
 	known    map[uint64]answer
 	answered *perfmap.Index
 	counted  map[uint64]struct{}
 }
 
-// mapID tells a perf map from another one in its place.
+// mapID changes when another file replaces a perf map.
 type mapID struct{ device, inode uint64 }
 
-// perfMapFile is a perf map that was opened.
+// perfMapFile is an open perf map.
 type perfMapFile struct {
 	file *os.File
 	id   mapID
 }
 
-// errNoMap is where a process has no perf map.
+// errNoMap is returned where a process has no perf map.
 var errNoMap = errors.New("the process has no perf map")
 
-// resolveGenerated resolves code that no object file backs. What there is
-// generated changes, so the location is asked for again with each batch.
+// resolveGenerated resolves code that no object file backs. Such code changes, so again
+// is true where the location is to be resolved again with the next batch.
 func (s *Symbolizer) resolveGenerated(pid int, l *samples.Location, pc uint64) (outcome Outcome, again bool) {
 	if pid <= 0 {
 		return NoFile, false
@@ -100,8 +100,8 @@ func (s *Symbolizer) resolveGenerated(pid int, l *samples.Location, pc uint64) (
 		interval = retryMapInterval
 	}
 	if g.ready == nil || now.Sub(g.asked) >= interval && !g.loading() {
-		// Nobody else sends. Where the worker is still at another request, what
-		// is known has to do.
+		// Resolve is the only sender. While the worker serves another request, the
+		// current index is used.
 		if len(s.urgent) < cap(s.urgent) {
 			g.ready, g.asked = make(chan struct{}), now
 			s.urgent <- request{generated: g, ready: g.ready}
@@ -141,9 +141,10 @@ func (s *Symbolizer) resolveGenerated(pid int, l *samples.Location, pc uint64) (
 	return s.countOnce(g, pc, Resolved), true
 }
 
-// countOnce returns an outcome the first time that it is had for an address.
+// countOnce returns an outcome the first time that an address has it, and later
+// numOutcomes.
 func (s *Symbolizer) countOnce(g *generated, pc uint64, o Outcome) Outcome {
-	key := pc<<3 | uint64(o) // no address has its top bits to itself
+	key := pc<<3 | uint64(o) // the top bits of user addresses are all 0
 	if _, ok := g.counted[key]; ok {
 		return numOutcomes
 	}
@@ -163,15 +164,14 @@ func (g *generated) loading() bool {
 	}
 }
 
-// knows says whether g was not forgotten. It is called with the lock held.
+// knows reports whether g was not dropped. It is called with the lock held.
 func (s *Symbolizer) knows(g *generated) bool {
 	known, ok := s.generated.Peek(g.PID)
 	return ok && known == g
 }
 
-// dropOldest forgets, of the processes that which holds for, the one that was
-// asked about longest ago; not the one given. It reports whether there was any,
-// and is called with the lock held.
+// dropOldest drops the least recently used process for which which returns true, other
+// than but. It reports whether there was one, and is called with the lock held.
 func (s *Symbolizer) dropOldest(but *generated, which func(*generated) bool) bool {
 	for _, g := range s.generated.Values() {
 		if g != but && which(g) {
@@ -182,7 +182,7 @@ func (s *Symbolizer) dropOldest(but *generated, which func(*generated) bool) boo
 	return false
 }
 
-// dropGenerated is called for each process that is forgotten.
+// dropGenerated is called for each process that is dropped.
 func (s *Symbolizer) dropGenerated(_ int, g *generated) {
 	s.generatedBytes -= g.held
 	g.held, g.index = 0, nil
@@ -193,8 +193,8 @@ func (s *Symbolizer) dropGenerated(_ int, g *generated) {
 	}
 }
 
-// expireGenerated forgets processes that were not asked about for long. It is
-// called with the lock held.
+// expireGenerated drops the processes that were not used for idleTimeout. It is called
+// with the lock held.
 func (s *Symbolizer) expireGenerated(now time.Time) {
 	for _, g := range s.generated.Values() {
 		if now.Sub(g.asked) >= idleTimeout {
@@ -203,7 +203,7 @@ func (s *Symbolizer) expireGenerated(now time.Time) {
 	}
 }
 
-// readGenerated reads on what a process tells of its code. It runs on the worker.
+// readGenerated reads what was added to a process's perf map. It runs on the worker.
 func (s *Symbolizer) readGenerated(g *generated) {
 	err := s.follow(g)
 	switch {
@@ -224,8 +224,8 @@ func (s *Symbolizer) readGenerated(g *generated) {
 	}
 }
 
-// follow opens the perf map of a process, if it is not open, and reads what was
-// added to it.
+// follow opens the perf map of a process, if it is not open, and reads what was added
+// to it.
 func (s *Symbolizer) follow(g *generated) error {
 	if now, err := procfs.At(s.cfg.Root).Process(g.PID); err == nil {
 		if g.Start != 0 && g.Start != now.Start {
@@ -240,7 +240,7 @@ func (s *Symbolizer) follow(g *generated) error {
 	f, err := openPerfMap(s.cfg.Root, g.PID)
 	if err != nil {
 		if g.file != nil && errors.Is(err, errNoMap) {
-			return s.readOn(g) // removed, and still written perhaps
+			return s.readOn(g) // it was removed, and the process may still write to it
 		}
 		s.closeMap(g)
 		return err
@@ -257,8 +257,8 @@ func (s *Symbolizer) follow(g *generated) error {
 	return s.readOn(g)
 }
 
-// holdMap takes a perf map that was opened, and closes others where they are too
-// many. It reports false where the process was forgotten meanwhile.
+// holdMap sets the perf map of a process, and closes others where they are too many.
+// It reports false where the process was dropped meanwhile.
 func (s *Symbolizer) holdMap(g *generated, f perfMapFile) bool {
 	runtime := runtimeOf(s.cfg.Root, g.PID)
 	s.mu.Lock()
@@ -274,7 +274,7 @@ func (s *Symbolizer) holdMap(g *generated, f perfMapFile) bool {
 	return true
 }
 
-// closeMap gives the perf map up.
+// closeMap closes the perf map of a process.
 func (s *Symbolizer) closeMap(g *generated) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -288,11 +288,11 @@ func (s *Symbolizer) closeMap(g *generated) {
 	g.index, g.held = nil, 0
 }
 
-// readOn reads what was added to the file.
+// readOn reads what was added to the perf map.
 func (s *Symbolizer) readOn(g *generated) error {
 	st, err := g.file.Stat()
 	if err != nil {
-		return fmt.Errorf("look at the perf map of process %d: %w", g.PID, err)
+		return fmt.Errorf("examining the perf map of process %d: %w", g.PID, err)
 	}
 	size := min(st.Size(), maxMapFile)
 	if g.read == nil || size < g.offset || !g.unchanged() {
@@ -305,14 +305,14 @@ func (s *Symbolizer) readOn(g *generated) error {
 		b := buf[:min(int64(len(buf)), size-g.offset)]
 		n, err := g.file.ReadAt(b, g.offset)
 		if err != nil && !errors.Is(err, io.EOF) {
-			return fmt.Errorf("read the perf map of process %d: %w", g.PID, err)
+			return fmt.Errorf("reading the perf map of process %d: %w", g.PID, err)
 		}
 		taken := g.read.Add(b[:n])
 		if taken == 0 {
 			if n < len(buf) || len(buf) < elffile.ChunkSize {
-				break // a line that is not written to its end
+				break // the last line is incomplete
 			}
-			taken = n // no line is that long
+			taken = n // a line is not that long
 		}
 		g.offset += int64(taken)
 		g.tail = append(g.tail[:0], b[max(0, taken-maxTail):taken]...)
@@ -321,7 +321,7 @@ func (s *Symbolizer) readOn(g *generated) error {
 	return nil
 }
 
-// unchanged says whether the file still has what was read of it last.
+// unchanged reports whether the file still has the bytes that were read last.
 func (g *generated) unchanged() bool {
 	var buf [maxTail]byte
 	b := buf[:len(g.tail)]
@@ -329,7 +329,7 @@ func (g *generated) unchanged() bool {
 	return n == len(b) && bytes.Equal(b, g.tail)
 }
 
-// setIndex publishes what was read, and makes room for it.
+// setIndex publishes the index of a process, and drops others to make room.
 func (s *Symbolizer) setIndex(g *generated, index *perfmap.Index, outcome Outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -347,7 +347,7 @@ func (s *Symbolizer) setIndex(g *generated, index *perfmap.Index, outcome Outcom
 	}
 }
 
-// runtimeIn returns the runtime among the files in the content of a maps file.
+// runtimeIn returns the runtime whose file is in the content of a maps file.
 func runtimeIn(maps []byte) samples.FrameType {
 	for line := range strings.Lines(string(maps)) {
 		if i := strings.IndexByte(line, '/'); i >= 0 {

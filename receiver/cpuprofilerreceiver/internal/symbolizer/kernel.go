@@ -23,21 +23,20 @@ import (
 const (
 	maxKernelSymbols = 1 << 21
 	maxKallsymsBytes = 256 << 20
-	// maxKernelFunction bounds the last function before a hole, whose size
-	// kallsyms does not tell.
+	// maxKernelFunction bounds the last function before a gap, since kallsyms has no
+	// sizes.
 	maxKernelFunction = 1 << 20
 	noName            = 1<<32 - 1
 )
 
-// errHidden is what KernelSymbols says where addresses are shown as zero.
+// errHidden is returned by KernelSymbols where all addresses are shown as zero.
 var errHidden = errors.New("/proc/kallsyms shows no addresses: kernel functions stay without names; " +
 	"CAP_SYSLOG, or kernel.kptr_restrict=0 with kernel.perf_event_paranoid of at most 1, would show them")
 
 // kernelSymbols is /proc/kallsyms: the kernel's and its modules' functions.
 type kernelSymbols struct {
-	// addrs is sorted. names are offsets into text, where a line holds the name
-	// and perhaps a tab and the module in brackets; noName marks the start of
-	// data.
+	// addrs is sorted. names are offsets in text, whose lines have a name and maybe a tab
+	// and the module in brackets. noName marks the start of data.
 	addrs   []uint64
 	names   []uint32
 	text    []byte
@@ -50,7 +49,7 @@ type kernelSymbol struct {
 	rank uint8
 }
 
-// readKernelSymbols reads kallsyms, in an order that is nearly sorted.
+// readKernelSymbols reads kallsyms.
 func readKernelSymbols(r io.Reader) (*kernelSymbols, error) {
 	k := &kernelSymbols{}
 	var found []kernelSymbol
@@ -62,7 +61,7 @@ func readKernelSymbols(r io.Reader) (*kernelSymbols, error) {
 			return nil, errors.New("a line of kallsyms does not end")
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, fmt.Errorf("read kallsyms: %w", err)
+			return nil, fmt.Errorf("reading kallsyms: %w", err)
 		}
 		last := err != nil
 		addr, kind, name, ok := parseKallsyms(line)
@@ -100,7 +99,7 @@ func readKernelSymbols(r io.Reader) (*kernelSymbols, error) {
 			continue
 		}
 		if s.name == noName && (n == 0 || k.names[n-1] == noName) {
-			continue // one mark is enough for where functions end
+			continue // one mark ends the functions
 		}
 		k.addrs = append(k.addrs, s.addr)
 		k.names = append(k.names, s.name)
@@ -109,8 +108,7 @@ func readKernelSymbols(r io.Reader) (*kernelSymbols, error) {
 	return k, nil
 }
 
-// parseKallsyms takes a line apart: address, type, and the name with what
-// follows it.
+// parseKallsyms splits a line into address, type, and the name with what follows it.
 func parseKallsyms(line []byte) (addr uint64, kind byte, name []byte, ok bool) {
 	line = bytes.TrimSuffix(line, []byte("\n"))
 	i := 0
@@ -135,8 +133,7 @@ func parseKallsyms(line []byte) (addr uint64, kind byte, name []byte, ok bool) {
 	return addr, line[i+1], line[i+3:], true
 }
 
-// kernelRank is 0 for what is no code, and the higher the better known a name
-// is.
+// kernelRank orders the names of one address: the highest is shown. It is 0 for data.
 func kernelRank(kind byte) uint8 {
 	switch kind {
 	case 'T':
@@ -158,7 +155,7 @@ func (k *kernelSymbols) bytes() int64 {
 	return int64(len(k.addrs))*8 + int64(len(k.names))*4 + int64(cap(k.text))
 }
 
-// lines is the function at pc; the module is part of the name shown.
+// lines returns the function at pc. The module is part of the displayed name.
 func (k *kernelSymbols) lines(pc uint64) []samples.Line {
 	i, exact := slices.BinarySearch(k.addrs, pc)
 	if !exact {
@@ -175,7 +172,7 @@ func (k *kernelSymbols) lines(pc uint64) []samples.Line {
 	return []samples.Line{line}
 }
 
-// loadKernelSymbols reads the kernel's symbols and build id below root.
+// loadKernelSymbols reads the kernel's symbols and build id from below root.
 func loadKernelSymbols(root string) (*kernelSymbols, error) {
 	f, err := os.Open(procfs.At(root).Path("kallsyms"))
 	if err != nil {
@@ -192,7 +189,8 @@ func loadKernelSymbols(root string) (*kernelSymbols, error) {
 	return k, nil
 }
 
-// kernelSymbolsShown says at little cost whether kallsyms has addresses.
+// kernelSymbolsShown returns an error where kallsyms has no addresses. It reads only
+// the beginning.
 func kernelSymbolsShown(root string) error {
 	f, err := os.Open(procfs.At(root).Path("kallsyms"))
 	if err != nil {

@@ -20,14 +20,13 @@ import (
 
 const deletedSuffix = " (deleted)"
 
-// openMapping opens the file behind a mapping, without ever following its path
-// outside of the process's own root.
+// openMapping opens the file behind a mapping. It never follows the path outside the
+// process's own root.
 //
-// The file is checked before it is opened for reading, since opening a device
-// or a FIFO already does something. It must have the mapping's inode number, or
-// the process, or the file at its path, is not the one that was seen. Device
-// numbers are not compared: overlayfs and btrfs give stat another one than
-// they give the kernel's record of the mapping.
+// The file is checked before it is opened for reading, since opening a device or a FIFO
+// has effects. It must have the mapping's inode number; else the process, or the file
+// at the path, is another one. Device numbers are not compared: stat has another one
+// than the kernel's record of the mapping on overlayfs and btrfs.
 func openMapping(root string, m *samples.Mapping) (*os.File, identity, error) {
 	proc := procfs.At(root)
 	f, id, err := openVerified(m, func() (int, error) {
@@ -37,18 +36,17 @@ func openMapping(root string, m *samples.Mapping) (*os.File, identity, error) {
 		return f, id, nil
 	}
 	if strings.HasSuffix(m.Path, deletedSuffix) || !strings.HasPrefix(m.Path, "/") {
-		return nil, identity{}, fmt.Errorf("open the file mapped at %#x of process %d, %q: %w", m.Start, m.PID, m.Path, err)
+		return nil, identity{}, fmt.Errorf("opening the file mapped at %#x of process %d, %q: %w", m.Start, m.PID, m.Path, err)
 	}
 	f, id, rootErr := openVerified(m, func() (int, error) { return openInRoot(proc.File(m.PID, "root"), m.Path, 0) })
 	if rootErr != nil {
-		return nil, identity{}, fmt.Errorf("open %q of process %d through map_files (%w) or through its root: %w", m.Path, m.PID, err, rootErr)
+		return nil, identity{}, fmt.Errorf("opening %q of process %d through map_files (%w) or through its root: %w", m.Path, m.PID, err, rootErr)
 	}
 	return f, id, nil
 }
 
-// openInRoot opens path with the directory root as its root, whatever symbolic
-// links it has. flags may add O_NOFOLLOW, for the link itself where the last part
-// of path is one.
+// openInRoot opens path with the directory root as its root, for symbolic links too.
+// With O_NOFOLLOW in flags it opens the last part of path itself if that is a link.
 func openInRoot(root, path string, flags uint64) (int, error) {
 	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -61,11 +59,11 @@ func openInRoot(root, path string, flags uint64) (int, error) {
 	})
 }
 
-// closeFD closes an O_PATH descriptor, which cannot fail in a way that matters.
+// closeFD closes an O_PATH descriptor, whose errors do not matter.
 func closeFD(fd int) { _ = unix.Close(fd) }
 
-// openVerified opens for reading what open gives as an O_PATH descriptor, if it
-// is a regular file with the mapping's inode.
+// openVerified opens for reading the file that open returns an O_PATH descriptor of, if
+// it is a regular file with the mapping's inode.
 func openVerified(m *samples.Mapping, open func() (int, error)) (*os.File, identity, error) {
 	fd, err := open()
 	if err != nil {
@@ -89,8 +87,8 @@ func openVerified(m *samples.Mapping, open func() (int, error)) (*os.File, ident
 	return file, identity{size: st.Size, mtime: st.Mtim.Nano(), ctime: st.Ctim.Nano()}, nil
 }
 
-// vdsoImage copies the vdso from the collector's own memory: the kernel maps
-// the same one into every 64-bit process.
+// vdsoImage copies the vdso from the collector's own memory. The kernel maps the same
+// one into every 64-bit process.
 func vdsoImage() ([]byte, error) {
 	const maxImage = 1 << 20
 	own := procfs.At("")
@@ -113,27 +111,26 @@ func vdsoImage() ([]byte, error) {
 		defer mem.Close()
 		image := make([]byte, m.Limit-m.Start)
 		if _, err := mem.ReadAt(image, int64(m.Start)); err != nil {
-			return nil, fmt.Errorf("read the vdso from /proc/self/mem: %w", err)
+			return nil, fmt.Errorf("reading the vdso from /proc/self/mem: %w", err)
 		}
 		return image, nil
 	}
 	return nil, errors.New("no vdso in /proc/self/maps")
 }
 
-// perfMapSlack is how much older than its process a perf map may be: the
-// kernel's clocks of processes and of files differ.
+// perfMapSlack is how much older than its process a perf map may be: the kernel uses
+// different clocks for processes and files.
 const perfMapSlack = 2 * time.Second
 
-// openPerfMap opens /tmp/perf-PID.map of a process, as the process sees it: in
-// its own root, and with its pid in the innermost pid namespace that it is in.
-// Everybody may write to /tmp, so the file must be a regular one of the
-// process's user or of root, and no older than the process.
+// openPerfMap opens /tmp/perf-PID.map of a process, in its own root and with its pid in
+// its innermost pid namespace. Everybody may write to /tmp, so the file must be a
+// regular one of the process's user or of root, and not older than the process.
 func openPerfMap(root string, pid int) (perfMapFile, error) {
 	var none perfMapFile
 	proc := procfs.At(root)
 	self, err := proc.Status(pid)
 	if err != nil {
-		return none, fmt.Errorf("read the pid and user of process %d: %w", pid, err)
+		return none, fmt.Errorf("reading the pid and user of process %d: %w", pid, err)
 	}
 	path := fmt.Sprintf("/tmp/perf-%d.map", self.PID)
 	fd, err := openInRoot(proc.File(pid, "root"), path, unix.O_NOFOLLOW)
@@ -141,12 +138,12 @@ func openPerfMap(root string, pid int) (perfMapFile, error) {
 		if errors.Is(err, unix.ENOENT) {
 			return none, errNoMap
 		}
-		return none, fmt.Errorf("open %s of process %d in its root: %w", path, pid, err)
+		return none, fmt.Errorf("opening %s of process %d in its root: %w", path, pid, err)
 	}
 	defer closeFD(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return none, fmt.Errorf("look at %s of process %d: %w", path, pid, err)
+		return none, fmt.Errorf("examining %s of process %d: %w", path, pid, err)
 	}
 	switch {
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
@@ -160,13 +157,12 @@ func openPerfMap(root string, pid int) (perfMapFile, error) {
 	}
 	f, err := procfs.OpenPath(fd, path)
 	if err != nil {
-		return none, fmt.Errorf("open %s of process %d: %w", path, pid, err)
+		return none, fmt.Errorf("opening %s of process %d: %w", path, pid, err)
 	}
 	return perfMapFile{file: f, id: mapID{st.Dev, st.Ino}}, nil
 }
 
-// openRegular opens a file of a process by its path there, if it is a regular
-// one.
+// openRegular opens a regular file by its path in a process's root.
 func openRegular(root string, pid int, path string) (*os.File, int64, error) {
 	fd, err := openInRoot(procfs.At(root).File(pid, "root"), path, 0)
 	if err != nil {
@@ -184,7 +180,7 @@ func openRegular(root string, pid int, path string) (*os.File, int64, error) {
 	return f, st.Size, err
 }
 
-// runtimeOf returns the runtime among the files that a process has mapped.
+// runtimeOf returns the runtime whose file a process has mapped.
 func runtimeOf(root string, pid int) samples.FrameType {
 	maps, err := procfs.ReadFile(procfs.At(root).File(pid, "maps"), procfs.MaxMaps)
 	if err != nil && !errors.Is(err, procfs.ErrTooLarge) {

@@ -3,21 +3,20 @@
 
 // Package symbolizer turns code addresses into functions, files and lines.
 //
-// The sources of an object file are asked in order: Go's pclntab, which
-// survives stripping and knows inlined calls, then the ELF symbols of .symtab
-// and .dynsym. Where .symtab was stripped off it is looked for in a separate
-// debug file, by build id, then by .gnu_debuglink, then in .gnu_debugdata
-// (MiniDebugInfo). Code that no object file backs has the names of the perf map
-// that its process writes; see the package perfmap. Kernel addresses come from
-// kallsyms, the vdso from the collector's own copy. What none of them knows
-// keeps its mapping, address and build id, so that a backend can symbolize
-// later.
+// The sources of an object file are, in this order: Go's pclntab, which survives
+// stripping and knows inlined calls, then the ELF symbols of .symtab and .dynsym. A
+// stripped .symtab is searched in a separate debug file, by build id, then by
+// .gnu_debuglink, then in .gnu_debugdata (MiniDebugInfo). Code that no object file
+// backs has the names of the perf map that its process writes; see package perfmap.
+// Names of the kernel come from kallsyms, those of the vdso from the collector's own
+// copy. An address without a name keeps its mapping and build id, so that a backend can
+// symbolize it later.
 //
-// Files are opened by a worker as soon as a mapping is first seen, while the
-// process still lives, and only through /proc/PID/map_files or /proc/PID/root:
-// the path alone may be another container's file. Nothing is mapped into
-// memory, since a file that shrinks would then kill the collector; tables are
-// indexed compactly and the rest is read on demand.
+// A worker opens a file as soon as a mapping is first seen, while the process still
+// lives, and only through /proc/PID/map_files or /proc/PID/root: the path alone may be
+// another container's file. Files are not mapped into memory, since a file that shrinks
+// would then kill the collector. Their tables are indexed compactly, and the rest is
+// read on demand.
 package symbolizer
 
 import (
@@ -37,60 +36,58 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 )
 
-// DefaultCacheBytes is the memory for indexes and lines where Config says 0.
+// DefaultCacheBytes is the memory for indexes and lines where Config has 0.
 const DefaultCacheBytes = 64 << 20
 
-// Config is what a Symbolizer needs to know.
+// Config configures a Symbolizer.
 type Config struct {
-	// Root is where the host's root is mounted; "" is "/".
+	// Root is the directory where the host's root is mounted; "" is "/".
 	Root string
 	// CacheBytes bounds the indexes and lines of object files; 0 is
 	// DefaultCacheBytes.
 	CacheBytes int64
-	// MaxObjects bounds the object files held open, one descriptor each; 0 is
+	// MaxObjects bounds the open object files, one descriptor each; 0 is
 	// DefaultMaxObjects.
 	MaxObjects int
 	// Logger may be nil. A file that cannot be read is logged at debug level.
 	Logger *zap.Logger
-	// Meter measures what the worker does; may be nil. What Resolve does is its
-	// caller's.
+	// Meter measures the worker, not Resolve. It may be nil.
 	Meter *cputime.Meter
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 }
 
-// Outcome is what became of one location.
+// Outcome is the outcome of one location.
 type Outcome int
 
 // The outcomes.
 const (
-	// Resolved: at least one line.
+	// Resolved: it has at least one line.
 	Resolved Outcome = iota
-	// NoSymbol: the file was read and has no name for the address.
+	// NoSymbol: its file has no name for the address.
 	NoSymbol
-	// NoFile: no object file backs the code (just-in-time compiled, or anonymous).
+	// NoFile: no object file backs the code; it is compiled just in time, or anonymous.
 	NoFile
-	// Unreadable: the file could not be opened; the process is gone or the
+	// Unreadable: the file could not be opened, because the process has ended or the
 	// collector lacks the right.
 	Unreadable
-	// Invalid: the file is not an object file that can be read, or is too large
-	// for the cache.
+	// Invalid: the file is not a valid object file, or too large for the cache.
 	Invalid
-	// Hidden: the kernel does not show its symbols to the collector.
+	// Hidden: the kernel hides its symbols from the collector.
 	Hidden
-	// Pending: the file was not open in time; the location is tried again with
-	// the next batch.
+	// Pending: the file was not open in time. The location is tried again with the next
+	// batch.
 	Pending
 
 	numOutcomes
 )
 
-// String is the outcome as the attribute value of a metric.
+// String returns the outcome as the attribute value of a metric.
 func (o Outcome) String() string {
 	return [...]string{"resolved", "no_symbol", "no_file", "unreadable", "invalid", "hidden", "pending"}[o]
 }
 
-// Outcomes lists every outcome, in order.
+// Outcomes returns every outcome, in order.
 func Outcomes() []Outcome {
 	out := make([]Outcome, numOutcomes)
 	for i := range out {
@@ -99,36 +96,35 @@ func Outcomes() []Outcome {
 	return out
 }
 
-// Counters are what a Symbolizer has done since it was made, and what it holds.
+// Counters are the counters of a Symbolizer since it was made, and its content.
 type Counters struct {
-	// Locations counts the locations given to Resolve, by Outcome. Those that
-	// were resolved before are not counted again.
+	// Locations counts the locations given to Resolve, by Outcome. Those that were
+	// resolved before are not counted again.
 	Locations [numOutcomes]uint64
-	// Dropped counts mappings that found Track's queue full; their files are
-	// opened later, on demand.
+	// Dropped counts mappings that found Track's queue full. Their files are opened when
+	// they are needed.
 	Dropped uint64
-	// Evictions counts object files and perf maps that made room for others.
+	// Evictions counts object files and perf maps that were evicted for others.
 	Evictions uint64
-	// Objects is the number of object files held open, PerfMaps that of perf
-	// maps, Bytes what is held of them and of the kernel's symbols.
+	// Objects and PerfMaps are the numbers of open files, Bytes the memory for them and
+	// for the kernel's symbols.
 	Objects, PerfMaps int
 	Bytes             int64
 }
 
 const (
 	kernelPath = "[kernel.kallsyms]"
-	// queueLength bounds the mappings that wait for the worker: a few hundred
-	// programs starting at once.
+	// queueLength bounds the mappings that wait for the worker: those of a few hundred
+	// programs that start at once.
 	queueLength = 8192
-	// DefaultMaxObjects is the number of object files held open where Config
-	// says 0.
+	// DefaultMaxObjects is the number of open object files where Config has 0.
 	DefaultMaxObjects = 512
-	// openTimeout is how long Resolve waits for the worker, patience how long it
-	// does not wait again after that was in vain: file systems may hang.
+	// openTimeout bounds how long Resolve waits for the worker. After it waited in vain,
+	// since a file system hangs, it does not wait for the time of patience.
 	openTimeout = 2 * time.Second
 	patience    = 5 * time.Second
-	// kernelInterval is how often at most kallsyms is read again for addresses
-	// that are not in it: modules are loaded any time.
+	// kernelInterval is the minimum time between two readings of kallsyms for addresses
+	// that are not in it: modules are loaded at any time.
 	kernelInterval = time.Minute
 	expireInterval = time.Minute
 )
@@ -150,8 +146,8 @@ type Symbolizer struct {
 	cache     *cache
 	locations [numOutcomes]uint64
 
-	// The processes that generate code, by pid; of these generatedOpen have a
-	// perf map that is open, generatedBytes is what all take.
+	// generated has the processes that generate code, by pid. generatedOpen of them have
+	// an open perf map, generatedBytes is the memory of all.
 	generated          *simplelru.LRU[int, *generated]
 	generatedOpen      int
 	generatedBytes     int64
@@ -163,19 +159,19 @@ type Symbolizer struct {
 
 	kernelShown error
 
-	// What follows is Resolve's.
+	// These are Resolve's.
 
 	vdso        *object
 	openTimeout time.Duration
 	giveUpUntil time.Time
-	// kernelReady is closed when the reading of kallsyms that was asked for is
-	// over, nil where none was.
+	// kernelReady is closed when the requested reading of kallsyms is over; nil before
+	// the first request.
 	kernelReady chan struct{}
 	kernelAsked time.Time
 }
 
-// request asks the worker for what Resolve waits for: a file, a process's
-// perf map, or, without either, the kernel's symbols.
+// request is for the worker, while Resolve waits: a file, a process's perf map or,
+// without either, the kernel's symbols.
 type request struct {
 	file      *file
 	key       fileKey
@@ -194,7 +190,7 @@ func New(cfg Config) (*Symbolizer, error) {
 	return s, nil
 }
 
-// prepare makes a Symbolizer without its worker.
+// prepare returns a Symbolizer whose worker does not run.
 func prepare(cfg Config) (*Symbolizer, error) {
 	if cfg.Root == "" {
 		cfg.Root = "/"
@@ -214,12 +210,12 @@ func prepare(cfg Config) (*Symbolizer, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	// What processes tell of the code that they generate may not take the place
-	// of what all of them share.
+	// Perf maps, which processes write, must not evict object files, which processes
+	// share.
 	maxGeneratedBytes, maxMaps := cfg.CacheBytes/4, max(1, cfg.MaxObjects/4)
 	c, err := newCache(cfg.CacheBytes-maxGeneratedBytes, cfg.MaxObjects-cfg.MaxObjects/4)
 	if err != nil {
-		return nil, fmt.Errorf("make the symbol cache: %w", err)
+		return nil, fmt.Errorf("making the symbol cache: %w", err)
 	}
 	s := &Symbolizer{
 		cfg: cfg, log: cfg.Logger, cache: c, openTimeout: openTimeout,
@@ -230,7 +226,7 @@ func prepare(cfg Config) (*Symbolizer, error) {
 		kernelShown: kernelSymbolsShown(cfg.Root),
 	}
 	if s.generated, err = simplelru.NewLRU(maxGenerated, s.dropGenerated); err != nil {
-		return nil, fmt.Errorf("make room for %d processes that generate code: %w", maxGenerated, err)
+		return nil, fmt.Errorf("making room for %d processes that generate code: %w", maxGenerated, err)
 	}
 	if image, err := vdsoImage(); err != nil {
 		s.log.Debug("no symbols of the vdso", zap.Error(err))
@@ -303,8 +299,8 @@ func (s *Symbolizer) serve(r request) {
 	s.mu.Unlock()
 }
 
-// Track has the file behind m opened soon, while its process lives. It never
-// blocks: where the queue is full the file is opened when it is first needed.
+// Track requests that the file behind m be opened, while its process lives. It never
+// blocks: where the queue is full, the file is opened when it is first needed.
 func (s *Symbolizer) Track(m *samples.Mapping) {
 	if !backed(m) {
 		return
@@ -316,24 +312,24 @@ func (s *Symbolizer) Track(m *samples.Mapping) {
 	}
 }
 
-// backed says whether there may be a file behind m.
+// backed reports whether there may be a file behind m.
 func backed(m *samples.Mapping) bool { return m.Inode != 0 && strings.HasPrefix(m.Path, "/") }
 
-// Resolve fills in l.Lines, l.Type, and the build ids of l.Mapping, and sets
-// l.Resolved. l is a location of the process pid; 0 is one that is not known. A
-// location of the kernel comes with Type samples.FrameKernel and may have no
-// mapping. Where the file is not open yet Resolve waits for it, but not for
-// long: then l.Resolved stays false, and l is worth another try with the next
-// batch. So it does for code that the process generates, which another function
-// may take the place of: such a location keeps the lines that it has until
-// there are others.
+// Resolve sets l.Lines, l.Type, the build ids of l.Mapping, and l.Resolved. l is a
+// location of the process pid; 0 is an unknown one. A location of the kernel has Type
+// samples.FrameKernel and may have no mapping.
+//
+// Where the file is not open yet, Resolve waits for at most openTimeout; then
+// l.Resolved stays false, and the caller tries again with the next batch. It also stays
+// false for code that the process generates, which may be replaced by another function:
+// such a location keeps its lines until there are others.
 func (s *Symbolizer) Resolve(pid int, l *samples.Location) {
 	if l.Resolved {
 		return
 	}
 	pc := l.Address
 	if !l.Leaf && pc > 0 {
-		pc-- // into the call that the address returns from
+		pc-- // into the call before the return address
 	}
 	var outcome Outcome
 	var again bool
@@ -384,7 +380,7 @@ func (s *Symbolizer) resolveUser(l *samples.Location, pc uint64) Outcome {
 	}
 	switch {
 	case errors.Is(err, os.ErrClosed):
-		return Pending // evicted a moment ago
+		return Pending // it was just evicted
 	case err != nil:
 		return Invalid
 	case len(a.lines) == 0:
@@ -394,8 +390,8 @@ func (s *Symbolizer) resolveUser(l *samples.Location, pc uint64) Outcome {
 	return Resolved
 }
 
-// objectOf finds or opens the object file behind m. An object that comes with
-// another outcome than Resolved has a build id to offer, but no names.
+// objectOf finds or opens the object file behind m. An object with another outcome
+// than Resolved has a build id and no names.
 func (s *Symbolizer) objectOf(m *samples.Mapping) (*object, Outcome) {
 	if m.Path == VDSOPath && s.vdso != nil {
 		return s.vdso, Resolved
@@ -409,7 +405,7 @@ func (s *Symbolizer) objectOf(m *samples.Mapping) (*object, Outcome) {
 	if !ok || !f.loading() && f.err != nil {
 		now := s.cfg.Now()
 		if !ok || f.retry(m, now) {
-			if len(s.urgent) == cap(s.urgent) { // nobody else sends
+			if len(s.urgent) == cap(s.urgent) { // Resolve is the only sender
 				s.mu.Unlock()
 				return nil, Pending
 			}
@@ -430,7 +426,8 @@ func (s *Symbolizer) objectOf(m *samples.Mapping) (*object, Outcome) {
 	return f.object, Resolved
 }
 
-// await waits for the worker, unless that was in vain just now.
+// await waits until ready is closed. It does not wait again for the time of patience
+// after that was in vain.
 func (s *Symbolizer) await(ready <-chan struct{}) bool {
 	select {
 	case <-ready:
@@ -485,7 +482,7 @@ func (s *Symbolizer) resolveKernel(l *samples.Location, pc uint64) Outcome {
 	return NoSymbol
 }
 
-// askKernel has the worker read kallsyms.
+// askKernel makes the worker read kallsyms.
 func (s *Symbolizer) askKernel() bool {
 	ready := make(chan struct{})
 	select {
@@ -497,11 +494,11 @@ func (s *Symbolizer) askKernel() bool {
 	}
 }
 
-// KernelSymbols says whether kernel names can be had, and if not, why and what
-// would allow it.
+// KernelSymbols returns why there are no names of kernel functions, and what would
+// allow them; nil where there are.
 func (s *Symbolizer) KernelSymbols() error { return s.kernelShown }
 
-// Counters returns the counters as they are now.
+// Counters returns the current counters.
 func (s *Symbolizer) Counters() Counters {
 	s.mu.Lock()
 	defer s.mu.Unlock()

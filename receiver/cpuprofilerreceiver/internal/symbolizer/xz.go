@@ -27,15 +27,14 @@ const (
 	xzHasPacked    = 0x40
 	xzHasUnpacked  = 0x80
 	xzFilterNumber = 0x03
-	// xzDictionaries bounds the memory that all blocks of a file set aside one
-	// after the other.
+	// xzDictionaries bounds the sum of the dictionaries that the blocks of a file
+	// allocate one after the other.
 	xzDictionaries = 1 << 30
 )
 
-// unxz decompresses an .xz file of at most limit bytes, all of it that there
-// is before its index. The library's own reader of such files sets aside as much
-// memory as a file says that it needs, up to 4 GiB, so only its decoder of the
-// compressed data is used, with a dictionary that is no larger than limit.
+// unxz decompresses the blocks of an .xz file to at most limit bytes. The library's
+// reader of .xz files allocates as much memory as the file requests, up to 4 GiB, so
+// only its LZMA2 decoder is used, with a dictionary of at most limit bytes.
 func unxz(b []byte, limit int) ([]byte, error) {
 	if len(b) < xzHeaderSize || string(b[:6]) != xzMagic || b[6] != 0 ||
 		crc32.ChecksumIEEE(b[6:8]) != binary.LittleEndian.Uint32(b[8:]) {
@@ -56,8 +55,8 @@ func unxz(b []byte, limit int) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		// No more than what there is to decompress is ever looked back to. One
-		// block is usual; many may not each have the largest dictionary.
+		// A block refers back to decompressed data alone, so limit is enough. Files usually
+		// have one block; many must not each have the largest dictionary.
 		dictionary = max(min(dictionary, limit), lzma.MinDictCap)
 		if dictionaries += dictionary; dictionaries > xzDictionaries {
 			return nil, fmt.Errorf("%w: too many blocks", errXZ)
@@ -65,12 +64,12 @@ func unxz(b []byte, limit int) ([]byte, error) {
 		r := bytes.NewReader(b[n:])
 		decoder, err := lzma.Reader2Config{DictCap: dictionary}.NewReader2(r)
 		if err != nil {
-			return nil, fmt.Errorf("decompress: %w", err)
+			return nil, fmt.Errorf("decompressing: %w", err)
 		}
 		before := len(out)
 		content := bytes.NewBuffer(out)
 		if _, err := content.ReadFrom(io.LimitReader(decoder, int64(limit-before)+1)); err != nil {
-			return nil, fmt.Errorf("decompress: %w", err)
+			return nil, fmt.Errorf("decompressing: %w", err)
 		}
 		if out = content.Bytes(); len(out) > limit {
 			return nil, fmt.Errorf("decompressed it has more than %d bytes: %w", limit, errTooLarge)
@@ -92,11 +91,11 @@ func unxz(b []byte, limit int) ([]byte, error) {
 }
 
 // xzBlockHeader returns the size of the header at the start of b and that of the
-// dictionary it asks for; the block is one that is compressed as nearly all are.
+// dictionary. It accepts blocks with LZMA2 alone, as nearly all have.
 func xzBlockHeader(b []byte) (size, dictionary int, err error) {
 	size = (int(b[0]) + 1) * 4
 	if size > len(b) || crc32.ChecksumIEEE(b[:size-4]) != binary.LittleEndian.Uint32(b[size-4:]) {
-		return 0, 0, fmt.Errorf("%w: a block's header is broken", errXZ)
+		return 0, 0, fmt.Errorf("%w: a block's header is corrupt", errXZ)
 	}
 	flags, rest := b[1], b[2:size-4]
 	if flags&xzFilterNumber != 0 {
@@ -106,7 +105,7 @@ func xzBlockHeader(b []byte) (size, dictionary int, err error) {
 		if flags&has != 0 {
 			_, n := binary.Uvarint(rest)
 			if n <= 0 {
-				return 0, 0, fmt.Errorf("%w: a block's header is broken", errXZ)
+				return 0, 0, fmt.Errorf("%w: a block's header is corrupt", errXZ)
 			}
 			rest = rest[n:]
 		}
@@ -121,7 +120,8 @@ func xzBlockHeader(b []byte) (size, dictionary int, err error) {
 	return size, int(min(capacity, math.MaxInt32)), nil
 }
 
-// xzCheck is the checksum of a type, nil where it is not verified, and its size.
+// xzCheck returns the checksum of a type and its size; nil for one that is not
+// verified.
 func xzCheck(kind byte) (newHash func() hash.Hash, size int) {
 	switch kind & 0xf {
 	case 0:
@@ -137,7 +137,7 @@ func xzCheck(kind byte) (newHash func() hash.Hash, size int) {
 	}
 }
 
-// reversed gives a sum with its least byte first.
+// reversed returns sums with the least significant byte first.
 type reversed struct{ hash.Hash }
 
 func (r reversed) Sum(b []byte) []byte {

@@ -10,9 +10,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// RuntimeOf tells by the path of a file that a process has mapped which runtime
-// generates code there; "" where it does not tell. The other runtimes mark each
-// of their names.
+// RuntimeOf returns the runtime that a mapped file belongs to, by its path; "" for
+// another file. Runtimes that are not recognized here mark each of their names.
 func RuntimeOf(path string) samples.FrameType {
 	switch path[strings.LastIndexByte(path, '/')+1:] {
 	case "libjvm.so":
@@ -23,9 +22,9 @@ func RuntimeOf(path string) samples.FrameType {
 	return ""
 }
 
-// Line takes a name as a runtime writes it apart: function, file and line, and
-// the type of the frame. The name as it was is SystemName where it differs.
-// runtime is the one of the process, "" where that is not known.
+// Line splits a name that a runtime wrote into function, file and line, and returns the
+// type of the frame. SystemName is the name itself, where it differs. runtime is that of
+// the process; "" where it is unknown.
 func Line(name string, runtime samples.FrameType) (samples.Line, samples.FrameType) {
 	name = strings.ToValidUTF8(name, "?")
 	line, kind := python(name)
@@ -51,7 +50,7 @@ func Line(name string, runtime samples.FrameType) (samples.Line, samples.FrameTy
 	return line, kind
 }
 
-// python reads "py::qualified.name:/path/of/file.py".
+// python parses "py::qualified.name:/path/of/file.py".
 func python(name string) (line samples.Line, kind samples.FrameType) {
 	rest, ok := strings.CutPrefix(name, "py::")
 	if !ok {
@@ -61,7 +60,7 @@ func python(name string) (line samples.Line, kind samples.FrameType) {
 	return line, samples.FramePython
 }
 
-// v8 reads "JS:*name /path/of/file.js:line:column", where the mark before the
+// v8 parses "JS:*name /path/of/file.js:line:column", where the mark before the
 // name is the compiler, and names of V8's own code, such as "Builtin:ArrayMap".
 func v8(name string) (line samples.Line, kind samples.FrameType) {
 	what, rest, ok := strings.Cut(name, ":")
@@ -76,7 +75,7 @@ func v8(name string) (line samples.Line, kind samples.FrameType) {
 		return line, ""
 	}
 	rest = strings.TrimLeft(rest, "~^*+'")
-	function, place := splitPlace(rest)
+	function, position := splitSource(rest)
 	line.Function = function
 	if function == "" {
 		line.Function = "(anonymous)"
@@ -84,14 +83,14 @@ func v8(name string) (line samples.Line, kind samples.FrameType) {
 			line.Function = "(toplevel)"
 		}
 	}
-	place, _ = cutNumber(place) // the column
-	line.File, line.StartLine = cutNumber(place)
+	position, _ = cutNumber(position) // the column
+	line.File, line.StartLine = cutNumber(position)
 	return line, samples.FrameV8
 }
 
-// splitPlace parts a function's name from the file behind it. Both may have
-// blanks.
-func splitPlace(s string) (function, place string) {
+// splitSource splits a function's name from the source position after it. Both may have
+// spaces.
+func splitSource(s string) (function, position string) {
 	at := -1
 	for _, start := range []string{" /", " node:", " file:", " http:", " https:"} {
 		if i := strings.Index(" "+s, start); i >= 0 && (at < 0 || i < at) {
@@ -106,7 +105,7 @@ func splitPlace(s string) (function, place string) {
 	return strings.TrimSuffix(s[:at], " "), s[at:]
 }
 
-// cutNumber takes a colon and a number off the end.
+// cutNumber cuts a colon and a number off the end.
 func cutNumber(s string) (rest string, n int64) {
 	i := strings.LastIndexByte(s, ':')
 	if i < 0 {
@@ -119,7 +118,7 @@ func cutNumber(s string) (rest string, n int64) {
 	return s[:i], n
 }
 
-// java reads "int pack.Class.method(int)", as the JVM writes it, and
+// java parses "int pack.Class.method(int)", as the JVM writes it, and
 // "Lpack/Class;::method", as agents do. Other names are of the JVM's own code.
 func java(name string) string {
 	if class, method, ok := strings.Cut(name, ";::"); ok && strings.HasPrefix(class, "L") {
@@ -136,7 +135,7 @@ func java(name string) string {
 	return function
 }
 
-// dotnet reads "instance void [Assembly] Space.Type::Method(int32)[Tier0]". Other
+// dotnet parses "instance void [Assembly] Space.Type::Method(int32)[Tier0]". Other
 // names are of the runtime's own stubs.
 func dotnet(name string) string {
 	typ, method, ok := strings.Cut(name, "::")

@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package perfmap understands the files perf-PID.map in which runtimes tell
-// what code they have generated: an address, a size and a name per line, in the
-// order in which it was generated. It reads bytes and opens nothing.
+// Package perfmap parses the files perf-PID.map that runtimes write about the code that
+// they generate: a line per function with its address, size and name, in the order of
+// generation. It opens no files.
 package perfmap
 
 import (
@@ -14,46 +14,44 @@ import (
 )
 
 const (
-	// maxName is where names are cut. Longer ones are of generic types nested
-	// into each other, whose ends tell nobody anything.
+	// maxName is the length at which names are cut. Longer ones are of nested generic
+	// types.
 	maxName = 1 << 10
-	// maxCode bounds the code of one entry: no runtime generates a gigabyte for
-	// one function, and one that claims to would hide all others.
+	// maxCode bounds the code of one entry. One of more than 1 GiB is wrong and would hide
+	// all others.
 	maxCode = 1 << 30
-	// entrySize is what an entry takes beside its name, in a Map and in the
-	// Index made of it.
+	// entrySize is the memory of an entry without its name, in a Map and in its Index.
 	entrySize = 24 + 24
 )
 
-// entry is the code that a name is of.
+// entry is the code of one name.
 type entry struct {
 	start uint64
 	size  uint32
-	// name is an offset into the text, where a newline ends it.
+	// name is an offset in the text. The name ends in a newline.
 	name uint32
-	// number is the greater the later the entry came.
+	// number is greater for later entries.
 	number uint32
 }
 
 func (e entry) end() uint64 { return e.start + uint64(e.size) }
 
-// Map is one file as far as it was read. It belongs to one goroutine.
+// Map is one file, as far as it was read. It belongs to one goroutine.
 type Map struct {
 	limit   int64
-	entries []entry // without overlaps and by address, but for those from sorted on
+	entries []entry // before sorted: by address and without overlaps
 	sorted  int
 	text    []byte
 	number  uint32
 	full    bool
 }
 
-// New returns an empty Map that takes up to limit bytes of memory, together with
-// the Index made of it.
+// New returns an empty Map that uses up to limit bytes of memory, together with its
+// Index.
 func New(limit int64) *Map { return &Map{limit: limit} }
 
-// Add takes more of the file: whole lines, or what is left of the last one. It
-// reports how many bytes it took: what follows the last newline is to be given
-// again, with more. Lines that are no entries are passed over.
+// Add parses the next bytes of the file, up to the last newline, and returns how many
+// that are. The rest is to be given again, with more. Invalid lines are skipped.
 func (m *Map) Add(b []byte) (taken int) {
 	for {
 		n := bytes.IndexByte(b[taken:], '\n')
@@ -74,8 +72,8 @@ func (m *Map) line(b []byte) {
 		return
 	}
 	if m.bytes()+int64(entrySize+len(name)+1) > m.limit || len(m.text)+len(name) >= math.MaxUint32 {
-		m.settle() // what was replaced need not be held
-		// Where little was, the next lines would need this again.
+		m.settle() // removes what was replaced
+		// If that is little, each further line would need it again.
 		if m.bytes() > m.limit/8*7 {
 			m.full = true
 			return
@@ -86,10 +84,10 @@ func (m *Map) line(b []byte) {
 	m.text = append(append(m.text, name...), '\n')
 }
 
-// bytes is the memory held, with what an Index shares of it.
+// bytes returns the memory held, with that of an Index.
 func (m *Map) bytes() int64 { return int64(len(m.entries))*entrySize + int64(len(m.text)) }
 
-// parse takes a line apart.
+// parse parses a line.
 func parse(b []byte) (start uint64, size uint32, name []byte, ok bool) {
 	b = bytes.TrimRight(b, "\r")
 	start, b, ok = hex(b)
@@ -103,7 +101,7 @@ func parse(b []byte) (start uint64, size uint32, name []byte, ok bool) {
 	return start, uint32(length), name[:min(len(name), maxName)], true
 }
 
-// hex reads a number and the blank behind it.
+// hex parses a number and the space after it.
 func hex(b []byte) (n uint64, rest []byte, ok bool) {
 	if len(b) > 1 && b[0] == '0' && (b[1] == 'x' || b[1] == 'X') {
 		b = b[2:]
@@ -129,14 +127,14 @@ func hex(b []byte) (n uint64, rest []byte, ok bool) {
 	return 0, nil, false
 }
 
-// settle sorts the entries and removes those that later ones took the place of.
-// Code is freed as a whole, so an entry is gone as soon as a part of it is reused.
-// Where what replaced it was replaced too it may be back: nothing runs there.
+// settle sorts the entries and removes those that later ones replaced. Code is freed as
+// a whole, so an entry is replaced when a part of its memory is reused. If its
+// replacement was replaced as well, the entry may stay: no code runs there.
 func (m *Map) settle() {
 	if m.sorted == len(m.entries) {
 		return
 	}
-	// The slices of the last Index stay as they are.
+	// The last Index keeps its slices.
 	all := slices.Clone(m.entries)
 	slices.SortFunc(all, func(a, b entry) int {
 		if c := cmp.Compare(a.start, b.start); c != 0 {
@@ -173,14 +171,13 @@ func at(text []byte, name uint32) []byte {
 	return rest[:bytes.IndexByte(rest, '\n')]
 }
 
-// Full says that the memory was used up: entries were left out, and those that
-// come will be.
+// Full reports whether the memory is used up, so that further entries are dropped.
 func (m *Map) Full() bool { return m.full }
 
-// Index returns what the Map says now. It does not change when more is added.
+// Index returns the current entries. It does not change when more are added.
 func (m *Map) Index() *Index {
 	m.settle()
-	m.entries = slices.Clip(m.entries) // so that what is added goes elsewhere
+	m.entries = slices.Clip(m.entries) // so that Add does not write to the Index's array
 	return &Index{entries: m.entries, text: m.text, size: m.bytes()}
 }
 
@@ -191,13 +188,13 @@ type Index struct {
 	size    int64
 }
 
-// Len is the number of entries, Bytes what they take, the Map included.
+// Len returns the number of entries.
 func (x *Index) Len() int { return len(x.entries) }
 
-// Bytes is the memory that the Index and its Map take.
+// Bytes returns the memory of the Index and its Map.
 func (x *Index) Bytes() int64 { return x.size }
 
-// Find returns the name of the code at pc; nil where there is none.
+// Find returns the name of the code at pc; nil where it has none.
 func (x *Index) Find(pc uint64) []byte {
 	lo, hi := 0, len(x.entries) // the last entry whose start is not above
 	for lo < hi {
