@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// Mode is how a Plan samples what was asked for.
+// Mode is how a Plan samples what is wanted.
 type Mode uint8
 
 const (
@@ -18,12 +18,12 @@ const (
 	ModeHost
 	// ModeTargets attaches events to the cgroups and processes themselves.
 	ModeTargets
-	// ModeFilter attaches one event per CPU; samples of others than the targets
-	// are to be dropped by the reader.
+	// ModeFilter attaches one event per CPU; the reader drops samples of other processes
+	// than the targets.
 	ModeFilter
 )
 
-// Wanted is what is to be sampled.
+// Wanted is what a configuration wants sampled.
 type Wanted struct {
 	Host      bool
 	Cgroups   []WantedCgroup
@@ -32,28 +32,27 @@ type Wanted struct {
 
 // WantedCgroup is a cgroup to sample.
 type WantedCgroup struct {
-	// Path names it in what is left out.
+	// Path names it in LeftOut.
 	Path string
-	// Directory is its directory in the hierarchy that owns perf_event; empty
-	// where it has none of its own there.
+	// Directory is its directory in the hierarchy that owns perf_event; empty where it
+	// has none of its own there.
 	Directory string
 }
 
 // WantedProcess is a process to sample.
 type WantedProcess struct {
 	PID int
-	// Threads is how many it has now; those to come cost no descriptor.
+	// Threads is their number now; later ones take no descriptor.
 	Threads int
 }
 
-// Limits are what a plan has to keep to.
+// Limits bound a plan.
 type Limits struct {
 	CPUs []int
-	// MaxEvents is the most descriptors, OpenFiles the soft RLIMIT_NOFILE, half
-	// of which is never exceeded either.
+	// MaxEvents bounds the descriptors, as does half of OpenFiles, the soft
+	// RLIMIT_NOFILE.
 	MaxEvents, OpenFiles int
-	// HostWide says why CPU-wide and cgroup events are not permitted; nil where
-	// they are.
+	// HostWide is why CPU-wide and cgroup events are not permitted; nil where they are.
 	HostWide error
 }
 
@@ -64,42 +63,41 @@ type Plan struct {
 	CPUs      []int
 	Cgroups   []WantedCgroup
 	Processes []WantedProcess
-	// HostWide is what Options.HostWide has to be.
+	// HostWide is the value for Options.HostWide.
 	HostWide bool
-	// Descriptors is how many perf events it takes, those of the rings included.
+	// Descriptors is the number of perf events that it takes, those of rings included.
 	Descriptors int
-	// Why says in a few words why a fallback was taken; else empty.
+	// Why is the reason for a fallback, in a few words; else "".
 	Why string
 	// LeftOut is what is not sampled.
 	LeftOut []LeftOut
 }
 
-// Wide says that the events are those of the whole host's CPUs, whatever was
+// Wide reports whether the events are those of the whole host's CPUs, whatever is
 // wanted of it.
 func (p Plan) Wide() bool { return p.Mode == ModeHost || p.Mode == ModeFilter }
 
-// LeftOut is something that was wanted and is not sampled.
+// LeftOut is something wanted that is not sampled.
 type LeftOut struct {
-	// What names it: "host", "cgroup /a", "process 12", "2 of 8 CPUs, from CPU 6
+	// What names it, such as "host", "cgroup /a", "process 12", "2 of 8 CPUs, from CPU 6
 	// on".
 	What string
-	// Reason says why and what would change it.
+	// Reason is why, and what would change it.
 	Reason string
-	// Descriptors is how many it would have taken.
+	// Descriptors is how many it would take.
 	Descriptors int
 }
 
-// What each CPU takes before anything is attached: the events that the rings are
-// mapped from (see Session).
+// The events per CPU that rings are mapped from, see the package comment.
 const (
 	ringsHostWide = 2
 	ringsOwn      = 1
 )
 
-// NewPlan decides how to sample what is wanted within limits: the targets' own
-// events, which cost nothing elsewhere, as long as they fit; else one event per
-// CPU, filtered by the reader, where that is permitted; else what fits, in the
-// order given. The whole host takes in every other target.
+// NewPlan decides how to sample what is wanted within limits: by the targets' own
+// events, which cost other processes nothing, where they fit; else by one event per CPU,
+// which the reader filters, where that is permitted; else it samples what fits, in the
+// given order. The whole host includes every other target.
 func NewPlan(w Wanted, l Limits) Plan {
 	limit := min(l.MaxEvents, l.OpenFiles/2)
 	if w.Host && l.HostWide == nil {
@@ -144,7 +142,7 @@ func NewPlan(w Wanted, l Limits) Plan {
 	return p
 }
 
-// planCPUs takes one event per CPU, on as many CPUs as fit.
+// planCPUs plans one event per CPU, on as many CPUs as fit.
 func planCPUs(mode Mode, why string, limit int, cpus []int) Plan {
 	const perCPU = ringsHostWide + 1
 	n := min(len(cpus), max(limit, 0)/perCPU)
@@ -162,8 +160,7 @@ func planCPUs(mode Mode, why string, limit int, cpus []int) Plan {
 	return p
 }
 
-// planProcesses takes the processes that fit, where CPU-wide events are not
-// permitted.
+// planProcesses plans the processes that fit, where CPU-wide events are not permitted.
 func planProcesses(wanted []WantedProcess, l Limits, limit int, left []LeftOut) Plan {
 	used := ringsOwn * len(l.CPUs)
 	p := Plan{Mode: ModeTargets, CPUs: l.CPUs, LeftOut: left}
@@ -188,7 +185,7 @@ func planProcesses(wanted []WantedProcess, l Limits, limit int, left []LeftOut) 
 	return p
 }
 
-// threads counts a process whose threads are not known as one thread.
+// threads returns the number of threads; 1 where it is not known.
 func (p WantedProcess) threads() int { return max(p.Threads, 1) }
 
 // String names the process as LeftOut does.
@@ -197,7 +194,7 @@ func (p WantedProcess) String() string { return "process " + strconv.Itoa(p.PID)
 // String names the cgroup as LeftOut does.
 func (c WantedCgroup) String() string { return "cgroup " + c.Path }
 
-// String names the mode for a log line.
+// String names the mode for log lines.
 func (m Mode) String() string {
 	switch m {
 	case ModeHost:

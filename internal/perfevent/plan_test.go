@@ -67,7 +67,7 @@ func TestPlan(t *testing.T) {
 			mode:   ModeHost, hostWide: true, cpus: 256, descriptors: 768,
 		},
 		{
-			name:   "the whole host takes in its cgroups and processes",
+			name:   "the whole host includes its cgroups and processes",
 			wanted: Wanted{Host: true, Cgroups: cgroups(3), Processes: processes(3, 3)},
 			limits: Limits{CPUs: small, MaxEvents: 4096, OpenFiles: 20000},
 			mode:   ModeHost, hostWide: true, cpus: 4, descriptors: 12,
@@ -121,7 +121,7 @@ func TestPlan(t *testing.T) {
 			leftOut: []string{"process 1000"},
 		},
 		{
-			name: "without the right the processes that fit are taken in order",
+			name: "without the right the processes that fit are sampled in order",
 			wanted: Wanted{Processes: []WantedProcess{
 				{PID: 1, Threads: 10}, {PID: 2, Threads: 5000}, {PID: 3, Threads: 4}, {PID: 4, Threads: 2},
 			}},
@@ -184,8 +184,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// Whatever is wanted, no plan takes more than is permitted, and every process is
-// sampled or named.
+// Whatever is wanted, no plan takes more descriptors than permitted, and every process
+// is sampled or left out by name.
 func TestPlanKeepsToItsLimits(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
