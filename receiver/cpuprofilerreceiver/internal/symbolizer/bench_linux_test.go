@@ -19,8 +19,8 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 )
 
-// BenchmarkResolve is a location whose address was asked for before, in this or
-// another process of the image: the common case once a program runs.
+// BenchmarkResolve resolves a location whose address is known, from this or another
+// process of the image, which is the common case.
 func BenchmarkResolve(b *testing.B) {
 	s, m, pcs := benchmarkProgram(b)
 	locations := make([]samples.Location, len(pcs))
@@ -44,9 +44,8 @@ func BenchmarkResolve(b *testing.B) {
 	}
 }
 
-// BenchmarkLookup is an address that was not asked for before, with function,
-// file, line and inlined calls, beside what debug/gosym takes for function,
-// file and line with the whole table in memory.
+// BenchmarkLookup finds function, file, line and inlined calls of a new address. The
+// baseline is debug/gosym, which has the whole table in memory, without inlined calls.
 func BenchmarkLookup(b *testing.B) {
 	path := goCommand(b)
 	o, table := openObject(b, path), gosymTable(b, path)
@@ -71,7 +70,7 @@ func BenchmarkLookup(b *testing.B) {
 	})
 }
 
-// BenchmarkOpen is the first sight of a large Go program, beside debug/gosym.
+// BenchmarkOpen opens a large Go program. The baseline is debug/gosym.
 func BenchmarkOpen(b *testing.B) {
 	path := goCommand(b)
 	b.Run("symbolizer", func(b *testing.B) {
@@ -95,7 +94,7 @@ func BenchmarkOpen(b *testing.B) {
 	})
 }
 
-// nativeLibrary is the largest of the libraries that are usually there.
+// nativeLibrary returns the largest of some common libraries.
 func nativeLibrary(b *testing.B) string {
 	var largest string
 	var size int64
@@ -130,8 +129,8 @@ func elfSymbols(b *testing.B, path string) []elf.Symbol {
 	return append(symbols, dynamic...)
 }
 
-// BenchmarkNativeOpen is the first sight of a large native file, beside
-// debug/elf, which reads all its names.
+// BenchmarkNativeOpen opens a large native file. The baseline is debug/elf, which reads
+// all names.
 func BenchmarkNativeOpen(b *testing.B) {
 	path := nativeLibrary(b)
 	b.Run("symbolizer", func(b *testing.B) {
@@ -156,8 +155,8 @@ func BenchmarkNativeOpen(b *testing.B) {
 	})
 }
 
-// BenchmarkNativeLookup is an address that was not asked for before, beside a
-// search through the symbols of debug/elf, and addr2line.
+// BenchmarkNativeLookup finds the function of a new address. The baselines are a search
+// in the symbols of debug/elf, and addr2line.
 func BenchmarkNativeLookup(b *testing.B) {
 	path := nativeLibrary(b)
 	symbols := elfSymbols(b, path)
@@ -211,9 +210,9 @@ func BenchmarkNativeLookup(b *testing.B) {
 	})
 }
 
-// BenchmarkMiniDebugInfo is the decompression of what a large program has.
+// BenchmarkMiniDebugInfo decompresses as much as a large program has.
 func BenchmarkMiniDebugInfo(b *testing.B) {
-	content, err := os.ReadFile(goCommand(b)) // as well as anything
+	content, err := os.ReadFile(goCommand(b)) // any content will do
 	require.NoError(b, err)
 	content = content[:4<<20]
 	packed := compressed(b, xz.WriterConfig{}, content)
@@ -226,7 +225,7 @@ func BenchmarkMiniDebugInfo(b *testing.B) {
 	}
 }
 
-// BenchmarkTrack is what a new mapping costs the reader of the rings.
+// BenchmarkTrack is the cost of a new mapping for the reader of the rings.
 func BenchmarkTrack(b *testing.B) {
 	s, m, _ := benchmarkProgram(b)
 	b.ReportAllocs()

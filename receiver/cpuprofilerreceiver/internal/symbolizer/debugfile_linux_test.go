@@ -32,7 +32,7 @@ func tool(t testing.TB, name string, args ...string) {
 	require.NoError(t, err, "%s", out)
 }
 
-// strippedProgram is a program, and what it was before it was stripped.
+// strippedProgram is a program, stripped and before that.
 type strippedProgram struct{ whole, debug, stripped string }
 
 func stripped(t testing.TB, flags ...string) strippedProgram {
@@ -45,7 +45,7 @@ func stripped(t testing.TB, flags ...string) strippedProgram {
 	return p
 }
 
-// processWith is a host whose process has mapped a program.
+// processWith returns a host whose process has mapped a program.
 func processWith(t testing.TB, program, at string) (host, *samples.Mapping) {
 	t.Helper()
 	h := newHost(t)
@@ -58,7 +58,7 @@ func processWith(t testing.TB, program, at string) (host, *samples.Mapping) {
 	return h, m
 }
 
-// install puts a file where the process sees it under one of its debug paths.
+// install writes a file to a path in the process's root.
 func (h host) install(t testing.TB, from, to string) {
 	t.Helper()
 	content, err := os.ReadFile(from)
@@ -74,10 +74,10 @@ func buildIDOf(t testing.TB, program string) string {
 	return o.buildID
 }
 
-// hiddenFunction resolves the one function that only .symtab knows.
+// hiddenFunction resolves the function that only .symtab has.
 func hiddenFunction(t testing.TB, s *Symbolizer, p strippedProgram, m *samples.Mapping) []samples.Line {
 	t.Helper()
-	// What is exported has its name in any case.
+	// Exported functions have their names in any case.
 	l := leaf(m, addressOf(t, p.whole, m, "exported")+1)
 	s.Resolve(0, l)
 	require.Equal(t, []samples.Line{{Function: "exported"}}, l.Lines)
@@ -100,7 +100,7 @@ func TestSeparateDebugFiles(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, content, 0o644))
 		return path
 	}
-	// Where the program is, and what its .gnu_debuglink says.
+	// The program's directory, and its .gnu_debuglink.
 	const at, name = "/opt/app/program", "program.debug"
 	tests := map[string]struct {
 		id      string
@@ -186,8 +186,7 @@ func TestRealProcessWithASeparateDebugFile(t *testing.T) {
 	}
 }
 
-// withMiniDebugInfo adds the symbols to the stripped program as distributions
-// do.
+// withMiniDebugInfo adds the symbols to the stripped program, as distributions do.
 func withMiniDebugInfo(t testing.TB, p strippedProgram, compress func([]byte) []byte) {
 	t.Helper()
 	mini := filepath.Join(t.TempDir(), "mini")
@@ -264,8 +263,8 @@ func TestUnXZ(t *testing.T) {
 	}
 }
 
-// A dictionary of 4 GiB is asked for and not had.
-func TestUnXZTakesNoMoreMemoryThanItMay(t *testing.T) {
+// The file requests a dictionary of 4 GiB.
+func TestUnXZBoundsItsMemory(t *testing.T) {
 	b := compressed(t, xz.WriterConfig{}, []byte("small"))
 	header := b[xzHeaderSize:]
 	size := (int(header[0]) + 1) * 4
@@ -290,7 +289,7 @@ func FuzzUnXZ(f *testing.F) {
 	f.Add([]byte(xzMagic))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		const limit = 64 << 10
-		// The checksums of headers would keep most changes out.
+		// Most changes would fail the checksums of headers.
 		if len(b) > xzHeaderSize+4 {
 			binary.LittleEndian.PutUint32(b[8:], crc32.ChecksumIEEE(b[6:8]))
 			if size := (int(b[xzHeaderSize]) + 1) * 4; xzHeaderSize+size <= len(b) {
@@ -332,8 +331,8 @@ func TestDebugLink(t *testing.T) {
 	}
 }
 
-// syntheticSymbols is an ELF file with a symbol table and nothing else, as a
-// file with the symbols of another one is.
+// syntheticSymbols returns an ELF file with a symbol table alone, as a separate debug
+// file is.
 func syntheticSymbols(names ...string) []byte {
 	le := binary.LittleEndian
 	symbols, strings := make([]byte, symbolSize), []byte{0}
@@ -364,8 +363,8 @@ func syntheticSymbols(names ...string) []byte {
 	return append(out, headers...)
 }
 
-// FuzzSeparateSymbols reads another file's symbols for a program, held open and
-// held in memory.
+// FuzzSeparateSymbols reads another file's symbols for a program, from an open file and
+// from memory.
 func FuzzSeparateSymbols(f *testing.F) {
 	program, err := elffile.Parse(bytes.NewReader(goprogramtest.Program(120)), int64(len(goprogramtest.Program(120))))
 	require.NoError(f, err)

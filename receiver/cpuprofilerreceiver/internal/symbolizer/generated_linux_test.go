@@ -22,7 +22,7 @@ import (
 
 const innermostPID = 17 // of the process of a jitHost, in its own pid namespace
 
-// jitHost is a host whose process generates code.
+// jitHost is a host with a process that generates code.
 type jitHost struct {
 	host
 	clock *testClock
@@ -40,7 +40,7 @@ func newJITHost(t testing.TB, cfg Config) *jitHost {
 	return h
 }
 
-// identify gives a process a status file.
+// identify writes the status file of a process.
 func (h *jitHost) identify(t testing.TB, pid, uid int) {
 	t.Helper()
 	dir := filepath.Join(h.root, "proc", strconv.Itoa(pid))
@@ -49,7 +49,7 @@ func (h *jitHost) identify(t testing.TB, pid, uid int) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "status"), []byte(status), 0o644))
 }
 
-// starts gives a process a stat file: it was started that long ago.
+// starts writes the stat file of a process that started that long ago.
 func (h *jitHost) starts(t testing.TB, pid int, ago time.Duration) {
 	t.Helper()
 	ticks := procfs.Now() - uint64(ago/procfs.Tick)
@@ -75,7 +75,7 @@ func (h *jitHost) appendMap(t testing.TB, content string) {
 	require.NoError(t, f.Close())
 }
 
-// at is the name of the code at an address, as of the next batch.
+// at returns the name of the code at an address, in the next batch.
 func (h *jitHost) at(pc uint64) string {
 	h.clock.advance(retryMapInterval)
 	l := &samples.Location{Address: pc, Leaf: true}
@@ -86,7 +86,7 @@ func (h *jitHost) at(pc uint64) string {
 	return l.Lines[0].Function
 }
 
-func TestGeneratedCodeHasTheNamesOfTheMap(t *testing.T) {
+func TestGeneratedCodeHasNamesOfItsMap(t *testing.T) {
 	h := newJITHost(t, Config{})
 	require.Empty(t, h.at(0x1000), "nothing is written yet")
 	require.Equal(t, uint64(1), h.s.Counters().Locations[NoFile])
@@ -100,7 +100,7 @@ func TestGeneratedCodeHasTheNamesOfTheMap(t *testing.T) {
 	require.Equal(t, "third", h.at(0x1080))
 	require.Empty(t, h.at(0x1000), "it made room for another one")
 
-	// What stands still is asked about again and counted once.
+	// An unchanged outcome is resolved again and counted once.
 	before := h.s.Counters()
 	for range 5 {
 		require.Equal(t, "third", h.at(0x1080))
@@ -119,7 +119,7 @@ func TestLocationsOfGeneratedCode(t *testing.T) {
 	require.Equal(t, []samples.Line{{Function: "f", SystemName: "py::f:/a.py", File: "/a.py"}}, l.Lines)
 	require.False(t, l.Resolved, "to be asked for again")
 
-	// Code in memory that has a name but no object file behind it.
+	// A named mapping without an object file.
 	h.write(t, "memfd:doublemapper", []byte(strings.Repeat("\xc3", 4096)))
 	m := h.mapping(t, "/memfd:doublemapper", filepath.Join(h.processRoot, "memfd:doublemapper"))
 	m.Start, m.Limit = 0x1000, 0x2000
@@ -134,7 +134,7 @@ func TestLocationsOfGeneratedCode(t *testing.T) {
 	}
 }
 
-func TestMapThatIsWrittenAnew(t *testing.T) {
+func TestRewrittenMapIsReadAgain(t *testing.T) {
 	tests := map[string]func(t *testing.T, h *jitHost){
 		"shorter": func(t *testing.T, h *jitHost) { h.writeMap(t, "1000 100 b\n") },
 		"longer":  func(t *testing.T, h *jitHost) { h.writeMap(t, "1000 100 b\n"+strings.Repeat("9000 1 x\n", 100)) },
@@ -157,7 +157,7 @@ func TestMapThatIsWrittenAnew(t *testing.T) {
 	}
 }
 
-func TestMapOfAnEndedProcessStaysWhileItIsOpen(t *testing.T) {
+func TestOpenMapOfAnEndedProcessIsKept(t *testing.T) {
 	h := newJITHost(t, Config{})
 	h.writeMap(t, "1000 100 a\n")
 	require.Equal(t, "a", h.at(0x1000))
@@ -172,7 +172,7 @@ func TestMapOfAnEndedProcessStaysWhileItIsOpen(t *testing.T) {
 	require.Zero(t, h.s.Counters().PerfMaps)
 }
 
-func TestMapsThatAreNotRead(t *testing.T) {
+func TestUntrustedMapsAreNotRead(t *testing.T) {
 	const line = "1000 100 name\n"
 	outside := func(t *testing.T, h *jitHost) string {
 		path := filepath.Join(h.root, "outside")
@@ -287,7 +287,7 @@ func TestUnusedMapsAreClosed(t *testing.T) {
 	require.Equal(t, "a", h.at(0x1000), "opened again")
 }
 
-func TestGeneratedCodeCostsNoMemoryOnceKnown(t *testing.T) {
+func TestKnownGeneratedCodeAllocatesNothing(t *testing.T) {
 	h := newJITHost(t, Config{})
 	h.writeMap(t, "1000 100 JS:*f /a.js:3:1\n")
 	l := &samples.Location{Address: 0x1010}
@@ -302,8 +302,8 @@ func TestRuntimeInMaps(t *testing.T) {
 	require.Equal(t, samples.FrameJVM, runtimeIn([]byte(maps+"7f04-7f05 r-xp 0 fe:00 2 /opt/my jdk/lib/server/libjvm.so\n")))
 }
 
-// BenchmarkGenerated is a location of generated code whose process has told of
-// it, which is looked up anew in each batch.
+// BenchmarkGenerated resolves a location of generated code in a perf map, as each batch
+// does.
 func BenchmarkGenerated(b *testing.B) {
 	h := newJITHost(b, Config{})
 	var lines strings.Builder
@@ -326,12 +326,12 @@ func BenchmarkGenerated(b *testing.B) {
 	}
 }
 
-// BenchmarkProcessThatIsGone is code that no file backs, in a process that has
-// ended before its stacks are named: the worst of many short ones.
-func BenchmarkProcessThatIsGone(b *testing.B) {
+// BenchmarkEndedProcess resolves code without a file, in a process that has ended: the
+// worst case with many short processes.
+func BenchmarkEndedProcess(b *testing.B) {
 	s := newSymbolizer(b, Config{})
 	b.ReportAllocs()
-	pid := 1 << 23 // more than any has
+	pid := 1 << 23 // above all pids
 	for b.Loop() {
 		pid++
 		s.Resolve(pid, &samples.Location{Address: 0x1000})

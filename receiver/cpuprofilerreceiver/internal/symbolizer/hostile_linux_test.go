@@ -24,8 +24,8 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram/goprogramtest"
 )
 
-// host is a tree that looks like a host's root with one process, whose root is
-// a directory of its own.
+// host is a directory that looks like a host's root with one process, which has its own
+// root.
 type host struct {
 	root, processRoot string
 	pid               int
@@ -44,8 +44,8 @@ func (h host) write(t testing.TB, path string, content []byte) {
 	require.NoError(t, os.WriteFile(filepath.Join(h.processRoot, path), content, 0o644))
 }
 
-// mapping is of the process's file at path; its inode is that of the file at
-// the host's path seen.
+// mapping returns a mapping of the process's file at path, with the inode of the host's
+// file at seen.
 func (h host) mapping(t testing.TB, path, seen string) *samples.Mapping {
 	t.Helper()
 	var st unix.Stat_t
@@ -56,7 +56,7 @@ func (h host) mapping(t testing.TB, path, seen string) *samples.Mapping {
 	}
 }
 
-func TestWhatIsNotTheMappedFileIsNotOpened(t *testing.T) {
+func TestOtherFilesThanTheMappedOneAreNotOpened(t *testing.T) {
 	tests := map[string]func(h host, outside string) (path, seen string, err error){
 		"fifo": func(h host, _ string) (string, string, error) {
 			seen := filepath.Join(h.processRoot, "program")
@@ -150,7 +150,7 @@ func TestFilesThatChange(t *testing.T) {
 	require.NoError(t, os.Truncate(path, 10))
 	next := goLocation(m)
 	next.Address += 32
-	s.Resolve(0, next) // another function, whose name was not read yet
+	s.Resolve(0, next) // another function, whose name is not known yet
 	require.True(t, next.Resolved)
 	require.Empty(t, next.Lines)
 	require.Equal(t, uint64(1), s.Counters().Locations[Invalid])
@@ -160,13 +160,12 @@ func TestFilesThatChange(t *testing.T) {
 	require.Equal(t, l.Lines, again.Lines, "what was known stays known")
 }
 
-// Whatever a file claims, reading it neither panics, nor takes memory that the
-// cache does not allow, nor time without bound.
-func TestFilesThatLie(t *testing.T) {
+// Whatever a file claims, reading it does not panic, and has bounds for memory and time.
+func TestReadingHostileFilesIsBounded(t *testing.T) {
 	goProgram, err := os.ReadFile(goCommand(t))
 	require.NoError(t, err)
 	le := binary.LittleEndian
-	// fields of each section header, each in turn set to each of these values
+	// Each of some fields of each section header is set to each of these values.
 	values := []uint64{0, 1, 1 << 31, 1<<32 - 1, 1 << 40, 1 << 63, 1<<64 - 1, uint64(len(goProgram)) - 1}
 	shoff := le.Uint64(goProgram[40:])
 	var before, after runtime.MemStats
@@ -203,7 +202,7 @@ func readHostile(file []byte) {
 	}
 }
 
-func TestSparseFileIsNotReadForever(t *testing.T) {
+func TestReadingASparseFileIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sparse")
 	file := goprogramtest.ELF(goprogramtest.Segment{Flags: 5, Data: make([]byte, 8)})
 	const huge = 1 << 42
@@ -233,7 +232,7 @@ func TestSparseFileIsNotReadForever(t *testing.T) {
 	o, err := newObject(r, huge, r)
 	require.NoError(t, err)
 	require.NotEmpty(t, o.f.Sections)
-	o.f.SetBudget(16 << 20) // sooner than by default
+	o.f.SetBudget(16 << 20) // less than by default, to save time
 	require.ErrorIs(t, o.index(1<<20), elffile.ErrBudget)
 }
 
@@ -272,7 +271,7 @@ func TestShortLivedProcessKeepsItsNames(t *testing.T) {
 	require.Equal(t, []samples.Line{{Function: "exported"}}, l.Lines)
 
 	late := leaf(mappingOf(t, maps, "libc.so"), mappingOf(t, maps, "libc.so").Start)
-	s.Resolve(0, late) // nobody opened it in time
+	s.Resolve(0, late) // it was not opened in time
 	require.True(t, late.Resolved)
 	require.Empty(t, late.Lines)
 	require.Equal(t, uint64(1), s.Counters().Locations[Unreadable])
@@ -313,16 +312,14 @@ func TestOneImageIsOpenOnce(t *testing.T) {
 	}
 	require.Equal(t, 1, s.Counters().Objects)
 
-	// A stripped copy has the same build id and is no substitute, nor the other
-	// way round.
+	// A stripped copy has the same build id, and each has an object of its own.
 	h.write(t, "other", append(content, 0))
 	other := h.mapping(t, "/other", filepath.Join(h.processRoot, "other"))
 	s.Resolve(0, leaf(other, addr))
 	require.Equal(t, 2, s.Counters().Objects)
 }
 
-// hostWith is a host with n programs of their own inodes and no build ids, each
-// with m its mapping.
+// hostWith returns a host with n programs without build ids, and their mappings.
 func hostWith(t *testing.T, n int) (host, []*samples.Mapping) {
 	h := newHost(t)
 	var maps []*samples.Mapping
@@ -334,7 +331,7 @@ func hostWith(t *testing.T, n int) (host, []*samples.Mapping) {
 	return h, maps
 }
 
-func TestCacheMakesRoomForWhatIsUsed(t *testing.T) {
+func TestCacheEvictsUnusedFiles(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"objects": {MaxObjects: 2},
 		"bytes":   {CacheBytes: 4 << 10},
@@ -355,7 +352,7 @@ func TestCacheMakesRoomForWhatIsUsed(t *testing.T) {
 			}
 			c := s.Counters()
 			require.Positive(t, c.Evictions)
-			// The first was used all the time and is still there.
+			// The first was used all the time and was not evicted.
 			require.Equal(t, uint64(len(maps)), c.Evictions+uint64(c.Objects))
 		})
 	}
@@ -383,7 +380,7 @@ func TestUnusedFilesAreClosed(t *testing.T) {
 	require.Len(t, l.Lines, 2, "opened again")
 }
 
-func TestFileThatWasReplacedUnderItsInode(t *testing.T) {
+func TestFileThatChangedUnderItsInodeIsReadAgain(t *testing.T) {
 	h, maps := hostWith(t, 1)
 	clock := &testClock{now: time.Unix(1_000_000, 0)}
 	s, err := prepare(Config{Root: h.root, Now: clock.Now})
@@ -436,7 +433,7 @@ func TestUnreadableFileIsTriedThroughAnotherProcess(t *testing.T) {
 	require.Len(t, l.Lines, 2, "it is the same file")
 }
 
-func TestResolveDoesNotWaitForeverForTheWorker(t *testing.T) {
+func TestResolveWaitsForABoundedTime(t *testing.T) {
 	h, maps := hostWith(t, 2)
 	require.NoError(t, os.WriteFile(filepath.Join(h.root, "proc/kallsyms"), []byte("ffffffff81000000 T _text\n"), 0o644))
 	clock := &testClock{now: time.Unix(1_000_000, 0)}
@@ -479,7 +476,7 @@ func TestFullQueueDropsAndCounts(t *testing.T) {
 	require.Len(t, l.Lines, 2)
 }
 
-func TestWhatNoFileBacks(t *testing.T) {
+func TestCodeWithoutAFileHasNoNames(t *testing.T) {
 	h := newHost(t)
 	h.write(t, "memfd:code", []byte(strings.Repeat("\xc3", 4096)))
 	script := h.mapping(t, "/memfd:code", filepath.Join(h.processRoot, "memfd:code"))
@@ -549,7 +546,7 @@ func TestLifecycle(t *testing.T) {
 	}
 }
 
-// Files come and go in the cache while addresses in them are looked up.
+// Files are opened and evicted while addresses in them are resolved.
 func TestTrackWhileResolving(t *testing.T) {
 	h, maps := hostWith(t, 20)
 	s := newSymbolizer(t, Config{Root: h.root, MaxObjects: 2})
@@ -575,8 +572,8 @@ func TestTrackWhileResolving(t *testing.T) {
 	require.Equal(t, uint64(pending), c.Locations[Pending])
 }
 
-// Containers' files are on overlayfs, which may know its layers' files by other
-// numbers than it shows.
+// Files of containers are on overlayfs, which may show other numbers than those of its
+// layers.
 func TestProgramOnOverlayfs(t *testing.T) {
 	program, err := os.ReadFile(build(t, nil, "gcc", "-O1", "-no-pie", "-o", "OUT", "testdata/native.c"))
 	require.NoError(t, err)
@@ -600,7 +597,7 @@ func TestProgramOnOverlayfs(t *testing.T) {
 	m := mappingOf(t, mappings(t, p.pid), path)
 	addr := addressOf(t, path, m, "exported")
 	split := *m
-	split.Limit += 4096 // as after a part of it was unmapped: not in map_files
+	split.Limit += 4096 // as after a part of it is unmapped: it is not in map_files
 	for _, m := range []*samples.Mapping{m, &split} {
 		l := leaf(m, addr)
 		newSymbolizer(t, Config{}).Resolve(0, l)

@@ -22,7 +22,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// nm lists functions as nm does: name by address.
+// nm returns the functions that nm lists, names by address.
 func nm(t testing.TB, path string, flags ...string) map[uint64][]string {
 	t.Helper()
 	out, err := exec.Command("nm", append(flags, path)...).Output()
@@ -40,7 +40,7 @@ func nm(t testing.TB, path string, flags ...string) map[uint64][]string {
 	return names
 }
 
-// addressOf is where a function of path is in the process.
+// addressOf returns the address of a function of path in the process.
 func addressOf(t testing.TB, path string, m *samples.Mapping, function string, flags ...string) uint64 {
 	t.Helper()
 	f, err := elf.Open(path)
@@ -85,7 +85,7 @@ func TestNativeFunctions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			flags := append([]string{"-O1", "-g0", "-Wl,--build-id=sha1", "-o", "OUT", "testdata/native.c"}, test.flags...)
 			path := build(t, nil, "gcc", flags...)
-			// The same program with its symbols tells where functions are.
+			// The same program with its symbols has the addresses.
 			reference := path
 			if test.unknown != nil {
 				unstripped := append([]string(nil), flags...)
@@ -120,8 +120,8 @@ func TestNativeFunctions(t *testing.T) {
 	}
 }
 
-// Every function that nm lists in the C library resolves to one of its names
-// there, at its first and at a later instruction.
+// Every function that nm lists in the C library resolves to one of its names, at its
+// first and at a later instruction.
 func TestSharedLibraryAgreesWithNM(t *testing.T) {
 	p := start(t, build(t, nil, "gcc", "-o", "OUT", "testdata/native.c"))
 	require.Equal(t, "ready", p.line(t))
@@ -195,7 +195,7 @@ func TestCWithinAGoProgramIsNative(t *testing.T) {
 	}
 }
 
-// goCommand is a large Go program that is there wherever tests are.
+// goCommand returns a large Go program that exists wherever tests run.
 func goCommand(t testing.TB) string {
 	t.Helper()
 	path, err := exec.LookPath("go")
@@ -268,7 +268,7 @@ func TestLargeGoProgramAgreesWithGosym(t *testing.T) {
 	t.Logf("%d functions in an index of %d bytes", len(table.Funcs), o.bytes())
 }
 
-func TestNamesOfKernelFunctionsAreThoseOfKallsyms(t *testing.T) {
+func TestKernelFunctionsHaveNamesOfKallsyms(t *testing.T) {
 	s := newSymbolizer(t, Config{})
 	if err := s.KernelSymbols(); err != nil {
 		hosttest.SkipUnprivileged(t, "%v", err)
@@ -301,7 +301,7 @@ func TestNamesOfKernelFunctionsAreThoseOfKallsyms(t *testing.T) {
 	require.NotEmpty(t, kernel.BuildID)
 
 	l := &samples.Location{Type: samples.FrameKernel, Address: 1 << 63}
-	s.Resolve(0, l) // without a mapping, and where no code is
+	s.Resolve(0, l) // without a mapping, at an address without code
 	require.Empty(t, l.Lines)
 	require.True(t, l.Resolved)
 	c := s.Counters()

@@ -42,8 +42,8 @@ func build(t testing.TB, env []string, name string, args ...string) string {
 	return out
 }
 
-// buildGo builds with the Go at hand, or the one that HOTPROFILE_TEST_GO names:
-// each release lays its tables out as it likes.
+// buildGo builds with the Go command, or the one that HOTPROFILE_TEST_GO names: each
+// release may have another layout of tables.
 func buildGo(t testing.TB, program string, flags ...string) string {
 	t.Helper()
 	compiler := cmp.Or(os.Getenv("HOTPROFILE_TEST_GO"), "go")
@@ -87,7 +87,7 @@ func (p *process) line(t testing.TB) string {
 	return strings.TrimSuffix(line, "\n")
 }
 
-// mappings are the executable mappings of a process.
+// mappings returns the executable mappings of a process.
 func mappings(t testing.TB, pid int) []*samples.Mapping {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
@@ -137,7 +137,7 @@ func newSymbolizer(t testing.TB, cfg Config) *Symbolizer {
 	return s
 }
 
-// eventually polls: what the kernel or the worker does takes its time.
+// eventually polls a condition.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
@@ -185,7 +185,7 @@ var goBuilds = map[string][]string{
 	"linked by the C linker, position independent and stripped": {"-buildmode=pie", "-ldflags=-s -w -linkmode=external"},
 }
 
-func TestGoFramesAreTheRuntimesOwn(t *testing.T) {
+func TestGoFramesAgreeWithTheRuntime(t *testing.T) {
 	for name, flags := range goBuilds {
 		t.Run(name, func(t *testing.T) {
 			p := start(t, buildGo(t, "testdata/frames/main.go", flags...))
@@ -195,8 +195,7 @@ func TestGoFramesAreTheRuntimesOwn(t *testing.T) {
 	}
 }
 
-// Each release that the module cache has a toolchain of, as GOTOOLCHAIN fetches
-// it.
+// The releases are those whose toolchain is in the module cache.
 func TestGoFramesOfOtherReleases(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds programs with each toolchain there is")

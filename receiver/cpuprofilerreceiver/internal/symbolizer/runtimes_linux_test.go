@@ -33,13 +33,12 @@ import (
 
 // running is a program that computes until the test ends.
 type running struct {
-	// pid is the program's here, which is not the command's where that only
-	// starts it.
+	// pid is that of the program, which the command may only start.
 	pid int
 }
 
-// run starts a command that computes until its standard input is closed, and
-// waits until it says that it does.
+// run starts a command that computes until its standard input is closed, and waits for
+// its first line.
 func run(t *testing.T, attr *syscall.SysProcAttr, name string, args ...string) running {
 	t.Helper()
 	cmd := exec.Command(name, args...)
@@ -77,7 +76,7 @@ func (f finder) Find(context.Context, bool) (attach.Finding, error) {
 	}, nil
 }
 
-// batches is a sink of one batch.
+// batches is a sink with one batch.
 type batches struct {
 	mu    sync.Mutex
 	batch *samples.Batch
@@ -100,13 +99,13 @@ func (b *batches) events() int {
 	return b.batch.Events()
 }
 
-// frameCount is in how many of the samples a function is.
+// frameCount is the number of samples that have a function.
 type frameCount map[samples.FrameType]map[string]int
 
 func (c frameCount) of(kind samples.FrameType, function string) int { return c[kind][function] }
 
-// sampleAndName samples a process until there are enough samples, and counts
-// in how many of them each function is, and the files and lines of these.
+// sampleAndName samples a process until there are enough samples. It returns how many
+// have each function, with its file and line.
 func sampleAndName(t *testing.T, pid int, before func()) (counts frameCount, lines map[string]samples.Line, total int) {
 	t.Helper()
 	if err := perfevent.Probe().Own; err != nil {
@@ -159,8 +158,8 @@ func sampleAndName(t *testing.T, pid int, before func()) (counts frameCount, lin
 	return counts, lines, total
 }
 
-// sampleCompiled is sampleAndName of a program that is interpreted at first, and
-// compiled at leisure where it runs often: until it is, three times at most.
+// sampleCompiled repeats sampleAndName, at most three times, until a program that is
+// interpreted at first is compiled.
 func sampleCompiled(t *testing.T, pid int, before func(), compiled func(c frameCount, total int) bool) (counts frameCount, lines map[string]samples.Line, total int) {
 	t.Helper()
 	for range 3 {
@@ -171,7 +170,7 @@ func sampleCompiled(t *testing.T, pid int, before func(), compiled func(c frameC
 	return counts, lines, total
 }
 
-// nodeCompiled says that it is so of busy.js.
+// nodeCompiled reports whether busy.js is compiled.
 func nodeCompiled(c frameCount, total int) bool {
 	return c.of(samples.FrameV8, "fib") > total/4 && c.of(samples.FrameV8, "total")+c.of(samples.FrameV8, "work") > total/4
 }
@@ -183,7 +182,7 @@ func program(t *testing.T, name string) string {
 	return path
 }
 
-// namespaces are a root and pids of its own for a program.
+// namespaces give a program its own root and pids.
 func namespaces(t *testing.T) *syscall.SysProcAttr {
 	t.Helper()
 	return &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
@@ -202,7 +201,7 @@ func TestNodeFunctions(t *testing.T) {
 
 func TestNodeInAPidNamespace(t *testing.T) {
 	node := find(t, "HOTPROFILE_TEST_NODE", "node")
-	// A shell of the first pid of the namespace keeps its own /tmp there.
+	// The namespace's first process is a shell with its own /tmp.
 	p := run(t, namespaces(t), "sh", "-c",
 		`exec 3<"$1" && mount --make-rprivate / && mount -t tmpfs tmpfs /tmp && mount -t proc proc /proc && cat <&3 >/tmp/busy.js && exec "$0" --perf-basic-prof /tmp/busy.js 0<&0`,
 		node, program(t, "busy.js"))
@@ -222,7 +221,7 @@ func TestPythonFunctions(t *testing.T) {
 	}
 	p := run(t, nil, python, "-X", "perf", program(t, "busy.py"))
 
-	// Whatever stacks reach, the code of each function has its name.
+	// The code of each function has its name, even where stacks are incomplete.
 	perfMap, err := os.ReadFile(fmt.Sprintf("/tmp/perf-%d.map", p.pid))
 	require.NoError(t, err)
 	symbols, err := symbolizer.New(symbolizer.Config{})
@@ -264,7 +263,7 @@ func TestPythonFunctions(t *testing.T) {
 
 func TestJavaMethods(t *testing.T) {
 	java, jcmd := find(t, "HOTPROFILE_TEST_JAVA", "java"), find(t, "HOTPROFILE_TEST_JCMD", "jcmd")
-	// Without a compiler at hand, java compiles the one file itself.
+	// The java command compiles the file itself.
 	p := run(t, nil, java, "-XX:+PreserveFramePointer", program(t, "Busy.java"))
 	methods := func(c frameCount) int {
 		return c.of(samples.FrameJVM, "Busy.fib") + c.of(samples.FrameJVM, "Busy.total") + c.of(samples.FrameJVM, "Busy.main")
@@ -280,8 +279,7 @@ func TestJavaMethods(t *testing.T) {
 	require.Equal(t, "int Busy.fib(int)", lines["Busy.fib"].SystemName)
 }
 
-// find returns the program that the variable names, or the first of names that
-// runs.
+// find returns the program that the variable names, or the first of names that runs.
 func find(t *testing.T, variable string, names ...string) string {
 	t.Helper()
 	if path := os.Getenv(variable); path != "" {

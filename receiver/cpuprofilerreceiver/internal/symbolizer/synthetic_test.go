@@ -27,7 +27,7 @@ func indexed(t testing.TB, file []byte) *object {
 func TestLayoutsOfGoTables(t *testing.T) {
 	for _, version := range []int{118, 120} {
 		first, inner, last := int64(9), int64(19), int64(29)
-		if version < 120 { // which did not record them
+		if version < 120 { // they are not recorded
 			first, inner, last = 0, 0, 0
 		}
 		o := indexed(t, goprogramtest.Program(version))
@@ -54,9 +54,9 @@ func TestGoTablesWithoutAModuleHaveNoInlinedCalls(t *testing.T) {
 	binary.LittleEndian.PutUint64(file[len(file)-goprogramtest.ModuleSize:], 0)
 	o, err := newObject(bytes.NewReader(file), int64(len(file)), nil)
 	require.NoError(t, err)
-	require.ErrorContains(t, o.index(1<<20), "moduledata", "nothing says where the text starts")
+	require.ErrorContains(t, o.index(1<<20), "moduledata", "the start of the text is unknown")
 
-	// Until Go 1.25 the header said so.
+	// Until Go 1.25 the header has it.
 	pclntab := bytes.Index(file, []byte{0xf1, 0xff, 0xff, 0xff})
 	binary.LittleEndian.PutUint64(file[pclntab+24:], goprogramtest.Text)
 	a, err := indexed(t, file).lookup(goprogramtest.Text + 8)

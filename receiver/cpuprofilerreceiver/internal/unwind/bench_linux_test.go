@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Unwinding real samples, beside following frame pointers in the same copies.
-// Every program's stacks are those of its threads at work.
+// BenchmarkUnwind unwinds real samples. The baseline follows frame pointers in the same
+// copies.
 func BenchmarkUnwind(b *testing.B) {
 	for name, start := range map[string]func(b *testing.B) int{
 		"c": func(b *testing.B) int {
@@ -46,7 +46,7 @@ func BenchmarkUnwind(b *testing.B) {
 				}
 				report(b, frames)
 			})
-			// What it costs beside either: taking a copy out of the ring.
+			// Both need a copy out of the ring.
 			b.Run("by=copying_16KiB", func(b *testing.B) {
 				b.ReportAllocs()
 				to := make([]byte, stackBytes)
@@ -75,7 +75,7 @@ func byFramePointers(in *Input) int {
 	return n
 }
 
-// Making the table of a file, beside reading the file.
+// BenchmarkNewTable makes the table of a file. The baseline reads the file.
 func BenchmarkNewTable(b *testing.B) {
 	for name, path := range map[string]string{
 		"libc": "/lib/x86_64-linux-gnu/libc.so.6", "libcrypto": "/lib/x86_64-linux-gnu/libcrypto.so.3", "python": "/usr/bin/python3",

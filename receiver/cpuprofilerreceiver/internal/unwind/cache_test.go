@@ -20,13 +20,13 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// object assembles an x86-64 object file: its code, .eh_frame at sectionAt, and
-// sections if asked for, else only the index that the dynamic linker uses.
+// object assembles an x86-64 object file: code, .eh_frame at sectionAt, .eh_frame_hdr,
+// and section headers where sections is true.
 func object(frames []byte, buildID string, sections bool) []byte {
 	const (
 		ehdr, phdr, shdr = 64, 56, 64
 		headers          = 512
-		codeOff          = 4096 // beyond the end: nobody reads code
+		codeOff          = 4096 // beyond the end: code is not read
 	)
 	le := binary.LittleEndian
 	index := uint64(headers) // .eh_frame_hdr, 8 bytes, after .eh_frame
@@ -119,13 +119,13 @@ func TestTableOfAFileWithAndWithoutSections(t *testing.T) {
 	require.EqualValues(t, codeAt+300, addr)
 }
 
-func TestProgramThatSaysNothingOfItsCodeHasAnEntry(t *testing.T) {
+func TestProgramWithoutFramesHasAnEntry(t *testing.T) {
 	table := newTable(t, object(nil, "0123", true))
 	require.EqualValues(t, flagRoot, table.at(codeAt).flags)
 	require.Zero(t, table.at(codeAt+64).flags)
 }
 
-func TestFilesThatAreNoPrograms(t *testing.T) {
+func TestInvalidFilesAreRejected(t *testing.T) {
 	good := object(oneFunction(), "0123", true)
 	change := func(fn func(b []byte)) []byte {
 		b := slices.Clone(good)
@@ -156,7 +156,7 @@ func TestFilesThatAreNoPrograms(t *testing.T) {
 	}
 }
 
-// endless is a sparse file of any size: it costs nothing to whoever makes it.
+// endless is a sparse file of any size.
 type endless struct {
 	head []byte
 	read int64
@@ -171,7 +171,7 @@ func (e *endless) ReadAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-func TestWhatAFileClaimsIsNotRead(t *testing.T) {
+func TestReadingIsBoundedWhateverAFileClaims(t *testing.T) {
 	le := binary.LittleEndian
 	good := object(oneFunction(), "0123", true)
 	sectionsAt := le.Uint64(good[40:])
@@ -194,7 +194,7 @@ func TestWhatAFileClaimsIsNotRead(t *testing.T) {
 	}
 }
 
-// FuzzNewTable reads any file.
+// FuzzNewTable reads arbitrary files.
 func FuzzNewTable(f *testing.F) {
 	f.Add(object(oneFunction(), "0123", true))
 	f.Add(object(oneFunction(), "0123", false))
@@ -242,7 +242,7 @@ func (f *files) write(name string, b []byte) *samples.Mapping {
 	return &samples.Mapping{Path: path, Inode: hash, Start: codeAt, Limit: codeAt + codeSize, FileOffset: 4096}
 }
 
-// serve does what the worker would do now.
+// serve does what the worker does.
 func (f *files) serve() {
 	f.cache.clock.Store(uint32(f.now.Sub(f.cache.began) / time.Second))
 	for len(f.cache.queue) > 0 {
@@ -250,7 +250,7 @@ func (f *files) serve() {
 	}
 }
 
-func TestFileIsReadWhenItIsFirstNeeded(t *testing.T) {
+func TestFileIsReadWhenFirstNeeded(t *testing.T) {
 	f := newFiles(t, 0, 0)
 	m := f.write("program", object(oneFunction(), "0123", true))
 	table, ok := f.cache.Lookup(m)
@@ -286,7 +286,7 @@ func TestFilesOfOneBuildShareATable(t *testing.T) {
 	require.Equal(t, 2, stats.Tables)
 }
 
-func TestUnreadableFileIsTriedAgainLater(t *testing.T) {
+func TestUnreadableFileIsRetried(t *testing.T) {
 	f := newFiles(t, 0, 0)
 	m := &samples.Mapping{Path: filepath.Join(f.dir, "later"), Inode: 1}
 	f.cache.Lookup(m)
@@ -330,7 +330,7 @@ func TestFileThatChangesIsReadAgain(t *testing.T) {
 	require.NotNil(t, check(), "others may still run it")
 }
 
-func TestCacheForgetsWhatWasNotUsedForLongest(t *testing.T) {
+func TestCacheEvictsTheLeastRecentlyUsed(t *testing.T) {
 	for name, c := range map[string]struct {
 		maxBytes func(one int64) int64
 		maxFiles int
@@ -363,7 +363,7 @@ func TestCacheForgetsWhatWasNotUsedForLongest(t *testing.T) {
 	}
 }
 
-func TestFullQueueDropsAndAsksAgain(t *testing.T) {
+func TestFullQueueDropsAndRetries(t *testing.T) {
 	f := newFiles(t, 0, 0)
 	for i := range queueLength {
 		f.cache.Lookup(&samples.Mapping{Path: "/no such file", Inode: uint64(i + 1)})

@@ -17,7 +17,7 @@ type assembler struct{ b []byte }
 
 const sectionAt = codeAt + codeSize
 
-// entry appends an entry with what is after its length, padded.
+// entry appends an entry with a body, padded.
 func (a *assembler) entry(body []byte) (at int) {
 	at = len(a.b)
 	for len(body)%8 != 4 {
@@ -28,8 +28,8 @@ func (a *assembler) entry(body []byte) (at int) {
 	return at
 }
 
-// cie appends a common information entry whose pointers are relative, as
-// compilers for x86-64 make them: the frame begins at rsp+8.
+// cie appends a common information entry with relative pointers, as compilers for x86-64
+// do: the frame begins at rsp+8.
 func (a *assembler) cie(augmentation string, data ...byte) int {
 	return a.cieOf(16, augmentation, data, 0x0c, 7, 8, 0x90, 1)
 }
@@ -64,7 +64,7 @@ func read(t testing.TB, machine elf.Machine, section []byte, entry uint64) (*Tab
 	return b.finish(), f, err
 }
 
-// block is an expression as an operand.
+// block returns an expression as an operand.
 func block(ops ...byte) []byte { return append([]byte{byte(len(ops))}, ops...) }
 
 func TestCallFrameInstructions(t *testing.T) {
@@ -193,7 +193,7 @@ func TestAArch64KeepsTheReturnAddressInARegister(t *testing.T) {
 	}
 }
 
-func TestProgramsBeginWhereTheirHeaderSays(t *testing.T) {
+func TestEntryOfTheHeaderIsARoot(t *testing.T) {
 	var a assembler
 	cie := a.cie("zR", 0x1b)
 	a.fde(cie, codeAt, 100)
@@ -205,7 +205,7 @@ func TestProgramsBeginWhereTheirHeaderSays(t *testing.T) {
 	require.EqualValues(t, flagRoot, table.at(codeAt+199).flags)
 }
 
-func TestEntriesOfManyKinds(t *testing.T) {
+func TestKindsOfEntries(t *testing.T) {
 	var a assembler
 	plain := a.cieOf(16, "", nil, 0x0c, 7, 8, 0x90, 1) // absolute addresses of 8 bytes
 	at := len(a.b) + 4
@@ -279,7 +279,7 @@ func TestFramePointersAreCountedAfterThePrologue(t *testing.T) {
 	}
 }
 
-// FuzzFrames reads any section: within the bounds, whatever it says.
+// FuzzFrames reads arbitrary sections, within the bounds.
 func FuzzFrames(f *testing.F) {
 	var a assembler
 	cie := a.cie("zPLRS", 0x9b, 1, 2, 3, 4, 0x1b, 0x1b)
@@ -301,7 +301,7 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// FuzzUnwind walks any stack by any rules.
+// FuzzUnwind unwinds arbitrary stacks by arbitrary rules.
 func FuzzUnwind(f *testing.F) {
 	var a assembler
 	cie := a.cie("zR", 0x1b)

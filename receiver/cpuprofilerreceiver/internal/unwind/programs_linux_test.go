@@ -59,7 +59,7 @@ func run(t testing.TB, name string, args ...string) int {
 	return cmd.Process.Pid
 }
 
-// memory is what is mapped into a process.
+// memory is the mappings of a process.
 type memory []*samples.Mapping
 
 func (m *memory) Mapping(address uint64) *samples.Mapping {
@@ -95,7 +95,7 @@ func memoryOf(t testing.TB, pid int) *memory {
 	return &out
 }
 
-// newTestCache reads the files of this host.
+// newTestCache returns a cache of this host's files.
 func newTestCache(t testing.TB, change ...func(*Config)) *Cache {
 	t.Helper()
 	cfg := Config{
@@ -111,7 +111,7 @@ func newTestCache(t testing.TB, change ...func(*Config)) *Cache {
 	return c
 }
 
-// ready waits until all that is mapped has been read.
+// ready waits until all mapped files are read.
 func ready(t testing.TB, c *Cache, m *memory) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -124,7 +124,7 @@ func ready(t testing.TB, c *Cache, m *memory) {
 	}, 30*time.Second, 5*time.Millisecond)
 }
 
-// stack is a sample, copied out of its ring.
+// stack is a copy of a sample.
 type stack struct {
 	Input
 	tid int
@@ -235,7 +235,7 @@ func summary(ends [Ends]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// describe shows a stack as file offsets.
+// describe returns a stack as file offsets.
 func describe(m *memory, pcs []uint64, end End) string {
 	var out []string
 	for _, pc := range pcs {
@@ -248,8 +248,8 @@ func describe(m *memory, pcs []uint64, end End) string {
 	return fmt.Sprintf("%s: %s", end, strings.Join(out, " "))
 }
 
-// Where the kernel can unwind too, through code with frame pointers alone, both
-// must find the same.
+// Through code with frame pointers alone the kernel can unwind too, and both must find
+// the same.
 func TestUnwindingAgreesWithFramePointers(t *testing.T) {
 	for name, start := range map[string]func(t *testing.T) int{
 		"C": func(t *testing.T) int {
@@ -278,8 +278,7 @@ func TestUnwindingAgreesWithFramePointers(t *testing.T) {
 				hasFrame := leafHasFrame(u, &in, m)
 				pcs, _ := u.Unwind(&in, m)
 				if len(pcs) > 1 && !hasFrame {
-					// The frame pointer is the caller's, so that the kernel skips to
-					// the caller's caller.
+					// The frame pointer is the caller's, so the kernel skips the caller.
 					if t := tableAt(cache, m, pcs[1]); t == nil || !t.FramePointers() {
 						continue
 					}
@@ -316,8 +315,7 @@ func tableAt(c *Cache, m *memory, address uint64) *Table {
 	return table
 }
 
-// leafHasFrame says whether the function that was interrupted has set up its
-// frame pointer.
+// leafHasFrame reports whether the interrupted function has set up its frame pointer.
 func leafHasFrame(u *Unwinder, in *Input, m *memory) bool {
 	u.mapping = nil
 	w := walk{pc: in.Registers.PC, exact: true}
@@ -332,12 +330,11 @@ func leafHasFrame(u *Unwinder, in *Input, m *memory) bool {
 	}
 }
 
-// tablesShowFramePointers is whether compilers of C have their tables count from the
-// frame pointer where there is one. For arm64 they count from the stack pointer all
-// the same.
+// tablesShowFramePointers reports whether the tables of C compilers refer to the frame
+// pointer where there is one. For arm64 they refer to the stack pointer.
 const tablesShowFramePointers = runtime.GOARCH == "amd64"
 
-func TestWhetherCodeHasFramePointersIsSeen(t *testing.T) {
+func TestFramePointersOfRealPrograms(t *testing.T) {
 	for name, c := range map[string]struct {
 		path func(t *testing.T) string
 		want bool

@@ -20,9 +20,9 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
 )
 
-// TestRootsOfStrippedProgramsAreKnown has the kernel unwind a program without a
-// single symbol: its stacks end in its entry and in what starts its thread, and no
-// other frame is taken for such.
+// TestRootsOfStrippedProgramsAreKnown unwinds a program without symbols by frame
+// pointers: its stacks end in its entry and in the function that starts its thread, and
+// no other frame is a root.
 func TestRootsOfStrippedProgramsAreKnown(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("the program has assembly of amd64")
@@ -52,12 +52,12 @@ func TestRootsOfStrippedProgramsAreKnown(t *testing.T) {
 	require.Less(t, roots.Stats().Bytes, int64(2048))
 }
 
-// TestRootsOfTheCLibraryAreKnown reads the C library of this machine as if it were
-// stripped: where it starts threads is among its roots, and little else is.
+// TestRootsOfTheCLibraryAreKnown reads this machine's C library without its symbols: its
+// function that starts threads is a root, and few others are.
 func TestRootsOfTheCLibraryAreKnown(t *testing.T) {
 	pid := run(t, "sleep", "60")
 	var mapped *memory
-	require.Eventually(t, func() bool { // once all is loaded, it sleeps
+	require.Eventually(t, func() bool { // it sleeps once all is loaded
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		mapped = memoryOf(t, pid)
 		return err == nil && bytes.Contains(text, []byte(") S "))

@@ -12,7 +12,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// process is one file, of two mappings, that is not read yet.
+// process has one unread file with two mappings.
 type process struct {
 	only
 	asked []*samples.Mapping
@@ -27,7 +27,7 @@ func (p *process) Lookup(m *samples.Mapping) (*Table, bool) {
 	return p.table, p.table != nil
 }
 
-func TestSampleTakesTheStackOfItsCopy(t *testing.T) {
+func TestSampleHasTheStackOfItsCopy(t *testing.T) {
 	p := &process{only: *onlyOf(tableOf(t, root, frameless))}
 	s := perfevent.Sample{
 		User:         []uint64{functionAt(1), 1},
@@ -45,7 +45,7 @@ func TestSampleTakesTheStackOfItsCopy(t *testing.T) {
 	require.True(t, s.Truncated)
 }
 
-func TestFirstSampleOfAProcessAsksForAllItsFiles(t *testing.T) {
+func TestFirstSampleOfAProcessRequestsAllItsFiles(t *testing.T) {
 	p := &process{only: *onlyOf(nil)}
 	s := perfevent.Sample{Registers: perfevent.Registers{PC: codeAt, SP: stackAt}}
 	require.Equal(t, Unready, NewUnwinder(p).Sample(&s, p))

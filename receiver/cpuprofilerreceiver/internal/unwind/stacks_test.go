@@ -12,8 +12,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// programProcess is a process of two files, whose tables are read when they are asked
-// for a second time.
+// programProcess is a process of two files, whose tables are ready at the second
+// lookup.
 type programProcess struct {
 	executable, libc *samples.Mapping
 	tables           map[*samples.Mapping]*Table
@@ -58,7 +58,8 @@ func (p *programProcess) Lookup(m *samples.Mapping) (*Table, bool) {
 	return p.tables[m], true
 }
 
-// newProgram has an executable and a C library that keep frame pointers or not.
+// newProgram returns a process whose executable and C library keep frame pointers or
+// not.
 func newProgram(executable, libc bool) *programProcess {
 	table := func(with bool) *Table {
 		if with {
@@ -105,7 +106,7 @@ func TestStacksAreCopiedWhereAProgramKeepsNoFramePointers(t *testing.T) {
 	}
 }
 
-func TestProgramIsLookedAtOnceAndAgainWhenItIsAnother(t *testing.T) {
+func TestProgramIsCheckedOnceUntilItChanges(t *testing.T) {
 	p := newProgram(true, true)
 	s := NewStacks(StacksConfig{Mode: CopiesWhereNeeded, Bytes: 1024, Tables: p})
 	s.Prepare(p)
@@ -137,7 +138,7 @@ func TestStackThatReachesItsEntryIsWhole(t *testing.T) {
 	require.Equal(t, []int{1, 1}, []int{p.whole, p.other})
 }
 
-func TestStackEndsWhereFramePointersLeadAstray(t *testing.T) {
+func TestStackEndsAtInvalidFramePointers(t *testing.T) {
 	const code = 0x401000
 	for name, test := range map[string]struct{ user, want []uint64 }{
 		"whole":             {[]uint64{code, code + 4}, []uint64{code, code + 4}},

@@ -13,14 +13,14 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// Code of the tests below lies at codeAt, in memory as in the file.
+// The code of these tests is at codeAt, in memory as in the file.
 const (
 	codeAt   = 0x400000
 	codeSize = 0x10000
 	stackAt  = 0x7ffc_0000_1000
 )
 
-// tableOf makes a table of functions of 256 bytes each, with one rule each.
+// tableOf returns a table of functions of 256 bytes and one rule each.
 func tableOf(t testing.TB, rules ...rule) *Table {
 	t.Helper()
 	b := newTableBuilder([]segment{{0, codeAt, codeSize}}, 1<<20)
@@ -34,7 +34,7 @@ func tableOf(t testing.TB, rules ...rule) *Table {
 
 func functionAt(i int) uint64 { return codeAt + uint64(i)*256 }
 
-// only is one file that is mapped; the rest of memory is not.
+// only is a process with one mapping.
 type only struct {
 	mapping *samples.Mapping
 	table   *Table
@@ -252,7 +252,7 @@ func TestStacksAreWalkedToTheirEnd(t *testing.T) {
 
 const functionAt0 = codeAt
 
-func TestStackOfAFileThatIsNotReadYetIsUnready(t *testing.T) {
+func TestStackThroughAnUnreadFileIsUnready(t *testing.T) {
 	o := onlyOf(nil)
 	o.unready = true
 	in := Input{Registers: Registers{PC: codeAt, SP: stackAt, FP: 1}, Stack: words(0, 0)}
@@ -273,7 +273,7 @@ func TestStacksEndAtTheDepthLimit(t *testing.T) {
 	require.Equal(t, Deep, end)
 }
 
-func TestStacksThatStandStillEnd(t *testing.T) {
+func TestStacksWithoutProgressEnd(t *testing.T) {
 	still := rule{cfa: cfaSP, ra: locSP}                                  // a frame of no size
 	back := rule{cfa: cfaSP, cfaOff: -16, ra: locSP}                      // one that goes down
 	jump := rule{cfa: cfaSPDeref, ra: locSP, raOff: 8, flags: flagSignal} // back to where it was
@@ -295,11 +295,11 @@ func TestRootIsKnownByItsTable(t *testing.T) {
 	require.False(t, u.Root(12, o))
 }
 
-func TestTableFindsTheRuleOfEveryAddress(t *testing.T) {
+func TestTableHasTheRuleOfEveryAddress(t *testing.T) {
 	b := newTableBuilder([]segment{{0x1000, codeAt, codeSize}}, 1<<20)
 	rules := []rule{{cfa: cfaSP, cfaOff: 8}, {cfa: cfaSP, cfaOff: 16}, {cfa: cfaFP, cfaOff: 16}}
 	want := make(map[uint64]rule) // by address
-	// Functions of growing sizes, in falling order, some with gaps between them.
+	// Functions of increasing size, in descending order, some with gaps between them.
 	for end, i := uint64(codeAt+codeSize), 1; ; i++ {
 		size := uint64(i*7%53 + 3)
 		start := end - size
@@ -331,7 +331,7 @@ func TestTableFindsTheRuleOfEveryAddress(t *testing.T) {
 	require.LessOrEqual(t, table.Bytes(), int64(len(table.pcs))*9+1024)
 }
 
-func TestTableKeepsItsBound(t *testing.T) {
+func TestTableIsBounded(t *testing.T) {
 	const limit = 4096
 	b := newTableBuilder([]segment{{0, codeAt, 1 << 30}}, limit)
 	n := 0
@@ -341,7 +341,7 @@ func TestTableKeepsItsBound(t *testing.T) {
 	table := b.finish()
 	require.True(t, table.incomplete)
 	require.Less(t, n, limit/6)
-	require.Less(t, table.Bytes(), int64(8*limit)) // a rule for each row, which no program has
+	require.Less(t, table.Bytes(), int64(8*limit)) // each row has its own rule, unlike in programs
 }
 
 func TestRulesAreBounded(t *testing.T) {

@@ -72,9 +72,9 @@ func TestNamesAreCut(t *testing.T) {
 	require.Len(t, x.Find(0x1000), maxName)
 }
 
-// Whatever is added in whatever pieces: an entry that no later one took a part
-// of is found, and no address has the name of an entry that is not there.
-func TestPiecesAreAsTheWhole(t *testing.T) {
+// However entries are added in pieces, one that no later one overlaps is found, and no
+// address has the name of a replaced entry.
+func TestAddDoesNotDependOnPieces(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	type code struct {
 		start, end uint64
@@ -126,7 +126,7 @@ func TestPiecesAreAsTheWhole(t *testing.T) {
 func TestMemoryIsBounded(t *testing.T) {
 	const limit = 64 << 10
 	m := New(limit)
-	// Code that is replaced takes no room.
+	// Replaced code takes no memory.
 	for i := range 100_000 {
 		m.Add(fmt.Appendf(nil, "%x 100 replaced again and again\n", 0x1000+i%8))
 	}
@@ -237,8 +237,7 @@ func FuzzLine(f *testing.F) {
 	})
 }
 
-// BenchmarkAdd is the first reading of a large program's map, beside what
-// scanning its lines alone takes.
+// BenchmarkAdd reads a large program's map. The baseline scans its lines.
 func BenchmarkAdd(b *testing.B) {
 	content := largeMap(50_000)
 	b.Run("map", func(b *testing.B) {
@@ -264,7 +263,7 @@ func BenchmarkAdd(b *testing.B) {
 	})
 }
 
-// BenchmarkFind is one address, beside a search line by line.
+// BenchmarkFind finds one address. The baseline searches line by line.
 func BenchmarkFind(b *testing.B) {
 	content := largeMap(50_000)
 	m := New(64 << 20)
