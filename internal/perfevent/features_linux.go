@@ -36,8 +36,8 @@ var (
 	sampleCgroup  = featureTest{features: features{cgroup: true}}
 )
 
-// featureTest opens an event of our own that counts nothing. The kernel is asked
-// until its answer is certain: opening may also fail for want of descriptors.
+// featureTest opens an event of our own that counts nothing. It tries again
+// until the answer is certain: opening may also fail for want of descriptors.
 type featureTest struct {
 	features features
 	bits     uint64

@@ -118,7 +118,7 @@ func TestHostIsSampled(t *testing.T) {
 		for _, ip := range r.Sample.Kernel {
 			require.Greater(t, ip, uint64(1)<<63)
 		}
-		for _, ip := range r.Sample.User[:min(1, len(r.Sample.User))] { // the rest is where frame pointers lead
+		for _, ip := range r.Sample.User[:min(1, len(r.Sample.User))] { // the others may come from invalid frame pointers
 			require.Less(t, ip, uint64(1)<<63)
 		}
 		switch {

@@ -34,7 +34,7 @@ func open(t testing.TB, o Options) *Session {
 	return s
 }
 
-// readSwitchesUntil reads until done says so.
+// readUntil reads until done returns true.
 func readUntil(t testing.TB, s *Session, what string, done func(*Record) bool) {
 	t.Helper()
 	var rec Record

@@ -16,7 +16,7 @@ import (
 	"io"
 )
 
-// Bounds on what is read. A file is whatever somebody mapped executable, so its
+// Bounds on what is read. Any file may be mapped executable, so its
 // counts and sizes may be wrong.
 const (
 	maxSegments  = 512
@@ -30,7 +30,7 @@ const (
 	// ChunkSize is how much is read at once of what is searched.
 	ChunkSize = 64 << 10
 	// IndexBudget bounds what is read of a file to index it. A sparse file may be of
-	// any size at no cost to whoever made it.
+	// any size at no cost.
 	IndexBudget = 1 << 30
 )
 
