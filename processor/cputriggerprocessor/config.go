@@ -328,6 +328,31 @@ func (cfg *Config) Validate() error {
 	if !cfg.CPUWeightFormula.Valid() {
 		fault("cpu_weight_formula: %q is not one of auto, linear, new", cfg.CPUWeightFormula)
 	}
+	errs = append(errs, cfg.validateBounds()...)
+	for i, glob := range cfg.DebugUnits {
+		if glob == "" || !doublestar.ValidatePattern(glob) {
+			fault("debug_units[%d]: %q is not a glob: *, ** and ? match, [a-z] and {a,b} choose", i, glob)
+		}
+	}
+	if server := cfg.Manual.Get(); server != nil {
+		if err := manual.Validate(server); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if len(cfg.Policies) == 0 {
+		fault("policies: must have at least one; leave the key out for the default ones")
+	}
+	for i, p := range cfg.Policies {
+		errs = append(errs, cfg.validatePolicy(fmt.Sprintf("policies[%d]", i), p)...)
+	}
+	if err := cfg.validateCore(); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func (cfg *Config) validateBounds() (errs []error) {
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if n := cfg.MaxSwitchesPerSecond; n < 1 || n > maxSwitchesPerSecond {
 		fault("max_switches_per_second: %d is not between 1 and %d", n, maxSwitchesPerSecond)
 	}
@@ -348,22 +373,11 @@ func (cfg *Config) Validate() error {
 	}
 	memory("pre_trigger_memory", cfg.PreTriggerMemory)
 	memory("pre_trigger_memory_per_unit", cfg.PreTriggerMemoryPerUnit)
-	for i, glob := range cfg.DebugUnits {
-		if glob == "" || !doublestar.ValidatePattern(glob) {
-			fault("debug_units[%d]: %q is not a glob: *, ** and ? match, [a-z] and {a,b} choose", i, glob)
-		}
-	}
-	if server := cfg.Manual.Get(); server != nil {
-		if err := manual.Validate(server); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	if len(cfg.Policies) == 0 {
-		fault("policies: must have at least one; leave the key out for the default ones")
-	}
-	for i, p := range cfg.Policies {
-		errs = append(errs, cfg.validatePolicy(fmt.Sprintf("policies[%d]", i), p)...)
-	}
+	return errs
+}
+
+// validateCore reports the faults that the decision core finds.
+func (cfg *Config) validateCore() error {
 	core := cfg.trigger(cfg.Policies)
 	if core.CollectionInterval < minInterval || core.CollectionInterval > maxCollectionInterval {
 		core.CollectionInterval = createDefaultConfig().CollectionInterval // it is reported above; do not report what follows from it
@@ -376,10 +390,7 @@ func (cfg *Config) Validate() error {
 	for i := range core.Monitors {
 		core.Monitors[i].Guard = ""
 	}
-	if err := core.Validate(); err != nil {
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	return core.Validate()
 }
 
 // validatePolicy finds the faults that the decision core cannot: it knows nothing
