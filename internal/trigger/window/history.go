@@ -46,7 +46,8 @@ func (e entry) missing() bool   { return e.value != e.value }
 type History struct {
 	monitor *Monitor
 	windows []window // one per test
-	readings
+	// Behind a pointer, so that the windows of a unit share cache lines.
+	*readings
 }
 
 // readings is a ring of entries.
@@ -72,7 +73,7 @@ type readings struct {
 // NewHistory returns an empty history. It stores nothing if the monitor has no
 // tests.
 func (m *Monitor) NewHistory() History {
-	h := History{monitor: m}
+	h := History{monitor: m, readings: &readings{}}
 	if len(m.tests) > 0 {
 		h.ring = make([]entry, m.ring)
 		h.windows = make([]window, len(m.tests))
@@ -119,7 +120,7 @@ func (h *History) Observe(at int64, num, den float64) (value float64, ok bool) {
 		h.unbroken, h.since = h.last, tick
 	}
 	for i := range h.windows {
-		h.windows[i].advance(&h.monitor.tests[i], &h.readings)
+		h.windows[i].advance(&h.monitor.tests[i], h.readings)
 	}
 	return value, ok
 }
@@ -127,7 +128,7 @@ func (h *History) Observe(at int64, num, den float64) (value float64, ok bool) {
 // Restart forgets the readings: the next one sets a new baseline.
 func (h *History) Restart() {
 	clear(h.windows)
-	h.readings = readings{ring: h.ring}
+	*h.readings = readings{ring: h.ring}
 }
 
 // skipGap stores fillers where a step is too long for one entry, and returns the
@@ -154,7 +155,7 @@ func (h *History) push(e entry) {
 	for i := range h.windows {
 		w := &h.windows[i]
 		if w.head+uint64(len(h.ring)) < n { // its oldest entry is about to be overwritten
-			w.pop(&h.monitor.tests[i], &h.readings)
+			w.pop(&h.monitor.tests[i], h.readings)
 		}
 	}
 	h.ring[n%uint64(len(h.ring))] = e

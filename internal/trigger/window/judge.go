@@ -12,7 +12,7 @@ import (
 // last one asked about. A missing reading never counts as above or below.
 
 func (h *History) test(n int) (*plannedTest, *window, *readings) {
-	return &h.monitor.tests[n], &h.windows[n], &h.readings
+	return &h.monitor.tests[n], &h.windows[n], h.readings
 }
 
 // Holds reports whether a test holds.
@@ -55,7 +55,7 @@ func (h *History) Fails(test int, now int64) bool {
 // Warm reports whether a fresh history has a reading above the threshold in the
 // window, so that the test may hold soon.
 func (h *History) Warm(test int, now int64) bool {
-	return h.windows[test].above > 0 && h.monitor.tests[test].isFresh(&h.readings, now)
+	return h.windows[test].above > 0 && h.monitor.tests[test].isFresh(h.readings, now)
 }
 
 // Heat returns whether a test holds, and the mean of its window / threshold. Unlike
