@@ -59,7 +59,7 @@ const recordBits = unix.PerfBitMmap | unix.PerfBitMmap2 | unix.PerfBitComm | uni
 // disabled event emits no records.
 func (a attributes) anchor(watermark int, records bool) *unix.PerfEventAttr {
 	// Excluding the kernel keeps the event free of the right to sample it.
-	bits := uint64(unix.PerfBitExcludeKernel | unix.PerfBitDisabled)
+	bits := unix.PerfBitExcludeKernel | unix.PerfBitDisabled
 	if records {
 		bits = unix.PerfBitExcludeKernel | recordBits
 	}
@@ -73,7 +73,7 @@ func (a attributes) anchor(watermark int, records bool) *unix.PerfEventAttr {
 // switches, which also reports each of them. It starts disabled.
 func (a attributes) sampling(period int64) *unix.PerfEventAttr {
 	// Without exclude_idle the idle task of each idle CPU is sampled.
-	bits := uint64(unix.PerfBitDisabled | unix.PerfBitExcludeIdle)
+	bits := unix.PerfBitDisabled | unix.PerfBitExcludeIdle
 	switch a.kernel {
 	case KernelExcluded:
 		bits |= unix.PerfBitExcludeKernel

@@ -14,16 +14,23 @@ type Record struct {
 	Attachment *Attachment
 }
 
-// The parts of a Record.
 type (
-	Type      = record.Type
-	Sample    = record.Sample
+	// Type is the type of a Record.
+	Type = record.Type
+	// Sample is the part of a sample.
+	Sample = record.Sample
+	// Registers are a sample's user registers.
 	Registers = record.Registers
-	Mmap      = record.Mmap
-	Comm      = record.Comm
-	Task      = record.Task
-	Lost      = record.Lost
-	Switch    = record.Switch
+	// Mmap is the part of a new mapping.
+	Mmap = record.Mmap
+	// Comm is the part of a new name.
+	Comm = record.Comm
+	// Task is the part of a fork or an exit.
+	Task = record.Task
+	// Lost is the part of lost records.
+	Lost = record.Lost
+	// Switch is the part of a context switch.
+	Switch = record.Switch
 )
 
 // The types of records that Read returns.

@@ -171,7 +171,7 @@ func (cfg *Config) Validate() error {
 	}
 	between("discovery_interval", cfg.DiscoveryInterval, minDiscoveryInterval, maxDiscoveryInterval,
 		cfg.DiscoveryInterval >= minDiscoveryInterval && cfg.DiscoveryInterval <= maxDiscoveryInterval)
-	errs = append(errs, cfg.RateConfig.Check())
+	errs = append(errs, cfg.Check())
 	between("max_perf_events", cfg.MaxPerfEvents, minPerfEvents, maxPerfEvents,
 		cfg.MaxPerfEvents >= minPerfEvents && cfg.MaxPerfEvents <= maxPerfEvents)
 	switch cfg.KernelStacks {
@@ -201,16 +201,23 @@ func (cfg *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// The names that other packages know the samplers' configurations by.
 type (
-	CPUConfig           = oncpu.Config
-	OffCPUConfig        = offcpu.Config
-	AllocationsConfig   = allocs.Config
-	DotnetConfig        = dotnet.Config
+	// CPUConfig is the block cpu.
+	CPUConfig = oncpu.Config
+	// OffCPUConfig is the block off_cpu.
+	OffCPUConfig = offcpu.Config
+	// AllocationsConfig is the block allocations.
+	AllocationsConfig = allocs.Config
+	// DotnetConfig is the block dotnet.
+	DotnetConfig = dotnet.Config
+	// PprofEndpointConfig is an entry of pprof_endpoints.
 	PprofEndpointConfig = pprof.Config
-	TargetConfig        = sampler.TargetConfig
-	When                = sampler.When
-	Percent             = oncpu.Percent
+	// TargetConfig is an entry of targets.
+	TargetConfig = sampler.TargetConfig
+	// When is a value of when.
+	When = sampler.When
+	// Percent is a share of a core.
+	Percent = oncpu.Percent
 )
 
 // The values of when.

@@ -65,7 +65,7 @@ func newEmitterTest(t *testing.T, next xconsumer.Profiles, change func(*emitter)
 		x.counters.Samples(sampler.BufferFull, samples.OnCPU.Sampler, full-recorded)
 		recorded = full
 	}
-	x.emitter.add("samples", buffer.New(4096, buffer.SystemClock{}), nil)
+	x.add("samples", buffer.New(4096, buffer.SystemClock{}), nil)
 	x.key = samples.Key{
 		Resource: &samples.Resource{}, Type: samples.OnCPU, Period: 1,
 		Stack: &samples.Stack{Locations: []*samples.Location{{Address: 1, Type: samples.FrameNative, Resolved: true}}},

@@ -28,20 +28,20 @@ func ringSize(cpus int) int { return min(max(16<<20/max(cpus, 1), 256<<10), 2<<2
 type Kind uint8
 
 const (
-	// Switch: a thread went onto the CPU: TID of PID, which is 0 for the idle task.
+	// Switch is a thread that went onto the CPU: TID of PID, which is 0 for the idle task.
 	// OtherTID of OtherPID left it.
 	Switch Kind = iota + 1
-	// Running: TID of PID is on the CPU, and may have been for long. See
+	// Running is a thread, TID of PID, that may have been on the CPU for long. See
 	// [Session.Snapshot].
 	Running
-	// Fork: process PID was started by OtherPID.
+	// Fork is the start of process PID by OtherPID.
 	Fork
-	// Exec: process PID runs another program.
+	// Exec is another program that process PID runs now.
 	Exec
-	// Exit: the first thread of PID has ended; in general so have the others.
+	// Exit is the end of the first thread of PID; in general the others have ended too.
 	Exit
-	// Lost: records may be missing from here on until the next of the CPU. Count is
-	// their number, where that is known.
+	// Lost is a gap: records may be missing from here on until the next of the CPU.
+	// Count is their number, where that is known.
 	Lost
 )
 

@@ -13,6 +13,7 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 )
 
+// The ids of the groups of NewHost.
 const (
 	ContainerA = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 	ContainerB = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
@@ -25,6 +26,7 @@ type Host struct {
 	Processes map[int]identify.Process
 }
 
+// Container implements identify.Host, as do the following.
 func (h *Host) Container(id string) (cgroup.Group, bool) {
 	for name, u := range h.Groups {
 		if u.ContainerID != "" && len(id) >= cgroup.MinPrefix && strings.HasPrefix(name, id) {
@@ -34,21 +36,28 @@ func (h *Host) Container(id string) (cgroup.Group, bool) {
 	return cgroup.Group{}, false
 }
 
+// Cgroup returns the group at a path.
 func (h *Host) Cgroup(path string) (cgroup.Group, bool) {
 	u, ok := h.Groups[path]
 	return u, ok
 }
 
+// Process returns the process with a pid.
 func (h *Host) Process(pid int) (identify.Process, bool) {
 	p, ok := h.Processes[pid]
 	return p, ok
 }
 
+// IsName reports whether the machine is called so.
 func (*Host) IsName(name string) bool { return name == "here" }
-func (*Host) IsID(id string) bool     { return id == "1d" }
 
+// IsID reports whether the machine has this host.id.
+func (*Host) IsID(id string) bool { return id == "1d" }
+
+// Epoch is a time at which all processes of NewHost run.
 var Epoch = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 
+// NewHost returns a machine with a container, a service and their processes.
 func NewHost() *Host {
 	container := cgroup.Group{ID: ContainerA, ContainerID: ContainerA, Cgroup: "/docker/" + ContainerA}
 	h := &Host{

@@ -61,6 +61,7 @@ const (
 	maxBodySize = int64(16 * bytesize.MiB)
 )
 
+// DefaultConfig returns the configuration of an empty dotnet block.
 func DefaultConfig() Config {
 	server := confighttp.NewDefaultServerConfig()
 	server.NetAddr.Endpoint = "localhost:4319"

@@ -69,6 +69,7 @@ const (
 	SocketEndpoint = "http://localhost/debug/pprof"
 )
 
+// DefaultConfig returns the configuration of an endpoint without keys.
 func DefaultConfig() Config {
 	client := confighttp.NewDefaultClientConfig()
 	client.Timeout = 10 * time.Second

@@ -23,7 +23,7 @@ import (
 func Factory(endpoints []Config) sampler.Factory {
 	return sampler.Factory{
 		Key: "pprof_endpoints", Enabled: len(endpoints) > 0,
-		New: func(s *sampler.Shared) (sampler.Sampler, error) { return newEndpoints(endpoints, s) },
+		New: func(s *sampler.Shared) (sampler.Sampler, error) { return newEndpoints(endpoints, s), nil },
 	}
 }
 
@@ -37,8 +37,8 @@ type endpoints struct {
 	unwatch []func()
 }
 
-func newEndpoints(all []Config, s *sampler.Shared) (*endpoints, error) {
-	return &endpoints{cfg: all, shared: s}, nil
+func newEndpoints(all []Config, s *sampler.Shared) *endpoints {
+	return &endpoints{cfg: all, shared: s}
 }
 
 // Start implements sampler.Sampler, as do Stop and Record.
