@@ -3,16 +3,21 @@
 
 // Package buffer holds samples between the samplers and the emitter: a pair of
 // batches that swap places, each with its capture window.
+//
+// Samplers write to the active batch; the other one is free or being emitted. A full
+// active batch swaps places with a free one at once. Without a free one sampling
+// pauses until the emitter gives its batch back, so that memory stays bounded and no
+// sampler waits.
 package buffer
 
 import (
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
-	"github.com/hotprofile/hotprofile/internal/samplebuffer"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -37,7 +42,7 @@ func (SystemClock) Offset() int64 { return perfevent.ClockOffset() }
 // for it.
 const Idle = int64(math.MaxInt64)
 
-// Buffer is what samplers write to.
+// Buffer is what samplers write to. It is safe for concurrent use.
 //
 // A batch's window ends at the time up to which the samplers have read, not when
 // the batch is taken: what happened earlier and is still unread in a ring belongs
@@ -47,7 +52,6 @@ const Idle = int64(math.MaxInt64)
 type Buffer struct {
 	clock Clock
 	size  int
-	pair  *samplebuffer.Pair[*samples.Batch]
 	// wakes are called when sampling has to pause or may resume.
 	wakes []func()
 	// lost is called for an event that was accepted and then found no room.
@@ -55,6 +59,7 @@ type Buffer struct {
 	// full is called when a full batch waits to be taken.
 	full func()
 
+	// paused: active is full while other is not free. It changes under mu.
 	paused atomic.Bool
 	// batches is the number of batches that have been active.
 	batches atomic.Uint64
@@ -67,9 +72,13 @@ type Buffer struct {
 	// moved receives a token when a position has changed.
 	moved chan struct{}
 
-	// The pair's lock guards the fields below: they change while a batch is
-	// borrowed and in the hooks.
+	// mu guards the fields below. pause, resume and full call others with it locked.
+	mu sync.Mutex
 
+	active, other *samples.Batch
+	// emitting: other was taken. pending: other is full and waits to be taken. Never
+	// both.
+	emitting, pending bool
 	// offset turns monotonic times of the active batch's events into Unix times. It
 	// is measured once per batch, so that setting the wall clock does not tear a
 	// batch apart.
@@ -107,16 +116,12 @@ const maxHeld = 4096
 
 // New returns an empty buffer of two batches of at most size bytes each.
 func New(size int, c Clock) *Buffer {
-	b := &Buffer{clock: c, size: size, lost: func(*samples.Type) {}, full: func() {}, offset: c.Offset(), moved: make(chan struct{}, 1)}
+	b := &Buffer{
+		clock: c, size: size, lost: func(*samples.Type) {}, full: func() {}, offset: c.Offset(), moved: make(chan struct{}, 1),
+		active: samples.NewBatch(size), other: samples.NewBatch(size),
+	}
 	b.read.Store(c.Monotonic())
-	first := samples.NewBatch(size)
-	first.Start = b.read.Load() + b.offset
-	b.pair = samplebuffer.New(first, samples.NewBatch(size), samplebuffer.Hooks[*samples.Batch]{
-		Turn:   b.turn,
-		Full:   func() { b.full() },
-		Pause:  b.pause,
-		Resume: b.resume,
-	})
+	b.active.Start = b.read.Load() + b.offset
 	return b
 }
 
@@ -177,18 +182,23 @@ func (b *Buffer) AddSent(k samples.Key, unixNano, value int64) bool {
 }
 
 // put calls add with the active batch, and again with the other one if the event
-// did not fit. It returns false if both batches are full.
+// did not fit. It returns false if both batches are full, or if the event does not
+// fit even an empty one.
 func (b *Buffer) put(add func(*samples.Batch) (fitted bool)) bool {
-	for retry := true; retry; {
-		batch, ok := b.pair.Borrow()
-		if !ok {
-			return false
-		}
-		fitted := add(batch)
-		retry = b.pair.Return(fitted)
-		if fitted {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for !b.paused.Load() {
+		if add(b.active) {
 			return true
 		}
+		if b.active.Events() == 0 {
+			return false
+		}
+		if b.emitting || b.pending {
+			b.pause()
+			return false
+		}
+		b.turnFull()
 	}
 	return false
 }
@@ -213,9 +223,10 @@ func (b *Buffer) widen(batch *samples.Batch, time int64, fitted bool) bool {
 // active batch's window. While both batches are full it does nothing: nothing is
 // captured then.
 func (b *Buffer) KernelLost(t *samples.Type, n uint64) {
-	if batch, ok := b.pair.Borrow(); ok {
-		batch.AddLost(t, n)
-		b.pair.Return(true)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.paused.Load() {
+		b.active.AddLost(t, n)
 	}
 }
 
@@ -274,12 +285,10 @@ func (b *Buffer) Settle(limit time.Duration) {
 	if len(b.others) == 0 {
 		return
 	}
-	if _, ok := b.pair.Borrow(); !ok {
+	now, ok := b.close()
+	if !ok {
 		return
 	}
-	now := b.clock.Monotonic()
-	b.until = now
-	b.pair.Return(true)
 	b.closing.Store(now)
 	b.wake()
 	late := time.NewTimer(limit)
@@ -293,26 +302,56 @@ func (b *Buffer) Settle(limit time.Duration) {
 	}
 }
 
-// Take returns a batch to emit. ok is false if there is nothing to emit, or if
-// the last batch taken was not given back with Done.
+// close makes the active batch end now; ok is false if both batches are full.
+func (b *Buffer) close() (now int64, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.paused.Load() {
+		return 0, false
+	}
+	b.until = b.clock.Monotonic()
+	return b.until, true
+}
+
+// Take returns a batch to emit: the full one, else the active one, which the empty
+// one replaces. ok is false if there is nothing to emit, or if the last batch taken
+// was not given back with Done.
 func (b *Buffer) Take() (batch *samples.Batch, ok bool) {
-	batch, ok = b.pair.Take()
-	b.release()
-	return batch, ok
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.emitting:
+	case b.pending:
+		ok = true
+	case b.active.Events() == 0:
+		b.begin(b.active)
+	default:
+		b.turn()
+		ok = true
+	}
+	if !b.paused.Load() {
+		b.takeHeld(b.active) // ends what Settle began, if no batch has been taken since
+	}
+	if !ok {
+		return nil, false
+	}
+	b.emitting, b.pending = true, false
+	return b.other, true
 }
 
 // Done gives back the batch that Take returned. Until then it counts as full.
-func (b *Buffer) Done() { b.pair.Done() }
-
-// release ends what Settle began, if no batch has been taken since.
-func (b *Buffer) release() {
-	if batch, ok := b.pair.Borrow(); ok {
-		b.takeHeld(batch)
-		b.pair.Return(true)
+func (b *Buffer) Done() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.other.Reset()
+	b.emitting = false
+	if b.paused.Load() {
+		b.turnFull()
+		b.resume()
 	}
 }
 
-// takeHeld adds the held events to a batch. The pair is locked.
+// takeHeld adds the held events to a batch.
 func (b *Buffer) takeHeld(to *samples.Batch) {
 	for i := range b.held {
 		h := &b.held[i]
@@ -339,16 +378,31 @@ func (b *Buffer) Batch() uint64 { return b.batches.Load() }
 
 // Usage returns the bytes held in the active batch.
 func (b *Buffer) Usage() int {
-	batch, ok := b.pair.Borrow()
-	if !ok {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.paused.Load() {
 		return b.size
 	}
-	size := batch.Size()
-	b.pair.Return(true)
-	return size
+	return b.active.Size()
 }
 
-func (b *Buffer) turn(filled, next *samples.Batch) {
+// turn makes the other batch the active one.
+func (b *Buffer) turn() {
+	b.active, b.other = b.other, b.active
+	b.begin(b.other)
+}
+
+// turnFull is turn when the active batch is full before its time.
+func (b *Buffer) turnFull() {
+	b.turn()
+	b.pending = true
+	b.full()
+}
+
+// begin ends the window of filled and begins that of the active batch: they are the
+// same if there was nothing to emit.
+func (b *Buffer) begin(filled *samples.Batch) {
+	next := b.active
 	end := b.readUpTo()
 	if b.until > 0 {
 		end = min(end, b.until)

@@ -44,7 +44,7 @@ func TestBufferWindowsMeetWhereTheSamplersHaveReadUpTo(t *testing.T) {
 	require.True(t, b.Add(testKey(1), 150))
 	b.ReadUpTo(200)
 	c.now = 500 // 300 of unread ring
-	first, ok := b.pair.Take()
+	first, ok := b.Take()
 	require.True(t, ok)
 	require.EqualValues(t, 1100, first.Start)
 	require.EqualValues(t, 1200, first.End)
@@ -52,8 +52,8 @@ func TestBufferWindowsMeetWhereTheSamplersHaveReadUpTo(t *testing.T) {
 
 	require.True(t, b.Add(testKey(1), 250))
 	b.ReadUpTo(600)
-	b.pair.Done()
-	second, ok := b.pair.Take()
+	b.Done()
+	second, ok := b.Take()
 	require.True(t, ok)
 	require.EqualValues(t, 1200, second.Start)
 	require.EqualValues(t, 1600, second.End)
@@ -65,7 +65,7 @@ func TestBufferWindowTakesInEventsThatWereReadOutOfOrder(t *testing.T) {
 	b := New(1<<20, c)
 	require.True(t, b.Add(testKey(1), 90), "older than the buffer")
 	require.True(t, b.Add(testKey(1), 300), "in a round that is not over")
-	first, _ := b.pair.Take()
+	first, _ := b.Take()
 	require.EqualValues(t, 90, first.Start)
 	require.EqualValues(t, 301, first.End)
 	within(t, first)
@@ -75,11 +75,11 @@ func TestBufferIdleTimeIsNotPartOfTheNextWindow(t *testing.T) {
 	c := &fakeClock{now: 100}
 	b := New(1<<20, c)
 	b.ReadUpTo(1000)
-	_, ok := b.pair.Take()
+	_, ok := b.Take()
 	require.False(t, ok)
 	require.True(t, b.Add(testKey(1), 1100))
 	b.ReadUpTo(1200)
-	batch, _ := b.pair.Take()
+	batch, _ := b.Take()
 	require.EqualValues(t, 1000, batch.Start)
 	require.EqualValues(t, 1200, batch.End)
 }
@@ -91,14 +91,14 @@ func TestBufferClockSetWhileABatchFillsDoesNotTearIt(t *testing.T) {
 	c.offset = 0 // the wall clock went back
 	require.True(t, b.Add(testKey(1), 120))
 	b.ReadUpTo(130)
-	first, _ := b.pair.Take()
+	first, _ := b.Take()
 	require.EqualValues(t, 1100, first.Start)
 	require.EqualValues(t, 1130, first.End)
 	within(t, first)
 	require.True(t, b.Add(testKey(1), 140))
 	b.ReadUpTo(150)
-	b.pair.Done()
-	second, _ := b.pair.Take()
+	b.Done()
+	second, _ := b.Take()
 	require.EqualValues(t, 130, second.Start)
 	require.EqualValues(t, 150, second.End)
 	within(t, second)
@@ -117,7 +117,7 @@ func TestBufferPauseIsInNoWindow(t *testing.T) {
 		return n
 	}
 	require.True(t, b.Add(testKey(0), 110))
-	first, ok := b.pair.Take() // the exporter holds it
+	first, ok := b.Take() // the exporter holds it
 	require.True(t, ok)
 	within(t, first)
 
@@ -130,18 +130,18 @@ func TestBufferPauseIsInNoWindow(t *testing.T) {
 
 	c.now = 900
 	b.ReadUpTo(900)
-	b.pair.Done()
+	b.Done()
 	require.False(t, b.Paused())
 	require.Equal(t, 2, woken)
-	second, ok := b.pair.Take()
+	second, ok := b.Take()
 	require.True(t, ok)
 	require.EqualValues(t, 191, second.End, "the event at 190 that found no room, and all after it, were not captured")
 	within(t, second)
-	b.pair.Done()
+	b.Done()
 
 	require.True(t, b.Add(testKey(1), 950))
 	b.ReadUpTo(1000)
-	third, ok := b.pair.Take()
+	third, ok := b.Take()
 	require.True(t, ok)
 	require.EqualValues(t, 900, third.Start)
 	within(t, third)
@@ -153,13 +153,13 @@ func TestBufferAddAllocatesNothingForAKeySeenBefore(t *testing.T) {
 	for range 5000 { // room for the events to come
 		b.Add(k, 110)
 	}
-	first, _ := b.pair.Take()
+	first, _ := b.Take()
 	_ = first
 	for range 100 {
 		b.Add(k, 120)
 	}
-	b.pair.Done()
-	b.pair.Take() // the one with room for 5000 is active again
+	b.Done()
+	b.Take() // the one with room for 5000 is active again
 	b.Add(k, 130)
 	require.Zero(t, testing.AllocsPerRun(1000, func() { b.Add(k, 130) }))
 }
@@ -187,8 +187,7 @@ func TestBufferWindowsMeetWhereTheBatchWasTaken(t *testing.T) {
 	other.ReadUpTo(120)
 	c.now = 500
 	b.Settle(time.Minute)
-	first, ok := b.pair.Take()
-	b.release()
+	first, ok := b.Take()
 	require.True(t, ok)
 	require.EqualValues(t, 100, first.Start)
 	require.EqualValues(t, 500, first.End)
@@ -198,8 +197,8 @@ func TestBufferWindowsMeetWhereTheBatchWasTaken(t *testing.T) {
 	b.ReadUpTo(600)
 	other.ReadUpTo(700)
 	c.now = 800
-	b.pair.Done()
-	second, ok := b.pair.Take()
+	b.Done()
+	second, ok := b.Take()
 	require.True(t, ok)
 	require.EqualValues(t, 500, second.Start)
 	require.EqualValues(t, 600, second.End, "the one that has read less far")
@@ -212,12 +211,17 @@ func TestBufferHoldsNothingBackWhereNoBatchIsTaken(t *testing.T) {
 	b := New(1<<20, c)
 	other := b.Another()
 	b.ReadUpTo(400)
+	require.True(t, b.Add(testKey(1), 300))
+	_, ok := b.Take() // the emitter holds it
+	require.True(t, ok)
 	b.Settle(time.Millisecond) // nobody answers
 	require.True(t, other.AddValue(testKey(1), 600, 1))
 	require.Len(t, b.held, 1)
-	b.release()
+	_, ok = b.Take()
+	require.False(t, ok)
 	require.Empty(t, b.held)
-	batch, ok := b.pair.Take()
+	b.Done()
+	batch, ok := b.Take()
 	require.True(t, ok)
 	within(t, batch)
 	require.Equal(t, 1, batch.Events())
@@ -237,22 +241,22 @@ func TestBufferCountsKernelLossesOfItsWindow(t *testing.T) {
 	c := &fakeClock{now: 100}
 	b := New(1<<20, c)
 	b.KernelLost(samples.OnCPU, 5)
-	_, ok := b.pair.Take()
+	_, ok := b.Take()
 	require.False(t, ok, "a window without events, which nobody sees")
 
 	require.True(t, b.Add(testKey(1), 150))
 	b.KernelLost(samples.OnCPU, 2)
 	b.Another().KernelLost(samples.OffCPU, 3)
-	first, _ := b.pair.Take()
+	first, _ := b.Take()
 	require.EqualValues(t, 2, first.Lost(samples.OnCPU))
 	require.EqualValues(t, 3, first.Lost(samples.RunQueueScaled))
 	require.Zero(t, first.Lost(samples.AllocSpace))
 
 	require.True(t, b.Add(testKey(1), 250))
-	b.pair.Done()
-	second, _ := b.pair.Take()
+	b.Done()
+	second, _ := b.Take()
 	require.Zero(t, second.Lost(samples.OnCPU))
-	b.pair.Done()
+	b.Done()
 }
 
 // TestBufferHoldsItsBytesUnderAFloodOfStacks has two samplers write stacks that
@@ -291,11 +295,11 @@ func TestBufferHoldsItsBytesUnderAFloodOfStacks(t *testing.T) {
 	// take takes a batch and looks whether what was refused would have fitted.
 	take := func(b *Buffer, largest int) {
 		t.Helper()
-		batch, ok := b.pair.Take()
+		batch, ok := b.Take()
 		require.True(t, ok)
 		require.LessOrEqual(t, batch.Size(), limit)
 		require.Greater(t, batch.Size(), limit-largest)
-		b.pair.Done()
+		b.Done()
 	}
 	// The largest of all that was added is a pair of allocations, in bytes.
 	pair := samples.NewBatch(limit)

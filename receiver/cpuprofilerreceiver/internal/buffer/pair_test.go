@@ -1,59 +1,46 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package samplebuffer
+package buffer
 
 import (
 	"slices"
 	"sync"
 	"testing"
+
+	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// box is a buffer of so many numbers.
-type box struct {
-	limit int
-	held  []int
-}
-
-func (b *box) Reset()      { b.held = b.held[:0] }
-func (b *box) Events() int { return len(b.held) }
-func (b *box) add(n int) bool {
-	if len(b.held) == b.limit {
-		return false
-	}
-	b.held = append(b.held, n)
-	return true
-}
-
-// bench is a pair and what its hooks saw.
+// bench is a Buffer of events of one key, and what it reported.
 type bench struct {
-	*Pair[*box]
-	turns, full, pauses, resumes int
+	*Buffer
+	key                   samples.Key
+	full, pauses, resumes int
 }
 
+// newBench returns one whose batches have room for limit events.
 func newBench(limit int) *bench {
-	b := &bench{}
-	b.Pair = New(&box{limit: limit}, &box{limit: limit}, Hooks[*box]{
-		Turn:   func(_, _ *box) { b.turns++ },
-		Full:   func() { b.full++ },
-		Pause:  func() { b.pauses++ },
-		Resume: func() { b.resumes++ },
+	b := &bench{key: testKey(1)}
+	batch := samples.NewBatch(1 << 20)
+	for range limit {
+		batch.Add(b.key, 1)
+	}
+	b.Buffer = New(batch.Size(), &fakeClock{now: 100})
+	b.OnFull(func() { b.full++ })
+	b.OnWake(func() {
+		if b.Paused() {
+			b.pauses++
+		} else {
+			b.resumes++
+		}
 	})
 	return b
 }
 
-func (b *bench) put(n int) bool {
-	for {
-		box, ok := b.Borrow()
-		if !ok {
-			return false
-		}
-		fitted := box.add(n)
-		if !b.Return(fitted) {
-			return fitted
-		}
-	}
-}
+func (b *bench) put(n int) bool { return b.Add(b.key, int64(n)) }
+
+// held returns what was put into a batch.
+func held(b *samples.Batch) []int64 { return b.Samples()[0].Times }
 
 func TestTakeGivesWhatWasWrittenInOrder(t *testing.T) {
 	b := newBench(10)
@@ -61,13 +48,13 @@ func TestTakeGivesWhatWasWrittenInOrder(t *testing.T) {
 		b.put(n)
 	}
 	got, ok := b.Take()
-	if !ok || !slices.Equal(got.held, []int{0, 1, 2}) {
+	if !ok || !slices.Equal(held(got), []int64{0, 1, 2}) {
 		t.Fatalf("took %v, %v", got, ok)
 	}
 	b.put(3)
 	b.Done()
 	got, ok = b.Take()
-	if !ok || !slices.Equal(got.held, []int{3}) {
+	if !ok || !slices.Equal(held(got), []int64{3}) {
 		t.Fatalf("took %v, %v after Done", got, ok)
 	}
 }
@@ -75,10 +62,10 @@ func TestTakeGivesWhatWasWrittenInOrder(t *testing.T) {
 func TestTakeOfNothingMovesTheWindow(t *testing.T) {
 	b := newBench(1)
 	if got, ok := b.Take(); ok {
-		t.Fatalf("took %v of an empty pair", got)
+		t.Fatalf("took %v of an empty buffer", got)
 	}
-	if b.turns != 1 {
-		t.Fatalf("turned %d times, want 1: the empty window ends too", b.turns)
+	if b.Batch() != 1 {
+		t.Fatalf("turned %d times, want 1: the empty window ends too", b.Batch())
 	}
 }
 
@@ -93,15 +80,15 @@ func TestFullBufferIsTakenEarly(t *testing.T) {
 		t.Fatalf("Full was called %d times, want 1", b.full)
 	}
 	got, _ := b.Take()
-	if !slices.Equal(got.held, []int{0, 1}) {
-		t.Fatalf("took %v, want the full one first", got.held)
+	if !slices.Equal(held(got), []int64{0, 1}) {
+		t.Fatalf("took %v, want the full one first", held(got))
 	}
 }
 
 func TestBothFullPausesOnceAndDoneResumes(t *testing.T) {
 	b := newBench(1)
 	b.put(0)
-	held, _ := b.Take()
+	out, _ := b.Take()
 	b.put(1)
 	for n := 2; n < 5; n++ {
 		if b.put(n) {
@@ -114,8 +101,8 @@ func TestBothFullPausesOnceAndDoneResumes(t *testing.T) {
 	if _, ok := b.Take(); ok {
 		t.Fatal("took a second buffer while the first is out")
 	}
-	if !slices.Equal(held.held, []int{0}) {
-		t.Fatalf("the exporter's buffer changed under it: %v", held.held)
+	if !slices.Equal(held(out), []int64{0}) {
+		t.Fatalf("the exporter's buffer changed under it: %v", held(out))
 	}
 	b.Done()
 	if b.resumes != 1 || b.Paused() {
@@ -125,13 +112,13 @@ func TestBothFullPausesOnceAndDoneResumes(t *testing.T) {
 		t.Fatal("does not take events after the pause")
 	}
 	got, _ := b.Take()
-	if !slices.Equal(got.held, []int{1}) {
-		t.Fatalf("took %v, want what was full at the pause", got.held)
+	if !slices.Equal(held(got), []int64{1}) {
+		t.Fatalf("took %v, want what was full at the pause", held(got))
 	}
 	b.Done()
 	got, _ = b.Take()
-	if !slices.Equal(got.held, []int{5}) {
-		t.Fatalf("took %v, want what came after the pause", got.held)
+	if !slices.Equal(held(got), []int64{5}) {
+		t.Fatalf("took %v, want what came after the pause", held(got))
 	}
 }
 
@@ -163,8 +150,8 @@ func TestConcurrentWritersLoseNothingUncounted(t *testing.T) {
 	go func() {
 		n := 0
 		for {
-			if box, ok := b.Take(); ok {
-				n += len(box.held)
+			if batch, ok := b.Take(); ok {
+				n += len(held(batch))
 				b.Done()
 				continue
 			}
@@ -184,8 +171,8 @@ func TestConcurrentWritersLoseNothingUncounted(t *testing.T) {
 		in += wrote[w]
 		dropped += lost[w]
 	}
-	for box, ok := b.Take(); ok; box, ok = b.Take() {
-		out += len(box.held)
+	for batch, ok := b.Take(); ok; batch, ok = b.Take() {
+		out += len(held(batch))
 		b.Done()
 	}
 	if in != out || in+dropped != writers*each {
