@@ -115,10 +115,14 @@ func (s *Session) start(a *Attachment) error {
 func (s *Session) openEvents(a *Attachment) error {
 	what := "sampling " + a.what
 	if a.pid > 0 {
-		if err := s.openThreads(a); err != nil {
-			return explainUnlessGone(rights.Process, what, err)
+		err := s.openThreads(a)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, os.ErrProcessDone):
+			return fmt.Errorf("%s: %w", what, err)
 		}
-		return nil
+		return rights.Explain(rights.Process, what, err)
 	}
 	if !s.hostWide {
 		return fmt.Errorf("%s: the session was not opened host-wide", what)
@@ -149,7 +153,7 @@ func (s *Session) openEvents(a *Attachment) error {
 // openCPUs opens an event per CPU.
 func (s *Session) openCPUs(a *Attachment, pid, flags int) error {
 	attr := s.sampling(s.period)
-	for i, cpu := range s.rings.CPUs() {
+	for i, cpu := range s.CPUs() {
 		err := s.openEvent(a, attr, pid, cpu, s.sampleFDs[i], flags)
 		if err != nil && !errors.Is(err, unix.ENODEV) { // ENODEV: the CPU went offline
 			return err
@@ -193,7 +197,7 @@ func (s *Session) openThreads(a *Attachment) error {
 // openThread opens an event of a thread per CPU. A thread that has ended is no
 // error.
 func (s *Session) openThread(a *Attachment, attr *unix.PerfEventAttr, tid int) error {
-	for i, cpu := range s.rings.CPUs() {
+	for i, cpu := range s.CPUs() {
 		err := s.openEvent(a, attr, tid, cpu, s.sampleFDs[i], 0)
 		if errors.Is(err, unix.ESRCH) {
 			return nil
@@ -239,14 +243,6 @@ func (s *Session) openEvent(a *Attachment, attr *unix.PerfEventAttr, pid, cpu, o
 	}
 	e.id, err = sys.EventID(fd)
 	return err
-}
-
-// explainUnlessGone explains err, which os.ErrProcessDone needs not.
-func explainUnlessGone(scope rights.Scope, what string, err error) error {
-	if errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	return rights.Explain(scope, what, err)
 }
 
 // publish adds events to those that the reader knows.

@@ -9,9 +9,6 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/rights"
 )
 
-// ErrUnsupported matches every UnsupportedError.
-var ErrUnsupported = rights.ErrUnsupported
-
 // ErrNotPerfCgroup is returned for a directory that is not a cgroup of the
 // hierarchy that owns perf_event.
 var ErrNotPerfCgroup = errors.New("the directory is not a cgroup of the hierarchy that owns perf_event (v2, or v1's perf_event)")

@@ -23,14 +23,6 @@ type (
 	Registers = record.Registers
 	// Mmap is the part of a new mapping.
 	Mmap = record.Mmap
-	// Comm is the part of a new name.
-	Comm = record.Comm
-	// Task is the part of a fork or an exit.
-	Task = record.Task
-	// Lost is the part of lost records.
-	Lost = record.Lost
-	// Switch is the part of a context switch.
-	Switch = record.Switch
 )
 
 // The types of records that Read returns.

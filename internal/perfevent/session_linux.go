@@ -8,7 +8,6 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,14 +20,18 @@ import (
 
 // Session is a set of open perf events with the rings of their CPUs. One goroutine
 // calls Wait and Read; everything else may be called from any.
+//
+// Samples and switches end Wait only when a ring is a quarter full, so its timeout
+// bounds how old one is when it is read.
 type Session struct {
+	ring.Waiter
 	attributes
 	hostWide bool
 	limit    int // of descriptors
 
 	rings  ring.Set
 	reader *record.Reader
-	// sampleFDs are the events whose rings get the samples, by index in rings.CPUs.
+	// sampleFDs are the events whose rings get the samples, by index in CPUs.
 	sampleFDs []int
 
 	// latest is the round of the event that counts, by thread, where a thread may have
@@ -68,6 +71,7 @@ func Open(o Options) (*Session, error) {
 		latest:      make(map[int]uint64),
 		listThreads: procfs.At("").Threads,
 	}
+	s.Waiter = s.rings.Waiter()
 	if s.period <= 0 {
 		s.period = int64(defaultPeriod)
 	}
@@ -87,12 +91,9 @@ func Open(o Options) (*Session, error) {
 	if err := s.openRings(cpus, o); err != nil {
 		return nil, err
 	}
-	s.reader = record.NewReader(s.rings.Rings(), s.decoder(), sys.Monotonic)
+	decoder := record.Decoder{Cgroup: s.cgroup, Switches: s.switches, Registers: s.registers, MaxStack: s.maxStack}
+	s.reader = record.NewReader(s.rings.Rings(), decoder, sys.Monotonic)
 	return s, nil
-}
-
-func (s *Session) decoder() record.Decoder {
-	return record.Decoder{Cgroup: s.cgroup, Switches: s.switches, Registers: s.registers, MaxStack: s.maxStack}
 }
 
 // openRings maps the rings of each CPU, as large as options and limits permit.
@@ -147,7 +148,7 @@ func (s *Session) openRingsOf(cpu, samples, records int) error {
 		}
 	}
 	// The rings of a CPU that went offline are closed, and its index is used again.
-	s.sampleFDs = append(s.sampleFDs[:len(s.rings.CPUs())], r.FD)
+	s.sampleFDs = append(s.sampleFDs[:len(s.CPUs())], r.FD)
 	return nil
 }
 
@@ -206,26 +207,6 @@ func (s *Session) accept(rec *Record) bool {
 	}
 	return true
 }
-
-// Wait blocks until there is something worth reading, Wake is called, or timeout
-// has passed (negative: never). Unless it is woken it returns a few milliseconds
-// after the last time at the earliest. Samples and switches end it only when a ring
-// is a quarter full, so timeout bounds how old one is when it is read. After Close
-// it returns os.ErrClosed.
-func (s *Session) Wait(timeout time.Duration) error { return s.rings.Wait(timeout) }
-
-// Wake makes the Wait under way return, or else the next one.
-func (s *Session) Wake() { s.rings.Wake() }
-
-// CPUs returns the CPUs that are sampled. One that came online since is not among
-// them.
-func (s *Session) CPUs() []int { return s.rings.CPUs() }
-
-// Stale reports whether some of cpus, which are online now, are not sampled: they
-// are not in CPUs, or were offline in between. Events of a CPU end silently when it
-// goes offline and do not resume; events of a thread do. Close a stale session and
-// open another one.
-func (s *Session) Stale(cpus []int) bool { return s.rings.Stale(cpus) }
 
 // Stats returns the counters.
 func (s *Session) Stats() Stats {

@@ -9,18 +9,19 @@ import (
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/rights"
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/ring"
 )
 
 // Session is a set of open perf events. It cannot be opened here.
-type Session struct{}
+type Session struct{ ring.Waiter }
 
 // Attachment is what a session samples.
 type Attachment struct{}
 
-// Open returns an error that matches ErrUnsupported, as all that returns one here.
+// Open returns an *UnsupportedError, as all that returns an error here.
 func Open(Options) (*Session, error) { return nil, rights.Unsupported }
 
-// Probe returns an error that matches ErrUnsupported for each right.
+// Probe returns an *UnsupportedError for each right.
 func Probe() Rights {
 	return Rights{Own: rights.Unsupported, HostWide: rights.Unsupported, Kernel: rights.Unsupported}
 }
@@ -49,35 +50,14 @@ func (*Session) SetPeriod(time.Duration) error { return rights.Unsupported }
 // SetSwitches fails.
 func (*Session) SetSwitches(int, func(int) int) error { return rights.Unsupported }
 
-// Wait fails.
-func (*Session) Wait(time.Duration) error { return rights.Unsupported }
-
-// Wake does nothing.
-func (*Session) Wake() {}
-
 // Read returns false.
 func (*Session) Read(*Record) bool { return false }
 
 // Stats returns zeros.
 func (*Session) Stats() Stats { return Stats{} }
 
-// Stale returns false.
-func (*Session) Stale([]int) bool { return false }
-
-// CPUs returns nil.
-func (*Session) CPUs() []int { return nil }
-
-// Descriptors returns 0.
-func (*Session) Descriptors() int { return 0 }
-
 // Close does nothing.
 func (*Session) Close() error { return nil }
 
 // Detach does nothing.
 func (*Attachment) Detach() error { return nil }
-
-// PID returns 0.
-func (*Attachment) PID() int { return 0 }
-
-// String returns "".
-func (*Attachment) String() string { return "" }

@@ -27,6 +27,7 @@ const snapshotPeriod = 100 * time.Microsecond
 // Session is the context switches of a number of CPUs. One goroutine calls Wait and
 // Read; Wake and Close may be called from any.
 type Session struct {
+	ring.Waiter
 	rings ring.Set
 	// clocks are the events that Snapshot enables, by CPU.
 	clocks  []int
@@ -50,6 +51,7 @@ func Open(o Options) (*Session, error) {
 	}
 	size = ring.Size(size)
 	s := &Session{}
+	s.Waiter = s.rings.Waiter()
 	if err := s.rings.Open("context switches", cpus, func(cpu int) error { return s.openCPU(cpu, size) }, func() bool { return ring.Halve(&size) }); err != nil {
 		return nil, rights.Explain(rights.Host, "recording context switches", err)
 	}
@@ -76,7 +78,7 @@ func (s *Session) openCPU(cpu, size int) error {
 		return err
 	}
 	// The events of a CPU that went offline are closed, and its index is used again.
-	s.clocks = append(s.clocks[:len(s.rings.CPUs())], fd)
+	s.clocks = append(s.clocks[:len(s.CPUs())], fd)
 	return nil
 }
 
@@ -104,7 +106,7 @@ func (s *Session) Snapshot() error {
 	for i, fd := range s.clocks {
 		// REFRESH enables the event for one sample. ENODEV: the CPU went offline.
 		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_REFRESH, 1); err != nil && !errors.Is(err, unix.ENODEV) {
-			errs = append(errs, fmt.Errorf("sampling what runs on CPU %d: %w", s.rings.CPUs()[i], err))
+			errs = append(errs, fmt.Errorf("sampling what runs on CPU %d: %w", s.CPUs()[i], err))
 		}
 	}
 	return errors.Join(errs...)
@@ -130,25 +132,6 @@ func (s *Session) Read(rec *Record) bool {
 // Through returns the time up to which the round has all records: a few milliseconds
 // before it began.
 func (s *Session) Through() int64 { return s.through }
-
-// Corrupt returns the number of records, and of parts of a ring, that made no sense.
-func (s *Session) Corrupt() uint64 { return s.merger.corrupt }
-
-// Wait blocks until a ring is a quarter full, Wake is called, or timeout has passed
-// (negative: never). After Close it returns os.ErrClosed.
-func (s *Session) Wait(timeout time.Duration) error { return s.rings.Wait(timeout) }
-
-// Wake makes the Wait under way return, or else the next one.
-func (s *Session) Wake() { s.rings.Wake() }
-
-// CPUs returns the CPUs that are followed. One that came online since is not among
-// them.
-func (s *Session) CPUs() []int { return s.rings.CPUs() }
-
-// Stale reports whether some of cpus, which are online now, are not followed: they
-// are not in CPUs, or were offline in between, which ends their events silently.
-// Close a stale session and open another one.
-func (s *Session) Stale(cpus []int) bool { return s.rings.Stale(cpus) }
 
 // Close ends the recording, and the Wait under way. A second Close does nothing.
 func (s *Session) Close() error { return s.rings.Close(func() error { return nil }) }

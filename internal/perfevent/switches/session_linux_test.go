@@ -92,7 +92,7 @@ func TestEverySwitchIsRecorded(t *testing.T) {
 	// A few threads of the kernel write neither record; of two of them in a row, one is
 	// named by no record.
 	require.Less(t, missed, known/50, "a thread left a CPU that it was not on")
-	require.Zero(t, s.Corrupt())
+	require.Zero(t, s.merger.corrupt)
 }
 
 func TestSnapshotRecordsWhatRuns(t *testing.T) {

@@ -73,7 +73,7 @@ func (s *Session) openEvents(p *Probe, offset uint64, register int) error {
 	a.Sample_regs_user = 1 << register
 	a.Ext1 = uint64(uintptr(unsafe.Pointer(&p.path[0]))) // uprobe_path
 	a.Ext2 = offset                                      // probe_offset
-	cpus := s.rings.CPUs()
+	cpus := s.CPUs()
 	if needed := s.used() + len(cpus); needed > s.limit {
 		return &rights.LimitError{Needed: needed, Limit: s.limit}
 	}

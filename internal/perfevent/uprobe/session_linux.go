@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -30,6 +29,7 @@ import (
 //
 // Probes are placed through perf's own device, so that no tracefs is needed.
 type Session struct {
+	ring.Waiter
 	rings  ring.Set
 	reader *record.Reader
 	device uint32 // type of the events of probes
@@ -63,6 +63,7 @@ func Open(o Options) (*Session, error) {
 		depth:  sys.StackDepth(),
 		probes: make(map[*Probe]struct{}),
 	}
+	s.Waiter = s.rings.Waiter()
 	if len(cpus) > s.limit {
 		return nil, &rights.LimitError{Needed: len(cpus), Limit: s.limit}
 	}
@@ -149,22 +150,6 @@ func (s *Session) Read(rec *Record) bool {
 	}
 	return true
 }
-
-// Wait blocks until a ring is a quarter full, Wake is called, or timeout has passed
-// (negative: never). After Close it returns os.ErrClosed.
-func (s *Session) Wait(timeout time.Duration) error { return s.rings.Wait(timeout) }
-
-// Wake makes the Wait under way return, or else the next one.
-func (s *Session) Wake() { s.rings.Wake() }
-
-// CPUs returns the CPUs on which hits are recorded. One that came online since is
-// not among them.
-func (s *Session) CPUs() []int { return s.rings.CPUs() }
-
-// Stale reports whether hits on some of cpus, which are online now, are not
-// recorded: they are not in CPUs, or were offline in between, which ends their
-// events silently. Close a stale session and open another one.
-func (s *Session) Stale(cpus []int) bool { return s.rings.Stale(cpus) }
 
 // Stats returns the counters.
 func (s *Session) Stats() Stats {

@@ -4,16 +4,12 @@
 package rights
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 )
 
-// ErrUnsupported matches every UnsupportedError.
-var ErrUnsupported = errors.New("not supported")
-
 // UnsupportedError is returned where this kernel, or this operating system, lacks
-// a feature. It matches errors.Is(err, ErrUnsupported).
+// a feature.
 type UnsupportedError struct {
 	// Feature names what is missing, such as "perf events".
 	Feature string
@@ -34,9 +30,6 @@ func (e *UnsupportedError) Error() string {
 	}
 	return msg
 }
-
-// Is reports whether target is ErrUnsupported.
-func (*UnsupportedError) Is(target error) bool { return target == ErrUnsupported }
 
 // Unwrap returns the kernel's answer.
 func (e *UnsupportedError) Unwrap() error { return e.Err }

@@ -56,7 +56,9 @@ func (s *Set) Open(what string, cpus []int, openCPU func(cpu int) error, shrink 
 		return errors.Join(err, s.unmap(0))
 	}
 	s.waker = w
-	s.Stale(s.cpus) // reads each event's clock for the first time
+	for _, r := range s.rings {
+		r.ended() // reads its clock for the first time
+	}
 	return nil
 }
 
@@ -106,14 +108,22 @@ func (s *Set) FDs() []int {
 // Len returns the number of rings.
 func (s *Set) Len() int { return len(s.rings) }
 
+// Waiter returns what the session of these rings embeds.
+func (s *Set) Waiter() Waiter { return Waiter{s} }
+
+// Waiter is the part of a Set that sessions offer to their callers.
+type Waiter struct{ set *Set }
+
 // CPUs returns the CPUs whose rings are open. During Open it returns those that
 // are complete. A CPU that came online since is not among them.
-func (s *Set) CPUs() []int { return s.cpus }
+func (w Waiter) CPUs() []int { return w.set.cpus }
 
 // Stale reports whether some of cpus, which are online now, are not covered: cpus
 // differs from CPUs, or a CPU was offline in between. Events of a CPU end silently
-// when it goes offline and do not resume; events of a thread do.
-func (s *Set) Stale(cpus []int) bool {
+// when it goes offline and do not resume; events of a thread do. Close a stale
+// session and open another one.
+func (w Waiter) Stale(cpus []int) bool {
+	s := w.set
 	s.checking.Lock()
 	defer s.checking.Unlock()
 	if s.closed.Load() {
@@ -130,7 +140,8 @@ func (s *Set) Stale(cpus []int) bool {
 // called, or timeout has passed (negative: never). Unless it is woken it returns a
 // few milliseconds after the last time at the earliest. After Close it returns
 // os.ErrClosed.
-func (s *Set) Wait(timeout time.Duration) error {
+func (w Waiter) Wait(timeout time.Duration) error {
+	s := w.set
 	s.Reading.Lock()
 	defer s.Reading.Unlock()
 	if s.closed.Load() {
@@ -143,7 +154,7 @@ func (s *Set) Wait(timeout time.Duration) error {
 }
 
 // Wake makes the Wait under way return, or else the next one.
-func (s *Set) Wake() { s.waker.wake() }
+func (w Waiter) Wake() { w.set.waker.wake() }
 
 // Closed reports whether Close was called.
 func (s *Set) Closed() bool { return s.closed.Load() }
@@ -154,7 +165,7 @@ func (s *Set) Close(detach func() error) error {
 	if s.closed.Swap(true) {
 		return nil
 	}
-	s.Wake()
+	s.waker.wake()
 	s.Reading.Lock()
 	defer s.Reading.Unlock()
 	s.checking.Lock()

@@ -55,12 +55,12 @@ func TestCPUsThatAreOfflineAreLeftOut(t *testing.T) {
 			return nil
 		}, nil)
 		require.NoError(t, err)
-		require.Equal(t, []int{0}, s.CPUs(), fails)
+		require.Equal(t, []int{0}, s.Waiter().CPUs(), fails)
 		require.Len(t, s.rings, 1, fails)
-		require.False(t, s.Stale([]int{0}), fails)
-		require.True(t, s.Stale([]int{0, 1}), fails)
+		require.False(t, s.Waiter().Stale([]int{0}), fails)
+		require.True(t, s.Waiter().Stale([]int{0, 1}), fails)
 		require.NoError(t, s.Close(func() error { return nil }))
-		require.False(t, s.Stale([]int{0, 1}), "closed")
+		require.False(t, s.Waiter().Stale([]int{0, 1}), "closed")
 		require.Equal(t, files, openFiles(t), fails)
 	}
 }

@@ -6,11 +6,10 @@
 package allocs
 
 import (
+	"errors"
 	"os"
-
-	"github.com/hotprofile/hotprofile/internal/perfevent"
 )
 
-func (files) identify(int) (fileID, error) { return fileID{}, perfevent.ErrUnsupported }
+func (files) identify(int) (fileID, error) { return fileID{}, errors.ErrUnsupported }
 
-func (files) open(int, fileID) (*os.File, error) { return nil, perfevent.ErrUnsupported }
+func (files) open(int, fileID) (*os.File, error) { return nil, errors.ErrUnsupported }
