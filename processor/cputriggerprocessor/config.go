@@ -412,7 +412,7 @@ func (cfg *Config) validatePolicy(at string, p PolicyConfig) (errs []error) {
 		fault("%s.name: %q is not allowed: gates opened by hand are reported by it", at, p.Name)
 	}
 	for i, t := range p.ProfileTypes {
-		if _, err := parseProfileType(t); err != nil {
+		if err := validateProfileType(t); err != nil {
 			fault("%s.profile_types[%d]: %w", at, i, err)
 		}
 	}

@@ -156,19 +156,15 @@ func (cfg *Config) warm() (out []float64) {
 	return out
 }
 
-// profileTypes returns the parsed profile_types of each policy that has some.
-func (cfg *Config) profileTypes() (map[string][]profileType, error) {
-	out := map[string][]profileType{}
+// profileTypes returns the profile_types of each policy that has some.
+func (cfg *Config) profileTypes() map[string][]string {
+	out := map[string][]string{}
 	for _, p := range cfg.enabled() {
-		for _, t := range p.ProfileTypes {
-			parsed, err := parseProfileType(t)
-			if err != nil {
-				return nil, err
-			}
-			out[p.Name] = append(out[p.Name], parsed)
+		if len(p.ProfileTypes) > 0 {
+			out[p.Name] = p.ProfileTypes
 		}
 	}
-	return out, nil
+	return out
 }
 
 // globs returns match and exclude of the enabled policies.

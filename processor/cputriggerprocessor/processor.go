@@ -71,10 +71,6 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 	if err != nil {
 		return nil, err
 	}
-	types, err := cfg.profileTypes()
-	if err != nil {
-		return nil, err
-	}
 	selectors, err := units.NewSelectors(cfg.globs())
 	if err != nil {
 		return nil, err
@@ -83,6 +79,7 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 	if err != nil {
 		return nil, err
 	}
+	types := cfg.profileTypes()
 	p := &cpuTrigger{id: set.ID, telemetry: set.TelemetrySettings, cfg: cfg, log: set.Logger, now: now, counters: metrics}
 	if cfg.PreTrigger > 0 {
 		filtered := map[string]bool{}

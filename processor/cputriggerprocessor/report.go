@@ -22,7 +22,7 @@ import (
 type reporter struct {
 	log      *zap.Logger
 	counters *counters.Counters
-	types    map[string][]profileType // per policy; none: all
+	types    map[string][]string // per policy; none: all
 }
 
 func (r *reporter) report(ts []units.Transition) {

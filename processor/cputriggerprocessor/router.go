@@ -29,7 +29,7 @@ type router struct {
 	scope         Scope
 	passUnmatched bool
 	remove        attributeFilter
-	types         map[string][]profileType // per policy; none: all
+	types         map[string][]string // per policy; none: all
 	units         *units.Set
 	host          identify.Host // nil where control groups cannot be read
 	next          xconsumer.Profiles
