@@ -27,7 +27,6 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
 // quick opens a gate within seconds, for so long.
@@ -230,7 +229,9 @@ policies:
 
 // standing returns how a unit stands with its nearest condition, if it has readings.
 func (r *running) standing(unit string) (s trigger.ConditionStatus, ok bool) {
-	r.p.units.View(unit, func(u *units.Unit) { s, ok = u.Gate().Nearest(time.Now()) })
+	if u, here := r.p.units.Lookup(unit); here {
+		r.p.units.Locked(func() { s, ok = u.Gate().Nearest(time.Now()) })
+	}
 	return s, ok
 }
 

@@ -427,7 +427,7 @@ func TestShutdownWithTheRecorder(t *testing.T) {
 	t.Run("and what comes in that moment", func(t *testing.T) {
 		r := newRig(t, fiveSeconds)
 		r.watch(containerA)
-		r.p.units.Recorded().Close()
+		r.p.units.Locked(r.p.recorder.Close)
 		require.NoError(t, r.send(batch(t, r.now, inContainer(containerA))))
 		require.Equal(t, map[string]int64{"gate_shut": 6}, r.samples())
 	})

@@ -9,20 +9,12 @@ import (
 	"time"
 )
 
-// Queue is what a Sender sends: the methods of a Recorder, each under the lock.
-type Queue interface {
-	Ready() <-chan struct{}
-	Next() (Batch, bool)
-	Done(b Batch, settled bool)
-	Retry()
-	Close()
-}
-
 // Sender sends the records that are due, one at a time, on a goroutine of its
 // own: neither readings nor evaluations nor senders of profiles wait for a slow
 // backend.
 type Sender struct {
-	queue Queue
+	recorder *Recorder
+	locked   func(func()) // calls a function under the recorder's lock
 	// send reports whether a batch is settled: accepted, refused for good, or of
 	// types that no opening passes. Else it is sent again.
 	send func(context.Context, Batch) bool
@@ -32,9 +24,10 @@ type Sender struct {
 	running sync.WaitGroup
 }
 
-// NewSender returns a sender that is not started.
-func NewSender(queue Queue, send func(context.Context, Batch) bool) *Sender {
-	return &Sender{queue: queue, send: send}
+// NewSender returns a sender that is not started. locked calls a function under the
+// recorder's lock.
+func NewSender(r *Recorder, locked func(func()), send func(context.Context, Batch) bool) *Sender {
+	return &Sender{recorder: r, locked: locked, send: send}
 }
 
 // Start starts the goroutine.
@@ -49,7 +42,7 @@ func (s *Sender) Start() {
 			select {
 			case <-s.stop:
 				return
-			case <-s.queue.Ready():
+			case <-s.recorder.Ready():
 				s.Drain(ctx)
 			}
 		}
@@ -67,12 +60,21 @@ func (s *Sender) Drain(ctx context.Context) {
 			return
 		default:
 		}
-		b, ok := s.queue.Next()
-		if !ok {
+		if !s.sendNext(ctx) {
 			return
 		}
-		s.queue.Done(b, s.send(ctx, b))
 	}
+}
+
+// sendNext sends one record, and reports whether one was due.
+func (s *Sender) sendNext(ctx context.Context) (ok bool) {
+	var b Batch
+	s.locked(func() { b, ok = s.recorder.Next() })
+	if ok {
+		settled := s.send(ctx, b)
+		s.locked(func() { s.recorder.Done(b, settled) })
+	}
+	return ok
 }
 
 // ShutdownTimeout bounds the sending of all that is due at shutdown together. The
@@ -101,13 +103,8 @@ func (s *Sender) Shutdown(ctx context.Context) {
 		s.cancel()
 		s.stop = nil
 	}
-	s.queue.Retry()
-	for ctx.Err() == nil {
-		b, ok := s.queue.Next()
-		if !ok {
-			break
-		}
-		s.queue.Done(b, s.send(ctx, b))
+	s.locked(s.recorder.Retry)
+	for ctx.Err() == nil && s.sendNext(ctx) {
 	}
-	s.queue.Close()
+	s.locked(s.recorder.Close)
 }

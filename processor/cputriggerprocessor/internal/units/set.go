@@ -433,46 +433,9 @@ func (s *Set) Record(captures []recorder.Capture, counts *counters.Samples) {
 	s.recorder.Put(captures, counts)
 }
 
-// Recorded returns the queue of records to send.
-func (s *Set) Recorded() recorder.Queue { return queue{s} }
-
-// queue is the recorder's, under the lock.
-type queue struct{ *Set }
-
-func (q queue) Ready() <-chan struct{} { return q.recorder.Ready() }
-
-func (q queue) Next() (recorder.Batch, bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.recorder.Next()
-}
-
-func (q queue) Done(b recorder.Batch, settled bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.recorder.Done(b, settled)
-}
-
-func (q queue) Retry() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.recorder.Retry()
-}
-
-func (q queue) Close() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.recorder.Close()
-}
-
-// View calls a function with a unit under the lock, for tests. It reports whether
-// there is such a unit.
-func (s *Set) View(name string, view func(*Unit)) bool {
+// Locked calls a function under the lock.
+func (s *Set) Locked(call func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	u, ok := s.byName[name]
-	if ok {
-		view(u)
-	}
-	return ok
+	call()
 }
