@@ -36,7 +36,7 @@ func (p *cpuTrigger) openByHand(_ context.Context, name string, d time.Duration)
 // unitNamed finds a unit by its own name, or by what identify.ByName accepts.
 func (p *cpuTrigger) unitNamed(name string) (identify.Identity, error) {
 	if u, ok := p.units.Lookup(name); ok {
-		return u.Identity(), nil
+		return u.Identity, nil
 	}
 	why := string(identify.NoControlGroups)
 	if p.router.host != nil {

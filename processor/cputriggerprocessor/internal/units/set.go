@@ -121,7 +121,7 @@ func (s *Set) add(id identify.Identity, now time.Time) *Unit {
 	if len(s.byName) >= s.max {
 		return nil
 	}
-	u := &Unit{Name: id.Name, Group: id.Group, Process: id.Process, Started: id.Started, gate: s.engine.Unit(id.Name), seen: now}
+	u := &Unit{Identity: id, gate: s.engine.Unit(id.Name), seen: now}
 	at := id.Group
 	if u.IsProcess() {
 		at = id.Within

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 )
@@ -20,10 +18,7 @@ const maxText = 256
 type Unit struct {
 	// These do not change.
 
-	Name    string
-	Group   cgroup.Group   // zero for a process
-	Process procfs.Process // zero for a cgroup
-	Started time.Time      // of a process
+	identify.Identity
 	// Path and ContainerID are those of the cgroup that the unit is, or is in.
 	Path, ContainerID string
 
@@ -38,11 +33,6 @@ type Unit struct {
 	heldBack   string // the opening whose profiles max_bytes_per_hour held back
 	forgotten  bool
 	userShare  float64 // of its CPU time while it was warm; below 0: not known
-}
-
-// Identity returns what identifies the unit.
-func (u *Unit) Identity() identify.Identity {
-	return identify.Identity{Name: u.Name, Group: u.Group, Process: u.Process, Started: u.Started}
 }
 
 // Gate returns the unit's gate. The lock must be held.

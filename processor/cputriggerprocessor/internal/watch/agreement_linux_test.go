@@ -16,6 +16,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 	"github.com/hotprofile/hotprofile/test/agreement"
 )
@@ -44,9 +45,9 @@ func userShareAgrees(t *testing.T, tree *cgroup.Tree, start agreement.Start, quo
 	tick, err := agreement.SchedulerTick()
 	require.NoError(t, err)
 	load := start(t, quota, 1)
-	u, step := &units.Unit{Group: load.Unit}, procfs.Tick
+	u, step := &units.Unit{Identity: identify.Identity{Group: load.Unit}}, procfs.Tick
 	if asProcess {
-		u = &units.Unit{Process: processOf(t, load.PID)}
+		u = &units.Unit{Identity: identify.Identity{Process: processOf(t, load.PID)}}
 	} else if _, err := tree.Own(load.Unit, cgroup.V2Tree); err == nil {
 		step = time.Microsecond
 	}
