@@ -7,9 +7,19 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
+
+// ownerOnly makes the file of a socket accessible to its owner alone before it is
+// bound: Linux gives the file the mode of the socket. Without it the umask would
+// decide for a moment who may connect.
+func ownerOnly(_, _ string, c syscall.RawConn) error {
+	var set error
+	err := c.Control(func(fd uintptr) { set = syscall.Fchmod(int(fd), 0o600) })
+	return errors.Join(err, set)
+}
 
 // PeerPID returns the pid of the process that connected in this process's pid
 // namespace; 0 for one outside of that.

@@ -5,7 +5,16 @@
 
 package unixsocket
 
-import "syscall"
+import (
+	"errors"
+	"net"
+	"syscall"
+)
 
 // ownerOnly does nothing: the umask decides until the file exists.
 func ownerOnly(_, _ string, _ syscall.RawConn) error { return nil }
+
+// PeerPID fails: it needs Linux.
+func PeerPID(net.Conn) (int, error) {
+	return 0, errors.New("ask the kernel who is at the other end: needs Linux")
+}
