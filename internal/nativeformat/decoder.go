@@ -37,7 +37,7 @@ type Decoder struct {
 // means [DefaultNameBytes].
 //
 // If the names exceed the bound when a buffer begins, the decoder removes all of them,
-// which [NameStats.Forgotten] counts. Within one buffer names may exceed the bound by a
+// which [Decoder.Forgotten] counts. Within one buffer names may exceed the bound by a
 // small multiple of that buffer's size.
 func NewDecoder(maxNameBytes int) *Decoder {
 	if maxNameBytes <= 0 {
@@ -46,22 +46,10 @@ func NewDecoder(maxNameBytes int) *Decoder {
 	return &Decoder{names: newNames(), maxNames: maxNameBytes}
 }
 
-// NameStats are statistics of a decoder's names.
-type NameStats struct {
-	// Held is the number of names with the two constants: every Name is below it.
-	Held int
-	// Bytes is their memory, Limit its bound.
-	Bytes, Limit int
-	// Forgotten is how often all names were removed at the bound. When it changes,
-	// earlier Names are invalid and must be dropped. It changes only at the beginning
-	// of Decode, before the first sample of the buffer.
-	Forgotten uint64
-}
-
-// Names returns the statistics of the decoder's names.
-func (d *Decoder) Names() NameStats {
-	return NameStats{Held: len(d.names.entries), Bytes: d.names.bytes, Limit: d.maxNames, Forgotten: d.forgot}
-}
+// Forgotten returns how often all names were removed at the bound. When it changes,
+// earlier Names are invalid and must be dropped. It changes only at the beginning of
+// Decode, before the first sample of the buffer.
+func (d *Decoder) Forgotten() uint64 { return d.forgot }
 
 // Text returns the string of a name: valid UTF-8 of at most 1,536 bytes, possibly with
 // control characters. The string stays valid, the Name only until names are removed.

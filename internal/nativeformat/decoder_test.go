@@ -438,7 +438,7 @@ func TestNamesAreDenseEqualAndKept(t *testing.T) {
 	d := NewDecoder(0)
 	require.Equal(t, ExportThreadName, d.Text(ExportThread))
 	require.Empty(t, d.Text(NoName))
-	require.Equal(t, 2, d.Names().Held)
+	require.Len(t, d.names.entries, 2)
 	var first []Name
 	buf := craft{}.batch().thread(ExportThreadName).def(-1, "a").def(-2, "b").def(-3, "a").def(-4, ExportThreadName).end()
 	_, err := d.Decode(threads, buf, func(s *Sample) {
@@ -454,17 +454,17 @@ func TestNamesAreDenseEqualAndKept(t *testing.T) {
 		require.Equal(t, []Name{2}, s.Frames)
 	})
 	require.NoError(t, err)
-	require.Equal(t, 4, d.Names().Held)
+	require.Len(t, d.names.entries, 4)
 }
 
 func TestNamesAtTheBoundAreRemovedAndCounted(t *testing.T) {
 	const limit = 64 << 10
 	d := NewDecoder(limit)
-	require.Equal(t, limit, d.Names().Limit)
+	require.Equal(t, limit, d.maxNames)
 	most := 0
 	for i := range 5000 {
 		name := fmt.Sprintf("Some.Namespace.Type.Method%d()", i)
-		was := d.Names()
+		was, forgotten := d.names.bytes, d.Forgotten()
 		sum, err := d.Decode(threads, craft{}.batch().thread("x").def(-1, name).code(1).end(), func(s *Sample) {
 			require.Equal(t, name, d.Text(s.Frames[0]))
 			require.Equal(t, name, d.Text(s.Frames[1]))
@@ -472,12 +472,11 @@ func TestNamesAtTheBoundAreRemovedAndCounted(t *testing.T) {
 		})
 		require.NoError(t, err)
 		require.Equal(t, 1, sum.Samples)
-		now := d.Names()
-		most = max(most, now.Bytes)
-		require.Equal(t, was.Bytes > limit, now.Forgotten > was.Forgotten)
+		most = max(most, d.names.bytes)
+		require.Equal(t, was > limit, d.Forgotten() > forgotten)
 		require.Equal(t, ExportThreadName, d.Text(ExportThread))
 	}
-	require.Greater(t, d.Names().Forgotten, uint64(5))
+	require.Greater(t, d.Forgotten(), uint64(5))
 	require.Greater(t, most, limit)
 	require.Less(t, most, limit+512, "exceeds the bound by the names of one buffer at most")
 }

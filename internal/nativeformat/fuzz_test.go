@@ -68,7 +68,7 @@ func checkDecode(t *testing.T, d *Decoder, f Format, buf []byte) {
 	again, _, err := decodeAll(fresh, f, buf[:good])
 	require.NoError(t, err)
 	require.Equal(t, records, again)
-	require.LessOrEqual(t, fresh.Names().Bytes, NewDecoder(0).Names().Bytes+16*len(buf))
+	require.LessOrEqual(t, fresh.names.bytes, NewDecoder(0).names.bytes+16*len(buf))
 }
 
 func FuzzThreadSamples(f *testing.F) {

@@ -134,7 +134,7 @@ func (in *Intake) Stats() Stats {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	s := in.stats
-	s.Names, s.Stacks = in.decoder.Names().Forgotten, in.stacks.resets
+	s.Names, s.Stacks = in.decoder.Forgotten(), in.stacks.resets
 	return s
 }
 

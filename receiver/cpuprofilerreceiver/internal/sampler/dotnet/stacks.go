@@ -43,7 +43,7 @@ func newStacks(d *nativeformat.Decoder, limit int) *stacks {
 
 // begin is called before the first stack of a buffer.
 func (s *stacks) begin() {
-	if f := s.decoder.Names().Forgotten; f != s.forgotten {
+	if f := s.decoder.Forgotten(); f != s.forgotten {
 		s.forgotten = f
 		s.locations = nil // the names have new meanings
 		s.forget()
