@@ -4,6 +4,7 @@
 package pprofexporter
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strings"
@@ -34,13 +35,7 @@ func hottest(p *profile.Profile, n int) []share {
 		}
 	}
 	slices.SortFunc(shares, func(a, b share) int {
-		switch {
-		case a.percent > b.percent:
-			return -1
-		case a.percent < b.percent:
-			return 1
-		}
-		return strings.Compare(a.function, b.function)
+		return cmp.Or(cmp.Compare(b.percent, a.percent), strings.Compare(a.function, b.function))
 	})
 	return shares[:min(n, len(shares))]
 }
