@@ -55,16 +55,6 @@ func (c *clock) see(t time.Time) int64 {
 
 func (c *clock) time(at int64) time.Time { return c.epoch.Add(time.Duration(at)) }
 
-// Stats counts what was forgotten because of a bound.
-type Stats struct {
-	// ForgottenUnits are gone units whose cooldown or closed opening was forgotten
-	// before its time, ForgottenOpenings closed openings of other units.
-	ForgottenUnits, ForgottenOpenings int
-	// ForgottenServices are services whose cooldown or hourly budget was
-	// forgotten before its time.
-	ForgottenServices int
-}
-
 // New returns an engine without units. The error names every fault.
 func New(c Config) (*Engine, error) {
 	if err := c.Validate(); err != nil {
@@ -107,19 +97,8 @@ func (e *Engine) Lookup(name string) (*Unit, bool) {
 	return u, ok
 }
 
-// Units returns the number of units, without the gone ones.
-func (e *Engine) Units() int { return len(e.roster.live) }
-
 // ActiveOpenings returns the number of openings that are open, without dry runs.
 func (e *Engine) ActiveOpenings() int { return e.places.openings }
-
-// Stats returns what has been forgotten so far.
-func (e *Engine) Stats() Stats {
-	return Stats{
-		ForgottenUnits: e.roster.forgotten, ForgottenOpenings: e.forgottenOpenings,
-		ForgottenServices: e.services.forgotten + e.dryServices.forgotten,
-	}
-}
 
 // Evaluate makes every transition that is due. Openings close before others open; of
 // those that open, the hottest come first: the largest value / threshold, then by

@@ -15,6 +15,27 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
+// Stats counts what was forgotten because of a bound.
+type Stats struct {
+	// ForgottenUnits are gone units whose cooldown or closed opening was forgotten
+	// before its time, ForgottenOpenings closed openings of other units.
+	ForgottenUnits, ForgottenOpenings int
+	// ForgottenServices are services whose cooldown or hourly budget was
+	// forgotten before its time.
+	ForgottenServices int
+}
+
+// Stats returns what has been forgotten so far.
+func (e *Engine) Stats() Stats {
+	return Stats{
+		ForgottenUnits: e.roster.forgotten, ForgottenOpenings: e.forgottenOpenings,
+		ForgottenServices: e.services.forgotten + e.dryServices.forgotten,
+	}
+}
+
+// Units returns the number of units, without the gone ones.
+func (e *Engine) Units() int { return len(e.roster.live) }
+
 // checkInvariants checks the invariants of an engine and its parts.
 func checkInvariants(t *testing.T, e *Engine) {
 	must := func(ok bool, what string) {
