@@ -11,7 +11,5 @@ import "time"
 
 func sinceBoot() time.Duration { return 0 }
 
-func isReaped(error) bool { return false }
-
 // OpenFileLimit returns 0: it needs Linux.
 func OpenFileLimit() int { return 0 }

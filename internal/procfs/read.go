@@ -49,3 +49,17 @@ func AppendFile(buf []byte, path string, limit int) ([]byte, error) {
 		}
 	}
 }
+
+// parseFile parses a file of at most limit bytes.
+func parseFile[T any](path string, limit int, parse func([]byte) (T, error)) (T, error) {
+	b, err := ReadFile(path, limit)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	parsed, err := parse(b)
+	if err != nil {
+		return parsed, fmt.Errorf("%s: %w", path, err)
+	}
+	return parsed, nil
+}

@@ -5,7 +5,6 @@ package procfs
 
 import (
 	"bytes"
-	"fmt"
 	"strconv"
 )
 
@@ -27,23 +26,11 @@ type Stat struct {
 }
 
 // Stat reads the stat file of a process, at most [MaxStat] bytes.
-func (fs FS) Stat(pid int) (Stat, error) { return fs.stat(fs.File(pid, "stat")) }
+func (fs FS) Stat(pid int) (Stat, error) { return parseFile(fs.File(pid, "stat"), MaxStat, ParseStat) }
 
 // ThreadStat reads the stat file of a thread, at most [MaxStat] bytes.
 func (fs FS) ThreadStat(pid, tid int) (Stat, error) {
-	return fs.stat(fs.File(pid, "task/"+strconv.Itoa(tid)+"/stat"))
-}
-
-func (FS) stat(path string) (Stat, error) {
-	b, err := ReadFile(path, MaxStat)
-	if err != nil {
-		return Stat{}, err
-	}
-	s, err := ParseStat(b)
-	if err != nil {
-		return Stat{}, fmt.Errorf("%s: %w", path, err)
-	}
-	return s, nil
+	return parseFile(fs.File(pid, "task/"+strconv.Itoa(tid)+"/stat"), MaxStat, ParseStat)
 }
 
 // ParseStat reads the content of a stat file without allocating. The second

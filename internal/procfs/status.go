@@ -5,7 +5,6 @@ package procfs
 
 import (
 	"bytes"
-	"fmt"
 	"strconv"
 )
 
@@ -30,16 +29,7 @@ type Status struct {
 
 // Status reads the status file of a process, at most [MaxStatus] bytes.
 func (fs FS) Status(pid int) (Status, error) {
-	path := fs.File(pid, "status")
-	b, err := ReadFile(path, MaxStatus)
-	if err != nil {
-		return Status{}, err
-	}
-	s, err := ParseStatus(b)
-	if err != nil {
-		return Status{}, fmt.Errorf("%s: %w", path, err)
-	}
-	return s, nil
+	return parseFile(fs.File(pid, "status"), MaxStatus, ParseStatus)
 }
 
 // ParseStatus parses the content of a status file without allocating. State, Pid and
