@@ -63,36 +63,31 @@ func (r *Reader) OpenCPUCapacity(p Paths) (*CPUCapacity, error) {
 		}
 		for path := p[h]; path != "" && path != "/"; path = parent(path) {
 			dir := r.tree.dir(h, path)
-			c.cpusets = append(c.cpusets, acquire(r.cpusets, dir, path, func() [2]keptfile.File {
-				return [2]keptfile.File{r.files.File(filepath.Join(dir, name))}
-			}))
+			c.cpusets = append(c.cpusets, acquire(r, r.cpusets, dir, path, name))
 		}
 	}
-	if _, err := r.cpusOnline(time.Time{}); err != nil {
+	if _, err := r.CPUsOnline(time.Time{}); err != nil {
 		c.Close()
 		return nil, err
 	}
 	return c, nil
 }
 
-func (r *Reader) quotaFiles(dir string, h Hierarchy) [2]keptfile.File {
-	if h == V2Tree {
-		return [2]keptfile.File{r.files.File(filepath.Join(dir, "cpu.max"))}
-	}
-	return [2]keptfile.File{
-		r.files.File(filepath.Join(dir, "cpu.cfs_quota_us")),
-		r.files.File(filepath.Join(dir, "cpu.cfs_period_us")),
-	}
-}
-
 func (r *Reader) acquireQuota(dir, path string, h Hierarchy) *level[float64] {
-	return acquire(r.quotas, dir, path, func() [2]keptfile.File { return r.quotaFiles(dir, h) })
+	if h == V2Tree {
+		return acquire(r, r.quotas, dir, path, "cpu.max")
+	}
+	return acquire(r, r.quotas, dir, path, "cpu.cfs_quota_us", "cpu.cfs_period_us")
 }
 
-func acquire[T any](m map[string]*level[T], dir, path string, files func() [2]keptfile.File) *level[T] {
+// acquire returns the level of a cgroup, whose limit is in the files of these names.
+func acquire[T any](r *Reader, m map[string]*level[T], dir, path string, names ...string) *level[T] {
 	l := m[dir]
 	if l == nil {
-		l = &level[T]{path: path, key: dir, files: files()}
+		l = &level[T]{path: path, key: dir}
+		for i, name := range names {
+			l.files[i] = r.files.File(filepath.Join(dir, name))
+		}
 		m[dir] = l
 	}
 	l.refs++
@@ -119,7 +114,7 @@ func parent(path string) string {
 // Read returns the capacity now. A limit that several groups share is read once
 // for all of them.
 func (c *CPUCapacity) Read(now time.Time) (Capacity, error) {
-	n, err := c.r.cpusOnline(now)
+	n, err := c.r.CPUsOnline(now)
 	if err != nil {
 		return Capacity{}, err
 	}
@@ -199,9 +194,7 @@ func (c *CPUCapacity) Close() {
 }
 
 // CPUsOnline returns the number of CPUs online.
-func (r *Reader) CPUsOnline(now time.Time) (int, error) { return r.cpusOnline(now) }
-
-func (r *Reader) cpusOnline(now time.Time) (int, error) {
+func (r *Reader) CPUsOnline(now time.Time) (int, error) {
 	l := &r.online
 	if !l.fresh(now) {
 		l.at = now

@@ -10,8 +10,6 @@ import (
 	"io/fs"
 	"math"
 	"time"
-
-	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
 )
 
 // cpuStat is the content of a cpu.stat. v1 and v2 have a part of it each.
@@ -81,9 +79,7 @@ func parseFigure(b []byte) (uint64, error) {
 // acquireStat opens the cpu.stat of a cgroup, once for all its users: on a v2 host
 // CPU time and throttling are in the same file.
 func (r *Reader) acquireStat(dir, path string) *level[cpuStat] {
-	return acquire(r.stats, dir, path, func() [2]keptfile.File {
-		return [2]keptfile.File{r.files.File(dir + "/cpu.stat")}
-	})
+	return acquire(r, r.stats, dir, path, "cpu.stat")
 }
 
 // stat reads a cpu.stat. If it was read at the same now already, or with recent

@@ -3,11 +3,7 @@
 
 package cgroup
 
-import (
-	"errors"
-
-	"golang.org/x/sys/unix"
-)
+import "golang.org/x/sys/unix"
 
 const supported = true
 
@@ -27,17 +23,3 @@ func childless(dir string) bool {
 	var st unix.Stat_t
 	return unix.Stat(dir, &st) == nil && st.Nlink == 2
 }
-
-// isVanished reports whether err is the kernel's answer for an open file of a
-// process that ended (ESRCH) or of a cgroup that was removed (ENODEV).
-func isVanished(err error) bool {
-	return errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENODEV)
-}
-
-// isThreaded reports whether err is the kernel's answer for the processes of a
-// threaded cgroup, which the domain above lists.
-func isThreaded(err error) bool { return errors.Is(err, unix.EOPNOTSUPP) }
-
-// isUnsupported reports whether err is the kernel's answer for the pressure of
-// cgroups where that is off.
-func isUnsupported(err error) bool { return errors.Is(err, unix.EOPNOTSUPP) }

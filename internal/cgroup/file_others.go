@@ -10,9 +10,3 @@ const supported = false
 func inode(string) (uint64, error) { return 0, NeedsLinux }
 
 func childless(string) bool { return false }
-
-func isVanished(error) bool { return false }
-
-func isThreaded(error) bool { return false }
-
-func isUnsupported(error) bool { return false }

@@ -165,7 +165,7 @@ func TestGroupsAreThePopulatedCgroups(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tree := openFixture(t, name)
-			groups, err := tree.Groups()
+			groups, err := tree.NewScanner().Groups()
 			require.NoError(t, err)
 			var got []string
 			for _, u := range groups {
@@ -179,7 +179,7 @@ func TestGroupsAreThePopulatedCgroups(t *testing.T) {
 func TestGroupsReportsWhatItCannotList(t *testing.T) {
 	tree := openFixture(t, "v2-docker")
 	require.NoError(t, os.RemoveAll(tree.Mount(V2Tree)))
-	_, err := tree.Groups()
+	_, err := tree.NewScanner().Groups()
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
@@ -187,7 +187,7 @@ func TestFindContainer(t *testing.T) {
 	for _, name := range []string{"v2-docker", "v2-kubernetes", "v1-kubernetes", "hybrid-systemd"} {
 		t.Run(name, func(t *testing.T) {
 			tree := openFixture(t, name)
-			groups, err := tree.Groups()
+			groups, err := tree.NewScanner().Groups()
 			require.NoError(t, err)
 			for _, u := range groups {
 				if u.ContainerID == "" {

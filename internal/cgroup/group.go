@@ -3,7 +3,10 @@
 
 package cgroup
 
-import "strings"
+import (
+	"path"
+	"strings"
+)
 
 // A Group is the cgroup that tells processes apart from others: that of a
 // container or of a service. With an empty ID it stands for a process that no
@@ -54,6 +57,25 @@ func containerGroup(p Paths, by Hierarchy, id, cgroup string) Group {
 		}
 	}
 	return g
+}
+
+// GroupAt returns the group of the cgroup at a path, that of the container around
+// it if there is one, and false if there is no such cgroup. The path may come from
+// outside: only a clean absolute one is accepted, so that it cannot lead out of the
+// tree.
+func (t *Tree) GroupAt(cgroup string) (Group, bool) {
+	if !path.IsAbs(cgroup) || path.Clean(cgroup) != cgroup || cgroup == "/" {
+		return Group{}, false
+	}
+	if _, upTo, ok := containerIn(cgroup); ok {
+		cgroup = upTo
+	}
+	for _, h := range identity() {
+		if t.trees[h] != nil && isDir(t.dir(h, cgroup)) {
+			return t.groupAt(h, cgroup), true
+		}
+	}
+	return Group{}, false
 }
 
 // Under reports whether path is parent or below it.

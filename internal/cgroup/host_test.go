@@ -77,7 +77,7 @@ func TestHostFindsProcessGroupAndContainer(t *testing.T) {
 	u := groupOfPID(t, tree, cmd.Process.Pid)
 	require.Equal(t, c.Path, u.ID)
 
-	groups, err := tree.Groups()
+	groups, err := tree.NewScanner().Groups()
 	require.NoError(t, err)
 	require.Contains(t, groups, u)
 
@@ -493,7 +493,7 @@ func BenchmarkGroups(b *testing.B) {
 		require.GreaterOrEqual(b, len(found), 990)
 	}
 	require.Eventually(b, func() bool {
-		found, err := tree.Groups()
+		found, err := tree.NewScanner().Groups()
 		return err == nil && len(found) >= 1000
 	}, 30*time.Second, 100*time.Millisecond)
 	b.Run("First", func(b *testing.B) {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
@@ -72,17 +71,12 @@ func (m *MemoryUse) Read() (uint64, error) {
 	return use - n, nil
 }
 
-// lineOf returns what follows a key at the beginning of a line.
+// lineOf returns the rest of the line that begins with a key.
 func lineOf(b, key []byte) ([]byte, bool) {
-	for len(b) > 0 {
-		if bytes.HasPrefix(b, key) {
-			return b[len(key):], true
+	for line := range bytes.Lines(b) {
+		if rest, ok := bytes.CutPrefix(line, key); ok {
+			return rest, true
 		}
-		i := bytes.IndexByte(b, '\n')
-		if i < 0 {
-			break
-		}
-		b = b[i+1:]
 	}
 	return nil, false
 }
@@ -116,9 +110,7 @@ func (r *Reader) OpenMemoryLimit(p Paths) *MemoryLimit {
 	}
 	for path := p[h]; path != "" && path != "/"; path = parent(path) {
 		dir := r.tree.dir(h, path)
-		m.levels = append(m.levels, acquire(r.memory, dir, path, func() [2]keptfile.File {
-			return [2]keptfile.File{r.files.File(filepath.Join(dir, name))}
-		}))
+		m.levels = append(m.levels, acquire(r, r.memory, dir, path, name))
 	}
 	return m
 }

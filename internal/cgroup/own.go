@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 )
@@ -137,7 +138,7 @@ func processesBelow(dir string, limit int) (map[int]bool, error) {
 	var failed error
 	walkDirs(dir, func(path string, _ int) bool {
 		list, err := processesIn(filepath.Join(dir, path), limit+1)
-		if err != nil && !isGone(err) && !isThreaded(err) {
+		if err != nil && !isGone(err) && !isUnsupported(err) {
 			failed = fmt.Errorf("list the processes of cgroup %s: %w", dir, err)
 		}
 		for _, pid := range list {
@@ -166,7 +167,7 @@ func processesIn(dir string, limit int) ([]int, error) {
 	for len(pids) < limit {
 		n, err := f.Read(buf[kept:])
 		if n <= 0 {
-			if err != nil && !isEOF(err) {
+			if err != nil && !errors.Is(err, io.EOF) {
 				return pids, err
 			}
 			return pids, nil

@@ -53,9 +53,6 @@ func (p *Pressure) Read() (waited time.Duration, replaced bool, err error) {
 		return 0, false, err
 	}
 	some, _ := lineOf(b, []byte("some "))
-	if i := bytes.IndexByte(some, '\n'); i >= 0 {
-		some = some[:i]
-	}
 	i := bytes.Index(some, []byte("total="))
 	if i < 0 {
 		return 0, false, fmt.Errorf("read %s: no total of some", p.From())

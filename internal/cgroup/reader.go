@@ -4,6 +4,7 @@
 package cgroup
 
 import (
+	"bytes"
 	"errors"
 	"path/filepath"
 	"time"
@@ -189,9 +190,7 @@ func (l *level[T]) close() {
 
 func (l *level[T]) closeFiles() {
 	for i := range l.files {
-		if l.files[i].Path() != "" {
-			l.files[i].Close()
-		}
+		l.files[i].Close()
 	}
 }
 
@@ -240,9 +239,4 @@ func countCPUs(b []byte) (int, bool) {
 
 const maxCPUs = 1 << 16 // far above the most of any kernel
 
-func trimSpace(b []byte) []byte {
-	for len(b) > 0 && (b[len(b)-1] == '\n' || b[len(b)-1] == ' ') {
-		b = b[:len(b)-1]
-	}
-	return b
-}
+func trimSpace(b []byte) []byte { return bytes.TrimRight(b, " \n") }

@@ -4,14 +4,16 @@
 package cgroup
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"sort"
+	"syscall"
+
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 const (
@@ -84,10 +86,6 @@ func (t *Tree) groupAt(h Hierarchy, path string) Group {
 	return Group{ID: path, Cgroup: path, Paths: p, by: h}
 }
 
-// Groups returns every group that has processes, sorted by ID, without those that
-// vanish meanwhile. For repeated calls use a [Scanner].
-func (t *Tree) Groups() ([]Group, error) { return t.NewScanner().Groups() }
-
 // A Scanner lists the groups of a tree repeatedly. It lists directories each time,
 // but reads about the processes of a cgroup whose groups it knows only now and then.
 // It belongs to one goroutine.
@@ -115,8 +113,9 @@ const (
 // NewScanner returns a scanner that knows nothing yet.
 func (t *Tree) NewScanner() *Scanner { return &Scanner{tree: t} }
 
-// Groups is [Tree.Groups]. A cgroup whose last process has ended is still listed
-// for some rounds, until it is removed or its processes are read again.
+// Groups returns every group that has processes, sorted by ID, without those that
+// vanish meanwhile. A cgroup whose last process has ended is still listed for some
+// rounds, until it is removed or its processes are read again.
 func (s *Scanner) Groups() ([]Group, error) {
 	s.round++
 	groups := map[string]Group{}
@@ -157,12 +156,7 @@ func (s *Scanner) Groups() ([]Group, error) {
 			}
 		}
 	}
-	out := make([]Group, 0, len(groups))
-	for _, g := range groups {
-		out = append(out, g)
-	}
-	sort.Slice(out, func(i, j int) bool { return out[i].ID < out[j].ID })
-	return out, failed
+	return slices.SortedFunc(maps.Values(groups), func(a, b Group) int { return cmp.Compare(a.ID, b.ID) }), failed
 }
 
 func canList(dir string) error {
@@ -267,12 +261,7 @@ func (t *Tree) Match(glob *Glob) ([]Group, error) {
 			failed = fmt.Errorf("look for cgroups that match %s in %s: more than %d, or deeper than %d", glob, tr.dir, maxCgroups, maxDepth)
 		}
 	}
-	out := make([]Group, 0, len(found))
-	for _, g := range found {
-		out = append(out, g)
-	}
-	sort.Slice(out, func(i, j int) bool { return out[i].Cgroup < out[j].Cgroup })
-	return out, failed
+	return slices.SortedFunc(maps.Values(found), func(a, b Group) int { return cmp.Compare(a.Cgroup, b.Cgroup) }), failed
 }
 
 // PerfDir returns the directory of a group in the hierarchy that perf events are
@@ -328,7 +317,11 @@ func isDir(path string) bool {
 	return err == nil && fi.IsDir()
 }
 
-func isEOF(err error) bool { return errors.Is(err, io.EOF) }
+// isGone reports whether err means that a process or a cgroup has gone. ESRCH and
+// ENODEV are the kernel's answers for their files that were opened before.
+func isGone(err error) bool { return procfs.IsGone(err) || errors.Is(err, syscall.ENODEV) }
 
-// isGone reports whether err means that a process or a cgroup has gone.
-func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || isVanished(err) }
+// isUnsupported reports whether err is the kernel's answer for the processes of a
+// threaded cgroup, which the domain above lists, and for the pressure of cgroups where
+// that is off.
+func isUnsupported(err error) bool { return errors.Is(err, syscall.EOPNOTSUPP) }

@@ -5,7 +5,9 @@ package cgroup
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -104,7 +106,7 @@ func (r *Reader) listTasks(dir string, h Hierarchy, visit func(tid int) bool) er
 	for {
 		n, err := f.Read(r.buf[kept:])
 		if n <= 0 {
-			if err != nil && !isEOF(err) {
+			if err != nil && !errors.Is(err, io.EOF) {
 				return err
 			}
 			return nil

@@ -3,7 +3,10 @@
 
 package cgroup
 
-import "math"
+import (
+	"math"
+	"sort"
+)
 
 // A WeightFormula converts the CPU shares of a request into a cpu.weight of the v2
 // tree, as a container runtime did. Shares go from 2 to 262144, 1024 for a core, and
@@ -54,15 +57,8 @@ func (f WeightFormula) shares(weight uint64) span {
 
 // least returns the fewest shares that give at least a weight.
 func (f WeightFormula) least(weight uint64) uint64 {
-	lo, hi := uint64(minShares), uint64(maxShares+1)
-	for lo < hi {
-		if mid := (lo + hi) / 2; mid <= maxShares && f.weight(mid) < weight {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	return lo
+	more := sort.Search(maxShares+1-minShares, func(i int) bool { return f.weight(uint64(minShares+i)) >= weight })
+	return uint64(minShares + more)
 }
 
 // cores returns the request in a span of shares: the roundest number of thousandths
