@@ -70,6 +70,7 @@ type threadClock struct {
 // threadLister lists the threads of a unit.
 type threadLister interface {
 	List(visit func(tid int) bool) error
+	From() string
 	Close()
 }
 
@@ -208,6 +209,9 @@ func (p processTasks) List(visit func(tid int) bool) error {
 	}
 	return err
 }
+
+// From returns the directory that is listed.
+func (p processTasks) From() string { return p.procfs.File(p.pid, "task") }
 
 // Close does nothing: the directory is opened each time.
 func (p processTasks) Close() {}

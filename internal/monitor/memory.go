@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
@@ -40,8 +39,7 @@ type memoryUse interface {
 func newMemory(w *Watcher) *memory {
 	return &memory{w: w, use: opened[memoryUse]{w: w, open: func() (memoryUse, error) {
 		if w.process != nil {
-			s := w.source
-			return &residentSet{source: s, file: s.files.File(s.procfs.File(w.process.process.PID, "statm"))}, nil
+			return &residentSet{w.processFile("statm")}, nil
 		}
 		return w.source.reader.OpenMemoryUse(w.unit)
 	}}}
@@ -74,12 +72,7 @@ func (m *memory) moved() {
 	}
 }
 
-func (m *memory) from() string {
-	if !m.use.ok {
-		return ""
-	}
-	return m.use.it.From()
-}
+func (m *memory) from() string { return m.use.from() }
 
 func (m *memory) close() {
 	m.use.close()
@@ -87,29 +80,17 @@ func (m *memory) close() {
 }
 
 // A residentSet reads the memory of one process that is in RAM.
-type residentSet struct {
-	source *Source
-	file   keptfile.File
-}
+type residentSet struct{ processFile }
 
 // Read returns the bytes in RAM.
 func (r *residentSet) Read() (uint64, error) {
-	n, _, err := r.file.Read(r.source.buf)
+	b, err := r.read()
 	if err != nil {
-		if procfs.IsGone(err) {
-			return 0, ErrGone
-		}
 		return 0, err
 	}
-	pages, err := procfs.ParseStatm(r.source.buf[:n])
+	pages, err := procfs.ParseStatm(b)
 	if err != nil {
-		return 0, fmt.Errorf("read %s: %w", r.file.Path(), err)
+		return 0, fmt.Errorf("read %s: %w", r.From(), err)
 	}
 	return pages * uint64(os.Getpagesize()), nil
 }
-
-// From returns the file that is read.
-func (r *residentSet) From() string { return r.file.Path() }
-
-// Close closes the file.
-func (r *residentSet) Close() { r.file.Close() }

@@ -56,10 +56,3 @@ func (m *pressure) read(now time.Time) (num, den float64, restarted bool, err er
 	m.last, m.lastAt = total, now
 	return m.waited.Seconds(), m.elapsed.Seconds(), restarted, nil
 }
-
-func (m *pressure) from() string {
-	if !m.ok {
-		return ""
-	}
-	return m.it.From()
-}

@@ -109,3 +109,30 @@ func (c *processClock) readPaths() error {
 
 // Close closes the file.
 func (c *processClock) Close() { c.file.Close() }
+
+// A processFile is a file of one process in the procfs.
+type processFile struct {
+	source *Source
+	file   keptfile.File
+}
+
+// processFile returns a file of the watched process, not yet opened.
+func (w *Watcher) processFile(name string) processFile {
+	s := w.source
+	return processFile{s, s.files.File(s.procfs.File(w.process.process.PID, name))}
+}
+
+// read returns the content, which is valid until the source's next reading.
+func (p *processFile) read() ([]byte, error) {
+	n, _, err := p.file.Read(p.source.buf)
+	if procfs.IsGone(err) {
+		return nil, ErrGone
+	}
+	return p.source.buf[:n], err
+}
+
+// From returns the path of the file.
+func (p *processFile) From() string { return p.file.Path() }
+
+// Close closes the file.
+func (p *processFile) Close() { p.file.Close() }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
@@ -33,8 +32,7 @@ type threadCounter interface {
 func newThreadCount(w *Watcher) *threadCount {
 	return &threadCount{opened[threadCounter]{w: w, open: func() (threadCounter, error) {
 		if w.process != nil {
-			s := w.source
-			return &processThreads{source: s, file: s.files.File(s.procfs.File(w.process.process.PID, "stat"))}, nil
+			return &processThreads{w.processFile("stat")}, nil
 		}
 		return w.source.reader.OpenTasks(w.unit)
 	}}}
@@ -49,37 +47,18 @@ func (m *threadCount) read(time.Time) (num, den float64, restarted bool, err err
 	return float64(n), 0, false, err
 }
 
-func (m *threadCount) from() string {
-	if !m.ok {
-		return ""
-	}
-	return m.it.From()
-}
-
 // processThreads counts the threads of one process.
-type processThreads struct {
-	source *Source
-	file   keptfile.File
-}
+type processThreads struct{ processFile }
 
 // Count returns the number of threads.
 func (p *processThreads) Count() (int, error) {
-	n, _, err := p.file.Read(p.source.buf)
+	b, err := p.read()
 	if err != nil {
-		if procfs.IsGone(err) {
-			return 0, ErrGone
-		}
 		return 0, err
 	}
-	stat, err := procfs.ParseStat(p.source.buf[:n])
+	stat, err := procfs.ParseStat(b)
 	if err != nil {
-		return 0, fmt.Errorf("read %s: %w", p.file.Path(), err)
+		return 0, fmt.Errorf("read %s: %w", p.From(), err)
 	}
 	return stat.Threads, nil
 }
-
-// From returns the file that is read.
-func (p *processThreads) From() string { return p.file.Path() }
-
-// Close closes the file.
-func (p *processThreads) Close() { p.file.Close() }

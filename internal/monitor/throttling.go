@@ -84,10 +84,3 @@ func (m *throttling) isIdle() bool {
 }
 
 func (m *throttling) moved() { m.close() }
-
-func (m *throttling) from() string {
-	if !m.ok {
-		return ""
-	}
-	return m.it.From()
-}

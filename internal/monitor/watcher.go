@@ -136,7 +136,10 @@ func (w *Watcher) Close() {
 
 // opened is a figure that is opened at its first reading. It is opened again now and
 // then, to check whether it is still the unit's own, or whether there is one by now.
-type opened[T interface{ Close() }] struct {
+type opened[T interface {
+	From() string
+	Close()
+}] struct {
 	w    *Watcher
 	open func() (T, error)
 	it   T
@@ -167,6 +170,14 @@ func (o *opened[T]) get() (T, error) {
 	}
 	o.it, o.ok = it, true
 	return it, nil
+}
+
+// from returns the file that is read; empty while none is open.
+func (o *opened[T]) from() string {
+	if !o.ok {
+		return ""
+	}
+	return o.it.From()
 }
 
 // close closes the figure. The next reading opens it again.

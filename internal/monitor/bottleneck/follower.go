@@ -6,6 +6,7 @@ package bottleneck
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -376,10 +377,7 @@ func (f *Follower) sync() bool {
 		return len(f.tallies) > 0
 	}
 	f.mu.Lock()
-	now := make(map[*followed]struct{}, len(f.followed))
-	for u := range f.followed {
-		now[u] = struct{}{}
-	}
+	now := maps.Clone(f.followed)
 	f.mu.Unlock()
 	f.seen = changes
 	for u, t := range f.tallies {
