@@ -65,9 +65,12 @@ type file struct {
 	outcome Outcome
 }
 
-func (f *file) loading() bool {
+func (f *file) loading() bool { return pending(f.ready) }
+
+// pending reports whether a channel is not closed yet.
+func pending(ready <-chan struct{}) bool {
 	select {
-	case <-f.ready:
+	case <-ready:
 		return false
 	default:
 		return true

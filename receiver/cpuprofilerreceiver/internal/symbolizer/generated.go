@@ -99,7 +99,7 @@ func (s *Symbolizer) resolveGenerated(pid int, l *samples.Location, pc uint64) (
 	if g.index == nil {
 		interval = retryMapInterval
 	}
-	if g.ready == nil || now.Sub(g.asked) >= interval && !g.loading() {
+	if g.ready == nil || now.Sub(g.asked) >= interval && !pending(g.ready) {
 		// Resolve is the only sender. While the worker serves another request, the
 		// current index is used.
 		if len(s.urgent) < cap(s.urgent) {
@@ -153,15 +153,6 @@ func (s *Symbolizer) countOnce(g *generated, pc uint64, o Outcome) Outcome {
 	}
 	g.counted[key] = struct{}{}
 	return o
-}
-
-func (g *generated) loading() bool {
-	select {
-	case <-g.ready:
-		return false
-	default:
-		return true
-	}
 }
 
 // knows reports whether g was not dropped. It is called with the lock held.

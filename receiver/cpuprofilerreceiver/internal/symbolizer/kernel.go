@@ -85,10 +85,7 @@ func readKernelSymbols(r io.Reader) (*kernelSymbols, error) {
 		return nil, errHidden
 	}
 	slices.SortStableFunc(found, func(a, b kernelSymbol) int {
-		if c := cmp.Compare(a.addr, b.addr); c != 0 {
-			return c
-		}
-		return cmp.Compare(b.rank, a.rank)
+		return cmp.Or(cmp.Compare(a.addr, b.addr), cmp.Compare(b.rank, a.rank))
 	})
 	for i, s := range found {
 		n := len(k.addrs)

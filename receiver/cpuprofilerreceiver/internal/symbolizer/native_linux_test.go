@@ -315,7 +315,7 @@ func TestVDSO(t *testing.T) {
 		t.Skipf("vdso symbols of %s are not known here", runtime.GOARCH)
 	}
 	m := mappingOf(t, mappings(t, os.Getpid()), VDSOPath)
-	image, err := vdsoImage()
+	image, err := VDSO()
 	require.NoError(t, err)
 	f, err := elf.NewFile(strings.NewReader(string(image)))
 	require.NoError(t, err)

@@ -18,6 +18,3 @@ func OpenMapping(root string, m *samples.Mapping) (*os.File, error) {
 
 // VDSOPath is the path of the mapping of the vdso.
 const VDSOPath = "[vdso]"
-
-// VDSO returns the object file that the kernel maps into every process.
-func VDSO() ([]byte, error) { return vdsoImage() }

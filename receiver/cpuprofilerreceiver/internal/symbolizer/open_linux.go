@@ -87,9 +87,9 @@ func openVerified(m *samples.Mapping, open func() (int, error)) (*os.File, ident
 	return file, identity{size: st.Size, mtime: st.Mtim.Nano(), ctime: st.Ctim.Nano()}, nil
 }
 
-// vdsoImage copies the vdso from the collector's own memory. The kernel maps the same
-// one into every 64-bit process.
-func vdsoImage() ([]byte, error) {
+// VDSO copies the object file of the vdso from the collector's own memory. The kernel
+// maps the same one into every 64-bit process.
+func VDSO() ([]byte, error) {
 	const maxImage = 1 << 20
 	own := procfs.At("")
 	maps, err := procfs.ReadFile(own.File(procfs.Self, "maps"), procfs.MaxMaps)

@@ -18,7 +18,8 @@ func openMapping(string, *samples.Mapping) (*os.File, identity, error) {
 	return nil, identity{}, errNeedsLinux
 }
 
-func vdsoImage() ([]byte, error) { return nil, errNeedsLinux }
+// VDSO fails: it needs Linux.
+func VDSO() ([]byte, error) { return nil, errNeedsLinux }
 
 func openPerfMap(string, int) (perfMapFile, error) { return perfMapFile{}, errNeedsLinux }
 

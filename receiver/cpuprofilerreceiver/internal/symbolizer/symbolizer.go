@@ -228,7 +228,7 @@ func prepare(cfg Config) (*Symbolizer, error) {
 	if s.generated, err = simplelru.NewLRU(maxGenerated, s.dropGenerated); err != nil {
 		return nil, fmt.Errorf("making room for %d processes that generate code: %w", maxGenerated, err)
 	}
-	if image, err := vdsoImage(); err != nil {
+	if image, err := VDSO(); err != nil {
 		s.log.Debug("no symbols of the vdso", zap.Error(err))
 	} else if s.vdso, err = newObject(bytes.NewReader(image), int64(len(image)), nil); err == nil {
 		_ = s.vdso.index(int64(len(image))) // without symbols it still has its build id

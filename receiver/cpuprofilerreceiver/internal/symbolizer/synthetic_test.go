@@ -146,7 +146,7 @@ func FuzzObject(f *testing.F) {
 	for _, version := range []int{118, 120} {
 		f.Add(goprogramtest.Program(version), uint64(goprogramtest.Text+8))
 	}
-	if image, err := vdsoImage(); err == nil {
+	if image, err := VDSO(); err == nil {
 		f.Add(image, uint64(0xa00))
 	}
 	f.Fuzz(func(t *testing.T, file []byte, pc uint64) {

@@ -26,15 +26,11 @@ const (
 // ErrNoCode is returned for a file without code that could be unwound.
 var ErrNoCode = errors.New("no executable segment, or one of more than 4 GiB")
 
-// NewTable reads a table from an object file of size bytes. It holds about maxBytes at
-// most; what does not fit is left out. So are corrupt parts of the file: then there is
-// an error and there may be a table as well.
-func NewTable(r io.ReaderAt, size, maxBytes int64) (t *Table, err error) {
-	return readTable(r, size, maxBytes, false)
-}
-
-// readTable reads a whole table, or with rootsOnly the functions that threads begin
-// with and that have no name in a stripped file. Go's always have a name.
+// readTable reads a table from an object file of size bytes, or with rootsOnly the
+// functions that threads begin with and that have no name in a stripped file. Go's
+// always have a name. The table holds about maxBytes at most; what does not fit is left
+// out. So are corrupt parts of the file: then there is an error and there may be a table
+// as well.
 func readTable(r io.ReaderAt, size, maxBytes int64, rootsOnly bool) (t *Table, err error) {
 	f, err := elffile.Parse(r, size)
 	if err != nil {
@@ -48,7 +44,7 @@ func readTable(r io.ReaderAt, size, maxBytes int64, rootsOnly bool) (t *Table, e
 	if b == nil {
 		return nil, ErrNoCode
 	}
-	b.t.buildID, b.entry, b.rootsOnly = buildID(f), f.Entry, rootsOnly
+	b.entry, b.rootsOnly = f.Entry, rootsOnly
 	framesErr := readFrames(f, regs, b)
 	var goErr error
 	if !rootsOnly {
@@ -59,17 +55,12 @@ func readTable(r io.ReaderAt, size, maxBytes int64, rootsOnly bool) (t *Table, e
 	return b.finish(), errors.Join(framesErr, goErr)
 }
 
-// readBuildID reads the GNU build id alone.
+// readBuildID reads the GNU build id alone, in hex.
 func readBuildID(r io.ReaderAt, size int64) string {
 	f, err := elffile.Parse(r, size)
 	if err != nil {
 		return ""
 	}
-	return buildID(f)
-}
-
-// buildID returns the GNU build id in hex.
-func buildID(f *elffile.File) string {
 	f.SetBudget(maxNotes)
 	id, _ := f.BuildIDs()
 	return id

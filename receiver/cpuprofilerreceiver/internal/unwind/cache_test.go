@@ -102,18 +102,19 @@ func oneFunction() []byte {
 
 func newTable(t testing.TB, b []byte) *Table {
 	t.Helper()
-	table, err := NewTable(bytes.NewReader(b), int64(len(b)), 1<<20)
+	table, err := readTable(bytes.NewReader(b), int64(len(b)), 1<<20, false)
 	require.NoError(t, err)
 	return table
 }
 
 func TestTableOfAFileWithAndWithoutSections(t *testing.T) {
-	with, without := newTable(t, object(oneFunction(), "0123", true)), newTable(t, object(oneFunction(), "0123", false))
+	named, unnamed := object(oneFunction(), "0123", true), object(oneFunction(), "0123", false)
+	with, without := newTable(t, named), newTable(t, unnamed)
 	require.Equal(t, with.pcs, without.pcs)
 	require.Equal(t, with.rules, without.rules)
 	require.EqualValues(t, 16, with.at(codeAt+300).cfaOff)
-	require.Equal(t, "30313233", with.BuildID())
-	require.Empty(t, without.BuildID())
+	require.Equal(t, "30313233", readBuildID(bytes.NewReader(named), int64(len(named))))
+	require.Empty(t, readBuildID(bytes.NewReader(unnamed), int64(len(unnamed))))
 	addr, ok := with.address(4096 + 300)
 	require.True(t, ok)
 	require.EqualValues(t, codeAt+300, addr)
@@ -150,7 +151,7 @@ func TestInvalidFilesAreRejected(t *testing.T) {
 		}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := NewTable(bytes.NewReader(b), int64(len(b)), 1<<20)
+			_, err := readTable(bytes.NewReader(b), int64(len(b)), 1<<20, false)
 			require.Error(t, err)
 		})
 	}
@@ -187,7 +188,7 @@ func TestReadingIsBoundedWhateverAFileClaims(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := &endless{head: slices.Clone(good)}
 			change(e.head)
-			_, err := NewTable(e, 1<<50, 1<<20)
+			_, err := readTable(e, 1<<50, 1<<20, false)
 			_ = err // there may be a table without what was too large
 			require.Less(t, e.read, int64(maxFrames+2*maxNotes+64<<20))
 		})
@@ -199,7 +200,7 @@ func FuzzNewTable(f *testing.F) {
 	f.Add(object(oneFunction(), "0123", true))
 	f.Add(object(oneFunction(), "0123", false))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		table, _ := NewTable(bytes.NewReader(b), int64(len(b)), 1<<20)
+		table, _ := readTable(bytes.NewReader(b), int64(len(b)), 1<<20, false)
 		if table != nil {
 			require.Less(t, table.Bytes(), int64(16<<20))
 			for at := uint64(codeAt); at < codeAt+1024; at += 7 {

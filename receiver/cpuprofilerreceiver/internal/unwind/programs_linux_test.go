@@ -357,7 +357,7 @@ func TestFramePointersOfRealPrograms(t *testing.T) {
 			defer f.Close()
 			info, err := f.Stat()
 			require.NoError(t, err)
-			table, err := NewTable(f, info.Size(), 1<<20)
+			table, err := readTable(f, info.Size(), 1<<20, false)
 			require.NoError(t, err)
 			require.Equal(t, c.want, table.FramePointers(), "%+v", table.code)
 		})

@@ -86,8 +86,7 @@ type Table struct {
 	buckets []uint32
 	shift   uint8
 
-	buildID string
-	code    coverage
+	code coverage
 	// incomplete reports whether a bound was hit.
 	incomplete bool
 }
@@ -105,17 +104,11 @@ func (t *Table) FramePointers() bool {
 	return with > 0 && with*10 >= (with+t.code.other)*9
 }
 
-// BuildID returns the GNU build id in hex, or "".
-func (t *Table) BuildID() string { return t.buildID }
-
 // Bytes returns the memory held.
 func (t *Table) Bytes() int64 {
 	return int64(unsafe.Sizeof(*t)) + int64(cap(t.pcs))*4 + int64(cap(t.rows))*2 + int64(cap(t.rules))*ruleSize +
-		int64(cap(t.buckets))*4 + int64(cap(t.segments))*int64(unsafe.Sizeof(segment{})) + int64(len(t.buildID))
+		int64(cap(t.buckets))*4 + int64(cap(t.segments))*int64(unsafe.Sizeof(segment{}))
 }
-
-// Rows returns the number of ranges of addresses with a rule.
-func (t *Table) Rows() int { return len(t.pcs) }
 
 // address returns the link-time address of what is mapped from a file offset.
 func (t *Table) address(offset uint64) (uint64, bool) {

@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"sort"
 )
 
 const (
@@ -43,7 +44,7 @@ type Map struct {
 	sorted  int
 	text    []byte
 	number  uint32
-	full    bool
+	full    bool // the memory is used up, so that further entries are dropped
 }
 
 // New returns an empty Map that uses up to limit bytes of memory, together with its
@@ -65,10 +66,7 @@ func (m *Map) Add(b []byte) (taken int) {
 
 func (m *Map) line(b []byte) {
 	start, size, name, ok := parse(b)
-	if !ok {
-		return
-	}
-	if m.full {
+	if !ok || m.full {
 		return
 	}
 	if m.bytes()+int64(entrySize+len(name)+1) > m.limit || len(m.text)+len(name) >= math.MaxUint32 {
@@ -137,10 +135,7 @@ func (m *Map) settle() {
 	// The last Index keeps its slices.
 	all := slices.Clone(m.entries)
 	slices.SortFunc(all, func(a, b entry) int {
-		if c := cmp.Compare(a.start, b.start); c != 0 {
-			return c
-		}
-		return cmp.Compare(a.number, b.number)
+		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.number, b.number))
 	})
 	kept, names := all[:0], 0
 	for _, e := range all {
@@ -171,9 +166,6 @@ func at(text []byte, name uint32) []byte {
 	return rest[:bytes.IndexByte(rest, '\n')]
 }
 
-// Full reports whether the memory is used up, so that further entries are dropped.
-func (m *Map) Full() bool { return m.full }
-
 // Index returns the current entries. It does not change when more are added.
 func (m *Map) Index() *Index {
 	m.settle()
@@ -188,25 +180,14 @@ type Index struct {
 	size    int64
 }
 
-// Len returns the number of entries.
-func (x *Index) Len() int { return len(x.entries) }
-
 // Bytes returns the memory of the Index and its Map.
 func (x *Index) Bytes() int64 { return x.size }
 
 // Find returns the name of the code at pc; nil where it has none.
 func (x *Index) Find(pc uint64) []byte {
-	lo, hi := 0, len(x.entries) // the last entry whose start is not above
-	for lo < hi {
-		mid := int(uint(lo+hi) >> 1)
-		if x.entries[mid].start <= pc {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	if lo == 0 || pc >= x.entries[lo-1].end() {
+	above := sort.Search(len(x.entries), func(i int) bool { return x.entries[i].start > pc })
+	if above == 0 || pc >= x.entries[above-1].end() {
 		return nil
 	}
-	return at(x.text, x.entries[lo-1].name)
+	return at(x.text, x.entries[above-1].name)
 }

@@ -130,19 +130,19 @@ func TestMemoryIsBounded(t *testing.T) {
 	for i := range 100_000 {
 		m.Add(fmt.Appendf(nil, "%x 100 replaced again and again\n", 0x1000+i%8))
 	}
-	require.False(t, m.Full())
+	require.False(t, m.full)
 	x := m.Index()
 	require.LessOrEqual(t, x.Bytes(), int64(limit))
-	require.Equal(t, 1, x.Len())
+	require.Len(t, x.entries, 1)
 
 	for i := range 100_000 {
 		m.Add(fmt.Appendf(nil, "%x 1 %d\n", 0x10000+i, i))
 	}
-	require.True(t, m.Full())
+	require.True(t, m.full)
 	x = m.Index()
 	require.LessOrEqual(t, x.Bytes(), int64(limit))
 	require.Equal(t, "0", string(x.Find(0x10000)), "what came before stays")
-	require.Greater(t, x.Len(), 500)
+	require.Greater(t, len(x.entries), 500)
 
 	var more []byte
 	for i := range 10_000 {
@@ -246,7 +246,7 @@ func BenchmarkAdd(b *testing.B) {
 		for b.Loop() {
 			m := New(64 << 20)
 			m.Add(content)
-			if m.Index().Len() != 50_000 {
+			if len(m.Index().entries) != 50_000 {
 				b.Fatal("entries are missing")
 			}
 		}
