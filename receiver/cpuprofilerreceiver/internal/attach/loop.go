@@ -15,23 +15,40 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
 // Config is what a Loop needs.
 type Config struct {
+	// Type is the sampler's type of samples.
+	Type   *samples.Type
 	Finder Finder
-	// Changed makes the Finder search at once, not only every Interval. May be nil.
-	Changed  <-chan struct{}
-	Interval time.Duration
+	// Changed makes the Finder search at once, not only every DiscoveryInterval. May
+	// be nil.
+	Changed           <-chan struct{}
+	DiscoveryInterval time.Duration
+	// Table is the processes; only the reading goroutine uses it.
+	Table *processes.Table
 	// MaxEvents bounds the perf event descriptors.
 	MaxEvents int
+	Kernel    KernelStacks
+	// Stacks finds the stacks of samples, on the reading goroutine alone; by frame
+	// pointers if it is nil.
+	Stacks *unwind.Stacks
+	// ThreadName and ThreadID report which attributes tell threads apart.
+	ThreadName, ThreadID bool
 	// Refused returns why nothing may be sampled; nil if something may.
 	Refused func(perfevent.Rights) error
-	// Probe finds out what is permitted.
-	Probe  func() perfevent.Rights
+	// Lost returns the number of events that the kernel has lost by its counters.
+	Lost   func(perfevent.Stats) uint64
 	Logger *zap.Logger
-	// Sampler is the sampler's name, for the log.
-	Sampler string
+	// Now returns CLOCK_MONOTONIC in nanoseconds.
+	Now func() int64
+	// Probe finds out what is permitted; perfevent.Probe outside of tests.
+	Probe func() perfevent.Rights
 }
 
 // Reader is what a sampler does with a session. Only the Loop's reading goroutine
@@ -50,17 +67,16 @@ type Reader interface {
 	Turn(ctx context.Context, session *perfevent.Session) error
 	// End reads what is left, before the session is closed.
 	End(session *perfevent.Session)
-	// Idle is called before waiting without a session.
-	Idle()
-	// Report logs what is sampled, what is not and why. Failed logs that targets
-	// could not be looked for; what is sampled stays.
+	// Report logs what is sampled, what is not and why.
 	Report(f *Found)
-	Failed(err error)
 }
 
-// Loop samples what a Finder finds.
+// Loop samples what a Finder finds, and has what Readers do alike with a session:
+// they follow processes, count losses, pause and report. The reading goroutine calls
+// what is not said to be safe for concurrent use.
 type Loop struct {
 	cfg    Config
+	sink   Sink
 	reader Reader
 
 	found  chan Found
@@ -73,18 +89,24 @@ type Loop struct {
 	// wake wakes a reader without a session.
 	wake    chan struct{}
 	targets atomic.Int64
+	lost    atomic.Uint64
 
 	// Only the reading goroutine uses the fields below.
 
 	attached *attachments
 	options  perfevent.Options // of the session
 	last     Found             // that succeeded
+	stats    perfevent.Stats   // of the session, as counted already
+	losses   *Losses
+	batch    uint64 // that the table knows of
+	failure  string // that was logged
+	leftOut  string // likewise
 }
 
 // NewLoop returns a Loop that does nothing yet.
-func NewLoop(cfg Config, reader Reader) *Loop {
+func NewLoop(cfg Config, sink Sink, reader Reader) *Loop {
 	return &Loop{
-		cfg: cfg, reader: reader, attached: newAttachments(),
+		cfg: cfg, sink: sink, reader: reader, attached: newAttachments(), losses: NewLosses(cfg.Logger, cfg.Type.Sampler),
 		found: make(chan Found, 1), wake: make(chan struct{}, 1),
 	}
 }
@@ -133,7 +155,7 @@ func (l *Loop) Last() *Found { return &l.last }
 
 // discover finds targets, and rights that were missing, until ctx is done.
 func (l *Loop) discover(ctx context.Context, rights perfevent.Rights) {
-	tick := time.NewTicker(l.cfg.Interval)
+	tick := time.NewTicker(l.cfg.DiscoveryInterval)
 	defer tick.Stop()
 	for {
 		f := l.find(ctx, rights)
@@ -197,7 +219,7 @@ func (l *Loop) read(ctx context.Context) {
 		}
 		session := l.session.Load()
 		if session == nil {
-			l.reader.Idle()
+			l.sink.ReadUpTo(buffer.Idle)
 			select {
 			case f := <-l.found:
 				l.apply(f)
@@ -208,7 +230,7 @@ func (l *Loop) read(ctx context.Context) {
 		}
 		if err := l.reader.Turn(ctx, session); err != nil {
 			l.cfg.Logger.Error("reading perf events failed; sampling stops until the next search for targets",
-				zap.String("sampler", l.cfg.Sampler), zap.Error(err))
+				zap.String("sampler", l.cfg.Type.Sampler), zap.Error(err))
 			l.close()
 		}
 	}
@@ -232,9 +254,10 @@ func (l *Loop) optionsFor(f *Found) perfevent.Options {
 func (l *Loop) apply(f Found) {
 	session := l.session.Load()
 	if f.failed && session != nil {
-		l.reader.Failed(f.Err)
+		l.failed(f.Err)
 		return // nothing is known, so what is attached stays
 	}
+	l.failure = "" // the next one is logged
 	if !f.failed {
 		l.last = f
 	}
@@ -256,13 +279,15 @@ func (l *Loop) apply(f Found) {
 			return
 		}
 		session = opened
-		l.options = options
+		l.options, l.stats = options, perfevent.Stats{}
+		l.sink.ReadUpTo(l.cfg.Now())
+		l.cfg.Table.AfterLoss() // what happened before was not recorded
 		l.reader.Begin(session)
 		l.session.Store(session)
 	}
 	gone, refused, err := l.attached.apply(session, f.Plan, f.Starts)
 	if err != nil {
-		l.cfg.Logger.Debug("detaching perf events failed", zap.String("sampler", l.cfg.Sampler), zap.Error(err))
+		l.cfg.Logger.Debug("detaching perf events failed", zap.String("sampler", l.cfg.Type.Sampler), zap.Error(err))
 	}
 	l.reader.Attached(&f, gone)
 	f.Plan.LeftOut = append(f.Plan.LeftOut, refused...)
@@ -290,10 +315,11 @@ func (l *Loop) close() {
 		return
 	}
 	l.reader.End(session)
+	l.losses.End()
 	l.session.Store(nil)
 	l.attached = newAttachments()
 	l.targets.Store(0)
 	if err := session.Close(); err != nil {
-		l.cfg.Logger.Debug("closing perf events failed", zap.String("sampler", l.cfg.Sampler), zap.Error(err))
+		l.cfg.Logger.Debug("closing perf events failed", zap.String("sampler", l.cfg.Type.Sampler), zap.Error(err))
 	}
 }

@@ -13,9 +13,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
 const patience = 20 * time.Second
@@ -98,7 +101,6 @@ func (j *journal) Turn(_ context.Context, session *perfevent.Session) error {
 }
 
 func (j *journal) End(*perfevent.Session) { j.note("end") }
-func (j *journal) Idle()                  { j.note("idle") }
 
 func (j *journal) Report(f *Found) {
 	if f.Err != nil {
@@ -108,15 +110,36 @@ func (j *journal) Report(f *Found) {
 	j.note("report")
 }
 
-func (j *journal) Failed(error) { j.note("failed") }
-
 func newTestLoop(f Finder, j *journal) *Loop {
 	return NewLoop(Config{
-		Finder: f, Interval: time.Millisecond, MaxEvents: 4096, Logger: zap.NewNop(),
+		Type: samples.OnCPU, Table: processes.NewTable(processes.Config{}),
+		Finder: f, DiscoveryInterval: time.Millisecond, MaxEvents: 4096,
+		Logger: zap.New(logged{zapcore.NewNopCore(), j}), Now: func() int64 { return 0 },
 		Refused: func(r perfevent.Rights) error { return r.Own },
 		Probe:   func() perfevent.Rights { return perfevent.Rights{HostWide: errNotWide} },
-	}, j)
+	}, noSink{}, j)
 }
+
+// logged writes down what is logged.
+type logged struct {
+	zapcore.Core
+	to *journal
+}
+
+func (l logged) Enabled(zapcore.Level) bool { return true }
+
+func (l logged) Check(e zapcore.Entry, _ *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	l.to.note(e.Message)
+	return nil
+}
+
+// noSink is a sink that nothing is added to.
+type noSink struct{}
+
+func (noSink) ReadUpTo(int64)                   {}
+func (noSink) KernelLost(*samples.Type, uint64) {}
+func (noSink) Paused() bool                     { return false }
+func (noSink) Batch() uint64                    { return 1 }
 
 var errNotWide = errors.New("not host-wide")
 
@@ -141,8 +164,13 @@ func TestSessionLastsAsLongAsThereAreTargets(t *testing.T) {
 	eventually(t, func() bool { return j.count("report") >= 2 })
 	require.Equal(t, 1, l.Targets())
 
+	const failed = "looking for targets failed; what is sampled stays as it is"
 	f.set(own(1), errors.New("too many open files"))
-	eventually(t, func() bool { return j.count("failed") >= 2 })
+	eventually(t, func() bool { return j.count(failed) == 1 })
+	f.set(own(1), errors.New("out of memory"))
+	eventually(t, func() bool { return j.count(failed) == 2 })
+	time.Sleep(10 * time.Millisecond) // several searches
+	require.Equal(t, 2, j.count(failed), "each failure once")
 	require.Equal(t, 1, l.Targets(), "what is attached stays")
 	require.Equal(t, 1, j.count("begin"))
 	require.Zero(t, j.count("gone")+j.count("end"))

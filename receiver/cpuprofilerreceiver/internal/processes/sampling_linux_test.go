@@ -192,12 +192,11 @@ func (s setup) start(t *testing.T) (*oncpu.Sampler, *sink, func() string) {
 	to := &sink{begin: time.Now(), cgroups: map[string]*tally{}, pids: map[int]time.Duration{}}
 	core, logs := observer.New(zap.InfoLevel)
 	sampler := oncpu.New(oncpu.Settings{
-		Finder: finder, Table: processes.NewTable(cfg), Sink: to,
-		Frequency: s.frequency, MaxEvents: s.maxEvents, DiscoveryInterval: s.discovery,
-		ThreadName: true, Logger: zap.New(core), Status: func(error) {},
-		Notes: func(perfevent.Rights) []string { return nil },
-		Now:   clock,
-		Probe: perfevent.Probe,
+		Config: attach.Config{
+			Finder: finder, Table: processes.NewTable(cfg), MaxEvents: s.maxEvents, DiscoveryInterval: s.discovery,
+			ThreadName: true, Logger: zap.New(core), Now: clock, Probe: perfevent.Probe,
+		},
+		Sink: to, Frequency: s.frequency, Status: func(error) {}, Notes: func(perfevent.Rights) []string { return nil },
 	})
 	require.NoError(t, sampler.Start())
 	t.Cleanup(sampler.Stop)

@@ -10,9 +10,11 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
@@ -134,8 +136,8 @@ func (p *Perf) Name(pid int, s *samples.Stack) {
 	}
 }
 
-// Stacks returns what finds the stacks of a sampler's samples.
-func (p *Perf) Stacks(sampler string) *unwind.Stacks {
+// stacks returns what finds the stacks of a sampler's samples.
+func (p *Perf) stacks(sampler string) *unwind.Stacks {
 	return unwind.NewStacks(unwind.StacksConfig{
 		Mode:   p.Unwind,
 		Bytes:  p.StackBytes,
@@ -166,4 +168,38 @@ func (s *Shared) Processes(stackBytes int) (processes.Config, error) {
 		HostID:   s.HostInfo.ID,
 		Limits:   processes.Limits{StackBytes: stackBytes},
 	}, err
+}
+
+// Attach returns what a sampler of a type needs to sample the targets by perf events;
+// if hot, as far as they are hot. stackBytes is as in Processes. unwatch ends the
+// search for hot units.
+func (s *Shared) Attach(of *samples.Type, stackBytes int, hot bool) (cfg attach.Config, unwatch func(), err error) {
+	unwatch = func() {}
+	known, err := s.Processes(stackBytes)
+	if err != nil {
+		return cfg, unwatch, err
+	}
+	targets, err := attach.NewTargetFinder(known, s.Targets, OwnPID())
+	if err != nil {
+		return cfg, unwatch, err
+	}
+	cfg = attach.Config{
+		Type:              of,
+		Finder:            targets,
+		DiscoveryInterval: s.DiscoveryInterval,
+		Table:             processes.NewTable(known),
+		MaxEvents:         s.Perf.MaxEvents,
+		Kernel:            s.Perf.Kernel,
+		Stacks:            s.Perf.stacks(of.Sampler),
+		ThreadName:        s.ThreadName,
+		ThreadID:          s.ThreadID,
+		Logger:            s.Logger,
+		Now:               buffer.SystemClock{}.Monotonic,
+		Probe:             perfevent.Probe,
+	}
+	if hot {
+		cfg.Finder = attach.NewHotFinder(s.HotUnits, known, targets, OwnPID())
+		cfg.Changed, unwatch = s.HotUnits.Watch()
+	}
+	return cfg, unwatch, nil
 }

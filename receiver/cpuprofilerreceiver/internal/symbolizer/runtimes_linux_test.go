@@ -116,11 +116,13 @@ func sampleAndName(t *testing.T, pid int, before func()) (counts frameCount, lin
 	defer symbols.Close()
 	sink := &batches{batch: samples.NewBatch(64 << 20)}
 	sampler := oncpu.New(oncpu.Settings{
-		Finder: finder(pid), Table: processes.NewTable(processes.Config{Track: symbols.Track}), Sink: sink,
-		Frequency: 499, MaxEvents: 4096, DiscoveryInterval: 50 * time.Millisecond, Logger: zaptest.NewLogger(t),
-		Status: func(error) {}, Notes: func(perfevent.Rights) []string { return nil },
-		Now:   func() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() },
-		Probe: perfevent.Probe,
+		Config: attach.Config{
+			Finder: finder(pid), Table: processes.NewTable(processes.Config{Track: symbols.Track}),
+			MaxEvents: 4096, DiscoveryInterval: 50 * time.Millisecond, Logger: zaptest.NewLogger(t),
+			Now:   func() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() },
+			Probe: perfevent.Probe,
+		},
+		Sink: sink, Frequency: 499, Status: func(error) {}, Notes: func(perfevent.Rights) []string { return nil },
 	})
 	require.NoError(t, sampler.Start())
 	const enough = 400

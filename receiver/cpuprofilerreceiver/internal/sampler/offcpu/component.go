@@ -9,11 +9,7 @@ import (
 
 	"go.opentelemetry.io/collector/config/configoptional"
 
-	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
@@ -38,43 +34,23 @@ type component struct {
 }
 
 func newComponent(cfg *Config, s *sampler.Shared) (*component, error) {
-	known, err := s.Processes(stackBytes)
-	if err != nil {
-		return nil, err
-	}
-	targets, err := attach.NewTargetFinder(known, s.Targets, sampler.OwnPID())
-	if err != nil {
-		return nil, err
-	}
 	hot, why, err := cfg.When.Resolve(s.HotUnits)
 	if err != nil {
 		return nil, fmt.Errorf("off_cpu: %w", err)
 	}
-	p := &component{counters: s.Counters, unwatch: func() {}}
-	sink := s.Buffer.Another()
-	settings := Settings{
-		Finder:             targets,
-		Table:              processes.NewTable(known),
-		Sink:               sink,
+	attached, unwatch, err := s.Attach(samples.OffCPU, stackBytes, hot)
+	if err != nil {
+		return nil, err
+	}
+	p := &component{counters: s.Counters, unwatch: unwatch}
+	p.sampler = New(Settings{
+		Config:             attached,
+		Sink:               s.Buffer.Another(),
 		MinDuration:        cfg.MinDuration,
 		MaxEventsPerSecond: cfg.MaxEventsPerSecond,
-		MaxEvents:          s.Perf.MaxEvents,
-		DiscoveryInterval:  s.DiscoveryInterval,
-		Kernel:             s.Perf.Kernel,
-		Stacks:             s.Perf.Stacks(samples.OffCPU.Sampler),
-		ThreadName:         s.ThreadName,
-		ThreadID:           s.ThreadID,
 		When:               why,
-		Logger:             s.Logger,
-		Now:                buffer.SystemClock{}.Monotonic,
-		Probe:              perfevent.Probe,
 		Still:              NewStill(s.HostInfo.Root),
-	}
-	if hot {
-		settings.Finder = attach.NewHotFinder(s.HotUnits, known, targets, sampler.OwnPID())
-		settings.Changed, p.unwatch = s.HotUnits.Watch()
-	}
-	p.sampler = New(settings)
+	})
 	s.Buffer.OnWake(p.sampler.Wake)
 	return p, s.Counters.ObserveTargets(samples.OffCPU.Sampler, p.sampler.Targets)
 }

@@ -40,7 +40,6 @@ type check struct {
 type reader struct {
 	cfg    Settings
 	loop   *attach.Loop
-	common *attach.Common
 	soon   bool // programs are being started
 	only   func(pid int, cgroup string) bool
 	rec    perfevent.Record
@@ -68,11 +67,7 @@ type reader struct {
 	before   Stats // when the pause began
 }
 
-// Idle implements attach.Reader, as do Options, Begin, Attached, Turn, End, Report
-// and Failed.
-func (r *reader) Idle() { r.common.Idle() }
-
-// Options returns those of a session.
+// Options implements attach.Reader, as do Begin, Attached, Turn, End and Report.
 func (r *reader) Options(f *attach.Found) perfevent.Options {
 	if f.Err == nil && f.Plan.Mode == perfevent.ModeNone {
 		r.cfg.Stacks.Forget() // the next target may be another program
@@ -86,7 +81,6 @@ func (r *reader) Options(f *attach.Found) perfevent.Options {
 // Begin begins with a session.
 func (r *reader) Begin(*perfevent.Session) {
 	now, options := r.cfg.Now(), r.loop.Current()
-	r.common.Begin(options)
 	r.rate = newRate(r.cfg.MaxEventsPerSecond, stacksPerSecond(r.cfg.MaxEventsPerSecond, options.UserStack), now)
 	r.sinceDraw, r.drawn = 0, now
 	r.closing = r.cfg.Sink.Closing()
@@ -128,7 +122,6 @@ func (r *reader) End(session *perfevent.Session) {
 	r.drain(session)
 	r.cut(r.cfg.Now())
 	r.resume("off-CPU sampling ended while it was paused")
-	r.common.End()
 	r.waits.forget()
 	r.scaler.setMean(1)
 	r.scaler.forget()
@@ -138,7 +131,7 @@ func (r *reader) End(session *perfevent.Session) {
 
 // drain reads what the rings hold. It reports whether to look again soon.
 func (r *reader) drain(session *perfevent.Session) (soon bool) {
-	r.common.NextBatch()
+	r.loop.NextBatch()
 	closing := r.cfg.Sink.Closing()
 	due := closing != r.closing
 	upTo := r.cfg.Now() // not before closing
@@ -204,7 +197,7 @@ func kernelLost(s perfevent.Stats) uint64 { return s.Lost + s.LostSamples + s.Co
 
 // count counts what the kernel has lost.
 func (r *reader) count(now perfevent.Stats) {
-	if before := r.common.Count(now); now.Corrupt != before.Corrupt {
+	if before := r.loop.Count(now); now.Corrupt != before.Corrupt {
 		r.waits.forget() // corrupt records may have been switches
 	}
 }
@@ -249,7 +242,7 @@ func (r *reader) follow(session *perfevent.Session) {
 		r.full, r.paused = true, now
 	case r.paused > 0 && !full && r.resumeAt == 0:
 		r.resume("off-CPU sampling resumed")
-		r.common.Resume(session)
+		r.loop.Resume(session)
 		r.rate.resumed(now)
 	}
 }
@@ -260,7 +253,7 @@ func (r *reader) pause(session *perfevent.Session, now int64, message string, fi
 	r.publish()
 	r.before = *r.published.Load()
 	r.paused = now
-	r.common.Pause(session)
+	r.loop.Pause(session)
 	r.forget()
 	r.publish()
 	r.cfg.Logger.Warn(message, fields...)
@@ -289,7 +282,7 @@ func (r *reader) resume(message string) {
 
 // handle processes one record.
 func (r *reader) handle(rec *perfevent.Record) {
-	r.common.Follow(rec)
+	r.loop.Follow(rec)
 	switch rec.Type {
 	case perfevent.TypeSwitch:
 		r.switched(rec)
@@ -352,7 +345,7 @@ func (r *reader) sample(rec *perfevent.Record) {
 	if stack == nil {
 		return // counted once its wait is over
 	}
-	r.waits.sampled(rec.PID, rec.TID, caller{resource: p.Resource, stack: stack, thread: r.common.Thread(rec)})
+	r.waits.sampled(rec.PID, rec.TID, caller{resource: p.Resource, stack: stack, thread: r.loop.Thread(rec)})
 }
 
 // add adds a wait, or a part of one, to the scaler.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
@@ -36,8 +37,10 @@ func (batchSink) Closing() int64                   { return 0 }
 func newReader() (*reader, batchSink) {
 	sink := batchSink{samples.NewBatch(1 << 30)}
 	s := New(Settings{
-		Table: processes.NewTable(processes.Config{}), Sink: sink, MinDuration: time.Microsecond,
-		MaxEventsPerSecond: 10000, ThreadName: true, Logger: zap.NewNop(), Now: func() int64 { return 0 },
+		Config: attach.Config{
+			Table: processes.NewTable(processes.Config{}), ThreadName: true, Logger: zap.NewNop(), Now: func() int64 { return 0 },
+		},
+		Sink: sink, MinDuration: time.Microsecond, MaxEventsPerSecond: 10000,
 	})
 	return &s.reader, sink
 }

@@ -18,13 +18,9 @@ type logged struct {
 	unset bool
 }
 
-// Failed logs that looking for targets failed.
-func (r *reader) Failed(err error) { r.common.Failed(err) }
-
 // Report logs what is sampled, what is not and why; each once until it changes.
 // Missing targets are logged by the on-CPU sampler.
 func (r *reader) Report(f *attach.Found) {
-	r.common.Found()
 	refused := ""
 	if f.Err != nil {
 		refused = f.Err.Error()
@@ -40,7 +36,7 @@ func (r *reader) Report(f *attach.Found) {
 	if f.Err != nil {
 		return
 	}
-	leftOut, changed := r.common.LeftOut(f)
+	leftOut, changed := r.loop.LeftOut(f)
 	if !r.logged.started {
 		r.logged.started = true
 		r.cfg.Logger.Info("off-CPU sampling started",

@@ -8,8 +8,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
@@ -30,35 +28,16 @@ type Sink interface {
 
 // Settings are what a Sampler needs.
 type Settings struct {
-	Finder attach.Finder
-	// Changed makes the Finder search at once, not only every DiscoveryInterval. May
-	// be nil.
-	Changed <-chan struct{}
-	// Table is the processes; only the reading goroutine uses it.
-	Table *processes.Table
-	Sink  Sink
+	attach.Config // without Type, Refused and Lost
+	Sink          Sink
 	// MinDuration is the length of the shortest wait that is sampled.
 	MinDuration time.Duration
 	// MaxEventsPerSecond bounds the stacks.
 	MaxEventsPerSecond int
 	// MaxThreads bounds the threads that are followed; default 65,536.
 	MaxThreads int
-	// MaxEvents bounds the perf event descriptors.
-	MaxEvents         int
-	DiscoveryInterval time.Duration
-	Kernel            attach.KernelStacks
-	// Stacks finds the stacks of samples, on the reading goroutine alone; by frame
-	// pointers if it is nil.
-	Stacks *unwind.Stacks
-	// ThreadName and ThreadID report which attributes tell threads apart.
-	ThreadName, ThreadID bool
 	// When is the value of the key when and its reason, for the log.
-	When   string
-	Logger *zap.Logger
-	// Now returns CLOCK_MONOTONIC in nanoseconds.
-	Now func() int64
-	// Probe finds out what is permitted; perfevent.Probe outside of tests.
-	Probe func() perfevent.Rights
+	When string
 	// Still reads about a thread without a record for long; if nil, such a thread is
 	// believed to wait.
 	Still Still
@@ -118,6 +97,7 @@ func New(cfg Settings) *Sampler {
 	if cfg.Stacks == nil {
 		cfg.Stacks = unwind.NewStacks(unwind.StacksConfig{})
 	}
+	cfg.Type, cfg.Refused, cfg.Lost = samples.OffCPU, refused, kernelLost
 	s := &Sampler{cfg: cfg}
 	r := &s.reader
 	r.cfg, r.intN = cfg, rand.IntN
@@ -127,21 +107,7 @@ func New(cfg Settings) *Sampler {
 	if cfg.Still != nil {
 		r.waits.still = r.still
 	}
-	r.common = attach.NewCommon(attach.CommonConfig{
-		Type: samples.OffCPU, Table: cfg.Table, Sink: cfg.Sink, Lost: kernelLost,
-		ThreadName: cfg.ThreadName, ThreadID: cfg.ThreadID,
-		Interval: cfg.DiscoveryInterval, Logger: cfg.Logger, Now: cfg.Now,
-	})
-	s.loop = attach.NewLoop(attach.Config{
-		Finder:    cfg.Finder,
-		Changed:   cfg.Changed,
-		Interval:  cfg.DiscoveryInterval,
-		MaxEvents: cfg.MaxEvents,
-		Refused:   refused,
-		Probe:     cfg.Probe,
-		Logger:    cfg.Logger,
-		Sampler:   samples.OffCPU.Sampler,
-	}, r)
+	s.loop = attach.NewLoop(cfg.Config, cfg.Sink, r)
 	r.loop = s.loop
 	return s
 }
@@ -162,7 +128,7 @@ func (s *Sampler) Targets() int { return s.loop.Targets() }
 // Stats returns the counters. It is safe for concurrent use.
 func (s *Sampler) Stats() Stats {
 	st := *s.reader.published.Load()
-	st.Lost = s.reader.common.Lost()
+	st.Lost = s.loop.Lost()
 	st.Targets = s.loop.Targets()
 	return st
 }

@@ -140,10 +140,12 @@ func start(t testing.TB, f attach.Finder, change func(*Settings)) (*Sampler, *si
 	core, logs := observer.New(zap.DebugLevel)
 	to := new(sink)
 	cfg := Settings{
-		Finder: f, Table: processes.NewTable(processes.Config{}), Sink: to,
-		MinDuration: time.Millisecond, MaxEventsPerSecond: 10000, MaxEvents: 4096,
-		DiscoveryInterval: 20 * time.Millisecond, ThreadID: true, ThreadName: true,
-		Logger: zap.New(core), Now: monotonic, Probe: perfevent.Probe, Still: NewStill("/"),
+		Config: attach.Config{
+			Finder: f, Table: processes.NewTable(processes.Config{}), MaxEvents: 4096,
+			DiscoveryInterval: 20 * time.Millisecond, ThreadID: true, ThreadName: true,
+			Logger: zap.New(core), Now: monotonic, Probe: perfevent.Probe,
+		},
+		Sink: to, MinDuration: time.Millisecond, MaxEventsPerSecond: 10000, Still: NewStill("/"),
 	}
 	if change != nil {
 		change(&cfg)

@@ -43,7 +43,7 @@ func (r *reader) adjust(session *perfevent.Session) error {
 	if err := session.SetPeriod(r.pace.period(r.full)); err != nil {
 		return fmt.Errorf("change the sampling period: %w", err)
 	}
-	r.common.Interrupted()
+	r.loop.Interrupted()
 	return nil
 }
 

@@ -14,9 +14,6 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
@@ -40,30 +37,18 @@ type component struct {
 }
 
 func newComponent(rate RateConfig, s *sampler.Shared) (*component, error) {
-	known, err := s.Processes(0)
-	if err != nil {
-		return nil, err
-	}
-	finder, err := attach.NewTargetFinder(known, s.Targets, sampler.OwnPID())
+	cfg, _, err := s.Attach(samples.OnCPU, 0, false)
 	if err != nil {
 		return nil, err
 	}
 	p := &component{counters: s.Counters}
 	p.sampler = New(Settings{
-		Stacks:            s.Perf.Stacks(samples.OnCPU.Sampler),
-		Finder:            finder,
-		Table:             processes.NewTable(known),
-		Sink:              s.Buffer,
-		Frequency:         rate.Frequency,
-		MaxOverhead:       float64(rate.MaxOverhead) / 100,
-		Window:            max(2*s.ExportInterval, minWindow),
-		Meter:             s.Perf.Meter,
-		MaxEvents:         s.Perf.MaxEvents,
-		DiscoveryInterval: s.DiscoveryInterval,
-		Kernel:            s.Perf.Kernel,
-		ThreadName:        s.ThreadName,
-		ThreadID:          s.ThreadID,
-		Logger:            s.Logger,
+		Config:      cfg,
+		Sink:        s.Buffer,
+		Frequency:   rate.Frequency,
+		MaxOverhead: float64(rate.MaxOverhead) / 100,
+		Window:      max(2*s.ExportInterval, minWindow),
+		Meter:       s.Perf.Meter,
 		Status: func(err error) {
 			event := componentstatus.NewEvent(componentstatus.StatusOK)
 			if err != nil {
@@ -79,11 +64,9 @@ func newComponent(rate RateConfig, s *sampler.Shared) (*component, error) {
 			}
 			return notes
 		},
-		Now:   buffer.SystemClock{}.Monotonic,
-		Probe: perfevent.Probe,
 	})
 	s.Buffer.OnWake(p.sampler.Wake)
-	s.Buffer.ReadUpTo(buffer.SystemClock{}.Monotonic())
+	s.Buffer.ReadUpTo(cfg.Now())
 	return p, errors.Join(
 		s.Counters.ObserveTargets(samples.OnCPU.Sampler, p.sampler.Targets),
 		s.Counters.RegisterCPUProfilerFrequencyCallback(func(_ context.Context, o metric.Float64Observer) error {

@@ -31,10 +31,9 @@ const (
 
 // reader reads the rings. The reading goroutine owns it; counters are for any.
 type reader struct {
-	cfg    Settings
-	loop   *attach.Loop
-	common *attach.Common
-	pace   *pace
+	cfg  Settings
+	loop *attach.Loop
+	pace *pace
 	// full is the sampling period without halvings.
 	full time.Duration
 	rec  perfevent.Record
@@ -57,18 +56,13 @@ type reader struct {
 	droppedBefore, skippedBefore uint64
 }
 
-// Idle implements attach.Reader, as do Options, Begin, Attached, Turn, End, Report
-// and Failed.
-func (r *reader) Idle() { r.common.Idle() }
-
-// Options returns those of a session.
+// Options implements attach.Reader, as do Begin, Attached, Turn, End and Report.
 func (r *reader) Options(f *attach.Found) perfevent.Options {
 	return perfevent.Options{Period: r.full, Kernel: r.cfg.Kernel.Of(f.Rights), UserStack: r.cfg.Stacks.Attach(f.Plan.Wide())}
 }
 
 // Begin begins with a session.
 func (r *reader) Begin(session *perfevent.Session) {
-	r.common.Begin(r.loop.Current())
 	r.pace.restart(r.cfg.Now(), r.cfg.Meter.Total())
 	if r.pace.halvings > 0 {
 		// The rings are sized for the full frequency, which may come again.
@@ -121,7 +115,7 @@ func (r *reader) gather(ctx context.Context) {
 
 // drain reads what the rings hold. It reports whether to look again soon.
 func (r *reader) drain(session *perfevent.Session) (soon bool) {
-	if r.common.NextBatch() {
+	if r.loop.NextBatch() {
 		r.publishTable()
 	}
 	// A record that is written from here on may be read in this round or the next.
@@ -130,7 +124,7 @@ func (r *reader) drain(session *perfevent.Session) (soon bool) {
 		r.handle(&r.rec)
 	}
 	r.cfg.Sink.ReadUpTo(upTo)
-	r.common.Count(session.Stats())
+	r.loop.Count(session.Stats())
 	return r.cfg.Table.Settle()
 }
 
@@ -156,12 +150,12 @@ func (r *reader) follow(session *perfevent.Session) {
 	if full {
 		r.paused = true
 		r.pausedSince = r.cfg.Now()
-		r.common.Pause(session)
+		r.loop.Pause(session)
 		r.cfg.Logger.Warn(msgFull)
 		return
 	}
 	r.resume("sampling resumed, a buffer is free again")
-	r.common.Resume(session)
+	r.loop.Resume(session)
 }
 
 // skip counts the periods that have passed since the pause began, if sampling is
@@ -206,7 +200,7 @@ func (r *reader) handle(rec *perfevent.Record) {
 	if rec.Type == perfevent.TypeSample {
 		r.sample(rec)
 	} else {
-		r.common.Follow(rec)
+		r.loop.Follow(rec)
 	}
 }
 
@@ -234,7 +228,7 @@ func (r *reader) sample(rec *perfevent.Record) {
 		r.unreadable.Add(1)
 		return
 	}
-	k := samples.Key{Resource: p.Resource, Type: samples.OnCPU, Stack: stack, Thread: r.common.Thread(rec), Period: rec.Sample.Period}
+	k := samples.Key{Resource: p.Resource, Type: samples.OnCPU, Stack: stack, Thread: r.loop.Thread(rec), Period: rec.Sample.Period}
 	if !r.cfg.Sink.Add(k, rec.Time) {
 		r.bufferFull.Add(1)
 	}
@@ -245,5 +239,4 @@ func (r *reader) End(session *perfevent.Session) {
 	r.drain(session)
 	r.publishTable()
 	r.resume("sampling ended while both buffers were full")
-	r.common.End()
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
@@ -24,11 +25,13 @@ import (
 func newReader(t testing.TB, change func(*Settings)) (testReader, *recordSink) {
 	sink := &recordSink{batch: samples.NewBatch(1 << 30)}
 	cfg := Settings{
-		Table:     processes.NewTable(processes.Config{}),
+		Config: attach.Config{
+			Table:  processes.NewTable(processes.Config{}),
+			Logger: zap.NewNop(),
+			Now:    func() int64 { return 0 },
+		},
 		Sink:      sink,
 		Frequency: 97,
-		Logger:    zap.NewNop(),
-		Now:       func() int64 { return 0 },
 	}
 	if change != nil {
 		change(&cfg)
@@ -157,9 +160,9 @@ func TestOwnProcessIsLeftOutUnlessATargetNamesIt(t *testing.T) {
 func TestLossIsCounted(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
 	r, sink := newReader(t, func(c *Settings) { c.Logger = zap.New(core) })
-	r.common.Count(perfevent.Stats{Lost: 3, LostSamples: 2, Throttled: 1, Corrupt: 1, Duplicate: 5, Foreign: 5})
+	r.loop.Count(perfevent.Stats{Lost: 3, LostSamples: 2, Throttled: 1, Corrupt: 1, Duplicate: 5, Foreign: 5})
 	require.EqualValues(t, 7, r.Stats().Lost)
-	r.common.Count(perfevent.Stats{Lost: 4, LostSamples: 2, Throttled: 1, Corrupt: 1})
+	r.loop.Count(perfevent.Stats{Lost: 4, LostSamples: 2, Throttled: 1, Corrupt: 1})
 	require.EqualValues(t, 8, r.Stats().Lost)
 	require.EqualValues(t, 8, sink.lost, "told of with the samples of that time")
 	require.Equal(t, 1, logs.FilterMessageSnippet("kernel loses samples").Len())

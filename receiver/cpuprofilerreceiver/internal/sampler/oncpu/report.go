@@ -25,18 +25,14 @@ type logged struct {
 	exceeded bool
 }
 
-// Failed logs that looking for targets failed.
-func (r *reader) Failed(err error) { r.common.Failed(err) }
-
 // Report logs what is sampled, what is not and why; each once until it changes.
 func (r *reader) Report(f *attach.Found) {
-	r.common.Found()
 	r.reportTargets(f.Missing)
 	r.reportStatus(f.Err)
 	if f.Err != nil {
 		return
 	}
-	leftOut, changed := r.common.LeftOut(f)
+	leftOut, changed := r.loop.LeftOut(f)
 	if !r.logged.started {
 		r.logged.started = true
 		r.cfg.Logger.Info("sampling started",

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
@@ -28,11 +26,8 @@ type Sink interface {
 
 // Settings are what a Sampler needs.
 type Settings struct {
-	// Finder finds the targets.
-	Finder attach.Finder
-	// Table is the processes; only the reading goroutine uses it.
-	Table *processes.Table
-	Sink  Sink
+	attach.Config // without Type, Refused and Lost
+	Sink          Sink
 	// Frequency is samples per second of CPU time.
 	Frequency int
 	// MaxOverhead bounds what Meter measures, as a share of a core per sampled CPU:
@@ -43,26 +38,12 @@ type Settings struct {
 	// Meter measures all that samples cost; the sampler adds the cost of reading
 	// them. May be nil without MaxOverhead.
 	Meter *cputime.Meter
-	// MaxEvents bounds the perf event descriptors.
-	MaxEvents         int
-	DiscoveryInterval time.Duration
-	Kernel            attach.KernelStacks
-	// Stacks finds the stacks of samples, on the reading goroutine alone; by frame
-	// pointers if it is nil.
-	Stacks *unwind.Stacks
-	// ThreadName and ThreadID report which attributes tell threads apart.
-	ThreadName, ThreadID bool
-	Logger               *zap.Logger
 	// Status is called with an error when nothing can be sampled, and with nil when
 	// something can be again.
 	Status func(error)
 	// Notes returns what else cannot be seen with these rights, and what would allow
 	// it, for the log.
 	Notes func(perfevent.Rights) []string
-	// Now returns CLOCK_MONOTONIC in nanoseconds.
-	Now func() int64
-	// Probe finds out what is permitted; perfevent.Probe outside of tests.
-	Probe func() perfevent.Rights
 }
 
 // Stats are the counters of a Sampler since it was made.
@@ -97,24 +78,12 @@ func New(cfg Settings) *Sampler {
 	if cfg.Stacks == nil {
 		cfg.Stacks = unwind.NewStacks(unwind.StacksConfig{})
 	}
+	cfg.Type, cfg.Refused, cfg.Lost = samples.OnCPU, refused, kernelLost
 	s := &Sampler{cfg: cfg}
-	s.loop = attach.NewLoop(attach.Config{
-		Finder:    cfg.Finder,
-		Interval:  cfg.DiscoveryInterval,
-		MaxEvents: cfg.MaxEvents,
-		Refused:   refused,
-		Probe:     cfg.Probe,
-		Logger:    cfg.Logger,
-		Sampler:   samples.OnCPU.Sampler,
-	}, &s.reader)
+	s.loop = attach.NewLoop(cfg.Config, cfg.Sink, &s.reader)
 	s.reader.cfg, s.reader.loop = cfg, s.loop
 	s.reader.full = time.Second / time.Duration(cfg.Frequency)
 	s.reader.pace = newPace(cfg.MaxOverhead, cfg.Window, cfg.Frequency)
-	s.reader.common = attach.NewCommon(attach.CommonConfig{
-		Type: samples.OnCPU, Table: cfg.Table, Sink: cfg.Sink, Lost: kernelLost,
-		ThreadName: cfg.ThreadName, ThreadID: cfg.ThreadID,
-		Interval: cfg.DiscoveryInterval, Logger: cfg.Logger, Now: cfg.Now,
-	})
 	return s
 }
 
@@ -154,7 +123,7 @@ func (s *Sampler) Stats() Stats {
 		Read:           r.read.Load(),
 		BufferFull:     r.bufferFull.Load(),
 		Unreadable:     r.unreadable.Load(),
-		Lost:           r.common.Lost(),
+		Lost:           s.loop.Lost(),
 		Lowered:        r.lowered.Load(),
 		Raised:         r.raised.Load(),
 		PeriodsSkipped: r.skipped.Load(),

@@ -80,11 +80,12 @@ func newTestSampler(f attach.Finder, change func(*Settings)) (*Sampler, *statuse
 	core, logs := observer.New(zap.InfoLevel)
 	st := new(statuses)
 	cfg := Settings{
-		Finder: f, Table: processes.NewTable(processes.Config{}), Sink: discard{},
-		Frequency: 97, MaxEvents: 4096, DiscoveryInterval: 5 * time.Millisecond,
-		Logger: zap.New(core), Status: st.tell, Notes: func(perfevent.Rights) []string { return nil },
-		Now:   func() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() },
-		Probe: perfevent.Probe,
+		Config: attach.Config{
+			Finder: f, Table: processes.NewTable(processes.Config{}), MaxEvents: 4096, DiscoveryInterval: 5 * time.Millisecond,
+			Logger: zap.New(core), Now: func() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() },
+			Probe: perfevent.Probe,
+		},
+		Sink: discard{}, Frequency: 97, Status: st.tell, Notes: func(perfevent.Rights) []string { return nil },
 	}
 	if change != nil {
 		change(&cfg)
