@@ -20,10 +20,10 @@ import (
 )
 
 // Factory returns the factory of the sampler that pulls endpoints.
-func Factory(endpoints []Config) sampler.Factory {
+func Factory(all []Config) sampler.Factory {
 	return sampler.Factory{
-		Key: "pprof_endpoints", Enabled: len(endpoints) > 0,
-		New: func(s *sampler.Shared) (sampler.Sampler, error) { return newEndpoints(endpoints, s), nil },
+		Key: "pprof_endpoints", Enabled: len(all) > 0,
+		New: func(s *sampler.Shared) (sampler.Sampler, error) { return &endpoints{cfg: all, shared: s}, nil },
 	}
 }
 
@@ -35,10 +35,6 @@ type endpoints struct {
 	pullers []*Puller
 	clients []*http.Client
 	unwatch []func()
-}
-
-func newEndpoints(all []Config, s *sampler.Shared) *endpoints {
-	return &endpoints{cfg: all, shared: s}
 }
 
 // Start implements sampler.Sampler, as do Stop and Record.

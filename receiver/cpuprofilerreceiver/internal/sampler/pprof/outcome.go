@@ -19,82 +19,41 @@ type Outcome int
 
 // The outcomes.
 const (
-	// OK: its samples, if any, were added.
 	OK Outcome = iota
-	// Busy: another CPU profile of the program is being taken.
 	Busy
-	// Invalid: the response is not the requested profile.
 	Invalid
-	// Refused: the endpoint answered with an error.
 	Refused
-	// Stopped: the collector stopped meanwhile.
 	Stopped
-	// Timeout: it took too long.
 	Timeout
-	// TooLarge: the response is beyond the bounds.
 	TooLarge
-	// Unidentified: the process of the endpoint cannot be identified.
 	Unidentified
-	// Unreachable: there was no answer.
 	Unreachable
-
-	outcomes
 )
 
-// Outcomes returns all outcomes.
-func Outcomes() []Outcome {
-	all := make([]Outcome, outcomes)
-	for i := range all {
-		all[i] = Outcome(i)
-	}
-	return all
+// outcomes are the values of the metric's attribute, and what the user can do.
+var outcomes = [...]struct{ name, help string }{
+	// The samples, if any, were added.
+	OK: {"ok", ""},
+	// Another CPU profile of the program is being taken.
+	Busy: {"busy", "something else takes CPU profiles of this program, and Go takes one at a time: turn one of the two off, or make interval longer"},
+	// The response is not the requested profile.
+	Invalid: {"invalid", "the endpoint has to be that of net/http/pprof, with the profile's name left out: http://HOST:PORT/debug/pprof"},
+	// The endpoint answered with an error.
+	Refused: {"refused", "check that the program serves net/http/pprof at this path, and that auth, headers and tls are what it asks for"},
+	// The collector stopped meanwhile.
+	Stopped: {"shutdown", ""},
+	// It took too long.
+	Timeout: {"timeout", "the program may be short of CPU time, or its server's WriteTimeout shorter than duration; timeout is what it has beyond duration"},
+	// The response is beyond the bounds.
+	TooLarge: {"too_large", "raise max_size if the profile is as large as that"},
+	// The process of the endpoint cannot be identified.
+	Unidentified: {"unidentified", "name the process or its cgroup in the endpoint's target, or container.id in its resource"},
+	// There was no answer.
+	Unreachable: {"unreachable", "check that the program runs and listens there"},
 }
 
 // String returns the value of the metric's attribute.
-func (o Outcome) String() string {
-	switch o {
-	case OK:
-		return "ok"
-	case Busy:
-		return "busy"
-	case Invalid:
-		return "invalid"
-	case Refused:
-		return "refused"
-	case Stopped:
-		return "shutdown"
-	case Timeout:
-		return "timeout"
-	case TooLarge:
-		return "too_large"
-	case Unidentified:
-		return "unidentified"
-	case Unreachable:
-		return "unreachable"
-	}
-	return "outcome " + strconv.Itoa(int(o))
-}
-
-// help returns what the user can do.
-func (o Outcome) help() string {
-	switch o {
-	case Busy:
-		return "something else takes CPU profiles of this program, and Go takes one at a time: turn one of the two off, or make interval longer"
-	case Invalid:
-		return "the endpoint has to be that of net/http/pprof, with the profile's name left out: http://HOST:PORT/debug/pprof"
-	case Refused:
-		return "check that the program serves net/http/pprof at this path, and that auth, headers and tls are what it asks for"
-	case Timeout:
-		return "the program may be short of CPU time, or its server's WriteTimeout shorter than duration; timeout is what it has beyond duration"
-	case TooLarge:
-		return "raise max_size if the profile is as large as that"
-	case Unidentified:
-		return "name the process or its cgroup in the endpoint's target, or container.id in its resource"
-	case Unreachable:
-		return "check that the program runs and listens there"
-	}
-	return ""
-}
+func (o Outcome) String() string { return outcomes[o].name }
 
 // refusal is a response that is not a profile.
 type refusal struct {

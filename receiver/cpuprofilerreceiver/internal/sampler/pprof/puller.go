@@ -253,7 +253,7 @@ func (p *Puller) ended(kind string, o Outcome, err error) {
 	if o == Unidentified && p.cfg.Heat == nil {
 		message = "pulling a pprof endpoint without its process"
 	}
-	p.cfg.Logger.Warn(message, append(fields, zap.Stringer("outcome", o), zap.Error(err), zap.String("help", o.help()))...)
+	p.cfg.Logger.Warn(message, append(fields, zap.Stringer("outcome", o), zap.Error(err), zap.String("help", outcomes[o].help))...)
 }
 
 // logRoom logs when samples begin to find no room, and when they find room again.
