@@ -19,6 +19,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/allocs"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet"
@@ -34,7 +35,7 @@ type Config struct {
 	// tree are read below it. Default /.
 	RootPath string `mapstructure:"root_path"`
 	// Targets are what to sample; empty means the whole host.
-	Targets []sampler.TargetConfig `mapstructure:"targets"`
+	Targets []processes.Target `mapstructure:"targets"`
 	// DiscoveryInterval is how often globs are matched again and missing rights
 	// tried again. Default 5s.
 	DiscoveryInterval time.Duration `mapstructure:"discovery_interval"`
@@ -77,13 +78,13 @@ type Config struct {
 }
 
 // KernelStacks selects whether the kernel's part of stacks is sampled.
-type KernelStacks string
+type KernelStacks = attach.KernelStacks
 
 // The values of kernel_stacks.
 const (
-	KernelStacksAuto  KernelStacks = "auto"
-	KernelStacksTrue  KernelStacks = "true"
-	KernelStacksFalse KernelStacks = "false"
+	KernelStacksAuto  = attach.KernelAuto
+	KernelStacksTrue  = attach.KernelDemanded
+	KernelStacksFalse = attach.KernelNever
 )
 
 // Unwind selects how the user's part of stacks is found.
@@ -213,7 +214,7 @@ type (
 	// PprofEndpointConfig is an entry of pprof_endpoints.
 	PprofEndpointConfig = pprof.Config
 	// TargetConfig is an entry of targets.
-	TargetConfig = sampler.TargetConfig
+	TargetConfig = processes.Target
 	// When is a value of when.
 	When = sampler.When
 	// Percent is a share of a core.
@@ -228,13 +229,10 @@ const (
 
 // perf returns what all samplers on perf events do alike.
 func (cfg *Config) perf() sampler.PerfConfig {
-	kernel := map[KernelStacks]attach.KernelStacks{
-		KernelStacksAuto: attach.KernelAuto, KernelStacksTrue: attach.KernelDemanded, KernelStacksFalse: attach.KernelNever,
-	}
 	mode := map[Unwind]unwind.Mode{
 		UnwindAuto: unwind.CopiesWhereNeeded, UnwindFramePointer: unwind.FramePointers, UnwindDwarf: unwind.Copies,
 	}
 	return sampler.PerfConfig{
-		MaxEvents: cfg.MaxPerfEvents, Kernel: kernel[cfg.KernelStacks], Unwind: mode[cfg.Unwind], StackBytes: cfg.StackBytes,
+		MaxEvents: cfg.MaxPerfEvents, Kernel: cfg.KernelStacks, Unwind: mode[cfg.Unwind], StackBytes: cfg.StackBytes,
 	}
 }

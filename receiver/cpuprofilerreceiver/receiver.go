@@ -24,7 +24,6 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/allocs"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet"
@@ -101,7 +100,7 @@ func (p *profiler) Start(ctx context.Context, host component.Host) error {
 		err = p.parts[i].Start(ctx)
 	}
 	if err != nil {
-		return errors.Join(err, p.stop(context.Background()))
+		return errors.Join(err, p.Shutdown(context.Background()))
 	}
 	return nil
 }
@@ -158,7 +157,7 @@ func (p *profiler) build(enabled []sampler.Factory, host component.Host, info sa
 		DiscoveryInterval: p.cfg.DiscoveryInterval, ExportInterval: p.cfg.ExportInterval,
 		ThreadName: slices.Contains(p.cfg.ThreadAttributes, attr.ThreadName),
 		ThreadID:   slices.Contains(p.cfg.ThreadAttributes, attr.ThreadID),
-		Targets:    targets(p.cfg.Targets),
+		Targets:    p.cfg.Targets,
 	}
 	for _, f := range enabled {
 		made, err := f.New(shared)
@@ -209,23 +208,13 @@ func (p *profiler) record(ctx context.Context) {
 // component that does not return within export_timeout is cancelled. One that
 // ignores even this is waited for as long as ctx lasts, and at most maxPatience
 // beyond the timeout.
-func (p *profiler) Shutdown(ctx context.Context) error { return p.stop(ctx) }
-
-func (p *profiler) stop(ctx context.Context) (err error) {
+func (p *profiler) Shutdown(ctx context.Context) (err error) {
 	for _, part := range slices.Backward(p.parts) {
 		err = errors.Join(err, part.Stop(ctx))
 	}
 	p.parts = nil
 	p.telemetry.Shutdown()
 	return err
-}
-
-func targets(configured []sampler.TargetConfig) []processes.Target {
-	all := make([]processes.Target, 0, len(configured))
-	for _, t := range configured {
-		all = append(all, t.Target())
-	}
-	return all
 }
 
 // hotUnits returns the hot_units extension of a host; nil without one.

@@ -42,17 +42,17 @@ type Found struct {
 }
 
 // KernelStacks selects whether the kernel's part of stacks is sampled.
-type KernelStacks uint8
+type KernelStacks string
 
 // The values of KernelStacks.
 const (
 	// KernelAuto samples it if permitted.
-	KernelAuto KernelStacks = iota
+	KernelAuto KernelStacks = "auto"
 	// KernelDemanded makes Start fail without the right.
-	KernelDemanded
+	KernelDemanded KernelStacks = "true"
 	// KernelNever does not sample it. Time in the kernel is attributed to the
 	// function that called the kernel, if permitted.
-	KernelNever
+	KernelNever KernelStacks = "false"
 )
 
 // Of returns what a session samples of the kernel.

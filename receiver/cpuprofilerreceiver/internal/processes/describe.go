@@ -16,10 +16,8 @@ import (
 // carry, and its identity. Of cfg it uses Root, Tree, HostName and HostID. It caches
 // nothing, so it suits few processes.
 func Describe(cfg Config, pid int) (*samples.Resource, Identity, error) {
-	t := NewTable(Config{
-		Root: cfg.Root, Tree: cfg.Tree, HostName: cfg.HostName, HostID: cfg.HostID,
-		Limits: Limits{Processes: 1},
-	})
+	cfg.Limits.Processes = 1
+	t := NewTable(cfg)
 	s, err := t.fs.stat(pid)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {

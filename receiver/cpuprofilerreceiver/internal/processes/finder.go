@@ -19,8 +19,7 @@ type Finder struct {
 	memberships *membershipCache
 	matcher     *Matcher
 	// ownUser restricts the search to processes of that user; -1 for all users.
-	ownUser    int
-	unreadable int
+	ownUser int
 }
 
 // FinderConfig is the configuration of a Finder.
@@ -51,10 +50,6 @@ func NewFinder(cfg FinderConfig) *Finder {
 	return f
 }
 
-// Unreadable returns the number of processes that the last Find could not decide
-// about because their executable or cgroup could not be read.
-func (f *Finder) Unreadable() int { return f.unreadable }
-
 // Find returns the wanted processes that exist now, sorted by pid, and the targets
 // without a process. It never returns kernel threads: they cannot be attached to one
 // by one.
@@ -67,7 +62,6 @@ func (f *Finder) Find(ctx context.Context) (found []Match, missing []Target, err
 		}
 	}
 	slices.Sort(pids)
-	f.unreadable = 0
 	hit := make([]bool, len(targets))
 	for _, pid := range slices.Compact(pids) {
 		if err := ctx.Err(); err != nil {
@@ -77,7 +71,7 @@ func (f *Finder) Find(ctx context.Context) (found []Match, missing []Target, err
 		if err != nil || s.Kernel {
 			continue // ended meanwhile
 		}
-		facts, unreadable := f.facts(pid)
+		facts := f.facts(pid)
 		wanted := len(targets) == 0 && pid != f.matcher.own
 		for i := range targets {
 			t := &targets[i]
@@ -85,13 +79,7 @@ func (f *Finder) Find(ctx context.Context) (found []Match, missing []Target, err
 				wanted, hit[i] = true, true
 			}
 		}
-		if !wanted {
-			if unreadable {
-				f.unreadable++
-			}
-			continue
-		}
-		if f.ownUser >= 0 && !f.own(pid) {
+		if !wanted || f.ownUser >= 0 && !f.own(pid) {
 			continue
 		}
 		found = append(found, Match{procfs.Process{PID: pid, Start: s.Start}, s.Threads})
@@ -117,27 +105,23 @@ func (f *Finder) namedPIDs() (pids []int, only bool) {
 	return pids, len(pids) > 0
 }
 
-// facts reads the properties that targets match.
-func (f *Finder) facts(pid int) (found facts, unreadable bool) {
+// facts reads the properties that targets match, as far as they can be read.
+func (f *Finder) facts(pid int) (found facts) {
 	for i := range f.matcher.targets {
 		t := &f.matcher.targets[i]
 		switch {
 		case t.PID != 0:
 		case t.Executable != "":
 			if found.path == "" {
-				path, err := f.fs.executable(pid)
-				found.path = path
-				unreadable = unreadable || err != nil && isDenied(err)
+				found.path, _ = f.fs.executable(pid)
 			}
 		case found.raw == "" && f.memberships.tree != nil:
-			b, _, err := f.fs.read(f.fs.File(pid, "cgroup"), cgroup.MaxPaths)
-			if err == nil {
-				found.membership, err = f.memberships.parse(b)
+			if b, _, err := f.fs.read(f.fs.File(pid, "cgroup"), cgroup.MaxPaths); err == nil {
+				found.membership, _ = f.memberships.parse(b)
 			}
-			unreadable = unreadable || err != nil && !os.IsNotExist(err)
 		}
 	}
-	return found, unreadable
+	return found
 }
 
 // own reports whether a process runs as ownUser: its real, effective and saved

@@ -5,6 +5,7 @@ package processes
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/hex"
 	"slices"
 
@@ -210,16 +211,7 @@ func (s *space) mapping(address uint64) *samples.Mapping {
 	return s.mappings[i]
 }
 
-func byStart(m *samples.Mapping, address uint64) int {
-	switch {
-	case m.Start < address:
-		return -1
-	case m.Start > address:
-		return 1
-	default:
-		return 0
-	}
-}
+func byStart(m *samples.Mapping, address uint64) int { return cmp.Compare(m.Start, address) }
 
 // same reports whether r is the same part of a file at the same addresses as m.
 func same(m *samples.Mapping, r *procfs.Mapping) bool {

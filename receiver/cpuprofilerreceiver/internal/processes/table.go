@@ -4,6 +4,7 @@
 package processes
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -54,20 +55,11 @@ type Limits struct {
 }
 
 func (l *Limits) setDefaults() {
-	for _, d := range []struct {
-		to    *int
-		value int
-	}{
-		{&l.Processes, 16384},
-		{&l.Mappings, 8192},
-		{&l.StackBytes, 32 << 20},
-		{&l.ThreadNames, 65536},
-		{&l.Starts, 5000},
-	} {
-		if *d.to <= 0 {
-			*d.to = d.value
-		}
-	}
+	l.Processes = cmp.Or(l.Processes, 16384)
+	l.Mappings = cmp.Or(l.Mappings, 8192)
+	l.StackBytes = cmp.Or(l.StackBytes, 32<<20)
+	l.ThreadNames = cmp.Or(l.ThreadNames, 65536)
+	l.Starts = cmp.Or(l.Starts, 5000)
 }
 
 // Stats are what a Table holds, and its counters since it was made.

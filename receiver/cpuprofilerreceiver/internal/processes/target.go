@@ -4,6 +4,7 @@
 package processes
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -15,19 +16,19 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// Target names processes. Exactly one field is set.
+// Target is what the configuration says to sample. Exactly one field is set.
 type Target struct {
-	// PID is a process's pid in the procfs below the root.
-	PID int
+	// PID is a process, as the procfs below the root numbers it.
+	PID int `mapstructure:"pid"`
 	// Executable is a glob over the path of the program that a process runs, as
 	// the process itself sees it: * matches within a name, ** across names.
-	Executable string
+	Executable string `mapstructure:"executable"`
 	// Cgroup is a glob over paths below the cgroup root; everything under a matched
 	// cgroup matches too.
-	Cgroup string
+	Cgroup string `mapstructure:"cgroup"`
 	// ContainerID is a container's id or a prefix of at least cgroup.MinPrefix
 	// digits.
-	ContainerID string
+	ContainerID string `mapstructure:"container_id"`
 }
 
 // String returns the target's key and value.
@@ -44,8 +45,9 @@ func (t Target) String() string {
 	}
 }
 
-// Validate returns an error that names the configuration key.
-func (t Target) Validate() error {
+// Check returns an error that names the key. It is not called Validate, since the
+// collector would then call it too.
+func (t Target) Check() error {
 	_, err := compile(t)
 	return err
 }
@@ -58,15 +60,23 @@ type target struct {
 
 func compile(t Target) (target, error) {
 	c := target{Target: t}
-	set := 0
-	for _, is := range []bool{t.PID != 0, t.Executable != "", t.Cgroup != "", t.ContainerID != ""} {
-		if is {
-			set++
+	var set []string
+	for _, k := range []struct {
+		key string
+		set bool
+	}{
+		{"pid", t.PID != 0},
+		{"executable", t.Executable != ""},
+		{"cgroup", t.Cgroup != ""},
+		{"container_id", t.ContainerID != ""},
+	} {
+		if k.set {
+			set = append(set, k.key)
 		}
 	}
 	switch {
-	case set != 1:
-		return c, fmt.Errorf("exactly one of pid, executable, cgroup and container_id is needed, %d are set", set)
+	case len(set) != 1:
+		return c, fmt.Errorf("needs exactly one of pid (above 0), executable, cgroup, container_id; %s is set", cmp.Or(strings.Join(set, " and "), "none"))
 	case t.PID < 0 || t.PID > procfs.MaxPID:
 		return c, fmt.Errorf("pid: %d is not a pid: it must be between 1 and %d", t.PID, procfs.MaxPID)
 	case t.Executable != "":

@@ -15,7 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-func TestTargetValidate(t *testing.T) {
+func TestTargetCheck(t *testing.T) {
 	for name, c := range map[string]struct {
 		target Target
 		fault  string
@@ -25,8 +25,8 @@ func TestTargetValidate(t *testing.T) {
 		"an executable anywhere":     {Target{Executable: "**/java"}, ""},
 		"a cgroup":                   {Target{Cgroup: "/system.slice/*.service"}, ""},
 		"a container":                {Target{ContainerID: containerID[:12]}, ""},
-		"nothing":                    {Target{}, "exactly one of pid, executable, cgroup and container_id"},
-		"two things":                 {Target{PID: 1, Cgroup: "/a"}, "exactly one of"},
+		"nothing":                    {Target{}, "exactly one of pid (above 0), executable, cgroup, container_id; none is set"},
+		"two things":                 {Target{PID: 1, Cgroup: "/a"}, "; pid and cgroup is set"},
 		"a negative pid":             {Target{PID: -1}, "pid: -1"},
 		"a broken executable glob":   {Target{Executable: "/bin/[a"}, `executable: "/bin/[a" is not a valid glob`},
 		"an executable without root": {Target{Executable: "java"}, "executable: \"java\" matches no path"},
@@ -35,7 +35,7 @@ func TestTargetValidate(t *testing.T) {
 		"a glob of container ids":    {Target{ContainerID: "4f1c0c6b8a2*"}, "container_id: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := c.target.Validate()
+			err := c.target.Check()
 			if c.fault == "" {
 				require.NoError(t, err)
 				return

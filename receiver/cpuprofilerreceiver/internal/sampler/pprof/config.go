@@ -19,6 +19,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
@@ -49,7 +50,7 @@ type Config struct {
 	MaxSize bytesize.Size `mapstructure:"max_size"`
 	// Target is the process that serves the endpoint, or its cgroup or container. It
 	// is required, unless Socket is set or Resource names the unit.
-	Target configoptional.Optional[sampler.TargetConfig] `mapstructure:"target"`
+	Target configoptional.Optional[processes.Target] `mapstructure:"target"`
 	// Resource are attributes that are added to the profiles' resource, or replace
 	// those of the process: strings, whole numbers, true or false.
 	Resource map[string]any `mapstructure:"resource"`
@@ -79,7 +80,7 @@ func DefaultConfig() Config {
 		Interval:     time.Minute,
 		Duration:     10 * time.Second,
 		MaxSize:      16 * bytesize.MiB,
-		Target:       configoptional.Default(sampler.TargetConfig{}),
+		Target:       configoptional.Default(processes.Target{}),
 	}
 }
 

@@ -35,7 +35,7 @@ type subjectFinder struct {
 func newSubjectFinder(cfg *Config, host sampler.HostInfo) (*subjectFinder, error) {
 	f := &subjectFinder{cfg: cfg, host: host}
 	if cfg.Target.HasValue() {
-		wanted, err := processes.NewMatcher([]processes.Target{cfg.Target.Get().Target()}, sampler.OwnPID())
+		wanted, err := processes.NewMatcher([]processes.Target{*cfg.Target.Get()}, sampler.OwnPID())
 		if err != nil {
 			return nil, fmt.Errorf("target: %w", err)
 		}
@@ -111,7 +111,7 @@ func (f *subjectFinder) pids(ctx context.Context) (pids []int, err error) {
 			pids = append(pids, m.PID)
 		}
 		if len(pids) == 0 {
-			return nil, fmt.Errorf("%w: there is no process of target %s", ErrUnidentified, f.cfg.Target.Get().Target())
+			return nil, fmt.Errorf("%w: there is no process of target %s", ErrUnidentified, *f.cfg.Target.Get())
 		}
 		return pids, nil
 	case container || group:

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/collector/config/configoptional"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
@@ -24,7 +25,7 @@ func finderOf(t *testing.T, e *Config) *subjectFinder {
 func TestTargetNamesTheProcess(t *testing.T) {
 	e := DefaultConfig()
 	e.ClientConfig.Endpoint = "http://192.0.2.1/debug/pprof" // nobody's, and not looked at
-	e.Target = configoptional.Some(sampler.TargetConfig{PID: os.Getpid()})
+	e.Target = configoptional.Some(processes.Target{PID: os.Getpid()})
 	require.NoError(t, e.Validate())
 	f := finderOf(t, &e)
 	got, err := f.find(t.Context())
@@ -48,7 +49,7 @@ func TestResourceNamesTheContainer(t *testing.T) {
 func TestTargetThatIsNotThereLeavesTheResource(t *testing.T) {
 	e := DefaultConfig()
 	e.ClientConfig.Endpoint = "http://192.0.2.1/debug/pprof"
-	e.Target = configoptional.Some(sampler.TargetConfig{Executable: "/nowhere/at/all"})
+	e.Target = configoptional.Some(processes.Target{Executable: "/nowhere/at/all"})
 	e.Resource = map[string]any{"service.name": "checkout"}
 	got, err := finderOf(t, &e).find(t.Context())
 	require.ErrorIs(t, err, ErrUnidentified)
