@@ -38,16 +38,7 @@ func (a attributes) sampleType() uint64 {
 }
 
 func (a attributes) attr(config, bits uint64) *unix.PerfEventAttr {
-	return &unix.PerfEventAttr{
-		Type:        unix.PERF_TYPE_SOFTWARE,
-		Size:        sys.AttrSize,
-		Config:      config,
-		Sample_type: a.sampleType(),
-		// With watermark, the bytes in the ring alone decide when the reader is woken;
-		// without it, a number of samples would.
-		Bits:    bits | unix.PerfBitSampleIDAll | unix.PerfBitUseClockID | unix.PerfBitExcludeHv | unix.PerfBitWatermark,
-		Clockid: unix.CLOCK_MONOTONIC,
-	}
+	return sys.Attr(unix.PERF_TYPE_SOFTWARE, config, a.sampleType(), bits)
 }
 
 // recordBits request the records of processes and their mappings. Build ids are not

@@ -84,14 +84,7 @@ func (s *Session) openCPU(cpu, size int) error {
 
 // attr returns an event whose records end in pid:tid and time.
 func attr(config, bits uint64) *unix.PerfEventAttr {
-	return &unix.PerfEventAttr{
-		Type:        unix.PERF_TYPE_SOFTWARE,
-		Size:        sys.AttrSize,
-		Config:      config,
-		Sample_type: unix.PERF_SAMPLE_TID | unix.PERF_SAMPLE_TIME,
-		Bits:        bits | unix.PerfBitSampleIDAll | unix.PerfBitUseClockID | unix.PerfBitExcludeHv | unix.PerfBitWatermark,
-		Clockid:     unix.CLOCK_MONOTONIC,
-	}
+	return sys.Attr(unix.PERF_TYPE_SOFTWARE, config, unix.PERF_SAMPLE_TID|unix.PERF_SAMPLE_TIME, bits)
 }
 
 // Snapshot makes every CPU write one Running record soon, so that what runs on it is

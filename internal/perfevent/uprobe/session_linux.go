@@ -117,15 +117,9 @@ func (s *Session) openRing(cpu, size int) error {
 }
 
 func attr(kind uint32, config, bits uint64) *unix.PerfEventAttr {
-	return &unix.PerfEventAttr{
-		Type:   kind,
-		Size:   sys.AttrSize,
-		Config: config,
-		Sample_type: unix.PERF_SAMPLE_IDENTIFIER | unix.PERF_SAMPLE_TID | unix.PERF_SAMPLE_TIME |
-			unix.PERF_SAMPLE_CPU | unix.PERF_SAMPLE_PERIOD | unix.PERF_SAMPLE_CALLCHAIN,
-		Bits:    bits | unix.PerfBitExcludeKernel | unix.PerfBitSampleIDAll | unix.PerfBitUseClockID | unix.PerfBitExcludeHv | unix.PerfBitWatermark,
-		Clockid: unix.CLOCK_MONOTONIC,
-	}
+	const sampleType = unix.PERF_SAMPLE_IDENTIFIER | unix.PERF_SAMPLE_TID | unix.PERF_SAMPLE_TIME |
+		unix.PERF_SAMPLE_CPU | unix.PERF_SAMPLE_PERIOD | unix.PERF_SAMPLE_CALLCHAIN
+	return sys.Attr(kind, config, sampleType, bits|unix.PerfBitExcludeKernel)
 }
 
 // used returns the number of open descriptors.

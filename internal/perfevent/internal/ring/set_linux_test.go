@@ -16,7 +16,7 @@ import (
 
 // counter returns an event that counts nothing and needs the right to the whole host.
 func counter() *unix.PerfEventAttr {
-	return &unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Size: sys.AttrSize, Config: unix.PERF_COUNT_SW_DUMMY, Bits: unix.PerfBitExcludeKernel}
+	return sys.Attr(unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_DUMMY, 0, unix.PerfBitExcludeKernel)
 }
 
 func openFiles(t *testing.T) int {

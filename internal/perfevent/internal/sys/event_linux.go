@@ -16,8 +16,19 @@ const (
 	AttrInheritThread = 1 << 35
 )
 
-// AttrSize is sizeof(struct perf_event_attr) as this program was built with.
-const AttrSize = uint32(unsafe.Sizeof(unix.PerfEventAttr{}))
+// Attr returns an event whose records have the time of CLOCK_MONOTONIC and, at their
+// end, what sampleType asks for. The bytes in the ring alone decide when the reader is
+// woken: without watermark a number of samples would.
+func Attr(kind uint32, config, sampleType, bits uint64) *unix.PerfEventAttr {
+	return &unix.PerfEventAttr{
+		Type:        kind,
+		Size:        uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
+		Config:      config,
+		Sample_type: sampleType,
+		Bits:        bits | unix.PerfBitSampleIDAll | unix.PerfBitUseClockID | unix.PerfBitExcludeHv | unix.PerfBitWatermark,
+		Clockid:     unix.CLOCK_MONOTONIC,
+	}
+}
 
 // AllProcesses is the pid that perf_event_open takes for every process.
 const AllProcesses = -1
