@@ -109,10 +109,8 @@ type Follower struct {
 type Stats struct {
 	Attached        uint64 // times
 	Switches, Lost  uint64 // records
-	Late, Surprises uint64 // see simultaneity
-	Overflows       uint64 // of the census
+	Surprises       uint64 // see simultaneity
 	TooManySwitches uint64 // times that it detached because of MaxSwitches
-	Processes       int    // in the census
 	UnknownCPUs     int
 	Through         int64 // all records before it were read, by CLOCK_MONOTONIC
 	Known           int64 // nanoseconds without a gap
@@ -405,8 +403,7 @@ func (f *Follower) publish(through int64, switched uint64) {
 	f.err = nil
 	f.stats.Switches += switched
 	f.stats.Lost = f.lost
-	f.stats.Late, f.stats.Surprises = f.sim.late, f.sim.surprises
-	f.stats.Overflows, f.stats.Processes = f.census.overflows, len(f.census.byPID)
+	f.stats.Surprises = f.sim.surprises
 	f.stats.Through, f.stats.UnknownCPUs, f.stats.Known = through, f.sim.unknown, f.sim.known
 }
 
