@@ -198,6 +198,26 @@ func (f *File) Read(buf []byte, off uint64) error {
 	return err
 }
 
+// EachEntry calls fn with each entry of entrySize bytes in the size bytes from offset
+// off, until fn returns false. An entry is valid until fn returns.
+func (f *File) EachEntry(off, size uint64, entrySize int, fn func(entry []byte) bool) error {
+	buf := make([]byte, ChunkSize/entrySize*entrySize)
+	for size -= size % uint64(entrySize); size > 0; {
+		b := buf[:min(uint64(len(buf)), size)]
+		if err := f.Read(b, off); err != nil {
+			return err
+		}
+		off += uint64(len(b))
+		size -= uint64(len(b))
+		for ; len(b) > 0; b = b[entrySize:] {
+			if !fn(b[:entrySize]) {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
 // Contents reads a section of at most limit bytes. It reports false where it cannot.
 func (f *File) Contents(s Section, limit uint64) ([]byte, bool) {
 	if s.Kind == elf.SHT_NOBITS || s.Size > limit || s.Offset > f.Size || s.Size > f.Size-s.Offset {
@@ -339,21 +359,9 @@ func (f *File) EachRelative(fn func(at, addend uint64) bool) {
 	if !ok {
 		return
 	}
-	size = min(size, avail)
-	buf := make([]byte, ChunkSize/relaSize*relaSize)
-	for size >= relaSize {
-		b := buf[:min(uint64(len(buf)), size/relaSize*relaSize)]
-		if f.Read(b, off) != nil {
-			return
-		}
-		off += uint64(len(b))
-		size -= uint64(len(b))
-		for ; len(b) > 0; b = b[relaSize:] {
-			if le.Uint32(b[8:]) == relative && !fn(le.Uint64(b), le.Uint64(b[16:])) {
-				return
-			}
-		}
-	}
+	_ = f.EachEntry(off, min(size, avail), relaSize, func(b []byte) bool {
+		return le.Uint32(b[8:]) != relative || fn(le.Uint64(b), le.Uint64(b[16:]))
+	})
 }
 
 // relocations returns the address and size of the relocations with addends, from the

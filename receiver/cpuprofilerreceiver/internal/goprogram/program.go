@@ -230,29 +230,21 @@ func findVariable(f *elffile.File, q Query) (uint64, error) {
 func findSymbol(f *elffile.File, symbols, names elffile.Section, q Query) (uint64, error) {
 	want := append([]byte(q.Variable), 0)
 	got := make([]byte, len(want))
-	const symbolSize = elf.Sym64Size
-	left, off := min(symbols.Size, f.Size-symbols.Offset), symbols.Offset
-	buf := make([]byte, elffile.ChunkSize/symbolSize*symbolSize)
 	le := binary.LittleEndian
-	for left >= symbolSize {
-		b := buf[:min(uint64(len(buf)), left/symbolSize*symbolSize)]
-		if err := f.Read(b, off); err != nil {
-			return 0, fmt.Errorf("reading the symbol table: %w", err)
+	var found uint64
+	err := f.EachEntry(symbols.Offset, min(symbols.Size, f.Size-symbols.Offset), elf.Sym64Size, func(b []byte) bool {
+		if elf.ST_TYPE(b[4]) != elf.STT_OBJECT || le.Uint64(b[16:]) != q.Size {
+			return true
 		}
-		off += uint64(len(b))
-		left -= uint64(len(b))
-		for ; len(b) > 0; b = b[symbolSize:] {
-			if elf.ST_TYPE(b[4]) != elf.STT_OBJECT || le.Uint64(b[16:]) != q.Size {
-				continue
-			}
-			name := uint64(le.Uint32(b))
-			if name >= names.Size || names.Size-name < uint64(len(got)) || f.Read(got, names.Offset+name) != nil {
-				continue
-			}
-			if bytes.Equal(got, want) {
-				return le.Uint64(b[8:]), nil
-			}
+		name := uint64(le.Uint32(b))
+		if name >= names.Size || names.Size-name < uint64(len(got)) || f.Read(got, names.Offset+name) != nil || !bytes.Equal(got, want) {
+			return true
 		}
+		found = le.Uint64(b[8:])
+		return false
+	})
+	if err != nil {
+		return 0, fmt.Errorf("reading the symbol table: %w", err)
 	}
-	return 0, nil
+	return found, nil
 }

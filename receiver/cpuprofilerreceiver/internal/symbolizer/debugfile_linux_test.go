@@ -335,7 +335,7 @@ func TestDebugLink(t *testing.T) {
 // file is.
 func syntheticSymbols(names ...string) []byte {
 	le := binary.LittleEndian
-	symbols, strings := make([]byte, symbolSize), []byte{0}
+	symbols, strings := make([]byte, elf.Sym64Size), []byte{0}
 	for i, name := range names {
 		symbols = le.AppendUint32(symbols, uint32(len(strings)))
 		symbols = append(symbols, elf.ST_INFO(elf.STB_LOCAL, elf.STT_FUNC), 0)

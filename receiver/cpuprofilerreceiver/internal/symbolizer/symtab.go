@@ -31,7 +31,6 @@ const (
 	compactSymbolSize  = 12
 	buildingSymbolSize = 16
 	maxSymbolName      = 8 << 10
-	symbolSize         = elf.Sym64Size
 	// stringTableShift is the first bit of symbol.name that has the table's number.
 	stringTableShift = 30
 	// nestingLimit bounds how many symbols before an address are tried, where the
@@ -112,43 +111,40 @@ func (t *symbolTable) read(found []rankedSymbol, f *elffile.File, s elffile.Sect
 	if s.Offset > f.Size {
 		return found, nil
 	}
-	left := min(s.Size, f.Size-s.Offset)
-	off := s.Offset
-	buf := make([]byte, elffile.ChunkSize/symbolSize*symbolSize)
 	le := binary.LittleEndian
-	for left >= symbolSize {
-		b := buf[:min(uint64(len(buf)), left/symbolSize*symbolSize)]
-		if err := f.Read(b, off); err != nil {
-			return nil, fmt.Errorf("reading the symbol table: %w", err)
+	tooLarge := false
+	err := f.EachEntry(s.Offset, min(s.Size, f.Size-s.Offset), elf.Sym64Size, func(b []byte) bool {
+		info, shndx := b[4], elf.SectionIndex(le.Uint16(b[6:]))
+		name, value, size := le.Uint32(b), le.Uint64(b[8:]), le.Uint64(b[16:])
+		kind := elf.ST_TYPE(info)
+		if kind != elf.STT_FUNC && kind != elf.STT_GNU_IFUNC || shndx == elf.SHN_UNDEF || name == 0 || name >= 1<<stringTableShift {
+			return true
 		}
-		off += uint64(len(b))
-		left -= uint64(len(b))
-		for ; len(b) > 0; b = b[symbolSize:] {
-			info, shndx := b[4], elf.SectionIndex(le.Uint16(b[6:]))
-			name, value, size := le.Uint32(b), le.Uint64(b[8:]), le.Uint64(b[16:])
-			kind := elf.ST_TYPE(info)
-			if kind != elf.STT_FUNC && kind != elf.STT_GNU_IFUNC || shndx == elf.SHN_UNDEF || name == 0 || name >= 1<<stringTableShift {
-				continue
-			}
-			if value < t.base || value-t.base > math.MaxUint32 || !t.f.Executable(value) || skip(value) {
-				continue
-			}
-			if int64(len(found)+1)*buildingSymbolSize > limit {
-				return nil, errTooLarge
-			}
-			r := rankedSymbol{symbol{start: uint32(value - t.base), size: uint32(min(size, math.MaxUint32)), name: name | table}, rank(info)}
-			if size == 0 {
-				r.rank = 0
-				// It ends with its section; compact ends it at the next symbol.
-				r.size = math.MaxUint32
-				if int(shndx) < len(f.Sections) {
-					if s := f.Sections[shndx]; s.Address <= value && value-s.Address < s.Size {
-						r.size = uint32(min(s.Address+s.Size-value, math.MaxUint32))
-					}
+		if value < t.base || value-t.base > math.MaxUint32 || !t.f.Executable(value) || skip(value) {
+			return true
+		}
+		if tooLarge = int64(len(found)+1)*buildingSymbolSize > limit; tooLarge {
+			return false
+		}
+		r := rankedSymbol{symbol{start: uint32(value - t.base), size: uint32(min(size, math.MaxUint32)), name: name | table}, rank(info)}
+		if size == 0 {
+			r.rank = 0
+			// It ends with its section; compact ends it at the next symbol.
+			r.size = math.MaxUint32
+			if int(shndx) < len(f.Sections) {
+				if s := f.Sections[shndx]; s.Address <= value && value-s.Address < s.Size {
+					r.size = uint32(min(s.Address+s.Size-value, math.MaxUint32))
 				}
 			}
-			found = append(found, r)
 		}
+		found = append(found, r)
+		return true
+	})
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("reading the symbol table: %w", err)
+	case tooLarge:
+		return nil, errTooLarge
 	}
 	return found, nil
 }

@@ -62,9 +62,8 @@ type Stats struct {
 	// build share a table.
 	Files, Tables int
 	Bytes         int64
-	// Built counts tables that were made, Building is the time that took.
-	Built    uint64
-	Building time.Duration
+	// Built counts tables that were made.
+	Built uint64
 	// Unreadable counts files that could not be opened or are invalid, Incomplete tables
 	// that were cut at their bound.
 	Unreadable, Incomplete uint64
@@ -311,12 +310,9 @@ func (c *Cache) read(r request, old *entry) (*entry, error) {
 }
 
 func (c *Cache) build(r io.ReaderAt, size int64, path string) (*Table, error) {
-	began := time.Now()
 	t, err := readTable(r, size, c.cfg.MaxBytes/4, c.cfg.RootsOnly)
-	took := time.Since(began)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.stats.Building += took
 	if t == nil {
 		return nil, err
 	}
