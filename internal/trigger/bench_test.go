@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
+	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
 
 // watched returns an engine of units with full windows, below every threshold, and the
@@ -54,7 +55,7 @@ func everything() Config {
 		i.ReleaseBelow = &below
 		c.Policies = append(c.Policies, Policy{
 			Name: fmt.Sprint("p", n), Duration: 30 * time.Second, Cooldown: time.Hour, DryRun: n == 4,
-			Conditions: []Condition{i, {Monitor: "load", Threshold: 8, AverageOver: i.AverageOver, Period: i.Period, Count: i.Count}},
+			Conditions: []Condition{i, {Monitor: "load", Test: window.Test{Threshold: 8, AverageOver: i.AverageOver, Period: i.Period, Count: i.Count}}},
 			Baseline:   Baseline{Every: 1000 * time.Hour, Duration: time.Second},
 		})
 	}
@@ -63,11 +64,11 @@ func everything() Config {
 
 func fivePolicies() []Condition {
 	return []Condition{
-		{Monitor: "util", Threshold: 80, AverageOver: 30 * time.Second},
-		{Monitor: "util", Threshold: 80, Period: 10 * time.Second, Count: 8},
-		{Monitor: "cores", Threshold: 4, AverageOver: time.Minute},
-		{Monitor: "cores", Threshold: 8, AverageOver: 10 * time.Second},
-		{Monitor: "util", Threshold: 95, Period: time.Minute, Count: 30},
+		{Monitor: "util", Test: window.Test{Threshold: 80, AverageOver: 30 * time.Second}},
+		{Monitor: "util", Test: window.Test{Threshold: 80, Period: 10 * time.Second, Count: 8}},
+		{Monitor: "cores", Test: window.Test{Threshold: 4, AverageOver: time.Minute}},
+		{Monitor: "cores", Test: window.Test{Threshold: 8, AverageOver: 10 * time.Second}},
+		{Monitor: "util", Test: window.Test{Threshold: 95, Period: time.Minute, Count: 30}},
 	}
 }
 
@@ -240,8 +241,8 @@ func BenchmarkHot(b *testing.B) {
 // does not test it.
 func BenchmarkObserve(b *testing.B) {
 	for _, span := range []time.Duration{30 * time.Second, 10 * time.Minute} {
-		b.Run("engine/"+Condition{AverageOver: span}.Window(), func(b *testing.B) {
-			e, _ := watched(b, 0, Condition{Monitor: "util", Threshold: 80, AverageOver: span})
+		b.Run("engine/"+Condition{Test: window.Test{AverageOver: span}}.String(), func(b *testing.B) {
+			e, _ := watched(b, 0, Condition{Monitor: "util", Test: window.Test{Threshold: 80, AverageOver: span}})
 			u, r := e.Unit("u"), Reading{Time: start}
 			b.ReportAllocs()
 			for b.Loop() {

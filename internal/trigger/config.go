@@ -34,30 +34,12 @@ type Monitor struct {
 	GuardAtLeast float64
 }
 
-// Condition is one test on one monitor. Exactly one of AverageOver and Period with
-// Count is set.
+// Condition is one test on one monitor. With ReleaseBelow the opening closes early
+// while the test is released or the monitor's guard does not hold; without, it lasts
+// for the policy's Duration.
 type Condition struct {
 	Monitor string
-	// Threshold is in the monitor's unit. The condition holds strictly above it.
-	Threshold float64
-	// AverageOver tests the mean over this span.
-	AverageOver time.Duration
-	// Period and Count test that at least Count of the readings in the last Period
-	// are above the threshold.
-	Period time.Duration
-	Count  int
-	// ReleaseBelow, at most the threshold, closes the opening early: the condition is
-	// released while its mean is below, or at least Count of the readings in Period
-	// are, or its monitor's guard does not hold. Nil: the opening lasts for the
-	// policy's Duration.
-	ReleaseBelow *float64
-}
-
-// Window names the condition's window as it is reported: "30s average", "8 of 10s".
-func (c Condition) Window() string { return c.test().String() }
-
-func (c Condition) test() window.Test {
-	return window.Test{Threshold: c.Threshold, AverageOver: c.AverageOver, Period: c.Period, Count: c.Count, ReleaseBelow: c.ReleaseBelow}
+	window.Test
 }
 
 // Policy opens the gate of a unit for Duration when any of its conditions holds, and
@@ -205,7 +187,7 @@ func (c Config) validatePolicy(f *faults, n int, p Policy, first map[string]int,
 		if !slices.Contains(monitors, cond.Monitor) {
 			f.add("%s.monitor: %q is not a monitor: must be one of %s", key, cond.Monitor, strings.Join(monitors, ", "))
 		}
-		*f = append(*f, cond.test().Validate(key, c.CollectionInterval)...)
+		*f = append(*f, cond.Validate(key, c.CollectionInterval)...)
 	}
 }
 
@@ -224,7 +206,7 @@ func (b Baseline) validate(f *faults, at string) {
 func (c Config) longestWindow() (longest time.Duration) {
 	for _, p := range c.Policies {
 		for _, cond := range p.Conditions {
-			longest = max(longest, cond.test().Span())
+			longest = max(longest, cond.Span())
 		}
 	}
 	return longest

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
+	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
 
 // laws checks, from the transitions of an engine alone, what must never happen: a gate
@@ -131,7 +132,7 @@ func (l *laws) opened(x Transition) {
 		l.fired++
 		require.Greater(l.t, x.Cause.Value, x.Cause.Threshold)
 		require.True(l.t, slices.ContainsFunc(p.Conditions, func(i Condition) bool {
-			return i.Monitor == x.Cause.Monitor && i.Threshold == x.Cause.Threshold && i.Window() == x.Cause.Window
+			return i.Monitor == x.Cause.Monitor && i.Threshold == x.Cause.Threshold && i.String() == x.Cause.Window
 		}), "the cause is none of the policy's items")
 		for _, k := range l.cooledBy(x.Unit, x.Policy) {
 			require.False(l.t, x.Time.Before(l.cooling[k]), "%v cools down until %v", k, l.cooling[k])
@@ -309,7 +310,7 @@ func randomConfig(r *rand.Rand) Config {
 			policy.Baseline.Duration = time.Duration(1+r.IntN(19)) * time.Second
 		}
 		for range 1 + r.IntN(3) {
-			i := Condition{Monitor: []string{"util", "memory", "throttling", "load"}[r.IntN(4)], Threshold: float64(20 + r.IntN(70))}
+			i := Condition{Monitor: []string{"util", "memory", "throttling", "load"}[r.IntN(4)], Test: window.Test{Threshold: float64(20 + r.IntN(70))}}
 			if r.IntN(2) == 0 {
 				i.AverageOver = time.Duration(1+r.IntN(8)) * time.Second
 			} else {

@@ -94,14 +94,14 @@ func newPlan(c Config, real, dryRuns *services) plan {
 }
 
 func (p *plan) condition(configured []Monitor, index map[string]int, c Condition) condition {
-	n, test := index[c.Monitor], c.test()
+	n := index[c.Monitor]
 	planned := condition{
-		testRef: testRef{n, p.monitors[n].Add(test)}, monitorName: c.Monitor,
-		threshold: c.Threshold, window: test.String(), span: test.Span(), releases: c.ReleaseBelow != nil,
+		testRef: testRef{n, p.monitors[n].Add(c.Test)}, monitorName: c.Monitor,
+		threshold: c.Threshold, window: c.String(), span: c.Span(), releases: c.ReleaseBelow != nil,
 	}
 	if m := configured[n]; m.Guard != "" {
 		g := index[m.Guard]
-		planned.guard, planned.guardName = &testRef{g, p.monitors[g].AddAtLeast(m.GuardAtLeast, test.Span())}, m.Guard
+		planned.guard, planned.guardName = &testRef{g, p.monitors[g].AddAtLeast(m.GuardAtLeast, c.Span())}, m.Guard
 	}
 	return planned
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
+	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
 
 // The heap yields the sorted order, ties included.
@@ -47,8 +48,8 @@ func TestTheHottestOfVeryManyOpen(t *testing.T) {
 			random := rand.New(rand.NewPCG(5, 6))
 			c.Monitors, c.CollectionInterval = testMonitors(), time.Second
 			c.Policies = []Policy{
-				{Name: "mean", Conditions: []Condition{{Monitor: "util", Threshold: 50, AverageOver: 10 * time.Second}}, Duration: time.Minute},
-				{Name: "count", Conditions: []Condition{{Monitor: "util", Threshold: 40, Period: 10 * time.Second, Count: 5}}, Duration: time.Minute},
+				{Name: "mean", Conditions: []Condition{{Monitor: "util", Test: window.Test{Threshold: 50, AverageOver: 10 * time.Second}}}, Duration: time.Minute},
+				{Name: "count", Conditions: []Condition{{Monitor: "util", Test: window.Test{Threshold: 40, Period: 10 * time.Second, Count: 5}}}, Duration: time.Minute},
 			}
 			e, err := New(c)
 			require.NoError(t, err)

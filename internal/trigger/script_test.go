@@ -420,7 +420,8 @@ func parsePolicy(arg []string) Policy {
 		}
 		monitor, rest, _ := strings.Cut(text, ">")
 		threshold, window, _ := strings.Cut(rest, ":")
-		c := Condition{Monitor: monitor, Threshold: number(threshold)}
+		c := Condition{Monitor: monitor}
+		c.Threshold = number(threshold)
 		window, release, releases := strings.Cut(window, "<")
 		if releases {
 			below := number(release)

@@ -13,10 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
+	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
 
 func snapshotConfig() Config {
-	conditions := []Condition{{Monitor: "util", Threshold: 80, AverageOver: 5 * time.Second}}
+	conditions := []Condition{{Monitor: "util", Test: window.Test{Threshold: 80, AverageOver: 5 * time.Second}}}
 	return Config{
 		Monitors: testMonitors(), CollectionInterval: time.Second, CooldownByService: true, MaxGone: 20,
 		Budgets: budget.Limits{MaxTriggersPerHour: 5, MaxTriggersPerServicePerHour: 2, MaxBytesPerHour: 1000},

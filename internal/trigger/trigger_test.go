@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
+	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
 
 // Stats counts what was forgotten because of a bound.
@@ -112,11 +113,11 @@ func FuzzEngine(f *testing.F) {
 			},
 			Policies: []Policy{
 				{Name: "mean", Duration: 5 * time.Second, Cooldown: 20 * time.Second, DryRun: flags>>6&1 > 0, Conditions: []Condition{
-					{Monitor: "util", Threshold: 50, AverageOver: 3 * time.Second, ReleaseBelow: &below},
-					{Monitor: "load", Threshold: 50, AverageOver: 3 * time.Second, ReleaseBelow: &below},
-					{Monitor: "memory", Threshold: 50, AverageOver: 4 * time.Second},
+					{Monitor: "util", Test: window.Test{Threshold: 50, AverageOver: 3 * time.Second, ReleaseBelow: &below}},
+					{Monitor: "load", Test: window.Test{Threshold: 50, AverageOver: 3 * time.Second, ReleaseBelow: &below}},
+					{Monitor: "memory", Test: window.Test{Threshold: 50, AverageOver: 4 * time.Second}},
 				}},
-				{Name: "count", Duration: time.Second, Baseline: Baseline{Every: 7 * time.Second, Duration: 2 * time.Second}, Conditions: []Condition{{Monitor: "util", Threshold: 0, Period: 3 * time.Second, Count: 2}}},
+				{Name: "count", Duration: time.Second, Baseline: Baseline{Every: 7 * time.Second, Duration: 2 * time.Second}, Conditions: []Condition{{Monitor: "util", Test: window.Test{Threshold: 0, Period: 3 * time.Second, Count: 2}}}},
 			},
 		})
 		require.NoError(t, err)
@@ -218,7 +219,7 @@ func FuzzEngine(f *testing.F) {
 }
 
 func TestValidationNamesEveryFaultAndWhatIsAllowed(t *testing.T) {
-	good := Condition{Monitor: "util", Threshold: 80, AverageOver: 30 * time.Second}
+	good := Condition{Monitor: "util", Test: window.Test{Threshold: 80, AverageOver: 30 * time.Second}}
 	with := func(change func(i *Condition)) Config {
 		i := good
 		change(&i)
@@ -315,7 +316,7 @@ func ptr(f float64) *float64 { return &f }
 func TestClosedOpeningsAreBounded(t *testing.T) {
 	e, err := New(Config{
 		Monitors: testMonitors(), CollectionInterval: 10 * time.Millisecond,
-		Policies: []Policy{{Name: "p", Duration: time.Second, Conditions: []Condition{{Monitor: "memory", Threshold: 50, Period: time.Second, Count: 1}}}},
+		Policies: []Policy{{Name: "p", Duration: time.Second, Conditions: []Condition{{Monitor: "memory", Test: window.Test{Threshold: 50, Period: time.Second, Count: 1}}}}},
 	})
 	require.NoError(t, err)
 	u := e.Unit("u")
@@ -334,7 +335,7 @@ func TestClosedOpeningsAreBounded(t *testing.T) {
 // Closed openings of dry runs do not push out others, by which late profiles pass.
 func TestDryRunsPushOutNoClosedOpening(t *testing.T) {
 	gauge := func(name string, threshold float64) Policy {
-		return Policy{Name: name, DryRun: name == "dry", Duration: time.Second, Conditions: []Condition{{Monitor: "memory", Threshold: threshold, Period: time.Second, Count: 1}}}
+		return Policy{Name: name, DryRun: name == "dry", Duration: time.Second, Conditions: []Condition{{Monitor: "memory", Test: window.Test{Threshold: threshold, Period: time.Second, Count: 1}}}}
 	}
 	e, err := New(Config{
 		Monitors: testMonitors(), CollectionInterval: 10 * time.Millisecond,
@@ -365,14 +366,14 @@ func TestAHundredPolicies(t *testing.T) {
 	for n := range 100 {
 		c.Policies = append(c.Policies, Policy{
 			Name: fmt.Sprint("p", n), Duration: time.Duration(1+n) * time.Second, Cooldown: time.Hour,
-			Conditions: []Condition{{Monitor: "util", Threshold: float64(n), AverageOver: time.Duration(5+n%2) * time.Second}},
+			Conditions: []Condition{{Monitor: "util", Test: window.Test{Threshold: float64(n), AverageOver: time.Duration(5+n%2) * time.Second}}},
 		})
 	}
 	// Policies with the same test, as for many services, share a window.
 	for n := range 100 {
 		c.Policies = append(c.Policies, Policy{
 			Name: fmt.Sprint("q", n), Duration: time.Second,
-			Conditions: []Condition{{Monitor: "util", Threshold: 150, AverageOver: time.Minute}},
+			Conditions: []Condition{{Monitor: "util", Test: window.Test{Threshold: 150, AverageOver: time.Minute}}},
 		})
 	}
 	e, err := New(c)

@@ -13,6 +13,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
+	"github.com/hotprofile/hotprofile/internal/trigger/window"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
@@ -70,11 +71,11 @@ func (cfg *Config) trigger(policies []PolicyConfig) trigger.Config {
 			policy.Baseline = trigger.Baseline{Every: p.Baseline.Every, Duration: p.Baseline.Duration}
 		}
 		for _, i := range p.AnyOf {
-			item := trigger.Condition{Monitor: i.Monitor, AverageOver: i.AverageOver, Period: i.Period, Count: i.Count, ReleaseBelow: i.ReleaseBelow}
+			test := window.Test{AverageOver: i.AverageOver, Period: i.Period, Count: i.Count, ReleaseBelow: i.ReleaseBelow}
 			if i.Threshold != nil {
-				item.Threshold = *i.Threshold
+				test.Threshold = *i.Threshold
 			}
-			policy.Conditions = append(policy.Conditions, item)
+			policy.Conditions = append(policy.Conditions, trigger.Condition{Monitor: i.Monitor, Test: test})
 		}
 		out.Policies = append(out.Policies, policy)
 	}

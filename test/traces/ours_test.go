@@ -9,6 +9,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
 
 // ours is a configuration of the trigger.
@@ -18,11 +19,11 @@ type ours struct {
 }
 
 func utilization(threshold float64, over int) trigger.Condition {
-	return trigger.Condition{Monitor: monitor.CPUUtilization, Threshold: threshold, AverageOver: seconds(over)}
+	return trigger.Condition{Monitor: monitor.CPUUtilization, Test: window.Test{Threshold: threshold, AverageOver: seconds(over)}}
 }
 
 func throttling(threshold float64, over int) trigger.Condition {
-	return trigger.Condition{Monitor: monitor.CPUThrottling, Threshold: threshold, AverageOver: seconds(over)}
+	return trigger.Condition{Monitor: monitor.CPUThrottling, Test: window.Test{Threshold: threshold, AverageOver: seconds(over)}}
 }
 
 func (o ours) name() string {
@@ -35,7 +36,7 @@ func (o ours) name() string {
 		if item.Monitor == monitor.CPUThrottling {
 			what = "throttling"
 		}
-		name += fmt.Sprintf("%s %g %%, %s", what, item.Threshold, item.Window())
+		name += fmt.Sprintf("%s %g %%, %s", what, item.Threshold, item.String())
 	}
 	if o.evaluate != 5 {
 		name += fmt.Sprintf("; evaluated every %d s", o.evaluate)
@@ -140,7 +141,7 @@ func oursSets() (sets []ours) {
 			}
 			for _, period := range []int{5, 10, 15, 20} {
 				for _, share := range []float64{0.6, 0.8, 1} {
-					item := trigger.Condition{Monitor: monitor.CPUUtilization, Threshold: threshold, Period: seconds(period), Count: int(share*float64(period) + 0.5)}
+					item := trigger.Condition{Monitor: monitor.CPUUtilization, Test: window.Test{Threshold: threshold, Period: seconds(period), Count: int(share*float64(period) + 0.5)}}
 					sets = append(sets, ours{[]trigger.Condition{item}, evaluate})
 				}
 			}

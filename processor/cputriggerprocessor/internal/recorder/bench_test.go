@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/collector/component/componenttest"
 
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/internal/trigger/window"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 )
 
@@ -21,7 +22,7 @@ func BenchmarkSweep(b *testing.B) {
 	engine, err := trigger.New(trigger.Config{
 		CollectionInterval: time.Second,
 		Monitors:           []trigger.Monitor{{Name: "cpu", Scale: 100}},
-		Policies:           []trigger.Policy{{Name: "cpu", Duration: time.Second, Conditions: []trigger.Condition{{Monitor: "cpu", Threshold: 1, AverageOver: 5 * time.Second}}}},
+		Policies:           []trigger.Policy{{Name: "cpu", Duration: time.Second, Conditions: []trigger.Condition{{Monitor: "cpu", Test: window.Test{Threshold: 1, AverageOver: 5 * time.Second}}}}},
 	})
 	require.NoError(b, err)
 	metrics, err := counters.New(componenttest.NewNopTelemetrySettings(), nil)

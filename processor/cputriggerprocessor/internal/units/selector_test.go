@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/internal/trigger/window"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify/identifytest"
 )
@@ -23,7 +24,7 @@ func selecting(t testing.TB, policies ...PolicyGlobs) (*Set, *Unit) {
 	t.Helper()
 	cfg := trigger.Config{CollectionInterval: time.Second, Monitors: []trigger.Monitor{{Name: "cpu"}}}
 	for _, p := range policies {
-		cfg.Policies = append(cfg.Policies, trigger.Policy{Name: p.Policy, Duration: time.Second, Conditions: []trigger.Condition{{Monitor: "cpu", Threshold: 1, AverageOver: 5 * time.Second}}})
+		cfg.Policies = append(cfg.Policies, trigger.Policy{Name: p.Policy, Duration: time.Second, Conditions: []trigger.Condition{{Monitor: "cpu", Test: window.Test{Threshold: 1, AverageOver: 5 * time.Second}}}})
 	}
 	engine, err := trigger.New(cfg)
 	require.NoError(t, err)
