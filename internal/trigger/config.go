@@ -19,13 +19,7 @@ import (
 type Monitor struct {
 	// Name is the monitor's name in conditions, as cpu_utilization.
 	Name string
-	// Scale turns ΔNum/ΔDen into the monitor's unit: 100 for percent. Zero means 1.
-	Scale float64
-	// Gauge: Reading.Num is a momentary value, not a cumulative one.
-	Gauge bool
-	// Sparse: Den may stand still, as when no CFS period began. Such a reading is 0
-	// and has no weight in a mean.
-	Sparse bool
+	window.Kind
 	// Guard names another monitor. Conditions on this one hold only while the mean
 	// of the guard over the condition's own span is at least GuardAtLeast. It is for
 	// host-wide monitors, which count for a unit only while the unit has a share in

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
+	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
 
 var update = flag.Bool("update", false, "write what the scripts print into them")
@@ -27,12 +28,12 @@ var start = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 
 func testMonitors() []Monitor {
 	return []Monitor{
-		{Name: "util", Scale: 100},
+		{Name: "util", Kind: window.Kind{Scale: 100}},
 		{Name: "cores"},
-		{Name: "memory", Gauge: true},
-		{Name: "throttling", Scale: 100, Sparse: true},
-		{Name: "load", Gauge: true, Guard: "share", GuardAtLeast: 10},
-		{Name: "share", Scale: 100},
+		{Name: "memory", Kind: window.Kind{Gauge: true}},
+		{Name: "throttling", Kind: window.Kind{Scale: 100, Sparse: true}},
+		{Name: "load", Kind: window.Kind{Gauge: true}, Guard: "share", GuardAtLeast: 10},
+		{Name: "share", Kind: window.Kind{Scale: 100}},
 	}
 }
 

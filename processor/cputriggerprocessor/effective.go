@@ -62,7 +62,7 @@ func (cfg *Config) trigger(policies []PolicyConfig) trigger.Config {
 	}
 	for _, k := range monitor.Kinds() {
 		out.Monitors = append(out.Monitors, trigger.Monitor{
-			Name: k.Name, Scale: k.Scale, Gauge: k.Gauge, Sparse: k.Sparse, Guard: k.Guard, GuardAtLeast: k.GuardAtLeast,
+			Name: k.Name, Kind: window.Kind{Scale: k.Scale, Gauge: k.Gauge, Sparse: k.Sparse}, Guard: k.Guard, GuardAtLeast: k.GuardAtLeast,
 		})
 	}
 	for _, p := range policies {

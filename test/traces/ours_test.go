@@ -50,7 +50,7 @@ func (o ours) engine() *trigger.Engine {
 	c := trigger.Config{CollectionInterval: time.Second, PreTrigger: 10 * time.Second, MinAge: time.Minute}
 	for _, name := range []string{monitor.CPUUtilization, monitor.CPUThrottling} {
 		k, _ := monitor.KindOf(name)
-		c.Monitors = append(c.Monitors, trigger.Monitor{Name: k.Name, Scale: k.Scale, Gauge: k.Gauge, Sparse: k.Sparse})
+		c.Monitors = append(c.Monitors, trigger.Monitor{Name: k.Name, Kind: window.Kind{Scale: k.Scale, Gauge: k.Gauge, Sparse: k.Sparse}})
 	}
 	for i, item := range o.items {
 		c.Policies = append(c.Policies, trigger.Policy{

@@ -21,7 +21,7 @@ func BenchmarkSweep(b *testing.B) {
 	now := time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 	engine, err := trigger.New(trigger.Config{
 		CollectionInterval: time.Second,
-		Monitors:           []trigger.Monitor{{Name: "cpu", Scale: 100}},
+		Monitors:           []trigger.Monitor{{Name: "cpu", Kind: window.Kind{Scale: 100}}},
 		Policies:           []trigger.Policy{{Name: "cpu", Duration: time.Second, Conditions: []trigger.Condition{{Monitor: "cpu", Test: window.Test{Threshold: 1, AverageOver: 5 * time.Second}}}}},
 	})
 	require.NoError(b, err)
