@@ -8,6 +8,7 @@ package bytesize
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -23,12 +24,14 @@ const (
 	TiB Size = 1 << 40
 )
 
-// units are the known units. The binary ones are first, the largest at the beginning:
-// String uses the first that divides the size.
-var units = [...]struct {
+type unit struct {
 	name string
 	size Size
-}{
+}
+
+// units are the known units, the binary ones first, from the largest. String uses
+// the first that divides the size.
+var units = [...]unit{
 	{"TiB", TiB},
 	{"GiB", GiB},
 	{"MiB", MiB},
@@ -45,23 +48,18 @@ var units = [...]struct {
 func (s *Size) UnmarshalText(text []byte) error {
 	in := strings.TrimSpace(string(text))
 	digits := strings.TrimRight(in, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
-	unit := strings.TrimSpace(in[len(digits):])
+	name := strings.TrimSpace(in[len(digits):])
 	n, err := strconv.ParseUint(digits, 10, 63)
 	if err != nil {
 		return fmt.Errorf("size %q: want a whole number of bytes, or one with a unit such as 256MiB", text)
 	}
-	scale := Size(0)
-	for _, u := range units {
-		if unit == "" || strings.EqualFold(unit, u.name) {
-			scale = u.size
-			if unit == "" {
-				scale = 1
-			}
-			break
+	scale := Size(1)
+	if name != "" {
+		i := slices.IndexFunc(units[:], func(u unit) bool { return strings.EqualFold(name, u.name) })
+		if i < 0 {
+			return fmt.Errorf("size %q: unknown unit %q, want one of B, KB, KiB, MB, MiB, GB, GiB, TB, TiB", text, name)
 		}
-	}
-	if scale == 0 {
-		return fmt.Errorf("size %q: unknown unit %q, want one of B, KB, KiB, MB, MiB, GB, GiB, TB, TiB", text, unit)
+		scale = units[i].size
 	}
 	if n > math.MaxInt64/uint64(scale) {
 		return fmt.Errorf("size %q: larger than %d bytes", text, int64(math.MaxInt64))
@@ -76,12 +74,9 @@ func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // String returns the exact size, in the largest binary unit that divides it.
 func (s Size) String() string {
 	if s > 0 {
-		for _, u := range units {
-			if s%u.size == 0 && u.size > 1 {
+		for _, u := range units[:5] {
+			if s%u.size == 0 {
 				return strconv.FormatInt(int64(s/u.size), 10) + u.name
-			}
-			if u.size == 1 {
-				break
 			}
 		}
 	}
