@@ -43,8 +43,8 @@ type Process struct {
 	// membershipBatch is the batch in which its cgroup was.
 	batch, losses, membershipBatch uint64
 	// execed is set if a record reported the start of its program, read if /proc
-	// was read since, starting if it had no environment then. tries is the number of
-	// attempts to read that.
+	// was read since, starting if the kernel had not copied its environment then.
+	// tries is the number of times that Settle read it.
 	execed, read, starting bool
 	tries                  int
 	// ended is set if the main thread has ended.
@@ -100,8 +100,7 @@ func (t *Table) readEnviron(p *Process) (changed bool) {
 	if cut {
 		t.stats.CutOff++
 	}
-	p.starting = len(b) == 0
-	if p.starting {
+	if p.starting = len(b) == 0 && !t.fs.hasArguments(p.PID); p.starting {
 		return false // keep the parent's until the kernel has copied its own
 	}
 	env := parseEnviron(b)

@@ -65,6 +65,13 @@ func (r *procReader) stat(pid int) (stat, error) {
 	return out, nil
 }
 
+// hasArguments reports whether the kernel has copied the arguments and the
+// environment of a process's program. Every program has an argument.
+func (r *procReader) hasArguments(pid int) bool {
+	b, _, _ := r.read(r.File(pid, "cmdline"), 1)
+	return len(b) > 0
+}
+
 // executable returns the path of the program that a process runs, as the process
 // sees it; empty for a kernel thread.
 func (r *procReader) executable(pid int) (string, error) {

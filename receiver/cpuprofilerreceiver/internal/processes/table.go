@@ -114,9 +114,11 @@ type start struct {
 	program uint64
 }
 
-// startTries is the most times that a program that just started is read until it has
-// an environment: the kernel reports the start a moment before it copies that.
-const startTries = 6
+// startTries is the most times that Settle reads a program that just started, every
+// few milliseconds, until it has an environment: the kernel reports the start before
+// it copies that, and reads the program from disk in between. From then on it is read
+// once per batch.
+const startTries = 64
 
 // The processes checked per batch because no record may have reported their end, at
 // some 10 µs each: the most after a loss, and those checked always, since there are
@@ -211,9 +213,8 @@ func (t *Table) read(p *Process) *Process {
 		t.learn(p, s, err)
 	} else if alive {
 		p.Name = t.intern(s.name)
-		if p.starting && p.tries < startTries {
-			p.tries++ // it was first seen while its program started
-			t.readEnviron(p)
+		if p.starting {
+			t.readEnviron(p) // it was first seen while its program started
 		}
 		t.readMembership(p)
 	}

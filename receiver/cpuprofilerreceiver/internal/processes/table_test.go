@@ -223,6 +223,13 @@ func TestSettleEndsForAProgramWithoutEnvironment(t *testing.T) {
 		require.Less(t, tries, 100)
 	}
 	require.Equal(t, startTries, tries)
+	h.write("proc/101/environ", environ("OTEL_SERVICE_NAME=job")) // it took long to start
+	require.Equal(t, "job", attributes(t, table.Lookup(101, 0).Resource)["service.name"])
+
+	h.process(102, proc{name: "bare", exe: "/bin/bare"})
+	h.write("proc/102/cmdline", "bare\x00")
+	table.Exec(102, []byte("bare"))
+	require.False(t, table.Settle(), "it has started, with an empty environment")
 }
 
 func TestExecMakesANewResource(t *testing.T) {
