@@ -7,7 +7,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
@@ -69,7 +68,7 @@ func (f *TargetFinder) overlap(cgroups []perfevent.WantedCgroup, units []cgroup.
 		}
 	}
 	var out []perfevent.WantedCgroup
-	for _, path := range slices.SortedFunc(maps.Keys(common), strings.Compare) {
+	for _, path := range slices.Sorted(maps.Keys(common)) {
 		above := func(c perfevent.WantedCgroup) bool { return cgroup.Under(path, c.Path) }
 		if !slices.ContainsFunc(out, above) {
 			out = append(out, common[path])

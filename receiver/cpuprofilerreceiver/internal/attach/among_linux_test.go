@@ -4,7 +4,6 @@
 package attach
 
 import (
-	"os"
 	"os/exec"
 	"slices"
 	"testing"
@@ -58,7 +57,7 @@ func TestTargetsAmongUnits(t *testing.T) {
 		"of one process, the other's cgroup":    {[]processes.Target{{PID: among[0].PID}}, all[1:], nil, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f, err := NewTargetFinder(processes.Config{Tree: tree}, test.targets, os.Getpid())
+			f, err := NewTargetFinder(processes.Config{Tree: tree}, test.targets)
 			require.NoError(t, err)
 			found, err := f.FindAmong(t.Context(), true, test.units, test.among)
 			require.NoError(t, err)

@@ -5,6 +5,7 @@ package attach
 
 import (
 	"context"
+	"os"
 	"slices"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
@@ -17,12 +18,11 @@ type HotFinder struct {
 	hot     hotunitsextension.HotUnits
 	known   processes.Config
 	targets *TargetFinder
-	ownPID  int
 }
 
 // NewHotFinder returns a finder of hot targets; targets may be nil without Find.
-func NewHotFinder(hot hotunitsextension.HotUnits, known processes.Config, targets *TargetFinder, ownPID int) *HotFinder {
-	return &HotFinder{hot: hot, known: known, targets: targets, ownPID: ownPID}
+func NewHotFinder(hot hotunitsextension.HotUnits, known processes.Config, targets *TargetFinder) *HotFinder {
+	return &HotFinder{hot: hot, known: known, targets: targets}
 }
 
 // Find implements Finder.
@@ -73,10 +73,10 @@ func (f *HotFinder) Processes(ctx context.Context, pids map[int]uint64) (among [
 	}
 	cfg := f.known
 	// The collector itself is not among the targets.
-	if cfg.Wanted, err = processes.NewMatcher(targets, f.ownPID); err != nil {
+	if cfg.Wanted, err = processes.NewMatcher(targets, os.Getpid()); err != nil {
 		return nil, err
 	}
-	found, _, err := processes.NewFinder(processes.FinderConfig{Config: cfg}).Find(ctx)
+	found, _, err := processes.NewFinder(cfg, false).Find(ctx)
 	for _, m := range found {
 		if start := pids[m.PID]; start == 0 || start == m.Start {
 			among = append(among, m)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -34,8 +35,9 @@ type cgroupTarget struct {
 }
 
 // NewTargetFinder returns the finder of targets; without targets, of the whole host.
-// It ignores cfg.Wanted. ownPID is the collector's own process.
-func NewTargetFinder(cfg processes.Config, targets []processes.Target, ownPID int) (*TargetFinder, error) {
+// It ignores cfg.Wanted. The collector itself is sampled only if a pid or an executable
+// names it.
+func NewTargetFinder(cfg processes.Config, targets []processes.Target) (*TargetFinder, error) {
 	f := &TargetFinder{tree: cfg.Tree}
 	var named []processes.Target
 	for _, t := range targets {
@@ -55,12 +57,12 @@ func NewTargetFinder(cfg processes.Config, targets []processes.Target, ownPID in
 	if len(targets) > 0 && len(named) == 0 {
 		return f, nil
 	}
-	wanted, err := processes.NewMatcher(named, ownPID)
+	wanted, err := processes.NewMatcher(named, os.Getpid())
 	if err != nil {
 		return nil, err
 	}
 	cfg.Wanted = wanted
-	finder := processes.NewFinder(processes.FinderConfig{Config: cfg, OwnUser: len(targets) == 0})
+	finder := processes.NewFinder(cfg, len(targets) == 0)
 	if len(targets) == 0 {
 		f.own = finder
 	} else {

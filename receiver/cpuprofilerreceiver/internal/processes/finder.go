@@ -22,15 +22,6 @@ type Finder struct {
 	ownUser int
 }
 
-// FinderConfig is the configuration of a Finder.
-type FinderConfig struct {
-	// Config's Root, Tree and Wanted are used.
-	Config
-	// OwnUser finds only processes whose real, effective and saved user is this
-	// process's, which it may sample without a right.
-	OwnUser bool
-}
-
 // Match is a process that was found.
 type Match struct {
 	procfs.Process
@@ -38,13 +29,15 @@ type Match struct {
 	Threads int
 }
 
-// NewFinder returns a finder.
-func NewFinder(cfg FinderConfig) *Finder {
+// NewFinder returns a finder. Of cfg it uses Root, Tree and Wanted. If ownUser, it
+// finds only processes whose real, effective and saved user is this process's, which
+// it may sample without a right.
+func NewFinder(cfg Config, ownUser bool) *Finder {
 	f := &Finder{fs: newProcReader(cfg.Root), memberships: newMembershipCache(cfg.Tree), matcher: cfg.Wanted, ownUser: -1}
 	if f.matcher == nil {
 		f.matcher = &Matcher{}
 	}
-	if cfg.OwnUser {
+	if ownUser {
 		f.ownUser = os.Geteuid()
 	}
 	return f

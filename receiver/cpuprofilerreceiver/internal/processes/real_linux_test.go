@@ -66,7 +66,7 @@ func TestRealProcess(t *testing.T) {
 	t.Run("is found by its executable", func(t *testing.T) {
 		m, err := NewMatcher([]Target{{Executable: sleep}}, os.Getpid())
 		require.NoError(t, err)
-		found, missing, err := NewFinder(FinderConfig{Config: Config{Tree: tree, Wanted: m}, OwnUser: true}).Find(context.Background())
+		found, missing, err := NewFinder(Config{Tree: tree, Wanted: m}, true).Find(context.Background())
 		require.NoError(t, err)
 		require.Empty(t, missing)
 		require.Contains(t, found, Match{procfs.Process{PID: pid, Start: p.ticks}, 1})

@@ -187,7 +187,7 @@ func (s setup) start(t *testing.T) (*oncpu.Sampler, *sink, func() string) {
 	wanted, err := processes.NewMatcher(s.targets, os.Getpid())
 	require.NoError(t, err)
 	cfg := processes.Config{Tree: tree, Wanted: wanted}
-	finder, err := attach.NewTargetFinder(cfg, s.targets, os.Getpid())
+	finder, err := attach.NewTargetFinder(cfg, s.targets)
 	require.NoError(t, err)
 	to := &sink{begin: time.Now(), cgroups: map[string]*tally{}, pids: map[int]time.Duration{}}
 	core, logs := observer.New(zap.InfoLevel)

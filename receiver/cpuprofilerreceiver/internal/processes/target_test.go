@@ -88,7 +88,7 @@ func TestTargetsFindAndMatch(t *testing.T) {
 			h := village(t)
 			m, err := NewMatcher(c.targets, collector)
 			require.NoError(t, err)
-			finder := NewFinder(FinderConfig{Config: Config{Root: h.root, Tree: h.tree, Wanted: m}})
+			finder := NewFinder(Config{Root: h.root, Tree: h.tree, Wanted: m}, false)
 			found, missing, err := finder.Find(context.Background())
 			require.NoError(t, err)
 			var pids []int
@@ -114,7 +114,7 @@ func TestFindReturnsThreadsAndStart(t *testing.T) {
 	h := village(t)
 	m, err := NewMatcher([]Target{{PID: 10}}, 0)
 	require.NoError(t, err)
-	found, _, err := NewFinder(FinderConfig{Config: Config{Root: h.root, Wanted: m}}).Find(context.Background())
+	found, _, err := NewFinder(Config{Root: h.root, Wanted: m}, false).Find(context.Background())
 	require.NoError(t, err)
 	require.Equal(t, []Match{{procfs.Process{PID: 10, Start: 7}, 40}}, found)
 }
@@ -123,19 +123,19 @@ func TestFindOwnUser(t *testing.T) {
 	h := village(t)
 	m, err := NewMatcher(nil, 13)
 	require.NoError(t, err)
-	found, missing, err := NewFinder(FinderConfig{Config: Config{Root: h.root, Tree: h.tree, Wanted: m}, OwnUser: true}).Find(context.Background())
+	found, missing, err := NewFinder(Config{Root: h.root, Tree: h.tree, Wanted: m}, true).Find(context.Background())
 	require.NoError(t, err)
 	require.Empty(t, missing)
 	require.Len(t, found, 2, "one with another saved user id may not be sampled")
 }
 
 func TestFindFails(t *testing.T) {
-	_, _, err := NewFinder(FinderConfig{Config: Config{Root: t.TempDir()}}).Find(context.Background())
+	_, _, err := NewFinder(Config{Root: t.TempDir()}, false).Find(context.Background())
 	require.ErrorContains(t, err, "look for processes in")
 
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_, _, err = NewFinder(FinderConfig{Config: Config{Root: village(t).root}}).Find(ctx)
+	_, _, err = NewFinder(Config{Root: village(t).root}, false).Find(ctx)
 	require.ErrorIs(t, err, context.Canceled)
 }
 

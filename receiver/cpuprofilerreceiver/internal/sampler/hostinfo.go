@@ -45,9 +45,6 @@ func NewHostInfo(rootPath string, logger *zap.Logger) (HostInfo, error) {
 	return h, nil
 }
 
-// OwnPID is the collector's own process, as perf events number it.
-func OwnPID() int { return os.Getpid() }
-
 // Invisible returns what cannot be seen of the machine with these rights, and what
 // would make it visible.
 func (h *HostInfo) Invisible(rights perfevent.Rights) (notes []string) {

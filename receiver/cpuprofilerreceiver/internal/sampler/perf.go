@@ -158,7 +158,7 @@ func (p *Perf) stacks(sampler string) *unwind.Stacks {
 // the hot path, and would mix forks and ends of one session with mappings of
 // another that has not read as far.
 func (s *Shared) Processes(stackBytes int) (processes.Config, error) {
-	wanted, err := processes.NewMatcher(s.Targets, OwnPID())
+	wanted, err := processes.NewMatcher(s.Targets, os.Getpid())
 	return processes.Config{
 		Root:     s.HostInfo.Root,
 		Tree:     s.HostInfo.Tree,
@@ -179,7 +179,7 @@ func (s *Shared) Attach(of *samples.Type, stackBytes int, hot bool) (cfg attach.
 	if err != nil {
 		return cfg, unwatch, err
 	}
-	targets, err := attach.NewTargetFinder(known, s.Targets, OwnPID())
+	targets, err := attach.NewTargetFinder(known, s.Targets)
 	if err != nil {
 		return cfg, unwatch, err
 	}
@@ -198,7 +198,7 @@ func (s *Shared) Attach(of *samples.Type, stackBytes int, hot bool) (cfg attach.
 		Probe:             perfevent.Probe,
 	}
 	if hot {
-		cfg.Finder = attach.NewHotFinder(s.HotUnits, known, targets, OwnPID())
+		cfg.Finder = attach.NewHotFinder(s.HotUnits, known, targets)
 		cfg.Changed, unwatch = s.HotUnits.Watch()
 	}
 	return cfg, unwatch, nil

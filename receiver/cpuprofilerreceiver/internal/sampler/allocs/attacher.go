@@ -7,8 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -117,7 +119,7 @@ func (a *attacher) update(ctx context.Context) {
 	}
 	a.detach(leave)
 	a.followCPUs()
-	a.logged.begin()
+	a.logged.reasons, a.logged.leftOut = nil, 0
 	for _, p := range a.wanted {
 		if ctx.Err() != nil {
 			return
@@ -265,10 +267,7 @@ func (a *attacher) release(p *program) {
 
 // publish makes the members visible to the reader.
 func (a *attacher) publish() {
-	members := make(map[int]*member, len(a.attached))
-	for pid, m := range a.attached {
-		members[pid] = m
-	}
+	members := maps.Clone(a.attached)
 	a.sampler.members.Store(&members)
 	a.sampler.processes.Store(int64(len(a.attached)))
 	a.sampler.programs.Store(int64(len(a.probes)))
@@ -284,16 +283,8 @@ func (a *attacher) followCPUs() {
 	if err != nil || !u.Stale(cpus) {
 		return
 	}
-	a.detach(a.all())
+	a.detach(slices.Collect(maps.Values(a.attached)))
 	a.close()
-}
-
-func (a *attacher) all() []*member {
-	all := make([]*member, 0, len(a.attached))
-	for _, m := range a.attached {
-		all = append(all, m)
-	}
-	return all
 }
 
 // close closes the rings: nothing is sampled.
@@ -311,7 +302,7 @@ func (a *attacher) close() {
 func (a *attacher) end() {
 	a.wanted = nil
 	<-a.sampler.stopped // until the reader has read everything
-	a.detach(a.all())
+	a.detach(slices.Collect(maps.Values(a.attached)))
 	a.close()
 }
 

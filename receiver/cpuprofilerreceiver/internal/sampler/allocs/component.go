@@ -62,7 +62,7 @@ func newComponent(cfg *Config, s *sampler.Shared) (*component, error) {
 	}
 	own := buffer.New(int(cfg.BufferSize), buffer.SystemClock{})
 	p := &component{
-		finder:   finder{targets: processes.NewFinder(processes.FinderConfig{Config: known}), tree: s.HostInfo.Tree},
+		finder:   finder{targets: processes.NewFinder(known, false), tree: s.HostInfo.Tree},
 		every:    s.DiscoveryInterval,
 		logger:   s.Logger,
 		unwatch:  func() {},
@@ -83,7 +83,7 @@ func newComponent(cfg *Config, s *sampler.Shared) (*component, error) {
 		Now:        buffer.SystemClock{}.Monotonic,
 	})
 	if hot {
-		p.finder.hot = attach.NewHotFinder(s.HotUnits, known, nil, sampler.OwnPID())
+		p.finder.hot = attach.NewHotFinder(s.HotUnits, known, nil)
 		p.changed, p.unwatch = s.HotUnits.Watch()
 	}
 	s.AddBuffer("allocations", own, p.sampler.Flush)

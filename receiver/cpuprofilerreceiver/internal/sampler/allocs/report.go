@@ -26,10 +26,6 @@ type logged struct {
 	before  []string
 }
 
-func (l *logged) begin() {
-	l.reasons, l.leftOut = nil, 0
-}
-
 // leaveOut records why a process is not sampled. There are few reasons: a right, a
 // limit.
 func (l *logged) leaveOut(err error) {

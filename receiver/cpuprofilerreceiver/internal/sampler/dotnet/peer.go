@@ -24,8 +24,8 @@ type Peer struct {
 
 type peerKey struct{}
 
-// WithPeer returns a context for the requests of a connection that a listener of
-// Peers has accepted; for any other connection it returns ctx.
+// WithPeer returns a context for the requests of a connection that peers has
+// accepted; for any other connection it returns ctx.
 func WithPeer(ctx context.Context, c net.Conn) context.Context {
 	if a, ok := c.RemoteAddr().(peerAddr); ok {
 		return context.WithValue(ctx, peerKey{}, a.peer)
@@ -36,12 +36,8 @@ func WithPeer(ctx context.Context, c net.Conn) context.Context {
 // ConnOf returns a connection that has only a peer, for tests.
 func ConnOf(p Peer) net.Conn { return peerConn{&net.UnixConn{}, p} }
 
-// Peers returns a listener at a Unix socket that asks the kernel at once who
-// connected: a pid that is looked up later may be another process's.
-func Peers(l net.Listener, identify func(pid int) (processes.Identity, error)) net.Listener {
-	return peers{l, identify}
-}
-
+// peers is a listener at a Unix socket that asks the kernel at once who connected: a
+// pid that is looked up later may be another process's.
 type peers struct {
 	net.Listener
 	identify func(pid int) (processes.Identity, error)

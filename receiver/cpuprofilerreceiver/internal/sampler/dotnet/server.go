@@ -70,7 +70,7 @@ func NewServer(cfg *Config, s *sampler.Shared) (*Server, error) {
 		MaxHeaderBytes:  maxHeader,
 		ShutdownTimeout: shutdownTimeout,
 		SocketMode:      cfg.mode(),
-		WrapUnix:        func(l net.Listener) net.Listener { return Peers(l, identify) },
+		WrapUnix:        func(l net.Listener) net.Listener { return peers{l, identify} },
 		ConnContext:     WithPeer,
 	})
 	return server, nil

@@ -205,9 +205,8 @@ func (r *reader) count(now perfevent.Stats) {
 // publish makes the counters visible to others.
 func (r *reader) publish() {
 	st := r.counts
-	w := &r.waits.counts
 	st.Unreadable += r.scaler.stackless
-	st.Switches, st.UnderWay, st.Forgotten, st.Short, st.LeftOut = w.Switches, w.UnderWay, w.Forgotten, w.Short, w.LeftOut
+	st.WaitCounts = r.waits.counts
 	st.Unshared = time.Duration(r.scaler.unshared)
 	st.Threads, st.Every = len(r.waits.threads), int(r.scaler.mean)
 	st.Table = r.cfg.Table.Stats()

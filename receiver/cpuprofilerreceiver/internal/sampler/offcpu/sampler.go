@@ -55,12 +55,7 @@ type Stats struct {
 	BufferFull, Unreadable, RateLimited uint64
 	// Lost is the number of events that the kernel lost.
 	Lost uint64
-	// Switches is the number of switch records that were read.
-	Switches uint64
-	// UnderWay, Forgotten, Short and LeftOut are waits that are not emitted: begun
-	// before sampling was; end not seen; shorter than MinDuration; of threads beyond
-	// MaxThreads.
-	UnderWay, Forgotten, Short, LeftOut uint64
+	WaitCounts
 	// Unshared is the time that no stack was found for.
 	Unshared time.Duration
 	// PausedFull and PausedRate are the time without sampling because both buffers

@@ -58,17 +58,15 @@ type thread struct {
 	checked      check
 }
 
-// waitCounts are counters since the beginning.
-type waitCounts struct {
-	// Switches are the switch records, Waits the waits with both ends seen, Short
-	// those of them that are shorter than the shortest emitted.
-	Switches, Waits, Short uint64
-	// UnderWay are waits whose beginning was not seen, Forgotten those whose end was
-	// not: sampling paused, records were lost, the target was detached, or the
-	// thread moved.
-	UnderWay, Forgotten uint64
-	// LeftOut are waits of threads beyond the bound.
-	LeftOut uint64
+// WaitCounts are counters since the beginning.
+type WaitCounts struct {
+	// Switches are the switch records, Waits the waits with both ends seen.
+	Switches, Waits uint64
+	// The others are waits that are not emitted. Short are shorter than the shortest
+	// emitted. UnderWay are those whose beginning was not seen, Forgotten those whose
+	// end was not: sampling paused, records were lost, the target was detached, or
+	// the thread moved. LeftOut are of threads beyond the bound.
+	Short, UnderWay, Forgotten, LeftOut uint64
 }
 
 // waits turns switches into waits. Times are nanoseconds of one clock.
@@ -87,7 +85,7 @@ type waits struct {
 	threads map[int]*thread
 	free    []*thread
 	ended   [2][]int
-	counts  waitCounts
+	counts  WaitCounts
 	out     part // the argument of done
 }
 

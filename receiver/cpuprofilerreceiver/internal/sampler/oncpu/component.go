@@ -31,7 +31,7 @@ const minWindow = 5 * time.Second
 
 // component is the Sampler as a part of the receiver.
 type component struct {
-	sampler  *Sampler
+	*Sampler
 	counters *sampler.Counters
 	seen     Stats
 }
@@ -42,7 +42,7 @@ func newComponent(rate RateConfig, s *sampler.Shared) (*component, error) {
 		return nil, err
 	}
 	p := &component{counters: s.Counters}
-	p.sampler = New(Settings{
+	p.Sampler = New(Settings{
 		Config:      cfg,
 		Sink:        s.Buffer,
 		Frequency:   rate.Frequency,
@@ -65,29 +65,29 @@ func newComponent(rate RateConfig, s *sampler.Shared) (*component, error) {
 			return notes
 		},
 	})
-	s.Buffer.OnWake(p.sampler.Wake)
+	s.Buffer.OnWake(p.Wake)
 	s.Buffer.ReadUpTo(cfg.Now())
 	return p, errors.Join(
-		s.Counters.ObserveTargets(samples.OnCPU.Sampler, p.sampler.Targets),
+		s.Counters.ObserveTargets(samples.OnCPU.Sampler, p.Targets),
 		s.Counters.RegisterCPUProfilerFrequencyCallback(func(_ context.Context, o metric.Float64Observer) error {
-			o.Observe(p.sampler.Stats().Frequency)
+			o.Observe(p.Stats().Frequency)
 			return nil
 		}),
 	)
 }
 
 // Start implements sampler.Sampler, as do Stop and Record.
-func (p *component) Start(context.Context) error { return p.sampler.Start() }
+func (p *component) Start(context.Context) error { return p.Sampler.Start() }
 
 // Stop ends sampling.
 func (p *component) Stop(context.Context) error {
-	p.sampler.Stop()
+	p.Sampler.Stop()
 	return nil
 }
 
 // Record adds what the sampler has counted to the telemetry.
 func (p *component) Record(ctx context.Context) {
-	s, seen, c := p.sampler.Stats(), &p.seen, p.counters
+	s, seen, c := p.Stats(), &p.seen, p.counters
 	c.Samples(sampler.BufferFull, samples.OnCPU.Sampler, int(s.BufferFull-seen.BufferFull))
 	c.Samples(sampler.Unreadable, samples.OnCPU.Sampler, int(s.Unreadable-seen.Unreadable))
 	c.CPUProfilerSamplesLost.Add(ctx, int64(s.Lost-seen.Lost))
@@ -97,6 +97,3 @@ func (p *component) Record(ctx context.Context) {
 	c.Table(ctx, &s.Table, &seen.Table)
 	p.seen = s
 }
-
-// Stats returns the Sampler's counters.
-func (p *component) Stats() Stats { return p.sampler.Stats() }

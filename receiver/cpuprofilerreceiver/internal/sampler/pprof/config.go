@@ -6,6 +6,7 @@ package pprof
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"path"
 	"slices"
@@ -188,7 +189,7 @@ func kindNames() string {
 
 func (cfg *Config) checkResource() error {
 	var errs []error
-	for _, key := range sortedKeys(cfg.Resource) {
+	for _, key := range slices.Sorted(maps.Keys(cfg.Resource)) {
 		switch {
 		case key == "":
 			errs = append(errs, errors.New("resource: has an attribute without a key"))

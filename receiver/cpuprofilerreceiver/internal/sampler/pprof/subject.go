@@ -4,12 +4,12 @@
 package pprof
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"net"
+	"os"
 	"slices"
 	"strings"
 
@@ -35,11 +35,11 @@ type subjectFinder struct {
 func newSubjectFinder(cfg *Config, host sampler.HostInfo) (*subjectFinder, error) {
 	f := &subjectFinder{cfg: cfg, host: host}
 	if cfg.Target.HasValue() {
-		wanted, err := processes.NewMatcher([]processes.Target{*cfg.Target.Get()}, sampler.OwnPID())
+		wanted, err := processes.NewMatcher([]processes.Target{*cfg.Target.Get()}, os.Getpid())
 		if err != nil {
 			return nil, fmt.Errorf("target: %w", err)
 		}
-		f.target = processes.NewFinder(processes.FinderConfig{Config: processes.Config{Root: host.Root, Tree: host.Tree, Wanted: wanted}})
+		f.target = processes.NewFinder(processes.Config{Root: host.Root, Tree: host.Tree, Wanted: wanted}, false)
 	}
 	return f, nil
 }
@@ -90,7 +90,7 @@ func (f *subjectFinder) look(ctx context.Context) (Subject, error) {
 	}
 	language, _ := attributes[attr.SDKLanguage].(string)
 	out := &samples.Resource{PID: r.PID}
-	for _, key := range sortedKeys(attributes) {
+	for _, key := range slices.Sorted(maps.Keys(attributes)) {
 		out.Attributes = append(out.Attributes, samples.Attribute{Key: key, Value: attributes[key]})
 	}
 	return Subject{Resource: out, Unit: unit, Frames: FrameTypeOf(language)}, err
@@ -185,8 +185,4 @@ func common(a, b *samples.Resource) *samples.Resource {
 		}
 	}
 	return r
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	return slices.SortedFunc(maps.Keys(m), cmp.Compare[string])
 }
