@@ -36,7 +36,7 @@ type event struct {
 	sample int32
 }
 
-// Batch is what was sampled in one capture window, bounded to Limit bytes. Reset
+// Batch is what was sampled in one capture window, bounded to limit bytes. Reset
 // makes it reusable with the memory it has. It is not safe for concurrent use.
 type Batch struct {
 	// Start and End are the capture window in nanoseconds since the Unix epoch:
@@ -210,9 +210,6 @@ func (t *Type) sampler() string {
 
 // Size returns the bytes held.
 func (b *Batch) Size() int { return b.size }
-
-// Limit returns the size at which Add refuses.
-func (b *Batch) Limit() int { return b.limit }
 
 // Events returns the number of events held.
 func (b *Batch) Events() int { return len(b.events) }

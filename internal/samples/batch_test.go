@@ -212,8 +212,8 @@ func TestTwoEventsFitBothOrNeither(t *testing.T) {
 	exactly.AddValue(k, 1, 2)
 	exactly.AddValue(other, 1, 2)
 	batch := NewBatch(exactly.Size())
-	if !batch.AddBoth(k, other, 1, 2, 3) || batch.Size() != batch.Limit() {
-		t.Fatalf("%d bytes of %d", batch.Size(), batch.Limit())
+	if !batch.AddBoth(k, other, 1, 2, 3) || batch.Size() != batch.limit {
+		t.Fatalf("%d bytes of %d", batch.Size(), batch.limit)
 	}
 	if batch.AddBoth(k, other, 1, 2, 3) || batch.Events() != 2 {
 		t.Fatal("took two more")
