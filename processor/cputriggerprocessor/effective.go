@@ -5,6 +5,7 @@ package cputriggerprocessor
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/collector/config/confighttp"
@@ -84,13 +85,7 @@ func (cfg *Config) trigger(policies []PolicyConfig) trigger.Config {
 
 // enabled returns the policies that are enabled.
 func (cfg *Config) enabled() []PolicyConfig {
-	var out []PolicyConfig
-	for _, p := range cfg.Policies {
-		if p.Enabled {
-			out = append(out, p)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(cfg.Policies), func(p PolicyConfig) bool { return !p.Enabled })
 }
 
 // monitors returns the names of the monitors to read: those of enabled policies and

@@ -4,6 +4,7 @@
 package identify
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -172,10 +173,5 @@ func (h *LocalHost) IsName(name string) bool {
 
 // IsID reports whether an id is this host's.
 func (h *LocalHost) IsID(id string) bool {
-	for _, ours := range h.ids {
-		if strings.EqualFold(id, ours) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(h.ids, func(ours string) bool { return strings.EqualFold(id, ours) })
 }

@@ -73,21 +73,11 @@ func newCondition(key, glob string) (condition, error) {
 type facts func(key string) string
 
 func (s selector) all(known facts) bool {
-	for _, c := range s {
-		if !c.holds(known) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(s, func(c condition) bool { return !c.holds(known) })
 }
 
 func (s selector) any(known facts) bool {
-	for _, c := range s {
-		if c.holds(known) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s, func(c condition) bool { return c.holds(known) })
 }
 
 func (c condition) holds(known facts) bool {

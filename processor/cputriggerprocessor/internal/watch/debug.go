@@ -4,6 +4,7 @@
 package watch
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -42,12 +43,7 @@ func (d *DebugUnits) Has(unit string) bool {
 		current := d.current.Load()
 		return current != nil && (*current)[unit]
 	}
-	for _, glob := range d.globs {
-		if glob == unit || doublestar.MatchUnvalidated(glob, unit) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(d.globs, func(glob string) bool { return glob == unit || doublestar.MatchUnvalidated(glob, unit) })
 }
 
 // Statuses returns how those units stand, the nearest to a threshold first.
