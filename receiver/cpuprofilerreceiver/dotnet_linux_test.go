@@ -46,8 +46,8 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/dotnetformat"
 	"github.com/hotprofile/hotprofile/internal/hostid"
-	"github.com/hotprofile/hotprofile/internal/nativeformat"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet"
@@ -151,7 +151,7 @@ func sentSample(kind, service, thread, trace, span, typ string, selected bool, a
 
 func wanted(c *captures.Capture) (out []string) {
 	for _, s := range c.Samples {
-		if s.Thread == nativeformat.ExportThreadName || len(s.Frames) == 0 {
+		if s.Thread == dotnetformat.ExportThreadName || len(s.Frames) == 0 {
 			continue
 		}
 		var functions []string
@@ -165,11 +165,11 @@ func wanted(c *captures.Capture) (out []string) {
 			out = append(out, sentSample(kind, "checkout", s.Thread, s.TraceID, s.SpanID, s.Type, selected, s.UnixMilli*1e6, value, functions))
 		}
 		switch c.Format.Kind {
-		case nativeformat.ThreadSamples:
+		case dotnetformat.ThreadSamples:
 			add("samples/count wall/nanoseconds 500000000", s.Selected, 0)
-		case nativeformat.SelectedThreadSamples:
+		case dotnetformat.SelectedThreadSamples:
 			add("samples/count wall/nanoseconds 50000000", true, 0)
-		case nativeformat.AllocationSamples:
+		case dotnetformat.AllocationSamples:
 			add("alloc_objects/count space/bytes 1 unscaled", false, 1)
 			add("alloc_space/bytes space/bytes 1 unscaled", false, s.Bytes)
 		}
@@ -253,8 +253,8 @@ func TestDotnetCapturesAreEmittedUnchanged(t *testing.T) {
 				c := r.client(nil)
 				var want []string
 				read := map[string]int64{} // samples that were in the buffers
-				sampler := map[nativeformat.Kind]string{
-					nativeformat.ThreadSamples: "dotnet_threads", nativeformat.AllocationSamples: "dotnet_allocations", nativeformat.SelectedThreadSamples: "dotnet_selected",
+				sampler := map[dotnetformat.Kind]string{
+					dotnetformat.ThreadSamples: "dotnet_threads", dotnetformat.AllocationSamples: "dotnet_allocations", dotnetformat.SelectedThreadSamples: "dotnet_selected",
 				}
 				for _, cap := range all {
 					header := []string{}
@@ -269,7 +269,7 @@ func TestDotnetCapturesAreEmittedUnchanged(t *testing.T) {
 					if cap.Truncated {
 						n++
 					}
-					if cap.Format.Kind == nativeformat.AllocationSamples {
+					if cap.Format.Kind == dotnetformat.AllocationSamples {
 						n *= 2
 					}
 					read[sampler[cap.Format.Kind]] += n

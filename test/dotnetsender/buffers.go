@@ -11,12 +11,12 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/hotprofile/hotprofile/internal/nativeformat"
+	"github.com/hotprofile/hotprofile/internal/dotnetformat"
 )
 
 // buffer is one buffer to send again and again.
 type buffer struct {
-	format nativeformat.Format
+	format dotnetformat.Format
 	bytes  []byte
 	// times are the offsets of the times in bytes, newest is the latest time.
 	times  []int
@@ -27,20 +27,20 @@ type buffer struct {
 
 // newBuffer finds the times of a buffer. What it holds after a fault is sent as
 // it is.
-func newBuffer(format nativeformat.Format, bytes []byte) *buffer {
+func newBuffer(format dotnetformat.Format, bytes []byte) *buffer {
 	b := &buffer{format: format, bytes: bytes}
-	d := nativeformat.NewDecoder(0)
-	if format.Kind == nativeformat.ThreadSamples {
+	d := dotnetformat.NewDecoder(0)
+	if format.Kind == dotnetformat.ThreadSamples {
 		_, err := d.Decode(format, bytes, nil)
-		if frequent := (nativeformat.Format{Kind: format.Kind, FrequentSampling: true}); err != nil {
+		if frequent := (dotnetformat.Format{Kind: format.Kind, FrequentSampling: true}); err != nil {
 			if _, err := d.Decode(frequent, bytes, nil); err == nil {
 				b.format = frequent
 			}
 		}
 	}
-	sum, _ := d.Decode(b.format, bytes, func(s *nativeformat.Sample) {
+	sum, _ := d.Decode(b.format, bytes, func(s *dotnetformat.Sample) {
 		at := s.Offset + 1
-		if format.Kind == nativeformat.ThreadSamples {
+		if format.Kind == dotnetformat.ThreadSamples {
 			at = batchTime
 		}
 		if len(b.times) == 0 || b.times[len(b.times)-1] != at {
@@ -75,8 +75,8 @@ func readBuffers(paths []string) (all []*buffer, err error) {
 			if err != nil || entry.IsDir() || !strings.HasSuffix(file, ".bin") {
 				return err
 			}
-			kind, ok := map[string]nativeformat.Kind{
-				".threads": nativeformat.ThreadSamples, ".allocations": nativeformat.AllocationSamples, ".selected": nativeformat.SelectedThreadSamples,
+			kind, ok := map[string]dotnetformat.Kind{
+				".threads": dotnetformat.ThreadSamples, ".allocations": dotnetformat.AllocationSamples, ".selected": dotnetformat.SelectedThreadSamples,
 			}[filepath.Ext(strings.TrimSuffix(file, ".bin"))]
 			if !ok {
 				return fmt.Errorf("%s is named neither .threads.bin, .allocations.bin nor .selected.bin", file)
@@ -85,7 +85,7 @@ func readBuffers(paths []string) (all []*buffer, err error) {
 			if err != nil {
 				return err
 			}
-			all = append(all, newBuffer(nativeformat.Format{Kind: kind}, bytes))
+			all = append(all, newBuffer(dotnetformat.Format{Kind: kind}, bytes))
 			return nil
 		})
 		if err != nil {
@@ -107,8 +107,8 @@ func (m madeBuffers) buffers() ([]*buffer, error) {
 	if m.threads < 1 || m.depth < 1 {
 		return nil, fmt.Errorf("make buffers of %d threads with %d frames: both have to be at least 1", m.threads, m.depth)
 	}
-	record := func(thread int) *nativeformat.Record {
-		r := &nativeformat.Record{
+	record := func(thread int) *dotnetformat.Record {
+		r := &dotnetformat.Record{
 			UnixMilli: int64(thread), // in turn; all are moved to now
 			Thread:    fmt.Sprintf(".NET Worker %d", thread),
 			Type:      "System.Byte[]",
@@ -126,8 +126,8 @@ func (m madeBuffers) buffers() ([]*buffer, error) {
 		return r
 	}
 	var all []*buffer
-	for _, kind := range []nativeformat.Kind{nativeformat.ThreadSamples, nativeformat.AllocationSamples, nativeformat.SelectedThreadSamples} {
-		e := nativeformat.NewEncoder(nativeformat.Format{Kind: kind})
+	for _, kind := range []dotnetformat.Kind{dotnetformat.ThreadSamples, dotnetformat.AllocationSamples, dotnetformat.SelectedThreadSamples} {
+		e := dotnetformat.NewEncoder(dotnetformat.Format{Kind: kind})
 		e.StartBatch(0)
 		frames := 0
 		for thread := range m.threads {
@@ -136,8 +136,8 @@ func (m madeBuffers) buffers() ([]*buffer, error) {
 			e.Sample(r)
 		}
 		e.EndBatch()
-		e.Statistics(nativeformat.Statistics{SuspendedMicroseconds: 150, Threads: int32(m.threads), Frames: int32(frames)})
-		all = append(all, newBuffer(nativeformat.Format{Kind: kind}, e.Bytes()))
+		e.Statistics(dotnetformat.Statistics{SuspendedMicroseconds: 150, Threads: int32(m.threads), Frames: int32(frames)})
+		all = append(all, newBuffer(dotnetformat.Format{Kind: kind}, e.Bytes()))
 	}
 	return all, nil
 }

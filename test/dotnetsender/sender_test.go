@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/hotprofile/hotprofile/internal/nativeformat"
+	"github.com/hotprofile/hotprofile/internal/dotnetformat"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -38,7 +38,7 @@ type intake struct {
 type request struct {
 	path, query, remote string
 	header              http.Header
-	samples             []nativeformat.Record
+	samples             []dotnetformat.Record
 }
 
 func newIntake(t *testing.T, listener net.Listener) *intake {
@@ -98,19 +98,19 @@ func read(r *http.Request) (got request, err error) {
 	if err != nil {
 		return got, err
 	}
-	kind, ok := map[string]nativeformat.Kind{
-		"/v1/dotnet/thread-samples":          nativeformat.ThreadSamples,
-		"/v1/dotnet/allocation-samples":      nativeformat.AllocationSamples,
-		"/v1/dotnet/selected-thread-samples": nativeformat.SelectedThreadSamples,
+	kind, ok := map[string]dotnetformat.Kind{
+		"/v1/dotnet/thread-samples":          dotnetformat.ThreadSamples,
+		"/v1/dotnet/allocation-samples":      dotnetformat.AllocationSamples,
+		"/v1/dotnet/selected-thread-samples": dotnetformat.SelectedThreadSamples,
 	}[r.URL.Path]
 	if !ok {
 		return got, fmt.Errorf("path %s", r.URL.Path)
 	}
 	got = request{path: r.URL.Path, query: r.URL.RawQuery, remote: r.RemoteAddr, header: r.Header}
-	d := nativeformat.NewDecoder(0)
-	format := nativeformat.Format{Kind: kind, FrequentSampling: r.URL.Query().Get("frequent_sampling") == "true"}
-	_, err = d.Decode(format, buf, func(s *nativeformat.Sample) {
-		var record nativeformat.Record
+	d := dotnetformat.NewDecoder(0)
+	format := dotnetformat.Format{Kind: kind, FrequentSampling: r.URL.Query().Get("frequent_sampling") == "true"}
+	_, err = d.Decode(format, buf, func(s *dotnetformat.Sample) {
+		var record dotnetformat.Record
 		d.Record(s, &record)
 		got.samples = append(got.samples, record)
 	})
@@ -134,11 +134,11 @@ func recorded(t *testing.T) []*buffer {
 	return all
 }
 
-func decode(t *testing.T, b *buffer) (records []nativeformat.Record) {
+func decode(t *testing.T, b *buffer) (records []dotnetformat.Record) {
 	t.Helper()
-	d := nativeformat.NewDecoder(0)
-	_, err := d.Decode(b.format, b.bytes, func(s *nativeformat.Sample) {
-		var r nativeformat.Record
+	d := dotnetformat.NewDecoder(0)
+	_, err := d.Decode(b.format, b.bytes, func(s *dotnetformat.Sample) {
+		var r dotnetformat.Record
 		d.Record(s, &r)
 		records = append(records, r)
 	})
@@ -191,9 +191,9 @@ func TestRecordedBuffersArriveWholeWithTheirTimesMovedToNow(t *testing.T) {
 					switch {
 					case all[i].format.FrequentSampling:
 						query = "frequent_sampling=true&interval=500"
-					case all[i].format.Kind == nativeformat.AllocationSamples:
+					case all[i].format.Kind == dotnetformat.AllocationSamples:
 						query = ""
-					case all[i].format.Kind == nativeformat.SelectedThreadSamples:
+					case all[i].format.Kind == dotnetformat.SelectedThreadSamples:
 						query = "interval=50"
 					}
 					require.Equal(t, query, got.query)

@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"go.uber.org/zap"
 
-	"github.com/hotprofile/hotprofile/internal/nativeformat"
+	"github.com/hotprofile/hotprofile/internal/dotnetformat"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
@@ -64,7 +64,7 @@ type Intake struct {
 	memory *memory
 
 	mu        sync.Mutex
-	decoder   *nativeformat.Decoder
+	decoder   *dotnetformat.Decoder
 	stacks    *stacks
 	resources *simplelru.LRU[sender, *resource]
 	full      episode
@@ -117,7 +117,7 @@ func New(cfg Settings) *Intake {
 	if cfg.MaxWait <= 0 {
 		cfg.MaxWait = time.Second
 	}
-	decoder := nativeformat.NewDecoder(0)
+	decoder := dotnetformat.NewDecoder(0)
 	in := &Intake{
 		cfg:     cfg,
 		slots:   make(chan struct{}, cfg.MaxRequests),
@@ -153,7 +153,7 @@ type Result struct {
 }
 
 // add decodes a buffer and adds its samples.
-func (in *Intake) add(format nativeformat.Format, interval time.Duration, from sender, body []byte) (Result, error) {
+func (in *Intake) add(format dotnetformat.Format, interval time.Duration, from sender, body []byte) (Result, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	b := &buffer{in: in, kind: format.Kind, period: interval.Nanoseconds(), from: in.resourceOf(from), now: in.cfg.Now().UnixNano()}
@@ -178,11 +178,11 @@ func (in *Intake) add(format nativeformat.Format, interval time.Duration, from s
 
 // eventsOf returns the counters of a kind, and the number of events per sample of
 // it.
-func (in *Intake) eventsOf(k nativeformat.Kind) (counted *Events, each int) {
+func (in *Intake) eventsOf(k dotnetformat.Kind) (counted *Events, each int) {
 	switch k {
-	case nativeformat.AllocationSamples:
+	case dotnetformat.AllocationSamples:
 		return &in.stats.Allocations, 2
-	case nativeformat.SelectedThreadSamples:
+	case dotnetformat.SelectedThreadSamples:
 		return &in.stats.Selected, 1
 	}
 	return &in.stats.Threads, 1
@@ -211,7 +211,7 @@ func (in *Intake) resourceOf(from sender) *resource {
 type buffer struct {
 	Result
 	in     *Intake
-	kind   nativeformat.Kind
+	kind   dotnetformat.Kind
 	period int64
 	from   *resource
 	now    int64
@@ -220,12 +220,12 @@ type buffer struct {
 }
 
 // sample adds one sample.
-func (b *buffer) sample(s *nativeformat.Sample) {
+func (b *buffer) sample(s *dotnetformat.Sample) {
 	if !b.begun {
 		b.begun = true
 		b.in.stacks.begin()
 	}
-	if s.Thread == nativeformat.ExportThread && !b.in.cfg.ExportThread {
+	if s.Thread == dotnetformat.ExportThread && !b.in.cfg.ExportThread {
 		b.ExportThread++
 		return
 	}
@@ -253,13 +253,13 @@ func (b *buffer) sample(s *nativeformat.Sample) {
 	}
 	var lost int
 	switch b.kind {
-	case nativeformat.ThreadSamples:
+	case dotnetformat.ThreadSamples:
 		k.Type, k.Selected = samples.DotnetThreads, s.Selected
 		lost = b.addEvent(k, at, 0)
-	case nativeformat.SelectedThreadSamples:
+	case dotnetformat.SelectedThreadSamples:
 		k.Type, k.Selected = samples.DotnetSelected, true
 		lost = b.addEvent(k, at, 0)
-	case nativeformat.AllocationSamples:
+	case dotnetformat.AllocationSamples:
 		k.AllocType, k.Period = b.in.decoder.Text(s.Type), 1
 		k.Type = samples.DotnetAllocObjects
 		lost = b.addEvent(k, at, 1)
@@ -316,15 +316,15 @@ func (r *resource) service() string {
 // and once when it has ended.
 type episode struct {
 	begun   int64 // 0 without an episode
-	kind    nativeformat.Kind
+	kind    dotnetformat.Kind
 	samples int
 }
 
-func (e *episode) lose(log *zap.Logger, kind nativeformat.Kind, now int64, samples int) {
+func (e *episode) lose(log *zap.Logger, kind dotnetformat.Kind, now int64, samples int) {
 	if e.begun == 0 {
 		e.begun, e.kind = now, kind
 		message := "Skipping a thread sample period, buffers are full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
-		if kind == nativeformat.AllocationSamples {
+		if kind == dotnetformat.AllocationSamples {
 			message = "Discarding captured allocation sample. Allocation buffer is full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
 		}
 		log.Warn(message, zap.Stringer("of", kind))

@@ -22,7 +22,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/hotprofile/hotprofile/internal/nativeformat"
+	"github.com/hotprofile/hotprofile/internal/dotnetformat"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
@@ -143,7 +143,7 @@ func (r *rig) post(t testing.TB, path string, body []byte) reply {
 func kept(c *captures.Capture) (out []captures.Sample, frameless, exportThread int) {
 	for _, s := range c.Samples {
 		switch {
-		case s.Thread == nativeformat.ExportThreadName:
+		case s.Thread == dotnetformat.ExportThreadName:
 			exportThread++
 		case len(s.Frames) == 0:
 			frameless++
@@ -174,7 +174,7 @@ func TestEveryCaptureBecomesItsSamples(t *testing.T) {
 // checkEvents compares events with what a capture holds.
 func checkEvents(t *testing.T, c *captures.Capture, want []captures.Sample, got []event) {
 	t.Helper()
-	allocations := c.Format.Kind == nativeformat.AllocationSamples
+	allocations := c.Format.Kind == dotnetformat.AllocationSamples
 	if allocations {
 		require.Len(t, got, 2*len(want))
 	} else {
@@ -187,7 +187,7 @@ func checkEvents(t *testing.T, c *captures.Capture, want []captures.Sample, got 
 		switch {
 		case allocations:
 			types, values, period = []*samples.Type{samples.DotnetAllocObjects, samples.DotnetAllocSpace}, []int64{1, w.Bytes}, 1
-		case c.Format.Kind == nativeformat.SelectedThreadSamples:
+		case c.Format.Kind == dotnetformat.SelectedThreadSamples:
 			types, period = []*samples.Type{samples.DotnetSelected}, int64(50*time.Millisecond)
 		}
 		for j, typ := range types {
@@ -246,7 +246,7 @@ func TestTheProfilersOwnThreadIsTakenWhereAskedFor(t *testing.T) {
 	require.Positive(t, own)
 	got := 0
 	for _, e := range r.sink.events {
-		if e.Thread.Name == nativeformat.ExportThreadName {
+		if e.Thread.Name == dotnetformat.ExportThreadName {
 			got++
 		}
 	}
@@ -400,7 +400,7 @@ func TestDamagedBuffersAreAnsweredAndAccountedFor(t *testing.T) {
 			code = p.Status
 		}
 		each := 1
-		if c.Format.Kind == nativeformat.AllocationSamples {
+		if c.Format.Kind == dotnetformat.AllocationSamples {
 			each = 2
 		}
 		if !slices.Contains(codes, code) || len(r.sink.events) != each*result.Samples {
@@ -523,8 +523,8 @@ func TestSamplesThatFitAreKept(t *testing.T) {
 }
 
 // buffer of one batch made by the writer's own rules.
-func encoded(records ...nativeformat.Record) []byte {
-	e := nativeformat.NewEncoder(nativeformat.Format{Kind: nativeformat.ThreadSamples})
+func encoded(records ...dotnetformat.Record) []byte {
+	e := dotnetformat.NewEncoder(dotnetformat.Format{Kind: dotnetformat.ThreadSamples})
 	e.StartBatch(recorded.UnixMilli())
 	for i := range records {
 		e.Sample(&records[i])
@@ -536,7 +536,7 @@ func encoded(records ...nativeformat.Record) []byte {
 func TestNamesAreShownWithoutControlCharactersAndNothingIsLost(t *testing.T) {
 	r := newRig(t, nil)
 	names := []string{"Shop.Cart.Add(System.Int32)", "a\nb", "nul\x00", "esc\x1b[31m", "Ünïcödé.日本(🙂)", "", "Unknown_Native_Function(unknown)"}
-	got := r.post(t, ThreadSamplesPath+"?interval=1000", encoded(nativeformat.Record{Thread: "t\n\x00", Frames: names}))
+	got := r.post(t, ThreadSamplesPath+"?interval=1000", encoded(dotnetformat.Record{Thread: "t\n\x00", Frames: names}))
 	require.Equal(t, http.StatusAccepted, got.code)
 	e := r.sink.events[0]
 	require.Equal(t, "t\n\x00", e.Thread.Name)
@@ -560,7 +560,7 @@ func TestDeepStacksAreCutAtTheRootAndMarked(t *testing.T) {
 		deep[i] = fmt.Sprint("F", i%7)
 	}
 	require.Equal(t, http.StatusAccepted, r.post(t, ThreadSamplesPath+"?interval=1", encoded(
-		nativeformat.Record{Frames: deep}, nativeformat.Record{Frames: deep[:maxDepth]})).code)
+		dotnetformat.Record{Frames: deep}, dotnetformat.Record{Frames: deep[:maxDepth]})).code)
 	cut, whole := r.sink.events[0].Stack, r.sink.events[1].Stack
 	require.True(t, cut.Truncated)
 	require.False(t, whole.Truncated)
@@ -571,14 +571,14 @@ func TestDeepStacksAreCutAtTheRootAndMarked(t *testing.T) {
 func TestCachesAreBounded(t *testing.T) {
 	r := newRig(t, nil)
 	r.stacks.limit = 1 << 10
-	r.decoder = nativeformat.NewDecoder(16 << 10)
+	r.decoder = dotnetformat.NewDecoder(16 << 10)
 	r.stacks.decoder = r.decoder
 	for i := range 200 {
 		var frames []string
 		for j := range 10 {
 			frames = append(frames, fmt.Sprintf("Name%d_%d", i%50, j))
 		}
-		body := encoded(nativeformat.Record{Thread: "worker", Frames: frames})
+		body := encoded(dotnetformat.Record{Thread: "worker", Frames: frames})
 		require.Equal(t, http.StatusAccepted, r.post(t, ThreadSamplesPath+"?interval=1", body).code)
 		last := r.sink.events[len(r.sink.events)-1]
 		for j, l := range last.Stack.Locations {
@@ -591,7 +591,7 @@ func TestCachesAreBounded(t *testing.T) {
 	require.Positive(t, s.Stacks)
 
 	for i := range maxResources + 5 {
-		_, _ = r.add(nativeformat.Format{Kind: nativeformat.ThreadSamples}, time.Second, sender{header: fmt.Sprint("service.name=s", i)}, nil)
+		_, _ = r.add(dotnetformat.Format{Kind: dotnetformat.ThreadSamples}, time.Second, sender{header: fmt.Sprint("service.name=s", i)}, nil)
 	}
 	require.Equal(t, maxResources, r.resources.Len())
 	require.Positive(t, r.Stats().Resources)
@@ -599,11 +599,11 @@ func TestCachesAreBounded(t *testing.T) {
 
 func TestTenThousandNamesAndOneMore(t *testing.T) {
 	r := newRig(t, nil)
-	e := nativeformat.NewEncoder(nativeformat.Format{Kind: nativeformat.ThreadSamples})
+	e := dotnetformat.NewEncoder(dotnetformat.Format{Kind: dotnetformat.ThreadSamples})
 	e.StartBatch(recorded.UnixMilli())
 	n := 0
-	for ; n < nativeformat.MaxCode+1; n += 1 {
-		e.Sample(&nativeformat.Record{Frames: []string{fmt.Sprint("F", n)}})
+	for ; n < dotnetformat.MaxCode+1; n += 1 {
+		e.Sample(&dotnetformat.Record{Frames: []string{fmt.Sprint("F", n)}})
 		if e.Full() {
 			break
 		}
@@ -614,10 +614,10 @@ func TestTenThousandNamesAndOneMore(t *testing.T) {
 	var body []byte
 	body = append(body, 1, 0, 0, 0, 1)
 	body = binary.BigEndian.AppendUint64(body, uint64(recorded.UnixMilli()))
-	for i := range nativeformat.MaxCode + 2 {
+	for i := range dotnetformat.MaxCode + 2 {
 		body = append(body, 2, 0, 0)
 		body = append(body, make([]byte, 24)...)
-		code := min(i+1, nativeformat.MaxCode)
+		code := min(i+1, dotnetformat.MaxCode)
 		body = binary.BigEndian.AppendUint16(body, uint16(-int16(code)))
 		name := fmt.Sprint(i)
 		body = binary.BigEndian.AppendUint16(body, uint16(len(name)))
@@ -629,7 +629,7 @@ func TestTenThousandNamesAndOneMore(t *testing.T) {
 	r.sink.free(-1)
 	got = r.post(t, ThreadSamplesPath+"?interval=1", body)
 	require.Equal(t, http.StatusAccepted, got.code, got.body.Detail)
-	require.Equal(t, nativeformat.MaxCode+2, got.body.Samples)
+	require.Equal(t, dotnetformat.MaxCode+2, got.body.Samples)
 	for i, e := range r.sink.events {
 		require.Equal(t, fmt.Sprint(i), e.Stack.Locations[0].Lines[0].Function)
 	}
@@ -651,7 +651,7 @@ func TestMemoryIsASmallMultipleOfTheInput(t *testing.T) {
 	r.sink.free(0)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	_, err := r.add(nativeformat.Format{Kind: nativeformat.ThreadSamples}, time.Second, sender{}, body)
+	_, err := r.add(dotnetformat.Format{Kind: dotnetformat.ThreadSamples}, time.Second, sender{}, body)
 	runtime.ReadMemStats(&after)
 	require.NoError(t, err)
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(16*len(body)))
@@ -746,7 +746,7 @@ func FuzzIntake(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, kind uint8, frequent bool, body []byte) {
 		r := newRig(t, nil)
-		format := nativeformat.Format{Kind: nativeformat.Kind(kind%3 + 1), FrequentSampling: frequent}
+		format := dotnetformat.Format{Kind: dotnetformat.Kind(kind%3 + 1), FrequentSampling: frequent}
 		result, err := r.add(format, time.Second, sender{header: "service.name=x"}, body)
 		_ = r.problemWith(httptest.NewRecorder(), format, result, err)
 		for _, e := range r.sink.events {
