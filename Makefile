@@ -88,8 +88,7 @@ dist/%.tar.gz: dist/%
 	tar --sort=name --mtime=@$(EPOCH) --owner=0 --group=0 --numeric-owner --mode='u=rwX,go=rX' -C dist -cf - $* | gzip -9n >$@
 
 .PHONY: test
-test: ## run the tests that pass on any machine, busy or not: unit tests under the race detector beside the end-to-end test
-	@$(MAKE) --no-print-directory -j2 unit e2e # which mostly waits
+test: unit e2e ## run the tests that pass on any machine, busy or not: unit tests under the race detector, then end to end
 
 .PHONY: unit
 unit: ## run the unit and integration tests under the race detector

@@ -309,7 +309,7 @@ service:
 				kinds[k] += n
 			}
 			for _, f := range flatten([]pprofile.Profiles{p}) {
-				require.Equal(t, hotService, f.service())
+				require.Equal(t, hotService, f.service(), "%s, %s from %v to %v: %+v", over, f.sampleType, f.start, f.end, f.samples)
 				if f.str("hotprofile.trigger.phase") == "before" {
 					before++
 				}
