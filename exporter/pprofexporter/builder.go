@@ -22,7 +22,7 @@ import (
 // so that its size depends on how many differ and not on time.
 type builder struct {
 	out *profile.Profile
-	// events is how many were added: as many as a sample has timestamps, at least one.
+	// events counts the timestamps of the samples added, at least one each.
 	events int
 	// size is the estimated memory in bytes.
 	size int

@@ -12,7 +12,7 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// share is what part of a profile's self time a function has.
+// share is a function and its part of a profile's self time.
 type share struct {
 	function string
 	percent  float64

@@ -15,7 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
 )
 
-// A Bound is what limits a capacity.
+// A Bound names the limit that sets a capacity.
 type Bound string
 
 // The bounds.

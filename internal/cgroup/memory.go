@@ -169,8 +169,8 @@ func (r *Reader) readMemoryLimit(f *keptfile.File) (limit uint64, replaced bool,
 	return limit, replaced, err
 }
 
-// hostMemoryFor is how long a reading of the host's memory is used: it changes when
-// memory is plugged in, and reading it costs a hundred times as much as others.
+// hostMemoryFor is the time after which the host's memory is read again: it changes
+// when memory is plugged in, and reading it costs a hundred times as much as others.
 const hostMemoryFor = time.Minute
 
 // hostMemory returns the host's memory in bytes.

@@ -27,8 +27,8 @@ type mount struct {
 	// device is major:minor, the same for every mount of one hierarchy; empty if
 	// unknown.
 	device string
-	// namespacePath is what dir shows of the hierarchy, seen from this process's
-	// cgroup namespace.
+	// namespacePath is the path of dir in the hierarchy, as this process's cgroup
+	// namespace shows it.
 	namespacePath
 	hierarchies []Hierarchy
 }

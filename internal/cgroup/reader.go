@@ -76,20 +76,20 @@ const (
 	// are read each time.
 	maxWatches = 1 << 15
 
-	// sharedFor is how long a limit that was read for one group is used for
-	// others: long enough for a round through all groups, and well below the
-	// least interval between two rounds.
+	// sharedFor is the time for which other groups use a limit that was read for
+	// one: long enough for a round through all groups, and well below the least
+	// interval between two rounds.
 	sharedFor = 50 * time.Millisecond
 
-	// heldFor is how long a limit without writes is used: not for ever, because
-	// the kernel does not report that a cgroup was removed and made again.
+	// heldFor is the time after which a limit without writes is read again: the
+	// kernel does not report that a cgroup was removed and made again.
 	heldFor = 2 * time.Minute
 
 	// effectiveFor is heldFor for limits that the kernel itself may change.
 	effectiveFor = 10 * time.Second
 
-	// missingFor is how long a limit counts as missing because its controller is
-	// not enabled.
+	// missingFor is the time after which a limit is looked for again whose controller
+	// was not enabled.
 	missingFor = 5 * time.Second
 )
 

@@ -34,7 +34,7 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint8(k))
 }
 
-// Format is what a reader must know about a buffer.
+// Format is the layout of a buffer, which the buffer itself does not have.
 type Format struct {
 	Kind Kind
 	// FrequentSampling reports whether thread samples have a byte for whether the
