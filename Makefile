@@ -135,7 +135,7 @@ bench: build ## as root, ten minutes to a quarter of an hour: what hotprofile co
 	@bin/bench -collector $(BIN) -load bin/load -minutes $(BENCH_MINUTES) $(BENCH_FLAGS)
 
 .PHONY: soak
-soak: build ## as root: run the distribution under faults for SOAK_MINUTES (30); the last line is what became of every sample
+soak: build ## as root: run the distribution under faults for SOAK_MINUTES (30); the last line has the outcome of every sample
 	@go build -o bin/ ./test/soak ./test/dotnetsender
 	@bin/soak -collector $(BIN) -sender bin/dotnetsender -minutes $(SOAK_MINUTES)
 

@@ -61,8 +61,8 @@ func newRig(t testing.TB, level zapcore.Level) *rig {
 	return r
 }
 
-// told says whether a watcher has a token, and takes it.
-func told(changed <-chan struct{}) bool {
+// notified reports whether a watcher has a token, and takes it.
+func notified(changed <-chan struct{}) bool {
 	select {
 	case <-changed:
 		return true
@@ -125,35 +125,35 @@ func TestWatchersAreToldOfEachChangeOnceAndOfNothingElse(t *testing.T) {
 	p := r.Publisher(first)
 	early, stopEarly := r.Watch()
 	defer stopEarly()
-	require.False(t, told(early), "nothing is hot yet")
+	require.False(t, notified(early), "nothing is hot yet")
 	p.Publish(nil)
-	require.False(t, told(early), "still nothing")
+	require.False(t, notified(early), "still nothing")
 
 	p.Publish([]Unit{cart, checkout})
 	late, stopLate := r.Watch()
-	require.True(t, told(early))
-	require.True(t, told(late), "what was hot before is told at first")
-	require.False(t, told(early))
+	require.True(t, notified(early))
+	require.True(t, notified(late), "what was hot before is notified at first")
+	require.False(t, notified(early))
 
 	p.Publish([]Unit{checkout, cart})
-	require.False(t, told(early), "another order is no change")
+	require.False(t, notified(early), "another order is no change")
 	r.Publisher(second).Publish([]Unit{cart})
-	require.False(t, told(early), "nor is what was said already")
+	require.False(t, notified(early), "nor what was notified already")
 
 	for range 10 { // no one reads, and no one is waited for
 		p.Publish(nil)
 		p.Publish([]Unit{process})
 	}
-	require.True(t, told(early))
-	require.False(t, told(early), "tokens do not pile up")
+	require.True(t, notified(early))
+	require.False(t, notified(early), "tokens do not pile up")
 	require.Equal(t, []Unit{cart, process}, r.Hot())
 
-	require.True(t, told(late))
+	require.True(t, notified(late))
 	stopLate()
 	stopLate()
 	p.Publish(nil)
-	require.False(t, told(late), "stopped")
-	require.True(t, told(early))
+	require.False(t, notified(late), "stopped")
+	require.True(t, notified(early))
 }
 
 func many(n int) []Unit {
@@ -279,7 +279,7 @@ func TestPublishingTheSameSetAllocatesNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { p.Publish(nil) }))
 }
 
-// BenchmarkPublish is what a decision tick pays for the sets that are usual: none
+// BenchmarkPublish measures a decision tick with the usual sets: none
 // hot, ten hot, and the bound. The baseline only compares the slices.
 func BenchmarkPublish(b *testing.B) {
 	for _, n := range []int{0, 10, MaxUnits} {

@@ -95,7 +95,7 @@ type Scanner struct {
 	known [numHierarchies]map[string]*known
 }
 
-// known is what was found in one cgroup.
+// known holds what was found in one cgroup.
 type known struct {
 	groups []Group
 	round  uint32 // in which it was last seen

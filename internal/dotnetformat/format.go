@@ -68,7 +68,7 @@ const (
 
 // Statistics are the profiler's statistics of one batch of thread samples.
 type Statistics struct {
-	// SuspendedMicroseconds is how long the runtime was suspended.
+	// SuspendedMicroseconds is the time for which the runtime was suspended.
 	SuspendedMicroseconds int32
 	Threads, Frames       int32
 	// NameCacheMisses is the number of names that the profiler had to look up.

@@ -19,7 +19,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// Config is what a Server needs.
+// Config configures a Server.
 type Config struct {
 	// Key is the YAML key of the server's settings, which errors name.
 	Key  string
@@ -38,7 +38,7 @@ type Config struct {
 	MaxConnections int
 	// MaxHeaderBytes is the most bytes of a request's header.
 	MaxHeaderBytes int
-	// ShutdownTimeout is how long Shutdown waits for requests under way before it
+	// ShutdownTimeout is the time that Shutdown waits for requests under way before it
 	// closes their connections; 0: until its context ends.
 	ShutdownTimeout time.Duration
 	// SocketMode is the mode of a Unix socket's file.

@@ -15,7 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// features are what the running kernel understands.
+// features are the features of the running kernel.
 type features struct {
 	// inheritThread restricts an event to the threads of its process (Linux 5.13).
 	inheritThread bool

@@ -9,7 +9,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/record"
 )
 
-// Kernel is how time spent in the kernel is sampled.
+// Kernel selects how time spent in the kernel is sampled.
 type Kernel uint8
 
 const (
@@ -33,7 +33,7 @@ type Options struct {
 	// thread off its CPU instead of in time, and records every switch. It needs
 	// KernelTime or KernelStacks: threads are switched in the kernel.
 	Switches int
-	// Kernel is what is sampled of the kernel. KernelTime and KernelStacks need a
+	// Kernel selects what is sampled of the kernel. KernelTime and KernelStacks need a
 	// right, see Probe.
 	Kernel Kernel
 	// UserStack is the number of bytes of the user's stack that are copied into each

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// Mode is how a Plan samples what is wanted.
+// Mode is the way a Plan samples what is wanted.
 type Mode uint8
 
 const (
@@ -23,7 +23,7 @@ const (
 	ModeFilter
 )
 
-// Wanted is what a configuration wants sampled.
+// Wanted lists what a configuration wants sampled.
 type Wanted struct {
 	Host      bool
 	Cgroups   []WantedCgroup
@@ -56,7 +56,7 @@ type Limits struct {
 	HostWide error
 }
 
-// Plan is what to attach.
+// Plan lists what to attach.
 type Plan struct {
 	Mode Mode
 	// CPUs are those that are sampled.
@@ -69,7 +69,7 @@ type Plan struct {
 	Descriptors int
 	// Why is the reason for a fallback, in a few words; else "".
 	Why string
-	// LeftOut is what is not sampled.
+	// LeftOut lists what is not sampled.
 	LeftOut []LeftOut
 }
 
@@ -84,7 +84,7 @@ type LeftOut struct {
 	What string
 	// Reason is why, and what would change it.
 	Reason string
-	// Descriptors is how many it would take.
+	// Descriptors is the number of descriptors it would take.
 	Descriptors int
 }
 

@@ -3,7 +3,7 @@
 
 package perfevent
 
-// Rights are what this process may sample. Each error is nil where it is permitted,
+// Rights describes what this process may sample. Each error is nil where it is permitted,
 // and else a *RightsError, or what else prevents it.
 type Rights struct {
 	// Own is about own processes, their time in user mode.

@@ -15,7 +15,7 @@ import (
 // Session is a set of open perf events. It cannot be opened here.
 type Session struct{ ring.Waiter }
 
-// Attachment is what a session samples.
+// Attachment is something that a session samples.
 type Attachment struct{}
 
 // Open returns an *UnsupportedError, as all that returns an error here.

@@ -20,7 +20,7 @@ import (
 const sleeper = `import time
 for _ in range(100000): time.sleep(0.002)`
 
-// asleep is how long sleeper sleeps at a time.
+// asleep is the time that sleeper sleeps at once.
 const asleep = 2 * time.Millisecond
 
 // blocked reads many waits of a thread, from the first one that is as long as sleeper

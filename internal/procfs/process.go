@@ -6,7 +6,7 @@ package procfs
 // A Process is one process, as opposed to a later one with the same pid.
 type Process struct {
 	PID int
-	// Start is when it was forked, in clock ticks since boot (field 22 of
+	// Start is the time of its fork, in clock ticks since boot (field 22 of
 	// /proc/PID/stat); 0 stands for whichever process has the pid.
 	Start uint64
 }

@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// Key is what the events of one Sample have in common. Pointers are compared by
+// Key holds what the events of one Sample have in common. Pointers are compared by
 // identity: samplers intern what they point to.
 type Key struct {
 	Resource *Resource
@@ -36,7 +36,7 @@ type event struct {
 	sample int32
 }
 
-// Batch is what was sampled in one capture window, bounded to limit bytes. Reset
+// Batch holds what was sampled in one capture window, bounded to limit bytes. Reset
 // makes it reusable with the memory it has. It is not safe for concurrent use.
 type Batch struct {
 	// Start and End are the capture window in nanoseconds since the Unix epoch:

@@ -28,7 +28,7 @@ type Attribute struct {
 	Value any
 }
 
-// Resource is what a profile is about: one program run by one process. Exec makes a
+// Resource is the subject of a profile: one program run by one process. Exec makes a
 // new one. It does not change once a sample refers to it.
 type Resource struct {
 	// PID is the process id in the collector's own pid namespace; 0 if the sender is
@@ -133,14 +133,14 @@ type Type struct {
 	Spread bool
 	// Unscaled reports that sums of values are not a rate.
 	Unscaled bool
-	// Scaled is how values were scaled; empty if they were not.
+	// Scaled is the way values were scaled; empty if they were not.
 	Scaled string
 }
 
 // OnCPU is one timestamp per sample of a running thread.
 var OnCPU = &Type{Name: "samples", Unit: "count", PeriodName: "cpu", PeriodUnit: "nanoseconds", Sampler: "on_cpu"}
 
-// OffCPU is how long threads were blocked, RunQueue how long they waited for a CPU
+// OffCPU is the time that threads were blocked, RunQueue the time that they waited for a CPU
 // although they could run: a value per wait, or per part of one that outlasts its
 // window, with the time of its last nanosecond. One of Period switches had its stack
 // sampled; if that is not each, the scaled types are used.

@@ -28,7 +28,7 @@ func (a account) compare(b account) int {
 	return strings.Compare(a.name, b.name)
 }
 
-// service is what is remembered of an account.
+// service holds what is remembered of an account.
 type service struct {
 	cooldowns []serviceCooldown // of the policies that are open or cool down
 	triggers  budget.Hour

@@ -34,7 +34,7 @@ type Cooldown struct {
 	Until  time.Time `json:"until"`
 }
 
-// ServiceSpending is what a service, or a unit without one, spent.
+// ServiceSpending is the spending of a service, or of a unit without one.
 type ServiceSpending struct {
 	Name string `json:"name"`
 	// Unit: Name is a unit's.

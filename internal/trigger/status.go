@@ -26,7 +26,7 @@ type ConditionStatus struct {
 	Off bool
 	// DryRun: the policy exports nothing.
 	DryRun bool
-	// Blocked is what would keep the policy in Watching with a condition that
+	// Blocked is the reason that would keep the policy in Watching with a condition that
 	// holds: TooYoung, ServiceUnknown, ServiceCooling or OverBudget, with its
 	// Budget. Empty: nothing.
 	Blocked Reason

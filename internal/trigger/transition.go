@@ -78,7 +78,7 @@ const (
 
 // Transition is one step of the machine of a policy and unit.
 type Transition struct {
-	// Time is when it took effect. For an opening that was due to close it is
+	// Time is the time at which it took effect. For an opening that was due to close it is
 	// that time, which may be before the evaluation that noticed it.
 	Time     time.Time
 	Unit     *Unit

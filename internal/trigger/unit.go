@@ -26,7 +26,7 @@ type Reading struct {
 	Num, Den float64
 }
 
-// Unit is what a decision is about.
+// Unit is the subject of a decision.
 //
 // Invariants:
 //   - histories has one element per monitor, or is nil while gone

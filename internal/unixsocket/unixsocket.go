@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// dialStale is how long a socket's owner has to accept a connection.
+// dialStale is the time that a socket's owner has to accept a connection.
 const dialStale = time.Second
 
 // Abstract reports whether an endpoint is a name in Linux's abstract namespace,

@@ -40,7 +40,7 @@ func hostOfBench() *identifytest.Host {
 	return h
 }
 
-// batchOfBench is what a busy host sends at once: 50 resources, 5,000 events.
+// batchOfBench returns a batch of a busy host: 50 resources, 5,000 events.
 func batchOfBench(b *testing.B, end time.Time) pprofile.Profiles {
 	var parts []part
 	for i := range 50 {
@@ -265,7 +265,7 @@ func BenchmarkPipeline(b *testing.B) {
 // to the same.
 func (p *cpuTrigger) forgetRecorded() { p.recorder.Sweep(p.now().Add(time.Hour)) }
 
-// BenchmarkRecorderAppend is what recording costs beside judging: marshalling a
+// BenchmarkRecorderAppend measures recording without judging: marshalling a
 // batch of one unit, and keeping it; and the same of one of ten units, which are
 // split.
 func BenchmarkRecorderAppend(b *testing.B) {
@@ -313,5 +313,5 @@ func TestShutGateAllocatesLittle(t *testing.T) {
 		require.NoError(t, r.send(pd))
 	}
 	n := testing.AllocsPerRun(100, func() { _ = r.send(pd) })
-	require.LessOrEqual(t, n, 2.0, "a shut gate is what most profiles meet")
+	require.LessOrEqual(t, n, 2.0, "most profiles meet a shut gate")
 }

@@ -31,30 +31,30 @@ import (
 // CPU on average over 30 seconds, or was throttled in more than 25 % of the periods
 // of its CPU quota.
 type Config struct {
-	// RootPath is where the host's root is mounted: /proc and the cgroup tree
+	// RootPath is the path at which the host's root is mounted: /proc and the cgroup tree
 	// are read below it. Default /.
 	RootPath string `mapstructure:"root_path"`
-	// Scope is what a unit is: cgroup (a container, else a service) or
+	// Scope selects what a unit is: cgroup (a container, else a service) or
 	// process. Default cgroup.
 	Scope Scope `mapstructure:"scope"`
 	// CollectionInterval is the time between two readings of a unit's monitors.
 	// Default 1s.
 	CollectionInterval time.Duration `mapstructure:"collection_interval"`
-	// EvaluationInterval is how often policies are evaluated. Default 5s.
+	// EvaluationInterval is the time between two evaluations of the policies. Default 5s.
 	EvaluationInterval time.Duration `mapstructure:"evaluation_interval"`
 	// History is the span of readings that is kept. Zero, the default: the
 	// longest window of any policy that uses the monitor.
 	History time.Duration `mapstructure:"history"`
-	// Unmatched is what happens to profiles that match no unit: drop or pass.
+	// Unmatched selects whether profiles that match no unit are dropped (drop) or pass.
 	// Default drop.
 	Unmatched Unmatched `mapstructure:"unmatched"`
 	// KeepProcessAttributes lists resource attributes of a process that stay on
 	// the profiles that leave. Empty, the default: all of them are removed.
 	KeepProcessAttributes []string `mapstructure:"keep_process_attributes"`
-	// UnitTTL is how long a unit that is no longer seen is remembered. Default
+	// UnitTTL is the time for which a unit that is no longer seen is remembered. Default
 	// 10m.
 	UnitTTL time.Duration `mapstructure:"unit_ttl"`
-	// MinAge is how long ago a unit's first process must have started before a
+	// MinAge is the least age of a unit's first process before a
 	// policy opens its gate: it spares warm-ups and roll-outs. Zero: at once.
 	// Default 1m.
 	MinAge time.Duration `mapstructure:"min_age"`
@@ -97,7 +97,7 @@ type Config struct {
 	_ struct{}
 }
 
-// PolicyConfig is when a gate opens and for how long.
+// PolicyConfig configures when a gate opens, and for how long.
 type PolicyConfig struct {
 	// Name is the name in log lines, attributes and metrics. Default: policy-1 for the first, and so on.
 	Name string `mapstructure:"name"`
@@ -114,9 +114,9 @@ type PolicyConfig struct {
 	// ProfileTypes are the types of profiles that pass: cpu, wall, off_cpu, runqueue,
 	// alloc_objects, alloc_space, or type/unit. Empty, the default: all.
 	ProfileTypes []string `mapstructure:"profile_types"`
-	// Duration is how long the gate stays open. Default 30s.
+	// Duration is the time that the gate stays open. Default 30s.
 	Duration time.Duration `mapstructure:"duration"`
-	// Cooldown is how long the gate then stays shut. Zero: it may open again at
+	// Cooldown is the time that the gate then stays shut. Zero: it may open again at
 	// once. Default 4h.
 	Cooldown time.Duration `mapstructure:"cooldown"`
 	// DryRun policies decide, log and count, and send nothing. Default false.
@@ -132,7 +132,7 @@ type PolicyConfig struct {
 // ItemConfig is one condition: the mean over a span is above the threshold, or
 // enough of the readings of a period are.
 type ItemConfig struct {
-	// Monitor is what is read, as cpu_utilization.
+	// Monitor is the name of the monitor, such as cpu_utilization.
 	Monitor string `mapstructure:"monitor"`
 	// Threshold is in the monitor's unit; the condition holds strictly above it.
 	Threshold *float64 `mapstructure:"threshold"`
@@ -158,7 +158,7 @@ type BaselineConfig struct {
 	// Every is the time from one window to the next. Zero: no window. Default 1h
 	// where Duration is set.
 	Every time.Duration `mapstructure:"every"`
-	// Duration is how long the window is. Default 10s where Every is set.
+	// Duration is the length of the window. Default 10s where Every is set.
 	Duration time.Duration `mapstructure:"duration"`
 
 	// prevents unkeyed literal initialization
@@ -183,7 +183,7 @@ type BudgetsConfig struct {
 	_ struct{}
 }
 
-// Scope is what a unit is.
+// Scope selects what a unit is.
 type Scope = identify.Scope
 
 // The scopes.
@@ -192,7 +192,7 @@ const (
 	ScopeProcess = identify.ScopeProcess
 )
 
-// Unmatched is what happens to profiles that match no unit.
+// Unmatched selects the outcome of profiles that match no unit.
 type Unmatched string
 
 // The values of unmatched.

@@ -177,7 +177,7 @@ func (f *foreign) process(pid int, containerID, executable string, samples int) 
 	}
 }
 
-// received is what a collector makes of it after it was sent.
+// received returns what a collector decodes after it was sent.
 func (f *foreign) received(t testing.TB) pprofile.Profiles {
 	t.Helper()
 	wire, err := (&pprofile.ProtoMarshaler{}).MarshalProfiles(f.pd)

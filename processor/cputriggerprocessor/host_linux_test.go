@@ -41,7 +41,7 @@ policies:
 `, duration)
 }
 
-// eventually is how long what must become true may take, on a machine with much
+// eventually is the deadline for conditions to become true, on a machine with much
 // else to do.
 const eventually = time.Minute
 
@@ -95,7 +95,7 @@ func (r *running) said(message, unit string) map[string]any {
 	return nil
 }
 
-// send hands over a batch of a cgroup's profiles, as the receiver stamps them,
+// send sends a batch of a cgroup's profiles, as the receiver stamps them,
 // of the five seconds that end now.
 func (r *running) send(path string) int {
 	r.t.Helper()

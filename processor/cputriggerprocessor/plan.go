@@ -15,7 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
-// route is where a profile goes.
+// route is the destination of a profile.
 type route uint8
 
 const (
@@ -30,7 +30,7 @@ const (
 // until the budget was asked.
 func (r route) leaves() bool { return r == passed || r == stamped || r == heldBack }
 
-// decision is what is decided for a profile.
+// decision is the decision about a profile.
 type decision struct {
 	outcome counters.SampleOutcome // if the next component accepts it, where it leaves
 	route   route
@@ -52,7 +52,7 @@ type groupKey struct {
 	dry        bool
 }
 
-// plan is what is decided for the profiles of a batch, in their order. It is
+// plan holds the decisions about the profiles of a batch, in their order. It is
 // reused for other batches.
 type plan struct {
 	now        time.Time

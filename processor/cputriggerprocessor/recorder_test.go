@@ -45,7 +45,7 @@ func (r *rig) stream(d time.Duration, parts ...part) (begun time.Time) {
 	return begun
 }
 
-// starts are when the profiles that were let out began, in the order in which
+// starts returns the start times of the emitted profiles, in the order in which
 // they came out; each batch is checked.
 func (r *rig) starts() (out []time.Time) {
 	for _, pd := range r.sink.AllProfiles() {
@@ -61,8 +61,8 @@ func (r *rig) held() (samples, size int64) {
 	return r.metric("otelcol_cpu_trigger.recorder.samples")[""], r.metric("otelcol_cpu_trigger.recorder.size")[""]
 }
 
-// everyFive is what stream lets out of a time, of which nothing is missing and
-// nothing there twice.
+// everyFive returns the start times of the profiles that stream emits for a time:
+// none is missing and none is there twice.
 func everyFive(from, until time.Time) (out []time.Time) {
 	for t := from; t.Before(until); t = t.Add(5 * time.Second) {
 		out = append(out, t)
@@ -311,8 +311,8 @@ func TestColdestUnitGivesWayFirstTiesByName(t *testing.T) {
 	r.checkSum()
 }
 
-// TestMemoryHeldIsMemoryMeasured compares what the recorder says that it holds
-// with what the runtime says that the process holds.
+// TestMemoryHeldIsMemoryMeasured compares the memory that the recorder counts
+// with what the runtime has for the process.
 func TestMemoryHeldIsMemoryMeasured(t *testing.T) {
 	for name, c := range map[string]struct{ units, batches, events int }{
 		"many small units": {2000, 3, 5},
@@ -348,7 +348,7 @@ func TestMemoryHeldIsMemoryMeasured(t *testing.T) {
 	}
 }
 
-// liveHeap is what is live.
+// liveHeap returns the bytes of live objects.
 func liveHeap() int64 {
 	runtime.GC()
 	runtime.GC()

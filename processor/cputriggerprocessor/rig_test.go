@@ -114,16 +114,16 @@ func newRigAt(t *testing.T, yaml string, now time.Time) *rig {
 	return r
 }
 
-// fakeSource reads what the test says that units use of their two cores.
+// fakeSource returns the readings that the test sets, of units with two cores.
 type fakeSource struct {
 	cores map[string]float64 // in use, by unit
 	used  map[string]float64 // CPU seconds so far
 	errs  map[string]error
-	// values are what the other monitors read, by unit and monitor; what is
+	// values holds the readings of the other monitors, by unit and monitor; what is
 	// missing is unavailable. unfit are faults of a monitor, likewise.
 	values map[string]map[string]float64
 	unfit  map[string]map[string]error
-	// startedAt is when units' first processes did; missing: long ago.
+	// startedAt holds when units' first processes started; missing: long ago.
 	startedAt map[string]time.Time
 	restarted map[string]bool // to be, at the next reading
 	open      int
@@ -280,17 +280,17 @@ func (r *rig) fire(name string) {
 	r.runUntil("gate opened", time.Minute)
 }
 
-// send hands over a batch.
+// send sends a batch.
 func (r *rig) send(pd pprofile.Profiles) error {
 	r.sent += events(pd)
 	return r.p.ConsumeProfiles(r.t.Context(), pd)
 }
 
-// received is what the next component got in the last call, checked.
+// received returns what the next component got in the last call, checked.
 func (r *rig) received() pprofile.Profiles {
 	r.t.Helper()
 	all := r.sink.AllProfiles()
-	require.NotEmpty(r.t, all, "nothing was let out")
+	require.NotEmpty(r.t, all, "nothing was emitted")
 	conformancetest.CheckFatal(r.t, all[len(all)-1], conformancetest.Options{Triggered: true})
 	return all[len(all)-1]
 }
@@ -345,7 +345,7 @@ func events(pd pprofile.Profiles) (n int) {
 	return n
 }
 
-// part is what one resource of a batch holds: a profile per type.
+// part describes one resource of a batch: a profile per type.
 type part struct {
 	attributes map[string]any
 	types      []*samples.Type

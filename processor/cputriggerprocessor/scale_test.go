@@ -78,7 +78,7 @@ func TestATickAllocatesNothing(t *testing.T) {
 	require.Less(t, perUnit, 0.02, "counting allocates, once a tick and not once a unit")
 }
 
-// BenchmarkCollect is what a tick costs beside reading, per unit with the
+// BenchmarkCollect measures the cost of a tick without reading, per unit with the
 // default monitors.
 func BenchmarkCollect(b *testing.B) {
 	for _, units := range []int{1000, 10_000} {

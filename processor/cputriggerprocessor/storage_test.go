@@ -331,7 +331,7 @@ func TestWhatWasSavedBeforeAKillIsThere(t *testing.T) {
 			require.NoError(t, err, lines.Text())
 			told = n
 			if i == 20+kill {
-				require.NoError(t, cmd.Process.Kill()) // what it tells until it dies is read, too
+				require.NoError(t, cmd.Process.Kill()) // what it writes until it dies is read, too
 			}
 		}
 		require.Error(t, cmd.Wait(), "it was killed")

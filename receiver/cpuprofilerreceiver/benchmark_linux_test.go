@@ -46,7 +46,7 @@ func stacksOfThisProgram(n, depth int) []perfevent.Sample {
 	return out
 }
 
-// BenchmarkSampleAllIn is what one sample costs from the decoded record to the
+// BenchmarkSampleAllIn measures the cost of one sample from the decoded record to the
 // marshalled request, names looked up before, at the default interval on two
 // busy CPUs: 970 samples of 200 stacks, 25 deep, a batch. Beside it is the least
 // that it could cost: marshalling alone.

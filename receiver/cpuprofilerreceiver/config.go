@@ -34,9 +34,9 @@ type Config struct {
 	// RootPath is the folder that the host's root is mounted at: /proc and the cgroup
 	// tree are read below it. Default /.
 	RootPath string `mapstructure:"root_path"`
-	// Targets are what to sample; empty means the whole host.
+	// Targets selects what is sampled; empty means the whole host.
 	Targets []processes.Target `mapstructure:"targets"`
-	// DiscoveryInterval is how often globs are matched again and missing rights
+	// DiscoveryInterval is the time after which globs are matched again and missing rights
 	// tried again. Default 5s.
 	DiscoveryInterval time.Duration `mapstructure:"discovery_interval"`
 	// RateConfig has frequency and max_overhead, of the sampler of running threads.
@@ -68,7 +68,7 @@ type Config struct {
 	PprofEndpoints []pprof.Config `mapstructure:"pprof_endpoints"`
 	// BufferSize is the size of each of the two buffers. Default 4MiB.
 	BufferSize bytesize.Size `mapstructure:"buffer_size"`
-	// ExportInterval is how often samples are emitted. Default 5s.
+	// ExportInterval is the time between two exports. Default 5s.
 	ExportInterval time.Duration `mapstructure:"export_interval"`
 	// ExportTimeout is the deadline of one call of the next component. Default 5s.
 	ExportTimeout time.Duration `mapstructure:"export_timeout"`

@@ -32,10 +32,10 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet/captures"
 )
 
-// BenchmarkDotnetIntake is what a buffer costs from a sender over loopback into
+// BenchmarkDotnetIntake measures the cost of a buffer from a sender over loopback into
 // the sample buffer and out to a consumer that drops it, senders and server on
 // the same CPUs. Beside it is a bare handler that reads the body, so that the
-// difference is what the intake adds to HTTP.
+// difference is the intake's own cost.
 func BenchmarkDotnetIntake(b *testing.B) {
 	all := captures.Read(b, "web/*")
 	for _, transport := range []string{"tcp", "unix"} {

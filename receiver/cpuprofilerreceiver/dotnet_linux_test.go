@@ -73,7 +73,7 @@ func intakeOf(t testing.TB, transport string, change func(*DotnetConfig)) func(*
 	}
 }
 
-// address is where a receiver takes buffers.
+// address returns the address at which a receiver accepts buffers.
 func (r *running) address() net.Addr { return partOf[*dotnet.Server](r.component).Addr() }
 
 // client connects to a receiver. secure is nil without TLS.
@@ -545,7 +545,7 @@ func TestDotnetShutdownDisconnectsStalledSenders(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, postTo(t, r.client(nil), "http://localhost"+c.Path(), bytes.NewReader(c.Bytes)).code)
 	r.stop() // goleak sees what is left
 	require.NoFileExists(t, path)
-	require.Len(t, arrived(r.sink.AllProfiles()), len(wanted(&c)), "what was taken is handed over")
+	require.Len(t, arrived(r.sink.AllProfiles()), len(wanted(&c)), "what was accepted is emitted")
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
 	_, _ = io.ReadAll(conn)
 }

@@ -24,7 +24,7 @@ import (
 // to the next component, one at a time, on a goroutine of its own.
 type emitter struct {
 	interval, timeout time.Duration
-	// patience is how long Stop waits, beyond timeout, for a component that ignores
+	// patience is the time that Stop waits, beyond timeout, for a component that ignores
 	// its context.
 	patience time.Duration
 	// sources are the buffers; the first one is that of all samplers without one of
@@ -120,14 +120,14 @@ func (e *emitter) Stop(ctx context.Context) error {
 func (*emitter) Record(context.Context) {}
 
 const (
-	// stuckTimeout is how long a component may take to notice that its context was
+	// stuckTimeout is the time that a component may take to notice that its context was
 	// cancelled, once the context of Shutdown has ended.
 	stuckTimeout = 500 * time.Millisecond
-	// maxPatience is how long it may take if the context of Shutdown has no deadline.
+	// maxPatience is the same if the context of Shutdown has no deadline.
 	maxPatience = 10 * time.Second
-	// maxSettle is how long samplers are waited for before a batch is taken.
+	// maxSettle is the longest wait for samplers before a batch is taken.
 	maxSettle = 250 * time.Millisecond
-	// maxRecordInterval is how old recorded counters may be, however long the export
+	// maxRecordInterval is the maximum age of recorded counters, however long the export
 	// interval is.
 	maxRecordInterval = 5 * time.Second
 )

@@ -70,7 +70,7 @@ func resourceOfFirst(p pprofile.Profiles) map[string]any {
 	return p.ResourceProfiles().At(0).Resource().Attributes().AsRaw()
 }
 
-// pulls is how many pulls had an outcome.
+// pulls returns the number of pulls with an outcome.
 func (r *running) pulls(want string) (n int64) {
 	m, err := r.telemetry.GetMetric("otelcol_cpu_profiler.pprof.pulls")
 	if err != nil {

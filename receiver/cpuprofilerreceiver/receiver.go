@@ -54,7 +54,7 @@ type profiler struct {
 	// goos is the operating system; tests pretend another one.
 	goos string
 
-	// parts are what was built, in the order of their start: what samplers on perf
+	// parts are in the order of their start: what samplers on perf
 	// events share, the emitter, the samplers.
 	parts []sampler.Sampler
 	// meter measures the CPU time that samples of running threads cost; spent is what

@@ -39,7 +39,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/oncpu"
 )
 
-// patience is how long tests wait for what the real kernel does.
+// patience is the deadline of tests for what the real kernel does.
 const patience = 30 * time.Second
 
 // partOf returns the receiver's part of a type; nil without one.
@@ -447,7 +447,7 @@ func TestKernelReceiverSamplesAProcessOfTwoTargetsOnce(t *testing.T) {
 		cfg.Targets = []TargetConfig{{Cgroup: c.Path}, {Cgroup: c.Path + "*"}, {PID: cmd.Process.Pid}, {Executable: binary}}
 	})
 	r.until("samples", func(rows []row) bool { return len(rows) > 0 })
-	// By the events' own times: what is handed over now may have been sampled before.
+	// By the events' own times: what is exported now may have been sampled before.
 	from, before := time.Now(), cpuTime(t, cmd.Process.Pid)
 	r.until("two seconds of the process's CPU time", func([]row) bool { return cpuTime(t, cmd.Process.Pid)-before > 2*time.Second })
 	to, used := time.Now(), cpuTime(t, cmd.Process.Pid)-before
@@ -476,7 +476,7 @@ func eventsBetween(all []pprofile.Profiles, from, to time.Time) (n int) {
 	return n
 }
 
-// cpuTime is what the living threads of a process have used.
+// cpuTime returns the CPU time of the living threads of a process.
 func cpuTime(t *testing.T, pid int) (used time.Duration) {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))

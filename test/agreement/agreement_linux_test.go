@@ -20,8 +20,8 @@ import (
 const (
 	window  = 4 * time.Second
 	settled = 0.3 // CPU seconds of the load before the first reading
-	// attempts is how often all are measured before what they say is held against
-	// us. A monitor that is wrong is wrong each time; a tool that a busy machine
+	// attempts is the number of measurements before a difference counts as ours. A
+	// monitor that is wrong is wrong each time; a tool that a busy machine
 	// holds up while it reads is not.
 	attempts = 3
 )

@@ -48,7 +48,7 @@ func twice(name string, totalStep, splitStep time.Duration, read func() (cpuTime
 	}}
 }
 
-// splitStep is how far user and system times of a cgroup are off: cpuacct.stat of
+// splitStep is the resolution of a cgroup's user and system times: cpuacct.stat of
 // v1 counts in ticks of USER_HZ, cpu.stat of v2 in microseconds.
 func splitStep(unified bool) time.Duration {
 	if unified {

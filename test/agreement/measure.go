@@ -22,7 +22,7 @@ type Tool struct {
 	Least time.Duration
 }
 
-// Figures are what a tool says of the time between its two readings, in cores. A
+// Figures holds a tool's figures for the time between its two readings, in cores. A
 // figure that it does not have is NaN.
 type Figures struct {
 	Total, User, System float64
@@ -49,7 +49,7 @@ type Point struct {
 // Ours reads our own figures, always the same number of them.
 type Ours func() ([]Point, error)
 
-// A Measurement is what a tool said, and our figures from just before to just
+// A Measurement holds a tool's figures, and ours from just before to just
 // after each of its two readings.
 type Measurement struct {
 	Tool          string

@@ -101,7 +101,7 @@ func (s span) end() (past, error) {
 	}, err
 }
 
-// past is how long something took, and what host and load did meanwhile.
+// past is the duration of something, and what host and load did meanwhile.
 type past struct {
 	took, busy, load time.Duration
 	started          int64 // processes and threads

@@ -29,7 +29,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/hosttest/scratch"
 )
 
-// bench is what all measurements share.
+// bench holds what all measurements share.
 type bench struct {
 	collector, load, self string
 	source                string // of the module
@@ -173,7 +173,7 @@ func (b *bench) busy(measure func(context.Context, *child, *scratch.Cgroup) erro
 	}
 }
 
-// longest is when the load ends by itself whatever happens to this process.
+// longest is the time after which the load ends by itself, whatever happens to this process.
 func (b *bench) longest() time.Duration {
 	return 5*time.Minute + 2*b.watch + time.Duration(9*b.rounds)*(b.window+time.Minute)
 }

@@ -63,14 +63,14 @@ func oldestSample(profiles pprofile.Profiles) (oldest uint64) {
 	return oldest
 }
 
-// first is when the first request came; zero if none has.
+// first returns the time of the first request; zero before it.
 func (p *peer) first() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.came
 }
 
-// earliest is when the first of all samples was taken.
+// earliest returns the time of the earliest sample.
 func (p *peer) earliest() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()

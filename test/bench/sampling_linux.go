@@ -144,7 +144,7 @@ func (b *bench) sampling(ctx context.Context, load *child, group *scratch.Cgroup
 		}
 	}
 
-	fmt.Fprintf(b.out, "## CPU time of each sample, handed over\n\n")
+	fmt.Fprintf(b.out, "## CPU time per exported sample\n\n")
 	fmt.Fprintf(b.out, "`cpu_profiler` → `otlp_grpc` with its defaults (gzip, a queue) and no `cpu_trigger`: rings, names, OTLP, compression and sending, to a peer that discards. Beside it `perf record` to a file, which leaves names, and unwinding by tables, to perf report. A program keeps all CPUs busy; beside it, where that is sampled, one waits or one allocates. Median of %d runs by turns of %v each, and their range. The kernel's own work for a sample is charged to the thread that is sampled, with both. The load never had less than %.0f %% of the CPUs, and at most %.1f processes and threads were started a second.\n\n", b.rounds, b.window, leastLoad, mostStarts)
 	t := table{"", "what", "Hz", "CPU per sample", "range", "CPU of one core", "samples a run", "before and after", "resident at most"}
 	t.head(b.out)
@@ -216,7 +216,7 @@ func split(low, high run) (each, fixed float64) {
 }
 
 // collect measures the collector between two moments at which it has just
-// handed over a batch.
+// exported a batch.
 func (b *bench) collect(ctx context.Context, load *child, sampler, receiver string) (r run, err error) {
 	p, err := startPeer()
 	if err != nil {

@@ -71,7 +71,7 @@ func (b *bench) slowdownRow(t table, kind string, with, without *arm) (wall, cpu
 }
 
 // slowdownOfHost is of on-CPU sampling as it is by default, of the whole host,
-// every sample handed over.
+// every sample exported.
 func (b *bench) slowdownOfHost(ctx context.Context, t table) error {
 	p, err := startPeer()
 	if err != nil {
@@ -160,7 +160,7 @@ func (b *bench) slowdownOfAllocations(ctx context.Context, t table) (said string
 	return said, err
 }
 
-// rate is how often a second the work was done.
+// rate returns how many times a second the work was done.
 func rate(a *arm, kind string, amount int64) float64 {
 	var took float64
 	for _, w := range a.took[kind] {

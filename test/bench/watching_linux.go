@@ -12,7 +12,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/hosttest/scratch"
 )
 
-// settle is how long a process is left alone before it is measured: it starts,
+// settle is the time before a process is measured: it starts,
 // finds what there is, and looks up most of the names it will need.
 const settle = 4 * time.Second
 
@@ -83,7 +83,7 @@ service:
 		return err
 	}
 	if n, _ := p.received(); n > 0 {
-		return fmt.Errorf("%d samples were let out, though nothing can be above the threshold", n)
+		return fmt.Errorf("%d samples were emitted, though nothing can be above the threshold", n)
 	}
 	took := ended.taken - started.taken
 	if took == 0 {
@@ -113,7 +113,7 @@ service:
 	return nil
 }
 
-// readings are what a collector says it has sampled.
+// readings are a collector's counters of samples.
 type readings struct{ taken, lost float64 }
 
 func (c *collector) readings() (r readings, err error) {

@@ -145,8 +145,8 @@ func switchBetween(amount int64, stop *atomic.Bool) error {
 	return nil
 }
 
-// allocated is how many bytes a call of allocate's innermost function takes on
-// average: 100 objects of 16 bytes times a power of two, up to the eighth.
+// allocated is the number of bytes that a call of allocate's innermost function
+// allocates on average: 100 objects of 16 bytes times a power of two, up to the eighth.
 const allocated = 100.0 * 16 * (1<<9 - 1) / 9
 
 func allocate(amount int64, stop *atomic.Bool) error {
@@ -271,7 +271,7 @@ func (w *worker) begin() error {
 	return err
 }
 
-// worked is what a piece of work took, in seconds.
+// worked is the time of a piece of work, in seconds.
 type worked struct{ wall, cpu float64 }
 
 // finish waits for the end of the work.
@@ -317,7 +317,7 @@ func (b *bench) work(ctx context.Context, group *scratch.Cgroup, kind string, am
 	return w.finish(ctx)
 }
 
-// amountFor is how much of the work takes about so long here and now.
+// amountFor returns the amount of work that takes about d now.
 func (b *bench) amountFor(ctx context.Context, kind string, d time.Duration) (int64, error) {
 	amount := int64(100)
 	for range 10 {

@@ -27,7 +27,7 @@ import (
 // keys of a configuration, as receivers' READMEs write them: targets[].pid.
 type keys map[string]bool
 
-// configKeys are what a configuration has of its own, and what it has from the
+// configKeys holds a configuration's own keys, and those that it has from the
 // collector's: those may be in a README or a schema, and need not.
 func configKeys(config any) (own, inherited keys) {
 	own, inherited = keys{}, keys{}

@@ -60,7 +60,7 @@ var (
 	linkText = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 )
 
-// anchor is what GitHub calls a heading in a link.
+// anchor returns the anchor that GitHub gives a heading.
 func anchor(heading string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -73,7 +73,7 @@ func messagesOfFolder(t *testing.T, dir string, found map[string]string) {
 	}
 }
 
-// names are what the code of a folder calls texts and methods of loggers. What is
+// names are the names of texts and of loggers' methods in a folder's code. What is
 // called the same is taken for the same: more is found than there is, not less.
 type names struct {
 	values  map[string][]ast.Expr // of a constant, a variable, a parameter

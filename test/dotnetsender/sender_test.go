@@ -253,7 +253,7 @@ func TestEachSenderHasAConnectionAndAResource(t *testing.T) {
 }
 
 // longEnough has something sent that takes longer each time: on a machine so busy
-// that all of it is due before the first answer is there, nothing is said.
+// that all of it is due before the first answer is there, nothing is reported.
 func longEnough(t *testing.T, send func(count int) (said bool)) {
 	t.Helper()
 	for _, count := range []int{20, 200, 2000} {

@@ -29,7 +29,7 @@ import (
 // TestAllocationsOfHotUnitsAreSampledWhileTheyAreHot has two Go programs that
 // allocate, each in a cgroup and from a file of its own, and one of them turn hot.
 // Only while it is, its code has a probe in it; while its gate is open its
-// allocations are let out, three parts in one function and one in another.
+// allocations are exported, three parts in one function and one in another.
 func TestAllocationsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 	skipWithoutProbes(t)
 	const (
@@ -150,7 +150,7 @@ func checkAllocationAccounts(t *testing.T, metrics int) {
 		twice = scrape(t, metrics, "otelcol_cpu_profiler_samples", `outcome="exported"`, `sampler="allocations"`)
 		out = scrape(t, metrics, "otelcol_cpu_trigger_samples") + scrape(t, metrics, "otelcol_cpu_trigger_recorder_samples")
 		return twice > 0 && in+twice == out
-	}, startTimeout, 100*time.Millisecond) // a batch may be handed over between the two
+	}, startTimeout, 100*time.Millisecond) // a batch may be exported between the two
 	t.Logf("in %v, %v of it twice, out %v", in, twice, out)
 }
 
@@ -228,7 +228,7 @@ func copyFile(t *testing.T, from, to string) {
 	require.NoError(t, os.WriteFile(to, b, 0o755))
 }
 
-// probed tells whether a process's code has a probe in the function where the
+// probed reports whether a process's code has a probe in the function where the
 // runtime samples: the kernel puts a breakpoint into the process's copy of it.
 type probed struct {
 	pid     int

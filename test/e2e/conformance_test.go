@@ -51,7 +51,7 @@ type tap struct {
 	faults []string
 }
 
-// exportMethod is what a profiles exporter calls.
+// exportMethod is the gRPC method of profiles exporters.
 const exportMethod = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"
 
 func startTap(t testing.TB) *tap {
@@ -153,7 +153,7 @@ func decoded(t testing.TB, body []byte) pprofile.Profiles {
 	return r.Profiles()
 }
 
-// checkBodies checks every rule for what arrived, and says how much that was.
+// checkBodies checks every rule for what arrived, and reports how much that was.
 func checkBodies(t *testing.T, over string, bodies [][]byte, opts conformancetest.Options) {
 	t.Helper()
 	largest := 0

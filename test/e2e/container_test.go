@@ -22,8 +22,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 )
 
-// daemonSet is what of deploy/kubernetes/daemonset.yaml says how the collector's
-// container runs: these tests run it exactly so.
+// daemonSet holds the parts of deploy/kubernetes/daemonset.yaml that define how the
+// collector's container runs: these tests run it exactly so.
 type daemonSet struct {
 	Spec struct {
 		Template struct {
@@ -170,7 +170,7 @@ func TestHotContainer(t *testing.T) {
 	})
 }
 
-// sharesMounts tells whether the root of this host is a shared mount.
+// sharesMounts reports whether the root of this host is a shared mount.
 func sharesMounts(t *testing.T) bool {
 	t.Helper()
 	content, err := os.ReadFile("/proc/self/mountinfo")

@@ -188,7 +188,7 @@ func TestBudgetsAndDryRuns(t *testing.T) {
 	for _, p := range flatten(w.received()) {
 		passed[p.str("hotprofile.unit")] += p.events()
 	}
-	t.Logf("let out: %v", passed)
+	t.Logf("emitted: %v", passed)
 	require.Positive(t, passed[units[0]])
 	require.Positive(t, passed[units[1]])
 	require.Zero(t, passed[units[2]], "a dry run let something out")

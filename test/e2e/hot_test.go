@@ -41,7 +41,7 @@ type scenario struct {
 	threshold float64
 }
 
-// outcome is what came out of a run.
+// outcome is the result of a run.
 type outcome struct {
 	turnedHot      time.Time // the program was idle before
 	opened, closed []logLine

@@ -125,7 +125,7 @@ func TestWaitsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 	require.Less(t, share, 80.)
 }
 
-// at is when a line was logged.
+// at returns the time at which a line was logged.
 func at(t *testing.T, l logLine) time.Time {
 	t.Helper()
 	for _, layout := range []string{"2006-01-02T15:04:05.000Z0700", time.RFC3339Nano} {

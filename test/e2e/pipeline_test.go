@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// pipeline is what differs from one test to the next in the configuration of a
+// pipeline holds what differs between tests in the configuration of a
 // collector that gates what it samples.
 type pipeline struct {
 	extensions []string      // each a name, a colon and its settings

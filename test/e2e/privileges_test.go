@@ -237,7 +237,7 @@ func (p programs) seen(batches []pprofile.Profiles) map[string]bool {
 	return seen
 }
 
-// kernelFrames says whether a batch has frames in the kernel, and with names.
+// kernelFrames reports whether a batch has frames in the kernel, and with names.
 func kernelFrames(b pprofile.Profiles) (stacks, names bool) {
 	d := b.Dictionary()
 	for _, l := range d.LocationTable().All() {

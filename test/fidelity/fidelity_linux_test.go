@@ -140,7 +140,7 @@ func asRuntime(p fidelity.Profile) fidelity.Profile {
 	})
 }
 
-// ways are how stacks are unwound, by us and by perf, and how C is built for it.
+// ways lists the ways of unwinding stacks, ours and perf's, and how C is built for each.
 var ways = []struct {
 	name   string
 	unwind cpuprofilerreceiver.Unwind

@@ -253,7 +253,7 @@ func (s *sampler) of(p *program, within fidelity.Window) (fidelity.Profile, time
 	return fidelity.OfOTLP(s.sink.AllProfiles(), p.pid(), within)
 }
 
-// lost is how many records of all programs the kernel could not hand over since
+// lost returns the number of records of all programs that the kernel has lost since
 // the start: on a busy machine the reader comes too late.
 func (s *sampler) lost() (n int) {
 	m, err := s.telemetry.GetMetric("otelcol_cpu_profiler.samples.lost")

@@ -32,9 +32,9 @@ const (
 
 const (
 	slowAnswer = time.Second
-	// leastTime is what a sender must have left when it is answered. With less it
-	// might give up before the answer has reached it, and who is right about what
-	// was delivered could not be told.
+	// leastTime is the time a sender must have left when it is answered. With less it
+	// might give up before the answer has reached it, and the test could not tell
+	// what was delivered.
 	leastTime = time.Second
 )
 
@@ -169,7 +169,7 @@ func (b *backend) serve(direct bool) {
 	b.direct = direct
 }
 
-// took is what has been taken so far, in events, each profile counted once, what
+// took returns the events taken so far, each profile counted once, what
 // came again, and what was turned away for good and never taken.
 func (b *backend) took() (out, twice, rejected int64) {
 	b.mu.Lock()

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// entry is what one run of the collector has counted, from its start to its end:
+// entry holds the counters of one run of the collector, from its start to its end:
 // events, unless said otherwise.
 type entry struct {
 	name   string
@@ -24,7 +24,7 @@ type entry struct {
 	// with their bytes, and everything behind it as two.
 	twins int64
 	// handed counts the samples in the receiver's calls of the next component.
-	handedAccepted, handedRefused int64
+	sentAccepted, handedRefused int64
 	// decided is by what became of it in the processor, held what its recorder had
 	// at the end.
 	decided map[string]int64
@@ -50,17 +50,17 @@ const (
 func newEntry(name string, direct bool, f figures) entry {
 	e := entry{
 		name: name, direct: direct,
-		read:           f.by(profilerSamples, "outcome"),
-		handedAccepted: f.sum("otelcol_receiver_accepted_profile_samples"),
-		handedRefused:  f.sum("otelcol_receiver_refused_profile_samples") + f.sum("otelcol_receiver_failed_profile_samples"),
-		decided:        f.by(triggerSamples, "outcome"),
-		held:           f.sum("otelcol_cpu_trigger_recorder_samples"),
-		lost:           f.sum("otelcol_cpu_profiler_samples_lost"),
-		skipped:        f.sum("otelcol_cpu_profiler_periods_skipped"),
-		enqueueFailed:  f.sum("otelcol_exporter_enqueue_failed_profile_samples"),
-		sendFailed:     f.sum("otelcol_exporter_send_failed_profile_samples", "error_permanent", "true"),
-		triggers:       f.by("otelcol_cpu_trigger_triggers", "outcome"),
-		otherLosses:    map[string]int64{},
+		read:          f.by(profilerSamples, "outcome"),
+		sentAccepted:  f.sum("otelcol_receiver_accepted_profile_samples"),
+		handedRefused: f.sum("otelcol_receiver_refused_profile_samples") + f.sum("otelcol_receiver_failed_profile_samples"),
+		decided:       f.by(triggerSamples, "outcome"),
+		held:          f.sum("otelcol_cpu_trigger_recorder_samples"),
+		lost:          f.sum("otelcol_cpu_profiler_samples_lost"),
+		skipped:       f.sum("otelcol_cpu_profiler_periods_skipped"),
+		enqueueFailed: f.sum("otelcol_exporter_enqueue_failed_profile_samples"),
+		sendFailed:    f.sum("otelcol_exporter_send_failed_profile_samples", "error_permanent", "true"),
+		triggers:      f.by("otelcol_cpu_trigger_triggers", "outcome"),
+		otherLosses:   map[string]int64{},
 	}
 	for _, outcome := range []string{"exported", "refused"} {
 		e.twins += f.sum(profilerSamples, "outcome", outcome, "sampler", "allocations")
@@ -92,7 +92,7 @@ func (e *entry) in() int64 { return total(e.read) + e.twins }
 
 // untried counts what the receiver refused without a call of the next component.
 func (e *entry) untried() int64 {
-	return e.read["exported"] + e.read["refused"] + e.twins - e.handedAccepted - e.handedRefused
+	return e.read["exported"] + e.read["refused"] + e.twins - e.sentAccepted - e.handedRefused
 }
 
 // check returns where the counters of one run disagree.
@@ -100,20 +100,20 @@ func (e *entry) check() (faults []string) {
 	fault := func(format string, args ...any) {
 		faults = append(faults, e.name+": "+fmt.Sprintf(format, args...))
 	}
-	if got, want := total(e.decided)+e.held, e.handedAccepted+e.handedRefused; got != want {
+	if got, want := total(e.decided)+e.held, e.sentAccepted+e.handedRefused; got != want {
 		fault("cpu_profiler handed on %d (%d accepted, %d refused), cpu_trigger has %d (%v and holds %d): %+d",
-			want, e.handedAccepted, e.handedRefused, got, e.decided, e.held, got-want)
+			want, e.sentAccepted, e.handedRefused, got, e.decided, e.held, got-want)
 	}
 	switch untried := e.untried(); {
 	case e.direct && e.twins != 0:
 		fault("there are %d allocations, which a run without a queue does not sample", e.twins)
-	case e.direct && e.read["exported"] != e.handedAccepted:
-		fault("cpu_profiler says that %d were exported, its calls that %d were", e.read["exported"], e.handedAccepted)
+	case e.direct && e.read["exported"] != e.sentAccepted:
+		fault("cpu_profiler says that %d were exported, its calls that %d were", e.read["exported"], e.sentAccepted)
 	case e.direct && untried < 0:
 		fault("cpu_profiler refused %d, its calls %d", e.read["refused"], e.handedRefused)
 	case !e.direct && untried != 0:
 		fault("cpu_profiler counts %d exported, %d refused and %d objects beside them, its calls %d accepted and %d refused: %+d",
-			e.read["exported"], e.read["refused"], e.twins, e.handedAccepted, e.handedRefused, untried)
+			e.read["exported"], e.read["refused"], e.twins, e.sentAccepted, e.handedRefused, untried)
 	}
 	if e.direct && e.decided["passed"] != e.delivered {
 		fault("cpu_trigger says that %d passed, the backend took %d: %+d", e.decided["passed"], e.delivered, e.delivered-e.decided["passed"])

@@ -93,7 +93,7 @@ func (s *soak) printEntries(w io.Writer) {
 		if len(e.check()) > 0 {
 			agrees = "**no**"
 		}
-		row(w, e.name, e.in(), e.handedAccepted+e.handedRefused, total(e.decided), e.held, e.decided["passed"], agrees)
+		row(w, e.name, e.in(), e.sentAccepted+e.handedRefused, total(e.decided), e.held, e.decided["passed"], agrees)
 	}
 	fmt.Fprintln(w)
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// weighed is what one run of the collector held: when it had started, when it
+// weighed is the memory of one run of the collector: when it had started, when it
 // was warm, at most (each by itself), and at last.
 type weighed struct {
 	name                    string

@@ -20,7 +20,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/hosttest/scratch"
 )
 
-// world is what is profiled: programs in cgroups, each with a quota that lets
+// world holds the profiled programs: programs in cgroups, each with a quota that lets
 // others on the machine live.
 type world struct {
 	name   string // what its cgroups are called, but for what each of them does

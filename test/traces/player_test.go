@@ -25,7 +25,7 @@ type trace struct {
 	labels    Labels
 	hot, grey []Stretch
 	seconds   []second
-	// phase is how many seconds before the trace's beginning the loops of an
+	// phase is the number of seconds before the trace's beginning at which the loops of an
 	// algorithm began to count.
 	phase int
 }

@@ -36,8 +36,8 @@ type Schedule struct {
 	// Serial is set when the work cannot be spread, so that one core is all that
 	// it can use.
 	Serial bool
-	// Age is how long the unit has lived when the trace begins; zero if it
-	// starts with it. AgeCores is what it used in that time on average.
+	// Age is the unit's age when the trace begins; zero if it starts with it.
+	// AgeCores is its average usage in that time.
 	Age      time.Duration
 	AgeCores float64
 	// Parent is the quota of the cgroup above; zero without one.

@@ -31,7 +31,7 @@ type simultaneity struct {
 	late, surprises uint64
 }
 
-// process is what runs on a CPU. Its threads are not told apart.
+// process is the process that runs on a CPU. Its threads are not told apart.
 type process struct {
 	pid     int
 	tallies []*tally // that its running threads count for

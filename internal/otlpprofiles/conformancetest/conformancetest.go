@@ -16,7 +16,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
 )
 
-// Options are what the profiles do not tell. The zero value is for the output of the
+// Options holds what the profiles do not contain. The zero value is for the output of the
 // receiver.
 type Options struct {
 	// Triggered: the profiles have passed cpu_trigger, so each resource must have a

@@ -110,7 +110,7 @@ func messages() map[string]message {
 type wire struct {
 	findings
 	schema map[string]message
-	// depth is how deep messages are nested.
+	// depth is the nesting depth of messages.
 	depth int
 }
 

@@ -324,7 +324,7 @@ func AttributeBound(key string, v Value) int { return attributeBound + len(key) 
 // entries of two strings.
 const attributeBound = protosize.MaxLength + protosize.MaxIndex + protosize.MaxLength + protosize.MaxNumber + protosize.MaxLength
 
-// LinkSize is how many bytes Link adds: 16 and 8 bytes of ids.
+// LinkSize is the number of bytes that Link adds: 16 and 8 bytes of ids.
 const LinkSize = 2 + (2 + 16) + (2 + 8)
 
 func locationBound(l *samples.Location) int {

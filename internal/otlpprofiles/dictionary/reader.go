@@ -42,7 +42,7 @@ func (r Reader) Attributes(indices pcommon.Int32Slice) iter.Seq2[string, pcommon
 	}
 }
 
-// ProfileType is what a profile measures.
+// ProfileType is the type of a profile.
 type ProfileType struct {
 	Sample, Unit, Period, PeriodUnit string
 }

@@ -24,7 +24,7 @@ type Options struct {
 // is woken when it is a quarter full has 15 ms of them left.
 func ringSize(cpus int) int { return min(max(16<<20/max(cpus, 1), 256<<10), 2<<20) }
 
-// Kind is what a Record reports.
+// Kind is the kind of a Record.
 type Kind uint8
 
 const (
@@ -45,7 +45,7 @@ const (
 	Lost
 )
 
-// Record is what happened on one CPU. Every Read fills it again.
+// Record describes an event on one CPU. Every Read fills it again.
 type Record struct {
 	Kind Kind
 	// Time is CLOCK_MONOTONIC in nanoseconds.

@@ -16,7 +16,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
-// settle is how long after an event its record may become readable: the kernel
+// settle is the time after an event until which its record may become readable: the kernel
 // takes its time first and makes it readable some nanoseconds later or, where a
 // hypervisor suspends the CPU in between, when the CPU runs again.
 const settle = 5 * time.Millisecond

@@ -33,7 +33,7 @@ type Record struct {
 	record.Record
 	// Probe is the one that was hit; nil where it is detached by now.
 	Probe *Probe
-	// Value is what the probe's register held, where HasValue.
+	// Value is the value of the probe's register, if HasValue.
 	Value    uint64
 	HasValue bool
 }

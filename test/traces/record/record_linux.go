@@ -88,8 +88,8 @@ func machine(s *traces.Schedule, tree *cgroup.Tree) []string {
 	}
 }
 
-// weight is how much more of a CPU that others want too the traced cgroups get
-// than a cgroup usually does.
+// weight is the factor by which the traced cgroups get more of a contended
+// CPU than a cgroup usually gets.
 const weight = 20
 
 func load() string {

@@ -42,7 +42,7 @@ const (
 // DeepestSample is the most bytes that a sample without registers takes.
 const DeepestSample = (sampleIPs + sys.MaxStackDepth + 4) * ring.WordSize
 
-// outcome is what became of a record.
+// outcome is the outcome of a record.
 type outcome uint8
 
 const (

@@ -52,7 +52,7 @@ type Error struct {
 	What string
 	// Needed are the alternatives, the least privilege first. Any of them is enough.
 	Needed []string
-	// Have is what was found instead, such as "it is 2".
+	// Have is the value that was found instead, such as "it is 2".
 	Have string
 	// Err is the kernel's answer.
 	Err error

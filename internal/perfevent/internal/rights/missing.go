@@ -7,7 +7,7 @@ package rights
 
 import "fmt"
 
-// Scope is what a right is needed for.
+// Scope is the use that a right is needed for.
 type Scope uint8
 
 // The scopes that have different rules.
@@ -48,7 +48,7 @@ func (s Scope) paranoid() int {
 	}
 }
 
-// situation is what decides which right is missing.
+// situation holds the facts that decide which right is missing.
 type situation struct {
 	// paranoid is kernel.perf_event_paranoid.
 	paranoid int

@@ -3,7 +3,7 @@
 
 package ring
 
-// ClockSlack is how far the time of a record, in nanoseconds, may lie after the
+// ClockSlack is the time in nanoseconds by which a record may lie after the
 // start of the round and still be believed. A record with a later time would
 // block its ring for ever, so it is read at once.
 const ClockSlack = 1_000_000_000

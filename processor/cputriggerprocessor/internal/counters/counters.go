@@ -16,7 +16,7 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
 )
 
-// SampleOutcome is what became of a sample.
+// SampleOutcome is the outcome of a sample.
 type SampleOutcome uint8
 
 // The outcomes of samples.
@@ -38,7 +38,7 @@ var sampleOutcomes = [numSampleOutcomes]string{"passed", "refused", "evicted", "
 // Samples counts samples by SampleOutcome.
 type Samples [numSampleOutcomes]int64
 
-// ReadingOutcome is what became of a reading.
+// ReadingOutcome is the outcome of a reading.
 type ReadingOutcome uint8
 
 // The outcomes of readings.
@@ -55,7 +55,7 @@ var readingOutcomes = [numReadingOutcomes]string{"ok", "failed", "late", "unavai
 // Readings counts readings of one monitor by ReadingOutcome.
 type Readings [numReadingOutcomes]int64
 
-// TriggerOutcome is what became of a trigger.
+// TriggerOutcome is the outcome of a trigger.
 type TriggerOutcome string
 
 // The outcomes of triggers.

@@ -12,7 +12,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// Claim is what a resource says about the process that it describes. Missing
+// Claim holds what a resource's attributes claim about its process. Missing
 // attributes are zero.
 type Claim struct {
 	ContainerID, Cgroup            string

@@ -15,7 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// Scope is what a unit is.
+// Scope selects what a unit is.
 type Scope string
 
 // The scopes.

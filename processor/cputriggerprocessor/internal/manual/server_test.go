@@ -40,7 +40,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
-// fired is what the server asked to open.
+// fired is a request of the server to open a gate.
 type fired struct {
 	unit     string
 	duration time.Duration
@@ -502,7 +502,7 @@ func FuzzManualRequest(f *testing.F) {
 			require.Equal(t, got[0].unit, answer.Unit)
 		case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
 			require.Empty(t, got)
-			require.Less(t, w.Body.Len(), 16<<10, "what is wrong is said, not repeated in full")
+			require.Less(t, w.Body.Len(), 16<<10, "the error names the fault and does not repeat the whole input")
 		default:
 			t.Fatalf("status %d: %s", w.Code, w.Body)
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 )
 
-// BenchmarkSweep is what an evaluation of 10,000 units adds for their records.
+// BenchmarkSweep measures what an evaluation of 10,000 units adds for their records.
 func BenchmarkSweep(b *testing.B) {
 	now := time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 	engine, err := trigger.New(trigger.Config{

@@ -11,7 +11,7 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
 )
 
-// Admission is what Set is asked about a profile, what it answers, and what the
+// Admission holds the question to Set about a profile, its answer, and what the
 // caller then does with the profile.
 type Admission struct {
 	// The question: the capture window.

@@ -68,7 +68,7 @@ func TestSeeingAResourceAgainAllocatesNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { s.selectors.see(u, a) }))
 }
 
-// BenchmarkSee is what match and exclude add to a resource that came before.
+// BenchmarkSee measures what match and exclude add for a resource that came before.
 func BenchmarkSee(b *testing.B) {
 	for _, policies := range []int{1, 100} {
 		b.Run(fmt.Sprintf("policies=%d", policies), func(b *testing.B) {

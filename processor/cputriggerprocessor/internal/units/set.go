@@ -35,7 +35,7 @@ const (
 // ErrTooMany is returned for a unit beyond the bound.
 var ErrTooMany = errors.New(string(identify.TooManyUnits))
 
-// Config is what a Set needs.
+// Config configures a Set.
 type Config struct {
 	Engine    *trigger.Engine
 	Recorder  *recorder.Recorder // nil without pre_trigger
@@ -391,7 +391,7 @@ func (s *Set) AppendHot(dst []Hot) []Hot {
 	return dst
 }
 
-// Status is how a unit stands with the conditions of the policies.
+// Status describes a unit's state under the conditions of the policies.
 type Status struct {
 	Unit       string
 	Conditions []trigger.ConditionStatus

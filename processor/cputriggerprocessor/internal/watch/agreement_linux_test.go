@@ -106,8 +106,8 @@ func userShareAgrees(t *testing.T, tree *cgroup.Tree, start agreement.Start, quo
 	t.Log(s.String())
 }
 
-// splitApart is how far the tool's user or system time is from ours, whichever is
-// further.
+// splitApart returns the difference of the tool's user or system time from ours,
+// whichever is larger.
 func splitApart(m *agreement.Measurement) float64 {
 	low, high := m.Range(userCores)
 	user := agreement.Apart(m.Theirs.User, low, high)

@@ -14,7 +14,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// attachments are what a session is attached to. They belong to one goroutine and
+// attachments holds what a session is attached to. They belong to one goroutine and
 // one session.
 type attachments struct {
 	host    *perfevent.Attachment

@@ -12,7 +12,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// Sink is what every sampler needs of the buffer that its samples go to.
+// Sink is the part of the buffer that every sampler uses.
 type Sink interface {
 	// ReadUpTo sets the time before which everything has been added; buffer.Idle
 	// while nothing is sampled.

@@ -17,7 +17,7 @@ type Finder interface {
 	Find(ctx context.Context, hostWide bool) (Finding, error)
 }
 
-// Finding is what to sample at one moment.
+// Finding lists what to sample at one moment.
 type Finding struct {
 	Wanted perfevent.Wanted
 	// Starts are the start times of the processes in Wanted, by pid.

@@ -21,7 +21,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
-// Config is what a Loop needs.
+// Config configures a Loop.
 type Config struct {
 	// Type is the sampler's type of samples.
 	Type   *samples.Type
@@ -51,7 +51,7 @@ type Config struct {
 	Probe func() perfevent.Rights
 }
 
-// Reader is what a sampler does with a session. Only the Loop's reading goroutine
+// Reader is a sampler's part in a session. Only the Loop's reading goroutine
 // calls it.
 type Reader interface {
 	// Options returns the options of the session for what was found, without CPUs,

@@ -15,8 +15,8 @@ type Losses struct {
 	logger  *zap.Logger
 	sampler string
 
-	// since is when the episode began, 0 without one; last is when something was
-	// lost last. before and total are the losses by its beginning and by now.
+	// since is the time at which the episode began, 0 without one; last is the time of the
+	// last loss. before and total are the losses by its beginning and by now.
 	since, last   int64
 	before, total uint64
 }

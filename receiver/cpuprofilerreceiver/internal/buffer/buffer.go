@@ -42,7 +42,7 @@ func (SystemClock) Offset() int64 { return perfevent.ClockOffset() }
 // for it.
 const Idle = int64(math.MaxInt64)
 
-// Buffer is what samplers write to. It is safe for concurrent use.
+// Buffer holds what samplers write. It is safe for concurrent use.
 //
 // A batch's window ends at the time up to which the samplers have read, not when
 // the batch is taken: what happened earlier and is still unread in a ring belongs
@@ -67,7 +67,7 @@ type Buffer struct {
 	// clock, others are those of the other samplers.
 	read   atomic.Int64
 	others []*Position
-	// closing is when a batch was last about to be taken.
+	// closing is the last time at which a batch was about to be taken.
 	closing atomic.Int64
 	// moved receives a token when a position has changed.
 	moved chan struct{}
@@ -85,7 +85,7 @@ type Buffer struct {
 	offset int64
 	// last is the time of the active batch's latest event, in Unix time.
 	last int64
-	// until is where the active batch will end, on the monotonic clock; 0 unless it
+	// until is the end of the active batch, on the monotonic clock; 0 unless it
 	// is about to be taken. held are events from then on, for the next batch.
 	until int64
 	held  []heldEvent

@@ -56,7 +56,7 @@ func TestNoMeterMeasuresNothing(t *testing.T) {
 	require.Zero(t, m.Total())
 }
 
-// BenchmarkSpan is what measuring costs.
+// BenchmarkSpan measures the cost of measuring.
 func BenchmarkSpan(b *testing.B) {
 	m := new(Meter)
 	b.ReportAllocs()

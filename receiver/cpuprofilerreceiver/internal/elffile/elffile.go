@@ -27,7 +27,7 @@ const (
 	MaxNotes     = 64 << 10
 	maxBuildID   = 64
 	maxGoBuildID = 256
-	// ChunkSize is how much is read at once of what is searched.
+	// ChunkSize is the number of bytes that a search reads at once.
 	ChunkSize = 64 << 10
 	// IndexBudget bounds what is read of a file to index it. A sparse file may be of
 	// any size at no cost.

@@ -12,7 +12,7 @@ type blockReader struct {
 	blocks [64]block
 }
 
-// block is what the file has at an offset, shorter than blockSize at its end.
+// block holds the file's bytes at an offset; the last one is shorter than blockSize.
 type block struct {
 	off   int64
 	bytes []byte

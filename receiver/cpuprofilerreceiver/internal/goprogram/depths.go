@@ -20,7 +20,7 @@ type Function struct {
 	Depths []Depth
 }
 
-// Depth is how many bytes the stack pointer is below its value at the function's
+// Depth is the number of bytes by which the stack pointer is below its value at the function's
 // entry, from an address on.
 type Depth struct {
 	From  uint64

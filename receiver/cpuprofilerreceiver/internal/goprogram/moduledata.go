@@ -10,7 +10,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 )
 
-// module is what is used of runtime.moduledata beside the pclntab.
+// module holds the fields of runtime.moduledata that are used beside the pclntab.
 type module struct {
 	// text is the address that the entries of functions are relative to.
 	text uint64

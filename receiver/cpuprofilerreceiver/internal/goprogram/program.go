@@ -14,7 +14,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 )
 
-// Program is what is needed of a Go program to place probes in it.
+// Program holds what placing probes in a Go program needs.
 type Program struct {
 	// Version is the release that it was built with, such as go1.26.1.
 	Version string
@@ -44,7 +44,7 @@ type Code struct {
 // Run is the code from Start to before End.
 type Run struct{ Start, End uint64 }
 
-// Query is what Read looks for.
+// Query selects what Read looks for.
 type Query struct {
 	// Function and Variable are names as the linker writes them. The variable has Size
 	// bytes.

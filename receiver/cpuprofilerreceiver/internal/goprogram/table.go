@@ -37,7 +37,7 @@ const (
 	maxInlineDepth = 256
 	maxName        = 8 << 10
 	maxFileName    = 4 << 10
-	// stringOverhead is what a map entry with a string takes beside its bytes, roughly.
+	// stringOverhead is roughly the size of a map entry with a string, without its bytes.
 	stringOverhead = 48
 )
 

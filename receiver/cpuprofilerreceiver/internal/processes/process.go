@@ -12,13 +12,13 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// Process is what the Table knows of one process. It may change with every record
+// Process holds what the Table knows about one process. It may change with every record
 // that the Table is given, so look it up for each sample.
 type Process struct {
 	PID, PPID int
 	// Name is the name of the process's main thread.
 	Name string
-	// StartTime is when the process was forked; zero if unknown.
+	// StartTime is the time at which the process was forked; zero if unknown.
 	StartTime time.Time
 	// Resource describes the program that the process runs. It is never nil
 	// after Lookup.

@@ -62,7 +62,7 @@ func (l *Limits) setDefaults() {
 	l.Starts = cmp.Or(l.Starts, 5000)
 }
 
-// Stats are what a Table holds, and its counters since it was made.
+// Stats holds the sizes of a Table, and its counters since it was made.
 type Stats struct {
 	// Processes, Stacks, StackBytes and ThreadNames are held now.
 	Processes, Stacks, StackBytes, ThreadNames int

@@ -16,7 +16,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// Target is what the configuration says to sample. Exactly one field is set.
+// Target selects something to sample. Exactly one field is set.
 type Target struct {
 	// PID is a process, as the procfs below the root numbers it.
 	PID int `mapstructure:"pid"`

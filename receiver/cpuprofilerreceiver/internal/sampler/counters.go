@@ -17,7 +17,7 @@ import (
 // safe for concurrent use.
 type Counters struct{ *metadata.TelemetryBuilder }
 
-// Outcome is what became of a sample: a value of the attribute outcome.
+// Outcome is the outcome of a sample: a value of the attribute outcome.
 type Outcome string
 
 // The outcomes.

@@ -21,7 +21,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
-// PerfConfig is what all samplers on perf events do alike.
+// PerfConfig configures what all samplers on perf events share.
 type PerfConfig struct {
 	// MaxEvents bounds the perf event descriptors of a sampler.
 	MaxEvents int
@@ -31,7 +31,7 @@ type PerfConfig struct {
 	StackBytes int
 }
 
-// Perf is what samplers on perf events share: it gives addresses their names and
+// Perf is shared by the samplers on perf events: it gives addresses their names and
 // finds the frames of copied stacks.
 type Perf struct {
 	PerfConfig

@@ -43,7 +43,7 @@ type Factory struct {
 	New func(*Shared) (Sampler, error)
 }
 
-// Shared is what samplers are built from.
+// Shared holds what samplers are built from.
 type Shared struct {
 	// Component are the settings of the receiver, Host is the collector that it
 	// runs in.
@@ -59,7 +59,7 @@ type Shared struct {
 	Buffer    *buffer.Buffer
 	AddBuffer func(name string, b *buffer.Buffer, flush func())
 
-	// Targets are what to sample; none means the whole host.
+	// Targets selects what is sampled; none means the whole host.
 	Targets           []processes.Target
 	DiscoveryInterval time.Duration
 	ExportInterval    time.Duration
@@ -68,6 +68,6 @@ type Shared struct {
 	// HotUnits is the hot_units extension; nil without one.
 	HotUnits hotunitsextension.HotUnits
 
-	// Perf is what samplers on perf events share; nil for all others.
+	// Perf is shared by the samplers on perf events; nil for all others.
 	Perf *Perf
 }

@@ -25,7 +25,7 @@ const (
 	// retryInterval is the time until a file that could not be read is tried again through
 	// the same process. It may be readable through another process, which is tried at once.
 	retryInterval = 30 * time.Second
-	// idleTimeout is how long an unused object stays open. An open file keeps the disk
+	// idleTimeout is the time for which an unused object stays open. An open file keeps the disk
 	// space of an image that was deleted.
 	idleTimeout = 10 * time.Minute
 )

@@ -31,7 +31,7 @@ const (
 	// maxMapFile bounds what is read of a perf map. That of a large program has some
 	// 10 MiB.
 	maxMapFile = 128 << 20
-	// maxTail is how many of the last bytes are kept, to distinguish a file that was
+	// maxTail is the number of last bytes that are kept, to distinguish a file that was
 	// rewritten from one that grew.
 	maxTail = 64
 	// maxCounted bounds the addresses whose outcome was counted. At the bound they are
@@ -47,7 +47,7 @@ type generated struct {
 	file *os.File
 	id   mapID
 	read *perfmap.Map
-	// offset is how far the file was read, tail the bytes before that.
+	// offset is the end of what was read of the file, tail the bytes before that.
 	offset int64
 	tail   []byte
 

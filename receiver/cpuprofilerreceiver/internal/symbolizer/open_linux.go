@@ -118,7 +118,7 @@ func VDSO() ([]byte, error) {
 	return nil, errors.New("no vdso in /proc/self/maps")
 }
 
-// perfMapSlack is how much older than its process a perf map may be: the kernel uses
+// perfMapSlack is the time by which a perf map may be older than its process: the kernel uses
 // different clocks for processes and files.
 const perfMapSlack = 2 * time.Second
 

@@ -51,7 +51,7 @@ const (
 	defaultMaxFiles = 4096
 	// queueLength bounds the files that wait to be read.
 	queueLength = 1024
-	// checkInterval is how often a file in use is checked: whether it has changed, and
+	// checkInterval is the time between two checks of a file in use: whether it has changed, and
 	// whether it can be read by now.
 	checkInterval = 30 * time.Second
 )

@@ -5,13 +5,13 @@ package unwind
 
 import "bytes"
 
-// location is how a register of the caller is found.
+// location is the rule for a register of the caller.
 type location struct {
 	kind locationKind
 	off  int64
 }
 
-// base is how the canonical frame address (CFA) is found.
+// base is the rule for the canonical frame address (CFA).
 type base struct {
 	kind cfaKind
 	off  int64

@@ -10,7 +10,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// Mode is how the user's part of stacks is found.
+// Mode selects how the user's part of stacks is unwound.
 type Mode uint8
 
 // The modes.

@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// cfaKind is how the canonical frame address is found: the value of the stack pointer
+// cfaKind is the rule for the canonical frame address: the value of the stack pointer
 // in the caller.
 type cfaKind uint8
 
@@ -23,7 +23,7 @@ const (
 	cfaPLT                    // see registers.plt
 )
 
-// locationKind is how a register of the caller is found.
+// locationKind is the kind of rule for a register of the caller.
 type locationKind uint8
 
 const (

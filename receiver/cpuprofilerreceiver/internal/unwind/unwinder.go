@@ -19,7 +19,7 @@ type Registers struct {
 	LR uint64
 }
 
-// Input is what one sample has of a thread's stack.
+// Input holds what one sample has of a thread's stack.
 type Input struct {
 	Registers Registers
 	// Stack is the copied memory from the stack pointer on.
@@ -29,7 +29,7 @@ type Input struct {
 	Chain []uint64
 }
 
-// End is how a stack ends.
+// End is the way a stack ends.
 type End uint8
 
 // How stacks end. All but Whole are truncated.

@@ -3,7 +3,7 @@
 
 // Command go is the go command of an emulated guest, in which a compiler takes
 // minutes: it asks the host, which has the same files at the same paths, to run
-// go there, and hands over what that prints and makes. serve_go of vm.sh answers.
+// go there, and returns what that prints and makes. serve_go of vm.sh answers.
 package main
 
 import (

@@ -23,7 +23,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 )
 
-// program is what is known about a file that processes run. Only the attacher's
+// program holds what is known about a file that processes run. Only the attacher's
 // fields change.
 type program struct {
 	path string

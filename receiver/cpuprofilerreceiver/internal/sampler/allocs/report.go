@@ -17,7 +17,7 @@ const (
 	maxListed = 10
 )
 
-// logged is what has been logged about attaching, so that it is logged once until it
+// logged remembers what was logged about attaching: it is logged again only if it
 // changes.
 type logged struct {
 	started bool

@@ -31,7 +31,7 @@ type Sink interface {
 	ReadUpTo(time int64)
 }
 
-// Settings are what a Sampler needs.
+// Settings configures a Sampler.
 type Settings struct {
 	// Root is the folder that the host's root is mounted at; "" is "/".
 	Root string
@@ -41,7 +41,7 @@ type Settings struct {
 	// Limit is the number of samples of a process that are kept per minute; 0 means
 	// all.
 	Limit int
-	// Interval is how often Flush is called.
+	// Interval is the time between two calls of Flush.
 	Interval time.Duration
 	// MaxEvents bounds the perf event descriptors: one per CPU, and one per CPU and
 	// program.
@@ -56,7 +56,7 @@ type Settings struct {
 	// Random is the source of random numbers; only the reading goroutine uses it. If
 	// nil, the sampler makes one with a random seed.
 	Random *rand.Rand
-	// Quiet is how long a program may have no event before that is logged; 0 means a
+	// Quiet is the time without an event after which that is logged; 0 means a
 	// minute.
 	Quiet time.Duration
 }
@@ -200,7 +200,7 @@ func (s *Sampler) ask(flush bool) {
 	}
 }
 
-// askAgain is how long ask waits before it wakes the reader again.
+// askAgain is the time after which ask wakes the reader again.
 const askAgain = 20 * time.Millisecond
 
 // notify makes the reader check at once what there is to do.

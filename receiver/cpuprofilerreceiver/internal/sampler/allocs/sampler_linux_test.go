@@ -197,7 +197,7 @@ func sampling(t testing.TB, a *allocator, change func(*Settings)) (*Sampler, *si
 	return s, to, logs
 }
 
-// estimated is what a sampler made of allocations, and how far it may be off: the
+// estimated is a sampler's estimate of allocations, and how far it may be off: the
 // standard deviations, estimated from the samples too. Each was drawn on its own
 // with a probability p of its own, so that the variance of the sum of v/p is
 // estimated by the sum of (1-p)(v/p)².

@@ -29,7 +29,7 @@ import (
 
 const page = 4096
 
-// within says that an estimate of pages is right, as far as its number of samples
+// within checks that an estimate of pages is right, as far as its number of samples
 // allows.
 func within(t *testing.T, want counts, objects, space []event) {
 	t.Helper()
@@ -219,7 +219,7 @@ func TestKernelLimiterKeepsTheTotalsOfAProcess(t *testing.T) {
 
 	s.Flush()
 	objects, _ = to.take()
-	require.Empty(t, objects, "each is handed over once")
+	require.Empty(t, objects, "each is emitted once")
 }
 
 func TestReplacedProgramIsReadAgain(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 )
 
-// smallBody is what each request may read without a reservation: most buffers are
+// smallBody is the number of bytes that each request may read without a reservation: most buffers are
 // smaller.
 const smallBody = 64 << 10
 
@@ -20,7 +20,7 @@ const maxBodies = 64 << 20
 // errNoMemory is returned when maxBodies is reached.
 var errNoMemory = errors.New("as many large bodies are being read as can be")
 
-// memory is what bodies are read into. A stalled sender holds only what it has sent,
+// memory is the memory that bodies are read into. A stalled sender holds only what it has sent,
 // so that many of them cost little and block nobody.
 type memory struct {
 	left  atomic.Int64

@@ -23,7 +23,7 @@ type Sink interface {
 	AddSent(k samples.Key, unixNano, value int64) bool
 }
 
-// Settings are what an Intake needs. Zero numbers have defaults.
+// Settings configures an Intake. Zero numbers have defaults.
 type Settings struct {
 	Sink Sink
 	// Identify identifies the process at the other end of a Unix socket.
@@ -84,7 +84,7 @@ type resource struct {
 	warned bool
 }
 
-// Stats are what an Intake has counted since it was made.
+// Stats holds an Intake's counters since it was made.
 type Stats struct {
 	// Threads, Allocations and Selected are the events of each kind. An
 	// allocation is two: one of objects, one of bytes.
@@ -138,7 +138,7 @@ func (in *Intake) Stats() Stats {
 	return s
 }
 
-// Result is what became of the samples of one buffer.
+// Result is the outcome of the samples of one buffer.
 type Result struct {
 	// Samples were kept: they are on their way to the next component.
 	Samples int `json:"samples"`

@@ -29,7 +29,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet/captures"
 )
 
-// recorded is when the captures were recorded, nearly.
+// recorded is about the time at which the captures were recorded.
 var recorded = time.Date(2026, 11, 21, 13, 0, 0, 0, time.UTC)
 
 // event is one that a sink was given.

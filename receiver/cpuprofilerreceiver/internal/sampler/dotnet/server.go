@@ -25,7 +25,7 @@ import (
 const (
 	maxConnections = 1024
 	maxHeader      = 32 << 10
-	// shutdownTimeout is how long requests under way may take at shutdown.
+	// shutdownTimeout is the time that requests under way may take at shutdown.
 	shutdownTimeout = time.Second
 )
 

@@ -69,7 +69,7 @@ func BenchmarkSlowdown(b *testing.B) {
 	}
 }
 
-// measured is what a run took, in seconds, with its switches off a CPU.
+// measured is the time of a run, in seconds, and its switches off a CPU.
 type measured struct {
 	passed, used float64
 	switches     uint64

@@ -45,7 +45,7 @@ func helper(args []string) int {
 	return 0
 }
 
-// offCPU is what passed less what this thread ran.
+// offCPU returns the time that passed less the time that this thread ran.
 func offCPU() int64 {
 	var now, ran unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)

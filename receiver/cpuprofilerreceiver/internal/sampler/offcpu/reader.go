@@ -30,7 +30,7 @@ const (
 	msgFull = "Skipping a thread sample period, buffers are full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
 )
 
-// check is what was seen of a thread that has waited for longer than a window.
+// check holds what was seen of a thread that has waited for longer than a window.
 type check struct {
 	done, running bool
 	switches      uint64

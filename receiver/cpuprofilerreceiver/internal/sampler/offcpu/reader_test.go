@@ -133,7 +133,7 @@ func TestWaitSeenBeforeAllocatesNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(1000, wait))
 }
 
-// BenchmarkSwitch is what the reader spends on a wait, two switches, with and
+// BenchmarkSwitch measures the reader's cost of a wait, two switches, with and
 // without a stack, beside the least that it could: the batch's own AddValue.
 func BenchmarkSwitch(b *testing.B) {
 	sample, out, in := blocking()

@@ -10,7 +10,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 )
 
-// logged is what has been logged, so that it is logged once until it changes.
+// logged remembers what was logged: it is logged again only if it changes.
 type logged struct {
 	started bool
 	refused string

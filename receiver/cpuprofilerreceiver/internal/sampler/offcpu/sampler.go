@@ -26,7 +26,7 @@ type Sink interface {
 	Closing() int64
 }
 
-// Settings are what a Sampler needs.
+// Settings configures a Sampler.
 type Settings struct {
 	attach.Config // without Type, Refused and Lost
 	Sink          Sink

@@ -32,7 +32,7 @@ import (
 
 const patience = 30 * time.Second
 
-// attempts is how often a test begins anew because records were lost: on a busy
+// attempts is the number of times that a test begins anew because records were lost: on a busy
 // machine the reader comes too late for what the host switches, or for copies of
 // stacks that fill a ring.
 const attempts = 5

@@ -10,7 +10,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// caller is what the sample of a thread that leaves its CPU has recorded.
+// caller holds what was sampled of a thread as it left its CPU.
 type caller struct {
 	resource *samples.Resource
 	stack    *samples.Stack // nil without a sample
@@ -27,7 +27,7 @@ type part struct {
 	length int64
 }
 
-// state is what a thread does, according to its records.
+// state is a thread's state, according to its records.
 type state uint8
 
 const (
@@ -50,7 +50,7 @@ type thread struct {
 	target    *perfevent.Attachment
 	state     state
 	preempted bool
-	// began is when the wait began, since where its part that is not emitted begins.
+	// began is the start of the wait, since the start of the part that is not emitted yet.
 	began, since int64
 	// next is from the sample since the last switch, caller belongs to the wait.
 	next, caller caller

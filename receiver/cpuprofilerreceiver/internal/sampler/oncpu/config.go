@@ -19,7 +19,7 @@ type Config struct {
 	_ struct{}
 }
 
-// RateConfig is how often running threads are sampled. Its keys are on the
+// RateConfig configures how often running threads are sampled. Its keys are on the
 // receiver's top level.
 type RateConfig struct {
 	// Frequency is samples per second of CPU time, 1 to 999. Default 97: it is prime,

@@ -14,7 +14,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 )
 
-// BenchmarkRecord is how what a sample costs on the ring reader grows with the
+// BenchmarkRecord measures how the cost of a sample on the ring reader grows with the
 // depth of its stack and with the number of threads.
 func BenchmarkRecord(b *testing.B) {
 	handle := func(b *testing.B, records []*perfevent.Record) {

@@ -20,7 +20,7 @@ const (
 	// idleWait is the longest wait for records: samples wake the reader only when a
 	// ring is half full.
 	idleWait = time.Second / 4
-	// gatherWait is how long records may accumulate where each sample would wake the
+	// gatherWait is the time for which records may accumulate where each sample would wake the
 	// reader.
 	gatherWait = 100 * time.Millisecond
 	// settleWait is the time between two looks at programs that are being started.
@@ -41,13 +41,13 @@ type reader struct {
 	soon   bool
 	logged logged
 
-	// halvings is how often the frequency is halved now.
+	// halvings is the number of halvings of the frequency now in effect.
 	halvings                                               atomic.Int64
 	read, bufferFull, unreadable, skipped, lowered, raised atomic.Uint64
 	table                                                  atomic.Pointer[processes.Stats]
 
 	paused bool
-	// pausedSince is when the pause began; periodsBefore is the number of periods of
+	// pausedSince is the start of the pause; periodsBefore is the number of periods of
 	// all pauses before it.
 	pausedSince   int64
 	periodsBefore float64

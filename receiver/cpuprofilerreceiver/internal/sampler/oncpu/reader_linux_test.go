@@ -200,7 +200,7 @@ func TestSampleSeenBeforeAllocatesNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(1000, func() { r.handle(rec) }))
 }
 
-// BenchmarkRecordToBuffer is what a sample whose stack was seen before costs on
+// BenchmarkRecordToBuffer measures the cost of a sample whose stack was seen before, on
 // the ring reader, beside the least that it could cost: the batch's own Add.
 func BenchmarkRecordToBuffer(b *testing.B) {
 	rec := record()

@@ -16,7 +16,7 @@ import (
 // maxListed is the most names that a log line shows.
 const maxListed = 10
 
-// logged is what has been logged, so that it is logged once until it changes.
+// logged remembers what was logged: it is logged again only if it changes.
 type logged struct {
 	started bool
 	missing map[string]bool

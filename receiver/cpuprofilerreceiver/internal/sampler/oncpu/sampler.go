@@ -24,7 +24,7 @@ type Sink interface {
 	Add(k samples.Key, time int64) bool
 }
 
-// Settings are what a Sampler needs.
+// Settings configures a Sampler.
 type Settings struct {
 	attach.Config // without Type, Refused and Lost
 	Sink          Sink

@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// Outcome is what became of a pull.
+// Outcome is the outcome of a pull.
 type Outcome int
 
 // The outcomes.

@@ -39,7 +39,7 @@ type Heat interface {
 	Hot(unit processes.Identity) bool
 }
 
-// Settings are what a Puller needs.
+// Settings configures a Puller.
 type Settings struct {
 	// URL is the endpoint without the profiles' names. Client must not follow
 	// redirects to other hosts: see SameHost.

@@ -40,7 +40,7 @@ type Sample struct {
 	Frames    []int  `json:"frames"`
 }
 
-// Path is where such a buffer is posted, with its query.
+// Path returns the path that such a buffer is posted to, with its query.
 func (c *Capture) Path() string {
 	switch c.Format.Kind {
 	case dotnetformat.AllocationSamples:
