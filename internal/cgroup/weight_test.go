@@ -96,7 +96,7 @@ func TestFormulaOfAPod(t *testing.T) {
 		"all new, several containers":                  {made(WeightNew, WeightNew, nil, 500, 1000), WeightNew},
 		"containers of before and after an upgrade":    {pod{containers: []uint64{20, 170}, weight: 100}, ""},
 		"nothing but containers without a request":     {made(WeightLinear, WeightNew, nil, 0, 0), ""},
-		"a weight that nothing is known of":            {pod{}, ""},
+		"an unknown weight":                            {pod{}, ""},
 		"a pod that is larger than what its parts ask": {pod{containers: []uint64{39, 1}, weight: 400}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

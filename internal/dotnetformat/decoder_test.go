@@ -235,7 +235,7 @@ func TestErrorHasOffsetOpcodeAndExpectedValue(t *testing.T) {
 			format: allocations, buf: craft{}.byte(opAllocation).long(1).long(1).short(-32768),
 			want: Error{Offset: 17, Opcode: 8, Expected: "string of 0 to 512 UTF-16 units", Found: -32768},
 		},
-		"kind of no buffer": {
+		"unknown kind of buffer": {
 			format: Format{Kind: 9}, buf: good,
 			want: Error{Offset: 0, Opcode: 1, Expected: "format with a known kind", Found: 9},
 			says: "buffer is not readable as kind 9 from offset 0, opcode 0x01: expected format with a known kind, found 9",

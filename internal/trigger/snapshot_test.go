@@ -76,12 +76,12 @@ func TestRestoreOfMisleadingSnapshots(t *testing.T) {
 		"one before all time":          {Taken: now, Units: []Cooldown{{"a", "cpu", time.Time{}}}},
 		"a policy that is gone":        {Taken: now, Units: []Cooldown{{"a", "x", now.Add(time.Minute)}, {"a", Manual, now.Add(time.Minute)}}},
 		"a dry run":                    {Taken: now, Units: []Cooldown{{"a", "dry", now.Add(time.Minute)}}},
-		"more than is remembered":      {Taken: now, Units: many, Services: many},
+		"more than the bound":          {Taken: now, Units: many, Services: many},
 		"triggers of the future":       {Taken: now, Triggers: []budget.Spending{{Time: far, Amount: 3}}},
-		"more triggers than may be":    {Taken: now, Triggers: []budget.Spending{{Time: now, Amount: 1 << 60}}, ServiceTriggers: []ServiceSpending{{"s", false, []budget.Spending{{Time: now, Amount: 1 << 60}}}}},
-		"triggers that never were":     {Taken: now, Triggers: []budget.Spending{{Time: now, Amount: -5}}},
+		"more triggers than allowed":   {Taken: now, Triggers: []budget.Spending{{Time: now, Amount: 1 << 60}}, ServiceTriggers: []ServiceSpending{{"s", false, []budget.Spending{{Time: now, Amount: 1 << 60}}}}},
+		"triggers that never happened": {Taken: now, Triggers: []budget.Spending{{Time: now, Amount: -5}}},
 		"bytes beyond any number":      {Taken: now, Bytes: []budget.Spending{{Time: now, Amount: 1<<63 - 1}, {Time: now, Amount: 1<<63 - 1}, {Time: now.Add(-time.Minute), Amount: -1}}},
-		"triggers in no order of time": {Taken: now, Triggers: []budget.Spending{{Time: now, Amount: 1}, {Time: now.Add(-time.Minute), Amount: 1}, {Time: now.Add(-time.Hour), Amount: 1}}},
+		"triggers out of order":        {Taken: now, Triggers: []budget.Spending{{Time: now, Amount: 1}, {Time: now.Add(-time.Minute), Amount: 1}, {Time: now.Add(-time.Hour), Amount: 1}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, err := New(snapshotConfig())

@@ -278,7 +278,7 @@ func TestValidationNamesEveryFaultAndWhatIsAllowed(t *testing.T) {
 		"release above the threshold": {with(func(i *Condition) { i.ReleaseBelow = ptr(80.1) }), []string{"policies[0].any_of[1].release_below: 80.1", "at most the threshold (80)"}},
 		"release of zero":             {with(func(i *Condition) { i.ReleaseBelow = ptr(0) }), []string{"any_of[1].release_below", "above 0"}},
 		"release not a number":        {with(func(i *Condition) { i.ReleaseBelow = ptr(math.NaN()) }), []string{"any_of[1].release_below"}},
-		"name of what is by hand":     {config(func(c *Config) { c.Policies[0].Name = Manual }), []string{"policies[0].name", "by hand"}},
+		"the manual policy's name":    {config(func(c *Config) { c.Policies[0].Name = Manual }), []string{"policies[0].name", "by hand"}},
 		"baseline":                    {config(func(c *Config) { c.Policies[0].Baseline = Baseline{time.Hour, time.Second} }), nil},
 		"baseline without every":      {config(func(c *Config) { c.Policies[0].Baseline.Duration = 1 }), []string{"policies[0].baseline.every"}},
 		"baseline without duration":   {config(func(c *Config) { c.Policies[0].Baseline.Every = 1 }), []string{"policies[0].baseline.duration"}},

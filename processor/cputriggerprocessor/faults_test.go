@@ -233,7 +233,7 @@ func TestShutdownInEveryState(t *testing.T) {
 			r.runUntil("gate closed", time.Minute)
 			require.NoError(r.t, r.send(batch(r.t, r.now.Add(6*time.Second), inContainer(containerA))))
 		}, []string{"duration"}},
-		"opened by hand": {func(r *rig) {
+		"opened manually": {func(r *rig) {
 			_, err := r.p.openByHand(r.t.Context(), containerA, time.Minute)
 			require.NoError(r.t, err)
 		}, []string{"shutdown"}},

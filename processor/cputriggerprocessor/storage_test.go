@@ -116,13 +116,13 @@ func TestARecordThatCannotBeUnderstoodIsSaidAndReplaced(t *testing.T) {
 		value []byte
 		says  string
 	}{
-		"empty":          {[]byte{}, "the stored record is corrupt"},
-		"cut off":        {good[:len(good)/2], "the stored record is corrupt"},
-		"of another use": {[]byte(`{"version":1,"snapshot":[1,2]}`), "the stored record is corrupt"},
-		"without a body": {[]byte(`{"version":1}`), "the stored record is corrupt"},
-		"newer":          {[]byte(`{"version":2,"cooldowns":{}}`), "the stored record is of version 2, and this collector knows 1"},
-		"of no version":  {[]byte(`{}`), "the stored record is of version 0"},
-		"huge":           {append(good[:len(good):len(good)], make([]byte, maxRecord)...), "at most 16777216 are read"},
+		"empty":             {[]byte{}, "the stored record is corrupt"},
+		"cut off":           {good[:len(good)/2], "the stored record is corrupt"},
+		"of another use":    {[]byte(`{"version":1,"snapshot":[1,2]}`), "the stored record is corrupt"},
+		"without a body":    {[]byte(`{"version":1}`), "the stored record is corrupt"},
+		"newer":             {[]byte(`{"version":2,"cooldowns":{}}`), "the stored record is of version 2, and this collector knows 1"},
+		"without a version": {[]byte(`{}`), "the stored record is of version 0"},
+		"huge":              {append(good[:len(good):len(good)], make([]byte, maxRecord)...), "at most 16777216 are read"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, err := openStorage(t.Context(), fileStorage(t, t.TempDir()), storageID, ownerID)

@@ -43,7 +43,7 @@ func TestMatch(t *testing.T) {
 		"unknown container, never its pid":     {map[string]any{"container.id": containerB, "process.pid": 100, "process.executable.name": "checkout"}, "", NoContainer},
 		"unknown container, never its cgroup":  {map[string]any{"container.id": containerB, "process.linux.cgroup": service, "host.name": "here"}, "", NoContainer},
 		"container id before the cgroup":       {map[string]any{"container.id": containerA, "process.linux.cgroup": service, "host.name": "here"}, containerA, ""},
-		"container id that is no string":       {map[string]any{"container.id": 5}, "", NoAttributes},
+		"container id is not a string":         {map[string]any{"container.id": 5}, "", NoAttributes},
 		"cgroup on the same host":              {map[string]any{"process.linux.cgroup": service, "host.name": "here"}, service, ""},
 		"cgroup on the same host by id":        {map[string]any{"process.linux.cgroup": service, "host.id": "1d"}, service, ""},
 		"cgroup of a process that is gone":     {map[string]any{"process.linux.cgroup": service, "host.name": "here", "process.pid": 999}, service, ""},
@@ -51,7 +51,7 @@ func TestMatch(t *testing.T) {
 		"cgroup that is gone, never its pid":   {map[string]any{"process.linux.cgroup": "/gone", "host.name": "here", "process.pid": 100, "process.executable.name": "checkout"}, "", NoCgroup},
 		"cgroup of another host":               {map[string]any{"process.linux.cgroup": service, "host.name": "elsewhere"}, "", OtherHost},
 		"cgroup of another host's id":          {map[string]any{"process.linux.cgroup": service, "host.name": "here", "host.id": "other"}, "", OtherHost},
-		"cgroup of who knows where":            {map[string]any{"process.linux.cgroup": service}, "", NoAttributes},
+		"cgroup of an unknown host":            {map[string]any{"process.linux.cgroup": service}, "", NoAttributes},
 		"root cgroup, by its pid":              {map[string]any{"process.linux.cgroup": "/", "host.name": "here", "process.pid": 300, "process.executable.name": "alone"}, alone, ""},
 		"pid alone":                            {map[string]any{"process.pid": 100}, "", NoWitness},
 		"pid and host name alone":              {map[string]any{"process.pid": 100, "host.name": "here"}, "", NoWitness},
@@ -100,11 +100,11 @@ func TestUnitThatIsNotHere(t *testing.T) {
 	for name, c := range map[string]struct {
 		key, value, want string
 	}{
-		"container":                             {"container.id", containerB, containerB},
-		"container, by its cgroup":              {"process.linux.cgroup", "/docker/" + containerB + "/init", containerB},
-		"service":                               {"process.linux.cgroup", "/system.slice/gone.service", "/system.slice/gone.service"},
-		"container that is called as one":       {"container.id", "/system.slice/gone.service", ""},
-		"container that is called as a process": {"container.id", "300:2026-08-01T11:59:00.00Z", ""},
+		"container":                       {"container.id", containerB, containerB},
+		"container, by its cgroup":        {"process.linux.cgroup", "/docker/" + containerB + "/init", containerB},
+		"service":                         {"process.linux.cgroup", "/system.slice/gone.service", "/system.slice/gone.service"},
+		"container that is called as one": {"container.id", "/system.slice/gone.service", ""},
+		"container with a process's name": {"container.id", "300:2026-08-01T11:59:00.00Z", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := attributes(t, here)

@@ -348,7 +348,7 @@ func TestWhatIsAtTheSocketsPathAndNotOursIsLeftAlone(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(func() { l.Close() })
 		}, "is in use by another process: stop it or choose another path"},
-		"a folder that is not there": {func(t *testing.T, path string) { require.NoError(t, os.Remove(filepath.Dir(path))) }, "no such file or directory"},
+		"a missing folder": {func(t *testing.T, path string) { require.NoError(t, os.Remove(filepath.Dir(path))) }, "no such file or directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := socketPath(t)

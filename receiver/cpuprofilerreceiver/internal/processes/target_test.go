@@ -78,8 +78,8 @@ func TestTargetsFindAndMatch(t *testing.T) {
 		"a star stays within a name":     {targets: []Target{{Executable: "/usr/*/java"}}, missing: []Target{{Executable: "/usr/*/java"}}},
 		"a cgroup and what is below it":  {targets: []Target{{Cgroup: "/system.slice/check*.service"}}, want: []int{10, 11}},
 		"a container":                    {targets: []Target{{ContainerID: containerID[:12]}}, want: []int{12}},
-		"a container that is not there":  {targets: []Target{{ContainerID: "000000000000"}}, missing: []Target{{ContainerID: "000000000000"}}},
-		"several, some of which are not there": {
+		"a missing container":            {targets: []Target{{ContainerID: "000000000000"}}, missing: []Target{{ContainerID: "000000000000"}}},
+		"several, some missing": {
 			targets: []Target{{PID: 99}, {Executable: "/bin/sh"}, {Cgroup: "/gone"}, {PID: 12}},
 			want:    []int{11, 12}, missing: []Target{{PID: 99}, {Cgroup: "/gone"}},
 		},

@@ -214,7 +214,7 @@ func TestUntrustedMapsAreNotRead(t *testing.T) {
 			h.writeMap(t, line)
 			require.NoError(t, os.Remove(filepath.Join(h.root, "proc", strconv.Itoa(h.pid), "status")))
 		}, Unreadable},
-		"no more than rubbish": {func(t *testing.T, h *jitHost) { h.writeMap(t, strings.Repeat("\x00", 1<<20+5)+line) }, NoSymbol},
+		"only garbage": {func(t *testing.T, h *jitHost) { h.writeMap(t, strings.Repeat("\x00", 1<<20+5)+line) }, NoSymbol},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
