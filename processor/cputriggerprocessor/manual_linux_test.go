@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -37,7 +36,7 @@ func TestOpeningByHandMakesHotAndIsRememberedOverARestart(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, ext.Shutdown(context.Background())) })
 	hot := ext.(hotunitsextension.HotUnits)
 	host := hostWith{component.NewID(factory.Type()): ext}
-	maps.Copy(host, fileStorage(t, t.TempDir()).(hostWith))
+	host[storageID] = fileStorage(t, t.TempDir())
 
 	dir, err := os.MkdirTemp("", "hot") // t.TempDir is too long for a socket's path
 	require.NoError(t, err)

@@ -181,14 +181,21 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 	return nil
 }
 
-// restore restores the cooldowns and budgets of the last run.
+// restore restores the cooldowns and budgets of the last run. They are optional: a
+// storage that cannot be opened is reported, and the start goes on without it.
 func (p *cpuTrigger) restore(ctx context.Context, host component.Host) error {
 	if p.cfg.Storage == nil {
 		return nil
 	}
-	client, err := openStorage(ctx, host, *p.cfg.Storage, p.id)
+	store, err := findStorage(host, *p.cfg.Storage)
 	if err != nil {
 		return err
+	}
+	client, err := openStorage(ctx, store, p.id)
+	if err != nil {
+		p.log.Error("cooldowns and budgets are not kept", zap.Stringer("storage", *p.cfg.Storage), zap.Error(err))
+		componentstatus.ReportStatus(host, componentstatus.NewRecoverableErrorEvent(fmt.Errorf("cooldowns and budgets are not kept across restarts: %w", err)))
+		return nil
 	}
 	p.memory = newMemory(client, p.log)
 	if last, ok := p.memory.load(ctx); ok {

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -31,8 +32,12 @@ const (
 	// than 2 MiB per policy. A larger record is an error on writing and on reading.
 	maxRecord = 16 << 20
 
-	// saveTimeout bounds one write of storages that honour contexts.
-	saveTimeout = 10 * time.Second
+	// openTimeout bounds the opening of a storage, which waits while another process
+	// has it open, and callTimeout any other call. A storage that has not returned
+	// callGrace after that is not called again.
+	openTimeout = time.Minute
+	callTimeout = 10 * time.Second
+	callGrace   = 5 * time.Second
 )
 
 // record is the stored record.
@@ -52,6 +57,7 @@ type memory struct {
 	mu     sync.Mutex
 	latest *trigger.Snapshot // to be written
 	closed bool
+	lost   error // why the client is not called any more; nil: it is
 	wake   chan struct{}
 	ended  chan struct{}
 	cancel context.CancelFunc
@@ -60,8 +66,9 @@ type memory struct {
 	failed  int               // writes since the last success; used by the writer alone
 }
 
-// openStorage opens the part of a storage extension that belongs to a component.
-func openStorage(ctx context.Context, host component.Host, id, owner component.ID) (storage.Client, error) {
+// findStorage returns the storage extension of that id. An error is a mistake in the
+// configuration.
+func findStorage(host component.Host, id component.ID) (storage.Extension, error) {
 	ext, ok := host.GetExtensions()[id]
 	if !ok {
 		return nil, fmt.Errorf("storage: no extension %q: configure it under extensions, and list it under service::extensions", id)
@@ -70,12 +77,68 @@ func openStorage(ctx context.Context, host component.Host, id, owner component.I
 	if !ok {
 		return nil, fmt.Errorf("storage: the extension %q stores nothing: name a storage extension, such as file_storage", id)
 	}
-	client, err := store.GetClient(ctx, component.KindProcessor, owner, storageName)
-	if err != nil {
-		return nil, fmt.Errorf("storage: open what %q holds for %q; where one processor is in several pipelines, give each a name of its own, such as cpu_trigger/2: %w", id, owner, err)
-	}
-	return client, nil
+	return store, nil
 }
+
+// openStorage opens the part of a storage extension that belongs to a component.
+func openStorage(ctx context.Context, store storage.Extension, owner component.ID) (storage.Client, error) {
+	var client storage.Client
+	err := guard(ctx, openTimeout, func(ctx context.Context) error {
+		opened, err := store.GetClient(ctx, component.KindProcessor, owner, storageName)
+		if err == nil && ctx.Err() != nil { // nobody waits for it any more
+			return opened.Close(ctx)
+		}
+		client = opened
+		return err
+	})
+	switch {
+	case err == nil:
+		return client, nil
+	case err.Error() == lockTimeout:
+		return nil, fmt.Errorf("storage: another process, or a processor %q of another pipeline, has it open (give each processor a name of its own, such as cpu_trigger/2): %w", owner, err)
+	}
+	return nil, fmt.Errorf("storage: it may be damaged, then delete the file that belongs to %q: %w", owner, err)
+}
+
+// lockTimeout is the error of file_storage if another one has the file open.
+const lockTimeout = "timeout"
+
+// guard calls a storage on a goroutine of its own, so that a storage that hangs or
+// panics, as file_storage does when its file is damaged, does not take the
+// collector with it. Such a storage must not be called again: the error is an
+// abandonedError.
+func guard(ctx context.Context, timeout time.Duration, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		defer func() {
+			if r := recover(); r != nil {
+				done <- abandonedError{fmt.Sprintf("it panicked: %v", r)}
+			}
+		}()
+		debug.SetPanicOnFault(true) // a mapped file that was truncated
+		done <- call(ctx)
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	late := time.NewTimer(callGrace)
+	defer late.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-late.C:
+		return abandonedError{"it does not answer"}
+	}
+}
+
+// abandonedError is the error of a storage that hangs or panicked.
+type abandonedError struct{ why string }
+
+func (e abandonedError) Error() string { return e.why }
 
 // newMemory starts the writer. It owns the client.
 func newMemory(client storage.Client, log *zap.Logger) *memory {
@@ -85,10 +148,31 @@ func newMemory(client storage.Client, log *zap.Logger) *memory {
 	return m
 }
 
+// call calls the client, unless it hung or panicked before.
+func (m *memory) call(ctx context.Context, call func(context.Context) error) error {
+	m.mu.Lock()
+	lost := m.lost
+	m.mu.Unlock()
+	if lost != nil {
+		return lost
+	}
+	err := guard(ctx, callTimeout, call)
+	if errors.As(err, new(abandonedError)) {
+		m.mu.Lock()
+		m.lost = err
+		m.mu.Unlock()
+	}
+	return err
+}
+
 // load returns the snapshot that was saved last. ok is false if there is none, or if
 // it cannot be read, which is logged.
 func (m *memory) load(ctx context.Context) (s trigger.Snapshot, ok bool) {
-	value, err := m.client.Get(ctx, recordKey)
+	var value []byte
+	err := m.call(ctx, func(ctx context.Context) (err error) {
+		value, err = m.client.Get(ctx, recordKey)
+		return err
+	})
 	if err == nil && value == nil {
 		return trigger.Snapshot{}, false
 	}
@@ -132,7 +216,10 @@ func (m *memory) close(ctx context.Context, last trigger.Snapshot) error {
 	if err != nil {
 		err = fmt.Errorf("save cooldowns and budgets for the next run: %w", err)
 	}
-	if closing := m.client.Close(ctx); closing != nil {
+	if errors.As(err, new(abandonedError)) {
+		return err
+	}
+	if closing := m.call(ctx, m.client.Close); closing != nil {
 		err = errors.Join(err, fmt.Errorf("close the storage of cooldowns and budgets: %w", closing))
 	}
 	return err
@@ -180,9 +267,7 @@ func (m *memory) write(ctx context.Context, s trigger.Snapshot) error {
 		return nil
 	}
 	m.written = [sha256.Size]byte{} // unknown until it succeeds
-	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
-	defer cancel()
-	if err := m.client.Set(ctx, recordKey, value); err != nil {
+	if err := m.call(ctx, func(ctx context.Context) error { return m.client.Set(ctx, recordKey, value) }); err != nil {
 		return err
 	}
 	m.written = sum

@@ -5,6 +5,7 @@ package cputriggerprocessor
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,8 +24,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/extension/extensiontest"
 	"go.opentelemetry.io/collector/extension/xextension/storage"
+	"go.opentelemetry.io/collector/processor/processortest"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
@@ -38,8 +42,8 @@ var (
 	ownerID   = component.MustNewID(metadata.Type.String())
 )
 
-// fileStorage is a host with contrib's storage in a folder.
-func fileStorage(t testing.TB, dir string) component.Host {
+// fileStorage is contrib's storage in a folder.
+func fileStorage(t testing.TB, dir string) storage.Extension {
 	t.Helper()
 	factory := filestorage.NewFactory()
 	cfg := factory.CreateDefaultConfig().(*filestorage.Config)
@@ -48,7 +52,7 @@ func fileStorage(t testing.TB, dir string) component.Host {
 	require.NoError(t, err)
 	require.NoError(t, ext.Start(context.Background(), componenttest.NewNopHost()))
 	t.Cleanup(func() { require.NoError(t, ext.Shutdown(context.Background())) })
-	return hostWith{storageID: ext}
+	return ext.(storage.Extension)
 }
 
 // numbered is a snapshot that can be told from others by a number.
@@ -74,7 +78,7 @@ func number(s trigger.Snapshot) int {
 func TestWhatWasSavedAtShutdownIsThereAfterARestart(t *testing.T) {
 	dir := t.TempDir()
 	for run := range 3 {
-		client, err := openStorage(t.Context(), fileStorage(t, dir), storageID, ownerID)
+		client, err := openStorage(t.Context(), fileStorage(t, dir), ownerID)
 		require.NoError(t, err)
 		m := newMemory(client, zap.NewNop())
 		got, ok := m.load(t.Context())
@@ -90,8 +94,8 @@ func TestWhatWasSavedAtShutdownIsThereAfterARestart(t *testing.T) {
 
 func TestAStorageThatIsNotThereIsSaid(t *testing.T) {
 	other := component.MustNewID("health_check")
-	host := fileStorage(t, t.TempDir())
-	host.(hostWith)[other] = notAStorage{}
+	store := fileStorage(t, t.TempDir())
+	host := hostWith{storageID: store, other: notAStorage{}}
 	for _, tc := range []struct {
 		id   component.ID
 		says string
@@ -99,14 +103,87 @@ func TestAStorageThatIsNotThereIsSaid(t *testing.T) {
 		{component.MustNewID("redis_storage"), `storage: no extension "redis_storage": configure it under extensions, and list it under service::extensions`},
 		{other, `storage: the extension "health_check" stores nothing: name a storage extension, such as file_storage`},
 	} {
-		_, err := openStorage(t.Context(), host, tc.id, ownerID)
+		_, err := findStorage(host, tc.id)
 		require.EqualError(t, err, tc.says)
 	}
-	first, err := openStorage(t.Context(), host, storageID, ownerID)
+	first, err := openStorage(t.Context(), store, ownerID)
 	require.NoError(t, err)
-	_, err = openStorage(t.Context(), host, storageID, ownerID)
-	require.ErrorContains(t, err, "where one processor is in several pipelines, give each a name of its own, such as cpu_trigger/2")
+	_, err = openStorage(t.Context(), store, ownerID)
+	require.ErrorContains(t, err, "has it open (give each processor a name of its own, such as cpu_trigger/2)")
 	require.NoError(t, first.Close(t.Context()))
+}
+
+// TestADamagedStorageDoesNotStopTheStart: cooldowns are optional.
+func TestADamagedStorageDoesNotStopTheStart(t *testing.T) {
+	for name, damage := range map[string]func(file string) error{
+		"truncated":   func(file string) error { return os.Truncate(file, 5000) },
+		"overwritten": func(file string) error { return os.WriteFile(file, bytes.Repeat([]byte("no database "), 3000), 0o600) },
+		"a directory": func(file string) error { return errors.Join(os.Remove(file), os.Mkdir(file, 0o700)) },
+		"open elsewhere": func(file string) error {
+			other, err := openStorage(t.Context(), fileStorage(t, filepath.Dir(file)), ownerID)
+			t.Cleanup(func() { _ = other.Close(context.Background()) })
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			store := fileStorage(t, dir)
+			client, err := openStorage(t.Context(), store, ownerID)
+			require.NoError(t, err)
+			require.NoError(t, client.Close(t.Context()))
+			files, err := os.ReadDir(dir)
+			require.NoError(t, err)
+			require.Len(t, files, 1)
+			require.NoError(t, damage(filepath.Join(dir, files[0].Name())))
+
+			core, logs := observer.New(zapcore.InfoLevel)
+			set := processortest.NewNopSettings(metadata.Type)
+			set.ID, set.Logger = ownerID, zap.New(core)
+			cfg := createDefaultConfig()
+			cfg.Storage = &storageID
+			p, err := newProcessor(set, cfg, new(consumertest.ProfilesSink))
+			require.NoError(t, err)
+			require.NoError(t, p.Start(t.Context(), hostWith{storageID: store}))
+			entries := logs.FilterMessage("cooldowns and budgets are not kept").All()
+			require.Len(t, entries, 1)
+			said := entries[0].ContextMap()["error"]
+			if name == "open elsewhere" {
+				require.Contains(t, said, "has it open")
+			} else {
+				require.Contains(t, said, "it may be damaged, then delete the file")
+				require.NotContains(t, said, "cpu_trigger/2")
+			}
+			require.NoError(t, p.Shutdown(t.Context()))
+		})
+	}
+}
+
+// TestAStorageThatIsTruncatedWhileItIsOpenEndsNothing: its file is mapped.
+func TestAStorageThatIsTruncatedWhileItIsOpenEndsNothing(t *testing.T) {
+	dir := t.TempDir()
+	client, err := openStorage(t.Context(), fileStorage(t, dir), ownerID)
+	require.NoError(t, err)
+	m := newMemory(client, zap.NewNop())
+	require.NoError(t, m.write(t.Context(), numbered(1)))
+	files, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.NoError(t, os.Truncate(filepath.Join(dir, files[0].Name()), 0))
+	require.ErrorContains(t, m.write(t.Context(), numbered(2)), "it panicked")
+	_, ok := m.load(t.Context())
+	require.False(t, ok)
+	require.ErrorContains(t, m.close(t.Context(), numbered(3)), "it panicked", "it is not called again")
+}
+
+// TestAStorageThatHangsHoldsUpNothing: it does not honour contexts either.
+func TestAStorageThatHangsHoldsUpNothing(t *testing.T) {
+	c := &slowClient{entered: make(chan struct{}), proceed: make(chan struct{}), deaf: true}
+	m := newMemory(c, zap.NewNop())
+	m.save(numbered(1))
+	<-c.entered
+	require.ErrorContains(t, m.close(t.Context(), numbered(2)), "it does not answer")
+	c.proceed <- struct{}{}
+	require.Eventually(t, func() bool { _, sets := c.state(); return sets == 1 }, time.Minute, time.Millisecond)
+	require.Zero(t, c.closed)
 }
 
 func TestARecordThatCannotBeUnderstoodIsSaidAndReplaced(t *testing.T) {
@@ -125,7 +202,7 @@ func TestARecordThatCannotBeUnderstoodIsSaidAndReplaced(t *testing.T) {
 		"huge":              {append(good[:len(good):len(good)], make([]byte, maxRecord)...), "at most 16777216 are read"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client, err := openStorage(t.Context(), fileStorage(t, t.TempDir()), storageID, ownerID)
+			client, err := openStorage(t.Context(), fileStorage(t, t.TempDir()), ownerID)
 			require.NoError(t, err)
 			require.NoError(t, client.Set(t.Context(), recordKey, tc.value))
 			core, logs := observer.New(zapcore.InfoLevel)
@@ -148,6 +225,7 @@ type slowClient struct {
 	storage.Client
 	entered chan struct{} // a token for each write that began; nil: none wanted
 	proceed chan struct{} // a token lets a write end; nil: at once
+	deaf    bool          // it does not honour contexts
 
 	mu     sync.Mutex
 	err    error
@@ -160,7 +238,9 @@ func (c *slowClient) Set(ctx context.Context, _ string, value []byte) error {
 	if c.entered != nil {
 		c.entered <- struct{}{}
 	}
-	if c.proceed != nil {
+	if c.deaf {
+		<-c.proceed
+	} else if c.proceed != nil {
 		select {
 		case <-c.proceed:
 		case <-ctx.Done():
@@ -307,7 +387,7 @@ func TestSaveForever(t *testing.T) {
 	if dir == "" {
 		t.Skip("started by the test of a kill")
 	}
-	client, err := openStorage(t.Context(), fileStorage(t, dir), storageID, ownerID)
+	client, err := openStorage(t.Context(), fileStorage(t, dir), ownerID)
 	require.NoError(t, err)
 	m := newMemory(tell{client, os.Stdout}, zap.NewNop())
 	for n, end := 1, time.Now().Add(time.Minute); time.Now().Before(end); n++ { // it ends by itself, too
@@ -337,7 +417,7 @@ func TestWhatWasSavedBeforeAKillIsThere(t *testing.T) {
 		require.Error(t, cmd.Wait(), "it was killed")
 		require.Positive(t, told)
 
-		client, err := openStorage(t.Context(), fileStorage(t, dir), storageID, ownerID)
+		client, err := openStorage(t.Context(), fileStorage(t, dir), ownerID)
 		require.NoError(t, err)
 		m := newMemory(client, zap.NewNop())
 		got, ok := m.load(t.Context())
