@@ -5,6 +5,7 @@ package processes_test
 
 import (
 	"bufio"
+	"context"
 	"os"
 	"os/exec"
 	"runtime"
@@ -198,8 +199,8 @@ func (s setup) start(t *testing.T) (*oncpu.Sampler, *sink, func() string) {
 		},
 		Sink: to, Frequency: s.frequency, Status: func(error) {}, Notes: func(perfevent.Rights) []string { return nil },
 	})
-	require.NoError(t, sampler.Start())
-	t.Cleanup(sampler.Stop)
+	require.NoError(t, sampler.Start(t.Context()))
+	t.Cleanup(func() { require.NoError(t, sampler.Stop(context.Background())) })
 	return sampler, to, func() string {
 		all := logs.FilterMessage("sampling started").All()
 		if len(all) == 0 {

@@ -124,14 +124,14 @@ func sampleAndName(t *testing.T, pid int, before func()) (counts frameCount, lin
 		},
 		Sink: sink, Frequency: 499, Status: func(error) {}, Notes: func(perfevent.Rights) []string { return nil },
 	})
-	require.NoError(t, sampler.Start())
+	require.NoError(t, sampler.Start(t.Context()))
 	const enough = 400
 	for deadline := time.Now().Add(time.Minute); sink.events() < enough; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d samples in a minute", sink.events())
 		}
 	}
-	sampler.Stop()
+	require.NoError(t, sampler.Stop(t.Context()))
 	if before != nil {
 		before()
 	}

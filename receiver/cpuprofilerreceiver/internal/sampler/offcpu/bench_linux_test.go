@@ -110,7 +110,7 @@ func ask(b *testing.B, binary string, most, copied int, inGroup bool) (m measure
 	m.used = (p.ProcessState.UserTime() + p.ProcessState.SystemTime()).Seconds()
 	if s != nil {
 		m.every = float64(s.Stats().Every)
-		s.Stop()
+		require.NoError(b, s.Stop(b.Context()))
 		m.switches = s.Stats().Switches / 2
 		m.lost = float64(s.Stats().Lost)
 	}

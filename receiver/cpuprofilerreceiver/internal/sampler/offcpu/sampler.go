@@ -4,16 +4,33 @@
 package offcpu
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"go.opentelemetry.io/collector/config/configoptional"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
+
+// Factory returns the factory of the sampler of threads that do not run.
+func Factory(cfg configoptional.Optional[Config]) sampler.Factory {
+	return sampler.Factory{
+		Key: "off_cpu", Enabled: cfg.HasValue(), PerfEvents: true,
+		New: func(s *sampler.Shared) (sampler.Sampler, error) { return newSampler(cfg.Get(), s) },
+	}
+}
+
+// stackBytes bounds the memory of its stacks: half of what the stacks of running
+// threads may take, beside them.
+const stackBytes = 16 << 20
 
 // Sink is the buffer that waits go to.
 type Sink interface {
@@ -70,9 +87,11 @@ type Stats struct {
 
 // Sampler samples threads that do not run.
 type Sampler struct {
-	cfg    Settings
-	loop   *attach.Loop
-	reader reader
+	loop     *attach.Loop
+	reader   reader
+	unwatch  func() // ends the search for hot units
+	counters *sampler.Counters
+	seen     Stats // by the last Record
 }
 
 const (
@@ -93,7 +112,7 @@ func New(cfg Settings) *Sampler {
 		cfg.Stacks = unwind.NewStacks(unwind.StacksConfig{})
 	}
 	cfg.Type, cfg.Refused, cfg.Lost = samples.OffCPU, refused, kernelLost
-	s := &Sampler{cfg: cfg}
+	s := &Sampler{unwatch: func() {}}
 	r := &s.reader
 	r.cfg, r.intN = cfg, rand.IntN
 	r.published.Store(&Stats{})
@@ -107,18 +126,42 @@ func New(cfg Settings) *Sampler {
 	return s
 }
 
+// newSampler returns the sampler of a receiver.
+func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
+	hot, why, err := cfg.When.Resolve(s.HotUnits)
+	if err != nil {
+		return nil, fmt.Errorf("off_cpu: %w", err)
+	}
+	attached, unwatch, err := s.Attach(samples.OffCPU, stackBytes, hot)
+	if err != nil {
+		return nil, err
+	}
+	p := New(Settings{
+		Config:             attached,
+		Sink:               s.Buffer.Another(),
+		MinDuration:        cfg.MinDuration,
+		MaxEventsPerSecond: cfg.MaxEventsPerSecond,
+		When:               why,
+		Still:              NewStill(s.HostInfo.Root),
+	})
+	p.counters, p.unwatch = s.Counters, unwatch
+	s.Buffer.OnWake(p.loop.Wake)
+	return p, s.Counters.ObserveTargets(samples.OffCPU.Sampler, p.loop.Targets)
+}
+
 // Start begins. A missing permission is logged and tried again; it is not an error,
 // since the other samplers continue.
-func (s *Sampler) Start() { s.loop.Begin(s.cfg.Probe()) }
+func (s *Sampler) Start(context.Context) error {
+	s.loop.Begin(s.reader.cfg.Probe())
+	return nil
+}
 
 // Stop ends sampling and waits for its goroutines.
-func (s *Sampler) Stop() { s.loop.Stop() }
-
-// Wake makes the sampler check whether it has to pause, may resume, or cut waits.
-func (s *Sampler) Wake() { s.loop.Wake() }
-
-// Targets returns the number of attached targets.
-func (s *Sampler) Targets() int { return s.loop.Targets() }
+func (s *Sampler) Stop(context.Context) error {
+	s.unwatch()
+	s.loop.Stop()
+	return nil
+}
 
 // Stats returns the counters. It is safe for concurrent use.
 func (s *Sampler) Stats() Stats {
@@ -126,6 +169,33 @@ func (s *Sampler) Stats() Stats {
 	st.Lost = s.loop.Lost()
 	st.Targets = s.loop.Targets()
 	return st
+}
+
+// Record adds what the sampler has counted to the telemetry.
+func (s *Sampler) Record(ctx context.Context) {
+	now, seen, c := s.Stats(), &s.seen, s.counters
+	c.Samples(sampler.BufferFull, samples.OffCPU.Sampler, int(now.BufferFull-seen.BufferFull))
+	c.Samples(sampler.Unreadable, samples.OffCPU.Sampler, int(now.Unreadable-seen.Unreadable))
+	c.Samples(sampler.RateLimited, samples.OffCPU.Sampler, int(now.RateLimited-seen.RateLimited))
+	c.CPUProfilerSamplesLost.Add(ctx, int64(now.Lost-seen.Lost))
+	for _, h := range [...]struct {
+		reason string
+		n      uint64
+	}{
+		{"forgotten", now.Forgotten - seen.Forgotten},
+		{"left_out", now.LeftOut - seen.LeftOut},
+		{"short", now.Short - seen.Short},
+		{"under_way", now.UnderWay - seen.UnderWay},
+	} {
+		if h.n > 0 {
+			c.CPUProfilerOffCPUHidden.Add(ctx, int64(h.n), sampler.With("reason", h.reason))
+		}
+	}
+	c.CPUProfilerOffCPUUnshared.Add(ctx, (now.Unshared - seen.Unshared).Seconds())
+	c.CPUProfilerOffCPUPaused.Add(ctx, (now.PausedFull - seen.PausedFull).Seconds(), sampler.With("reason", string(sampler.BufferFull)))
+	c.CPUProfilerOffCPUPaused.Add(ctx, (now.PausedRate - seen.PausedRate).Seconds(), sampler.With("reason", string(sampler.RateLimited)))
+	c.Table(ctx, &now.Table, &seen.Table)
+	s.seen = now
 }
 
 // errKernel is why off-CPU sampling needs more rights than on-CPU sampling.

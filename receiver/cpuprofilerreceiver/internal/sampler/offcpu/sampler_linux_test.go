@@ -151,8 +151,8 @@ func start(t testing.TB, f attach.Finder, change func(*Settings)) (*Sampler, *si
 		change(&cfg)
 	}
 	s := New(cfg)
-	s.Start()
-	t.Cleanup(s.Stop)
+	require.NoError(t, s.Start(t.Context()))
+	t.Cleanup(func() { require.NoError(t, s.Stop(context.Background())) })
 	return s, to, logs
 }
 
@@ -281,7 +281,7 @@ func offTheCPU(t *testing.T, binary, how, scope string) (lost uint64) {
 	for range 5 { // windows end in the middle of waits
 		time.Sleep(50 * time.Millisecond)
 		to.closing.Store(monotonic())
-		s.Wake()
+		s.loop.Wake()
 	}
 	tid := p.Process.Pid
 	if how == "in Go" {
@@ -290,7 +290,7 @@ func offTheCPU(t *testing.T, binary, how, scope string) (lost uint64) {
 	began, ended := p.number(t), p.number(t)
 	want := time.Duration(p.number(t))
 	require.NoError(t, p.Wait())
-	s.Stop()
+	require.NoError(t, s.Stop(t.Context()))
 	blocked, n := to.of("off_cpu", tid, began, ended)
 	queued, _ := to.of("runqueue", tid, began, ended)
 	t.Logf("%v by the program's clocks; %v blocked in %d waits and %v preempted, %+.2f%%; %+v", want, blocked, n, queued,
@@ -329,7 +329,7 @@ func TestKernelScaledValuesSumToTheProgramsOwnTime(t *testing.T) {
 			want := time.Duration(p.number(t))
 			every := s.Stats().Every
 			require.NoError(t, p.Wait())
-			s.Stop()
+			require.NoError(t, s.Stop(t.Context()))
 			blocked, n := to.of("off_cpu", p.Process.Pid, began, ended)
 			queued, _ := to.of("runqueue", p.Process.Pid, began, ended)
 			st := s.Stats()
@@ -370,7 +370,7 @@ func waitsEnd(t *testing.T) (lost uint64) {
 		to.close(t, s)
 	}
 	threads := s.Stats().Threads
-	s.Stop()
+	require.NoError(t, s.Stop(t.Context()))
 	if st := s.Stats(); st.Lost+st.Unreadable > 0 {
 		return st.Lost + st.Unreadable
 	}
@@ -408,11 +408,11 @@ func TestWaitOverAPauseIsNotEmitted(t *testing.T) {
 	})
 	to.close(t, s) // it was read of by now
 	to.full.Store(true)
-	s.Wake()
+	s.loop.Wake()
 	waitFor(t, "paused", func() bool { return logs.FilterMessage(msgFull).Len() == 1 })
 	require.Positive(t, s.Stats().Forgotten)
 	to.full.Store(false)
-	s.Wake()
+	s.loop.Wake()
 	waitFor(t, "resumed", func() bool { return logs.FilterMessage("off-CPU sampling resumed").Len() == 1 })
 	require.Positive(t, s.Stats().PausedFull)
 	to.mu.Lock()
@@ -424,7 +424,7 @@ func TestWaitOverAPauseIsNotEmitted(t *testing.T) {
 	to.mu.Unlock()
 	underWay := s.Stats().UnderWay
 	p.begin(t)
-	waitFor(t, "counted", func() bool { s.Wake(); return s.Stats().UnderWay > underWay })
+	waitFor(t, "counted", func() bool { s.loop.Wake(); return s.Stats().UnderWay > underWay })
 }
 
 func TestSwitchesThatAreTooManyToReadPauseSampling(t *testing.T) {
@@ -471,7 +471,7 @@ func (s *sink) close(t testing.TB, of *Sampler) {
 	t.Helper()
 	now := monotonic()
 	s.closing.Store(now)
-	of.Wake()
+	of.loop.Wake()
 	waitFor(t, "the end of the window", func() bool { return of.reader.closed.Load() == now })
 }
 
@@ -520,8 +520,8 @@ func TestMissingRightIsLoggedOnceAndRetried(t *testing.T) {
 	waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
 }
 
-func TestStopWithoutStart(*testing.T) {
+func TestStopWithoutStart(t *testing.T) {
 	s := New(Settings{})
-	s.Stop()
-	s.Stop()
+	require.NoError(t, s.Stop(context.Background()))
+	require.NoError(t, s.Stop(context.Background()))
 }

@@ -102,9 +102,9 @@ func wholeWaits(t *testing.T, binary, how, function string, mode unwind.Mode, in
 	whole, all := 0, 0
 	var named, own time.Duration // of the thread that the program tells of
 	var partial []string
-	s.Wake()
+	s.loop.Wake()
 	require.NoError(t, p.Wait())
-	s.Stop()
+	require.NoError(t, s.Stop(t.Context()))
 	to.mu.Lock()
 	for _, w := range to.all {
 		if w.end < began || w.end >= ended || w.Type.Name != "off_cpu" {

@@ -4,17 +4,35 @@
 package oncpu
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
+
+	"go.opentelemetry.io/collector/component/componentstatus"
+	"go.opentelemetry.io/otel/metric"
+	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
+
+// Factory returns the factory of the sampler of running threads.
+func Factory(cfg Config, rate RateConfig) sampler.Factory {
+	return sampler.Factory{
+		Key: "cpu", Enabled: cfg.Enabled, PerfEvents: true,
+		New: func(s *sampler.Shared) (sampler.Sampler, error) { return newSampler(rate, s) },
+	}
+}
+
+// minWindow is the shortest time over which the cost is summed before it is
+// judged, however short the export interval is.
+const minWindow = 5 * time.Second
 
 // Sink is the buffer that samples go to.
 type Sink interface {
@@ -68,9 +86,10 @@ type Stats struct {
 
 // Sampler samples running threads.
 type Sampler struct {
-	cfg    Settings
-	loop   *attach.Loop
-	reader reader
+	loop     *attach.Loop
+	reader   reader
+	counters *sampler.Counters
+	seen     Stats // by the last Record
 }
 
 // New returns a sampler that does nothing yet.
@@ -79,12 +98,53 @@ func New(cfg Settings) *Sampler {
 		cfg.Stacks = unwind.NewStacks(unwind.StacksConfig{})
 	}
 	cfg.Type, cfg.Refused, cfg.Lost = samples.OnCPU, refused, kernelLost
-	s := &Sampler{cfg: cfg}
+	s := &Sampler{}
 	s.loop = attach.NewLoop(cfg.Config, cfg.Sink, &s.reader)
 	s.reader.cfg, s.reader.loop = cfg, s.loop
 	s.reader.full = time.Second / time.Duration(cfg.Frequency)
 	s.reader.pace = newPace(cfg.MaxOverhead, cfg.Window, cfg.Frequency)
 	return s
+}
+
+// newSampler returns the sampler of a receiver.
+func newSampler(rate RateConfig, s *sampler.Shared) (*Sampler, error) {
+	cfg, _, err := s.Attach(samples.OnCPU, 0, false)
+	if err != nil {
+		return nil, err
+	}
+	p := New(Settings{
+		Config:      cfg,
+		Sink:        s.Buffer,
+		Frequency:   rate.Frequency,
+		MaxOverhead: float64(rate.MaxOverhead) / 100,
+		Window:      max(2*s.ExportInterval, minWindow),
+		Meter:       s.Perf.Meter,
+		Status: func(err error) {
+			event := componentstatus.NewEvent(componentstatus.StatusOK)
+			if err != nil {
+				event = componentstatus.NewRecoverableErrorEvent(err)
+				s.Logger.Warn("nothing can be sampled", zap.Error(err))
+			}
+			componentstatus.ReportStatus(s.Host, event)
+		},
+		Notes: func(rights perfevent.Rights) []string {
+			notes := s.HostInfo.Invisible(rights)
+			if err := s.Perf.Symbols.KernelSymbols(); err != nil && rights.Kernel == nil {
+				notes = append(notes, err.Error())
+			}
+			return notes
+		},
+	})
+	p.counters = s.Counters
+	s.Buffer.OnWake(p.loop.Wake)
+	s.Buffer.ReadUpTo(cfg.Now())
+	return p, errors.Join(
+		s.Counters.ObserveTargets(samples.OnCPU.Sampler, p.loop.Targets),
+		s.Counters.RegisterCPUProfilerFrequencyCallback(func(_ context.Context, o metric.Float64Observer) error {
+			o.Observe(p.Stats().Frequency)
+			return nil
+		}),
+	)
 }
 
 // refused returns why not even a process may be sampled.
@@ -98,9 +158,9 @@ func refused(r perfevent.Rights) error {
 // Start finds out what is permitted and begins. If nothing is, it calls Status and
 // keeps trying; only kernel stacks that are required and not permitted are an
 // error.
-func (s *Sampler) Start() error {
-	rights := s.cfg.Probe()
-	if s.cfg.Kernel == attach.KernelDemanded && rights.Kernel != nil {
+func (s *Sampler) Start(context.Context) error {
+	rights := s.reader.cfg.Probe()
+	if s.reader.cfg.Kernel == attach.KernelDemanded && rights.Kernel != nil {
 		return fmt.Errorf("kernel_stacks is true: %w", rights.Kernel)
 	}
 	s.loop.Begin(rights)
@@ -108,13 +168,10 @@ func (s *Sampler) Start() error {
 }
 
 // Stop ends sampling and waits for its goroutines.
-func (s *Sampler) Stop() { s.loop.Stop() }
-
-// Wake makes the sampler check whether it has to pause or may resume.
-func (s *Sampler) Wake() { s.loop.Wake() }
-
-// Targets returns the number of attached targets.
-func (s *Sampler) Targets() int { return s.loop.Targets() }
+func (s *Sampler) Stop(context.Context) error {
+	s.loop.Stop()
+	return nil
+}
 
 // Stats returns the counters. It is safe for concurrent use.
 func (s *Sampler) Stats() Stats {
@@ -136,6 +193,19 @@ func (s *Sampler) Stats() Stats {
 		st.Frequency = r.frequency(int(r.halvings.Load()))
 	}
 	return st
+}
+
+// Record adds what the sampler has counted to the telemetry.
+func (s *Sampler) Record(ctx context.Context) {
+	now, seen, c := s.Stats(), &s.seen, s.counters
+	c.Samples(sampler.BufferFull, samples.OnCPU.Sampler, int(now.BufferFull-seen.BufferFull))
+	c.Samples(sampler.Unreadable, samples.OnCPU.Sampler, int(now.Unreadable-seen.Unreadable))
+	c.CPUProfilerSamplesLost.Add(ctx, int64(now.Lost-seen.Lost))
+	c.CPUProfilerFrequencyChanges.Add(ctx, int64(now.Lowered-seen.Lowered), sampler.With("direction", "lowered"))
+	c.CPUProfilerFrequencyChanges.Add(ctx, int64(now.Raised-seen.Raised), sampler.With("direction", "raised"))
+	c.CPUProfilerPeriodsSkipped.Add(ctx, int64(now.PeriodsSkipped-seen.PeriodsSkipped))
+	c.Table(ctx, &now.Table, &seen.Table)
+	s.seen = now
 }
 
 var errNothingPermitted = errors.New("nothing can be sampled")

@@ -121,8 +121,8 @@ func TestNothingPermittedIsAStatusUntilItIs(t *testing.T) {
 			return rights
 		}
 	})
-	require.NoError(t, s.Start())
-	defer s.Stop()
+	require.NoError(t, s.Start(t.Context()))
+	defer func() { require.NoError(t, s.Stop(t.Context())) }()
 	require.Eventually(t, func() bool { return len(st.get()) == 1 }, patience, time.Millisecond)
 	require.ErrorIs(t, st.get()[0], os.ErrPermission)
 	require.ErrorContains(t, st.get()[0], "CAP_PERFMON")
@@ -146,8 +146,8 @@ func TestTargetsThatAllRefuseAreAStatus(t *testing.T) {
 		c.MaxEvents = 2 * len(cpus) // for the one thread that was found, and there are more
 		c.Probe = func() perfevent.Rights { return perfevent.Rights{HostWide: os.ErrPermission} }
 	})
-	require.NoError(t, s.Start())
-	defer s.Stop()
+	require.NoError(t, s.Start(t.Context()))
+	defer func() { require.NoError(t, s.Stop(t.Context())) }()
 	require.Eventually(t, func() bool { return len(st.get()) == 1 }, patience, time.Millisecond)
 	require.ErrorContains(t, st.get()[0], "nothing can be sampled")
 	require.ErrorContains(t, st.get()[0], "process "+strconv.Itoa(os.Getpid()))
@@ -159,8 +159,8 @@ func TestFailureToLookForTargetsKeepsWhatIsSampled(t *testing.T) {
 	skipWithoutRights(t)
 	f := &finding{Finding: own()}
 	s, st, logs := newTestSampler(f, nil)
-	require.NoError(t, s.Start())
-	defer s.Stop()
+	require.NoError(t, s.Start(t.Context()))
+	defer func() { require.NoError(t, s.Stop(t.Context())) }()
 	require.Eventually(t, func() bool { return s.Stats().Targets == 1 }, patience, time.Millisecond)
 	f.fail(errors.New("too many open files"))
 	said := func() int { return logs.FilterMessageSnippet("looking for targets failed").Len() }
@@ -179,10 +179,10 @@ func TestUserWithoutOtherProcessesIsNotAnError(t *testing.T) {
 	s, st, logs := newTestSampler(&finding{Finding: attach.Finding{Wanted: perfevent.Wanted{Host: true}}}, func(c *Settings) {
 		c.Probe = func() perfevent.Rights { return perfevent.Rights{HostWide: refused} }
 	})
-	require.NoError(t, s.Start())
+	require.NoError(t, s.Start(t.Context()))
 	started := func() int { return logs.FilterMessage("sampling started").Len() }
 	require.Eventually(t, func() bool { return started() == 1 }, patience, time.Millisecond)
-	s.Stop()
+	require.NoError(t, s.Stop(t.Context()))
 	for _, err := range st.get() {
 		require.NoError(t, err)
 	}
@@ -197,18 +197,18 @@ func TestRequiredKernelStacksThatAreNotPermittedAreAnError(t *testing.T) {
 		c.Kernel = attach.KernelDemanded
 		c.Probe = func() perfevent.Rights { return perfevent.Rights{Kernel: refused} }
 	})
-	err := s.Start()
+	err := s.Start(t.Context())
 	require.ErrorIs(t, err, os.ErrPermission)
 	require.ErrorContains(t, err, "kernel_stacks")
-	s.Stop()
+	require.NoError(t, s.Stop(t.Context()))
 }
 
 func TestMissingTargetsAreLoggedOnce(t *testing.T) {
 	skipWithoutRights(t)
 	f := &finding{Finding: attach.Finding{Missing: []string{"executable /opt/app"}}}
 	s, _, logs := newTestSampler(f, nil)
-	require.NoError(t, s.Start())
-	defer s.Stop()
+	require.NoError(t, s.Start(t.Context()))
+	defer func() { require.NoError(t, s.Stop(t.Context())) }()
 	missing := func() int { return logs.FilterMessage("target not found, searching again").Len() }
 	found := func() int { return logs.FilterMessage("target found").Len() }
 	require.Eventually(t, func() bool { return missing() == 1 }, patience, time.Millisecond)
@@ -221,6 +221,6 @@ func TestMissingTargetsAreLoggedOnce(t *testing.T) {
 
 func TestStopWithoutStart(t *testing.T) {
 	s, _, _ := newTestSampler(&finding{}, nil)
-	s.Stop()
-	s.Stop()
+	require.NoError(t, s.Stop(t.Context()))
+	require.NoError(t, s.Stop(t.Context()))
 }

@@ -95,8 +95,8 @@ func TestStacksWithoutFramePointersAreWhole(t *testing.T) {
 				c.Frequency, c.Sink = 997, sink
 				c.Stacks = unwind.NewStacks(unwind.StacksConfig{Mode: mode, Bytes: 16384, Tables: tables(t), Logger: zap.New(core)})
 			})
-			require.NoError(t, s.Start())
-			defer s.Stop()
+			require.NoError(t, s.Start(t.Context()))
+			defer func() { require.NoError(t, s.Stop(t.Context())) }()
 			// The program was just started, and its files are being read.
 			require.Eventually(t, func() bool { whole, _, _ := sink.get(); return whole > 0 }, patience, 10*time.Millisecond)
 			var whole, other, depth int
@@ -129,8 +129,8 @@ func BenchmarkReading(b *testing.B) {
 				c.Frequency, c.Sink, c.DiscoveryInterval = 499, sink, time.Hour
 				c.Stacks = unwind.NewStacks(unwind.StacksConfig{Mode: mode, Bytes: 16384, Tables: tables(b)})
 			})
-			require.NoError(b, s.Start())
-			defer s.Stop()
+			require.NoError(b, s.Start(b.Context()))
+			defer func() { require.NoError(b, s.Stop(b.Context())) }()
 			seen := func() int { whole, other, _ := sink.get(); return whole + other }
 			wait := func(n int) {
 				for seen() < n {
