@@ -76,6 +76,7 @@ const maxPrograms = 1024
 type attacher struct {
 	sampler  *Sampler
 	wanted   []procfs.Process
+	failing  bool // the last search failed
 	known    *simplelru.LRU[fileID, *program]
 	probes   map[*program]*placed
 	attached map[int]*member
@@ -90,18 +91,37 @@ func (a *attacher) prepare() {
 	}
 }
 
-// run applies Set until ctx is done.
+// run finds processes and attaches to them until ctx is done.
 func (a *attacher) run(ctx context.Context) {
 	defer a.end()
-	for {
+	tick := time.NewTicker(a.sampler.cfg.DiscoveryInterval)
+	defer tick.Stop()
+	for a.find(ctx); ctx.Err() == nil; {
+		a.update(ctx)
 		select {
-		case a.wanted = <-a.sampler.wanted:
+		case <-tick.C:
+			a.find(ctx)
+		case <-a.sampler.cfg.Changed:
+			a.find(ctx)
 		case <-a.sampler.again:
 		case <-ctx.Done():
-			return
 		}
-		a.update(ctx)
 	}
+}
+
+// find finds the wanted processes.
+func (a *attacher) find(ctx context.Context) {
+	found, err := a.sampler.cfg.Find(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	if err == nil {
+		a.wanted = found
+	} else if !a.failing {
+		a.sampler.cfg.Logger.Warn("looking for programs that allocate failed; what is sampled stays as it is",
+			zap.Error(err), zap.Duration("retry_interval", a.sampler.cfg.DiscoveryInterval))
+	}
+	a.failing = err != nil
 }
 
 // update attaches to wanted processes and detaches from the rest.

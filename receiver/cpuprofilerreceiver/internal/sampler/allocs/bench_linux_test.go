@@ -4,6 +4,7 @@
 package allocs
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"os"
@@ -132,8 +133,8 @@ func BenchmarkSlowdown(b *testing.B) {
 		b.Run(fmt.Sprintf("%s/rate=%d", c.kind, c.rate), func(b *testing.B) {
 			a := start(b, buildAllocator(b, ""), c.rate)
 			s, _, _ := newTestSampler(b, func(cfg *Settings) { cfg.Limit = 200 })
-			s.Start()
-			defer s.Stop()
+			require.NoError(b, s.Start(context.Background()))
+			defer func() { require.NoError(b, s.Stop(context.Background())) }()
 			set := func(wanted ...procfs.Process) {
 				s.Set(wanted)
 				require.Eventually(b, func() bool { return s.Stats().Processes == len(wanted) && (len(wanted) > 0 || s.uprobes.Load() == nil) }, patience, time.Millisecond)

@@ -20,7 +20,7 @@
 // probability p = 1 − e^(−size/rate), whatever came before. Each sampled one
 // therefore stands for 1/p objects and for size/p bytes, and the sums over any
 // part of the program are unbiased (Horvitz and Thompson). The rate is the
-// program's, read from its memory with each Set; where its symbol or the right to
+// program's, read from its memory at each search; where its symbol or the right to
 // read is missing it is taken to be 512 KiB, and the profile's type says so. An
 // allocation that joins others in a 16-byte block (the runtime's tiny objects) is
 // not seen by the runtime's sampling: what is counted is the block.

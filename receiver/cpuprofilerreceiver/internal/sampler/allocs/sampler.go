@@ -5,19 +5,34 @@ package allocs
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/collector/config/configoptional"
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent/uprobe"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
+
+// Factory returns the factory of the sampler of Go programs' allocations.
+func Factory(cfg configoptional.Optional[Config]) sampler.Factory {
+	return sampler.Factory{
+		Key: "allocations", Enabled: cfg.HasValue(), PerfEvents: true,
+		New: func(s *sampler.Shared) (sampler.Sampler, error) { return newSampler(cfg.Get(), s) },
+	}
+}
+
+// stackBytes bounds the memory of its stacks: few are kept.
+const stackBytes = 8 << 20
 
 // Sink is the buffer that samples go to.
 type Sink interface {
@@ -35,6 +50,11 @@ type Sink interface {
 type Settings struct {
 	// Root is the folder that the host's root is mounted at; "" is "/".
 	Root string
+	// Find returns the processes to sample: called every DiscoveryInterval, since a
+	// process may run another program, and when Changed receives.
+	Find              func(context.Context) ([]procfs.Process, error)
+	DiscoveryInterval time.Duration
+	Changed           <-chan struct{}
 	// Table is the processes; only the reading goroutine uses it.
 	Table *processes.Table
 	Sink  Sink
@@ -78,7 +98,7 @@ type Stats struct {
 	Table processes.Stats
 }
 
-// Sampler samples allocations of the processes given to Set.
+// Sampler samples allocations of the processes that Find returns.
 type Sampler struct {
 	cfg   Settings
 	files files
@@ -92,8 +112,6 @@ type Sampler struct {
 	// stopped is closed when the reader answers no more requests.
 	stopped chan struct{}
 
-	// wanted holds the last Set, until the attacher reads it.
-	wanted chan []procfs.Process
 	// asked are requests to the reader. wake wakes a reader without uprobes.
 	asked chan request
 	wake  chan struct{}
@@ -111,6 +129,9 @@ type Sampler struct {
 
 	attacher attacher
 	reader   reader
+	unwatch  func() // ends the search for hot units
+	counters *sampler.Counters
+	seen     Stats // by the last Record
 }
 
 // request asks the reader to read the rings, and with flush to emit what it has
@@ -135,10 +156,10 @@ func New(cfg Settings) *Sampler {
 		cfg:     cfg,
 		files:   files{procfs.At(cfg.Root)},
 		stopped: make(chan struct{}),
-		wanted:  make(chan []procfs.Process, 1),
 		asked:   make(chan request),
 		wake:    make(chan struct{}, 1),
 		again:   make(chan struct{}, 1),
+		unwatch: func() {},
 	}
 	if cfg.Limit > 0 {
 		s.most = max(1, int(float64(cfg.Limit)*cfg.Interval.Minutes()))
@@ -150,30 +171,53 @@ func New(cfg Settings) *Sampler {
 	return s
 }
 
-// Start begins; nothing is sampled until Set.
-func (s *Sampler) Start() {
+// newSampler returns the sampler of a receiver.
+func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
+	known, err := s.Processes(stackBytes)
+	if err != nil {
+		return nil, err
+	}
+	hot, why, err := cfg.When.Resolve(s.HotUnits)
+	if err != nil {
+		return nil, fmt.Errorf("allocations: %w", err)
+	}
+	own := buffer.New(int(cfg.BufferSize), buffer.SystemClock{})
+	find := finder{targets: processes.NewFinder(known, false), tree: s.HostInfo.Tree}
+	var changed <-chan struct{}
+	unwatch := func() {}
+	if hot {
+		find.hot = attach.NewHotFinder(s.HotUnits, known, nil)
+		changed, unwatch = s.HotUnits.Watch()
+	}
+	p := New(Settings{
+		Root:              s.HostInfo.Root,
+		Find:              find.find,
+		DiscoveryInterval: s.DiscoveryInterval,
+		Changed:           changed,
+		Table:             processes.NewTable(known),
+		Sink:              own,
+		Limit:             cfg.MaxSamplesPerMinute,
+		Interval:          s.ExportInterval,
+		MaxEvents:         s.Perf.MaxEvents,
+		ThreadName:        s.ThreadName,
+		ThreadID:          s.ThreadID,
+		When:              why,
+		Logger:            s.Logger,
+		Now:               buffer.SystemClock{}.Monotonic,
+	})
+	p.counters, p.unwatch = s.Counters, unwatch
+	s.AddBuffer("allocations", own, p.Flush)
+	return p, s.Counters.ObserveTargets(samples.AllocSpace.Sampler, func() int { return p.Stats().Processes })
+}
+
+// Start begins.
+func (s *Sampler) Start(context.Context) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
 	s.done.Go(func() { s.attacher.run(ctx) })
 	s.done.Go(func() { s.reader.run(ctx) })
 	s.started.Store(true)
-}
-
-// Set sets the processes to sample. Another goroutine then finds out what they run.
-// Call Set every discovery interval, even without a change: a process may run
-// another program.
-func (s *Sampler) Set(wanted []procfs.Process) {
-	for {
-		select {
-		case s.wanted <- wanted:
-			return
-		default:
-		}
-		select {
-		case <-s.wanted: // outdated
-		default:
-		}
-	}
+	return nil
 }
 
 // Flush adds what was kept since the last Flush to the sink. Call it right before
@@ -216,13 +260,14 @@ func (s *Sampler) notify() {
 
 // Stop ends sampling, removes the uprobes, emits what was kept, and waits for the
 // sampler's goroutines.
-func (s *Sampler) Stop() {
-	if s.cancel == nil {
-		return
+func (s *Sampler) Stop(context.Context) error {
+	s.unwatch()
+	if s.cancel != nil {
+		s.cancel()
+		s.notify()
+		s.done.Wait()
 	}
-	s.cancel()
-	s.notify()
-	s.done.Wait()
+	return nil
 }
 
 // Stats returns the counters. It is safe for concurrent use.
@@ -240,4 +285,15 @@ func (s *Sampler) Stats() Stats {
 		st.Table = *t
 	}
 	return st
+}
+
+// Record adds what the sampler has counted to the telemetry.
+func (s *Sampler) Record(ctx context.Context) {
+	now, seen, c := s.Stats(), &s.seen, s.counters
+	c.Samples(sampler.BufferFull, samples.AllocSpace.Sampler, int(now.BufferFull-seen.BufferFull))
+	c.Samples(sampler.Unreadable, samples.AllocSpace.Sampler, int(now.Unreadable-seen.Unreadable))
+	c.Samples(sampler.RateLimited, samples.AllocSpace.Sampler, int(now.Limited-seen.Limited))
+	c.CPUProfilerSamplesLost.Add(ctx, int64(now.Lost-seen.Lost))
+	c.Table(ctx, &now.Table, &seen.Table)
+	s.seen = now
 }

@@ -5,6 +5,7 @@ package allocs
 
 import (
 	"bufio"
+	"context"
 	"debug/buildinfo"
 	"fmt"
 	"math"
@@ -14,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -157,23 +159,44 @@ func sum(events []event) (total float64) {
 	return total
 }
 
-func newTestSampler(t testing.TB, change func(*Settings)) (*Sampler, *sink, *observer.ObservedLogs) {
+// testSampler samples the processes given to Set.
+type testSampler struct {
+	*Sampler
+	wanted  atomic.Pointer[[]procfs.Process]
+	changed chan struct{}
+}
+
+func (s *testSampler) Set(wanted []procfs.Process) {
+	s.wanted.Store(&wanted)
+	select {
+	case s.changed <- struct{}{}:
+	default: // it will see these
+	}
+}
+
+func newTestSampler(t testing.TB, change func(*Settings)) (*testSampler, *sink, *observer.ObservedLogs) {
 	t.Helper()
 	core, logs := observer.New(zap.DebugLevel)
 	to := &sink{}
+	s := &testSampler{changed: make(chan struct{}, 1)}
+	s.wanted.Store(new([]procfs.Process))
 	cfg := Settings{
-		Table:     processes.NewTable(processes.Config{}),
-		Sink:      to,
-		Interval:  5 * time.Second,
-		MaxEvents: 4096,
-		Logger:    zap.New(core),
-		Now:       func() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() },
-		Random:    rand.New(rand.NewPCG(1, 2)),
+		Find:              func(context.Context) ([]procfs.Process, error) { return *s.wanted.Load(), nil },
+		Changed:           s.changed,
+		DiscoveryInterval: time.Hour,
+		Table:             processes.NewTable(processes.Config{}),
+		Sink:              to,
+		Interval:          5 * time.Second,
+		MaxEvents:         4096,
+		Logger:            zap.New(core),
+		Now:               func() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() },
+		Random:            rand.New(rand.NewPCG(1, 2)),
 	}
 	if change != nil {
 		change(&cfg)
 	}
-	return New(cfg), to, logs
+	s.Sampler = New(cfg)
+	return s, to, logs
 }
 
 func skipWithoutProbes(t testing.TB) {
@@ -187,11 +210,11 @@ func skipWithoutProbes(t testing.TB) {
 }
 
 // sampling starts a sampler of one process and waits until it is attached.
-func sampling(t testing.TB, a *allocator, change func(*Settings)) (*Sampler, *sink, *observer.ObservedLogs) {
+func sampling(t testing.TB, a *allocator, change func(*Settings)) (*testSampler, *sink, *observer.ObservedLogs) {
 	t.Helper()
 	s, to, logs := newTestSampler(t, change)
-	s.Start()
-	t.Cleanup(s.Stop)
+	require.NoError(t, s.Start(context.Background()))
+	t.Cleanup(func() { require.NoError(t, s.Stop(context.Background())) })
 	s.Set([]procfs.Process{a.Process})
 	require.Eventually(t, func() bool { return s.Stats().Processes == 1 }, patience, time.Millisecond, "%v", logs.All())
 	return s, to, logs
@@ -236,7 +259,7 @@ func TestKernelEstimatesAgreeWithTheRuntimesCounts(t *testing.T) {
 					var want counts
 					var got estimated
 					for range 4 {
-						want, got = compare(t, a, s, to, c.kind, c.bytes)
+						want, got = compare(t, a, s.Sampler, to, c.kind, c.bytes)
 						enough := 4*got.objectsSD < 0.05*want.objects && 4*got.bytesSD < 0.05*want.bytes
 						near := math.Abs(got.objects-want.objects) <= 4*got.objectsSD && math.Abs(got.bytes-want.bytes) <= 4*got.bytesSD
 						if enough && near {

@@ -5,6 +5,7 @@ package allocs
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"math"
 	"os"
@@ -122,8 +123,8 @@ func TestProcessesOfOneProgramShareAProbe(t *testing.T) {
 	skipWithoutProbes(t)
 	path := buildAllocator(t, "")
 	s, to, logs := newTestSampler(t, nil)
-	s.Start()
-	defer s.Stop()
+	require.NoError(t, s.Start(context.Background()))
+	defer func() { require.NoError(t, s.Stop(context.Background())) }()
 	var wanted []procfs.Process
 	var all []*allocator
 	for range 5 {
@@ -175,7 +176,7 @@ func TestProcessesThatComeAndGoLeaveNothing(t *testing.T) {
 	path := buildAllocator(t, "")
 	before := descriptors(t)
 	s, to, _ := newTestSampler(t, func(c *Settings) { c.Limit = 1200 })
-	s.Start()
+	require.NoError(t, s.Start(context.Background()))
 	for i := range 30 {
 		a := start(t, path, -1)
 		s.Set([]procfs.Process{a.Process})
@@ -193,7 +194,7 @@ func TestProcessesThatComeAndGoLeaveNothing(t *testing.T) {
 	require.Zero(t, s.Stats().Programs)
 	require.Empty(t, s.attacher.probes)
 	require.Eventually(t, func() bool { return len(descriptors(t)) <= len(before) }, patience, time.Millisecond)
-	s.Stop()
+	require.NoError(t, s.Stop(context.Background()))
 	st := s.Stats()
 	objects, _ := to.take()
 	require.Equal(t, st.Read, uint64(len(objects))+st.Limited+st.Unreadable+st.BufferFull)
@@ -285,7 +286,7 @@ func TestProgramWithoutSamplesIsLoggedOnce(t *testing.T) {
 			require.Eventually(t, func() bool { return s.Stats().Processes == 0 }, patience, time.Millisecond)
 			s.Set([]procfs.Process{a.Process})
 			require.Eventually(t, func() bool { return s.Stats().Processes == 1 }, patience, time.Millisecond)
-			s.Stop()
+			require.NoError(t, s.Stop(context.Background()))
 			require.Equal(t, 1, messages(logs, msgQuiet), "not again when it is sampled again")
 			objects, _ := to.take()
 			// A change of the rate makes the runtime call its function once.
@@ -322,14 +323,14 @@ func TestReleaseThatIsNotKnownIsRefusedOnceByName(t *testing.T) {
 	require.NoError(t, err)
 
 	s, _, logs := newTestSampler(t, nil)
-	s.Start()
-	defer s.Stop()
+	require.NoError(t, s.Start(context.Background()))
+	defer func() { require.NoError(t, s.Stop(context.Background())) }()
 	refused := func() *observer.ObservedLogs {
 		return logs.FilterMessage("allocations of a program are not sampled").FilterLevelExact(zap.InfoLevel)
 	}
 	for range 3 {
 		s.Set([]procfs.Process{a.Process, cat})
-		require.Eventually(t, func() bool { return len(s.wanted) == 0 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return len(s.changed) == 0 }, patience, time.Millisecond)
 	}
 	require.Eventually(t, func() bool { return refused().Len() == 1 }, patience, time.Millisecond)
 	require.Contains(t, refused().All()[0].ContextMap()["error"], strings.TrimSpace(other))
@@ -392,17 +393,17 @@ func TestUnprivileged(t *testing.T) {
 	}
 	a := start(t, path, -1)
 	s, to, logs := newTestSampler(t, nil)
-	s.Start()
+	require.NoError(t, s.Start(context.Background()))
 	const message = "allocations of some processes cannot be sampled; everything else continues"
 	for range 3 {
 		s.Set([]procfs.Process{a.Process})
-		require.Eventually(t, func() bool { return len(s.wanted) == 0 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return len(s.changed) == 0 }, patience, time.Millisecond)
 		s.Flush()
 	}
 	require.Eventually(t, func() bool { return messages(logs, message) == 1 }, patience, time.Millisecond)
 	require.Contains(t, fmt.Sprint(logs.FilterMessage(message).All()[0].ContextMap()["why"]), "CAP_")
 	a.allocate("pages", 1<<20, 1)
-	s.Stop()
+	require.NoError(t, s.Stop(context.Background()))
 	require.Equal(t, 1, messages(logs, message))
 	objects, _ := to.take()
 	require.Empty(t, objects)
@@ -412,13 +413,13 @@ func TestUnprivileged(t *testing.T) {
 func TestSamplerStopsInAnyState(t *testing.T) {
 	s, _, _ := newTestSampler(t, nil)
 	s.Flush()
-	s.Stop()
+	require.NoError(t, s.Stop(context.Background()))
 	s, _, _ = newTestSampler(t, nil)
 	s.Set(nil)
-	s.Start()
+	require.NoError(t, s.Start(context.Background()))
 	s.Flush()
-	s.Stop()
-	s.Stop()
+	require.NoError(t, s.Stop(context.Background()))
+	require.NoError(t, s.Stop(context.Background()))
 	s.Flush()
 	s.Set([]procfs.Process{{PID: 1}})
 }

@@ -1,0 +1,67 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package allocs
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+)
+
+// finder finds the processes of the targets, or those of them that are hot. The
+// attacher finds out which of them are Go programs.
+type finder struct {
+	targets *processes.Finder
+	tree    *cgroup.Tree      // nil if cgroups cannot be read
+	hot     *attach.HotFinder // nil if all are sampled
+}
+
+func (f *finder) find(ctx context.Context) (found []procfs.Process, err error) {
+	wanted := func(int) bool { return true }
+	if f.hot != nil {
+		pids, err := f.hotPIDs(ctx)
+		if err != nil || len(pids) == 0 {
+			return nil, err
+		}
+		wanted = func(pid int) bool { return pids[pid] }
+	}
+	matches, _, err := f.targets.Find(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look for processes: %w", err)
+	}
+	for _, m := range matches {
+		if wanted(m.PID) {
+			found = append(found, m.Process)
+		}
+	}
+	return found, nil
+}
+
+// hotPIDs returns the processes of the hot units. A cgroup that cannot be listed
+// is ignored: it may have been removed.
+func (f *finder) hotPIDs(ctx context.Context) (map[int]bool, error) {
+	groups, alone := f.hot.Groups()
+	among, err := f.hot.Processes(ctx, alone)
+	if err != nil {
+		return nil, err
+	}
+	pids := make(map[int]bool)
+	for _, m := range among {
+		pids[m.PID] = true
+	}
+	for _, g := range groups {
+		of, err := f.tree.Processes(g)
+		if err != nil {
+			continue
+		}
+		for pid := range of {
+			pids[pid] = true
+		}
+	}
+	return pids, nil
+}
