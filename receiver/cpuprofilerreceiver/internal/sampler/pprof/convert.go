@@ -20,9 +20,6 @@ type Sink interface {
 	AddSent(k samples.Key, unixNano, value int64) bool
 }
 
-// Lost is the number of a profile's events that did not get to the sink.
-type Lost struct{ NoRoom, Unreadable int }
-
 // The bounds of a stack. net/http/pprof's own stacks have up to 128 frames.
 const (
 	maxDepth = 1024
@@ -30,7 +27,14 @@ const (
 	// goDepth is the most calls that Go's runtime records: a stack that has as many
 	// may be truncated.
 	goDepth = 128
+	// padding is what Go's runtime writes for the unused places of a thread's stack:
+	// the address before 0.
+	padding = math.MaxUint64
 )
+
+// noStack is the function of samples without a stack: Go does not know what created
+// a program's first threads.
+const noStack = "[no stack]"
 
 // pulled is a profile that is being converted.
 type pulled struct {
@@ -43,6 +47,7 @@ type pulled struct {
 	mappings  map[*profile.Mapping]*samples.Mapping
 	locations map[*profile.Location]*samples.Location
 	stacks    map[string]*samples.Stack
+	noStack   *samples.Stack // nil until a sample has none
 	scratch   []byte
 }
 
@@ -60,12 +65,13 @@ type sumKey struct {
 
 var errImplausible = errors.New("it has more samples than CPUs could have taken in its time")
 
-// emit adds a profile's samples to the sink. Samples of one stack are summed: labels
+// emit adds a profile's samples to the sink, and returns the number of events added
+// and of those that the sink had no room for. Samples of one stack are summed: labels
 // do not tell them apart, except for the active span.
-func (c *pulled) emit(to Sink) (added int, lost Lost, err error) {
+func (c *pulled) emit(to Sink) (added, noRoom int, err error) {
 	columns, err := c.kind.columns(c.profile)
 	if err != nil {
-		return 0, lost, err
+		return 0, 0, err
 	}
 	c.mappings = make(map[*profile.Mapping]*samples.Mapping)
 	c.locations = make(map[*profile.Location]*samples.Location)
@@ -73,17 +79,12 @@ func (c *pulled) emit(to Sink) (added int, lost Lost, err error) {
 	index := make(map[sumKey]int)
 	var all []sums
 	for _, s := range c.profile.Sample {
-		stack := c.stack(s)
-		if stack == nil {
-			lost.Unreadable++
-			continue
-		}
-		k := sumKey{stack, linkOf(s)}
+		k := sumKey{c.stack(s), linkOf(s)}
 		i, ok := index[k]
 		if !ok {
 			i = len(all)
 			index[k] = i
-			all = append(all, sums{stack: stack, link: k.link})
+			all = append(all, sums{stack: k.stack, link: k.link})
 		}
 		for j, col := range columns {
 			v := s.Value[col.index] / col.divisor
@@ -92,7 +93,7 @@ func (c *pulled) emit(to Sink) (added int, lost Lost, err error) {
 				continue
 			}
 			if all[i].values[j] > math.MaxInt64-v {
-				return 0, lost, errImplausible
+				return 0, 0, errImplausible
 			}
 			all[i].values[j] += v
 		}
@@ -101,7 +102,7 @@ func (c *pulled) emit(to Sink) (added int, lost Lost, err error) {
 		total := int64(0)
 		for i := range all {
 			if total += all[i].values[0]; total < 0 || !plausible(total, c.window.End-c.window.Start, c.profile.Period) {
-				return 0, lost, errImplausible
+				return 0, 0, errImplausible
 			}
 		}
 	}
@@ -109,10 +110,10 @@ func (c *pulled) emit(to Sink) (added int, lost Lost, err error) {
 		for j, col := range columns {
 			n, missed := c.add(to, &all[i], col.typ, all[i].values[j])
 			added += n
-			lost.NoRoom += missed
+			noRoom += missed
 		}
 	}
-	return added, lost, nil
+	return added, noRoom, nil
 }
 
 // add adds the events of one stack: one with the value, or as many as were counted,
@@ -137,7 +138,8 @@ func (c *pulled) add(to Sink, s *sums, typ *samples.Type, v int64) (added, noRoo
 	return int(v), 0
 }
 
-// stack returns a sample's stack, the same one for the same calls; nil without one.
+// stack returns a sample's stack, the same one for the same calls. Without one it
+// has one frame that says so, so that the sums stay those of the program.
 func (c *pulled) stack(s *profile.Sample) *samples.Stack {
 	key := c.scratch[:0]
 	for _, l := range s.Location[:min(len(s.Location), maxDepth)] {
@@ -157,7 +159,11 @@ func (c *pulled) stack(s *profile.Sample) *samples.Stack {
 	}
 	out.Truncated = out.Truncated || calls >= goDepth
 	if len(out.Locations) == 0 {
-		out = nil
+		if c.noStack == nil {
+			at := &samples.Location{Type: samples.FrameNative, Resolved: true, Lines: []samples.Line{{Function: noStack}}}
+			c.noStack = &samples.Stack{Locations: []*samples.Location{at}}
+		}
+		out = c.noStack
 	}
 	if len(s.Location) <= maxDepth {
 		c.stacks[string(key)] = out
@@ -165,17 +171,17 @@ func (c *pulled) stack(s *profile.Sample) *samples.Stack {
 	return out
 }
 
-// location returns nil for one that has neither address nor name.
+// location returns nil for one that has neither name nor address.
 func (c *pulled) location(l *profile.Location) *samples.Location {
 	if at, ok := c.locations[l]; ok {
 		return at
 	}
 	at := &samples.Location{Type: samples.FrameNative, Mapping: c.mapping(l), Address: l.Address, Resolved: true}
 	for _, line := range l.Line {
-		if line.Function == nil || len(at.Lines) >= maxDepth {
-			continue
-		}
 		f := line.Function
+		if f == nil || f.Name == "" || len(at.Lines) >= maxDepth {
+			continue // Go writes a function without a name for addresses that it does not know
+		}
 		out := samples.Line{
 			Function: cut(f.Name), File: cut(f.Filename),
 			StartLine: max(f.StartLine, 0), Line: max(line.Line, 0),
@@ -187,7 +193,7 @@ func (c *pulled) location(l *profile.Location) *samples.Location {
 	}
 	if len(at.Lines) > 0 {
 		at.Type = c.frames
-	} else if at.Address == 0 {
+	} else if at.Address == 0 || at.Address == padding {
 		at = nil
 	}
 	c.locations[l] = at

@@ -65,10 +65,7 @@ func (e *endpoints) settings(ctx context.Context, cfg *Config) (one Settings, er
 		Count: func(o Outcome) {
 			s.Counters.CPUProfilerPprofPulls.Add(context.Background(), 1, sampler.With("outcome", o.String()))
 		},
-		Lost: func(k Kind, l Lost) {
-			s.Counters.Samples(sampler.BufferFull, k.Sampler(), l.NoRoom)
-			s.Counters.Samples(sampler.Unreadable, k.Sampler(), l.Unreadable)
-		},
+		NoRoom: func(k Kind, n int) { s.Counters.Samples(sampler.BufferFull, k.Sampler(), n) },
 		Logger: s.Logger,
 		Now:    time.Now,
 	}

@@ -64,9 +64,10 @@ type Settings struct {
 	// Decoding is locked while a profile is decoded: all pullers share it.
 	Decoding *sync.Mutex
 	Sink     Sink
-	// Count is called for each pull, Lost with what did not get to the sink.
+	// Count is called for each pull, NoRoom with the number of events that the sink
+	// had no room for.
 	Count  func(Outcome)
-	Lost   func(Kind, Lost)
+	NoRoom func(Kind, int)
 	Logger *zap.Logger
 	Now    func() time.Time
 }
@@ -216,11 +217,11 @@ func (p *Puller) convert(k Kind, subject Subject, body []byte, window samples.Wi
 	}
 	window.End = max(window.End, window.Start+1)
 	c := pulled{kind: k, profile: decoded, window: window, resource: subject.Resource, frames: subject.Frames}
-	added, lost, err := c.emit(p.cfg.Sink)
-	if lost != (Lost{}) {
-		p.cfg.Lost(k, lost)
+	added, noRoom, err := c.emit(p.cfg.Sink)
+	if noRoom > 0 {
+		p.cfg.NoRoom(k, noRoom)
 	}
-	p.logRoom(added, lost.NoRoom)
+	p.logRoom(added, noRoom)
 	if err != nil {
 		return errInvalid{fmt.Errorf("read the profile: %w", err)}
 	}

@@ -9,11 +9,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/http/pprof"
 	"net/url"
 	"runtime"
+	runtimepprof "runtime/pprof"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -88,7 +90,7 @@ type rig struct {
 
 	mu       sync.Mutex
 	outcomes map[Outcome]int
-	lost     Lost
+	noRoom   int
 }
 
 func (r *rig) count(o Outcome) int {
@@ -116,11 +118,10 @@ func newRig(t *testing.T, at string, kinds string, change func(*Settings)) *rig 
 			defer r.mu.Unlock()
 			r.outcomes[o]++
 		},
-		Lost: func(_ Kind, l Lost) {
+		NoRoom: func(_ Kind, n int) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			r.lost.NoRoom += l.NoRoom
-			r.lost.Unreadable += l.Unreadable
+			r.noRoom += n
 		},
 	}
 	for name := range strings.FieldsSeq(kinds) {
@@ -218,13 +219,13 @@ func TestRealEndpointGivesWhatItsProgramDoes(t *testing.T) {
 		runtime.SetMutexProfileFraction(0)
 		keep = nil
 	})
+	threadsBefore := int64(runtimepprof.Lookup("threadcreate").Count())
 	begin := time.Now()
 	r := newRig(t, serves(t).URL+"/debug/pprof", "profile allocs heap goroutine threadcreate block mutex", func(c *Settings) { c.Duration = 3 * time.Second }).pulls(t)
 	until(t, "seven pulls", func() bool { return r.count(OK) == 7 })
 	end := time.Now()
 	r.sink.check(t)
-	require.Zero(t, r.lost.NoRoom)
-	require.LessOrEqual(t, r.lost.Unreadable, 1, "threads that Go has no stack for are one sample of threadcreate")
+	require.Zero(t, r.noRoom)
 
 	in := func(typ *samples.Type, function string) (sum int64) {
 		for _, s := range r.sink.samples() {
@@ -249,12 +250,17 @@ func TestRealEndpointGivesWhatItsProgramDoes(t *testing.T) {
 	require.Positive(t, r.sink.values(samples.PprofInuseSpace))
 	require.Positive(t, r.sink.values(samples.PprofInuseObjects))
 	require.Positive(t, in(samples.PprofGoroutines, "contendForTest"))
-	require.Positive(t, r.sink.values(samples.PprofThreads))
+	threads := r.sink.values(samples.PprofThreads)
+	require.GreaterOrEqual(t, threads, threadsBefore, "each thread is counted, those without a stack too")
+	require.LessOrEqual(t, threads, int64(runtimepprof.Lookup("threadcreate").Count()))
 	require.Positive(t, in(samples.PprofBlockDelay, "contendForTest"))
 	require.Positive(t, r.sink.values(samples.PprofBlockContentions))
 	require.Positive(t, in(samples.PprofMutexDelay, "contendForTest"))
 	require.Positive(t, r.sink.values(samples.PprofMutexContentions))
 	for _, s := range r.sink.samples() {
+		for _, l := range s.Stack.Locations {
+			require.NotEqual(t, uint64(math.MaxUint64), l.Address, s.Type.Name)
+		}
 		require.GreaterOrEqual(t, s.Window.Start, begin.UnixNano())
 		require.LessOrEqual(t, s.Window.End, end.UnixNano())
 		if s.Type == samples.PprofCPU {
@@ -265,6 +271,38 @@ func TestRealEndpointGivesWhatItsProgramDoes(t *testing.T) {
 			require.True(t, at >= s.Window.Start && at < s.Window.End)
 		}
 	}
+}
+
+// TestPaddingOfStacksIsNoFrame: Go's runtime fills up the stacks of threadcreate.
+func TestPaddingOfStacksIsNoFrame(t *testing.T) {
+	nameless := &profile.Function{ID: 3}
+	padding := &profile.Location{ID: 2, Address: math.MaxUint64, Line: []profile.Line{{Function: nameless}}}
+	empty := &profile.Location{ID: 4, Address: math.MaxUint64}
+	named := &profile.Location{ID: 3, Address: math.MaxUint64, Line: []profile.Line{{Function: &profile.Function{ID: 2, Name: "top"}}}}
+	p := pprofOf(func(p *profile.Profile) {
+		p.Location = append(p.Location, padding, empty, named)
+		p.Function = append(p.Function, nameless, named.Line[0].Function)
+		stack := p.Location[0]
+		p.Sample = []*profile.Sample{
+			{Location: []*profile.Location{stack, padding, padding}, Value: []int64{4, 0}},
+			{Location: []*profile.Location{padding, empty}, Value: []int64{3, 0}},
+			{Location: nil, Value: []int64{2, 0}},
+			{Location: []*profile.Location{named, stack}, Value: []int64{1, 0}},
+		}
+	})
+	r := newRig(t, answers(t, says(bytesOf(t, p))).URL, nameCPU, nil)
+	r.round(t.Context(), r.subject)
+	require.Equal(t, map[Outcome]int{OK: 1}, r.outcomes)
+	r.sink.check(t)
+	got := make(map[string]int)
+	for _, s := range r.sink.samples() {
+		var names []string
+		for _, l := range s.Stack.Locations {
+			names = append(names, l.Lines[0].Function)
+		}
+		got[strings.Join(names, "<")] += len(s.Times)
+	}
+	require.Equal(t, map[string]int{"main.hot": 4, "[no stack]": 5, "top<main.hot": 1}, got)
 }
 
 // pprofOf is a CPU profile of one stack.
@@ -394,7 +432,7 @@ func TestFullBuffersAreCountedAndLoggedOnce(t *testing.T) {
 	r.sink.full = true
 	r.round(t.Context(), r.subject)
 	r.round(t.Context(), r.subject)
-	require.Equal(t, Lost{NoRoom: 8}, r.lost)
+	require.Equal(t, 8, r.noRoom)
 	require.Equal(t, 1, r.logs.FilterMessageSnippet("THIS WILL RESULT IN LOSS").Len())
 	r.sink.full = false
 	r.round(t.Context(), r.subject)
