@@ -6,6 +6,7 @@ package procfs
 import (
 	"bytes"
 	"strconv"
+	"time"
 )
 
 // MaxStat is the most that is read of a stat file, in bytes; they have some 300.
@@ -75,4 +76,27 @@ func ParseStat(b []byte) (s Stat, err error) {
 		field++
 	}
 	return Stat{}, ErrMalformed
+}
+
+// ParseStatm returns the second field of /proc/PID/statm, the pages of the
+// process that are in RAM. It does not allocate.
+func ParseStatm(b []byte) (resident uint64, err error) {
+	_, b, _ = bytes.Cut(b, []byte(" "))
+	second, _, ok := bytes.Cut(b, []byte(" "))
+	pages, err := strconv.ParseUint(string(second), 10, 64)
+	if !ok || err != nil || pages > 1<<40 { // more than 4 PiB
+		return 0, ErrMalformed
+	}
+	return pages, nil
+}
+
+// ParseSchedstat returns the first field of /proc/PID/task/TID/schedstat, the
+// time that the thread was on a CPU. It does not allocate.
+func ParseSchedstat(b []byte) (onCPU time.Duration, err error) {
+	first, _, ok := bytes.Cut(b, []byte(" "))
+	ns, err := strconv.ParseUint(string(first), 10, 63)
+	if !ok || err != nil {
+		return 0, ErrMalformed
+	}
+	return time.Duration(ns), nil
 }

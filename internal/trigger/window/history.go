@@ -1,9 +1,23 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
+// Package window keeps the recent readings of a monitor and judges them over
+// spans of time.
+//
+// A [Monitor] is the plan: how readings become values, how long they are kept and
+// which tests they are put to. A [History] holds the readings of one monitor of one
+// unit, and a window for each test. A window keeps running counts and sums, so a
+// test costs the same whatever its span.
+//
+// The package has no clock and allocates only in [Monitor.NewHistory]. Times are
+// nanoseconds on one scale that the caller chooses. Nothing may be called
+// concurrently.
 package window
 
-import "math"
+import (
+	"errors"
+	"math"
+)
 
 // ticksPerInterval is the resolution of the time between two readings. A step of up
 // to 3.98 intervals then fits in a byte; any longer step is a gap, which is stored
@@ -186,4 +200,30 @@ func floorDiv(a, b int64) int64 {
 		q--
 	}
 	return q
+}
+
+// Verify recounts what the windows keep running and returns the first broken
+// invariant. It is for tests.
+func (h *History) Verify() error {
+	for i := range h.windows {
+		t, w, r := h.test(i)
+		if w.head > r.last || r.last-w.head > uint64(len(r.ring)) {
+			return errors.New("a window lies outside its history")
+		}
+		recount := window{}
+		tick := w.headTick
+		for n := w.head + 1; n <= r.last; n++ {
+			recount.add(t, r.entry(n))
+			tick += r.entry(n).step()
+		}
+		switch {
+		case recount.readings != w.readings || recount.above != w.above || recount.below != w.below || recount.weighing != w.weighing:
+			return errors.New("a window miscounts its readings")
+		case r.last > 0 && r.tick != tick:
+			return errors.New("a window mistakes its start")
+		case !finite(w.weight) || !finite(w.weighted):
+			return errors.New("a sum of a window is not a number")
+		}
+	}
+	return nil
 }

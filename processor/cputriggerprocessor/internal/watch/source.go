@@ -4,8 +4,13 @@
 package watch
 
 import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
@@ -59,3 +64,53 @@ func (s hostSource) Watch(u *units.Unit, monitors []string) (Watcher, error) {
 }
 
 func (s hostSource) Started(u *units.Unit) (time.Time, error) { return s.StartedAt(u.Group) }
+
+// HotList publishes which units are hot. It is safe for concurrent use. A nil
+// HotList publishes nothing.
+type HotList struct {
+	units *units.Set
+	to    hotunitsextension.Publisher
+
+	mu   sync.Mutex // held over the publication, so that the latest set stays
+	hot  []units.Hot
+	list []hotunitsextension.Unit
+}
+
+// NewHotList returns a list that publishes to a publisher.
+func NewHotList(set *units.Set, to hotunitsextension.Publisher) *HotList {
+	return &HotList{units: set, to: to}
+}
+
+// Publish publishes the hot units of now, at the bound the hottest.
+func (h *HotList) Publish() {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.hot = h.units.AppendHot(h.hot[:0])
+	if len(h.hot) > hotunitsextension.MaxUnits {
+		slices.SortFunc(h.hot, func(a, b units.Hot) int {
+			return cmp.Or(cmp.Compare(b.Heat, a.Heat), strings.Compare(a.Name, b.Name))
+		})
+	}
+	h.list = h.list[:0]
+	for _, u := range h.hot {
+		hot := hotunitsextension.Unit{Name: u.Name}
+		if u.IsProcess() { // other processes of its cgroup are not hot
+			hot.PID, hot.Start = u.Process.PID, u.Process.Start
+		} else {
+			hot.Cgroup, hot.ContainerID = u.Path, u.ContainerID
+		}
+		h.list = append(h.list, hot)
+	}
+	clear(h.hot) // units that are gone can be freed
+	h.to.Publish(h.list)
+}
+
+// Close withdraws what was published.
+func (h *HotList) Close() {
+	if h != nil {
+		h.to.Close()
+	}
+}

@@ -4,6 +4,8 @@
 package perfevent
 
 import (
+	"time"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/rights"
@@ -32,4 +34,13 @@ func try(sc rights.Scope, pid, cpu int, kernel Kernel) error {
 		return rights.Explain(sc, sc.String(), err)
 	}
 	return unix.Close(fd)
+}
+
+// ClockOffset returns what to add to a Record's Time for nanoseconds since the
+// Unix epoch. It changes when the wall clock is set, so call it again now and then.
+func ClockOffset() int64 {
+	before := sys.Monotonic()
+	wall := time.Now().UnixNano()
+	after := sys.Monotonic()
+	return wall - (before + (after-before)/2)
 }

@@ -6,9 +6,30 @@ package procfs
 import (
 	"os"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// sinceBoot reads the clock of start times in /proc/PID/stat, which runs while the
+// host is suspended too.
+func sinceBoot() time.Duration {
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil {
+		return 0 // no kernel that has perf events lacks it
+	}
+	return time.Duration(ts.Nano())
+}
+
+// OpenFileLimit returns the most files that this process may have open, its soft
+// RLIMIT_NOFILE, and at most 1<<30.
+func OpenFileLimit() int {
+	var r unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) != nil {
+		return 1024 // the usual one; this does not fail
+	}
+	return int(min(r.Cur, 1<<30))
+}
 
 // OpenPath opens for reading the file of an O_PATH descriptor of this process,
 // which stays open. Check before that it is a regular file: to open a device or

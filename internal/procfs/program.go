@@ -4,9 +4,19 @@
 package procfs
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
+	"os"
+	"strings"
 )
+
+// Executable returns the path of the program that a process runs, as the process
+// sees it; the kernel writes at most a page. A kernel thread has none.
+func (fs FS) Executable(pid int) (string, error) {
+	path, err := os.Readlink(fs.File(pid, "exe"))
+	return strings.TrimSuffix(path, " (deleted)"), err
+}
 
 // maxAuxv is the most that is read of an auxv file, in bytes; it has some 350.
 const maxAuxv = 16 << 10
@@ -37,4 +47,21 @@ func parseAuxv(b []byte) (entry uint64, ok bool) {
 		}
 	}
 	return 0, false
+}
+
+// MaxEnviron is the most that is read of an environ file, in bytes; the kernel's
+// usual bound is 2 MiB.
+const MaxEnviron = 128 << 10
+
+// Getenv returns the value of a variable in the content of /proc/PID/environ. Of
+// one that is set twice the first counts, as for getenv(3).
+func Getenv(environ []byte, name string) (value []byte, ok bool) {
+	for len(environ) > 0 {
+		var variable []byte
+		variable, environ, _ = bytes.Cut(environ, []byte{0})
+		if len(variable) > len(name) && variable[len(name)] == '=' && string(variable[:len(name)]) == name {
+			return variable[len(name)+1:], true
+		}
+	}
+	return nil, false
 }

@@ -1,7 +1,0 @@
-// Copyright The hotprofile Authors
-// SPDX-License-Identifier: Apache-2.0
-
-package hotunitsextension
-
-// Config has no keys.
-type Config struct{}

@@ -1,0 +1,127 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package procfs
+
+import (
+	"bytes"
+	"math"
+	"strconv"
+	"time"
+)
+
+// Tick is the unit of times in /proc, 1/USER_HZ. USER_HZ is 100 on every
+// architecture of Linux that Go runs on.
+const Tick = 10 * time.Millisecond
+
+// maxTicks bounds start times, so that no duration of so many ticks overflows: 174
+// years.
+const maxTicks = 1 << 39
+
+// BootTime returns when the host booted, by the wall clock as it is set now and
+// rounded to a tick; zero if unknown. btime in /proc/stat is the same in whole
+// seconds, so start times of programs that use it are up to a second earlier.
+func BootTime() time.Time {
+	best, least := time.Time{}, time.Duration(-1)
+	for range 3 { // the least disturbed of three readings
+		before := sinceBoot()
+		now := time.Now()
+		took := sinceBoot() - before
+		if before == 0 {
+			return time.Time{}
+		}
+		if least < 0 || took < least {
+			best, least = now.Add(-before-took/2), took
+		}
+	}
+	return best.Round(0).UTC().Round(Tick)
+}
+
+// TimeOf returns the time that is ticks after boot; zero if boot is.
+func TimeOf(boot time.Time, ticks uint64) time.Time {
+	if boot.IsZero() {
+		return boot
+	}
+	return boot.Add(time.Duration(min(ticks, maxTicks)) * Tick)
+}
+
+// Now returns the clock ticks since the host booted.
+func Now() uint64 { return uint64(sinceBoot() / Tick) }
+
+// CPUTicks are the times of all CPUs together, in clock ticks, as the first line
+// of /proc/stat has them: user, nice, system, idle, iowait, irq, softirq and
+// steal. Guest time is within user and nice.
+type CPUTicks [8]uint64
+
+const (
+	userTicks   = 0
+	systemTicks = 2
+	idleTicks   = 3
+	iowaitTicks = 4
+)
+
+// ParseCPUTicks reads the first line of /proc/stat without allocating. What
+// follows it may be cut off.
+func ParseCPUTicks(b []byte) (t CPUTicks, err error) {
+	line, _, ok := bytes.Cut(b, []byte("\n"))
+	line, isCPU := bytes.CutPrefix(line, []byte("cpu "))
+	if !ok || !isCPU {
+		return t, ErrMalformed
+	}
+	i := 0
+	for f := range bytes.FieldsSeq(line) {
+		if i == len(t) {
+			break
+		}
+		if t[i], err = strconv.ParseUint(string(f), 10, 64); err != nil {
+			return t, ErrMalformed
+		}
+		i++
+	}
+	if i <= iowaitTicks {
+		return t, ErrMalformed
+	}
+	return t, nil
+}
+
+// Since returns the ticks that were spent busy, and all, since an earlier
+// reading; ok is false where the counters began anew. The kernel lets the time of
+// an idle CPU run backwards a little, so each is compared for itself.
+func (t CPUTicks) Since(before CPUTicks) (busy, total uint64, ok bool) {
+	if t[userTicks] < before[userTicks] || t[systemTicks] < before[systemTicks] {
+		return 0, 0, false
+	}
+	for i := range t {
+		if t[i] <= before[i] {
+			continue
+		}
+		grown := t[i] - before[i]
+		total += grown
+		if i != idleTicks && i != iowaitTicks {
+			busy += grown
+		}
+	}
+	return busy, total, true
+}
+
+// ParseLoadavg returns the first figure of /proc/loadavg, the average number of
+// threads that ran, could have run or were in uninterruptible sleep during the
+// last minute.
+func ParseLoadavg(b []byte) (float64, error) {
+	first, _, ok := bytes.Cut(b, []byte(" "))
+	load, err := strconv.ParseFloat(string(first), 64)
+	if !ok || err != nil || !(load >= 0) || math.IsInf(load, 0) {
+		return 0, ErrMalformed
+	}
+	return load, nil
+}
+
+// Sysctl returns a setting of the kernel that is one number, by its path below
+// /proc/sys.
+func Sysctl(path string) (int, error) {
+	b, err := ReadFile(At("").Path("sys", path), 64)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(string(bytes.TrimSpace(b)))
+}
