@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"path"
+	"slices"
 	"strconv"
 	"time"
 
@@ -235,4 +236,24 @@ func (cfg *Config) perf() sampler.PerfConfig {
 	return sampler.PerfConfig{
 		MaxEvents: cfg.MaxPerfEvents, Kernel: cfg.KernelStacks, Unwind: mode[cfg.Unwind], StackBytes: cfg.StackBytes,
 	}
+}
+
+// sampledAndPulled returns the profiles of pprof endpoints that measure what is
+// sampled of the same programs too. Endpoints that overlap with targets in part are
+// not known at start.
+func (cfg *Config) sampledAndPulled() (profiles []string) {
+	sampled := map[string]bool{"profile": cfg.CPU.Enabled, "allocs": cfg.Allocations.HasValue()}
+	for _, e := range cfg.PprofEndpoints {
+		local := e.Socket != "" || e.Target.HasValue()
+		same := len(cfg.Targets) == 0 || e.Target.HasValue() && slices.Contains(cfg.Targets, *e.Target.Get())
+		if !local || !same {
+			continue
+		}
+		for _, name := range e.Profiles {
+			if sampled[name] && !slices.Contains(profiles, name) {
+				profiles = append(profiles, name)
+			}
+		}
+	}
+	return profiles
 }

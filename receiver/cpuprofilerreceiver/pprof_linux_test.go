@@ -13,6 +13,7 @@ import (
 	httppprof "net/http/pprof"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,6 +28,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/pprof"
 )
 
@@ -99,6 +101,66 @@ func TestProfilesCarryTheProcessOfTheTarget(t *testing.T) {
 	require.Contains(t, got, "process.executable.name")
 	require.Equal(t, 1, r.logs.FilterMessageSnippet("running threads are not sampled").Len())
 	require.Positive(t, r.pulls("ok"))
+}
+
+// TestSampledAndPulledCPUTimeAreDifferentSeries: this test's own process is sampled,
+// and serves its CPU profile.
+func TestSampledAndPulledCPUTimeAreDifferentSeries(t *testing.T) {
+	s := httptest.NewServer(pprofHandler())
+	t.Cleanup(s.Close)
+	r := start(t, func(cfg *Config) {
+		endpoint(s.URL+"/debug/pprof", func(e *PprofEndpointConfig) { e.Profiles = []string{"profile"} })(cfg)
+		cfg.CPU.Enabled = true
+		cfg.Targets = []TargetConfig{{PID: os.Getpid()}}
+		cfg.ThreadAttributes = nil // pulled samples have no thread
+	})
+	lines := r.logs.FilterMessageSnippet("programs are sampled and pulled").All()
+	require.Len(t, lines, 1)
+	require.Equal(t, []any{"profile"}, lines[0].ContextMap()["profiles"])
+
+	var stop atomic.Bool
+	burning := make(chan struct{})
+	go func() {
+		defer close(burning)
+		for !stop.Load() { //nolint:revive // it burns CPU time until both have seen it
+		}
+	}()
+	defer func() {
+		stop.Store(true)
+		<-burning
+	}()
+	sampled, pulled := make(map[string]struct{}), make(map[string]struct{})
+	for end := time.Now().Add(2 * time.Minute); len(sampled) == 0 || len(pulled) == 0; time.Sleep(10 * time.Millisecond) {
+		require.True(t, time.Now().Before(end), "%d series sampled, %d pulled: %v", len(sampled), len(pulled), r.logs.All())
+		for _, p := range r.sink.AllProfiles() {
+			conformancetest.Series(sampled, withSpread(p, false))
+			conformancetest.Series(pulled, withSpread(p, true))
+		}
+		r.sink.Reset()
+	}
+	for series := range pulled {
+		require.NotContains(t, sampled, series)
+	}
+}
+
+// withSpread returns a request's profiles whose samples were spread, as those of a pprof
+// profile are, or those whose samples were not.
+func withSpread(p pprofile.Profiles, spread bool) pprofile.Profiles {
+	out := pprofile.NewProfiles()
+	p.CopyTo(out)
+	d := dictionary.NewReader(out.Dictionary())
+	for _, rp := range out.ResourceProfiles().All() {
+		for _, sp := range rp.ScopeProfiles().All() {
+			sp.Profiles().RemoveIf(func(profile pprofile.Profile) bool {
+				has := false
+				for key := range d.Attributes(profile.AttributeIndices()) {
+					has = has || key == "hotprofile.spread"
+				}
+				return has != spread
+			})
+		}
+	}
+	return out
 }
 
 func TestUnixSocketIdentifiesItsProcess(t *testing.T) {

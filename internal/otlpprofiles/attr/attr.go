@@ -36,6 +36,14 @@ const (
 	WorkingDirectory = "process.working_directory"
 )
 
+// Origin is the resource attribute that tells profiles of one program and type apart
+// that different profilers took: OriginPprof if the program took them itself. Sampled
+// profiles have none.
+const (
+	Origin      = Prefix + "origin"
+	OriginPprof = "pprof"
+)
+
 // Attributes of mappings: build ids of the GNU linker, of Go, and the hash of
 // OpenTelemetry's eBPF profiler.
 const (

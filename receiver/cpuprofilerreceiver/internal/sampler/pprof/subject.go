@@ -88,6 +88,8 @@ func (f *subjectFinder) look(ctx context.Context) (Subject, error) {
 			}
 		}
 	}
+	// The program may be sampled as well: backends would add both up.
+	attributes[attr.Origin] = attr.OriginPprof
 	language, _ := attributes[attr.SDKLanguage].(string)
 	out := &samples.Resource{PID: r.PID}
 	for _, key := range slices.Sorted(maps.Keys(attributes)) {

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/collector/config/configoptional"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
@@ -54,5 +55,5 @@ func TestTargetThatIsNotThereLeavesTheResource(t *testing.T) {
 	got, err := finderOf(t, &e).find(t.Context())
 	require.ErrorIs(t, err, ErrUnidentified)
 	require.Zero(t, got.Unit)
-	require.Len(t, got.Resource.Attributes, 1)
+	require.Equal(t, []samples.Attribute{{Key: "hotprofile.origin", Value: "pprof"}, {Key: "service.name", Value: "checkout"}}, got.Resource.Attributes)
 }
