@@ -21,6 +21,7 @@ type Stat struct {
 	PPID         int
 	Kernel       bool   // a kernel thread
 	Ending       bool   // the thread is exiting
+	Starting     bool   // the kernel has not copied the program's arguments and environment yet
 	User, System uint64 // CPU time
 	Threads      int
 	Start        uint64 // since the host booted
@@ -44,7 +45,7 @@ func ParseStat(b []byte) (s Stat, err error) {
 	}
 	s.Comm = b[open+1 : end]
 	// The fields' numbers in proc_pid_stat(5); the first after the name is 3.
-	const ppid, flags, user, system, threads, start = 4, 9, 14, 15, 20, 22
+	const ppid, flags, user, system, threads, start, code = 4, 9, 14, 15, 20, 22, 26
 	const exiting, kthread = 0x4, 0x00200000 // PF_EXITING and PF_KTHREAD of the kernel's sched.h
 	field := 3
 	for f := range bytes.FieldsSeq(b[end+1:]) {
@@ -65,17 +66,22 @@ func ParseStat(b []byte) (s Stat, err error) {
 				s.System = n
 			case start:
 				s.Start = n
-				if err == nil {
-					return s, nil
-				}
 			}
+		case code:
+			// The kernel sets the address of the code after it has copied the environment,
+			// and shows 1 to those who may not know. Kernel threads have none.
+			s.Starting = string(f) == "0" && !s.Kernel && !s.Ending
+			return s, nil
 		}
 		if err != nil {
 			return Stat{}, ErrMalformed
 		}
 		field++
 	}
-	return Stat{}, ErrMalformed
+	if field <= start {
+		return Stat{}, ErrMalformed
+	}
+	return s, nil
 }
 
 // ParseStatm returns the second field of /proc/PID/statm, the pages of the

@@ -14,6 +14,9 @@ import (
 
 const tail = " S 7 42 42 0 -1 4194560 1 0 0 0 11 12 0 0 20 0 3 0 987654 1 2\n"
 
+// starting has all fields up to the one after the code's address.
+var starting = strings.TrimSuffix(tail, "\n") + " 3 0 0\n"
+
 func TestParseStat(t *testing.T) {
 	for name, c := range map[string]struct {
 		content string
@@ -23,6 +26,10 @@ func TestParseStat(t *testing.T) {
 		"parentheses and lines in name": {"42 (a) S 1 (b\n)" + tail, Stat{Comm: []byte("a) S 1 (b\n"), PPID: 7, User: 11, System: 12, Threads: 3, Start: 987654}},
 		"an empty name":                 {"42 ()" + tail, Stat{Comm: []byte{}, PPID: 7, User: 11, System: 12, Threads: 3, Start: 987654}},
 		"one that is exiting":           {"42 (app)" + strings.Replace(tail, "4194560", "4194564", 1), Stat{Comm: []byte("app"), PPID: 7, Ending: true, User: 11, System: 12, Threads: 3, Start: 987654}},
+		"a program being started":       {"42 (app)" + starting, Stat{Comm: []byte("app"), PPID: 7, Starting: true, User: 11, System: 12, Threads: 3, Start: 987654}},
+		"a program that was started":    {"42 (app)" + strings.Replace(starting, " 2 3 0 ", " 2 3 1 ", 1), Stat{Comm: []byte("app"), PPID: 7, User: 11, System: 12, Threads: 3, Start: 987654}},
+		"one that has ended":            {"42 (app)" + strings.Replace(starting, "4194560", "4194564", 1), Stat{Comm: []byte("app"), PPID: 7, Ending: true, User: 11, System: 12, Threads: 3, Start: 987654}},
+		"a kernel thread, in full":      {"42 (kworker/0:1)" + strings.Replace(starting, "4194560", "69238880", 1), Stat{Comm: []byte("kworker/0:1"), PPID: 7, Kernel: true, User: 11, System: 12, Threads: 3, Start: 987654}},
 		"a kernel thread":               {"42 (kworker/0:1)" + strings.Replace(tail, "4194560", "69238880", 1), Stat{Comm: []byte("kworker/0:1"), PPID: 7, Kernel: true, User: 11, System: 12, Threads: 3, Start: 987654}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -58,7 +65,7 @@ func TestParseStatOfThisProcess(t *testing.T) {
 	require.Equal(t, os.Getppid(), s.PPID)
 	require.Positive(t, s.Threads)
 	require.NotZero(t, s.Start)
-	require.False(t, s.Kernel)
+	require.False(t, s.Kernel || s.Ending || s.Starting)
 	require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = ParseStat(b) }))
 }
 

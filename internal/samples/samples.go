@@ -7,6 +7,8 @@
 // window, so adding an event of a known stack allocates nothing.
 package samples
 
+import "sync/atomic"
+
 // FrameType is the value of the attribute profile.frame.type.
 type FrameType string
 
@@ -36,6 +38,24 @@ type Resource struct {
 	PID int
 	// Attributes are sorted by key, without duplicates and without empty keys.
 	Attributes []Attribute
+	// Starting is set if the kernel was still starting the program, so that its
+	// environment was not known; else nil.
+	Starting *Starting
+}
+
+// Starting leads from the Resource of a program that was being started to the one
+// that replaces it. It is safe for concurrent use.
+type Starting struct{ final atomic.Pointer[Resource] }
+
+// Settle sets the Resource that replaces those with s.
+func (s *Starting) Settle(final *Resource) { s.final.Store(final) }
+
+// Final returns the Resource to use in place of r; nil if that is not known yet.
+func (r *Resource) Final() *Resource {
+	if r.Starting == nil {
+		return r
+	}
+	return r.Starting.final.Load()
 }
 
 // Mapping is a part of a file, mapped executable into a process.

@@ -71,6 +71,7 @@ func (e *emitter) add(name string, b *buffer.Buffer, flush func()) {
 		default:
 		}
 	})
+	b.OnUnheld(func() { e.counters.LimitHit(context.Background(), "starting_samples", 1) })
 	b.OnLost(func(t *samples.Type) { e.counters.Samples(sampler.BufferFull, t.Sampler, 1) })
 }
 

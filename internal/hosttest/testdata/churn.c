@@ -119,8 +119,28 @@ static int into(char **arg)
 	return 127;
 }
 
+// again OTHER COUNT BURN: burn BURN seconds, then become OTHER, which becomes this
+// program again, and so on, COUNT times in all. The environment of each names it.
+static int again(char **argv)
+{
+	long count = atol(argv[3]);
+	char left[24], service[300], *next[] = {argv[2], "again", argv[0], left, argv[4], NULL};
+	double end = now(CLOCK_PROCESS_CPUTIME_ID) + atof(argv[4]);
+	while (now(CLOCK_PROCESS_CPUTIME_ID) < end)
+		;
+	if (count <= 1)
+		return 0;
+	snprintf(left, sizeof left, "%ld", count - 1);
+	snprintf(service, sizeof service, "OTEL_SERVICE_NAME=%s", argv[2]);
+	char *environ[] = {service, NULL};
+	execve(argv[2], next, environ);
+	return 127;
+}
+
 int main(int argc, char **argv)
 {
+	if (argc == 5 && strcmp(argv[1], "again") == 0)
+		return again(argv);
 	if (argc == 6 && strcmp(argv[1], "churn") == 0)
 		return churn(argv + 2);
 	if (argc == 3 && strcmp(argv[1], "burn") == 0)

@@ -322,6 +322,7 @@ func (l *Loop) close() {
 		return
 	}
 	l.reader.End(session)
+	l.cfg.Table.GiveUp()
 	l.losses.End()
 	l.session.Store(nil)
 	l.attached = newAttachments()

@@ -58,6 +58,8 @@ type Buffer struct {
 	lost func(*samples.Type)
 	// full is called when a full batch waits to be taken.
 	full func()
+	// unheld is called for an event at maxHeld of starting.
+	unheld func()
 
 	// paused: active is full while other is not free. It changes under mu.
 	paused atomic.Bool
@@ -89,6 +91,9 @@ type Buffer struct {
 	// is about to be taken. held are events from then on, for the next batch.
 	until int64
 	held  []heldEvent
+	// starting are events of programs that were being started, until their resources
+	// are known.
+	starting []heldEvent
 	// refused is the time of the last event that did not fit, on the monotonic
 	// clock.
 	refused int64
@@ -104,20 +109,34 @@ const (
 	MaxSize = bytesize.GiB
 )
 
-// heldEvent is an event for the next batch.
+// heldEvent is an event for a later batch, with other as in AddBoth if that is set.
 type heldEvent struct {
 	samples.Key
 	time, value int64
+	other       *samples.Key
+	otherValue  int64
 }
 
-// maxHeld bounds held. Above it events go into the batch that is about to be
-// taken, whose window then overlaps the next one's.
+// final replaces the resource of a program that was being started. It returns false
+// if the final one is not known yet.
+func final(k *samples.Key) bool {
+	r := k.Resource.Final()
+	if r == nil {
+		return false
+	}
+	k.Resource = r
+	return true
+}
+
+// maxHeld bounds held and starting. Above it events go into the batch that is about to
+// be taken, whose window then overlaps the next one's, and keep the resource that they
+// have.
 const maxHeld = 4096
 
 // New returns an empty buffer of two batches of at most size bytes each.
 func New(size int, c Clock) *Buffer {
 	b := &Buffer{
-		clock: c, size: size, lost: func(*samples.Type) {}, full: func() {}, offset: c.Offset(), moved: make(chan struct{}, 1),
+		clock: c, size: size, lost: func(*samples.Type) {}, full: func() {}, unheld: func() {}, offset: c.Offset(), moved: make(chan struct{}, 1),
 		active: samples.NewBatch(size), other: samples.NewBatch(size),
 	}
 	b.read.Store(c.Monotonic())
@@ -138,6 +157,10 @@ func (b *Buffer) OnLost(lost func(*samples.Type)) { b.lost = lost }
 // It must not block.
 func (b *Buffer) OnFull(full func()) { b.full = full }
 
+// OnUnheld registers the function that counts an event of a program that was being
+// started, which is added with the resource that it has because too many are held.
+func (b *Buffer) OnUnheld(unheld func()) { b.unheld = unheld }
+
 func (b *Buffer) wake() {
 	for _, wake := range b.wakes {
 		wake()
@@ -151,8 +174,11 @@ func (b *Buffer) Add(k samples.Key, time int64) bool { return b.AddValue(k, time
 // AddValue is Add for a type that is Valued.
 func (b *Buffer) AddValue(k samples.Key, time, value int64) bool {
 	return b.put(func(batch *samples.Batch) bool {
+		if !final(&k) && b.hold(heldEvent{Key: k, time: time, value: value}) {
+			return true
+		}
 		if b.until > 0 && time >= b.until && len(b.held) < maxHeld {
-			b.held = append(b.held, heldEvent{k, time, value})
+			b.held = append(b.held, heldEvent{Key: k, time: time, value: value})
 			return true
 		}
 		return b.widen(batch, time, batch.AddValue(k, time+b.offset, value))
@@ -160,9 +186,17 @@ func (b *Buffer) AddValue(k samples.Key, time, value int64) bool {
 }
 
 // AddBoth adds an allocation as two events, its count and its bytes, or neither.
-// It never holds events back: a buffer of allocations has a single writer.
+// It does not hold events for the next batch: a buffer of allocations has a single
+// writer.
 func (b *Buffer) AddBoth(objects, space samples.Key, time, count, bytes int64) bool {
 	return b.put(func(batch *samples.Batch) bool {
+		if !final(&objects) {
+			other := space
+			if b.hold(heldEvent{Key: objects, time: time, value: count, other: &other, otherValue: bytes}) {
+				return true
+			}
+		}
+		space.Resource = objects.Resource
 		return b.widen(batch, time, batch.AddBoth(objects, space, time+b.offset, count, bytes))
 	})
 }
@@ -319,6 +353,9 @@ func (b *Buffer) close() (now int64, ok bool) {
 func (b *Buffer) Take() (batch *samples.Batch, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if !b.paused.Load() {
+		b.takeStarting(b.active)
+	}
 	switch {
 	case b.emitting:
 	case b.pending:
@@ -354,16 +391,54 @@ func (b *Buffer) Done() {
 // takeHeld adds the held events to a batch.
 func (b *Buffer) takeHeld(to *samples.Batch) {
 	for i := range b.held {
-		h := &b.held[i]
-		t := h.time + b.offset
-		if !to.AddValue(h.Key, t, h.value) {
-			b.lost(h.Type)
-			continue
-		}
-		b.last = max(b.last, t)
+		b.addHeld(to, &b.held[i])
 	}
 	clear(b.held)
 	b.held, b.until = b.held[:0], 0
+}
+
+// addHeld adds a held event to a batch.
+func (b *Buffer) addHeld(to *samples.Batch, h *heldEvent) {
+	t := h.time + b.offset
+	fitted := false
+	if h.other == nil {
+		fitted = to.AddValue(h.Key, t, h.value)
+	} else {
+		h.other.Resource = h.Resource
+		fitted = to.AddBoth(h.Key, *h.other, t, h.value, h.otherValue)
+	}
+	if !fitted {
+		b.lost(h.Type)
+		return
+	}
+	b.last = max(b.last, t)
+}
+
+// hold holds an event of a program that is being started. It returns false at the
+// bound.
+func (b *Buffer) hold(h heldEvent) bool {
+	if len(b.starting) >= maxHeld {
+		b.unheld()
+		return false
+	}
+	b.starting = append(b.starting, h)
+	return true
+}
+
+// takeStarting adds events of programs that were being started to a batch, if their
+// resources are known now.
+func (b *Buffer) takeStarting(to *samples.Batch) {
+	left := b.starting[:0]
+	for i := range b.starting {
+		h := &b.starting[i]
+		if final(&h.Key) {
+			b.addHeld(to, h)
+		} else {
+			left = append(left, *h)
+		}
+	}
+	clear(b.starting[len(left):])
+	b.starting = left
 }
 
 // Closing returns the time up to which events in progress are to be added. It

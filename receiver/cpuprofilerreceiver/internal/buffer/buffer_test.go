@@ -334,3 +334,114 @@ func TestBufferHoldsItsBytesUnderAFloodOfStacks(t *testing.T) {
 	take(allocations, largest)
 	require.True(t, allocate(127))
 }
+
+// startingKey is a key of a program that is being started.
+func startingKey(thread int32) (samples.Key, *samples.Starting) {
+	k, s := testKey(thread), new(samples.Starting)
+	k.Resource.Starting = s
+	return k, s
+}
+
+// Events of programs that are being started wait for the resource, and keep their times
+// and values.
+func TestBufferHoldsEventsOfStartingPrograms(t *testing.T) {
+	b := New(1<<20, &fakeClock{now: 100, offset: 1000})
+	soon, soonStarts := startingKey(1)
+	late, lateStarts := startingKey(2)
+	objects, objectsStart := startingKey(3)
+	objects.Type = samples.AllocObjects
+	space := objects
+	space.Type = samples.AllocSpace
+	waits := soon
+	waits.Type = samples.OffCPU
+	final := &samples.Resource{PID: 7}
+
+	require.True(t, b.Add(testKey(4), 120))
+	require.True(t, b.Add(soon, 130))
+	require.True(t, b.Add(late, 140))
+	require.True(t, b.AddValue(waits, 150, 11))
+	require.True(t, b.AddBoth(objects, space, 160, 3, 4096))
+	soonStarts.Settle(final)
+	objectsStart.Settle(final)
+	require.True(t, b.Add(soon, 170), "which is known by now")
+	b.ReadUpTo(200)
+
+	type event struct {
+		typ         string
+		thread      int32
+		time, value int64
+	}
+	events := func() (known, other []event) {
+		batch, ok := b.Take()
+		require.True(t, ok)
+		within(t, batch)
+		for _, s := range batch.Samples() {
+			for i, at := range s.Times {
+				e := event{s.Type.Name, s.Thread.ID, at, 0}
+				if s.Values != nil {
+					e.value = s.Values[i]
+				}
+				if s.Resource == final {
+					known = append(known, e)
+				} else {
+					other = append(other, e)
+				}
+			}
+		}
+		b.Done()
+		return known, other
+	}
+	known, other := events()
+	require.ElementsMatch(t, []event{
+		{"samples", 1, 1130, 0},
+		{"samples", 1, 1170, 0},
+		{"off_cpu", 1, 1150, 11},
+		{"alloc_objects", 3, 1160, 3},
+		{"alloc_space", 3, 1160, 4096},
+	}, known)
+	require.Equal(t, []event{{"samples", 4, 1120, 0}}, other)
+	_, ok := b.Take()
+	require.False(t, ok, "what is not known yet is in no batch")
+
+	lateStarts.Settle(final)
+	require.True(t, b.Add(testKey(4), 120))
+	batch, ok := b.Take()
+	require.True(t, ok)
+	require.Equal(t, 2, batch.Events())
+	b.Done()
+	_, ok = b.Take()
+	require.False(t, ok, "each is in one batch")
+}
+
+// At the bound, events keep the resource that they have.
+func TestBufferHoldsSoManyEventsOfStartingPrograms(t *testing.T) {
+	b := New(1<<20, &fakeClock{now: 100})
+	unheld := 0
+	b.OnUnheld(func() { unheld++ })
+	k, starting := startingKey(1)
+	for range maxHeld + 2 {
+		require.True(t, b.Add(k, 120))
+	}
+	require.True(t, b.AddBoth(k, k, 120, 1, 1))
+	require.Equal(t, 3, unheld)
+	starting.Settle(&samples.Resource{PID: 7})
+	batch, ok := b.Take()
+	require.True(t, ok)
+	byPID := map[int]int{}
+	for key, n := range batch.Keys() {
+		byPID[key.Resource.PID] += n
+	}
+	require.Equal(t, map[int]int{0: 4, 7: maxHeld}, byPID)
+}
+
+func BenchmarkAdd(b *testing.B) {
+	to := New(1<<24, &fakeClock{now: 100})
+	k := testKey(1)
+	b.ReportAllocs()
+	for b.Loop() {
+		if !to.Add(k, 120) {
+			to.Take()
+			to.Done()
+		}
+	}
+}

@@ -27,6 +27,7 @@ func Describe(cfg Config, pid int) (*samples.Resource, Identity, error) {
 	}
 	p := t.add(&Process{PID: pid})
 	t.learn(p, s, nil)
+	t.settle(p) // nobody would later
 	t.describe(p)
 	// The pid may be another process's since.
 	if again, err := t.fs.stat(pid); err != nil || again.Start != s.Start {

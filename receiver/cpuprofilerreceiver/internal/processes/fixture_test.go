@@ -32,7 +32,7 @@ type proc struct {
 	ppid                             int
 	ticks                            uint64
 	threads                          int
-	kernel                           bool
+	kernel, starting, ending         bool
 	uid                              string
 	tasks                            map[int]string
 }
@@ -72,8 +72,15 @@ func (h *host) process(pid int, p proc) {
 	if p.kernel {
 		flags |= 0x00200000
 	}
-	h.write(dir+"stat", fmt.Sprintf("%d (%s) S %d 1 1 0 -1 %d 1 2 3 4 5 6 7 8 20 0 %d 0 %d 100 200\n",
-		pid, p.name, p.ppid, flags, max(p.threads, 1), p.ticks))
+	if p.ending {
+		flags |= 0x4
+	}
+	code := 1
+	if p.starting {
+		code = 0
+	}
+	h.write(dir+"stat", fmt.Sprintf("%d (%s) S %d 1 1 0 -1 %d 1 2 3 4 5 6 7 8 20 0 %d 0 %d 100 200 300 %d\n",
+		pid, p.name, p.ppid, flags, max(p.threads, 1), p.ticks, code))
 	h.write(dir+"environ", p.environ)
 	h.write(dir+"maps", p.maps)
 	if p.cgroup != "" {

@@ -43,10 +43,16 @@ type Process struct {
 	// membershipBatch is the batch in which its cgroup was.
 	batch, losses, membershipBatch uint64
 	// execed is set if a record reported the start of its program, read if /proc
-	// was read since, starting if the kernel had not copied its environment then.
-	// tries is the number of times that Settle read it.
-	execed, read, starting bool
-	tries                  int
+	// was read since.
+	execed, read bool
+	// starting is set while the kernel has not copied the program's environment yet.
+	// Table.started has the process then, and Resources have unsettled, if there are
+	// any. Exits, all by settle: the environment is there, the process ended, was
+	// forgotten or runs another program, it took too long, sampling ended.
+	starting  bool
+	unsettled *samples.Starting
+	// listed is the program for which Table.started has the process; 0 if it has not.
+	listed uint64
 	// ended is set if the main thread has ended.
 	ended   bool
 	threads map[int]string
@@ -84,34 +90,60 @@ func (t *Table) learn(p *Process, s stat, err error) {
 	if s.Kernel {
 		p.enterEmptySpace()
 	} else {
-		t.readEnviron(p)
+		t.readEnviron(p, s.Starting)
 	}
 	t.readMembership(p)
 }
 
-// readEnviron reads the environment and reports whether it changed.
-func (t *Table) readEnviron(p *Process) (changed bool) {
+// readEnviron reads the environment. starting is what stat said before.
+func (t *Table) readEnviron(p *Process, starting bool) {
 	b, cut, err := t.fs.read(t.fs.File(p.PID, "environ"), procfs.MaxEnviron)
-	if err != nil {
-		p.starting = false
+	switch {
+	case err != nil:
 		t.count(err, &t.stats.Environment)
+	case len(b) == 0 && starting:
+		if p.listed == p.program || t.list(p) {
+			p.starting = true // with the parent's until the kernel has copied its own
+			return
+		}
+	case len(b) == 0 && !t.fs.hasArguments(p.PID): // it has ended; its parent's stays
+	default:
+		if cut {
+			t.stats.CutOff++
+		}
+		if env := parseEnviron(b); env != p.facts.env {
+			f := *p.facts
+			f.env = env
+			p.facts = &f
+			p.Resource = nil
+		}
+	}
+	t.settle(p)
+}
+
+// list makes Settle read about a process's program. It returns false at the bound.
+func (t *Table) list(p *Process) bool {
+	if t.startsLeft == 0 {
+		t.stats.StartsLeftOut++
 		return false
 	}
-	if cut {
-		t.stats.CutOff++
-	}
-	if p.starting = len(b) == 0 && !t.fs.hasArguments(p.PID); p.starting {
-		return false // keep the parent's until the kernel has copied its own
-	}
-	env := parseEnviron(b)
-	if env == p.facts.env {
-		return false
-	}
-	f := *p.facts
-	f.env = env
-	p.facts = &f
-	p.Resource = nil
+	t.startsLeft--
+	p.listed = p.program
+	t.started = append(t.started, start{p: p, program: p.program, since: t.cfg.Now()})
 	return true
+}
+
+// settle gives samples of a program that was being started the resource that is known
+// now.
+func (t *Table) settle(p *Process) {
+	p.starting = false
+	unsettled := p.unsettled
+	if unsettled == nil {
+		return
+	}
+	p.unsettled, p.Resource = nil, nil
+	t.describe(p)
+	unsettled.Settle(p.Resource)
 }
 
 // readMembership reads the cgroup of a process in each hierarchy.
@@ -188,6 +220,12 @@ func (t *Table) describe(p *Process) {
 		return
 	}
 	p.Resource = t.resource(p)
+	if p.starting {
+		if p.unsettled == nil {
+			p.unsettled = new(samples.Starting)
+		}
+		p.Resource.Starting = p.unsettled
+	}
 	p.Cgroup = p.facts.group.Cgroup
 	p.Wanted = t.cfg.Wanted.match(p.PID, p.facts)
 }

@@ -65,8 +65,7 @@ func (r *procReader) stat(pid int) (stat, error) {
 	return out, nil
 }
 
-// hasArguments reports whether the kernel has copied the arguments and the
-// environment of a process's program. Every program has an argument.
+// hasArguments reports whether a process has a program: every program has an argument.
 func (r *procReader) hasArguments(pid int) bool {
 	b, _, _ := r.read(r.File(pid, "cmdline"), 1)
 	return len(b) > 0

@@ -161,6 +161,7 @@ type setup struct {
 	discovery time.Duration
 	frequency int
 	maxEvents int
+	to        oncpu.Sink // instead of one that counts
 }
 
 // clock returns CLOCK_MONOTONIC.
@@ -191,13 +192,16 @@ func (s setup) start(t *testing.T) (*oncpu.Sampler, *sink, func() string) {
 	finder, err := attach.NewTargetFinder(cfg, s.targets)
 	require.NoError(t, err)
 	to := &sink{begin: time.Now(), cgroups: map[string]*tally{}, pids: map[int]time.Duration{}}
+	if s.to == nil {
+		s.to = to
+	}
 	core, logs := observer.New(zap.InfoLevel)
 	sampler := oncpu.New(oncpu.Settings{
 		Config: attach.Config{
 			Finder: finder, Table: processes.NewTable(cfg), MaxEvents: s.maxEvents, DiscoveryInterval: s.discovery,
 			ThreadName: true, Logger: zap.New(core), Now: clock, Probe: perfevent.Probe,
 		},
-		Sink: to, Frequency: s.frequency, Status: func(error) {}, Notes: func(perfevent.Rights) []string { return nil },
+		Sink: s.to, Frequency: s.frequency, Status: func(error) {}, Notes: func(perfevent.Rights) []string { return nil },
 	})
 	require.NoError(t, sampler.Start(t.Context()))
 	t.Cleanup(func() { require.NoError(t, sampler.Stop(context.Background())) })

@@ -31,6 +31,8 @@ type Config struct {
 	HostName, HostID string
 	// Limits bounds memory; zero fields have defaults.
 	Limits Limits
+	// Now is the clock for programs that are being started; nil is time.Now.
+	Now func() time.Time
 }
 
 // Limits are the bounds of a Table's memory.
@@ -71,7 +73,7 @@ type Stats struct {
 	// left out at Limits.Mappings, StackResets the times that stacks were forgotten
 	// at Limits.StackBytes, ThreadNameResets the times that names were at
 	// Limits.ThreadNames, StartsLeftOut programs that were not read about at
-	// Limits.Starts.
+	// Limits.Starts, or that the kernel took more than 10 s to start.
 	Evicted, MappingsLeftOut, StackResets, ThreadNameResets, StartsLeftOut uint64
 
 	// Gone are processes that had ended before they could be read about.
@@ -112,13 +114,19 @@ type Table struct {
 type start struct {
 	p       *Process
 	program uint64
+	// since is when it was listed, next when to read about it again.
+	since, next time.Time
 }
 
-// startTries is the most times that Settle reads a program that just started, every
-// few milliseconds, until it has an environment: the kernel reports the start before
-// it copies that, and reads the program from disk in between. From then on it is read
-// once per batch.
-const startTries = 64
+// The kernel reports the start of a program before it copies its environment, and
+// reads the program from disk in between, or runs others if there are many. So Settle
+// reads it until it is there: each millisecond at first, then after an eighth of the
+// time that has passed, for at most startLimit. Settle asks to be called again soon
+// for startSoon.
+const (
+	startLimit = 10 * time.Second
+	startSoon  = 128 * time.Millisecond
+)
 
 // The processes checked per batch because no record may have reported their end, at
 // some 10 µs each: the most after a loss, and those checked always, since there are
@@ -134,6 +142,9 @@ const maxNames = 8192
 // NewTable returns an empty table.
 func NewTable(cfg Config) *Table {
 	cfg.Limits.setDefaults()
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	t := &Table{
 		cfg:         cfg,
 		fs:          newProcReader(cfg.Root),
@@ -214,7 +225,7 @@ func (t *Table) read(p *Process) *Process {
 	} else if alive {
 		p.Name = t.intern(s.name)
 		if p.starting {
-			t.readEnviron(p) // it was first seen while its program started
+			t.readEnviron(p, s.Starting) // it was first seen while its program started
 		}
 		t.readMembership(p)
 	}
@@ -243,6 +254,7 @@ func (t *Table) forget(_ int, p *Process) {
 	if t.last == p {
 		t.last = nil
 	}
+	t.settle(p)
 	p.leaveSpace()
 	t.stats.ThreadNames -= len(p.threads)
 	p.threads = nil
@@ -291,8 +303,9 @@ func (t *Table) Exec(pid int, comm []byte) {
 	if !ok {
 		p = t.add(&Process{PID: pid})
 	}
+	t.settle(p)
 	t.programs++
-	p.program, p.execed, p.read, p.ended, p.tries = t.programs, true, false, false, 0
+	p.program, p.execed, p.read, p.ended = t.programs, true, false, false
 	p.Name, p.Resource = t.intern(text(comm, maxComm)), nil
 	f := *p.facts
 	f.path, f.kernel = "", false
@@ -301,12 +314,7 @@ func (t *Table) Exec(pid int, comm []byte) {
 	p.threads = nil
 	p.leaveSpace()
 	p.enter(newSpace())
-	if t.startsLeft == 0 {
-		t.stats.StartsLeftOut++
-		return
-	}
-	t.startsLeft--
-	t.started = append(t.started, start{p, p.program})
+	t.list(p)
 }
 
 // Comm records a thread's new name.
@@ -422,28 +430,63 @@ func (t *Table) verify() {
 // given all available records. If it returns true, the kernel is still starting some:
 // call it again in a millisecond or two, whether there are records or not.
 func (t *Table) Settle() (again bool) {
+	if len(t.started) == 0 {
+		return false
+	}
+	now := t.cfg.Now()
 	left := t.started[:0]
 	for _, s := range t.started {
-		p := s.p
-		if p.program != s.program || p.ended || p.space == nil {
-			continue // runs another program, or ended
+		if s.p.program != s.program || s.p.space == nil {
+			continue // runs another program, or is forgotten
 		}
-		if !p.read {
-			st, err := t.fs.stat(p.PID)
-			t.learn(p, st, err)
-			if err != nil {
-				continue
-			}
-		} else if t.readEnviron(p) {
-			p.Resource = nil
-		}
-		if p.tries++; p.starting && p.tries < startTries {
+		if now.Before(s.next) || t.starts(&s, now) {
 			left = append(left, s)
+			again = again || now.Sub(s.since) < startSoon
+			continue
 		}
+		s.p.listed = 0
+		t.settle(s.p)
 	}
 	clear(t.started[len(left):])
 	t.started = left
-	return len(left) > 0
+	return again
+}
+
+// starts reads about a program that just started, and reports whether the kernel is
+// still starting it.
+func (t *Table) starts(s *start, now time.Time) bool {
+	p, age := s.p, now.Sub(s.since)
+	if p.ended || p.read && !p.starting {
+		return false
+	}
+	st, err := t.fs.stat(p.PID)
+	switch {
+	case !p.read:
+		t.learn(p, st, err)
+	case err == nil:
+		t.readEnviron(p, st.Starting)
+	default:
+		return false // it has ended
+	}
+	if p.starting && age >= startLimit {
+		t.stats.StartsLeftOut++
+		return false
+	}
+	s.next = now.Add(max(age/8, time.Millisecond))
+	return p.starting
+}
+
+// GiveUp settles all programs that the kernel is still starting with what is known of
+// them. Call it when nobody will call Settle for a while.
+func (t *Table) GiveUp() {
+	for _, s := range t.started {
+		if s.p.program == s.program {
+			s.p.listed = 0
+			t.settle(s.p)
+		}
+	}
+	clear(t.started)
+	t.started = t.started[:0]
 }
 
 // intern returns the one copy of a string that is kept.

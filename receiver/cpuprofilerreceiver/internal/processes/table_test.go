@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -181,10 +182,11 @@ func TestForkAndExecOfAnEndedProcess(t *testing.T) {
 func TestSettleReadsStartedPrograms(t *testing.T) {
 	h := newHost(t, false)
 	shop(h)
-	table := h.table(nil)
+	now := time.Unix(1, 0)
+	table := h.table(func(cfg *Config) { cfg.Now = func() time.Time { now = now.Add(2 * time.Millisecond); return now } })
 	table.Fork(101, 100, 101, 100)
 	table.Exec(101, []byte("job"))
-	h.process(101, proc{name: "job", exe: "/bin/job", ppid: 100, ticks: 2000, cgroup: "0::/jobs\n"})
+	h.process(101, proc{name: "job", exe: "/bin/job", ppid: 100, ticks: 2000, cgroup: "0::/jobs\n", starting: true})
 	require.True(t, table.Settle(), "it has no environment yet")
 	h.process(101, proc{name: "job", exe: "/bin/job", ppid: 100, ticks: 2000, cgroup: "0::/jobs\n", environ: environ("OTEL_SERVICE_NAME=job")})
 	require.False(t, table.Settle())
@@ -202,7 +204,7 @@ func TestSettleReadsStartedPrograms(t *testing.T) {
 
 func TestEnvironmentOfAStartingProgramIsReadLater(t *testing.T) {
 	h := newHost(t, false)
-	job := proc{name: "job", exe: "/bin/job", ticks: 1, maps: "1000-2000 r-xp 00000000 08:01 7 /bin/job\n"}
+	job := proc{name: "job", exe: "/bin/job", starting: true, ticks: 1, maps: "1000-2000 r-xp 00000000 08:01 7 /bin/job\n"}
 	h.process(101, job)
 	table := h.table(nil)
 	require.NotContains(t, attributes(t, table.Lookup(101, 0).Resource), "service.name")
@@ -217,19 +219,114 @@ func TestSettleEndsForAProgramWithoutEnvironment(t *testing.T) {
 	h.process(101, proc{name: "job", exe: "/bin/job"})
 	table := h.table(nil)
 	table.Exec(101, []byte("job"))
-	tries := 1
-	for table.Settle() {
-		tries++
-		require.Less(t, tries, 100)
-	}
-	require.Equal(t, startTries, tries)
-	h.write("proc/101/environ", environ("OTEL_SERVICE_NAME=job")) // it took long to start
-	require.Equal(t, "job", attributes(t, table.Lookup(101, 0).Resource)["service.name"])
-
-	h.process(102, proc{name: "bare", exe: "/bin/bare"})
-	h.write("proc/102/cmdline", "bare\x00")
-	table.Exec(102, []byte("bare"))
 	require.False(t, table.Settle(), "it has started, with an empty environment")
+	require.Nil(t, table.Lookup(101, 0).Resource.Starting)
+}
+
+// A sampled program is being started: its sample has the resource of what becomes of
+// it.
+func TestSamplesOfAStartingProgramGetItsResource(t *testing.T) {
+	job := proc{name: "job", exe: "/bin/job", starting: true, ticks: 1, cgroup: "0::/jobs\n", maps: "1000-2000 r-xp 00000000 08:01 7 /bin/job\n"}
+	for name, c := range map[string]struct {
+		then func(*host, *Table, func(time.Duration))
+		// final is the service in the end, leftOut whether the bound was hit.
+		final   any
+		leftOut uint64
+	}{
+		"soon": {then: func(h *host, table *Table, _ func(time.Duration)) {
+			h.write("proc/101/environ", environ("OTEL_SERVICE_NAME=job"))
+		}, final: "job"},
+		"after long": {then: func(h *host, table *Table, pass func(time.Duration)) {
+			again, reads := true, 0
+			for range int(5 * time.Second / (2 * time.Millisecond)) {
+				pass(2 * time.Millisecond)
+				was := table.started[0].next
+				again = table.Settle()
+				if table.started[0].next != was {
+					reads++
+				}
+			}
+			require.False(t, again, "no call is soon enough")
+			require.Less(t, reads, 70, "it is read more and more seldom")
+			h.write("proc/101/environ", environ("OTEL_SERVICE_NAME=job"))
+		}, final: "job"},
+		"without an environment": {then: func(h *host, table *Table, _ func(time.Duration)) {
+			started := job
+			started.starting = false
+			h.process(101, started)
+			h.write("proc/101/cmdline", "job\x00")
+		}, final: nil},
+		"never": {then: func(h *host, table *Table, pass func(time.Duration)) {
+			pass(startLimit)
+		}, final: "sh", leftOut: 1},
+		"ended": {then: func(h *host, table *Table, _ func(time.Duration)) {
+			table.Exit(101, 101)
+		}, final: "sh"},
+		"ended, and is a zombie": {then: func(h *host, table *Table, _ func(time.Duration)) {
+			zombie := job
+			zombie.ending = true
+			h.process(101, zombie)
+		}, final: "sh"},
+		"another program": {then: func(h *host, table *Table, _ func(time.Duration)) {
+			table.Exec(101, []byte("other"))
+		}, final: "sh"},
+		"another process": {then: func(h *host, table *Table, _ func(time.Duration)) {
+			h.process(101, proc{name: "other", exe: "/bin/other", ticks: 2})
+			table.NextBatch()
+			table.Lookup(101, 0)
+		}, final: "sh"},
+		"forgotten": {then: func(h *host, table *Table, _ func(time.Duration)) {
+			table.processes.Remove(101)
+		}, final: "sh"},
+		"sampling ends": {then: func(h *host, table *Table, _ func(time.Duration)) {
+			table.GiveUp()
+		}, final: "sh"},
+		"records are lost, then sampling ends": {then: func(h *host, table *Table, pass func(time.Duration)) {
+			pass(startLimit)
+			table.Settle() // gives up
+			table.AfterLoss()
+			table.Lookup(101, 0)
+			table.GiveUp()
+		}, final: "sh", leftOut: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t, false)
+			h.process(101, proc{name: "sh", exe: "/bin/sh", ticks: 1, cgroup: "0::/jobs\n", environ: environ("OTEL_SERVICE_NAME=sh")})
+			now := time.Unix(1, 0)
+			table := h.table(func(cfg *Config) { cfg.Now = func() time.Time { return now } })
+			table.Lookup(101, 0)
+			table.Exec(101, []byte("job"))
+			h.process(101, job)
+			given := table.Lookup(101, 0).Resource
+			require.True(t, table.Settle())
+			require.Same(t, given, table.Lookup(101, 0).Resource)
+			require.Nil(t, given.Final())
+
+			c.then(h, table, func(d time.Duration) { now = now.Add(d) })
+			now = now.Add(time.Second)
+			table.Settle()
+			require.NotNil(t, given.Final())
+			require.Nil(t, given.Final().Starting)
+			a := attributes(t, given.Final())
+			require.Equal(t, c.final, a["service.name"])
+			require.Equal(t, "/bin/job", a["process.executable.path"])
+			require.Equal(t, "/jobs", a["process.linux.cgroup"])
+			require.Equal(t, c.leftOut, table.Stats().StartsLeftOut)
+		})
+	}
+}
+
+func TestStartsThatAreNotReportedAreBounded(t *testing.T) {
+	h := newHost(t, false)
+	table := h.table(func(cfg *Config) { cfg.Limits.Starts = 1 })
+	for pid := 101; pid <= 102; pid++ {
+		h.process(pid, proc{name: "job", exe: "/bin/job", starting: true})
+	}
+	require.NotNil(t, table.Lookup(101, 0).Resource.Starting)
+	require.Nil(t, table.Lookup(102, 0).Resource.Starting, "nobody would settle it")
+	require.EqualValues(t, 1, table.Stats().StartsLeftOut)
+	table.GiveUp()
+	require.False(t, table.Settle())
 }
 
 func TestExecMakesANewResource(t *testing.T) {

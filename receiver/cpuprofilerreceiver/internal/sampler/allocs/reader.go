@@ -69,6 +69,7 @@ func (r *reader) run(ctx context.Context) {
 	}
 	r.drain()
 	r.flush()
+	r.sampler.cfg.Table.GiveUp()
 	r.losses.End()
 }
 
@@ -108,6 +109,7 @@ func (r *reader) drain() {
 		}
 		r.count(u.Stats())
 	}
+	r.sampler.cfg.Table.Settle()
 	if r.sampler.most == 0 {
 		r.sampler.cfg.Sink.ReadUpTo(upTo)
 	}
