@@ -20,8 +20,8 @@ import (
 // maxNamed bounds the units named in a log line.
 const maxNamed = 20
 
-// hotUnits is the component.
-type hotUnits struct {
+// HotUnits is the component. It is safe for concurrent use.
+type HotUnits struct {
 	log       *zap.Logger
 	telemetry *metadata.TelemetryBuilder
 
@@ -31,14 +31,12 @@ type hotUnits struct {
 	hot        []Unit // the union, sorted; replaced, never written to
 }
 
-var _ HotUnits = (*hotUnits)(nil)
-
-func newExtension(set extension.Settings) (*hotUnits, error) {
+func newExtension(set extension.Settings) (*HotUnits, error) {
 	telemetry, err := metadata.NewTelemetryBuilder(set.TelemetrySettings)
 	if err != nil {
 		return nil, err
 	}
-	h := &hotUnits{log: set.Logger, telemetry: telemetry}
+	h := &HotUnits{log: set.Logger, telemetry: telemetry}
 	err = telemetry.RegisterHotUnitsUnitsCallback(func(_ context.Context, o metric.Int64Observer) error {
 		o.Observe(int64(len(h.current())))
 		return nil
@@ -50,16 +48,17 @@ func newExtension(set extension.Settings) (*hotUnits, error) {
 }
 
 // Start does nothing: publishers fill the set.
-func (*hotUnits) Start(context.Context, component.Host) error { return nil }
+func (*HotUnits) Start(context.Context, component.Host) error { return nil }
 
 // Shutdown stops the metrics. It may be called without Start, and twice.
-func (h *hotUnits) Shutdown(context.Context) error {
+func (h *HotUnits) Shutdown(context.Context) error {
 	h.telemetry.Shutdown()
 	return nil
 }
 
-// Publisher implements HotUnits.
-func (h *hotUnits) Publisher(id component.ID) Publisher {
+// Publisher returns a new publisher. A component in two pipelines has two of them
+// with one id.
+func (h *HotUnits) Publisher(id component.ID) Publisher {
 	p := &publisher{all: h, id: id}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -67,17 +66,20 @@ func (h *hotUnits) Publisher(id component.ID) Publisher {
 	return p
 }
 
-// Hot implements HotUnits.
-func (h *hotUnits) Hot() []Unit { return slices.Clone(h.current()) }
+// Hot returns the union of the sets of all publishers, sorted by name. The caller
+// may keep and change it.
+func (h *HotUnits) Hot() []Unit { return slices.Clone(h.current()) }
 
-func (h *hotUnits) current() []Unit {
+func (h *HotUnits) current() []Unit {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.hot
 }
 
-// Watch implements HotUnits.
-func (h *hotUnits) Watch() (changed <-chan struct{}, stop func()) {
+// Watch returns a channel that gets a token when Hot changes, and at once if it is
+// not empty. It holds one token: a slow watcher sees the latest set, once. Call stop
+// at the end; it may be called twice. The channel is never closed.
+func (h *HotUnits) Watch() (changed <-chan struct{}, stop func()) {
 	c := make(chan struct{}, 1)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -94,7 +96,7 @@ func (h *hotUnits) Watch() (changed <-chan struct{}, stop func()) {
 
 // unite computes the union and notifies the watchers if it changed. The lock is
 // held.
-func (h *hotUnits) unite() (before, after []Unit) {
+func (h *HotUnits) unite() (before, after []Unit) {
 	before = h.hot
 	for _, p := range h.publishers {
 		after = append(after, p.hot...)
@@ -116,7 +118,7 @@ func (h *hotUnits) unite() (before, after []Unit) {
 
 // publisher implements Publisher. Its fields are guarded by the lock of all.
 type publisher struct {
-	all    *hotUnits
+	all    *HotUnits
 	id     component.ID
 	hot    []Unit // sorted
 	spare  []Unit // memory for the next set
@@ -162,7 +164,7 @@ func (p *publisher) Close() {
 	h.publishers = slices.DeleteFunc(h.publishers, func(other *publisher) bool { return other == p })
 }
 
-func (h *hotUnits) logChange(by component.ID, before, after []Unit) {
+func (h *HotUnits) logChange(by component.ID, before, after []Unit) {
 	entry := h.log.Check(zapcore.DebugLevel, "hot units changed")
 	if entry == nil {
 		return

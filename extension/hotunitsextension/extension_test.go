@@ -36,7 +36,7 @@ var (
 )
 
 type rig struct {
-	HotUnits
+	*HotUnits
 	logs      *observer.ObservedLogs
 	telemetry *componenttest.Telemetry
 }
@@ -57,7 +57,7 @@ func newRig(t testing.TB, level zapcore.Level) *rig {
 		require.NoError(t, ext.Shutdown(context.Background()), "again")
 		require.NoError(t, r.telemetry.Shutdown(context.Background()))
 	})
-	r.HotUnits = ext.(HotUnits)
+	r.HotUnits = ext.(*HotUnits)
 	return r
 }
 
@@ -226,7 +226,7 @@ func TestComponentsFindTheExtensionByTheirHost(t *testing.T) {
 	require.Nil(t, Find(host{nopID: nop}, log))
 	require.Same(t, other, Find(host{nopID: nop, named: other}, log))
 	require.Zero(t, logs.Len())
-	require.Same(t, other, Find(host{plain: other, named: r.HotUnits.(component.Component)}, log))
+	require.Same(t, other, Find(host{plain: other, named: r.HotUnits}, log))
 	entries := logs.FilterMessage("found several hot_units extensions").All()
 	require.Len(t, entries, 1)
 	require.Equal(t, map[string]any{"used": "hot_units", "extensions": int64(2)}, entries[0].ContextMap())

@@ -32,23 +32,6 @@ func (u Unit) compare(v Unit) int {
 	)
 }
 
-// HotUnits is the extension's interface to other components. It is safe for
-// concurrent use.
-type HotUnits interface {
-	// Publisher returns a new publisher. A component in two pipelines has two of
-	// them with one id.
-	Publisher(id component.ID) Publisher
-
-	// Hot returns the union of the sets of all publishers, sorted by name. The
-	// caller may keep and change it.
-	Hot() []Unit
-
-	// Watch returns a channel that gets a token when Hot changes, and at once if it
-	// is not empty. It holds one token: a slow watcher sees the latest set, once.
-	// Call stop at the end; it may be called twice. The channel is never closed.
-	Watch() (changed <-chan struct{}, stop func())
-}
-
 // Publisher publishes the hot units of one component.
 type Publisher interface {
 	// Publish replaces the set of this publisher. The hottest must come first:
@@ -65,14 +48,14 @@ const MaxUnits = 1000
 
 // Find returns the extension of a host, or nil. Of several it returns the first by
 // name, and logs that there are several.
-func Find(host component.Host, log *zap.Logger) HotUnits {
+func Find(host component.Host, log *zap.Logger) *HotUnits {
 	type found struct {
 		id string
-		HotUnits
+		*HotUnits
 	}
 	var all []found
 	for id, ext := range host.GetExtensions() {
-		if h, ok := ext.(HotUnits); ok {
+		if h, ok := ext.(*HotUnits); ok {
 			all = append(all, found{id.String(), h})
 		}
 	}

@@ -297,7 +297,7 @@ func TestStartWithEverything(t *testing.T) {
 	client.CloseIdleConnections()
 	require.NoError(t, p.Shutdown(t.Context()))
 	require.NoFileExists(t, socket)
-	require.Empty(t, hot.(hotunitsextension.HotUnits).Hot())
+	require.Empty(t, hot.(*hotunitsextension.HotUnits).Hot())
 }
 
 func TestStartThatFailsLeavesNothing(t *testing.T) {

@@ -34,7 +34,7 @@ func TestOpeningByHandMakesHotAndIsRememberedOverARestart(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, ext.Start(t.Context(), componenttest.NewNopHost()))
 	t.Cleanup(func() { require.NoError(t, ext.Shutdown(context.Background())) })
-	hot := ext.(hotunitsextension.HotUnits)
+	hot := ext.(*hotunitsextension.HotUnits)
 	host := hostWith{component.NewID(factory.Type()): ext}
 	host[storageID] = fileStorage(t, t.TempDir())
 

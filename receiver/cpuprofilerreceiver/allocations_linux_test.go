@@ -156,7 +156,7 @@ func TestKernelReceiverSamplesAllocationsOfHotUnitsAlone(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, ext.Start(context.Background(), componenttest.NewNopHost()))
 	defer func() { require.NoError(t, ext.Shutdown(context.Background())) }()
-	publisher := ext.(hotunitsextension.HotUnits).Publisher(component.MustNewID("test"))
+	publisher := ext.(*hotunitsextension.HotUnits).Publisher(component.MustNewID("test"))
 
 	group := hosttest.NewCgroup(t, "hotprofile-allocations")
 	a, other := startAllocator(t, group), startAllocator(t)

@@ -234,7 +234,7 @@ func TestHotEndpointIsPulledWhileItsProcessIsHot(t *testing.T) {
 		ID: component.NewID(factory.Type()), TelemetrySettings: componenttest.NewNopTelemetrySettings(),
 	}, factory.CreateDefaultConfig())
 	require.NoError(t, err)
-	hot := ext.(hotunitsextension.HotUnits).Publisher(component.MustNewID("cpu_trigger"))
+	hot := ext.(*hotunitsextension.HotUnits).Publisher(component.MustNewID("cpu_trigger"))
 	defer hot.Close()
 	r := startTo(t, nil, endpoint(s.URL+"/debug/pprof", nil), ext)
 	hot.Publish([]hotunitsextension.Unit{{Name: "other", PID: 1}})

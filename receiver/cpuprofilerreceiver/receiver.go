@@ -221,7 +221,7 @@ func (p *profiler) Shutdown(ctx context.Context) (err error) {
 }
 
 // hotUnits returns the hot_units extension of a host; nil without one.
-func hotUnits(host component.Host, log *zap.Logger) hotunitsextension.HotUnits {
+func hotUnits(host component.Host, log *zap.Logger) *hotunitsextension.HotUnits {
 	if host == nil {
 		return nil
 	}

@@ -15,13 +15,13 @@ import (
 
 // HotFinder finds what a TargetFinder finds, as far as it is hot.
 type HotFinder struct {
-	hot     hotunitsextension.HotUnits
+	hot     *hotunitsextension.HotUnits
 	known   processes.Config
 	targets *TargetFinder
 }
 
 // NewHotFinder returns a finder of hot targets; targets may be nil without Find.
-func NewHotFinder(hot hotunitsextension.HotUnits, known processes.Config, targets *TargetFinder) *HotFinder {
+func NewHotFinder(hot *hotunitsextension.HotUnits, known processes.Config, targets *TargetFinder) *HotFinder {
 	return &HotFinder{hot: hot, known: known, targets: targets}
 }
 

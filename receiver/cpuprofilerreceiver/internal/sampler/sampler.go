@@ -66,7 +66,7 @@ type Shared struct {
 	// ThreadName and ThreadID report which attributes tell threads apart.
 	ThreadName, ThreadID bool
 	// HotUnits is the hot_units extension; nil without one.
-	HotUnits hotunitsextension.HotUnits
+	HotUnits *hotunitsextension.HotUnits
 
 	// Perf is shared by the samplers on perf events; nil for all others.
 	Perf *Perf

@@ -30,7 +30,7 @@ func (w When) Check() error {
 
 // Resolve reports whether a sampler samples hot units alone, and why; hot is nil
 // without a hot_units extension.
-func (w When) Resolve(hot hotunitsextension.HotUnits) (isHot bool, why string, err error) {
+func (w When) Resolve(hot *hotunitsextension.HotUnits) (isHot bool, why string, err error) {
 	switch {
 	case w == WhenHot && hot == nil:
 		return false, "", errors.New("when: hot needs a hot_units extension: name one in extensions and in service.extensions, or write when: always")

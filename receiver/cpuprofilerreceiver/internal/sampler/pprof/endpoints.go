@@ -120,7 +120,7 @@ func (e *endpoints) Stop(context.Context) error {
 func (*endpoints) Record(context.Context) {}
 
 // heat reports whether processes are in a hot unit.
-type heat struct{ hotunitsextension.HotUnits }
+type heat struct{ *hotunitsextension.HotUnits }
 
 // Any reports whether any unit is hot.
 func (h heat) Any() bool { return len(h.HotUnits.Hot()) > 0 }
