@@ -32,12 +32,12 @@ type Admission struct {
 
 // admit answers for the profiles of one unit, which is here or was.
 func (s *Set) admit(u *trigger.Unit, here bool, now time.Time, profiles []Admission) {
-	queued, wanted, shut := s.recorder.Sending(u), here && s.recorder.Wants(u, now), recorder.ShutOutcome(u, false)
+	queued, wanted, shut := s.cfg.Recorder.Sending(u), here && s.cfg.Recorder.Wants(u, now), recorder.ShutOutcome(u, false)
 	for i := range profiles {
 		p := &profiles[i]
 		p.Openings = u.Admit(p.Openings, p.Start, p.End)
 		p.Unit, p.Queued, p.Shut = u, queued, shut
-		p.Wanted = wanted && s.recorder.Keeps(p.End, now)
+		p.Wanted = wanted && s.cfg.Recorder.Keeps(p.End, now)
 	}
 }
 
@@ -49,10 +49,10 @@ func (s *Set) settle(p *Admission, err error, why string, again bool, now time.T
 	if !p.Leaves {
 		return
 	}
-	if s.limitBytes {
+	if s.cfg.LimitBytes {
 		s.promised -= p.Bytes
 		if err == nil {
-			s.engine.SpendBytes(p.Bytes, now)
+			s.cfg.Engine.SpendBytes(p.Bytes, now)
 		}
 	}
 	for _, o := range p.Openings {

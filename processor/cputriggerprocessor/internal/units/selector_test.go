@@ -48,11 +48,11 @@ func attributes(t testing.TB, m map[string]any) pcommon.Map {
 func TestResourcesSeenAreBounded(t *testing.T) {
 	s, u := selecting(t, PolicyGlobs{Policy: "p", Match: map[string]string{"service.name": "last"}})
 	for i := range 3 * maxSeen {
-		s.selectors.see(u, attributes(t, map[string]any{"container.id": containerA, "service.name": fmt.Sprint(i)}))
+		s.cfg.Selectors.see(u, attributes(t, map[string]any{"container.id": containerA, "service.name": fmt.Sprint(i)}))
 	}
 	require.LessOrEqual(t, len(u.selection.seen), maxSeen)
 	require.False(t, u.selection.matched[0])
-	s.selectors.see(u, attributes(t, map[string]any{"container.id": containerA, "service.name": "last"}))
+	s.cfg.Selectors.see(u, attributes(t, map[string]any{"container.id": containerA, "service.name": "last"}))
 	require.True(t, u.selection.matched[0])
 }
 
@@ -64,8 +64,8 @@ func TestSeeingAResourceAgainAllocatesNothing(t *testing.T) {
 		Exclude: map[string]string{"process.executable.name": "shell"},
 	})
 	a := attributes(t, map[string]any{"container.id": containerA, "service.name": "checkout", "process.executable.name": "app"})
-	s.selectors.see(u, a)
-	require.Zero(t, testing.AllocsPerRun(100, func() { s.selectors.see(u, a) }))
+	s.cfg.Selectors.see(u, a)
+	require.Zero(t, testing.AllocsPerRun(100, func() { s.cfg.Selectors.see(u, a) }))
 }
 
 // BenchmarkSee measures what match and exclude add for a resource that came before.
@@ -80,7 +80,7 @@ func BenchmarkSee(b *testing.B) {
 			resource := attributes(b, map[string]any{"container.id": containerA, "service.name": "checkout", "process.executable.name": "app", "k8s.namespace.name": "shop"})
 			b.ReportAllocs()
 			for b.Loop() {
-				s.selectors.see(u, resource)
+				s.cfg.Selectors.see(u, resource)
 			}
 		})
 	}

@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	// defaultMax bounds the units. Profiles of further ones are unmatched; units
-	// are forgotten as they go.
-	defaultMax = 10_000
+	// maxUnits bounds the units. Profiles of further ones are unmatched; units are
+	// forgotten as they go.
+	maxUnits = 10_000
 
 	// maxDeparted bounds the ended processes whose late profiles are still matched,
 	// each for departedFor; at the bound further ones are not remembered.
@@ -45,7 +45,6 @@ type Config struct {
 	ByService bool
 	// LimitBytes: max_bytes_per_hour is set.
 	LimitBytes bool
-	Max        int // units; 0: 10,000
 }
 
 // departure is a process that was a unit and has ended.
@@ -58,15 +57,11 @@ type departure struct {
 // Set is the units that are watched. Its lock is held for moments only, never over
 // I/O, a log line or a call of the next component. It is safe for concurrent use.
 type Set struct {
-	max                   int
-	selectors             *Selectors
-	byService, limitBytes bool
-	changed               chan struct{}
+	cfg     Config
+	changed chan struct{}
 
-	mu         sync.Mutex
-	engine     *trigger.Engine
-	recorder   *recorder.Recorder
-	promised   int // bytes of max_bytes_per_hour that are on their way
+	mu         sync.Mutex // guards the rest, and what cfg points to
+	promised   int        // bytes of max_bytes_per_hour that are on their way
 	byName     map[string]*Unit
 	added      []*Unit           // since the last TakeAdded
 	departed   map[int]departure // by pid
@@ -78,11 +73,7 @@ type Set struct {
 
 // New returns a set without units.
 func New(cfg Config) *Set {
-	return &Set{
-		max: cmp.Or(cfg.Max, defaultMax), selectors: cfg.Selectors, byService: cfg.ByService, limitBytes: cfg.LimitBytes,
-		engine: cfg.Engine, recorder: cfg.Recorder,
-		changed: make(chan struct{}, 1), byName: map[string]*Unit{}, departed: map[int]departure{},
-	}
+	return &Set{cfg: cfg, changed: make(chan struct{}, 1), byName: map[string]*Unit{}, departed: map[int]departure{}}
 }
 
 // Changed returns a channel that gets a token when there are transitions to
@@ -118,20 +109,20 @@ func (s *Set) add(id identify.Identity, now time.Time) *Unit {
 		u.seen = now
 		return u
 	}
-	if len(s.byName) >= s.max {
+	if len(s.byName) >= maxUnits {
 		return nil
 	}
-	u := &Unit{Identity: id, gate: s.engine.Unit(id.Name), seen: now}
+	u := &Unit{Identity: id, gate: s.cfg.Engine.Unit(id.Name), seen: now}
 	at := id.Group
 	if u.IsProcess() {
 		at = id.Within
 		u.gate.SetStarted(id.Started)
 	}
 	u.Path, u.ContainerID = at.Cgroup, at.ContainerID
-	if s.byService {
+	if s.cfg.ByService {
 		u.gate.AwaitService()
 	}
-	s.selectors.begin(u)
+	s.cfg.Selectors.begin(u)
 	s.byName[id.Name] = u
 	s.added = append(s.added, u)
 	return u
@@ -149,7 +140,7 @@ func (s *Set) Admit(id identify.Identity, c identify.Claim, why identify.Unmatch
 	if why == "" {
 		if u := s.add(id, now); u != nil {
 			u.setService(c)
-			s.selectors.see(u, c.Attributes)
+			s.cfg.Selectors.see(u, c.Attributes)
 			gate = u.gate
 		} else {
 			why = identify.TooManyUnits
@@ -173,7 +164,7 @@ func (s *Set) departedGate(id identify.Identity) *trigger.Unit {
 		}
 		name = d.name
 	}
-	gate, ok := s.engine.Lookup(name)
+	gate, ok := s.cfg.Engine.Lookup(name)
 	if !ok {
 		return nil
 	}
@@ -225,8 +216,8 @@ func (s *Set) Open(id identify.Identity, d time.Duration, now time.Time) (trigge
 	if err != nil {
 		return trigger.Opening{}, err
 	}
-	s.report(s.engine.Evaluate(now)) // which reports that it is open
-	s.recorder.Sweep(now)
+	s.report(s.cfg.Engine.Evaluate(now)) // which reports that it is open
+	s.cfg.Recorder.Sweep(now)
 	return *o, nil
 }
 
@@ -302,7 +293,7 @@ func (s *Set) remove(u *Unit, now time.Time) {
 		return
 	}
 	u.forgotten = true
-	s.report(s.engine.Remove(u.Name, now))
+	s.report(s.cfg.Engine.Remove(u.Name, now))
 	delete(s.byName, u.Name)
 	if !u.IsProcess() {
 		return
@@ -331,8 +322,8 @@ func (s *Set) Expire(before, now time.Time) {
 func (s *Set) Evaluate(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.report(s.engine.Evaluate(now))
-	s.recorder.Sweep(now)
+	s.report(s.cfg.Engine.Evaluate(now))
+	s.cfg.Recorder.Sweep(now)
 }
 
 // TakePending returns the transitions since the last call, and whether the first
@@ -349,28 +340,28 @@ func (s *Set) TakePending() (pending []Transition, began bool) {
 func (s *Set) Close(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.report(s.engine.Close(now))
+	s.report(s.cfg.Engine.Close(now))
 }
 
 // Snapshot returns what a restart must not forget.
 func (s *Set) Snapshot(now time.Time) trigger.Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.engine.Snapshot(now)
+	return s.cfg.Engine.Snapshot(now)
 }
 
 // Restore restores a snapshot. It must be called before the first evaluation.
 func (s *Set) Restore(snapshot trigger.Snapshot, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.engine.Restore(snapshot, now)
+	s.cfg.Engine.Restore(snapshot, now)
 }
 
 // Count returns the number of units and of open gates.
 func (s *Set) Count() (units, gates int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.byName), s.engine.ActiveOpenings()
+	return len(s.byName), s.cfg.Engine.ActiveOpenings()
 }
 
 // Hot is a hot unit, and how hot it is.
@@ -430,7 +421,7 @@ func (s *Set) Statuses(selected func(name string) bool, most int, now time.Time)
 func (s *Set) Record(captures []recorder.Capture, counts *counters.Samples) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.recorder.Put(captures, counts)
+	s.cfg.Recorder.Put(captures, counts)
 }
 
 // Locked calls a function under the lock.

@@ -71,7 +71,7 @@ func others(u *trigger.Unit, o *trigger.Opening) (out []string) {
 // affords reports whether max_bytes_per_hour allows more bytes by an opening. That
 // it does not is reported once an episode.
 func (s *Set) affords(o *trigger.Opening, bytes int, now time.Time) bool {
-	if s.engine.Affords(bytes, now) {
+	if s.cfg.Engine.Affords(bytes, now) {
 		return true
 	}
 	u := s.byName[o.Unit]
