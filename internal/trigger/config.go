@@ -6,7 +6,6 @@ package trigger
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -92,28 +91,23 @@ type faults []error
 
 func (f *faults) add(format string, args ...any) { *f = append(*f, fmt.Errorf(format, args...)) }
 
-// Validate returns every fault, each with the path of the configuration key and what
-// is allowed there.
+// Validate returns every fault of the policies and budgets, and of the times that
+// they depend on, each with the path of the configuration key and what is allowed
+// there.
 func (c Config) Validate() error {
 	var f faults
 	if c.CollectionInterval <= 0 {
 		f.add("collection_interval: %v is not allowed: must be above 0", c.CollectionInterval)
 	}
-	if c.PreTrigger < 0 {
-		f.add("pre_trigger: %v is not allowed: must be 0 or more", c.PreTrigger)
-	}
-	if c.MaxGone < 0 {
-		f.add("remembered units: %d is not allowed: must be 0 or more", c.MaxGone)
-	}
-	if c.MinAge < 0 {
-		f.add("min_age: %v is not allowed: must be 0 (off) or more", c.MinAge)
-	}
 	f = append(f, c.Budgets.Validate()...)
 	c.validateHistory(&f)
-	names := c.validateMonitors(&f)
+	var monitors []string
+	for _, m := range c.Monitors {
+		monitors = append(monitors, m.Name)
+	}
 	first := make(map[string]int, len(c.Policies))
 	for i, p := range c.Policies {
-		c.validatePolicy(&f, i, p, first, names)
+		c.validatePolicy(&f, i, p, first, monitors)
 	}
 	return errors.Join(f...)
 }
@@ -127,28 +121,6 @@ func (c Config) validateHistory(f *faults) {
 	case c.CollectionInterval > 0 && c.History/c.CollectionInterval > window.MaxReadings:
 		f.add("history: %v is not allowed: must be at most %d collection intervals (%v)", c.History, window.MaxReadings, window.MaxReadings*c.CollectionInterval)
 	}
-}
-
-// validateMonitors returns the names of the monitors, in order.
-func (c Config) validateMonitors(f *faults) (names []string) {
-	for _, m := range c.Monitors {
-		if slices.Contains(names, m.Name) {
-			f.add("monitor %q is defined twice", m.Name)
-		}
-		if !finite(m.Scale) || m.Scale < 0 {
-			f.add("monitor %q: scale %v is not allowed: must be a positive number", m.Name, m.Scale)
-		}
-		names = append(names, m.Name)
-	}
-	for _, m := range c.Monitors {
-		if m.Guard != "" && (m.Guard == m.Name || !slices.Contains(names, m.Guard)) {
-			f.add("monitor %q: guard %q is not another monitor", m.Name, m.Guard)
-		}
-		if !finite(m.GuardAtLeast) || m.GuardAtLeast < 0 {
-			f.add("monitor %q: guard at least %v is not allowed: must be a number, 0 or more", m.Name, m.GuardAtLeast)
-		}
-	}
-	return names
 }
 
 // validatePolicy adds the policy's name to first, which has the index of each name.
@@ -205,5 +177,3 @@ func (c Config) longestWindow() (longest time.Duration) {
 	}
 	return longest
 }
-
-func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }

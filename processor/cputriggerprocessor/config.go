@@ -382,14 +382,10 @@ func (cfg *Config) validateCore() error {
 	if core.CollectionInterval < minInterval || core.CollectionInterval > maxCollectionInterval {
 		core.CollectionInterval = createDefaultConfig().CollectionInterval // it is reported above; do not report what follows from it
 	}
-	core.MinAge, core.PreTrigger = max(0, core.MinAge), max(0, core.PreTrigger) // as above
 	core.Monitors = slices.DeleteFunc(core.Monitors, func(m trigger.Monitor) bool {
 		kind, _ := monitor.KindOf(m.Name)
 		return kind.Hidden // policies cannot name it
 	})
-	for i := range core.Monitors {
-		core.Monitors[i].Guard = ""
-	}
 	return core.Validate()
 }
 
@@ -405,11 +401,6 @@ func (cfg *Config) validatePolicy(at string, p PolicyConfig) (errs []error) {
 	}
 	if b := p.Baseline; b.Every != 0 && (b.Every < minBaselineEvery || b.Every > maxBaselineEvery) {
 		fault("%s.baseline.every: %v is not between %v and %v; 0s turns it off", at, b.Every, minBaselineEvery, maxBaselineEvery)
-	} else if b.Every != 0 && (b.Duration <= 0 || b.Duration >= b.Every) {
-		fault("%s.baseline.duration: %v is not allowed: must be above 0 and less than every (%v)", at, b.Duration, b.Every)
-	}
-	if p.Name == trigger.Manual {
-		fault("%s.name: %q is not allowed: gates opened by hand are reported by it", at, p.Name)
 	}
 	for i, t := range p.ProfileTypes {
 		if err := validateProfileType(t); err != nil {
