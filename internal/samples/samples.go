@@ -100,11 +100,14 @@ type Location struct {
 	// address, so that line lookup does not step back into the call.
 	Leaf bool
 
-	// The symbolizer sets the fields below on the emitting goroutine, once. A
-	// sampler that knows names (.NET) sets both itself.
+	// The symbolizer sets the fields below on the emitting goroutine, and takes the names
+	// back when their batch was emitted. A sampler that knows names (.NET) sets Resolved
+	// and Lines itself.
 
 	Resolved bool
-	Lines    []Line
+	// Counted is what the symbolizer last counted of the location.
+	Counted uint8
+	Lines   []Line
 }
 
 // Stack is a call stack, the leaf first.

@@ -31,9 +31,8 @@ type emitter struct {
 	// their own.
 	sources []source
 	// full receives when a full batch waits to be taken.
-	full chan struct{}
-	// name resolves the addresses of a process's stack.
-	name    func(pid int, s *samples.Stack)
+	full    chan struct{}
+	names   namer
 	builder *otlpprofiles.Builder
 	next    xconsumer.Profiles
 	obs     *receiverhelper.ObsReport
@@ -53,6 +52,23 @@ type emitter struct {
 
 	failing bool // the last call failed
 }
+
+// namer gives the addresses of a batch their names, until it takes them back.
+type namer interface {
+	// Begin begins a batch.
+	Begin(batch *samples.Batch)
+	// Name resolves the addresses of a process's stack.
+	Name(pid int, s *samples.Stack)
+	// Release takes the names of a batch back.
+	Release(batch *samples.Batch)
+}
+
+// noNames is for samples that were sent, with their names.
+type noNames struct{}
+
+func (noNames) Begin(*samples.Batch)     {}
+func (noNames) Name(int, *samples.Stack) {}
+func (noNames) Release(*samples.Batch)   {}
 
 // source is a buffer to emit.
 type source struct {
@@ -205,6 +221,8 @@ func (e *emitter) consume(batch *samples.Batch) {
 	begin := time.Now()
 	span := cputime.Begin()
 	var spent time.Duration
+	e.names.Begin(batch)
+	defer e.names.Release(batch)
 	whole, truncated, running := e.resolve(batch)
 	e.counters.CPUProfilerStacks.Add(context.Background(), int64(whole), sampler.With("outcome", "whole"))
 	e.counters.CPUProfilerStacks.Add(context.Background(), int64(truncated), sampler.With("outcome", "truncated"))
@@ -261,7 +279,7 @@ func (e *emitter) resolve(batch *samples.Batch) (whole, truncated, running int) 
 			running += events
 		}
 		if !k.Type.Sent { // those come with their names
-			e.name(k.Resource.PID, k.Stack)
+			e.names.Name(k.Resource.PID, k.Stack)
 		}
 		if k.Stack.Truncated {
 			truncated += events

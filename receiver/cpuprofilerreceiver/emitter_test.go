@@ -54,8 +54,8 @@ func newEmitterTest(t *testing.T, next xconsumer.Profiles, change func(*emitter)
 	require.NoError(t, err)
 	x.emitter = &emitter{
 		interval: time.Hour, timeout: time.Minute, patience: time.Minute,
-		full: make(chan struct{}, 1),
-		name: func(int, *samples.Stack) {}, builder: otlpprofiles.NewBuilder(otlpprofiles.Options{}),
+		full:  make(chan struct{}, 1),
+		names: noNames{}, builder: otlpprofiles.NewBuilder(otlpprofiles.Options{}),
 		next: next, obs: obs, logger: zap.New(core),
 		counters: &sampler.Counters{TelemetryBuilder: builder},
 	}

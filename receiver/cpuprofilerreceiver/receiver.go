@@ -20,7 +20,6 @@ import (
 	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
-	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
@@ -137,7 +136,7 @@ func (p *profiler) enabled() (enabled []sampler.Factory) {
 // build makes the parts. Those made before a failure are left to stop.
 func (p *profiler) build(enabled []sampler.Factory, host component.Host, info sampler.HostInfo) error {
 	counters := &sampler.Counters{TelemetryBuilder: p.telemetry}
-	name := func(int, *samples.Stack) {} // what was sent has its names
+	var names namer = noNames{}
 	var perf *sampler.Perf
 	if slices.ContainsFunc(enabled, func(f sampler.Factory) bool { return f.PerfEvents }) {
 		var err error
@@ -145,9 +144,9 @@ func (p *profiler) build(enabled []sampler.Factory, host component.Host, info sa
 			return err
 		}
 		p.parts = append(p.parts, perf)
-		name = perf.Name
+		names = perf
 	}
-	emitter := p.newEmitter(counters, name)
+	emitter := p.newEmitter(counters, names)
 	p.parts = append(p.parts, emitter)
 	main := buffer.New(int(p.cfg.BufferSize), buffer.SystemClock{})
 	main.ReadUpTo(buffer.Idle) // until a sampler reads
@@ -177,13 +176,13 @@ func (p *profiler) build(enabled []sampler.Factory, host component.Host, info sa
 	})
 }
 
-func (p *profiler) newEmitter(counters *sampler.Counters, name func(int, *samples.Stack)) *emitter {
+func (p *profiler) newEmitter(counters *sampler.Counters, names namer) *emitter {
 	return &emitter{
 		interval: p.cfg.ExportInterval,
 		timeout:  p.cfg.ExportTimeout,
 		patience: maxPatience,
 		full:     make(chan struct{}, 1),
-		name:     name,
+		names:    names,
 		builder: otlpprofiles.NewBuilder(otlpprofiles.Options{
 			ScopeName:    metadata.ScopeName,
 			ScopeVersion: p.settings.BuildInfo.Version,

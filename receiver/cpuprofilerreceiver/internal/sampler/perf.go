@@ -121,6 +121,21 @@ func (p *Perf) recordSymbols(ctx context.Context, y symbolizer.Counters) {
 	p.seenSymbols = y
 }
 
+// Begin begins a batch.
+func (p *Perf) Begin(*samples.Batch) { p.Symbols.Begin(nil) }
+
+// Release takes back the names of a batch that was emitted.
+func (p *Perf) Release(batch *samples.Batch) {
+	for k := range batch.Keys() {
+		if k.Type.Sent {
+			continue
+		}
+		for _, l := range k.Stack.Locations {
+			symbolizer.Release(l)
+		}
+	}
+}
+
 // Name resolves the addresses of a stack and then marks it as truncated or whole,
 // by its names or, if its outermost function has no name, by what its file says of
 // that function.

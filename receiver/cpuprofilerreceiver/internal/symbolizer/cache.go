@@ -89,6 +89,8 @@ type cache struct {
 	descriptors, maxObjects int
 	clock                   uint64
 	evictions               uint64
+	// standing returns how an object stands when others need its memory.
+	standing func(*object) standing
 }
 
 func newCache(maxBytes int64, maxObjects int) (*cache, error) {
@@ -131,16 +133,20 @@ func (c *cache) account(o *object) {
 	c.bytes += n - o.size
 	o.size = n
 	for c.bytes > c.maxBytes || c.descriptors > c.maxObjects {
-		var oldest *object
+		var least *object
+		var rank standing
 		for other := range c.open {
-			if other != o && (oldest == nil || other.used < oldest.used) {
-				oldest = other
+			if other == o {
+				continue
+			}
+			if of := c.standing(other); least == nil || of.before(rank) || of == rank && other.used < least.used {
+				least, rank = other, of
 			}
 		}
-		if oldest == nil {
+		if least == nil {
 			return
 		}
-		c.evict(oldest)
+		c.evict(least)
 		c.evictions++
 	}
 }

@@ -34,9 +34,6 @@ const (
 	// maxTail is the number of last bytes that are kept, to distinguish a file that was
 	// rewritten from one that grew.
 	maxTail = 64
-	// maxCounted bounds the addresses whose outcome was counted. At the bound they are
-	// forgotten and counted again.
-	maxCounted = 1 << 14
 )
 
 // generated is the code that a process has generated. The first fields are the
@@ -60,14 +57,15 @@ type generated struct {
 	// ready is closed when the last reading, requested at asked, is over.
 	ready chan struct{}
 	asked time.Time
-	held  int64
-	open  bool // whether file is open
+	// held is the memory of the index, named that of known.
+	held, named int64
+	open        bool   // whether file is open
+	batch       uint64 // the last one that it had samples in
 
-	// These are Resolve's. known has answers of the index answered.
+	// These are Resolve's. known has answers of the index answered, by its entries.
 
-	known    map[uint64]answer
+	known    map[int]answer
 	answered *perfmap.Index
-	counted  map[uint64]struct{}
 }
 
 // mapID changes when another file replaces a perf map.
@@ -92,9 +90,10 @@ func (s *Symbolizer) resolveGenerated(pid int, l *samples.Location, pc uint64) (
 	s.mu.Lock()
 	g, ok := s.generated.Get(pid)
 	if !ok {
-		g = &generated{Process: procfs.Process{PID: pid}, known: make(map[uint64]answer), counted: make(map[uint64]struct{})}
+		g = &generated{Process: procfs.Process{PID: pid}}
 		s.generated.Add(pid, g)
 	}
+	g.batch = s.batch
 	interval := mapInterval
 	if g.index == nil {
 		interval = retryMapInterval
@@ -117,42 +116,47 @@ func (s *Symbolizer) resolveGenerated(pid int, l *samples.Location, pc uint64) (
 		if !waited {
 			return Pending, true
 		}
-		return s.countOnce(g, pc, outcome), true
+		return outcome, true
 	}
 	if g.answered != index {
-		clear(g.known)
-		g.answered = index
+		g.known, g.answered = nil, index
+		s.holdNames(g, 0)
 	}
-	a, ok := g.known[pc]
+	entry := index.Entry(pc)
+	if entry < 0 {
+		return NoSymbol, true
+	}
+	a, ok := g.known[entry]
 	if !ok {
-		if name := index.Find(pc); name != nil {
-			line, kind := perfmap.Line(string(name), runtime)
-			a = answer{lines: []samples.Line{line}, kind: kind}
+		if !s.mayName(pid) {
+			return Pending, true
 		}
-		if len(g.known) >= maxCounted {
-			clear(g.known)
+		line, kind := perfmap.Line(string(index.Name(entry)), runtime)
+		a = answer{lines: []samples.Line{line}, kind: kind}
+		size := int64(entryOverhead) + a.bytes()
+		if g.known == nil || g.named+size > s.maxGeneratedBytes/4 {
+			g.known = make(map[int]answer)
+			s.holdNames(g, 0)
 		}
-		g.known[pc] = a
-	}
-	if len(a.lines) == 0 {
-		return s.countOnce(g, pc, NoSymbol), true
+		g.known[entry] = a
+		s.named(pid, size)
+		s.holdNames(g, g.named+size)
 	}
 	l.Lines, l.Type = a.lines, a.kind
-	return s.countOnce(g, pc, Resolved), true
+	return Resolved, true
 }
 
-// countOnce returns an outcome the first time that an address has it, and later
-// numOutcomes.
-func (s *Symbolizer) countOnce(g *generated, pc uint64, o Outcome) Outcome {
-	key := pc<<3 | uint64(o) // the top bits of user addresses are all 0
-	if _, ok := g.counted[key]; ok {
-		return numOutcomes
+// holdNames sets the memory of a process's known names, and drops other processes to
+// make room.
+func (s *Symbolizer) holdNames(g *generated, size int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.knows(g) {
+		return // what it holds goes with it
 	}
-	if len(g.counted) >= maxCounted {
-		clear(g.counted)
-	}
-	g.counted[key] = struct{}{}
-	return o
+	s.generatedBytes += size - g.named
+	g.named = size
+	s.makeRoom(g)
 }
 
 // knows reports whether g was not dropped. It is called with the lock held.
@@ -161,22 +165,38 @@ func (s *Symbolizer) knows(g *generated) bool {
 	return ok && known == g
 }
 
-// dropOldest drops the least recently used process for which which returns true, other
-// than but. It reports whether there was one, and is called with the lock held.
-func (s *Symbolizer) dropOldest(but *generated, which func(*generated) bool) bool {
-	for _, g := range s.generated.Values() {
-		if g != but && which(g) {
-			s.generated.Remove(g.PID)
-			return true
+// makeRoom drops processes other than g until the perf maps keep their bounds. It is
+// called with the lock held.
+func (s *Symbolizer) makeRoom(g *generated) {
+	for s.generatedOpen > s.maxMaps && s.dropLeast(g, func(g *generated) bool { return g.open }) {
+		s.generatedEvictions++
+	}
+	for s.generatedBytes > s.maxGeneratedBytes && s.dropLeast(g, func(g *generated) bool { return g.held+g.named > 0 }) {
+		s.generatedEvictions++
+	}
+}
+
+// dropLeast drops the process, other than but, that gives way first of those for which
+// which returns true. It reports whether there was one, and is called with the lock
+// held.
+func (s *Symbolizer) dropLeast(but *generated, which func(*generated) bool) bool {
+	var least *generated
+	var rank standing
+	for _, g := range s.generated.Values() { // the least recently used first
+		if g == but || !which(g) {
+			continue
+		}
+		if of := s.standing(g.batch, s.hot[g.PID], g.held+g.named); least == nil || of.before(rank) {
+			least, rank = g, of
 		}
 	}
-	return false
+	return least != nil && s.generated.Remove(least.PID)
 }
 
 // dropGenerated is called for each process that is dropped.
 func (s *Symbolizer) dropGenerated(_ int, g *generated) {
-	s.generatedBytes -= g.held
-	g.held, g.index = 0, nil
+	s.generatedBytes -= g.held + g.named
+	g.held, g.named, g.index = 0, 0, nil
 	if g.open {
 		s.generatedOpen--
 		g.open = false
@@ -259,9 +279,7 @@ func (s *Symbolizer) holdMap(g *generated, f perfMapFile) bool {
 	}
 	g.file, g.id, g.runtime, g.open = f.file, f.id, runtime, true
 	s.generatedOpen++
-	for s.generatedOpen > s.maxMaps && s.dropOldest(g, func(g *generated) bool { return g.open }) {
-		s.generatedEvictions++
-	}
+	s.makeRoom(g)
 	return true
 }
 
@@ -333,9 +351,7 @@ func (s *Symbolizer) setIndex(g *generated, index *perfmap.Index, outcome Outcom
 		g.held = index.Bytes()
 	}
 	s.generatedBytes += g.held
-	for s.generatedBytes > s.maxGeneratedBytes && s.dropOldest(g, func(g *generated) bool { return g.held > 0 }) {
-		s.generatedEvictions++
-	}
+	s.makeRoom(g)
 }
 
 // runtimeIn returns the runtime whose file is in the content of a maps file.

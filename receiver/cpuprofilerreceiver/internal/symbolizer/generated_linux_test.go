@@ -101,9 +101,15 @@ func TestGeneratedCodeHasNamesOfItsMap(t *testing.T) {
 	require.Empty(t, h.at(0x1000), "it made room for another one")
 
 	// An unchanged outcome is resolved again and counted once.
+	l := &samples.Location{Address: 0x1080, Leaf: true}
+	h.s.Resolve(h.pid, l)
 	before := h.s.Counters()
 	for range 5 {
-		require.Equal(t, "third", h.at(0x1080))
+		h.clock.advance(retryMapInterval)
+		Release(l)
+		require.Empty(t, l.Lines)
+		h.s.Resolve(h.pid, l)
+		require.Equal(t, "third", l.Lines[0].Function)
 	}
 	require.Equal(t, before.Locations, h.s.Counters().Locations)
 	require.Equal(t, 1, before.PerfMaps)
@@ -262,6 +268,92 @@ func TestMapsAreBounded(t *testing.T) {
 			c := h.s.Counters()
 			require.Equal(t, uint64(processes), c.Evictions+uint64(c.PerfMaps))
 		})
+	}
+}
+
+// A process may have its code run at any address of a line of its map.
+func TestNamesOfOneLineAreHeldOnce(t *testing.T) {
+	h := newJITHost(t, Config{})
+	h.writeMap(t, "10000000 3fffffff "+strings.Repeat("a", 1000)+"\n")
+	const addresses = 10_000
+	locations := make([]*samples.Location, addresses)
+	for i := range locations {
+		locations[i] = &samples.Location{Address: uint64(0x10000000 + i*997), Leaf: true}
+		h.s.Resolve(h.pid, locations[i])
+		require.Same(t, &locations[0].Lines[0], &locations[i].Lines[0])
+	}
+	require.Less(t, h.s.Counters().Bytes, int64(4<<10))
+	require.Equal(t, uint64(addresses), h.s.Counters().Locations[Resolved])
+}
+
+// What the names take beside the maps counts like these.
+func TestNamesOfMapsAreBounded(t *testing.T) {
+	h := newJITHost(t, Config{CacheBytes: 256 << 10})
+	var lines strings.Builder
+	const count = 100
+	for i := range count {
+		fmt.Fprintf(&lines, "%x 10 f%d%s\n", 0x1000+i*16, i, strings.Repeat("x", 900))
+	}
+	for i := range 20 {
+		h.pid = 5000 + i
+		h.processRoot = filepath.Join(h.root, "proc", strconv.Itoa(h.pid), "root")
+		require.NoError(t, os.MkdirAll(filepath.Join(h.processRoot, "tmp"), 0o755))
+		h.identify(t, h.pid, os.Geteuid())
+		h.starts(t, h.pid, time.Minute)
+		h.writeMap(t, lines.String())
+		for j := range count {
+			l := &samples.Location{Address: uint64(0x1000 + j*16), Leaf: true}
+			h.s.Resolve(h.pid, l)
+			require.NotEmpty(t, l.Lines)
+			require.LessOrEqual(t, h.s.Counters().Bytes, h.s.maxGeneratedBytes)
+		}
+	}
+	held := int64(0)
+	for _, g := range h.s.generated.Values() {
+		held += g.held + g.named
+	}
+	require.Equal(t, held, h.s.generatedBytes)
+	require.Positive(t, h.s.Counters().Evictions)
+}
+
+// Of maps that are all in use the largest gives way, and that of a hot unit last.
+func TestMapsOfHotUnitsGiveWayLast(t *testing.T) {
+	h := newJITHost(t, Config{CacheBytes: 64 << 10})
+	process := func(pid, lines int) *samples.Location {
+		h.pid = pid
+		h.processRoot = filepath.Join(h.root, "proc", strconv.Itoa(pid), "root")
+		require.NoError(t, os.MkdirAll(filepath.Join(h.processRoot, "tmp"), 0o755))
+		h.identify(t, pid, os.Geteuid())
+		h.starts(t, pid, time.Minute)
+		var content strings.Builder
+		for i := range lines {
+			fmt.Fprintf(&content, "%x 10 name%d\n", 0x2000+16*i, i)
+		}
+		h.writeMap(t, content.String())
+		return &samples.Location{Address: 0x2001, Leaf: true}
+	}
+	known := func(pid int) bool { _, ok := h.s.generated.Peek(pid); return ok }
+	idle, hot, small := process(1, 20), process(2, 200), process(3, 20)
+	large := process(4, 100)
+	h.s.Resolve(1, idle)
+	h.s.Begin(map[int]bool{2: true})
+	h.s.Begin(map[int]bool{2: true})
+	for pid, l := range map[int]*samples.Location{2: hot, 3: small} {
+		h.s.Resolve(pid, l)
+		require.NotEmpty(t, l.Lines)
+	}
+	h.s.Resolve(4, large)
+	for pid := 5; known(1); pid++ {
+		h.s.Resolve(pid, process(pid, 20))
+	}
+	require.True(t, known(2) && known(3) && known(4), "the idle one gave way first")
+	for pid := 100; known(4); pid++ {
+		h.s.Resolve(pid, process(pid, 20))
+	}
+	require.True(t, known(2) && known(3), "then the largest")
+	for pid := 200; known(3); pid++ {
+		h.s.Resolve(pid, process(pid, 20))
+		require.True(t, known(2), "the hot one last")
 	}
 }
 

@@ -15,10 +15,12 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 )
 
-// What a line and a map entry take beside their strings, roughly.
+// What a line and a map entry take beside their strings, and a section header with its
+// name, roughly.
 const (
 	lineSize      = 80
 	entryOverhead = 64
+	sectionSize   = 96
 )
 
 // maxLookupBytes bounds what is read to answer for one address. The longest tables of
@@ -63,11 +65,23 @@ type object struct {
 	keys map[fileKey]struct{}
 	used uint64 // the larger the later
 	at   time.Time
+	// batch is the last one with samples in the object, hot the last one with samples of
+	// a hot unit; 0 is none.
+	batch, hot uint64
 }
 
 type answer struct {
 	lines []samples.Line
 	kind  samples.FrameType
+}
+
+// bytes returns the memory of the lines.
+func (a answer) bytes() (n int64) {
+	for i := range a.lines {
+		l := &a.lines[i]
+		n += lineSize + int64(len(l.Function)+len(l.SystemName)+len(l.File))
+	}
+	return n
 }
 
 // newObject reads the headers. index reads the symbols.
@@ -167,36 +181,37 @@ func (o *object) descriptors() int {
 
 // bytes returns the memory held for indexes and answers.
 func (o *object) bytes() int64 {
-	n := o.knownSize + entryOverhead
+	n := o.knownSize + entryOverhead + int64(len(o.f.Sections))*sectionSize
 	for _, s := range o.sources {
 		n += s.Bytes()
 	}
 	return n
 }
 
-// lookup returns the functions of the instruction at a link-time address.
-func (o *object) lookup(pc uint64) (answer, error) {
-	if a, ok := o.known[pc]; ok {
-		return a, nil
-	}
+// lookup returns the functions of the instruction at a link-time address, which must not
+// be known yet, and the memory of the names that it made.
+func (o *object) lookup(pc uint64) (a answer, made int64, err error) {
 	o.f.SetBudget(maxLookupBytes)
-	a := answer{kind: samples.FrameNative}
+	shared := int64(0) // names that Go's table holds
+	if o.golang != nil {
+		shared = o.golang.Names()
+	}
+	a.kind = samples.FrameNative
 	for _, s := range o.sources {
 		lines, err := s.Lines(pc)
 		if err != nil {
-			return a, err
+			return a, 0, err
 		}
 		if len(lines) > 0 {
 			a = answer{lines: lines, kind: s.FrameType()}
 			break
 		}
 	}
-	n := int64(entryOverhead)
-	for i := range a.lines {
-		n += lineSize
-		if a.kind != samples.FrameGo { // the table holds the names of Go's
-			n += int64(len(a.lines[i].Function) + len(a.lines[i].SystemName))
-		}
+	n := int64(entryOverhead) + a.bytes()
+	made = n
+	if a.kind == samples.FrameGo {
+		n = entryOverhead + lineSize*int64(len(a.lines))
+		made = n + o.golang.Names() - shared
 	}
 	held := o.knownSize + n
 	if o.golang != nil {
@@ -213,5 +228,5 @@ func (o *object) lookup(pc uint64) (answer, error) {
 	}
 	o.known[pc] = a
 	o.knownSize += n
-	return a, nil
+	return a, made, nil
 }

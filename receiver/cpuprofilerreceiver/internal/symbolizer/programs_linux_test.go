@@ -243,6 +243,7 @@ func compareFrames(t *testing.T, p *process, stack, text []runtimeFrame) {
 	s := newSymbolizer(t, Config{})
 	resolve := func(pc uint64) *samples.Location {
 		l := &samples.Location{Mapping: mappingAt(maps, pc), Address: pc}
+		s.Begin(nil) // or there would be too many new names for a batch
 		s.Resolve(0, l)
 		return l
 	}

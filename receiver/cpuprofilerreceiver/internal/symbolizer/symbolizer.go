@@ -157,9 +157,18 @@ type Symbolizer struct {
 
 	kernel *kernelSymbols
 
+	// batch is the number of the current batch, from 1; hot has the processes of hot
+	// units in it. Both change with the lock held.
+	batch uint64
+	hot   map[int]bool
+
 	kernelShown error
 
 	// These are Resolve's.
+
+	// made is the memory of the names that were made in this batch, madeBy that by pid.
+	made   int64
+	madeBy map[int]int64
 
 	vdso        *object
 	openTimeout time.Duration
@@ -212,7 +221,7 @@ func prepare(cfg Config) (*Symbolizer, error) {
 	}
 	// Perf maps, which processes write, must not evict object files, which processes
 	// share.
-	maxGeneratedBytes, maxMaps := cfg.CacheBytes/4, max(1, cfg.MaxObjects/4)
+	maxGeneratedBytes, maxMaps := cfg.CacheBytes/2, max(1, cfg.MaxObjects/4)
 	c, err := newCache(cfg.CacheBytes-maxGeneratedBytes, cfg.MaxObjects-cfg.MaxObjects/4)
 	if err != nil {
 		return nil, fmt.Errorf("making the symbol cache: %w", err)
@@ -224,7 +233,10 @@ func prepare(cfg Config) (*Symbolizer, error) {
 		urgent:      make(chan request, 1),
 		done:        make(chan struct{}),
 		kernelShown: kernelSymbolsShown(cfg.Root),
+		batch:       1,
+		madeBy:      make(map[int]int64),
 	}
+	c.standing = func(o *object) standing { return s.standing(o.batch, o.hot+1 >= s.batch && o.hot > 0, o.size) }
 	if s.generated, err = simplelru.NewLRU(maxGenerated, s.dropGenerated); err != nil {
 		return nil, fmt.Errorf("making room for %d processes that generate code: %w", maxGenerated, err)
 	}
@@ -315,14 +327,81 @@ func (s *Symbolizer) Track(m *samples.Mapping) {
 // backed reports whether there may be a file behind m.
 func backed(m *samples.Mapping) bool { return m.Inode != 0 && strings.HasPrefix(m.Path, "/") }
 
+// standing is how something that is remembered stands when memory is short. What had no
+// samples in the current batch or the last one gives way first, in the order of its last
+// use; then the largest; what hot units use gives way last.
+type standing struct {
+	class int // 0 idle, 1 in use, 2 of a hot unit
+	batch uint64
+	size  int64
+}
+
+func (s *Symbolizer) standing(batch uint64, hot bool, size int64) standing {
+	switch {
+	case batch+1 < s.batch:
+		return standing{batch: batch}
+	case hot:
+		return standing{class: 2, size: size}
+	}
+	return standing{class: 1, size: size}
+}
+
+// before reports whether a gives way before b.
+func (a standing) before(b standing) bool {
+	switch {
+	case a.class != b.class:
+		return a.class < b.class
+	case a.batch != b.batch:
+		return a.batch < b.batch
+	}
+	return a.size > b.size
+}
+
+// What names may be made in one batch, in bytes, in all and of one process. At the bound
+// an address stays without a name until the next batch.
+const (
+	maxMade        = 16 << 20
+	maxMadeProcess = maxMade / 8
+)
+
+// mayName reports whether another name of a process may be made in this batch.
+func (s *Symbolizer) mayName(pid int) bool {
+	return s.hot[pid] && s.made < 2*maxMade || s.made < maxMade && s.madeBy[pid] < maxMadeProcess
+}
+
+// named counts names that were made for a process.
+func (s *Symbolizer) named(pid int, size int64) {
+	s.made += size
+	s.madeBy[pid] += size
+}
+
+// Begin begins a batch. hot has the processes of hot units, whose names and files give
+// way last.
+func (s *Symbolizer) Begin(hot map[int]bool) {
+	s.made = 0
+	clear(s.madeBy)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.batch++
+	s.hot = hot
+}
+
+// Release takes the names of a location back once its batch was emitted. They are
+// remembered here alone, where they are counted: a stack that nobody sees again must
+// not keep them.
+func Release(l *samples.Location) {
+	if len(l.Lines) > 0 {
+		l.Lines, l.Resolved = nil, false
+	}
+}
+
 // Resolve sets l.Lines, l.Type, the build ids of l.Mapping, and l.Resolved. l is a
 // location of the process pid; 0 is an unknown one. A location of the kernel has Type
 // samples.FrameKernel and may have no mapping.
 //
 // Where the file is not open yet, Resolve waits for at most openTimeout; then
 // l.Resolved stays false, and the caller tries again with the next batch. It also stays
-// false for code that the process generates, which may be replaced by another function:
-// such a location keeps its lines until there are others.
+// false for code that the process generates, which may be replaced by another function.
 func (s *Symbolizer) Resolve(pid int, l *samples.Location) {
 	if l.Resolved {
 		return
@@ -337,20 +416,21 @@ func (s *Symbolizer) Resolve(pid int, l *samples.Location) {
 		l.Type = samples.FrameKernel
 		outcome = s.resolveKernel(l, pc)
 	} else {
-		if outcome = s.resolveUser(l, pc); outcome == NoFile && (l.Mapping == nil || l.Mapping.Path != VDSOPath) {
+		if outcome = s.resolveUser(pid, l, pc); outcome == NoFile && (l.Mapping == nil || l.Mapping.Path != VDSOPath) {
 			outcome, again = s.resolveGenerated(pid, l, pc)
 		}
 	}
 	l.Resolved = outcome != Pending && !again
-	if outcome == numOutcomes {
-		return // counted before
+	if l.Counted == uint8(outcome)+1 {
+		return
 	}
+	l.Counted = uint8(outcome) + 1
 	s.mu.Lock()
 	s.locations[outcome]++
 	s.mu.Unlock()
 }
 
-func (s *Symbolizer) resolveUser(l *samples.Location, pc uint64) Outcome {
+func (s *Symbolizer) resolveUser(pid int, l *samples.Location, pc uint64) Outcome {
 	if l.Type == "" {
 		l.Type = samples.FrameNative
 	}
@@ -358,7 +438,7 @@ func (s *Symbolizer) resolveUser(l *samples.Location, pc uint64) Outcome {
 	if m == nil {
 		return NoFile
 	}
-	o, outcome := s.objectOf(m)
+	o, outcome := s.objectOf(pid, m)
 	if o == nil {
 		return outcome
 	}
@@ -372,11 +452,20 @@ func (s *Symbolizer) resolveUser(l *samples.Location, pc uint64) Outcome {
 	if !ok {
 		return NoSymbol
 	}
-	a, err := o.lookup(addr)
-	if o != s.vdso {
-		s.mu.Lock()
-		s.cache.account(o)
-		s.mu.Unlock()
+	a, ok := o.known[addr]
+	var err error
+	if !ok {
+		if !s.mayName(pid) {
+			return Pending
+		}
+		var made int64
+		a, made, err = o.lookup(addr)
+		s.named(pid, made)
+		if o != s.vdso {
+			s.mu.Lock()
+			s.cache.account(o)
+			s.mu.Unlock()
+		}
 	}
 	switch {
 	case errors.Is(err, os.ErrClosed):
@@ -392,7 +481,7 @@ func (s *Symbolizer) resolveUser(l *samples.Location, pc uint64) Outcome {
 
 // objectOf finds or opens the object file behind m. An object with another outcome
 // than Resolved has a build id and no names.
-func (s *Symbolizer) objectOf(m *samples.Mapping) (*object, Outcome) {
+func (s *Symbolizer) objectOf(pid int, m *samples.Mapping) (*object, Outcome) {
 	if m.Path == VDSOPath && s.vdso != nil {
 		return s.vdso, Resolved
 	}
@@ -422,6 +511,10 @@ func (s *Symbolizer) objectOf(m *samples.Mapping) (*object, Outcome) {
 	}
 	s.mu.Lock()
 	s.cache.use(f.object, s.cfg.Now())
+	f.object.batch = s.batch
+	if s.hot[pid] {
+		f.object.hot = s.batch
+	}
 	s.mu.Unlock()
 	return f.object, Resolved
 }

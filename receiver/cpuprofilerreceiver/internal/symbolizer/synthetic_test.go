@@ -42,7 +42,7 @@ func TestLayoutsOfGoTables(t *testing.T) {
 			63: {{Function: "main.last", File: "outer.go", StartLine: last, Line: 30}},
 			64: nil,
 		} {
-			a, err := o.lookup(goprogramtest.Text + pc)
+			a, _, err := o.lookup(goprogramtest.Text + pc)
 			require.NoError(t, err)
 			require.Equal(t, want, a.lines, "version %d, pc %d", version, pc)
 		}
@@ -59,7 +59,7 @@ func TestGoTablesWithoutAModuleHaveNoInlinedCalls(t *testing.T) {
 	// Until Go 1.25 the header has it.
 	pclntab := bytes.Index(file, []byte{0xf1, 0xff, 0xff, 0xff})
 	binary.LittleEndian.PutUint64(file[pclntab+24:], goprogramtest.Text)
-	a, err := indexed(t, file).lookup(goprogramtest.Text + 8)
+	a, _, err := indexed(t, file).lookup(goprogramtest.Text + 8)
 	require.NoError(t, err)
 	require.Len(t, a.lines, 1)
 	require.Equal(t, "main.outer", a.lines[0].Function)
@@ -157,7 +157,7 @@ func FuzzObject(f *testing.F) {
 		const limit = 1 << 20
 		_ = o.index(limit)
 		for _, pc := range []uint64{pc, goprogramtest.Text, goprogramtest.Text + 8, goprogramtest.Text + 32} {
-			a, err := o.lookup(pc)
+			a, _, err := o.lookup(pc)
 			if err == nil && len(a.lines) > 257 {
 				t.Errorf("%d lines", len(a.lines))
 			}

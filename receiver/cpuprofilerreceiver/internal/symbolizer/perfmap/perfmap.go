@@ -185,9 +185,20 @@ func (x *Index) Bytes() int64 { return x.size }
 
 // Find returns the name of the code at pc; nil where it has none.
 func (x *Index) Find(pc uint64) []byte {
+	if n := x.Entry(pc); n >= 0 {
+		return x.Name(n)
+	}
+	return nil
+}
+
+// Entry returns the number of the entry with the code at pc; -1 where there is none.
+func (x *Index) Entry(pc uint64) int {
 	above := sort.Search(len(x.entries), func(i int) bool { return x.entries[i].start > pc })
 	if above == 0 || pc >= x.entries[above-1].end() {
-		return nil
+		return -1
 	}
-	return at(x.text, x.entries[above-1].name)
+	return above - 1
 }
+
+// Name returns the name of an entry. It is a part of the Index's memory.
+func (x *Index) Name(entry int) []byte { return at(x.text, x.entries[entry].name) }
