@@ -4,6 +4,8 @@
 package procfs
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"strconv"
 	"time"
@@ -41,3 +43,22 @@ func OpenPath(fd int, name string) (*os.File, error) {
 	}
 	return os.NewFile(uintptr(file), name), nil
 }
+
+// OpenRoot opens the root directory of a process, as an O_PATH descriptor. If want is
+// not 0, it must be that directory ([FS.Root]).
+func (fs FS) OpenRoot(pid int, want uint64) (fd int, err error) {
+	path := fs.File(pid, "root")
+	fd, err = unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil || want == 0 {
+		return fd, err
+	}
+	// A process may go back to an earlier directory, but not to an earlier mount
+	// namespace without a right there: the namespace is read after the directory.
+	if is, err := fs.rootNamedBy(pid, "/proc/self/fd/"+strconv.Itoa(fd)); err != nil || is != want {
+		_ = unix.Close(fd) // O_PATH: nothing to lose
+		return -1, fmt.Errorf("%s: %w", path, errOtherRoot)
+	}
+	return fd, nil
+}
+
+var errOtherRoot = errors.New("the process has another root directory by now")

@@ -5,6 +5,7 @@ package procfs
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"os"
@@ -16,6 +17,28 @@ import (
 func (fs FS) Executable(pid int) (string, error) {
 	path, err := os.Readlink(fs.File(pid, "exe"))
 	return strings.TrimSuffix(path, " (deleted)"), err
+}
+
+// Root identifies the root directory of a process: its mount namespace and the
+// directory's path there. It is never 0. Unlike stat, it asks no file system, which
+// might not answer.
+func (fs FS) Root(pid int) (uint64, error) { return fs.rootNamedBy(pid, fs.File(pid, "root")) }
+
+// rootNamedBy returns [FS.Root] of a process if its root is the directory that a
+// link of the kernel's leads to.
+func (fs FS) rootNamedBy(pid int, link string) (uint64, error) {
+	dir, err := os.Readlink(link)
+	if err != nil {
+		return 0, err
+	}
+	namespace, err := os.Readlink(fs.File(pid, "ns/mnt"))
+	if err != nil {
+		return 0, err
+	}
+	// The process chooses the directory's name, so it must not be able to find two
+	// with one sum.
+	sum := sha256.Sum256([]byte(namespace + "\x00" + dir))
+	return max(1, binary.NativeEndian.Uint64(sum[:])), nil
 }
 
 // maxAuxv is the most that is read of an auxv file, in bytes; it has some 350.

@@ -65,6 +65,8 @@ type Mapping struct {
 	Start, Limit, FileOffset uint64
 	// Path is the file as the process names it, possibly inside a container.
 	Path string
+	// Root identifies the root directory that Path is below; 0 if unknown.
+	Root uint64
 	// DeviceMajor, DeviceMinor and Inode identify the file on this host.
 	DeviceMajor, DeviceMinor uint32
 	Inode                    uint64

@@ -53,6 +53,8 @@ type Process struct {
 	unsettled *samples.Starting
 	// listed is the program for which Table.started has the process; 0 if it has not.
 	listed uint64
+	// rootRead is set if facts.root was read since the program was started.
+	rootRead bool
 	// ended is set if the main thread has ended.
 	ended   bool
 	threads map[int]string

@@ -12,6 +12,8 @@ type facts struct {
 	path string
 	// kernel is set for a kernel thread.
 	kernel bool
+	// root identifies the root directory; 0 if unknown.
+	root uint64
 	membership
 	env environment
 }

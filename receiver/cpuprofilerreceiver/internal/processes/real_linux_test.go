@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -85,6 +86,28 @@ func TestRealMappingsHoldOwnCode(t *testing.T) {
 
 // TestShortLivedProcessesAreMatched runs processes of a few milliseconds in their own
 // cgroup. Their samples are read long after they have ended.
+func TestRealMappingsKnowTheirRoot(t *testing.T) {
+	if os.Geteuid() != 0 {
+		hosttest.SkipUnprivileged(t, "a mount namespace needs root")
+	}
+	table := NewTable(Config{})
+	roots := func(attr *syscall.SysProcAttr) map[uint64]struct{} {
+		cmd := exec.Command("sleep", "60")
+		cmd.SysProcAttr = attr
+		p := table.Lookup(child(t, cmd), 0)
+		found := map[uint64]struct{}{}
+		for _, m := range p.Mapped() {
+			found[m.Root] = struct{}{}
+		}
+		require.Len(t, found, 1)
+		require.NotContains(t, found, uint64(0))
+		return found
+	}
+	own := roots(nil)
+	require.Equal(t, own, roots(nil))
+	require.NotEqual(t, own, roots(&syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}))
+}
+
 func TestShortLivedProcessesAreMatched(t *testing.T) {
 	rights := perfevent.Probe()
 	if rights.HostWide != nil {

@@ -290,7 +290,7 @@ func (t *Table) mapped(p *Process, r procfs.Mapping, buildID []byte) {
 func part(m *samples.Mapping, start, limit uint64) *samples.Mapping {
 	return &samples.Mapping{
 		PID: m.PID, Start: start, Limit: limit, FileOffset: m.FileOffset + start - m.Start,
-		Path: m.Path, DeviceMajor: m.DeviceMajor, DeviceMinor: m.DeviceMinor, Inode: m.Inode,
+		Path: m.Path, Root: m.Root, DeviceMajor: m.DeviceMajor, DeviceMinor: m.DeviceMinor, Inode: m.Inode,
 	}
 }
 
@@ -298,8 +298,23 @@ func (t *Table) newMapping(p *Process, r *procfs.Mapping) *samples.Mapping {
 	const maxPath = 4096
 	return &samples.Mapping{
 		PID: p.PID, Start: r.Start, Limit: r.Limit, FileOffset: r.Offset,
-		Path: t.internBytes(r.Path, maxPath), DeviceMajor: r.Major, DeviceMinor: r.Minor, Inode: r.Inode,
+		Path: t.internBytes(r.Path, maxPath), Root: t.root(p), DeviceMajor: r.Major, DeviceMinor: r.Minor, Inode: r.Inode,
 	}
+}
+
+// root returns the root of a process, which it reads once for each program. Of one that
+// ended before, it is its parent's.
+func (t *Table) root(p *Process) uint64 {
+	if p.rootRead {
+		return p.facts.root
+	}
+	p.rootRead = true
+	if root, err := t.fs.Root(p.PID); err == nil && root != p.facts.root {
+		f := *p.facts
+		f.root = root
+		p.facts = &f
+	}
+	return p.facts.root
 }
 
 // replaceMappings sets the mappings to the content of a maps file. Unchanged ones

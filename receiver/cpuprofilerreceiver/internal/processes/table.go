@@ -305,7 +305,7 @@ func (t *Table) Exec(pid int, comm []byte) {
 	}
 	t.settle(p)
 	t.programs++
-	p.program, p.execed, p.read, p.ended = t.programs, true, false, false
+	p.program, p.execed, p.read, p.ended, p.rootRead = t.programs, true, false, false, false
 	p.Name, p.Resource = t.intern(text(comm, maxComm)), nil
 	f := *p.facts
 	f.path, f.kernel = "", false

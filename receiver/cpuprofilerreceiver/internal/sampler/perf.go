@@ -16,6 +16,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
@@ -66,7 +67,7 @@ func NewPerf(cfg PerfConfig, at HostInfo, counters *Counters, meter *cputime.Met
 		return nil, fmt.Errorf("start the symbolizer: %w", err)
 	}
 	tables := unwind.Config{
-		Open:     func(m *samples.Mapping) (*os.File, error) { return symbolizer.OpenMapping(at.Root, m) },
+		Open:     func(m *samples.Mapping) (*os.File, mapped.ID, error) { return mapped.Open(at.Root, m) },
 		VDSO:     symbolizer.VDSO,
 		VDSOPath: symbolizer.VDSOPath,
 		Meter:    meter,

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
 )
 
 const (
@@ -30,25 +31,21 @@ const (
 	idleTimeout = 10 * time.Minute
 )
 
-// fileKey identifies a file as the kernel's record of a mapping does.
+// fileKey identifies a file as the kernel's record of a mapping does, and the root that
+// it was mapped in: the file may be opened by its path there, and its debug file is
+// there.
 type fileKey struct {
 	major, minor uint32
-	inode        uint64
+	inode, root  uint64
 }
 
-func keyOf(m *samples.Mapping) fileKey { return fileKey{m.DeviceMajor, m.DeviceMinor, m.Inode} }
-
-// identity changes when a file does, or when another file gets its inode number.
-type identity struct {
-	size         int64
-	mtime, ctime int64
+func keyOf(m *samples.Mapping) fileKey {
+	return fileKey{m.DeviceMajor, m.DeviceMinor, m.Inode, m.Root}
 }
 
-// image identifies the files of one build. A stripped copy has another size.
-type image struct {
-	buildID string
-	size    int64
-}
+// image identifies an object: by its file, and by the one with the symbols that were
+// stripped, if any.
+type image struct{ file, debug mapped.ID }
 
 // file is the state of one file. The fields below ready are set before it is closed,
 // and read after that.
@@ -58,7 +55,7 @@ type file struct {
 	checked time.Time
 
 	object *object
-	id     identity
+	image  image
 	// pid is the process through which err happened.
 	pid     int
 	err     error
@@ -114,12 +111,10 @@ func (c *cache) use(o *object, now time.Time) {
 }
 
 // add adds o, and evicts others to make room for it.
-func (c *cache) add(o *object, size int64, now time.Time) {
+func (c *cache) add(o *object, i image, now time.Time) {
 	c.open[o] = struct{}{}
 	c.descriptors += o.descriptors()
-	if o.buildID != "" {
-		c.images[image{o.buildID, size}] = o
-	}
+	c.images[i], o.image = o, i
 	c.use(o, now)
 	c.account(o)
 }
@@ -166,11 +161,7 @@ func (c *cache) evict(o *object) {
 	for k := range o.keys {
 		c.files.Remove(k)
 	}
-	for i, other := range c.images {
-		if other == o {
-			delete(c.images, i)
-		}
-	}
+	delete(c.images, o.image)
 	c.bytes -= o.size
 	o.close()
 }
@@ -193,11 +184,11 @@ func (s *Symbolizer) tracked(m *samples.Mapping) {
 	}
 	f.checked = now
 	s.mu.Unlock()
-	r, id, err := openMapping(s.cfg.Root, m)
+	r, id, err := mapped.Open(s.cfg.Root, m)
 	if err != nil {
 		return // the open file stays
 	}
-	if id == f.id {
+	if id == f.image.file && f.image.debug == (mapped.ID{}) {
 		r.Close()
 		return
 	}
@@ -222,7 +213,7 @@ func (c *cache) newFile(key fileKey, now time.Time) *file {
 
 // load opens and indexes the file of m. It runs on the worker.
 func (s *Symbolizer) load(key fileKey, f *file, m *samples.Mapping) {
-	r, id, err := openMapping(s.cfg.Root, m)
+	r, id, err := mapped.Open(s.cfg.Root, m)
 	if err != nil {
 		f.pid, f.err, f.outcome = m.PID, err, Unreadable
 		s.log.Debug("file not readable", zap.Error(err))
@@ -232,10 +223,10 @@ func (s *Symbolizer) load(key fileKey, f *file, m *samples.Mapping) {
 	s.loadFrom(key, f, m, r, id)
 }
 
-func (s *Symbolizer) loadFrom(key fileKey, f *file, m *samples.Mapping, r *os.File, id identity) {
+func (s *Symbolizer) loadFrom(key fileKey, f *file, m *samples.Mapping, r *os.File, id mapped.ID) {
 	defer close(f.ready)
-	f.id = id
-	o, err := newObject(r, id.size, r)
+	f.image.file = id
+	o, err := newObject(r, id.Size, r)
 	if err != nil {
 		r.Close()
 		f.pid, f.err, f.outcome = m.PID, fmt.Errorf("reading symbols of %q: %w", m.Path, err), Invalid
@@ -245,20 +236,19 @@ func (s *Symbolizer) loadFrom(key fileKey, f *file, m *samples.Mapping, r *os.Fi
 		s.log.Debug("no symbols", zap.Error(f.err))
 		return
 	}
-	if o.buildID != "" {
-		s.mu.Lock()
-		same, ok := s.cache.images[image{o.buildID, id.size}]
-		if ok {
-			s.cache.use(same, s.cfg.Now())
-			s.adopt(key, f, same)
-		}
-		s.mu.Unlock()
-		if ok {
-			r.Close()
-			return
+	if isStripped(o.f) {
+		if o.separate = debugFileOf(s.cfg.Root, m, o, func(debug mapped.ID) bool { return s.same(image{id, debug}) != nil }); o.separate != nil {
+			f.image.debug = o.separate.id
 		}
 	}
-	o.separate = func() *symbolFile { return debugFileOf(s.cfg.Root, m, o) }
+	if same := s.same(f.image); same != nil {
+		o.close()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.cache.use(same, s.cfg.Now())
+		s.adopt(key, f, same)
+		return
+	}
 	if err := o.index(s.cfg.CacheBytes / 2); err != nil {
 		// It is logged even where another source works, since some names are missing.
 		s.log.Debug("some symbols not readable", zap.String("file", m.Path), zap.Error(err))
@@ -271,8 +261,15 @@ func (s *Symbolizer) loadFrom(key fileKey, f *file, m *samples.Mapping, r *os.Fi
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.cache.add(o, id.size, s.cfg.Now())
+	s.cache.add(o, f.image, s.cfg.Now())
 	s.adopt(key, f, o)
+}
+
+// same returns the open object of an image; nil where there is none.
+func (s *Symbolizer) same(i image) *object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cache.images[i]
 }
 
 // adopt makes f a file of o, unless the cache has a newer state of the file.

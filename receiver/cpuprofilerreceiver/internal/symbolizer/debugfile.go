@@ -16,6 +16,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
 )
 
 const (
@@ -31,15 +32,17 @@ const (
 // symbolFile is an ELF file with the symbols that were stripped from another one.
 type symbolFile struct {
 	f      *elffile.File
+	id     mapped.ID
 	closer io.Closer // nil where f is in memory
 }
 
 // debugFileOf finds the file with the symbols that were stripped from o, in the root
 // of m's process: by build id, else by the name and checksum in .gnu_debuglink. It
-// returns nil where there is none.
-func debugFileOf(root string, m *samples.Mapping, o *object) *symbolFile {
+// returns nil where there is none. known reports whether a file was found to belong to
+// o before.
+func debugFileOf(root string, m *samples.Mapping, o *object, known func(mapped.ID) bool) *symbolFile {
 	if id := o.buildID; len(id) > 2 {
-		if d := tryDebugFile(root, m.PID, fmt.Sprintf("%s/.build-id/%s/%s.debug", debugRoot, id[:2], id[2:]), o, nil); d != nil {
+		if d := tryDebugFile(root, m, fmt.Sprintf("%s/.build-id/%s/%s.debug", debugRoot, id[:2], id[2:]), o, nil, known); d != nil {
 			return d
 		}
 	}
@@ -52,7 +55,7 @@ func debugFileOf(root string, m *samples.Mapping, o *object) *symbolFile {
 		if candidate == m.Path {
 			continue // the file names itself
 		}
-		if d := tryDebugFile(root, m.PID, candidate, o, &sum); d != nil {
+		if d := tryDebugFile(root, m, candidate, o, &sum, known); d != nil {
 			return d
 		}
 	}
@@ -61,16 +64,19 @@ func debugFileOf(root string, m *samples.Mapping, o *object) *symbolFile {
 
 // tryDebugFile opens a file if it belongs to o: it has the same build id or, where sum
 // is not nil, that checksum and no other build id.
-func tryDebugFile(root string, pid int, name string, o *object, sum *uint32) *symbolFile {
-	file, size, err := openRegular(root, pid, name)
+func tryDebugFile(root string, m *samples.Mapping, name string, o *object, sum *uint32, known func(mapped.ID) bool) *symbolFile {
+	file, fileID, err := mapped.OpenRegular(root, m.PID, m.Root, name)
 	if err != nil {
 		return nil
 	}
-	d := &symbolFile{closer: file}
-	if d.f, err = elffile.Parse(file, size); err == nil {
+	d := &symbolFile{id: fileID, closer: file}
+	if d.f, err = elffile.Parse(file, fileID.Size); err == nil {
+		if known(fileID) {
+			return d
+		}
 		id, _ := d.f.BuildIDs()
 		if sum == nil && id == o.buildID ||
-			sum != nil && (id == o.buildID || id == "" || o.buildID == "") && checksum(file, size) == *sum {
+			sum != nil && (id == o.buildID || id == "" || o.buildID == "") && checksum(file, fileID.Size) == *sum {
 			return d
 		}
 	}

@@ -19,9 +19,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram/goprogramtest"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
 )
 
 // host is a directory that looks like a host's root with one process, which has its own
@@ -34,8 +36,19 @@ type host struct {
 func newHost(t testing.TB) host {
 	t.Helper()
 	h := host{root: t.TempDir(), pid: 4711}
-	h.processRoot = filepath.Join(h.root, "proc/4711/root")
+	return h.process(t, h.pid)
+}
+
+// process returns the host with another process, in a mount namespace and with a root
+// of its own.
+func (h host) process(t testing.TB, pid int) host {
+	t.Helper()
+	h.pid, h.processRoot = pid, filepath.Join(h.root, "roots", fmt.Sprint(pid))
 	require.NoError(t, os.MkdirAll(h.processRoot, 0o755))
+	proc := filepath.Join(h.root, "proc", fmt.Sprint(pid))
+	require.NoError(t, os.MkdirAll(filepath.Join(proc, "ns"), 0o755))
+	require.NoError(t, os.Symlink(h.processRoot, filepath.Join(proc, "root")))
+	require.NoError(t, os.Symlink(fmt.Sprintf("mnt:[%d]", pid), filepath.Join(proc, "ns/mnt")))
 	return h
 }
 
@@ -50,8 +63,10 @@ func (h host) mapping(t testing.TB, path, seen string) *samples.Mapping {
 	t.Helper()
 	var st unix.Stat_t
 	require.NoError(t, unix.Stat(seen, &st))
+	root, err := procfs.At(h.root).Root(h.pid)
+	require.NoError(t, err)
 	return &samples.Mapping{
-		PID: h.pid, Path: path, Start: 0x10_0000, Limit: 0x11_0000, Inode: st.Ino,
+		PID: h.pid, Path: path, Root: root, Start: 0x10_0000, Limit: 0x11_0000, Inode: st.Ino,
 		DeviceMajor: unix.Major(st.Dev), DeviceMinor: unix.Minor(st.Dev),
 	}
 }
@@ -109,7 +124,7 @@ func TestOtherFilesThanTheMappedOneAreNotOpened(t *testing.T) {
 			if err != nil {
 				hosttest.SkipUnprivileged(t, "cannot make it: %v", err)
 			}
-			f, _, err := openMapping(h.root, h.mapping(t, path, seen))
+			f, _, err := mapped.Open(h.root, h.mapping(t, path, seen))
 			if err == nil {
 				f.Close()
 			}
@@ -118,15 +133,38 @@ func TestOtherFilesThanTheMappedOneAreNotOpened(t *testing.T) {
 	}
 }
 
+func TestFileInAnotherRootIsNotOpened(t *testing.T) {
+	h := newHost(t)
+	h.write(t, "program", goprogramtest.Program(120))
+	other := h.process(t, 1)
+	require.NoError(t, os.Link(filepath.Join(h.processRoot, "program"), filepath.Join(other.processRoot, "program")))
+	m := h.mapping(t, "/program", filepath.Join(h.processRoot, "program"))
+	unknown := *m
+	unknown.Root = 0
+	link := filepath.Join(h.root, "proc/4711/root")
+	require.NoError(t, os.Remove(link))
+	require.NoError(t, os.Symlink(other.processRoot, link))
+	for _, m := range []*samples.Mapping{m, &unknown} {
+		_, _, err := mapped.Open(h.root, m)
+		require.Error(t, err)
+		_, _, err = mapped.OpenRegular(h.root, m.PID, m.Root, "/program")
+		require.Error(t, err)
+	}
+	// What is seen in the new root from now on is opened there.
+	f, _, err := mapped.Open(h.root, h.mapping(t, "/program", filepath.Join(other.processRoot, "program")))
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+}
+
 func TestLinksWithinTheRootAreFollowed(t *testing.T) {
 	h := newHost(t)
 	require.NoError(t, os.Mkdir(filepath.Join(h.processRoot, "usr"), 0o755))
 	h.write(t, "usr/program", goprogramtest.Program(120))
 	require.NoError(t, os.Symlink("/usr", filepath.Join(h.processRoot, "link"))) // of the process's root
-	f, id, err := openMapping(h.root, h.mapping(t, "/link/program", filepath.Join(h.processRoot, "usr/program")))
+	f, id, err := mapped.Open(h.root, h.mapping(t, "/link/program", filepath.Join(h.processRoot, "usr/program")))
 	require.NoError(t, err)
 	defer f.Close()
-	require.Equal(t, int64(len(goprogramtest.Program(120))), id.size)
+	require.Equal(t, int64(len(goprogramtest.Program(120))), id.Size)
 	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFD, 0)
 	require.NoError(t, err)
 	require.NotZero(t, flags&unix.FD_CLOEXEC)
@@ -294,16 +332,23 @@ func (c *testClock) advance(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-func TestOneImageIsOpenOnce(t *testing.T) {
+// Processes in several roots run one file.
+func TestOneFileIsOpenOnce(t *testing.T) {
 	path := build(t, nil, "gcc", "-no-pie", "-Wl,--build-id=sha1", "-o", "OUT", "testdata/native.c")
 	content, err := os.ReadFile(path)
 	require.NoError(t, err)
 	h := newHost(t)
+	h.write(t, "program", content)
 	s := newSymbolizer(t, Config{Root: h.root})
+	var others []host
+	for pid := 1; pid <= 3; pid++ {
+		other := h.process(t, pid)
+		require.NoError(t, os.Link(filepath.Join(h.processRoot, "program"), filepath.Join(other.processRoot, "program")))
+		others = append(others, other)
+	}
 	addr := uint64(0)
-	for _, name := range []string{"one", "two", "three"} {
-		h.write(t, name, content)
-		m := h.mapping(t, "/"+name, filepath.Join(h.processRoot, name))
+	for _, other := range others {
+		m := other.mapping(t, "/program", filepath.Join(other.processRoot, "program"))
 		addr = addressOf(t, path, m, "exported")
 		l := leaf(m, addr)
 		s.Resolve(0, l)
@@ -312,8 +357,8 @@ func TestOneImageIsOpenOnce(t *testing.T) {
 	}
 	require.Equal(t, 1, s.Counters().Objects)
 
-	// A stripped copy has the same build id, and each has an object of its own.
-	h.write(t, "other", append(content, 0))
+	// Others have the same build id: copies, stripped ones, and whatever claims it.
+	h.write(t, "other", content)
 	other := h.mapping(t, "/other", filepath.Join(h.processRoot, "other"))
 	s.Resolve(0, leaf(other, addr))
 	require.Equal(t, 2, s.Counters().Objects)

@@ -46,11 +46,8 @@ type object struct {
 	closer  io.Closer
 	sources []source
 	golang  *goprogram.Table
-	// separate finds the file with the stripped symbols; it returns nil where there is
-	// none. It may be nil.
-	separate func() *symbolFile
-	// debug is that file; nil where it is not open.
-	debug io.Closer
+	// separate is the open file with the stripped symbols; nil where there is none.
+	separate *symbolFile
 
 	buildID, goBuildID string
 
@@ -61,10 +58,11 @@ type object struct {
 
 	// These are the cache's, under its lock.
 
-	size int64 // as counted in the cache's total
-	keys map[fileKey]struct{}
-	used uint64 // the larger the later
-	at   time.Time
+	size  int64 // as counted in the cache's total
+	image image
+	keys  map[fileKey]struct{}
+	used  uint64 // the larger the later
+	at    time.Time
 	// batch is the last one with samples in the object, hot the last one with samples of
 	// a hot unit; 0 is none.
 	batch, hot uint64
@@ -107,7 +105,9 @@ func (o *object) index(limit int64) error {
 		limit -= golang.Bytes()
 		skip = golang.Contains
 	}
-	if golang == nil || !o.allGo(golang) {
+	if golang != nil && o.allGo(golang) {
+		o.closeSeparate() // Go's table has all names
+	} else {
 		symbols, symErr := o.symbols(limit, skip)
 		if symErr != nil && err == nil {
 			err = symErr
@@ -122,15 +122,10 @@ func (o *object) index(limit int64) error {
 // symbols reads the ELF symbols, with the stripped ones where they are found. Where
 // those are corrupt or too many, it reads the others and returns an error as well.
 func (o *object) symbols(limit int64, skip func(vaddr uint64) bool) (*symbolTable, error) {
-	var separate *symbolFile
+	separate := o.separate
 	var err error
-	if isStripped(o.f) {
-		if o.separate != nil {
-			separate = o.separate()
-		}
-		if separate == nil {
-			separate, err = miniDebugInfo(o.f, limit/2)
-		}
+	if separate == nil && isStripped(o.f) {
+		separate, err = miniDebugInfo(o.f, limit/2)
 	}
 	if separate == nil {
 		symbols, symErr := newSymbolTable(o.f, nil, limit, skip)
@@ -141,13 +136,10 @@ func (o *object) symbols(limit int64, skip func(vaddr uint64) bool) (*symbolTabl
 	}
 	symbols, err := newSymbolTable(o.f, separate, limit, skip)
 	if err != nil {
-		if separate.closer != nil {
-			separate.closer.Close()
-		}
+		o.closeSeparate()
 		symbols, _ = newSymbolTable(o.f, nil, limit, skip)
 		return symbols, fmt.Errorf("reading stripped symbols: %w", err)
 	}
-	o.debug = separate.closer
 	return symbols, nil
 }
 
@@ -164,16 +156,22 @@ func (o *object) allGo(t *goprogram.Table) bool {
 }
 
 func (o *object) close() {
-	for _, c := range []io.Closer{o.closer, o.debug} {
-		if c != nil {
-			_ = c.Close() // opened for reading: nothing to lose
-		}
+	if o.closer != nil {
+		_ = o.closer.Close() // opened for reading: nothing to lose
+	}
+	o.closeSeparate()
+}
+
+func (o *object) closeSeparate() {
+	if o.separate != nil {
+		_ = o.separate.closer.Close() // opened for reading: nothing to lose
+		o.separate = nil
 	}
 }
 
 // descriptors returns the number of open files.
 func (o *object) descriptors() int {
-	if o.debug != nil {
+	if o.separate != nil {
 		return 2
 	}
 	return 1

@@ -9,83 +9,14 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
 )
-
-const deletedSuffix = " (deleted)"
-
-// openMapping opens the file behind a mapping. It never follows the path outside the
-// process's own root.
-//
-// The file is checked before it is opened for reading, since opening a device or a FIFO
-// has effects. It must have the mapping's inode number; else the process, or the file
-// at the path, is another one. Device numbers are not compared: stat has another one
-// than the kernel's record of the mapping on overlayfs and btrfs.
-func openMapping(root string, m *samples.Mapping) (*os.File, identity, error) {
-	proc := procfs.At(root)
-	f, id, err := openVerified(m, func() (int, error) {
-		return unix.Open(proc.File(m.PID, fmt.Sprintf("map_files/%x-%x", m.Start, m.Limit)), unix.O_PATH|unix.O_CLOEXEC, 0)
-	})
-	if err == nil {
-		return f, id, nil
-	}
-	if strings.HasSuffix(m.Path, deletedSuffix) || !strings.HasPrefix(m.Path, "/") {
-		return nil, identity{}, fmt.Errorf("opening the file mapped at %#x of process %d, %q: %w", m.Start, m.PID, m.Path, err)
-	}
-	f, id, rootErr := openVerified(m, func() (int, error) { return openInRoot(proc.File(m.PID, "root"), m.Path, 0) })
-	if rootErr != nil {
-		return nil, identity{}, fmt.Errorf("opening %q of process %d through map_files (%w) or through its root: %w", m.Path, m.PID, err, rootErr)
-	}
-	return f, id, nil
-}
-
-// openInRoot opens path with the directory root as its root, for symbolic links too.
-// With O_NOFOLLOW in flags it opens the last part of path itself if that is a link.
-func openInRoot(root, path string, flags uint64) (int, error) {
-	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, err
-	}
-	defer closeFD(dir)
-	return unix.Openat2(dir, path, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_CLOEXEC | flags,
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
-	})
-}
-
-// closeFD closes an O_PATH descriptor, whose errors do not matter.
-func closeFD(fd int) { _ = unix.Close(fd) }
-
-// openVerified opens for reading the file that open returns an O_PATH descriptor of, if
-// it is a regular file with the mapping's inode.
-func openVerified(m *samples.Mapping, open func() (int, error)) (*os.File, identity, error) {
-	fd, err := open()
-	if err != nil {
-		return nil, identity{}, err
-	}
-	defer closeFD(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, identity{}, err
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, identity{}, errors.New("it is not a regular file")
-	}
-	if m.Inode != 0 && st.Ino != m.Inode {
-		return nil, identity{}, fmt.Errorf("it is another file by now: inode %d instead of %d", st.Ino, m.Inode)
-	}
-	file, err := procfs.OpenPath(fd, m.Path)
-	if err != nil {
-		return nil, identity{}, err
-	}
-	return file, identity{size: st.Size, mtime: st.Mtim.Nano(), ctime: st.Ctim.Nano()}, nil
-}
 
 // VDSO copies the object file of the vdso from the collector's own memory. The kernel
 // maps the same one into every 64-bit process.
@@ -133,14 +64,14 @@ func openPerfMap(root string, pid int) (perfMapFile, error) {
 		return none, fmt.Errorf("reading the pid and user of process %d: %w", pid, err)
 	}
 	path := fmt.Sprintf("/tmp/perf-%d.map", self.PID)
-	fd, err := openInRoot(proc.File(pid, "root"), path, unix.O_NOFOLLOW)
+	fd, err := mapped.OpenInRoot(root, pid, path)
 	if err != nil {
 		if errors.Is(err, unix.ENOENT) {
 			return none, errNoMap
 		}
 		return none, fmt.Errorf("opening %s of process %d in its root: %w", path, pid, err)
 	}
-	defer closeFD(fd)
+	defer func() { _ = unix.Close(fd) }() // O_PATH: nothing to lose
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return none, fmt.Errorf("examining %s of process %d: %w", path, pid, err)
@@ -160,24 +91,6 @@ func openPerfMap(root string, pid int) (perfMapFile, error) {
 		return none, fmt.Errorf("opening %s of process %d: %w", path, pid, err)
 	}
 	return perfMapFile{file: f, id: mapID{st.Dev, st.Ino}}, nil
-}
-
-// openRegular opens a regular file by its path in a process's root.
-func openRegular(root string, pid int, path string) (*os.File, int64, error) {
-	fd, err := openInRoot(procfs.At(root).File(pid, "root"), path, 0)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer closeFD(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, 0, err
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, 0, fmt.Errorf("%s of process %d is not a regular file", path, pid)
-	}
-	f, err := procfs.OpenPath(fd, path)
-	return f, st.Size, err
 }
 
 // runtimeOf returns the runtime whose file a process has mapped.

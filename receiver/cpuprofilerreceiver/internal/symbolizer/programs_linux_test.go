@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -60,7 +61,11 @@ type process struct {
 
 func start(t testing.TB, path string) *process {
 	t.Helper()
-	cmd := exec.Command(path)
+	return startCommand(t, exec.Command(path))
+}
+
+func startCommand(t testing.TB, cmd *exec.Cmd) *process {
+	t.Helper()
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	stdout, err := cmd.StdoutPipe()
@@ -92,13 +97,15 @@ func mappings(t testing.TB, pid int) []*samples.Mapping {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	require.NoError(t, err)
+	root, err := procfs.At("").Root(pid)
+	require.NoError(t, err)
 	var out []*samples.Mapping
 	for line := range strings.Lines(string(b)) {
 		f := strings.Fields(line)
 		if !strings.Contains(f[1], "x") {
 			continue
 		}
-		m := &samples.Mapping{PID: pid}
+		m := &samples.Mapping{PID: pid, Root: root}
 		_, err := fmt.Sscanf(line, "%x-%x %s %x %x:%x %d", &m.Start, &m.Limit, new(string), &m.FileOffset, &m.DeviceMajor, &m.DeviceMinor, &m.Inode)
 		require.NoError(t, err)
 		if len(f) > 5 {

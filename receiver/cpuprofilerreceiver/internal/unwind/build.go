@@ -18,9 +18,7 @@ import (
 const (
 	// maxFrames bounds .eh_frame. That of a browser or a database has some 20 MiB.
 	maxFrames = 64 << 20
-	// maxNotes bounds what is read to find the build id.
-	maxNotes = 16 << 20
-	maxLoads = 64
+	maxLoads  = 64
 )
 
 // ErrNoCode is returned for a file without code that could be unwound.
@@ -53,17 +51,6 @@ func readTable(r io.ReaderAt, size, maxBytes int64, rootsOnly bool) (t *Table, e
 	}
 	b.guessEntry()
 	return b.finish(), errors.Join(framesErr, goErr)
-}
-
-// readBuildID reads the GNU build id alone, in hex.
-func readBuildID(r io.ReaderAt, size int64) string {
-	f, err := elffile.Parse(r, size)
-	if err != nil {
-		return ""
-	}
-	f.SetBudget(maxNotes)
-	id, _ := f.BuildIDs()
-	return id
 }
 
 // executable lists the parts of the file that are mapped to be executed.

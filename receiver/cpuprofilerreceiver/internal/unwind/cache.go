@@ -6,7 +6,6 @@ package unwind
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -20,12 +19,13 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
 )
 
 // Config configures a Cache. Zero limits have defaults.
 type Config struct {
-	// Open opens the file behind a mapping.
-	Open func(*samples.Mapping) (*os.File, error)
+	// Open opens the file behind a mapping, and identifies it.
+	Open func(*samples.Mapping) (*os.File, mapped.ID, error)
 	// VDSO returns the object file that the kernel maps at VDSOPath. It may be nil.
 	VDSO     func() ([]byte, error)
 	VDSOPath string
@@ -58,8 +58,8 @@ const (
 
 // Stats are the counters of a Cache since it was made, and its content.
 type Stats struct {
-	// Files and Tables are their numbers, Bytes the memory of the tables. Files of one
-	// build share a table.
+	// Files and Tables are their numbers, Bytes the memory of the tables. A file that
+	// containers share has one table.
 	Files, Tables int
 	Bytes         int64
 	// Built counts tables that were made.
@@ -72,30 +72,17 @@ type Stats struct {
 	Evicted, Dropped uint64
 }
 
-// fileKey identifies a file as the kernel's record of a mapping does. The vdso has the
-// zero key.
+// fileKey identifies a file as the kernel's record of a mapping does, and the root that
+// it was mapped in, where it may be opened by its path. The vdso has the zero key.
 type fileKey struct {
 	major, minor uint32
-	inode        uint64
-}
-
-// identity changes when a file does, or when another file gets its inode number.
-type identity struct {
-	size  int64
-	mtime time.Time
-}
-
-// image identifies the files of one build.
-type image struct {
-	buildID string
-	size    int64
+	inode, root  uint64
 }
 
 // entry is the state of one file. Only checking and used change.
 type entry struct {
 	table *Table // nil where there is none
-	id    identity
-	image image
+	id    mapped.ID
 	at    time.Time // when it was read
 	// checking is set when a check is requested.
 	checking atomic.Bool
@@ -170,7 +157,7 @@ func (c *Cache) keyOf(m *samples.Mapping) (key fileKey, ok bool) {
 	if m.Inode == 0 {
 		return key, m.Path == c.cfg.VDSOPath && c.cfg.VDSO != nil
 	}
-	return fileKey{m.DeviceMajor, m.DeviceMinor, m.Inode}, strings.HasPrefix(m.Path, "/")
+	return fileKey{m.DeviceMajor, m.DeviceMinor, m.Inode, m.Root}, strings.HasPrefix(m.Path, "/")
 }
 
 // Lookup implements Tables. It requests the table of an unknown file.
@@ -276,36 +263,24 @@ func (c *Cache) read(r request, old *entry) (*entry, error) {
 		e.table, err = c.build(bytes.NewReader(image), int64(len(image)), "")
 		return e, err
 	}
-	f, err := c.cfg.Open(r.mapping)
+	f, id, err := c.cfg.Open(r.mapping)
 	if err != nil {
 		if old != nil && !errors.Is(err, fs.ErrPermission) {
 			// This process has ended; others may run the file.
-			e.table, e.id, e.image = old.table, old.id, old.image
+			e.table, e.id = old.table, old.id
 			return e, nil
 		}
 		return e, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return e, fmt.Errorf("stat %q: %w", r.mapping.Path, err)
-	}
-	e.id = identity{info.Size(), info.ModTime()}
-	if old != nil && old.table != nil && old.id == e.id {
-		e.table, e.image = old.table, old.image
-		return e, nil
-	}
-	size := info.Size()
-	if id := readBuildID(f, size); id != "" {
-		e.image = image{id, size}
-		for _, other := range *c.files.Load() {
-			if other.image == e.image && other.table != nil {
-				e.table = other.table
-				return e, nil
-			}
+	e.id = id
+	for _, other := range *c.files.Load() {
+		if other.id == id && other.table != nil {
+			e.table = other.table
+			return e, nil
 		}
 	}
-	e.table, err = c.build(f, size, r.mapping.Path)
+	e.table, err = c.build(f, id.Size, r.mapping.Path)
 	return e, err
 }
 

@@ -22,7 +22,9 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
 )
 
@@ -78,13 +80,15 @@ func memoryOf(t testing.TB, pid int) *memory {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
 	require.NoError(t, err)
 	defer f.Close()
+	root, err := procfs.At("").Root(pid)
+	require.NoError(t, err)
 	var out memory
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		fields := strings.Fields(lines.Text())
 		if len(fields) < 6 || fields[1][2] != 'x' {
 			continue
 		}
-		m := &samples.Mapping{PID: pid, Path: fields[5]}
+		m := &samples.Mapping{PID: pid, Path: fields[5], Root: root}
 		_, err := fmt.Sscanf(fields[0]+" "+fields[2]+" "+fields[3], "%x-%x %x %x:%x",
 			&m.Start, &m.Limit, &m.FileOffset, &m.DeviceMajor, &m.DeviceMinor)
 		require.NoError(t, err)
@@ -99,7 +103,7 @@ func memoryOf(t testing.TB, pid int) *memory {
 func newTestCache(t testing.TB, change ...func(*Config)) *Cache {
 	t.Helper()
 	cfg := Config{
-		Open:     func(m *samples.Mapping) (*os.File, error) { return symbolizer.OpenMapping("/", m) },
+		Open:     func(m *samples.Mapping) (*os.File, mapped.ID, error) { return mapped.Open("/", m) },
 		VDSO:     symbolizer.VDSO,
 		VDSOPath: symbolizer.VDSOPath,
 	}

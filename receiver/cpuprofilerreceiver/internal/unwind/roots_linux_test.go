@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
 )
 
 // TestRootsOfStrippedProgramsAreKnown unwinds a program without symbols by frame
@@ -56,17 +56,17 @@ func TestRootsOfStrippedProgramsAreKnown(t *testing.T) {
 // function that starts threads is a root, and few others are.
 func TestRootsOfTheCLibraryAreKnown(t *testing.T) {
 	pid := run(t, "sleep", "60")
-	var mapped *memory
+	var mappings *memory
 	require.Eventually(t, func() bool { // it sleeps once all is loaded
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		mapped = memoryOf(t, pid)
+		mappings = memoryOf(t, pid)
 		return err == nil && bytes.Contains(text, []byte(") S "))
 	}, 30*time.Second, time.Millisecond)
-	for _, mapping := range *mapped {
+	for _, mapping := range *mappings {
 		if !strings.HasPrefix(filepath.Base(mapping.Path), "libc.so") {
 			continue
 		}
-		f, err := symbolizer.OpenMapping("/", mapping)
+		f, _, err := mapped.Open("/", mapping)
 		require.NoError(t, err)
 		defer f.Close()
 		info, err := f.Stat()

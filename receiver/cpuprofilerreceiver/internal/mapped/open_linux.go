@@ -1,0 +1,147 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mapped
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+const deletedSuffix = " (deleted)"
+
+// Open opens the file behind a mapping. It never follows the path outside the
+// process's own root, which must be that of the mapping.
+//
+// The file is checked before it is opened for reading, since opening a device or a
+// FIFO has effects. It must have the mapping's inode number; else the process, or the
+// file at the path, is another one. Device numbers are not compared: stat has another
+// one than the kernel's record of the mapping on overlayfs and btrfs.
+func Open(root string, m *samples.Mapping) (*os.File, ID, error) {
+	proc := procfs.At(root)
+	f, id, err := openVerified(m, func() (int, error) {
+		return unix.Open(proc.File(m.PID, fmt.Sprintf("map_files/%x-%x", m.Start, m.Limit)), unix.O_PATH|unix.O_CLOEXEC, 0)
+	})
+	if err == nil {
+		if id.Layer == "" {
+			// Below Linux 6.8 this is the file in a layer of overlayfs.
+			id.Device = unix.Mkdev(m.DeviceMajor, m.DeviceMinor)
+		}
+		return f, id, nil
+	}
+	if strings.HasSuffix(m.Path, deletedSuffix) || !strings.HasPrefix(m.Path, "/") {
+		return nil, ID{}, fmt.Errorf("opening the file mapped at %#x of process %d, %q: %w", m.Start, m.PID, m.Path, err)
+	}
+	f, id, rootErr := openVerified(m, func() (int, error) { return openBelow(proc, m.PID, m.Root, m.Path) })
+	if rootErr != nil {
+		return nil, ID{}, fmt.Errorf("opening %q of process %d through map_files (%w) or through its root: %w", m.Path, m.PID, err, rootErr)
+	}
+	return f, id, nil
+}
+
+// openVerified opens for reading the file that open returns an O_PATH descriptor of,
+// if it is a regular file with the mapping's inode.
+func openVerified(m *samples.Mapping, open func() (int, error)) (*os.File, ID, error) {
+	fd, err := open()
+	if err != nil {
+		return nil, ID{}, err
+	}
+	defer closeFD(fd)
+	st, err := regular(fd)
+	if err != nil {
+		return nil, ID{}, err
+	}
+	if m.Inode != 0 && st.Ino != m.Inode {
+		return nil, ID{}, fmt.Errorf("it is another file by now: inode %d instead of %d", st.Ino, m.Inode)
+	}
+	file, err := procfs.OpenPath(fd, m.Path)
+	if err != nil {
+		return nil, ID{}, err
+	}
+	return file, identify(fd, st), nil
+}
+
+// OpenRegular opens a regular file by its path in a process's root, if that is still
+// the one that want identifies ([procfs.FS.Root]).
+func OpenRegular(root string, pid int, want uint64, path string) (*os.File, ID, error) {
+	fd, err := openBelow(procfs.At(root), pid, want, path)
+	if err != nil {
+		return nil, ID{}, err
+	}
+	defer closeFD(fd)
+	st, err := regular(fd)
+	if err != nil {
+		return nil, ID{}, fmt.Errorf("%s of process %d: %w", path, pid, err)
+	}
+	f, err := procfs.OpenPath(fd, path)
+	if err != nil {
+		return nil, ID{}, err
+	}
+	return f, identify(fd, st), nil
+}
+
+// OpenInRoot returns an O_PATH descriptor of a path, with the root of a process as
+// its root, for symbolic links too, except for one at the end of the path.
+func OpenInRoot(root string, pid int, path string) (int, error) {
+	return openInRoot(procfs.At(root), pid, 0, path, unix.O_NOFOLLOW)
+}
+
+var errNoRoot = errors.New("it is not known which root directory the process had")
+
+func openBelow(proc procfs.FS, pid int, want uint64, path string) (int, error) {
+	if want == 0 {
+		return -1, errNoRoot // what is at the path might be of another root
+	}
+	return openInRoot(proc, pid, want, path, 0)
+}
+
+// openInRoot returns an O_PATH descriptor of a path in the root of a process. If want
+// is not 0, that must be this root.
+func openInRoot(proc procfs.FS, pid int, want uint64, path string, flags uint64) (int, error) {
+	dir, err := proc.OpenRoot(pid, want)
+	if err != nil {
+		return -1, err
+	}
+	defer closeFD(dir)
+	return unix.Openat2(dir, path, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_CLOEXEC | flags,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	})
+}
+
+func regular(fd int) (*unix.Stat_t, error) {
+	st := new(unix.Stat_t)
+	if err := unix.Fstat(fd, st); err != nil {
+		return nil, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, errors.New("it is not a regular file")
+	}
+	return st, nil
+}
+
+// identify returns the ID of the file of a descriptor.
+func identify(fd int, st *unix.Stat_t) ID {
+	const (
+		handleFID   = 0x200 // AT_HANDLE_FID, since Linux 6.5
+		overlayFile = 0xf8  // OVL_FILEID_V1: the handle has the file system's UUID
+	)
+	id := ID{Device: st.Dev, Inode: st.Ino, Size: st.Size, Modified: st.Mtim.Nano(), Changed: st.Ctim.Nano()}
+	if unix.Major(st.Dev) != 0 {
+		return id // on a disk
+	}
+	if h, _, err := unix.NameToHandleAt(fd, "", unix.AT_EMPTY_PATH|handleFID); err == nil && h.Type() == overlayFile {
+		id.Layer, id.Device, id.Inode = string(h.Bytes()), 0, 0
+	}
+	return id
+}
+
+// closeFD closes an O_PATH descriptor, whose errors do not matter.
+func closeFD(fd int) { _ = unix.Close(fd) }
