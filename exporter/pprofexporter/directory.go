@@ -7,13 +7,14 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 )
@@ -53,11 +54,13 @@ func (d *directory) open() (leftovers, rotated int, err error) {
 			leftovers++
 		}
 	}
-	f, err := os.CreateTemp(d.path, tempPrefix+"*"+tempSuffix)
-	if err != nil {
+	temp, err := d.temporary(nil)
+	if err != nil && !full(err) { // a write makes room
 		return leftovers, 0, fmt.Errorf("directory %s: cannot create a file: %w", d.path, err)
 	}
-	errs = append(errs, f.Close(), os.Remove(f.Name()))
+	if err == nil {
+		errs = append(errs, os.Remove(temp))
+	}
 	rotated, err = d.rotate("")
 	return leftovers, rotated, errors.Join(append(errs, err)...)
 }
@@ -69,28 +72,55 @@ func (d *directory) create() error {
 	return nil
 }
 
-// write creates a file with what content writes, called name or, if that exists, name
-// and a number. After an error no part of the file is left. An error with a file is
-// that of removing old files.
-func (d *directory) write(name string, content func(io.Writer) error) (file string, rotated int, err error) {
+// written is what became of a file.
+type written struct {
+	// file is the path of the file; empty if it was not written.
+	file string
+	// removed is the number of old files that were removed. If disk is set, it is the
+	// error of a full disk, and some of them made room for the file.
+	removed int
+	disk    error
+}
+
+// write creates a file called name or, if that exists, name and a number. If the disk
+// is full, it removes as many of the oldest files as the new one needs, and tries
+// once more. After an error no part of the file is left. An error with a file is that
+// of removing old files.
+func (d *directory) write(name string, content []byte) (w written, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	file, err = d.complete(name, content)
+	w.file, err = d.complete(name, content)
 	if errors.Is(err, fs.ErrNotExist) {
 		// Someone has removed the directory, or another collector that started with
 		// it has removed the unfinished file.
-		file, err = d.complete(name, content)
+		w.file, err = d.complete(name, content)
+	}
+	if full(err) {
+		w.disk = err
+		var failed error
+		if w.removed, failed = d.makeRoom(len(content)); w.removed > 0 {
+			w.file, err = d.complete(name, content)
+		}
+		if err != nil {
+			err = errors.Join(err, failed)
+		}
 	}
 	if err != nil {
-		return "", 0, fmt.Errorf("directory %s: %w", d.path, err)
+		return written{removed: w.removed, disk: w.disk}, fmt.Errorf("directory %s: %w", d.path, err)
 	}
 	d.sync()
-	rotated, err = d.rotate(filepath.Base(file))
-	return file, rotated, err
+	rotated, err := d.rotate(filepath.Base(w.file))
+	w.removed += rotated
+	return w, err
+}
+
+// full reports whether an error is that of a full disk, or of a quota.
+func full(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
 // complete creates a complete file.
-func (d *directory) complete(name string, content func(io.Writer) error) (file string, err error) {
+func (d *directory) complete(name string, content []byte) (file string, err error) {
 	if err := d.create(); err != nil {
 		return "", err
 	}
@@ -98,7 +128,7 @@ func (d *directory) complete(name string, content func(io.Writer) error) (file s
 	if err != nil {
 		return "", err
 	}
-	for i := 1; ; i++ {
+	for i := d.number(name); ; i++ {
 		numbered := name
 		if i > 1 {
 			numbered = fmt.Sprintf("%s-%d", name, i)
@@ -108,7 +138,7 @@ func (d *directory) complete(name string, content func(io.Writer) error) (file s
 		if err == nil {
 			return file, nil
 		}
-		if !errors.Is(err, fs.ErrExist) || i == 9999 {
+		if !errors.Is(err, fs.ErrExist) || i >= maxNumber {
 			if failed := os.Remove(temp); !errors.Is(failed, fs.ErrNotExist) {
 				err = errors.Join(err, failed)
 			}
@@ -117,8 +147,37 @@ func (d *directory) complete(name string, content func(io.Writer) error) (file s
 	}
 }
 
+// maxNumber is the highest number of files of one name.
+const maxNumber = 9999
+
+// number returns the number of the next file called name: one more than the highest,
+// so that the files are in the order of their numbers although the first have been
+// removed. The first is 1, and has no number in its name.
+func (d *directory) number(name string) int {
+	entries, err := os.ReadDir(d.path)
+	if err != nil {
+		return 1 // publishing fails, or finds the names that exist
+	}
+	next := 1
+	for _, e := range entries {
+		rest, ours := strings.CutPrefix(e.Name(), name)
+		rest, complete := strings.CutSuffix(rest, extension)
+		if !ours || !complete {
+			continue
+		}
+		n, err := strconv.Atoi(strings.TrimPrefix(rest, "-"))
+		switch {
+		case rest == "":
+			next = max(next, 2)
+		case err == nil && rest[0] == '-' && n > 1 && n <= maxNumber:
+			next = max(next, n+1)
+		}
+	}
+	return min(next, maxNumber)
+}
+
 // temporary creates an unfinished file and returns its path.
-func (d *directory) temporary(content func(io.Writer) error) (name string, err error) {
+func (d *directory) temporary(content []byte) (name string, err error) {
 	f, err := os.CreateTemp(d.path, tempPrefix+"*"+tempSuffix)
 	if err != nil {
 		return "", err
@@ -128,7 +187,8 @@ func (d *directory) temporary(content func(io.Writer) error) (name string, err e
 			err = errors.Join(err, os.Remove(f.Name()))
 		}
 	}()
-	err = errors.Join(f.Chmod(0o640), content(f))
+	_, err = f.Write(content)
+	err = errors.Join(f.Chmod(0o640), err)
 	if err == nil {
 		err = f.Sync()
 	}
@@ -139,7 +199,10 @@ func (d *directory) temporary(content func(io.Writer) error) (name string, err e
 func publish(temp, file string) error {
 	err := os.Link(temp, file)
 	if err == nil {
-		return os.Remove(temp)
+		if err = os.Remove(temp); errors.Is(err, fs.ErrNotExist) {
+			return nil // another collector that started removed it
+		}
+		return err
 	}
 	if errors.Is(err, fs.ErrExist) {
 		return err
@@ -162,41 +225,70 @@ func (d *directory) sync() {
 // rotate removes the oldest files that this exporter has written until the rest are
 // within both limits. It does not remove the file called keep.
 func (d *directory) rotate(keep string) (removed int, err error) {
+	files, err := d.oldestFirst()
+	if err != nil {
+		return 0, err
+	}
+	count, bytes := len(files), bytesize.Size(0)
+	for _, f := range files {
+		bytes += bytesize.Size(f.Size())
+	}
+	files = slices.DeleteFunc(files, func(f fs.FileInfo) bool { return f.Name() == keep })
+	return d.remove(files, func() bool { return count <= d.maxFiles && bytes <= d.maxBytes }, func(f fs.FileInfo) {
+		count--
+		bytes -= bytesize.Size(f.Size())
+	})
+}
+
+// makeRoom removes the oldest files that this exporter has written, at least one,
+// until they had as many bytes as are needed.
+func (d *directory) makeRoom(need int) (removed int, err error) {
+	files, err := d.oldestFirst()
+	if err != nil {
+		return 0, err
+	}
+	blocks := func(bytes int64) int64 { return (bytes + blockSize - 1) / blockSize }
+	left := max(1, blocks(int64(need)))
+	return d.remove(files, func() bool { return left <= 0 }, func(f fs.FileInfo) { left -= blocks(f.Size()) })
+}
+
+// blockSize is the size of the blocks that most filesystems allocate.
+const blockSize = 4096
+
+// oldestFirst returns the files that this exporter has written.
+func (d *directory) oldestFirst() ([]fs.FileInfo, error) {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
-		return 0, fmt.Errorf("directory %s: cannot list it to remove old files: %w", d.path, err)
+		return nil, fmt.Errorf("directory %s: cannot list it to remove old files: %w", d.path, err)
 	}
 	match := ours()
 	var files []fs.FileInfo
-	count, bytes := 0, bytesize.Size(0)
 	for _, e := range entries {
 		if !e.Type().IsRegular() || !match.MatchString(e.Name()) {
 			continue
 		}
-		info, err := e.Info()
-		if err != nil {
-			continue // it no longer exists
-		}
-		count++
-		bytes += bytesize.Size(info.Size())
-		if e.Name() != keep {
+		if info, err := e.Info(); err == nil { // else it no longer exists
 			files = append(files, info)
 		}
 	}
 	slices.SortFunc(files, func(a, b fs.FileInfo) int {
 		return cmp.Or(a.ModTime().Compare(b.ModTime()), strings.Compare(a.Name(), b.Name()))
 	})
+	return files, nil
+}
+
+// remove removes files until it is enough, and calls gone with each that is removed.
+func (d *directory) remove(files []fs.FileInfo, enough func() bool, gone func(fs.FileInfo)) (removed int, err error) {
 	var errs []error
 	for _, f := range files {
-		if count <= d.maxFiles && bytes <= d.maxBytes {
+		if enough() {
 			break
 		}
 		if err := os.Remove(filepath.Join(d.path, f.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("remove an old file: %w", err))
 			continue
 		}
-		count--
-		bytes -= bytesize.Size(f.Size())
+		gone(f)
 		removed++
 	}
 	return removed, errors.Join(errs...)

@@ -4,13 +4,14 @@
 package pprofexporter
 
 import (
+	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,10 +26,7 @@ func newDirectory(t *testing.T) *directory {
 	return d
 }
 
-func text10(w io.Writer) error {
-	_, err := io.WriteString(w, "0123456789")
-	return err
-}
+var text10 = []byte("0123456789")
 
 func (d *directory) names(t *testing.T) []string {
 	t.Helper()
@@ -53,58 +51,55 @@ func TestFilesAndDirectoryHaveRestrictedModes(t *testing.T) {
 	info, err := os.Stat(d.path)
 	require.NoError(t, err)
 	require.Zero(t, info.Mode().Perm()&^0o750)
-	file, _, err := d.write(nameAt("checkout"), text10)
+	w, err := d.write(nameAt("checkout"), text10)
 	require.NoError(t, err)
-	info, err = os.Stat(file)
+	info, err = os.Stat(w.file)
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o640), info.Mode().Perm())
 }
 
-func TestFailedWriteLeavesNoFile(t *testing.T) {
+// Users remove directories.
+func TestWriteSucceedsIfItsDirectoryIsRemoved(t *testing.T) {
 	d := newDirectory(t)
-	file, _, err := d.write(nameAt("checkout"), func(w io.Writer) error {
-		if err := text10(w); err != nil {
-			return err
-		}
-		return syscall.ENOSPC
-	})
-	require.ErrorIs(t, err, syscall.ENOSPC)
-	require.ErrorContains(t, err, d.path)
-	require.Empty(t, file)
-	require.Empty(t, d.names(t))
+	require.NoError(t, os.RemoveAll(d.path))
+	w, err := d.write(nameAt("checkout"), text10)
+	require.NoError(t, err)
+	require.Equal(t, []string{filepath.Base(w.file)}, d.names(t))
+	content, err := os.ReadFile(w.file)
+	require.NoError(t, err)
+	require.Equal(t, string(text10), string(content))
 }
 
-// Another collector that starts with the directory removes unfinished files, and users
-// remove directories.
-func TestWriteSucceedsIfItsFileOrDirectoryIsRemoved(t *testing.T) {
-	for name, clean := range map[string]func(*directory) error{
-		"the unfinished file": func(d *directory) error {
-			_, _, err := (&directory{path: d.path, maxFiles: 3, maxBytes: 1 << 20}).open()
-			return err
-		},
-		"the directory": func(d *directory) error { return os.RemoveAll(d.path) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			if runtime.GOOS == "windows" {
-				t.Skip("a file that is open cannot be removed")
+// Another collector that starts with the directory removes unfinished files.
+func TestWriteSucceedsWhileOthersRemoveUnfinishedFiles(t *testing.T) {
+	d := newDirectory(t)
+	d.maxFiles = 1000
+	var stop atomic.Bool
+	cleaned := make(chan error, 1)
+	go func() {
+		var errs []error
+		for !stop.Load() {
+			names, err := filepath.Glob(filepath.Join(d.path, tempPrefix+"*"))
+			errs = append(errs, err)
+			for _, name := range names {
+				_ = os.Remove(name)
 			}
-			d := newDirectory(t)
-			calls := 0
-			file, _, err := d.write(nameAt("checkout"), func(w io.Writer) error {
-				if calls++; calls == 1 {
-					if err := clean(d); err != nil {
-						return err
-					}
-				}
-				return text10(w)
-			})
-			require.NoError(t, err)
-			require.Equal(t, []string{filepath.Base(file)}, d.names(t))
-			content, err := os.ReadFile(file)
-			require.NoError(t, err)
-			require.Equal(t, "0123456789", string(content))
-		})
+		}
+		cleaned <- errors.Join(errs...)
+	}()
+	written := 0
+	for range 100 {
+		w, err := d.write(nameAt("checkout"), text10)
+		if err == nil {
+			written++
+			require.FileExists(t, w.file)
+			continue
+		}
+		require.ErrorIs(t, err, fs.ErrNotExist, "twice in a row")
 	}
+	stop.Store(true)
+	require.NoError(t, <-cleaned)
+	require.Len(t, d.names(t), written, "no unfinished file is left")
 }
 
 func TestUnfinishedFilesAloneAreRemovedAtStart(t *testing.T) {
@@ -128,10 +123,10 @@ func TestOldestFilesAreRemovedFirst(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(d.path, "mine.pb.gz"), make([]byte, 100), 0o600))
 		require.NoError(t, os.Chtimes(filepath.Join(d.path, "mine.pb.gz"), begin, begin.Add(-time.Hour)))
 		for i := range 5 {
-			file, _, err := d.write(nameAt(fmt.Sprint("s", i)), text10)
+			w, err := d.write(nameAt(fmt.Sprint("s", i)), text10)
 			require.NoError(t, err)
 			at := begin.Add(time.Duration(i) * time.Minute)
-			require.NoError(t, os.Chtimes(file, at, at))
+			require.NoError(t, os.Chtimes(w.file, at, at))
 		}
 	}
 	name := func(i int) string { return nameAt(fmt.Sprint("s", i)) + extension }
@@ -168,11 +163,34 @@ func TestEqualNamesGetNumbers(t *testing.T) {
 	d := newDirectory(t)
 	d.maxFiles = 100
 	for range 12 {
-		_, _, err := d.write(nameAt("checkout"), text10)
+		_, err := d.write(nameAt("checkout"), text10)
 		require.NoError(t, err)
 	}
 	require.Len(t, d.names(t), 12)
 	require.Contains(t, d.names(t), nameAt("checkout")+"-12"+extension)
+}
+
+// Files of one name are in the order of their numbers although old ones are removed.
+func TestNumbersOfRemovedFilesAreNotUsedAgain(t *testing.T) {
+	d := newDirectory(t)
+	name := nameAt("checkout")
+	for range 5 {
+		_, err := d.write(name, text10)
+		require.NoError(t, err)
+		now := time.Now() // the times of files that are written at once may be equal
+		for i, file := range []string{"-5", "-4", "-3", "-2", ""} {
+			at := now.Add(-time.Duration(i) * time.Minute)
+			if err := os.Chtimes(filepath.Join(d.path, name+file+extension), at, at); err != nil {
+				require.ErrorIs(t, err, fs.ErrNotExist)
+			}
+		}
+	}
+	require.Equal(t, []string{name + "-3" + extension, name + "-4" + extension, name + "-5" + extension}, d.names(t))
+	for _, stranger := range []string{"-x", "-", "-1", "-0007x", "-99999"} {
+		require.NoError(t, os.WriteFile(filepath.Join(d.path, name+stranger+extension), nil, 0o600))
+	}
+	require.Equal(t, 6, d.number(name))
+	require.Equal(t, 1, d.number(name+"x"))
 }
 
 func TestWriteDoesNotFollowLinks(t *testing.T) {
@@ -182,7 +200,7 @@ func TestWriteDoesNotFollowLinks(t *testing.T) {
 	if err := os.Symlink(outside, filepath.Join(d.path, nameAt("checkout")+extension)); err != nil {
 		t.Skip(err)
 	}
-	_, _, err := d.write(nameAt("checkout"), text10)
+	_, err := d.write(nameAt("checkout"), text10)
 	require.NoError(t, err)
 	content, err := os.ReadFile(outside)
 	require.NoError(t, err)

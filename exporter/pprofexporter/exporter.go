@@ -4,6 +4,7 @@
 package pprofexporter
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -170,9 +171,16 @@ func (e *pprofExporter) writeFile(ctx context.Context, f finished) error {
 	events := int64(f.pprof.events)
 	p := f.pprof.finish()
 	name := fileName(f.service, f.unit, f.at, f.policy, f.profileType)
-	file, rotated, err := e.dir.write(name, p.Write)
-	e.telemetry.PprofFilesRemoved.Add(ctx, int64(rotated))
-	if file == "" {
+	var content bytes.Buffer
+	if err := p.Write(&content); err != nil { // a buffer takes everything
+		return err
+	}
+	w, err := e.dir.write(name, content.Bytes())
+	e.telemetry.PprofFilesRemoved.Add(ctx, int64(w.removed))
+	if w.disk != nil && w.removed > 0 {
+		e.set.Logger.Warn("disk full, oldest files removed", zap.Int("files", w.removed), zap.Error(w.disk))
+	}
+	if w.file == "" {
 		e.telemetry.PprofFilesFailed.Add(ctx, 1)
 		e.telemetry.PprofSamples.Add(ctx, events, outcome("failed"))
 		e.set.Logger.Error("profile not written, its samples are lost", zap.String("file", name+extension), zap.Int64("samples", events), zap.Error(err))
@@ -189,7 +197,7 @@ func (e *pprofExporter) writeFile(ctx context.Context, f finished) error {
 		top = append(top, fmt.Sprintf("%s %.1f%%", s.function, s.percent))
 	}
 	e.set.Logger.Info("profile written",
-		zap.String("file", file),
+		zap.String("file", w.file),
 		zap.Int64("samples", events),
 		zap.Strings("hottest", top),
 		zap.String("service", f.service),

@@ -103,7 +103,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.PprofFilesRemoved, err = builder.meter.Int64Counter(
 		"otelcol_pprof.files.removed",
-		metric.WithDescription("Files removed to stay below max_files and max_bytes, the oldest first. [Alpha]"),
+		metric.WithDescription("Files removed to stay below max_files and max_bytes, or because the disk is full; the oldest first. [Alpha]"),
 		metric.WithUnit("{file}"),
 	)
 	errs = errors.Join(errs, err)

@@ -56,7 +56,7 @@ func AssertEqualPprofFilesFailed(t *testing.T, tt *componenttest.Telemetry, dps 
 func AssertEqualPprofFilesRemoved(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_pprof.files.removed",
-		Description: "Files removed to stay below max_files and max_bytes, the oldest first. [Alpha]",
+		Description: "Files removed to stay below max_files and max_bytes, or because the disk is full; the oldest first. [Alpha]",
 		Unit:        "{file}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
