@@ -22,7 +22,8 @@ import (
 // one that the sample is from.
 type Attachment struct {
 	session *Session
-	pid     int    // of a process
+	pid     int    // of a process, or of that of a thread
+	tid     int    // of a thread
 	cgroup  string // directory of a cgroup
 	what    string
 	events  []*event
@@ -41,7 +42,7 @@ type event struct {
 	overlaps bool
 }
 
-// PID returns the process of AttachProcess; 0 for other attachments.
+// PID returns the process of AttachProcess or AttachThread; 0 for other attachments.
 func (a *Attachment) PID() int { return a.pid }
 
 // String names the attachment for errors and log lines.
@@ -73,6 +74,19 @@ func (s *Session) AttachProcess(pid int) (*Attachment, error) {
 	a := &Attachment{session: s, pid: pid, what: "process " + strconv.Itoa(pid)}
 	if pid <= 0 {
 		return nil, fmt.Errorf("sampling %s: no such process", a)
+	}
+	return s.attach(a)
+}
+
+// AttachThread samples the stack at every context switch of one thread, and not of
+// those that it starts, in a session that samples switches. It records no switches:
+// that is for the attachment that samples the thread's process, cgroup or host at
+// every Nth switch. SetSwitches does not change it. Where the thread has ended, the
+// error matches os.ErrProcessDone.
+func (s *Session) AttachThread(pid, tid int) (*Attachment, error) {
+	a := &Attachment{session: s, pid: pid, tid: tid, what: "thread " + strconv.Itoa(tid)}
+	if pid <= 0 || tid <= 0 || !s.switches {
+		return nil, fmt.Errorf("sampling %s: no such thread, or the session does not sample switches", a)
 	}
 	return s.attach(a)
 }
@@ -115,7 +129,11 @@ func (s *Session) start(a *Attachment) error {
 func (s *Session) openEvents(a *Attachment) error {
 	what := "sampling " + a.what
 	if a.pid > 0 {
-		err := s.openThreads(a)
+		open := s.openThreads
+		if a.tid > 0 {
+			open = s.openOneThread
+		}
+		err := open(a)
 		switch {
 		case err == nil:
 			return nil
@@ -158,6 +176,19 @@ func (s *Session) openCPUs(a *Attachment, pid, flags int) error {
 		if err != nil && !errors.Is(err, unix.ENODEV) { // ENODEV: the CPU went offline
 			return err
 		}
+	}
+	return nil
+}
+
+// openOneThread opens the events of AttachThread.
+func (s *Session) openOneThread(a *Attachment) error {
+	attr := s.sampling(1)
+	attr.Bits &^= unix.PerfBitContextSwitch
+	if err := s.openThread(a, attr, a.tid); err != nil {
+		return err
+	}
+	if len(a.events) == 0 {
+		return os.ErrProcessDone
 	}
 	return nil
 }

@@ -68,6 +68,9 @@ func (s *Session) SetSwitches(mean int, draw func(mean int) int) error {
 	s.period = int64(mean)
 	var errs []error
 	for a := range maps.Clone(s.attachments) {
+		if a.tid > 0 {
+			continue // every switch
+		}
 		if changed && a.pid > 0 {
 			errs = append(errs, s.renew(a))
 		}

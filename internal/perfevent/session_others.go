@@ -38,6 +38,9 @@ func (*Session) AttachCgroup(string) (*Attachment, error) { return nil, rights.U
 // AttachProcess fails.
 func (*Session) AttachProcess(int) (*Attachment, error) { return nil, rights.Unsupported }
 
+// AttachThread fails.
+func (*Session) AttachThread(int, int) (*Attachment, error) { return nil, rights.Unsupported }
+
 // Pause fails.
 func (*Session) Pause() error { return rights.Unsupported }
 
@@ -52,6 +55,9 @@ func (*Session) SetSwitches(int, func(int) int) error { return rights.Unsupporte
 
 // Read returns false.
 func (*Session) Read(*Record) bool { return false }
+
+// Descriptors returns 0.
+func (*Session) Descriptors() int { return 0 }
 
 // Stats returns zeros.
 func (*Session) Stats() Stats { return Stats{} }

@@ -5,6 +5,7 @@ package perfevent
 
 import (
 	"math/rand/v2"
+	"os"
 	"os/exec"
 	"testing"
 	"time"
@@ -132,6 +133,60 @@ func TestSwitchesAreSampledAtTheirPeriod(t *testing.T) {
 			lost = s.Stats().Lost - lost
 			t.Logf("%d switches, %d samples, %d lost", switches, samples, lost)
 			require.Greater(t, samples+int(lost), switches*9/10)
+		})
+	}
+}
+
+// A thread with events of its own is sampled at every switch, whatever SetSwitches
+// sets, and no switch is recorded twice.
+func TestThreadIsSampledAtEverySwitch(t *testing.T) {
+	for name, wide := range map[string]bool{"of a process": false, "of the host": true} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, Options{Switches: 1, Kernel: KernelTime, HostWide: wide})
+			cmd := exec.Command("/usr/bin/python3", "-c", sleeper)
+			require.NoError(t, cmd.Start())
+			defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
+			pid := cmd.Process.Pid
+			if wide {
+				attached(t)(s.AttachHost())
+			} else {
+				attached(t)(s.AttachProcess(pid))
+			}
+			before := s.Descriptors()
+			thread := attached(t)(s.AttachThread(pid, pid))
+			require.Equal(t, len(s.CPUs()), s.Descriptors()-before)
+			require.NoError(t, s.SetSwitches(50, func(mean int) int { return mean }))
+			from := sys.Monotonic()
+			outs, stacks, doubled, sampled, on := 0, 0, 0, false, true
+			readUntil(t, s, "switches", func(r *Record) bool {
+				switch {
+				case r.TID != pid || r.Time < from:
+				case r.Type == TypeSample:
+					// Of two events that sample one switch, the kernel may write the id of
+					// the first into both samples.
+					require.NotEmpty(t, r.Sample.User)
+					sampled = true
+				case r.Type == TypeSwitch && r.Switch.Out:
+					require.NotSame(t, thread, r.Attachment)
+					outs++
+					if sampled {
+						stacks++
+					}
+					if !on {
+						doubled++
+					}
+					sampled, on = false, false
+				case r.Type == TypeSwitch:
+					on = true
+				}
+				return outs >= 300
+			})
+			require.InDelta(t, outs, stacks, 2+float64(s.Stats().Lost))
+			require.Zero(t, doubled)
+			require.NoError(t, thread.Detach())
+			require.Equal(t, before, s.Descriptors())
+			_, err := s.AttachThread(pid, 1<<22)
+			require.ErrorIs(t, err, os.ErrProcessDone)
 		})
 	}
 }

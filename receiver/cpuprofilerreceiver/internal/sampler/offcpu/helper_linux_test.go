@@ -6,6 +6,7 @@ package offcpu
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"strconv"
@@ -51,4 +52,21 @@ func offCPU() int64 {
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
 	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ran)
 	return now.Nano() - ran.Nano()
+}
+
+// allocated keeps allocations from being optimized away.
+var allocated [4][]byte
+
+// allocate allocates on several goroutines, which the garbage collector stops and
+// wakes again and again, until standard input ends.
+func allocate() int {
+	for i := range allocated {
+		go func() {
+			for {
+				allocated[i] = make([]byte, 8<<10)
+			}
+		}()
+	}
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	return 0
 }

@@ -10,11 +10,15 @@ import (
 	"go.uber.org/goleak"
 )
 
-// helperVariable has the test binary be a program that is sampled.
+// helperVariable makes the test binary run as a program that is sampled: "allocate"
+// allocates until its standard input ends, anything else waits as helper does.
 const helperVariable = "HOTPROFILE_OFFCPU_HELPER"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(helperVariable) != "" && len(os.Args) == 4 {
+	switch mode := os.Getenv(helperVariable); {
+	case mode == "allocate":
+		os.Exit(allocate())
+	case mode != "" && len(os.Args) == 4:
 		os.Exit(helper(os.Args[2:]))
 	}
 	goleak.VerifyTestMain(m)

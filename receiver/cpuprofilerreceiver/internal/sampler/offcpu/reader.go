@@ -26,6 +26,9 @@ const (
 	// per event, and samples one more switch.
 	redrawn    = 50
 	redrawWait = int64(50 * time.Millisecond)
+	// watchedShare is the share of stacks and of descriptors, one in so many, that
+	// threads with events of their own may have.
+	watchedShare = 4
 	// msgFull is a message that operators search for; do not change it.
 	msgFull = "Skipping a thread sample period, buffers are full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
 )
@@ -46,8 +49,11 @@ type reader struct {
 	waits  *waits
 	scaler *scaler
 	rate   *rate
+	watch  *watch
 	intN   func(int) int
 	key    samples.Key
+	// noStack is the stack of time without one.
+	noStack *samples.Stack
 
 	counts    Stats                 // what the reader counts itself
 	published atomic.Pointer[Stats] // all counters, for others
@@ -79,9 +85,14 @@ func (r *reader) Options(f *attach.Found) perfevent.Options {
 }
 
 // Begin begins with a session.
-func (r *reader) Begin(*perfevent.Session) {
+func (r *reader) Begin(session *perfevent.Session) {
 	now, options := r.cfg.Now(), r.loop.Current()
-	r.rate = newRate(r.cfg.MaxEventsPerSecond, stacksPerSecond(r.cfg.MaxEventsPerSecond, options.UserStack), now)
+	stacks := stacksPerSecond(r.cfg.MaxEventsPerSecond, options.UserStack)
+	r.rate = newRate(r.cfg.MaxEventsPerSecond, max(1, stacks-stacks/watchedShare), now)
+	most := min(maxWatched, r.cfg.MaxEvents/watchedShare/max(len(session.CPUs()), 1))
+	r.watch = newWatch(most, stacks/watchedShare, func(pid, tid int) (attachment, error) {
+		return session.AttachThread(pid, tid)
+	})
 	r.sinceDraw, r.drawn = 0, now
 	r.closing = r.cfg.Sink.Closing()
 }
@@ -123,8 +134,8 @@ func (r *reader) End(session *perfevent.Session) {
 	r.cut(r.cfg.Now())
 	r.resume("off-CPU sampling ended while it was paused")
 	r.waits.forget()
-	r.scaler.setMean(1)
-	r.scaler.forget()
+	r.waits.setMean(1, 0)
+	r.watch.end(r.waits)
 	r.only = nil
 	r.publish()
 }
@@ -152,6 +163,7 @@ func (r *reader) drain(session *perfevent.Session) (soon bool) {
 	r.count(session.Stats())
 	if r.paused == 0 {
 		r.adjust(session, upTo)
+		r.look()
 	}
 	r.publish()
 	return r.cfg.Table.Settle()
@@ -178,17 +190,31 @@ func (r *reader) adjust(session *perfevent.Session, now int64) {
 	}
 	switch {
 	case mean != was:
-		r.scaler.setMean(mean)
 	case mean > 1 && r.sinceDraw >= redrawn*len(session.CPUs()) && now-r.drawn >= redrawWait:
 	default:
 		return
 	}
 	r.sinceDraw, r.drawn = 0, now
+	if mean > was {
+		r.waits.setMean(mean, 0)
+	}
 	err := session.SetSwitches(mean, func(mean int) int { return draw(mean, r.intN) })
 	if err != nil && !r.logged.unset {
 		// Too many switches pause sampling all the same.
 		r.logged.unset = true
 		r.cfg.Logger.Warn("limiting the number of off-CPU stacks failed", zap.Error(err))
+	}
+	if mean < was {
+		r.waits.setMean(mean, r.cfg.Now()) // unread records are still of the old mean
+	}
+}
+
+// look gives threads that wait long events of their own.
+func (r *reader) look() {
+	err := r.watch.review(r.cfg.Now, r.waits)
+	if err != nil && !r.logged.unwatched {
+		r.logged.unwatched = true
+		r.cfg.Logger.Warn("sampling single threads failed; long waits may be shown without a stack", zap.Error(err))
 	}
 }
 
@@ -208,7 +234,10 @@ func (r *reader) publish() {
 	st.Unreadable += r.scaler.stackless
 	st.WaitCounts = r.waits.counts
 	st.Unshared = time.Duration(r.scaler.unshared)
-	st.Threads, st.Every = len(r.waits.threads), int(r.scaler.mean)
+	st.Threads, st.Every = len(r.waits.threads), int(r.waits.mean)
+	if r.watch != nil {
+		st.Watched = len(r.watch.attached)
+	}
 	st.Table = r.cfg.Table.Stats()
 	if r.paused > 0 {
 		r.addPaused(&st)
@@ -253,6 +282,9 @@ func (r *reader) pause(session *perfevent.Session, now int64, message string, fi
 	r.before = *r.published.Load()
 	r.paused = now
 	r.loop.Pause(session)
+	if !r.full {
+		r.scaler.settle()
+	}
 	r.forget()
 	r.publish()
 	r.cfg.Logger.Warn(message, fields...)
@@ -335,7 +367,9 @@ func (r *reader) sample(rec *perfevent.Record) {
 	if rec.PID <= 0 || rec.TID <= 0 {
 		return // idle, ended, or of another pid namespace
 	}
-	r.sampled++
+	if t := r.waits.threads[rec.TID]; t == nil || t.own == 0 {
+		r.sampled++ // others have a bound of their own
+	}
 	p := r.cfg.Table.Lookup(rec.PID, rec.Sample.CgroupID)
 	if !p.Wanted || r.only != nil && !r.only(rec.PID, p.Cgroup) {
 		return
@@ -349,7 +383,7 @@ func (r *reader) sample(rec *perfevent.Record) {
 
 // add adds a wait, or a part of one, to the scaler.
 func (r *reader) add(p *part) {
-	if p.stack == nil && r.scaler.mean > 1 {
+	if p.stack == nil && p.weight > 1 {
 		r.counts.RateLimited++
 	}
 	r.scaler.add(p)
@@ -357,11 +391,28 @@ func (r *reader) add(p *part) {
 
 // emit adds it to the sink with its value.
 func (r *reader) emit(p *part, typ *samples.Type, period, value int64) {
+	if p.stack == nil {
+		p.caller = r.without(p.pid, p.tid)
+	}
 	k := &r.key
 	k.Resource, k.Type, k.Stack, k.Thread, k.Period = p.resource, typ, p.stack, p.thread, period
 	if !r.cfg.Sink.AddValue(*k, p.end-1, value) {
 		r.counts.BufferFull++
 	}
+}
+
+// without returns the caller of time without a stack.
+func (r *reader) without(pid, tid int) caller {
+	var rec perfevent.Record
+	rec.PID, rec.TID = pid, tid
+	return caller{resource: r.cfg.Table.Known(pid).Resource, stack: r.noStack, thread: r.loop.Thread(&rec)}
+}
+
+// noStack returns the stack of time without one: a frame that says so. Backends drop
+// samples without a frame.
+func noStack() *samples.Stack {
+	frame := &samples.Location{Type: samples.FrameNative, Resolved: true, Lines: []samples.Line{{Function: "[no stack]"}}}
+	return &samples.Stack{Locations: []*samples.Location{frame}, Truncated: true}
 }
 
 // still reports whether a thread that has waited for longer than a window still

@@ -140,7 +140,7 @@ func BenchmarkSwitch(b *testing.B) {
 	run := func(b *testing.B, mean int, stack bool, least time.Duration) {
 		r, sink := newReader()
 		r.waits.least = int64(least)
-		r.scaler.setMean(mean)
+		r.waits.setMean(mean, 0)
 		now := int64(0)
 		b.ReportAllocs()
 		for b.Loop() {

@@ -14,8 +14,9 @@ import (
 type logged struct {
 	started bool
 	refused string
-	// unset reports whether the number of stacks could not be limited.
-	unset bool
+	// unset reports whether the number of stacks could not be limited, unwatched
+	// whether events of single threads could not be opened.
+	unset, unwatched bool
 }
 
 // Report logs what is sampled, what is not and why; each once until it changes.

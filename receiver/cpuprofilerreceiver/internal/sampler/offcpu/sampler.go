@@ -68,19 +68,20 @@ type Still func(pid, tid int) (switches uint64, running, ok bool)
 type Stats struct {
 	// BufferFull are waits that the sink had no room for, Unreadable those without a
 	// known process or stack, RateLimited those whose stack was not sampled; their
-	// time is in the values of others.
+	// time is in the values of others of their thread, or emitted without a stack.
 	BufferFull, Unreadable, RateLimited uint64
 	// Lost is the number of events that the kernel lost.
 	Lost uint64
 	WaitCounts
-	// Unshared is the time that no stack was found for.
+	// Unshared is the time that was emitted without a stack.
 	Unshared time.Duration
 	// PausedFull and PausedRate are the time without sampling because both buffers
 	// were full, and because there were too many switches to read.
 	PausedFull, PausedRate time.Duration
 	// Targets is the number of attached targets, Threads that of followed threads;
-	// one of Every switches is sampled.
-	Targets, Threads, Every int
+	// Watched of them are sampled at each of their switches, of the others one of Every
+	// switches is.
+	Targets, Threads, Watched, Every int
 	// Table has the counters of the table of processes.
 	Table processes.Stats
 }
@@ -114,7 +115,7 @@ func New(cfg Settings) *Sampler {
 	cfg.Type, cfg.Refused, cfg.Lost = samples.OffCPU, refused, kernelLost
 	s := &Sampler{unwatch: func() {}}
 	r := &s.reader
-	r.cfg, r.intN = cfg, rand.IntN
+	r.cfg, r.intN, r.noStack = cfg, rand.IntN, noStack()
 	r.published.Store(&Stats{})
 	r.scaler = newScaler(maxHeld, r.emit)
 	r.waits = newWaits(cfg.MinDuration, cfg.MaxThreads, r.add)

@@ -8,39 +8,48 @@ import "github.com/hotprofile/hotprofile/internal/samples"
 // scaler gives parts of waits the value that they stand for: their length if every
 // switch is sampled, else more; see the package documentation.
 type scaler struct {
-	// most bounds the parts that are held until their values are known. At the bound
-	// they are settled early.
+	// most bounds the parts that are held until their values are known, and the
+	// accounts. At the bound they are settled early.
 	most int
-	// emit is called with each part with a stack, and its value.
+	// emit is called with each part and its value; a part without a stack is all the
+	// time of a thread for which no stack was found.
 	emit func(p *part, typ *samples.Type, period, value int64)
 
-	// One of mean switches is sampled now.
-	mean  int64
-	sums  map[int]*sums
-	held  []part
-	spare []*sums
+	accounts map[task]*account
+	held     []heldPart
+	spare    []*account
+	// period is the largest weight since the last settlement.
+	period int64
 	// stackless is the number of parts whose stack could not be read although every
-	// switch is sampled. unshared is the time that no stack was found for.
+	// switch was sampled. unshared is the time that was emitted without a stack.
 	stackless uint64
 	unshared  int64
 }
 
-// sums are of one process's waits, by kind: blocked, preempted.
-type sums struct {
-	all, sampled [2]int64
-	// before and given are running sums of lengths and values, so that rounding
-	// errors do not accumulate.
+// task identifies a thread.
+type task struct{ pid, tid int }
+
+// account is what a thread has waited since the last settlement, by kind: blocked,
+// preempted. It exists from the first wait on of which one of several was sampled.
+type account struct {
+	// all is the length of waits of which one of several was sampled, and sampled, for
+	// those that had a stack, their length times their weight. each is the length of
+	// waits with a stack of which each was sampled.
+	all, sampled, each [2]int64
+	// before and given are running sums of sampled or each, and of values, so that
+	// rounding errors do not accumulate.
 	before, given [2]int64
-	// idle is the number of settlements without a sample.
-	idle int
+	// end is the end of the last wait without a stack.
+	end [2]int64
 }
 
-// maxIdle is the number of settlements for which a process's time waits for a sample
-// of it.
-const maxIdle = 12
+type heldPart struct {
+	part
+	of *account
+}
 
 func newScaler(most int, emit func(*part, *samples.Type, int64, int64)) *scaler {
-	return &scaler{most: most, emit: emit, mean: 1, sums: make(map[int]*sums)}
+	return &scaler{most: most, emit: emit, accounts: make(map[task]*account)}
 }
 
 func kind(p *part) int {
@@ -51,10 +60,14 @@ func kind(p *part) int {
 }
 
 func (s *scaler) add(p *part) {
-	if s.mean == 1 {
+	var a *account
+	if len(s.accounts) > 0 {
+		a = s.accounts[task{p.pid, p.tid}]
+	}
+	if p.weight == 1 && (a == nil || p.stack == nil) {
 		if p.stack == nil {
 			s.stackless++
-			return
+			s.unshared += p.length
 		}
 		typ := samples.OffCPU
 		if p.preempted {
@@ -63,110 +76,113 @@ func (s *scaler) add(p *part) {
 		s.emit(p, typ, 1, p.length)
 		return
 	}
-	sum := s.sums[p.pid]
-	if sum == nil {
-		if len(s.sums) >= s.most {
-			if p.stack == nil {
-				s.unshared += p.length
-				return
-			}
+	if a == nil {
+		if len(s.accounts) >= s.most {
 			s.settle()
-			s.dropSums()
 		}
-		sum = s.newSums()
-		s.sums[p.pid] = sum
+		a = s.newAccount()
+		s.accounts[task{p.pid, p.tid}] = a
 	}
 	k := kind(p)
-	sum.all[k] += p.length
+	if p.weight == 1 {
+		a.each[k] += p.length
+	} else {
+		a.all[k] += p.length
+		s.period = max(s.period, p.weight)
+	}
 	if p.stack == nil {
+		a.end[k] = max(a.end[k], p.end)
 		return
 	}
-	sum.sampled[k] += p.length
-	if s.held = append(s.held, *p); len(s.held) >= s.most {
+	if p.weight > 1 {
+		a.sampled[k] += p.length * p.weight
+	}
+	if s.held = append(s.held, heldPart{*p, a}); len(s.held) >= s.most {
 		s.settle()
 	}
 }
 
-func (s *scaler) newSums() *sums {
+func (s *scaler) newAccount() *account {
 	if n := len(s.spare); n > 0 {
-		sum := s.spare[n-1]
+		a := s.spare[n-1]
 		s.spare = s.spare[:n-1]
-		return sum
+		return a
 	}
-	return new(sums)
+	return new(account)
 }
 
-// settle gives the held parts their values.
+func scaled(preempted bool) *samples.Type {
+	if preempted {
+		return samples.RunQueueScaled
+	}
+	return samples.OffCPUScaled
+}
+
+// value returns the value of a part. If the thread has sampled waits of this kind they
+// share out the length of all such waits; else the waits with a weight of 1 do, beside
+// their own.
+func (h *heldPart) value() int64 {
+	a, k := h.of, kind(&h.part)
+	share, shares, all := h.length*h.weight, a.sampled[k], a.all[k]
+	if h.weight == 1 {
+		if shares > 0 || all == 0 {
+			return h.length
+		}
+		shares, all = a.each[k], all+a.each[k]
+	}
+	a.before[k] += share
+	upTo := all
+	if a.before[k] != shares {
+		upTo = int64(float64(all) * (float64(a.before[k]) / float64(shares)))
+	}
+	value := max(upTo-a.given[k], 1)
+	a.given[k] = upTo
+	return value
+}
+
+// settle gives the held parts their values, and emits without a stack the time of
+// threads that have none.
 func (s *scaler) settle() {
 	for i := range s.held {
-		p := &s.held[i]
-		sum, k := s.sums[p.pid], kind(p)
-		typ := samples.OffCPUScaled
-		if p.preempted {
-			typ = samples.RunQueueScaled
-		}
-		sum.before[k] += p.length
-		upTo := int64(float64(sum.all[k]) * (float64(sum.before[k]) / float64(sum.sampled[k])))
-		if sum.before[k] == sum.sampled[k] {
-			upTo = sum.all[k]
-		}
-		s.emit(p, typ, s.mean, max(upTo-sum.given[k], 1))
-		sum.given[k] = upTo
+		h := &s.held[i]
+		s.emit(&h.part, scaled(h.preempted), s.period, h.value())
 	}
 	clear(s.held) // frees processes that are gone
 	s.held = s.held[:0]
-	for pid, sum := range s.sums {
-		any := false
-		for k := range sum.all {
-			if sum.sampled[k] > 0 {
-				sum.all[k], sum.sampled[k], sum.before[k], sum.given[k] = 0, 0, 0, 0
-				any = true
+	for of, a := range s.accounts {
+		for k, length := range a.all {
+			if length == 0 || a.sampled[k] > 0 || a.each[k] > 0 {
+				continue
 			}
-		}
-		if any {
-			sum.idle = 0
-		} else {
-			sum.idle++
-		}
-		if sum.all == [2]int64{} && any {
-			continue
-		}
-		if sum.idle > maxIdle {
-			s.dropSum(pid, sum)
+			s.unshared += length
+			p := part{pid: of.pid, tid: of.tid, preempted: k == 1, end: a.end[k], length: length}
+			s.emit(&p, scaled(p.preempted), s.period, length)
 		}
 	}
+	s.dropAccounts()
 }
 
-func (s *scaler) dropSum(pid int, sum *sums) {
-	s.unshared += sum.all[0] + sum.all[1]
-	delete(s.sums, pid)
-	*sum = sums{}
-	s.spare = append(s.spare, sum)
-}
-
-func (s *scaler) dropSums() {
-	for pid, sum := range s.sums {
-		s.dropSum(pid, sum)
+func (s *scaler) dropAccounts() {
+	for of, a := range s.accounts {
+		delete(s.accounts, of)
+		*a = account{}
+		s.spare = append(s.spare, a)
 	}
-}
-
-// setMean sets that one of mean switches is sampled from now on.
-func (s *scaler) setMean(mean int) {
-	if s.mean == int64(mean) {
-		return
-	}
-	s.settle()
-	if mean == 1 {
-		s.dropSums()
-	}
-	s.mean = int64(mean)
+	s.period = 0
 }
 
 // forget drops what is held and returns the number of parts.
 func (s *scaler) forget() (held int) {
 	held = len(s.held)
+	for _, a := range s.accounts {
+		for k, length := range a.all {
+			if length > 0 && a.sampled[k] == 0 && a.each[k] == 0 {
+				held++
+			}
+		}
+	}
 	clear(s.held)
 	s.held = s.held[:0]
-	s.dropSums()
+	s.dropAccounts()
 	return held
 }

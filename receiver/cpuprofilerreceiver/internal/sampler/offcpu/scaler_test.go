@@ -20,16 +20,19 @@ import (
 func TestValuesSumToTheTimeThatThreadsWaited(t *testing.T) {
 	for _, mean := range []int{1, 2, 10} {
 		rnd := rand.New(rand.NewPCG(1, uint64(mean)))
-		var given, wrong int64
+		var given, without, wrong int64
 		windowStart := int64(0)
 		scaler := newScaler(1000, func(p *part, _ *samples.Type, _, value int64) {
 			given += value
+			if p.stack == nil {
+				without += value
+			}
 			if p.end <= windowStart {
 				wrong++
 			}
 		})
 		w := newWaits(0, 1000, scaler.add)
-		scaler.setMean(mean)
+		w.setMean(mean, 0)
 		stacks := []*samples.Stack{{}, {}, {}}
 		waited := int64(0)
 		since := make([]int64, 20) // by thread: below 0 while it runs
@@ -63,16 +66,12 @@ func TestValuesSumToTheTimeThatThreadsWaited(t *testing.T) {
 		w.cut(now)
 		scaler.settle()
 		require.Zero(t, wrong, "every part ends in its window")
+		require.Equal(t, waited, given)
+		require.Equal(t, without, scaler.unshared)
 		if mean == 1 {
-			require.Equal(t, waited, given)
-		} else {
-			left := int64(0) // for the next sample
-			for _, s := range scaler.sums {
-				left += s.all[0] + s.all[1]
-			}
-			require.InDelta(t, waited, given+left+scaler.unshared, 1)
-			require.Less(t, float64(left), 0.05*float64(waited))
+			require.Zero(t, without)
 		}
+		require.Empty(t, scaler.accounts)
 		require.Zero(t, scaler.stackless)
 		require.Empty(t, scaler.held)
 	}
@@ -90,8 +89,8 @@ func TestScaledValuesAreUnbiased(t *testing.T) {
 	for range trials {
 		got := map[*samples.Stack]float64{}
 		scaler := newScaler(1<<20, func(p *part, _ *samples.Type, _, value int64) { got[p.stack] += float64(value) })
-		scaler.setMean(mean)
 		w := newWaits(0, 10, scaler.add)
+		w.setMean(mean, 0)
 		next := draw(mean, rnd.IntN)
 		now := int64(0)
 		for range waitsEach {
@@ -126,21 +125,19 @@ func TestScaledValuesAreUnbiased(t *testing.T) {
 func TestPartsThatAreHeldAreBounded(t *testing.T) {
 	given := int64(0)
 	s := newScaler(10, func(_ *part, _ *samples.Type, _, value int64) { given += value })
-	s.setMean(3)
 	stack := &samples.Stack{}
 	all := int64(0)
 	for pid := range 100 {
 		for range 7 {
-			s.add(&part{pid: pid, caller: caller{stack: stack}, length: 5})
-			s.add(&part{pid: pid, length: 5})
+			s.add(&part{pid: pid, weight: 3, caller: caller{stack: stack}, length: 5})
+			s.add(&part{pid: pid, weight: 3, length: 5})
 			all += 10
 			require.LessOrEqual(t, len(s.held), 10)
-			require.LessOrEqual(t, len(s.sums), 10)
+			require.LessOrEqual(t, len(s.accounts), 10)
 		}
 	}
 	s.settle()
-	s.dropSums()
-	require.Equal(t, all, given+s.unshared)
+	require.Equal(t, all, given)
 }
 
 func TestBoundOnStacks(t *testing.T) {
@@ -269,8 +266,8 @@ func FuzzSwitches(f *testing.F) {
 			}
 			given += value
 		})
-		s.setMean(int(mean%4) + 1)
 		w := newWaits(2, 4, s.add)
+		w.setMean(int(mean%4)+1, 0)
 		now := int64(1)
 		for _, op := range ops {
 			now += int64(op % 7)
@@ -294,7 +291,11 @@ func FuzzSwitches(f *testing.F) {
 				w.cut(now)
 				s.settle()
 			case 8:
-				s.setMean(int(op&3) + 1)
+				w.setMean(int(op&3)+1, now)
+			case 9:
+				w.setOwn(tid, now)
+			case 10:
+				w.setOwn(tid, 0)
 			}
 			if len(w.threads) > 4 {
 				t.Fatal("more threads than are to be followed")

@@ -20,8 +20,11 @@ type caller struct {
 // part is a wait, or its part within one window.
 type part struct {
 	caller
-	pid       int
+	pid, tid  int
 	preempted bool
+	// weight is n if one of n switches of the thread had its stack sampled when it
+	// left; 1 if each had.
+	weight int64
 	// end is the first moment after it.
 	end    int64
 	length int64
@@ -52,9 +55,15 @@ type thread struct {
 	preempted bool
 	// began is the start of the wait, since the start of the part that is not emitted yet.
 	began, since int64
-	// next is from the sample since the last switch, caller belongs to the wait.
+	// next is from the sample since the last switch, caller and weight belong to the
+	// wait.
 	next, caller caller
 	hasNext      bool
+	weight       int64
+	// typical is the length of its recent waits, own the time from which events of its
+	// own sample each of its switches; 0 without them. listed: it is among missed.
+	typical, own int64
+	listed       bool
 	checked      check
 }
 
@@ -87,6 +96,14 @@ type waits struct {
 	ended   [2][]int
 	counts  WaitCounts
 	out     part // the argument of done
+
+	// One of mean switches is sampled from the time meanFrom on, one of meanWas before.
+	mean, meanWas, meanFrom int64
+	// own is thread.own of the threads that have events of their own, known or not.
+	own map[int]int64
+	// missed are the threads that left without a stack because not each switch is
+	// sampled, since it was emptied.
+	missed []int
 }
 
 // echo is the time within which a second switch of a thread off its CPU is the same
@@ -97,7 +114,38 @@ const echo = int64(50 * time.Microsecond)
 const maxChecked = 256
 
 func newWaits(least time.Duration, most int, done func(*part)) *waits {
-	return &waits{least: int64(least), most: most, done: done, threads: make(map[int]*thread)}
+	return &waits{
+		least: int64(least), most: most, done: done, threads: make(map[int]*thread),
+		mean: 1, meanWas: 1, own: make(map[int]int64),
+	}
+}
+
+// setMean sets that one of mean switches is sampled from time on.
+func (w *waits) setMean(mean int, time int64) {
+	w.meanWas, w.mean, w.meanFrom = w.mean, int64(mean), time
+}
+
+// setOwn sets that each switch of a thread is sampled from time on; 0 ends that.
+func (w *waits) setOwn(tid int, time int64) {
+	if time == 0 {
+		delete(w.own, tid)
+	} else {
+		w.own[tid] = time
+	}
+	if t := w.threads[tid]; t != nil {
+		t.own = time
+	}
+}
+
+// weightAt returns part.weight of a wait of t that begins at time.
+func (w *waits) weightAt(t *thread, time int64) int64 {
+	switch {
+	case t.own > 0 && time >= t.own:
+		return 1
+	case time < w.meanFrom:
+		return w.meanWas
+	}
+	return w.mean
 }
 
 // known returns a thread of the pid's process, and adds it if it is new; nil at the
@@ -117,6 +165,9 @@ func (w *waits) known(pid, tid int) *thread {
 		t = new(thread)
 	}
 	t.tid, t.pid = tid, pid
+	if len(w.own) > 0 {
+		t.own = w.own[tid]
+	}
 	w.threads[tid] = t
 	return t
 }
@@ -173,6 +224,11 @@ func (w *waits) left(pid, tid int, time int64, preempted bool, target *perfevent
 	}
 	t.next, t.hasNext = caller{}, false
 	t.checked = check{}
+	t.weight = w.weightAt(t, time)
+	if t.weight > 1 && t.caller.stack == nil && !t.listed && len(w.missed) < w.most {
+		t.listed = true
+		w.missed = append(w.missed, tid)
+	}
 }
 
 // came records that a thread got a CPU at time.
@@ -191,6 +247,11 @@ func (w *waits) came(pid, tid int, time int64, target *perfevent.Attachment) {
 		return // recorded twice, or ended
 	}
 	w.counts.Waits++
+	if length := time - t.began; t.typical == 0 {
+		t.typical = length
+	} else {
+		t.typical += (length - t.typical) / 4
+	}
 	if time-t.began >= w.least {
 		w.emit(t, time)
 	} else {
@@ -205,13 +266,17 @@ func (w *waits) emit(t *thread, until int64) {
 	if until <= t.since {
 		return // a record was written late
 	}
-	w.out = part{caller: t.caller, pid: t.pid, preempted: t.preempted, end: until, length: until - t.since}
+	w.out = part{
+		caller: t.caller, pid: t.pid, tid: t.tid, preempted: t.preempted, weight: t.weight,
+		end: until, length: until - t.since,
+	}
 	w.done(&w.out)
 	t.since = until
 }
 
 // started records that a thread has begun, whatever had its id before.
 func (w *waits) started(tid int) {
+	delete(w.own, tid)
 	if t := w.threads[tid]; t != nil {
 		w.drop(t)
 	}
@@ -237,6 +302,7 @@ func (w *waits) exited(pid, tid int) {
 		w.counts.Forgotten++
 	}
 	*t = thread{tid: tid, pid: pid, state: ended}
+	delete(w.own, tid)
 	w.ended[0] = append(w.ended[0], tid)
 }
 
@@ -274,7 +340,7 @@ func (w *waits) forget() {
 	for _, t := range w.threads {
 		w.drop(t)
 	}
-	w.ended[0], w.ended[1] = w.ended[0][:0], w.ended[1][:0]
+	w.ended[0], w.ended[1], w.missed = w.ended[0][:0], w.ended[1][:0], w.missed[:0]
 }
 
 // forgetTarget forgets the threads that an attachment's events recorded.

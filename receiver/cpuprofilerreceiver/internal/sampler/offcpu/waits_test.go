@@ -33,6 +33,7 @@ var update = flag.Bool("update", false, "write what the scripts give into them")
 //	fork|exec TID, exit PID/TID
 //	cut                       the window ends
 //	forget, detach TARGET, mean N
+//	own|shared PID/TID        from now on it is sampled at each switch, or like all others
 //	gone TID                  from now on it is not where it was
 //	counts
 //
@@ -83,7 +84,11 @@ func (s *script) emitted(p *part, typ *samples.Type, period, value int64) {
 	if typ.Scaled != "" {
 		scaled = fmt.Sprintf(", one of %d", period)
 	}
-	s.out = append(s.out, fmt.Sprintf("> %s %d %s: %v, value %v, until %v%s", typ.Name, p.pid, s.names[p.stack],
+	name := s.names[p.stack]
+	if p.stack == nil {
+		name = fmt.Sprintf("no stack of %d", p.tid)
+	}
+	s.out = append(s.out, fmt.Sprintf("> %s %d %s: %v, value %v, until %v%s", typ.Name, p.pid, name,
 		ms(p.length), ms(value), ms(p.end), scaled))
 }
 
@@ -164,7 +169,11 @@ func (s *script) do(t *testing.T, line string, f []string) {
 	case "detach":
 		s.forgetTarget(s.target(f[2]))
 	case "mean":
-		s.setMean(pid)
+		s.setMean(pid, at)
+	case "own":
+		s.setOwn(tid, at)
+	case "shared":
+		s.setOwn(tid, 0)
 	case "gone":
 		s.away[tid] = true
 	case "counts":

@@ -1,0 +1,174 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package offcpu
+
+import (
+	"cmp"
+	"errors"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+)
+
+// watch gives events of their own, which sample each switch, to threads that switch
+// rarely: one of several of their switches would be too few stacks, however long they
+// wait. Where not all can have them, the threads with the longest waits do.
+type watch struct {
+	// attach opens a thread's events.
+	attach func(pid, tid int) (attachment, error)
+	// most bounds the threads, perSecond their stacks per second.
+	most, perSecond int
+
+	attached map[int]*watched
+	reviewed int64
+	rare     []candidate // the argument of one review
+}
+
+// attachment is a *perfevent.Attachment.
+type attachment interface{ Detach() error }
+
+type watched struct {
+	attachment
+	seen int64 // when the thread was last known
+}
+
+type candidate struct {
+	pid, tid int
+	length   int64 // of its waits
+}
+
+const (
+	// reviewWait is the least time between two reviews.
+	reviewWait = int64(100 * time.Millisecond)
+	// enough is the number of stacks a second that a thread needs no events of its own
+	// for.
+	enough = 20
+	// maxWatched bounds the threads with events of their own, maxOpened those that get
+	// them in one review: each is a few system calls per CPU.
+	maxWatched = 256
+	maxOpened  = 64
+	// idleAfter is how long a thread waits until another one may have its place.
+	idleAfter = int64(10 * time.Second)
+	// unknownAfter is how long a thread may be unknown, because records were lost.
+	unknownAfter = int64(30 * time.Second)
+)
+
+func newWatch(most, perSecond int, attach func(pid, tid int) (attachment, error)) *watch {
+	return &watch{attach: attach, most: most, perSecond: perSecond, attached: make(map[int]*watched)}
+}
+
+// perSecondOf returns how often a thread switches at most whose waits are so long.
+func perSecondOf(length int64) int { return int(int64(time.Second) / max(length, 1)) }
+
+// review releases threads that no longer need events of their own, and gives them to
+// others that left without a stack. It returns the first error that is not about a
+// thread that has ended or a bound on descriptors. now is called again for the time
+// from which on a thread's events sample.
+func (w *watch) review(now func() int64, of *waits) error {
+	at := now()
+	if at-w.reviewed < reviewWait {
+		return nil
+	}
+	w.reviewed = at
+	used := w.release(at, of)
+	if of.mean == 1 {
+		of.missed = of.missed[:0]
+		return nil
+	}
+	w.rare = w.rare[:0]
+	for _, tid := range of.missed {
+		t := of.threads[tid]
+		if t == nil || !t.listed {
+			continue
+		}
+		t.listed = false
+		length := t.typical
+		if t.state == waiting {
+			length = max(length, at-t.began)
+		}
+		if t.state != ended && t.own == 0 && length*of.mean > int64(time.Second)/enough {
+			w.rare = append(w.rare, candidate{t.pid, tid, length})
+		}
+	}
+	of.missed = of.missed[:0]
+	slices.SortFunc(w.rare, func(a, b candidate) int { return cmp.Compare(b.length, a.length) })
+	for i, c := range w.rare {
+		if used += perSecondOf(c.length); used > w.perSecond || i >= maxOpened {
+			return nil
+		}
+		if len(w.attached) >= w.most && !w.releaseIdle(at, of) {
+			return nil
+		}
+		a, err := w.attach(c.pid, c.tid)
+		var limit *perfevent.LimitError
+		switch {
+		case err == nil:
+			w.attached[c.tid] = &watched{attachment: a, seen: at}
+			of.setOwn(c.tid, now())
+		case errors.Is(err, os.ErrProcessDone):
+		case errors.As(err, &limit):
+			return nil
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// release releases the threads that need no events of their own, and returns how many
+// stacks a second the others have at most.
+func (w *watch) release(at int64, of *waits) (perSecond int) {
+	for tid, a := range w.attached {
+		t, own := of.threads[tid], of.own[tid]
+		switch {
+		case own == 0, of.mean == 1: // it has ended, or all are sampled at each switch
+		case t == nil:
+			if at-a.seen < unknownAfter {
+				continue
+			}
+		default:
+			length := t.typical
+			if t.state == waiting {
+				length = max(length, at-t.began)
+			}
+			a.seen = at
+			if 2*length*of.mean > int64(time.Second)/enough {
+				perSecond += perSecondOf(length)
+				continue
+			}
+		}
+		w.detach(tid, of)
+	}
+	return perSecond
+}
+
+// releaseIdle releases the thread that has waited longest, if that is long.
+func (w *watch) releaseIdle(at int64, of *waits) bool {
+	idlest, since := 0, at-idleAfter
+	for tid := range w.attached {
+		if t := of.threads[tid]; t != nil && t.state == waiting && t.began < since {
+			idlest, since = tid, t.began
+		}
+	}
+	if idlest == 0 {
+		return false
+	}
+	w.detach(idlest, of)
+	return true
+}
+
+func (w *watch) detach(tid int, of *waits) {
+	_ = w.attached[tid].Detach()
+	delete(w.attached, tid)
+	of.setOwn(tid, 0)
+}
+
+// end forgets the threads of a session that ends.
+func (w *watch) end(of *waits) {
+	clear(w.attached)
+	clear(of.own)
+	w.reviewed = 0
+}

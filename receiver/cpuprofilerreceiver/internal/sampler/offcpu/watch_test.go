@@ -1,0 +1,142 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package offcpu
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+)
+
+// watching is a watch of threads of process 1 that leave and come back as a test has it.
+type watching struct {
+	*watch
+	*waits
+	now  int64
+	open map[int]bool
+	err  error // of the next attempts to open events
+}
+
+func newWatching(most, perSecond int) *watching {
+	w := &watching{waits: newWaits(0, 1<<16, func(*part) {}), open: map[int]bool{}}
+	w.watch = newWatch(most, perSecond, func(_, tid int) (attachment, error) {
+		if w.err != nil {
+			return nil, w.err
+		}
+		w.open[tid] = true
+		return closing{w.open, tid}, nil
+	})
+	w.setMean(10, 0)
+	return w
+}
+
+type closing struct {
+	open map[int]bool
+	tid  int
+}
+
+func (c closing) Detach() error {
+	delete(c.open, c.tid)
+	return nil
+}
+
+// waitEach has threads wait for so long, each beginning when the one before has come
+// back, and ends with a review.
+func (w *watching) waitEach(t *testing.T, length time.Duration, tids ...int) []int {
+	t.Helper()
+	for _, tid := range tids {
+		w.left(1, tid, w.now, false, nil)
+		w.now += int64(length)
+		w.came(1, tid, w.now, nil)
+	}
+	return w.look(t)
+}
+
+func (w *watching) look(t *testing.T) (open []int) {
+	t.Helper()
+	w.now += reviewWait
+	require.NoError(t, w.review(func() int64 { return w.now }, w.waits))
+	require.Equal(t, len(w.open), len(w.attached))
+	require.Empty(t, w.missed)
+	for tid := range w.open {
+		require.Positive(t, w.own[tid])
+		open = append(open, tid)
+	}
+	slices.Sort(open)
+	return open
+}
+
+func TestThreadsThatSwitchRarelyGetEventsOfTheirOwn(t *testing.T) {
+	w := newWatching(100, 1000)
+	require.Empty(t, w.waitEach(t, 4*time.Millisecond, 1, 2), "one in 10 of 250 switches a second is enough")
+	require.Equal(t, []int{3}, w.waitEach(t, 50*time.Millisecond, 3))
+	require.EqualValues(t, 1, w.weightAt(w.threads[3], w.now+1))
+	require.EqualValues(t, 10, w.weightAt(w.threads[3], w.now-reviewWait), "before")
+	require.EqualValues(t, 10, w.weightAt(w.threads[1], w.now))
+
+	w.left(1, 4, w.now, false, nil) // for the first time, and does not come back
+	require.Equal(t, []int{3, 4}, w.look(t))
+
+	for range 20 { // it has more to do
+		w.waitEach(t, time.Millisecond, 3)
+	}
+	require.Equal(t, []int{4}, w.look(t))
+
+	w.exited(1, 4)
+	require.Empty(t, w.look(t))
+
+	require.Equal(t, []int{5}, w.waitEach(t, time.Second, 5))
+	w.waits.forget() // records were lost
+	require.Equal(t, []int{5}, w.look(t))
+	require.Equal(t, []int{5}, w.waitEach(t, time.Second, 5))
+	require.Positive(t, w.threads[5].own)
+	w.waits.forget()
+	w.now += unknownAfter
+	require.Empty(t, w.look(t), "it is gone for long")
+
+	require.Equal(t, []int{6}, w.waitEach(t, time.Second, 6))
+	w.started(6) // its id is another thread's
+	require.Empty(t, w.look(t))
+
+	require.Equal(t, []int{7}, w.waitEach(t, time.Second, 7))
+	w.setMean(1, 0)
+	require.Empty(t, w.look(t), "all are sampled at each switch")
+}
+
+func TestLongestWaitsAreWatchedFirst(t *testing.T) {
+	w := newWatching(100, 20)
+	for tid, length := range map[int]time.Duration{1: 100 * time.Millisecond, 2: 90 * time.Millisecond, 3: 200 * time.Millisecond, 4: time.Second} {
+		w.left(1, tid, w.now, false, nil)
+		w.now += int64(length)
+		w.came(1, tid, w.now, nil)
+	}
+	require.Equal(t, []int{1, 3, 4}, w.look(t), "10, 5 and 1 stacks a second, and no 11 more")
+
+	w = newWatching(2, 1000)
+	require.Equal(t, []int{1, 2}, w.waitEach(t, time.Second, 1, 2))
+	w.left(1, 1, w.now, false, nil)
+	w.now += int64(time.Second)
+	require.Equal(t, []int{1, 2}, w.waitEach(t, time.Second, 3), "no place is left")
+	w.now += idleAfter
+	require.Equal(t, []int{2, 3}, w.waitEach(t, time.Second, 3), "thread 1 has waited for long")
+}
+
+func TestThreadsThatCannotBeWatched(t *testing.T) {
+	w := newWatching(100, 1000)
+	for _, err := range []error{os.ErrProcessDone, &perfevent.LimitError{}} {
+		w.err = err
+		require.Empty(t, w.waitEach(t, time.Second, 1, 2))
+	}
+	w.err = errors.New("refused")
+	w.waits.left(1, 1, w.now, false, nil)
+	w.now += int64(time.Second)
+	require.ErrorIs(t, w.review(func() int64 { return w.now }, w.waits), w.err)
+	require.Empty(t, w.attached)
+}
