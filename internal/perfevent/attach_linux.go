@@ -27,6 +27,8 @@ type Attachment struct {
 	cgroup  string // directory of a cgroup
 	what    string
 	events  []*event
+	// replaced are closed events that renew has replaced, whose records may be unread.
+	replaced []*event
 }
 
 // event is one descriptor of an attachment. It does not change once it is
@@ -35,6 +37,8 @@ type event struct {
 	fd         int
 	id         uint64
 	attachment *Attachment
+	// switches reports whether it records context switches and samples nothing.
+	switches bool
 
 	// round is the listing of threads that it was opened in, counted through the
 	// session's life. overlaps reports whether its attachment took several.
@@ -168,11 +172,20 @@ func (s *Session) openEvents(a *Attachment) error {
 	return rights.Explain(rights.Host, what, err)
 }
 
-// openCPUs opens an event per CPU.
+// openCPUs opens an event per CPU, and another one for context switches where the
+// session splits them.
 func (s *Session) openCPUs(a *Attachment, pid, flags int) error {
 	attr := s.sampling(s.period)
+	if s.splits() {
+		attr.Bits &^= unix.PerfBitContextSwitch
+	}
 	for i, cpu := range s.CPUs() {
 		err := s.openEvent(a, attr, pid, cpu, s.sampleFDs[i], flags)
+		if err == nil && s.splits() {
+			if err = s.openEvent(a, s.switchRecords(), pid, cpu, s.switchFDs[i], flags); err == nil {
+				a.events[len(a.events)-1].switches = true
+			}
+		}
 		if err != nil && !errors.Is(err, unix.ENODEV) { // ENODEV: the CPU went offline
 			return err
 		}
@@ -308,6 +321,8 @@ func (s *Session) detach(a *Attachment) error {
 	}
 	delete(s.attachments, a)
 	s.withdraw(a.events)
+	s.withdraw(a.replaced)
+	a.replaced = nil
 	return s.closeEvents(a)
 }
 

@@ -88,6 +88,12 @@ func (a attributes) sampling(period int64) *unix.PerfEventAttr {
 	return attr
 }
 
+// switchRecords returns the event that records context switches and samples nothing.
+// It starts disabled.
+func (a attributes) switchRecords() *unix.PerfEventAttr {
+	return a.attr(unix.PERF_COUNT_SW_DUMMY, unix.PerfBitDisabled|unix.PerfBitExcludeKernel|unix.PerfBitContextSwitch)
+}
+
 // ofThread returns the event that samples a thread and the threads that it starts.
 // With records it also reports what they map and start.
 func (a attributes) ofThread(period int64, records bool) *unix.PerfEventAttr {

@@ -64,9 +64,11 @@ const defaultPeriod = time.Second / 97
 
 // Stats are the counters of a Session since it was opened.
 type Stats struct {
-	// Lost are records that did not fit a ring, LostSamples those that the kernel
-	// dropped before.
-	Lost, LostSamples uint64
+	// Lost are records that did not fit a ring of samples or context switches, LostRecords
+	// those that did not fit one of other records alone, LostSamples those that the
+	// kernel dropped before. Where the session is not HostWide all share a ring: Lost has
+	// them all.
+	Lost, LostRecords, LostSamples uint64
 	// Throttled counts how often the kernel stopped an event that fired too often.
 	Throttled uint64
 	// Corrupt are records that are shorter than they say, and parts of a ring that were

@@ -58,6 +58,7 @@ const maxRedrawn = 1024
 // With another mean, processes are attached anew before their old events are closed,
 // since threads that inherited an event keep its period: for a moment each of their
 // switches is recorded and sampled twice. A process that is gone by now is detached.
+// Between two calls, read all that was written before the first.
 func (s *Session) SetSwitches(mean int, draw func(mean int) int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,6 +79,9 @@ func (s *Session) SetSwitches(mean int, draw func(mean int) int) error {
 			continue
 		}
 		for _, e := range a.events {
+			if e.switches {
+				continue
+			}
 			if err := sys.SetPeriod(e.fd, uint64(max(draw(mean), 1))); err != nil && !errors.Is(err, unix.ENODEV) {
 				errs = append(errs, fmt.Errorf("sampling every %dth context switch of %s: %w", mean, a.what, err))
 				break
@@ -100,7 +104,8 @@ func (s *Session) renew(a *Attachment) error {
 		}
 	}
 	if err == nil {
-		s.withdraw(old)
+		s.withdraw(a.replaced) // their records have been read since
+		a.replaced = old
 		return s.closeAll(a, old)
 	}
 	fresh := a.events

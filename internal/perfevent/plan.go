@@ -54,6 +54,18 @@ type Limits struct {
 	MaxEvents, OpenFiles int
 	// HostWide is why CPU-wide and cgroup events are not permitted; nil where they are.
 	HostWide error
+	// Switches reports whether context switches are sampled: then a CPU has a third ring
+	// where the session is HostWide, and the host and each cgroup two events per CPU.
+	Switches bool
+}
+
+// hostWide returns the rings of a CPU where the session is HostWide, and the events per
+// CPU of the host or a cgroup.
+func (l Limits) hostWide() (rings, each int) {
+	if l.Switches {
+		return 3, 2
+	}
+	return 2, 1
 }
 
 // Plan lists what to attach.
@@ -88,11 +100,8 @@ type LeftOut struct {
 	Descriptors int
 }
 
-// The events per CPU that rings are mapped from, see the package comment.
-const (
-	ringsHostWide = 2
-	ringsOwn      = 1
-)
+// ringsOwn is the rings of a CPU where the session is not HostWide.
+const ringsOwn = 1
 
 // NewPlan decides how to sample what is wanted within limits: by the targets' own
 // events, which cost other processes nothing, where they fit; else by one event per CPU,
@@ -100,16 +109,17 @@ const (
 // given order. The whole host includes every other target.
 func NewPlan(w Wanted, l Limits) Plan {
 	limit := min(l.MaxEvents, l.OpenFiles/2)
+	rings, each := l.hostWide()
 	if w.Host && l.HostWide == nil {
-		return planCPUs(ModeHost, "", limit, l.CPUs)
+		return planCPUs(ModeHost, "", limit, l)
 	}
 	var left []LeftOut
 	if w.Host {
-		left = append(left, LeftOut{What: "host", Reason: l.HostWide.Error(), Descriptors: (ringsHostWide + 1) * len(l.CPUs)})
+		left = append(left, LeftOut{What: "host", Reason: l.HostWide.Error(), Descriptors: (rings + each) * len(l.CPUs)})
 	}
 	if l.HostWide != nil {
 		for _, c := range w.Cgroups {
-			left = append(left, LeftOut{What: c.String(), Reason: l.HostWide.Error(), Descriptors: len(l.CPUs)})
+			left = append(left, LeftOut{What: c.String(), Reason: l.HostWide.Error(), Descriptors: each * len(l.CPUs)})
 		}
 		return planProcesses(w.Processes, l, limit, left)
 	}
@@ -118,7 +128,7 @@ func NewPlan(w Wanted, l Limits) Plan {
 	}
 	for _, c := range w.Cgroups {
 		if c.Directory == "" {
-			return planCPUs(ModeFilter, c.String()+" has no directory of its own in the hierarchy that owns perf_event", limit, l.CPUs)
+			return planCPUs(ModeFilter, c.String()+" has no directory of its own in the hierarchy that owns perf_event", limit, l)
 		}
 	}
 	p := Plan{
@@ -128,23 +138,24 @@ func NewPlan(w Wanted, l Limits) Plan {
 		Processes: w.Processes,
 		HostWide:  len(w.Cgroups) > 0,
 	}
-	perCPU := ringsOwn + len(w.Cgroups)
+	perCPU := ringsOwn
 	if p.HostWide {
-		perCPU = ringsHostWide + len(w.Cgroups)
+		perCPU = rings + each*len(w.Cgroups)
 	}
 	for _, process := range w.Processes {
 		perCPU += process.threads()
 	}
 	p.Descriptors = perCPU * len(l.CPUs)
 	if p.Descriptors > limit {
-		return planCPUs(ModeFilter, fmt.Sprintf("the targets' own perf events would be %d, and %d are permitted", p.Descriptors, limit), limit, l.CPUs)
+		return planCPUs(ModeFilter, fmt.Sprintf("the targets' own perf events would be %d, and %d are permitted", p.Descriptors, limit), limit, l)
 	}
 	return p
 }
 
 // planCPUs plans one event per CPU, on as many CPUs as fit.
-func planCPUs(mode Mode, why string, limit int, cpus []int) Plan {
-	const perCPU = ringsHostWide + 1
+func planCPUs(mode Mode, why string, limit int, l Limits) Plan {
+	rings, each := l.hostWide()
+	perCPU, cpus := rings+each, l.CPUs
 	n := min(len(cpus), max(limit, 0)/perCPU)
 	p := Plan{Mode: mode, Why: why, CPUs: cpus[:n], HostWide: true, Descriptors: n * perCPU}
 	if n == 0 {

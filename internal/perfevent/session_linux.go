@@ -31,8 +31,9 @@ type Session struct {
 
 	rings  ring.Set
 	reader *record.Reader
-	// sampleFDs are the events whose rings get the samples, by index in CPUs.
-	sampleFDs []int
+	// sampleFDs are the events whose rings get the samples, by index in CPUs, switchFDs
+	// those whose rings get the context switches of the host and of cgroups.
+	sampleFDs, switchFDs []int
 
 	// latest is the round of the event that counts, by thread, where a thread may have
 	// several; see acceptThread. It is the reader's.
@@ -113,20 +114,29 @@ func (s *Session) openRings(cpus []int, o Options) error {
 		records = max(records, samples)
 	}
 	samples, records = ring.Size(samples), ring.Size(records)
+	switches := ring.Size(switchRingSize(len(cpus), 0))
 	return s.rings.Open("perf events", cpus, func(cpu int) error {
-		return s.openRingsOf(cpu, samples, records)
+		return s.openRingsOf(cpu, samples, records, switches)
 	}, func() bool {
-		if records >= samples {
+		switch {
+		case s.splits() && switches >= max(samples, records):
+			return ring.Halve(&switches)
+		case records >= samples:
 			return ring.Halve(&records)
 		}
 		return ring.Halve(&samples)
 	})
 }
 
+// splits reports whether the context switches of the host and of cgroups are recorded
+// by events of their own, in rings of their own: there, stacks that come faster than
+// they are read do not push them out. Processes have too many events for that.
+func (s *Session) splits() bool { return s.switches && s.hostWide }
+
 // openRingsOf maps the rings of one CPU. The ring of records wakes its reader at
 // once, that of samples when it is a quarter full: the rest of it is for what
 // arrives until the reader runs.
-func (s *Session) openRingsOf(cpu, samples, records int) error {
+func (s *Session) openRingsOf(cpu, samples, records, switches int) error {
 	watermark := 1
 	if s.switches && !s.hostWide {
 		// Switches share this ring. If each interrupted its CPU to wake the reader, it
@@ -141,10 +151,28 @@ func (s *Session) openRingsOf(cpu, samples, records int) error {
 	if err != nil {
 		return err
 	}
-	r.Records = true
+	r.Kinds = ring.Records
+	if !s.hostWide {
+		r.Kinds |= ring.Samples
+		if s.switches {
+			r.Kinds |= ring.Switches
+		}
+	}
+	if s.splits() {
+		sw, err := s.openRing(pid, cpu, s.anchor(switches/4, false), switches)
+		if err != nil {
+			return err
+		}
+		sw.Kinds = ring.Switches
+		s.switchFDs = append(s.switchFDs[:len(s.CPUs())], sw.FD)
+	}
 	if s.hostWide {
 		if r, err = s.openRing(pid, cpu, s.anchor(samples/4, false), samples); err != nil {
 			return err
+		}
+		r.Kinds = ring.Samples
+		if s.splits() {
+			r.Kinds |= ring.Switches // of processes
 		}
 	}
 	// The rings of a CPU that went offline are closed, and its index is used again.
@@ -212,6 +240,7 @@ func (s *Session) accept(rec *Record) bool {
 func (s *Session) Stats() Stats {
 	return Stats{
 		Lost:        s.reader.Lost.Load(),
+		LostRecords: s.reader.LostRecords.Load(),
 		LostSamples: s.reader.LostSamples.Load(),
 		Throttled:   s.reader.Throttled.Load(),
 		Corrupt:     s.reader.Corrupt.Load(),

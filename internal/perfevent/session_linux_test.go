@@ -485,7 +485,7 @@ func TestLostRecordsAreReported(t *testing.T) {
 			require.Positive(t, r.Lost.Count)
 		}
 		// The other ring may be full too where the host starts many processes.
-		return r.Type == TypeLost && !r.Lost.Records
+		return r.Type == TypeLost && !r.Lost.Records()
 	})
 	require.Positive(t, s.Stats().Lost)
 }

@@ -65,5 +65,8 @@ func (*Session) Stats() Stats { return Stats{} }
 // Close does nothing.
 func (*Session) Close() error { return nil }
 
+// PID returns 0.
+func (*Attachment) PID() int { return 0 }
+
 // Detach does nothing.
 func (*Attachment) Detach() error { return nil }

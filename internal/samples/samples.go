@@ -176,7 +176,7 @@ var (
 	RunQueueScaled = &Type{Name: "runqueue", Unit: "nanoseconds", PeriodName: "context_switches", PeriodUnit: "count", Valued: true, Sampler: "off_cpu", Scaled: scaledToSwitches}
 )
 
-const scaledToSwitches = "per process, to the total time of all its switches"
+const scaledToSwitches = "per thread, to the total time of all its switches"
 
 // AllocObjects and AllocSpace are the sampled allocations of Go programs, scaled to
 // what each stands for. The period is the program's MemProfileRate; for the assumed

@@ -111,7 +111,7 @@ func (s *Session) openRing(cpu, size int) error {
 	if err != nil {
 		return err
 	}
-	r.Records = true
+	r.Kinds = ring.Records | ring.Samples
 	s.rings.Add(r)
 	return nil
 }

@@ -23,9 +23,10 @@ type Reader struct {
 
 // Counters count what Next does not return. They may be read at any time.
 type Counters struct {
-	// Lost are the records that did not fit a ring, LostSamples those that the kernel
-	// dropped before.
-	Lost, LostSamples atomic.Uint64
+	// Lost are the records that did not fit a ring of samples or context switches,
+	// LostRecords those that did not fit one of other records, LostSamples those that the
+	// kernel dropped before.
+	Lost, LostRecords, LostSamples atomic.Uint64
 	// Throttled counts how often the kernel stopped an event that fired too often.
 	Throttled atomic.Uint64
 	// Corrupt are records that are shorter than they say, and parts of a ring that
@@ -70,9 +71,14 @@ func (m *Reader) Next(rec *Record) (words []uint64, unfinished bool) {
 			m.Throttled.Add(1)
 			continue
 		case TypeLost:
-			rec.Lost.Records = r.Records
-			m.Lost.Add(rec.Lost.Count)
+			rec.Lost.Kinds, rec.Lost.Since = r.Kinds, r.Last
+			if r.Kinds&(ring.Samples|ring.Switches) == 0 {
+				m.LostRecords.Add(rec.Lost.Count)
+			} else {
+				m.Lost.Add(rec.Lost.Count)
+			}
 		}
+		r.Last = rec.Time
 		return words, true
 	}
 }

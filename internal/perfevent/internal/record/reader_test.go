@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/perftest"
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/ring"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
@@ -24,7 +25,7 @@ func TestReaderCountsWhatItDoesNotReturn(t *testing.T) {
 	} {
 		require.True(t, k.Write(p.Words))
 	}
-	k.Reader().Records = true
+	k.Reader().Kinds = ring.Records
 	now := int64(6)
 	r := NewReader(perftest.Readers([]*perftest.Ring{k}), Decoder{MaxStack: sys.MaxStackDepth}, func() int64 { return now })
 	var rec Record
@@ -32,13 +33,14 @@ func TestReaderCountsWhatItDoesNotReturn(t *testing.T) {
 	require.NotNil(t, words)
 	require.True(t, unfinished)
 	require.Equal(t, TypeLost, rec.Type)
-	require.Equal(t, Lost{Count: 5, Records: true}, rec.Lost)
+	require.Equal(t, Lost{Count: 5, Kinds: ring.Records}, rec.Lost)
 	words, unfinished = r.Next(&rec)
 	require.Nil(t, words)
 	require.True(t, unfinished, "the exit is younger than the round")
 	require.EqualValues(t, 1, r.Throttled.Load())
 	require.EqualValues(t, 17, r.LostSamples.Load())
-	require.EqualValues(t, 5, r.Lost.Load())
+	require.EqualValues(t, 5, r.LostRecords.Load())
+	require.Zero(t, r.Lost.Load())
 	require.EqualValues(t, 1, r.Corrupt.Load())
 
 	now = 7

@@ -4,6 +4,8 @@
 // Package record merges the records of several rings by time and decodes them.
 package record
 
+import "github.com/hotprofile/hotprofile/internal/perfevent/internal/ring"
+
 // Type reports which part of a Record is set.
 type Type uint8
 
@@ -110,9 +112,22 @@ type Task struct {
 // Lost counts records that did not fit a ring. It belongs to TypeLost.
 type Lost struct {
 	Count uint64
-	// Records reports whether records other than samples may be among them: what is
-	// known of processes and their mappings may be incomplete.
-	Records bool
+	// Kinds are what may be among them.
+	Kinds ring.Kinds
+	// Since is the time of the record before them. They lie between it and the Time of
+	// this one.
+	Since int64
+}
+
+// Records reports whether records about processes may be among them: what is known of
+// processes and their mappings may be incomplete.
+func (l Lost) Records() bool { return l.Kinds&ring.Records != 0 }
+
+// Switches reports whether context switches may be among them: those of processes, which
+// share a ring with samples, or those of the host and of cgroups.
+func (l Lost) Switches() (ofProcesses, ofOthers bool) {
+	any := l.Kinds&ring.Switches != 0
+	return any && l.Kinds&ring.Samples != 0, any && l.Kinds&ring.Samples == 0
 }
 
 // Switch is a thread that went onto or off a CPU. It belongs to TypeSwitch.

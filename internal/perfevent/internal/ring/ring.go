@@ -11,6 +11,18 @@ import (
 	"unsafe"
 )
 
+// Kinds are the kinds of records that a ring gets, as bits.
+type Kinds uint8
+
+const (
+	// Samples are samples.
+	Samples Kinds = 1 << iota
+	// Switches are context switches.
+	Switches
+	// Records are records about processes and their mappings.
+	Records
+)
+
 // Ring is the reader's end of one buffer: data_head and data_tail of struct
 // perf_event_mmap_page, and the data. Positions count bytes since the ring was
 // made and never wrap; their low bits index the data. Each record is a multiple of
@@ -30,9 +42,10 @@ type Ring struct {
 	tail *uint64 // written by Release: the kernel may overwrite what is before it
 	data []uint64
 
-	// Records reports whether the ring gets records about processes too, not only
-	// samples.
-	Records bool
+	// Kinds are what the ring gets.
+	Kinds Kinds
+	// Last is the time of the last record that was read.
+	Last int64
 
 	next     uint64 // position of the record to read next
 	limit    uint64 // head when the round began

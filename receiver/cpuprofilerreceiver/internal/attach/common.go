@@ -58,7 +58,7 @@ func (l *Loop) Follow(rec *perfevent.Record) {
 	case perfevent.TypeMmap:
 		table.Mmap(rec.Mmap.PID, &rec.Mmap)
 	case perfevent.TypeLost:
-		if rec.Lost.Records {
+		if rec.Lost.Records() {
 			table.AfterLoss()
 		}
 	}

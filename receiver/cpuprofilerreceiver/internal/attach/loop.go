@@ -206,6 +206,7 @@ func (l *Loop) find(ctx context.Context, rights perfevent.Rights) Found {
 		MaxEvents: l.cfg.MaxEvents,
 		OpenFiles: procfs.OpenFileLimit(),
 		HostWide:  rights.HostWide,
+		Switches:  l.cfg.Type == samples.OffCPU,
 	})
 	// The user's own processes may be sampled even if there is none now.
 	instead := f.Wanted.Host && rights.Own == nil

@@ -191,7 +191,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerOffCPUUnshared, err = builder.meter.Float64Counter(
 		"otelcol_cpu_profiler.off_cpu.unshared",
-		metric.WithDescription("Wait time for which no stack was found while only one of several context switches has its stack sampled. [Alpha]"),
+		metric.WithDescription("Wait time that was emitted without a stack, as the frame [no stack]. [Alpha]"),
 		metric.WithUnit("s"),
 	)
 	errs = errors.Join(errs, err)

@@ -147,7 +147,7 @@ func AssertEqualCPUProfilerOffCPUPaused(t *testing.T, tt *componenttest.Telemetr
 func AssertEqualCPUProfilerOffCPUUnshared(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[float64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.off_cpu.unshared",
-		Description: "Wait time for which no stack was found while only one of several context switches has its stack sampled. [Alpha]",
+		Description: "Wait time that was emitted without a stack, as the frame [no stack]. [Alpha]",
 		Unit:        "s",
 		Data: metricdata.Sum[float64]{
 			Temporality: metricdata.CumulativeTemporality,

@@ -17,27 +17,37 @@
 //
 // A wait in progress at the end of a window is emitted up to it, and continues in
 // the next window with the same stack. A wait whose beginning was not seen, because
-// it began before sampling started or resumed, or before records were lost, has no
-// stack: it is counted and not emitted.
+// it began before sampling started or resumed, is counted and not emitted: its length
+// is unknown. While records of switches are lost, what threads do is unknown, and that
+// time is in no wait.
 //
 // # How many stacks
 //
-// Records of switches are all read. Stacks are expensive, so their number per second
-// is bounded: above the bound the stack of one of n switches is sampled, with n
-// drawn at random around its mean again and again, and the waits without a stack are
-// shared out. Within a window, or a part of one with one mean, and for each process
-// and each kind of wait,
+// Records of switches are all read: they are the time of each thread. Stacks are
+// expensive, so their number per second is bounded: above the bound the stack of one
+// of n switches is sampled, with n drawn at random around its mean again and again. A
+// thread with few long waits would get none beside one that switches all the time, so
+// time decides: a thread that would get less than 20 stacks a second has events of its
+// own that sample each of its switches, those with the longest waits first. They cost
+// little, since such threads switch rarely. Tasks do not have one event for all CPUs
+// here: it could not write to the rings of the CPUs.
 //
-//	value = length × total of all lengths / total of the lengths with a stack
+// Sampling decides only how a thread's time is split. Within a window, and for each
+// thread and each kind of wait,
 //
-// so that the values sum to the total of the records. That is a ratio estimator: its
-// bias falls with the number of sampled waits, and is negligible beside its variance
-// from a few dozen on. The total of a process of which no wait was sampled is
-// carried over to the next window.
+//	value = length × total of all lengths × weight / total of length × weight, with a stack
+//
+// so that the values sum to the total of the records. The weight is n, by which waits
+// are sampled less often in parts of the window with a larger n. Waits of which each was
+// sampled stand for themselves; if the thread has no other stacks, they share the rest
+// too. This is a ratio estimator: its bias falls with the number of sampled waits, and
+// is negligible beside its variance from a few dozen on. The total of a thread without
+// a stack is emitted as one sample that says so.
 //
 // If stacks are copied, because a program has no frame pointers, the bound is the
-// lower of that and of 16 MiB of copies per second: copies take their full size in
-// the ring that holds the switch records too.
+// lower of that and of 16 MiB of copies per second. The switches of the host and of
+// cgroups have rings of their own, which stacks cannot fill. Those of processes do
+// not: that would be twice as many events per thread and CPU.
 //
 // Events of a process count the switches of each thread separately, and so never
 // sample a thread that ends within its first n; events of cgroups and of the host

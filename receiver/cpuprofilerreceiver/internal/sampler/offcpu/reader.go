@@ -328,7 +328,8 @@ func (r *reader) handle(rec *perfevent.Record) {
 			r.waits.executed(rec.Comm.TID)
 		}
 	case perfevent.TypeLost:
-		r.waits.forget() // switches may be among the lost records
+		ofProcesses, ofOthers := rec.Lost.Switches()
+		r.waits.lost(rec.Lost.Since, rec.Time, ofProcesses, ofOthers)
 	}
 }
 

@@ -79,19 +79,20 @@ func TestRecordsBecomeAWait(t *testing.T) {
 	require.NotEmpty(t, got[0].Thread.Name)
 }
 
-func TestLostRecordsEndEveryWait(t *testing.T) {
+// What happened while records were lost is unknown: that time is in no wait.
+func TestTimeOfLostRecordsIsNotShown(t *testing.T) {
 	r, sink := newReader()
 	sample, out, in := blocking()
+	out.Time = 1_000_000
 	r.handle(&sample)
 	r.handle(&out)
 	var lost perfevent.Record
-	lost.Type, lost.Lost.Count = perfevent.TypeLost, 1
+	lost.Type, lost.Time = perfevent.TypeLost, 3_000_000
+	lost.Lost.Count, lost.Lost.Since, lost.Lost.Kinds = 1, 2_500_000, 2 // switches
 	r.handle(&lost)
 	in.Time = 5_000_000
 	r.handle(&in)
-	require.Zero(t, sink.kept.Events())
-	require.EqualValues(t, 1, r.waits.counts.Forgotten)
-	require.EqualValues(t, 1, r.waits.counts.UnderWay)
+	require.Equal(t, []int64{3_500_000}, sink.kept.Samples()[0].Values)
 }
 
 func TestRecordsWithoutAProcessAreIgnored(t *testing.T) {

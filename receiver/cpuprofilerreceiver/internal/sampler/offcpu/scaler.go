@@ -20,8 +20,8 @@ type scaler struct {
 	spare    []*account
 	// period is the largest weight since the last settlement.
 	period int64
-	// stackless is the number of parts whose stack could not be read although every
-	// switch was sampled. unshared is the time that was emitted without a stack.
+	// stackless is the number of parts without a stack although every switch was sampled:
+	// it could not be read, or the sample was lost. unshared is the time that was emitted without a stack.
 	stackless uint64
 	unshared  int64
 }
@@ -30,11 +30,12 @@ type scaler struct {
 type task struct{ pid, tid int }
 
 // account is what a thread has waited since the last settlement, by kind: blocked,
-// preempted. It exists from the first wait on of which one of several was sampled.
+// preempted. It exists from the first wait on that has no stack, or of which one of
+// several was sampled.
 type account struct {
-	// all is the length of waits of which one of several was sampled, and sampled, for
-	// those that had a stack, their length times their weight. each is the length of
-	// waits with a stack of which each was sampled.
+	// all is the length of these waits, and sampled, for those that had a stack, their
+	// length times their weight. each is the length of waits with a stack of which each
+	// was sampled.
 	all, sampled, each [2]int64
 	// before and given are running sums of sampled or each, and of values, so that
 	// rounding errors do not accumulate.
@@ -64,11 +65,7 @@ func (s *scaler) add(p *part) {
 	if len(s.accounts) > 0 {
 		a = s.accounts[task{p.pid, p.tid}]
 	}
-	if p.weight == 1 && (a == nil || p.stack == nil) {
-		if p.stack == nil {
-			s.stackless++
-			s.unshared += p.length
-		}
+	if p.weight == 1 && a == nil && p.stack != nil {
 		typ := samples.OffCPU
 		if p.preempted {
 			typ = samples.RunQueue
@@ -84,17 +81,19 @@ func (s *scaler) add(p *part) {
 		s.accounts[task{p.pid, p.tid}] = a
 	}
 	k := kind(p)
-	if p.weight == 1 {
-		a.each[k] += p.length
-	} else {
+	s.period = max(s.period, p.weight)
+	switch {
+	case p.stack == nil:
+		if p.weight == 1 {
+			s.stackless++
+		}
 		a.all[k] += p.length
-		s.period = max(s.period, p.weight)
-	}
-	if p.stack == nil {
 		a.end[k] = max(a.end[k], p.end)
 		return
-	}
-	if p.weight > 1 {
+	case p.weight == 1:
+		a.each[k] += p.length
+	default:
+		a.all[k] += p.length
 		a.sampled[k] += p.length * p.weight
 	}
 	if s.held = append(s.held, heldPart{*p, a}); len(s.held) >= s.most {

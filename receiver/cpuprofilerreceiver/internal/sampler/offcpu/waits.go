@@ -64,6 +64,9 @@ type thread struct {
 	// own sample each of its switches; 0 without them. listed: it is among missed.
 	typical, own int64
 	listed       bool
+	// lostAt is the end of the last time for which switches were lost while it ran, sure
+	// how much of the wait, from since on, had passed when some were.
+	lostAt, sure int64
 	checked      check
 }
 
@@ -215,7 +218,11 @@ func (w *waits) left(pid, tid int, time int64, preempted bool, target *perfevent
 			return
 		}
 		w.counts.Forgotten++ // its return was not recorded
+		if t.sure > 0 && t.sure >= w.least {
+			w.emit(t, t.since+t.sure)
+		}
 	}
+	t.lostAt, t.sure = 0, 0
 	t.state, t.preempted, t.target = waiting, preempted, target
 	t.began, t.since = time, time
 	t.caller = caller{}
@@ -243,6 +250,10 @@ func (w *waits) came(pid, tid int, time int64, target *perfevent.Attachment) {
 		t.target = target
 		return
 	}
+	if t.state == running && t.lostAt > 0 {
+		t.state, t.preempted, t.caller, t.weight = waiting, false, caller{}, w.weightAt(t, t.lostAt)
+		t.began, t.since = t.lostAt, t.lostAt // it left before, and that was lost
+	}
 	if t.state != waiting {
 		return // recorded twice, or ended
 	}
@@ -259,6 +270,7 @@ func (w *waits) came(pid, tid int, time int64, target *perfevent.Attachment) {
 	}
 	t.state, t.target = running, target
 	t.caller = caller{}
+	t.lostAt, t.sure = 0, 0
 }
 
 // emit emits the part of a wait that is not emitted yet.
@@ -341,6 +353,32 @@ func (w *waits) forget() {
 		w.drop(t)
 	}
 	w.ended[0], w.ended[1], w.missed = w.ended[0][:0], w.ended[1][:0], w.missed[:0]
+}
+
+// lost records that switches were lost between two times: those that events of
+// processes recorded, or those that others did. What threads did in between is unknown,
+// and no part of any wait; what they did before and do after is known.
+func (w *waits) lost(from, to int64, ofProcesses, ofOthers bool) {
+	if !ofProcesses && !ofOthers {
+		return
+	}
+	for _, t := range w.threads {
+		own := t.target != nil && t.target.PID() > 0
+		if own && !ofProcesses || !own && !ofOthers {
+			continue
+		}
+		switch t.state {
+		case waiting:
+			known := max(from, t.since)
+			if unknown := to - known; unknown > 0 {
+				t.sure = max(t.sure, known-t.since)
+				t.began += unknown
+				t.since += unknown
+			}
+		case running:
+			t.lostAt = to
+		}
+	}
 }
 
 // forgetTarget forgets the threads that an attachment's events recorded.

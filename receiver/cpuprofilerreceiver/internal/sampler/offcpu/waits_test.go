@@ -33,6 +33,7 @@ var update = flag.Bool("update", false, "write what the scripts give into them")
 //	fork|exec TID, exit PID/TID
 //	cut                       the window ends
 //	forget, detach TARGET, mean N
+//	lost FROM                 since then, switches were lost
 //	own|shared PID/TID        from now on it is sampled at each switch, or like all others
 //	gone TID                  from now on it is not where it was
 //	counts
@@ -164,6 +165,8 @@ func (s *script) do(t *testing.T, line string, f []string) {
 	case "cut":
 		s.cut(at)
 		s.settle()
+	case "lost":
+		s.lost(number(f[2]), at, true, true)
 	case "forget":
 		s.waits.forget()
 	case "detach":
