@@ -66,7 +66,7 @@ func besideNeighbour(t *testing.T, sleeper, scope string, times int, each time.D
 				return
 			case <-windows.C:
 				to.closing.Store(monotonic())
-				s.Wake()
+				s.loop.Wake()
 			}
 		}
 	}()
@@ -75,7 +75,7 @@ func besideNeighbour(t *testing.T, sleeper, scope string, times int, each time.D
 	want = time.Duration(p.number(t))
 	before := s.Stats()
 	require.NoError(t, p.Wait())
-	s.Stop()
+	require.NoError(t, s.Stop(t.Context()))
 	to.mu.Lock()
 	defer to.mu.Unlock()
 	for _, w := range to.all {
