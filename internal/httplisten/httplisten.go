@@ -13,7 +13,6 @@ import (
 	"net"
 
 	"go.opentelemetry.io/collector/config/confignet"
-	"golang.org/x/net/netutil"
 
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
 )
@@ -53,7 +52,8 @@ func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	l = netutil.LimitListener(l, s.cfg.MaxConnections)
+	s.connections = newConnections(l, s.cfg.MaxConnections, s.logLimit)
+	l = s.connections
 	if secure != nil {
 		l = tls.NewListener(l, secure)
 	}

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -33,8 +34,8 @@ type Config struct {
 	// Wrap, if set, wraps confighttp's handlers: it sees a request before
 	// authentication and decompression do.
 	Wrap func(http.Handler) http.Handler
-	// MaxConnections is the most connections at a time. Further ones wait in the
-	// kernel's queue.
+	// MaxConnections is the most connections at a time; a peer may have half of
+	// them. At a bound idle ones give way.
 	MaxConnections int
 	// MaxHeaderBytes is the most bytes of a request's header.
 	MaxHeaderBytes int
@@ -56,6 +57,13 @@ type Server struct {
 	addr   net.Addr
 	next   http.Handler  // Wrap, confighttp's handlers and Handler
 	served chan struct{} // closed when the server accepts no more connections
+	log    *zap.Logger
+
+	hosts       *hosts // nil: any
+	wrongHost   atomic.Uint64
+	connections *connections
+	limitLine   line // at most one a minute, as the next
+	hostLine    line
 
 	mu       sync.Mutex
 	stopping bool
@@ -72,6 +80,7 @@ func (s *Server) Addr() net.Addr { return s.addr }
 // Start listens and serves. A failure after Start is logged and reported as the
 // component's status.
 func (s *Server) Start(ctx context.Context, host component.Host, set component.TelemetrySettings) error {
+	s.log = set.Logger
 	server, err := s.newHTTPServer(ctx, host, set)
 	if err != nil {
 		return fmt.Errorf("%s: set up the HTTP server of %s: %w", s.cfg.Key, s.cfg.HTTP.NetAddr.Endpoint, err)
@@ -80,6 +89,8 @@ func (s *Server) Start(ctx context.Context, host component.Host, set component.T
 	if err != nil {
 		return fmt.Errorf("%s.endpoint: listen at %s: %w", s.cfg.Key, s.cfg.HTTP.NetAddr.Endpoint, err)
 	}
+	server.ConnState = s.connections.setState
+	s.hosts = newHosts(s.cfg.HTTP.NetAddr.Endpoint, listener.Addr())
 	s.server, s.addr, s.served = server, listener.Addr(), make(chan struct{})
 	go func() {
 		defer close(s.served)
@@ -117,7 +128,51 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.requests.Done()
+	if !s.hosts.allow(r) {
+		s.wrongHost.Add(1)
+		s.logHost(r)
+		s.cfg.WriteError(w, r, fmt.Sprintf("Host is %q and must be localhost or a loopback address: a website whose name was pointed to this host could send such a request", quotable(r.Host)), http.StatusForbidden)
+		return
+	}
 	s.next.ServeHTTP(w, r)
+}
+
+// Stats returns what the bounds of the server did since it was started.
+func (s *Server) Stats() Stats {
+	if s.connections == nil {
+		return Stats{}
+	}
+	stats := s.connections.counted()
+	stats.WrongHost = s.wrongHost.Load()
+	return stats
+}
+
+func quotable(host string) string { return host[:min(len(host), 256)] }
+
+// line is a log line that is repeated at most once a minute.
+type line struct{ last atomic.Int64 }
+
+func (l *line) due(now time.Time) bool {
+	last, at := l.last.Load(), now.UnixNano()
+	return (last == 0 || at-last >= int64(time.Minute)) && l.last.CompareAndSwap(last, at)
+}
+
+func (s *Server) logHost(r *http.Request) {
+	if s.hostLine.due(time.Now()) {
+		s.log.Warn("request for another host refused", zap.String("server", s.cfg.Key), zap.String("host", quotable(r.Host)),
+			zap.Uint64("refused", s.wrongHost.Load()))
+	}
+}
+
+// logLimit logs that a peer's connection was closed because of a bound.
+func (s *Server) logLimit(p peer, gaveWay bool) {
+	if !s.limitLine.due(time.Now()) {
+		return
+	}
+	stats := s.connections.counted()
+	s.log.Warn("too many connections", zap.String("server", s.cfg.Key), zap.Stringer("peer", p), zap.Bool("was_idle", gaveWay),
+		zap.Int("limit", s.cfg.MaxConnections), zap.Int("limit_of_peer", ofPeer(s.cfg.MaxConnections)),
+		zap.Uint64("idle_closed", stats.GaveWay), zap.Uint64("refused", stats.Refused))
 }
 
 // begin counts a request as under way and reports whether it may be served.

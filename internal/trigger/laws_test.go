@@ -211,14 +211,18 @@ func (l *laws) due(e *Engine, r *rand.Rand) {
 
 func (l *laws) budgets() {
 	b := l.config.Budgets
-	units := map[string]bool{}
+	units, byHand := map[string]bool{}, 0
 	for _, o := range l.open {
 		if !o.DryRun {
 			units[o.Unit] = true
 		}
+		if o.Manual {
+			byHand++
+		}
 	}
 	if b.MaxConcurrentUnits > 0 {
 		require.LessOrEqual(l.t, len(units), b.MaxConcurrentUnits)
+		require.LessOrEqual(l.t, byHand, max(1, b.MaxConcurrentUnits/2), "policies keep a reserve")
 	}
 	hourAgo := l.now.Add(-time.Hour)
 	l.triggers = slices.DeleteFunc(l.triggers, func(x trigger) bool { return !x.at.After(hourAgo) })
@@ -420,6 +424,9 @@ func TestLaws(t *testing.T) {
 					w.serve(l, u, []string{"", "x", "y"}[r.IntN(3)])
 				case 3:
 					w.fire(l, u, time.Duration(1+r.IntN(100))*time.Second, manual)
+					if r.IntN(2) == 0 {
+						w.closeByHand(l, u)
+					}
 				case 4:
 					u.Restart("util")
 				case 5:
@@ -448,7 +455,7 @@ func TestLaws(t *testing.T) {
 	}
 	for _, why := range []Reason{
 		Fired, DurationPassed, UnitGone, Shutdown, LateExport, CooldownPassed, RisingEdge,
-		Released, BaselineDue, GaveWay, ByHand, OverBudget, ServiceCooling, TooYoung,
+		Released, BaselineDue, GaveWay, ByHand, ClosedByHand, OverBudget, ServiceCooling, TooYoung,
 	} {
 		require.Greater(t, reasons[why], 5, "%q hardly ever happened, so it is not tested", why)
 	}
@@ -482,6 +489,16 @@ func (w *life) fire(l *laws, u *Unit, d time.Duration, known map[string]bool) {
 	known[o.ID] = true
 	l.until[o.ID] = o.Until
 	l.evaluated(w.e.Evaluate(l.now))
+}
+
+func (w *life) closeByHand(l *laws, u *Unit) {
+	o := u.CloseByHand(l.now)
+	l.evaluated(w.e.Evaluate(l.now))
+	if o != nil {
+		require.True(l.t, o.Manual)
+		require.Equal(l.t, l.now, o.ClosedAt)
+	}
+	require.Nil(l.t, u.CloseByHand(l.now), "twice")
 }
 
 // export exports profiles, which are accepted now, later, or never.

@@ -243,6 +243,9 @@ func (m *machine) expire() { m.close(m.opening.Until, DurationPassed) }
 // release closes an opening because all conditions that held are released.
 func (m *machine) release(now time.Time) { m.close(now, Released) }
 
+// closeByHand closes an opening by hand.
+func (m *machine) closeByHand(now time.Time) { m.close(now, ClosedByHand) }
+
 // giveWay closes a baseline because its unit is hot or its place is needed.
 func (m *machine) giveWay(now time.Time) { m.abort(now, GaveWay) }
 

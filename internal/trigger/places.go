@@ -16,11 +16,12 @@ import (
 //
 // Invariants:
 //   - ledger counts each unit with hot or baselines above 0 once
-//   - openings is the number of openings in Profiling
+//   - openings is the number of openings in Profiling, byHand of those made by hand
 //   - baselines are those of them that can give way; empty without a limit
 type places struct {
 	ledger    budget.Ledger
 	openings  int
+	byHand    int
 	baselines []*Opening
 }
 
@@ -49,6 +50,9 @@ func (p *places) take(o *Opening, now time.Time) {
 		u.hot++
 	}
 	p.openings++
+	if o.Manual {
+		p.byHand++
+	}
 }
 
 // give returns the place of an opening that closes.
@@ -66,6 +70,9 @@ func (p *places) give(o *Opening) {
 		p.ledger.Vacate()
 	}
 	p.openings--
+	if o.Manual {
+		p.byHand--
+	}
 }
 
 func (p *places) oldestBaseline() *Opening {
@@ -101,6 +108,16 @@ func (u *Unit) overBudget(at int64) string {
 		return budget.MaxBytesPerHour
 	}
 	return ""
+}
+
+// overBudgetByHand is overBudget for an opening by hand. Policies keep a reserve of
+// places, also where the unit has one already.
+func (u *Unit) overBudgetByHand(at int64) string {
+	p := &u.engine.places
+	if limit := p.ledger.Limits().ConcurrentByHand(); limit > 0 && p.byHand >= limit {
+		return budget.MaxConcurrentUnits
+	}
+	return u.overBudget(at)
 }
 
 // spendTrigger counts an opening, for the unit's service too.

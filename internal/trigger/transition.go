@@ -23,8 +23,8 @@ const (
 	// Profiling: the policy keeps the unit's gate open.
 	//
 	// Left by expire, when the opening's time is over, by release, when every
-	// condition that held is released, and by abort, when the unit is gone or the
-	// engine closes: for CoolingDown if the next component accepted a profile of
+	// condition that held is released, by closeByHand, and by abort, when the unit is
+	// gone or the engine closes: for CoolingDown if the next component accepted a profile of
 	// the opening or the policy is a dry run, else for Watching, so that a failed
 	// export costs no cooldown. After an opening by hand always for Watching. A
 	// baseline returns to the state before it, and is also left by giveWay, when
@@ -67,6 +67,7 @@ const (
 	BaselineDue    Reason = "baseline"        // to Profiling while cool
 	GaveWay        Reason = "gave way"        // a baseline ended: its unit is hot or its place is needed
 	ByHand         Reason = "manual"          // Watching to Profiling by OpenByHand
+	ClosedByHand   Reason = "closed by hand"  // Profiling ended by CloseByHand
 
 	// A condition holds and the policy stays in Watching. Each is reported once
 	// while a condition holds; the gate opens when the obstacle is gone.

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"strconv"
 	"testing"
 	"time"
 
@@ -45,7 +46,7 @@ func checkInvariants(t *testing.T, e *Engine) {
 			t.Fatal("invariant broken: " + what)
 		}
 	}
-	open, openUnits, listed, gone := 0, 0, 0, 0
+	open, openUnits, listed, gone, byHand := 0, 0, 0, 0, 0
 	for name, u := range e.roster.byName {
 		must(name == u.name, "a unit is found by its name")
 		must(len(u.closed) <= 2*maxClosed, "closed openings are bounded")
@@ -56,6 +57,9 @@ func checkInvariants(t *testing.T, e *Engine) {
 			must(e.roster.live[u.index] == u, "a unit knows its index")
 		}
 		hot, baselines := 0, 0
+		if u.machines[e.plan.manual()].state == Profiling {
+			byHand++
+		}
 		for i := range u.machines {
 			m := &u.machines[i]
 			if m.state == Profiling {
@@ -83,6 +87,7 @@ func checkInvariants(t *testing.T, e *Engine) {
 	}
 	must(open == e.ActiveOpenings(), "openings are counted")
 	must(openUnits == e.places.ledger.OpenUnits(), "open units are counted")
+	must(byHand == e.places.byHand, "openings by hand are counted")
 	must(e.places.ledger.Limits().MaxConcurrentUnits == 0 || listed == len(e.places.baselines), "baselines are listed")
 	must(gone == e.roster.gone && gone <= e.roster.maxGone, "gone units are counted and bounded")
 	must(len(e.roster.byName)-gone == e.Units(), "units are counted")
@@ -467,6 +472,27 @@ func TestADryRunIsForgottenFirst(t *testing.T) {
 	_, ok := e.Lookup("real")
 	require.True(t, ok)
 	require.Len(t, e.roster.byName, 2)
+}
+
+// Gates that are opened by hand take half of the places at most, so that policies fire
+// whatever is asked for.
+func TestPoliciesKeepAReserveOfPlaces(t *testing.T) {
+	for places, want := range map[int]int{0: 12, 1: 1, 2: 1, 3: 1, 10: 5} {
+		e, err := New(Config{CollectionInterval: time.Second, Budgets: budget.Limits{MaxConcurrentUnits: places}})
+		require.NoError(t, err)
+		opened := 0
+		for n := range 12 {
+			if _, err := e.Unit(strconv.Itoa(n)).OpenByHand(time.Hour, start); err == nil {
+				opened++
+			}
+		}
+		require.Equal(t, want, opened, "of %d", places)
+		checkInvariants(t, e)
+		require.NotNil(t, e.Unit("0").CloseByHand(start))
+		_, err = e.Unit("11").OpenByHand(time.Hour, start)
+		require.NoError(t, err, "a place is free again")
+		checkInvariants(t, e)
+	}
 }
 
 func TestExceededErrorNamesTheBudget(t *testing.T) {

@@ -250,7 +250,7 @@ func (u *Unit) OpenByHand(duration time.Duration, now time.Time) (*Opening, erro
 	var over string
 	e.journal.deferring(func() {
 		u.expireDue(now) // what is overdue holds no place
-		if over = u.overBudget(at); over == "" {
+		if over = u.overBudgetByHand(at); over == "" {
 			m.openByHand(duration, now)
 		}
 	})
@@ -258,6 +258,19 @@ func (u *Unit) OpenByHand(duration time.Duration, now time.Time) (*Opening, erro
 		return nil, &budget.ExceededError{Budget: over}
 	}
 	return m.opening, nil
+}
+
+// CloseByHand closes the opening that OpenByHand made and returns it; nil if there is
+// none. Openings of policies stay. The next call of Evaluate, Remove or Close reports
+// the transition.
+func (u *Unit) CloseByHand(now time.Time) *Opening {
+	e := u.engine
+	m := &u.machines[e.plan.manual()]
+	if m.state != Profiling || !now.Before(m.opening.Until) {
+		return nil
+	}
+	e.journal.deferring(func() { m.closeByHand(now) })
+	return m.opening
 }
 
 func (u *Unit) expireDue(now time.Time) {

@@ -17,7 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/hosttest"
 )
 
-func TestPeerPIDIsTheClients(t *testing.T) {
+func TestPeerIsTheClient(t *testing.T) {
 	for name, path := range map[string]string{"a file": socketPath(t), "an abstract name": "@hotprofile-unixsocket-test"} {
 		t.Run(name, func(t *testing.T) {
 			l, err := Listen(t.Context(), path, 0o600)
@@ -29,32 +29,33 @@ func TestPeerPIDIsTheClients(t *testing.T) {
 			accepted, err := l.Accept()
 			require.NoError(t, err)
 			defer accepted.Close()
-			pid, err := PeerPID(accepted)
+			pid, uid, err := Peer(accepted)
 			require.NoError(t, err)
 			require.Equal(t, os.Getpid(), pid)
+			require.Equal(t, os.Getuid(), uid)
 		})
 	}
 }
 
-func TestPeerPIDFailsOverTCP(t *testing.T) {
+func TestPeerFailsOverTCP(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
 	c, err := net.Dial("tcp", l.Addr().String())
 	require.NoError(t, err)
 	defer c.Close()
-	_, err = PeerPID(c)
+	_, _, err = Peer(c)
 	require.ErrorContains(t, err, "no Unix socket")
 }
 
 // In the pid namespace of a container, clients outside of it have no pid.
-func TestPeerPIDOutsideOfThePIDNamespaceIsZero(t *testing.T) {
+func TestPeerOutsideOfThePIDNamespaceHasPIDZero(t *testing.T) {
 	if path := os.Getenv("HOTPROFILE_TEST_LISTEN"); path != "" {
 		l, err := Listen(t.Context(), path, 0o600)
 		require.NoError(t, err)
 		c, err := l.Accept()
 		require.NoError(t, err)
-		pid, err := PeerPID(c)
+		pid, _, err := Peer(c)
 		require.NoError(t, err)
 		require.Zero(t, pid)
 		_, err = c.Write([]byte("zero"))

@@ -21,22 +21,22 @@ func ownerOnly(_, _ string, c syscall.RawConn) error {
 	return errors.Join(err, set)
 }
 
-// PeerPID returns the pid of the process that connected in this process's pid
-// namespace; 0 for one outside of that.
-func PeerPID(c net.Conn) (int, error) {
+// Peer returns the process that connected, in this process's pid namespace (0 for one
+// outside of that), and its user.
+func Peer(c net.Conn) (pid, uid int, err error) {
 	conn, ok := c.(*net.UnixConn)
 	if !ok {
-		return 0, fmt.Errorf("ask the kernel who is at the other end: %T is no Unix socket", c)
+		return 0, 0, fmt.Errorf("ask the kernel who is at the other end: %T is no Unix socket", c)
 	}
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return 0, fmt.Errorf("ask the kernel who is at the other end: %w", err)
+		return 0, 0, fmt.Errorf("ask the kernel who is at the other end: %w", err)
 	}
 	var peer *unix.Ucred
 	var asked error
 	err = raw.Control(func(fd uintptr) { peer, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
 	if err := errors.Join(err, asked); err != nil {
-		return 0, fmt.Errorf("ask the kernel who is at the other end: %w", err)
+		return 0, 0, fmt.Errorf("ask the kernel who is at the other end: %w", err)
 	}
-	return int(peer.Pid), nil
+	return int(peer.Pid), int(peer.Uid), nil
 }

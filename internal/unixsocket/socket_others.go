@@ -14,7 +14,7 @@ import (
 // ownerOnly does nothing: the umask decides until the file exists.
 func ownerOnly(_, _ string, _ syscall.RawConn) error { return nil }
 
-// PeerPID fails: it needs Linux.
-func PeerPID(net.Conn) (int, error) {
-	return 0, errors.New("ask the kernel who is at the other end: needs Linux")
+// Peer fails: it needs Linux.
+func Peer(net.Conn) (pid, uid int, err error) {
+	return 0, 0, errors.New("ask the kernel who is at the other end: needs Linux")
 }

@@ -76,7 +76,7 @@ type Config struct {
 	// Policies open gates, each by itself. Default: the policies cpu and
 	// throttled; a list replaces both.
 	Policies []PolicyConfig `mapstructure:"policies"`
-	// Manual is the HTTP server that opens gates by hand. Without an endpoint,
+	// Manual is the HTTP server that opens and closes gates by hand. Without an endpoint,
 	// the default, there is none.
 	Manual configoptional.Optional[confighttp.ServerConfig] `mapstructure:"manual"`
 	// DebugUnits are globs of units whose readings the debug log shows. Empty,

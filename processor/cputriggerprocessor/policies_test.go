@@ -307,6 +307,28 @@ func TestManualOpensAGate(t *testing.T) {
 	require.Equal(t, "duration", r.last("gate closed")["why"])
 }
 
+func TestManualClosesWhatItOpened(t *testing.T) {
+	r := newRig(t, onePolicy("", ""))
+	_, err := r.p.closeByHand(t.Context(), containerA)
+	require.ErrorIs(t, err, manual.ErrNotOpen)
+	got, err := r.p.openByHand(t.Context(), containerA, 24*time.Hour)
+	require.NoError(t, err)
+	closed, err := r.p.closeByHand(t.Context(), containerA[:12])
+	require.NoError(t, err)
+	require.Equal(t, manual.Closed{TriggerID: got.TriggerID, Unit: containerA, Closed: r.now}, closed)
+	r.p.eval.flush()
+	line := r.last("gate closed")
+	require.Equal(t, "closed by hand", line["why"])
+	require.Equal(t, got.TriggerID, line["trigger_id"])
+	require.NoError(t, r.send(batch(t, r.now.Add(20*time.Second), inContainer(containerA))))
+	require.Empty(t, r.sink.AllProfiles(), "the gate is shut")
+	_, err = r.p.closeByHand(t.Context(), containerA)
+	require.ErrorIs(t, err, manual.ErrNotOpen)
+	_, err = r.p.closeByHand(t.Context(), containerB)
+	var missing *manual.NoSuchUnitError
+	require.ErrorAs(t, err, &missing)
+}
+
 func TestManualFindsUnits(t *testing.T) {
 	for name, c := range map[string]struct {
 		scope, name, want, fault string

@@ -175,8 +175,14 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 		componentstatus.ReportStatus(host, componentstatus.NewRecoverableErrorEvent(err))
 	}
 	if server := p.cfg.manual(); server != nil {
-		p.manual = manual.NewServer(*server, p.cfg.manualDuration(), p.openByHand, p.log)
-		return p.manual.Start(ctx, host, p.telemetry)
+		p.manual = manual.NewServer(*server, p.cfg.manualDuration(), p.openByHand, p.closeByHand, p.log)
+		if err := p.manual.Start(ctx, host, p.telemetry); err != nil {
+			return err
+		}
+		return p.counters.ObserveManual(func() (host, peer, idle uint64) {
+			s := p.manual.Stats()
+			return s.WrongHost, s.Refused, s.GaveWay
+		})
 	}
 	return nil
 }
@@ -343,6 +349,23 @@ func (p *cpuTrigger) openByHand(_ context.Context, name string, d time.Duration)
 	}
 	p.hot.Publish()
 	return manual.Opened{TriggerID: o.ID, Unit: o.Unit, Until: o.Until}, nil
+}
+
+// closeByHand closes the gate of a unit that was opened by hand.
+func (p *cpuTrigger) closeByHand(_ context.Context, name string) (manual.Closed, error) {
+	if p.closed.Load() {
+		return manual.Closed{}, manual.ErrShutdown
+	}
+	t, err := p.unitNamed(name)
+	if err != nil {
+		return manual.Closed{}, err
+	}
+	o, still, ok := p.units.CloseByHand(t.Name, p.now())
+	if !ok {
+		return manual.Closed{}, manual.ErrNotOpen
+	}
+	p.hot.Publish()
+	return manual.Closed{TriggerID: o.ID, Unit: o.Unit, Closed: o.ClosedAt, StillOpen: still}, nil
 }
 
 // unitNamed finds a unit by its own name, or by what identify.ByName accepts.

@@ -103,6 +103,16 @@ type Limits struct {
 	MaxBytesPerHour int64
 }
 
+// ConcurrentByHand returns how many units may have a gate that was opened by hand: half
+// of MaxConcurrentUnits, so that the rest is left for policies, and at least one. Zero:
+// unlimited.
+func (l Limits) ConcurrentByHand() int {
+	if l.MaxConcurrentUnits == 0 {
+		return 0
+	}
+	return max(1, l.MaxConcurrentUnits/2)
+}
+
 // Validate returns every fault, each with its configuration key and what is allowed
 // there.
 func (l Limits) Validate() (errs []error) {

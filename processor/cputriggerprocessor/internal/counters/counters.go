@@ -117,6 +117,21 @@ func (c *Counters) Observe(count func() (units, gates int), held func() (samples
 	return nil
 }
 
+// ObserveManual registers what the server of manual has refused since its start.
+func (c *Counters) ObserveManual(refused func() (host, peer, idle uint64)) error {
+	reason := func(s string) metric.MeasurementOption {
+		return metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", s)))
+	}
+	ofHost, ofPeer, ofIdle := reason("host"), reason("peer"), reason("idle")
+	return c.builder.RegisterCPUTriggerManualRefusedCallback(func(_ context.Context, o metric.Int64Observer) error {
+		host, peer, idle := refused()
+		o.Observe(int64(host), ofHost)
+		o.Observe(int64(peer), ofPeer)
+		o.Observe(int64(idle), ofIdle)
+		return nil
+	})
+}
+
 // AddSamples counts samples.
 func (c *Counters) AddSamples(ctx context.Context, n *Samples) {
 	for o, n := range n {

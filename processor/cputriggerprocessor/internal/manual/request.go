@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -46,22 +47,8 @@ func readParams(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 
 // parse returns the unit and the duration that a request names.
 func parse(params url.Values, fallback time.Duration) (unit string, d time.Duration, err error) {
-	for name, values := range params {
-		switch {
-		case name != "unit" && name != "duration":
-			return "", 0, badRequest("unknown parameter %q: there are unit and duration", quotable(name))
-		case len(values) != 1:
-			return "", 0, badRequest("%s: given %d times, must be given once", name, len(values))
-		}
-	}
-	unit = params.Get("unit")
-	switch {
-	case unit == "":
-		return "", 0, badRequest("unit: must be set to a container's id, a cgroup's path or a pid")
-	case len(unit) > maxUnit:
-		return "", 0, badRequest("unit: has %d bytes, must have at most %d", len(unit), maxUnit)
-	case !utf8.ValidString(unit) || strings.ContainsFunc(unit, unicode.IsControl):
-		return "", 0, badRequest("unit: %q is not a container's id, a cgroup's path or a pid", unit)
+	if unit, err = parseUnit(params, "unit", "duration"); err != nil {
+		return "", 0, err
 	}
 	if !params.Has("duration") {
 		return unit, fallback, nil
@@ -74,6 +61,32 @@ func parse(params url.Values, fallback time.Duration) (unit string, d time.Durat
 		return "", 0, badRequest("duration: %v is not between %v and %v", d, minDuration, maxDuration)
 	}
 	return unit, d, nil
+}
+
+// parseUnit returns the unit that a request names, whose parameters are those known.
+func parseUnit(params url.Values, known ...string) (unit string, err error) {
+	all := "there are " + strings.Join(known, " and ")
+	if len(known) == 1 {
+		all = "there is only " + known[0]
+	}
+	for name, values := range params {
+		switch {
+		case !slices.Contains(known, name):
+			return "", badRequest("unknown parameter %q: %s", quotable(name), all)
+		case len(values) != 1:
+			return "", badRequest("%s: given %d times, must be given once", name, len(values))
+		}
+	}
+	unit = params.Get("unit")
+	switch {
+	case unit == "":
+		return "", badRequest("unit: must be set to a container's id, a cgroup's path or a pid")
+	case len(unit) > maxUnit:
+		return "", badRequest("unit: has %d bytes, must have at most %d", len(unit), maxUnit)
+	case !utf8.ValidString(unit) || strings.ContainsFunc(unit, unicode.IsControl):
+		return "", badRequest("unit: %q is not a container's id, a cgroup's path or a pid", unit)
+	}
+	return unit, nil
 }
 
 func quotable(s string) string { return s[:min(len(s), maxQuoted)] }

@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package manual is an HTTP server that opens gates by hand. It reads and checks
-// requests; a function of the caller opens the gate.
+// Package manual is an HTTP server that opens and closes gates by hand. It reads and
+// checks requests; functions of the caller open and close.
 package manual
 
 import (
@@ -25,7 +25,6 @@ import (
 const (
 	requestPath = "/v1/trigger"
 
-	// Further connections wait in the kernel's queue until one is closed.
 	maxConnections = 64
 	maxHeader      = 16 << 10
 
@@ -45,6 +44,22 @@ type Opened struct {
 	Unit      string    `json:"unit"`
 	Until     time.Time `json:"until"`
 }
+
+// Close closes a gate that was opened by hand. It fails with a NoSuchUnitError,
+// ErrNotOpen or ErrShutdown.
+type Close func(ctx context.Context, unit string) (Closed, error)
+
+// Closed is the answer to a request that closed a gate.
+type Closed struct {
+	TriggerID string    `json:"trigger_id"`
+	Unit      string    `json:"unit"`
+	Closed    time.Time `json:"closed"`
+	// StillOpen has the policies by which profiles of the unit still pass.
+	StillOpen []string `json:"still_open,omitempty"`
+}
+
+// ErrNotOpen refuses to close what is not open.
+var ErrNotOpen = errors.New("the unit has no gate that was opened by hand")
 
 // ErrShutdown refuses requests after the shutdown.
 var ErrShutdown = errors.New("cpu_trigger was shut down: gates no longer open")
@@ -66,19 +81,20 @@ func badRequest(format string, args ...any) error {
 	return &refusal{status: http.StatusBadRequest, why: fmt.Sprintf(format, args...)}
 }
 
-// Server opens gates for HTTP requests.
+// Server opens and closes gates for HTTP requests.
 type Server struct {
 	cfg      confighttp.ServerConfig
 	fallback time.Duration // of a request without a duration
 	open     Open
+	close    Close
 	log      *zap.Logger
 	server   *httplisten.Server // nil until started
 }
 
 // NewServer returns a server that is not started. fallback is the duration of
 // requests that name none.
-func NewServer(cfg confighttp.ServerConfig, fallback time.Duration, open Open, log *zap.Logger) *Server {
-	return &Server{cfg: cfg, fallback: fallback, open: open, log: log}
+func NewServer(cfg confighttp.ServerConfig, fallback time.Duration, open Open, closeGate Close, log *zap.Logger) *Server {
+	return &Server{cfg: cfg, fallback: fallback, open: open, close: closeGate, log: log}
 }
 
 // Start starts the server.
@@ -116,6 +132,9 @@ func (m *Server) Shutdown(ctx context.Context) error {
 	return m.server.Shutdown(ctx)
 }
 
+// Stats returns what the bounds of the started server did.
+func (m *Server) Stats() httplisten.Stats { return m.server.Stats() }
+
 // protect refuses requests that a browser sends for a website of another origin.
 // They reach servers on localhost too.
 func (m *Server) protect(next http.Handler) (http.Handler, error) {
@@ -128,7 +147,7 @@ func (m *Server) protect(next http.Handler) (http.Handler, error) {
 		}
 	}
 	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		answerError(w, &refusal{status: http.StatusForbidden, why: "a website of another origin may not open gates; allow its origin by manual.cors.allowed_origins"})
+		answerError(w, &refusal{status: http.StatusForbidden, why: "a website of another origin may neither open nor close gates; allow its origin by manual.cors.allowed_origins"})
 	}))
 	return protection.Handler(next), nil
 }
@@ -145,21 +164,30 @@ func (m *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (m *Server) answer(w http.ResponseWriter, r *http.Request) (Opened, error) {
+func (m *Server) answer(w http.ResponseWriter, r *http.Request) (any, error) {
 	if r.URL.Path != requestPath {
-		return Opened{}, &refusal{status: http.StatusNotFound, why: "there is nothing but POST " + requestPath}
+		return nil, &refusal{status: http.StatusNotFound, why: "there is nothing but POST and DELETE " + requestPath}
 	}
-	if r.Method != http.MethodPost {
-		w.Header().Set("Allow", http.MethodPost)
-		return Opened{}, &refusal{status: http.StatusMethodNotAllowed, why: "use POST " + requestPath}
+	if r.Method != http.MethodPost && r.Method != http.MethodDelete {
+		w.Header().Set("Allow", http.MethodPost+", "+http.MethodDelete)
+		return nil, &refusal{status: http.StatusMethodNotAllowed, why: "use POST " + requestPath + " to open a gate, DELETE to close it"}
 	}
 	params, err := readParams(w, r)
 	if err != nil {
-		return Opened{}, err
+		return nil, err
+	}
+	if r.Method == http.MethodDelete {
+		unit, err := parseUnit(params, "unit")
+		if err != nil {
+			return nil, err
+		}
+		result, err := m.close(r.Context(), unit)
+		result.Closed = result.Closed.UTC()
+		return result, err
 	}
 	unit, duration, err := parse(params, m.fallback)
 	if err != nil {
-		return Opened{}, err
+		return nil, err
 	}
 	result, err := m.open(r.Context(), unit, duration)
 	result.Until = result.Until.UTC()
@@ -178,7 +206,7 @@ func answerError(w http.ResponseWriter, err error) (status int) {
 	switch {
 	case errors.As(err, &known):
 		status = known.status
-	case errors.As(err, &missing):
+	case errors.As(err, &missing), errors.Is(err, ErrNotOpen):
 		status = http.StatusNotFound
 	case errors.As(err, &over):
 		status, answer.Budget = http.StatusTooManyRequests, over.Budget

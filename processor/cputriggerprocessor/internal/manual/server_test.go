@@ -50,6 +50,7 @@ type fired struct {
 type serverRig struct {
 	*Server
 	fired  []fired
+	closed []string
 	refuse error
 	client *http.Client
 	base   string // scheme and host
@@ -65,10 +66,13 @@ func newServerRig(t *testing.T, change func(*confighttp.ServerConfig)) *serverRi
 		change(&cfg)
 	}
 	require.NoError(t, Validate(&cfg))
-	r := &serverRig{base: "http://manual"}
+	r := &serverRig{base: "http://localhost"}
 	r.Server = NewServer(cfg, 30*time.Second, func(_ context.Context, unit string, d time.Duration) (Opened, error) {
 		r.fired = append(r.fired, fired{unit, d})
 		return Opened{TriggerID: "0badcafe", Unit: unit, Until: handUntil}, r.refuse
+	}, func(_ context.Context, unit string) (Closed, error) {
+		r.closed = append(r.closed, unit)
+		return Closed{TriggerID: "0badcafe", Unit: unit, Closed: handUntil, StillOpen: []string{"cpu"}}, r.refuse
 	}, zap.NewNop())
 	r.client = &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -175,12 +179,15 @@ func TestWhatIsAskedWronglyOpensNothingAndIsAnsweredWithWhatIsWrong(t *testing.T
 		{name: "a body of no kind", status: 400, target: "/v1/trigger?unit=a", body: `duration=5m`, header: []string{"Content-Type", ""}, says: `the body is ""`},
 		{name: "a large body", status: 413, target: "/v1/trigger", body: "unit=" + strings.Repeat("a", 5000), says: "the body is larger than 4096 bytes"},
 		{name: "a compressed body", status: 400, target: "/v1/trigger?unit=a", body: "x", header: []string{"Content-Encoding", "gzip"}, says: "unsupported Content-Encoding: gzip"},
-		{name: "GET", status: 405, method: http.MethodGet, target: "/v1/trigger?unit=a", says: "use POST /v1/trigger"},
-		{name: "PUT", status: 405, method: http.MethodPut, target: "/v1/trigger?unit=a", says: "use POST /v1/trigger"},
-		{name: "another path", status: 404, target: "/", says: "there is nothing but POST /v1/trigger"},
-		{name: "a path below", status: 404, target: "/v1/trigger/?unit=a", says: "there is nothing but POST /v1/trigger"},
-		{name: "a website", status: 403, target: "/v1/trigger?unit=a", header: []string{"Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site"}, says: "a website of another origin may not open gates"},
-		{name: "a website in an old browser", status: 403, target: "/v1/trigger?unit=a", header: []string{"Origin", "https://evil.example"}, says: "a website of another origin may not open gates"},
+		{name: "GET", status: 405, method: http.MethodGet, target: "/v1/trigger?unit=a", says: "use POST /v1/trigger to open a gate, DELETE to close it"},
+		{name: "PUT", status: 405, method: http.MethodPut, target: "/v1/trigger?unit=a", says: "use POST /v1/trigger to open a gate, DELETE to close it"},
+		{name: "another path", status: 404, target: "/", says: "there is nothing but POST and DELETE /v1/trigger"},
+		{name: "a path below", status: 404, target: "/v1/trigger/?unit=a", says: "there is nothing but POST and DELETE /v1/trigger"},
+		{name: "a website", status: 403, target: "/v1/trigger?unit=a", header: []string{"Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site"}, says: "a website of another origin may neither open nor close gates"},
+		{name: "a website that closes", status: 403, method: http.MethodDelete, target: "/v1/trigger?unit=a", header: []string{"Origin", "https://evil.example"}, says: "a website of another origin may neither open nor close gates"},
+		{name: "closing without a unit", status: 400, method: http.MethodDelete, target: "/v1/trigger", says: "unit: must be set"},
+		{name: "closing for a time", status: 400, method: http.MethodDelete, target: "/v1/trigger?unit=a&duration=30s", says: `unknown parameter "duration": there is only unit`},
+		{name: "a website in an old browser", status: 403, target: "/v1/trigger?unit=a", header: []string{"Origin", "https://evil.example"}, says: "a website of another origin may neither open nor close gates"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r.fired = nil
@@ -191,8 +198,9 @@ func TestWhatIsAskedWronglyOpensNothingAndIsAnsweredWithWhatIsWrong(t *testing.T
 			require.Equal(t, tc.status, status, answer)
 			require.Contains(t, answer["error"], tc.says)
 			require.Empty(t, r.fired)
+			require.Empty(t, r.closed)
 			if tc.status == http.StatusMethodNotAllowed {
-				require.Equal(t, http.MethodPost, head.Get("Allow"))
+				require.Equal(t, "POST, DELETE", head.Get("Allow"))
 			}
 		})
 	}
@@ -223,6 +231,43 @@ func TestWhyAGateIsNotOpenedIsAnswered(t *testing.T) {
 			require.Equal(t, tc.want, answer)
 		})
 	}
+}
+
+func TestAGateIsClosedByHand(t *testing.T) {
+	r := newServerRig(t, nil).run(t, componenttest.NewNopHost())
+	status, _, answer := r.do(t, http.MethodDelete, "/v1/trigger?unit=4711", "")
+	require.Equal(t, http.StatusOK, status, answer)
+	require.Equal(t, map[string]any{"trigger_id": "0badcafe", "unit": "4711", "closed": "2026-05-28T18:27:12Z", "still_open": []any{"cpu"}}, answer)
+	require.Equal(t, []string{"4711"}, r.closed)
+	require.Empty(t, r.fired)
+
+	for _, tc := range []struct {
+		err    error
+		status int
+	}{
+		{ErrNotOpen, http.StatusNotFound},
+		{&NoSuchUnitError{"4711", "no process here has this pid"}, http.StatusNotFound},
+		{ErrShutdown, http.StatusServiceUnavailable},
+	} {
+		r.refuse = tc.err
+		status, _, answer = r.do(t, http.MethodDelete, "/v1/trigger?unit=4711", "")
+		require.Equal(t, tc.status, status)
+		require.Equal(t, map[string]any{"error": tc.err.Error()}, answer)
+	}
+}
+
+// By DNS rebinding a website's requests are of the same origin, under its own name.
+func TestAWebsiteWhoseNameWasPointedHereOpensNothing(t *testing.T) {
+	r := newServerRig(t, nil).run(t, componenttest.NewNopHost())
+	r.base = "http://evil.example"
+	for _, method := range []string{http.MethodPost, http.MethodDelete} {
+		status, _, answer := r.do(t, method, "/v1/trigger?unit=a", "", "Origin", "http://evil.example", "Sec-Fetch-Site", "same-origin")
+		require.Equal(t, http.StatusForbidden, status, answer)
+		require.Contains(t, answer["error"], `Host is "evil.example" and must be localhost or a loopback address`)
+	}
+	require.Empty(t, r.fired)
+	require.Empty(t, r.closed)
+	require.EqualValues(t, 2, r.Stats().WrongHost)
 }
 
 func TestAnOriginThatIsAllowedMayOpenGates(t *testing.T) {
@@ -270,7 +315,7 @@ func TestWhoMayNotIsAnswered401(t *testing.T) {
 func TestGatesAreOpenedByHandOverTLS(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"manual"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	require.NoError(t, err)
 	private, err := x509.MarshalPKCS8PrivateKey(key)
@@ -297,7 +342,7 @@ func TestGatesAreOpenedByHandOverTLS(t *testing.T) {
 			transport := r.client.Transport.(*http.Transport)
 			// Without ForceAttemptHTTP2 a client that dials for itself speaks HTTP/1.1.
 			transport.TLSClientConfig, transport.ForceAttemptHTTP2 = &tls.Config{RootCAs: roots}, tc.two
-			r.base = "https://manual"
+			r.base = "https://localhost"
 			status, _, _ := r.do(t, http.MethodPost, "/v1/trigger?unit=a", "")
 			require.Equal(t, http.StatusOK, status)
 		})
@@ -421,8 +466,8 @@ func TestTheServerIsBounded(t *testing.T) {
 	}
 	for name, request := range map[string]string{
 		"silent":         "",
-		"half a header":  "POST /v1/trigger?unit=a HTTP/1.1\r\nHost: x\r\n",
-		"a large header": "POST /v1/trigger?unit=a HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("a", 100<<10) + "\r\n\r\n",
+		"half a header":  "POST /v1/trigger?unit=a HTTP/1.1\r\nHost: localhost\r\n",
+		"a large header": "POST /v1/trigger?unit=a HTTP/1.1\r\nHost: localhost\r\nX: " + strings.Repeat("a", 100<<10) + "\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn, err := net.Dial("tcp", r.server.Addr().String())
@@ -482,7 +527,7 @@ func FuzzManualRequest(f *testing.F) {
 		m := NewServer(DefaultConfig(), 30*time.Second, func(_ context.Context, unit string, d time.Duration) (Opened, error) {
 			got = append(got, fired{unit, d})
 			return Opened{Unit: unit}, nil
-		}, zap.NewNop())
+		}, nil, zap.NewNop())
 		r := httptest.NewRequest(http.MethodPost, requestPath, strings.NewReader(body))
 		r.URL.RawQuery = query
 		r.Header.Set("Content-Type", kind)

@@ -30,6 +30,7 @@ type TelemetryBuilder struct {
 	registrations                []metric.Registration
 	CPUTriggerEvaluationDuration metric.Float64Histogram
 	CPUTriggerGatesOpen          metric.Int64ObservableGauge
+	CPUTriggerManualRefused      metric.Int64ObservableCounter
 	CPUTriggerReadings           metric.Int64Counter
 	CPUTriggerRecorderSamples    metric.Int64ObservableGauge
 	CPUTriggerRecorderSize       metric.Int64ObservableGauge
@@ -55,6 +56,21 @@ func (builder *TelemetryBuilder) RegisterCPUTriggerGatesOpenCallback(cb metric.I
 		cb(ctx, &observerInt64{inst: builder.CPUTriggerGatesOpen, obs: o})
 		return nil
 	}, builder.CPUTriggerGatesOpen)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
+}
+
+// RegisterCPUTriggerManualRefusedCallback sets callback for observable CPUTriggerManualRefused metric.
+func (builder *TelemetryBuilder) RegisterCPUTriggerManualRefusedCallback(cb metric.Int64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerInt64{inst: builder.CPUTriggerManualRefused, obs: o})
+		return nil
+	}, builder.CPUTriggerManualRefused)
 	if err != nil {
 		return err
 	}
@@ -148,6 +164,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_cpu_trigger.gates.open",
 		metric.WithDescription("Open gates, one per unit and policy. [Alpha]"),
 		metric.WithUnit("{gate}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.CPUTriggerManualRefused, err = builder.meter.Int64ObservableCounter(
+		"otelcol_cpu_trigger.manual.refused",
+		metric.WithDescription("Requests that the server of manual refused before it read them, and connections that it closed because there were too many. [Alpha]"),
+		metric.WithUnit("{refusal}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUTriggerReadings, err = builder.meter.Int64Counter(

@@ -221,6 +221,25 @@ func (s *Set) Open(id identify.Identity, d time.Duration, now time.Time) (trigge
 	return *o, nil
 }
 
+// CloseByHand closes the gate of a unit that was opened by hand, and returns that
+// opening and the policies by which the gate stays open. ok is false if there is none.
+func (s *Set) CloseByHand(name string, now time.Time) (o trigger.Opening, still []string, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u, ok := s.byName[name]
+	if !ok {
+		return trigger.Opening{}, nil, false
+	}
+	closed := u.gate.CloseByHand(now)
+	if closed == nil {
+		return trigger.Opening{}, nil, false
+	}
+	still = others(u.gate, closed)
+	s.report(s.cfg.Engine.Evaluate(now)) // which reports that it is closed
+	s.cfg.Recorder.Sweep(now)
+	return *closed, still, true
+}
+
 // TakeAdded returns the units that were added since the last call.
 func (s *Set) TakeAdded() []*Unit {
 	s.mu.Lock()

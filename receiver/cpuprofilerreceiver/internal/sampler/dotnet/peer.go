@@ -50,7 +50,7 @@ func (l peers) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	p := Peer{}
-	if p.PID, p.Err = unixsocket.PeerPID(c); p.Err == nil && p.PID != 0 {
+	if p.PID, _, p.Err = unixsocket.Peer(c); p.Err == nil && p.PID != 0 {
 		var who processes.Identity
 		who, p.Err = l.identify(p.PID)
 		p.Process = who.Process
@@ -64,6 +64,9 @@ type peerConn struct {
 	net.Conn
 	peer Peer
 }
+
+// NetConn returns the connection below.
+func (c peerConn) NetConn() net.Conn { return c.Conn }
 
 func (c peerConn) RemoteAddr() net.Addr { return peerAddr{c.Conn.RemoteAddr(), c.peer} }
 

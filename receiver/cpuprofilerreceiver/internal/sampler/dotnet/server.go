@@ -20,8 +20,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
-// The bounds of the server. A service keeps one connection open; connections
-// beyond the bound wait in the kernel's queue.
+// The bounds of the server. A service keeps one connection open.
 const (
 	maxConnections = 1024
 	maxHeader      = 32 << 10
@@ -45,6 +44,9 @@ type Server struct {
 	shared *sampler.Shared
 	cfg    *Config
 	seen   Stats
+	// seenClosed are the connections that were closed because of a bound, as of the
+	// last Record.
+	seenClosed uint64
 }
 
 // NewServer returns a server that does not listen yet.
@@ -131,6 +133,10 @@ func (s *Server) Record(ctx context.Context) {
 		c.Samples(sampler.LeftOut, k.sampler, int(k.now.LeftOut-k.seen.LeftOut))
 	}
 	c.LimitHit(ctx, "dotnet_attributes", now.Attributes-seen.Attributes)
+	bounds := s.Server.Stats()
+	closed := bounds.GaveWay + bounds.Refused
+	c.LimitHit(ctx, "dotnet_connections", closed-s.seenClosed)
+	s.seenClosed = closed
 	c.LimitHit(ctx, "dotnet_names", now.Names-seen.Names)
 	c.LimitHit(ctx, "dotnet_resources", now.Resources-seen.Resources)
 	c.LimitHit(ctx, "dotnet_stacks", now.Stacks-seen.Stacks)

@@ -135,7 +135,7 @@ func (f *subjectFinder) peer(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	defer c.Close()
-	pid, err := unixsocket.PeerPID(c)
+	pid, _, err := unixsocket.Peer(c)
 	if err == nil && pid == 0 {
 		err = errors.New("it is in another pid namespace")
 	}

@@ -1,0 +1,331 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package httplisten
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/hotprofile/hotprofile/internal/unixsocket"
+)
+
+// ofPeer and ofUser return how many of all connections one peer may have, and all
+// processes of one user on a Unix socket.
+func ofPeer(all int) int { return max(1, all/2) }
+func ofUser(all int) int { return max(1, all*3/4) }
+
+// peer is who opened a connection. Empty parts have no bound.
+type peer struct {
+	user string // on a Unix socket
+	name string // the process on a Unix socket, or the address
+}
+
+func (p peer) String() string {
+	if p.name == "" {
+		return "this host"
+	}
+	return p.name
+}
+
+// unwrapped returns the connection of the kernel below c.
+func unwrapped(c net.Conn) net.Conn {
+	for {
+		wrapped, ok := c.(interface{ NetConn() net.Conn })
+		if !ok {
+			return c
+		}
+		c = wrapped.NetConn()
+	}
+}
+
+// peerOf returns the peer of a connection of the kernel. Addresses of loopback do not
+// tell one process of this host from another. A /64 of IPv6 is one peer.
+func peerOf(c net.Conn) peer {
+	if c, ok := c.(*net.UnixConn); ok {
+		pid, uid, err := unixsocket.Peer(c)
+		if err != nil {
+			return peer{user: "unknown", name: "unknown"}
+		}
+		return peer{user: fmt.Sprintf("user %d", uid), name: fmt.Sprintf("process %d of user %d", pid, uid)}
+	}
+	at, err := netip.ParseAddrPort(c.RemoteAddr().String())
+	switch ip := at.Addr().Unmap(); {
+	case err != nil:
+		return peer{name: "unknown"}
+	case ip.IsLoopback():
+		return peer{}
+	case ip.Is6():
+		prefix, _ := ip.Prefix(64)
+		return peer{name: prefix.String()}
+	default:
+		return peer{name: ip.String()}
+	}
+}
+
+// Stats count what the bounds of a server did.
+type Stats struct {
+	// GaveWay are idle connections that were closed in favour of new ones, Refused the
+	// new ones that were closed: their peer has as many as it may, none of them idle.
+	GaveWay, Refused uint64
+	// WrongHost are requests that named another host than this one.
+	WrongHost uint64
+}
+
+// connections is a listener that bounds the connections in all, of each peer, and of
+// each user. At a bound the connection that has been idle for longest gives way: in
+// all, that of the peer with the most. Where none is idle, a peer's new connection is
+// closed, and in all it waits, with the next ones in the kernel's queue behind it. A
+// connection with bytes to read is not idle, though its request has not begun.
+//
+// Invariants:
+//   - conns has each connection that was accepted and not closed, at most max
+//   - byPeer and byUser count them; a count of 0 is removed
+type connections struct {
+	net.Listener
+	max     int
+	onLimit func(p peer, gaveWay bool)
+
+	mu     sync.Mutex
+	conns  map[*conn]struct{}
+	byPeer map[string]int
+	byUser map[string]int
+	moment int64 // counts what happens, in order
+	closed bool
+	stats  Stats
+	change chan struct{} // gets a token when a connection becomes idle or is closed, or the listener is
+}
+
+func newConnections(l net.Listener, most int, onLimit func(p peer, gaveWay bool)) *connections {
+	return &connections{
+		Listener: l, max: most, onLimit: onLimit,
+		conns: map[*conn]struct{}{}, byPeer: map[string]int{}, byUser: map[string]int{}, change: make(chan struct{}, 1),
+	}
+}
+
+// conn is a connection that was accepted.
+type conn struct {
+	net.Conn
+	of   *connections
+	peer peer
+	raw  syscall.RawConn // nil if there is none
+	once sync.Once
+
+	idleSince atomic.Int64 // a moment of of; 0 from the first byte of a request to its end
+}
+
+// Read reads bytes of a request, or waits for its begin.
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 && c.idleSince.Load() != 0 {
+		c.idleSince.Store(0)
+	}
+	return n, err
+}
+
+// NetConn returns the connection below.
+func (c *conn) NetConn() net.Conn { return c.Conn }
+
+// Close closes the connection.
+func (c *conn) Close() error {
+	err := c.Conn.Close()
+	c.once.Do(func() { c.of.remove(c) })
+	return err
+}
+
+// Accept returns the next connection that is within the bounds.
+func (l *connections) Accept() (net.Conn, error) {
+	for {
+		accepted, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		c := l.newConn(accepted)
+		for {
+			admitted, victim := l.admit(c)
+			if victim != nil {
+				l.onLimit(victim.peer, true)
+				_ = victim.Close()
+				continue
+			}
+			if admitted {
+				return c, nil
+			}
+			if !l.wait(c) {
+				break
+			}
+		}
+	}
+}
+
+func (l *connections) newConn(accepted net.Conn) *conn {
+	below := unwrapped(accepted)
+	c := &conn{Conn: accepted, of: l, peer: peerOf(below)}
+	if below, ok := below.(syscall.Conn); ok {
+		c.raw, _ = below.SyscallConn()
+	}
+	return c
+}
+
+// admit adds a connection if the bounds allow, else it returns the idle one that gives
+// way, if there is one.
+func (l *connections) admit(c *conn) (admitted bool, victim *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.peerFull(c.peer):
+		victim = l.idlest(func(other *conn) bool { return other.peer == c.peer })
+	case l.userFull(c.peer):
+		victim = l.idlest(func(other *conn) bool { return other.peer.user == c.peer.user })
+	case len(l.conns) >= l.max:
+		victim = l.idlest(func(*conn) bool { return true })
+	default:
+		c.idleSince.Store(l.next())
+		l.conns[c] = struct{}{}
+		l.byPeer[c.peer.name]++
+		l.byUser[c.peer.user]++
+		return true, nil
+	}
+	if victim != nil {
+		l.stats.GaveWay++
+		l.drop(victim)
+	}
+	return false, victim
+}
+
+// next returns the next moment.
+func (l *connections) next() int64 {
+	l.moment++
+	return l.moment
+}
+
+func (l *connections) peerFull(p peer) bool {
+	return p.name != "" && l.byPeer[p.name] >= ofPeer(l.max)
+}
+
+func (l *connections) userFull(p peer) bool {
+	return p.user != "" && l.byUser[p.user] >= ofUser(l.max)
+}
+
+// idlest returns the connection, of those selected, that gives way; nil if none is
+// idle.
+func (l *connections) idlest(selected func(*conn) bool) *conn {
+	for range l.conns {
+		c := l.oldest(selected)
+		if c == nil || c.raw == nil || !hasUnread(c.raw) {
+			return c
+		}
+		c.idleSince.Store(l.next())
+	}
+	return nil
+}
+
+func (l *connections) oldest(selected func(*conn) bool) (out *conn) {
+	most, first := 0, int64(0)
+	for c := range l.conns {
+		since := c.idleSince.Load()
+		if since == 0 || !selected(c) {
+			continue
+		}
+		n := l.byPeer[c.peer.name]
+		if out == nil || n > most || n == most && since < first {
+			out, most, first = c, n, since
+		}
+	}
+	return out
+}
+
+// wait waits until another connection is idle or closed. It closes a connection that
+// is not to be waited for and returns false: where its peer or user is at the bound,
+// or when the listener is closed.
+func (l *connections) wait(c *conn) bool {
+	l.mu.Lock()
+	full, closed := l.peerFull(c.peer) || l.userFull(c.peer), l.closed
+	if full {
+		l.stats.Refused++
+	}
+	l.mu.Unlock()
+	if full {
+		l.onLimit(c.peer, false)
+	}
+	if full || closed {
+		_ = c.Conn.Close()
+		return false
+	}
+	<-l.change
+	return true
+}
+
+func (l *connections) notify() {
+	select {
+	case l.change <- struct{}{}:
+	default: // there is a token already
+	}
+}
+
+func (l *connections) remove(c *conn) {
+	l.mu.Lock()
+	l.drop(c)
+	l.mu.Unlock()
+	l.notify()
+}
+
+// drop stops counting a connection.
+func (l *connections) drop(c *conn) {
+	if _, ok := l.conns[c]; !ok {
+		return
+	}
+	delete(l.conns, c)
+	less(l.byPeer, c.peer.name)
+	less(l.byUser, c.peer.user)
+}
+
+func less(counts map[string]int, key string) {
+	if counts[key]--; counts[key] == 0 {
+		delete(counts, key)
+	}
+}
+
+// Close closes the listener.
+func (l *connections) Close() error {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	l.notify()
+	return l.Listener.Close()
+}
+
+// setState is the http.Server's ConnState: a connection is idle before its first
+// request and between two.
+func (l *connections) setState(c net.Conn, state http.ConnState) {
+	if secure, ok := c.(*tls.Conn); ok {
+		c = secure.NetConn()
+	}
+	mine, ok := c.(*conn)
+	if !ok {
+		return
+	}
+	l.mu.Lock()
+	switch state {
+	case http.StateIdle:
+		mine.idleSince.Store(l.next())
+	case http.StateActive:
+		mine.idleSince.Store(0)
+	}
+	l.mu.Unlock()
+	if state == http.StateIdle {
+		l.notify()
+	}
+}
+
+func (l *connections) counted() Stats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.stats
+}

@@ -1,0 +1,289 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package httplisten
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/config/configopaque"
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/config/configtls"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+const clientEnv = "HOTPROFILE_TEST_SOCKET"
+
+// TestClientProcess is a client of its own, which getFromAnotherProcess starts.
+func TestClientProcess(t *testing.T) {
+	path := os.Getenv(clientEnv)
+	if path == "" {
+		t.Skip("it is started by other tests")
+	}
+	c, err := net.Dial("unix", path)
+	require.NoError(t, err)
+	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+	response, err := io.ReadAll(c)
+	require.NoError(t, err)
+	require.Contains(t, string(response), "served")
+}
+
+func getFromAnotherProcess(t *testing.T, s *Server) {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Skip("the kernel does not identify peers")
+	}
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run", "^TestClientProcess$")
+	cmd.Env = append(os.Environ(), clientEnv+"="+s.Addr().String())
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// stalled opens a connection whose request is under way until release is closed.
+func stalled(t *testing.T, s *Server) net.Conn {
+	t.Helper()
+	c := dial(t, s)
+	_, err := io.WriteString(c, "GET /stall HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+	require.NoError(t, err)
+	return c
+}
+
+// stalling returns a handler that stalls requests of /stall, and a channel with one
+// element for each.
+func stalling(release <-chan struct{}) (http.HandlerFunc, <-chan struct{}) {
+	entered := make(chan struct{}, 100)
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/stall" {
+			entered <- struct{}{}
+			<-release
+		}
+		ok(w, r)
+	}, entered
+}
+
+// One process that opens many times the bound keeps neither others nor itself out.
+func TestIdleConnectionsGiveWay(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"tcp":  func(*Config) {},
+		"unix": func(cfg *Config) { *cfg = overUnix(t, *cfg) },
+		"tls": func(cfg *Config) {
+			cfg.HTTP.TLS = configoptional.Some(serverTLS(t))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const bound = 16
+			cfg := newConfig(ok)
+			cfg.MaxConnections = bound
+			change(&cfg)
+			core, logs := observer.New(zapcore.InfoLevel)
+			set := componenttest.NewNopTelemetrySettings()
+			set.Logger = zap.New(core)
+			s := New(cfg)
+			require.NoError(t, s.Start(t.Context(), componenttest.NewNopHost(), set))
+			t.Cleanup(func() { require.NoError(t, s.Shutdown(context.Background())) })
+
+			for range 10 * bound {
+				dial(t, s)
+			}
+			switch name {
+			case "tls":
+				require.Contains(t, getOverTLS(t, s), "served")
+			case "unix":
+				getFromAnotherProcess(t, s)
+				require.Contains(t, get(t, s, ""), "served")
+			default:
+				require.Contains(t, get(t, s, ""), "served")
+			}
+			stats := s.Stats()
+			require.Positive(t, stats.GaveWay)
+			require.Zero(t, stats.Refused)
+			lines := logs.FilterMessage("too many connections").All()
+			require.Len(t, lines, 1, "at most one a minute")
+			require.Equal(t, true, lines[0].ContextMap()["was_idle"])
+		})
+	}
+}
+
+// A kept connection is idle again after its request.
+func TestAKeptConnectionGivesWay(t *testing.T) {
+	cfg := newConfig(ok)
+	cfg.MaxConnections = 1
+	s := start(t, cfg)
+	kept := dial(t, s)
+	_, err := io.WriteString(kept, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	require.NoError(t, err)
+	_, err = io.ReadAtLeast(kept, make([]byte, 1<<10), len("HTTP/1.1 200 OK"))
+	require.NoError(t, err)
+	require.Contains(t, get(t, s, ""), "served")
+	_, err = io.ReadAll(kept)
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the server closed it")
+}
+
+// Where all connections of a process are in use, its next one is closed, and those of
+// others are served.
+func TestAPeerHasNoMoreThanItsPart(t *testing.T) {
+	release := make(chan struct{})
+	handler, entered := stalling(release)
+	cfg := overUnix(t, newConfig(handler))
+	cfg.MaxConnections = 8
+	s := start(t, cfg)
+	var open []net.Conn
+	for range ofPeer(cfg.MaxConnections) {
+		open = append(open, stalled(t, s))
+		<-entered
+	}
+	if runtime.GOOS != "linux" {
+		t.Skip("the kernel does not identify peers")
+	}
+	require.Empty(t, get(t, s, ""), "closed without an answer")
+	getFromAnotherProcess(t, s)
+	require.Equal(t, Stats{Refused: 1}, s.Stats())
+	close(release)
+	for _, c := range open {
+		response, err := io.ReadAll(c)
+		require.NoError(t, err)
+		require.Contains(t, string(response), "served")
+	}
+	require.Contains(t, get(t, s, ""), "served")
+}
+
+// Processes of one user leave room for those of others: a fork is no new peer.
+func TestAUserHasNoMoreThanItsPart(t *testing.T) {
+	l := newConnections(nil, 8, func(peer, bool) {})
+	of := func(user, process string) *conn {
+		return &conn{of: l, peer: peer{user: user, name: process}}
+	}
+	for i := range ofUser(8) {
+		admitted, _ := l.admit(of("user 1", strings.Repeat("i", i+1)))
+		require.True(t, admitted)
+	}
+	admitted, victim := l.admit(of("user 1", "one more"))
+	require.False(t, admitted)
+	require.NotNil(t, victim, "one of the same user gives way")
+	require.Equal(t, "user 1", victim.peer.user)
+	admitted, _ = l.admit(of("user 2", "another"))
+	require.True(t, admitted)
+}
+
+// At the bound of all the peer with the most connections gives way.
+func TestTheLargestPeerGivesWay(t *testing.T) {
+	l := newConnections(nil, 8, func(peer, bool) {})
+	for _, name := range []string{"a", "b", "b", "c", "d", "e", "f", "g"} {
+		admitted, _ := l.admit(&conn{of: l, peer: peer{name: name}})
+		require.True(t, admitted)
+	}
+	_, victim := l.admit(&conn{of: l, peer: peer{name: "h"}})
+	require.Equal(t, "b", victim.peer.name)
+	_, victim = l.admit(&conn{of: l, peer: peer{name: "h"}})
+	require.Nil(t, victim, "there is room")
+}
+
+// Where every connection is in use the next one waits, and is then served.
+func TestConnectionsBeyondTheBoundWait(t *testing.T) {
+	release := make(chan struct{})
+	handler, entered := stalling(release)
+	cfg := newConfig(handler)
+	cfg.MaxConnections = 2
+	s := start(t, cfg)
+	for range cfg.MaxConnections {
+		stalled(t, s)
+		<-entered
+	}
+	next := stalled(t, s)
+	select {
+	case <-entered:
+		t.Fatal("more requests than connections")
+	default:
+	}
+	close(release)
+	response, err := io.ReadAll(next)
+	require.NoError(t, err)
+	require.Contains(t, string(response), "served")
+	require.Equal(t, Stats{}, s.Stats())
+}
+
+// A connection that waits does not hold up Shutdown.
+func TestShutdownDoesNotWaitForThoseThatWait(t *testing.T) {
+	release := make(chan struct{})
+	handler, entered := stalling(release)
+	cfg := newConfig(handler)
+	cfg.MaxConnections = 1
+	s := start(t, cfg)
+	stalled(t, s)
+	<-entered
+	waiting := dial(t, s)
+	down := make(chan error, 1)
+	go func() { down <- s.Shutdown(t.Context()) }()
+	_, err := io.ReadAll(waiting)
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "closed")
+	close(release)
+	require.NoError(t, <-down)
+}
+
+func TestPeerOf(t *testing.T) {
+	for addr, want := range map[string]peer{
+		"127.0.0.1:1":          {},
+		"[::1]:1":              {},
+		"10.0.0.7:1":           {name: "10.0.0.7"},
+		"[::ffff:10.0.0.7]:1":  {name: "10.0.0.7"},
+		"[2001:db8::1:2:3]:99": {name: "2001:db8::/64"},
+		"nonsense":             {name: "unknown"},
+	} {
+		require.Equal(t, want, peerOf(remote{addr: addr}), addr)
+	}
+}
+
+// remote is a connection that has only an address.
+type remote struct {
+	net.Conn
+	addr string
+}
+
+func (r remote) RemoteAddr() net.Addr { return r }
+func (r remote) Network() string      { return "tcp" }
+func (r remote) String() string       { return r.addr }
+
+// serverTLS returns the settings of a server with a certificate of its own.
+func serverTLS(t *testing.T) configtls.ServerConfig {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"}, NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	return configtls.ServerConfig{Config: configtls.Config{
+		CertPem: configopaque.String(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
+		KeyPem:  configopaque.String(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})),
+	}}
+}
+
+func getOverTLS(t *testing.T, s *Server) string {
+	t.Helper()
+	c := tls.Client(dial(t, s), &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // of this test
+	_, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+	require.NoError(t, err)
+	response, _ := io.ReadAll(c)
+	return string(response)
+}

@@ -1,0 +1,17 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package httplisten
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// hasUnread reports whether bytes have arrived that nobody has read.
+func hasUnread(c syscall.RawConn) bool {
+	n := 0
+	err := c.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+	return err == nil && n > 0
+}

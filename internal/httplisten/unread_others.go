@@ -1,0 +1,12 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package httplisten
+
+import "syscall"
+
+// hasUnread needs Linux: elsewhere a connection may give way although its first bytes
+// have arrived.
+func hasUnread(syscall.RawConn) bool { return false }
