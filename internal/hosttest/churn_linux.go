@@ -24,9 +24,10 @@ var churnSource []byte
 //	hot                           spin
 //	threads COUNT                 start threads that use a two-thousandth of a CPU
 //	                              each; print when all are there
-//	again OTHER COUNT BURN        burn BURN seconds of CPU time, become the program
-//	                              OTHER, which becomes this one again, COUNT times
-//	                              in all; OTEL_SERVICE_NAME is the path of each
+//	again OTHER COUNT             live for a second, become the program OTHER, which
+//	                              becomes this one again, COUNT times in all, which
+//	                              takes the kernel milliseconds; OTEL_SERVICE_NAME is
+//	                              the path of each
 //	into PROGRAM ARGUMENT...      become that in other namespaces on a line of input
 type Churn struct{ Parent, Child string }
 

@@ -119,27 +119,33 @@ static int into(char **arg)
 	return 127;
 }
 
-// again OTHER COUNT BURN: burn BURN seconds, then become OTHER, which becomes this
-// program again, and so on, COUNT times in all. The environment of each names it.
+// again OTHER COUNT: live for a second, then become OTHER, which becomes this program
+// again, and so on, COUNT times in all. The environment of each names it. It has so many
+// arguments that the kernel takes milliseconds before it has copied the environment.
 static int again(char **argv)
 {
+	enum { many = 200000 };
+	static char *next[many + 1];
+	char left[24], service[4200], *environ[] = {service, NULL};
 	long count = atol(argv[3]);
-	char left[24], service[300], *next[] = {argv[2], "again", argv[0], left, argv[4], NULL};
-	double end = now(CLOCK_PROCESS_CPUTIME_ID) + atof(argv[4]);
+	double end = now(CLOCK_PROCESS_CPUTIME_ID) + 0.02;
 	while (now(CLOCK_PROCESS_CPUTIME_ID) < end)
 		;
+	sleep(1);
 	if (count <= 1)
 		return 0;
 	snprintf(left, sizeof left, "%ld", count - 1);
 	snprintf(service, sizeof service, "OTEL_SERVICE_NAME=%s", argv[2]);
-	char *environ[] = {service, NULL};
+	next[0] = argv[2], next[1] = "again", next[2] = argv[0], next[3] = left;
+	for (int i = 4; i < many; i++)
+		next[i] = "";
 	execve(argv[2], next, environ);
 	return 127;
 }
 
 int main(int argc, char **argv)
 {
-	if (argc == 5 && strcmp(argv[1], "again") == 0)
+	if (argc >= 4 && strcmp(argv[1], "again") == 0)
 		return again(argv);
 	if (argc == 6 && strcmp(argv[1], "churn") == 0)
 		return churn(argv + 2);

@@ -14,18 +14,18 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// Sixty processes share half a CPU and become other programs again and again, so that many
-// are sampled while the kernel starts a program. Each sample has the environment of
-// its program, not that of the program before.
+// Processes become other programs again and again, and are sampled while the kernel
+// starts them. Each sample has the environment of its program, not that of the program
+// before.
 func TestSamplesOfStartingProgramsHaveTheirService(t *testing.T) {
 	program := hosttest.CompileChurn(t)
 	group := hosttest.NewCgroup(t, "hotprofile-again")
 	group.SetQuota(t, 0.5)
 	to := buffer.New(64<<20, buffer.SystemClock{})
 	sampler, _, _ := setup{targets: []processes.Target{{Cgroup: group.Path}}, to: to}.start(t)
-	all := make([]*exec.Cmd, 60)
+	all := make([]*exec.Cmd, 8)
 	for i := range all {
-		all[i] = group.Command(program.Parent, "again", program.Child, "5", "0.01")
+		all[i] = group.Command(program.Parent, "again", program.Child, "4")
 		all[i].Env = []string{"OTEL_SERVICE_NAME=" + program.Parent}
 		require.NoError(t, all[i].Start())
 	}
@@ -56,5 +56,5 @@ func TestSamplesOfStartingProgramsHaveTheirService(t *testing.T) {
 		}
 	}
 	t.Logf("%d samples have the right service; %+v", right, sampler.Stats())
-	require.Greater(t, right, 500)
+	require.Greater(t, right, 100)
 }
