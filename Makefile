@@ -101,7 +101,7 @@ test-kernel: ## run the comparisons with the kernel's own figures, one package a
 
 .PHONY: e2e
 e2e: build build-kubernetes ## run the built distributions against real processes and cgroups
-	HOTPROFILE_COLLECTOR=$(CURDIR)/$(BIN) HOTPROFILE_COLLECTOR_KUBERNETES=$(CURDIR)/$(BIN_KUBERNETES) go test -count=1 -timeout 25m -v ./test/e2e/...
+	HOTPROFILE_COLLECTOR=$(CURDIR)/$(BIN) HOTPROFILE_COLLECTOR_KUBERNETES=$(CURDIR)/$(BIN_KUBERNETES) go test -count=1 -timeout 25m -parallel 3 -v ./test/e2e/...
 
 .PHONY: generate
 generate: ## regenerate what mdatagen writes from each metadata.yaml

@@ -31,16 +31,17 @@ import (
 // Only while it is, its code has a probe in it; while its gate is open its
 // allocations are exported, three parts in one function and one in another.
 func TestAllocationsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
+	t.Parallel()
 	skipWithoutProbes(t)
 	const (
-		idle, busy = 8 * time.Second, 14 * time.Second
+		idle, busy = 5 * time.Second, 12 * time.Second
 		duration   = 6 * time.Second
 	)
 	program := buildAllocating(t)
 	twin := filepath.Join(filepath.Dir(program), "twin")
 	copyFile(t, program, twin)
 
-	hot, cool := hosttest.NewCgroup(t, "hotprofile-e2e-hot"), hosttest.NewCgroup(t, "hotprofile-e2e-cool")
+	hot, cool := newCgroup(t, "hot"), newCgroup(t, "cool")
 	for _, g := range []*hosttest.Cgroup{hot, cool} {
 		g.SetQuota(t, cores)
 		g.Favour(t)
@@ -51,8 +52,8 @@ func TestAllocationsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 	c := pipeline{
 		extensions: []string{"hot_units:"},
 		receiver:   "{export_interval: 1s, allocations: {when: hot, max_samples_per_minute: 30000, buffer_size: 1MiB}}",
-		evaluation: 2 * time.Second,
-		trigger:    onceAbove(threshold, duration),
+		evaluation: time.Second,
+		trigger:    onceAbove(t, threshold, duration),
 		exporters: []string{
 			w.exporter(), p.exporter(),
 			fmt.Sprintf(`pprof: {directory: %q, idle_timeout: 10m}`, dir), // or a pause would make two files of one

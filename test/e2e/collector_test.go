@@ -9,6 +9,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"net"
 	"net/http"
@@ -228,6 +229,15 @@ func freePort(t testing.TB) int {
 	}
 }
 
-// ofThisRun is a pattern of the cgroups of this run's tests, so that what else is
-// hot on the machine opens no gate and takes no budget.
-func ofThisRun() string { return fmt.Sprintf("/hotprofile-e2e-*-%d-*", os.Getpid()) }
+// newCgroup returns a cgroup of the test's own, which ofThisTest matches.
+func newCgroup(t testing.TB, name string) *hosttest.Cgroup {
+	t.Helper()
+	return hosttest.NewCgroup(t, fmt.Sprintf("hotprofile-e2e-%08x-%s", crc32.ChecksumIEEE([]byte(t.Name())), name))
+}
+
+// ofThisTest is a pattern of the cgroups that newCgroup made for this test, so that
+// what else is hot on the machine, such as the cgroups of other tests, opens no gate
+// and takes no budget.
+func ofThisTest(t testing.TB) string {
+	return fmt.Sprintf("/hotprofile-e2e-%08x-*-%d-*", crc32.ChecksumIEEE([]byte(t.Name())), os.Getpid())
+}

@@ -220,11 +220,12 @@ const otlpSettings = `
 // cgroup, from before its gate opened on, and looks at the bytes that leave:
 // over gRPC, over HTTP, and over gRPC from a queue on disk.
 func TestEverySamplersRequestsKeepEveryRule(t *testing.T) {
+	t.Parallel()
 	if err := perfevent.Probe().Kernel; err != nil {
 		hosttest.SkipUnprivileged(t, "%v", err)
 	}
 	skipWithoutProbes(t)
-	hot := hosttest.NewCgroup(t, "hotprofile-e2e-hot")
+	hot := newCgroup(t, "hot")
 	hot.SetQuota(t, cores)
 	hot.Favour(t)
 	program, sender, service := buildAllocating(t), buildSender(t), buildPprofService(t)
@@ -391,6 +392,7 @@ func manyRequests(t *testing.T, n, size int) (out []pprofile.Profiles, events in
 // the parts keep every rule but two. Each has the dictionary of all, so it may
 // hold what nothing in it uses, and may be larger than max_size by it.
 func TestWhatExportersSplitKeepsTheRules(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		size, requests int
 		split          bool
@@ -472,6 +474,7 @@ const (
 // configurations in the built distribution: at most 20 labels are left. It also
 // counts the series that threads and forked workers add.
 func TestShippedConfigurationsLeaveFewLabels(t *testing.T) {
+	t.Parallel()
 	g := hosttest.NewCgroupCalled(t, "docker-"+containerID+".scope")
 	g.SetQuota(t, cores)
 	g.Favour(t)
@@ -484,7 +487,7 @@ func TestShippedConfigurationsLeaveFewLabels(t *testing.T) {
 		{"node", []string{"ec2", "gce", "azure"}, 17},
 		{"kubernetes", []string{"eks", "gke", "aks"}, 18},
 	} {
-		t.Run(tc.config, func(t *testing.T) { throughShipped(t, g, tc.config, tc.clouds, tc.most) })
+		t.Run(tc.config, func(t *testing.T) { t.Parallel(); throughShipped(t, g, tc.config, tc.clouds, tc.most) })
 	}
 }
 
@@ -500,12 +503,12 @@ processors:
   cpu_trigger:
     root_path: /
     min_age: 0
-    evaluation_interval: 1s
+    evaluation_interval: 500ms
     pre_trigger: 0
     policies:
       - name: cpu
         match: {cgroup: "%s"}
-        any_of: [{monitor: cpu_utilization, threshold: 20, average_over: 4s}]
+        any_of: [{monitor: cpu_utilization, threshold: 20, average_over: 3s}]
         duration: 10m
 extensions:
   health_check: {endpoint: "127.0.0.1:%d"}

@@ -121,13 +121,13 @@ receivers:
 processors:
   cpu_trigger:
     root_path: %q
-    evaluation_interval: 1s
+    evaluation_interval: 500ms
     min_age: 0
     pre_trigger: 0
     policies:
       - name: cpu
         any_of: [{monitor: cpu_utilization, threshold: 80, average_over: 3s}]
-        duration: 6s
+        duration: 5s
         cooldown: 1h
 exporters:
   otlp_grpc: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}
@@ -143,6 +143,7 @@ func gateTo(w *wire, root string) string {
 }
 
 func TestHotContainer(t *testing.T) {
+	t.Parallel()
 	e := startEngine(t)
 	t.Run("collector on the host", func(t *testing.T) {
 		w := startWire(t)

@@ -22,8 +22,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 )
 
 // gated is a collector whose cpu_trigger is configured by a block of YAML,
@@ -42,7 +40,8 @@ func of(unit string) func(logLine) bool {
 // TestARestartDoesNotTriggerAgainInsideTheCooldown kills the collector without a
 // warning and starts it again while the program is still hot.
 func TestARestartDoesNotTriggerAgainInsideTheCooldown(t *testing.T) {
-	hot := hosttest.NewCgroup(t, "hotprofile-e2e-hot")
+	t.Parallel()
+	hot := newCgroup(t, "hot")
 	hot.SetQuota(t, cores)
 	hot.Favour(t)
 	w := startWire(t)
@@ -90,7 +89,8 @@ func holds(t *testing.T, dir, text string) bool {
 // TestByHand opens the gate of a unit that is anything but hot, over TCP and over
 // a Unix socket.
 func TestByHand(t *testing.T) {
-	cool := hosttest.NewCgroup(t, "hotprofile-e2e-cool")
+	t.Parallel()
+	cool := newCgroup(t, "cool")
 	cool.SetQuota(t, cores)
 	cool.Favour(t)
 	for name, server := range map[string]struct{ yaml, network, address string }{
@@ -140,11 +140,12 @@ func TestByHand(t *testing.T) {
 // TestBudgetsAndDryRuns: of three hot units one at a time may be profiled, and a
 // policy that is tried out lets nothing out.
 func TestBudgetsAndDryRuns(t *testing.T) {
+	t.Parallel()
 	w, metrics := startWire(t), freePort(t)
 	var units []string
 	var commands []func()
 	for i := range 3 {
-		cg := hosttest.NewCgroup(t, fmt.Sprintf("hotprofile-e2e-hot%d", i))
+		cg := newCgroup(t, fmt.Sprintf("hot%d", i))
 		cg.SetQuota(t, 0.2)
 		cg.Favour(t)
 		units = append(units, cg.Path)
@@ -157,14 +158,14 @@ func TestBudgetsAndDryRuns(t *testing.T) {
         match: {cgroup: %q}
         exclude: {service.name: "%s-2"}
         any_of: [{monitor: cpu_utilization, threshold: 50, average_over: 3s}]
-        duration: 8s
+        duration: 6s
         cooldown: 1h
       - name: trial
         match: {cgroup: %q, service.name: "%s-2"}
         any_of: [{monitor: cpu_usage, threshold: 0.1, average_over: 3s}]
         duration: 4s
         cooldown: 1h
-        dry_run: true`, ofThisRun(), hotService, ofThisRun(), hotService))
+        dry_run: true`, ofThisTest(t), hotService, ofThisTest(t), hotService))
 	for _, start := range commands {
 		start()
 	}

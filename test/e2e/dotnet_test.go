@@ -37,7 +37,8 @@ func buildSender(t *testing.T) string {
 // over a Unix socket by a process in a hot cgroup and by one in a cool cgroup
 // that claims to be the hot one. At a second collector the first one's arrive.
 func TestDotnetOfAHotCgroupIsLetOut(t *testing.T) {
-	hot, cool := hosttest.NewCgroup(t, "hotprofile-e2e-hot"), hosttest.NewCgroup(t, "hotprofile-e2e-cool")
+	t.Parallel()
+	hot, cool := newCgroup(t, "hot"), newCgroup(t, "cool")
 	for _, g := range []*hosttest.Cgroup{hot, cool} {
 		g.SetQuota(t, cores)
 		g.Favour(t)
@@ -53,7 +54,7 @@ func TestDotnetOfAHotCgroupIsLetOut(t *testing.T) {
 		receiver: fmt.Sprintf(`
     export_interval: 1s
     dotnet: {transport: unix, endpoint: %q}`, socket),
-		trigger:   onceAbove(threshold, 8*time.Second),
+		trigger:   onceAbove(t, threshold, 5*time.Second),
 		exporters: []string{p.exporter(), w.exporter()},
 	}.start(t, metrics)
 	require.Len(t, c.lines(".NET profile server listening"), 1)

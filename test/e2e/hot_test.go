@@ -19,7 +19,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 )
 
@@ -30,9 +29,9 @@ const (
 	threshold    = 80
 	// cores is the quota of the programs: little, so that they get all of it on a
 	// busy machine too.
-	cores = 0.5
+	cores = 0.4
 	// frequency makes enough samples of it to judge ratios by.
-	frequency = 797
+	frequency = 997
 )
 
 // scenario is one run: a program that idles, then is hot in a cgroup of its
@@ -81,8 +80,10 @@ func TestHotCgroupIsLetOutAndItsTwinIsNot(t *testing.T) {
 // TestTheChecksCatchAForcedGate shows that the checks above can fail: a gate
 // that always opens and one that never does are both found out.
 func TestTheChecksCatchAForcedGate(t *testing.T) {
+	t.Parallel()
 	for name, forced := range map[string]float64{"open": 0, "shut": 1e6} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			errs := checkGate(play(t, scenario{threshold: forced}))
 			if len(errs) == 0 {
 				t.Fatal("the checks found nothing wrong")
@@ -95,8 +96,8 @@ func TestTheChecksCatchAForcedGate(t *testing.T) {
 // play runs a scenario to its end: until the hot program's gate has closed
 // again, or for as long as that takes at most.
 func play(t *testing.T, s scenario) outcome {
-	const idle, busy, duration = 8 * time.Second, 20 * time.Second, 8 * time.Second
-	hot, cool := hosttest.NewCgroup(t, "hotprofile-e2e-hot"), hosttest.NewCgroup(t, "hotprofile-e2e-cool")
+	const idle, busy, duration = 5 * time.Second, 12 * time.Second, 6 * time.Second
+	hot, cool := newCgroup(t, "hot"), newCgroup(t, "cool")
 	hot.SetQuota(t, cores)
 	hot.Favour(t)
 	cool.SetQuota(t, cores)
@@ -105,7 +106,7 @@ func play(t *testing.T, s scenario) outcome {
 	dir, metrics := filepath.Join(t.TempDir(), "profiles"), freePort(t)
 	c := pipeline{
 		receiver: fmt.Sprintf("{frequency: %d, max_overhead: 0, export_interval: 1s}", frequency),
-		trigger:  onceAbove(s.threshold, duration),
+		trigger:  onceAbove(t, s.threshold, duration),
 		exporters: []string{
 			p.exporter(), w.exporter(),
 			fmt.Sprintf(`otlp_http/peer: {endpoint: "http://127.0.0.1:%d"}`, p.http),
@@ -224,7 +225,7 @@ func checkGate(o outcome) (errs []error) {
 			if !(value > limit) || limit != threshold ||
 				p.str("hotprofile.trigger.policy") != "cpu" || p.resource["hotprofile.trigger.policy"] != "cpu" ||
 				p.str("hotprofile.trigger.monitor") != "cpu_utilization" ||
-				p.str("hotprofile.trigger.window") != "4s average" ||
+				p.str("hotprofile.trigger.window") != "3s average" ||
 				p.str("hotprofile.trigger.until") == "" || p.str("hotprofile.trigger.phase") == "" {
 				fail("%s: the reason is %v", over, p.attributes)
 			}

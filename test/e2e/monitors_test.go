@@ -12,30 +12,29 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 )
 
 // TestEachLoadOpensTheGateOfItsOwnMonitor runs three loads, one after the other,
 // under a policy per monitor: which policies fire tells them apart.
-func TestEachLoadOpensTheGateOfItsOwnMonitor(t *testing.T) {
-	const busy = 14 * time.Second // at least
+func TestEachLoadOpensTheGateOfItsOwnMonitor(test *testing.T) {
+	const busy = 8 * time.Second // at least
 	c := pipeline{
 		receiver: "{export_interval: 1s}",
 		trigger: fmt.Sprintf(`
     policies:
-      - {name: utilization, duration: 3s, match: {cgroup: %[1]q}, any_of: [{monitor: cpu_utilization, threshold: 80, average_over: 5s}]}
-      - {name: throttling, duration: 3s, match: {cgroup: %[1]q}, any_of: [{monitor: cpu_throttling, threshold: 50, average_over: 5s}]}
-      - {name: pressure, duration: 3s, match: {cgroup: %[1]q}, any_of: [{monitor: cpu_pressure, threshold: 50, average_over: 5s}]}
-      - {name: bottleneck, duration: 3s, match: {cgroup: %[1]q}, any_of: [{monitor: cpu_bottleneck, threshold: 70, average_over: 5s}]}`, ofThisRun()),
-		exporters: []string{startWire(t).exporter()},
-	}.start(t, freePort(t))
+      - {name: utilization, duration: 2s, match: {cgroup: %[1]q}, any_of: [{monitor: cpu_utilization, threshold: 80, average_over: 3s}]}
+      - {name: throttling, duration: 2s, match: {cgroup: %[1]q}, any_of: [{monitor: cpu_throttling, threshold: 50, average_over: 3s}]}
+      - {name: pressure, duration: 2s, match: {cgroup: %[1]q}, any_of: [{monitor: cpu_pressure, threshold: 50, average_over: 3s}]}
+      - {name: bottleneck, duration: 2s, match: {cgroup: %[1]q}, any_of: [{monitor: cpu_bottleneck, threshold: 70, average_over: 3s}]}`, ofThisTest(test)),
+		exporters: []string{startWire(test).exporter()},
+	}.start(test, freePort(test))
 	for _, l := range c.lines("monitor unavailable") {
-		t.Logf("%v", l)
+		test.Logf("%v", l)
 	}
 	for _, load := range []struct {
 		name      string
 		cores     float64 // the quota; 0: none
+		alone     bool    // takes all CPUs
 		args      []string
 		opens     []string
 		staysShut []string
@@ -49,12 +48,15 @@ func TestEachLoadOpensTheGateOfItsOwnMonitor(t *testing.T) {
 			opens: []string{"throttling", "utilization"}, staysShut: []string{"bottleneck"},
 		},
 		{
-			name: "more threads than CPUs", args: []string{"-threads", "8"},
+			name: "more threads than CPUs", alone: true, args: []string{"-threads", "8"},
 			opens: []string{"pressure"}, staysShut: []string{"throttling"},
 		},
 	} {
-		t.Run(load.name, func(t *testing.T) {
-			cg := hosttest.NewCgroup(t, "hotprofile-e2e-monitors")
+		test.Run(load.name, func(t *testing.T) {
+			if !load.alone {
+				t.Parallel()
+			}
+			cg := newCgroup(test, "monitors")
 			if load.cores > 0 {
 				cg.SetQuota(t, load.cores)
 			}
@@ -81,5 +83,4 @@ func TestEachLoadOpensTheGateOfItsOwnMonitor(t *testing.T) {
 			}
 		})
 	}
-	c.stop()
 }

@@ -27,10 +27,10 @@ func TestWaitsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 		hosttest.SkipUnprivileged(t, "%v", err)
 	}
 	const (
-		idle, busy = 8 * time.Second, 14 * time.Second
+		idle, busy = 5 * time.Second, 12 * time.Second
 		duration   = 6 * time.Second
 	)
-	hot, cool := hosttest.NewCgroup(t, "hotprofile-e2e-hot"), hosttest.NewCgroup(t, "hotprofile-e2e-cool")
+	hot, cool := newCgroup(t, "hot"), newCgroup(t, "cool")
 	for _, g := range []*hosttest.Cgroup{hot, cool} {
 		g.SetQuota(t, cores)
 		g.Favour(t)
@@ -39,8 +39,8 @@ func TestWaitsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 	c := pipeline{
 		extensions: []string{"hot_units:"},
 		receiver:   "{export_interval: 1s, off_cpu: {}}",
-		evaluation: 2 * time.Second,
-		trigger:    onceAbove(threshold, duration),
+		evaluation: time.Second,
+		trigger:    onceAbove(t, threshold, duration),
 		exporters:  []string{w.exporter()},
 	}.start(t, metrics)
 	started := c.wait(startTimeout, "off-CPU sampling started", nil)

@@ -17,7 +17,7 @@ import (
 type pipeline struct {
 	extensions []string      // each a name, a colon and its settings
 	receiver   string        // the settings of cpu_profiler
-	evaluation time.Duration // of cpu_trigger; 0: every second
+	evaluation time.Duration // of cpu_trigger; 0: every half second
 	trigger    string        // its other settings, indented as for their place
 	exporters  []string      // like extensions
 }
@@ -35,7 +35,7 @@ func (p pipeline) start(t *testing.T, metrics int) *collector {
 		return strings.Join(all, ", ")
 	}
 	if p.evaluation == 0 {
-		p.evaluation = time.Second
+		p.evaluation = time.Second / 2
 	}
 	c := startCollector(t, "collector", fmt.Sprintf(`
 extensions:
@@ -62,16 +62,16 @@ service:
 	return c
 }
 
-// onceAbove is a trigger that opens the gate of each cgroup of this run once, for
-// so long, when it has used more than threshold percent of its CPU for four
+// onceAbove is a trigger that opens the gate of each cgroup of this test once, for
+// so long, when it has used more than threshold percent of its CPU for three
 // seconds. What was sampled before is not kept.
-func onceAbove(threshold float64, duration time.Duration) string {
+func onceAbove(t *testing.T, threshold float64, duration time.Duration) string {
 	return fmt.Sprintf(`
     pre_trigger: 0
     policies:
       - name: cpu
         match: {cgroup: %q}
-        any_of: [{monitor: cpu_utilization, threshold: %g, average_over: 4s}]
+        any_of: [{monitor: cpu_utilization, threshold: %g, average_over: 3s}]
         duration: %v
-        cooldown: 1h`, ofThisRun(), threshold, duration)
+        cooldown: 1h`, ofThisTest(t), threshold, duration)
 }

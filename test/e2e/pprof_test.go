@@ -26,7 +26,8 @@ import (
 // net/http/pprof, one on the loopback in a cgroup that is hot and its twin on a
 // Unix socket in one that is not. Nothing but the endpoints is configured.
 func TestPprofEndpointOfAHotCgroupIsPulledAndItsTwinIsNot(t *testing.T) {
-	hot, cool := hosttest.NewCgroup(t, "hotprofile-e2e-hot"), hosttest.NewCgroup(t, "hotprofile-e2e-cool")
+	t.Parallel()
+	hot, cool := newCgroup(t, "hot"), newCgroup(t, "cool")
 	for _, g := range []*hosttest.Cgroup{hot, cool} {
 		g.SetQuota(t, cores)
 		g.Favour(t)
@@ -41,9 +42,9 @@ func TestPprofEndpointOfAHotCgroupIsPulledAndItsTwinIsNot(t *testing.T) {
 		receiver: fmt.Sprintf(`
     export_interval: 1s
     pprof_endpoints:
-      - {endpoint: "http://localhost:%d/debug/pprof", target: {cgroup: %q}, profiles: [profile, allocs, goroutine], interval: 4s, duration: 3s}
+      - {endpoint: "http://localhost:%d/debug/pprof", target: {cgroup: %q}, profiles: [profile, allocs, goroutine], interval: 3s, duration: 2s}
       - {socket: %q, profiles: [heap], interval: 4s, duration: 3s}`, listen, hot.Path, socket),
-		trigger:   onceAbove(threshold, 15*time.Second),
+		trigger:   onceAbove(t, threshold, 11*time.Second),
 		exporters: []string{w.exporter()},
 	}.start(t, metrics)
 	require.Len(t, c.lines("pulling a pprof endpoint"), 2)

@@ -50,6 +50,7 @@ var everything = []string{
 // of capabilities, beside programs of root's and of that user's. It is what the
 // table of docs/security.md was made from.
 func TestWhatEachCapabilityAllows(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	paranoid, err := os.ReadFile("/proc/sys/kernel/perf_event_paranoid")
 	require.NoError(t, err)
@@ -73,7 +74,7 @@ func TestWhatEachCapabilityAllows(t *testing.T) {
 		}
 		return left
 	}
-	cgroup := hosttest.NewCgroup(t, "hotprofile-e2e-privileges")
+	cgroup := newCgroup(t, "privileges")
 	cgroup.SetQuota(t, 1)
 	cgroup.Favour(t)
 	p := startPrograms(t, cgroup)
@@ -107,7 +108,7 @@ func TestWhatEachCapabilityAllows(t *testing.T) {
 			}
 			c := startAs(t, fmt.Sprintf(`
 receivers:
-  cpu_profiler: {%sfrequency: 397, max_overhead: 0, export_interval: 1s, discovery_interval: 1s, buffer_size: 16MiB, off_cpu: {when: always}}
+  cpu_profiler: {%sfrequency: 397, max_overhead: 0, export_interval: 250ms, discovery_interval: 1s, buffer_size: 16MiB, off_cpu: {when: always}}
 exporters:
   otlp_grpc: {endpoint: "127.0.0.1:%d", tls: {insecure: true}, timeout: 30s, sending_queue: {enabled: false}, retry_on_failure: {enabled: false}}
 service:
@@ -132,9 +133,9 @@ service:
 			if len(tt.want) == 0 {
 				c.wait(startTimeout, "nothing can be sampled", nil)
 			} else {
-				assert.Eventually(t, func() bool { return len(missing()) == 0 }, startTimeout, 200*time.Millisecond)
+				assert.Eventually(t, func() bool { return len(missing()) == 0 }, startTimeout, 100*time.Millisecond)
 				exported := len(w.received()) // what must not be seen would be in one of the next
-				assert.Eventually(t, func() bool { return len(w.received()) > exported+3 }, startTimeout, 200*time.Millisecond)
+				assert.Eventually(t, func() bool { return len(w.received()) > exported+6 }, startTimeout, 50*time.Millisecond)
 			}
 			c.stop()
 			missing()
@@ -253,9 +254,10 @@ func kernelFrames(b pprofile.Profiles) (stacks, names bool) {
 // user's sample allocations of a program of root's: with CAP_SYS_ADMIN it does, and
 // without it does or says what is missing, as the kernel decides.
 func TestProbesNeedMoreThanTheDocumentedCapabilities(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	skipWithoutProbes(t)
-	cgroup := hosttest.NewCgroup(t, "hotprofile-e2e-probes")
+	cgroup := newCgroup(t, "probes")
 	cgroup.SetQuota(t, cores)
 	cgroup.Favour(t)
 	startLoad(t, cgroup.Command(buildAllocating(t), "-busy", "1h"), hotService)
@@ -297,6 +299,7 @@ service:
 // TestCapabilitiesByTheFile has an ordinary user start a collector whose file
 // has the capabilities, as setcap gives them.
 func TestCapabilitiesByTheFile(t *testing.T) {
+	t.Parallel()
 	requireRoot(t)
 	setcap := hosttest.Tool(t, "setcap") // Debian's libcap2-bin
 	if err := perfevent.Probe().HostWide; err != nil {

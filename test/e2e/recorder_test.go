@@ -15,14 +15,13 @@ import (
 
 	pprof "github.com/google/pprof/profile"
 	"github.com/stretchr/testify/require"
-
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 )
 
 // TestTheRecorderHoldsWhatLedToTheTrigger has a program do something of its own
 // just before it turns hot, and looks for that in what the trigger exports.
 func TestTheRecorderHoldsWhatLedToTheTrigger(t *testing.T) {
-	hot := hosttest.NewCgroup(t, "hotprofile-e2e-hot")
+	t.Parallel()
+	hot := newCgroup(t, "hot")
 	hot.SetQuota(t, cores/2)
 	hot.Favour(t)
 	w := startWire(t)
@@ -33,14 +32,14 @@ func TestTheRecorderHoldsWhatLedToTheTrigger(t *testing.T) {
     policies:
       - name: cpu
         match: {cgroup: %q}
-        any_of: [{monitor: cpu_utilization, threshold: 60, average_over: 4s}]
-        duration: 6s`, ofThisRun()),
+        any_of: [{monitor: cpu_utilization, threshold: 60, average_over: 3s}]
+        duration: 4s`, ofThisTest(t)),
 		exporters: []string{
 			fmt.Sprintf(`otlp_grpc: {endpoint: "127.0.0.1:%d", tls: {insecure: true}, sending_queue: {enabled: false}}`, w.port),
 			fmt.Sprintf(`pprof: {directory: %q, idle_timeout: 3s}`, dir),
 		},
 	}.start(t, metrics)
-	startLoad(t, hot.Command(loadBinary, "-warm", "12s", "-warm-duty", "0.05", "-busy", "20s"), hotService)
+	startLoad(t, hot.Command(loadBinary, "-warm", "7s", "-warm-duty", "0.05", "-busy", "14s"), hotService)
 	ofUnit := func(l logLine) bool { return l.str("unit") == hot.Path }
 	c.wait(startTimeout, "gate opened", ofUnit)
 	c.wait(startTimeout, "gate closed", ofUnit)

@@ -80,7 +80,7 @@ func TestProcessesThatComeAndGoBesideASteadyOne(t *testing.T) {
 		hosttest.SkipUnprivileged(t, "%v", r.HostWide)
 	}
 	program := hosttest.CompileChurn(t)
-	steady, churning := hosttest.NewCgroup(t, "hotprofile-e2e-steady"), hosttest.NewCgroup(t, "hotprofile-e2e-churn")
+	steady, churning := newCgroup(t, "steady"), newCgroup(t, "churn")
 	for _, g := range []*hosttest.Cgroup{steady, churning} {
 		g.SetQuota(t, cores)
 		g.Favour(t)
@@ -156,7 +156,7 @@ service:
 		count, count/took.Seconds(), (holdingOf(t, c).cpu-began.cpu)/count)
 	until("short processes are not sampled under their names", func() bool { return events("e2e-churn", program.Child) > 0 })
 
-	bomb := hosttest.NewCgroup(t, "hotprofile-e2e-bomb")
+	bomb := newCgroup(t, "bomb")
 	const most = 2500
 	bomb.SetPIDs(t, most)
 	bomb.SetQuota(t, cores)
@@ -188,7 +188,7 @@ service:
 // back, several times: that is no error, and the CPU is sampled again.
 func TestCPUThatIsOfflineForAMoment(t *testing.T) {
 	cpu := hosttest.HotplugCPU(t)
-	steady := hosttest.NewCgroup(t, "hotprofile-e2e-steady")
+	steady := newCgroup(t, "steady")
 	steady.SetQuota(t, cores)
 	steady.Favour(t)
 	w := startWire(t)
