@@ -21,20 +21,19 @@ func BenchmarkConsume(b *testing.B) {
 	perSample := func(b *testing.B) {
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/events, "ns/sample")
 	}
-	resource := in.ResourceProfiles().At(0).Resource().Attributes()
 	d := dictionary.NewReader(in.Dictionary())
 	b.Run("add", func(b *testing.B) {
-		a := newBuilder(d.ProfileType(profileOf(in)))
+		a := newBuilder(d.ProfileType(profileOf(in)), "")
 		b.ReportAllocs()
 		for b.Loop() {
-			a.add(d, resource, profileOf(in))
+			a.add(d, profileOf(in))
 		}
 		perSample(b)
 	})
 	b.Run("write", func(b *testing.B) {
-		a := newBuilder(d.ProfileType(profileOf(in)))
-		a.add(d, resource, profileOf(in))
-		p := a.finish()
+		a := newBuilder(d.ProfileType(profileOf(in)), "")
+		a.add(d, profileOf(in))
+		p := a.finish("")
 		b.ReportAllocs()
 		for b.Loop() {
 			require.NoError(b, p.Write(io.Discard))

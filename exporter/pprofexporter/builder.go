@@ -33,10 +33,7 @@ type builder struct {
 	samples   map[string]*profile.Sample
 	comments  map[string]struct{}
 	end       int64
-	// executable is the path of the program, or its name if the path was removed.
-	// pprof takes the first mapping for the program's.
-	executable string
-	scratch    []byte
+	scratch   []byte
 }
 
 type functionKey struct {
@@ -80,7 +77,8 @@ func typeName(t dictionary.ProfileType) string {
 	return t.Sample
 }
 
-func newBuilder(t dictionary.ProfileType) *builder {
+// newBuilder returns a builder of profiles of a type and hotprofile.origin.
+func newBuilder(t dictionary.ProfileType, origin string) *builder {
 	b := &builder{
 		out: &profile.Profile{
 			SampleType: []*profile.ValueType{{Type: t.Sample, Unit: t.Unit}},
@@ -97,15 +95,16 @@ func newBuilder(t dictionary.ProfileType) *builder {
 		// Two values as in Go's CPU profiles: how many, and how long.
 		b.out.SampleType = append(b.out.SampleType, &profile.ValueType{Type: t.Period, Unit: t.PeriodUnit})
 	}
+	if origin != "" {
+		b.comment(attr.Origin + "=" + origin)
+	}
 	return b
 }
 
 // add adds a profile of the builder's type. It returns how many events were left out
-// because they refer to entries that the dictionary does not have.
-func (b *builder) add(d dictionary.Reader, resource pcommon.Map, p pprofile.Profile) (malformed int) {
-	if b.executable == "" {
-		b.executable = cmp.Or(dictionary.ResourceText(resource, attr.ExecutablePath), dictionary.ResourceText(resource, attr.ExecutableName))
-	}
+// because they refer to entries that the dictionary does not have, and the sum of the
+// values of the others.
+func (b *builder) add(d dictionary.Reader, p pprofile.Profile) (malformed int, sum float64) {
 	if b.out.Period == 0 {
 		b.out.Period = p.Period()
 	}
@@ -122,13 +121,14 @@ func (b *builder) add(d dictionary.Reader, resource pcommon.Map, p pprofile.Prof
 	c := converter{b: b, d: d, locations: make(map[int32]*profile.Location)}
 	for _, s := range p.Samples().All() {
 		n := max(1, s.TimestampsUnixNano().Len())
-		if c.sample(s, p.Period()) {
+		if value, ok := c.sample(s, p.Period()); ok {
 			b.events += n
+			sum += float64(value)
 		} else {
 			malformed += n
 		}
 	}
-	return malformed
+	return malformed, sum
 }
 
 // comment adds a line to the comments of the file, each once.
@@ -146,8 +146,9 @@ func (b *builder) comment(line string) {
 	b.size += len(line) + labelSize
 }
 
-// finish completes and returns the profile.
-func (b *builder) finish() *profile.Profile {
+// finish completes and returns the profile. executable is the path of the program, or
+// its name if the path was removed: pprof takes the first mapping for the program's.
+func (b *builder) finish(executable string) *profile.Profile {
 	p := b.out
 	p.DurationNanos = max(0, b.end-p.TimeNanos)
 	for line := range b.comments {
@@ -157,7 +158,7 @@ func (b *builder) finish() *profile.Profile {
 	if len(p.Mapping) == 0 && len(p.Location) > 0 {
 		// pprof prints a warning for a profile without mappings.
 		m := &profile.Mapping{
-			File:         cmp.Or(b.executable, unknownFile),
+			File:         cmp.Or(executable, unknownFile),
 			HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true,
 		}
 		p.Mapping = append(p.Mapping, m)
@@ -165,7 +166,7 @@ func (b *builder) finish() *profile.Profile {
 			l.Mapping = m
 		}
 	}
-	if i := b.program(); i > 0 {
+	if i := b.program(executable); i > 0 {
 		main := p.Mapping[i]
 		p.Mapping = slices.Insert(slices.Delete(p.Mapping, i, i+1), 0, main)
 	}
@@ -177,9 +178,9 @@ func (b *builder) finish() *profile.Profile {
 
 // program returns the index of the program's mapping, else of the first with a path,
 // which the kernel's mapping does not have; -1 if there is none.
-func (b *builder) program() int {
+func (b *builder) program(executable string) int {
 	i := slices.IndexFunc(b.out.Mapping, func(m *profile.Mapping) bool {
-		return m.File == b.executable || path.Base(m.File) == b.executable
+		return m.File == executable || path.Base(m.File) == executable
 	})
 	if i < 0 {
 		i = slices.IndexFunc(b.out.Mapping, func(m *profile.Mapping) bool { return strings.HasPrefix(m.File, "/") })

@@ -23,12 +23,12 @@ type converter struct {
 	scratch   []*profile.Location
 }
 
-// sample adds a sample and reports whether it was well-formed.
-func (c *converter) sample(s pprofile.Sample, period int64) bool {
+// sample adds a sample. It returns its value, and reports whether it was well-formed.
+func (c *converter) sample(s pprofile.Sample, period int64) (value int64, ok bool) {
 	b := c.b
 	locations, ok := c.stack(s.StackIndex())
 	if !ok {
-		return false
+		return 0, false
 	}
 	key := b.scratch[:0]
 	for _, l := range locations {
@@ -54,7 +54,6 @@ func (c *converter) sample(s pprofile.Sample, period int64) bool {
 		b.out.Sample = append(b.out.Sample, out)
 	}
 
-	value := int64(0)
 	for _, v := range s.Values().All() {
 		value += v
 	}
@@ -65,7 +64,7 @@ func (c *converter) sample(s pprofile.Sample, period int64) bool {
 	if len(out.Value) > 1 {
 		out.Value[1] += value * period
 	}
-	return true
+	return value, true
 }
 
 // stack returns the locations of a stack, valid until the next call.

@@ -145,9 +145,11 @@ func (e *pprofExporter) add(pd pprofile.Profiles) (done []finished, malformed in
 	}
 	now := e.now()
 	for _, rp := range pd.ResourceProfiles().All() {
+		from := sourceOf(rp.Resource().Attributes())
 		for _, sp := range rp.ScopeProfiles().All() {
+			from.scope = sp.Scope().Name()
 			for _, p := range sp.Profiles().All() {
-				ended, n := e.open.add(d, rp.Resource().Attributes(), p, now)
+				ended, n := e.open.add(d, from, p, now)
 				done = append(done, ended...)
 				malformed += n
 			}
@@ -169,8 +171,9 @@ func (e *pprofExporter) write(ctx context.Context, done []finished) error {
 
 func (e *pprofExporter) writeFile(ctx context.Context, f finished) error {
 	events := int64(f.pprof.events)
-	p := f.pprof.finish()
-	name := fileName(f.service, f.unit, f.at, f.policy, f.profileType)
+	main := f.main()
+	p := f.pprof.finish(main.executable)
+	name := fileName(main.service, f.unit, f.at, f.policy, typeName(f.typ))
 	var content bytes.Buffer
 	if err := p.Write(&content); err != nil { // a buffer takes everything
 		return err
@@ -200,10 +203,11 @@ func (e *pprofExporter) writeFile(ctx context.Context, f finished) error {
 		zap.String("file", w.file),
 		zap.Int64("samples", events),
 		zap.Strings("hottest", top),
-		zap.String("service", f.service),
+		zap.String("service", main.service),
 		zap.String("unit", f.unit),
 		zap.String("policy", f.policy),
 		zap.String("trigger_id", f.trigger),
+		zap.String("origin", f.origin),
 		zap.String("finished_by", string(f.reason)),
 	)
 	e.report(nil)

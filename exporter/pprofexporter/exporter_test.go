@@ -317,6 +317,107 @@ func profileOf(p pprofile.Profiles) pprofile.Profile {
 	return p.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles().At(0)
 }
 
+// valued changes the profile of a request into one of values: a sample of n.
+func valued(t *testing.T, in input, name, unit string, n int64) pprofile.Profiles {
+	t.Helper()
+	out := pprofile.NewProfiles()
+	in.build(t).CopyTo(out)
+	table := out.Dictionary().StringTable()
+	table.Append(name, unit)
+	p := profileOf(out)
+	p.SampleType().SetTypeStrindex(int32(table.Len() - 2))
+	p.SampleType().SetUnitStrindex(int32(table.Len() - 1))
+	require.Equal(t, 1, p.Samples().Len())
+	p.Samples().At(0).Values().Append(n)
+	return out
+}
+
+func TestValuesAreAddedOnlyIfTheyMeasureTheSame(t *testing.T) {
+	h := started(t, nil)
+	at := reason("a", "t1", "2026-05-28T20:26:42Z")
+	cpu := input{resource: checkout(), profile: at, hot: 1}
+	pulled := input{resource: map[string]string{"service.name": "checkout", "hotprofile.origin": "pprof"}, profile: at, hot: 20}
+	ctx := context.Background()
+	for range 2 {
+		h.send(cpu)
+		require.NoError(t, h.consume(ctx, valued(t, cpu, "cpu", "nanoseconds", 1e9)))
+		require.NoError(t, h.consume(ctx, valued(t, cpu, "cpu", "microseconds", 5)))
+		h.send(pulled)
+		other := pprofile.NewProfiles()
+		input{resource: checkout(), profile: at, hot: 300}.build(t).CopyTo(other)
+		other.ResourceProfiles().At(0).ScopeProfiles().At(0).Scope().SetName("another profiler")
+		require.NoError(t, h.consume(ctx, other))
+	}
+	require.NoError(t, h.shutdown(ctx))
+
+	got := make(map[string]int)
+	for _, name := range h.files() {
+		require.Regexp(t, `^checkout_a_20260528T202642Z_cpu_cpu(-[2-5])?\.pb\.gz$`, name)
+		p := h.read(name)
+		what := fmt.Sprint(p.SampleType[0].Type, "/", p.SampleType[0].Unit, " ", p.Sample[0].Value)
+		if slices.Contains(p.Comments, "hotprofile.origin=pprof") {
+			what += " pulled"
+		}
+		got[what]++
+	}
+	require.Equal(t, map[string]int{
+		fmt.Sprint("samples/count ", []int{2, 2 * period}):               1,
+		fmt.Sprint("samples/count ", []int{40, 40 * period}) + " pulled": 1,
+		fmt.Sprint("samples/count ", []int{600, 600 * period}):           1,
+		"cpu/nanoseconds [2000000000]":                                   1,
+		"cpu/microseconds [10]":                                          1,
+	}, got)
+	require.Equal(t, 1, h.logs.FilterMessage("profile written").FilterField(zap.String("origin", "pprof")).Len())
+}
+
+func TestServiceWithTheLargestPartNamesTheFile(t *testing.T) {
+	h := started(t, nil)
+	of := func(service, executable string) map[string]string {
+		return map[string]string{"service.name": service, "process.executable.path": executable}
+	}
+	at := reason("a", "t1", "2026-05-28T20:26:42Z")
+	h.send(input{resource: of("sidecar", "/lib/libc.so.6"), profile: at, hot: 5, noPath: true})
+	h.send(input{resource: of("checkout", "/bin/app"), profile: at, cold: 4, noPath: true})
+	h.send(input{resource: of("cron", "/bin/cron"), profile: at, hot: 7, noPath: true})
+	h.send(input{resource: of("checkout", "/bin/app"), profile: at, cold: 4, noPath: true})
+	require.NoError(t, h.shutdown(context.Background()))
+	require.Equal(t, []string{"checkout_a_20260528T202642Z_cpu_cpu.pb.gz"}, h.files())
+	require.Equal(t, "/bin/app", h.read(h.files()[0]).Mapping[0].File)
+	require.Equal(t, 1, h.logs.FilterMessage("profile written").FilterField(zap.String("service", "checkout")).Len())
+}
+
+func TestServiceWithTheLargestValuesNamesTheFile(t *testing.T) {
+	h := started(t, nil)
+	for _, part := range []struct {
+		service string
+		bytes   int64
+	}{{"small", 10}, {"small", 10}, {"large", 1000}, {"small", 10}} {
+		in := input{resource: map[string]string{"service.name": part.service}, profile: reason("b", "t2", "2026-05-28T20:26:42Z"), hot: 1}
+		require.NoError(t, h.consume(context.Background(), valued(t, in, "alloc_space", "bytes", part.bytes)))
+	}
+	require.NoError(t, h.shutdown(context.Background()))
+	require.Equal(t, []string{"large_b_20260528T202642Z_cpu_alloc_space.pb.gz"}, h.files())
+}
+
+func TestFilesOfAGateThatStaysOpenAreFinished(t *testing.T) {
+	h := started(t, nil)
+	at := reason("a", "t1", "2026-05-28T20:26:42Z")
+	for elapsed := time.Duration(0); elapsed < 24*time.Hour; elapsed += 10 * time.Second {
+		h.send(input{resource: checkout(), profile: at, hot: 1, later: elapsed})
+		h.clock = h.clock.Add(10 * time.Second)
+		require.NoError(t, h.finishDue(context.Background()))
+		for _, u := range h.open.units {
+			for _, f := range u.files {
+				require.Less(t, h.clock.Sub(f.begun), 5*time.Minute)
+			}
+		}
+	}
+	require.EqualValues(t, 24*60/5, h.counted("pprof.files", "age"))
+	require.EqualValues(t, 24*60*6, h.counted("pprof.samples", "written"))
+	require.Len(t, h.files(), h.cfg.MaxFiles)
+	require.Contains(t, h.files(), "checkout_a_20260528T202642Z_cpu_cpu-288.pb.gz")
+}
+
 func TestNewTriggerFinishesTheFilesOfItsUnit(t *testing.T) {
 	h := started(t, nil)
 	first, second := "2026-05-28T20:26:42Z", "2026-05-28T20:27:42Z"
@@ -437,8 +538,8 @@ func TestMemoryEstimateIsCloseToTheHeap(t *testing.T) {
 	}
 	before := heap()
 	d := dictionary.NewReader(in.Dictionary())
-	a := newBuilder(d.ProfileType(profileOf(in)))
-	a.add(d, in.ResourceProfiles().At(0).Resource().Attributes(), profileOf(in))
+	a := newBuilder(d.ProfileType(profileOf(in)), "")
+	a.add(d, profileOf(in))
 	held := heap() - before
 	t.Logf("estimated %d bytes, held %d", a.size, held)
 	require.Greater(t, float64(a.size), 0.8*float64(held))
@@ -675,9 +776,9 @@ func FuzzConvert(f *testing.F) {
 			for _, sp := range rp.ScopeProfiles().All() {
 				for _, one := range sp.Profiles().All() {
 					d := dictionary.NewReader(p.Dictionary())
-					a := newBuilder(d.ProfileType(one))
-					a.add(d, rp.Resource().Attributes(), one)
-					out := a.finish()
+					a := newBuilder(d.ProfileType(one), "")
+					a.add(d, one)
+					out := a.finish(sourceOf(rp.Resource().Attributes()).executable)
 					hottest(out, 5)
 					require.NoError(t, out.CheckValid())
 				}

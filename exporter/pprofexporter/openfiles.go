@@ -22,9 +22,10 @@ import (
 const (
 	maxFileMemory = 16 << 20
 	maxMemory     = 64 << 20
-	// maxAge finishes files without a trigger: they would stay open for as long as
-	// profiles arrive.
-	maxAge = time.Minute
+	// maxAge and maxAgeTriggered finish files for which profiles keep arriving: without
+	// a trigger, and of a gate that stays open. Until then they are in memory alone.
+	maxAge          = time.Minute
+	maxAgeTriggered = 5 * time.Minute
 )
 
 // finishReason is why a file was finished, for the metric and the log.
@@ -55,15 +56,76 @@ type unitFiles struct {
 	files     map[fileKey]*openFile
 }
 
-// fileKey identifies a file of a unit.
-type fileKey struct{ trigger, profileType string }
+// fileKey identifies a file of a unit. Values are only added if they are of one type
+// and were measured by one profiler.
+type fileKey struct {
+	trigger string
+	typ     dictionary.ProfileType
+	// origin is hotprofile.origin, scope the name of the instrumentation scope.
+	origin, scope string
+}
 
 type openFile struct {
 	fileKey
-	service, unit, policy string
-	at                    time.Time // in the name
-	begun, last           time.Time // the first and last profile, by the exporter's clock
-	pprof                 *builder
+	unit, policy string
+	at           time.Time // in the name
+	begun, last  time.Time // the first and last profile, by the exporter's clock
+	pprof        *builder
+	// services are those of the profiles, in the order of their first one.
+	services []serviceShare
+}
+
+// serviceShare is a service's part of a file: the sum of its values.
+type serviceShare struct {
+	service, executable string
+	value               float64
+}
+
+// add adds the values of a profile to its service.
+func (f *openFile) add(from source, value float64) {
+	i := slices.IndexFunc(f.services, func(s serviceShare) bool { return s.service == from.service })
+	if i < 0 {
+		i = len(f.services)
+		f.services = append(f.services, serviceShare{service: from.service, executable: from.executable})
+	}
+	f.services[i].value += value
+}
+
+// main returns the service with the largest part of the file, which has its name.
+func (f *openFile) main() serviceShare {
+	return slices.MaxFunc(f.services, func(a, b serviceShare) int { return cmp.Compare(a.value, b.value) })
+}
+
+// source is what the resource and scope of profiles say about where they are from.
+type source struct {
+	service, executable string
+	// unit is the unit of profiles for which cpu_trigger named none; policy is that
+	// of the resource.
+	unit, policy  string
+	origin, scope string
+}
+
+// sourceOf returns what a resource says. The scope is not set.
+func sourceOf(resource pcommon.Map) source {
+	text := func(key string) string { return dictionary.ResourceText(resource, key) }
+	s := source{
+		service:    text(attr.ServiceName),
+		executable: cmp.Or(text(attr.ExecutablePath), text(attr.ExecutableName)),
+		unit:       text(attr.ContainerID),
+		policy:     text(attr.TriggerPolicy),
+		origin:     text(attr.Origin),
+	}
+	if s.service == "" {
+		s.service = "unknown_service"
+		if name := text(attr.ExecutableName); name != "" {
+			s.service += ":" + name
+		}
+	}
+	if pid := text(attr.PID); s.unit == "" && pid != "" {
+		s.unit = "pid-" + pid
+	}
+	s.unit = cmp.Or(s.unit, s.service)
+	return s
 }
 
 // finished is a file to be written.
@@ -78,32 +140,31 @@ func newOpenFiles() openFiles {
 
 // add adds a profile to its file. It returns the files that this finishes and how
 // many events were malformed.
-func (o *openFiles) add(d dictionary.Reader, resource pcommon.Map, p pprofile.Profile, now time.Time) (done []finished, malformed int) {
+func (o *openFiles) add(d dictionary.Reader, from source, p pprofile.Profile, now time.Time) (done []finished, malformed int) {
 	attributes := make(map[string]string)
 	for k, v := range d.Attributes(p.AttributeIndices()) {
 		attributes[k] = v.AsString()
 	}
-	unit := unitOf(attributes, resource)
+	unit := cmp.Or(attributes[attr.Unit], from.unit)
 	u, done := o.unit(unit, attributes)
-	t := d.ProfileType(p)
-	key := fileKey{trigger: attributes[attr.TriggerID], profileType: typeName(t)}
+	key := fileKey{trigger: attributes[attr.TriggerID], typ: d.ProfileType(p), origin: from.origin, scope: from.scope}
 	f := u.files[key]
 	if f == nil {
 		f = &openFile{
 			fileKey: key,
-			service: serviceOf(resource),
 			unit:    unit,
-			policy:  policyOf(attributes, resource),
+			policy:  cmp.Or(from.policy, attributes[attr.TriggerPolicy], "none"),
 			at:      timeOf(attributes, p, now),
 			begun:   now,
-			pprof:   newBuilder(t),
+			pprof:   newBuilder(key.typ, from.origin),
 		}
 		o.memory += f.pprof.size
 		u.files[key] = f
 	}
 	f.last = now
 	before := f.pprof.size
-	malformed = f.pprof.add(d, resource, p)
+	malformed, value := f.pprof.add(d, p)
+	f.add(from, value)
 	o.memory += f.pprof.size - before
 	return append(done, o.shrink(f)...), malformed
 }
@@ -157,7 +218,11 @@ func (o *openFiles) due(now time.Time, idle time.Duration) []finished {
 		if now.Sub(f.last) >= idle {
 			return finishedIdle, true
 		}
-		return finishedByAge, f.trigger == "" && now.Sub(f.begun) >= maxAge
+		age := maxAge
+		if f.trigger != "" {
+			age = maxAgeTriggered
+		}
+		return finishedByAge, now.Sub(f.begun) >= age
 	})
 }
 
@@ -183,39 +248,9 @@ func (o *openFiles) finish(which func(*openFile) (finishReason, bool)) []finishe
 		}
 	}
 	slices.SortFunc(done, func(a, b finished) int {
-		return cmp.Or(a.begun.Compare(b.begun), strings.Compare(a.unit, b.unit), strings.Compare(a.profileType, b.profileType))
+		return cmp.Or(a.begun.Compare(b.begun), strings.Compare(a.unit, b.unit), strings.Compare(typeName(a.typ), typeName(b.typ)), strings.Compare(a.origin, b.origin))
 	})
 	return done
-}
-
-// unitOf returns the unit that cpu_trigger named, else the closest to it.
-func unitOf(attributes map[string]string, resource pcommon.Map) string {
-	if u := attributes[attr.Unit]; u != "" {
-		return u
-	}
-	if id := dictionary.ResourceText(resource, attr.ContainerID); id != "" {
-		return id
-	}
-	if pid := dictionary.ResourceText(resource, attr.PID); pid != "" {
-		return "pid-" + pid
-	}
-	return serviceOf(resource)
-}
-
-func serviceOf(resource pcommon.Map) string {
-	if s := dictionary.ResourceText(resource, attr.ServiceName); s != "" {
-		return s
-	}
-	if name := dictionary.ResourceText(resource, attr.ExecutableName); name != "" {
-		return "unknown_service:" + name
-	}
-	return "unknown_service"
-}
-
-// policyOf returns the policy that opened the gate first, none for profiles that
-// have not passed a gate.
-func policyOf(attributes map[string]string, resource pcommon.Map) string {
-	return cmp.Or(dictionary.ResourceText(resource, attr.TriggerPolicy), attributes[attr.TriggerPolicy], "none")
 }
 
 // timeOf returns the time in the name of a profile's file.
