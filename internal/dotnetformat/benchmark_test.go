@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package dotnetformat
+package dotnetformat_test
 
 import (
 	"encoding/binary"
@@ -11,6 +11,9 @@ import (
 	"unicode/utf16"
 
 	"github.com/stretchr/testify/require"
+
+	. "github.com/hotprofile/hotprofile/internal/dotnetformat"
+	. "github.com/hotprofile/hotprofile/internal/dotnetformat/dotnetformattest"
 )
 
 // size returns the bytes of all buffers.
@@ -148,24 +151,24 @@ func plainDecode(f Format, buf []byte) (records []Record) {
 		buf = buf[1:]
 		var r Record
 		switch op {
-		case opThreadStart:
+		case OpThreadStart:
 			start = int64(binary.BigEndian.Uint64(buf[4:]))
 			buf = buf[12:]
 			continue
-		case opStatistics:
+		case OpStatistics:
 			buf = buf[16:]
 			continue
-		case opThreadEnd, opSelectedEnd:
+		case OpThreadEnd, OpSelectedEnd:
 			continue
-		case opSelectedStart:
+		case OpSelectedStart:
 			clear(codes)
 			continue
-		case opThreadSample:
+		case OpThreadSample:
 			r.UnixMilli = start
-		case opSelectedSample:
+		case OpSelectedSample:
 			r.UnixMilli = int64(binary.BigEndian.Uint64(buf))
 			buf = buf[8:]
-		case opAllocation:
+		case OpAllocation:
 			clear(codes)
 			r.UnixMilli, r.Bytes = int64(binary.BigEndian.Uint64(buf)), binary.BigEndian.Uint64(buf[8:])
 			buf = buf[16:]

@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package dotnetformat
+package dotnetformat_test
 
 import (
 	"encoding/hex"
@@ -12,6 +12,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	. "github.com/hotprofile/hotprofile/internal/dotnetformat"
+	. "github.com/hotprofile/hotprofile/internal/dotnetformat/dotnetformattest"
 )
 
 const captureFolder = "../../testdata/dotnet"
@@ -110,7 +113,7 @@ func decodeAll(d *Decoder, f Format, buf []byte) ([]Record, Summary, error) {
 	var records []Record
 	sum, err := d.Decode(f, buf, func(s *Sample) {
 		var r Record
-		d.Record(s, &r)
+		RecordOf(d, s, &r)
 		records = append(records, r)
 	})
 	return records, sum, err
@@ -158,9 +161,9 @@ func TestEveryCaptureDecodesToItsRecordedContent(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			d := NewDecoder(0)
 			c.requireDecoded(t, d)
-			held := len(d.names.entries)
+			held := d.Held().Names
 			c.requireDecoded(t, d) // with every name known
-			require.Len(t, d.names.entries, held)
+			require.Equal(t, held, d.Held().Names)
 		})
 	}
 }

@@ -56,17 +56,6 @@ func (d *Decoder) Forgotten() uint64 { return d.forgot }
 // control characters. The string stays valid, the Name only until names are removed.
 func (d *Decoder) Text(n Name) string { return d.names.entries[n].text() }
 
-// Record sets r to a sample, with its names as strings.
-func (d *Decoder) Record(s *Sample, r *Record) {
-	r.UnixMilli, r.Selected, r.Bytes = s.UnixMilli, s.Selected, s.Bytes
-	r.TraceID, r.SpanID = s.TraceID, s.SpanID
-	r.Thread, r.Type = d.Text(s.Thread), d.Text(s.Type)
-	r.Frames = r.Frames[:0]
-	for _, f := range s.Frames {
-		r.Frames = append(r.Frames, d.Text(f))
-	}
-}
-
 // Summary is the contents of one buffer.
 type Summary struct {
 	// Samples is the number of complete samples, Frameless of those without frames.
@@ -156,35 +145,35 @@ func (r *reading) record() (sample, ok bool) {
 	switch r.format.Kind {
 	case ThreadSamples:
 		switch r.opcode {
-		case opThreadStart:
+		case OpThreadStart:
 			return false, r.startBatch()
-		case opThreadSample:
+		case OpThreadSample:
 			if !r.open {
 				return false, r.fail(r.at-1, "start batch (0x01) before samples", int64(r.opcode))
 			}
 			return true, r.text(&s.Thread) && r.span() && r.selected() && r.stack()
-		case opThreadEnd:
+		case OpThreadEnd:
 			r.open = false
 			return false, true
-		case opStatistics:
+		case OpStatistics:
 			return false, r.statistics()
 		}
 		return false, r.fail(r.at-1, "opcode of thread samples (0x01, 0x02, 0x06 or 0x07)", int64(r.opcode))
 	case AllocationSamples:
-		if r.opcode == opAllocation {
+		if r.opcode == OpAllocation {
 			r.d.forgetCodes()
 			return true, r.time() && r.size() && r.text(&s.Type) && r.text(&s.Thread) && r.span() && r.stack()
 		}
 		return false, r.fail(r.at-1, "opcode of allocation samples (0x08)", int64(r.opcode))
 	case SelectedThreadSamples:
 		switch r.opcode {
-		case opSelectedStart:
+		case OpSelectedStart:
 			r.d.forgetCodes()
 			r.sum.Batches++
 			return false, true
-		case opSelectedSample:
+		case OpSelectedSample:
 			return true, r.time() && r.text(&s.Thread) && r.span() && r.stack()
-		case opSelectedEnd:
+		case OpSelectedEnd:
 			return false, true
 		}
 		return false, r.fail(r.at-1, "opcode of selected thread samples (0x09, 0x0A or 0x0B)", int64(r.opcode))

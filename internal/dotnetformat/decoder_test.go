@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package dotnetformat
+package dotnetformat_test
 
 import (
 	"encoding/binary"
@@ -16,6 +16,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+
+	. "github.com/hotprofile/hotprofile/internal/dotnetformat"
+	. "github.com/hotprofile/hotprofile/internal/dotnetformat/dotnetformattest"
 )
 
 // craft builds buffers field by field, valid and invalid ones.
@@ -25,19 +28,19 @@ func (c craft) byte(b ...byte) craft        { return append(c, b...) }
 func (c craft) short(v int16) craft         { return binary.BigEndian.AppendUint16(c, uint16(v)) }
 func (c craft) int(v int32) craft           { return binary.BigEndian.AppendUint32(c, uint32(v)) }
 func (c craft) long(v int64) craft          { return binary.BigEndian.AppendUint64(c, uint64(v)) }
-func (c craft) batch() craft                { return c.byte(opThreadStart).int(1).long(1000) }
+func (c craft) batch() craft                { return c.byte(OpThreadStart).int(1).long(1000) }
 func (c craft) span() craft                 { return c.long(1).long(2).long(3) }
-func (c craft) thread(nm string) craft      { return c.byte(opThreadSample).str(nm).span() }
+func (c craft) thread(nm string) craft      { return c.byte(OpThreadSample).str(nm).span() }
 func (c craft) code(v int16) craft          { return c.short(v) }
 func (c craft) def(v int16, s string) craft { return c.short(v).str(s) }
 func (c craft) end() craft                  { return c.short(0) }
 
 func (c craft) alloc(ms int64, size uint64, typ, thread string) craft {
-	return c.byte(opAllocation).long(ms).long(int64(size)).str(typ).str(thread).span()
+	return c.byte(OpAllocation).long(ms).long(int64(size)).str(typ).str(thread).span()
 }
 
 func (c craft) sel(ms int64, thread string) craft {
-	return c.byte(opSelectedSample).long(ms).str(thread).span()
+	return c.byte(OpSelectedSample).long(ms).str(thread).span()
 }
 
 // str writes ASCII.
@@ -79,8 +82,8 @@ func TestEveryFieldIsDecoded(t *testing.T) {
 		},
 		"codes hold across thread samples and batches": {
 			format: threads,
-			buf: craft{}.batch().thread("x").def(-1, "a").end().byte(opThreadEnd).
-				byte(opThreadStart).int(1).long(-5).thread("y").code(1).end(),
+			buf: craft{}.batch().thread("x").def(-1, "a").end().byte(OpThreadEnd).
+				byte(OpThreadStart).int(1).long(-5).thread("y").code(1).end(),
 			want: []Record{
 				{UnixMilli: 1000, Thread: "x", TraceID: trace, SpanID: span, Frames: []string{"a"}},
 				{UnixMilli: -5, Thread: "y", TraceID: trace, SpanID: span, Frames: []string{"a"}},
@@ -116,7 +119,7 @@ func TestEveryFieldIsDecoded(t *testing.T) {
 		},
 		"selected, outside a batch too": {
 			format: selected,
-			buf:    craft{}.sel(5, "x").def(-1, "a").end().byte(opSelectedStart).sel(6, "y").def(-1, "b").end().byte(opSelectedEnd),
+			buf:    craft{}.sel(5, "x").def(-1, "a").end().byte(OpSelectedStart).sel(6, "y").def(-1, "b").end().byte(OpSelectedEnd),
 			want: []Record{
 				{UnixMilli: 5, Thread: "x", TraceID: trace, SpanID: span, Frames: []string{"a"}},
 				{UnixMilli: 6, Thread: "y", TraceID: trace, SpanID: span, Frames: []string{"b"}},
@@ -129,7 +132,7 @@ func TestEveryFieldIsDecoded(t *testing.T) {
 		},
 		"surrogates, paired, alone and the wrong way round": {
 			format: threads,
-			buf: craft{}.batch().byte(opThreadSample).units(0xD83D, 0xDE00, 'a', 0xD83D).span().
+			buf: craft{}.batch().byte(OpThreadSample).units(0xD83D, 0xDE00, 'a', 0xD83D).span().
 				short(-1).units(0xDE00, 0xD83D, 'b').short(-2).units(0xD83D, 0xD83D, 0xDE00).end(),
 			want: []Record{{
 				UnixMilli: 1000, Thread: "\U0001F600a\uFFFD", TraceID: trace, SpanID: span,
@@ -151,8 +154,8 @@ func TestEveryFieldIsDecoded(t *testing.T) {
 }
 
 func TestSummary(t *testing.T) {
-	buf := craft{}.batch().thread("x").end().thread("y").def(-1, "a").end().byte(opThreadEnd).
-		byte(opStatistics).int(150).int(2).int(1).int(math.MinInt32)
+	buf := craft{}.batch().thread("x").end().thread("y").def(-1, "a").end().byte(OpThreadEnd).
+		byte(OpStatistics).int(150).int(2).int(1).int(math.MinInt32)
 	sum, err := NewDecoder(0).Decode(threads, buf, nil)
 	require.NoError(t, err)
 	require.Equal(t, Summary{
@@ -187,7 +190,7 @@ func TestErrorHasOffsetOpcodeAndExpectedValue(t *testing.T) {
 		says    string
 	}{
 		"version 2": {
-			format: threads, buf: craft{}.byte(opThreadStart).int(2).long(0),
+			format: threads, buf: craft{}.byte(OpThreadStart).int(2).long(0),
 			want: Error{Offset: 1, Opcode: 1, Expected: "version 1", Found: 2},
 			says: "buffer is not readable as thread samples from offset 1, opcode 0x01: expected version 1, found 2",
 		},
@@ -200,7 +203,7 @@ func TestErrorHasOffsetOpcodeAndExpectedValue(t *testing.T) {
 			want: Error{Offset: 0, Opcode: 2, Expected: "start batch (0x01) before samples", Found: 2},
 		},
 		"sample after its batch": {
-			format: threads, buf: append(good.byte(opThreadEnd), good[13:]...), samples: 1,
+			format: threads, buf: append(good.byte(OpThreadEnd), good[13:]...), samples: 1,
 			want: Error{Offset: size + 1, Opcode: 2, Expected: "start batch (0x01) before samples", Found: 2},
 		},
 		"undefined code": {
@@ -208,7 +211,7 @@ func TestErrorHasOffsetOpcodeAndExpectedValue(t *testing.T) {
 			want: Error{Offset: size + 31, Opcode: 2, Expected: "frame code defined before", Found: 2},
 		},
 		"negative length of a thread name": {
-			format: threads, buf: good.byte(opThreadSample).short(-1), samples: 1,
+			format: threads, buf: good.byte(OpThreadSample).short(-1), samples: 1,
 			want: Error{Offset: size + 1, Opcode: 2, Expected: "string of 0 to 512 UTF-16 units", Found: -1},
 		},
 		"huge length of a function name": {
@@ -216,7 +219,7 @@ func TestErrorHasOffsetOpcodeAndExpectedValue(t *testing.T) {
 			want: Error{Offset: size + 31, Opcode: 2, Expected: "string of 0 to 512 UTF-16 units", Found: math.MaxInt16},
 		},
 		"one unit too many": {
-			format: threads, buf: good.byte(opThreadSample).str(strings.Repeat("n", 513)).span(), samples: 1,
+			format: threads, buf: good.byte(OpThreadSample).str(strings.Repeat("n", 513)).span(), samples: 1,
 			want: Error{Offset: size + 1, Opcode: 2, Expected: "string of 0 to 512 UTF-16 units", Found: 513},
 		},
 		"selection byte that is neither 0 nor 1": {
@@ -228,11 +231,11 @@ func TestErrorHasOffsetOpcodeAndExpectedValue(t *testing.T) {
 			want: Error{Offset: 106, Opcode: 8, Expected: "frame code defined before", Found: 1},
 		},
 		"codes of one selected batch do not hold in the next": {
-			format: selected, buf: craft{}.byte(opSelectedStart).sel(1, "x").def(-1, "a").end().byte(opSelectedStart).sel(1, "x").code(1).end(), samples: 1,
+			format: selected, buf: craft{}.byte(OpSelectedStart).sel(1, "x").def(-1, "a").end().byte(OpSelectedStart).sel(1, "x").code(1).end(), samples: 1,
 			want: Error{Offset: 84, Opcode: 9, Expected: "frame code defined before", Found: 1},
 		},
 		"allocation length": {
-			format: allocations, buf: craft{}.byte(opAllocation).long(1).long(1).short(-32768),
+			format: allocations, buf: craft{}.byte(OpAllocation).long(1).long(1).short(-32768),
 			want: Error{Offset: 17, Opcode: 8, Expected: "string of 0 to 512 UTF-16 units", Found: -32768},
 		},
 		"unknown kind of buffer": {
@@ -438,7 +441,7 @@ func TestNamesAreDenseEqualAndKept(t *testing.T) {
 	d := NewDecoder(0)
 	require.Equal(t, ExportThreadName, d.Text(ExportThread))
 	require.Empty(t, d.Text(NoName))
-	require.Len(t, d.names.entries, 2)
+	require.Equal(t, 2, d.Held().Names)
 	var first []Name
 	buf := craft{}.batch().thread(ExportThreadName).def(-1, "a").def(-2, "b").def(-3, "a").def(-4, ExportThreadName).end()
 	_, err := d.Decode(threads, buf, func(s *Sample) {
@@ -454,17 +457,16 @@ func TestNamesAreDenseEqualAndKept(t *testing.T) {
 		require.Equal(t, []Name{2}, s.Frames)
 	})
 	require.NoError(t, err)
-	require.Len(t, d.names.entries, 4)
+	require.Equal(t, 4, d.Held().Names)
 }
 
 func TestNamesAtTheBoundAreRemovedAndCounted(t *testing.T) {
 	const limit = 64 << 10
 	d := NewDecoder(limit)
-	require.Equal(t, limit, d.maxNames)
 	most := 0
 	for i := range 5000 {
 		name := fmt.Sprintf("Some.Namespace.Type.Method%d()", i)
-		was, forgotten := d.names.bytes, d.Forgotten()
+		was, forgotten := d.Held().NameBytes, d.Forgotten()
 		sum, err := d.Decode(threads, craft{}.batch().thread("x").def(-1, name).code(1).end(), func(s *Sample) {
 			require.Equal(t, name, d.Text(s.Frames[0]))
 			require.Equal(t, name, d.Text(s.Frames[1]))
@@ -472,7 +474,7 @@ func TestNamesAtTheBoundAreRemovedAndCounted(t *testing.T) {
 		})
 		require.NoError(t, err)
 		require.Equal(t, 1, sum.Samples)
-		most = max(most, d.names.bytes)
+		most = max(most, d.Held().NameBytes)
 		require.Equal(t, was > limit, d.Forgotten() > forgotten)
 		require.Equal(t, ExportThreadName, d.Text(ExportThread))
 	}
@@ -518,7 +520,7 @@ func TestMemoryIsASmallMultipleOfTheInput(t *testing.T) {
 	}
 	lengths := craft{}
 	for len(lengths) < size {
-		lengths = lengths.batch().byte(opThreadSample).short(512)
+		lengths = lengths.batch().byte(OpThreadSample).short(512)
 	}
 	for name, tt := range map[string]struct {
 		format Format
@@ -540,8 +542,9 @@ func TestMemoryIsASmallMultipleOfTheInput(t *testing.T) {
 			allocated := after.TotalAlloc - before.TotalAlloc // garbage of growing included
 			t.Logf("%.2f times", float64(allocated)/float64(len(tt.buf)))
 			require.LessOrEqual(t, allocated, tt.times*uint64(len(tt.buf)))
-			require.LessOrEqual(t, cap(d.frames), 2*maxKeptFrames, "frames kept for the next buffer")
-			require.LessOrEqual(t, cap(d.defined), 2*len(d.codes), "a code that is defined repeatedly is listed once")
+			held := d.Held()
+			require.LessOrEqual(t, held.Frames, 2*MaxKeptFrames, "frames kept for the next buffer")
+			require.LessOrEqual(t, held.Defined, 2*held.Codes, "a code that is defined repeatedly is listed once")
 		})
 	}
 }
@@ -566,7 +569,7 @@ func TestMoreNamesThanCodes(t *testing.T) {
 func TestTextIsValidUTF8(t *testing.T) {
 	d := NewDecoder(0)
 	for unit := range 0x1_0000 {
-		_, err := d.Decode(threads, craft{}.batch().byte(opThreadSample).units(uint16(unit), 0xDC00, uint16(unit)).span().end(), func(s *Sample) {
+		_, err := d.Decode(threads, craft{}.batch().byte(OpThreadSample).units(uint16(unit), 0xDC00, uint16(unit)).span().end(), func(s *Sample) {
 			require.True(t, utf8.ValidString(d.Text(s.Thread)), "unit %#x", unit)
 		})
 		require.NoError(t, err)

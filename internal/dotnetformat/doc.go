@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dotnetformat reads and writes the buffers that the profiler of the
+// Package dotnetformat reads the buffers that the profiler of the
 // OpenTelemetry .NET Automatic Instrumentation passes to its exporter plugin:
 // thread samples, allocation samples and the selective sampler's samples.
 //

@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package dotnetformat
+package dotnetformat_test
 
 import (
 	"fmt"
@@ -9,6 +9,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	. "github.com/hotprofile/hotprofile/internal/dotnetformat"
+	. "github.com/hotprofile/hotprofile/internal/dotnetformat/dotnetformattest"
 )
 
 func TestCapturesEncodeToTheSameBytes(t *testing.T) {

@@ -55,15 +55,16 @@ const (
 	Version = 1
 )
 
+// The opcodes, each the first byte of a record.
 const (
-	opThreadStart    = 0x01
-	opThreadSample   = 0x02
-	opThreadEnd      = 0x06
-	opStatistics     = 0x07
-	opAllocation     = 0x08
-	opSelectedSample = 0x09
-	opSelectedStart  = 0x0A
-	opSelectedEnd    = 0x0B
+	OpThreadStart    = 0x01
+	OpThreadSample   = 0x02
+	OpThreadEnd      = 0x06
+	OpStatistics     = 0x07
+	OpAllocation     = 0x08
+	OpSelectedSample = 0x09
+	OpSelectedStart  = 0x0A
+	OpSelectedEnd    = 0x0B
 )
 
 // Statistics are the profiler's statistics of one batch of thread samples.

@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package dotnetformat
+package dotnetformat_test
 
 import (
 	"bytes"
@@ -11,6 +11,9 @@ import (
 	"unicode/utf16"
 
 	"github.com/stretchr/testify/require"
+
+	. "github.com/hotprofile/hotprofile/internal/dotnetformat"
+	. "github.com/hotprofile/hotprofile/internal/dotnetformat/dotnetformattest"
 )
 
 // written returns a string as it is after encoding and decoding, computed without the
@@ -48,7 +51,7 @@ func checkDecode(t *testing.T, d *Decoder, f Format, buf []byte) {
 		require.Equal(t, strings.ToValidUTF8(r.Type, ""), r.Type)
 	}
 	require.LessOrEqual(t, frames, len(buf)/2)
-	require.LessOrEqual(t, cap(d.frames), max(64, maxKeptFrames))
+	require.LessOrEqual(t, d.Held().Frames, max(64, MaxKeptFrames))
 	if err != nil {
 		var fault *Error
 		require.True(t, errors.As(err, &fault))
@@ -68,7 +71,7 @@ func checkDecode(t *testing.T, d *Decoder, f Format, buf []byte) {
 	again, _, err := decodeAll(fresh, f, buf[:good])
 	require.NoError(t, err)
 	require.Equal(t, records, again)
-	require.LessOrEqual(t, fresh.names.bytes, NewDecoder(0).names.bytes+16*len(buf))
+	require.LessOrEqual(t, fresh.Held().NameBytes, NewDecoder(0).Held().NameBytes+16*len(buf))
 }
 
 func FuzzThreadSamples(f *testing.F) {

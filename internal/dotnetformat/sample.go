@@ -45,18 +45,3 @@ type Sample struct {
 	// frames.
 	Frames []Name
 }
-
-// Record is a sample with strings, which an [Encoder] writes.
-type Record struct {
-	// UnixMilli is not written in thread samples: their batch has it.
-	UnixMilli int64
-	Thread    string
-	// Selected is written only with [Format.FrequentSampling].
-	Selected bool
-	TraceID  [16]byte
-	SpanID   [8]byte
-	// Type and Bytes are written in allocation samples only.
-	Type   string
-	Bytes  uint64
-	Frames []string
-}

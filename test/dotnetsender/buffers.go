@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/hotprofile/hotprofile/internal/dotnetformat"
+	"github.com/hotprofile/hotprofile/internal/dotnetformat/dotnetformattest"
 )
 
 // buffer is one buffer to send again and again.
@@ -107,8 +108,8 @@ func (m madeBuffers) buffers() ([]*buffer, error) {
 	if m.threads < 1 || m.depth < 1 {
 		return nil, fmt.Errorf("make buffers of %d threads with %d frames: both have to be at least 1", m.threads, m.depth)
 	}
-	record := func(thread int) *dotnetformat.Record {
-		r := &dotnetformat.Record{
+	record := func(thread int) *dotnetformattest.Record {
+		r := &dotnetformattest.Record{
 			UnixMilli: int64(thread), // in turn; all are moved to now
 			Thread:    fmt.Sprintf(".NET Worker %d", thread),
 			Type:      "System.Byte[]",
@@ -127,7 +128,7 @@ func (m madeBuffers) buffers() ([]*buffer, error) {
 	}
 	var all []*buffer
 	for _, kind := range []dotnetformat.Kind{dotnetformat.ThreadSamples, dotnetformat.AllocationSamples, dotnetformat.SelectedThreadSamples} {
-		e := dotnetformat.NewEncoder(dotnetformat.Format{Kind: kind})
+		e := dotnetformattest.NewEncoder(dotnetformat.Format{Kind: kind})
 		e.StartBatch(0)
 		frames := 0
 		for thread := range m.threads {

@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/hotprofile/hotprofile/internal/dotnetformat"
+	"github.com/hotprofile/hotprofile/internal/dotnetformat/dotnetformattest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -38,7 +39,7 @@ type intake struct {
 type request struct {
 	path, query, remote string
 	header              http.Header
-	samples             []dotnetformat.Record
+	samples             []dotnetformattest.Record
 }
 
 func newIntake(t *testing.T, listener net.Listener) *intake {
@@ -110,8 +111,8 @@ func read(r *http.Request) (got request, err error) {
 	d := dotnetformat.NewDecoder(0)
 	format := dotnetformat.Format{Kind: kind, FrequentSampling: r.URL.Query().Get("frequent_sampling") == "true"}
 	_, err = d.Decode(format, buf, func(s *dotnetformat.Sample) {
-		var record dotnetformat.Record
-		d.Record(s, &record)
+		var record dotnetformattest.Record
+		dotnetformattest.RecordOf(d, s, &record)
 		got.samples = append(got.samples, record)
 	})
 	return got, err
@@ -134,12 +135,12 @@ func recorded(t *testing.T) []*buffer {
 	return all
 }
 
-func decode(t *testing.T, b *buffer) (records []dotnetformat.Record) {
+func decode(t *testing.T, b *buffer) (records []dotnetformattest.Record) {
 	t.Helper()
 	d := dotnetformat.NewDecoder(0)
 	_, err := d.Decode(b.format, b.bytes, func(s *dotnetformat.Sample) {
-		var r dotnetformat.Record
-		d.Record(s, &r)
+		var r dotnetformattest.Record
+		dotnetformattest.RecordOf(d, s, &r)
 		records = append(records, r)
 	})
 	require.NoError(t, err)

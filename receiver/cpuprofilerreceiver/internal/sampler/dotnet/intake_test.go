@@ -23,6 +23,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/hotprofile/hotprofile/internal/dotnetformat"
+	"github.com/hotprofile/hotprofile/internal/dotnetformat/dotnetformattest"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
@@ -523,8 +524,8 @@ func TestSamplesThatFitAreKept(t *testing.T) {
 }
 
 // buffer of one batch made by the writer's own rules.
-func encoded(records ...dotnetformat.Record) []byte {
-	e := dotnetformat.NewEncoder(dotnetformat.Format{Kind: dotnetformat.ThreadSamples})
+func encoded(records ...dotnetformattest.Record) []byte {
+	e := dotnetformattest.NewEncoder(dotnetformat.Format{Kind: dotnetformat.ThreadSamples})
 	e.StartBatch(recorded.UnixMilli())
 	for i := range records {
 		e.Sample(&records[i])
@@ -536,7 +537,7 @@ func encoded(records ...dotnetformat.Record) []byte {
 func TestNamesAreShownWithoutControlCharactersAndNothingIsLost(t *testing.T) {
 	r := newRig(t, nil)
 	names := []string{"Shop.Cart.Add(System.Int32)", "a\nb", "nul\x00", "esc\x1b[31m", "Ünïcödé.日本(🙂)", "", "Unknown_Native_Function(unknown)"}
-	got := r.post(t, ThreadSamplesPath+"?interval=1000", encoded(dotnetformat.Record{Thread: "t\n\x00", Frames: names}))
+	got := r.post(t, ThreadSamplesPath+"?interval=1000", encoded(dotnetformattest.Record{Thread: "t\n\x00", Frames: names}))
 	require.Equal(t, http.StatusAccepted, got.code)
 	e := r.sink.events[0]
 	require.Equal(t, "t\n\x00", e.Thread.Name)
@@ -560,7 +561,7 @@ func TestDeepStacksAreCutAtTheRootAndMarked(t *testing.T) {
 		deep[i] = fmt.Sprint("F", i%7)
 	}
 	require.Equal(t, http.StatusAccepted, r.post(t, ThreadSamplesPath+"?interval=1", encoded(
-		dotnetformat.Record{Frames: deep}, dotnetformat.Record{Frames: deep[:maxDepth]})).code)
+		dotnetformattest.Record{Frames: deep}, dotnetformattest.Record{Frames: deep[:maxDepth]})).code)
 	cut, whole := r.sink.events[0].Stack, r.sink.events[1].Stack
 	require.True(t, cut.Truncated)
 	require.False(t, whole.Truncated)
@@ -578,7 +579,7 @@ func TestCachesAreBounded(t *testing.T) {
 		for j := range 10 {
 			frames = append(frames, fmt.Sprintf("Name%d_%d", i%50, j))
 		}
-		body := encoded(dotnetformat.Record{Thread: "worker", Frames: frames})
+		body := encoded(dotnetformattest.Record{Thread: "worker", Frames: frames})
 		require.Equal(t, http.StatusAccepted, r.post(t, ThreadSamplesPath+"?interval=1", body).code)
 		last := r.sink.events[len(r.sink.events)-1]
 		for j, l := range last.Stack.Locations {
@@ -599,11 +600,11 @@ func TestCachesAreBounded(t *testing.T) {
 
 func TestTenThousandNamesAndOneMore(t *testing.T) {
 	r := newRig(t, nil)
-	e := dotnetformat.NewEncoder(dotnetformat.Format{Kind: dotnetformat.ThreadSamples})
+	e := dotnetformattest.NewEncoder(dotnetformat.Format{Kind: dotnetformat.ThreadSamples})
 	e.StartBatch(recorded.UnixMilli())
 	n := 0
 	for ; n < dotnetformat.MaxCode+1; n += 1 {
-		e.Sample(&dotnetformat.Record{Frames: []string{fmt.Sprint("F", n)}})
+		e.Sample(&dotnetformattest.Record{Frames: []string{fmt.Sprint("F", n)}})
 		if e.Full() {
 			break
 		}

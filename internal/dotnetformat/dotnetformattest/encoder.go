@@ -1,20 +1,24 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package dotnetformat
+// Package dotnetformattest writes buffers of the .NET profiler, for tests and for
+// generating load.
+package dotnetformattest
 
 import (
 	"encoding/binary"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/hotprofile/hotprofile/internal/dotnetformat"
 )
 
-// Encoder writes buffers as the profiler does: it cuts strings at [MaxUnits], stops at
-// [MaxBuffer] bytes (checked before each field of thread samples, each allocation
-// sample, each batch of selected samples), and defines codes up to [MaxCode]. It is
-// for tests and for generating load, and not safe for concurrent use.
+// Encoder writes buffers as the profiler does: it cuts strings at [dotnetformat.MaxUnits], stops at
+// [dotnetformat.MaxBuffer] bytes (checked before each field of thread samples, each allocation
+// sample, each batch of selected samples), and defines codes up to [dotnetformat.MaxCode]. It is
+// not safe for concurrent use.
 type Encoder struct {
-	format    Format
+	format    dotnetformat.Format
 	buf       []byte
 	codes     map[string]int16
 	batch     int // offset of the open selected batch
@@ -22,7 +26,7 @@ type Encoder struct {
 }
 
 // NewEncoder returns an encoder with an empty buffer.
-func NewEncoder(f Format) *Encoder {
+func NewEncoder(f dotnetformat.Format) *Encoder {
 	return &Encoder{format: f, codes: make(map[string]int16)}
 }
 
@@ -34,7 +38,7 @@ func (e *Encoder) Bytes() []byte { return e.buf }
 func (e *Encoder) Discarded() int { return e.discarded }
 
 // Full reports whether the buffer has MaxBuffer bytes or more.
-func (e *Encoder) Full() bool { return len(e.buf) >= MaxBuffer }
+func (e *Encoder) Full() bool { return len(e.buf) >= dotnetformat.MaxBuffer }
 
 // Reset starts a new buffer in the same memory.
 func (e *Encoder) Reset() {
@@ -46,28 +50,28 @@ func (e *Encoder) Reset() {
 // StartBatch starts a batch; allocation samples have no batches.
 func (e *Encoder) StartBatch(unixMilli int64) {
 	switch e.format.Kind {
-	case ThreadSamples:
+	case dotnetformat.ThreadSamples:
 		if !e.Full() {
-			e.buf = append(e.buf, opThreadStart)
-			e.buf = binary.BigEndian.AppendUint32(e.buf, Version)
+			e.buf = append(e.buf, dotnetformat.OpThreadStart)
+			e.buf = binary.BigEndian.AppendUint32(e.buf, dotnetformat.Version)
 			e.buf = binary.BigEndian.AppendUint64(e.buf, uint64(unixMilli))
 		}
-	case SelectedThreadSamples:
+	case dotnetformat.SelectedThreadSamples:
 		clear(e.codes)
 		e.batch = len(e.buf)
-		e.buf = append(e.buf, opSelectedStart)
+		e.buf = append(e.buf, dotnetformat.OpSelectedStart)
 	}
 }
 
 // Sample writes one sample, or the part of it that fits.
 func (e *Encoder) Sample(r *Record) {
 	switch e.format.Kind {
-	case ThreadSamples:
+	case dotnetformat.ThreadSamples:
 		e.threadSample(r)
-	case AllocationSamples:
+	case dotnetformat.AllocationSamples:
 		clear(e.codes)
 		begin := len(e.buf)
-		e.buf = append(e.buf, opAllocation)
+		e.buf = append(e.buf, dotnetformat.OpAllocation)
 		e.buf = binary.BigEndian.AppendUint64(e.buf, uint64(r.UnixMilli))
 		e.buf = binary.BigEndian.AppendUint64(e.buf, r.Bytes)
 		e.text(r.Type)
@@ -75,11 +79,11 @@ func (e *Encoder) Sample(r *Record) {
 		e.span(r)
 		e.stack(r, begin)
 		e.keep(begin)
-	case SelectedThreadSamples:
+	case dotnetformat.SelectedThreadSamples:
 		if e.full(e.batch) {
 			return
 		}
-		e.buf = append(e.buf, opSelectedSample)
+		e.buf = append(e.buf, dotnetformat.OpSelectedSample)
 		e.buf = binary.BigEndian.AppendUint64(e.buf, uint64(r.UnixMilli))
 		e.text(r.Thread)
 		e.span(r)
@@ -90,13 +94,13 @@ func (e *Encoder) Sample(r *Record) {
 // EndBatch ends a batch.
 func (e *Encoder) EndBatch() {
 	switch e.format.Kind {
-	case ThreadSamples:
+	case dotnetformat.ThreadSamples:
 		if !e.Full() {
-			e.buf = append(e.buf, opThreadEnd)
+			e.buf = append(e.buf, dotnetformat.OpThreadEnd)
 		}
-	case SelectedThreadSamples:
+	case dotnetformat.SelectedThreadSamples:
 		if !e.full(e.batch) {
-			e.buf = append(e.buf, opSelectedEnd)
+			e.buf = append(e.buf, dotnetformat.OpSelectedEnd)
 		}
 		e.keep(e.batch)
 		e.batch = len(e.buf)
@@ -104,11 +108,11 @@ func (e *Encoder) EndBatch() {
 }
 
 // Statistics writes the statistics of a batch; only thread samples have them.
-func (e *Encoder) Statistics(s Statistics) {
-	if e.format.Kind != ThreadSamples || e.Full() {
+func (e *Encoder) Statistics(s dotnetformat.Statistics) {
+	if e.format.Kind != dotnetformat.ThreadSamples || e.Full() {
 		return
 	}
-	e.buf = append(e.buf, opStatistics)
+	e.buf = append(e.buf, dotnetformat.OpStatistics)
 	for _, v := range []int32{s.SuspendedMicroseconds, s.Threads, s.Frames, s.NameCacheMisses} {
 		e.buf = binary.BigEndian.AppendUint32(e.buf, uint32(v))
 	}
@@ -118,7 +122,7 @@ func (e *Encoder) threadSample(r *Record) {
 	if e.Full() {
 		return
 	}
-	e.buf = append(e.buf, opThreadSample)
+	e.buf = append(e.buf, dotnetformat.OpThreadSample)
 	e.text(r.Thread)
 	e.span(r)
 	if e.format.FrequentSampling && !e.Full() {
@@ -133,11 +137,11 @@ func (e *Encoder) threadSample(r *Record) {
 
 // full reports whether the bytes from begin on have the size of a full buffer: the
 // profiler builds a sample or batch in a buffer of its own before it appends it.
-func (e *Encoder) full(begin int) bool { return len(e.buf)-begin >= MaxBuffer }
+func (e *Encoder) full(begin int) bool { return len(e.buf)-begin >= dotnetformat.MaxBuffer }
 
 // keep removes the bytes from begin on if they do not fit into the buffer.
 func (e *Encoder) keep(begin int) {
-	if len(e.buf) >= MaxBuffer {
+	if len(e.buf) >= dotnetformat.MaxBuffer {
 		e.buf = e.buf[:begin]
 		e.discarded++
 	}
@@ -158,7 +162,7 @@ func (e *Encoder) stack(r *Record, begin int) {
 			continue
 		}
 		code := int16(len(e.codes) + 1)
-		if code < MaxCode {
+		if code < dotnetformat.MaxCode {
 			e.codes[f] = code
 		}
 		e.buf = binary.BigEndian.AppendUint16(e.buf, uint16(-code))
@@ -174,7 +178,7 @@ func (e *Encoder) stack(r *Record, begin int) {
 func (e *Encoder) text(s string) {
 	at := len(e.buf)
 	e.buf = append(e.buf, 0, 0)
-	limit := len(e.buf) + 2*MaxUnits
+	limit := len(e.buf) + 2*dotnetformat.MaxUnits
 	for len(s) > 0 && len(e.buf) < limit {
 		c, size := utf8.DecodeRuneInString(s)
 		s = s[size:]
@@ -189,4 +193,30 @@ func (e *Encoder) text(s string) {
 		}
 	}
 	binary.BigEndian.PutUint16(e.buf[at:], uint16((len(e.buf)-at-2)/2))
+}
+
+// Record is a sample with strings, which an [Encoder] writes.
+type Record struct {
+	// UnixMilli is not written in thread samples: their batch has it.
+	UnixMilli int64
+	Thread    string
+	// Selected is written only with [dotnetformat.Format.FrequentSampling].
+	Selected bool
+	TraceID  [16]byte
+	SpanID   [8]byte
+	// Type and Bytes are written in allocation samples only.
+	Type   string
+	Bytes  uint64
+	Frames []string
+}
+
+// RecordOf sets r to a sample, with its names as strings.
+func RecordOf(d *dotnetformat.Decoder, s *dotnetformat.Sample, r *Record) {
+	r.UnixMilli, r.Selected, r.Bytes = s.UnixMilli, s.Selected, s.Bytes
+	r.TraceID, r.SpanID = s.TraceID, s.SpanID
+	r.Thread, r.Type = d.Text(s.Thread), d.Text(s.Type)
+	r.Frames = r.Frames[:0]
+	for _, f := range s.Frames {
+		r.Frames = append(r.Frames, d.Text(f))
+	}
 }

@@ -1,0 +1,19 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package dotnetformat
+
+// MaxKeptFrames is the most frames whose memory a decoder keeps.
+const MaxKeptFrames = maxKeptFrames
+
+// Held is what a decoder holds.
+type Held struct {
+	Names, NameBytes int
+	// Frames, Defined and Codes are the lengths of the memory that it keeps.
+	Frames, Defined, Codes int
+}
+
+// Held returns what d holds.
+func (d *Decoder) Held() Held {
+	return Held{len(d.names.entries), d.names.bytes, cap(d.frames), cap(d.defined), len(d.codes)}
+}
