@@ -258,14 +258,6 @@ func (t *Tree) owner(h Hierarchy) (Hierarchy, bool) {
 	return V2Tree, t.trees[V2Tree] != nil
 }
 
-// ID returns the kernel's id of a cgroup in the v2 tree, as perf records carry it.
-func (t *Tree) ID(path string) (uint64, error) {
-	if t.trees[V2Tree] == nil {
-		return 0, NotMounted
-	}
-	return inode(t.dir(V2Tree, path))
-}
-
 // findNamespaceRoot returns the names of the cgroups from a hierarchy's mounted root
 // down to the root of this process's cgroup namespace, nil if it is not found. The
 // kernel shows only the number of levels. The directory is the one with the inode of

@@ -38,7 +38,7 @@ func openHost(t testing.TB, maxOpen int) *Source {
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		s.Close()
-		require.Zero(t, s.Kept(), "every file is closed")
+		require.Zero(t, s.files.Kept(), "every file is closed")
 	})
 	return s
 }

@@ -151,7 +151,7 @@ func (h *modeHost) open(keep int, formula cgroup.WeightFormula, scope Scope, mon
 	h.t.Cleanup(func() {
 		w.Close()
 		s.Close()
-		require.Zero(h.t, s.Kept(), "every file is closed")
+		require.Zero(h.t, s.files.Kept(), "every file is closed")
 	})
 	return w
 }

@@ -127,7 +127,7 @@ func BenchmarkThousandCgroups(b *testing.B) {
 			round()
 			b.ReportAllocs()
 			measure(b, n, round)
-			b.ReportMetric(float64(s.Kept()), "files")
+			b.ReportMetric(float64(s.files.Kept()), "files")
 		})
 	}
 }

@@ -86,13 +86,6 @@ func NewSource(tree *cgroup.Tree, o Options) (*Source, error) {
 	return s, nil
 }
 
-// Kept returns the number of files that are open.
-func (s *Source) Kept() int { return s.files.Kept() }
-
-// Unkept returns the number of readings that had to open their file because no more
-// files may be kept open.
-func (s *Source) Unkept() uint64 { return s.files.Unkept() }
-
 // Close closes the files of the source. Each watcher is closed by its owner.
 func (s *Source) Close() {
 	if s.switches != nil {

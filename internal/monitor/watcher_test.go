@@ -82,7 +82,7 @@ func (h *host) watchKeeping(keep int, monitors ...string) *Watcher {
 	h.t.Cleanup(func() {
 		w.Close()
 		s.Close()
-		require.Zero(h.t, s.Kept(), "every file is closed")
+		require.Zero(h.t, s.files.Kept(), "every file is closed")
 	})
 	return w
 }

@@ -47,11 +47,11 @@ type Options struct {
 	// records come from the sampling events, for attached processes alone and not while
 	// paused: read maps again after Resume.
 	HostWide bool
-	// SampleRing and RecordRing are the bytes of each CPU's two rings, rounded up to a
-	// power of two of pages. 0 means, for samples, a second of the deepest stacks
-	// (128 KiB to 1 MiB), and for records a CPU's part of 16 MiB (64 to 512 KiB). The
-	// larger is halved until both fit what the kernel lets this user lock.
-	SampleRing, RecordRing int
+	// SampleRing is the bytes of each CPU's ring of samples, rounded up to a power of
+	// two of pages; 0 means a second of the deepest stacks (128 KiB to 1 MiB). That of
+	// records is a CPU's part of 16 MiB (64 to 512 KiB). The larger is halved until
+	// both fit what the kernel lets this user lock.
+	SampleRing int
 	// MaxDescriptors bounds the descriptors of the session and of all that is
 	// attached; 0 means 4096. It is never above half of RLIMIT_NOFILE.
 	MaxDescriptors int

@@ -99,16 +99,13 @@ func Open(o Options) (*Session, error) {
 
 // openRings maps the rings of each CPU, as large as options and limits permit.
 func (s *Session) openRings(cpus []int, o Options) error {
-	samples, records := o.SampleRing, o.RecordRing
+	samples, records := o.SampleRing, recordRingSize(len(cpus))
 	switch {
 	case samples > 0:
 	case s.switches:
 		samples = switchRingSize(len(cpus), o.UserStack)
 	default:
 		samples = sampleRingSize(s.period, o.UserStack)
-	}
-	if records <= 0 {
-		records = recordRingSize(len(cpus))
 	}
 	if !s.hostWide {
 		records = max(records, samples)
@@ -247,13 +244,6 @@ func (s *Session) Stats() Stats {
 		Duplicate:   s.duplicate.Load(),
 		Foreign:     s.foreign.Load(),
 	}
-}
-
-// Descriptors returns the number of open descriptors, those of the rings included.
-func (s *Session) Descriptors() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.used()
 }
 
 // Close detaches everything and unmaps the rings. It ends the Wait under way. A

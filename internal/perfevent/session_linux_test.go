@@ -585,14 +585,14 @@ func TestDescriptorsAreBounded(t *testing.T) {
 	require.NoError(t, err)
 	s := open(t, Options{MaxDescriptors: 2 * len(cpus)}) // rings and one thread
 	h := perftest.Start(t)
-	before, files := s.Descriptors(), openFiles(t)
+	before, files := s.used(), openFiles(t)
 	require.Equal(t, len(cpus), before)
 	h.Order("thread")
 	_, err = s.AttachProcess(h.PID())
 	var limit *LimitError
 	require.ErrorAs(t, err, &limit)
 	require.Equal(t, LimitError{Needed: 2*len(cpus) + 1, Limit: 2 * len(cpus)}, *limit)
-	require.Equal(t, before, s.Descriptors())
+	require.Equal(t, before, s.used())
 	require.Equal(t, files, openFiles(t))
 
 	_, err = Open(Options{MaxDescriptors: len(cpus) - 1})

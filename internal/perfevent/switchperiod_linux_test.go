@@ -152,9 +152,9 @@ func TestThreadIsSampledAtEverySwitch(t *testing.T) {
 			} else {
 				attached(t)(s.AttachProcess(pid))
 			}
-			before := s.Descriptors()
+			before := s.used()
 			thread := attached(t)(s.AttachThread(pid, pid))
-			require.Equal(t, len(s.CPUs()), s.Descriptors()-before)
+			require.Equal(t, len(s.CPUs()), s.used()-before)
 			require.NoError(t, s.SetSwitches(50, func(mean int) int { return mean }))
 			from := sys.Monotonic()
 			outs, stacks, doubled, sampled, on := 0, 0, 0, false, true
@@ -184,7 +184,7 @@ func TestThreadIsSampledAtEverySwitch(t *testing.T) {
 			require.InDelta(t, outs, stacks, 2+float64(s.Stats().Lost))
 			require.Zero(t, doubled)
 			require.NoError(t, thread.Detach())
-			require.Equal(t, before, s.Descriptors())
+			require.Equal(t, before, s.used())
 			_, err := s.AttachThread(pid, 1<<22)
 			require.ErrorIs(t, err, os.ErrProcessDone)
 		})

@@ -23,6 +23,3 @@ type Watch struct {
 // Changes returns their number; it grows by at least one for each Take since which
 // the file was written to.
 func (w *Watch) Changes() uint32 { return w.changes }
-
-// Watched returns the number of watched files.
-func (c *Changes) Watched() int { return len(c.watches) }

@@ -37,7 +37,7 @@ func TestWritesAreCounted(t *testing.T) {
 	require.NotNil(t, other)
 	require.Nil(t, c.Watch(write(t, "third", "")), "there is a bound")
 	other.Close()
-	require.Equal(t, 1, c.Watched())
+	require.Len(t, c.watches, 1)
 	require.NotNil(t, c.Watch(write(t, "third", "")))
 }
 
@@ -49,7 +49,7 @@ func TestRemovedFileIsAChange(t *testing.T) {
 	require.NoError(t, os.Remove(path))
 	c.Take()
 	require.NotZero(t, w.Changes())
-	require.Zero(t, c.Watched())
+	require.Empty(t, c.watches)
 	w.Close()
 	require.Nil(t, c.Watch(path))
 	require.Nil(t, c.Watch(filepath.Join(path, "none")))

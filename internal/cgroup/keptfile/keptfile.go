@@ -22,20 +22,13 @@ import (
 
 // A Set bounds how many files are kept open. It and its files belong to one
 // goroutine.
-type Set struct {
-	max, open int
-	unkept    uint64
-}
+type Set struct{ max, open int }
 
 // NewSet returns a set that keeps at most maxOpen files open.
 func NewSet(maxOpen int) *Set { return &Set{max: maxOpen} }
 
 // Kept returns the number of open files.
 func (s *Set) Kept() int { return s.open }
-
-// Unkept returns the number of readings that had to open their file because the set
-// was full.
-func (s *Set) Unkept() uint64 { return s.unkept }
 
 // A File is a path, opened at its first reading.
 type File struct {

@@ -76,7 +76,6 @@ func (f *File) openNow() (replaced bool, err error) {
 // keep closes the file if the set is full.
 func (f *File) keep() {
 	if f.set.open > f.set.max {
-		f.set.unkept++
 		f.Close()
 	}
 }

@@ -215,7 +215,7 @@ func TestSwitchesAreFollowedOnlyForUnitsThatCanReachTheThreshold(t *testing.T) {
 	busy, known, err = r.read(n, 0.75)
 	require.NoError(t, err)
 	require.Equal(t, []float64{1.25, 1.5}, []float64{busy, known})
-	require.Equal(t, []int64{250_000_000, 1_250_000_000, 0}, n.Simultaneity())
+	require.Equal(t, []int64{250_000_000, 1_250_000_000, 0}, n.at)
 
 	// Below the threshold it is followed for followFor, then not.
 	for i := int64(0); n.f != nil; i++ {
@@ -390,7 +390,7 @@ func TestAChangeOfCPUsReattaches(t *testing.T) {
 	_, known, err := r.read(n, 1.5)
 	require.NoError(t, err)
 	require.Equal(t, 3.0, known)
-	require.Equal(t, []int64{0, 2 * second, second}, n.Simultaneity())
+	require.Equal(t, []int64{0, 2 * second, second}, n.at)
 
 	f.ended.Store(true) // the CPU was offline, but is online again
 	f.rounds <- round{nil, 5 * second}

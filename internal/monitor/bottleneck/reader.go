@@ -50,7 +50,7 @@ type Reader struct {
 	last  time.Time
 	until time.Time // followed until then, whatever the usage
 	f     *followed // nil while it is not followed
-	at    []int64   // of f, as of the last reading
+	at    []int64   // of f: the time at k running threads, for each k, by the last reading
 
 	busy, known time.Duration
 }
@@ -121,11 +121,6 @@ func (r *Reader) advance(span time.Duration, cores float64) error {
 	}
 	return nil
 }
-
-// Simultaneity returns the time at k running threads, for each k, since the follower
-// last began to follow the unit, as of the last reading. It is valid until the next
-// one.
-func (r *Reader) Simultaneity() []int64 { return r.at }
 
 // Close stops following the unit.
 func (r *Reader) Close() {

@@ -12,11 +12,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// Bits of struct perf_event_attr that golang.org/x/sys does not name.
-const (
-	AttrCgroup        = 1 << 32
-	AttrInheritThread = 1 << 35
-)
+// AttrInheritThread is a bit of struct perf_event_attr that golang.org/x/sys does not
+// name.
+const AttrInheritThread = 1 << 35
 
 // Attr returns an event whose records have the time of CLOCK_MONOTONIC and, at their
 // end, what sampleType asks for. The bytes in the ring alone decide when the reader is
