@@ -10,7 +10,9 @@ import "github.com/hotprofile/hotprofile/internal/perfevent/internal/record"
 type Record struct {
 	record.Record
 	// Attachment is the one whose event wrote a sample, or a context switch in a
-	// session that samples them; nil for other records, and once it is detached.
+	// session that samples them; nil for other records, and once it is detached. It is
+	// nil too for a sample of a switch that another session, such as another program's,
+	// samples first: the kernel (6.18, for one) gives it the id of that event.
 	Attachment *Attachment
 }
 

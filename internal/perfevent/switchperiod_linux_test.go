@@ -35,7 +35,7 @@ func blocked(t *testing.T, s *Session, tid, many int) (waits, stacks int, slept,
 		switch {
 		case r.TID != tid:
 		case r.Type == TypeSample:
-			require.NotNil(t, r.Attachment)
+			// Another program may sample the same switches: see Record.Attachment.
 			require.NotEmpty(t, r.Sample.Kernel)
 			require.NotEmpty(t, r.Sample.User)
 			sampled = true

@@ -362,8 +362,8 @@ func (r *reader) wants(pid int) bool {
 // sample keeps the stack of a thread that is about to leave its CPU. For a stack
 // seen before it allocates nothing.
 func (r *reader) sample(rec *perfevent.Record) {
-	if r.paused > 0 || rec.Attachment == nil {
-		return
+	if r.paused > 0 || rec.Attachment == nil && r.waits.threads[rec.TID] == nil {
+		return // left in a ring, or see Record.Attachment: then the switch adds its thread
 	}
 	if rec.PID <= 0 || rec.TID <= 0 {
 		return // idle, ended, or of another pid namespace

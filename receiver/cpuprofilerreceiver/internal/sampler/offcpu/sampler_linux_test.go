@@ -394,6 +394,29 @@ func waitsEnd(t *testing.T) (lost uint64) {
 	return 0
 }
 
+// The kernel gives samples of switches the id of another program's event, if that samples
+// the same switches and comes first.
+func TestSamplersOfTheSameProgramAllHaveItsStacks(t *testing.T) {
+	skipWithoutRights(t)
+	g := favoured(t)
+	finder := new(targets)
+	finder.set(group(t, g.Path))
+	p := run(t, g.Command("dash", "-c", "while :; do sleep 0.005; done"))
+	_, one, _ := start(t, finder, nil)
+	_, other, _ := start(t, finder, nil)
+	stacks := func(to *sink) (n int) {
+		to.mu.Lock()
+		defer to.mu.Unlock()
+		for _, w := range to.all {
+			if w.Resource.PID == p.Process.Pid && w.Type == samples.OffCPU && len(w.Stack.Locations) > 1 {
+				n++
+			}
+		}
+		return n
+	}
+	waitFor(t, "stacks in both", func() bool { return stacks(one) >= 20 && stacks(other) >= 20 })
+}
+
 func TestWaitOverAPauseIsNotEmitted(t *testing.T) {
 	p := run(t, exec.Command("dash", "-c", "read _; sleep 0.02; echo 0; read _"))
 	finder := new(targets)
