@@ -23,27 +23,9 @@ const (
 
 // String returns the name as /proc/PID/cgroup writes it, and "v2" for the
 // unified tree.
-func (h Hierarchy) String() string {
-	switch h {
-	case V2Tree:
-		return "v2"
-	case CPU:
-		return "cpu"
-	case CPUAcct:
-		return "cpuacct"
-	case CPUSet:
-		return "cpuset"
-	case Memory:
-		return "memory"
-	case PIDs:
-		return "pids"
-	case PerfEvent:
-		return "perf_event"
-	case Systemd:
-		return "name=systemd"
-	}
-	return "unknown"
-}
+func (h Hierarchy) String() string { return hierarchyNames[h] }
+
+var hierarchyNames = [numHierarchies]string{"v2", "cpu", "cpuacct", "cpuset", "memory", "pids", "perf_event", "name=systemd"}
 
 // hierarchyOf is the inverse of String for v1 names.
 func hierarchyOf(name string) (Hierarchy, bool) {
@@ -59,27 +41,14 @@ func hierarchyOf(name string) (Hierarchy, bool) {
 func identity() [3]Hierarchy { return [...]Hierarchy{V2Tree, CPU, Systemd} }
 
 // A Mode is the kinds of hierarchies that the host has.
-type Mode uint8
+type Mode string
 
 // The modes.
 const (
-	V1     Mode = iota + 1 // only v1 hierarchies
-	Hybrid                 // v1 controllers beside a v2 tree
-	V2                     // only the v2 tree
+	V1     Mode = "v1"     // only v1 hierarchies
+	Hybrid Mode = "hybrid" // v1 controllers beside a v2 tree
+	V2     Mode = "v2"     // only the v2 tree
 )
-
-// String returns "v1", "hybrid" or "v2".
-func (m Mode) String() string {
-	switch m {
-	case V1:
-		return "v1"
-	case Hybrid:
-		return "hybrid"
-	case V2:
-		return "v2"
-	}
-	return "unknown"
-}
 
 // Paths holds a path per hierarchy, below that hierarchy's root and with a
 // leading slash; empty where the hierarchy is not mounted.

@@ -249,7 +249,7 @@ func TestHostPrivateCgroupNamespace(t *testing.T) {
 			}
 			require.Empty(t, got.OtherErr)
 			require.Empty(t, got.Limited)
-			require.Equal(t, tree.Mode().String(), got.Mode)
+			require.Equal(t, string(tree.Mode()), got.Mode)
 			require.Equal(t, c.Path, tree.GroupOf(got.Own).Cgroup)
 			require.Equal(t, other.Path, tree.GroupOf(got.Other).Cgroup)
 		})
@@ -335,7 +335,7 @@ func look(got *outcome) error {
 	if dir := tree.Mount(V2Tree); !Under(dir, root) {
 		return fmt.Errorf("%s is not below %s", dir, root)
 	}
-	got.Mode, got.Limited = tree.Mode().String(), tree.Limited()
+	got.Mode, got.Limited = string(tree.Mode()), tree.Limited()
 	if got.Own, err = tree.PathsOf(os.Getpid()); err != nil {
 		return err
 	}

@@ -221,7 +221,7 @@ func FuzzMountinfo(f *testing.F) {
 func FuzzCountCPUs(f *testing.F) {
 	f.Add([]byte("0-3,7\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if n, ok := countCPUs(b); ok && (n < 0 || n > maxCPUs) {
+		if n, ok := countCPUs(b); ok && (n < 0 || n > 1<<16) {
 			t.Errorf("%d CPUs", n)
 		}
 	})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 // ErrGone is for a cgroup that was removed.
@@ -209,36 +210,10 @@ func parseUint(b []byte) (n uint64, rest []byte, ok bool) {
 }
 
 // countCPUs returns the number of CPUs in a list like "0-3,7".
-func countCPUs(b []byte) (int, bool) {
-	count := 0
-	b = trimSpace(b)
-	for len(b) > 0 {
-		first, rest, ok := parseUint(b)
-		if !ok {
-			return 0, false
-		}
-		last := first
-		if len(rest) > 0 && rest[0] == '-' {
-			if last, rest, ok = parseUint(rest[1:]); !ok || last < first {
-				return 0, false
-			}
-		}
-		if last-first >= maxCPUs {
-			return 0, false
-		}
-		count += int(last-first) + 1
-		if len(rest) > 0 {
-			if rest[0] != ',' || len(rest) == 1 {
-				return 0, false
-			}
-			rest = rest[1:]
-		}
-		b = rest
-	}
-	return count, count <= maxCPUs
+func countCPUs(b []byte) (count int, ok bool) {
+	ok = procfs.ParseCPUs(b, func(first, last int) { count += last - first + 1 })
+	return count, ok
 }
-
-const maxCPUs = 1 << 16 // far above the most of any kernel
 
 func trimSpace(b []byte) []byte { return bytes.TrimRight(b, " \n") }
 

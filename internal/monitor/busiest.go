@@ -37,13 +37,6 @@ const (
 // CPUBusiestThread is the CPU time of the unit's busiest thread.
 const CPUBusiestThread = "cpu_busiest_thread"
 
-func cpuBusiestThreadKind() definition {
-	return definition{
-		Kind: Kind{Name: CPUBusiestThread, Unit: "%", Scale: 100, Scopes: anyScope}, cpuTime: true,
-		open: func(w *Watcher) meter { return newBusiest(w) },
-	}
-}
-
 // busiest is the meter of cpu_busiest_thread. It adds, at each step, the CPU time of
 // the thread that used most. A thread's clock moves once per scheduler tick. Only busy
 // units are read, so after a pause it begins with a new baseline.
@@ -74,7 +67,7 @@ type threadLister interface {
 	Close()
 }
 
-func newBusiest(w *Watcher) *busiest {
+func newBusiest(w *Watcher) meter {
 	m := &busiest{w: w, threads: map[int]*threadClock{}, tasks: opened[threadLister]{w: w, open: func() (threadLister, error) {
 		if w.process != nil {
 			return processTasks{w.source.procfs, w.process.process.PID}, nil

@@ -14,10 +14,6 @@ const CPUBottleneck = "cpu_bottleneck"
 
 const usageNotKnown Gap = "its CPU usage since the last reading is not known"
 
-func cpuBottleneckKind() definition {
-	return definition{Kind: Kind{Name: CPUBottleneck, Unit: "%", Scale: 100, Scopes: anyScope}, cpuTime: true, open: newCPUBottleneck}
-}
-
 type cpuBottleneck struct {
 	w      *Watcher
 	reader *bottleneck.Reader

@@ -147,33 +147,13 @@ const (
 // every gate at once.
 const guardShare = 10
 
-func cpuUsageKind() definition {
-	return definition{
-		Kind: Kind{Name: CPUUsage, Unit: "cores", Scale: 1, Scopes: anyScope}, cpuTime: true,
-		open: func(w *Watcher) meter { return &usage{w: w} },
-	}
-}
+func newUsage(w *Watcher) meter { return &usage{w: w} }
 
-func cpuUtilizationKind() definition {
-	return shareKind(CPUUtilization, func(w *Watcher) cores { return &capacity{w: w} })
-}
+func newUtilization(w *Watcher) meter { return &share{w: w, of: &capacity{w: w}} }
 
-func cpuRequestUtilizationKind() definition {
-	return shareKind(CPURequestUtilization, func(w *Watcher) cores { return newRequest(w) })
-}
+func newRequestUtilization(w *Watcher) meter { return &share{w: w, of: newRequest(w)} }
 
-func cpuHostShareKind() definition {
-	d := shareKind(CPUHostShare, func(w *Watcher) cores { return online{w.source} })
-	d.Hidden = true
-	return d
-}
-
-func shareKind(name string, of func(*Watcher) cores) definition {
-	return definition{
-		Kind: Kind{Name: name, Unit: "%", Scale: 100, Scopes: anyScope}, cpuTime: true,
-		open: func(w *Watcher) meter { return &share{w: w, of: of(w)} },
-	}
-}
+func newHostShare(w *Watcher) meter { return &share{w: w, of: online{w.source}} }
 
 // usage is the meter of cpu_usage.
 type usage struct {

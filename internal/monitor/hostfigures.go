@@ -93,19 +93,9 @@ const (
 	SystemLoad         = "system_load"          // average of one minute
 )
 
-func hostCPUUtilizationKind() definition {
-	return definition{
-		Kind: Kind{Name: HostCPUUtilization, Unit: "%", Scale: 100, Guard: CPUHostShare, GuardAtLeast: guardShare, Scopes: anyScope},
-		open: func(w *Watcher) meter { return &hostCPU{host: &w.source.host} },
-	}
-}
+func newHostCPU(w *Watcher) meter { return &hostCPU{host: &w.source.host} }
 
-func systemLoadKind() definition {
-	return definition{
-		Kind: Kind{Name: SystemLoad, Unit: "load", Scale: 1, Gauge: true, Guard: CPUHostShare, GuardAtLeast: guardShare, Scopes: anyScope},
-		open: func(w *Watcher) meter { return hostLoad{&w.source.host} },
-	}
-}
+func newHostLoad(w *Watcher) meter { return hostLoad{&w.source.host} }
 
 // hostCPU is the meter of host_cpu_utilization.
 type hostCPU struct {

@@ -15,13 +15,6 @@ import (
 // MemoryUtilization is the memory in use as a share of the smallest limit.
 const MemoryUtilization = "memory_utilization"
 
-func memoryUtilizationKind() definition {
-	return definition{
-		Kind: Kind{Name: MemoryUtilization, Unit: "%", Scale: 1, Gauge: true, Scopes: anyScope},
-		open: func(w *Watcher) meter { return newMemory(w) },
-	}
-}
-
 // memory is the meter of memory_utilization.
 type memory struct {
 	w     *Watcher
@@ -36,7 +29,7 @@ type memoryUse interface {
 	Close()
 }
 
-func newMemory(w *Watcher) *memory {
+func newMemory(w *Watcher) meter {
 	return &memory{w: w, use: opened[memoryUse]{w: w, open: func() (memoryUse, error) {
 		if w.process != nil {
 			return &residentSet{w.processFile("statm")}, nil

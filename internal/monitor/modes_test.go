@@ -244,7 +244,7 @@ func TestMonitorsOfAContainerInEachMode(t *testing.T) {
 
 func TestMonitorsOfAProcessInEachMode(t *testing.T) {
 	for _, mode := range modes() {
-		t.Run(mode.String(), func(t *testing.T) {
+		t.Run(string(mode), func(t *testing.T) {
 			h := newModeHost(t, mode)
 			monitors := []string{CPUThrottling, CPURequestUtilization, MemoryUtilization, ThreadCount, SystemLoad, CPUUtilization}
 			w := h.open(64, cgroup.WeightNew, ProcessScope, monitors...)
@@ -265,7 +265,7 @@ func TestMonitorsOfAProcessInEachMode(t *testing.T) {
 
 func TestThrottlingIsTheLargestOnThePath(t *testing.T) {
 	for _, mode := range modes() {
-		t.Run(mode.String(), func(t *testing.T) {
+		t.Run(string(mode), func(t *testing.T) {
 			h := newModeHost(t, mode)
 			quota := func(limit bool) {
 				switch {

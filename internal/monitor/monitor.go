@@ -11,8 +11,8 @@
 // Figures of the host, and limits of cgroups above several units, are read once for all
 // of them.
 //
-// To add a monitor, write its file, with its name, its definition and its meter, and add
-// a line to definitions.
+// To add a monitor, write its file, with its name and its meter, and add a line to
+// definitions.
 //
 // The package knows of cgroups and processes, not of policies or profiles.
 package monitor
@@ -38,8 +38,6 @@ const (
 // A Kind describes a monitor.
 type Kind struct {
 	Name string
-	// Unit of its values and thresholds: "%", "cores", "threads", "load".
-	Unit string
 	// Scale: the value over a span is Scale × ΔNum / ΔDen.
 	Scale float64
 	// Gauge: Num is a momentary value, and Den is 0.
@@ -57,7 +55,7 @@ type Kind struct {
 	Hidden bool
 }
 
-// A definition is a Kind with the way to read it. Each monitor's file has one.
+// A definition is a Kind with the way to read it.
 type definition struct {
 	Kind
 	cpuTime bool // it is made from the unit's CPU time
@@ -67,18 +65,18 @@ type definition struct {
 // definitions returns all monitors, sorted by name.
 func definitions() []definition {
 	return []definition{
-		cpuBottleneckKind(),
-		cpuBusiestThreadKind(),
-		cpuHostShareKind(),
-		cpuPressureKind(),
-		cpuRequestUtilizationKind(),
-		cpuThrottlingKind(),
-		cpuUsageKind(),
-		cpuUtilizationKind(),
-		hostCPUUtilizationKind(),
-		memoryUtilizationKind(),
-		systemLoadKind(),
-		threadCountKind(),
+		{Kind: Kind{Name: CPUBottleneck, Scale: 100, Scopes: anyScope}, cpuTime: true, open: newCPUBottleneck},
+		{Kind: Kind{Name: CPUBusiestThread, Scale: 100, Scopes: anyScope}, cpuTime: true, open: newBusiest},
+		{Kind: Kind{Name: CPUHostShare, Scale: 100, Scopes: anyScope, Hidden: true}, cpuTime: true, open: newHostShare},
+		{Kind: Kind{Name: CPUPressure, Scale: 100, Scopes: CgroupScope}, open: newPressure},
+		{Kind: Kind{Name: CPURequestUtilization, Scale: 100, Scopes: anyScope}, cpuTime: true, open: newRequestUtilization},
+		{Kind: Kind{Name: CPUThrottling, Scale: 100, Sparse: true, Scopes: anyScope}, open: newThrottling},
+		{Kind: Kind{Name: CPUUsage, Scale: 1, Scopes: anyScope}, cpuTime: true, open: newUsage},
+		{Kind: Kind{Name: CPUUtilization, Scale: 100, Scopes: anyScope}, cpuTime: true, open: newUtilization},
+		{Kind: Kind{Name: HostCPUUtilization, Scale: 100, Guard: CPUHostShare, GuardAtLeast: guardShare, Scopes: anyScope}, open: newHostCPU},
+		{Kind: Kind{Name: MemoryUtilization, Scale: 1, Gauge: true, Scopes: anyScope}, open: newMemory},
+		{Kind: Kind{Name: SystemLoad, Scale: 1, Gauge: true, Guard: CPUHostShare, GuardAtLeast: guardShare, Scopes: anyScope}, open: newHostLoad},
+		{Kind: Kind{Name: ThreadCount, Scale: 1, Gauge: true, Scopes: anyScope}, open: newThreadCount},
 	}
 }
 

@@ -12,13 +12,6 @@ import (
 // CPUPressure is the share of time in which some thread of the unit waits for a CPU.
 const CPUPressure = "cpu_pressure"
 
-func cpuPressureKind() definition {
-	return definition{
-		Kind: Kind{Name: CPUPressure, Unit: "%", Scale: 100, Scopes: CgroupScope},
-		open: func(w *Watcher) meter { return newPressure(w) },
-	}
-}
-
 // pressure is the meter of cpu_pressure.
 type pressure struct {
 	opened[*cgroup.Pressure]
@@ -29,7 +22,7 @@ type pressure struct {
 	elapsed time.Duration
 }
 
-func newPressure(w *Watcher) *pressure {
+func newPressure(w *Watcher) meter {
 	return &pressure{opened: opened[*cgroup.Pressure]{w: w, open: func() (*cgroup.Pressure, error) {
 		return w.source.reader.OpenPressure(w.unit)
 	}}}

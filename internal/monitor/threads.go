@@ -13,13 +13,6 @@ import (
 // ThreadCount is the number of threads.
 const ThreadCount = "thread_count"
 
-func threadCountKind() definition {
-	return definition{
-		Kind: Kind{Name: ThreadCount, Unit: "threads", Scale: 1, Gauge: true, Scopes: anyScope},
-		open: func(w *Watcher) meter { return newThreadCount(w) },
-	}
-}
-
 // threadCount is the meter of thread_count.
 type threadCount struct{ opened[threadCounter] }
 
@@ -29,7 +22,7 @@ type threadCounter interface {
 	Close()
 }
 
-func newThreadCount(w *Watcher) *threadCount {
+func newThreadCount(w *Watcher) meter {
 	return &threadCount{opened[threadCounter]{w: w, open: func() (threadCounter, error) {
 		if w.process != nil {
 			return &processThreads{w.processFile("stat")}, nil

@@ -22,13 +22,6 @@ const (
 // CPUThrottling is the share of CFS periods in which the unit was throttled.
 const CPUThrottling = "cpu_throttling"
 
-func cpuThrottlingKind() definition {
-	return definition{
-		Kind: Kind{Name: CPUThrottling, Unit: "%", Scale: 100, Sparse: true, Scopes: anyScope},
-		open: func(w *Watcher) meter { return newThrottling(w) },
-	}
-}
-
 // throttling is the meter of cpu_throttling. At each step it adds the count with the
 // largest share of throttled periods, of the unit's cgroup and those above it.
 type throttling struct {
@@ -38,7 +31,7 @@ type throttling struct {
 	idle               int // readings since the counts were read
 }
 
-func newThrottling(w *Watcher) *throttling {
+func newThrottling(w *Watcher) meter {
 	return &throttling{opened: opened[*cgroup.Throttling]{w: w, open: func() (t *cgroup.Throttling, err error) {
 		if w.process != nil {
 			t, err = w.source.reader.OpenThrottling(w.paths)

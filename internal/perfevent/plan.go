@@ -96,8 +96,6 @@ type LeftOut struct {
 	What string
 	// Reason is why, and what would change it.
 	Reason string
-	// Descriptors is the number of descriptors it would take.
-	Descriptors int
 }
 
 // ringsOwn is the rings of a CPU where the session is not HostWide.
@@ -115,11 +113,11 @@ func NewPlan(w Wanted, l Limits) Plan {
 	}
 	var left []LeftOut
 	if w.Host {
-		left = append(left, LeftOut{What: "host", Reason: l.HostWide.Error(), Descriptors: (rings + each) * len(l.CPUs)})
+		left = append(left, LeftOut{What: "host", Reason: l.HostWide.Error()})
 	}
 	if l.HostWide != nil {
 		for _, c := range w.Cgroups {
-			left = append(left, LeftOut{What: c.String(), Reason: l.HostWide.Error(), Descriptors: each * len(l.CPUs)})
+			left = append(left, LeftOut{What: c.String(), Reason: l.HostWide.Error()})
 		}
 		return planProcesses(w.Processes, l, limit, left)
 	}
@@ -163,9 +161,8 @@ func planCPUs(mode Mode, why string, limit int, l Limits) Plan {
 	}
 	if without := cpus[n:]; len(without) > 0 {
 		p.LeftOut = []LeftOut{{
-			What:        fmt.Sprintf("%d of %d CPUs, from CPU %d on", len(without), len(cpus), without[0]),
-			Reason:      fmt.Sprintf("a CPU takes %d perf events, and %d are permitted (max_perf_events, and half of RLIMIT_NOFILE)", perCPU, limit),
-			Descriptors: len(without) * perCPU,
+			What:   fmt.Sprintf("%d of %d CPUs, from CPU %d on", len(without), len(cpus), without[0]),
+			Reason: fmt.Sprintf("a CPU takes %d perf events, and %d are permitted (max_perf_events, and half of RLIMIT_NOFILE)", perCPU, limit),
 		}}
 	}
 	return p
@@ -182,7 +179,6 @@ func planProcesses(wanted []WantedProcess, l Limits, limit int, left []LeftOut) 
 				What: process.String(),
 				Reason: fmt.Sprintf("it takes %d perf events, one per thread and CPU, and %d of %d are left (max_perf_events, and half of RLIMIT_NOFILE); %v",
 					cost, max(limit-used, 0), limit, l.HostWide),
-				Descriptors: cost,
 			})
 			continue
 		}

@@ -56,9 +56,6 @@ func (*Session) SetSwitches(int, func(int) int) error { return rights.Unsupporte
 // Read returns false.
 func (*Session) Read(*Record) bool { return false }
 
-// Descriptors returns 0.
-func (*Session) Descriptors() int { return 0 }
-
 // Stats returns zeros.
 func (*Session) Stats() Stats { return Stats{} }
 

@@ -104,6 +104,34 @@ func (t CPUTicks) Since(before CPUTicks) (busy, total uint64, ok bool) {
 	return busy, total, true
 }
 
+// ParseCPUs calls visit with the first and last CPU of each range of a list as the
+// kernel writes it: "0-3,8,10-11", in ascending order. It returns false for anything
+// else, and allocates nothing. An empty list has no range.
+func ParseCPUs(list []byte, visit func(first, last int)) bool {
+	list = bytes.TrimRight(list, " \n")
+	if len(list) == 0 {
+		return true
+	}
+	next := uint64(0)
+	for part := range bytes.SplitSeq(list, []byte(",")) {
+		from, to, isRange := bytes.Cut(part, []byte("-"))
+		if !isRange {
+			to = from
+		}
+		first, err := strconv.ParseUint(string(from), 10, 16)
+		if err != nil || first < next {
+			return false
+		}
+		last, err := strconv.ParseUint(string(to), 10, 16)
+		if err != nil || last < first {
+			return false
+		}
+		visit(int(first), int(last))
+		next = last + 1
+	}
+	return true
+}
+
 // ParseLoadavg returns the first figure of /proc/loadavg, the average number of
 // threads that ran, could have run or were in uninterruptible sleep during the
 // last minute.

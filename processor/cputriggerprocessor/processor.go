@@ -245,7 +245,7 @@ func (p *cpuTrigger) newCollector(tree *cgroup.Tree, source watch.Source) *watch
 		UserTimes: func(u *units.Unit) watch.ReadTimes { return watch.OpenUserTimes(tree, u) },
 	}
 	if tree != nil {
-		c.Mode = tree.Mode().String()
+		c.Mode = string(tree.Mode())
 	}
 	return c
 }
@@ -294,7 +294,7 @@ func (p *cpuTrigger) logMode(tree *cgroup.Tree, c *watch.Collector) {
 		where = tree.Mount(cgroup.CPU)
 	}
 	all, unlimited := c.Count()
-	fields := []zap.Field{zap.Stringer("mode", tree.Mode()), zap.String("tree", where), zap.Int("units", all)}
+	fields := []zap.Field{zap.String("mode", string(tree.Mode())), zap.String("tree", where), zap.Int("units", all)}
 	if unlimited >= 0 {
 		fields = append(fields, zap.Int("units_without_limit", unlimited))
 	}

@@ -6,8 +6,8 @@ package sys
 import (
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
+
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 const onlineFile = "/sys/devices/system/cpu/online"
@@ -26,7 +26,7 @@ func OnlineCPUs() ([]int, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing the CPUs: %w", err)
 	}
-	cpus, err := parseCPUList(strings.TrimSpace(string(text)))
+	cpus, err := parseCPUList(text)
 	if err != nil {
 		return nil, fmt.Errorf("listing the CPUs in %s: %w", onlineFile, err)
 	}
@@ -34,24 +34,14 @@ func OnlineCPUs() ([]int, error) {
 }
 
 // parseCPUList parses the kernel's list format, as in "0-3,8,10-11".
-func parseCPUList(list string) ([]int, error) {
-	var cpus []int
-	for part := range strings.SplitSeq(list, ",") {
-		from, to, isRange := strings.Cut(part, "-")
-		if !isRange {
-			to = from
-		}
-		first, err := strconv.ParseUint(from, 10, 16)
-		if err != nil {
-			return nil, fmt.Errorf("%q is not a list of CPUs", list)
-		}
-		last, err := strconv.ParseUint(to, 10, 16)
-		if err != nil || last < first || (len(cpus) > 0 && int(first) <= cpus[len(cpus)-1]) {
-			return nil, fmt.Errorf("%q is not a list of CPUs", list)
-		}
+func parseCPUList(list []byte) (cpus []int, err error) {
+	ok := procfs.ParseCPUs(list, func(first, last int) {
 		for cpu := first; cpu <= last; cpu++ {
-			cpus = append(cpus, int(cpu))
+			cpus = append(cpus, cpu)
 		}
+	})
+	if !ok || len(cpus) == 0 {
+		return nil, fmt.Errorf("%q is not a list of CPUs", list)
 	}
 	return cpus, nil
 }

@@ -26,7 +26,7 @@ func TestParseCPUList(t *testing.T) {
 		"-1":           nil,
 		"0-4294967295": nil,
 	} {
-		got, err := parseCPUList(list)
+		got, err := parseCPUList([]byte(list))
 		require.Equal(t, want == nil, err != nil, "%q: %v", list, err)
 		require.Equal(t, want, got, "%q", list)
 	}
@@ -36,7 +36,7 @@ func FuzzParseCPUList(f *testing.F) {
 	f.Add("0-3,8,10-11")
 	f.Add("0,,1")
 	f.Fuzz(func(t *testing.T, list string) {
-		cpus, err := parseCPUList(list)
+		cpus, err := parseCPUList([]byte(list))
 		if err != nil {
 			return
 		}
