@@ -1,6 +1,16 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
+// Package cputriggerprocessor is the processor `cpu_trigger`: it watches how
+// much of its CPU each unit (a container, a service, a process) uses, and sends
+// the profiles of a unit only while a policy holds its gate open, stamped with the
+// reason. It knows nothing of how profiles are sampled.
+//
+// This package has the configuration, the wiring, the routing of batches and the
+// log of transitions. Rooms below: internal/identify finds the unit of a profile;
+// internal/units holds the units, with the decision core of /internal/trigger,
+// under one lock; internal/watch takes readings; internal/recorder is the flight
+// recorder; internal/manual opens gates by hand; internal/counters has the metrics.
 package cputriggerprocessor
 
 import (
@@ -26,3 +36,5 @@ func NewFactory() processor.Factory {
 func createProfiles(_ context.Context, set processor.Settings, cfg component.Config, next xconsumer.Profiles) (xprocessor.Profiles, error) {
 	return newProcessor(set, cfg.(*Config), next)
 }
+
+//go:generate go tool -modfile=../../internal/tools/go.mod mdatagen metadata.yaml
