@@ -153,42 +153,48 @@ func processesBelow(dir string, limit int) (map[int]bool, error) {
 }
 
 // processesIn returns the first pids, at most limit, of a cgroup itself.
-func processesIn(dir string, limit int) ([]int, error) {
-	f, err := os.Open(filepath.Join(dir, "cgroup.procs"))
+func processesIn(dir string, limit int) (pids []int, err error) {
+	var buf [4096]byte
+	err = eachID(filepath.Join(dir, "cgroup.procs"), buf[:], func(pid int) bool {
+		pids = append(pids, pid)
+		return len(pids) < limit
+	})
+	return pids, err
+}
+
+// eachID calls visit with each id of a file that has one per line, until visit returns
+// false. It reads the file by way of buf.
+func eachID(file string, buf []byte, visit func(id int) bool) error {
+	f, err := os.Open(file)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer f.Close()
-	var (
-		pids []int
-		buf  [4096]byte
-		kept int // bytes of an unfinished line
-	)
-	for len(pids) < limit {
+	kept := 0 // bytes of an unfinished line
+	for {
 		n, err := f.Read(buf[kept:])
 		if n <= 0 {
 			if err != nil && !errors.Is(err, io.EOF) {
-				return pids, err
+				return err
 			}
-			return pids, nil
+			return nil
 		}
 		b := buf[:kept+n]
 		for {
 			line, rest, ok := bytes.Cut(b, []byte("\n"))
-			if !ok || len(pids) == limit {
+			if !ok {
 				break
 			}
-			if pid, _, ok := parseUint(line); ok && pid <= maxPID {
-				pids = append(pids, int(pid))
+			if id, _, ok := parseUint(line); ok && id <= maxPID && !visit(int(id)) {
+				return nil
 			}
 			b = rest
 		}
-		kept = copy(buf[:], b)
+		kept = copy(buf, b)
 		if kept == len(buf) {
-			return pids, errors.New("malformed cgroup.procs")
+			return fmt.Errorf("malformed %s", filepath.Base(file))
 		}
 	}
-	return pids, nil
 }
 
 const maxPID = 1 << 22 // PID_MAX_LIMIT of the kernel

@@ -4,13 +4,8 @@
 package cgroup
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
-	"strings"
 )
 
 // Tasks lists and counts the threads of a group.
@@ -68,7 +63,11 @@ func (t *Tasks) List(visit func(tid int) bool) error {
 	more := true
 	var failed error
 	list := func(dir string) {
-		if err := t.r.listTasks(dir, t.group.by, func(tid int) bool { more = visit(tid); return more }); err != nil {
+		err := eachID(t.tasksFile(dir), t.r.buf, func(tid int) bool {
+			more = tid == 0 || visit(tid) // 0 is of a pid namespace that is not visible here
+			return more
+		})
+		if err != nil {
 			failed = err
 		}
 	}
@@ -91,42 +90,12 @@ func (t *Tasks) List(visit func(tid int) bool) error {
 	return nil // what vanished meanwhile has no threads
 }
 
-// listTasks calls visit for each thread of one cgroup.
-func (r *Reader) listTasks(dir string, h Hierarchy, visit func(tid int) bool) error {
-	name := "/tasks"
-	if h == V2Tree {
-		name = "/cgroup.threads"
+// tasksFile returns the file of the threads of one cgroup.
+func (t *Tasks) tasksFile(dir string) string {
+	if t.group.by == V2Tree {
+		return dir + "/cgroup.threads"
 	}
-	f, err := os.Open(dir + name)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	kept := 0
-	for {
-		n, err := f.Read(r.buf[kept:])
-		if n <= 0 {
-			if err != nil && !errors.Is(err, io.EOF) {
-				return err
-			}
-			return nil
-		}
-		b := r.buf[:kept+n]
-		for {
-			line, rest, ok := bytes.Cut(b, []byte("\n"))
-			if !ok {
-				break
-			}
-			if tid, _, ok := parseUint(line); ok && tid > 0 && tid <= maxPID && !visit(int(tid)) {
-				return nil
-			}
-			b = rest
-		}
-		kept = copy(r.buf, b)
-		if kept == len(r.buf) {
-			return fmt.Errorf("malformed %s", strings.TrimPrefix(name, "/"))
-		}
-	}
+	return dir + "/tasks"
 }
 
 // From returns the path of the file that is read.
@@ -134,10 +103,7 @@ func (t *Tasks) From() string {
 	if t.counted.r != nil {
 		return t.counted.From()
 	}
-	if t.group.by == V2Tree {
-		return filepath.Join(t.dir, "cgroup.threads")
-	}
-	return filepath.Join(t.dir, "tasks")
+	return t.tasksFile(t.dir)
 }
 
 // Close closes the file.
