@@ -295,3 +295,58 @@ func BenchmarkAdmit(b *testing.B) {
 		require.True(b, found)
 	})
 }
+
+// BenchmarkRemoveAtTheBound removes units with a cooldown of which another one has
+// to be forgotten, beside as many live units.
+func BenchmarkRemoveAtTheBound(b *testing.B) {
+	for _, n := range []int{1000, 10_000} {
+		b.Run(fmt.Sprint("units=", n), func(b *testing.B) {
+			c := Config{Monitors: testMonitors(), CollectionInterval: time.Second, MaxGone: n}
+			c.Policies = []Policy{{Name: "p", Conditions: fivePolicies()[:1], Duration: time.Second, Cooldown: time.Hour}}
+			e, err := New(c)
+			require.NoError(b, err)
+			for i := range n {
+				e.Unit(fmt.Sprint("live", i))
+			}
+			now, i := start, 0
+			remove := func() {
+				u := e.Unit(fmt.Sprint("unit", i))
+				u.machines[0].state, u.machines[0].notBefore = CoolingDown, now.Add(time.Hour+time.Duration(i*7919%n)*time.Second)
+				e.Remove(u.Name(), now)
+				i++
+			}
+			for range n {
+				remove()
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				remove()
+			}
+			require.Equal(b, n, e.roster.gone)
+		})
+	}
+}
+
+// BenchmarkServicesAtTheBound adds services of which another one has to be
+// forgotten.
+func BenchmarkServicesAtTheBound(b *testing.B) {
+	for _, n := range []int{1000, 10_000} {
+		b.Run(fmt.Sprint("services=", n), func(b *testing.B) {
+			e, err := New(Config{Monitors: testMonitors(), CollectionInterval: time.Second, MaxGone: n, CooldownByService: true})
+			require.NoError(b, err)
+			i := 0
+			add := func() {
+				e.services.get(account{fmt.Sprint("service", i), false}).with(0).extend(start.Add(time.Duration(i*7919%n) * time.Second))
+				i++
+			}
+			for range n {
+				add()
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				add()
+			}
+			require.Len(b, e.services.byAccount, n)
+		})
+	}
+}

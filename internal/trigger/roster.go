@@ -18,28 +18,40 @@ const defaultMaxGone = 10_000
 // Invariants:
 //   - byName has every unit; live[u.index] is u for each that is not gone
 //   - gone is the number of gone units, at most maxGone
-//   - no gone unit has anything to forget before nextForget, if gone > 0
+//   - due and order have exactly the gone units, by keys that are not later than what
+//     memory returns for them
 type roster struct {
-	byName     map[string]*Unit
-	live       []*Unit
-	gone       int
-	maxGone    int
-	nextForget time.Time
-	forgotten  int // gone units forgotten at the bound
+	byName    map[string]*Unit
+	live      []*Unit
+	gone      int
+	maxGone   int
+	due       order[*Unit] // the one that has something to forget first in front
+	order     order[*Unit] // the one that is forgotten first at the bound in front
+	forgotten int          // gone units forgotten at the bound
 }
 
 func newRoster(maxGone int) roster {
 	if maxGone == 0 {
 		maxGone = defaultMaxGone
 	}
-	return roster{byName: make(map[string]*Unit), maxGone: maxGone}
+	return roster{
+		byName: make(map[string]*Unit), maxGone: maxGone,
+		due: order[*Unit]{
+			compare: func(a, b *Unit) int { return a.next.Compare(b.next) },
+			place:   func(u *Unit) *int { return &u.duePlace },
+		},
+		order: order[*Unit]{
+			compare: func(a, b *Unit) int { return cmp.Or(a.until.Compare(b.until), strings.Compare(a.name, b.name)) },
+			place:   func(u *Unit) *int { return &u.orderPlace },
+		},
+	}
 }
 
 // enlist adds a unit to the live ones.
 func (r *roster) enlist(u *Unit) {
 	if u.gone {
+		r.leave(u)
 		u.gone = false
-		r.gone--
 	}
 	r.byName[u.name] = u
 	u.index = len(r.live)
@@ -55,15 +67,11 @@ func (r *roster) retire(u *Unit, now time.Time) {
 	r.live[last] = nil
 	r.live = r.live[:last]
 	u.gone = true
-	next, until, _ := u.memory()
-	if !now.Before(until) {
+	if _, until, _ := u.memory(); !now.Before(until) {
 		delete(r.byName, u.name)
 		return
 	}
-	if r.gone == 0 || next.Before(r.nextForget) {
-		r.nextForget = next
-	}
-	r.gone++
+	r.remember(u)
 	r.forgetDue(now)
 	if r.gone > r.maxGone {
 		r.forgetFirst()
@@ -75,29 +83,34 @@ func (r *roster) remember(u *Unit) {
 	u.gone = true
 	r.byName[u.name] = u
 	r.gone++
+	r.expect(u)
 }
 
 // expect notes when a gone unit has something to forget.
 func (r *roster) expect(u *Unit) {
-	if next, _, _ := u.memory(); r.nextForget.IsZero() || next.Before(r.nextForget) {
-		r.nextForget = next
-	}
+	u.next, _, u.until = u.memory()
+	r.due.fix(u)
+	r.order.fix(u)
+}
+
+// leave removes a unit from the gone ones.
+func (r *roster) leave(u *Unit) {
+	r.due.remove(u)
+	r.order.remove(u)
+	r.gone--
 }
 
 // forgetDue forgets what does not matter any more of gone units.
 func (r *roster) forgetDue(now time.Time) {
-	if r.gone == 0 || now.Before(r.nextForget) {
-		return
-	}
-	r.nextForget = time.Time{}
-	for name, u := range r.byName {
-		if !u.gone {
-			continue
+	for r.gone > 0 {
+		u := r.due.items[0]
+		if now.Before(u.next) {
+			return
 		}
 		u.forgetClosed(now)
 		if _, last, _ := u.memory(); !now.Before(last) {
-			delete(r.byName, name)
-			r.gone--
+			delete(r.byName, u.name)
+			r.leave(u)
 		} else {
 			r.expect(u)
 		}
@@ -106,18 +119,15 @@ func (r *roster) forgetDue(now time.Time) {
 
 // forgetFirst forgets the gone unit that would be forgotten first, ties by name.
 func (r *roster) forgetFirst() {
-	var first *Unit
-	var when time.Time
-	for _, u := range r.byName {
-		if !u.gone {
+	for {
+		u := r.order.items[0]
+		if _, _, until := u.memory(); until.After(u.until) { // a late export began a cooldown
+			r.expect(u)
 			continue
 		}
-		_, _, last := u.memory()
-		if first == nil || cmp.Or(last.Compare(when), strings.Compare(u.name, first.name)) < 0 {
-			first, when = u, last
-		}
+		delete(r.byName, u.name)
+		r.leave(u)
+		r.forgotten++
+		return
 	}
-	delete(r.byName, first.name)
-	r.gone--
-	r.forgotten++
 }

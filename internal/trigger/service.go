@@ -5,6 +5,7 @@ package trigger
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,8 +31,12 @@ func (a account) compare(b account) int {
 
 // service holds what is remembered of an account.
 type service struct {
+	account
 	cooldowns []serviceCooldown // of the policies that are open or cool down
 	triggers  budget.Hour
+
+	until time.Time // the key in services.order, and the place there
+	place int
 }
 
 // serviceCooldown is the state of one policy for a service.
@@ -58,10 +63,14 @@ func (c *serviceCooldown) extend(until time.Time) {
 	}
 }
 
-// last returns when the service may be forgotten. open: not yet, an opening is open.
-func (s *service) last(clock *clock) (last time.Time, open bool) {
+// open reports whether an opening of the service is open.
+func (s *service) open() bool {
+	return slices.ContainsFunc(s.cooldowns, func(c serviceCooldown) bool { return c.open > 0 })
+}
+
+// last returns when the service may be forgotten, unless it is open.
+func (s *service) last(clock *clock) (last time.Time) {
 	for _, c := range s.cooldowns {
-		open = open || c.open > 0
 		if c.until.After(last) {
 			last = c.until
 		}
@@ -71,21 +80,31 @@ func (s *service) last(clock *clock) (last time.Time, open bool) {
 			last = t
 		}
 	}
-	return last, open
+	return last
 }
 
 // services remembers services up to a bound. At the bound the one that would be
 // forgotten first is, ties by name; services with an open opening never are.
+//
+// Invariant: order has exactly the services that are not open, by keys that are not
+// later than their last.
 type services struct {
 	max       int
 	clock     *clock
 	byAccount map[account]*service
+	order     order[*service] // the one that is forgotten first in front
 	nextSweep int64
 	forgotten int
 }
 
 func newServices(most int, c *clock) services {
-	return services{max: most, clock: c, byAccount: make(map[account]*service)}
+	return services{
+		max: most, clock: c, byAccount: make(map[account]*service),
+		order: order[*service]{
+			compare: func(a, b *service) int { return cmp.Or(a.until.Compare(b.until), a.compare(b.account)) },
+			place:   func(s *service) *int { return &s.place },
+		},
+	}
 }
 
 // get returns a service and adds it if it is new.
@@ -96,8 +115,9 @@ func (ss *services) get(a account) *service {
 	if len(ss.byAccount) >= ss.max {
 		ss.forgetFirst()
 	}
-	s := &service{}
+	s := &service{account: a}
 	ss.byAccount[a] = s
+	ss.order.fix(s)
 	if len(ss.byAccount) == 1 {
 		ss.nextSweep = ss.clock.latest + int64(time.Minute)
 	}
@@ -135,26 +155,43 @@ func (ss *services) sweep(now time.Time, at int64) {
 		return
 	}
 	ss.nextSweep = at + int64(time.Minute)
-	for a, s := range ss.byAccount {
-		if last, open := s.last(ss.clock); !open && !now.Before(last) {
-			delete(ss.byAccount, a)
+	for _, s := range ss.byAccount {
+		if !s.open() && !now.Before(s.last(ss.clock)) {
+			ss.forget(s)
 		}
 	}
 }
 
+func (ss *services) forget(s *service) {
+	delete(ss.byAccount, s.account)
+	ss.order.remove(s)
+}
+
 func (ss *services) forgetFirst() {
-	var first account
-	var when time.Time
-	found := false
-	for a, s := range ss.byAccount {
-		last, open := s.last(ss.clock)
-		if !open && (!found || cmp.Or(last.Compare(when), a.compare(first)) < 0) {
-			first, when, found = a, last, true
+	for len(ss.order.items) > 0 { // else all are open, at most one per unit
+		s := ss.order.items[0]
+		if last := s.last(ss.clock); last.After(s.until) {
+			s.until = last
+			ss.order.fix(s)
+			continue
 		}
-	}
-	if found { // else all are open, at most one per unit
-		delete(ss.byAccount, first)
+		ss.forget(s)
 		ss.forgotten++
+		return
+	}
+}
+
+// hold notes that an opening of a service is open, free that it is not any more.
+func (ss *services) hold(s *service, policy int) {
+	s.with(policy).open++
+	ss.order.remove(s)
+}
+
+func (ss *services) free(s *service, policy int) {
+	s.with(policy).open--
+	if !s.open() {
+		s.until = s.last(ss.clock)
+		ss.order.fix(s)
 	}
 }
 
@@ -190,14 +227,14 @@ func (m *machine) coolService() {
 func (o *Opening) holdService() {
 	if m := o.machine; m.unit.engine.plan.byService && o.cools() {
 		o.service = m.policy.services.get(m.unit.account())
-		o.service.with(m.policy.index).open++
+		m.policy.services.hold(o.service, m.policy.index)
 	}
 }
 
 // freeService ends holdService.
 func (o *Opening) freeService() {
-	if o.service != nil {
-		o.service.with(o.machine.policy.index).open--
+	if p := o.machine.policy; o.service != nil {
+		p.services.free(o.service, p.index)
 		o.service = nil
 	}
 }

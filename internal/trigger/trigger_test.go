@@ -89,6 +89,27 @@ func checkInvariants(t *testing.T, e *Engine) {
 	must(openUnits == e.places.ledger.OpenUnits(), "open units are counted")
 	must(byHand == e.places.byHand, "openings by hand are counted")
 	must(e.places.ledger.Limits().MaxConcurrentUnits == 0 || listed == len(e.places.baselines), "baselines are listed")
+	must(len(e.roster.due.items) == gone && len(e.roster.order.items) == gone, "gone units are ordered")
+	for i, u := range e.roster.due.items {
+		next, _, _ := u.memory()
+		must(u.gone && u.duePlace == i+1 && !u.next.After(next), "a gone unit is due in time")
+		must(!u.next.Before(e.roster.due.items[0].next), "the first one due is in front")
+	}
+	for i, u := range e.roster.order.items {
+		_, _, until := u.memory()
+		must(u.gone && u.orderPlace == i+1 && (!u.until.After(until) || !u.until.After(e.clock.time(e.clock.latest))), "a gone unit is forgotten in its turn")
+	}
+	for _, ss := range []*services{&e.services, &e.dryServices} {
+		shut := 0
+		for a, s := range ss.byAccount {
+			must(s.account == a && s.open() == (s.place == 0), "a service is ordered unless it is open")
+			if !s.open() {
+				shut++
+				must(ss.order.items[s.place-1] == s && !s.until.After(s.last(ss.clock)), "a service is forgotten in its turn")
+			}
+		}
+		must(shut == len(ss.order.items), "services are ordered")
+	}
 	must(gone == e.roster.gone && gone <= e.roster.maxGone, "gone units are counted and bounded")
 	must(len(e.roster.byName)-gone == e.Units(), "units are counted")
 }

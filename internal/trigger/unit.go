@@ -51,6 +51,10 @@ type Unit struct {
 	baselines int
 	closed    []*Opening // of the last 30 s
 	forgetAt  time.Time  // no closed opening is forgotten before
+
+	// While gone: the keys and the places in roster.due and roster.order.
+	next, until          time.Time
+	duePlace, orderPlace int
 }
 
 func newUnit(e *Engine, name string) *Unit {
@@ -368,13 +372,15 @@ func (u *Unit) memory() (next, last, real time.Time) {
 	for i := range u.machines {
 		remember(u.machines[i].notBefore, u.machines[i].policy.dryRun)
 	}
-	next = last
-	for _, o := range u.closed {
+	for i, o := range u.closed {
 		t := o.ClosedAt.Add(closedMemory)
 		remember(t, o.DryRun)
-		if t.Before(next) {
+		if i == 0 || t.Before(next) {
 			next = t
 		}
+	}
+	if len(u.closed) == 0 {
+		next = last
 	}
 	return next, last, real
 }
