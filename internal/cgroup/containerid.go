@@ -19,7 +19,9 @@ func ContainerID(path string) (id string, ok bool) {
 	return id, ok
 }
 
-// containerIn returns [ContainerID] and the path of the container's cgroup.
+// ContainerIn returns [ContainerID] and the path of the container's cgroup.
+func ContainerIn(path string) (id, upTo string, ok bool) { return containerIn(path) }
+
 func containerIn(path string) (id, upTo string, ok bool) {
 	parent := ""
 	for start := 0; start < len(path); {

@@ -23,3 +23,12 @@ func childless(dir string) bool {
 	var st unix.Stat_t
 	return unix.Stat(dir, &st) == nil && st.Nlink == 2
 }
+
+// writableByUsers reports whether others than root may make cgroups in one.
+func writableByUsers(dir string) bool {
+	var st unix.Stat_t
+	if unix.Stat(dir, &st) != nil {
+		return false
+	}
+	return st.Uid != 0 || st.Mode&unix.S_IWOTH != 0 || st.Mode&unix.S_IWGRP != 0 && st.Gid != 0
+}

@@ -10,3 +10,5 @@ const supported = false
 func inode(string) (uint64, error) { return 0, NeedsLinux }
 
 func childless(string) bool { return false }
+
+func writableByUsers(string) bool { return false }

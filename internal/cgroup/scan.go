@@ -26,16 +26,20 @@ const (
 )
 
 // FindContainer returns the group of a container by its id, or by a prefix of at
-// least [MinPrefix] digits. A prefix of several containers is an error. It walks
-// the whole tree, so callers should remember the answer.
+// least [MinPrefix] digits. Of several cgroups with one id it is the container's: see
+// [Claim]. A prefix of several containers is an error, except that those which users
+// could have made give way. It walks the whole tree, so callers should remember the
+// answer.
 func (t *Tree) FindContainer(id string) (Group, bool, error) {
 	if len(id) < MinPrefix {
 		return Group{}, false, fmt.Errorf("container id %q is too short: at least %d digits are needed", id, MinPrefix)
 	}
-	var (
-		found Group
-		err   error
-	)
+	type candidate struct {
+		id, path string
+		by       Hierarchy
+		standing
+	}
+	var found []candidate // the first two, of different containers
 	for _, h := range identity() {
 		tr := t.trees[h]
 		if tr == nil {
@@ -47,18 +51,26 @@ func (t *Tree) FindContainer(id string) (Group, bool, error) {
 			case !ok:
 				return true // it may be further down
 			case len(full) < len(id) || full[:len(id)] != id:
-			case found.ID == "":
-				found = t.groupAt(h, path)
-			case found.ContainerID != full:
-				err = fmt.Errorf("container id %q is a prefix of several containers, of %.16s and %.16s among them: name more digits", id, found.ContainerID, full)
+				return false
 			}
+			c := candidate{id: full, path: path, by: h}
+			if c.standing, ok = t.standing(h, path); !ok {
+				return false
+			}
+			found = append(found, c)
+			slices.SortFunc(found, func(a, b candidate) int { return a.compare(b.standing) })
+			found = slices.CompactFunc(found, func(a, b candidate) bool { return a.id == b.id })
+			found = found[:min(len(found), 2)]
 			return false // what is below is inside this container
 		})
-		if err != nil {
-			return Group{}, false, err
-		}
 	}
-	return found, found.ID != "", nil
+	switch {
+	case len(found) == 0:
+		return Group{}, false, nil
+	case len(found) == 2 && found[0].delegated == found[1].delegated:
+		return Group{}, false, fmt.Errorf("container id %q is a prefix of several containers, of %.16s and %.16s among them: name more digits", id, found[0].id, found[1].id)
+	}
+	return t.groupAt(found[0].by, found[0].path), true, nil
 }
 
 // groupAt returns the group of a cgroup, from the paths of one of its processes,
@@ -93,7 +105,14 @@ type Scanner struct {
 	tree  *Tree
 	round uint32
 	known [numHierarchies]map[string]*known
+	// claims are those of the last call of Groups, at most maxClaims.
+	claims []Claim
 }
+
+const maxClaims = 1024 // that a scanner lists
+
+// Claims returns the claims that the last call of Groups found, at most 1024.
+func (s *Scanner) Claims() []Claim { return s.claims }
 
 // known holds what was found in one cgroup.
 type known struct {
@@ -119,6 +138,7 @@ func (t *Tree) NewScanner() *Scanner { return &Scanner{tree: t} }
 func (s *Scanner) Groups() ([]Group, error) {
 	s.round++
 	groups := map[string]Group{}
+	s.claims = nil
 	var failed error
 	for _, h := range identity() {
 		tr := s.tree.trees[h]
@@ -137,13 +157,14 @@ func (s *Scanner) Groups() ([]Group, error) {
 				return true
 			}
 			id, inContainer := ContainerID(path)
-			if _, listed := groups[id]; inContainer && listed {
+			if g, listed := groups[id]; inContainer && listed && g.Paths[h] == path {
 				return false // from another hierarchy
 			}
 			for _, g := range s.groupsIn(h, path, inContainer) {
-				if _, listed := groups[g.ID]; !listed {
-					groups[g.ID] = g
+				if other, listed := groups[g.ID]; listed {
+					g = s.settle(other, g)
 				}
+				groups[g.ID] = g
 			}
 			return !inContainer
 		})
@@ -157,6 +178,22 @@ func (s *Scanner) Groups() ([]Group, error) {
 		}
 	}
 	return slices.SortedFunc(maps.Values(groups), func(a, b Group) int { return cmp.Compare(a.ID, b.ID) }), failed
+}
+
+// settle returns the container's group of two with one id. The other one is a claim
+// if it is another cgroup.
+func (s *Scanner) settle(a, b Group) Group {
+	if a.ContainerID == "" || a.Same(b) {
+		return a
+	}
+	of, known := s.tree.standing(a.by, a.Cgroup)
+	if claim, ok := s.tree.standing(b.by, b.Cgroup); ok && (!known || claim.compare(of) < 0) {
+		a, b = b, a
+	}
+	if len(s.claims) < maxClaims {
+		s.claims = append(s.claims, Claim{ContainerID: a.ContainerID, Cgroup: b.Cgroup, Container: a.Cgroup})
+	}
+	return a
 }
 
 func canList(dir string) error {

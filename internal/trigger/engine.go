@@ -147,6 +147,25 @@ func (e *Engine) Remove(name string, now time.Time) []Transition {
 	return e.journal.out
 }
 
+// Forget forgets a unit that was removed, with its cooldowns.
+func (e *Engine) Forget(name string) {
+	if u := e.roster.byName[name]; u != nil && u.gone {
+		e.roster.forget(u)
+	}
+}
+
+// Forgotten counts what was forgotten at a bound before its time.
+type Forgotten struct {
+	Units    int // that are gone, with their cooldowns and hourly budgets
+	Services int // likewise
+	Openings int // that were closed: profiles that arrive late are not admitted
+}
+
+// Forgotten returns what was forgotten so far.
+func (e *Engine) Forgotten() Forgotten {
+	return Forgotten{Units: e.roster.forgotten, Services: e.services.forgotten + e.dryServices.forgotten, Openings: e.forgottenOpenings}
+}
+
 // Close closes every opening. No gate opens after it.
 func (e *Engine) Close(now time.Time) []Transition {
 	e.journal.begin()

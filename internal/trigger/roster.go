@@ -93,6 +93,12 @@ func (r *roster) expect(u *Unit) {
 	r.order.fix(u)
 }
 
+// forget removes a gone unit for good.
+func (r *roster) forget(u *Unit) {
+	delete(r.byName, u.name)
+	r.leave(u)
+}
+
 // leave removes a unit from the gone ones.
 func (r *roster) leave(u *Unit) {
 	r.due.remove(u)
@@ -109,8 +115,7 @@ func (r *roster) forgetDue(now time.Time) {
 		}
 		u.forgetClosed(now)
 		if _, last, _ := u.memory(); !now.Before(last) {
-			delete(r.byName, u.name)
-			r.leave(u)
+			r.forget(u)
 		} else {
 			r.expect(u)
 		}
@@ -125,8 +130,7 @@ func (r *roster) forgetFirst() {
 			r.expect(u)
 			continue
 		}
-		delete(r.byName, u.name)
-		r.leave(u)
+		r.forget(u)
 		r.forgotten++
 		return
 	}

@@ -222,11 +222,12 @@ func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 	if err != nil {
 		return fmt.Errorf("read the CPU time of units: %w", err)
 	}
-	p.router.host = identify.NewHost(p.cfg.RootPath, tree, p.units.GroupOf, p.now)
+	host := identify.NewHost(p.cfg.RootPath, tree, p.units.GroupOf, p.now)
+	p.router.host = host
 	c := p.newCollector(tree, watch.HostSource(files))
 	d := &watch.Discoverer{
 		Tree: tree, Scope: p.cfg.Scope, Units: p.units, TTL: p.cfg.UnitTTL,
-		Interval: p.cfg.EvaluationInterval, Now: p.now, Log: p.log,
+		Interval: p.cfg.EvaluationInterval, Now: p.now, Log: p.log, SetClaims: host.SetClaims,
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel

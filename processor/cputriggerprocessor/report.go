@@ -142,6 +142,9 @@ type evaluator struct {
 	now      func() time.Time
 	hot      *watch.HotList // nil: nobody asks which units are hot
 	save     func()         // saves cooldowns and budgets; nil: there is no storage
+
+	forgotten   trigger.Forgotten // as of the last evaluation
+	forgottenAt time.Time         // when something was forgotten last
 }
 
 func (e *evaluator) evaluate() {
@@ -149,10 +152,28 @@ func (e *evaluator) evaluate() {
 	e.units.Evaluate(now)
 	e.reporter.counters.RecordEvaluation(e.now().Sub(now))
 	e.flush()
+	e.logForgotten(now)
 	e.hot.Publish()
 	if e.debug.Enabled() {
 		e.reporter.logWindows(e.debug.Statuses(e.units, now), now)
 	}
+}
+
+// forgottenEpisode is the minimum time without a cooldown forgotten before it is
+// logged again.
+const forgottenEpisode = 10 * time.Minute
+
+// logForgotten logs, once an episode, that more units are gone than are remembered.
+func (e *evaluator) logForgotten(now time.Time) {
+	f := e.units.Count().Forgotten
+	if f.Units == e.forgotten.Units && f.Services == e.forgotten.Services {
+		return
+	}
+	if e.forgottenAt.IsZero() || now.Sub(e.forgottenAt) > forgottenEpisode {
+		e.reporter.log.Warn("cooldowns forgotten: too many units are gone",
+			zap.Int("units", f.Units-e.forgotten.Units), zap.Int("services", f.Services-e.forgotten.Services))
+	}
+	e.forgotten, e.forgottenAt = f, now
 }
 
 // flush reports what is pending, and saves what a kill would lose.

@@ -83,14 +83,14 @@ func (r *router) sendRecorded(ctx context.Context, b recorder.Batch) bool {
 func (r *router) decide(pd pprofile.Profiles) *plan {
 	p := r.newPlan()
 	for i, rp := range pd.ResourceProfiles().All() {
-		r.decideResource(p, pd.Dictionary(), rp, i)
+		r.decideResource(p, pd, rp, i)
 	}
 	return p
 }
 
 // decideResource decides for the profiles of one resource: they belong to one
 // unit, and each has a capture window and a type of its own.
-func (r *router) decideResource(p *plan, d pprofile.ProfilesDictionary, rp pprofile.ResourceProfiles, number int) {
+func (r *router) decideResource(p *plan, pd pprofile.Profiles, rp pprofile.ResourceProfiles, number int) {
 	first := len(p.decisions)
 	var last time.Time
 	for si, sp := range rp.ScopeProfiles().All() {
@@ -113,6 +113,10 @@ func (r *router) decideResource(p *plan, d pprofile.ProfilesDictionary, rp pprof
 		id, why = identify.Match(r.host, r.scope, c, last)
 	}
 	why = r.units.Admit(id, c, why, p.now, p.admissions[first:])
+	if why == identify.OtherCgroup && r.passUnmatched && !pd.IsReadOnly() { // what passes has no name that is another's
+		rp.Resource().Attributes().Remove(attr.ContainerID)
+		rp.Resource().Attributes().Remove(attr.PodUID)
+	}
 
 	i := first
 	for _, sp := range rp.ScopeProfiles().All() {
@@ -121,7 +125,7 @@ func (r *router) decideResource(p *plan, d pprofile.ProfilesDictionary, rp pprof
 			if reason == "" && id.Started.After(a.End) {
 				reason, a.Openings = identify.StartedLater, a.Openings[:0]
 			}
-			open := r.filter(a, d, profile)
+			open := r.filter(a, pd.Dictionary(), profile)
 			if a.Samples == 0 && profile.OriginalPayload().Len() == 0 { // backends refuse it
 				a.Dry = a.Dry[:0]
 			} else {

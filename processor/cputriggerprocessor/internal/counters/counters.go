@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
 )
 
@@ -95,20 +96,43 @@ func New(set component.TelemetrySettings, monitors []string) (*Counters, error) 
 	return c, nil
 }
 
-// Observe registers the gauges: count returns the units and open gates, held
-// what the recorder holds.
-func (c *Counters) Observe(count func() (units, gates int), held func() (samples, size int64)) error {
-	for _, gauge := range []struct {
+// Figures are what is observed of the units.
+type Figures struct {
+	Units, Gates     int
+	TooMany, Claimed int // cgroups that are not watched
+	Forgotten        trigger.Forgotten
+}
+
+// Observe registers the observed metrics: count returns the figures of the units,
+// held what the recorder holds.
+func (c *Counters) Observe(count func() Figures, held func() (samples, size int64)) error {
+	with := func(key, value string) metric.ObserveOption {
+		return metric.WithAttributeSet(attribute.NewSet(attribute.String(key, value)))
+	}
+	tooMany, claimed := with("reason", "too_many"), with("reason", "claimed")
+	units, services, openings := with("what", "unit"), with("what", "service"), with("what", "opening")
+	for _, m := range []struct {
 		register func(metric.Int64Callback) error
-		value    func() int64
+		observe  func(metric.Int64Observer)
 	}{
-		{c.builder.RegisterCPUTriggerUnitsCallback, func() int64 { units, _ := count(); return int64(units) }},
-		{c.builder.RegisterCPUTriggerGatesOpenCallback, func() int64 { _, gates := count(); return int64(gates) }},
-		{c.builder.RegisterCPUTriggerRecorderSamplesCallback, func() int64 { samples, _ := held(); return samples }},
-		{c.builder.RegisterCPUTriggerRecorderSizeCallback, func() int64 { _, size := held(); return size }},
+		{c.builder.RegisterCPUTriggerUnitsCallback, func(o metric.Int64Observer) { o.Observe(int64(count().Units)) }},
+		{c.builder.RegisterCPUTriggerUnitsRefusedCallback, func(o metric.Int64Observer) {
+			f := count()
+			o.Observe(int64(f.TooMany), tooMany)
+			o.Observe(int64(f.Claimed), claimed)
+		}},
+		{c.builder.RegisterCPUTriggerForgottenCallback, func(o metric.Int64Observer) {
+			f := count().Forgotten
+			o.Observe(int64(f.Units), units)
+			o.Observe(int64(f.Services), services)
+			o.Observe(int64(f.Openings), openings)
+		}},
+		{c.builder.RegisterCPUTriggerGatesOpenCallback, func(o metric.Int64Observer) { o.Observe(int64(count().Gates)) }},
+		{c.builder.RegisterCPUTriggerRecorderSamplesCallback, func(o metric.Int64Observer) { samples, _ := held(); o.Observe(samples) }},
+		{c.builder.RegisterCPUTriggerRecorderSizeCallback, func(o metric.Int64Observer) { _, size := held(); o.Observe(size) }},
 	} {
-		if err := gauge.register(func(_ context.Context, o metric.Int64Observer) error {
-			o.Observe(gauge.value())
+		if err := m.register(func(_ context.Context, o metric.Int64Observer) error {
+			m.observe(o)
 			return nil
 		}); err != nil {
 			return err

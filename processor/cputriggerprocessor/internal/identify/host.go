@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
@@ -41,6 +42,8 @@ type LocalHost struct {
 	// processes use firstBoot, so that they do not change with the clock.
 	boot      func() time.Time
 	firstBoot time.Time
+
+	claimed atomic.Pointer[map[string]bool] // container ids, of the last scan
 
 	mu       sync.Mutex
 	missing  map[string]time.Time // containers not found, until when that is believed
@@ -130,6 +133,26 @@ func (h *LocalHost) Cgroup(path string) (cgroup.Group, bool) {
 		return g, true
 	}
 	return h.tree.GroupAt(path)
+}
+
+// Truer is cgroup.Tree.Truer.
+func (h *LocalHost) Truer(g cgroup.Group, path string) (cgroup.Group, bool) {
+	return h.tree.Truer(g, path)
+}
+
+// SetClaims tells which container ids a second cgroup carries.
+func (h *LocalHost) SetClaims(claims []cgroup.Claim) {
+	ids := make(map[string]bool, len(claims))
+	for _, c := range claims {
+		ids[c.ContainerID] = true
+	}
+	h.claimed.Store(&ids)
+}
+
+// Claimed reports whether a second cgroup carries a container's id.
+func (h *LocalHost) Claimed(id string) bool {
+	ids := h.claimed.Load()
+	return ids != nil && (*ids)[id]
 }
 
 // Process returns the process that has a pid now. Its executable is empty where

@@ -36,6 +36,11 @@ type Host interface {
 	Cgroup(path string) (cgroup.Group, bool)
 	// Process returns the process that has a pid now.
 	Process(pid int) (Process, bool)
+	// Truer returns the group of the cgroup at a path if that one, and not the group,
+	// is the container whose id both carry.
+	Truer(g cgroup.Group, path string) (cgroup.Group, bool)
+	// Claimed reports whether a second cgroup was found that carries a container's id.
+	Claimed(id string) bool
 	// IsName and IsID report whether a host.name or a host.id is this host's.
 	IsName(name string) bool
 	IsID(id string) bool
@@ -86,27 +91,39 @@ const (
 	StartedLater    Unmatched = "the process that has its process.pid now started after the profile ended"
 	NoControlGroups Unmatched = "control groups cannot be read here, so there are no units"
 	TooManyUnits    Unmatched = "as many units are watched as can be"
+	OtherCgroup     Unmatched = "its cgroup carries the id of a container that runs in another cgroup"
 	OtherContainer  Unmatched = "its process.pid is not in the container of its container.id"
 )
 
 // Match finds the unit of profiles that were captured until end. A profile that
 // ended before Identity.Started is not the unit's. The first of these that the
-// claim has decides: the container's id, alone; the cgroup that the receiver saw
-// the process in, on this host; the pid, if something beside the number agrees
-// with that process here.
+// claim has decides: the container's id; the cgroup that the receiver saw the process
+// in, on this host; the pid, if something beside the number agrees with that process
+// here. Whoever may make a cgroup may name it after a container: where the claim
+// shows that the process is in another cgroup than the container, it has no unit.
 func Match(h Host, scope Scope, c Claim, end time.Time) (Identity, Unmatched) {
-	if scope == ScopeCgroup && c.ContainerID != "" {
-		if g, ok := h.Container(c.ContainerID); ok {
-			return ofGroup(g), ""
-		}
-		return Identity{Name: containerName(c.ContainerID)}, NoContainer
-	}
 	ours, claimed := sameHost(h, c)
+	if scope == ScopeCgroup && c.ContainerID != "" {
+		g, ok := h.Container(c.ContainerID)
+		if !ok {
+			return Identity{Name: containerName(c.ContainerID)}, NoContainer
+		}
+		if ours {
+			g, ok = settle(h, g, c.Cgroup)
+		}
+		if !ok || c.Cgroup == "" && c.PID != 0 && (ours || !claimed) && h.Claimed(g.ID) && elsewhere(h, g, c, end) {
+			return Identity{}, OtherCgroup
+		}
+		return ofGroup(g), ""
+	}
 	if claimed && !ours {
 		return Identity{}, OtherHost
 	}
 	if scope == ScopeCgroup && c.Cgroup != "" && c.Cgroup != "/" && ours {
 		if g, ok := h.Cgroup(c.Cgroup); ok {
+			if g, ok = settle(h, g, c.Cgroup); !ok {
+				return Identity{}, OtherCgroup
+			}
 			return ofGroup(g), ""
 		}
 		if id, ok := cgroup.ContainerID(c.Cgroup); ok {
@@ -118,7 +135,10 @@ func Match(h Host, scope Scope, c Claim, end time.Time) (Identity, Unmatched) {
 	if why != "" {
 		return Identity{Process: procfs.Process{PID: c.PID}, Started: c.Created}, why
 	}
-	found := ofProcess(p, scope)
+	found, why := ofProcess(h, p, scope)
+	if why != "" {
+		return Identity{}, why
+	}
 	found.Started = p.Started
 	// Where the unit is the process, a container's id must agree.
 	if id := c.ContainerID; scope == ScopeProcess && id != "" &&
@@ -128,14 +148,39 @@ func Match(h Host, scope Scope, c Claim, end time.Time) (Identity, Unmatched) {
 	return found, ""
 }
 
+// settle returns the group of the container whose id both a group and the cgroup at a
+// path carry; false if the container is the group, and so not at that path.
+func settle(h Host, g cgroup.Group, path string) (cgroup.Group, bool) {
+	id, at, ok := cgroup.ContainerIn(path)
+	if !ok || id != g.ContainerID || g.Has(at) {
+		return g, true
+	}
+	return h.Truer(g, at)
+}
+
+// elsewhere reports whether a claim's process is in another cgroup that carries the
+// id of a container.
+func elsewhere(h Host, g cgroup.Group, c Claim, end time.Time) bool {
+	p, why := witnessed(h, c, end)
+	return why == "" && p.Group.ContainerID == g.ContainerID && !p.Group.Same(g)
+}
+
 func ofGroup(g cgroup.Group) Identity { return Identity{Name: g.ID, Group: g} }
 
 // ofProcess returns the unit that a process is in, or is.
-func ofProcess(p Process, scope Scope) Identity {
-	if scope == ScopeCgroup && !p.Group.ProcessOnly() {
-		return ofGroup(p.Group)
+func ofProcess(h Host, p Process, scope Scope) (Identity, Unmatched) {
+	if scope == ScopeProcess || p.Group.ProcessOnly() {
+		return Identity{Name: p.Name, Process: p.Process, Within: p.Group, Started: p.Started}, ""
 	}
-	return Identity{Name: p.Name, Process: p.Process, Within: p.Group, Started: p.Started}
+	if id := p.Group.ContainerID; id != "" {
+		if g, ok := h.Container(id); ok {
+			if g, ok = settle(h, g, p.Group.Cgroup); !ok {
+				return Identity{}, OtherCgroup
+			}
+			return ofGroup(g), ""
+		}
+	}
+	return ofGroup(p.Group), ""
 }
 
 // containerName returns the name that a container with an id has as a unit. It

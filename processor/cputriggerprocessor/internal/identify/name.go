@@ -32,11 +32,15 @@ func ByName(h Host, scope Scope, name string) (found Identity, why string) {
 		if !ok {
 			return Identity{}, "no process here has that pid"
 		}
-		return ofProcess(p, scope), ""
+		found, why := ofProcess(h, p, scope)
+		return found, string(why)
 	case scope == ScopeProcess:
 		return Identity{}, "units are processes here (scope: process): name one by its pid"
 	case strings.HasPrefix(name, "/"):
 		if g, ok := h.Cgroup(name); ok && !g.ProcessOnly() {
+			if g, ok = settle(h, g, name); !ok {
+				return Identity{}, "that cgroup carries the id of a container that runs in another cgroup"
+			}
 			return ofGroup(g), ""
 		}
 		return Identity{}, "there is no such cgroup"

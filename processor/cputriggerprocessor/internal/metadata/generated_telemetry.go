@@ -29,6 +29,7 @@ type TelemetryBuilder struct {
 	mu                           sync.Mutex
 	registrations                []metric.Registration
 	CPUTriggerEvaluationDuration metric.Float64Histogram
+	CPUTriggerForgotten          metric.Int64ObservableCounter
 	CPUTriggerGatesOpen          metric.Int64ObservableGauge
 	CPUTriggerManualRefused      metric.Int64ObservableCounter
 	CPUTriggerReadings           metric.Int64Counter
@@ -37,6 +38,7 @@ type TelemetryBuilder struct {
 	CPUTriggerSamples            metric.Int64Counter
 	CPUTriggerTriggers           metric.Int64Counter
 	CPUTriggerUnits              metric.Int64ObservableGauge
+	CPUTriggerUnitsRefused       metric.Int64ObservableGauge
 }
 
 // TelemetryBuilderOption applies changes to default builder.
@@ -48,6 +50,21 @@ type telemetryBuilderOptionFunc func(mb *TelemetryBuilder)
 
 func (tbof telemetryBuilderOptionFunc) apply(mb *TelemetryBuilder) {
 	tbof(mb)
+}
+
+// RegisterCPUTriggerForgottenCallback sets callback for observable CPUTriggerForgotten metric.
+func (builder *TelemetryBuilder) RegisterCPUTriggerForgottenCallback(cb metric.Int64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerInt64{inst: builder.CPUTriggerForgotten, obs: o})
+		return nil
+	}, builder.CPUTriggerForgotten)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
 }
 
 // RegisterCPUTriggerGatesOpenCallback sets callback for observable CPUTriggerGatesOpen metric.
@@ -125,6 +142,21 @@ func (builder *TelemetryBuilder) RegisterCPUTriggerUnitsCallback(cb metric.Int64
 	return nil
 }
 
+// RegisterCPUTriggerUnitsRefusedCallback sets callback for observable CPUTriggerUnitsRefused metric.
+func (builder *TelemetryBuilder) RegisterCPUTriggerUnitsRefusedCallback(cb metric.Int64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerInt64{inst: builder.CPUTriggerUnitsRefused, obs: o})
+		return nil
+	}, builder.CPUTriggerUnitsRefused)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
+}
+
 type observerInt64 struct {
 	embedded.Int64Observer
 	inst metric.Int64Observable
@@ -158,6 +190,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		metric.WithDescription("Duration of one evaluation of all policies for all units. [Alpha]"),
 		metric.WithUnit("s"),
 		metric.WithExplicitBucketBoundaries([]float64{1e-05, 0.0001, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1}...),
+	)
+	errs = errors.Join(errs, err)
+	builder.CPUTriggerForgotten, err = builder.meter.Int64ObservableCounter(
+		"otelcol_cpu_trigger.forgotten",
+		metric.WithDescription("What was forgotten at a bound before its time. A unit or a service loses its cooldowns and hourly budget, an opening the profiles that arrive late. [Alpha]"),
+		metric.WithUnit("{item}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUTriggerGatesOpen, err = builder.meter.Int64ObservableGauge(
@@ -206,6 +244,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_cpu_trigger.units",
 		metric.WithDescription("Units watched. [Alpha]"),
 		metric.WithUnit("{unit}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.CPUTriggerUnitsRefused, err = builder.meter.Int64ObservableGauge(
+		"otelcol_cpu_trigger.units.refused",
+		metric.WithDescription("Cgroups found by the last scan that are not watched, because too many are or because their name has the id of a container that runs in another cgroup (claimed). [Alpha]"),
+		metric.WithUnit("{cgroup}"),
 	)
 	errs = errors.Join(errs, err)
 	return &builder, errs

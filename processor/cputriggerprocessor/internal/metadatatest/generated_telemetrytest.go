@@ -36,6 +36,22 @@ func AssertEqualCPUTriggerEvaluationDuration(t *testing.T, tt *componenttest.Tel
 	metricdatatest.AssertEqual(t, want, got, opts...)
 }
 
+func AssertEqualCPUTriggerForgotten(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
+	want := metricdata.Metrics{
+		Name:        "otelcol_cpu_trigger.forgotten",
+		Description: "What was forgotten at a bound before its time. A unit or a service loses its cooldowns and hourly budget, an opening the profiles that arrive late. [Alpha]",
+		Unit:        "{item}",
+		Data: metricdata.Sum[int64]{
+			Temporality: metricdata.CumulativeTemporality,
+			IsMonotonic: true,
+			DataPoints:  dps,
+		},
+	}
+	got, err := tt.GetMetric("otelcol_cpu_trigger.forgotten")
+	require.NoError(t, err)
+	metricdatatest.AssertEqual(t, want, got, opts...)
+}
+
 func AssertEqualCPUTriggerGatesOpen(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_trigger.gates.open",
@@ -152,6 +168,20 @@ func AssertEqualCPUTriggerUnits(t *testing.T, tt *componenttest.Telemetry, dps [
 		},
 	}
 	got, err := tt.GetMetric("otelcol_cpu_trigger.units")
+	require.NoError(t, err)
+	metricdatatest.AssertEqual(t, want, got, opts...)
+}
+
+func AssertEqualCPUTriggerUnitsRefused(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
+	want := metricdata.Metrics{
+		Name:        "otelcol_cpu_trigger.units.refused",
+		Description: "Cgroups found by the last scan that are not watched, because too many are or because their name has the id of a container that runs in another cgroup (claimed). [Alpha]",
+		Unit:        "{cgroup}",
+		Data: metricdata.Gauge[int64]{
+			DataPoints: dps,
+		},
+	}
+	got, err := tt.GetMetric("otelcol_cpu_trigger.units.refused")
 	require.NoError(t, err)
 	metricdatatest.AssertEqual(t, want, got, opts...)
 }

@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	// maxUnits bounds the units. Profiles of further ones are unmatched; units are
+	// Max bounds the units. Profiles of further ones are unmatched; units are
 	// forgotten as they go.
-	maxUnits = 10_000
+	Max = 10_000
 
 	// maxDeparted bounds the ended processes whose late profiles are still matched,
 	// each for departedFor; at the bound further ones are not remembered.
@@ -69,6 +69,8 @@ type Set struct {
 	pending    []Transition
 	began      bool      // the first profile of an opening was accepted since TakePending
 	heldBackAt time.Time // when max_bytes_per_hour held a profile back last
+	tooMany    int       // cgroups of the last scan that are not watched, at the bound
+	claimed    int       // those that carry the id of a container that runs elsewhere
 }
 
 // New returns a set without units.
@@ -96,20 +98,26 @@ func (s *Set) GroupOf(name string) (cgroup.Group, bool) {
 	return cgroup.Group{}, false
 }
 
-// Add adds a unit, or records that it was seen.
-func (s *Set) Add(id identify.Identity, now time.Time) {
+// Add adds a unit, or records that it was seen. It reports false at the bound.
+func (s *Set) Add(id identify.Identity, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.add(id, now)
+	return s.add(id, now) != nil
 }
 
 // add returns nil at the bound.
 func (s *Set) add(id identify.Identity, now time.Time) *Unit {
 	if u, ok := s.byName[id.Name]; ok {
-		u.seen = now
-		return u
+		if id.Group.ContainerID == "" || u.Group.Same(id.Group) {
+			u.seen = now
+			return u
+		}
+		// Another cgroup had the container's name for as long as the container did not
+		// run: what that one did, its cooldowns included, is not the container's.
+		s.remove(u, now)
+		s.cfg.Engine.Forget(id.Name)
 	}
-	if len(s.byName) >= maxUnits {
+	if len(s.byName) >= Max {
 		return nil
 	}
 	u := &Unit{Identity: id, gate: s.cfg.Engine.Unit(id.Name), seen: now}
@@ -376,11 +384,21 @@ func (s *Set) Restore(snapshot trigger.Snapshot, now time.Time) {
 	s.cfg.Engine.Restore(snapshot, now)
 }
 
-// Count returns the number of units and of open gates.
-func (s *Set) Count() (units, gates int) {
+// SetRefused tells what the last scan found that is not watched.
+func (s *Set) SetRefused(tooMany, claimed int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.byName), s.cfg.Engine.ActiveOpenings()
+	s.tooMany, s.claimed = tooMany, claimed
+}
+
+// Count returns how many there are of what is counted.
+func (s *Set) Count() counters.Figures {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return counters.Figures{
+		Units: len(s.byName), Gates: s.cfg.Engine.ActiveOpenings(),
+		TooMany: s.tooMany, Claimed: s.claimed, Forgotten: s.cfg.Engine.Forgotten(),
+	}
 }
 
 // Hot is a hot unit, and how hot it is.

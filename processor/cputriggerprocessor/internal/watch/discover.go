@@ -35,10 +35,18 @@ type Discoverer struct {
 	Interval time.Duration // between evaluations: scans need not be more frequent
 	Now      func() time.Time
 	Log      *zap.Logger
+	// SetClaims is told which cgroups carry the id of a container that runs elsewhere.
+	SetClaims func([]cgroup.Claim)
 
 	scanner *cgroup.Scanner // nil before the first scan
 	logged  string          // the last fault
+	full    bool            // the last scan found more than can be watched
+	claims  map[cgroup.Claim]bool
 }
+
+// maxLoggedClaims bounds the claims that are logged, and remembered for that; all
+// are counted.
+const maxLoggedClaims = 128
 
 // Run scans until the context ends. It closes scanned after the first scan.
 func (d *Discoverer) Run(ctx context.Context, scanned chan<- struct{}) {
@@ -80,11 +88,37 @@ func (d *Discoverer) scanCgroups() error {
 		d.scanner = d.Tree.NewScanner()
 	}
 	found, err := d.scanner.Groups()
+	claims := d.scanner.Claims()
+	d.SetClaims(claims)
 	now := d.Now()
+	tooMany := 0
 	for _, g := range found {
-		d.Units.Add(identify.Identity{Name: g.ID, Group: g}, now)
+		if !d.Units.Add(identify.Identity{Name: g.ID, Group: g}, now) {
+			tooMany++
+		}
 	}
+	d.Units.SetRefused(tooMany, len(claims))
+	if tooMany > 0 && !d.full {
+		d.Log.Warn("not all units are watched", zap.Int("watched", units.Max), zap.Int("refused", tooMany))
+	}
+	d.full = tooMany > 0
+	d.logClaims(claims)
 	return err
+}
+
+// logClaims logs each claim once.
+func (d *Discoverer) logClaims(claims []cgroup.Claim) {
+	for _, c := range claims {
+		if d.claims[c] || len(d.claims) >= maxLoggedClaims {
+			continue
+		}
+		if d.claims == nil {
+			d.claims = map[cgroup.Claim]bool{}
+		}
+		d.claims[c] = true
+		d.Log.Warn("cgroup refused: its name has the id of a container that runs in another cgroup",
+			zap.String("unit", c.ContainerID), zap.String("cgroup", c.Cgroup), zap.String("container", c.Container))
+	}
 }
 
 // wait returns the time until the next scan after one that took so long.

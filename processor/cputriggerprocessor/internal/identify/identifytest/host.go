@@ -24,6 +24,8 @@ const (
 type Host struct {
 	Groups    map[string]cgroup.Group // by id
 	Processes map[int]identify.Process
+	True      map[string]cgroup.Group // by path: containers in place of the group of the same id
+	Claims    map[string]bool         // ids that a second cgroup carries
 }
 
 // Container implements identify.Host, as do the following.
@@ -41,6 +43,15 @@ func (h *Host) Cgroup(path string) (cgroup.Group, bool) {
 	u, ok := h.Groups[path]
 	return u, ok
 }
+
+// Truer returns the container at a path of True.
+func (h *Host) Truer(_ cgroup.Group, path string) (cgroup.Group, bool) {
+	u, ok := h.True[path]
+	return u, ok
+}
+
+// Claimed reports whether an id is in Claims.
+func (h *Host) Claimed(id string) bool { return h.Claims[id] }
 
 // Process returns the process with a pid.
 func (h *Host) Process(pid int) (identify.Process, bool) {
