@@ -105,8 +105,10 @@ type Scanner struct {
 	tree  *Tree
 	round uint32
 	known [numHierarchies]map[string]*known
-	// claims are those of the last call of Groups, at most maxClaims.
-	claims []Claim
+	// claimed are the container ids of the claims of the last call of Groups, by
+	// cgroup, at most maxClaims.
+	claimed map[string]string
+	claims  []Claim
 }
 
 const maxClaims = 1024 // that a scanner lists
@@ -138,7 +140,7 @@ func (t *Tree) NewScanner() *Scanner { return &Scanner{tree: t} }
 func (s *Scanner) Groups() ([]Group, error) {
 	s.round++
 	groups := map[string]Group{}
-	s.claims = nil
+	s.claimed, s.claims = map[string]string{}, nil
 	var failed error
 	for _, h := range identity() {
 		tr := s.tree.trees[h]
@@ -177,6 +179,9 @@ func (s *Scanner) Groups() ([]Group, error) {
 			}
 		}
 	}
+	for path, id := range s.claimed {
+		s.claims = append(s.claims, Claim{ContainerID: id, Cgroup: path, Container: groups[id].Cgroup})
+	}
 	return slices.SortedFunc(maps.Values(groups), func(a, b Group) int { return cmp.Compare(a.ID, b.ID) }), failed
 }
 
@@ -190,8 +195,8 @@ func (s *Scanner) settle(a, b Group) Group {
 	if claim, ok := s.tree.standing(b.by, b.Cgroup); ok && (!known || claim.compare(of) < 0) {
 		a, b = b, a
 	}
-	if len(s.claims) < maxClaims {
-		s.claims = append(s.claims, Claim{ContainerID: a.ContainerID, Cgroup: b.Cgroup, Container: a.Cgroup})
+	if len(s.claimed) < maxClaims {
+		s.claimed[b.Cgroup] = b.ContainerID
 	}
 	return a
 }

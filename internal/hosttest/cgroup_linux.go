@@ -65,6 +65,15 @@ func (c *Cgroup) Command(name string, args ...string) *exec.Cmd {
 	return c.made.Command(name, args...)
 }
 
+// Delegate gives the cgroup to a user, who may then make others below it. It skips
+// the test if that is not possible.
+func (c *Cgroup) Delegate(t testing.TB, uid int) {
+	t.Helper()
+	if err := c.made.Delegate(uid); err != nil {
+		SkipUnprivileged(t, "%v", err)
+	}
+}
+
 // Add moves a process into the cgroup, for processes of other users, which Command
 // cannot start.
 func (c *Cgroup) Add(t testing.TB, pid int) {

@@ -27,6 +27,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
 // quick opens a gate within seconds, for so long.
@@ -365,4 +367,33 @@ func TestLifecycle(t *testing.T) {
 		require.Zero(t, r.send("/system.slice/x.service"))
 		require.Equal(t, string(identify.NoControlGroups), r.logs.FilterMessage("profiles match no unit").All()[0].ContextMap()["why"])
 	})
+}
+
+// TestUnitsBeyondTheBoundAreCountedAndLogged: their profiles are unmatched.
+func TestUnitsBeyondTheBoundAreCountedAndLogged(t *testing.T) {
+	c := hosttest.NewCgroup(t, "hotprofile-beyond")
+	spin(t, c)
+	r := newRig(t, "")
+	for i := range units.Max {
+		require.True(t, r.p.units.Add(identify.Identity{Name: fmt.Sprint("/s", i)}, r.now))
+	}
+	require.False(t, r.p.units.Add(identify.Identity{Name: c.Path}, r.now))
+	tree, err := cgroup.Open("/")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	d := &watch.Discoverer{
+		Tree: tree, Scope: ScopeCgroup, Units: r.p.units, TTL: time.Hour, Interval: time.Second,
+		Now: func() time.Time { return r.now }, Log: r.p.log, SetClaims: func([]cgroup.Claim) {},
+	}
+	scanned, done := make(chan struct{}), make(chan struct{})
+	go func() { d.Run(ctx, scanned); close(done) }()
+	<-scanned
+	cancel()
+	<-done
+	logged := r.log("not all units are watched")
+	require.Len(t, logged, 1)
+	require.EqualValues(t, units.Max, logged[0].ContextMap()["watched"])
+	refused := logged[0].ContextMap()["refused"]
+	require.Positive(t, refused)
+	require.Equal(t, refused, r.metric("otelcol_cpu_trigger.units.refused")["too_many"])
 }

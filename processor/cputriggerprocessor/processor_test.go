@@ -17,6 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
@@ -450,6 +451,23 @@ func TestUnitsAreBounded(t *testing.T) {
 	require.NoError(t, r.send(batch(t, r.now, inContainer(containerA))))
 	require.Equal(t, map[string]int64{"unmatched": 6}, r.samples())
 	require.Equal(t, map[string]int64{"": 10_000}, r.metric("otelcol_cpu_trigger.units"))
+}
+
+// TestForgottenCooldownsAreCountedAndLogged: 10,000 units that are gone are
+// remembered.
+func TestForgottenCooldownsAreCountedAndLogged(t *testing.T) {
+	r := newRig(t, "")
+	last := trigger.Snapshot{Taken: r.now}
+	for i := range 10_100 {
+		last.Units = append(last.Units, trigger.Cooldown{Name: fmt.Sprint("gone", i), Policy: "cpu", Until: r.now.Add(time.Hour)})
+	}
+	r.p.units.Restore(last, r.now)
+	r.p.eval.evaluate()
+	r.p.eval.evaluate()
+	logged := r.log("cooldowns forgotten: too many units are gone")
+	require.Len(t, logged, 1)
+	require.EqualValues(t, 100, logged[0].ContextMap()["units"])
+	require.Equal(t, map[string]int64{"unit": 100, "service": 0, "opening": 0}, r.metric("otelcol_cpu_trigger.forgotten"))
 }
 
 func TestMalformedBatches(t *testing.T) {

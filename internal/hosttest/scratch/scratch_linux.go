@@ -127,6 +127,16 @@ func (c *Cgroup) Command(name string, args ...string) *exec.Cmd {
 	return exec.Command("/bin/sh", append([]string{"-c", script.String(), name}, args...)...)
 }
 
+// Delegate gives the cgroup to a user, who may then make others below it.
+func (c *Cgroup) Delegate(uid int) error {
+	for _, dir := range c.dirs {
+		if err := os.Chown(dir, uid, uid); err != nil {
+			return fmt.Errorf("delegate %s: %w", c.Path, err)
+		}
+	}
+	return nil
+}
+
 // Add moves a process with all its threads into the cgroup.
 func (c *Cgroup) Add(pid int) error {
 	for _, dir := range c.dirs {

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	. "github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify/identifytest"
 )
@@ -76,6 +78,13 @@ func TestMatch(t *testing.T) {
 		"pid as a string":                       {map[string]any{"process.pid": "100", "process.executable.name": "checkout"}, "", NoAttributes},
 		"process without a cgroup of its own":   {map[string]any{"process.pid": 300, "process.executable.name": "alone"}, alone, ""},
 		"process in a container, by its pid":    {map[string]any{"process.pid": 200, "process.executable.name": "server"}, containerA, ""},
+		"container id, from its own cgroup":     {map[string]any{"container.id": containerA, "process.linux.cgroup": "/docker/" + containerA + "/init", "host.name": "here"}, containerA, ""},
+		"container id, from another cgroup":     {map[string]any{"container.id": containerA, "process.linux.cgroup": "/user/docker-" + containerA + ".scope", "host.name": "here"}, "", OtherCgroup},
+		"container id, by another's view":       {map[string]any{"container.id": containerA, "process.linux.cgroup": "/user/docker-" + containerA + ".scope", "host.name": "pod-7"}, containerA, ""},
+		"another cgroup with a container's id":  {map[string]any{"process.linux.cgroup": "/user/docker-" + containerA + ".scope", "host.name": "here"}, "", NoCgroup},
+		"container id, process in another one":  {map[string]any{"container.id": containerA, "process.pid": 400, "process.executable.name": "forger"}, "", OtherCgroup},
+		"container id, process in it":           {map[string]any{"container.id": containerA, "process.pid": 200, "process.executable.name": "server"}, containerA, ""},
+		"process that forges a container, pid":  {map[string]any{"process.pid": 400, "process.executable.name": "forger"}, "", OtherCgroup},
 		"nothing":                               {nil, "", NoAttributes},
 		"only a host":                           {map[string]any{"host.name": "here"}, "", NoAttributes},
 	} {
@@ -84,7 +93,11 @@ func TestMatch(t *testing.T) {
 			if c.attributes["late"] != nil {
 				end = epoch.Add(-2 * time.Minute)
 			}
-			got, why := Match(identifytest.NewHost(), ScopeCgroup, ClaimOf(attributes(t, c.attributes)), end)
+			h := identifytest.NewHost()
+			forged := cgroup.Group{ID: containerA, ContainerID: containerA, Cgroup: "/user/docker-" + containerA + ".scope"}
+			h.Processes[400] = Process{Process: procfs.Process{PID: 400}, Started: epoch.Add(-time.Minute), Comm: "forger", Group: forged}
+			h.Claims = map[string]bool{containerA: true}
+			got, why := Match(h, ScopeCgroup, ClaimOf(attributes(t, c.attributes)), end)
 			require.Equal(t, c.why, why)
 			if why == "" {
 				require.Equal(t, c.want, got.Name)
@@ -109,7 +122,11 @@ func TestUnitThatIsNotHere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := attributes(t, here)
 			a.PutStr(c.key, c.value)
-			got, why := Match(identifytest.NewHost(), ScopeCgroup, ClaimOf(a), epoch)
+			h := identifytest.NewHost()
+			forged := cgroup.Group{ID: containerA, ContainerID: containerA, Cgroup: "/user/docker-" + containerA + ".scope"}
+			h.Processes[400] = Process{Process: procfs.Process{PID: 400}, Started: epoch.Add(-time.Minute), Comm: "forger", Group: forged}
+			h.Claims = map[string]bool{containerA: true}
+			got, why := Match(h, ScopeCgroup, ClaimOf(a), epoch)
 			require.NotEmpty(t, why)
 			require.Equal(t, c.want, got.Name)
 		})
