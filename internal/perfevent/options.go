@@ -64,10 +64,10 @@ const defaultPeriod = time.Second / 97
 
 // Stats are the counters of a Session since it was opened.
 type Stats struct {
-	// Lost are records that did not fit a ring of samples or context switches, LostRecords
-	// those that did not fit one of other records alone, LostSamples those that the
-	// kernel dropped before. Where the session is not HostWide all share a ring: Lost has
-	// them all.
+	// Lost are the samples and context switches that did not fit a ring, LostRecords the
+	// other records, LostSamples the samples that the kernel dropped before. Where the
+	// session is not HostWide all share a ring: there Lost is at most a sample per Period
+	// and CPU, and has all records in a session that samples context switches.
 	Lost, LostRecords, LostSamples uint64
 	// Throttled counts how often the kernel stopped an event that fired too often.
 	Throttled uint64

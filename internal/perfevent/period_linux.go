@@ -33,6 +33,7 @@ func (s *Session) SetPeriod(d time.Duration) error {
 		return nil
 	}
 	s.period = int64(d)
+	s.reader.Period.Store(s.period)
 	var errs []error
 	for a := range maps.Clone(s.attachments) {
 		err := s.detach(a)

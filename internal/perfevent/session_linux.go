@@ -94,6 +94,9 @@ func Open(o Options) (*Session, error) {
 	}
 	decoder := record.Decoder{Cgroup: s.cgroup, Switches: s.switches, Registers: s.registers, MaxStack: s.maxStack}
 	s.reader = record.NewReader(s.rings.Rings(), decoder, sys.Monotonic)
+	if !s.switches {
+		s.reader.Period.Store(s.period)
+	}
 	return s, nil
 }
 

@@ -490,6 +490,29 @@ func TestLostRecordsAreReported(t *testing.T) {
 	require.Positive(t, s.Stats().Lost)
 }
 
+// Records about processes that come faster than they are read cost no samples.
+func TestLostRecordsAreNotSamples(t *testing.T) {
+	s := open(t, Options{HostWide: true})
+	program, err := os.Open("/proc/self/exe")
+	require.NoError(t, err)
+	defer program.Close()
+	load := func(times int) {
+		for range times {
+			code, err := unix.Mmap(int(program.Fd()), 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE)
+			require.NoError(t, err)
+			require.NoError(t, unix.Munmap(code))
+		}
+	}
+	load(20_000)
+	drain(t, s, func(*Record) {})
+	load(100) // the loss is reported before the next record of its ring
+	readUntil(t, s, "a record of what was lost", func(r *Record) bool {
+		return r.Type == TypeLost && r.Lost.Records() || s.Stats().LostRecords > 0
+	})
+	require.Positive(t, s.Stats().LostRecords)
+	require.Zero(t, s.Stats().Lost, "nothing is sampled")
+}
+
 // Records of processes end a Wait that nothing else would end.
 func TestRecordsWakeTheReader(t *testing.T) {
 	for _, hostWide := range []bool{false, true} {

@@ -77,7 +77,6 @@ func (s *Session) openEvents(p *Probe, offset uint64, register int) error {
 	if needed := s.used() + len(cpus); needed > s.limit {
 		return &rights.LimitError{Needed: needed, Limit: s.limit}
 	}
-	outputs := s.rings.FDs()
 	for i, cpu := range cpus {
 		fd, err := sys.Open(a, sys.AllProcesses, cpu, 0)
 		runtime.KeepAlive(p)
@@ -89,7 +88,7 @@ func (s *Session) openEvents(p *Probe, offset uint64, register int) error {
 		}
 		s.attached++
 		p.fds = append(p.fds, fd)
-		if err := sys.SetOutput(fd, outputs[i], cpu); err != nil {
+		if err := sys.SetOutput(fd, s.hits[i], cpu); err != nil {
 			return err
 		}
 		id, err := sys.EventID(fd)

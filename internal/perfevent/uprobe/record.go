@@ -14,16 +14,21 @@ import (
 type Options struct {
 	// CPUs are those on which hits are recorded; empty means all that are online.
 	CPUs []int
-	// Ring is the bytes of each CPU's ring, rounded up to a power of two of pages and
+	// Ring is the bytes of each CPU's ring of hits, rounded up to a power of two of pages and
 	// halved until it fits what this user may lock; 0 means 512 KiB: the hits of 50 ms
 	// of a program that allocates 10 GB in one second.
 	Ring int
-	// MaxDescriptors bounds the descriptors, one per CPU and one per probe and CPU; 0
+	// MaxDescriptors bounds the descriptors, two per CPU and one per probe and CPU; 0
 	// means 4096. It is never above half of RLIMIT_NOFILE.
 	MaxDescriptors int
 }
 
-const defaultRing = 512 << 10
+const (
+	defaultRing = 512 << 10
+	// recordRing is the bytes of each CPU's ring of other records: those of some hundred
+	// programs that start.
+	recordRing = 128 << 10
+)
 
 // Record is one record of a Session. Every Read fills it again: its slices are valid
 // until the next one.
@@ -40,8 +45,9 @@ type Record struct {
 
 // Stats are the counters of a Session since it was opened.
 type Stats struct {
-	// Lost are records that did not fit a ring, or that the kernel dropped before.
-	Lost uint64
+	// Lost are hits that did not fit a ring, or that the kernel dropped before,
+	// LostRecords other records.
+	Lost, LostRecords uint64
 	// Corrupt are records that are shorter than they say, and parts of a ring that were
 	// skipped because a header made no sense.
 	Corrupt uint64

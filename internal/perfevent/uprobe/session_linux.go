@@ -34,7 +34,9 @@ type Session struct {
 	reader *record.Reader
 	device uint32 // type of the events of probes
 	limit  int    // of descriptors
-	depth  int    // of stacks
+	// hits are the events whose rings get the hits, by index in CPUs.
+	hits  []int
+	depth int // of stacks
 
 	// mu guards what is attached.
 	mu       sync.Mutex
@@ -64,8 +66,8 @@ func Open(o Options) (*Session, error) {
 		probes: make(map[*Probe]struct{}),
 	}
 	s.Waiter = s.rings.Waiter()
-	if len(cpus) > s.limit {
-		return nil, &rights.LimitError{Needed: len(cpus), Limit: s.limit}
+	if rings := 2 * len(cpus); rings > s.limit {
+		return nil, &rights.LimitError{Needed: rings, Limit: s.limit}
 	}
 	s.events.Store(&map[uint64]*Probe{})
 	size := o.Ring
@@ -73,7 +75,7 @@ func Open(o Options) (*Session, error) {
 		size = defaultRing
 	}
 	size = ring.Size(size)
-	if err := s.rings.Open("probes", cpus, func(cpu int) error { return s.openRing(cpu, size) }, func() bool { return ring.Halve(&size) }); err != nil {
+	if err := s.rings.Open("probes", cpus, func(cpu int) error { return s.openRings(cpu, size) }, func() bool { return ring.Halve(&size) }); err != nil {
 		return nil, rights.Explain(rights.Uprobes, "following probes in programs", err)
 	}
 	s.reader = record.NewReader(s.rings.Rings(), record.Decoder{MaxStack: s.depth}, sys.Monotonic)
@@ -102,18 +104,29 @@ func unsupported(err error) error {
 	}
 }
 
-// openRing maps a CPU's ring from an event that reports new mappings and names,
-// which are needed to read the stacks of hits.
-func (s *Session) openRing(cpu, size int) error {
-	anchor := attr(unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_DUMMY, unix.PerfBitMmap|unix.PerfBitMmap2|unix.PerfBitComm|unix.PerfBitCommExec)
+// openRings maps a CPU's rings: one for hits, and one for new mappings and names, which
+// are needed to read the stacks of hits. Programs that start do not push hits out.
+func (s *Session) openRings(cpu, size int) error {
+	const records = unix.PerfBitMmap | unix.PerfBitMmap2 | unix.PerfBitComm | unix.PerfBitCommExec
+	if _, err := s.openRing(cpu, min(size, recordRing), records, ring.Records); err != nil {
+		return err
+	}
+	fd, err := s.openRing(cpu, size, 0, ring.Samples)
+	// The rings of a CPU that went offline are closed, and its index is used again.
+	s.hits = append(s.hits[:len(s.CPUs())], fd)
+	return err
+}
+
+func (s *Session) openRing(cpu, size int, bits uint64, kinds ring.Kinds) (fd int, err error) {
+	anchor := attr(unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_DUMMY, bits)
 	anchor.Wakeup = uint32(size / 4)
 	r, err := ring.Map(anchor, sys.AllProcesses, cpu, size)
 	if err != nil {
-		return err
+		return -1, err
 	}
-	r.Kinds = ring.Records | ring.Samples
+	r.Kinds = kinds
 	s.rings.Add(r)
-	return nil
+	return r.FD, nil
 }
 
 func attr(kind uint32, config, bits uint64) *unix.PerfEventAttr {
@@ -148,8 +161,9 @@ func (s *Session) Read(rec *Record) bool {
 // Stats returns the counters.
 func (s *Session) Stats() Stats {
 	return Stats{
-		Lost:    s.reader.Lost.Load() + s.reader.LostSamples.Load(),
-		Corrupt: s.reader.Corrupt.Load(),
+		Lost:        s.reader.Lost.Load() + s.reader.LostSamples.Load(),
+		LostRecords: s.reader.LostRecords.Load(),
+		Corrupt:     s.reader.Corrupt.Load(),
 	}
 }
 

@@ -16,6 +16,10 @@ type Reader struct {
 	Decoder
 	Counters
 
+	// Period is the time between two samples of a CPU, in nanoseconds; 0 where samples
+	// do not come in time. Only so many of what a ring of all kinds lost were samples.
+	Period atomic.Int64
+
 	merger *Merger
 	// now reads CLOCK_MONOTONIC in nanoseconds.
 	now   func() int64
@@ -24,9 +28,8 @@ type Reader struct {
 
 // Counters count what Next does not return. They may be read at any time.
 type Counters struct {
-	// Lost are the records that did not fit a ring of samples or context switches,
-	// LostRecords those that did not fit one of other records, LostSamples those that the
-	// kernel dropped before.
+	// Lost are the samples and context switches that did not fit a ring, LostRecords the
+	// other records, LostSamples those samples that the kernel dropped before.
 	Lost, LostRecords, LostSamples atomic.Uint64
 	// Throttled counts how often the kernel stopped an event that fired too often.
 	Throttled atomic.Uint64
@@ -37,6 +40,9 @@ type Counters struct {
 
 // NewReader returns a reader of rings. now reads CLOCK_MONOTONIC in nanoseconds.
 func NewReader(rings []*ring.Ring, d Decoder, now func() int64) *Reader {
+	for _, r := range rings {
+		r.Last = now()
+	}
 	return &Reader{Decoder: d, merger: NewMerger(rings), now: now}
 }
 
@@ -73,15 +79,27 @@ func (m *Reader) Next(rec *Record) (words []uint64, unfinished bool) {
 			continue
 		case TypeLost:
 			rec.Lost.Kinds, rec.Lost.Since = r.Kinds, r.Last
-			if r.Kinds&(ring.Samples|ring.Switches) == 0 {
-				m.LostRecords.Add(rec.Lost.Count)
-			} else {
-				m.Lost.Add(rec.Lost.Count)
-			}
+			samples := m.samplesOf(rec)
+			m.Lost.Add(samples)
+			m.LostRecords.Add(rec.Lost.Count - samples)
 		}
 		r.Last = rec.Time
 		return words, true
 	}
+}
+
+// samplesOf returns how many samples and context switches are among what a ring lost, at
+// most.
+func (m *Reader) samplesOf(rec *Record) uint64 {
+	switch period := m.Period.Load(); rec.Lost.Kinds {
+	case ring.Records:
+		return 0
+	case ring.Records | ring.Samples:
+		if period > 0 {
+			return min(rec.Lost.Count, uint64(max(rec.Time-rec.Lost.Since, 0)/period)+1)
+		}
+	}
+	return rec.Lost.Count
 }
 
 // Cutoff returns the time that the last round reached to.

@@ -13,6 +13,38 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
+// Where samples share a ring with other records, at most one was lost per period.
+func TestLostSamplesAreAtMostOnePerPeriod(t *testing.T) {
+	for name, test := range map[string]struct {
+		kinds            ring.Kinds
+		period           int64
+		samples, records uint64
+	}{
+		"records alone":               {ring.Records, 100, 0, 500},
+		"samples alone":               {ring.Samples, 100, 500, 0},
+		"both":                        {ring.Records | ring.Samples, 100, 31, 469},
+		"both, few":                   {ring.Records | ring.Samples, 1, 500, 0},
+		"both, not in time":           {ring.Records | ring.Samples, 0, 500, 0},
+		"with context switches":       {ring.Records | ring.Samples | ring.Switches, 100, 500, 0},
+		"samples or context switches": {ring.Samples | ring.Switches, 100, 500, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := perftest.NewRing(64, 0)
+			require.True(t, k.Write(perftest.Record(sys.RecordExit, 0, 1, 2, 3).SampleID(1000).Words))
+			require.True(t, k.Write(perftest.Record(sys.RecordLost, 0, 99, 500).SampleID(4000).Words))
+			k.Reader().Kinds = test.kinds
+			r := NewReader(perftest.Readers([]*perftest.Ring{k}), Decoder{MaxStack: sys.MaxStackDepth}, func() int64 { return 5000 })
+			r.Period.Store(test.period)
+			var rec Record
+			for words, _ := r.Next(&rec); words != nil; words, _ = r.Next(&rec) {
+			}
+			require.Equal(t, test.samples, r.Lost.Load())
+			require.Equal(t, test.records, r.LostRecords.Load())
+			require.EqualValues(t, 1000, rec.Lost.Since)
+		})
+	}
+}
+
 func TestReaderCountsWhatItDoesNotReturn(t *testing.T) {
 	k := perftest.NewRing(256, 0)
 	for _, p := range []*perftest.Packed{
@@ -33,7 +65,7 @@ func TestReaderCountsWhatItDoesNotReturn(t *testing.T) {
 	require.NotNil(t, words)
 	require.True(t, unfinished)
 	require.Equal(t, TypeLost, rec.Type)
-	require.Equal(t, Lost{Count: 5, Kinds: ring.Records}, rec.Lost)
+	require.Equal(t, Lost{Count: 5, Kinds: ring.Records, Since: now}, rec.Lost)
 	words, unfinished = r.Next(&rec)
 	require.Nil(t, words)
 	require.True(t, unfinished, "the exit is younger than the round")

@@ -83,12 +83,16 @@ func (l *Loop) Count(now perfevent.Stats) (before perfevent.Stats) {
 		l.lost.Add(n)
 		l.sink.KernelLost(l.cfg.Type, n)
 	}
-	l.losses.Note(l.cfg.Now(), l.lost.Load())
+	l.lostRecords.Add(now.LostRecords - before.LostRecords)
+	l.losses.Note(l.cfg.Now(), Lost{l.lost.Load(), l.lostRecords.Load()})
 	return before
 }
 
 // Lost returns the number of events that the kernel has lost.
 func (l *Loop) Lost() uint64 { return l.lost.Load() }
+
+// LostRecords returns the number of records about processes that the kernel has lost.
+func (l *Loop) LostRecords() uint64 { return l.lostRecords.Load() }
 
 // Pause makes the kernel sample nothing.
 func (l *Loop) Pause(session *perfevent.Session) {

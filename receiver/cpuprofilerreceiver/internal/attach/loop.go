@@ -96,7 +96,8 @@ type Loop struct {
 	// wake wakes a reader without a session.
 	wake    chan struct{}
 	targets atomic.Int64
-	lost    atomic.Uint64
+	// lost and lostRecords are what the kernel has lost.
+	lost, lostRecords atomic.Uint64
 
 	// Only the reading goroutine uses the fields below.
 

@@ -18,7 +18,18 @@ type Losses struct {
 	// since is the time at which the episode began, 0 without one; last is the time of the
 	// last loss. before and total are the losses by its beginning and by now.
 	since, last   int64
-	before, total uint64
+	before, total Lost
+}
+
+// Lost counts what the kernel lost: samples, and records about processes.
+type Lost struct{ Samples, Records uint64 }
+
+// fields returns what was lost since before, for the log.
+func (l Lost) fields(sampler string, before Lost) []zap.Field {
+	return []zap.Field{
+		zap.String("sampler", sampler),
+		zap.Uint64("lost", l.Samples-before.Samples), zap.Uint64("lost_records", l.Records-before.Records),
+	}
 }
 
 // lossless is the loss-free time before recovery is logged.
@@ -30,13 +41,13 @@ func NewLosses(logger *zap.Logger, sampler string) *Losses {
 }
 
 // Note records the number of losses by now, on the monotonic clock.
-func (l *Losses) Note(now int64, lost uint64) {
+func (l *Losses) Note(now int64, lost Lost) {
 	switch {
 	case lost != l.total:
 		if l.since == 0 {
 			l.since, l.before = max(now, 1), l.total
 			l.logger.Warn("kernel loses samples or records: they come faster than they are read",
-				zap.String("sampler", l.sampler), zap.Uint64("lost", lost-l.before))
+				lost.fields(l.sampler, l.before)...)
 		}
 		l.last, l.total = now, lost
 	case l.since != 0 && now-l.last >= lossless:
@@ -50,8 +61,6 @@ func (l *Losses) End() {
 		return
 	}
 	l.logger.Info("kernel no longer loses samples or records",
-		zap.String("sampler", l.sampler),
-		zap.Duration("lasted", time.Duration(l.last-l.since)),
-		zap.Uint64("lost", l.total-l.before))
+		append(l.total.fields(l.sampler, l.before), zap.Duration("lasted", time.Duration(l.last-l.since)))...)
 	l.since = 0
 }

@@ -39,6 +39,7 @@ type TelemetryBuilder struct {
 	CPUProfilerOffCPUUnshared   metric.Float64Counter
 	CPUProfilerPeriodsSkipped   metric.Int64Counter
 	CPUProfilerPprofPulls       metric.Int64Counter
+	CPUProfilerRecordsLost      metric.Int64Counter
 	CPUProfilerSamples          metric.Int64Counter
 	CPUProfilerSamplesLost      metric.Int64Counter
 	CPUProfilerStacks           metric.Int64Counter
@@ -207,6 +208,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		metric.WithUnit("{pull}"),
 	)
 	errs = errors.Join(errs, err)
+	builder.CPUProfilerRecordsLost, err = builder.meter.Int64Counter(
+		"otelcol_cpu_profiler.records.lost",
+		metric.WithDescription("Records about processes and their mappings that the kernel lost because its ring was full. They are no samples; what they were about is read again from /proc. [Alpha]"),
+		metric.WithUnit("{record}"),
+	)
+	errs = errors.Join(errs, err)
 	builder.CPUProfilerSamples, err = builder.meter.Int64Counter(
 		"otelcol_cpu_profiler.samples",
 		metric.WithDescription("Samples from the kernel, .NET services and pprof endpoints, counted once by what became of them. A .NET allocation counts twice, as objects and as bytes; an allocation of a Go program once, as bytes; a value of a pulled profile once. [Alpha]"),
@@ -215,7 +222,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerSamplesLost, err = builder.meter.Int64Counter(
 		"otelcol_cpu_profiler.samples.lost",
-		metric.WithDescription("Samples and records that the kernel lost because its ring was full. [Alpha]"),
+		metric.WithDescription("Samples that the kernel lost because its ring was full. For off_cpu, context switches too. [Alpha]"),
 		metric.WithUnit("{sample}"),
 	)
 	errs = errors.Join(errs, err)

@@ -192,6 +192,22 @@ func AssertEqualCPUProfilerPprofPulls(t *testing.T, tt *componenttest.Telemetry,
 	metricdatatest.AssertEqual(t, want, got, opts...)
 }
 
+func AssertEqualCPUProfilerRecordsLost(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
+	want := metricdata.Metrics{
+		Name:        "otelcol_cpu_profiler.records.lost",
+		Description: "Records about processes and their mappings that the kernel lost because its ring was full. They are no samples; what they were about is read again from /proc. [Alpha]",
+		Unit:        "{record}",
+		Data: metricdata.Sum[int64]{
+			Temporality: metricdata.CumulativeTemporality,
+			IsMonotonic: true,
+			DataPoints:  dps,
+		},
+	}
+	got, err := tt.GetMetric("otelcol_cpu_profiler.records.lost")
+	require.NoError(t, err)
+	metricdatatest.AssertEqual(t, want, got, opts...)
+}
+
 func AssertEqualCPUProfilerSamples(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.samples",
@@ -211,7 +227,7 @@ func AssertEqualCPUProfilerSamples(t *testing.T, tt *componenttest.Telemetry, dp
 func AssertEqualCPUProfilerSamplesLost(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.samples.lost",
-		Description: "Samples and records that the kernel lost because its ring was full. [Alpha]",
+		Description: "Samples that the kernel lost because its ring was full. For off_cpu, context switches too. [Alpha]",
 		Unit:        "{sample}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,

@@ -41,6 +41,7 @@ func TestSetupTelemetry(t *testing.T) {
 	tb.CPUProfilerOffCPUUnshared.Add(context.Background(), 1)
 	tb.CPUProfilerPeriodsSkipped.Add(context.Background(), 1)
 	tb.CPUProfilerPprofPulls.Add(context.Background(), 1)
+	tb.CPUProfilerRecordsLost.Add(context.Background(), 1)
 	tb.CPUProfilerSamples.Add(context.Background(), 1)
 	tb.CPUProfilerSamplesLost.Add(context.Background(), 1)
 	tb.CPUProfilerStacks.Add(context.Background(), 1)
@@ -76,6 +77,9 @@ func TestSetupTelemetry(t *testing.T) {
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualCPUProfilerPprofPulls(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualCPUProfilerRecordsLost(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualCPUProfilerSamples(t, testTel,

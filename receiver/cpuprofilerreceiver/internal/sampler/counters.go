@@ -47,6 +47,13 @@ func (c *Counters) Samples(o Outcome, sampler string, n int) {
 	}
 }
 
+// RecordsLost counts n records about processes that the kernel lost for a sampler.
+func (c *Counters) RecordsLost(ctx context.Context, sampler string, n uint64) {
+	if n > 0 {
+		c.CPUProfilerRecordsLost.Add(ctx, int64(n), With("sampler", sampler))
+	}
+}
+
 // LimitHit counts that a limit was hit n times.
 func (c *Counters) LimitHit(ctx context.Context, limit string, n uint64) {
 	if n > 0 {

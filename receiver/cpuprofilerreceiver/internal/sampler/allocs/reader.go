@@ -120,7 +120,8 @@ func (r *reader) count(now uprobe.Stats) {
 		r.sampler.lost.Add(n)
 		r.sampler.cfg.Sink.KernelLost(samples.AllocSpace, n)
 	}
-	r.losses.Note(r.sampler.cfg.Now(), r.sampler.lost.Load())
+	r.sampler.lostRecords.Add(now.LostRecords - r.stats.LostRecords)
+	r.losses.Note(r.sampler.cfg.Now(), attach.Lost{Samples: r.sampler.lost.Load(), Records: r.sampler.lostRecords.Load()})
 	r.stats = now
 }
 

@@ -89,8 +89,9 @@ type Stats struct {
 	// BufferFull are those that the sink had no room for, Limited those that the
 	// limiter dropped, Unreadable those without a known stack, size or process.
 	BufferFull, Limited, Unreadable uint64
-	// Lost is the number of events that the kernel lost.
-	Lost uint64
+	// Lost is the number of events that the kernel lost, LostRecords that of records
+	// about processes.
+	Lost, LostRecords uint64
 	// Processes is the number of sampled processes, Programs that of programs with a
 	// uprobe.
 	Processes, Programs int
@@ -123,9 +124,9 @@ type Sampler struct {
 	uprobes atomic.Pointer[uprobe.Session]
 	members atomic.Pointer[map[int]*member]
 
-	read, bufferFull, limited, unreadable, lost atomic.Uint64
-	processes, programs                         atomic.Int64
-	table                                       atomic.Pointer[processes.Stats]
+	read, bufferFull, limited, unreadable, lost, lostRecords atomic.Uint64
+	processes, programs                                      atomic.Int64
+	table                                                    atomic.Pointer[processes.Stats]
 
 	attacher attacher
 	reader   reader
@@ -273,13 +274,14 @@ func (s *Sampler) Stop(context.Context) error {
 // Stats returns the counters. It is safe for concurrent use.
 func (s *Sampler) Stats() Stats {
 	st := Stats{
-		Read:       s.read.Load(),
-		BufferFull: s.bufferFull.Load(),
-		Limited:    s.limited.Load(),
-		Unreadable: s.unreadable.Load(),
-		Lost:       s.lost.Load(),
-		Processes:  int(s.processes.Load()),
-		Programs:   int(s.programs.Load()),
+		Read:        s.read.Load(),
+		BufferFull:  s.bufferFull.Load(),
+		Limited:     s.limited.Load(),
+		Unreadable:  s.unreadable.Load(),
+		Lost:        s.lost.Load(),
+		LostRecords: s.lostRecords.Load(),
+		Processes:   int(s.processes.Load()),
+		Programs:    int(s.programs.Load()),
 	}
 	if t := s.table.Load(); t != nil {
 		st.Table = *t
@@ -294,6 +296,7 @@ func (s *Sampler) Record(ctx context.Context) {
 	c.Samples(sampler.Unreadable, samples.AllocSpace.Sampler, int(now.Unreadable-seen.Unreadable))
 	c.Samples(sampler.RateLimited, samples.AllocSpace.Sampler, int(now.Limited-seen.Limited))
 	c.CPUProfilerSamplesLost.Add(ctx, int64(now.Lost-seen.Lost))
+	c.RecordsLost(ctx, samples.AllocSpace.Sampler, now.LostRecords-seen.LostRecords)
 	c.Table(ctx, &now.Table, &seen.Table)
 	s.seen = now
 }

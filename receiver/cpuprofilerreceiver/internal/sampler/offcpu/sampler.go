@@ -70,8 +70,9 @@ type Stats struct {
 	// known process or stack, RateLimited those whose stack was not sampled; their
 	// time is in the values of others of their thread, or emitted without a stack.
 	BufferFull, Unreadable, RateLimited uint64
-	// Lost is the number of events that the kernel lost.
-	Lost uint64
+	// Lost is the number of samples and switches that the kernel lost, LostRecords that of
+	// records about processes.
+	Lost, LostRecords uint64
 	WaitCounts
 	// Unshared is the time that was emitted without a stack.
 	Unshared time.Duration
@@ -167,7 +168,7 @@ func (s *Sampler) Stop(context.Context) error {
 // Stats returns the counters. It is safe for concurrent use.
 func (s *Sampler) Stats() Stats {
 	st := *s.reader.published.Load()
-	st.Lost = s.loop.Lost()
+	st.Lost, st.LostRecords = s.loop.Lost(), s.loop.LostRecords()
 	st.Targets = s.loop.Targets()
 	return st
 }
@@ -179,6 +180,7 @@ func (s *Sampler) Record(ctx context.Context) {
 	c.Samples(sampler.Unreadable, samples.OffCPU.Sampler, int(now.Unreadable-seen.Unreadable))
 	c.Samples(sampler.RateLimited, samples.OffCPU.Sampler, int(now.RateLimited-seen.RateLimited))
 	c.CPUProfilerSamplesLost.Add(ctx, int64(now.Lost-seen.Lost))
+	c.RecordsLost(ctx, samples.OffCPU.Sampler, now.LostRecords-seen.LostRecords)
 	for _, h := range [...]struct {
 		reason string
 		n      uint64

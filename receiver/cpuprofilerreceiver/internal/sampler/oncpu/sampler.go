@@ -71,8 +71,9 @@ type Stats struct {
 	// sink, or in BufferFull or Unreadable.
 	Read uint64
 	// BufferFull are samples that the sink had no room for, Unreadable those without
-	// a known process or stack, Lost those that the kernel lost.
-	BufferFull, Unreadable, Lost uint64
+	// a known process or stack, Lost those that the kernel lost. LostRecords are
+	// records about processes that it lost.
+	BufferFull, Unreadable, Lost, LostRecords uint64
 	// Lowered and Raised are the numbers of times that the frequency was halved and
 	// doubled again.
 	Lowered, Raised uint64
@@ -182,6 +183,7 @@ func (s *Sampler) Stats() Stats {
 		BufferFull:     r.bufferFull.Load(),
 		Unreadable:     r.unreadable.Load(),
 		Lost:           s.loop.Lost(),
+		LostRecords:    s.loop.LostRecords(),
 		Lowered:        r.lowered.Load(),
 		Raised:         r.raised.Load(),
 		PeriodsSkipped: r.skipped.Load(),
@@ -202,6 +204,7 @@ func (s *Sampler) Record(ctx context.Context) {
 	c.Samples(sampler.BufferFull, samples.OnCPU.Sampler, int(now.BufferFull-seen.BufferFull))
 	c.Samples(sampler.Unreadable, samples.OnCPU.Sampler, int(now.Unreadable-seen.Unreadable))
 	c.CPUProfilerSamplesLost.Add(ctx, int64(now.Lost-seen.Lost))
+	c.RecordsLost(ctx, samples.OnCPU.Sampler, now.LostRecords-seen.LostRecords)
 	c.CPUProfilerFrequencyChanges.Add(ctx, int64(now.Lowered-seen.Lowered), sampler.With("direction", "lowered"))
 	c.CPUProfilerFrequencyChanges.Add(ctx, int64(now.Raised-seen.Raised), sampler.With("direction", "raised"))
 	c.CPUProfilerPeriodsSkipped.Add(ctx, int64(now.PeriodsSkipped-seen.PeriodsSkipped))
