@@ -5,6 +5,7 @@ package pprofexporter
 
 import (
 	"io"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,13 +27,13 @@ func BenchmarkConsume(b *testing.B) {
 		a := newBuilder(d.ProfileType(profileOf(in)), "")
 		b.ReportAllocs()
 		for b.Loop() {
-			a.add(d, profileOf(in))
+			a.add(d, profileOf(in), nil, 0, math.MaxInt)
 		}
 		perSample(b)
 	})
 	b.Run("write", func(b *testing.B) {
 		a := newBuilder(d.ProfileType(profileOf(in)), "")
-		a.add(d, profileOf(in))
+		a.add(d, profileOf(in), nil, 0, math.MaxInt)
 		p := a.finish("")
 		b.ReportAllocs()
 		for b.Loop() {

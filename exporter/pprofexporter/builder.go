@@ -31,9 +31,19 @@ type builder struct {
 	mappings  map[mappingKey]*profile.Mapping
 	locations map[string]*profile.Location
 	samples   map[string]*profile.Sample
+	labels    map[label]int // their indices in labelTable, and one more
 	comments  map[string]struct{}
 	end       int64
 	scratch   []byte
+
+	labelTable []label
+}
+
+// label is an attribute of samples: a text, or a number.
+type label struct {
+	key, text string
+	number    int64
+	isNumber  bool
 }
 
 type functionKey struct {
@@ -55,10 +65,38 @@ const (
 	locationSize = 288
 	lineSize     = 40
 	sampleSize   = 320
-	labelSize    = 400
+	labelSize    = 400 // a sample's, with maps and slices of its own
+	textSize     = 160 // a comment, or a label that samples share
+)
 
+// Bounds of what one sample or profile may add, since a request may refer to one entry
+// of its dictionary millions of times.
+const (
+	maxText     = 8 << 10 // bytes of a text, as of names in program files
+	maxDepth    = 4096    // frames of a stack; the innermost are kept
+	maxLines    = 128     // functions of a location
+	maxLabels   = 64      // of a sample
 	maxComments = 100
 )
+
+// cut cuts a text to maxText bytes. The result of cutting does not hold the memory of
+// the whole text.
+func cut(s string) string {
+	if len(s) <= maxText {
+		return s
+	}
+	return strings.ToValidUTF8(strings.Clone(s[:maxText]), "")
+}
+
+// textOf returns an attribute's value as a text, cut; false for lists, maps and bytes.
+func textOf(v pcommon.Value) (string, bool) {
+	switch v.Type() {
+	case pcommon.ValueTypeStr, pcommon.ValueTypeInt, pcommon.ValueTypeDouble, pcommon.ValueTypeBool:
+		return cut(v.AsString()), true
+	default:
+		return "", false
+	}
+}
 
 // unknownFile is the filename of a mapping that has none.
 const unknownFile = "[unknown]"
@@ -89,6 +127,7 @@ func newBuilder(t dictionary.ProfileType, origin string) *builder {
 		mappings:  make(map[mappingKey]*profile.Mapping),
 		locations: make(map[string]*profile.Location),
 		samples:   make(map[string]*profile.Sample),
+		labels:    make(map[label]int),
 		comments:  make(map[string]struct{}),
 	}
 	if countsPeriods(t) {
@@ -101,10 +140,19 @@ func newBuilder(t dictionary.ProfileType, origin string) *builder {
 	return b
 }
 
-// add adds a profile of the builder's type. It returns how many events were left out
-// because they refer to entries that the dictionary does not have, and the sum of the
-// values of the others.
-func (b *builder) add(d dictionary.Reader, p pprofile.Profile) (malformed int, sum float64) {
+// addition is what adding a profile, or a part of it, has come to.
+type addition struct {
+	// next is the index of the first sample that was not added.
+	next int
+	// malformed events were left out: they refer to entries that the dictionary does
+	// not have. sum is the sum of the values of the others.
+	malformed int
+	sum       float64
+}
+
+// add adds samples of a profile of the builder's type, beginning with the one at index
+// from, until the builder has grown by more than room bytes.
+func (b *builder) add(d dictionary.Reader, p pprofile.Profile, comments map[string]string, from, room int) (a addition) {
 	if b.out.Period == 0 {
 		b.out.Period = p.Period()
 	}
@@ -112,23 +160,42 @@ func (b *builder) add(d dictionary.Reader, p pprofile.Profile) (malformed int, s
 		b.out.TimeNanos = start
 	}
 	b.end = max(b.end, int64(p.Time())+int64(p.DurationNano()))
-	for k, v := range d.Attributes(p.AttributeIndices()) {
-		if strings.HasPrefix(k, attr.Prefix) {
-			b.comment(k + "=" + v.AsString())
-		}
+	before := b.size
+	for k, v := range comments {
+		b.comment(k + "=" + v)
 	}
-
-	c := converter{b: b, d: d, locations: make(map[int32]*profile.Location)}
-	for _, s := range p.Samples().All() {
+	c := converter{b: b, d: d, locations: make(map[int32]*profile.Location), labels: make(map[int32]int)}
+	a.next = from
+	for ; a.next < p.Samples().Len() && (a.next == from || b.size-before <= room); a.next++ {
+		s := p.Samples().At(a.next)
 		n := max(1, s.TimestampsUnixNano().Len())
 		if value, ok := c.sample(s, p.Period()); ok {
 			b.events += n
-			sum += float64(value)
+			a.sum += float64(value)
 		} else {
-			malformed += n
+			a.malformed += n
 		}
 	}
-	return malformed, sum
+	return a
+}
+
+// commentsOf returns the attributes of a profile that become comments: those with
+// hotprofile's prefix.
+func commentsOf(d dictionary.Reader, p pprofile.Profile) map[string]string {
+	comments := make(map[string]string)
+	for k, v := range d.Attributes(p.AttributeIndices()) {
+		if !strings.HasPrefix(k, attr.Prefix) || len(comments) == maxComments {
+			continue
+		}
+		k = cut(k)
+		if _, seen := comments[k]; seen {
+			continue
+		}
+		if text, ok := textOf(v); ok {
+			comments[k] = text
+		}
+	}
+	return comments
 }
 
 // comment adds a line to the comments of the file, each once.
@@ -143,7 +210,7 @@ func (b *builder) comment(line string) {
 		return
 	}
 	b.comments[line] = struct{}{}
-	b.size += len(line) + labelSize
+	b.size += len(line) + textSize
 }
 
 // finish completes and returns the profile. executable is the path of the program, or
@@ -189,17 +256,40 @@ func (b *builder) program(executable string) int {
 }
 
 // label adds a label to a sample.
-func (b *builder) label(s *profile.Sample, key string, v pcommon.Value) {
+func (b *builder) label(s *profile.Sample, l label) {
 	b.size += labelSize
-	if v.Type() == pcommon.ValueTypeInt {
+	if l.isNumber {
 		if s.NumLabel == nil {
 			s.NumLabel = make(map[string][]int64)
 		}
-		s.NumLabel[key] = []int64{v.Int()}
+		s.NumLabel[l.key] = []int64{l.number}
 		return
 	}
 	if s.Label == nil {
 		s.Label = make(map[string][]string)
 	}
-	s.Label[key] = []string{v.AsString()}
+	s.Label[l.key] = []string{l.text}
+}
+
+// labelOf returns the number of the label that an attribute becomes, 0 if none.
+func (b *builder) labelOf(key string, v pcommon.Value) int {
+	l := label{key: cut(key)}
+	if v.Type() == pcommon.ValueTypeInt {
+		l.number, l.isNumber = v.Int(), true
+	} else if text, ok := textOf(v); ok {
+		l.text = text
+	} else {
+		return 0
+	}
+	if l.key == "" {
+		return 0
+	}
+	id := b.labels[l]
+	if id == 0 {
+		b.labelTable = append(b.labelTable, l)
+		id = len(b.labelTable)
+		b.labels[l] = id
+		b.size += textSize + len(l.key) + len(l.text)
+	}
+	return id
 }

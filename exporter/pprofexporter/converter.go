@@ -6,7 +6,6 @@ package pprofexporter
 import (
 	"encoding/binary"
 	"slices"
-	"strconv"
 
 	"github.com/google/pprof/profile"
 	"go.opentelemetry.io/collector/pdata/pprofile"
@@ -20,7 +19,9 @@ type converter struct {
 	b         *builder
 	d         dictionary.Reader
 	locations map[int32]*profile.Location // by index; nil if malformed
+	labels    map[int32]int               // by index of the attribute; 0 if it is no label
 	scratch   []*profile.Location
+	ids       []int // of the sample's labels
 }
 
 // sample adds a sample. It returns its value, and reports whether it was well-formed.
@@ -36,10 +37,12 @@ func (c *converter) sample(s pprofile.Sample, period int64) (value int64, ok boo
 	}
 	// No location has the id 0, which separates the stack from the labels.
 	key = append(key, 0)
-	for k, v := range c.d.Attributes(s.AttributeIndices()) {
-		key = strconv.AppendQuote(key, k)
-		key = append(key, byte(v.Type()))
-		key = strconv.AppendQuote(key, v.AsString())
+	c.ids = c.ids[:0]
+	for _, i := range s.AttributeIndices().All() {
+		if id := c.label(i); id != 0 && len(c.ids) < maxLabels {
+			c.ids = append(c.ids, id)
+			key = binary.AppendUvarint(key, uint64(id))
+		}
 	}
 	b.scratch = key
 
@@ -47,8 +50,8 @@ func (c *converter) sample(s pprofile.Sample, period int64) (value int64, ok boo
 	if out == nil {
 		out = &profile.Sample{Location: slices.Clone(locations), Value: make([]int64, len(b.out.SampleType))}
 		b.size += sampleSize + len(key) + 8*len(locations)
-		for k, v := range c.d.Attributes(s.AttributeIndices()) {
-			b.label(out, k, v)
+		for _, id := range c.ids {
+			b.label(out, b.labelTable[id-1])
 		}
 		b.samples[string(key)] = out
 		b.out.Sample = append(b.out.Sample, out)
@@ -67,6 +70,19 @@ func (c *converter) sample(s pprofile.Sample, period int64) (value int64, ok boo
 	return value, true
 }
 
+// label returns the number of an attribute's label, 0 if it is none.
+func (c *converter) label(i int32) int {
+	if id, known := c.labels[i]; known {
+		return id
+	}
+	id := 0
+	if table := c.d.AttributeTable(); i >= 0 && int(i) < table.Len() {
+		id = c.b.labelOf(c.d.Text(table.At(int(i)).KeyStrindex()), table.At(int(i)).Value())
+	}
+	c.labels[i] = id
+	return id
+}
+
 // stack returns the locations of a stack, valid until the next call.
 func (c *converter) stack(i int32) ([]*profile.Location, bool) {
 	table := c.d.StackTable()
@@ -75,7 +91,8 @@ func (c *converter) stack(i int32) ([]*profile.Location, bool) {
 	}
 	indices := table.At(int(i)).LocationIndices()
 	out := c.scratch[:0]
-	for _, at := range indices.All() {
+	for i := range min(indices.Len(), maxDepth) {
+		at := indices.At(i)
 		l, known := c.locations[at]
 		if !known {
 			l = c.location(at)
@@ -101,8 +118,9 @@ func (c *converter) location(i int32) *profile.Location {
 	if !ok {
 		return nil
 	}
-	lines := make([]profile.Line, 0, in.Lines().Len())
-	for _, line := range in.Lines().All() {
+	lines := make([]profile.Line, 0, min(in.Lines().Len(), maxLines))
+	for i := range min(in.Lines().Len(), maxLines) {
+		line := in.Lines().At(i)
 		f, ok := c.function(line.FunctionIndex())
 		if !ok {
 			return nil
@@ -146,9 +164,9 @@ func (c *converter) function(i int32) (f *profile.Function, ok bool) {
 	}
 	in := table.At(int(i))
 	key := functionKey{
-		name:      c.d.Text(in.NameStrindex()),
-		system:    c.d.Text(in.SystemNameStrindex()),
-		file:      c.d.Text(in.FilenameStrindex()),
+		name:      cut(c.d.Text(in.NameStrindex())),
+		system:    cut(c.d.Text(in.SystemNameStrindex())),
+		file:      cut(c.d.Text(in.FilenameStrindex())),
 		startLine: in.StartLine(),
 	}
 	b := c.b
@@ -185,14 +203,15 @@ func (c *converter) mapping(i int32) (m *profile.Mapping, ok bool) {
 		start:  in.MemoryStart(),
 		limit:  in.MemoryLimit(),
 		offset: in.FileOffset(),
-		file:   c.d.Text(in.FilenameStrindex()),
+		file:   cut(c.d.Text(in.FilenameStrindex())),
 	}
 	// pprof has one build id. Tools look for the linker's.
 	rank := 0
 	for k, v := range c.d.Attributes(in.AttributeIndices()) {
 		r := slices.Index([]string{attr.BuildIDHTLHash, attr.BuildIDGo, attr.BuildIDGNU}, k) + 1
 		if r > rank {
-			rank, key.buildID = r, v.AsString()
+			rank = r
+			key.buildID, _ = textOf(v)
 		}
 	}
 	b := c.b

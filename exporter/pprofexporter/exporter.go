@@ -4,7 +4,6 @@
 package pprofexporter
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -34,8 +33,12 @@ type pprofExporter struct {
 
 	mu      sync.Mutex // not held while writing
 	open    openFiles
+	queue   queue
 	stopped bool
 	failing bool // the last write failed, and the status says so
+
+	// maxMemory bounds open files and those of the queue together.
+	maxMemory int
 
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -53,6 +56,8 @@ func newExporter(set exporter.Settings, cfg *Config, now func() time.Time) (*ppr
 		dir:       &directory{path: cfg.Directory, maxFiles: cfg.MaxFiles, maxBytes: cfg.MaxBytes},
 		telemetry: telemetry,
 		open:      newOpenFiles(),
+		queue:     newQueue(),
+		maxMemory: maxMemory,
 	}, nil
 }
 
@@ -68,7 +73,7 @@ func (e *pprofExporter) start(_ context.Context, host component.Host) error {
 	err = e.telemetry.RegisterPprofMemoryCallback(func(_ context.Context, o metric.Int64Observer) error {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		o.Observe(int64(e.open.memory))
+		o.Observe(int64(e.memory()))
 		return nil
 	})
 	if err != nil {
@@ -81,18 +86,28 @@ func (e *pprofExporter) start(_ context.Context, host component.Host) error {
 	return nil
 }
 
-// shutdown writes the open files.
+// shutdown writes the open files. What a disk does not take in time is lost.
 func (e *pprofExporter) shutdown(ctx context.Context) error {
 	e.mu.Lock()
 	first := !e.stopped
 	e.stopped = true
-	done := e.open.all()
+	e.queue.failed = nil
+	e.write(e.open.all())
+	e.queue.changed()
+	for e.queue.writing && !e.queue.stalled && ctx.Err() == nil {
+		_ = e.wait(ctx) // ctx says it too
+	}
+	err, left := e.queue.failed, e.queue.takeAll()
+	e.queue.failed = nil
 	e.mu.Unlock()
 	if e.cancel != nil {
 		e.cancel()
 	}
 	e.wg.Wait()
-	err := e.write(ctx, done)
+	for _, f := range left {
+		e.lost(f, errStalled)
+		err = fmt.Errorf("pprof exporter has lost %d files: %w", len(left), errStalled)
+	}
 	if first {
 		e.telemetry.Shutdown()
 	}
@@ -108,111 +123,112 @@ func (e *pprofExporter) loop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			_ = e.finishDue(ctx) // write has logged and counted it
+			e.finishDue()
 		}
 	}
 }
 
-func (e *pprofExporter) finishDue(ctx context.Context) error {
+func (e *pprofExporter) finishDue() {
 	e.mu.Lock()
-	done := e.open.due(e.now(), e.cfg.IdleTimeout)
-	e.mu.Unlock()
-	return e.write(ctx, done)
+	defer e.mu.Unlock()
+	e.write(e.open.due(e.now(), e.cfg.IdleTimeout))
 }
 
-// consume adds each profile to its file, and writes the files that this finishes
-// before it returns: a slow disk slows the pipeline down. A failure to write them is
-// not returned, since the profiles of this request are in memory.
+// consume adds each profile to its file. If memory is full it waits for the disk: a
+// slow one slows the pipeline down, and one that does not answer costs profiles.
 func (e *pprofExporter) consume(ctx context.Context, pd pprofile.Profiles) error {
-	done, malformed, err := e.add(pd)
-	if err != nil {
-		return err
-	}
+	malformed, err := e.addAll(ctx, pd)
 	if malformed > 0 {
 		e.telemetry.PprofSamples.Add(ctx, int64(malformed), outcome("malformed"))
 		e.set.Logger.Warn("malformed samples dropped: they refer to entries that their dictionary does not have", zap.Int("samples", malformed))
 	}
-	_ = e.write(ctx, done)
-	return nil
+	return err
 }
 
-func (e *pprofExporter) add(pd pprofile.Profiles) (done []finished, malformed int, err error) {
+func (e *pprofExporter) addAll(ctx context.Context, pd pprofile.Profiles) (malformed int, err error) {
 	d := dictionary.NewReader(pd.Dictionary())
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.stopped {
-		return nil, 0, errors.New("pprof exporter is shut down")
-	}
-	now := e.now()
 	for _, rp := range pd.ResourceProfiles().All() {
-		from := sourceOf(rp.Resource().Attributes())
+		of := sourceOf(rp.Resource().Attributes())
 		for _, sp := range rp.ScopeProfiles().All() {
-			from.scope = sp.Scope().Name()
+			of.scope = cut(sp.Scope().Name())
 			for _, p := range sp.Profiles().All() {
-				ended, n := e.open.add(d, from, p, now)
-				done = append(done, ended...)
+				n, err := e.add(ctx, d, of, p)
 				malformed += n
+				if err != nil {
+					return malformed, err
+				}
+				ctx = context.WithoutCancel(ctx) // the sender must not repeat what was added
 			}
 		}
 	}
-	return done, malformed, nil
+	return malformed, nil
 }
 
-// write writes files, and logs and counts what became of each.
-func (e *pprofExporter) write(ctx context.Context, done []finished) error {
-	var errs []error
-	for _, f := range done {
-		if f.pprof.events > 0 {
-			errs = append(errs, e.writeFile(ctx, f))
+// add adds a profile, in parts if it does not fit into a file. It returns an error if
+// nothing was added.
+func (e *pprofExporter) add(ctx context.Context, d dictionary.Reader, of source, p pprofile.Profile) (malformed int, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for from := 0; from < p.Samples().Len(); {
+		if err := e.makeRoom(ctx); err != nil {
+			if from == 0 {
+				return 0, err
+			}
+			// The exporter was shut down in the middle of a profile.
+			e.telemetry.PprofSamples.Add(ctx, events(p, from), outcome("failed"))
+			return malformed, nil
+		}
+		done, a := e.open.add(d, of, p, from, e.maxMemory-e.memory(), e.now())
+		e.write(done)
+		malformed += a.malformed
+		from = a.next
+		ctx = context.WithoutCancel(ctx)
+	}
+	return malformed, nil
+}
+
+// events returns the number of events of a profile's samples from an index on.
+func events(p pprofile.Profile, from int) (n int64) {
+	for i := from; i < p.Samples().Len(); i++ {
+		n += int64(max(1, p.Samples().At(i).TimestampsUnixNano().Len()))
+	}
+	return n
+}
+
+var errStopped = errors.New("pprof exporter is shut down")
+
+// makeRoom returns when memory is within its bound. The largest open file gives way
+// first: it is written. If the disk does not answer, the largest that waits for it is
+// lost. The lock is held, except while waiting.
+func (e *pprofExporter) makeRoom(ctx context.Context) error {
+	for {
+		if e.stopped {
+			return errStopped
+		}
+		if e.memory() <= e.maxMemory {
+			return nil
+		}
+		largest, q := e.open.largest(), &e.queue
+		switch {
+		case q.stalled && len(q.waiting) > 0:
+			f := q.takeLargest()
+			e.mu.Unlock()
+			e.lost(f, errStalled)
+			e.mu.Lock()
+		case largest != nil && (q.stalled || !q.writing):
+			e.write([]finished{e.open.finish(largest, finishedByMemory)})
+		case q.stalled || !q.writing:
+			return nil // the file that is being written is all there is
+		default:
+			if err := e.wait(ctx); err != nil {
+				return err
+			}
 		}
 	}
-	return errors.Join(errs...)
 }
 
-func (e *pprofExporter) writeFile(ctx context.Context, f finished) error {
-	events := int64(f.pprof.events)
-	main := f.main()
-	p := f.pprof.finish(main.executable)
-	name := fileName(main.service, f.unit, f.at, f.policy, typeName(f.typ))
-	var content bytes.Buffer
-	if err := p.Write(&content); err != nil { // a buffer takes everything
-		return err
-	}
-	w, err := e.dir.write(name, content.Bytes())
-	e.telemetry.PprofFilesRemoved.Add(ctx, int64(w.removed))
-	if w.disk != nil && w.removed > 0 {
-		e.set.Logger.Warn("disk full, oldest files removed", zap.Int("files", w.removed), zap.Error(w.disk))
-	}
-	if w.file == "" {
-		e.telemetry.PprofFilesFailed.Add(ctx, 1)
-		e.telemetry.PprofSamples.Add(ctx, events, outcome("failed"))
-		e.set.Logger.Error("profile not written, its samples are lost", zap.String("file", name+extension), zap.Int64("samples", events), zap.Error(err))
-		e.report(err)
-		return err
-	}
-	if err != nil {
-		e.set.Logger.Warn("old files not removed", zap.Error(err))
-	}
-	e.telemetry.PprofFiles.Add(ctx, 1, metric.WithAttributes(attribute.String("reason", string(f.reason))))
-	e.telemetry.PprofSamples.Add(ctx, events, outcome("written"))
-	top := make([]string, 0, 5)
-	for _, s := range hottest(p, 5) {
-		top = append(top, fmt.Sprintf("%s %.1f%%", s.function, s.percent))
-	}
-	e.set.Logger.Info("profile written",
-		zap.String("file", w.file),
-		zap.Int64("samples", events),
-		zap.Strings("hottest", top),
-		zap.String("service", main.service),
-		zap.String("unit", f.unit),
-		zap.String("policy", f.policy),
-		zap.String("trigger_id", f.trigger),
-		zap.String("origin", f.origin),
-		zap.String("finished_by", string(f.reason)),
-	)
-	e.report(nil)
-	return nil
-}
+// memory returns the estimated memory of all profiles that are not written yet.
+func (e *pprofExporter) memory() int { return e.open.memory + e.queue.memory }
 
 // outcome returns the attribute of pprof.samples.
 func outcome(of string) metric.MeasurementOption {

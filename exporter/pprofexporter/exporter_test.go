@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -88,9 +87,26 @@ func (h *harness) startOn(host component.Host) {
 	h.t.Cleanup(func() { _ = h.shutdown(context.Background()) })
 }
 
+// send has the exporter consume a request, and waits for the files that this finishes.
 func (h *harness) send(in input) {
 	h.t.Helper()
 	require.NoError(h.t, h.consume(context.Background(), in.build(h.t)))
+	h.settle()
+}
+
+// due writes the files that are due.
+func (h *harness) due() {
+	h.finishDue()
+	h.settle()
+}
+
+// settle waits until all finished files are written.
+func (h *harness) settle() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for h.queue.writing {
+		require.NoError(h.t, h.wait(context.Background()))
+	}
 }
 
 func (h *harness) files() []string {
@@ -149,17 +165,17 @@ func values(p metricdata.DataPoint[int64]) []string {
 func TestIdleFileIsWritten(t *testing.T) {
 	h := started(t, nil)
 	h.send(input{resource: checkout(), profile: reason("0a1b", "t1", "2026-05-28T20:26:42Z"), hot: 60, cold: 20})
-	require.NoError(t, h.finishDue(context.Background()))
+	h.due()
 	require.Empty(t, h.files(), "a file is visible only when it is complete")
 	require.Positive(t, h.counted("pprof.memory", ""))
 
 	h.clock = h.clock.Add(14 * time.Second)
 	h.send(input{resource: checkout(), profile: reason("0a1b", "t1", "2026-05-28T20:26:42Z"), hot: 15, cold: 5, later: 5 * time.Second})
 	h.clock = h.clock.Add(14 * time.Second)
-	require.NoError(t, h.finishDue(context.Background()))
+	h.due()
 	require.Empty(t, h.files(), "a new profile restarts the idle timeout")
 	h.clock = h.clock.Add(time.Second)
-	require.NoError(t, h.finishDue(context.Background()))
+	h.due()
 
 	const name = "checkout_0a1b_20260528T202642Z_cpu_cpu.pb.gz"
 	require.Equal(t, []string{name}, h.files())
@@ -405,7 +421,7 @@ func TestFilesOfAGateThatStaysOpenAreFinished(t *testing.T) {
 	for elapsed := time.Duration(0); elapsed < 24*time.Hour; elapsed += 10 * time.Second {
 		h.send(input{resource: checkout(), profile: at, hot: 1, later: elapsed})
 		h.clock = h.clock.Add(10 * time.Second)
-		require.NoError(t, h.finishDue(context.Background()))
+		h.due()
 		for _, u := range h.open.units {
 			for _, f := range u.files {
 				require.Less(t, h.clock.Sub(f.begun), 5*time.Minute)
@@ -458,12 +474,12 @@ func TestProfilesWithoutATriggerAreWritten(t *testing.T) {
 			h.send(input{resource: tc.resource, hot: 1})
 			h.clock = h.clock.Add(10 * time.Second)
 			h.send(input{resource: tc.resource, hot: 1})
-			require.NoError(t, h.finishDue(context.Background()))
+			h.due()
 			require.Empty(t, h.files())
 			for range 10 { // never idle, so that only its age ends it
 				h.clock = h.clock.Add(5 * time.Second)
 				h.send(input{resource: tc.resource, hot: 1})
-				require.NoError(t, h.finishDue(context.Background()))
+				h.due()
 			}
 			require.Equal(t, []string{tc.want}, h.files())
 			require.EqualValues(t, 1, h.counted("pprof.files", "age"))
@@ -491,63 +507,6 @@ func TestHostileServiceNamesStayInTheDirectory(t *testing.T) {
 	require.Len(t, parent, 1)
 }
 
-func TestMemoryIsBounded(t *testing.T) {
-	t.Run("of one file", func(t *testing.T) {
-		h := started(t, nil)
-		h.open.maxFileMemory = 200 << 10
-		for range 5 {
-			h.send(input{resource: checkout(), profile: reason("a", "t1", ""), stacks: 1000})
-			require.LessOrEqual(t, h.open.memory, h.open.maxFileMemory)
-		}
-		require.Len(t, h.files(), 5)
-		require.EqualValues(t, 5, h.counted("pprof.files", "memory"))
-		require.EqualValues(t, 5000, h.counted("pprof.samples", "written"))
-	})
-	t.Run("of all files", func(t *testing.T) {
-		h := started(t, nil)
-		h.open.maxMemory = 1 << 20
-		for i := range 20 {
-			h.send(input{resource: checkout(), profile: reason(fmt.Sprint("u", i), "t1", ""), stacks: 100 + i})
-			require.LessOrEqual(t, h.open.memory, h.open.maxMemory)
-		}
-		require.NotEmpty(t, h.files())
-		require.NoError(t, h.shutdown(context.Background()))
-		require.Len(t, h.files(), 20)
-		require.Zero(t, h.open.memory)
-		require.Empty(t, h.open.units)
-	})
-	t.Run("is not used up by time", func(t *testing.T) {
-		h := started(t, nil)
-		h.send(input{resource: checkout(), profile: reason("a", "t1", ""), stacks: 100, cold: 3})
-		held := h.open.memory
-		for range 50 {
-			h.send(input{resource: checkout(), profile: reason("a", "t1", ""), stacks: 100, cold: 3})
-		}
-		require.Equal(t, held, h.open.memory)
-	})
-}
-
-func TestMemoryEstimateIsCloseToTheHeap(t *testing.T) {
-	in := input{resource: checkout(), stacks: 20_000}.build(t)
-	heap := func() uint64 {
-		runtime.GC()
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
-	before := heap()
-	d := dictionary.NewReader(in.Dictionary())
-	a := newBuilder(d.ProfileType(profileOf(in)), "")
-	a.add(d, profileOf(in))
-	held := heap() - before
-	t.Logf("estimated %d bytes, held %d", a.size, held)
-	require.Greater(t, float64(a.size), 0.8*float64(held))
-	require.Less(t, float64(a.size), 2.5*float64(held))
-	runtime.KeepAlive(a)
-	runtime.KeepAlive(in)
-}
-
 func TestFailedWriteIsLoggedCountedAndReported(t *testing.T) {
 	h := newHarness(t, nil)
 	host := &statusHost{Host: componenttest.NewNopHost()}
@@ -557,18 +516,19 @@ func TestFailedWriteIsLoggedCountedAndReported(t *testing.T) {
 	require.NoError(t, os.Remove(h.cfg.Directory))
 	require.NoError(t, os.WriteFile(h.cfg.Directory, nil, 0o600))
 	h.clock = h.clock.Add(time.Minute)
-	require.ErrorContains(t, h.finishDue(context.Background()), h.cfg.Directory)
+	h.due()
 	require.EqualValues(t, 1, h.counted("pprof.files.failed", ""))
 	require.EqualValues(t, 3, h.counted("pprof.samples", "failed"))
 	lines := h.logs.FilterMessage("profile not written, its samples are lost").All()
 	require.Len(t, lines, 1)
 	require.EqualValues(t, 3, lines[0].ContextMap()["samples"])
+	require.Contains(t, lines[0].ContextMap()["error"], h.cfg.Directory)
 	require.Equal(t, []componentstatus.Status{componentstatus.StatusRecoverableError}, host.reported())
 
 	require.NoError(t, os.Remove(h.cfg.Directory))
 	h.send(input{resource: checkout(), profile: reason("a", "t2", ""), hot: 1})
 	h.clock = h.clock.Add(time.Minute)
-	require.NoError(t, h.finishDue(context.Background()))
+	h.due()
 	require.Len(t, h.files(), 1, "a removed directory is created again")
 	require.Equal(t, []componentstatus.Status{componentstatus.StatusRecoverableError, componentstatus.StatusOK}, host.reported())
 	require.NoError(t, h.shutdown(context.Background()))
@@ -750,6 +710,40 @@ func TestUnknownKeyIsAnError(t *testing.T) {
 	require.ErrorContains(t, err, "max_file")
 }
 
+// FuzzConsume: whatever a sender sends, memory is within its bound, and each sample is
+// counted once.
+func FuzzConsume(f *testing.F) {
+	seed := pprofile.NewProfiles()
+	input{resource: checkout(), profile: reason("a", "t1", ""), hot: 3, cold: 2, stacks: 20}.build(f).CopyTo(seed)
+	b, err := (&pprofile.ProtoMarshaler{}).MarshalProfiles(seed)
+	require.NoError(f, err)
+	f.Add(b)
+	f.Fuzz(func(t *testing.T, in []byte) {
+		p, err := (&pprofile.ProtoUnmarshaler{}).UnmarshalProfiles(in)
+		if err != nil {
+			return
+		}
+		sent := int64(0)
+		for _, rp := range p.ResourceProfiles().All() {
+			for _, sp := range rp.ScopeProfiles().All() {
+				for _, one := range sp.Profiles().All() {
+					sent += events(one, 0)
+				}
+			}
+		}
+		h := started(t, nil)
+		h.maxMemory, h.open.maxFileMemory = 64<<10, 16<<10
+		require.NoError(t, h.consume(context.Background(), p))
+		require.NoError(t, h.shutdown(context.Background()))
+		require.Zero(t, h.memory())
+		require.Empty(t, h.open.units)
+		require.Equal(t, sent, h.counted("pprof.samples", "written")+h.counted("pprof.samples", "malformed"))
+		for _, name := range h.files() {
+			h.read(name)
+		}
+	})
+}
+
 func TestMalformedSamplesAreDroppedAndCounted(t *testing.T) {
 	h := started(t, nil)
 	p := pprofile.NewProfiles()
@@ -776,8 +770,10 @@ func FuzzConvert(f *testing.F) {
 			for _, sp := range rp.ScopeProfiles().All() {
 				for _, one := range sp.Profiles().All() {
 					d := dictionary.NewReader(p.Dictionary())
-					a := newBuilder(d.ProfileType(one), "")
-					a.add(d, one)
+					a := newBuilder(typeOf(d, one), "")
+					for next := 0; next < one.Samples().Len(); {
+						next = a.add(d, one, commentsOf(d, one), next, 1000).next
+					}
 					out := a.finish(sourceOf(rp.Resource().Attributes()).executable)
 					hottest(out, 5)
 					require.NoError(t, out.CheckValid())

@@ -63,7 +63,9 @@ func TestFullDiskLosesTheOldestFilesAndNotTheNewest(t *testing.T) {
 	const files = 20
 	for i := range files {
 		in := input{resource: checkout(), profile: reason("a", fmt.Sprint("t", i), fmt.Sprintf("2026-05-28T20:26:%02dZ", i)), hot: 1}
-		in.profile["hotprofile.x"] = incompressible(250<<10 + i)
+		for j := range 32 { // texts are cut to 8 KiB
+			in.profile[fmt.Sprint("hotprofile.x", j)] = incompressible(8000 + 100*i + j)
+		}
 		h.send(in)
 	}
 	require.NoError(t, h.shutdown(context.Background()))

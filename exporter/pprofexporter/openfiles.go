@@ -16,9 +16,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 )
 
-// Bounds of the memory that open files hold, as estimated. A file that exceeds its
-// own is finished, and the next part begins. If all together exceed theirs, the
-// largest is finished.
+// Bounds of the memory of profiles that are not written yet, as estimated. A file that
+// exceeds its own is finished, and the next part begins.
 const (
 	maxFileMemory = 16 << 20
 	maxMemory     = 64 << 20
@@ -42,19 +41,29 @@ const (
 // openFiles are the files that profiles are added to; they are in memory alone. The
 // exporter's lock guards them.
 type openFiles struct {
-	units                    map[string]*unitFiles
-	memory                   int // of all files; the sum of their pprof.size
-	maxFileMemory, maxMemory int
+	units         map[string]*unitFiles
+	memory        int // the sum of the sizes of all units and files
+	maxFileMemory int
 }
 
-// unitFiles are the open files of a unit.
+// unitFiles are the open files of a unit; there is at least one.
 type unitFiles struct {
+	name string
 	// trigger is the newest seen. Files of older ones get what arrives late, and do
 	// not finish those of the newest.
 	trigger   string
 	triggered time.Time
 	files     map[fileKey]*openFile
 }
+
+// Estimated bytes of a unit, a file and a service of a file without their texts.
+const (
+	unitSize    = 256
+	fileSize    = 1 << 10
+	serviceSize = 256
+)
+
+func (u *unitFiles) size() int { return unitSize + len(u.name) + len(u.trigger) }
 
 // fileKey identifies a file of a unit. Values are only added if they are of one type
 // and were measured by one profiler.
@@ -68,11 +77,16 @@ type fileKey struct {
 type openFile struct {
 	fileKey
 	unit, policy string
+	of           *unitFiles
 	at           time.Time // in the name
 	begun, last  time.Time // the first and last profile, by the exporter's clock
 	pprof        *builder
-	// services are those of the profiles, in the order of their first one.
+	// services are those of the profiles, in the order of their first one; index has
+	// their places.
 	services []serviceShare
+	index    map[string]int
+	// identity is the estimated memory of everything except pprof.
+	identity int
 }
 
 // serviceShare is a service's part of a file: the sum of its values.
@@ -81,12 +95,17 @@ type serviceShare struct {
 	value               float64
 }
 
+// size returns the estimated memory.
+func (f *openFile) size() int { return f.identity + f.pprof.size }
+
 // add adds the values of a profile to its service.
 func (f *openFile) add(from source, value float64) {
-	i := slices.IndexFunc(f.services, func(s serviceShare) bool { return s.service == from.service })
-	if i < 0 {
+	i, known := f.index[from.service]
+	if !known {
 		i = len(f.services)
+		f.index[from.service] = i
 		f.services = append(f.services, serviceShare{service: from.service, executable: from.executable})
+		f.identity += serviceSize + len(from.service) + len(from.executable)
 	}
 	f.services[i].value += value
 }
@@ -94,6 +113,11 @@ func (f *openFile) add(from source, value float64) {
 // main returns the service with the largest part of the file, which has its name.
 func (f *openFile) main() serviceShare {
 	return slices.MaxFunc(f.services, func(a, b serviceShare) int { return cmp.Compare(a.value, b.value) })
+}
+
+// name returns the file's name without its extension.
+func (f *openFile) name() string {
+	return fileName(f.main().service, f.unit, f.at, f.policy, typeName(f.typ))
 }
 
 // source is what the resource and scope of profiles say about where they are from.
@@ -107,7 +131,12 @@ type source struct {
 
 // sourceOf returns what a resource says. The scope is not set.
 func sourceOf(resource pcommon.Map) source {
-	text := func(key string) string { return dictionary.ResourceText(resource, key) }
+	text := func(key string) (s string) {
+		if v, ok := resource.Get(key); ok {
+			s, _ = textOf(v)
+		}
+		return s
+	}
 	s := source{
 		service:    text(attr.ServiceName),
 		executable: cmp.Or(text(attr.ExecutablePath), text(attr.ExecutableName)),
@@ -135,76 +164,82 @@ type finished struct {
 }
 
 func newOpenFiles() openFiles {
-	return openFiles{units: make(map[string]*unitFiles), maxFileMemory: maxFileMemory, maxMemory: maxMemory}
+	return openFiles{units: make(map[string]*unitFiles), maxFileMemory: maxFileMemory}
 }
 
-// add adds a profile to its file. It returns the files that this finishes and how
-// many events were malformed.
-func (o *openFiles) add(d dictionary.Reader, from source, p pprofile.Profile, now time.Time) (done []finished, malformed int) {
-	attributes := make(map[string]string)
-	for k, v := range d.Attributes(p.AttributeIndices()) {
-		attributes[k] = v.AsString()
-	}
-	unit := cmp.Or(attributes[attr.Unit], from.unit)
-	u, done := o.unit(unit, attributes)
-	key := fileKey{trigger: attributes[attr.TriggerID], typ: d.ProfileType(p), origin: from.origin, scope: from.scope}
+// add adds samples of a profile to its file, beginning with the one at index from,
+// until the file is full or memory has grown by more than room. It returns the files
+// that this finishes.
+func (o *openFiles) add(d dictionary.Reader, of source, p pprofile.Profile, from, room int, now time.Time) (done []finished, a addition) {
+	attributes := commentsOf(d, p)
+	unit := cmp.Or(attributes[attr.Unit], of.unit)
+	trigger := attributes[attr.TriggerID]
+	u, done := o.unit(unit, trigger, triggerTime(attributes))
+	key := fileKey{trigger: trigger, typ: typeOf(d, p), origin: of.origin, scope: of.scope}
+	before := 0
 	f := u.files[key]
 	if f == nil {
 		f = &openFile{
 			fileKey: key,
 			unit:    unit,
-			policy:  cmp.Or(from.policy, attributes[attr.TriggerPolicy], "none"),
+			of:      u,
+			policy:  cmp.Or(of.policy, attributes[attr.TriggerPolicy], "none"),
 			at:      timeOf(attributes, p, now),
 			begun:   now,
-			pprof:   newBuilder(key.typ, from.origin),
+			pprof:   newBuilder(key.typ, of.origin),
+			index:   make(map[string]int),
 		}
-		o.memory += f.pprof.size
+		for _, text := range []string{
+			f.unit, f.policy, key.trigger, key.origin, key.scope,
+			key.typ.Sample, key.typ.Unit, key.typ.Period, key.typ.PeriodUnit,
+		} {
+			f.identity += len(text)
+		}
+		f.identity += fileSize
 		u.files[key] = f
+	} else {
+		before = f.size()
 	}
 	f.last = now
-	before := f.pprof.size
-	malformed, value := f.pprof.add(d, p)
-	f.add(from, value)
-	o.memory += f.pprof.size - before
-	return append(done, o.shrink(f)...), malformed
+	a = f.pprof.add(d, p, attributes, from, min(room, o.maxFileMemory-f.size()))
+	f.add(of, a.sum)
+	o.memory += f.size() - before
+	if f.size() > o.maxFileMemory {
+		done = append(done, o.finish(f, finishedByMemory))
+	}
+	return done, a
+}
+
+// typeOf returns the type of a profile.
+func typeOf(d dictionary.Reader, p pprofile.Profile) dictionary.ProfileType {
+	t := d.ProfileType(p)
+	return dictionary.ProfileType{Sample: cut(t.Sample), Unit: cut(t.Unit), Period: cut(t.Period), PeriodUnit: cut(t.PeriodUnit)}
 }
 
 // unit returns the open files of a unit, and those that a newer trigger finishes.
-func (o *openFiles) unit(name string, attributes map[string]string) (*unitFiles, []finished) {
-	trigger, triggered := attributes[attr.TriggerID], triggerTime(attributes)
+func (o *openFiles) unit(name, trigger string, triggered time.Time) (*unitFiles, []finished) {
 	var done []finished
 	u := o.units[name]
 	if u != nil && u.trigger != trigger && !triggered.Before(u.triggered) {
-		done = o.finish(func(f *openFile) (finishReason, bool) { return finishedByTrigger, f.unit == name })
+		for _, f := range u.files {
+			done = append(done, o.finish(f, finishedByTrigger))
+		}
+		sortFinished(done)
 		u = nil
 	}
 	if u == nil {
-		u = &unitFiles{trigger: trigger, triggered: triggered, files: make(map[fileKey]*openFile)}
+		u = &unitFiles{name: name, trigger: trigger, triggered: triggered, files: make(map[fileKey]*openFile)}
 		o.units[name] = u
+		o.memory += u.size()
 	}
 	return u, done
 }
 
-// shrink finishes f if it is too large, then the largest files until all together
-// are within the bound.
-func (o *openFiles) shrink(f *openFile) []finished {
-	var done []finished
-	one := func(f *openFile) {
-		done = append(done, o.finish(func(open *openFile) (finishReason, bool) { return finishedByMemory, open == f })...)
-	}
-	if f.pprof.size > o.maxFileMemory {
-		one(f)
-	}
-	for o.memory > o.maxMemory {
-		one(o.largest())
-	}
-	return done
-}
-
+// largest returns the file with the largest memory; nil if none is open.
 func (o *openFiles) largest() (largest *openFile) {
 	for _, u := range o.units {
 		for _, f := range u.files {
-			if largest == nil || f.pprof.size > largest.pprof.size {
+			if largest == nil || f.size() > largest.size() {
 				largest = f
 			}
 		}
@@ -214,7 +249,7 @@ func (o *openFiles) largest() (largest *openFile) {
 
 // due finishes files that are idle or too old.
 func (o *openFiles) due(now time.Time, idle time.Duration) []finished {
-	return o.finish(func(f *openFile) (finishReason, bool) {
+	return o.finishAll(func(f *openFile) (finishReason, bool) {
 		if now.Sub(f.last) >= idle {
 			return finishedIdle, true
 		}
@@ -228,29 +263,40 @@ func (o *openFiles) due(now time.Time, idle time.Duration) []finished {
 
 // all finishes every file.
 func (o *openFiles) all() []finished {
-	return o.finish(func(*openFile) (finishReason, bool) { return finishedByShutdown, true })
+	return o.finishAll(func(*openFile) (finishReason, bool) { return finishedByShutdown, true })
 }
 
-// finish removes the files that which reports, and returns them in the order in
-// which they were begun.
-func (o *openFiles) finish(which func(*openFile) (finishReason, bool)) []finished {
+// finishAll finishes the files that which reports, in the order in which they were
+// begun.
+func (o *openFiles) finishAll(which func(*openFile) (finishReason, bool)) []finished {
 	var done []finished
-	for name, u := range o.units {
-		for key, f := range u.files {
+	for _, u := range o.units {
+		for _, f := range u.files {
 			if reason, ok := which(f); ok {
-				done = append(done, finished{f, reason})
-				o.memory -= f.pprof.size
-				delete(u.files, key)
+				done = append(done, o.finish(f, reason))
 			}
 		}
-		if len(u.files) == 0 {
-			delete(o.units, name)
-		}
 	}
-	slices.SortFunc(done, func(a, b finished) int {
-		return cmp.Or(a.begun.Compare(b.begun), strings.Compare(a.unit, b.unit), strings.Compare(typeName(a.typ), typeName(b.typ)), strings.Compare(a.origin, b.origin))
-	})
+	sortFinished(done)
 	return done
+}
+
+// finish removes a file, and its unit with the last one.
+func (o *openFiles) finish(f *openFile, reason finishReason) finished {
+	delete(f.of.files, f.fileKey)
+	o.memory -= f.size()
+	if len(f.of.files) == 0 {
+		delete(o.units, f.of.name)
+		o.memory -= f.of.size()
+	}
+	return finished{f, reason}
+}
+
+func sortFinished(done []finished) {
+	slices.SortFunc(done, func(a, b finished) int {
+		return cmp.Or(a.begun.Compare(b.begun), strings.Compare(a.unit, b.unit),
+			strings.Compare(typeName(a.typ), typeName(b.typ)), strings.Compare(a.origin, b.origin))
+	})
 }
 
 // timeOf returns the time in the name of a profile's file.

@@ -109,7 +109,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.PprofMemory, err = builder.meter.Int64ObservableGauge(
 		"otelcol_pprof.memory",
-		metric.WithDescription("Estimated memory of profiles that are not written yet. [Alpha]"),
+		metric.WithDescription("Estimated memory of profiles that are not written yet, including files on their way to the disk. [Alpha]"),
 		metric.WithUnit("By"),
 	)
 	errs = errors.Join(errs, err)

@@ -72,7 +72,7 @@ func AssertEqualPprofFilesRemoved(t *testing.T, tt *componenttest.Telemetry, dps
 func AssertEqualPprofMemory(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_pprof.memory",
-		Description: "Estimated memory of profiles that are not written yet. [Alpha]",
+		Description: "Estimated memory of profiles that are not written yet, including files on their way to the disk. [Alpha]",
 		Unit:        "By",
 		Data: metricdata.Gauge[int64]{
 			DataPoints: dps,

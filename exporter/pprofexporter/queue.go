@@ -1,0 +1,200 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pprofexporter
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.uber.org/zap"
+)
+
+// patience is how long the disk may take for a file before it counts as stalled.
+const patience = 10 * time.Second
+
+var errStalled = errors.New("the disk does not answer")
+
+// queue has the finished files on their way to the disk. They are written one at a
+// time, on a goroutine that runs while there are any: nothing else waits for a disk
+// that does not answer. The exporter's lock guards it.
+type queue struct {
+	waiting []finished
+	// writing reports that the goroutine runs, current is the file that it writes.
+	writing bool
+	current *finished
+	// memory is that of the waiting files, and twice that of current, which is
+	// encoded in memory.
+	memory int
+	// stalled reports that the write of current takes longer than patience, abandoned
+	// that the exporter has counted it as lost.
+	stalled, abandoned bool
+	patience           time.Duration
+	failed             error         // the last failure
+	progress           chan struct{} // is closed when any of this changes
+}
+
+func newQueue() queue { return queue{patience: patience, progress: make(chan struct{})} }
+
+// changed wakes those who wait for the queue.
+func (q *queue) changed() {
+	close(q.progress)
+	q.progress = make(chan struct{})
+}
+
+// takeLargest removes the waiting file with the largest memory.
+func (q *queue) takeLargest() finished {
+	largest := slices.MaxFunc(q.waiting, func(a, b finished) int { return cmp.Compare(a.size(), b.size()) })
+	q.waiting = slices.DeleteFunc(q.waiting, func(f finished) bool { return f.openFile == largest.openFile })
+	q.memory -= largest.size()
+	return largest
+}
+
+// takeAll removes all files, and abandons the one that is being written.
+func (q *queue) takeAll() []finished {
+	all := q.waiting
+	q.waiting = nil
+	for _, f := range all {
+		q.memory -= f.size()
+	}
+	if q.current != nil {
+		q.abandoned = true
+		all = append(all, *q.current)
+	}
+	return all
+}
+
+// wait waits for a change of the queue. The lock is held, except while waiting.
+func (e *pprofExporter) wait(ctx context.Context) error {
+	progress := e.queue.progress
+	e.mu.Unlock()
+	defer e.mu.Lock()
+	select {
+	case <-progress:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// write adds files to the queue. The lock is held.
+func (e *pprofExporter) write(done []finished) {
+	for _, f := range done {
+		if f.pprof.events > 0 {
+			e.queue.waiting = append(e.queue.waiting, f)
+			e.queue.memory += f.size()
+		}
+	}
+	if !e.queue.writing && len(e.queue.waiting) > 0 {
+		e.queue.writing = true
+		go e.writeAll() // shutdown waits for it, unless the disk does not answer
+	}
+}
+
+// writeAll writes the files of the queue until there are none.
+func (e *pprofExporter) writeAll() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	q := &e.queue
+	for len(q.waiting) > 0 {
+		f := q.waiting[0]
+		q.waiting = slices.Delete(q.waiting, 0, 1)
+		q.current = &f
+		q.memory += f.size()
+		e.mu.Unlock()
+		err := e.writeFile(&f)
+		e.mu.Lock()
+		q.memory -= 2 * f.size()
+		q.failed = cmp.Or(err, q.failed)
+		q.changed()
+	}
+	q.writing = false
+}
+
+// writeFile writes a file, and logs and counts what became of it.
+func (e *pprofExporter) writeFile(f *finished) error {
+	e.mu.Lock()
+	patience := e.queue.patience
+	e.mu.Unlock()
+	size, main := f.size(), f.main()
+	p := f.pprof.finish(main.executable)
+	var content bytes.Buffer
+	if err := p.Write(&content); err != nil {
+		return fmt.Errorf("encode a file of %d bytes in memory: %w", size, err) // a buffer takes everything
+	}
+	late := time.AfterFunc(patience, func() { e.stall(f) })
+	w, err := e.dir.write(f.name(), content.Bytes())
+	late.Stop()
+	e.mu.Lock()
+	stalled, abandoned := e.queue.stalled, e.queue.abandoned
+	e.queue.stalled, e.queue.current = false, nil // a timer that has fired is too late
+	e.mu.Unlock()
+	if abandoned {
+		return nil
+	}
+	ctx := context.Background()
+	e.telemetry.PprofFilesRemoved.Add(ctx, int64(w.removed))
+	if stalled {
+		e.set.Logger.Info("disk answers again", zap.String("directory", e.dir.path))
+	}
+	if w.disk != nil && w.removed > 0 {
+		e.set.Logger.Warn("disk full, oldest files removed", zap.Int("files", w.removed), zap.Error(w.disk))
+	}
+	if w.file == "" {
+		e.lost(*f, err)
+		e.report(err)
+		return err
+	}
+	if err != nil {
+		e.set.Logger.Warn("old files not removed", zap.Error(err))
+	}
+	events := int64(f.pprof.events)
+	e.telemetry.PprofFiles.Add(ctx, 1, metric.WithAttributes(attribute.String("reason", string(f.reason))))
+	e.telemetry.PprofSamples.Add(ctx, events, outcome("written"))
+	top := make([]string, 0, 5)
+	for _, s := range hottest(p, 5) {
+		top = append(top, fmt.Sprintf("%s %.1f%%", s.function, s.percent))
+	}
+	e.set.Logger.Info("profile written",
+		zap.String("file", w.file),
+		zap.Int64("samples", events),
+		zap.Strings("hottest", top),
+		zap.String("service", main.service),
+		zap.String("unit", f.unit),
+		zap.String("policy", f.policy),
+		zap.String("trigger_id", f.trigger),
+		zap.String("origin", f.origin),
+		zap.String("finished_by", string(f.reason)),
+	)
+	e.report(nil)
+	return nil
+}
+
+// stall is called when the write of a file takes longer than patience.
+func (e *pprofExporter) stall(f *finished) {
+	e.mu.Lock()
+	if e.queue.current != f {
+		e.mu.Unlock()
+		return
+	}
+	e.queue.stalled = true
+	e.queue.changed()
+	after := e.queue.patience
+	e.mu.Unlock()
+	e.set.Logger.Warn("disk does not answer, profiles wait in memory", zap.String("directory", e.dir.path), zap.Duration("after", after))
+	e.report(errStalled)
+}
+
+// lost logs and counts a file that was not written.
+func (e *pprofExporter) lost(f finished, err error) {
+	e.telemetry.PprofFilesFailed.Add(context.Background(), 1)
+	e.telemetry.PprofSamples.Add(context.Background(), int64(f.pprof.events), outcome("failed"))
+	e.set.Logger.Error("profile not written, its samples are lost", zap.String("file", f.name()+extension), zap.Int("samples", f.pprof.events), zap.Error(err))
+}
