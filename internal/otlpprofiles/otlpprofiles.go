@@ -35,6 +35,10 @@ const (
 // them, and Pyroscope rejects a profile with a longer one.
 const maxLabel = 2048
 
+// yes is the value of attributes of samples that are true or absent. Backends show
+// only text.
+const yes = "true"
+
 // label cuts a text to maxLabel bytes, between two characters.
 func label(s string) string {
 	if len(s) <= maxLabel {
@@ -198,10 +202,10 @@ func (b *Builder) sampleKey(s *samples.Sample) sampleKey {
 		k.id = b.dict.Attribute(attr.ThreadID, dictionary.Int(int64(s.Thread.ID)))
 	}
 	if s.Stack.Truncated {
-		k.truncated = b.dict.Attribute(attr.StackTruncated, dictionary.True())
+		k.truncated = b.dict.Attribute(attr.StackTruncated, dictionary.Str(yes))
 	}
 	if s.Selected {
-		k.selected = b.dict.Attribute(attr.DotnetSelected, dictionary.True())
+		k.selected = b.dict.Attribute(attr.DotnetSelected, dictionary.Str(yes))
 	}
 	if s.AllocType != "" {
 		k.allocated = b.dict.Attribute(attr.AllocType, dictionary.Str(label(s.AllocType)))
@@ -371,9 +375,9 @@ func typeBound(g *profileGroup) int {
 func (b *Builder) dictionaryBound(s *samples.Sample) int {
 	n := dictionary.AttributeBound(attr.ThreadName, dictionary.Str(s.Thread.Name)) +
 		dictionary.AttributeBound(attr.ThreadID, dictionary.Int(0)) +
-		dictionary.AttributeBound(attr.StackTruncated, dictionary.True())
+		dictionary.AttributeBound(attr.StackTruncated, dictionary.Str(yes))
 	if s.Selected {
-		n += dictionary.AttributeBound(attr.DotnetSelected, dictionary.True())
+		n += dictionary.AttributeBound(attr.DotnetSelected, dictionary.Str(yes))
 	}
 	if s.AllocType != "" {
 		n += dictionary.AttributeBound(attr.AllocType, dictionary.Str(s.AllocType))

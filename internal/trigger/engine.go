@@ -40,6 +40,7 @@ type Engine struct {
 	services, dryServices services
 
 	closed            bool // no gate opens any more
+	opened            int  // openings ever
 	forgottenOpenings int
 	scratch           []float32
 }

@@ -219,6 +219,8 @@ func (m *machine) open(o *Opening, now time.Time, why Reason) {
 	e, from := m.unit.engine, m.state
 	o.ID, o.Unit, o.Policy, o.FiredAt, o.DryRun = e.newID(), m.unit.name, m.policy.name, now, m.policy.dryRun
 	o.machine = m
+	e.opened++
+	o.number = e.opened
 	if !o.Baseline {
 		o.preTrigger = e.plan.preTrigger
 	}

@@ -40,6 +40,7 @@ type Opening struct {
 	// WhyRefused is the last error of the next component.
 	WhyRefused string
 
+	number     int // of all openings, in the order in which they were opened
 	preTrigger time.Duration
 	machine    *machine
 	held       []bool   // the conditions that held since it fired; nil if it cannot be released
@@ -54,6 +55,27 @@ func (o *Opening) hot() bool { return !o.DryRun && !o.Baseline }
 
 // cools reports whether a cooldown follows the opening if a profile is accepted.
 func (o *Opening) cools() bool { return !o.Baseline && !o.Manual }
+
+// Kind is why an opening was made: few values, by which backends tell series apart.
+type Kind string
+
+// The kinds of openings.
+const (
+	HotKind      Kind = "hot"      // a condition of a policy held
+	BaselineKind Kind = "baseline" // the unit was cool
+	ManualKind   Kind = Manual     // by hand
+)
+
+// Kind returns the opening's kind.
+func (o *Opening) Kind() Kind {
+	switch {
+	case o.Baseline:
+		return BaselineKind
+	case o.Manual:
+		return ManualKind
+	}
+	return HotKind
+}
 
 // Phase is the position of a profile's capture window relative to a trigger.
 type Phase string
@@ -92,8 +114,8 @@ func (o *Opening) admits(start, end time.Time) bool {
 	return end.After(o.FiredAt.Add(-o.preTrigger)) && start.Before(closed)
 }
 
-// before orders the openings that admit a profile: the one that fired first, ties by
-// policy, baselines last.
+// before orders the openings that admit a profile: the one that fired first, of one
+// evaluation the one that was opened first because it was hotter, baselines last.
 func (o *Opening) before(other *Opening) int {
 	if o.Baseline != other.Baseline {
 		if o.Baseline {
@@ -101,7 +123,7 @@ func (o *Opening) before(other *Opening) int {
 		}
 		return -1
 	}
-	return cmp.Or(o.FiredAt.Compare(other.FiredAt), cmp.Compare(o.Policy, other.Policy))
+	return cmp.Or(o.FiredAt.Compare(other.FiredAt), cmp.Compare(o.number, other.number))
 }
 
 // Accepted counts a profile that the next component accepted. The first one starts

@@ -286,8 +286,8 @@ func (u *Unit) expireDue(now time.Time) {
 }
 
 // Admit appends the openings that a profile captured in [start, end) passes by: the
-// one that fired first, which is the profile's reason, comes first (ties by policy),
-// baselines last. If none is appended the gate was shut. Dry runs are among them and
+// one that fired first, which is the profile's reason, comes first (of one evaluation
+// the hotter one), baselines last. If none is appended the gate was shut. Dry runs are among them and
 // export nothing.
 func (u *Unit) Admit(dst []*Opening, start, end time.Time) []*Opening {
 	from := len(dst)

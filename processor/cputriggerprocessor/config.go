@@ -53,6 +53,10 @@ type Config struct {
 	// KeepProcessAttributes lists resource attributes of a process that stay on
 	// the profiles that leave. Empty, the default: all of them are removed.
 	KeepProcessAttributes []string `mapstructure:"keep_process_attributes"`
+	// ResourceAttributes lists attributes of the reason of a trigger that are on the
+	// resource too, beside its policy and kind, as hotprofile.trigger.monitor: there
+	// every backend shows them, and makes series of them. Empty, the default: none.
+	ResourceAttributes []string `mapstructure:"resource_attributes"`
 	// UnitTTL is the time for which a unit that is no longer seen is remembered. Default
 	// 10m.
 	UnitTTL time.Duration `mapstructure:"unit_ttl"`
@@ -322,6 +326,11 @@ func (cfg *Config) Validate() error {
 	for i, name := range cfg.KeepProcessAttributes {
 		if !slices.Contains(processAttributes, name) {
 			fault("keep_process_attributes[%d]: %q is not one of %s", i, name, strings.Join(processAttributes, ", "))
+		}
+	}
+	for i, name := range cfg.ResourceAttributes {
+		if !slices.Contains(reasonKeys, name) {
+			fault("resource_attributes[%d]: %q is not one of %s", i, name, strings.Join(reasonKeys, ", "))
 		}
 	}
 	if cfg.CooldownBy != CooldownByUnit && cfg.CooldownBy != CooldownByService {

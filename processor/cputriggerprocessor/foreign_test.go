@@ -228,6 +228,7 @@ func TestForeignProfilesAreMatchedSplitAndGated(t *testing.T) {
 			for _, p := range slices.Concat(want, got) {
 				delete(p["resource"].(map[string]any), "service.name")
 				delete(p["resource"].(map[string]any), "hotprofile.trigger.policy")
+				delete(p["resource"].(map[string]any), "hotprofile.trigger.kind")
 				delete(p, "attributes") // the reason
 			}
 			require.Equal(t, want, got)
@@ -463,7 +464,7 @@ func TestBaselineAndManualStamps(t *testing.T) {
 	require.Equal(t, "manual", p.attributes["hotprofile.trigger.policy"])
 	require.Equal(t, "manual", p.resource["hotprofile.trigger.policy"])
 	require.Equal(t, "manual", p.attributes["hotprofile.trigger.window"])
-	require.Equal(t, 0.0, p.attributes["hotprofile.trigger.value"])
-	require.Equal(t, 0.0, p.attributes["hotprofile.trigger.threshold"])
+	require.Equal(t, "0", p.attributes["hotprofile.trigger.value"])
+	require.Equal(t, "0", p.attributes["hotprofile.trigger.threshold"])
 	require.Equal(t, "before", p.attributes["hotprofile.trigger.phase"])
 }

@@ -35,6 +35,7 @@ type decision struct {
 	outcome counters.SampleOutcome // if the next component accepts it, where it leaves
 	route   route
 	ref     dictionary.ProfileRef // in the batch
+	labels  int32                 // of a stamped profile, in the stamper
 	next    int                   // index of the next profile of its group, above 0
 }
 
@@ -76,7 +77,7 @@ type plan struct {
 func (r *router) newPlan() *plan {
 	p, ok := r.plans.Get().(*plan)
 	if !ok {
-		p = &plan{byKey: map[groupKey]int{}, subset: dictionary.Subset{Strip: isReason}}
+		p = &plan{byKey: map[groupKey]int{}, subset: dictionary.Subset{Strip: isReason}, stamper: stamper{onResource: r.onResource}}
 	}
 	p.now = r.now()
 	return p
@@ -191,8 +192,10 @@ func (p *plan) part(pd pprofile.Profiles) (out pprofile.Profiles, clean bool) {
 
 // nextLeaving returns the index of the first profile after i that leaves. The
 // profiles of the part that leaves are in that order.
-func (p *plan) nextLeaving(i int) int {
-	for i++; !p.decisions[i].route.leaves(); i++ {
+func (p *plan) nextLeaving(i int) int { return nextLeaving(p.decisions, i) }
+
+func nextLeaving(decisions []decision, i int) int {
+	for i++; !decisions[i].route.leaves(); i++ {
 	}
 	return i
 }

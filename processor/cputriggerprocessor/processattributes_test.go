@@ -37,7 +37,7 @@ func TestProcessAttributesAreRemoved(t *testing.T) {
 			require.NoError(t, r.send(batch(t, r.now.Add(time.Second), ofOneProcess(map[string]any{"container.id": containerA}))))
 			want := map[string]any{
 				"container.id": containerA, "service.name": "checkout", "process.executable.name": "checkout",
-				"process.runtime.name": "go", "hotprofile.trigger.policy": "cpu",
+				"process.runtime.name": "go", "hotprofile.trigger.policy": "cpu", "hotprofile.trigger.kind": "hot",
 			}
 			maps.Copy(want, c.kept)
 			for _, p := range allProfiles(r.received()) {

@@ -100,7 +100,7 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 		reporter: &reporter{log: set.Logger, counters: metrics, types: types},
 	}
 	p.router = &router{
-		scope: cfg.Scope, passUnmatched: cfg.Unmatched == UnmatchedPass, remove: newAttributeFilter(cfg.KeepProcessAttributes),
+		scope: cfg.Scope, passUnmatched: cfg.Unmatched == UnmatchedPass, remove: newAttributeFilter(cfg.KeepProcessAttributes), onResource: cfg.ResourceAttributes,
 		types: types, units: p.units, next: next, limitBytes: cfg.Budgets.MaxBytesPerHour > 0,
 		counters: metrics, now: now, log: set.Logger,
 	}

@@ -53,14 +53,14 @@ func TestDefaultPolicyLetsOutOnlyWhatIsHot(t *testing.T) {
 	require.Equal(t, map[string]any{
 		"hotprofile.trigger.policy": "cpu", "hotprofile.trigger.id": opened["trigger_id"], "hotprofile.unit": containerA,
 		"hotprofile.trigger.monitor": "cpu_utilization", "hotprofile.trigger.value": got[0].attributes["hotprofile.trigger.value"],
-		"hotprofile.trigger.threshold": 80.0, "hotprofile.trigger.window": "30s average",
+		"hotprofile.trigger.threshold": "80", "hotprofile.trigger.window": "30s average",
 		"hotprofile.trigger.time":  fired.Format(time.RFC3339Nano),
 		"hotprofile.trigger.until": fired.Add(30 * time.Second).Format(time.RFC3339Nano),
 		"hotprofile.trigger.phase": "both",
 	}, got[0].attributes)
-	require.InDelta(t, opened["value"], got[0].attributes["hotprofile.trigger.value"], 0.001)
+	require.Equal(t, fmt.Sprint(opened["value"]), got[0].attributes["hotprofile.trigger.value"])
 	require.Equal(t, map[string]any{
-		"container.id": containerA, "process.executable.name": "app", "service.name": "unknown_service:app", "hotprofile.trigger.policy": "cpu",
+		"container.id": containerA, "process.executable.name": "app", "service.name": "unknown_service:app", "hotprofile.trigger.policy": "cpu", "hotprofile.trigger.kind": "hot",
 	}, got[0].resource)
 
 	r.runUntil("gate closed", 40*time.Second)

@@ -16,7 +16,6 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
-	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
@@ -29,6 +28,7 @@ type router struct {
 	scope         Scope
 	passUnmatched bool
 	remove        attributeFilter
+	onResource    []string            // resource_attributes
 	types         map[string][]string // per policy; none: all
 	units         *units.Set
 	host          identify.Host // nil where control groups cannot be read
@@ -243,16 +243,17 @@ func (r *router) send(ctx context.Context, pd pprofile.Profiles, p *plan) error 
 	return err
 }
 
-// stamp sets the attributes of what leaves.
+// stamp sets the attributes of what leaves. Profiles of one resource with different
+// labels get a resource each.
 func (r *router) stamp(out pprofile.Profiles, clean bool, p *plan) {
-	s := &p.stamper
+	s, mixed := &p.stamper, false
 	if p.stamped > 0 {
 		s.begin(out.Dictionary(), clean)
 		defer s.end()
 	}
 	i := -1
 	for _, rp := range out.ResourceProfiles().All() {
-		var first *trigger.Opening
+		first := int32(-1)
 		for _, sp := range rp.ScopeProfiles().All() {
 			for _, profile := range sp.Profiles().All() {
 				i = p.nextLeaving(i)
@@ -260,20 +261,25 @@ func (r *router) stamp(out pprofile.Profiles, clean bool, p *plan) {
 				if p.decisions[i].route != stamped {
 					continue
 				}
-				s.stamp(profile, a.Openings, a.Start, a.End)
-				if o := a.Openings[0]; first == nil || o.FiredAt.Before(first.FiredAt) || o.FiredAt.Equal(first.FiredAt) && o.Policy < first.Policy {
-					first = o
+				labels := s.stamp(profile, a.Openings, a.Start, a.End)
+				p.decisions[i].labels = labels
+				if first < 0 {
+					first = labels
 				}
+				mixed = mixed || labels != first
 			}
 		}
 		attributes := rp.Resource().Attributes()
 		setServiceName(attributes)
-		if first == nil { // unmatched profiles pass with what a later component may match
+		if first < 0 { // unmatched profiles pass with what a later component may match
 			r.remove.applyTo(attributes, attr.Cgroup)
 			continue
 		}
 		r.remove.apply(attributes)
-		attributes.PutStr(attr.TriggerPolicy, first.Policy)
+		s.label(attributes, first)
+	}
+	if mixed {
+		p.split(out)
 	}
 }
 

@@ -5,6 +5,7 @@ package cputriggerprocessor
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,13 +24,36 @@ type reason struct {
 	openings []*trigger.Opening
 	phase    trigger.Phase
 	indices  []int32 // of its attributes in the dictionary
+	labels   int32   // index in stamper.labels
+}
+
+// labels are the attributes of a reason that are on the resource: backends make a
+// series of each set.
+type labels []label
+
+type label struct{ key, value string }
+
+// reasonKeys are the attributes of a reason that may be on the resource too, beside
+// its policy and kind.
+var reasonKeys = []string{
+	attr.Unit,
+	attr.TriggerID,
+	attr.TriggerMonitor,
+	attr.TriggerPhase,
+	attr.TriggerThreshold,
+	attr.TriggerTime,
+	attr.TriggerUntil,
+	attr.TriggerValue,
+	attr.TriggerWindow,
 }
 
 // stamper puts reasons on profiles, and their attributes into the dictionary. It is
 // used again for other batches.
 type stamper struct {
+	onResource []string // those of reasonKeys that are labels
 	dictionary dictionary.Appender
 	reasons    []reason
+	labels     []labels
 }
 
 // begin begins a batch with the dictionary d. clean: no key of a reason is in d.
@@ -45,12 +69,36 @@ func (s *stamper) begin(d pprofile.ProfilesDictionary, clean bool) {
 func (s *stamper) end() {
 	clear(s.reasons)
 	s.reasons = s.reasons[:0]
+	clear(s.labels)
+	s.labels = s.labels[:0]
 	s.dictionary.Release()
 }
 
-// stamp puts the reason of its openings on a profile captured in [start, end).
-func (s *stamper) stamp(p pprofile.Profile, openings []*trigger.Opening, start, end time.Time) {
-	p.AttributeIndices().Append(s.reason(openings, openings[0].Phase(start, end)).indices...)
+// stamp puts the reason of its openings on a profile captured in [start, end), and
+// returns its labels, which label puts on the resource.
+func (s *stamper) stamp(p pprofile.Profile, openings []*trigger.Opening, start, end time.Time) (labels int32) {
+	r := s.reason(openings, openings[0].Phase(start, end))
+	p.AttributeIndices().Append(r.indices...)
+	return r.labels
+}
+
+// label puts labels on a resource, in place of those of another gate.
+func (s *stamper) label(resource pcommon.Map, labels int32) {
+	resource.RemoveIf(func(key string, _ pcommon.Value) bool { return isReason(key) })
+	for _, l := range s.labels[labels] {
+		resource.PutStr(l.key, l.value)
+	}
+}
+
+// labelled finds or adds labels. There are few in a batch.
+func (s *stamper) labelled(l labels) int32 {
+	for i := range s.labels {
+		if slices.Equal(s.labels[i], l) {
+			return int32(i)
+		}
+	}
+	s.labels = append(s.labels, l)
+	return int32(len(s.labels) - 1)
 }
 
 // reason finds or adds one. There are few in a batch.
@@ -77,13 +125,19 @@ func (s *stamper) add(r *reason) {
 	for i, o := range r.openings {
 		policies[i] = o.Policy
 	}
+	of := labels{{attr.TriggerPolicy, first.Policy}, {attr.TriggerKind, string(first.Kind())}}
 	text := func(key, value string) {
-		if value != "" { // a baseline without readings has none
-			r.indices = append(r.indices, s.dictionary.Attribute(key, dictionary.Str(value)))
+		if value == "" { // a baseline without readings has none
+			return
+		}
+		r.indices = append(r.indices, s.dictionary.Attribute(key, dictionary.Str(value)))
+		if slices.Contains(s.onResource, key) {
+			of = append(of, label{key, value})
 		}
 	}
+	// Numbers are text too: backends drop attributes of other types.
 	number := func(key string, value float64) {
-		r.indices = append(r.indices, s.dictionary.Attribute(key, dictionary.Double(value)))
+		text(key, strconv.FormatFloat(round(value), 'f', -1, 64))
 	}
 	text(attr.TriggerPolicy, strings.Join(policies, ","))
 	text(attr.TriggerID, first.ID)
@@ -95,6 +149,65 @@ func (s *stamper) add(r *reason) {
 	text(attr.TriggerTime, first.FiredAt.UTC().Format(time.RFC3339Nano))
 	text(attr.TriggerUntil, first.Until.UTC().Format(time.RFC3339Nano))
 	text(attr.TriggerPhase, string(r.phase))
+	r.labels = s.labelled(of)
+}
+
+// split gives the profiles of a resource whose labels differ from its own a resource
+// for each set of labels, at the end of the batch. The plan follows in its order.
+func (p *plan) split(out pprofile.Profiles) {
+	type part struct {
+		of     pprofile.ResourceProfiles
+		scopes []int   // of the profiles' scopes, in the resource that they leave
+		order  [][]int // decisions of each
+	}
+	var order []int // of decisions in the batch
+	var moved []*part
+	i := -1
+	for ri := range out.ResourceProfiles().Len() {
+		rp, own, parts := out.ResourceProfiles().At(ri), int32(-1), map[int32]*part{}
+		for si, sp := range rp.ScopeProfiles().All() {
+			sp.Profiles().RemoveIf(func(profile pprofile.Profile) bool {
+				i = p.nextLeaving(i)
+				labels := p.decisions[i].labels
+				if own < 0 && p.decisions[i].route == stamped {
+					own = labels
+				}
+				if p.decisions[i].route != stamped || labels == own {
+					order = append(order, i)
+					return false
+				}
+				to := parts[labels]
+				if to == nil {
+					to = &part{of: out.ResourceProfiles().AppendEmpty()}
+					rp.Resource().CopyTo(to.of.Resource())
+					to.of.SetSchemaUrl(rp.SchemaUrl())
+					p.stamper.label(to.of.Resource().Attributes(), labels)
+					parts[labels] = to
+					moved = append(moved, to)
+				}
+				if n := len(to.scopes); n == 0 || to.scopes[n-1] != si {
+					scope := to.of.ScopeProfiles().AppendEmpty()
+					sp.Scope().CopyTo(scope.Scope())
+					scope.SetSchemaUrl(sp.SchemaUrl())
+					to.scopes, to.order = append(to.scopes, si), append(to.order, nil)
+				}
+				n := len(to.scopes) - 1
+				to.order[n] = append(to.order[n], i)
+				profile.MoveTo(to.of.ScopeProfiles().At(n).Profiles().AppendEmpty())
+				return true
+			})
+		}
+		rp.ScopeProfiles().RemoveIf(func(sp pprofile.ScopeProfiles) bool { return sp.Profiles().Len() == 0 })
+	}
+	for _, m := range moved {
+		order = append(order, slices.Concat(m.order...)...)
+	}
+	decisions, admissions := slices.Clone(p.decisions), slices.Clone(p.admissions)
+	i = -1
+	for _, from := range order {
+		i = nextLeaving(decisions, i)
+		p.decisions[i], p.admissions[i] = decisions[from], admissions[from]
+	}
 }
 
 // isReason reports whether a gate stamps attributes with the key.

@@ -201,7 +201,7 @@ func arrived(all []pprofile.Profiles) (out []string) {
 							case "hotprofile.alloc.type":
 								typ = a.Value().Str()
 							case "hotprofile.dotnet.selected":
-								selected = a.Value().Bool()
+								selected = a.Value().Str() == "true"
 							}
 						}
 						link := d.LinkTable().At(int(s.LinkIndex()))

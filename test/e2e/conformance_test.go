@@ -484,7 +484,7 @@ func TestShippedConfigurationsLeaveFewLabels(t *testing.T) {
 		clouds []string
 		most   int // resource attributes; docs/backends.md has the numbers
 	}{
-		{"node", []string{"ec2", "gce", "azure"}, 17},
+		{"node", []string{"ec2", "gce", "azure"}, 18},
 		{"kubernetes", []string{"eks", "gke", "aks"}, 18},
 	} {
 		t.Run(tc.config, func(t *testing.T) { t.Parallel(); throughShipped(t, g, tc.config, tc.clouds, tc.most) })
@@ -554,6 +554,7 @@ service:
 		largest = max(largest, len(keys))
 		t.Logf("%s: %d resource attributes: %s", f.resource["cloud.provider"], len(keys), strings.Join(keys, " "))
 		require.Equal(t, "cpu", f.resource["hotprofile.trigger.policy"])
+		require.Equal(t, "hot", f.resource["hotprofile.trigger.kind"])
 		require.NotContains(t, f.resource, "process.pid")
 		require.NotContains(t, f.resource, "process.creation.time")
 		require.Contains(t, f.resource, "cloud.region")

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -220,9 +221,9 @@ func checkGate(o outcome) (errs []error) {
 			if fired.Before(o.turnedHot) || p.end.Before(fired) {
 				early++
 			}
-			value, _ := p.attributes["hotprofile.trigger.value"].(float64)
-			limit, _ := p.attributes["hotprofile.trigger.threshold"].(float64)
-			if !(value > limit) || limit != threshold ||
+			value, _ := strconv.ParseFloat(p.str("hotprofile.trigger.value"), 64)
+			limit, _ := strconv.ParseFloat(p.str("hotprofile.trigger.threshold"), 64)
+			if !(value > limit) || limit != threshold || p.resource["hotprofile.trigger.kind"] != "hot" ||
 				p.str("hotprofile.trigger.policy") != "cpu" || p.resource["hotprofile.trigger.policy"] != "cpu" ||
 				p.str("hotprofile.trigger.monitor") != "cpu_utilization" ||
 				p.str("hotprofile.trigger.window") != "3s average" ||

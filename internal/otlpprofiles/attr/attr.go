@@ -73,10 +73,11 @@ const (
 )
 
 // Attributes that cpu_trigger adds to profiles that a gate lets pass. The policy is
-// on the resource too.
+// on the resource too, and the kind there alone.
 const (
 	Unit             = Prefix + "unit"
 	TriggerID        = TriggerPrefix + "id"
+	TriggerKind      = TriggerPrefix + "kind"
 	TriggerMonitor   = TriggerPrefix + "monitor"
 	TriggerPhase     = TriggerPrefix + "phase"
 	TriggerPolicy    = TriggerPrefix + "policy"
