@@ -16,15 +16,19 @@ import (
 // nothing.
 type Meter struct{ total atomic.Int64 }
 
-// Do runs work and adds its CPU time.
-func (m *Meter) Do(work func()) {
+// Do runs work, adds its CPU time and returns it.
+func (m *Meter) Do(work func()) (took time.Duration) {
 	if m == nil {
 		work()
-		return
+		return 0
 	}
 	span := Begin()
-	defer func() { m.Add(span.End()) }()
+	defer func() {
+		took = span.End()
+		m.Add(took)
+	}()
 	work()
+	return took
 }
 
 // Add adds CPU time that was measured elsewhere.

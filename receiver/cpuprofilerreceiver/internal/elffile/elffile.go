@@ -30,8 +30,8 @@ const (
 	// ChunkSize is the number of bytes that a search reads at once.
 	ChunkSize = 64 << 10
 	// IndexBudget bounds what is read of a file to index it. A sparse file may be of
-	// any size at no cost.
-	IndexBudget = 1 << 30
+	// any size at no cost to who made it.
+	IndexBudget = 256 << 20
 )
 
 // Sizes of structures, and the relative relocations.

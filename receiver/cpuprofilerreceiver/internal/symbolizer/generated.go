@@ -101,7 +101,7 @@ func (s *Symbolizer) resolveGenerated(pid int, l *samples.Location, pc uint64) (
 	if g.ready == nil || now.Sub(g.asked) >= interval && !pending(g.ready) {
 		// Resolve is the only sender. While the worker serves another request, the
 		// current index is used.
-		if len(s.urgent) < cap(s.urgent) {
+		if len(s.urgent) < cap(s.urgent) && s.cfg.Budget.May(pid) {
 			g.ready, g.asked = make(chan struct{}), now
 			s.urgent <- request{generated: g, ready: g.ready}
 		}

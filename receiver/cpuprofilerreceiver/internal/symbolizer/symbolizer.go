@@ -53,6 +53,8 @@ type Config struct {
 	Logger *zap.Logger
 	// Meter measures the worker, not Resolve. It may be nil.
 	Meter *cputime.Meter
+	// Budget bounds what Meter measures. It may be nil.
+	Budget *cputime.Budget
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 }
@@ -101,8 +103,8 @@ type Counters struct {
 	// Locations counts the locations given to Resolve, by Outcome. Those that were
 	// resolved before are not counted again.
 	Locations [numOutcomes]uint64
-	// Dropped counts mappings that found Track's queue full. Their files are opened when
-	// they are needed.
+	// Dropped counts mappings that found Track's queue full, or whose process has caused
+	// too much reading. Their files are opened when they are needed.
 	Dropped uint64
 	// Evictions counts object files and perf maps that were evicted for others.
 	Evictions uint64
@@ -116,7 +118,7 @@ const (
 	kernelPath = "[kernel.kallsyms]"
 	// queueLength bounds the mappings that wait for the worker: those of a few hundred
 	// programs that start at once.
-	queueLength = 8192
+	queueLength = 2048
 	// DefaultMaxObjects is the number of open object files where Config has 0.
 	DefaultMaxObjects = 512
 	// openTimeout bounds how long Resolve waits for the worker. After it waited in vain,
@@ -127,6 +129,8 @@ const (
 	// that are not in it: modules are loaded at any time.
 	kernelInterval = time.Minute
 	expireInterval = time.Minute
+	// budgetInterval is how often a file is tried for which there was no CPU time.
+	budgetInterval = 100 * time.Millisecond
 )
 
 // Symbolizer resolves locations. Track may be called from any goroutine,
@@ -265,21 +269,36 @@ func (s *Symbolizer) Close() {
 func (s *Symbolizer) work() {
 	tick := time.NewTicker(expireInterval)
 	defer tick.Stop()
+	var next *samples.Mapping // of the queue
 	for {
 		// Resolve waits, so it goes first.
 		select {
 		case r := <-s.urgent:
-			s.cfg.Meter.Do(func() { s.serve(r) })
+			s.spend(r.pid(), func() { s.serve(r) })
 			continue
 		case <-s.done:
 			return
 		default:
 		}
+		queue := s.queue
+		var later <-chan time.Time
+		switch {
+		case next == nil:
+		case s.cfg.Budget.May(next.PID):
+			s.spend(next.PID, func() { s.tracked(next) })
+			next = nil
+			continue
+		case !s.cfg.Budget.Light(next.PID):
+			s.dropped.Add(1)
+			next = nil
+		default: // it waits, and those behind it
+			queue, later = nil, time.After(budgetInterval)
+		}
 		select {
 		case r := <-s.urgent:
-			s.cfg.Meter.Do(func() { s.serve(r) })
-		case m := <-s.queue:
-			s.cfg.Meter.Do(func() { s.tracked(m) })
+			s.spend(r.pid(), func() { s.serve(r) })
+		case next = <-queue:
+		case <-later:
 		case <-tick.C:
 			s.mu.Lock()
 			s.cache.expire(s.cfg.Now())
@@ -289,6 +308,20 @@ func (s *Symbolizer) work() {
 			return
 		}
 	}
+}
+
+// spend does work for a process; 0 is the host.
+func (s *Symbolizer) spend(pid int, work func()) { s.cfg.Budget.Spend(pid, s.cfg.Meter.Do(work)) }
+
+// pid returns the process that a request is for; 0 for the kernel's symbols.
+func (r *request) pid() int {
+	switch {
+	case r.mapping != nil:
+		return r.mapping.PID
+	case r.generated != nil:
+		return r.generated.PID
+	}
+	return 0
 }
 
 func (s *Symbolizer) serve(r request) {
@@ -494,7 +527,7 @@ func (s *Symbolizer) objectOf(pid int, m *samples.Mapping) (*object, Outcome) {
 	if !ok || !f.loading() && f.err != nil {
 		now := s.cfg.Now()
 		if !ok || f.retry(m, now) {
-			if len(s.urgent) == cap(s.urgent) { // Resolve is the only sender
+			if len(s.urgent) == cap(s.urgent) || !s.cfg.Budget.May(m.PID) { // Resolve is the only sender
 				s.mu.Unlock()
 				return nil, Pending
 			}

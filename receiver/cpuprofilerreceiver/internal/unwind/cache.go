@@ -40,7 +40,9 @@ type Config struct {
 	// little memory.
 	RootsOnly bool
 	// Meter measures the making of tables. It may be nil.
-	Meter  *cputime.Meter
+	Meter *cputime.Meter
+	// Budget bounds what Meter measures. It may be nil.
+	Budget *cputime.Budget
 	Logger *zap.Logger
 	// Now is the clock; time.Now by default.
 	Now func() time.Time
@@ -220,13 +222,29 @@ func (c *Cache) work() {
 	for {
 		select {
 		case r := <-c.queue:
-			c.cfg.Meter.Do(func() { c.serve(r) })
+			c.take(r)
 		case <-tick.C:
 			c.clock.Store(uint32(c.cfg.Now().Sub(c.began) / time.Second))
 		case <-c.done:
 			return
 		}
 	}
+}
+
+// take serves a request, or drops it where there is no CPU time for it: the file is
+// requested again when it is needed.
+func (c *Cache) take(r request) {
+	if !c.cfg.Budget.May(r.mapping.PID) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.waiting, r.key)
+		if e := (*c.files.Load())[r.key]; e != nil {
+			e.checking.Store(false)
+		}
+		c.stats.Dropped++
+		return
+	}
+	c.cfg.Budget.Spend(r.mapping.PID, c.cfg.Meter.Do(func() { c.serve(r) }))
 }
 
 // serve reads the file of a request, unless it is unchanged.
