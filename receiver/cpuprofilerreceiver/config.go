@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"path"
+	"runtime"
 	"slices"
 	"strconv"
 	"time"
@@ -57,6 +58,9 @@ type Config struct {
 	// ThreadAttributes are the attributes that distinguish threads: thread.name,
 	// thread.id. Default [thread.name]; if empty, threads are not distinguished.
 	ThreadAttributes []string `mapstructure:"thread_attributes"`
+	// MaxMemory bounds what is remembered of processes, files and names, with the
+	// garbage that it leaves: half of it is held. Default 128MiB.
+	MaxMemory bytesize.Size `mapstructure:"max_memory"`
 	// CPU samples running threads.
 	CPU oncpu.Config `mapstructure:"cpu"`
 	// OffCPU samples threads that do not run; absent by default.
@@ -101,6 +105,8 @@ const (
 // The bounds of what Validate allows. The export interval's is well below the hour
 // after which backends refuse a profile as too old.
 const (
+	minMemory            = 16 * bytesize.MiB
+	maxMemory            = 64 * bytesize.GiB
 	minPerfEvents        = 8
 	maxPerfEvents        = 1 << 20
 	minDiscoveryInterval = 100 * time.Millisecond
@@ -123,6 +129,7 @@ func createDefaultConfig() *Config {
 		Unwind:            UnwindAuto,
 		StackBytes:        16384,
 		ThreadAttributes:  []string{attr.ThreadName},
+		MaxMemory:         128 * bytesize.MiB,
 		CPU:               oncpu.DefaultConfig(),
 		OffCPU:            configoptional.Default(offcpu.DefaultConfig()),
 		Allocations:       configoptional.Default(allocs.DefaultConfig()),
@@ -194,6 +201,7 @@ func (cfg *Config) Validate() error {
 			fault("thread_attributes[%d]: %q is not one of %s, %s", i, a, attr.ThreadName, attr.ThreadID)
 		}
 	}
+	between("max_memory", cfg.MaxMemory, minMemory, maxMemory, cfg.MaxMemory >= minMemory && cfg.MaxMemory <= maxMemory)
 	between("buffer_size", cfg.BufferSize, buffer.MinSize, buffer.MaxSize,
 		cfg.BufferSize >= buffer.MinSize && cfg.BufferSize <= buffer.MaxSize)
 	between("export_interval", cfg.ExportInterval, minExportInterval, maxExportInterval,
@@ -235,6 +243,9 @@ func (cfg *Config) perf() sampler.PerfConfig {
 	}
 	return sampler.PerfConfig{
 		MaxEvents: cfg.MaxPerfEvents, Kernel: cfg.KernelStacks, Unwind: mode[cfg.Unwind], StackBytes: cfg.StackBytes,
+		MaxMemory: int64(cfg.MaxMemory),
+		// Half of max_overhead, of all CPUs together.
+		FileShare: float64(cfg.MaxOverhead) / 100 / 2 * float64(runtime.NumCPU()),
 	}
 }
 

@@ -138,9 +138,10 @@ func (p *profiler) build(enabled []sampler.Factory, host component.Host, info sa
 	counters := &sampler.Counters{TelemetryBuilder: p.telemetry}
 	var names namer = noNames{}
 	var perf *sampler.Perf
+	hot := hotUnits(host, p.logger)
 	if slices.ContainsFunc(enabled, func(f sampler.Factory) bool { return f.PerfEvents }) {
 		var err error
-		if perf, err = sampler.NewPerf(p.cfg.perf(), info, counters, p.meter, p.logger); err != nil {
+		if perf, err = sampler.NewPerf(p.cfg.perf(), info, hot, counters, p.meter, p.logger); err != nil {
 			return err
 		}
 		p.parts = append(p.parts, perf)
@@ -154,12 +155,15 @@ func (p *profiler) build(enabled []sampler.Factory, host component.Host, info sa
 
 	shared := &sampler.Shared{
 		Component: p.settings.TelemetrySettings, Host: host, Logger: p.logger,
-		Counters: counters, HostInfo: info, HotUnits: hotUnits(host, p.logger), Perf: perf,
+		Counters: counters, HostInfo: info, HotUnits: hot, Perf: perf,
 		Buffer: main, AddBuffer: emitter.add,
 		DiscoveryInterval: p.cfg.DiscoveryInterval, ExportInterval: p.cfg.ExportInterval,
 		ThreadName: slices.Contains(p.cfg.ThreadAttributes, attr.ThreadName),
 		ThreadID:   slices.Contains(p.cfg.ThreadAttributes, attr.ThreadID),
 		Targets:    p.cfg.Targets,
+	}
+	for _, f := range enabled {
+		shared.Weights += f.Weight
 	}
 	for _, f := range enabled {
 		made, err := f.New(shared)

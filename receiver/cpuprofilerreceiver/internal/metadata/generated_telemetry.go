@@ -34,6 +34,7 @@ type TelemetryBuilder struct {
 	CPUProfilerFrequency        metric.Float64ObservableGauge
 	CPUProfilerFrequencyChanges metric.Int64Counter
 	CPUProfilerLimitsHit        metric.Int64Counter
+	CPUProfilerMemory           metric.Int64UpDownCounter
 	CPUProfilerOffCPUHidden     metric.Int64Counter
 	CPUProfilerOffCPUPaused     metric.Float64Counter
 	CPUProfilerOffCPUUnshared   metric.Float64Counter
@@ -176,6 +177,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_cpu_profiler.limits.hit",
 		metric.WithDescription("Times a cache or table was full, so that something was forgotten or left out. It is read again when needed, at a cost. [Alpha]"),
 		metric.WithUnit("{hit}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.CPUProfilerMemory, err = builder.meter.Int64UpDownCounter(
+		"otelcol_cpu_profiler.memory",
+		metric.WithDescription("Memory for what is remembered of processes, files and names. Garbage may double it; max_memory bounds twice the sum. [Alpha]"),
+		metric.WithUnit("By"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerOffCPUHidden, err = builder.meter.Int64Counter(

@@ -36,6 +36,7 @@ func TestSetupTelemetry(t *testing.T) {
 	tb.CPUProfilerExportDuration.Record(context.Background(), 1)
 	tb.CPUProfilerFrequencyChanges.Add(context.Background(), 1)
 	tb.CPUProfilerLimitsHit.Add(context.Background(), 1)
+	tb.CPUProfilerMemory.Add(context.Background(), 1)
 	tb.CPUProfilerOffCPUHidden.Add(context.Background(), 1)
 	tb.CPUProfilerOffCPUPaused.Add(context.Background(), 1)
 	tb.CPUProfilerOffCPUUnshared.Add(context.Background(), 1)
@@ -62,6 +63,9 @@ func TestSetupTelemetry(t *testing.T) {
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualCPUProfilerLimitsHit(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualCPUProfilerMemory(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualCPUProfilerOffCPUHidden(t, testTel,

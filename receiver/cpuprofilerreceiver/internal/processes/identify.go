@@ -40,7 +40,7 @@ type Identifier struct {
 func NewIdentifier(root string, tree *cgroup.Tree) *Identifier {
 	i := &Identifier{fs: newProcReader(root), boot: procfs.BootTime()}
 	if tree != nil {
-		i.memberships = newMembershipCache(tree)
+		i.memberships = newMembershipCache(tree, maxMembershipBytes)
 	}
 	return i
 }

@@ -38,6 +38,7 @@ type Process struct {
 	// of the program that forked it.
 	program, parent uint64
 	cgroupID        uint64
+	bytes           int // see Table.weigh
 
 	// batch and losses are the Table's when the process was last read,
 	// membershipBatch is the batch in which its cgroup was.
@@ -95,6 +96,7 @@ func (t *Table) learn(p *Process, s stat, err error) {
 		t.readEnviron(p, s.Starting)
 	}
 	t.readMembership(p)
+	t.weigh(p)
 }
 
 // readEnviron reads the environment. starting is what stat said before.

@@ -26,19 +26,25 @@ type membership struct {
 	group cgroup.Group
 }
 
-// maxMemberships bounds the memberships that are remembered. At the bound all
-// are forgotten, which costs parsing them again.
-const maxMemberships = 4096
+// maxMemberships bounds the memberships that are remembered, and maxMembershipBytes
+// their memory outside of a Table. At the bound all are forgotten, which costs parsing
+// them again.
+const (
+	maxMemberships     = 4096
+	maxMembershipBytes = 1 << 20
+)
 
 // membershipCache parses the content of cgroup files, once for all processes of
 // a cgroup.
 type membershipCache struct {
 	tree  *cgroup.Tree
 	known map[string]membership
+	// bytes is what they take, limit the most.
+	bytes, limit int
 }
 
-func newMembershipCache(tree *cgroup.Tree) *membershipCache {
-	return &membershipCache{tree: tree, known: make(map[string]membership)}
+func newMembershipCache(tree *cgroup.Tree, limit int) *membershipCache {
+	return &membershipCache{tree: tree, known: make(map[string]membership), limit: limit}
 }
 
 // parse returns the membership that a cgroup file's content means. The error is
@@ -52,9 +58,12 @@ func (c *membershipCache) parse(raw []byte) (membership, error) {
 		return membership{}, err
 	}
 	m := membership{raw: string(raw), paths: paths, group: c.tree.GroupOf(paths)}
-	if len(c.known) >= maxMemberships {
+	n := 3*len(m.raw) + stringBytes + 256 // with the paths
+	if len(c.known) >= maxMemberships || c.bytes+n > c.limit {
 		clear(c.known)
+		c.bytes = 0
 	}
 	c.known[m.raw] = m
+	c.bytes += n
 	return m, nil
 }

@@ -62,7 +62,7 @@ func TestRealProcess(t *testing.T) {
 	require.WithinDuration(t, began, p.StartTime, 5*time.Second)
 	require.NotEmpty(t, p.space.mappings)
 	require.Equal(t, filepath.Base(sleep), table.ThreadName(pid, pid))
-	require.Equal(t, Stats{Processes: 1}, table.Stats())
+	require.Equal(t, Stats{Processes: 1, Bytes: table.held()}, table.Stats())
 
 	t.Run("is found by its executable", func(t *testing.T) {
 		m, err := NewMatcher([]Target{{Executable: sleep}}, os.Getpid())

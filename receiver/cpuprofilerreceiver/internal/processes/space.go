@@ -19,6 +19,7 @@ import (
 type space struct {
 	users     int
 	mappings  []*samples.Mapping // by Start, none overlaps another
+	mapped    int                // the memory of mappings
 	stacks    map[uint64]*interned
 	locations map[locationKey]*samples.Location
 	// unmapped is set if a location has no mapping.
@@ -48,7 +49,7 @@ const (
 
 // maxKernelLocations bounds the locations of the kernel, which all processes
 // share. At the bound they are forgotten; stacks keep those that they have.
-const maxKernelLocations = 65536
+const maxKernelLocations = 16384
 
 func newSpace() *space {
 	return &space{stacks: make(map[uint64]*interned), locations: make(map[locationKey]*samples.Location)}
@@ -81,6 +82,7 @@ func (p *Process) leaveSpace() {
 	p.space = nil
 	if s.users--; s.users == 0 {
 		p.table.dropStacks(s)
+		p.table.setMappings(s, nil, 0)
 	}
 }
 
@@ -139,11 +141,7 @@ func (p *Process) intern(h uint64, sample *perfevent.Sample, whole bool) *sample
 		t.dropStacks(s)
 	case t.stats.StackBytes+need > limit:
 		t.stats.StackResets++
-		for _, other := range t.processes.Values() {
-			if other.space != nil {
-				t.dropStacks(other.space)
-			}
-		}
+		t.dropMostStacks(s, need)
 	}
 
 	before := len(s.locations)
@@ -255,7 +253,7 @@ func (t *Table) mapped(p *Process, r procfs.Mapping, buildID []byte) {
 		}
 	}
 	if isNamed {
-		if len(s.mappings)-(to-from)+len(between) >= t.cfg.Limits.Mappings {
+		if len(s.mappings)-(to-from)+len(between) >= t.cfg.Limits.Mappings || s.mapped >= t.cfg.Limits.Bytes/4 {
 			t.stats.MappingsLeftOut++
 		} else {
 			m := t.newMapping(p, &r)
@@ -277,12 +275,13 @@ func (t *Table) mapped(p *Process, r procfs.Mapping, buildID []byte) {
 		old := s
 		p.leaveSpace()
 		s = newSpace()
-		s.mappings = slices.Clone(old.mappings)
+		t.setMappings(s, slices.Clone(old.mappings), old.mapped)
 		p.enter(s)
 	} else if stale {
 		t.dropStacks(s) // their locations may be in the changed mappings
 	}
-	s.mappings = slices.Replace(s.mappings, from, to, between...)
+	bytes := s.mapped - mappingsBytes(s.mappings[from:to]) + mappingsBytes(between)
+	t.setMappings(s, slices.Replace(s.mappings, from, to, between...), bytes)
 }
 
 // part returns what another mapping has left of m. It is a copy, since locations
@@ -325,25 +324,27 @@ func (t *Table) replaceMappings(p *Process, maps []byte) {
 		old = p.space.mappings
 	}
 	var now []*samples.Mapping
-	kept, before := 0, uint64(0)
+	kept, before, size := 0, uint64(0), 0
 	for line := range bytes.Lines(maps) {
 		r, ok := procfs.ParseExecutable(line)
 		if !ok || !named(r.Path) || r.Start < before {
 			continue // not executable, not a file, or not in the order of the kernel
 		}
 		before = r.Limit
-		if len(now) >= t.cfg.Limits.Mappings {
+		if len(now) >= t.cfg.Limits.Mappings || size >= t.cfg.Limits.Bytes/4 {
 			t.stats.MappingsLeftOut++
 			continue
 		}
 		r.Path = bytes.ReplaceAll(r.Path, []byte(`\012`), []byte{'\n'}) // as seq_path escapes it
 		if i, found := slices.BinarySearchFunc(old, r.Start, byStart); found && same(old[i], &r) {
 			now = append(now, old[i])
+			size += mappingBytes + len(old[i].Path)
 			kept++
 			continue
 		}
 		m := t.newMapping(p, &r)
 		now = append(now, m)
+		size += mappingBytes + len(m.Path)
 		if t.cfg.Track != nil {
 			t.cfg.Track(m)
 		}
@@ -353,6 +354,6 @@ func (t *Table) replaceMappings(p *Process, maps []byte) {
 	}
 	p.leaveSpace()
 	s := newSpace()
-	s.mappings = now
+	t.setMappings(s, now, size)
 	p.enter(s)
 }

@@ -29,6 +29,9 @@ type Config struct {
 	Wanted *Matcher
 	// HostName and HostID are added to every resource unless empty.
 	HostName, HostID string
+	// Hot returns a function that reports whether a process is of a hot unit, at that
+	// moment. It is called when memory is short. It may be nil.
+	Hot func() func(*Process) bool
 	// Limits bounds memory; zero fields have defaults.
 	Limits Limits
 	// Now is the clock for programs that are being started; nil is time.Now.
@@ -43,9 +46,14 @@ type Limits struct {
 	// Mappings is the most of a process, 8192 by default. At the bound new ones are
 	// left out.
 	Mappings int
+	// Bytes is the most memory of processes, their mappings and names, 32 MiB by
+	// default, of which the mappings of one process may have a quarter. At the bound
+	// processes are forgotten: idle ones, the longest idle first, then the largest, and
+	// those of hot units last. They are read about again when they are sampled.
+	Bytes int
 	// StackBytes is the most memory of all interned stacks, 32 MiB by default, of
-	// which one process may have half. At the bound the process's or all stacks are
-	// forgotten, and interned again as they are seen.
+	// which one process may have half. At the bound the stacks of the process, or of
+	// others in the same order, are forgotten, and interned again as they are seen.
 	StackBytes int
 	// ThreadNames is the most that are known, 65536 by default. At the bound all are
 	// forgotten, and read again.
@@ -59,6 +67,7 @@ type Limits struct {
 func (l *Limits) setDefaults() {
 	l.Processes = cmp.Or(l.Processes, 16384)
 	l.Mappings = cmp.Or(l.Mappings, 8192)
+	l.Bytes = cmp.Or(l.Bytes, 32<<20)
 	l.StackBytes = cmp.Or(l.StackBytes, 32<<20)
 	l.ThreadNames = cmp.Or(l.ThreadNames, 65536)
 	l.Starts = cmp.Or(l.Starts, 5000)
@@ -66,11 +75,12 @@ func (l *Limits) setDefaults() {
 
 // Stats holds the sizes of a Table, and its counters since it was made.
 type Stats struct {
-	// Processes, Stacks, StackBytes and ThreadNames are held now.
-	Processes, Stacks, StackBytes, ThreadNames int
+	// Processes, Stacks, StackBytes and ThreadNames are held now; Bytes is what
+	// processes, mappings and names take.
+	Processes, Stacks, StackBytes, ThreadNames, Bytes int
 
-	// Evicted are processes forgotten at Limits.Processes, MappingsLeftOut mappings
-	// left out at Limits.Mappings, StackResets the times that stacks were forgotten
+	// Evicted are processes forgotten at Limits.Processes and Limits.Bytes,
+	// MappingsLeftOut mappings left out at Limits.Mappings, StackResets the times that stacks were forgotten
 	// at Limits.StackBytes, ThreadNameResets the times that names were at
 	// Limits.ThreadNames, StartsLeftOut programs that were not read about at
 	// Limits.Starts, or that the kernel took more than 10 s to start.
@@ -106,6 +116,7 @@ type Table struct {
 	threadsGone [2][]thread
 
 	names           map[string]string // paths and names of threads, interned
+	nameBytes       int
 	kernel          *samples.Mapping
 	kernelLocations map[locationKey]*samples.Location
 }
@@ -136,7 +147,8 @@ const (
 	alwaysVerified = 128
 )
 
-// maxNames bounds the interned strings. At the bound all are forgotten.
+// maxNames bounds the interned strings, which may take an eighth of Limits.Bytes, as
+// may those of cgroups. At the bound all are forgotten.
 const maxNames = 8192
 
 // NewTable returns an empty table.
@@ -149,7 +161,7 @@ func NewTable(cfg Config) *Table {
 		cfg:         cfg,
 		fs:          newProcReader(cfg.Root),
 		boot:        procfs.BootTime(),
-		memberships: newMembershipCache(cfg.Tree),
+		memberships: newMembershipCache(cfg.Tree, cfg.Limits.Bytes/8),
 		batch:       1,
 		startsLeft:  cfg.Limits.Starts,
 		names:       make(map[string]string),
@@ -170,7 +182,7 @@ func NewTable(cfg Config) *Table {
 // Stats returns the counters.
 func (t *Table) Stats() Stats {
 	s := t.stats
-	s.Processes = t.processes.Len()
+	s.Processes, s.Bytes = t.processes.Len(), t.held()
 	return s
 }
 
@@ -204,6 +216,7 @@ func (t *Table) refresh(p *Process, cgroupID uint64) *Process {
 		p.batch, p.losses, p.cgroupID = t.batch, t.losses, cgroupID
 	}
 	t.describe(p)
+	t.makeRoom(p)
 	return p
 }
 
@@ -243,6 +256,7 @@ func (t *Table) add(p *Process) *Process {
 	if p.facts == nil {
 		p.facts = &facts{}
 	}
+	t.weigh(p)
 	if t.processes.Add(p.PID, p) {
 		t.stats.Evicted++
 	}
@@ -256,6 +270,8 @@ func (t *Table) forget(_ int, p *Process) {
 	}
 	t.settle(p)
 	p.leaveSpace()
+	t.stats.Bytes -= p.bytes
+	p.bytes = 0
 	t.stats.ThreadNames -= len(p.threads)
 	p.threads = nil
 }
@@ -267,6 +283,7 @@ func (t *Table) Fork(pid, ppid, tid, ptid int) {
 	if pid <= 0 || ppid <= 0 {
 		return
 	}
+	t.makeRoom(nil)
 	if pid == ppid {
 		if p, ok := t.processes.Peek(pid); ok {
 			p.forkThread(tid, ptid)
@@ -299,6 +316,7 @@ func (t *Table) Exec(pid int, comm []byte) {
 	if pid <= 0 {
 		return
 	}
+	t.makeRoom(nil)
 	p, ok := t.processes.Get(pid)
 	if !ok {
 		p = t.add(&Process{PID: pid})
@@ -328,6 +346,7 @@ func (t *Table) Comm(pid, tid int, comm []byte) {
 
 // Mmap records a new executable mapping.
 func (t *Table) Mmap(pid int, m *perfevent.Mmap) {
+	t.makeRoom(nil)
 	p, ok := t.processes.Peek(pid)
 	if !ok || p.space == nil {
 		return // its maps are read when it is sampled
@@ -494,10 +513,13 @@ func (t *Table) intern(s string) string {
 	if known, ok := t.names[s]; ok {
 		return known
 	}
-	if len(t.names) >= maxNames {
+	n := len(s) + stringBytes
+	if len(t.names) >= maxNames || t.nameBytes+n > t.cfg.Limits.Bytes/8 {
 		clear(t.names)
+		t.nameBytes = 0
 	}
 	t.names[s] = s
+	t.nameBytes += n
 	return s
 }
 

@@ -556,7 +556,7 @@ func TestWhatCannotBeReadIsCountedByReason(t *testing.T) {
 	table.Lookup(101, 0)
 	require.Equal(t, map[string]any{"process.pid": int64(102)}, attributes(t, table.Lookup(102, 0).Resource))
 	require.Equal(t, map[string]any{"process.pid": int64(103)}, attributes(t, table.Lookup(103, 0).Resource))
-	require.Equal(t, Stats{Processes: 4, Malformed: 2, CutOff: 1, Gone: 1, Outside: 1}, table.Stats())
+	require.Equal(t, Stats{Processes: 4, Bytes: table.held(), Malformed: 2, CutOff: 1, Gone: 1, Outside: 1}, table.Stats())
 }
 
 func TestDeniedFilesLeaveAttributesUnset(t *testing.T) {

@@ -18,6 +18,9 @@ func (p *Process) Mapping(address uint64) *samples.Mapping { return p.space.mapp
 // them.
 func (p *Process) Mapped() []*samples.Mapping { return p.space.mappings }
 
+// ContainerID returns the id of the process's container; empty if it has none.
+func (p *Process) ContainerID() string { return p.facts.group.ContainerID }
+
 // Foundations returns the mappings of the executable and of the C library, which all
 // stacks of a native program go through; nil if there is none.
 func (p *Process) Foundations() (executable, libc *samples.Mapping) {

@@ -61,8 +61,17 @@ func (c *Counters) LimitHit(ctx context.Context, limit string, n uint64) {
 	}
 }
 
+// Memory counts that something takes n bytes more, or less.
+func (c *Counters) Memory(ctx context.Context, what string, n int64) {
+	if n != 0 {
+		c.CPUProfilerMemory.Add(ctx, n, With("what", what))
+	}
+}
+
 // Table counts what a table of processes has counted since seen.
 func (c *Counters) Table(ctx context.Context, now, seen *processes.Stats) {
+	c.Memory(ctx, "processes", int64(now.Bytes-seen.Bytes))
+	c.Memory(ctx, "stacks", int64(now.StackBytes-seen.StackBytes))
 	c.LimitHit(ctx, "mappings", now.MappingsLeftOut-seen.MappingsLeftOut)
 	c.LimitHit(ctx, "processes", now.Evicted-seen.Evicted)
 	c.LimitHit(ctx, "program_starts", now.StartsLeftOut-seen.StartsLeftOut)

@@ -7,9 +7,14 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
+	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
@@ -30,6 +35,11 @@ type PerfConfig struct {
 	Unwind    unwind.Mode
 	// StackBytes is the size of a stack's copy.
 	StackBytes int
+	// MaxMemory bounds what is remembered of processes, files and names, with the
+	// garbage that it leaves. FileShare bounds the CPU time for reading files, as a
+	// share of a core; 0 is no bound.
+	MaxMemory int64
+	FileShare float64
 }
 
 // Perf is shared by the samplers on perf events: it gives addresses their names and
@@ -43,26 +53,32 @@ type Perf struct {
 
 	logger   *zap.Logger
 	counters *Counters
-	tables   *unwind.Cache // of copied stacks; nil if none are copied
-	roots    *unwind.Cache // finds the functions that threads begin with, in stripped files
+	shares   shares
+	budget   *cputime.Budget
+	hotUnits *hotunitsextension.HotUnits // nil without that extension
+	tables   *unwind.Cache               // of copied stacks; nil if none are copied
+	roots    *unwind.Cache               // finds the functions that threads begin with, in stripped files
 
 	seenSymbols symbolizer.Counters
 	seenUnwind  unwind.Stats
+	seenWaits   uint64
 }
 
-// maxRoots bounds the memory of roots: some hundred bytes a file.
-const maxRoots = 4 << 20
-
 // NewPerf returns what samplers on perf events share. Stop it after them.
-func NewPerf(cfg PerfConfig, at HostInfo, counters *Counters, meter *cputime.Meter, logger *zap.Logger) (*Perf, error) {
-	p := &Perf{PerfConfig: cfg, Meter: meter, logger: logger, counters: counters}
+func NewPerf(cfg PerfConfig, at HostInfo, hot *hotunitsextension.HotUnits, counters *Counters, meter *cputime.Meter, logger *zap.Logger) (*Perf, error) {
+	p := &Perf{
+		PerfConfig: cfg, Meter: meter, logger: logger, counters: counters, hotUnits: hot,
+		shares: shareOut(cfg.MaxMemory), budget: cputime.NewBudget(cfg.FileShare, logger, time.Now),
+	}
 	var err error
 	if p.Symbols, err = symbolizer.New(symbolizer.Config{
 		Root: at.Root,
 		// Half of the files are for perf events, and the rest of the collector needs some.
 		MaxObjects: max(1, min(symbolizer.DefaultMaxObjects, procfs.OpenFileLimit()/4)),
+		CacheBytes: p.shares.symbols,
 		Logger:     logger,
 		Meter:      meter,
+		Budget:     p.budget,
 	}); err != nil {
 		return nil, fmt.Errorf("start the symbolizer: %w", err)
 	}
@@ -70,13 +86,16 @@ func NewPerf(cfg PerfConfig, at HostInfo, counters *Counters, meter *cputime.Met
 		Open:     func(m *samples.Mapping) (*os.File, mapped.ID, error) { return mapped.Open(at.Root, m) },
 		VDSO:     symbolizer.VDSO,
 		VDSOPath: symbolizer.VDSOPath,
+		MaxBytes: p.shares.tables,
+		MaxRead:  p.shares.tables,
 		Meter:    meter,
+		Budget:   p.budget,
 		Logger:   logger,
 	}
 	if cfg.Unwind != unwind.FramePointers {
 		p.tables = unwind.NewCache(tables)
 	}
-	tables.RootsOnly, tables.MaxBytes = true, maxRoots
+	tables.RootsOnly, tables.MaxBytes = true, p.shares.roots
 	p.roots = unwind.NewCache(tables)
 	return p, nil
 }
@@ -98,13 +117,18 @@ func (p *Perf) Stop(context.Context) error {
 // Record counts names and unwind tables.
 func (p *Perf) Record(ctx context.Context) {
 	p.recordSymbols(ctx, p.Symbols.Counters())
+	waits := p.budget.Waits()
+	p.counters.LimitHit(ctx, "file_cpu_time", waits-p.seenWaits)
+	p.seenWaits = waits
 	u := p.roots.Stats()
 	if p.tables != nil {
 		t := p.tables.Stats()
+		u.Bytes += t.Bytes
 		u.Evicted += t.Evicted
 		u.Dropped += t.Dropped
 		u.Incomplete += t.Incomplete
 	}
+	p.counters.Memory(ctx, "unwind_tables", u.Bytes-p.seenUnwind.Bytes)
 	p.counters.LimitHit(ctx, "unwind_files", u.Evicted-p.seenUnwind.Evicted)
 	p.counters.LimitHit(ctx, "unwind_requests", u.Dropped-p.seenUnwind.Dropped)
 	p.counters.LimitHit(ctx, "unwind_tables", u.Incomplete-p.seenUnwind.Incomplete)
@@ -112,6 +136,9 @@ func (p *Perf) Record(ctx context.Context) {
 }
 
 func (p *Perf) recordSymbols(ctx context.Context, y symbolizer.Counters) {
+	p.counters.Memory(ctx, "files", y.FileBytes-p.seenSymbols.FileBytes)
+	p.counters.Memory(ctx, "perf_maps", y.MapBytes-p.seenSymbols.MapBytes)
+	p.counters.Memory(ctx, "kernel_symbols", y.KernelBytes-p.seenSymbols.KernelBytes)
 	p.counters.LimitHit(ctx, "files", y.Evictions-p.seenSymbols.Evictions)
 	p.counters.LimitHit(ctx, "file_requests", y.Dropped-p.seenSymbols.Dropped)
 	for _, o := range symbolizer.Outcomes() {
@@ -123,7 +150,59 @@ func (p *Perf) recordSymbols(ctx context.Context, y symbolizer.Counters) {
 }
 
 // Begin begins a batch.
-func (p *Perf) Begin(*samples.Batch) { p.Symbols.Begin(nil) }
+func (p *Perf) Begin(batch *samples.Batch) {
+	hot := p.hotProcesses(batch)
+	p.Symbols.Begin(hot)
+	p.budget.Favour(hot)
+}
+
+// hotProcesses returns the processes of a batch that belong to hot units.
+func (p *Perf) hotProcesses(batch *samples.Batch) map[int]bool {
+	if p.hotUnits == nil {
+		return nil
+	}
+	units := p.hotUnits.Hot()
+	if len(units) == 0 {
+		return nil
+	}
+	hot := make(map[int]bool)
+	for k := range batch.Keys() {
+		r := k.Resource
+		if _, known := hot[r.PID]; known || k.Type.Sent {
+			continue
+		}
+		var path, container string
+		for i := range r.Attributes {
+			switch a := &r.Attributes[i]; a.Key {
+			case attr.Cgroup:
+				path, _ = a.Value.(string)
+			case attr.ContainerID:
+				container, _ = a.Value.(string)
+			}
+		}
+		hot[r.PID] = isHot(units, r.PID, path, container)
+	}
+	return hot
+}
+
+// isHot reports whether a process in a cgroup and a container belongs to one of units.
+func isHot(units []hotunitsextension.Unit, pid int, path, container string) bool {
+	return slices.ContainsFunc(units, func(u hotunitsextension.Unit) bool {
+		return u.PID > 0 && u.PID == pid || u.ContainerID != "" && u.ContainerID == container ||
+			u.Cgroup != "" && path != "" && cgroup.Under(path, u.Cgroup)
+	})
+}
+
+// hot is processes.Config.Hot.
+func (p *Perf) hot() func(*processes.Process) bool {
+	if p.hotUnits == nil {
+		return func(*processes.Process) bool { return false }
+	}
+	units := p.hotUnits.Hot()
+	return func(process *processes.Process) bool {
+		return isHot(units, process.PID, process.Cgroup, process.ContainerID())
+	}
+}
 
 // Release takes back the names of a batch that was emitted.
 func (p *Perf) Release(batch *samples.Batch) {
@@ -164,7 +243,7 @@ func (p *Perf) stacks(sampler string) *unwind.Stacks {
 }
 
 // Processes returns what a sampler on perf events needs to know about processes.
-// stackBytes bounds the memory of its stacks; 0 is the default.
+// weight is the sampler's, see Factory.
 //
 // Each sampler has a table of processes of its own, made from this: a table
 // follows the records of one session, in their order, and is read for every sample
@@ -173,7 +252,7 @@ func (p *Perf) stacks(sampler string) *unwind.Stacks {
 // records. One table for all would need a lock around every sample and record, on
 // the hot path, and would mix forks and ends of one session with mappings of
 // another that has not read as far.
-func (s *Shared) Processes(stackBytes int) (processes.Config, error) {
+func (s *Shared) Processes(weight int) (processes.Config, error) {
 	wanted, err := processes.NewMatcher(s.Targets, os.Getpid())
 	return processes.Config{
 		Root:     s.HostInfo.Root,
@@ -182,16 +261,17 @@ func (s *Shared) Processes(stackBytes int) (processes.Config, error) {
 		Wanted:   wanted,
 		HostName: s.HostInfo.Name,
 		HostID:   s.HostInfo.ID,
-		Limits:   processes.Limits{StackBytes: stackBytes},
+		Hot:      s.Perf.hot,
+		Limits:   s.Perf.shares.limits(weight, max(s.Weights, weight)),
 	}, err
 }
 
 // Attach returns what a sampler of a type needs to sample the targets by perf events;
-// if hot, as far as they are hot. stackBytes is as in Processes. unwatch ends the
+// if hot, as far as they are hot. weight is as in Processes. unwatch ends the
 // search for hot units.
-func (s *Shared) Attach(of *samples.Type, stackBytes int, hot bool) (cfg attach.Config, unwatch func(), err error) {
+func (s *Shared) Attach(of *samples.Type, weight int, hot bool) (cfg attach.Config, unwatch func(), err error) {
 	unwatch = func() {}
-	known, err := s.Processes(stackBytes)
+	known, err := s.Processes(weight)
 	if err != nil {
 		return cfg, unwatch, err
 	}

@@ -41,6 +41,8 @@ type Factory struct {
 	Enabled bool
 	// PerfEvents reports whether it needs perf events, and so Linux.
 	PerfEvents bool
+	// Weight is its part of the memory for processes and stacks; 0 if it has none.
+	Weight int
 	// New builds the sampler. On an error it leaves nothing behind.
 	New func(*Shared) (Sampler, error)
 }
@@ -70,6 +72,8 @@ type Shared struct {
 	// HotUnits is the hot_units extension; nil without one.
 	HotUnits *hotunitsextension.HotUnits
 
+	// Weights is the sum of the weights of the samplers that run.
+	Weights int
 	// Perf is shared by the samplers on perf events; nil for all others.
 	Perf *Perf
 }

@@ -16,11 +16,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram/goprogramtest"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
@@ -455,6 +457,37 @@ func TestFileThatChangedUnderItsInodeIsReadAgain(t *testing.T) {
 	s.Close()
 	require.Zero(t, s.Counters().Objects)
 	require.Zero(t, s.Counters().Bytes)
+}
+
+func TestNamesWaitWhenReadingHasHadItsTime(t *testing.T) {
+	h, maps := hostWith(t, 2)
+	clock := &testClock{now: time.Unix(1_000_000, 0)}
+	budget := cputime.NewBudget(0.02, zap.NewNop(), clock.Now)
+	s := newSymbolizer(t, Config{Root: h.root, Now: clock.Now, Budget: budget})
+	const heavy = 77 // a process that has ended, so that its files are not readable
+	budget.Spend(heavy, 1500*time.Millisecond)
+	greedy := *maps[0]
+	greedy.PID = heavy
+	l := goLocation(&greedy)
+	s.Resolve(heavy, l)
+	require.False(t, l.Resolved)
+	require.Equal(t, uint64(1), s.Counters().Locations[Pending])
+	s.Resolve(heavy, &samples.Location{Address: 1})
+	require.Equal(t, uint64(2), s.Counters().Locations[Pending], "its perf map waits, too")
+	require.Equal(t, uint64(2), budget.Waits())
+	s.Track(&greedy)
+	require.Eventually(t, func() bool { return s.Counters().Dropped == 1 }, time.Minute, time.Millisecond)
+
+	other := goLocation(maps[1])
+	s.Resolve(h.pid, other)
+	require.Len(t, other.Lines, 2, "another process does not wait")
+
+	budget.Favour(map[int]bool{heavy: true})
+	s.Resolve(heavy, l)
+	require.Equal(t, uint64(1), s.Counters().Locations[Unreadable], "nor does a hot unit")
+	budget.Favour(nil)
+	clock.advance(time.Hour)
+	require.True(t, budget.May(heavy))
 }
 
 func TestUnreadableFileIsTriedThroughAnotherProcess(t *testing.T) {

@@ -112,6 +112,8 @@ type Counters struct {
 	// for the kernel's symbols.
 	Objects, PerfMaps int
 	Bytes             int64
+	// FileBytes, MapBytes and KernelBytes are its parts.
+	FileBytes, MapBytes, KernelBytes int64
 }
 
 const (
@@ -340,8 +342,11 @@ func (s *Symbolizer) serve(r request) {
 		return
 	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.kernel = k
-	s.mu.Unlock()
+	// They take a part of what is for files, and at most three quarters.
+	all := s.cfg.CacheBytes - s.maxGeneratedBytes
+	s.cache.maxBytes = max(all-k.bytes(), all/4)
 }
 
 // Track requests that the file behind m be opened, while its process lives. It never
@@ -630,10 +635,12 @@ func (s *Symbolizer) Counters() Counters {
 	defer s.mu.Unlock()
 	c := Counters{
 		Locations: s.locations, Dropped: s.dropped.Load(), Evictions: s.cache.evictions + s.generatedEvictions,
-		Objects: len(s.cache.open), PerfMaps: s.generatedOpen, Bytes: s.cache.bytes + s.generatedBytes,
+		Objects: len(s.cache.open), PerfMaps: s.generatedOpen,
+		FileBytes: s.cache.bytes, MapBytes: s.generatedBytes,
 	}
 	if s.kernel != nil {
-		c.Bytes += s.kernel.bytes()
+		c.KernelBytes = s.kernel.bytes()
 	}
+	c.Bytes = c.FileBytes + c.MapBytes + c.KernelBytes
 	return c
 }

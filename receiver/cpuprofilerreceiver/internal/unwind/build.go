@@ -29,7 +29,7 @@ var ErrNoCode = errors.New("no executable segment, or one of more than 4 GiB")
 // always have a name. The table holds about maxBytes at most; what does not fit is left
 // out. So are corrupt parts of the file: then there is an error and there may be a table
 // as well.
-func readTable(r io.ReaderAt, size, maxBytes int64, rootsOnly bool) (t *Table, err error) {
+func readTable(r io.ReaderAt, size, maxBytes int64, maxRead uint64, rootsOnly bool) (t *Table, err error) {
 	f, err := elffile.Parse(r, size)
 	if err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func readTable(r io.ReaderAt, size, maxBytes int64, rootsOnly bool) (t *Table, e
 		return nil, ErrNoCode
 	}
 	b.entry, b.rootsOnly = f.Entry, rootsOnly
-	framesErr := readFrames(f, regs, b)
+	framesErr := readFrames(f, regs, b, maxRead)
 	var goErr error
 	if !rootsOnly {
 		b.addLinkage(f, regs)
@@ -65,9 +65,9 @@ func executable(f *elffile.File) []segment {
 }
 
 // readFrames reads .eh_frame, if there is one.
-func readFrames(f *elffile.File, regs registers, b *tableBuilder) error {
-	f.SetBudget(maxFrames + elffile.ChunkSize)
-	section, addr, named, err := frameSection(f)
+func readFrames(f *elffile.File, regs registers, b *tableBuilder, most uint64) error {
+	f.SetBudget(most + elffile.ChunkSize)
+	section, addr, named, err := frameSection(f, most)
 	if err != nil || section == nil {
 		return err
 	}
@@ -81,9 +81,9 @@ func readFrames(f *elffile.File, regs registers, b *tableBuilder) error {
 // frameSection finds .eh_frame by its name or, in files without section headers,
 // through .eh_frame_hdr, as the dynamic linker does. In the second case other data may
 // follow it.
-func frameSection(f *elffile.File) (section []byte, addr uint64, named bool, err error) {
+func frameSection(f *elffile.File, most uint64) (section []byte, addr uint64, named bool, err error) {
 	if s, ok := f.Section(".eh_frame"); ok && s.Kind != elf.SHT_NOBITS {
-		if s.Flags&elf.SHF_COMPRESSED != 0 || s.Size > maxFrames || s.Size > f.Size {
+		if s.Flags&elf.SHF_COMPRESSED != 0 || s.Size > most || s.Size > f.Size {
 			return nil, 0, false, fmt.Errorf("an .eh_frame of %d bytes is not read", s.Size)
 		}
 		section = make([]byte, s.Size)
@@ -106,7 +106,7 @@ func frameSection(f *elffile.File) (section []byte, addr uint64, named bool, err
 			return nil, 0, false, errors.New("an .eh_frame_hdr that makes no sense")
 		}
 		if off, avail, ok := f.Offset(addr); ok {
-			section = make([]byte, min(avail, maxFrames))
+			section = make([]byte, min(avail, most))
 			if err := f.Read(section, off); err != nil {
 				return nil, 0, false, fmt.Errorf("reading .eh_frame: %w", err)
 			}

@@ -29,10 +29,13 @@ type Config struct {
 	// VDSO returns the object file that the kernel maps at VDSOPath. It may be nil.
 	VDSO     func() ([]byte, error)
 	VDSOPath string
-	// MaxBytes bounds the memory of all tables, 64 MiB by default. A table has at most a
-	// quarter of it; what does not fit is left out. At the bound the least recently used
+	// MaxBytes bounds the memory of all tables, 64 MiB by default. A table has at most
+	// half of it; what does not fit is left out. At the bound the least recently used
 	// table is dropped.
 	MaxBytes int64
+	// MaxRead bounds the .eh_frame that is in memory while its table is made, 64 MiB by
+	// default.
+	MaxRead int64
 	// MaxFiles bounds the files that are known, readable or not, 4096 by default. At the
 	// bound the least recently used one is dropped.
 	MaxFiles int
@@ -128,6 +131,9 @@ func NewCache(cfg Config) *Cache {
 func newCache(cfg Config) *Cache {
 	if cfg.MaxBytes <= 0 {
 		cfg.MaxBytes = defaultMaxBytes
+	}
+	if cfg.MaxRead <= 0 {
+		cfg.MaxRead = maxFrames
 	}
 	if cfg.MaxFiles <= 0 {
 		cfg.MaxFiles = defaultMaxFiles
@@ -303,7 +309,7 @@ func (c *Cache) read(r request, old *entry) (*entry, error) {
 }
 
 func (c *Cache) build(r io.ReaderAt, size int64, path string) (*Table, error) {
-	t, err := readTable(r, size, c.cfg.MaxBytes/4, c.cfg.RootsOnly)
+	t, err := readTable(r, size, c.cfg.MaxBytes/2, uint64(min(c.cfg.MaxRead, maxFrames)), c.cfg.RootsOnly)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if t == nil {

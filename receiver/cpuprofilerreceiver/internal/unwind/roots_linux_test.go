@@ -71,7 +71,7 @@ func TestRootsOfTheCLibraryAreKnown(t *testing.T) {
 		defer f.Close()
 		info, err := f.Stat()
 		require.NoError(t, err)
-		table, err := readTable(f, info.Size(), 1<<20, true)
+		table, err := readTable(f, info.Size(), 1<<20, maxFrames, true)
 		require.NoError(t, err)
 		require.Less(t, table.Bytes(), int64(4096))
 		file, err := elf.NewFile(f)

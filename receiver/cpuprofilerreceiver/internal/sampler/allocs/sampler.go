@@ -26,13 +26,10 @@ import (
 // Factory returns the factory of the sampler of Go programs' allocations.
 func Factory(cfg configoptional.Optional[Config]) sampler.Factory {
 	return sampler.Factory{
-		Key: "allocations", Enabled: cfg.HasValue(), PerfEvents: true,
+		Key: "allocations", Enabled: cfg.HasValue(), PerfEvents: true, Weight: sampler.AllocationsWeight,
 		New: func(s *sampler.Shared) (sampler.Sampler, error) { return newSampler(cfg.Get(), s) },
 	}
 }
-
-// stackBytes bounds the memory of its stacks: few are kept.
-const stackBytes = 8 << 20
 
 // Sink is the buffer that samples go to.
 type Sink interface {
@@ -174,7 +171,7 @@ func New(cfg Settings) *Sampler {
 
 // newSampler returns the sampler of a receiver.
 func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
-	known, err := s.Processes(stackBytes)
+	known, err := s.Processes(sampler.AllocationsWeight)
 	if err != nil {
 		return nil, err
 	}

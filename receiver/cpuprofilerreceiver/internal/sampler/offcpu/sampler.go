@@ -23,14 +23,10 @@ import (
 // Factory returns the factory of the sampler of threads that do not run.
 func Factory(cfg configoptional.Optional[Config]) sampler.Factory {
 	return sampler.Factory{
-		Key: "off_cpu", Enabled: cfg.HasValue(), PerfEvents: true,
+		Key: "off_cpu", Enabled: cfg.HasValue(), PerfEvents: true, Weight: sampler.OffCPUWeight,
 		New: func(s *sampler.Shared) (sampler.Sampler, error) { return newSampler(cfg.Get(), s) },
 	}
 }
-
-// stackBytes bounds the memory of its stacks: half of what the stacks of running
-// threads may take, beside them.
-const stackBytes = 16 << 20
 
 // Sink is the buffer that waits go to.
 type Sink interface {
@@ -134,7 +130,7 @@ func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("off_cpu: %w", err)
 	}
-	attached, unwatch, err := s.Attach(samples.OffCPU, stackBytes, hot)
+	attached, unwatch, err := s.Attach(samples.OffCPU, sampler.OffCPUWeight, hot)
 	if err != nil {
 		return nil, err
 	}

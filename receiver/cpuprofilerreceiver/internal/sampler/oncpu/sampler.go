@@ -26,7 +26,7 @@ import (
 // Factory returns the factory of the sampler of running threads.
 func Factory(cfg Config, rate RateConfig) sampler.Factory {
 	return sampler.Factory{
-		Key: "cpu", Enabled: cfg.Enabled, PerfEvents: true,
+		Key: "cpu", Enabled: cfg.Enabled, PerfEvents: true, Weight: sampler.OnCPUWeight,
 		New: func(s *sampler.Shared) (sampler.Sampler, error) { return newSampler(rate, s) },
 	}
 }
@@ -110,7 +110,7 @@ func New(cfg Settings) *Sampler {
 
 // newSampler returns the sampler of a receiver.
 func newSampler(rate RateConfig, s *sampler.Shared) (*Sampler, error) {
-	cfg, _, err := s.Attach(samples.OnCPU, 0, false)
+	cfg, _, err := s.Attach(samples.OnCPU, sampler.OnCPUWeight, false)
 	if err != nil {
 		return nil, err
 	}

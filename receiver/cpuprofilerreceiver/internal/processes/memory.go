@@ -1,0 +1,140 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package processes
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+// What is remembered takes, in bytes, rounded up: a process with its resource, a mapping
+// beside its path, the name of a thread, an entry of a map of strings.
+const (
+	processBytes = 1536
+	mappingBytes = 192
+	threadBytes  = 96
+	stringBytes  = 48
+)
+
+// bytes returns the memory of a program's facts.
+func (f *facts) bytes() int {
+	n := len(f.path) + len(f.raw) + len(f.group.Cgroup) + len(f.group.ContainerID) + len(f.group.PodUID) +
+		len(f.env.serviceName) + len(f.env.serviceNamespace) + len(f.env.serviceVersion) + len(f.env.serviceInstance) + len(f.env.deployment)
+	for _, path := range f.paths {
+		n += len(path)
+	}
+	return n
+}
+
+// weigh counts the memory of a process, without its mappings and stacks. It is called
+// when its facts may have changed.
+func (t *Table) weigh(p *Process) {
+	n := processBytes + p.facts.bytes()
+	t.stats.Bytes += n - p.bytes
+	p.bytes = n
+}
+
+func mappingsBytes(all []*samples.Mapping) (n int) {
+	for _, m := range all {
+		n += mappingBytes + len(m.Path)
+	}
+	return n
+}
+
+// setMappings sets the mappings of a space that take so many bytes.
+func (t *Table) setMappings(s *space, mappings []*samples.Mapping, bytes int) {
+	t.stats.Bytes += bytes - s.mapped
+	s.mappings, s.mapped = mappings, bytes
+}
+
+// held returns the memory of processes, mappings and names.
+func (t *Table) held() int {
+	return t.stats.Bytes + t.stats.ThreadNames*threadBytes + t.nameBytes + t.memberships.bytes
+}
+
+// size returns the memory of a process, without what it shares with others.
+func (p *Process) size() int {
+	n := p.bytes + len(p.threads)*threadBytes
+	if p.space != nil {
+		n += p.space.mapped / max(p.space.users, 1)
+	}
+	return n
+}
+
+// makeRoom forgets processes other than keep while there is more memory than
+// Limits.Bytes: an eighth more than needed, so that it is not done for each process.
+func (t *Table) makeRoom(keep *Process) {
+	if t.held() <= t.cfg.Limits.Bytes {
+		return
+	}
+	for _, p := range t.ranking((*Process).size) {
+		if t.held() <= t.cfg.Limits.Bytes/8*7 {
+			return
+		}
+		if p != keep {
+			t.processes.Remove(p.PID)
+			t.stats.Evicted++
+		}
+	}
+}
+
+// dropMostStacks forgets stacks of other spaces than keep until there is room for need
+// bytes, and a quarter of Limits.StackBytes more.
+func (t *Table) dropMostStacks(keep *space, need int) {
+	size := func(p *Process) int {
+		if p.space == nil {
+			return 0
+		}
+		return p.space.bytes
+	}
+	for _, p := range t.ranking(size) {
+		if t.stats.StackBytes+need <= t.cfg.Limits.StackBytes/4*3 {
+			return
+		}
+		if p.space != nil && p.space != keep {
+			t.dropStacks(p.space)
+		}
+	}
+	if t.stats.StackBytes+need > t.cfg.Limits.StackBytes {
+		t.dropStacks(keep)
+	}
+}
+
+// ranking returns the processes in the order in which they give way: those without
+// samples in this batch and the last one, the longest idle and the oldest first; then
+// the largest; those of hot units last.
+func (t *Table) ranking(size func(*Process) int) []*Process {
+	type ranked struct {
+		*Process
+		class, size int
+	}
+	hot := func(*Process) bool { return false }
+	if t.cfg.Hot != nil {
+		hot = t.cfg.Hot()
+	}
+	all := make([]ranked, 0, t.processes.Len())
+	for _, p := range t.processes.Values() {
+		r := ranked{Process: p, size: size(p)}
+		switch {
+		case hot(p):
+			r.class = 2
+		case p.batch > 0 && p.batch+1 >= t.batch:
+			r.class = 1
+		}
+		all = append(all, r)
+	}
+	slices.SortFunc(all, func(a, b ranked) int {
+		if a.class != b.class || a.class > 0 {
+			return cmp.Or(cmp.Compare(a.class, b.class), cmp.Compare(b.size, a.size))
+		}
+		return cmp.Or(cmp.Compare(a.batch, b.batch), cmp.Compare(a.program, b.program))
+	})
+	out := make([]*Process, len(all))
+	for i := range all {
+		out[i] = all[i].Process
+	}
+	return out
+}

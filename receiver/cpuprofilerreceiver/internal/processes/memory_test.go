@@ -1,0 +1,161 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package processes
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+)
+
+// mapMany gives a process that was started n mappings of a file.
+func mapMany(table *Table, pid, n int, path string) {
+	table.Exec(pid, []byte("idle"))
+	for i := range n {
+		table.Mmap(pid, &perfevent.Mmap{
+			PID: pid, Address: uint64(0x10000 + i*0x2000), Length: 0x1000, Prot: 4, Inode: 7, Filename: []byte(path),
+		})
+	}
+}
+
+// checkBytes checks the counted memory against what there is.
+func checkBytes(t *testing.T, table *Table) {
+	t.Helper()
+	want := 0
+	seen := map[*space]bool{}
+	for _, p := range table.processes.Values() {
+		want += p.bytes
+		if p.space != nil && !seen[p.space] {
+			seen[p.space] = true
+			require.Equal(t, mappingsBytes(p.space.mappings), p.space.mapped)
+			want += p.space.mapped
+		}
+	}
+	require.Equal(t, want, table.stats.Bytes)
+	names := 0
+	for name := range table.names {
+		names += len(name) + stringBytes
+	}
+	require.Equal(t, names, table.nameBytes)
+}
+
+func TestMappingsOfAllProcessesAreBounded(t *testing.T) {
+	const limit = 1 << 20
+	h := newHost(t, false)
+	h.process(1, proc{name: "hot", exe: "/bin/hot", maps: "1000-2000 r-xp 00000000 fe:00 5 /bin/hot\n"})
+	table := h.table(func(cfg *Config) { cfg.Limits.Bytes = limit })
+	hot := table.Lookup(1, 0)
+	for pid := range 200 {
+		h.process(1000+pid, proc{name: "idle", exe: "/bin/idle"})
+		mapMany(table, 1000+pid, 8192, "/bin/idle")
+		require.LessOrEqual(t, table.Stats().Bytes, limit+limit/4, "one process's more, until the next record")
+		table.NextBatch()
+		require.Same(t, hot, table.Lookup(1, 0))
+	}
+	checkBytes(t, table)
+	s := table.Stats()
+	require.LessOrEqual(t, s.Bytes, limit)
+	require.Positive(t, s.Evicted)
+	require.Positive(t, s.MappingsLeftOut, "one process has a quarter at most")
+	require.Len(t, hot.Mapped(), 1)
+
+	for pid := range 200 {
+		table.Exit(1000+pid, 1000+pid)
+	}
+	table.NextBatch()
+	table.NextBatch()
+	checkBytes(t, table)
+	require.Less(t, table.Stats().Bytes, 100<<10)
+}
+
+func TestSharedMappingsCountOnce(t *testing.T) {
+	h := newHost(t, false)
+	table := h.table(nil)
+	mapMany(table, 1, 1000, "/bin/a")
+	before := table.Stats().Bytes
+	for pid := 2; pid < 100; pid++ {
+		table.Fork(pid, 1, pid, 1)
+	}
+	checkBytes(t, table)
+	require.Less(t, table.Stats().Bytes, before+100*(processBytes+500))
+	table.Mmap(50, &perfevent.Mmap{PID: 50, Address: 0x90000000, Length: 0x1000, Prot: 4, Inode: 7, Filename: []byte("/bin/b")})
+	checkBytes(t, table)
+	require.Greater(t, table.Stats().Bytes, before+1000*mappingBytes, "it has its own now")
+}
+
+// What containers write into the environment, and the paths of programs, count too.
+func TestTextOfProcessesIsBounded(t *testing.T) {
+	const limit = 1 << 20
+	h := newHost(t, false)
+	table := h.table(func(cfg *Config) { cfg.Limits.Bytes = limit })
+	value := strings.Repeat("v", maxValue)
+	for i := range 500 {
+		h.process(2000+i, proc{
+			name: "x", exe: fmt.Sprintf("/%d/%s", i, value[:1000]), cgroup: fmt.Sprintf("0::/%d/%s\n", i, value[:200]),
+			environ: environ(fmt.Sprintf("OTEL_SERVICE_NAME=%d%s", i, value), "OTEL_RESOURCE_ATTRIBUTES=service.version="+value),
+		})
+		table.Lookup(2000+i, 0)
+		require.LessOrEqual(t, table.Stats().Bytes, limit)
+		if i%50 == 0 {
+			table.NextBatch()
+		}
+	}
+	checkBytes(t, table)
+	require.Greater(t, table.Stats().Evicted, uint64(100))
+}
+
+func TestProcessesGiveWayInOrder(t *testing.T) {
+	h := newHost(t, false)
+	hot := map[int]bool{3: true}
+	table := h.table(func(cfg *Config) {
+		cfg.Limits.Bytes = 256 << 10
+		cfg.Hot = func() func(*Process) bool { return func(p *Process) bool { return hot[p.PID] } }
+	})
+	size := map[int]int{1: 10, 2: 10, 3: 200, 4: 100, 5: 20}
+	for pid := 1; pid <= 5; pid++ {
+		h.process(pid, proc{name: "x", exe: "/bin/x"})
+		mapMany(table, pid, size[pid], "/bin/x")
+	}
+	table.Lookup(2, 0) // then idle
+	table.NextBatch()
+	table.NextBatch()
+	for pid := 3; pid <= 5; pid++ {
+		table.Lookup(pid, 0)
+	}
+	var order []int
+	for _, p := range table.ranking((*Process).size) {
+		order = append(order, p.PID)
+	}
+	require.Equal(t, []int{1, 2, 4, 5, 3}, order, "never sampled; idle; the largest; the other; the hot one")
+}
+
+// The stacks of a program that is sampled now survive a flood of others' in the order
+// in which processes give way.
+func TestStacksOfSmallProcessesSurviveLargeOnes(t *testing.T) {
+	h := newHost(t, false)
+	maps := "1000-900000 r-xp 00000000 fe:00 5 /bin/x\n"
+	table := h.table(func(cfg *Config) { cfg.Limits.StackBytes = 256 << 10 })
+	for pid := 1; pid <= 10; pid++ {
+		h.process(pid, proc{name: "x", exe: "/bin/x", maps: maps})
+	}
+	sample := func(from uint64) *perfevent.Sample {
+		user := make([]uint64, 20)
+		for i := range user {
+			user[i] = from + uint64(i)
+		}
+		return &perfevent.Sample{User: user}
+	}
+	small := table.Lookup(1, 0).Stack(sample(0x1000))
+	for i := range 2000 {
+		pid := 2 + i%9
+		table.Lookup(pid, 0).Stack(sample(uint64(0x2000 + i*32)))
+		require.Same(t, small, table.Lookup(1, 0).Stack(sample(0x1000)))
+		require.LessOrEqual(t, table.Stats().StackBytes, 256<<10)
+	}
+	require.Positive(t, table.Stats().StackResets)
+}

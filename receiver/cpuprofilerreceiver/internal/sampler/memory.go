@@ -1,0 +1,39 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sampler
+
+import "github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+
+// Weights of the samplers when memory is shared out between their tables of processes.
+// What runs has the most stacks; allocations have few.
+const (
+	OnCPUWeight       = 4
+	OffCPUWeight      = 2
+	AllocationsWeight = 1
+)
+
+// shares are what the parts of max_memory may hold, in bytes.
+type shares struct {
+	// symbols is for the names of files, perf maps and the kernel.
+	symbols int64
+	// tables and roots are for unwind tables.
+	tables, roots int64
+	// processes and stacks are for the tables of processes of all samplers.
+	processes, stacks int64
+}
+
+// shareOut shares out max_memory. Go's collector lets garbage grow to the size of what is
+// in use, so half of it may be held.
+func shareOut(maxMemory int64) shares {
+	part := maxMemory / 2 / 64
+	return shares{symbols: 26 * part, tables: 9 * part, roots: part, processes: 10 * part, stacks: 18 * part}
+}
+
+// limits returns what the table of a sampler may hold. total is the sum of the weights.
+func (s *shares) limits(weight, total int) processes.Limits {
+	return processes.Limits{
+		Bytes:      max(1, int(s.processes)*weight/total),
+		StackBytes: max(1, int(s.stacks)*weight/total),
+	}
+}
