@@ -4,6 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
 
 BIN  := bin/otelcol-hotprofile
 # The second distribution, for Kubernetes and clouds.
@@ -16,7 +17,7 @@ LEAN := CGO_ENABLED=0 GOFLAGS="$(GOFLAGS) -trimpath -gcflags=all=-dwarf=false -l
 VERSION = $(shell awk '$$1 == "version:" {print $$2; exit}' builder-config.yaml)
 EPOCH = $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 GO_FILES := $(shell git ls-files -co --exclude-standard '*.go' 2>/dev/null || find . -name '*.go')
-COMPONENTS := receiver/cpuprofilerreceiver processor/cputriggerprocessor exporter/pprofexporter extension/hotunitsextension
+COMPONENTS := receiver/cpuprofilerreceiver processor/cputriggerprocessor exporter/pprofexporter extension/hotunitsextension extension/inlineattributesextension
 FUZZTIME ?= 20s
 BENCH_MINUTES ?= 1
 BENCH_FLAGS ?=
@@ -58,12 +59,12 @@ bin/src/main.go bin/src-kubernetes/main.go: go.mod go.sum $(wildcard internal/to
 	$(call step,"generate $(@D) and download its modules (half a minute the first time)",$(LEAN) $(TOOL) builder --config $(filter %.yaml,$^) --skip-compilation)
 	@touch $@ # the builder writes only what changed
 
-# The distribution for nodes, with k8s_attributes and resource_detection of the same
-# release as resourceprocessor.
-bin/builder-config.kubernetes.yaml: builder-config.yaml
+# The distribution for nodes, with k8s_attributes and resource_detection of the last
+# release whose dependencies the module proxy serves.
+bin/builder-config.kubernetes.yaml: builder-config.yaml Makefile
 	@mkdir -p bin
 	@sed -e '/^#/d' -e 's/name: otelcol-hotprofile/&-kubernetes/' -e 's#bin/src#&-kubernetes#' \
-		-e '/\/resourceprocessor / { p; s/resourceprocessor/k8sattributesprocessor/p; s/k8sattributes/resourcedetection/ }' $< >$@
+		-e '/\/resourceprocessor / { p; s/resourceprocessor .*/k8sattributesprocessor v0.159.0/p; s/k8sattributes/resourcedetection/ }' $< >$@
 
 # An archive holds a folder of its name with all that an installation needs. Times,
 # owners and order are fixed, so that two runs write the same bytes.
@@ -99,9 +100,15 @@ unit: ## run the unit and integration tests under the race detector
 test-kernel: ## run the comparisons with the kernel's own figures, one package at a time; they need a machine that does nothing else
 	go test -race -p 1 -timeout 20m -run '$(KERNEL_TESTS)' $$(grep -rl --include='*_test.go' '^func $(KERNEL_TESTS:^%=%)' . | xargs -n1 dirname | sort -u)
 
+# A collector of the last release that wrote attributes inline, as a peer.
+PEER := bin/peer-0.159
+$(PEER): test/e2e/testdata/peer/builder-config.yaml
+	$(call step,"compile $@ (a minute the first time)",$(LEAN) go run go.opentelemetry.io/collector/cmd/builder@v0.159.0 --config $< --skip-compilation \
+		&& cd bin/src-peer && $(LEAN) go build -o $(CURDIR)/$@ .)
+
 .PHONY: e2e
-e2e: build build-kubernetes ## run the built distributions against real processes and cgroups
-	HOTPROFILE_COLLECTOR=$(CURDIR)/$(BIN) HOTPROFILE_COLLECTOR_KUBERNETES=$(CURDIR)/$(BIN_KUBERNETES) go test -count=1 -timeout 25m -parallel 3 -v ./test/e2e/...
+e2e: build build-kubernetes $(PEER) ## run the built distributions against real processes and cgroups
+	HOTPROFILE_PEER=$(CURDIR)/$(PEER) HOTPROFILE_COLLECTOR=$(CURDIR)/$(BIN) HOTPROFILE_COLLECTOR_KUBERNETES=$(CURDIR)/$(BIN_KUBERNETES) go test -count=1 -timeout 25m -parallel 3 -v ./test/e2e/...
 
 .PHONY: generate
 generate: ## regenerate what mdatagen writes from each metadata.yaml
@@ -109,6 +116,10 @@ generate: ## regenerate what mdatagen writes from each metadata.yaml
 		(cd "$$dir" && go tool -modfile="$(CURDIR)/internal/tools/go.mod" mdatagen metadata.yaml); \
 	done
 	@find $(COMPONENTS) -name 'generated_*.go' -exec $(TOOL) gofumpt -w {} +
+
+.PHONY: update
+update: ## move to another release of the collector: make update CORE=v0.164.0 STABLE=v1.70.0 CONTRIB=v0.164.1
+	@internal/tools/update.sh
 
 .PHONY: fmt
 fmt: ## format the code
@@ -191,7 +202,7 @@ build-ebpf: ## build a collector with OpenTelemetry's eBPF profiler at bin/otelc
 	$(call step,"compile the OpenTelemetry Collector Builder",$(LEAN) $(TOOL) builder version)
 	$(call step,"generate bin/src-ebpf",$(LEAN) $(TOOL) builder --config builder-config.ebpf.yaml --skip-compilation || test -f bin/src-ebpf/go.mod)
 	$(call step,"download its modules",cd bin/src-ebpf && $(LEAN) go mod tidy -e)
-	$(call step,"compile bin/otelcol-hotprofile-ebpf",cd bin/src-ebpf && $(LEAN) go build -o ../otelcol-hotprofile-ebpf .)
+	$(call step,"compile bin/otelcol-hotprofile-ebpf",cd bin/src-ebpf && $(LEAN) go build -mod=mod -o ../otelcol-hotprofile-ebpf .)
 
 .PHONY: clean
 clean: ## remove what was built

@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package configlog converts a component's configuration to a log field. Each
-// component logs it once, at debug level.
+// Package configlog converts a component's configuration to a log field, which each
+// component logs once, at debug level. It also finds keys that would be ignored.
 package configlog
 
 import (

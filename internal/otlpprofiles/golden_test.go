@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/inline"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -67,10 +68,17 @@ func TestGoldenRequests(t *testing.T) {
 					r := pprofileotlp.NewExportRequestFromProfiles(p)
 					wire, err := r.MarshalProto()
 					require.NoError(t, err)
-					for _, v := range conformancetest.CheckRequest(wire, conformancetest.Options{Triggered: true}) {
+					for _, v := range conformancetest.CheckRequest(wire, conformancetest.Options{Triggered: true, References: true}) {
+						t.Error(v)
+					}
+					inlined, err := inline.Request(wire)
+					require.NoError(t, err)
+					for _, v := range conformancetest.CheckRequest(inlined, conformancetest.Options{Triggered: true}) {
 						t.Error(v)
 					}
 					text, err := r.MarshalJSON()
+					require.NoError(t, err)
+					text, err = inline.JSON(text)
 					require.NoError(t, err)
 					require.NoError(t, json.Indent(&all, text, "", " "))
 					all.WriteByte('\n')

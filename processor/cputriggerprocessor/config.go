@@ -20,6 +20,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/trigger"
@@ -273,8 +274,19 @@ func defaultPolicy() PolicyConfig {
 	return PolicyConfig{Enabled: true, Duration: 30 * time.Second, Cooldown: 4 * time.Hour}
 }
 
-// Unmarshal names the policies that have no name.
+// Unmarshal names the policies that have no name. It refuses unknown keys of manual,
+// which confighttp's server ignores.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
+	if conf.IsSet("manual") {
+		manual, err := conf.Sub("manual")
+		if err != nil {
+			return err
+		}
+		type plain confighttp.ServerConfig
+		if err := configlog.CheckKeys(manual, &plain{}); err != nil {
+			return fmt.Errorf("manual: %w", err)
+		}
+	}
 	if err := conf.Unmarshal(cfg); err != nil {
 		return err
 	}

@@ -222,7 +222,7 @@ func TestForeignProfilesAreMatchedSplitAndGated(t *testing.T) {
 
 			var got []map[string]any
 			for _, pd := range r.sink.AllProfiles() {
-				conformancetest.CheckDictionary(t, pd)
+				conformancetest.CheckDictionary(t, pd, conformancetest.Options{References: true})
 				got = append(got, conformancetest.Contents(pd)...)
 			}
 			for _, p := range slices.Concat(want, got) {
@@ -311,7 +311,7 @@ func TestSplitOfRandomBatches(t *testing.T) {
 			require.NoError(t, err)
 			again, err := recorder.Unpack(data)
 			require.NoError(t, err)
-			conformancetest.CheckDictionary(t, again)
+			conformancetest.CheckDictionary(t, again, conformancetest.Options{References: true})
 			require.Equal(t, want[i], conformancetest.Contents(again), "seed %d", seed)
 		}
 	}
@@ -335,7 +335,7 @@ func TestBatchOfManyUnits(t *testing.T) {
 		recorded++
 		pd, err := recorder.Unpack(data)
 		require.NoError(t, err)
-		conformancetest.CheckFatal(t, pd, conformancetest.Options{})
+		conformancetest.CheckFatal(t, pd, conformancetest.Options{References: true})
 		require.Equal(t, u.Name(), allProfiles(pd)[0].resource["container.id"])
 		require.Less(t, pd.Dictionary().StringTable().Len(), 40, "its part of the dictionary alone")
 	}

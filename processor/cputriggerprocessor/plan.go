@@ -173,10 +173,12 @@ func (p *plan) pick(g group) {
 }
 
 // part returns the part of a batch that leaves: the batch itself if that is all of
-// it. clean: no key of a reason is in its dictionary.
-func (p *plan) part(pd pprofile.Profiles) (out pprofile.Profiles, clean bool) {
+// it, and its dictionary has no string of an attribute that will be removed. clean: no
+// key of a reason is in its dictionary.
+func (p *plan) part(pd pprofile.Profiles, remove attributeFilter) (out pprofile.Profiles, clean bool) {
 	if p.leaving == len(p.decisions) && !p.hollow && !pd.IsReadOnly() {
-		if clean = !hasReason(pd.Dictionary()); clean || p.stamped == 0 {
+		d := pd.Dictionary()
+		if clean = !hasReason(d); (clean || p.stamped == 0) && !remove.referredTo(d) {
 			return pd, clean
 		}
 	}

@@ -49,7 +49,7 @@ func (r *rig) stream(d time.Duration, parts ...part) (begun time.Time) {
 // they came out; each batch is checked.
 func (r *rig) starts() (out []time.Time) {
 	for _, pd := range r.sink.AllProfiles() {
-		conformancetest.CheckFatal(r.t, pd, conformancetest.Options{Triggered: true})
+		conformancetest.CheckFatal(r.t, pd, conformancetest.Options{Triggered: true, References: true})
 		for _, p := range allProfiles(pd) {
 			out = append(out, p.Time().AsTime())
 		}
@@ -595,7 +595,7 @@ func TestOverBudgetAndTheRecorder(t *testing.T) {
 			require.NoError(t, r.send(batch(t, r.now.Add(time.Second), inContainer(containerA), inContainer(containerA))))
 		}
 		for _, pd := range r.sink.AllProfiles() {
-			conformancetest.CheckFatal(t, pd, conformancetest.Options{Triggered: true})
+			conformancetest.CheckFatal(t, pd, conformancetest.Options{Triggered: true, References: true})
 			size += (&pprofile.ProtoMarshaler{}).ProfilesSize(pd)
 		}
 		require.LessOrEqual(t, size, 4<<10)

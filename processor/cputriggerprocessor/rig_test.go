@@ -291,7 +291,7 @@ func (r *rig) received() pprofile.Profiles {
 	r.t.Helper()
 	all := r.sink.AllProfiles()
 	require.NotEmpty(r.t, all, "nothing was emitted")
-	conformancetest.CheckFatal(r.t, all[len(all)-1], conformancetest.Options{Triggered: true})
+	conformancetest.CheckFatal(r.t, all[len(all)-1], conformancetest.Options{Triggered: true, References: true})
 	return all[len(all)-1]
 }
 

@@ -225,7 +225,7 @@ func (r *router) logUnmatched(why identify.Unmatched, c identify.Claim) {
 func (r *router) send(ctx context.Context, pd pprofile.Profiles, p *plan) error {
 	var err error
 	if p.leaving > 0 {
-		out, clean := p.part(pd)
+		out, clean := p.part(pd, r.remove)
 		r.stamp(out, clean, p)
 		if p.stamped > 0 {
 			p.measure(out)

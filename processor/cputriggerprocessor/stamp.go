@@ -272,6 +272,17 @@ func newAttributeFilter(keep []string) attributeFilter {
 	return remove
 }
 
+// referredTo reports whether a dictionary has the key of an attribute to remove, as
+// one that was sent with references has: that string and the value's would stay.
+func (f attributeFilter) referredTo(d pprofile.ProfilesDictionary) bool {
+	for _, s := range d.StringTable().All() {
+		if strings.HasPrefix(s, "process.") && f[s] {
+			return true
+		}
+	}
+	return false
+}
+
 func (f attributeFilter) apply(resource pcommon.Map) {
 	resource.RemoveIf(func(name string, _ pcommon.Value) bool { return f[name] })
 }

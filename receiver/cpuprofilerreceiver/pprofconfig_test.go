@@ -81,6 +81,7 @@ func TestConfigFaultsOfPprofEndpointsNameTheirKey(t *testing.T) {
 		"with a query":          {pprofWith(map[string]any{"endpoint": "http://localhost/x?y=z"}), []string{"endpoint", "path"}},
 		"socket relative":       {pprofWith(map[string]any{"socket": "a.sock"}), []string{"socket", "absolute"}},
 		"when":                  {pprofWith(map[string]any{"endpoint": "http://a", "when": "warm"}), []string{"when", "hot, always"}},
+		"key unknown":           {pprofWith(map[string]any{"endpoint": "http://a", "profile": "cpu"}), []string{"profile"}},
 		"profile unknown":       {pprofWith(map[string]any{"endpoint": "http://a", "profiles": []any{"cpu"}}), []string{"profiles[0]", "profile, allocs, heap, goroutine, threadcreate, block, mutex"}},
 		"profile twice":         {pprofWith(map[string]any{"endpoint": "http://a", "profiles": []any{"heap", "heap"}}), []string{"profiles[1]", "twice"}},
 		"no profiles":           {pprofWith(map[string]any{"endpoint": "http://a", "profiles": []any{}}), []string{"profiles"}},

@@ -20,6 +20,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/exporter/pprofexporter"
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/extension/inlineattributesextension"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver"
 )
@@ -164,6 +165,7 @@ func TestREADMEsAndSchemasHaveEveryKeyAndNoOther(t *testing.T) {
 		{"processor/cputriggerprocessor", cputriggerprocessor.NewFactory(), []string{"", "policies[].", "policies[].any_of[].", "budgets."}},
 		{"exporter/pprofexporter", pprofexporter.NewFactory(), []string{""}},
 		{"extension/hotunitsextension", hotunitsextension.NewFactory(), nil},
+		{"extension/inlineattributesextension", inlineattributesextension.NewFactory(), []string{""}},
 	}
 	for _, c := range components {
 		t.Run(c.dir, func(t *testing.T) {

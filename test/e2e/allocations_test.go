@@ -101,7 +101,7 @@ func TestAllocationsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 
 	received := w.received()
 	for i, batch := range received {
-		for _, v := range conformancetest.Check(batch, conformancetest.Options{Triggered: true}) {
+		for _, v := range conformancetest.Check(batch, conformancetest.Options{Triggered: true, References: true}) {
 			t.Errorf("request %d on the wire: %v", i, v)
 		}
 	}

@@ -208,6 +208,7 @@ func eventsIn(t testing.TB, bodies [][]byte) (n int) {
 const otlpSettings = `
     timeout: 1m
     compression: gzip
+    middlewares: [{id: inline_attributes}]
     retry_on_failure: {enabled: true, max_elapsed_time: 5m}
     sending_queue:
       enabled: true
@@ -238,6 +239,7 @@ func TestEverySamplersRequestsKeepEveryRule(t *testing.T) {
 	c := startCollector(t, "collector", fmt.Sprintf(`
 extensions:
   file_storage: {directory: %q}
+  inline_attributes:
 receivers:
   cpu_profiler:
     targets: [{cgroup: %s}] # no probes in programs of others
@@ -277,7 +279,7 @@ exporters:
     tls: {insecure: true}%s
       storage: file_storage
 service:
-  extensions: [file_storage]
+  extensions: [file_storage, inline_attributes]
   telemetry: {logs: {encoding: json, level: debug, sampling: {enabled: false}}, metrics: {level: none}}
   pipelines:
     profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc, otlp_http, otlp_grpc/queued]}
@@ -415,7 +417,10 @@ exporters:
     tls: {insecure: true}%s
   otlp_http:
     endpoint: "http://127.0.0.1:%d"%s
+extensions:
+  inline_attributes:
 service:
+  extensions: [inline_attributes]
   telemetry: {logs: {encoding: json}, metrics: {level: none}}
   pipelines:
     profiles: {receivers: [otlp], exporters: [otlp_grpc, otlp_http]}
@@ -428,7 +433,7 @@ service:
 		r := pprofileotlp.NewExportRequestFromProfiles(p)
 		body, err := r.MarshalProto()
 		require.NoError(t, err)
-		require.Empty(t, conformancetest.CheckRequest(body, conformancetest.Options{Triggered: true, MaxRequestBytes: size}))
+		require.Empty(t, conformancetest.CheckRequest(body, conformancetest.Options{Triggered: true, MaxRequestBytes: size, References: true}))
 		sizes = append(sizes, len(body))
 		_, err = client.Export(t.Context(), r)
 		require.NoError(t, err)

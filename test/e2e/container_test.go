@@ -200,7 +200,7 @@ func (e *engine) checkHotIsLetOut(t *testing.T, c *collector, w *wire) {
 
 	samples := 0
 	for i, batch := range w.received() {
-		for _, v := range conformancetest.Check(batch, conformancetest.Options{Triggered: true}) {
+		for _, v := range conformancetest.Check(batch, conformancetest.Options{Triggered: true, References: true}) {
 			t.Errorf("request %d on the wire: %v", i, v)
 		}
 	}

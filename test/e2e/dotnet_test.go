@@ -85,7 +85,7 @@ func TestDotnetOfAHotCgroupIsLetOut(t *testing.T) {
 	p.stop()
 
 	for i, batch := range w.received() {
-		for _, v := range conformancetest.Check(batch, conformancetest.Options{Triggered: true}) {
+		for _, v := range conformancetest.Check(batch, conformancetest.Options{Triggered: true, References: true}) {
 			t.Errorf("request %d on the wire: %v", i, v)
 		}
 	}

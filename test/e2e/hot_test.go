@@ -57,7 +57,7 @@ func TestHotCgroupIsLetOutAndItsTwinIsNot(t *testing.T) {
 		t.Error(err)
 	}
 	for i, p := range o.wire {
-		for _, v := range conformancetest.Check(p, conformancetest.Options{Triggered: true}) {
+		for _, v := range conformancetest.Check(p, conformancetest.Options{Triggered: true, References: true}) {
 			t.Errorf("request %d on the wire: %v", i, v)
 		}
 	}

@@ -79,7 +79,7 @@ func TestWaitsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 
 	received := w.received()
 	for i, p := range received {
-		for _, v := range conformancetest.Check(p, conformancetest.Options{Triggered: true}) {
+		for _, v := range conformancetest.Check(p, conformancetest.Options{Triggered: true, References: true}) {
 			t.Errorf("request %d on the wire: %v", i, v)
 		}
 	}

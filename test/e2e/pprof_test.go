@@ -66,7 +66,7 @@ func TestPprofEndpointOfAHotCgroupIsPulledAndItsTwinIsNot(t *testing.T) {
 	types, functions := map[string]int{}, []string{}
 	batches := w.received()
 	for i, b := range batches {
-		for _, v := range conformancetest.Check(b, conformancetest.Options{Triggered: true}) {
+		for _, v := range conformancetest.Check(b, conformancetest.Options{Triggered: true, References: true}) {
 			t.Errorf("request %d on the wire: %v", i, v)
 		}
 	}

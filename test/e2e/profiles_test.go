@@ -24,6 +24,7 @@ type profile struct {
 type sample struct {
 	functions []string // leaf first
 	events    int
+	times     []uint64
 	value     int64 // where it has one
 	thread    string
 }
@@ -65,7 +66,7 @@ func flatten(batches []pprofile.Profiles) (out []profile) {
 }
 
 func flattenSample(d pprofile.ProfilesDictionary, s pprofile.Sample) sample {
-	f := sample{events: max(s.TimestampsUnixNano().Len(), 1)}
+	f := sample{events: max(s.TimestampsUnixNano().Len(), 1), times: s.TimestampsUnixNano().AsRaw()}
 	if s.Values().Len() > 0 {
 		f.value = s.Values().At(0)
 	}

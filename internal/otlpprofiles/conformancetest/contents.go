@@ -73,10 +73,10 @@ func content(d pprofile.ProfilesDictionary, rp pprofile.ResourceProfiles, sp ppr
 
 // CheckDictionary fails the test if the dictionary of a request, or what refers to
 // it, breaks a rule. Other rules are not checked.
-func CheckDictionary(t testing.TB, pd pprofile.Profiles) {
+func CheckDictionary(t testing.TB, pd pprofile.Profiles, opts ...Options) {
 	t.Helper()
 	rules := []Rule{ZeroEntry, Orphan, Duplicate, IndexRange, NoStack, NoSamples}
-	for _, v := range Check(pd, Options{}) {
+	for _, v := range Check(pd, append(opts, Options{})[0]) {
 		if slices.Contains(rules, v.Rule) {
 			t.Errorf("%s", v)
 		}

@@ -25,16 +25,16 @@ type Capture struct {
 	Data       []byte // of Pack
 }
 
-// Pack marshals profiles as they are. Unlike pprofile.ProtoMarshaler it does not
-// change them, and puts no text of resources into the dictionary. The capacity of
-// what it returns is the memory that it takes.
+// Pack marshals profiles, which must not be used afterwards: the attributes of their
+// resources become references into the dictionary. The capacity of what it returns
+// is the memory that it takes.
 func Pack(pd pprofile.Profiles) ([]byte, error) {
 	b, err := pprofileotlp.NewExportRequestFromProfiles(pd).MarshalProto()
 	// append rounds the capacity up to what the allocator gives.
 	return append([]byte(nil), b...), err
 }
 
-// Unpack is the inverse of Pack.
+// Unpack is the inverse of Pack. The dictionary keeps the strings of resources.
 func Unpack(data []byte) (pprofile.Profiles, error) {
 	request := pprofileotlp.NewExportRequest()
 	err := request.UnmarshalProto(data)

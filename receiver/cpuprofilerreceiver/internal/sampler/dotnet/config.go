@@ -12,8 +12,10 @@ import (
 
 	"go.opentelemetry.io/collector/config/confighttp"
 	"go.opentelemetry.io/collector/config/confignet"
+	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
+	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/httplisten"
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
 )
@@ -33,6 +35,15 @@ type Config struct {
 
 	// prevents unkeyed literal initialization
 	_ struct{}
+}
+
+// Unmarshal refuses unknown keys, which confighttp's server ignores.
+func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
+	type plain confighttp.ServerConfig
+	if err := configlog.CheckKeys(conf, &plain{}, "socket_mode", "include_export_thread"); err != nil {
+		return err
+	}
+	return conf.Unmarshal(cfg, confmap.WithIgnoreUnused())
 }
 
 // SocketMode is the permissions of a file, as chmod takes them.

@@ -1,0 +1,248 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package inline rewrites requests with profiles from the form that collectors
+// send since 0.161 (HTTP) and 0.163 (gRPC) to the one before it. In the newer
+// form the keys and strings of resource and scope attributes are references into
+// the dictionary's string table; in the older one they are written out.
+package inline
+
+import (
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Fields of opentelemetry/proto/common/v1: KeyValue.key, AnyValue.string_value.
+const (
+	keyField         protowire.Number = 1
+	stringValueField protowire.Number = 1
+)
+
+// maxDepth is how deep messages may nest, attribute values included.
+const maxDepth = 64
+
+// maxStrings is the most strings that a dictionary may have: an index is an int32.
+const maxStrings = 1<<31 - 1
+
+// maxPrefix is the most bytes in front of a string: its tag and its length.
+const maxPrefix = 6
+
+// maxWritten is the most bytes that the references of a request may become: a
+// string that is written once may be referred to very often.
+const maxWritten = 64 << 20
+
+var (
+	errTooDeep = fmt.Errorf("messages nest deeper than %d", maxDepth)
+	errStrings = errors.New("the string table has too many entries")
+	errWritten = fmt.Errorf("its attributes take more than %d MiB without references", maxWritten>>20)
+)
+
+// Request returns a request, an ExportProfilesServiceRequest in protobuf, with
+// every attribute written out. Strings that only references used are removed from
+// the string table, and indices adjusted to that. A request without references
+// is returned as it is; the argument is never changed.
+func Request(request []byte) ([]byte, error) {
+	r := rewriter{}
+	if err := r.collect(request); err != nil {
+		return nil, fmt.Errorf("read the request's string table: %w", err)
+	}
+	r.used = make([]bool, len(r.strings))
+	if err := r.mark(requestMessage(), request, 0); err != nil {
+		return nil, fmt.Errorf("read the request: %w", err)
+	}
+	if r.written == 0 {
+		return request, nil
+	}
+	r.plan()
+	out := make([]byte, 0, len(request)+r.written)
+	return r.message(out, requestMessage(), request), nil
+}
+
+// rewriter holds what is known of one request.
+type rewriter struct {
+	strings [][]byte
+	used    []bool // strings used by anything but a reference
+	written int    // bytes that references become, with their tags and lengths at most
+	// index is the new index of each string; nil where the strings that stay keep
+	// theirs.
+	index []int32
+	next  int // of the string table, while it is written
+}
+
+// collect finds the strings of the dictionary, which comes after what refers to it.
+func (r *rewriter) collect(request []byte) error {
+	return eachBytes(request, dictionaryField, func(dictionary []byte) error {
+		return eachBytes(dictionary, stringTableField, func(s []byte) error {
+			if len(r.strings) == maxStrings {
+				return errStrings
+			}
+			r.strings = append(r.strings, s)
+			return nil
+		})
+	})
+}
+
+// eachBytes calls f with the content of each field of that number.
+func eachBytes(body []byte, number protowire.Number, f func([]byte) error) error {
+	for len(body) > 0 {
+		n, typ, tag := protowire.ConsumeTag(body)
+		if tag < 0 {
+			return protowire.ParseError(tag)
+		}
+		size := protowire.ConsumeFieldValue(n, typ, body[tag:])
+		if size < 0 {
+			return protowire.ParseError(size)
+		}
+		if n == number && typ == protowire.BytesType {
+			content, _ := protowire.ConsumeBytes(body[tag:])
+			if err := f(content); err != nil {
+				return err
+			}
+		}
+		body = body[tag+size:]
+	}
+	return nil
+}
+
+// mark notes which strings are used, measures references, and checks every index
+// and the shape of what will be rewritten.
+func (r *rewriter) mark(m *message, body []byte, depth int) error {
+	if depth > maxDepth {
+		return errTooDeep
+	}
+	for len(body) > 0 {
+		n, typ, tag := protowire.ConsumeTag(body)
+		if tag < 0 {
+			return protowire.ParseError(tag)
+		}
+		size := protowire.ConsumeFieldValue(n, typ, body[tag:])
+		if size < 0 {
+			return protowire.ParseError(size)
+		}
+		switch f := m.field(n, typ); f.is {
+		case index, keyReference, valueReference:
+			v, _ := protowire.ConsumeVarint(body[tag:])
+			if v >= uint64(len(r.strings)) && v != 0 {
+				return fmt.Errorf("%s.%s is %d, and the string table has %d entries", m.name, f.name, int32(v), len(r.strings))
+			}
+			switch {
+			case v == 0 && f.is != valueReference: // not set
+			case f.is == index:
+				r.used[v] = true
+			default:
+				if err := r.measure(int(v)); err != nil {
+					return err
+				}
+			}
+		case nested:
+			content, _ := protowire.ConsumeBytes(body[tag:])
+			if err := r.mark(f.of, content, depth+1); err != nil {
+				return err
+			}
+		}
+		body = body[tag+size:]
+	}
+	return nil
+}
+
+// measure adds a reference to what will be written.
+func (r *rewriter) measure(i int) error {
+	if r.written += maxPrefix + len(r.string(i)); r.written > maxWritten {
+		return errWritten
+	}
+	return nil
+}
+
+// string returns a string of the table; 0 is the empty one in an empty table, too.
+func (r *rewriter) string(i int) []byte {
+	if i == 0 && len(r.strings) == 0 {
+		return nil
+	}
+	return r.strings[i]
+}
+
+// plan numbers the strings that stay. The first one, which is empty, always does.
+func (r *rewriter) plan() {
+	if len(r.strings) > 0 {
+		r.used[0] = true
+	}
+	last := len(r.used)
+	for last > 0 && !r.used[last-1] {
+		last--
+	}
+	kept := int32(0)
+	for i := range last {
+		if !r.used[i] && r.index == nil {
+			r.index = make([]int32, last)
+			for j := range i {
+				r.index[j] = int32(j)
+			}
+		}
+		if r.index != nil {
+			r.index[i] = kept
+		}
+		if r.used[i] {
+			kept++
+		}
+	}
+}
+
+// message appends a message with references written out. It was checked by mark.
+func (r *rewriter) message(out []byte, m *message, body []byte) []byte {
+	for len(body) > 0 {
+		n, typ, tag := protowire.ConsumeTag(body)
+		size := tag + protowire.ConsumeFieldValue(n, typ, body[tag:])
+		value := body[tag:size]
+		switch f := m.field(n, typ); f.is {
+		case index:
+			v, _ := protowire.ConsumeVarint(value)
+			if r.index != nil {
+				v = uint64(r.index[v])
+			}
+			out = protowire.AppendVarint(protowire.AppendTag(out, n, typ), v)
+		case keyReference:
+			if v, _ := protowire.ConsumeVarint(value); v != 0 {
+				out = protowire.AppendBytes(protowire.AppendTag(out, keyField, protowire.BytesType), r.strings[v])
+			}
+		case valueReference:
+			v, _ := protowire.ConsumeVarint(value)
+			out = protowire.AppendBytes(protowire.AppendTag(out, stringValueField, protowire.BytesType), r.string(int(v)))
+		case text:
+			if r.used[r.next] {
+				out = append(out, body[:size]...)
+			}
+			r.next++
+		case nested:
+			if f.of.onlyIndices && r.index == nil {
+				out = append(out, body[:size]...)
+				break
+			}
+			content, _ := protowire.ConsumeBytes(value)
+			out = r.nested(protowire.AppendTag(out, n, typ), f.of, content)
+		default:
+			out = append(out, body[:size]...)
+		}
+		body = body[size:]
+	}
+	return out
+}
+
+// nested appends a message with its length in front.
+func (r *rewriter) nested(out []byte, m *message, body []byte) []byte {
+	at := len(out)
+	out = protowire.AppendVarint(out, uint64(len(body))) // as a guess of the length's own size
+	begin := len(out)
+	out = r.message(out, m, body)
+	length := uint64(len(out) - begin)
+	if grown := protowire.SizeVarint(length) - (begin - at); grown > 0 {
+		out = append(out, make([]byte, grown)...)
+		copy(out[begin+grown:], out[begin:])
+	} else if grown < 0 {
+		copy(out[begin+grown:], out[begin:])
+		out = out[:len(out)+grown]
+	}
+	protowire.AppendVarint(out[:at], length)
+	return out
+}
