@@ -402,19 +402,23 @@ func TestSamplersOfTheSameProgramAllHaveItsStacks(t *testing.T) {
 	finder := new(targets)
 	finder.set(group(t, g.Path))
 	p := run(t, g.Command("dash", "-c", "while :; do sleep 0.005; done"))
-	_, one, _ := start(t, finder, nil)
-	_, other, _ := start(t, finder, nil)
-	stacks := func(to *sink) (n int) {
+	stacks := func(s *Sampler, to *sink) (n int) {
+		to.close(t, s) // also what waits to be scaled is emitted
 		to.mu.Lock()
 		defer to.mu.Unlock()
 		for _, w := range to.all {
-			if w.Resource.PID == p.Process.Pid && w.Type == samples.OffCPU && len(w.Stack.Locations) > 1 {
+			if w.Resource.PID == p.Process.Pid && w.Type.Name == "off_cpu" && len(w.Stack.Locations) > 1 {
 				n++
 			}
 		}
 		return n
 	}
-	waitFor(t, "stacks in both", func() bool { return stacks(one) >= 20 && stacks(other) >= 20 })
+	one, to, _ := start(t, finder, nil)
+	other, toOther, _ := start(t, finder, nil)
+	waitFor(t, "attached", func() bool { return one.Stats().Targets == 1 && other.Stats().Targets == 1 })
+	for end := time.Now().Add(patience); stacks(one, to) < 20 || stacks(other, toOther) < 20; {
+		require.True(t, time.Now().Before(end), "no stacks in one of the two")
+	}
 }
 
 func TestWaitOverAPauseIsNotEmitted(t *testing.T) {
