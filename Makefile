@@ -22,6 +22,8 @@ FUZZTIME ?= 20s
 BENCH_MINUTES ?= 1
 BENCH_FLAGS ?=
 SOAK_MINUTES ?= 30
+# Most of the time tests wait, so that two packages a CPU are tested at once.
+WAITING = $$((2 * $$(getconf _NPROCESSORS_ONLN)))
 # Tests with this name compare with what the kernel counts, or have few samples: they
 # need quiet CPUs.
 KERNEL_TESTS := ^TestKernel
@@ -93,7 +95,7 @@ test: unit e2e ## run the tests that pass on any machine, busy or not: unit test
 
 .PHONY: unit
 unit: ## run the unit and integration tests under the race detector
-	go test -race -timeout 20m -skip '$(KERNEL_TESTS)' $$(go list ./... | grep -v /test/e2e)
+	go test -race -p $(WAITING) -timeout 20m -skip '$(KERNEL_TESTS)' $$(go list ./... | grep -v /test/e2e)
 	go test -C internal/tools/release ./...
 
 .PHONY: test-kernel
