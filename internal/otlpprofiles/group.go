@@ -34,6 +34,8 @@ type profileKey struct {
 	typ      *samples.Type
 	period   int64
 	window   *samples.Window
+	// from and until are the time of capture, of samples that were not Sent.
+	from, until int64
 }
 
 // grouped sorts samples into profiles: by resource, then by what is measured,
@@ -43,7 +45,10 @@ func grouped(batch *samples.Batch, all []samples.Sample) []*profileGroup {
 	index := make(map[profileKey]*profileGroup)
 	resources := make(map[*samples.Resource]int)
 	for i := range all {
-		k := profileKey{all[i].Resource, all[i].Type, all[i].Period, all[i].Window}
+		k := profileKey{resource: all[i].Resource, typ: all[i].Type, period: all[i].Period, window: all[i].Window}
+		if !k.typ.Sent && k.window == nil {
+			k.from, k.until = batch.CapturedIn(all[i].Capture)
+		}
 		g := index[k]
 		if g == nil {
 			order, seen := resources[k.resource]
@@ -67,7 +72,7 @@ func grouped(batch *samples.Batch, all []samples.Sample) []*profileGroup {
 
 // newGroup returns a group with its window, as far as it is known without the samples.
 func newGroup(k profileKey, batch *samples.Batch) *profileGroup {
-	g := &profileGroup{profileKey: k, start: batch.Start, end: max(batch.End, batch.Start+1)}
+	g := &profileGroup{profileKey: k, start: k.from, end: k.until}
 	lost := int64(0) // events that the kernel dropped, of all resources
 	switch {
 	case k.window != nil:

@@ -28,6 +28,9 @@ type Key struct {
 	// Window is the time in which samples that were Sent were captured; if nil,
 	// their times tell.
 	Window *Window
+	// Capture is the time in which samples that were not Sent were captured, within the
+	// batch's; if nil, it is all of that.
+	Capture *Capture
 }
 
 // event is an event of the sample at an index.
@@ -42,6 +45,8 @@ type Batch struct {
 	// Start and End are the capture window in nanoseconds since the Unix epoch:
 	// every event lies in [Start, End), except those of types that are Sent.
 	Start, End int64
+	// Offset is what was added to times on the monotonic clock.
+	Offset int64
 
 	limit   int
 	size    int
@@ -274,4 +279,20 @@ func (b *Batch) Samples() []Sample {
 		}
 	}
 	return out
+}
+
+// CapturedIn returns the part of the batch's window in which samples of a Capture were
+// captured.
+func (b *Batch) CapturedIn(c *Capture) (start, end int64) {
+	start, end = b.Start, max(b.End, b.Start+1)
+	if c == nil {
+		return start, end
+	}
+	if from := c.From + b.Offset; from < end {
+		start = max(start, from)
+	}
+	if until := c.Until(); until != math.MaxInt64 && until+b.Offset > start {
+		end = min(end, until+b.Offset)
+	}
+	return start, end
 }

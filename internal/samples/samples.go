@@ -7,7 +7,10 @@
 // window, so adding an event of a known stack allocates nothing.
 package samples
 
-import "sync/atomic"
+import (
+	"math"
+	"sync/atomic"
+)
 
 // FrameType is the value of the attribute profile.frame.type.
 type FrameType string
@@ -209,6 +212,26 @@ var (
 	DotnetAllocObjects = &Type{Name: "alloc_objects", Unit: "count", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Sampler: "dotnet_allocations", Sent: true, Unscaled: true}
 	DotnetAllocSpace   = &Type{Name: "alloc_space", Unit: "bytes", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Sampler: "dotnet_allocations", Sent: true, Unscaled: true}
 )
+
+// Capture is the time in which a target was sampled with one period, on the monotonic
+// clock. It is safe for concurrent use.
+type Capture struct {
+	// From is its beginning.
+	From int64
+
+	until atomic.Int64
+}
+
+// End sets the end, unless it is set.
+func (c *Capture) End(at int64) { c.until.CompareAndSwap(0, at) }
+
+// Until returns the end; math.MaxInt64 while it goes on.
+func (c *Capture) Until() int64 {
+	if at := c.until.Load(); at != 0 {
+		return at
+	}
+	return math.MaxInt64
+}
 
 // Window is a time of capture in nanoseconds since the Unix epoch: [Start, End).
 type Window struct{ Start, End int64 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
 // attachments holds what a session is attached to. They belong to one goroutine and
@@ -22,6 +23,9 @@ type attachments struct {
 	// processes are identified by their start too: a pid may belong to another
 	// process when it is found again.
 	processes map[procfs.Process]*perfevent.Attachment
+	// captures are the times in which they sample.
+	captures map[*perfevent.Attachment]*samples.Capture
+	now      func() int64 // CLOCK_MONOTONIC
 }
 
 // attachedCgroup is a cgroup and its directory: one that is removed and created
@@ -37,10 +41,32 @@ func (c attachedCgroup) gone(dir string) bool {
 }
 
 // newAttachments returns an empty set.
-func newAttachments() *attachments {
+func newAttachments(now func() int64) *attachments {
 	return &attachments{
 		cgroups:   make(map[string]attachedCgroup),
 		processes: make(map[procfs.Process]*perfevent.Attachment),
+		captures:  make(map[*perfevent.Attachment]*samples.Capture),
+		now:       now,
+	}
+}
+
+func (a *attachments) began(t *perfevent.Attachment, from int64) {
+	a.captures[t] = &samples.Capture{From: from}
+}
+
+// renew ends all captures and begins others.
+func (a *attachments) renew() {
+	now := a.now()
+	for t, c := range a.captures {
+		c.End(now)
+		a.began(t, now)
+	}
+}
+
+// end ends all captures.
+func (a *attachments) end() {
+	for _, c := range a.captures {
+		c.End(a.now())
 	}
 }
 
@@ -66,6 +92,8 @@ func (a *attachments) detach(plan perfevent.Plan, starts map[int]uint64) (gone [
 	var errs []error
 	end := func(t *perfevent.Attachment) {
 		errs = append(errs, t.Detach())
+		a.captures[t].End(a.now())
+		delete(a.captures, t)
 		gone = append(gone, t)
 	}
 	wide := plan.Mode == perfevent.ModeHost || plan.Mode == perfevent.ModeFilter
@@ -105,9 +133,12 @@ func (a *attachments) attach(session *perfevent.Session, plan perfevent.Plan, st
 	}
 	if plan.Mode == perfevent.ModeHost || plan.Mode == perfevent.ModeFilter {
 		if a.host == nil {
+			from := a.now()
 			t, err := session.AttachHost()
 			if err != nil {
 				failed("host", err)
+			} else {
+				a.began(t, from)
 			}
 			a.host = t
 		}
@@ -117,6 +148,7 @@ func (a *attachments) attach(session *perfevent.Session, plan perfevent.Plan, st
 		if _, ok := a.cgroups[c.Directory]; ok {
 			continue
 		}
+		from := a.now()
 		info, err := os.Stat(c.Directory)
 		var t *perfevent.Attachment
 		if err == nil {
@@ -126,6 +158,7 @@ func (a *attachments) attach(session *perfevent.Session, plan perfevent.Plan, st
 			failed("cgroup "+c.Path, err)
 			continue
 		}
+		a.began(t, from)
 		a.cgroups[c.Directory] = attachedCgroup{t, info}
 	}
 	for _, p := range plan.Processes {
@@ -133,11 +166,13 @@ func (a *attachments) attach(session *perfevent.Session, plan perfevent.Plan, st
 		if _, ok := a.processes[key]; ok {
 			continue
 		}
+		from := a.now()
 		t, err := session.AttachProcess(p.PID)
 		if err != nil {
 			failed(fmt.Sprintf("process %d", p.PID), err)
 			continue
 		}
+		a.began(t, from)
 		a.processes[key] = t
 	}
 	return leftOut

@@ -64,6 +64,26 @@ func (l *Loop) Follow(rec *perfevent.Record) {
 	}
 }
 
+// Capture returns the time in which an attachment samples.
+func (l *Loop) Capture(of *perfevent.Attachment) *samples.Capture {
+	switch {
+	case of == nil:
+		return l.before
+	case of != l.of:
+		l.of, l.capture = of, l.attached.captures[of]
+	}
+	return l.capture
+}
+
+// PeriodChanged is called after the period of the samples changed.
+func (l *Loop) PeriodChanged() {
+	l.before = new(samples.Capture)
+	l.before.End(l.cfg.Now())
+	l.attached.renew()
+	l.of, l.capture = nil, nil
+	l.Interrupted()
+}
+
 // Thread returns a record's thread as far as threads are told apart.
 func (l *Loop) Thread(rec *perfevent.Record) (t samples.Thread) {
 	if l.cfg.ThreadName {
@@ -100,6 +120,7 @@ func (l *Loop) Pause(session *perfevent.Session) {
 		// Samples are dropped all the same, only at a greater cost.
 		l.cfg.Logger.Warn("pausing sampling failed", zap.String("sampler", l.cfg.Type.Sampler), zap.Error(err))
 	}
+	l.attached.end()
 }
 
 // Resume makes the kernel sample again.
@@ -107,6 +128,8 @@ func (l *Loop) Resume(session *perfevent.Session) {
 	if err := session.Resume(); err != nil {
 		l.cfg.Logger.Error("resuming sampling failed", zap.String("sampler", l.cfg.Type.Sampler), zap.Error(err))
 	}
+	l.attached.renew()
+	l.of, l.capture = nil, nil
 	l.Interrupted()
 }
 

@@ -102,19 +102,23 @@ type Loop struct {
 	// Only the reading goroutine uses the fields below.
 
 	attached *attachments
-	options  perfevent.Options // of the session
-	last     Found             // that succeeded
-	stats    perfevent.Stats   // of the session, as counted already
-	losses   *Losses
-	batch    uint64 // that the table knows of
-	failure  string // that was logged
-	leftOut  string // likewise
+	// capture is that of the attachment of; before is that of samples from before the
+	// period changed, which are of no attachment.
+	of              *perfevent.Attachment
+	capture, before *samples.Capture
+	options         perfevent.Options // of the session
+	last            Found             // that succeeded
+	stats           perfevent.Stats   // of the session, as counted already
+	losses          *Losses
+	batch           uint64 // that the table knows of
+	failure         string // that was logged
+	leftOut         string // likewise
 }
 
 // NewLoop returns a Loop that does nothing yet.
 func NewLoop(cfg Config, sink Sink, reader Reader) *Loop {
 	return &Loop{
-		cfg: cfg, sink: sink, reader: reader, attached: newAttachments(), losses: NewLosses(cfg.Logger, cfg.Type.Sampler),
+		cfg: cfg, sink: sink, reader: reader, attached: newAttachments(cfg.Now), losses: NewLosses(cfg.Logger, cfg.Type.Sampler),
 		found: make(chan Found, 1), wake: make(chan struct{}, 1),
 	}
 }
@@ -298,6 +302,7 @@ func (l *Loop) apply(f Found) {
 	if err != nil {
 		l.cfg.Logger.Debug("detaching perf events failed", zap.String("sampler", l.cfg.Type.Sampler), zap.Error(err))
 	}
+	l.of, l.capture = nil, nil
 	l.reader.Attached(&f, gone)
 	f.Plan.LeftOut = append(f.Plan.LeftOut, refused...)
 	attached := l.attached.count()
@@ -327,7 +332,9 @@ func (l *Loop) close() {
 	l.cfg.Table.GiveUp()
 	l.losses.End()
 	l.session.Store(nil)
-	l.attached = newAttachments()
+	l.attached.end()
+	l.attached = newAttachments(l.cfg.Now)
+	l.of, l.capture = nil, nil
 	l.targets.Store(0)
 	if err := session.Close(); err != nil {
 		l.cfg.Logger.Debug("closing perf events failed", zap.String("sampler", l.cfg.Type.Sampler), zap.Error(err))

@@ -225,7 +225,7 @@ func TestProcessThatWasReplacedIsAttachedAnew(t *testing.T) {
 	skipWithoutRights(t)
 	f := new(finding)
 	l := newTestLoop(f, new(journal))
-	a := newAttachments()
+	a := newAttachments(l.cfg.Now)
 	session, err := perfevent.Open(perfevent.Options{})
 	require.NoError(t, err)
 	defer session.Close()

@@ -140,7 +140,7 @@ func New(size int, c Clock) *Buffer {
 		active: samples.NewBatch(size), other: samples.NewBatch(size),
 	}
 	b.read.Store(c.Monotonic())
-	b.active.Start = b.read.Load() + b.offset
+	b.active.Start, b.active.Offset = b.read.Load()+b.offset, b.offset
 	return b
 }
 
@@ -495,7 +495,7 @@ func (b *Buffer) begin(filled *samples.Batch) {
 		next.Reset() // losses in a window without events, which is not emitted
 	}
 	next.Start = start + offset - b.offset
-	next.End = 0
+	next.End, next.Offset = 0, offset
 	b.batches.Add(1)
 	b.offset, b.last = offset, 0
 	b.takeHeld(next)

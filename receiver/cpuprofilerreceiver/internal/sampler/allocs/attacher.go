@@ -20,6 +20,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/perfevent/uprobe"
 	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 )
 
@@ -59,6 +60,8 @@ type member struct {
 	// rate is the program's runtime.MemProfileRate; unknownRate if that cannot be
 	// read.
 	rate atomic.Int64
+	// capture is the time in which it is sampled.
+	capture samples.Capture
 
 	// reservoir is for the reader only.
 	reservoir reservoir
@@ -191,6 +194,7 @@ func (a *attacher) attach(p procfs.Process) error {
 		return nil // it ended, and another process has its pid
 	}
 	a.probes[known].users++
+	m.capture.From = a.sampler.cfg.Now()
 	a.readRate(m)
 	a.attached[p.PID] = m
 	return nil
@@ -263,6 +267,7 @@ func (a *attacher) detach(leave []*member) {
 	}
 	a.sampler.ask(false)
 	for _, m := range leave {
+		m.capture.End(a.sampler.cfg.Now())
 		delete(a.attached, m.PID)
 		a.probes[m.program].users--
 	}

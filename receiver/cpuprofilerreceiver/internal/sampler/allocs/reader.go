@@ -31,6 +31,7 @@ type allocation struct {
 	size     uint64
 	rate     int64
 	of       *reservoir
+	capture  *samples.Capture
 }
 
 // reader reads the rings. The reading goroutine owns it.
@@ -205,7 +206,7 @@ func (r *reader) fill(a *allocation, m *member, rec *uprobe.Record) bool {
 	}
 	*a = allocation{
 		time: rec.Time, resource: p.Resource, stack: stack,
-		size: rec.Value, rate: m.rate.Load(), of: &m.reservoir,
+		size: rec.Value, rate: m.rate.Load(), of: &m.reservoir, capture: &m.capture,
 	}
 	if r.sampler.cfg.ThreadName {
 		a.thread.Name = r.sampler.cfg.Table.ThreadName(rec.PID, rec.TID)
@@ -272,7 +273,7 @@ func (r *reader) flush() {
 // emit adds an allocation to the sink with the value that it stands for, times
 // factor.
 func (r *reader) emit(a *allocation, factor float64) {
-	objects := samples.Key{Resource: a.resource, Type: samples.AllocObjects, Stack: a.stack, Thread: a.thread, Period: a.rate}
+	objects := samples.Key{Resource: a.resource, Type: samples.AllocObjects, Stack: a.stack, Thread: a.thread, Period: a.rate, Capture: a.capture}
 	space := objects
 	space.Type = samples.AllocSpace
 	if a.rate <= 0 { // unknown, or 0 when it was read

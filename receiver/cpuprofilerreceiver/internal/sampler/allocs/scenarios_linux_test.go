@@ -133,6 +133,7 @@ func TestProcessesOfOneProgramShareAProbe(t *testing.T) {
 		wanted = append(wanted, a.Process)
 	}
 	other := start(t, path, -1) // of the same program, and not wanted
+	before := s.cfg.Now()
 	s.Set(wanted)
 	require.Eventually(t, func() bool { return s.Stats().Processes == 5 }, patience, time.Millisecond, "%v", logs.All())
 	require.Equal(t, 1, s.Stats().Programs)
@@ -156,6 +157,11 @@ func TestProcessesOfOneProgramShareAProbe(t *testing.T) {
 			return out
 		}
 		within(t, want, of(objects), of(space))
+	}
+	for _, e := range objects {
+		require.Greater(t, e.Capture.From, before, "the time before is not claimed")
+		require.GreaterOrEqual(t, e.time, e.Capture.From)
+		require.EqualValues(t, math.MaxInt64, e.Capture.Until())
 	}
 	require.EqualValues(t, len(objects), s.Stats().Read, "those of the other process are not")
 }

@@ -387,6 +387,7 @@ func (r *reader) add(p *part) {
 	if p.stack == nil && p.weight > 1 {
 		r.counts.RateLimited++
 	}
+	p.capture = r.loop.Capture(p.target)
 	r.scaler.add(p)
 }
 
@@ -396,7 +397,7 @@ func (r *reader) emit(p *part, typ *samples.Type, period, value int64) {
 		p.caller = r.without(p.pid, p.tid)
 	}
 	k := &r.key
-	k.Resource, k.Type, k.Stack, k.Thread, k.Period = p.resource, typ, p.stack, p.thread, period
+	k.Resource, k.Type, k.Stack, k.Thread, k.Period, k.Capture = p.resource, typ, p.stack, p.thread, period, p.capture
 	if !r.cfg.Sink.AddValue(*k, p.end-1, value) {
 		r.counts.BufferFull++
 	}

@@ -479,8 +479,10 @@ func TestNothingIsAttachedWhileNothingIsWanted(t *testing.T) {
 	waitFor(t, "started", func() bool { return logs.FilterMessage("off-CPU sampling started").Len() == 1 })
 	waitFor(t, "idle", func() bool { return to.position() == buffer.Idle })
 	require.Equal(t, before, perfDescriptors(t))
+	wanted := monotonic()
 	tell(process(p.Process.Pid))
 	waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
+	attached := monotonic()
 	require.Greater(t, perfDescriptors(t), before)
 	p.begin(t)
 	p.number(t)
@@ -490,6 +492,12 @@ func TestNothingIsAttachedWhileNothingIsWanted(t *testing.T) {
 	require.Zero(t, s.Stats().Threads)
 	to.mu.Lock()
 	require.NotEmpty(t, to.all)
+	for _, w := range to.all {
+		require.GreaterOrEqual(t, w.Capture.From, wanted)
+		require.LessOrEqual(t, w.Capture.From, attached)
+		require.Less(t, w.end, w.Capture.Until())
+		require.LessOrEqual(t, w.Capture.Until(), monotonic())
+	}
 	to.mu.Unlock()
 }
 

@@ -40,8 +40,9 @@ type account struct {
 	// before and given are running sums of sampled or each, and of values, so that
 	// rounding errors do not accumulate.
 	before, given [2]int64
-	// end is the end of the last wait without a stack.
-	end [2]int64
+	// end is the end of the last wait without a stack, capture when it was recorded.
+	end     [2]int64
+	capture *samples.Capture
 }
 
 type heldPart struct {
@@ -88,7 +89,7 @@ func (s *scaler) add(p *part) {
 			s.stackless++
 		}
 		a.all[k] += p.length
-		a.end[k] = max(a.end[k], p.end)
+		a.end[k], a.capture = max(a.end[k], p.end), p.capture
 		return
 	case p.weight == 1:
 		a.each[k] += p.length
@@ -154,7 +155,7 @@ func (s *scaler) settle() {
 				continue
 			}
 			s.unshared += length
-			p := part{pid: of.pid, tid: of.tid, preempted: k == 1, end: a.end[k], length: length}
+			p := part{pid: of.pid, tid: of.tid, preempted: k == 1, end: a.end[k], length: length, capture: a.capture}
 			s.emit(&p, scaled(p.preempted), s.period, length)
 		}
 	}

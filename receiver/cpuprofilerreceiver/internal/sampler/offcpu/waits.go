@@ -25,6 +25,9 @@ type part struct {
 	// weight is n if one of n switches of the thread had its stack sampled when it
 	// left; 1 if each had.
 	weight int64
+	// target is the attachment that recorded it; capture is when that sampled.
+	target  *perfevent.Attachment
+	capture *samples.Capture
 	// end is the first moment after it.
 	end    int64
 	length int64
@@ -279,7 +282,7 @@ func (w *waits) emit(t *thread, until int64) {
 		return // a record was written late
 	}
 	w.out = part{
-		caller: t.caller, pid: t.pid, tid: t.tid, preempted: t.preempted, weight: t.weight,
+		caller: t.caller, pid: t.pid, tid: t.tid, preempted: t.preempted, weight: t.weight, target: t.target,
 		end: until, length: until - t.since,
 	}
 	w.done(&w.out)

@@ -26,9 +26,13 @@ type costly struct {
 	// sampled is the CPU time that the samples stand for, by their period.
 	sampled map[time.Duration]time.Duration
 	lost    uint64
+	// periods are those of each capture, outside the number of samples that are not in
+	// their capture.
+	periods map[*samples.Capture]int64
+	outside int
 }
 
-func (c *costly) Add(k samples.Key, _ int64) bool {
+func (c *costly) Add(k samples.Key, at int64) bool {
 	span := cputime.Begin()
 	for spent := time.Duration(0); spent < time.Millisecond; span = cputime.Begin() {
 		for range 1000 {
@@ -40,6 +44,10 @@ func (c *costly) Add(k samples.Key, _ int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sampled[time.Duration(k.Period)] += time.Duration(k.Period)
+	if was, seen := c.periods[k.Capture]; at < k.Capture.From || at >= k.Capture.Until() || seen && was != k.Period && k.Capture.From > 0 {
+		c.outside++
+	}
+	c.periods[k.Capture] = k.Period
 	return true
 }
 
@@ -60,7 +68,7 @@ func TestKernelFrequencyFallsUnderALoadAndRecovers(t *testing.T) {
 		_ = cmd.Wait()
 	})
 	pid := cmd.Process.Pid
-	sink := &costly{sampled: make(map[time.Duration]time.Duration)}
+	sink := &costly{sampled: make(map[time.Duration]time.Duration), periods: make(map[*samples.Capture]int64)}
 	found := &finding{Finding: attach.Finding{
 		Wanted: perfevent.Wanted{Processes: []perfevent.WantedProcess{{PID: pid, Threads: 1}}},
 		Starts: map[int]uint64{pid: 1},
@@ -97,6 +105,8 @@ func TestKernelFrequencyFallsUnderALoadAndRecovers(t *testing.T) {
 	sink.mu.Lock()
 	defer sink.mu.Unlock()
 	require.GreaterOrEqual(t, len(sink.sampled), 2, "more than one period")
+	require.GreaterOrEqual(t, len(sink.periods), 3, "each period has its time")
+	require.LessOrEqual(t, sink.outside, 1, "but a sample may be read between two")
 	total, most := time.Duration(0), time.Duration(0)
 	for period, of := range sink.sampled {
 		shift := bits.TrailingZeros64(uint64(period / s.reader.full))

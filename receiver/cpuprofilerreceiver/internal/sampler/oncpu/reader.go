@@ -229,7 +229,10 @@ func (r *reader) sample(rec *perfevent.Record) {
 		r.unreadable.Add(1)
 		return
 	}
-	k := samples.Key{Resource: p.Resource, Type: samples.OnCPU, Stack: stack, Thread: r.loop.Thread(rec), Period: rec.Sample.Period}
+	k := samples.Key{
+		Resource: p.Resource, Type: samples.OnCPU, Stack: stack, Thread: r.loop.Thread(rec),
+		Period: rec.Sample.Period, Capture: r.loop.Capture(rec.Attachment),
+	}
 	if !r.cfg.Sink.Add(k, rec.Time) {
 		r.bufferFull.Add(1)
 	}
@@ -274,7 +277,7 @@ func (r *reader) adjust(session *perfevent.Session) error {
 	if err := session.SetPeriod(r.pace.period(r.full)); err != nil {
 		return fmt.Errorf("change the sampling period: %w", err)
 	}
-	r.loop.Interrupted()
+	r.loop.PeriodChanged()
 	return nil
 }
 
