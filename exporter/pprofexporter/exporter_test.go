@@ -710,40 +710,6 @@ func TestUnknownKeyIsAnError(t *testing.T) {
 	require.ErrorContains(t, err, "max_file")
 }
 
-// FuzzConsume: whatever a sender sends, memory is within its bound, and each sample is
-// counted once.
-func FuzzConsume(f *testing.F) {
-	seed := pprofile.NewProfiles()
-	input{resource: checkout(), profile: reason("a", "t1", ""), hot: 3, cold: 2, stacks: 20}.build(f).CopyTo(seed)
-	b, err := (&pprofile.ProtoMarshaler{}).MarshalProfiles(seed)
-	require.NoError(f, err)
-	f.Add(b)
-	f.Fuzz(func(t *testing.T, in []byte) {
-		p, err := (&pprofile.ProtoUnmarshaler{}).UnmarshalProfiles(in)
-		if err != nil {
-			return
-		}
-		sent := int64(0)
-		for _, rp := range p.ResourceProfiles().All() {
-			for _, sp := range rp.ScopeProfiles().All() {
-				for _, one := range sp.Profiles().All() {
-					sent += events(one, 0)
-				}
-			}
-		}
-		h := started(t, nil)
-		h.maxMemory, h.open.maxFileMemory = 64<<10, 16<<10
-		require.NoError(t, h.consume(context.Background(), p))
-		require.NoError(t, h.shutdown(context.Background()))
-		require.Zero(t, h.memory())
-		require.Empty(t, h.open.units)
-		require.Equal(t, sent, h.counted("pprof.samples", "written")+h.counted("pprof.samples", "malformed"))
-		for _, name := range h.files() {
-			h.read(name)
-		}
-	})
-}
-
 func TestMalformedSamplesAreDroppedAndCounted(t *testing.T) {
 	h := started(t, nil)
 	p := pprofile.NewProfiles()
@@ -755,9 +721,11 @@ func TestMalformedSamplesAreDroppedAndCounted(t *testing.T) {
 	require.EqualValues(t, 2, h.counted("pprof.samples", "written"))
 }
 
+// FuzzConvert: whatever a sender sends becomes valid files with each of its samples
+// once, and the estimate of memory ends where it began.
 func FuzzConvert(f *testing.F) {
 	seed := pprofile.NewProfiles()
-	input{resource: checkout(), profile: reason("a", "t1", ""), hot: 3, cold: 2}.build(f).CopyTo(seed)
+	input{resource: checkout(), profile: reason("a", "t1", ""), hot: 3, cold: 2, stacks: 20}.build(f).CopyTo(seed)
 	b, err := (&pprofile.ProtoMarshaler{}).MarshalProfiles(seed)
 	require.NoError(f, err)
 	f.Add(b)
@@ -766,19 +734,37 @@ func FuzzConvert(f *testing.F) {
 		if err != nil {
 			return
 		}
+		o := newOpenFiles()
+		o.maxFileMemory = 32 << 10
+		sent, got := int64(0), int64(0)
+		read := func(done []finished) {
+			for _, f := range done {
+				out := f.pprof.finish(f.main().executable)
+				hottest(out, 5)
+				require.NoError(t, out.CheckValid())
+				require.Regexp(t, ours(), f.name()+extension)
+				got += int64(f.pprof.events)
+			}
+		}
+		d := dictionary.NewReader(p.Dictionary())
 		for _, rp := range p.ResourceProfiles().All() {
+			of := sourceOf(rp.Resource().Attributes())
 			for _, sp := range rp.ScopeProfiles().All() {
 				for _, one := range sp.Profiles().All() {
-					d := dictionary.NewReader(p.Dictionary())
-					a := newBuilder(typeOf(d, one), "")
-					for next := 0; next < one.Samples().Len(); {
-						next = a.add(d, one, commentsOf(d, one), next, 1000).next
+					sent += events(one, 0)
+					for from := 0; from < one.Samples().Len(); {
+						done, a := o.add(d, of, one, from, 4<<10, time.Time{})
+						require.Greater(t, a.next, from)
+						from = a.next
+						got += int64(a.malformed)
+						read(done)
 					}
-					out := a.finish(sourceOf(rp.Resource().Attributes()).executable)
-					hottest(out, 5)
-					require.NoError(t, out.CheckValid())
 				}
 			}
 		}
+		read(o.all())
+		require.Equal(t, sent, got)
+		require.Zero(t, o.memory)
+		require.Empty(t, o.units)
 	})
 }
