@@ -482,10 +482,13 @@ func (t *Table) starts(s *start, now time.Time) bool {
 	switch {
 	case !p.read:
 		t.learn(p, st, err)
-	case err == nil:
-		t.readEnviron(p, st.Starting)
-	default:
+	case err != nil:
 		return false // it has ended
+	default:
+		if path, err := t.fs.executable(p.PID); err == nil && path != p.facts.path {
+			return false // runs another program, whose record has not been read yet
+		}
+		t.readEnviron(p, st.Starting)
 	}
 	if p.starting && age >= startLimit {
 		t.stats.StartsLeftOut++

@@ -270,6 +270,9 @@ func TestSamplesOfAStartingProgramGetItsResource(t *testing.T) {
 		"another program": {then: func(h *host, table *Table, _ func(time.Duration)) {
 			table.Exec(101, []byte("other"))
 		}, final: "sh"},
+		"another program, whose record is late": {then: func(h *host, table *Table, _ func(time.Duration)) {
+			h.process(101, proc{name: "other", exe: "/bin/other", ticks: 1, environ: environ("OTEL_SERVICE_NAME=other")})
+		}, final: "sh"},
 		"another process": {then: func(h *host, table *Table, _ func(time.Duration)) {
 			h.process(101, proc{name: "other", exe: "/bin/other", ticks: 2})
 			table.NextBatch()
