@@ -114,6 +114,7 @@ func startOn(t *testing.T, binary, name, config string) *collector {
 // to collectors of both, over gRPC and over HTTP; and to ours in both forms, in
 // protobuf and in JSON, and mixed in one request. Everything arrives whole.
 func TestCollectorsBeforeAndAfterReferencesUnderstandOurs(t *testing.T) {
+	t.Parallel()
 	old := os.Getenv("HOTPROFILE_PEER")
 	if old == "" {
 		t.Fatal("HOTPROFILE_PEER must be the path of a collector of 0.159; run `make e2e`")
