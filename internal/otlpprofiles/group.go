@@ -108,7 +108,7 @@ func profileAttributes(t *samples.Type, lost int64) (all []attribute) {
 // steady rate follow each other without a gap.
 func (g *profileGroup) widen(times []int64) {
 	before := int64(0)
-	if !g.typ.Valued && g.typ.PeriodUnit == "nanoseconds" {
+	if g.typ.PeriodUnit == "nanoseconds" {
 		before = g.period - 1
 	}
 	for _, t := range times {

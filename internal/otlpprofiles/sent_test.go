@@ -41,13 +41,13 @@ func TestDotnetSamplesKeepAllFields(t *testing.T) {
 	span := samples.Link{TraceID: [16]byte{15: 1}, SpanID: [8]byte{7: 2}}
 	threads := samples.Key{Resource: r, Type: samples.DotnetThreads, Stack: stack, Period: interval, Thread: samples.Thread{Name: ".NET TP Worker"}}
 	add := func(k samples.Key, at, value int64) { require.True(t, b.AddValue(k, at, value)) }
-	add(threads, start+1_000_000, 0)
-	add(threads, start+501_000_000, 0)
+	add(threads, start+1_000_000, interval)
+	add(threads, start+501_000_000, interval)
 	threads.Link = span
-	threads.Selected = true
-	add(threads, start+501_000_000, 0)
+	threads.Selected, threads.Period = true, 50_000_000
+	add(threads, start+501_000_000, 50_000_000)
 	selected := samples.Key{Resource: r, Type: samples.DotnetSelected, Stack: stack, Period: 50_000_000, Selected: true, Link: span}
-	add(selected, start+600_000_000, 0)
+	add(selected, start+600_000_000, 50_000_000)
 	objects := samples.Key{Resource: r, Type: samples.DotnetAllocObjects, Stack: stack, Period: 1, AllocType: "System.Byte[]", Link: span}
 	space := objects
 	space.Type = samples.DotnetAllocSpace
@@ -68,11 +68,13 @@ func TestDotnetSamplesKeepAllFields(t *testing.T) {
 `
 	want := `resource map[process.executable.name:app process.pid:0 service.name:checkout]
 scope github.com/hotprofile/hotprofile 0.1.0
-profile samples/count period 500000000 wall/nanoseconds from -498999999 for 1000000000
-sample thread.name=.NET TP Worker at [1000000 501000000] values []
-sample thread.name=.NET TP Worker hotprofile.dotnet.selected=true at [501000000] values []
-profile samples/count period 50000000 wall/nanoseconds from 550000001 for 50000000
-sample hotprofile.dotnet.selected=true at [600000000] values []
+profile wall/nanoseconds period 500000000 wall/nanoseconds from -498999999 for 1000000000
+sample thread.name=.NET TP Worker at [1000000] values [500000000]
+sample thread.name=.NET TP Worker at [501000000] values [500000000]
+profile wall/nanoseconds period 50000000 wall/nanoseconds from 451000001 for 50000000
+sample thread.name=.NET TP Worker hotprofile.dotnet.selected=true at [501000000] values [50000000]
+profile wall/nanoseconds period 50000000 wall/nanoseconds from 550000001 for 50000000
+sample hotprofile.dotnet.selected=true at [600000000] values [50000000]
 profile alloc_objects/count period 1 space/bytes from 0 for 2000001
 sample hotprofile.alloc.type=System.Byte[] at [0] values [1]
 sample hotprofile.alloc.type=System.Byte[] at [1000000] values [1]
@@ -92,11 +94,13 @@ sample at [7] values []
 	require.EqualValues(t, span.TraceID, d.LinkTable().At(1).TraceID())
 	require.EqualValues(t, span.SpanID, d.LinkTable().At(1).SpanID())
 	var linked []int32
-	for _, s := range profiles[0].Samples().All() {
-		linked = append(linked, s.LinkIndex())
+	for _, p := range profiles[:2] {
+		for _, s := range p.Samples().All() {
+			linked = append(linked, s.LinkIndex())
+		}
 	}
-	require.Equal(t, []int32{0, 1}, linked)
-	for i, want := range []string{"", "", "true", "true", ""} {
+	require.Equal(t, []int32{0, 0, 1}, linked)
+	for i, want := range []string{"", "", "", "true", "true", ""} {
 		got := ""
 		for _, a := range profiles[i].AttributeIndices().All() {
 			require.Equal(t, "hotprofile.unscaled", d.StringTable().At(int(d.AttributeTable().At(int(a)).KeyStrindex())))

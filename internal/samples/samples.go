@@ -197,12 +197,13 @@ const (
 	scaledToAssumedPeriod = scaledToPeriod + "; the period is assumed: runtime.MemProfileRate could not be read"
 )
 
-// DotnetThreads is one timestamp per sample of a managed thread, which may be
-// waiting. DotnetSelected is the same for threads that a service samples frequently,
-// as a profile of its own.
+// DotnetThreads is the time of managed threads, which may be waiting: the value of a
+// sample is the time it stands for, which is the period. DotnetSelected is the same for
+// threads that a service samples frequently, as a profile of its own. Backends add up
+// what they show of both, so that numbers of samples would not do.
 var (
-	DotnetThreads  = &Type{Name: "samples", Unit: "count", PeriodName: "wall", PeriodUnit: "nanoseconds", Sampler: "dotnet_threads", Sent: true}
-	DotnetSelected = &Type{Name: "samples", Unit: "count", PeriodName: "wall", PeriodUnit: "nanoseconds", Sampler: "dotnet_selected", Sent: true}
+	DotnetThreads  = &Type{Name: "wall", Unit: "nanoseconds", PeriodName: "wall", PeriodUnit: "nanoseconds", Valued: true, Sampler: "dotnet_threads", Sent: true}
+	DotnetSelected = &Type{Name: "wall", Unit: "nanoseconds", PeriodName: "wall", PeriodUnit: "nanoseconds", Valued: true, Sampler: "dotnet_selected", Sent: true}
 )
 
 // DotnetAllocObjects and DotnetAllocSpace are the number and size of sampled

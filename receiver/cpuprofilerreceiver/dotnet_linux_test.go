@@ -166,9 +166,13 @@ func wanted(c *captures.Capture) (out []string) {
 		}
 		switch c.Format.Kind {
 		case dotnetformat.ThreadSamples:
-			add("samples/count wall/nanoseconds 500000000", s.Selected, 0)
+			if s.Selected { // in place of a selective sample, of which there were some before
+				add("wall/nanoseconds wall/nanoseconds 50000000", true, 50_000_000)
+			} else {
+				add("wall/nanoseconds wall/nanoseconds 500000000", false, 500_000_000)
+			}
 		case dotnetformat.SelectedThreadSamples:
-			add("samples/count wall/nanoseconds 50000000", true, 0)
+			add("wall/nanoseconds wall/nanoseconds 50000000", true, 50_000_000)
 		case dotnetformat.AllocationSamples:
 			add("alloc_objects/count space/bytes 1 unscaled", false, 1)
 			add("alloc_space/bytes space/bytes 1 unscaled", false, s.Bytes)

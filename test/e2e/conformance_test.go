@@ -327,7 +327,7 @@ service:
 			"runqueue/nanoseconds by context_switches/count",
 			"alloc_objects/count by space/bytes",
 			"alloc_space/bytes by space/bytes",
-			"samples/count by wall/nanoseconds",
+			"wall/nanoseconds by wall/nanoseconds",
 			"alloc_objects/count by space/bytes, unscaled",
 			"alloc_space/bytes by space/bytes, unscaled",
 			"samples/count by cpu/nanoseconds, spread", // of a pprof endpoint

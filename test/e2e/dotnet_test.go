@@ -116,7 +116,7 @@ func checkDotnet(t *testing.T, unit string, batches []pprofile.Profiles) {
 		linked += b.Dictionary().LinkTable().Len() - 1
 	}
 	t.Logf("%d events at the second collector: %v, %d spans", events, types, linked)
-	for _, want := range []string{"samples", "alloc_objects", "alloc_space"} {
+	for _, want := range []string{"wall", "alloc_objects", "alloc_space"} {
 		require.Positive(t, types[want], want)
 	}
 	require.Equal(t, types["alloc_objects"], types["alloc_space"])

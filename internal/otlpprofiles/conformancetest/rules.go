@@ -174,6 +174,7 @@ func shapes() map[string][]shape {
 			{period: "cpu/nanoseconds"},
 			{period: "wall/nanoseconds", refused: waits},
 		},
+		"wall/nanoseconds":    {{period: "wall/nanoseconds", valued: true, refused: waits}},
 		"alloc_objects/count": {{period: "space/bytes", valued: true, refused: notCPU}},
 		"alloc_space/bytes":   {{period: "space/bytes", valued: true, refused: notCPU}},
 		// Of pprof endpoints. Splunk shows none of them.

@@ -222,6 +222,7 @@ func TestNotShown(t *testing.T) {
 		known          bool
 	}{
 		{"samples/count", "cpu/nanoseconds", nil, true},
+		{"wall/nanoseconds", "wall/nanoseconds", []string{"Elastic", "Splunk"}, true},
 		{"samples/count", "wall/nanoseconds", []string{"Elastic", "Splunk"}, true},
 		{"off_cpu/nanoseconds", "context_switches/count", []string{"Elastic", "Splunk"}, true},
 		{"runqueue/nanoseconds", "context_switches/count", []string{"Elastic", "Splunk"}, true},

@@ -80,8 +80,11 @@ type sender struct {
 // resource is that of a sender, with its clock.
 type resource struct {
 	*samples.Resource
-	last   int64 // time of the last sample
-	warned bool
+	last int64 // time of the last sample
+	// selected is the interval of selective sampling, in nanoseconds; 0 before the
+	// first buffer of it.
+	selected int64
+	warned   bool
 }
 
 // Stats holds an Intake's counters since it was made.
@@ -157,6 +160,9 @@ func (in *Intake) add(format dotnetformat.Format, interval time.Duration, from s
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	b := &buffer{in: in, kind: format.Kind, period: interval.Nanoseconds(), from: in.resourceOf(from), now: in.cfg.Now().UnixNano()}
+	if format.Kind == dotnetformat.SelectedThreadSamples {
+		b.from.selected = b.period
+	}
 	summary, err := in.decoder.Decode(format, body, b.sample)
 	b.Incomplete = summary.Incomplete
 
@@ -255,10 +261,16 @@ func (b *buffer) sample(s *dotnetformat.Sample) {
 	switch b.kind {
 	case dotnetformat.ThreadSamples:
 		k.Type, k.Selected = samples.DotnetThreads, s.Selected
-		lost = b.addEvent(k, at, 0)
+		// When it samples all threads, the profiler makes no selective samples: that
+		// of a selected thread stands in for one, and the others cover the rest of its
+		// time.
+		if s.Selected && b.from.selected > 0 {
+			k.Period = min(k.Period, b.from.selected)
+		}
+		lost = b.addEvent(k, at, k.Period)
 	case dotnetformat.SelectedThreadSamples:
 		k.Type, k.Selected = samples.DotnetSelected, true
-		lost = b.addEvent(k, at, 0)
+		lost = b.addEvent(k, at, k.Period)
 	case dotnetformat.AllocationSamples:
 		k.AllocType, k.Period = b.in.decoder.Text(s.Type), 1
 		k.Type = samples.DotnetAllocObjects

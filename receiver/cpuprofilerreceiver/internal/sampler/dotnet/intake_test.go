@@ -172,6 +172,80 @@ func TestEveryCaptureBecomesItsSamples(t *testing.T) {
 	}
 }
 
+// When the profiler samples all threads it makes no selective samples, so the sample of
+// a selected thread stands for the interval of selective sampling. With all of them as
+// values in nanoseconds a backend that adds them up shows the time that passed.
+func TestTheTimeOfSelectedThreadsIsCountedOnce(t *testing.T) {
+	const interval, selective = 500 * time.Millisecond, 50 * time.Millisecond
+	r := newRig(t, nil)
+	var want time.Duration
+	selectiveAt, together := map[int64]bool{}, 0
+	all := captures.Read(t, "selected/*")
+	for _, c := range all {
+		for _, s := range c.Samples {
+			if c.Format.Kind == dotnetformat.SelectedThreadSamples {
+				selectiveAt[s.UnixMilli] = true
+			}
+		}
+	}
+	for _, c := range all { // the first one is of selective samples
+		require.Equal(t, http.StatusAccepted, r.post(t, c.Path(), c.Bytes).code)
+		samples, _, _ := kept(&c)
+		for _, s := range samples {
+			switch {
+			case c.Format.Kind == dotnetformat.SelectedThreadSamples:
+				want += selective
+			case s.Selected:
+				require.False(t, selectiveAt[s.UnixMilli], "no selective samples at that time")
+				want += selective
+				together++
+			default:
+				want += interval
+			}
+		}
+	}
+	require.Positive(t, together)
+	got := time.Duration(0)
+	for _, e := range r.sink.events {
+		require.Equal(t, e.Period, e.value)
+		got += time.Duration(e.value)
+	}
+	require.Equal(t, want, got)
+}
+
+// A thread that is selected for a second, as the profiler samples it.
+func TestASecondOfASelectedThreadIsASecond(t *testing.T) {
+	r := newRig(t, nil)
+	for tick := range 20 {
+		at := recorded.Add(time.Duration(tick) * 50 * time.Millisecond).UnixMilli()
+		format, path := dotnetformat.Format{Kind: dotnetformat.SelectedThreadSamples}, "/v1/dotnet/selected-thread-samples?interval=50"
+		if tick%10 == 9 {
+			format = dotnetformat.Format{Kind: dotnetformat.ThreadSamples, FrequentSampling: true}
+			path = "/v1/dotnet/thread-samples?interval=500&frequent_sampling=true"
+		}
+		e := dotnetformattest.NewEncoder(format)
+		e.StartBatch(at)
+		e.Sample(&dotnetformattest.Record{UnixMilli: at, Thread: "worker", Selected: true, Frames: []string{"Shop.Cart.Add()"}})
+		e.EndBatch()
+		require.Equal(t, http.StatusAccepted, r.post(t, path, e.Bytes()).code)
+	}
+	got := time.Duration(0)
+	for _, e := range r.sink.events {
+		got += time.Duration(e.value)
+	}
+	require.Equal(t, time.Second, got)
+}
+
+// Without a selective sample of the service, one of all threads stands for its interval.
+func TestASelectedThreadWithoutSelectiveSamplesHasTheWholeInterval(t *testing.T) {
+	r := newRig(t, nil)
+	c := captures.Read(t, "selected/042.threads")[0]
+	require.Equal(t, http.StatusAccepted, r.post(t, c.Path(), c.Bytes).code)
+	for _, e := range r.sink.events {
+		require.EqualValues(t, 500*time.Millisecond, e.value)
+	}
+}
+
 // checkEvents compares events with what a capture holds.
 func checkEvents(t *testing.T, c *captures.Capture, want []captures.Sample, got []event) {
 	t.Helper()
@@ -183,13 +257,14 @@ func checkEvents(t *testing.T, c *captures.Capture, want []captures.Sample, got 
 	}
 	for i, w := range want {
 		types := []*samples.Type{samples.DotnetThreads}
-		values := []int64{0}
 		period := int64(500 * time.Millisecond)
+		values := []int64{period}
 		switch {
 		case allocations:
 			types, values, period = []*samples.Type{samples.DotnetAllocObjects, samples.DotnetAllocSpace}, []int64{1, w.Bytes}, 1
 		case c.Format.Kind == dotnetformat.SelectedThreadSamples:
 			types, period = []*samples.Type{samples.DotnetSelected}, int64(50*time.Millisecond)
+			values = []int64{period}
 		}
 		for j, typ := range types {
 			e := got[i*len(types)+j]
