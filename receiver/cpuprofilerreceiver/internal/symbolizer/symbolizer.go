@@ -426,9 +426,9 @@ func (s *Symbolizer) Begin(hot map[int]bool) {
 
 // Release takes the names of a location back once its batch was emitted. They are
 // remembered here alone, where they are counted: a stack that nobody sees again must
-// not keep them.
+// not keep them. A name that Resolve did not make, such as [no stack], stays.
 func Release(l *samples.Location) {
-	if len(l.Lines) > 0 {
+	if len(l.Lines) > 0 && l.Counted != 0 {
 		l.Lines, l.Resolved = nil, false
 	}
 }

@@ -178,3 +178,10 @@ func FuzzKernelSymbols(f *testing.F) {
 		}
 	})
 }
+
+func TestReleaseKeepsNamesThatAreNotResolved(t *testing.T) {
+	frame := &samples.Location{Type: samples.FrameNative, Resolved: true, Lines: []samples.Line{{Function: "[no stack]"}}}
+	Release(frame)
+	require.True(t, frame.Resolved)
+	require.Len(t, frame.Lines, 1, "of a second batch too")
+}
