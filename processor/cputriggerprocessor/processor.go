@@ -105,7 +105,7 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 		counters: metrics, now: now, log: set.Logger,
 	}
 	if p.recorder != nil {
-		p.sender = recorder.NewSender(p.recorder, p.units.Locked, p.router.sendRecorded)
+		p.sender = recorder.NewSender(p.recorder, set.Logger, p.units.Locked, p.router.sendRecorded)
 	}
 	if err := metrics.Observe(p.units.Count, p.recorder.Held); err != nil {
 		return nil, err

@@ -427,7 +427,7 @@ func TestShutdownWithTheRecorder(t *testing.T) {
 	t.Run("and what comes in that moment", func(t *testing.T) {
 		r := newRig(t, fiveSeconds)
 		r.watch(containerA)
-		r.p.units.Locked(r.p.recorder.Close)
+		r.p.units.Locked(func() { r.p.recorder.Close() })
 		require.NoError(t, r.send(batch(t, r.now, inContainer(containerA))))
 		require.Equal(t, map[string]int64{"gate_shut": 6}, r.samples())
 	})
@@ -700,6 +700,137 @@ func TestShutdownDoesNotWaitForEachRecord(t *testing.T) {
 		require.Equal(t, recorder.ShutdownTimeout, time.Since(began))
 		require.Equal(t, 1, calls)
 		require.Equal(t, due, r.samples()["refused"])
+	})
+}
+
+// severalHot has units whose gates opened just now, with two records each.
+func severalHot(r *rig, n int) (ids []string) {
+	ids = r.manyContainers(n)
+	r.watch(ids...)
+	for hot := range 3 {
+		for range 5 {
+			r.now = r.now.Add(time.Second)
+			r.c.Collect()
+		}
+		r.p.eval.evaluate()
+		for _, id := range ids {
+			require.NoError(r.t, r.send(batch(r.t, r.now, inContainer(id))))
+			if hot == 1 {
+				r.source.cores[id] = 2
+			}
+		}
+	}
+	require.Len(r.t, r.log("gate opened"), n)
+	return ids
+}
+
+// stuck is a next component that ignores its context for some units.
+type stuck struct {
+	ids   map[string]bool
+	block chan struct{}
+
+	mu         sync.Mutex
+	now, most  int
+	got        map[string][]time.Time
+	withinCall map[string]bool
+	disorder   bool
+}
+
+func (s *stuck) consume(_ context.Context, pd pprofile.Profiles) error {
+	v, _ := pd.ResourceProfiles().At(0).Resource().Attributes().Get("container.id")
+	id := v.Str()
+	s.mu.Lock()
+	s.now++
+	s.most = max(s.most, s.now)
+	s.disorder = s.disorder || s.withinCall[id]
+	s.withinCall[id] = true
+	s.mu.Unlock()
+	if s.ids[id] {
+		<-s.block
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now--
+	s.withinCall[id] = false
+	for _, p := range allProfiles(pd) {
+		s.got[id] = append(s.got[id], p.Time().AsTime())
+	}
+	return nil
+}
+
+func newStuck(t *testing.T, r *rig) *stuck {
+	s := &stuck{ids: map[string]bool{}, block: make(chan struct{}), got: map[string][]time.Time{}, withinCall: map[string]bool{}}
+	next, err := xconsumer.NewProfiles(s.consume)
+	require.NoError(t, err)
+	r.p.router.next = next
+	return s
+}
+
+// TestASlowCallHoldsBackItsUnitAlone: a few calls are made at a time, one for a
+// unit, and its records leave in order.
+func TestASlowCallHoldsBackItsUnitAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fiveSeconds)
+		s := newStuck(t, r)
+		ids := severalHot(r, 10)
+		for _, id := range ids[:3] {
+			s.ids[id] = true
+		}
+		r.p.sender.Start()
+		synctest.Wait()
+		require.Equal(t, 3, s.now)
+		require.Len(t, s.got, 7)
+		for _, id := range ids[3:] {
+			require.Len(t, s.got[id], 2)
+			require.True(t, slices.IsSortedFunc(s.got[id], time.Time.Compare))
+		}
+		require.Empty(t, r.log("next component does not return"))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Len(t, r.log("next component does not return"), 3)
+
+		close(s.block)
+		synctest.Wait()
+		require.Len(t, s.got, 10)
+		for _, id := range ids {
+			require.Len(t, s.got[id], 2)
+			require.True(t, slices.IsSortedFunc(s.got[id], time.Time.Compare))
+		}
+		require.LessOrEqual(t, s.most, 4)
+		require.False(t, s.disorder, "two calls for one unit")
+		held, _ := r.held()
+		require.Zero(t, held)
+		require.NoError(t, r.p.recorder.Check())
+		require.NoError(t, r.p.Shutdown(t.Context()))
+	})
+}
+
+// TestShutdownLeavesBehindCallsThatDoNotReturn: what they were to send is lost, is
+// logged, and is counted once, whatever becomes of the calls.
+func TestShutdownLeavesBehindCallsThatDoNotReturn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fiveSeconds)
+		s := newStuck(t, r)
+		ids := severalHot(r, 10)
+		for _, id := range ids {
+			s.ids[id] = true
+		}
+		due, _ := r.held()
+		r.p.sender.Start()
+		synctest.Wait()
+		require.Equal(t, 4, s.now, "as many calls at a time")
+		began := time.Now()
+		require.NoError(t, r.p.Shutdown(context.Background()))
+		require.Equal(t, recorder.ShutdownTimeout+time.Second, time.Since(began))
+		lost := r.log("recorded profiles not sent: the next component did not accept them by the end of the shutdown")
+		require.Len(t, lost, 1)
+		require.EqualValues(t, due, lost[0].ContextMap()["samples"])
+		require.Equal(t, due, r.samples()["refused"])
+		close(s.block)
+		synctest.Wait()
+		require.Len(t, s.got, 4)
+		require.Equal(t, due, r.samples()["refused"], "counted once")
+		require.Zero(t, r.samples()["passed"])
 	})
 }
 

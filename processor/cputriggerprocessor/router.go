@@ -58,14 +58,12 @@ func (r *router) consume(ctx context.Context, pd pprofile.Profiles) error {
 }
 
 // sendRecorded sends what the recorder held. It reports whether the batch is
-// settled.
-func (r *router) sendRecorded(ctx context.Context, b recorder.Batch) bool {
-	var counts counters.Samples
-	defer r.counters.AddSamples(ctx, &counts)
+// settled, and what became of its samples then.
+func (r *router) sendRecorded(ctx context.Context, b recorder.Batch) (settled bool, counts counters.Samples) {
 	pd, err := recorder.Unpack(b.Data)
 	if err != nil { // it was marshalled here
 		counts[counters.SampleRefused] += int64(b.Samples)
-		return true
+		return true, counts
 	}
 	p := r.newPlan()
 	defer r.release(p)
@@ -73,10 +71,10 @@ func (r *router) sendRecorded(ctx context.Context, b recorder.Batch) bool {
 	r.decideRecorded(p, pd, b)
 	err = r.send(ctx, pd, p)
 	if err != nil && !consumererror.IsPermanent(err) {
-		return false
+		return false, counts
 	}
 	p.count(err, &counts)
-	return true
+	return true, counts
 }
 
 // decide decides for each profile of a batch.

@@ -24,7 +24,7 @@ type Batch struct {
 
 // enqueue makes the records of a unit that are due leave.
 func (r *Recorder) enqueue(t *unitRecords) {
-	if t.due > 0 && !t.queued && !t.resting {
+	if t.due > 0 && !t.queued && !t.resting && !t.sending {
 		t.queued = true
 		r.due = append(r.due, t)
 		r.notify()
@@ -60,8 +60,11 @@ func (r *Recorder) Next() (b Batch, ok bool) {
 			continue
 		}
 		rec.state = sending
-		t.queued = false
+		t.queued, t.sending = false, true
 		r.due = slices.Delete(r.due, 0, 1)
+		if len(r.due) > 0 {
+			r.notify() // another goroutine sends for the next unit meanwhile
+		}
 		return Batch{
 			from: t, Data: rec.data, Samples: int(rec.samples), Openings: openings, Again: rec.again,
 			Start: r.time(rec.start), End: r.time(rec.end),
@@ -71,15 +74,21 @@ func (r *Recorder) Next() (b Batch, ok bool) {
 }
 
 // Done ends the sending of a record. If it was not settled, it is sent again
-// after the next evaluation. Other units come first.
-func (r *Recorder) Done(b Batch, settled bool) {
+// after the next evaluation. Other units come first. counts is what became of its
+// samples; after Close they are counted already.
+func (r *Recorder) Done(b Batch, settled bool, counts *counters.Samples) {
+	if r.closed {
+		return
+	}
 	t := b.from
+	t.sending = false
 	i := t.indexInState(sending)
 	if !settled {
 		t.records[i].state, t.records[i].again = due, true
 		t.resting = true
 		return
 	}
+	r.counters.AddSamples(context.Background(), counts)
 	r.remove(t, i)
 	r.enqueue(t)
 }

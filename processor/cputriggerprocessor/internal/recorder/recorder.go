@@ -311,10 +311,11 @@ func ShutOutcome(u *trigger.Unit, dry bool) counters.SampleOutcome {
 	return counters.SampleGateShut
 }
 
-// Close drops all that is held, for good. Records that were due count as refused.
-func (r *Recorder) Close() {
-	if r == nil {
-		return
+// Close drops all that is held, for good. Records that were due, or are being sent,
+// count as refused: it returns their samples.
+func (r *Recorder) Close() (refused int64) {
+	if r == nil || r.closed {
+		return 0
 	}
 	r.closed = true
 	var counts counters.Samples
@@ -331,6 +332,7 @@ func (r *Recorder) Close() {
 	r.samples.Store(0)
 	r.size.Store(0)
 	r.counters.AddSamples(context.Background(), &counts)
+	return counts[counters.SampleRefused]
 }
 
 // heatOf returns the key that units are ordered by: a unit that is gone is the

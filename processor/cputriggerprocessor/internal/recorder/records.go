@@ -70,6 +70,7 @@ type unitRecords struct {
 	index   int     // in coldest
 	due     int     // records that are due or sending
 	queued  bool    // it is in Recorder.due
+	sending bool    // one of the records is being sent: they leave in order
 	resting bool    // the next component refused a record: until the next evaluation
 }
 

@@ -7,17 +7,40 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 )
 
-// Sender sends the records that are due, one at a time, on a goroutine of its
-// own: neither readings nor evaluations nor senders of profiles wait for a slow
-// backend.
+const (
+	// maxCalls bounds the calls of the next component at a time, each for another
+	// unit, so that a slow one does not hold back the records of all other units.
+	maxCalls = 4
+
+	// callTimeout bounds one call of the next component. One that does not return
+	// callGrace after that ignores its context: it is logged, and keeps its place
+	// among maxCalls.
+	callTimeout = 30 * time.Second
+	callGrace   = time.Second
+
+	// ShutdownTimeout bounds the sending of all that is due at shutdown together. The
+	// collector's own shutdown has no bound, and a backend that hangs would block it
+	// for each record. Calls that ignore their context are left behind callGrace after
+	// that.
+	ShutdownTimeout = 10 * time.Second
+)
+
+// Sender sends the records that are due on goroutines of its own: neither readings
+// nor evaluations nor senders of profiles wait for a slow backend.
 type Sender struct {
 	recorder *Recorder
+	log      *zap.Logger
 	locked   func(func()) // calls a function under the recorder's lock
 	// send reports whether a batch is settled: accepted, refused for good, or of
-	// types that no opening passes. Else it is sent again.
-	send func(context.Context, Batch) bool
+	// types that no opening passes. Else it is sent again. It returns what became of
+	// the samples of one that is settled.
+	send func(context.Context, Batch) (settled bool, counts counters.Samples)
 
 	stop    chan struct{}      // nil while it is not started
 	cancel  context.CancelFunc // of what is being sent
@@ -26,43 +49,37 @@ type Sender struct {
 
 // NewSender returns a sender that is not started. locked calls a function under the
 // recorder's lock.
-func NewSender(r *Recorder, locked func(func()), send func(context.Context, Batch) bool) *Sender {
-	return &Sender{recorder: r, locked: locked, send: send}
+func NewSender(r *Recorder, log *zap.Logger, locked func(func()), send func(context.Context, Batch) (bool, counters.Samples)) *Sender {
+	return &Sender{recorder: r, log: log, locked: locked, send: send}
 }
 
-// Start starts the goroutine.
+// Start starts the goroutines.
 func (s *Sender) Start() {
 	if s == nil {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stop, s.cancel = make(chan struct{}), cancel
-	s.running.Go(func() {
-		for {
-			select {
-			case <-s.stop:
-				return
-			case <-s.recorder.Ready():
+	for range maxCalls {
+		s.running.Go(func() {
+			for stopped := false; !stopped; {
+				select {
+				case <-s.stop:
+					stopped = true
+				case <-s.recorder.Ready():
+				}
 				s.Drain(ctx)
 			}
-		}
-	})
+		})
+	}
 }
 
-// Drain sends until nothing is due, or it is stopped.
+// Drain sends until nothing is due, or the context ends.
 func (s *Sender) Drain(ctx context.Context) {
 	if s == nil {
 		return
 	}
-	for {
-		select {
-		case <-s.stop:
-			return
-		default:
-		}
-		if !s.sendNext(ctx) {
-			return
-		}
+	for ctx.Err() == nil && s.sendNext(ctx) {
 	}
 }
 
@@ -70,41 +87,57 @@ func (s *Sender) Drain(ctx context.Context) {
 func (s *Sender) sendNext(ctx context.Context) (ok bool) {
 	var b Batch
 	s.locked(func() { b, ok = s.recorder.Next() })
-	if ok {
-		settled := s.send(ctx, b)
-		s.locked(func() { s.recorder.Done(b, settled) })
+	if !ok {
+		return false
 	}
-	return ok
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	began := time.Now()
+	late := time.AfterFunc(callTimeout+callGrace, func() {
+		select {
+		case <-s.stop: // Shutdown logs what is lost
+		default:
+			s.log.Warn("next component does not return", zap.String("unit", b.from.unit.Name()), zap.Time("called", began))
+		}
+	})
+	defer late.Stop()
+	settled, counts := s.send(ctx, b)
+	s.locked(func() { s.recorder.Done(b, settled, &counts) })
+	return true
 }
 
-// ShutdownTimeout bounds the sending of all that is due at shutdown together. The
-// collector's own shutdown has no bound, and a backend that hangs would block it
-// for each record.
-const ShutdownTimeout = 10 * time.Second
-
 // Shutdown sends what is due, once, and closes the queue. It cancels what is being
-// sent when the context ends, or after ShutdownTimeout.
+// sent when the context ends, or after ShutdownTimeout. A call that does not return
+// then is left behind, and what it was to send counts as refused.
 func (s *Sender) Shutdown(ctx context.Context) {
 	if s == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, ShutdownTimeout)
 	defer cancel()
-	if s.stop != nil {
-		close(s.stop)
-		done := make(chan struct{})
-		go func() { s.running.Wait(); close(done) }()
-		select {
-		case <-done:
-		case <-ctx.Done():
-			s.cancel()
-			<-done
-		}
-		s.cancel()
-		s.stop = nil
+	if s.stop == nil {
+		s.Start()
 	}
 	s.locked(s.recorder.Retry)
-	for ctx.Err() == nil && s.sendNext(ctx) {
+	if ctx.Err() != nil {
+		s.cancel()
 	}
-	s.locked(s.recorder.Close)
+	close(s.stop)
+	done := make(chan struct{})
+	go func() { s.running.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		s.cancel()
+		select {
+		case <-done:
+		case <-time.After(callGrace):
+		}
+	}
+	s.cancel()
+	var lost int64
+	s.locked(func() { lost = s.recorder.Close() })
+	if lost > 0 {
+		s.log.Warn("recorded profiles not sent: the next component did not accept them by the end of the shutdown", zap.Int64("samples", lost))
+	}
 }
