@@ -82,13 +82,13 @@ func (a *attachments) count() int {
 // apply makes attachments match a plan. It returns the attachments that were
 // detached, and what could not be attached although it still exists; err is about
 // detaching.
-func (a *attachments) apply(session *perfevent.Session, plan perfevent.Plan, starts map[int]uint64) (gone []*perfevent.Attachment, leftOut []perfevent.LeftOut, err error) {
-	gone, err = a.detach(plan, starts)
-	return gone, a.attach(session, plan, starts), err
+func (a *attachments) apply(session *perfevent.Session, plan Plan) (gone []*perfevent.Attachment, leftOut []LeftOut, err error) {
+	gone, err = a.detach(plan)
+	return gone, a.attach(session, plan), err
 }
 
 // detach detaches what the plan does not have.
-func (a *attachments) detach(plan perfevent.Plan, starts map[int]uint64) (gone []*perfevent.Attachment, err error) {
+func (a *attachments) detach(plan Plan) (gone []*perfevent.Attachment, err error) {
 	var errs []error
 	end := func(t *perfevent.Attachment) {
 		errs = append(errs, t.Detach())
@@ -96,13 +96,13 @@ func (a *attachments) detach(plan perfevent.Plan, starts map[int]uint64) (gone [
 		delete(a.captures, t)
 		gone = append(gone, t)
 	}
-	wide := plan.Mode == perfevent.ModeHost || plan.Mode == perfevent.ModeFilter
+	wide := plan.Mode == ModeHost || plan.Mode == ModeFilter
 	if a.host != nil && !wide {
 		end(a.host)
 		a.host = nil
 	}
 	for dir, t := range a.cgroups {
-		if wide || t.gone(dir) || !slices.ContainsFunc(plan.Cgroups, func(c perfevent.WantedCgroup) bool { return c.Directory == dir }) {
+		if wide || t.gone(dir) || !slices.ContainsFunc(plan.Cgroups, func(c WantedCgroup) bool { return c.Directory == dir }) {
 			end(t.Attachment)
 			delete(a.cgroups, dir)
 		}
@@ -110,7 +110,7 @@ func (a *attachments) detach(plan perfevent.Plan, starts map[int]uint64) (gone [
 	keep := make(map[procfs.Process]bool, len(plan.Processes))
 	if !wide {
 		for _, p := range plan.Processes {
-			keep[procfs.Process{PID: p.PID, Start: starts[p.PID]}] = true
+			keep[p.Process] = true
 		}
 	}
 	for p, t := range a.processes {
@@ -124,14 +124,14 @@ func (a *attachments) detach(plan perfevent.Plan, starts map[int]uint64) (gone [
 
 // attach attaches what is new in the plan. It returns what could not be attached
 // although it still exists.
-func (a *attachments) attach(session *perfevent.Session, plan perfevent.Plan, starts map[int]uint64) (leftOut []perfevent.LeftOut) {
+func (a *attachments) attach(session *perfevent.Session, plan Plan) (leftOut []LeftOut) {
 	failed := func(what string, err error) {
 		gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, os.ErrProcessDone)
 		if !gone { // else the next search finds out
-			leftOut = append(leftOut, perfevent.LeftOut{What: what, Reason: err.Error()})
+			leftOut = append(leftOut, LeftOut{What: what, Reason: err.Error()})
 		}
 	}
-	if plan.Mode == perfevent.ModeHost || plan.Mode == perfevent.ModeFilter {
+	if plan.Mode == ModeHost || plan.Mode == ModeFilter {
 		if a.host == nil {
 			from := a.now()
 			t, err := session.AttachHost()
@@ -162,8 +162,7 @@ func (a *attachments) attach(session *perfevent.Session, plan perfevent.Plan, st
 		a.cgroups[c.Directory] = attachedCgroup{t, info}
 	}
 	for _, p := range plan.Processes {
-		key := procfs.Process{PID: p.PID, Start: starts[p.PID]}
-		if _, ok := a.processes[key]; ok {
+		if _, ok := a.processes[p.Process]; ok {
 			continue
 		}
 		from := a.now()
@@ -173,7 +172,7 @@ func (a *attachments) attach(session *perfevent.Session, plan perfevent.Plan, st
 			continue
 		}
 		a.began(t, from)
-		a.processes[key] = t
+		a.processes[p.Process] = t
 	}
 	return leftOut
 }

@@ -206,7 +206,7 @@ func (l *Loop) find(ctx context.Context, rights perfevent.Rights) Found {
 		f.Err, f.failed = err, true
 		return f
 	}
-	f.Plan = perfevent.NewPlan(f.Wanted, perfevent.Limits{
+	f.Plan = newPlan(f.Wanted, limits{
 		CPUs:      cpus,
 		MaxEvents: l.cfg.MaxEvents,
 		OpenFiles: procfs.OpenFileLimit(),
@@ -215,7 +215,7 @@ func (l *Loop) find(ctx context.Context, rights perfevent.Rights) Found {
 	})
 	// The user's own processes may be sampled even if there is none now.
 	instead := f.Wanted.Host && rights.Own == nil
-	if f.Plan.Mode == perfevent.ModeNone && len(f.Plan.LeftOut) > 0 && !instead {
+	if f.Plan.Mode == ModeNone && len(f.Plan.LeftOut) > 0 && !instead {
 		f.Err = rights.HostWide
 	}
 	return f
@@ -275,18 +275,18 @@ func (l *Loop) apply(f Found) {
 		l.last = f
 	}
 	options := l.optionsFor(&f)
-	if session != nil && (f.Plan.Mode == perfevent.ModeNone || !same(options, l.options) || session.Stale(f.Plan.CPUs)) {
+	if session != nil && (f.Plan.Mode == ModeNone || !same(options, l.options) || session.Stale(f.Plan.CPUs)) {
 		l.close()
 		session = nil
 	}
-	if f.Plan.Mode == perfevent.ModeNone {
+	if f.Plan.Mode == ModeNone {
 		l.reader.Report(&f)
 		return
 	}
 	if session == nil {
 		opened, err := perfevent.Open(options)
 		if err != nil {
-			f.Plan.LeftOut = append(f.Plan.LeftOut, perfevent.LeftOut{What: "everything", Reason: err.Error()})
+			f.Plan.LeftOut = append(f.Plan.LeftOut, LeftOut{What: "everything", Reason: err.Error()})
 			f.Err = err
 			l.reader.Report(&f)
 			return
@@ -298,7 +298,7 @@ func (l *Loop) apply(f Found) {
 		l.reader.Begin(session)
 		l.session.Store(session)
 	}
-	gone, refused, err := l.attached.apply(session, f.Plan, f.Starts)
+	gone, refused, err := l.attached.apply(session, f.Plan)
 	if err != nil {
 		l.cfg.Logger.Debug("detaching perf events failed", zap.String("sampler", l.cfg.Type.Sampler), zap.Error(err))
 	}
@@ -351,9 +351,7 @@ type Finder interface {
 
 // Finding lists what to sample at one moment.
 type Finding struct {
-	Wanted perfevent.Wanted
-	// Starts are the start times of the processes in Wanted, by pid.
-	Starts map[int]uint64
+	Wanted Wanted
 	// Missing are the targets that nothing was found for.
 	Missing []string
 	// Only, if set, reports which processes are meant, for events that see others
@@ -365,7 +363,7 @@ type Finding struct {
 type Found struct {
 	Finding
 	Rights perfevent.Rights
-	Plan   perfevent.Plan
+	Plan   Plan
 	// Err is why nothing can be sampled; nil if something can.
 	Err error
 

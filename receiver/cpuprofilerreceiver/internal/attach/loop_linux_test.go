@@ -46,8 +46,7 @@ func (f *finding) set(of Finding, err error) {
 func own(start uint64) Finding {
 	pid := os.Getpid()
 	return Finding{
-		Wanted: perfevent.Wanted{Processes: []perfevent.WantedProcess{{PID: pid, Threads: 1}}},
-		Starts: map[int]uint64{pid: start},
+		Wanted: Wanted{Processes: []processes.Match{{Process: procfs.Process{PID: pid, Start: start}, Threads: 1}}},
 	}
 }
 
@@ -232,7 +231,7 @@ func TestProcessThatWasReplacedIsAttachedAnew(t *testing.T) {
 	apply := func(start uint64) (gone int) {
 		f.set(own(start), nil)
 		found := l.find(t.Context(), perfevent.Rights{HostWide: errNotWide})
-		let, refused, err := a.apply(session, found.Plan, found.Starts)
+		let, refused, err := a.apply(session, found.Plan)
 		require.NoError(t, err)
 		require.Empty(t, refused)
 		return len(let)

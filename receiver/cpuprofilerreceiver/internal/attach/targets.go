@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
@@ -109,13 +108,10 @@ func (f *TargetFinder) Find(ctx context.Context, hostWide bool) (Finding, error)
 	for _, t := range missing {
 		found.Missing = append(found.Missing, t.String())
 	}
-	found.Starts = make(map[int]uint64, len(matches))
 	for _, m := range matches {
-		if f.within(m.PID, units) {
-			continue // the cgroup's events sample it
+		if !f.within(m.PID, units) { // else the cgroup's events sample it
+			found.Wanted.Processes = append(found.Wanted.Processes, m)
 		}
-		found.Wanted.Processes = append(found.Wanted.Processes, perfevent.WantedProcess{PID: m.PID, Threads: m.Threads})
-		found.Starts[m.PID] = m.Start
 	}
 	return found, nil
 }
@@ -169,18 +165,18 @@ func (f *TargetFinder) within(pid int, units []cgroup.Group) bool {
 
 // wanted returns a cgroup to attach to, without a directory if the cgroup has none
 // in the hierarchy that owns perf_event.
-func (f *TargetFinder) wanted(u cgroup.Group) perfevent.WantedCgroup {
+func (f *TargetFinder) wanted(u cgroup.Group) WantedCgroup {
 	dir, err := f.tree.PerfDir(u)
 	if err != nil {
 		dir = ""
 	}
-	return perfevent.WantedCgroup{Path: u.Cgroup, Directory: dir}
+	return WantedCgroup{Path: u.Cgroup, Directory: dir}
 }
 
 // FindAmong finds the targets within units, and among processes: for samplers of a
 // part of the targets. It does not report missing targets.
 func (f *TargetFinder) FindAmong(ctx context.Context, hostWide bool, units []cgroup.Group, among []processes.Match) (Finding, error) {
-	found := Finding{Starts: make(map[int]uint64)}
+	var found Finding
 	if len(units)+len(among) == 0 {
 		return found, nil
 	}
@@ -196,31 +192,30 @@ func (f *TargetFinder) FindAmong(ctx context.Context, hostWide bool, units []cgr
 	} else {
 		found.Wanted.Cgroups = f.overlap(all.Wanted.Cgroups, units)
 	}
-	add := func(pid, threads int, start uint64) {
-		if _, known := found.Starts[pid]; known || f.covered(pid, found.Wanted.Cgroups) {
-			return
+	known := make(map[int]bool)
+	add := func(m processes.Match) {
+		if !known[m.PID] && !f.covered(m.PID, found.Wanted.Cgroups) {
+			known[m.PID] = true
+			found.Wanted.Processes = append(found.Wanted.Processes, m)
 		}
-		found.Wanted.Processes = append(found.Wanted.Processes, perfevent.WantedProcess{PID: pid, Threads: threads})
-		found.Starts[pid] = start
 	}
 	for _, m := range among {
 		if everything || f.covered(m.PID, all.Wanted.Cgroups) {
-			add(m.PID, m.Threads, m.Start)
+			add(m)
 		}
 	}
 	for _, p := range all.Wanted.Processes {
-		start := all.Starts[p.PID]
-		hot := slices.ContainsFunc(among, func(m processes.Match) bool { return m.PID == p.PID && m.Start == start })
+		hot := slices.ContainsFunc(among, func(m processes.Match) bool { return m.Process == p.Process })
 		if hot || f.within(p.PID, units) {
-			add(p.PID, p.Threads, start)
+			add(p)
 		}
 	}
 	return found, nil
 }
 
 // overlap returns what cgroups and units have in common, each cgroup once.
-func (f *TargetFinder) overlap(cgroups []perfevent.WantedCgroup, units []cgroup.Group) []perfevent.WantedCgroup {
-	common := make(map[string]perfevent.WantedCgroup)
+func (f *TargetFinder) overlap(cgroups []WantedCgroup, units []cgroup.Group) []WantedCgroup {
+	common := make(map[string]WantedCgroup)
 	for _, c := range cgroups {
 		for _, u := range units {
 			switch {
@@ -231,9 +226,9 @@ func (f *TargetFinder) overlap(cgroups []perfevent.WantedCgroup, units []cgroup.
 			}
 		}
 	}
-	var out []perfevent.WantedCgroup
+	var out []WantedCgroup
 	for _, path := range slices.Sorted(maps.Keys(common)) {
-		above := func(c perfevent.WantedCgroup) bool { return cgroup.Under(path, c.Path) }
+		above := func(c WantedCgroup) bool { return cgroup.Under(path, c.Path) }
 		if !slices.ContainsFunc(out, above) {
 			out = append(out, common[path])
 		}
@@ -242,7 +237,7 @@ func (f *TargetFinder) overlap(cgroups []perfevent.WantedCgroup, units []cgroup.
 }
 
 // covered reports whether a process is in one of the cgroups.
-func (f *TargetFinder) covered(pid int, cgroups []perfevent.WantedCgroup) bool {
+func (f *TargetFinder) covered(pid int, cgroups []WantedCgroup) bool {
 	if len(cgroups) == 0 || f.tree == nil {
 		return false
 	}

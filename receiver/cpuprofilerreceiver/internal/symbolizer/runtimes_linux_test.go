@@ -24,6 +24,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
@@ -71,8 +72,7 @@ type finder int
 
 func (f finder) Find(context.Context, bool) (attach.Finding, error) {
 	return attach.Finding{
-		Wanted: perfevent.Wanted{Processes: []perfevent.WantedProcess{{PID: int(f), Threads: 1}}},
-		Starts: map[int]uint64{int(f): 1},
+		Wanted: attach.Wanted{Processes: []processes.Match{{Process: procfs.Process{PID: int(f), Start: 1}, Threads: 1}}},
 	}, nil
 }
 

@@ -42,7 +42,6 @@ func besideNeighbour(t *testing.T, sleeper, scope string, times int, each time.D
 		both := process(p.Process.Pid)
 		other := process(noisy.Process.Pid)
 		both.Wanted.Processes = append(both.Wanted.Processes, other.Wanted.Processes...)
-		both.Starts[noisy.Process.Pid] = 1
 		finder.set(both)
 		targets = 2
 	}

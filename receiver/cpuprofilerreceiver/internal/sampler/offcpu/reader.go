@@ -75,7 +75,7 @@ type reader struct {
 
 // Options implements attach.Reader, as do Begin, Attached, Turn, End and Report.
 func (r *reader) Options(f *attach.Found) perfevent.Options {
-	if f.Err == nil && f.Plan.Mode == perfevent.ModeNone {
+	if f.Err == nil && f.Plan.Mode == attach.ModeNone {
 		r.cfg.Stacks.Forget() // the next target may be another program
 	}
 	for _, w := range f.Plan.Processes {
@@ -100,7 +100,7 @@ func (r *reader) Begin(session *perfevent.Session) {
 // Attached forgets the threads of attachments that are gone.
 func (r *reader) Attached(f *attach.Found, gone []*perfevent.Attachment) {
 	r.only = nil
-	if f.Plan.Mode == perfevent.ModeFilter {
+	if f.Plan.Mode == attach.ModeFilter {
 		r.only = f.Only
 	}
 	for _, t := range gone {

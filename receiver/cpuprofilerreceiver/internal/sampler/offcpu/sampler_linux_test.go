@@ -24,6 +24,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
@@ -105,8 +106,7 @@ func (f *targets) set(to attach.Finding) {
 
 func process(pid int) attach.Finding {
 	return attach.Finding{
-		Wanted: perfevent.Wanted{Processes: []perfevent.WantedProcess{{PID: pid, Threads: 1}}},
-		Starts: map[int]uint64{pid: 1},
+		Wanted: attach.Wanted{Processes: []processes.Match{{Process: procfs.Process{PID: pid, Start: 1}, Threads: 1}}},
 	}
 }
 
@@ -117,7 +117,7 @@ func group(t testing.TB, path string) attach.Finding {
 	require.True(t, ok)
 	dir, err := tree.PerfDir(u)
 	require.NoError(t, err)
-	return attach.Finding{Wanted: perfevent.Wanted{Cgroups: []perfevent.WantedCgroup{{Path: path, Directory: dir}}}}
+	return attach.Finding{Wanted: attach.Wanted{Cgroups: []attach.WantedCgroup{{Path: path, Directory: dir}}}}
 }
 
 // monotonic is CLOCK_MONOTONIC.

@@ -14,9 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
 // costly is a sink on whose account each sample takes a millisecond of CPU time.
@@ -70,8 +72,7 @@ func TestKernelFrequencyFallsUnderALoadAndRecovers(t *testing.T) {
 	pid := cmd.Process.Pid
 	sink := &costly{sampled: make(map[time.Duration]time.Duration), periods: make(map[*samples.Capture]int64)}
 	found := &finding{Finding: attach.Finding{
-		Wanted: perfevent.Wanted{Processes: []perfevent.WantedProcess{{PID: pid, Threads: 1}}},
-		Starts: map[int]uint64{pid: 1},
+		Wanted: attach.Wanted{Processes: []processes.Match{{Process: procfs.Process{PID: pid, Start: 1}, Threads: 1}}},
 	}}
 	cpus, err := perfevent.OnlineCPUs()
 	require.NoError(t, err)

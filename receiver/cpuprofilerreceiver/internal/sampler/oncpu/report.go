@@ -95,14 +95,14 @@ func what(f *attach.Found) string {
 	p := f.Plan
 	cpus := fmt.Sprintf("%d CPUs", len(p.CPUs))
 	switch p.Mode {
-	case perfevent.ModeHost:
+	case attach.ModeHost:
 		if f.Rights.ForeignPIDNamespace {
 			return "all processes of the collector's own pid namespace, " + cpus
 		}
 		return "the whole host, " + cpus
-	case perfevent.ModeFilter:
+	case attach.ModeFilter:
 		return "the targets, by events on all of " + cpus
-	case perfevent.ModeTargets:
+	case attach.ModeTargets:
 		if f.Wanted.Host {
 			return fmt.Sprintf("all processes of this user, since the whole host is not permitted; %d now, on %s", len(p.Processes), cpus)
 		}

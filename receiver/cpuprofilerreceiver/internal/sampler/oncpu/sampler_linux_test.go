@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
@@ -53,8 +54,7 @@ func (f *finding) set(to attach.Finding) {
 func own() attach.Finding {
 	pid := os.Getpid()
 	return attach.Finding{
-		Wanted: perfevent.Wanted{Processes: []perfevent.WantedProcess{{PID: pid, Threads: 1}}},
-		Starts: map[int]uint64{pid: 1},
+		Wanted: attach.Wanted{Processes: []processes.Match{{Process: procfs.Process{PID: pid, Start: 1}, Threads: 1}}},
 	}
 }
 
@@ -166,7 +166,7 @@ func TestFailureToLookForTargetsKeepsWhatIsSampled(t *testing.T) {
 	said := func() int { return logs.FilterMessageSnippet("looking for targets failed").Len() }
 	require.Eventually(t, func() bool { return said() == 1 }, patience, time.Millisecond)
 	f.fail(nil)
-	f.set(attach.Finding{Missing: []string{"executable /opt/app"}, Wanted: own().Wanted, Starts: own().Starts})
+	f.set(attach.Finding{Missing: []string{"executable /opt/app"}, Wanted: own().Wanted})
 	require.Eventually(t, func() bool { return logs.FilterMessageSnippet("target not found").Len() == 1 }, patience, time.Millisecond)
 	require.Equal(t, 1, said(), "not at each discovery")
 	for _, err := range st.get() {
@@ -176,7 +176,7 @@ func TestFailureToLookForTargetsKeepsWhatIsSampled(t *testing.T) {
 
 func TestUserWithoutOtherProcessesIsNotAnError(t *testing.T) {
 	refused := &perfevent.RightsError{What: "sampling the whole host", Needed: []string{"CAP_PERFMON"}, Err: os.ErrPermission}
-	s, st, logs := newTestSampler(&finding{Finding: attach.Finding{Wanted: perfevent.Wanted{Host: true}}}, func(c *Settings) {
+	s, st, logs := newTestSampler(&finding{Finding: attach.Finding{Wanted: attach.Wanted{Host: true}}}, func(c *Settings) {
 		c.Probe = func() perfevent.Rights { return perfevent.Rights{HostWide: refused} }
 	})
 	require.NoError(t, s.Start(t.Context()))

@@ -1,11 +1,12 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package perfevent
+package attach
 
 import (
 	"fmt"
-	"strconv"
+
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
 // Mode is the way a Plan samples what is wanted.
@@ -27,7 +28,7 @@ const (
 type Wanted struct {
 	Host      bool
 	Cgroups   []WantedCgroup
-	Processes []WantedProcess
+	Processes []processes.Match // with their threads now; later ones take no descriptor
 }
 
 // WantedCgroup is a cgroup to sample.
@@ -39,15 +40,8 @@ type WantedCgroup struct {
 	Directory string
 }
 
-// WantedProcess is a process to sample.
-type WantedProcess struct {
-	PID int
-	// Threads is their number now; later ones take no descriptor.
-	Threads int
-}
-
-// Limits bound a plan.
-type Limits struct {
+// limits bound a plan.
+type limits struct {
 	CPUs []int
 	// MaxEvents bounds the descriptors, as does half of OpenFiles, the soft
 	// RLIMIT_NOFILE.
@@ -61,7 +55,7 @@ type Limits struct {
 
 // hostWide returns the rings of a CPU where the session is HostWide, and the events per
 // CPU of the host or a cgroup.
-func (l Limits) hostWide() (rings, each int) {
+func (l limits) hostWide() (rings, each int) {
 	if l.Switches {
 		return 3, 2
 	}
@@ -74,7 +68,7 @@ type Plan struct {
 	// CPUs are those that are sampled.
 	CPUs      []int
 	Cgroups   []WantedCgroup
-	Processes []WantedProcess
+	Processes []processes.Match
 	// HostWide is the value for Options.HostWide.
 	HostWide bool
 	// Descriptors is the number of perf events that it takes, those of rings included.
@@ -101,11 +95,11 @@ type LeftOut struct {
 // ringsOwn is the rings of a CPU where the session is not HostWide.
 const ringsOwn = 1
 
-// NewPlan decides how to sample what is wanted within limits: by the targets' own
+// newPlan decides how to sample what is wanted within limits: by the targets' own
 // events, which cost other processes nothing, where they fit; else by one event per CPU,
 // which the reader filters, where that is permitted; else it samples what fits, in the
 // given order. The whole host includes every other target.
-func NewPlan(w Wanted, l Limits) Plan {
+func newPlan(w Wanted, l limits) Plan {
 	limit := min(l.MaxEvents, l.OpenFiles/2)
 	rings, each := l.hostWide()
 	if w.Host && l.HostWide == nil {
@@ -141,7 +135,7 @@ func NewPlan(w Wanted, l Limits) Plan {
 		perCPU = rings + each*len(w.Cgroups)
 	}
 	for _, process := range w.Processes {
-		perCPU += process.threads()
+		perCPU += threadsOf(process)
 	}
 	p.Descriptors = perCPU * len(l.CPUs)
 	if p.Descriptors > limit {
@@ -151,7 +145,7 @@ func NewPlan(w Wanted, l Limits) Plan {
 }
 
 // planCPUs plans one event per CPU, on as many CPUs as fit.
-func planCPUs(mode Mode, why string, limit int, l Limits) Plan {
+func planCPUs(mode Mode, why string, limit int, l limits) Plan {
 	rings, each := l.hostWide()
 	perCPU, cpus := rings+each, l.CPUs
 	n := min(len(cpus), max(limit, 0)/perCPU)
@@ -169,14 +163,14 @@ func planCPUs(mode Mode, why string, limit int, l Limits) Plan {
 }
 
 // planProcesses plans the processes that fit, where CPU-wide events are not permitted.
-func planProcesses(wanted []WantedProcess, l Limits, limit int, left []LeftOut) Plan {
+func planProcesses(wanted []processes.Match, l limits, limit int, left []LeftOut) Plan {
 	used := ringsOwn * len(l.CPUs)
 	p := Plan{Mode: ModeTargets, CPUs: l.CPUs, LeftOut: left}
 	for _, process := range wanted {
-		cost := process.threads() * len(l.CPUs)
+		cost := threadsOf(process) * len(l.CPUs)
 		if used+cost > limit {
 			p.LeftOut = append(p.LeftOut, LeftOut{
-				What: process.String(),
+				What: fmt.Sprintf("process %d", process.PID),
 				Reason: fmt.Sprintf("it takes %d perf events, one per thread and CPU, and %d of %d are left (max_perf_events, and half of RLIMIT_NOFILE); %v",
 					cost, max(limit-used, 0), limit, l.HostWide),
 			})
@@ -192,11 +186,8 @@ func planProcesses(wanted []WantedProcess, l Limits, limit int, left []LeftOut) 
 	return p
 }
 
-// threads returns the number of threads; 1 where it is not known.
-func (p WantedProcess) threads() int { return max(p.Threads, 1) }
-
-// String names the process as LeftOut does.
-func (p WantedProcess) String() string { return "process " + strconv.Itoa(p.PID) }
+// threadsOf returns the number of threads; 1 where it is not known.
+func threadsOf(p processes.Match) int { return max(p.Threads, 1) }
 
 // String names the cgroup as LeftOut does.
 func (c WantedCgroup) String() string { return "cgroup " + c.Path }

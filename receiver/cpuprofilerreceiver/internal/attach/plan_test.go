@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package perfevent
+package attach
 
 import (
 	"errors"
@@ -10,6 +10,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
 func simulatedCPUs(n int) []int {
@@ -20,10 +23,10 @@ func simulatedCPUs(n int) []int {
 	return cpus
 }
 
-func processes(count, threads int) []WantedProcess {
-	out := make([]WantedProcess, count)
+func procs(count, threads int) []processes.Match {
+	out := make([]processes.Match, count)
 	for i := range out {
-		out[i] = WantedProcess{PID: 1000 + i, Threads: threads}
+		out[i] = processes.Match{Process: procfs.Process{PID: 1000 + i}, Threads: threads}
 	}
 	return out
 }
@@ -44,7 +47,7 @@ func TestPlan(t *testing.T) {
 	tests := []struct {
 		name   string
 		wanted Wanted
-		limits Limits
+		limits limits
 
 		mode        Mode
 		hostWide    bool
@@ -57,115 +60,118 @@ func TestPlan(t *testing.T) {
 	}{
 		{
 			name:   "nothing wanted attaches nothing",
-			limits: Limits{CPUs: big, MaxEvents: 4096, OpenFiles: 20000},
+			limits: limits{CPUs: big, MaxEvents: 4096, OpenFiles: 20000},
 			mode:   ModeNone,
 		},
 		{
 			name:   "the whole host is one event and two rings per CPU",
 			wanted: Wanted{Host: true},
-			limits: Limits{CPUs: big, MaxEvents: 4096, OpenFiles: 20000},
+			limits: limits{CPUs: big, MaxEvents: 4096, OpenFiles: 20000},
 			mode:   ModeHost, hostWide: true, cpus: 256, descriptors: 768,
 		},
 		{
 			name:   "the whole host includes its cgroups and processes",
-			wanted: Wanted{Host: true, Cgroups: cgroups(3), Processes: processes(3, 3)},
-			limits: Limits{CPUs: small, MaxEvents: 4096, OpenFiles: 20000},
+			wanted: Wanted{Host: true, Cgroups: cgroups(3), Processes: procs(3, 3)},
+			limits: limits{CPUs: small, MaxEvents: 4096, OpenFiles: 20000},
 			mode:   ModeHost, hostWide: true, cpus: 4, descriptors: 12,
 		},
 		{
 			name:   "half of the open files bounds the CPUs of a large host, and they are named",
 			wanted: Wanted{Host: true},
-			limits: Limits{CPUs: big, MaxEvents: 4096, OpenFiles: 1024},
+			limits: limits{CPUs: big, MaxEvents: 4096, OpenFiles: 1024},
 			mode:   ModeHost, hostWide: true, cpus: 170, descriptors: 510,
 			leftOut: []string{"86 of 256 CPUs, from CPU 170 on"},
 		},
 		{
 			name:    "no descriptor at all attaches nothing",
 			wanted:  Wanted{Host: true},
-			limits:  Limits{CPUs: small, MaxEvents: 4096, OpenFiles: 4},
+			limits:  limits{CPUs: small, MaxEvents: 4096, OpenFiles: 4},
 			mode:    ModeNone,
 			leftOut: []string{"4 of 4 CPUs, from CPU 0 on"},
 		},
 		{
 			name:   "the host without the right to it leaves the processes",
-			wanted: Wanted{Host: true, Processes: processes(2, 10)},
-			limits: Limits{CPUs: small, MaxEvents: 4096, OpenFiles: 20000, HostWide: denied},
+			wanted: Wanted{Host: true, Processes: procs(2, 10)},
+			limits: limits{CPUs: small, MaxEvents: 4096, OpenFiles: 20000, HostWide: denied},
 			mode:   ModeTargets, cpus: 4, descriptors: 4 + 2*10*4, processes: 2,
 			leftOut: []string{"host"},
 		},
 		{
 			name:   "a process is one event per thread and CPU, and one ring per CPU",
-			wanted: Wanted{Processes: processes(1, 15)},
-			limits: Limits{CPUs: big, MaxEvents: 4096, OpenFiles: 20000},
+			wanted: Wanted{Processes: procs(1, 15)},
+			limits: limits{CPUs: big, MaxEvents: 4096, OpenFiles: 20000},
 			mode:   ModeTargets, cpus: 256, descriptors: 256 + 15*256, processes: 1,
 		},
 		{
 			name:   "one thread more than fits is CPU-wide",
-			wanted: Wanted{Processes: processes(1, 16)},
-			limits: Limits{CPUs: big, MaxEvents: 4096, OpenFiles: 20000},
+			wanted: Wanted{Processes: procs(1, 16)},
+			limits: limits{CPUs: big, MaxEvents: 4096, OpenFiles: 20000},
 			mode:   ModeFilter, hostWide: true, cpus: 256, descriptors: 768,
 			why: "the targets' own perf events would be 4352, and 4096 are permitted",
 		},
 		{
 			name:   "5,000 threads on 256 CPUs are CPU-wide",
-			wanted: Wanted{Processes: processes(1, 5000)},
-			limits: Limits{CPUs: big, MaxEvents: 4096, OpenFiles: 20000},
+			wanted: Wanted{Processes: procs(1, 5000)},
+			limits: limits{CPUs: big, MaxEvents: 4096, OpenFiles: 20000},
 			mode:   ModeFilter, hostWide: true, cpus: 256, descriptors: 768,
 			why: "the targets' own perf events would be 1280256, and 4096 are permitted",
 		},
 		{
 			name:    "5,000 threads on 256 CPUs without the right are left out and counted",
-			wanted:  Wanted{Processes: processes(1, 5000)},
-			limits:  Limits{CPUs: big, MaxEvents: 4096, OpenFiles: 20000, HostWide: denied},
+			wanted:  Wanted{Processes: procs(1, 5000)},
+			limits:  limits{CPUs: big, MaxEvents: 4096, OpenFiles: 20000, HostWide: denied},
 			mode:    ModeNone,
 			leftOut: []string{"process 1000"},
 		},
 		{
 			name: "without the right the processes that fit are sampled in order",
-			wanted: Wanted{Processes: []WantedProcess{
-				{PID: 1, Threads: 10}, {PID: 2, Threads: 5000}, {PID: 3, Threads: 4}, {PID: 4, Threads: 2},
+			wanted: Wanted{Processes: []processes.Match{
+				{Process: procfs.Process{PID: 1}, Threads: 10},
+				{Process: procfs.Process{PID: 2}, Threads: 5000},
+				{Process: procfs.Process{PID: 3}, Threads: 4},
+				{Process: procfs.Process{PID: 4}, Threads: 2},
 			}},
-			limits: Limits{CPUs: big, MaxEvents: 4096, OpenFiles: 20000, HostWide: denied},
+			limits: limits{CPUs: big, MaxEvents: 4096, OpenFiles: 20000, HostWide: denied},
 			mode:   ModeTargets, cpus: 256, descriptors: 256 * (1 + 10 + 4), processes: 2,
 			leftOut: []string{"process 2", "process 4"},
 		},
 		{
 			name:   "a process whose threads are unknown counts as one",
-			wanted: Wanted{Processes: processes(1, 0)},
-			limits: Limits{CPUs: small, MaxEvents: 4096, OpenFiles: 20000},
+			wanted: Wanted{Processes: procs(1, 0)},
+			limits: limits{CPUs: small, MaxEvents: 4096, OpenFiles: 20000},
 			mode:   ModeTargets, cpus: 4, descriptors: 8, processes: 1,
 		},
 		{
 			name:   "a cgroup is one event per CPU, and two rings",
 			wanted: Wanted{Cgroups: cgroups(14)},
-			limits: Limits{CPUs: big, MaxEvents: 4096, OpenFiles: 20000},
+			limits: limits{CPUs: big, MaxEvents: 4096, OpenFiles: 20000},
 			mode:   ModeTargets, hostWide: true, cpus: 256, descriptors: 4096, cgroups: 14,
 		},
 		{
 			name:   "more cgroups than fit are CPU-wide",
 			wanted: Wanted{Cgroups: cgroups(15)},
-			limits: Limits{CPUs: big, MaxEvents: 4096, OpenFiles: 20000},
+			limits: limits{CPUs: big, MaxEvents: 4096, OpenFiles: 20000},
 			mode:   ModeFilter, hostWide: true, cpus: 256, descriptors: 768,
 			why: "the targets' own perf events would be 4352, and 4096 are permitted",
 		},
 		{
 			name:   "a cgroup without a directory for perf_event is CPU-wide",
 			wanted: Wanted{Cgroups: []WantedCgroup{{Path: "/pod"}}},
-			limits: Limits{CPUs: small, MaxEvents: 4096, OpenFiles: 20000},
+			limits: limits{CPUs: small, MaxEvents: 4096, OpenFiles: 20000},
 			mode:   ModeFilter, hostWide: true, cpus: 4, descriptors: 12,
 			why: "cgroup /pod has no directory of its own in the hierarchy that owns perf_event",
 		},
 		{
 			name:   "a cgroup without the right is left out, a process beside it is not",
-			wanted: Wanted{Cgroups: cgroups(1), Processes: processes(1, 1)},
-			limits: Limits{CPUs: small, MaxEvents: 4096, OpenFiles: 20000, HostWide: denied},
+			wanted: Wanted{Cgroups: cgroups(1), Processes: procs(1, 1)},
+			limits: limits{CPUs: small, MaxEvents: 4096, OpenFiles: 20000, HostWide: denied},
 			mode:   ModeTargets, cpus: 4, descriptors: 8, processes: 1,
 			leftOut: []string{"cgroup /pod0"},
 		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			p := NewPlan(test.wanted, test.limits)
+			p := newPlan(test.wanted, test.limits)
 			require.Equal(t, test.mode, p.Mode)
 			require.Equal(t, test.hostWide, p.HostWide)
 			require.Len(t, p.CPUs, test.cpus)
@@ -190,13 +196,13 @@ func TestPlanKeepsToItsLimits(t *testing.T) {
 	for range 2000 {
 		w := Wanted{Host: random.IntN(4) == 0, Cgroups: cgroups(random.IntN(20))}
 		for range random.IntN(50) {
-			w.Processes = append(w.Processes, WantedProcess{PID: len(w.Processes) + 1, Threads: random.IntN(5000)})
+			w.Processes = append(w.Processes, processes.Match{Process: procfs.Process{PID: len(w.Processes) + 1}, Threads: random.IntN(5000)})
 		}
-		l := Limits{CPUs: simulatedCPUs(1 + random.IntN(256)), MaxEvents: random.IntN(5000), OpenFiles: random.IntN(20000)}
+		l := limits{CPUs: simulatedCPUs(1 + random.IntN(256)), MaxEvents: random.IntN(5000), OpenFiles: random.IntN(20000)}
 		if random.IntN(2) == 0 {
 			l.HostWide = errors.New("denied")
 		}
-		p := NewPlan(w, l)
+		p := newPlan(w, l)
 		require.LessOrEqual(t, p.Descriptors, l.MaxEvents)
 		require.LessOrEqual(t, p.Descriptors, l.OpenFiles/2)
 		if p.HostWide {
