@@ -231,6 +231,7 @@ processors:
       - {key: host.id, value: another, action: upsert}
       - {key: host.name, value: another, action: upsert}
       - {key: service.name, value: sampled, action: upsert}
+      - {key: process.linux.cgroup, action: delete} # cpu_trigger removes it
 exporters:
   otlp_http: {endpoint: "%s/sampled", compression: none}
 service:
