@@ -20,6 +20,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"text/template"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
@@ -87,8 +88,8 @@ type collector struct {
 }
 
 // startCollector starts one in the cgroup and waits until it runs.
-func startCollector(ctx context.Context, binary, name string, group *scratch.Cgroup, set settings) (*collector, error) {
-	text, err := set.yaml()
+func startCollector(ctx context.Context, config *template.Template, binary, name string, group *scratch.Cgroup, set settings) (*collector, error) {
+	text, err := set.yaml(config)
 	if err != nil {
 		return nil, err
 	}
@@ -209,17 +210,22 @@ type weight struct {
 	descriptors int
 }
 
-// weigh reads it; an error is a reading that was not possible now.
-func (c *collector) weigh(ctx context.Context) (w weight, err error) {
+// resident returns the resident memory.
+func (c *collector) resident() (bytes int64, err error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.cmd.Process.Pid))
-	if err != nil {
-		return w, err
-	}
 	for line := range strings.Lines(string(status)) {
 		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "VmRSS:" {
 			kib, _ := strconv.ParseInt(fields[1], 10, 64)
-			w.rss = kib << 10
+			bytes = kib << 10
 		}
+	}
+	return bytes, err
+}
+
+// weigh reads it; an error is a reading that was not possible now.
+func (c *collector) weigh(ctx context.Context) (w weight, err error) {
+	if w.rss, err = c.resident(); err != nil {
+		return w, err
 	}
 	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", c.cmd.Process.Pid))
 	if err != nil {

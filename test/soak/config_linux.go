@@ -119,7 +119,7 @@ service:
       exporters: [otlp_grpc]
 `, "\n")))
 
-func (s settings) yaml() (string, error) {
+func (s settings) yaml(config *template.Template) (string, error) {
 	var text strings.Builder
 	err := config.Execute(&text, s)
 	return text.String(), err

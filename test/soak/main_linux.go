@@ -11,7 +11,9 @@
 // queue has kept. Each run of it has to balance by itself, at the moment it is
 // killed or after its shutdown, and all of them together with the backend. The
 // last line that is printed is the equation; the exit status is 1 if it does not
-// hold to the event, or if a bound is exceeded. It needs root.
+// hold to the event, or if a bound is exceeded. In the end programs attack it that
+// try to make it remember and read too much (testdata/strangers.c), beside one whose
+// profile has to stay whole. It needs root, and cc.
 package main
 
 import (
@@ -22,6 +24,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -40,6 +43,7 @@ const (
 func main() {
 	as := flag.String("role", "", "be a load instead: flooding, allocating, waiting, churning, pulsing or short")
 	pprofSocket := flag.String("pprof-socket", "", "as a load, serve net/http/pprof there")
+	onlyStrangers := flag.Bool("strangers", false, "only the attack of strangers")
 	minutes := flag.Float64("minutes", 1, "how long faults last; what starts, drains and ends comes on top")
 	binary := flag.String("collector", "bin/otelcol-hotprofile", "the distribution")
 	sender := flag.String("sender", "bin/dotnetsender", "the program that sends what .NET services send")
@@ -60,7 +64,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	s := &soak{binary: *binary, length: time.Duration(*minutes * float64(time.Minute)), heaviest: map[string]int64{}, complaints: map[string]int{}}
+	s := &soak{binary: *binary, onlyStrangers: *onlyStrangers, length: time.Duration(*minutes * float64(time.Minute)), heaviest: map[string]int64{}, complaints: map[string]int{}}
 	if err := s.prepareAndRun(ctx, *sender, *data, *keep); err != nil {
 		fmt.Fprintln(os.Stderr, "soak:", err)
 		os.Exit(1)
@@ -82,8 +86,11 @@ type soak struct {
 	weights    []weighed
 	heaviest   map[string]int64 // gauges at their highest
 	complaints map[string]int
-	broken     error // why it ended before its time
-	left       int64 // in the queue of the exporter at the end, in its own unit
+	attack     attack
+	// onlyStrangers leaves out all but their attack.
+	onlyStrangers bool
+	broken        error // why it ended before its time
+	left          int64 // in the queue of the exporter at the end, in its own unit
 }
 
 func (s *soak) prepareAndRun(ctx context.Context, sender, data string, keep bool) (err error) {
@@ -115,6 +122,16 @@ func (s *soak) prepareAndRun(ctx context.Context, sender, data string, keep bool
 	if err := errors.Join(s.group.LimitMemory(memoryLimit), s.group.Favour(8)); err != nil {
 		return err
 	}
+	if s.onlyStrangers {
+		if err := s.strangers(ctx); err != nil {
+			return err
+		}
+		s.printAttack(os.Stdout)
+		if faults := s.attack.faults(); len(faults) > 0 {
+			return errors.New(strings.Join(faults, "; "))
+		}
+		return nil
+	}
 	s.backend = newBackend()
 	if err := s.backend.peer.Start(); err != nil {
 		return err
@@ -134,6 +151,14 @@ func (s *soak) prepareAndRun(ctx context.Context, sender, data string, keep bool
 		if err := s.play(ctx, a); err != nil {
 			s.broken = fmt.Errorf("%s: %w", a.title(), err)
 			break // what there is until here is reported
+		}
+	}
+	if s.broken == nil {
+		if err := s.world.freeze(); err != nil {
+			return err
+		}
+		if err := s.strangers(ctx); err != nil {
+			s.broken = fmt.Errorf("strangers: %w", err)
 		}
 	}
 	return s.report(os.Stdout)

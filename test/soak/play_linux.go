@@ -34,7 +34,7 @@ func (s *soak) play(ctx context.Context, a scheduled) (err error) {
 	}
 	set.Metrics, set.Pprof, set.Manual = ports[0], ports[1], ports[2]
 	before, _, _ := s.backend.took()
-	c, err := startCollector(ctx, s.binary, fmt.Sprintf("run-%d", a.number), s.group, set)
+	c, err := startCollector(ctx, config, s.binary, fmt.Sprintf("run-%d", a.number), s.group, set)
 	if err != nil {
 		return err
 	}

@@ -32,6 +32,7 @@ func (s *soak) report(w io.Writer) error {
 	if s.broken != nil {
 		faults = append(faults, "the soak ended before its time, and without the counters of its last run the equation cannot hold: "+s.broken.Error())
 	}
+	faults = append(faults, s.attack.faults()...)
 	if ooms > 0 {
 		faults = append(faults, fmt.Sprintf("the kernel killed the collector %d times for its memory limit", ooms))
 	}
@@ -59,6 +60,7 @@ func (s *soak) report(w io.Writer) error {
 	s.printEntries(w)
 	s.printLosses(w, twice)
 	s.printWeights(w)
+	s.printAttack(w)
 	s.printComplaints(w)
 
 	for _, f := range faults {
