@@ -133,7 +133,7 @@ func (s *Server) Record(ctx context.Context) {
 		c.Samples(sampler.LeftOut, k.sampler, int(k.now.LeftOut-k.seen.LeftOut))
 	}
 	c.LimitHit(ctx, "dotnet_attributes", now.Attributes-seen.Attributes)
-	bounds := s.Server.Stats()
+	bounds := s.Stats()
 	closed := bounds.GaveWay + bounds.Refused
 	c.LimitHit(ctx, "dotnet_connections", closed-s.seenClosed)
 	s.seenClosed = closed
