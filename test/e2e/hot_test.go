@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	startTimeout = 60 * time.Second
+	startTimeout = 2 * time.Minute
 	hotService   = "e2e-hot"
 	coolService  = "e2e-cool"
 	threshold    = 80
