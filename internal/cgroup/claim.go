@@ -6,6 +6,7 @@ package cgroup
 import (
 	"cmp"
 	"path"
+	"slices"
 )
 
 // Whoever may make a cgroup may give it a name with the id of any container that
@@ -54,9 +55,8 @@ func (t *Tree) standing(h Hierarchy, at string) (s standing, ok bool) {
 		return s, false
 	}
 	s.inode = inode
-	for s.rank < len(identity()) && identity()[s.rank] != h {
-		s.rank++
-	}
+	hierarchies := identity()
+	s.rank = slices.Index(hierarchies[:], h)
 	for above := at; above != "/" && !s.delegated; {
 		above = path.Dir(above)
 		s.delegated = writableByUsers(t.dir(h, above))
