@@ -41,6 +41,10 @@ func OpenPath(fd int, name string) (*os.File, error) {
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: name, Err: err}
 	}
+	// It is opened without waiting for the end of another process's lease. Without this
+	// it would also be read with the poller's help, which asks file systems of FUSE; and
+	// Close would wait for reads.
+	_ = unix.SetNonblock(file, false)
 	return os.NewFile(uintptr(file), name), nil
 }
 

@@ -57,6 +57,9 @@ type emitter struct {
 type namer interface {
 	// Begin begins a batch.
 	Begin(batch *samples.Batch)
+	// Take runs work that calls Name and changes nothing else. It returns an error where a
+	// file does not answer: then the work ended in the middle, and may begin again.
+	Take(work func()) error
 	// Name resolves the addresses of a process's stack.
 	Name(pid int, s *samples.Stack)
 	// Release takes the names of a batch back.
@@ -68,6 +71,7 @@ type noNames struct{}
 
 func (noNames) Begin(*samples.Batch)     {}
 func (noNames) Name(int, *samples.Stack) {}
+func (noNames) Take(work func()) error   { work(); return nil }
 func (noNames) Release(*samples.Batch)   {}
 
 // source is a buffer to emit.
@@ -219,11 +223,11 @@ func (e *emitter) emitOf(b *buffer.Buffer) bool {
 // consume passes a batch to the next component, in as many requests as it takes.
 func (e *emitter) consume(batch *samples.Batch) {
 	begin := time.Now()
-	span := cputime.Begin()
-	var spent time.Duration
 	e.names.Begin(batch)
 	defer e.names.Release(batch)
-	whole, truncated, running := e.resolve(batch)
+	spent := e.resolve(batch)
+	span := cputime.Begin()
+	whole, truncated, running := count(batch)
 	e.counters.CPUProfilerStacks.Add(context.Background(), int64(whole), sampler.With("outcome", "whole"))
 	e.counters.CPUProfilerStacks.Add(context.Background(), int64(truncated), sampler.With("outcome", "truncated"))
 
@@ -271,15 +275,36 @@ func (e *emitter) consume(batch *samples.Batch) {
 	e.log(failure, failed)
 }
 
-// resolve resolves the addresses of stacks. It returns the number of events whose
-// stacks are whole and truncated, and of those of running threads.
-func (e *emitter) resolve(batch *samples.Batch) (whole, truncated, running int) {
+// maxTakes bounds how often the naming of a batch is begun again after a file did not
+// answer. What has no name then is emitted without.
+const maxTakes = 8
+
+// resolve resolves the addresses of stacks, and returns the CPU time that this took. A
+// file that does not answer costs its own names.
+func (e *emitter) resolve(batch *samples.Batch) (spent time.Duration) {
+	for range maxTakes {
+		var took time.Duration
+		if e.names.Take(func() {
+			span := cputime.Begin()
+			for k := range batch.Keys() {
+				if !k.Type.Sent { // those come with their names
+					e.names.Name(k.Resource.PID, k.Stack)
+				}
+			}
+			took = span.End()
+		}) == nil {
+			return took
+		}
+	}
+	return 0
+}
+
+// count returns the number of events whose stacks are whole and truncated, and of those
+// of running threads.
+func count(batch *samples.Batch) (whole, truncated, running int) {
 	for k, events := range batch.Keys() {
 		if k.Type == samples.OnCPU {
 			running += events
-		}
-		if !k.Type.Sent { // those come with their names
-			e.names.Name(k.Resource.PID, k.Stack)
 		}
 		if k.Stack.Truncated {
 			truncated += events

@@ -136,12 +136,19 @@ func (p *profiler) enabled() (enabled []sampler.Factory) {
 // build makes the parts. Those made before a failure are left to stop.
 func (p *profiler) build(enabled []sampler.Factory, host component.Host, info sampler.HostInfo) error {
 	counters := &sampler.Counters{TelemetryBuilder: p.telemetry}
+	status := &sampler.Status{Host: host}
 	var names namer = noNames{}
 	var perf *sampler.Perf
 	hot := hotUnits(host, p.logger)
 	if slices.ContainsFunc(enabled, func(f sampler.Factory) bool { return f.PerfEvents }) {
 		var err error
-		if perf, err = sampler.NewPerf(p.cfg.perf(), info, hot, counters, p.meter, p.logger); err != nil {
+		if perf, err = sampler.NewPerf(p.cfg.perf(), info, hot, counters, status, p.meter, p.logger); err != nil {
+			return err
+		}
+		if err := p.telemetry.RegisterCPUProfilerReadsWaitingCallback(func(_ context.Context, o metric.Int64Observer) error {
+			o.Observe(int64(perf.WaitingReads()))
+			return nil
+		}); err != nil {
 			return err
 		}
 		p.parts = append(p.parts, perf)
@@ -154,7 +161,7 @@ func (p *profiler) build(enabled []sampler.Factory, host component.Host, info sa
 	emitter.add("samples", main, nil)
 
 	shared := &sampler.Shared{
-		Component: p.settings.TelemetrySettings, Host: host, Logger: p.logger,
+		Component: p.settings.TelemetrySettings, Host: host, Status: status, Logger: p.logger,
 		Counters: counters, HostInfo: info, HotUnits: hot, Perf: perf,
 		Buffer: main, AddBuffer: emitter.add,
 		DiscoveryInterval: p.cfg.DiscoveryInterval, ExportInterval: p.cfg.ExportInterval,

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 )
 
 const deletedSuffix = " (deleted)"
@@ -24,7 +25,14 @@ const deletedSuffix = " (deleted)"
 // FIFO has effects. It must have the mapping's inode number; else the process, or the
 // file at the path, is another one. Device numbers are not compared: stat has another
 // one than the kernel's record of the mapping on overlayfs and btrfs.
-func Open(root string, m *samples.Mapping) (*os.File, ID, error) {
+//
+// It is one wait of a call.
+func Open(c *deadline.Call, root string, m *samples.Mapping) (f *os.File, id ID, err error) {
+	c.Wait(nil, func() { f, id, err = open(root, m) })
+	return f, id, err
+}
+
+func open(root string, m *samples.Mapping) (*os.File, ID, error) {
 	proc := procfs.At(root)
 	f, id, err := openVerified(m, func() (int, error) {
 		return unix.Open(proc.File(m.PID, fmt.Sprintf("map_files/%x-%x", m.Start, m.Limit)), unix.O_PATH|unix.O_CLOEXEC, 0)
@@ -69,8 +77,13 @@ func openVerified(m *samples.Mapping, open func() (int, error)) (*os.File, ID, e
 }
 
 // OpenRegular opens a regular file by its path in a process's root, if that is still
-// the one that want identifies ([procfs.FS.Root]).
-func OpenRegular(root string, pid int, want uint64, path string) (*os.File, ID, error) {
+// the one that want identifies ([procfs.FS.Root]). It is one wait of a call.
+func OpenRegular(c *deadline.Call, root string, pid int, want uint64, path string) (f *os.File, id ID, err error) {
+	c.Wait(nil, func() { f, id, err = openRegular(root, pid, want, path) })
+	return f, id, err
+}
+
+func openRegular(root string, pid int, want uint64, path string) (*os.File, ID, error) {
 	fd, err := openBelow(procfs.At(root), pid, want, path)
 	if err != nil {
 		return nil, ID{}, err

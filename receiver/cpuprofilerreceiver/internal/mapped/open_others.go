@@ -10,12 +10,17 @@ import (
 	"os"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 )
 
 var errNeedsLinux = errors.New("reading the files of other processes needs Linux")
 
 // Open fails: it needs Linux, as do the others.
-func Open(string, *samples.Mapping) (*os.File, ID, error) { return nil, ID{}, errNeedsLinux }
+func Open(*deadline.Call, string, *samples.Mapping) (*os.File, ID, error) {
+	return nil, ID{}, errNeedsLinux
+}
 
 // OpenRegular fails.
-func OpenRegular(string, int, uint64, string) (*os.File, ID, error) { return nil, ID{}, errNeedsLinux }
+func OpenRegular(*deadline.Call, string, int, uint64, string) (*os.File, ID, error) {
+	return nil, ID{}, errNeedsLinux
+}

@@ -40,6 +40,7 @@ type TelemetryBuilder struct {
 	CPUProfilerOffCPUUnshared   metric.Float64Counter
 	CPUProfilerPeriodsSkipped   metric.Int64Counter
 	CPUProfilerPprofPulls       metric.Int64Counter
+	CPUProfilerReadsWaiting     metric.Int64ObservableGauge
 	CPUProfilerRecordsLost      metric.Int64Counter
 	CPUProfilerSamples          metric.Int64Counter
 	CPUProfilerSamplesLost      metric.Int64Counter
@@ -80,6 +81,21 @@ func (builder *TelemetryBuilder) RegisterCPUProfilerFrequencyCallback(cb metric.
 		cb(ctx, &observerFloat64{inst: builder.CPUProfilerFrequency, obs: o})
 		return nil
 	}, builder.CPUProfilerFrequency)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
+}
+
+// RegisterCPUProfilerReadsWaitingCallback sets callback for observable CPUProfilerReadsWaiting metric.
+func (builder *TelemetryBuilder) RegisterCPUProfilerReadsWaitingCallback(cb metric.Int64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerInt64{inst: builder.CPUProfilerReadsWaiting, obs: o})
+		return nil
+	}, builder.CPUProfilerReadsWaiting)
 	if err != nil {
 		return err
 	}
@@ -213,6 +229,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_cpu_profiler.pprof.pulls",
 		metric.WithDescription("Profiles pulled from pprof endpoints, and endpoints whose process could not be looked up. [Alpha]"),
 		metric.WithUnit("{pull}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.CPUProfilerReadsWaiting, err = builder.meter.Int64ObservableGauge(
+		"otelcol_cpu_profiler.reads.waiting",
+		metric.WithDescription("Reads of files and of the memory of processes that did not return in time and still wait. At most 64. [Alpha]"),
+		metric.WithUnit("{read}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerRecordsLost, err = builder.meter.Int64Counter(

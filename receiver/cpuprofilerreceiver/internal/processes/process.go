@@ -54,6 +54,9 @@ type Process struct {
 	unsettled *samples.Starting
 	// listed is the program for which Table.started has the process; 0 if it has not.
 	listed uint64
+	// silent is set if its memory could not be read in time. It is tried again with each
+	// batch.
+	silent bool
 	// rootRead is set if facts.root was read since the program was started.
 	rootRead bool
 	// ended is set if the main thread has ended.
@@ -90,19 +93,21 @@ func (t *Table) learn(p *Process, s stat, err error) {
 		p.facts = &f
 		p.Resource = nil
 	}
+	t.readMembership(p)
 	if s.Kernel {
 		p.enterEmptySpace()
 	} else {
 		t.readEnviron(p, s.Starting)
 	}
-	t.readMembership(p)
 	t.weigh(p)
 }
 
 // readEnviron reads the environment. starting is what stat said before.
 func (t *Table) readEnviron(p *Process, starting bool) {
-	b, cut, err := t.fs.read(t.fs.File(p.PID, "environ"), procfs.MaxEnviron)
+	b, cut, err := t.fs.readMemory(p.PID, "environ", p.facts.raw, procfs.MaxEnviron)
+	p.silent = isLate(err)
 	switch {
+	case p.silent:
 	case err != nil:
 		t.count(err, &t.stats.Environment)
 	case len(b) == 0 && starting:
@@ -110,7 +115,7 @@ func (t *Table) readEnviron(p *Process, starting bool) {
 			p.starting = true // with the parent's until the kernel has copied its own
 			return
 		}
-	case len(b) == 0 && !t.fs.hasArguments(p.PID): // it has ended; its parent's stays
+	case len(b) == 0 && !t.fs.hasArguments(p.PID, p.facts.raw): // it has ended; its parent's stays
 	default:
 		if cut {
 			t.stats.CutOff++
@@ -190,15 +195,16 @@ func (t *Table) readMaps(p *Process, alive bool) {
 		return
 	}
 	if alive {
-		b, cut, err := t.fs.read(t.fs.File(p.PID, "maps"), procfs.MaxMaps)
+		b, cut, err := t.fs.readMemory(p.PID, "maps", p.facts.raw, procfs.MaxMaps)
 		if cut {
 			t.stats.CutOff++
 		}
+		p.silent = p.silent || isLate(err)
 		if err == nil && (len(b) > 0 || p.space == nil) {
 			t.replaceMappings(p, b)
 			return
 		}
-		if err != nil { // without an error its main thread has ended: maps is empty then
+		if err != nil && !isLate(err) { // without an error its main thread has ended: maps is empty then
 			t.count(err, &t.stats.Maps)
 		}
 	}
@@ -209,7 +215,7 @@ func (t *Table) readMaps(p *Process, alive bool) {
 	// neither has started another program.
 	if parent, ok := t.processes.Peek(p.PPID); ok && !p.execed && p.parent == parent.program {
 		if parent.space == nil {
-			if b, _, err := t.fs.read(t.fs.File(parent.PID, "maps"), procfs.MaxMaps); err == nil {
+			if b, _, err := t.fs.readMemory(parent.PID, "maps", parent.facts.raw, procfs.MaxMaps); err == nil {
 				t.replaceMappings(parent, b)
 			}
 		}

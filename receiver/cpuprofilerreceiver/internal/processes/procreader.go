@@ -8,8 +8,10 @@ import (
 	"errors"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 )
 
 // maxComm is the most bytes that are read and kept of a thread's name. Those of
@@ -20,11 +22,12 @@ const maxComm = 256
 // valid until the next call.
 type procReader struct {
 	procfs.FS
-	buf []byte
+	runner *deadline.Runner
+	buf    []byte
 }
 
-func newProcReader(root string) *procReader {
-	return &procReader{FS: procfs.At(root), buf: make([]byte, 4096)}
+func newProcReader(root string, runner *deadline.Runner) *procReader {
+	return &procReader{FS: procfs.At(root), runner: runner, buf: make([]byte, 4096)}
 }
 
 // read returns the first limit bytes of a file; cut reports whether there were
@@ -35,6 +38,32 @@ func (r *procReader) read(path string, limit int) (content []byte, cut bool, err
 		return r.buf, true, nil
 	}
 	return r.buf, false, err
+}
+
+// memoryLimit bounds how long the reader of the rings waits for the memory of a process.
+const memoryLimit = 100 * time.Millisecond
+
+// readMemory is read for a file whose content is in a process's memory, or describes it:
+// while its lock is held, reading waits. cgroup is that of the process.
+func (r *procReader) readMemory(pid int, name, cgroup string, limit int) (content []byte, cut bool, err error) {
+	path, buf := r.File(pid, name), r.buf
+	var read struct { // not used after it was late: then it may be written to at any time
+		content []byte
+		err     error
+	}
+	if err := r.runner.Run(deadline.Key{Cgroup: cgroup, PID: pid}, path, memoryLimit, func(c *deadline.Call) {
+		c.Wait(nil, func() { read.content, read.err = procfs.AppendFile(buf, path, limit) })
+	}); err != nil {
+		if errors.Is(err, deadline.ErrLate) {
+			r.buf = make([]byte, 4096)
+		}
+		return nil, false, err
+	}
+	r.buf = read.content
+	if errors.Is(read.err, procfs.ErrTooLarge) {
+		return r.buf, true, nil
+	}
+	return r.buf, false, read.err
 }
 
 // trim releases the memory that a large file needed.
@@ -66,8 +95,8 @@ func (r *procReader) stat(pid int) (stat, error) {
 }
 
 // hasArguments reports whether a process has a program: every program has an argument.
-func (r *procReader) hasArguments(pid int) bool {
-	b, _, _ := r.read(r.File(pid, "cmdline"), 1)
+func (r *procReader) hasArguments(pid int, cgroup string) bool {
+	b, _, _ := r.readMemory(pid, "cmdline", cgroup, 1)
 	return len(b) > 0
 }
 
@@ -93,3 +122,8 @@ func (r *procReader) threadName(pid, tid int) (string, error) {
 // isDenied reports whether a right is missing, as opposed to the process having
 // ended.
 func isDenied(err error) bool { return errors.Is(err, os.ErrPermission) }
+
+// isLate reports whether a process's memory could not be read in time.
+func isLate(err error) bool {
+	return errors.Is(err, deadline.ErrLate) || errors.Is(err, deadline.ErrRefused)
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 )
 
 // Config is the configuration of a Table.
@@ -25,6 +26,8 @@ type Config struct {
 	// Track is called at once for each new mapping of a file, so that the file can
 	// be opened while its process lives. It must not block. It may be nil.
 	Track func(*samples.Mapping)
+	// Runner runs what reads the memory of processes. It may be nil.
+	Runner *deadline.Runner
 	// Wanted matches the processes to be sampled; nil means all.
 	Wanted *Matcher
 	// HostName and HostID are added to every resource unless empty.
@@ -159,7 +162,7 @@ func NewTable(cfg Config) *Table {
 	}
 	t := &Table{
 		cfg:         cfg,
-		fs:          newProcReader(cfg.Root),
+		fs:          newProcReader(cfg.Root, cfg.Runner),
 		boot:        procfs.BootTime(),
 		memberships: newMembershipCache(cfg.Tree, cfg.Limits.Bytes/8),
 		batch:       1,
@@ -232,15 +235,15 @@ func (t *Table) read(p *Process) *Process {
 	if alive && s.Threads > 1 {
 		p.ended = false // only the main thread has ended
 	}
-	again := alive && p.losses != t.losses
+	again := alive && (p.losses != t.losses || p.silent)
 	if !p.read || again {
 		t.learn(p, s, err)
 	} else if alive {
 		p.Name = t.intern(s.name)
+		t.readMembership(p)
 		if p.starting {
 			t.readEnviron(p, s.Starting) // it was first seen while its program started
 		}
-		t.readMembership(p)
 	}
 	if p.space == nil || again {
 		t.readMaps(p, alive)

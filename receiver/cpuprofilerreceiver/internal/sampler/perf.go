@@ -21,6 +21,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
@@ -55,6 +56,7 @@ type Perf struct {
 	counters *Counters
 	shares   shares
 	budget   *cputime.Budget
+	runner   *deadline.Runner
 	hotUnits *hotunitsextension.HotUnits // nil without that extension
 	tables   *unwind.Cache               // of copied stacks; nil if none are copied
 	roots    *unwind.Cache               // finds the functions that threads begin with, in stripped files
@@ -62,14 +64,22 @@ type Perf struct {
 	seenSymbols symbolizer.Counters
 	seenUnwind  unwind.Stats
 	seenWaits   uint64
+	seenReads   deadline.Stats
 }
 
 // NewPerf returns what samplers on perf events share. Stop it after them.
-func NewPerf(cfg PerfConfig, at HostInfo, hot *hotunitsextension.HotUnits, counters *Counters, meter *cputime.Meter, logger *zap.Logger) (*Perf, error) {
+func NewPerf(cfg PerfConfig, at HostInfo, hot *hotunitsextension.HotUnits, counters *Counters, status *Status, meter *cputime.Meter, logger *zap.Logger) (*Perf, error) {
 	p := &Perf{
 		PerfConfig: cfg, Meter: meter, logger: logger, counters: counters, hotUnits: hot,
 		shares: shareOut(cfg.MaxMemory), budget: cputime.NewBudget(cfg.FileShare, logger, time.Now),
 	}
+	p.runner = deadline.New(logger, func(waiting int) {
+		if waiting == 0 {
+			status.Report(Reading, nil)
+			return
+		}
+		status.Report(Reading, fmt.Errorf("%d reads of files or of the memory of processes do not return; see \"a file does not answer\" in the log", waiting))
+	}, nil)
 	var err error
 	if p.Symbols, err = symbolizer.New(symbolizer.Config{
 		Root: at.Root,
@@ -77,13 +87,17 @@ func NewPerf(cfg PerfConfig, at HostInfo, hot *hotunitsextension.HotUnits, count
 		MaxObjects: max(1, min(symbolizer.DefaultMaxObjects, procfs.OpenFileLimit()/4)),
 		CacheBytes: p.shares.symbols,
 		Logger:     logger,
+		Runner:     p.runner,
 		Meter:      meter,
 		Budget:     p.budget,
 	}); err != nil {
 		return nil, fmt.Errorf("start the symbolizer: %w", err)
 	}
 	tables := unwind.Config{
-		Open:     func(m *samples.Mapping) (*os.File, mapped.ID, error) { return mapped.Open(at.Root, m) },
+		Runner: p.runner,
+		Open: func(c *deadline.Call, m *samples.Mapping) (*os.File, mapped.ID, error) {
+			return mapped.Open(c, at.Root, m)
+		},
 		VDSO:     symbolizer.VDSO,
 		VDSOPath: symbolizer.VDSOPath,
 		MaxBytes: p.shares.tables,
@@ -99,6 +113,9 @@ func NewPerf(cfg PerfConfig, at HostInfo, hot *hotunitsextension.HotUnits, count
 	p.roots = unwind.NewCache(tables)
 	return p, nil
 }
+
+// WaitingReads returns the number of reads that did not return in time.
+func (p *Perf) WaitingReads() int { return p.runner.Stats().Stuck }
 
 // Start implements Sampler, as do Stop and Record: what is shared lives and counts
 // as samplers do.
@@ -133,6 +150,9 @@ func (p *Perf) Record(ctx context.Context) {
 	p.counters.LimitHit(ctx, "unwind_requests", u.Dropped-p.seenUnwind.Dropped)
 	p.counters.LimitHit(ctx, "unwind_tables", u.Incomplete-p.seenUnwind.Incomplete)
 	p.seenUnwind = u
+	reads := p.runner.Stats()
+	p.counters.LimitHit(ctx, "waiting_reads", reads.Refused-p.seenReads.Refused)
+	p.seenReads = reads
 }
 
 func (p *Perf) recordSymbols(ctx context.Context, y symbolizer.Counters) {
@@ -216,6 +236,9 @@ func (p *Perf) Release(batch *samples.Batch) {
 	}
 }
 
+// Take runs work that calls Name, for as long as files answer.
+func (p *Perf) Take(work func()) error { return p.Symbols.Take(work) }
+
 // Name resolves the addresses of a stack and then marks it as truncated or whole,
 // by its names or, if its outermost function has no name, by what its file says of
 // that function.
@@ -258,6 +281,7 @@ func (s *Shared) Processes(weight int) (processes.Config, error) {
 		Root:     s.HostInfo.Root,
 		Tree:     s.HostInfo.Tree,
 		Track:    s.Perf.Symbols.Track,
+		Runner:   s.Perf.runner,
 		Wanted:   wanted,
 		HostName: s.HostInfo.Name,
 		HostID:   s.HostInfo.ID,

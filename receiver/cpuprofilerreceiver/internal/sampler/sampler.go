@@ -53,6 +53,7 @@ type Shared struct {
 	// runs in.
 	Component component.TelemetrySettings
 	Host      component.Host
+	Status    *Status
 	Logger    *zap.Logger
 	Counters  *Counters
 	HostInfo  HostInfo

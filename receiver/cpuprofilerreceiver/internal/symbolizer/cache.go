@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
 )
@@ -53,6 +55,8 @@ type file struct {
 	ready chan struct{}
 	// checked is guarded by the cache's lock.
 	checked time.Time
+	// late is set if the file did not answer when it was loaded. It may still.
+	late atomic.Bool
 
 	object *object
 	image  image
@@ -86,6 +90,8 @@ type cache struct {
 	descriptors, maxObjects int
 	clock                   uint64
 	evictions               uint64
+	// discard makes the worker close a file.
+	discard func(*mapped.Reader)
 	// standing returns how an object stands when others need its memory.
 	standing func(*object) standing
 }
@@ -161,9 +167,13 @@ func (c *cache) evict(o *object) {
 	for k := range o.keys {
 		c.files.Remove(k)
 	}
-	delete(c.images, o.image)
+	if c.images[o.image] == o { // files that were late may have been loaded twice
+		delete(c.images, o.image)
+	}
 	c.bytes -= o.size
-	o.close()
+	for _, f := range o.files {
+		c.discard(f)
+	}
 }
 
 // tracked opens the file of a mapping, or checks that it is still the open one.
@@ -184,18 +194,31 @@ func (s *Symbolizer) tracked(m *samples.Mapping) {
 	}
 	f.checked = now
 	s.mu.Unlock()
-	r, id, err := mapped.Open(s.cfg.Root, m)
-	if err != nil {
-		return // the open file stays
+	s.run(m, func(c *deadline.Call) {
+		r, id, err := mapped.Open(c, s.cfg.Root, m)
+		if err != nil {
+			return // the open file stays
+		}
+		if id == f.image.file && f.image.debug == (mapped.ID{}) {
+			c.Wait(nil, func() { r.Close() })
+			return
+		}
+		s.mu.Lock()
+		f := s.cache.newFile(key, now)
+		s.mu.Unlock()
+		s.loadFrom(c, key, f, m, r, id)
+	})
+}
+
+// run does work for a file, whose key it returns an error for if that did not answer in
+// time or before.
+func (s *Symbolizer) run(m *samples.Mapping, work func(*deadline.Call)) error {
+	if s.cfg.Runner.Refuses(mapped.Reading(m)) {
+		return deadline.ErrRefused
 	}
-	if id == f.image.file && f.image.debug == (mapped.ID{}) {
-		r.Close()
-		return
-	}
-	s.mu.Lock()
-	f = s.cache.newFile(key, now)
-	s.mu.Unlock()
-	s.loadFrom(key, f, m, r, id)
+	return s.cfg.Runner.Run(mapped.Opening(m), m.Path, readLimit, func(c *deadline.Call) {
+		s.spend(m.PID, func() { work(c) })
+	})
 }
 
 // retry reports whether to try a file that could not be read through m.
@@ -213,17 +236,32 @@ func (c *cache) newFile(key fileKey, now time.Time) *file {
 
 // load opens and indexes the file of m. It runs on the worker.
 func (s *Symbolizer) load(key fileKey, f *file, m *samples.Mapping) {
-	r, id, err := mapped.Open(s.cfg.Root, m)
-	if err != nil {
-		f.pid, f.err, f.outcome = m.PID, err, Unreadable
-		s.log.Debug("file not readable", zap.Error(err))
-		close(f.ready)
-		return
+	err := s.run(m, func(c *deadline.Call) {
+		r, id, err := mapped.Open(c, s.cfg.Root, m)
+		if err != nil {
+			s.unreadable(f, m, err)
+			return
+		}
+		s.loadFrom(c, key, f, m, r, id)
+	})
+	switch {
+	case errors.Is(err, deadline.ErrLate):
+		f.late.Store(true)
+	case err != nil:
+		s.unreadable(f, m, fmt.Errorf("reading symbols of %q: %w", m.Path, err))
 	}
-	s.loadFrom(key, f, m, r, id)
 }
 
-func (s *Symbolizer) loadFrom(key fileKey, f *file, m *samples.Mapping, r *os.File, id mapped.ID) {
+// unreadable ends the loading of a file that could not be opened.
+func (s *Symbolizer) unreadable(f *file, m *samples.Mapping, err error) {
+	f.pid, f.err, f.outcome = m.PID, err, Unreadable
+	s.log.Debug("file not readable", zap.Error(err))
+	close(f.ready)
+}
+
+func (s *Symbolizer) loadFrom(c *deadline.Call, key fileKey, f *file, m *samples.Mapping, file *os.File, id mapped.ID) {
+	r := mapped.NewReader(file, mapped.Reading(m), m.Path)
+	r.Use(c)
 	defer close(f.ready)
 	f.image.file = id
 	o, err := newObject(r, id.Size, r)
@@ -236,9 +274,11 @@ func (s *Symbolizer) loadFrom(key fileKey, f *file, m *samples.Mapping, r *os.Fi
 		s.log.Debug("no symbols", zap.Error(f.err))
 		return
 	}
+	o.files = append(o.files, r)
 	if isStripped(o.f) {
-		if o.separate = debugFileOf(s.cfg.Root, m, o, func(debug mapped.ID) bool { return s.same(image{id, debug}) != nil }); o.separate != nil {
+		if o.separate = debugFileOf(c, s.cfg.Root, m, o, func(debug mapped.ID) bool { return s.same(image{id, debug}) != nil }); o.separate != nil {
 			f.image.debug = o.separate.id
+			o.files = append(o.files, o.separate.closer.(*mapped.Reader))
 		}
 	}
 	if same := s.same(f.image); same != nil {
@@ -259,8 +299,16 @@ func (s *Symbolizer) loadFrom(key fileKey, f *file, m *samples.Mapping, r *os.Fi
 	if len(o.sources) == 0 {
 		o.close() // only its build id is used
 	}
+	o.use(nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		f.err, f.outcome = os.ErrClosed, Unreadable
+		for _, r := range o.files {
+			s.discard(r)
+		}
+		return // nobody looks at it any more
+	}
 	s.cache.add(o, f.image, s.cfg.Now())
 	s.adopt(key, f, o)
 }

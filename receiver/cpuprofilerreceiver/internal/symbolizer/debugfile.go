@@ -10,11 +10,11 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"os"
 	"path"
 	"strings"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
 )
@@ -40,9 +40,9 @@ type symbolFile struct {
 // of m's process: by build id, else by the name and checksum in .gnu_debuglink. It
 // returns nil where there is none. known reports whether a file was found to belong to
 // o before.
-func debugFileOf(root string, m *samples.Mapping, o *object, known func(mapped.ID) bool) *symbolFile {
+func debugFileOf(c *deadline.Call, root string, m *samples.Mapping, o *object, known func(mapped.ID) bool) *symbolFile {
 	if id := o.buildID; len(id) > 2 {
-		if d := tryDebugFile(root, m, fmt.Sprintf("%s/.build-id/%s/%s.debug", debugRoot, id[:2], id[2:]), o, nil, known); d != nil {
+		if d := tryDebugFile(c, root, m, fmt.Sprintf("%s/.build-id/%s/%s.debug", debugRoot, id[:2], id[2:]), o, nil, known); d != nil {
 			return d
 		}
 	}
@@ -55,7 +55,7 @@ func debugFileOf(root string, m *samples.Mapping, o *object, known func(mapped.I
 		if candidate == m.Path {
 			continue // the file names itself
 		}
-		if d := tryDebugFile(root, m, candidate, o, &sum, known); d != nil {
+		if d := tryDebugFile(c, root, m, candidate, o, &sum, known); d != nil {
 			return d
 		}
 	}
@@ -64,11 +64,13 @@ func debugFileOf(root string, m *samples.Mapping, o *object, known func(mapped.I
 
 // tryDebugFile opens a file if it belongs to o: it has the same build id or, where sum
 // is not nil, that checksum and no other build id.
-func tryDebugFile(root string, m *samples.Mapping, name string, o *object, sum *uint32, known func(mapped.ID) bool) *symbolFile {
-	file, fileID, err := mapped.OpenRegular(root, m.PID, m.Root, name)
+func tryDebugFile(c *deadline.Call, root string, m *samples.Mapping, name string, o *object, sum *uint32, known func(mapped.ID) bool) *symbolFile {
+	opened, fileID, err := mapped.OpenRegular(c, root, m.PID, m.Root, name)
 	if err != nil {
 		return nil
 	}
+	file := mapped.NewReader(opened, mapped.Opening(m), name)
+	file.Use(c)
 	d := &symbolFile{id: fileID, closer: file}
 	if d.f, err = elffile.Parse(file, fileID.Size); err == nil {
 		if known(fileID) {
@@ -85,7 +87,7 @@ func tryDebugFile(root string, m *samples.Mapping, name string, o *object, sum *
 }
 
 // checksum returns a file's checksum as in .gnu_debuglink; 0 for one that is too large.
-func checksum(file *os.File, size int64) uint32 {
+func checksum(file io.ReaderAt, size int64) uint32 {
 	if size > maxDebugFile {
 		return 0
 	}

@@ -10,13 +10,16 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer/perfmap"
 )
 
@@ -41,8 +44,10 @@ const (
 type generated struct {
 	procfs.Process // Start is 0 until it is read
 
-	file *os.File
+	file *mapped.Reader
 	id   mapID
+	// late is set if what is read for it did not answer in time. It may still.
+	late atomic.Bool
 	read *perfmap.Map
 	// offset is the end of what was read of the file, tail the bytes before that.
 	offset int64
@@ -108,7 +113,7 @@ func (s *Symbolizer) resolveGenerated(pid int, l *samples.Location, pc uint64) (
 	}
 	ready := g.ready
 	s.mu.Unlock()
-	waited := ready != nil && s.await(ready)
+	waited := ready != nil && !(g.late.Load() && pending(ready)) && s.await(ready)
 	s.mu.Lock()
 	index, runtime, outcome := g.index, g.runtime, g.outcome
 	s.mu.Unlock()
@@ -200,7 +205,7 @@ func (s *Symbolizer) dropGenerated(_ int, g *generated) {
 	if g.open {
 		s.generatedOpen--
 		g.open = false
-		_ = g.file.Close() // opened for reading: nothing to lose
+		s.discard(g.file)
 	}
 }
 
@@ -214,9 +219,32 @@ func (s *Symbolizer) expireGenerated(now time.Time) {
 	}
 }
 
-// readGenerated reads what was added to a process's perf map. It runs on the worker.
-func (s *Symbolizer) readGenerated(g *generated) {
-	err := s.follow(g)
+// serveGenerated reads the perf map of a process for as long as it answers.
+func (s *Symbolizer) serveGenerated(r request) {
+	g := r.generated
+	root, _ := procfs.At(s.cfg.Root).Root(g.PID) // of a process that has ended, nothing is opened
+	g.late.Store(false)
+	err := s.cfg.Runner.Run(deadline.Key{Root: root}, fmt.Sprintf("perf map of process %d", g.PID), readLimit, func(c *deadline.Call) {
+		defer close(r.ready)
+		s.spend(g.PID, func() { s.readGenerated(c, root, g) })
+	})
+	switch {
+	case errors.Is(err, deadline.ErrLate):
+		g.late.Store(true)
+	case err != nil:
+		s.mu.Lock()
+		g.outcome = Unreadable // as far as there is no index
+		s.mu.Unlock()
+		close(r.ready)
+	}
+}
+
+// readGenerated reads what was added to a process's perf map.
+func (s *Symbolizer) readGenerated(c *deadline.Call, root uint64, g *generated) {
+	if g.file != nil {
+		g.file.Use(c)
+	}
+	err := s.follow(c, root, g)
 	switch {
 	case err == nil:
 	case errors.Is(err, errNoMap):
@@ -237,7 +265,7 @@ func (s *Symbolizer) readGenerated(g *generated) {
 
 // follow opens the perf map of a process, if it is not open, and reads what was added
 // to it.
-func (s *Symbolizer) follow(g *generated) error {
+func (s *Symbolizer) follow(c *deadline.Call, root uint64, g *generated) error {
 	if now, err := procfs.At(s.cfg.Root).Process(g.PID); err == nil {
 		if g.Start != 0 && g.Start != now.Start {
 			s.closeMap(g) // another process has the pid
@@ -248,7 +276,9 @@ func (s *Symbolizer) follow(g *generated) error {
 	} else {
 		return err
 	}
-	f, err := openPerfMap(s.cfg.Root, g.PID)
+	var f perfMapFile
+	var err error
+	c.Wait(nil, func() { f, err = openPerfMap(s.cfg.Root, g.PID) })
 	if err != nil {
 		if g.file != nil && errors.Is(err, errNoMap) {
 			return s.readOn(g) // it was removed, and the process may still write to it
@@ -256,13 +286,17 @@ func (s *Symbolizer) follow(g *generated) error {
 		s.closeMap(g)
 		return err
 	}
+	r := mapped.NewReader(f.file, deadline.Key{Root: root}, f.file.Name())
+	r.Use(c)
 	if g.file != nil && g.id == f.id {
-		f.file.Close()
+		r.Close()
 		return s.readOn(g)
 	}
 	s.closeMap(g)
-	if !s.holdMap(g, f) {
-		f.file.Close()
+	var runtime samples.FrameType
+	c.Wait(nil, func() { runtime = runtimeOf(s.cfg.Root, g.PID) })
+	if !s.holdMap(g, r, f.id, runtime) {
+		r.Close()
 		return errNoMap
 	}
 	return s.readOn(g)
@@ -270,14 +304,13 @@ func (s *Symbolizer) follow(g *generated) error {
 
 // holdMap sets the perf map of a process, and closes others where they are too many.
 // It reports false where the process was dropped meanwhile.
-func (s *Symbolizer) holdMap(g *generated, f perfMapFile) bool {
-	runtime := runtimeOf(s.cfg.Root, g.PID)
+func (s *Symbolizer) holdMap(g *generated, f *mapped.Reader, id mapID, runtime samples.FrameType) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.knows(g) {
 		return false
 	}
-	g.file, g.id, g.runtime, g.open = f.file, f.id, runtime, true
+	g.file, g.id, g.runtime, g.open = f, id, runtime, true
 	s.generatedOpen++
 	s.makeRoom(g)
 	return true
@@ -290,7 +323,7 @@ func (s *Symbolizer) closeMap(g *generated) {
 	if g.open {
 		s.generatedOpen--
 		g.open = false
-		_ = g.file.Close()
+		s.discard(g.file)
 	}
 	s.generatedBytes -= g.held
 	g.file, g.read, g.offset, g.tail = nil, nil, 0, nil
@@ -299,11 +332,11 @@ func (s *Symbolizer) closeMap(g *generated) {
 
 // readOn reads what was added to the perf map.
 func (s *Symbolizer) readOn(g *generated) error {
-	st, err := g.file.Stat()
+	size, err := g.file.Size()
 	if err != nil {
 		return fmt.Errorf("examining the perf map of process %d: %w", g.PID, err)
 	}
-	size := min(st.Size(), maxMapFile)
+	size = min(size, maxMapFile)
 	if g.read == nil || size < g.offset || !g.unchanged() {
 		g.read, g.offset, g.tail = perfmap.New(s.maxGeneratedBytes), 0, nil
 	} else if size == g.offset {

@@ -126,7 +126,7 @@ func TestOtherFilesThanTheMappedOneAreNotOpened(t *testing.T) {
 			if err != nil {
 				hosttest.SkipUnprivileged(t, "cannot make it: %v", err)
 			}
-			f, _, err := mapped.Open(h.root, h.mapping(t, path, seen))
+			f, _, err := mapped.Open(nil, h.root, h.mapping(t, path, seen))
 			if err == nil {
 				f.Close()
 			}
@@ -147,13 +147,13 @@ func TestFileInAnotherRootIsNotOpened(t *testing.T) {
 	require.NoError(t, os.Remove(link))
 	require.NoError(t, os.Symlink(other.processRoot, link))
 	for _, m := range []*samples.Mapping{m, &unknown} {
-		_, _, err := mapped.Open(h.root, m)
+		_, _, err := mapped.Open(nil, h.root, m)
 		require.Error(t, err)
-		_, _, err = mapped.OpenRegular(h.root, m.PID, m.Root, "/program")
+		_, _, err = mapped.OpenRegular(nil, h.root, m.PID, m.Root, "/program")
 		require.Error(t, err)
 	}
 	// What is seen in the new root from now on is opened there.
-	f, _, err := mapped.Open(h.root, h.mapping(t, "/program", filepath.Join(other.processRoot, "program")))
+	f, _, err := mapped.Open(nil, h.root, h.mapping(t, "/program", filepath.Join(other.processRoot, "program")))
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
 }
@@ -163,7 +163,7 @@ func TestLinksWithinTheRootAreFollowed(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(h.processRoot, "usr"), 0o755))
 	h.write(t, "usr/program", goprogramtest.Program(120))
 	require.NoError(t, os.Symlink("/usr", filepath.Join(h.processRoot, "link"))) // of the process's root
-	f, id, err := mapped.Open(h.root, h.mapping(t, "/link/program", filepath.Join(h.processRoot, "usr/program")))
+	f, id, err := mapped.Open(nil, h.root, h.mapping(t, "/link/program", filepath.Join(h.processRoot, "usr/program")))
 	require.NoError(t, err)
 	defer f.Close()
 	require.Equal(t, int64(len(goprogramtest.Program(120))), id.Size)

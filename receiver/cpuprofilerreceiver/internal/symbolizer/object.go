@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
 )
 
 // What a line and a map entry take beside their strings, and a section header with its
@@ -48,6 +50,8 @@ type object struct {
 	golang  *goprogram.Table
 	// separate is the open file with the stripped symbols; nil where there is none.
 	separate *symbolFile
+	// files are the readers of both.
+	files []*mapped.Reader
 
 	buildID, goBuildID string
 
@@ -160,6 +164,24 @@ func (o *object) close() {
 		_ = o.closer.Close() // opened for reading: nothing to lose
 	}
 	o.closeSeparate()
+}
+
+// use makes reads of the files waits of a call.
+func (o *object) use(c *deadline.Call) {
+	for _, r := range o.files {
+		r.Use(c)
+	}
+}
+
+// stuck reports whether a read was given up and has not ended: then nobody may use the
+// object.
+func (o *object) stuck() bool {
+	for _, r := range o.files {
+		if r.Stuck() {
+			return true
+		}
+	}
+	return false
 }
 
 func (o *object) closeSeparate() {

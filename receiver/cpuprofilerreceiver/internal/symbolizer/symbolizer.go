@@ -34,6 +34,8 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
 )
 
 // DefaultCacheBytes is the memory for indexes and lines where Config has 0.
@@ -55,6 +57,8 @@ type Config struct {
 	Meter *cputime.Meter
 	// Budget bounds what Meter measures. It may be nil.
 	Budget *cputime.Budget
+	// Runner runs what reads files. It may be nil.
+	Runner *deadline.Runner
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 }
@@ -130,6 +134,10 @@ const (
 	// kernelInterval is the minimum time between two readings of kallsyms for addresses
 	// that are not in it: modules are loaded at any time.
 	kernelInterval = time.Minute
+	// readLimit bounds how long the worker, and whoever resolves, waits for one read of a
+	// file. closeLimit bounds it at the end.
+	readLimit      = time.Second
+	closeLimit     = 100 * time.Millisecond
 	expireInterval = time.Minute
 	// budgetInterval is how often a file is tried for which there was no CPU time.
 	budgetInterval = 100 * time.Millisecond
@@ -163,6 +171,11 @@ type Symbolizer struct {
 
 	kernel *kernelSymbols
 
+	// closing are the files that are to be closed; discarded receives when there are.
+	closing   []*mapped.Reader
+	discarded chan struct{}
+	closed    bool
+
 	// batch is the number of the current batch, from 1; hot has the processes of hot
 	// units in it. Both change with the lock held.
 	batch uint64
@@ -171,6 +184,9 @@ type Symbolizer struct {
 	kernelShown error
 
 	// These are Resolve's.
+
+	// call has the waits of the current Take.
+	call *deadline.Call
 
 	// made is the memory of the names that were made in this batch, madeBy that by pid.
 	made   int64
@@ -238,10 +254,12 @@ func prepare(cfg Config) (*Symbolizer, error) {
 		queue:       make(chan *samples.Mapping, queueLength),
 		urgent:      make(chan request, 1),
 		done:        make(chan struct{}),
+		discarded:   make(chan struct{}, 1),
 		kernelShown: kernelSymbolsShown(cfg.Root),
 		batch:       1,
 		madeBy:      make(map[int]int64),
 	}
+	c.discard = s.discard
 	c.standing = func(o *object) standing { return s.standing(o.batch, o.hot+1 >= s.batch && o.hot > 0, o.size) }
 	if s.generated, err = simplelru.NewLRU(maxGenerated, s.dropGenerated); err != nil {
 		return nil, fmt.Errorf("making room for %d processes that generate code: %w", maxGenerated, err)
@@ -256,16 +274,46 @@ func prepare(cfg Config) (*Symbolizer, error) {
 
 func (s *Symbolizer) start() { s.worker.Go(s.work) }
 
-// Close stops the worker, waits for it, and closes all files.
+// Close stops the worker, waits for it, and closes all files. Those that do not answer
+// are left behind.
 func (s *Symbolizer) Close() {
 	s.stop.Do(func() { close(s.done) })
 	s.worker.Wait()
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.closed = true
 	for o := range s.cache.open {
 		s.cache.evict(o)
 	}
 	s.generated.Purge()
+	s.mu.Unlock()
+	s.closeEvicted(closeLimit)
+}
+
+// closeEvicted closes the files that are not used any more, but for those that do not
+// answer.
+func (s *Symbolizer) closeEvicted(limit time.Duration) {
+	s.mu.Lock()
+	closing := s.closing
+	s.closing = nil
+	s.mu.Unlock()
+	for _, f := range closing {
+		if f.Stuck() || s.cfg.Runner.Run(f.Key(), f.Name(), limit, func(c *deadline.Call) {
+			_ = f.CloseIn(c) // opened for reading: nothing to lose
+		}) == deadline.ErrRefused {
+			s.mu.Lock()
+			s.closing = append(s.closing, f)
+			s.mu.Unlock()
+		}
+	}
+}
+
+// discard makes the worker close a file. It is called with the lock held.
+func (s *Symbolizer) discard(f *mapped.Reader) {
+	s.closing = append(s.closing, f)
+	select {
+	case s.discarded <- struct{}{}:
+	default:
+	}
 }
 
 func (s *Symbolizer) work() {
@@ -276,7 +324,7 @@ func (s *Symbolizer) work() {
 		// Resolve waits, so it goes first.
 		select {
 		case r := <-s.urgent:
-			s.spend(r.pid(), func() { s.serve(r) })
+			s.serve(r)
 			continue
 		case <-s.done:
 			return
@@ -287,7 +335,7 @@ func (s *Symbolizer) work() {
 		switch {
 		case next == nil:
 		case s.cfg.Budget.May(next.PID):
-			s.spend(next.PID, func() { s.tracked(next) })
+			s.tracked(next)
 			next = nil
 			continue
 		case !s.cfg.Budget.Light(next.PID):
@@ -298,7 +346,7 @@ func (s *Symbolizer) work() {
 		}
 		select {
 		case r := <-s.urgent:
-			s.spend(r.pid(), func() { s.serve(r) })
+			s.serve(r)
 		case next = <-queue:
 		case <-later:
 		case <-tick.C:
@@ -306,6 +354,9 @@ func (s *Symbolizer) work() {
 			s.cache.expire(s.cfg.Now())
 			s.expireGenerated(s.cfg.Now())
 			s.mu.Unlock()
+			s.closeEvicted(readLimit) // those that did not answer before
+		case <-s.discarded:
+			s.closeEvicted(readLimit)
 		case <-s.done:
 			return
 		}
@@ -327,15 +378,18 @@ func (r *request) pid() int {
 }
 
 func (s *Symbolizer) serve(r request) {
-	if r.file != nil {
+	switch {
+	case r.file != nil:
 		s.load(r.key, r.file, r.mapping)
-		return
+	case r.generated != nil:
+		s.serveGenerated(r)
+	default:
+		s.spend(0, s.readKernel)
+		close(r.ready)
 	}
-	defer close(r.ready)
-	if r.generated != nil {
-		s.readGenerated(r.generated)
-		return
-	}
+}
+
+func (s *Symbolizer) readKernel() {
 	k, err := loadKernelSymbols(s.cfg.Root)
 	if err != nil {
 		s.log.Debug("no kernel symbols", zap.Error(err))
@@ -433,6 +487,17 @@ func Release(l *samples.Location) {
 	}
 }
 
+// Take runs work that calls Resolve and nothing else of s. It returns an error where a
+// file does not answer: then the work ended in the middle, and no location has a name
+// of that file any more until it answers.
+func (s *Symbolizer) Take(work func()) error {
+	return s.cfg.Runner.Take(readLimit, func(c *deadline.Call) {
+		s.call = c
+		work()
+		s.call = nil
+	})
+}
+
 // Resolve sets l.Lines, l.Type, the build ids of l.Mapping, and l.Resolved. l is a
 // location of the process pid; 0 is an unknown one. A location of the kernel has Type
 // samples.FrameKernel and may have no mapping.
@@ -490,12 +555,16 @@ func (s *Symbolizer) resolveUser(pid int, l *samples.Location, pc uint64) Outcom
 	if !ok {
 		return NoSymbol
 	}
+	if o.stuck() {
+		return Pending
+	}
 	a, ok := o.known[addr]
 	var err error
 	if !ok {
-		if !s.mayName(pid) {
+		if !s.mayName(pid) || s.cfg.Runner.Refuses(mapped.Reading(m)) {
 			return Pending
 		}
+		o.use(s.call)
 		var made int64
 		a, made, err = o.lookup(addr)
 		s.named(pid, made)
@@ -541,7 +610,7 @@ func (s *Symbolizer) objectOf(pid int, m *samples.Mapping) (*object, Outcome) {
 		}
 	}
 	s.mu.Unlock()
-	if !s.await(f.ready) {
+	if f.late.Load() && f.loading() || !s.await(f.ready) {
 		return nil, Pending
 	}
 	if f.err != nil {

@@ -19,13 +19,16 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
 )
 
 // Config configures a Cache. Zero limits have defaults.
 type Config struct {
-	// Open opens the file behind a mapping, and identifies it.
-	Open func(*samples.Mapping) (*os.File, mapped.ID, error)
+	// Open opens the file behind a mapping, and identifies it, in a wait of a call.
+	Open func(*deadline.Call, *samples.Mapping) (*os.File, mapped.ID, error)
+	// Runner runs what reads files. It may be nil.
+	Runner *deadline.Runner
 	// VDSO returns the object file that the kernel maps at VDSOPath. It may be nil.
 	VDSO     func() ([]byte, error)
 	VDSOPath string
@@ -59,6 +62,8 @@ const (
 	// checkInterval is the time between two checks of a file in use: whether it has changed, and
 	// whether it can be read by now.
 	checkInterval = 30 * time.Second
+	// readLimit bounds how long the worker waits for one read of a file.
+	readLimit = time.Second
 )
 
 // Stats are the counters of a Cache since it was made, and its content.
@@ -250,14 +255,29 @@ func (c *Cache) take(r request) {
 		c.stats.Dropped++
 		return
 	}
-	c.cfg.Budget.Spend(r.mapping.PID, c.cfg.Meter.Do(func() { c.serve(r) }))
+	c.serve(r)
 }
 
-// serve reads the file of a request, unless it is unchanged.
+// serve reads the file of a request, unless it is unchanged. It waits for a file that
+// does not answer as long as readLimit; what it yields after that still counts.
 func (c *Cache) serve(r request) {
-	files := *c.files.Load()
-	old := files[r.key]
-	e, err := c.read(r, old)
+	err := c.cfg.Runner.Run(mapped.Opening(r.mapping), r.mapping.Path, readLimit, func(call *deadline.Call) {
+		c.cfg.Budget.Spend(r.mapping.PID, c.cfg.Meter.Do(func() {
+			e, err := c.read(call, r, (*c.files.Load())[r.key])
+			c.publish(r, e, err)
+		}))
+	})
+	if errors.Is(err, deadline.ErrRefused) {
+		e := &entry{at: c.cfg.Now()}
+		if old := (*c.files.Load())[r.key]; old != nil {
+			e.table, e.id = old.table, old.id
+		}
+		c.publish(r, e, err)
+	}
+}
+
+// publish sets the state of a file.
+func (c *Cache) publish(r request, e *entry, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.waiting, r.key)
@@ -266,14 +286,14 @@ func (c *Cache) serve(r request) {
 		c.cfg.Logger.Debug("no unwinding through this file", zap.String("file", r.mapping.Path), zap.Error(err))
 	}
 	e.used.Store(c.clock.Load())
-	files = maps.Clone(files)
+	files := maps.Clone(*c.files.Load())
 	files[r.key] = e
 	c.evict(files, e)
 	c.files.Store(&files)
 }
 
 // read returns the new state of a file. Where it has no table, err is the reason.
-func (c *Cache) read(r request, old *entry) (*entry, error) {
+func (c *Cache) read(call *deadline.Call, r request, old *entry) (*entry, error) {
 	e := &entry{at: c.cfg.Now()}
 	if r.key == (fileKey{}) {
 		if old != nil {
@@ -287,7 +307,7 @@ func (c *Cache) read(r request, old *entry) (*entry, error) {
 		e.table, err = c.build(bytes.NewReader(image), int64(len(image)), "")
 		return e, err
 	}
-	f, id, err := c.cfg.Open(r.mapping)
+	file, id, err := c.cfg.Open(call, r.mapping)
 	if err != nil {
 		if old != nil && !errors.Is(err, fs.ErrPermission) {
 			// This process has ended; others may run the file.
@@ -296,6 +316,8 @@ func (c *Cache) read(r request, old *entry) (*entry, error) {
 		}
 		return e, err
 	}
+	f := mapped.NewReader(file, mapped.Reading(r.mapping), r.mapping.Path)
+	f.Use(call)
 	defer f.Close()
 	e.id = id
 	for _, other := range *c.files.Load() {

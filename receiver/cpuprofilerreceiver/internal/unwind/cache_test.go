@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
 )
 
@@ -222,9 +223,9 @@ type files struct {
 func newFiles(t *testing.T, maxBytes int64, maxFiles int) *files {
 	f := &files{t: t, dir: t.TempDir(), now: time.Unix(1e9, 0)}
 	f.cache = newCache(Config{
-		Open: func(m *samples.Mapping) (*os.File, mapped.ID, error) {
+		Open: func(_ *deadline.Call, m *samples.Mapping) (*os.File, mapped.ID, error) {
 			f.opened.Add(1)
-			return open(m)
+			return open(nil, m)
 		},
 		MaxBytes: maxBytes, MaxFiles: maxFiles,
 		Now: func() time.Time { return f.now },
@@ -233,7 +234,7 @@ func newFiles(t *testing.T, maxBytes int64, maxFiles int) *files {
 }
 
 // open opens a file by its path.
-func open(m *samples.Mapping) (*os.File, mapped.ID, error) {
+func open(_ *deadline.Call, m *samples.Mapping) (*os.File, mapped.ID, error) {
 	f, err := os.Open(m.Path)
 	if err != nil {
 		return nil, mapped.ID{}, err

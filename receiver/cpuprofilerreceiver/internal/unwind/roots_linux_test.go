@@ -66,7 +66,7 @@ func TestRootsOfTheCLibraryAreKnown(t *testing.T) {
 		if !strings.HasPrefix(filepath.Base(mapping.Path), "libc.so") {
 			continue
 		}
-		f, _, err := mapped.Open("/", mapping)
+		f, _, err := mapped.Open(nil, "/", mapping)
 		require.NoError(t, err)
 		defer f.Close()
 		info, err := f.Stat()

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
@@ -25,7 +26,7 @@ import (
 func tables(t testing.TB) *unwind.Cache {
 	t.Helper()
 	c := unwind.NewCache(unwind.Config{
-		Open:     func(m *samples.Mapping) (*os.File, mapped.ID, error) { return mapped.Open("/", m) },
+		Open:     func(c *deadline.Call, m *samples.Mapping) (*os.File, mapped.ID, error) { return mapped.Open(c, "/", m) },
 		VDSO:     symbolizer.VDSO,
 		VDSOPath: symbolizer.VDSOPath,
 	})

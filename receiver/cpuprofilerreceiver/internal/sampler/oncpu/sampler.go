@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"time"
 
-	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
@@ -122,12 +121,10 @@ func newSampler(rate RateConfig, s *sampler.Shared) (*Sampler, error) {
 		Window:      max(2*s.ExportInterval, minWindow),
 		Meter:       s.Perf.Meter,
 		Status: func(err error) {
-			event := componentstatus.NewEvent(componentstatus.StatusOK)
 			if err != nil {
-				event = componentstatus.NewRecoverableErrorEvent(err)
 				s.Logger.Warn("nothing can be sampled", zap.Error(err))
 			}
-			componentstatus.ReportStatus(s.Host, event)
+			s.Status.Report(sampler.Sampling, err)
 		},
 		Notes: func(rights perfevent.Rights) []string {
 			notes := s.HostInfo.Invisible(rights)

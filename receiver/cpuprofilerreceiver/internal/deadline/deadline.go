@@ -1,0 +1,336 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package deadline runs work that reads files of other processes, and goes on without
+// it where a read does not return: a file system whose server is gone lets its callers
+// wait forever, and so does the memory of a process while its lock is held. Such a wait
+// cannot be cancelled, so its goroutine and thread are lost until it ends. Their number
+// is bounded and counted.
+package deadline
+
+import (
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// Subject is what may be waited for.
+type Subject struct {
+	Key Key
+	// Name is a file or process for the log.
+	Name string
+
+	stuck atomic.Bool
+}
+
+// Stuck reports whether a wait for it was given up and has not ended: what it uses must
+// not be used now.
+func (s *Subject) Stuck() bool { return s.stuck.Load() }
+
+// Key is what a wait concerns: little more is begun there while it lasts. The kernel
+// says what it is; no process can choose another one's.
+type Key struct {
+	// Cgroup is the content of the cgroup file of a process, PID its pid. All processes
+	// of a cgroup share a bound.
+	Cgroup string
+	PID    int
+	// Root is [procfs.FS.Root], Device a device number.
+	Root, Device uint64
+}
+
+var (
+	// ErrLate is returned where the work did not end in time. It may still end.
+	ErrLate = errors.New("it does not answer")
+	// ErrRefused is returned where work is not begun, because other work with the same
+	// key did not end in time, or there is too much such work.
+	ErrRefused = errors.New("it did not answer before")
+)
+
+const (
+	// maxLate bounds the late work, the others that with one key. They bound threads.
+	maxLate          = 64
+	maxLateOfFiles   = 2
+	maxLateOfProcess = 1
+	maxLateOfCgroup  = 8
+	// pause is how long no work with a key is begun after one was late, so that whoever
+	// answers now and then costs at most the deadline in this time.
+	pause = 10 * time.Second
+	// ticks are how many times in a row a wait must be seen to be the same one before it
+	// is late: on a machine without time for this process none of them passes.
+	ticks = 4
+	// maxTicks are how many times waits may be seen before one is late though each is
+	// shorter: a file system that answers slowly must not hold others up either.
+	maxTicks = 4 * ticks
+	// quiet is the minimum time between two log lines about one key.
+	quiet = 5 * time.Minute
+)
+
+// Runner runs work. A nil Runner runs it without a deadline. Its methods may be called
+// from any goroutine.
+type Runner struct {
+	log *zap.Logger
+	now func() time.Time
+	// changed is called, without a lock, when the number of late work changes; it may be
+	// nil.
+	changed func(late int)
+
+	// troubled is the number of keys.
+	troubled atomic.Int32
+
+	mu    sync.Mutex
+	keys  map[Key]*trouble
+	stats Stats
+}
+
+// trouble is what is known about a key whose work was late.
+type trouble struct {
+	late   int
+	until  time.Time // no work is begun before
+	logged time.Time
+}
+
+// Stats are counters since the Runner was made.
+type Stats struct {
+	// Stuck is the number of late work now.
+	Stuck int
+	// Late counts work that was late, Refused work that was not begun.
+	Late, Refused uint64
+}
+
+// New returns a Runner. now may be nil.
+func New(log *zap.Logger, changed func(late int), now func() time.Time) *Runner {
+	if now == nil {
+		now = time.Now
+	}
+	return &Runner{log: log, now: now, changed: changed, keys: make(map[Key]*trouble)}
+}
+
+// Stats returns the counters.
+func (r *Runner) Stats() Stats {
+	if r == nil {
+		return Stats{}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stats
+}
+
+// Refuses reports whether work with a key would not be begun now.
+func (r *Runner) Refuses(key Key) bool {
+	if r == nil || r.troubled.Load() == 0 {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.refuses(key)
+}
+
+func (r *Runner) refuses(key Key) bool {
+	if r.stats.Stuck >= maxLate {
+		return true
+	}
+	for {
+		if k, ok := r.keys[key]; ok && (k.late >= key.bound() || r.now().Before(k.until)) {
+			return true
+		}
+		if key.PID == 0 {
+			return false
+		}
+		key.PID = 0
+	}
+}
+
+func (k Key) bound() int {
+	switch {
+	case k.PID != 0:
+		return maxLateOfProcess
+	case k.Cgroup != "":
+		return maxLateOfCgroup
+	}
+	return maxLateOfFiles
+}
+
+// A Call is work under way. Only its own goroutine uses it, and a nil Call does
+// nothing.
+type Call struct {
+	// waits is the number of the wait under way; 0 is none, givenUp one that was.
+	waits atomic.Uint64
+	count uint64
+	// subject is that of the wait.
+	subject atomic.Pointer[Subject]
+	// exits is set if the goroutine must not go on after a wait that was given up.
+	exits bool
+	// over is called at the work's end if a wait was given up, which sets it.
+	over func()
+}
+
+const givenUp = ^uint64(0)
+
+// Wait runs f, which may wait forever, for the subject or, if that is nil, for what Run
+// was given.
+func (c *Call) Wait(subject *Subject, f func()) {
+	if c == nil {
+		f()
+		return
+	}
+	c.count++
+	c.subject.Store(subject)
+	c.waits.Store(c.count)
+	f()
+	if c.waits.CompareAndSwap(c.count, 0) {
+		return
+	}
+	if subject != nil {
+		subject.stuck.Store(false)
+	}
+	if c.exits {
+		runtime.Goexit()
+	}
+	c.waits.Store(0)
+}
+
+// Run runs work on another goroutine until it ends, or one of its waits lasts longer
+// than limit, or all together four times as long: then it returns ErrLate, and the work goes on by itself when the wait
+// ends. name is the file or process for the log.
+func (r *Runner) Run(key Key, name string, limit time.Duration, work func(*Call)) error {
+	if r.Refuses(key) {
+		r.mu.Lock()
+		r.stats.Refused++
+		r.mu.Unlock()
+		return ErrRefused
+	}
+	return r.run(&Subject{Key: key, Name: name}, limit, &Call{}, work)
+}
+
+// Take is Run for work that uses what others use, and that another goroutine takes over
+// after ErrLate: this one ends when the wait does. Each of its waits has a subject.
+func (r *Runner) Take(limit time.Duration, work func(*Call)) error {
+	return r.run(nil, limit, &Call{exits: true}, work)
+}
+
+func (r *Runner) run(of *Subject, limit time.Duration, c *Call, work func(*Call)) error {
+	if r == nil {
+		work(nil)
+		return nil
+	}
+	done := make(chan struct{})
+	go func() {
+		defer func() {
+			if c.over != nil {
+				c.over()
+			}
+			close(done)
+		}()
+		work(c)
+	}()
+	tick := time.NewTimer(limit / ticks)
+	defer tick.Stop()
+	for seen, times, all := uint64(0), 0, 0; ; {
+		select {
+		case <-done:
+			return nil
+		case <-tick.C:
+			tick.Reset(limit / ticks)
+		}
+		now := c.waits.Load()
+		if now == 0 {
+			continue
+		}
+		if now != seen {
+			seen, times = now, 0
+		}
+		times, all = times+1, all+1
+		if times <= ticks && all <= maxTicks {
+			continue
+		}
+		if r.give(c, seen, of) {
+			return ErrLate
+		}
+	}
+}
+
+// give gives a wait up, unless it has just ended.
+func (r *Runner) give(c *Call, wait uint64, of *Subject) bool {
+	subject := c.subject.Load()
+	r.mu.Lock()
+	if subject != nil {
+		of = subject
+		subject.stuck.Store(true)
+	}
+	key, name := of.Key, of.Name
+	c.over = func() { r.ended(key, name) }
+	if !c.waits.CompareAndSwap(wait, givenUp) {
+		if subject != nil {
+			subject.stuck.Store(false)
+		}
+		c.over = nil
+		r.mu.Unlock()
+		return false
+	}
+	now := r.now()
+	for other, k := range r.keys {
+		if k.late == 0 && now.After(k.until) && now.Sub(k.logged) > quiet {
+			delete(r.keys, other)
+		}
+	}
+	k := r.late(key, now)
+	r.troubled.Store(int32(len(r.keys)))
+	logs := k.logged.IsZero() || now.Sub(k.logged) > quiet
+	if logs {
+		k.logged = now
+	}
+	r.stats.Stuck++
+	r.stats.Late++
+	n := r.stats.Stuck
+	r.mu.Unlock()
+	if logs {
+		r.log.Warn("a file does not answer; going on without it", zap.String("file", name), zap.Int("waiting_reads", n))
+	}
+	if r.changed != nil {
+		r.changed(n)
+	}
+	return true
+}
+
+// late counts late work with a key, and that of its cgroup. It returns what decides
+// whether it is logged.
+func (r *Runner) late(key Key, now time.Time) *trouble {
+	k := r.keys[key]
+	if k == nil {
+		k = new(trouble)
+		r.keys[key] = k
+	}
+	k.late++
+	k.until = now.Add(pause)
+	if key.PID != 0 {
+		key.PID = 0
+		return r.late(key, now)
+	}
+	return k
+}
+
+// ended is called when work ends that was late.
+func (r *Runner) ended(key Key, name string) {
+	r.mu.Lock()
+	for at := key; ; at.PID = 0 {
+		k := r.keys[at]
+		k.late--
+		k.until = r.now().Add(pause)
+		if at.PID == 0 {
+			break
+		}
+	}
+	r.stats.Stuck--
+	n := r.stats.Stuck
+	r.mu.Unlock()
+	if n == 0 {
+		r.log.Info("no read of a file is waiting any more", zap.String("last", name))
+	}
+	if r.changed != nil {
+		r.changed(n)
+	}
+}

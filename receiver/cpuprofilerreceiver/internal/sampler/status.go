@@ -1,0 +1,43 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sampler
+
+import (
+	"errors"
+	"sync"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componentstatus"
+)
+
+// Status reports the component's status: OK, or a recoverable error with all that is
+// wrong now.
+type Status struct {
+	Host component.Host
+
+	mu     sync.Mutex
+	errors [numParts]error
+}
+
+// Part is a part of the receiver that has a status.
+type Part int
+
+// The parts.
+const (
+	Sampling Part = iota
+	Reading
+	numParts
+)
+
+// Report sets the status of a part; nil is OK.
+func (s *Status) Report(of Part, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.errors[of] = err
+	event := componentstatus.NewEvent(componentstatus.StatusOK)
+	if err := errors.Join(s.errors[:]...); err != nil {
+		event = componentstatus.NewRecoverableErrorEvent(err)
+	}
+	componentstatus.ReportStatus(s.Host, event)
+}

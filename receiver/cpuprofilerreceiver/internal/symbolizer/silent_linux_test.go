@@ -1,0 +1,147 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package symbolizer
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
+)
+
+// remote is a program that runs from a mounted file system, and another one that does
+// not.
+type remote struct {
+	*hosttest.Mount
+	s              *Symbolizer
+	program, other string
+	m, otherM      *samples.Mapping
+	// at has the addresses of functions. No command may be started to find them while the
+	// file system does not answer: its process would wait before it begins, to close the
+	// files that it has from this one.
+	at map[*samples.Mapping]map[string]uint64
+}
+
+func newRemote(t *testing.T) *remote {
+	t.Helper()
+	r := &remote{other: build(t, nil, "gcc", "-O1", "-no-pie", "-o", "OUT", "testdata/native.c")}
+	content, err := os.ReadFile(r.other)
+	require.NoError(t, err)
+	r.Mount = hosttest.NewMount(t, map[string][]byte{"program": content})
+	r.program = filepath.Join(r.Dir, "program")
+	// They must end while it answers.
+	for _, p := range []struct {
+		path string
+		m    **samples.Mapping
+	}{{r.program, &r.m}, {r.other, &r.otherM}} {
+		// By the shell: while this process starts another one, all of it may have to wait
+		// for that, and with it the server of the file system.
+		running := startCommand(t, exec.Command("sh", "-c", "exec "+p.path))
+		require.Equal(t, "ready", running.line(t))
+		*p.m = mappingOf(t, mappings(t, running.pid), p.path)
+	}
+	r.at = make(map[*samples.Mapping]map[string]uint64)
+	for _, m := range []*samples.Mapping{r.m, r.otherM} {
+		r.at[m] = make(map[string]uint64)
+		for _, function := range []string{"exported", "hidden", "main"} {
+			r.at[m][function] = addressOf(t, r.other, m, function)
+		}
+	}
+	t.Cleanup(r.Go)
+	r.s, err = New(Config{Runner: deadline.New(zap.NewNop(), nil, nil)})
+	require.NoError(t, err)
+	t.Cleanup(r.s.Close)
+	return r
+}
+
+// resolve resolves a function, which begins again when a file does not answer, as the
+// exporter does.
+func (r *remote) resolve(t *testing.T, m *samples.Mapping, function string) []samples.Line {
+	t.Helper()
+	l := leaf(m, r.at[m][function])
+	for range 3 {
+		if r.s.Take(func() { r.s.Resolve(0, l) }) == nil {
+			break
+		}
+	}
+	return l.Lines
+}
+
+// forget makes the kernel forget what was read of the program.
+func (r *remote) forget(t *testing.T) {
+	t.Helper()
+	f, err := os.Open(r.program)
+	require.NoError(t, err)
+	require.NoError(t, unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
+	require.NoError(t, f.Close())
+}
+
+func named(function string) []samples.Line { return []samples.Line{{Function: function}} }
+
+// Reading a name hangs, then the file is evicted, and closing it hangs.
+func TestFileThatStopsToAnswerCostsItsOwnNames(t *testing.T) {
+	r := newRemote(t)
+	require.Equal(t, named("exported"), r.resolve(t, r.m, "exported"))
+	require.Equal(t, named("exported"), r.resolve(t, r.otherM, "exported"))
+	r.forget(t)
+	r.Stop()
+	require.Empty(t, r.resolve(t, r.m, "hidden"))
+	require.NotZero(t, r.Asked())
+	require.Equal(t, 1, r.s.cfg.Runner.Stats().Stuck)
+	require.Empty(t, r.resolve(t, r.m, "main"), "it is not asked again")
+	require.Equal(t, 1, r.s.cfg.Runner.Stats().Stuck)
+	require.Equal(t, named("hidden"), r.resolve(t, r.otherM, "hidden"))
+
+	r.Go()
+	eventually(t, "it answers again", func() bool { return r.s.cfg.Runner.Stats().Stuck == 0 })
+	require.Equal(t, named("exported"), r.resolve(t, r.m, "exported"), "what is known needs no reading")
+}
+
+// Opening hangs.
+func TestFileThatDoesNotOpenCostsItsOwnNames(t *testing.T) {
+	r := newRemote(t)
+	r.forget(t)
+	r.Stop()
+	r.s.Track(r.m)
+	eventually(t, "it does not answer", func() bool { return r.s.cfg.Runner.Stats().Stuck == 1 })
+	r.s.Track(r.otherM)
+	eventually(t, "the other file is open", func() bool { return r.s.Counters().Objects == 1 })
+	require.Empty(t, r.resolve(t, r.m, "exported"))
+	require.Equal(t, named("exported"), r.resolve(t, r.otherM, "exported"))
+
+	r.Go()
+	eventually(t, "it is open too", func() bool { return r.s.Counters().Objects == 2 })
+	require.Equal(t, named("exported"), r.resolve(t, r.otherM, "exported"))
+}
+
+// Closing and the end hang.
+func TestClosingDoesNotWaitForAFileThatDoesNotAnswer(t *testing.T) {
+	r := newRemote(t)
+	require.Equal(t, named("exported"), r.resolve(t, r.m, "exported"))
+	require.Equal(t, named("exported"), r.resolve(t, r.otherM, "exported"))
+	r.Stop()
+	closed := make(chan struct{})
+	go func() {
+		r.s.Close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(time.Minute):
+		t.Fatal("it hangs")
+	}
+	require.Equal(t, 1, r.s.cfg.Runner.Stats().Stuck)
+	require.Zero(t, r.s.Counters().Objects)
+	r.Go()
+	eventually(t, "it was closed", func() bool { return r.s.cfg.Runner.Stats().Stuck == 0 })
+}
