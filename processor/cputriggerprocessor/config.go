@@ -24,6 +24,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/attributes"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
@@ -336,13 +337,13 @@ func (cfg *Config) Validate() error {
 		fault("unmatched: %q is not one of drop, pass", cfg.Unmatched)
 	}
 	for i, name := range cfg.KeepProcessAttributes {
-		if !slices.Contains(processAttributes, name) {
-			fault("keep_process_attributes[%d]: %q is not one of %s", i, name, strings.Join(processAttributes, ", "))
+		if !slices.Contains(attributes.OfProcess, name) {
+			fault("keep_process_attributes[%d]: %q is not one of %s", i, name, strings.Join(attributes.OfProcess, ", "))
 		}
 	}
 	for i, name := range cfg.ResourceAttributes {
-		if !slices.Contains(reasonKeys, name) {
-			fault("resource_attributes[%d]: %q is not one of %s", i, name, strings.Join(reasonKeys, ", "))
+		if !slices.Contains(attributes.OfReason, name) {
+			fault("resource_attributes[%d]: %q is not one of %s", i, name, strings.Join(attributes.OfReason, ", "))
 		}
 	}
 	if cfg.CooldownBy != CooldownByUnit && cfg.CooldownBy != CooldownByService {

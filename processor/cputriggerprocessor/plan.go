@@ -4,12 +4,14 @@
 package cputriggerprocessor
 
 import (
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/attributes"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
@@ -68,7 +70,7 @@ type plan struct {
 	again      bool             // the next component refused it before, which was counted then
 
 	subset   dictionary.Subset
-	stamper  stamper
+	stamper  attributes.Stamper
 	refs     []dictionary.ProfileRef
 	captures []recorder.Capture
 }
@@ -77,7 +79,7 @@ type plan struct {
 func (r *router) newPlan() *plan {
 	p, ok := r.plans.Get().(*plan)
 	if !ok {
-		p = &plan{byKey: map[groupKey]int{}, subset: dictionary.Subset{Strip: isReason}, stamper: stamper{onResource: r.onResource}}
+		p = &plan{byKey: map[groupKey]int{}, subset: dictionary.Subset{Strip: attributes.IsReason}, stamper: attributes.Stamper{OnResource: r.onResource}}
 	}
 	p.now = r.now()
 	return p
@@ -175,10 +177,10 @@ func (p *plan) pick(g group) {
 // part returns the part of a batch that leaves: the batch itself if that is all of
 // it, and its dictionary has no string of an attribute that will be removed. clean: no
 // key of a reason is in its dictionary.
-func (p *plan) part(pd pprofile.Profiles, remove attributeFilter) (out pprofile.Profiles, clean bool) {
+func (p *plan) part(pd pprofile.Profiles, remove attributes.Filter) (out pprofile.Profiles, clean bool) {
 	if p.leaving == len(p.decisions) && !p.hollow && !pd.IsReadOnly() {
 		d := pd.Dictionary()
-		if clean = !hasReason(d); (clean || p.stamped == 0) && !remove.referredTo(d) {
+		if clean = !attributes.HasReason(d); (clean || p.stamped == 0) && !remove.ReferredTo(d) {
 			return pd, clean
 		}
 	}
@@ -239,5 +241,63 @@ func (p *plan) count(err error, counts *counters.Samples) {
 			d.outcome = counters.SampleRefused
 		}
 		counts[d.outcome] += int64(p.admissions[i].Samples)
+	}
+}
+
+// split gives the profiles of a resource whose labels differ from its own a resource
+// for each set of labels, at the end of the batch. The plan follows in its order.
+func (p *plan) split(out pprofile.Profiles) {
+	type part struct {
+		of     pprofile.ResourceProfiles
+		scopes []int   // of the profiles' scopes, in the resource that they leave
+		order  [][]int // decisions of each
+	}
+	var order []int // of decisions in the batch
+	var moved []*part
+	i := -1
+	for ri := range out.ResourceProfiles().Len() {
+		rp, own, parts := out.ResourceProfiles().At(ri), int32(-1), map[int32]*part{}
+		for si, sp := range rp.ScopeProfiles().All() {
+			sp.Profiles().RemoveIf(func(profile pprofile.Profile) bool {
+				i = p.nextLeaving(i)
+				labels := p.decisions[i].labels
+				if own < 0 && p.decisions[i].route == stamped {
+					own = labels
+				}
+				if p.decisions[i].route != stamped || labels == own {
+					order = append(order, i)
+					return false
+				}
+				to := parts[labels]
+				if to == nil {
+					to = &part{of: out.ResourceProfiles().AppendEmpty()}
+					rp.Resource().CopyTo(to.of.Resource())
+					to.of.SetSchemaUrl(rp.SchemaUrl())
+					p.stamper.Label(to.of.Resource().Attributes(), labels)
+					parts[labels] = to
+					moved = append(moved, to)
+				}
+				if n := len(to.scopes); n == 0 || to.scopes[n-1] != si {
+					scope := to.of.ScopeProfiles().AppendEmpty()
+					sp.Scope().CopyTo(scope.Scope())
+					scope.SetSchemaUrl(sp.SchemaUrl())
+					to.scopes, to.order = append(to.scopes, si), append(to.order, nil)
+				}
+				n := len(to.scopes) - 1
+				to.order[n] = append(to.order[n], i)
+				profile.MoveTo(to.of.ScopeProfiles().At(n).Profiles().AppendEmpty())
+				return true
+			})
+		}
+		rp.ScopeProfiles().RemoveIf(func(sp pprofile.ScopeProfiles) bool { return sp.Profiles().Len() == 0 })
+	}
+	for _, m := range moved {
+		order = append(order, slices.Concat(m.order...)...)
+	}
+	decisions, admissions := slices.Clone(p.decisions), slices.Clone(p.admissions)
+	i = -1
+	for _, from := range order {
+		i = nextLeaving(decisions, i)
+		p.decisions[i], p.admissions[i] = decisions[from], admissions[from]
 	}
 }

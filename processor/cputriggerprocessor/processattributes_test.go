@@ -9,13 +9,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/attributes"
 )
 
 // ofOneProcess returns a part with every attribute that identifies a process,
 // and some that do not.
 func ofOneProcess(more map[string]any) part {
 	p := part{attributes: map[string]any{"service.name": "checkout", "process.executable.name": "checkout", "process.runtime.name": "go"}}
-	for _, name := range processAttributes {
+	for _, name := range attributes.OfProcess {
 		p.attributes[name] = "/x"
 	}
 	p.attributes["process.pid"] = 100

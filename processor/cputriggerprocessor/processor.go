@@ -27,6 +27,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/attributes"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
@@ -100,7 +101,7 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 		reporter: &reporter{log: set.Logger, counters: metrics, types: types},
 	}
 	p.router = &router{
-		scope: cfg.Scope, passUnmatched: cfg.Unmatched == UnmatchedPass, remove: newAttributeFilter(cfg.KeepProcessAttributes), onResource: cfg.ResourceAttributes,
+		scope: cfg.Scope, passUnmatched: cfg.Unmatched == UnmatchedPass, remove: attributes.NewFilter(cfg.KeepProcessAttributes), onResource: cfg.ResourceAttributes,
 		types: types, units: p.units, next: next, limitBytes: cfg.Budgets.MaxBytesPerHour > 0,
 		counters: metrics, now: now, log: set.Logger,
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/attributes"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
@@ -320,8 +321,8 @@ func TestServiceName(t *testing.T) {
 		"not any string": {map[string]any{"service.name": 5}, "5"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := attributes(t, c.attributes)
-			setServiceName(a)
+			a := attributeMap(t, c.attributes)
+			attributes.SetServiceName(a)
 			v, _ := a.Get("service.name")
 			require.Equal(t, c.want, v.AsString())
 		})

@@ -47,7 +47,7 @@ const (
 
 var epoch = identifytest.Epoch
 
-func attributes(t testing.TB, m map[string]any) pcommon.Map {
+func attributeMap(t testing.TB, m map[string]any) pcommon.Map {
 	t.Helper()
 	out := pcommon.NewMap()
 	require.NoError(t, out.FromRaw(m))

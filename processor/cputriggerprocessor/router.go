@@ -16,6 +16,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/attributes"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
@@ -27,7 +28,7 @@ import (
 type router struct {
 	scope         Scope
 	passUnmatched bool
-	remove        attributeFilter
+	remove        attributes.Filter
 	onResource    []string            // resource_attributes
 	types         map[string][]string // per policy; none: all
 	units         *units.Set
@@ -246,8 +247,8 @@ func (r *router) send(ctx context.Context, pd pprofile.Profiles, p *plan) error 
 func (r *router) stamp(out pprofile.Profiles, clean bool, p *plan) {
 	s, mixed := &p.stamper, false
 	if p.stamped > 0 {
-		s.begin(out.Dictionary(), clean)
-		defer s.end()
+		s.Begin(out.Dictionary(), clean)
+		defer s.End()
 	}
 	i := -1
 	for _, rp := range out.ResourceProfiles().All() {
@@ -259,7 +260,7 @@ func (r *router) stamp(out pprofile.Profiles, clean bool, p *plan) {
 				if p.decisions[i].route != stamped {
 					continue
 				}
-				labels := s.stamp(profile, a.Openings, a.Start, a.End)
+				labels := s.Stamp(profile, a.Openings, a.Start, a.End)
 				p.decisions[i].labels = labels
 				if first < 0 {
 					first = labels
@@ -267,14 +268,14 @@ func (r *router) stamp(out pprofile.Profiles, clean bool, p *plan) {
 				mixed = mixed || labels != first
 			}
 		}
-		attributes := rp.Resource().Attributes()
-		setServiceName(attributes)
+		resource := rp.Resource().Attributes()
+		attributes.SetServiceName(resource)
 		if first < 0 { // unmatched profiles pass with what a later component may match
-			r.remove.applyTo(attributes, attr.Cgroup)
+			r.remove.ApplyTo(resource, attr.Cgroup)
 			continue
 		}
-		r.remove.apply(attributes)
-		s.label(attributes, first)
+		r.remove.Apply(resource)
+		s.Label(resource, first)
 	}
 	if mixed {
 		p.split(out)

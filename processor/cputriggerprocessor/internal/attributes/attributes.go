@@ -1,9 +1,12 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package cputriggerprocessor
+// Package attributes sets the attributes of profiles that leave, which say why they
+// do, and removes those that identify one process.
+package attributes
 
 import (
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,7 +27,7 @@ type reason struct {
 	openings []*trigger.Opening
 	phase    trigger.Phase
 	indices  []int32 // of its attributes in the dictionary
-	labels   int32   // index in stamper.labels
+	labels   int32   // index in Stamper.labels
 }
 
 // labels are the attributes of a reason that are on the resource: backends make a
@@ -33,9 +36,9 @@ type labels []label
 
 type label struct{ key, value string }
 
-// reasonKeys are the attributes of a reason that may be on the resource too, beside
+// OfReason are the attributes of a reason that may be on the resource too, beside
 // its policy and kind.
-var reasonKeys = []string{
+var OfReason = []string{
 	attr.Unit,
 	attr.TriggerID,
 	attr.TriggerMonitor,
@@ -47,26 +50,26 @@ var reasonKeys = []string{
 	attr.TriggerWindow,
 }
 
-// stamper puts reasons on profiles, and their attributes into the dictionary. It is
+// Stamper puts reasons on profiles, and their attributes into the dictionary. It is
 // used again for other batches.
-type stamper struct {
-	onResource []string // those of reasonKeys that are labels
+type Stamper struct {
+	OnResource []string // those of OfReason that are labels
 	dictionary dictionary.Appender
 	reasons    []reason
 	labels     []labels
 }
 
-// begin begins a batch with the dictionary d. clean: no key of a reason is in d.
-func (s *stamper) begin(d pprofile.ProfilesDictionary, clean bool) {
-	reuse := isReason
+// Begin begins a batch with the dictionary d. clean: no key of a reason is in d.
+func (s *Stamper) Begin(d pprofile.ProfilesDictionary, clean bool) {
+	reuse := IsReason
 	if clean {
 		reuse = nil
 	}
 	s.dictionary.Reset(d, reuse)
 }
 
-// end releases the batch.
-func (s *stamper) end() {
+// End releases the batch.
+func (s *Stamper) End() {
 	clear(s.reasons)
 	s.reasons = s.reasons[:0]
 	clear(s.labels)
@@ -74,24 +77,24 @@ func (s *stamper) end() {
 	s.dictionary.Release()
 }
 
-// stamp puts the reason of its openings on a profile captured in [start, end), and
-// returns its labels, which label puts on the resource.
-func (s *stamper) stamp(p pprofile.Profile, openings []*trigger.Opening, start, end time.Time) (labels int32) {
+// Stamp puts the reason of its openings on a profile captured in [start, end), and
+// returns its labels, which Label puts on the resource.
+func (s *Stamper) Stamp(p pprofile.Profile, openings []*trigger.Opening, start, end time.Time) (labels int32) {
 	r := s.reason(openings, openings[0].Phase(start, end))
 	p.AttributeIndices().Append(r.indices...)
 	return r.labels
 }
 
-// label puts labels on a resource, in place of those of another gate.
-func (s *stamper) label(resource pcommon.Map, labels int32) {
-	resource.RemoveIf(func(key string, _ pcommon.Value) bool { return isReason(key) })
+// Label puts labels on a resource, in place of those of another gate.
+func (s *Stamper) Label(resource pcommon.Map, labels int32) {
+	resource.RemoveIf(func(key string, _ pcommon.Value) bool { return IsReason(key) })
 	for _, l := range s.labels[labels] {
 		resource.PutStr(l.key, l.value)
 	}
 }
 
 // labelled finds or adds labels. There are few in a batch.
-func (s *stamper) labelled(l labels) int32 {
+func (s *Stamper) labelled(l labels) int32 {
 	for i := range s.labels {
 		if slices.Equal(s.labels[i], l) {
 			return int32(i)
@@ -102,7 +105,7 @@ func (s *stamper) labelled(l labels) int32 {
 }
 
 // reason finds or adds one. There are few in a batch.
-func (s *stamper) reason(openings []*trigger.Opening, phase trigger.Phase) *reason {
+func (s *Stamper) reason(openings []*trigger.Opening, phase trigger.Phase) *reason {
 	for i := range s.reasons {
 		if r := &s.reasons[i]; r.phase == phase && slices.Equal(r.openings, openings) {
 			return r
@@ -115,7 +118,7 @@ func (s *stamper) reason(openings []*trigger.Opening, phase trigger.Phase) *reas
 }
 
 // add puts the attributes of a reason into the dictionary.
-func (s *stamper) add(r *reason) {
+func (s *Stamper) add(r *reason) {
 	first := r.openings[0]
 	window := first.Window
 	if first.Manual {
@@ -131,13 +134,13 @@ func (s *stamper) add(r *reason) {
 			return
 		}
 		r.indices = append(r.indices, s.dictionary.Attribute(key, dictionary.Str(value)))
-		if slices.Contains(s.onResource, key) {
+		if slices.Contains(s.OnResource, key) {
 			of = append(of, label{key, value})
 		}
 	}
 	// Numbers are text too: backends drop attributes of other types.
 	number := func(key string, value float64) {
-		text(key, strconv.FormatFloat(round(value), 'f', -1, 64))
+		text(key, strconv.FormatFloat(math.Round(value*1000)/1000, 'f', -1, 64))
 	}
 	text(attr.TriggerPolicy, strings.Join(policies, ","))
 	text(attr.TriggerID, first.ID)
@@ -152,81 +155,23 @@ func (s *stamper) add(r *reason) {
 	r.labels = s.labelled(of)
 }
 
-// split gives the profiles of a resource whose labels differ from its own a resource
-// for each set of labels, at the end of the batch. The plan follows in its order.
-func (p *plan) split(out pprofile.Profiles) {
-	type part struct {
-		of     pprofile.ResourceProfiles
-		scopes []int   // of the profiles' scopes, in the resource that they leave
-		order  [][]int // decisions of each
-	}
-	var order []int // of decisions in the batch
-	var moved []*part
-	i := -1
-	for ri := range out.ResourceProfiles().Len() {
-		rp, own, parts := out.ResourceProfiles().At(ri), int32(-1), map[int32]*part{}
-		for si, sp := range rp.ScopeProfiles().All() {
-			sp.Profiles().RemoveIf(func(profile pprofile.Profile) bool {
-				i = p.nextLeaving(i)
-				labels := p.decisions[i].labels
-				if own < 0 && p.decisions[i].route == stamped {
-					own = labels
-				}
-				if p.decisions[i].route != stamped || labels == own {
-					order = append(order, i)
-					return false
-				}
-				to := parts[labels]
-				if to == nil {
-					to = &part{of: out.ResourceProfiles().AppendEmpty()}
-					rp.Resource().CopyTo(to.of.Resource())
-					to.of.SetSchemaUrl(rp.SchemaUrl())
-					p.stamper.label(to.of.Resource().Attributes(), labels)
-					parts[labels] = to
-					moved = append(moved, to)
-				}
-				if n := len(to.scopes); n == 0 || to.scopes[n-1] != si {
-					scope := to.of.ScopeProfiles().AppendEmpty()
-					sp.Scope().CopyTo(scope.Scope())
-					scope.SetSchemaUrl(sp.SchemaUrl())
-					to.scopes, to.order = append(to.scopes, si), append(to.order, nil)
-				}
-				n := len(to.scopes) - 1
-				to.order[n] = append(to.order[n], i)
-				profile.MoveTo(to.of.ScopeProfiles().At(n).Profiles().AppendEmpty())
-				return true
-			})
-		}
-		rp.ScopeProfiles().RemoveIf(func(sp pprofile.ScopeProfiles) bool { return sp.Profiles().Len() == 0 })
-	}
-	for _, m := range moved {
-		order = append(order, slices.Concat(m.order...)...)
-	}
-	decisions, admissions := slices.Clone(p.decisions), slices.Clone(p.admissions)
-	i = -1
-	for _, from := range order {
-		i = nextLeaving(decisions, i)
-		p.decisions[i], p.admissions[i] = decisions[from], admissions[from]
-	}
-}
-
-// isReason reports whether a gate stamps attributes with the key.
-func isReason(key string) bool {
+// IsReason reports whether a gate stamps attributes with the key.
+func IsReason(key string) bool {
 	return key == attr.Unit || strings.HasPrefix(key, attr.TriggerPrefix)
 }
 
-// hasReason reports whether another gate may have stamped a profile.
-func hasReason(d pprofile.ProfilesDictionary) bool {
+// HasReason reports whether another gate may have stamped a profile.
+func HasReason(d pprofile.ProfilesDictionary) bool {
 	for _, s := range d.StringTable().All() {
-		if isReason(s) {
+		if IsReason(s) {
 			return true
 		}
 	}
 	return false
 }
 
-// setServiceName sets service.name on a resource that has none.
-func setServiceName(attributes pcommon.Map) {
+// SetServiceName sets service.name on a resource that has none.
+func SetServiceName(attributes pcommon.Map) {
 	if v, ok := attributes.Get(attr.ServiceName); ok && v.AsString() != "" {
 		return
 	}
@@ -237,11 +182,11 @@ func setServiceName(attributes pcommon.Map) {
 	attributes.PutStr(attr.ServiceName, name)
 }
 
-// processAttributes are the resource attributes that differ between processes of
+// OfProcess are the resource attributes that differ between processes of
 // one program. Backends make a series of each combination of resource
 // attributes, so these are removed from what leaves, except those listed in
 // keep_process_attributes. Names are those of the semantic conventions 1.43.
-var processAttributes = []string{
+var OfProcess = []string{
 	attr.Command,
 	attr.CommandArgs,
 	attr.CommandLine,
@@ -258,13 +203,13 @@ var processAttributes = []string{
 	attr.WorkingDirectory,
 }
 
-// attributeFilter removes process attributes from resources.
-type attributeFilter map[string]bool // names to remove
+// Filter removes process attributes from resources.
+type Filter map[string]bool // names to remove
 
-// newAttributeFilter returns a filter that removes processAttributes except keep.
-func newAttributeFilter(keep []string) attributeFilter {
-	remove := attributeFilter{}
-	for _, name := range processAttributes {
+// NewFilter returns a filter that removes OfProcess except keep.
+func NewFilter(keep []string) Filter {
+	remove := Filter{}
+	for _, name := range OfProcess {
 		if !slices.Contains(keep, name) {
 			remove[name] = true
 		}
@@ -272,9 +217,9 @@ func newAttributeFilter(keep []string) attributeFilter {
 	return remove
 }
 
-// referredTo reports whether a dictionary has the key of an attribute to remove, as
+// ReferredTo reports whether a dictionary has the key of an attribute to remove, as
 // one that was sent with references has: that string and the value's would stay.
-func (f attributeFilter) referredTo(d pprofile.ProfilesDictionary) bool {
+func (f Filter) ReferredTo(d pprofile.ProfilesDictionary) bool {
 	for _, s := range d.StringTable().All() {
 		if strings.HasPrefix(s, "process.") && f[s] {
 			return true
@@ -283,12 +228,13 @@ func (f attributeFilter) referredTo(d pprofile.ProfilesDictionary) bool {
 	return false
 }
 
-func (f attributeFilter) apply(resource pcommon.Map) {
+// Apply removes the attributes from a resource.
+func (f Filter) Apply(resource pcommon.Map) {
 	resource.RemoveIf(func(name string, _ pcommon.Value) bool { return f[name] })
 }
 
-// applyTo is apply for one attribute alone.
-func (f attributeFilter) applyTo(resource pcommon.Map, name string) {
+// ApplyTo is Apply for one attribute alone.
+func (f Filter) ApplyTo(resource pcommon.Map, name string) {
 	if f[name] {
 		resource.Remove(name)
 	}
