@@ -49,6 +49,9 @@ type event struct {
 // PID returns the process of AttachProcess or AttachThread; 0 for other attachments.
 func (a *Attachment) PID() int { return a.pid }
 
+// Host reports whether it is of AttachHost.
+func (a *Attachment) Host() bool { return a.pid == 0 && a.cgroup == "" }
+
 // String names the attachment for errors and log lines.
 func (a *Attachment) String() string { return a.what }
 
@@ -172,16 +175,17 @@ func (s *Session) openEvents(a *Attachment) error {
 	return rights.Explain(rights.Host, what, err)
 }
 
-// openCPUs opens an event per CPU, and another one for context switches where the
-// session splits them.
+// openCPUs opens an event per CPU, and for the host another one for context switches
+// where the session splits them.
 func (s *Session) openCPUs(a *Attachment, pid, flags int) error {
 	attr := s.sampling(s.period)
-	if s.splits() {
+	split := s.splits && a.Host()
+	if split {
 		attr.Bits &^= unix.PerfBitContextSwitch
 	}
 	for i, cpu := range s.CPUs() {
 		err := s.openEvent(a, attr, pid, cpu, s.sampleFDs[i], flags)
-		if err == nil && s.splits() {
+		if err == nil && split {
 			if err = s.openEvent(a, s.switchRecords(), pid, cpu, s.switchFDs[i], flags); err == nil {
 				a.events[len(a.events)-1].switches = true
 			}

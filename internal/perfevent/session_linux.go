@@ -31,8 +31,10 @@ type Session struct {
 
 	rings  ring.Set
 	reader *record.Reader
+	// splits is Options.SplitSwitches in a HostWide session that samples switches.
+	splits bool
 	// sampleFDs are the events whose rings get the samples, by index in CPUs, switchFDs
-	// those whose rings get the context switches of the host and of cgroups.
+	// those whose rings get the context switches of the host.
 	sampleFDs, switchFDs []int
 
 	// latest is the round of the event that counts, by thread, where a thread may have
@@ -81,6 +83,7 @@ func Open(o Options) (*Session, error) {
 			return nil, errors.New("sampling switches: threads are switched in the kernel, and time in the kernel is excluded")
 		}
 		s.switches, s.period = true, int64(o.Switches)
+		s.splits = o.HostWide && o.SplitSwitches
 	}
 	if o.UserStack > 0 {
 		if s.registers, err = record.RegistersFor(o.UserStack); err != nil {
@@ -119,7 +122,7 @@ func (s *Session) openRings(cpus []int, o Options) error {
 		return s.openRingsOf(cpu, samples, records, switches)
 	}, func() bool {
 		switch {
-		case s.splits() && switches >= max(samples, records):
+		case s.splits && switches >= max(samples, records):
 			return ring.Halve(&switches)
 		case records >= samples:
 			return ring.Halve(&records)
@@ -127,11 +130,6 @@ func (s *Session) openRings(cpus []int, o Options) error {
 		return ring.Halve(&samples)
 	})
 }
-
-// splits reports whether the context switches of the host and of cgroups are recorded
-// by events of their own, in rings of their own: there, stacks that come faster than
-// they are read do not push them out. Processes have too many events for that.
-func (s *Session) splits() bool { return s.switches && s.hostWide }
 
 // openRingsOf maps the rings of one CPU. The ring of records wakes its reader at
 // once, that of samples when it is a quarter full: the rest of it is for what
@@ -158,7 +156,7 @@ func (s *Session) openRingsOf(cpu, samples, records, switches int) error {
 			r.Kinds |= ring.Switches
 		}
 	}
-	if s.splits() {
+	if s.splits {
 		sw, err := s.openRing(pid, cpu, s.anchor(switches/4, false), switches)
 		if err != nil {
 			return err
@@ -171,8 +169,8 @@ func (s *Session) openRingsOf(cpu, samples, records, switches int) error {
 			return err
 		}
 		r.Kinds = ring.Samples
-		if s.splits() {
-			r.Kinds |= ring.Switches // of processes
+		if s.switches {
+			r.Kinds |= ring.Switches // of processes and cgroups
 		}
 	}
 	// The rings of a CPU that went offline are closed, and its index is used again.

@@ -123,9 +123,9 @@ type Lost struct {
 // processes and their mappings may be incomplete.
 func (l Lost) Records() bool { return l.Kinds&ring.Records != 0 }
 
-// Switches reports whether context switches may be among them: those of processes, which
-// share a ring with samples, or those of the host and of cgroups.
-func (l Lost) Switches() (ofProcesses, ofOthers bool) {
+// Switches reports whether context switches may be among them: those that share a ring
+// with samples, or those of the host, where they have a ring of their own.
+func (l Lost) Switches() (shared, ofHost bool) {
 	any := l.Kinds&ring.Switches != 0
 	return any && l.Kinds&ring.Samples != 0, any && l.Kinds&ring.Samples == 0
 }

@@ -259,6 +259,7 @@ func (l *Loop) Again() {
 
 func (l *Loop) optionsFor(f *Found) perfevent.Options {
 	o := l.reader.Options(f)
+	o.SplitSwitches = f.Plan.Wide()
 	o.CPUs, o.HostWide, o.MaxDescriptors = f.Plan.CPUs, f.Plan.HostWide, l.cfg.MaxEvents
 	return o
 }
@@ -319,7 +320,7 @@ func (l *Loop) apply(f Found) {
 // same reports whether a session with options a can be used for b.
 func same(a, b perfevent.Options) bool {
 	return slices.Equal(a.CPUs, b.CPUs) && a.Period == b.Period && a.Switches == b.Switches && a.Kernel == b.Kernel &&
-		a.UserStack == b.UserStack && a.HostWide == b.HostWide && a.MaxDescriptors == b.MaxDescriptors
+		a.UserStack == b.UserStack && a.HostWide == b.HostWide && a.SplitSwitches == b.SplitSwitches && a.MaxDescriptors == b.MaxDescriptors
 }
 
 // close ends the session.

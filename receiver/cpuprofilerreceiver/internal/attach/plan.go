@@ -48,18 +48,17 @@ type limits struct {
 	MaxEvents, OpenFiles int
 	// HostWide is why CPU-wide and cgroup events are not permitted; nil where they are.
 	HostWide error
-	// Switches reports whether context switches are sampled: then a CPU has a third ring
-	// where the session is HostWide, and the host and each cgroup two events per CPU.
+	// Switches reports whether context switches are sampled: then the whole host takes
+	// a third ring and a second event per CPU.
 	Switches bool
 }
 
-// hostWide returns the rings of a CPU where the session is HostWide, and the events per
-// CPU of the host or a cgroup.
-func (l limits) hostWide() (rings, each int) {
+// host returns how many descriptors the whole host takes per CPU.
+func (l limits) host() int {
 	if l.Switches {
-		return 3, 2
+		return ringsHostWide + 3
 	}
-	return 2, 1
+	return ringsHostWide + 1
 }
 
 // Plan lists what to attach.
@@ -92,8 +91,11 @@ type LeftOut struct {
 	Reason string
 }
 
-// ringsOwn is the rings of a CPU where the session is not HostWide.
-const ringsOwn = 1
+// The events per CPU that rings are mapped from, see package perfevent.
+const (
+	ringsHostWide = 2
+	ringsOwn      = 1
+)
 
 // newPlan decides how to sample what is wanted within limits: by the targets' own
 // events, which cost other processes nothing, where they fit; else by one event per CPU,
@@ -101,7 +103,6 @@ const ringsOwn = 1
 // given order. The whole host includes every other target.
 func newPlan(w Wanted, l limits) Plan {
 	limit := min(l.MaxEvents, l.OpenFiles/2)
-	rings, each := l.hostWide()
 	if w.Host && l.HostWide == nil {
 		return planCPUs(ModeHost, "", limit, l)
 	}
@@ -132,7 +133,7 @@ func newPlan(w Wanted, l limits) Plan {
 	}
 	perCPU := ringsOwn
 	if p.HostWide {
-		perCPU = rings + each*len(w.Cgroups)
+		perCPU = ringsHostWide + len(w.Cgroups)
 	}
 	for _, process := range w.Processes {
 		perCPU += threadsOf(process)
@@ -146,8 +147,7 @@ func newPlan(w Wanted, l limits) Plan {
 
 // planCPUs plans one event per CPU, on as many CPUs as fit.
 func planCPUs(mode Mode, why string, limit int, l limits) Plan {
-	rings, each := l.hostWide()
-	perCPU, cpus := rings+each, l.CPUs
+	perCPU, cpus := l.host(), l.CPUs
 	n := min(len(cpus), max(limit, 0)/perCPU)
 	p := Plan{Mode: mode, Why: why, CPUs: cpus[:n], HostWide: true, Descriptors: n * perCPU}
 	if n == 0 {

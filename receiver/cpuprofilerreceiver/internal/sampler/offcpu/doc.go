@@ -45,9 +45,9 @@
 // a stack is emitted as one sample that says so.
 //
 // If stacks are copied, because a program has no frame pointers, the bound is the
-// lower of that and of 16 MiB of copies per second. The switches of the host and of
-// cgroups have rings of their own, which stacks cannot fill. Those of processes do
-// not: that would be twice as many events per thread and CPU.
+// lower of that and of 16 MiB of copies per second. The switches of the host have
+// rings of their own, which stacks cannot fill. Those of cgroups and processes do not:
+// that would be twice as many events, which the kernel switches together with them.
 //
 // Events of a process count the switches of each thread separately, and so never
 // sample a thread that ends within its first n; events of cgroups and of the host

@@ -358,16 +358,15 @@ func (w *waits) forget() {
 	w.ended[0], w.ended[1], w.missed = w.ended[0][:0], w.ended[1][:0], w.missed[:0]
 }
 
-// lost records that switches were lost between two times: those that events of
-// processes recorded, or those that others did. What threads did in between is unknown,
+// lost records that switches were lost between two times: those that share rings with
+// samples, or those of the host, which have rings of their own. What threads did in between is unknown,
 // and no part of any wait; what they did before and do after is known.
-func (w *waits) lost(from, to int64, ofProcesses, ofOthers bool) {
-	if !ofProcesses && !ofOthers {
+func (w *waits) lost(from, to int64, shared, ofHost bool) {
+	if !shared && !ofHost {
 		return
 	}
 	for _, t := range w.threads {
-		own := t.target != nil && t.target.PID() > 0
-		if own && !ofProcesses || !own && !ofOthers {
+		if host := t.target == nil || t.target.Host(); host && !ofHost || !host && !shared {
 			continue
 		}
 		switch t.state {

@@ -93,11 +93,11 @@ func TestThreadsThatSwitchRarelyGetEventsOfTheirOwn(t *testing.T) {
 	require.Empty(t, w.look(t))
 
 	require.Equal(t, []int{5}, w.waitEach(t, time.Second, 5))
-	w.waits.forget() // records were lost
+	w.forget() // records were lost
 	require.Equal(t, []int{5}, w.look(t))
 	require.Equal(t, []int{5}, w.waitEach(t, time.Second, 5))
 	require.Positive(t, w.threads[5].own)
-	w.waits.forget()
+	w.forget()
 	w.now += unknownAfter
 	require.Empty(t, w.look(t), "it is gone for long")
 
@@ -135,7 +135,7 @@ func TestThreadsThatCannotBeWatched(t *testing.T) {
 		require.Empty(t, w.waitEach(t, time.Second, 1, 2))
 	}
 	w.err = errors.New("refused")
-	w.waits.left(1, 1, w.now, false, nil)
+	w.left(1, 1, w.now, false, nil)
 	w.now += int64(time.Second)
 	require.ErrorIs(t, w.review(func() int64 { return w.now }, w.waits), w.err)
 	require.Empty(t, w.attached)
