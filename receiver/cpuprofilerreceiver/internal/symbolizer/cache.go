@@ -60,9 +60,10 @@ type file struct {
 
 	object *object
 	image  image
-	// pid is the process through which err happened.
+	// failed reports that it could not be read, through the process pid. Of why only the
+	// outcome is kept: paths are long.
+	failed  bool
 	pid     int
-	err     error
 	outcome Outcome
 }
 
@@ -188,7 +189,7 @@ func (s *Symbolizer) tracked(m *samples.Mapping) {
 		s.mu.Unlock()
 		s.load(key, f, m)
 		return
-	case f.loading() || f.err != nil || now.Sub(f.checked) < checkInterval:
+	case f.loading() || f.failed || now.Sub(f.checked) < checkInterval:
 		s.mu.Unlock()
 		return
 	}
@@ -223,7 +224,7 @@ func (s *Symbolizer) run(m *samples.Mapping, work func(*deadline.Call)) error {
 
 // retry reports whether to try a file that could not be read through m.
 func (f *file) retry(m *samples.Mapping, now time.Time) bool {
-	return f.err != nil && (f.outcome == Unreadable && f.pid != m.PID || now.Sub(f.checked) >= retryInterval)
+	return f.failed && (f.outcome == Unreadable && f.pid != m.PID || now.Sub(f.checked) >= retryInterval)
 }
 
 // newFile adds a file that is being loaded, and replaces its old state.
@@ -254,7 +255,7 @@ func (s *Symbolizer) load(key fileKey, f *file, m *samples.Mapping) {
 
 // unreadable ends the loading of a file that could not be opened.
 func (s *Symbolizer) unreadable(f *file, m *samples.Mapping, err error) {
-	f.pid, f.err, f.outcome = m.PID, err, Unreadable
+	f.pid, f.failed, f.outcome = m.PID, true, Unreadable
 	s.log.Debug("file not readable", zap.Error(err))
 	close(f.ready)
 }
@@ -267,11 +268,11 @@ func (s *Symbolizer) loadFrom(c *deadline.Call, key fileKey, f *file, m *samples
 	o, err := newObject(r, id.Size, r)
 	if err != nil {
 		r.Close()
-		f.pid, f.err, f.outcome = m.PID, fmt.Errorf("reading symbols of %q: %w", m.Path, err), Invalid
+		f.pid, f.failed, f.outcome = m.PID, true, Invalid
 		if errors.Is(err, elffile.ErrNotELF) {
 			f.outcome = NoFile
 		}
-		s.log.Debug("no symbols", zap.Error(f.err))
+		s.log.Debug("no symbols", zap.Error(fmt.Errorf("reading symbols of %q: %w", m.Path, err)))
 		return
 	}
 	o.files = append(o.files, r)
@@ -293,7 +294,7 @@ func (s *Symbolizer) loadFrom(c *deadline.Call, key fileKey, f *file, m *samples
 		// It is logged even where another source works, since some names are missing.
 		s.log.Debug("some symbols not readable", zap.String("file", m.Path), zap.Error(err))
 		if len(o.sources) == 0 {
-			f.err, f.outcome = fmt.Errorf("reading symbols of %q: %w", m.Path, err), Invalid
+			f.failed, f.outcome = true, Invalid
 		}
 	}
 	if len(o.sources) == 0 {
@@ -303,7 +304,7 @@ func (s *Symbolizer) loadFrom(c *deadline.Call, key fileKey, f *file, m *samples
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		f.err, f.outcome = os.ErrClosed, Unreadable
+		f.failed, f.outcome = true, Unreadable
 		for _, r := range o.files {
 			s.discard(r)
 		}

@@ -598,7 +598,7 @@ func (s *Symbolizer) objectOf(pid int, m *samples.Mapping) (*object, Outcome) {
 	key := keyOf(m)
 	s.mu.Lock()
 	f, ok := s.cache.files.Get(key)
-	if !ok || !f.loading() && f.err != nil {
+	if !ok || !f.loading() && f.failed {
 		now := s.cfg.Now()
 		if !ok || f.retry(m, now) {
 			if len(s.urgent) == cap(s.urgent) || !s.cfg.Budget.May(m.PID) { // Resolve is the only sender
@@ -613,7 +613,7 @@ func (s *Symbolizer) objectOf(pid int, m *samples.Mapping) (*object, Outcome) {
 	if f.late.Load() && f.loading() || !s.await(f.ready) {
 		return nil, Pending
 	}
-	if f.err != nil {
+	if f.failed {
 		return f.object, f.outcome
 	}
 	s.mu.Lock()
