@@ -26,6 +26,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
@@ -117,6 +118,36 @@ func consumerOf(f func(context.Context, pprofile.Profiles) error) xconsumer.Prof
 		panic(err)
 	}
 	return next
+}
+
+// lateNames names after as many files have not answered.
+type lateNames struct {
+	noNames
+	late, takes int
+}
+
+func (n *lateNames) Take(work func()) error {
+	n.takes++
+	if n.takes <= n.late {
+		return deadline.ErrLate
+	}
+	work()
+	return nil
+}
+
+func (n *lateNames) Name(_ int, s *samples.Stack) { s.Truncated = true }
+
+func TestEmitterGoesOnWithoutFilesThatDoNotAnswer(t *testing.T) {
+	for _, late := range []int{0, 1, maxTakes - 1, maxTakes, 100} {
+		sink := new(consumertest.ProfilesSink)
+		names := &lateNames{late: late}
+		x := newEmitterTest(t, sink, func(e *emitter) { e.names = names })
+		require.Equal(t, 10, x.addEvents(10))
+		require.NoError(t, x.Stop(context.Background()))
+		require.Equal(t, 10, sampleEvents(sink.AllProfiles()), late)
+		require.Equal(t, late < maxTakes, x.key.Stack.Truncated, "named, if there was time")
+		require.Equal(t, min(late+1, maxTakes), names.takes)
+	}
 }
 
 func TestEmitterEmitsWhatIsLeftAtShutdown(t *testing.T) {

@@ -195,7 +195,7 @@ func (s *Symbolizer) tracked(m *samples.Mapping) {
 	}
 	f.checked = now
 	s.mu.Unlock()
-	s.run(m, func(c *deadline.Call) {
+	_ = s.run(m, func(c *deadline.Call) { // without an answer, the open file stays
 		r, id, err := mapped.Open(c, s.cfg.Root, m)
 		if err != nil {
 			return // the open file stays
@@ -211,8 +211,8 @@ func (s *Symbolizer) tracked(m *samples.Mapping) {
 	})
 }
 
-// run does work for a file, whose key it returns an error for if that did not answer in
-// time or before.
+// run does work that opens and reads the file of a mapping. It returns an error if that
+// does not answer, or did not before.
 func (s *Symbolizer) run(m *samples.Mapping, work func(*deadline.Call)) error {
 	if s.cfg.Runner.Refuses(mapped.Reading(m)) {
 		return deadline.ErrRefused

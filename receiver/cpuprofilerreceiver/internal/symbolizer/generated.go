@@ -113,7 +113,7 @@ func (s *Symbolizer) resolveGenerated(pid int, l *samples.Location, pc uint64) (
 	}
 	ready := g.ready
 	s.mu.Unlock()
-	waited := ready != nil && !(g.late.Load() && pending(ready)) && s.await(ready)
+	waited := ready != nil && (!g.late.Load() || !pending(ready)) && s.await(ready)
 	s.mu.Lock()
 	index, runtime, outcome := g.index, g.runtime, g.outcome
 	s.mu.Unlock()

@@ -297,9 +297,9 @@ func (s *Symbolizer) closeEvicted(limit time.Duration) {
 	s.closing = nil
 	s.mu.Unlock()
 	for _, f := range closing {
-		if f.Stuck() || s.cfg.Runner.Run(f.Key(), f.Name(), limit, func(c *deadline.Call) {
+		if f.Stuck() || errors.Is(s.cfg.Runner.Run(f.Key(), f.Name(), limit, func(c *deadline.Call) {
 			_ = f.CloseIn(c) // opened for reading: nothing to lose
-		}) == deadline.ErrRefused {
+		}), deadline.ErrRefused) {
 			s.mu.Lock()
 			s.closing = append(s.closing, f)
 			s.mu.Unlock()
@@ -365,17 +365,6 @@ func (s *Symbolizer) work() {
 
 // spend does work for a process; 0 is the host.
 func (s *Symbolizer) spend(pid int, work func()) { s.cfg.Budget.Spend(pid, s.cfg.Meter.Do(work)) }
-
-// pid returns the process that a request is for; 0 for the kernel's symbols.
-func (r *request) pid() int {
-	switch {
-	case r.mapping != nil:
-		return r.mapping.PID
-	case r.generated != nil:
-		return r.generated.PID
-	}
-	return 0
-}
 
 func (s *Symbolizer) serve(r request) {
 	switch {

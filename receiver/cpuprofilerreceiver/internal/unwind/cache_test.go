@@ -242,7 +242,7 @@ func open(_ *deadline.Call, m *samples.Mapping) (*os.File, mapped.ID, error) {
 	info, err := f.Stat()
 	stat := info.Sys().(*syscall.Stat_t)
 	return f, mapped.ID{
-		Device: uint64(stat.Dev), Inode: stat.Ino, Size: info.Size(),
+		Device: stat.Dev, Inode: stat.Ino, Size: info.Size(),
 		Modified: info.ModTime().UnixNano(), Changed: stat.Ctim.Nano(),
 	}, err
 }
