@@ -273,6 +273,6 @@ func TestHTTPFaults(t *testing.T) {
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+profilesPath, bytes.NewReader(nil))
 	require.NoError(t, err)
 	request.Header.Set("Content-Encoding", "br")
-	_, err = rt.RoundTrip(request)
+	_, err = rt.RoundTrip(request) //nolint:bodyclose // there is no response
 	require.ErrorContains(t, err, `compression "br" is not known`)
 }

@@ -22,7 +22,7 @@ func DefaultConfig() confighttp.ServerConfig {
 	cfg.ReadHeaderTimeout = 5 * time.Second
 	cfg.ReadTimeout = 10 * time.Second
 	cfg.WriteTimeout = 10 * time.Second
-	cfg.IdleTimeout = 30 * time.Second
+	cfg.IdleTimeout = 30 * time.Second //nolint:staticcheck // the key idle_timeout is a contract; keepalive is folded into it
 	cfg.MaxRequestBodySize = maxBody
 	cfg.CompressionAlgorithms = []string{""} // none
 	return cfg

@@ -460,7 +460,7 @@ func TestTheServerIsBounded(t *testing.T) {
 	defaults := DefaultConfig()
 	for name, d := range map[string]time.Duration{
 		"read_header_timeout": defaults.ReadHeaderTimeout, "read_timeout": defaults.ReadTimeout,
-		"write_timeout": defaults.WriteTimeout, "idle_timeout": defaults.IdleTimeout,
+		"write_timeout": defaults.WriteTimeout, "idle_timeout": defaults.IdleTimeout, //nolint:staticcheck // as in DefaultConfig
 	} {
 		require.Positive(t, d, name)
 	}

@@ -82,7 +82,7 @@ func DefaultConfig() Config {
 	server.ReadTimeout = 10 * time.Second
 	server.WriteTimeout = 10 * time.Second
 	// Longer than HttpClient keeps a connection, so that it is the one to close.
-	server.IdleTimeout = 2 * time.Minute
+	server.IdleTimeout = 2 * time.Minute //nolint:staticcheck // the key idle_timeout is a contract; keepalive is folded into it
 	server.MaxRequestBodySize = int64(bytesize.MiB)
 	server.CompressionAlgorithms = []string{"", "gzip", "zstd"}
 	return Config{ServerConfig: server, SocketMode: 0o660}

@@ -20,8 +20,8 @@ import (
 // program was restarted.
 func (cfg *Config) client(ctx context.Context, host component.Host, set component.TelemetrySettings) (*http.Client, error) {
 	client := cfg.ClientConfig
-	client.Timeout = 0 // each pull has a timeout of its own
-	client.DisableKeepAlives = true
+	client.Timeout = 0              // each pull has a timeout of its own
+	client.DisableKeepAlives = true //nolint:staticcheck // keepalive is folded into it
 	// Only a middleware can reach confighttp's transport.
 	id := component.MustNewIDWithName("hotprofile", "pprof_transport")
 	client.Middlewares = append(slices.Clone(client.Middlewares), configmiddleware.Config{ID: id})
