@@ -26,9 +26,6 @@ const (
 	// per event, and samples one more switch.
 	redrawn    = 50
 	redrawWait = int64(50 * time.Millisecond)
-	// copiedFirst is the first number of switches per stack where stacks are copied. It
-	// lasts for a fifth of a second.
-	copiedFirst = 16
 	// watchedShare is the share of stacks and of descriptors, one in so many, that
 	// threads with events of their own may have.
 	watchedShare = 4
@@ -93,13 +90,6 @@ func (r *reader) Begin(session *perfevent.Session) {
 	stacks := stacksPerSecond(r.cfg.MaxEventsPerSecond, options.UserStack)
 	r.rate = newRate(r.cfg.MaxEventsPerSecond, max(1, stacks-stacks/watchedShare), now)
 	most := min(maxWatched, r.cfg.MaxEvents/watchedShare/max(len(session.CPUs()), 1))
-	if options.UserStack > 0 {
-		// Until it is known how often threads switch: copies of all stacks of a program
-		// that does so all the time would fill the rings before they are read.
-		r.rate.mean, r.rate.calm = copiedFirst, calmSpans-1
-		_ = session.SetSwitches(copiedFirst, func(mean int) int { return mean }) // nothing is attached yet
-		r.waits.setMean(copiedFirst, 0)
-	}
 	r.watch = newWatch(most, stacks/watchedShare, func(pid, tid int) (attachment, error) {
 		return session.AttachThread(pid, tid)
 	})

@@ -98,6 +98,7 @@ func wholeWaits(t *testing.T, binary, how, function string, mode unwind.Mode, in
 		waitFor(t, "attached anew", func() bool { return reports() > before && s.Stats().Targets == 1 })
 	}
 	learn(t, cache, p.Process.Pid)
+	to.close(t, s) // its wait for standard input shares no window with what follows
 	p.begin(t)
 	began, ended := p.number(t), p.number(t)
 	want := time.Duration(p.number(t))
