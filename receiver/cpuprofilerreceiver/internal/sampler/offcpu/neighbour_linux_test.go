@@ -19,9 +19,10 @@ import (
 
 // besideNeighbour samples a program without frame pointers that sleeps some times,
 // for each so long, and a program that switches all the time. It returns what the
-// first one's thread was off the CPU by its own clocks, what was emitted of that,
+// first one's thread was off the CPU by its own clocks, the time that passed, what was
+// emitted of that,
 // and the part of it with a stack.
-func besideNeighbour(t *testing.T, sleeper, scope string, times int, each time.Duration) (want, all, stacked time.Duration, lost uint64) {
+func besideNeighbour(t *testing.T, sleeper, scope string, times int, each time.Duration) (want, elapsed, all, stacked time.Duration, lost uint64) {
 	t.Helper()
 	neighbour := exec.Command(testBinary(t))
 	neighbour.Env = append(os.Environ(), helperVariable+"=allocate")
@@ -93,7 +94,7 @@ func besideNeighbour(t *testing.T, sleeper, scope string, times int, each time.D
 	st := s.Stats()
 	seconds := time.Duration(ended - began).Seconds()
 	t.Logf("%v of %v, %v with a stack; one of %d; %d watched; %.0f switches/s; %+v", all, want, stacked, before.Every, before.Watched, float64(st.Switches)/2/seconds, st)
-	return want, all, stacked, st.Lost
+	return want, time.Duration(ended - began), all, stacked, st.Lost
 }
 
 // TestTimeBesideANoisyNeighbour begins anew where the machine is so busy that the
@@ -111,12 +112,13 @@ func timesBesideNeighbour(t *testing.T, runs, times, attempts int) {
 	for _, scope := range []string{"process", "cgroup", "host"} {
 		t.Run(scope, func(t *testing.T) {
 			for range runs {
-				var want, all, stacked time.Duration
+				var want, elapsed, all, stacked time.Duration
 				lost := uint64(1)
 				for try := 0; try < attempts && lost > 0; try++ {
-					want, all, stacked, lost = besideNeighbour(t, sleeper, scope, times, 50*time.Millisecond)
+					want, elapsed, all, stacked, lost = besideNeighbour(t, sleeper, scope, times, 50*time.Millisecond)
 				}
-				require.Less(t, float64(all), 1.02*float64(want))
+				// On a busy machine it also waits for a CPU between its sleeps.
+				require.Less(t, float64(all), 1.02*float64(elapsed))
 				if lost > 0 && attempts > 1 { // each time: only what was lost, and counted, may be missing
 					require.Greater(t, float64(all), 0.5*float64(want))
 					continue
