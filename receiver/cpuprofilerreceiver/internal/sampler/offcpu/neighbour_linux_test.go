@@ -99,13 +99,13 @@ func besideNeighbour(t *testing.T, sleeper, scope string, times int, each time.D
 
 // TestTimeBesideANoisyNeighbour begins anew where the machine is so busy that the
 // reader comes too late, and records are lost.
-func TestTimeBesideANoisyNeighbour(t *testing.T) { timesBesideNeighbour(t, 1, 60, attempts) }
+func TestTimeBesideANoisyNeighbour(t *testing.T) { timesBesideNeighbour(t, 1, 60, false) }
 
 // TestKernelTimeBesideANoisyNeighbour is the same many times: on a quiet machine the
-// neighbour switches most.
-func TestKernelTimeBesideANoisyNeighbour(t *testing.T) { timesBesideNeighbour(t, 20, 40, 1) }
+// neighbour switches most. Under the race detector the reader may come too late even so.
+func TestKernelTimeBesideANoisyNeighbour(t *testing.T) { timesBesideNeighbour(t, 20, 40, true) }
 
-func timesBesideNeighbour(t *testing.T, runs, times, attempts int) {
+func timesBesideNeighbour(t *testing.T, runs, times int, quiet bool) {
 	t.Helper()
 	skipWithoutRights(t)
 	sleeper := waiter(t, "-fomit-frame-pointer")
@@ -119,7 +119,7 @@ func timesBesideNeighbour(t *testing.T, runs, times, attempts int) {
 				}
 				// On a busy machine it also waits for a CPU between its sleeps.
 				require.Less(t, float64(all), 1.02*float64(elapsed))
-				if lost > 0 && attempts > 1 { // each time: only what was lost, and counted, may be missing
+				if lost > 0 && !quiet { // each time: only what was lost, and counted, may be missing
 					require.Greater(t, float64(all), 0.5*float64(want))
 					continue
 				}

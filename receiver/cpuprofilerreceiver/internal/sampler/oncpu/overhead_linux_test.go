@@ -106,7 +106,7 @@ func TestKernelFrequencyFallsUnderALoadAndRecovers(t *testing.T) {
 	sink.mu.Lock()
 	defer sink.mu.Unlock()
 	require.GreaterOrEqual(t, len(sink.sampled), 2, "more than one period")
-	require.GreaterOrEqual(t, len(sink.periods), 3, "each period has its time")
+	require.GreaterOrEqual(t, len(sink.periods), len(sink.sampled), "each period has its time")
 	require.LessOrEqual(t, sink.outside, 1, "but a sample may be read between two")
 	total, most := time.Duration(0), time.Duration(0)
 	for period, of := range sink.sampled {
