@@ -21,7 +21,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/uprobe"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
 )
 
 // program holds what is known about a file that processes run. Only the attacher's
@@ -135,7 +137,7 @@ func (a *attacher) update(ctx context.Context) {
 	}
 	var leave []*member
 	for pid, m := range a.attached {
-		file, err := a.sampler.files.identify(pid)
+		file, err := a.identify(pid)
 		if p, ok := want[pid]; !ok || p != m.Process || err != nil || file != m.file {
 			leave = append(leave, m)
 		}
@@ -164,7 +166,7 @@ func (a *attacher) update(ctx context.Context) {
 
 // attach attaches to a process. A program that cannot be sampled is not an error.
 func (a *attacher) attach(p procfs.Process) error {
-	file, err := a.sampler.files.identify(p.PID)
+	file, err := a.identify(p.PID)
 	if err != nil {
 		return fmt.Errorf("sampling allocations of process %d: %w", p.PID, err)
 	}
@@ -173,18 +175,18 @@ func (a *attacher) attach(p procfs.Process) error {
 		return nil
 	}
 	if !ok || a.probes[known] == nil {
-		f, err := a.sampler.files.open(p.PID, file)
+		o, err := a.open(p.PID, file, !ok)
 		if err != nil {
 			return fmt.Errorf("sampling allocations of process %d: %w", p.PID, err)
 		}
-		defer f.Close()
+		defer a.closeFile(o.file, file)
 		if !ok {
-			known = a.learn(f, file)
+			known = a.learn(o, file)
 		}
 		if known.err != nil {
 			return nil
 		}
-		if err := a.place(known, f); err != nil {
+		if err := a.place(known, o.file); err != nil {
 			return err
 		}
 	}
@@ -200,10 +202,70 @@ func (a *attacher) attach(p procfs.Process) error {
 	return nil
 }
 
-// learn reads about a file.
-func (a *attacher) learn(f *os.File, id fileID) *program {
-	p := &program{path: f.Name()}
-	found, err := goprogram.Read(f, id.size, query)
+// waitLimit bounds the wait for a program's file, or for a process's memory.
+const waitLimit = time.Second
+
+// await runs a read of one of a process's files with a deadline. What it sets must not
+// be used after an error: the read may still end.
+func (a *attacher) await(pid int, name string, read func()) error {
+	cgroup, _ := procfs.AppendFile(nil, a.sampler.files.File(pid, "cgroup"), 4096) // the bound of its processes together
+	key := deadline.Key{Cgroup: string(cgroup), PID: pid}
+	return a.sampler.cfg.Runner.Run(key, a.sampler.files.File(pid, name), waitLimit, func(c *deadline.Call) { c.Wait(nil, read) })
+}
+
+// identify is files.identify with a deadline.
+func (a *attacher) identify(pid int) (fileID, error) {
+	var (
+		id  fileID
+		err error
+	)
+	if late := a.await(pid, "exe", func() { id, err = a.sampler.files.identify(pid) }); late != nil {
+		return fileID{}, late
+	}
+	return id, err
+}
+
+// opened is an open file, and what learn needs of it.
+type opened struct {
+	file  *os.File
+	found *goprogram.Program
+	err   error // of reading found
+}
+
+// open opens the file that a process runs, and reads it if read is set, with a
+// deadline for each read.
+func (a *attacher) open(pid int, id fileID, read bool) (opened, error) {
+	var (
+		o   opened
+		err error
+	)
+	key := deadline.Key{Device: id.device}
+	late := a.sampler.cfg.Runner.Run(key, a.sampler.files.File(pid, "exe"), waitLimit, func(c *deadline.Call) {
+		c.Wait(nil, func() { o.file, err = a.sampler.files.open(pid, id) })
+		if err != nil || !read {
+			return
+		}
+		r := mapped.NewReader(o.file, key, o.file.Name())
+		r.Use(c)
+		o.found, o.err = goprogram.Read(r, id.size, query)
+	})
+	if late != nil {
+		return opened{}, late // the file is closed when it is collected
+	}
+	return o, err
+}
+
+// closeFile closes a file with a deadline: some file systems ask their server even then.
+func (a *attacher) closeFile(f *os.File, id fileID) {
+	_ = a.sampler.cfg.Runner.Run(deadline.Key{Device: id.device}, f.Name(), waitLimit, func(c *deadline.Call) {
+		c.Wait(nil, func() { _ = f.Close() }) // it was only read
+	})
+}
+
+// learn keeps what was read of a file.
+func (a *attacher) learn(o opened, id fileID) *program {
+	p := &program{path: o.file.Name()}
+	found, err := o.found, o.err
 	if found != nil && err != nil && found.Version != "" {
 		// Tables that cannot be read may be those of an unknown release.
 		if _, layout := siteOf(found, runtime.GOARCH); layout != nil && !errors.Is(layout, errNoSampling) {
@@ -251,10 +313,16 @@ func (a *attacher) place(p *program, f *os.File) error {
 func (a *attacher) readRate(m *member) {
 	rate := int64(unknownRate)
 	if m.program.rate != 0 {
-		if entry, err := a.sampler.files.EntryPoint(m.PID); err == nil {
-			if v, err := a.sampler.files.word(m.PID, m.program.rate+entry-m.program.entry); err == nil && v >= 0 {
-				rate = v
+		var read int64 = unknownRate
+		late := a.await(m.PID, "mem", func() {
+			if entry, err := a.sampler.files.EntryPoint(m.PID); err == nil {
+				if v, err := a.sampler.files.word(m.PID, m.program.rate+entry-m.program.entry); err == nil && v >= 0 {
+					read = v
+				}
 			}
+		})
+		if late == nil {
+			rate = read
 		}
 	}
 	m.rate.Store(rate)

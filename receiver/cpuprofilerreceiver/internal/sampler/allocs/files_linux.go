@@ -22,7 +22,8 @@ func (f files) identify(pid int) (fileID, error) {
 }
 
 func identityOf(st *unix.Stat_t) fileID {
-	return fileID{device: st.Dev, inode: st.Ino, size: st.Size, changed: st.Ctim.Nano()}
+	device := uint64(unix.Major(st.Dev))<<32 | uint64(unix.Minor(st.Dev)) // as deadline.Key has it
+	return fileID{device: device, inode: st.Ino, size: st.Size, changed: st.Ctim.Nano()}
 }
 
 // open opens the file that a process runs, if its id is still the same. It checks

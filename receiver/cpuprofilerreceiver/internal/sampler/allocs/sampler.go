@@ -19,6 +19,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
@@ -52,6 +53,8 @@ type Settings struct {
 	Find              func(context.Context) ([]procfs.Process, error)
 	DiscoveryInterval time.Duration
 	Changed           <-chan struct{}
+	// Runner runs what reads files of processes. It may be nil.
+	Runner *deadline.Runner
 	// Table is the processes; only the reading goroutine uses it.
 	Table *processes.Table
 	Sink  Sink
@@ -192,6 +195,7 @@ func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
 		Find:              find.find,
 		DiscoveryInterval: s.DiscoveryInterval,
 		Changed:           changed,
+		Runner:            known.Runner,
 		Table:             processes.NewTable(known),
 		Sink:              own,
 		Limit:             cfg.MaxSamplesPerMinute,

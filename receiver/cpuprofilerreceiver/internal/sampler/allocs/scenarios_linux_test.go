@@ -4,6 +4,7 @@
 package allocs
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -21,8 +22,10 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
@@ -428,4 +431,47 @@ func TestSamplerStopsInAnyState(t *testing.T) {
 	require.NoError(t, s.Stop(context.Background()))
 	s.Flush()
 	s.Set([]procfs.Process{{PID: 1}})
+}
+
+// TestProgramThatDoesNotAnswerCostsItself has a program whose file system hangs before
+// it is looked at, beside another one.
+func TestProgramThatDoesNotAnswerCostsItself(t *testing.T) {
+	skipWithoutProbes(t)
+	path := buildAllocator(t, "")
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	local := start(t, path, -1)
+	mount := hosttest.NewMount(t, map[string][]byte{"allocator": content})
+	// The mount is of this process, which must not start a program of it itself.
+	remote := exec.Command("sh", "-c", `read line && exec "$0"`, filepath.Join(mount.Dir, "allocator"))
+	in, err := remote.StdinPipe()
+	require.NoError(t, err)
+	out, err := remote.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, remote.Start())
+	t.Cleanup(func() {
+		mount.Go()
+		_ = in.Close()
+		_ = remote.Wait()
+	})
+	_, err = fmt.Fprintln(in)
+	require.NoError(t, err)
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "ready\n", line)
+	hangs, err := procfs.At("").Process(remote.Process.Pid)
+	require.NoError(t, err)
+
+	runner := deadline.New(zap.NewNop(), nil, nil)
+	s, to, _ := newTestSampler(t, func(c *Settings) { c.Runner, c.DiscoveryInterval = runner, time.Second })
+	mount.Stop()
+	require.NoError(t, s.Start(context.Background()))
+	s.Set([]procfs.Process{hangs, local.Process})
+	require.Eventually(t, func() bool { return s.Stats().Processes == 1 }, patience, 10*time.Millisecond)
+	require.Equal(t, 1, runner.Stats().Stuck)
+	want := local.allocate("pages", 1<<30, 1)
+	s.Flush()
+	objects, space := to.take()
+	within(t, want, objects, space)
+	require.NoError(t, s.Stop(context.Background()))
 }
