@@ -127,7 +127,9 @@ func TestTheEBPFCollectorHasTheSameVersions(t *testing.T) {
 		versions[m[1]] = m[2]
 	}
 	const contrib = "github.com/open-telemetry/opentelemetry-collector-contrib/processor/"
-	versions[contrib+"k8sattributesprocessor"] = versions[contrib+"resourceprocessor"]
+	kubernetes := regexp.MustCompile(`k8sattributesprocessor (v[0-9.]+)`).FindStringSubmatch(read(t, "../../../../Makefile"))
+	require.NotNil(t, kubernetes, "the rule of builder-config.kubernetes.yaml")
+	versions[contrib+"k8sattributesprocessor"] = kubernetes[1]
 	for _, m := range module.FindAllStringSubmatch(read(t, "../../../../builder-config.ebpf.yaml"), -1) {
 		if m[1] != "go.opentelemetry.io/ebpf-profiler" {
 			require.NotEmpty(t, m[2])
