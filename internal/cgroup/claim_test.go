@@ -22,12 +22,7 @@ const aUser = 1000
 // one that is delegated to a user if it is not 0.
 func claimant(t *testing.T, tree *Tree, id string, user int) *hosttest.Cgroup {
 	t.Helper()
-	parent := hosttest.NewCgroup(t, "hotprofile-claims")
-	if user != 0 {
-		parent.Delegate(t, user)
-	}
-	c := hosttest.NewCgroupCalled(t, strings.TrimPrefix(parent.Path, "/")+"/docker-"+id+".scope")
-	c.Delegate(t, user)
+	c := hosttest.NewContainer(t, id, user)
 	start(t, tree, c, "while :; do sleep 60; done")
 	return c
 }

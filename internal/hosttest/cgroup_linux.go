@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,6 +39,21 @@ func NewCgroupCalled(t testing.TB, name string) *Cgroup {
 	}
 	c := &Cgroup{Path: made.Path, made: made}
 	t.Cleanup(func() { c.Remove(t) })
+	return c
+}
+
+// NewContainer makes a cgroup with the name that Docker gives to that of a container,
+// below one of its own, both delegated to a user if that is not 0 (root).
+func NewContainer(t testing.TB, id string, user int) *Cgroup {
+	t.Helper()
+	parent := NewCgroup(t, "hotprofile-container")
+	if user != 0 {
+		parent.Delegate(t, user)
+	}
+	c := NewCgroupCalled(t, strings.TrimPrefix(parent.Path, "/")+"/docker-"+id+".scope")
+	if user != 0 {
+		c.Delegate(t, user)
+	}
 	return c
 }
 

@@ -22,12 +22,7 @@ import (
 // that is delegated to a user if it is not 0.
 func busyContainer(t *testing.T, id string, user int) *hosttest.Cgroup {
 	t.Helper()
-	parent := hosttest.NewCgroup(t, "hotprofile-claims")
-	if user != 0 {
-		parent.Delegate(t, user)
-	}
-	c := hosttest.NewCgroupCalled(t, strings.TrimPrefix(parent.Path, "/")+"/docker-"+id+".scope")
-	c.Delegate(t, user)
+	c := hosttest.NewContainer(t, id, user)
 	spin(t, c)
 	return c
 }

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -219,7 +219,7 @@ policies:
 	c.Remove(t)
 	r.wait("gate closed", c.Path)
 
-	spinIn(t, recreate(t, c.Path))
+	spin(t, hosttest.NewCgroupCalled(t, strings.TrimPrefix(c.Path, "/")))
 	r.send(c.Path) // a host with very many units is scanned seldom
 	require.Eventually(t, func() bool {
 		s, ok := r.standing(c.Path)
@@ -235,46 +235,6 @@ func (r *running) standing(unit string) (s trigger.ConditionStatus, ok bool) {
 		r.p.units.Locked(func() { s, ok = u.Gate().Nearest(time.Now()) })
 	}
 	return s, ok
-}
-
-// recreate makes the directories of a cgroup that was removed once more.
-func recreate(t *testing.T, path string) []string {
-	t.Helper()
-	tree, err := cgroup.Open("/")
-	require.NoError(t, err)
-	seen := map[string]bool{}
-	var dirs []string
-	for _, h := range []cgroup.Hierarchy{cgroup.V2Tree, cgroup.CPU, cgroup.CPUAcct} {
-		dir := tree.Mount(h)
-		if dir == "" || seen[dir] {
-			continue
-		}
-		seen[dir] = true
-		dir = filepath.Join(dir, path)
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			if os.IsExist(err) {
-				continue // another name of a mount that was seen
-			}
-			hosttest.SkipUnprivileged(t, "cannot make a cgroup: %v", err)
-		}
-		dirs = append(dirs, dir)
-		t.Cleanup(func() {
-			require.Eventually(t, func() bool { return os.Remove(dir) == nil || !exists(dir) }, eventually, 10*time.Millisecond)
-		})
-	}
-	return dirs
-}
-
-func exists(path string) bool { _, err := os.Stat(path); return err == nil }
-
-// spinIn is spin for directories; its process ends before they are removed.
-func spinIn(t *testing.T, dirs []string) {
-	t.Helper()
-	script := ""
-	for _, d := range dirs {
-		script += fmt.Sprintf("echo $$ > '%s/cgroup.procs' && ", d)
-	}
-	begin(t, exec.Command("/bin/sh", "-c", script+"while :; do :; done"))
 }
 
 func TestProcessScope(t *testing.T) {

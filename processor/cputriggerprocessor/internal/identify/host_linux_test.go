@@ -4,7 +4,6 @@
 package identify
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,46 +27,6 @@ func begin(t *testing.T, cmd *exec.Cmd) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-}
-
-// recreate makes the directories of a cgroup that was removed once more.
-func recreate(t *testing.T, path string) []string {
-	t.Helper()
-	tree, err := cgroup.Open("/")
-	require.NoError(t, err)
-	seen := map[string]bool{}
-	var dirs []string
-	for _, h := range []cgroup.Hierarchy{cgroup.V2Tree, cgroup.CPU, cgroup.CPUAcct} {
-		dir := tree.Mount(h)
-		if dir == "" || seen[dir] {
-			continue
-		}
-		seen[dir] = true
-		dir = filepath.Join(dir, path)
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			if os.IsExist(err) {
-				continue // another name of a mount that was seen
-			}
-			hosttest.SkipUnprivileged(t, "cannot make a cgroup: %v", err)
-		}
-		dirs = append(dirs, dir)
-		t.Cleanup(func() {
-			require.Eventually(t, func() bool { return os.Remove(dir) == nil || !exists(dir) }, eventually, 10*time.Millisecond)
-		})
-	}
-	return dirs
-}
-
-func exists(path string) bool { _, err := os.Stat(path); return err == nil }
-
-// spinIn is spin for directories; its process ends before they are removed.
-func spinIn(t *testing.T, dirs []string) {
-	t.Helper()
-	script := ""
-	for _, d := range dirs {
-		script += fmt.Sprintf("echo $$ > '%s/cgroup.procs' && ", d)
-	}
-	begin(t, exec.Command("/bin/sh", "-c", script+"while :; do :; done"))
 }
 
 // TestPIDReused gives a pid to two processes of the same executable, one after
@@ -145,10 +104,10 @@ func TestContainerFoundByItsProfile(t *testing.T) {
 	watched := map[string]cgroup.Group{}
 	now := time.Now()
 	h := NewHost("/", tree, func(name string) (cgroup.Group, bool) { g, ok := watched[name]; return g, ok }, func() time.Time { return now })
-	parent := hosttest.NewCgroup(t, "hotprofile-docker")
 	_, ok := h.Container(containerB)
 	require.False(t, ok)
-	spinIn(t, recreate(t, parent.Path+"/docker-"+containerB+".scope"))
+	container := hosttest.NewContainer(t, containerB, 0)
+	begin(t, container.Command("/bin/sh", "-c", "while :; do :; done"))
 
 	_, ok = h.Container(containerB)
 	require.False(t, ok, "it was looked for just now")
@@ -160,7 +119,7 @@ func TestContainerFoundByItsProfile(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, containerB, short.ContainerID)
 	require.Equal(t, containerB, h.full(containerB[:12]))
-	byPath, ok := h.Cgroup(parent.Path + "/docker-" + containerB + ".scope")
+	byPath, ok := h.Cgroup(container.Path)
 	require.True(t, ok)
 	require.Equal(t, containerB, byPath.ID)
 
@@ -169,12 +128,13 @@ func TestContainerFoundByItsProfile(t *testing.T) {
 	_, ok = h.Container(containerB[:12])
 	require.True(t, ok, "what is watched is not looked for")
 
-	for _, path := range []string{"/../etc", "relative", parent.Path + "/", parent.Path + "/../" + filepath.Base(parent.Path), "/", "/gone"} {
+	parent := filepath.Dir(container.Path)
+	for _, path := range []string{"/../etc", "relative", parent + "/", parent + "/../" + filepath.Base(parent), "/", "/gone"} {
 		h.tree = tree
 		_, ok = h.Cgroup(path)
 		require.False(t, ok, path)
 	}
-	u, ok = h.Cgroup(parent.Path)
+	u, ok = h.Cgroup(parent)
 	require.True(t, ok)
-	require.Equal(t, parent.Path, u.ID)
+	require.Equal(t, parent, u.ID)
 }

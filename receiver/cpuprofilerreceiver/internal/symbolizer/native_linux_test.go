@@ -147,6 +147,25 @@ func TestSharedLibraryAgreesWithNM(t *testing.T) {
 	require.Greater(t, checked, 1000)
 }
 
+// No symbol names the jumps to functions of other files.
+func TestJumpsToOtherFilesHaveAName(t *testing.T) {
+	p := start(t, build(t, nil, "gcc", "-o", "OUT", "testdata/native.c"))
+	require.Equal(t, "ready", p.line(t))
+	m := mappingOf(t, mappings(t, p.pid), "libc.so")
+	f, err := elf.Open(m.Path)
+	require.NoError(t, err)
+	defer f.Close()
+	plt := f.Section(".plt")
+	require.NotNil(t, plt)
+	s := newSymbolizer(t, Config{})
+	for _, at := range []uint64{0, plt.Size - 1} {
+		l := leaf(m, plt.Offset+at-m.FileOffset+m.Start)
+		s.Resolve(0, l)
+		require.Equal(t, []samples.Line{{Function: "[plt]"}}, l.Lines)
+		require.Equal(t, samples.FrameNative, l.Type)
+	}
+}
+
 func TestCPlusPlusNamesAreReadable(t *testing.T) {
 	path := build(t, nil, "g++", "-O1", "-g0", "-no-pie", "-o", "OUT", "testdata/native.cc")
 	p := start(t, path)

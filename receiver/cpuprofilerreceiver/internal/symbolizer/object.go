@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
@@ -120,6 +121,7 @@ func (o *object) index(limit int64) error {
 			o.sources = append(o.sources, symbols)
 		}
 	}
+	o.sources = append(o.sources, linkage{o.f})
 	return err
 }
 
@@ -151,13 +153,35 @@ func (o *object) symbols(limit int64, skip func(vaddr uint64) bool) (*symbolTabl
 // read.
 func (o *object) allGo(t *goprogram.Table) bool {
 	for _, s := range o.f.Sections {
-		if s.Flags&elf.SHF_EXECINSTR != 0 && s.Size > 0 && s.Name != ".plt" && s.Name != ".plt.got" &&
+		if s.Flags&elf.SHF_EXECINSTR != 0 && s.Size > 0 && !isLinkage(s) &&
 			(!t.Contains(s.Address) || !t.Contains(s.Address+s.Size-1)) {
 			return false
 		}
 	}
 	return true
 }
+
+// linkage knows the jumps to functions of other files, which no symbol names.
+type linkage struct{ f *elffile.File }
+
+// isLinkage reports whether a section is a procedure linkage table.
+func isLinkage(s elffile.Section) bool { return s.Name == ".plt" || strings.HasPrefix(s.Name, ".plt.") }
+
+// Lines implements source.
+func (l linkage) Lines(pc uint64) ([]samples.Line, error) {
+	for _, s := range l.f.Sections {
+		if isLinkage(s) && pc >= s.Address && pc-s.Address < s.Size {
+			return []samples.Line{{Function: "[plt]"}}, nil
+		}
+	}
+	return nil, nil
+}
+
+// FrameType implements source.
+func (linkage) FrameType() samples.FrameType { return samples.FrameNative }
+
+// Bytes implements source.
+func (linkage) Bytes() int64 { return 0 }
 
 func (o *object) close() {
 	if o.closer != nil {
