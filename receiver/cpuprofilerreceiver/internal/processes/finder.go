@@ -33,7 +33,7 @@ type Match struct {
 // finds only processes whose real, effective and saved user is this process's, which
 // it may sample without a right.
 func NewFinder(cfg Config, ownUser bool) *Finder {
-	f := &Finder{fs: newProcReader(cfg.Root, cfg.Runner), memberships: newMembershipCache(cfg.Tree, maxMembershipBytes), matcher: cfg.Wanted, ownUser: -1}
+	f := &Finder{fs: newProcReader(cfg), memberships: newMembershipCache(cfg.Tree, maxMembershipBytes), matcher: cfg.Wanted, ownUser: -1}
 	if f.matcher == nil {
 		f.matcher = &Matcher{}
 	}

@@ -38,7 +38,7 @@ type Identifier struct {
 // NewIdentifier returns an Identifier that reads below root, where the host's root
 // is mounted; tree is nil if cgroups cannot be read.
 func NewIdentifier(root string, tree *cgroup.Tree) *Identifier {
-	i := &Identifier{fs: newProcReader(root, nil), boot: procfs.BootTime()}
+	i := &Identifier{fs: newProcReader(Config{Root: root}), boot: procfs.BootTime()}
 	if tree != nil {
 		i.memberships = newMembershipCache(tree, maxMembershipBytes)
 	}

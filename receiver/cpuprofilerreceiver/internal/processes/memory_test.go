@@ -7,10 +7,14 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 )
 
 // mapMany gives a process that was started n mappings of a file.
@@ -158,4 +162,48 @@ func TestStacksOfSmallProcessesSurviveLargeOnes(t *testing.T) {
 		require.LessOrEqual(t, table.Stats().StackBytes, 256<<10)
 	}
 	require.Positive(t, table.Stats().StackResets)
+}
+
+// Mappings are read within the CPU time for files, those of hot units always, and later
+// what had to wait.
+func TestMappingsWaitWhenReadingHasHadItsTime(t *testing.T) {
+	h := newHost(t, false)
+	large := proc{name: "large", exe: "/bin/large", ticks: 1, environ: environ("OTEL_SERVICE_NAME=large"), maps: "1000-2000 r-xp 00000000 08:01 7 /bin/large\n"}
+	large.maps += strings.Repeat("ffff0000-ffff1000 r--p 00000000 08:01 7 /usr/lib/large.so\n", 100_000)
+	h.process(100, large)
+	h.process(200, large)
+	now := time.Unix(1_000_000, 0)
+	meter := new(cputime.Meter)
+	budget := cputime.NewBudget(0.01, zap.NewNop(), func() time.Time { return now })
+	table := h.table(func(c *Config) { c.Budget, c.Meter = budget, meter })
+	mapping := func(pid int) *samples.Mapping {
+		return table.Lookup(pid, 0).Stack(&perfevent.Sample{User: []uint64{0x1100}}).Locations[0].Mapping
+	}
+	spent := meter.Total()
+	require.NotNil(t, mapping(100))
+	require.Positive(t, meter.Total()-spent, "reading is measured")
+
+	for budget.May(100) {
+		budget.Spend(100, time.Second)
+	}
+	budget.Spend(200, time.Second)
+	require.Nil(t, mapping(200))
+	require.Equal(t, "large", attributes(t, table.Lookup(200, 0).Resource)["service.name"], "all else is known")
+	waits := budget.Waits()
+	require.Positive(t, waits)
+	require.Nil(t, mapping(200))
+	require.Equal(t, waits, budget.Waits(), "it is tried once a batch")
+	table.NextBatch()
+	require.Nil(t, mapping(200))
+
+	budget.Favour(map[int]bool{200: true})
+	table.NextBatch()
+	require.NotNil(t, mapping(200), "it is hot")
+
+	h.process(300, large)
+	budget.Spend(300, time.Second)
+	require.Nil(t, mapping(300))
+	now = now.Add(time.Hour)
+	table.NextBatch()
+	require.NotNil(t, mapping(300), "there is time again")
 }

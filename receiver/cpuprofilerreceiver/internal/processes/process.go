@@ -54,8 +54,8 @@ type Process struct {
 	unsettled *samples.Starting
 	// listed is the program for which Table.started has the process; 0 if it has not.
 	listed uint64
-	// silent is set if its memory could not be read in time. It is tried again with each
-	// batch.
+	// silent is set if its memory could not be read in time, or its mappings within the
+	// CPU time. It is tried again with each batch.
 	silent bool
 	// rootRead is set if facts.root was read since the program was started.
 	rootRead bool
@@ -195,16 +195,14 @@ func (t *Table) readMaps(p *Process, alive bool) {
 		return
 	}
 	if alive {
-		b, cut, err := t.fs.readMemory(p.PID, "maps", p.facts.raw, procfs.MaxMaps)
-		if cut {
-			t.stats.CutOff++
-		}
-		p.silent = p.silent || isLate(err)
+		b, err := t.maps(p)
+		wait := isLate(err) || errors.Is(err, errNoTime)
+		p.silent = p.silent || wait
 		if err == nil && (len(b) > 0 || p.space == nil) {
 			t.replaceMappings(p, b)
 			return
 		}
-		if err != nil && !isLate(err) { // without an error its main thread has ended: maps is empty then
+		if err != nil && !wait { // without an error its main thread has ended: maps is empty then
 			t.count(err, &t.stats.Maps)
 		}
 	}
@@ -215,13 +213,28 @@ func (t *Table) readMaps(p *Process, alive bool) {
 	// neither has started another program.
 	if parent, ok := t.processes.Peek(p.PPID); ok && !p.execed && p.parent == parent.program {
 		if parent.space == nil {
-			if b, _, err := t.fs.readMemory(parent.PID, "maps", parent.facts.raw, procfs.MaxMaps); err == nil {
+			if b, err := t.maps(parent); err == nil {
 				t.replaceMappings(parent, b)
 			}
 		}
 		p.shareSpace(parent)
 	}
 	p.enterEmptySpace()
+}
+
+// errNoTime is returned while there is no CPU time to read a process's mappings.
+var errNoTime = errors.New("no CPU time is left for it")
+
+// maps returns the mappings of a process as the kernel lists them.
+func (t *Table) maps(p *Process) ([]byte, error) {
+	if !t.cfg.Budget.May(p.PID) {
+		return nil, errNoTime
+	}
+	b, cut, err := t.fs.readMemory(p.PID, "maps", p.facts.raw, procfs.MaxMaps)
+	if cut {
+		t.stats.CutOff++
+	}
+	return b, err
 }
 
 // describe makes the resource again if something in it has changed.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 )
 
@@ -23,11 +24,13 @@ const maxComm = 256
 type procReader struct {
 	procfs.FS
 	runner *deadline.Runner
+	budget *cputime.Budget
+	meter  *cputime.Meter
 	buf    []byte
 }
 
-func newProcReader(root string, runner *deadline.Runner) *procReader {
-	return &procReader{FS: procfs.At(root), runner: runner, buf: make([]byte, 4096)}
+func newProcReader(cfg Config) *procReader {
+	return &procReader{FS: procfs.At(cfg.Root), runner: cfg.Runner, budget: cfg.Budget, meter: cfg.Meter, buf: make([]byte, 4096)}
 }
 
 // read returns the first limit bytes of a file; cut reports whether there were
@@ -44,21 +47,27 @@ func (r *procReader) read(path string, limit int) (content []byte, cut bool, err
 const memoryLimit = 100 * time.Millisecond
 
 // readMemory is read for a file whose content is in a process's memory, or describes it:
-// while its lock is held, reading waits. cgroup is that of the process.
+// while its lock is held, reading waits. cgroup is that of the process. It takes CPU time
+// on another goroutine, which it adds to that of the process.
 func (r *procReader) readMemory(pid int, name, cgroup string, limit int) (content []byte, cut bool, err error) {
 	path, buf := r.File(pid, name), r.buf
 	var read struct { // not used after it was late: then it may be written to at any time
 		content []byte
 		err     error
+		took    time.Duration
 	}
 	if err := r.runner.Run(deadline.Key{Cgroup: cgroup, PID: pid}, path, memoryLimit, func(c *deadline.Call) {
+		span := cputime.Begin()
 		c.Wait(nil, func() { read.content, read.err = procfs.AppendFile(buf, path, limit) })
+		read.took = span.End()
 	}); err != nil {
 		if errors.Is(err, deadline.ErrLate) {
 			r.buf = make([]byte, 4096)
 		}
 		return nil, false, err
 	}
+	r.budget.Spend(pid, read.took)
+	r.meter.Add(read.took)
 	r.buf = read.content
 	if errors.Is(read.err, procfs.ErrTooLarge) {
 		return r.buf, true, nil

@@ -14,6 +14,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 )
 
@@ -28,6 +29,11 @@ type Config struct {
 	Track func(*samples.Mapping)
 	// Runner runs what reads the memory of processes. It may be nil.
 	Runner *deadline.Runner
+	// Budget bounds the CPU time of reading mappings: without any left, those of a process
+	// are read in a later batch. Meter adds it up, with that of environments. They may be
+	// nil.
+	Budget *cputime.Budget
+	Meter  *cputime.Meter
 	// Wanted matches the processes to be sampled; nil means all.
 	Wanted *Matcher
 	// HostName and HostID are added to every resource unless empty.
@@ -162,7 +168,7 @@ func NewTable(cfg Config) *Table {
 	}
 	t := &Table{
 		cfg:         cfg,
-		fs:          newProcReader(cfg.Root, cfg.Runner),
+		fs:          newProcReader(cfg),
 		boot:        procfs.BootTime(),
 		memberships: newMembershipCache(cfg.Tree, cfg.Limits.Bytes/8),
 		batch:       1,

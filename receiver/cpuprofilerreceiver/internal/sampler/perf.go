@@ -282,6 +282,8 @@ func (s *Shared) Processes(weight int) (processes.Config, error) {
 		Tree:     s.HostInfo.Tree,
 		Track:    s.Perf.Symbols.Track,
 		Runner:   s.Perf.runner,
+		Budget:   s.Perf.budget,
+		Meter:    s.Perf.Meter,
 		Wanted:   wanted,
 		HostName: s.HostInfo.Name,
 		HostID:   s.HostInfo.ID,
