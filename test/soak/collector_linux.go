@@ -104,6 +104,9 @@ func startCollector(ctx context.Context, config *template.Template, binary, name
 	}
 	defer log.Close()
 	c.cmd = group.Command(binary, "--config", file, "--feature-gates=service.profilesSupport")
+	if set.GoMemory != "" {
+		c.cmd.Env = append(os.Environ(), "GOMEMLIMIT="+set.GoMemory)
+	}
 	c.cmd.Stdout, c.cmd.Stderr = log, log
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := c.cmd.Start(); err != nil {

@@ -20,6 +20,7 @@ type settings struct {
 	Final       int
 	Pprof       int
 	Manual      int
+	GoMemory    string // GOMEMLIMIT; "" is none
 }
 
 // config is the collector's. Everything is small, so that bounds are reached: the
