@@ -17,9 +17,6 @@ import (
 	"github.com/hotprofile/hotprofile/internal/hosttest"
 )
 
-// eventually is the time that a removed cgroup may take to go on a busy machine.
-const eventually = time.Minute
-
 func begin(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	require.NoError(t, cmd.Start())
