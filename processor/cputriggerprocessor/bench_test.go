@@ -22,7 +22,6 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify/identifytest"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
@@ -61,7 +60,7 @@ func gateOfBench(b *testing.B, hot int, pre time.Duration) (*cpuTrigger, time.Ti
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, p.Shutdown(context.Background())) })
 	h := hostOfBench()
-	p.router.host = h
+	p.router.Host = h
 	source := &fakeSource{cores: map[string]float64{}, errs: map[string]error{}}
 	c := p.newCollector(nil, source)
 	c.UserTimes = func(*units.Unit) watch.ReadTimes { return nil }
@@ -223,7 +222,7 @@ func BenchmarkPipeline(b *testing.B) {
 			line := &pipeline{cpuTrigger: p}
 			next, err := xconsumer.NewProfiles(line.marshal)
 			require.NoError(b, err)
-			p.router.next = next
+			p.router.Next = next
 			gated := xconsumer.Profiles(p)
 			if c.hot < 0 {
 				gated = next
@@ -266,9 +265,8 @@ func BenchmarkPipeline(b *testing.B) {
 // to the same.
 func (p *cpuTrigger) forgetRecorded() { p.recorder.Sweep(p.now().Add(time.Hour)) }
 
-// BenchmarkRecorderAppend measures recording without judging: marshalling a
-// batch of one unit, and keeping it; and the same of one of ten units, which are
-// split.
+// BenchmarkRecorderAppend measures recording: marshalling a batch of one unit, and
+// keeping it; and the same of one of ten units, which are split.
 func BenchmarkRecorderAppend(b *testing.B) {
 	for _, n := range []int{1, 10} {
 		b.Run(fmt.Sprintf("%d units", n), func(b *testing.B) {
@@ -280,11 +278,7 @@ func BenchmarkRecorderAppend(b *testing.B) {
 			pd := deep(b, now, ids...)
 			b.ReportAllocs()
 			for b.Loop() {
-				j := p.router.decide(pd)
-				var counts counters.Samples
-				j.capture(pd, &counts)
-				p.units.Record(j.captures, &counts)
-				p.router.release(j)
+				require.NoError(b, p.ConsumeProfiles(context.Background(), pd))
 				p.forgetRecorded()
 			}
 		})

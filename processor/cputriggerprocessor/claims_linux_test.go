@@ -92,17 +92,17 @@ policies:
 		pids, err := tree.Processes(g)
 		require.NoError(t, err)
 		for pid := range pids {
-			_, why := identify.Match(r.p.router.host, identify.ScopeCgroup, identify.Claim{ContainerID: id, PID: pid, ExecutableName: "sh"}, time.Now())
-			if p, ok := r.p.router.host.Process(pid); ok && p.Comm == "sh" {
+			_, why := identify.Match(r.p.router.Host, identify.ScopeCgroup, identify.Claim{ContainerID: id, PID: pid, ExecutableName: "sh"}, time.Now())
+			if p, ok := r.p.router.Host.Process(pid); ok && p.Comm == "sh" {
 				require.Equal(t, want, why)
 			}
-			_, why = identify.Match(r.p.router.host, identify.ScopeCgroup, identify.Claim{PID: pid, ExecutableName: "sh"}, time.Now())
+			_, why = identify.Match(r.p.router.Host, identify.ScopeCgroup, identify.Claim{PID: pid, ExecutableName: "sh"}, time.Now())
 			require.Equal(t, want, why)
 		}
 	}
-	_, why := identify.ByName(r.p.router.host, identify.ScopeCgroup, forged.Path)
+	_, why := identify.ByName(r.p.router.Host, identify.ScopeCgroup, forged.Path)
 	require.NotEmpty(t, why)
-	found, why := identify.ByName(r.p.router.host, identify.ScopeCgroup, container.Path)
+	found, why := identify.ByName(r.p.router.Host, identify.ScopeCgroup, container.Path)
 	require.Empty(t, why)
 	require.Equal(t, id, found.Name)
 

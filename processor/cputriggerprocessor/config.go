@@ -16,13 +16,11 @@ import (
 	"go.opentelemetry.io/collector/config/confighttp"
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/confmap"
-	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/monitor"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/attributes"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
@@ -462,21 +460,4 @@ func validateProfileType(s string) error {
 		return fmt.Errorf("%q is not one of %s, or a type and a unit as samples/count", s, profileNames)
 	}
 	return nil
-}
-
-// passesType reports whether the profile_types of a policy have the type of a
-// profile.
-func passesType(types []string, d pprofile.ProfilesDictionary, p pprofile.Profile) bool {
-	if len(types) == 0 {
-		return true
-	}
-	of := dictionary.NewReader(d).ProfileType(p)
-	kind := of.Sample
-	if kind == "samples" { // of what is in the period
-		kind = of.Period
-	}
-	return slices.ContainsFunc(types, func(t string) bool {
-		name, unit, typed := strings.Cut(t, "/")
-		return !typed && name == kind || typed && name == of.Sample && unit == of.Unit
-	})
 }

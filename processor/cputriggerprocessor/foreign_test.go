@@ -20,6 +20,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/routing"
 )
 
 // foreign is built as OpenTelemetry's eBPF profiler builds what it sends: a
@@ -236,7 +237,7 @@ func TestForeignProfilesAreMatchedSplitAndGated(t *testing.T) {
 			for _, n := range []int{5, 3, 2} {
 				f := newForeign(r.now)
 				f.process(1, "", "", n)
-				per += int64(events(f.pd))
+				per += int64(routing.CountSamples(f.pd))
 			}
 			require.EqualValues(t, 2*per, r.samples()["unmatched"])
 			require.Zero(t, r.samples()["filtered"])
@@ -412,29 +413,6 @@ func allOut(r *rig) (out []letOut) {
 		out = append(out, allProfiles(pd)...)
 	}
 	return out
-}
-
-func TestCaptureWindowIsOnTheClockOfItsArrival(t *testing.T) {
-	now := time.Now()
-	for name, c := range map[string]struct {
-		clock       time.Time
-		end         time.Time // by the wall
-		start, want time.Duration
-	}{
-		"just ended":                       {now, now, -5 * time.Second, 0},
-		"three seconds ago":                {now, now.Add(-3 * time.Second), -8 * time.Second, -3 * time.Second},
-		"a clock that is a little ahead":   {now, now.Add(2 * time.Second), -3 * time.Second, 2 * time.Second},
-		"taken before the clock went back": {jumped(now, -time.Hour), now, -5 * time.Second, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := pprofile.NewProfile()
-			p.SetTime(pcommon.NewTimestampFromTime(c.end.Add(-5 * time.Second)))
-			p.SetDurationNano(uint64(5 * time.Second))
-			start, end := captureWindow(p, c.clock)
-			require.InDelta(t, c.start, start.Sub(now), float64(time.Millisecond))
-			require.InDelta(t, c.want, end.Sub(now), float64(time.Millisecond))
-		})
-	}
 }
 
 func TestBaselineAndManualStamps(t *testing.T) {

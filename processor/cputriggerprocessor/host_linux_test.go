@@ -249,7 +249,7 @@ policies:
 `)
 	cmd := exec.Command("/bin/sh", "-c", "while :; do :; done")
 	begin(t, cmd)
-	p, ok := r.p.router.host.Process(cmd.Process.Pid)
+	p, ok := r.p.router.Host.Process(cmd.Process.Pid)
 	require.True(t, ok)
 	send := func() int {
 		before := r.sink.ProfileCount()

@@ -382,7 +382,7 @@ func TestManualIsWithinBudgets(t *testing.T) {
 
 func TestManualWithoutControlGroupsOrAfterShutdown(t *testing.T) {
 	r := newRig(t, "")
-	r.p.router.host = nil
+	r.p.router.Host = nil
 	_, err := r.p.openByHand(t.Context(), containerA, time.Minute)
 	require.ErrorContains(t, err, string(identify.NoControlGroups))
 	require.NoError(t, r.p.Shutdown(t.Context()))

@@ -32,6 +32,7 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/routing"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
@@ -49,7 +50,7 @@ type cpuTrigger struct {
 	recorder  *recorder.Recorder // nil without pre_trigger
 	units     *units.Set
 	eval      *evaluator
-	router    *router
+	router    *routing.Router
 	sender    *recorder.Sender // nil without pre_trigger
 
 	manual *manual.Server // nil: gates are not opened by hand
@@ -100,13 +101,13 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 		units: p.units, debug: watch.NewDebugUnits(cfg.DebugUnits, set.Logger), now: now,
 		reporter: &reporter{log: set.Logger, counters: metrics, types: types},
 	}
-	p.router = &router{
-		scope: cfg.Scope, passUnmatched: cfg.Unmatched == UnmatchedPass, remove: attributes.NewFilter(cfg.KeepProcessAttributes), onResource: cfg.ResourceAttributes,
-		types: types, units: p.units, next: next, limitBytes: cfg.Budgets.MaxBytesPerHour > 0,
-		counters: metrics, now: now, log: set.Logger,
+	p.router = &routing.Router{
+		Scope: cfg.Scope, PassUnmatched: cfg.Unmatched == UnmatchedPass, Remove: attributes.NewFilter(cfg.KeepProcessAttributes), OnResource: cfg.ResourceAttributes,
+		Types: types, Units: p.units, Next: next, LimitBytes: cfg.Budgets.MaxBytesPerHour > 0,
+		Counters: metrics, Now: now, Log: set.Logger,
 	}
 	if p.recorder != nil {
-		p.sender = recorder.NewSender(p.recorder, set.Logger, p.units.Locked, p.router.sendRecorded)
+		p.sender = recorder.NewSender(p.recorder, set.Logger, p.units.Locked, p.router.SendRecorded)
 	}
 	if err := metrics.Observe(p.units.Count, p.recorder.Held); err != nil {
 		return nil, err
@@ -132,16 +133,10 @@ func (*cpuTrigger) Capabilities() consumer.Capabilities {
 // were captured, and records those that a gate may still ask for.
 func (p *cpuTrigger) ConsumeProfiles(ctx context.Context, pd pprofile.Profiles) error {
 	if !p.closed.Load() {
-		return p.router.consume(ctx, pd)
+		return p.router.Consume(ctx, pd)
 	}
 	var counts counters.Samples
-	for _, rp := range pd.ResourceProfiles().All() {
-		for _, sp := range rp.ScopeProfiles().All() {
-			for _, profile := range sp.Profiles().All() {
-				counts[counters.SampleShutdown] += int64(samplesIn(profile))
-			}
-		}
-	}
+	counts[counters.SampleShutdown] = int64(routing.CountSamples(pd))
 	p.counters.AddSamples(ctx, &counts)
 	return errShutdown
 }
@@ -224,7 +219,7 @@ func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 		return fmt.Errorf("read the CPU time of units: %w", err)
 	}
 	host := identify.NewHost(p.cfg.RootPath, tree, p.units.GroupOf, p.now)
-	p.router.host = host
+	p.router.Host = host
 	c := p.newCollector(tree, watch.HostSource(files))
 	d := &watch.Discoverer{
 		Tree: tree, Scope: p.cfg.Scope, Units: p.units, TTL: p.cfg.UnitTTL,
@@ -376,9 +371,9 @@ func (p *cpuTrigger) unitNamed(name string) (identify.Identity, error) {
 		return u.Identity, nil
 	}
 	why := string(identify.NoControlGroups)
-	if p.router.host != nil {
+	if p.router.Host != nil {
 		var found identify.Identity
-		if found, why = identify.ByName(p.router.host, p.cfg.Scope, name); why == "" {
+		if found, why = identify.ByName(p.router.Host, p.cfg.Scope, name); why == "" {
 			return found, nil
 		}
 	}

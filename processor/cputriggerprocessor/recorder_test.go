@@ -25,7 +25,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/routing"
 )
 
 const fiveSeconds = `
@@ -544,19 +546,20 @@ policies:
 		r := newRig(t, dry+realAt("1"))
 		r.watch(containerA)
 		r.run(5 * time.Second)
-		pd := batch(t, r.now, inContainer(containerA))
-		r.sent += events(pd)
-		j := r.p.router.decide(pd)
-		r.source.cores[containerA] = 2
-		r.run(5 * time.Second)
-		require.Len(t, r.log("gate opened"), 2)
-		var counts counters.Samples
-		j.capture(pd, &counts)
-		r.p.units.Record(j.captures, &counts)
-		r.p.router.release(j)
+		r.p.router.Host = hookedHost{Host: r.host, onContainer: func(id string) {
+			if id != containerB { // the profiles of containerA were judged
+				return
+			}
+			r.source.cores[containerA] = 2
+			r.run(5 * time.Second)
+			require.Len(t, r.log("gate opened"), 2)
+		}}
+		require.NoError(t, r.send(batch(t, r.now, inContainer(containerA), inContainer(containerB))))
 		r.drain()
-		for _, o := range r.gate(containerA).Openings(nil) {
-			require.Equal(t, events(pd), o.Samples, o.Policy)
+		openings := r.gate(containerA).Openings(nil)
+		require.Len(t, openings, 2)
+		for _, o := range openings {
+			require.Equal(t, routing.CountSamples(batch(t, r.now, inContainer(containerA))), o.Samples, o.Policy)
 		}
 	})
 	t.Run("beside one that opens", func(t *testing.T) {
@@ -638,7 +641,7 @@ func TestSenderDoesNotMakeOthersWait(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, err)
-	r.p.router.next = next
+	r.p.router.Next = next
 	r.watch(containerA)
 	r.p.sender.Start()
 	step := func() {
@@ -678,7 +681,7 @@ func TestShutdownDoesNotWaitForEachRecord(t *testing.T) {
 			return ctx.Err()
 		})
 		require.NoError(t, err)
-		r.p.router.next = next
+		r.p.router.Next = next
 		r.watch(containerA)
 		for hot := range 3 {
 			if hot == 2 {
@@ -762,7 +765,7 @@ func newStuck(t *testing.T, r *rig) *stuck {
 	s := &stuck{ids: map[string]bool{}, block: make(chan struct{}), got: map[string][]time.Time{}, withinCall: map[string]bool{}}
 	next, err := xconsumer.NewProfiles(s.consume)
 	require.NoError(t, err)
-	r.p.router.next = next
+	r.p.router.Next = next
 	return s
 }
 
@@ -877,4 +880,15 @@ policies:
 func (r *rig) checkBooks() {
 	r.t.Helper()
 	require.NoError(r.t, r.p.recorder.Check())
+}
+
+// hookedHost calls onContainer before each search for a container.
+type hookedHost struct {
+	identify.Host
+	onContainer func(id string)
+}
+
+func (h hookedHost) Container(id string) (cgroup.Group, bool) {
+	h.onContainer(id)
+	return h.Host.Container(id)
 }

@@ -35,6 +35,7 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify/identifytest"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/routing"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
@@ -102,7 +103,7 @@ func newRigAt(t *testing.T, yaml string, now time.Time) *rig {
 	clock := func() time.Time { return r.now }
 	r.p, err = newProcessorAt(set, cfg, next, clock, &evenly{})
 	require.NoError(t, err)
-	r.p.router.host = r.host
+	r.p.router.Host = r.host
 	r.source = &fakeSource{cores: map[string]float64{}, used: map[string]float64{}, errs: map[string]error{}, values: map[string]map[string]float64{}, unfit: map[string]map[string]error{}, startedAt: map[string]time.Time{}, restarted: map[string]bool{}}
 	r.c = r.p.newCollector(nil, r.source)
 	r.c.UserTimes = func(*units.Unit) watch.ReadTimes { return nil }
@@ -282,7 +283,7 @@ func (r *rig) fire(name string) {
 
 // send sends a batch.
 func (r *rig) send(pd pprofile.Profiles) error {
-	r.sent += events(pd)
+	r.sent += routing.CountSamples(pd)
 	return r.p.ConsumeProfiles(r.t.Context(), pd)
 }
 
@@ -332,17 +333,6 @@ func (r *rig) checkSum() {
 		sum += n
 	}
 	require.EqualValues(r.t, r.sent, sum, "what came in is the sum of the outcomes %v and what the recorder holds", outcomes)
-}
-
-func events(pd pprofile.Profiles) (n int) {
-	for _, rp := range pd.ResourceProfiles().All() {
-		for _, sp := range rp.ScopeProfiles().All() {
-			for _, p := range sp.Profiles().All() {
-				n += samplesIn(p)
-			}
-		}
-	}
-	return n
 }
 
 // part describes one resource of a batch: a profile per type.

@@ -1,11 +1,16 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package cputriggerprocessor
+// Package routing decides what becomes of each profile of a batch: it goes to the
+// next component, into the recorder, or nowhere. That holds for profiles without a
+// unit too.
+package routing
 
 import (
 	"context"
 	"math"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,44 +28,44 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
-// router decides for each profile of a batch whether it goes to the next
+// Router decides for each profile of a batch whether it goes to the next
 // component, into the recorder, or nowhere. It runs on the senders' goroutines.
-type router struct {
-	scope         Scope
-	passUnmatched bool
-	remove        attributes.Filter
-	onResource    []string            // resource_attributes
-	types         map[string][]string // per policy; none: all
-	units         *units.Set
-	host          identify.Host // nil where control groups cannot be read
-	next          xconsumer.Profiles
-	limitBytes    bool // max_bytes_per_hour is set
-	counters      *counters.Counters
-	now           func() time.Time
-	log           *zap.Logger
+type Router struct {
+	Scope         identify.Scope
+	PassUnmatched bool                // unmatched: pass
+	Remove        attributes.Filter   // of resources
+	OnResource    []string            // resource_attributes
+	Types         map[string][]string // per policy; none: all
+	Units         *units.Set
+	Host          identify.Host // nil where control groups cannot be read
+	Next          xconsumer.Profiles
+	LimitBytes    bool // max_bytes_per_hour is set
+	Counters      *counters.Counters
+	Now           func() time.Time
+	Log           *zap.Logger
 
 	plans  sync.Pool
 	logged sync.Map // of identify.Unmatched: reasons that were logged
 }
 
-// consume routes a batch. Its error is that of the next component.
-func (r *router) consume(ctx context.Context, pd pprofile.Profiles) error {
+// Consume routes a batch. Its error is that of the next component.
+func (r *Router) Consume(ctx context.Context, pd pprofile.Profiles) error {
 	var counts counters.Samples
-	defer r.counters.AddSamples(ctx, &counts)
+	defer r.Counters.AddSamples(ctx, &counts)
 	p := r.decide(pd)
 	defer r.release(p)
 	if len(p.groups) > 0 {
 		p.capture(pd, &counts)
-		r.units.Record(p.captures, &counts)
+		r.Units.Record(p.captures, &counts)
 	}
 	err := r.send(ctx, pd, p)
 	p.count(err, &counts)
 	return err
 }
 
-// sendRecorded sends what the recorder held. It reports whether the batch is
+// SendRecorded sends what the recorder held. It reports whether the batch is
 // settled, and what became of its samples then.
-func (r *router) sendRecorded(ctx context.Context, b recorder.Batch) (settled bool, counts counters.Samples) {
+func (r *Router) SendRecorded(ctx context.Context, b recorder.Batch) (settled bool, counts counters.Samples) {
 	pd, err := recorder.Unpack(b.Data)
 	if err != nil { // it was marshalled here
 		counts[counters.SampleRefused] += int64(b.Samples)
@@ -79,7 +84,7 @@ func (r *router) sendRecorded(ctx context.Context, b recorder.Batch) (settled bo
 }
 
 // decide decides for each profile of a batch.
-func (r *router) decide(pd pprofile.Profiles) *plan {
+func (r *Router) decide(pd pprofile.Profiles) *plan {
 	p := r.newPlan()
 	for i, rp := range pd.ResourceProfiles().All() {
 		r.decideResource(p, pd, rp, i)
@@ -89,7 +94,7 @@ func (r *router) decide(pd pprofile.Profiles) *plan {
 
 // decideResource decides for the profiles of one resource: they belong to one
 // unit, and each has a capture window and a type of its own.
-func (r *router) decideResource(p *plan, pd pprofile.Profiles, rp pprofile.ResourceProfiles, number int) {
+func (r *Router) decideResource(p *plan, pd pprofile.Profiles, rp pprofile.ResourceProfiles, number int) {
 	first := len(p.decisions)
 	var last time.Time
 	for si, sp := range rp.ScopeProfiles().All() {
@@ -108,11 +113,11 @@ func (r *router) decideResource(p *plan, pd pprofile.Profiles, rp pprofile.Resou
 	}
 	c := identify.ClaimOf(rp.Resource().Attributes())
 	id, why := identify.Identity{}, identify.NoControlGroups
-	if r.host != nil {
-		id, why = identify.Match(r.host, r.scope, c, last)
+	if r.Host != nil {
+		id, why = identify.Match(r.Host, r.Scope, c, last)
 	}
-	why = r.units.Admit(id, c, why, p.now, p.admissions[first:])
-	if why == identify.OtherCgroup && r.passUnmatched && !pd.IsReadOnly() { // what passes has no name that is another's
+	why = r.Units.Admit(id, c, why, p.now, p.admissions[first:])
+	if why == identify.OtherCgroup && r.PassUnmatched && !pd.IsReadOnly() { // what passes has no name that is another's
 		rp.Resource().Attributes().Remove(attr.ContainerID)
 		rp.Resource().Attributes().Remove(attr.PodUID)
 	}
@@ -144,7 +149,7 @@ func (r *router) decideResource(p *plan, pd pprofile.Profiles, rp pprofile.Resou
 
 // decideProfile decides for a profile of a plan. open: an opening that is no dry
 // run admits it, whatever its type. unmatched is empty if its unit is here.
-func (r *router) decideProfile(p *plan, i int, open bool, unmatched identify.Unmatched) {
+func (r *Router) decideProfile(p *plan, i int, open bool, unmatched identify.Unmatched) {
 	d, a := &p.decisions[i], &p.admissions[i]
 	switch {
 	case len(a.Openings) > 0 && a.Queued:
@@ -162,7 +167,7 @@ func (r *router) decideProfile(p *plan, i int, open bool, unmatched identify.Unm
 		}
 	default:
 		d.outcome = counters.SampleUnmatched
-		if r.passUnmatched {
+		if r.PassUnmatched {
 			p.pass(i)
 		}
 	}
@@ -170,7 +175,7 @@ func (r *router) decideProfile(p *plan, i int, open bool, unmatched identify.Unm
 
 // decideRecorded decides for the profiles of a record by their types alone: their
 // unit and their openings are known.
-func (r *router) decideRecorded(p *plan, pd pprofile.Profiles, b recorder.Batch) {
+func (r *Router) decideRecorded(p *plan, pd pprofile.Profiles, b recorder.Batch) {
 	for ri, rp := range pd.ResourceProfiles().All() {
 		for si, sp := range rp.ScopeProfiles().All() {
 			for pi, profile := range sp.Profiles().All() {
@@ -190,10 +195,10 @@ func (r *router) decideRecorded(p *plan, pd pprofile.Profiles, b recorder.Batch)
 
 // filter keeps the openings whose policy passes the type of a profile, and moves
 // those of dry runs to Dry. It reports whether there was one that is no dry run.
-func (r *router) filter(a *units.Admission, d pprofile.ProfilesDictionary, profile pprofile.Profile) (open bool) {
+func (r *Router) filter(a *units.Admission, d pprofile.ProfilesDictionary, profile pprofile.Profile) (open bool) {
 	out := a.Openings[:0]
 	for _, o := range a.Openings {
-		fits := passesType(r.types[o.Policy], d, profile)
+		fits := passesType(r.Types[o.Policy], d, profile)
 		open = open || !o.DryRun
 		switch {
 		case fits && o.DryRun:
@@ -206,45 +211,62 @@ func (r *router) filter(a *units.Admission, d pprofile.ProfilesDictionary, profi
 	return open
 }
 
+// passesType reports whether the profile_types of a policy have the type of a
+// profile.
+func passesType(types []string, d pprofile.ProfilesDictionary, p pprofile.Profile) bool {
+	if len(types) == 0 {
+		return true
+	}
+	of := dictionary.NewReader(d).ProfileType(p)
+	kind := of.Sample
+	if kind == "samples" { // of what is in the period
+		kind = of.Period
+	}
+	return slices.ContainsFunc(types, func(t string) bool {
+		name, unit, typed := strings.Cut(t, "/")
+		return !typed && name == kind || typed && name == of.Sample && unit == of.Unit
+	})
+}
+
 // logUnmatched logs each reason once.
-func (r *router) logUnmatched(why identify.Unmatched, c identify.Claim) {
+func (r *Router) logUnmatched(why identify.Unmatched, c identify.Claim) {
 	if _, logged := r.logged.Load(why); logged {
 		return
 	}
 	if _, logged := r.logged.LoadOrStore(why, true); logged {
 		return
 	}
-	r.log.Info("profiles match no unit", zap.String("why", string(why)),
+	r.Log.Info("profiles match no unit", zap.String("why", string(why)),
 		zap.String(attr.ContainerID, units.Shorten(c.ContainerID)), zap.String(attr.Cgroup, units.Shorten(c.Cgroup)), zap.Int(attr.PID, c.PID),
 		zap.String(attr.ExecutableName, units.Shorten(c.ExecutableName)), zap.String(attr.HostName, units.Shorten(c.HostName)), zap.String(attr.HostID, units.Shorten(c.HostID)))
 }
 
 // send sends the profiles that leave, and counts them for their openings. The
 // batch must not be used afterwards.
-func (r *router) send(ctx context.Context, pd pprofile.Profiles, p *plan) error {
+func (r *Router) send(ctx context.Context, pd pprofile.Profiles, p *plan) error {
 	var err error
 	if p.leaving > 0 {
-		out, clean := p.part(pd, r.remove)
+		out, clean := p.part(pd, r.Remove)
 		r.stamp(out, clean, p)
 		if p.stamped > 0 {
 			p.measure(out)
 		}
-		if r.limitBytes && p.stamped > 0 {
+		if r.LimitBytes && p.stamped > 0 {
 			out = r.withinBudget(out, p)
 		}
 		if p.leaving > 0 {
-			err = r.next.ConsumeProfiles(ctx, out)
+			err = r.Next.ConsumeProfiles(ctx, out)
 		}
 	}
 	if p.stamped > 0 || p.dry > 0 {
-		r.units.Settle(p.admissions, err, p.again, p.now)
+		r.Units.Settle(p.admissions, err, p.again, p.now)
 	}
 	return err
 }
 
 // stamp sets the attributes of what leaves. Profiles of one resource with different
 // labels get a resource each.
-func (r *router) stamp(out pprofile.Profiles, clean bool, p *plan) {
+func (r *Router) stamp(out pprofile.Profiles, clean bool, p *plan) {
 	s, mixed := &p.stamper, false
 	if p.stamped > 0 {
 		s.Begin(out.Dictionary(), clean)
@@ -271,10 +293,10 @@ func (r *router) stamp(out pprofile.Profiles, clean bool, p *plan) {
 		resource := rp.Resource().Attributes()
 		attributes.SetServiceName(resource)
 		if first < 0 { // unmatched profiles pass with what a later component may match
-			r.remove.ApplyTo(resource, attr.Cgroup)
+			r.Remove.ApplyTo(resource, attr.Cgroup)
 			continue
 		}
-		r.remove.Apply(resource)
+		r.Remove.Apply(resource)
 		s.Label(resource, first)
 	}
 	if mixed {
@@ -284,8 +306,8 @@ func (r *router) stamp(out pprofile.Profiles, clean bool, p *plan) {
 
 // withinBudget removes from a batch the profiles that max_bytes_per_hour does not
 // allow, and reserves the bytes of the others.
-func (r *router) withinBudget(out pprofile.Profiles, p *plan) pprofile.Profiles {
-	n := r.units.Reserve(p.admissions, p.now)
+func (r *Router) withinBudget(out pprofile.Profiles, p *plan) pprofile.Profiles {
+	n := r.Units.Reserve(p.admissions, p.now)
 	if n == 0 {
 		return out
 	}
@@ -337,6 +359,18 @@ func samplesIn(p pprofile.Profile) (n int) {
 	samples := p.Samples()
 	for i := range samples.Len() {
 		n += max(1, samples.At(i).TimestampsUnixNano().Len())
+	}
+	return n
+}
+
+// CountSamples counts the samples of a batch.
+func CountSamples(pd pprofile.Profiles) (n int) {
+	for _, rp := range pd.ResourceProfiles().All() {
+		for _, sp := range rp.ScopeProfiles().All() {
+			for _, profile := range sp.Profiles().All() {
+				n += samplesIn(profile)
+			}
+		}
 	}
 	return n
 }

@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package cputriggerprocessor
+package routing
 
 import (
 	"slices"
@@ -76,17 +76,17 @@ type plan struct {
 }
 
 // newPlan returns an empty plan.
-func (r *router) newPlan() *plan {
+func (r *Router) newPlan() *plan {
 	p, ok := r.plans.Get().(*plan)
 	if !ok {
-		p = &plan{byKey: map[groupKey]int{}, subset: dictionary.Subset{Strip: attributes.IsReason}, stamper: attributes.Stamper{OnResource: r.onResource}}
+		p = &plan{byKey: map[groupKey]int{}, subset: dictionary.Subset{Strip: attributes.IsReason}, stamper: attributes.Stamper{OnResource: r.OnResource}}
 	}
-	p.now = r.now()
+	p.now = r.Now()
 	return p
 }
 
 // release makes a plan available for another batch.
-func (r *router) release(p *plan) {
+func (r *Router) release(p *plan) {
 	p.admissions, p.decisions, p.groups = p.admissions[:0], p.decisions[:0], p.groups[:0]
 	clear(p.byKey)
 	clear(p.captures)
