@@ -17,6 +17,7 @@ import (
 	"context"
 
 	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/consumer/xconsumer"
 	"go.opentelemetry.io/collector/processor"
 	"go.opentelemetry.io/collector/processor/xprocessor"
@@ -24,17 +25,23 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
 )
 
-// NewFactory returns the factory of `cpu_trigger`.
+// NewFactory returns the factory of `cpu_trigger`. In pipelines of several signals its
+// components share one instance per component id.
 func NewFactory() processor.Factory {
+	shared := &instances{byConfig: map[*Config]*instance{}}
 	return xprocessor.NewFactory(
 		metadata.Type,
 		func() component.Config { return createDefaultConfig() },
-		xprocessor.WithProfiles(createProfiles, metadata.ProfilesStability),
+		xprocessor.WithTraces(func(_ context.Context, set processor.Settings, cfg component.Config, next consumer.Traces) (processor.Traces, error) {
+			return tracesTap{tap: shared.newTap(set, cfg.(*Config), "traces"), next: next}, nil
+		}, metadata.TracesStability),
+		xprocessor.WithMetrics(func(_ context.Context, set processor.Settings, cfg component.Config, next consumer.Metrics) (processor.Metrics, error) {
+			return metricsTap{tap: shared.newTap(set, cfg.(*Config), "metrics"), next: next}, nil
+		}, metadata.MetricsStability),
+		xprocessor.WithProfiles(func(_ context.Context, set processor.Settings, cfg component.Config, next xconsumer.Profiles) (xprocessor.Profiles, error) {
+			return shared.createProfiles(set, cfg.(*Config), next)
+		}, metadata.ProfilesStability),
 	)
-}
-
-func createProfiles(_ context.Context, set processor.Settings, cfg component.Config, next xconsumer.Profiles) (xprocessor.Profiles, error) {
-	return newProcessor(set, cfg.(*Config), next)
 }
 
 //go:generate go tool -modfile=../../internal/tools/go.mod mdatagen metadata.yaml

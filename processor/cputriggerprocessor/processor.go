@@ -18,7 +18,9 @@ import (
 	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/consumer/xconsumer"
+	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/pprofile"
+	"go.opentelemetry.io/collector/pdata/ptrace"
 	"go.opentelemetry.io/collector/processor"
 	"go.uber.org/zap"
 
@@ -56,6 +58,8 @@ type cpuTrigger struct {
 	manual *manual.Server // nil: gates are not opened by hand
 	memory *memory        // nil: nothing survives a restart
 	hot    *watch.HotList // nil: nobody asks which units are hot
+
+	signals func(string) bool // reports whether a pipeline of a signal has this component id
 
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -140,6 +144,12 @@ func (p *cpuTrigger) ConsumeProfiles(ctx context.Context, pd pprofile.Profiles) 
 	p.counters.AddSamples(ctx, &counts)
 	return errShutdown
 }
+
+// observeTraces observes what passes in a traces pipeline. It changes nothing of it.
+func (*cpuTrigger) observeTraces(ptrace.Traces) {}
+
+// observeMetrics observes what passes in a metrics pipeline. It changes nothing of it.
+func (*cpuTrigger) observeMetrics(pmetric.Metrics) {}
 
 // Start starts the component. Without control groups it goes on, and all profiles
 // are unmatched.

@@ -15,4 +15,6 @@ var (
 
 const (
 	ProfilesStability = component.StabilityLevelAlpha
+	TracesStability   = component.StabilityLevelAlpha
+	MetricsStability  = component.StabilityLevelAlpha
 )

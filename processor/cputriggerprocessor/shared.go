@@ -1,0 +1,205 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cputriggerprocessor
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/consumer/xconsumer"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+	"go.opentelemetry.io/collector/processor"
+	"go.uber.org/zap"
+)
+
+// instances finds what the pipelines of one component id share. The collector gives
+// all of them the same configuration, so its pointer is the key.
+type instances struct {
+	mu       sync.Mutex
+	byConfig map[*Config]*instance
+}
+
+// instance is cpu_trigger under one component id: a trigger per profiles pipeline, and
+// what traces and metrics pipelines observe for each of them. Without a profiles
+// pipeline there is one trigger, which the first tap starts and the last one stops.
+type instance struct {
+	of  *instances
+	cfg *Config
+
+	mu       sync.Mutex
+	users    int // components that were created and not shut down
+	signals  map[string]bool
+	taps     int         // started
+	alone    *cpuTrigger // of taps without a profiles pipeline
+	triggers atomic.Pointer[[]*cpuTrigger]
+}
+
+// join returns the instance of a configuration, for one more component.
+func (s *instances) join(cfg *Config, signal string) *instance {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.byConfig[cfg]
+	if i == nil {
+		i = &instance{of: s, cfg: cfg, signals: map[string]bool{}}
+		i.triggers.Store(&[]*cpuTrigger{})
+		s.byConfig[cfg] = i
+	}
+	i.users++
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.signals[signal] = true
+	return i
+}
+
+// leave is called once for each join.
+func (i *instance) leave() {
+	i.of.mu.Lock()
+	defer i.of.mu.Unlock()
+	if i.users--; i.users == 0 {
+		delete(i.of.byConfig, i.cfg)
+	}
+}
+
+// has reports whether a pipeline of a signal has a component of this instance. All of
+// them are created before the first one is started.
+func (i *instance) has(signal string) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.signals[signal]
+}
+
+// add adds a trigger, for which taps observe from now on.
+func (i *instance) add(t *cpuTrigger) {
+	all := append(slices.Clone(*i.triggers.Load()), t)
+	i.triggers.Store(&all)
+}
+
+func (i *instance) remove(t *cpuTrigger) {
+	rest := slices.DeleteFunc(slices.Clone(*i.triggers.Load()), func(other *cpuTrigger) bool { return other == t })
+	i.triggers.Store(&rest)
+}
+
+// createProfiles creates the trigger of a profiles pipeline.
+func (s *instances) createProfiles(set processor.Settings, cfg *Config, next xconsumer.Profiles) (*profilesTrigger, error) {
+	i := s.join(cfg, "profiles")
+	t, err := newProcessor(set, cfg, next)
+	if err != nil {
+		i.leave()
+		return nil, err
+	}
+	t.signals = i.has
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.add(t)
+	return &profilesTrigger{cpuTrigger: t, instance: i}, nil
+}
+
+// profilesTrigger is a trigger that belongs to an instance.
+type profilesTrigger struct {
+	*cpuTrigger
+	instance *instance
+	left     sync.Once
+}
+
+// Shutdown shuts the trigger down.
+func (p *profilesTrigger) Shutdown(ctx context.Context) error {
+	p.left.Do(func() {
+		p.instance.mu.Lock()
+		p.instance.remove(p.cpuTrigger)
+		p.instance.mu.Unlock()
+		p.instance.leave()
+	})
+	return p.cpuTrigger.Shutdown(ctx)
+}
+
+// tap is cpu_trigger in a traces or a metrics pipeline. What passes is observed and
+// stays as it is.
+type tap struct {
+	set      processor.Settings
+	instance *instance
+	started  atomic.Bool
+	left     sync.Once
+}
+
+func (s *instances) newTap(set processor.Settings, cfg *Config, signal string) *tap {
+	return &tap{set: set, instance: s.join(cfg, signal)}
+}
+
+// Capabilities declares that nothing is changed.
+func (*tap) Capabilities() consumer.Capabilities { return consumer.Capabilities{} }
+
+// Start starts a trigger if there is no profiles pipeline whose component does.
+func (t *tap) Start(ctx context.Context, host component.Host) error {
+	i := t.instance
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	t.started.Store(true)
+	i.taps++
+	if i.signals["profiles"] || i.alone != nil {
+		return nil
+	}
+	t.set.Logger.Warn("no profiles pipeline has this component: gates open and no profile leaves", zap.Stringer("component", t.set.ID))
+	alone, err := newProcessor(t.set, i.cfg, nil)
+	if err != nil {
+		return err
+	}
+	signals := i.signals // no component is created any more
+	alone.signals = func(signal string) bool { return signals[signal] }
+	if err := alone.Start(ctx, host); err != nil {
+		return err
+	}
+	i.alone = alone
+	i.add(alone)
+	return nil
+}
+
+// Shutdown stops the trigger of taps with the last of them.
+func (t *tap) Shutdown(ctx context.Context) (err error) {
+	t.left.Do(func() {
+		i := t.instance
+		defer i.leave()
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		if !t.started.Load() {
+			return
+		}
+		if i.taps--; i.taps == 0 && i.alone != nil {
+			i.remove(i.alone)
+			err = i.alone.Shutdown(ctx)
+			i.alone = nil
+		}
+	})
+	return err
+}
+
+type tracesTap struct {
+	*tap
+	next consumer.Traces
+}
+
+// ConsumeTraces observes spans and passes the batch on.
+func (t tracesTap) ConsumeTraces(ctx context.Context, td ptrace.Traces) error {
+	for _, trigger := range *t.instance.triggers.Load() {
+		trigger.observeTraces(td)
+	}
+	return t.next.ConsumeTraces(ctx, td)
+}
+
+type metricsTap struct {
+	*tap
+	next consumer.Metrics
+}
+
+// ConsumeMetrics observes data points and passes the batch on.
+func (t metricsTap) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) error {
+	for _, trigger := range *t.instance.triggers.Load() {
+		trigger.observeMetrics(md)
+	}
+	return t.next.ConsumeMetrics(ctx, md)
+}
