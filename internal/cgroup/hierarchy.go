@@ -80,6 +80,8 @@ const (
 	NoPSI Unavailable = "the kernel does not measure pressure: it needs CONFIG_PSI and, where that is off by default, psi=1 on its command line"
 	// NoCgroupPSI is for a cgroup whose pressure is not measured.
 	NoCgroupPSI Unavailable = "its pressure is not measured: write 1 to the cgroup.pressure of its cgroup"
+	// NoMemoryEvents is for events of memory that the kernel does not count.
+	NoMemoryEvents Unavailable = "the kernel counts none of these events: cgroup v1 counts max and oom_kill, and oom_kill needs Linux 4.13"
 	// TooManyProcesses is for a group of more than 4096 processes that would have
 	// to be read about one by one.
 	TooManyProcesses Unavailable = "it has too many processes to look at one by one"

@@ -14,18 +14,25 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// A Pressure reads how long at least one of a group's tasks waited for a CPU (PSI).
+// The resources whose pressure the kernel measures.
+const (
+	CPUPressure    = "cpu"
+	MemoryPressure = "memory"
+	IOPressure     = "io"
+)
+
+// A Pressure reads how long at least one of a group's tasks waited for a resource (PSI).
 type Pressure struct{ figure }
 
-// OpenPressure opens the pressure of the group's own cgroup in the v2 tree, which
-// has it on a hybrid host too. The error is an [Unavailable] if the group has no
+// OpenPressure opens the pressure on a resource of the group's own cgroup in the v2
+// tree, which has it on a hybrid host too. The error is an [Unavailable] if the group has no
 // cgroup of its own or the kernel does not measure pressure.
-func (r *Reader) OpenPressure(g Group) (*Pressure, error) {
+func (r *Reader) OpenPressure(g Group, on string) (*Pressure, error) {
 	dir, err := r.tree.Own(g, V2Tree)
 	if err != nil {
 		return nil, err
 	}
-	p := &Pressure{r.figure(dir, "cpu.pressure")}
+	p := &Pressure{r.figure(dir, on+".pressure")}
 	_, _, err = p.Read()
 	switch {
 	case errors.Is(err, ErrGone):

@@ -66,6 +66,15 @@ func (c *Cgroup) SetQuota(t testing.TB, cores float64) {
 	}
 }
 
+// LimitMemory limits the memory of the cgroup, including the kernel's cache of its
+// files. It skips the test if that is not possible.
+func (c *Cgroup) LimitMemory(t testing.TB, bytes int64) {
+	t.Helper()
+	if err := c.made.LimitMemory(bytes); err != nil {
+		SkipUnprivileged(t, "%v", err)
+	}
+}
+
 // Favour gives the cgroup a high weight, so that it gets the CPU that its quota
 // allows on a busy machine. It skips the test if that is not possible.
 func (c *Cgroup) Favour(t testing.TB) {

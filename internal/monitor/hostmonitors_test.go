@@ -8,10 +8,12 @@ package monitor
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/hosttest"
@@ -119,7 +121,7 @@ func TestAllMonitorsDoNotAllocate(t *testing.T) {
 	s := openHost(t, 64)
 	c := hosttest.NewCgroup(t, "hotprofile-allocs-all")
 	c.SetQuota(t, 0.5)
-	monitors := []string{CPUThrottling, CPUPressure, MemoryUtilization, HostCPUUtilization, SystemLoad, CPUHostShare, CPUUsage, CPUUtilization, CPURequestUtilization}
+	monitors := []string{CPUThrottling, CPUPressure, MemoryUtilization, HostCPUUtilization, SystemLoad, CPUHostShare, CPUUsage, CPUUtilization, CPURequestUtilization, MemoryPressure, IOPressure, MemoryEvents, MemoryEventsOf([]string{"max", "oom_kill"})}
 	w, err := s.WatchUnit(inCgroup(t, s, c, "sleep 60"), monitors)
 	require.NoError(t, err)
 	defer w.Close()
@@ -175,4 +177,49 @@ func TestHostRecreatedCgroupHasItsNewQuota(t *testing.T) {
 			require.Equal(t, 1.25, w.Capacity().Cores, "a limit changed later counts from the next reading")
 		})
 	}
+}
+
+// TestHostMemoryOfAUnitAtItsLimit reads a unit whose files do not fit into its limit, so
+// that the kernel reclaims their pages, and then starts a program that does not fit
+// either.
+func TestHostMemoryOfAUnitAtItsLimit(t *testing.T) {
+	const limit = 16 << 20
+	s := openHost(t, 64)
+	c := hosttest.NewCgroup(t, "hotprofile-out-of-memory")
+	c.LimitMemory(t, limit)
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), make([]byte, 3*limit), 0o600))
+	u := inCgroup(t, s, c, "cd "+dir+" && cat file >copy; until [ -e enough ]; do cat copy >/dev/null; done; "+
+		// tail keeps what has no line break.
+		"until [ -e done ]; do head -c 64M /dev/zero | tail >kept; done; sleep 60")
+	monitors := []string{MemoryEventsOf([]string{cgroup.MemoryMax}), MemoryEvents, MemoryPressure, IOPressure}
+	w, err := s.WatchUnit(u, monitors)
+	require.NoError(t, err)
+	defer w.Close()
+	out := make([]Result, len(monitors))
+	w.Read(time.Now(), out)
+	for i, r := range out {
+		t.Logf("%s: %v, from %s", monitors[i], r.Err, w.From(i))
+	}
+	require.NoError(t, out[0].Err)
+	require.NoError(t, out[1].Err)
+	waits := func(i int) bool {
+		var unavailable cgroup.Unavailable
+		return errors.As(out[i].Err, &unavailable) || out[i].Reading.Num > 0
+	}
+	var disk unix.Statfs_t
+	require.NoError(t, unix.Statfs(dir, &disk))
+	until(t, w, out, func() bool {
+		require.NoError(t, out[0].Err)
+		return out[0].Reading.Num >= 10 && waits(2) && (waits(3) || disk.Type == unix.TMPFS_MAGIC)
+	})
+	t.Logf("while files are read: %+v", out)
+	before := out[1].Reading.Num // 0, unless the disk is slow to take the pages of copy
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "enough"), nil, 0o600))
+	until(t, w, out, func() bool {
+		require.NoError(t, out[1].Err)
+		return out[1].Reading.Num > before
+	})
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "done"), nil, 0o600))
+	t.Logf("while a program is killed: %+v", out)
 }

@@ -64,6 +64,8 @@ func newModeHost(t *testing.T, mode cgroup.Mode) *modeHost {
 		h.set("memory", "memory.usage_in_bytes", "1610612736\n")
 		h.set("memory", "memory.stat", "cache 7\ninactive_file 1\ntotal_cache 7\ntotal_inactive_file 536870912\n")
 		h.set("memory", "memory.limit_in_bytes", "4294967296\n")
+		h.set("memory", "memory.failcnt", "70\n")
+		h.set("memory", "memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
 		h.above("memory", "memory.limit_in_bytes", "9223372036854771712\n")
 		h.set("pids", "pids.current", "2\n")
 	}
@@ -80,6 +82,8 @@ func newModeHost(t *testing.T, mode cgroup.Mode) *modeHost {
 		h.set("v2", "cgroup.procs", fmt.Sprint(pid, "\n"))
 		h.set("v2", "cgroup.threads", fmt.Sprintf("%d\n%d\n", pid, pid+1))
 		h.set("v2", "cpu.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=1000000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1\n")
+		h.set("v2", "memory.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=2000000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1\n")
+		h.set("v2", "io.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=3000000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1\n")
 		h.set("v2", "cpu.stat", "usage_usec 5000000\nuser_usec 1\nsystem_usec 1\n")
 	}
 	if mode == cgroup.V2 {
@@ -91,6 +95,7 @@ func newModeHost(t *testing.T, mode cgroup.Mode) *modeHost {
 		h.set("v2", "memory.current", "1610612736\n")
 		h.set("v2", "memory.stat", "anon 1\nfile 7\ninactive_file 536870912\n")
 		h.set("v2", "memory.max", "4294967296\n")
+		h.set("v2", "memory.events", "low 9\nhigh 20\nmax 70\noom 5\noom_kill 3\noom_group_kill 9\n")
 		h.above("v2", "memory.max", "max\n")
 		h.set("v2", "pids.current", "2\n")
 	}
@@ -185,6 +190,12 @@ func (h *modeHost) step() {
 	}
 	if h.mode != cgroup.V1 {
 		h.set("v2", "cpu.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=1300000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1\n")
+		h.set("v2", "memory.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=2400000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1\n")
+		h.set("v2", "io.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=3500000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1\n")
+	}
+	h.setEither("memory", "memory.failcnt", "80\n", "memory.events", "low 9\nhigh 24\nmax 80\noom 5\noom_kill 4\noom_group_kill 10\n")
+	if h.mode != cgroup.V2 {
+		h.set("memory", "memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 4\n")
 	}
 	h.write("proc/stat", "cpu  1100 0 550 8650 600 0 0 0 0 0\ncpu0 1 2 3\n")
 }
@@ -193,7 +204,7 @@ func TestMonitorsOfAContainerInEachMode(t *testing.T) {
 	tests := []struct {
 		monitor string
 		want    float64
-		v1, v2  string // the file read with v1 and without; hybrid is as v1 except for the pressure
+		v1, v2  string // the file read with v1 and without; hybrid is as v1 except for pressures
 	}{
 		{CPUUsage, 1, "cpuacct/*/cpuacct.usage", "*/cpu.stat"},
 		{CPUUtilization, 50, "cpuacct/*/cpuacct.usage", "*/cpu.stat"},
@@ -201,6 +212,11 @@ func TestMonitorsOfAContainerInEachMode(t *testing.T) {
 		{CPUHostShare, 12.5, "cpuacct/*/cpuacct.usage", "*/cpu.stat"},
 		{CPUThrottling, 40, "cpu/*/cpu.stat", "*/cpu.stat"},
 		{CPUPressure, 30, "unified/*/cpu.pressure", "*/cpu.pressure"},
+		{MemoryPressure, 40, "unified/*/memory.pressure", "*/memory.pressure"},
+		{IOPressure, 50, "unified/*/io.pressure", "*/io.pressure"},
+		{MemoryEvents, 1, "memory/*/memory.oom_control", "*/memory.events"},
+		{MemoryEventsOf([]string{"max"}), 10, "memory/*/memory.failcnt", "*/memory.events"},
+		{MemoryEventsOf([]string{"oom_kill", "max"}), 11, "memory/*/memory.failcnt", "*/memory.events"},
 		{MemoryUtilization, 25, "memory/*/memory.usage_in_bytes", "*/memory.current"},
 		{ThreadCount, 2, "pids/*/pids.current", "*/pids.current"},
 		{HostCPUUtilization, 100 * 150. / 900, "/proc/stat", "/proc/stat"},
@@ -215,7 +231,7 @@ func TestMonitorsOfAContainerInEachMode(t *testing.T) {
 					var first, second [1]Result
 					now := time.Now()
 					w.Read(now, first[:])
-					if tt.monitor == CPUPressure && mode == cgroup.V1 {
+					if strings.HasSuffix(tt.monitor, "_pressure") && mode == cgroup.V1 {
 						require.Equal(t, cgroup.NotMounted, first[0].Err)
 						require.Empty(t, w.From(0))
 						return
@@ -381,6 +397,23 @@ func TestUnavailableWithTheReason(t *testing.T) {
 			remove(h, "sys/fs/cgroup/unified"+container+"/cpu.pressure")
 			h.set("v2", "cgroup.pressure", "0\n")
 		}, cgroup.NoCgroupPSI},
+		{"no PSI for a disk", cgroup.V2, IOPressure, func(h *modeHost) {
+			remove(h, "sys/fs/cgroup"+container+"/io.pressure")
+		}, cgroup.NoPSI},
+		{"PSI of memory off for the cgroup", cgroup.V2, MemoryPressure, func(h *modeHost) {
+			remove(h, "sys/fs/cgroup"+container+"/memory.pressure")
+			h.set("v2", "cgroup.pressure", "0\n")
+		}, cgroup.NoCgroupPSI},
+		{"no memory controller for events", cgroup.V2, MemoryEvents, func(h *modeHost) {
+			remove(h, "sys/fs/cgroup"+container+"/memory.events")
+		}, cgroup.NoFile},
+		{"events that only v2 counts", cgroup.V1, MemoryEventsOf([]string{"high", "oom"}), func(*modeHost) {}, cgroup.NoMemoryEvents},
+		{"an old kernel", cgroup.V1, MemoryEvents, func(h *modeHost) {
+			h.set("memory", "memory.oom_control", "oom_kill_disable 0\nunder_oom 0\n")
+		}, cgroup.NoMemoryEvents},
+		{"an old kernel, v2", cgroup.V2, MemoryEventsOf([]string{"oom_kill"}), func(h *modeHost) {
+			h.set("v2", "memory.events", "low 0\nhigh 0\nmax 0\noom 0\n")
+		}, cgroup.NoMemoryEvents},
 		{"no memory controller", cgroup.V2, MemoryUtilization, func(h *modeHost) {
 			remove(h, "sys/fs/cgroup"+container+"/memory.current")
 		}, cgroup.NoFile},
@@ -437,12 +470,14 @@ func TestUnitInARootOrASharedCgroup(t *testing.T) {
 }
 
 func TestAFailingMonitorDoesNotAffectTheOthers(t *testing.T) {
-	monitors := []string{CPUUsage, CPUUtilization, CPURequestUtilization, CPUHostShare, CPUThrottling, CPUPressure, MemoryUtilization, ThreadCount, HostCPUUtilization, SystemLoad}
+	monitors := []string{CPUUsage, CPUUtilization, CPURequestUtilization, CPUHostShare, CPUThrottling, CPUPressure, MemoryUtilization, ThreadCount, HostCPUUtilization, SystemLoad, MemoryPressure, IOPressure, MemoryEvents}
 	files := map[string][]string{ // to the monitors that fail with it
 		"cpu.stat":                              {CPUUsage, CPUUtilization, CPURequestUtilization, CPUHostShare, CPUThrottling},
 		"cpu.max":                               {CPUUtilization},
 		"cpu.weight":                            {CPURequestUtilization},
 		"cpu.pressure":                          {CPUPressure},
+		"memory.pressure":                       {MemoryPressure},
+		"io.pressure":                           {IOPressure},
 		"memory.current":                        {MemoryUtilization},
 		"memory.stat":                           {MemoryUtilization},
 		"memory.max":                            {MemoryUtilization},
@@ -520,7 +555,7 @@ func TestReadOnlyTreesAreRead(t *testing.T) {
 
 func TestCountersThatRunBackwardsAreNewBaselines(t *testing.T) {
 	h := newModeHost(t, cgroup.V2)
-	monitors := []string{CPUPressure, CPUUtilization, CPUHostShare, HostCPUUtilization}
+	monitors := []string{CPUPressure, CPUUtilization, CPUHostShare, HostCPUUtilization, MemoryEvents}
 	w := h.open(8, "", CgroupScope, monitors...)
 	out := make([]Result, len(monitors))
 	now := time.Now()
@@ -533,6 +568,7 @@ func TestCountersThatRunBackwardsAreNewBaselines(t *testing.T) {
 	h.step()
 	before := read()
 	h.set("v2", "cpu.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=10\n")
+	h.set("v2", "memory.events", "oom 0\noom_kill 1\n")
 	h.set("v2", "cpu.stat", "usage_usec 10\n")
 	h.write("proc/stat", "cpu  1 0 1 8 0 0 0 0 0 0\n")
 	for i, r := range read() {
@@ -541,12 +577,13 @@ func TestCountersThatRunBackwardsAreNewBaselines(t *testing.T) {
 		require.Equal(t, before[i].Reading.Num, r.Reading.Num, "%s never runs backwards", monitors[i])
 	}
 	h.set("v2", "cpu.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=500010\n")
+	h.set("v2", "memory.events", "oom 2\noom_kill 2\n")
 	h.set("v2", "cpu.stat", "usage_usec 1000010\n")
 	h.write("proc/stat", "cpu  51 0 1 58 0 0 0 0 0 0\n")
 	base := append([]Result(nil), out...)
 	for i, r := range read() {
 		require.False(t, r.Restarted)
-		require.InDelta(t, []float64{50, 50, 12.5, 50}[i], valueOf(kindOf(t, monitors[i]), base[i], r), 1e-9, monitors[i])
+		require.InDelta(t, []float64{50, 50, 12.5, 50, 3}[i], valueOf(kindOf(t, monitors[i]), base[i], r), 1e-9, monitors[i])
 	}
 }
 

@@ -19,8 +19,10 @@ package monitor
 
 import (
 	"errors"
+	"strings"
 	"time"
 
+	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/monitor/bottleneck"
 )
 
@@ -59,37 +61,49 @@ type Kind struct {
 type definition struct {
 	Kind
 	cpuTime bool // it is made from the unit's CPU time
-	open    func(*Watcher) meter
+	open    func(w *Watcher, parameters string) meter
+}
+
+// plain is for a monitor without parameters.
+func plain(open func(*Watcher) meter) func(*Watcher, string) meter {
+	return func(w *Watcher, _ string) meter { return open(w) }
 }
 
 // definitions returns all monitors, sorted by name.
 func definitions() []definition {
 	return []definition{
-		{Kind: Kind{Name: CPUBottleneck, Scale: 100, Scopes: anyScope}, cpuTime: true, open: newCPUBottleneck},
-		{Kind: Kind{Name: CPUBusiestThread, Scale: 100, Scopes: anyScope}, cpuTime: true, open: newBusiest},
-		{Kind: Kind{Name: CPUHostShare, Scale: 100, Scopes: anyScope, Hidden: true}, cpuTime: true, open: newHostShare},
-		{Kind: Kind{Name: CPUPressure, Scale: 100, Scopes: CgroupScope}, open: newPressure},
-		{Kind: Kind{Name: CPURequestUtilization, Scale: 100, Scopes: anyScope}, cpuTime: true, open: newRequestUtilization},
-		{Kind: Kind{Name: CPUThrottling, Scale: 100, Sparse: true, Scopes: anyScope}, open: newThrottling},
-		{Kind: Kind{Name: CPUUsage, Scale: 1, Scopes: anyScope}, cpuTime: true, open: newUsage},
-		{Kind: Kind{Name: CPUUtilization, Scale: 100, Scopes: anyScope}, cpuTime: true, open: newUtilization},
-		{Kind: Kind{Name: HostCPUUtilization, Scale: 100, Guard: CPUHostShare, GuardAtLeast: guardShare, Scopes: anyScope}, open: newHostCPU},
-		{Kind: Kind{Name: MemoryUtilization, Scale: 1, Gauge: true, Scopes: anyScope}, open: newMemory},
-		{Kind: Kind{Name: SystemLoad, Scale: 1, Gauge: true, Guard: CPUHostShare, GuardAtLeast: guardShare, Scopes: anyScope}, open: newHostLoad},
-		{Kind: Kind{Name: ThreadCount, Scale: 1, Gauge: true, Scopes: anyScope}, open: newThreadCount},
+		{Kind: Kind{Name: CPUBottleneck, Scale: 100, Scopes: anyScope}, cpuTime: true, open: plain(newCPUBottleneck)},
+		{Kind: Kind{Name: CPUBusiestThread, Scale: 100, Scopes: anyScope}, cpuTime: true, open: plain(newBusiest)},
+		{Kind: Kind{Name: CPUHostShare, Scale: 100, Scopes: anyScope, Hidden: true}, cpuTime: true, open: plain(newHostShare)},
+		{Kind: Kind{Name: CPUPressure, Scale: 100, Scopes: CgroupScope}, open: newPressure(cgroup.CPUPressure)},
+		{Kind: Kind{Name: CPURequestUtilization, Scale: 100, Scopes: anyScope}, cpuTime: true, open: plain(newRequestUtilization)},
+		{Kind: Kind{Name: CPUThrottling, Scale: 100, Sparse: true, Scopes: anyScope}, open: plain(newThrottling)},
+		{Kind: Kind{Name: CPUUsage, Scale: 1, Scopes: anyScope}, cpuTime: true, open: plain(newUsage)},
+		{Kind: Kind{Name: CPUUtilization, Scale: 100, Scopes: anyScope}, cpuTime: true, open: plain(newUtilization)},
+		{Kind: Kind{Name: HostCPUUtilization, Scale: 100, Guard: CPUHostShare, GuardAtLeast: guardShare, Scopes: anyScope}, open: plain(newHostCPU)},
+		{Kind: Kind{Name: IOPressure, Scale: 100, Scopes: CgroupScope}, open: newPressure(cgroup.IOPressure)},
+		{Kind: Kind{Name: MemoryEvents, Scale: 1, Scopes: CgroupScope}, open: newMemoryEvents},
+		{Kind: Kind{Name: MemoryPressure, Scale: 100, Scopes: CgroupScope}, open: newPressure(cgroup.MemoryPressure)},
+		{Kind: Kind{Name: MemoryUtilization, Scale: 1, Gauge: true, Scopes: anyScope}, open: plain(newMemory)},
+		{Kind: Kind{Name: SystemLoad, Scale: 1, Gauge: true, Guard: CPUHostShare, GuardAtLeast: guardShare, Scopes: anyScope}, open: plain(newHostLoad)},
+		{Kind: Kind{Name: ThreadCount, Scale: 1, Gauge: true, Scopes: anyScope}, open: plain(newThreadCount)},
 	}
 }
 
-func definitionOf(name string) (definition, bool) {
+// definitionOf returns the monitor of a name, which may have parameters in
+// parentheses.
+func definitionOf(name string) (d definition, parameters string, ok bool) {
+	base, parameters, _ := strings.Cut(strings.TrimSuffix(name, ")"), "(")
 	for _, d := range definitions() {
-		if d.Name == name {
-			return d, true
+		if d.Name == base {
+			d.Name = name
+			return d, parameters, true
 		}
 	}
-	return definition{}, false
+	return definition{}, "", false
 }
 
-// Kinds returns all monitors, sorted by name.
+// Kinds returns all monitors, sorted by name and without parameters.
 func Kinds() (kinds []Kind) {
 	for _, d := range definitions() {
 		kinds = append(kinds, d.Kind)
@@ -99,7 +113,7 @@ func Kinds() (kinds []Kind) {
 
 // KindOf returns the monitor of a name.
 func KindOf(name string) (Kind, bool) {
-	d, ok := definitionOf(name)
+	d, _, ok := definitionOf(name)
 	return d.Kind, ok
 }
 

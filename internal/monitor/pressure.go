@@ -9,23 +9,26 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 )
 
-// CPUPressure is the share of time in which some thread of the unit waits for a CPU.
-const CPUPressure = "cpu_pressure"
+// The shares of time in which some thread of the unit waits: for a CPU, for memory (for
+// pages that are reclaimed or read back), or for a disk.
+const (
+	CPUPressure    = "cpu_pressure"
+	MemoryPressure = "memory_pressure"
+	IOPressure     = "io_pressure"
+)
 
-// pressure is the meter of cpu_pressure.
+// pressure is the meter of a pressure.
 type pressure struct {
 	opened[*cgroup.Pressure]
-	began   bool
-	last    time.Duration
-	lastAt  time.Time
-	waited  time.Duration // since the first reading
-	elapsed time.Duration
+	cumulative // in nanoseconds
 }
 
-func newPressure(w *Watcher) meter {
-	return &pressure{opened: opened[*cgroup.Pressure]{w: w, open: func() (*cgroup.Pressure, error) {
-		return w.source.reader.OpenPressure(w.unit)
-	}}}
+func newPressure(of string) func(*Watcher, string) meter {
+	return func(w *Watcher, _ string) meter {
+		return &pressure{opened: opened[*cgroup.Pressure]{w: w, open: func() (*cgroup.Pressure, error) {
+			return w.source.reader.OpenPressure(w.unit, of)
+		}}}
+	}
 }
 
 func (m *pressure) read(now time.Time) (num, den float64, restarted bool, err error) {
@@ -37,15 +40,32 @@ func (m *pressure) read(now time.Time) (num, den float64, restarted bool, err er
 	if err != nil {
 		return 0, 0, false, err
 	}
+	restarted = m.add(uint64(total), replaced, now)
+	return time.Duration(m.sum).Seconds(), m.elapsed.Seconds(), restarted, nil
+}
+
+// cumulative adds up the steps of a counter of the kernel that starts over with its
+// cgroup.
+type cumulative struct {
+	began   bool
+	last    uint64
+	lastAt  time.Time
+	sum     uint64 // since the first reading
+	elapsed time.Duration
+}
+
+// add adds the step to the counter's value at a time. It returns true where the counter
+// started over.
+func (c *cumulative) add(total uint64, replaced bool, now time.Time) (restarted bool) {
 	switch {
-	case !m.began:
-		m.began = true
-	case replaced || total < m.last:
+	case !c.began:
+		c.began = true
+	case replaced || total < c.last:
 		restarted = true
 	default:
-		m.waited += total - m.last
-		m.elapsed += max(0, now.Sub(m.lastAt))
+		c.sum += total - c.last
+		c.elapsed += max(0, now.Sub(c.lastAt))
 	}
-	m.last, m.lastAt = total, now
-	return m.waited.Seconds(), m.elapsed.Seconds(), restarted, nil
+	c.last, c.lastAt = total, now
+	return restarted
 }

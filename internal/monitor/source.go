@@ -138,11 +138,11 @@ func (s *Source) newWatcher(u cgroup.Group, p *processClock, monitors []string) 
 	w.readings = s.watchers % recheckEvery // not all in the same round
 	w.use.w = w
 	for _, name := range monitors {
-		d, ok := definitionOf(name)
+		d, parameters, ok := definitionOf(name)
 		if !ok {
 			return nil, fmt.Errorf("watch a unit: unknown monitor %q", name)
 		}
-		w.slots = append(w.slots, slot{meter: d.open(w)})
+		w.slots = append(w.slots, slot{meter: d.open(w, parameters)})
 		w.use.wanted = w.use.wanted || d.cpuTime
 	}
 	return w, nil

@@ -20,7 +20,7 @@ import (
 
 func TestKindsAreSortedAndFound(t *testing.T) {
 	kinds := Kinds()
-	require.Len(t, kinds, 12)
+	require.Len(t, kinds, 15)
 	for i, k := range kinds {
 		require.True(t, i == 0 || kinds[i-1].Name < k.Name)
 		got, ok := KindOf(k.Name)

@@ -140,6 +140,9 @@ type PolicyConfig struct {
 type ItemConfig struct {
 	// Monitor is the name of the monitor, such as cpu_utilization.
 	Monitor string `mapstructure:"monitor"`
+	// Events are the events that memory_events counts: high, max, oom, oom_kill.
+	// Empty, the default: oom and oom_kill.
+	Events []string `mapstructure:"events"`
 	// Threshold is in the monitor's unit; the condition holds strictly above it.
 	Threshold *float64 `mapstructure:"threshold"`
 	// AverageOver is the span of the mean. Zero: Period and Count are set. Default
@@ -439,6 +442,14 @@ func (cfg *Config) validatePolicy(at string, p PolicyConfig) (errs []error) {
 		at := fmt.Sprintf("%s.any_of[%d]", at, i)
 		if item.Threshold == nil {
 			fault("%s.threshold: must be set", at)
+		}
+		if len(item.Events) > 0 && item.Monitor != monitor.MemoryEvents {
+			fault("%s.events: goes only with monitor: %s", at, monitor.MemoryEvents)
+		}
+		for i, event := range item.Events {
+			if !slices.Contains(cgroup.MemoryEventNames(), event) {
+				fault("%s.events[%d]: %q is not one of %s", at, i, event, strings.Join(cgroup.MemoryEventNames(), ", "))
+			}
 		}
 		if !cfg.inScope(item.Monitor) {
 			fault("%s.monitor: %s does not go with scope: %s", at, item.Monitor, cfg.Scope)

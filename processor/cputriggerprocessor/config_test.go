@@ -5,6 +5,7 @@ package cputriggerprocessor
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -174,6 +175,10 @@ func TestConfigFaultsNameTheKeyAndWhatIsAllowed(t *testing.T) {
 		"release above the threshold":            {item("monitor: cpu_usage, threshold: 1, average_over: 5s, release_below: 2"), []string{"policies[0].any_of[0].release_below", "threshold"}},
 		"negative release":                       {item("monitor: cpu_usage, threshold: 1, average_over: 5s, release_below: -2"), []string{"policies[0].any_of[0].release_below"}},
 		"monitor of another scope":               {"{scope: process, " + item("monitor: cpu_pressure, threshold: 1, average_over: 5s") + "}", []string{"policies[0].any_of[0].monitor", "cpu_pressure", "scope: process"}},
+		"pressure of another scope":              {"{scope: process, " + item("monitor: io_pressure, threshold: 1, average_over: 5s") + "}", []string{"policies[0].any_of[0].monitor", "io_pressure", "scope: process"}},
+		"unknown event":                          {item("monitor: memory_events, events: [max, failcnt], threshold: 1"), []string{"policies[0].any_of[0].events[1]", "failcnt", "high, max, oom, oom_kill"}},
+		"events of another monitor":              {item("monitor: memory_pressure, events: [max], threshold: 1"), []string{"policies[0].any_of[0].events", "memory_events"}},
+		"parameters in the name":                 {item("monitor: 'memory_events(max)', threshold: 1"), []string{"policies[0].any_of[0].monitor", "memory_events(max)"}},
 		"monitor that only guards":               {item("monitor: cpu_host_share, threshold: 1, average_over: 5s"), []string{"policies[0].any_of[0].monitor", "cpu_host_share"}},
 		"match is not a glob":                    {"policies: [{name: p, match: {service.name: '[a-'}, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]", []string{"policies[0].match.service.name", "[a-"}},
 		"exclude that is no glob":                {"policies: [{name: p, exclude: {cgroup: '{a'}, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]", []string{"policies[0].exclude.cgroup", "{a"}},
@@ -212,6 +217,25 @@ policies:
 	} {
 		require.Contains(t, err.Error(), key)
 	}
+}
+
+// TestEventsOfMemoryAreMonitorsOfTheirOwn: each choice of events is read once.
+func TestEventsOfMemoryAreMonitorsOfTheirOwn(t *testing.T) {
+	cfg, err := load(t, `
+policies:
+  - name: memory
+    any_of:
+      - {monitor: memory_events, threshold: 0}
+      - {monitor: memory_events, events: [oom_kill, oom], threshold: 2}
+      - {monitor: memory_events, events: [max, high], threshold: 10}
+      - {monitor: memory_events, events: [high, max, max], threshold: 5, period: 10s, count: 3}
+      - {monitor: memory_pressure, threshold: 10}
+  - {name: off, enabled: false, any_of: [{monitor: memory_events, events: [oom], threshold: 1}]}
+`)
+	require.NoError(t, err)
+	require.Equal(t, []string{"memory_events", "memory_pressure", "memory_events(high,max)"}, cfg.monitors())
+	require.Equal(t, map[string]float64{"memory_events": 0, "memory_events(high,max)": 5, "memory_pressure": 10}, cfg.least())
+	require.Equal(t, []float64{math.SmallestNonzeroFloat64, 5, 2.5}, cfg.warm(), "without an event a unit is not warm")
 }
 
 // TestConfigFaultIsSaidOnce: what is wrong only because of another fault is not

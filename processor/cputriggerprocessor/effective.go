@@ -61,7 +61,7 @@ func (cfg *Config) trigger(policies []PolicyConfig) trigger.Config {
 			MaxBytesPerHour:              int64(cfg.Budgets.MaxBytesPerHour),
 		},
 	}
-	for _, k := range monitor.Kinds() {
+	for _, k := range kinds(policies) {
 		out.Monitors = append(out.Monitors, trigger.Monitor{
 			Name: k.Name, Kind: window.Kind{Scale: k.Scale, Gauge: k.Gauge, Sparse: k.Sparse}, Guard: k.Guard, GuardAtLeast: k.GuardAtLeast,
 		})
@@ -76,9 +76,31 @@ func (cfg *Config) trigger(policies []PolicyConfig) trigger.Config {
 			if i.Threshold != nil {
 				test.Threshold = *i.Threshold
 			}
-			policy.Conditions = append(policy.Conditions, trigger.Condition{Monitor: i.Monitor, Test: test})
+			policy.Conditions = append(policy.Conditions, trigger.Condition{Monitor: i.monitor(), Test: test})
 		}
 		out.Policies = append(out.Policies, policy)
+	}
+	return out
+}
+
+// monitor returns the name of the monitor with its parameters.
+func (i ItemConfig) monitor() string {
+	if i.Monitor == monitor.MemoryEvents {
+		return monitor.MemoryEventsOf(i.Events)
+	}
+	return i.Monitor
+}
+
+// kinds returns all monitors, and those that policies give parameters.
+func kinds(policies []PolicyConfig) []monitor.Kind {
+	out := monitor.Kinds()
+	for _, p := range policies {
+		for _, i := range p.AnyOf {
+			k, ok := monitor.KindOf(i.monitor())
+			if ok && !slices.ContainsFunc(out, func(o monitor.Kind) bool { return o.Name == k.Name }) && i.Monitor == monitor.MemoryEvents {
+				out = append(out, k)
+			}
+		}
 	}
 	return out
 }
@@ -89,19 +111,19 @@ func (cfg *Config) enabled() []PolicyConfig {
 }
 
 // monitors returns the names of the monitors to read: those of enabled policies and
-// their guards, in the order of monitor.Kinds.
+// their guards, in the order of kinds.
 func (cfg *Config) monitors() []string {
 	used := map[string]bool{}
 	for _, p := range cfg.enabled() {
 		for _, i := range p.AnyOf {
-			used[i.Monitor] = true
-			if kind, ok := monitor.KindOf(i.Monitor); ok && kind.Guard != "" {
+			used[i.monitor()] = true
+			if kind, ok := monitor.KindOf(i.monitor()); ok && kind.Guard != "" {
 				used[kind.Guard] = true
 			}
 		}
 	}
 	var out []string
-	for _, k := range monitor.Kinds() {
+	for _, k := range kinds(cfg.enabled()) {
 		if used[k.Name] {
 			out = append(out, k.Name)
 		}
@@ -114,8 +136,8 @@ func (cfg *Config) least() map[string]float64 {
 	out := map[string]float64{}
 	for _, p := range cfg.enabled() {
 		for _, i := range p.AnyOf {
-			if least, ok := out[i.Monitor]; !ok || *i.Threshold < least {
-				out[i.Monitor] = *i.Threshold
+			if least, ok := out[i.monitor()]; !ok || *i.Threshold < least {
+				out[i.monitor()] = *i.Threshold
 			}
 		}
 	}
@@ -129,13 +151,13 @@ const (
 	warmGaugeFrom = 0.9
 )
 
-// warm returns, for each of monitors(), the value from which on a unit is warm.
-// Host-wide monitors do not make a unit warm.
+// warm returns, for each of monitors(), the value from which on a unit is warm, which is
+// above 0. Host-wide monitors do not make a unit warm.
 func (cfg *Config) warm() (out []float64) {
 	least := cfg.least()
 	for _, name := range cfg.monitors() {
 		warm := math.Inf(1)
-		for _, k := range monitor.Kinds() {
+		for _, k := range kinds(cfg.enabled()) {
 			switch threshold, used := least[k.Name]; {
 			case !used:
 			case k.Guard == name:
@@ -144,7 +166,7 @@ func (cfg *Config) warm() (out []float64) {
 			case k.Gauge:
 				warm = min(warm, warmGaugeFrom*threshold)
 			default:
-				warm = min(warm, warmFrom*threshold)
+				warm = min(warm, max(warmFrom*threshold, math.SmallestNonzeroFloat64))
 			}
 		}
 		out = append(out, warm)

@@ -1,0 +1,139 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// The events of a cgroup's memory that the kernel counts. v1 counts max, as
+// memory.failcnt, and oom_kill, in memory.oom_control.
+const (
+	MemoryHigh    = "high"     // memory.high was exceeded: its processes were slowed down
+	MemoryMax     = "max"      // the limit was reached: memory had to be reclaimed
+	MemoryOOM     = "oom"      // memory could not be allocated within the limit
+	MemoryOOMKill = "oom_kill" // the kernel killed a process for that
+)
+
+// MemoryEventNames returns all events.
+func MemoryEventNames() []string {
+	return []string{MemoryHigh, MemoryMax, MemoryOOM, MemoryOOMKill}
+}
+
+// MemoryEvents counts events of the memory of one cgroup, those of cgroups below it
+// included on v2.
+type MemoryEvents struct {
+	counts []memoryCount // of one hierarchy, the first one exists
+}
+
+// memoryCount is one file with counts of events.
+type memoryCount struct {
+	figure
+	keys [][]byte // of the lines to add up, with the space behind; empty: the file is one number
+}
+
+// OpenMemoryEvents opens the counts of some events of the group's own cgroup. The error
+// is an [Unavailable] if it has none of its own, or the kernel counts none of them.
+func (r *Reader) OpenMemoryEvents(g Group, events []string) (*MemoryEvents, error) {
+	h, ok := r.tree.owner(Memory)
+	if !ok {
+		return nil, NotMounted
+	}
+	dir, err := r.tree.Own(g, h)
+	if err != nil {
+		return nil, err
+	}
+	e := &MemoryEvents{}
+	if h == V2Tree {
+		var keys [][]byte
+		for _, name := range events {
+			keys = append(keys, []byte(name+" "))
+		}
+		e.counts = []memoryCount{{r.figure(dir, "memory.events"), keys}}
+	} else {
+		if slices.Contains(events, MemoryMax) {
+			e.counts = append(e.counts, memoryCount{r.figure(dir, "memory.failcnt"), nil})
+		}
+		if slices.Contains(events, MemoryOOMKill) {
+			e.counts = append(e.counts, memoryCount{r.figure(dir, "memory.oom_control"), [][]byte{[]byte(MemoryOOMKill + " ")}})
+		}
+	}
+	if len(e.counts) == 0 {
+		return nil, NoMemoryEvents
+	}
+	for i := range e.counts {
+		c := &e.counts[i]
+		err := c.exists()
+		if err == nil {
+			_, err = c.read()
+		}
+		if errors.Is(err, ErrGone) || errors.Is(err, NoFile) || errors.Is(err, NoMemoryEvents) {
+			e.Close()
+			return nil, err
+		}
+		// A file that cannot be read now may be readable later.
+	}
+	return e, nil
+}
+
+// Read returns the number of events since the cgroup was made.
+func (e *MemoryEvents) Read() (events uint64, replaced bool, err error) {
+	for i := range e.counts {
+		n, err := e.counts[i].read()
+		if err != nil {
+			return 0, false, err
+		}
+		events += n
+	}
+	for i := range e.counts {
+		replaced = e.counts[i].wasReplaced() || replaced
+	}
+	return events, replaced, nil
+}
+
+func (c *memoryCount) read() (events uint64, err error) {
+	b, err := c.figure.read()
+	if err != nil {
+		return 0, err
+	}
+	if len(c.keys) == 0 {
+		if events, err = parseFigure(b); err != nil {
+			return 0, fmt.Errorf("read %s: %w", c.From(), err)
+		}
+		return events, nil
+	}
+	if len(bytes.TrimSpace(b)) == 0 {
+		return 0, fmt.Errorf("read %s: it is empty", c.From())
+	}
+	found := false
+	for _, key := range c.keys {
+		line, ok := lineOf(b, key)
+		if !ok {
+			continue // an older kernel does not count it
+		}
+		n, err := parseFigure(line)
+		if err != nil {
+			return 0, fmt.Errorf("read %s: %w", c.From(), err)
+		}
+		events += n
+		found = true
+	}
+	if !found {
+		return 0, NoMemoryEvents
+	}
+	return events, nil
+}
+
+// From returns the path of the first file that is read.
+func (e *MemoryEvents) From() string { return e.counts[0].From() }
+
+// Close closes the files.
+func (e *MemoryEvents) Close() {
+	for i := range e.counts {
+		e.counts[i].Close()
+	}
+}

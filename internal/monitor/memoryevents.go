@@ -1,0 +1,59 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package monitor
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+)
+
+// MemoryEvents is the number of events of the unit's memory per second: by default the
+// times that it had no memory left. [MemoryEventsOf] names one of other events.
+const MemoryEvents = "memory_events"
+
+// defaultMemoryEvents are the events of memory_events where none are named. A program
+// that reads files reaches its limit all the time (max), and nothing is wrong.
+func defaultMemoryEvents() []string { return []string{cgroup.MemoryOOM, cgroup.MemoryOOMKill} }
+
+// MemoryEventsOf returns the name of the monitor of some of [cgroup.MemoryEventNames]:
+// memory_events, and for others than the default ones memory_events(high,max).
+func MemoryEventsOf(events []string) string {
+	list := slices.DeleteFunc(cgroup.MemoryEventNames(), func(e string) bool { return !slices.Contains(events, e) })
+	if len(list) == 0 || slices.Equal(list, defaultMemoryEvents()) {
+		return MemoryEvents
+	}
+	return MemoryEvents + "(" + strings.Join(list, ",") + ")"
+}
+
+// memoryEvents is the meter of memory_events.
+type memoryEvents struct {
+	opened[*cgroup.MemoryEvents]
+	cumulative
+}
+
+func newMemoryEvents(w *Watcher, parameters string) meter {
+	events := defaultMemoryEvents()
+	if parameters != "" {
+		events = strings.Split(parameters, ",")
+	}
+	return &memoryEvents{opened: opened[*cgroup.MemoryEvents]{w: w, open: func() (*cgroup.MemoryEvents, error) {
+		return w.source.reader.OpenMemoryEvents(w.unit, events)
+	}}}
+}
+
+func (m *memoryEvents) read(now time.Time) (num, den float64, restarted bool, err error) {
+	e, err := m.get()
+	if err != nil {
+		return 0, 0, false, err
+	}
+	total, replaced, err := e.Read()
+	if err != nil {
+		return 0, 0, false, err
+	}
+	restarted = m.add(total, replaced, now)
+	return float64(m.sum), m.elapsed.Seconds(), restarted, nil
+}
