@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/exporter/pprofexporter/internal/metadata"
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 )
 
@@ -30,6 +31,7 @@ type pprofExporter struct {
 	dir       *directory
 	telemetry *metadata.TelemetryBuilder
 	host      component.Host
+	events    *hotunitsextension.HotUnits // nil: nobody asks for events
 
 	mu      sync.Mutex // not held while writing
 	open    openFiles
@@ -80,6 +82,7 @@ func (e *pprofExporter) start(_ context.Context, host component.Host) error {
 		return err
 	}
 	e.host = host
+	e.events = hotunitsextension.Find(host, e.set.Logger)
 	ctx, cancel := context.WithCancel(context.Background())
 	e.cancel = cancel
 	e.wg.Go(func() { e.loop(ctx) })

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 )
@@ -85,6 +86,8 @@ type openFile struct {
 	// their places.
 	services []serviceShare
 	index    map[string]int
+	// resource is that of the first profile.
+	resource hotunitsextension.Resource
 	// identity is the estimated memory of everything except pprof.
 	identity int
 }
@@ -127,6 +130,7 @@ type source struct {
 	// of the resource.
 	unit, policy  string
 	origin, scope string
+	resource      pcommon.Map
 }
 
 // sourceOf returns what a resource says. The scope is not set.
@@ -143,6 +147,7 @@ func sourceOf(resource pcommon.Map) source {
 		unit:       text(attr.ContainerID),
 		policy:     text(attr.TriggerPolicy),
 		origin:     text(attr.Origin),
+		resource:   resource,
 	}
 	if s.service == "" {
 		s.service = "unknown_service"
@@ -188,6 +193,8 @@ func (o *openFiles) add(d dictionary.Reader, of source, p pprofile.Profile, from
 			begun:   now,
 			pprof:   newBuilder(key.typ, of.origin),
 			index:   make(map[string]int),
+
+			resource: hotunitsextension.ResourceOf(of.resource, isReason),
 		}
 		for _, text := range []string{
 			f.unit, f.policy, key.trigger, key.origin, key.scope,
@@ -195,7 +202,7 @@ func (o *openFiles) add(d dictionary.Reader, of source, p pprofile.Profile, from
 		} {
 			f.identity += len(text)
 		}
-		f.identity += fileSize
+		f.identity += fileSize + f.resource.Size
 		u.files[key] = f
 	} else {
 		before = f.size()

@@ -24,6 +24,8 @@ const maxNamed = 20
 type HotUnits struct {
 	log       *zap.Logger
 	telemetry *metadata.TelemetryBuilder
+	events    events
+	readings  readings
 
 	mu         sync.Mutex
 	publishers []*publisher

@@ -320,6 +320,7 @@ func (m *machine) endCooldown() {
 
 // reportRisingEdge reports that a condition began to hold in CoolingDown.
 func (m *machine) reportRisingEdge(now time.Time, at int64) {
+	m.logged = m.logged.with(RisingEdge)
 	cause, _ := m.hottest(allConditions, at)
 	m.report(Transition{Time: now, From: CoolingDown, Reason: RisingEdge, Cause: cause})
 }
@@ -331,9 +332,10 @@ func (m *machine) reportShut(hold conditionSet, now time.Time, at int64) {
 	if m.logged.has(why) {
 		return
 	}
+	again := m.logged != 0
 	m.logged = m.logged.with(why)
 	cause, _ := m.hottest(hold, at)
-	m.report(Transition{Time: now, From: Watching, Reason: why, Cause: cause, Budget: budget})
+	m.report(Transition{Time: now, From: Watching, Reason: why, Cause: cause, Budget: budget, Again: again})
 }
 
 // transition completes a transition to the current state.
@@ -384,6 +386,8 @@ func bitOf(why Reason) obstacles {
 		return 4
 	case ServiceUnknown:
 		return 8
+	case RisingEdge:
+		return 16
 	}
 	return 0
 }

@@ -170,6 +170,7 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 	if hot := hotunitsextension.Find(host, p.log); hot != nil {
 		p.hot = watch.NewHotList(p.units, hot.Publisher(p.id))
 		p.eval.hot = p.hot
+		p.publishTo(hot)
 	}
 	if tree, err := cgroup.Open(p.cfg.RootPath); err == nil {
 		if err := p.watch(tree); err != nil {

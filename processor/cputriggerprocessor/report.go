@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
@@ -22,7 +23,8 @@ import (
 type reporter struct {
 	log      *zap.Logger
 	counters *counters.Counters
-	types    map[string][]string // per policy; none: all
+	events   *hotunitsextension.HotUnits // nil: nobody asks for events
+	types    map[string][]string         // per policy; none: all
 }
 
 func (r *reporter) report(ts []units.Transition) {
@@ -37,16 +39,21 @@ func (r *reporter) report(ts []units.Transition) {
 		case t.Reason == trigger.OverBudget:
 			r.counters.AddOverBudget(t.Policy, t.Budget)
 			r.log.Info("gate not opened", append(reasonFields(t), zap.String("why", "over budget"), zap.String("budget", t.Budget))...)
+			r.publishNotOpened(t, notOpenedBudget)
 		case t.Reason == trigger.RisingEdge:
 			r.counters.AddTrigger(t.Policy, counters.TriggerCoolingDown)
 			r.log.Debug("gate not opened", append(reasonFields(t), zap.String("why", "cooling down"))...)
+			r.publishNotOpened(t, notOpenedCooldown)
 		case t.Reason == trigger.ServiceCooling:
 			r.counters.AddTrigger(t.Policy, counters.TriggerCoolingDown)
 			r.log.Debug("gate not opened", append(reasonFields(t), zap.String("why", whyServiceCooling))...)
+			r.publishNotOpened(t, notOpenedServiceCooldown)
 		case t.Reason == trigger.ServiceUnknown:
 			r.log.Debug("gate not opened", append(reasonFields(t), zap.String("why", whyServiceUnknown))...)
+			r.publishNotOpened(t, notOpenedServiceUnknown)
 		case t.Reason == trigger.TooYoung:
 			r.log.Debug("gate not opened", append(reasonFields(t), zap.String("why", whyTooYoung))...)
+			r.publishNotOpened(t, notOpenedMinAge)
 		default:
 			r.log.Debug("state changed", zap.String("unit", t.Unit.Name()), zap.String("policy", t.Policy),
 				zap.Stringer("from", t.From), zap.Stringer("to", t.To), zap.String("why", string(t.Reason)))
@@ -93,6 +100,7 @@ func (r *reporter) opened(t units.Transition) {
 		fields = append(fields, zap.Strings("also_open", t.Others))
 	}
 	r.log.Info("gate opened", fields...)
+	r.publishOpened(t)
 }
 
 func (r *reporter) closed(t units.Transition) {
@@ -106,11 +114,14 @@ func (r *reporter) closed(t units.Transition) {
 		zap.Int("bytes", t.Bytes),
 	}
 	fields = append(fields, kindFields(t.Opening)...)
+	var nothing string
 	if t.NothingExported() {
 		r.counters.AddTrigger(t.Policy, counters.TriggerNothingExported)
-		fields = append(fields, zap.String("nothing_exported", r.whyNothing(t)))
+		nothing = r.whyNothing(t)
+		fields = append(fields, zap.String("nothing_exported", nothing))
 	}
 	r.log.Info("gate closed", fields...)
+	r.publishClosed(t, nothing)
 }
 
 func (r *reporter) whyNothing(t units.Transition) string {

@@ -88,6 +88,21 @@ const (
 	TriggerWindow    = TriggerPrefix + "window"
 )
 
+// Attributes of events, beside those of the trigger.
+const (
+	GateBudget          = Prefix + "gate.budget"           // that kept the gate shut
+	GateBytes           = Prefix + "gate.bytes"            // that the next component accepted
+	GateDuration        = Prefix + "gate.duration"         // in seconds
+	GateNothingExported = Prefix + "gate.nothing_exported" // why the next component accepted nothing
+	GateSamples         = Prefix + "gate.samples"
+	GateWhy             = Prefix + "gate.why"
+	ProfileFunctions    = Prefix + "profile.functions" // the hottest, with their share
+	ProfileSamples      = Prefix + "profile.samples"
+	ProfileType         = Prefix + "profile.type"
+	FilePath            = "file.path"
+	FileSize            = "file.size"
+)
+
 // Prefixes of keys: of hotprofile's own, and of those about the trigger.
 const (
 	Prefix        = "hotprofile."

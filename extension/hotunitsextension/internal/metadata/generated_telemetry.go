@@ -25,11 +25,13 @@ func Tracer(settings component.TelemetrySettings) trace.Tracer {
 // TelemetryBuilder provides an interface for components to report telemetry
 // as defined in metadata and user config.
 type TelemetryBuilder struct {
-	meter            metric.Meter
-	mu               sync.Mutex
-	registrations    []metric.Registration
-	HotUnitsUnits    metric.Int64ObservableGauge
-	HotUnitsUnitsCut metric.Int64Counter
+	meter                 metric.Meter
+	mu                    sync.Mutex
+	registrations         []metric.Registration
+	HotUnitsEvents        metric.Int64Counter
+	HotUnitsEventsDropped metric.Int64Counter
+	HotUnitsUnits         metric.Int64ObservableGauge
+	HotUnitsUnitsCut      metric.Int64Counter
 }
 
 // TelemetryBuilderOption applies changes to default builder.
@@ -86,6 +88,18 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	}
 	builder.meter = Meter(settings)
 	var err, errs error
+	builder.HotUnitsEvents, err = builder.meter.Int64Counter(
+		"otelcol_hot_units.events",
+		metric.WithDescription("Events published while someone subscribed to them. [Alpha]"),
+		metric.WithUnit("{event}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.HotUnitsEventsDropped, err = builder.meter.Int64Counter(
+		"otelcol_hot_units.events.dropped",
+		metric.WithDescription("Events dropped because 1000 events already waited for their subscriber. [Alpha]"),
+		metric.WithUnit("{event}"),
+	)
+	errs = errors.Join(errs, err)
 	builder.HotUnitsUnits, err = builder.meter.Int64ObservableGauge(
 		"otelcol_hot_units.units",
 		metric.WithDescription("Units that are hot now. [Alpha]"),

@@ -24,7 +24,15 @@ func TestSetupTelemetry(t *testing.T) {
 		observer.Observe(1)
 		return nil
 	}))
+	tb.HotUnitsEvents.Add(context.Background(), 1)
+	tb.HotUnitsEventsDropped.Add(context.Background(), 1)
 	tb.HotUnitsUnitsCut.Add(context.Background(), 1)
+	AssertEqualHotUnitsEvents(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualHotUnitsEventsDropped(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
 	AssertEqualHotUnitsUnits(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())

@@ -71,6 +71,7 @@ type Set struct {
 	heldBackAt time.Time // when max_bytes_per_hour held a profile back last
 	tooMany    int       // cgroups of the last scan that are not watched, at the bound
 	claimed    int       // those that carry the id of a container that runs elsewhere
+	resources  resources
 }
 
 // New returns a set without units.
@@ -127,6 +128,7 @@ func (s *Set) add(id identify.Identity, now time.Time) *Unit {
 		u.gate.SetStarted(id.Started)
 	}
 	u.Path, u.ContainerID = at.Cgroup, at.ContainerID
+	s.resources.forget(u)
 	if s.cfg.ByService {
 		u.gate.AwaitService()
 	}
@@ -149,6 +151,7 @@ func (s *Set) Admit(id identify.Identity, c identify.Claim, why identify.Unmatch
 		if u := s.add(id, now); u != nil {
 			u.setService(c)
 			s.cfg.Selectors.see(u, c.Attributes)
+			s.resources.see(u, c.Attributes, now)
 			gate = u.gate
 		} else {
 			why = identify.TooManyUnits
@@ -321,6 +324,7 @@ func (s *Set) remove(u *Unit, now time.Time) {
 	}
 	u.forgotten = true
 	s.report(s.cfg.Engine.Remove(u.Name, now))
+	s.resources.forget(u)
 	delete(s.byName, u.Name)
 	if !u.IsProcess() {
 		return

@@ -6,6 +6,8 @@ package units
 import (
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
@@ -18,7 +20,9 @@ const heldBackEpisode = time.Minute
 type Transition struct {
 	trigger.Transition
 	Service                 string
-	UserShare               float64 // below 0: not known
+	Resource                []attribute.KeyValue // of the unit; not to be changed
+	ResourceDropped         int                  // attributes of it that were not kept
+	UserShare               float64              // below 0: not known
 	Until                   time.Time
 	Others                  []string // policies whose gates are open beside the one that opened
 	Samples, Bytes, Refused int
@@ -34,6 +38,7 @@ func (s *Set) report(ts []trigger.Transition) {
 		out := Transition{Transition: t, UserShare: -1}
 		if u, ok := s.byName[t.Unit.Name()]; ok {
 			out.Service, out.UserShare = u.serviceName(), u.userShare
+			out.Resource, out.ResourceDropped = u.resource.attributes, u.resource.dropped
 			out.OverBudget = u.heldBack != "" && t.Opening != nil && u.heldBack == t.Opening.ID
 		}
 		if o := t.Opening; o != nil {

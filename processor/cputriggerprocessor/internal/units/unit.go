@@ -32,6 +32,7 @@ type Unit struct {
 	selection  selection
 	heldBack   string // the opening whose profiles max_bytes_per_hour held back
 	forgotten  bool
+	resource   resource
 	userShare  float64 // of its CPU time while it was warm; below 0: not known
 }
 

@@ -1,0 +1,203 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package hotunitsextension
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/zap"
+)
+
+// The names of events.
+const (
+	GateOpened      = "hotprofile.gate.opened"
+	GateClosed      = "hotprofile.gate.closed"
+	GateNotOpened   = "hotprofile.gate.not_opened"
+	ProfileWritten  = "hotprofile.profile.written"
+	PoliciesChanged = "hotprofile.policies.changed"
+)
+
+// EventNames returns the names of all events.
+func EventNames() []string {
+	return []string{GateOpened, GateClosed, GateNotOpened, ProfileWritten, PoliciesChanged}
+}
+
+// Event is what a component decided or did. It is not changed once it is published,
+// and neither is what it refers to.
+type Event struct {
+	Name string
+	Time time.Time
+	// Body says what happened, in one sentence for people.
+	Body string
+	// Resource are the attributes of the unit's resource, Attributes those of the
+	// event, by keys of internal/otlpprofiles/attr.
+	Resource, Attributes []attribute.KeyValue
+	// TraceID and SpanID are those of a span that was among the reasons; zero: none.
+	TraceID trace.TraceID
+	SpanID  trace.SpanID
+	// Dropped is the number of attributes that were dropped at the bounds. PublishEvent
+	// adds those that it drops.
+	Dropped int
+}
+
+// The bounds of one event, and of the events that wait for one subscriber.
+const (
+	maxEventAttributes = 64   // of the resource, and of the event; the last are dropped
+	maxEventText       = 1024 // bytes of a text; the rest is cut
+	maxEventList       = 32   // texts of a list; the last are dropped
+	maxEventsWaiting   = 1000 // the newest is dropped
+
+	// dropEpisode is the minimum time without a dropped event before it is logged
+	// again that events are dropped.
+	dropEpisode = time.Minute
+)
+
+// events distributes events to subscribers.
+type events struct {
+	mu          sync.Mutex // held for moments only
+	subscribers []*Subscription
+	listening   atomic.Bool
+}
+
+// Subscription gets the events that are published while it is open.
+type Subscription struct {
+	of     *HotUnits
+	name   metric.MeasurementOption
+	id     string
+	events chan Event
+
+	dropped int       // in this episode; guarded by the lock of events, as is the next
+	last    time.Time // when an event was dropped last
+}
+
+// Subscribe returns a subscription under a name for the log and the metric. It holds
+// at most 1,000 events that were not received: further ones are dropped for this
+// subscription, counted and logged.
+func (h *HotUnits) Subscribe(name string) *Subscription {
+	s := &Subscription{
+		of: h, id: name, events: make(chan Event, maxEventsWaiting),
+		name: metric.WithAttributeSet(attribute.NewSet(attribute.String("subscriber", name))),
+	}
+	h.events.mu.Lock()
+	defer h.events.mu.Unlock()
+	h.events.subscribers = append(h.events.subscribers, s)
+	h.events.listening.Store(true)
+	return s
+}
+
+// Events returns the channel of the events. It is never closed.
+func (s *Subscription) Events() <-chan Event { return s.events }
+
+// Close ends the subscription. It may be called twice. What it has got already stays
+// in the channel.
+func (s *Subscription) Close() {
+	e := &s.of.events
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.subscribers = slices.DeleteFunc(e.subscribers, func(other *Subscription) bool { return other == s })
+	e.listening.Store(len(e.subscribers) > 0)
+}
+
+// Listening reports whether anyone subscribes to events: if not, publishers need not
+// make them. A nil HotUnits has no subscribers.
+func (h *HotUnits) Listening() bool { return h != nil && h.events.listening.Load() }
+
+// PublishEvent gives an event to all subscribers. It never waits for one: an event for
+// which a subscriber has no room is dropped there, counted and logged. A nil HotUnits
+// ignores it.
+func (h *HotUnits) PublishEvent(e Event) {
+	if !h.Listening() {
+		return
+	}
+	e = bound(e)
+	h.telemetry.HotUnitsEvents.Add(context.Background(), 1, metric.WithAttributes(attribute.String("event", e.Name)))
+	var slow []*Subscription
+	h.events.mu.Lock()
+	for _, s := range h.events.subscribers {
+		select {
+		case s.events <- e:
+			continue
+		default:
+		}
+		h.telemetry.HotUnitsEventsDropped.Add(context.Background(), 1, s.name)
+		now := time.Now()
+		if now.Sub(s.last) > dropEpisode {
+			slow = append(slow, s)
+		}
+		s.last = now
+	}
+	h.events.mu.Unlock()
+	for _, s := range slow {
+		h.log.Warn("events dropped: their subscriber is too slow", zap.String("subscriber", s.id), zap.Int("waiting", maxEventsWaiting))
+	}
+}
+
+// bound cuts what is too long in an event.
+func bound(e Event) Event {
+	e.Body = cutText(e.Body)
+	var dropped int
+	e.Resource, dropped = boundAttributes(e.Resource)
+	e.Dropped += dropped
+	e.Attributes, dropped = boundAttributes(e.Attributes)
+	e.Dropped += dropped
+	return e
+}
+
+func boundAttributes(all []attribute.KeyValue) (out []attribute.KeyValue, dropped int) {
+	if n := len(all) - maxEventAttributes; n > 0 {
+		all, dropped = all[:maxEventAttributes:maxEventAttributes], n
+	}
+	out = all
+	for i, kv := range all {
+		v, ok := boundValue(kv.Value)
+		if ok {
+			continue
+		}
+		if &out[0] == &all[0] {
+			out = slices.Clone(all)
+		}
+		out[i].Value = v
+	}
+	return out, dropped
+}
+
+// boundValue returns a value within the bounds. ok: it is so already.
+func boundValue(v attribute.Value) (bounded attribute.Value, ok bool) {
+	switch v.Type() {
+	case attribute.STRING:
+		s := v.AsString()
+		return attribute.StringValue(cutText(s)), len(s) <= maxEventText
+	case attribute.STRINGSLICE:
+		list := v.AsStringSlice()
+		long := func(s string) bool { return len(s) > maxEventText }
+		if len(list) <= maxEventList && !slices.ContainsFunc(list, long) {
+			return v, true
+		}
+		list = list[:min(len(list), maxEventList)]
+		for i, s := range list {
+			list[i] = cutText(s)
+		}
+		return attribute.StringSliceValue(list), false
+	}
+	return v, true
+}
+
+func cutText(s string) string {
+	if len(s) <= maxEventText {
+		return s
+	}
+	n := maxEventText
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return string([]byte(s[:n])) // so that the rest can be freed
+}

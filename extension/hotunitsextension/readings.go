@@ -1,0 +1,77 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package hotunitsextension
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+)
+
+// UnitReadings are the readings of a unit, beside what policies compare them with.
+type UnitReadings struct {
+	Unit string
+	// Resource are the attributes of the unit's resource.
+	Resource []attribute.KeyValue
+	Time     time.Time
+	// Nearness is the largest value / threshold of the conditions. At a bound the
+	// units with the smallest are left out.
+	Nearness   float64
+	Conditions []ConditionReading
+	Policies   []PolicyState // those that apply to the unit
+}
+
+// ConditionReading is what a condition of a policy compares with its threshold.
+type ConditionReading struct {
+	Policy, Monitor string
+	Window          string // "30s average" or "8 of 10s"
+	Value           float64
+	Known           bool // there are enough readings; else Value is 0
+	Threshold       float64
+}
+
+// PolicyState is the state of a policy for a unit.
+type PolicyState struct {
+	Policy string
+	State  string // watching, profiling or cooling_down
+}
+
+// ReadingsFunc appends the readings of now, of at most most units, the nearest to a
+// threshold first. left is the number of units that were left out.
+type ReadingsFunc func(dst []UnitReadings, most int) (out []UnitReadings, left int)
+
+type readings struct {
+	mu      sync.Mutex
+	sources []*ReadingsFunc
+}
+
+// ServeReadings makes Readings call a function. Call stop at the end; it may be called
+// twice. A call that runs then may go on for a moment.
+func (h *HotUnits) ServeReadings(read ReadingsFunc) (stop func()) {
+	r := &h.readings
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sources = append(r.sources, &read)
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.sources = slices.DeleteFunc(r.sources, func(other *ReadingsFunc) bool { return other == &read })
+	}
+}
+
+// Readings returns the readings of now, of at most most units in total, and the number
+// of units that were left out.
+func (h *HotUnits) Readings(most int) (out []UnitReadings, left int) {
+	h.readings.mu.Lock()
+	sources := slices.Clone(h.readings.sources)
+	h.readings.mu.Unlock()
+	for _, read := range sources {
+		var n int
+		out, n = (*read)(out, max(0, most-len(out)))
+		left += n
+	}
+	return out, left
+}

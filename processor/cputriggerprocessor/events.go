@@ -1,0 +1,104 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cputriggerprocessor
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/attributes"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
+)
+
+// The reasons of hotprofile.gate.not_opened.
+const (
+	notOpenedCooldown        = "cooldown"
+	notOpenedServiceCooldown = "cooldown of its service"
+	notOpenedBudget          = "budget"
+	notOpenedMinAge          = "min_age"
+	notOpenedServiceUnknown  = "service unknown"
+	notOpenedDryRun          = "dry run"
+)
+
+// publishTo makes the component publish events. It must be called before the first
+// batch.
+func (p *cpuTrigger) publishTo(hot *hotunitsextension.HotUnits) {
+	p.eval.reporter.events = hot
+	p.units.KeepResources(func(key string) bool { return p.router.remove[key] || attributes.IsReason(key) })
+}
+
+// event returns the event of a transition, with what all events of gates have.
+func event(name, body string, t units.Transition, more ...attribute.KeyValue) hotunitsextension.Event {
+	e := hotunitsextension.Event{Name: name, Time: t.Time, Resource: t.Resource, Dropped: t.ResourceDropped}
+	who := cmp.Or(t.Service, t.Unit.Name())
+	e.Body = fmt.Sprintf("gate of %s %s by policy %s", who, body, t.Policy)
+	if t.Cause.Window != "" { // else there is no condition, as of a baseline without readings
+		e.Body += fmt.Sprintf(": %s %s, threshold %s, %s", t.Cause.Monitor, figure(t.Cause.Value), figure(t.Cause.Threshold), t.Cause.Window)
+	}
+	e.Attributes = append(e.Attributes, attribute.String(attr.Unit, t.Unit.Name()), attribute.String(attr.TriggerPolicy, t.Policy))
+	if t.Cause.Monitor != "" {
+		e.Attributes = append(e.Attributes, attribute.String(attr.TriggerMonitor, t.Cause.Monitor))
+	}
+	if t.Cause.Window != "" {
+		e.Attributes = append(e.Attributes,
+			attribute.Float64(attr.TriggerValue, round(t.Cause.Value)),
+			attribute.Float64(attr.TriggerThreshold, t.Cause.Threshold),
+			attribute.String(attr.TriggerWindow, t.Cause.Window))
+	}
+	if t.Opening != nil {
+		e.Attributes = append(e.Attributes, attribute.String(attr.TriggerID, t.Opening.ID), attribute.String(attr.TriggerKind, string(t.Opening.Kind())))
+	}
+	e.Attributes = append(e.Attributes, more...)
+	if t.Service != "" && !slices.ContainsFunc(e.Resource, func(kv attribute.KeyValue) bool { return kv.Key == attr.ServiceName }) {
+		e.Resource = append(slices.Clip(e.Resource), attribute.String(attr.ServiceName, t.Service))
+	}
+	return e
+}
+
+func figure(f float64) string { return strconv.FormatFloat(round(f), 'f', -1, 64) }
+
+func (r *reporter) publishOpened(t units.Transition) {
+	switch {
+	case !r.events.Listening():
+	case t.Opening.DryRun:
+		r.publishNotOpened(t, notOpenedDryRun)
+	default:
+		r.events.PublishEvent(event(hotunitsextension.GateOpened, "opened", t,
+			attribute.String(attr.TriggerUntil, t.Until.UTC().Format(time.RFC3339Nano))))
+	}
+}
+
+func (r *reporter) publishClosed(t units.Transition, nothing string) {
+	if !r.events.Listening() || t.Opening.DryRun {
+		return
+	}
+	e := event(hotunitsextension.GateClosed, "closed", t,
+		attribute.String(attr.GateWhy, string(t.Reason)),
+		attribute.Int(attr.GateSamples, t.Samples),
+		attribute.Int(attr.GateBytes, t.Bytes),
+		attribute.Float64(attr.GateDuration, round(t.Time.Sub(t.Opening.FiredAt).Seconds())))
+	if nothing != "" {
+		e.Attributes = append(e.Attributes, attribute.String(attr.GateNothingExported, nothing))
+	}
+	r.events.PublishEvent(e)
+}
+
+// publishNotOpened publishes, once while a condition holds, why a gate does not open.
+func (r *reporter) publishNotOpened(t units.Transition, why string) {
+	if !r.events.Listening() || t.Again {
+		return
+	}
+	e := event(hotunitsextension.GateNotOpened, "not opened ("+why+")", t, attribute.String(attr.GateWhy, why))
+	if t.Budget != "" {
+		e.Attributes = append(e.Attributes, attribute.String(attr.GateBudget, t.Budget))
+	}
+	r.events.PublishEvent(e)
+}

@@ -1,0 +1,166 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cputriggerprocessor
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/extension/extensiontest"
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+)
+
+// hotUnits returns an extension that is started.
+func hotUnits(t testing.TB) *hotunitsextension.HotUnits {
+	t.Helper()
+	factory := hotunitsextension.NewFactory()
+	ext, err := factory.Create(t.Context(), extensiontest.NewNopSettings(factory.Type()), factory.CreateDefaultConfig())
+	require.NoError(t, err)
+	require.NoError(t, ext.Start(t.Context(), componenttest.NewNopHost()))
+	t.Cleanup(func() { require.NoError(t, ext.Shutdown(t.Context())) })
+	return ext.(*hotunitsextension.HotUnits)
+}
+
+// subscribe makes the component publish events, and subscribes to them.
+func (r *rig) subscribe() *hotunitsextension.Subscription {
+	r.t.Helper()
+	h := hotUnits(r.t)
+	r.p.publishTo(h)
+	s := h.Subscribe("test")
+	r.t.Cleanup(s.Close)
+	return s
+}
+
+// take returns the events that wait.
+func take(s *hotunitsextension.Subscription) (out []hotunitsextension.Event) {
+	for len(s.Events()) > 0 {
+		out = append(out, <-s.Events())
+	}
+	return out
+}
+
+func asMap(kvs []attribute.KeyValue) map[string]any {
+	out := map[string]any{}
+	for _, kv := range kvs {
+		out[string(kv.Key)] = kv.Value.AsInterface()
+	}
+	return out
+}
+
+// names returns the names of events, with the reason of those that have one.
+func names(events []hotunitsextension.Event) (out []string) {
+	for _, e := range events {
+		name := e.Name
+		if why, ok := asMap(e.Attributes)["hotprofile.gate.why"].(string); ok {
+			name += " " + why
+		}
+		out = append(out, name)
+	}
+	return out
+}
+
+func TestEventsOfAGate(t *testing.T) {
+	r := newRig(t, onePolicy("duration: 10s, cooldown: 20s", ""))
+	s := r.subscribe()
+	r.watch(containerA)
+	r.run(10 * time.Second)
+	p := inContainer(containerA)
+	p.attributes["service.name"], p.attributes["deployment.environment.name"], p.attributes["process.pid"] = "checkout", "prod", 7
+	require.NoError(t, r.send(batch(t, r.now, p)))
+	require.Empty(t, take(s))
+
+	r.fire(containerA)
+	fired := r.now
+	events := take(s)
+	require.Equal(t, []string{"hotprofile.gate.opened"}, names(events))
+	opened := r.last("gate opened")
+	require.True(t, fired.Equal(events[0].Time))
+	require.Equal(t, map[string]any{
+		"hotprofile.unit": containerA, "hotprofile.trigger.policy": "cpu", "hotprofile.trigger.monitor": "cpu_usage",
+		"hotprofile.trigger.value": opened["value"], "hotprofile.trigger.threshold": 1.0, "hotprofile.trigger.window": "5s average",
+		"hotprofile.trigger.id": opened["trigger_id"], "hotprofile.trigger.kind": "hot",
+		"hotprofile.trigger.until": fired.Add(10 * time.Second).Format(time.RFC3339Nano),
+	}, asMap(events[0].Attributes))
+	require.Equal(t, map[string]any{
+		"container.id": containerA, "service.name": "checkout", "deployment.environment.name": "prod", "process.executable.name": "app",
+	}, asMap(events[0].Resource), "without what identifies one process")
+	require.Regexp(t, `^gate of checkout opened by policy cpu: cpu_usage 1\.9[0-9]*, threshold 1, 5s average$`, events[0].Body)
+
+	require.NoError(t, r.send(batch(t, r.now.Add(time.Second), p)))
+	r.source.cores[containerA] = 0
+	r.runUntil("gate closed", time.Minute)
+	events = take(s)
+	require.Equal(t, []string{"hotprofile.gate.closed duration"}, names(events))
+	closed, attributes := r.last("gate closed"), asMap(events[0].Attributes)
+	require.EqualValues(t, 6, attributes["hotprofile.gate.samples"])
+	require.EqualValues(t, closed["bytes"], attributes["hotprofile.gate.bytes"])
+	require.Equal(t, 10.0, attributes["hotprofile.gate.duration"])
+	require.Equal(t, opened["trigger_id"], attributes["hotprofile.trigger.id"])
+	require.NotContains(t, attributes, "hotprofile.gate.nothing_exported")
+
+	r.run(5 * time.Second)
+	r.source.cores[containerA] = 1.9
+	r.run(10 * time.Second)
+	require.Equal(t, []string{"hotprofile.gate.not_opened cooldown"}, names(take(s)), "once while the condition holds")
+	r.runUntil("gate opened", time.Minute)
+	require.Equal(t, []string{"hotprofile.gate.opened"}, names(take(s)))
+	r.runUntil("gate closed", time.Minute)
+	events = take(s)
+	require.Equal(t, []string{"hotprofile.gate.closed duration"}, names(events))
+	require.Equal(t, "no profile of the unit arrived", asMap(events[0].Attributes)["hotprofile.gate.nothing_exported"])
+}
+
+// Each event says why, once from one rising edge to the next although the obstacle
+// becomes another one.
+func TestEventsOfGatesThatDoNotOpen(t *testing.T) {
+	t.Run("dry run", func(t *testing.T) {
+		r := newRig(t, onePolicy("dry_run: true, duration: 10s", ""))
+		s := r.subscribe()
+		r.fire(containerA)
+		r.runUntil("gate closed", time.Minute)
+		events := take(s)
+		require.Equal(t, []string{"hotprofile.gate.not_opened dry run"}, names(events))
+		require.Equal(t, map[string]any{"container.id": containerA}, asMap(events[0].Resource), "nothing else is known before its first profile")
+	})
+	t.Run("min_age, then budget", func(t *testing.T) {
+		r := newRig(t, "{pre_trigger: 0s, min_age: 1m, budgets: {max_triggers_per_hour: 1}, policies: [{name: cpu, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]}")
+		s := r.subscribe()
+		r.fire(containerB)
+		r.source.cores[containerB] = 0
+		take(s)
+		r.source.startedAt[containerA] = r.now
+		r.source.cores[containerA] = 1.9
+		r.watch(containerA)
+		r.run(50 * time.Second)
+		require.Contains(t, names(take(s)), "hotprofile.gate.not_opened min_age")
+		r.run(20 * time.Second)
+		require.Equal(t, "over budget", r.last("gate not opened")["why"])
+		require.NotContains(t, names(take(s)), "hotprofile.gate.not_opened budget", "the condition has held since")
+		r.source.cores[containerA] = 0
+		r.run(10 * time.Second)
+		r.source.cores[containerA] = 1.9
+		r.run(10 * time.Second)
+		events := take(s)
+		require.Equal(t, []string{"hotprofile.gate.not_opened budget"}, names(events))
+		require.Equal(t, "max_triggers_per_hour", asMap(events[0].Attributes)["hotprofile.gate.budget"])
+	})
+}
+
+func TestWhatAUnitWasIsInTheEventOfItsEnd(t *testing.T) {
+	r := newRig(t, onePolicy("", ""))
+	s := r.subscribe()
+	r.fire(containerA)
+	p := inContainer(containerA)
+	p.attributes["service.name"] = "checkout"
+	require.NoError(t, r.send(batch(t, r.now.Add(time.Second), p)))
+	r.p.units.Remove(r.unit(containerA), r.now)
+	r.p.eval.flush()
+	events := take(s)
+	require.Equal(t, []string{"hotprofile.gate.opened", "hotprofile.gate.closed unit gone"}, names(events))
+	require.Equal(t, "checkout", asMap(events[1].Resource)["service.name"])
+}

@@ -1,0 +1,70 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package units
+
+import (
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+)
+
+const (
+	// maxResourcesSize bounds the memory of all units' resources. Beyond it a resource is not kept: its unit's events have only its service and
+	// container.
+	maxResourcesSize = 8 << 20
+
+	// resourceAge is the time after which a resource is copied anew.
+	resourceAge = time.Minute
+)
+
+// resource holds the attributes of the resource of a unit's profiles, for events.
+type resource struct {
+	attributes []attribute.KeyValue // never changed
+	dropped    int
+	size       int
+	at         time.Time
+}
+
+// resources are those of all units. The lock of Set guards them.
+type resources struct {
+	skip func(key string) bool // nil: none are kept
+	size int
+}
+
+// KeepResources keeps the attributes of units' resources for events, without those that
+// skip reports.
+func (s *Set) KeepResources(skip func(key string) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.resources.skip = skip
+}
+
+// see keeps the resource of a unit's profiles, at most once a minute.
+func (r *resources) see(u *Unit, attributes pcommon.Map, now time.Time) {
+	if r.skip == nil || now.Sub(u.resource.at) < resourceAge {
+		return
+	}
+	r.forget(u)
+	kept := hotunitsextension.ResourceOf(attributes, r.skip)
+	u.resource.at = now
+	if r.size+kept.Size > maxResourcesSize {
+		u.resource.dropped = len(kept.Attributes) + kept.Dropped
+		return
+	}
+	r.size += kept.Size
+	u.resource.attributes, u.resource.size, u.resource.dropped = kept.Attributes, kept.Size, kept.Dropped
+}
+
+// forget forgets the resource of a unit, but for its container.
+func (r *resources) forget(u *Unit) {
+	r.size -= u.resource.size
+	u.resource = resource{}
+	if u.ContainerID != "" {
+		u.resource.attributes = []attribute.KeyValue{attribute.String(attr.ContainerID, u.ContainerID)}
+	}
+}
