@@ -32,7 +32,7 @@ const (
 // batch.
 func (p *cpuTrigger) publishTo(hot *hotunitsextension.HotUnits) {
 	p.eval.reporter.events = hot
-	p.units.KeepResources(func(key string) bool { return p.router.remove[key] || attributes.IsReason(key) })
+	p.units.KeepResources(func(key string) bool { return p.router.Remove[key] || attributes.IsReason(key) })
 }
 
 // event returns the event of a transition, with what all events of gates have.
