@@ -350,3 +350,28 @@ func BenchmarkServicesAtTheBound(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkSetPolicies changes the threshold of one of two policies of 10,000 units, and adds
+// and removes one with a longer window.
+func BenchmarkSetPolicies(b *testing.B) {
+	for _, over := range []time.Duration{30 * time.Second, 10 * time.Minute} {
+		b.Run(over.String(), func(b *testing.B) {
+			policy := func(name, monitor string, threshold float64, over time.Duration) Policy {
+				return Policy{Name: name, Duration: time.Minute, Conditions: []Condition{{Monitor: monitor, Test: window.Test{Threshold: threshold, AverageOver: over}}}}
+			}
+			c := everything()
+			c.Policies = []Policy{policy("cpu", "util", 80, over), policy("throttled", "throttling", 25, over)}
+			e, now := watchedAt(b, c, 10_000, 0.1)
+			changed := []Policy{policy("cpu", "util", 70, over), policy("throttled", "throttling", 25, over), policy("long", "util", 60, 2*over)}
+			for n := 0; b.Loop(); n++ {
+				policies := c.Policies
+				if n%2 == 0 {
+					policies = changed
+				}
+				if _, err := e.SetPolicies(policies, now); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

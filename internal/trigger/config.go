@@ -48,6 +48,9 @@ type Policy struct {
 	DryRun bool
 	// Baseline opens the gate while the unit is cool.
 	Baseline Baseline
+	// Types are the types of profiles that pass. They are for the caller: each opening
+	// has those that its policy had when it opened.
+	Types []string
 }
 
 // Baseline opens the gate for Duration once per Every while no condition of the policy
@@ -59,7 +62,7 @@ type Baseline struct {
 // Manual is the monitor and policy name of openings by hand.
 const Manual = "manual"
 
-// Config configures an Engine. It does not change while it is used.
+// Config configures an Engine. Only SetPolicies changes it while it is used.
 type Config struct {
 	Monitors []Monitor
 	Policies []Policy

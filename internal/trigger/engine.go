@@ -26,9 +26,10 @@ import (
 
 // Engine decides for all units.
 type Engine struct {
-	plan  plan
-	newID func() string
-	clock clock
+	config Config
+	plan   plan
+	newID  func() string
+	clock  clock
 
 	roster    roster
 	places    places
@@ -38,6 +39,8 @@ type Engine struct {
 	// services are the cooldowns and budgets by service, dryServices the
 	// cooldowns of dry runs.
 	services, dryServices services
+	// awaited are restored cooldowns of policies that are not there.
+	awaited []awaitedCooldown
 
 	closed            bool // no gate opens any more
 	opened            int  // openings ever
@@ -73,7 +76,7 @@ func New(c Config) (*Engine, error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("trigger configuration: %w", err)
 	}
-	e := &Engine{newID: c.NewID, roster: newRoster(c.MaxGone), places: places{ledger: budget.NewLedger(c.Budgets)}}
+	e := &Engine{config: c, newID: c.NewID, roster: newRoster(c.MaxGone), places: places{ledger: budget.NewLedger(c.Budgets)}}
 	e.services = newServices(e.roster.maxGone, &e.clock)
 	e.dryServices = newServices(e.roster.maxGone, &e.clock)
 	e.plan = newPlan(c, &e.services, &e.dryServices)
@@ -115,8 +118,8 @@ func (e *Engine) ActiveOpenings() int { return e.places.openings }
 
 // Evaluate makes every transition that is due. Openings close before others open; of
 // those that open, the hottest come first: the largest value / threshold, then by
-// the name of the unit; baselines come last. The next call of Evaluate, Remove or
-// Close reuses the slice.
+// the name of the unit; baselines come last. The next call of Evaluate, Remove,
+// SetPolicies or Close reuses the slice.
 func (e *Engine) Evaluate(now time.Time) []Transition {
 	e.journal.begin()
 	at := e.clock.see(now)

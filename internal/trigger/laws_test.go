@@ -416,6 +416,8 @@ func TestLaws(t *testing.T) {
 				}
 				u := w.e.Unit(unitName(n))
 				switch r.IntN(60) {
+				case 7:
+					w.change(l, r)
 				case 0:
 					l.follow(w.e.Remove(u.Name(), l.now))
 				case 1:
@@ -455,10 +457,68 @@ func TestLaws(t *testing.T) {
 	}
 	for _, why := range []Reason{
 		Fired, DurationPassed, UnitGone, Shutdown, LateExport, CooldownPassed, RisingEdge,
-		Released, BaselineDue, GaveWay, ByHand, ClosedByHand, OverBudget, ServiceCooling, TooYoung,
+		PolicyRemoved, PolicyChanged, Released, BaselineDue, GaveWay, ByHand, ClosedByHand, OverBudget, ServiceCooling, TooYoung,
 	} {
 		require.Greater(t, reasons[why], 5, "%q hardly ever happened, so it is not tested", why)
 	}
+}
+
+// change removes, changes, moves and adds policies at random.
+func (w *life) change(l *laws, r *rand.Rand) {
+	w.config.Policies = slices.Clone(w.config.Policies)
+	for i, other := range randomConfig(r).Policies {
+		n := slices.IndexFunc(w.config.Policies, func(p Policy) bool { return p.Name == other.Name })
+		switch r.IntN(4) {
+		case 0:
+			if n >= 0 && len(w.config.Policies) > 1 {
+				w.config.Policies = slices.Delete(w.config.Policies, n, n+1)
+			}
+		case 1:
+			if n < 0 {
+				w.config.Policies = slices.Insert(w.config.Policies, r.IntN(len(w.config.Policies)+1), other)
+			} else {
+				w.config.Policies[n] = other
+			}
+		case 2:
+			if n >= 0 {
+				w.config.Policies[n].Duration, w.config.Policies[n].Cooldown = other.Duration, other.Cooldown
+			}
+		}
+		if i == 0 && r.IntN(3) == 0 {
+			slices.Reverse(w.config.Policies)
+		}
+	}
+	open := len(l.open)
+	transitions, err := w.e.SetPolicies(w.config.Policies, l.now)
+	require.NoError(l.t, err)
+	l.follow(transitions)
+	before := l.config.Policies
+	l.config.Policies = w.config.Policies
+	for _, old := range before {
+		n := slices.IndexFunc(l.config.Policies, func(p Policy) bool { return p.Name == old.Name && p.DryRun == old.DryRun })
+		for _, o := range l.open {
+			require.False(l.t, n < 0 && o.Policy == old.Name, "the gate of a policy that was removed is open")
+		}
+		for k, until := range l.cooling {
+			if k.policy != old.Name {
+				continue
+			}
+			if n < 0 {
+				delete(l.cooling, k)
+			} else if latest := l.now.Add(l.config.Policies[n].Cooldown); until.After(latest) {
+				l.cooling[k] = latest
+			}
+		}
+		for k := range l.states {
+			if n < 0 && k.policy == old.Name {
+				delete(l.states, k)
+			}
+		}
+	}
+	if slices.EqualFunc(before, l.config.Policies, func(a, b Policy) bool { return a.Name == b.Name && a.DryRun == b.DryRun }) {
+		require.Len(l.t, l.open, open, "a gate was closed or opened")
+	}
+	checkInvariants(l.t, w.e)
 }
 
 // serve changes a unit's service. Its cooldowns count for the new one.

@@ -218,7 +218,7 @@ func (m *machine) openByHand(duration time.Duration, now time.Time) {
 func (m *machine) open(o *Opening, now time.Time, why Reason) {
 	e, from := m.unit.engine, m.state
 	o.ID, o.Unit, o.Policy, o.FiredAt, o.DryRun = e.newID(), m.unit.name, m.policy.name, now, m.policy.dryRun
-	o.machine = m
+	o.Types, o.machine = m.policy.types, m
 	e.opened++
 	o.number = e.opened
 	if !o.Baseline {

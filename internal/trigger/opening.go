@@ -24,6 +24,7 @@ type Opening struct {
 	ID     string
 	Unit   string
 	Policy string
+	Types  []string // those of the policy; they do not change
 
 	// FiredAt is the moment of the trigger, Until when the opening is due to
 	// close. FiredAt < Until.

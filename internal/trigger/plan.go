@@ -32,6 +32,7 @@ type policy struct {
 	releases           bool // a condition has ReleaseBelow
 	dryRun             bool
 	baseline           Baseline
+	types              []string
 	// services holds the cooldowns by service. Dry runs have their own, so that
 	// they never cause the cooldown of another policy to be forgotten.
 	services *services
@@ -77,7 +78,7 @@ func newPlan(c Config, real, dryRuns *services) plan {
 	for _, configured := range c.Policies {
 		planned := policy{
 			index: len(p.policies), name: configured.Name, duration: configured.Duration, cooldown: configured.Cooldown,
-			dryRun: configured.DryRun, baseline: configured.Baseline, services: real,
+			dryRun: configured.DryRun, baseline: configured.Baseline, types: configured.Types, services: real,
 		}
 		if planned.dryRun {
 			planned.services = dryRuns

@@ -64,6 +64,8 @@ func testMonitors() []Monitor {
 //	stand UNIT AT                                    prints the status of each condition
 //	hot AT UNIT…                                     prints whether each is hot, its heat, and whether it is over budget
 //	restart UNIT MONITOR AT | remove UNIT AT | close AT | stats
+//	policies AT                                      applies policies that were written since, or dropped
+//	drop POLICY
 //	reboot AT [clock=-1h]                            restores a snapshot into a new engine, after the clock jumped
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
@@ -155,7 +157,17 @@ func (s *script) run(f []string) (err error) {
 		s.budget(arg[0], number(arg[1]))
 		return nil
 	case "policy":
-		s.config.Policies = append(s.config.Policies, parsePolicy(arg))
+		s.config.Policies = slices.Clone(s.config.Policies)
+		p := parsePolicy(arg)
+		if n := s.policy(p.Name); n >= 0 {
+			s.config.Policies[n] = p
+		} else {
+			s.config.Policies = append(s.config.Policies, p)
+		}
+		return nil
+	case "drop":
+		n := s.policy(arg[0])
+		s.config.Policies = slices.Delete(slices.Clone(s.config.Policies), n, n+1)
 		return nil
 	}
 	if s.engine == nil {
@@ -176,8 +188,14 @@ func (s *script) run(f []string) (err error) {
 	case "service":
 		s.engine.Unit(arg[0]).SetService(strings.TrimPrefix(arg[1], "-")) // -: none
 	case "apply":
-		n := slices.IndexFunc(s.config.Policies, func(p Policy) bool { return p.Name == arg[1] })
-		s.engine.Unit(arg[0]).SetPolicy(n, arg[2] == "yes")
+		s.engine.Unit(arg[0]).SetPolicy(s.policy(arg[1]), arg[2] == "yes")
+	case "policies":
+		ts, err := s.engine.SetPolicies(s.config.Policies, s.upTo(duration(arg[0])))
+		if err != nil {
+			return err
+		}
+		s.print(ts)
+		checkInvariants(s.t, s.engine)
 	case "fire":
 		s.fire(arg[0], s.upTo(duration(arg[1])), duration(arg[2]))
 	case "spend":
@@ -222,6 +240,10 @@ func (s *script) run(f []string) (err error) {
 		return fmt.Errorf("unknown command %q", f[0])
 	}
 	return nil
+}
+
+func (s *script) policy(name string) int {
+	return slices.IndexFunc(s.config.Policies, func(p Policy) bool { return p.Name == name })
 }
 
 func (s *script) counter(unit, monitor string) *Reading {

@@ -73,6 +73,15 @@ func (e *Engine) Snapshot(now time.Time) Snapshot {
 			s.ServiceTriggers = append(s.ServiceTriggers, ServiceSpending{a.name, a.unit, spent})
 		}
 	}
+	for _, c := range e.awaited {
+		if now.Before(c.until) {
+			of := &s.Units
+			if c.service {
+				of = &s.Services
+			}
+			*of = append(*of, Cooldown{c.name, c.policy, wall(c.until)})
+		}
+	}
 	s.Triggers, s.Bytes = e.places.ledger.Spent(w)
 	s.Units, s.Services = longest(s.Units), longest(s.Services)
 	slices.SortFunc(s.ServiceTriggers, func(a, b ServiceSpending) int {
@@ -100,7 +109,8 @@ func longest(cooldowns []Cooldown) []Cooldown {
 
 // Restore applies a snapshot, before the first Evaluate. A clock that was set back
 // since then counts as one that stood still. No cooldown gets longer than its policy
-// allows, nothing spent exceeds a budget, and unknown policies are ignored.
+// allows, and nothing spent exceeds a budget. Cooldowns of policies that are not there
+// wait for them for up to a day.
 func (e *Engine) Restore(s Snapshot, now time.Time) {
 	r := restart{
 		Restart: budget.Restart{Taken: s.Taken, Passed: max(0, now.Round(0).Sub(s.Taken)), At: e.clock.at(now)},
@@ -113,10 +123,10 @@ func (e *Engine) Restore(s Snapshot, now time.Time) {
 	}
 	e.restoreUnits(r.cooldowns(s.Units))
 	if e.plan.byService {
-		for _, c := range r.cooldowns(s.Services) {
-			e.services.get(account{c.name, false}).with(c.policy).extend(c.until)
-		}
+		e.restoreServices(r.cooldowns(s.Services))
 	}
+	e.await(&r, s.Units, false)
+	e.await(&r, s.Services, true)
 	e.places.ledger.Restore(r.Restart, s.Triggers, s.Bytes)
 	if limit := e.places.ledger.Limits().MaxTriggersPerServicePerHour; limit > 0 {
 		for _, st := range s.ServiceTriggers {
@@ -150,6 +160,72 @@ func (r *restart) cooldowns(cooldowns []Cooldown) (out []restoredCooldown) {
 		}
 	}
 	return out
+}
+
+// restoreServices restores the cooldowns of services.
+func (e *Engine) restoreServices(cooldowns []restoredCooldown) {
+	for _, c := range cooldowns {
+		e.services.get(account{c.name, false}).with(c.policy).extend(c.until)
+	}
+}
+
+// maxAwaited is the time for which a cooldown waits for its policy. They are also at
+// most as many as the gone units that are remembered.
+const maxAwaited = 24 * time.Hour
+
+// awaitedCooldown is a restored cooldown of a policy that is not there, as when the
+// policies are read after the start.
+type awaitedCooldown struct {
+	name, policy string
+	service      bool // name is a service's, else a unit's
+	until        time.Time
+}
+
+// await keeps the cooldowns of policies that are not there.
+func (e *Engine) await(r *restart, cooldowns []Cooldown, service bool) {
+	for _, c := range cooldowns {
+		if len(e.awaited) >= e.roster.maxGone {
+			return
+		}
+		if slices.ContainsFunc(e.config.Policies, func(p Policy) bool { return p.Name == c.Policy }) {
+			continue
+		}
+		if left := min(max(0, c.Until.Sub(r.Taken))-r.Passed, maxAwaited); left > 0 {
+			e.awaited = append(e.awaited, awaitedCooldown{c.Name, c.Policy, service, r.now.Add(left)})
+		}
+	}
+}
+
+// restoreAwaited restores the cooldowns that waited for policies that are there now.
+func (e *Engine) restoreAwaited(now time.Time) {
+	if len(e.awaited) == 0 {
+		return
+	}
+	index := make(map[string]int, len(e.config.Policies))
+	for i, p := range e.config.Policies {
+		index[p.Name] = i
+	}
+	var units, services []restoredCooldown
+	e.awaited = slices.DeleteFunc(e.awaited, func(c awaitedCooldown) bool {
+		n, known := index[c.policy]
+		if !known || !now.Before(c.until) {
+			return known || !now.Before(c.until)
+		}
+		p := &e.plan.policies[n]
+		if until := now.Add(p.cooldown); c.until.After(until) {
+			c.until = until
+		}
+		switch restored := (restoredCooldown{c.name, n, c.until}); {
+		case p.dryRun || !now.Before(c.until):
+		case !c.service:
+			units = append(units, restored)
+		case e.plan.byService:
+			services = append(services, restored)
+		}
+		return true
+	})
+	e.restoreUnits(units)
+	e.restoreServices(services)
 }
 
 // restoreUnits restores the cooldowns of units. Those that last longest come first,

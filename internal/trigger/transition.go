@@ -24,7 +24,7 @@ const (
 	//
 	// Left by expire, when the opening's time is over, by release, when every
 	// condition that held is released, by closeByHand, and by abort, when the unit is
-	// gone or the engine closes: for CoolingDown if the next component accepted a profile of
+	// gone, the policy is removed or the engine closes: for CoolingDown if the next component accepted a profile of
 	// the opening or the policy is a dry run, else for Watching, so that a failed
 	// export costs no cooldown. After an opening by hand always for Watching. A
 	// baseline returns to the state before it, and is also left by giveWay, when
@@ -60,6 +60,8 @@ const (
 	DurationPassed Reason = "duration"        // Profiling ended as planned
 	UnitGone       Reason = "unit gone"       // Profiling ended, the unit was removed
 	Shutdown       Reason = "shutdown"        // Profiling ended, the engine closed
+	PolicyRemoved  Reason = "policy removed"  // Profiling ended, SetPolicies removed the policy
+	PolicyChanged  Reason = "policy changed"  // Profiling ended, the policy became a dry run or is none any more
 	LateExport     Reason = "late export"     // Watching to CoolingDown: a profile was accepted after closing
 	CooldownPassed Reason = "cooldown passed" // CoolingDown to Watching
 	RisingEdge     Reason = "rising edge"     // a condition began to hold in CoolingDown, which stays

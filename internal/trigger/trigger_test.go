@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -62,6 +63,8 @@ func checkInvariants(t *testing.T, e *Engine) {
 		}
 		for i := range u.machines {
 			m := &u.machines[i]
+			must(m.unit == u && m.policy == &e.plan.policies[i] && m.policy.index == i, "a machine knows its unit and policy")
+			must(m.opening == nil || m.opening.machine == m, "an opening knows its machine")
 			if m.state == Profiling {
 				switch {
 				case m.opening.DryRun:
@@ -102,6 +105,9 @@ func checkInvariants(t *testing.T, e *Engine) {
 	for _, ss := range []*services{&e.services, &e.dryServices} {
 		shut := 0
 		for a, s := range ss.byAccount {
+			for _, c := range s.cooldowns {
+				must(c.open >= 0 && c.policy < e.plan.manual(), "a service knows its policies")
+			}
 			must(s.account == a && s.open() == (s.place == 0), "a service is ordered unless it is open")
 			if !s.open() {
 				shut++
@@ -130,7 +136,7 @@ func FuzzEngine(f *testing.F) {
 		if len(data) > 0 {
 			flags = data[0]
 		}
-		e, err := New(Config{
+		config := Config{
 			Monitors: testMonitors(), CollectionInterval: time.Second, MaxGone: 2, PreTrigger: time.Second,
 			MinAge: time.Duration(flags&1) * 3 * time.Second, CooldownByService: flags&2 > 0,
 			Budgets: budget.Limits{
@@ -145,7 +151,8 @@ func FuzzEngine(f *testing.F) {
 				}},
 				{Name: "count", Duration: time.Second, Baseline: Baseline{Every: 7 * time.Second, Duration: 2 * time.Second}, Conditions: []Condition{{Monitor: "util", Test: window.Test{Threshold: 0, Period: 3 * time.Second, Count: 2}}}},
 			},
-		})
+		}
+		e, err := New(config)
 		require.NoError(t, err)
 		type key struct {
 			unit   *Unit
@@ -225,8 +232,34 @@ func FuzzEngine(f *testing.F) {
 					u.Nearest(now)
 					u.Hot()
 				}
+				policies := slices.Clone(config.Policies)
+				switch choice := next(); choice & 7 {
+				case 0:
+					policies = policies[:1]
+				case 1:
+					policies = policies[1:]
+				case 2:
+					slices.Reverse(policies)
+				case 3:
+					policies[0].DryRun = !policies[0].DryRun
+				case 4:
+					policies[0].Conditions = policies[0].Conditions[:1+choice>>7]
+				case 5:
+					policies[1].Conditions = policies[0].Conditions
+				}
+				transitions, err := e.SetPolicies(policies, now)
+				require.NoError(t, err)
+				follow(transitions)
+				for k := range states {
+					switch n := slices.IndexFunc(policies, func(p Policy) bool { return p.Name == k.policy }); {
+					case n >= 0:
+						states[k] = k.unit.machines[n].state // a dry run that became none begins anew
+					case k.policy != Manual:
+						delete(states, k)
+					}
+				}
 			case 13:
-				e.Unit(name).SetPolicy(int(next()&1), op>>6&1 > 0)
+				e.Unit(name).SetPolicy(int(next())%len(e.config.Policies), op>>6&1 > 0)
 				e.Unit(name).SetService(string('x' + rune(op>>7)))
 				e.Unit(name).SetStarted(now.Add(-time.Duration(int8(next())) * time.Second))
 			case 14:

@@ -30,7 +30,7 @@ type Reading struct {
 //
 // Invariants:
 //   - histories has one element per monitor, or is nil while gone
-//   - machines has one element per policy and is never reallocated
+//   - machines has one element per policy; only replan reallocates it
 //   - hot and baselines count the openings in Profiling, without dry runs
 //   - a gone unit has nothing in Profiling
 //   - closed has at most maxClosed openings of dry runs, and of others

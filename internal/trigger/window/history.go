@@ -77,7 +77,8 @@ type readings struct {
 	at   int64   // its time in ns
 	ring []entry // entry n is at n % len(ring)
 	// unbroken is the first entry from which readings continue to the newest one
-	// without a restart of the counter or a gap above three intervals.
+	// without a restart of the counter, a gap above three intervals, or a loss in
+	// Adopt.
 	unbroken uint64
 	since    int64 // tick of unbroken
 	tick     int64 // of the newest entry

@@ -1,0 +1,177 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package trigger
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// SetPolicies replaces the policies, all of them or, with an error, none.
+//
+// A policy continues if one of its name was there, and both or none are dry runs: it
+// keeps its state, its cooldowns, its openings and what was observed for it, whatever
+// else of it changed. Then
+//   - an open gate closes when it was due to. It is released early when all conditions
+//     that held since it opened are; a condition that is new or changed counts as one;
+//   - no cooldown lasts longer than the new one from now on;
+//   - a baseline that changed is scheduled anew.
+//
+// Other policies that were there are removed: their openings close, and their
+// cooldowns are forgotten. New ones begin in Watching, and apply to every unit until
+// SetPolicy is called. All have the order, and with that the indices, of the list.
+//
+// The next call of Evaluate, Remove, SetPolicies or Close reuses the slice.
+func (e *Engine) SetPolicies(policies []Policy, now time.Time) ([]Transition, error) {
+	c := e.config
+	c.Policies = policies
+	if err := c.Validate(); err != nil {
+		return nil, fmt.Errorf("trigger configuration: %w", err)
+	}
+	e.journal.begin()
+	e.clock.see(now)
+	s := e.newChange(c, now)
+	for _, u := range e.roster.live {
+		s.closeRemoved(u)
+	}
+	e.config, e.plan = c, s.next
+	e.services.replan(s)
+	e.dryServices.replan(s)
+	for _, u := range e.roster.byName {
+		u.replan(s)
+		if u.gone {
+			e.roster.expect(u)
+		}
+	}
+	e.restoreAwaited(now)
+	e.roster.forgetDue(now)
+	return e.journal.out, nil
+}
+
+// policyChange is a change from one plan to the next.
+type policyChange struct {
+	now           time.Time
+	next          plan
+	before, after []Policy // the configured ones
+	// from has the index in the last plan of the policy that each of the next plan
+	// continues, to is the inverse; -1: none. Both have that of openings by hand.
+	from, to []int
+}
+
+func (e *Engine) newChange(c Config, now time.Time) *policyChange {
+	s := &policyChange{
+		now: now, next: newPlan(c, &e.services, &e.dryServices), before: e.config.Policies, after: c.Policies,
+		to: slices.Repeat([]int{-1}, len(e.plan.policies)),
+	}
+	for i := range s.next.policies {
+		p := &s.next.policies[i]
+		n := slices.IndexFunc(e.plan.policies, func(old policy) bool { return old.name == p.name && old.dryRun == p.dryRun })
+		s.from = append(s.from, n)
+		if n >= 0 {
+			s.to[n] = i
+		}
+	}
+	return s
+}
+
+// closeRemoved closes the openings of policies that do not continue.
+func (s *policyChange) closeRemoved(u *Unit) {
+	for i := range u.machines {
+		m := &u.machines[i]
+		if s.to[i] >= 0 || m.state != Profiling {
+			continue
+		}
+		why := PolicyRemoved
+		if slices.ContainsFunc(s.after, func(p Policy) bool { return p.Name == m.policy.name }) {
+			why = PolicyChanged
+		}
+		m.abort(s.now, why)
+	}
+}
+
+// longest returns when a cooldown of a policy of the next plan ends at the latest.
+func (s *policyChange) longest(until time.Time, p *policy) time.Time {
+	if latest := s.now.Add(p.cooldown); until.After(latest) {
+		return latest
+	}
+	return until
+}
+
+// replan gives a unit the next plan.
+func (u *Unit) replan(s *policyChange) {
+	old := u.machines
+	u.machines = make([]machine, len(s.next.policies))
+	for i := range u.machines {
+		m, p := &u.machines[i], &s.next.policies[i]
+		if from := s.from[i]; from >= 0 {
+			*m = old[from]
+			m.replan(s, p)
+		}
+		m.unit, m.policy = u, p
+	}
+	clear(old) // no late profile begins a cooldown of a policy that was removed
+	for i := range u.histories {
+		u.histories[i] = s.next.monitors[i].Adopt(u.histories[i])
+	}
+}
+
+// replan gives the machine, which was copied, the policy that continues its own.
+func (m *machine) replan(s *policyChange, p *policy) {
+	before := m.policy
+	if m.cooling() {
+		m.notBefore = s.longest(m.notBefore, p)
+	}
+	if before.baseline != p.baseline {
+		m.due = 0
+	}
+	o := m.opening
+	if o == nil {
+		return
+	}
+	o.machine = m
+	if m.state == Profiling && !o.Baseline && !o.Manual {
+		o.held = s.held(o.held, before, p)
+	}
+}
+
+// held returns, by the conditions of a policy of the next plan, which count as having
+// held since an opening of the policy that it continues.
+func (s *policyChange) held(was []bool, before, p *policy) []bool {
+	if !p.releases {
+		return nil
+	}
+	held := make([]bool, len(p.conditions))
+	for n := range held {
+		from := slices.IndexFunc(s.before[before.index].Conditions, s.after[p.index].Conditions[n].equal)
+		held[n] = was == nil || from < 0 || was[from]
+	}
+	return held
+}
+
+// equal reports whether two conditions are the same.
+func (c Condition) equal(other Condition) bool {
+	a, b := c.ReleaseBelow, other.ReleaseBelow
+	c.ReleaseBelow, other.ReleaseBelow = nil, nil
+	return c == other && (a == nil) == (b == nil) && (a == nil || *a == *b)
+}
+
+// replan gives cooldowns by service the indices of the next plan, and forgets those
+// of policies that were removed. No opening of these is open any more.
+func (ss *services) replan(s *policyChange) {
+	for _, of := range ss.byAccount {
+		kept := of.cooldowns[:0]
+		for _, c := range of.cooldowns {
+			if to := s.to[c.policy]; to >= 0 {
+				c.policy, c.until = to, s.longest(c.until, &s.next.policies[to])
+				kept = append(kept, c)
+			}
+		}
+		of.cooldowns = kept
+		if !of.open() {
+			of.until = of.last(ss.clock)
+			ss.order.fix(of)
+		}
+	}
+}
