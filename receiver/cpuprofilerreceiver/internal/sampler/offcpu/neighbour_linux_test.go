@@ -111,6 +111,7 @@ func timesBesideNeighbour(t *testing.T, runs, times int, quiet bool) {
 	sleeper := waiter(t, "-fomit-frame-pointer")
 	for _, scope := range []string{"process", "cgroup", "host"} {
 		t.Run(scope, func(t *testing.T) {
+			var whole, withStack time.Duration
 			for range runs {
 				var want, elapsed, all, stacked time.Duration
 				lost := uint64(1)
@@ -124,8 +125,10 @@ func timesBesideNeighbour(t *testing.T, runs, times int, quiet bool) {
 					continue
 				}
 				require.Greater(t, float64(all), 0.98*float64(want))
-				require.Greater(t, float64(stacked), 0.9*float64(want))
+				whole, withStack = whole+want, withStack+stacked
 			}
+			// A run samples few stacks: all waits of one of its seconds may have none.
+			require.GreaterOrEqual(t, float64(withStack), 0.9*float64(whole))
 		})
 	}
 }

@@ -115,8 +115,9 @@ func TestKernelFrequencyFallsUnderALoadAndRecovers(t *testing.T) {
 		total += of
 		most = max(most, period)
 	}
-	// A change costs or gains up to a period, which begins anew.
-	slack := time.Duration(s.Stats().Lowered+s.Stats().Raised+2)*most + (end-before)/20
+	// A change costs or gains up to a period, which begins anew. Interrupts, and what the
+	// host takes from a virtual machine, pass for samples and not for the program.
+	slack := time.Duration(s.Stats().Lowered+s.Stats().Raised+2)*most + (end-before)/4
 	t.Logf("%v sampled of %v, %d changes, %d lost, periods %v", total, end-before, s.Stats().Lowered+s.Stats().Raised, sink.lost, sink.sampled)
 	require.LessOrEqual(t, total, end-before+slack, "nothing is counted twice")
 	require.GreaterOrEqual(t, total+time.Duration(sink.lost)*most, end-attached-slack)
