@@ -67,7 +67,7 @@ func (cfg *Config) trigger(policies []PolicyConfig) trigger.Config {
 		})
 	}
 	for _, p := range policies {
-		policy := trigger.Policy{Name: p.Name, Duration: p.Duration, Cooldown: p.Cooldown, DryRun: p.DryRun}
+		policy := trigger.Policy{Name: p.Name, Duration: p.Duration, Cooldown: p.Cooldown, DryRun: p.DryRun, Types: p.ProfileTypes}
 		if p.Baseline.Every > 0 {
 			policy.Baseline = trigger.Baseline{Every: p.Baseline.Every, Duration: p.Baseline.Duration}
 		}
@@ -170,17 +170,6 @@ func (cfg *Config) warm() (out []float64) {
 			}
 		}
 		out = append(out, warm)
-	}
-	return out
-}
-
-// profileTypes returns the profile_types of each policy that has some.
-func (cfg *Config) profileTypes() map[string][]string {
-	out := map[string][]string{}
-	for _, p := range cfg.enabled() {
-		if len(p.ProfileTypes) > 0 {
-			out[p.Name] = p.ProfileTypes
-		}
 	}
 	return out
 }

@@ -85,15 +85,10 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 	if err != nil {
 		return nil, err
 	}
-	types := cfg.profileTypes()
 	p := &cpuTrigger{id: set.ID, telemetry: set.TelemetrySettings, cfg: cfg, log: set.Logger, now: now, counters: metrics}
 	if cfg.PreTrigger > 0 {
-		filtered := map[string]bool{}
-		for policy := range types {
-			filtered[policy] = true
-		}
 		p.recorder = recorder.New(recorder.Config{
-			PreTrigger: cfg.PreTrigger, PerUnit: int(cfg.PreTriggerMemoryPerUnit), Memory: int(cfg.PreTriggerMemory), Filtered: filtered,
+			PreTrigger: cfg.PreTrigger, PerUnit: int(cfg.PreTriggerMemoryPerUnit), Memory: int(cfg.PreTriggerMemory),
 		}, metrics, now())
 	}
 	p.units = units.New(units.Config{
@@ -103,11 +98,11 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 	})
 	p.eval = &evaluator{
 		units: p.units, debug: watch.NewDebugUnits(cfg.DebugUnits, set.Logger), now: now,
-		reporter: &reporter{log: set.Logger, counters: metrics, types: types},
+		reporter: &reporter{log: set.Logger, counters: metrics},
 	}
 	p.router = &routing.Router{
 		Scope: cfg.Scope, PassUnmatched: cfg.Unmatched == UnmatchedPass, Remove: attributes.NewFilter(cfg.KeepProcessAttributes), OnResource: cfg.ResourceAttributes,
-		Types: types, Units: p.units, Next: next, LimitBytes: cfg.Budgets.MaxBytesPerHour > 0,
+		Units: p.units, Next: next, LimitBytes: cfg.Budgets.MaxBytesPerHour > 0,
 		Counters: metrics, Now: now, Log: set.Logger,
 	}
 	if p.recorder != nil {

@@ -24,7 +24,6 @@ type reporter struct {
 	log      *zap.Logger
 	counters *counters.Counters
 	events   *hotunitsextension.HotUnits // nil: nobody asks for events
-	types    map[string][]string         // per policy; none: all
 }
 
 func (r *reporter) report(ts []units.Transition) {
@@ -130,7 +129,7 @@ func (r *reporter) whyNothing(t units.Transition) string {
 		return fmt.Sprintf("the next component refused %d profiles: %s", t.Refused, t.WhyRefused)
 	case t.OverBudget:
 		return "over budget: " + budget.MaxBytesPerHour
-	case len(r.types[t.Policy]) > 0:
+	case len(t.Opening.Types) > 0:
 		return "no profile of the unit arrived that is of the policy's profile_types"
 	}
 	return "no profile of the unit arrived"

@@ -21,9 +21,6 @@ import (
 type Config struct {
 	PreTrigger      time.Duration // how long before a trigger profiles are held
 	PerUnit, Memory int           // bytes for each unit, and in total
-	// Filtered has the policies that pass some types of profiles only. Of those, the
-	// recorder does not know what a dry run would have passed.
-	Filtered map[string]bool
 }
 
 // Recorder holds profiles as marshalled bytes: their size is known, and the
@@ -172,7 +169,7 @@ func (r *Recorder) admits(u *trigger.Unit, rec record) (real, dry bool) {
 		switch {
 		case !o.DryRun:
 			real = true
-		case !r.cfg.Filtered[o.Policy]:
+		case len(o.Types) == 0: // else the recorder does not know what it would have passed
 			dry = true
 		}
 	}
@@ -293,7 +290,7 @@ func (r *Recorder) judge(t *unitRecords, oldest int64, counts *counters.Samples)
 // countDry counts a record for the openings of dry runs that admit it.
 func (r *Recorder) countDry(rec *record) {
 	for _, o := range r.opened {
-		if o.DryRun && !r.cfg.Filtered[o.Policy] {
+		if o.DryRun && len(o.Types) == 0 {
 			o.Accepted(int(rec.samples), len(rec.data))
 		}
 	}

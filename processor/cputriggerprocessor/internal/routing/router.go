@@ -32,10 +32,9 @@ import (
 // component, into the recorder, or nowhere. It runs on the senders' goroutines.
 type Router struct {
 	Scope         identify.Scope
-	PassUnmatched bool                // unmatched: pass
-	Remove        attributes.Filter   // of resources
-	OnResource    []string            // resource_attributes
-	Types         map[string][]string // per policy; none: all
+	PassUnmatched bool              // unmatched: pass
+	Remove        attributes.Filter // of resources
+	OnResource    []string          // resource_attributes
 	Units         *units.Set
 	Host          identify.Host // nil where control groups cannot be read
 	Next          xconsumer.Profiles
@@ -198,7 +197,7 @@ func (r *Router) decideRecorded(p *plan, pd pprofile.Profiles, b recorder.Batch)
 func (r *Router) filter(a *units.Admission, d pprofile.ProfilesDictionary, profile pprofile.Profile) (open bool) {
 	out := a.Openings[:0]
 	for _, o := range a.Openings {
-		fits := passesType(r.Types[o.Policy], d, profile)
+		fits := passesType(o.Types, d, profile)
 		open = open || !o.DryRun
 		switch {
 		case fits && o.DryRun:
