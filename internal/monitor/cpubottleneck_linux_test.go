@@ -5,6 +5,7 @@ package monitor
 
 import (
 	"math"
+	"os"
 	"testing"
 	"time"
 
@@ -52,6 +53,45 @@ func TestKernelHostBottleneckThroughAWatcher(t *testing.T) {
 		require.NotEmpty(t, w.From(0))
 	}
 	require.NotZero(t, s.switches.Stats().Through)
+}
+
+// TestHostSwitchesAreFollowedWhileNeeded changes the monitors of a busy unit: the records of
+// context switches begin with cpu_bottleneck, and end with it.
+func TestHostSwitchesAreFollowedWhileNeeded(t *testing.T) {
+	if err := perfevent.Probe().HostWide; err != nil {
+		hosttest.SkipUnprivileged(t, "%v", err)
+	}
+	tree, err := cgroup.Open("/")
+	require.NoError(t, err)
+	s, err := NewSource(tree, Options{MaxOpenFiles: 64, Least: map[string]float64{CPUUsage: 1}, MaxSwitchesPerSecond: 10_000_000})
+	require.NoError(t, err)
+	defer s.Close()
+	u := inCgroup(t, s, hosttest.NewCgroup(t, "hotprofile-following"), busy)
+	w, err := s.WatchUnit(u, []string{CPUUsage})
+	require.NoError(t, err)
+	defer w.Close()
+	var out [2]Result
+	w.Read(time.Now(), out[:])
+	require.Nil(t, s.switches)
+	for range 2 {
+		s.SetLeast(map[string]float64{CPUBottleneck: 0.1})
+		require.NoError(t, w.SetMonitors([]string{CPUUsage, CPUBottleneck}))
+		until(t, w, out[:], func() bool { return perfEvents(t) > 0 })
+		require.NoError(t, w.SetMonitors([]string{CPUUsage}))
+		until(t, w, out[:], func() bool { return perfEvents(t) == 0 })
+	}
+}
+
+// perfEvents counts the perf events that this process has open.
+func perfEvents(t *testing.T) (n int) {
+	files, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	for _, f := range files {
+		if to, err := os.Readlink("/proc/self/fd/" + f.Name()); err == nil && to == "anon_inode:[perf_event]" {
+			n++
+		}
+	}
+	return n
 }
 
 // watchedFor reads until there is a second without a gap, and returns the bottleneck and

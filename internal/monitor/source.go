@@ -127,7 +127,6 @@ func (s *Source) WatchProcess(p procfs.Process, monitors []string) (*Watcher, er
 		clock.Close()
 		return nil, err
 	}
-	w.use.wanted = true // it also finds out whether the process has ended
 	w.use.counter = clock
 	return w, nil
 }
@@ -137,15 +136,18 @@ func (s *Source) newWatcher(u cgroup.Group, p *processClock, monitors []string) 
 	s.watchers++
 	w.readings = s.watchers % recheckEvery // not all in the same round
 	w.use.w = w
-	for _, name := range monitors {
-		d, parameters, ok := definitionOf(name)
-		if !ok {
-			return nil, fmt.Errorf("watch a unit: unknown monitor %q", name)
-		}
-		w.slots = append(w.slots, slot{meter: d.open(w, parameters)})
-		w.use.wanted = w.use.wanted || d.cpuTime
+	if err := w.setSlots(monitors); err != nil {
+		return nil, err
 	}
 	return w, nil
+}
+
+// SetLeast sets the lowest threshold in use, by monitor, as in Options.
+func (s *Source) SetLeast(least map[string]float64) {
+	s.options.Least = least
+	if s.switches != nil {
+		s.switches.SetLeast(least[CPUBottleneck])
+	}
 }
 
 // maxAsked bounds the processes of a unit whose start is read.

@@ -41,7 +41,6 @@ func newThrottling(w *Watcher) meter {
 		if err != nil {
 			return nil, err
 		}
-		t.Watched = w.use.wanted
 		return t, nil
 	}}}
 }
@@ -51,6 +50,7 @@ func (m *throttling) read(now time.Time) (num, den float64, restarted bool, err 
 	if err != nil {
 		return 0, 0, false, err
 	}
+	t.Watched = m.w.use.wanted
 	if m.isIdle() && m.idle+1 < idleReadings && !t.LimitedAbove(now) {
 		m.idle++
 		return m.throttled, m.periods, false, nil

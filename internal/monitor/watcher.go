@@ -5,6 +5,8 @@ package monitor
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
@@ -47,6 +49,7 @@ type meter interface {
 
 // A slot is one monitor of a watcher.
 type slot struct {
+	name        string
 	meter       meter
 	unavailable bool // as of the last reading
 }
@@ -69,6 +72,51 @@ func (w *Watcher) Read(now time.Time, out []Result) {
 	for i := range w.slots {
 		out[i] = w.slots[i].read(now)
 	}
+}
+
+// SetMonitors replaces the monitors that are read, by name. Those that stay go on from
+// their last reading; others are closed. After an error the watcher must be closed.
+func (w *Watcher) SetMonitors(monitors []string) error {
+	wanted := w.use.wanted
+	if err := w.setSlots(monitors); err != nil {
+		return err
+	}
+	switch {
+	case w.process != nil || wanted == w.use.wanted:
+	case w.use.wanted:
+		return w.use.open()
+	default:
+		w.use.close()
+		w.use = cpuUse{w: w}
+	}
+	return nil
+}
+
+// setSlots opens the monitors that are new and closes those that are not read any
+// more.
+func (w *Watcher) setSlots(monitors []string) error {
+	old := w.slots
+	w.slots = make([]slot, 0, len(monitors))
+	w.use.wanted = w.process != nil // it also finds out whether the process has ended
+	var unknown error
+	for _, name := range monitors {
+		d, parameters, ok := definitionOf(name)
+		if !ok {
+			unknown = fmt.Errorf("watch a unit: unknown monitor %q", name)
+			continue
+		}
+		w.use.wanted = w.use.wanted || d.cpuTime
+		if n := slices.IndexFunc(old, func(s slot) bool { return s.name == name }); n >= 0 {
+			w.slots = append(w.slots, old[n])
+			old = slices.Delete(old, n, n+1)
+		} else {
+			w.slots = append(w.slots, slot{name: name, meter: d.open(w, parameters)})
+		}
+	}
+	for i := range old {
+		old[i].meter.close()
+	}
+	return unknown
 }
 
 func (w *Watcher) isTimeToRecheck() bool {

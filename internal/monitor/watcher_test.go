@@ -7,6 +7,7 @@ package monitor
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -123,6 +124,42 @@ func TestReadings(t *testing.T) {
 	h.cgroup("cpu.stat", "usage_usec 29000000\n") // 20 s in a reading that is 9 s late
 	fourth := read(12 * time.Second)
 	require.InDelta(t, 25, value(CPUUtilization, third[0].Reading, fourth[0].Reading), 1e-9, "a late reading does not distort the value")
+}
+
+// TestSetMonitorsKeepsWhatIsRead changes the monitors of a watcher: those that stay go on from
+// their last reading, new ones begin.
+func TestSetMonitorsKeepsWhatIsRead(t *testing.T) {
+	h := newHost(t)
+	h.cgroup("cpu.max", "200000 100000\n")
+	w := h.watch(CPUUtilization, CPUUsage)
+	start := time.Now()
+	read := func(second, monitors int) []Result {
+		h.cgroup("cpu.stat", fmt.Sprintf("usage_usec %d\nnr_periods %d\nnr_throttled %d\n", 5_000_000+second*1_000_000, 10*second, 5*second)) // one core
+		out := make([]Result, monitors)
+		w.Read(start.Add(time.Duration(second)*time.Second), out)
+		return out
+	}
+	read(0, 2)
+	before := read(1, 2)
+	require.NoError(t, w.SetMonitors([]string{CPUThrottling, CPUUtilization, CPURequestUtilization}))
+	after := read(2, 3)
+	require.NoError(t, after[0].Err)
+	require.False(t, after[1].Restarted)
+	require.InDelta(t, 50, value(CPUUtilization, before[0].Reading, after[1].Reading), 1e-9, "as if nothing had happened")
+
+	require.NoError(t, w.SetMonitors([]string{CPUThrottling}))
+	alone := read(3, 1)
+	require.InDelta(t, 50, value(CPUThrottling, after[0].Reading, alone[0].Reading), 1e-9)
+	require.Nil(t, w.use.counter, "no monitor needs the CPU time")
+
+	require.NoError(t, w.SetMonitors([]string{CPUUsage, CPUThrottling}))
+	first := read(10, 2)
+	require.NoError(t, first[0].Err)
+	second := read(11, 2)
+	require.InDelta(t, 1, value(CPUUsage, first[0].Reading, second[0].Reading), 1e-9)
+	require.InDelta(t, 50, value(CPUThrottling, alone[0].Reading, second[1].Reading), 1e-9)
+
+	require.Error(t, w.SetMonitors([]string{"nothing", CPUUsage}))
 }
 
 func TestFailedReadingIsAGap(t *testing.T) {

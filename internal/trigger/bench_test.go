@@ -368,7 +368,7 @@ func BenchmarkSetPolicies(b *testing.B) {
 				if n%2 == 0 {
 					policies = changed
 				}
-				if _, err := e.SetPolicies(policies, now); err != nil {
+				if _, err := e.SetPolicies(c.Monitors, policies, now); err != nil {
 					b.Fatal(err)
 				}
 			}

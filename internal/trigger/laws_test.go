@@ -489,7 +489,9 @@ func (w *life) change(l *laws, r *rand.Rand) {
 		}
 	}
 	open := len(l.open)
-	transitions, err := w.e.SetPolicies(w.config.Policies, l.now)
+	w.config.Monitors = slices.Clone(w.config.Monitors)
+	slices.Reverse(w.config.Monitors)
+	transitions, err := w.e.SetPolicies(w.config.Monitors, w.config.Policies, l.now)
 	require.NoError(l.t, err)
 	l.follow(transitions)
 	before := l.config.Policies

@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
 
-// SetPolicies replaces the policies, all of them or, with an error, none.
+// SetPolicies replaces the policies, and the monitors that they may use, all of them
+// or, with an error, none.
 //
 // A policy continues if one of its name was there, and both or none are dry runs: it
 // keeps its state, its cooldowns, its openings and what was observed for it, whatever
@@ -19,14 +22,16 @@ import (
 //   - no cooldown lasts longer than the new one from now on;
 //   - a baseline that changed is scheduled anew.
 //
+// Readings are kept of a monitor of the same name and kind.
+//
 // Other policies that were there are removed: their openings close, and their
 // cooldowns are forgotten. New ones begin in Watching, and apply to every unit until
 // SetPolicy is called. All have the order, and with that the indices, of the list.
 //
 // The next call of Evaluate, Remove, SetPolicies or Close reuses the slice.
-func (e *Engine) SetPolicies(policies []Policy, now time.Time) ([]Transition, error) {
+func (e *Engine) SetPolicies(monitors []Monitor, policies []Policy, now time.Time) ([]Transition, error) {
 	c := e.config
-	c.Policies = policies
+	c.Monitors, c.Policies = monitors, policies
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("trigger configuration: %w", err)
 	}
@@ -58,6 +63,8 @@ type policyChange struct {
 	// from has the index in the last plan of the policy that each of the next plan
 	// continues, to is the inverse; -1: none. Both have that of openings by hand.
 	from, to []int
+	// monitors has, for each monitor, the index that it had; -1: it is new.
+	monitors []int
 }
 
 func (e *Engine) newChange(c Config, now time.Time) *policyChange {
@@ -72,6 +79,9 @@ func (e *Engine) newChange(c Config, now time.Time) *policyChange {
 		if n >= 0 {
 			s.to[n] = i
 		}
+	}
+	for _, m := range c.Monitors {
+		s.monitors = append(s.monitors, slices.IndexFunc(e.config.Monitors, func(old Monitor) bool { return old.Name == m.Name && old.Kind == m.Kind }))
 	}
 	return s
 }
@@ -112,8 +122,17 @@ func (u *Unit) replan(s *policyChange) {
 		m.unit, m.policy = u, p
 	}
 	clear(old) // no late profile begins a cooldown of a policy that was removed
-	for i := range u.histories {
-		u.histories[i] = s.next.monitors[i].Adopt(u.histories[i])
+	if u.gone {
+		return
+	}
+	histories := u.histories
+	u.histories = make([]window.History, len(s.next.monitors))
+	for i, from := range s.monitors {
+		if from < 0 {
+			u.histories[i] = s.next.monitors[i].NewHistory()
+		} else {
+			u.histories[i] = s.next.monitors[i].Adopt(histories[from])
+		}
 	}
 }
 

@@ -190,7 +190,7 @@ func (s *script) run(f []string) (err error) {
 	case "apply":
 		s.engine.Unit(arg[0]).SetPolicy(s.policy(arg[1]), arg[2] == "yes")
 	case "policies":
-		ts, err := s.engine.SetPolicies(s.config.Policies, s.upTo(duration(arg[0])))
+		ts, err := s.engine.SetPolicies(s.config.Monitors, s.config.Policies, s.upTo(duration(arg[0])))
 		if err != nil {
 			return err
 		}

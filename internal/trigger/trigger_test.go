@@ -247,7 +247,7 @@ func FuzzEngine(f *testing.F) {
 				case 5:
 					policies[1].Conditions = policies[0].Conditions
 				}
-				transitions, err := e.SetPolicies(policies, now)
+				transitions, err := e.SetPolicies(config.Monitors, policies, now)
 				require.NoError(t, err)
 				follow(transitions)
 				for k := range states {

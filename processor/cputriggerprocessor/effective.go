@@ -16,6 +16,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
 // manual returns the configuration of the server that opens gates by hand, or nil.
@@ -142,6 +143,11 @@ func (cfg *Config) least() map[string]float64 {
 		}
 	}
 	return out
+}
+
+// readings returns what to read of each unit.
+func (cfg *Config) readings() watch.Monitors {
+	return watch.Monitors{Names: cfg.monitors(), Warm: cfg.warm(), Least: cfg.least()}
 }
 
 // warmFrom is the part of a threshold from which on a unit is warm: more is read of

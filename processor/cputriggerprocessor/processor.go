@@ -81,7 +81,7 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 	if err != nil {
 		return nil, err
 	}
-	metrics, err := counters.New(set.TelemetrySettings, cfg.monitors())
+	metrics, err := counters.New(set.TelemetrySettings)
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +243,7 @@ func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 
 func (p *cpuTrigger) newCollector(tree *cgroup.Tree, source watch.Source) *watch.Collector {
 	c := &watch.Collector{
-		Units: p.units, Source: source, Monitors: p.cfg.monitors(), Warm: p.cfg.warm(), Interval: p.cfg.CollectionInterval,
+		Units: p.units, Source: source, Monitors: p.cfg.readings(), Interval: p.cfg.CollectionInterval,
 		Now: p.now, Log: p.log, Counters: p.counters, Debug: p.eval.debug, Hot: p.hot, Ages: p.cfg.MinAge > 0,
 		UserTimes: func(u *units.Unit) watch.ReadTimes { return watch.OpenUserTimes(tree, u) },
 	}

@@ -128,6 +128,7 @@ type fakeSource struct {
 	startedAt map[string]time.Time
 	restarted map[string]bool // to be, at the next reading
 	open      int
+	least     map[string]float64
 }
 
 func (s *fakeSource) Started(u *units.Unit) (time.Time, error) {
@@ -163,6 +164,8 @@ func (s *fakeSource) Watch(u *units.Unit, monitors []string) (watch.Watcher, err
 	s.open++
 	return &fakeWatcher{source: s, name: u.Name, monitors: monitors}, nil
 }
+
+func (s *fakeSource) SetLeast(least map[string]float64) { s.least = least }
 
 func (*fakeSource) Close() {}
 
@@ -229,6 +232,11 @@ func (w *fakeWatcher) From(i int) string {
 		return ""
 	}
 	return "/sys/fs/cgroup/" + w.monitors[i]
+}
+
+func (w *fakeWatcher) SetMonitors(monitors []string) error {
+	w.monitors = monitors
+	return nil
 }
 
 func (w *fakeWatcher) Close() { w.source.open-- }

@@ -30,6 +30,7 @@ func (idleSource) Watch(_ *units.Unit, monitors []string) (watch.Watcher, error)
 	return &idleWatcher{monitors: len(monitors)}, nil
 }
 func (idleSource) Started(*units.Unit) (time.Time, error) { return epoch, nil }
+func (idleSource) SetLeast(map[string]float64)            {}
 func (idleSource) Close()                                 {}
 
 type idleWatcher struct {
@@ -47,6 +48,11 @@ func (w *idleWatcher) Read(now time.Time, out []monitor.Result) {
 func (*idleWatcher) Capacity() cgroup.Capacity { return cgroup.Capacity{} }
 func (*idleWatcher) From(int) string           { return "" }
 func (*idleWatcher) Close()                    {}
+
+func (w *idleWatcher) SetMonitors(monitors []string) error {
+	w.monitors = len(monitors)
+	return nil
+}
 
 // manyUnits is a component that watches so many units, and a tick of its clock
 // and its collector.

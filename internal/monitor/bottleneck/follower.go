@@ -162,6 +162,10 @@ func (f *Follower) prepare() *Follower {
 	return f
 }
 
+// SetLeast sets the lowest threshold in use, in %. It belongs to the goroutine of the
+// readers.
+func (f *Follower) SetLeast(least float64) { f.least = least }
+
 // Unit returns the reader of a unit that is a cgroup, by its id.
 func (f *Follower) Unit(id string) *Reader {
 	return &Reader{of: f, what: followed{unit: id}}

@@ -76,8 +76,8 @@ type Counters struct {
 	readings [][numReadingOutcomes]metric.MeasurementOption // by monitor
 }
 
-// New returns counters for readings of the monitors named.
-func New(set component.TelemetrySettings, monitors []string) (*Counters, error) {
+// New returns counters. Those of readings need SetMonitors.
+func New(set component.TelemetrySettings) (*Counters, error) {
 	builder, err := metadata.NewTelemetryBuilder(set)
 	if err != nil {
 		return nil, err
@@ -86,6 +86,13 @@ func New(set component.TelemetrySettings, monitors []string) (*Counters, error) 
 	for i, o := range sampleOutcomes {
 		c.samples[i] = metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", o)))
 	}
+	return c, nil
+}
+
+// SetMonitors sets the monitors that AddReadings counts by index. Both are for the
+// goroutine that takes readings.
+func (c *Counters) SetMonitors(monitors []string) {
+	c.readings = nil
 	for _, m := range monitors {
 		var options [numReadingOutcomes]metric.MeasurementOption
 		for i, o := range readingOutcomes {
@@ -93,7 +100,6 @@ func New(set component.TelemetrySettings, monitors []string) (*Counters, error) 
 		}
 		c.readings = append(c.readings, options)
 	}
-	return c, nil
 }
 
 // Figures are what is observed of the units.

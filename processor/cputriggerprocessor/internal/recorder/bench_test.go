@@ -25,7 +25,7 @@ func BenchmarkSweep(b *testing.B) {
 		Policies:           []trigger.Policy{{Name: "cpu", Duration: time.Second, Conditions: []trigger.Condition{{Monitor: "cpu", Test: window.Test{Threshold: 1, AverageOver: 5 * time.Second}}}}},
 	})
 	require.NoError(b, err)
-	metrics, err := counters.New(componenttest.NewNopTelemetrySettings(), nil)
+	metrics, err := counters.New(componenttest.NewNopTelemetrySettings())
 	require.NoError(b, err)
 	r := New(Config{PreTrigger: 10 * time.Second, PerUnit: 1 << 20, Memory: 1 << 30}, metrics, now)
 	var counts counters.Samples

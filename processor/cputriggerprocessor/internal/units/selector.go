@@ -91,6 +91,11 @@ type PolicyGlobs struct {
 	Match, Exclude map[string]string
 }
 
+// equal reports whether the same units are selected.
+func (p PolicyGlobs) equal(other PolicyGlobs) bool {
+	return p.Policy == other.Policy && maps.Equal(p.Match, other.Match) && maps.Equal(p.Exclude, other.Exclude)
+}
+
 // policySelector selects the units of one policy.
 type policySelector struct {
 	match, exclude selector
@@ -102,6 +107,7 @@ type policySelector struct {
 // resource of the unit matched and none was excluded. A policy whose globs need
 // the cgroup and the container's id alone does not wait for a profile.
 type Selectors struct {
+	globs    []PolicyGlobs
 	policies []policySelector // by index; nil: every policy applies to every unit
 	keys     []string         // of attributes, sorted
 	seed     maphash.Seed
@@ -109,7 +115,7 @@ type Selectors struct {
 
 // NewSelectors compiles the globs of all policies.
 func NewSelectors(policies []PolicyGlobs) (*Selectors, error) {
-	s := &Selectors{seed: maphash.MakeSeed()}
+	s := &Selectors{globs: policies, seed: maphash.MakeSeed()}
 	keys, some := map[string]bool{}, false
 	for _, p := range policies {
 		var out policySelector
@@ -147,8 +153,35 @@ func (s *Selectors) begin(u *Unit) {
 	if s.policies == nil {
 		return
 	}
-	u.selection = selection{matched: make([]bool, len(s.policies)), excluded: make([]bool, len(s.policies)), seen: map[uint64]struct{}{}}
+	u.selection = s.newSelection()
 	s.decide(u, u.fact, false)
+}
+
+func (s *Selectors) newSelection() selection {
+	return selection{matched: make([]bool, len(s.policies)), excluded: make([]bool, len(s.policies)), seen: map[uint64]struct{}{}}
+}
+
+// replace applies the policies to a unit to which those of old applied. One whose name
+// and globs are the same still applies where it did. One that needs attributes and is
+// new or changed waits for the next profile.
+func (s *Selectors) replace(old *Selectors, u *Unit) {
+	before := u.selection
+	u.selection = selection{}
+	if s.policies != nil {
+		u.selection = s.newSelection()
+	}
+	for i, globs := range s.globs {
+		n := slices.IndexFunc(old.globs, globs.equal)
+		switch {
+		case s.policies == nil:
+			u.gate.SetPolicy(i, true)
+		case n >= 0 && old.policies != nil:
+			u.selection.matched[i], u.selection.excluded[i] = before.matched[n], before.excluded[n]
+			u.gate.SetPolicy(i, before.matched[n] && !before.excluded[n])
+		default:
+			s.decideOne(u, i, u.fact, false)
+		}
+	}
 }
 
 // see applies the policies to a unit after a resource of its profiles.
@@ -181,15 +214,19 @@ func (s *Selectors) see(u *Unit, attributes pcommon.Map) {
 
 func (s *Selectors) decide(u *Unit, known facts, attributes bool) {
 	for i := range s.policies {
-		p := &s.policies[i]
-		if p.attributes && !attributes {
-			u.gate.SetPolicy(i, false)
-			continue
-		}
-		u.selection.matched[i] = u.selection.matched[i] || p.match.all(known)
-		u.selection.excluded[i] = u.selection.excluded[i] || p.exclude.any(known)
-		u.gate.SetPolicy(i, u.selection.matched[i] && !u.selection.excluded[i])
+		s.decideOne(u, i, known, attributes)
 	}
+}
+
+func (s *Selectors) decideOne(u *Unit, i int, known facts, attributes bool) {
+	p := &s.policies[i]
+	if p.attributes && !attributes {
+		u.gate.SetPolicy(i, false)
+		return
+	}
+	u.selection.matched[i] = u.selection.matched[i] || p.match.all(known)
+	u.selection.excluded[i] = u.selection.excluded[i] || p.exclude.any(known)
+	u.gate.SetPolicy(i, u.selection.matched[i] && !u.selection.excluded[i])
 }
 
 // fact returns what is known of a unit without its profiles.

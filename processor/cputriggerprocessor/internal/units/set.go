@@ -357,6 +357,24 @@ func (s *Set) Evaluate(now time.Time) {
 	s.cfg.Recorder.Sweep(now)
 }
 
+// SetPolicies replaces all policies, or with an error none. See trigger.SetPolicies and
+// Selectors. It takes some milliseconds per 1,000 units.
+func (s *Set) SetPolicies(monitors []trigger.Monitor, policies []trigger.Policy, selectors *Selectors, now time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	transitions, err := s.cfg.Engine.SetPolicies(monitors, policies, now)
+	if err != nil {
+		return err
+	}
+	for _, u := range s.byName {
+		selectors.replace(s.cfg.Selectors, u)
+	}
+	s.cfg.Selectors = selectors
+	s.report(transitions)
+	s.cfg.Recorder.Sweep(now)
+	return nil
+}
+
 // TakePending returns the transitions since the last call, and whether the first
 // profile of an opening was accepted meanwhile.
 func (s *Set) TakePending() (pending []Transition, began bool) {

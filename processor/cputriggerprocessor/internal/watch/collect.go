@@ -9,6 +9,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -45,13 +46,19 @@ type watched struct {
 	logged     []bool
 }
 
+// Monitors are what to read of each unit.
+type Monitors struct {
+	Names []string
+	Warm  []float64          // per monitor, the value from which on a unit is warm
+	Least map[string]float64 // the lowest threshold in use, by monitor
+}
+
 // Collector takes the readings. One goroutine uses it and does nothing else: what
 // follows from readings is decided and reported by others.
 type Collector struct {
 	Units    *units.Set
 	Source   Source
-	Monitors []string
-	Warm     []float64 // per monitor, the value from which on a unit is warm
+	Monitors Monitors
 	Interval time.Duration
 	Now      func() time.Time
 	Log      *zap.Logger
@@ -64,6 +71,7 @@ type Collector struct {
 	// where they cannot be read.
 	UserTimes func(*units.Unit) ReadTimes
 
+	next     atomic.Pointer[Monitors] // to be read from the next reading on; nil: no others
 	watched  []*watched
 	results  []monitor.Result    // of one unit
 	readings []units.Readings    // of one chunk
@@ -72,18 +80,56 @@ type Collector struct {
 	reasons  map[string]bool     // of unavailable monitors that were logged
 }
 
+// SetMonitors replaces the monitors from the next reading on. Those that stay go on
+// from their last readings. Unlike all else it may be called by any goroutine.
+func (c *Collector) SetMonitors(m Monitors) { c.next.Store(&m) }
+
+// change applies SetMonitors.
+func (c *Collector) change(next Monitors) {
+	old := c.Monitors.Names
+	c.Monitors, c.readings = next, nil
+	c.Source.SetLeast(next.Least)
+	for _, w := range c.watched {
+		before := *w
+		w.begin(len(next.Names))
+		for m, name := range next.Names {
+			if n := slices.Index(old, name); n >= 0 {
+				w.lastOf[m], w.logged[m] = before.lastOf[n], before.logged[n]
+			}
+		}
+		if w.watcher == nil {
+			continue
+		}
+		if err := w.watcher.SetMonitors(next.Names); err != nil { // it is opened anew, which reports what is wrong
+			w.watcher.Close()
+			w.watcher = nil
+		}
+	}
+}
+
+// begin makes room for what is known of each monitor.
+func (w *watched) begin(monitors int) {
+	w.logged, w.lastOf, w.from = make([]bool, monitors), make([]time.Time, monitors), nil
+}
+
 // Collect takes one reading of every unit.
 func (c *Collector) Collect() {
-	if c.readings == nil {
-		c.results = make([]monitor.Result, len(c.Monitors))
+	if next := c.next.Swap(nil); next != nil {
+		c.change(*next)
+	}
+	if n := len(c.Monitors.Names); c.readings == nil {
+		c.results = make([]monitor.Result, n)
 		c.readings = make([]units.Readings, chunk)
 		for i := range c.readings {
-			c.readings[i].Readings = make([]units.Reading, len(c.Monitors))
+			c.readings[i].Readings = make([]units.Reading, n)
 		}
-		c.counts = make([]counters.Readings, len(c.Monitors))
+		c.counts = make([]counters.Readings, n)
+		c.Counters.SetMonitors(c.Monitors.Names)
 	}
 	for _, u := range c.Units.TakeAdded() {
-		c.watched = append(c.watched, &watched{Unit: u, logged: make([]bool, len(c.Monitors)), lastOf: make([]time.Time, len(c.Monitors))})
+		w := &watched{Unit: u}
+		w.begin(len(c.Monitors.Names))
+		c.watched = append(c.watched, w)
 	}
 	var worst lateness
 	for from := 0; from < len(c.watched); from += chunk {
@@ -93,7 +139,7 @@ func (c *Collector) Collect() {
 				worst = late
 			}
 		}
-		c.Units.Observe(c.Monitors, c.readings[:len(some)])
+		c.Units.Observe(c.Monitors.Names, c.readings[:len(some)])
 		for i, w := range some {
 			c.follow(w, &c.readings[i])
 		}
@@ -138,7 +184,7 @@ func (c *Collector) read(w *watched, out *units.Readings) (worst lateness) {
 		restarted = restarted || r.Err == nil && r.Restarted
 		late := w.late(m, now, r, c.Interval)
 		if late > worst.by {
-			worst = lateness{by: late, unit: w.Name, monitor: c.Monitors[m]}
+			worst = lateness{by: late, unit: w.Name, monitor: c.Monitors.Names[m]}
 		}
 		if !isGap(r.Err) {
 			c.counts[m][c.classify(w, m, r.Err, late > 0)]++
@@ -156,7 +202,7 @@ func (c *Collector) read(w *watched, out *units.Readings) (worst lateness) {
 // open opens the watcher of a unit, or counts a reading of each monitor as
 // failed.
 func (c *Collector) open(w *watched, out *units.Readings) bool {
-	opened, err := c.Source.Watch(w.Unit, c.Monitors)
+	opened, err := c.Source.Watch(w.Unit, c.Monitors.Names)
 	if err == nil {
 		w.watcher = opened
 		return true
@@ -206,9 +252,9 @@ func (c *Collector) classify(w *watched, m int, err error, late bool) counters.R
 	if !w.logged[m] {
 		w.logged[m] = true
 		if isUnavailable {
-			c.logUnavailable(w.Name, c.Monitors[m], err)
+			c.logUnavailable(w.Name, c.Monitors.Names[m], err)
 		} else {
-			c.Log.Warn("reading failed", zap.String("unit", w.Name), zap.String("monitor", c.Monitors[m]), zap.Error(err))
+			c.Log.Warn("reading failed", zap.String("unit", w.Name), zap.String("monitor", c.Monitors.Names[m]), zap.Error(err))
 		}
 	}
 	if isUnavailable {
@@ -247,7 +293,7 @@ func (c *Collector) follow(w *watched, out *units.Readings) {
 	}
 	warm := false
 	for m, r := range out.Readings {
-		warm = warm || r.Known && r.Value >= c.Warm[m]
+		warm = warm || r.Known && r.Value >= c.Monitors.Warm[m]
 	}
 	switch {
 	case !warm:
@@ -267,7 +313,7 @@ func (c *Collector) follow(w *watched, out *units.Readings) {
 	c.logFrom(w)
 	for m, r := range out.Readings {
 		if r.Known {
-			c.Log.Debug("cpu reading", zap.String("unit", w.Name), zap.String("monitor", c.Monitors[m]), zap.Float64("value", math.Round(r.Value*1000)/1000))
+			c.Log.Debug("cpu reading", zap.String("unit", w.Name), zap.String("monitor", c.Monitors.Names[m]), zap.Float64("value", math.Round(r.Value*1000)/1000))
 		}
 	}
 }
@@ -275,12 +321,12 @@ func (c *Collector) follow(w *watched, out *units.Readings) {
 // logFrom logs what the monitors of a unit are read from when it changes.
 func (c *Collector) logFrom(w *watched) {
 	if w.from == nil {
-		w.from = make([]string, len(c.Monitors))
+		w.from = make([]string, len(c.Monitors.Names))
 	}
-	for m := range c.Monitors {
+	for m := range c.Monitors.Names {
 		if from := w.watcher.From(m); from != w.from[m] {
 			w.from[m] = from
-			c.Log.Debug("monitor found", zap.String("unit", w.Name), zap.String("monitor", c.Monitors[m]), zap.String("from", from), zap.String("mode", c.Mode))
+			c.Log.Debug("monitor found", zap.String("unit", w.Name), zap.String("monitor", c.Monitors.Names[m]), zap.String("from", from), zap.String("mode", c.Mode))
 		}
 	}
 }
@@ -314,7 +360,7 @@ func (c *Collector) logLate(worst lateness) {
 // Count returns the number of units, and of those that were read and have no CPU
 // limit. The latter is below 0 if no policy uses limits.
 func (c *Collector) Count() (all, unlimited int) {
-	if !slices.Contains(c.Monitors, monitor.CPUUtilization) {
+	if !slices.Contains(c.Monitors.Names, monitor.CPUUtilization) {
 		return len(c.watched), -1
 	}
 	for _, w := range c.watched {

@@ -32,12 +32,17 @@ type Watcher interface {
 	// From returns the file or event that monitor i is read from; empty while it
 	// is unavailable.
 	From(i int) string
+	// SetMonitors replaces the monitors; those that stay go on. After an error it
+	// must be closed.
+	SetMonitors(monitors []string) error
 	Close()
 }
 
 // Source opens watchers.
 type Source interface {
 	Watch(u *units.Unit, monitors []string) (Watcher, error)
+	// SetLeast sets the lowest threshold in use, by monitor.
+	SetLeast(least map[string]float64)
 	// Started returns when the first process of a cgroup started.
 	Started(u *units.Unit) (time.Time, error)
 	Close()
