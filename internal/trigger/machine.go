@@ -20,8 +20,8 @@ const (
 	closedMemory = 30 * time.Second
 )
 
-// machine is the state machine of one policy for one unit. [State] lists the
-// transitions.
+// machine is the state machine of one policy for one unit, or of one opening by hand or by
+// alert. [State] lists the transitions.
 //
 // Invariants:
 //   - in Profiling, opening is not nil and its ClosedAt is zero; else opening is the
@@ -209,9 +209,13 @@ func (m *machine) openBaseline(now time.Time, at int64) {
 	m.open(&Opening{Cause: m.nearest(at), Until: now.Add(m.policy.baseline.Duration), Baseline: true}, now, BaselineDue)
 }
 
-// openByHand opens the gate whatever the conditions.
-func (m *machine) openByHand(duration time.Duration, now time.Time) {
-	m.open(&Opening{Cause: Cause{Monitor: Manual}, Until: now.Add(duration), Manual: true}, now, ByHand)
+// openByHand opens the gate whatever the conditions, by hand or by an alert.
+func (m *machine) openByHand(alert string, duration time.Duration, now time.Time) {
+	why := ByHand
+	if alert != "" {
+		why = ByAlert
+	}
+	m.open(&Opening{Cause: Cause{Monitor: m.policy.name}, Until: now.Add(duration), Manual: true, Alert: alert}, now, why)
 }
 
 // open enters Profiling. The caller sets the opening's cause, end and kind.
@@ -245,8 +249,14 @@ func (m *machine) expire() { m.close(m.opening.Until, DurationPassed) }
 // release closes an opening because all conditions that held are released.
 func (m *machine) release(now time.Time) { m.close(now, Released) }
 
-// closeByHand closes an opening by hand.
-func (m *machine) closeByHand(now time.Time) { m.close(now, ClosedByHand) }
+// closeByHand closes an opening by hand or by an alert.
+func (m *machine) closeByHand(now time.Time) {
+	if m.opening.Alert != "" {
+		m.close(now, AlertResolved)
+	} else {
+		m.close(now, ClosedByHand)
+	}
+}
 
 // giveWay closes a baseline because its unit is hot or its place is needed.
 func (m *machine) giveWay(now time.Time) { m.abort(now, GaveWay) }

@@ -30,8 +30,9 @@ type Opening struct {
 	// close. FiredAt < Until.
 	FiredAt, Until time.Time
 	// DryRun: nothing is exported because of it. Baseline: opened while the unit
-	// is cool. Manual: opened by hand.
+	// is cool. Manual: opened by hand, or by the alert that Alert identifies.
 	DryRun, Baseline, Manual bool
+	Alert                    string
 	// ClosedAt is zero while the opening is open; it is never after Until.
 	ClosedAt time.Time
 
@@ -51,7 +52,7 @@ type Opening struct {
 // real reports whether profiles are exported because of the opening.
 func (o *Opening) real() bool { return !o.DryRun }
 
-// hot reports whether the opening is for a hot unit or was made by hand.
+// hot reports whether the opening is for a hot unit or was made by hand or by an alert.
 func (o *Opening) hot() bool { return !o.DryRun && !o.Baseline }
 
 // cools reports whether a cooldown follows the opening if a profile is accepted.
@@ -65,6 +66,7 @@ const (
 	HotKind      Kind = "hot"      // a condition of a policy held
 	BaselineKind Kind = "baseline" // the unit was cool
 	ManualKind   Kind = Manual     // by hand
+	AlertKind    Kind = "alert"    // by an alert
 )
 
 // Kind returns the opening's kind.
@@ -72,6 +74,8 @@ func (o *Opening) Kind() Kind {
 	switch {
 	case o.Baseline:
 		return BaselineKind
+	case o.Alert != "":
+		return AlertKind
 	case o.Manual:
 		return ManualKind
 	}

@@ -16,12 +16,15 @@ import (
 //
 // Invariants:
 //   - ledger counts each unit with hot or baselines above 0 once
-//   - openings is the number of openings in Profiling, byHand of those made by hand
+//   - openings is the number of openings in Profiling
+//   - byHand is the number of units with one by hand or by alert, alerts that of openings
+//     by alert
 //   - baselines are those of them that can give way; empty without a limit
 type places struct {
 	ledger    budget.Ledger
 	openings  int
 	byHand    int
+	alerts    int
 	baselines []*Opening
 }
 
@@ -50,8 +53,11 @@ func (p *places) take(o *Opening, now time.Time) {
 		u.hot++
 	}
 	p.openings++
-	if o.Manual {
+	if o.Manual && len(u.byHand) == 1 { // this one
 		p.byHand++
+	}
+	if o.Alert != "" {
+		p.alerts++
 	}
 }
 
@@ -70,8 +76,11 @@ func (p *places) give(o *Opening) {
 		p.ledger.Vacate()
 	}
 	p.openings--
-	if o.Manual {
+	if o.Manual && len(u.byHand) == 1 {
 		p.byHand--
+	}
+	if o.Alert != "" {
+		p.alerts--
 	}
 }
 
@@ -110,11 +119,11 @@ func (u *Unit) overBudget(at int64) string {
 	return ""
 }
 
-// overBudgetByHand is overBudget for an opening by hand. Policies keep a reserve of
-// places, also where the unit has one already.
+// overBudgetByHand is overBudget for an opening by hand or by alert. Policies keep a
+// reserve of places, also where one has the unit's gate open already.
 func (u *Unit) overBudgetByHand(at int64) string {
 	p := &u.engine.places
-	if limit := p.ledger.Limits().ConcurrentByHand(); limit > 0 && p.byHand >= limit {
+	if limit := p.ledger.Limits().ConcurrentByHand(); limit > 0 && len(u.byHand) == 0 && p.byHand >= limit {
 		return budget.MaxConcurrentUnits
 	}
 	return u.overBudget(at)

@@ -12,7 +12,7 @@ import (
 // plan is a Config, worked out once.
 type plan struct {
 	monitors   []monitorPlan
-	policies   []policy // those of the configuration, then the one of openings by hand
+	policies   []policy
 	preTrigger time.Duration
 	minAge     time.Duration
 	byService  bool // cooldowns
@@ -37,9 +37,6 @@ type policy struct {
 	// they never cause the cooldown of another policy to be forgotten.
 	services *services
 }
-
-// manual reports whether it is the policy of openings by hand.
-func (p *policy) manual() bool { return p.name == Manual }
 
 // condition is a Condition, worked out once.
 type condition struct {
@@ -89,7 +86,6 @@ func newPlan(c Config, real, dryRuns *services) plan {
 		}
 		p.policies = append(p.policies, planned)
 	}
-	p.policies = append(p.policies, policy{index: len(p.policies), name: Manual, services: real})
 	return p
 }
 
@@ -105,7 +101,3 @@ func (p *plan) condition(configured []Monitor, index map[string]int, c Condition
 	}
 	return planned
 }
-
-// manual returns the index of the policy of openings by hand, which has no
-// conditions.
-func (p *plan) manual() int { return len(p.policies) - 1 }

@@ -22,7 +22,7 @@ import (
 //   - no cooldown lasts longer than the new one from now on;
 //   - a baseline that changed is scheduled anew.
 //
-// Readings are kept of a monitor of the same name and kind.
+// Readings are kept of a monitor of the same name and kind. Openings by hand and by alert are not touched.
 //
 // Other policies that were there are removed: their openings close, and their
 // cooldowns are forgotten. New ones begin in Watching, and apply to every unit until
@@ -61,7 +61,7 @@ type policyChange struct {
 	next          plan
 	before, after []Policy // the configured ones
 	// from has the index in the last plan of the policy that each of the next plan
-	// continues, to is the inverse; -1: none. Both have that of openings by hand.
+	// continues, to is the inverse; -1: none.
 	from, to []int
 	// monitors has, for each monitor, the index that it had; -1: it is new.
 	monitors []int
@@ -150,7 +150,7 @@ func (m *machine) replan(s *policyChange, p *policy) {
 		return
 	}
 	o.machine = m
-	if m.state == Profiling && !o.Baseline && !o.Manual {
+	if m.state == Profiling && !o.Baseline {
 		o.held = s.held(o.held, before, p)
 	}
 }

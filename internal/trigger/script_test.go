@@ -60,6 +60,8 @@ func testMonitors() []Monitor {
 //	eval AT | eval FROM..TO/STEP                     prints transitions
 //	profile UNIT FROM..TO [accept|refuse]            prints the openings that it passes by
 //	fire UNIT AT DURATION                            opens by hand and prints the opening
+//	alert UNIT AT DURATION NAME KEY                  opens by an alert and prints the opening
+//	resolve UNIT AT KEY                              closes what the alert opened
 //	spend AT BYTES | afford AT BYTES                 of max_bytes_per_hour
 //	stand UNIT AT                                    prints the status of each condition
 //	hot AT UNIT…                                     prints whether each is hot, its heat, and whether it is over budget
@@ -198,6 +200,24 @@ func (s *script) run(f []string) (err error) {
 		checkInvariants(s.t, s.engine)
 	case "fire":
 		s.fire(arg[0], s.upTo(duration(arg[1])), duration(arg[2]))
+	case "alert":
+		o, opened, err := s.engine.Unit(arg[0]).OpenByAlert(Alert{Key: arg[4], Name: arg[3]}, duration(arg[2]), s.upTo(duration(arg[1])))
+		switch {
+		case err != nil:
+			fmt.Fprintf(&s.out, "\t%v\n", err)
+		case opened:
+			fmt.Fprintf(&s.out, "\topening %s until %v\n", o.ID, o.Until.Sub(start))
+		default:
+			fmt.Fprintf(&s.out, "\talready open: %s until %v\n", o.ID, o.Until.Sub(start))
+		}
+		checkInvariants(s.t, s.engine)
+	case "resolve":
+		if o := s.engine.Unit(arg[0]).CloseByAlert(arg[2], s.upTo(duration(arg[1]))); o != nil {
+			fmt.Fprintf(&s.out, "\tclosed %s\n", o.ID)
+		} else {
+			fmt.Fprintln(&s.out, "\tnot open")
+		}
+		checkInvariants(s.t, s.engine)
 	case "spend":
 		s.engine.SpendBytes(int(number(arg[1])), s.upTo(duration(arg[0])))
 	case "afford":
@@ -408,6 +428,8 @@ func (s *script) print(transitions []Transition) {
 		}
 		if c := x.Cause; c == (Cause{Monitor: Manual}) {
 			fmt.Fprint(&s.out, ", by hand")
+		} else if x.Opening != nil && x.Opening.Alert != "" {
+			fmt.Fprintf(&s.out, ", by alert %s", x.Opening.Alert)
 		} else if x.Opening != nil && x.Opening.Baseline {
 			fmt.Fprintf(&s.out, ", baseline at %s %g of %g (%s)", c.Monitor, c.Value, c.Threshold, c.Window)
 		} else if c != (Cause{}) {

@@ -49,7 +49,7 @@ func (e *Engine) Snapshot(now time.Time) Snapshot {
 	s := Snapshot{Taken: w.Now}
 	wall := func(t time.Time) time.Time { return w.Now.Add(t.Sub(now)) }
 	for _, u := range e.roster.byName {
-		for i := range u.machines[:e.plan.manual()] {
+		for i := range u.machines {
 			m := &u.machines[i]
 			until, ok := m.cooldownAt(now)
 			if !ok || m.policy.dryRun {
@@ -116,7 +116,7 @@ func (e *Engine) Restore(s Snapshot, now time.Time) {
 		Restart: budget.Restart{Taken: s.Taken, Passed: max(0, now.Round(0).Sub(s.Taken)), At: e.clock.at(now)},
 		now:     now, policies: make(map[string]*policy, len(e.plan.policies)),
 	}
-	for i := range e.plan.policies[:e.plan.manual()] {
+	for i := range e.plan.policies {
 		if p := &e.plan.policies[i]; !p.dryRun {
 			r.policies[p.name] = p
 		}

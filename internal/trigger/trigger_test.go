@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,7 +48,7 @@ func checkInvariants(t *testing.T, e *Engine) {
 			t.Fatal("invariant broken: " + what)
 		}
 	}
-	open, openUnits, listed, gone, byHand := 0, 0, 0, 0, 0
+	open, openUnits, listed, gone, byHand, alerts := 0, 0, 0, 0, 0, 0
 	for name, u := range e.roster.byName {
 		must(name == u.name, "a unit is found by its name")
 		must(len(u.closed) <= 2*maxClosed, "closed openings are bounded")
@@ -57,10 +58,21 @@ func checkInvariants(t *testing.T, e *Engine) {
 		} else {
 			must(e.roster.live[u.index] == u, "a unit knows its index")
 		}
-		hot, baselines := 0, 0
-		if u.machines[e.plan.manual()].state == Profiling {
+		if len(u.byHand) > 0 {
 			byHand++
 		}
+		hot, baselines := 0, 0
+		keys := map[string]bool{}
+		for _, m := range u.byHand {
+			must(m.unit == u && m.state == Profiling && m.opening.machine == m && m.opening.Manual, "what is open by hand is in Profiling")
+			must(m.opening.ClosedAt.IsZero() && !keys[m.opening.Alert] && !u.gone, "an alert has one opening")
+			keys[m.opening.Alert] = true
+			if m.opening.Alert != "" {
+				alerts++
+			}
+			hot++
+		}
+		must(u.alerts() <= maxAlerts, "openings by alert are bounded")
 		for i := range u.machines {
 			m := &u.machines[i]
 			must(m.unit == u && m.policy == &e.plan.policies[i] && m.policy.index == i, "a machine knows its unit and policy")
@@ -90,7 +102,7 @@ func checkInvariants(t *testing.T, e *Engine) {
 	}
 	must(open == e.ActiveOpenings(), "openings are counted")
 	must(openUnits == e.places.ledger.OpenUnits(), "open units are counted")
-	must(byHand == e.places.byHand, "openings by hand are counted")
+	must(byHand == e.places.byHand && alerts == e.places.alerts && alerts <= maxAllAlerts, "openings by hand and by alert are counted")
 	must(e.places.ledger.Limits().MaxConcurrentUnits == 0 || listed == len(e.places.baselines), "baselines are listed")
 	must(len(e.roster.due.items) == gone && len(e.roster.order.items) == gone, "gone units are ordered")
 	for i, u := range e.roster.due.items {
@@ -106,7 +118,7 @@ func checkInvariants(t *testing.T, e *Engine) {
 		shut := 0
 		for a, s := range ss.byAccount {
 			for _, c := range s.cooldowns {
-				must(c.open >= 0 && c.policy < e.plan.manual(), "a service knows its policies")
+				must(c.open >= 0 && c.policy < len(e.plan.policies), "a service knows its policies")
 			}
 			must(s.account == a && s.open() == (s.place == 0), "a service is ordered unless it is open")
 			if !s.open() {
@@ -252,9 +264,11 @@ func FuzzEngine(f *testing.F) {
 				follow(transitions)
 				for k := range states {
 					switch n := slices.IndexFunc(policies, func(p Policy) bool { return p.Name == k.policy }); {
+					case n >= 0 && n >= len(k.unit.machines): // the unit was forgotten before
+						delete(states, k)
 					case n >= 0:
 						states[k] = k.unit.machines[n].state // a dry run that became none begins anew
-					case k.policy != Manual:
+					case k.policy != Manual && !strings.HasPrefix(k.policy, "Alert "):
 						delete(states, k)
 					}
 				}
@@ -266,6 +280,12 @@ func FuzzEngine(f *testing.F) {
 				if o, err := e.Unit(name).OpenByHand(time.Duration(int8(next()))*time.Second, now); err == nil {
 					require.True(t, o.Until.After(now) && o.Manual)
 				}
+				alert := Alert{Key: string('k' + rune(next()&3))}
+				alert.Name = "Alert " + alert.Key
+				if o, _, err := e.Unit(name).OpenByAlert(alert, time.Duration(int8(next()))*time.Second, now); err == nil {
+					require.True(t, o.Until.After(now) && o.Alert == alert.Key)
+				}
+				e.Unit(name).CloseByAlert(string('k'+rune(next()&7)), now)
 			case 15:
 				if n := int(int8(next())); e.Affords(n, now) {
 					e.SpendBytes(n, now)

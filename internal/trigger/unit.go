@@ -4,11 +4,9 @@
 package trigger
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
-	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
 )
 
@@ -31,6 +29,8 @@ type Reading struct {
 // Invariants:
 //   - histories has one element per monitor, or is nil while gone
 //   - machines has one element per policy; only replan reallocates it
+//   - byHand has the machines of openings by hand and by alert in Profiling, at most one
+//     by hand and maxAlerts by alert
 //   - hot and baselines count the openings in Profiling, without dry runs
 //   - a gone unit has nothing in Profiling
 //   - closed has at most maxClosed openings of dry runs, and of others
@@ -41,6 +41,7 @@ type Unit struct {
 	gone      bool
 	histories []window.History
 	machines  []machine
+	byHand    []*machine
 	started   time.Time // of its first process; zero: not known
 	added     time.Time // first observed or evaluated
 	service   string    // empty: none
@@ -82,6 +83,7 @@ func (u *Unit) evaluate(now time.Time, at int64) {
 	for i := range u.machines {
 		u.machines[i].evaluate(now, at)
 	}
+	u.expireByHand(now)
 	if len(u.closed) > 0 {
 		u.forgetClosed(now)
 	}
@@ -92,6 +94,9 @@ func (u *Unit) abort(now time.Time, why Reason) {
 		if m := &u.machines[i]; m.state == Profiling {
 			m.abort(now, why)
 		}
+	}
+	for len(u.byHand) > 0 {
+		u.leave(u.byHand[0], func(m *machine) { m.abort(now, why) })
 	}
 }
 
@@ -222,67 +227,11 @@ func (u *Unit) MayFire(before time.Time) bool {
 		if m.off || m.policy.dryRun {
 			continue
 		}
-		if m.state == Profiling || m.notBefore.Before(before) && !m.policy.manual() {
+		if m.state == Profiling || m.notBefore.Before(before) {
 			return true
 		}
 	}
-	return false
-}
-
-// OpenByHand opens the unit's gate within the budgets, whatever the cooldown and the
-// unit's age. While such an opening is open it prolongs that one, which keeps its ID.
-// The next call of Evaluate, Remove or Close reports the transitions. The error is a
-// *budget.ExceededError if a budget does not allow it.
-func (u *Unit) OpenByHand(duration time.Duration, now time.Time) (*Opening, error) {
-	e := u.engine
-	switch {
-	case duration <= 0:
-		return nil, fmt.Errorf("opening the gate of %s: duration %v is not allowed: must be above 0", u.name, duration)
-	case e.closed:
-		return nil, fmt.Errorf("opening the gate of %s: the trigger is shut down: no gate opens any more", u.name)
-	case u.gone:
-		return nil, fmt.Errorf("opening the gate of %s: the unit is gone: name one that is running", u.name)
-	}
-	at := e.clock.at(now)
-	m := &u.machines[e.plan.manual()]
-	if m.state == Profiling && now.Before(m.opening.Until) {
-		if until := now.Add(duration); until.After(m.opening.Until) {
-			m.opening.Until = until
-		}
-		return m.opening, nil
-	}
-	var over string
-	e.journal.deferring(func() {
-		u.expireDue(now) // what is overdue holds no place
-		if over = u.overBudgetByHand(at); over == "" {
-			m.openByHand(duration, now)
-		}
-	})
-	if over != "" {
-		return nil, &budget.ExceededError{Budget: over}
-	}
-	return m.opening, nil
-}
-
-// CloseByHand closes the opening that OpenByHand made and returns it; nil if there is
-// none. Openings of policies stay. The next call of Evaluate, Remove or Close reports
-// the transition.
-func (u *Unit) CloseByHand(now time.Time) *Opening {
-	e := u.engine
-	m := &u.machines[e.plan.manual()]
-	if m.state != Profiling || !now.Before(m.opening.Until) {
-		return nil
-	}
-	e.journal.deferring(func() { m.closeByHand(now) })
-	return m.opening
-}
-
-func (u *Unit) expireDue(now time.Time) {
-	for i := range u.machines {
-		if m := &u.machines[i]; m.state == Profiling && !now.Before(m.opening.Until) {
-			m.expire()
-		}
-	}
+	return len(u.byHand) > 0
 }
 
 // Admit appends the openings that a profile captured in [start, end) passes by: the
@@ -301,6 +250,11 @@ func (u *Unit) Admit(dst []*Opening, start, end time.Time) []*Opening {
 			dst = append(dst, m.opening)
 		}
 	}
+	for _, m := range u.byHand {
+		if m.opening.admits(start, end) {
+			dst = append(dst, m.opening)
+		}
+	}
 	if len(dst)-from > 1 {
 		slices.SortFunc(dst[from:], (*Opening).before)
 	}
@@ -313,6 +267,9 @@ func (u *Unit) Openings(dst []*Opening) []*Opening {
 		if m := &u.machines[i]; m.state == Profiling {
 			dst = append(dst, m.opening)
 		}
+	}
+	for _, m := range u.byHand {
+		dst = append(dst, m.opening)
 	}
 	return dst
 }
