@@ -86,6 +86,18 @@ func (r *rewriter) collect(request []byte) error {
 
 // eachBytes calls f with the content of each field of that number.
 func eachBytes(body []byte, number protowire.Number, f func([]byte) error) error {
+	return eachField(body, func(n protowire.Number, typ protowire.Type, value []byte) error {
+		if n != number || typ != protowire.BytesType {
+			return nil
+		}
+		content, _ := protowire.ConsumeBytes(value)
+		return f(content)
+	})
+}
+
+// eachField calls f with the number, type and value of each field of a message. A
+// value of protowire.BytesType begins with its length.
+func eachField(body []byte, f func(protowire.Number, protowire.Type, []byte) error) error {
 	for len(body) > 0 {
 		n, typ, tag := protowire.ConsumeTag(body)
 		if tag < 0 {
@@ -95,11 +107,8 @@ func eachBytes(body []byte, number protowire.Number, f func([]byte) error) error
 		if size < 0 {
 			return protowire.ParseError(size)
 		}
-		if n == number && typ == protowire.BytesType {
-			content, _ := protowire.ConsumeBytes(body[tag:])
-			if err := f(content); err != nil {
-				return err
-			}
+		if err := f(n, typ, body[tag:tag+size]); err != nil {
+			return err
 		}
 		body = body[tag+size:]
 	}
@@ -112,18 +121,10 @@ func (r *rewriter) mark(m *message, body []byte, depth int) error {
 	if depth > maxDepth {
 		return errTooDeep
 	}
-	for len(body) > 0 {
-		n, typ, tag := protowire.ConsumeTag(body)
-		if tag < 0 {
-			return protowire.ParseError(tag)
-		}
-		size := protowire.ConsumeFieldValue(n, typ, body[tag:])
-		if size < 0 {
-			return protowire.ParseError(size)
-		}
+	return eachField(body, func(n protowire.Number, typ protowire.Type, value []byte) error {
 		switch f := m.field(n, typ); f.is {
 		case index, keyReference, valueReference:
-			v, _ := protowire.ConsumeVarint(body[tag:])
+			v, _ := protowire.ConsumeVarint(value)
 			if v >= uint64(len(r.strings)) && v != 0 {
 				return fmt.Errorf("%s.%s is %d, and the string table has %d entries", m.name, f.name, int32(v), len(r.strings))
 			}
@@ -132,19 +133,14 @@ func (r *rewriter) mark(m *message, body []byte, depth int) error {
 			case f.is == index:
 				r.used[v] = true
 			default:
-				if err := r.measure(int(v)); err != nil {
-					return err
-				}
+				return r.measure(int(v))
 			}
 		case nested:
-			content, _ := protowire.ConsumeBytes(body[tag:])
-			if err := r.mark(f.of, content, depth+1); err != nil {
-				return err
-			}
+			content, _ := protowire.ConsumeBytes(value)
+			return r.mark(f.of, content, depth+1)
 		}
-		body = body[tag+size:]
-	}
-	return nil
+		return nil
+	})
 }
 
 // measure adds a reference to what will be written.
