@@ -285,7 +285,7 @@ func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 			return err
 		}
 		type plain confighttp.ServerConfig
-		if err := configlog.CheckKeys(manual, &plain{}); err != nil {
+		if err := configlog.CheckKeys(manual, &plain{}, nil); err != nil {
 			return fmt.Errorf("manual: %w", err)
 		}
 	}

@@ -40,7 +40,7 @@ type Config struct {
 // Unmarshal refuses unknown keys, which confighttp's server ignores.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	type plain confighttp.ServerConfig
-	if err := configlog.CheckKeys(conf, &plain{}, "socket_mode", "include_export_thread"); err != nil {
+	if err := configlog.CheckKeys(conf, &plain{}, *cfg); err != nil {
 		return err
 	}
 	return conf.Unmarshal(cfg, confmap.WithIgnoreUnused())

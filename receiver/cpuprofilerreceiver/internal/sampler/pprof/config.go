@@ -90,7 +90,7 @@ func DefaultConfig() Config {
 // confighttp's client ignores.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	type plain confighttp.ClientConfig
-	if err := configlog.CheckKeys(conf, &plain{}, "socket", "when", "profiles", "interval", "duration", "max_size", "target", "resource"); err != nil {
+	if err := configlog.CheckKeys(conf, &plain{}, *cfg); err != nil {
 		return err
 	}
 	*cfg = DefaultConfig()
