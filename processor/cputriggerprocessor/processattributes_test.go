@@ -56,6 +56,10 @@ func TestProcessAttributesOfARecordedProfileAreRemoved(t *testing.T) {
 	for len(r.log("gate opened")) == 0 {
 		require.NoError(t, r.send(batch(t, r.now, ofOneProcess(map[string]any{"container.id": containerA}))))
 		require.Empty(t, r.sink.AllProfiles())
+		for _, data := range r.p.recorder.All() { // a string that is left would cost a copy on the way out
+			require.NotContains(t, string(data), "process.pid")
+			require.Contains(t, string(data), "process.executable.name")
+		}
 		r.run(5 * time.Second)
 	}
 	r.drain()

@@ -143,19 +143,23 @@ func (p *plan) record(i int) {
 	g.samples += a.Samples
 }
 
-// capture marshals each group of profiles to record.
-func (p *plan) capture(pd pprofile.Profiles, counts *counters.Samples) {
+// capture marshals each group of profiles to record, without the attributes that are
+// removed from what leaves: marshalled, their strings are in the dictionary, and what
+// leaves would have to be copied without them.
+func (p *plan) capture(pd pprofile.Profiles, remove attributes.Filter, counts *counters.Samples) {
 	for _, g := range p.groups {
 		a := &p.admissions[g.first]
 		c := recorder.Capture{Unit: g.unit, Start: a.Start, End: a.End, Dry: g.dry, Samples: g.samples}
 		p.pick(g)
-		var err error
-		if !p.hollow && len(p.refs) == len(p.decisions) {
-			c.Data, err = recorder.Pack(pd)
-		} else {
-			c.Data, err = recorder.Pack(p.subset.Copy(pd, p.refs))
+		part := pd
+		if p.hollow || len(p.refs) != len(p.decisions) || pd.IsReadOnly() {
+			part = p.subset.Copy(pd, p.refs)
 		}
-		if err != nil { // what cannot be marshalled cannot be kept
+		for _, rp := range part.ResourceProfiles().All() {
+			remove.Apply(rp.Resource().Attributes())
+		}
+		var err error
+		if c.Data, err = recorder.Pack(part); err != nil { // what cannot be marshalled cannot be kept
 			counts[counters.SampleEvicted] += int64(c.Samples)
 			continue
 		}

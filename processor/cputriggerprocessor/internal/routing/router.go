@@ -54,7 +54,7 @@ func (r *Router) Consume(ctx context.Context, pd pprofile.Profiles) error {
 	p := r.decide(pd)
 	defer r.release(p)
 	if len(p.groups) > 0 {
-		p.capture(pd, &counts)
+		p.capture(pd, r.Remove, &counts)
 		r.Units.Record(p.captures, &counts)
 	}
 	err := r.send(ctx, pd, p)
