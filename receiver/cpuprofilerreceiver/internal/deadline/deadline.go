@@ -50,6 +50,9 @@ var (
 	ErrRefused = errors.New("it did not answer before")
 )
 
+// ReadLimit bounds how long one read of another's file is waited for.
+const ReadLimit = time.Second
+
 const (
 	// maxLate bounds the late work, the others that with one key. They bound threads.
 	maxLate          = 64
@@ -194,8 +197,8 @@ func (c *Call) Wait(subject *Subject, f func()) {
 }
 
 // Run runs work on another goroutine until it ends, or one of its waits lasts longer
-// than limit, or all together four times as long: then it returns ErrLate, and the work goes on by itself when the wait
-// ends. name is the file or process for the log.
+// than limit, or all together four times as long. Then it returns ErrLate, and the work
+// goes on by itself when the wait ends. name is the file or process for the log.
 func (r *Runner) Run(key Key, name string, limit time.Duration, work func(*Call)) error {
 	if r.Refuses(key) {
 		r.mu.Lock()

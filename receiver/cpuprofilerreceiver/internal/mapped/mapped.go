@@ -25,14 +25,21 @@ type ID struct {
 	Size, Modified, Changed int64
 }
 
+// Key returns what is waited for while the file is read: its file system.
+func (id ID) Key() deadline.Key { return deadline.Key{Device: id.Device} }
+
 // Opening returns what is waited for while the file of a mapping is opened: its file
 // system, and the paths of the process's root.
-func Opening(m *samples.Mapping) deadline.Key { return deadline.Key{Root: m.Root, Device: device(m)} }
+func Opening(m *samples.Mapping) deadline.Key {
+	return deadline.Key{Root: m.Root, Device: device(m.DeviceMajor, m.DeviceMinor)}
+}
 
 // Reading returns what is waited for while it is read.
-func Reading(m *samples.Mapping) deadline.Key { return deadline.Key{Device: device(m)} }
+func Reading(m *samples.Mapping) deadline.Key {
+	return deadline.Key{Device: device(m.DeviceMajor, m.DeviceMinor)}
+}
 
-func device(m *samples.Mapping) uint64 { return uint64(m.DeviceMajor)<<32 | uint64(m.DeviceMinor) }
+func device(major, minor uint32) uint64 { return uint64(major)<<32 | uint64(minor) }
 
 // Reader reads an open file in the waits of a call.
 type Reader struct {

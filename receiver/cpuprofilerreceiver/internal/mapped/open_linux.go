@@ -40,7 +40,7 @@ func open(root string, m *samples.Mapping) (*os.File, ID, error) {
 	if err == nil {
 		if id.Layer == "" {
 			// Below Linux 6.8 this is the file in a layer of overlayfs.
-			id.Device = unix.Mkdev(m.DeviceMajor, m.DeviceMinor)
+			id.Device = device(m.DeviceMajor, m.DeviceMinor)
 		}
 		return f, id, nil
 	}
@@ -106,6 +106,40 @@ func OpenInRoot(root string, pid int, path string) (int, error) {
 	return openInRoot(procfs.At(root), pid, 0, path, unix.O_NOFOLLOW)
 }
 
+// Program identifies the file that a process runs, without opening it. The ID has no
+// Layer.
+func Program(root string, pid int) (ID, error) {
+	path := procfs.At(root).File(pid, "exe")
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return ID{}, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return idOf(&st), nil
+}
+
+// OpenProgram opens the file that a process runs, if its ID is still that of Program. It
+// checks the file before it opens it for reading.
+func OpenProgram(root string, pid int, id ID) (*os.File, error) {
+	path := procfs.At(root).File(pid, "exe")
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer closeFD(fd)
+	st, err := regular(fd)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	if idOf(st) != id {
+		return nil, fmt.Errorf("open %s: %w: it runs another program by now", path, os.ErrProcessDone)
+	}
+	name, err := os.Readlink(path)
+	if err != nil {
+		name = path
+	}
+	return procfs.OpenPath(fd, name)
+}
+
 var errNoRoot = errors.New("it is not known which root directory the process had")
 
 func openBelow(proc procfs.FS, pid int, want uint64, path string) (int, error) {
@@ -146,7 +180,7 @@ func identify(fd int, st *unix.Stat_t) ID {
 		handleFID   = 0x200 // AT_HANDLE_FID, since Linux 6.5
 		overlayFile = 0xf8  // OVL_FILEID_V1: the handle has the file system's UUID
 	)
-	id := ID{Device: st.Dev, Inode: st.Ino, Size: st.Size, Modified: st.Mtim.Nano(), Changed: st.Ctim.Nano()}
+	id := idOf(st)
 	if unix.Major(st.Dev) != 0 {
 		return id // on a disk
 	}
@@ -154,6 +188,10 @@ func identify(fd int, st *unix.Stat_t) ID {
 		id.Layer, id.Device, id.Inode = string(h.Bytes()), 0, 0
 	}
 	return id
+}
+
+func idOf(st *unix.Stat_t) ID {
+	return ID{Device: device(unix.Major(st.Dev), unix.Minor(st.Dev)), Inode: st.Ino, Size: st.Size, Modified: st.Mtim.Nano(), Changed: st.Ctim.Nano()}
 }
 
 // closeFD closes an O_PATH descriptor, whose errors do not matter.

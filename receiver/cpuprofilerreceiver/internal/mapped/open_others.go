@@ -20,6 +20,12 @@ func Open(*deadline.Call, string, *samples.Mapping) (*os.File, ID, error) {
 	return nil, ID{}, errNeedsLinux
 }
 
+// Program fails.
+func Program(string, int) (ID, error) { return ID{}, errNeedsLinux }
+
+// OpenProgram fails.
+func OpenProgram(string, int, ID) (*os.File, error) { return nil, errNeedsLinux }
+
 // OpenRegular fails.
 func OpenRegular(*deadline.Call, string, int, uint64, string) (*os.File, ID, error) {
 	return nil, ID{}, errNeedsLinux

@@ -217,7 +217,7 @@ func (s *Symbolizer) run(m *samples.Mapping, work func(*deadline.Call)) error {
 	if s.cfg.Runner.Refuses(mapped.Reading(m)) {
 		return deadline.ErrRefused
 	}
-	return s.cfg.Runner.Run(mapped.Opening(m), m.Path, readLimit, func(c *deadline.Call) {
+	return s.cfg.Runner.Run(mapped.Opening(m), m.Path, deadline.ReadLimit, func(c *deadline.Call) {
 		s.spend(m.PID, func() { work(c) })
 	})
 }

@@ -224,7 +224,7 @@ func (s *Symbolizer) serveGenerated(r request) {
 	g := r.generated
 	root, _ := procfs.At(s.cfg.Root).Root(g.PID) // of a process that has ended, nothing is opened
 	g.late.Store(false)
-	err := s.cfg.Runner.Run(deadline.Key{Root: root}, fmt.Sprintf("perf map of process %d", g.PID), readLimit, func(c *deadline.Call) {
+	err := s.cfg.Runner.Run(deadline.Key{Root: root}, fmt.Sprintf("perf map of process %d", g.PID), deadline.ReadLimit, func(c *deadline.Call) {
 		defer close(r.ready)
 		s.spend(g.PID, func() { s.readGenerated(c, root, g) })
 	})

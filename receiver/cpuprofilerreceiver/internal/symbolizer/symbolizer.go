@@ -134,9 +134,7 @@ const (
 	// kernelInterval is the minimum time between two readings of kallsyms for addresses
 	// that are not in it: modules are loaded at any time.
 	kernelInterval = time.Minute
-	// readLimit bounds how long the worker, and whoever resolves, waits for one read of a
-	// file. closeLimit bounds it at the end.
-	readLimit      = time.Second
+	// closeLimit bounds how long the end waits for a file to be closed.
 	closeLimit     = 100 * time.Millisecond
 	expireInterval = time.Minute
 	// budgetInterval is how often a file is tried for which there was no CPU time.
@@ -354,9 +352,9 @@ func (s *Symbolizer) work() {
 			s.cache.expire(s.cfg.Now())
 			s.expireGenerated(s.cfg.Now())
 			s.mu.Unlock()
-			s.closeEvicted(readLimit) // those that did not answer before
+			s.closeEvicted(deadline.ReadLimit) // those that did not answer before
 		case <-s.discarded:
-			s.closeEvicted(readLimit)
+			s.closeEvicted(deadline.ReadLimit)
 		case <-s.done:
 			return
 		}
@@ -480,7 +478,7 @@ func Release(l *samples.Location) {
 // file does not answer: then the work ended in the middle, and no location has a name
 // of that file any more until it answers.
 func (s *Symbolizer) Take(work func()) error {
-	return s.cfg.Runner.Take(readLimit, func(c *deadline.Call) {
+	return s.cfg.Runner.Take(deadline.ReadLimit, func(c *deadline.Call) {
 		s.call = c
 		work()
 		s.call = nil

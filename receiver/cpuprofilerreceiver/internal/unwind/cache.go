@@ -62,8 +62,6 @@ const (
 	// checkInterval is the time between two checks of a file in use: whether it has changed, and
 	// whether it can be read by now.
 	checkInterval = 30 * time.Second
-	// readLimit bounds how long the worker waits for one read of a file.
-	readLimit = time.Second
 )
 
 // Stats are the counters of a Cache since it was made, and its content.
@@ -259,9 +257,9 @@ func (c *Cache) take(r request) {
 }
 
 // serve reads the file of a request, unless it is unchanged. It waits for a file that
-// does not answer as long as readLimit; what it yields after that still counts.
+// does not answer as long as deadline.ReadLimit; what it yields after that still counts.
 func (c *Cache) serve(r request) {
-	err := c.cfg.Runner.Run(mapped.Opening(r.mapping), r.mapping.Path, readLimit, func(call *deadline.Call) {
+	err := c.cfg.Runner.Run(mapped.Opening(r.mapping), r.mapping.Path, deadline.ReadLimit, func(call *deadline.Call) {
 		c.cfg.Budget.Spend(r.mapping.PID, c.cfg.Meter.Do(func() {
 			e, err := c.read(call, r, (*c.files.Load())[r.key])
 			c.publish(r, e, err)

@@ -56,7 +56,7 @@ type placed struct {
 // member is a process that is sampled.
 type member struct {
 	procfs.Process
-	file    fileID
+	file    mapped.ID
 	program *program
 	uprobe  *uprobe.Probe
 	// rate is the program's runtime.MemProfileRate; unknownRate if that cannot be
@@ -82,16 +82,17 @@ type attacher struct {
 	sampler  *Sampler
 	wanted   []procfs.Process
 	failing  bool // the last search failed
-	known    *simplelru.LRU[fileID, *program]
+	known    *simplelru.LRU[mapped.ID, *program]
 	probes   map[*program]*placed
 	attached map[int]*member
+	keys     map[int]deadline.Key // of processes in this update
 	logged   logged
 }
 
 func (a *attacher) prepare() {
 	a.probes, a.attached = make(map[*program]*placed), make(map[int]*member)
 	var err error
-	if a.known, err = simplelru.NewLRU[fileID, *program](maxPrograms, nil); err != nil {
+	if a.known, err = simplelru.NewLRU[mapped.ID, *program](maxPrograms, nil); err != nil {
 		panic(err) // only for a size below 1
 	}
 }
@@ -135,6 +136,7 @@ func (a *attacher) update(ctx context.Context) {
 	for _, p := range a.wanted {
 		want[p.PID] = p
 	}
+	a.keys = make(map[int]deadline.Key)
 	var leave []*member
 	for pid, m := range a.attached {
 		file, err := a.identify(pid)
@@ -202,25 +204,26 @@ func (a *attacher) attach(p procfs.Process) error {
 	return nil
 }
 
-// waitLimit bounds the wait for a program's file, or for a process's memory.
-const waitLimit = time.Second
-
 // await runs a read of one of a process's files with a deadline. What it sets must not
 // be used after an error: the read may still end.
 func (a *attacher) await(pid int, name string, read func()) error {
-	cgroup, _ := procfs.AppendFile(nil, a.sampler.files.File(pid, "cgroup"), 4096) // the bound of its processes together
-	key := deadline.Key{Cgroup: string(cgroup), PID: pid}
-	return a.sampler.cfg.Runner.Run(key, a.sampler.files.File(pid, name), waitLimit, func(c *deadline.Call) { c.Wait(nil, read) })
+	key, known := a.keys[pid]
+	if !known {
+		cgroup, _ := procfs.ReadFile(a.sampler.files.File(pid, "cgroup"), 4096) // the bound of its processes together
+		key = deadline.Key{Cgroup: string(cgroup), PID: pid}
+		a.keys[pid] = key
+	}
+	return a.sampler.cfg.Runner.Run(key, a.sampler.files.File(pid, name), deadline.ReadLimit, func(c *deadline.Call) { c.Wait(nil, read) })
 }
 
-// identify is files.identify with a deadline.
-func (a *attacher) identify(pid int) (fileID, error) {
+// identify is mapped.Program with a deadline.
+func (a *attacher) identify(pid int) (mapped.ID, error) {
 	var (
-		id  fileID
+		id  mapped.ID
 		err error
 	)
-	if late := a.await(pid, "exe", func() { id, err = a.sampler.files.identify(pid) }); late != nil {
-		return fileID{}, late
+	if late := a.await(pid, "exe", func() { id, err = mapped.Program(a.sampler.cfg.Root, pid) }); late != nil {
+		return mapped.ID{}, late
 	}
 	return id, err
 }
@@ -234,20 +237,19 @@ type opened struct {
 
 // open opens the file that a process runs, and reads it if read is set, with a
 // deadline for each read.
-func (a *attacher) open(pid int, id fileID, read bool) (opened, error) {
+func (a *attacher) open(pid int, id mapped.ID, read bool) (opened, error) {
 	var (
 		o   opened
 		err error
 	)
-	key := deadline.Key{Device: id.device}
-	late := a.sampler.cfg.Runner.Run(key, a.sampler.files.File(pid, "exe"), waitLimit, func(c *deadline.Call) {
-		c.Wait(nil, func() { o.file, err = a.sampler.files.open(pid, id) })
+	late := a.sampler.cfg.Runner.Run(id.Key(), a.sampler.files.File(pid, "exe"), deadline.ReadLimit, func(c *deadline.Call) {
+		c.Wait(nil, func() { o.file, err = mapped.OpenProgram(a.sampler.cfg.Root, pid, id) })
 		if err != nil || !read {
 			return
 		}
-		r := mapped.NewReader(o.file, key, o.file.Name())
+		r := mapped.NewReader(o.file, id.Key(), o.file.Name())
 		r.Use(c)
-		o.found, o.err = goprogram.Read(r, id.size, query)
+		o.found, o.err = goprogram.Read(r, id.Size, query)
 	})
 	if late != nil {
 		return opened{}, late // the file is closed when it is collected
@@ -256,14 +258,14 @@ func (a *attacher) open(pid int, id fileID, read bool) (opened, error) {
 }
 
 // closeFile closes a file with a deadline: some file systems ask their server even then.
-func (a *attacher) closeFile(f *os.File, id fileID) {
-	_ = a.sampler.cfg.Runner.Run(deadline.Key{Device: id.device}, f.Name(), waitLimit, func(c *deadline.Call) {
+func (a *attacher) closeFile(f *os.File, id mapped.ID) {
+	_ = a.sampler.cfg.Runner.Run(id.Key(), f.Name(), deadline.ReadLimit, func(c *deadline.Call) {
 		c.Wait(nil, func() { _ = f.Close() }) // it was only read
 	})
 }
 
 // learn keeps what was read of a file.
-func (a *attacher) learn(o opened, id fileID) *program {
+func (a *attacher) learn(o opened, id mapped.ID) *program {
 	p := &program{path: o.file.Name()}
 	found, err := o.found, o.err
 	if found != nil && err != nil && found.Version != "" {
@@ -311,21 +313,23 @@ func (a *attacher) place(p *program, f *os.File) error {
 
 // readRate reads the program's runtime.MemProfileRate.
 func (a *attacher) readRate(m *member) {
-	rate := int64(unknownRate)
-	if m.program.rate != 0 {
-		var read int64 = unknownRate
-		late := a.await(m.PID, "mem", func() {
-			if entry, err := a.sampler.files.EntryPoint(m.PID); err == nil {
-				if v, err := a.sampler.files.word(m.PID, m.program.rate+entry-m.program.entry); err == nil && v >= 0 {
-					read = v
-				}
-			}
-		})
-		if late == nil {
-			rate = read
-		}
+	if m.program.rate == 0 {
+		m.rate.Store(unknownRate)
+		return
 	}
-	m.rate.Store(rate)
+	rate := int64(unknownRate)
+	late := a.await(m.PID, "mem", func() {
+		if entry, err := a.sampler.files.EntryPoint(m.PID); err == nil {
+			if v, err := a.sampler.files.word(m.PID, m.program.rate+entry-m.program.entry); err == nil && v >= 0 {
+				rate = v
+			}
+		}
+	})
+	if late == nil {
+		m.rate.Store(rate)
+	} else {
+		m.rate.Store(unknownRate)
+	}
 }
 
 // detach detaches from processes, after a last read of their records.

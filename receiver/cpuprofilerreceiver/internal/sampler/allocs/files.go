@@ -11,13 +11,6 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// fileID identifies a program's file and its content.
-type fileID struct {
-	device, inode uint64
-	size          int64
-	changed       int64
-}
-
 // files reads about processes below /proc of a host. Links there lead to the
 // process's own files, whatever its paths are.
 type files struct{ procfs.FS }
