@@ -17,7 +17,7 @@ LEAN := CGO_ENABLED=0 GOFLAGS="$(GOFLAGS) -trimpath -gcflags=all=-dwarf=false -l
 VERSION = $(shell awk '$$1 == "version:" {print $$2; exit}' builder-config.yaml)
 EPOCH = $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 GO_FILES := $(shell git ls-files -co --exclude-standard '*.go' 2>/dev/null || find . -name '*.go')
-COMPONENTS := receiver/cpuprofilerreceiver processor/cputriggerprocessor exporter/pprofexporter extension/hotunitsextension extension/inlineattributesextension
+COMPONENTS := receiver/cpuprofilerreceiver receiver/hotunitsreceiver processor/cputriggerprocessor exporter/pprofexporter extension/hotunitsextension extension/inlineattributesextension
 FUZZTIME ?= 20s
 BENCH_MINUTES ?= 1
 BENCH_FLAGS ?=

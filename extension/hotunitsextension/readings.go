@@ -17,9 +17,12 @@ type UnitReadings struct {
 	// Resource are the attributes of the unit's resource.
 	Resource []attribute.KeyValue
 	Time     time.Time
-	// Nearness is the largest value / threshold of the conditions. At a bound the
-	// units with the smallest are left out.
-	Nearness   float64
+	ContainerID string // empty: it is no container
+	// CPUSeconds is the CPU time that the unit used until CPUTime since it is watched.
+	// CPUTime is zero if no policy needs that.
+	CPUSeconds float64
+	CPUTime    time.Time
+
 	Conditions []ConditionReading
 	Policies   []PolicyState // those that apply to the unit
 }
@@ -36,8 +39,11 @@ type ConditionReading struct {
 // PolicyState is the state of a policy for a unit.
 type PolicyState struct {
 	Policy string
-	State  string // watching, profiling or cooling_down
+	State  string // of PolicyStates
 }
+
+// PolicyStates returns the states of policies.
+func PolicyStates() []string { return []string{"watching", "profiling", "cooling_down"} }
 
 // ReadingsFunc appends the readings of now, of at most most units, the nearest to a
 // threshold first. left is the number of units that were left out.

@@ -79,6 +79,18 @@ func (m *machine) conditions(dst []ConditionStatus, now time.Time) []ConditionSt
 	return dst
 }
 
+// Last returns the newest reading of a monitor that a condition uses. ok is false if
+// there is none.
+func (u *Unit) Last(monitor string) (r Reading, ok bool) {
+	for i := range u.histories {
+		if u.engine.plan.monitors[i].name == monitor {
+			at, num, den, ok := u.histories[i].Last()
+			return Reading{Time: u.engine.clock.time(at), Num: num, Den: den}, ok
+		}
+	}
+	return Reading{}, false
+}
+
 // Nearest returns the condition nearest to its threshold, or over it by most. ok is
 // false if no condition has enough readings.
 func (u *Unit) Nearest(now time.Time) (nearest ConditionStatus, ok bool) {

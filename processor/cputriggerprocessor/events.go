@@ -6,7 +6,6 @@ package cputriggerprocessor
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -28,10 +27,13 @@ const (
 	notOpenedDryRun          = "dry run"
 )
 
-// publishTo makes the component publish events. It must be called before the first
+// publishTo makes the component publish events and serve readings. It must be called before the first
 // batch.
 func (p *cpuTrigger) publishTo(hot *hotunitsextension.HotUnits) {
 	p.eval.reporter.events = hot
+	p.stopReadings = hot.ServeReadings(func(dst []hotunitsextension.UnitReadings, most int) ([]hotunitsextension.UnitReadings, int) {
+		return p.units.Readings(dst, most, p.now())
+	})
 	p.units.KeepResources(func(key string) bool { return p.router.Remove[key] || attributes.IsReason(key) })
 }
 
@@ -57,9 +59,6 @@ func event(name, body string, t units.Transition, more ...attribute.KeyValue) ho
 		e.Attributes = append(e.Attributes, attribute.String(attr.TriggerID, t.Opening.ID), attribute.String(attr.TriggerKind, string(t.Opening.Kind())))
 	}
 	e.Attributes = append(e.Attributes, more...)
-	if t.Service != "" && !slices.ContainsFunc(e.Resource, func(kv attribute.KeyValue) bool { return kv.Key == attr.ServiceName }) {
-		e.Resource = append(slices.Clip(e.Resource), attribute.String(attr.ServiceName, t.Service))
-	}
 	return e
 }
 

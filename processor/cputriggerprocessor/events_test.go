@@ -4,6 +4,8 @@
 package cputriggerprocessor
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/internal/cgroup"
 )
 
 // hotUnits returns an extension that is started.
@@ -163,4 +166,68 @@ func TestWhatAUnitWasIsInTheEventOfItsEnd(t *testing.T) {
 	events := take(s)
 	require.Equal(t, []string{"hotprofile.gate.opened", "hotprofile.gate.closed unit gone"}, names(events))
 	require.Equal(t, "checkout", asMap(events[1].Resource)["service.name"])
+}
+
+func TestReadingsOfUnitsBesideTheirThresholds(t *testing.T) {
+	r := newRig(t, `
+pre_trigger: 0s
+policies:
+  - {name: cpu, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}, {monitor: cpu_utilization, threshold: 80, average_over: 1h}]}
+  - {name: other, match: {service.name: other}, any_of: [{monitor: cpu_usage, threshold: 2, average_over: 5s}]}
+`)
+	h := hotUnits(t)
+	r.p.publishTo(h)
+	r.watch(containerA, service)
+	r.source.cores[containerA] = 0.5
+	p := inContainer(containerA)
+	p.attributes["service.name"] = "checkout"
+	require.NoError(t, r.send(batch(t, r.now, p)))
+	r.run(20 * time.Second)
+	all, left := h.Readings(10)
+	require.Zero(t, left)
+	require.Len(t, all, 2)
+	got := all[0]
+	require.Equal(t, containerA, got.Unit, "the hottest first")
+	require.Equal(t, containerA, got.ContainerID)
+	require.Equal(t, "checkout", asMap(got.Resource)["service.name"])
+	require.Equal(t, []hotunitsextension.ConditionReading{
+		{Policy: "cpu", Monitor: "cpu_usage", Window: "5s average", Value: 0.5, Known: true, Threshold: 1},
+		{Policy: "cpu", Monitor: "cpu_utilization", Window: "1h average", Threshold: 80},
+	}, got.Conditions)
+	require.Equal(t, []hotunitsextension.PolicyState{{Policy: "cpu", State: "watching"}}, got.Policies, "the other policy does not apply")
+	before := got
+	r.run(10 * time.Second)
+	all, _ = h.Readings(10)
+	require.InDelta(t, 5, all[0].CPUSeconds-before.CPUSeconds, 1e-9)
+	require.Equal(t, 10*time.Second, all[0].CPUTime.Sub(before.CPUTime))
+
+	r.fire(containerA)
+	all, left = h.Readings(1)
+	require.Equal(t, 1, left)
+	require.Len(t, all, 1)
+	require.Equal(t, "profiling", all[0].Policies[0].State)
+
+	require.NoError(t, r.p.Shutdown(t.Context()))
+	all, _ = h.Readings(10)
+	require.Empty(t, all)
+}
+
+// The memory of units' resources has a bound for all units: beyond it events have the
+// container and the service alone, and say how many attributes are missing.
+func TestResourcesOfManyUnitsAreBounded(t *testing.T) {
+	r := newRig(t, onePolicy("", ""))
+	s := r.subscribe()
+	long := map[string]any{"container.id": containerA, "service.name": "checkout", "long": strings.Repeat("x", 3000)}
+	for i := range 3000 {
+		name := fmt.Sprintf("/s%04d", i)
+		r.host.Groups[name] = cgroup.Group{ID: name, Cgroup: name}
+		require.NoError(t, r.send(batch(t, r.now, part{attributes: map[string]any{"process.linux.cgroup": name, "host.name": "here", "long": long["long"]}, events: 1})))
+	}
+	r.fire(containerA)
+	require.NoError(t, r.send(batch(t, r.now.Add(time.Second), part{attributes: long})))
+	r.runUntil("gate closed", time.Minute)
+	events := take(s)
+	e := events[len(events)-1]
+	require.Equal(t, map[string]any{"container.id": containerA, "service.name": "checkout"}, asMap(e.Resource))
+	require.Equal(t, 3, e.Dropped)
 }

@@ -55,6 +55,8 @@ type cpuTrigger struct {
 	router    *routing.Router
 	sender    *recorder.Sender // nil without pre_trigger
 
+	stopReadings func() // nil: nobody asks for readings
+
 	manual *manual.Server // nil: gates are not opened by hand
 	memory *memory        // nil: nothing survives a restart
 	hot    *watch.HotList // nil: nobody asks which units are hot
@@ -325,6 +327,9 @@ func (p *cpuTrigger) Shutdown(ctx context.Context) error {
 	p.units.Close(p.now())
 	p.eval.flush()
 	p.hot.Close()
+	if p.stopReadings != nil {
+		p.stopReadings()
+	}
 	if p.memory != nil {
 		err = errors.Join(err, p.memory.close(ctx, p.units.Snapshot(p.now())))
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/inlineattributesextension"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver"
+	"github.com/hotprofile/hotprofile/receiver/hotunitsreceiver"
 )
 
 // keys of a configuration, as receivers' READMEs write them: targets[].pid.
@@ -44,7 +45,7 @@ func collect(of reflect.Type, prefix string, ours bool, own, inherited keys) {
 			continue
 		}
 		inner, path := structOf(field.Type)
-		foreign := inner != nil && !strings.HasPrefix(inner.PkgPath(), "github.com/hotprofile/")
+		foreign := inner != nil && (!strings.HasPrefix(inner.PkgPath(), "github.com/hotprofile/") || strings.HasSuffix(inner.PkgPath(), "/internal/metadata"))
 		if strings.Contains(options, "squash") {
 			collect(inner, prefix, ours && !foreign, own, inherited)
 			continue
@@ -162,6 +163,7 @@ func TestREADMEsAndSchemasHaveEveryKeyAndNoOther(t *testing.T) {
 		tables  []string // prefixes of the README's tables of keys
 	}{
 		{"receiver/cpuprofilerreceiver", cpuprofilerreceiver.NewFactory(), []string{""}},
+		{"receiver/hotunitsreceiver", hotunitsreceiver.NewFactory(), []string{""}},
 		{"processor/cputriggerprocessor", cputriggerprocessor.NewFactory(), []string{"", "policies[].", "policies[].any_of[].", "budgets."}},
 		{"exporter/pprofexporter", pprofexporter.NewFactory(), []string{""}},
 		{"extension/hotunitsextension", hotunitsextension.NewFactory(), nil},

@@ -140,6 +140,11 @@ func (h *History) Observe(at int64, num, den float64) (value float64, ok bool) {
 	return value, ok
 }
 
+// Last returns the newest reading. ok is false if there is none.
+func (h *History) Last() (at int64, num, den float64, ok bool) {
+	return h.at, h.num, h.den, h.last > 0
+}
+
 // Restart forgets the readings: the next one sets a new baseline.
 func (h *History) Restart() {
 	clear(h.windows)

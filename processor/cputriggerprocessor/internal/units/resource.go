@@ -4,6 +4,7 @@
 package units
 
 import (
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -28,6 +29,15 @@ type resource struct {
 	dropped    int
 	size       int
 	at         time.Time
+}
+
+// resourceAttributes returns the attributes of the unit's resource, and its service.
+func (u *Unit) resourceAttributes() []attribute.KeyValue {
+	of, service := u.resource.attributes, u.serviceName()
+	if service == "" || slices.ContainsFunc(of, func(kv attribute.KeyValue) bool { return kv.Key == attr.ServiceName }) {
+		return of
+	}
+	return append(slices.Clip(of), attribute.String(attr.ServiceName, service))
 }
 
 // resources are those of all units. The lock of Set guards them.

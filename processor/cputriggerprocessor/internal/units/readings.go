@@ -1,0 +1,77 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package units
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/internal/monitor"
+	"github.com/hotprofile/hotprofile/internal/trigger"
+)
+
+// readingsChunk is the number of units that are read under the lock at once.
+const readingsChunk = 64
+
+// Readings appends the readings of units with at least one policy, at most most of
+// them, the hottest first. left is the number of units that were left out.
+func (s *Set) Readings(dst []hotunitsextension.UnitReadings, most int, now time.Time) (out []hotunitsextension.UnitReadings, left int) {
+	var all []Hot
+	s.Locked(func() {
+		all = make([]Hot, 0, len(s.byName))
+		for _, u := range s.byName {
+			all = append(all, Hot{Unit: u, Heat: u.gate.Heat()})
+		}
+	})
+	slices.SortFunc(all, func(a, b Hot) int {
+		return cmp.Or(cmp.Compare(b.Heat, a.Heat), strings.Compare(a.Name, b.Name))
+	})
+	left = max(0, len(all)-most)
+	var conditions []trigger.ConditionStatus
+	for chunk := range slices.Chunk(all[:len(all)-left], readingsChunk) {
+		s.Locked(func() {
+			for _, u := range chunk {
+				conditions = u.gate.Conditions(conditions[:0], now)
+				if r := u.readings(conditions, now); len(r.Policies) > 0 {
+					dst = append(dst, r)
+				}
+			}
+		})
+	}
+	return dst, left
+}
+
+// readings returns the readings of the unit from the status of its conditions, which
+// are sorted by policy.
+func (u *Unit) readings(conditions []trigger.ConditionStatus, now time.Time) hotunitsextension.UnitReadings {
+	r := hotunitsextension.UnitReadings{Unit: u.Name, Time: now}
+	if !u.IsProcess() {
+		r.ContainerID = u.ContainerID
+	}
+	for _, c := range conditions {
+		if c.Off {
+			continue
+		}
+		if n := len(r.Policies); n == 0 || r.Policies[n-1].Policy != c.Policy {
+			r.Policies = append(r.Policies, hotunitsextension.PolicyState{Policy: c.Policy, State: c.State.String()})
+		}
+		r.Conditions = append(r.Conditions, hotunitsextension.ConditionReading{
+			Policy: c.Policy, Monitor: c.Monitor, Window: c.Window, Value: c.Value, Known: c.Enough, Threshold: c.Threshold,
+		})
+	}
+	if len(r.Policies) == 0 {
+		return r
+	}
+	r.Resource = u.resourceAttributes()
+	for _, name := range []string{monitor.CPUUsage, monitor.CPUUtilization, monitor.CPURequestUtilization} {
+		if last, ok := u.gate.Last(name); ok { // all have CPU seconds in Num
+			r.CPUSeconds, r.CPUTime = last.Num, last.Time
+			break
+		}
+	}
+	return r
+}

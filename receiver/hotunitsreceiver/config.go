@@ -1,0 +1,74 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package hotunitsreceiver
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/receiver/hotunitsreceiver/internal/metadata"
+)
+
+// Config is the configuration of the receiver `hot_units`.
+type Config struct {
+	// Events are the names of the events that become log records. Default: all.
+	Events []string `mapstructure:"events"`
+	// CollectionInterval is the time between two emissions of readings. Default 10s.
+	CollectionInterval time.Duration `mapstructure:"collection_interval"`
+	// MaxUnits is the maximum number of units with readings; those nearest to a
+	// threshold come first. Default 1000.
+	MaxUnits int `mapstructure:"max_units"`
+	// ExportTimeout is the deadline of one call of the next component. Default 5s.
+	ExportTimeout time.Duration `mapstructure:"export_timeout"`
+
+	metadata.MetricsBuilderConfig `mapstructure:",squash"`
+
+	// prevents unkeyed literal initialization
+	_ struct{}
+}
+
+// The bounds of Validate.
+const (
+	minCollectionInterval = time.Second
+	maxCollectionInterval = time.Hour
+	maxMaxUnits           = 10_000
+	minExportTimeout      = time.Millisecond
+	maxExportTimeout      = 10 * time.Minute
+)
+
+func createDefaultConfig() *Config {
+	return &Config{
+		Events:               hotunitsextension.EventNames(),
+		CollectionInterval:   10 * time.Second,
+		MaxUnits:             1000,
+		ExportTimeout:        5 * time.Second,
+		MetricsBuilderConfig: metadata.NewDefaultMetricsBuilderConfig(),
+	}
+}
+
+// Validate reports every fault, each with its key and what is allowed.
+func (cfg *Config) Validate() error {
+	var errs []error
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	for i, name := range cfg.Events {
+		if all := hotunitsextension.EventNames(); !slices.Contains(all, name) {
+			fault("events[%d]: %q is not one of %s", i, name, strings.Join(all, ", "))
+		}
+	}
+	between := func(key string, got, least, most time.Duration) {
+		if got < least || got > most {
+			fault("%s: %v is not between %v and %v", key, got, least, most)
+		}
+	}
+	between("collection_interval", cfg.CollectionInterval, minCollectionInterval, maxCollectionInterval)
+	between("export_timeout", cfg.ExportTimeout, minExportTimeout, maxExportTimeout)
+	if cfg.MaxUnits < 1 || cfg.MaxUnits > maxMaxUnits {
+		fault("max_units: %d is not between 1 and %d", cfg.MaxUnits, maxMaxUnits)
+	}
+	return errors.Join(errs...)
+}

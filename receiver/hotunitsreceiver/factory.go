@@ -1,0 +1,33 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hotunitsreceiver is the receiver `hot_units`: it puts what components
+// publish in the extension `hot_units` into pipelines, events as log records and
+// readings as metrics. The two share nothing but their configuration.
+package hotunitsreceiver
+
+import (
+	"context"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/receiver"
+
+	"github.com/hotprofile/hotprofile/receiver/hotunitsreceiver/internal/metadata"
+)
+
+// NewFactory returns the factory of the receiver `hot_units`.
+func NewFactory() receiver.Factory {
+	return receiver.NewFactory(
+		metadata.Type,
+		func() component.Config { return createDefaultConfig() },
+		receiver.WithLogs(func(_ context.Context, set receiver.Settings, cfg component.Config, next consumer.Logs) (receiver.Logs, error) {
+			return newLogs(set, cfg.(*Config), next)
+		}, metadata.LogsStability),
+		receiver.WithMetrics(func(_ context.Context, set receiver.Settings, cfg component.Config, next consumer.Metrics) (receiver.Metrics, error) {
+			return newMetrics(set, cfg.(*Config), next)
+		}, metadata.MetricsStability),
+	)
+}
+
+//go:generate go tool -modfile=../../internal/tools/go.mod mdatagen metadata.yaml

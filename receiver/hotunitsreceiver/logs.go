@@ -1,0 +1,151 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package hotunitsreceiver
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/plog"
+	"go.opentelemetry.io/collector/receiver"
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/receiver/hotunitsreceiver/internal/metadata"
+)
+
+// maxBatch bounds the events of one call of the next component.
+const maxBatch = 256
+
+// logs emits events as log records.
+type logs struct {
+	worker
+	version string
+	wanted  []string // names of events
+	next    consumer.Logs
+	events  *hotunitsextension.Subscription
+}
+
+func newLogs(set receiver.Settings, cfg *Config, next consumer.Logs) (*logs, error) {
+	w, err := newWorker(set, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &logs{worker: w, version: set.BuildInfo.Version, wanted: cfg.Events, next: next}, nil
+}
+
+// Start subscribes to events.
+func (l *logs) Start(_ context.Context, host component.Host) error {
+	hot := l.find(host)
+	if hot == nil {
+		return nil
+	}
+	l.events = hot.Subscribe(l.id.String())
+	l.start(l.run)
+	return nil
+}
+
+// run emits events as they come, and what waits at the end.
+func (l *logs) run() {
+	var batch []hotunitsextension.Event
+	for {
+		select {
+		case e := <-l.events.Events():
+			batch = l.take(append(batch[:0], e))
+			l.emit(batch)
+			clear(batch)
+		case <-l.stop:
+			l.events.Close()
+			for batch = l.take(batch[:0]); len(batch) > 0; batch = l.take(batch[:0]) {
+				l.emit(batch)
+			}
+			return
+		}
+	}
+}
+
+// take adds the events that wait, up to maxBatch.
+func (l *logs) take(batch []hotunitsextension.Event) []hotunitsextension.Event {
+	for len(batch) < maxBatch {
+		select {
+		case e := <-l.events.Events():
+			batch = append(batch, e)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+func (l *logs) emit(batch []hotunitsextension.Event) {
+	ld := l.records(batch, time.Now())
+	n := ld.LogRecordCount()
+	if n == 0 {
+		return
+	}
+	ctx := l.obs.StartLogsOp(l.ctx)
+	err := l.call("events", n, func(ctx context.Context) error { return l.next.ConsumeLogs(ctx, ld) })
+	l.obs.EndLogsOp(ctx, metadata.Type.String(), n, err)
+}
+
+// records returns the log records of the events that are wanted. Neighbours with equal
+// resources share one.
+func (l *logs) records(batch []hotunitsextension.Event, now time.Time) plog.Logs {
+	ld := plog.NewLogs()
+	var of []attribute.KeyValue
+	var records plog.LogRecordSlice
+	for _, e := range batch {
+		if !slices.Contains(l.wanted, e.Name) {
+			continue
+		}
+		if ld.ResourceLogs().Len() == 0 || !slices.Equal(of, e.Resource) {
+			of = e.Resource
+			rl := ld.ResourceLogs().AppendEmpty()
+			put(rl.Resource().Attributes(), of)
+			sl := rl.ScopeLogs().AppendEmpty()
+			sl.Scope().SetName(metadata.ScopeName)
+			sl.Scope().SetVersion(l.version)
+			records = sl.LogRecords()
+		}
+		r := records.AppendEmpty()
+		r.SetEventName(e.Name)
+		r.SetTimestamp(pcommon.NewTimestampFromTime(e.Time))
+		r.SetObservedTimestamp(pcommon.NewTimestampFromTime(now))
+		r.SetSeverityNumber(plog.SeverityNumberInfo)
+		r.SetSeverityText("INFO")
+		r.Body().SetStr(e.Body)
+		put(r.Attributes(), e.Attributes)
+		r.SetDroppedAttributesCount(uint32(e.Dropped))
+		r.SetTraceID(pcommon.TraceID(e.TraceID))
+		r.SetSpanID(pcommon.SpanID(e.SpanID))
+	}
+	return ld
+}
+
+// put puts attributes into an empty map.
+func put(m pcommon.Map, attributes []attribute.KeyValue) {
+	m.EnsureCapacity(len(attributes))
+	for _, kv := range attributes {
+		key := string(kv.Key)
+		switch kv.Value.Type() {
+		case attribute.BOOL:
+			m.PutBool(key, kv.Value.AsBool())
+		case attribute.INT64:
+			m.PutInt(key, kv.Value.AsInt64())
+		case attribute.FLOAT64:
+			m.PutDouble(key, kv.Value.AsFloat64())
+		case attribute.STRINGSLICE:
+			list := m.PutEmptySlice(key)
+			for _, s := range kv.Value.AsStringSlice() {
+				list.AppendEmpty().SetStr(s)
+			}
+		default:
+			m.PutStr(key, kv.Value.String())
+		}
+	}
+}

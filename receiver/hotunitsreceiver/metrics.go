@@ -1,0 +1,141 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package hotunitsreceiver
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/receiver"
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/receiver/hotunitsreceiver/internal/metadata"
+)
+
+// metrics emits readings.
+type metrics struct {
+	worker
+	interval  time.Duration
+	maxUnits  int
+	next      consumer.Metrics
+	builder   *metadata.MetricsBuilder
+	telemetry *metadata.TelemetryBuilder
+	hot       *hotunitsextension.HotUnits
+
+	used map[string]cpuTime // of the units of the last readings
+	cut  int                // units, at the last readings
+}
+
+// cpuTime is the CPU time that a unit had used at a time.
+type cpuTime struct {
+	seconds float64
+	at      time.Time
+}
+
+func newMetrics(set receiver.Settings, cfg *Config, next consumer.Metrics) (*metrics, error) {
+	telemetry, err := metadata.NewTelemetryBuilder(set.TelemetrySettings)
+	if err != nil {
+		return nil, err
+	}
+	w, err := newWorker(set, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &metrics{
+		worker: w, interval: cfg.CollectionInterval, maxUnits: cfg.MaxUnits, next: next,
+		builder: metadata.NewMetricsBuilder(cfg.MetricsBuilderConfig, set), telemetry: telemetry,
+	}, nil
+}
+
+// Start begins to emit readings at each interval.
+func (m *metrics) Start(_ context.Context, host component.Host) error {
+	if m.hot = m.find(host); m.hot != nil {
+		m.start(m.run)
+	}
+	return nil
+}
+
+func (m *metrics) run() {
+	tick := time.NewTicker(m.interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			m.emit()
+		case <-m.stop:
+			return
+		}
+	}
+}
+
+func (m *metrics) emit() {
+	readings, cut := m.hot.Readings(m.maxUnits)
+	m.countCut(cut)
+	md := m.metrics(readings)
+	n := md.DataPointCount()
+	if n == 0 {
+		return
+	}
+	ctx := m.obs.StartMetricsOp(m.ctx)
+	err := m.call("readings", n, func(ctx context.Context) error { return m.next.ConsumeMetrics(ctx, md) })
+	m.obs.EndMetricsOp(ctx, metadata.Type.String(), n, err)
+}
+
+// countCut counts the units without readings, and logs once an episode that there are
+// some.
+func (m *metrics) countCut(cut int) {
+	if cut > 0 {
+		m.telemetry.HotUnitsReadingsCut.Add(context.Background(), int64(cut))
+		if m.cut == 0 {
+			m.log.Warn("too many units for readings", zap.Int("max_units", m.maxUnits), zap.Int("cut", cut))
+		}
+	}
+	m.cut = cut
+}
+
+// metrics returns the data points of readings, with a resource for each unit.
+func (m *metrics) metrics(readings []hotunitsextension.UnitReadings) pmetric.Metrics {
+	used := make(map[string]cpuTime, len(m.used))
+	for _, r := range readings {
+		now := pcommon.NewTimestampFromTime(r.Time)
+		for _, c := range r.Conditions {
+			if c.Known {
+				m.builder.RecordHotprofileUnitReadingDataPoint(now, c.Value, r.Unit, c.Policy, c.Monitor, c.Window)
+			}
+			m.builder.RecordHotprofileUnitThresholdDataPoint(now, c.Threshold, r.Unit, c.Policy, c.Monitor, c.Window)
+		}
+		for _, p := range r.Policies {
+			for _, state := range hotunitsextension.PolicyStates() {
+				value := int64(0)
+				if state == p.State {
+					value = 1
+				}
+				m.builder.RecordHotprofileUnitStateDataPoint(now, value, r.Unit, p.Policy, metadata.MapAttributeState[state])
+			}
+		}
+		if r.ContainerID != "" && !r.CPUTime.IsZero() {
+			is := cpuTime{r.CPUSeconds, r.CPUTime}
+			if was, ok := m.used[r.Unit]; ok && is.at.After(was.at) && is.seconds >= was.seconds {
+				m.builder.RecordContainerCPUUsageDataPoint(now, (is.seconds-was.seconds)/is.at.Sub(was.at).Seconds(), r.Unit)
+			}
+			used[r.Unit] = is
+		}
+		resource := pcommon.NewResource()
+		put(resource.Attributes(), r.Resource)
+		m.builder.EmitForResource(metadata.WithResource(resource))
+	}
+	m.used = used
+	return m.builder.Emit()
+}
+
+// Shutdown stops the readings.
+func (m *metrics) Shutdown(ctx context.Context) error {
+	defer m.telemetry.Shutdown()
+	return m.worker.Shutdown(ctx)
+}

@@ -1,0 +1,113 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package hotunitsreceiver
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componentstatus"
+	"go.opentelemetry.io/collector/receiver"
+	"go.opentelemetry.io/collector/receiver/receiverhelper"
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+)
+
+const (
+	// patience is the time that Shutdown waits, beyond export_timeout, for a component
+	// that ignores its context.
+	patience = 5 * time.Second
+
+	// failEpisode is the minimum time without a failed call before one is logged again.
+	failEpisode = time.Minute
+)
+
+// worker is what both signals have: a goroutine that calls the next component, one call
+// at a time, each with a deadline.
+type worker struct {
+	id      component.ID
+	log     *zap.Logger
+	obs     *receiverhelper.ObsReport
+	timeout time.Duration
+
+	stop    chan struct{} // nil: it was not started; closed by Shutdown
+	stopped bool
+	done    chan struct{} // closed when the goroutine ends
+	ctx     context.Context
+	cancel  context.CancelFunc
+
+	failed time.Time // the last call that failed
+}
+
+func newWorker(set receiver.Settings, cfg *Config) (worker, error) {
+	obs, err := receiverhelper.NewObsReport(receiverhelper.ObsReportSettings{
+		ReceiverID: set.ID, Transport: "", ReceiverCreateSettings: set,
+	})
+	return worker{id: set.ID, log: set.Logger, obs: obs, timeout: cfg.ExportTimeout}, err
+}
+
+// find returns the extension. Without it there is nothing to emit, which is logged and
+// in the component's status.
+func (w *worker) find(host component.Host) *hotunitsextension.HotUnits {
+	hot := hotunitsextension.Find(host, w.log)
+	if hot == nil {
+		w.log.Warn("no hot_units extension, nothing to emit")
+		componentstatus.ReportStatus(host, componentstatus.NewRecoverableErrorEvent(
+			fmt.Errorf("%s emits nothing: add hot_units to extensions and to service.extensions", w.id)))
+	}
+	return hot
+}
+
+// start runs a loop until Shutdown.
+func (w *worker) start(loop func()) {
+	w.stop, w.done = make(chan struct{}), make(chan struct{})
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+	go func() {
+		defer close(w.done)
+		loop()
+	}()
+}
+
+// Shutdown ends the loop, which emits what waits, and waits for it. A next component
+// that does not return within export_timeout and five seconds is left behind.
+func (w *worker) Shutdown(ctx context.Context) error {
+	if w.stop == nil || w.stopped {
+		return nil
+	}
+	w.stopped = true
+	close(w.stop)
+	defer w.cancel()
+	end := time.AfterFunc(w.timeout, w.cancel)
+	defer end.Stop()
+	late := time.NewTimer(w.timeout + patience)
+	defer late.Stop()
+	select {
+	case <-w.done:
+		return nil
+	case <-late.C:
+		return fmt.Errorf("shut down: the next component has not returned within %v (export_timeout) and ignores that its context was cancelled %v ago; it is left behind", w.timeout, patience)
+	case <-ctx.Done():
+		return fmt.Errorf("shut down: the next component has not returned, it is left behind: %w", context.Cause(ctx))
+	}
+}
+
+// call calls the next component with the deadline, and logs once an episode that it
+// fails. What it refuses is lost.
+func (w *worker) call(what string, n int, consume func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(w.ctx, w.timeout)
+	defer cancel()
+	err := consume(ctx)
+	if err == nil {
+		return nil
+	}
+	now := time.Now()
+	if now.Sub(w.failed) > failEpisode {
+		w.log.Warn("next component failed, data lost", zap.String("data", what), zap.Int("lost", n), zap.Error(err))
+	}
+	w.failed = now
+	return err
+}
