@@ -15,8 +15,8 @@ import (
 type UnitReadings struct {
 	Unit string
 	// Resource are the attributes of the unit's resource.
-	Resource []attribute.KeyValue
-	Time     time.Time
+	Resource    []attribute.KeyValue
+	Time        time.Time
 	ContainerID string // empty: it is no container
 	// CPUSeconds is the CPU time that the unit used until CPUTime since it is watched.
 	// CPUTime is zero if no policy needs that.
