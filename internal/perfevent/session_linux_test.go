@@ -6,6 +6,7 @@ package perfevent
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"os/exec"
@@ -536,6 +537,35 @@ func TestRecordsWakeTheReader(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A record ends a Wait whatever came before it: waits that timed out, and records that
+// were read between two waits.
+func TestRecordsWakeTheReaderAfterATimeout(t *testing.T) {
+	s := open(t, Options{})
+	h := perftest.Start(t)
+	attached(t)(s.AttachProcess(h.PID()))
+	stuck := time.AfterFunc(perftest.Deadline, func() { _ = s.Close() })
+	defer stuck.Stop()
+	fork := func(wait time.Duration) {
+		_, err := fmt.Fprintln(h.Stdin, "fork")
+		require.NoError(t, err)
+		var rec Record
+		for child := 0; child == 0; {
+			require.NoError(t, s.Wait(wait))
+			for s.Read(&rec) {
+				if rec.Type == TypeFork && rec.Task.PID != h.PID() {
+					child = rec.Task.PID
+					require.NoError(t, unix.Kill(child, unix.SIGKILL))
+				}
+			}
+		}
+	}
+	for range 10 {
+		require.NoError(t, s.Wait(10*time.Millisecond))
+		fork(0)
+		fork(-1)
 	}
 }
 

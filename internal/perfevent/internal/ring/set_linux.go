@@ -138,9 +138,8 @@ func (w Waiter) Stale(cpus []int) bool {
 }
 
 // Wait blocks until a ring has as much to read as it wakes its reader for, Wake is
-// called, or timeout has passed (negative: never). Unless it is woken it returns a
-// few milliseconds after the last time at the earliest. After Close it returns
-// os.ErrClosed.
+// called, or timeout has passed (negative: never). Where records follow each other
+// closely it returns every few milliseconds. After Close it returns os.ErrClosed.
 func (w Waiter) Wait(timeout time.Duration) error {
 	s := w.set
 	s.Reading.Lock()
@@ -196,39 +195,39 @@ const wakeSpacing = 4 * time.Millisecond
 // wakes up every few dozen microseconds, which was most of the cost of a reader
 // with little to read. So the rings are in an inner epoll, that is in an outer
 // one, and the runtime's poller waits for the outer one as it does for a
-// connection. While nobody waits, the outer one ignores the inner one: otherwise
-// each record of a new process would wake a thread for nothing.
+// connection. After a ring was ready, the outer one ignores the inner one until the next
+// wait: otherwise each further record of a new process would wake a thread for nothing.
+// After a timeout it does not: a host on which little happens is waited for without a
+// system call of ours.
 type waker struct {
 	outer *os.File
 	conn  syscall.RawConn // of outer
 	inner int
 	rings []*Mapped
 	last  time.Time // of the last return of wait that found data
-	ready []unix.EpollEvent
+	ended []unix.EpollEvent
 	// timer is used by pause.
 	timer *time.Timer
 	// woken holds a wake until a wait has seen it.
 	woken chan struct{}
 
-	// attemptFunc and disarmFunc are the methods attempt and disarm, made once
-	// because each would allocate.
+	// attemptFunc is the method attempt, made once because each would allocate.
 	attemptFunc func(uintptr) bool
-	disarmFunc  func(uintptr)
-	// armed reports whether the outer epoll reports the inner one, failed is the
-	// error of attempt or disarm.
-	armed  bool
-	failed error
+	// armed reports whether the outer epoll reports the inner one, blocked whether the
+	// wait under way has blocked. failed is the error of attempt or disarm.
+	armed, blocked bool
+	failed         error
 }
 
 func newWaker(rings []*Mapped) (*waker, error) {
 	w := &waker{
 		inner: -1,
 		rings: rings,
-		ready: make([]unix.EpollEvent, 16),
+		ended: make([]unix.EpollEvent, 16),
 		timer: time.NewTimer(0),
 		woken: make(chan struct{}, 1),
 	}
-	w.attemptFunc, w.disarmFunc = w.attempt, w.disarm
+	w.attemptFunc = w.attempt
 	if err := w.open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("waiting for rings: %w", err), w.close())
 	}
@@ -288,107 +287,115 @@ func (w *waker) wake() {
 // wait returns when a ring is ready, wake was called or timeout has passed. With
 // unfinished there is something to read already.
 func (w *waker) wait(timeout time.Duration, unfinished bool) error {
+	if !unfinished {
+		found, err := w.block(timeout)
+		if err != nil || !found {
+			return err
+		}
+	}
 	if spacing := wakeSpacing - time.Since(w.last); spacing > 0 {
 		if timeout >= 0 {
 			spacing = min(spacing, timeout)
-			timeout -= spacing
 		}
-		if w.pause(spacing) {
-			return nil
-		}
-	}
-	if !unfinished {
-		if err := w.block(timeout); err != nil {
-			return err
-		}
+		w.pause(spacing)
 	}
 	w.last = time.Now()
 	return nil
 }
 
-// block blocks until a ring is ready, wake is called, or timeout has passed.
-func (w *waker) block(timeout time.Duration) error {
+// block blocks until a ring is ready, wake is called, or timeout has passed. found is
+// true in the first case.
+func (w *waker) block(timeout time.Duration) (found bool, err error) {
 	var deadline time.Time
 	if timeout >= 0 {
 		deadline = time.Now().Add(timeout)
 	}
 	if err := w.outer.SetReadDeadline(deadline); err != nil {
-		return err
+		return false, err
 	}
 	select { // after the deadline is set: a later wake replaces it
 	case <-w.woken:
-		return nil
+		return false, nil
 	default:
 	}
-	w.armed, w.failed = false, nil
-	err := w.conn.Read(w.attemptFunc)
+	w.blocked, w.failed = false, nil
+	err = w.conn.Read(w.attemptFunc)
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
-		return errors.Join(err, w.failed)
+		return true, errors.Join(err, w.failed)
 	}
 	select {
 	case <-w.woken:
 	default:
 	}
-	if !w.armed {
-		return nil // timeout was 0
-	}
-	err = w.conn.Control(w.disarmFunc)
-	return errors.Join(err, w.failed)
+	return false, nil
 }
 
 // attempt is the callback of RawConn.Read; it runs before and after blocking.
 func (w *waker) attempt(outer uintptr) (done bool) {
-	if w.armed {
-		// A ring is ready. It is not asked again: polling a perf event clears its
-		// readiness.
+	ready := w.anyReady()
+	switch {
+	case w.blocked:
+		// The epolls are not asked again: polling a perf event clears its readiness.
+		w.disarm(outer)
+		if !ready {
+			w.removeEnded()
+		}
+		return true
+	case !ready && !w.armed:
+		w.arm(outer)
+		ready = w.failed != nil || w.anyReady() // epoll does not report what came before
+	}
+	if ready {
 		w.disarm(outer)
 		return true
 	}
-	// Epoll does not report what the rings got while it was disarmed.
-	if w.anyReady() {
-		return true
-	}
-	w.armed = true
-	if w.failed = w.change(outer, unix.EPOLLIN); w.failed != nil {
-		return true
-	}
-	if w.anyReady() {
-		w.disarm(outer)
-		return true
-	}
+	w.blocked = true
 	return false
 }
 
 func (w *waker) anyReady() bool { return slices.ContainsFunc(w.rings, (*Mapped).ready) }
 
-// disarm makes the outer epoll ignore the rings until the next wait. It removes
-// events that have ended, which the kernel would report for ever.
+// arm makes the outer epoll report when a ring becomes ready.
+func (w *waker) arm(outer uintptr) { w.change(outer, true) }
+
+// disarm makes the outer epoll ignore the rings until the next wait.
 func (w *waker) disarm(outer uintptr) {
-	if w.failed = w.change(outer, 0); w.failed != nil {
+	if w.armed {
+		w.change(outer, false)
+	}
+}
+
+func (w *waker) change(outer uintptr, armed bool) {
+	var events uint32
+	if armed {
+		events = unix.EPOLLIN
+	}
+	err := unix.EpollCtl(int(outer), unix.EPOLL_CTL_MOD, w.inner, &unix.EpollEvent{Events: events, Fd: int32(w.inner)})
+	if err != nil {
+		w.failed = errors.Join(w.failed, err)
 		return
 	}
-	n, err := unix.EpollWait(w.inner, w.ready, 0)
+	w.armed = armed
+}
+
+// removeEnded removes events that have ended, which the kernel would report for ever.
+func (w *waker) removeEnded() {
+	n, err := unix.EpollWait(w.inner, w.ended, 0)
 	if err != nil && err != unix.EINTR {
-		w.failed = err
+		w.failed = errors.Join(w.failed, err)
 	}
-	for _, e := range w.ready[:max(n, 0)] {
+	for _, e := range w.ended[:max(n, 0)] {
 		if e.Events&(unix.EPOLLHUP|unix.EPOLLERR) != 0 {
 			_ = unix.EpollCtl(w.inner, unix.EPOLL_CTL_DEL, int(e.Fd), nil)
 		}
 	}
 }
 
-func (w *waker) change(outer uintptr, events uint32) error {
-	return unix.EpollCtl(int(outer), unix.EPOLL_CTL_MOD, w.inner, &unix.EpollEvent{Events: events, Fd: int32(w.inner)})
-}
-
-// pause returns after d, or earlier with true when wake is called.
-func (w *waker) pause(d time.Duration) (woken bool) {
+// pause returns after d, or earlier when wake is called.
+func (w *waker) pause(d time.Duration) {
 	w.timer.Reset(d)
 	select {
 	case <-w.woken:
-		return true
 	case <-w.timer.C:
-		return false
 	}
 }
