@@ -75,6 +75,7 @@ func newEmitterTest(t *testing.T, next xconsumer.Profiles, change func(*emitter)
 		change(x.emitter)
 	}
 	x.buffer = x.sources[0].Buffer
+	x.buffer.ReadUpTo(buffer.Idle) // as in a receiver of which no sampler reads
 	require.NoError(t, x.Start(context.Background()))
 	return x
 }

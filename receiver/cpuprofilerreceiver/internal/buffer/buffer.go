@@ -314,11 +314,8 @@ func (b *Buffer) readUpTo() int64 {
 // Settle makes samplers with events in progress add what they have up to now, and
 // waits until all have read up to now, so that the batch that is taken next ends
 // there. Events that they read beyond it are held for the next batch until Take.
-// It waits at most limit, and not at all if no sampler has a Position.
+// It waits at most limit, and not at all while no sampler samples.
 func (b *Buffer) Settle(limit time.Duration) {
-	if len(b.others) == 0 {
-		return
-	}
 	now, ok := b.close()
 	if !ok {
 		return

@@ -206,6 +206,24 @@ func TestBufferWindowsMeetWhereTheBatchWasTaken(t *testing.T) {
 	within(t, second)
 }
 
+// The sampler of running threads reads rarely, so that it is woken for each batch.
+func TestBufferOfOneSamplerEndsNow(t *testing.T) {
+	c := &fakeClock{now: 100}
+	b := New(1<<20, c)
+	b.OnWake(func() {
+		require.True(t, b.Add(testKey(1), 450))
+		b.ReadUpTo(506)
+	})
+	b.ReadUpTo(110)
+	c.now = 500
+	b.Settle(time.Minute)
+	batch, ok := b.Take()
+	require.True(t, ok)
+	require.EqualValues(t, 500, batch.End)
+	require.Equal(t, 1, batch.Events())
+	within(t, batch)
+}
+
 func TestBufferHoldsNothingBackWhereNoBatchIsTaken(t *testing.T) {
 	c := &fakeClock{now: 500}
 	b := New(1<<20, c)

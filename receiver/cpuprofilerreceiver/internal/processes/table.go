@@ -480,6 +480,10 @@ func (t *Table) Settle() (again bool) {
 	return again
 }
 
+// Starting reports whether the kernel is still starting programs, of any age: Settle has
+// to be called again.
+func (t *Table) Starting() bool { return len(t.started) > 0 }
+
 // starts reads about a program that just started, and reports whether the kernel is
 // still starting it.
 func (t *Table) starts(s *start, now time.Time) bool {

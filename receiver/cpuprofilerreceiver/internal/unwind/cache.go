@@ -62,6 +62,8 @@ const (
 	// checkInterval is the time between two checks of a file in use: whether it has changed, and
 	// whether it can be read by now.
 	checkInterval = 30 * time.Second
+	// clockInterval is the precision of the clock that Lookup reads.
+	clockInterval = 5 * time.Second
 )
 
 // Stats are the counters of a Cache since it was made, and its content.
@@ -226,7 +228,7 @@ func (c *Cache) ask(key fileKey, m *samples.Mapping) {
 }
 
 func (c *Cache) work() {
-	tick := time.NewTicker(time.Second)
+	tick := time.NewTicker(clockInterval)
 	defer tick.Stop()
 	for {
 		select {

@@ -18,9 +18,11 @@ import (
 )
 
 const (
-	// idleWait is the longest wait for records: samples wake the reader only when a
-	// ring is half full.
-	idleWait = time.Second / 4
+	// idleWait is the longest wait for records. Records of processes wake the reader at
+	// once, samples when a ring is a quarter full, and the buffer when a batch is taken.
+	idleWait = 5 * time.Second
+	// watchWait is the same while the kernel is still starting a program, and in a pause.
+	watchWait = time.Second / 4
 	// gatherWait is the time for which records may accumulate where each sample would wake the
 	// reader.
 	gatherWait = 100 * time.Millisecond
@@ -38,8 +40,8 @@ type reader struct {
 	// full is the sampling period without halvings.
 	full time.Duration
 	rec  perfevent.Record
-	// soon reports whether programs are being started.
-	soon   bool
+	// wait is the longest wait for the next records.
+	wait   time.Duration
 	logged logged
 
 	// halvings is the number of halvings of the frequency now in effect.
@@ -88,14 +90,10 @@ func (r *reader) Turn(ctx context.Context, session *perfevent.Session) error {
 		// wait here: children that live for milliseconds are not sampled anyway.
 		r.gather(ctx)
 	}
-	wait := idleWait
-	if r.soon {
-		wait = settleWait
-	}
-	if err := session.Wait(wait); err != nil {
+	if err := session.Wait(r.wait); err != nil {
 		return err
 	}
-	r.cfg.Meter.Do(func() { r.soon = r.drain(session) })
+	r.cfg.Meter.Do(func() { r.wait = r.drain(session) })
 	if err := r.adjust(session); err != nil {
 		return err
 	}
@@ -114,8 +112,8 @@ func (r *reader) gather(ctx context.Context) {
 	}
 }
 
-// drain reads what the rings hold. It reports whether to look again soon.
-func (r *reader) drain(session *perfevent.Session) (soon bool) {
+// drain reads what the rings hold. It returns how long the next records may wait.
+func (r *reader) drain(session *perfevent.Session) time.Duration {
 	if r.loop.NextBatch() {
 		r.publishTable()
 	}
@@ -126,7 +124,13 @@ func (r *reader) drain(session *perfevent.Session) (soon bool) {
 	}
 	r.cfg.Sink.ReadUpTo(upTo)
 	r.loop.Count(session.Stats())
-	return r.cfg.Table.Settle()
+	switch {
+	case r.cfg.Table.Settle():
+		return settleWait
+	case r.paused || r.cfg.Table.Starting():
+		return watchWait
+	}
+	return idleWait
 }
 
 // publishTable makes the counters of the table, which only the reader may use,
