@@ -26,6 +26,11 @@ type collector struct {
 // startCollector starts one on the configuration, which is completed by
 // telemetry as the shipped ones have it, and waits until it runs.
 func (b *bench) startCollector(ctx context.Context, name, config string) (*collector, error) {
+	return b.startCollectorOf(ctx, b.collector, name, config)
+}
+
+// startCollectorOf is startCollector for another distribution.
+func (b *bench) startCollectorOf(ctx context.Context, binary, name, config string) (*collector, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
@@ -35,7 +40,7 @@ func (b *bench) startCollector(ctx context.Context, name, config string) (*colle
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		return nil, err
 	}
-	c, err := b.start(name, exec.Command(b.collector, "--config", file, "--feature-gates=service.profilesSupport"))
+	c, err := b.start(name, exec.Command(binary, "--config", file, "--feature-gates=service.profilesSupport"))
 	if err != nil {
 		return nil, err
 	}

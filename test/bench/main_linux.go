@@ -32,6 +32,7 @@ import (
 // bench holds what all measurements share.
 type bench struct {
 	collector, load, self string
+	ebpf, before          string // distributions to compare with; before may be empty
 	source                string // of the module
 	dir                   string // for configurations, logs and perf's files
 
@@ -40,6 +41,7 @@ type bench struct {
 	watch     time.Duration
 	window    time.Duration // of each run of a sampler
 	rounds    int           // of these
+	turns     int           // of each rival
 	piece     time.Duration // of work, in pairs
 	pairs     int
 	starts    int
@@ -62,22 +64,25 @@ func main() {
 	b.out = &b.sections
 	flag.StringVar(&b.collector, "collector", "bin/otelcol-hotprofile", "the distribution's binary")
 	flag.StringVar(&b.load, "load", "bin/load", "the load program's binary")
+	flag.StringVar(&b.ebpf, "ebpf", "bin/otelcol-hotprofile-ebpf", "the binary of make build-ebpf")
+	flag.StringVar(&b.before, "before", "", "another binary of the distribution, to compare with; empty: none")
 	flag.StringVar(&b.source, "source", ".", "the module's directory")
 	flag.IntVar(&b.count, "count", 5, "how often each Go benchmark is run")
 	flag.StringVar(&b.benchTime, "benchtime", "100ms", "how long each time")
 	minutes := flag.Float64("minutes", 1, "how long to watch a busy host on which nothing is hot")
 	flag.DurationVar(&b.window, "window", 8*time.Second, "how long each run of a sampler is measured")
 	flag.IntVar(&b.rounds, "rounds", 2, "how often each of those runs is repeated")
+	flag.IntVar(&b.turns, "turns", 3, "how many turns each program has that is compared")
 	flag.DurationVar(&b.piece, "piece", 600*time.Millisecond, "how long a piece of work takes whose slowdown is measured")
 	flag.IntVar(&b.pairs, "pairs", 20, "how often it is done with and without")
 	flag.IntVar(&b.starts, "starts", 5, "how many cold starts")
 	flag.DurationVar(&b.stacksFor, "stacks", 75*time.Second, "how long distinct stacks are made at most")
-	only := flag.String("only", "", "parts to measure, by comma: go, slowdown, sampling, watching, cold, stacks; empty: all")
+	only := flag.String("only", "", "parts to measure, by comma: compare, go, slowdown, sampling, quiet, watching, cold, stacks; empty: all")
 	quick := flag.Bool("quick", false, "see only that everything works: the figures mean little")
 	update := flag.String("update", "", "a document to write the report into, between the lines "+markerBegin+" and "+markerEnd)
 	flag.Parse()
 	if *quick {
-		b.count, b.benchTime, *minutes, b.window, b.rounds = 1, "1x", 0.1, 3*time.Second, 1
+		b.count, b.benchTime, *minutes, b.window, b.rounds, b.turns = 1, "1x", 0.1, 3*time.Second, 1, 1
 		b.piece, b.pairs, b.starts, b.stacksFor = 200*time.Millisecond, 2, 1, 10*time.Second
 	}
 	b.watch = time.Duration(*minutes * float64(time.Minute))
@@ -110,7 +115,11 @@ func (b *bench) run(ctx context.Context, only string) (report string, err error)
 	if b.self, err = os.Executable(); err != nil {
 		return "", err
 	}
-	for _, path := range []*string{&b.collector, &b.load, &b.source} {
+	paths := []*string{&b.collector, &b.load, &b.source, &b.ebpf}
+	if b.before != "" {
+		paths = append(paths, &b.before)
+	}
+	for _, path := range paths {
 		if *path, err = filepath.Abs(*path); err != nil {
 			return "", err
 		}
@@ -127,9 +136,11 @@ func (b *bench) run(ctx context.Context, only string) (report string, err error)
 		missing = append(missing, "perf record, which is not installed")
 	}
 	for _, p := range []part{
+		{"compare", "the comparison by turns", b.busy(func(ctx context.Context, load *child, _ *scratch.Cgroup) error { return b.compare(ctx, load) })},
 		{"go", "the hot paths", b.goBenchmarks},
 		{"slowdown", "the slowdown of programs", b.slowdowns},
 		{"sampling", "the CPU time of samples", b.busy(b.sampling)},
+		{"quiet", "watching a host that does nothing", b.quiet},
 		{"watching", "watching", b.busy(b.watching)},
 		{"cold", "cold start", b.coldStart},
 		{"stacks", "memory and distinct stacks", b.stacks},
@@ -175,7 +186,7 @@ func (b *bench) busy(measure func(context.Context, *child, *scratch.Cgroup) erro
 
 // longest is the time after which the load ends by itself, whatever happens to this process.
 func (b *bench) longest() time.Duration {
-	return 5*time.Minute + 2*b.watch + time.Duration(9*b.rounds)*(b.window+time.Minute)
+	return 5*time.Minute + 2*b.watch + time.Duration(9*b.rounds+5*b.turns)*(b.window+time.Minute)
 }
 
 // progress says what is under way; the report has standard output for itself.

@@ -26,17 +26,7 @@ func (b *bench) watching(ctx context.Context, load *child, _ *scratch.Cgroup) (e
 	}
 	defer p.server.Stop()
 	progress("watching a host on which nothing is hot, for %v", b.watch)
-	watcher, err := b.startCollector(ctx, "watcher", fmt.Sprintf(`
-receivers: {cpu_profiler: {max_overhead: 0}}
-processors:
-  cpu_trigger:
-    policies:
-      - name: never
-        any_of: [{monitor: cpu_utilization, threshold: 1000, average_over: 30s}]
-exporters: {otlp_grpc: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}}
-service:
-  pipelines: {profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc]}}
-`, p.server.Port))
+	watcher, err := b.startCollector(ctx, "watcher", watching(p.server.Port))
 	if err != nil {
 		return err
 	}
@@ -120,4 +110,19 @@ func (c *collector) readings() (r readings, err error) {
 	taken, err1 := c.metric("otelcol_cpu_profiler_samples", "")
 	lost, err2 := c.metric("otelcol_cpu_profiler_samples_lost", "")
 	return readings{taken: taken, lost: lost}, errors.Join(err1, err2)
+}
+
+// watching is the configuration of a collector that lets nothing out.
+func watching(port int) string {
+	return fmt.Sprintf(`
+receivers: {cpu_profiler: {max_overhead: 0}}
+processors:
+  cpu_trigger:
+    policies:
+      - name: never
+        any_of: [{monitor: cpu_utilization, threshold: 1000, average_over: 30s}]
+exporters: {otlp_grpc: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}}
+service:
+  pipelines: {profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc]}}
+`, port)
 }
