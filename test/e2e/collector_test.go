@@ -57,9 +57,14 @@ func (l logLine) str(key string) string {
 // completed by JSON logs. It is stopped when the test ends, if it still runs.
 func startCollector(t testing.TB, name, config string, env ...string) *collector {
 	t.Helper()
+	return startBinary(t, collectorBinary, name, config, env...)
+}
+
+func startBinary(t testing.TB, binary, name, config string, env ...string) *collector {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), name+".yaml")
 	require.NoError(t, os.WriteFile(file, []byte(config), 0o644))
-	cmd := exec.Command(collectorBinary, "--config", file, "--feature-gates=service.profilesSupport")
+	cmd := exec.Command(binary, "--config", file, "--feature-gates=service.profilesSupport")
 	cmd.Env = append(os.Environ(), env...)
 	return watch(t, name, cmd)
 }

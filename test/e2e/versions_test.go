@@ -13,8 +13,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -101,9 +99,7 @@ service:
 
 func startOn(t *testing.T, binary, name, config string) *collector {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "config.yaml")
-	require.NoError(t, os.WriteFile(file, []byte(config), 0o644))
-	c := watch(t, name, exec.Command(binary, "--config", file, "--feature-gates=service.profilesSupport"))
+	c := startBinary(t, binary, name, config)
 	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
 	return c
 }
