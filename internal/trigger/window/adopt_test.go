@@ -102,7 +102,7 @@ func TestAdoptKeepsWhatWasObserved(t *testing.T) {
 					m, numbers = plan(chosen)
 					h = m.Adopt(h)
 				}
-				require.NoError(t, h.Verify())
+				require.NoError(t, h.verify())
 				at := now + time.Duration(r.IntN(1500))*time.Millisecond
 				var scratch []float32
 				for place, i := range some {
@@ -144,7 +144,7 @@ func TestAdoptWithoutReadings(t *testing.T) {
 	h := none.NewHistory()
 	for _, m := range []*Monitor{short, long, none, long, short} {
 		h = m.Adopt(h)
-		require.NoError(t, h.Verify())
+		require.NoError(t, h.verify())
 		require.Len(t, h.windows, len(m.tests))
 	}
 	h = long.Adopt(h)

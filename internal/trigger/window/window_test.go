@@ -4,6 +4,7 @@
 package window
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -159,7 +160,7 @@ func TestWindowsAgreeWithTheirDefinition(t *testing.T) {
 			holds, value, enough := judge(h, at)
 			want, ok := o.judge(at)
 			require.Equal(t, ok, enough, "seed %d, %v after %d readings", seed, test, len(o.readings))
-			require.NoError(t, h.Verify())
+			require.NoError(t, h.verify())
 			compared++
 			if !ok {
 				require.False(t, holds)
@@ -265,7 +266,7 @@ func TestGaps(t *testing.T) {
 		h.Observe(int64(now), 0, 0)
 		holds, _, _ := judge(h, now)
 		require.Equal(t, gap < 12, holds, "%d s", gap)
-		require.NoError(t, h.Verify())
+		require.NoError(t, h.verify())
 	}
 }
 
@@ -335,4 +336,30 @@ func TestHeatIsMeanByThreshold(t *testing.T) {
 	_, ratio = h.Heat(0, int64(10*time.Second))
 	require.Zero(t, ratio, "without fresh readings")
 	require.False(t, h.Warm(0, int64(10*time.Second)))
+}
+
+// verify recounts what the windows keep running and returns the first broken
+// invariant.
+func (h *History) verify() error {
+	for i := range h.windows {
+		t, w, r := h.test(i)
+		if w.head > r.last || r.last-w.head > uint64(len(r.ring)) {
+			return errors.New("a window lies outside its history")
+		}
+		recount := window{}
+		tick := w.headTick
+		for n := w.head + 1; n <= r.last; n++ {
+			recount.add(t, r.entry(n))
+			tick += r.entry(n).step()
+		}
+		switch {
+		case recount.readings != w.readings || recount.above != w.above || recount.below != w.below || recount.weighing != w.weighing:
+			return errors.New("a window miscounts its readings")
+		case r.last > 0 && r.tick != tick:
+			return errors.New("a window mistakes its start")
+		case !finite(w.weight) || !finite(w.weighted):
+			return errors.New("a sum of a window is not a number")
+		}
+	}
+	return nil
 }
