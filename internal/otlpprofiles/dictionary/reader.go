@@ -63,15 +63,6 @@ func (r Reader) ProfileType(p pprofile.Profile) ProfileType {
 	}
 }
 
-// ResourceText returns an attribute of a resource as a string, empty if it is not
-// set.
-func ResourceText(resource pcommon.Map, key string) string {
-	if v, ok := resource.Get(key); ok {
-		return v.AsString()
-	}
-	return ""
-}
-
 // AppendZeroEntries appends the zero entry to each table. OTLP requires it at
 // index 0, which stands for "not set".
 func AppendZeroEntries(d pprofile.ProfilesDictionary) {

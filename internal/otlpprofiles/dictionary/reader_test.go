@@ -48,11 +48,3 @@ func TestReaderOfAnySendersDictionary(t *testing.T) {
 	p.PeriodType().SetTypeStrindex(3)
 	require.Equal(t, dictionary.ProfileType{Sample: "name", Unit: "count"}, r.ProfileType(p))
 }
-
-func TestResourceTextOfEveryKind(t *testing.T) {
-	resource := pcommon.NewMap()
-	require.NoError(t, resource.FromRaw(map[string]any{"process.pid": 7, "container.id": "abc"}))
-	require.Equal(t, "7", dictionary.ResourceText(resource, "process.pid"))
-	require.Equal(t, "abc", dictionary.ResourceText(resource, "container.id"))
-	require.Empty(t, dictionary.ResourceText(resource, "host.id"))
-}
