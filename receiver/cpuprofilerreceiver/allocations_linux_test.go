@@ -27,6 +27,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/perfevent/uprobe"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/allocs"
 )
 
@@ -104,7 +105,7 @@ func needProbes(t *testing.T) {
 	require.NoError(t, u.Close())
 }
 
-func withAllocations(pid int, cfg AllocationsConfig) func(*Config) {
+func withAllocations(pid int, cfg allocs.Config) func(*Config) {
 	return func(c *Config) {
 		c.CPU.Enabled = false
 		c.Targets = []TargetConfig{{PID: pid}}
@@ -122,7 +123,7 @@ func TestKernelReceiverSamplesAllocations(t *testing.T) {
 	for name, limit := range map[string]int{"all that the runtime samples": 0, "limited": 60_000} { // 200 per export
 		t.Run(name, func(t *testing.T) {
 			a := startAllocator(t)
-			r := start(t, withAllocations(a.cmd.Process.Pid, AllocationsConfig{When: WhenAlways, MaxSamplesPerMinute: limit, BufferSize: bytesize.MiB}))
+			r := start(t, withAllocations(a.cmd.Process.Pid, allocs.Config{When: sampler.WhenAlways, MaxSamplesPerMinute: limit, BufferSize: bytesize.MiB}))
 			require.Eventually(t, func() bool { return r.sampled(1) }, patience, 10*time.Millisecond)
 			var bytes, objects float64
 			for range 10 {
@@ -196,7 +197,7 @@ func TestFloodOfAllocationsLeavesRoomForOthers(t *testing.T) {
 	t.Setenv("RATE", "65536")
 	a := startAllocator(t)
 	r := start(t, func(c *Config) {
-		withAllocations(a.cmd.Process.Pid, AllocationsConfig{When: WhenAlways, MaxSamplesPerMinute: allocs.MaxMaxSamplesPerMinute, BufferSize: 64 * bytesize.KiB})(c)
+		withAllocations(a.cmd.Process.Pid, allocs.Config{When: sampler.WhenAlways, MaxSamplesPerMinute: allocs.MaxMaxSamplesPerMinute, BufferSize: 64 * bytesize.KiB})(c)
 		c.CPU.Enabled = true
 		c.ExportInterval = time.Second
 	})

@@ -211,30 +211,8 @@ func (cfg *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-type (
-	// CPUConfig is the block cpu.
-	CPUConfig = oncpu.Config
-	// OffCPUConfig is the block off_cpu.
-	OffCPUConfig = offcpu.Config
-	// AllocationsConfig is the block allocations.
-	AllocationsConfig = allocs.Config
-	// DotnetConfig is the block dotnet.
-	DotnetConfig = dotnet.Config
-	// PprofEndpointConfig is an entry of pprof_endpoints.
-	PprofEndpointConfig = pprof.Config
-	// TargetConfig is an entry of targets.
-	TargetConfig = processes.Target
-	// When is a value of when.
-	When = sampler.When
-	// Percent is a share of a core.
-	Percent = oncpu.Percent
-)
-
-// The values of when.
-const (
-	WhenHot    = sampler.WhenHot
-	WhenAlways = sampler.WhenAlways
-)
+// TargetConfig is an entry of targets.
+type TargetConfig = processes.Target
 
 // perf returns what all samplers on perf events do alike.
 func (cfg *Config) perf() sampler.PerfConfig {

@@ -19,6 +19,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/allocs"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/offcpu"
@@ -51,10 +52,10 @@ func TestConfigIsReadAsWritten(t *testing.T) {
 			Unwind:            UnwindDwarf,
 			StackBytes:        65528,
 			ThreadAttributes:  []string{"thread.name", "thread.id"},
-			CPU:               CPUConfig{Enabled: true},
-			OffCPU:            configoptional.Some(OffCPUConfig{When: WhenAlways, MinDuration: 2 * time.Millisecond, MaxEventsPerSecond: 100}),
-			Allocations:       configoptional.Some(AllocationsConfig{When: WhenAlways, MaxSamplesPerMinute: 0, BufferSize: bytesize.MiB}),
-			Dotnet: configoptional.Some(func() DotnetConfig {
+			CPU:               oncpu.Config{Enabled: true},
+			OffCPU:            configoptional.Some(offcpu.Config{When: sampler.WhenAlways, MinDuration: 2 * time.Millisecond, MaxEventsPerSecond: 100}),
+			Allocations:       configoptional.Some(allocs.Config{When: sampler.WhenAlways, MaxSamplesPerMinute: 0, BufferSize: bytesize.MiB}),
+			Dotnet: configoptional.Some(func() dotnet.Config {
 				d := dotnet.DefaultConfig()
 				d.ServerConfig.NetAddr.Transport, d.ServerConfig.NetAddr.Endpoint = "unix", "/run/hotprofile/dotnet.sock"
 				d.ServerConfig.MaxRequestBodySize = 300_000
@@ -95,12 +96,12 @@ func TestConfigIsReadAsWritten(t *testing.T) {
 		"off":               with(func(c *Config) { c.CPU.Enabled = false }),
 		"allocations_empty": with(func(c *Config) { c.Allocations = configoptional.Some(allocs.DefaultConfig()) }),
 		"allocations_and_dotnet": with(func(c *Config) {
-			c.Allocations = configoptional.Some(AllocationsConfig{When: WhenHot, MaxSamplesPerMinute: 50, BufferSize: 200 * bytesize.KiB})
+			c.Allocations = configoptional.Some(allocs.Config{When: sampler.WhenHot, MaxSamplesPerMinute: 50, BufferSize: 200 * bytesize.KiB})
 			c.Dotnet = configoptional.Some(dotnet.DefaultConfig())
 		}),
 		"off_cpu_empty": with(func(c *Config) { c.OffCPU = configoptional.Some(offcpu.DefaultConfig()) }),
 		"off_cpu_and_dotnet": with(func(c *Config) {
-			c.OffCPU = configoptional.Some(OffCPUConfig{When: WhenHot, MinDuration: 0, MaxEventsPerSecond: 500})
+			c.OffCPU = configoptional.Some(offcpu.Config{When: sampler.WhenHot, MinDuration: 0, MaxEventsPerSecond: 500})
 			c.Dotnet = configoptional.Some(dotnet.DefaultConfig())
 		}),
 	} {

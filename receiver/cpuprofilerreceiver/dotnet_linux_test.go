@@ -55,7 +55,7 @@ import (
 )
 
 // intakeOf is the block dotnet on a free port, or on a socket of the test's own.
-func intakeOf(t testing.TB, transport string, change func(*DotnetConfig)) func(*Config) {
+func intakeOf(t testing.TB, transport string, change func(*dotnet.Config)) func(*Config) {
 	d := dotnet.DefaultConfig()
 	d.ServerConfig.NetAddr.Endpoint = "127.0.0.1:0"
 	if transport == "unix" {
@@ -390,7 +390,7 @@ func TestDotnetAnswersBadBodies(t *testing.T) {
 }
 
 func TestDotnetLimitOfTheBodyCanBeSet(t *testing.T) {
-	r := start(t, intakeOf(t, "tcp", func(d *DotnetConfig) { d.ServerConfig.MaxRequestBodySize = 4096 }))
+	r := start(t, intakeOf(t, "tcp", func(d *dotnet.Config) { d.ServerConfig.MaxRequestBodySize = 4096 }))
 	for _, encoding := range []string{"gzip", "zstd"} {
 		require.Equal(t, 413, postTo(t, r.client(nil), "http://localhost/v1/dotnet/allocation-samples", bytes.NewReader(compressed(t, encoding, make([]byte, 4097))), "Content-Encoding", encoding).code)
 		require.Equal(t, 400, postTo(t, r.client(nil), "http://localhost/v1/dotnet/allocation-samples", bytes.NewReader(compressed(t, encoding, make([]byte, 4096))), "Content-Encoding", encoding).code)
@@ -422,7 +422,7 @@ func TestDotnetOverTLS(t *testing.T) {
 	c := captures.Read(t, "web/000*")[0]
 	for _, transport := range []string{"tcp", "unix"} {
 		t.Run(transport, func(t *testing.T) {
-			r := start(t, intakeOf(t, transport, func(d *DotnetConfig) {
+			r := start(t, intakeOf(t, transport, func(d *dotnet.Config) {
 				secure := configtls.NewDefaultServerConfig()
 				secure.KeyFile, secure.CertFile = keyFile, certFile
 				d.ServerConfig.TLS = configoptional.Some(secure)
@@ -457,7 +457,7 @@ func (h hostWith) GetExtensions() map[component.ID]component.Component { return 
 func TestDotnetAuthenticationIsThatOfTheServer(t *testing.T) {
 	id := component.MustNewID("password")
 	cfg := createDefaultConfig()
-	intakeOf(t, "tcp", func(d *DotnetConfig) {
+	intakeOf(t, "tcp", func(d *dotnet.Config) {
 		d.ServerConfig.Auth = configoptional.Some(confighttp.AuthConfig{Config: configauth.Config{AuthenticatorID: id}})
 	})(cfg)
 	p, err := NewFactory().(xreceiver.Factory).CreateProfiles(context.Background(), receivertest.NewNopSettings(metadata.Type), cfg, consumerOf(func(context.Context, pprofile.Profiles) error { return nil }))
@@ -482,7 +482,7 @@ func TestDotnetStalledSendersTimeOut(t *testing.T) {
 	c := captures.Read(t, "web/000*")[0]
 	for _, transport := range []string{"tcp", "unix"} {
 		t.Run(transport, func(t *testing.T) {
-			r := start(t, intakeOf(t, transport, func(d *DotnetConfig) {
+			r := start(t, intakeOf(t, transport, func(d *dotnet.Config) {
 				// Long enough for those who do not stall, on a busy machine too.
 				d.ServerConfig.ReadHeaderTimeout, d.ServerConfig.ReadTimeout = 3*time.Second, 3*time.Second
 			}))
@@ -618,7 +618,7 @@ func TestDotnetSlowConsumerMakes503AndNoneIsLostUncounted(t *testing.T) {
 
 func TestDotnetSocketModeDecidesWhoMayConnect(t *testing.T) {
 	for _, mode := range []dotnet.SocketMode{0o660, 0o600, 0o666} {
-		r := start(t, intakeOf(t, "unix", func(d *DotnetConfig) { d.SocketMode = mode }))
+		r := start(t, intakeOf(t, "unix", func(d *dotnet.Config) { d.SocketMode = mode }))
 		info, err := os.Stat(r.address().String())
 		require.NoError(t, err)
 		require.Equal(t, fs.FileMode(mode), info.Mode().Perm())
@@ -649,7 +649,7 @@ func TestDotnetPortInUseIsAnErrorAtStart(t *testing.T) {
 	require.NoError(t, err)
 	defer l.Close()
 	cfg := createDefaultConfig()
-	intakeOf(t, "tcp", func(d *DotnetConfig) { d.ServerConfig.NetAddr.Endpoint = l.Addr().String() })(cfg)
+	intakeOf(t, "tcp", func(d *dotnet.Config) { d.ServerConfig.NetAddr.Endpoint = l.Addr().String() })(cfg)
 	p, err := NewFactory().(xreceiver.Factory).CreateProfiles(context.Background(), receivertest.NewNopSettings(metadata.Type), cfg, consumerOf(func(context.Context, pprofile.Profiles) error { return nil }))
 	require.NoError(t, err)
 	require.ErrorContains(t, p.Start(context.Background(), componenttest.NewNopHost()), "dotnet.endpoint")

@@ -33,7 +33,7 @@ import (
 )
 
 // endpoint is a list of one endpoint that is pulled once a second.
-func endpoint(at string, change func(*PprofEndpointConfig)) func(*Config) {
+func endpoint(at string, change func(*pprof.Config)) func(*Config) {
 	e := pprof.DefaultConfig()
 	e.ClientConfig.Endpoint = at
 	e.Profiles = []string{"goroutine"}
@@ -45,7 +45,7 @@ func endpoint(at string, change func(*PprofEndpointConfig)) func(*Config) {
 	}
 	return func(cfg *Config) {
 		cfg.CPU.Enabled = false
-		cfg.PprofEndpoints = []PprofEndpointConfig{e}
+		cfg.PprofEndpoints = []pprof.Config{e}
 	}
 }
 
@@ -90,7 +90,7 @@ func (r *running) pulls(want string) (n int64) {
 func TestProfilesCarryTheProcessOfTheTarget(t *testing.T) {
 	s := httptest.NewServer(pprofHandler())
 	t.Cleanup(s.Close)
-	r := start(t, endpoint(s.URL+"/debug/pprof", func(e *PprofEndpointConfig) {
+	r := start(t, endpoint(s.URL+"/debug/pprof", func(e *pprof.Config) {
 		e.Resource = map[string]any{"service.name": "checkout", "shard": 7}
 	}))
 	got := r.pulled()
@@ -109,7 +109,7 @@ func TestSampledAndPulledCPUTimeAreDifferentSeries(t *testing.T) {
 	s := httptest.NewServer(pprofHandler())
 	t.Cleanup(s.Close)
 	r := start(t, func(cfg *Config) {
-		endpoint(s.URL+"/debug/pprof", func(e *PprofEndpointConfig) { e.Profiles = []string{"profile"} })(cfg)
+		endpoint(s.URL+"/debug/pprof", func(e *pprof.Config) { e.Profiles = []string{"profile"} })(cfg)
 		cfg.CPU.Enabled = true
 		cfg.Targets = []TargetConfig{{PID: os.Getpid()}}
 		cfg.ThreadAttributes = nil // pulled samples have no thread
@@ -172,7 +172,7 @@ func TestUnixSocketIdentifiesItsProcess(t *testing.T) {
 	s := &httptest.Server{Listener: l, Config: &http.Server{Handler: pprofHandler(), ReadHeaderTimeout: time.Minute}}
 	s.Start()
 	t.Cleanup(s.Close)
-	r := start(t, endpoint(pprof.SocketEndpoint, func(e *PprofEndpointConfig) {
+	r := start(t, endpoint(pprof.SocketEndpoint, func(e *pprof.Config) {
 		e.Socket, e.Target = l.Addr().String(), configoptional.None[TargetConfig]()
 		e.Profiles = []string{"profile", "heap", "goroutine"}
 	}))
@@ -211,8 +211,8 @@ func TestTLSAndBasicAuth(t *testing.T) {
 	ca := filepath.Join(t.TempDir(), "ca.pem")
 	require.NoError(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600))
 	id := component.MustNewIDWithName("extension", "0")
-	secure := func(e *PprofEndpointConfig) { e.ClientConfig.TLS.CAFile = ca }
-	r := startTo(t, nil, endpoint(s.URL+"/debug/pprof", func(e *PprofEndpointConfig) {
+	secure := func(e *pprof.Config) { e.ClientConfig.TLS.CAFile = ca }
+	r := startTo(t, nil, endpoint(s.URL+"/debug/pprof", func(e *pprof.Config) {
 		secure(e)
 		e.ClientConfig.Auth = configoptional.Some(configauth.Config{AuthenticatorID: id})
 	}), basic{})

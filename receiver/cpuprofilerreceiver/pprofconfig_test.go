@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/pprof"
 )
 
@@ -34,7 +35,7 @@ func TestConfigPprofEndpointsHaveDefaultsOfTheirOwn(t *testing.T) {
 	first.ClientConfig.Endpoint, first.Socket = pprof.SocketEndpoint, "/run/a.sock"
 	require.Equal(t, first, cfg.PprofEndpoints[0])
 	require.Equal(t, "https://b/debug/pprof", second.ClientConfig.Endpoint)
-	require.Equal(t, WhenHot, second.When)
+	require.Equal(t, sampler.WhenHot, second.When)
 	require.Equal(t, []string{"heap"}, second.Profiles)
 	require.Equal(t, []time.Duration{30 * time.Second, 5 * time.Second, time.Second}, []time.Duration{second.Interval, second.Duration, second.ClientConfig.Timeout})
 	require.Equal(t, bytesize.MiB, second.MaxSize)
