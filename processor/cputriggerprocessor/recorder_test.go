@@ -385,7 +385,6 @@ func TestRecorderOfUnitsThatComeAndGo(t *testing.T) {
 	for u := range r.p.recorder.All() {
 		require.Fail(t, "it is held", u.Name())
 	}
-	r.checkBooks()
 }
 
 func TestShutdownWithTheRecorder(t *testing.T) {
@@ -803,7 +802,6 @@ func TestASlowCallHoldsBackItsUnitAlone(t *testing.T) {
 		require.False(t, s.disorder, "two calls for one unit")
 		held, _ := r.held()
 		require.Zero(t, held)
-		require.NoError(t, r.p.recorder.Check())
 		require.NoError(t, r.p.Shutdown(t.Context()))
 	})
 }
@@ -837,8 +835,7 @@ func TestShutdownLeavesBehindCallsThatDoNotReturn(t *testing.T) {
 	})
 }
 
-// TestRecorderInAnyOrder takes random steps, and holds the recorder's books
-// against what it really has.
+// TestRecorderInAnyOrder takes random steps: no sample is lost uncounted.
 func TestRecorderInAnyOrder(t *testing.T) {
 	for seed := range uint64(15) {
 		r := newRig(t, `
@@ -868,18 +865,11 @@ policies:
 				p.events = 1 + rnd.IntN(100)
 				_ = r.send(batch(t, r.now.Add(-time.Duration(rnd.IntN(8000))*time.Millisecond), p, inContainer(ids[rnd.IntN(len(ids))])))
 			}
-			r.checkBooks()
 			if step%20 == 0 { // all metrics are collected for it, and once more at the end
 				r.checkSum()
 			}
 		}
 	}
-}
-
-// checkBooks compares the recorder's sums with what it holds.
-func (r *rig) checkBooks() {
-	r.t.Helper()
-	require.NoError(r.t, r.p.recorder.Check())
 }
 
 // hookedHost calls onContainer before each search for a container.

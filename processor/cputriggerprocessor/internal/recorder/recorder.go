@@ -8,6 +8,7 @@ package recorder
 import (
 	"container/heap"
 	"context"
+	"iter"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -306,6 +307,19 @@ func ShutOutcome(u *trigger.Unit, dry bool) counters.SampleOutcome {
 		return counters.SampleDryRun
 	}
 	return counters.SampleGateShut
+}
+
+// All yields the data of every record.
+func (r *Recorder) All() iter.Seq2[*trigger.Unit, []byte] {
+	return func(yield func(*trigger.Unit, []byte) bool) {
+		for u, t := range r.units {
+			for _, rec := range t.records {
+				if !yield(u, rec.data) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Close drops all that is held, for good. Records that were due, or are being sent,
