@@ -47,6 +47,8 @@ type Kind struct {
 	// Sparse: Den may stand still because nothing that it counts happened. Such a
 	// span has no value and is no gap.
 	Sparse bool
+	// Whole: Num is the value over the whole window of its condition, and Den is 0.
+	Whole bool
 	// Guard names the monitor that must be at least GuardAtLeast over the same span
 	// for this one to count; empty for most.
 	Guard        string

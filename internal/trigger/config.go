@@ -16,7 +16,8 @@ import (
 
 // Monitor describes the readings of a monitor.
 type Monitor struct {
-	// Name is the monitor's name in conditions, as cpu_utilization.
+	// Name is the monitor's name in conditions, as cpu_utilization. Parameters follow
+	// in parentheses, which reports leave out.
 	Name string
 	window.Kind
 	// Guard names another monitor. Conditions on this one hold only while the mean

@@ -11,10 +11,11 @@ import (
 // Cause is the condition that made a policy fire, as it was at that moment. If
 // several conditions held it is the one with the largest value / threshold.
 type Cause struct {
-	Monitor   string
+	Monitor   string // without parameters
 	Value     float64
 	Threshold float64
 	Window    string // "30s average" or "8 of 10s"
+	Key       string // the monitor with its parameters: the name of its Monitor
 }
 
 // Opening is one time that a policy opened a gate. It is remembered after it closed

@@ -4,6 +4,7 @@
 package trigger
 
 import (
+	"strings"
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
@@ -41,7 +42,8 @@ type policy struct {
 // condition is a Condition, worked out once.
 type condition struct {
 	testRef
-	monitorName string
+	monitorName string // without parameters
+	key         string // the Monitor's name
 	threshold   float64
 	window      string // as it is reported
 	span        time.Duration
@@ -61,7 +63,7 @@ func (c *condition) ratio(value float64) float64 { return window.Ratio(value, c.
 
 // cause returns the condition with a value, as it is reported.
 func (c *condition) cause(value float64) Cause {
-	return Cause{c.monitorName, value, c.threshold, c.window}
+	return Cause{c.monitorName, value, c.threshold, c.window, c.key}
 }
 
 // newPlan compiles a valid configuration.
@@ -92,7 +94,7 @@ func newPlan(c Config, real, dryRuns *services) plan {
 func (p *plan) condition(configured []Monitor, index map[string]int, c Condition) condition {
 	n := index[c.Monitor]
 	planned := condition{
-		testRef: testRef{n, p.monitors[n].Add(c.Test)}, monitorName: c.Monitor,
+		testRef: testRef{n, p.monitors[n].Add(c.Test)}, monitorName: plain(c.Monitor), key: c.Monitor,
 		threshold: c.Threshold, window: c.String(), span: c.Span(), releases: c.ReleaseBelow != nil,
 	}
 	if m := configured[n]; m.Guard != "" {
@@ -100,4 +102,10 @@ func (p *plan) condition(configured []Monitor, index map[string]int, c Condition
 		planned.guard, planned.guardName = &testRef{g, p.monitors[g].AddAtLeast(m.GuardAtLeast, c.Span())}, m.Guard
 	}
 	return planned
+}
+
+// plain returns the name of a monitor without its parameters.
+func plain(monitor string) string {
+	name, _, _ := strings.Cut(monitor, "(")
+	return name
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/attributes"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/requests"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
@@ -143,6 +144,22 @@ type ItemConfig struct {
 	// Events are the events that memory_events counts: high, max, oom, oom_kill.
 	// Empty, the default: oom and oom_kill.
 	Events []string `mapstructure:"events"`
+	// Percentile is that of a response time, or of a metric. Default 95 for these.
+	Percentile float64 `mapstructure:"percentile"`
+	// MinRequests is the least number of requests in the window for an error rate or
+	// a response time. Default 20 for these.
+	MinRequests int `mapstructure:"min_requests"`
+	// URI and Method restrict monitors of requests. Empty, the default: all requests.
+	URI    URIConfig `mapstructure:"uri"`
+	Method []string  `mapstructure:"method"`
+	// Statuses are those that an error rate counts as failed, such as 5xx or 404, or
+	// UNAVAILABLE of RPC. Empty, the default: those of a fault of the server.
+	Statuses []any `mapstructure:"statuses"`
+	// Name, Attributes and Statistic (last, rate, mean or percentile) are those of the
+	// monitor metric. Default of Statistic: last, or percentile where that is set.
+	Name       string            `mapstructure:"name"`
+	Attributes map[string]string `mapstructure:"attributes"`
+	Statistic  string            `mapstructure:"statistic"`
 	// Threshold is in the monitor's unit; the condition holds strictly above it.
 	Threshold *float64 `mapstructure:"threshold"`
 	// AverageOver is the span of the mean. Zero: Period and Count are set. Default
@@ -156,6 +173,17 @@ type ItemConfig struct {
 	// readings, is below it; at most the threshold. Absent, the default: the
 	// gate stays open for its duration.
 	ReleaseBelow *float64 `mapstructure:"release_below"`
+
+	// prevents unkeyed literal initialization
+	_ struct{}
+}
+
+// URIConfig matches requests by route or path. One match is enough.
+type URIConfig struct {
+	// List has globs: * within a segment, ** across.
+	List []string `mapstructure:"list"`
+	// Regex is a regular expression, which may match a part.
+	Regex string `mapstructure:"regex"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
@@ -237,6 +265,12 @@ const (
 	maxSwitchesPerSecond  = 100_000_000
 )
 
+// defaultMinRequests and defaultPercentile are those of conditions on requests.
+const (
+	defaultMinRequests = 20
+	defaultPercentile  = 95
+)
+
 // defaultWindow is the AverageOver of a condition without a window.
 const defaultWindow = 30 * time.Second
 
@@ -311,6 +345,19 @@ func (p *PolicyConfig) Unmarshal(conf *confmap.Conf) error {
 func (i *ItemConfig) Unmarshal(conf *confmap.Conf) error {
 	if !conf.IsSet("average_over") && !conf.IsSet("period") && !conf.IsSet("count") {
 		i.AverageOver = defaultWindow
+	}
+	name, _ := conf.Get("monitor").(string)
+	if requests.IsOfTimes(name) {
+		i.MinRequests = defaultMinRequests
+	}
+	if name == requests.Metric && !conf.IsSet("statistic") {
+		i.Statistic = requests.Last
+		if conf.IsSet("percentile") {
+			i.Statistic = requests.Percentile
+		}
+	}
+	if statistic, _ := conf.Get("statistic").(string); requests.HasPercentile(name, statistic) {
+		i.Percentile = defaultPercentile
 	}
 	return conf.Unmarshal(i)
 }
@@ -411,6 +458,20 @@ func (cfg *Config) validateCore() error {
 		kind, _ := monitor.KindOf(m.Name)
 		return kind.Hidden // policies cannot name it
 	})
+	// Faults name monitors as they are configured, without parameters.
+	for _, name := range requests.Monitors() {
+		core.Monitors = append(core.Monitors, trigger.Monitor{Name: name})
+	}
+	for i := range core.Monitors {
+		core.Monitors[i].Name = requests.Name(core.Monitors[i].Name)
+	}
+	core.Monitors = slices.CompactFunc(slices.SortedFunc(slices.Values(core.Monitors), func(a, b trigger.Monitor) int { return strings.Compare(a.Name, b.Name) }),
+		func(a, b trigger.Monitor) bool { return a.Name == b.Name })
+	for i, p := range cfg.Policies {
+		for n, item := range p.AnyOf {
+			core.Policies[i].Conditions[n].Monitor = item.Monitor
+		}
+	}
 	return core.Validate()
 }
 
@@ -450,6 +511,9 @@ func (cfg *Config) validatePolicy(at string, p PolicyConfig) (errs []error) {
 			if !slices.Contains(cgroup.MemoryEventNames(), event) {
 				fault("%s.events[%d]: %q is not one of %s", at, i, event, strings.Join(cgroup.MemoryEventNames(), ", "))
 			}
+		}
+		for _, err := range item.condition().Validate(at) {
+			errs = append(errs, err)
 		}
 		if !cfg.inScope(item.Monitor) {
 			fault("%s.monitor: %s does not go with scope: %s", at, item.Monitor, cfg.Scope)

@@ -24,6 +24,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/requests"
 )
 
 // load reads a configuration as the collector does: unmarshal, then validate.
@@ -179,6 +180,21 @@ func TestConfigFaultsNameTheKeyAndWhatIsAllowed(t *testing.T) {
 		"unknown event":                          {item("monitor: memory_events, events: [max, failcnt], threshold: 1"), []string{"policies[0].any_of[0].events[1]", "failcnt", "high, max, oom, oom_kill"}},
 		"events of another monitor":              {item("monitor: memory_pressure, events: [max], threshold: 1"), []string{"policies[0].any_of[0].events", "memory_events"}},
 		"parameters in the name":                 {item("monitor: 'memory_events(max)', threshold: 1"), []string{"policies[0].any_of[0].monitor", "memory_events(max)"}},
+		"percentile of 100":                      {item("monitor: http_response_time, percentile: 100, threshold: 1"), []string{"policies[0].any_of[0].percentile", "below 100"}},
+		"percentile of another monitor":          {item("monitor: http_error_rate, percentile: 95, threshold: 1"), []string{"policies[0].any_of[0].percentile", "http_response_time"}},
+		"uri of another monitor":                 {item("monitor: cpu_usage, uri: {list: [/a]}, threshold: 1"), []string{"policies[0].any_of[0].uri"}},
+		"uri that is no glob":                    {item("monitor: http_error_rate, uri: {list: ['/a', '[']}, threshold: 1"), []string{"policies[0].any_of[0].uri.list[1]"}},
+		"uri that is no expression":              {item("monitor: http_error_rate, uri: {regex: '('}, threshold: 1"), []string{"policies[0].any_of[0].uri.regex"}},
+		"uri with an unknown key":                {item("monitor: http_error_rate, uri: {glob: a}, threshold: 1"), []string{"glob"}},
+		"no such status":                         {item("monitor: http_error_rate, statuses: [5xx, 6xx], threshold: 1"), []string{"policies[0].any_of[0].statuses[1]", "6xx"}},
+		"no such code":                           {item("monitor: rpc_error_rate, statuses: [5xx], threshold: 1"), []string{"policies[0].any_of[0].statuses[0]", "UNAVAILABLE"}},
+		"statuses of a time":                     {item("monitor: http_response_time, statuses: [5xx], threshold: 1"), []string{"policies[0].any_of[0].statuses", "http_error_rate"}},
+		"min_requests of a rate":                 {item("monitor: http_request_rate, min_requests: 1, threshold: 1"), []string{"policies[0].any_of[0].min_requests"}},
+		"min_requests below zero":                {item("monitor: http_error_rate, min_requests: -1, threshold: 1"), []string{"policies[0].any_of[0].min_requests"}},
+		"metric without a name":                  {item("monitor: metric, threshold: 1"), []string{"policies[0].any_of[0].name"}},
+		"unknown statistic":                      {item("monitor: metric, name: a, statistic: max, threshold: 1"), []string{"policies[0].any_of[0].statistic", "last, rate, mean, percentile"}},
+		"name of a monitor without one":          {item("monitor: cpu_usage, name: a, threshold: 1"), []string{"policies[0].any_of[0].name"}},
+		"parameters in the name of a monitor":    {item("monitor: 'http_error_rate(min=20 over=30s)', threshold: 1"), []string{"policies[0].any_of[0].monitor", "http_error_rate"}},
 		"monitor that only guards":               {item("monitor: cpu_host_share, threshold: 1, average_over: 5s"), []string{"policies[0].any_of[0].monitor", "cpu_host_share"}},
 		"match is not a glob":                    {"policies: [{name: p, match: {service.name: '[a-'}, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]", []string{"policies[0].match.service.name", "[a-"}},
 		"exclude that is no glob":                {"policies: [{name: p, exclude: {cgroup: '{a'}, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]", []string{"policies[0].exclude.cgroup", "{a"}},
@@ -217,6 +233,32 @@ policies:
 	} {
 		require.Contains(t, err.Error(), key)
 	}
+}
+
+// TestMonitorsOfRequestsHaveTheirParametersInTheirNames: conditions with equal ones share
+// one, and policies whose monitors are of requests alone still find out that a unit ended.
+func TestMonitorsOfRequestsHaveTheirParametersInTheirNames(t *testing.T) {
+	cfg, err := load(t, `
+policies:
+  - name: slow
+    any_of:
+      - {monitor: http_response_time, threshold: 500}
+      - {monitor: http_response_time, percentile: 95, min_requests: 20, threshold: 300, average_over: 30s}
+      - {monitor: http_error_rate, threshold: 5, statuses: [4xx, 503], uri: {list: ["/b", "/a"], regex: "^/c"}, method: GET, period: 10s, count: 3}
+      - {monitor: metric, name: jvm.gc.duration, attributes: {jvm.gc.action: end of major GC}, percentile: 99, threshold: 0.5}
+      - {monitor: metric, name: queue.length, threshold: 1000}
+`)
+	require.NoError(t, err)
+	slow := "http_response_time(percentile=95 min=20 over=30s)"
+	require.Equal(t, []string{
+		"cpu_usage", slow,
+		`http_error_rate(uri=/a|/b regex="^/c" method=GET statuses=4xx|503 min=20 over=10s each=reading)`,
+		`metric(name=jvm.gc.duration jvm.gc.action="end of major GC" statistic=percentile percentile=99 min=0 over=30s)`,
+		"metric(name=queue.length statistic=last)",
+	}, cfg.monitors())
+	require.Equal(t, 300.0, cfg.least()[slow])
+	require.Equal(t, 150.0, cfg.warm()[1])
+	require.Equal(t, 900.0, cfg.warm()[4], "a gauge may stay where it is")
 }
 
 // TestEventsOfMemoryAreMonitorsOfTheirOwn: each choice of events is read once.
@@ -286,6 +328,9 @@ func TestConfigSchemaHasEveryMonitor(t *testing.T) {
 		if !k.Hidden {
 			want = append(want, k.Name)
 		}
+	}
+	for _, name := range requests.Monitors() {
+		want = append(want, name)
 	}
 	require.ElementsMatch(t, want, got)
 }
@@ -382,6 +427,7 @@ func TestConfigSchemaHasEveryKey(t *testing.T) {
 		{reflect.TypeFor[Config](), schema},
 		{reflect.TypeFor[PolicyConfig](), defs["policy"]},
 		{reflect.TypeFor[ItemConfig](), defs["item"]},
+		{reflect.TypeFor[URIConfig](), defs["uri"]},
 		{reflect.TypeFor[BaselineConfig](), defs["baseline"]},
 		{reflect.TypeFor[BudgetsConfig](), defs["budgets"]},
 	} {
@@ -399,7 +445,7 @@ func TestReadmeNamesEveryKeyAndMonitor(t *testing.T) {
 	require.NoError(t, err)
 	for _, of := range []reflect.Type{
 		reflect.TypeFor[Config](), reflect.TypeFor[PolicyConfig](), reflect.TypeFor[ItemConfig](),
-		reflect.TypeFor[BaselineConfig](), reflect.TypeFor[BudgetsConfig](),
+		reflect.TypeFor[URIConfig](), reflect.TypeFor[BaselineConfig](), reflect.TypeFor[BudgetsConfig](),
 	} {
 		for _, key := range keysOf(of) {
 			require.Contains(t, string(readme), "`"+key+"`", of.Name())
@@ -407,6 +453,9 @@ func TestReadmeNamesEveryKeyAndMonitor(t *testing.T) {
 	}
 	for _, k := range monitor.Kinds() {
 		require.Contains(t, string(readme), "`"+k.Name+"`")
+	}
+	for _, name := range requests.Monitors() {
+		require.Contains(t, string(readme), "`"+name+"`")
 	}
 }
 

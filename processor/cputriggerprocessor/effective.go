@@ -4,6 +4,8 @@
 package cputriggerprocessor
 
 import (
+	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/requests"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
@@ -64,7 +67,7 @@ func (cfg *Config) trigger(policies []PolicyConfig) trigger.Config {
 	}
 	for _, k := range kinds(policies) {
 		out.Monitors = append(out.Monitors, trigger.Monitor{
-			Name: k.Name, Kind: window.Kind{Scale: k.Scale, Gauge: k.Gauge, Sparse: k.Sparse}, Guard: k.Guard, GuardAtLeast: k.GuardAtLeast,
+			Name: k.Name, Kind: window.Kind{Scale: k.Scale, Gauge: k.Gauge, Sparse: k.Sparse, Whole: k.Whole}, Guard: k.Guard, GuardAtLeast: k.GuardAtLeast,
 		})
 	}
 	for _, p := range policies {
@@ -89,19 +92,64 @@ func (i ItemConfig) monitor() string {
 	if i.Monitor == monitor.MemoryEvents {
 		return monitor.MemoryEventsOf(i.Events)
 	}
+	if requests.Is(i.Monitor) {
+		return i.condition().Key()
+	}
 	return i.Monitor
 }
 
-// kinds returns all monitors, and those that policies give parameters.
-func kinds(policies []PolicyConfig) []monitor.Kind {
-	out := monitor.Kinds()
-	for _, p := range policies {
+// condition returns what a condition says of a monitor of requests.
+func (i ItemConfig) condition() requests.Condition {
+	var statuses []string
+	for _, s := range i.Statuses { // 503 is a number in YAML, 5xx a text
+		statuses = append(statuses, fmt.Sprint(s))
+	}
+	return requests.Condition{
+		Monitor: i.Monitor, Percentile: i.Percentile, MinRequests: i.MinRequests, URIs: i.URI.List, URIRegex: i.URI.Regex, Methods: i.Method,
+		Statuses: statuses, Metric: i.Name, Attributes: i.Attributes, Statistic: i.Statistic,
+		Span: max(i.AverageOver, i.Period), Counted: i.Count > 0,
+	}
+}
+
+// conditions returns the conditions of enabled policies on monitors of requests.
+func (cfg *Config) conditions() (out []requests.Condition) {
+	for _, p := range cfg.enabled() {
 		for _, i := range p.AnyOf {
-			k, ok := monitor.KindOf(i.monitor())
-			if ok && !slices.ContainsFunc(out, func(o monitor.Kind) bool { return o.Name == k.Name }) && i.Monitor == monitor.MemoryEvents {
-				out = append(out, k)
+			if requests.Is(i.Monitor) {
+				out = append(out, i.condition())
 			}
 		}
+	}
+	return out
+}
+
+// kinds returns all monitors, and those that policies give parameters, with those of
+// requests last.
+func kinds(policies []PolicyConfig) []monitor.Kind {
+	out := monitor.Kinds()
+	add := func(k monitor.Kind) {
+		if !slices.ContainsFunc(out, func(o monitor.Kind) bool { return o.Name == k.Name }) {
+			out = append(out, k)
+		}
+	}
+	var ofRequests []monitor.Kind
+	for _, p := range policies {
+		for _, i := range p.AnyOf {
+			switch {
+			case requests.Is(i.Monitor):
+				gauge := i.condition().Gauge()
+				ofRequests = append(ofRequests, monitor.Kind{
+					Name: i.monitor(), Scale: 1, Gauge: gauge, Whole: !gauge, Scopes: monitor.CgroupScope | monitor.ProcessScope,
+				})
+			case i.Monitor == monitor.MemoryEvents:
+				if k, ok := monitor.KindOf(i.monitor()); ok {
+					add(k)
+				}
+			}
+		}
+	}
+	for _, k := range ofRequests {
+		add(k)
 	}
 	return out
 }
@@ -122,6 +170,9 @@ func (cfg *Config) monitors() []string {
 				used[kind.Guard] = true
 			}
 		}
+	}
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(used)), func(name string) bool { return !requests.Is(requests.Name(name)) }) {
+		used[monitor.CPUUsage] = true // by which units are found to be gone
 	}
 	var out []string
 	for _, k := range kinds(cfg.enabled()) {

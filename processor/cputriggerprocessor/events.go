@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
@@ -70,8 +71,9 @@ func (r *reporter) publishOpened(t units.Transition) {
 	case t.Opening.DryRun:
 		r.publishNotOpened(t, notOpenedDryRun)
 	default:
-		r.events.PublishEvent(event(hotunitsextension.GateOpened, "opened", t,
-			attribute.String(attr.TriggerUntil, t.Until.UTC().Format(time.RFC3339Nano))))
+		e := event(hotunitsextension.GateOpened, "opened", t, attribute.String(attr.TriggerUntil, t.Until.UTC().Format(time.RFC3339Nano)))
+		e.TraceID = trace.TraceID(r.trace(t.Unit.Name(), t.Cause.Key))
+		r.events.PublishEvent(e)
 	}
 }
 

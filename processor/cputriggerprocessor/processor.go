@@ -34,6 +34,7 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/requests"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/routing"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
@@ -60,6 +61,8 @@ type cpuTrigger struct {
 	manual *manual.Server // nil: gates are not opened by hand
 	memory *memory        // nil: nothing survives a restart
 	hot    *watch.HotList // nil: nobody asks which units are hot
+
+	requests *requests.Intake // of spans and metrics that pass
 
 	signals func(string) bool // reports whether a pipeline of a signal has this component id
 
@@ -110,6 +113,13 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 	if p.recorder != nil {
 		p.sender = recorder.NewSender(p.recorder, set.Logger, p.units.Locked, p.router.SendRecorded)
 	}
+	p.requests = requests.New(requests.Config{
+		Scope: cfg.Scope, TTL: cfg.UnitTTL, See: p.units.See, Counters: metrics, Now: now, Log: set.Logger,
+	})
+	if err := p.requests.SetConditions(cfg.conditions()); err != nil {
+		return nil, err
+	}
+	p.eval.reporter.trace = p.requests.Trace
 	if err := metrics.Observe(p.units.Count, p.recorder.Held); err != nil {
 		return nil, err
 	}
@@ -143,10 +153,18 @@ func (p *cpuTrigger) ConsumeProfiles(ctx context.Context, pd pprofile.Profiles) 
 }
 
 // observeTraces observes what passes in a traces pipeline. It changes nothing of it.
-func (*cpuTrigger) observeTraces(ptrace.Traces) {}
+func (p *cpuTrigger) observeTraces(td ptrace.Traces) {
+	if !p.closed.Load() {
+		p.requests.ObserveTraces(td)
+	}
+}
 
 // observeMetrics observes what passes in a metrics pipeline. It changes nothing of it.
-func (*cpuTrigger) observeMetrics(pmetric.Metrics) {}
+func (p *cpuTrigger) observeMetrics(md pmetric.Metrics) {
+	if !p.closed.Load() {
+		p.requests.ObserveMetrics(md)
+	}
+}
 
 // Start starts the component. Without control groups it goes on, and all profiles
 // are unmatched.
@@ -168,6 +186,9 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 		p.hot = watch.NewHotList(p.units, hot.Publisher(p.id))
 		p.eval.hot = p.hot
 		p.publishTo(hot)
+	}
+	if len(p.cfg.conditions()) > 0 && p.signals != nil && !p.signals("traces") && !p.signals("metrics") {
+		p.log.Warn("policies need spans or metrics, and no traces or metrics pipeline has this component", zap.Stringer("component", p.id))
 	}
 	if tree, err := cgroup.Open(p.cfg.RootPath); err == nil {
 		if err := p.watch(tree); err != nil {
@@ -228,7 +249,7 @@ func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 	}
 	host := identify.NewHost(p.cfg.RootPath, tree, p.units.GroupOf, p.now)
 	p.router.Host = host
-	c := p.newCollector(tree, watch.HostSource(files))
+	c := p.newCollector(tree, watch.WithRequests(watch.HostSource(files), p.requests, p.cfg.CollectionInterval))
 	d := &watch.Discoverer{
 		Tree: tree, Scope: p.cfg.Scope, Units: p.units, TTL: p.cfg.UnitTTL,
 		Interval: p.cfg.EvaluationInterval, Now: p.now, Log: p.log, SetClaims: host.SetClaims,
@@ -240,6 +261,7 @@ func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 	p.running.Go(func() { d.Run(ctx, scanned) })
 	p.running.Go(func() { p.collect(ctx, c, tree, scanned) })
 	p.running.Go(func() { p.evaluate(ctx) })
+	p.running.Go(func() { p.requests.Run(ctx, host) })
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
@@ -24,6 +25,9 @@ type reporter struct {
 	log      *zap.Logger
 	counters *counters.Counters
 	events   *hotunitsextension.HotUnits // nil: nobody asks for events
+	// trace returns the trace of a request that was among the reasons of a monitor's
+	// reading; empty if none is known.
+	trace func(unit, key string) pcommon.TraceID
 }
 
 func (r *reporter) report(ts []units.Transition) {
@@ -95,6 +99,9 @@ func (r *reporter) opened(t units.Transition) {
 	}
 	fields = append(fields, zap.String("trigger_id", t.Opening.ID), zap.Time("until", t.Until))
 	fields = append(fields, kindFields(t.Opening)...)
+	if trace := r.trace(t.Unit.Name(), t.Cause.Key); !trace.IsEmpty() {
+		fields = append(fields, zap.Stringer("trace_id", trace))
+	}
 	if len(t.Others) > 0 {
 		fields = append(fields, zap.Strings("also_open", t.Others))
 	}

@@ -105,6 +105,21 @@ func TestWithoutAProfilesPipelineItDecidesAndWarns(t *testing.T) {
 	require.True(t, alone.closed.Load())
 }
 
+// TestPoliciesThatNeedSpansWarnWithoutThem: no condition would ever hold.
+func TestPoliciesThatNeedSpansWarnWithoutThem(t *testing.T) {
+	f := NewFactory()
+	for want, signals := range map[int][]string{1: {"profiles"}, 0: {"profiles", "metrics"}} {
+		core, logs := observer.New(zapcore.WarnLevel)
+		cfg, err := load(t, "policies: [{name: slow, any_of: [{monitor: http_response_time, threshold: 500}]}]")
+		require.NoError(t, err)
+		for _, c := range pipelines(t, f, cfg, zap.New(core), signals...) {
+			require.NoError(t, c.Start(t.Context(), componenttest.NewNopHost()))
+			require.NoError(t, c.Shutdown(t.Context()))
+		}
+		require.Equal(t, want, logs.FilterMessageSnippet("policies need spans or metrics").Len())
+	}
+}
+
 // TestWhatPassesInTapsStaysAsItIs: the next component gets the very same batch, and one
 // that may not be changed does no harm.
 func TestWhatPassesInTapsStaysAsItIs(t *testing.T) {

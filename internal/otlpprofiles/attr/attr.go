@@ -12,6 +12,7 @@ const (
 	DeploymentEnvironment = "deployment.environment.name"
 	HostID                = "host.id"
 	HostName              = "host.name"
+	ContainerName         = "k8s.container.name"
 	PodUID                = "k8s.pod.uid"
 	ServiceInstanceID     = "service.instance.id"
 	ServiceName           = "service.name"

@@ -99,7 +99,7 @@ func (m *Monitor) NewHistory() History {
 // number or not later than the last one is ignored.
 func (h *History) Observe(at int64, num, den float64) (value float64, ok bool) {
 	k := h.monitor.kind
-	if !finite(num) || !finite(den) || k.Gauge && math.Abs(num) > maxValue || (h.last > 0 && at <= h.at) {
+	if !finite(num) || !finite(den) || (k.Gauge || k.Whole) && math.Abs(num) > maxValue || (h.last > 0 && at <= h.at) {
 		return 0, false
 	}
 	tick := floorDiv(at, h.monitor.tick)
@@ -112,7 +112,9 @@ func (h *History) Observe(at int64, num, den float64) (value float64, ok bool) {
 	step := h.skipGap(tick)
 
 	value, weight, broken := math.NaN(), 0.0, false
-	if k.Gauge {
+	if k.Whole {
+		value, weight, ok = num, 1, true
+	} else if k.Gauge {
 		value, weight, ok = num, float64(min(tick-h.tick, maxStep)), true
 	} else if h.last > 0 {
 		broken = at-h.at > h.monitor.maxGap

@@ -18,6 +18,10 @@ type Kind struct {
 	// Sparse: Den may stand still, as when no CFS period began. Such a reading
 	// is 0 and has no weight in a mean.
 	Sparse bool
+	// Whole: Num is the value over the whole span that ends with the reading, not a
+	// cumulative one. A mean is the newest reading; a count is one of readings as of
+	// any other monitor.
+	Whole bool
 }
 
 // Monitor is the plan for the readings of one monitor. It does not change once
@@ -42,6 +46,7 @@ type plannedTest struct {
 	count    int     // 0: a mean
 	gauge    bool
 	sparse   bool
+	whole    bool  // the newest reading is the mean
 	span     int64 // ticks
 	near     int64 // ticks that a reading may be off the start of the span
 	slack    int64 // ticks that tickers may jitter
@@ -69,7 +74,13 @@ func NewMonitor(k Kind, interval, keep time.Duration) *Monitor {
 
 // Add adds a valid test and returns its number. Equal tests share one, so many
 // policies with the same test cost no more than one.
-func (m *Monitor) Add(t Test) int { return m.add(t.Span(), m.plan(t)) }
+func (m *Monitor) Add(t Test) int {
+	span := t.Span()
+	if m.kind.Whole && t.Count == 0 {
+		span = 0 // nothing before the newest reading is needed
+	}
+	return m.add(span, m.plan(t))
+}
 
 // AddAtLeast adds a test that holds while the mean over a span is at least a value,
 // and returns its number.
@@ -96,7 +107,7 @@ func (m *Monitor) plan(t Test) plannedTest {
 	p := plannedTest{
 		limit:   t.Threshold + 1e-6*t.Threshold + 1e-9*m.kind.Scale,
 		inverse: inverse(t.Threshold),
-		count:   t.Count, gauge: m.kind.Gauge, sparse: m.kind.Sparse,
+		count:   t.Count, gauge: m.kind.Gauge, sparse: m.kind.Sparse, whole: m.kind.Whole,
 		span:     int64(t.Span()) / m.tick,
 		near:     (int64(m.interval) + m.slack) / m.tick,
 		slack:    m.slack / m.tick,

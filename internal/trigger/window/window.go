@@ -87,6 +87,13 @@ func (w *window) advance(t *plannedTest, r *readings) {
 		w.popThrough(t, r, r.tick-t.span)
 		return
 	}
+	if t.whole {
+		for w.head+1 < r.last {
+			w.pop(t, r)
+		}
+		w.ready = w.weighing > 0
+		return
+	}
 	// A mean starts at the reading nearest to its span before the newest one,
 	// and not before a break.
 	start := r.tick - t.span

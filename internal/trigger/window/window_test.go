@@ -363,3 +363,36 @@ func (h *History) verify() error {
 	}
 	return nil
 }
+
+// TestReadingsOfAWholeWindow: each reading is the value over the whole span already, so the
+// newest one decides, and none after a while is no zero.
+func TestReadingsOfAWholeWindow(t *testing.T) {
+	second := int64(time.Second)
+	m := NewMonitor(Kind{Whole: true}, time.Second, 0)
+	release := 50.0
+	mean := m.Add(Test{Threshold: 100, AverageOver: time.Minute, ReleaseBelow: &release})
+	count := m.Add(Test{Threshold: 100, Period: 5 * time.Second, Count: 2})
+	h := m.NewHistory()
+	require.False(t, h.Holds(mean, 0))
+	for n, c := range []struct {
+		value               float64
+		mean, count, cooled bool
+	}{{150, true, false, false}, {90, false, false, false}, {40, false, false, true}, {101, true, true, false}, {1000, true, true, false}} {
+		at := int64(n+1) * second
+		got, ok := h.Observe(at, c.value, 0)
+		require.True(t, ok)
+		require.Equal(t, c.value, got)
+		require.Equal(t, c.mean, h.Holds(mean, at), n)
+		require.Equal(t, c.count, h.Holds(count, at), n)
+		require.Equal(t, c.cooled, h.Released(mean, at), n)
+		var scratch []float32
+		value, ok := h.Value(mean, at, &scratch)
+		require.True(t, ok)
+		require.InDelta(t, c.value, value, 1e-9)
+		require.NoError(t, h.verify())
+	}
+	require.False(t, h.Holds(mean, 8*second), "there is no reading any more")
+	require.False(t, h.Released(mean, 8*second))
+	h.Observe(10*second, 200, 0)
+	require.True(t, h.Holds(mean, 10*second), "a gap before it says nothing against the newest")
+}

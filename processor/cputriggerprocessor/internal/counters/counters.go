@@ -7,6 +7,7 @@ package counters
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -56,6 +57,25 @@ var readingOutcomes = [numReadingOutcomes]string{"ok", "failed", "late", "unavai
 // Readings counts readings of one monitor by ReadingOutcome.
 type Readings [numReadingOutcomes]int64
 
+// ItemOutcome is the outcome of a server span, or of a data point that conditions use.
+type ItemOutcome uint8
+
+// The outcomes of items.
+const (
+	ItemIgnored   ItemOutcome = iota // no condition uses it, or another source is preferred; it is not counted
+	ItemInvalid                      // its times, buckets or type do not fit
+	ItemOK                           // it counts
+	ItemLate                         // it is of long before or after it came
+	ItemOverLimit                    // there are too many resources or series
+	ItemUnmatched                    // its resource matches no unit
+	numItemOutcomes
+)
+
+var itemOutcomes = [numItemOutcomes]string{"", "invalid", "ok", "late", "over_limit", "unmatched"}
+
+// Items counts server spans and data points by ItemOutcome.
+type Items [numItemOutcomes]int64
+
 // TriggerOutcome is the outcome of a trigger.
 type TriggerOutcome string
 
@@ -74,6 +94,7 @@ type Counters struct {
 	builder  *metadata.TelemetryBuilder
 	samples  [numSampleOutcomes]metric.MeasurementOption
 	readings [][numReadingOutcomes]metric.MeasurementOption // by monitor
+	items    [numItemOutcomes]metric.MeasurementOption
 }
 
 // New returns counters. Those of readings need SetMonitors.
@@ -86,6 +107,9 @@ func New(set component.TelemetrySettings) (*Counters, error) {
 	for i, o := range sampleOutcomes {
 		c.samples[i] = metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", o)))
 	}
+	for i, o := range itemOutcomes {
+		c.items[i] = metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", o)))
+	}
 	return c, nil
 }
 
@@ -94,6 +118,7 @@ func New(set component.TelemetrySettings) (*Counters, error) {
 func (c *Counters) SetMonitors(monitors []string) {
 	c.readings = nil
 	for _, m := range monitors {
+		m, _, _ = strings.Cut(m, "(") // without parameters
 		var options [numReadingOutcomes]metric.MeasurementOption
 		for i, o := range readingOutcomes {
 			options[i] = metric.WithAttributeSet(attribute.NewSet(attribute.String("monitor", m), attribute.String("outcome", o)))
@@ -167,6 +192,15 @@ func (c *Counters) AddSamples(ctx context.Context, n *Samples) {
 	for o, n := range n {
 		if n > 0 {
 			c.builder.CPUTriggerSamples.Add(ctx, n, c.samples[o])
+		}
+	}
+}
+
+// AddItems counts server spans and data points.
+func (c *Counters) AddItems(n *Items) {
+	for o, n := range n {
+		if n > 0 && ItemOutcome(o) != ItemIgnored {
+			c.builder.CPUTriggerItems.Add(context.Background(), n, c.items[o])
 		}
 	}
 }

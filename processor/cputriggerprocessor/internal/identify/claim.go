@@ -16,6 +16,7 @@ import (
 // attributes are zero.
 type Claim struct {
 	ContainerID, Cgroup            string
+	PodUID, ContainerName          string
 	HostName, HostID               string
 	PID                            int
 	Created                        time.Time
@@ -34,6 +35,10 @@ func ClaimOf(attributes pcommon.Map) (c Claim) {
 		switch k {
 		case attr.ContainerID:
 			c.ContainerID = v.Str()
+		case attr.PodUID:
+			c.PodUID = v.Str()
+		case attr.ContainerName:
+			c.ContainerName = v.Str()
 		case attr.Cgroup:
 			c.Cgroup = v.Str()
 		case attr.PID:

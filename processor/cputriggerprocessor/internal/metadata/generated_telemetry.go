@@ -31,6 +31,7 @@ type TelemetryBuilder struct {
 	CPUTriggerEvaluationDuration metric.Float64Histogram
 	CPUTriggerForgotten          metric.Int64ObservableCounter
 	CPUTriggerGatesOpen          metric.Int64ObservableGauge
+	CPUTriggerItems              metric.Int64Counter
 	CPUTriggerManualRefused      metric.Int64ObservableCounter
 	CPUTriggerReadings           metric.Int64Counter
 	CPUTriggerRecorderSamples    metric.Int64ObservableGauge
@@ -202,6 +203,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_cpu_trigger.gates.open",
 		metric.WithDescription("Open gates, one per unit and policy. [Alpha]"),
 		metric.WithUnit("{gate}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.CPUTriggerItems, err = builder.meter.Int64Counter(
+		"otelcol_cpu_trigger.items",
+		metric.WithDescription("Server spans, and data points of metrics, that conditions of policies use. [Alpha]"),
+		metric.WithUnit("{item}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUTriggerManualRefused, err = builder.meter.Int64ObservableCounter(

@@ -49,6 +49,7 @@ func TestSetupTelemetry(t *testing.T) {
 		return nil
 	}))
 	tb.CPUTriggerEvaluationDuration.Record(context.Background(), 1)
+	tb.CPUTriggerItems.Add(context.Background(), 1)
 	tb.CPUTriggerReadings.Add(context.Background(), 1)
 	tb.CPUTriggerSamples.Add(context.Background(), 1)
 	tb.CPUTriggerTriggers.Add(context.Background(), 1)
@@ -59,6 +60,9 @@ func TestSetupTelemetry(t *testing.T) {
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualCPUTriggerGatesOpen(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualCPUTriggerItems(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualCPUTriggerManualRefused(t, testTel,

@@ -165,6 +165,20 @@ func (s *Set) Admit(id identify.Identity, c identify.Claim, why identify.Unmatch
 	return why
 }
 
+// See records what requests say of a unit, which is added if it is new. It reports false
+// at the bound.
+func (s *Set) See(id identify.Identity, c identify.Claim, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := s.add(id, now)
+	if u == nil {
+		return false
+	}
+	u.setService(c)
+	s.cfg.Selectors.see(u, c.Attributes)
+	return true
+}
+
 // departedGate returns the gate of a unit that is gone, or nil.
 func (s *Set) departedGate(id identify.Identity) *trigger.Unit {
 	name := id.Name

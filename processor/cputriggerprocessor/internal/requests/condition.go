@@ -1,0 +1,383 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package requests reads monitors of requests, and of any metric, from the spans and
+// metrics that pass: error rates, response times, request rates.
+//
+// An [Intake] observes batches on their senders' goroutines, and counts for each
+// resource. A goroutine of its own finds the unit of a resource. At each collection
+// interval [Intake.Read] moves the counts of a unit's resources into its windows and
+// returns what each monitor is over its window, so a percentile is one of all requests
+// of the window and not a mean of percentiles.
+//
+// The package knows of units by their names, not of policies or gates.
+package requests
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bmatcuk/doublestar/v4"
+)
+
+// Metric is the monitor of any metric. The others are named for a protocol and a
+// quantity.
+const Metric = "metric"
+
+// protocol is what a request was made with.
+type protocol uint8
+
+const (
+	noProtocol protocol = iota
+	overHTTP
+	overRPC
+)
+
+// quantity is what is computed of the requests, or data points, in a window.
+type quantity uint8
+
+const (
+	errorRate quantity = iota
+	averageTime
+	percentileTime
+	requestRate
+	metricLast
+	metricRate
+	metricMean
+	metricPercentile
+)
+
+// kind is a monitor.
+type kind struct {
+	name string
+	protocol
+	quantity
+}
+
+func kinds() []kind {
+	return []kind{
+		{"http_avg_response_time", overHTTP, averageTime},
+		{"http_error_rate", overHTTP, errorRate},
+		{"http_request_rate", overHTTP, requestRate},
+		{"http_response_time", overHTTP, percentileTime},
+		{Metric, noProtocol, metricLast},
+		{"rpc_avg_response_time", overRPC, averageTime},
+		{"rpc_error_rate", overRPC, errorRate},
+		{"rpc_request_rate", overRPC, requestRate},
+		{"rpc_response_time", overRPC, percentileTime},
+	}
+}
+
+// Monitors returns the names of the monitors of this package, sorted.
+func Monitors() (names []string) {
+	for _, k := range kinds() {
+		names = append(names, k.name)
+	}
+	return names
+}
+
+// Is reports whether a monitor is one of this package.
+func Is(monitor string) bool {
+	_, ok := kindOf(monitor)
+	return ok
+}
+
+func kindOf(monitor string) (kind, bool) {
+	for _, k := range kinds() {
+		if k.name == monitor {
+			return k, true
+		}
+	}
+	return kind{}, false
+}
+
+// IsOfTimes reports whether a monitor is an error rate or a response time, which need
+// a least number of requests.
+func IsOfTimes(monitor string) bool {
+	k, ok := kindOf(monitor)
+	return ok && k.quantity < requestRate
+}
+
+// HasPercentile reports whether a monitor, with a statistic if it is metric, is a
+// percentile.
+func HasPercentile(monitor, statistic string) bool {
+	k, ok := kindOf(monitor)
+	return ok && (k.quantity == percentileTime || monitor == Metric && statistic == Percentile)
+}
+
+// Statistics of the monitor metric.
+const (
+	Last       = "last"
+	Rate       = "rate"
+	Mean       = "mean"
+	Percentile = "percentile"
+)
+
+// Condition is what a policy's condition says of a monitor of this package.
+type Condition struct {
+	Monitor string
+	// Percentile is above 0 and below 100. Zero: none.
+	Percentile float64
+	// MinRequests is the least number of requests in the window.
+	MinRequests int
+	// URIs and URIRegex match a request's route or path. Empty: every request.
+	URIs     []string
+	URIRegex string
+	// Methods of requests. Empty: all.
+	Methods []string
+	// Statuses of failed requests. Empty: the default of the protocol.
+	Statuses []string
+	// Metric, Attributes and Statistic are those of the monitor metric.
+	Metric     string
+	Attributes map[string]string
+	Statistic  string
+	// Span is the window. Counted: the condition counts readings in it (period and
+	// count), each of one collection interval.
+	Span    time.Duration
+	Counted bool
+}
+
+// bounds of a condition.
+const (
+	maxURIs       = 64
+	maxAttributes = 16
+	maxMin        = 1_000_000
+)
+
+// Validate returns every fault, each with the configuration key below at.
+func (c Condition) Validate(at string) (errs []error) {
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(at+"."+format, args...)) }
+	k, ok := kindOf(c.Monitor)
+	q := c.quantity()
+	if !ok {
+		q = metricLast // which has none of what is refused below
+	}
+	refuse := func(key string, set bool, of string) {
+		if set {
+			fault("%s: does not go with monitor %s: it is for %s", key, c.Monitor, of)
+		}
+	}
+	if q == percentileTime || q == metricPercentile {
+		if !(c.Percentile > 0 && c.Percentile < 100) {
+			fault("percentile: %v is not allowed: must be above 0 and below 100", c.Percentile)
+		}
+	} else {
+		refuse("percentile", c.Percentile != 0, "http_response_time, rpc_response_time, and metric with statistic percentile")
+	}
+	if !IsOfTimes(c.Monitor) {
+		refuse("min_requests", c.MinRequests != 0, "error rates and response times")
+	} else if c.MinRequests < 0 || c.MinRequests > maxMin {
+		fault("min_requests: %d is not between 0 and %d", c.MinRequests, maxMin)
+	}
+	if q != errorRate {
+		refuse("statuses", len(c.Statuses) > 0, "http_error_rate and rpc_error_rate")
+	} else if _, err := statusesOf(k.protocol, c.Statuses); err != nil {
+		fault("statuses%w", err)
+	}
+	if k.protocol == noProtocol {
+		refuse("uri", len(c.URIs) > 0 || c.URIRegex != "", "monitors of http and rpc")
+		refuse("method", len(c.Methods) > 0, "monitors of http and rpc")
+		if ok {
+			c.validateMetric(fault)
+			return errs
+		}
+	}
+	if c.Monitor != Metric {
+		refuse("name", c.Metric != "", Metric)
+		refuse("attributes", len(c.Attributes) > 0, Metric)
+		refuse("statistic", c.Statistic != "", Metric)
+	}
+	if !ok {
+		return errs
+	}
+	if len(c.URIs) > maxURIs {
+		fault("uri.list: has %d items: must be at most %d", len(c.URIs), maxURIs)
+	}
+	for i, glob := range c.URIs {
+		if glob == "" || !doublestar.ValidatePattern(glob) {
+			fault("uri.list[%d]: %q is not a glob: *, ** and ? match, [a-z] and {a,b} choose", i, glob)
+		}
+	}
+	if _, err := regexp.Compile(c.URIRegex); err != nil {
+		fault("uri.regex: %w", err)
+	}
+	for i, m := range c.Methods {
+		if m == "" {
+			fault("method[%d]: must not be empty", i)
+		}
+	}
+	return errs
+}
+
+func (c Condition) validateMetric(fault func(string, ...any)) {
+	if c.Metric == "" {
+		fault("name: must be set: it is the metric's name")
+	}
+	if !slices.Contains([]string{Last, Rate, Mean, Percentile}, c.Statistic) {
+		fault("statistic: %q is not one of %s, %s, %s, %s", c.Statistic, Last, Rate, Mean, Percentile)
+	}
+	if len(c.Attributes) > maxAttributes {
+		fault("attributes: has %d items: must be at most %d", len(c.Attributes), maxAttributes)
+	}
+}
+
+func (c Condition) quantity() quantity {
+	k, _ := kindOf(c.Monitor)
+	if c.Monitor == Metric {
+		switch c.Statistic {
+		case Rate:
+			return metricRate
+		case Mean:
+			return metricMean
+		case Percentile:
+			return metricPercentile
+		}
+	}
+	return k.quantity
+}
+
+// Gauge reports whether a reading is a momentary value, whose mean a window takes.
+// Otherwise it is the value over the whole window.
+func (c Condition) Gauge() bool { return c.quantity() == metricLast }
+
+// Key identifies the monitor with its parameters and its window: equal conditions have
+// equal keys. It begins with the monitor's name; see [Name].
+func (c Condition) Key() string {
+	var parts []string
+	add := func(name, value string) {
+		if value != "" {
+			parts = append(parts, name+"="+value)
+		}
+	}
+	add("name", c.Metric)
+	for _, k := range slices.Sorted(maps.Keys(c.Attributes)) {
+		add(k, strconv.Quote(c.Attributes[k]))
+	}
+	add("statistic", c.Statistic)
+	if c.Percentile != 0 {
+		add("percentile", strconv.FormatFloat(c.Percentile, 'g', -1, 64))
+	}
+	add("uri", strings.Join(sorted(c.URIs), "|"))
+	if c.URIRegex != "" {
+		add("regex", strconv.Quote(c.URIRegex))
+	}
+	add("method", strings.Join(sorted(c.Methods), "|"))
+	add("statuses", strings.Join(sorted(c.Statuses), "|"))
+	if !c.Gauge() {
+		add("min", strconv.Itoa(c.MinRequests))
+		add("over", c.Span.String())
+		if c.Counted {
+			add("each", "reading")
+		}
+	}
+	return c.Monitor + "(" + strings.Join(parts, " ") + ")"
+}
+
+func sorted(of []string) []string { return slices.Compact(slices.Sorted(slices.Values(of))) }
+
+// Name returns the monitor's name of a key. A name without parameters is its own.
+func Name(key string) string {
+	name, _, _ := strings.Cut(key, "(")
+	return name
+}
+
+// selection is which requests, or data points, are counted together.
+type selection struct {
+	protocol
+	uri      uint64 // its bit in what a URI matches; 0: every request
+	methods  []string
+	statuses statuses
+	values   bool // a distribution is needed
+
+	metric     string
+	attributes []attribute
+	quantity   quantity // of a metric
+}
+
+type attribute struct{ key, value string }
+
+// query is a monitor with its parameters and its window.
+type query struct {
+	key       string
+	selection int
+	quantity
+	percentile float64
+	min        float64
+	span       time.Duration
+	counted    bool
+}
+
+// distributed reports whether the query needs a distribution.
+func (q *query) distributed() bool {
+	return q.quantity == percentileTime || q.quantity == metricPercentile
+}
+
+// statuses are statuses of failed requests: of HTTP by number, of RPC by gRPC's code.
+type statuses [10]uint64
+
+func (s *statuses) set(n int)      { s[n/64] |= 1 << (n % 64) }
+func (s *statuses) has(n int) bool { return n >= 0 && n < 640 && s[n/64]>>(n%64)&1 != 0 }
+
+// grpcCodes are the names of gRPC's status codes, by number.
+var grpcCodes = [...]string{
+	"OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED",
+	"RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
+}
+
+const (
+	grpcUnknown  = 2
+	httpInternal = 500
+)
+
+// serverFaults are the codes that the semantic conventions count as errors of a server.
+var serverFaults = []string{"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
+
+// grpcCode returns the number of a code's name, or -1. Connect writes names in lower
+// case, and CANCELLED with one L.
+func grpcCode(name string) int {
+	for n, s := range grpcCodes {
+		if strings.EqualFold(s, name) {
+			return n
+		}
+	}
+	if strings.EqualFold(name, "canceled") {
+		return 1
+	}
+	return -1
+}
+
+// statusesOf reads statuses; without any, the default of a protocol. The error begins
+// with the index.
+func statusesOf(p protocol, from []string) (out statuses, err error) {
+	if len(from) == 0 {
+		from = serverFaults
+		if p == overHTTP {
+			from = []string{"5xx"}
+		}
+	}
+	for i, s := range from {
+		n, notNumber := strconv.Atoi(s)
+		switch {
+		case p == overRPC && notNumber == nil && n >= 0 && n < len(grpcCodes):
+			out.set(n)
+		case p == overRPC && grpcCode(s) >= 0:
+			out.set(grpcCode(s))
+		case p == overRPC:
+			return out, fmt.Errorf("[%d]: %q is not a code of gRPC such as UNAVAILABLE, or 0 to %d", i, s, len(grpcCodes)-1)
+		case notNumber == nil && n >= 100 && n < 600:
+			out.set(n)
+		case len(s) == 3 && s[0] >= '1' && s[0] <= '5' && strings.EqualFold(s[1:], "xx"):
+			for n := range 100 {
+				out.set(int(s[0]-'0')*100 + n)
+			}
+		default:
+			return out, fmt.Errorf("[%d]: %q is not a status such as 503, or a class such as 5xx", i, s)
+		}
+	}
+	return out, nil
+}

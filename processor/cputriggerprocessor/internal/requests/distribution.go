@@ -1,0 +1,153 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package requests
+
+import "math"
+
+const (
+	// octave is the number of buckets from a value to its double. A bucket is 3 to 6 %
+	// wide, and percentiles are interpolated in it.
+	octave = 16
+
+	// Values from 2^minExponent on are told apart; smaller ones count as that one.
+	minExponent = -20
+	maxExponent = 44
+
+	// maxBuckets bounds the buckets of one distribution: the largest values keep 16
+	// octaves, and smaller ones share the lowest bucket.
+	maxBuckets = 256
+)
+
+const indexBase = (1023 + minExponent) * octave
+
+// bucketOf returns the number of a value's bucket: the exponent and the first four bits
+// of the mantissa.
+func bucketOf(v float64) int {
+	if !(v > 0) {
+		return 0
+	}
+	return min(max(int(math.Float64bits(v)>>48)-indexBase, 0), (maxExponent-minExponent)*octave-1)
+}
+
+// lowerBound returns the least value of a bucket.
+func lowerBound(bucket int) float64 {
+	return math.Float64frombits(uint64(bucket+indexBase) << 48)
+}
+
+// distribution counts values by bucket. The zero value is empty.
+type distribution struct {
+	first  int // the bucket of counts[0]
+	counts []float32
+	total  float64
+}
+
+func (d *distribution) add(v, n float64) { d.addTo(bucketOf(v), n) }
+
+func (d *distribution) addTo(bucket int, n float64) {
+	if n <= 0 {
+		return
+	}
+	d.total += n
+	d.counts[d.at(bucket)] += float32(n)
+}
+
+// at returns the place of a bucket, for which it makes room.
+func (d *distribution) at(bucket int) int {
+	n := len(d.counts)
+	switch {
+	case n == 0:
+		d.first = bucket
+		d.counts = append(d.counts, 0)
+		return 0
+	case bucket < d.first:
+		more := min(d.first-bucket, maxBuckets-n)
+		if more > 0 {
+			d.counts = append(d.counts, make([]float32, more)...)
+			copy(d.counts[more:], d.counts[:n])
+			clear(d.counts[:more])
+			d.first -= more
+		}
+		return max(0, bucket-d.first)
+	case bucket >= d.first+n:
+		if over := bucket - d.first + 1 - maxBuckets; over > 0 { // the smallest values give way
+			over = min(over, n)
+			var low float32
+			for _, c := range d.counts[:over] {
+				low += c
+			}
+			copy(d.counts, d.counts[over:])
+			d.counts = d.counts[:n-over]
+			d.first += over
+			if len(d.counts) == 0 {
+				d.first = bucket
+				d.counts = append(d.counts, low)
+				return 0
+			}
+			d.counts[0] += low
+			n = len(d.counts)
+		}
+		for n <= bucket-d.first {
+			d.counts = append(d.counts, 0)
+			n++
+		}
+	}
+	return bucket - d.first
+}
+
+// spread adds n values that lie evenly between two bounds.
+func (d *distribution) spread(from, to, n float64) {
+	if n <= 0 {
+		return
+	}
+	from, to = max(from, 0), max(to, 0)
+	first, last := bucketOf(from), bucketOf(to)
+	if to <= from || first == last {
+		d.addTo(last, n)
+		return
+	}
+	first = max(first, last-maxBuckets+1)
+	for b := last; b >= first; b-- {
+		low, high := max(lowerBound(b), from), min(lowerBound(b+1), to)
+		if b == first {
+			low = from
+		}
+		if high > low {
+			d.addTo(b, n*(high-low)/(to-from))
+		}
+	}
+}
+
+func (d *distribution) merge(o *distribution) {
+	for i, n := range o.counts {
+		if n > 0 {
+			d.addTo(o.first+i, float64(n))
+		}
+	}
+}
+
+func (d *distribution) reset() {
+	clear(d.counts)
+	d.counts, d.total = d.counts[:0], 0
+}
+
+// percentile returns the value below which p percent of the values lie.
+func (d *distribution) percentile(p float64) float64 {
+	rank := p / 100 * d.total
+	var below float64
+	for i, n := range d.counts {
+		c := float64(n)
+		if c > 0 && below+c >= rank {
+			low, high := lowerBound(d.first+i), lowerBound(d.first+i+1)
+			if d.first+i == 0 {
+				low = 0
+			}
+			return low + (high-low)*max(0, rank-below)/c
+		}
+		below += c
+	}
+	if n := len(d.counts); n > 0 {
+		return lowerBound(d.first + n)
+	}
+	return 0
+}

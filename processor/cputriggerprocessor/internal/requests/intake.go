@@ -1,0 +1,571 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package requests
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bmatcuk/doublestar/v4"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+)
+
+const (
+	// maxSources bounds the resources that are known. At the bound a new one takes the
+	// place of one that matches no unit, or of which nothing came for a minute; else
+	// it is not counted for monitors.
+	maxSources = 4096
+	idleAfter  = time.Minute
+	lookAt     = 8 // sources that are looked at to find one that gives way
+
+	// maxWaiting bounds the resources that wait for their unit. Others wait for their
+	// next batch.
+	maxWaiting = 1024
+
+	// recheckAfter is how long the unit of a resource is believed: a pid may be
+	// another process's by then.
+	recheckAfter = 30 * time.Second
+
+	// maxWindows bounds the windows with distributions, each of at most 12 KiB, and so
+	// the units: those that came later match no unit.
+	maxWindows = 4096
+
+	// maxURIResults bounds what is remembered of routes and paths. At the bound all is
+	// forgotten.
+	maxURIResults = 8192
+	maxURIKept    = 256 // bytes; longer ones are matched each time
+
+	// maxAhead and maxLate bound how far the end of a span or the time of a point may be
+	// from this host's clock. What is further away was held up on its way, or has a
+	// clock that is wrong, and says nothing of now.
+	maxAhead = time.Minute
+	maxLate  = 5 * time.Minute
+
+	// bounds of the attributes of a resource that are kept for match and exclude
+	maxKeptAttributes = 128
+	maxKeptText       = 1024
+)
+
+// Config configures an Intake.
+type Config struct {
+	Scope identify.Scope
+	// TTL is how long a resource is remembered of which nothing comes.
+	TTL time.Duration
+	// See is called when the unit of a resource was found. It reports false if too many
+	// units are watched.
+	See      func(id identify.Identity, c identify.Claim, now time.Time) bool
+	Counters interface{ AddItems(*counters.Items) }
+	Now      func() time.Time
+	Log      *zap.Logger
+}
+
+// Intake observes spans and metrics. It is safe for concurrent use. A nil Intake
+// observes nothing.
+type Intake struct {
+	cfg     Config
+	plan    atomic.Pointer[plan]
+	seed    maphash.Seed
+	waiting chan *source
+	began   time.Time
+
+	mu      sync.RWMutex // guards sources; no batch waits for it while units are looked up
+	sources map[uint64]*source
+	series  atomic.Int64 // cumulative series that are remembered, of all sources
+	cells   atomic.Int64 // their buckets
+
+	unitsMu sync.Mutex
+	units   map[string]*unit
+
+	logged sync.Map // what is logged once
+}
+
+// plan is what conditions need. It does not change but for what it remembers of URIs.
+type plan struct {
+	selections []selection
+	ids        []string // of selections
+	queries    []query
+	byKey      map[string]int
+	spans      bool // a selection needs spans
+	http, rpc  bool
+	metrics    map[string][]int // selections by the name of the metric that they need
+	patterns   []func(string) bool
+	mostUnits  int
+
+	uriMu  sync.RWMutex
+	uriHas map[string]uint64
+}
+
+// New returns an Intake that observes nothing before SetConditions.
+func New(cfg Config) *Intake {
+	in := &Intake{
+		cfg: cfg, seed: maphash.MakeSeed(), waiting: make(chan *source, maxWaiting),
+		sources: map[uint64]*source{}, units: map[string]*unit{}, began: cfg.Now(),
+	}
+	in.plan.Store(&plan{})
+	return in
+}
+
+// SetConditions replaces the conditions, all of them or, with an error, none. What was
+// counted for a condition that stays is kept.
+func (in *Intake) SetConditions(conditions []Condition) error {
+	p, err := newPlan(conditions)
+	if err == nil {
+		in.plan.Store(p)
+	}
+	return err
+}
+
+func newPlan(conditions []Condition) (*plan, error) {
+	p := &plan{byKey: map[string]int{}, metrics: map[string][]int{}, uriHas: map[string]uint64{}}
+	uris, known := map[string]uint64{}, map[string]int{}
+	distributions := 0
+	for _, c := range conditions {
+		if _, ok := p.byKey[c.Key()]; ok {
+			continue
+		}
+		s, id, err := p.selection(c, uris)
+		if err != nil {
+			return nil, err
+		}
+		n, ok := known[id]
+		if !ok {
+			n = len(p.selections)
+			known[id] = n
+			p.selections = append(p.selections, s)
+			p.ids = append(p.ids, id)
+			p.use(n)
+		}
+		q := query{
+			key: c.Key(), selection: n, quantity: c.quantity(), percentile: c.Percentile, min: float64(max(1, c.MinRequests)),
+			span: c.Span, counted: c.Counted,
+		}
+		if q.quantity >= metricLast {
+			q.min = 1
+		}
+		if q.distributed() {
+			p.selections[n].values = true
+			distributions++
+		}
+		p.byKey[q.key] = len(p.queries)
+		p.queries = append(p.queries, q)
+	}
+	p.mostUnits = maxWindows / max(1, distributions)
+	return p, nil
+}
+
+// selection returns the selection of a condition, and what identifies it.
+func (p *plan) selection(c Condition, uris map[string]uint64) (s selection, id string, err error) {
+	k, ok := kindOf(c.Monitor)
+	if !ok {
+		return s, "", fmt.Errorf("%q is no monitor of requests", c.Monitor)
+	}
+	if k.protocol == noProtocol {
+		s.metric, s.quantity = c.Metric, c.quantity()
+		for _, key := range sortedKeys(c.Attributes) {
+			s.attributes = append(s.attributes, attribute{key, c.Attributes[key]})
+		}
+		return s, fmt.Sprintf("%q %q %d", s.metric, s.attributes, s.quantity), nil
+	}
+	s.protocol, s.methods = k.protocol, sorted(c.Methods)
+	if s.statuses, err = statusesOf(k.protocol, c.Statuses); err != nil {
+		return s, "", err
+	}
+	if len(c.URIs) > 0 || c.URIRegex != "" {
+		pattern := fmt.Sprintf("%q %q", sorted(c.URIs), c.URIRegex)
+		bit, ok := uris[pattern]
+		if !ok {
+			if len(p.patterns) == 64 {
+				return s, "", fmt.Errorf("policies have more than 64 different uri")
+			}
+			bit = 1 << len(p.patterns)
+			uris[pattern] = bit
+			p.patterns = append(p.patterns, matcher(c.URIs, c.URIRegex))
+		}
+		s.uri = bit
+	}
+	return s, fmt.Sprintf("%d %d %q %v", s.protocol, s.uri, s.methods, s.statuses), nil
+}
+
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	return sorted(keys)
+}
+
+// matcher returns a function that reports whether a glob or the regular expression
+// matches a text. They are valid.
+func matcher(globs []string, regex string) func(string) bool {
+	var re *regexp.Regexp
+	if regex != "" {
+		re = regexp.MustCompile(regex)
+	}
+	return func(s string) bool {
+		return re != nil && re.MatchString(s) ||
+			slices.ContainsFunc(globs, func(glob string) bool { return doublestar.MatchUnvalidated(glob, s) })
+	}
+}
+
+// use notes which telemetry a new selection needs.
+func (p *plan) use(n int) {
+	s := &p.selections[n]
+	switch s.protocol {
+	case overHTTP:
+		p.spans, p.http = true, true
+		p.needs(n, stableHTTP, oldHTTP)
+	case overRPC:
+		p.spans, p.rpc = true, true
+		p.needs(n, stableRPC, oldRPC)
+	default:
+		p.needs(n, s.metric)
+	}
+}
+
+func (p *plan) needs(n int, names ...string) {
+	for _, name := range names {
+		p.metrics[name] = append(p.metrics[name], n)
+	}
+}
+
+// matches returns which patterns a route or path matches, as bits.
+func (p *plan) matches(uri string) (bits uint64) {
+	if len(p.patterns) == 0 || uri == "" {
+		return 0
+	}
+	p.uriMu.RLock()
+	bits, ok := p.uriHas[uri]
+	p.uriMu.RUnlock()
+	if ok {
+		return bits
+	}
+	for i, match := range p.patterns {
+		if match(uri) {
+			bits |= 1 << i
+		}
+	}
+	if len(uri) <= maxURIKept {
+		p.uriMu.Lock()
+		if len(p.uriHas) >= maxURIResults {
+			clear(p.uriHas)
+		}
+		p.uriHas[strings.Clone(uri)] = bits
+		p.uriMu.Unlock()
+	}
+	return bits
+}
+
+// state is what is known of a source's unit.
+type state uint8
+
+const (
+	unknown   state = iota // nobody looks for it
+	waiting                // it is looked for
+	matched                // it is known
+	unmatched              // it has none
+)
+
+// source is a resource that sends. What it sends before its unit is known is counted
+// for the unit later.
+type source struct {
+	key uint64
+
+	mu      sync.Mutex // guards the rest
+	plan    *plan
+	state   state
+	gone    bool // it was forgotten
+	claim   identify.Claim
+	unit    *unit
+	last    time.Time // when something came
+	checked time.Time // when its unit was looked for
+	tallies []tally   // by selection
+	spreads []spread  // by selection
+	lasts   []gauges  // by selection
+	streams *streams  // cumulative metrics; nil before the first
+	// byMetric is until when a selection is read from metrics, and spans are not.
+	byMetric []time.Time
+	stable   [3]bool // by protocol: the stable convention's metric was seen
+}
+
+// source returns the source of a resource, or nil at the bound.
+func (in *Intake) source(resource pcommon.Map, now time.Time) *source {
+	key := in.hash(resource)
+	in.mu.RLock()
+	s := in.sources[key]
+	in.mu.RUnlock()
+	if s == nil {
+		if s = in.addSource(key, resource, now); s == nil {
+			return nil
+		}
+	}
+	return s
+}
+
+// adopt makes a source count for a plan. What it counted for selections that stay is
+// kept.
+func (s *source) adopt(p *plan) {
+	if s.plan == p {
+		return
+	}
+	n := len(p.selections)
+	next := source{tallies: make([]tally, n), spreads: make([]spread, n), lasts: make([]gauges, n), byMetric: make([]time.Time, n)}
+	if s.plan != nil {
+		for i, id := range p.ids {
+			if from := slices.Index(s.plan.ids, id); from >= 0 {
+				next.tallies[i], next.spreads[i], next.lasts[i], next.byMetric[i] = s.tallies[from], s.spreads[from], s.lasts[from], s.byMetric[from]
+			}
+		}
+	}
+	s.plan, s.tallies, s.spreads, s.lasts, s.byMetric = p, next.tallies, next.spreads, next.lasts, next.byMetric
+}
+
+// begin is called with the source locked when something came.
+func (in *Intake) begin(s *source, now time.Time) {
+	s.last = now
+	s.adopt(in.plan.Load())
+	if s.state == unknown || s.state != waiting && now.Sub(s.checked) > recheckAfter {
+		select {
+		case in.waiting <- s:
+			s.state = max(s.state, waiting)
+			s.checked = now
+		default:
+		}
+	}
+}
+
+func (in *Intake) addSource(key uint64, resource pcommon.Map, now time.Time) *source {
+	claim := identify.ClaimOf(resource)
+	claim.Attributes = keep(resource)
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if s := in.sources[key]; s != nil {
+		return s
+	}
+	if len(in.sources) >= maxSources && !in.makeRoom(now) {
+		return nil
+	}
+	s := &source{key: key, claim: claim, last: now}
+	in.sources[key] = s
+	return s
+}
+
+// keep copies the attributes of a resource that match and exclude may need.
+func keep(resource pcommon.Map) pcommon.Map {
+	out := pcommon.NewMap()
+	for k, v := range resource.All() {
+		if out.Len() < maxKeptAttributes && len(k) <= maxKeptText {
+			switch v.Type() {
+			case pcommon.ValueTypeStr:
+				if len(v.Str()) <= maxKeptText {
+					out.PutStr(k, v.Str())
+				}
+			case pcommon.ValueTypeInt, pcommon.ValueTypeBool, pcommon.ValueTypeDouble:
+				v.CopyTo(out.PutEmpty(k))
+			}
+		}
+	}
+	return out
+}
+
+// makeRoom forgets a source that gives way.
+func (in *Intake) makeRoom(now time.Time) bool {
+	looked := 0
+	for key, s := range in.sources { // in random order
+		if looked++; looked > lookAt {
+			return false
+		}
+		s.mu.Lock()
+		if s.state != unmatched && now.Sub(s.last) < idleAfter {
+			s.mu.Unlock()
+			continue
+		}
+		in.forget(s)
+		s.mu.Unlock()
+		delete(in.sources, key)
+		return true
+	}
+	return false
+}
+
+// forget releases what a source holds. The source is locked.
+func (in *Intake) forget(s *source) {
+	s.gone = true
+	in.forgetStreams(s)
+	if s.unit != nil {
+		s.unit.remove(s)
+		s.unit = nil
+	}
+}
+
+// hash returns a key of a resource: its attributes in any order.
+func (in *Intake) hash(resource pcommon.Map) (sum uint64) {
+	for k, v := range resource.All() {
+		sum += in.hashAttribute(k, v)
+	}
+	return sum
+}
+
+func (in *Intake) hashAttribute(k string, v pcommon.Value) uint64 {
+	h := maphash.String(in.seed, k)
+	switch v.Type() {
+	case pcommon.ValueTypeStr:
+		h ^= mix(maphash.String(in.seed, v.Str()) + 1)
+	case pcommon.ValueTypeInt:
+		h ^= mix(uint64(v.Int()) + 2)
+	case pcommon.ValueTypeBool:
+		if v.Bool() {
+			h ^= mix(3)
+		}
+	case pcommon.ValueTypeDouble:
+		h ^= mix(maphash.Comparable(in.seed, v.Double()))
+	}
+	return mix(h)
+}
+
+// mix is the finalizer of MurmurHash3.
+func mix(h uint64) uint64 {
+	h ^= h >> 33
+	h *= 0xff51afd7ed558ccd
+	h ^= h >> 33
+	h *= 0xc4ceb9fe1a85ec53
+	return h ^ h>>33
+}
+
+// sweepEvery is how often sources are looked at that may be forgotten.
+const sweepEvery = 10 * time.Second
+
+// Run finds the units of resources until the context ends.
+func (in *Intake) Run(ctx context.Context, host identify.Host) {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case s := <-in.waiting:
+			in.identify(host, s)
+		case <-tick.C:
+			in.sweep(in.cfg.Now())
+		}
+	}
+}
+
+// identify finds the unit of a source. No lock is held while it is looked up.
+func (in *Intake) identify(host identify.Host, s *source) {
+	s.mu.Lock()
+	claim := s.claim
+	s.mu.Unlock()
+	now := in.cfg.Now()
+	id, why := identify.Match(host, in.cfg.Scope, claim, now)
+	var u *unit
+	if why == "" {
+		if u = in.unit(id.Name, now); u == nil || !in.cfg.See(id, claim, now) {
+			u, why = nil, identify.TooManyUnits
+		}
+	}
+	var lost counters.Items
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone {
+		return
+	}
+	s.checked = now
+	if s.unit != u {
+		if s.unit != nil {
+			s.unit.remove(s)
+		}
+		if u != nil {
+			u.add(s)
+		}
+		s.unit = u
+	}
+	if why == "" {
+		s.state = matched
+		return
+	}
+	s.state = unmatched
+	for i := range s.tallies {
+		lost[counters.ItemUnmatched] += int64(s.tallies[i].seen)
+		s.tallies[i] = tally{}
+	}
+	clear(s.spreads)
+	clear(s.lasts)
+	in.forgetStreams(s)
+	in.cfg.Counters.AddItems(&lost)
+	if in.first(string(why)) {
+		in.cfg.Log.Info("requests match no unit", zap.String("why", string(why)),
+			zap.String(attr.ServiceName, shorten(claim.Service)), zap.String(attr.ContainerID, shorten(claim.ContainerID)), zap.String(attr.PodUID, shorten(claim.PodUID)),
+			zap.Int(attr.PID, claim.PID), zap.String(attr.ExecutableName, shorten(claim.ExecutableName)), zap.String(attr.HostName, shorten(claim.HostName)))
+	}
+}
+
+func shorten(s string) string { return s[:min(len(s), 256)] }
+
+// first reports whether something is to be logged that is logged once.
+func (in *Intake) first(what string) bool {
+	_, logged := in.logged.LoadOrStore(what, true)
+	return !logged
+}
+
+// sweep forgets sources of which nothing came for long, and units without sources.
+func (in *Intake) sweep(now time.Time) {
+	in.mu.RLock()
+	all := make([]*source, 0, len(in.sources))
+	for _, s := range in.sources {
+		all = append(all, s)
+	}
+	in.mu.RUnlock()
+	for _, s := range all {
+		s.mu.Lock()
+		idle := now.Sub(s.last) > in.cfg.TTL
+		if idle {
+			in.forget(s)
+		} else if s.streams != nil {
+			in.sweepStreams(s, now)
+		}
+		s.mu.Unlock()
+		if idle {
+			in.mu.Lock()
+			delete(in.sources, s.key)
+			in.mu.Unlock()
+		}
+	}
+	in.unitsMu.Lock()
+	defer in.unitsMu.Unlock()
+	for name, u := range in.units {
+		if u.idle(now.Add(-in.cfg.TTL)) {
+			delete(in.units, name)
+		}
+	}
+}
+
+// unit returns the unit of a name, which is added if it is new; nil at the bound.
+func (in *Intake) unit(name string, now time.Time) *unit {
+	in.unitsMu.Lock()
+	defer in.unitsMu.Unlock()
+	u := in.units[name]
+	if u == nil && len(in.units) < in.plan.Load().mostUnits {
+		u = &unit{began: now, used: now}
+		in.units[name] = u
+	}
+	return u
+}
+
+func (in *Intake) lookup(name string) *unit {
+	in.unitsMu.Lock()
+	defer in.unitsMu.Unlock()
+	return in.units[name]
+}

@@ -1,0 +1,491 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package requests
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/hotprofile/hotprofile/internal/monitor"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify/identifytest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rig is an Intake with a clock and a machine of the test, which takes each step itself.
+type rig struct {
+	t    testing.TB
+	in   *Intake
+	host *identifytest.Host
+	logs *observer.ObservedLogs
+	now  time.Time
+
+	mu    sync.Mutex
+	items counters.Items
+	seen  []string // units
+	full  bool     // no unit is added
+	keys  []string
+	read  *Reader
+}
+
+func (r *rig) AddItems(n *counters.Items) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for o, n := range n {
+		r.items[o] += n
+	}
+}
+
+func newRig(t testing.TB, conditions ...Condition) *rig {
+	core, logs := observer.New(zapcore.DebugLevel)
+	r := &rig{t: t, host: identifytest.NewHost(), logs: logs, now: identifytest.Epoch}
+	r.in = New(Config{
+		Scope: identify.ScopeCgroup, TTL: 10 * time.Minute, Counters: r, Now: func() time.Time { return r.now }, Log: zap.New(core),
+		See: func(id identify.Identity, _ identify.Claim, _ time.Time) bool {
+			r.seen = append(r.seen, id.Name)
+			return !r.full
+		},
+	})
+	r.set(conditions...)
+	return r
+}
+
+func (r *rig) set(conditions ...Condition) {
+	r.t.Helper()
+	r.keys = nil
+	for i := range conditions {
+		if conditions[i].Span == 0 {
+			conditions[i].Span = 30 * time.Second
+		}
+		require.Empty(r.t, conditions[i].Validate("it"))
+		r.keys = append(r.keys, conditions[i].Key())
+	}
+	require.NoError(r.t, r.in.SetConditions(conditions))
+	r.read = r.in.Reader(identifytest.ContainerA, r.keys)
+}
+
+// identify finds the units of the resources that wait.
+func (r *rig) identify() {
+	for {
+		select {
+		case s := <-r.in.waiting:
+			r.in.identify(r.host, s)
+		default:
+			return
+		}
+	}
+}
+
+// tick lets time pass in steps of a collection interval, and returns the last readings.
+func (r *rig) tick(d time.Duration) []monitor.Result {
+	r.identify()
+	out := make([]monitor.Result, len(r.keys))
+	for end := r.now.Add(d); r.now.Before(end); {
+		r.now = r.now.Add(time.Second)
+		r.read.Read(r.now, time.Second, out)
+	}
+	return out
+}
+
+// value returns one reading.
+func (r *rig) value(d time.Duration) float64 {
+	r.t.Helper()
+	out := r.tick(d)
+	require.NoError(r.t, out[0].Err)
+	return out[0].Reading.Num
+}
+
+var container = map[string]any{"container.id": identifytest.ContainerA, "service.name": "shop"}
+
+// span is one request of a test.
+type span struct {
+	attributes map[string]any
+	took       time.Duration
+	ago        time.Duration
+	state      string
+	status     ptrace.StatusCode
+	kind       ptrace.SpanKind
+	trace      byte
+}
+
+func (r *rig) traces(resource map[string]any, spans ...span) ptrace.Traces {
+	td := ptrace.NewTraces()
+	rs := td.ResourceSpans().AppendEmpty()
+	require.NoError(r.t, rs.Resource().Attributes().FromRaw(resource))
+	ss := rs.ScopeSpans().AppendEmpty()
+	for _, s := range spans {
+		out := ss.Spans().AppendEmpty()
+		out.SetKind(ptrace.SpanKindServer)
+		if s.kind != 0 {
+			out.SetKind(s.kind)
+		}
+		require.NoError(r.t, out.Attributes().FromRaw(s.attributes))
+		end := r.now.Add(-s.ago)
+		out.SetEndTimestamp(pcommon.NewTimestampFromTime(end))
+		out.SetStartTimestamp(pcommon.NewTimestampFromTime(end.Add(-s.took)))
+		out.TraceState().FromRaw(s.state)
+		out.Status().SetCode(s.status)
+		out.SetTraceID(pcommon.TraceID{s.trace})
+	}
+	td.MarkReadOnly()
+	return td
+}
+
+func (r *rig) send(spans ...span) { r.in.ObserveTraces(r.traces(container, spans...)) }
+
+func stable(status int, took time.Duration) span {
+	return span{attributes: map[string]any{"http.request.method": "GET", "http.response.status_code": status, "http.route": "/cart/{id}", "url.path": "/cart/7"}, took: took}
+}
+
+func old(status int, took time.Duration) span {
+	return span{attributes: map[string]any{"http.method": "GET", "http.status_code": status, "http.route": "/cart/:id", "http.target": "/cart/7?coupon=x"}, took: took}
+}
+
+func repeat(n int, s span) (out []span) {
+	for range n {
+		out = append(out, s)
+	}
+	return out
+}
+
+func TestSpansOfBothConventions(t *testing.T) {
+	for name, request := range map[string]func(int, time.Duration) span{"stable": stable, "old": old} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(
+				t,
+				Condition{Monitor: "http_error_rate", MinRequests: 20},
+				Condition{Monitor: "http_avg_response_time", MinRequests: 20},
+				Condition{Monitor: "http_response_time", Percentile: 95, MinRequests: 20},
+				Condition{Monitor: "http_request_rate"},
+				Condition{Monitor: "http_error_rate", MinRequests: 20, Statuses: []string{"4xx", "503"}},
+				Condition{Monitor: "http_request_rate", URIs: []string{"/cart/*"}, Methods: []string{"get"}},
+				Condition{Monitor: "http_request_rate", URIRegex: "^/orders"},
+				Condition{Monitor: "http_request_rate", Methods: []string{"POST"}},
+				Condition{Monitor: "http_request_rate", URIRegex: "^/cart/7$"},
+				Condition{Monitor: "rpc_error_rate"},
+			)
+			var out []monitor.Result
+			for range 40 {
+				r.send(repeat(16, request(200, 10*time.Millisecond))...)
+				r.send(request(500, 100*time.Millisecond), request(503, 100*time.Millisecond), request(404, 100*time.Millisecond), request(404, 100*time.Millisecond))
+				out = r.tick(time.Second)
+			}
+			for i := range 9 {
+				require.NoError(t, out[i].Err, r.keys[i])
+			}
+			require.InDelta(t, 10, out[0].Reading.Num, 1e-9)
+			require.InDelta(t, 28, out[1].Reading.Num, 1e-9)
+			require.InEpsilon(t, 100, out[2].Reading.Num, 0.05)
+			require.InDelta(t, 20, out[3].Reading.Num, 1e-9)
+			require.InDelta(t, 15, out[4].Reading.Num, 1e-9)
+			require.InDelta(t, 20, out[5].Reading.Num, 1e-9)
+			require.Zero(t, out[6].Reading.Num)
+			require.Zero(t, out[7].Reading.Num)
+			require.InDelta(t, 20, out[8].Reading.Num, 1e-9, "the path, without its query")
+			require.Error(t, out[9].Err)
+			require.Equal(t, int64(800), r.items[counters.ItemOK])
+		})
+	}
+}
+
+func TestSpansOfRPC(t *testing.T) {
+	grpc := func(code any) span {
+		return span{attributes: map[string]any{"rpc.system": "grpc", "rpc.service": "shop.Cart", "rpc.method": "Add", "rpc.grpc.status_code": code}, took: 20 * time.Millisecond}
+	}
+	newer := func(code string) span {
+		return span{attributes: map[string]any{"rpc.system.name": "grpc", "rpc.method": "shop.Cart/Add", "rpc.response.status_code": code}, took: 20 * time.Millisecond}
+	}
+	r := newRig(
+		t, Condition{Monitor: "rpc_error_rate"}, Condition{Monitor: "rpc_response_time", Percentile: 50, URIs: []string{"shop.Cart/*"}},
+		Condition{Monitor: "rpc_error_rate", Statuses: []string{"NOT_FOUND"}, Methods: []string{"Add"}}, Condition{Monitor: "http_error_rate"},
+	)
+	r.send(repeat(8, grpc(0))...)
+	r.send(grpc(14), newer("INTERNAL"), newer("NOT_FOUND"), newer("OK"))
+	out := r.tick(time.Second)
+	require.InDelta(t, 100*2/12., out[0].Reading.Num, 1e-9)
+	require.InEpsilon(t, 20, out[1].Reading.Num, 0.05)
+	require.InDelta(t, 100*1/12., out[2].Reading.Num, 1e-9)
+	require.Error(t, out[3].Err)
+}
+
+// TestAFailureWithoutAStatusCounts: an exception, or a connection that broke.
+func TestAFailureWithoutAStatusCounts(t *testing.T) {
+	r := newRig(t, Condition{Monitor: "http_error_rate"})
+	r.send(span{attributes: map[string]any{"http.request.method": "GET"}, status: ptrace.StatusCodeError},
+		span{attributes: map[string]any{"http.request.method": "GET", "error.type": "timeout"}}, span{attributes: map[string]any{"http.request.method": "GET"}},
+		span{attributes: map[string]any{"http.request.method": "GET", "http.response.status_code": 404}, status: ptrace.StatusCodeError})
+	require.InDelta(t, 50, r.value(time.Second), 1e-9)
+}
+
+// TestOtherSpansAreNotRequests: of clients, of databases, and of what is within a request.
+func TestOtherSpansAreNotRequests(t *testing.T) {
+	r := newRig(t, Condition{Monitor: "http_error_rate"})
+	other := stable(500, time.Second)
+	other.kind = ptrace.SpanKindClient
+	r.send(stable(200, time.Millisecond), other, span{attributes: map[string]any{"db.system": "mysql"}})
+	require.Zero(t, r.value(time.Second))
+	require.Equal(t, counters.Items{counters.ItemOK: 1, counters.ItemIgnored: 1}, r.items)
+}
+
+// TestFewRequestsAreNoReading: one failure at night is no incident.
+func TestFewRequestsAreNoReading(t *testing.T) {
+	r := newRig(t, Condition{Monitor: "http_error_rate", MinRequests: 20}, Condition{Monitor: "http_response_time", Percentile: 95, MinRequests: 20})
+	r.send(repeat(19, stable(500, time.Second))...)
+	for _, out := range r.tick(time.Second) {
+		require.Equal(t, tooFew, out.Err)
+	}
+	r.send(stable(500, time.Second))
+	for _, out := range r.tick(time.Second) {
+		require.NoError(t, out.Err)
+	}
+}
+
+// TestSampledSpansStandForOthers: they weigh in a rate, and do not make up for requests
+// that were not seen.
+func TestSampledSpansStandForOthers(t *testing.T) {
+	r := newRig(t, Condition{Monitor: "http_error_rate"}, Condition{Monitor: "http_request_rate", Span: 10 * time.Second}, Condition{Monitor: "http_error_rate", MinRequests: 20})
+	tenth, all := stable(200, time.Millisecond), stable(500, time.Millisecond)
+	tenth.state = "rojo=1, ot=rv:ab;th:e6666666666666" // 10 %
+	attribute := stable(200, time.Millisecond)
+	attribute.attributes["sampling.threshold"] = "c" // 25 %
+	var out []monitor.Result
+	for range 12 {
+		r.send(tenth, all, attribute)
+		out = r.tick(time.Second)
+	}
+	require.InEpsilon(t, 100/15., out[0].Reading.Num, 1e-6)
+	require.InEpsilon(t, 15, out[1].Reading.Num, 1e-6)
+	require.NoError(t, out[2].Err, "36 were seen")
+	require.Equal(t, 1, r.logs.FilterMessageSnippet("spans are sampled").Len())
+	for th, want := range map[string]float64{"": 1, "0": 1, "8": 2, "f": 16, "ffffffffffffff": maxWeight, "g": 1, "123456789012345": 1} {
+		require.Equal(t, want, weightOf(th), th)
+	}
+}
+
+// TestAWindowMovesOn: what is older than the window does not count.
+func TestAWindowMovesOn(t *testing.T) {
+	r := newRig(t, Condition{Monitor: "http_error_rate", Span: 10 * time.Second}, Condition{Monitor: "http_response_time", Percentile: 90, Span: time.Minute})
+	r.send(repeat(10, stable(500, time.Second))...)
+	r.send(repeat(10, stable(200, time.Millisecond))...)
+	require.InDelta(t, 50, r.value(5*time.Second), 1e-9)
+	r.send(repeat(20, stable(200, time.Millisecond))...)
+	require.InDelta(t, 25, r.value(time.Second), 1e-9)
+	require.InDelta(t, 0, r.value(5*time.Second), 1e-9, "the first ones are older than 10 s")
+	out := r.tick(5 * time.Second)
+	require.Equal(t, tooFew, out[0].Err)
+	require.InEpsilon(t, 1000, out[1].Reading.Num, 0.06)
+	out = r.tick(time.Minute)
+	require.Equal(t, tooFew, out[1].Err)
+}
+
+// TestReadingsThatAreCounted: with period and count a reading is of one interval, and
+// min_requests of the whole period.
+func TestReadingsThatAreCounted(t *testing.T) {
+	r := newRig(t, Condition{Monitor: "http_error_rate", Span: 10 * time.Second, Counted: true, MinRequests: 10})
+	r.send(repeat(9, stable(200, 0))...)
+	require.Equal(t, tooFew, r.tick(time.Second)[0].Err)
+	r.send(stable(500, 0))
+	require.InDelta(t, 100, r.value(time.Second), 1e-9)
+	require.Equal(t, tooFew, r.tick(time.Second)[0].Err, "nothing in this interval")
+}
+
+func TestTheTraceOfAReason(t *testing.T) {
+	slow, failure := Condition{Monitor: "http_response_time", Percentile: 95}, Condition{Monitor: "http_error_rate"}
+	r := newRig(t, slow, failure)
+	for i, took := range []time.Duration{1, 3, 2} {
+		s := stable(200, took*time.Second)
+		s.trace = byte(i + 1)
+		r.send(s)
+	}
+	failed := stable(500, time.Millisecond)
+	failed.trace = 9
+	r.send(failed)
+	require.True(t, r.in.Trace(identifytest.ContainerA, r.keys[0]).IsEmpty())
+	r.tick(time.Second)
+	require.Equal(t, pcommon.TraceID{2}, r.in.Trace(identifytest.ContainerA, r.keys[0]))
+	require.Equal(t, pcommon.TraceID{9}, r.in.Trace(identifytest.ContainerA, r.keys[1]))
+	require.True(t, r.in.Trace("another", r.keys[0]).IsEmpty())
+	require.True(t, r.in.Trace(identifytest.ContainerA, "cpu_usage").IsEmpty())
+}
+
+// TestWhatComesBeforeTheUnitIsKnownCounts: the first seconds are not lost.
+func TestWhatComesBeforeTheUnitIsKnownCounts(t *testing.T) {
+	r := newRig(t, Condition{Monitor: "http_error_rate"})
+	for range 5 {
+		r.send(stable(500, time.Millisecond))
+	}
+	require.Len(t, r.in.waiting, 1, "its unit is looked for once")
+	r.send(repeat(5, stable(200, time.Millisecond))...)
+	require.InDelta(t, 50, r.value(time.Second), 1e-9)
+	require.Equal(t, []string{identifytest.ContainerA}, r.seen)
+}
+
+func TestResourcesWithoutAUnitAreCountedAndNamedOnce(t *testing.T) {
+	r := newRig(t, Condition{Monitor: "http_error_rate"})
+	for i := range 3 {
+		resource := map[string]any{"service.name": fmt.Sprint("cart-", i)}
+		r.in.ObserveTraces(r.traces(resource, stable(500, 0)))
+		r.identify()
+		r.in.ObserveTraces(r.traces(resource, stable(500, 0)))
+	}
+	require.Equal(t, int64(3+3), r.items[counters.ItemUnmatched])
+	lines := r.logs.FilterMessage("requests match no unit").All()
+	require.Len(t, lines, 1)
+	require.Equal(t, "cart-0", lines[0].ContextMap()["service.name"])
+
+	r.now = r.now.Add(time.Minute)
+	r.in.ObserveTraces(r.traces(map[string]any{"service.name": "cart-0"}, stable(500, 0)))
+	require.Len(t, r.in.waiting, 1, "it is looked for again: it may have one by now")
+}
+
+// TestManyResourcesGiveWay: resources without a unit make room for others, and those in
+// use do not.
+func TestManyResourcesGiveWay(t *testing.T) {
+	r := newRig(t, Condition{Monitor: "http_error_rate"})
+	r.send(stable(500, 0))
+	r.identify()
+	for i := range 10_000 {
+		r.in.ObserveTraces(r.traces(map[string]any{"service.name": fmt.Sprint("stranger-", i)}, stable(500, 0)))
+		r.identify()
+	}
+	require.LessOrEqual(t, len(r.in.sources), maxSources)
+	r.send(stable(500, 0))
+	require.InDelta(t, 100, r.value(time.Second), 1e-9)
+	before := r.items
+	td := ptrace.NewTraces()
+	for i := range 10_000 {
+		r.traces(map[string]any{"container.id": fmt.Sprintf("%064x", i)}, stable(500, 0)).ResourceSpans().At(0).CopyTo(td.ResourceSpans().AppendEmpty())
+	}
+	r.in.ObserveTraces(td)
+	r.identify()
+	require.LessOrEqual(t, len(r.in.sources), maxSources)
+	all := int64(0)
+	for o, n := range r.items {
+		all += n - before[o]
+	}
+	require.GreaterOrEqual(t, all, int64(10_000), "each span is counted")
+	require.Positive(t, r.items[counters.ItemOverLimit])
+
+	r.now = r.now.Add(11 * time.Minute)
+	r.in.sweep(r.now)
+	require.Empty(t, r.in.sources)
+	r.in.sweep(r.now.Add(11 * time.Minute))
+	require.Empty(t, r.in.units)
+}
+
+// TestAMillionRoutes keeps what is remembered of URIs bounded.
+func TestAMillionRoutes(t *testing.T) {
+	r := newRig(t, Condition{Monitor: "http_error_rate", URIRegex: "7$"})
+	s := stable(500, 0)
+	delete(s.attributes, "http.route")
+	for i := range 100_000 {
+		r.in.plan.Load().matches(fmt.Sprint("/item/", i))
+	}
+	require.LessOrEqual(t, len(r.in.plan.Load().uriHas), maxURIResults)
+	for i := range 100 {
+		s.attributes["url.path"] = fmt.Sprint("/item/", i)
+		r.send(s)
+	}
+	r.tick(time.Second)
+	require.Equal(t, int64(10), r.items[counters.ItemOK])
+}
+
+func TestSpansWhoseTimesMakeNoSense(t *testing.T) {
+	r := newRig(t, Condition{Monitor: "http_error_rate"}, Condition{Monitor: "http_avg_response_time"}, Condition{Monitor: "http_response_time", Percentile: 50})
+	negative, late, early, undated := stable(500, -time.Hour), stable(500, 0), stable(500, 0), stable(500, 0)
+	late.ago, early.ago = time.Hour, -time.Hour
+	r.send(negative, late, early, undated, stable(200, 10*time.Millisecond))
+	out := r.tick(time.Second)
+	require.InDelta(t, 100*2/3., out[0].Reading.Num, 1e-9, "it failed, however long it took")
+	require.InDelta(t, 5, out[1].Reading.Num, 1e-9)
+	require.Equal(t, counters.Items{counters.ItemOK: 2, counters.ItemInvalid: 1, counters.ItemLate: 2}, r.items)
+	require.Equal(t, 2, r.logs.FilterMessage("telemetry not counted").Len())
+}
+
+// TestConditionsThatStayKeepWhatWasCounted replaces the conditions between two readings.
+func TestConditionsThatStayKeepWhatWasCounted(t *testing.T) {
+	errors, slow := Condition{Monitor: "http_error_rate"}, Condition{Monitor: "http_response_time", Percentile: 95}
+	r := newRig(t, errors)
+	r.send(stable(500, time.Second))
+	r.tick(time.Second)
+	r.send(stable(200, time.Second))
+	r.set(slow, errors, Condition{Monitor: "http_error_rate", Span: time.Minute})
+	r.send(stable(200, time.Second), stable(200, time.Second))
+	out := r.tick(time.Second)
+	require.InEpsilon(t, 1000, out[0].Reading.Num, 0.06)
+	require.InDelta(t, 25, out[1].Reading.Num, 1e-9)
+	require.Zero(t, out[2].Reading.Num, "a new window begins")
+	r.set()
+	r.send(stable(500, 0))
+	require.Empty(t, r.tick(time.Second))
+}
+
+// TestAUnitThatChangesHands: a pid, say, that is another container's by now.
+func TestAUnitThatChangesHands(t *testing.T) {
+	r := newRig(t, Condition{Monitor: "http_error_rate"})
+	resource := map[string]any{"process.pid": 200, "process.executable.name": "server"}
+	r.in.ObserveTraces(r.traces(resource, stable(500, 0)))
+	require.InDelta(t, 100, r.value(time.Second), 1e-9)
+	moved := r.host.Processes[200]
+	moved.Group = r.host.Groups[identifytest.Service]
+	r.host.Processes[200] = moved
+	r.now = r.now.Add(time.Minute)
+	r.in.ObserveTraces(r.traces(resource, stable(500, 0)))
+	r.identify()
+	require.Equal(t, tooFew, r.tick(time.Second)[0].Err)
+	other := make([]monitor.Result, 1)
+	r.in.Reader(identifytest.Service, r.keys).Read(r.now, time.Second, other)
+	require.InDelta(t, 100, other[0].Reading.Num, 1e-9)
+}
+
+// TestConcurrentUse has batches of several senders, readings, lookups and new conditions
+// at once, for the race detector.
+func TestConcurrentUse(t *testing.T) {
+	r := newRig(t, Condition{Monitor: "http_response_time", Percentile: 95}, Condition{Monitor: "http_error_rate"})
+	now := time.Now()
+	r.in.cfg.Now = func() time.Time { return now }
+	r.now = now
+	td, md := r.traces(container, repeat(50, stable(500, time.Millisecond))...), pmetric.NewMetrics()
+	conditions := []Condition{{Monitor: "http_error_rate", Span: time.Minute}}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 200 {
+				r.in.ObserveTraces(td)
+				r.in.ObserveMetrics(md)
+			}
+		})
+	}
+	wg.Go(func() {
+		for i := range 100 {
+			r.identify()
+			r.in.sweep(now)
+			if i%10 == 0 {
+				_ = r.in.SetConditions(conditions)
+			}
+		}
+	})
+	wg.Go(func() {
+		out := make([]monitor.Result, 2)
+		for i := range 100 {
+			r.read.Read(now.Add(time.Duration(i)*time.Second), time.Second, out)
+			r.in.Trace(identifytest.ContainerA, r.keys[0])
+		}
+	})
+	wg.Wait()
+	require.Equal(t, int64(4*200*50), r.items[counters.ItemOK])
+}

@@ -1,0 +1,579 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package requests
+
+import (
+	"hash/maphash"
+	"math"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
+)
+
+// Metrics of servers, by the stable and by older semantic conventions.
+const (
+	stableHTTP = "http.server.request.duration"
+	oldHTTP    = "http.server.duration"
+	stableRPC  = "rpc.server.call.duration"
+	oldRPC     = "rpc.server.duration"
+)
+
+const (
+	// maxPointBuckets bounds the buckets of a point; SDKs have up to 160.
+	maxPointBuckets = 1024
+
+	// metricHold is the least time for which metrics are preferred to spans after a
+	// point.
+	metricHold = 2 * time.Minute
+
+	maxCount = 1 << 53
+)
+
+// ObserveMetrics counts the points of metrics that conditions use.
+func (in *Intake) ObserveMetrics(md pmetric.Metrics) {
+	if in == nil {
+		return
+	}
+	p := in.plan.Load()
+	if len(p.metrics) == 0 {
+		return
+	}
+	now := in.cfg.Now()
+	var counts counters.Items
+	for _, rm := range md.ResourceMetrics().All() {
+		in.observeResource(p, rm, now, &counts)
+	}
+	in.cfg.Counters.AddItems(&counts)
+}
+
+func (in *Intake) observeResource(p *plan, rm pmetric.ResourceMetrics, now time.Time, counts *counters.Items) {
+	var s *source
+	for _, sm := range rm.ScopeMetrics().All() {
+		for _, m := range sm.Metrics().All() {
+			if len(p.metrics[m.Name()]) == 0 {
+				continue
+			}
+			if s == nil {
+				if s = in.source(rm.Resource().Attributes(), now); s == nil {
+					counts[counters.ItemOverLimit] += points(m)
+					continue
+				}
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				in.begin(s, now)
+			}
+			if s.state == unmatched || s.gone {
+				counts[counters.ItemUnmatched] += points(m)
+				continue
+			}
+			o := observation{in: in, s: s, name: m.Name(), selections: s.plan.metrics[m.Name()], now: now, counts: counts}
+			o.scope = maphash.String(in.seed, sm.Scope().Name())
+			o.observe(m)
+		}
+	}
+}
+
+func points(m pmetric.Metric) int64 {
+	switch m.Type() {
+	case pmetric.MetricTypeGauge:
+		return int64(m.Gauge().DataPoints().Len())
+	case pmetric.MetricTypeSum:
+		return int64(m.Sum().DataPoints().Len())
+	case pmetric.MetricTypeHistogram:
+		return int64(m.Histogram().DataPoints().Len())
+	case pmetric.MetricTypeExponentialHistogram:
+		return int64(m.ExponentialHistogram().DataPoints().Len())
+	case pmetric.MetricTypeSummary:
+		return int64(m.Summary().DataPoints().Len())
+	}
+	return 0
+}
+
+// observation is the points of one metric. The source is locked.
+type observation struct {
+	in         *Intake
+	s          *source
+	name       string
+	scope      uint64
+	selections []int
+	now        time.Time
+	counts     *counters.Items
+
+	unit float64 // of the values, for requests: in ms
+	of   protocol
+
+	// of the current point
+	key        uint64
+	attributes pcommon.Map
+}
+
+func (o *observation) observe(m pmetric.Metric) {
+	switch o.name {
+	case stableHTTP, stableRPC:
+		o.of = overHTTP
+		if o.name == stableRPC {
+			o.of = overRPC
+		}
+		o.s.stable[o.of] = true
+		o.unit = 1000
+	case oldHTTP, oldRPC:
+		o.of = overHTTP
+		if o.name == oldRPC {
+			o.of = overRPC
+		}
+		if o.s.stable[o.of] { // both are sent
+			o.of = noProtocol
+		}
+		o.unit = 1
+	}
+	switch m.Unit() {
+	case "s":
+		o.unit = 1000
+	case "ms":
+		o.unit = 1
+	case "us":
+		o.unit = 1e-3
+	case "ns":
+		o.unit = 1e-6
+	}
+	switch m.Type() {
+	case pmetric.MetricTypeHistogram:
+		cumulative := m.Histogram().AggregationTemporality() == pmetric.AggregationTemporalityCumulative
+		for _, p := range m.Histogram().DataPoints().All() {
+			o.begin(p.Attributes())
+			o.end(o.histogram(p, cumulative))
+		}
+	case pmetric.MetricTypeExponentialHistogram:
+		cumulative := m.ExponentialHistogram().AggregationTemporality() == pmetric.AggregationTemporalityCumulative
+		for _, p := range m.ExponentialHistogram().DataPoints().All() {
+			o.begin(p.Attributes())
+			o.end(o.exponential(p, cumulative))
+		}
+	case pmetric.MetricTypeSum:
+		cumulative := m.Sum().AggregationTemporality() == pmetric.AggregationTemporalityCumulative
+		for _, p := range m.Sum().DataPoints().All() {
+			o.begin(p.Attributes())
+			o.end(o.number(p, m.Sum().IsMonotonic(), cumulative))
+		}
+	case pmetric.MetricTypeGauge:
+		for _, p := range m.Gauge().DataPoints().All() {
+			o.begin(p.Attributes())
+			o.end(o.number(p, false, true))
+		}
+	case pmetric.MetricTypeSummary:
+		for _, p := range m.Summary().DataPoints().All() {
+			o.begin(p.Attributes())
+			o.end(o.summary(p))
+		}
+	}
+}
+
+func (o *observation) begin(attributes pcommon.Map) {
+	o.attributes = attributes
+	o.key = maphash.String(o.in.seed, o.name) ^ mix(o.scope) ^ mix(o.in.hash(attributes))
+}
+
+func (o *observation) end(outcome counters.ItemOutcome) {
+	o.counts[outcome]++
+	if outcome == counters.ItemInvalid {
+		o.in.logBad("a point of " + shorten(o.name) + " is not valid, or its type has no such statistic")
+	}
+}
+
+// increment is what a point has that is new.
+type increment struct {
+	count, sum float64
+	over       time.Duration // in which it came about
+	fill       func(d *distribution, unit float64)
+	exemplars  pmetric.ExemplarSlice
+	number     bool // it is the count of something, without values
+}
+
+func (o *observation) histogram(p pmetric.HistogramDataPoint, cumulative bool) counters.ItemOutcome {
+	if p.Flags().NoRecordedValue() {
+		return counters.ItemIgnored
+	}
+	bounds, cells := p.ExplicitBounds(), p.BucketCounts()
+	if !validHistogram(p) {
+		return counters.ItemInvalid
+	}
+	count := float64(p.Count())
+	i := increment{count: count, sum: p.Sum(), over: between(p.StartTimestamp(), p.Timestamp()), exemplars: p.Exemplars()}
+	var before []uint64
+	if cumulative {
+		layout := o.in.layout(bounds)
+		s, change, over := o.in.follow(o.s, o.key, o.name, p.StartTimestamp(), p.Timestamp(), count, layout, o.now)
+		switch change {
+		case stale:
+			return counters.ItemLate
+		case refused:
+			o.in.logBad("there are too many series")
+			return counters.ItemOverLimit
+		case since:
+			i.count -= s.count
+			i.sum -= s.sum
+			before = s.cells
+			for n, c := range before {
+				if n >= cells.Len() || c > cells.At(n) {
+					return o.restart(s, p.StartTimestamp(), p.Timestamp(), count, p.Sum(), layout, cells)
+				}
+			}
+		}
+		i.over = over
+		defer func() {
+			o.in.keepPoint(s, p.StartTimestamp(), p.Timestamp(), count, p.Sum(), layout, o.now)
+			o.in.keepCells(s, cells.Len())
+			for n := range s.cells {
+				s.cells[n] = cells.At(n)
+			}
+		}()
+		if change == nothing {
+			return counters.ItemOK
+		}
+	}
+	if !timely(int64(p.Timestamp()), o.now) {
+		o.in.logBad("points are of long before or after they came")
+		return counters.ItemLate
+	}
+	i.fill = func(d *distribution, unit float64) {
+		low := 0.0
+		for n := range cells.Len() {
+			c := float64(cells.At(n))
+			if n < len(before) {
+				c -= float64(before[n])
+			}
+			high := low
+			if n < bounds.Len() {
+				high = bounds.At(n) * unit
+			} else if p.HasMax() && !cumulative {
+				high = max(low, p.Max()*unit)
+			}
+			d.spread(low, high, c)
+			low = max(high, 0)
+		}
+	}
+	return o.count(&i)
+}
+
+// restart begins a series anew whose buckets ran backwards.
+func (o *observation) restart(s *series, start, at pcommon.Timestamp, count, sum float64, layout uint64, cells pcommon.UInt64Slice) counters.ItemOutcome {
+	o.in.keepPoint(s, start, at, count, sum, layout, o.now)
+	o.in.keepCells(s, cells.Len())
+	for n := range s.cells {
+		s.cells[n] = cells.At(n)
+	}
+	return counters.ItemOK
+}
+
+func validHistogram(p pmetric.HistogramDataPoint) bool {
+	bounds, cells := p.ExplicitBounds(), p.BucketCounts()
+	if p.Count() > maxCount || p.HasSum() && !finite(p.Sum()) || cells.Len() > maxPointBuckets {
+		return false
+	}
+	if cells.Len() == 0 {
+		return bounds.Len() == 0
+	}
+	if cells.Len() != bounds.Len()+1 {
+		return false
+	}
+	for n := range bounds.Len() {
+		if !finite(bounds.At(n)) || n > 0 && bounds.At(n) <= bounds.At(n-1) {
+			return false
+		}
+	}
+	var all uint64
+	for n := range cells.Len() {
+		if cells.At(n) > p.Count() {
+			return false
+		}
+		all += cells.At(n)
+	}
+	return all == p.Count()
+}
+
+func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }
+
+// layout returns what identifies the bounds of buckets.
+func (in *Intake) layout(bounds pcommon.Float64Slice) (sum uint64) {
+	for n := range bounds.Len() {
+		sum = mix(sum ^ math.Float64bits(bounds.At(n)) + 1)
+	}
+	return sum
+}
+
+// scales of exponential histograms that the data model allows
+const (
+	minScale = -10
+	maxScale = 20
+)
+
+func (o *observation) exponential(p pmetric.ExponentialHistogramDataPoint, cumulative bool) counters.ItemOutcome {
+	if p.Flags().NoRecordedValue() {
+		return counters.ItemIgnored
+	}
+	cells := p.Positive().BucketCounts()
+	scale, offset := p.Scale(), int(p.Positive().Offset())
+	if !validExponential(p) {
+		return counters.ItemInvalid
+	}
+	count := float64(p.Count())
+	i := increment{count: count, sum: p.Sum(), over: between(p.StartTimestamp(), p.Timestamp()), exemplars: p.Exemplars()}
+	before := func(int) float64 { return 0 }
+	if cumulative {
+		s, change, over := o.in.follow(o.s, o.key, o.name, p.StartTimestamp(), p.Timestamp(), count, 0, o.now)
+		switch change {
+		case stale:
+			return counters.ItemLate
+		case refused:
+			o.in.logBad("there are too many series")
+			return counters.ItemOverLimit
+		case since:
+			i.count -= s.count
+			i.sum -= s.sum
+			if s.scale < scale { // it only shrinks, but for a new series
+				change = nothing
+				break
+			}
+			merged := map[int]float64{}
+			for n, c := range s.cells {
+				merged[(s.offset+n)>>(s.scale-scale)] += float64(c)
+			}
+			before = func(n int) float64 { return merged[n] }
+		}
+		i.over = over
+		defer func() {
+			o.in.keepPoint(s, p.StartTimestamp(), p.Timestamp(), count, p.Sum(), 0, o.now)
+			o.in.keepCells(s, cells.Len())
+			s.scale, s.offset = scale, offset
+			for n := range s.cells {
+				s.cells[n] = cells.At(n)
+			}
+		}()
+		if change == nothing {
+			return counters.ItemOK
+		}
+	}
+	if !timely(int64(p.Timestamp()), o.now) {
+		o.in.logBad("points are of long before or after they came")
+		return counters.ItemLate
+	}
+	i.fill = func(d *distribution, unit float64) {
+		width := math.Exp2(-float64(scale))
+		rest := i.count
+		for n := range cells.Len() {
+			at := offset + n
+			c := float64(cells.At(n)) - before(at)
+			if c <= 0 {
+				continue
+			}
+			d.spread(math.Exp2(float64(at)*width)*unit, math.Exp2(float64(at+1)*width)*unit, c)
+			rest -= c
+		}
+		d.add(0, rest) // zero, and below
+	}
+	return o.count(&i)
+}
+
+func validExponential(p pmetric.ExponentialHistogramDataPoint) bool {
+	if p.Count() > maxCount || p.HasSum() && !finite(p.Sum()) || p.Scale() < minScale || p.Scale() > maxScale ||
+		p.Positive().BucketCounts().Len() > maxPointBuckets || p.Negative().BucketCounts().Len() > maxPointBuckets ||
+		p.ZeroCount() > p.Count() {
+		return false
+	}
+	all := p.ZeroCount()
+	for _, b := range []pcommon.UInt64Slice{p.Positive().BucketCounts(), p.Negative().BucketCounts()} {
+		for n := range b.Len() {
+			if b.At(n) > p.Count() {
+				return false
+			}
+			all += b.At(n)
+		}
+	}
+	return all == p.Count()
+}
+
+// count counts what is new in a point for the selections that have it.
+func (o *observation) count(i *increment) counters.ItemOutcome {
+	if i.count < 0 {
+		return counters.ItemInvalid
+	}
+	if o.of != noProtocol {
+		i.sum = max(0, i.sum) // differences of sums are rounded
+	}
+	r := request{status: -1}
+	var uri uint64
+	if o.of != noProtocol {
+		for k, v := range o.attributes.All() {
+			r.read(k, v)
+		}
+		r.protocol = o.of
+		r.finish()
+		if len(o.s.plan.patterns) > 0 {
+			uri = o.s.plan.matches(r.route) | o.s.plan.matches(r.path)
+		}
+	}
+	outcome := counters.ItemIgnored
+	for _, n := range o.selections {
+		sel := &o.s.plan.selections[n]
+		if sel.metric != "" {
+			switch {
+			case !o.hasAttributes(sel):
+			case sel.quantity == metricRate || sel.quantity != metricLast && !i.number:
+				outcome = counters.ItemOK
+				o.add(n, i, 1, false)
+			default:
+				outcome = max(outcome, counters.ItemInvalid)
+			}
+			continue
+		}
+		if o.of == noProtocol || sel.uri != 0 && r.route == "" && r.path == "" {
+			continue // spans may say more
+		}
+		outcome = counters.ItemOK
+		o.s.byMetric[n] = o.now.Add(max(metricHold, i.over*5/2))
+		if sel.has(&r, uri) {
+			o.add(n, i, o.unit, sel.statuses.has(r.code()))
+		}
+	}
+	return outcome
+}
+
+func (o *observation) add(n int, i *increment, unit float64, failed bool) {
+	if i.count == 0 {
+		return
+	}
+	t := &o.s.tallies[n]
+	t.seen += i.count
+	t.requests += i.count
+	t.timed += i.count
+	t.sum += i.sum * unit
+	if failed {
+		t.failed += i.count
+	}
+	o.s.spreads[n].put(i.count, i.over, o.now)
+	if o.s.plan.selections[n].values && i.fill != nil {
+		i.fill(&t.values, unit)
+	}
+	if i.exemplars == (pmetric.ExemplarSlice{}) {
+		return
+	}
+	for k := range min(i.exemplars.Len(), maxExemplars) {
+		x := i.exemplars.At(k)
+		if x.TraceID().IsEmpty() || !timely(int64(x.Timestamp()), o.now) {
+			continue
+		}
+		e := exemplar{x.TraceID(), x.DoubleValue() * unit}
+		if x.ValueType() == pmetric.ExemplarValueTypeInt {
+			e.value = float64(x.IntValue()) * unit
+		}
+		t.slowest.keep(e)
+		if failed {
+			t.failure = e
+		}
+	}
+}
+
+// maxExemplars bounds the exemplars of a point that are looked at.
+const maxExemplars = 64
+
+func (o *observation) hasAttributes(s *selection) bool {
+	for _, a := range s.attributes {
+		if v, ok := o.attributes.Get(a.key); !ok || v.AsString() != a.value {
+			return false
+		}
+	}
+	return true
+}
+
+func (o *observation) number(p pmetric.NumberDataPoint, monotonic, cumulative bool) counters.ItemOutcome {
+	value := p.DoubleValue()
+	if p.ValueType() == pmetric.NumberDataPointValueTypeInt {
+		value = float64(p.IntValue())
+	}
+	if p.Flags().NoRecordedValue() {
+		return counters.ItemIgnored
+	}
+	if !finite(value) {
+		return counters.ItemInvalid
+	}
+	if !timely(int64(p.Timestamp()), o.now) {
+		o.in.logBad("points are of long before or after they came")
+		return counters.ItemLate
+	}
+	outcome, rated := counters.ItemIgnored, false
+	for _, n := range o.selections {
+		sel := &o.s.plan.selections[n]
+		switch {
+		case sel.metric == "" || !o.hasAttributes(sel):
+		case sel.quantity == metricLast && (cumulative || !monotonic):
+			if o.s.lasts[n] == nil {
+				o.s.lasts[n] = gauges{}
+			}
+			if !o.s.lasts[n].put(o.key, value, o.now) {
+				return counters.ItemOverLimit
+			}
+			outcome = counters.ItemOK
+		case sel.quantity == metricRate && monotonic:
+			rated = true
+		default:
+			outcome = max(outcome, counters.ItemInvalid)
+		}
+	}
+	if !rated {
+		return outcome
+	}
+	i := increment{number: true, count: value, over: between(p.StartTimestamp(), p.Timestamp())}
+	if cumulative {
+		s, change, over := o.in.follow(o.s, o.key, o.name, p.StartTimestamp(), p.Timestamp(), value, 0, o.now)
+		switch change {
+		case stale:
+			return counters.ItemLate
+		case refused:
+			o.in.logBad("there are too many series")
+			return counters.ItemOverLimit
+		case since:
+			i.count -= s.count
+		}
+		i.over = over
+		o.in.keepPoint(s, p.StartTimestamp(), p.Timestamp(), value, 0, 0, o.now)
+		if change == nothing {
+			return counters.ItemOK
+		}
+	}
+	return o.count(&i)
+}
+
+func (o *observation) summary(p pmetric.SummaryDataPoint) counters.ItemOutcome {
+	if p.Flags().NoRecordedValue() {
+		return counters.ItemIgnored
+	}
+	if p.Count() > maxCount || !finite(p.Sum()) {
+		return counters.ItemInvalid
+	}
+	count := float64(p.Count())
+	i := increment{count: count, sum: p.Sum()}
+	s, change, over := o.in.follow(o.s, o.key, o.name, p.StartTimestamp(), p.Timestamp(), count, 0, o.now)
+	switch change {
+	case stale:
+		return counters.ItemLate
+	case refused:
+		o.in.logBad("there are too many series")
+		return counters.ItemOverLimit
+	case since:
+		i.count -= s.count
+		i.sum -= s.sum
+	}
+	i.over = over
+	o.in.keepPoint(s, p.StartTimestamp(), p.Timestamp(), count, p.Sum(), 0, o.now)
+	if change == nothing {
+		return counters.ItemOK
+	}
+	if !timely(int64(p.Timestamp()), o.now) {
+		return counters.ItemLate
+	}
+	return o.count(&i)
+}

@@ -1,0 +1,191 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package requests
+
+import (
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+)
+
+const (
+	// maxSeriesOfSource and maxSeries bound the series that are remembered, of one
+	// resource and in all, and maxCells the buckets of these. Points of further series
+	// are not counted. A series is forgotten when nothing came of it for TTL.
+	maxSeriesOfSource = 4096
+	maxSeries         = 65536
+	maxCells          = 4 << 20
+
+	// usualInterval is the time that a point covers where that is not known: the
+	// default export interval of SDKs.
+	usualInterval = time.Minute
+)
+
+// streams is what is remembered of the cumulative metrics of a source.
+type streams struct {
+	series map[uint64]*series
+	// first is the time of a metric's first points. A series that appears later began
+	// after them: all that it has is new.
+	first map[string]pcommon.Timestamp
+	// forgotten is when a series was forgotten or not remembered: one that appears
+	// after it may not be new.
+	forgotten pcommon.Timestamp
+}
+
+// series is the last point of a cumulative series.
+type series struct {
+	start, at  pcommon.Timestamp
+	seen       time.Time
+	count, sum float64
+	layout     uint64   // of its buckets: other ones cannot be compared
+	cells      []uint64 // of explicit and of exponential histograms
+	scale      int32
+	offset     int
+}
+
+// change is what a point of a cumulative series means.
+type change uint8
+
+const (
+	nothing change = iota // only later points count from it
+	all                   // all that it has is new
+	since                 // what it has more than the last point is new
+	refused               // there is no room to remember it
+	stale                 // it is not later than the last one
+)
+
+// follow returns the series of a point, what the point means, and the time in which
+// that came about. count is what the point has.
+func (in *Intake) follow(s *source, key uint64, metric string, start, at pcommon.Timestamp, count float64, layout uint64, now time.Time) (*series, change, time.Duration) {
+	if s.streams == nil {
+		s.streams = &streams{series: map[uint64]*series{}, first: map[string]pcommon.Timestamp{}}
+	}
+	st := s.streams
+	began := pcommon.NewTimestampFromTime(in.began)
+	p := st.series[key]
+	if p == nil {
+		first, known := st.first[metric]
+		if !known {
+			st.first[metric] = at
+		}
+		if len(st.series) >= maxSeriesOfSource || in.series.Load() >= maxSeries || in.cells.Load() >= maxCells {
+			st.forgotten = max(st.forgotten, at)
+			return nil, refused, 0
+		}
+		in.series.Add(1)
+		p = &series{}
+		st.series[key] = p
+		over := between(start, at)
+		if known {
+			over = min(over, usualInterval)
+		}
+		if known && at > first && st.forgotten == 0 || start >= max(began, st.forgotten) {
+			return p, all, over
+		}
+		return p, nothing, 0
+	}
+	switch {
+	case at <= p.at:
+		return p, stale, 0
+	case start > p.start && start >= p.at || count < p.count:
+		return p, all, between(max(start, p.at), at)
+	case layout != p.layout:
+		return p, nothing, 0
+	}
+	return p, since, between(p.at, at)
+}
+
+// between returns the time between two points, or the usual one where that makes no
+// sense.
+func between(from, to pcommon.Timestamp) time.Duration {
+	if d := time.Duration(to - from); from != 0 && to > from && d <= time.Hour {
+		return d
+	}
+	return usualInterval
+}
+
+// keepPoint remembers a point.
+func (in *Intake) keepPoint(p *series, start, at pcommon.Timestamp, count, sum float64, layout uint64, now time.Time) {
+	p.start, p.at, p.count, p.sum, p.layout, p.seen = start, at, count, sum, layout, now
+}
+
+// keepCells makes room for the buckets of a point.
+func (in *Intake) keepCells(p *series, n int) {
+	if n != len(p.cells) {
+		in.cells.Add(int64(n - len(p.cells)))
+		if n <= cap(p.cells) && n >= cap(p.cells)/2 {
+			p.cells = p.cells[:n]
+		} else {
+			p.cells = make([]uint64, n)
+		}
+	}
+}
+
+// sweepStreams forgets the series of which nothing came for long.
+func (in *Intake) sweepStreams(s *source, now time.Time) {
+	for key, p := range s.streams.series {
+		if now.Sub(p.seen) > in.cfg.TTL {
+			in.series.Add(-1)
+			in.cells.Add(-int64(len(p.cells)))
+			delete(s.streams.series, key)
+			s.streams.forgotten = max(s.streams.forgotten, pcommon.NewTimestampFromTime(now))
+		}
+	}
+}
+
+func (in *Intake) forgetStreams(s *source) {
+	if s.streams == nil {
+		return
+	}
+	for _, p := range s.streams.series {
+		in.series.Add(-1)
+		in.cells.Add(-int64(len(p.cells)))
+	}
+	s.streams = nil
+}
+
+// gauges are the last values of the series of a metric.
+type gauges map[uint64]gauge
+
+type gauge struct {
+	value float64
+	at    time.Time     // when it came
+	every time.Duration // since the one before; 0: there is none
+}
+
+const (
+	// A value counts until three points are missing, or for so long if there is one.
+	leastHold  = 10 * time.Second
+	singleHold = 5 * time.Minute
+)
+
+func (g gauges) put(key uint64, value float64, now time.Time) bool {
+	old, known := g[key]
+	if !known && len(g) >= maxSeriesOfSource {
+		return false
+	}
+	next := gauge{value: value, at: now}
+	if known {
+		next.every = max(now.Sub(old.at), time.Millisecond)
+	}
+	g[key] = next
+	return true
+}
+
+// sum returns the sum of the values that count.
+func (g gauges) sum(now time.Time) (sum float64, ok bool) {
+	for key, v := range g {
+		hold := singleHold
+		if v.every > 0 {
+			hold = max(3*v.every, leastHold)
+		}
+		if now.Sub(v.at) > hold {
+			delete(g, key)
+			continue
+		}
+		sum += v.value
+		ok = true
+	}
+	return sum, ok
+}

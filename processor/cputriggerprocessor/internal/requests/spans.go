@@ -1,0 +1,332 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package requests
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
+)
+
+// maxWeight bounds how many requests a sampled span stands for.
+const maxWeight = 1 << 20
+
+// request is what the attributes of a span or a point say of requests.
+type request struct {
+	protocol
+	method, service string // of RPC: the method's name may have the service
+	route, path     string
+	status          int // below 0: not known
+	failed          bool
+	weight          float64
+}
+
+// ObserveTraces counts the spans of servers.
+func (in *Intake) ObserveTraces(td ptrace.Traces) {
+	if in == nil || !in.plan.Load().spans {
+		return
+	}
+	now := in.cfg.Now()
+	var counts counters.Items
+	for _, rs := range td.ResourceSpans().All() {
+		in.observeSpans(rs, now, &counts)
+	}
+	in.cfg.Counters.AddItems(&counts)
+}
+
+func (in *Intake) observeSpans(rs ptrace.ResourceSpans, now time.Time, counts *counters.Items) {
+	var s *source
+	scopes := rs.ScopeSpans()
+	for i := range scopes.Len() {
+		spans := scopes.At(i).Spans()
+		for j := range spans.Len() {
+			span := spans.At(j)
+			if span.Kind() != ptrace.SpanKindServer {
+				continue
+			}
+			if s == nil {
+				if s = in.source(rs.Resource().Attributes(), now); s == nil {
+					counts[counters.ItemOverLimit] += serverSpans(rs)
+					return
+				}
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				in.begin(s, now)
+			}
+			counts[in.observeSpan(s, span, now)]++
+		}
+	}
+}
+
+func serverSpans(rs ptrace.ResourceSpans) (n int64) {
+	for _, scope := range rs.ScopeSpans().All() {
+		for _, span := range scope.Spans().All() {
+			if span.Kind() == ptrace.SpanKindServer {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func (in *Intake) observeSpan(s *source, span ptrace.Span, now time.Time) counters.ItemOutcome {
+	p, r := s.plan, in.readSpan(span)
+	if r.protocol == noProtocol || r.protocol == overHTTP && !p.http || r.protocol == overRPC && !p.rpc {
+		return counters.ItemIgnored
+	}
+	if s.state == unmatched || s.gone {
+		return counters.ItemUnmatched
+	}
+	start, end := int64(span.StartTimestamp()), int64(span.EndTimestamp())
+	if !timely(end, now) {
+		in.logBad("spans ended long before or after they came")
+		return counters.ItemLate
+	}
+	ms := float64(end-start) / 1e6
+	known := start > 0 && ms >= 0
+	outcome := counters.ItemOK
+	if !known {
+		in.logBad("spans end before they start")
+		outcome = counters.ItemInvalid
+	}
+	var uri uint64
+	if len(p.patterns) > 0 {
+		uri = p.matches(r.route) | p.matches(r.path)
+	}
+	counted := false
+	for i := range p.selections {
+		sel := &p.selections[i]
+		if !sel.has(&r, uri) {
+			continue
+		}
+		if now.Before(s.byMetric[i]) {
+			continue
+		}
+		counted = true
+		t := &s.tallies[i]
+		t.seen++
+		t.requests += r.weight
+		t.rated += r.weight
+		if sel.statuses.has(r.code()) {
+			t.failed += r.weight
+			t.failure = exemplar{span.TraceID(), ms}
+		}
+		if !known {
+			continue
+		}
+		t.timed += r.weight
+		t.sum += ms * r.weight
+		if sel.values {
+			t.values.add(ms, r.weight)
+		}
+		if ms > t.slowest.value || t.slowest.trace.IsEmpty() {
+			t.slowest = exemplar{span.TraceID(), ms}
+		}
+	}
+	if !counted {
+		return counters.ItemIgnored
+	}
+	return outcome
+}
+
+// timely reports whether a time is near enough to now. One that is missing is.
+func timely(at int64, now time.Time) bool {
+	if at == 0 {
+		return true
+	}
+	ago := now.UnixNano() - at
+	return at > 0 && ago <= int64(maxLate) && ago >= -int64(maxAhead)
+}
+
+// logBad logs once what is wrong with telemetry.
+func (in *Intake) logBad(why string) {
+	if in.first(why) {
+		in.cfg.Log.Warn("telemetry not counted", zap.String("why", why))
+	}
+}
+
+// has reports whether a request is one of a selection. uri has what its route and path
+// match.
+func (s *selection) has(r *request, uri uint64) bool {
+	if s.protocol != r.protocol || s.uri != 0 && uri&s.uri == 0 {
+		return false
+	}
+	return len(s.methods) == 0 || slices.ContainsFunc(s.methods, r.isMethod)
+}
+
+func (r *request) isMethod(name string) bool {
+	if r.protocol == overHTTP {
+		return strings.EqualFold(name, r.method)
+	}
+	return name == r.method || strings.HasSuffix(r.method, "/"+name)
+}
+
+// code returns the status of a request. One that failed without a status counts as an
+// internal error, or as UNKNOWN.
+func (r *request) code() int {
+	switch {
+	case r.status >= 0:
+		return r.status
+	case !r.failed:
+		return -1
+	case r.protocol == overHTTP:
+		return httpInternal
+	}
+	return grpcUnknown
+}
+
+// readSpan reads the attributes of a span, by the old and by the stable semantic
+// conventions.
+func (in *Intake) readSpan(span ptrace.Span) request {
+	r := request{status: -1, weight: 1}
+	rejected := ""
+	for k, v := range span.Attributes().All() {
+		if k == "sampling.threshold" {
+			rejected = v.Str()
+			continue
+		}
+		r.read(k, v)
+	}
+	if r.protocol == noProtocol {
+		return r
+	}
+	r.finish()
+	r.failed = r.failed || span.Status().Code() == ptrace.StatusCodeError
+	if state := span.TraceState().AsRaw(); state != "" {
+		if th, ok := threshold(state); ok {
+			rejected = th
+		}
+	}
+	if rejected != "" {
+		if r.weight = weightOf(rejected); r.weight != 1 && in.first("sampled") {
+			in.cfg.Log.Info("spans are sampled: each counts as the requests that it stands for")
+		}
+	}
+	return r
+}
+
+// read reads one attribute.
+func (r *request) read(k string, v pcommon.Value) {
+	switch k {
+	case "http.request.method", "http.method":
+		if r.protocol == noProtocol {
+			r.protocol, r.method = overHTTP, v.Str()
+		}
+	case "http.response.status_code", "http.status_code":
+		if n := number(v); n >= 100 && n < 600 {
+			r.status = n
+		}
+	case "http.route":
+		r.route = v.Str()
+	case "url.path":
+		r.path = v.Str()
+	case "http.target":
+		if r.path == "" {
+			r.path, _, _ = strings.Cut(v.Str(), "?")
+		}
+	case "http.url":
+		if r.path == "" {
+			r.path = pathOf(v.Str())
+		}
+	case "rpc.system", "rpc.system.name":
+		r.protocol = overRPC
+	case "rpc.service":
+		r.service = v.Str()
+	case "rpc.method":
+		r.method = v.Str()
+	case "rpc.grpc.status_code":
+		if n := number(v); n >= 0 && n < len(grpcCodes) {
+			r.status = n
+		}
+	case "rpc.response.status_code", "rpc.connect_rpc.error_code":
+		if n := grpcCode(v.Str()); n >= 0 {
+			r.status = n
+		} else {
+			r.failed = r.failed || k == "rpc.connect_rpc.error_code"
+		}
+	case "error.type":
+		r.failed = true
+	}
+}
+
+// finish completes a request whose attributes were read.
+func (r *request) finish() {
+	if r.protocol != overRPC {
+		return
+	}
+	if r.service != "" && !strings.Contains(r.method, "/") && len(r.service)+len(r.method) < maxURIKept {
+		r.method = r.service + "/" + r.method
+	}
+	r.route, r.path = r.method, ""
+	if r.status < 0 && !r.failed {
+		r.status = 0
+	}
+}
+
+func number(v pcommon.Value) int {
+	switch v.Type() {
+	case pcommon.ValueTypeInt:
+		if n := v.Int(); n >= 0 && n < 1000 {
+			return int(n)
+		}
+	case pcommon.ValueTypeStr:
+		if n, err := strconv.Atoi(v.Str()); err == nil {
+			return n
+		}
+	}
+	return -1
+}
+
+// pathOf returns the path of a URL.
+func pathOf(url string) string {
+	if _, rest, ok := strings.Cut(url, "://"); ok {
+		if i := strings.IndexByte(rest, '/'); i >= 0 {
+			url = rest[i:]
+		} else {
+			url = "/"
+		}
+	}
+	if i := strings.IndexAny(url, "?#"); i >= 0 {
+		url = url[:i]
+	}
+	return url
+}
+
+// threshold returns the rejection threshold (th) of the vendor ot of a trace state.
+func threshold(state string) (string, bool) {
+	for member := range strings.SplitSeq(state, ",") {
+		value, ok := strings.CutPrefix(strings.TrimSpace(member), "ot=")
+		if !ok {
+			continue
+		}
+		for field := range strings.SplitSeq(value, ";") {
+			if th, ok := strings.CutPrefix(field, "th:"); ok {
+				return th, true
+			}
+		}
+	}
+	return "", false
+}
+
+// weightOf returns how many spans one stands for that was sampled with a rejection
+// threshold: up to 14 hexadecimal digits of a fraction. One that cannot be read is 1.
+func weightOf(th string) float64 {
+	if th == "" || len(th) > 14 {
+		return 1
+	}
+	n, err := strconv.ParseUint(th, 16, 64)
+	if err != nil {
+		return 1
+	}
+	n <<= 4 * (14 - len(th))
+	const all = 1 << 56
+	return min(all/float64(all-n), maxWeight)
+}

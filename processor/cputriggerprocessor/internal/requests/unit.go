@@ -1,0 +1,316 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package requests
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+
+	"github.com/hotprofile/hotprofile/internal/monitor"
+)
+
+// maxSlices bounds the slices of a window. A window of more collection intervals has
+// slices of several, and is shorter than its span by at most one slice.
+const maxSlices = 12
+
+// unit is what is counted for a unit. One goroutine at a time reads it.
+type unit struct {
+	began   time.Time // when its first source was found
+	windows []window  // by query; the reader's, as is plan
+	plan    *plan
+
+	mu      sync.Mutex
+	sources []*source
+	used    time.Time                  // when it had a source last
+	traces  map[string]pcommon.TraceID // by key of the query, of the last reading
+}
+
+// window is the tallies of the last span of a query.
+type window struct {
+	slices []tally     // slices[n % len] is the one that began n slices after the epoch
+	since  []time.Time // when what is in a slice began
+	length time.Duration
+	newest int64
+	// read is when it was read last, and previous when before that.
+	read, previous time.Time
+	last           tally // of the last collection interval, where readings are counted
+}
+
+// adopt makes a unit have the windows of a plan. Those of queries that stay are kept.
+func (u *unit) adopt(p *plan) {
+	if u.plan == p {
+		return
+	}
+	windows := make([]window, len(p.queries))
+	if u.plan != nil {
+		for i, q := range p.queries {
+			if from, ok := u.plan.byKey[q.key]; ok {
+				windows[i] = u.windows[from]
+			}
+		}
+	}
+	u.plan, u.windows = p, windows
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.traces = map[string]pcommon.TraceID{}
+}
+
+func (u *unit) add(s *source) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.sources = append(u.sources, s)
+}
+
+func (u *unit) remove(s *source) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.sources = slices.DeleteFunc(u.sources, func(o *source) bool { return o == s })
+}
+
+// idle reports whether the unit had no source since a time.
+func (u *unit) idle(since time.Time) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.sources) == 0 && u.used.Before(since)
+}
+
+// gaps of units and windows of which there is nothing to say
+const (
+	noRequests monitor.Gap = "nothing of it was seen"
+	tooFew     monitor.Gap = "the window has fewer requests than min_requests"
+	tooShort   monitor.Gap = "it was not seen for as long as the window"
+	noPoint    monitor.Gap = "the metric was not seen"
+)
+
+// Reader reads the monitors of one unit.
+type Reader struct {
+	in      *Intake
+	name    string
+	keys    []string
+	sources []*source
+	sum     tally
+}
+
+// Reader returns a reader of a unit. keys are those of conditions of the Intake.
+func (in *Intake) Reader(unit string, keys []string) *Reader {
+	return &Reader{in: in, name: unit, keys: keys}
+}
+
+// SetKeys replaces the monitors that are read.
+func (r *Reader) SetKeys(keys []string) { r.keys = keys }
+
+// Read moves what was counted into the windows of the unit, and returns the monitors in
+// the order of the keys.
+func (r *Reader) Read(now time.Time, interval time.Duration, out []monitor.Result) {
+	u := r.in.lookup(r.name)
+	if u == nil {
+		for i := range r.keys {
+			out[i] = monitor.Result{Err: noRequests}
+		}
+		return
+	}
+	u.mu.Lock()
+	r.sources = append(r.sources[:0], u.sources...)
+	if len(r.sources) > 0 {
+		u.used = now
+	}
+	u.mu.Unlock()
+	u.adopt(r.in.plan.Load())
+	for n := range u.windows {
+		u.windows[n].begin(&u.plan.queries[n], now, interval)
+	}
+	for _, s := range r.sources {
+		u.drain(s, now)
+	}
+	for i, key := range r.keys {
+		n, ok := u.plan.byKey[key]
+		if !ok { // its policies are being replaced
+			out[i] = monitor.Result{Err: noRequests}
+			continue
+		}
+		value, err := r.value(u, n, now)
+		out[i] = monitor.Result{Reading: monitor.Reading{Time: now, Num: value}, Err: err}
+	}
+	clear(r.sources)
+}
+
+// begin moves a window on to now.
+func (w *window) begin(q *query, now time.Time, interval time.Duration) {
+	if w.slices == nil {
+		w.length = max(interval, (q.span/maxSlices + interval - 1).Truncate(interval))
+		n := max(1, int(q.span/w.length))
+		w.slices, w.since = make([]tally, n), make([]time.Time, n)
+		w.read = now.Add(-interval)
+		w.newest = now.UnixNano()/int64(w.length) - int64(n)
+	}
+	n := int64(len(w.slices))
+	at := now.UnixNano() / int64(w.length)
+	if at < w.newest { // the clock was set back
+		w.newest = at - n
+	}
+	for i := max(w.newest+1, at-n+1); i <= at; i++ {
+		w.slices[i%n].reset()
+		w.since[i%n] = w.read
+	}
+	w.newest, w.previous, w.read = at, w.read, now
+	w.last.reset()
+}
+
+// oldest returns when what is in the window began.
+func (w *window) oldest() time.Time { return w.since[(w.newest+1)%int64(len(w.since))] }
+
+// drain moves what a source counted into the windows of its unit.
+func (u *unit) drain(s *source, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unit != u {
+		return
+	}
+	s.adopt(u.plan)
+	for i := range s.tallies {
+		s.tallies[i].rated += s.spreads[i].take(now)
+	}
+	for n := range u.windows {
+		q, w := &u.plan.queries[n], &u.windows[n]
+		t := &s.tallies[q.selection]
+		if q.counted {
+			w.last.addOf(t, q)
+		}
+		w.slices[w.newest%int64(len(w.slices))].addOf(t, q)
+	}
+	for i := range s.tallies {
+		s.tallies[i].reset()
+	}
+}
+
+// addOf adds what a query needs.
+func (t *tally) addOf(o *tally, q *query) {
+	if o.seen == 0 && o.rated == 0 {
+		return
+	}
+	values := o.values
+	if !q.distributed() {
+		o.values = distribution{}
+	}
+	t.add(o)
+	o.values = values
+}
+
+// value returns what a query is now.
+func (r *Reader) value(u *unit, n int, now time.Time) (float64, error) {
+	q, w := &u.plan.queries[n], &u.windows[n]
+	if q.quantity == metricLast {
+		return r.last(u.plan, q, now)
+	}
+	sum, span := &r.sum, now.Sub(w.oldest())
+	sum.reset()
+	for i := range w.slices {
+		sum.add(&w.slices[i])
+	}
+	seen := sum.seen
+	trace := sum.slowest.trace
+	if q.quantity == errorRate {
+		trace = sum.failure.trace
+	}
+	u.mu.Lock()
+	u.traces[q.key] = trace
+	u.mu.Unlock()
+	if q.counted {
+		sum, span = &w.last, now.Sub(w.previous)
+	}
+	switch q.quantity {
+	case requestRate, metricRate:
+		if now.Sub(u.began) < q.span {
+			return 0, tooShort
+		}
+		return sum.rated / span.Seconds(), nil
+	}
+	if seen < q.min || sum.seen == 0 {
+		return 0, tooFew
+	}
+	switch q.quantity {
+	case errorRate:
+		return 100 * sum.failed / sum.requests, nil
+	case averageTime, metricMean:
+		if sum.timed > 0 {
+			return sum.sum / sum.timed, nil
+		}
+	case percentileTime, metricPercentile:
+		if sum.values.total > 0 {
+			return sum.values.percentile(q.percentile), nil
+		}
+	}
+	return 0, tooFew
+}
+
+// last returns the sum of the last values of the series of a metric.
+func (r *Reader) last(p *plan, q *query, now time.Time) (sum float64, err error) {
+	some := false
+	for _, s := range r.sources {
+		s.mu.Lock()
+		if s.plan == p {
+			if v, ok := s.lasts[q.selection].sum(now); ok {
+				sum += v
+				some = true
+			}
+		}
+		s.mu.Unlock()
+	}
+	if !some {
+		return 0, noPoint
+	}
+	return sum, nil
+}
+
+// Trace returns the trace of a request that was among the reasons of a monitor's last
+// reading: the slowest one, or one that failed. It is empty if none is known.
+func (in *Intake) Trace(unit, key string) pcommon.TraceID {
+	if in == nil {
+		return pcommon.TraceID{}
+	}
+	u := in.lookup(unit)
+	if u == nil {
+		return pcommon.TraceID{}
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.traces[key]
+}
+
+// spread counts an amount for rates evenly over a time: a metric counts many seconds
+// in one point.
+type spread struct {
+	amount float64
+	since  time.Time
+	until  time.Time
+}
+
+// put adds an amount that came about in a time until now.
+func (s *spread) put(amount float64, over time.Duration, now time.Time) {
+	if s.amount == 0 || s.since.IsZero() {
+		s.since = now
+	}
+	s.amount += amount
+	if until := now.Add(over); until.After(s.until) {
+		s.until = until
+	}
+}
+
+// take returns what falls into the time since the last call.
+func (s *spread) take(now time.Time) float64 {
+	if s.amount == 0 {
+		return 0
+	}
+	left, passed := s.until.Sub(s.since), now.Sub(s.since)
+	part := s.amount
+	if passed < left {
+		part *= max(0, passed.Seconds()) / left.Seconds()
+	}
+	s.amount -= part
+	s.since = now
+	return part
+}
