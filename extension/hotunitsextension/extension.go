@@ -5,6 +5,7 @@ package hotunitsextension
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 
@@ -22,8 +23,11 @@ const maxNamed = 20
 
 // HotUnits is the component. It is safe for concurrent use.
 type HotUnits struct {
+	cfg       *Config
+	settings  component.TelemetrySettings
 	log       *zap.Logger
 	telemetry *metadata.TelemetryBuilder
+	webhooks  []*webhook
 	events    events
 	readings  readings
 
@@ -33,12 +37,12 @@ type HotUnits struct {
 	hot        []Unit // the union, sorted; replaced, never written to
 }
 
-func newExtension(set extension.Settings) (*HotUnits, error) {
+func newExtension(set extension.Settings, cfg *Config) (*HotUnits, error) {
 	telemetry, err := metadata.NewTelemetryBuilder(set.TelemetrySettings)
 	if err != nil {
 		return nil, err
 	}
-	h := &HotUnits{log: set.Logger, telemetry: telemetry}
+	h := &HotUnits{cfg: cfg, settings: set.TelemetrySettings, log: set.Logger, telemetry: telemetry}
 	err = telemetry.RegisterHotUnitsUnitsCallback(func(_ context.Context, o metric.Int64Observer) error {
 		o.Observe(int64(len(h.current())))
 		return nil
@@ -49,11 +53,42 @@ func newExtension(set extension.Settings) (*HotUnits, error) {
 	return h, nil
 }
 
-// Start does nothing: publishers fill the set.
-func (*HotUnits) Start(context.Context, component.Host) error { return nil }
+// Dependencies returns the extensions that must start before this one: those that
+// webhooks use.
+func (h *HotUnits) Dependencies() (ids []component.ID) {
+	for _, w := range h.cfg.Webhooks {
+		if auth := w.ClientConfig.Auth.Get(); auth != nil {
+			ids = append(ids, auth.AuthenticatorID)
+		}
+		for _, m := range w.ClientConfig.Middlewares {
+			ids = append(ids, m.ID)
+		}
+	}
+	return ids
+}
 
-// Shutdown stops the metrics. It may be called without Start, and twice.
-func (h *HotUnits) Shutdown(context.Context) error {
+// Start starts the webhooks. Publishers fill the set.
+func (h *HotUnits) Start(ctx context.Context, host component.Host) error {
+	for i, cfg := range h.cfg.Webhooks {
+		w, err := h.startWebhook(ctx, cfg, cfg.name(i), host)
+		if err != nil {
+			return errors.Join(err, h.Shutdown(ctx))
+		}
+		h.webhooks = append(h.webhooks, w)
+	}
+	return nil
+}
+
+// Shutdown stops the webhooks and the metrics. It may be called without Start, and
+// twice.
+func (h *HotUnits) Shutdown(ctx context.Context) error {
+	for _, w := range h.webhooks {
+		w.shutdown()
+	}
+	for _, w := range h.webhooks {
+		w.wait(ctx)
+	}
+	h.webhooks = nil
 	h.telemetry.Shutdown()
 	return nil
 }

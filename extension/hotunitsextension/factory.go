@@ -5,6 +5,9 @@
 // are hot now. `cpu_trigger` publishes it and `cpu_profiler` watches it; both find
 // the extension through their host. It is the only thing that flows against the
 // direction of the data. It does not know why a unit is hot.
+//
+// Beside that, components publish events there (what was decided and done), which
+// others subscribe to and webhooks post, and serve readings to whoever asks.
 package hotunitsextension
 
 import (
@@ -21,14 +24,11 @@ func NewFactory() extension.Factory {
 	return extension.NewFactory(
 		metadata.Type,
 		func() component.Config { return &Config{} },
-		func(_ context.Context, set extension.Settings, _ component.Config) (extension.Extension, error) {
-			return newExtension(set)
+		func(_ context.Context, set extension.Settings, cfg component.Config) (extension.Extension, error) {
+			return newExtension(set, cfg.(*Config))
 		},
 		metadata.ExtensionStability,
 	)
 }
 
 //go:generate go tool -modfile=../../internal/tools/go.mod mdatagen metadata.yaml
-
-// Config has no keys.
-type Config struct{}

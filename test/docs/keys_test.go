@@ -166,7 +166,7 @@ func TestREADMEsAndSchemasHaveEveryKeyAndNoOther(t *testing.T) {
 		{"receiver/hotunitsreceiver", hotunitsreceiver.NewFactory(), []string{""}},
 		{"processor/cputriggerprocessor", cputriggerprocessor.NewFactory(), []string{"", "policies[].", "policies[].any_of[].", "budgets."}},
 		{"exporter/pprofexporter", pprofexporter.NewFactory(), []string{""}},
-		{"extension/hotunitsextension", hotunitsextension.NewFactory(), nil},
+		{"extension/hotunitsextension", hotunitsextension.NewFactory(), []string{"", "webhooks[]."}},
 		{"extension/inlineattributesextension", inlineattributesextension.NewFactory(), []string{""}},
 	}
 	for _, c := range components {

@@ -32,6 +32,7 @@ type TelemetryBuilder struct {
 	HotUnitsEventsDropped metric.Int64Counter
 	HotUnitsUnits         metric.Int64ObservableGauge
 	HotUnitsUnitsCut      metric.Int64Counter
+	HotUnitsWebhookEvents metric.Int64Counter
 }
 
 // TelemetryBuilderOption applies changes to default builder.
@@ -110,6 +111,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_hot_units.units.cut",
 		metric.WithDescription("Hot units dropped because a publisher has more than 1000, counted when its set changes. [Alpha]"),
 		metric.WithUnit("{unit}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.HotUnitsWebhookEvents, err = builder.meter.Int64Counter(
+		"otelcol_hot_units.webhook.events",
+		metric.WithDescription("Events for a webhook, each counted once. [Alpha]"),
+		metric.WithUnit("{event}"),
 	)
 	errs = errors.Join(errs, err)
 	return &builder, errs

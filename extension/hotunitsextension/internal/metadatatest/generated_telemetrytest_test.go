@@ -27,6 +27,7 @@ func TestSetupTelemetry(t *testing.T) {
 	tb.HotUnitsEvents.Add(context.Background(), 1)
 	tb.HotUnitsEventsDropped.Add(context.Background(), 1)
 	tb.HotUnitsUnitsCut.Add(context.Background(), 1)
+	tb.HotUnitsWebhookEvents.Add(context.Background(), 1)
 	AssertEqualHotUnitsEvents(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
@@ -37,6 +38,9 @@ func TestSetupTelemetry(t *testing.T) {
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualHotUnitsUnitsCut(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualHotUnitsWebhookEvents(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 

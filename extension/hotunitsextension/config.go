@@ -1,0 +1,160 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package hotunitsextension
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/collector/config/confighttp"
+	"go.opentelemetry.io/collector/config/configretry"
+	"go.opentelemetry.io/collector/confmap"
+
+	"github.com/hotprofile/hotprofile/internal/configlog"
+)
+
+// Config is the configuration of the extension `hot_units`.
+type Config struct {
+	// Webhooks are URLs to which events are posted. Empty, the default: none.
+	Webhooks []WebhookConfig `mapstructure:"webhooks"`
+
+	// prevents unkeyed literal initialization
+	_ struct{}
+}
+
+// WebhookConfig is a URL to which events are posted.
+type WebhookConfig struct {
+	// ClientConfig has all keys of confighttp's client. Timeout is the deadline of one
+	// request, 5s by default.
+	ClientConfig confighttp.ClientConfig `mapstructure:",squash"`
+	// Events are the names of the events to post. Default: hotprofile.gate.opened and
+	// hotprofile.profile.written.
+	Events []string `mapstructure:"events"`
+	// Template is json, slack, teams, or the path of a file with a Go template, which is
+	// read at the start. Default json.
+	Template string `mapstructure:"template"`
+	// GroupWait is the time for which events are gathered into one request, from the
+	// first one on. Default 5s.
+	GroupWait time.Duration `mapstructure:"group_wait"`
+	// MaxEvents is the maximum number of events of one request; of further ones it has
+	// only the number. Default 20.
+	MaxEvents int `mapstructure:"max_events"`
+	// Retry bounds the repetitions of a request that failed. Default: after 1s, at most
+	// 10s later each, for 1m.
+	Retry configretry.BackOffConfig `mapstructure:"retry_on_failure"`
+
+	// prevents unkeyed literal initialization
+	_ struct{}
+}
+
+// The bounds of Validate.
+const (
+	maxWebhooks    = 20
+	maxTimeout     = time.Minute
+	maxGroupWait   = 5 * time.Minute
+	maxMaxEvents   = 30 // Slack shows 50 blocks, Teams accepts 28 KB
+	maxElapsedTime = 10 * time.Minute
+)
+
+func defaultWebhook() WebhookConfig {
+	client := confighttp.NewDefaultClientConfig()
+	client.Timeout = 5 * time.Second
+	retry := configretry.NewDefaultBackOffConfig()
+	retry.InitialInterval, retry.MaxInterval, retry.MaxElapsedTime = time.Second, 10*time.Second, time.Minute
+	return WebhookConfig{
+		ClientConfig: client,
+		Events:       []string{GateOpened, ProfileWritten},
+		Template:     templateJSON,
+		GroupWait:    5 * time.Second,
+		MaxEvents:    20,
+		Retry:        retry,
+	}
+}
+
+// Unmarshal gives missing keys their defaults. It refuses unknown keys, which
+// confighttp's client ignores.
+func (w *WebhookConfig) Unmarshal(conf *confmap.Conf) error {
+	type plain confighttp.ClientConfig
+	if err := configlog.CheckKeys(conf, &plain{}, *w); err != nil {
+		return err
+	}
+	*w = defaultWebhook()
+	if conf.IsSet("events") {
+		w.Events = nil // else its items would replace only some of the default's
+	}
+	return conf.Unmarshal(w)
+}
+
+// Validate reports every fault, each with its key and what is allowed.
+func (c *Config) Validate() error {
+	if n := len(c.Webhooks); n > maxWebhooks {
+		return fmt.Errorf("webhooks: %d are too many, at most %d", n, maxWebhooks)
+	}
+	return nil
+}
+
+// Validate reports every fault, each with its key and what is allowed. No error has the
+// URL, which may be a secret.
+func (w *WebhookConfig) Validate() error {
+	var errs []error
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	u, err := url.Parse(w.ClientConfig.Endpoint)
+	switch {
+	case w.ClientConfig.Endpoint == "":
+		fault("endpoint: is needed, such as https://hooks.example.com/services/…")
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		fault("endpoint: is not http://HOST… or https://HOST…")
+	case u.User != nil:
+		fault("endpoint: must not have a user and password: use auth, with the basicauth extension, or headers")
+	}
+	if len(w.Events) == 0 {
+		fault("events: names no event; leave it out for %s and %s", GateOpened, ProfileWritten)
+	}
+	for i, name := range w.Events {
+		if all := EventNames(); !slices.Contains(all, name) {
+			fault("events[%d]: %q is not one of %s", i, name, strings.Join(all, ", "))
+		}
+	}
+	if w.Template == "" {
+		fault("template: must not be empty: json, slack, teams, or the path of a file")
+	}
+	if t := w.ClientConfig.Timeout; t <= 0 || t > maxTimeout {
+		fault("timeout: %v is not above 0 and up to %v", t, maxTimeout)
+	}
+	if w.GroupWait < 0 || w.GroupWait > maxGroupWait {
+		fault("group_wait: %v is not between 0s and %v", w.GroupWait, maxGroupWait)
+	}
+	if w.MaxEvents < 1 || w.MaxEvents > maxMaxEvents {
+		fault("max_events: %d is not between 1 and %d", w.MaxEvents, maxMaxEvents)
+	}
+	if r := w.Retry; r.Enabled && (r.MaxElapsedTime <= 0 || r.MaxElapsedTime > maxElapsedTime) {
+		fault("retry_on_failure.max_elapsed_time: %v is not above 0 and up to %v", r.MaxElapsedTime, maxElapsedTime)
+	}
+	return errors.Join(errs...)
+}
+
+// name returns the webhook's name for logs and metrics, with its host and without the
+// rest of its URL, which may be a secret.
+func (w *WebhookConfig) name(index int) string {
+	host := ""
+	if u, err := url.Parse(w.ClientConfig.Endpoint); err == nil {
+		host = u.Host
+	}
+	return fmt.Sprintf("webhooks[%d] %s", index, host)
+}
+
+// contentType returns the Content-Type that headers set; empty: none.
+func (w *WebhookConfig) contentType() (set string) {
+	for name, value := range w.ClientConfig.Headers.Iter {
+		if http.CanonicalHeaderKey(name) == "Content-Type" {
+			set = string(value)
+		}
+	}
+	return set
+}

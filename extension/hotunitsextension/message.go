@@ -1,0 +1,226 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package hotunitsextension
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/template"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"go.opentelemetry.io/otel/attribute"
+)
+
+// The names of templates that are no files.
+const (
+	templateJSON  = "json"
+	templateSlack = "slack"
+	templateTeams = "teams"
+)
+
+// The bounds of a template file and of a request.
+const (
+	maxTemplateSize = 1 << 20
+	maxBodySize     = 1 << 20
+)
+
+//go:embed templates/*.tmpl
+var builtIn embed.FS
+
+// Message is what a webhook posts: JSON of this, or what its template makes of it.
+type Message struct {
+	Events []MessageEvent `json:"events"`
+	// More is the number of further events, which are not in the message.
+	More int `json:"more"`
+}
+
+// MessageEvent is an event of a message.
+type MessageEvent struct {
+	Name       string         `json:"name"`
+	Time       time.Time      `json:"time"`
+	Body       string         `json:"body"`
+	Resource   map[string]any `json:"resource"`
+	Attributes map[string]any `json:"attributes"`
+	TraceID    string         `json:"trace_id,omitempty"`
+	SpanID     string         `json:"span_id,omitempty"`
+}
+
+// Title returns the event's name for people: "gate opened".
+func (e MessageEvent) Title() string {
+	return strings.NewReplacer(".", " ", "_", " ").Replace(strings.TrimPrefix(e.Name, "hotprofile."))
+}
+
+// Get returns an attribute of the event, else of its resource, as a text; empty if there
+// is none.
+func (e MessageEvent) Get(key string) string {
+	v, ok := e.Attributes[key]
+	if !ok {
+		v, ok = e.Resource[key]
+	}
+	if !ok {
+		return ""
+	}
+	return fmt.Sprint(v)
+}
+
+func messageOf(events []Event, more int) Message {
+	m := Message{Events: make([]MessageEvent, len(events)), More: more}
+	for i, e := range events {
+		m.Events[i] = MessageEvent{Name: e.Name, Time: e.Time, Body: e.Body, Resource: mapOf(e.Resource), Attributes: mapOf(e.Attributes)}
+		if e.TraceID.IsValid() {
+			m.Events[i].TraceID = e.TraceID.String()
+		}
+		if e.SpanID.IsValid() {
+			m.Events[i].SpanID = e.SpanID.String()
+		}
+	}
+	return m
+}
+
+func mapOf(attributes []attribute.KeyValue) map[string]any {
+	m := make(map[string]any, len(attributes))
+	for _, kv := range attributes {
+		m[string(kv.Key)] = kv.Value.AsInterface()
+	}
+	return m
+}
+
+// renderer writes messages as request bodies.
+type renderer struct {
+	template *template.Template // nil: JSON
+}
+
+// newRenderer reads a template: a built-in one by its name, else a file. isJSON: what it
+// makes of an example must be JSON.
+func newRenderer(name string, isJSON bool) (renderer, error) {
+	var text []byte
+	var err error
+	switch name {
+	case templateJSON:
+		return renderer{}, nil
+	case templateSlack, templateTeams:
+		text, err = builtIn.ReadFile("templates/" + name + ".json.tmpl")
+	default:
+		text, err = readTemplate(name)
+	}
+	if err != nil {
+		return renderer{}, fmt.Errorf("read the template, which is json, slack, teams, or the path of a file: %w", err)
+	}
+	t, err := template.New(name).Option("missingkey=zero").Funcs(functions()).Parse(string(text))
+	if err != nil {
+		return renderer{}, fmt.Errorf("parse the template: %w", err)
+	}
+	r := renderer{t}
+	body, err := r.render(example())
+	if err == nil && isJSON && !json.Valid(body) {
+		err = errors.New("the result for an example is no JSON: write values with the function json, or set the header Content-Type if it is not meant to be JSON")
+	}
+	if err != nil {
+		return renderer{}, fmt.Errorf("try the template %s: %w", name, err)
+	}
+	return r, nil
+}
+
+func readTemplate(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(err, fmt.Errorf("%s is not a file", name))
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxTemplateSize+1))
+	if err == nil && len(text) > maxTemplateSize {
+		err = fmt.Errorf("%s has more than %d bytes", name, maxTemplateSize)
+	}
+	return text, err
+}
+
+// functions are those that templates have beside Go's own.
+func functions() template.FuncMap {
+	return template.FuncMap{
+		"json": func(v any) (string, error) {
+			b, err := asJSON(v)
+			return string(b), err
+		},
+		"text":  firstOf,
+		"slack": strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "`", "'").Replace,
+		"plain": strings.NewReplacer("[", "(", "]", ")").Replace,
+	}
+}
+
+// asJSON returns a value as JSON, with < and > as they are.
+func asJSON(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// firstOf returns at most n bytes of a text, with spaces for control characters.
+func firstOf(n int, s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + "…"
+}
+
+// render returns the body of a request.
+func (r renderer) render(m Message) ([]byte, error) {
+	if r.template == nil {
+		return asJSON(m)
+	}
+	b := &bounded{left: maxBodySize}
+	if err := r.template.Execute(b, m); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+// bounded is a buffer that refuses to grow beyond a bound.
+type bounded struct {
+	bytes.Buffer
+	left int
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.left -= len(p); b.left < 0 {
+		return 0, fmt.Errorf("the body would have more than %d bytes", maxBodySize)
+	}
+	return b.Buffer.Write(p)
+}
+
+// example returns a message with every kind of value, for trying templates at the start.
+func example() Message {
+	events := []Event{
+		{
+			Name: GateOpened, Time: time.Unix(0, 0), Body: `gate of "checkout" <1> & 2 opened`,
+			Resource:   []attribute.KeyValue{attribute.String("service.name", `"checkout"`)},
+			Attributes: []attribute.KeyValue{attribute.String("hotprofile.unit", "4f1c"), attribute.Float64("hotprofile.trigger.value", 93.5)},
+		},
+		{Name: ProfileWritten, Time: time.Unix(0, 0), Attributes: []attribute.KeyValue{attribute.StringSlice("hotprofile.profile.functions", []string{"main.work 41.2%"})}},
+	}
+	return messageOf(events, 3)
+}

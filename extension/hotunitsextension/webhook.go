@@ -1,0 +1,279 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package hotunitsextension
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v7"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace/noop"
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension/internal/metadata"
+)
+
+const (
+	// maxAnswer bounds what is read of an answer, maxAnswerLogged what an error has of
+	// it, in bytes.
+	maxAnswer       = 4 << 10
+	maxAnswerLogged = 200
+
+	// patience is the time in which a request must end that is cancelled.
+	patience = 5 * time.Second
+)
+
+// webhook posts events to a URL, one request at a time, on a goroutine of its own.
+type webhook struct {
+	cfg       WebhookConfig
+	name      string
+	isJSON    bool
+	renderer  renderer
+	client    *http.Client
+	events    *Subscription
+	log       *zap.Logger
+	telemetry *metadata.TelemetryBuilder
+
+	stop   chan struct{} // closed by shutdown
+	done   chan struct{} // closed when the goroutine has ended
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	failing bool // the last request failed, and the log says so
+}
+
+// group is the events of one request, and the number of those that it only counts.
+type group struct {
+	events []Event
+	more   int
+}
+
+// startWebhook subscribes a webhook to events.
+func (h *HotUnits) startWebhook(ctx context.Context, cfg WebhookConfig, name string, host component.Host) (*webhook, error) {
+	w := &webhook{
+		cfg: cfg, name: name, isJSON: cfg.contentType() == "" || strings.Contains(cfg.contentType(), "json"),
+		log: h.log, telemetry: h.telemetry, stop: make(chan struct{}), done: make(chan struct{}),
+	}
+	var err error
+	if w.renderer, err = newRenderer(cfg.Template, w.isJSON); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	set := h.settings
+	set.TracerProvider = noop.NewTracerProvider() // spans would have the URL, which may be a secret
+	if w.client, err = cfg.ClientConfig.ToClient(ctx, host.GetExtensions(), set); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, withoutURL(err))
+	}
+	// Events go to the host that is configured, and to no other.
+	w.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+	w.events = h.Subscribe(name)
+	go w.run()
+	return w, nil
+}
+
+// run posts events until shutdown, and then what waits.
+func (w *webhook) run() {
+	defer close(w.done)
+	for {
+		select {
+		case e := <-w.events.Events():
+			var g group
+			w.add(&g, e)
+			if len(g.events) > 0 {
+				w.gather(&g)
+				w.post(g)
+			}
+		case <-w.stop:
+			var g group
+			w.drain(&g)
+			if len(g.events) > 0 {
+				w.post(g)
+			}
+			w.client.CloseIdleConnections()
+			return
+		}
+	}
+}
+
+// add adds an event that the webhook wants, beyond max_events to the number alone.
+func (w *webhook) add(g *group, e Event) {
+	switch {
+	case !slices.Contains(w.cfg.Events, e.Name):
+	case len(g.events) < w.cfg.MaxEvents:
+		g.events = append(g.events, e)
+	default:
+		g.more++
+	}
+}
+
+// gather adds the events that come within group_wait.
+func (w *webhook) gather(g *group) {
+	end := time.NewTimer(w.cfg.GroupWait)
+	defer end.Stop()
+	for {
+		select {
+		case e := <-w.events.Events():
+			w.add(g, e)
+		case <-end.C:
+			w.drain(g)
+			return
+		case <-w.stop:
+			w.drain(g)
+			return
+		}
+	}
+}
+
+// drain adds the events that wait.
+func (w *webhook) drain(g *group) {
+	for range maxEventsWaiting {
+		select {
+		case e := <-w.events.Events():
+			w.add(g, e)
+		default:
+			return
+		}
+	}
+}
+
+// post posts a group. What fails is tried again until max_elapsed_time has passed, and
+// once at the shutdown.
+func (w *webhook) post(g group) {
+	body, err := w.renderer.render(messageOf(g.events, g.more))
+	attempts := 0
+	if err == nil {
+		err = w.deliver(body, &attempts)
+	}
+	if err != nil {
+		w.count(len(g.events)+g.more, "failed")
+		if !w.failing {
+			w.log.Warn("webhook failed, events lost", zap.String("webhook", w.name),
+				zap.Int("lost", len(g.events)+g.more), zap.Int("attempts", attempts), zap.Error(err))
+		}
+		w.failing = true
+		return
+	}
+	w.count(len(g.events), "posted")
+	w.count(g.more, "counted")
+	if w.failing {
+		w.log.Info("webhook answers again", zap.String("webhook", w.name))
+	}
+	w.failing = false
+}
+
+func (w *webhook) count(n int, outcome string) {
+	if n > 0 {
+		w.telemetry.HotUnitsWebhookEvents.Add(context.Background(), int64(n),
+			metric.WithAttributes(attribute.String("webhook", w.name), attribute.String("outcome", outcome)))
+	}
+}
+
+// deliver posts a body until it is accepted or there is no use.
+func (w *webhook) deliver(body []byte, attempts *int) error {
+	begun, retry := time.Now(), w.cfg.Retry
+	waits := &backoff.ExponentialBackOff{
+		InitialInterval: retry.InitialInterval, MaxInterval: retry.MaxInterval,
+		Multiplier: retry.Multiplier, RandomizationFactor: retry.RandomizationFactor,
+	}
+	waits.Reset()
+	for {
+		*attempts++
+		again, after, err := w.try(body)
+		if err == nil || !again || !retry.Enabled || w.stopping() {
+			return err
+		}
+		wait := max(waits.NextBackOff(), after)
+		if time.Since(begun)+wait > retry.MaxElapsedTime {
+			return err
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-w.stop:
+			timer.Stop()
+		}
+	}
+}
+
+func (w *webhook) stopping() bool {
+	select {
+	case <-w.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// try posts a body once. again: the fault may pass, after the time that the answer asks
+// for.
+func (w *webhook) try(body []byte) (again bool, after time.Duration, err error) {
+	req, err := http.NewRequestWithContext(w.ctx, http.MethodPost, w.cfg.ClientConfig.Endpoint, bytes.NewReader(body))
+	if err != nil {
+		return false, 0, withoutURL(err)
+	}
+	if w.isJSON {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := w.client.Do(req)
+	if err != nil {
+		return true, 0, withoutURL(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // the status says enough
+	code := resp.StatusCode
+	if code/100 == 2 {
+		return false, 0, nil
+	}
+	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
+		after = time.Duration(min(seconds, int(maxElapsedTime/time.Second))) * time.Second
+	}
+	again = code == http.StatusRequestTimeout || code == http.StatusTooManyRequests || code >= 500
+	return again, after, fmt.Errorf("the answer is %d: %s", code, firstOf(maxAnswerLogged, strings.ToValidUTF8(string(answer), "")))
+}
+
+// withoutURL returns an error without the URL of its request, which may be a secret.
+func withoutURL(err error) error {
+	var of *url.Error
+	if errors.As(err, &of) {
+		return of.Err
+	}
+	return err
+}
+
+// shutdown begins the end: what waits is posted once, within the timeout of a request.
+func (w *webhook) shutdown() {
+	w.events.Close()
+	close(w.stop)
+	time.AfterFunc(w.cfg.ClientConfig.Timeout, w.cancel)
+}
+
+// wait waits for the end of a shutdown, and ends requests with the context. A client
+// that ignores that its request is cancelled is left behind.
+func (w *webhook) wait(ctx context.Context) {
+	defer w.cancel()
+	select {
+	case <-w.done:
+		return
+	case <-ctx.Done():
+	case <-w.ctx.Done():
+	}
+	w.cancel()
+	select {
+	case <-w.done:
+	case <-time.After(patience):
+		w.log.Error("webhook does not end, it is left behind", zap.String("webhook", w.name))
+	}
+}
