@@ -4,6 +4,7 @@
 package identify
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -68,6 +69,34 @@ func TestPIDReused(t *testing.T) {
 	got, why := Match(h, ScopeProcess, Claim{PID: pid, Created: after.Started}, time.Now())
 	require.Empty(t, why)
 	require.Equal(t, after.Name, got.Name)
+}
+
+// A program whose file was replaced goes on running. Some senders report its executable as
+// the link in /proc has it.
+func TestReplacedExecutableIsMatched(t *testing.T) {
+	tree, err := cgroup.Open("/")
+	require.NoError(t, err)
+	content, err := os.ReadFile("/bin/sleep")
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "a service of one's own")
+	require.NoError(t, os.WriteFile(file, content, 0o755))
+	cmd := exec.Command(file, "600")
+	begin(t, cmd)
+	require.NoError(t, os.Remove(file))
+	link, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", cmd.Process.Pid))
+	require.NoError(t, err)
+	require.Contains(t, link, " (deleted)")
+	h := NewHost("/", tree, noneWatched, time.Now)
+	for name, c := range map[string]Claim{
+		"path":          {PID: cmd.Process.Pid, ExecutablePath: link},
+		"name":          {PID: cmd.Process.Pid, ExecutableName: filepath.Base(link)},
+		"path, cleaned": {PID: cmd.Process.Pid, ExecutablePath: file},
+	} {
+		_, why := Match(h, ScopeProcess, c, time.Now())
+		require.Empty(t, why, name)
+	}
+	_, why := Match(h, ScopeProcess, Claim{PID: cmd.Process.Pid, ExecutablePath: "/bin/other (deleted)", ExecutableName: "other (deleted)"}, time.Now())
+	require.Equal(t, OtherProcess, why)
 }
 
 // forkWithPID starts a program with a given pid, by telling the kernel which pid

@@ -230,9 +230,11 @@ func agrees(p Process, c Claim) bool {
 	if !c.Created.IsZero() {
 		return SameProcess(c.Created, p.Started)
 	}
-	if c.ExecutablePath != "" && c.ExecutablePath == p.Executable {
+	// Senders that report the link of /proc/PID/exe as it is mark a replaced file.
+	const deleted = " (deleted)"
+	if at := strings.TrimSuffix(c.ExecutablePath, deleted); at != "" && at == p.Executable {
 		return true
 	}
-	name := c.ExecutableName
+	name := strings.TrimSuffix(c.ExecutableName, deleted)
 	return name != "" && (name == p.Comm || p.Executable != "" && name == path.Base(p.Executable))
 }
