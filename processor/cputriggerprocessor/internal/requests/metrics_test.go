@@ -1,0 +1,568 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package requests
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/hotprofile/hotprofile/internal/monitor"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify/identifytest"
+)
+
+// service is a service of a test that exports a histogram of its requests.
+type service struct {
+	r           *rig
+	name, unit  string
+	attributes  func(status int) map[string]any
+	exponential bool
+	cumulative  bool
+	started     time.Time
+	exported    time.Time
+	durations   map[int][]float64 // by status, in the unit
+}
+
+var bounds = []float64{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10}
+
+func (s *service) serve(n, status int, took time.Duration) {
+	v := took.Seconds()
+	if s.unit == "ms" {
+		v *= 1000
+	}
+	for range n {
+		s.durations[status] = append(s.durations[status], v)
+	}
+}
+
+func (s *service) restart() {
+	s.durations = map[int][]float64{}
+	s.started, s.exported = s.r.now, s.r.now
+}
+
+// export sends what there is to send.
+func (s *service) export() {
+	md := pmetric.NewMetrics()
+	rm := md.ResourceMetrics().AppendEmpty()
+	require.NoError(s.r.t, rm.Resource().Attributes().FromRaw(container))
+	m := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
+	m.SetName(s.name)
+	m.SetUnit(s.unit)
+	start := s.started
+	temporality := pmetric.AggregationTemporalityCumulative
+	if !s.cumulative {
+		start, temporality = s.exported, pmetric.AggregationTemporalityDelta
+	}
+	if s.exponential {
+		m.SetEmptyExponentialHistogram().SetAggregationTemporality(temporality)
+	} else {
+		m.SetEmptyHistogram().SetAggregationTemporality(temporality)
+	}
+	for status, durations := range s.durations {
+		if s.exponential {
+			p := m.ExponentialHistogram().DataPoints().AppendEmpty()
+			require.NoError(s.r.t, p.Attributes().FromRaw(s.attributes(status)))
+			exponentialOf(p, durations)
+			p.SetStartTimestamp(pcommon.NewTimestampFromTime(start))
+			p.SetTimestamp(pcommon.NewTimestampFromTime(s.r.now))
+			continue
+		}
+		p := m.Histogram().DataPoints().AppendEmpty()
+		require.NoError(s.r.t, p.Attributes().FromRaw(s.attributes(status)))
+		p.SetStartTimestamp(pcommon.NewTimestampFromTime(start))
+		p.SetTimestamp(pcommon.NewTimestampFromTime(s.r.now))
+		scale := 1.0
+		if s.unit == "ms" {
+			scale = 1000
+		}
+		cells := make([]uint64, len(bounds)+1)
+		for _, b := range bounds {
+			p.ExplicitBounds().Append(b * scale)
+		}
+		sum := 0.0
+		for _, d := range durations {
+			n, _ := slices.BinarySearch(bounds, d/scale)
+			cells[n]++
+			sum += d
+		}
+		p.BucketCounts().FromRaw(cells)
+		p.SetCount(uint64(len(durations)))
+		p.SetSum(sum)
+	}
+	if !s.cumulative {
+		s.durations = map[int][]float64{}
+	}
+	s.exported = s.r.now
+	md.MarkReadOnly()
+	s.r.in.ObserveMetrics(md)
+}
+
+// exponentialOf fills a point as an SDK does: at most 160 buckets, at the largest scale
+// with which the values fit.
+func exponentialOf(p pmetric.ExponentialHistogramDataPoint, values []float64) {
+	lowest, highest := math.Inf(1), 0.0
+	sum := 0.0
+	for _, v := range values {
+		lowest, highest = min(lowest, v), max(highest, v)
+		sum += v
+	}
+	scale := int32(20)
+	index := func(v float64) int { return int(math.Ceil(math.Log2(v)*math.Exp2(float64(scale)))) - 1 }
+	for ; index(highest)-index(lowest) >= 160; scale-- {
+	}
+	cells := make([]uint64, index(highest)-index(lowest)+1)
+	for _, v := range values {
+		cells[index(v)-index(lowest)]++
+	}
+	p.SetScale(scale)
+	p.Positive().SetOffset(int32(index(lowest)))
+	p.Positive().BucketCounts().FromRaw(cells)
+	p.SetCount(uint64(len(values)))
+	p.SetSum(sum)
+}
+
+func stableAttributes(status int) map[string]any {
+	return map[string]any{"http.request.method": "GET", "http.route": "/cart/{id}", "http.response.status_code": status}
+}
+
+func oldAttributes(status int) map[string]any {
+	return map[string]any{"http.method": "GET", "http.route": "/cart/{id}", "http.status_code": status}
+}
+
+func TestHistogramsOfRequests(t *testing.T) {
+	for name, s := range map[string]service{
+		"stable, explicit, cumulative":    {name: stableHTTP, unit: "s", attributes: stableAttributes, cumulative: true},
+		"stable, explicit, delta":         {name: stableHTTP, unit: "s", attributes: stableAttributes},
+		"stable, exponential, cumulative": {name: stableHTTP, unit: "s", attributes: stableAttributes, exponential: true, cumulative: true},
+		"stable, exponential, delta":      {name: stableHTTP, unit: "s", attributes: stableAttributes, exponential: true},
+		"old, explicit, cumulative":       {name: oldHTTP, unit: "ms", attributes: oldAttributes, cumulative: true},
+		"old, exponential, delta":         {name: oldHTTP, unit: "ms", attributes: oldAttributes, exponential: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(
+				t,
+				Condition{Monitor: "http_error_rate", MinRequests: 20},
+				Condition{Monitor: "http_avg_response_time", MinRequests: 20},
+				Condition{Monitor: "http_response_time", Percentile: 95, MinRequests: 20},
+				Condition{Monitor: "http_request_rate"},
+				Condition{Monitor: "http_error_rate", URIs: []string{"/cart/*"}, Methods: []string{"GET"}, Statuses: []string{"500"}},
+				Condition{Monitor: "http_request_rate", Methods: []string{"POST"}},
+			)
+			s.r = r
+			s.restart()
+			serve := func() {
+				s.serve(80, 200, 30*time.Millisecond)
+				s.serve(10, 200, 600*time.Millisecond)
+				s.serve(8, 500, 200*time.Millisecond)
+				s.serve(2, 503, 200*time.Millisecond)
+			}
+			var out []monitor.Result
+			for range 5 {
+				serve()
+				s.export()
+				out = r.tick(10 * time.Second)
+			}
+			check := func() {
+				t.Helper()
+				for i := range 6 {
+					require.NoError(t, out[i].Err, r.keys[i])
+				}
+				require.InDelta(t, 10, out[0].Reading.Num, 1e-9)
+				require.InDelta(t, 104, out[1].Reading.Num, 1e-6)
+				// The explicit histogram knows that it is from 500 to 750 ms.
+				require.InDelta(t, 625, out[2].Reading.Num, 125)
+				require.InEpsilon(t, 10, out[3].Reading.Num, 0.05)
+				require.InDelta(t, 8, out[4].Reading.Num, 1e-9)
+				require.Zero(t, out[5].Reading.Num)
+			}
+			check()
+
+			// A restart begins anew, with what it has since then.
+			s.restart()
+			for range 4 {
+				out = r.tick(10 * time.Second)
+				serve()
+				s.export()
+			}
+			out = r.tick(9 * time.Second)
+			check()
+			require.Zero(t, r.items[counters.ItemInvalid])
+		})
+	}
+}
+
+// TestSeriesThatAppearLater: the first failures are a new series, all of which is new. What a
+// process had before it was seen does not count.
+func TestSeriesThatAppearLater(t *testing.T) {
+	r := newRig(t, Condition{Monitor: "http_error_rate"})
+	s := service{r: r, name: stableHTTP, unit: "s", attributes: stableAttributes, cumulative: true}
+	s.restart()
+	s.started = r.now.Add(-time.Hour)
+	s.serve(1000, 200, time.Millisecond)
+	s.serve(1000, 503, time.Millisecond)
+	s.export()
+	require.Equal(t, tooFew, r.tick(10 * time.Second)[0].Err)
+	s.serve(30, 200, time.Millisecond)
+	s.serve(10, 500, time.Millisecond)
+	s.export()
+	require.InDelta(t, 25, r.value(10*time.Second), 1e-9)
+}
+
+// TestCountsThatRunBackwards: a process that restarted and does not say when it did.
+func TestCountsThatRunBackwards(t *testing.T) {
+	r := newRig(t, Condition{Monitor: "http_avg_response_time"})
+	s := service{r: r, name: stableHTTP, unit: "s", attributes: stableAttributes, cumulative: true}
+	s.restart()
+	s.started = time.Unix(0, 0)
+	s.serve(100, 200, time.Second)
+	s.export()
+	r.tick(10 * time.Second)
+	s.durations = map[int][]float64{}
+	s.serve(10, 200, 40*time.Millisecond)
+	s.export()
+	require.InDelta(t, 40, r.value(10*time.Second), 1e-6)
+}
+
+// TestMetricsArePreferredToSpans while they come; spans count before and after.
+func TestMetricsArePreferredToSpans(t *testing.T) {
+	r := newRig(t, Condition{Monitor: "http_error_rate", Span: 10 * time.Second}, Condition{Monitor: "http_error_rate", Span: 10 * time.Second, URIRegex: "7"})
+	s := service{r: r, name: stableHTTP, unit: "s", cumulative: true, attributes: func(status int) map[string]any {
+		return map[string]any{"http.request.method": "GET", "http.response.status_code": status} // no route
+	}}
+	s.restart()
+	s.started = r.now.Add(-time.Hour)
+	both := func() []monitor.Result {
+		r.send(repeat(10, stable(500, 0))...)
+		s.serve(10, 200, 0)
+		s.export()
+		return r.tick(10 * time.Second)
+	}
+	out := both()
+	require.InDelta(t, 100, out[0].Reading.Num, 1e-9, "the first point is not of these seconds")
+	out = both()
+	require.InDelta(t, 50, out[0].Reading.Num, 1e-9, "the spans came before the point")
+	out = both()
+	require.InDelta(t, 0, out[0].Reading.Num, 1e-9)
+	require.InDelta(t, 100, out[1].Reading.Num, 1e-9, "the metric has no routes")
+	r.tick(3 * time.Minute)
+	r.send(repeat(10, stable(500, 0))...)
+	require.InDelta(t, 100, r.tick(time.Second)[0].Reading.Num, 1e-9)
+}
+
+// TestBothConventionsAtOnceCountOnce: as with OTEL_SEMCONV_STABILITY_OPT_IN=http/dup.
+func TestBothConventionsAtOnceCountOnce(t *testing.T) {
+	r := newRig(t, Condition{Monitor: "http_request_rate", Span: 10 * time.Second})
+	newer := service{r: r, name: stableHTTP, unit: "s", attributes: stableAttributes}
+	older := service{r: r, name: oldHTTP, unit: "ms", attributes: oldAttributes}
+	newer.restart()
+	older.restart()
+	for range 4 {
+		newer.serve(100, 200, time.Millisecond)
+		older.serve(100, 200, time.Millisecond)
+		newer.export()
+		older.export()
+		r.tick(10 * time.Second)
+	}
+	require.InEpsilon(t, 10, r.value(time.Second), 0.05)
+}
+
+// TestRatesOfRareExportsAreEven: a point of a minute is not a burst.
+func TestRatesOfRareExportsAreEven(t *testing.T) {
+	r := newRig(t, Condition{Monitor: "http_request_rate", Span: 10 * time.Second})
+	s := service{r: r, name: stableHTTP, unit: "s", attributes: stableAttributes}
+	s.restart()
+	for range 3 {
+		r.tick(time.Minute)
+		s.serve(600, 200, time.Millisecond)
+		s.export()
+	}
+	for range 50 {
+		require.InEpsilon(t, 10, r.value(time.Second), 0.02)
+	}
+}
+
+// metrics builds a batch with one metric.
+func (r *rig) metrics(name string, fill func(m pmetric.Metric)) {
+	md := pmetric.NewMetrics()
+	rm := md.ResourceMetrics().AppendEmpty()
+	require.NoError(r.t, rm.Resource().Attributes().FromRaw(container))
+	m := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
+	m.SetName(name)
+	fill(m)
+	r.in.ObserveMetrics(md)
+}
+
+func (r *rig) number(p pmetric.NumberDataPoint, value float64, attributes map[string]any) {
+	p.SetDoubleValue(value)
+	p.SetTimestamp(pcommon.NewTimestampFromTime(r.now))
+	p.SetStartTimestamp(pcommon.NewTimestampFromTime(r.now.Add(-time.Hour)))
+	require.NoError(r.t, p.Attributes().FromRaw(attributes))
+}
+
+func TestAnyMetric(t *testing.T) {
+	r := newRig(
+		t,
+		Condition{Monitor: Metric, Metric: "queue", Statistic: Last},
+		Condition{Monitor: Metric, Metric: "queue", Statistic: Last, Attributes: map[string]string{"name": "b", "n": "2"}},
+		Condition{Monitor: Metric, Metric: "gc", Statistic: Rate},
+		Condition{Monitor: Metric, Metric: "pause", Statistic: Mean},
+		Condition{Monitor: Metric, Metric: "pause", Statistic: Percentile, Percentile: 50},
+		Condition{Monitor: Metric, Metric: "pause", Statistic: Rate},
+	)
+	require.True(t, Condition{Monitor: Metric, Statistic: Last}.Gauge())
+	var out []monitor.Result
+	for n := range 7 {
+		r.metrics("queue", func(m pmetric.Metric) {
+			g := m.SetEmptyGauge().DataPoints()
+			r.number(g.AppendEmpty(), 10, map[string]any{"name": "a"})
+			r.number(g.AppendEmpty(), float64(n), map[string]any{"name": "b", "n": 2})
+		})
+		r.metrics("gc", func(m pmetric.Metric) {
+			s := m.SetEmptySum()
+			s.SetIsMonotonic(true)
+			s.SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+			r.number(s.DataPoints().AppendEmpty(), float64(1000+50*n), nil)
+		})
+		r.metrics("pause", func(m pmetric.Metric) {
+			h := m.SetEmptyHistogram()
+			h.SetAggregationTemporality(pmetric.AggregationTemporalityDelta)
+			p := h.DataPoints().AppendEmpty()
+			p.ExplicitBounds().FromRaw([]float64{1, 2, 4})
+			p.BucketCounts().FromRaw([]uint64{0, 10, 10, 0})
+			p.SetCount(20)
+			p.SetSum(50)
+			p.SetTimestamp(pcommon.NewTimestampFromTime(r.now))
+			p.SetStartTimestamp(pcommon.NewTimestampFromTime(r.now.Add(-10 * time.Second)))
+		})
+		out = r.tick(10 * time.Second)
+	}
+	for i, want := range []float64{16, 6, 5, 2.5, 2, 2} {
+		require.NoError(t, out[i].Err, r.keys[i])
+		require.InEpsilon(t, want, out[i].Reading.Num, 0.03, r.keys[i])
+	}
+	out = r.tick(31 * time.Second)
+	require.Equal(t, noPoint, out[0].Err, "three points are missing")
+	require.Equal(t, int64(0), r.items[counters.ItemInvalid])
+	r.metrics("queue", func(m pmetric.Metric) { r.number(m.SetEmptyGauge().DataPoints().AppendEmpty(), math.NaN(), nil) })
+	r.metrics("gc", func(m pmetric.Metric) { r.number(m.SetEmptyGauge().DataPoints().AppendEmpty(), 1, nil) })
+	require.Equal(t, int64(2), r.items[counters.ItemInvalid])
+}
+
+func TestSummaries(t *testing.T) {
+	r := newRig(t, Condition{Monitor: Metric, Metric: "wait", Statistic: Mean}, Condition{Monitor: Metric, Metric: "wait", Statistic: Rate, Span: 10 * time.Second})
+	var out []monitor.Result
+	for n := range 5 {
+		r.metrics("wait", func(m pmetric.Metric) {
+			p := m.SetEmptySummary().DataPoints().AppendEmpty()
+			p.SetTimestamp(pcommon.NewTimestampFromTime(r.now))
+			p.SetCount(uint64(100 + 10*n))
+			p.SetSum(1000 + float64(30*n))
+		})
+		out = r.tick(10 * time.Second)
+	}
+	require.InDelta(t, 3, out[0].Reading.Num, 1e-9)
+	require.InEpsilon(t, 1, out[1].Reading.Num, 0.02)
+}
+
+// TestHistogramsThatDoNotFit: each is counted as invalid, and the next good one counts.
+func TestHistogramsThatDoNotFit(t *testing.T) {
+	r := newRig(t, Condition{Monitor: "http_error_rate"}, Condition{Monitor: "http_response_time", Percentile: 95})
+	for name, break_ := range map[string]func(p pmetric.HistogramDataPoint){
+		"too few buckets":        func(p pmetric.HistogramDataPoint) { p.BucketCounts().FromRaw([]uint64{1, 2}) },
+		"too many buckets":       func(p pmetric.HistogramDataPoint) { p.BucketCounts().FromRaw(make([]uint64, 2000)) },
+		"counts above the count": func(p pmetric.HistogramDataPoint) { p.BucketCounts().FromRaw([]uint64{math.MaxUint64, 5, 1}) },
+		"another count":          func(p pmetric.HistogramDataPoint) { p.SetCount(7) },
+		"bounds that fall":       func(p pmetric.HistogramDataPoint) { p.ExplicitBounds().FromRaw([]float64{2, 1}) },
+		"a bound that is none":   func(p pmetric.HistogramDataPoint) { p.ExplicitBounds().FromRaw([]float64{1, math.NaN()}) },
+		"no sum":                 func(p pmetric.HistogramDataPoint) { p.SetSum(math.Inf(1)) },
+		"a count beyond numbers": func(p pmetric.HistogramDataPoint) { p.SetCount(math.MaxUint64) },
+	} {
+		before := r.items[counters.ItemInvalid]
+		r.metrics(stableHTTP, func(m pmetric.Metric) {
+			h := m.SetEmptyHistogram()
+			h.SetAggregationTemporality(pmetric.AggregationTemporalityDelta)
+			p := h.DataPoints().AppendEmpty()
+			p.SetTimestamp(pcommon.NewTimestampFromTime(r.now))
+			p.ExplicitBounds().FromRaw([]float64{1, 2})
+			p.BucketCounts().FromRaw([]uint64{1, 2, 3})
+			p.SetCount(6)
+			p.SetSum(9)
+			break_(p)
+		})
+		require.Equal(t, before+1, r.items[counters.ItemInvalid], name)
+	}
+	require.Equal(t, tooFew, r.tick(time.Second)[0].Err)
+	require.Equal(t, 1, r.logs.FilterMessage("telemetry not counted").Len())
+	s := service{r: r, name: stableHTTP, unit: "s", attributes: stableAttributes}
+	s.restart()
+	s.serve(10, 200, time.Second)
+	s.export()
+	require.Zero(t, r.value(time.Second))
+}
+
+// TestAMillionSeries: what is remembered is bounded, and what is beyond is counted.
+func TestAMillionSeries(t *testing.T) {
+	r := newRig(t, Condition{Monitor: Metric, Metric: "hits", Statistic: Rate}, Condition{Monitor: Metric, Metric: "hits", Statistic: Last})
+	for batch := range 10 {
+		r.metrics("hits", func(m pmetric.Metric) {
+			s := m.SetEmptySum()
+			s.SetIsMonotonic(true)
+			s.SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+			for i := range 1000 {
+				r.number(s.DataPoints().AppendEmpty(), 1, map[string]any{"route": fmt.Sprint(batch, "/", i)})
+			}
+		})
+	}
+	require.Equal(t, int64(maxSeriesOfSource), r.in.series.Load())
+	require.Equal(t, int64(10_000-maxSeriesOfSource), r.items[counters.ItemOverLimit])
+	r.tick(time.Second)
+	r.now = r.now.Add(9 * time.Minute)
+	r.send() // nothing
+	r.metrics("hits", func(m pmetric.Metric) { r.number(m.SetEmptyGauge().DataPoints().AppendEmpty(), 1, nil) })
+	r.now = r.now.Add(2 * time.Minute)
+	r.in.sweep(r.now)
+	require.Zero(t, r.in.series.Load(), "nothing came of them for 10 minutes")
+	r.in.sweep(r.now.Add(time.Hour))
+	require.Zero(t, r.in.cells.Load())
+}
+
+// TestLatePoints: they are remembered, so that the next one has a baseline.
+func TestLatePoints(t *testing.T) {
+	r := newRig(t, Condition{Monitor: Metric, Metric: "pause", Statistic: Mean})
+	send := func(at time.Time, count uint64, sum float64) {
+		r.metrics("pause", func(m pmetric.Metric) {
+			p := m.SetEmptySummary().DataPoints().AppendEmpty()
+			p.SetTimestamp(pcommon.NewTimestampFromTime(at))
+			p.SetCount(count)
+			p.SetSum(sum)
+		})
+	}
+	send(r.now.Add(-2*time.Hour), 1, 1)
+	send(r.now.Add(-time.Hour), 1001, 9001)
+	send(r.now, 1002, 9003)
+	require.InDelta(t, 2, r.value(time.Second), 1e-9)
+	send(r.now.Add(-30*time.Minute), 1, 1)
+	send(r.now, 1003, 9007)
+	require.InDelta(t, 3, r.value(time.Second), 1e-9)
+	require.Equal(t, int64(2), r.items[counters.ItemLate])
+}
+
+// TestExemplars: the slowest one is the trace of a response time.
+func TestExemplars(t *testing.T) {
+	r := newRig(t, Condition{Monitor: "http_response_time", Percentile: 95}, Condition{Monitor: "http_error_rate"})
+	for _, status := range []int{200, 500} {
+		r.metrics(stableHTTP, func(m pmetric.Metric) {
+			h := m.SetEmptyHistogram()
+			h.SetAggregationTemporality(pmetric.AggregationTemporalityDelta)
+			p := h.DataPoints().AppendEmpty()
+			p.SetTimestamp(pcommon.NewTimestampFromTime(r.now))
+			require.NoError(t, p.Attributes().FromRaw(stableAttributes(status)))
+			p.SetCount(3)
+			p.SetSum(6)
+			for i, v := range []float64{1, 3, 2} {
+				x := p.Exemplars().AppendEmpty()
+				x.SetTraceID(pcommon.TraceID{byte(status / 100), byte(i)})
+				x.SetDoubleValue(v + float64(status/100))
+				x.SetTimestamp(pcommon.NewTimestampFromTime(r.now))
+			}
+		})
+	}
+	r.tick(time.Second)
+	require.Equal(t, pcommon.TraceID{5, 1}, r.in.Trace(identifytest.ContainerA, r.keys[0]))
+	require.Equal(t, pcommon.TraceID{5, 2}, r.in.Trace(identifytest.ContainerA, r.keys[1]))
+}
+
+// TestDistribution compares percentiles with those of the values.
+func TestDistribution(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, spread := range []float64{0, 0.1, 1, 2} {
+		var d, merged distribution
+		var values []float64
+		for range 10_000 {
+			v := 20 * math.Exp(spread*random.NormFloat64())
+			values = append(values, v)
+			d.add(v, 1)
+		}
+		merged.merge(&d)
+		slices.Sort(values)
+		for _, p := range []float64{1, 50, 95, 99, 99.9} {
+			want := values[int(p/100*float64(len(values)))]
+			if values[len(values)-1]/want < 1<<15 { // smaller ones share a bucket
+				require.InEpsilon(t, want, merged.percentile(p), 0.065, "%v %v", spread, p)
+			}
+		}
+	}
+	var d distribution
+	for _, v := range []float64{0, -1, 1e-300, math.MaxFloat64, 5, math.NaN(), math.Inf(1)} {
+		d.add(v, 1)
+		require.LessOrEqual(t, len(d.counts), maxBuckets)
+	}
+	require.Equal(t, 7.0, d.total)
+	d.reset()
+	d.spread(1, 1e12, 1000)
+	d.spread(0, 1e-9, 1000)
+	d.spread(5, 3, 10)
+	sum := 0.0
+	for _, n := range d.counts {
+		sum += float64(n)
+	}
+	require.InEpsilon(t, 2010, sum, 1e-3, "nothing is lost")
+	require.LessOrEqual(t, len(d.counts), maxBuckets)
+}
+
+// FuzzMetrics: no batch may stop the collector, whatever it has.
+func FuzzMetrics(f *testing.F) {
+	for _, exponential := range []bool{false, true} {
+		md := pmetric.NewMetrics()
+		m := md.ResourceMetrics().AppendEmpty().ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
+		m.SetName(stableHTTP)
+		if exponential {
+			exponentialOf(m.SetEmptyExponentialHistogram().DataPoints().AppendEmpty(), []float64{1, 2, 3})
+		} else {
+			p := m.SetEmptyHistogram().DataPoints().AppendEmpty()
+			p.ExplicitBounds().FromRaw(bounds)
+			p.BucketCounts().FromRaw(make([]uint64, len(bounds)+1))
+		}
+		b, err := (&pmetric.ProtoMarshaler{}).MarshalMetrics(md)
+		require.NoError(f, err)
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		md, err := (&pmetric.ProtoUnmarshaler{}).UnmarshalMetrics(b)
+		if err != nil {
+			t.Skip()
+		}
+		for _, rm := range md.ResourceMetrics().All() {
+			require.NoError(t, rm.Resource().Attributes().FromRaw(container))
+			for _, sm := range rm.ScopeMetrics().All() {
+				for i, m := range sm.Metrics().All() {
+					m.SetName([]string{stableHTTP, oldHTTP, stableRPC, "any"}[i%4])
+				}
+			}
+		}
+		r := newRig(
+			t, Condition{Monitor: "http_error_rate"}, Condition{Monitor: "http_response_time", Percentile: 99}, Condition{Monitor: "rpc_avg_response_time"},
+			Condition{Monitor: "http_request_rate"}, Condition{Monitor: Metric, Metric: "any", Statistic: Last}, Condition{Monitor: Metric, Metric: "any", Statistic: Percentile, Percentile: 50},
+		)
+		for range 2 {
+			r.in.ObserveMetrics(md)
+			for _, out := range r.tick(2 * time.Second) {
+				if out.Err == nil {
+					require.False(t, math.IsNaN(out.Reading.Num) || math.IsInf(out.Reading.Num, 0))
+				}
+			}
+		}
+		r.in.sweep(r.now.Add(time.Hour))
+		require.Zero(t, r.in.series.Load())
+		require.Zero(t, r.in.cells.Load())
+	})
+}
