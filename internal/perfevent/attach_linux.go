@@ -25,6 +25,7 @@ type Attachment struct {
 	pid     int    // of a process, or of that of a thread
 	tid     int    // of a thread
 	cgroup  string // directory of a cgroup
+	split   bool   // its context switches have rings of their own
 	what    string
 	events  []*event
 	// replaced are closed events that renew has replaced, whose records may be unread.
@@ -49,8 +50,9 @@ type event struct {
 // PID returns the process of AttachProcess or AttachThread; 0 for other attachments.
 func (a *Attachment) PID() int { return a.pid }
 
-// Host reports whether it is of AttachHost.
-func (a *Attachment) Host() bool { return a.pid == 0 && a.cgroup == "" }
+// SharesRing reports whether its context switches are in the rings of the samples; see
+// Options.SplitSwitches.
+func (a *Attachment) SharesRing() bool { return !a.split }
 
 // String names the attachment for errors and log lines.
 func (a *Attachment) String() string { return a.what }
@@ -62,7 +64,7 @@ const maxRounds = 64
 
 // AttachHost samples every CPU of the session. The session must be HostWide.
 func (s *Session) AttachHost() (*Attachment, error) {
-	return s.attach(&Attachment{session: s, what: "host"})
+	return s.attach(&Attachment{session: s, split: s.splits, what: "host"})
 }
 
 // AttachCgroup samples what runs in a cgroup and below it. dir is its directory in
@@ -70,7 +72,7 @@ func (s *Session) AttachHost() (*Attachment, error) {
 // HostWide. Detach when the cgroup is gone.
 func (s *Session) AttachCgroup(dir string) (*Attachment, error) {
 	dir = filepath.Clean(dir)
-	return s.attach(&Attachment{session: s, cgroup: dir, what: "cgroup " + dir})
+	return s.attach(&Attachment{session: s, split: s.splits, cgroup: dir, what: "cgroup " + dir})
 }
 
 // AttachProcess samples the threads of a process, including those that it starts
@@ -88,8 +90,9 @@ func (s *Session) AttachProcess(pid int) (*Attachment, error) {
 // AttachThread samples the stack at every context switch of one thread, and not of
 // those that it starts, in a session that samples switches. It records no switches:
 // that is for the attachment that samples the thread's process, cgroup or host at
-// every Nth switch. SetSwitches does not change it. Where the thread has ended, the
-// error matches os.ErrProcessDone.
+// every Nth switch. SetSwitches does not change it. Where switches are split, its
+// samples have rings of their own, too. Where the thread has ended, the error matches
+// os.ErrProcessDone.
 func (s *Session) AttachThread(pid, tid int) (*Attachment, error) {
 	a := &Attachment{session: s, pid: pid, tid: tid, what: "thread " + strconv.Itoa(tid)}
 	if pid <= 0 || tid <= 0 || !s.switches {
@@ -175,17 +178,16 @@ func (s *Session) openEvents(a *Attachment) error {
 	return rights.Explain(rights.Host, what, err)
 }
 
-// openCPUs opens an event per CPU, and for the host another one for context switches
-// where the session splits them.
+// openCPUs opens an event per CPU, and another one for context switches where the
+// session splits them.
 func (s *Session) openCPUs(a *Attachment, pid, flags int) error {
 	attr := s.sampling(s.period)
-	split := s.splits && a.Host()
-	if split {
+	if s.splits {
 		attr.Bits &^= unix.PerfBitContextSwitch
 	}
 	for i, cpu := range s.CPUs() {
 		err := s.openEvent(a, attr, pid, cpu, s.sampleFDs[i], flags)
-		if err == nil && split {
+		if err == nil && s.splits {
 			if err = s.openEvent(a, s.switchRecords(), pid, cpu, s.switchFDs[i], flags); err == nil {
 				a.events[len(a.events)-1].switches = true
 			}
@@ -201,7 +203,11 @@ func (s *Session) openCPUs(a *Attachment, pid, flags int) error {
 func (s *Session) openOneThread(a *Attachment) error {
 	attr := s.sampling(1)
 	attr.Bits &^= unix.PerfBitContextSwitch
-	if err := s.openThread(a, attr, a.tid); err != nil {
+	outputs := s.sampleFDs
+	if s.splits {
+		outputs = s.threadFDs
+	}
+	if err := s.openThread(a, attr, a.tid, outputs); err != nil {
 		return err
 	}
 	if len(a.events) == 0 {
@@ -228,7 +234,7 @@ func (s *Session) openThreads(a *Attachment) error {
 		rounds++
 		s.rounds++
 		for _, tid := range fresh {
-			if err := s.openThread(a, attr, tid); err != nil {
+			if err := s.openThread(a, attr, tid, s.sampleFDs); err != nil {
 				return err
 			}
 		}
@@ -242,11 +248,11 @@ func (s *Session) openThreads(a *Attachment) error {
 	return nil
 }
 
-// openThread opens an event of a thread per CPU. A thread that has ended is no
-// error.
-func (s *Session) openThread(a *Attachment, attr *unix.PerfEventAttr, tid int) error {
+// openThread opens an event of a thread per CPU, whose records go to the rings of
+// outputs. A thread that has ended is no error.
+func (s *Session) openThread(a *Attachment, attr *unix.PerfEventAttr, tid int, outputs []int) error {
 	for i, cpu := range s.CPUs() {
-		err := s.openEvent(a, attr, tid, cpu, s.sampleFDs[i], 0)
+		err := s.openEvent(a, attr, tid, cpu, outputs[i], 0)
 		if errors.Is(err, unix.ESRCH) {
 			return nil
 		}

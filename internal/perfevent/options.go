@@ -33,10 +33,10 @@ type Options struct {
 	// thread off its CPU instead of in time, and records every switch. It needs
 	// KernelTime or KernelStacks: threads are switched in the kernel.
 	Switches int
-	// SplitSwitches has the context switches of AttachHost recorded by events of their own,
-	// in rings of their own: there, stacks that come faster than they are read do not
-	// push them out. The events of cgroups and processes are switched together with them,
-	// so twice as many would cost those too much.
+	// SplitSwitches has the context switches of AttachHost and AttachCgroup recorded by
+	// events of their own, in rings of their own: there, stacks that come faster than they
+	// are read do not push them out. Those of processes are not split: twice as many events
+	// per thread and CPU would be too many.
 	SplitSwitches bool
 	// Kernel selects what is sampled of the kernel. KernelTime and KernelStacks need a
 	// right, see Probe.

@@ -8,9 +8,9 @@
 //
 // A host-wide Session has two rings per CPU: one for samples, which wakes its reader
 // rarely, and one for the records of processes (fork, exec, mmap, exit), which wakes
-// it at once, so that a process of 20 ms is seen while it lives. With
-// SplitSwitches, the context switches of the host have a third ring. Other sessions have
-// one ring for all.
+// it at once, so that a process of 20 ms is seen while it lives. With SplitSwitches, the
+// context switches of the host and of cgroups have a third ring, and the samples of
+// single threads a fourth. Other sessions have one ring for all.
 package perfevent
 
 import (

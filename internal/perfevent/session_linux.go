@@ -33,9 +33,10 @@ type Session struct {
 	reader *record.Reader
 	// splits is Options.SplitSwitches in a HostWide session that samples switches.
 	splits bool
-	// sampleFDs are the events whose rings get the samples, by index in CPUs, switchFDs
-	// those whose rings get the context switches of the host.
-	sampleFDs, switchFDs []int
+	// sampleFDs are the events whose rings get the samples, by index in CPUs. switchFDs are
+	// those whose rings get the context switches where they are split, threadFDs those
+	// whose rings then get the samples of AttachThread.
+	sampleFDs, switchFDs, threadFDs []int
 
 	// latest is the round of the event that counts, by thread, where a thread may have
 	// several; see acceptThread. It is the reader's.
@@ -131,6 +132,9 @@ func (s *Session) openRings(cpus []int, o Options) error {
 	})
 }
 
+// threadShare is how many times the ring of samples is as large as that of AttachThread.
+const threadShare = 4
+
 // openRingsOf maps the rings of one CPU. The ring of records wakes its reader at
 // once, that of samples when it is a quarter full: the rest of it is for what
 // arrives until the reader runs.
@@ -163,6 +167,13 @@ func (s *Session) openRingsOf(cpu, samples, records, switches int) error {
 		}
 		sw.Kinds = ring.Switches
 		s.switchFDs = append(s.switchFDs[:len(s.CPUs())], sw.FD)
+		threads := ring.Size(samples / threadShare)
+		own, err := s.openRing(pid, cpu, s.anchor(threads/4, false), threads)
+		if err != nil {
+			return err
+		}
+		own.Kinds = ring.Samples
+		s.threadFDs = append(s.threadFDs[:len(s.CPUs())], own.FD)
 	}
 	if s.hostWide {
 		if r, err = s.openRing(pid, cpu, s.anchor(samples/4, false), samples); err != nil {
@@ -170,7 +181,7 @@ func (s *Session) openRingsOf(cpu, samples, records, switches int) error {
 		}
 		r.Kinds = ring.Samples
 		if s.switches {
-			r.Kinds |= ring.Switches // of processes and cgroups
+			r.Kinds |= ring.Switches // of processes; of cgroups and the host where they are not split
 		}
 	}
 	// The rings of a CPU that went offline are closed, and its index is used again.

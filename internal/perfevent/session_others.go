@@ -65,8 +65,8 @@ func (*Session) Close() error { return nil }
 // PID returns 0.
 func (*Attachment) PID() int { return 0 }
 
-// Host returns false.
-func (*Attachment) Host() bool { return false }
+// SharesRing returns false.
+func (*Attachment) SharesRing() bool { return false }
 
 // Detach does nothing.
 func (*Attachment) Detach() error { return nil }

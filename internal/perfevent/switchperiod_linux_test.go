@@ -91,6 +91,36 @@ func TestSwitchesAreRecordedAndSampled(t *testing.T) {
 	}
 }
 
+// TestSwitchesOutliveStacks fills the rings of stacks before anything is read.
+func TestSwitchesOutliveStacks(t *testing.T) {
+	s := open(t, Options{Switches: 1, Kernel: KernelStacks, HostWide: true, SplitSwitches: true, UserStack: 1024, SampleRing: 4096})
+	group := hosttest.NewCgroup(t, "hotprofile-perfevent")
+	attachment := attached(t)(s.AttachCgroup(perfDirectory(t, group.Path)))
+	require.False(t, attachment.SharesRing())
+	cmd := group.Command("/usr/bin/python3", "-c", "import time\nfor _ in range(200): time.sleep(0.001)")
+	require.NoError(t, cmd.Run())
+	pid, stacks, left, came := cmd.Process.Pid, 0, 0, 0
+	drain(t, s, func(r *Record) {
+		switch {
+		case r.Type == TypeLost:
+			shared, split := r.Lost.Switches()
+			require.False(t, split)
+			require.True(t, shared, "the ring of samples gets the switches of processes")
+		case r.PID != pid:
+		case r.Type == TypeSample:
+			stacks++
+		case r.Type == TypeSwitch && r.Switch.Out:
+			left++
+		case r.Type == TypeSwitch:
+			came++
+		}
+	})
+	require.GreaterOrEqual(t, left, 200)
+	require.InDelta(t, left, came, 1)
+	require.Less(t, stacks, left/2)
+	require.NotZero(t, s.Stats().Lost)
+}
+
 func TestSwitchesAreSampledAtTheirPeriod(t *testing.T) {
 	for name, wide := range map[string]bool{"a process": false, "the host": true} {
 		t.Run(name, func(t *testing.T) {

@@ -124,8 +124,8 @@ type Lost struct {
 func (l Lost) Records() bool { return l.Kinds&ring.Records != 0 }
 
 // Switches reports whether context switches may be among them: those that share a ring
-// with samples, or those of the host, where they have a ring of their own.
-func (l Lost) Switches() (shared, ofHost bool) {
+// with samples, or those that have a ring of their own.
+func (l Lost) Switches() (shared, split bool) {
 	any := l.Kinds&ring.Switches != 0
 	return any && l.Kinds&ring.Samples != 0, any && l.Kinds&ring.Samples == 0
 }

@@ -259,7 +259,7 @@ func (l *Loop) Again() {
 
 func (l *Loop) optionsFor(f *Found) perfevent.Options {
 	o := l.reader.Options(f)
-	o.SplitSwitches = f.Plan.Wide()
+	o.SplitSwitches = f.Plan.Wide() || o.UserStack > 0
 	o.CPUs, o.HostWide, o.MaxDescriptors = f.Plan.CPUs, f.Plan.HostWide, l.cfg.MaxEvents
 	return o
 }

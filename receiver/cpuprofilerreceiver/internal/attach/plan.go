@@ -48,17 +48,18 @@ type limits struct {
 	MaxEvents, OpenFiles int
 	// HostWide is why CPU-wide and cgroup events are not permitted; nil where they are.
 	HostWide error
-	// Switches reports whether context switches are sampled: then the whole host takes
-	// a third ring and a second event per CPU.
+	// Switches reports whether context switches are sampled: then a CPU has four rings
+	// where the session is HostWide, and the host and each cgroup two events per CPU.
 	Switches bool
 }
 
-// host returns how many descriptors the whole host takes per CPU.
-func (l limits) host() int {
+// hostWide returns the rings of a CPU where the session is HostWide, and the events per
+// CPU of the host or a cgroup; see package perfevent.
+func (l limits) hostWide() (rings, each int) {
 	if l.Switches {
-		return ringsHostWide + 3
+		return 4, 2
 	}
-	return ringsHostWide + 1
+	return 2, 1
 }
 
 // Plan lists what to attach.
@@ -91,11 +92,8 @@ type LeftOut struct {
 	Reason string
 }
 
-// The events per CPU that rings are mapped from, see package perfevent.
-const (
-	ringsHostWide = 2
-	ringsOwn      = 1
-)
+// ringsOwn is the rings of a CPU where the session is not HostWide.
+const ringsOwn = 1
 
 // newPlan decides how to sample what is wanted within limits: by the targets' own
 // events, which cost other processes nothing, where they fit; else by one event per CPU,
@@ -133,7 +131,8 @@ func newPlan(w Wanted, l limits) Plan {
 	}
 	perCPU := ringsOwn
 	if p.HostWide {
-		perCPU = ringsHostWide + len(w.Cgroups)
+		rings, each := l.hostWide()
+		perCPU = rings + each*len(w.Cgroups)
 	}
 	for _, process := range w.Processes {
 		perCPU += threadsOf(process)
@@ -147,7 +146,8 @@ func newPlan(w Wanted, l limits) Plan {
 
 // planCPUs plans one event per CPU, on as many CPUs as fit.
 func planCPUs(mode Mode, why string, limit int, l limits) Plan {
-	perCPU, cpus := l.host(), l.CPUs
+	rings, each := l.hostWide()
+	perCPU, cpus := rings+each, l.CPUs
 	n := min(len(cpus), max(limit, 0)/perCPU)
 	p := Plan{Mode: mode, Why: why, CPUs: cpus[:n], HostWide: true, Descriptors: n * perCPU}
 	if n == 0 {

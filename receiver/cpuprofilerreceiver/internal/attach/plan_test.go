@@ -148,6 +148,19 @@ func TestPlan(t *testing.T) {
 			mode:   ModeTargets, hostWide: true, cpus: 256, descriptors: 4096, cgroups: 14,
 		},
 		{
+			name:   "with context switches it is two events per CPU, and four rings",
+			wanted: Wanted{Cgroups: cgroups(6)},
+			limits: limits{CPUs: big, MaxEvents: 4096, OpenFiles: 20000, Switches: true},
+			mode:   ModeTargets, hostWide: true, cpus: 256, descriptors: 4096, cgroups: 6,
+		},
+		{
+			name:   "the whole host, too",
+			wanted: Wanted{Cgroups: cgroups(7)},
+			limits: limits{CPUs: big, MaxEvents: 4096, OpenFiles: 20000, Switches: true},
+			mode:   ModeFilter, hostWide: true, cpus: 256, descriptors: 6 * 256,
+			why: "the targets' own perf events would be 4608, and 4096 are permitted",
+		},
+		{
 			name:   "more cgroups than fit are CPU-wide",
 			wanted: Wanted{Cgroups: cgroups(15)},
 			limits: limits{CPUs: big, MaxEvents: 4096, OpenFiles: 20000},

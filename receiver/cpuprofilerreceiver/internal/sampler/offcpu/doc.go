@@ -45,9 +45,12 @@
 // a stack is emitted as one sample that says so.
 //
 // If stacks are copied, because a program has no frame pointers, the bound is the
-// lower of that and of 16 MiB of copies per second. The switches of the host have
-// rings of their own, which stacks cannot fill. Those of cgroups and processes do not:
-// that would be twice as many events, which the kernel switches together with them.
+// lower of that and of 16 MiB of copies per second. Where stacks come faster than they
+// are read, the rings are full and stacks are lost. The switches of the host and, if
+// stacks are copied, of cgroups have rings of their own, so that this costs stacks and
+// no time; so have the stacks of threads with events of their own. The switches of
+// processes do not: that would be twice as many events per thread and CPU. If a round
+// of reading has more stacks than the bound allows, one of each thread is unwound.
 //
 // Events of a process count the switches of each thread separately, and so never
 // sample a thread that ends within its first n; events of cgroups and of the host

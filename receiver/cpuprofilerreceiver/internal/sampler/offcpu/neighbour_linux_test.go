@@ -4,6 +4,7 @@
 package offcpu
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"strconv"
@@ -20,8 +21,7 @@ import (
 // besideNeighbour samples a program without frame pointers that sleeps some times,
 // for each so long, and a program that switches all the time. It returns what the
 // first one's thread was off the CPU by its own clocks, the time that passed, what was
-// emitted of that,
-// and the part of it with a stack.
+// emitted of that, and the part of it with a stack.
 func besideNeighbour(t *testing.T, sleeper, scope string, times int, each time.Duration) (want, elapsed, all, stacked time.Duration, lost uint64) {
 	t.Helper()
 	neighbour := exec.Command(testBinary(t))
@@ -56,7 +56,13 @@ func besideNeighbour(t *testing.T, sleeper, scope string, times int, each time.D
 	})
 	waitFor(t, "attached", func() bool { return s.Stats().Targets == targets })
 	learn(t, cache, p.Process.Pid)
-	to.close(t, s) // its wait for standard input shares no window with what follows
+	// From here on it is known what it does: it waits again. A window ends in that wait,
+	// which shares the next one with what follows.
+	_, err := fmt.Fprintln(p.stdin, "wait")
+	require.NoError(t, err)
+	p.number(t)
+	to.close(t, s)
+	from := to.closing.Load()
 	p.begin(t)
 	windows := time.NewTicker(time.Second) // end in the middle of waits
 	defer windows.Stop()
@@ -74,7 +80,7 @@ func besideNeighbour(t *testing.T, sleeper, scope string, times int, each time.D
 	}()
 	began, ended := p.number(t), p.number(t)
 	close(done)
-	want = time.Duration(p.number(t))
+	want = time.Duration(p.number(t) + began - from)
 	before := s.Stats()
 	require.NoError(t, p.Wait())
 	require.NoError(t, s.Stop(t.Context()))
@@ -83,7 +89,7 @@ func besideNeighbour(t *testing.T, sleeper, scope string, times int, each time.D
 	to.mu.Lock()
 	defer to.mu.Unlock()
 	for _, w := range to.all {
-		if int(w.Thread.ID) != p.Process.Pid || w.end < began || w.end >= ended {
+		if int(w.Thread.ID) != p.Process.Pid || w.end < from || w.end >= ended {
 			continue
 		}
 		all += time.Duration(w.value)
@@ -92,9 +98,9 @@ func besideNeighbour(t *testing.T, sleeper, scope string, times int, each time.D
 		}
 	}
 	st := s.Stats()
-	seconds := time.Duration(ended - began).Seconds()
+	seconds := time.Duration(ended - from).Seconds()
 	t.Logf("%v of %v, %v with a stack; one of %d; %d watched; %.0f switches/s; %+v", all, want, stacked, before.Every, before.Watched, float64(st.Switches)/2/seconds, st)
-	return want, time.Duration(ended - began), all, stacked, st.Lost
+	return want, time.Duration(ended - from), all, stacked, st.Lost
 }
 
 // TestTimeBesideANoisyNeighbour begins anew where the machine is so busy that the
@@ -115,11 +121,14 @@ func timesBesideNeighbour(t *testing.T, runs, times int, quiet bool) {
 			for range runs {
 				var want, elapsed, all, stacked time.Duration
 				lost := uint64(1)
-				for try := 0; try < attempts && lost > 0 && float64(all) < 0.98*float64(want)+1; try++ {
+				for try := 0; try < attempts && lost > 0 && float64(min(all, stacked)) < 0.98*float64(want)+1; try++ {
 					want, elapsed, all, stacked, lost = besideNeighbour(t, sleeper, scope, times, 50*time.Millisecond)
+					// On a busy machine it also waits for a CPU between its sleeps.
+					require.Less(t, float64(all), 1.02*float64(elapsed))
+					if scope == "cgroup" { // what is lost is copies of stacks, and costs no time
+						require.Greater(t, float64(all), 0.98*float64(want))
+					}
 				}
-				// On a busy machine it also waits for a CPU between its sleeps.
-				require.Less(t, float64(all), 1.02*float64(elapsed))
 				if lost > 0 && !quiet { // each time: only what was lost, and counted, may be missing
 					require.Greater(t, float64(all), 0.5*float64(want))
 					continue

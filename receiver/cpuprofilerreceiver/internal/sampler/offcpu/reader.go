@@ -29,6 +29,9 @@ const (
 	// watchedShare is the share of stacks and of descriptors, one in so many, that
 	// threads with events of their own may have.
 	watchedShare = 4
+	// roundShare is the share of a second's stacks, one in so many, that a round of
+	// reading always unwinds.
+	roundShare = 10
 	// msgFull is a message that operators search for; do not change it.
 	msgFull = "Skipping a thread sample period, buffers are full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
 )
@@ -60,10 +63,13 @@ type reader struct {
 	logged    logged
 	closing   int64        // when waits were cut last
 	closed    atomic.Int64 // the same, for others
-	// switches and sampled are those of this round.
-	switches, sampled int
-	sinceDraw         int
-	drawn             int64
+	// switches and sampled are those of this round, which is the nth, began at roundAt and
+	// unwinds the stacks of most samples; of those beyond it the first one of each thread.
+	switches, sampled, most int
+	round                   uint64
+	roundAt                 int64
+	sinceDraw               int
+	drawn                   int64
 
 	// full reports whether sampling is paused because both buffers are full. resumeAt
 	// is the end of a pause for too many switches; 0 without one.
@@ -93,7 +99,7 @@ func (r *reader) Begin(session *perfevent.Session) {
 	r.watch = newWatch(most, stacks/watchedShare, func(pid, tid int) (attachment, error) {
 		return session.AttachThread(pid, tid)
 	})
-	r.sinceDraw, r.drawn = 0, now
+	r.sinceDraw, r.drawn, r.roundAt = 0, now, now
 	r.closing = r.cfg.Sink.Closing()
 }
 
@@ -146,7 +152,7 @@ func (r *reader) drain(session *perfevent.Session) (soon bool) {
 	closing := r.cfg.Sink.Closing()
 	due := closing != r.closing
 	upTo := r.cfg.Now() // not before closing
-	r.switches, r.sampled = 0, 0
+	r.begin(upTo)
 	for session.Read(&r.rec) {
 		if due && r.rec.Time >= closing && r.rec.Time-closing < int64(time.Second) {
 			r.cut(closing)
@@ -167,6 +173,14 @@ func (r *reader) drain(session *perfevent.Session) (soon bool) {
 	}
 	r.publish()
 	return r.cfg.Table.Settle()
+}
+
+// begin begins a round. If there are more samples than twice the bound, the rings fill
+// while stacks are unwound.
+func (r *reader) begin(now int64) {
+	r.most = max(r.rate.stacks/roundShare, int(int64(2*r.rate.stacks)*(now-r.roundAt)/int64(time.Second)))
+	r.switches, r.sampled, r.roundAt = 0, 0, now
+	r.round++
 }
 
 // cut ends a window.
@@ -328,8 +342,8 @@ func (r *reader) handle(rec *perfevent.Record) {
 			r.waits.executed(rec.Comm.TID)
 		}
 	case perfevent.TypeLost:
-		shared, ofHost := rec.Lost.Switches()
-		r.waits.lost(rec.Lost.Since, rec.Time, shared, ofHost)
+		shared, split := rec.Lost.Switches()
+		r.waits.lost(rec.Lost.Since, rec.Time, shared, split)
 	}
 }
 
@@ -368,8 +382,12 @@ func (r *reader) sample(rec *perfevent.Record) {
 	if rec.PID <= 0 || rec.TID <= 0 {
 		return // idle, ended, or of another pid namespace
 	}
-	if t := r.waits.threads[rec.TID]; t == nil || t.own == 0 {
-		r.sampled++ // others have a bound of their own
+	if t := r.waits.threads[rec.TID]; t == nil || t.own == 0 { // others have a bound of their own
+		r.sampled++
+		if t != nil && t.round == r.round && r.sampled > r.most {
+			t.skipped = true
+			return
+		}
 	}
 	p := r.cfg.Table.Lookup(rec.PID, rec.Sample.CgroupID)
 	if !p.Wanted || r.only != nil && !r.only(rec.PID, p.Cgroup) {
@@ -379,7 +397,7 @@ func (r *reader) sample(rec *perfevent.Record) {
 	if stack == nil {
 		return // counted once its wait is over
 	}
-	r.waits.sampled(rec.PID, rec.TID, caller{resource: p.Resource, stack: stack, thread: r.loop.Thread(rec)})
+	r.waits.sampled(rec.PID, rec.TID, r.round, caller{resource: p.Resource, stack: stack, thread: r.loop.Thread(rec)})
 }
 
 // add adds a wait, or a part of one, to the scaler.

@@ -42,7 +42,11 @@ func newReader() (*reader, batchSink) {
 		},
 		Sink: sink, MinDuration: time.Microsecond, MaxEventsPerSecond: 10000,
 	})
-	return &s.reader, sink
+	r := &s.reader
+	r.rate = newRate(10000, 10000, 0)
+	r.begin(0)
+	r.most = 1 << 30
+	return r, sink
 }
 
 // blocking are the records of one wait of this very process.
@@ -88,11 +92,45 @@ func TestTimeOfLostRecordsIsNotShown(t *testing.T) {
 	r.handle(&out)
 	var lost perfevent.Record
 	lost.Type, lost.Time = perfevent.TypeLost, 3_000_000
-	lost.Lost.Count, lost.Lost.Since, lost.Lost.Kinds = 1, 2_500_000, 2 // switches
+	lost.Lost.Count, lost.Lost.Since, lost.Lost.Kinds = 1, 2_500_000, 3 // samples and switches
 	r.handle(&lost)
 	in.Time = 5_000_000
 	r.handle(&in)
 	require.Equal(t, []int64{3_500_000}, sink.kept.Samples()[0].Values)
+}
+
+// TestStacksBeyondTheBoundAreNotUnwound: they are in one round of reading, and their time
+// is that of the others.
+func TestStacksBeyondTheBoundAreNotUnwound(t *testing.T) {
+	r, sink := newReader()
+	now := int64(0)
+	waits := func(n int) {
+		for range n {
+			now += 2_000_000
+			sample, out, in := blocking()
+			sample.Time, out.Time, in.Time = now, now, now+1_000_000
+			r.handle(&sample)
+			r.handle(&out)
+			r.handle(&in)
+		}
+	}
+	r.most = 3
+	waits(10)
+	require.EqualValues(t, 7, r.counts.RateLimited)
+	r.begin(now)
+	r.most = 0
+	waits(2) // the first one of the thread
+	require.EqualValues(t, 8, r.counts.RateLimited)
+	r.scaler.settle()
+	var sum int64
+	for _, s := range sink.kept.Samples() {
+		require.Greater(t, len(s.Stack.Locations), 1)
+		for _, v := range s.Values {
+			sum += v
+		}
+	}
+	require.EqualValues(t, 12_000_000, sum)
+	require.Zero(t, r.scaler.stackless)
 }
 
 func TestRecordsWithoutAProcessAreIgnored(t *testing.T) {

@@ -48,7 +48,7 @@ func TestValuesSumToTheTimeThatThreadsWaited(t *testing.T) {
 				windowStart = now
 			case since[tid] <= 0:
 				if mean == 1 || rnd.IntN(mean) == 0 {
-					w.sampled(pid, 100+tid, caller{stack: stacks[rnd.IntN(3)]})
+					w.sampled(pid, 100+tid, 1, caller{stack: stacks[rnd.IntN(3)]})
 				}
 				w.left(pid, 100+tid, now, tid%2 == 0, nil)
 				since[tid] = now
@@ -100,7 +100,7 @@ func TestScaledValuesAreUnbiased(t *testing.T) {
 					length = 10_000
 				}
 				if next--; next == 0 {
-					w.sampled(1, 1, caller{stack: s})
+					w.sampled(1, 1, 1, caller{stack: s})
 					next = draw(mean, rnd.IntN)
 				}
 				w.left(1, 1, now, false, nil)
@@ -276,7 +276,7 @@ func FuzzSwitches(f *testing.F) {
 			case 0:
 				now -= 3 // late
 			case 1:
-				w.sampled(1, tid, caller{stack: &samples.Stack{}})
+				w.sampled(1, tid, 1, caller{stack: &samples.Stack{}})
 			case 2:
 				w.left(1, tid, now, op&8 != 0, nil)
 			case 3:

@@ -63,6 +63,10 @@ type thread struct {
 	next, caller caller
 	hasNext      bool
 	weight       int64
+	// round is the round of reading in which a stack was unwound last. skipped: there was a
+	// sample since the last switch, and its stack was not.
+	round   uint64
+	skipped bool
 	// typical is the length of its recent waits, own the time from which events of its
 	// own sample each of its switches; 0 without them. listed: it is among missed.
 	typical, own int64
@@ -107,8 +111,8 @@ type waits struct {
 	mean, meanWas, meanFrom int64
 	// own is thread.own of the threads that have events of their own, known or not.
 	own map[int]int64
-	// missed are the threads that left without a stack because not each switch is
-	// sampled, since it was emptied.
+	// missed are the threads that left without a stack since it was emptied: not each
+	// switch is sampled, or the sample was lost.
 	missed []int
 }
 
@@ -193,12 +197,12 @@ func (w *waits) remove(t *thread) {
 
 // sampled records the sample of a thread that is about to leave its CPU. The record
 // of the switch follows.
-func (w *waits) sampled(pid, tid int, c caller) {
+func (w *waits) sampled(pid, tid int, round uint64, c caller) {
 	t := w.known(pid, tid)
 	if t == nil || t.state == ended {
 		return
 	}
-	t.next, t.hasNext = c, true
+	t.next, t.hasNext, t.round = c, true, round
 }
 
 // left records that a thread left its CPU at time.
@@ -235,7 +239,10 @@ func (w *waits) left(pid, tid int, time int64, preempted bool, target *perfevent
 	t.next, t.hasNext = caller{}, false
 	t.checked = check{}
 	t.weight = w.weightAt(t, time)
-	if t.weight > 1 && t.caller.stack == nil && !t.listed && len(w.missed) < w.most {
+	if t.skipped {
+		t.weight, t.skipped = max(t.weight, 2), false
+	}
+	if t.caller.stack == nil && !t.listed && len(w.missed) < w.most {
 		t.listed = true
 		w.missed = append(w.missed, tid)
 	}
@@ -359,14 +366,14 @@ func (w *waits) forget() {
 }
 
 // lost records that switches were lost between two times: those that share rings with
-// samples, or those of the host, which have rings of their own. What threads did in between is unknown,
-// and no part of any wait; what they did before and do after is known.
-func (w *waits) lost(from, to int64, shared, ofHost bool) {
-	if !shared && !ofHost {
+// samples, or those that have rings of their own. What threads did in between is
+// unknown, and no part of any wait; what they did before and do after is known.
+func (w *waits) lost(from, to int64, shared, split bool) {
+	if !shared && !split {
 		return
 	}
 	for _, t := range w.threads {
-		if host := t.target == nil || t.target.Host(); host && !ofHost || !host && !shared {
+		if t.target != nil && (t.target.SharesRing() && !shared || !t.target.SharesRing() && !split) {
 			continue
 		}
 		switch t.state {

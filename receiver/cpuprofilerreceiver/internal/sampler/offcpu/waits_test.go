@@ -149,7 +149,7 @@ func (s *script) do(t *testing.T, line string, f []string) {
 	}
 	switch f[1] {
 	case "sample":
-		s.sampled(pid, tid, caller{stack: s.stack(f[3])})
+		s.sampled(pid, tid, 1, caller{stack: s.stack(f[3])})
 	case "out":
 		s.left(pid, tid, at, false, target())
 	case "preempted":

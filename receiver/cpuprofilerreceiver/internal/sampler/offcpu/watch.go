@@ -74,10 +74,6 @@ func (w *watch) review(now func() int64, of *waits) error {
 	}
 	w.reviewed = at
 	used := w.release(at, of)
-	if of.mean == 1 {
-		of.missed = of.missed[:0]
-		return nil
-	}
 	w.rare = w.rare[:0]
 	for _, tid := range of.missed {
 		t := of.threads[tid]
@@ -85,6 +81,9 @@ func (w *watch) review(now func() int64, of *waits) error {
 			continue
 		}
 		t.listed = false
+		if of.mean == 1 {
+			continue
+		}
 		length := t.typical
 		if t.state == waiting {
 			length = max(length, at-t.began)

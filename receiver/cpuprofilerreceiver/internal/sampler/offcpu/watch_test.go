@@ -108,6 +108,18 @@ func TestThreadsThatSwitchRarelyGetEventsOfTheirOwn(t *testing.T) {
 	require.Equal(t, []int{7}, w.waitEach(t, time.Second, 7))
 	w.setMean(1, 0)
 	require.Empty(t, w.look(t), "all are sampled at each switch")
+	w.left(1, 8, w.now, false, nil) // and this sample was lost
+	require.Empty(t, w.look(t))
+	w.now += int64(time.Second)
+	w.came(1, 8, w.now, nil)
+	w.setMean(10, 0)
+	require.Equal(t, []int{8}, w.waitEach(t, time.Second, 8))
+	w.setMean(1, 0)
+	w.left(1, 9, w.now, false, nil)
+	w.now += int64(time.Second)
+	w.came(1, 9, w.now, nil)
+	w.setMean(10, 0)
+	require.Equal(t, []int{8, 9}, w.look(t), "its sample was lost, and it waits long")
 }
 
 func TestLongestWaitsAreWatchedFirst(t *testing.T) {

@@ -6,7 +6,8 @@
 // and three times as long in another; "ask" wakes another thread and waits for its
 // answer. It begins when a line comes on its standard
 // input, and says when, by the monotonic clock, when it was done, and how many
-// nanoseconds that thread was off the CPU: what passed less what it ran.
+// nanoseconds that thread was off the CPU: what passed less what it ran. After the
+// line "wait" it says 0 and waits for another line.
 
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -90,6 +91,11 @@ int main(int argc, char **argv) {
 	if (argc != 4) return 2;
 	char line[16];
 	if (!fgets(line, sizeof line, stdin)) return 1;
+	if (!strcmp(line, "wait\n")) {
+		printf("0\n");
+		fflush(stdout);
+		if (!fgets(line, sizeof line, stdin)) return 1;
+	}
 	const char *how = argv[1];
 	times = atoi(argv[2]);
 	each.tv_nsec = atof(argv[3]) * 1e6;
