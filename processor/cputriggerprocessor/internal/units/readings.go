@@ -60,7 +60,7 @@ func (u *Unit) readings(conditions []trigger.ConditionStatus, now time.Time) hot
 			r.Policies = append(r.Policies, hotunitsextension.PolicyState{Policy: c.Policy, State: c.State.String()})
 		}
 		r.Conditions = append(r.Conditions, hotunitsextension.ConditionReading{
-			Policy: c.Policy, Monitor: c.Monitor, Window: c.Window, Value: c.Value, Known: c.Enough, Threshold: c.Threshold,
+			Policy: c.Policy, Monitor: c.Key, Window: c.Window, Value: c.Value, Known: c.Enough, Threshold: c.Threshold,
 		})
 	}
 	if len(r.Policies) == 0 {
