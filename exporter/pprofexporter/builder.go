@@ -140,7 +140,7 @@ func newBuilder(t dictionary.ProfileType, origin string) *builder {
 	return b
 }
 
-// addition is what adding a profile, or a part of it, has come to.
+// addition is the result of adding a profile, or a part of it.
 type addition struct {
 	// next is the index of the first sample that was not added.
 	next int

@@ -72,7 +72,7 @@ func (d *directory) create() error {
 	return nil
 }
 
-// written is what became of a file.
+// written is the result of writing a file.
 type written struct {
 	// file is the path of the file; empty if it was not written.
 	file string

@@ -123,7 +123,7 @@ func (f *openFile) name() string {
 	return fileName(f.main().service, f.unit, f.at, f.policy, typeName(f.typ))
 }
 
-// source is what the resource and scope of profiles say about where they are from.
+// source is the origin of profiles, by their resource and scope.
 type source struct {
 	service, executable string
 	// unit is the unit of profiles for which cpu_trigger named none; policy is that

@@ -17,7 +17,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// patience is how long the disk may take for a file before it counts as stalled.
+// patience bounds the time of one file on disk. After it the disk counts as stalled.
 const patience = 10 * time.Second
 
 var errStalled = errors.New("the disk does not answer")

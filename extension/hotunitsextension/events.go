@@ -31,7 +31,7 @@ func EventNames() []string {
 	return []string{GateOpened, GateClosed, GateNotOpened, ProfileWritten, PoliciesChanged}
 }
 
-// Event is what a component decided or did. It is not changed once it is published,
+// Event is a decision or an action of a component. It is not changed once it is published,
 // and neither is what it refers to.
 type Event struct {
 	Name string

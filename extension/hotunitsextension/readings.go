@@ -27,7 +27,8 @@ type UnitReadings struct {
 	Policies   []PolicyState // those that apply to the unit
 }
 
-// ConditionReading is what a condition of a policy compares with its threshold.
+// ConditionReading is the value that a condition of a policy compares with its
+// threshold.
 type ConditionReading struct {
 	Policy, Monitor string
 	Window          string // "30s average" or "8 of 10s"

@@ -22,7 +22,7 @@ type Claim struct {
 	Container   string // the container's
 }
 
-// standing is what decides which of several cgroups with one container's id is the
+// standing decides which of several cgroups with one container's id is the
 // container's.
 type standing struct {
 	delegated bool // others than root may have made it

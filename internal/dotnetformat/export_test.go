@@ -6,7 +6,7 @@ package dotnetformat
 // MaxKeptFrames is the most frames whose memory a decoder keeps.
 const MaxKeptFrames = maxKeptFrames
 
-// Held is what a decoder holds.
+// Held counts the content of a decoder.
 type Held struct {
 	Names, NameBytes int
 	// Frames, Defined and Codes are the lengths of the memory that it keeps.

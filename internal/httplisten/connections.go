@@ -21,7 +21,7 @@ import (
 func ofPeer(all int) int { return max(1, all/2) }
 func ofUser(all int) int { return max(1, all*3/4) }
 
-// peer is who opened a connection. Empty parts have no bound.
+// peer identifies the other end of a connection. Empty parts have no bound.
 type peer struct {
 	user string // on a Unix socket
 	name string // the process on a Unix socket, or the address

@@ -45,7 +45,7 @@ type Batch struct {
 	// Start and End are the capture window in nanoseconds since the Unix epoch:
 	// every event lies in [Start, End), except those of types that are Sent.
 	Start, End int64
-	// Offset is what was added to times on the monotonic clock.
+	// Offset was added to times on the monotonic clock.
 	Offset int64
 
 	limit   int

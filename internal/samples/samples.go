@@ -110,7 +110,7 @@ type Location struct {
 	// and Lines itself.
 
 	Resolved bool
-	// Counted is what the symbolizer last counted of the location.
+	// Counted is the outcome of the location that the symbolizer last counted.
 	Counted uint8
 	Lines   []Line
 }

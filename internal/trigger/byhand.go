@@ -24,7 +24,7 @@ const (
 // ErrTooManyAlerts is returned for an alert beyond the bounds on openings by alert.
 var ErrTooManyAlerts = errors.New("as many gates are open by alerts as can be")
 
-// Alert is what opens a gate from outside, as a person does, under its own name.
+// Alert opens a gate from outside, as a person does, under its own name.
 type Alert struct {
 	// Key identifies the alert: while a gate is open by it, the same alert does not
 	// open it again. Not empty.

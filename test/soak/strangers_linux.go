@@ -35,8 +35,8 @@ const (
 	attackedCPU    = 0.10
 )
 
-// attackTime is how long strangers attack, quietTime how long the hot program runs beside
-// the collector before that.
+// attackTime is the length of the attack, quietTime the time before it, in which the hot
+// program runs beside the collector alone.
 const (
 	attackTime = time.Minute
 	quietTime  = 20 * time.Second
@@ -82,12 +82,12 @@ service:
       exporters: [debug]
 `, "\n")))
 
-// attack is what the collector took while strangers attacked, beside a hot program.
+// attack holds the cost of the collector while strangers attacked, beside a hot program.
 type attack struct {
 	ran             bool
 	resident        int64   // the most
 	quiet, attacked float64 // CPU time of the collector, as a share of a core
-	// sampling is what max_overhead bounds of that: in the first twenty seconds it may be
+	// sampling is the part that max_overhead bounds: in the first twenty seconds it may be
 	// more, until the frequency is lowered.
 	sampling            float64
 	named, unnamed      int64 // samples of the hot program, from before the attack on
@@ -199,7 +199,7 @@ func (s *soak) strangers(ctx context.Context) (err error) {
 	return nil
 }
 
-// taken is what the collector took in a span of time, as shares of a core.
+// taken is the CPU time of the collector in a span of time, as shares of a core.
 type taken struct{ total, sampling float64 }
 
 // span weighs the collector for a while.
@@ -314,7 +314,7 @@ func nameless(d pprofile.ProfilesDictionary, s pprofile.Sample) string {
 	return ""
 }
 
-// faults are where a bound did not hold.
+// faults lists the bounds that did not hold.
 func (a *attack) faults() (all []string) {
 	if !a.ran {
 		return nil

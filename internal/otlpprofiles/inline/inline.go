@@ -20,7 +20,7 @@ const (
 	stringValueField protowire.Number = 1
 )
 
-// maxDepth is how deep messages may nest, attribute values included.
+// maxDepth bounds the nesting of messages, attribute values included.
 const maxDepth = 64
 
 // maxStrings is the most strings that a dictionary may have: an index is an int32.

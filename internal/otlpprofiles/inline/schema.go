@@ -14,7 +14,7 @@ const (
 	stringTableField protowire.Number = 5 // of the dictionary
 )
 
-// kind is what a field of interest holds.
+// kind is the kind of content of a field of interest.
 type kind uint8
 
 const (

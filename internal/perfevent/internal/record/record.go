@@ -112,7 +112,7 @@ type Task struct {
 // Lost counts records that did not fit a ring. It belongs to TypeLost.
 type Lost struct {
 	Count uint64
-	// Kinds are what may be among them.
+	// Kinds are the kinds that may be among them.
 	Kinds ring.Kinds
 	// Since is the time of the record before them. They lie between it and the Time of
 	// this one.

@@ -42,7 +42,7 @@ type Ring struct {
 	tail *uint64 // written by Release: the kernel may overwrite what is before it
 	data []uint64
 
-	// Kinds are what the ring gets.
+	// Kinds are the records that the ring gets.
 	Kinds Kinds
 	// Last is the time of the last record that was read.
 	Last int64

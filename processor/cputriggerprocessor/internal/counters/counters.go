@@ -127,7 +127,7 @@ func (c *Counters) SetMonitors(monitors []string) {
 	}
 }
 
-// Figures are what is observed of the units.
+// Figures are the numbers of units that metrics observe.
 type Figures struct {
 	Units, Gates     int
 	TooMany, Claimed int // cgroups that are not watched

@@ -46,7 +46,7 @@ type watched struct {
 	logged     []bool
 }
 
-// Monitors are what to read of each unit.
+// Monitors lists the quantities to read of each unit.
 type Monitors struct {
 	Names []string
 	Warm  []float64          // per monitor, the value from which on a unit is warm

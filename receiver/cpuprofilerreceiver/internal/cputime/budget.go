@@ -31,9 +31,9 @@ type Budget struct {
 }
 
 const (
-	// mostSaved is what each half may save up, for programs that start.
+	// mostSaved bounds the unused time that each half saves, for programs that start.
 	mostSaved = time.Second
-	// little is what a process may have caused to draw on the reserve.
+	// little bounds the time that a process may have caused to draw on the reserve.
 	little = 100 * time.Millisecond
 	// forgetting is the time after which half of what a process caused is forgotten.
 	forgetting = time.Minute

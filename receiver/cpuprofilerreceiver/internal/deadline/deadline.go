@@ -18,7 +18,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// Subject is what may be waited for.
+// Subject is a file or process whose answer is waited for.
 type Subject struct {
 	Key Key
 	// Name is a file or process for the log.
@@ -31,8 +31,8 @@ type Subject struct {
 // not be used now.
 func (s *Subject) Stuck() bool { return s.stuck.Load() }
 
-// Key is what a wait concerns: little more is begun there while it lasts. The kernel
-// says what it is; no process can choose another one's.
+// Key names the cgroup, process, root or device of a wait: little more is begun there
+// while it lasts. It comes from the kernel; no process can choose another one's.
 type Key struct {
 	// Cgroup is the content of the cgroup file of a process, PID its pid. All processes
 	// of a cgroup share a bound.
@@ -59,14 +59,14 @@ const (
 	maxLateOfFiles   = 2
 	maxLateOfProcess = 1
 	maxLateOfCgroup  = 8
-	// pause is how long no work with a key is begun after one was late, so that whoever
-	// answers now and then costs at most the deadline in this time.
+	// pause is the time after late work in which no work with its key is begun, so that
+	// whoever answers now and then costs at most the deadline in this time.
 	pause = 10 * time.Second
-	// ticks are how many times in a row a wait must be seen to be the same one before it
-	// is late: on a machine without time for this process none of them passes.
+	// A wait is late after it was seen ticks times in a row: on a machine without time
+	// for this process none of them passes.
 	ticks = 4
-	// maxTicks are how many times waits may be seen before one is late though each is
-	// shorter: a file system that answers slowly must not hold others up either.
+	// maxTicks bounds the times that waits are seen, however short each is: a file system
+	// that answers slowly must not hold others up either.
 	maxTicks = 4 * ticks
 	// quiet is the minimum time between two log lines about one key.
 	quiet = 5 * time.Minute
@@ -89,7 +89,7 @@ type Runner struct {
 	stats Stats
 }
 
-// trouble is what is known about a key whose work was late.
+// trouble is the state of a key whose work was late.
 type trouble struct {
 	late   int
 	until  time.Time // no work is begun before

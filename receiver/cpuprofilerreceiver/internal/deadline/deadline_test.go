@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const soon = 20 * time.Millisecond
 
-// gate is what work waits for.
+// gate holds work up until it is closed.
 type gate chan struct{}
 
 func (g gate) wait(c *Call) { c.Wait(nil, func() { <-g }) }

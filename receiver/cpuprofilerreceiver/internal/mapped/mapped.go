@@ -16,7 +16,7 @@ import (
 // ID identifies a file and its content. No process can give a file the ID of another
 // one: the kernel sets the time of the last change.
 type ID struct {
-	// Layer is what overlayfs calls the file in its lowest layer. It is the same in all
+	// Layer is the name that overlayfs gives the file in its lowest layer. It is the same in all
 	// containers of an image, whose device numbers differ. A copy in a container's own
 	// layer keeps it, but has another time of the last change.
 	Layer         string

@@ -39,7 +39,7 @@ const (
 type membershipCache struct {
 	tree  *cgroup.Tree
 	known map[string]membership
-	// bytes is what they take, limit the most.
+	// bytes is their memory, limit its bound.
 	bytes, limit int
 }
 

@@ -134,7 +134,7 @@ type Table struct {
 type start struct {
 	p       *Process
 	program uint64
-	// since is when it was listed, next when to read about it again.
+	// since is the time at which it was listed, next that of the next read about it.
 	since, next time.Time
 }
 

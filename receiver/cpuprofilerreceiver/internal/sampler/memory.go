@@ -13,7 +13,7 @@ const (
 	AllocationsWeight = 1
 )
 
-// shares are what the parts of max_memory may hold, in bytes.
+// shares are the parts of max_memory, in bytes.
 type shares struct {
 	// symbols is for the names of files, perf maps and the kernel.
 	symbols int64

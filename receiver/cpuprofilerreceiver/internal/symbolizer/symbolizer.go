@@ -137,7 +137,8 @@ const (
 	// closeLimit bounds how long the end waits for a file to be closed.
 	closeLimit     = 100 * time.Millisecond
 	expireInterval = time.Minute
-	// budgetInterval is how often a file is tried for which there was no CPU time.
+	// budgetInterval is the time until a file is tried again for which there was no CPU
+	// time.
 	budgetInterval = 100 * time.Millisecond
 )
 
@@ -406,7 +407,7 @@ func (s *Symbolizer) Track(m *samples.Mapping) {
 // backed reports whether there may be a file behind m.
 func backed(m *samples.Mapping) bool { return m.Inode != 0 && strings.HasPrefix(m.Path, "/") }
 
-// standing is how something that is remembered stands when memory is short. What had no
+// standing decides what gives way first when memory is short. What had no
 // samples in the current batch or the last one gives way first, in the order of its last
 // use; then the largest; what hot units use gives way last.
 type standing struct {

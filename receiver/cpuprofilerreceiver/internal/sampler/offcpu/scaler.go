@@ -29,7 +29,7 @@ type scaler struct {
 // task identifies a thread.
 type task struct{ pid, tid int }
 
-// account is what a thread has waited since the last settlement, by kind: blocked,
+// account sums the waits of a thread since the last settlement, by kind: blocked,
 // preempted. It exists from the first wait on that has no stack, or of which one of
 // several was sampled.
 type account struct {

@@ -50,9 +50,10 @@ const (
 	// them in one review: each is a few system calls per CPU.
 	maxWatched = 256
 	maxOpened  = 64
-	// idleAfter is how long a thread waits until another one may have its place.
+	// A thread that has waited for idleAfter gives its place to another one.
 	idleAfter = int64(10 * time.Second)
-	// unknownAfter is how long a thread may be unknown, because records were lost.
+	// A thread that is unknown because records were lost keeps its place for
+	// unknownAfter.
 	unknownAfter = int64(30 * time.Second)
 )
 

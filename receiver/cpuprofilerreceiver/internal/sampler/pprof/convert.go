@@ -27,7 +27,7 @@ const (
 	// goDepth is the most calls that Go's runtime records: a stack that has as many
 	// may be truncated.
 	goDepth = 128
-	// padding is what Go's runtime writes for the unused places of a thread's stack:
+	// padding fills the unused places of a thread's stack in profiles of Go's runtime:
 	// the address before 0.
 	padding = math.MaxUint64
 )
