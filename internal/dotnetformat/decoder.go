@@ -58,18 +58,13 @@ func (d *Decoder) Text(n Name) string { return d.names.entries[n].text() }
 
 // Summary is the contents of one buffer.
 type Summary struct {
-	// Samples is the number of complete samples, Frameless of those without frames.
-	Samples, Frameless int
-	// Batches is the number of batches started; allocation samples have none.
-	Batches int
+	// Samples is the number of complete samples.
+	Samples int
 	// Incomplete is the number of samples cut by the end of the buffer, 0 or 1. The
 	// profiler cuts them when a buffer is full; it is not a fault.
 	Incomplete int
 	// Tail is the number of bytes of the record cut by the end of the buffer.
 	Tail int
-	// Statistics are those of the last batch that has any, if HasStatistics.
-	Statistics    Statistics
-	HasStatistics bool
 }
 
 // Decode calls visit with each complete sample of a buffer in order. It does not keep
@@ -156,7 +151,7 @@ func (r *reading) record() (sample, ok bool) {
 			r.open = false
 			return false, true
 		case OpStatistics:
-			return false, r.statistics()
+			return false, r.take(statisticsSize) != nil
 		}
 		return false, r.fail(r.at-1, "opcode of thread samples (0x01, 0x02, 0x06 or 0x07)", int64(r.opcode))
 	case AllocationSamples:
@@ -169,7 +164,6 @@ func (r *reading) record() (sample, ok bool) {
 		switch r.opcode {
 		case OpSelectedStart:
 			r.d.forgetCodes()
-			r.sum.Batches++
 			return false, true
 		case OpSelectedSample:
 			return true, r.time() && r.text(&s.Thread) && r.span() && r.stack()
@@ -209,22 +203,6 @@ func (r *reading) startBatch() bool {
 		return false
 	}
 	r.open = true
-	r.sum.Batches++
-	return true
-}
-
-func (r *reading) statistics() bool {
-	b := r.take(16)
-	if b == nil {
-		return false
-	}
-	r.sum.Statistics = Statistics{
-		SuspendedMicroseconds: int32(binary.BigEndian.Uint32(b)),
-		Threads:               int32(binary.BigEndian.Uint32(b[4:])),
-		Frames:                int32(binary.BigEndian.Uint32(b[8:])),
-		NameCacheMisses:       int32(binary.BigEndian.Uint32(b[12:])),
-	}
-	r.sum.HasStatistics = true
 	return true
 }
 
@@ -321,9 +299,6 @@ func (r *reading) stack() bool {
 	}
 	d.sample.Frames = d.frames[:n]
 	r.sum.Samples++
-	if n == 0 {
-		r.sum.Frameless++
-	}
 	if r.visit != nil {
 		r.visit(&d.sample)
 	}

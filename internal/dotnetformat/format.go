@@ -67,11 +67,5 @@ const (
 	OpSelectedEnd    = 0x0B
 )
 
-// Statistics are the profiler's statistics of one batch of thread samples.
-type Statistics struct {
-	// SuspendedMicroseconds is the time for which the runtime was suspended.
-	SuspendedMicroseconds int32
-	Threads, Frames       int32
-	// NameCacheMisses is the number of names that the profiler had to look up.
-	NameCacheMisses int32
-}
+// statisticsSize is the number of bytes of a batch's statistics, which are skipped.
+const statisticsSize = 16

@@ -137,7 +137,7 @@ func (m madeBuffers) buffers() ([]*buffer, error) {
 			e.Sample(r)
 		}
 		e.EndBatch()
-		e.Statistics(dotnetformat.Statistics{SuspendedMicroseconds: 150, Threads: int32(m.threads), Frames: int32(frames)})
+		e.Statistics(dotnetformattest.Statistics{SuspendedMicroseconds: 150, Threads: int32(m.threads), Frames: int32(frames)})
 		all = append(all, newBuffer(dotnetformat.Format{Kind: kind}, e.Bytes()))
 	}
 	return all, nil

@@ -107,8 +107,17 @@ func (e *Encoder) EndBatch() {
 	}
 }
 
+// Statistics are the profiler's statistics of one batch of thread samples.
+type Statistics struct {
+	// SuspendedMicroseconds is the time for which the runtime was suspended.
+	SuspendedMicroseconds int32
+	Threads, Frames       int32
+	// NameCacheMisses is the number of names that the profiler had to look up.
+	NameCacheMisses int32
+}
+
 // Statistics writes the statistics of a batch; only thread samples have them.
-func (e *Encoder) Statistics(s dotnetformat.Statistics) {
+func (e *Encoder) Statistics(s Statistics) {
 	if e.format.Kind != dotnetformat.ThreadSamples || e.Full() {
 		return
 	}
