@@ -59,16 +59,12 @@ func (c *CPUTime) Read(now time.Time) (used time.Duration, replaced bool, err er
 	if c.stat != nil {
 		return c.readStat(now)
 	}
-	b, err := c.read()
+	n, err := c.number()
+	if err == nil && n > math.MaxInt64 {
+		err = fmt.Errorf("read %s: malformed CPU time %d", c.From(), n)
+	}
 	if err != nil {
 		return 0, false, err
-	}
-	n, err := parseFigure(b)
-	if err == nil && n > math.MaxInt64 {
-		err = fmt.Errorf("malformed CPU time %.40q", b)
-	}
-	if err != nil {
-		return 0, false, fmt.Errorf("read %s: %w", c.file.Path(), err)
 	}
 	return time.Duration(n), c.wasReplaced(), nil
 }

@@ -23,11 +23,7 @@ type MemoryUse struct {
 // OpenMemoryUse opens the figures of the group's own cgroup. The error is an
 // [Unavailable] if the group has none of its own.
 func (r *Reader) OpenMemoryUse(g Group) (*MemoryUse, error) {
-	h, ok := r.tree.owner(Memory)
-	if !ok {
-		return nil, NotMounted
-	}
-	dir, err := r.tree.Own(g, h)
+	h, dir, err := r.tree.ownOf(g, Memory)
 	if err != nil {
 		return nil, err
 	}
@@ -46,29 +42,20 @@ func (r *Reader) OpenMemoryUse(g Group) (*MemoryUse, error) {
 
 // Read returns the bytes in use.
 func (m *MemoryUse) Read() (uint64, error) {
-	b, err := m.use.read()
+	use, err := m.use.number()
 	if err != nil {
 		return 0, err
 	}
-	use, err := parseFigure(b)
+	b, err := m.stat.read()
 	if err != nil {
-		return 0, fmt.Errorf("read %s: %w", m.use.From(), err)
-	}
-	if b, err = m.stat.read(); err != nil {
 		return 0, err
 	}
 	inactive, ok := lineOf(b, m.inactive)
 	if !ok {
 		return 0, fmt.Errorf("read %s: no %s", m.stat.From(), bytes.TrimSpace(m.inactive))
 	}
-	n, _, ok := parseUint(inactive)
-	if !ok {
-		return 0, fmt.Errorf("read %s: malformed %s%.40q", m.stat.From(), m.inactive, inactive)
-	}
-	if n > use {
-		return 0, nil // the two are not read at the same moment
-	}
-	return use - n, nil
+	n, err := m.stat.parse(inactive)
+	return use - min(n, use), err // the two are not read at the same moment
 }
 
 // lineOf returns the rest of the line that begins with a key.

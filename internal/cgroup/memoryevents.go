@@ -39,11 +39,7 @@ type memoryCount struct {
 // OpenMemoryEvents opens the counts of some events of the group's own cgroup. The error
 // is an [Unavailable] if it has none of its own, or the kernel counts none of them.
 func (r *Reader) OpenMemoryEvents(g Group, events []string) (*MemoryEvents, error) {
-	h, ok := r.tree.owner(Memory)
-	if !ok {
-		return nil, NotMounted
-	}
-	dir, err := r.tree.Own(g, h)
+	h, dir, err := r.tree.ownOf(g, Memory)
 	if err != nil {
 		return nil, err
 	}
@@ -96,15 +92,12 @@ func (e *MemoryEvents) Read() (events uint64, replaced bool, err error) {
 }
 
 func (c *memoryCount) read() (events uint64, err error) {
+	if len(c.keys) == 0 {
+		return c.number()
+	}
 	b, err := c.figure.read()
 	if err != nil {
 		return 0, err
-	}
-	if len(c.keys) == 0 {
-		if events, err = parseFigure(b); err != nil {
-			return 0, fmt.Errorf("read %s: %w", c.From(), err)
-		}
-		return events, nil
 	}
 	if len(bytes.TrimSpace(b)) == 0 {
 		return 0, fmt.Errorf("read %s: it is empty", c.From())
@@ -115,9 +108,9 @@ func (c *memoryCount) read() (events uint64, err error) {
 		if !ok {
 			continue // an older kernel does not count it
 		}
-		n, err := parseFigure(line)
+		n, err := c.parse(line)
 		if err != nil {
-			return 0, fmt.Errorf("read %s: %w", c.From(), err)
+			return 0, err
 		}
 		events += n
 		found = true

@@ -6,6 +6,7 @@ package cgroup
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"path/filepath"
 	"time"
@@ -237,6 +238,24 @@ func (f *figure) read() ([]byte, error) {
 		return nil, f.gone(err)
 	}
 	return f.r.buf[:n], nil
+}
+
+// number reads a file that is one number.
+func (f *figure) number() (uint64, error) {
+	b, err := f.read()
+	if err != nil {
+		return 0, err
+	}
+	return f.parse(b)
+}
+
+// parse is parseFigure for a part of the file.
+func (f *figure) parse(b []byte) (uint64, error) {
+	n, err := parseFigure(b)
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %w", f.From(), err)
+	}
+	return n, nil
 }
 
 // gone returns [ErrGone] for err if the whole cgroup was removed, not only the file.

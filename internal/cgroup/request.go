@@ -5,7 +5,6 @@ package cgroup
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -51,11 +50,7 @@ const askAgain = time.Minute
 // OpenCPURequest opens the request of a group. The error is an [Unavailable] if it
 // has no cgroup of its own.
 func (r *Reader) OpenCPURequest(g Group, formula WeightFormula) (*CPURequest, error) {
-	h, ok := r.tree.owner(CPU)
-	if !ok {
-		return nil, NotMounted
-	}
-	dir, err := r.tree.Own(g, h)
+	h, dir, err := r.tree.ownOf(g, CPU)
 	if err != nil {
 		return nil, err
 	}
@@ -96,13 +91,9 @@ func (r *Reader) openRequest(g Group, h Hierarchy, dir string, formula WeightFor
 // Read returns the requested cores. The error is an [Unavailable] if none are
 // requested or the weight cannot be explained.
 func (q *CPURequest) Read(now time.Time) (float64, error) {
-	b, err := q.read()
+	n, err := q.number()
 	if err != nil {
 		return 0, err
-	}
-	n, err := parseFigure(b)
-	if err != nil {
-		return 0, fmt.Errorf("read %s: %w", q.From(), err)
 	}
 	if !q.v2 {
 		if n <= minShares {

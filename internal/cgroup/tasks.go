@@ -21,13 +21,11 @@ type Tasks struct {
 func (r *Reader) OpenTasks(g Group) (*Tasks, error) {
 	t := &Tasks{r: r, group: g}
 	var err error
-	if h, ok := r.tree.owner(PIDs); ok {
-		if dir, err := r.tree.Own(g, h); err == nil {
-			t.counted = r.figure(dir, "pids.current")
-			if t.counted.exists() != nil {
-				t.counted.Close()
-				t.counted = figure{}
-			}
+	if _, dir, err := r.tree.ownOf(g, PIDs); err == nil {
+		t.counted = r.figure(dir, "pids.current")
+		if t.counted.exists() != nil {
+			t.counted.Close()
+			t.counted = figure{}
 		}
 	}
 	if t.dir, err = r.tree.Own(g, g.by); err != nil && t.counted.r == nil {
@@ -46,15 +44,8 @@ func (t *Tasks) Count() (int, error) {
 		err := t.List(func(int) bool { n++; return true })
 		return n, err
 	}
-	b, err := t.counted.read()
-	if err != nil {
-		return 0, err
-	}
-	n, err := parseFigure(b)
-	if err != nil {
-		return 0, fmt.Errorf("read %s: %w", t.counted.From(), err)
-	}
-	return int(min(n, 1<<30)), nil
+	n, err := t.counted.number()
+	return int(min(n, 1<<30)), err
 }
 
 // List calls visit for each thread until it returns false. It allocates only if

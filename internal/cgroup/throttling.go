@@ -32,11 +32,7 @@ type throttlingLevel struct {
 // OpenGroupThrottling is OpenThrottling for a group that has a cgroup of its own in
 // that hierarchy; the error is an [Unavailable] otherwise.
 func (r *Reader) OpenGroupThrottling(g Group) (*Throttling, error) {
-	h, ok := r.tree.owner(CPU)
-	if !ok {
-		return nil, NotMounted
-	}
-	if _, err := r.tree.Own(g, h); err != nil {
+	if _, _, err := r.tree.ownOf(g, CPU); err != nil {
 		return nil, err
 	}
 	return r.OpenThrottling(g.Paths)

@@ -258,6 +258,17 @@ func (t *Tree) owner(h Hierarchy) (Hierarchy, bool) {
 	return V2Tree, t.trees[V2Tree] != nil
 }
 
+// ownOf returns the hierarchy that has a controller, and the directory of a group's
+// own cgroup there. The error is an [Unavailable] if there is none.
+func (t *Tree) ownOf(g Group, controller Hierarchy) (h Hierarchy, dir string, err error) {
+	h, ok := t.owner(controller)
+	if !ok {
+		return h, "", NotMounted
+	}
+	dir, err = t.Own(g, h)
+	return h, dir, err
+}
+
 // findNamespaceRoot returns the names of the cgroups from a hierarchy's mounted root
 // down to the root of this process's cgroup namespace, nil if it is not found. The
 // kernel shows only the number of levels. The directory is the one with the inode of
