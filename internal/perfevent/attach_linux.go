@@ -47,9 +47,6 @@ type event struct {
 	overlaps bool
 }
 
-// PID returns the process of AttachProcess or AttachThread; 0 for other attachments.
-func (a *Attachment) PID() int { return a.pid }
-
 // SharesRing reports whether its context switches are in the rings of the samples; see
 // Options.SplitSwitches.
 func (a *Attachment) SharesRing() bool { return !a.split }

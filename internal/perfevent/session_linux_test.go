@@ -258,7 +258,7 @@ func TestProcessIsFollowed(t *testing.T) {
 			s := open(t, Options{HostWide: hostWide})
 			h := perftest.Start(t)
 			attachment := attached(t)(s.AttachProcess(h.PID()))
-			require.Equal(t, h.PID(), attachment.PID())
+			require.Equal(t, h.PID(), attachment.pid)
 
 			tid, err := strconv.Atoi(h.Order("thread"))
 			require.NoError(t, err)

@@ -62,9 +62,6 @@ func (*Session) Stats() Stats { return Stats{} }
 // Close does nothing.
 func (*Session) Close() error { return nil }
 
-// PID returns 0.
-func (*Attachment) PID() int { return 0 }
-
 // SharesRing returns false.
 func (*Attachment) SharesRing() bool { return false }
 

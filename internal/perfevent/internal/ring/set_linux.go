@@ -97,15 +97,6 @@ func (s *Set) Rings() []*Ring {
 	return rings
 }
 
-// FDs returns the descriptors that the rings are mapped from, in the order of Add.
-func (s *Set) FDs() []int {
-	fds := make([]int, len(s.rings))
-	for i, r := range s.rings {
-		fds[i] = r.FD
-	}
-	return fds
-}
-
 // Len returns the number of rings.
 func (s *Set) Len() int { return len(s.rings) }
 
