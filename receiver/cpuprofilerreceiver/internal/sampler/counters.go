@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
@@ -47,13 +48,6 @@ func (c *Counters) Samples(o Outcome, sampler string, n int) {
 	}
 }
 
-// RecordsLost counts n records about processes that the kernel lost for a sampler.
-func (c *Counters) RecordsLost(ctx context.Context, sampler string, n uint64) {
-	if n > 0 {
-		c.CPUProfilerRecordsLost.Add(ctx, int64(n), With("sampler", sampler))
-	}
-}
-
 // LimitHit counts that a limit was hit n times.
 func (c *Counters) LimitHit(ctx context.Context, limit string, n uint64) {
 	if n > 0 {
@@ -68,8 +62,31 @@ func (c *Counters) Memory(ctx context.Context, what string, n int64) {
 	}
 }
 
-// Table counts what a table of processes has counted since seen.
-func (c *Counters) Table(ctx context.Context, now, seen *processes.Stats) {
+// Counts are the counters that all samplers on perf events have, since each was made.
+type Counts struct {
+	// BufferFull are events that the sink had no room for, Unreadable those without a
+	// known process, stack or value, RateLimited those that a limit left out.
+	BufferFull, Unreadable, RateLimited uint64
+	// Lost is the number of events that the kernel lost, LostRecords that of records
+	// about processes.
+	Lost, LostRecords uint64
+	// Table has the counters of the table of processes.
+	Table processes.Stats
+}
+
+// Count adds what the sampler of a type has counted since seen to the telemetry.
+func (c *Counters) Count(ctx context.Context, of *samples.Type, now, seen *Counts) {
+	c.Samples(BufferFull, of.Sampler, int(now.BufferFull-seen.BufferFull))
+	c.Samples(Unreadable, of.Sampler, int(now.Unreadable-seen.Unreadable))
+	c.Samples(RateLimited, of.Sampler, int(now.RateLimited-seen.RateLimited))
+	c.CPUProfilerSamplesLost.Add(ctx, int64(now.Lost-seen.Lost))
+	if n := now.LostRecords - seen.LostRecords; n > 0 {
+		c.CPUProfilerRecordsLost.Add(ctx, int64(n), With("sampler", of.Sampler))
+	}
+	c.table(ctx, &now.Table, &seen.Table)
+}
+
+func (c *Counters) table(ctx context.Context, now, seen *processes.Stats) {
 	c.Memory(ctx, "processes", int64(now.Bytes-seen.Bytes))
 	c.Memory(ctx, "stacks", int64(now.StackBytes-seen.StackBytes))
 	c.LimitHit(ctx, "mappings", now.MappingsLeftOut-seen.MappingsLeftOut)

@@ -28,7 +28,7 @@ func TestLimitsThatAreHitAreCounted(t *testing.T) {
 	perf := &Perf{counters: c}
 	var seen processes.Stats
 	record := func() {
-		c.Table(context.Background(), &table, &seen)
+		c.table(context.Background(), &table, &seen)
 		seen = table
 		perf.recordSymbols(context.Background(), files)
 	}

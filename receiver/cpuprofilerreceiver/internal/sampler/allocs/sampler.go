@@ -83,20 +83,14 @@ type Settings struct {
 
 // Stats are the counters of a Sampler since it was made.
 type Stats struct {
+	sampler.Counts
 	// Read is the number of allocations of wanted processes that were read. Each of
-	// them is in the sink, waits for Flush, or is counted below.
+	// them is in the sink, waits for Flush, or is one of BufferFull, Unreadable and
+	// RateLimited.
 	Read uint64
-	// BufferFull are those that the sink had no room for, Limited those that the
-	// limiter dropped, Unreadable those without a known stack, size or process.
-	BufferFull, Limited, Unreadable uint64
-	// Lost is the number of events that the kernel lost, LostRecords that of records
-	// about processes.
-	Lost, LostRecords uint64
 	// Processes is the number of sampled processes, Programs that of programs with a
 	// uprobe.
 	Processes, Programs int
-	// Table has the counters of the table of processes.
-	Table processes.Stats
 }
 
 // Sampler samples allocations of the processes that Find returns.
@@ -275,14 +269,13 @@ func (s *Sampler) Stop(context.Context) error {
 // Stats returns the counters. It is safe for concurrent use.
 func (s *Sampler) Stats() Stats {
 	st := Stats{
-		Read:        s.read.Load(),
-		BufferFull:  s.bufferFull.Load(),
-		Limited:     s.limited.Load(),
-		Unreadable:  s.unreadable.Load(),
-		Lost:        s.lost.Load(),
-		LostRecords: s.lostRecords.Load(),
-		Processes:   int(s.processes.Load()),
-		Programs:    int(s.programs.Load()),
+		Counts: sampler.Counts{
+			BufferFull: s.bufferFull.Load(), Unreadable: s.unreadable.Load(), RateLimited: s.limited.Load(),
+			Lost: s.lost.Load(), LostRecords: s.lostRecords.Load(),
+		},
+		Read:      s.read.Load(),
+		Processes: int(s.processes.Load()),
+		Programs:  int(s.programs.Load()),
 	}
 	if t := s.table.Load(); t != nil {
 		st.Table = *t
@@ -292,12 +285,7 @@ func (s *Sampler) Stats() Stats {
 
 // Record adds what the sampler has counted to the telemetry.
 func (s *Sampler) Record(ctx context.Context) {
-	now, seen, c := s.Stats(), &s.seen, s.counters
-	c.Samples(sampler.BufferFull, samples.AllocSpace.Sampler, int(now.BufferFull-seen.BufferFull))
-	c.Samples(sampler.Unreadable, samples.AllocSpace.Sampler, int(now.Unreadable-seen.Unreadable))
-	c.Samples(sampler.RateLimited, samples.AllocSpace.Sampler, int(now.Limited-seen.Limited))
-	c.CPUProfilerSamplesLost.Add(ctx, int64(now.Lost-seen.Lost))
-	c.RecordsLost(ctx, samples.AllocSpace.Sampler, now.LostRecords-seen.LostRecords)
-	c.Table(ctx, &now.Table, &seen.Table)
+	now := s.Stats()
+	s.counters.Count(ctx, samples.AllocSpace, &now.Counts, &s.seen.Counts)
 	s.seen = now
 }

@@ -206,7 +206,7 @@ func TestProcessesThatComeAndGoLeaveNothing(t *testing.T) {
 	require.NoError(t, s.Stop(context.Background()))
 	st := s.Stats()
 	objects, _ := to.take()
-	require.Equal(t, st.Read, uint64(len(objects))+st.Limited+st.Unreadable+st.BufferFull)
+	require.Equal(t, st.Read, uint64(len(objects))+st.RateLimited+st.Unreadable+st.BufferFull)
 }
 
 func TestKernelLimiterKeepsTheTotalsOfAProcess(t *testing.T) {
@@ -218,7 +218,7 @@ func TestKernelLimiterKeepsTheTotalsOfAProcess(t *testing.T) {
 	objects, space := to.take()
 	require.Len(t, objects, 200)
 	st := s.Stats()
-	require.Equal(t, st.Read-200, st.Limited)
+	require.Equal(t, st.Read-200, st.RateLimited)
 	// Pages are nearly all there is, and all alike, so what is kept of them tells
 	// their number as exactly as all would.
 	sd := want.bytes / math.Sqrt(float64(st.Read))

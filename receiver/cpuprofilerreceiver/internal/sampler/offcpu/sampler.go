@@ -15,7 +15,6 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
@@ -62,13 +61,10 @@ type Still func(pid, tid int) (switches uint64, running, ok bool)
 
 // Stats are the counters of a Sampler since it was made.
 type Stats struct {
-	// BufferFull are waits that the sink had no room for, Unreadable those without a
-	// known process or stack, RateLimited those whose stack was not sampled; their
-	// time is in the values of others of their thread, or emitted without a stack.
-	BufferFull, Unreadable, RateLimited uint64
-	// Lost is the number of samples and switches that the kernel lost, LostRecords that of
-	// records about processes.
-	Lost, LostRecords uint64
+	// Counts counts waits. RateLimited are those whose stack was not sampled: their time
+	// is in the values of others of their thread, or emitted without a stack. Lost are
+	// samples and switches.
+	sampler.Counts
 	WaitCounts
 	// Unshared is the time that was emitted without a stack.
 	Unshared time.Duration
@@ -79,8 +75,6 @@ type Stats struct {
 	// Watched of them are sampled at each of their switches, of the others one of Every
 	// switches is.
 	Targets, Threads, Watched, Every int
-	// Table has the counters of the table of processes.
-	Table processes.Stats
 }
 
 // Sampler samples threads that do not run.
@@ -172,11 +166,7 @@ func (s *Sampler) Stats() Stats {
 // Record adds what the sampler has counted to the telemetry.
 func (s *Sampler) Record(ctx context.Context) {
 	now, seen, c := s.Stats(), &s.seen, s.counters
-	c.Samples(sampler.BufferFull, samples.OffCPU.Sampler, int(now.BufferFull-seen.BufferFull))
-	c.Samples(sampler.Unreadable, samples.OffCPU.Sampler, int(now.Unreadable-seen.Unreadable))
-	c.Samples(sampler.RateLimited, samples.OffCPU.Sampler, int(now.RateLimited-seen.RateLimited))
-	c.CPUProfilerSamplesLost.Add(ctx, int64(now.Lost-seen.Lost))
-	c.RecordsLost(ctx, samples.OffCPU.Sampler, now.LostRecords-seen.LostRecords)
+	c.Count(ctx, samples.OffCPU, &now.Counts, &seen.Counts)
 	for _, h := range [...]struct {
 		reason string
 		n      uint64
@@ -193,7 +183,6 @@ func (s *Sampler) Record(ctx context.Context) {
 	c.CPUProfilerOffCPUUnshared.Add(ctx, (now.Unshared - seen.Unshared).Seconds())
 	c.CPUProfilerOffCPUPaused.Add(ctx, (now.PausedFull - seen.PausedFull).Seconds(), sampler.With("reason", string(sampler.BufferFull)))
 	c.CPUProfilerOffCPUPaused.Add(ctx, (now.PausedRate - seen.PausedRate).Seconds(), sampler.With("reason", string(sampler.RateLimited)))
-	c.Table(ctx, &now.Table, &seen.Table)
 	s.seen = now
 }
 

@@ -17,7 +17,6 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
@@ -66,13 +65,10 @@ type Settings struct {
 
 // Stats are the counters of a Sampler since it was made.
 type Stats struct {
+	sampler.Counts
 	// Read is the number of samples of targets that were read. Each of them is in the
 	// sink, or in BufferFull or Unreadable.
 	Read uint64
-	// BufferFull are samples that the sink had no room for, Unreadable those without
-	// a known process or stack, Lost those that the kernel lost. LostRecords are
-	// records about processes that it lost.
-	BufferFull, Unreadable, Lost, LostRecords uint64
 	// Lowered and Raised are the numbers of times that the frequency was halved and
 	// doubled again.
 	Lowered, Raised uint64
@@ -81,8 +77,6 @@ type Stats struct {
 	// Targets is the number of attached targets, Frequency what they are sampled with.
 	Targets   int
 	Frequency float64
-	// Table has the counters of the table of processes.
-	Table processes.Stats
 }
 
 // Sampler samples running threads.
@@ -176,11 +170,11 @@ func (s *Sampler) Stop(context.Context) error {
 func (s *Sampler) Stats() Stats {
 	r := &s.reader
 	st := Stats{
+		Counts: sampler.Counts{
+			BufferFull: r.bufferFull.Load(), Unreadable: r.unreadable.Load(),
+			Lost: s.loop.Lost(), LostRecords: s.loop.LostRecords(),
+		},
 		Read:           r.read.Load(),
-		BufferFull:     r.bufferFull.Load(),
-		Unreadable:     r.unreadable.Load(),
-		Lost:           s.loop.Lost(),
-		LostRecords:    s.loop.LostRecords(),
 		Lowered:        r.lowered.Load(),
 		Raised:         r.raised.Load(),
 		PeriodsSkipped: r.skipped.Load(),
@@ -198,14 +192,10 @@ func (s *Sampler) Stats() Stats {
 // Record adds what the sampler has counted to the telemetry.
 func (s *Sampler) Record(ctx context.Context) {
 	now, seen, c := s.Stats(), &s.seen, s.counters
-	c.Samples(sampler.BufferFull, samples.OnCPU.Sampler, int(now.BufferFull-seen.BufferFull))
-	c.Samples(sampler.Unreadable, samples.OnCPU.Sampler, int(now.Unreadable-seen.Unreadable))
-	c.CPUProfilerSamplesLost.Add(ctx, int64(now.Lost-seen.Lost))
-	c.RecordsLost(ctx, samples.OnCPU.Sampler, now.LostRecords-seen.LostRecords)
+	c.Count(ctx, samples.OnCPU, &now.Counts, &seen.Counts)
 	c.CPUProfilerFrequencyChanges.Add(ctx, int64(now.Lowered-seen.Lowered), sampler.With("direction", "lowered"))
 	c.CPUProfilerFrequencyChanges.Add(ctx, int64(now.Raised-seen.Raised), sampler.With("direction", "raised"))
 	c.CPUProfilerPeriodsSkipped.Add(ctx, int64(now.PeriodsSkipped-seen.PeriodsSkipped))
-	c.Table(ctx, &now.Table, &seen.Table)
 	s.seen = now
 }
 
