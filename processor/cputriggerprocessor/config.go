@@ -83,9 +83,9 @@ type Config struct {
 	// Policies open gates, each by itself. Default: the policies cpu and
 	// throttled; a list replaces both.
 	Policies []PolicyConfig `mapstructure:"policies"`
-	// Manual is the HTTP server that opens and closes gates by hand. Without an endpoint,
-	// the default, there is none.
-	Manual configoptional.Optional[confighttp.ServerConfig] `mapstructure:"manual"`
+	// Manual is the HTTP server that opens and closes gates by hand and by alert. Without
+	// an endpoint, the default, there is none.
+	Manual configoptional.Optional[manual.Config] `mapstructure:"manual"`
 	// DebugUnits are globs of units whose readings the debug log shows. Empty,
 	// the default: the ten nearest to a threshold.
 	DebugUnits []string `mapstructure:"debug_units"`
@@ -314,12 +314,12 @@ func defaultPolicy() PolicyConfig {
 // which confighttp's server ignores.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	if conf.IsSet("manual") {
-		manual, err := conf.Sub("manual")
+		server, err := conf.Sub("manual")
 		if err != nil {
 			return err
 		}
 		type plain confighttp.ServerConfig
-		if err := configlog.CheckKeys(manual, &plain{}, nil); err != nil {
+		if err := configlog.CheckKeys(server, &plain{}, manual.Config{}); err != nil {
 			return fmt.Errorf("manual: %w", err)
 		}
 	}

@@ -203,6 +203,9 @@ func TestConfigFaultsNameTheKeyAndWhatIsAllowed(t *testing.T) {
 		"baseline as long as every":              {"policies: [{name: p, baseline: {every: 1m, duration: 1m}, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]", []string{"policies[0].baseline.duration", "less than every"}},
 		"a policy with the manual policy's name": {"policies: [{name: manual, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]", []string{"policies[0].name", "by hand"}},
 		"manual without an endpoint":             {"manual: {transport: unix}", []string{"manual.endpoint"}},
+		"unknown key of alerts":                  {"manual: {endpoint: 'localhost:4041', alerts: {durations: 1m}}", []string{"durations"}},
+		"alerts for too short":                   {"manual: {endpoint: 'localhost:4041', alerts: {duration: 1ms}}", []string{"manual.alerts.duration", "1s"}},
+		"alerts that name no unit":               {"manual: {endpoint: 'localhost:4041', alerts: {labels: {ns: k8s.namespace.name}}}", []string{"manual.alerts.labels", "container.id"}},
 		"manual over datagrams":                  {"manual: {endpoint: 'localhost:4041', transport: udp}", []string{"manual.transport", "tcp, tcp4, tcp6, unix"}},
 		"disabled policy":                        {"policies: [{name: p, enabled: false, any_of: [{monitor: nope, threshold: 1, average_over: 5s}]}]", []string{"policies[0].any_of[0].monitor"}},
 		"no duration at all":                     {"unit_ttl: soon", []string{"unit_ttl"}},
@@ -360,7 +363,7 @@ cpu_weight_formula: linear
 `)
 	require.NoError(t, err)
 	require.Equal(t, "file_storage/cooldowns", cfg.Storage.String())
-	require.Equal(t, "/run/hotprofile.sock", cfg.manual().NetAddr.Endpoint)
+	require.Equal(t, "/run/hotprofile.sock", cfg.manual().HTTP.NetAddr.Endpoint)
 	require.Equal(t, map[string]string{"k8s.namespace.name": "{prod,stage}", "cgroup": "/kubepods*"}, cfg.Policies[0].Match)
 	require.Equal(t, map[string]string{"service.name": "canary-*"}, cfg.Policies[0].Exclude)
 	require.Equal(t, BaselineConfig{Every: 2 * time.Hour, Duration: 10 * time.Second}, cfg.Policies[0].Baseline)

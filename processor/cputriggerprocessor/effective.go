@@ -10,21 +10,20 @@ import (
 	"slices"
 	"time"
 
-	"go.opentelemetry.io/collector/config/confighttp"
-
 	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/requests"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
 // manual returns the configuration of the server that opens gates by hand, or nil.
-func (cfg *Config) manual() *confighttp.ServerConfig {
-	if server := cfg.Manual.Get(); server != nil && server.NetAddr.Endpoint != "" {
+func (cfg *Config) manual() *manual.Config {
+	if server := cfg.Manual.Get(); server != nil && server.HTTP.NetAddr.Endpoint != "" {
 		return server
 	}
 	return nil

@@ -35,6 +35,11 @@ func (p *cpuTrigger) publishTo(hot *hotunitsextension.HotUnits) {
 	p.stopReadings = hot.ServeReadings(func(dst []hotunitsextension.UnitReadings, most int) ([]hotunitsextension.UnitReadings, int) {
 		return p.units.Readings(dst, most, p.now())
 	})
+	p.keepResources()
+}
+
+// keepResources keeps the resources of units. It must be called before the first batch.
+func (p *cpuTrigger) keepResources() {
 	p.units.KeepResources(func(key string) bool { return p.router.Remove[key] || attributes.IsReason(key) })
 }
 

@@ -200,7 +200,7 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 		componentstatus.ReportStatus(host, componentstatus.NewRecoverableErrorEvent(err))
 	}
 	if server := p.cfg.manual(); server != nil {
-		p.manual = manual.NewServer(*server, p.cfg.manualDuration(), p.openByHand, p.closeByHand, p.log)
+		p.manual = p.newManual(server)
 		if err := p.manual.Start(ctx, host, p.telemetry); err != nil {
 			return err
 		}
@@ -357,6 +357,14 @@ func (p *cpuTrigger) Shutdown(ctx context.Context) error {
 	}
 	p.counters.Shutdown()
 	return err
+}
+
+// newManual returns the server that opens and closes gates by hand and by alert.
+func (p *cpuTrigger) newManual(cfg *manual.Config) *manual.Server {
+	p.keepResources() // alerts name units by them
+	duration := p.cfg.manualDuration()
+	alerts := manual.NewAlerts(cfg.Alerts, duration, p.alertGates, func(o manual.Outcome) { p.counters.AddAlert(string(o)) }, p.now, p.log)
+	return manual.NewServer(cfg.HTTP, duration, p.openByHand, p.closeByHand, alerts, p.log)
 }
 
 var errShutdown = errors.New("cpu_trigger was shut down: it accepts no more profiles")

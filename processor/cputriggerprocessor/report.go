@@ -87,12 +87,21 @@ func kindFields(o *trigger.Opening) (fields []zap.Field) {
 	return fields
 }
 
+// countedAs returns the policy that an opening counts for. Those by alert count for manual:
+// their names come from outside, and would be series without a bound.
+func countedAs(t units.Transition) string {
+	if t.Opening.Alert != "" {
+		return trigger.Manual
+	}
+	return t.Policy
+}
+
 func (r *reporter) opened(t units.Transition) {
 	what := counters.TriggerOpened
 	if t.Opening.DryRun {
 		what = counters.TriggerDryRun
 	}
-	r.counters.AddTrigger(t.Policy, what)
+	r.counters.AddTrigger(countedAs(t), what)
 	fields := reasonFields(t)
 	if t.UserShare >= 0 {
 		fields = append(fields, zap.Float64("user_share", round(t.UserShare)))
@@ -122,7 +131,7 @@ func (r *reporter) closed(t units.Transition) {
 	fields = append(fields, kindFields(t.Opening)...)
 	var nothing string
 	if t.NothingExported() {
-		r.counters.AddTrigger(t.Policy, counters.TriggerNothingExported)
+		r.counters.AddTrigger(countedAs(t), counters.TriggerNothingExported)
 		nothing = r.whyNothing(t)
 		fields = append(fields, zap.String("nothing_exported", nothing))
 	}

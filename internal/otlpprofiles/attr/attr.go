@@ -13,6 +13,8 @@ const (
 	HostID                = "host.id"
 	HostName              = "host.name"
 	ContainerName         = "k8s.container.name"
+	NamespaceName         = "k8s.namespace.name"
+	PodName               = "k8s.pod.name"
 	PodUID                = "k8s.pod.uid"
 	ServiceInstanceID     = "service.instance.id"
 	ServiceName           = "service.name"

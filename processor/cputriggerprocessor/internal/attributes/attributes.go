@@ -121,8 +121,8 @@ func (s *Stamper) reason(openings []*trigger.Opening, phase trigger.Phase) *reas
 func (s *Stamper) add(r *reason) {
 	first := r.openings[0]
 	window := first.Window
-	if first.Manual {
-		window = trigger.Manual
+	if first.Manual { // by hand or by alert
+		window = string(first.Kind())
 	}
 	policies := make([]string, len(r.openings))
 	for i, o := range r.openings {

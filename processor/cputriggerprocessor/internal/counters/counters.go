@@ -220,6 +220,11 @@ func (c *Counters) AddTrigger(policy string, o TriggerOutcome) {
 		metric.WithAttributes(attribute.String("policy", policy), attribute.String("outcome", string(o))))
 }
 
+// AddAlert counts an alert, once for each unit that it names.
+func (c *Counters) AddAlert(outcome string) {
+	c.builder.CPUTriggerAlerts.Add(context.Background(), 1, metric.WithAttributes(attribute.String("outcome", outcome)))
+}
+
 // AddOverBudget counts a trigger whose gate a budget kept shut.
 func (c *Counters) AddOverBudget(policy, budget string) {
 	c.builder.CPUTriggerTriggers.Add(context.Background(), 1, metric.WithAttributes(attribute.String("policy", policy),

@@ -6,31 +6,67 @@ package manual
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/collector/config/confighttp"
+	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/hotprofile/hotprofile/internal/httplisten"
 )
 
+// Config configures the server.
+type Config struct {
+	// HTTP configures the server itself. It is not embedded: its Unmarshal would be that of
+	// Config.
+	HTTP confighttp.ServerConfig `mapstructure:",squash"`
+
+	// Alerts configures what the alerts that Alertmanager posts open.
+	Alerts AlertsConfig `mapstructure:"alerts"`
+
+	// prevents unkeyed literal initialization
+	_ struct{}
+}
+
+// AlertsConfig configures what alerts open.
+type AlertsConfig struct {
+	// Duration is the time that an alert opens a gate for, from 1s to 24h. Zero, the
+	// default: the duration of the first policy.
+	Duration time.Duration `mapstructure:"duration"`
+	// Labels maps the names of alerts' labels to the attributes whose values they have:
+	// of the resource of a unit's profiles, or cgroup. Empty: the default ones; a map
+	// replaces all of them.
+	Labels map[string]string `mapstructure:"labels"`
+
+	// prevents unkeyed literal initialization
+	_ struct{}
+}
+
+// Unmarshal refuses unknown keys, which confighttp's server beside it ignores.
+func (cfg *AlertsConfig) Unmarshal(conf *confmap.Conf) error { return conf.Unmarshal(cfg) }
+
+// maxLabels bounds the labels that have a meaning.
+const maxLabels = 32
+
 // DefaultConfig returns the defaults of `manual`. Without an endpoint there is no
 // server. Timeouts are short since requests are small.
-func DefaultConfig() confighttp.ServerConfig {
+func DefaultConfig() Config {
 	cfg := confighttp.NewDefaultServerConfig()
 	cfg.ReadHeaderTimeout = 5 * time.Second
 	cfg.ReadTimeout = 10 * time.Second
 	cfg.WriteTimeout = 10 * time.Second
-	cfg.IdleTimeout = 30 * time.Second //nolint:staticcheck // the key idle_timeout is a contract; keepalive is folded into it
-	cfg.MaxRequestBodySize = maxBody
+	cfg.IdleTimeout = 30 * time.Second       //nolint:staticcheck // the key idle_timeout is a contract; keepalive is folded into it
+	cfg.MaxRequestBodySize = maxAlertsBody   // each path has a bound of its own
 	cfg.CompressionAlgorithms = []string{""} // none
-	return cfg
+	return Config{HTTP: cfg}
 }
 
 // Validate returns every fault, each with its key and what is allowed.
-func Validate(cfg *confighttp.ServerConfig) error {
-	if cfg.NetAddr.Endpoint == "" {
+func Validate(cfg *Config) error {
+	if cfg.HTTP.NetAddr.Endpoint == "" {
 		if reflect.DeepEqual(*cfg, DefaultConfig()) {
 			return nil
 		}
@@ -38,15 +74,32 @@ func Validate(cfg *confighttp.ServerConfig) error {
 	}
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if err := httplisten.ValidateAddr("manual.", cfg.NetAddr, "localhost:4041"); err != nil {
+	if err := httplisten.ValidateAddr("manual.", cfg.HTTP.NetAddr, "localhost:4041"); err != nil {
 		errs = append(errs, err)
 	}
-	if cfg.CORS.HasValue() {
-		for _, origin := range cfg.CORS.Get().AllowedOrigins {
+	if cfg.HTTP.CORS.HasValue() {
+		for _, origin := range cfg.HTTP.CORS.Get().AllowedOrigins {
 			if err := http.NewCrossOriginProtection().AddTrustedOrigin(origin); err != nil {
 				fault("manual.cors.allowed_origins: %q is not scheme://host[:port]; any website of another origin could open gates", origin)
 			}
 		}
+	}
+	if d := cfg.Alerts.Duration; d != 0 && (d < minDuration || d > maxDuration) {
+		fault("manual.alerts.duration: %v is not between %v and %v; 0s is that of the first policy", d, minDuration, maxDuration)
+	}
+	if n := len(cfg.Alerts.Labels); n > maxLabels {
+		fault("manual.alerts.labels: has %d labels, must have at most %d", n, maxLabels)
+	}
+	which := len(cfg.Alerts.Labels) == 0
+	for _, label := range slices.Sorted(maps.Keys(cfg.Alerts.Labels)) {
+		attribute := cfg.Alerts.Labels[label]
+		if label == "" || attribute == "" {
+			fault("manual.alerts.labels: %q: %q must be a label's name and an attribute, such as pod: k8s.pod.name", label, attribute)
+		}
+		which = which || !isBroad(attribute)
+	}
+	if !which {
+		fault("manual.alerts.labels: must have one that names a unit, such as container_id: container.id or pod: k8s.pod.name")
 	}
 	return errors.Join(errs...)
 }

@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	requestPath = "/v1/trigger"
+	triggerPath = "/v1/trigger"
 
 	maxConnections = 64
 	maxHeader      = 16 << 10
@@ -88,13 +88,14 @@ type Server struct {
 	open     Open
 	close    Close
 	log      *zap.Logger
+	alerts   *Alerts
 	server   *httplisten.Server // nil until started
 }
 
 // NewServer returns a server that is not started. fallback is the duration of
 // requests that name none.
-func NewServer(cfg confighttp.ServerConfig, fallback time.Duration, open Open, closeGate Close, log *zap.Logger) *Server {
-	return &Server{cfg: cfg, fallback: fallback, open: open, close: closeGate, log: log}
+func NewServer(cfg confighttp.ServerConfig, fallback time.Duration, open Open, closeGate Close, alerts *Alerts, log *zap.Logger) *Server {
+	return &Server{cfg: cfg, fallback: fallback, open: open, close: closeGate, alerts: alerts, log: log}
 }
 
 // Start starts the server.
@@ -119,7 +120,7 @@ func (m *Server) Start(ctx context.Context, host component.Host, set component.T
 	}
 	m.server = server
 	m.log.Info("manual trigger server listening",
-		zap.String("transport", string(m.cfg.NetAddr.Transport)), zap.Stringer("endpoint", server.Addr()), zap.String("path", requestPath))
+		zap.String("transport", string(m.cfg.NetAddr.Transport)), zap.Stringer("endpoint", server.Addr()), zap.String("path", triggerPath))
 	return nil
 }
 
@@ -165,12 +166,20 @@ func (m *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (m *Server) answer(w http.ResponseWriter, r *http.Request) (any, error) {
-	if r.URL.Path != requestPath {
-		return nil, &refusal{status: http.StatusNotFound, why: "there is nothing but POST and DELETE " + requestPath}
+	switch r.URL.Path {
+	case triggerPath:
+	case alertsPath:
+		if r.Method != http.MethodPost {
+			w.Header().Set("Allow", http.MethodPost)
+			return nil, &refusal{status: http.StatusMethodNotAllowed, why: "use POST " + alertsPath + ", as the webhook of Alertmanager does"}
+		}
+		return m.alerts.answerTo(w, r)
+	default:
+		return nil, &refusal{status: http.StatusNotFound, why: "there is nothing but POST and DELETE " + triggerPath + ", and POST " + alertsPath}
 	}
 	if r.Method != http.MethodPost && r.Method != http.MethodDelete {
 		w.Header().Set("Allow", http.MethodPost+", "+http.MethodDelete)
-		return nil, &refusal{status: http.StatusMethodNotAllowed, why: "use POST " + requestPath + " to open a gate, DELETE to close it"}
+		return nil, &refusal{status: http.StatusMethodNotAllowed, why: "use POST " + triggerPath + " to open a gate, DELETE to close it"}
 	}
 	params, err := readParams(w, r)
 	if err != nil {

@@ -61,19 +61,19 @@ var handUntil = time.Date(2026, 5, 28, 20, 27, 12, 0, time.FixedZone("CEST", 2*6
 func newServerRig(t *testing.T, change func(*confighttp.ServerConfig)) *serverRig {
 	t.Helper()
 	cfg := DefaultConfig()
-	cfg.NetAddr.Endpoint = "127.0.0.1:0"
+	cfg.HTTP.NetAddr.Endpoint = "127.0.0.1:0"
 	if change != nil {
-		change(&cfg)
+		change(&cfg.HTTP)
 	}
 	require.NoError(t, Validate(&cfg))
 	r := &serverRig{base: "http://localhost"}
-	r.Server = NewServer(cfg, 30*time.Second, func(_ context.Context, unit string, d time.Duration) (Opened, error) {
+	r.Server = NewServer(cfg.HTTP, 30*time.Second, func(_ context.Context, unit string, d time.Duration) (Opened, error) {
 		r.fired = append(r.fired, fired{unit, d})
 		return Opened{TriggerID: "0badcafe", Unit: unit, Until: handUntil}, r.refuse
 	}, func(_ context.Context, unit string) (Closed, error) {
 		r.closed = append(r.closed, unit)
 		return Closed{TriggerID: "0badcafe", Unit: unit, Closed: handUntil, StillOpen: []string{"cpu"}}, r.refuse
-	}, zap.NewNop())
+	}, r.alertsOf(t), zap.NewNop())
 	r.client = &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -81,6 +81,13 @@ func newServerRig(t *testing.T, change func(*confighttp.ServerConfig)) *serverRi
 		},
 	}}
 	return r
+}
+
+// alertsOf returns the handling of alerts by a host with one container.
+func (r *serverRig) alertsOf(t *testing.T) *Alerts {
+	a := newAlertRig(t, AlertsConfig{}, budget.Limits{})
+	a.units["4f1c0c6b8a2e"] = []string{"4f1c0c6b8a2e"}
+	return a.Alerts
 }
 
 func (r *serverRig) run(t *testing.T, host component.Host) *serverRig {
@@ -457,7 +464,7 @@ func TestShutdownWaitsForTheRequestThatIsAnsweredAndRefusesTheNext(t *testing.T)
 // Who connects and says nothing, or never stops talking, is not waited for.
 func TestTheServerIsBounded(t *testing.T) {
 	r := newServerRig(t, func(cfg *confighttp.ServerConfig) { cfg.ReadHeaderTimeout = 50 * time.Millisecond }).run(t, componenttest.NewNopHost())
-	defaults := DefaultConfig()
+	defaults := DefaultConfig().HTTP
 	for name, d := range map[string]time.Duration{
 		"read_header_timeout": defaults.ReadHeaderTimeout, "read_timeout": defaults.ReadTimeout,
 		"write_timeout": defaults.WriteTimeout, "idle_timeout": defaults.IdleTimeout, //nolint:staticcheck // as in DefaultConfig
@@ -503,7 +510,7 @@ func TestTheServerOfManualIsOffWithoutAnEndpoint(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cfg := DefaultConfig()
-			tc.change(&cfg)
+			tc.change(&cfg.HTTP)
 			err := Validate(&cfg)
 			if tc.says == "" {
 				require.NoError(t, err)
@@ -524,11 +531,11 @@ func FuzzManualRequest(f *testing.F) {
 	f.Add("unit=a&duration=9999999999h", form+"; charset=utf-8", "%")
 	f.Fuzz(func(t *testing.T, query, kind, body string) {
 		var got []fired
-		m := NewServer(DefaultConfig(), 30*time.Second, func(_ context.Context, unit string, d time.Duration) (Opened, error) {
+		m := NewServer(DefaultConfig().HTTP, 30*time.Second, func(_ context.Context, unit string, d time.Duration) (Opened, error) {
 			got = append(got, fired{unit, d})
 			return Opened{Unit: unit}, nil
-		}, nil, zap.NewNop())
-		r := httptest.NewRequest(http.MethodPost, requestPath, strings.NewReader(body))
+		}, nil, nil, zap.NewNop())
+		r := httptest.NewRequest(http.MethodPost, triggerPath, strings.NewReader(body))
 		r.URL.RawQuery = query
 		r.Header.Set("Content-Type", kind)
 		w := httptest.NewRecorder()

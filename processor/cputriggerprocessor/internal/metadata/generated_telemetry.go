@@ -28,6 +28,7 @@ type TelemetryBuilder struct {
 	meter                        metric.Meter
 	mu                           sync.Mutex
 	registrations                []metric.Registration
+	CPUTriggerAlerts             metric.Int64Counter
 	CPUTriggerEvaluationDuration metric.Float64Histogram
 	CPUTriggerForgotten          metric.Int64ObservableCounter
 	CPUTriggerGatesOpen          metric.Int64ObservableGauge
@@ -186,6 +187,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	}
 	builder.meter = Meter(settings)
 	var err, errs error
+	builder.CPUTriggerAlerts, err = builder.meter.Int64Counter(
+		"otelcol_cpu_trigger.alerts",
+		metric.WithDescription("Alerts that Alertmanager posted, each once for each unit that it names. [Alpha]"),
+		metric.WithUnit("{alert}"),
+	)
+	errs = errors.Join(errs, err)
 	builder.CPUTriggerEvaluationDuration, err = builder.meter.Float64Histogram(
 		"otelcol_cpu_trigger.evaluation.duration",
 		metric.WithDescription("Duration of one evaluation of all policies for all units. [Alpha]"),

@@ -48,11 +48,15 @@ func TestSetupTelemetry(t *testing.T) {
 		observer.Observe(1)
 		return nil
 	}))
+	tb.CPUTriggerAlerts.Add(context.Background(), 1)
 	tb.CPUTriggerEvaluationDuration.Record(context.Background(), 1)
 	tb.CPUTriggerItems.Add(context.Background(), 1)
 	tb.CPUTriggerReadings.Add(context.Background(), 1)
 	tb.CPUTriggerSamples.Add(context.Background(), 1)
 	tb.CPUTriggerTriggers.Add(context.Background(), 1)
+	AssertEqualCPUTriggerAlerts(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
 	AssertEqualCPUTriggerEvaluationDuration(t, testTel,
 		[]metricdata.HistogramDataPoint[float64]{{}}, metricdatatest.IgnoreValue(),
 		metricdatatest.IgnoreTimestamp())

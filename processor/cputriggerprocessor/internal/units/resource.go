@@ -12,6 +12,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 )
 
 const (
@@ -46,12 +47,29 @@ type resources struct {
 	size int
 }
 
-// KeepResources keeps the attributes of units' resources for events, without those that
+// KeepResources keeps the attributes of units' resources, for events and alerts, without those that
 // skip reports.
 func (s *Set) KeepResources(skip func(key string) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.resources.skip = skip
+}
+
+// Described is a unit and the resource of its profiles, if it is kept.
+type Described struct {
+	identify.Identity
+	Attributes []attribute.KeyValue // not to be changed
+}
+
+// Described returns all units.
+func (s *Set) Described() []Described {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]Described, 0, len(s.byName))
+	for _, u := range s.byName {
+		out = append(out, Described{u.Identity, u.resource.attributes})
+	}
+	return out
 }
 
 // see keeps the resource of a unit's profiles, at most once a minute.

@@ -246,16 +246,44 @@ func (s *Set) Open(id identify.Identity, d time.Duration, now time.Time) (trigge
 	return *o, nil
 }
 
+// OpenByAlert is Open for an alert. opened is false if the gate is open by it.
+func (s *Set) OpenByAlert(id identify.Identity, a trigger.Alert, d time.Duration, now time.Time) (o trigger.Opening, opened bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := s.add(id, now)
+	if u == nil {
+		return trigger.Opening{}, false, ErrTooMany
+	}
+	of, opened, err := u.gate.OpenByAlert(a, d, now)
+	if err != nil {
+		return trigger.Opening{}, false, err
+	}
+	if opened {
+		s.report(s.cfg.Engine.Evaluate(now)) // which reports that it is open
+		s.cfg.Recorder.Sweep(now)
+	}
+	return *of, opened, nil
+}
+
 // CloseByHand closes the gate of a unit that was opened by hand, and returns that
 // opening and the policies by which the gate stays open. ok is false if there is none.
 func (s *Set) CloseByHand(name string, now time.Time) (o trigger.Opening, still []string, ok bool) {
+	return s.close(name, (*trigger.Unit).CloseByHand, now)
+}
+
+// CloseByAlert is CloseByHand for what an alert opened.
+func (s *Set) CloseByAlert(name, key string, now time.Time) (o trigger.Opening, still []string, ok bool) {
+	return s.close(name, func(u *trigger.Unit, now time.Time) *trigger.Opening { return u.CloseByAlert(key, now) }, now)
+}
+
+func (s *Set) close(name string, closeOf func(*trigger.Unit, time.Time) *trigger.Opening, now time.Time) (o trigger.Opening, still []string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u, ok := s.byName[name]
 	if !ok {
 		return trigger.Opening{}, nil, false
 	}
-	closed := u.gate.CloseByHand(now)
+	closed := closeOf(u.gate, now)
 	if closed == nil {
 		return trigger.Opening{}, nil, false
 	}

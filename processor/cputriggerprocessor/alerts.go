@@ -1,0 +1,165 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cputriggerprocessor
+
+import (
+	"cmp"
+	"errors"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
+)
+
+// alertGates finds units and opens their gates for the alerts of one request.
+type alertGates struct {
+	p *cpuTrigger
+	// by has the units by each attribute of their resources; nil until it is needed.
+	by map[attribute.KeyValue][]*units.Described
+}
+
+func (p *cpuTrigger) alertGates() manual.AlertGates { return &alertGates{p: p} }
+
+// Find returns the units that labels name.
+func (g *alertGates) Find(n manual.Named) ([]identify.Identity, string) {
+	switch {
+	case g.p.router.Host == nil:
+		return nil, string(identify.NoControlGroups)
+	case n.ContainerID != "":
+		return g.byName(n.ContainerID)
+	case n.Cgroup != "":
+		return g.byName(n.Cgroup)
+	case n.PID != "":
+		return g.process(n)
+	}
+	return g.withAttributes(n.Attributes)
+}
+
+func (g *alertGates) byName(name string) ([]identify.Identity, string) {
+	found, err := g.p.unitNamed(name)
+	var missing *manual.NoSuchUnitError
+	if errors.As(err, &missing) {
+		return nil, missing.Why
+	}
+	return []identify.Identity{found}, ""
+}
+
+// process returns the unit of a process of this host. The kernel gives pids again, and an
+// alert may be old.
+func (g *alertGates) process(n manual.Named) ([]identify.Identity, string) {
+	host := n.Host
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	if !g.p.router.Host.IsName(host) && !isAddress(host) {
+		return nil, "a process is named by its pid and by an instance with the name or address of this host, which localhost is not"
+	}
+	pid, err := strconv.Atoi(n.PID)
+	if err != nil {
+		return nil, "its pid is no number"
+	}
+	if p, ok := g.p.router.Host.Process(pid); ok && !n.Since.IsZero() && p.Started.After(n.Since.Add(manual.StartTolerance)) {
+		return nil, "the process that has that pid now started after the alert"
+	}
+	return g.byName(n.PID)
+}
+
+// isAddress reports whether a text is an address of this host that other hosts use.
+func isAddress(text string) bool {
+	ip := net.ParseIP(text)
+	if ip == nil || ip.IsLoopback() {
+		return false
+	}
+	addrs, err := net.InterfaceAddrs()
+	return err == nil && slices.ContainsFunc(addrs, func(a net.Addr) bool {
+		n, ok := a.(*net.IPNet)
+		return ok && n.IP.Equal(ip)
+	})
+}
+
+// withAttributes returns the units whose resource has all attributes, by name.
+func (g *alertGates) withAttributes(want map[string]string) (found []identify.Identity, why string) {
+	g.index()
+	var fewest []*units.Described
+	first := true
+	for key, value := range want {
+		if have := g.by[attribute.String(key, value)]; first || len(have) < len(fewest) {
+			fewest, first = have, false
+		}
+	}
+	for _, u := range fewest {
+		if has(u.Attributes, want) {
+			found = append(found, u.Identity)
+		}
+	}
+	if len(found) == 0 {
+		return nil, "no unit here has profiles with these attributes"
+	}
+	slices.SortFunc(found, func(a, b identify.Identity) int { return cmp.Compare(a.Name, b.Name) })
+	return found, ""
+}
+
+// index finds the units by their attributes, once for all alerts of a request.
+func (g *alertGates) index() {
+	if g.by != nil {
+		return
+	}
+	g.by = map[attribute.KeyValue][]*units.Described{}
+	described := g.p.units.Described()
+	for i := range described {
+		for _, kv := range described[i].Attributes {
+			if kv.Value.Type() == attribute.STRING {
+				g.by[kv] = append(g.by[kv], &described[i])
+			}
+		}
+	}
+}
+
+func has(attributes []attribute.KeyValue, want map[string]string) bool {
+	n := 0
+	for _, kv := range attributes {
+		if value, ok := want[string(kv.Key)]; ok && kv.Value.Type() == attribute.STRING && kv.Value.AsString() == value {
+			n++
+		}
+	}
+	return n == len(want)
+}
+
+// Open opens the gate of a unit for an alert.
+func (g *alertGates) Open(unit identify.Identity, a trigger.Alert, d time.Duration) (manual.Opened, bool, error) {
+	if g.p.closed.Load() {
+		return manual.Opened{}, false, manual.ErrShutdown
+	}
+	o, opened, err := g.p.units.OpenByAlert(unit, a, d, g.p.now())
+	if errors.Is(err, units.ErrTooMany) {
+		return manual.Opened{}, false, &manual.NoSuchUnitError{Unit: unit.Name, Why: err.Error()}
+	}
+	if err != nil {
+		return manual.Opened{}, false, err
+	}
+	if opened {
+		g.p.hot.Publish()
+	}
+	return manual.Opened{TriggerID: o.ID, Unit: o.Unit, Until: o.Until}, opened, nil
+}
+
+// Close closes what an alert opened of a unit.
+func (g *alertGates) Close(unit, key string) (manual.Closed, error) {
+	if g.p.closed.Load() {
+		return manual.Closed{}, manual.ErrShutdown
+	}
+	o, still, ok := g.p.units.CloseByAlert(unit, key, g.p.now())
+	if !ok {
+		return manual.Closed{}, manual.ErrNotOpen
+	}
+	g.p.hot.Publish()
+	return manual.Closed{TriggerID: o.ID, Unit: o.Unit, Closed: o.ClosedAt, StillOpen: still}, nil
+}

@@ -1,0 +1,417 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package manual
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/internal/trigger/budget"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+)
+
+const (
+	// maxUnitsOfAlert bounds the units that one alert opens gates of: labels that name
+	// more are ambiguous.
+	maxUnitsOfAlert = 8
+
+	// maxUnitsOfFiring bounds the units that are remembered of one firing.
+	maxUnitsOfFiring = 32
+
+	// maxFirings bounds the firings that are remembered, so that a repetition does not
+	// open a gate again. At the bound the one that was repeated last the longest ago is
+	// forgotten, of those whose gates are shut.
+	maxFirings = 1024
+
+	// maxNames bounds the names of alerts that become policies; further ones have the
+	// name otherAlert.
+	maxNames   = 256
+	maxName    = 128 // bytes
+	otherAlert = "alert"
+
+	// StartTolerance is the time after an alert's start until which a process may have
+	// started that it names.
+	StartTolerance = 2 * time.Second
+)
+
+// CgroupLabel is what a label that has a cgroup's path is mapped to. It is no attribute.
+const CgroupLabel = "cgroup"
+
+// DefaultLabels returns what labels mean where the configuration does not say it.
+func DefaultLabels() map[string]string {
+	return map[string]string{
+		"container_id":      attr.ContainerID,
+		"namespace":         attr.NamespaceName,
+		"pod":               attr.PodName,
+		"container":         attr.ContainerName,
+		"service_namespace": attr.ServiceNamespace,
+		"service_name":      attr.ServiceName,
+		"instance":          attr.HostName,
+		"pid":               attr.PID,
+	}
+}
+
+// isBroad reports whether an attribute says where units are, and not which.
+func isBroad(attribute string) bool {
+	return attribute == attr.NamespaceName || attribute == attr.ServiceNamespace || attribute == attr.HostName
+}
+
+// Named is what an alert's labels name. The first of these that is set decides.
+type Named struct {
+	ContainerID string
+	Cgroup      string // a path
+	// PID is a process of Host, which must be this one, that ran at Since.
+	PID   string
+	Host  string
+	Since time.Time // zero: not known
+	// Attributes are those that the resources of the units' profiles must have.
+	Attributes map[string]string
+}
+
+// AlertGates opens and closes gates for the alerts of one request.
+type AlertGates interface {
+	// Find returns the units that are named; without any, why.
+	Find(n Named) (found []identify.Identity, why string)
+	// Open opens the gate of a unit. opened is false if it is open by that alert.
+	Open(unit identify.Identity, a trigger.Alert, d time.Duration) (o Opened, opened bool, err error)
+	// Close closes what the alert that a key identifies opened of a unit. It fails with
+	// ErrNotOpen.
+	Close(unit, key string) (Closed, error)
+}
+
+// An Outcome is what became of an alert.
+type Outcome string
+
+// The outcomes.
+const (
+	AlertOpened        Outcome = "opened"
+	AlertAlreadyOpen   Outcome = "already_open"
+	AlertAlreadyOpened Outcome = "already_opened" // for this firing; the gate is shut again
+	AlertClosed        Outcome = "closed"
+	AlertNotOpen       Outcome = "not_open" // resolved, and nothing is open by it
+	AlertOverBudget    Outcome = "over_budget"
+	AlertTooMany       Outcome = "too_many"
+	AlertUnknownUnit   Outcome = "unknown_unit"
+	AlertAmbiguous     Outcome = "ambiguous"
+	AlertMalformed     Outcome = "malformed"
+)
+
+// AlertAnswer is what became of an alert, for one unit.
+type AlertAnswer struct {
+	Fingerprint string     `json:"fingerprint,omitempty"`
+	Alert       string     `json:"alert,omitempty"`
+	Outcome     Outcome    `json:"outcome"`
+	Unit        string     `json:"unit,omitempty"`
+	TriggerID   string     `json:"trigger_id,omitempty"`
+	Until       *time.Time `json:"until,omitempty"`
+	Closed      *time.Time `json:"closed,omitempty"`
+	StillOpen   []string   `json:"still_open,omitempty"`
+	Budget      string     `json:"budget,omitempty"`
+	Why         string     `json:"why,omitempty"`
+}
+
+// Alerts opens and closes gates for alerts. It is safe for concurrent use.
+type Alerts struct {
+	labels   map[string]string // to attributes
+	sorted   []string          // their names
+	duration time.Duration
+	begin    func() AlertGates
+	count    func(Outcome)
+	now      func() time.Time
+	log      *zap.Logger
+	reading  chan struct{} // has a token per request whose body is read or handled
+
+	mu      sync.Mutex // guards the rest; held while a request is handled
+	firings map[string]*firing
+	names   map[string]bool
+}
+
+// firing is an alert from when it began to fire until it is forgotten.
+type firing struct {
+	startsAt time.Time
+	seen     time.Time
+	opened   map[string]opened // by unit
+}
+
+type opened struct {
+	id    string
+	until time.Time
+}
+
+// NewAlerts returns the handling of alerts. begin returns the gates for one request, count
+// counts outcomes.
+func NewAlerts(cfg AlertsConfig, fallback time.Duration, begin func() AlertGates, count func(Outcome), now func() time.Time, log *zap.Logger) *Alerts {
+	labels, duration := cfg.Labels, cfg.Duration
+	if len(labels) == 0 {
+		labels = DefaultLabels()
+	}
+	if duration == 0 {
+		duration = fallback
+	}
+	return &Alerts{
+		labels: labels, sorted: slices.Sorted(maps.Keys(labels)), duration: duration, begin: begin, count: count, now: now, log: log,
+		reading: make(chan struct{}, maxReading), firings: map[string]*firing{}, names: map[string]bool{},
+	}
+}
+
+// handle opens and closes gates for the alerts of one request. It ends early with the
+// context, and with the component.
+func (a *Alerts) handle(ctx context.Context, alerts []alert) ([]AlertAnswer, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	gates := a.begin()
+	var out []AlertAnswer
+	for _, one := range alerts {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		var answers []AlertAnswer
+		err := one.fault
+		switch {
+		case err != nil:
+			answers = []AlertAnswer{{Outcome: AlertMalformed, Why: err.Error()}}
+		case one.Status == resolved:
+			answers, err = a.close(gates, one)
+		default:
+			answers, err = a.open(gates, one)
+		}
+		if errors.Is(err, ErrShutdown) {
+			return nil, err
+		}
+		for _, answer := range answers {
+			answer.Fingerprint, answer.Alert = one.Fingerprint, one.name()
+			a.count(answer.Outcome)
+			out = append(out, answer)
+		}
+	}
+	a.report(out)
+	return out, nil
+}
+
+// report logs the alerts that opened no gate. Those of other hosts are in the debug log
+// only: an Alertmanager may send each host all alerts.
+func (a *Alerts) report(answers []AlertAnswer) {
+	counts := map[Outcome]int{}
+	var first *AlertAnswer
+	for i, answer := range answers {
+		switch answer.Outcome {
+		case AlertOverBudget, AlertTooMany, AlertAmbiguous, AlertMalformed:
+			counts[answer.Outcome]++
+			if first == nil {
+				first = &answers[i]
+			}
+		case AlertUnknownUnit:
+			a.log.Debug("alert names no unit", zap.String("alert", answer.Alert), zap.String("fingerprint", answer.Fingerprint), zap.String("why", answer.Why))
+		}
+	}
+	if first != nil {
+		a.log.Info("alerts opened no gates", zap.Any("outcomes", counts), zap.String("alert", first.Alert),
+			zap.String("fingerprint", first.Fingerprint), zap.String("why", first.Why))
+	}
+}
+
+// open opens the gates of the units that a firing alert names, unless it did so for this
+// firing.
+func (a *Alerts) open(gates AlertGates, one alert) ([]AlertAnswer, error) {
+	now := a.now()
+	f := a.firings[one.Fingerprint]
+	if f != nil {
+		f.seen = now
+		if one.StartsAt.After(f.startsAt) { // it was resolved meanwhile, and nobody told
+			f.startsAt = one.StartsAt
+			maps.DeleteFunc(f.opened, func(_ string, o opened) bool { return !now.Before(o.until) })
+		}
+	}
+	named, outcome, why := a.named(one)
+	var found []identify.Identity
+	if outcome == "" {
+		if found, why = gates.Find(named); len(found) == 0 {
+			outcome = AlertUnknownUnit
+		} else if len(found) > maxUnitsOfAlert {
+			outcome, why = AlertAmbiguous, fmt.Sprintf("its labels name more than %d units: add one that names fewer", maxUnitsOfAlert)
+		}
+	}
+	if outcome != "" {
+		return []AlertAnswer{{Outcome: outcome, Why: why}}, nil
+	}
+	var out []AlertAnswer
+	for _, unit := range found {
+		if f != nil {
+			if o, ok := f.opened[unit.Name]; ok {
+				out = append(out, a.repeated(unit.Name, o, now))
+				continue
+			}
+		}
+		o, isNew, err := gates.Open(unit, trigger.Alert{Key: one.Fingerprint, Name: a.policyOf(one)}, a.duration)
+		var over *budget.ExceededError
+		var missing *NoSuchUnitError
+		switch {
+		case errors.As(err, &over):
+			out = append(out, AlertAnswer{Outcome: AlertOverBudget, Unit: unit.Name, Budget: over.Budget, Why: err.Error()})
+		case errors.Is(err, trigger.ErrTooManyAlerts):
+			out = append(out, AlertAnswer{Outcome: AlertTooMany, Unit: unit.Name, Why: err.Error()})
+		case errors.As(err, &missing):
+			out = append(out, AlertAnswer{Outcome: AlertUnknownUnit, Unit: unit.Name, Why: missing.Why})
+		case err != nil:
+			return out, err
+		default:
+			if f == nil {
+				f = a.remember(one, now)
+			}
+			if len(f.opened) >= maxUnitsOfFiring { // those of containers that were restarted since
+				maps.DeleteFunc(f.opened, func(_ string, o opened) bool { return !now.Before(o.until) })
+			}
+			f.opened[unit.Name] = opened{o.TriggerID, o.Until}
+			answer := AlertAnswer{Outcome: AlertOpened, Unit: unit.Name, TriggerID: o.TriggerID, Until: utc(o.Until)}
+			if !isNew {
+				answer.Outcome = AlertAlreadyOpen
+			}
+			out = append(out, answer)
+		}
+	}
+	return out, nil
+}
+
+// repeated answers for an alert that opened a gate before.
+func (a *Alerts) repeated(unit string, o opened, now time.Time) AlertAnswer {
+	if now.Before(o.until) {
+		return AlertAnswer{Outcome: AlertAlreadyOpen, Unit: unit, TriggerID: o.id, Until: utc(o.until)}
+	}
+	return AlertAnswer{
+		Outcome: AlertAlreadyOpened, Unit: unit, TriggerID: o.id, Closed: utc(o.until),
+		Why: "its gate was open for this firing; it opens again when the alert was resolved and fires anew",
+	}
+}
+
+// close closes what a resolved alert opened.
+func (a *Alerts) close(gates AlertGates, one alert) (out []AlertAnswer, err error) {
+	f := a.firings[one.Fingerprint]
+	if f != nil {
+		now := a.now()
+		f.seen = now
+		for _, unit := range slices.Sorted(maps.Keys(f.opened)) {
+			o := f.opened[unit]
+			if !now.Before(o.until) {
+				continue
+			}
+			closed, err := gates.Close(unit, one.Fingerprint)
+			if errors.Is(err, ErrNotOpen) {
+				continue
+			}
+			if err != nil {
+				return out, err
+			}
+			f.opened[unit] = opened{o.id, closed.Closed}
+			out = append(out, AlertAnswer{Outcome: AlertClosed, Unit: unit, TriggerID: closed.TriggerID, Closed: utc(closed.Closed), StillOpen: closed.StillOpen})
+		}
+	}
+	if len(out) == 0 {
+		out = []AlertAnswer{{Outcome: AlertNotOpen}}
+	}
+	return out, nil
+}
+
+// remember remembers a firing, at the bound in place of another.
+func (a *Alerts) remember(one alert, now time.Time) *firing {
+	if len(a.firings) >= maxFirings {
+		last := ""
+		for key, f := range a.firings {
+			if (last == "" || f.seen.Before(a.firings[last].seen)) && !f.isOpen(now) {
+				last = key
+			}
+		}
+		delete(a.firings, last) // fewer gates may be open by alerts than are remembered
+	}
+	f := &firing{startsAt: one.StartsAt, seen: now, opened: map[string]opened{}}
+	a.firings[strings.Clone(one.Fingerprint)] = f
+	return f
+}
+
+func (f *firing) isOpen(now time.Time) bool {
+	for _, o := range f.opened {
+		if now.Before(o.until) {
+			return true
+		}
+	}
+	return false
+}
+
+// policyOf returns the name of the policy that an alert opens gates by.
+func (a *Alerts) policyOf(one alert) string {
+	name := one.name()
+	if !a.names[name] {
+		if len(a.names) >= maxNames {
+			return otherAlert
+		}
+		a.names[strings.Clone(name)] = true
+	}
+	return name
+}
+
+// name returns the alert's name as a policy may be called: bounded, printable and without
+// a comma.
+func (one *alert) name() string {
+	name := strings.ToValidUTF8(one.Labels["alertname"], "_")
+	name = strings.Map(func(r rune) rune {
+		if r == ',' || !unicode.IsPrint(r) {
+			return '_'
+		}
+		return r
+	}, name)
+	if len(name) > maxName {
+		name = strings.ToValidUTF8(name[:maxName], "")
+	}
+	if name == "" {
+		return otherAlert
+	}
+	return name
+}
+
+// named returns what the labels of an alert name. Where that is nothing, outcome says so.
+func (a *Alerts) named(one alert) (n Named, outcome Outcome, why string) {
+	n = Named{Since: one.StartsAt, Attributes: map[string]string{}}
+	from := map[string]string{}
+	which := false
+	for _, label := range a.sorted {
+		value := one.Labels[label]
+		if value == "" {
+			continue
+		}
+		attribute := a.labels[label]
+		if was, ok := n.Attributes[attribute]; ok && was != value {
+			return Named{}, AlertAmbiguous, fmt.Sprintf("its labels %s and %s, which both are %s, differ", from[attribute], label, attribute)
+		}
+		n.Attributes[attribute], from[attribute] = value, label
+		which = which || !isBroad(attribute)
+	}
+	if !which {
+		return Named{}, AlertUnknownUnit, "it has no label that names a unit: there are " + strings.Join(a.sorted, ", ")
+	}
+	take := func(attribute string) string {
+		value := n.Attributes[attribute]
+		delete(n.Attributes, attribute)
+		return value
+	}
+	n.ContainerID, n.Cgroup, n.PID, n.Host = take(attr.ContainerID), take(CgroupLabel), take(attr.PID), take(attr.HostName)
+	if _, id, ok := strings.Cut(n.ContainerID, "://"); ok {
+		n.ContainerID = id // as kube-state-metrics writes it: containerd://4f1c…
+	}
+	return n, "", ""
+}
+
+func utc(t time.Time) *time.Time {
+	t = t.UTC()
+	return &t
+}

@@ -1,0 +1,131 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package manual
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+const (
+	alertsPath = "/v1/alerts"
+
+	// webhookVersion is the version of what Alertmanager posts, since 0.6.
+	webhookVersion = "4"
+
+	maxAlertsBody  = 1 << 20
+	maxAlerts      = 1000 // of a request; the rest is not handled
+	maxFingerprint = 64   // bytes; Alertmanager's has 16
+
+	// maxReading bounds the requests whose bodies are in memory.
+	maxReading = 8
+
+	firingStatus = "firing"
+	resolved     = "resolved"
+)
+
+// alert is one alert of a webhook's message.
+type alert struct {
+	Status      string            `json:"status"`
+	Labels      map[string]string `json:"labels"`
+	StartsAt    time.Time         `json:"startsAt"`
+	Fingerprint string            `json:"fingerprint"`
+
+	fault error // why it cannot be handled
+}
+
+// alertsAnswer is the answer to a request with alerts.
+type alertsAnswer struct {
+	Alerts []AlertAnswer `json:"alerts"`
+	// NotHandled counts the alerts beyond the bound of a request.
+	NotHandled int `json:"not_handled,omitempty"`
+}
+
+// answerTo handles a request. Alertmanager tries again after a status of 5xx: there is
+// one only where that can help.
+func (a *Alerts) answerTo(w http.ResponseWriter, r *http.Request) (any, error) {
+	select {
+	case a.reading <- struct{}{}:
+		defer func() { <-a.reading }()
+	default:
+		w.Header().Set("Retry-After", "1")
+		return nil, &refusal{status: http.StatusServiceUnavailable, why: fmt.Sprintf("%d requests with alerts are being handled", maxReading)}
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxAlertsBody))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return nil, &refusal{status: http.StatusRequestEntityTooLarge, why: fmt.Sprintf("the body is larger than %d bytes: set max_alerts of the webhook", tooLarge.Limit)}
+	case err != nil:
+		return nil, badRequest("read the body: %v", err)
+	}
+	alerts, beyond, err := decodeAlerts(body)
+	if err != nil {
+		return nil, err
+	}
+	return a.answer(r.Context(), alerts, beyond)
+}
+
+func (a *Alerts) answer(ctx context.Context, alerts []alert, beyond int) (any, error) {
+	answers, err := a.handle(ctx, alerts)
+	if err != nil {
+		return nil, err
+	}
+	if answers == nil {
+		answers = []AlertAnswer{}
+	}
+	return alertsAnswer{Alerts: answers, NotHandled: beyond}, nil
+}
+
+// decodeAlerts decodes a webhook's message, and counts the alerts beyond the bound. An
+// alert with a fault does not affect the others.
+func decodeAlerts(body []byte) (alerts []alert, beyond int, err error) {
+	var message struct {
+		Version string            `json:"version"`
+		Alerts  []json.RawMessage `json:"alerts"`
+	}
+	if err := json.Unmarshal(body, &message); err != nil {
+		return nil, 0, badRequest("the body is not what the webhook of Alertmanager posts: %v", err)
+	}
+	if message.Version != webhookVersion {
+		return nil, 0, badRequest("version: %q must be %q, of the webhook of Alertmanager", quotable(message.Version), webhookVersion)
+	}
+	if beyond = len(message.Alerts) - maxAlerts; beyond > 0 {
+		message.Alerts = message.Alerts[:maxAlerts]
+	}
+	for _, raw := range message.Alerts {
+		alerts = append(alerts, decodeAlert(raw))
+	}
+	return alerts, max(0, beyond), nil
+}
+
+func decodeAlert(raw json.RawMessage) (one alert) {
+	if err := json.Unmarshal(raw, &one); err != nil {
+		return alert{fault: fmt.Errorf("decode the alert: %.256s", err.Error())}
+	}
+	switch f := one.Fingerprint; {
+	case f == "":
+		one.fault = errors.New("fingerprint: must be set")
+	case len(f) > maxFingerprint || !isPrintable(f):
+		one.Fingerprint, one.fault = "", fmt.Errorf("fingerprint: must be printable and have at most %d bytes", maxFingerprint)
+	case one.Status != firingStatus && one.Status != resolved:
+		one.fault = fmt.Errorf("status: %q is not one of %s, %s", quotable(one.Status), firingStatus, resolved)
+	}
+	return one
+}
+
+// isPrintable reports whether a text is of printable ASCII characters alone.
+func isPrintable(s string) bool {
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
