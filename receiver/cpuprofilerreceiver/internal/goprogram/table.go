@@ -69,7 +69,15 @@ type Table struct {
 	functionNames map[uint32]shownName
 	fileNames     map[uint32]string
 	held          int64
+
+	// scratch is what is read from the file for one address, reader the table of values
+	// that is read: buffers for reading would be allocated each time.
+	scratch [maxFuncSize]byte
+	reader  valueReader
 }
+
+// maxFuncSize is the size of the part of runtime._func that is read, at most.
+const maxFuncSize = 44 + 4*(maxPCData+funcdataInlTree+1)
 
 type shownName struct{ function, system string }
 
@@ -224,7 +232,6 @@ type funcInfo struct {
 }
 
 func (t *Table) function(i int) (funcInfo, error) {
-	var buf [44 + 4*(maxPCData+funcdataInlTree+1)]byte
 	fixed := uint64(44)
 	if t.version < 120 {
 		fixed = 40
@@ -233,7 +240,7 @@ func (t *Table) function(i int) (funcInfo, error) {
 	if off+fixed > t.end || off < t.functions {
 		return funcInfo{}, errors.New("a function's description is outside the pclntab")
 	}
-	b := buf[:min(uint64(len(buf)), t.end-off)]
+	b := t.scratch[:min(uint64(len(t.scratch)), t.end-off)]
 	if err := t.f.Read(b, off); err != nil {
 		return funcInfo{}, err
 	}
@@ -287,8 +294,7 @@ func (t *Table) inlinedCall(f *funcInfo, index int32) (call inlinedCall, ok bool
 	if off+size > t.dataEnd {
 		return call, false, nil
 	}
-	var buf [20]byte
-	b := buf[:size]
+	b := t.scratch[:size]
 	if err := t.f.Read(b, off); err != nil {
 		return call, false, err
 	}
@@ -409,11 +415,11 @@ func (t *Table) line(f *funcInfo, name uint32, startLine int32, at uint64) (samp
 	if unit+4 > t.files {
 		return out, nil
 	}
-	var b [4]byte
-	if err := t.f.Read(b[:], unit); err != nil {
+	b := t.scratch[:4]
+	if err := t.f.Read(b, unit); err != nil {
 		return out, err
 	}
-	if off := binary.LittleEndian.Uint32(b[:]); off != noOffset {
+	if off := binary.LittleEndian.Uint32(b); off != noOffset {
 		out.File, err = t.fileName(off)
 	}
 	return out, err
@@ -471,8 +477,8 @@ func (t *Table) value(f *funcInfo, table uint32, at uint64) (int32, error) {
 	if table == 0 {
 		return -1, nil
 	}
-	pc := f.entry
-	for p := t.valuesAt(table); ; {
+	pc, p := f.entry, t.valuesAt(table)
+	for {
 		value, size, err := p.next()
 		if err != nil || size == 0 {
 			return -1, err
@@ -499,8 +505,11 @@ type valueReader struct {
 	buf   [256]byte
 }
 
-func (t *Table) valuesAt(table uint32) valueReader {
-	return valueReader{t: t, off: t.values + uint64(table), value: -1}
+// valuesAt returns the table's one reader of values, at the start of a table.
+func (t *Table) valuesAt(table uint32) *valueReader {
+	p := &t.reader
+	p.t, p.off, p.rest, p.began, p.value = t, t.values+uint64(table), nil, false, -1
+	return p
 }
 
 // next returns the next value and the bytes of code that it holds for; 0 bytes at the
