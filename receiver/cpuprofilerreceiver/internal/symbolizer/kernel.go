@@ -101,7 +101,8 @@ func readKernelSymbols(r io.Reader) (*kernelSymbols, error) {
 		k.addrs = append(k.addrs, s.addr)
 		k.names = append(k.names, s.name)
 	}
-	k.addrs, k.names = slices.Clip(k.addrs), slices.Clip(k.names)
+	// They grew by a quarter at a time; the copies have no room to spare.
+	k.addrs, k.names, k.text = slices.Clone(k.addrs), slices.Clone(k.names), slices.Clone(k.text)
 	return k, nil
 }
 
@@ -149,7 +150,7 @@ func (k *kernelSymbols) at(name uint32) string {
 }
 
 func (k *kernelSymbols) bytes() int64 {
-	return int64(len(k.addrs))*8 + int64(len(k.names))*4 + int64(cap(k.text))
+	return int64(cap(k.addrs))*8 + int64(cap(k.names))*4 + int64(cap(k.text))
 }
 
 // lines returns the function at pc. The module is part of the displayed name.

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -167,6 +168,20 @@ func FuzzObject(f *testing.F) {
 		}
 		_, _ = o.f.Address(pc)
 	})
+}
+
+// They stay for the life of the process.
+func TestKernelSymbolsTakeNoMoreThanTheyNeed(t *testing.T) {
+	var kallsyms bytes.Buffer
+	const n = 100_000
+	for i := range n {
+		fmt.Fprintf(&kallsyms, "%016x t a_function_of_the_kernel_%d\n", 0xffffffff81000000+64*uint64(i), i)
+	}
+	k, err := readKernelSymbols(&kallsyms)
+	require.NoError(t, err)
+	needed := len(k.text) + (8+4)*n
+	require.LessOrEqual(t, k.bytes(), int64(needed+needed/50))
+	require.Equal(t, "a_function_of_the_kernel_7", k.lines(0xffffffff81000000 + 64*7 + 3)[0].Function)
 }
 
 func FuzzKernelSymbols(f *testing.F) {
