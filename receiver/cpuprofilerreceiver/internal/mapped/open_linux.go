@@ -54,26 +54,39 @@ func open(root string, m *samples.Mapping) (*os.File, ID, error) {
 	return f, id, nil
 }
 
-// openVerified opens for reading the file that open returns an O_PATH descriptor of,
-// if it is a regular file with the mapping's inode.
+// openVerified is OpenChecked for a file with the mapping's inode.
 func openVerified(m *samples.Mapping, open func() (int, error)) (*os.File, ID, error) {
+	return OpenChecked(m.Path, open, func(st *unix.Stat_t) error {
+		if m.Inode != 0 && st.Ino != m.Inode {
+			return fmt.Errorf("it is another file by now: inode %d instead of %d", st.Ino, m.Inode)
+		}
+		return nil
+	})
+}
+
+// OpenChecked opens for reading the file that open returns an O_PATH descriptor of, if it
+// is a regular file and passes the check. name is for the file's errors.
+func OpenChecked(name string, open func() (int, error), check func(*unix.Stat_t) error) (*os.File, ID, error) {
 	fd, err := open()
 	if err != nil {
 		return nil, ID{}, err
 	}
-	defer closeFD(fd)
-	st, err := regular(fd)
+	defer func() { _ = unix.Close(fd) }() // O_PATH: nothing to lose
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, ID{}, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, ID{}, errors.New("it is not a regular file")
+	}
+	if err := check(&st); err != nil {
+		return nil, ID{}, err
+	}
+	f, err := procfs.OpenPath(fd, name)
 	if err != nil {
 		return nil, ID{}, err
 	}
-	if m.Inode != 0 && st.Ino != m.Inode {
-		return nil, ID{}, fmt.Errorf("it is another file by now: inode %d instead of %d", st.Ino, m.Inode)
-	}
-	file, err := procfs.OpenPath(fd, m.Path)
-	if err != nil {
-		return nil, ID{}, err
-	}
-	return file, identify(fd, st), nil
+	return f, identify(fd, &st), nil
 }
 
 // OpenRegular opens a regular file by its path in a process's root, if that is still
@@ -84,20 +97,13 @@ func OpenRegular(c *deadline.Call, root string, pid int, want uint64, path strin
 }
 
 func openRegular(root string, pid int, want uint64, path string) (*os.File, ID, error) {
-	fd, err := openBelow(procfs.At(root), pid, want, path)
-	if err != nil {
-		return nil, ID{}, err
-	}
-	defer closeFD(fd)
-	st, err := regular(fd)
+	f, id, err := OpenChecked(path,
+		func() (int, error) { return openBelow(procfs.At(root), pid, want, path) },
+		func(*unix.Stat_t) error { return nil })
 	if err != nil {
 		return nil, ID{}, fmt.Errorf("%s of process %d: %w", path, pid, err)
 	}
-	f, err := procfs.OpenPath(fd, path)
-	if err != nil {
-		return nil, ID{}, err
-	}
-	return f, identify(fd, st), nil
+	return f, id, nil
 }
 
 // OpenInRoot returns an O_PATH descriptor of a path, with the root of a process as
@@ -121,23 +127,22 @@ func Program(root string, pid int) (ID, error) {
 // checks the file before it opens it for reading.
 func OpenProgram(root string, pid int, id ID) (*os.File, error) {
 	path := procfs.At(root).File(pid, "exe")
-	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: path, Err: err}
-	}
-	defer closeFD(fd)
-	st, err := regular(fd)
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
-	}
-	if idOf(st) != id {
-		return nil, fmt.Errorf("open %s: %w: it runs another program by now", path, os.ErrProcessDone)
-	}
 	name, err := os.Readlink(path)
 	if err != nil {
 		name = path
 	}
-	return procfs.OpenPath(fd, name)
+	f, _, err := OpenChecked(name,
+		func() (int, error) { return unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0) },
+		func(st *unix.Stat_t) error {
+			if idOf(st) != id {
+				return fmt.Errorf("%w: it runs another program by now", os.ErrProcessDone)
+			}
+			return nil
+		})
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	return f, nil
 }
 
 var errNoRoot = errors.New("it is not known which root directory the process had")
@@ -156,22 +161,11 @@ func openInRoot(proc procfs.FS, pid int, want uint64, path string, flags uint64)
 	if err != nil {
 		return -1, err
 	}
-	defer closeFD(dir)
+	defer func() { _ = unix.Close(dir) }() // O_PATH: nothing to lose
 	return unix.Openat2(dir, path, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_CLOEXEC | flags,
 		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
 	})
-}
-
-func regular(fd int) (*unix.Stat_t, error) {
-	st := new(unix.Stat_t)
-	if err := unix.Fstat(fd, st); err != nil {
-		return nil, err
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, errors.New("it is not a regular file")
-	}
-	return st, nil
 }
 
 // identify returns the ID of the file of a descriptor.
@@ -193,6 +187,3 @@ func identify(fd int, st *unix.Stat_t) ID {
 func idOf(st *unix.Stat_t) ID {
 	return ID{Device: device(unix.Major(st.Dev), unix.Minor(st.Dev)), Inode: st.Ino, Size: st.Size, Modified: st.Mtim.Nano(), Changed: st.Ctim.Nano()}
 }
-
-// closeFD closes an O_PATH descriptor, whose errors do not matter.
-func closeFD(fd int) { _ = unix.Close(fd) }

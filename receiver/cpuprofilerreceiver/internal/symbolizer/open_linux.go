@@ -64,33 +64,25 @@ func openPerfMap(root string, pid int) (perfMapFile, error) {
 		return none, fmt.Errorf("reading the pid and user of process %d: %w", pid, err)
 	}
 	path := fmt.Sprintf("/tmp/perf-%d.map", self.PID)
-	fd, err := mapped.OpenInRoot(root, pid, path)
-	if err != nil {
-		if errors.Is(err, unix.ENOENT) {
-			return none, errNoMap
+	var id mapID
+	f, _, err := mapped.OpenChecked(path, func() (int, error) { return mapped.OpenInRoot(root, pid, path) }, func(st *unix.Stat_t) error {
+		id = mapID{st.Dev, st.Ino}
+		if st.Uid != 0 && !slices.Contains(self.UIDs[:], st.Uid) {
+			return fmt.Errorf("it belongs to user %d, who is not the process's", st.Uid)
 		}
+		now, err := proc.Process(pid)
+		if err == nil && time.Unix(0, st.Mtim.Nano()).Before(procfs.TimeOf(procfs.BootTime(), now.Start).Add(-perfMapSlack)) {
+			return errNoMap // an earlier process's with that pid
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return none, errNoMap
+	case err != nil:
 		return none, fmt.Errorf("opening %s of process %d in its root: %w", path, pid, err)
 	}
-	defer func() { _ = unix.Close(fd) }() // O_PATH: nothing to lose
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return none, fmt.Errorf("examining %s of process %d: %w", path, pid, err)
-	}
-	switch {
-	case st.Mode&unix.S_IFMT != unix.S_IFREG:
-		return none, fmt.Errorf("%s of process %d is not a regular file", path, pid)
-	case st.Uid != 0 && !slices.Contains(self.UIDs[:], st.Uid):
-		return none, fmt.Errorf("%s of process %d belongs to user %d, who is not the process's", path, pid, st.Uid)
-	}
-	if now, err := proc.Process(pid); err == nil &&
-		time.Unix(0, st.Mtim.Nano()).Before(procfs.TimeOf(procfs.BootTime(), now.Start).Add(-perfMapSlack)) {
-		return none, errNoMap // an earlier process's with that pid
-	}
-	f, err := procfs.OpenPath(fd, path)
-	if err != nil {
-		return none, fmt.Errorf("opening %s of process %d: %w", path, pid, err)
-	}
-	return perfMapFile{file: f, id: mapID{st.Dev, st.Ino}}, nil
+	return perfMapFile{file: f, id: id}, nil
 }
 
 // runtimeOf returns the runtime whose file a process has mapped.
