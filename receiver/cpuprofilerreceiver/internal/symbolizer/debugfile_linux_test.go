@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
-	"hash/crc32"
 	"io"
 	"os"
 	"os/exec"
@@ -219,8 +218,7 @@ func TestMiniDebugInfo(t *testing.T) {
 	broken := stripped(t, "-Wl,--build-id=sha1")
 	withMiniDebugInfo(t, broken, func(b []byte) []byte {
 		b = compressed(t, xz.WriterConfig{}, b)
-		b[len(b)/2] ^= 0x55
-		return b
+		return b[:len(b)/2]
 	})
 	h, m = processWith(t, broken.stripped, "/program")
 	s = newSymbolizer(t, Config{Root: h.root})
@@ -267,10 +265,7 @@ func TestUnXZ(t *testing.T) {
 func TestUnXZBoundsItsMemory(t *testing.T) {
 	b := compressed(t, xz.WriterConfig{}, []byte("small"))
 	header := b[xzHeaderSize:]
-	size := (int(header[0]) + 1) * 4
-	at := bytes.Index(header[:size], []byte{xzFilterLZMA2, 1})
-	header[at+2] = 40
-	binary.LittleEndian.PutUint32(header[size-4:], crc32.ChecksumIEEE(header[:size-4]))
+	header[bytes.Index(header, []byte{xzFilterLZMA2, 1})+2] = 40
 	allocated := testing.Benchmark(func(tb *testing.B) {
 		tb.ReportAllocs()
 		for tb.Loop() {
@@ -289,14 +284,6 @@ func FuzzUnXZ(f *testing.F) {
 	f.Add([]byte(xzMagic))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		const limit = 64 << 10
-		// Most changes would fail the checksums of headers.
-		if len(b) > xzHeaderSize+4 {
-			binary.LittleEndian.PutUint32(b[8:], crc32.ChecksumIEEE(b[6:8]))
-			if size := (int(b[xzHeaderSize]) + 1) * 4; xzHeaderSize+size <= len(b) {
-				header := b[xzHeaderSize : xzHeaderSize+size]
-				binary.LittleEndian.PutUint32(header[size-4:], crc32.ChecksumIEEE(header[:size-4]))
-			}
-		}
 		if out, err := unxz(b, limit); err == nil && len(out) > limit {
 			t.Errorf("%d bytes", len(out))
 		}

@@ -5,13 +5,9 @@ package symbolizer
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash"
-	"hash/crc32"
-	"hash/crc64"
 	"io"
 	"math"
 
@@ -34,13 +30,13 @@ const (
 
 // unxz decompresses the blocks of an .xz file to at most limit bytes. The library's
 // reader of .xz files allocates as much memory as the file requests, up to 4 GiB, so
-// only its LZMA2 decoder is used, with a dictionary of at most limit bytes.
+// only its LZMA2 decoder is used, with a dictionary of at most limit bytes. Checksums are
+// skipped, as nothing else that is read of the file has one.
 func unxz(b []byte, limit int) ([]byte, error) {
-	if len(b) < xzHeaderSize || string(b[:6]) != xzMagic || b[6] != 0 ||
-		crc32.ChecksumIEEE(b[6:8]) != binary.LittleEndian.Uint32(b[8:]) {
+	if len(b) < xzHeaderSize || string(b[:6]) != xzMagic || b[6] != 0 {
 		return nil, errXZ
 	}
-	newCheck, checkSize := xzCheck(b[7])
+	checkSize := xzCheckSize(b[7])
 	b = b[xzHeaderSize:]
 	var out []byte
 	dictionaries := 0
@@ -66,9 +62,8 @@ func unxz(b []byte, limit int) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("decompressing: %w", err)
 		}
-		before := len(out)
 		content := bytes.NewBuffer(out)
-		if _, err := content.ReadFrom(io.LimitReader(decoder, int64(limit-before)+1)); err != nil {
+		if _, err := content.ReadFrom(io.LimitReader(decoder, int64(limit-len(out))+1)); err != nil {
 			return nil, fmt.Errorf("decompressing: %w", err)
 		}
 		if out = content.Bytes(); len(out) > limit {
@@ -79,13 +74,6 @@ func unxz(b []byte, limit int) ([]byte, error) {
 		if end+checkSize > len(b) {
 			return nil, fmt.Errorf("%w: %w", errXZ, io.ErrUnexpectedEOF)
 		}
-		if newCheck != nil {
-			check := newCheck()
-			check.Write(out[before:])
-			if !bytes.Equal(check.Sum(nil), b[end:end+checkSize]) {
-				return nil, fmt.Errorf("%w: the checksum does not match", errXZ)
-			}
-		}
 		b = b[end+checkSize:]
 	}
 }
@@ -94,7 +82,7 @@ func unxz(b []byte, limit int) ([]byte, error) {
 // dictionary. It accepts blocks with LZMA2 alone, as nearly all have.
 func xzBlockHeader(b []byte) (size, dictionary int, err error) {
 	size = (int(b[0]) + 1) * 4
-	if size > len(b) || crc32.ChecksumIEEE(b[:size-4]) != binary.LittleEndian.Uint32(b[size-4:]) {
+	if size > len(b) {
 		return 0, 0, fmt.Errorf("%w: a block's header is corrupt", errXZ)
 	}
 	flags, rest := b[1], b[2:size-4]
@@ -120,30 +108,10 @@ func xzBlockHeader(b []byte) (size, dictionary int, err error) {
 	return size, int(min(capacity, math.MaxInt32)), nil
 }
 
-// xzCheck returns the checksum of a type and its size; nil for one that is not
-// verified.
-func xzCheck(kind byte) (newHash func() hash.Hash, size int) {
-	switch kind & 0xf {
-	case 0:
-		return nil, 0
-	case 1:
-		return func() hash.Hash { return reversed{crc32.NewIEEE()} }, 4
-	case 4:
-		return func() hash.Hash { return reversed{crc64.New(crc64.MakeTable(crc64.ECMA))} }, 8
-	case 10:
-		return sha256.New, sha256.Size
-	default:
-		return nil, 4 << ((kind&0xf - 1) / 3)
+// xzCheckSize returns the size of the checksums of a type.
+func xzCheckSize(kind byte) int {
+	if kind &= 0xf; kind == 0 {
+		return 0
 	}
-}
-
-// reversed returns sums with the least significant byte first.
-type reversed struct{ hash.Hash }
-
-func (r reversed) Sum(b []byte) []byte {
-	sum := r.Hash.Sum(nil)
-	for i := len(sum) - 1; i >= 0; i-- {
-		b = append(b, sum[i])
-	}
-	return b
+	return 4 << ((kind - 1) / 3)
 }
