@@ -24,6 +24,7 @@ type Attachment struct {
 	session *Session
 	pid     int    // of a process, or of that of a thread
 	tid     int    // of a thread
+	most    int    // samples of a thread on a CPU until More
 	cgroup  string // directory of a cgroup
 	split   bool   // its context switches have rings of their own
 	what    string
@@ -35,7 +36,7 @@ type Attachment struct {
 // event is one descriptor of an attachment. It does not change once it is
 // published.
 type event struct {
-	fd         int
+	fd, cpu    int
 	id         uint64
 	attachment *Attachment
 	// switches reports whether it records context switches and samples nothing.
@@ -85,13 +86,13 @@ func (s *Session) AttachProcess(pid int) (*Attachment, error) {
 }
 
 // AttachThread samples the stack at every context switch of one thread, and not of
-// those that it starts, in a session that samples switches. It records no switches:
-// that is for the attachment that samples the thread's process, cgroup or host at
+// those that it starts, in a session that samples switches. After most samples on a CPU
+// the kernel stops there until More. It records no switches: that is for the attachment that samples the thread's process, cgroup or host at
 // every Nth switch. SetSwitches does not change it. Where switches are split, its
 // samples have rings of their own, too. Where the thread has ended, the error matches
 // os.ErrProcessDone.
-func (s *Session) AttachThread(pid, tid int) (*Attachment, error) {
-	a := &Attachment{session: s, pid: pid, tid: tid, what: "thread " + strconv.Itoa(tid)}
+func (s *Session) AttachThread(pid, tid, most int) (*Attachment, error) {
+	a := &Attachment{session: s, pid: pid, tid: tid, most: max(most, 1), what: "thread " + strconv.Itoa(tid)}
 	if pid <= 0 || tid <= 0 || !s.switches {
 		return nil, fmt.Errorf("sampling %s: no such thread, or the session does not sample switches", a)
 	}
@@ -126,8 +127,35 @@ func (s *Session) start(a *Attachment) error {
 	if s.paused {
 		return nil
 	}
-	if err := a.ioctl(unix.PERF_EVENT_IOC_ENABLE); err != nil {
+	if err := a.enable(); err != nil {
 		return errors.Join(err, s.detach(a))
+	}
+	return nil
+}
+
+// enable enables the events of a.
+func (a *Attachment) enable() error {
+	if a.tid > 0 {
+		return a.request(unix.PERF_EVENT_IOC_REFRESH, a.most)
+	}
+	return a.request(unix.PERF_EVENT_IOC_ENABLE, 0)
+}
+
+// More permits n more samples of AttachThread on a CPU.
+func (a *Attachment) More(cpu, n int) error {
+	s := a.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.attachments[a]; !ok || s.paused || a.tid == 0 || n <= 0 {
+		return nil
+	}
+	for _, e := range a.events {
+		if e.cpu != cpu {
+			continue
+		}
+		if err := unix.IoctlSetInt(e.fd, unix.PERF_EVENT_IOC_REFRESH, n); err != nil {
+			return fmt.Errorf("sampling more of %s: %w", a.what, err)
+		}
 	}
 	return nil
 }
@@ -286,7 +314,7 @@ func (s *Session) openEvent(a *Attachment, attr *unix.PerfEventAttr, pid, cpu, o
 	if err != nil {
 		return err
 	}
-	e := &event{fd: fd, attachment: a, round: s.rounds}
+	e := &event{fd: fd, cpu: cpu, attachment: a, round: s.rounds}
 	s.attached++
 	a.events = append(a.events, e)
 	if err := sys.SetOutput(fd, output, cpu); err != nil {
@@ -355,12 +383,14 @@ func (s *Session) closeAll(a *Attachment, events []*event) error {
 
 // Pause stops all sampling, that of later attachments too. Records about processes
 // go on where the session is HostWide.
-func (s *Session) Pause() error { return s.setPaused(true, unix.PERF_EVENT_IOC_DISABLE) }
+func (s *Session) Pause() error {
+	return s.setPaused(true, func(a *Attachment) error { return a.request(unix.PERF_EVENT_IOC_DISABLE, 0) })
+}
 
 // Resume undoes Pause.
-func (s *Session) Resume() error { return s.setPaused(false, unix.PERF_EVENT_IOC_ENABLE) }
+func (s *Session) Resume() error { return s.setPaused(false, (*Attachment).enable) }
 
-func (s *Session) setPaused(paused bool, request uint) error {
+func (s *Session) setPaused(paused bool, change func(*Attachment) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.paused == paused {
@@ -369,15 +399,15 @@ func (s *Session) setPaused(paused bool, request uint) error {
 	s.paused = paused
 	var errs []error
 	for a := range s.attachments {
-		errs = append(errs, a.ioctl(request))
+		errs = append(errs, change(a))
 	}
 	return errors.Join(errs...)
 }
 
-// ioctl makes a request without an argument of all events of a.
-func (a *Attachment) ioctl(request uint) error {
+// request makes a request of all events of a.
+func (a *Attachment) request(request uint, value int) error {
 	for _, e := range a.events {
-		if err := unix.IoctlSetInt(e.fd, request, 0); err != nil {
+		if err := unix.IoctlSetInt(e.fd, request, value); err != nil {
 			return fmt.Errorf("enabling or disabling the events of %s: %w", a.what, err)
 		}
 	}

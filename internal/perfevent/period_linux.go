@@ -101,7 +101,7 @@ func (s *Session) renew(a *Attachment) error {
 	if err == nil {
 		s.publish(a.events)
 		if !s.paused {
-			err = a.ioctl(unix.PERF_EVENT_IOC_ENABLE)
+			err = a.enable()
 		}
 	}
 	if err == nil {

@@ -39,7 +39,7 @@ func (*Session) AttachCgroup(string) (*Attachment, error) { return nil, rights.U
 func (*Session) AttachProcess(int) (*Attachment, error) { return nil, rights.Unsupported }
 
 // AttachThread fails.
-func (*Session) AttachThread(int, int) (*Attachment, error) { return nil, rights.Unsupported }
+func (*Session) AttachThread(int, int, int) (*Attachment, error) { return nil, rights.Unsupported }
 
 // Pause fails.
 func (*Session) Pause() error { return rights.Unsupported }
@@ -61,6 +61,9 @@ func (*Session) Stats() Stats { return Stats{} }
 
 // Close does nothing.
 func (*Session) Close() error { return nil }
+
+// More does nothing.
+func (*Attachment) More(int, int) error { return nil }
 
 // SharesRing returns false.
 func (*Attachment) SharesRing() bool { return false }

@@ -183,7 +183,7 @@ func TestThreadIsSampledAtEverySwitch(t *testing.T) {
 				attached(t)(s.AttachProcess(pid))
 			}
 			before := s.used()
-			thread := attached(t)(s.AttachThread(pid, pid))
+			thread := attached(t)(s.AttachThread(pid, pid, 1000))
 			require.Equal(t, len(s.CPUs()), s.used()-before)
 			require.NoError(t, s.SetSwitches(50, func(mean int) int { return mean }))
 			from := sys.Monotonic()
@@ -215,7 +215,7 @@ func TestThreadIsSampledAtEverySwitch(t *testing.T) {
 			require.Zero(t, doubled)
 			require.NoError(t, thread.Detach())
 			require.Equal(t, before, s.used())
-			_, err := s.AttachThread(pid, 1<<22)
+			_, err := s.AttachThread(pid, 1<<22, 1)
 			require.ErrorIs(t, err, os.ErrProcessDone)
 		})
 	}
@@ -238,4 +238,47 @@ func perfDirectory(t *testing.T, path string) string {
 	}
 	t.Fatal("no directory of " + path)
 	return ""
+}
+
+func TestThreadIsSampledUntilItHasEnough(t *testing.T) {
+	s := open(t, Options{Switches: 1, Kernel: KernelTime, HostWide: true, SplitSwitches: true})
+	cmd := exec.Command("/usr/bin/python3", "-c", sleeper)
+	require.NoError(t, cmd.Start())
+	defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
+	pid, cpus := cmd.Process.Pid, len(s.CPUs())
+	attached(t)(s.AttachHost())
+	require.NoError(t, s.SetSwitches(1<<30, func(mean int) int { return mean }))
+	// samplesUntil returns how many samples there are before so many switches.
+	samplesUntil := func(switches int) (samples int) {
+		readUntil(t, s, "switches", func(r *Record) bool {
+			switch {
+			case r.TID != pid:
+			case r.Type == TypeSample:
+				samples++
+			case r.Type == TypeSwitch && r.Switch.Out:
+				switches--
+			}
+			return switches <= 0
+		})
+		return samples
+	}
+	const most = 5
+	thread := attached(t)(s.AttachThread(pid, pid, most))
+	samples := samplesUntil(100 + most*cpus)
+	require.GreaterOrEqual(t, samples, most)
+	require.LessOrEqual(t, samples, most*cpus)
+	// As long as it was sampled on each CPU, it is not until it may.
+	for range 2 {
+		for _, cpu := range s.CPUs() {
+			require.NoError(t, thread.More(cpu, most))
+		}
+		more := samplesUntil(100 + most*cpus)
+		require.GreaterOrEqual(t, more, most)
+		samples += more
+		require.LessOrEqual(t, samples, 3*most*cpus)
+	}
+	require.NoError(t, s.Pause())
+	require.NoError(t, thread.More(s.CPUs()[0], most))
+	require.NoError(t, s.Resume())
+	require.GreaterOrEqual(t, samplesUntil(100+most*cpus), most)
 }

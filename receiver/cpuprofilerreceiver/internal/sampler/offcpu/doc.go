@@ -29,8 +29,9 @@
 // thread with few long waits would get none beside one that switches all the time, so
 // time decides: a thread that would get less than 20 stacks a second has events of its
 // own that sample each of its switches, those with the longest waits first. They cost
-// little, since such threads switch rarely. Tasks do not have one event for all CPUs
-// here: it could not write to the rings of the CPUs.
+// little, since such threads switch rarely; the kernel stops them after a few samples
+// more than that, in case the thread does not any more. Tasks do not have one event for
+// all CPUs here: it could not write to the rings of the CPUs.
 //
 // Sampling decides only how a thread's time is split. Within a window, and for each
 // thread and each kind of wait,

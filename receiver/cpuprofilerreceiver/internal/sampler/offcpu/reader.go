@@ -96,8 +96,8 @@ func (r *reader) Begin(session *perfevent.Session) {
 	stacks := stacksPerSecond(r.cfg.MaxEventsPerSecond, options.UserStack)
 	r.rate = newRate(r.cfg.MaxEventsPerSecond, max(1, stacks-stacks/watchedShare), now)
 	most := min(maxWatched, r.cfg.MaxEvents/watchedShare/max(len(session.CPUs()), 1))
-	r.watch = newWatch(most, stacks/watchedShare, func(pid, tid int) (attachment, error) {
-		return session.AttachThread(pid, tid)
+	r.watch = newWatch(most, stacks/watchedShare, func(pid, tid, most int) (attachment, error) {
+		return session.AttachThread(pid, tid, most)
 	})
 	r.sinceDraw, r.drawn, r.roundAt = 0, now, now
 	r.closing = r.cfg.Sink.Closing()
@@ -388,6 +388,8 @@ func (r *reader) sample(rec *perfevent.Record) {
 			t.skipped = true
 			return
 		}
+	} else {
+		r.watch.sampled(rec.TID, rec.CPU)
 	}
 	p := r.cfg.Table.Lookup(rec.PID, rec.Sample.CgroupID)
 	if !p.Wanted || r.only != nil && !r.only(rec.PID, p.Cgroup) {

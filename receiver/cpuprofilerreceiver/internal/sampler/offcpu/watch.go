@@ -17,8 +17,8 @@ import (
 // rarely: one of several of their switches would be too few stacks, however long they
 // wait. Where not all can have them, the threads with the longest waits do.
 type watch struct {
-	// attach opens a thread's events.
-	attach func(pid, tid int) (attachment, error)
+	// attach opens a thread's events, for most samples on each CPU.
+	attach func(pid, tid, most int) (attachment, error)
 	// most bounds the threads, perSecond their stacks per second.
 	most, perSecond int
 
@@ -28,11 +28,20 @@ type watch struct {
 }
 
 // attachment is a *perfevent.Attachment.
-type attachment interface{ Detach() error }
+type attachment interface {
+	Detach() error
+	More(cpu, n int) error
+}
 
 type watched struct {
 	attachment
 	seen int64 // when the thread was last known
+	// most is the number of samples on each CPU after which the kernel stops, taken those
+	// since it was told to go on, by CPU. sampled: there were some since the last review;
+	// silent: there were none between the last two.
+	most            int
+	taken           map[int]int
+	sampled, silent bool
 }
 
 type candidate struct {
@@ -50,6 +59,11 @@ const (
 	// them in one review: each is a few system calls per CPU.
 	maxWatched = 256
 	maxOpened  = 64
+	// leastOwn and mostOwn bound the samples of a thread on a CPU between two reviews. One
+	// that has waited for long just now may switch all the time before the next review;
+	// what it writes must leave room in the ring for others.
+	leastOwn = 16
+	mostOwn  = 64
 	// A thread that has waited for idleAfter gives its place to another one.
 	idleAfter = int64(10 * time.Second)
 	// A thread that is unknown because records were lost keeps its place for
@@ -57,7 +71,7 @@ const (
 	unknownAfter = int64(30 * time.Second)
 )
 
-func newWatch(most, perSecond int, attach func(pid, tid int) (attachment, error)) *watch {
+func newWatch(most, perSecond int, attach func(pid, tid, most int) (attachment, error)) *watch {
 	return &watch{attach: attach, most: most, perSecond: perSecond, attached: make(map[int]*watched)}
 }
 
@@ -85,6 +99,9 @@ func (w *watch) review(now func() int64, of *waits) error {
 		if of.mean == 1 {
 			continue
 		}
+		if a := w.attached[tid]; a != nil && a.silent {
+			w.detach(tid, of) // the kernel has stopped, and lost samples
+		}
 		length := t.typical
 		if t.state == waiting {
 			length = max(length, at-t.began)
@@ -102,11 +119,12 @@ func (w *watch) review(now func() int64, of *waits) error {
 		if len(w.attached) >= w.most && !w.releaseIdle(at, of) {
 			return nil
 		}
-		a, err := w.attach(c.pid, c.tid)
+		most := min(max(perSecondOf(c.length)/2, leastOwn), mostOwn)
+		a, err := w.attach(c.pid, c.tid, most)
 		var limit *perfevent.LimitError
 		switch {
 		case err == nil:
-			w.attached[c.tid] = &watched{attachment: a, seen: at}
+			w.attached[c.tid] = &watched{attachment: a, seen: at, most: most, taken: make(map[int]int)}
 			of.setOwn(c.tid, now())
 		case errors.Is(err, os.ErrProcessDone):
 		case errors.As(err, &limit):
@@ -136,6 +154,7 @@ func (w *watch) release(at int64, of *waits) (perSecond int) {
 			}
 			a.seen = at
 			if 2*length*of.mean > int64(time.Second)/enough {
+				a.review()
 				perSecond += perSecondOf(length)
 				continue
 			}
@@ -143,6 +162,25 @@ func (w *watch) release(at int64, of *waits) (perSecond int) {
 		w.detach(tid, of)
 	}
 	return perSecond
+}
+
+// sampled records a sample of a thread that may have events of its own.
+func (w *watch) sampled(tid, cpu int) {
+	if a := w.attached[tid]; a != nil {
+		a.taken[cpu]++
+		a.sampled = true
+	}
+}
+
+// review has the kernel go on where half of the samples are taken.
+func (a *watched) review() {
+	a.silent, a.sampled = !a.sampled, false
+	for cpu, n := range a.taken {
+		if 2*n >= a.most {
+			_ = a.More(cpu, min(n, a.most)) // if it fails there are no samples: then it is attached anew
+			delete(a.taken, cpu)
+		}
+	}
 }
 
 // releaseIdle releases the thread that has waited longest, if that is long.

@@ -22,28 +22,37 @@ type watching struct {
 	now  int64
 	open map[int]bool
 	err  error // of the next attempts to open events
+	// opened is how often a thread's were opened, permitted how many samples they may take.
+	opened, permitted map[int]int
 }
 
 func newWatching(most, perSecond int) *watching {
-	w := &watching{waits: newWaits(0, 1<<16, func(*part) {}), open: map[int]bool{}}
-	w.watch = newWatch(most, perSecond, func(_, tid int) (attachment, error) {
+	w := &watching{waits: newWaits(0, 1<<16, func(*part) {}), open: map[int]bool{}, opened: map[int]int{}, permitted: map[int]int{}}
+	w.watch = newWatch(most, perSecond, func(_, tid, most int) (attachment, error) {
 		if w.err != nil {
 			return nil, w.err
 		}
 		w.open[tid] = true
-		return closing{w.open, tid}, nil
+		w.opened[tid]++
+		w.permitted[tid] = most
+		return closing{w, tid}, nil
 	})
 	w.setMean(10, 0)
 	return w
 }
 
 type closing struct {
-	open map[int]bool
-	tid  int
+	of  *watching
+	tid int
 }
 
 func (c closing) Detach() error {
-	delete(c.open, c.tid)
+	delete(c.of.open, c.tid)
+	return nil
+}
+
+func (c closing) More(_, n int) error {
+	c.of.permitted[c.tid] += n
 	return nil
 }
 
@@ -120,6 +129,28 @@ func TestThreadsThatSwitchRarelyGetEventsOfTheirOwn(t *testing.T) {
 	w.came(1, 9, w.now, nil)
 	w.setMean(10, 0)
 	require.Equal(t, []int{8, 9}, w.look(t), "its sample was lost, and it waits long")
+}
+
+// TestSamplesOfAWatchedThreadAreBounded: between two reviews, however often it switches.
+func TestSamplesOfAWatchedThreadAreBounded(t *testing.T) {
+	w := newWatching(100, 1000)
+	require.Equal(t, []int{1}, w.waitEach(t, time.Second, 1))
+	require.Equal(t, leastOwn, w.permitted[1])
+	for range leastOwn / 2 {
+		w.watch.sampled(1, 0)
+	}
+	w.look(t)
+	require.Equal(t, leastOwn+leastOwn/2, w.permitted[1])
+	w.watch.sampled(1, 0)
+	w.look(t)
+	require.Equal(t, leastOwn+leastOwn/2, w.permitted[1], "there are enough left")
+	require.Equal(t, 1, w.opened[1])
+
+	w.look(t)
+	w.waitEach(t, time.Second, 1) // without a stack: its samples were lost
+	require.Equal(t, 2, w.opened[1])
+	require.Equal(t, []int{1, 2}, w.waitEach(t, 10*time.Millisecond, 2))
+	require.Equal(t, 50, w.permitted[2], "half a second's")
 }
 
 func TestLongestWaitsAreWatchedFirst(t *testing.T) {
