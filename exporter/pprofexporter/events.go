@@ -44,6 +44,9 @@ func (e *pprofExporter) publish(f *finished, file string, size int, top []string
 	e.events.PublishEvent(event)
 }
 
-// isReason reports whether a key of a resource is about the trigger: events have that
-// as attributes of their own.
-func isReason(key string) bool { return strings.HasPrefix(key, attr.TriggerPrefix) }
+// notOfFile reports whether an attribute of a resource is not one of all profiles of a
+// file, but of a process; or is about the trigger, which events have as attributes of
+// their own.
+func notOfFile(key string) bool {
+	return strings.HasPrefix(key, "process.") && key != attr.ExecutableName || strings.HasPrefix(key, attr.TriggerPrefix)
+}

@@ -194,7 +194,7 @@ func (o *openFiles) add(d dictionary.Reader, of source, p pprofile.Profile, from
 			pprof:   newBuilder(key.typ, of.origin),
 			index:   make(map[string]int),
 
-			resource: hotunitsextension.ResourceOf(of.resource, isReason),
+			resource: hotunitsextension.ResourceOf(of.resource, notOfFile),
 		}
 		for _, text := range []string{
 			f.unit, f.policy, key.trigger, key.origin, key.scope,

@@ -81,6 +81,31 @@ func gateOfBench(b *testing.B, hot int, pre time.Duration) (*cpuTrigger, time.Ti
 	return p, now
 }
 
+// BenchmarkReadings measures the readings of 1,000 and of all of 10,000 units, beside an
+// evaluation of all units. The lock is held for 64 units at a time.
+func BenchmarkReadings(b *testing.B) {
+	p, now := gateOfBench(b, 0, 0)
+	p.publishTo(hotUnits(b))
+	for i := p.units.Count().Units; i < units.Max; i++ {
+		name := fmt.Sprintf("/s%05d", i)
+		p.units.Add(identify.Identity{Name: name, Group: cgroup.Group{ID: name, Cgroup: name}}, now)
+	}
+	b.Run("baseline: evaluation", func(b *testing.B) {
+		for b.Loop() {
+			p.units.Evaluate(now)
+		}
+	})
+	for _, most := range []int{1000, units.Max} {
+		b.Run(fmt.Sprintf("%d units", most), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				all, left := p.units.Readings(nil, most, now)
+				require.Equal(b, units.Max, len(all)+left)
+			}
+		})
+	}
+}
+
 // BenchmarkGate measures a batch of 5,000 events of 50 containers on its way
 // through the gate, beside handing it to the next consumer as it is.
 func BenchmarkGate(b *testing.B) {
@@ -113,6 +138,7 @@ func BenchmarkGate(b *testing.B) {
 	}{{"shut", 0}, {"open for one of 50", 1}, {"open for all", 50}} {
 		b.Run(c.name, func(b *testing.B) {
 			p, now := gateOfBench(b, c.hot, 0)
+			p.publishTo(hotUnits(b))
 			pd := batchOfBench(b, now.Add(time.Second))
 			pd.MarkReadOnly() // so that each round sees the same; what leaves is copied
 			b.ReportAllocs()
