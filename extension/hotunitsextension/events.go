@@ -73,18 +73,18 @@ type Subscription struct {
 	of     *HotUnits
 	name   metric.MeasurementOption
 	id     string
+	wanted []string // names of events; empty: all
 	events chan Event
 
-	dropped int       // in this episode; guarded by the lock of events, as is the next
-	last    time.Time // when an event was dropped last
+	last time.Time // when an event was dropped last; guarded by the lock of events
 }
 
-// Subscribe returns a subscription under a name for the log and the metric. It holds
-// at most 1,000 events that were not received: further ones are dropped for this
-// subscription, counted and logged.
-func (h *HotUnits) Subscribe(name string) *Subscription {
+// Subscribe returns a subscription to events of some names, or to all, under a name for
+// the log and the metric. It holds at most 1,000 events that were not received: further
+// ones are dropped for this subscription, counted and logged.
+func (h *HotUnits) Subscribe(name string, wanted ...string) *Subscription {
 	s := &Subscription{
-		of: h, id: name, events: make(chan Event, maxEventsWaiting),
+		of: h, id: name, wanted: wanted, events: make(chan Event, maxEventsWaiting),
 		name: metric.WithAttributeSet(attribute.NewSet(attribute.String("subscriber", name))),
 	}
 	h.events.mu.Lock()
@@ -111,7 +111,7 @@ func (s *Subscription) Close() {
 // make them. A nil HotUnits has no subscribers.
 func (h *HotUnits) Listening() bool { return h != nil && h.events.listening.Load() }
 
-// PublishEvent gives an event to all subscribers. It never waits for one: an event for
+// PublishEvent gives an event to all subscribers that want it. It never waits for one: an event for
 // which a subscriber has no room is dropped there, counted and logged. A nil HotUnits
 // ignores it.
 func (h *HotUnits) PublishEvent(e Event) {
@@ -123,6 +123,9 @@ func (h *HotUnits) PublishEvent(e Event) {
 	var slow []*Subscription
 	h.events.mu.Lock()
 	for _, s := range h.events.subscribers {
+		if len(s.wanted) > 0 && !slices.Contains(s.wanted, e.Name) {
+			continue
+		}
 		select {
 		case s.events <- e:
 			continue

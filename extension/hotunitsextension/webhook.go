@@ -11,7 +11,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -79,7 +78,7 @@ func (h *HotUnits) startWebhook(ctx context.Context, cfg WebhookConfig, name str
 	// Events go to the host that is configured, and to no other.
 	w.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	w.ctx, w.cancel = context.WithCancel(context.Background())
-	w.events = h.Subscribe(name)
+	w.events = h.Subscribe(name, cfg.Events...)
 	go w.run()
 	return w, nil
 }
@@ -90,12 +89,9 @@ func (w *webhook) run() {
 	for {
 		select {
 		case e := <-w.events.Events():
-			var g group
-			w.add(&g, e)
-			if len(g.events) > 0 {
-				w.gather(&g)
-				w.post(g)
-			}
+			g := group{events: []Event{e}}
+			w.gather(&g)
+			w.post(g)
 		case <-w.stop:
 			var g group
 			w.drain(&g)
@@ -108,13 +104,11 @@ func (w *webhook) run() {
 	}
 }
 
-// add adds an event that the webhook wants, beyond max_events to the number alone.
+// add adds an event, beyond max_events to the number alone.
 func (w *webhook) add(g *group, e Event) {
-	switch {
-	case !slices.Contains(w.cfg.Events, e.Name):
-	case len(g.events) < w.cfg.MaxEvents:
+	if len(g.events) < w.cfg.MaxEvents {
 		g.events = append(g.events, e)
-	default:
+	} else {
 		g.more++
 	}
 }

@@ -423,3 +423,15 @@ func TestConfigurationOfWebhooksIsChecked(t *testing.T) {
 	require.Equal(t, []string{GateClosed}, cfg.Webhooks[0].Events)
 	require.Equal(t, []component.ID{component.MustNewID("bearertokenauth")}, (&HotUnits{cfg: cfg}).Dependencies())
 }
+
+// A webhook that is busy with one request keeps its room for the events that it wants.
+func TestEventsThatAWebhookDoesNotWantTakeNoRoom(t *testing.T) {
+	to := newReceiver(t)
+	r := startWebhooks(t, fmt.Sprintf("webhooks: [{endpoint: %q, group_wait: 0s, events: [hotprofile.gate.closed]}]", to.URL))
+	for range 2 * maxEventsWaiting {
+		r.PublishEvent(openedEvent)
+	}
+	r.PublishEvent(Event{Name: GateClosed})
+	require.Contains(t, to.one(t), GateClosed)
+	require.Zero(t, r.sum("otelcol_hot_units.events.dropped"))
+}

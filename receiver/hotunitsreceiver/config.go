@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/collector/confmap"
+
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/receiver/hotunitsreceiver/internal/metadata"
 )
@@ -51,10 +53,22 @@ func createDefaultConfig() *Config {
 	}
 }
 
+// Unmarshal replaces the default list of events, whose items would stay where the list
+// has fewer.
+func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
+	if conf.IsSet("events") {
+		cfg.Events = nil
+	}
+	return conf.Unmarshal(cfg)
+}
+
 // Validate reports every fault, each with its key and what is allowed.
 func (cfg *Config) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if len(cfg.Events) == 0 {
+		fault("events: names no event; leave it out for all")
+	}
 	for i, name := range cfg.Events {
 		if all := hotunitsextension.EventNames(); !slices.Contains(all, name) {
 			fault("events[%d]: %q is not one of %s", i, name, strings.Join(all, ", "))

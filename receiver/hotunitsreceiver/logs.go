@@ -45,7 +45,7 @@ func (l *logs) Start(_ context.Context, host component.Host) error {
 	if hot == nil {
 		return nil
 	}
-	l.events = hot.Subscribe(l.id.String())
+	l.events = hot.Subscribe(l.id.String(), l.wanted...)
 	l.start(l.run)
 	return nil
 }
@@ -84,25 +84,18 @@ func (l *logs) take(batch []hotunitsextension.Event) []hotunitsextension.Event {
 
 func (l *logs) emit(batch []hotunitsextension.Event) {
 	ld := l.records(batch, time.Now())
-	n := ld.LogRecordCount()
-	if n == 0 {
-		return
-	}
+	n := len(batch)
 	ctx := l.obs.StartLogsOp(l.ctx)
 	err := l.call("events", n, func(ctx context.Context) error { return l.next.ConsumeLogs(ctx, ld) })
 	l.obs.EndLogsOp(ctx, metadata.Type.String(), n, err)
 }
 
-// records returns the log records of the events that are wanted. Neighbours with equal
-// resources share one.
+// records returns the log records of events. Neighbours with equal resources share one.
 func (l *logs) records(batch []hotunitsextension.Event, now time.Time) plog.Logs {
 	ld := plog.NewLogs()
 	var of []attribute.KeyValue
 	var records plog.LogRecordSlice
 	for _, e := range batch {
-		if !slices.Contains(l.wanted, e.Name) {
-			continue
-		}
 		if ld.ResourceLogs().Len() == 0 || !slices.Equal(of, e.Resource) {
 			of = e.Resource
 			rl := ld.ResourceLogs().AppendEmpty()

@@ -151,16 +151,26 @@ func TestAnEventIsALogRecord(t *testing.T) {
 	require.False(t, r.Listening())
 }
 
-func TestEventsOfOneUnitShareAResourceAndOthersAreLeftOut(t *testing.T) {
+func TestEventsThatAreNotWantedTakeNoRoom(t *testing.T) {
 	r := newRig(t)
-	cfg, err := load(t, "events: [hotprofile.gate.opened]")
-	require.NoError(t, err)
-	l, err := newLogs(r.set, cfg, consumertest.NewNop())
-	require.NoError(t, err)
-	closed, other := opened, opened
+	sink := &consumertest.LogsSink{}
+	l := r.startLogs(t, "events: [hotprofile.gate.closed]", sink)
+	closed := opened
 	closed.Name = hotunitsextension.GateClosed
+	r.PublishEvent(opened)
+	r.PublishEvent(closed)
+	require.NoError(t, l.Shutdown(t.Context()))
+	require.Equal(t, 1, sink.LogRecordCount())
+	require.Equal(t, closed.Name, sink.AllLogs()[0].ResourceLogs().At(0).ScopeLogs().At(0).LogRecords().At(0).EventName())
+}
+
+func TestEventsOfOneUnitShareAResource(t *testing.T) {
+	r := newRig(t)
+	l, err := newLogs(r.set, createDefaultConfig(), consumertest.NewNop())
+	require.NoError(t, err)
+	other := opened
 	other.Resource = nil
-	ld := l.records([]hotunitsextension.Event{closed, opened, opened, other, opened}, time.Now())
+	ld := l.records([]hotunitsextension.Event{opened, opened, other, opened}, time.Now())
 	var got []string
 	for _, rl := range ld.ResourceLogs().All() {
 		got = append(got, fmt.Sprint(rl.Resource().Attributes().Len(), " ", rl.ScopeLogs().At(0).LogRecords().Len()))
@@ -335,6 +345,7 @@ func TestReadingsComeEachInterval(t *testing.T) {
 func TestConfigurationIsChecked(t *testing.T) {
 	for text, want := range map[string]string{
 		"events: [gate.opened]":    `events[0]: "gate.opened" is not one of hotprofile.gate.opened`,
+		"events: []":               "events: names no event; leave it out for all",
 		"collection_interval: 1ms": "collection_interval: 1ms is not between 1s and 1h0m0s",
 		"max_units: 0":             "max_units: 0 is not between 1 and 10000",
 		"export_timeout: 0s":       "export_timeout: 0s is not between 1ms and 10m0s",
@@ -344,6 +355,4 @@ func TestConfigurationIsChecked(t *testing.T) {
 		_, err := load(t, text)
 		require.ErrorContains(t, err, want, text)
 	}
-	_, err := load(t, "events: []")
-	require.NoError(t, err)
 }
