@@ -6,6 +6,7 @@ package cputriggerprocessor
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -83,6 +84,9 @@ type Config struct {
 	// Policies open gates, each by itself. Default: the policies cpu and
 	// throttled; a list replaces both.
 	Policies []PolicyConfig `mapstructure:"policies"`
+	// PoliciesFrom is where a list is read again and again that replaces Policies
+	// without a restart. Absent, the default: Policies do not change.
+	PoliciesFrom PoliciesFromConfig `mapstructure:"policies_from"`
 	// Manual is the HTTP server that opens and closes gates by hand and by alert. Without
 	// an endpoint, the default, there is none.
 	Manual configoptional.Optional[manual.Config] `mapstructure:"manual"`
@@ -99,6 +103,23 @@ type Config struct {
 	// linear (runc before 1.3.2), new (since), or auto, which finds it from the
 	// weight where that is possible. Default auto.
 	CPUWeightFormula cgroup.WeightFormula `mapstructure:"cpu_weight_formula"`
+
+	// prevents unkeyed literal initialization
+	_ struct{}
+}
+
+// PoliciesFromConfig configures from where policies are read while the component runs.
+// One of File and HTTP is set.
+type PoliciesFromConfig struct {
+	// File is the path of a YAML file with the list. Without policies to start with,
+	// the component does not start before it is there and good.
+	File string `mapstructure:"file"`
+	// HTTP is the client that gets the list from its endpoint, a URL. Timeout is 10s by
+	// default.
+	HTTP configoptional.Optional[confighttp.ClientConfig] `mapstructure:"http"`
+	// Interval is the time from the end of one read to the next, from 1s to 1h. Default
+	// 30s.
+	Interval time.Duration `mapstructure:"interval"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
@@ -263,6 +284,9 @@ const (
 	minBaselineEvery      = time.Minute
 	maxBaselineEvery      = 7 * 24 * time.Hour
 	maxSwitchesPerSecond  = 100_000_000
+	minPoliciesInterval   = time.Second
+	maxPoliciesInterval   = time.Hour
+	maxPoliciesTimeout    = time.Minute
 )
 
 // defaultMinRequests and defaultPercentile are those of conditions on requests.
@@ -299,6 +323,10 @@ func createDefaultConfig() *Config {
 			policy("cpu", monitor.CPUUtilization, 80),
 			policy("throttled", monitor.CPUThrottling, 25),
 		},
+		PoliciesFrom: PoliciesFromConfig{
+			HTTP:     configoptional.Default(defaultPoliciesClient()),
+			Interval: 30 * time.Second,
+		},
 		Manual:               configoptional.Default(manual.DefaultConfig()),
 		Budgets:              BudgetsConfig{MaxConcurrentUnits: 10},
 		MaxSwitchesPerSecond: 200_000,
@@ -306,32 +334,64 @@ func createDefaultConfig() *Config {
 	}
 }
 
+func defaultPoliciesClient() confighttp.ClientConfig {
+	client := confighttp.NewDefaultClientConfig()
+	client.Timeout = 10 * time.Second
+	return client
+}
+
 func defaultPolicy() PolicyConfig {
 	return PolicyConfig{Enabled: true, Duration: 30 * time.Second, Cooldown: 4 * time.Hour}
 }
 
-// Unmarshal names the policies that have no name. It refuses unknown keys of manual,
-// which confighttp's server ignores.
+// Unmarshal names the policies that have no name. With policies_from there are no default
+// ones. It refuses unknown keys of manual and of the client of policies_from, which
+// confighttp ignores.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
-	if conf.IsSet("manual") {
-		server, err := conf.Sub("manual")
-		if err != nil {
-			return err
-		}
-		type plain confighttp.ServerConfig
-		if err := configlog.CheckKeys(server, &plain{}, manual.Config{}); err != nil {
-			return fmt.Errorf("manual: %w", err)
-		}
+	type server confighttp.ServerConfig
+	if err := checkKeys(conf, "manual", &server{}, manual.Config{}); err != nil {
+		return err
+	}
+	type client confighttp.ClientConfig
+	if err := checkKeys(conf, "policies_from::http", &client{}, nil); err != nil {
+		return err
+	}
+	if conf.IsSet("policies_from") && !conf.IsSet("policies") {
+		cfg.Policies = nil
 	}
 	if err := conf.Unmarshal(cfg); err != nil {
 		return err
 	}
-	for i := range cfg.Policies {
-		if p := &cfg.Policies[i]; p.Name == "" {
+	namePolicies(cfg.Policies)
+	if conf.IsSet("policies_from") && !cfg.PoliciesFrom.isSet() {
+		return errors.New("policies_from: set file or http")
+	}
+	return nil
+}
+
+// checkKeys refuses keys below a key that confighttp, whose keys plain has, would ignore
+// and that are not those of own.
+func checkKeys(conf *confmap.Conf, key string, plain, own any) error {
+	if !conf.IsSet(key) {
+		return nil
+	}
+	sub, err := conf.Sub(key)
+	if err != nil {
+		return err
+	}
+	if err := configlog.CheckKeys(sub, plain, own); err != nil {
+		return fmt.Errorf("%s: %w", strings.ReplaceAll(key, "::", "."), err)
+	}
+	return nil
+}
+
+// namePolicies gives names to the policies without one.
+func namePolicies(policies []PolicyConfig) {
+	for i := range policies {
+		if p := &policies[i]; p.Name == "" {
 			p.Name = fmt.Sprintf("policy-%d", i+1)
 		}
 	}
-	return nil
 }
 
 // Unmarshal starts from the defaults of a policy, not from the default policy at
@@ -411,14 +471,51 @@ func (cfg *Config) Validate() error {
 			errs = append(errs, err)
 		}
 	}
-	if len(cfg.Policies) == 0 {
+	if err := cfg.PoliciesFrom.validate(); err != nil {
+		errs = append(errs, err)
+	}
+	if len(cfg.Policies) == 0 && !cfg.PoliciesFrom.isSet() {
 		fault("policies: must have at least one; leave the key out for the default ones")
 	}
+	return errors.Join(append(errs, cfg.validatePolicies()...)...)
+}
+
+// validatePolicies reports the faults of the policies, and of what they depend on.
+func (cfg *Config) validatePolicies() (errs []error) {
 	for i, p := range cfg.Policies {
 		errs = append(errs, cfg.validatePolicy(fmt.Sprintf("policies[%d]", i), p)...)
 	}
 	if err := cfg.validateCore(); err != nil {
 		errs = append(errs, err)
+	}
+	return errs
+}
+
+// isSet reports whether policies are read while the component runs.
+func (c *PoliciesFromConfig) isSet() bool { return c.File != "" || c.HTTP.HasValue() }
+
+func (c *PoliciesFromConfig) validate() error {
+	var errs []error
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf("policies_from."+format, args...)) }
+	if c.File != "" && c.HTTP.HasValue() {
+		fault("file: policies are read from a file or a server: set file or http, not both")
+	}
+	if c.Interval < minPoliciesInterval || c.Interval > maxPoliciesInterval {
+		fault("interval: %v is not between %v and %v", c.Interval, minPoliciesInterval, maxPoliciesInterval)
+	}
+	if client := c.HTTP.Get(); client != nil {
+		u, err := url.Parse(client.Endpoint)
+		switch {
+		case err != nil:
+			fault("http.endpoint: is no URL, such as https://policies.example.com/node.yaml") // the error would show what is in it
+		case u.User != nil:
+			fault("http.endpoint: must not have a user and password, which the log would show: use auth, with the basicauth extension, or headers")
+		case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+			fault("http.endpoint: %q is not http://HOST… or https://HOST…", client.Endpoint)
+		}
+		if t := client.Timeout; t <= 0 || t > maxPoliciesTimeout {
+			fault("http.timeout: %v is not above 0 and up to %v", t, maxPoliciesTimeout)
+		}
 	}
 	return errors.Join(errs...)
 }

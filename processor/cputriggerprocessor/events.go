@@ -43,6 +43,29 @@ func (p *cpuTrigger) keepResources() {
 	p.units.KeepResources(func(key string) bool { return p.router.Remove[key] || attributes.IsReason(key) })
 }
 
+// publishPoliciesChanged publishes which policies are others now.
+func (r *reporter) publishPoliciesChanged(c policyChanges, version, from string, now time.Time) {
+	if !r.events.Listening() {
+		return
+	}
+	e := hotunitsextension.Event{
+		Name: hotunitsextension.PoliciesChanged, Time: now,
+		Body: fmt.Sprintf("policies changed: %d added, %d removed, %d changed", len(c.added), len(c.removed), len(c.changed)),
+		Attributes: []attribute.KeyValue{
+			attribute.String(attr.PoliciesVersion, version), attribute.String(attr.PoliciesFrom, from),
+		},
+	}
+	for _, names := range []struct {
+		key   string
+		names []string
+	}{{attr.PoliciesAdded, c.added}, {attr.PoliciesRemoved, c.removed}, {attr.PoliciesChanged, c.changed}} {
+		if len(names.names) > 0 {
+			e.Attributes = append(e.Attributes, attribute.StringSlice(names.key, names.names))
+		}
+	}
+	r.events.PublishEvent(e)
+}
+
 // event returns the event of a transition, with what all events of gates have.
 func event(name, body string, t units.Transition, more ...attribute.KeyValue) hotunitsextension.Event {
 	e := hotunitsextension.Event{Name: name, Time: t.Time, Resource: t.Resource, Dropped: t.ResourceDropped}

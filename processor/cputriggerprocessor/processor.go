@@ -4,6 +4,7 @@
 package cputriggerprocessor
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -15,7 +16,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/consumer/xconsumer"
 	"go.opentelemetry.io/collector/pdata/pmetric"
@@ -62,13 +62,23 @@ type cpuTrigger struct {
 	memory *memory        // nil: nothing survives a restart
 	hot    *watch.HotList // nil: nobody asks which units are hot
 
-	requests *requests.Intake // of spans and metrics that pass
+	requests  *requests.Intake        // of spans and metrics that pass
+	collector *watch.Collector        // nil where control groups cannot be read
+	reloader  *reloader               // nil: policies do not change
+	health    *health                 // nil before the start
+	inForce   atomic.Pointer[inForce] // policies
 
 	signals func(string) bool // reports whether a pipeline of a signal has this component id
 
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 	closed  atomic.Bool
+}
+
+// inForce are the policies in force.
+type inForce struct {
+	cfg     *Config // with these policies
+	version string  // empty: those of the configuration
 }
 
 func newProcessor(set processor.Settings, cfg *Config, next xconsumer.Profiles) (*cpuTrigger, error) {
@@ -91,6 +101,7 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 		return nil, err
 	}
 	p := &cpuTrigger{id: set.ID, telemetry: set.TelemetrySettings, cfg: cfg, log: set.Logger, now: now, counters: metrics}
+	p.inForce.Store(&inForce{cfg: cfg})
 	if cfg.PreTrigger > 0 {
 		p.recorder = recorder.New(recorder.Config{
 			PreTrigger: cfg.PreTrigger, PerUnit: int(cfg.PreTriggerMemoryPerUnit), Memory: int(cfg.PreTriggerMemory),
@@ -120,7 +131,7 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 		return nil, err
 	}
 	p.eval.reporter.trace = p.requests.Trace
-	if err := metrics.Observe(p.units.Count, p.recorder.Held); err != nil {
+	if err := metrics.Observe(p.units.Count, p.recorder.Held, p.policies); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -179,7 +190,17 @@ func (p *cpuTrigger) Start(ctx context.Context, host component.Host) error {
 }
 
 func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
-	if err := p.restore(ctx, host); err != nil {
+	p.health = newHealth(host)
+	if p.cfg.PoliciesFrom.isSet() {
+		var err error
+		if p.reloader, err = p.newReloader(ctx, host); err != nil {
+			return err
+		}
+		if err := p.reloader.first(ctx); err != nil {
+			return err
+		}
+	}
+	if err := p.restore(ctx); err != nil {
 		return err
 	}
 	if hot := hotunitsextension.Find(host, p.log); hot != nil {
@@ -197,7 +218,10 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 	} else {
 		err = fmt.Errorf("no unit can be watched, and profiles are handled as unmatched (%s): %w", p.cfg.Unmatched, err)
 		p.log.Warn("cannot read control groups", zap.Error(err))
-		componentstatus.ReportStatus(host, componentstatus.NewRecoverableErrorEvent(err))
+		p.health.set(cgroupsFault, err)
+	}
+	if p.reloader != nil {
+		p.reloader.start()
 	}
 	if server := p.cfg.manual(); server != nil {
 		p.manual = p.newManual(server)
@@ -212,20 +236,55 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 	return nil
 }
 
+// setPolicies puts the policies of a configuration in force, all of them or, with an
+// error, none.
+func (p *cpuTrigger) setPolicies(next *Config, version string) error {
+	before := p.inForce.Load().cfg
+	changes := changesOf(before, next)
+	if !changes.none() {
+		selectors, err := units.NewSelectors(next.globs())
+		if err != nil {
+			return err
+		}
+		if err := p.requests.SetConditions(next.conditions()); err != nil {
+			return err
+		}
+		core := next.trigger(next.enabled())
+		if err := p.units.SetPolicies(core.Monitors, core.Policies, selectors, p.now()); err != nil {
+			return errors.Join(err, p.requests.SetConditions(before.conditions()))
+		}
+		if p.collector != nil {
+			p.collector.SetMonitors(next.readings())
+		}
+		p.hot.Publish()
+	}
+	p.inForce.Store(&inForce{cfg: next, version: version})
+	if !changes.none() {
+		p.eval.reporter.policiesChanged(changes, version, p.reloader.source.String(), p.now())
+	}
+	return nil
+}
+
+// policies returns how many policies are in force, and their version.
+func (p *cpuTrigger) policies() (int, string) {
+	in := p.inForce.Load()
+	return len(in.cfg.enabled()), cmp.Or(in.version, "configuration")
+}
+
 // restore restores the cooldowns and budgets of the last run. They are optional: a
 // storage that cannot be opened is reported, and the start goes on without it.
-func (p *cpuTrigger) restore(ctx context.Context, host component.Host) error {
+func (p *cpuTrigger) restore(ctx context.Context) error {
 	if p.cfg.Storage == nil {
 		return nil
 	}
-	store, err := findStorage(host, *p.cfg.Storage)
+	store, err := findStorage(p.health.host, *p.cfg.Storage)
 	if err != nil {
 		return err
 	}
 	client, err := openStorage(ctx, store, p.id)
 	if err != nil {
 		p.log.Error("cooldowns and budgets are not kept", zap.Stringer("storage", *p.cfg.Storage), zap.Error(err))
-		componentstatus.ReportStatus(host, componentstatus.NewRecoverableErrorEvent(fmt.Errorf("cooldowns and budgets are not kept across restarts: %w", err)))
+		p.health.set(storageFault, fmt.Errorf("cooldowns and budgets are not kept across restarts: %w", err))
 		return nil
 	}
 	p.memory = newMemory(client, p.log)
@@ -240,7 +299,7 @@ func (p *cpuTrigger) restore(ctx context.Context, host component.Host) error {
 func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 	files, err := monitor.NewSource(tree, monitor.Options{
 		MaxOpenFiles:         watch.OpenFiles(procfs.OpenFileLimit()),
-		Least:                p.cfg.least(),
+		Least:                p.inForce.Load().cfg.least(),
 		MaxSwitchesPerSecond: p.cfg.MaxSwitchesPerSecond,
 		CPUWeightFormula:     p.cfg.CPUWeightFormula,
 	})
@@ -250,6 +309,7 @@ func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 	host := identify.NewHost(p.cfg.RootPath, tree, p.units.GroupOf, p.now)
 	p.router.Host = host
 	c := p.newCollector(tree, watch.WithRequests(watch.HostSource(files), p.requests, p.cfg.CollectionInterval))
+	p.collector = c
 	d := &watch.Discoverer{
 		Tree: tree, Scope: p.cfg.Scope, Units: p.units, TTL: p.cfg.UnitTTL,
 		Interval: p.cfg.EvaluationInterval, Now: p.now, Log: p.log, SetClaims: host.SetClaims,
@@ -267,7 +327,7 @@ func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 
 func (p *cpuTrigger) newCollector(tree *cgroup.Tree, source watch.Source) *watch.Collector {
 	c := &watch.Collector{
-		Units: p.units, Source: source, Monitors: p.cfg.readings(), Interval: p.cfg.CollectionInterval,
+		Units: p.units, Source: source, Monitors: p.inForce.Load().cfg.readings(), Interval: p.cfg.CollectionInterval,
 		Now: p.now, Log: p.log, Counters: p.counters, Debug: p.eval.debug, Hot: p.hot, Ages: p.cfg.MinAge > 0,
 		UserTimes: func(u *units.Unit) watch.ReadTimes { return watch.OpenUserTimes(tree, u) },
 	}
@@ -337,6 +397,7 @@ func (p *cpuTrigger) Shutdown(ctx context.Context) error {
 	if p.closed.Swap(true) {
 		return nil
 	}
+	p.reloader.stop()
 	var err error
 	if p.manual != nil {
 		err = p.manual.Shutdown(ctx)
@@ -362,7 +423,7 @@ func (p *cpuTrigger) Shutdown(ctx context.Context) error {
 // newManual returns the server that opens and closes gates by hand and by alert.
 func (p *cpuTrigger) newManual(cfg *manual.Config) *manual.Server {
 	p.keepResources() // alerts name units by them
-	duration := p.cfg.manualDuration()
+	duration := p.inForce.Load().cfg.manualDuration()
 	alerts := manual.NewAlerts(cfg.Alerts, duration, p.alertGates, func(o manual.Outcome) { p.counters.AddAlert(string(o)) }, p.now, p.log)
 	return manual.NewServer(cfg.HTTP, duration, p.openByHand, p.closeByHand, alerts, p.log)
 }

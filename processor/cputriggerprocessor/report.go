@@ -139,6 +139,13 @@ func (r *reporter) closed(t units.Transition) {
 	r.publishClosed(t, nothing)
 }
 
+// policiesChanged logs and publishes that other policies are in force.
+func (r *reporter) policiesChanged(c policyChanges, version, from string, now time.Time) {
+	r.log.Info("policies changed", zap.String("from", from), zap.String("version", version),
+		zap.Strings("added", c.added), zap.Strings("removed", c.removed), zap.Strings("changed", c.changed))
+	r.publishPoliciesChanged(c, version, from, now)
+}
+
 func (r *reporter) whyNothing(t units.Transition) string {
 	switch {
 	case t.Refused > 0:

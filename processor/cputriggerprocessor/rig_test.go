@@ -106,6 +106,7 @@ func newRigAt(t *testing.T, yaml string, now time.Time) *rig {
 	r.p.router.Host = r.host
 	r.source = &fakeSource{cores: map[string]float64{}, used: map[string]float64{}, errs: map[string]error{}, values: map[string]map[string]float64{}, unfit: map[string]map[string]error{}, startedAt: map[string]time.Time{}, restarted: map[string]bool{}}
 	r.c = r.p.newCollector(nil, r.source)
+	r.p.collector = r.c
 	r.c.UserTimes = func(*units.Unit) watch.ReadTimes { return nil }
 	t.Cleanup(func() {
 		r.checkSum()

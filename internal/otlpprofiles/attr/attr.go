@@ -99,6 +99,11 @@ const (
 	GateNothingExported = Prefix + "gate.nothing_exported" // why the next component accepted nothing
 	GateSamples         = Prefix + "gate.samples"
 	GateWhy             = Prefix + "gate.why"
+	PoliciesAdded       = Prefix + "policies.added" // names, as in the following two
+	PoliciesChanged     = Prefix + "policies.changed"
+	PoliciesRemoved     = Prefix + "policies.removed"
+	PoliciesFrom        = Prefix + "policies.from"     // a file or URL
+	PoliciesVersion     = Prefix + "policies.version"  // of the document that was read
 	ProfileFunctions    = Prefix + "profile.functions" // the hottest, with their share
 	ProfileSamples      = Prefix + "profile.samples"
 	ProfileType         = Prefix + "profile.type"

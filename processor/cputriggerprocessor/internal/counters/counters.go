@@ -76,6 +76,17 @@ var itemOutcomes = [numItemOutcomes]string{"", "invalid", "ok", "late", "over_li
 // Items counts server spans and data points by ItemOutcome.
 type Items [numItemOutcomes]int64
 
+// PolicyReadOutcome is the outcome of one read of policies_from.
+type PolicyReadOutcome string
+
+// The outcomes of reads.
+const (
+	PoliciesChanged   PolicyReadOutcome = "changed"
+	PoliciesUnchanged PolicyReadOutcome = "unchanged"
+	PoliciesRefused   PolicyReadOutcome = "refused" // the last document that was read is not valid
+	PoliciesFailed    PolicyReadOutcome = "failed"
+)
+
 // TriggerOutcome is the outcome of a trigger.
 type TriggerOutcome string
 
@@ -135,8 +146,8 @@ type Figures struct {
 }
 
 // Observe registers the observed metrics: count returns the figures of the units,
-// held what the recorder holds.
-func (c *Counters) Observe(count func() Figures, held func() (samples, size int64)) error {
+// held what the recorder holds, policies how many there are and their version.
+func (c *Counters) Observe(count func() Figures, held func() (samples, size int64), policies func() (int, string)) error {
 	with := func(key, value string) metric.ObserveOption {
 		return metric.WithAttributeSet(attribute.NewSet(attribute.String(key, value)))
 	}
@@ -159,6 +170,10 @@ func (c *Counters) Observe(count func() Figures, held func() (samples, size int6
 			o.Observe(int64(f.Openings), openings)
 		}},
 		{c.builder.RegisterCPUTriggerGatesOpenCallback, func(o metric.Int64Observer) { o.Observe(int64(count().Gates)) }},
+		{c.builder.RegisterCPUTriggerPoliciesCallback, func(o metric.Int64Observer) {
+			n, version := policies()
+			o.Observe(int64(n), with("version", version))
+		}},
 		{c.builder.RegisterCPUTriggerRecorderSamplesCallback, func(o metric.Int64Observer) { samples, _ := held(); o.Observe(samples) }},
 		{c.builder.RegisterCPUTriggerRecorderSizeCallback, func(o metric.Int64Observer) { _, size := held(); o.Observe(size) }},
 	} {
@@ -223,6 +238,11 @@ func (c *Counters) AddTrigger(policy string, o TriggerOutcome) {
 // AddAlert counts an alert, once for each unit that it names.
 func (c *Counters) AddAlert(outcome string) {
 	c.builder.CPUTriggerAlerts.Add(context.Background(), 1, metric.WithAttributes(attribute.String("outcome", outcome)))
+}
+
+// AddPolicyRead counts a read of policies_from.
+func (c *Counters) AddPolicyRead(o PolicyReadOutcome) {
+	c.builder.CPUTriggerPoliciesReads.Add(context.Background(), 1, metric.WithAttributes(attribute.String("outcome", string(o))))
 }
 
 // AddOverBudget counts a trigger whose gate a budget kept shut.

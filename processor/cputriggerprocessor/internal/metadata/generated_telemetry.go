@@ -34,6 +34,8 @@ type TelemetryBuilder struct {
 	CPUTriggerGatesOpen          metric.Int64ObservableGauge
 	CPUTriggerItems              metric.Int64Counter
 	CPUTriggerManualRefused      metric.Int64ObservableCounter
+	CPUTriggerPolicies           metric.Int64ObservableGauge
+	CPUTriggerPoliciesReads      metric.Int64Counter
 	CPUTriggerReadings           metric.Int64Counter
 	CPUTriggerRecorderSamples    metric.Int64ObservableGauge
 	CPUTriggerRecorderSize       metric.Int64ObservableGauge
@@ -90,6 +92,21 @@ func (builder *TelemetryBuilder) RegisterCPUTriggerManualRefusedCallback(cb metr
 		cb(ctx, &observerInt64{inst: builder.CPUTriggerManualRefused, obs: o})
 		return nil
 	}, builder.CPUTriggerManualRefused)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
+}
+
+// RegisterCPUTriggerPoliciesCallback sets callback for observable CPUTriggerPolicies metric.
+func (builder *TelemetryBuilder) RegisterCPUTriggerPoliciesCallback(cb metric.Int64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerInt64{inst: builder.CPUTriggerPolicies, obs: o})
+		return nil
+	}, builder.CPUTriggerPolicies)
 	if err != nil {
 		return err
 	}
@@ -222,6 +239,18 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_cpu_trigger.manual.refused",
 		metric.WithDescription("Requests that the server of manual refused before it read them, and connections that it closed because there were too many. [Alpha]"),
 		metric.WithUnit("{refusal}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.CPUTriggerPolicies, err = builder.meter.Int64ObservableGauge(
+		"otelcol_cpu_trigger.policies",
+		metric.WithDescription("Policies in force that are enabled. [Alpha]"),
+		metric.WithUnit("{policy}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.CPUTriggerPoliciesReads, err = builder.meter.Int64Counter(
+		"otelcol_cpu_trigger.policies.reads",
+		metric.WithDescription("Reads of policies_from. [Alpha]"),
+		metric.WithUnit("{read}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUTriggerReadings, err = builder.meter.Int64Counter(

@@ -32,6 +32,10 @@ func TestSetupTelemetry(t *testing.T) {
 		observer.Observe(1)
 		return nil
 	}))
+	require.NoError(t, tb.RegisterCPUTriggerPoliciesCallback(func(_ context.Context, observer metric.Int64Observer) error {
+		observer.Observe(1)
+		return nil
+	}))
 	require.NoError(t, tb.RegisterCPUTriggerRecorderSamplesCallback(func(_ context.Context, observer metric.Int64Observer) error {
 		observer.Observe(1)
 		return nil
@@ -51,6 +55,7 @@ func TestSetupTelemetry(t *testing.T) {
 	tb.CPUTriggerAlerts.Add(context.Background(), 1)
 	tb.CPUTriggerEvaluationDuration.Record(context.Background(), 1)
 	tb.CPUTriggerItems.Add(context.Background(), 1)
+	tb.CPUTriggerPoliciesReads.Add(context.Background(), 1)
 	tb.CPUTriggerReadings.Add(context.Background(), 1)
 	tb.CPUTriggerSamples.Add(context.Background(), 1)
 	tb.CPUTriggerTriggers.Add(context.Background(), 1)
@@ -70,6 +75,12 @@ func TestSetupTelemetry(t *testing.T) {
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualCPUTriggerManualRefused(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualCPUTriggerPolicies(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualCPUTriggerPoliciesReads(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualCPUTriggerReadings(t, testTel,

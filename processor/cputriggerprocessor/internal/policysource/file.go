@@ -1,0 +1,133 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policysource
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+)
+
+// File is a document in a file. It is read whole each time and compared by content:
+// that also finds changes that leave time and size as they were, and the swapped
+// symbolic links of a ConfigMap.
+type File struct {
+	path string
+	// pending is the result of a read that has not returned yet, else nil. A file
+	// system that hangs holds one goroutine, however often Read is called.
+	pending chan contents
+	last    [sha256.Size]byte
+	settle  func(context.Context) // waits for settleFor; tests do not
+}
+
+type contents struct {
+	data []byte
+	err  error
+}
+
+const (
+	// settleFor is the time after which a changed file is read again. It counts as
+	// written when it is then the same: a writer may still be in the middle of it.
+	settleFor = 250 * time.Millisecond
+	// maxReads bounds how often a file is read that changes each time.
+	maxReads = 8
+)
+
+// NewFile returns the document of a path.
+func NewFile(path string) *File { return &File{path: path, settle: settle} }
+
+// String returns the path.
+func (f *File) String() string { return f.path }
+
+// Close does nothing: a read that hangs cannot be ended.
+func (*File) Close() {}
+
+// Read implements Source.
+func (f *File) Read(ctx context.Context) (document []byte, changed bool, err error) {
+	data, err := f.read(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	for range maxReads {
+		if sha256.Sum256(data) == f.last {
+			return nil, false, nil
+		}
+		f.settle(ctx)
+		again, err := f.read(ctx)
+		if err != nil {
+			return nil, false, err
+		}
+		if bytes.Equal(data, again) {
+			f.last = sha256.Sum256(data)
+			return data, true, nil
+		}
+		data = again
+	}
+	return nil, false, fmt.Errorf("%s: it changed each time that it was read; write another file and rename it", f.path)
+}
+
+func settle(ctx context.Context) {
+	timer := time.NewTimer(settleFor)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// read reads the file on a goroutine of its own, once an earlier one has returned.
+func (f *File) read(ctx context.Context) ([]byte, error) {
+	if f.pending != nil {
+		select {
+		case <-f.pending: // what it has may be old
+			f.pending = nil
+		case <-ctx.Done():
+			return nil, f.ended(ctx)
+		}
+	}
+	done := make(chan contents, 1)
+	f.pending = done
+	go func() {
+		data, err := readFile(f.path)
+		done <- contents{data, err}
+	}()
+	select {
+	case c := <-done:
+		f.pending = nil
+		return c.data, c.err
+	case <-ctx.Done():
+		return nil, f.ended(ctx)
+	}
+}
+
+func (f *File) ended(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("%s: %w", f.path, errTimeout)
+	}
+	return ctx.Err()
+}
+
+func readFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: it is not a regular file", path)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	data, err := readAll(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return data, nil
+}

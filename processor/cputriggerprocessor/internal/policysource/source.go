@@ -1,0 +1,46 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package policysource reads a document from where it is kept, a file or an HTTP
+// server, and finds out whether it has changed. It does not know what is in it.
+package policysource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// MaxSize bounds a document, in bytes, after decompression. Parsing one that is made to
+// take much takes up to 120 times as much memory for a moment.
+const MaxSize = 256 << 10
+
+// Source is where a document is kept. One goroutine uses it.
+type Source interface {
+	// Read returns the document. changed is false, and there is no document, if it is
+	// the one that was returned last. Read returns when the context ends, whatever
+	// the file system or the server does.
+	Read(ctx context.Context) (document []byte, changed bool, err error)
+	// String names the source for the log.
+	String() string
+	// Close closes what is open between two reads.
+	Close()
+}
+
+var errTooLarge = fmt.Errorf("it has more than %d bytes, which is the most that is read", MaxSize)
+
+// errTimeout is returned for what does not answer in time.
+var errTimeout = errors.New("it did not answer in time")
+
+// readAll reads at most MaxSize bytes.
+func readAll(r io.Reader) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, MaxSize+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(b) > MaxSize {
+		return nil, errTooLarge
+	}
+	return b, nil
+}

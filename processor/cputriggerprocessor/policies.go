@@ -1,0 +1,260 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cputriggerprocessor
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.opentelemetry.io/collector/confmap"
+	"go.yaml.in/yaml/v3"
+)
+
+// The bounds of a list of policies that is read while the component runs. Each policy
+// takes memory, and time in each evaluation, for each of up to 10,000 units.
+const (
+	maxPolicies     = 100
+	maxConditions   = 200    // of all policies
+	maxPolicyValues = 20_000 // keys and values of the document, with aliases expanded
+	maxPolicyDepth  = 16     // levels of the document, likewise
+	maxPolicyFaults = 10     // that are reported
+	versionLength   = 12     // hexadecimal digits
+)
+
+// versionOf returns the version of a document: the beginning of its SHA-256.
+func versionOf(document []byte) string {
+	sum := sha256.Sum256(document)
+	return hex.EncodeToString(sum[:])[:versionLength]
+}
+
+// withPolicies returns a configuration with the policies of a document, which has the
+// list that policies has, as YAML. The error has the line of each fault.
+func (cfg *Config) withPolicies(document []byte) (*Config, error) {
+	list, err := parsePolicies(document)
+	if err != nil {
+		return nil, err
+	}
+	next := *cfg
+	if next.Policies, err = decodePolicies(list); err != nil {
+		return nil, err
+	}
+	var faults []error
+	for i := range next.Policies {
+		if err := confmap.Validate(&next.Policies[i]); err != nil { // of the types within
+			faults = append(faults, atLine(list, fmt.Errorf("policies[%d]: %w", i, err)))
+		}
+	}
+	for _, fault := range flatten(next.validatePolicies()) {
+		faults = append(faults, atLine(list, fault))
+	}
+	if n := len(faults); n > maxPolicyFaults {
+		faults = append(faults[:maxPolicyFaults], fmt.Errorf("and %d more", n-maxPolicyFaults))
+	}
+	if len(faults) > 0 {
+		return nil, errors.Join(faults...)
+	}
+	return &next, nil
+}
+
+// parsePolicies returns the list of a document, within the bounds.
+func parsePolicies(document []byte) (*yaml.Node, error) {
+	decoder := yaml.NewDecoder(bytes.NewReader(document))
+	var root yaml.Node
+	if err := decoder.Decode(&root); errors.Is(err, io.EOF) {
+		return nil, errors.New("it is empty: to have no policy open gates, keep one with enabled: false")
+	} else if err != nil {
+		return nil, err
+	}
+	if err := decoder.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
+		return nil, errors.New("it must be one YAML document")
+	}
+	list := root.Content[0]
+	switch {
+	case list.Kind == yaml.MappingNode:
+		return nil, fmt.Errorf("line %d: it must be a list of policies (- name: …), as below the key policies, without that key", list.Line)
+	case list.Kind != yaml.SequenceNode:
+		return nil, fmt.Errorf("line %d: it must be a list of policies (- name: …)", list.Line)
+	case len(list.Content) == 0:
+		return nil, fmt.Errorf("line %d: it must have at least one policy: to have none open gates, keep one with enabled: false", list.Line)
+	case len(list.Content) > maxPolicies:
+		return nil, fmt.Errorf("line %d: it has %d policies, and at most %d are allowed", list.Content[maxPolicies].Line, len(list.Content), maxPolicies)
+	}
+	if err := checkSize(list, new(int), 0); err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// checkSize returns an error if a document, with aliases expanded, has too many values
+// or is too deep: confmap takes the square of the depth. It also ends where an alias is
+// part of what it stands for.
+func checkSize(n *yaml.Node, count *int, depth int) error {
+	switch *count++; {
+	case *count > maxPolicyValues:
+		return fmt.Errorf("it has more than %d keys and values, with aliases expanded", maxPolicyValues)
+	case depth > maxPolicyDepth:
+		return fmt.Errorf("line %d: it is more than %d levels deep, with aliases expanded", n.Line, maxPolicyDepth)
+	case n.Kind == yaml.AliasNode:
+		return checkSize(n.Alias, count, depth+1)
+	}
+	for i, child := range n.Content {
+		if n.Kind == yaml.MappingNode && i%2 == 0 && (strings.Contains(child.Value, confmap.KeyDelimiter) || child.Kind == yaml.AliasNode) {
+			return fmt.Errorf("line %d: neither %s nor an alias is allowed in a key", child.Line, confmap.KeyDelimiter)
+		}
+		if err := checkSize(child, count, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decodePolicies decodes a list as the configuration does, without expanding
+// variables. Unknown keys are errors.
+func decodePolicies(list *yaml.Node) ([]PolicyConfig, error) {
+	var items []any
+	if err := list.Decode(&items); err != nil {
+		return nil, err
+	}
+	policies := make([]PolicyConfig, len(items))
+	conditions := 0
+	for i, item := range items {
+		keys, ok := item.(map[string]any)
+		if !ok {
+			return nil, fmt.Errorf("line %d: policies[%d]: must be a policy (name: …)", list.Content[i].Line, i)
+		}
+		if err := confmap.NewFromStringMap(keys).Unmarshal(&policies[i]); err != nil {
+			return nil, decodeFault(list.Content[i], i, err)
+		}
+		if conditions += len(policies[i].AnyOf); conditions > maxConditions {
+			return nil, fmt.Errorf("line %d: policies[%d]: with it the policies have more than %d conditions", list.Content[i].Line, i, maxConditions)
+		}
+	}
+	namePolicies(policies)
+	return policies, nil
+}
+
+// decodeLevel matches the beginning of an error of confmap: the path of a value below the
+// one of the error around it, and what follows except in the innermost one.
+var decodeLevel = regexp.MustCompile(`^\s*'([^']*)' (decoding failed due to the following error\(s\):|has invalid keys: )?`)
+
+// decodeFault returns the first error of decoding a policy, with its line and key.
+func decodeFault(policy *yaml.Node, index int, err error) error {
+	_, text, _ := strings.Cut(err.Error(), "\n")
+	path := ""
+	for m := decodeLevel.FindStringSubmatch(text); m != nil; m = decodeLevel.FindStringSubmatch(text) {
+		if m[1] != "" && !strings.HasPrefix(m[1], "cputriggerprocessor.") { // the type of what the path is for
+			path += "." + m[1]
+		}
+		text = text[len(m[0]):]
+		if strings.HasPrefix(m[2], "has") {
+			text, _, _ = strings.Cut(text, "\n")
+			key, _, _ := strings.Cut(text, ", ")
+			return fmt.Errorf("line %d: policies[%d]%s: unknown keys: %s", find(policy, path+"."+key).Line, index, path, text)
+		}
+	}
+	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
+	return fmt.Errorf("line %d: policies[%d]%s: %s", find(policy, path).Line, index, path, text)
+}
+
+// flatten returns the errors that were joined, in order.
+func flatten(errs []error) (out []error) {
+	for _, err := range errs {
+		if joined, ok := err.(interface{ Unwrap() []error }); ok && strings.Contains(err.Error(), "\n") {
+			out = append(out, flatten(joined.Unwrap())...)
+		} else {
+			out = append(out, err)
+		}
+	}
+	return out
+}
+
+var faultPath = regexp.MustCompile(`^policies(\S*?):?\s`)
+
+// atLine adds the line to a fault that begins with its key.
+func atLine(list *yaml.Node, fault error) error {
+	m := faultPath.FindStringSubmatch(fault.Error())
+	if m == nil {
+		return fault
+	}
+	return fmt.Errorf("line %d: %w", find(list, m[1]).Line, fault)
+}
+
+// find returns the node of a path, such as [0].any_of[1].threshold: the key where there
+// is one. What is missing has the node above it.
+func find(n *yaml.Node, path string) *yaml.Node {
+	at := n
+	for path != "" {
+		for n.Kind == yaml.AliasNode {
+			n = n.Alias
+		}
+		if rest, ok := strings.CutPrefix(path, "["); ok {
+			number, rest, _ := strings.Cut(rest, "]")
+			i, err := strconv.Atoi(number)
+			if err != nil || n.Kind != yaml.SequenceNode || i < 0 || i >= len(n.Content) {
+				return at
+			}
+			n, path = n.Content[i], rest
+			at = n
+			continue
+		}
+		path = strings.TrimPrefix(path, ".")
+		key, value := child(n, path)
+		if key == nil {
+			return at
+		}
+		n, path, at = value, path[len(key.Value):], key
+	}
+	return at
+}
+
+// child returns the longest key of a mapping with which a path begins, and its value.
+func child(n *yaml.Node, path string) (key, value *yaml.Node) {
+	if n.Kind != yaml.MappingNode {
+		return nil, nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k := n.Content[i]
+		rest, ok := strings.CutPrefix(path, k.Value)
+		if ok && k.Value != "" && (rest == "" || rest[0] == '.' || rest[0] == '[') && (key == nil || len(k.Value) > len(key.Value)) {
+			key, value = k, n.Content[i+1]
+		}
+	}
+	return key, value
+}
+
+// policyChanges are the names of what differs between two lists of policies.
+type policyChanges struct{ added, removed, changed []string }
+
+func (c policyChanges) none() bool { return len(c.added)+len(c.removed)+len(c.changed) == 0 }
+
+// changesOf compares the enabled policies of two configurations, by name and content.
+func changesOf(before, after *Config) (c policyChanges) {
+	old, now := before.enabled(), after.enabled()
+	named := func(name string) func(PolicyConfig) bool {
+		return func(p PolicyConfig) bool { return p.Name == name }
+	}
+	for _, p := range now {
+		switch n := slices.IndexFunc(old, named(p.Name)); {
+		case n < 0:
+			c.added = append(c.added, p.Name)
+		case !reflect.DeepEqual(p, old[n]):
+			c.changed = append(c.changed, p.Name)
+		}
+	}
+	for _, p := range old {
+		if !slices.ContainsFunc(now, named(p.Name)) {
+			c.removed = append(c.removed, p.Name)
+		}
+	}
+	return c
+}

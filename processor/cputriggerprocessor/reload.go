@@ -1,0 +1,194 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cputriggerprocessor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componentstatus"
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/policysource"
+)
+
+// fileTimeout bounds one read of a policy file.
+const fileTimeout = 10 * time.Second
+
+// reloader reads policies again and again, and replaces those in force. What is refused
+// or cannot be read leaves them as they are.
+type reloader struct {
+	source   policysource.Source
+	timeout  time.Duration // of one read
+	interval time.Duration // from the end of one to the next
+	// replace puts policies in force.
+	replace  func(next *Config, version string) error
+	log      *zap.Logger
+	counters *counters.Counters
+	health   *health
+
+	current *Config // in force
+	unread  int     // reads that failed since the last one that did not
+	refused error   // what is wrong with the last document; nil: nothing
+
+	cancel context.CancelFunc
+	ended  chan struct{}
+}
+
+// newReloader returns nil without policies_from.
+func (p *cpuTrigger) newReloader(ctx context.Context, host component.Host) (*reloader, error) {
+	cfg := p.cfg.PoliciesFrom
+	r := &reloader{
+		timeout: fileTimeout, interval: cfg.Interval, replace: p.setPolicies,
+		log: p.log, counters: p.counters, health: p.health, current: p.cfg,
+	}
+	switch client := cfg.HTTP.Get(); {
+	case client != nil:
+		made, err := client.ToClient(ctx, host.GetExtensions(), p.telemetry)
+		if err != nil {
+			return nil, fmt.Errorf("policies_from.http: %w", err)
+		}
+		r.source, r.timeout = policysource.NewHTTP(made, client.Endpoint), client.Timeout
+	case cfg.File != "":
+		r.source = policysource.NewFile(cfg.File)
+	default:
+		return nil, nil
+	}
+	return r, nil
+}
+
+// first reads a file before the component starts. The error is that of a file without
+// good policies where there are no others to start with.
+func (r *reloader) first(ctx context.Context) error {
+	if _, isFile := r.source.(*policysource.File); !isFile {
+		return nil
+	}
+	if err := r.read(ctx); err != nil && len(r.current.Policies) == 0 {
+		return fmt.Errorf("policies_from.file: %w; write the file, or set policies too, to start with", err)
+	}
+	return nil
+}
+
+// start begins to read.
+func (r *reloader) start() {
+	var ctx context.Context
+	ctx, r.cancel = context.WithCancel(context.Background())
+	r.ended = make(chan struct{})
+	go r.run(ctx)
+}
+
+// stop ends the reads and waits, but not for a file system that hangs.
+func (r *reloader) stop() {
+	if r == nil || r.cancel == nil {
+		return
+	}
+	r.cancel()
+	<-r.ended
+	r.source.Close()
+}
+
+func (r *reloader) run(ctx context.Context) {
+	defer close(r.ended)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		_ = r.read(ctx) // which reports its error
+		timer.Reset(r.interval)
+	}
+}
+
+// read reads the policies once, and puts them in force if they have changed. The error is
+// reported unless the context ended.
+func (r *reloader) read(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(ctx, r.timeout)
+	defer cancel()
+	document, changed, err := r.source.Read(limited)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		r.counters.AddPolicyRead(counters.PoliciesFailed)
+		if r.unread++; r.unread == 1 {
+			r.log.Warn("cannot read policies", zap.Stringer("from", r.source), zap.Error(err))
+			r.health.set(policiesFault, fmt.Errorf("policies cannot be read, those in force stay: %w", err))
+		}
+		return err
+	}
+	if r.unread > 0 {
+		r.log.Info("policies read again", zap.Stringer("from", r.source), zap.Int("failed", r.unread))
+		r.unread = 0
+	}
+	outcome := counters.PoliciesUnchanged
+	if changed {
+		outcome = counters.PoliciesChanged
+		r.refused = r.take(document)
+	}
+	if r.refused != nil {
+		outcome = counters.PoliciesRefused
+	}
+	r.counters.AddPolicyRead(outcome)
+	r.health.set(policiesFault, r.refused)
+	return r.refused
+}
+
+// take puts the policies of a document in force, or returns what is wrong with them.
+func (r *reloader) take(document []byte) error {
+	version := versionOf(document)
+	next, err := r.current.withPolicies(document)
+	if err == nil {
+		err = r.replace(next, version)
+	}
+	if err != nil {
+		r.log.Error("policies refused", zap.Stringer("from", r.source), zap.String("version", version), zap.Error(err))
+		return fmt.Errorf("policies of %s refused, those before stay in force: %w", r.source, err)
+	}
+	if r.refused != nil {
+		r.log.Info("policies accepted again", zap.Stringer("from", r.source), zap.String("version", version))
+	}
+	r.current = next
+	return nil
+}
+
+// The faults that the component's status can have.
+const (
+	cgroupsFault  = "cgroups"
+	policiesFault = "policies"
+	storageFault  = "storage"
+)
+
+// health reports the component's status: all faults that last.
+type health struct {
+	host component.Host
+
+	mu     sync.Mutex
+	faults map[string]error
+}
+
+func newHealth(host component.Host) *health { return &health{host: host, faults: map[string]error{}} }
+
+// set sets a fault, or clears it with nil.
+func (h *health) set(what string, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.faults[what] == nil && err == nil {
+		return
+	}
+	h.faults[what] = err
+	all := errors.Join(h.faults[cgroupsFault], h.faults[policiesFault], h.faults[storageFault])
+	if all == nil {
+		componentstatus.ReportStatus(h.host, componentstatus.NewEvent(componentstatus.StatusOK))
+		return
+	}
+	componentstatus.ReportStatus(h.host, componentstatus.NewRecoverableErrorEvent(all))
+}

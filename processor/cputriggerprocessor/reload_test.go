@@ -1,0 +1,351 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cputriggerprocessor
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componentstatus"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/processor/processortest"
+
+	"github.com/hotprofile/hotprofile/internal/monitor"
+	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
+)
+
+// statusHost keeps the last status that a component reported.
+type statusHost struct {
+	component.Host
+	mu   sync.Mutex
+	last *componentstatus.Event
+}
+
+func (h *statusHost) Report(e *componentstatus.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last = e
+}
+
+// status returns the error of the last status, or nil.
+func (h *statusHost) status() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.last == nil || h.last.Status() == componentstatus.StatusOK {
+		return nil
+	}
+	return h.last.Err()
+}
+
+const (
+	usagePolicy  = "- {name: usage, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}], duration: 10m, cooldown: 1h}\n"
+	otherPolicy  = "- {name: other, any_of: [{monitor: cpu_utilization, threshold: 50, average_over: 5s}], duration: 10m, cooldown: 1h}\n"
+	threadPolicy = "- {name: threads, any_of: [{monitor: thread_count, threshold: 5, average_over: 5s}], duration: 10m, cooldown: 1h}\n"
+)
+
+// reloading returns a rig whose policies come from a file, and the file.
+func reloading(t *testing.T, document string) (r *rig, host *statusHost, path string) {
+	t.Helper()
+	path = policyFile(t, document)
+	r = newRig(t, fmt.Sprintf("{pre_trigger: 0s, min_age: 0s, policies_from: {file: %q}}", path))
+	host = &statusHost{Host: componenttest.NewNopHost()}
+	r.p.health = newHealth(host)
+	var err error
+	r.p.reloader, err = r.p.newReloader(t.Context(), host)
+	require.NoError(t, err)
+	require.NoError(t, r.p.reloader.first(t.Context()))
+	return r, host, path
+}
+
+// reload replaces the file and has it read.
+func (r *rig) reload(path, document string) error {
+	writePolicies(r.t, path, document)
+	return r.p.reloader.read(r.t.Context())
+}
+
+func TestPoliciesChangeWhileGatesAreOpen(t *testing.T) {
+	r, host, path := reloading(t, usagePolicy+otherPolicy)
+	changed := r.last("policies changed")
+	require.Equal(t, []any{"usage", "other"}, changed["added"])
+	require.Equal(t, path, changed["from"])
+	events := r.subscribe()
+	r.watch(containerA, containerB)
+	r.source.cores[containerA] = 1.9
+	r.run(10 * time.Second)
+	require.Len(t, r.log("gate opened"), 2)
+	opened := r.log("gate opened")
+	take(events)
+
+	// A broken list changes nothing, whatever of it is good.
+	require.Error(t, r.reload(path, threadPolicy+"- {name: usage, any_of: [{monitor: cpu_usage}]}\n"))
+	require.ErrorContains(t, host.status(), "line 2: policies[1].any_of[0].threshold")
+	refused := r.last("policies refused")
+	require.Contains(t, refused["error"], "line 2: ")
+	r.run(5 * time.Second)
+	require.Error(t, r.p.reloader.read(t.Context()), "and again")
+	require.Len(t, r.log("policies refused"), 1)
+	require.Empty(t, r.log("gate closed"))
+	require.Empty(t, take(events))
+
+	// The next good one clears the status. One policy stays, one goes, one comes.
+	require.NoError(t, r.reload(path, threadPolicy+usagePolicy))
+	require.NoError(t, host.status())
+	require.NotEmpty(t, r.log("policies accepted again"))
+	r.p.eval.flush()
+	require.Len(t, r.log("gate closed"), 1)
+	closed := r.last("gate closed")
+	require.Equal(t, "policy removed", closed["why"])
+	require.Equal(t, "other", closed["policy"])
+	changed = r.last("policies changed")
+	require.Equal(t, []any{"threads"}, changed["added"])
+	require.Equal(t, []any{"other"}, changed["removed"])
+	require.Empty(t, changed["changed"])
+	published := take(events)
+	require.ElementsMatch(t, []string{"hotprofile.policies.changed", "hotprofile.gate.closed policy removed"}, names(published))
+	for _, e := range published {
+		if e.Name == "hotprofile.policies.changed" {
+			require.Equal(t, "policies changed: 1 added, 1 removed, 0 changed", e.Body)
+			require.Equal(t, map[string]any{
+				"hotprofile.policies.version": versionOf([]byte(threadPolicy + usagePolicy)), "hotprofile.policies.from": path,
+				"hotprofile.policies.added": []string{"threads"}, "hotprofile.policies.removed": []string{"other"},
+			}, asMap(e.Attributes))
+		}
+	}
+	require.Equal(t, map[string]int64{versionOf([]byte(threadPolicy + usagePolicy)): 2}, r.metric("otelcol_cpu_trigger.policies"))
+	require.Equal(t, map[string]int64{"changed": 2, "refused": 2}, r.metric("otelcol_cpu_trigger.policies.reads"))
+
+	// The monitors follow, and the gate that stays is the one that was opened.
+	r.source.set(containerA, monitor.ThreadCount, 9)
+	r.run(10 * time.Second)
+	require.Equal(t, []string{monitor.CPUUsage, monitor.ThreadCount}, r.c.Monitors.Names)
+	require.Equal(t, map[string]float64{monitor.CPUUsage: 1, monitor.ThreadCount: 5}, r.source.least)
+	require.Len(t, r.log("gate opened"), 3)
+	require.Equal(t, "threads", r.last("gate opened")["policy"])
+	openings := r.gate(containerA).Openings(nil)
+	require.Len(t, openings, 2)
+	require.Equal(t, "usage", openings[1].Policy)
+	require.Contains(t, []any{opened[0].ContextMap()["trigger_id"], opened[1].ContextMap()["trigger_id"]}, openings[1].ID)
+
+	// The same list, written anew, with a comment, and with another order is no change.
+	for _, same := range []string{threadPolicy + usagePolicy, "# ours\n" + threadPolicy + usagePolicy, usagePolicy + threadPolicy} {
+		require.NoError(t, r.reload(path, same))
+	}
+	require.Len(t, r.log("policies changed"), 2)
+
+	// A policy that is switched off is removed.
+	require.NoError(t, r.reload(path, "- {name: threads, enabled: false, any_of: [{monitor: thread_count, threshold: 5}]}\n"+usagePolicy))
+	r.p.eval.flush()
+	require.Equal(t, "threads", r.last("gate closed")["policy"])
+	require.Equal(t, []any{"threads"}, r.last("policies changed")["removed"])
+}
+
+// TestUnchangedReadingsGoOn fills a window across a change of another policy.
+func TestUnchangedReadingsGoOn(t *testing.T) {
+	r, _, path := reloading(t, "- {name: long, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 30s}]}\n")
+	r.watch(containerA)
+	r.source.cores[containerA] = 1.9
+	r.run(20 * time.Second)
+	require.NoError(t, r.reload(path, threadPolicy+"- {name: long, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 30s}]}\n"))
+	took := r.runUntil("gate opened", time.Minute)
+	require.LessOrEqual(t, took, 15*time.Second, "the 20 seconds before count")
+}
+
+// TestPoliciesThatSelectByAttributes keeps what is known of the units.
+func TestPoliciesThatSelectByAttributes(t *testing.T) {
+	const named = "- {name: named, match: {service.name: checkout}, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}], duration: 10s, cooldown: 0s}\n"
+	r, _, path := reloading(t, named)
+	p := inContainer(containerA)
+	p.attributes["service.name"] = "checkout"
+	require.NoError(t, r.send(batch(t, r.now, p)))
+	require.NoError(t, r.reload(path, threadPolicy+named))
+	r.source.cores[containerA] = 1.9
+	r.runUntil("gate opened", time.Minute)
+
+	// A changed match waits for the next profile.
+	const renamed = "- {name: named, match: {service.name: check*}, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}], duration: 10s, cooldown: 0s}\n"
+	require.NoError(t, r.reload(path, renamed))
+	r.run(time.Minute)
+	require.Len(t, r.log("gate opened"), 1)
+	require.NoError(t, r.send(batch(t, r.now, p)))
+	r.run(10 * time.Second)
+	require.Len(t, r.log("gate opened"), 2)
+
+	// Then to policies for every unit, and back.
+	require.NoError(t, r.reload(path, usagePolicy))
+	r.run(10 * time.Second)
+	require.Equal(t, "usage", r.last("gate opened")["policy"])
+	require.NoError(t, r.reload(path, renamed))
+	r.run(10 * time.Second)
+	require.Empty(t, r.gate(containerA).Openings(nil))
+}
+
+// TestTypesOfAnOpenGateStay: what a policy passes is what it passed when it opened.
+func TestTypesOfAnOpenGateStay(t *testing.T) {
+	const typed = "- {name: usage, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}], profile_types: [%s], duration: 10m}\n"
+	r, _, path := reloading(t, fmt.Sprintf(typed, "off_cpu"))
+	r.fire(containerA)
+	require.NoError(t, r.reload(path, fmt.Sprintf(typed, "cpu")))
+	require.Equal(t, []any{"usage"}, r.last("policies changed")["changed"])
+	r.run(10 * time.Second)
+	require.NoError(t, r.send(batch(t, r.now, inContainer(containerA))))
+	require.Equal(t, int64(6), r.samples()["filtered"])
+}
+
+func TestAPolicyFileThatGoesAway(t *testing.T) {
+	r, host, path := reloading(t, usagePolicy)
+	require.NoError(t, os.Remove(path))
+	for range 3 {
+		require.ErrorIs(t, r.p.reloader.read(t.Context()), os.ErrNotExist)
+	}
+	require.ErrorContains(t, host.status(), "cannot be read")
+	require.Len(t, r.log("cannot read policies"), 1)
+	require.NoError(t, r.reload(path, usagePolicy))
+	require.NoError(t, host.status())
+	require.EqualValues(t, 3, r.last("policies read again")["failed"])
+	require.Equal(t, map[string]int64{"changed": 1, "unchanged": 1, "failed": 3}, r.metric("otelcol_cpu_trigger.policies.reads"))
+
+	// Another fault of the component stays in its status.
+	r.p.health.set(storageFault, fmt.Errorf("no storage"))
+	require.Error(t, r.reload(path, ""))
+	require.ErrorContains(t, host.status(), "empty")
+	require.NoError(t, r.reload(path, usagePolicy))
+	require.EqualError(t, host.status(), "no storage")
+}
+
+// TestTheStartWithPoliciesFromAFile starts the component with a file that is missing.
+func TestTheStartWithPoliciesFromAFile(t *testing.T) {
+	start := func(text string) (*cpuTrigger, *statusHost, error) {
+		cfg, err := load(t, text)
+		require.NoError(t, err)
+		cfg.RootPath = t.TempDir() // without control groups
+		p, err := newProcessorAt(processortest.NewNopSettings(metadata.Type), cfg, consumertest.NewNop(), time.Now, &evenly{})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, p.Shutdown(t.Context())) })
+		host := &statusHost{Host: componenttest.NewNopHost()}
+		return p, host, p.Start(t.Context(), host)
+	}
+	missing := filepath.Join(t.TempDir(), "policies.yaml")
+	_, _, err := start(fmt.Sprintf("policies_from: {file: %q}", missing))
+	require.ErrorContains(t, err, "policies_from.file: ")
+	require.ErrorContains(t, err, missing)
+	require.ErrorContains(t, err, "set policies too")
+	_, _, err = start(fmt.Sprintf("policies_from: {file: %q}", policyFile(t, "- {name: a}")))
+	require.ErrorContains(t, err, "line 1: policies[0].any_of")
+
+	p, host, err := start(fmt.Sprintf("{policies_from: {file: %q, interval: 1s}, policies: [{name: first, any_of: [{monitor: cpu_usage, threshold: 1}]}]}", missing))
+	require.NoError(t, err)
+	require.ErrorContains(t, host.status(), missing)
+	writePolicies(t, missing, usagePolicy)
+	require.Eventually(t, func() bool { return p.inForce.Load().cfg.Policies[0].Name == "usage" }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return !errorContains(host.status(), missing) }, 30*time.Second, 10*time.Millisecond)
+	require.Error(t, host.status(), "there are no control groups")
+}
+
+func errorContains(err error, text string) bool {
+	return err != nil && len(text) > 0 && strings.Contains(err.Error(), text)
+}
+
+// TestPoliciesFromAServerComeLater starts before the server answers. The cooldowns of the
+// last run wait for their policy.
+func TestPoliciesFromAServerComeLater(t *testing.T) {
+	var up atomic.Bool
+	var conditional atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case !up.Load():
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case r.Header.Get("If-None-Match") == `"1"`:
+			conditional.Add(1)
+			w.WriteHeader(http.StatusNotModified)
+		default:
+			w.Header().Set("ETag", `"1"`)
+			_, _ = io.WriteString(w, usagePolicy)
+		}
+	}))
+	defer server.Close()
+	cfg, err := load(t, fmt.Sprintf("{policies_from: {http: {endpoint: %q}}}", server.URL))
+	require.NoError(t, err)
+	cfg.RootPath, cfg.PoliciesFrom.Interval = t.TempDir(), 5*time.Millisecond
+	now := time.Now()
+	p, err := newProcessorAt(processortest.NewNopSettings(metadata.Type), cfg, consumertest.NewNop(), func() time.Time { return now }, &evenly{})
+	require.NoError(t, err)
+	p.units.Restore(trigger.Snapshot{Taken: now, Units: []trigger.Cooldown{{Name: containerA, Policy: "usage", Until: now.Add(30 * time.Minute)}}}, now)
+	host := &statusHost{Host: componenttest.NewNopHost()}
+	require.NoError(t, p.Start(t.Context(), host))
+	require.Eventually(t, func() bool { return errorContains(host.status(), "503") }, 30*time.Second, time.Millisecond)
+	require.Empty(t, p.inForce.Load().cfg.Policies)
+	require.Len(t, p.units.Snapshot(now).Units, 1)
+	up.Store(true)
+	require.Eventually(t, func() bool { return len(p.inForce.Load().cfg.Policies) == 1 && conditional.Load() > 0 }, 30*time.Second, time.Millisecond)
+	require.NoError(t, p.Shutdown(t.Context()))
+	snapshot := p.units.Snapshot(now)
+	require.Equal(t, []trigger.Cooldown{{Name: containerA, Policy: "usage", Until: now.Add(30 * time.Minute).Round(0).UTC()}}, snapshot.Units)
+}
+
+// TestPoliciesChangeUnderLoad replaces policies while profiles pass, units come and go,
+// readings are taken and gates are opened by hand.
+func TestPoliciesChangeUnderLoad(t *testing.T) {
+	cfg, err := load(t, "{pre_trigger: 1s, min_age: 0s, policies_from: {file: none}, policies: [{name: usage, any_of: [{monitor: cpu_usage, threshold: 0, average_over: 1s}]}]}")
+	require.NoError(t, err)
+	now := time.Now
+	p, err := newProcessorAt(processortest.NewNopSettings(metadata.Type), cfg, consumertest.NewNop(), now, &evenly{})
+	require.NoError(t, err)
+	p.health = newHealth(componenttest.NewNopHost())
+	p.reloader, err = p.newReloader(t.Context(), componenttest.NewNopHost())
+	require.NoError(t, err)
+	r := newRig(t, "")
+	p.router.Host = r.host
+	p.collector = p.newCollector(nil, idleSource{})
+	p.collector.UserTimes = r.c.UserTimes
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	forever := func(call func()) {
+		all.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					call()
+				}
+			}
+		})
+	}
+	named := inContainer(containerA)
+	named.attributes["service.name"] = "checkout"
+	forever(func() { _ = p.ConsumeProfiles(t.Context(), batch(t, now(), named)) })
+	forever(func() { p.collector.Collect() })
+	forever(func() { p.eval.evaluate() })
+	forever(func() {
+		id := identify.Identity{Name: containerB, Group: r.host.Groups[containerB]}
+		p.units.Add(id, now())
+		_, _ = p.units.Open(id, time.Second, now())
+		p.units.Expire(now().Add(time.Hour), now())
+	})
+	const selecting = "- {name: usage, match: {service.name: '*'}, profile_types: [cpu], any_of: [{monitor: cpu_utilization, threshold: 0, average_over: 1s}]}\n"
+	documents := []string{usagePolicy, threadPolicy + usagePolicy, selecting, selecting + otherPolicy, "broken"}
+	for n := range 200 {
+		next, err := p.inForce.Load().cfg.withPolicies([]byte(documents[n%len(documents)]))
+		if err == nil {
+			require.NoError(t, p.setPolicies(next, fmt.Sprint(n)))
+		}
+	}
+	close(stop)
+	all.Wait()
+	require.NoError(t, p.Shutdown(t.Context()))
+}
