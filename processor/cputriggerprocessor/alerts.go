@@ -21,9 +21,10 @@ import (
 
 // alertGates finds units and opens their gates for the alerts of one request.
 type alertGates struct {
-	p *cpuTrigger
-	// by has the units by each attribute of their resources; nil until it is needed.
-	by map[attribute.KeyValue][]*units.Described
+	p     *cpuTrigger
+	units []units.Described // as of the first alert that names attributes
+	// by has the units by the values of each attribute that was asked for.
+	by map[string]map[string][]*units.Described
 }
 
 func (p *cpuTrigger) alertGates() manual.AlertGates { return &alertGates{p: p} }
@@ -87,11 +88,10 @@ func isAddress(text string) bool {
 
 // withAttributes returns the units whose resource has all attributes, by name.
 func (g *alertGates) withAttributes(want map[string]string) (found []identify.Identity, why string) {
-	g.index()
 	var fewest []*units.Described
 	first := true
 	for key, value := range want {
-		if have := g.by[attribute.String(key, value)]; first || len(have) < len(fewest) {
+		if have := g.with(key)[value]; first || len(have) < len(fewest) {
 			fewest, first = have, false
 		}
 	}
@@ -107,20 +107,26 @@ func (g *alertGates) withAttributes(want map[string]string) (found []identify.Id
 	return found, ""
 }
 
-// index finds the units by their attributes, once for all alerts of a request.
-func (g *alertGates) index() {
-	if g.by != nil {
-		return
+// with returns the units that have an attribute, by its value. They are found once for
+// all alerts of a request.
+func (g *alertGates) with(key string) map[string][]*units.Described {
+	if of, ok := g.by[key]; ok {
+		return of
 	}
-	g.by = map[attribute.KeyValue][]*units.Described{}
-	described := g.p.units.Described()
-	for i := range described {
-		for _, kv := range described[i].Attributes {
-			if kv.Value.Type() == attribute.STRING {
-				g.by[kv] = append(g.by[kv], &described[i])
+	if g.by == nil {
+		g.units, g.by = g.p.units.Described(), map[string]map[string][]*units.Described{}
+	}
+	of := map[string][]*units.Described{}
+	for i := range g.units {
+		u := &g.units[i]
+		for _, kv := range u.Attributes {
+			if string(kv.Key) == key && kv.Value.Type() == attribute.STRING {
+				of[kv.Value.AsString()] = append(of[kv.Value.AsString()], u)
 			}
 		}
 	}
+	g.by[key] = of
+	return of
 }
 
 func has(attributes []attribute.KeyValue, want map[string]string) bool {

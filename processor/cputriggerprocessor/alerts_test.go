@@ -4,6 +4,7 @@
 package cputriggerprocessor
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -19,6 +20,9 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify/identifytest"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
 // alert returns an alert as Alertmanager posts it, with labels as "name=value".
@@ -203,4 +207,31 @@ func TestAnAlertForAUnitThatIsGoneAndAfterShutdown(t *testing.T) {
 	_, _, err := (&alertGates{p: r.p}).Open(identify.Identity{Name: "x"}, struct{ Key, Name string }{"k", "n"}, time.Second)
 	require.ErrorContains(t, err, "shut down")
 	r.p.closed.Store(false)
+}
+
+// BenchmarkAlerts handles a request with 1,000 alerts about pods, of which this host with
+// 10,000 units has none.
+func BenchmarkAlerts(b *testing.B) {
+	p, _ := manyUnits(b, units.Max, createDefaultConfig())
+	p.router.Host = identifytest.NewHost()
+	p.keepResources()
+	for i := range units.Max {
+		name := fmt.Sprintf("/s%05d", i)
+		claim := identify.ClaimOf(attributeMap(b, map[string]any{"k8s.namespace.name": "shop", "k8s.pod.name": fmt.Sprint("pod-", i), "k8s.container.name": "app", "service.name": "checkout"}))
+		require.Empty(b, p.units.Admit(identify.Identity{Name: name, Group: cgroup.Group{ID: name, Cgroup: name}}, claim, "", epoch, nil))
+	}
+	var alerts []map[string]any
+	for i := range 1000 {
+		alerts = append(alerts, alert("firing", strconv.Itoa(i), epoch, "alertname=A", "namespace=shop", "container=app", fmt.Sprint("pod=other-", i)))
+	}
+	body, err := json.Marshal(map[string]any{"version": "4", "alerts": alerts})
+	require.NoError(b, err)
+	cfg := manual.DefaultConfig()
+	server := p.newManual(&cfg)
+	b.ReportAllocs()
+	for b.Loop() {
+		w := httptest.NewRecorder()
+		server.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/alerts", bytes.NewReader(body)))
+		require.Equal(b, http.StatusOK, w.Code)
+	}
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 )
 
 const (
@@ -57,7 +56,7 @@ func (s *Set) KeepResources(skip func(key string) bool) {
 
 // Described is a unit and the resource of its profiles, if it is kept.
 type Described struct {
-	identify.Identity
+	*Unit
 	Attributes []attribute.KeyValue // not to be changed
 }
 
@@ -67,7 +66,7 @@ func (s *Set) Described() []Described {
 	defer s.mu.Unlock()
 	out := make([]Described, 0, len(s.byName))
 	for _, u := range s.byName {
-		out = append(out, Described{u.Identity, u.resource.attributes})
+		out = append(out, Described{u, u.resource.attributes})
 	}
 	return out
 }
