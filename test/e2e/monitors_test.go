@@ -7,6 +7,8 @@ package e2e
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -83,4 +85,40 @@ func TestEachLoadOpensTheGateOfItsOwnMonitor(test *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAProgramAtItsMemoryLimitOpensTheGate: what it reads does not fit into its limit, and
+// then what it remembers does not.
+func TestAProgramAtItsMemoryLimitOpensTheGate(t *testing.T) {
+	t.Parallel()
+	const limit = 16 << 20
+	cg := newCgroup(t, "memory")
+	cg.LimitMemory(t, limit)
+	cg.Favour(t)
+	c := pipeline{
+		receiver: "{export_interval: 1s}",
+		trigger: fmt.Sprintf(`
+    policies:
+      - {name: pressure, duration: 2s, match: {cgroup: %[1]q}, any_of: [{monitor: memory_pressure, threshold: 1, average_over: 2s}]}
+      - {name: limit, duration: 2s, match: {cgroup: %[1]q}, any_of: [{monitor: memory_events, events: [max], threshold: 1, average_over: 2s}]}
+      - {name: killed, duration: 2s, match: {cgroup: %[1]q}, any_of: [{monitor: memory_events, threshold: 0, average_over: 2s}]}`, cg.Path),
+		exporters: []string{startWire(t).exporter()},
+	}.start(t, freePort(t))
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), make([]byte, 3*limit), 0o600))
+	startLoad(t, cg.Command("/bin/sh", "-c", "cd "+dir+" && cat file >copy; until [ -e enough ]; do cat copy >/dev/null; done; "+
+		"while :; do head -c 64M /dev/zero | tail >kept; sleep 0.5; done"), hotService)
+	opened := func(policy string) logLine {
+		return c.wait(startTimeout, "gate opened", func(l logLine) bool { return l.str("unit") == cg.Path && l.str("policy") == policy })
+	}
+	t.Log(opened("limit"))
+	if pressure := c.lines("monitor unavailable"); !slices.ContainsFunc(pressure, func(l logLine) bool {
+		return l.str("unit") == cg.Path && l.str("monitor") == "memory_pressure"
+	}) {
+		t.Log(opened("pressure"))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "enough"), nil, 0o600))
+	l := opened("killed")
+	require.Equal(t, "memory_events", l.str("monitor"))
+	t.Log(l)
 }
