@@ -315,6 +315,11 @@ func TestWhoMayNotIsAnswered401(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, status)
 	require.Equal(t, map[string]any{"error": "who are you?"}, answer)
 	require.Empty(t, r.fired)
+	alerts := message("firing", "f1", alertsStart, labels{"container_id": "4f1c0c6b8a2e"})
+	status, _, _ = r.do(t, http.MethodPost, "/v1/alerts", alerts)
+	require.Equal(t, http.StatusUnauthorized, status)
+	_, _, answer = r.do(t, http.MethodPost, "/v1/alerts", alerts, "Authorization", "Bearer open sesame")
+	require.Contains(t, fmt.Sprint(answer), "outcome:opened", "for the first time")
 	status, _, _ = r.do(t, http.MethodPost, "/v1/trigger?unit=a", "", "Authorization", "Bearer open sesame")
 	require.Equal(t, http.StatusOK, status)
 }
