@@ -223,3 +223,26 @@ service:
 	require.True(t, profiling)
 	require.Greater(t, most, cores*threshold/100, "the container's CPU, in cores")
 }
+
+// TestAGateThatTheShutdownClosesIsPosted: webhooks end after all components that publish.
+func TestAGateThatTheShutdownClosesIsPosted(t *testing.T) {
+	t.Parallel()
+	hot := newCgroup(t, "hot")
+	hot.SetQuota(t, cores)
+	hot.Favour(t)
+	hooks := startHook(t)
+	c := pipeline{
+		extensions: []string{fmt.Sprintf(`hot_units: {webhooks: [{endpoint: "%s/", group_wait: 5m, events: [hotprofile.gate.opened, hotprofile.gate.closed, hotprofile.profile.written]}]}`, hooks.URL)},
+		receiver:   "{export_interval: 1s}",
+		trigger:    onceAbove(t, threshold, time.Hour),
+		exporters:  []string{fmt.Sprintf("pprof: {directory: %q, idle_timeout: 10m}", filepath.Join(t.TempDir(), "profiles"))},
+	}.start(t, freePort(t))
+	startLoad(t, hot.Command(loadBinary), hotService)
+	c.wait(startTimeout, "gate opened", of(hot.Path))
+	c.stop()
+	bodies := hooks.at("/")
+	require.Len(t, bodies, 1, "one message")
+	require.Contains(t, bodies[0], "hotprofile.gate.opened")
+	require.Contains(t, bodies[0], `"hotprofile.gate.why":"shutdown"`)
+	require.Equal(t, len(c.lines("profile written")) > 0, strings.Contains(bodies[0], "hotprofile.profile.written"))
+}
