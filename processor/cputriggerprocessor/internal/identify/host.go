@@ -4,6 +4,7 @@
 package identify
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -35,6 +36,7 @@ type LocalHost struct {
 	tree *cgroup.Tree
 	// watched returns the group of a unit that is known already.
 	watched func(name string) (cgroup.Group, bool)
+	podLogs string
 	names   []string
 	ids     []string
 	now     func() time.Time
@@ -56,7 +58,7 @@ type LocalHost struct {
 // groups of units that are known, for which the tree is not walked.
 func NewHost(root string, tree *cgroup.Tree, watched func(name string) (cgroup.Group, bool), now func() time.Time) *LocalHost {
 	return &LocalHost{
-		proc: procfs.At(root), tree: tree, watched: watched, now: now,
+		proc: procfs.At(root), podLogs: filepath.Join(root, podLogs), tree: tree, watched: watched, now: now,
 		boot: procfs.BootTime, firstBoot: procfs.BootTime(),
 		names: hostid.Names(root), ids: hostid.IDs(root),
 		missing: map[string]time.Time{}, prefixes: map[string]string{},

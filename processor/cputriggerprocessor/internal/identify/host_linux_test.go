@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -163,4 +164,47 @@ func TestContainerFoundByItsProfile(t *testing.T) {
 	u, ok = h.Cgroup(parent)
 	require.True(t, ok)
 	require.Equal(t, parent, u.ID)
+}
+
+// TestContainerOfAPodIsFound has cgroups as a container engine makes them, and the links of a
+// kubelet: of a container that was restarted, and of another one.
+func TestContainerOfAPodIsFound(t *testing.T) {
+	const uid = "0b1c2d3e-0000-4000-8000-00000000aaaa"
+	tree, err := cgroup.Open("/")
+	if err != nil {
+		hosttest.SkipUnprivileged(t, "no cgroups here: %v", err)
+	}
+	h := NewHost("/", tree, noneWatched, time.Now)
+	h.podLogs = t.TempDir()
+	link := func(name, id string) {
+		require.NoError(t, os.Symlink("/var/log/pods/shop_cart-1_"+uid+"/"+name+"/0.log", filepath.Join(h.podLogs, "cart-1_shop_"+name+"-"+id+".log")))
+	}
+	running, other, ended := strings.Repeat("e1", 32), strings.Repeat("e2", 32), strings.Repeat("e3", 32)
+	hosttest.NewContainer(t, running, 0)
+	link("cart", running)
+	link("cart", ended)
+	begin := func() { // after the bounds of walks and of what is missing
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		clear(h.missing)
+		h.walks = 0
+	}
+	id, why := h.PodContainer(uid, "cart")
+	require.Empty(t, why)
+	require.Equal(t, running, id)
+	id, why = h.PodContainer(uid, "")
+	require.Empty(t, why, "only one runs")
+	require.Equal(t, running, id)
+	_, why = h.PodContainer(uid, "proxy")
+	require.Equal(t, NoContainerOfPod, why)
+
+	hosttest.NewContainer(t, other, 0)
+	link("proxy", other)
+	begin()
+	_, why = h.PodContainer(uid, "")
+	require.Equal(t, SeveralContainers, why)
+	begin()
+	found, why := Match(h, ScopeCgroup, Claim{PodUID: uid, ContainerName: "proxy", HostName: "cart-1"}, time.Now())
+	require.Empty(t, why)
+	require.Equal(t, other, found.Group.ContainerID)
 }

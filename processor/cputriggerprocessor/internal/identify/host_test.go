@@ -82,3 +82,29 @@ func TestContainerIDNamesNoOtherUnit(t *testing.T) {
 	_, ok = h.Cgroup(service)
 	require.True(t, ok)
 }
+
+// TestLinksOfPods reads the links that a kubelet makes.
+func TestLinksOfPods(t *testing.T) {
+	const uid, other = "0b1c2d3e-0000-4000-8000-00000000aaaa", "0b1c2d3e-0000-4000-8000-00000000bbbb"
+	root := t.TempDir()
+	link := func(pod, uid, name, id string) {
+		file := filepath.Join(root, "var/log/containers", pod+"_shop_"+name+"-"+id+".log")
+		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		require.NoError(t, os.Symlink("/var/log/pods/shop_"+pod+"_"+uid+"/"+name+"/0.log", file))
+	}
+	link("cart-1", uid, "cart-service", containerA)
+	link("cart-1", uid, "init", strings.Repeat("d", 64))
+	link("cart-1", uid, "sidecar", containerB)
+	link("other", other, "cart-service", strings.Repeat("c", 64))
+	h := NewHost(root, nil, noneWatched, time.Now)
+	var names []string
+	for _, c := range h.podContainers(uid) {
+		names = append(names, c.name+" "+c.id[:1])
+	}
+	require.ElementsMatch(t, []string{"cart-service a", "init d", "sidecar b"}, names)
+	require.Empty(t, h.podContainers("0b1c2d3e"))
+	for _, uid := range []string{"", "*", "../../../../../../../../../../../etc", strings.Repeat("a", 100)} {
+		_, why := h.PodContainer(uid, "")
+		require.Equal(t, NoPod, why)
+	}
+}

@@ -32,6 +32,9 @@ const creationTolerance = 1100 * time.Millisecond
 type Host interface {
 	// Container returns the group of a container by its id.
 	Container(id string) (cgroup.Group, bool)
+	// PodContainer returns the id of a container by its pod's uid and its name there,
+	// which may be empty.
+	PodContainer(uid, name string) (id string, why Unmatched)
 	// Cgroup returns the group of a cgroup by its path.
 	Cgroup(path string) (cgroup.Group, bool)
 	// Process returns the process that has a pid now.
@@ -81,18 +84,21 @@ type Unmatched string
 
 // The reasons.
 const (
-	NoAttributes    Unmatched = "its resource has neither container.id, nor process.linux.cgroup with host.name or host.id, nor process.pid"
-	NoContainer     Unmatched = "no cgroup here carries its container.id"
-	NoCgroup        Unmatched = "its process.linux.cgroup is gone"
-	OtherHost       Unmatched = "its host.name or host.id is not this host's"
-	NoProcess       Unmatched = "no process here has its process.pid"
-	NoWitness       Unmatched = "its process.pid is not believed without process.creation.time, process.executable.path or process.executable.name"
-	OtherProcess    Unmatched = "its process.pid is another process here"
-	StartedLater    Unmatched = "the process that has its process.pid now started after the profile ended"
-	NoControlGroups Unmatched = "control groups cannot be read here, so there are no units"
-	TooManyUnits    Unmatched = "as many units are watched as can be"
-	OtherCgroup     Unmatched = "its cgroup carries the id of a container that runs in another cgroup"
-	OtherContainer  Unmatched = "its process.pid is not in the container of its container.id"
+	NoAttributes      Unmatched = "its resource has neither container.id, nor process.linux.cgroup with host.name or host.id, nor process.pid"
+	NoPod             Unmatched = "no container here belongs to its k8s.pod.uid, as far as /var/log/containers shows"
+	NoContainerOfPod  Unmatched = "no container of its k8s.pod.uid that runs here has its k8s.container.name"
+	SeveralContainers Unmatched = "its k8s.pod.uid has several containers here, and it has no k8s.container.name"
+	NoContainer       Unmatched = "no cgroup here carries its container.id"
+	NoCgroup          Unmatched = "its process.linux.cgroup is gone"
+	OtherHost         Unmatched = "its host.name or host.id is not this host's"
+	NoProcess         Unmatched = "no process here has its process.pid"
+	NoWitness         Unmatched = "its process.pid is not believed without process.creation.time, process.executable.path or process.executable.name"
+	OtherProcess      Unmatched = "its process.pid is another process here"
+	StartedLater      Unmatched = "the process that has its process.pid now started after the profile ended"
+	NoControlGroups   Unmatched = "control groups cannot be read here, so there are no units"
+	TooManyUnits      Unmatched = "as many units are watched as can be"
+	OtherCgroup       Unmatched = "its cgroup carries the id of a container that runs in another cgroup"
+	OtherContainer    Unmatched = "its process.pid is not in the container of its container.id"
 )
 
 // Match finds the unit of profiles that were captured until end. A profile that
@@ -115,6 +121,17 @@ func Match(h Host, scope Scope, c Claim, end time.Time) (Identity, Unmatched) {
 			return Identity{}, OtherCgroup
 		}
 		return ofGroup(g), ""
+	}
+	if scope == ScopeCgroup && c.PodUID != "" && !(ours && c.Cgroup != "") {
+		// A pod's host.name may be the pod's own. Its uid is unique.
+		id, why := h.PodContainer(c.PodUID, c.ContainerName)
+		if why == "" {
+			c.ContainerID = id
+			return Match(h, scope, c, end)
+		}
+		if c.PID == 0 || claimed && !ours {
+			return Identity{}, why
+		}
 	}
 	if claimed && !ours {
 		return Identity{}, OtherHost

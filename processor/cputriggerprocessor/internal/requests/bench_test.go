@@ -47,8 +47,10 @@ func BenchmarkSpans(b *testing.B) {
 		{"pass through", nil},
 		{"error rate", []Condition{{Monitor: "http_error_rate"}}},
 		{"error rate, percentiles, routes", []Condition{
-			{Monitor: "http_error_rate"}, {Monitor: "http_response_time", Percentile: 95},
-			{Monitor: "http_response_time", Percentile: 99, URIs: []string{"/cart/*"}}, {Monitor: "http_error_rate", URIRegex: "^/orders", Methods: []string{"POST"}},
+			{Monitor: "http_error_rate"},
+			{Monitor: "http_response_time", Percentile: 95},
+			{Monitor: "http_response_time", Percentile: 99, URIs: []string{"/cart/*"}},
+			{Monitor: "http_error_rate", URIRegex: "^/orders", Methods: []string{"POST"}},
 		}},
 	} {
 		b.Run(c.name, func(b *testing.B) {

@@ -29,7 +29,11 @@ const (
 	// it is not counted for monitors.
 	maxSources = 4096
 	idleAfter  = time.Minute
-	lookAt     = 8 // sources that are looked at to find one that gives way
+
+	// maxSourcesOfUnit bounds the resources of one unit, so that one cannot take all
+	// places. Further ones match no unit.
+	maxSourcesOfUnit = 256
+	lookAt           = 8 // sources that are looked at to find one that gives way
 
 	// maxWaiting bounds the resources that wait for their unit. Others wait for their
 	// next batch.
@@ -487,8 +491,8 @@ func (in *Intake) identify(host identify.Host, s *source) {
 		if s.unit != nil {
 			s.unit.remove(s)
 		}
-		if u != nil {
-			u.add(s)
+		if u != nil && !u.add(s) {
+			u, why = nil, tooManyResources
 		}
 		s.unit = u
 	}
@@ -511,6 +515,9 @@ func (in *Intake) identify(host identify.Host, s *source) {
 			zap.Int(attr.PID, claim.PID), zap.String(attr.ExecutableName, shorten(claim.ExecutableName)), zap.String(attr.HostName, shorten(claim.HostName)))
 	}
 }
+
+// tooManyResources is the reason of a resource whose unit has maxSourcesOfUnit.
+const tooManyResources identify.Unmatched = "its unit has 256 resources already"
 
 func shorten(s string) string { return s[:min(len(s), 256)] }
 

@@ -387,6 +387,22 @@ func TestManyResourcesGiveWay(t *testing.T) {
 	require.Empty(t, r.in.units)
 }
 
+// TestAUnitDoesNotTakeAllPlaces with resources that differ in an attribute.
+func TestAUnitDoesNotTakeAllPlaces(t *testing.T) {
+	r := newRig(t, Condition{Monitor: "http_error_rate"})
+	for i := range 5000 {
+		r.in.ObserveTraces(r.traces(map[string]any{"container.id": identifytest.ContainerA, "n": i}, stable(500, 0)))
+		r.identify()
+	}
+	require.Equal(t, int64(5000-maxSourcesOfUnit), r.items[counters.ItemUnmatched])
+	resource := map[string]any{"process.linux.cgroup": identifytest.Service, "host.name": "here"}
+	r.in.ObserveTraces(r.traces(resource, stable(500, 0)))
+	r.identify()
+	out := make([]monitor.Result, 1)
+	r.in.Reader(identifytest.Service, r.keys).Read(r.now, time.Second, out)
+	require.NoError(t, out[0].Err, "another unit has a place")
+}
+
 // TestAMillionRoutes keeps what is remembered of URIs bounded.
 func TestAMillionRoutes(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_error_rate", URIRegex: "7$"})

@@ -59,10 +59,15 @@ func (u *unit) adopt(p *plan) {
 	u.traces = map[string]pcommon.TraceID{}
 }
 
-func (u *unit) add(s *source) {
+// add adds a source. It reports false at the bound.
+func (u *unit) add(s *source) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if len(u.sources) >= maxSourcesOfUnit {
+		return false
+	}
 	u.sources = append(u.sources, s)
+	return true
 }
 
 func (u *unit) remove(s *source) {

@@ -26,6 +26,7 @@ type Host struct {
 	Processes map[int]identify.Process
 	True      map[string]cgroup.Group // by path: containers in place of the group of the same id
 	Claims    map[string]bool         // ids that a second cgroup carries
+	Pods      map[string]string       // ids of containers, by UID/NAME
 }
 
 // Container implements identify.Host, as do the following.
@@ -36,6 +37,14 @@ func (h *Host) Container(id string) (cgroup.Group, bool) {
 		}
 	}
 	return cgroup.Group{}, false
+}
+
+// PodContainer returns the id of a container of Pods.
+func (h *Host) PodContainer(uid, name string) (string, identify.Unmatched) {
+	if id, ok := h.Pods[uid+"/"+name]; ok {
+		return id, ""
+	}
+	return "", identify.NoPod
 }
 
 // Cgroup returns the group at a path.
@@ -72,6 +81,7 @@ var Epoch = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 func NewHost() *Host {
 	container := cgroup.Group{ID: ContainerA, ContainerID: ContainerA, Cgroup: "/docker/" + ContainerA}
 	h := &Host{
+		Pods: map[string]string{"pod/cart": ContainerA},
 		Groups: map[string]cgroup.Group{
 			ContainerA: container,
 			Service:    {ID: Service, Cgroup: Service},

@@ -1,0 +1,119 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package identify
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+)
+
+const (
+	// podLogs is the folder in which kubelets keep a link per container, named
+	// POD_NAMESPACE_CONTAINER-ID.log, to its log in the folder
+	// NAMESPACE_POD_UID/CONTAINER. Only root writes there.
+	podLogs = "/var/log/containers"
+
+	// maxLogs bounds the links that are looked at.
+	maxLogs = 10_000
+)
+
+// podContainer is a container of a pod, by the link to its log.
+type podContainer struct {
+	name, id string
+	made     time.Time
+}
+
+// PodContainer returns the id of a pod's container, by its name; without one, of the
+// only container that runs. The folder is read as seldom as the cgroup tree is walked.
+func (h *LocalHost) PodContainer(uid, name string) (id string, why Unmatched) {
+	if len(uid) < 32 || len(uid) > 36 || strings.ContainsAny(uid, "/_*?") || len(name) > maxContainerID {
+		return "", NoPod
+	}
+	key := uid + "/" + name // no container's id has a slash
+	if id := h.full(key); id != key {
+		if g, ok := h.watched(id); ok && g.ContainerID != "" {
+			return id, ""
+		}
+	}
+	now := h.now()
+	if !h.mayWalk(key, now) {
+		return "", NoPod
+	}
+	id, why = h.findPodContainer(uid, name)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if why != "" {
+		if len(h.missing) >= maxMissing {
+			clear(h.missing)
+		}
+		h.missing[key] = now.Add(missingFor)
+		return "", why
+	}
+	if len(h.prefixes) >= maxMissing {
+		clear(h.prefixes)
+	}
+	h.prefixes[key] = id
+	return id, ""
+}
+
+func (h *LocalHost) findPodContainer(uid, name string) (id string, why Unmatched) {
+	found := map[string]string{} // the container that runs, by name
+	all := h.podContainers(uid)
+	for _, c := range all { // the newest first: others of its name have ended
+		if name != "" && c.name != name || found[c.name] != "" {
+			continue
+		}
+		if _, ok, err := h.tree.FindContainer(c.id); ok && err == nil {
+			found[c.name] = c.id
+		}
+	}
+	switch {
+	case len(all) == 0:
+		return "", NoPod
+	case len(found) > 1:
+		return "", SeveralContainers
+	}
+	for _, id := range found {
+		return id, ""
+	}
+	return "", NoContainerOfPod
+}
+
+// podContainers lists the containers of a pod, the newest first.
+func (h *LocalHost) podContainers(uid string) (out []podContainer) {
+	dir, err := os.Open(h.podLogs)
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	links, _ := dir.Readdirnames(maxLogs)
+	for _, link := range links {
+		target, err := os.Readlink(filepath.Join(h.podLogs, link))
+		if err != nil || !strings.Contains(target, "_"+uid+"/") {
+			continue
+		}
+		_, rest, ok := cutLast(strings.TrimSuffix(link, ".log"), "_")
+		name, id, dashed := cutLast(rest, "-")
+		if !ok || !dashed || len(id) < cgroup.MinPrefix {
+			continue
+		}
+		if info, err := os.Lstat(filepath.Join(h.podLogs, link)); err == nil {
+			out = append(out, podContainer{name, id, info.ModTime()})
+		}
+	}
+	slices.SortFunc(out, func(a, b podContainer) int { return b.made.Compare(a.made) })
+	return out
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}
