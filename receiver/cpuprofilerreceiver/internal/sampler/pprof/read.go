@@ -6,12 +6,12 @@ package pprof
 import (
 	"bytes"
 	"compress/gzip"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 
 	"github.com/google/pprof/profile"
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // errTooLarge is returned when a bound was hit before anything was decoded.
@@ -126,39 +126,22 @@ func elements(packed []byte) (n int64) {
 // with nil if it is a number.
 func fields(b []byte, f func(number int, content []byte) error) error {
 	for len(b) > 0 {
-		tag, n := binary.Uvarint(b)
-		if n <= 0 {
+		number, kind, tag := protowire.ConsumeTag(b)
+		if tag < 0 {
 			return errMalformed
 		}
-		b = b[n:]
+		size := protowire.ConsumeFieldValue(number, kind, b[tag:])
+		if size < 0 {
+			return errMalformed
+		}
 		var content []byte
-		size := 0
-		switch tag & 7 {
-		case 0:
-			if _, size = binary.Uvarint(b); size <= 0 {
-				return errMalformed
-			}
-		case 1:
-			size = 8
-		case 2:
-			length, n := binary.Uvarint(b)
-			if n <= 0 || length > uint64(len(b)-n) {
-				return errMalformed
-			}
-			size = n + int(length)
-			content = b[n:size:size]
-		case 5:
-			size = 4
-		default:
-			return errMalformed
+		if kind == protowire.BytesType {
+			content, _ = protowire.ConsumeBytes(b[tag:])
 		}
-		if size > len(b) {
-			return errMalformed
-		}
-		if err := f(int(tag>>3), content); err != nil {
+		if err := f(int(number), content); err != nil {
 			return err
 		}
-		b = b[size:]
+		b = b[tag+size:]
 	}
 	return nil
 }
