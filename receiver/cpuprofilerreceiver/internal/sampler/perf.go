@@ -200,15 +200,17 @@ func (p *Perf) hotProcesses(batch *samples.Batch) map[int]bool {
 				container, _ = a.Value.(string)
 			}
 		}
-		hot[r.PID] = isHot(units, r.PID, path, container)
+		hot[r.PID] = IsHot(units, procfs.Process{PID: r.PID}, path, container)
 	}
 	return hot
 }
 
-// isHot reports whether a process in a cgroup and a container belongs to one of units.
-func isHot(units []hotunitsextension.Unit, pid int, path, container string) bool {
+// IsHot reports whether a process is in one of the units: the one with a pid and start
+// time, or in a cgroup or container. What is not known of it is 0 or empty.
+func IsHot(units []hotunitsextension.Unit, who procfs.Process, path, container string) bool {
 	return slices.ContainsFunc(units, func(u hotunitsextension.Unit) bool {
-		return u.PID > 0 && u.PID == pid || u.ContainerID != "" && u.ContainerID == container ||
+		return u.PID > 0 && u.PID == who.PID && (u.Start == 0 || who.Start == 0 || u.Start == who.Start) ||
+			u.ContainerID != "" && u.ContainerID == container ||
 			u.Cgroup != "" && path != "" && cgroup.Under(path, u.Cgroup)
 	})
 }
@@ -220,7 +222,7 @@ func (p *Perf) hot() func(*processes.Process) bool {
 	}
 	units := p.hotUnits.Hot()
 	return func(process *processes.Process) bool {
-		return isHot(units, process.PID, process.Cgroup, process.ContainerID())
+		return IsHot(units, procfs.Process{PID: process.PID}, process.Cgroup, process.ContainerID())
 	}
 }
 

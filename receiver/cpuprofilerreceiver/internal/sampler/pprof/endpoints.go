@@ -14,7 +14,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
-	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
@@ -128,21 +127,5 @@ func (h heat) Any() bool { return len(h.HotUnits.Hot()) > 0 }
 // Hot reports whether a process is in a hot unit, or a cgroup or container if no
 // process is known.
 func (h heat) Hot(of processes.Identity) bool {
-	for _, u := range h.HotUnits.Hot() {
-		switch {
-		case u.Cgroup != "" && of.Cgroup != "":
-			if cgroup.Under(of.Cgroup, u.Cgroup) {
-				return true
-			}
-		case u.ContainerID != "" && of.ContainerID != "":
-			if u.ContainerID == of.ContainerID {
-				return true
-			}
-		case u.PID != 0:
-			if u.PID == of.PID && (u.Start == 0 || u.Start == of.Start) {
-				return true
-			}
-		}
-	}
-	return false
+	return sampler.IsHot(h.HotUnits.Hot(), of.Process, of.Cgroup, of.ContainerID)
 }
