@@ -28,6 +28,19 @@ type ID struct {
 // Key returns what is waited for while the file is read: its file system.
 func (id ID) Key() deadline.Key { return deadline.Key{Device: id.Device} }
 
+// File identifies a file before it is opened, as the kernel's record of a mapping does,
+// and the root that it was mapped in: there it may be opened by its path, and there its
+// debug file is.
+type File struct {
+	major, minor uint32
+	inode, root  uint64
+}
+
+// FileOf returns the file behind a mapping.
+func FileOf(m *samples.Mapping) File {
+	return File{m.DeviceMajor, m.DeviceMinor, m.Inode, m.Root}
+}
+
 // Opening returns what is waited for while the file of a mapping is opened: its file
 // system, and the paths of the process's root.
 func Opening(m *samples.Mapping) deadline.Key {

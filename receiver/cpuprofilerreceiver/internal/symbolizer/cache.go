@@ -33,18 +33,6 @@ const (
 	idleTimeout = 10 * time.Minute
 )
 
-// fileKey identifies a file as the kernel's record of a mapping does, and the root that
-// it was mapped in: the file may be opened by its path there, and its debug file is
-// there.
-type fileKey struct {
-	major, minor uint32
-	inode, root  uint64
-}
-
-func keyOf(m *samples.Mapping) fileKey {
-	return fileKey{m.DeviceMajor, m.DeviceMinor, m.Inode, m.Root}
-}
-
 // image identifies an object: by its file, and by the one with the symbols that were
 // stripped, if any.
 type image struct{ file, debug mapped.ID }
@@ -82,7 +70,7 @@ func pending(ready <-chan struct{}) bool {
 // cache has the open object files. Its methods are called with the Symbolizer's lock
 // held.
 type cache struct {
-	files  *simplelru.LRU[fileKey, *file]
+	files  *simplelru.LRU[mapped.File, *file]
 	images map[image]*object
 	open   map[*object]struct{}
 
@@ -103,7 +91,7 @@ func newCache(maxBytes int64, maxObjects int) (*cache, error) {
 		maxBytes: maxBytes, maxObjects: maxObjects,
 	}
 	var err error
-	c.files, err = simplelru.NewLRU(maxFiles, func(k fileKey, f *file) {
+	c.files, err = simplelru.NewLRU(maxFiles, func(k mapped.File, f *file) {
 		if !f.loading() && f.object != nil {
 			delete(f.object.keys, k)
 		}
@@ -180,7 +168,7 @@ func (c *cache) evict(o *object) {
 // tracked opens the file of a mapping, or checks that it is still the open one.
 func (s *Symbolizer) tracked(m *samples.Mapping) {
 	now := s.cfg.Now()
-	key := keyOf(m)
+	key := mapped.FileOf(m)
 	s.mu.Lock()
 	f, ok := s.cache.files.Get(key)
 	switch {
@@ -228,7 +216,7 @@ func (f *file) retry(m *samples.Mapping, now time.Time) bool {
 }
 
 // newFile adds a file that is being loaded, and replaces its old state.
-func (c *cache) newFile(key fileKey, now time.Time) *file {
+func (c *cache) newFile(key mapped.File, now time.Time) *file {
 	c.files.Remove(key)
 	f := &file{ready: make(chan struct{}), checked: now}
 	c.files.Add(key, f)
@@ -236,7 +224,7 @@ func (c *cache) newFile(key fileKey, now time.Time) *file {
 }
 
 // load opens and indexes the file of m. It runs on the worker.
-func (s *Symbolizer) load(key fileKey, f *file, m *samples.Mapping) {
+func (s *Symbolizer) load(key mapped.File, f *file, m *samples.Mapping) {
 	err := s.run(m, func(c *deadline.Call) {
 		r, id, err := mapped.Open(c, s.cfg.Root, m)
 		if err != nil {
@@ -260,7 +248,7 @@ func (s *Symbolizer) unreadable(f *file, m *samples.Mapping, err error) {
 	close(f.ready)
 }
 
-func (s *Symbolizer) loadFrom(c *deadline.Call, key fileKey, f *file, m *samples.Mapping, file *os.File, id mapped.ID) {
+func (s *Symbolizer) loadFrom(c *deadline.Call, key mapped.File, f *file, m *samples.Mapping, file *os.File, id mapped.ID) {
 	r := mapped.NewReader(file, mapped.Reading(m), m.Path)
 	r.Use(c)
 	defer close(f.ready)
@@ -322,7 +310,7 @@ func (s *Symbolizer) same(i image) *object {
 }
 
 // adopt makes f a file of o, unless the cache has a newer state of the file.
-func (s *Symbolizer) adopt(key fileKey, f *file, o *object) {
+func (s *Symbolizer) adopt(key mapped.File, f *file, o *object) {
 	f.object = o
 	if current, ok := s.cache.files.Peek(key); ok && current == f {
 		o.keys[key] = struct{}{}

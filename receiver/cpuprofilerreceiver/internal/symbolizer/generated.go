@@ -45,7 +45,7 @@ type generated struct {
 	procfs.Process // Start is 0 until it is read
 
 	file *mapped.Reader
-	id   mapID
+	id   mapped.ID // without the size and the times, which change
 	// late is set if what is read for it did not answer in time. It may still.
 	late atomic.Bool
 	read *perfmap.Map
@@ -71,15 +71,6 @@ type generated struct {
 
 	known    map[int]answer
 	answered *perfmap.Index
-}
-
-// mapID changes when another file replaces a perf map.
-type mapID struct{ device, inode uint64 }
-
-// perfMapFile is an open perf map.
-type perfMapFile struct {
-	file *os.File
-	id   mapID
 }
 
 // errNoMap is returned where a process has no perf map.
@@ -276,9 +267,10 @@ func (s *Symbolizer) follow(c *deadline.Call, root uint64, g *generated) error {
 	} else {
 		return err
 	}
-	var f perfMapFile
+	var f *os.File
+	var id mapped.ID
 	var err error
-	c.Wait(nil, func() { f, err = openPerfMap(s.cfg.Root, g.PID) })
+	c.Wait(nil, func() { f, id, err = openPerfMap(s.cfg.Root, g.PID) })
 	if err != nil {
 		if g.file != nil && errors.Is(err, errNoMap) {
 			return s.readOn(g) // it was removed, and the process may still write to it
@@ -286,16 +278,16 @@ func (s *Symbolizer) follow(c *deadline.Call, root uint64, g *generated) error {
 		s.closeMap(g)
 		return err
 	}
-	r := mapped.NewReader(f.file, deadline.Key{Root: root}, f.file.Name())
+	r := mapped.NewReader(f, deadline.Key{Root: root}, f.Name())
 	r.Use(c)
-	if g.file != nil && g.id == f.id {
+	if g.file != nil && g.id == id {
 		r.Close()
 		return s.readOn(g)
 	}
 	s.closeMap(g)
 	var runtime samples.FrameType
 	c.Wait(nil, func() { runtime = runtimeOf(s.cfg.Root, g.PID) })
-	if !s.holdMap(g, r, f.id, runtime) {
+	if !s.holdMap(g, r, id, runtime) {
 		r.Close()
 		return errNoMap
 	}
@@ -304,7 +296,7 @@ func (s *Symbolizer) follow(c *deadline.Call, root uint64, g *generated) error {
 
 // holdMap sets the perf map of a process, and closes others where they are too many.
 // It reports false where the process was dropped meanwhile.
-func (s *Symbolizer) holdMap(g *generated, f *mapped.Reader, id mapID, runtime samples.FrameType) bool {
+func (s *Symbolizer) holdMap(g *generated, f *mapped.Reader, id mapped.ID, runtime samples.FrameType) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.knows(g) {

@@ -65,7 +65,7 @@ type object struct {
 
 	size  int64 // as counted in the cache's total
 	image image
-	keys  map[fileKey]struct{}
+	keys  map[mapped.File]struct{}
 	used  uint64 // the larger the later
 	at    time.Time
 	// batch is the last one with samples in the object, hot the last one with samples of
@@ -93,7 +93,7 @@ func newObject(r io.ReaderAt, size int64, closer io.Closer) (*object, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &object{f: f, closer: closer, known: make(map[uint64]answer), keys: make(map[fileKey]struct{})}
+	o := &object{f: f, closer: closer, known: make(map[uint64]answer), keys: make(map[mapped.File]struct{})}
 	o.buildID, o.goBuildID = f.BuildIDs()
 	return o, nil
 }

@@ -56,17 +56,14 @@ const perfMapSlack = 2 * time.Second
 // openPerfMap opens /tmp/perf-PID.map of a process, in its own root and with its pid in
 // its innermost pid namespace. Everybody may write to /tmp, so the file must be a
 // regular one of the process's user or of root, and not older than the process.
-func openPerfMap(root string, pid int) (perfMapFile, error) {
-	var none perfMapFile
+func openPerfMap(root string, pid int) (*os.File, mapped.ID, error) {
 	proc := procfs.At(root)
 	self, err := proc.Status(pid)
 	if err != nil {
-		return none, fmt.Errorf("reading the pid and user of process %d: %w", pid, err)
+		return nil, mapped.ID{}, fmt.Errorf("reading the pid and user of process %d: %w", pid, err)
 	}
 	path := fmt.Sprintf("/tmp/perf-%d.map", self.PID)
-	var id mapID
-	f, _, err := mapped.OpenChecked(path, func() (int, error) { return mapped.OpenInRoot(root, pid, path) }, func(st *unix.Stat_t) error {
-		id = mapID{st.Dev, st.Ino}
+	f, id, err := mapped.OpenChecked(path, func() (int, error) { return mapped.OpenInRoot(root, pid, path) }, func(st *unix.Stat_t) error {
 		if st.Uid != 0 && !slices.Contains(self.UIDs[:], st.Uid) {
 			return fmt.Errorf("it belongs to user %d, who is not the process's", st.Uid)
 		}
@@ -78,11 +75,12 @@ func openPerfMap(root string, pid int) (perfMapFile, error) {
 	})
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		return none, errNoMap
+		return nil, mapped.ID{}, errNoMap
 	case err != nil:
-		return none, fmt.Errorf("opening %s of process %d in its root: %w", path, pid, err)
+		return nil, mapped.ID{}, fmt.Errorf("opening %s of process %d in its root: %w", path, pid, err)
 	}
-	return perfMapFile{file: f, id: id}, nil
+	id.Size, id.Modified, id.Changed = 0, 0, 0 // it grows
+	return f, id, nil
 }
 
 // runtimeOf returns the runtime whose file a process has mapped.

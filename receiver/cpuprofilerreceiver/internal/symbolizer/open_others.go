@@ -7,8 +7,10 @@ package symbolizer
 
 import (
 	"errors"
+	"os"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
 )
 
 var errNeedsLinux = errors.New("reading the files of other processes needs Linux")
@@ -16,6 +18,8 @@ var errNeedsLinux = errors.New("reading the files of other processes needs Linux
 // VDSO fails: it needs Linux.
 func VDSO() ([]byte, error) { return nil, errNeedsLinux }
 
-func openPerfMap(string, int) (perfMapFile, error) { return perfMapFile{}, errNeedsLinux }
+func openPerfMap(string, int) (*os.File, mapped.ID, error) {
+	return nil, mapped.ID{}, errNeedsLinux
+}
 
 func runtimeOf(string, int) samples.FrameType { return "" }

@@ -204,7 +204,7 @@ type Symbolizer struct {
 // without either, the kernel's symbols.
 type request struct {
 	file      *file
-	key       fileKey
+	key       mapped.File
 	mapping   *samples.Mapping
 	generated *generated
 	ready     chan struct{}
@@ -583,7 +583,7 @@ func (s *Symbolizer) objectOf(pid int, m *samples.Mapping) (*object, Outcome) {
 	if !backed(m) {
 		return nil, NoFile
 	}
-	key := keyOf(m)
+	key := mapped.FileOf(m)
 	s.mu.Lock()
 	f, ok := s.cache.files.Get(key)
 	if !ok || !f.loading() && f.failed {

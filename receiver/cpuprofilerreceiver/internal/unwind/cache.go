@@ -82,13 +82,6 @@ type Stats struct {
 	Evicted, Dropped uint64
 }
 
-// fileKey identifies a file as the kernel's record of a mapping does, and the root that
-// it was mapped in, where it may be opened by its path. The vdso has the zero key.
-type fileKey struct {
-	major, minor uint32
-	inode, root  uint64
-}
-
 // entry is the state of one file. Only checking and used change.
 type entry struct {
 	table *Table // nil where there is none
@@ -105,7 +98,7 @@ type Cache struct {
 	cfg Config
 
 	// files is replaced, never changed.
-	files atomic.Pointer[map[fileKey]*entry]
+	files atomic.Pointer[map[mapped.File]*entry]
 	// clock is the number of seconds since began, as the worker last saw it.
 	clock atomic.Uint32
 	began time.Time
@@ -113,7 +106,7 @@ type Cache struct {
 	queue chan request
 
 	mu      sync.Mutex
-	waiting map[fileKey]struct{} // what is in the queue
+	waiting map[mapped.File]struct{} // what is in the queue
 	stats   Stats
 
 	once   sync.Once
@@ -122,7 +115,7 @@ type Cache struct {
 }
 
 type request struct {
-	key     fileKey
+	key     mapped.File
 	mapping *samples.Mapping
 }
 
@@ -153,10 +146,10 @@ func newCache(cfg Config) *Cache {
 		cfg:     cfg,
 		began:   cfg.Now(),
 		queue:   make(chan request, queueLength),
-		waiting: make(map[fileKey]struct{}),
+		waiting: make(map[mapped.File]struct{}),
 		done:    make(chan struct{}),
 	}
-	c.files.Store(&map[fileKey]*entry{})
+	c.files.Store(&map[mapped.File]*entry{})
 	return c
 }
 
@@ -166,11 +159,12 @@ func (c *Cache) Close() {
 	c.worker.Wait()
 }
 
-func (c *Cache) keyOf(m *samples.Mapping) (key fileKey, ok bool) {
+// keyOf returns the file of a mapping; that of the vdso is zero.
+func (c *Cache) keyOf(m *samples.Mapping) (key mapped.File, ok bool) {
 	if m.Inode == 0 {
 		return key, m.Path == c.cfg.VDSOPath && c.cfg.VDSO != nil
 	}
-	return fileKey{m.DeviceMajor, m.DeviceMinor, m.Inode, m.Root}, strings.HasPrefix(m.Path, "/")
+	return mapped.FileOf(m), strings.HasPrefix(m.Path, "/")
 }
 
 // Lookup implements Tables. It requests the table of an unknown file.
@@ -213,7 +207,7 @@ func (c *Cache) Root(l *samples.Location) bool {
 	return ok && t.at(addr).flags&flagRoot != 0
 }
 
-func (c *Cache) ask(key fileKey, m *samples.Mapping) {
+func (c *Cache) ask(key mapped.File, m *samples.Mapping) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, ok := c.waiting[key]; ok {
@@ -295,7 +289,7 @@ func (c *Cache) publish(r request, e *entry, err error) {
 // read returns the new state of a file. Where it has no table, err is the reason.
 func (c *Cache) read(call *deadline.Call, r request, old *entry) (*entry, error) {
 	e := &entry{at: c.cfg.Now()}
-	if r.key == (fileKey{}) {
+	if r.key == (mapped.File{}) {
 		if old != nil {
 			e.table = old.table
 			return e, nil
@@ -346,14 +340,14 @@ func (c *Cache) build(r io.ReaderAt, size int64, path string) (*Table, error) {
 }
 
 // evict drops files until the bounds are kept.
-func (c *Cache) evict(files map[fileKey]*entry, keep *entry) {
+func (c *Cache) evict(files map[mapped.File]*entry, keep *entry) {
 	for {
 		bytes, tables := held(files)
 		c.stats.Files, c.stats.Tables, c.stats.Bytes = len(files), tables, bytes
 		if bytes <= c.cfg.MaxBytes && len(files) <= c.cfg.MaxFiles {
 			return
 		}
-		var oldest fileKey
+		var oldest mapped.File
 		least := keep
 		for k, e := range files {
 			if e != keep && (least == keep || e.used.Load() < least.used.Load()) {
@@ -369,7 +363,7 @@ func (c *Cache) evict(files map[fileKey]*entry, keep *entry) {
 }
 
 // held returns the memory and the number of tables, each counted once.
-func held(files map[fileKey]*entry) (bytes int64, tables int) {
+func held(files map[mapped.File]*entry) (bytes int64, tables int) {
 	seen := make(map[*Table]struct{}, len(files))
 	for _, e := range files {
 		if _, ok := seen[e.table]; !ok && e.table != nil {
