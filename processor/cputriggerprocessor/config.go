@@ -609,9 +609,7 @@ func (cfg *Config) validatePolicy(at string, p PolicyConfig) (errs []error) {
 				fault("%s.events[%d]: %q is not one of %s", at, i, event, strings.Join(cgroup.MemoryEventNames(), ", "))
 			}
 		}
-		for _, err := range item.condition().Validate(at) {
-			errs = append(errs, err)
-		}
+		errs = append(errs, item.condition().Validate(at)...)
 		if !cfg.inScope(item.Monitor) {
 			fault("%s.monitor: %s does not go with scope: %s", at, item.Monitor, cfg.Scope)
 		}

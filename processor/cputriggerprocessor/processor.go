@@ -208,8 +208,8 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 		p.eval.hot = p.hot
 		p.publishTo(hot)
 	}
-	if len(p.cfg.conditions()) > 0 && p.signals != nil && !p.signals("traces") && !p.signals("metrics") {
-		p.log.Warn("policies need spans or metrics, and no traces or metrics pipeline has this component", zap.Stringer("component", p.id))
+	if p.reloader == nil {
+		p.warnUnfed(p.cfg)
 	}
 	if tree, err := cgroup.Open(p.cfg.RootPath); err == nil {
 		if err := p.watch(tree); err != nil {
@@ -236,6 +236,14 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 	return nil
 }
 
+// warnUnfed warns of policies whose conditions never hold because nothing that they
+// read passes here.
+func (p *cpuTrigger) warnUnfed(cfg *Config) {
+	if len(cfg.conditions()) > 0 && p.signals != nil && !p.signals("traces") && !p.signals("metrics") {
+		p.log.Warn("policies need spans or metrics, and no traces or metrics pipeline has this component", zap.Stringer("component", p.id))
+	}
+}
+
 // setPolicies puts the policies of a configuration in force, all of them or, with an
 // error, none.
 func (p *cpuTrigger) setPolicies(next *Config, version string) error {
@@ -257,6 +265,7 @@ func (p *cpuTrigger) setPolicies(next *Config, version string) error {
 			p.collector.SetMonitors(next.readings())
 		}
 		p.hot.Publish()
+		p.warnUnfed(next)
 	}
 	p.inForce.Store(&inForce{cfg: next, version: version})
 	if !changes.none() {

@@ -166,6 +166,21 @@ func TestUnchangedReadingsGoOn(t *testing.T) {
 }
 
 // TestPoliciesThatSelectByAttributes keeps what is known of the units.
+// TestPoliciesThatNeedSpansComeLater: what they read is counted from then on, and it is said
+// if nothing of it passes.
+func TestPoliciesThatNeedSpansComeLater(t *testing.T) {
+	r, _, path := reloading(t, usagePolicy)
+	fed := false
+	r.p.signals = func(string) bool { return fed }
+	slow := "- {name: slow, any_of: [{monitor: http_response_time, threshold: 500, average_over: 5s}]}\n"
+	require.NoError(t, r.reload(path, usagePolicy+slow))
+	require.Len(t, r.log("policies need spans or metrics, and no traces or metrics pipeline has this component"), 1)
+	fed = true
+	require.NoError(t, r.reload(path, slow))
+	require.Len(t, r.log("policies need spans or metrics, and no traces or metrics pipeline has this component"), 1)
+	require.ErrorContains(t, r.reload(path, "- {name: slow, any_of: [{monitor: http_response_time, percentile: 101, threshold: 500}]}\n"), "percentile")
+}
+
 func TestPoliciesThatSelectByAttributes(t *testing.T) {
 	const named = "- {name: named, match: {service.name: checkout}, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}], duration: 10s, cooldown: 0s}\n"
 	r, _, path := reloading(t, named)

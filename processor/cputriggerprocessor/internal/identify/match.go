@@ -122,7 +122,7 @@ func Match(h Host, scope Scope, c Claim, end time.Time) (Identity, Unmatched) {
 		}
 		return ofGroup(g), ""
 	}
-	if scope == ScopeCgroup && c.PodUID != "" && !(ours && c.Cgroup != "") {
+	if scope == ScopeCgroup && c.PodUID != "" && (!ours || c.Cgroup == "") {
 		// A pod's host.name may be the pod's own. Its uid is unique.
 		id, why := h.PodContainer(c.PodUID, c.ContainerName)
 		if why == "" {

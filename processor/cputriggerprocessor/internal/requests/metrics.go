@@ -206,7 +206,7 @@ func (o *observation) histogram(p pmetric.HistogramDataPoint, cumulative bool) c
 	var before []uint64
 	if cumulative {
 		layout := o.in.layout(bounds)
-		s, change, over := o.in.follow(o.s, o.key, o.name, p.StartTimestamp(), p.Timestamp(), count, layout, o.now)
+		s, change, over := o.in.follow(o.s, o.key, o.name, p.StartTimestamp(), p.Timestamp(), count, layout)
 		switch change {
 		case stale:
 			return counters.ItemLate
@@ -324,7 +324,7 @@ func (o *observation) exponential(p pmetric.ExponentialHistogramDataPoint, cumul
 	i := increment{count: count, sum: p.Sum(), over: between(p.StartTimestamp(), p.Timestamp()), exemplars: p.Exemplars()}
 	before := func(int) float64 { return 0 }
 	if cumulative {
-		s, change, over := o.in.follow(o.s, o.key, o.name, p.StartTimestamp(), p.Timestamp(), count, 0, o.now)
+		s, change, over := o.in.follow(o.s, o.key, o.name, p.StartTimestamp(), p.Timestamp(), count, 0)
 		switch change {
 		case stale:
 			return counters.ItemLate
@@ -528,7 +528,7 @@ func (o *observation) number(p pmetric.NumberDataPoint, monotonic, cumulative bo
 	}
 	i := increment{number: true, count: value, over: between(p.StartTimestamp(), p.Timestamp())}
 	if cumulative {
-		s, change, over := o.in.follow(o.s, o.key, o.name, p.StartTimestamp(), p.Timestamp(), value, 0, o.now)
+		s, change, over := o.in.follow(o.s, o.key, o.name, p.StartTimestamp(), p.Timestamp(), value, 0)
 		switch change {
 		case stale:
 			return counters.ItemLate
@@ -556,7 +556,7 @@ func (o *observation) summary(p pmetric.SummaryDataPoint) counters.ItemOutcome {
 	}
 	count := float64(p.Count())
 	i := increment{count: count, sum: p.Sum()}
-	s, change, over := o.in.follow(o.s, o.key, o.name, p.StartTimestamp(), p.Timestamp(), count, 0, o.now)
+	s, change, over := o.in.follow(o.s, o.key, o.name, p.StartTimestamp(), p.Timestamp(), count, 0)
 	switch change {
 	case stale:
 		return counters.ItemLate

@@ -57,7 +57,7 @@ const (
 
 // follow returns the series of a point, what the point means, and the time in which
 // that came about. count is what the point has.
-func (in *Intake) follow(s *source, key uint64, metric string, start, at pcommon.Timestamp, count float64, layout uint64, now time.Time) (*series, change, time.Duration) {
+func (in *Intake) follow(s *source, key uint64, metric string, start, at pcommon.Timestamp, count float64, layout uint64) (*series, change, time.Duration) {
 	if s.streams == nil {
 		s.streams = &streams{series: map[uint64]*series{}, first: map[string]pcommon.Timestamp{}}
 	}
