@@ -146,7 +146,7 @@ func (r *receiver) one(t *testing.T) string {
 
 var openedEvent = Event{
 	Name: GateOpened, Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Body: "gate of <!channel> \"checkout\" opened by policy cpu",
-	Resource:   []attribute.KeyValue{attribute.String("service.name", "checkout")},
+	Resource:   []attribute.KeyValue{attribute.String("service.name", "checkout"), attribute.String("host.name", "node-1")},
 	Attributes: []attribute.KeyValue{attribute.String("hotprofile.unit", "4f1c"), attribute.Float64("hotprofile.trigger.value", 93.5), attribute.String("hotprofile.trigger.id", "ab12")},
 	TraceID:    trace.TraceID{1}, SpanID: trace.SpanID{2},
 }
@@ -158,7 +158,7 @@ func TestAWebhookPostsEventsAsJSON(t *testing.T) {
 	r.PublishEvent(openedEvent)
 	require.JSONEq(t, `{"events": [{
 		"name": "hotprofile.gate.opened", "time": "2026-01-02T03:04:05Z", "body": "gate of <!channel> \"checkout\" opened by policy cpu",
-		"resource": {"service.name": "checkout"},
+		"resource": {"service.name": "checkout", "host.name": "node-1"},
 		"attributes": {"hotprofile.unit": "4f1c", "hotprofile.trigger.value": 93.5, "hotprofile.trigger.id": "ab12"},
 		"trace_id": "01000000000000000000000000000000", "span_id": "0200000000000000"
 	}], "more": 0}`, to.one(t))
@@ -170,7 +170,9 @@ func TestAWebhookPostsEventsAsJSON(t *testing.T) {
 func TestSlackAndTeamsTemplates(t *testing.T) {
 	hostile := openedEvent
 	hostile.Body = strings.Repeat("\x00<&[x](http://evil)`\"", 100)
-	hostile.Attributes = []attribute.KeyValue{attribute.String("hotprofile.unit", strings.Repeat("\n<ä", 400))}
+	hostile.Attributes = []attribute.KeyValue{
+		attribute.String("hotprofile.unit", strings.Repeat("\n<ä", 400)), attribute.String("host.name", strings.Repeat("\"<", 400)), attribute.String("hotprofile.trigger.id", strings.Repeat("]", 400)),
+	}
 	many := slices.Repeat([]Event{hostile}, maxMaxEvents)
 	t.Run("slack", func(t *testing.T) {
 		r, err := newRenderer("slack", true)
@@ -180,7 +182,7 @@ func TestSlackAndTeamsTemplates(t *testing.T) {
 		require.JSONEq(t, `{
 			"text": "gate of &lt;!channel&gt; \"checkout\" opened by policy cpu",
 			"blocks": [
-				{"type": "section", "text": {"type": "mrkdwn", "text": "*gate opened* gate of &lt;!channel&gt; \"checkout\" opened by policy cpu\nunit `+"`4f1c` trigger `ab12`"+`"}},
+				{"type": "section", "text": {"type": "mrkdwn", "text": "*gate opened* gate of &lt;!channel&gt; \"checkout\" opened by policy cpu\nunit `+"`4f1c` on `node-1` trigger `ab12`"+`"}},
 				{"type": "section", "text": {"type": "mrkdwn", "text": "and 2 more events"}}
 			]}`, string(body))
 		body, err = r.render(messageOf(many, 1))
@@ -218,7 +220,7 @@ func TestSlackAndTeamsTemplates(t *testing.T) {
 		require.Equal(t, "AdaptiveCard", card.Type)
 		require.Equal(t, "gate opened", card.Body[0]["text"])
 		require.Equal(t, openedEvent.Body, card.Body[1]["text"])
-		require.Equal(t, []any{map[string]any{"title": "unit", "value": "4f1c"}, map[string]any{"title": "trigger", "value": "ab12"}}, card.Body[2]["facts"])
+		require.Equal(t, []any{map[string]any{"title": "unit", "value": "4f1c"}, map[string]any{"title": "host", "value": "node-1"}, map[string]any{"title": "trigger", "value": "ab12"}}, card.Body[2]["facts"])
 		require.Equal(t, "and 2 more events", card.Body[3]["text"])
 		body, err = r.render(messageOf(many, 1))
 		require.NoError(t, err)

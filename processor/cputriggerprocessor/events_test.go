@@ -157,6 +157,7 @@ func TestEventsOfGatesThatDoNotOpen(t *testing.T) {
 func TestWhatAUnitWasIsInTheEventOfItsEnd(t *testing.T) {
 	r := newRig(t, onePolicy("", ""))
 	s := r.subscribe()
+	r.p.units.SetHost("node-1")
 	r.fire(containerA)
 	p := inContainer(containerA)
 	p.attributes["service.name"] = "checkout"
@@ -165,7 +166,9 @@ func TestWhatAUnitWasIsInTheEventOfItsEnd(t *testing.T) {
 	r.p.eval.flush()
 	events := take(s)
 	require.Equal(t, []string{"hotprofile.gate.opened", "hotprofile.gate.closed unit gone"}, names(events))
+	require.Equal(t, map[string]any{"container.id": containerA, "host.name": "node-1"}, asMap(events[0].Resource), "before its first profile")
 	require.Equal(t, "checkout", asMap(events[1].Resource)["service.name"])
+	require.Equal(t, "node-1", asMap(events[1].Resource)["host.name"])
 }
 
 func TestReadingsOfUnitsBesideTheirThresholds(t *testing.T) {

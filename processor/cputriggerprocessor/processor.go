@@ -26,6 +26,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/hostid"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/trigger"
@@ -207,6 +208,7 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 		p.hot = watch.NewHotList(p.units, hot.Publisher(p.id))
 		p.eval.hot = p.hot
 		p.publishTo(hot)
+		p.units.SetHost(hostid.Best(hostid.Names(p.cfg.RootPath)))
 	}
 	if p.reloader == nil {
 		p.warnUnfed(p.cfg)

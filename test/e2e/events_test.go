@@ -169,6 +169,8 @@ service:
 				records[r.EventName()] = r
 				container, _ := rl.Resource().Attributes().Get("container.id")
 				require.Equal(t, unit, container.Str())
+				host, _ := rl.Resource().Attributes().Get("host.name")
+				require.NotEmpty(t, host.Str(), r.EventName())
 				service, _ := rl.Resource().Attributes().Get("service.name")
 				require.Equal(t, hotService, service.Str(), r.EventName())
 			}

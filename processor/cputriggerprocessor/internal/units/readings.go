@@ -37,6 +37,7 @@ func (s *Set) Readings(dst []hotunitsextension.UnitReadings, most int, now time.
 			for _, u := range chunk {
 				conditions = u.gate.Conditions(conditions[:0], now)
 				if r := u.readings(conditions, now); len(r.Policies) > 0 {
+					r.Resource = s.resources.of(u.Unit)
 					dst = append(dst, r)
 				}
 			}
@@ -45,7 +46,7 @@ func (s *Set) Readings(dst []hotunitsextension.UnitReadings, most int, now time.
 	return dst, left
 }
 
-// readings returns the readings of the unit from the status of its conditions, which
+// readings returns the readings of the unit without its resource from the status of its conditions, which
 // are sorted by policy.
 func (u *Unit) readings(conditions []trigger.ConditionStatus, now time.Time) hotunitsextension.UnitReadings {
 	r := hotunitsextension.UnitReadings{Unit: u.Name, Time: now}
@@ -66,7 +67,6 @@ func (u *Unit) readings(conditions []trigger.ConditionStatus, now time.Time) hot
 	if len(r.Policies) == 0 {
 		return r
 	}
-	r.Resource = u.resourceAttributes()
 	for _, name := range []string{monitor.CPUUsage, monitor.CPUUtilization, monitor.CPURequestUtilization} {
 		if last, ok := u.gate.Last(name); ok { // all have CPU seconds in Num
 			r.CPUSeconds, r.CPUTime = last.Num, last.Time

@@ -31,19 +31,31 @@ type resource struct {
 	at         time.Time
 }
 
-// resourceAttributes returns the attributes of the unit's resource, and its service.
-func (u *Unit) resourceAttributes() []attribute.KeyValue {
-	of, service := u.resource.attributes, u.serviceName()
-	if service == "" || slices.ContainsFunc(of, func(kv attribute.KeyValue) bool { return kv.Key == attr.ServiceName }) {
-		return of
+// of returns the attributes of a unit's resource, its service and the host.
+func (r *resources) of(u *Unit) []attribute.KeyValue {
+	out := slices.Clip(u.resource.attributes)
+	add := func(key, value string) {
+		if value != "" && !slices.ContainsFunc(out, func(kv attribute.KeyValue) bool { return string(kv.Key) == key }) {
+			out = append(out, attribute.String(key, value))
+		}
 	}
-	return append(slices.Clip(of), attribute.String(attr.ServiceName, service))
+	add(attr.ServiceName, u.serviceName())
+	add(attr.HostName, r.host)
+	return out
 }
 
 // resources are those of all units. The lock of Set guards them.
 type resources struct {
 	skip func(key string) bool // nil: none are kept
 	size int
+	host string // the name of the host of all units; empty: not known
+}
+
+// SetHost sets the name of the host, which the resources of events have in any case.
+func (s *Set) SetHost(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.resources.host = name
 }
 
 // KeepResources keeps the attributes of units' resources, for events and alerts, without those that
