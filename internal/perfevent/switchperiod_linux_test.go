@@ -241,13 +241,12 @@ func perfDirectory(t *testing.T, path string) string {
 }
 
 func TestThreadIsSampledUntilItHasEnough(t *testing.T) {
-	s := open(t, Options{Switches: 1, Kernel: KernelTime, HostWide: true, SplitSwitches: true})
+	s := open(t, Options{Switches: 1 << 30, Kernel: KernelTime, HostWide: true, SplitSwitches: true})
 	cmd := exec.Command("/usr/bin/python3", "-c", sleeper)
 	require.NoError(t, cmd.Start())
 	defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
 	pid, cpus := cmd.Process.Pid, len(s.CPUs())
 	attached(t)(s.AttachHost())
-	require.NoError(t, s.SetSwitches(1<<30, func(mean int) int { return mean }))
 	// samplesUntil returns how many samples there are before so many switches.
 	samplesUntil := func(switches int) (samples int) {
 		readUntil(t, s, "switches", func(r *Record) bool {
