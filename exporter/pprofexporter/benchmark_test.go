@@ -27,13 +27,13 @@ func BenchmarkConsume(b *testing.B) {
 		a := newBuilder(d.ProfileType(profileOf(in)), "")
 		b.ReportAllocs()
 		for b.Loop() {
-			a.add(d, profileOf(in), nil, 0, math.MaxInt)
+			a.add(d, part{Profile: profileOf(in)}, nil, 0, math.MaxInt)
 		}
 		perSample(b)
 	})
 	b.Run("write", func(b *testing.B) {
 		a := newBuilder(d.ProfileType(profileOf(in)), "")
-		a.add(d, profileOf(in), nil, 0, math.MaxInt)
+		a.add(d, part{Profile: profileOf(in)}, nil, 0, math.MaxInt)
 		p := a.finish("")
 		b.ReportAllocs()
 		for b.Loop() {

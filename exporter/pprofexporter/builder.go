@@ -150,26 +150,26 @@ type addition struct {
 	sum       float64
 }
 
-// add adds samples of a profile of the builder's type, beginning with the one at index
+// add adds samples of a part of a profile of the builder's type, beginning with the one at index
 // from, until the builder has grown by more than room bytes.
-func (b *builder) add(d dictionary.Reader, p pprofile.Profile, comments map[string]string, from, room int) (a addition) {
+func (b *builder) add(d dictionary.Reader, p part, comments map[string]string, from, room int) (a addition) {
 	if b.out.Period == 0 {
 		b.out.Period = p.Period()
 	}
-	if start := int64(p.Time()); start != 0 && (b.out.TimeNanos == 0 || start < b.out.TimeNanos) {
+	start, end := p.span()
+	if start != 0 && (b.out.TimeNanos == 0 || start < b.out.TimeNanos) {
 		b.out.TimeNanos = start
 	}
-	b.end = max(b.end, int64(p.Time())+int64(p.DurationNano()))
+	b.end = max(b.end, end)
 	before := b.size
 	for k, v := range comments {
 		b.comment(k + "=" + v)
 	}
 	c := converter{b: b, d: d, locations: make(map[int32]*profile.Location), labels: make(map[int32]int)}
 	a.next = from
-	for ; a.next < p.Samples().Len() && (a.next == from || b.size-before <= room); a.next++ {
-		s := p.Samples().At(a.next)
-		n := max(1, s.TimestampsUnixNano().Len())
-		if value, ok := c.sample(s, p.Period()); ok {
+	for ; a.next < p.len() && (a.next == from || b.size-before <= room); a.next++ {
+		s, value, n := p.at(a.next)
+		if c.sample(s, value, p.Period()) {
 			b.events += n
 			a.sum += float64(value)
 		} else {

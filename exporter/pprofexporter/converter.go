@@ -24,12 +24,12 @@ type converter struct {
 	ids       []int // of the sample's labels
 }
 
-// sample adds a sample. It returns its value, and reports whether it was well-formed.
-func (c *converter) sample(s pprofile.Sample, period int64) (value int64, ok bool) {
+// sample adds a sample with its value, and reports whether it was well-formed.
+func (c *converter) sample(s pprofile.Sample, value, period int64) bool {
 	b := c.b
 	locations, ok := c.stack(s.StackIndex())
 	if !ok {
-		return 0, false
+		return false
 	}
 	key := b.scratch[:0]
 	for _, l := range locations {
@@ -57,17 +57,11 @@ func (c *converter) sample(s pprofile.Sample, period int64) (value int64, ok boo
 		b.out.Sample = append(b.out.Sample, out)
 	}
 
-	for _, v := range s.Values().All() {
-		value += v
-	}
-	if s.Values().Len() == 0 {
-		value = int64(s.TimestampsUnixNano().Len())
-	}
 	out.Value[0] += value
 	if len(out.Value) > 1 {
 		out.Value[1] += value * period
 	}
-	return value, true
+	return true
 }
 
 // label returns the number of an attribute's label, 0 if it is none.

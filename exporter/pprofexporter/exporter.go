@@ -167,35 +167,34 @@ func (e *pprofExporter) addAll(ctx context.Context, pd pprofile.Profiles) (malfo
 	return malformed, nil
 }
 
-// add adds a profile, in parts if it does not fit into a file. It returns an error if
+// add adds a profile to its files; several of one type if it does not fit into one. It returns an error if
 // nothing was added.
 func (e *pprofExporter) add(ctx context.Context, d dictionary.Reader, of source, p pprofile.Profile) (malformed int, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for from := 0; from < p.Samples().Len(); {
-		if err := e.makeRoom(ctx); err != nil {
-			if from == 0 {
-				return 0, err
+	parts := partsOf(d.ProfileType(p), p)
+	for i, part := range parts {
+		for from := 0; from < part.len(); {
+			if err := e.makeRoom(ctx); err != nil {
+				if i == 0 && from == 0 {
+					return 0, err
+				}
+				// The exporter was shut down in the middle of a profile.
+				failed := part.events(from)
+				for _, part := range parts[i+1:] {
+					failed += part.events(0)
+				}
+				e.telemetry.PprofSamples.Add(ctx, failed, outcome("failed"))
+				return malformed, nil
 			}
-			// The exporter was shut down in the middle of a profile.
-			e.telemetry.PprofSamples.Add(ctx, events(p, from), outcome("failed"))
-			return malformed, nil
+			done, a := e.open.add(d, of, part, from, e.maxMemory-e.memory(), e.now())
+			e.write(done)
+			malformed += a.malformed
+			from = a.next
+			ctx = context.WithoutCancel(ctx)
 		}
-		done, a := e.open.add(d, of, p, from, e.maxMemory-e.memory(), e.now())
-		e.write(done)
-		malformed += a.malformed
-		from = a.next
-		ctx = context.WithoutCancel(ctx)
 	}
 	return malformed, nil
-}
-
-// events returns the number of events of a profile's samples from an index on.
-func events(p pprofile.Profile, from int) (n int64) {
-	for i := from; i < p.Samples().Len(); i++ {
-		n += int64(max(1, p.Samples().At(i).TimestampsUnixNano().Len()))
-	}
-	return n
 }
 
 var errStopped = errors.New("pprof exporter is shut down")

@@ -751,13 +751,15 @@ func FuzzConvert(f *testing.F) {
 			of := sourceOf(rp.Resource().Attributes())
 			for _, sp := range rp.ScopeProfiles().All() {
 				for _, one := range sp.Profiles().All() {
-					sent += events(one, 0)
-					for from := 0; from < one.Samples().Len(); {
-						done, a := o.add(d, of, one, from, 4<<10, time.Time{})
-						require.Greater(t, a.next, from)
-						from = a.next
-						got += int64(a.malformed)
-						read(done)
+					sent += part{Profile: one}.events(0)
+					for _, part := range partsOf(d.ProfileType(one), one) {
+						for from := 0; from < part.len(); {
+							done, a := o.add(d, of, part, from, 4<<10, time.Time{})
+							require.Greater(t, a.next, from)
+							from = a.next
+							got += int64(a.malformed)
+							read(done)
+						}
 					}
 				}
 			}

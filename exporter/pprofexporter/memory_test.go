@@ -275,11 +275,11 @@ func TestProfileThatIsAddedInPartsIsTheSame(t *testing.T) {
 	d := dictionary.NewReader(in.Dictionary())
 	p := profileOf(in)
 	whole, parts := newBuilder(typeOf(d, p), ""), newBuilder(typeOf(d, p), "")
-	a := whole.add(d, p, commentsOf(d, p), 0, 1<<30)
+	a := whole.add(d, part{Profile: p}, commentsOf(d, p), 0, 1<<30)
 	require.Equal(t, addition{next: 52, sum: 57}, a)
 	sum, n := 0.0, 0
 	for next := 0; next < p.Samples().Len(); n++ {
-		a := parts.add(d, p, commentsOf(d, p), next, 2000)
+		a := parts.add(d, part{Profile: p}, commentsOf(d, p), next, 2000)
 		require.Greater(t, a.next, next)
 		next = a.next
 		sum += a.sum

@@ -73,6 +73,8 @@ type fileKey struct {
 	typ     dictionary.ProfileType
 	// origin is hotprofile.origin, scope the name of the instrumentation scope.
 	origin, scope string
+	// moment is part.moment.
+	moment int64
 }
 
 type openFile struct {
@@ -172,15 +174,15 @@ func newOpenFiles() openFiles {
 	return openFiles{units: make(map[string]*unitFiles), maxFileMemory: maxFileMemory}
 }
 
-// add adds samples of a profile to its file, beginning with the one at index from,
-// until the file is full or memory has grown by more than room. It returns the files
-// that this finishes.
-func (o *openFiles) add(d dictionary.Reader, of source, p pprofile.Profile, from, room int, now time.Time) (done []finished, a addition) {
-	attributes := commentsOf(d, p)
+// add adds samples of a part of a profile to its file, beginning with the one at index
+// from, until the file is full or memory has grown by more than room. It returns the
+// files that this finishes.
+func (o *openFiles) add(d dictionary.Reader, of source, p part, from, room int, now time.Time) (done []finished, a addition) {
+	attributes := commentsOf(d, p.Profile)
 	unit := cmp.Or(attributes[attr.Unit], of.unit)
 	trigger := attributes[attr.TriggerID]
 	u, done := o.unit(unit, trigger, triggerTime(attributes))
-	key := fileKey{trigger: trigger, typ: typeOf(d, p), origin: of.origin, scope: of.scope}
+	key := fileKey{trigger: trigger, typ: typeOf(d, p.Profile), origin: of.origin, scope: of.scope, moment: p.moment}
 	before := 0
 	f := u.files[key]
 	if f == nil {
@@ -189,7 +191,7 @@ func (o *openFiles) add(d dictionary.Reader, of source, p pprofile.Profile, from
 			unit:    unit,
 			of:      u,
 			policy:  cmp.Or(of.policy, attributes[attr.TriggerPolicy], "none"),
-			at:      timeOf(attributes, p, now),
+			at:      timeOf(attributes, p.Profile, now),
 			begun:   now,
 			pprof:   newBuilder(key.typ, of.origin),
 			index:   make(map[string]int),
@@ -302,7 +304,8 @@ func (o *openFiles) finish(f *openFile, reason finishReason) finished {
 func sortFinished(done []finished) {
 	slices.SortFunc(done, func(a, b finished) int {
 		return cmp.Or(a.begun.Compare(b.begun), strings.Compare(a.unit, b.unit),
-			strings.Compare(typeName(a.typ), typeName(b.typ)), strings.Compare(a.origin, b.origin))
+			strings.Compare(typeName(a.typ), typeName(b.typ)), strings.Compare(a.origin, b.origin),
+			cmp.Compare(a.moment, b.moment))
 	})
 }
 

@@ -6,6 +6,7 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	pprofile "github.com/google/pprof/profile"
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/hosttest"
@@ -36,6 +38,7 @@ func TestPprofEndpointOfAHotCgroupIsPulledAndItsTwinIsNot(t *testing.T) {
 	socket := filepath.Join(filepath.Dir(service), "s")
 
 	w, metrics, listen := startWire(t), freePort(t), freePort(t)
+	dir := filepath.Join(t.TempDir(), "profiles")
 	startLoad(t, cool.Command(service, "-network", "unix", "-listen", socket, "-duty", "0.02"), coolService)
 	c := pipeline{
 		extensions: []string{"hot_units:"},
@@ -45,7 +48,7 @@ func TestPprofEndpointOfAHotCgroupIsPulledAndItsTwinIsNot(t *testing.T) {
       - {endpoint: "http://localhost:%d/debug/pprof", target: {cgroup: %q}, profiles: [profile, allocs, goroutine], interval: 3s, duration: 2s}
       - {socket: %q, profiles: [heap], interval: 4s, duration: 3s}`, listen, hot.Path, socket),
 		trigger:   onceAbove(t, threshold, 11*time.Second),
-		exporters: []string{w.exporter()},
+		exporters: []string{w.exporter(), fmt.Sprintf(`pprof: {directory: %q, idle_timeout: 10m}`, dir)},
 	}.start(t, metrics)
 	require.Len(t, c.lines("pulling a pprof endpoint"), 2)
 	require.Empty(t, c.lines("sampling started"), "endpoints alone sample no threads")
@@ -64,6 +67,7 @@ func TestPprofEndpointOfAHotCgroupIsPulledAndItsTwinIsNot(t *testing.T) {
 	c.stop()
 
 	types, functions := map[string]int{}, []string{}
+	goroutines := map[int64]int64{} // by the time of the pull
 	batches := w.received()
 	for i, b := range batches {
 		for _, v := range conformancetest.Check(b, conformancetest.Options{Triggered: true, References: true}) {
@@ -86,9 +90,14 @@ func TestPprofEndpointOfAHotCgroupIsPulledAndItsTwinIsNot(t *testing.T) {
 		}
 		for _, s := range f.samples {
 			functions = append(functions, s.functions...)
+			if f.sampleType == "goroutines" {
+				require.Len(t, s.times, 1) // exports are more frequent than pulls
+				goroutines[int64(s.times[0])] += s.value
+			}
 		}
 	}
 	t.Logf("%v", types)
+	checkSnapshotFiles(t, dir, goroutines)
 	for _, want := range []string{"samples", "alloc_objects", "alloc_space", "goroutines"} {
 		require.Positive(t, types[want], want)
 	}
@@ -108,6 +117,27 @@ func TestPprofEndpointOfAHotCgroupIsPulledAndItsTwinIsNot(t *testing.T) {
 	t.Logf("%v: %.1f%% in burnThreeParts", n, share)
 	require.Greater(t, all, 100., "too few to judge shares")
 	require.InDelta(t, 75, share, max(10, 100*5*math.Sqrt(0.75*0.25/all))) // as well as so many samples tell
+}
+
+// checkSnapshotFiles checks that each pull of goroutines has a file of its own.
+func checkSnapshotFiles(t *testing.T, dir string, want map[int64]int64) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*_goroutines*.pb.gz"))
+	require.NoError(t, err)
+	got := map[int64]int64{}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		require.NoError(t, err)
+		p, err := pprofile.Parse(bytes.NewReader(content))
+		require.NoError(t, err, file)
+		for _, s := range p.Sample {
+			got[p.TimeNanos] += s.Value[0]
+		}
+	}
+	t.Logf("goroutines by pull: %v", got)
+	require.Len(t, files, len(want))
+	require.Equal(t, want, got)
+	require.Greater(t, len(want), 1, "one pull proves nothing")
 }
 
 // buildPprofService builds it in a folder whose path is short enough for sockets.

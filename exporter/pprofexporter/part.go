@@ -1,0 +1,111 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pprofexporter
+
+import (
+	"maps"
+	"slices"
+
+	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
+)
+
+// part is what a profile adds to one file: a whole profile or, of one whose values are
+// what there was at a moment, those of one moment.
+type part struct {
+	pprofile.Profile
+	// moment is 0 for a whole profile.
+	moment int64
+	values []position
+}
+
+// position is a value of a profile: of all values of a sample if index is -1.
+type position struct{ sample, index int32 }
+
+// isSnapshot reports whether values are what there was at a moment: those of several
+// moments are not added.
+func isSnapshot(t dictionary.ProfileType) bool {
+	switch t.Sample {
+	case "inuse_objects", "inuse_space", "goroutine", "goroutines", "threadcreate", "threads":
+		return true
+	}
+	return false
+}
+
+// partsOf returns the parts of a profile of a type, in the order of their moments.
+func partsOf(t dictionary.ProfileType, p pprofile.Profile) []part {
+	if !isSnapshot(t) {
+		return []part{{Profile: p}}
+	}
+	end := max(int64(p.Time())+int64(p.DurationNano()), 1)
+	parts := make(map[int64]*part)
+	add := func(moment int64, at position) {
+		of := parts[moment]
+		if of == nil {
+			of = &part{Profile: p, moment: moment}
+			parts[moment] = of
+		}
+		of.values = append(of.values, at)
+	}
+	for i, s := range p.Samples().All() {
+		times := s.TimestampsUnixNano()
+		if times.Len() == 0 || times.Len() != s.Values().Len() {
+			add(end, position{int32(i), -1})
+			continue
+		}
+		for k, at := range times.All() {
+			add(max(int64(at), 1), position{int32(i), int32(k)})
+		}
+	}
+	out := make([]part, 0, len(parts))
+	for _, moment := range slices.Sorted(maps.Keys(parts)) {
+		out = append(out, *parts[moment])
+	}
+	return out
+}
+
+// span returns when the part begins and ends.
+func (p part) span() (start, end int64) {
+	if p.moment != 0 {
+		return p.moment, p.moment
+	}
+	return int64(p.Time()), int64(p.Time()) + int64(p.DurationNano())
+}
+
+// len returns the number of samples or, of a moment, of values.
+func (p part) len() int {
+	if p.moment != 0 {
+		return len(p.values)
+	}
+	return p.Samples().Len()
+}
+
+// at returns a sample with its value, and how many events that is.
+func (p part) at(i int) (s pprofile.Sample, value int64, events int) {
+	if p.moment != 0 {
+		at := p.values[i]
+		if s = p.Samples().At(int(at.sample)); at.index >= 0 {
+			return s, s.Values().At(int(at.index)), 1
+		}
+	} else {
+		s = p.Samples().At(i)
+	}
+	for _, v := range s.Values().All() {
+		value += v
+	}
+	if s.Values().Len() == 0 {
+		value = int64(s.TimestampsUnixNano().Len())
+	}
+	return s, value, max(1, s.TimestampsUnixNano().Len())
+}
+
+// events returns the number of events from an index on.
+func (p part) events(from int) (n int64) {
+	for i := from; i < p.len(); i++ {
+		_, _, events := p.at(i)
+		n += int64(events)
+	}
+	return n
+}
