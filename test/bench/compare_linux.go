@@ -108,7 +108,7 @@ service:
 				progress("%s: %v", r.name, err)
 				continue
 			}
-			progress("%.1f µs a sample, %.3f %% of a core, %s; %v", t.perSample(), t.perSecond(), mebibytes(t.resident), t.past)
+			progress("%d samples, %.3f %% of a core, %s; %v", t.samples, t.perSecond(), mebibytes(t.resident), t.past)
 			if r.turns == nil {
 				r.turns = map[int]turn{}
 			}
