@@ -1,0 +1,35 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// A service that OpenTelemetry's automatic instrumentation of Node.js watches: Express.
+//
+// It serves /work, which takes some CPU, and calls itself all the time. From a line
+// "slow" on its standard input on, /work takes long; from "fail" on it answers 500.
+const http = require("http");
+const readline = require("readline");
+const express = require("express");
+
+let took = 1, failing = false;
+
+function work(milliseconds) {
+  const until = process.cpuUsage().user + 1000 * milliseconds;
+  while (process.cpuUsage().user < until);
+}
+
+const app = express();
+app.get("/work/:item", (request, response) => {
+  work(took);
+  response.status(failing ? 500 : 200).send(request.params.item);
+});
+const server = app.listen(0, "127.0.0.1", () => {
+  const call = () => http.get({ port: server.address().port, path: "/work/7" }, (response) => {
+    response.resume();
+    response.on("end", () => setTimeout(call, 50));
+  });
+  call();
+  console.log("ready");
+});
+readline.createInterface({ input: process.stdin }).on("line", (line) => {
+  if (line === "slow") took = 100;
+  if (line === "fail") failing = true;
+}).on("close", () => process.exit());
