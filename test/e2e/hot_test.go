@@ -178,13 +178,13 @@ func checkAccounts(t *testing.T, metrics int) {
 	t.Errorf("cpu_profiler emitted %v samples, cpu_trigger counted %v", in, out)
 }
 
-func startLoad(t *testing.T, cmd *exec.Cmd, service string) {
+func startLoad(t *testing.T, cmd *exec.Cmd, service string, env ...string) {
 	t.Helper()
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL // it does not outlive the tests
-	cmd.Env = append(os.Environ(), "OTEL_SERVICE_NAME="+service)
+	cmd.Env = append(append(os.Environ(), "OTEL_SERVICE_NAME="+service), env...)
 	cmd.Stderr = os.Stderr
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {

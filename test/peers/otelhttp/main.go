@@ -34,19 +34,17 @@ import (
 func main() {
 	slow := flag.Duration("slow", 200*time.Millisecond, "what a slow request takes")
 	pause := flag.Duration("pause", 50*time.Millisecond, "between two requests")
-	spans := flag.Bool("spans", true, "send spans")
-	metrics := flag.Bool("metrics", true, "send metrics")
 	flag.Parse()
 	ctx := context.Background()
 	// What an operator gets with OTEL_RESOURCE_ATTRIBUTES and the detectors of the SDK.
 	r, err := resource.New(ctx, resource.WithFromEnv(), resource.WithTelemetrySDK(), resource.WithHost(), resource.WithProcessPID(), resource.WithProcessExecutableName())
 	check(err)
-	if *spans {
+	if os.Getenv("OTEL_TRACES_EXPORTER") != "none" {
 		exporter, err := otlptracegrpc.New(ctx)
 		check(err)
 		otel.SetTracerProvider(trace.NewTracerProvider(trace.WithResource(r), trace.WithBatcher(exporter)))
 	}
-	if *metrics {
+	if os.Getenv("OTEL_METRICS_EXPORTER") != "none" {
 		exporter, err := otlpmetricgrpc.New(ctx)
 		check(err)
 		otel.SetMeterProvider(metric.NewMeterProvider(metric.WithResource(r), metric.WithReader(metric.NewPeriodicReader(exporter))))
