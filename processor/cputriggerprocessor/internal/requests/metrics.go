@@ -219,13 +219,13 @@ func (o *observation) histogram(p pmetric.HistogramDataPoint, cumulative bool) c
 			before = s.cells
 			for n, c := range before {
 				if n >= cells.Len() || c > cells.At(n) {
-					return o.restart(s, p.StartTimestamp(), p.Timestamp(), count, p.Sum(), layout, cells)
+					return o.restart(s, p.Timestamp(), count, p.Sum(), layout, cells)
 				}
 			}
 		}
 		i.over = over
 		defer func() {
-			o.in.keepPoint(s, p.StartTimestamp(), p.Timestamp(), count, p.Sum(), layout, o.now)
+			o.in.keepPoint(s, p.Timestamp(), count, p.Sum(), layout, o.now)
 			o.in.keepCells(s, cells.Len())
 			for n := range s.cells {
 				s.cells[n] = cells.At(n)
@@ -260,8 +260,8 @@ func (o *observation) histogram(p pmetric.HistogramDataPoint, cumulative bool) c
 }
 
 // restart begins a series anew whose buckets ran backwards.
-func (o *observation) restart(s *series, start, at pcommon.Timestamp, count, sum float64, layout uint64, cells pcommon.UInt64Slice) counters.ItemOutcome {
-	o.in.keepPoint(s, start, at, count, sum, layout, o.now)
+func (o *observation) restart(s *series, at pcommon.Timestamp, count, sum float64, layout uint64, cells pcommon.UInt64Slice) counters.ItemOutcome {
+	o.in.keepPoint(s, at, count, sum, layout, o.now)
 	o.in.keepCells(s, cells.Len())
 	for n := range s.cells {
 		s.cells[n] = cells.At(n)
@@ -346,7 +346,7 @@ func (o *observation) exponential(p pmetric.ExponentialHistogramDataPoint, cumul
 		}
 		i.over = over
 		defer func() {
-			o.in.keepPoint(s, p.StartTimestamp(), p.Timestamp(), count, p.Sum(), 0, o.now)
+			o.in.keepPoint(s, p.Timestamp(), count, p.Sum(), 0, o.now)
 			o.in.keepCells(s, cells.Len())
 			s.scale, s.offset = scale, offset
 			for n := range s.cells {
@@ -539,7 +539,7 @@ func (o *observation) number(p pmetric.NumberDataPoint, monotonic, cumulative bo
 			i.count -= s.count
 		}
 		i.over = over
-		o.in.keepPoint(s, p.StartTimestamp(), p.Timestamp(), value, 0, 0, o.now)
+		o.in.keepPoint(s, p.Timestamp(), value, 0, 0, o.now)
 		if change == nothing {
 			return counters.ItemOK
 		}
@@ -568,7 +568,7 @@ func (o *observation) summary(p pmetric.SummaryDataPoint) counters.ItemOutcome {
 		i.sum -= s.sum
 	}
 	i.over = over
-	o.in.keepPoint(s, p.StartTimestamp(), p.Timestamp(), count, p.Sum(), 0, o.now)
+	o.in.keepPoint(s, p.Timestamp(), count, p.Sum(), 0, o.now)
 	if change == nothing {
 		return counters.ItemOK
 	}

@@ -217,6 +217,44 @@ func TestSeriesThatAppearLater(t *testing.T) {
 	require.InDelta(t, 25, r.value(10*time.Second), 1e-9)
 }
 
+// TestWorkersThatSendAsOneResource: their series have the same attributes, and another start.
+func TestWorkersThatSendAsOneResource(t *testing.T) {
+	r := newRig(t, Condition{Monitor: "http_request_rate", Span: 10 * time.Second}, Condition{Monitor: "http_error_rate", Span: 10 * time.Second})
+	var workers []*service
+	for i := range 3 {
+		w := &service{r: r, name: stableHTTP, unit: "s", attributes: stableAttributes, cumulative: true}
+		w.restart()
+		w.started = r.now.Add(time.Duration(i-100) * time.Second)
+		w.serve(1000*(i+1), 500, time.Millisecond)
+		workers = append(workers, w)
+	}
+	var out []monitor.Result
+	for range 5 {
+		for i, w := range workers {
+			w.serve(20*(i+1), 200, time.Millisecond)
+			w.export()
+		}
+		out = r.tick(10 * time.Second)
+	}
+	require.InEpsilon(t, 12, out[0].Reading.Num, 0.05)
+	require.Zero(t, out[1].Reading.Num)
+	workers[1].restart()
+	r.tick(15 * time.Minute)
+	for _, w := range workers[:2] { // the last one ended
+		w.serve(20, 200, time.Millisecond)
+		w.export()
+	}
+	r.in.sweep(r.now)
+	workers[0].serve(10, 500, time.Millisecond)
+	workers[1].serve(30, 503, time.Millisecond) // a series that is new
+	r.tick(20 * time.Second)
+	workers[0].export()
+	workers[1].export()
+	require.InDelta(t, 100, r.tick(time.Second)[1].Reading.Num, 1e-9)
+	workers[2].export()
+	require.InDelta(t, 100, r.tick(time.Second)[1].Reading.Num, 1e-9, "what it had before counts no second time")
+}
+
 // TestCountsThatRunBackwards: a process that restarted and does not say when it did.
 func TestCountsThatRunBackwards(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_avg_response_time"})
@@ -304,7 +342,7 @@ func (r *rig) metrics(name string, fill func(m pmetric.Metric)) {
 func (r *rig) number(p pmetric.NumberDataPoint, value float64, attributes map[string]any) {
 	p.SetDoubleValue(value)
 	p.SetTimestamp(pcommon.NewTimestampFromTime(r.now))
-	p.SetStartTimestamp(pcommon.NewTimestampFromTime(r.now.Add(-time.Hour)))
+	p.SetStartTimestamp(pcommon.NewTimestampFromTime(identifytest.Epoch.Add(-time.Hour)))
 	require.NoError(r.t, p.Attributes().FromRaw(attributes))
 }
 

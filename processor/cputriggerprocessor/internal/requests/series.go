@@ -25,17 +25,35 @@ const (
 // streams is what is remembered of the cumulative metrics of a source.
 type streams struct {
 	series map[uint64]*series
-	// first is the time of a metric's first points. A series that appears later began
-	// after them: all that it has is new.
-	first map[string]pcommon.Timestamp
-	// forgotten is when a series was forgotten or not remembered: one that appears
-	// after it may not be new.
-	forgotten pcommon.Timestamp
+	runs   map[runKey]*run
+	// ended is the latest start of the runs that were forgotten: what began later is
+	// new.
+	ended pcommon.Timestamp
+}
+
+// run is the series of a metric with one start time: those of one process. Workers of a
+// service may send as one resource, and differ in it.
+type run struct {
+	runKey
+	// first is the time of its first points. A series that appears later began after
+	// them: all that it has is new.
+	first pcommon.Timestamp
+	// fresh: it began after the Intake did, so all that it has is new.
+	fresh bool
+	// lossy: a series was forgotten or not remembered, so one that appears may be old.
+	lossy  bool
+	series int
+}
+
+type runKey struct {
+	metric string
+	start  pcommon.Timestamp
 }
 
 // series is the last point of a cumulative series.
 type series struct {
-	start, at  pcommon.Timestamp
+	run        *run
+	at         pcommon.Timestamp
 	seen       time.Time
 	count, sum float64
 	layout     uint64   // of its buckets: other ones cannot be compared
@@ -59,41 +77,52 @@ const (
 // that came about. count is what the point has.
 func (in *Intake) follow(s *source, key uint64, metric string, start, at pcommon.Timestamp, count float64, layout uint64) (*series, change, time.Duration) {
 	if s.streams == nil {
-		s.streams = &streams{series: map[uint64]*series{}, first: map[string]pcommon.Timestamp{}}
+		s.streams = &streams{series: map[uint64]*series{}, runs: map[runKey]*run{}}
 	}
 	st := s.streams
-	began := pcommon.NewTimestampFromTime(in.began)
+	key ^= mix(uint64(start) + 1)
 	p := st.series[key]
 	if p == nil {
-		first, known := st.first[metric]
-		if !known {
-			st.first[metric] = at
-		}
-		if len(st.series) >= maxSeriesOfSource || in.series.Load() >= maxSeries || in.cells.Load() >= maxCells {
-			st.forgotten = max(st.forgotten, at)
-			return nil, refused, 0
-		}
-		in.series.Add(1)
-		p = &series{}
-		st.series[key] = p
-		over := between(start, at)
-		if known {
-			over = min(over, usualInterval)
-		}
-		if known && at > first && st.forgotten == 0 || start >= max(began, st.forgotten) {
-			return p, all, over
-		}
-		return p, nothing, 0
+		return in.addSeries(st, key, runKey{metric, start}, at)
 	}
 	switch {
 	case at <= p.at:
 		return p, stale, 0
-	case start > p.start && start >= p.at || count < p.count:
-		return p, all, between(max(start, p.at), at)
+	case count < p.count: // it restarted, and does not say so
+		return p, all, between(p.at, at)
 	case layout != p.layout:
 		return p, nothing, 0
 	}
 	return p, since, between(p.at, at)
+}
+
+// addSeries remembers a series that is new.
+func (in *Intake) addSeries(st *streams, key uint64, of runKey, at pcommon.Timestamp) (*series, change, time.Duration) {
+	r, known := st.runs[of]
+	if len(st.series) >= maxSeriesOfSource || in.series.Load() >= maxSeries || in.cells.Load() >= maxCells {
+		if known {
+			r.lossy = true
+		} else {
+			st.ended = max(st.ended, of.start)
+		}
+		return nil, refused, 0
+	}
+	if !known {
+		r = &run{runKey: of, first: at, fresh: of.start > max(st.ended, pcommon.NewTimestampFromTime(in.began)-1)}
+		st.runs[of] = r
+	}
+	in.series.Add(1)
+	r.series++
+	p := &series{run: r}
+	st.series[key] = p
+	if r.lossy || !r.fresh && at <= r.first {
+		return p, nothing, 0
+	}
+	over := between(of.start, at)
+	if at > r.first {
+		over = min(over, between(r.first, at), usualInterval)
+	}
+	return p, all, over
 }
 
 // between returns the time between two points, or the usual one where that makes no
@@ -106,8 +135,8 @@ func between(from, to pcommon.Timestamp) time.Duration {
 }
 
 // keepPoint remembers a point.
-func (in *Intake) keepPoint(p *series, start, at pcommon.Timestamp, count, sum float64, layout uint64, now time.Time) {
-	p.start, p.at, p.count, p.sum, p.layout, p.seen = start, at, count, sum, layout, now
+func (in *Intake) keepPoint(p *series, at pcommon.Timestamp, count, sum float64, layout uint64, now time.Time) {
+	p.at, p.count, p.sum, p.layout, p.seen = at, count, sum, layout, now
 }
 
 // keepCells makes room for the buckets of a point.
@@ -129,7 +158,12 @@ func (in *Intake) sweepStreams(s *source, now time.Time) {
 			in.series.Add(-1)
 			in.cells.Add(-int64(len(p.cells)))
 			delete(s.streams.series, key)
-			s.streams.forgotten = max(s.streams.forgotten, pcommon.NewTimestampFromTime(now))
+			r := p.run
+			r.lossy = true
+			if r.series--; r.series == 0 {
+				delete(s.streams.runs, r.runKey)
+				s.streams.ended = max(s.streams.ended, r.start)
+			}
 		}
 	}
 }
