@@ -73,7 +73,6 @@ func (p *Process) Unknown() bool { return p.facts.path == "" && p.facts.raw == "
 func (t *Table) learn(p *Process, s stat, err error) {
 	p.read = true
 	if err != nil {
-		t.count(err, nil)
 		return
 	}
 	p.PPID, p.ticks = s.PPID, s.Start
@@ -81,10 +80,6 @@ func (t *Table) learn(p *Process, s stat, err error) {
 	p.StartTime = procfs.TimeOf(t.boot, s.Start)
 	path, err := t.fs.executable(p.PID)
 	if err != nil {
-		// A kernel thread has none: the error is that of an ended process.
-		if !s.Kernel {
-			t.count(err, &t.stats.Executable)
-		}
 		path = p.facts.path
 	}
 	if path != p.facts.path || s.Kernel != p.facts.kernel {
@@ -104,12 +99,10 @@ func (t *Table) learn(p *Process, s stat, err error) {
 
 // readEnviron reads the environment. starting is what stat said before.
 func (t *Table) readEnviron(p *Process, starting bool) {
-	b, cut, err := t.fs.readMemory(p.PID, "environ", p.facts.raw, procfs.MaxEnviron)
+	b, _, err := t.fs.readMemory(p.PID, "environ", p.facts.raw, procfs.MaxEnviron)
 	p.silent = isLate(err)
 	switch {
-	case p.silent:
 	case err != nil:
-		t.count(err, &t.stats.Environment)
 	case len(b) == 0 && starting:
 		if p.listed == p.program || t.list(p) {
 			p.starting = true // with the parent's until the kernel has copied its own
@@ -117,9 +110,6 @@ func (t *Table) readEnviron(p *Process, starting bool) {
 		}
 	case len(b) == 0 && !t.fs.hasArguments(p.PID, p.facts.raw): // it has ended; its parent's stays
 	default:
-		if cut {
-			t.stats.CutOff++
-		}
 		if env := parseEnviron(b); env != p.facts.env {
 			f := *p.facts
 			f.env = env
@@ -162,24 +152,14 @@ func (t *Table) readMembership(p *Process) {
 		return
 	}
 	b, cut, err := t.fs.read(t.fs.File(p.PID, "cgroup"), cgroup.MaxPaths)
-	if err != nil {
-		t.count(err, &t.stats.Cgroup)
-		return
-	}
-	if cut {
-		t.stats.CutOff++
-		return
-	}
-	if p.facts.raw == string(b) {
+	if err != nil || cut || p.facts.raw == string(b) {
 		return
 	}
 	at, err := t.memberships.parse(b)
 	switch {
 	case errors.Is(err, cgroup.ErrOutside):
-		t.stats.Outside++
-		at.raw = string(b) // so that it is counted once
+		at.raw = string(b) // so that it is parsed once
 	case err != nil:
-		t.stats.Malformed++
 		return
 	}
 	f := *p.facts
@@ -196,14 +176,10 @@ func (t *Table) readMaps(p *Process, alive bool) {
 	}
 	if alive {
 		b, err := t.maps(p)
-		wait := isLate(err) || errors.Is(err, errNoTime)
-		p.silent = p.silent || wait
+		p.silent = p.silent || isLate(err) || errors.Is(err, errNoTime)
 		if err == nil && (len(b) > 0 || p.space == nil) {
 			t.replaceMappings(p, b)
 			return
-		}
-		if err != nil && !wait { // without an error its main thread has ended: maps is empty then
-			t.count(err, &t.stats.Maps)
 		}
 	}
 	if p.space != nil {
@@ -230,10 +206,7 @@ func (t *Table) maps(p *Process) ([]byte, error) {
 	if !t.cfg.Budget.May(p.PID) {
 		return nil, errNoTime
 	}
-	b, cut, err := t.fs.readMemory(p.PID, "maps", p.facts.raw, procfs.MaxMaps)
-	if cut {
-		t.stats.CutOff++
-	}
+	b, _, err := t.fs.readMemory(p.PID, "maps", p.facts.raw, procfs.MaxMaps)
 	return b, err
 }
 
@@ -251,16 +224,4 @@ func (t *Table) describe(p *Process) {
 	}
 	p.Cgroup = p.facts.group.Cgroup
 	p.Wanted = t.cfg.Wanted.match(p.PID, p.facts)
-}
-
-// count counts why something could not be read.
-func (t *Table) count(err error, denied *uint64) {
-	switch {
-	case errors.Is(err, procfs.ErrMalformed):
-		t.stats.Malformed++
-	case isDenied(err) && denied != nil:
-		*denied++
-	default:
-		t.stats.Gone++
-	}
 }

@@ -89,19 +89,11 @@ type Stats struct {
 	Processes, Stacks, StackBytes, ThreadNames, Bytes int
 
 	// Evicted are processes forgotten at Limits.Processes and Limits.Bytes,
-	// MappingsLeftOut mappings left out at Limits.Mappings, StackResets the times that stacks were forgotten
-	// at Limits.StackBytes, ThreadNameResets the times that names were at
-	// Limits.ThreadNames, StartsLeftOut programs that were not read about at
+	// MappingsLeftOut mappings left out at Limits.Mappings, StackResets the times that
+	// stacks were forgotten at Limits.StackBytes, ThreadNameResets the times that names
+	// were at Limits.ThreadNames, StartsLeftOut programs that were not read about at
 	// Limits.Starts, or that the kernel took more than 10 s to start.
 	Evicted, MappingsLeftOut, StackResets, ThreadNameResets, StartsLeftOut uint64
-
-	// Gone are processes that had ended before they could be read about.
-	Gone uint64
-	// Executable, Environment, Maps and Cgroup are the times that each could not be
-	// read because a right is missing, Outside cgroups that the host's tree below
-	// the root does not show, Malformed files that could not be parsed, CutOff files
-	// that were longer than what is read of them.
-	Executable, Environment, Maps, Cgroup, Outside, Malformed, CutOff uint64
 }
 
 // Table knows the processes of a host. It belongs to one goroutine.
