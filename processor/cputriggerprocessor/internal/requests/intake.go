@@ -58,9 +58,10 @@ const (
 	maxAhead = time.Minute
 	maxLate  = 5 * time.Minute
 
-	// bounds of the attributes of a resource that are kept for match and exclude
-	maxKeptAttributes = 128
+	// Bounds of what is kept of a resource: the bytes of each text that identifies its
+	// unit, and of all attributes together, for match and exclude.
 	maxKeptText       = 1024
+	maxKeptAttributes = 4096
 )
 
 // Config configures an Intake.
@@ -325,21 +326,36 @@ func (s *source) adopt(p *plan) {
 		return
 	}
 	n := len(p.selections)
+	old := s.lasts
 	next := source{tallies: make([]tally, n), spreads: make([]spread, n), lasts: make([]gauges, n), byMetric: make([]time.Time, n)}
 	if s.plan != nil {
 		for i, id := range p.ids {
 			if from := slices.Index(s.plan.ids, id); from >= 0 {
 				next.tallies[i], next.spreads[i], next.lasts[i], next.byMetric[i] = s.tallies[from], s.spreads[from], s.lasts[from], s.byMetric[from]
+				old[from] = gauges{} // it is the next one's
 			}
 		}
 	}
+	for i := range old {
+		old[i].release()
+	}
 	s.plan, s.tallies, s.spreads, s.lasts, s.byMetric = p, next.tallies, next.spreads, next.lasts, next.byMetric
+}
+
+// release forgets what was counted. The source is locked.
+func (s *source) release() {
+	for i := range s.lasts {
+		s.lasts[i].release()
+	}
+	s.plan, s.tallies, s.spreads, s.lasts, s.byMetric = nil, nil, nil, nil, nil
 }
 
 // begin is called with the source locked when something came.
 func (in *Intake) begin(s *source, now time.Time) {
 	s.last = now
-	s.adopt(in.plan.Load())
+	if s.state != unmatched {
+		s.adopt(in.plan.Load())
+	}
 	if s.state == unknown || s.state != waiting && now.Sub(s.checked) > recheckAfter {
 		select {
 		case in.waiting <- s:
@@ -353,6 +369,14 @@ func (in *Intake) begin(s *source, now time.Time) {
 func (in *Intake) addSource(key uint64, resource pcommon.Map, now time.Time) *source {
 	claim := identify.ClaimOf(resource)
 	claim.Attributes = keep(resource)
+	for _, text := range []*string{
+		&claim.ContainerID, &claim.Cgroup, &claim.PodUID, &claim.ContainerName, &claim.HostName, &claim.HostID,
+		&claim.ExecutablePath, &claim.ExecutableName, &claim.Service, &claim.ServiceNamespace,
+	} {
+		if len(*text) > maxKeptText { // nothing here has such a name
+			*text = ""
+		}
+	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if s := in.sources[key]; s != nil {
@@ -366,19 +390,22 @@ func (in *Intake) addSource(key uint64, resource pcommon.Map, now time.Time) *so
 	return s
 }
 
-// keep copies the attributes of a resource that match and exclude may need.
+// keep copies the attributes of a resource that match and exclude may need, as far as
+// there is room.
 func keep(resource pcommon.Map) pcommon.Map {
-	out := pcommon.NewMap()
+	out, room := pcommon.NewMap(), maxKeptAttributes
 	for k, v := range resource.All() {
-		if out.Len() < maxKeptAttributes && len(k) <= maxKeptText {
-			switch v.Type() {
-			case pcommon.ValueTypeStr:
-				if len(v.Str()) <= maxKeptText {
-					out.PutStr(k, v.Str())
-				}
-			case pcommon.ValueTypeInt, pcommon.ValueTypeBool, pcommon.ValueTypeDouble:
-				v.CopyTo(out.PutEmpty(k))
-			}
+		size := len(k) + 8
+		switch v.Type() {
+		case pcommon.ValueTypeStr:
+			size += len(v.Str())
+		case pcommon.ValueTypeInt, pcommon.ValueTypeBool, pcommon.ValueTypeDouble:
+		default:
+			continue
+		}
+		if size <= room {
+			room -= size
+			v.CopyTo(out.PutEmpty(k))
 		}
 	}
 	return out
@@ -407,6 +434,7 @@ func (in *Intake) makeRoom(now time.Time) bool {
 // forget releases what a source holds. The source is locked.
 func (in *Intake) forget(s *source) {
 	s.gone = true
+	s.release()
 	in.forgetStreams(s)
 	if s.unit != nil {
 		s.unit.remove(s)
@@ -503,10 +531,8 @@ func (in *Intake) identify(host identify.Host, s *source) {
 	s.state = unmatched
 	for i := range s.tallies {
 		lost[counters.ItemUnmatched] += int64(s.tallies[i].seen)
-		s.tallies[i] = tally{}
 	}
-	clear(s.spreads)
-	clear(s.lasts)
+	s.release()
 	in.forgetStreams(s)
 	in.cfg.Counters.AddItems(&lost)
 	if in.first(string(why)) {

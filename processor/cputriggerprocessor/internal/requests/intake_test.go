@@ -5,6 +5,7 @@ package requests
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -401,6 +402,26 @@ func TestAUnitDoesNotTakeAllPlaces(t *testing.T) {
 	out := make([]monitor.Result, 1)
 	r.in.Reader(identifytest.Service, r.keys).Read(r.now, time.Second, out)
 	require.NoError(t, out[0].Err, "another unit has a place")
+}
+
+// TestLongAttributes are not kept: what is remembered of a resource is bounded.
+func TestLongAttributes(t *testing.T) {
+	r := newRig(t, Condition{Monitor: "http_error_rate"})
+	long := strings.Repeat("x", 100_000)
+	resource := map[string]any{"container.id": identifytest.ContainerA, "service.name": long, "host.name": long, "k8s.namespace.name": "shop"}
+	for i := range 1000 {
+		resource[fmt.Sprint("n", i)] = "some text"
+	}
+	r.in.ObserveTraces(r.traces(resource, stable(500, 0)))
+	require.InDelta(t, 100, r.value(time.Second), 1e-9)
+	for _, s := range r.in.sources {
+		require.Empty(t, s.claim.Service+s.claim.HostName)
+		size := 0
+		for k, v := range s.claim.Attributes.All() {
+			size += len(k) + len(v.Str())
+		}
+		require.LessOrEqual(t, size, maxKeptAttributes)
+	}
 }
 
 // TestAMillionRoutes keeps what is remembered of URIs bounded.

@@ -510,8 +510,8 @@ func (o *observation) number(p pmetric.NumberDataPoint, monotonic, cumulative bo
 		switch {
 		case sel.metric == "" || !o.hasAttributes(sel):
 		case sel.quantity == metricLast && (cumulative || !monotonic):
-			if o.s.lasts[n] == nil {
-				o.s.lasts[n] = gauges{}
+			if o.s.lasts[n].values == nil {
+				o.s.lasts[n] = gauges{map[uint64]gauge{}, &o.in.series}
 			}
 			if !o.s.lasts[n].put(o.key, value, o.now) {
 				return counters.ItemOverLimit

@@ -4,6 +4,7 @@
 package requests
 
 import (
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -179,8 +180,11 @@ func (in *Intake) forgetStreams(s *source) {
 	s.streams = nil
 }
 
-// gauges are the last values of the series of a metric.
-type gauges map[uint64]gauge
+// gauges are the last values of the series of a metric. They count as series.
+type gauges struct {
+	values map[uint64]gauge
+	count  *atomic.Int64 // series of all sources
+}
 
 type gauge struct {
 	value float64
@@ -194,32 +198,45 @@ const (
 	singleHold = 5 * time.Minute
 )
 
-func (g gauges) put(key uint64, value float64, now time.Time) bool {
-	old, known := g[key]
-	if !known && len(g) >= maxSeriesOfSource {
-		return false
+// put reports false at the bound.
+func (g *gauges) put(key uint64, value float64, now time.Time) bool {
+	old, known := g.values[key]
+	if !known {
+		if len(g.values) >= maxSeriesOfSource || g.count.Load() >= maxSeries {
+			return false
+		}
+		g.count.Add(1)
 	}
 	next := gauge{value: value, at: now}
 	if known {
 		next.every = max(now.Sub(old.at), time.Millisecond)
 	}
-	g[key] = next
+	g.values[key] = next
 	return true
 }
 
 // sum returns the sum of the values that count.
-func (g gauges) sum(now time.Time) (sum float64, ok bool) {
-	for key, v := range g {
+func (g *gauges) sum(now time.Time) (sum float64, ok bool) {
+	for key, v := range g.values {
 		hold := singleHold
 		if v.every > 0 {
 			hold = max(3*v.every, leastHold)
 		}
 		if now.Sub(v.at) > hold {
-			delete(g, key)
+			delete(g.values, key)
+			g.count.Add(-1)
 			continue
 		}
 		sum += v.value
 		ok = true
 	}
 	return sum, ok
+}
+
+// release forgets all values.
+func (g *gauges) release() {
+	if g.count != nil {
+		g.count.Add(-int64(len(g.values)))
+	}
+	*g = gauges{}
 }

@@ -79,6 +79,9 @@ func serverSpans(rs ptrace.ResourceSpans) (n int64) {
 
 func (in *Intake) observeSpan(s *source, span ptrace.Span, now time.Time) counters.ItemOutcome {
 	p, r := s.plan, in.readSpan(span)
+	if p == nil { // nothing is counted of it
+		p = in.plan.Load()
+	}
 	if r.protocol == noProtocol || r.protocol == overHTTP && !p.http || r.protocol == overRPC && !p.rpc {
 		return counters.ItemIgnored
 	}
