@@ -99,7 +99,7 @@ func (t *Table) learn(p *Process, s stat, err error) {
 
 // readEnviron reads the environment. starting is what stat said before.
 func (t *Table) readEnviron(p *Process, starting bool) {
-	b, _, err := t.fs.readMemory(p.PID, "environ", p.facts.raw, procfs.MaxEnviron)
+	b, err := t.fs.readMemory(p.PID, "environ", p.facts.raw, procfs.MaxEnviron)
 	p.silent = isLate(err)
 	switch {
 	case err != nil:
@@ -206,8 +206,7 @@ func (t *Table) maps(p *Process) ([]byte, error) {
 	if !t.cfg.Budget.May(p.PID) {
 		return nil, errNoTime
 	}
-	b, _, err := t.fs.readMemory(p.PID, "maps", p.facts.raw, procfs.MaxMaps)
-	return b, err
+	return t.fs.readMemory(p.PID, "maps", p.facts.raw, procfs.MaxMaps)
 }
 
 // describe makes the resource again if something in it has changed.

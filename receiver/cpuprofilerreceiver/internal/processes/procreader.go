@@ -48,8 +48,8 @@ const memoryLimit = 100 * time.Millisecond
 
 // readMemory is read for a file whose content is in a process's memory, or describes it:
 // while its lock is held, reading waits. cgroup is that of the process. It takes CPU time
-// on another goroutine, which it adds to that of the process.
-func (r *procReader) readMemory(pid int, name, cgroup string, limit int) (content []byte, cut bool, err error) {
+// on another goroutine, which it adds to that of the process. A larger file is cut.
+func (r *procReader) readMemory(pid int, name, cgroup string, limit int) (content []byte, err error) {
 	path, buf := r.File(pid, name), r.buf
 	var read struct { // not used after it was late: then it may be written to at any time
 		content []byte
@@ -64,15 +64,15 @@ func (r *procReader) readMemory(pid int, name, cgroup string, limit int) (conten
 		if errors.Is(err, deadline.ErrLate) {
 			r.buf = make([]byte, 4096)
 		}
-		return nil, false, err
+		return nil, err
 	}
 	r.budget.Spend(pid, read.took)
 	r.meter.Add(read.took)
 	r.buf = read.content
 	if errors.Is(read.err, procfs.ErrTooLarge) {
-		return r.buf, true, nil
+		return r.buf, nil
 	}
-	return r.buf, false, read.err
+	return r.buf, read.err
 }
 
 // trim releases the memory that a large file needed.
@@ -105,7 +105,7 @@ func (r *procReader) stat(pid int) (stat, error) {
 
 // hasArguments reports whether a process has a program: every program has an argument.
 func (r *procReader) hasArguments(pid int, cgroup string) bool {
-	b, _, _ := r.readMemory(pid, "cmdline", cgroup, 1)
+	b, _ := r.readMemory(pid, "cmdline", cgroup, 1)
 	return len(b) > 0
 }
 
