@@ -52,7 +52,7 @@ func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.connections = newConnections(l, s.cfg.MaxConnections, s.logLimit)
+	s.connections.Listener = l
 	l = s.connections
 	if secure != nil {
 		l = tls.NewListener(l, secure)

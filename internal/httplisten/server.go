@@ -72,7 +72,11 @@ type Server struct {
 }
 
 // New returns a server that does not listen yet.
-func New(cfg Config) *Server { return &Server{cfg: cfg} }
+func New(cfg Config) *Server {
+	s := &Server{cfg: cfg}
+	s.connections = newConnections(nil, cfg.MaxConnections, s.logLimit)
+	return s
+}
 
 // Addr returns the address that the started server listens at.
 func (s *Server) Addr() net.Addr { return s.addr }
@@ -137,11 +141,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.next.ServeHTTP(w, r)
 }
 
-// Stats returns what the bounds of the server did since it was started.
+// Stats returns what the bounds of the server did. It may be called before Start.
 func (s *Server) Stats() Stats {
-	if s.connections == nil {
-		return Stats{}
-	}
 	stats := s.connections.counted()
 	stats.WrongHost = s.wrongHost.Load()
 	return stats

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -96,6 +97,27 @@ func TestServesOverTCPAndUnixSocket(t *testing.T) {
 			require.Error(t, err, "nothing listens after Shutdown")
 		})
 	}
+}
+
+// Run with the race detector.
+func TestStatsMayBeReadWhileTheServerStarts(t *testing.T) {
+	s := New(newConfig(ok))
+	var reading sync.WaitGroup
+	done := make(chan struct{})
+	reading.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				s.Stats()
+			}
+		}
+	})
+	require.NoError(t, s.Start(t.Context(), componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings()))
+	close(done)
+	reading.Wait()
+	require.NoError(t, s.Shutdown(t.Context()))
 }
 
 func TestSocketModeIsSet(t *testing.T) {
