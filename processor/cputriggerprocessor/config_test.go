@@ -500,3 +500,23 @@ func TestShippedConfigsAreValid(t *testing.T) {
 		require.NotEmpty(t, cfg.enabled(), file)
 	}
 }
+
+// TestExampleOfRequestsIsValid: that of docs/requests.md, as it is.
+func TestExampleOfRequestsIsValid(t *testing.T) {
+	page, err := os.ReadFile("../../docs/requests.md")
+	require.NoError(t, err)
+	_, example, ok := strings.Cut(string(page), "```yaml\n")
+	require.True(t, ok)
+	example, _, ok = strings.Cut(example, "```")
+	require.True(t, ok)
+	var whole struct {
+		Processors map[string]yaml.Node `yaml:"processors"`
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(example), &whole))
+	ours := whole.Processors["cpu_trigger"]
+	block, err := yaml.Marshal(&ours)
+	require.NoError(t, err)
+	cfg, err := load(t, string(block))
+	require.NoError(t, err)
+	require.Len(t, cfg.conditions(), 5)
+}

@@ -257,7 +257,7 @@ func TestResourcesOfHostsAndPods(t *testing.T) {
 		attributes map[string]any
 		why        identify.Unmatched
 	}{
-		"a pod":                {map[string]any{"k8s.pod.uid": "5f9d2a9e-3c30-4c2f-8ac0-000000000001", "k8s.node.name": "here"}, identify.NoAttributes},
+		"a pod":                {map[string]any{"k8s.pod.uid": "5f9d2a9e-3c30-4c2f-8ac0-000000000001", "k8s.node.name": "here"}, identify.NoPod},
 		"a host":               {map[string]any{"host.name": "here"}, identify.NoAttributes},
 		"a host by its id":     {map[string]any{"host.id": "1d", "os.type": "linux"}, identify.NoAttributes},
 		"another host":         {map[string]any{"host.name": "elsewhere", "k8s.pod.uid": "5f9d2a9e"}, identify.OtherHost},

@@ -129,7 +129,7 @@ func Match(h Host, scope Scope, c Claim, end time.Time) (Identity, Unmatched) {
 			c.ContainerID = id
 			return Match(h, scope, c, end)
 		}
-		if c.PID == 0 || claimed && !ours {
+		if why != NoPod || c.PID == 0 && (ours || !claimed) {
 			return Identity{}, why
 		}
 	}

@@ -49,7 +49,7 @@ func TestMatch(t *testing.T) {
 		"pod without that container":           {map[string]any{"k8s.pod.uid": "pod", "k8s.container.name": "proxy"}, "", NoPod},
 		"pod after the container id":           {map[string]any{"container.id": containerB, "k8s.pod.uid": "pod", "k8s.container.name": "cart"}, "", NoContainer},
 		"pod that is not here, then the pid":   {map[string]any{"k8s.pod.uid": "gone", "process.pid": 200, "process.executable.name": "server"}, containerA, ""},
-		"pod that is of another host":          {map[string]any{"k8s.pod.uid": "gone", "process.pid": 200, "host.name": "elsewhere"}, "", NoPod},
+		"pod that is of another host":          {map[string]any{"k8s.pod.uid": "gone", "process.pid": 200, "host.name": "elsewhere"}, "", OtherHost},
 		"container id is not a string":         {map[string]any{"container.id": 5}, "", NoAttributes},
 		"cgroup on the same host":              {map[string]any{"process.linux.cgroup": service, "host.name": "here"}, service, ""},
 		"cgroup on the same host by id":        {map[string]any{"process.linux.cgroup": service, "host.id": "1d"}, service, ""},

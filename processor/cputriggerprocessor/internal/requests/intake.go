@@ -418,7 +418,9 @@ func (in *Intake) makeRoom(now time.Time) bool {
 		if looked++; looked > lookAt {
 			return false
 		}
-		s.mu.Lock()
+		if !s.mu.TryLock() { // it is in use, and the batches of all others wait
+			continue
+		}
 		if s.state != unmatched && now.Sub(s.last) < idleAfter {
 			s.mu.Unlock()
 			continue
