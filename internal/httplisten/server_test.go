@@ -103,8 +103,10 @@ func TestServesOverTCPAndUnixSocket(t *testing.T) {
 func TestStatsMayBeReadWhileTheServerStarts(t *testing.T) {
 	s := New(newConfig(ok))
 	var reading sync.WaitGroup
-	done := make(chan struct{})
+	begun, done := make(chan struct{}), make(chan struct{})
 	reading.Go(func() {
+		s.Stats()
+		close(begun)
 		for {
 			select {
 			case <-done:
@@ -114,6 +116,7 @@ func TestStatsMayBeReadWhileTheServerStarts(t *testing.T) {
 			}
 		}
 	})
+	<-begun
 	require.NoError(t, s.Start(t.Context(), componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings()))
 	close(done)
 	reading.Wait()
