@@ -114,7 +114,7 @@ func TestAnIncidentDoesNotAllocate(t *testing.T) {
 			for _, u := range e.roster.live {
 				for _, o := range u.Openings(nil) {
 					o.Accepted(1, 1)
-					o.Until = o.Until.Add(time.Hour * 24 * time.Duration(e.places.ledger.Limits().MaxConcurrentUnits))
+					o.prolong(o.Until().Add(time.Hour * 24 * time.Duration(e.places.ledger.Limits().MaxConcurrentUnits)))
 				}
 			}
 			e.Evaluate(now.Add(time.Second)) // closes the openings

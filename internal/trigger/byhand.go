@@ -41,9 +41,9 @@ func (u *Unit) OpenByHand(duration time.Duration, now time.Time) (*Opening, erro
 	if err := u.mayOpenByHand(duration); err != nil {
 		return nil, err
 	}
-	if m := u.openByKey(""); m != nil && now.Before(m.opening.Until) {
-		if until := now.Add(duration); until.After(m.opening.Until) {
-			m.opening.Until = until
+	if m := u.openByKey(""); m != nil && now.Before(m.opening.Until()) {
+		if until := now.Add(duration); until.After(m.opening.Until()) {
+			m.opening.prolong(until)
 		}
 		return m.opening, nil
 	}
@@ -57,7 +57,7 @@ func (u *Unit) OpenByAlert(a Alert, duration time.Duration, now time.Time) (o *O
 	if err := u.mayOpenByHand(duration); err != nil {
 		return nil, false, err
 	}
-	if m := u.openByKey(a.Key); m != nil && now.Before(m.opening.Until) {
+	if m := u.openByKey(a.Key); m != nil && now.Before(m.opening.Until()) {
 		return m.opening, false, nil
 	}
 	o, err = u.openAsked(a, duration, now)
@@ -127,7 +127,7 @@ func (u *Unit) alerts() (n int) {
 
 func (u *Unit) closeAsked(key string, now time.Time) *Opening {
 	m := u.openByKey(key)
-	if m == nil || !now.Before(m.opening.Until) {
+	if m == nil || !now.Before(m.opening.Until()) {
 		return nil
 	}
 	u.engine.journal.deferring(func() {
@@ -146,7 +146,7 @@ func (u *Unit) leave(m *machine, closing func(*machine)) {
 // expireByHand closes the openings by hand and by alert whose time is over.
 func (u *Unit) expireByHand(now time.Time) {
 	for i := 0; i < len(u.byHand); {
-		if m := u.byHand[i]; now.Before(m.opening.Until) {
+		if m := u.byHand[i]; now.Before(m.opening.Until()) {
 			i++
 		} else {
 			u.leave(m, (*machine).expire)
@@ -156,7 +156,7 @@ func (u *Unit) expireByHand(now time.Time) {
 
 func (u *Unit) expireDue(now time.Time) {
 	for i := range u.machines {
-		if m := &u.machines[i]; m.state == Profiling && !now.Before(m.opening.Until) {
+		if m := &u.machines[i]; m.state == Profiling && !now.Before(m.opening.Until()) {
 			m.expire()
 		}
 	}

@@ -151,13 +151,13 @@ func (l *laws) opened(x Transition) {
 	case ByHand, ByAlert:
 		require.True(l.t, o.Manual)
 		require.Equal(l.t, x.Reason == ByAlert, o.Alert != "" && o.Kind() == AlertKind && o.Policy == o.Alert && o.Monitor == o.Alert)
-		length = o.Until.Sub(o.FiredAt)
+		length = o.Until().Sub(o.FiredAt)
 	default:
 		require.Fail(l.t, "opened without a reason", "%v", x)
 	}
 	require.Equal(l.t, x.Time.Add(length), o.FiredAt.Add(length))
-	require.Equal(l.t, o.FiredAt.Add(length), o.Until)
-	l.until[o.ID] = o.Until
+	require.Equal(l.t, o.FiredAt.Add(length), o.Until())
+	l.until[o.ID] = o.Until()
 	if o.DryRun {
 		return
 	}
@@ -175,8 +175,8 @@ func (l *laws) shut(x Transition) {
 	delete(l.open, o.ID)
 	require.Equal(l.t, x.Time, o.ClosedAt)
 	require.False(l.t, o.ClosedAt.Before(o.FiredAt))
-	require.False(l.t, o.ClosedAt.After(o.Until), "open for too long")
-	require.Equal(l.t, x.Reason == DurationPassed, o.ClosedAt.Equal(o.Until))
+	require.False(l.t, o.ClosedAt.After(o.Until()), "open for too long")
+	require.Equal(l.t, x.Reason == DurationPassed, o.ClosedAt.Equal(o.Until()))
 	l.closed = append(l.closed, o)
 	if x.To == CoolingDown && !o.Baseline {
 		require.True(l.t, o.Profiles > 0 || o.DryRun, "a cooldown without an export")
@@ -548,13 +548,13 @@ func (w *life) fire(l *laws, u *Unit, d time.Duration, known map[string]bool) {
 		require.ErrorAs(l.t, err, &over)
 		return
 	}
-	require.False(l.t, o.Until.Before(l.now.Add(d)))
+	require.False(l.t, o.Until().Before(l.now.Add(d)))
 	if old, ok := l.until[o.ID]; ok {
-		require.False(l.t, o.Until.Before(old), "shortened")
-		l.until[o.ID] = o.Until
+		require.False(l.t, o.Until().Before(old), "shortened")
+		l.until[o.ID] = o.Until()
 	}
 	known[o.ID] = true
-	l.until[o.ID] = o.Until
+	l.until[o.ID] = o.Until()
 	l.evaluated(w.e.Evaluate(l.now))
 }
 
@@ -568,8 +568,8 @@ func (w *life) alert(l *laws, u *Unit, name string, d time.Duration) {
 	}
 	until, known := l.until[o.ID]
 	require.Equal(l.t, opened, !known)
-	require.True(l.t, opened || o.Until.Equal(until), "an alert prolongs nothing")
-	l.until[o.ID] = o.Until
+	require.True(l.t, opened || o.Until().Equal(until), "an alert prolongs nothing")
+	l.until[o.ID] = o.Until()
 	l.evaluated(w.e.Evaluate(l.now))
 }
 
@@ -675,7 +675,7 @@ func TestADryRunChangesNothing(t *testing.T) {
 				log("%v %v %v", w.e.ActiveOpenings(), w.e.Affords(10, now), w.e.Stats())
 				for _, o := range u.Admit(nil, now.Add(-5*time.Second), now) {
 					if !o.DryRun {
-						log("%s %v %v", o.Policy, o.FiredAt, o.Until)
+						log("%s %v %v", o.Policy, o.FiredAt, o.Until())
 						o.Accepted(1, 10)
 						w.e.SpendBytes(10, now)
 					}

@@ -63,7 +63,7 @@ func (m *machine) watching() bool {
 // evaluate makes every transition that is due, except to Profiling: openings wait
 // until all units are evaluated, since the hottest come first.
 func (m *machine) evaluate(now time.Time, at int64) {
-	if m.state == Profiling && !now.Before(m.opening.Until) {
+	if m.state == Profiling && !now.Before(m.opening.Until()) {
 		m.expire()
 	}
 	held, hold := m.held, m.measure(at)
@@ -201,12 +201,12 @@ func (m *machine) mayFireAt(then time.Time) bool {
 
 // fire opens the gate because a condition holds.
 func (m *machine) fire(cause Cause, now time.Time) {
-	m.open(&Opening{Cause: cause, Until: now.Add(m.policy.duration)}, now, Fired)
+	m.open(&Opening{Cause: cause, length: int64(m.policy.duration)}, now, Fired)
 }
 
 // openBaseline opens the gate for a baseline.
 func (m *machine) openBaseline(now time.Time, at int64) {
-	m.open(&Opening{Cause: m.nearest(at), Until: now.Add(m.policy.baseline.Duration), Baseline: true}, now, BaselineDue)
+	m.open(&Opening{Cause: m.nearest(at), length: int64(m.policy.baseline.Duration), Baseline: true}, now, BaselineDue)
 }
 
 // openByHand opens the gate whatever the conditions, by hand or by an alert.
@@ -215,7 +215,7 @@ func (m *machine) openByHand(alert string, duration time.Duration, now time.Time
 	if alert != "" {
 		why = ByAlert
 	}
-	m.open(&Opening{Cause: Cause{Monitor: m.policy.name}, Until: now.Add(duration), Manual: true, Alert: alert}, now, why)
+	m.open(&Opening{Cause: Cause{Monitor: m.policy.name}, length: int64(duration), Manual: true, Alert: alert}, now, why)
 }
 
 // open enters Profiling. The caller sets the opening's cause, end and kind.
@@ -244,7 +244,7 @@ func (m *machine) open(o *Opening, now time.Time, why Reason) {
 // The transitions from Profiling.
 
 // expire closes an opening whose time is over, as of when it was.
-func (m *machine) expire() { m.close(m.opening.Until, DurationPassed) }
+func (m *machine) expire() { m.close(m.opening.Until(), DurationPassed) }
 
 // release closes an opening because all conditions that held are released.
 func (m *machine) release(now time.Time) { m.close(now, Released) }
@@ -263,7 +263,7 @@ func (m *machine) giveWay(now time.Time) { m.abort(now, GaveWay) }
 
 // abort closes an opening early, unless its time is over.
 func (m *machine) abort(now time.Time, why Reason) {
-	if now.Before(m.opening.Until) {
+	if now.Before(m.opening.Until()) {
 		m.close(now, why)
 	} else {
 		m.expire()

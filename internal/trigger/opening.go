@@ -5,6 +5,7 @@ package trigger
 
 import (
 	"cmp"
+	"sync/atomic"
 	"time"
 )
 
@@ -27,9 +28,8 @@ type Opening struct {
 	Policy string
 	Types  []string // those of the policy; they do not change
 
-	// FiredAt is the moment of the trigger, Until when the opening is due to
-	// close. FiredAt < Until.
-	FiredAt, Until time.Time
+	// FiredAt is the moment of the trigger.
+	FiredAt time.Time
 	// DryRun: nothing is exported because of it. Baseline: opened while the unit
 	// is cool. Manual: opened by hand, or by the alert that Alert identifies.
 	DryRun, Baseline, Manual bool
@@ -43,11 +43,23 @@ type Opening struct {
 	// WhyRefused is the last error of the next component.
 	WhyRefused string
 
-	number     int // of all openings, in the order in which they were opened
+	length     int64 // from FiredAt to Until, in nanoseconds; it may grow while Until reads it
+	number     int   // of all openings, in the order in which they were opened
 	preTrigger time.Duration
 	machine    *machine
 	held       []bool   // the conditions that held since it fired; nil if it cannot be released
 	service    *service // keeps others of the service from firing, or nil
+}
+
+// Until returns when the opening is due to close, which is after FiredAt. It may be
+// called at any time; an opening by hand may be prolonged.
+func (o *Opening) Until() time.Time {
+	return o.FiredAt.Add(time.Duration(atomic.LoadInt64(&o.length)))
+}
+
+// prolong makes the opening due at until.
+func (o *Opening) prolong(until time.Time) {
+	atomic.StoreInt64(&o.length, int64(until.Sub(o.FiredAt)))
 }
 
 // real reports whether profiles are exported because of the opening.
@@ -115,7 +127,7 @@ func (o *Opening) Phase(start, end time.Time) Phase {
 func (o *Opening) admits(start, end time.Time) bool {
 	closed := o.ClosedAt
 	if closed.IsZero() {
-		closed = o.Until
+		closed = o.Until()
 	}
 	return end.After(o.FiredAt.Add(-o.preTrigger)) && start.Before(closed)
 }

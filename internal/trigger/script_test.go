@@ -206,9 +206,9 @@ func (s *script) run(f []string) (err error) {
 		case err != nil:
 			fmt.Fprintf(&s.out, "\t%v\n", err)
 		case opened:
-			fmt.Fprintf(&s.out, "\topening %s until %v\n", o.ID, o.Until.Sub(start))
+			fmt.Fprintf(&s.out, "\topening %s until %v\n", o.ID, o.Until().Sub(start))
 		default:
-			fmt.Fprintf(&s.out, "\talready open: %s until %v\n", o.ID, o.Until.Sub(start))
+			fmt.Fprintf(&s.out, "\talready open: %s until %v\n", o.ID, o.Until().Sub(start))
 		}
 		checkInvariants(s.t, s.engine)
 	case "resolve":
@@ -330,7 +330,7 @@ func (s *script) fire(unit string, now time.Time, d time.Duration) {
 		fmt.Fprintf(&s.out, "\t%v\n", err)
 		return
 	}
-	fmt.Fprintf(&s.out, "\topening %s until %v\n", o.ID, o.Until.Sub(start))
+	fmt.Fprintf(&s.out, "\topening %s until %v\n", o.ID, o.Until().Sub(start))
 }
 
 // reboot replaces the engine by a new one that restores the stored snapshot of the old.

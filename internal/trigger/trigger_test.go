@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -179,7 +180,7 @@ func FuzzEngine(f *testing.F) {
 					require.Greater(t, x.Cause.Value, x.Cause.Threshold)
 				case DurationPassed, UnitGone, Shutdown, Released, GaveWay:
 					require.False(t, x.Time.Before(x.Opening.FiredAt))
-					require.False(t, x.Time.After(x.Opening.Until))
+					require.False(t, x.Time.After(x.Opening.Until()))
 				}
 				require.False(t, x.Time.After(now), "%v at %v", x, now)
 			}
@@ -275,12 +276,12 @@ func FuzzEngine(f *testing.F) {
 				e.Unit(name).SetStarted(now.Add(-time.Duration(int8(next())) * time.Second))
 			case 14:
 				if o, err := e.Unit(name).OpenByHand(time.Duration(int8(next()))*time.Second, now); err == nil {
-					require.True(t, o.Until.After(now) && o.Manual)
+					require.True(t, o.Until().After(now) && o.Manual)
 				}
 				alert := Alert{Key: string('k' + rune(next()&3))}
 				alert.Name = "Alert " + alert.Key
 				if o, _, err := e.Unit(name).OpenByAlert(alert, time.Duration(int8(next()))*time.Second, now); err == nil {
-					require.True(t, o.Until.After(now) && o.Alert == alert.Key)
+					require.True(t, o.Until().After(now) && o.Alert == alert.Key)
 				}
 				e.Unit(name).CloseByAlert(string('k'+rune(next()&7)), now)
 			case 15:
@@ -589,4 +590,24 @@ func TestAUnitThatNeverFiredIsForgottenAtOnce(t *testing.T) {
 	require.Zero(t, e.roster.gone)
 	require.Equal(t, 2, e.Units())
 	checkInvariants(t, e)
+}
+
+// Run with the race detector: profiles are stamped while an opening is prolonged.
+func TestOpeningIsProlongedWhileItIsRead(t *testing.T) {
+	e, now := watchedAt(t, everything(), 1, 0.1)
+	u := e.Unit("unit0")
+	o, err := u.OpenByHand(time.Second, now)
+	require.NoError(t, err)
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		for until := o.Until(); until.Before(now.Add(100 * time.Second)); until = o.Until() {
+			require.False(t, until.Before(now.Add(time.Second)))
+		}
+	})
+	for n := range 100 {
+		again, err := u.OpenByHand(time.Duration(n+1)*time.Second, now)
+		require.NoError(t, err)
+		require.Same(t, o, again)
+	}
+	reading.Wait()
 }

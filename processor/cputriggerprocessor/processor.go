@@ -458,7 +458,7 @@ func (p *cpuTrigger) openByHand(_ context.Context, name string, d time.Duration)
 		return manual.Opened{}, err
 	}
 	p.hot.Publish()
-	return manual.Opened{TriggerID: o.ID, Unit: o.Unit, Until: o.Until}, nil
+	return manual.Opened{TriggerID: o.ID, Unit: o.Unit, Until: o.Until()}, nil
 }
 
 // closeByHand closes the gate of a unit that was opened by hand.

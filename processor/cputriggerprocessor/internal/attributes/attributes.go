@@ -150,7 +150,7 @@ func (s *Stamper) add(r *reason) {
 	number(attr.TriggerThreshold, first.Threshold)
 	text(attr.TriggerWindow, window)
 	text(attr.TriggerTime, first.FiredAt.UTC().Format(time.RFC3339Nano))
-	text(attr.TriggerUntil, first.Until.UTC().Format(time.RFC3339Nano))
+	text(attr.TriggerUntil, first.Until().UTC().Format(time.RFC3339Nano))
 	text(attr.TriggerPhase, string(r.phase))
 	r.labels = s.labelled(of)
 }

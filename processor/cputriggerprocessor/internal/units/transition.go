@@ -42,7 +42,7 @@ func (s *Set) report(ts []trigger.Transition) {
 			out.OverBudget = u.heldBack != "" && t.Opening != nil && u.heldBack == t.Opening.ID
 		}
 		if o := t.Opening; o != nil {
-			out.Until = o.Until
+			out.Until = o.Until()
 			out.Samples, out.Bytes, out.Refused, out.WhyRefused = o.Samples, o.Bytes, o.Refused, o.WhyRefused
 			if t.To == trigger.Profiling {
 				out.Others = others(t.Unit, o)
