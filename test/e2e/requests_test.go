@@ -118,7 +118,7 @@ const (
 func installJava(t *testing.T) (line, env []string) {
 	dir := install(t, "java-"+javaAgentSum[:8], func(dir string) []string {
 		agent := filepath.Join(dir, "agent.jar")
-		return []string{"sh", "-c", `curl -fsS -o "$0" "$1" && echo "$2  $0" | sha256sum -c`, agent, javaAgent, javaAgentSum}
+		return []string{"sh", "-c", `curl -fsS --retry 5 --retry-all-errors -o "$0" "$1" && echo "$2  $0" | sha256sum -c`, agent, javaAgent, javaAgentSum}
 	})
 	classes := t.TempDir()
 	if out, err := exec.Command("javac", "-d", classes, "../peers/java/Service.java").CombinedOutput(); err != nil {
