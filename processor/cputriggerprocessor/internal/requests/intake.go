@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -179,7 +180,7 @@ func (p *plan) selection(c Condition, uris map[string]uint64) (s selection, id s
 	}
 	if k.protocol == noProtocol {
 		s.metric, s.quantity = c.Metric, c.quantity()
-		for _, key := range sortedKeys(c.Attributes) {
+		for _, key := range slices.Sorted(maps.Keys(c.Attributes)) {
 			s.attributes = append(s.attributes, attribute{key, c.Attributes[key]})
 		}
 		return s, fmt.Sprintf("%q %q %d", s.metric, s.attributes, s.quantity), nil
@@ -202,14 +203,6 @@ func (p *plan) selection(c Condition, uris map[string]uint64) (s selection, id s
 		s.uri = bit
 	}
 	return s, fmt.Sprintf("%d %d %q %v", s.protocol, s.uri, s.methods, s.statuses), nil
-}
-
-func sortedKeys(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	return sorted(keys)
 }
 
 // matcher returns a function that reports whether a glob or the regular expression
@@ -245,6 +238,9 @@ func (p *plan) needs(n int, names ...string) {
 		p.metrics[name] = append(p.metrics[name], n)
 	}
 }
+
+// matchesOf returns which patterns the route or the path of a request matches, as bits.
+func (p *plan) matchesOf(r *request) uint64 { return p.matches(r.route) | p.matches(r.path) }
 
 // matches returns which patterns a route or path matches, as bits.
 func (p *plan) matches(uri string) (bits uint64) {

@@ -206,37 +206,27 @@ func (o *observation) histogram(p pmetric.HistogramDataPoint, cumulative bool) c
 	var before []uint64
 	if cumulative {
 		layout := o.in.layout(bounds)
-		s, change, over := o.in.follow(o.s, o.key, o.name, p.StartTimestamp(), p.Timestamp(), count, layout)
-		switch change {
-		case stale:
-			return counters.ItemLate
-		case refused:
-			o.in.logBad("there are too many series")
-			return counters.ItemOverLimit
-		case since:
-			i.count -= s.count
-			i.sum -= s.sum
+		s, change, outcome := o.follow(&i, p.StartTimestamp(), p.Timestamp(), layout)
+		if s == nil {
+			return outcome
+		}
+		if change == since {
 			before = s.cells
 			for n, c := range before {
-				if n >= cells.Len() || c > cells.At(n) {
-					return o.restart(s, p.Timestamp(), count, p.Sum(), layout, cells)
+				if n >= cells.Len() || c > cells.At(n) { // it begins anew
+					change = nothing
 				}
 			}
 		}
-		i.over = over
 		defer func() {
 			o.in.keepPoint(s, p.Timestamp(), count, p.Sum(), layout, o.now)
-			o.in.keepCells(s, cells.Len())
-			for n := range s.cells {
-				s.cells[n] = cells.At(n)
-			}
+			o.in.keepCells(s, cells)
 		}()
 		if change == nothing {
 			return counters.ItemOK
 		}
 	}
-	if !timely(int64(p.Timestamp()), o.now) {
-		o.in.logBad("points are of long before or after they came")
+	if !o.timely(p.Timestamp()) {
 		return counters.ItemLate
 	}
 	i.fill = func(d *distribution, unit float64) {
@@ -259,14 +249,31 @@ func (o *observation) histogram(p pmetric.HistogramDataPoint, cumulative bool) c
 	return o.count(&i)
 }
 
-// restart begins a series anew whose buckets ran backwards.
-func (o *observation) restart(s *series, at pcommon.Timestamp, count, sum float64, layout uint64, cells pcommon.UInt64Slice) counters.ItemOutcome {
-	o.in.keepPoint(s, at, count, sum, layout, o.now)
-	o.in.keepCells(s, cells.Len())
-	for n := range s.cells {
-		s.cells[n] = cells.At(n)
+// follow makes the increment of a point of a cumulative series what is new in it. s is
+// nil where nothing is to be remembered of the point, for the reason that outcome is.
+func (o *observation) follow(i *increment, start, at pcommon.Timestamp, layout uint64) (s *series, change change, outcome counters.ItemOutcome) {
+	s, change, i.over = o.in.follow(o.s, o.key, o.name, start, at, i.count, layout)
+	switch change {
+	case stale:
+		return nil, change, counters.ItemLate
+	case refused:
+		o.in.logBad("there are too many series")
+		return nil, change, counters.ItemOverLimit
+	case since:
+		i.count -= s.count
+		i.sum -= s.sum
 	}
-	return counters.ItemOK
+	return s, change, counters.ItemOK
+}
+
+// timely reports whether a point's time is near enough to now, and logs once that one's
+// is not.
+func (o *observation) timely(at pcommon.Timestamp) bool {
+	if timely(int64(at), o.now) {
+		return true
+	}
+	o.in.logBad("points are of long before or after they came")
+	return false
 }
 
 func validHistogram(p pmetric.HistogramDataPoint) bool {
@@ -324,41 +331,31 @@ func (o *observation) exponential(p pmetric.ExponentialHistogramDataPoint, cumul
 	i := increment{count: count, sum: p.Sum(), over: between(p.StartTimestamp(), p.Timestamp()), exemplars: p.Exemplars()}
 	before := func(int) float64 { return 0 }
 	if cumulative {
-		s, change, over := o.in.follow(o.s, o.key, o.name, p.StartTimestamp(), p.Timestamp(), count, 0)
-		switch change {
-		case stale:
-			return counters.ItemLate
-		case refused:
-			o.in.logBad("there are too many series")
-			return counters.ItemOverLimit
-		case since:
-			i.count -= s.count
-			i.sum -= s.sum
-			if s.scale < scale { // it only shrinks, but for a new series
-				change = nothing
-				break
-			}
+		s, change, outcome := o.follow(&i, p.StartTimestamp(), p.Timestamp(), 0)
+		if s == nil {
+			return outcome
+		}
+		switch {
+		case change != since:
+		case s.scale < scale: // it only shrinks, but for a new series
+			change = nothing
+		default:
 			merged := map[int]float64{}
 			for n, c := range s.cells {
 				merged[(s.offset+n)>>(s.scale-scale)] += float64(c)
 			}
 			before = func(n int) float64 { return merged[n] }
 		}
-		i.over = over
 		defer func() {
 			o.in.keepPoint(s, p.Timestamp(), count, p.Sum(), 0, o.now)
-			o.in.keepCells(s, cells.Len())
+			o.in.keepCells(s, cells)
 			s.scale, s.offset = scale, offset
-			for n := range s.cells {
-				s.cells[n] = cells.At(n)
-			}
 		}()
 		if change == nothing {
 			return counters.ItemOK
 		}
 	}
-	if !timely(int64(p.Timestamp()), o.now) {
-		o.in.logBad("points are of long before or after they came")
+	if !o.timely(p.Timestamp()) {
 		return counters.ItemLate
 	}
 	i.fill = func(d *distribution, unit float64) {
@@ -412,9 +409,7 @@ func (o *observation) count(i *increment) counters.ItemOutcome {
 		}
 		r.protocol = o.of
 		r.finish()
-		if len(o.s.plan.patterns) > 0 {
-			uri = o.s.plan.matches(r.route) | o.s.plan.matches(r.path)
-		}
+		uri = o.s.plan.matchesOf(&r)
 	}
 	outcome := counters.ItemIgnored
 	for _, n := range o.selections {
@@ -500,8 +495,7 @@ func (o *observation) number(p pmetric.NumberDataPoint, monotonic, cumulative bo
 	if !finite(value) {
 		return counters.ItemInvalid
 	}
-	if !timely(int64(p.Timestamp()), o.now) {
-		o.in.logBad("points are of long before or after they came")
+	if !o.timely(p.Timestamp()) {
 		return counters.ItemLate
 	}
 	outcome, rated := counters.ItemIgnored, false
@@ -528,17 +522,10 @@ func (o *observation) number(p pmetric.NumberDataPoint, monotonic, cumulative bo
 	}
 	i := increment{number: true, count: value, over: between(p.StartTimestamp(), p.Timestamp())}
 	if cumulative {
-		s, change, over := o.in.follow(o.s, o.key, o.name, p.StartTimestamp(), p.Timestamp(), value, 0)
-		switch change {
-		case stale:
-			return counters.ItemLate
-		case refused:
-			o.in.logBad("there are too many series")
-			return counters.ItemOverLimit
-		case since:
-			i.count -= s.count
+		s, change, outcome := o.follow(&i, p.StartTimestamp(), p.Timestamp(), 0)
+		if s == nil {
+			return outcome
 		}
-		i.over = over
 		o.in.keepPoint(s, p.Timestamp(), value, 0, 0, o.now)
 		if change == nothing {
 			return counters.ItemOK
@@ -556,18 +543,10 @@ func (o *observation) summary(p pmetric.SummaryDataPoint) counters.ItemOutcome {
 	}
 	count := float64(p.Count())
 	i := increment{count: count, sum: p.Sum()}
-	s, change, over := o.in.follow(o.s, o.key, o.name, p.StartTimestamp(), p.Timestamp(), count, 0)
-	switch change {
-	case stale:
-		return counters.ItemLate
-	case refused:
-		o.in.logBad("there are too many series")
-		return counters.ItemOverLimit
-	case since:
-		i.count -= s.count
-		i.sum -= s.sum
+	s, change, outcome := o.follow(&i, p.StartTimestamp(), p.Timestamp(), 0)
+	if s == nil {
+		return outcome
 	}
-	i.over = over
 	o.in.keepPoint(s, p.Timestamp(), count, p.Sum(), 0, o.now)
 	if change == nothing {
 		return counters.ItemOK

@@ -140,15 +140,18 @@ func (in *Intake) keepPoint(p *series, at pcommon.Timestamp, count, sum float64,
 	p.at, p.count, p.sum, p.layout, p.seen = at, count, sum, layout, now
 }
 
-// keepCells makes room for the buckets of a point.
-func (in *Intake) keepCells(p *series, n int) {
-	if n != len(p.cells) {
+// keepCells remembers the buckets of a point.
+func (in *Intake) keepCells(p *series, cells pcommon.UInt64Slice) {
+	if n := cells.Len(); n != len(p.cells) {
 		in.cells.Add(int64(n - len(p.cells)))
 		if n <= cap(p.cells) && n >= cap(p.cells)/2 {
 			p.cells = p.cells[:n]
 		} else {
 			p.cells = make([]uint64, n)
 		}
+	}
+	for n := range p.cells {
+		p.cells[n] = cells.At(n)
 	}
 }
 

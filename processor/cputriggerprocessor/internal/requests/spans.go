@@ -100,17 +100,11 @@ func (in *Intake) observeSpan(s *source, span ptrace.Span, now time.Time) counte
 		in.logBad("spans end before they start")
 		outcome = counters.ItemInvalid
 	}
-	var uri uint64
-	if len(p.patterns) > 0 {
-		uri = p.matches(r.route) | p.matches(r.path)
-	}
+	uri := p.matchesOf(&r)
 	counted := false
 	for i := range p.selections {
 		sel := &p.selections[i]
-		if !sel.has(&r, uri) {
-			continue
-		}
-		if now.Before(s.byMetric[i]) {
+		if !sel.has(&r, uri) || now.Before(s.byMetric[i]) {
 			continue
 		}
 		counted = true
@@ -130,9 +124,7 @@ func (in *Intake) observeSpan(s *source, span ptrace.Span, now time.Time) counte
 		if sel.values {
 			t.values.add(ms, r.weight)
 		}
-		if ms > t.slowest.value || t.slowest.trace.IsEmpty() {
-			t.slowest = exemplar{span.TraceID(), ms}
-		}
+		t.slowest.keep(exemplar{span.TraceID(), ms})
 	}
 	if !counted {
 		return counters.ItemIgnored
