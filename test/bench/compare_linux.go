@@ -294,19 +294,11 @@ func (b *bench) quiet(ctx context.Context) (err error) {
 		return err
 	}
 	defer p.server.Stop()
-	watcher, err := b.startCollector(ctx, "watcher", watching(p.server.Port))
+	watcher, bare, stop, err := b.startWatching(ctx, p.server.Port)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, watcher.stop()) }()
-	bare, err := b.startBare(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, bare.stop()) }()
-	if err := sleep(ctx, settle); err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, stop()) }()
 	host, err := readHostCounters()
 	if err != nil {
 		return err

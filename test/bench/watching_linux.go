@@ -26,19 +26,11 @@ func (b *bench) watching(ctx context.Context, load *child, _ *scratch.Cgroup) (e
 	}
 	defer p.server.Stop()
 	progress("watching a host on which nothing is hot, for %v", b.watch)
-	watcher, err := b.startCollector(ctx, "watcher", watching(p.server.Port))
+	watcher, bare, stop, err := b.startWatching(ctx, p.server.Port)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, watcher.stop()) }()
-	bare, err := b.startBare(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, bare.stop()) }()
-	if err := sleep(ctx, settle); err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, stop()) }()
 
 	started, err := watcher.readings()
 	if err != nil {
@@ -101,6 +93,22 @@ func (b *bench) watching(ctx context.Context, load *child, _ *scratch.Cgroup) (e
 	}
 	b.sum("watching a host on which nothing is hot", cost(watcher), cost(bare), "a bare collector", 1)
 	return nil
+}
+
+// startWatching starts a collector that watches the host and a bare one, and waits until
+// both have settled.
+func (b *bench) startWatching(ctx context.Context, port int) (watcher, bare *collector, stop func() error, err error) {
+	if watcher, err = b.startCollector(ctx, "watcher", watching(port)); err != nil {
+		return nil, nil, nil, err
+	}
+	if bare, err = b.startBare(ctx); err != nil {
+		return nil, nil, nil, errors.Join(err, watcher.stop())
+	}
+	stop = func() error { return errors.Join(bare.stop(), watcher.stop()) }
+	if err = sleep(ctx, settle); err != nil {
+		return nil, nil, nil, errors.Join(err, stop())
+	}
+	return watcher, bare, stop, nil
 }
 
 // readings are a collector's counters of samples.

@@ -231,7 +231,7 @@ func (a *Alerts) open(gates AlertGates, one alert) ([]AlertAnswer, error) {
 		f.seen = now
 		if one.StartsAt.After(f.startsAt) { // it was resolved meanwhile, and nobody told
 			f.startsAt = one.StartsAt
-			maps.DeleteFunc(f.opened, func(_ string, o opened) bool { return !now.Before(o.until) })
+			f.forgetShut(now)
 		}
 	}
 	named, outcome, why := a.named(one)
@@ -271,7 +271,7 @@ func (a *Alerts) open(gates AlertGates, one alert) ([]AlertAnswer, error) {
 				f = a.remember(one, now)
 			}
 			if len(f.opened) >= maxUnitsOfFiring { // those of containers that were restarted since
-				maps.DeleteFunc(f.opened, func(_ string, o opened) bool { return !now.Before(o.until) })
+				f.forgetShut(now)
 			}
 			f.opened[unit.Name] = opened{o.TriggerID, o.Until}
 			answer := AlertAnswer{Outcome: AlertOpened, Unit: unit.Name, TriggerID: o.TriggerID, Until: utc(o.Until)}
@@ -337,6 +337,11 @@ func (a *Alerts) remember(one alert, now time.Time) *firing {
 	f := &firing{startsAt: one.StartsAt, seen: now, opened: map[string]opened{}}
 	a.firings[strings.Clone(one.Fingerprint)] = f
 	return f
+}
+
+// forgetShut forgets the gates that are shut.
+func (f *firing) forgetShut(now time.Time) {
+	maps.DeleteFunc(f.opened, func(_ string, o opened) bool { return !now.Before(o.until) })
 }
 
 func (f *firing) isOpen(now time.Time) bool {
