@@ -12,8 +12,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 )
 
-// part is what a profile adds to one file: a whole profile or, of one whose values are
-// what there was at a moment, those of one moment.
+// part is a whole profile, or the values of one moment of a snapshot: what goes into one
+// file.
 type part struct {
 	pprofile.Profile
 	// moment is 0 for a whole profile.
@@ -24,8 +24,8 @@ type part struct {
 // position is a value of a profile: of all values of a sample if index is -1.
 type position struct{ sample, index int32 }
 
-// isSnapshot reports whether values are what there was at a moment: those of several
-// moments are not added.
+// isSnapshot reports whether each value holds for one moment. Values of several moments
+// must not be added up.
 func isSnapshot(t dictionary.ProfileType) bool {
 	switch t.Sample {
 	case "inuse_objects", "inuse_space", "goroutine", "goroutines", "threadcreate", "threads":

@@ -31,8 +31,8 @@ func EventNames() []string {
 	return []string{GateOpened, GateClosed, GateNotOpened, ProfileWritten, PoliciesChanged}
 }
 
-// Event is a decision or an action of a component. It is not changed once it is published,
-// and neither is what it refers to.
+// Event is a decision or an action of a component. Once it is published, nobody may change
+// it, or its lists.
 type Event struct {
 	Name string
 	Time time.Time

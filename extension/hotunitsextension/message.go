@@ -36,7 +36,8 @@ const (
 //go:embed templates/*.tmpl
 var builtIn embed.FS
 
-// Message is what a webhook posts: JSON of this, or what its template makes of it.
+// Message is the content of a webhook's request. Templates get it; without one it is
+// posted as JSON.
 type Message struct {
 	Events []MessageEvent `json:"events"`
 	// More is the number of further events, which are not in the message.

@@ -20,7 +20,7 @@ type systemClocks struct{}
 func (systemClocks) process(pid int) (time.Duration, error) {
 	const sched = 2
 	var ts unix.Timespec
-	// Raw: it never blocks, and a call that the runtime is told of wakes its monitor thread.
+	// The call never blocks, so the runtime need not know of it: that would wake a thread.
 	_, _, err := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, uintptr(int32(^pid<<3|sched)), uintptr(unsafe.Pointer(&ts)), 0)
 	switch err {
 	case 0:

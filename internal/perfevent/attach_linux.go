@@ -87,10 +87,10 @@ func (s *Session) AttachProcess(pid int) (*Attachment, error) {
 
 // AttachThread samples the stack at every context switch of one thread, and not of
 // those that it starts, in a session that samples switches. After most samples on a CPU
-// the kernel stops there until More. It records no switches: that is for the attachment that samples the thread's process, cgroup or host at
-// every Nth switch. SetSwitches does not change it. Where switches are split, its
-// samples have rings of their own, too. Where the thread has ended, the error matches
-// os.ErrProcessDone.
+// the kernel stops there until More. It records no switches: the attachment of the
+// thread's process, cgroup or host does, which samples every Nth one. SetSwitches does
+// not change it. Where switches are split, its samples have rings of their own, too.
+// Where the thread has ended, the error matches os.ErrProcessDone.
 func (s *Session) AttachThread(pid, tid, most int) (*Attachment, error) {
 	a := &Attachment{session: s, pid: pid, tid: tid, most: max(most, 1), what: "thread " + strconv.Itoa(tid)}
 	if pid <= 0 || tid <= 0 || !s.switches {

@@ -132,7 +132,7 @@ func (s *Session) openRings(cpus []int, o Options) error {
 	})
 }
 
-// threadShare is how many times the ring of samples is as large as that of AttachThread.
+// The ring of AttachThread is smaller than that of samples by the factor threadShare.
 const threadShare = 4
 
 // openRingsOf maps the rings of one CPU. The ring of records wakes its reader at

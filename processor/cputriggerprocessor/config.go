@@ -84,8 +84,8 @@ type Config struct {
 	// Policies open gates, each by itself. Default: the policies cpu and
 	// throttled; a list replaces both.
 	Policies []PolicyConfig `mapstructure:"policies"`
-	// PoliciesFrom is where a list is read again and again that replaces Policies
-	// without a restart. Absent, the default: Policies do not change.
+	// PoliciesFrom names a file or server. Its list of policies is read again and again,
+	// and replaces Policies without a restart. Absent, the default: Policies do not change.
 	PoliciesFrom PoliciesFromConfig `mapstructure:"policies_from"`
 	// Manual is the HTTP server that opens and closes gates by hand and by alert. Without
 	// an endpoint, the default, there is none.

@@ -46,7 +46,7 @@ const (
 	StartTolerance = 2 * time.Second
 )
 
-// CgroupLabel is what a label that has a cgroup's path is mapped to. It is no attribute.
+// CgroupLabel stands for the path of a cgroup in the map of labels. It is no attribute.
 const CgroupLabel = "cgroup"
 
 // DefaultLabels returns what labels mean where the configuration does not say it.
@@ -68,7 +68,7 @@ func isBroad(attribute string) bool {
 	return attribute == attr.NamespaceName || attribute == attr.ServiceNamespace || attribute == attr.HostName
 }
 
-// Named is what an alert's labels name. The first of these that is set decides.
+// Named has the names of units in an alert's labels. The first field that is set decides.
 type Named struct {
 	ContainerID string
 	Cgroup      string // a path
@@ -91,7 +91,7 @@ type AlertGates interface {
 	Close(unit, key string) (Closed, error)
 }
 
-// An Outcome is what became of an alert.
+// An Outcome says whether an alert opened or closed a gate, and why not.
 type Outcome string
 
 // The outcomes.
@@ -108,7 +108,7 @@ const (
 	AlertMalformed     Outcome = "malformed"
 )
 
-// AlertAnswer is what became of an alert, for one unit.
+// AlertAnswer is the answer for one alert and one unit.
 type AlertAnswer struct {
 	Fingerprint string     `json:"fingerprint,omitempty"`
 	Alert       string     `json:"alert,omitempty"`

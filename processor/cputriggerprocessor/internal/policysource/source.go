@@ -16,7 +16,7 @@ import (
 // take much takes up to 120 times as much memory for a moment.
 const MaxSize = 256 << 10
 
-// Source is where a document is kept. One goroutine uses it.
+// Source reads a document. One goroutine uses it.
 type Source interface {
 	// Read returns the document. changed is false, and there is no document, if it is
 	// the one that was returned last. Read returns when the context ends, whatever

@@ -37,7 +37,7 @@ func requestSpan(s ptrace.Span, n int, now time.Time) {
 
 // BenchmarkSpans observes 10,000 server spans of 20 resources in batches of 500. One op is
 // one second of the load that is to cost at most 5 % of a core, with the readings that a
-// second has. "pass through" is what a component costs that only counts spans.
+// second has. "pass through" is a component that only counts spans.
 func BenchmarkSpans(b *testing.B) {
 	const perSecond, perBatch, resources = 10_000, 500, 20
 	for _, c := range []struct {

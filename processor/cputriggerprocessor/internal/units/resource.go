@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// maxResourcesSize bounds the memory of all units' resources. Beyond it a resource is not kept: its unit's events have only its service and
-	// container.
+	// maxResourcesSize bounds the memory of all units' resources. Beyond it a resource is
+	// not kept: its unit's events have only its service and container.
 	maxResourcesSize = 8 << 20
 
 	// resourceAge is the time after which a resource is copied anew.
@@ -58,8 +58,8 @@ func (s *Set) SetHost(name string) {
 	s.resources.host = name
 }
 
-// KeepResources keeps the attributes of units' resources, for events and alerts, without those that
-// skip reports.
+// KeepResources keeps the attributes of units' resources, for events and alerts, without
+// those that skip reports.
 func (s *Set) KeepResources(skip func(key string) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
