@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest"
 )
 
 // instrumented is a service that somebody else's instrumentation watches. It serves
@@ -51,18 +53,9 @@ func buildOtelHTTP(t *testing.T) (line, env []string) {
 	build.Dir = "../peers/otelhttp"
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		skip(t, "its modules cannot be had: %v\n%s", err, out)
+		hosttest.SkipUnprivileged(t, "its modules cannot be had: %v\n%s", err, out)
 	}
 	return []string{binary}, nil
-}
-
-// skip skips a test that needs what is not there, but not in CI.
-func skip(t *testing.T, format string, args ...any) {
-	t.Helper()
-	if os.Getenv("CI") != "" {
-		t.Fatalf(format, args...)
-	}
-	t.Skipf(format, args...)
 }
 
 // install runs a command that puts something into a directory of a cache, unless it is
@@ -80,7 +73,7 @@ func install(t *testing.T, name string, line func(dir string) []string) (dir str
 	require.NoError(t, os.MkdirAll(began, 0o755))
 	command := line(began)
 	if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
-		skip(t, "%v: %v\n%s", command, err, out)
+		hosttest.SkipUnprivileged(t, "%v: %v\n%s", command, err, out)
 	}
 	require.NoError(t, os.Rename(began, dir))
 	return dir
@@ -122,7 +115,7 @@ func installJava(t *testing.T) (line, env []string) {
 	})
 	classes := t.TempDir()
 	if out, err := exec.Command("javac", "-d", classes, "../peers/java/Service.java").CombinedOutput(); err != nil {
-		skip(t, "compile the service: %v\n%s", err, out)
+		hosttest.SkipUnprivileged(t, "compile the service: %v\n%s", err, out)
 	}
 	return []string{"java", "-javaagent:" + filepath.Join(dir, "agent.jar"), "-XX:TieredStopAtLevel=1", "-cp", classes, "Service"}, nil
 }
