@@ -215,8 +215,8 @@ service:
 }
 
 // sampled returns a request as an exporter of the newest release writes it, with
-// what our receiver has sampled on this host. It says that it is from another host,
-// so that no unit here matches and cpu_trigger does not change it.
+// what our receiver has sampled on this host. It says that it is from another host
+// and of no container, so that no unit here matches and cpu_trigger does not change it.
 func sampled(t *testing.T, to *arrivals) []byte {
 	c := startOn(t, collectorBinary, "sampler", fmt.Sprintf(`
 receivers:
@@ -228,6 +228,7 @@ processors:
       - {key: host.name, value: another, action: upsert}
       - {key: service.name, value: sampled, action: upsert}
       - {key: process.linux.cgroup, action: delete} # cpu_trigger removes it
+      - {key: container.id, action: delete} # names a unit whatever the host
 exporters:
   otlp_http: {endpoint: "%s/sampled", compression: none}
 service:
