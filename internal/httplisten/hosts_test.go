@@ -62,17 +62,24 @@ func TestHostsOfListeners(t *testing.T) {
 	for _, tc := range []struct {
 		name, endpoint string
 		addr           net.Addr
+		names          []string
 		host           string
 		want           bool
 	}{
-		{"the endpoint's own name", "profiler.internal:4041", at("127.0.0.1"), "Profiler.internal:4041", true},
-		{"another name", "profiler.internal:4041", at("::1"), "evil.example:4041", false},
-		{"all addresses: names are unknown", "0.0.0.0:4041", at("0.0.0.0"), "node7.example:4041", true},
-		{"an address of the network", "10.1.2.3:4041", at("10.1.2.3"), "node7.example", true},
-		{"HTTP/1.0 without a host", "localhost:4041", at("127.0.0.1"), "", true},
+		{"the endpoint's own name", "profiler.internal:4041", at("127.0.0.1"), nil, "Profiler.internal:4041", true},
+		{"another name", "profiler.internal:4041", at("::1"), nil, "evil.example:4041", false},
+		{"all addresses: names are unknown", "0.0.0.0:4041", at("0.0.0.0"), nil, "node7.example:4041", true},
+		{"an address of the network", "10.1.2.3:4041", at("10.1.2.3"), nil, "node7.example", true},
+		{"HTTP/1.0 without a host", "localhost:4041", at("127.0.0.1"), nil, "", true},
+		{"one of the names", "0.0.0.0:4041", at("0.0.0.0"), []string{"node7.example"}, "Node7.example:4041", true},
+		{"none of the names", "0.0.0.0:4041", at("0.0.0.0"), []string{"node7.example"}, "evil.example:4041", false},
+		{"there are no names", "0.0.0.0:4041", at("0.0.0.0"), []string{}, "evil.example:4041", false},
+		{"an address, which no website has for a name", "0.0.0.0:4041", at("0.0.0.0"), []string{}, "10.1.2.3:4041", true},
+		{"one of the names on loopback", "localhost:4041", at("127.0.0.1"), []string{"node7.example"}, "node7.example", true},
+		{"an address that is not loopback's", "localhost:4041", at("127.0.0.1"), []string{}, "10.1.2.3:4041", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			require.Equal(t, tc.want, newHosts(tc.endpoint, tc.addr).allow(&http.Request{Host: tc.host}))
+			require.Equal(t, tc.want, newHosts(tc.endpoint, tc.addr, tc.names).allow(&http.Request{Host: tc.host}))
 		})
 	}
 }

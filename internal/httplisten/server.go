@@ -42,6 +42,10 @@ type Config struct {
 	// ShutdownTimeout is the time that Shutdown waits for requests under way before it
 	// closes their connections; 0: until its context ends.
 	ShutdownTimeout time.Duration
+	// AllowedHosts are names in the header Host, beside localhost and the endpoint's, by
+	// which the server is called. nil: a server that others than this host reach is
+	// called by any. An error names the key allowed_hosts.
+	AllowedHosts []string
 	// SocketMode is the mode of a Unix socket's file.
 	SocketMode fs.FileMode
 	// WrapUnix, if set, wraps the listener of a Unix socket.
@@ -94,7 +98,7 @@ func (s *Server) Start(ctx context.Context, host component.Host, set component.T
 		return fmt.Errorf("%s.endpoint: listen at %s: %w", s.cfg.Key, s.cfg.HTTP.NetAddr.Endpoint, err)
 	}
 	server.ConnState = s.connections.setState
-	s.hosts = newHosts(s.cfg.HTTP.NetAddr.Endpoint, listener.Addr())
+	s.hosts = newHosts(s.cfg.HTTP.NetAddr.Endpoint, listener.Addr(), s.cfg.AllowedHosts)
 	s.server, s.addr, s.served = server, listener.Addr(), make(chan struct{})
 	go func() {
 		defer close(s.served)
@@ -135,7 +139,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !s.hosts.allow(r) {
 		s.wrongHost.Add(1)
 		s.logHost(r)
-		s.cfg.WriteError(w, r, fmt.Sprintf("Host is %q and must be localhost or a loopback address: a website whose name was pointed to this host could send such a request", quotable(r.Host)), http.StatusForbidden)
+		s.cfg.WriteError(w, r, fmt.Sprintf("Host is %q and must be %s: a website whose name was pointed to this host could send such a request", quotable(r.Host), s.hosts.rule()), http.StatusForbidden)
 		return
 	}
 	s.next.ServeHTTP(w, r)
