@@ -31,6 +31,8 @@ type HotUnits struct {
 	events    events
 	readings  readings
 
+	policyFiles policyFiles
+
 	mu         sync.Mutex
 	publishers []*publisher
 	watchers   []chan struct{}

@@ -7,7 +7,8 @@
 // direction of the data. It does not know why a unit is hot.
 //
 // Beside that, components publish events there (what was decided and done), which
-// others subscribe to and webhooks post, and serve readings to whoever asks.
+// others subscribe to and webhooks post, serve readings to whoever asks, and name the
+// files that they read policies from.
 package hotunitsextension
 
 import (

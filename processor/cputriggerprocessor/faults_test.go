@@ -300,6 +300,29 @@ func TestStartWithEverything(t *testing.T) {
 	require.Empty(t, hot.(*hotunitsextension.HotUnits).Hot())
 }
 
+// Who edits a policy file finds it, and what checks it, in the extension.
+func TestThePolicyFileIsKnownWhileItIsRead(t *testing.T) {
+	path := policyFile(t, usagePolicy)
+	cfg, err := load(t, fmt.Sprintf("{scope: cgroup, policies_from: {file: %q}}", path))
+	require.NoError(t, err)
+	id, ext := newHotUnits(t)
+	hot := ext.(*hotunitsextension.HotUnits)
+	p, err := newProcessor(processortest.NewNopSettings(metadata.Type), cfg, consumertest.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, p.Start(t.Context(), extensions{id: hot}))
+	files := hot.PolicyFiles()
+	require.Len(t, files, 1)
+	require.Equal(t, path, files[0].Path)
+	require.Equal(t, versionOf([]byte(usagePolicy)), files[0].Version())
+	require.NoError(t, files[0].Check([]byte(otherPolicy)))
+	require.ErrorContains(t, files[0].Check([]byte("- name: a\n  anyof: []\n")), "line 2: policies[0]: unknown keys: anyof")
+	require.ErrorContains(t, files[0].Check([]byte(threadPolicy+"- {name: heap, any_of: [{monitor: none_such, threshold: 1}]}\n")), "line 2: ")
+	require.ErrorContains(t, files[0].Check(make([]byte, 300<<10)), "at most 262144")
+	require.Equal(t, versionOf([]byte(usagePolicy)), files[0].Version(), "a check puts nothing in force")
+	require.NoError(t, p.Shutdown(t.Context()))
+	require.Empty(t, hot.PolicyFiles())
+}
+
 func TestStartThatFailsLeavesNothing(t *testing.T) {
 	taken := filepath.Join(t.TempDir(), "missing", "trigger.sock")
 	cfg, err := load(t, "manual: {endpoint: "+taken+", transport: unix}")

@@ -57,7 +57,8 @@ type cpuTrigger struct {
 	router    *routing.Router
 	sender    *recorder.Sender // nil without pre_trigger
 
-	stopReadings func() // nil: nobody asks for readings
+	stopReadings     func() // nil: nobody asks for readings
+	removePolicyFile func() // nil: nobody asks for it, or there is none
 
 	manual *manual.Server // nil: gates are not opened by hand
 	memory *memory        // nil: nothing survives a restart
@@ -208,6 +209,9 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 		p.hot = watch.NewHotList(p.units, hot.Publisher(p.id))
 		p.eval.hot = p.hot
 		p.publishTo(hot)
+		if path := p.cfg.PoliciesFrom.File; path != "" {
+			p.removePolicyFile = hot.AddPolicyFile(p.policyFile(path))
+		}
 		p.units.SetHost(hostid.Best(hostid.Names(p.cfg.RootPath)))
 	}
 	if p.reloader == nil {
@@ -423,6 +427,9 @@ func (p *cpuTrigger) Shutdown(ctx context.Context) error {
 	p.hot.Close()
 	if p.stopReadings != nil {
 		p.stopReadings()
+	}
+	if p.removePolicyFile != nil {
+		p.removePolicyFile()
 	}
 	if p.memory != nil {
 		err = errors.Join(err, p.memory.close(ctx, p.units.Snapshot(p.now())))

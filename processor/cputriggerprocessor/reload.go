@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.uber.org/zap"
 
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/policysource"
 )
@@ -158,6 +159,21 @@ func (r *reloader) take(document []byte) error {
 	}
 	r.current = next
 	return nil
+}
+
+// policyFile returns the file of policies_from for those who edit it.
+func (p *cpuTrigger) policyFile(path string) hotunitsextension.PolicyFile {
+	return hotunitsextension.PolicyFile{
+		Reader: p.id, Path: path,
+		Check: func(document []byte) error {
+			if n := len(document); n > policysource.MaxSize {
+				return fmt.Errorf("it has %d bytes, and at most %d are allowed", n, policysource.MaxSize)
+			}
+			_, err := p.cfg.withPolicies(document)
+			return err
+		},
+		Version: func() string { return p.inForce.Load().version },
+	}
 }
 
 // The faults that the component's status can have.
