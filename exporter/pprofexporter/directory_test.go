@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs/pprofstest"
 )
 
 func newDirectory(t *testing.T) *directory {
@@ -40,7 +42,7 @@ func (d *directory) names(t *testing.T) []string {
 }
 
 func nameAt(service string) string {
-	return fileName(service, "unit", time.Unix(0, windowStart), "cpu", "cpu")
+	return fileName(service, "unit", time.Unix(0, pprofstest.WindowStart), "cpu", "cpu")
 }
 
 func TestFilesAndDirectoryHaveRestrictedModes(t *testing.T) {
@@ -212,7 +214,7 @@ func FuzzFileName(f *testing.F) {
 	f.Add("../../x", "/system.slice/x.service", "", "off_cpu")
 	f.Add(strings.Repeat("s", 500), strings.Repeat("ü", 500), ".", "-")
 	f.Fuzz(func(t *testing.T, service, unit, policy, profileType string) {
-		name := fileName(service, unit, time.Unix(0, windowStart), policy, profileType)
+		name := fileName(service, unit, time.Unix(0, pprofstest.WindowStart), policy, profileType)
 		longest := name + "-9999" + extension
 		require.LessOrEqual(t, len(longest), 200)
 		require.Regexp(t, ours(), longest)

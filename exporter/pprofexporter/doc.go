@@ -5,9 +5,9 @@
 // unit and trigger in memory, and writes each profile type as a gzipped pprof
 // file for `go tool pprof` when no more arrive.
 //
-// openFiles decides which profiles share a file and when it is finished; builder and
-// converter turn OTLP into pprof; queue has finished files on their way to the disk;
-// fileName and directory are about files on disk.
+// openFiles decides which profiles share a file and when it is finished; package pprofs
+// turns OTLP into pprof; queue has finished files on their way to the disk; fileName and
+// directory are about files on disk.
 package pprofexporter
 
 //go:generate go tool -modfile=../../internal/tools/go.mod mdatagen metadata.yaml

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs"
 )
 
 // publish publishes that a file was written. top are its hottest functions.
@@ -20,7 +21,7 @@ func (e *pprofExporter) publish(f *finished, file string, size int, top []string
 	}
 	event := hotunitsextension.Event{
 		Name: hotunitsextension.ProfileWritten, Time: e.now(),
-		Body:     fmt.Sprintf("%s profile of %s written to %s", typeName(f.typ), f.main().service, file),
+		Body:     fmt.Sprintf("%s profile of %s written to %s", pprofs.TypeName(f.typ), f.main().service, file),
 		Resource: f.resource.Attributes, Dropped: f.resource.Dropped,
 	}
 	if len(top) > 0 {
@@ -34,12 +35,12 @@ func (e *pprofExporter) publish(f *finished, file string, size int, top []string
 	text(attr.Unit, f.unit)
 	text(attr.TriggerPolicy, f.policy)
 	text(attr.TriggerID, f.trigger)
-	text(attr.ProfileType, typeName(f.typ))
+	text(attr.ProfileType, pprofs.TypeName(f.typ))
 	text(attr.Origin, f.origin)
 	text(attr.FilePath, file)
 	event.Attributes = append(event.Attributes,
 		attribute.Int(attr.FileSize, size),
-		attribute.Int(attr.ProfileSamples, f.pprof.events),
+		attribute.Int(attr.ProfileSamples, f.pprof.Events()),
 		attribute.StringSlice(attr.ProfileFunctions, top))
 	e.events.PublishEvent(event)
 }

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs/pprofstest"
 )
 
 // host has the extension hot_units.
@@ -43,10 +44,10 @@ func TestAFileThatIsWrittenIsAnEvent(t *testing.T) {
 
 	h := newHarness(t, nil)
 	h.startOn(host{ext.(*hotunitsextension.HotUnits)})
-	resource := checkout()
+	resource := pprofstest.Checkout()
 	resource["deployment.environment.name"] = "prod"
 	resource["hotprofile.trigger.policy"] = "cpu"
-	h.send(input{resource: resource, profile: reason("0a1b", "t1", "2026-05-28T20:26:42Z"), hot: 75, cold: 25})
+	h.send(pprofstest.Input{Resource: resource, Profile: pprofstest.Reason("0a1b", "t1", "2026-05-28T20:26:42Z"), Hot: 75, Cold: 25})
 	require.Empty(t, events.Events(), "it is not written yet")
 	require.NoError(t, h.shutdown(t.Context()))
 	require.Len(t, events.Events(), 1)

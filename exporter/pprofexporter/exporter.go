@@ -21,6 +21,7 @@ import (
 	"github.com/hotprofile/hotprofile/exporter/pprofexporter/internal/metadata"
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs"
 )
 
 // pprofExporter writes the profiles of a unit and trigger to files.
@@ -153,7 +154,7 @@ func (e *pprofExporter) addAll(ctx context.Context, pd pprofile.Profiles) (malfo
 	for _, rp := range pd.ResourceProfiles().All() {
 		of := sourceOf(rp.Resource().Attributes())
 		for _, sp := range rp.ScopeProfiles().All() {
-			of.scope = cut(sp.Scope().Name())
+			of.scope = pprofs.Cut(sp.Scope().Name())
 			for _, p := range sp.Profiles().All() {
 				n, err := e.add(ctx, d, of, p)
 				malformed += n
@@ -172,25 +173,25 @@ func (e *pprofExporter) addAll(ctx context.Context, pd pprofile.Profiles) (malfo
 func (e *pprofExporter) add(ctx context.Context, d dictionary.Reader, of source, p pprofile.Profile) (malformed int, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	parts := partsOf(d.ProfileType(p), p)
+	parts := pprofs.PartsOf(d.ProfileType(p), p)
 	for i, part := range parts {
-		for from := 0; from < part.len(); {
+		for from := 0; from < part.Len(); {
 			if err := e.makeRoom(ctx); err != nil {
 				if i == 0 && from == 0 {
 					return 0, err
 				}
 				// The exporter was shut down in the middle of a profile.
-				failed := part.events(from)
+				failed := part.Events(from)
 				for _, part := range parts[i+1:] {
-					failed += part.events(0)
+					failed += part.Events(0)
 				}
 				e.telemetry.PprofSamples.Add(ctx, failed, outcome("failed"))
 				return malformed, nil
 			}
 			done, a := e.open.add(d, of, part, from, e.maxMemory-e.memory(), e.now())
 			e.write(done)
-			malformed += a.malformed
-			from = a.next
+			malformed += a.Malformed
+			from = a.Next
 			ctx = context.WithoutCancel(ctx)
 		}
 	}

@@ -34,6 +34,8 @@ import (
 	"github.com/hotprofile/hotprofile/exporter/pprofexporter/internal/metadata"
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs/pprofstest"
 )
 
 // harness is an exporter whose clock and search for due files are controlled by the
@@ -59,7 +61,7 @@ func newHarness(t testing.TB, change func(*Config)) *harness {
 	set := exportertest.NewNopSettings(metadata.Type)
 	set.TelemetrySettings = tel.NewTelemetrySettings()
 	set.Logger = zap.New(core)
-	h := &harness{t: t, clock: time.Unix(0, windowStart+window), logs: logs, tel: tel}
+	h := &harness{t: t, clock: time.Unix(0, pprofstest.WindowStart+pprofstest.Window), logs: logs, tel: tel}
 	e, err := newExporter(set, cfg, func() time.Time { return h.clock })
 	require.NoError(t, err)
 	h.pprofExporter = e
@@ -88,9 +90,9 @@ func (h *harness) startOn(host component.Host) {
 }
 
 // send has the exporter consume a request, and waits for the files that this finishes.
-func (h *harness) send(in input) {
+func (h *harness) send(in pprofstest.Input) {
 	h.t.Helper()
-	require.NoError(h.t, h.consume(context.Background(), in.build(h.t)))
+	require.NoError(h.t, h.consume(context.Background(), in.Build(h.t)))
 	h.settle()
 }
 
@@ -164,13 +166,13 @@ func values(p metricdata.DataPoint[int64]) []string {
 
 func TestIdleFileIsWritten(t *testing.T) {
 	h := started(t, nil)
-	h.send(input{resource: checkout(), profile: reason("0a1b", "t1", "2026-05-28T20:26:42Z"), hot: 60, cold: 20})
+	h.send(pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("0a1b", "t1", "2026-05-28T20:26:42Z"), Hot: 60, Cold: 20})
 	h.due()
 	require.Empty(t, h.files(), "a file is visible only when it is complete")
 	require.Positive(t, h.counted("pprof.memory", ""))
 
 	h.clock = h.clock.Add(14 * time.Second)
-	h.send(input{resource: checkout(), profile: reason("0a1b", "t1", "2026-05-28T20:26:42Z"), hot: 15, cold: 5, later: 5 * time.Second})
+	h.send(pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("0a1b", "t1", "2026-05-28T20:26:42Z"), Hot: 15, Cold: 5, Later: 5 * time.Second})
 	h.clock = h.clock.Add(14 * time.Second)
 	h.due()
 	require.Empty(t, h.files(), "a new profile restarts the idle timeout")
@@ -194,16 +196,16 @@ func TestIdleFileIsWritten(t *testing.T) {
 
 func TestFileHasAllFieldsOfPprof(t *testing.T) {
 	h := started(t, nil)
-	h.send(input{resource: checkout(), profile: reason("0a1b", "t1", "2026-05-28T20:26:42Z"), hot: 60, cold: 20})
-	h.send(input{resource: checkout(), profile: reason("0a1b", "t1", "2026-05-28T20:26:42Z"), hot: 15, cold: 5, later: 5 * time.Second})
+	h.send(pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("0a1b", "t1", "2026-05-28T20:26:42Z"), Hot: 60, Cold: 20})
+	h.send(pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("0a1b", "t1", "2026-05-28T20:26:42Z"), Hot: 15, Cold: 5, Later: 5 * time.Second})
 	require.NoError(t, h.shutdown(context.Background()))
 	p := h.read(h.files()[0])
 
 	require.Equal(t, []*profile.ValueType{{Type: "samples", Unit: "count"}, {Type: "cpu", Unit: "nanoseconds"}}, p.SampleType)
 	require.Equal(t, &profile.ValueType{Type: "cpu", Unit: "nanoseconds"}, p.PeriodType)
-	require.EqualValues(t, period, p.Period)
-	require.EqualValues(t, windowStart, p.TimeNanos)
-	require.EqualValues(t, 2*window, p.DurationNanos)
+	require.EqualValues(t, pprofstest.Period, p.Period)
+	require.EqualValues(t, pprofstest.WindowStart, p.TimeNanos)
+	require.EqualValues(t, 2*pprofstest.Window, p.DurationNanos)
 	require.Equal(t, []string{
 		"hotprofile.trigger.id=t1",
 		"hotprofile.trigger.monitor=cpu_utilization",
@@ -215,8 +217,8 @@ func TestFileHasAllFieldsOfPprof(t *testing.T) {
 
 	require.Len(t, p.Sample, 2, "equal stacks of two windows are merged")
 	hot, cold := p.Sample[0], p.Sample[1]
-	require.Equal(t, []int64{75, 75 * period}, hot.Value)
-	require.Equal(t, []int64{25, 25 * period}, cold.Value)
+	require.Equal(t, []int64{75, 75 * pprofstest.Period}, hot.Value)
+	require.Equal(t, []int64{25, 25 * pprofstest.Period}, cold.Value)
 	require.Empty(t, hot.Label)
 	require.Equal(t, map[string][]string{"thread.name": {"worker"}}, cold.Label)
 	require.Equal(t, map[string][]int64{"thread.id": {42}}, cold.NumLabel)
@@ -235,7 +237,7 @@ func TestFileHasAllFieldsOfPprof(t *testing.T) {
 
 func TestProgramIsTheFirstMappingIfOnlyItsNameIsKnown(t *testing.T) {
 	h := started(t, nil)
-	h.send(input{resource: checkout(), profile: reason("0a1b", "t1", ""), stacks: 1, cold: 1, hot: 1, noPath: true})
+	h.send(pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("0a1b", "t1", ""), Stacks: 1, Cold: 1, Hot: 1, NoPath: true})
 	require.NoError(t, h.shutdown(context.Background()))
 	p := h.read(h.files()[0])
 	require.Len(t, p.Mapping, 2)
@@ -244,8 +246,8 @@ func TestProgramIsTheFirstMappingIfOnlyItsNameIsKnown(t *testing.T) {
 
 func TestGoToolPprofReadsAFileWithoutWarning(t *testing.T) {
 	h := started(t, nil)
-	h.send(input{resource: checkout(), profile: reason("/system.slice/checkout.service", "t1", ""), hot: 75, cold: 25})
-	h.send(input{resource: checkout(), profile: reason("/system.slice/checkout.service", "t1", ""), cold: 4, stacks: 50})
+	h.send(pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("/system.slice/checkout.service", "t1", ""), Hot: 75, Cold: 25})
+	h.send(pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("/system.slice/checkout.service", "t1", ""), Cold: 4, Stacks: 50})
 	require.NoError(t, h.shutdown(context.Background()))
 	file := filepath.Join(h.cfg.Directory, h.files()[0])
 	for view, want := range map[string][]string{
@@ -294,7 +296,7 @@ func TestGoToolPprofReadsCodeWithoutAFile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := started(t, nil)
 			changed := pprofile.NewProfiles()
-			input{resource: checkout(), hot: 3, cold: 1}.build(t).CopyTo(changed)
+			pprofstest.Input{Resource: pprofstest.Checkout(), Hot: 3, Cold: 1}.Build(t).CopyTo(changed)
 			change(changed.Dictionary())
 			require.NoError(t, h.consume(context.Background(), changed))
 			require.NoError(t, h.shutdown(context.Background()))
@@ -308,9 +310,9 @@ func TestGoToolPprofReadsCodeWithoutAFile(t *testing.T) {
 func TestEachUnitAndTriggerAndTypeHasAFile(t *testing.T) {
 	h := started(t, nil)
 	at := "2026-05-28T20:26:42Z"
-	h.send(input{resource: checkout(), profile: reason("a", "t1", at), hot: 1})
-	h.send(input{resource: checkout(), profile: reason("b", "t2", at), hot: 1})
-	wall := input{resource: checkout(), profile: reason("a", "t1", at), hot: 1}.build(t)
+	h.send(pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("a", "t1", at), Hot: 1})
+	h.send(pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("b", "t2", at), Hot: 1})
+	wall := pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("a", "t1", at), Hot: 1}.Build(t)
 	changed := pprofile.NewProfiles()
 	wall.CopyTo(changed)
 	for i, s := range changed.Dictionary().StringTable().All() {
@@ -334,10 +336,10 @@ func profileOf(p pprofile.Profiles) pprofile.Profile {
 }
 
 // valued changes the profile of a request into one of values: a sample of n.
-func valued(t *testing.T, in input, name, unit string, n int64) pprofile.Profiles {
+func valued(t *testing.T, in pprofstest.Input, name, unit string, n int64) pprofile.Profiles {
 	t.Helper()
 	out := pprofile.NewProfiles()
-	in.build(t).CopyTo(out)
+	in.Build(t).CopyTo(out)
 	table := out.Dictionary().StringTable()
 	table.Append(name, unit)
 	p := profileOf(out)
@@ -350,9 +352,9 @@ func valued(t *testing.T, in input, name, unit string, n int64) pprofile.Profile
 
 func TestValuesAreAddedOnlyIfTheyMeasureTheSame(t *testing.T) {
 	h := started(t, nil)
-	at := reason("a", "t1", "2026-05-28T20:26:42Z")
-	cpu := input{resource: checkout(), profile: at, hot: 1}
-	pulled := input{resource: map[string]string{"service.name": "checkout", "hotprofile.origin": "pprof"}, profile: at, hot: 20}
+	at := pprofstest.Reason("a", "t1", "2026-05-28T20:26:42Z")
+	cpu := pprofstest.Input{Resource: pprofstest.Checkout(), Profile: at, Hot: 1}
+	pulled := pprofstest.Input{Resource: map[string]string{"service.name": "checkout", "hotprofile.origin": "pprof"}, Profile: at, Hot: 20}
 	ctx := context.Background()
 	for range 2 {
 		h.send(cpu)
@@ -360,7 +362,7 @@ func TestValuesAreAddedOnlyIfTheyMeasureTheSame(t *testing.T) {
 		require.NoError(t, h.consume(ctx, valued(t, cpu, "cpu", "microseconds", 5)))
 		h.send(pulled)
 		other := pprofile.NewProfiles()
-		input{resource: checkout(), profile: at, hot: 300}.build(t).CopyTo(other)
+		pprofstest.Input{Resource: pprofstest.Checkout(), Profile: at, Hot: 300}.Build(t).CopyTo(other)
 		other.ResourceProfiles().At(0).ScopeProfiles().At(0).Scope().SetName("another profiler")
 		require.NoError(t, h.consume(ctx, other))
 	}
@@ -377,11 +379,11 @@ func TestValuesAreAddedOnlyIfTheyMeasureTheSame(t *testing.T) {
 		got[what]++
 	}
 	require.Equal(t, map[string]int{
-		fmt.Sprint("samples/count ", []int{2, 2 * period}):               1,
-		fmt.Sprint("samples/count ", []int{40, 40 * period}) + " pulled": 1,
-		fmt.Sprint("samples/count ", []int{600, 600 * period}):           1,
-		"cpu/nanoseconds [2000000000]":                                   1,
-		"cpu/microseconds [10]":                                          1,
+		fmt.Sprint("samples/count ", []int{2, 2 * pprofstest.Period}):               1,
+		fmt.Sprint("samples/count ", []int{40, 40 * pprofstest.Period}) + " pulled": 1,
+		fmt.Sprint("samples/count ", []int{600, 600 * pprofstest.Period}):           1,
+		"cpu/nanoseconds [2000000000]":                                              1,
+		"cpu/microseconds [10]":                                                     1,
 	}, got)
 	require.Equal(t, 1, h.logs.FilterMessage("profile written").FilterField(zap.String("origin", "pprof")).Len())
 }
@@ -391,11 +393,11 @@ func TestServiceWithTheLargestPartNamesTheFile(t *testing.T) {
 	of := func(service, executable string) map[string]string {
 		return map[string]string{"service.name": service, "process.executable.path": executable}
 	}
-	at := reason("a", "t1", "2026-05-28T20:26:42Z")
-	h.send(input{resource: of("sidecar", "/lib/libc.so.6"), profile: at, hot: 5, noPath: true})
-	h.send(input{resource: of("checkout", "/bin/app"), profile: at, cold: 4, noPath: true})
-	h.send(input{resource: of("cron", "/bin/cron"), profile: at, hot: 7, noPath: true})
-	h.send(input{resource: of("checkout", "/bin/app"), profile: at, cold: 4, noPath: true})
+	at := pprofstest.Reason("a", "t1", "2026-05-28T20:26:42Z")
+	h.send(pprofstest.Input{Resource: of("sidecar", "/lib/libc.so.6"), Profile: at, Hot: 5, NoPath: true})
+	h.send(pprofstest.Input{Resource: of("checkout", "/bin/app"), Profile: at, Cold: 4, NoPath: true})
+	h.send(pprofstest.Input{Resource: of("cron", "/bin/cron"), Profile: at, Hot: 7, NoPath: true})
+	h.send(pprofstest.Input{Resource: of("checkout", "/bin/app"), Profile: at, Cold: 4, NoPath: true})
 	require.NoError(t, h.shutdown(context.Background()))
 	require.Equal(t, []string{"checkout_a_20260528T202642Z_cpu_cpu.pb.gz"}, h.files())
 	require.Equal(t, "/bin/app", h.read(h.files()[0]).Mapping[0].File)
@@ -408,7 +410,7 @@ func TestServiceWithTheLargestValuesNamesTheFile(t *testing.T) {
 		service string
 		bytes   int64
 	}{{"small", 10}, {"small", 10}, {"large", 1000}, {"small", 10}} {
-		in := input{resource: map[string]string{"service.name": part.service}, profile: reason("b", "t2", "2026-05-28T20:26:42Z"), hot: 1}
+		in := pprofstest.Input{Resource: map[string]string{"service.name": part.service}, Profile: pprofstest.Reason("b", "t2", "2026-05-28T20:26:42Z"), Hot: 1}
 		require.NoError(t, h.consume(context.Background(), valued(t, in, "alloc_space", "bytes", part.bytes)))
 	}
 	require.NoError(t, h.shutdown(context.Background()))
@@ -417,9 +419,9 @@ func TestServiceWithTheLargestValuesNamesTheFile(t *testing.T) {
 
 func TestFilesOfAGateThatStaysOpenAreFinished(t *testing.T) {
 	h := started(t, nil)
-	at := reason("a", "t1", "2026-05-28T20:26:42Z")
+	at := pprofstest.Reason("a", "t1", "2026-05-28T20:26:42Z")
 	for elapsed := time.Duration(0); elapsed < 24*time.Hour; elapsed += 10 * time.Second {
-		h.send(input{resource: checkout(), profile: at, hot: 1, later: elapsed})
+		h.send(pprofstest.Input{Resource: pprofstest.Checkout(), Profile: at, Hot: 1, Later: elapsed})
 		h.clock = h.clock.Add(10 * time.Second)
 		h.due()
 		for _, u := range h.open.units {
@@ -437,17 +439,17 @@ func TestFilesOfAGateThatStaysOpenAreFinished(t *testing.T) {
 func TestNewTriggerFinishesTheFilesOfItsUnit(t *testing.T) {
 	h := started(t, nil)
 	first, second := "2026-05-28T20:26:42Z", "2026-05-28T20:27:42Z"
-	h.send(input{resource: checkout(), profile: reason("a", "t1", first), hot: 1})
-	h.send(input{resource: checkout(), profile: reason("b", "t2", first), hot: 1})
+	h.send(pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("a", "t1", first), Hot: 1})
+	h.send(pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("b", "t2", first), Hot: 1})
 	require.Empty(t, h.files())
-	h.send(input{resource: checkout(), profile: reason("a", "t3", second), hot: 1})
+	h.send(pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("a", "t3", second), Hot: 1})
 	require.Len(t, h.files(), 1)
 	require.Contains(t, h.read(h.files()[0]).Comments, "hotprofile.trigger.id=t1")
 	require.EqualValues(t, 1, h.counted("pprof.files", "trigger"))
 
 	// A late profile of the old trigger does not finish the file of the new one.
-	h.send(input{resource: checkout(), profile: reason("a", "t1", first), hot: 2})
-	h.send(input{resource: checkout(), profile: reason("a", "t3", second), hot: 3})
+	h.send(pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("a", "t1", first), Hot: 2})
+	h.send(pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("a", "t3", second), Hot: 3})
 	require.Len(t, h.files(), 1)
 	require.NoError(t, h.shutdown(context.Background()))
 	require.Len(t, h.files(), 4)
@@ -466,19 +468,19 @@ func TestProfilesWithoutATriggerAreWritten(t *testing.T) {
 		want     string
 	}{
 		"of a container":                      {map[string]string{"service.name": "checkout", "container.id": "4f1c0c6b8a2e"}, "checkout_4f1c0c6b8a2e_20260528T202640Z_none_cpu.pb.gz"},
-		"of a process":                        {checkout(), "checkout_pid-7_20260528T202640Z_none_cpu.pb.gz"},
+		"of a process":                        {pprofstest.Checkout(), "checkout_pid-7_20260528T202640Z_none_cpu.pb.gz"},
 		"of a process without a service name": {nil, "unknown_service-app_pid-7_20260528T202640Z_none_cpu.pb.gz"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := started(t, nil)
-			h.send(input{resource: tc.resource, hot: 1})
+			h.send(pprofstest.Input{Resource: tc.resource, Hot: 1})
 			h.clock = h.clock.Add(10 * time.Second)
-			h.send(input{resource: tc.resource, hot: 1})
+			h.send(pprofstest.Input{Resource: tc.resource, Hot: 1})
 			h.due()
 			require.Empty(t, h.files())
 			for range 10 { // never idle, so that only its age ends it
 				h.clock = h.clock.Add(5 * time.Second)
-				h.send(input{resource: tc.resource, hot: 1})
+				h.send(pprofstest.Input{Resource: tc.resource, Hot: 1})
 				h.due()
 			}
 			require.Equal(t, []string{tc.want}, h.files())
@@ -490,9 +492,9 @@ func TestProfilesWithoutATriggerAreWritten(t *testing.T) {
 func TestHostileServiceNamesStayInTheDirectory(t *testing.T) {
 	h := started(t, nil)
 	for i, service := range []string{"../../x", "..", "/etc/passwd", ".hidden", "-rf", "a b\n\x00ü", strings.Repeat("long", 100)} {
-		h.send(input{
-			resource: map[string]string{"service.name": service},
-			profile:  reason(fmt.Sprint("../../unit", i, strings.Repeat("/u", 200)), "t1", ""), hot: 1,
+		h.send(pprofstest.Input{
+			Resource: map[string]string{"service.name": service},
+			Profile:  pprofstest.Reason(fmt.Sprint("../../unit", i, strings.Repeat("/u", 200)), "t1", ""), Hot: 1,
 		})
 	}
 	require.NoError(t, h.shutdown(context.Background()))
@@ -511,7 +513,7 @@ func TestFailedWriteIsLoggedCountedAndReported(t *testing.T) {
 	h := newHarness(t, nil)
 	host := &statusHost{Host: componenttest.NewNopHost()}
 	h.startOn(host)
-	h.send(input{resource: checkout(), profile: reason("a", "t1", ""), hot: 3})
+	h.send(pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("a", "t1", ""), Hot: 3})
 	// A file with the name of the directory makes every write fail.
 	require.NoError(t, os.Remove(h.cfg.Directory))
 	require.NoError(t, os.WriteFile(h.cfg.Directory, nil, 0o600))
@@ -526,7 +528,7 @@ func TestFailedWriteIsLoggedCountedAndReported(t *testing.T) {
 	require.Equal(t, []componentstatus.Status{componentstatus.StatusRecoverableError}, host.reported())
 
 	require.NoError(t, os.Remove(h.cfg.Directory))
-	h.send(input{resource: checkout(), profile: reason("a", "t2", ""), hot: 1})
+	h.send(pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("a", "t2", ""), Hot: 1})
 	h.clock = h.clock.Add(time.Minute)
 	h.due()
 	require.Len(t, h.files(), 1, "a removed directory is created again")
@@ -607,13 +609,13 @@ func TestStartAndShutdownInAnyOrder(t *testing.T) {
 		require.NoError(t, e.Start(ctx, componenttest.NewNopHost()))
 		require.NoError(t, e.Shutdown(ctx))
 		require.NoError(t, e.Shutdown(ctx))
-		require.ErrorContains(t, e.ConsumeProfiles(ctx, input{hot: 1}.build(t)), "shut down")
+		require.ErrorContains(t, e.ConsumeProfiles(ctx, pprofstest.Input{Hot: 1}.Build(t)), "shut down")
 	})
 	t.Run("idle files are written by themselves", func(t *testing.T) {
 		dir := t.TempDir()
 		e := create(t, dir)
 		require.NoError(t, e.Start(ctx, componenttest.NewNopHost()))
-		require.NoError(t, e.ConsumeProfiles(ctx, input{hot: 1}.build(t)))
+		require.NoError(t, e.ConsumeProfiles(ctx, pprofstest.Input{Hot: 1}.Build(t)))
 		require.Eventually(t, func() bool {
 			files, err := filepath.Glob(filepath.Join(dir, "*.pb.gz"))
 			require.NoError(t, err)
@@ -627,7 +629,7 @@ func TestStartAndShutdownInAnyOrder(t *testing.T) {
 		require.NoError(t, e.Start(ctx, componenttest.NewNopHost()))
 		var wg sync.WaitGroup
 		for i := range 8 {
-			in := input{profile: reason(fmt.Sprint("u", i%4), "t", ""), hot: 5, cold: 5}.build(t)
+			in := pprofstest.Input{Profile: pprofstest.Reason(fmt.Sprint("u", i%4), "t", ""), Hot: 5, Cold: 5}.Build(t)
 			wg.Go(func() {
 				for range 50 {
 					if err := e.ConsumeProfiles(ctx, in); err != nil {
@@ -713,7 +715,7 @@ func TestUnknownKeyIsAnError(t *testing.T) {
 func TestMalformedSamplesAreDroppedAndCounted(t *testing.T) {
 	h := started(t, nil)
 	p := pprofile.NewProfiles()
-	input{resource: checkout(), profile: reason("a", "t1", ""), hot: 3, cold: 2}.build(t).CopyTo(p)
+	pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("a", "t1", ""), Hot: 3, Cold: 2}.Build(t).CopyTo(p)
 	profileOf(p).Samples().At(0).SetStackIndex(99)
 	require.NoError(t, h.consume(context.Background(), p))
 	require.NoError(t, h.shutdown(context.Background()))
@@ -725,7 +727,7 @@ func TestMalformedSamplesAreDroppedAndCounted(t *testing.T) {
 // once, and the estimate of memory ends where it began.
 func FuzzConvert(f *testing.F) {
 	seed := pprofile.NewProfiles()
-	input{resource: checkout(), profile: reason("a", "t1", ""), hot: 3, cold: 2, stacks: 20}.build(f).CopyTo(seed)
+	pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("a", "t1", ""), Hot: 3, Cold: 2, Stacks: 20}.Build(f).CopyTo(seed)
 	b, err := (&pprofile.ProtoMarshaler{}).MarshalProfiles(seed)
 	require.NoError(f, err)
 	f.Add(b)
@@ -739,11 +741,11 @@ func FuzzConvert(f *testing.F) {
 		sent, got := int64(0), int64(0)
 		read := func(done []finished) {
 			for _, f := range done {
-				out := f.pprof.finish(f.main().executable)
-				hottest(out, 5)
+				out := f.pprof.Finish(f.main().executable)
+				pprofs.Hottest(out, 5)
 				require.NoError(t, out.CheckValid())
 				require.Regexp(t, ours(), f.name()+extension)
-				got += int64(f.pprof.events)
+				got += int64(f.pprof.Events())
 			}
 		}
 		d := dictionary.NewReader(p.Dictionary())
@@ -751,13 +753,13 @@ func FuzzConvert(f *testing.F) {
 			of := sourceOf(rp.Resource().Attributes())
 			for _, sp := range rp.ScopeProfiles().All() {
 				for _, one := range sp.Profiles().All() {
-					sent += part{Profile: one}.events(0)
-					for _, part := range partsOf(d.ProfileType(one), one) {
-						for from := 0; from < part.len(); {
+					sent += pprofs.Part{Profile: one}.Events(0)
+					for _, part := range pprofs.PartsOf(d.ProfileType(one), one) {
+						for from := 0; from < part.Len(); {
 							done, a := o.add(d, of, part, from, 4<<10, time.Time{})
-							require.Greater(t, a.next, from)
-							from = a.next
-							got += int64(a.malformed)
+							require.Greater(t, a.Next, from)
+							from = a.Next
+							got += int64(a.Malformed)
 							read(done)
 						}
 					}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs/pprofstest"
 )
 
 // onDisk runs the rest of a test in a mount namespace of its own, with a disk of
@@ -62,9 +63,9 @@ func TestFullDiskLosesTheOldestFilesAndNotTheNewest(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, stranger), make([]byte, 200<<10), 0o600))
 	const files = 20
 	for i := range files {
-		in := input{resource: checkout(), profile: reason("a", fmt.Sprint("t", i), fmt.Sprintf("2026-05-28T20:26:%02dZ", i)), hot: 1}
+		in := pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("a", fmt.Sprint("t", i), fmt.Sprintf("2026-05-28T20:26:%02dZ", i)), Hot: 1}
 		for j := range 32 { // texts are cut to 8 KiB
-			in.profile[fmt.Sprint("hotprofile.x", j)] = incompressible(8000 + 100*i + j)
+			in.Profile[fmt.Sprint("hotprofile.x", j)] = incompressible(8000 + 100*i + j)
 		}
 		h.send(in)
 	}
@@ -103,7 +104,7 @@ func TestFullDiskWithoutFilesOfOursIsAFailure(t *testing.T) {
 	before, err := os.Stat(stranger)
 	require.NoError(t, err)
 
-	h.send(input{resource: checkout(), profile: reason("a", "t1", ""), hot: 3})
+	h.send(pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("a", "t1", ""), Hot: 3})
 	err = h.shutdown(context.Background())
 	require.ErrorIs(t, err, syscall.ENOSPC)
 	require.EqualValues(t, 3, h.counted("pprof.samples", "failed"))
@@ -115,7 +116,7 @@ func TestFullDiskWithoutFilesOfOursIsAFailure(t *testing.T) {
 	// The start works, and writes again when there is room.
 	full := started(t, func(c *Config) { c.Directory = dir })
 	require.NoError(t, os.Truncate(stranger, 0))
-	full.send(input{resource: checkout(), profile: reason("a", "t1", ""), hot: 3})
+	full.send(pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("a", "t1", ""), Hot: 3})
 	require.NoError(t, full.shutdown(context.Background()))
 	require.EqualValues(t, 3, full.counted("pprof.samples", "written"))
 }

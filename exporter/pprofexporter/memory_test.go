@@ -16,7 +16,7 @@ import (
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs/pprofstest"
 )
 
 // overshoot is more than one sample of these tests adds: the bound is kept after each.
@@ -27,7 +27,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		h := started(t, nil)
 		h.open.maxFileMemory = 200 << 10
 		for range 5 {
-			h.send(input{resource: checkout(), profile: reason("a", "t1", ""), stacks: 1000})
+			h.send(pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("a", "t1", ""), Stacks: 1000})
 			require.LessOrEqual(t, h.memory(), h.open.maxFileMemory+overshoot)
 		}
 		require.NoError(t, h.shutdown(context.Background()))
@@ -40,7 +40,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		h.maxMemory = 1 << 20
 		sent := 0
 		for i := range 20 {
-			h.send(input{resource: checkout(), profile: reason(fmt.Sprint("u", i), "t1", ""), stacks: 100 + i})
+			h.send(pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason(fmt.Sprint("u", i), "t1", ""), Stacks: 100 + i})
 			sent += 100 + i
 			require.LessOrEqual(t, h.memory(), h.maxMemory+overshoot)
 		}
@@ -52,10 +52,10 @@ func TestMemoryIsBounded(t *testing.T) {
 	})
 	t.Run("is not used up by time", func(t *testing.T) {
 		h := started(t, nil)
-		h.send(input{resource: checkout(), profile: reason("a", "t1", ""), stacks: 100, cold: 3})
+		h.send(pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("a", "t1", ""), Stacks: 100, Cold: 3})
 		held := h.memory()
 		for range 50 {
-			h.send(input{resource: checkout(), profile: reason("a", "t1", ""), stacks: 100, cold: 3})
+			h.send(pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("a", "t1", ""), Stacks: 100, Cold: 3})
 		}
 		require.Equal(t, held, h.memory())
 	})
@@ -70,10 +70,10 @@ func heap() int {
 }
 
 // received returns a request as it comes from the network, with texts of its own.
-func received(t *testing.T, in input) pprofile.Profiles {
+func received(t *testing.T, in pprofstest.Input) pprofile.Profiles {
 	t.Helper()
 	p := pprofile.NewProfiles()
-	in.build(t).CopyTo(p)
+	in.Build(t).CopyTo(p)
 	b, err := (&pprofile.ProtoMarshaler{}).MarshalProfiles(p)
 	require.NoError(t, err)
 	p, err = (&pprofile.ProtoUnmarshaler{}).UnmarshalProfiles(b)
@@ -91,7 +91,7 @@ func TestMemoryEstimateIsCloseToTheHeap(t *testing.T) {
 	t.Run("of many stacks", func(t *testing.T) {
 		h := started(t, nil)
 		h.open.maxFileMemory = 1 << 30
-		in := received(t, input{resource: checkout(), stacks: 20_000})
+		in := received(t, pprofstest.Input{Resource: pprofstest.Checkout(), Stacks: 20_000})
 		before := heap()
 		require.NoError(t, h.consume(context.Background(), in))
 		close(t, h.memory(), heap()-before)
@@ -103,16 +103,16 @@ func TestMemoryEstimateIsCloseToTheHeap(t *testing.T) {
 			before := heap()
 			for i := range 30 {
 				long := fmt.Sprint(i) + strings.Repeat("x", 1<<20)
-				in := input{resource: map[string]string{"service.name": "s"}, profile: reason(fmt.Sprint("u", i), "t", ""), hot: 1}
+				in := pprofstest.Input{Resource: map[string]string{"service.name": "s"}, Profile: pprofstest.Reason(fmt.Sprint("u", i), "t", ""), Hot: 1}
 				switch name {
 				case "service":
-					in.resource["service.name"] = long
+					in.Resource["service.name"] = long
 				case "unit":
-					in.profile["hotprofile.unit"] = long
+					in.Profile["hotprofile.unit"] = long
 				case "policy":
-					in.resource["hotprofile.trigger.policy"] = long
+					in.Resource["hotprofile.trigger.policy"] = long
 				case "trigger":
-					in.profile["hotprofile.trigger.id"] = long
+					in.Profile["hotprofile.trigger.id"] = long
 				}
 				require.NoError(t, h.consume(context.Background(), received(t, in)))
 			}
@@ -167,7 +167,7 @@ func TestEntriesThatAreReferredToOftenCostTheirSizeOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := started(t, nil)
 			in := pprofile.NewProfiles()
-			input{resource: checkout(), profile: reason("a", "t1", ""), stacks: samples}.build(t).CopyTo(in)
+			pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("a", "t1", ""), Stacks: samples}.Build(t).CopyTo(in)
 			d := in.Dictionary()
 			d.AttributeTable().RemoveIf(func(pprofile.KeyValueAndUnit) bool { return false })
 			for _, s := range profileOf(in).Samples().All() {
@@ -202,8 +202,8 @@ func TestDiskThatDoesNotAnswerHoldsNothingUp(t *testing.T) {
 	h, answer := stalled(t, host)
 	const requests = 60
 	for i := range requests {
-		in := input{resource: checkout(), profile: reason(fmt.Sprint("u", i%7), fmt.Sprint("t", i), ""), stacks: 100}
-		require.NoError(t, h.consume(context.Background(), in.build(t)), "it returns")
+		in := pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason(fmt.Sprint("u", i%7), fmt.Sprint("t", i), ""), Stacks: 100}
+		require.NoError(t, h.consume(context.Background(), in.Build(t)), "it returns")
 		h.mu.Lock()
 		require.LessOrEqual(t, h.memory(), h.maxMemory+overshoot)
 		h.mu.Unlock()
@@ -231,7 +231,7 @@ func TestShutdownDoesNotWaitForADiskThatDoesNotAnswer(t *testing.T) {
 	h, answer := stalled(t, &statusHost{Host: componenttest.NewNopHost()})
 	h.maxMemory = maxMemory
 	for i := range 3 {
-		require.NoError(t, h.consume(context.Background(), input{profile: reason(fmt.Sprint("u", i), "t", ""), hot: 5}.build(t)))
+		require.NoError(t, h.consume(context.Background(), pprofstest.Input{Profile: pprofstest.Reason(fmt.Sprint("u", i), "t", ""), Hot: 5}.Build(t)))
 	}
 	err := h.shutdown(context.Background())
 	require.ErrorIs(t, err, errStalled)
@@ -248,44 +248,23 @@ func TestSenderThatDoesNotWaitForASlowDiskKeepsItsProfiles(t *testing.T) {
 	h.queue.patience = time.Hour // slow, and not stalled
 	ctx, cancel := context.WithCancel(context.Background())
 	h.maxMemory = 100 << 10
-	full := input{resource: checkout(), profile: reason("a", "t1", ""), stacks: 1}
+	full := pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("a", "t1", ""), Stacks: 1}
 	// The last of these comes up to the bound, and the next one has to wait.
 	for h.memory() <= h.maxMemory {
-		require.NoError(t, h.consume(ctx, full.build(t)))
-		full.later += time.Second
-		full.profile["hotprofile.unit"] += "a"
+		require.NoError(t, h.consume(ctx, full.Build(t)))
+		full.Later += time.Second
+		full.Profile["hotprofile.unit"] += "a"
 	}
 	sent := h.counted("pprof.samples", "written")
 	for _, u := range h.open.units {
 		for _, f := range u.files {
-			sent += int64(f.pprof.events)
+			sent += int64(f.pprof.Events())
 		}
 	}
 	cancel()
-	require.ErrorIs(t, h.consume(ctx, full.build(t)), context.Canceled)
+	require.ErrorIs(t, h.consume(ctx, full.Build(t)), context.Canceled)
 	answer()
 	require.NoError(t, h.shutdown(context.Background()))
 	require.EqualValues(t, sent, h.counted("pprof.samples", "written"), "nothing of it was added")
 	require.Zero(t, h.counted("pprof.samples", "failed"))
-}
-
-// A builder that is never full takes everything at once.
-func TestProfileThatIsAddedInPartsIsTheSame(t *testing.T) {
-	in := input{resource: checkout(), profile: reason("a", "t1", ""), hot: 3, cold: 4, stacks: 50}.build(t)
-	d := dictionary.NewReader(in.Dictionary())
-	p := profileOf(in)
-	whole, parts := newBuilder(typeOf(d, p), ""), newBuilder(typeOf(d, p), "")
-	a := whole.add(d, part{Profile: p}, commentsOf(d, p), 0, 1<<30)
-	require.Equal(t, addition{next: 52, sum: 57}, a)
-	sum, n := 0.0, 0
-	for next := 0; next < p.Samples().Len(); n++ {
-		a := parts.add(d, part{Profile: p}, commentsOf(d, p), next, 2000)
-		require.Greater(t, a.next, next)
-		next = a.next
-		sum += a.sum
-	}
-	require.Greater(t, n, 5)
-	require.InDelta(t, 57, sum, 0)
-	require.Equal(t, whole.size, parts.size)
-	require.Equal(t, whole.finish("").String(), parts.finish("").String())
 }

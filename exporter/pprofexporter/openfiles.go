@@ -15,6 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs"
 )
 
 // Bounds of the memory of profiles that are not written yet, as estimated. A file that
@@ -73,7 +74,7 @@ type fileKey struct {
 	typ     dictionary.ProfileType
 	// origin is hotprofile.origin, scope the name of the instrumentation scope.
 	origin, scope string
-	// moment is part.moment.
+	// moment is Part.Moment.
 	moment int64
 }
 
@@ -83,7 +84,7 @@ type openFile struct {
 	of           *unitFiles
 	at           time.Time // in the name
 	begun, last  time.Time // the first and last profile, by the exporter's clock
-	pprof        *builder
+	pprof        *pprofs.Builder
 	// services are those of the profiles, in the order of their first one; index has
 	// their places.
 	services []serviceShare
@@ -101,7 +102,7 @@ type serviceShare struct {
 }
 
 // size returns the estimated memory.
-func (f *openFile) size() int { return f.identity + f.pprof.size }
+func (f *openFile) size() int { return f.identity + f.pprof.Size() }
 
 // add adds the values of a profile to its service.
 func (f *openFile) add(from source, value float64) {
@@ -122,7 +123,7 @@ func (f *openFile) main() serviceShare {
 
 // name returns the file's name without its extension.
 func (f *openFile) name() string {
-	return fileName(f.main().service, f.unit, f.at, f.policy, typeName(f.typ))
+	return fileName(f.main().service, f.unit, f.at, f.policy, pprofs.TypeName(f.typ))
 }
 
 // source is the origin of profiles, by their resource and scope.
@@ -139,7 +140,7 @@ type source struct {
 func sourceOf(resource pcommon.Map) source {
 	text := func(key string) (s string) {
 		if v, ok := resource.Get(key); ok {
-			s, _ = textOf(v)
+			s, _ = pprofs.TextOf(v)
 		}
 		return s
 	}
@@ -177,12 +178,12 @@ func newOpenFiles() openFiles {
 // add adds samples of a part of a profile to its file, beginning with the one at index
 // from, until the file is full or memory has grown by more than room. It returns the
 // files that this finishes.
-func (o *openFiles) add(d dictionary.Reader, of source, p part, from, room int, now time.Time) (done []finished, a addition) {
-	attributes := commentsOf(d, p.Profile)
+func (o *openFiles) add(d dictionary.Reader, of source, p pprofs.Part, from, room int, now time.Time) (done []finished, a pprofs.Addition) {
+	attributes := pprofs.Attributes(d, p.Profile)
 	unit := cmp.Or(attributes[attr.Unit], of.unit)
 	trigger := attributes[attr.TriggerID]
 	u, done := o.unit(unit, trigger, triggerTime(attributes))
-	key := fileKey{trigger: trigger, typ: typeOf(d, p.Profile), origin: of.origin, scope: of.scope, moment: p.moment}
+	key := fileKey{trigger: trigger, typ: pprofs.TypeOf(d, p.Profile), origin: of.origin, scope: of.scope, moment: p.Moment}
 	before := 0
 	f := u.files[key]
 	if f == nil {
@@ -193,7 +194,7 @@ func (o *openFiles) add(d dictionary.Reader, of source, p part, from, room int, 
 			policy:  cmp.Or(of.policy, attributes[attr.TriggerPolicy], "none"),
 			at:      timeOf(attributes, p.Profile, now),
 			begun:   now,
-			pprof:   newBuilder(key.typ, of.origin),
+			pprof:   pprofs.NewBuilder(key.typ, pprofs.Options{Origin: of.origin}),
 			index:   make(map[string]int),
 
 			resource: hotunitsextension.ResourceOf(of.resource, notOfFile),
@@ -210,19 +211,13 @@ func (o *openFiles) add(d dictionary.Reader, of source, p part, from, room int, 
 		before = f.size()
 	}
 	f.last = now
-	a = f.pprof.add(d, p, attributes, from, min(room, o.maxFileMemory-f.size()))
-	f.add(of, a.sum)
+	a = f.pprof.Add(d, p, attributes, from, min(room, o.maxFileMemory-f.size()))
+	f.add(of, a.Sum)
 	o.memory += f.size() - before
 	if f.size() > o.maxFileMemory {
 		done = append(done, o.finish(f, finishedByMemory))
 	}
 	return done, a
-}
-
-// typeOf returns the type of a profile.
-func typeOf(d dictionary.Reader, p pprofile.Profile) dictionary.ProfileType {
-	t := d.ProfileType(p)
-	return dictionary.ProfileType{Sample: cut(t.Sample), Unit: cut(t.Unit), Period: cut(t.Period), PeriodUnit: cut(t.PeriodUnit)}
 }
 
 // unit returns the open files of a unit, and those that a newer trigger finishes.
@@ -304,7 +299,7 @@ func (o *openFiles) finish(f *openFile, reason finishReason) finished {
 func sortFinished(done []finished) {
 	slices.SortFunc(done, func(a, b finished) int {
 		return cmp.Or(a.begun.Compare(b.begun), strings.Compare(a.unit, b.unit),
-			strings.Compare(typeName(a.typ), typeName(b.typ)), strings.Compare(a.origin, b.origin),
+			strings.Compare(pprofs.TypeName(a.typ), pprofs.TypeName(b.typ)), strings.Compare(a.origin, b.origin),
 			cmp.Compare(a.moment, b.moment))
 	})
 }

@@ -8,10 +8,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs/pprofstest"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -40,13 +39,13 @@ func TestPullsOfSnapshotsAreNotAdded(t *testing.T) {
 		}
 	}
 	batch := samples.NewBatch(1 << 20)
-	batch.Start, batch.End = windowStart, windowStart+window
-	pull(batch, windowStart+1e9, 100, 7)
-	pull(batch, windowStart+2e9, 300, 0)
+	batch.Start, batch.End = pprofstest.WindowStart, pprofstest.WindowStart+pprofstest.Window
+	pull(batch, pprofstest.WindowStart+1e9, 100, 7)
+	pull(batch, pprofstest.WindowStart+2e9, 300, 0)
 	send(batch)
 	batch = samples.NewBatch(1 << 20)
-	batch.Start, batch.End = windowStart+window, windowStart+2*window
-	pull(batch, windowStart+6e9, 50, 1)
+	batch.Start, batch.End = pprofstest.WindowStart+pprofstest.Window, pprofstest.WindowStart+2*pprofstest.Window
+	pull(batch, pprofstest.WindowStart+6e9, 50, 1)
 	send(batch)
 	h.clock = h.clock.Add(h.cfg.IdleTimeout)
 	h.due()
@@ -60,7 +59,7 @@ func TestPullsOfSnapshotsAreNotAdded(t *testing.T) {
 		}
 		for _, s := range p.Sample {
 			require.Positive(t, s.Value[0])
-			got[typ][(p.TimeNanos-windowStart)/1e9] += s.Value[0]
+			got[typ][(p.TimeNanos-pprofstest.WindowStart)/1e9] += s.Value[0]
 		}
 	}
 	want := map[int64]int64{1: 107, 2: 300, 6: 51}
@@ -69,26 +68,4 @@ func TestPullsOfSnapshotsAreNotAdded(t *testing.T) {
 	}, got)
 	require.EqualValues(t, 5*3, h.counted("pprof.samples", "written"))
 	require.Zero(t, h.open.memory)
-}
-
-// TestSnapshotsWithoutTimes: those of other senders may have no times: then they are of the end of the profile.
-func TestSnapshotsWithoutTimes(t *testing.T) {
-	p := pprofile.NewProfile()
-	p.SetTime(windowStart)
-	p.SetDurationNano(window)
-	s := p.Samples().AppendEmpty()
-	s.Values().Append(5, 6)
-	s = p.Samples().AppendEmpty()
-	s.Values().Append(7)
-	s.TimestampsUnixNano().Append(windowStart)
-	parts := partsOf(dictionary.ProfileType{Sample: "inuse_space"}, p)
-	require.Len(t, parts, 2)
-	require.EqualValues(t, windowStart, parts[0].moment)
-	require.EqualValues(t, windowStart+window, parts[1].moment)
-	_, value, events := parts[1].at(0)
-	require.EqualValues(t, 11, value)
-	require.Equal(t, 1, events)
-	require.EqualValues(t, 1, parts[1].events(0))
-	require.Len(t, partsOf(dictionary.ProfileType{Sample: "alloc_space"}, p), 1)
-	require.Empty(t, partsOf(dictionary.ProfileType{Sample: "inuse_space"}, pprofile.NewProfile()))
 }

@@ -15,6 +15,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs"
 )
 
 // patience bounds the time of one file on disk. After it the disk counts as stalled.
@@ -87,7 +89,7 @@ func (e *pprofExporter) wait(ctx context.Context) error {
 // write adds files to the queue. The lock is held.
 func (e *pprofExporter) write(done []finished) {
 	for _, f := range done {
-		if f.pprof.events > 0 {
+		if f.pprof.Events() > 0 {
 			e.queue.waiting = append(e.queue.waiting, f)
 			e.queue.memory += f.size()
 		}
@@ -124,7 +126,7 @@ func (e *pprofExporter) writeFile(f *finished) error {
 	patience := e.queue.patience
 	e.mu.Unlock()
 	size, main := f.size(), f.main()
-	p := f.pprof.finish(main.executable)
+	p := f.pprof.Finish(main.executable)
 	var content bytes.Buffer
 	if err := p.Write(&content); err != nil {
 		return fmt.Errorf("encode a file of %d bytes in memory: %w", size, err) // a buffer takes everything
@@ -155,12 +157,12 @@ func (e *pprofExporter) writeFile(f *finished) error {
 	if err != nil {
 		e.set.Logger.Warn("old files not removed", zap.Error(err))
 	}
-	events := int64(f.pprof.events)
+	events := int64(f.pprof.Events())
 	e.telemetry.PprofFiles.Add(ctx, 1, metric.WithAttributes(attribute.String("reason", string(f.reason))))
 	e.telemetry.PprofSamples.Add(ctx, events, outcome("written"))
 	top := make([]string, 0, 5)
-	for _, s := range hottest(p, 5) {
-		top = append(top, fmt.Sprintf("%s %.1f%%", s.function, s.percent))
+	for _, s := range pprofs.Hottest(p, 5) {
+		top = append(top, fmt.Sprintf("%s %.1f%%", s.Function, s.Percent))
 	}
 	e.set.Logger.Info("profile written",
 		zap.String("file", w.file),
@@ -196,6 +198,6 @@ func (e *pprofExporter) stall(f *finished) {
 // lost logs and counts a file that was not written.
 func (e *pprofExporter) lost(f finished, err error) {
 	e.telemetry.PprofFilesFailed.Add(context.Background(), 1)
-	e.telemetry.PprofSamples.Add(context.Background(), int64(f.pprof.events), outcome("failed"))
-	e.set.Logger.Error("profile not written, its samples are lost", zap.String("file", f.name()+extension), zap.Int("samples", f.pprof.events), zap.Error(err))
+	e.telemetry.PprofSamples.Add(context.Background(), int64(f.pprof.Events()), outcome("failed"))
+	e.set.Logger.Error("profile not written, its samples are lost", zap.String("file", f.name()+extension), zap.Int("samples", f.pprof.Events()), zap.Error(err))
 }

@@ -36,7 +36,7 @@ var hotPaths = []hotPath{
 	{pkg: "internal/trigger", shows: "a decision about 10,000 units by five policies", ours: "Evaluate/engine", baseline: "Evaluate/baseline", against: "as many comparisons of floats", per: 10_000, unit: "unit"},
 	{pkg: "internal/cgroup", shows: "a cgroup's CPU time", ours: "Reading/CPUTime", baseline: "Reading/containerd", against: "containerd's `Stat`"},
 	{pkg: "internal/monitor", shows: "a container's monitors of the default policies", ours: "ThousandCgroups/ContainersWithQuota", baseline: "ThousandCgroups/OnePreadEach", against: "one pread each", per: 1000, unit: "unit"},
-	{pkg: "exporter/pprofexporter", shows: "a profile added to a pprof file", ours: "Consume/add", baseline: "Consume/baseline:_copy", against: "copy of it", per: 2000, unit: "sample"},
+	{pkg: "internal/otlpprofiles/pprofs", shows: "a profile added to a pprof file", ours: "Add/add", baseline: "Add/baseline:_copy", against: "copy of it", per: 2000, unit: "sample"},
 }
 
 // growth are benchmarks of how the cost of a hot path grows.

@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package pprofexporter
+package pprofs
 
 import (
 	"maps"
@@ -12,12 +12,12 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 )
 
-// part is a whole profile, or the values of one moment of a snapshot: what goes into one
-// file.
-type part struct {
+// Part is a whole profile, or the values of one moment of a snapshot: values that may be
+// added up.
+type Part struct {
 	pprofile.Profile
-	// moment is 0 for a whole profile.
-	moment int64
+	// Moment is 0 for a whole profile.
+	Moment int64
 	values []position
 }
 
@@ -34,17 +34,17 @@ func isSnapshot(t dictionary.ProfileType) bool {
 	return false
 }
 
-// partsOf returns the parts of a profile of a type, in the order of their moments.
-func partsOf(t dictionary.ProfileType, p pprofile.Profile) []part {
+// PartsOf returns the parts of a profile of a type, in the order of their moments.
+func PartsOf(t dictionary.ProfileType, p pprofile.Profile) []Part {
 	if !isSnapshot(t) {
-		return []part{{Profile: p}}
+		return []Part{{Profile: p}}
 	}
 	end := max(int64(p.Time())+int64(p.DurationNano()), 1)
-	parts := make(map[int64]*part)
+	parts := make(map[int64]*Part)
 	add := func(moment int64, at position) {
 		of := parts[moment]
 		if of == nil {
-			of = &part{Profile: p, moment: moment}
+			of = &Part{Profile: p, Moment: moment}
 			parts[moment] = of
 		}
 		of.values = append(of.values, at)
@@ -59,7 +59,7 @@ func partsOf(t dictionary.ProfileType, p pprofile.Profile) []part {
 			add(max(int64(at), 1), position{int32(i), int32(k)})
 		}
 	}
-	out := make([]part, 0, len(parts))
+	out := make([]Part, 0, len(parts))
 	for _, moment := range slices.Sorted(maps.Keys(parts)) {
 		out = append(out, *parts[moment])
 	}
@@ -67,24 +67,24 @@ func partsOf(t dictionary.ProfileType, p pprofile.Profile) []part {
 }
 
 // span returns when the part begins and ends.
-func (p part) span() (start, end int64) {
-	if p.moment != 0 {
-		return p.moment, p.moment
+func (p Part) span() (start, end int64) {
+	if p.Moment != 0 {
+		return p.Moment, p.Moment
 	}
 	return int64(p.Time()), int64(p.Time()) + int64(p.DurationNano())
 }
 
-// len returns the number of samples or, of a moment, of values.
-func (p part) len() int {
-	if p.moment != 0 {
+// Len returns the number of samples or, of a moment, of values.
+func (p Part) Len() int {
+	if p.Moment != 0 {
 		return len(p.values)
 	}
 	return p.Samples().Len()
 }
 
 // at returns a sample with its value, and how many events that is.
-func (p part) at(i int) (s pprofile.Sample, value int64, events int) {
-	if p.moment != 0 {
+func (p Part) at(i int) (s pprofile.Sample, value int64, events int) {
+	if p.Moment != 0 {
 		at := p.values[i]
 		if s = p.Samples().At(int(at.sample)); at.index >= 0 {
 			return s, s.Values().At(int(at.index)), 1
@@ -101,9 +101,9 @@ func (p part) at(i int) (s pprofile.Sample, value int64, events int) {
 	return s, value, max(1, s.TimestampsUnixNano().Len())
 }
 
-// events returns the number of events from an index on.
-func (p part) events(from int) (n int64) {
-	for i := from; i < p.len(); i++ {
+// Events returns the number of events from an index on.
+func (p Part) Events(from int) (n int64) {
+	for i := from; i < p.Len(); i++ {
 		_, _, events := p.at(i)
 		n += int64(events)
 	}

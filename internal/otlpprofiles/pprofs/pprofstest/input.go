@@ -1,7 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package pprofexporter
+// Package pprofstest builds requests of the receiver after cpu_trigger, for tests.
+package pprofstest
 
 import (
 	"fmt"
@@ -15,28 +16,31 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
+// WindowStart is when profiles begin, Window how long they last, and Period the time
+// that an event stands for, in nanoseconds.
 const (
-	windowStart = 1_780_000_000_000_000_000 // 2026-05-28T20:26:40Z
-	window      = 5_000_000_000
-	period      = 10_000_000
+	WindowStart = 1_780_000_000_000_000_000 // 2026-05-28T20:26:40Z
+	Window      = 5_000_000_000
+	Period      = 10_000_000
 )
 
-// input describes a request of the receiver after cpu_trigger.
-type input struct {
-	resource map[string]string // added to the process's own
-	profile  map[string]string // hotprofile.* attributes of each profile
-	hot      int               // events in main.hot
-	cold     int               // events in main.cold, called by a thread
-	stacks   int               // further stacks of one event each
-	later    time.Duration
-	noPath   bool // without process.executable.path and process.pid
+// Input describes a request. The zero value has no samples.
+type Input struct {
+	Resource map[string]string // added to the process's own
+	Profile  map[string]string // hotprofile.* attributes of each profile
+	Hot      int               // events in main.hot
+	Cold     int               // events in main.cold, called by a thread
+	Stacks   int               // further stacks of one event each
+	Later    time.Duration
+	NoPath   bool // without process.executable.path and process.pid
 }
 
-func (in input) build(t testing.TB) pprofile.Profiles {
+// Build returns the request, which is read-only.
+func (in Input) Build(t testing.TB) pprofile.Profiles {
 	t.Helper()
-	start := int64(windowStart + in.later)
+	start := int64(WindowStart + in.Later)
 	batch := samples.NewBatch(64 << 20)
-	batch.Start, batch.End = start, start+window
+	batch.Start, batch.End = start, start+Window
 
 	// In the order of their keys, as the receiver sends them.
 	r := &samples.Resource{PID: 7, Attributes: []samples.Attribute{
@@ -44,10 +48,10 @@ func (in input) build(t testing.TB) pprofile.Profiles {
 		{Key: "process.executable.path", Value: "/bin/app"},
 		{Key: "process.pid", Value: int64(7)},
 	}}
-	if in.noPath {
+	if in.NoPath {
 		r.Attributes = r.Attributes[:1]
 	}
-	for k, v := range in.resource {
+	for k, v := range in.Resource {
 		r.Attributes = append(r.Attributes, samples.Attribute{Key: k, Value: v})
 	}
 	libc := &samples.Mapping{Start: 0x7f0000000000, Limit: 0x7f0000100000, Path: "/lib/libc.so.6", BuildID: "11bc"}
@@ -62,22 +66,22 @@ func (in input) build(t testing.TB) pprofile.Profiles {
 
 	add := func(thread samples.Thread, n int, locations ...*samples.Location) {
 		k := samples.Key{
-			Resource: r, Type: samples.OnCPU, Period: period,
+			Resource: r, Type: samples.OnCPU, Period: Period,
 			Stack: &samples.Stack{Locations: locations}, Thread: thread,
 		}
 		for i := range n {
 			require.True(t, batch.Add(k, start+int64(i)))
 		}
 	}
-	add(samples.Thread{}, in.hot, hot, root)
-	add(samples.Thread{Name: "worker", ID: 42}, in.cold, cold, nameless, root)
-	for i := range in.stacks {
+	add(samples.Thread{}, in.Hot, hot, root)
+	add(samples.Thread{Name: "worker", ID: 42}, in.Cold, cold, nameless, root)
+	for i := range in.Stacks {
 		f := &samples.Location{Type: samples.FrameGo, Mapping: app, Address: 0x500000 + uint64(i), Lines: []samples.Line{line(fmt.Sprint("main.f", i), int64(i))}}
 		add(samples.Thread{}, 1, f, root)
 	}
 
 	for p := range otlpprofiles.NewBuilder(otlpprofiles.Options{MaxSamples: 1 << 20, MaxProfileBytes: 1 << 25, MaxRequestBytes: 1 << 25}).Build(batch) {
-		for k, v := range in.profile {
+		for k, v := range in.Profile {
 			for _, rp := range p.ResourceProfiles().All() {
 				for _, profile := range rp.ScopeProfiles().At(0).Profiles().All() {
 					a := p.Dictionary().AttributeTable().AppendEmpty()
@@ -88,14 +92,14 @@ func (in input) build(t testing.TB) pprofile.Profiles {
 				}
 			}
 		}
-		p.MarkReadOnly() // the exporter declares MutatesData false
+		p.MarkReadOnly() // as for exporters with MutatesData false
 		return p
 	}
 	return pprofile.NewProfiles()
 }
 
-// reason returns the attributes that cpu_trigger adds.
-func reason(unit, trigger, at string) map[string]string {
+// Reason returns the attributes that cpu_trigger adds.
+func Reason(unit, trigger, at string) map[string]string {
 	return map[string]string{
 		"hotprofile.unit":              unit,
 		"hotprofile.trigger.id":        trigger,
@@ -106,4 +110,5 @@ func reason(unit, trigger, at string) map[string]string {
 	}
 }
 
-func checkout() map[string]string { return map[string]string{"service.name": "checkout"} }
+// Checkout returns the attributes of a resource.
+func Checkout() map[string]string { return map[string]string{"service.name": "checkout"} }

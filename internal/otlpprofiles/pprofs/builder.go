@@ -1,7 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package pprofexporter
+// Package pprofs converts OTLP profiles into pprof profiles: a Builder merges those of
+// one type, from any number of requests.
+package pprofs
 
 import (
 	"cmp"
@@ -18,9 +20,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 )
 
-// builder builds a pprof profile. Samples with the same stack and labels are merged,
+// Builder builds a pprof profile. Samples with the same stack and labels are merged,
 // so that its size depends on how many differ and not on time.
-type builder struct {
+type Builder struct {
 	out *profile.Profile
 	// events counts the timestamps of the samples added, at least one each.
 	events int
@@ -36,7 +38,8 @@ type builder struct {
 	end       int64
 	scratch   []byte
 
-	labelTable []label
+	labelTable    []label
+	profileLabels []string // Options.Labels
 }
 
 // label is an attribute of samples: a text, or a number.
@@ -79,20 +82,20 @@ const (
 	maxComments = 100
 )
 
-// cut cuts a text to maxText bytes. The result of cutting does not hold the memory of
+// Cut cuts a text to 8 KiB. The result of cutting does not hold the memory of
 // the whole text.
-func cut(s string) string {
+func Cut(s string) string {
 	if len(s) <= maxText {
 		return s
 	}
 	return strings.ToValidUTF8(strings.Clone(s[:maxText]), "")
 }
 
-// textOf returns an attribute's value as a text, cut; false for lists, maps and bytes.
-func textOf(v pcommon.Value) (string, bool) {
+// TextOf returns an attribute's value as a text, cut; false for lists, maps and bytes.
+func TextOf(v pcommon.Value) (string, bool) {
 	switch v.Type() {
 	case pcommon.ValueTypeStr, pcommon.ValueTypeInt, pcommon.ValueTypeDouble, pcommon.ValueTypeBool:
-		return cut(v.AsString()), true
+		return Cut(v.AsString()), true
 	default:
 		return "", false
 	}
@@ -106,18 +109,33 @@ func countsPeriods(t dictionary.ProfileType) bool {
 	return t.Sample == "samples" && t.Unit == "count" && t.Period != ""
 }
 
-// typeName returns the name that configurations and files use: cpu for events of
+// TypeOf returns the type of a profile, with its texts cut.
+func TypeOf(d dictionary.Reader, p pprofile.Profile) dictionary.ProfileType {
+	t := d.ProfileType(p)
+	return dictionary.ProfileType{Sample: Cut(t.Sample), Unit: Cut(t.Unit), Period: Cut(t.Period), PeriodUnit: Cut(t.PeriodUnit)}
+}
+
+// TypeName returns the name that configurations and files use: cpu for events of
 // CPU time, off_cpu or alloc_space for types with a name of their own.
-func typeName(t dictionary.ProfileType) string {
+func TypeName(t dictionary.ProfileType) string {
 	if countsPeriods(t) {
 		return t.Period
 	}
 	return t.Sample
 }
 
-// newBuilder returns a builder of profiles of a type and hotprofile.origin.
-func newBuilder(t dictionary.ProfileType, origin string) *builder {
-	b := &builder{
+// Options are the options of a builder.
+type Options struct {
+	// Origin is hotprofile.origin of the profiles.
+	Origin string
+	// Labels are keys of attributes of profiles that their samples get as labels, so
+	// that samples of profiles with different values stay apart. They are no comments.
+	Labels []string
+}
+
+// NewBuilder returns a builder of profiles of a type.
+func NewBuilder(t dictionary.ProfileType, o Options) *Builder {
+	b := &Builder{
 		out: &profile.Profile{
 			SampleType: []*profile.ValueType{{Type: t.Sample, Unit: t.Unit}},
 			PeriodType: &profile.ValueType{Type: t.Period, Unit: t.PeriodUnit},
@@ -129,30 +147,40 @@ func newBuilder(t dictionary.ProfileType, origin string) *builder {
 		samples:   make(map[string]*profile.Sample),
 		labels:    make(map[label]int),
 		comments:  make(map[string]struct{}),
+
+		profileLabels: o.Labels,
 	}
 	if countsPeriods(t) {
 		// Two values as in Go's CPU profiles: how many, and how long.
 		b.out.SampleType = append(b.out.SampleType, &profile.ValueType{Type: t.Period, Unit: t.PeriodUnit})
 	}
-	if origin != "" {
-		b.comment(attr.Origin + "=" + origin)
+	if o.Origin != "" {
+		b.comment(attr.Origin + "=" + o.Origin)
 	}
 	return b
 }
 
-// addition is the result of adding a profile, or a part of it.
-type addition struct {
-	// next is the index of the first sample that was not added.
-	next int
-	// malformed events were left out: they refer to entries that the dictionary does
-	// not have. sum is the sum of the values of the others.
-	malformed int
-	sum       float64
+// Addition is the result of adding a profile, or a part of it.
+type Addition struct {
+	// Next is the index of the first sample that was not added.
+	Next int
+	// Malformed events were left out: they refer to entries that the dictionary does
+	// not have. Sum is the sum of the values of the others.
+	Malformed int
+	Sum       float64
 }
 
-// add adds samples of a part of a profile of the builder's type, beginning with the one at index
-// from, until the builder has grown by more than room bytes.
-func (b *builder) add(d dictionary.Reader, p part, comments map[string]string, from, room int) (a addition) {
+// Size returns the estimated memory in bytes.
+func (b *Builder) Size() int { return b.size }
+
+// Events returns the number of events added: a sample is as many as it has timestamps,
+// at least one.
+func (b *Builder) Events() int { return b.events }
+
+// Add adds samples of a part of a profile of the builder's type, beginning with the one
+// at index from, until the builder has grown by more than room bytes. attributes are
+// those that Attributes returned for the profile.
+func (b *Builder) Add(d dictionary.Reader, p Part, attributes map[string]string, from, room int) (a Addition) {
 	if b.out.Period == 0 {
 		b.out.Period = p.Period()
 	}
@@ -162,44 +190,51 @@ func (b *builder) add(d dictionary.Reader, p part, comments map[string]string, f
 	}
 	b.end = max(b.end, end)
 	before := b.size
-	for k, v := range comments {
-		b.comment(k + "=" + v)
-	}
 	c := converter{b: b, d: d, locations: make(map[int32]*profile.Location), labels: make(map[int32]int)}
-	a.next = from
-	for ; a.next < p.len() && (a.next == from || b.size-before <= room); a.next++ {
-		s, value, n := p.at(a.next)
+	for k, v := range attributes {
+		if !slices.Contains(b.profileLabels, k) {
+			b.comment(k + "=" + v)
+		}
+	}
+	for _, k := range b.profileLabels {
+		if v := attributes[k]; v != "" {
+			c.common = append(c.common, b.labelID(label{key: k, text: v}))
+		}
+	}
+	a.Next = from
+	for ; a.Next < p.Len() && (a.Next == from || b.size-before <= room); a.Next++ {
+		s, value, n := p.at(a.Next)
 		if c.sample(s, value, p.Period()) {
 			b.events += n
-			a.sum += float64(value)
+			a.Sum += float64(value)
 		} else {
-			a.malformed += n
+			a.Malformed += n
 		}
 	}
 	return a
 }
 
-// commentsOf returns the attributes of a profile that become comments: those with
-// hotprofile's prefix.
-func commentsOf(d dictionary.Reader, p pprofile.Profile) map[string]string {
-	comments := make(map[string]string)
+// Attributes returns the attributes of a profile that have hotprofile's prefix, at most
+// 100. They become comments, or labels of its samples.
+func Attributes(d dictionary.Reader, p pprofile.Profile) map[string]string {
+	attributes := make(map[string]string)
 	for k, v := range d.Attributes(p.AttributeIndices()) {
-		if !strings.HasPrefix(k, attr.Prefix) || len(comments) == maxComments {
+		if !strings.HasPrefix(k, attr.Prefix) || len(attributes) == maxComments {
 			continue
 		}
-		k = cut(k)
-		if _, seen := comments[k]; seen {
+		k = Cut(k)
+		if _, seen := attributes[k]; seen {
 			continue
 		}
-		if text, ok := textOf(v); ok {
-			comments[k] = text
+		if text, ok := TextOf(v); ok {
+			attributes[k] = text
 		}
 	}
-	return comments
+	return attributes
 }
 
 // comment adds a line to the comments of the file, each once.
-func (b *builder) comment(line string) {
+func (b *Builder) comment(line string) {
 	line = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '
@@ -213,9 +248,9 @@ func (b *builder) comment(line string) {
 	b.size += len(line) + textSize
 }
 
-// finish completes and returns the profile. executable is the path of the program, or
+// Finish completes and returns the profile. executable is the path of the program, or
 // its name if the path was removed: pprof takes the first mapping for the program's.
-func (b *builder) finish(executable string) *profile.Profile {
+func (b *Builder) Finish(executable string) *profile.Profile {
 	p := b.out
 	p.DurationNanos = max(0, b.end-p.TimeNanos)
 	for line := range b.comments {
@@ -245,7 +280,7 @@ func (b *builder) finish(executable string) *profile.Profile {
 
 // program returns the index of the program's mapping, else of the first with a path,
 // which the kernel's mapping does not have; -1 if there is none.
-func (b *builder) program(executable string) int {
+func (b *Builder) program(executable string) int {
 	i := slices.IndexFunc(b.out.Mapping, func(m *profile.Mapping) bool {
 		return m.File == executable || path.Base(m.File) == executable
 	})
@@ -256,7 +291,7 @@ func (b *builder) program(executable string) int {
 }
 
 // label adds a label to a sample.
-func (b *builder) label(s *profile.Sample, l label) {
+func (b *Builder) label(s *profile.Sample, l label) {
 	b.size += labelSize
 	if l.isNumber {
 		if s.NumLabel == nil {
@@ -272,11 +307,11 @@ func (b *builder) label(s *profile.Sample, l label) {
 }
 
 // labelOf returns the number of the label that an attribute becomes, 0 if none.
-func (b *builder) labelOf(key string, v pcommon.Value) int {
-	l := label{key: cut(key)}
+func (b *Builder) labelOf(key string, v pcommon.Value) int {
+	l := label{key: Cut(key)}
 	if v.Type() == pcommon.ValueTypeInt {
 		l.number, l.isNumber = v.Int(), true
-	} else if text, ok := textOf(v); ok {
+	} else if text, ok := TextOf(v); ok {
 		l.text = text
 	} else {
 		return 0
@@ -284,6 +319,11 @@ func (b *builder) labelOf(key string, v pcommon.Value) int {
 	if l.key == "" {
 		return 0
 	}
+	return b.labelID(l)
+}
+
+// labelID returns the number of a label.
+func (b *Builder) labelID(l label) int {
 	id := b.labels[l]
 	if id == 0 {
 		b.labelTable = append(b.labelTable, l)

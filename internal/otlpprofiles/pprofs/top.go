@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package pprofexporter
+package pprofs
 
 import (
 	"cmp"
@@ -12,15 +12,15 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// share is a function and its part of a profile's self time.
-type share struct {
-	function string
-	percent  float64
+// Share is a function and its part of a profile's self time.
+type Share struct {
+	Function string
+	Percent  float64
 }
 
-// hottest returns the n functions with the most self time, which is that of samples
+// Hottest returns the n functions with the most self time, which is that of samples
 // whose innermost function it is, as in `pprof -top`.
-func hottest(p *profile.Profile, n int) []share {
+func Hottest(p *profile.Profile, n int) []Share {
 	self := make(map[string]int64)
 	total := int64(0)
 	for _, s := range p.Sample {
@@ -28,14 +28,14 @@ func hottest(p *profile.Profile, n int) []share {
 		total += v
 		self[leaf(s)] += v
 	}
-	shares := make([]share, 0, len(self))
+	shares := make([]Share, 0, len(self))
 	for f, v := range self {
 		if total > 0 {
-			shares = append(shares, share{f, 100 * float64(v) / float64(total)})
+			shares = append(shares, Share{f, 100 * float64(v) / float64(total)})
 		}
 	}
-	slices.SortFunc(shares, func(a, b share) int {
-		return cmp.Or(cmp.Compare(b.percent, a.percent), strings.Compare(a.function, b.function))
+	slices.SortFunc(shares, func(a, b Share) int {
+		return cmp.Or(cmp.Compare(b.Percent, a.Percent), strings.Compare(a.Function, b.Function))
 	})
 	return shares[:min(n, len(shares))]
 }

@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package pprofexporter
+package pprofs
 
 import (
 	"io"
@@ -12,29 +12,30 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs/pprofstest"
 )
 
-// BenchmarkConsume measures adding a profile of 2,000 known stacks, with copying it as
+// BenchmarkAdd measures adding a profile of 2,000 known stacks, with copying it as
 // the baseline.
-func BenchmarkConsume(b *testing.B) {
+func BenchmarkAdd(b *testing.B) {
 	const events = 2000
-	in := input{resource: checkout(), stacks: events}.build(b)
+	in := pprofstest.Input{Resource: pprofstest.Checkout(), Stacks: events}.Build(b)
 	perSample := func(b *testing.B) {
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/events, "ns/sample")
 	}
 	d := dictionary.NewReader(in.Dictionary())
 	b.Run("add", func(b *testing.B) {
-		a := newBuilder(d.ProfileType(profileOf(in)), "")
+		a := NewBuilder(d.ProfileType(profileOf(in)), Options{})
 		b.ReportAllocs()
 		for b.Loop() {
-			a.add(d, part{Profile: profileOf(in)}, nil, 0, math.MaxInt)
+			a.Add(d, Part{Profile: profileOf(in)}, nil, 0, math.MaxInt)
 		}
 		perSample(b)
 	})
 	b.Run("write", func(b *testing.B) {
-		a := newBuilder(d.ProfileType(profileOf(in)), "")
-		a.add(d, part{Profile: profileOf(in)}, nil, 0, math.MaxInt)
-		p := a.finish("")
+		a := NewBuilder(d.ProfileType(profileOf(in)), Options{})
+		a.Add(d, Part{Profile: profileOf(in)}, nil, 0, math.MaxInt)
+		p := a.Finish("")
 		b.ReportAllocs()
 		for b.Loop() {
 			require.NoError(b, p.Write(io.Discard))

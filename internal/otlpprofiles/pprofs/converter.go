@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package pprofexporter
+package pprofs
 
 import (
 	"encoding/binary"
@@ -16,11 +16,12 @@ import (
 
 // converter adds one OTLP profile to a builder.
 type converter struct {
-	b         *builder
+	b         *Builder
 	d         dictionary.Reader
 	locations map[int32]*profile.Location // by index; nil if malformed
 	labels    map[int32]int               // by index of the attribute; 0 if it is no label
 	scratch   []*profile.Location
+	common    []int // labels of every sample
 	ids       []int // of the sample's labels
 }
 
@@ -37,7 +38,10 @@ func (c *converter) sample(s pprofile.Sample, value, period int64) bool {
 	}
 	// No location has the id 0, which separates the stack from the labels.
 	key = append(key, 0)
-	c.ids = c.ids[:0]
+	c.ids = append(c.ids[:0], c.common...)
+	for _, id := range c.common {
+		key = binary.AppendUvarint(key, uint64(id))
+	}
 	for _, i := range s.AttributeIndices().All() {
 		if id := c.label(i); id != 0 && len(c.ids) < maxLabels {
 			c.ids = append(c.ids, id)
@@ -158,9 +162,9 @@ func (c *converter) function(i int32) (f *profile.Function, ok bool) {
 	}
 	in := table.At(int(i))
 	key := functionKey{
-		name:      cut(c.d.Text(in.NameStrindex())),
-		system:    cut(c.d.Text(in.SystemNameStrindex())),
-		file:      cut(c.d.Text(in.FilenameStrindex())),
+		name:      Cut(c.d.Text(in.NameStrindex())),
+		system:    Cut(c.d.Text(in.SystemNameStrindex())),
+		file:      Cut(c.d.Text(in.FilenameStrindex())),
 		startLine: in.StartLine(),
 	}
 	b := c.b
@@ -197,7 +201,7 @@ func (c *converter) mapping(i int32) (m *profile.Mapping, ok bool) {
 		start:  in.MemoryStart(),
 		limit:  in.MemoryLimit(),
 		offset: in.FileOffset(),
-		file:   cut(c.d.Text(in.FilenameStrindex())),
+		file:   Cut(c.d.Text(in.FilenameStrindex())),
 	}
 	// pprof has one build id. Tools look for the linker's.
 	rank := 0
@@ -205,7 +209,7 @@ func (c *converter) mapping(i int32) (m *profile.Mapping, ok bool) {
 		r := slices.Index([]string{attr.BuildIDHTLHash, attr.BuildIDGo, attr.BuildIDGNU}, k) + 1
 		if r > rank {
 			rank = r
-			key.buildID, _ = textOf(v)
+			key.buildID, _ = TextOf(v)
 		}
 	}
 	b := c.b
