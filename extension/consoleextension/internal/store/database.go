@@ -1,0 +1,180 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	"go.uber.org/zap"
+)
+
+const (
+	lockTimeout = time.Second      // for bbolt's own lock
+	closeWait   = 10 * time.Second // for a database that does not close
+)
+
+// errDamaged is returned for a database whose file is not what bbolt wrote.
+var errDamaged = errors.New("database damaged")
+
+// database is a bbolt database. bbolt trusts its file and maps it into memory: a file
+// that was damaged makes it panic, or touch memory that is not there. So the file is
+// verified before bbolt opens it, and what bbolt does wrong later is errDamaged.
+type database struct {
+	path string
+	log  *zap.Logger
+	now  func() time.Time
+
+	mu   sync.RWMutex // held to use bolt, and alone to replace it
+	bolt *bolt.DB     // nil: it could not be opened anew
+}
+
+// openDatabase opens a database. If its file is damaged, it is set aside.
+func openDatabase(path string, log *zap.Logger, now func() time.Time) (*database, error) {
+	d := &database{path: path, log: log, now: now}
+	err := d.open()
+	if errors.Is(err, errDamaged) {
+		err = d.setAside(err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// open verifies the file, if there is one, and opens it.
+func (d *database) open() error {
+	if err := verify(d.path); err != nil {
+		return err
+	}
+	return guard(func() (err error) {
+		d.bolt, err = bolt.Open(d.path, 0o600, &bolt.Options{
+			Timeout:        lockTimeout,
+			NoFreelistSync: true, // a commit writes less, and Open finds free pages itself
+			FreelistType:   bolt.FreelistMapType,
+			NoStatistics:   true,
+		})
+		if errors.Is(err, bolt.ErrTimeout) {
+			return inUse(filepath.Dir(d.path))
+		}
+		if err != nil {
+			return fmt.Errorf("open the console's database %s: %w", d.path, err)
+		}
+		return nil
+	})
+}
+
+// setAside renames the file, and opens a new one. Of files that were set aside only
+// this one stays. The caller has the lock, or is alone.
+func (d *database) setAside(cause error) error {
+	if d.bolt != nil {
+		old := d.bolt
+		d.bolt = nil
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			_ = guard(old.Close)
+		}()
+		select {
+		case <-closed:
+		case <-time.After(closeWait): // it waits for a lock that a panic left; it stays in memory
+		}
+	}
+	for _, f := range d.aside() {
+		_ = os.Remove(f)
+	}
+	name := d.path + ".damaged-" + d.now().UTC().Format("20060102T150405Z")
+	if err := os.Rename(d.path, name); err != nil {
+		return fmt.Errorf("set the console's damaged database aside: %w", err)
+	}
+	d.log.Error("console's database damaged, set aside; starting anew", zap.String("path", name), zap.Error(cause))
+	return d.open()
+}
+
+// aside returns the files that were set aside.
+func (d *database) aside() []string {
+	names, _ := filepath.Glob(globQuote(d.path) + ".damaged-*")
+	return names
+}
+
+func (d *database) view(f func(*bolt.Tx) error) error {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if d.bolt == nil {
+		return bolt.ErrDatabaseNotOpen
+	}
+	return guard(func() error { return d.bolt.View(f) })
+}
+
+func (d *database) update(f func(*bolt.Tx) error) error {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if d.bolt == nil {
+		return bolt.ErrDatabaseNotOpen
+	}
+	return guard(func() error { return d.bolt.Update(f) })
+}
+
+func (d *database) close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.bolt == nil {
+		return nil
+	}
+	old := d.bolt
+	d.bolt = nil
+	return guard(old.Close)
+}
+
+// guard calls f. A panic and a fault of memory are errDamaged.
+func guard(f func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v", errDamaged, p)
+		}
+	}()
+	return f()
+}
+
+// globQuote returns a pattern that matches a path alone.
+func globQuote(path string) string {
+	var b bytes.Buffer
+	for _, c := range []byte(path) {
+		if bytes.IndexByte([]byte(`*?[\`), c) >= 0 {
+			b.WriteByte('\\')
+		}
+		b.WriteByte(c)
+	}
+	return b.String()
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// put stores a value with a checksum of it and its key.
+func put(b *bolt.Bucket, key, value []byte) error {
+	return b.Put(key, binary.LittleEndian.AppendUint32(value[:len(value):len(value)], checksum(key, value)))
+}
+
+// sealed returns the value that put has stored. ok is false if it is not that.
+func sealed(key, stored []byte) (value []byte, ok bool) {
+	n := len(stored) - 4
+	if n < 0 {
+		return nil, false
+	}
+	return stored[:n:n], binary.LittleEndian.Uint32(stored[n:]) == checksum(key, stored[:n])
+}
+
+func checksum(key, value []byte) uint32 {
+	return crc32.Update(crc32.Checksum(key, castagnoli), castagnoli, value)
+}

@@ -1,0 +1,11 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !unix
+
+package store
+
+import "os"
+
+// flock locks nothing: on this system bbolt's own lock has to do.
+func flock(*os.File) (locked bool, err error) { return true, nil }
