@@ -1,0 +1,153 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package storetest has a store.Reader in memory for tests of the pages: [Demo] has a
+// day of a small shop with an incident, [Many] has as many units as a test asks for.
+package storetest
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"time"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
+)
+
+// Memory is a store.Reader that returns its fields. The zero value is an empty store.
+type Memory struct {
+	AllUnits     []store.UnitSummary
+	AllTrends    map[store.UnitID][]store.Trend
+	AllOpenings  []store.Opening // in any order
+	AllProfiles  map[string]map[store.ProfileKey]*profile.Profile
+	AllRefusals  []store.Refusal // in any order
+	AllPolicies  []store.PolicySummary
+	AllChanges   []store.PolicyChange
+	AllInstances []store.Instance
+	UsageNow     store.Usage
+	Err          error // if it is not nil, every method returns it
+}
+
+var _ store.Reader = (*Memory)(nil)
+
+// ID returns the id of a unit, as the store computes it.
+func ID(host, unit string) store.UnitID {
+	sum := sha256.Sum256([]byte(host + "\x00" + unit))
+	return store.UnitID(hex.EncodeToString(sum[:8]))
+}
+
+// Units implements store.Reader.
+func (m *Memory) Units(context.Context) ([]store.UnitSummary, error) {
+	return slices.Clone(m.AllUnits), m.Err
+}
+
+// Unit implements store.Reader.
+func (m *Memory) Unit(_ context.Context, id store.UnitID) (store.UnitSummary, error) {
+	if m.Err != nil {
+		return store.UnitSummary{}, m.Err
+	}
+	i := slices.IndexFunc(m.AllUnits, func(u store.UnitSummary) bool { return u.ID == id })
+	if i < 0 {
+		return store.UnitSummary{}, store.ErrNotFound
+	}
+	return m.AllUnits[i], nil
+}
+
+// Trends implements store.Reader. It leaves out points rather than merging them.
+func (m *Memory) Trends(_ context.Context, id store.UnitID, from, to time.Time, points int) ([]store.Trend, error) {
+	var trends []store.Trend
+	for _, t := range m.AllTrends[id] {
+		var in []store.Point
+		for _, p := range t.Points {
+			if !p.At.Before(from) && !p.At.After(to) {
+				in = append(in, p)
+			}
+		}
+		if points > 0 && len(in) > points {
+			step := (len(in) + points - 1) / points
+			var thinned []store.Point
+			for i := 0; i < len(in); i += step {
+				thinned = append(thinned, in[i])
+			}
+			in = thinned
+		}
+		trends = append(trends, store.Trend{Condition: t.Condition, Points: in})
+	}
+	return trends, m.Err
+}
+
+// Openings implements store.Reader.
+func (m *Memory) Openings(_ context.Context, q store.OpeningQuery) ([]store.Opening, error) {
+	var found []store.Opening
+	for _, o := range m.AllOpenings {
+		if (q.Unit == "" || o.Unit.ID == q.Unit) && (q.Policy == "" || o.Policy == q.Policy) &&
+			(q.From.IsZero() || !o.Triggered.Before(q.From)) && (q.To.IsZero() || !o.Triggered.After(q.To)) &&
+			(q.All || q.Baselines == (o.Kind == "baseline")) {
+			found = append(found, o)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b store.Opening) int { return b.Triggered.Compare(a.Triggered) })
+	if q.Limit > 0 && len(found) > q.Limit {
+		found = found[:q.Limit]
+	}
+	return found, m.Err
+}
+
+// Opening implements store.Reader.
+func (m *Memory) Opening(_ context.Context, id string) (store.Opening, error) {
+	if m.Err != nil {
+		return store.Opening{}, m.Err
+	}
+	i := slices.IndexFunc(m.AllOpenings, func(o store.Opening) bool { return o.ID == id })
+	if i < 0 {
+		return store.Opening{}, store.ErrNotFound
+	}
+	return m.AllOpenings[i], nil
+}
+
+// Profile implements store.Reader.
+func (m *Memory) Profile(_ context.Context, opening string, of store.ProfileKey) (*profile.Profile, error) {
+	if m.Err != nil {
+		return nil, m.Err
+	}
+	p, ok := m.AllProfiles[opening][of]
+	if !ok {
+		return nil, store.ErrNotFound
+	}
+	return p.Copy(), nil
+}
+
+// Refusals implements store.Reader.
+func (m *Memory) Refusals(_ context.Context, q store.RefusalQuery) ([]store.Refusal, error) {
+	var found []store.Refusal
+	for _, r := range m.AllRefusals {
+		if (q.Unit == "" || r.Unit.ID == q.Unit) && (q.Policy == "" || r.Policy == q.Policy) &&
+			(q.From.IsZero() || !r.At.Before(q.From)) && (q.To.IsZero() || !r.At.After(q.To)) {
+			found = append(found, r)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b store.Refusal) int { return b.At.Compare(a.At) })
+	if q.Limit > 0 && len(found) > q.Limit {
+		found = found[:q.Limit]
+	}
+	return found, m.Err
+}
+
+// Policies implements store.Reader.
+func (m *Memory) Policies(context.Context) ([]store.PolicySummary, error) {
+	return m.AllPolicies, m.Err
+}
+
+// PolicyChanges implements store.Reader.
+func (m *Memory) PolicyChanges(context.Context) ([]store.PolicyChange, error) {
+	return m.AllChanges, m.Err
+}
+
+// Instances implements store.Reader.
+func (m *Memory) Instances(context.Context) ([]store.Instance, error) { return m.AllInstances, m.Err }
+
+// Usage implements store.Reader.
+func (m *Memory) Usage() store.Usage { return m.UsageNow }

@@ -1,0 +1,370 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"encoding/json"
+	"html/template"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+)
+
+// titleLength is how much of a cut text its tooltip has, in characters.
+const titleLength = 1000
+
+// functions returns what templates call. Texts that others wrote go through text, or
+// through one of the functions that use it.
+func (s *Server) functions() template.FuncMap {
+	return template.FuncMap{
+		"static":   s.static.url,   // static "console.css": the URL of a file
+		"text":     text,           // text 40 TEXT: the text, cut, with the whole as tooltip
+		"cut":      cutText,        // cut 40 TEXT: the text alone, for titles and labels
+		"number":   number,         // number 93.456: 93.5
+		"measure":  measure,        // measure MONITOR 93.456: 93.5 %
+		"unitof":   unitOf,         // unitof MONITOR: %
+		"count":    count[int],     // count 1234567: 1,234,567
+		"count64":  count[int64],   // the same
+		"bytes":    formatBytes,    // bytes 1234567: 1.18 MiB
+		"duration": formatDuration, // duration 90s: 1 min 30 s
+		"time":     formatTime,     // time TIME: <time>, in the zone of the reader
+		"ago":      s.ago,          // ago TIME: <time>3 min ago</time>
+		"state":    func(state string) string { return strings.ReplaceAll(state, "_", " ") },
+		"name":     unitName,  // name UNIT: what people call it
+		"place":    unitPlace, // place UNIT: its pod, container, cgroup or process
+		"near":     nearness,  // near READING: value / threshold
+		"reason":   reason,    // reason OPENING: cpu_utilization 93.5 %, threshold 80 %, 30s average
+		"plural":   plural,    // plural 2 "gate" "gates": 2 gates
+		"list":     func(v ...any) []any { return v },
+	}
+}
+
+// text returns a text that others wrote, for display: at most n characters, isolated from
+// the direction of what surrounds it, with the whole as tooltip if it was cut.
+func text(n int, s string) template.HTML {
+	short, cut := shorten(n, s)
+	title := ""
+	if cut {
+		title = ` title="` + template.HTMLEscapeString(cutText(titleLength, s)) + `"`
+	}
+	return template.HTML(`<bdi` + title + `>` + template.HTMLEscapeString(short) + `</bdi>`) //nolint:gosec // escaped
+}
+
+// cutText returns at most n characters of a text, for display.
+func cutText(n int, s string) string {
+	short, _ := shorten(n, s)
+	return short
+}
+
+// shorten returns at most n characters of a text, and whether that is less than the
+// whole. Characters that are not seen, and those that change the order of others, become
+// visible. It reads no more of the text than it returns.
+func shorten(n int, s string) (string, bool) {
+	var b strings.Builder
+	for i, r := range s {
+		if n == 0 {
+			return b.String() + "…", true
+		}
+		n--
+		switch {
+		case r == utf8.RuneError && !strings.HasPrefix(s[i:], "\uFFFD"):
+			b.WriteRune(utf8.RuneError)
+		case r == '\n' || r == '\t':
+			b.WriteByte(' ')
+		case r == ' ' || unicode.IsPrint(r):
+			b.WriteRune(r)
+		default:
+			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+		}
+	}
+	return b.String(), false
+}
+
+// number returns a value with three significant digits, or all of its integer part.
+func number(v float64) string {
+	switch abs := math.Abs(v); {
+	case math.IsNaN(v):
+		return "–"
+	case math.IsInf(v, 0):
+		return strings.Replace(strconv.FormatFloat(v, 'f', -1, 64), "Inf", "∞", 1)
+	case abs >= 1e15:
+		return strconv.FormatFloat(v, 'g', 3, 64)
+	case abs >= 100:
+		return count(int64(math.Round(v)))
+	case abs >= 10:
+		return trimZeros(strconv.FormatFloat(v, 'f', 1, 64))
+	case abs >= 1 || v == 0:
+		return trimZeros(strconv.FormatFloat(v, 'f', 2, 64))
+	case abs >= 0.001:
+		return trimZeros(strconv.FormatFloat(v, 'f', 3, 64))
+	}
+	return strconv.FormatFloat(v, 'g', 2, 64)
+}
+
+func trimZeros(s string) string {
+	if strings.Contains(s, ".") {
+		s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
+	}
+	return s
+}
+
+// count returns a number with commas between thousands.
+func count[T int | int64](n T) string {
+	s := strconv.FormatInt(int64(n), 10)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// plural returns a count with the word that goes with it.
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return count(n) + " " + many
+}
+
+// formatBytes returns a size with a binary unit.
+func formatBytes(n int64) string {
+	v, unit := float64(n), 0
+	for math.Abs(v) >= 1024 && unit < 4 {
+		v, unit = v/1024, unit+1
+	}
+	return number(v) + " " + [...]string{"B", "KiB", "MiB", "GiB", "TiB"}[unit]
+}
+
+// formatDuration returns a time span in at most two units.
+func formatDuration(d time.Duration) string {
+	if d < 0 {
+		return "-" + formatDuration(-d)
+	}
+	switch {
+	case d == 0:
+		return "0 s"
+	case d < time.Microsecond:
+		return strconv.FormatInt(int64(d), 10) + " ns"
+	case d < time.Millisecond:
+		return number(float64(d)/1e3) + " µs"
+	case d < time.Second:
+		return number(float64(d)/1e6) + " ms"
+	case d < 10*time.Second:
+		return number(d.Seconds()) + " s"
+	}
+	units := [...]struct {
+		size time.Duration
+		name string
+	}{{24 * time.Hour, " d"}, {time.Hour, " h"}, {time.Minute, " min"}, {time.Second, " s"}}
+	for i, u := range units {
+		if d < u.size {
+			continue
+		}
+		s := strconv.FormatInt(int64(d/u.size), 10) + u.name
+		if i+1 < len(units) {
+			next := units[i+1]
+			if rest := (d % u.size) / next.size; rest > 0 {
+				s += " " + strconv.FormatInt(int64(rest), 10) + next.name
+			}
+		}
+		return s
+	}
+	return d.String()
+}
+
+// formatTime returns a time for the reader's zone, which console.js knows; without
+// script it is in UTC.
+func formatTime(t time.Time) template.HTML {
+	if t.IsZero() {
+		return "–"
+	}
+	t = t.UTC()
+	return template.HTML(`<time datetime="` + t.Format("2006-01-02T15:04:05.000Z") + `">` + //nolint:gosec // digits
+		t.Format("2006-01-02 15:04:05") + ` UTC</time>`)
+}
+
+// ago returns how long ago a time was, with the time itself as tooltip.
+func (s *Server) ago(t time.Time) template.HTML {
+	if t.IsZero() {
+		return "–"
+	}
+	d := s.Now().Sub(t)
+	words := "just now"
+	switch {
+	case d < -2*time.Second:
+		words = "in " + roughly(-d)
+	case d >= 2*time.Second:
+		words = roughly(d) + " ago"
+	}
+	t = t.UTC()
+	return template.HTML(`<time class="ago" datetime="` + t.Format("2006-01-02T15:04:05.000Z") + //nolint:gosec // digits
+		`" title="` + t.Format("2006-01-02 15:04:05") + ` UTC">` + words + `</time>`)
+}
+
+// roughly returns a time span in one unit, or two of hours.
+func roughly(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return strconv.Itoa(int(d.Seconds())) + " s"
+	case d < time.Hour:
+		return strconv.Itoa(int(d.Minutes())) + " min"
+	case d < 10*time.Hour:
+		return formatDuration(d.Truncate(time.Minute))
+	case d < 48*time.Hour:
+		return strconv.Itoa(int(d.Hours())) + " h"
+	}
+	return strconv.Itoa(int(d.Hours()/24)) + " d"
+}
+
+// monitorUnits are the units of monitors whose names do not end with their unit's suffix.
+var monitorUnits = map[string]string{
+	"cpu_usage": "cores", "cpu_bottleneck": "%", "cpu_busiest_thread": "%", "cpu_throttling": "%",
+	"memory_events": "/s", "thread_count": "threads", "system_load": "",
+}
+
+// unitOf returns the unit of a monitor's values; empty for one that is not known, such as
+// a metric of the user's.
+func unitOf(monitor string) string {
+	// A name may be followed by what it was asked for.
+	if i := strings.IndexFunc(monitor, func(r rune) bool { return r != '_' && (r < 'a' || r > 'z') }); i >= 0 {
+		monitor = monitor[:i]
+	}
+	if unit, ok := monitorUnits[monitor]; ok {
+		return unit
+	}
+	for _, s := range [...]struct{ suffix, unit string }{
+		{"_utilization", "%"},
+		{"_pressure", "%"},
+		{"_error_rate", "%"},
+		{"_response_time", "ms"},
+		{"_request_rate", "/s"},
+	} {
+		if strings.HasSuffix(monitor, s.suffix) {
+			return s.unit
+		}
+	}
+	return ""
+}
+
+// measure returns a value of a monitor with its unit.
+func measure(monitor string, v float64) string {
+	unit := unitOf(monitor)
+	if unit == "" || math.IsNaN(v) {
+		return number(v)
+	}
+	return number(v) + " " + unit // a space that does not break
+}
+
+// nearness returns how near a reading is to its threshold: 1 at it, more above it, -1 if
+// that is not known. The hottest units are those with the largest, as in the budgets.
+func nearness(r store.Reading) float64 {
+	switch {
+	case math.IsNaN(r.Value) || math.IsNaN(r.Threshold):
+		return -1
+	case r.Threshold > 0:
+		return r.Value / r.Threshold
+	case r.Value > r.Threshold:
+		return math.Inf(1)
+	}
+	return 0
+}
+
+// unitName returns what people call a unit: its service, its container, or the end of its
+// own name.
+func unitName(u store.Unit) string {
+	if v := u.Resource[attr.ServiceName]; v != "" && !strings.HasPrefix(v, "unknown_service") {
+		return v
+	}
+	for _, key := range [...]string{attr.ContainerName, "container.name", attr.ExecutableName} {
+		if v := u.Resource[key]; v != "" {
+			return v
+		}
+	}
+	name := strings.TrimRight(u.Name, "/")
+	if isContainerID(name) {
+		return name[:12]
+	}
+	if i := strings.LastIndexByte(name, '/'); i >= 0 && i+1 < len(name) {
+		name = name[i+1:]
+	}
+	if name == "" {
+		return "/"
+	}
+	return name
+}
+
+// unitPlace returns where a unit runs: its pod and container, its cgroup or its process.
+func unitPlace(u store.Unit) string {
+	if pod := u.Resource[attr.PodName]; pod != "" {
+		place := pod
+		if namespace := u.Resource[attr.NamespaceName]; namespace != "" {
+			place = namespace + "/" + pod
+		}
+		if c := u.Resource[attr.ContainerName]; c != "" {
+			place += " " + c
+		}
+		return place
+	}
+	if isContainerID(u.Name) {
+		if name := u.Resource["container.name"]; name != "" {
+			return "container " + name
+		}
+		return "container " + u.Name[:12]
+	}
+	return u.Name
+}
+
+// isContainerID reports whether a unit's name is a container id: 12 hexadecimal digits
+// or more.
+func isContainerID(name string) bool {
+	return len(name) >= 12 && len(name) <= 64 && !strings.ContainsFunc(name, func(r rune) bool {
+		return (r < '0' || r > '9') && (r < 'a' || r > 'f')
+	})
+}
+
+// reason returns the condition of an opening with its figures, as text.
+func reason(o store.Opening) string {
+	if o.Monitor == "" {
+		switch o.Kind {
+		case "baseline":
+			return "baseline"
+		case "manual":
+			return "opened by hand"
+		case "alert":
+			return "opened by an alert"
+		}
+		return "not known"
+	}
+	s := cutText(80, o.Monitor) + " " + measure(o.Monitor, o.Value) + ", threshold " + measure(o.Monitor, o.Threshold)
+	if o.Window != "" {
+		s += ", " + cutText(80, o.Window)
+	}
+	return s
+}
+
+// sortedKeys returns the keys of a map in order.
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// jsonNumber is a number of JSON, which has none that are not finite: they are null.
+type jsonNumber float64
+
+func (n jsonNumber) MarshalJSON() ([]byte, error) {
+	if math.IsNaN(float64(n)) || math.IsInf(float64(n), 0) {
+		return []byte("null"), nil
+	}
+	return json.Marshal(float64(n))
+}

@@ -1,0 +1,246 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package web contains the pages of the console.
+//
+// A page is one line of [Server.routes], a method that reads the store and calls
+// [Server.render], and a file in templates that defines "content". Scripts and styles of
+// a page are files in static, named in its page value. Nothing is loaded from elsewhere,
+// and there are no inline scripts or styles: the content security policy refuses them.
+package web
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
+)
+
+// securityPolicy allows what the pages consist of, and requests to this server alone.
+const securityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
+	"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// readTimeout is how long a page waits for the store.
+const readTimeout = 10 * time.Second
+
+//go:embed templates
+var templateFiles embed.FS
+
+// Options are what the pages are made from.
+type Options struct {
+	Store  store.Reader
+	Logger *zap.Logger      // nil: nothing is logged
+	Now    func() time.Time // nil: time.Now
+	// Version is that of the collector, for the foot of the page.
+	Version string
+
+	// Token returns the token that the forms of a page carry. If it is nil, no page
+	// offers to change anything.
+	Token func(*http.Request) string
+	// CanProfile reports whether the gate of a unit can be opened from here. If it is
+	// nil, none can.
+	CanProfile func(store.Unit) bool
+}
+
+// Server answers the requests of browsers.
+type Server struct {
+	Options
+	static    *staticFiles
+	templates map[string]*template.Template // by the name of the file, without .html
+}
+
+// A handler answers a request, or returns why it cannot; store.ErrNotFound is answered
+// with 404, a failure with its status, and any other error with 500.
+type handler func(http.ResponseWriter, *http.Request) error
+
+// A route is a page, or what a page loads.
+type route struct {
+	pattern string // of http.ServeMux
+	handler handler
+}
+
+// routes lists everything that is answered, except static files.
+func (s *Server) routes() []route {
+	return []route{
+		{"GET /{$}", s.units},
+		{"GET /units/{id}", s.unit},
+		{"GET /units/{id}/trends.json", s.trends},
+	}
+}
+
+// navigation lists the pages that every page links to.
+func navigation() []navigationLink {
+	return []navigationLink{
+		{"/", "Units"},
+		{"/policies", "Policies"},
+		{"/health", "Health"},
+	}
+}
+
+type navigationLink struct{ URL, Text string }
+
+// A page is what [Server.render] writes.
+type page struct {
+	Template string // the file in templates, without .html
+	Title    string
+	// Section is the URL of the link in the navigation that is marked as the current one.
+	Section string
+	// Scripts and Styles are files in static that the page loads besides console.js and
+	// console.css, in this order.
+	Scripts, Styles []string
+	Status          int // 0: 200
+	// Refresh offers to load the page again every 10 seconds: the content of each
+	// element with the attribute data-live is then replaced by that of the element with
+	// the same id.
+	Refresh bool
+	Data    any
+}
+
+// view is what the templates see.
+type view struct {
+	page
+	Navigation []navigationLink
+	Version    string
+	Token      string
+	Now        time.Time
+}
+
+// failure is an error with the status and the sentence that the browser gets.
+type failure struct {
+	status int
+	text   string
+}
+
+func (f failure) Error() string { return f.text }
+
+// New returns the handler of all pages.
+func New(options Options) (http.Handler, error) {
+	if options.Store == nil {
+		return nil, errors.New("web: no store")
+	}
+	if options.Now == nil {
+		options.Now = time.Now
+	}
+	if options.Logger == nil {
+		options.Logger = zap.NewNop()
+	}
+	static, err := newStaticFiles()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{Options: options, static: static}
+	if s.templates, err = parseTemplates(templateFiles, s.functions()); err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	for _, r := range s.routes() {
+		mux.Handle(r.pattern, s.answer(r.handler))
+	}
+	mux.Handle("GET /static/", static)
+	mux.Handle("/", s.answer(func(http.ResponseWriter, *http.Request) error { return store.ErrNotFound }))
+	return secured(mux), nil
+}
+
+// parseTemplates returns a template per file of templates, each with layout.html and
+// what templates/parts defines.
+func parseTemplates(files fs.FS, functions template.FuncMap) (map[string]*template.Template, error) {
+	layout, err := template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/parts/*.html")
+	if err != nil {
+		return nil, err
+	}
+	names, err := fs.Glob(files, "templates/*.html")
+	if err != nil {
+		return nil, err
+	}
+	templates := map[string]*template.Template{}
+	for _, name := range names {
+		if path.Base(name) == "layout.html" {
+			continue
+		}
+		t, err := layout.Clone()
+		if err != nil {
+			return nil, err
+		}
+		if t, err = t.ParseFS(files, name); err != nil {
+			return nil, err
+		}
+		templates[strings.TrimSuffix(path.Base(name), ".html")] = t
+	}
+	return templates, nil
+}
+
+// secured sets the headers that keep what the pages show from doing more than that.
+func secured(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", securityPolicy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("Referrer-Policy", "same-origin")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// answer calls a handler with a deadline, and answers for it when it fails.
+func (s *Server) answer(h handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+		defer cancel()
+		r = r.WithContext(ctx)
+		err := h(w, r)
+		if err == nil {
+			return
+		}
+		f := failure{http.StatusInternalServerError, "The page could not be built. The collector's log has the reason."}
+		switch {
+		case errors.As(err, &f):
+		case errors.Is(err, store.ErrNotFound):
+			f = failure{http.StatusNotFound, "There is nothing here, or no longer: the console keeps units and openings for a limited time."}
+		case r.Context().Err() != nil:
+			f = failure{http.StatusServiceUnavailable, "The store did not answer in time. Load the page again."}
+			s.Logger.Warn("console page not built in time", zap.String("path", cutText(200, r.URL.Path)), zap.Error(err))
+		default:
+			s.Logger.Error("console page failed", zap.String("path", cutText(200, r.URL.Path)), zap.Error(err))
+		}
+		p := page{Template: "error", Title: http.StatusText(f.status), Status: f.status, Data: f.text}
+		if err := s.render(w, r, p); err != nil {
+			http.Error(w, f.text, f.status)
+		}
+	})
+}
+
+// render writes a page, whole or not at all.
+func (s *Server) render(w http.ResponseWriter, r *http.Request, p page) error {
+	t, ok := s.templates[p.Template]
+	if !ok {
+		return fmt.Errorf("web: no template %q", p.Template)
+	}
+	v := view{page: p, Navigation: navigation(), Version: s.Version, Now: s.Now()}
+	if s.Token != nil {
+		v.Token = s.Token(r)
+	}
+	var b bytes.Buffer
+	if err := t.ExecuteTemplate(&b, "layout.html", v); err != nil {
+		return fmt.Errorf("web: page %s: %w", p.Template, err)
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	if p.Status != 0 {
+		w.WriteHeader(p.Status)
+	}
+	_, _ = w.Write(b.Bytes()) // an error means that the browser is gone
+	return nil
+}

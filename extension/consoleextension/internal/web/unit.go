@@ -1,0 +1,289 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"encoding/json"
+	"math"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
+)
+
+const (
+	// openingsPerUnit and refusalsPerUnit bound the tables of the page of a unit.
+	openingsPerUnit, refusalsPerUnit = 200, 100
+	// trendsPerUnit bounds its charts, and trendPoints each chart.
+	trendsPerUnit, trendPoints = 24, 500
+	// bandsPerUnit bounds the openings that charts show.
+	bandsPerUnit = 500
+	// shortestRange is the least time that a chart shows.
+	shortestRange = 5 * time.Minute
+)
+
+// timeRange is what charts show. It is in the URL: range=6h for the last hours, or from
+// and to in RFC 3339.
+type timeRange struct {
+	From, To time.Time
+	Last     time.Duration // 0: from From to To
+}
+
+// ranges are the choices of the last hours; the first is the default.
+var ranges = []time.Duration{6 * time.Hour, time.Hour, 24 * time.Hour, 48 * time.Hour}
+
+// rangeOf returns the range that a URL asks for.
+func rangeOf(q url.Values, now time.Time) (timeRange, error) {
+	if q.Has("from") || q.Has("to") {
+		from, err := time.Parse(time.RFC3339, q.Get("from"))
+		if err != nil {
+			return timeRange{}, failure{http.StatusBadRequest, "from and to must be times such as 2026-01-02T15:04:05Z."}
+		}
+		to, err := time.Parse(time.RFC3339, q.Get("to"))
+		if err != nil || !to.After(from) {
+			return timeRange{}, failure{http.StatusBadRequest, "from and to must be times such as 2026-01-02T15:04:05Z, from before to."}
+		}
+		return timeRange{From: from, To: to}, nil
+	}
+	last := ranges[0]
+	if q.Has("range") {
+		d, err := time.ParseDuration(q.Get("range"))
+		if err != nil || d < time.Minute || d > 10_000*time.Hour {
+			return timeRange{}, failure{http.StatusBadRequest, "range must be a time span such as 6h, of at least 1m."}
+		}
+		last = d
+	}
+	return timeRange{From: now.Add(-last), To: now, Last: last}, nil
+}
+
+// unitPage is what unit.html shows.
+type unitPage struct {
+	store.UnitSummary
+	Range        timeRange
+	Ranges       []rangeLink
+	Readings     []readingCell
+	States       []stateCell
+	Openings     []openingRow
+	MoreOpenings bool
+	Bands        []band
+	Refusals     []store.Refusal
+	MoreRefusals int
+	Profile      bool // the gate can be opened from here
+	Kept         time.Duration
+	Quiet        bool
+	Announcement string
+	TrendsURL    string
+	Attributes   []attribute
+}
+
+type rangeLink struct {
+	Text, URL string
+	Current   bool
+}
+
+type attribute struct{ Key, Value string }
+
+// openingRow is an opening in the timeline.
+type openingRow struct {
+	store.Opening
+	Open  bool   // it is not known to have closed, and may still be open
+	Near  string // the URL that shows it in the charts
+	Types []string
+}
+
+// band is an opening in the strip above the charts, in thousandths of the range.
+type band struct {
+	store.Opening
+	X, Width float64
+}
+
+// unit answers with the page of a unit.
+func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
+	id := store.UnitID(r.PathValue("id"))
+	u, err := s.Store.Unit(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	now := s.Now()
+	span, err := rangeOf(r.URL.Query(), now)
+	if err != nil {
+		return err
+	}
+	span.clip(u.First)
+	openings, err := s.Store.Openings(r.Context(), store.OpeningQuery{Unit: id, All: true, Limit: openingsPerUnit + 1})
+	if err != nil {
+		return err
+	}
+	refusals, err := s.Store.Refusals(r.Context(), store.RefusalQuery{Unit: id, Limit: refusalsPerUnit})
+	if err != nil {
+		return err
+	}
+
+	p := unitPage{
+		UnitSummary: u, Range: span, Readings: readingCells(u), Refusals: refusals,
+		MoreRefusals: max(0, sum(u.Refusals)-len(refusals)), Kept: s.Store.Usage().MaxAge, Quiet: now.Sub(u.Last) > quietAfter,
+		Profile:   s.Token != nil && s.CanProfile != nil && s.CanProfile(u.Unit),
+		TrendsURL: "/units/" + url.PathEscape(string(id)) + "/trends.json",
+	}
+	if len(openings) > openingsPerUnit {
+		openings, p.MoreOpenings = openings[:openingsPerUnit], true
+	}
+	for _, o := range openings {
+		p.Openings = append(p.Openings, newOpeningRow(o, now))
+		if b, ok := bandOf(o, span, now); ok {
+			p.Bands = append(p.Bands, b)
+		}
+	}
+	for _, policy := range sortedKeys(u.States) {
+		p.States = append(p.States, stateCell{policy, u.States[policy]})
+	}
+	for _, last := range ranges {
+		text := strconv.Itoa(int(last.Hours())) + " h"
+		p.Ranges = append(p.Ranges, rangeLink{text, "?range=" + strconv.Itoa(int(last.Hours())) + "h", span.Last == last})
+	}
+	for _, key := range sortedKeys(u.Resource) {
+		p.Attributes = append(p.Attributes, attribute{key, u.Resource[key]})
+	}
+	p.Announcement = plural(len(openings), "opening", "openings")
+	return s.render(w, r, page{
+		Template: "unit", Title: unitName(u.Unit), Section: "/", Refresh: true, Data: p,
+		Scripts: []string{"third_party/uplot/uPlot.iife.min.js", "trends.js"},
+		Styles:  []string{"third_party/uplot/uPlot.min.css"},
+	})
+}
+
+// clip makes the range begin where the unit does, if that is later.
+func (t *timeRange) clip(first time.Time) {
+	if t.Last == 0 || first.Before(t.From) {
+		return
+	}
+	if t.From = first; t.To.Sub(t.From) < shortestRange {
+		t.From = t.To.Add(-shortestRange)
+	}
+}
+
+func newOpeningRow(o store.Opening, now time.Time) openingRow {
+	row := openingRow{Opening: o, Open: o.Closed.IsZero() && now.Before(o.Until.Add(time.Minute))}
+	from, to := o.Triggered.Add(-10*time.Minute), endOf(o, now).Add(10*time.Minute)
+	row.Near = "?" + url.Values{"from": {from.UTC().Format(time.RFC3339)}, "to": {to.UTC().Format(time.RFC3339)}}.Encode()
+	for _, p := range o.Profiles {
+		if n := len(row.Types); n == 0 || row.Types[n-1] != p.Type {
+			row.Types = append(row.Types, p.Type)
+		}
+	}
+	return row
+}
+
+// endOf returns when an opening ended: when it was due to, if the event of its end never
+// came, and now if that is later.
+func endOf(o store.Opening, now time.Time) time.Time {
+	end := o.Closed
+	if end.IsZero() {
+		end = o.Until
+	}
+	if end.After(now) {
+		end = now
+	}
+	if end.Before(o.Triggered) {
+		end = o.Triggered
+	}
+	return end
+}
+
+// bandOf returns where an opening is in a range, if it is.
+func bandOf(o store.Opening, span timeRange, now time.Time) (band, bool) {
+	end := endOf(o, now)
+	if end.Before(span.From) || o.Triggered.After(span.To) {
+		return band{}, false
+	}
+	scale := 1000 / span.To.Sub(span.From).Seconds()
+	from := math.Max(0, o.Triggered.Sub(span.From).Seconds()*scale)
+	to := math.Min(1000, end.Sub(span.From).Seconds()*scale)
+	round := func(v float64) float64 { return math.Round(v*10) / 10 }
+	return band{o, round(math.Min(from, 997)), round(math.Max(to-from, 3))}, true
+}
+
+// trendsAnswer is what trends.js draws; times are in seconds since 1970.
+type trendsAnswer struct {
+	From     float64       `json:"from"`
+	To       float64       `json:"to"`
+	Trends   []trendAnswer `json:"trends"`
+	Left     int           `json:"left_out"` // trends beyond the bound
+	Openings []bandAnswer  `json:"openings"`
+}
+
+type trendAnswer struct {
+	Policy    string       `json:"policy"`
+	Monitor   string       `json:"monitor"`
+	Window    string       `json:"window"`
+	Unit      string       `json:"unit"`
+	At        []float64    `json:"at"`
+	Min       []jsonNumber `json:"min"`
+	Mean      []jsonNumber `json:"mean"`
+	Max       []jsonNumber `json:"max"`
+	Threshold []jsonNumber `json:"threshold"`
+}
+
+type bandAnswer struct {
+	ID     string  `json:"id"`
+	Policy string  `json:"policy"`
+	Kind   string  `json:"kind"`
+	Reason string  `json:"reason"`
+	From   float64 `json:"from"`
+	To     float64 `json:"to"`
+}
+
+// trends answers with the trends of a unit as JSON.
+func (s *Server) trends(w http.ResponseWriter, r *http.Request) error {
+	id := store.UnitID(r.PathValue("id"))
+	u, err := s.Store.Unit(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	now := s.Now()
+	span, err := rangeOf(r.URL.Query(), now)
+	if err != nil {
+		return err
+	}
+	span.clip(u.First)
+	trends, err := s.Store.Trends(r.Context(), id, span.From, span.To, trendPoints)
+	if err != nil {
+		return err
+	}
+	openings, err := s.Store.Openings(r.Context(), store.OpeningQuery{Unit: id, All: true, To: span.To, Limit: bandsPerUnit})
+	if err != nil {
+		return err
+	}
+	a := trendsAnswer{From: seconds(span.From), To: seconds(span.To), Trends: []trendAnswer{}, Openings: []bandAnswer{}}
+	if len(trends) > trendsPerUnit {
+		a.Left, trends = len(trends)-trendsPerUnit, trends[:trendsPerUnit]
+	}
+	for _, t := range trends {
+		n := len(t.Points)
+		answer := trendAnswer{
+			Policy: cutText(60, t.Policy), Monitor: cutText(60, t.Monitor), Window: cutText(60, t.Window), Unit: unitOf(t.Monitor),
+			At: make([]float64, 0, n), Min: make([]jsonNumber, 0, n), Mean: make([]jsonNumber, 0, n), Max: make([]jsonNumber, 0, n), Threshold: make([]jsonNumber, 0, n),
+		}
+		for _, p := range t.Points {
+			answer.At = append(answer.At, seconds(p.At))
+			answer.Min, answer.Mean = append(answer.Min, jsonNumber(p.Min)), append(answer.Mean, jsonNumber(p.Mean))
+			answer.Max, answer.Threshold = append(answer.Max, jsonNumber(p.Max)), append(answer.Threshold, jsonNumber(p.Threshold))
+		}
+		a.Trends = append(a.Trends, answer)
+	}
+	for _, o := range openings {
+		end := endOf(o, now)
+		if end.Before(span.From) {
+			continue
+		}
+		a.Openings = append(a.Openings, bandAnswer{o.ID, cutText(60, o.Policy), cutText(20, o.Kind), reason(o), seconds(o.Triggered), seconds(end)})
+	}
+	w.Header().Set("Content-Type", "application/json")
+	return json.NewEncoder(w).Encode(a)
+}
+
+// seconds returns a time in seconds since 1970.
+func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
