@@ -4,6 +4,7 @@
 package hotunitsextension
 
 import (
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -25,6 +26,32 @@ type UnitReadings struct {
 
 	Conditions []ConditionReading
 	Policies   []PolicyState // those that apply to the unit
+	Peers      []PeerReading // sorted by Start; empty while they are not read
+}
+
+// PeerReading is what a unit and one of its peers exchanged. Without an Address it is
+// the sum of all peers that have no reading of their own.
+type PeerReading struct {
+	Address   netip.Addr
+	Outbound  bool   // the unit connected to the peer, not the peer to the unit
+	Port      uint16 // the peer's if Outbound, else the unit's own
+	Transport string // "tcp" or "udp"
+	// Unit and Service are set if the peer is a unit of this host.
+	Unit, Service string
+
+	// Start is the time since which the counters count.
+	Start                     time.Time
+	Connects, ConnectFailures int64
+	Sent, Received            int64 // bytes of TCP
+	Segments, Retransmits     int64 // sent
+	// The time in which connections had something to send, by what limited them.
+	ReceiverWindow, SendBuffer, Network time.Duration
+
+	// These are of now.
+	Connections             int64
+	SendQueue, ReceiveQueue int64 // bytes
+	RTT, RTTVariation       time.Duration
+	HasRTT                  bool
 }
 
 // ConditionReading is the value that a condition of a policy compares with its

@@ -129,6 +129,7 @@ func (m *metrics) metrics(readings []hotunitsextension.UnitReadings) pmetric.Met
 		resource := pcommon.NewResource()
 		put(resource.Attributes(), r.Resource)
 		m.builder.EmitForResource(metadata.WithResource(resource))
+		m.emitPeers(r, now, resource)
 	}
 	m.used = used
 	return m.builder.Emit()

@@ -56,6 +56,206 @@ func (ms *ContainerCPUUsageMetricConfig) Validate() error {
 	return nil
 }
 
+// HotprofilePeerConnectFailuresMetricConfig provides config for the hotprofile.peer.connect_failures metric.
+type HotprofilePeerConnectFailuresMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HotprofilePeerConnectFailuresMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HotprofilePeerConnectionsMetricConfig provides config for the hotprofile.peer.connections metric.
+type HotprofilePeerConnectionsMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HotprofilePeerConnectionsMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HotprofilePeerConnectsMetricConfig provides config for the hotprofile.peer.connects metric.
+type HotprofilePeerConnectsMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HotprofilePeerConnectsMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HotprofilePeerIoMetricConfig provides config for the hotprofile.peer.io metric.
+type HotprofilePeerIoMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HotprofilePeerIoMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HotprofilePeerQueueMetricConfig provides config for the hotprofile.peer.queue metric.
+type HotprofilePeerQueueMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HotprofilePeerQueueMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HotprofilePeerRetransmitsMetricConfig provides config for the hotprofile.peer.retransmits metric.
+type HotprofilePeerRetransmitsMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HotprofilePeerRetransmitsMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HotprofilePeerRttMetricConfig provides config for the hotprofile.peer.rtt metric.
+type HotprofilePeerRttMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HotprofilePeerRttMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HotprofilePeerRttVariationMetricConfig provides config for the hotprofile.peer.rtt_variation metric.
+type HotprofilePeerRttVariationMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HotprofilePeerRttVariationMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HotprofilePeerSegmentsMetricConfig provides config for the hotprofile.peer.segments metric.
+type HotprofilePeerSegmentsMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HotprofilePeerSegmentsMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+// HotprofilePeerSendTimeMetricConfig provides config for the hotprofile.peer.send_time metric.
+type HotprofilePeerSendTimeMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HotprofilePeerSendTimeMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
 // HotprofileUnitReadingMetricAttributeKey specifies the key of an attribute for the hotprofile.unit.reading metric.
 type HotprofileUnitReadingMetricAttributeKey string
 
@@ -210,10 +410,20 @@ func (ms *HotprofileUnitThresholdMetricConfig) Validate() error {
 
 // MetricsConfig provides config for hot_units metrics.
 type MetricsConfig struct {
-	ContainerCPUUsage       ContainerCPUUsageMetricConfig       `mapstructure:"container.cpu.usage"`
-	HotprofileUnitReading   HotprofileUnitReadingMetricConfig   `mapstructure:"hotprofile.unit.reading"`
-	HotprofileUnitState     HotprofileUnitStateMetricConfig     `mapstructure:"hotprofile.unit.state"`
-	HotprofileUnitThreshold HotprofileUnitThresholdMetricConfig `mapstructure:"hotprofile.unit.threshold"`
+	ContainerCPUUsage             ContainerCPUUsageMetricConfig             `mapstructure:"container.cpu.usage"`
+	HotprofilePeerConnectFailures HotprofilePeerConnectFailuresMetricConfig `mapstructure:"hotprofile.peer.connect_failures"`
+	HotprofilePeerConnections     HotprofilePeerConnectionsMetricConfig     `mapstructure:"hotprofile.peer.connections"`
+	HotprofilePeerConnects        HotprofilePeerConnectsMetricConfig        `mapstructure:"hotprofile.peer.connects"`
+	HotprofilePeerIo              HotprofilePeerIoMetricConfig              `mapstructure:"hotprofile.peer.io"`
+	HotprofilePeerQueue           HotprofilePeerQueueMetricConfig           `mapstructure:"hotprofile.peer.queue"`
+	HotprofilePeerRetransmits     HotprofilePeerRetransmitsMetricConfig     `mapstructure:"hotprofile.peer.retransmits"`
+	HotprofilePeerRtt             HotprofilePeerRttMetricConfig             `mapstructure:"hotprofile.peer.rtt"`
+	HotprofilePeerRttVariation    HotprofilePeerRttVariationMetricConfig    `mapstructure:"hotprofile.peer.rtt_variation"`
+	HotprofilePeerSegments        HotprofilePeerSegmentsMetricConfig        `mapstructure:"hotprofile.peer.segments"`
+	HotprofilePeerSendTime        HotprofilePeerSendTimeMetricConfig        `mapstructure:"hotprofile.peer.send_time"`
+	HotprofileUnitReading         HotprofileUnitReadingMetricConfig         `mapstructure:"hotprofile.unit.reading"`
+	HotprofileUnitState           HotprofileUnitStateMetricConfig           `mapstructure:"hotprofile.unit.state"`
+	HotprofileUnitThreshold       HotprofileUnitThresholdMetricConfig       `mapstructure:"hotprofile.unit.threshold"`
 }
 
 func DefaultMetricsConfig() MetricsConfig {
@@ -222,6 +432,36 @@ func DefaultMetricsConfig() MetricsConfig {
 			Enabled:             true,
 			AggregationStrategy: AggregationStrategyAvg,
 			EnabledAttributes:   []ContainerCPUUsageMetricAttributeKey{ContainerCPUUsageMetricAttributeKeyUnit},
+		},
+		HotprofilePeerConnectFailures: HotprofilePeerConnectFailuresMetricConfig{
+			Enabled: true,
+		},
+		HotprofilePeerConnections: HotprofilePeerConnectionsMetricConfig{
+			Enabled: true,
+		},
+		HotprofilePeerConnects: HotprofilePeerConnectsMetricConfig{
+			Enabled: true,
+		},
+		HotprofilePeerIo: HotprofilePeerIoMetricConfig{
+			Enabled: true,
+		},
+		HotprofilePeerQueue: HotprofilePeerQueueMetricConfig{
+			Enabled: true,
+		},
+		HotprofilePeerRetransmits: HotprofilePeerRetransmitsMetricConfig{
+			Enabled: true,
+		},
+		HotprofilePeerRtt: HotprofilePeerRttMetricConfig{
+			Enabled: true,
+		},
+		HotprofilePeerRttVariation: HotprofilePeerRttVariationMetricConfig{
+			Enabled: true,
+		},
+		HotprofilePeerSegments: HotprofilePeerSegmentsMetricConfig{
+			Enabled: true,
+		},
+		HotprofilePeerSendTime: HotprofilePeerSendTimeMetricConfig{
+			Enabled: true,
 		},
 		HotprofileUnitReading: HotprofileUnitReadingMetricConfig{
 			Enabled:             true,

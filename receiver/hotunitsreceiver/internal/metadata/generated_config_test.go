@@ -31,6 +31,36 @@ func TestMetricsBuilderConfig(t *testing.T) {
 						AggregationStrategy: AggregationStrategyAvg,
 						EnabledAttributes:   []ContainerCPUUsageMetricAttributeKey{ContainerCPUUsageMetricAttributeKeyUnit},
 					},
+					HotprofilePeerConnectFailures: HotprofilePeerConnectFailuresMetricConfig{
+						Enabled: true,
+					},
+					HotprofilePeerConnections: HotprofilePeerConnectionsMetricConfig{
+						Enabled: true,
+					},
+					HotprofilePeerConnects: HotprofilePeerConnectsMetricConfig{
+						Enabled: true,
+					},
+					HotprofilePeerIo: HotprofilePeerIoMetricConfig{
+						Enabled: true,
+					},
+					HotprofilePeerQueue: HotprofilePeerQueueMetricConfig{
+						Enabled: true,
+					},
+					HotprofilePeerRetransmits: HotprofilePeerRetransmitsMetricConfig{
+						Enabled: true,
+					},
+					HotprofilePeerRtt: HotprofilePeerRttMetricConfig{
+						Enabled: true,
+					},
+					HotprofilePeerRttVariation: HotprofilePeerRttVariationMetricConfig{
+						Enabled: true,
+					},
+					HotprofilePeerSegments: HotprofilePeerSegmentsMetricConfig{
+						Enabled: true,
+					},
+					HotprofilePeerSendTime: HotprofilePeerSendTimeMetricConfig{
+						Enabled: true,
+					},
 					HotprofileUnitReading: HotprofileUnitReadingMetricConfig{
 						Enabled:             true,
 						AggregationStrategy: AggregationStrategyAvg,
@@ -58,6 +88,36 @@ func TestMetricsBuilderConfig(t *testing.T) {
 						AggregationStrategy: AggregationStrategyAvg,
 						EnabledAttributes:   []ContainerCPUUsageMetricAttributeKey{ContainerCPUUsageMetricAttributeKeyUnit},
 					},
+					HotprofilePeerConnectFailures: HotprofilePeerConnectFailuresMetricConfig{
+						Enabled: false,
+					},
+					HotprofilePeerConnections: HotprofilePeerConnectionsMetricConfig{
+						Enabled: false,
+					},
+					HotprofilePeerConnects: HotprofilePeerConnectsMetricConfig{
+						Enabled: false,
+					},
+					HotprofilePeerIo: HotprofilePeerIoMetricConfig{
+						Enabled: false,
+					},
+					HotprofilePeerQueue: HotprofilePeerQueueMetricConfig{
+						Enabled: false,
+					},
+					HotprofilePeerRetransmits: HotprofilePeerRetransmitsMetricConfig{
+						Enabled: false,
+					},
+					HotprofilePeerRtt: HotprofilePeerRttMetricConfig{
+						Enabled: false,
+					},
+					HotprofilePeerRttVariation: HotprofilePeerRttVariationMetricConfig{
+						Enabled: false,
+					},
+					HotprofilePeerSegments: HotprofilePeerSegmentsMetricConfig{
+						Enabled: false,
+					},
+					HotprofilePeerSendTime: HotprofilePeerSendTimeMetricConfig{
+						Enabled: false,
+					},
 					HotprofileUnitReading: HotprofileUnitReadingMetricConfig{
 						Enabled:             false,
 						AggregationStrategy: AggregationStrategyAvg,
@@ -80,7 +140,7 @@ func TestMetricsBuilderConfig(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := loadMetricsBuilderConfig(t, tt.name)
-			diff := cmp.Diff(tt.want, cfg, cmpopts.IgnoreUnexported(ContainerCPUUsageMetricConfig{}, HotprofileUnitReadingMetricConfig{}, HotprofileUnitStateMetricConfig{}, HotprofileUnitThresholdMetricConfig{}))
+			diff := cmp.Diff(tt.want, cfg, cmpopts.IgnoreUnexported(ContainerCPUUsageMetricConfig{}, HotprofilePeerConnectFailuresMetricConfig{}, HotprofilePeerConnectionsMetricConfig{}, HotprofilePeerConnectsMetricConfig{}, HotprofilePeerIoMetricConfig{}, HotprofilePeerQueueMetricConfig{}, HotprofilePeerRetransmitsMetricConfig{}, HotprofilePeerRttMetricConfig{}, HotprofilePeerRttVariationMetricConfig{}, HotprofilePeerSegmentsMetricConfig{}, HotprofilePeerSendTimeMetricConfig{}, HotprofileUnitReadingMetricConfig{}, HotprofileUnitStateMetricConfig{}, HotprofileUnitThresholdMetricConfig{}))
 			require.Emptyf(t, diff, "Config mismatch (-expected +actual):\n%s", diff)
 		})
 	}

@@ -19,6 +19,62 @@ const (
 	AggregationStrategyMax = "max"
 )
 
+// AttributeIoDirection specifies the value io_direction attribute.
+type AttributeIoDirection int
+
+const (
+	_ AttributeIoDirection = iota
+	AttributeIoDirectionTransmit
+	AttributeIoDirectionReceive
+)
+
+// String returns the string representation of the AttributeIoDirection.
+func (av AttributeIoDirection) String() string {
+	switch av {
+	case AttributeIoDirectionTransmit:
+		return "transmit"
+	case AttributeIoDirectionReceive:
+		return "receive"
+	}
+	return ""
+}
+
+// MapAttributeIoDirection is a helper map of string to AttributeIoDirection attribute value.
+var MapAttributeIoDirection = map[string]AttributeIoDirection{
+	"transmit": AttributeIoDirectionTransmit,
+	"receive":  AttributeIoDirectionReceive,
+}
+
+// AttributeLimit specifies the value limit attribute.
+type AttributeLimit int
+
+const (
+	_ AttributeLimit = iota
+	AttributeLimitReceiverWindow
+	AttributeLimitSendBuffer
+	AttributeLimitNetwork
+)
+
+// String returns the string representation of the AttributeLimit.
+func (av AttributeLimit) String() string {
+	switch av {
+	case AttributeLimitReceiverWindow:
+		return "receiver_window"
+	case AttributeLimitSendBuffer:
+		return "send_buffer"
+	case AttributeLimitNetwork:
+		return "network"
+	}
+	return ""
+}
+
+// MapAttributeLimit is a helper map of string to AttributeLimit attribute value.
+var MapAttributeLimit = map[string]AttributeLimit{
+	"receiver_window": AttributeLimitReceiverWindow,
+	"send_buffer":     AttributeLimitSendBuffer,
+	"network":         AttributeLimitNetwork,
+}
+
 // AttributeState specifies the value state attribute.
 type AttributeState int
 
@@ -54,6 +110,46 @@ var MetricsInfo = metricsInfo{
 		Name:       "container.cpu.usage",
 		Attributes: []string{"unit"},
 	},
+	HotprofilePeerConnectFailures: metricInfo{
+		Name:       "hotprofile.peer.connect_failures",
+		Attributes: []string{"of_unit", "direction", "transport", "network_type", "peer_address", "peer_port", "local_port", "peer_unit", "peer_service"},
+	},
+	HotprofilePeerConnections: metricInfo{
+		Name:       "hotprofile.peer.connections",
+		Attributes: []string{"of_unit", "direction", "transport", "network_type", "peer_address", "peer_port", "local_port", "peer_unit", "peer_service"},
+	},
+	HotprofilePeerConnects: metricInfo{
+		Name:       "hotprofile.peer.connects",
+		Attributes: []string{"of_unit", "direction", "transport", "network_type", "peer_address", "peer_port", "local_port", "peer_unit", "peer_service"},
+	},
+	HotprofilePeerIo: metricInfo{
+		Name:       "hotprofile.peer.io",
+		Attributes: []string{"of_unit", "io_direction", "direction", "transport", "network_type", "peer_address", "peer_port", "local_port", "peer_unit", "peer_service"},
+	},
+	HotprofilePeerQueue: metricInfo{
+		Name:       "hotprofile.peer.queue",
+		Attributes: []string{"of_unit", "io_direction", "direction", "transport", "network_type", "peer_address", "peer_port", "local_port", "peer_unit", "peer_service"},
+	},
+	HotprofilePeerRetransmits: metricInfo{
+		Name:       "hotprofile.peer.retransmits",
+		Attributes: []string{"of_unit", "direction", "transport", "network_type", "peer_address", "peer_port", "local_port", "peer_unit", "peer_service"},
+	},
+	HotprofilePeerRtt: metricInfo{
+		Name:       "hotprofile.peer.rtt",
+		Attributes: []string{"of_unit", "direction", "transport", "network_type", "peer_address", "peer_port", "local_port", "peer_unit", "peer_service"},
+	},
+	HotprofilePeerRttVariation: metricInfo{
+		Name:       "hotprofile.peer.rtt_variation",
+		Attributes: []string{"of_unit", "direction", "transport", "network_type", "peer_address", "peer_port", "local_port", "peer_unit", "peer_service"},
+	},
+	HotprofilePeerSegments: metricInfo{
+		Name:       "hotprofile.peer.segments",
+		Attributes: []string{"of_unit", "direction", "transport", "network_type", "peer_address", "peer_port", "local_port", "peer_unit", "peer_service"},
+	},
+	HotprofilePeerSendTime: metricInfo{
+		Name:       "hotprofile.peer.send_time",
+		Attributes: []string{"of_unit", "limit", "direction", "transport", "network_type", "peer_address", "peer_port", "local_port", "peer_unit", "peer_service"},
+	},
 	HotprofileUnitReading: metricInfo{
 		Name:       "hotprofile.unit.reading",
 		Attributes: []string{"unit", "policy", "monitor", "window"},
@@ -69,15 +165,83 @@ var MetricsInfo = metricsInfo{
 }
 
 type metricsInfo struct {
-	ContainerCPUUsage       metricInfo
-	HotprofileUnitReading   metricInfo
-	HotprofileUnitState     metricInfo
-	HotprofileUnitThreshold metricInfo
+	ContainerCPUUsage             metricInfo
+	HotprofilePeerConnectFailures metricInfo
+	HotprofilePeerConnections     metricInfo
+	HotprofilePeerConnects        metricInfo
+	HotprofilePeerIo              metricInfo
+	HotprofilePeerQueue           metricInfo
+	HotprofilePeerRetransmits     metricInfo
+	HotprofilePeerRtt             metricInfo
+	HotprofilePeerRttVariation    metricInfo
+	HotprofilePeerSegments        metricInfo
+	HotprofilePeerSendTime        metricInfo
+	HotprofileUnitReading         metricInfo
+	HotprofileUnitState           metricInfo
+	HotprofileUnitThreshold       metricInfo
 }
 
 type metricInfo struct {
 	Name       string
 	Attributes []string
+}
+
+type MetricAttributeOption interface {
+	apply(pmetric.NumberDataPoint)
+}
+
+type metricAttributeOptionFunc func(pmetric.NumberDataPoint)
+
+func (maof metricAttributeOptionFunc) apply(dp pmetric.NumberDataPoint) {
+	maof(dp)
+}
+
+func WithDirectionMetricAttribute(directionAttributeValue string) MetricAttributeOption {
+	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
+		dp.Attributes().PutStr("hotprofile.peer.direction", directionAttributeValue)
+	})
+}
+
+func WithLocalPortMetricAttribute(localPortAttributeValue int64) MetricAttributeOption {
+	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
+		dp.Attributes().PutInt("network.local.port", localPortAttributeValue)
+	})
+}
+
+func WithNetworkTypeMetricAttribute(networkTypeAttributeValue string) MetricAttributeOption {
+	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
+		dp.Attributes().PutStr("network.type", networkTypeAttributeValue)
+	})
+}
+
+func WithPeerAddressMetricAttribute(peerAddressAttributeValue string) MetricAttributeOption {
+	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
+		dp.Attributes().PutStr("network.peer.address", peerAddressAttributeValue)
+	})
+}
+
+func WithPeerPortMetricAttribute(peerPortAttributeValue int64) MetricAttributeOption {
+	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
+		dp.Attributes().PutInt("network.peer.port", peerPortAttributeValue)
+	})
+}
+
+func WithPeerServiceMetricAttribute(peerServiceAttributeValue string) MetricAttributeOption {
+	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
+		dp.Attributes().PutStr("service.peer.name", peerServiceAttributeValue)
+	})
+}
+
+func WithPeerUnitMetricAttribute(peerUnitAttributeValue string) MetricAttributeOption {
+	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
+		dp.Attributes().PutStr("hotprofile.peer.unit", peerUnitAttributeValue)
+	})
+}
+
+func WithTransportMetricAttribute(transportAttributeValue string) MetricAttributeOption {
+	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
+		dp.Attributes().PutStr("network.transport", transportAttributeValue)
+	})
 }
 
 type metricContainerCPUUsage struct {
@@ -161,6 +325,571 @@ func (m *metricContainerCPUUsage) emit(metrics pmetric.MetricSlice) {
 
 func newMetricContainerCPUUsage(cfg ContainerCPUUsageMetricConfig) metricContainerCPUUsage {
 	m := metricContainerCPUUsage{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHotprofilePeerConnectFailures struct {
+	data     pmetric.Metric                            // data buffer for generated metric.
+	config   HotprofilePeerConnectFailuresMetricConfig // metric config provided by user.
+	capacity int                                       // max observed number of data points added to the metric.
+}
+
+// init fills hotprofile.peer.connect_failures metric with initial data.
+func (m *metricHotprofilePeerConnectFailures) init() {
+	m.data.SetName("hotprofile.peer.connect_failures")
+	m.data.SetDescription("Connections that the unit began with a peer and that were not established.")
+	m.data.SetUnit("{connection}")
+	m.data.SetEmptySum()
+	m.data.Sum().SetIsMonotonic(true)
+	m.data.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHotprofilePeerConnectFailures) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, ofUnitAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Sum().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hotprofile.unit", ofUnitAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHotprofilePeerConnectFailures) updateCapacity() {
+	if m.data.Sum().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Sum().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHotprofilePeerConnectFailures) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Sum().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHotprofilePeerConnectFailures(cfg HotprofilePeerConnectFailuresMetricConfig) metricHotprofilePeerConnectFailures {
+	m := metricHotprofilePeerConnectFailures{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHotprofilePeerConnections struct {
+	data     pmetric.Metric                        // data buffer for generated metric.
+	config   HotprofilePeerConnectionsMetricConfig // metric config provided by user.
+	capacity int                                   // max observed number of data points added to the metric.
+}
+
+// init fills hotprofile.peer.connections metric with initial data.
+func (m *metricHotprofilePeerConnections) init() {
+	m.data.SetName("hotprofile.peer.connections")
+	m.data.SetDescription("Connections with a peer that are open now.")
+	m.data.SetUnit("{connection}")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHotprofilePeerConnections) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, ofUnitAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hotprofile.unit", ofUnitAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHotprofilePeerConnections) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHotprofilePeerConnections) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHotprofilePeerConnections(cfg HotprofilePeerConnectionsMetricConfig) metricHotprofilePeerConnections {
+	m := metricHotprofilePeerConnections{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHotprofilePeerConnects struct {
+	data     pmetric.Metric                     // data buffer for generated metric.
+	config   HotprofilePeerConnectsMetricConfig // metric config provided by user.
+	capacity int                                // max observed number of data points added to the metric.
+}
+
+// init fills hotprofile.peer.connects metric with initial data.
+func (m *metricHotprofilePeerConnects) init() {
+	m.data.SetName("hotprofile.peer.connects")
+	m.data.SetDescription("Connections with a peer that were established.")
+	m.data.SetUnit("{connection}")
+	m.data.SetEmptySum()
+	m.data.Sum().SetIsMonotonic(true)
+	m.data.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHotprofilePeerConnects) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, ofUnitAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Sum().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hotprofile.unit", ofUnitAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHotprofilePeerConnects) updateCapacity() {
+	if m.data.Sum().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Sum().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHotprofilePeerConnects) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Sum().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHotprofilePeerConnects(cfg HotprofilePeerConnectsMetricConfig) metricHotprofilePeerConnects {
+	m := metricHotprofilePeerConnects{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHotprofilePeerIo struct {
+	data     pmetric.Metric               // data buffer for generated metric.
+	config   HotprofilePeerIoMetricConfig // metric config provided by user.
+	capacity int                          // max observed number of data points added to the metric.
+}
+
+// init fills hotprofile.peer.io metric with initial data.
+func (m *metricHotprofilePeerIo) init() {
+	m.data.SetName("hotprofile.peer.io")
+	m.data.SetDescription("Bytes of payload that the unit and a peer exchanged over TCP.")
+	m.data.SetUnit("By")
+	m.data.SetEmptySum()
+	m.data.Sum().SetIsMonotonic(true)
+	m.data.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHotprofilePeerIo) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, ofUnitAttributeValue string, ioDirectionAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Sum().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hotprofile.unit", ofUnitAttributeValue)
+	dp.Attributes().PutStr("network.io.direction", ioDirectionAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHotprofilePeerIo) updateCapacity() {
+	if m.data.Sum().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Sum().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHotprofilePeerIo) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Sum().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHotprofilePeerIo(cfg HotprofilePeerIoMetricConfig) metricHotprofilePeerIo {
+	m := metricHotprofilePeerIo{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHotprofilePeerQueue struct {
+	data     pmetric.Metric                  // data buffer for generated metric.
+	config   HotprofilePeerQueueMetricConfig // metric config provided by user.
+	capacity int                             // max observed number of data points added to the metric.
+}
+
+// init fills hotprofile.peer.queue metric with initial data.
+func (m *metricHotprofilePeerQueue) init() {
+	m.data.SetName("hotprofile.peer.queue")
+	m.data.SetDescription("Bytes in the queues of connections with a peer, not acknowledged by it (transmit) or not read by the unit (receive).")
+	m.data.SetUnit("By")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHotprofilePeerQueue) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, ofUnitAttributeValue string, ioDirectionAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hotprofile.unit", ofUnitAttributeValue)
+	dp.Attributes().PutStr("network.io.direction", ioDirectionAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHotprofilePeerQueue) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHotprofilePeerQueue) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHotprofilePeerQueue(cfg HotprofilePeerQueueMetricConfig) metricHotprofilePeerQueue {
+	m := metricHotprofilePeerQueue{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHotprofilePeerRetransmits struct {
+	data     pmetric.Metric                        // data buffer for generated metric.
+	config   HotprofilePeerRetransmitsMetricConfig // metric config provided by user.
+	capacity int                                   // max observed number of data points added to the metric.
+}
+
+// init fills hotprofile.peer.retransmits metric with initial data.
+func (m *metricHotprofilePeerRetransmits) init() {
+	m.data.SetName("hotprofile.peer.retransmits")
+	m.data.SetDescription("TCP segments that were sent to a peer again.")
+	m.data.SetUnit("{segment}")
+	m.data.SetEmptySum()
+	m.data.Sum().SetIsMonotonic(true)
+	m.data.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHotprofilePeerRetransmits) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, ofUnitAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Sum().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hotprofile.unit", ofUnitAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHotprofilePeerRetransmits) updateCapacity() {
+	if m.data.Sum().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Sum().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHotprofilePeerRetransmits) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Sum().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHotprofilePeerRetransmits(cfg HotprofilePeerRetransmitsMetricConfig) metricHotprofilePeerRetransmits {
+	m := metricHotprofilePeerRetransmits{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHotprofilePeerRtt struct {
+	data     pmetric.Metric                // data buffer for generated metric.
+	config   HotprofilePeerRttMetricConfig // metric config provided by user.
+	capacity int                           // max observed number of data points added to the metric.
+}
+
+// init fills hotprofile.peer.rtt metric with initial data.
+func (m *metricHotprofilePeerRtt) init() {
+	m.data.SetName("hotprofile.peer.rtt")
+	m.data.SetDescription("Round-trip time of TCP connections with a peer, the mean of the last seconds weighted by bytes.")
+	m.data.SetUnit("s")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHotprofilePeerRtt) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, ofUnitAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("hotprofile.unit", ofUnitAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHotprofilePeerRtt) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHotprofilePeerRtt) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHotprofilePeerRtt(cfg HotprofilePeerRttMetricConfig) metricHotprofilePeerRtt {
+	m := metricHotprofilePeerRtt{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHotprofilePeerRttVariation struct {
+	data     pmetric.Metric                         // data buffer for generated metric.
+	config   HotprofilePeerRttVariationMetricConfig // metric config provided by user.
+	capacity int                                    // max observed number of data points added to the metric.
+}
+
+// init fills hotprofile.peer.rtt_variation metric with initial data.
+func (m *metricHotprofilePeerRttVariation) init() {
+	m.data.SetName("hotprofile.peer.rtt_variation")
+	m.data.SetDescription("Variation of the round-trip time, likewise.")
+	m.data.SetUnit("s")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHotprofilePeerRttVariation) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, ofUnitAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("hotprofile.unit", ofUnitAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHotprofilePeerRttVariation) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHotprofilePeerRttVariation) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHotprofilePeerRttVariation(cfg HotprofilePeerRttVariationMetricConfig) metricHotprofilePeerRttVariation {
+	m := metricHotprofilePeerRttVariation{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHotprofilePeerSegments struct {
+	data     pmetric.Metric                     // data buffer for generated metric.
+	config   HotprofilePeerSegmentsMetricConfig // metric config provided by user.
+	capacity int                                // max observed number of data points added to the metric.
+}
+
+// init fills hotprofile.peer.segments metric with initial data.
+func (m *metricHotprofilePeerSegments) init() {
+	m.data.SetName("hotprofile.peer.segments")
+	m.data.SetDescription("TCP segments that were sent to a peer, with those sent again.")
+	m.data.SetUnit("{segment}")
+	m.data.SetEmptySum()
+	m.data.Sum().SetIsMonotonic(true)
+	m.data.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHotprofilePeerSegments) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, ofUnitAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Sum().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hotprofile.unit", ofUnitAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHotprofilePeerSegments) updateCapacity() {
+	if m.data.Sum().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Sum().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHotprofilePeerSegments) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Sum().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHotprofilePeerSegments(cfg HotprofilePeerSegmentsMetricConfig) metricHotprofilePeerSegments {
+	m := metricHotprofilePeerSegments{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHotprofilePeerSendTime struct {
+	data     pmetric.Metric                     // data buffer for generated metric.
+	config   HotprofilePeerSendTimeMetricConfig // metric config provided by user.
+	capacity int                                // max observed number of data points added to the metric.
+}
+
+// init fills hotprofile.peer.send_time metric with initial data.
+func (m *metricHotprofilePeerSendTime) init() {
+	m.data.SetName("hotprofile.peer.send_time")
+	m.data.SetDescription("Time in which connections with a peer had something to send or to be acknowledged, by what limited them; the sum of all connections.")
+	m.data.SetUnit("s")
+	m.data.SetEmptySum()
+	m.data.Sum().SetIsMonotonic(true)
+	m.data.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHotprofilePeerSendTime) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, ofUnitAttributeValue string, limitAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Sum().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("hotprofile.unit", ofUnitAttributeValue)
+	dp.Attributes().PutStr("hotprofile.peer.limit", limitAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHotprofilePeerSendTime) updateCapacity() {
+	if m.data.Sum().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Sum().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHotprofilePeerSendTime) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Sum().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHotprofilePeerSendTime(cfg HotprofilePeerSendTimeMetricConfig) metricHotprofilePeerSendTime {
+	m := metricHotprofilePeerSendTime{config: cfg}
 
 	if cfg.Enabled {
 		m.data = pmetric.NewMetric()
@@ -463,15 +1192,25 @@ func newMetricHotprofileUnitThreshold(cfg HotprofileUnitThresholdMetricConfig) m
 // MetricsBuilder provides an interface for scrapers to report metrics while taking care of all the transformations
 // required to produce metric representation defined in metadata and user config.
 type MetricsBuilder struct {
-	config                        MetricsBuilderConfig // config of the metrics builder.
-	startTime                     pcommon.Timestamp    // start time that will be applied to all recorded data points.
-	metricsCapacity               int                  // maximum observed number of metrics per resource.
-	metricsBuffer                 pmetric.Metrics      // accumulates metrics data before emitting.
-	buildInfo                     component.BuildInfo  // contains version information.
-	metricContainerCPUUsage       metricContainerCPUUsage
-	metricHotprofileUnitReading   metricHotprofileUnitReading
-	metricHotprofileUnitState     metricHotprofileUnitState
-	metricHotprofileUnitThreshold metricHotprofileUnitThreshold
+	config                              MetricsBuilderConfig // config of the metrics builder.
+	startTime                           pcommon.Timestamp    // start time that will be applied to all recorded data points.
+	metricsCapacity                     int                  // maximum observed number of metrics per resource.
+	metricsBuffer                       pmetric.Metrics      // accumulates metrics data before emitting.
+	buildInfo                           component.BuildInfo  // contains version information.
+	metricContainerCPUUsage             metricContainerCPUUsage
+	metricHotprofilePeerConnectFailures metricHotprofilePeerConnectFailures
+	metricHotprofilePeerConnections     metricHotprofilePeerConnections
+	metricHotprofilePeerConnects        metricHotprofilePeerConnects
+	metricHotprofilePeerIo              metricHotprofilePeerIo
+	metricHotprofilePeerQueue           metricHotprofilePeerQueue
+	metricHotprofilePeerRetransmits     metricHotprofilePeerRetransmits
+	metricHotprofilePeerRtt             metricHotprofilePeerRtt
+	metricHotprofilePeerRttVariation    metricHotprofilePeerRttVariation
+	metricHotprofilePeerSegments        metricHotprofilePeerSegments
+	metricHotprofilePeerSendTime        metricHotprofilePeerSendTime
+	metricHotprofileUnitReading         metricHotprofileUnitReading
+	metricHotprofileUnitState           metricHotprofileUnitState
+	metricHotprofileUnitThreshold       metricHotprofileUnitThreshold
 }
 
 // MetricBuilderOption applies changes to default metrics builder.
@@ -494,14 +1233,24 @@ func WithStartTime(startTime pcommon.Timestamp) MetricBuilderOption {
 
 func NewMetricsBuilder(mbc MetricsBuilderConfig, settings receiver.Settings, options ...MetricBuilderOption) *MetricsBuilder {
 	mb := &MetricsBuilder{
-		config:                        mbc,
-		startTime:                     pcommon.NewTimestampFromTime(time.Now()),
-		metricsBuffer:                 pmetric.NewMetrics(),
-		buildInfo:                     settings.BuildInfo,
-		metricContainerCPUUsage:       newMetricContainerCPUUsage(mbc.Metrics.ContainerCPUUsage),
-		metricHotprofileUnitReading:   newMetricHotprofileUnitReading(mbc.Metrics.HotprofileUnitReading),
-		metricHotprofileUnitState:     newMetricHotprofileUnitState(mbc.Metrics.HotprofileUnitState),
-		metricHotprofileUnitThreshold: newMetricHotprofileUnitThreshold(mbc.Metrics.HotprofileUnitThreshold),
+		config:                              mbc,
+		startTime:                           pcommon.NewTimestampFromTime(time.Now()),
+		metricsBuffer:                       pmetric.NewMetrics(),
+		buildInfo:                           settings.BuildInfo,
+		metricContainerCPUUsage:             newMetricContainerCPUUsage(mbc.Metrics.ContainerCPUUsage),
+		metricHotprofilePeerConnectFailures: newMetricHotprofilePeerConnectFailures(mbc.Metrics.HotprofilePeerConnectFailures),
+		metricHotprofilePeerConnections:     newMetricHotprofilePeerConnections(mbc.Metrics.HotprofilePeerConnections),
+		metricHotprofilePeerConnects:        newMetricHotprofilePeerConnects(mbc.Metrics.HotprofilePeerConnects),
+		metricHotprofilePeerIo:              newMetricHotprofilePeerIo(mbc.Metrics.HotprofilePeerIo),
+		metricHotprofilePeerQueue:           newMetricHotprofilePeerQueue(mbc.Metrics.HotprofilePeerQueue),
+		metricHotprofilePeerRetransmits:     newMetricHotprofilePeerRetransmits(mbc.Metrics.HotprofilePeerRetransmits),
+		metricHotprofilePeerRtt:             newMetricHotprofilePeerRtt(mbc.Metrics.HotprofilePeerRtt),
+		metricHotprofilePeerRttVariation:    newMetricHotprofilePeerRttVariation(mbc.Metrics.HotprofilePeerRttVariation),
+		metricHotprofilePeerSegments:        newMetricHotprofilePeerSegments(mbc.Metrics.HotprofilePeerSegments),
+		metricHotprofilePeerSendTime:        newMetricHotprofilePeerSendTime(mbc.Metrics.HotprofilePeerSendTime),
+		metricHotprofileUnitReading:         newMetricHotprofileUnitReading(mbc.Metrics.HotprofileUnitReading),
+		metricHotprofileUnitState:           newMetricHotprofileUnitState(mbc.Metrics.HotprofileUnitState),
+		metricHotprofileUnitThreshold:       newMetricHotprofileUnitThreshold(mbc.Metrics.HotprofileUnitThreshold),
 	}
 
 	for _, op := range options {
@@ -568,6 +1317,16 @@ func (mb *MetricsBuilder) EmitForResource(options ...ResourceMetricsOption) {
 	ils.Scope().SetVersion(mb.buildInfo.Version)
 	ils.Metrics().EnsureCapacity(mb.metricsCapacity)
 	mb.metricContainerCPUUsage.emit(ils.Metrics())
+	mb.metricHotprofilePeerConnectFailures.emit(ils.Metrics())
+	mb.metricHotprofilePeerConnections.emit(ils.Metrics())
+	mb.metricHotprofilePeerConnects.emit(ils.Metrics())
+	mb.metricHotprofilePeerIo.emit(ils.Metrics())
+	mb.metricHotprofilePeerQueue.emit(ils.Metrics())
+	mb.metricHotprofilePeerRetransmits.emit(ils.Metrics())
+	mb.metricHotprofilePeerRtt.emit(ils.Metrics())
+	mb.metricHotprofilePeerRttVariation.emit(ils.Metrics())
+	mb.metricHotprofilePeerSegments.emit(ils.Metrics())
+	mb.metricHotprofilePeerSendTime.emit(ils.Metrics())
 	mb.metricHotprofileUnitReading.emit(ils.Metrics())
 	mb.metricHotprofileUnitState.emit(ils.Metrics())
 	mb.metricHotprofileUnitThreshold.emit(ils.Metrics())
@@ -595,6 +1354,56 @@ func (mb *MetricsBuilder) Emit(options ...ResourceMetricsOption) pmetric.Metrics
 // RecordContainerCPUUsageDataPoint adds a data point to container.cpu.usage metric.
 func (mb *MetricsBuilder) RecordContainerCPUUsageDataPoint(ts pcommon.Timestamp, val float64, unitAttributeValue string) {
 	mb.metricContainerCPUUsage.recordDataPoint(mb.startTime, ts, val, unitAttributeValue)
+}
+
+// RecordHotprofilePeerConnectFailuresDataPoint adds a data point to hotprofile.peer.connect_failures metric.
+func (mb *MetricsBuilder) RecordHotprofilePeerConnectFailuresDataPoint(ts pcommon.Timestamp, val int64, ofUnitAttributeValue string, options ...MetricAttributeOption) {
+	mb.metricHotprofilePeerConnectFailures.recordDataPoint(mb.startTime, ts, val, ofUnitAttributeValue, options...)
+}
+
+// RecordHotprofilePeerConnectionsDataPoint adds a data point to hotprofile.peer.connections metric.
+func (mb *MetricsBuilder) RecordHotprofilePeerConnectionsDataPoint(ts pcommon.Timestamp, val int64, ofUnitAttributeValue string, options ...MetricAttributeOption) {
+	mb.metricHotprofilePeerConnections.recordDataPoint(mb.startTime, ts, val, ofUnitAttributeValue, options...)
+}
+
+// RecordHotprofilePeerConnectsDataPoint adds a data point to hotprofile.peer.connects metric.
+func (mb *MetricsBuilder) RecordHotprofilePeerConnectsDataPoint(ts pcommon.Timestamp, val int64, ofUnitAttributeValue string, options ...MetricAttributeOption) {
+	mb.metricHotprofilePeerConnects.recordDataPoint(mb.startTime, ts, val, ofUnitAttributeValue, options...)
+}
+
+// RecordHotprofilePeerIoDataPoint adds a data point to hotprofile.peer.io metric.
+func (mb *MetricsBuilder) RecordHotprofilePeerIoDataPoint(ts pcommon.Timestamp, val int64, ofUnitAttributeValue string, ioDirectionAttributeValue AttributeIoDirection, options ...MetricAttributeOption) {
+	mb.metricHotprofilePeerIo.recordDataPoint(mb.startTime, ts, val, ofUnitAttributeValue, ioDirectionAttributeValue.String(), options...)
+}
+
+// RecordHotprofilePeerQueueDataPoint adds a data point to hotprofile.peer.queue metric.
+func (mb *MetricsBuilder) RecordHotprofilePeerQueueDataPoint(ts pcommon.Timestamp, val int64, ofUnitAttributeValue string, ioDirectionAttributeValue AttributeIoDirection, options ...MetricAttributeOption) {
+	mb.metricHotprofilePeerQueue.recordDataPoint(mb.startTime, ts, val, ofUnitAttributeValue, ioDirectionAttributeValue.String(), options...)
+}
+
+// RecordHotprofilePeerRetransmitsDataPoint adds a data point to hotprofile.peer.retransmits metric.
+func (mb *MetricsBuilder) RecordHotprofilePeerRetransmitsDataPoint(ts pcommon.Timestamp, val int64, ofUnitAttributeValue string, options ...MetricAttributeOption) {
+	mb.metricHotprofilePeerRetransmits.recordDataPoint(mb.startTime, ts, val, ofUnitAttributeValue, options...)
+}
+
+// RecordHotprofilePeerRttDataPoint adds a data point to hotprofile.peer.rtt metric.
+func (mb *MetricsBuilder) RecordHotprofilePeerRttDataPoint(ts pcommon.Timestamp, val float64, ofUnitAttributeValue string, options ...MetricAttributeOption) {
+	mb.metricHotprofilePeerRtt.recordDataPoint(mb.startTime, ts, val, ofUnitAttributeValue, options...)
+}
+
+// RecordHotprofilePeerRttVariationDataPoint adds a data point to hotprofile.peer.rtt_variation metric.
+func (mb *MetricsBuilder) RecordHotprofilePeerRttVariationDataPoint(ts pcommon.Timestamp, val float64, ofUnitAttributeValue string, options ...MetricAttributeOption) {
+	mb.metricHotprofilePeerRttVariation.recordDataPoint(mb.startTime, ts, val, ofUnitAttributeValue, options...)
+}
+
+// RecordHotprofilePeerSegmentsDataPoint adds a data point to hotprofile.peer.segments metric.
+func (mb *MetricsBuilder) RecordHotprofilePeerSegmentsDataPoint(ts pcommon.Timestamp, val int64, ofUnitAttributeValue string, options ...MetricAttributeOption) {
+	mb.metricHotprofilePeerSegments.recordDataPoint(mb.startTime, ts, val, ofUnitAttributeValue, options...)
+}
+
+// RecordHotprofilePeerSendTimeDataPoint adds a data point to hotprofile.peer.send_time metric.
+func (mb *MetricsBuilder) RecordHotprofilePeerSendTimeDataPoint(ts pcommon.Timestamp, val float64, ofUnitAttributeValue string, limitAttributeValue AttributeLimit, options ...MetricAttributeOption) {
+	mb.metricHotprofilePeerSendTime.recordDataPoint(mb.startTime, ts, val, ofUnitAttributeValue, limitAttributeValue.String(), options...)
 }
 
 // RecordHotprofileUnitReadingDataPoint adds a data point to hotprofile.unit.reading metric.
