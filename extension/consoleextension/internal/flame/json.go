@@ -1,0 +1,85 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package flame
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"strconv"
+)
+
+// Bounds of the JSON of a tree. Numbers of MaxNodes frames take at most 1.3 MB.
+const (
+	// MaxText is the longest text of a name or file in it.
+	MaxText = 256
+	// maxTexts bounds all texts together: with more of them, each is cut to less.
+	maxTexts = 1 << 20
+	// MaxJSON is the largest size of a tree in JSON, in bytes. A character takes up to
+	// six bytes where it has to be escaped.
+	MaxJSON = 8 << 20
+)
+
+// WriteJSON writes the tree for the script flame.js: parallel arrays, since objects for
+// each frame would be four times the size. There are numbers of the other side only if
+// compared is set.
+func (t Tree) WriteJSON(to io.Writer, compared bool) error {
+	w := writer{bufio.NewWriterSize(to, 32<<10)}
+	w.text(`{"unit":`)
+	w.quote(t.Unit)
+	w.text(`,"min_share":` + strconv.FormatFloat(t.MinShare, 'g', 6, 64))
+	w.text(`,"pruned":` + strconv.Itoa(t.Pruned))
+	w.text(`,"pruned_self":`)
+	w.number(t.PrunedSelf.Here)
+	cut := MaxText
+	if n := 2 * len(t.Functions); n*cut > maxTexts {
+		cut = max(maxTexts/n, 16)
+	}
+	w.array("names", len(t.Functions), func(i int) { w.quote(Short(t.Functions[i].Name, cut)) })
+	w.array("files", len(t.Functions), func(i int) { w.quote(ShortPath(t.Functions[i].File, cut)) })
+	ints := func(name string, of func(Node) int64) {
+		w.array(name, len(t.Nodes), func(i int) { w.number(of(t.Nodes[i])) })
+	}
+	ints("function", func(n Node) int64 { return int64(n.Function) })
+	ints("depth", func(n Node) int64 { return int64(n.Depth) })
+	ints("line", func(n Node) int64 { return int64(n.Line) })
+	ints("total", func(n Node) int64 { return n.Total.Here })
+	ints("self", func(n Node) int64 { return n.Self.Here })
+	if compared {
+		ints("total_there", func(n Node) int64 { return n.Total.There })
+		ints("self_there", func(n Node) int64 { return n.Self.There })
+	}
+	w.text("}")
+	return w.Flush()
+}
+
+// writer keeps its first error until it is flushed.
+type writer struct{ *bufio.Writer }
+
+func (w writer) text(s string) { _, _ = w.WriteString(s) }
+
+func (w writer) number(v int64) {
+	_, _ = w.Write(strconv.AppendInt(w.AvailableBuffer(), v, 10))
+}
+
+// quote writes a text that is safe inside of a script element too: json.Marshal escapes
+// <, > and &.
+func (w writer) quote(s string) {
+	quoted, err := json.Marshal(s)
+	if err != nil { // no string fails
+		quoted = []byte(`""`)
+	}
+	_, _ = w.Write(quoted)
+}
+
+func (w writer) array(name string, n int, element func(int)) {
+	w.text(`,"` + name + `":[`)
+	for i := range n {
+		if i > 0 {
+			_ = w.WriteByte(',')
+		}
+		element(i)
+	}
+	w.text("]")
+}

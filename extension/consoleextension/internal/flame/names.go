@@ -1,0 +1,59 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package flame
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Clean returns a text from a profile without what would change how the text around it
+// looks: control characters, and those that reverse the direction of writing, are
+// replaced by their code, and bytes that are not UTF-8 by U+FFFD.
+func Clean(s string) string {
+	if !strings.ContainsFunc(s, unprintable) && utf8.ValidString(s) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range strings.ToValidUTF8(s, "\uFFFD") {
+		if unprintable(r) {
+			fmt.Fprintf(&b, `\u%04x`, r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+func unprintable(r rune) bool {
+	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co)
+}
+
+const ellipsis = "…"
+
+// Short cuts a text to at most n bytes, with an ellipsis where it was cut.
+func Short(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	n = max(n-len(ellipsis), 0)
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + ellipsis
+}
+
+// ShortPath cuts a path to at most n bytes, of which it keeps the end.
+func ShortPath(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	from := len(s) - max(n-len(ellipsis), 0)
+	for from < len(s) && !utf8.RuneStart(s[from]) {
+		from++
+	}
+	return ellipsis + s[from:]
+}

@@ -1,0 +1,456 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package flame computes what a flame graph and the tables beside it show, from one
+// profile or from two that are compared. It is pure: profiles come in, figures go out.
+package flame
+
+import (
+	"cmp"
+	"math"
+	"path"
+	"slices"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+)
+
+// Bounds of what is kept of a profile. Of a stack that is too deep the innermost frames
+// are kept; of the stacks that are too many the innermost frame alone.
+const (
+	maxStackDepth = 2048
+	maxFrames     = 4 << 20 // of all stacks together
+	maxThreads    = 4096    // names; further ones count as unnamed
+	maxLines      = 16      // lines of a frame, of which the one with most is shown
+	maxName       = 1024    // bytes of a function's or file's name
+	maxLabel      = 128     // bytes of a thread's name
+)
+
+// maxTotal bounds the sum of all values, so that no sum of some of them overflows.
+const maxTotal = math.MaxInt64 / 4
+
+// Names of frames that no function has.
+const (
+	unknownName = "[unknown]"
+	cutName     = "[outer frames cut]"
+)
+
+// Stacks is a profile, prepared for being filtered and drawn. It is the tree of all
+// calling contexts, in which a sample is a value at a node. It keeps nothing of the
+// profile it was made from, and does not change: any number of goroutines may use it.
+type Stacks struct {
+	// Unit is that of the values, as in pprof: nanoseconds, bytes, count.
+	Unit string
+	// Cut is the number of samples whose outer frames were cut.
+	Cut int
+
+	names []string // of functions, sorted
+	files []string // of functions
+
+	// Nodes are in breadth-first order, siblings by function. Node 0 is the root, which
+	// has no function. The children of n are first[n] up to first[n+1].
+	parent   []int32
+	first    []int32
+	function []int32
+	line     []int32
+	inner    []bool // the same function is on the way to the root: recursion
+
+	samples []sample
+	threads dimension
+	phases  dimension
+	waits   dimension
+}
+
+type sample struct {
+	node    int32
+	thread  uint16
+	phase   uint8
+	wait    uint8
+	value   int64
+	samples int64 // 0 if the profile does not say
+}
+
+// dimension numbers the values of a label. Number 0 is the empty value.
+type dimension struct {
+	values []string
+	index  map[string]int
+	max    int
+}
+
+func newDimension(bound int) dimension {
+	return dimension{values: []string{""}, index: map[string]int{"": 0}, max: bound}
+}
+
+func (d *dimension) number(value string) int {
+	if i, ok := d.index[value]; ok {
+		return i
+	}
+	value = Short(Clean(value), maxLabel)
+	if i, ok := d.index[value]; ok {
+		return i
+	}
+	if len(d.values) >= d.max {
+		return 0
+	}
+	d.index[value] = len(d.values)
+	d.values = append(d.values, value)
+	return len(d.values) - 1
+}
+
+// New prepares a profile. The values are those of the last sample type, as pprof shows
+// them unless asked for others.
+func New(p *profile.Profile) *Stacks {
+	s := &Stacks{
+		threads: newDimension(maxThreads),
+		phases:  newDimension(math.MaxUint8),
+		waits:   newDimension(math.MaxUint8),
+	}
+	value := len(p.SampleType) - 1
+	if value < 0 {
+		value = 0
+	} else {
+		s.Unit = p.SampleType[value].Unit
+	}
+	counts := value > 0 && p.SampleType[0].Type == "samples" && p.SampleType[0].Unit == "count"
+
+	b := newStackBuilder(p)
+	s.names, s.files = b.names, b.files
+	s.samples = make([]sample, 0, len(p.Sample))
+	total := int64(0)
+	for _, in := range p.Sample {
+		if value >= len(in.Value) || in.Value[value] <= 0 {
+			continue
+		}
+		v := min(in.Value[value], maxTotal-total)
+		total += v
+		out := sample{
+			thread: uint16(s.threads.number(text(in, attr.ThreadName))),
+			phase:  uint8(s.phases.number(text(in, attr.TriggerPhase))),
+			wait:   uint8(s.waits.number(text(in, waitLabel))),
+			value:  v,
+		}
+		switch {
+		case counts:
+			out.samples = min(max(in.Value[0], 0), maxTotal/int64(len(p.Sample)))
+		case s.Unit == "count":
+			out.samples = v
+		}
+		b.stack(in.Location)
+		s.samples = append(s.samples, out)
+	}
+	s.Cut = b.cut
+	s.build(b)
+	return s
+}
+
+// waitLabel is the label of off-CPU samples that tells what they waited for.
+const waitLabel = attr.Prefix + "wait"
+
+func text(s *profile.Sample, key string) string {
+	if v := s.Label[key]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
+
+// frame is a function and a line in it.
+type frame struct {
+	function, line int32
+}
+
+// stackBuilder holds the stacks of all samples while the tree is built.
+type stackBuilder struct {
+	names, files []string
+	locations    map[uint64][]frame
+	dense        [][]frame // instead of locations, if the ids are small
+	frames       []frame   // of all samples, outermost first
+	offsets      []int32   // the frames of sample i are offsets[i] up to offsets[i+1]
+	cut          int
+	scratch      []frame
+}
+
+func newStackBuilder(p *profile.Profile) *stackBuilder {
+	b := &stackBuilder{offsets: make([]int32, 1, len(p.Sample)+1)}
+	maxID := uint64(0)
+	for _, l := range p.Location {
+		maxID = max(maxID, l.ID)
+	}
+	if maxID <= uint64(2*len(p.Location)) {
+		b.dense = make([][]frame, maxID+1)
+	} else {
+		b.locations = make(map[uint64][]frame, len(p.Location))
+	}
+
+	index := map[string]int32{cutName: 0}
+	names, files := []string{cutName}, []string{""}
+	intern := func(name, file string) int32 {
+		name = Short(Clean(name), maxName)
+		i, ok := index[name]
+		if !ok {
+			i = int32(len(names))
+			index[name] = i
+			names, files = append(names, name), append(files, "")
+		}
+		if files[i] == "" {
+			files[i] = Short(Clean(file), maxName)
+		}
+		return i
+	}
+	functions := make(map[*profile.Function]int32, len(p.Function))
+	for _, l := range p.Location {
+		frames := make([]frame, 0, max(1, len(l.Line)))
+		for _, line := range slices.Backward(l.Line) {
+			var f int32
+			switch known, ok := functions[line.Function]; {
+			case ok:
+				f = known
+			case line.Function == nil || line.Function.Name == "":
+				f = intern(objectName(l), "")
+			default:
+				f = intern(line.Function.Name, line.Function.Filename)
+				functions[line.Function] = f
+			}
+			frames = append(frames, frame{f, int32(min(max(line.Line, 0), math.MaxInt32))})
+		}
+		if len(frames) == 0 {
+			frames = append(frames, frame{intern(objectName(l), ""), 0})
+		}
+		if b.dense != nil {
+			b.dense[l.ID] = frames
+		} else {
+			b.locations[l.ID] = frames
+		}
+	}
+
+	// Functions are numbered by name, so that siblings sort by name.
+	order := make([]int32, len(names))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortFunc(order, func(x, y int32) int { return cmp.Compare(names[x], names[y]) })
+	rank := make([]int32, len(names))
+	b.names, b.files = make([]string, len(names)), make([]string, len(names))
+	for i, old := range order {
+		rank[old] = int32(i)
+		b.names[i], b.files[i] = names[old], files[old]
+	}
+	renumber := func(frames []frame) {
+		for i := range frames {
+			frames[i].function = rank[frames[i].function]
+		}
+	}
+	for _, f := range b.dense {
+		renumber(f)
+	}
+	for _, f := range b.locations {
+		renumber(f)
+	}
+	return b
+}
+
+// objectName is the name of a frame without a function, as pprof prints it.
+func objectName(l *profile.Location) string {
+	if l.Mapping == nil || l.Mapping.File == "" {
+		return unknownName
+	}
+	if name := path.Base(l.Mapping.File); name[0] != '[' {
+		return "[" + name + "]"
+	}
+	return path.Base(l.Mapping.File)
+}
+
+// stack adds the stack of the next sample, which pprof has innermost first.
+func (b *stackBuilder) stack(locations []*profile.Location) {
+	room := min(maxStackDepth, maxFrames-len(b.frames))
+	if room < 2 {
+		room = 1
+	}
+	// Innermost first, until there is no room.
+	frames, cut := b.scratch[:0], false
+	for _, l := range locations {
+		var of []frame
+		if l == nil {
+			continue
+		}
+		if b.dense != nil {
+			of = b.dense[l.ID]
+		} else {
+			of = b.locations[l.ID]
+		}
+		for _, f := range slices.Backward(of) {
+			if len(frames) >= room {
+				cut = true
+				break
+			}
+			frames = append(frames, f)
+		}
+	}
+	if cut {
+		b.cut++
+		i, _ := slices.BinarySearch(b.names, cutName)
+		frames = append(frames, frame{function: int32(i)})
+	}
+	slices.Reverse(frames)
+	b.frames = append(b.frames, frames...)
+	b.offsets = append(b.offsets, int32(len(b.frames)))
+	b.scratch = frames
+}
+
+func (b *stackBuilder) of(i int32) []frame {
+	return b.frames[b.offsets[i]:b.offsets[i+1]]
+}
+
+// build makes the tree: the samples are sorted by stack, so that those below a node are
+// neighbours.
+func (s *Stacks) build(b *stackBuilder) {
+	order := make([]int32, len(s.samples))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortFunc(order, func(x, y int32) int {
+		return slices.CompareFunc(b.of(x), b.of(y), func(f, g frame) int {
+			return int(f.function) - int(g.function)
+		})
+	})
+
+	type span struct{ from, to, depth int32 } // of order; its stacks have depth frames in common
+	spans := []span{{0, int32(len(order)), 0}}
+	s.parent, s.function, s.line = []int32{-1}, []int32{-1}, []int32{0}
+	lines := make([]struct {
+		line  int32
+		value int64
+	}, 0, maxLines)
+	for n := 0; n < len(spans); n++ {
+		in := spans[n]
+		s.first = append(s.first, int32(len(spans)))
+		i := in.from
+		for ; i < in.to && len(b.of(order[i])) == int(in.depth); i++ {
+			s.samples[order[i]].node = int32(n)
+		}
+		for i < in.to {
+			from, function := i, b.of(order[i])[in.depth].function
+			lines = lines[:0]
+			for ; i < in.to && b.of(order[i])[in.depth].function == function; i++ {
+				line, value := b.of(order[i])[in.depth].line, s.samples[order[i]].value
+				j := 0
+				for j < len(lines) && lines[j].line != line {
+					j++
+				}
+				if j < len(lines) {
+					lines[j].value += value
+				} else if j < maxLines {
+					lines = append(lines, struct {
+						line  int32
+						value int64
+					}{line, value})
+				}
+			}
+			hottest := 0
+			for j := range lines {
+				if lines[j].value > lines[hottest].value {
+					hottest = j
+				}
+			}
+			spans = append(spans, span{from, i, in.depth + 1})
+			s.parent = append(s.parent, int32(n))
+			s.function = append(s.function, function)
+			s.line = append(s.line, lines[hottest].line)
+		}
+	}
+	s.first = append(s.first, int32(len(spans)))
+	s.parent, s.first = slices.Clip(s.parent), slices.Clip(s.first)
+	s.function, s.line = slices.Clip(s.function), slices.Clip(s.line)
+	s.markRecursion()
+}
+
+// markRecursion sets inner, in one walk through the tree.
+func (s *Stacks) markRecursion() {
+	s.inner = make([]bool, len(s.parent))
+	active := make([]int32, len(s.names)) // how often a function is on the way to the root
+	type visit struct{ node, next int32 }
+	stack := []visit{{0, s.first[0]}}
+	for len(stack) > 0 {
+		top := &stack[len(stack)-1]
+		if top.next == s.first[top.node+1] {
+			if f := s.function[top.node]; f >= 0 {
+				active[f]--
+			}
+			stack = stack[:len(stack)-1]
+			continue
+		}
+		n := top.next
+		top.next++
+		f := s.function[n]
+		s.inner[n] = active[f] > 0
+		active[f]++
+		stack = append(stack, visit{n, s.first[n]})
+	}
+}
+
+// Size is the estimated memory in bytes.
+func (s *Stacks) Size() int64 {
+	size := int64(len(s.parent))*17 + int64(len(s.samples))*32
+	for i := range s.names {
+		size += int64(len(s.names[i])+len(s.files[i])) + 32
+	}
+	return size + int64(len(s.threads.values))*96
+}
+
+// Filter selects samples by their labels; the zero value selects all. Unlabelled selects
+// those without the label.
+type Filter struct {
+	Phase, Thread, Wait string
+}
+
+// Unlabelled is the value of a filter that selects samples without the label.
+const Unlabelled = "-"
+
+// choice is the part of a filter for one label: a number, or -1 for all.
+func (d *dimension) choice(value string) (number int, any bool) {
+	switch value {
+	case "":
+		return -1, true
+	case Unlabelled:
+		return 0, true
+	}
+	number, any = d.index[value]
+	return number, any
+}
+
+// each calls f with the samples that a filter selects.
+func (s *Stacks) each(filter Filter, f func(*sample)) {
+	phase, ok1 := s.phases.choice(filter.Phase)
+	thread, ok2 := s.threads.choice(filter.Thread)
+	wait, ok3 := s.waits.choice(filter.Wait)
+	if !ok1 || !ok2 || !ok3 {
+		return
+	}
+	for i := range s.samples {
+		one := &s.samples[i]
+		if (phase < 0 || int(one.phase) == phase) &&
+			(thread < 0 || int(one.thread) == thread) &&
+			(wait < 0 || int(one.wait) == wait) {
+			f(one)
+		}
+	}
+}
+
+// totals returns the value of each node with all below it.
+func (s *Stacks) totals(filter Filter) []int64 {
+	totals := make([]int64, len(s.parent))
+	s.each(filter, func(one *sample) { totals[one.node] += one.value })
+	for n := len(totals) - 1; n > 0; n-- {
+		totals[s.parent[n]] += totals[n]
+	}
+	return totals
+}
+
+// self returns the value of a node without those below it.
+func (s *Stacks) self(totals []int64, n int32) int64 {
+	v := totals[n]
+	for _, child := range totals[s.first[n]:s.first[n+1]] {
+		v -= child
+	}
+	return v
+}

@@ -1,0 +1,203 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package flame
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// Row is a function with its values. Self is what was spent in the function itself,
+// Total is with what it called, each sample once also where it calls itself.
+type Row struct {
+	Function
+	Line        int32 // where most of its samples are; 0 if it is not known
+	Self, Total Value
+}
+
+// Order is how a table is sorted.
+type Order string
+
+// The orders. By difference, of the share of self or total time, begins with what became
+// more.
+const (
+	BySelf            Order = "self"
+	ByTotal           Order = "total"
+	ByName            Order = "name"
+	BySelfDifference  Order = "self_diff"
+	ByTotalDifference Order = "total_diff"
+)
+
+// Table is the functions of a profile.
+type Table struct {
+	Total Value
+	Rows  []Row
+	// Matching is the number of functions that contain the search, Functions of all.
+	Matching, Functions int
+}
+
+// Table returns at most limit functions whose names contain search, in any case.
+func (q Query) Table(order Order, search string, limit int) Table {
+	here, there := sideOf(q.Of, q.Filter), sideOf(q.Base, q.BaseFilter)
+	t := Table{Total: Value{here.totals[0], there.totals[0]}}
+	x, y := here.functions(), there.functions()
+	search = strings.ToLower(search)
+	for i, j := 0, 0; i < len(x) || j < len(y); {
+		order := 0
+		switch {
+		case i == len(x):
+			order = 1
+		case j == len(y):
+			order = -1
+		default:
+			order = cmp.Compare(here.s.names[i], there.s.names[j])
+		}
+		var r Row
+		if order >= 0 {
+			f := y[j]
+			r.Function = Function{there.s.names[j], there.s.files[j]}
+			r.Line, r.Self.There, r.Total.There = f.line, f.self, f.total
+			j++
+		}
+		if order <= 0 {
+			f := x[i]
+			if f.total > 0 || order < 0 {
+				r.Function = Function{here.s.names[i], here.s.files[i]}
+				r.Line = f.line
+			}
+			r.Self.Here, r.Total.Here = f.self, f.total
+			i++
+		}
+		if r.Total == (Value{}) {
+			continue
+		}
+		t.Functions++
+		if search == "" || strings.Contains(strings.ToLower(r.Name), search) {
+			t.Rows = append(t.Rows, r)
+		}
+	}
+	t.Matching = len(t.Rows)
+	slices.SortStableFunc(t.Rows, func(a, b Row) int { return t.compare(order, a, b) })
+	if len(t.Rows) > limit {
+		t.Rows = slices.Clone(t.Rows[:limit])
+	}
+	return t
+}
+
+// compare compares two rows; those that are equal stay sorted by name.
+func (t Table) compare(order Order, a, b Row) int {
+	difference := func(v Value) float64 {
+		here, there := v.Share(t.Total)
+		return here - there
+	}
+	switch order {
+	case ByName:
+		return cmp.Compare(a.Name, b.Name)
+	case ByTotal:
+		return cmp.Or(cmp.Compare(b.Total.Here, a.Total.Here), cmp.Compare(b.Self.Here, a.Self.Here))
+	case BySelfDifference:
+		return cmp.Or(cmp.Compare(difference(b.Self), difference(a.Self)), cmp.Compare(difference(b.Total), difference(a.Total)))
+	case ByTotalDifference:
+		return cmp.Or(cmp.Compare(difference(b.Total), difference(a.Total)), cmp.Compare(difference(b.Self), difference(a.Self)))
+	default:
+		return cmp.Or(cmp.Compare(b.Self.Here, a.Self.Here), cmp.Compare(b.Total.Here, a.Total.Here))
+	}
+}
+
+// functionValue is what a function has on one side.
+type functionValue struct {
+	self, total int64
+	most        int64 // of a frame; the line is that frame's
+	line        int32
+}
+
+// functions returns the values of each function.
+func (s side) functions() []functionValue {
+	out := make([]functionValue, len(s.s.names))
+	s.s.each(s.filter, func(one *sample) {
+		if f := s.s.function[one.node]; f >= 0 {
+			out[f].self += one.value
+		}
+	})
+	for n, total := range s.totals {
+		if total == 0 || n == 0 || s.s.inner[n] {
+			continue
+		}
+		f := &out[s.s.function[n]]
+		f.total += total
+		if total > f.most {
+			f.most, f.line = total, s.s.line[n]
+		}
+	}
+	return out
+}
+
+// Part is a value of a label, with what the samples that have it are.
+type Part struct {
+	Label   string // empty for samples without the label
+	Value   Value
+	Samples int64 // here; 0 if the profile does not say
+}
+
+// parts returns the samples by a label, those with most first. Labels that neither side
+// has samples of are left out.
+func (q Query) parts(of func(*Stacks) *dimension, number func(*sample) int) []Part {
+	type sum struct{ value, samples int64 }
+	sums := func(s *Stacks, filter Filter) []sum {
+		if s == nil {
+			return nil
+		}
+		out := make([]sum, len(of(s).values))
+		s.each(filter, func(one *sample) {
+			v := &out[number(one)]
+			v.value += one.value
+			v.samples += one.samples
+		})
+		return out
+	}
+	var parts []Part
+	index := make(map[string]int)
+	for i, v := range sums(q.Of, q.Filter) {
+		if v.value > 0 {
+			label := of(q.Of).values[i]
+			index[label] = len(parts)
+			parts = append(parts, Part{Label: label, Value: Value{Here: v.value}, Samples: v.samples})
+		}
+	}
+	for i, v := range sums(q.Base, q.BaseFilter) {
+		if v.value == 0 {
+			continue
+		}
+		label := of(q.Base).values[i]
+		if at, ok := index[label]; ok {
+			parts[at].Value.There = v.value
+		} else {
+			parts = append(parts, Part{Label: label, Value: Value{There: v.value}})
+		}
+	}
+	slices.SortStableFunc(parts, func(a, b Part) int {
+		return cmp.Or(cmp.Compare(b.Value.Here, a.Value.Here), cmp.Compare(b.Value.There, a.Value.There), cmp.Compare(a.Label, b.Label))
+	})
+	return parts
+}
+
+// Threads returns the samples by thread.name. The filter of the query for threads does
+// not apply, so that one can be chosen instead of another; likewise below.
+func (q Query) Threads() []Part {
+	q.Filter.Thread, q.BaseFilter.Thread = "", ""
+	return q.parts(func(s *Stacks) *dimension { return &s.threads }, func(one *sample) int { return int(one.thread) })
+}
+
+// Phases returns the samples by phase: before, both, after, baseline.
+func (q Query) Phases() []Part {
+	q.Filter.Phase, q.BaseFilter.Phase = "", ""
+	return q.parts(func(s *Stacks) *dimension { return &s.phases }, func(one *sample) int { return int(one.phase) })
+}
+
+// Waits returns the samples of waiting threads by what they waited for.
+func (q Query) Waits() []Part {
+	q.Filter.Wait, q.BaseFilter.Wait = "", ""
+	return q.parts(func(s *Stacks) *dimension { return &s.waits }, func(one *sample) int { return int(one.wait) })
+}

@@ -1,0 +1,227 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package flame
+
+import (
+	"cmp"
+	"math"
+)
+
+// Bounds of what is sent to a browser.
+const (
+	// MinShare is the share below which a frame is not drawn, nor what is below it. It
+	// doubles until at most MaxNodes are left.
+	MinShare = 0.001
+	// MaxNodes and MaxDepth bound the frames of a tree.
+	MaxNodes = 10_000
+	MaxDepth = 512
+)
+
+// Query selects what a tree or a table is of: the samples of Of, compared with those of
+// Base if it is not nil.
+type Query struct {
+	Of         *Stacks
+	Filter     Filter
+	Base       *Stacks
+	BaseFilter Filter
+}
+
+// Value is a value in the profile, and in the one that it is compared with.
+type Value struct {
+	Here, There int64
+}
+
+// Share returns v as shares of all: numbers from 0 to 1.
+func (v Value) Share(all Value) (here, there float64) {
+	return share(v.Here, all.Here), share(v.There, all.There)
+}
+
+func share(v, all int64) float64 {
+	if all <= 0 {
+		return 0
+	}
+	return float64(v) / float64(all)
+}
+
+// Node is a frame of a tree.
+type Node struct {
+	Function    int32 // its index in Functions; -1 for the root, which is all samples
+	Depth       int32 // 0 for the root
+	Line        int32 // where most of its samples are; 0 if it is not known
+	Total, Self Value
+}
+
+// Function is a function of a profile.
+type Function struct {
+	Name, File string
+}
+
+// Tree is what a flame graph draws.
+type Tree struct {
+	Unit      string
+	Total     Value
+	Functions []Function
+	// Nodes are in preorder: the first is the root, and a frame is followed by those
+	// that it called, by name.
+	Nodes []Node
+	// MinShare is the share below which frames were left out, Pruned the number of the
+	// frames that were, and PrunedSelf their value.
+	MinShare   float64
+	Pruned     int
+	PrunedSelf Value
+}
+
+// Tree computes the flame graph.
+func (q Query) Tree() Tree {
+	b := treeBuilder{here: sideOf(q.Of, q.Filter), there: sideOf(q.Base, q.BaseFilter)}
+	t := Tree{Unit: q.Of.Unit, Total: Value{b.here.totals[0], b.there.totals[0]}, MinShare: MinShare}
+	for {
+		b.least = Value{least(t.Total.Here, t.MinShare), least(t.Total.There, t.MinShare)}
+		b.nodes, b.functions, b.known, b.kept = nil, nil, make(map[string]int32), 0
+		if b.walk(0, 0, 0) {
+			break
+		}
+		t.MinShare *= 2
+	}
+	t.Nodes, t.Functions = b.nodes, b.functions
+	t.Pruned = b.here.count() + b.there.count() - b.kept
+	t.PrunedSelf = t.Total
+	for _, n := range t.Nodes {
+		t.PrunedSelf.Here -= n.Self.Here
+		t.PrunedSelf.There -= n.Self.There
+	}
+	return t
+}
+
+// least returns the smallest value that is drawn.
+func least(total int64, share float64) int64 {
+	return max(1, int64(math.Ceil(float64(total)*share)))
+}
+
+// side is a profile with the values of its nodes.
+type side struct {
+	s      *Stacks
+	filter Filter
+	totals []int64
+}
+
+// nothing is the other side if there is no comparison.
+var nothing = &Stacks{parent: []int32{-1}, first: []int32{1, 1}, function: []int32{-1}, line: []int32{0}, inner: []bool{false}}
+
+func sideOf(s *Stacks, filter Filter) side {
+	if s == nil {
+		s = nothing
+	}
+	return side{s, filter, s.totals(filter)}
+}
+
+// children returns the first child of a node, and the end of its children. A node below 0
+// is one that this side does not have.
+func (s side) children(n int32) (from, to int32) {
+	if n < 0 {
+		return 0, 0
+	}
+	return s.s.first[n], s.s.first[n+1]
+}
+
+func (s side) values(n int32) (total, self int64) {
+	if n < 0 {
+		return 0, 0
+	}
+	return s.totals[n], s.s.self(s.totals, n)
+}
+
+func (s side) name(n int32) string {
+	return s.s.names[s.s.function[n]]
+}
+
+// count returns the number of frames that have a value.
+func (s side) count() int {
+	n := 0
+	for _, v := range s.totals {
+		if v > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// treeBuilder walks through the trees of both sides at once.
+type treeBuilder struct {
+	here, there side
+	least       Value
+	nodes       []Node
+	functions   []Function
+	known       map[string]int32 // indices of functions
+	kept        int              // frames of both sides
+}
+
+// walk adds a frame, which one of the sides may lack, and what is below it. It returns
+// false if there are too many frames.
+func (b *treeBuilder) walk(x, y, depth int32) bool {
+	if len(b.nodes) == MaxNodes {
+		return false
+	}
+	n := Node{Function: -1, Depth: depth}
+	n.Total.Here, n.Self.Here = b.here.values(x)
+	n.Total.There, n.Self.There = b.there.values(y)
+	if n.Total.Here > 0 {
+		b.kept++
+	}
+	if n.Total.There > 0 {
+		b.kept++
+	}
+	if depth > 0 {
+		n.Function, n.Line = b.function(x, y)
+	}
+	b.nodes = append(b.nodes, n)
+	if depth == MaxDepth {
+		return true
+	}
+	i, iEnd := b.here.children(x)
+	j, jEnd := b.there.children(y)
+	for i < iEnd || j < jEnd {
+		order := 0
+		switch {
+		case i == iEnd:
+			order = 1
+		case j == jEnd:
+			order = -1
+		default:
+			order = cmp.Compare(b.here.name(i), b.there.name(j))
+		}
+		here, there := int32(-1), int32(-1)
+		if order <= 0 {
+			here = i
+			i++
+		}
+		if order >= 0 {
+			there = j
+			j++
+		}
+		if (here < 0 || b.here.totals[here] < b.least.Here) && (there < 0 || b.there.totals[there] < b.least.There) {
+			continue
+		}
+		if !b.walk(here, there, depth+1) {
+			return false
+		}
+	}
+	return true
+}
+
+// function returns the index of a frame's function, and the line.
+func (b *treeBuilder) function(x, y int32) (index, line int32) {
+	s, n := b.here.s, x
+	if x < 0 {
+		s, n = b.there.s, y
+	}
+	f := s.function[n]
+	index, ok := b.known[s.names[f]]
+	if !ok {
+		index = int32(len(b.functions))
+		b.known[s.names[f]] = index
+		b.functions = append(b.functions, Function{s.names[f], s.files[f]})
+	}
+	return index, s.line[n]
+}
