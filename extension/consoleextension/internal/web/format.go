@@ -164,7 +164,7 @@ func formatDuration(d time.Duration) string {
 		name string
 	}{{24 * time.Hour, " d"}, {time.Hour, " h"}, {time.Minute, " min"}, {time.Second, " s"}}
 	for i, u := range units {
-		if d < u.size {
+		if d < u.size || i == 0 && d < 72*time.Hour {
 			continue
 		}
 		s := strconv.FormatInt(int64(d/u.size), 10) + u.name
@@ -307,7 +307,7 @@ func unitPlace(u store.Unit) string {
 		if namespace := u.Resource[attr.NamespaceName]; namespace != "" {
 			place = namespace + "/" + pod
 		}
-		if c := u.Resource[attr.ContainerName]; c != "" {
+		if c := u.Resource[attr.ContainerName]; c != "" && c != unitName(u) {
 			place += " " + c
 		}
 		return place

@@ -32,8 +32,11 @@ type timeRange struct {
 	Last     time.Duration // 0: from From to To
 }
 
-// ranges are the choices of the last hours; the first is the default.
-var ranges = []time.Duration{6 * time.Hour, time.Hour, 24 * time.Hour, 48 * time.Hour}
+// usualRange is the range of a URL without one.
+const usualRange = 6 * time.Hour
+
+// rangeHours are the choices of the last hours.
+var rangeHours = [...]int{1, 6, 24, 48}
 
 // rangeOf returns the range that a URL asks for.
 func rangeOf(q url.Values, now time.Time) (timeRange, error) {
@@ -48,7 +51,7 @@ func rangeOf(q url.Values, now time.Time) (timeRange, error) {
 		}
 		return timeRange{From: from, To: to}, nil
 	}
-	last := ranges[0]
+	last := usualRange
 	if q.Has("range") {
 		d, err := time.ParseDuration(q.Get("range"))
 		if err != nil || d < time.Minute || d > 10_000*time.Hour {
@@ -89,9 +92,10 @@ type attribute struct{ Key, Value string }
 // openingRow is an opening in the timeline.
 type openingRow struct {
 	store.Opening
-	Open  bool   // it is not known to have closed, and may still be open
-	Near  string // the URL that shows it in the charts
-	Types []string
+	Open   bool // it is not known to have closed, and may still be open
+	Lasted time.Duration
+	Near   string // the URL that shows it in the charts
+	Types  []string
 }
 
 // band is an opening in the strip above the charts, in thousandths of the range.
@@ -140,9 +144,9 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 	for _, policy := range sortedKeys(u.States) {
 		p.States = append(p.States, stateCell{policy, u.States[policy]})
 	}
-	for _, last := range ranges {
-		text := strconv.Itoa(int(last.Hours())) + " h"
-		p.Ranges = append(p.Ranges, rangeLink{text, "?range=" + strconv.Itoa(int(last.Hours())) + "h", span.Last == last})
+	for _, hours := range rangeHours {
+		n := strconv.Itoa(hours)
+		p.Ranges = append(p.Ranges, rangeLink{n + " h", "?range=" + n + "h", span.Last == time.Duration(hours)*time.Hour})
 	}
 	for _, key := range sortedKeys(u.Resource) {
 		p.Attributes = append(p.Attributes, attribute{key, u.Resource[key]})
@@ -167,6 +171,7 @@ func (t *timeRange) clip(first time.Time) {
 
 func newOpeningRow(o store.Opening, now time.Time) openingRow {
 	row := openingRow{Opening: o, Open: o.Closed.IsZero() && now.Before(o.Until.Add(time.Minute))}
+	row.Lasted = endOf(o, now).Sub(o.Triggered)
 	from, to := o.Triggered.Add(-10*time.Minute), endOf(o, now).Add(10*time.Minute)
 	row.Near = "?" + url.Values{"from": {from.UTC().Format(time.RFC3339)}, "to": {to.UTC().Format(time.RFC3339)}}.Encode()
 	for _, p := range o.Profiles {

@@ -53,9 +53,8 @@ type unitRow struct {
 	store.UnitSummary
 	near     float64
 	Readings []readingCell
-	More     int // readings that are not shown
-	States   []stateCell
-	Watching int // policies of which nothing more is to be said
+	More     int         // readings that are not shown
+	States   []stateCell // of policies whose readings are not shown
 	Dropped  []refusalCell
 	Refused  int
 	Quiet    bool
@@ -229,10 +228,9 @@ func (row *unitRow) fill() {
 		row.Readings = row.Readings[:readingsPerRow]
 	}
 	for _, policy := range sortedKeys(row.UnitSummary.States) {
-		if state := row.UnitSummary.States[policy]; state != "watching" && len(row.States) < statesPerRow {
-			row.States = append(row.States, stateCell{policy, state})
-		} else {
-			row.Watching++
+		shown := slices.ContainsFunc(row.Readings, func(c readingCell) bool { return c.Policy == policy })
+		if !shown && len(row.States) < statesPerRow {
+			row.States = append(row.States, stateCell{policy, row.UnitSummary.States[policy]})
 		}
 	}
 	row.Dropped = refusalCells(row.Refusals)

@@ -365,7 +365,10 @@ func (m *Memory) instances(now time.Time) {
 // 500 openings of a hundred of them.
 func Many(now time.Time, n int) *Memory {
 	now = now.UTC().Truncate(time.Second)
-	m := &Memory{AllTrends: map[store.UnitID][]store.Trend{}}
+	m := &Memory{
+		AllTrends: map[store.UnitID][]store.Trend{},
+		UsageNow:  store.Usage{Bytes: 180 << 20, MaxBytes: 300 << 20, MaxAge: 48 * time.Hour, Oldest: now.Add(-48 * time.Hour)},
+	}
 	conditions := []store.Reading{
 		{Condition: store.Condition{Policy: "cpu", Monitor: "cpu_utilization", Window: "30s average"}, Threshold: 80},
 		{Condition: store.Condition{Policy: "memory", Monitor: "memory_utilization", Window: "30s average"}, Threshold: 90},

@@ -9,6 +9,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"math"
 	"slices"
 	"time"
 
@@ -56,7 +57,7 @@ func (m *Memory) Unit(_ context.Context, id store.UnitID) (store.UnitSummary, er
 	return m.AllUnits[i], nil
 }
 
-// Trends implements store.Reader. It leaves out points rather than merging them.
+// Trends implements store.Reader.
 func (m *Memory) Trends(_ context.Context, id store.UnitID, from, to time.Time, points int) ([]store.Trend, error) {
 	var trends []store.Trend
 	for _, t := range m.AllTrends[id] {
@@ -66,17 +67,27 @@ func (m *Memory) Trends(_ context.Context, id store.UnitID, from, to time.Time, 
 				in = append(in, p)
 			}
 		}
-		if points > 0 && len(in) > points {
-			step := (len(in) + points - 1) / points
-			var thinned []store.Point
-			for i := 0; i < len(in); i += step {
-				thinned = append(thinned, in[i])
-			}
-			in = thinned
-		}
-		trends = append(trends, store.Trend{Condition: t.Condition, Points: in})
+		trends = append(trends, store.Trend{Condition: t.Condition, Points: thin(in, points)})
 	}
 	return trends, m.Err
+}
+
+// thin merges neighbours until there are at most n points; 0: as they are.
+func thin(points []store.Point, n int) []store.Point {
+	if n <= 0 || len(points) <= n {
+		return points
+	}
+	step := (len(points) + n - 1) / n
+	var thinned []store.Point
+	for merged := range slices.Chunk(points, step) {
+		p := store.Point{At: merged[len(merged)-1].At, Threshold: merged[len(merged)-1].Threshold}
+		p.Min, p.Max = math.Inf(1), math.Inf(-1)
+		for _, q := range merged {
+			p.Min, p.Max, p.Mean = min(p.Min, q.Min), max(p.Max, q.Max), p.Mean+q.Mean/float64(len(merged))
+		}
+		thinned = append(thinned, p)
+	}
+	return thinned
 }
 
 // Openings implements store.Reader.
