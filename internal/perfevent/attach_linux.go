@@ -27,6 +27,10 @@ type Attachment struct {
 	most    int    // samples of a thread on a CPU until More
 	cgroup  string // directory of a cgroup
 	split   bool   // its context switches have rings of their own
+	// periods are the hits per sample by tracepoint; only is the one tracepoint that
+	// AttachTracepoint samples, in place of all others, plus 1.
+	periods []int
+	only    int
 	what    string
 	events  []*event
 	// replaced are closed events that renew has replaced, whose records may be unread.
@@ -41,6 +45,9 @@ type event struct {
 	attachment *Attachment
 	// switches reports whether it records context switches and samples nothing.
 	switches bool
+	// tracepoint is the index of what it samples in Options.Tracepoints.
+	tracepoint int
+	hits       hits
 
 	// round is the listing of threads that it was opened in, counted through the
 	// session's life. overlaps reports whether its attachment took several.
@@ -175,14 +182,21 @@ func (s *Session) openEvents(a *Attachment) error {
 		case errors.Is(err, os.ErrProcessDone):
 			return fmt.Errorf("%s: %w", what, err)
 		}
+		if len(s.tracepoints) > 0 {
+			return rights.Explain(rights.Tracepoints, what, err)
+		}
 		return rights.Explain(rights.Process, what, err)
 	}
 	if !s.hostWide {
 		return fmt.Errorf("%s: the session was not opened host-wide", what)
 	}
+	scope := rights.Host
+	if len(s.tracepoints) > 0 {
+		scope = rights.Tracepoints
+	}
 	if a.cgroup == "" {
 		if err := s.openCPUs(a, sys.AllProcesses, 0); err != nil {
-			return rights.Explain(rights.Host, what, err)
+			return rights.Explain(scope, what, err)
 		}
 		return nil
 	}
@@ -200,7 +214,7 @@ func (s *Session) openEvents(a *Attachment) error {
 	case errors.Is(err, unix.EINVAL): // perf_cgroup_connect without CONFIG_CGROUP_PERF
 		return fmt.Errorf("%s: %w", what, &UnsupportedError{Feature: "perf events of cgroups", Needs: "Linux with CONFIG_CGROUP_PERF", Err: err})
 	}
-	return rights.Explain(rights.Host, what, err)
+	return rights.Explain(scope, what, err)
 }
 
 // openCPUs opens an event per CPU, and another one for context switches where the
@@ -211,6 +225,12 @@ func (s *Session) openCPUs(a *Attachment, pid, flags int) error {
 		attr.Bits &^= unix.PerfBitContextSwitch
 	}
 	for i, cpu := range s.CPUs() {
+		if len(s.tracepoints) > 0 {
+			if err := s.openHits(a, pid, cpu, s.sampleFDs[i], flags, false); err != nil && !errors.Is(err, unix.ENODEV) {
+				return err
+			}
+			continue
+		}
 		err := s.openEvent(a, attr, pid, cpu, s.sampleFDs[i], flags)
 		if err == nil && s.splits {
 			if err = s.openEvent(a, s.switchRecords(), pid, cpu, s.switchFDs[i], flags); err == nil {
@@ -277,7 +297,12 @@ func (s *Session) openThreads(a *Attachment) error {
 // outputs. A thread that has ended is no error.
 func (s *Session) openThread(a *Attachment, attr *unix.PerfEventAttr, tid int, outputs []int) error {
 	for i, cpu := range s.CPUs() {
-		err := s.openEvent(a, attr, tid, cpu, outputs[i], 0)
+		var err error
+		if len(s.tracepoints) > 0 {
+			err = s.openHits(a, tid, cpu, outputs[i], 0, true)
+		} else {
+			err = s.openEvent(a, attr, tid, cpu, outputs[i], 0)
+		}
 		if errors.Is(err, unix.ESRCH) {
 			return nil
 		}
@@ -355,6 +380,9 @@ func (s *Session) detach(a *Attachment) error {
 		return nil
 	}
 	delete(s.attachments, a)
+	if len(s.tracepoints) > 0 {
+		return s.retire(a)
+	}
 	s.withdraw(a.events)
 	s.withdraw(a.replaced)
 	a.replaced = nil

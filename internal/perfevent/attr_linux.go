@@ -24,8 +24,10 @@ type attributes struct {
 	// userStack is Options.UserStack, registers what is sampled with it.
 	userStack uint32
 	registers record.RegisterSet
-	// switches reports whether the session samples context switches.
-	switches bool
+	// switches reports whether the session samples context switches, tracepoints which ones
+	// it samples instead of time.
+	switches    bool
+	tracepoints []Tracepoint
 }
 
 // sampleType returns what the records of every event carry. With one layout per
@@ -33,8 +35,8 @@ type attributes struct {
 func (a attributes) sampleType() uint64 {
 	t := uint64(unix.PERF_SAMPLE_IDENTIFIER | unix.PERF_SAMPLE_TID | unix.PERF_SAMPLE_TIME |
 		unix.PERF_SAMPLE_CPU | unix.PERF_SAMPLE_CALLCHAIN)
-	if !a.switches {
-		// With PERF_SAMPLE_PERIOD the kernel samples every switch, whatever the period.
+	if !a.switches && len(a.tracepoints) == 0 {
+		// With PERF_SAMPLE_PERIOD the kernel samples every switch or hit, whatever the period.
 		t |= unix.PERF_SAMPLE_PERIOD
 	}
 	if a.cgroup {
@@ -83,6 +85,12 @@ func (a attributes) sampling(period int64) *unix.PerfEventAttr {
 	}
 	attr := a.attr(config, bits)
 	attr.Sample = uint64(period)
+	a.withStacks(attr)
+	return attr
+}
+
+// withStacks makes samples have stacks.
+func (a attributes) withStacks(attr *unix.PerfEventAttr) {
 	attr.Sample_max_stack = uint16(a.maxStack)
 	if a.userStack > 0 {
 		// These follow what the records of the other events have, so that ids stay in
@@ -90,6 +98,27 @@ func (a attributes) sampling(period int64) *unix.PerfEventAttr {
 		attr.Sample_type |= unix.PERF_SAMPLE_REGS_USER | unix.PERF_SAMPLE_STACK_USER
 		attr.Sample_regs_user = a.registers.Mask()
 		attr.Sample_stack_user = a.userStack
+	}
+}
+
+// hits returns the event that samples a tracepoint. It starts disabled. Its records
+// have more than those of the other events, which follows what these have.
+func (a attributes) hits(t Tracepoint, period int64) *unix.PerfEventAttr {
+	bits := uint64(unix.PerfBitDisabled)
+	if a.kernel == KernelTime || t.Everywhere {
+		bits |= unix.PerfBitExcludeCallchainKernel
+	}
+	if t.Everywhere {
+		bits |= unix.PerfBitExcludeCallchainUser
+	}
+	attr := sys.Attr(unix.PERF_TYPE_TRACEPOINT, t.ID, a.sampleType()|unix.PERF_SAMPLE_READ|unix.PERF_SAMPLE_RAW, bits)
+	attr.Sample = uint64(period)
+	if a.formatLost {
+		attr.Read_format = unix.PERF_FORMAT_LOST
+	}
+	a.withStacks(attr)
+	if t.Everywhere {
+		attr.Sample_stack_user = 0
 	}
 	return attr
 }
@@ -121,25 +150,32 @@ type features struct {
 	// cgroup adds the cgroup to samples (Linux 5.7). It is used only where the v2 tree
 	// owns perf_event: ids of a v1 hierarchy mean nothing elsewhere.
 	cgroup bool
+	// formatLost adds the number of lost samples to counts (Linux 6.0).
+	formatLost bool
 }
 
 func findFeatures() features {
 	return features{
 		inheritThread: inheritThread.supported(),
 		cgroup:        sampleCgroup.supported() && unifiedOwnsPerfEvent(),
+		formatLost:    formatLost.supported(),
 	}
 }
 
 var (
 	inheritThread = featureTest{bits: unix.PerfBitInherit | sys.AttrInheritThread}
 	sampleCgroup  = featureTest{features: features{cgroup: true}}
+	formatLost    = featureTest{readFormat: unix.PERF_FORMAT_LOST}
+	// inheritHits has the hits of each thread counted where events are inherited (Linux
+	// 6.12).
+	inheritHits = featureTest{bits: unix.PerfBitInherit | sys.AttrInheritThread, sampleType: unix.PERF_SAMPLE_READ}
 )
 
 // featureTest opens an event of our own that counts nothing. It tries again
 // until the answer is certain: opening may also fail for want of descriptors.
 type featureTest struct {
-	features features
-	bits     uint64
+	features                     features
+	bits, sampleType, readFormat uint64
 
 	mu             sync.Mutex
 	certain, works bool
@@ -153,6 +189,8 @@ func (t *featureTest) supported() bool {
 	}
 	attr := attributes{features: t.features}.anchor(1, false)
 	attr.Bits |= t.bits
+	attr.Sample_type |= t.sampleType
+	attr.Read_format = t.readFormat
 	fd, err := sys.Open(attr, 0, -1, 0)
 	if err == nil {
 		unix.Close(fd)

@@ -16,7 +16,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	perftest.Main(m, map[string]func() int{"unprivileged": unprivileged})
+	perftest.Main(m, map[string]func() int{"unprivileged": unprivileged, "sender": sender})
 }
 
 // unprivileged is a program that prints what a process without any right may do, in

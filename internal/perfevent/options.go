@@ -33,6 +33,9 @@ type Options struct {
 	// thread off its CPU instead of in time, and records every switch. It needs
 	// KernelTime or KernelStacks: threads are switched in the kernel.
 	Switches int
+	// Tracepoints, where there are any, are sampled instead of time. It needs HostWide and
+	// KernelTime or KernelStacks.
+	Tracepoints []Tracepoint
 	// SplitSwitches has the context switches of AttachHost and AttachCgroup recorded by
 	// events of their own, in rings of their own: there, stacks that come faster than they
 	// are read do not push them out. Those of processes are not split: twice as many events
@@ -62,6 +65,18 @@ type Options struct {
 	MaxDescriptors int
 }
 
+// Tracepoint is a place in the kernel whose hits are sampled: each at first, and every
+// Nth after SetHits. Its record is in Sample.Raw.
+type Tracepoint struct {
+	// ID is the number that tracefs gives it. Filter, unless it is empty, selects hits by
+	// the fields of their records, in the language of tracefs.
+	ID     uint64
+	Filter string
+	// Everywhere reports whether AttachTracepoint samples each hit, without its stack, on
+	// every CPU of the session, whatever else is attached.
+	Everywhere bool
+}
+
 // MaxUserStack is the most that Options.UserStack may be.
 const MaxUserStack = record.MaxUserStack
 
@@ -79,6 +94,9 @@ type Stats struct {
 	// Corrupt are records that are shorter than they say, and parts of a ring that were
 	// skipped because a header made no sense.
 	Corrupt uint64
+	// Unsampled are hits of tracepoints since the last sample of events that are closed:
+	// no sample represents them.
+	Unsampled uint64
 	// Duplicate are samples that were dropped because two events of one attachment
 	// sample the same thread, Foreign those of children, which kernels before 5.13
 	// sample with their parent.
@@ -102,7 +120,8 @@ func sampleRingSize(period int64, userStack int) int {
 	return int(min(max(perSecond*record.DeepestSample, 128<<10), 1<<20))
 }
 
-// switchRingSize returns a CPU's part of the memory for context switches, as
+// switchRingSize returns a CPU's part of the memory for context switches, or for hits of
+// tracepoints, as
 // switches.Options.Ring does. With copies of stacks it holds at least 16 of the
 // largest.
 func switchRingSize(cpus, userStack int) int {

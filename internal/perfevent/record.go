@@ -14,6 +14,12 @@ type Record struct {
 	// nil too for a sample of a switch that another session, such as another program's,
 	// samples first: the kernel (6.18, for one) gives it the id of that event.
 	Attachment *Attachment
+	// Tracepoint is the index in Options.Tracepoints of the one that a sample is of, in a
+	// session that samples them. Hits is the number of hits that the sample represents: its
+	// own, and those before it that were not sampled. HitsLost is how many of these were,
+	// and did not fit the ring.
+	Tracepoint     int
+	Hits, HitsLost uint64
 }
 
 type (

@@ -41,8 +41,11 @@ type Session struct {
 	// latest is the round of the event that counts, by thread, where a thread may have
 	// several; see acceptThread. It is the reader's.
 	latest map[int]uint64
-	// duplicate and foreign are counters, see Stats.
-	duplicate, foreign atomic.Uint64
+	// duplicate, foreign and unsampled are counters, see Stats.
+	duplicate, foreign, unsampled atomic.Uint64
+	// threadHits are the hits of threads that inherit events, by thread and event, at their
+	// last samples. It is the reader's.
+	threadHits map[int]map[uint64]uint64
 
 	// mu guards what is attached.
 	mu          sync.Mutex
@@ -51,6 +54,9 @@ type Session struct {
 	attachments map[*Attachment]struct{}
 	attached    int // events of all attachments
 	rounds      uint64
+	// retired are closed events whose last samples may be unread.
+	retired    []*event
+	anyRetired atomic.Bool
 	// listThreads lists the threads of a process, whose ids the kernel counts as this
 	// process's own /proc does. Tests start threads in between.
 	listThreads func(pid int) ([]int, error)
@@ -73,6 +79,7 @@ func Open(o Options) (*Session, error) {
 		period:      int64(o.Period),
 		attachments: make(map[*Attachment]struct{}),
 		latest:      make(map[int]uint64),
+		threadHits:  make(map[int]map[uint64]uint64),
 		listThreads: procfs.At("").Threads,
 	}
 	s.Waiter = s.rings.Waiter()
@@ -86,6 +93,9 @@ func Open(o Options) (*Session, error) {
 		s.switches, s.period = true, int64(o.Switches)
 		s.splits = o.HostWide && o.SplitSwitches
 	}
+	if s.tracepoints = o.Tracepoints; len(s.tracepoints) > 0 && (!o.HostWide || o.Kernel == KernelExcluded || s.switches) {
+		return nil, errors.New("sampling tracepoints: it needs a host-wide session with time in the kernel, that samples no switches")
+	}
 	if o.UserStack > 0 {
 		if s.registers, err = record.RegistersFor(o.UserStack); err != nil {
 			return nil, err
@@ -97,8 +107,10 @@ func Open(o Options) (*Session, error) {
 		return nil, err
 	}
 	decoder := record.Decoder{Cgroup: s.cgroup, Switches: s.switches, Registers: s.registers, MaxStack: s.maxStack}
+	decoder.Hits = len(s.tracepoints) > 0
+	decoder.HitsLost = decoder.Hits && s.formatLost
 	s.reader = record.NewReader(s.rings.Rings(), decoder, sys.Monotonic)
-	if !s.switches {
+	if !s.switches && !decoder.Hits {
 		s.reader.Period.Store(s.period)
 	}
 	return s, nil
@@ -109,7 +121,7 @@ func (s *Session) openRings(cpus []int, o Options) error {
 	samples, records := o.SampleRing, recordRingSize(len(cpus))
 	switch {
 	case samples > 0:
-	case s.switches:
+	case s.switches, len(s.tracepoints) > 0:
 		samples = switchRingSize(len(cpus), o.UserStack)
 	default:
 		samples = sampleRingSize(s.period, o.UserStack)
@@ -220,6 +232,9 @@ func (s *Session) Read(rec *Record) bool {
 	for {
 		var words []uint64
 		if words, s.rings.Unfinished = s.reader.Next(&rec.Record); words == nil {
+			if s.anyRetired.Load() {
+				s.forgetRetired()
+			}
 			return false
 		}
 		if s.accept(rec) {
@@ -238,9 +253,14 @@ func (s *Session) accept(rec *Record) bool {
 			return true // of an attachment detached since
 		}
 		rec.Attachment = e.attachment
+		if len(s.tracepoints) > 0 {
+			rec.Tracepoint = e.tracepoint
+			rec.Hits, rec.HitsLost = s.hitsSince(rec, e)
+		}
 		return e.attachment.pid == 0 || rec.Type == TypeSwitch || s.acceptThread(rec, e)
 	case TypeExit:
 		delete(s.latest, rec.Task.TID)
+		delete(s.threadHits, rec.Task.TID)
 	}
 	return true
 }
@@ -251,6 +271,7 @@ func (s *Session) Stats() Stats {
 		Lost:        s.reader.Lost.Load(),
 		LostRecords: s.reader.LostRecords.Load(),
 		LostSamples: s.reader.LostSamples.Load(),
+		Unsampled:   s.unsampled.Load(),
 		Throttled:   s.reader.Throttled.Load(),
 		Corrupt:     s.reader.Corrupt.Load(),
 		Duplicate:   s.duplicate.Load(),

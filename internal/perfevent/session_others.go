@@ -38,6 +38,18 @@ func (*Session) AttachCgroup(string) (*Attachment, error) { return nil, rights.U
 // AttachProcess fails.
 func (*Session) AttachProcess(int) (*Attachment, error) { return nil, rights.Unsupported }
 
+// AttachTracepoint fails.
+func (*Session) AttachTracepoint(int) (*Attachment, error) { return nil, rights.Unsupported }
+
+// SetHits fails.
+func (*Session) SetHits(*Attachment, int, int, func(int) int) error { return rights.Unsupported }
+
+// DetachAll fails.
+func (*Session) DetachAll() error { return rights.Unsupported }
+
+// CountsHitsOfThreads returns false.
+func CountsHitsOfThreads() bool { return false }
+
 // AttachThread fails.
 func (*Session) AttachThread(int, int, int) (*Attachment, error) { return nil, rights.Unsupported }
 

@@ -63,7 +63,13 @@ func Start(t testing.TB) *Program {
 // StartCommand is Start with a command that runs Binary.
 func StartCommand(t testing.TB, cmd *exec.Cmd) *Program {
 	t.Helper()
-	cmd.Env = Env("obey")
+	return StartMode(t, cmd, "obey")
+}
+
+// StartMode is StartCommand for a program of another mode, which calls Answer.
+func StartMode(t testing.TB, cmd *exec.Cmd, mode string) *Program {
+	t.Helper()
+	cmd.Env = Env(mode)
 	cmd.Stderr = os.Stderr
 	p := &Program{t: t, cmd: cmd}
 	var err error
@@ -110,6 +116,13 @@ func (p *Program) Kill() {
 func Spin() {
 	for n := 0; ; n++ {
 		runtime.KeepAlive(n)
+	}
+}
+
+// Answer calls answer with each order, and prints what it returns, until the input ends.
+func Answer(answer func(order string) string) {
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		fmt.Println(answer(lines.Text()))
 	}
 }
 

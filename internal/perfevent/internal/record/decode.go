@@ -19,8 +19,12 @@ import (
 //
 //	header, id, pid:tid, time, cpu:-, period, nr, ips[nr] [, registers and stack] [, cgroup]
 //
-// without the period in a session that samples context switches. Any other record
-// ends in struct sample_id, which sample_id_all adds:
+// without the period in a session that samples context switches. One that samples
+// tracepoints has READ in place of PERIOD, and RAW:
+//
+//	header, id, pid:tid, time, cpu:-, hits [, lost], nr, ips[nr], raw [, registers and stack] [, cgroup]
+//
+// Any other record ends in struct sample_id, which sample_id_all adds:
 //
 //	pid:tid, time, cpu:-, id
 const (
@@ -57,6 +61,9 @@ type Decoder struct {
 	Cgroup bool
 	// Switches reports whether it lacks PERF_SAMPLE_PERIOD.
 	Switches bool
+	// Hits reports whether it has PERF_SAMPLE_READ in place of that, and
+	// PERF_SAMPLE_RAW; HitsLost whether the read_format has PERF_FORMAT_LOST too.
+	Hits, HitsLost bool
 	// Registers are those that samples have, with the user's stack; none where zero.
 	Registers RegisterSet
 	// MaxStack is the depth at which the kernel stops.
@@ -118,8 +125,11 @@ func (d *Decoder) sample(h ring.Header, words []uint64, rec *Record) outcome {
 	if d.Cgroup {
 		tail = 1
 	}
-	if d.Switches {
+	switch {
+	case d.Switches:
 		first--
+	case d.HitsLost:
+		first++
 	}
 	if len(words) < first+tail || words[first-1] > uint64(len(words)-first-tail) {
 		return corrupt
@@ -130,8 +140,14 @@ func (d *Decoder) sample(h ring.Header, words []uint64, rec *Record) outcome {
 	rec.Time = int64(words[sampleTime])
 	rec.CPU, _ = ring.Halves(words[sampleCPU])
 	s := &rec.Sample
-	s.Period = 0
-	if !d.Switches {
+	s.Period, s.Hits, s.HitsLost, s.Raw = 0, 0, 0, nil
+	switch {
+	case d.Hits:
+		s.Hits = words[samplePeriod]
+		if d.HitsLost {
+			s.HitsLost = words[samplePeriod+1]
+		}
+	case !d.Switches:
 		s.Period = int64(words[samplePeriod])
 	}
 	s.InKernel = h.Misc&sys.MiscCPUModeMask == sys.MiscKernel
@@ -140,6 +156,12 @@ func (d *Decoder) sample(h ring.Header, words []uint64, rec *Record) outcome {
 	s.Truncated = len(s.Kernel)+len(s.User) >= d.MaxStack
 	s.HasRegisters, s.Registers, s.Stack, s.CgroupID = false, Registers{}, nil, 0
 	rest := words[first+len(ips):]
+	if d.Hits {
+		var ok bool
+		if s.Raw, rest, ok = raw(rest); !ok || len(rest) < tail {
+			return corrupt
+		}
+	}
 	if d.Registers != (RegisterSet{}) {
 		var ok bool
 		if rest, ok = d.userStack(rest, s); !ok || len(rest) < tail {
@@ -150,6 +172,20 @@ func (d *Decoder) sample(h ring.Header, words []uint64, rec *Record) outcome {
 		s.CgroupID = rest[0]
 	}
 	return decoded
+}
+
+// raw decodes {u32 size; char data[size]}, which together are a number of words, and
+// returns the words after it.
+func raw(words []uint64) (data []byte, rest []uint64, ok bool) {
+	if len(words) == 0 {
+		return nil, nil, false
+	}
+	size, _ := ring.Halves(words[0])
+	n := (size + 4) / ring.WordSize
+	if size < 0 || (size+4)%ring.WordSize != 0 || n > len(words) {
+		return nil, nil, false
+	}
+	return ring.Bytes(words[:n])[4:], words[n:], true
 }
 
 // AfterCallchain returns what follows the callchain of a sample that has a period;

@@ -63,8 +63,14 @@ type Sample struct {
 	// root of the stack is missing.
 	Truncated bool
 	// Period is the CPU time in nanoseconds that the sample represents; 0 in a session
-	// that samples context switches.
+	// that samples context switches or tracepoints.
 	Period int64
+	// Hits is how often the event that wrote the sample was hit so far, and HitsLost how
+	// many of its samples did not fit the ring, in a session that samples tracepoints;
+	// HitsLost is 0 before Linux 6.0.
+	Hits, HitsLost uint64
+	// Raw is the tracepoint's record of the hit.
+	Raw []byte
 	// HasRegisters reports whether Registers and Stack are set: in a session that
 	// copies stacks, for threads of 64-bit programs that were not exiting.
 	HasRegisters bool

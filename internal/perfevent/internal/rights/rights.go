@@ -77,11 +77,12 @@ type Scope uint8
 
 // The scopes that have different rules.
 const (
-	Own     Scope = iota // own processes
-	Host                 // the whole host, and any cgroup
-	Kernel               // time in the kernel and its stacks
-	Process              // a process of another user
-	Uprobes              // probes in programs
+	Own         Scope = iota // own processes
+	Host                     // the whole host, and any cgroup
+	Kernel                   // time in the kernel and its stacks
+	Process                  // a process of another user
+	Uprobes                  // probes in programs
+	Tracepoints              // tracepoints of the kernel, with their records
 )
 
 // String names what the scope permits.
@@ -95,6 +96,8 @@ func (s Scope) String() string {
 		return "sampling time in the kernel"
 	case Process:
 		return "sampling a process of another user"
+	case Tracepoints:
+		return "sampling tracepoints"
 	default:
 		return "placing probes in programs"
 	}
@@ -108,6 +111,8 @@ func (s Scope) paranoid() int {
 		return 0
 	case Kernel:
 		return 1
+	case Tracepoints:
+		return -1
 	default:
 		return 2
 	}

@@ -4,6 +4,7 @@
 package sys
 
 import (
+	"encoding/binary"
 	"fmt"
 	"unsafe" // for go:linkname too
 
@@ -66,6 +67,32 @@ func EventID(fd int) (id uint64, err error) {
 func SetPeriod(fd int, period uint64) error {
 	return ioctlPointer(fd, unix.PERF_EVENT_IOC_PERIOD, &period)
 }
+
+// SetFilter makes a tracepoint's event count the hits that pass a filter alone.
+func SetFilter(fd int, filter string) error {
+	text, err := unix.BytePtrFromString(filter)
+	if err != nil {
+		return err
+	}
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.PERF_EVENT_IOC_SET_FILTER, uintptr(unsafe.Pointer(text)))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// Count returns the first value of an event's read_format, its count.
+func Count(fd int) (uint64, error) {
+	var b [maxReadFormat]byte
+	n, err := unix.Read(fd, b[:])
+	if err != nil || n < 8 {
+		return 0, fmt.Errorf("reading the count of an event: %d bytes, %w", n, err)
+	}
+	return binary.NativeEndian.Uint64(b[:]), nil
+}
+
+// maxReadFormat is at least the size of struct read_format without groups.
+const maxReadFormat = 64
 
 // ioctlPointer makes a request whose argument is a pointer to a u64, for which
 // golang.org/x/sys has no function.

@@ -1,0 +1,212 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package perfevent
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
+)
+
+// hits are those of one event of a tracepoint.
+type hits struct {
+	// atSample and lostAtSample are what its last sample had; the reader's.
+	atSample, lostAtSample uint64
+	// sampled is the number of hits that its samples represent.
+	sampled atomic.Uint64
+	// final is their number when the event was closed, at the time closed.
+	final  uint64
+	closed int64
+}
+
+// CountsHitsOfThreads reports whether the kernel counts the hits of threads that inherit
+// events (Linux 6.12). Where it does not, a process cannot be attached in a session that
+// samples tracepoints.
+func CountsHitsOfThreads() bool { return inheritHits.supported() }
+
+// AttachTracepoint samples one tracepoint on every CPU of the session. It has to be one
+// that is Everywhere: the others are sampled of what is attached.
+func (s *Session) AttachTracepoint(index int) (*Attachment, error) {
+	if index < 0 || index >= len(s.tracepoints) || !s.tracepoints[index].Everywhere {
+		return nil, fmt.Errorf("sampling tracepoint %d everywhere: it is none of the session's", index)
+	}
+	return s.attach(&Attachment{session: s, only: index + 1, what: fmt.Sprintf("tracepoint %d", s.tracepoints[index].ID)})
+}
+
+// openHits opens the events of a on a CPU, one for each tracepoint. With inherit, the
+// threads that a thread starts have them too.
+func (s *Session) openHits(a *Attachment, pid, cpu, output, flags int, inherit bool) error {
+	if a.periods == nil {
+		a.periods = slices.Repeat([]int{1}, len(s.tracepoints))
+	}
+	for i, t := range s.tracepoints {
+		if t.Everywhere != (a.only == i+1) {
+			continue
+		}
+		attr := s.hits(t, int64(a.periods[i]))
+		if inherit {
+			attr.Bits |= unix.PerfBitInherit
+			if s.inheritThread {
+				attr.Bits |= sys.AttrInheritThread
+			}
+		}
+		if err := s.openEvent(a, attr, pid, cpu, output, flags); err != nil {
+			return err
+		}
+		e := a.events[len(a.events)-1]
+		e.tracepoint = i
+		if t.Filter == "" {
+			continue
+		}
+		if err := sys.SetFilter(e.fd, t.Filter); err != nil {
+			return fmt.Errorf("filtering tracepoint %d by %q: %w", t.ID, t.Filter, err)
+		}
+	}
+	return nil
+}
+
+// SetHits sets the number of hits of a tracepoint per sample, in an attachment: to
+// draw(mean) for each event until the next call. mean is the average of draw. A fixed
+// number would run in lockstep with loops, so call this repeatedly, also with the same
+// mean. Record.Hits is right whatever the numbers were.
+//
+// With another mean, processes are attached anew, since threads that inherited an event
+// keep its period. A process that is gone by now is detached.
+func (s *Session) SetHits(a *Attachment, tracepoint, mean int, draw func(mean int) int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if mean <= 0 || tracepoint < 0 || tracepoint >= len(s.tracepoints) {
+		return fmt.Errorf("sampling every %dth hit of tracepoint %d: there is no such number or tracepoint", mean, tracepoint)
+	}
+	if _, ok := s.attachments[a]; !ok {
+		return nil
+	}
+	changed := a.periods[tracepoint] != mean
+	a.periods[tracepoint] = mean
+	if changed && a.pid > 0 {
+		if err := s.renewHits(a); err != nil {
+			return err
+		}
+	}
+	for _, e := range a.events {
+		if e.tracepoint != tracepoint {
+			continue
+		}
+		if err := sys.SetPeriod(e.fd, uint64(max(draw(mean), 1))); err != nil && !errors.Is(err, unix.ENODEV) {
+			return fmt.Errorf("sampling every %dth hit of %s: %w", mean, a.what, err)
+		}
+	}
+	return nil
+}
+
+// renewHits replaces the events of a process. The new ones are enabled once the old
+// ones are disabled, so that no hit is sampled twice. Where they cannot be opened, a
+// keeps the old ones.
+func (s *Session) renewHits(a *Attachment) error {
+	old := a.events
+	a.events = nil
+	if err := s.openEvents(a); err != nil {
+		closing := s.closeEvents(a)
+		a.events = old
+		if isGone(err) {
+			return errors.Join(closing, s.detach(a))
+		}
+		return errors.Join(err, closing)
+	}
+	s.publish(a.events)
+	fresh := a.events
+	a.events = old
+	err := s.retire(a)
+	a.events = fresh
+	if !s.paused {
+		err = errors.Join(err, a.enable())
+	}
+	return err
+}
+
+// retire closes the events of a. The reader knows them until it has read all that they
+// have written.
+func (s *Session) retire(a *Attachment) error {
+	errs := []error{a.request(unix.PERF_EVENT_IOC_DISABLE, 0)}
+	for _, e := range a.events {
+		var err error
+		e.hits.final, err = sys.Count(e.fd)
+		errs = append(errs, err)
+	}
+	closed := sys.Monotonic()
+	for _, e := range a.events {
+		e.hits.closed = closed
+	}
+	s.retired = append(s.retired, a.events...)
+	s.anyRetired.Store(true)
+	return errors.Join(append(errs, s.closeEvents(a))...)
+}
+
+// forgetRetired forgets the retired events whose samples have been read, and counts the
+// hits that none of these represents. The reader calls it at the end of a round.
+func (s *Session) forgetRetired() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	read, left := make([]*event, 0, len(s.retired)), s.retired[:0]
+	for _, e := range s.retired {
+		if e.hits.closed >= s.reader.Cutoff() {
+			left = append(left, e)
+			continue
+		}
+		read = append(read, e)
+		if n := e.hits.sampled.Load(); n < e.hits.final {
+			s.unsampled.Add(e.hits.final - n)
+		}
+	}
+	clear(s.retired[len(left):])
+	s.retired = left
+	s.anyRetired.Store(len(left) > 0)
+	s.withdraw(read)
+}
+
+// DetachAll detaches everything. Read then returns what is left, and at its end Stats
+// has the hits that no sample represents.
+func (s *Session) DetachAll() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for a := range s.attachments {
+		errs = append(errs, s.detach(a))
+	}
+	return errors.Join(errs...)
+}
+
+// hitsSince returns the number of hits of a sample's event since the sample before it,
+// and how many of them were sampled and lost.
+func (s *Session) hitsSince(rec *Record, e *event) (hits, lost uint64) {
+	at, before := rec.Sample.Hits, e.hits.atSample
+	if e.attachment.pid > 0 {
+		// The count is that of the thread, of which the kernel knows no losses.
+		of := s.threadHits[rec.TID]
+		if of == nil {
+			if len(s.threadHits) >= maxLatest {
+				e.hits.sampled.Add(1)
+				return 1, 0
+			}
+			of = make(map[uint64]uint64)
+			s.threadHits[rec.TID] = of
+		}
+		before = of[e.id]
+		of[e.id] = at
+	} else {
+		lost = rec.Sample.HitsLost - e.hits.lostAtSample
+		e.hits.atSample, e.hits.lostAtSample = at, rec.Sample.HitsLost
+	}
+	if at < before { // of another thread of this id, whose start was not seen
+		before = 0
+	}
+	hits = max(at-before, 1)
+	e.hits.sampled.Add(hits)
+	return hits, min(lost, hits-1)
+}
