@@ -184,7 +184,7 @@ func (b *Builder) Add(d dictionary.Reader, p Part, attributes map[string]string,
 	if b.out.Period == 0 {
 		b.out.Period = p.Period()
 	}
-	start, end := p.span()
+	start, end := p.Span()
 	if start != 0 && (b.out.TimeNanos == 0 || start < b.out.TimeNanos) {
 		b.out.TimeNanos = start
 	}

@@ -66,8 +66,8 @@ func PartsOf(t dictionary.ProfileType, p pprofile.Profile) []Part {
 	return out
 }
 
-// span returns when the part begins and ends.
-func (p Part) span() (start, end int64) {
+// Span returns when the part begins and ends, in nanoseconds since 1970.
+func (p Part) Span() (start, end int64) {
 	if p.Moment != 0 {
 		return p.Moment, p.Moment
 	}

@@ -18,6 +18,9 @@ import (
 // have, or no longer.
 var ErrNotFound = errors.New("not found")
 
+// ErrDamaged is returned for a profile of which no file can be read.
+var ErrDamaged = errors.New("profile damaged on disk")
+
 // UnitID identifies a unit in links, which stay valid when the collector restarts:
 // the first 16 hexadecimal digits of the SHA-256 of host.name, a zero byte and
 // hotprofile.unit.
@@ -113,6 +116,8 @@ type ProfileInfo struct {
 	Phases     []string // before, both, after, baseline: those that have samples
 	// Truncated samples were dropped because the opening, or the store, was full.
 	Truncated int64
+	// Damaged is the number of files of it that could not be read: their samples are lost.
+	Damaged int
 }
 
 // OpeningQuery selects openings; the zero value selects all.
@@ -214,7 +219,8 @@ type Reader interface {
 	// Openings returns the newest first.
 	Openings(context.Context, OpeningQuery) ([]Opening, error)
 	Opening(ctx context.Context, id string) (Opening, error)
-	// Profile returns the profile as one, with the labels of ProfileInfo.
+	// Profile returns the profile as one, with the labels of ProfileInfo. It is the
+	// caller's, who may change it. Samples are part of it at most 4 seconds after they came.
 	Profile(ctx context.Context, opening string, of ProfileKey) (*profile.Profile, error)
 	// Refusals returns the newest first.
 	Refusals(context.Context, RefusalQuery) ([]Refusal, error)

@@ -4,26 +4,706 @@
 package store
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
 
 	"github.com/google/pprof/profile"
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs"
 )
+
+// Samples are a part of a profile that left a gate.
+type Samples struct {
+	// Opening is what the profile says of its opening.
+	Opening Opening
+	// Origin and Scope of the ProfileKey.
+	Origin, Scope string
+	// Executable is the path of the program, or its name.
+	Executable string
+	Dictionary dictionary.Reader
+	Part       pprofs.Part
+	// Attributes are those that pprofs.Attributes returned.
+	Attributes map[string]string
+}
+
+// What Usage.Dropped counts of profiles.
+const (
+	// DroppedNoOpening is of samples without the attributes of a gate.
+	DroppedNoOpening = "samples that passed no gate"
+	// DroppedNotKept is of samples whose opening is not kept: there is no room for its
+	// unit, or an opening of another unit has its id.
+	DroppedNotKept = "samples of openings that are not kept"
+	// DroppedOpeningFull is of samples of an opening that has its bytes, its memory or
+	// its number of profiles.
+	DroppedOpeningFull = "samples of openings that are full"
+	// DroppedMemory is of samples that came faster than the disk took them.
+	DroppedMemory = "samples that did not wait for the disk"
+	// DroppedDisk is of samples that could not be written.
+	DroppedDisk = "samples that could not be written"
+	// DroppedMalformed is of samples that refer to what their dictionary does not have.
+	DroppedMalformed = "malformed samples"
+	// DroppedProfiles is of openings whose profiles gave way to newer ones.
+	DroppedProfiles = "openings whose profiles made room for newer ones"
+	// DroppedDamaged is of profile files that were damaged.
+	DroppedDamaged = "damaged profile files"
+)
+
+// profileDirectory has a directory for each opening.
+const profileDirectory = "profiles"
 
 // openProfiles finds the profile files of the directory. It is called once, by Open,
 // when the database is open and the openings are loaded.
-func (*Store) openProfiles() error { return nil }
+func (s *Store) openProfiles() error {
+	f := newProfileFiles(filepath.Join(s.options.Directory, profileDirectory), limitsOfProfiles(s.options.MaxBytes), s.log, s.options.Uptime)
+	openings, err := f.load(s.options.Now().Add(-s.options.MaxAge))
+	if err != nil {
+		return err
+	}
+	_ = openings
+	s.profiles = f
+	f.start()
+	return nil
+}
+
+// closeProfiles writes what is not on disk.
+func (s *Store) closeProfiles() {
+	if s.profiles != nil {
+		s.profiles.stop()
+	}
+}
+
+// AddSamples adds samples to the profile of an opening. It does not wait for the disk,
+// unless samples come faster than it takes them: then for a second. What has no room is
+// counted in Usage.Dropped, and in ProfileInfo.Truncated. It returns false if the samples
+// have no opening: no trigger id or no unit, or an id that no gate makes.
+func (s *Store) AddSamples(in Samples) bool {
+	if !validID(in.Opening.ID) || in.Opening.Unit.Name == "" {
+		s.profiles.dropped(DroppedNoOpening, in.Part.Events(0))
+		return false
+	}
+	s.profiles.add(in)
+	return true
+}
+
+// validID reports whether a text may be the id of an opening, which is part of URLs.
+func validID(id string) bool {
+	for _, c := range []byte(id) {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return id != "" && len(id) <= 64
+}
 
 // profilesOf returns what is kept of the profiles of an opening.
-func (*Store) profilesOf(string) []ProfileInfo { return nil }
+func (s *Store) profilesOf(id string) []ProfileInfo { return s.profiles.infos(id) }
 
 // profileBytes returns what all profile files take on disk.
-func (*Store) profileBytes() int64 { return 0 }
+func (s *Store) profileBytes() int64 { return s.profiles.size() }
 
 // removeProfiles deletes the profile files of openings that are no longer kept. It is
 // called without a lock.
-func (*Store) removeProfiles([]string) {}
+func (s *Store) removeProfiles(ids []string) { s.profiles.remove(ids) }
 
 // Profile implements Reader.
-func (*Store) Profile(context.Context, string, ProfileKey) (*profile.Profile, error) {
-	return nil, ErrNotFound
+func (s *Store) Profile(ctx context.Context, opening string, of ProfileKey) (*profile.Profile, error) {
+	return s.profiles.read(ctx, opening, of)
+}
+
+// phases are the values of hotprofile.trigger.phase, in the order of time.
+var phases = [...]string{"before", "both", "after", "baseline"}
+
+// profileLimits bound what profiles take.
+type profileLimits struct {
+	// memory bounds the samples that are not on disk yet, as estimated.
+	memory int
+	// profile bounds one profile as it is in memory when it is read, as estimated.
+	profile int
+	// cached bounds the profiles that were read last, as estimated.
+	cached int
+	// openingBytes bounds the files of one opening, bytes those of all.
+	openingBytes, bytes int64
+	// profiles bounds the number of profiles of one opening, openings the number of
+	// openings with files, and total the profiles of all.
+	profiles, openings, total int
+	// segments is the number of files of a profile at which they are merged.
+	segments int
+	// flush is how long samples are in memory alone; idle is how long no sample came
+	// when the files of a profile are merged; forget is how long nothing is read until
+	// the profiles that were read last are forgotten.
+	flush, idle, forget time.Duration
+	// wait bounds how long a sender waits for the disk.
+	wait time.Duration
+}
+
+func limitsOfProfiles(maxBytes int64) profileLimits {
+	return profileLimits{
+		memory:       32 << 20,
+		profile:      32 << 20,
+		cached:       48 << 20,
+		openingBytes: min(16<<20, maxBytes/8),
+		bytes:        maxBytes / 4 * 3,
+		profiles:     128,
+		openings:     10_000,
+		total:        50_000,
+		segments:     8,
+		flush:        3 * time.Second,
+		idle:         30 * time.Second,
+		forget:       5 * time.Minute,
+		wait:         time.Second,
+	}
+}
+
+// profileFiles keeps the profiles of openings as files below one directory. Samples are
+// merged in memory, and written as a segment after 3 seconds, or when memory is short:
+// a crash loses those of the last seconds. Segments of a profile are merged when they
+// are many, and when no more come. One goroutine writes.
+type profileFiles struct {
+	dir    string
+	limits profileLimits
+	log    *zap.Logger
+	uptime func() time.Duration
+	// put adds an opening, or what is known in addition of one, to the others. It returns
+	// false if the opening is not kept. dropped counts. Both are called without a lock.
+	put     func(Opening) bool
+	dropped func(what string, n int64)
+
+	mu       sync.Mutex
+	openings map[string]*openingFiles
+	memory   int   // of all samples that are not on disk
+	bytes    int64 // of all files, in blocks of the disk
+	profiles int
+	stalled  bool // a sender has waited for nothing; until the next file is written
+	pressed  bool // memory is short: everything is written
+	failing  bool // the last file could not be written
+	closed   bool
+	progress chan struct{} // is closed when a file was written
+
+	disk  sync.Mutex // held to change files
+	cache profileCache
+
+	kick chan struct{}
+	done chan struct{}
+	wg   sync.WaitGroup
+}
+
+// openingFiles are the files of an opening: a directory.
+type openingFiles struct {
+	opening  Opening // without Profiles
+	dir      string
+	profiles map[ProfileKey]*profileFile
+	last     time.Duration // uptime of the last samples
+	bytes    int64         // in blocks of the disk
+	full     bool          // merging did not make it small: no more samples are added
+	dirty    bool          // the index must be written
+	gone     bool          // it was removed
+}
+
+// profileFile is a profile of an opening.
+type profileFile struct {
+	ProfileInfo
+	typ        dictionary.ProfileType
+	executable string
+	segments   []segment
+	// mergeDue reports that there are segments that a merge may make smaller, and full
+	// that it did not help: no more samples are added.
+	mergeDue, full bool
+	version        int // changes with the segments
+
+	// pending has the samples that are not on disk, with what they add to ProfileInfo.
+	pending      *pprofs.Builder
+	since        time.Duration // uptime of its first samples
+	pendingStart time.Time
+	pendingEnd   time.Time
+	phases       map[string]bool
+	writing      int // estimated memory of what is being written
+}
+
+// memory returns the estimated memory of a profile when it is read.
+func (p *profileFile) memory() (n int) {
+	for _, s := range p.segments {
+		n += s.Memory
+	}
+	if p.pending != nil {
+		n += p.pending.Size()
+	}
+	return n + p.writing
+}
+
+func newProfileFiles(dir string, limits profileLimits, log *zap.Logger, uptime func() time.Duration) *profileFiles {
+	return &profileFiles{
+		dir: dir, limits: limits, log: log, uptime: uptime,
+		put:      func(Opening) bool { return true },
+		dropped:  func(string, int64) {},
+		openings: make(map[string]*openingFiles),
+		progress: make(chan struct{}),
+		cache:    profileCache{max: limits.cached, loading: make(chan struct{}, 1)},
+		kick:     make(chan struct{}, 1),
+		done:     make(chan struct{}),
+	}
+}
+
+// start begins to write. stop ends it.
+func (f *profileFiles) start() { f.wg.Go(f.run) }
+
+// stop writes what is not on disk. Samples that are added later are dropped.
+func (f *profileFiles) stop() {
+	f.mu.Lock()
+	first := !f.closed
+	f.closed = true
+	f.mu.Unlock()
+	if first {
+		close(f.done)
+	}
+	f.wg.Wait()
+}
+
+// run writes what is due.
+func (f *profileFiles) run() {
+	ticker := time.NewTicker(min(time.Second, f.limits.flush))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-f.done:
+			f.flush(true)
+			return
+		case <-f.kick:
+		case <-ticker.C:
+		}
+		f.flush(false)
+		f.merge()
+		f.cache.forget(f.uptime(), f.limits.forget)
+	}
+}
+
+// hurry makes the goroutine write now.
+func (f *profileFiles) hurry() {
+	select {
+	case f.kick <- struct{}{}:
+	default:
+	}
+}
+
+// add adds samples. While memory is short it waits for the disk, for a second at most;
+// what then has no room is dropped, and counted.
+func (f *profileFiles) add(in Samples) {
+	if f.isNews(in.Opening) && !f.put(in.Opening) {
+		f.dropped(DroppedNotKept, in.Part.Events(0))
+		return
+	}
+	drop := ""
+	malformed := 0
+	var deadline *time.Timer
+	f.mu.Lock()
+	from := 0
+	for from < in.Part.Len() && drop == "" {
+		a, why := f.addSome(in, from)
+		from = max(from, a.Next)
+		malformed += a.Malformed
+		if why != DroppedMemory {
+			drop = why
+			continue
+		}
+		// A file that is written makes room.
+		f.hurry()
+		if f.stalled || f.closed {
+			drop = why
+			continue
+		}
+		if deadline == nil {
+			deadline = time.NewTimer(f.limits.wait)
+			defer deadline.Stop()
+		}
+		progress := f.progress
+		f.mu.Unlock()
+		select {
+		case <-progress:
+			f.mu.Lock()
+		case <-deadline.C:
+			f.mu.Lock()
+			f.stalled = true
+		}
+	}
+	lost := int64(0)
+	if drop != "" {
+		lost = in.Part.Events(from)
+		if o := f.openings[in.Opening.ID]; o != nil {
+			if p := o.profiles[f.keyOf(o, in)]; p != nil {
+				p.Truncated += lost
+				o.dirty = true
+			}
+		}
+	}
+	f.mu.Unlock()
+	if lost > 0 {
+		f.dropped(drop, lost)
+	}
+	if malformed > 0 {
+		f.dropped(DroppedMalformed, int64(malformed))
+	}
+}
+
+// chunk is how much memory is added while the lock is held.
+const chunk = 1 << 20
+
+// addSome adds samples from an index on. drop is empty, or why none were added. The lock
+// is held.
+func (f *profileFiles) addSome(in Samples, from int) (a pprofs.Addition, drop string) {
+	if f.closed {
+		return a, DroppedMemory
+	}
+	o := f.opening(in.Opening)
+	now := f.uptime()
+	o.last = now
+	p := f.profileOf(o, in)
+	if p == nil || p.full || o.full || o.bytes >= f.limits.openingBytes {
+		return a, DroppedOpeningFull
+	}
+	room := f.limits.memory - f.memory
+	if room <= 0 {
+		f.pressed = true
+		return a, DroppedMemory
+	}
+	if left := f.limits.profile - p.memory(); left <= 0 {
+		p.mergeDue, f.pressed = true, true
+		return a, DroppedMemory
+	} else {
+		room = min(room, left, chunk)
+	}
+	before := 0
+	if p.pending == nil {
+		p.pending = pprofs.NewBuilder(p.typ, pprofs.Options{Origin: p.Origin, Labels: []string{attr.TriggerPhase}})
+		p.since = now
+		p.phases = make(map[string]bool)
+	} else {
+		before = p.pending.Size()
+	}
+	a = p.pending.Add(in.Dictionary, in.Part, in.Attributes, from, room)
+	f.memory += p.pending.Size() - before
+	if start, end := in.Part.Span(); start > 0 {
+		if at := time.Unix(0, start); p.pendingStart.IsZero() || at.Before(p.pendingStart) {
+			p.pendingStart = at
+		}
+		if at := time.Unix(0, end); at.After(p.pendingEnd) {
+			p.pendingEnd = at
+		}
+	}
+	if phase := in.Attributes[attr.TriggerPhase]; slices.Contains(phases[:], phase) {
+		p.phases[phase] = true
+	}
+	if f.memory > f.limits.memory/2 {
+		f.pressed = true
+		f.hurry()
+	}
+	return a, ""
+}
+
+// isNews reports whether there is something in an opening that is not known.
+func (f *profileFiles) isNews(of Opening) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	o := f.openings[of.ID]
+	return o == nil || o.opening.Unit.Host != of.Unit.Host || o.opening.Unit.Name != of.Unit.Name || of.Until.After(o.opening.Until)
+}
+
+// opening finds or adds an opening. The lock is held.
+func (f *profileFiles) opening(of Opening) *openingFiles {
+	o := f.openings[of.ID]
+	if o == nil {
+		o = &openingFiles{opening: of, dir: f.dirOf(of.ID), profiles: make(map[ProfileKey]*profileFile), dirty: true}
+		f.openings[of.ID] = o
+	}
+	if of.Until.After(o.opening.Until) {
+		o.opening.Until = of.Until
+		o.dirty = true
+	}
+	return o
+}
+
+// maxKeyText bounds the texts of a ProfileKey, in bytes.
+const maxKeyText = 200
+
+func cutTo(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(strings.Clone(s[:n]), "")
+}
+
+// keyOf returns the key of the profile that samples belong to. Values are added only if
+// they are of one type: a second type of a name has a longer one.
+func (f *profileFiles) keyOf(o *openingFiles, in Samples) ProfileKey {
+	t := pprofs.TypeOf(in.Dictionary, in.Part.Profile)
+	key := ProfileKey{
+		Type:   cutTo(pprofs.TypeName(t), maxKeyText),
+		Origin: cutTo(in.Origin, maxKeyText),
+		Scope:  cutTo(in.Scope, maxKeyText),
+		Moment: in.Part.Moment,
+	}
+	if p := o.profiles[key]; p != nil && p.typ != t {
+		key.Type = cutTo(fmt.Sprintf("%s (%s %s, %s %s)", pprofs.TypeName(t), t.Sample, t.Unit, t.Period, t.PeriodUnit), maxKeyText)
+	}
+	return key
+}
+
+// profileOf finds or adds a profile; nil if there is no room for another. The lock is held.
+func (f *profileFiles) profileOf(o *openingFiles, in Samples) *profileFile {
+	key := f.keyOf(o, in)
+	t := pprofs.TypeOf(in.Dictionary, in.Part.Profile)
+	p := o.profiles[key]
+	if p == nil {
+		if len(o.profiles) >= f.limits.profiles {
+			return nil
+		}
+		p = &profileFile{
+			ProfileInfo: ProfileInfo{ProfileKey: key, Unit: unitOf(t)},
+			typ:         t,
+			executable:  in.Executable,
+		}
+		o.profiles[key] = p
+		f.profiles++
+	}
+	if p.typ != t { // two long names with the same beginning
+		return nil
+	}
+	return p
+}
+
+// unitOf returns the unit of the values that profiles of a type are shown in: the last.
+func unitOf(t dictionary.ProfileType) string {
+	if pprofs.TypeName(t) != t.Sample {
+		return t.PeriodUnit
+	}
+	return t.Unit
+}
+
+// infos returns what is on disk of an opening.
+func (f *profileFiles) infos(id string) []ProfileInfo {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	o := f.openings[id]
+	if o == nil {
+		return nil
+	}
+	var out []ProfileInfo
+	for _, p := range o.profiles {
+		if len(p.segments) > 0 || p.Damaged > 0 || p.Truncated > 0 {
+			info := p.ProfileInfo
+			info.Phases = slices.Clone(info.Phases)
+			out = append(out, info)
+		}
+	}
+	slices.SortFunc(out, func(a, b ProfileInfo) int { return compareKeys(a.ProfileKey, b.ProfileKey) })
+	return out
+}
+
+func compareKeys(a, b ProfileKey) int {
+	return cmp.Or(strings.Compare(a.Type, b.Type), strings.Compare(a.Origin, b.Origin),
+		strings.Compare(a.Scope, b.Scope), cmp.Compare(a.Moment, b.Moment))
+}
+
+// size returns the bytes of all files.
+func (f *profileFiles) size() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.bytes
+}
+
+// batch is what is written of one profile.
+type batch struct {
+	o       *openingFiles
+	p       *profileFile
+	pending *pprofs.Builder
+	start   time.Time
+	end     time.Time
+	phases  map[string]bool
+}
+
+// flush writes samples that are in memory for long enough, or all, and the index of each
+// opening that changed.
+func (f *profileFiles) flush(all bool) {
+	f.mu.Lock()
+	now := f.uptime()
+	all = all || f.pressed
+	f.pressed = false
+	var work []batch
+	for _, o := range f.openings {
+		for _, p := range o.profiles {
+			if p.pending == nil || !all && now-p.since < f.limits.flush {
+				continue
+			}
+			work = append(work, batch{o: o, p: p, pending: p.pending, start: p.pendingStart, end: p.pendingEnd, phases: p.phases})
+			p.writing = p.pending.Size()
+			p.pending, p.pendingStart, p.pendingEnd, p.phases = nil, time.Time{}, time.Time{}, nil
+		}
+	}
+	f.mu.Unlock()
+	slices.SortFunc(work, func(a, b batch) int {
+		return cmp.Or(strings.Compare(a.o.dir, b.o.dir), compareKeys(a.p.ProfileKey, b.p.ProfileKey))
+	})
+	for i, w := range work {
+		f.write(w)
+		if i+1 == len(work) || work[i+1].o != w.o {
+			f.writeIndex(w.o)
+		}
+	}
+	f.mu.Lock()
+	var dirty []*openingFiles
+	for _, o := range f.openings {
+		if o.dirty && o.bytes > 0 { // an opening gets a directory with its first file
+			dirty = append(dirty, o)
+		}
+	}
+	f.mu.Unlock()
+	for _, o := range dirty {
+		f.writeIndex(o)
+	}
+	f.makeRoom()
+}
+
+// write writes samples as a segment.
+func (f *profileFiles) write(w batch) {
+	size, events := w.pending.Size(), w.pending.Events()
+	var s segment
+	var err error
+	if events > 0 {
+		s, err = f.writeSegment(w.o, w.p, w.pending.Finish(w.p.executable))
+	}
+	f.mu.Lock()
+	f.memory -= size
+	w.p.writing = 0
+	switch {
+	case events == 0, w.o.gone:
+	case err != nil:
+		w.p.Truncated += int64(events)
+	default:
+		f.added(w.o, w.p, s)
+		w.p.Samples += int64(events)
+		if w.p.Start.IsZero() || !w.start.IsZero() && w.start.Before(w.p.Start) {
+			w.p.Start = w.start
+		}
+		if w.end.After(w.p.End) {
+			w.p.End = w.end
+		}
+		for _, phase := range phases {
+			if w.phases[phase] && !slices.Contains(w.p.Phases, phase) {
+				w.p.Phases = append(w.p.Phases, phase)
+			}
+		}
+		slices.SortFunc(w.p.Phases, func(a, b string) int {
+			return cmp.Compare(slices.Index(phases[:], a), slices.Index(phases[:], b))
+		})
+	}
+	w.o.dirty = true
+	f.stalled = false
+	close(f.progress)
+	f.progress = make(chan struct{})
+	failing := f.failing
+	f.failing = err != nil
+	f.mu.Unlock()
+	if err != nil {
+		f.dropped(DroppedDisk, int64(events))
+		if !failing {
+			f.log.Error("console's profiles not written, their samples are lost", zap.Int("samples", events), zap.Error(err))
+		}
+	} else if failing {
+		f.log.Info("console's profiles are written again", zap.String("directory", f.dir))
+	}
+}
+
+// added adds a segment to the index. The lock is held.
+func (f *profileFiles) added(o *openingFiles, p *profileFile, s segment) {
+	p.segments = append(p.segments, s)
+	p.version++
+	p.Bytes += s.Bytes
+	o.bytes += blocks(s.Bytes)
+	f.bytes += blocks(s.Bytes)
+}
+
+// subtract removes segments from the index. The lock is held.
+func (f *profileFiles) subtract(o *openingFiles, p *profileFile, gone []segment) {
+	p.segments = slices.DeleteFunc(p.segments, func(s segment) bool { return slices.Contains(gone, s) })
+	p.version++
+	for _, s := range gone {
+		p.Bytes -= s.Bytes
+		o.bytes -= blocks(s.Bytes)
+		f.bytes -= blocks(s.Bytes)
+	}
+}
+
+// makeRoom removes the profiles of the openings whose last samples are the oldest, until
+// all are within their bounds.
+func (f *profileFiles) makeRoom() {
+	n := 0
+	for {
+		f.mu.Lock()
+		full := f.bytes > f.limits.bytes || len(f.openings) > f.limits.openings || f.profiles > f.limits.total
+		f.mu.Unlock()
+		if !full || !f.removeOldest("") {
+			break
+		}
+		n++
+	}
+	if n > 0 {
+		f.log.Info("console's oldest profiles removed to make room", zap.Int("openings", n))
+	}
+}
+
+// removeOldest removes the profiles of the opening whose last samples are the oldest,
+// except one, and reports whether there was one.
+func (f *profileFiles) removeOldest(except string) bool {
+	f.mu.Lock()
+	var oldest *openingFiles
+	for id, o := range f.openings {
+		if id == except {
+			continue
+		}
+		if oldest == nil || cmp.Or(o.end().Compare(oldest.end()), strings.Compare(o.dir, oldest.dir)) < 0 {
+			oldest = o
+		}
+	}
+	f.mu.Unlock()
+	if oldest == nil {
+		return false
+	}
+	f.remove([]string{oldest.opening.ID})
+	f.dropped(DroppedProfiles, 1)
+	return true
+}
+
+// end returns when the last profile on disk ends.
+func (o *openingFiles) end() (end time.Time) {
+	end = o.opening.Triggered
+	for _, p := range o.profiles {
+		if p.End.After(end) {
+			end = p.End
+		}
+		if p.pendingEnd.After(end) {
+			end = p.pendingEnd
+		}
+	}
+	return end
+}
+
+// forgetOpening removes an opening from the index. The lock is held.
+func (f *profileFiles) forgetOpening(o *openingFiles) {
+	delete(f.openings, o.opening.ID)
+	o.gone = true
+	f.bytes -= o.bytes
+	f.profiles -= len(o.profiles)
+	for _, p := range o.profiles {
+		if p.pending != nil {
+			f.memory -= p.pending.Size()
+			p.pending = nil
+		}
+	}
 }

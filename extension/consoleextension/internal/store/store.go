@@ -43,6 +43,8 @@ type Store struct {
 	log     *zap.Logger
 	lock    *lock
 	db      *database
+
+	profiles *profileFiles
 }
 
 // Open opens the store of a directory. A file that is damaged is set aside and logged,
@@ -85,6 +87,7 @@ func (s *Store) open() error {
 
 // Close writes what is not yet on disk, and closes the store.
 func (s *Store) Close() error {
+	s.closeProfiles()
 	var err error
 	if s.db != nil {
 		err = s.db.close()

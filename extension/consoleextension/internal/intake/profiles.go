@@ -1,0 +1,182 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package intake turns what arrives as OTLP into what the store keeps.
+package intake
+
+import (
+	"cmp"
+	"math"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs"
+)
+
+// Profiles adds profiles that left a gate to a store. Make one with NewProfiles.
+type Profiles struct {
+	store *store.Store
+	log   *zap.Logger
+	once  sync.Once
+}
+
+// NewProfiles returns an intake of profiles.
+func NewProfiles(s *store.Store, log *zap.Logger) *Profiles { return &Profiles{store: s, log: log} }
+
+// Consume adds profiles, which it does not change or keep. Profiles without the
+// attributes of a gate are counted and dropped, which is logged once.
+func (c *Profiles) Consume(pd pprofile.Profiles) {
+	d := dictionary.NewReader(pd.Dictionary())
+	for _, rp := range pd.ResourceProfiles().All() {
+		r := resourceOf(rp.Resource().Attributes())
+		for _, sp := range rp.ScopeProfiles().All() {
+			scope := pprofs.Cut(sp.Scope().Name())
+			for _, p := range sp.Profiles().All() {
+				c.add(d, r, scope, p)
+			}
+		}
+	}
+}
+
+// add adds a profile.
+func (c *Profiles) add(d dictionary.Reader, r resource, scope string, p pprofile.Profile) {
+	attributes := pprofs.Attributes(d, p)
+	in := store.Samples{
+		Opening:    openingOf(attributes, r),
+		Origin:     r.origin,
+		Scope:      scope,
+		Executable: r.executable,
+		Dictionary: d,
+		Attributes: attributes,
+	}
+	for _, part := range pprofs.PartsOf(d.ProfileType(p), p) {
+		in.Part = part
+		if !c.store.AddSamples(in) {
+			c.once.Do(func() {
+				c.log.Warn("console drops profiles that passed no gate: add cpu_trigger to the pipeline of profiles that exports to console",
+					zap.String("service", r.kept[attr.ServiceName]), zap.String("trigger_id", clip(in.Opening.ID, 64)))
+			})
+		}
+	}
+}
+
+// resource is what a resource says.
+type resource struct {
+	executable, origin, host, policy, kind string
+	kept                                   map[string]string
+}
+
+// maxAttributes bounds the attributes of a resource that are read; the store keeps fewer.
+const maxAttributes = 128
+
+func resourceOf(attributes pcommon.Map) resource {
+	r := resource{kept: make(map[string]string)}
+	process := ""
+	n := 0
+	for k, v := range attributes.All() {
+		if n++; n > maxAttributes {
+			break
+		}
+		text, ok := pprofs.TextOf(v)
+		if !ok {
+			continue
+		}
+		switch k {
+		case attr.ExecutablePath:
+			r.executable = text
+		case attr.ExecutableName:
+			process = text
+		case attr.Origin:
+			r.origin = text
+		case attr.HostName:
+			r.host = text
+		case attr.TriggerPolicy:
+			r.policy = text
+		case attr.TriggerKind:
+			r.kind = text
+		}
+		// What differs between the processes of a unit is not the unit's, and what is
+		// about the trigger is in its opening.
+		if strings.HasPrefix(k, "process.") && k != attr.ExecutableName || strings.HasPrefix(k, attr.Prefix) {
+			continue
+		}
+		r.kept[pprofs.Cut(k)] = text
+	}
+	r.executable = cmp.Or(r.executable, process)
+	return r
+}
+
+// Values of hotprofile.trigger.kind and hotprofile.trigger.phase.
+const (
+	kindHot      = "hot"
+	kindBaseline = "baseline"
+	kindManual   = "manual"
+	kindAlert    = "alert"
+)
+
+// openingOf returns what the attributes of a profile say about its opening.
+func openingOf(attributes map[string]string, r resource) store.Opening {
+	const maxName = 256
+	text := func(key string) string { return clip(attributes[key], maxName) }
+	o := store.Opening{
+		ID:        clip(attributes[attr.TriggerID], maxName),
+		Unit:      store.Unit{Host: clip(r.host, maxName), Name: clip(attributes[attr.Unit], 4<<10), Resource: r.kept},
+		Policy:    clip(r.policy, maxName),
+		Kind:      clip(r.kind, maxName),
+		Monitor:   text(attr.TriggerMonitor),
+		Window:    text(attr.TriggerWindow),
+		Value:     number(attributes[attr.TriggerValue]),
+		Threshold: number(attributes[attr.TriggerThreshold]),
+		Triggered: moment(attributes[attr.TriggerTime]),
+		Until:     moment(attributes[attr.TriggerUntil]),
+	}
+	if o.Policy == "" {
+		// Of several policies the first is that of the opening.
+		first, _, _ := strings.Cut(attributes[attr.TriggerPolicy], ",")
+		o.Policy = clip(first, maxName)
+	}
+	if o.Kind == "" {
+		switch {
+		case o.Window == kindManual || o.Window == kindAlert:
+			o.Kind = o.Window
+		case attributes[attr.TriggerPhase] == kindBaseline:
+			o.Kind = kindBaseline
+		default:
+			o.Kind = kindHot
+		}
+	}
+	return o
+}
+
+// clip returns the first n bytes of a text, and not the memory of the rest.
+func clip(s string, n int) string {
+	if len(s) > n {
+		s = strings.Clone(s[:n])
+	}
+	return strings.ToValidUTF8(s, "")
+}
+
+func number(s string) float64 {
+	f, err := strconv.ParseFloat(s, 64)
+	if err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
+		return 0
+	}
+	return f
+}
+
+func moment(s string) time.Time {
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil || t.Year() < 1970 || t.Year() > 2200 {
+		return time.Time{}
+	}
+	return t
+}

@@ -1,0 +1,448 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/google/pprof/profile"
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
+)
+
+// segment is a gzipped pprof file.
+type segment struct {
+	Name   string `json:"name"`
+	Bytes  int64  `json:"bytes"`
+	Memory int    `json:"memory"` // estimated, when it is read
+}
+
+const (
+	indexName    = "opening.json"
+	indexVersion = 1
+	// maxIndex and maxContent bound what is read of a file, in bytes: files may have been
+	// changed by others.
+	maxIndex   = 8 << 20
+	maxContent = 128 << 20
+)
+
+// index is the file that says which segments an opening has. Others are leftovers.
+type index struct {
+	Version  int            `json:"version"`
+	Opening  Opening        `json:"opening"`
+	Full     bool           `json:"full"`
+	Profiles []indexProfile `json:"profiles"`
+}
+
+type indexProfile struct {
+	Info       ProfileInfo            `json:"info"`
+	Type       dictionary.ProfileType `json:"type"`
+	Executable string                 `json:"executable"`
+	Segments   []segment              `json:"segments"`
+	Full       bool                   `json:"full"`
+}
+
+// hashed returns a name for a file that no text can choose.
+func hashed(texts ...string) string {
+	h := sha256.New()
+	for _, s := range texts {
+		var n [8]byte
+		binary.LittleEndian.PutUint64(n[:], uint64(len(s)))
+		h.Write(n[:])
+		h.Write([]byte(s))
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+func (f *profileFiles) dirOf(id string) string { return filepath.Join(f.dir, hashed(id)) }
+
+// blocks returns what a file of n bytes takes on most filesystems.
+func blocks(n int64) int64 { return (n + 4095) / 4096 * 4096 }
+
+// openingOverhead is what an opening takes beside its segments: its directory, and the
+// index.
+const openingOverhead = 8 << 10
+
+// load reads the indexes, and removes what is left over from a crash, and profiles that
+// end before a time. It returns the openings found.
+func (f *profileFiles) load(oldest time.Time) ([]Opening, error) {
+	if err := os.MkdirAll(f.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the directory of the console's profiles: %w", err)
+	}
+	entries, err := os.ReadDir(f.dir)
+	if err != nil {
+		return nil, fmt.Errorf("list the console's profiles: %w", err)
+	}
+	var openings []Opening
+	for _, e := range entries {
+		dir := filepath.Join(f.dir, e.Name())
+		if !e.IsDir() {
+			continue
+		}
+		o, err := f.loadOpening(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			// It ended before its first index was written.
+			err = os.RemoveAll(dir)
+		} else if errors.Is(err, errIndex) {
+			f.log.Error("console's profiles of an opening damaged, removed", zap.String("directory", dir), zap.Error(err))
+			f.dropped(DroppedDamaged, 1)
+			err = os.RemoveAll(dir)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the console's profiles: %w", err)
+		}
+		if o == nil {
+			continue
+		}
+		if o.end().Before(oldest) {
+			if err := os.RemoveAll(dir); err != nil {
+				return nil, fmt.Errorf("remove the console's old profiles: %w", err)
+			}
+			continue
+		}
+		f.openings[o.opening.ID] = o
+		f.bytes += o.bytes
+		f.profiles += len(o.profiles)
+		openings = append(openings, o.opening)
+	}
+	return openings, nil
+}
+
+var errIndex = errors.New("damaged index")
+
+// loadOpening reads the index of a directory, and removes other files.
+func (f *profileFiles) loadOpening(dir string) (*openingFiles, error) {
+	content, err := readFile(filepath.Join(dir, indexName), maxIndex)
+	if err != nil {
+		return nil, err
+	}
+	var in index
+	if err := json.Unmarshal(content, &in); err != nil {
+		return nil, fmt.Errorf("%w: %w", errIndex, err)
+	}
+	if in.Version != indexVersion || in.Opening.ID == "" || f.dirOf(in.Opening.ID) != dir {
+		return nil, fmt.Errorf("%w: version %d of opening %.40q", errIndex, in.Version, in.Opening.ID)
+	}
+	o := &openingFiles{
+		opening: in.Opening, full: in.Full, dir: dir, profiles: make(map[ProfileKey]*profileFile),
+		last: f.uptime() - f.limits.idle, bytes: openingOverhead,
+	}
+	listed := map[string]bool{indexName: true}
+	for _, ip := range in.Profiles {
+		p := &profileFile{ProfileInfo: ip.Info, typ: ip.Type, executable: ip.Executable, full: ip.Full}
+		p.Bytes = 0
+		for _, s := range ip.Segments {
+			info, err := os.Lstat(filepath.Join(dir, s.Name))
+			if s.Name != filepath.Base(s.Name) || err != nil || !info.Mode().IsRegular() || info.Size() != s.Bytes {
+				f.log.Error("console's profile file damaged, its samples are lost", zap.String("directory", dir), zap.String("file", s.Name), zap.Error(err))
+				f.dropped(DroppedDamaged, 1)
+				p.Damaged++
+				continue
+			}
+			listed[s.Name] = true
+			p.segments = append(p.segments, s)
+			p.Bytes += s.Bytes
+			o.bytes += blocks(s.Bytes)
+		}
+		o.profiles[p.ProfileKey] = p
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if !listed[e.Name()] {
+			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return o, nil
+}
+
+// readFile reads a file of at most limit bytes.
+func readFile(path string, limit int64) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	content, err := io.ReadAll(io.LimitReader(file, limit+1))
+	if err == nil && int64(len(content)) > limit {
+		err = fmt.Errorf("%s has more than %d bytes", path, limit)
+	}
+	return content, err
+}
+
+// writeSegment writes a profile to a file of an opening. If the disk is full, the oldest
+// profiles make room.
+func (f *profileFiles) writeSegment(o *openingFiles, p *profileFile, of *profile.Profile) (segment, error) {
+	var content bytes.Buffer
+	z, _ := gzip.NewWriterLevel(&content, gzip.BestSpeed)
+	err := of.WriteUncompressed(z)
+	err = errors.Join(err, z.Close())
+	if err != nil {
+		return segment{}, fmt.Errorf("encode a profile: %w", err)
+	}
+	s := segment{Bytes: int64(content.Len()), Memory: sizeOf(of)}
+	key := fmt.Sprintf("%s-%d", hashed(p.Type, p.Origin, p.Scope, fmt.Sprint(p.Moment)), time.Now().UnixNano())
+	s.Name = key + ".pb.gz"
+	err = f.writeFile(o, s.Name, content.Bytes())
+	for tries := 0; full(err) && tries < 8 && f.removeOldest(o.opening.ID); tries++ {
+		f.log.Warn("disk full, console's oldest profiles removed", zap.String("directory", f.dir), zap.Error(err))
+		err = f.writeFile(o, s.Name, content.Bytes())
+	}
+	return s, err
+}
+
+// full reports whether an error is that of a full disk, or of a quota.
+func full(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+// writeFile writes a file of an opening, which gets its name when it is complete.
+func (f *profileFiles) writeFile(o *openingFiles, name string, content []byte) (err error) {
+	f.disk.Lock()
+	defer f.disk.Unlock()
+	f.mu.Lock()
+	gone := o.gone
+	f.mu.Unlock()
+	if gone {
+		return nil
+	}
+	if err := os.Mkdir(o.dir, 0o700); err == nil {
+		f.mu.Lock()
+		o.bytes += openingOverhead
+		f.bytes += openingOverhead
+		f.mu.Unlock()
+	} else if !errors.Is(err, fs.ErrExist) {
+		// Someone may have removed the directory.
+		if err := os.MkdirAll(o.dir, 0o700); err != nil {
+			return err
+		}
+	}
+	path := filepath.Join(o.dir, name)
+	temp := path + ".tmp"
+	file, err := os.OpenFile(temp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err != nil {
+		err = errors.Join(err, ignoreMissing(os.Remove(temp)))
+	}
+	return err
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// writeIndex writes the index of an opening.
+func (f *profileFiles) writeIndex(o *openingFiles) {
+	f.mu.Lock()
+	out := index{Version: indexVersion, Opening: o.opening, Full: o.full}
+	for _, p := range o.profiles {
+		if len(p.segments) == 0 && p.Truncated == 0 && p.Damaged == 0 {
+			continue
+		}
+		out.Profiles = append(out.Profiles, indexProfile{
+			Info: p.ProfileInfo, Type: p.typ, Executable: p.executable, Segments: slices.Clone(p.segments), Full: p.full,
+		})
+	}
+	o.dirty = false
+	f.mu.Unlock()
+	slices.SortFunc(out.Profiles, func(a, b indexProfile) int { return compareKeys(a.Info.ProfileKey, b.Info.ProfileKey) })
+	content, err := json.Marshal(out)
+	if err == nil {
+		err = f.writeFile(o, indexName, content)
+		for tries := 0; full(err) && tries < 8 && f.removeOldest(o.opening.ID); tries++ {
+			err = f.writeFile(o, indexName, content)
+		}
+	}
+	if err == nil {
+		return
+	}
+	f.mu.Lock()
+	o.dirty = !o.gone
+	failing := f.failing
+	f.failing = true
+	f.mu.Unlock()
+	if !failing {
+		f.log.Error("console's index of profiles not written", zap.String("directory", o.dir), zap.Error(err))
+	}
+}
+
+// remove deletes the profiles of openings.
+func (f *profileFiles) remove(ids []string) {
+	for _, id := range ids {
+		f.disk.Lock()
+		f.mu.Lock()
+		o := f.openings[id]
+		if o != nil {
+			f.forgetOpening(o)
+		}
+		f.mu.Unlock()
+		if o != nil {
+			f.cache.remove(id)
+			if err := os.RemoveAll(o.dir); err != nil {
+				f.log.Warn("console's old profiles not removed", zap.String("directory", o.dir), zap.Error(err))
+			}
+		}
+		f.disk.Unlock()
+	}
+}
+
+// merge merges the segments of profiles that have many, or that get no more.
+func (f *profileFiles) merge() {
+	type job struct {
+		o *openingFiles
+		p *profileFile
+	}
+	var due []job
+	f.mu.Lock()
+	now := f.uptime()
+	for _, o := range f.openings {
+		for _, p := range o.profiles {
+			if len(p.segments) >= f.limits.segments || len(p.segments) > 1 && (now-o.last >= f.limits.idle || o.bytes >= f.limits.openingBytes) || p.mergeDue {
+				due = append(due, job{o, p})
+			}
+		}
+	}
+	f.mu.Unlock()
+	slices.SortFunc(due, func(a, b job) int { return strings.Compare(a.o.dir, b.o.dir) })
+	for _, j := range due {
+		f.mergeProfile(j.o, j.p)
+	}
+}
+
+// mergeProfile merges the segments of a profile into one.
+func (f *profileFiles) mergeProfile(o *openingFiles, p *profileFile) {
+	f.mu.Lock()
+	old := slices.Clone(p.segments)
+	p.mergeDue = false
+	f.mu.Unlock()
+	var merged *profile.Profile
+	for _, s := range old {
+		var err error
+		if merged, err = f.plus(o, merged, s); err != nil {
+			f.damaged(o, p, s, err)
+		}
+	}
+	if merged == nil {
+		f.writeIndex(o)
+		return
+	}
+	memory := sizeOf(merged)
+	if len(old) > 1 {
+		s, err := f.writeSegment(o, p, merged)
+		if err != nil {
+			f.log.Warn("console's profile files not merged", zap.String("directory", o.dir), zap.Error(err))
+			return
+		}
+		f.mu.Lock()
+		if !o.gone {
+			f.subtract(o, p, old)
+			f.added(o, p, s)
+		}
+		f.mu.Unlock()
+		f.writeIndex(o)
+		f.disk.Lock()
+		for _, s := range old {
+			_ = os.Remove(filepath.Join(o.dir, s.Name)) // what is left over is removed at the next start
+		}
+		f.disk.Unlock()
+	}
+	f.mu.Lock()
+	if memory > f.limits.profile/4*3 {
+		p.full, o.dirty = true, true
+	}
+	if o.bytes > f.limits.openingBytes/4*3 {
+		o.full, o.dirty = true, true
+	}
+	close(f.progress)
+	f.progress = make(chan struct{})
+	f.mu.Unlock()
+}
+
+// damaged removes a segment that cannot be read from the index.
+func (f *profileFiles) damaged(o *openingFiles, p *profileFile, s segment, cause error) {
+	f.mu.Lock()
+	if !slices.Contains(p.segments, s) { // it was merged, or found before
+		f.mu.Unlock()
+		return
+	}
+	f.subtract(o, p, []segment{s})
+	p.Damaged++
+	o.dirty = true
+	f.mu.Unlock()
+	f.dropped(DroppedDamaged, 1)
+	f.log.Error("console's profile file damaged, its samples are lost", zap.String("directory", o.dir), zap.String("file", s.Name), zap.Error(cause))
+}
+
+// plus returns a profile with the samples of a segment besides; the profile without them
+// if the segment cannot be read. The result is new, or the profile itself.
+func (f *profileFiles) plus(o *openingFiles, p *profile.Profile, s segment) (*profile.Profile, error) {
+	add, err := readProfile(filepath.Join(o.dir, s.Name))
+	if err != nil || p == nil {
+		if err != nil {
+			return p, err
+		}
+		return add, nil
+	}
+	start := min(p.TimeNanos, add.TimeNanos)
+	end := max(p.TimeNanos+p.DurationNanos, add.TimeNanos+add.DurationNanos)
+	merged, err := profile.Merge([]*profile.Profile{p, add})
+	if err != nil {
+		return p, err
+	}
+	merged.TimeNanos, merged.DurationNanos = start, end-start // Merge adds the durations
+	return merged, nil
+}
+
+// readProfile reads a gzipped pprof file.
+func readProfile(path string) (*profile.Profile, error) {
+	content, err := readFile(path, maxContent)
+	if err != nil {
+		return nil, err
+	}
+	z, err := gzip.NewReader(bytes.NewReader(content))
+	if err != nil {
+		return nil, err
+	}
+	content, err = io.ReadAll(io.LimitReader(z, maxContent+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(content) > maxContent {
+		return nil, fmt.Errorf("%s has more than %d bytes", path, maxContent)
+	}
+	p, err := profile.ParseUncompressed(content)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.CheckValid()
+}

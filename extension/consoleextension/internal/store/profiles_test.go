@@ -1,0 +1,641 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/pprof/profile"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs/pprofstest"
+)
+
+// files is a profileFiles with a clock that stands, which writes when the test says so.
+type files struct {
+	*profileFiles
+	t       testing.TB
+	now     time.Duration
+	logs    *observer.ObservedLogs
+	mu      sync.Mutex
+	dropped map[string]int64
+}
+
+func openFiles(t testing.TB, dir string, change func(*profileLimits)) *files {
+	t.Helper()
+	core, logs := observer.New(zapcore.InfoLevel)
+	f := &files{t: t, logs: logs, dropped: map[string]int64{}, now: time.Hour}
+	limits := limitsOfProfiles(DefaultMaxBytes)
+	limits.wait = time.Nanosecond
+	if change != nil {
+		change(&limits)
+	}
+	f.profileFiles = newProfileFiles(dir, limits, zap.New(core), func() time.Duration { return f.now })
+	f.profileFiles.dropped = func(what string, n int64) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.dropped[what] += n
+	}
+	_, err := f.load(time.Time{})
+	require.NoError(t, err)
+	return f
+}
+
+// later passes the time after which samples are written, and writes them.
+func (f *files) later(d time.Duration) {
+	f.now += d
+	f.flush(false)
+	f.merge()
+}
+
+func (f *files) profile(id string, key ProfileKey) *profile.Profile {
+	f.t.Helper()
+	p, err := f.read(context.Background(), id, key)
+	require.NoError(f.t, err)
+	require.NoError(f.t, p.CheckValid())
+	return p
+}
+
+// paths returns the files of all openings, by the name of the directory.
+func (f *files) paths() (segments, others []string) {
+	require.NoError(f.t, filepath.WalkDir(f.dir, func(path string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil || e.IsDir():
+		case strings.HasSuffix(path, ".pb.gz"):
+			segments = append(segments, path)
+		default:
+			others = append(others, path)
+		}
+		return err
+	}))
+	return segments, others
+}
+
+// samplesOf returns a request as the intake does.
+func samplesOf(in pprofile.Profiles) (all []Samples) {
+	d := dictionary.NewReader(in.Dictionary())
+	for _, rp := range in.ResourceProfiles().All() {
+		for _, sp := range rp.ScopeProfiles().All() {
+			for _, p := range sp.Profiles().All() {
+				attributes := pprofs.Attributes(d, p)
+				triggered, _ := time.Parse(time.RFC3339, attributes[attr.TriggerTime])
+				for _, part := range pprofs.PartsOf(d.ProfileType(p), p) {
+					all = append(all, Samples{
+						Opening:    Opening{ID: attributes[attr.TriggerID], Unit: Unit{Name: attributes[attr.Unit]}, Triggered: triggered},
+						Executable: "app",
+						Scope:      sp.Scope().Name(),
+						Dictionary: d,
+						Part:       part,
+						Attributes: attributes,
+					})
+				}
+			}
+		}
+	}
+	return all
+}
+
+func (f *files) send(in pprofstest.Input) {
+	for _, s := range samplesOf(in.Build(f.t)) {
+		f.add(s)
+	}
+}
+
+const triggered = "2026-05-28T20:26:42Z"
+
+func phased(id, phase string) map[string]string {
+	reason := pprofstest.Reason("0a1b", id, triggered)
+	reason[attr.TriggerPhase] = phase
+	return reason
+}
+
+// cpuKey is the key of the profiles of pprofstest.
+func cpuKey(f *files, id string) ProfileKey {
+	f.t.Helper()
+	infos := f.infos(id)
+	require.Len(f.t, infos, 1)
+	require.Equal(f.t, "cpu", infos[0].Type)
+	return infos[0].ProfileKey
+}
+
+// byPhase returns the values of a profile by function and labels.
+func byPhase(p *profile.Profile) map[string]int64 {
+	got := map[string]int64{}
+	for _, s := range p.Sample {
+		key := []string{s.Location[0].Line[0].Function.Name}
+		for _, label := range []string{attr.TriggerPhase, attr.ThreadName} {
+			key = append(key, s.Label[label]...)
+		}
+		got[strings.Join(key, " ")] += s.Value[0]
+	}
+	return got
+}
+
+func TestProfileOfAnOpeningIsOne(t *testing.T) {
+	f := openFiles(t, t.TempDir(), nil)
+	f.send(pprofstest.Input{Profile: phased("t1", "before"), Hot: 5, Cold: 2})
+	f.send(pprofstest.Input{Profile: phased("t2", "baseline"), Hot: 1})
+	require.Empty(t, f.infos("t1"), "nothing is on disk")
+	f.later(f.limits.flush)
+	require.Equal(t, map[string]int64{"main.hot before": 5, "main.cold before worker": 2}, byPhase(f.profile("t1", cpuKey(f, "t1"))))
+	f.send(pprofstest.Input{Profile: phased("t1", "both"), Hot: 7, Later: 5 * time.Second})
+	f.send(pprofstest.Input{Profile: phased("t1", "before"), Hot: 1})
+	f.later(f.limits.flush)
+
+	want := map[string]int64{"main.hot before": 6, "main.cold before worker": 2, "main.hot both": 7}
+	check := func() {
+		t.Helper()
+		infos := f.infos("t1")
+		require.Len(t, infos, 1)
+		i := infos[0]
+		require.Equal(t, []string{"before", "both"}, i.Phases)
+		require.EqualValues(t, 15, i.Samples)
+		require.Equal(t, "nanoseconds", i.Unit)
+		require.EqualValues(t, pprofstest.WindowStart, i.Start.UnixNano())
+		require.EqualValues(t, pprofstest.WindowStart+2*pprofstest.Window, i.End.UnixNano())
+		require.Zero(t, i.Truncated)
+		p := f.profile("t1", i.ProfileKey)
+		require.Equal(t, want, byPhase(p))
+		require.EqualValues(t, pprofstest.WindowStart, p.TimeNanos)
+		require.EqualValues(t, 2*pprofstest.Window, p.DurationNanos)
+		require.EqualValues(t, pprofstest.Period, p.Period)
+		require.Equal(t, "/bin/app", p.Mapping[0].File)
+		require.Contains(t, p.Comments, "hotprofile.trigger.id=t1")
+		require.Equal(t, map[string]int64{"main.hot baseline": 1}, byPhase(f.profile("t2", cpuKey(f, "t2"))))
+		segments, _ := f.paths()
+		on := int64(0)
+		for _, s := range segments {
+			info, err := os.Stat(s)
+			require.NoError(t, err)
+			on += blocks(info.Size())
+		}
+		require.Equal(t, on+2*openingOverhead, f.size())
+	}
+	check()
+	segments, _ := f.paths()
+	require.Len(t, segments, 3)
+	f.later(f.limits.idle)
+	segments, _ = f.paths()
+	require.Len(t, segments, 2, "merged")
+	check()
+	f = openFiles(t, f.dir, nil)
+	check()
+	require.Empty(t, f.dropped)
+
+	f.remove([]string{"t1", "none"})
+	_, err := f.read(context.Background(), "t1", cpuKey(f, "t2"))
+	require.ErrorIs(t, err, ErrNotFound)
+	f.remove([]string{"t2"})
+	require.Zero(t, f.size())
+	require.Zero(t, f.profiles)
+	entries, err := os.ReadDir(f.dir)
+	require.NoError(t, err)
+	require.Empty(t, entries)
+}
+
+// TestSegmentsAreMergedWhileAnOpeningRuns: and what was read before is read on.
+func TestSegmentsAreMergedWhileAnOpeningRuns(t *testing.T) {
+	f := openFiles(t, t.TempDir(), nil)
+	for i := range 3 * f.limits.segments {
+		f.send(pprofstest.Input{Profile: phased("t1", "both"), Hot: 1, Stacks: i})
+		f.later(f.limits.flush)
+		segments, _ := f.paths()
+		require.Less(t, len(segments), f.limits.segments)
+		if i%3 > 0 {
+			p := f.profile("t1", cpuKey(f, "t1"))
+			require.EqualValues(t, i+1, byPhase(p)["main.hot both"])
+			p.Sample = nil // it is ours
+		}
+	}
+	n := int64(3 * f.limits.segments)
+	require.EqualValues(t, n+n*(n-1)/2, f.infos("t1")[0].Samples)
+}
+
+// TestTypesAreNotMixed: nor profilers, nor moments of a snapshot.
+func TestTypesAreNotMixed(t *testing.T) {
+	f := openFiles(t, t.TempDir(), nil)
+	change := func(typ, unit, scope string, moments ...uint64) {
+		in := pprofile.NewProfiles()
+		pprofstest.Input{Profile: phased("t1", "both"), Hot: 2, Cold: 1}.Build(t).CopyTo(in)
+		sp := in.ResourceProfiles().At(0).ScopeProfiles().At(0)
+		sp.Scope().SetName(scope)
+		p := sp.Profiles().At(0)
+		s := in.Dictionary().StringTable()
+		s.Append(typ, unit)
+		p.SampleType().SetTypeStrindex(int32(s.Len() - 2))
+		p.SampleType().SetUnitStrindex(int32(s.Len() - 1))
+		for i, at := range moments {
+			p.Samples().At(i).TimestampsUnixNano().FromRaw([]uint64{at})
+			p.Samples().At(i).Values().FromRaw([]int64{7})
+		}
+		for _, s := range samplesOf(in) {
+			f.add(s)
+		}
+	}
+	change("samples", "count", "a")
+	change("samples", "count", "b")
+	change("cpu", "microseconds", "a")
+	change("cpu", "microseconds", "a")
+	change("goroutines", "count", "a", 5, 6)
+	f.later(f.limits.flush)
+	f.later(f.limits.idle)
+	got := map[string]int64{}
+	for _, i := range f.infos("t1") {
+		sum := int64(0)
+		for _, s := range f.profile("t1", i.ProfileKey).Sample {
+			sum += s.Value[0]
+		}
+		got[fmt.Sprintf("%s of %s at %d in %s", i.Type, i.Scope, i.Moment, i.Unit)] = sum
+	}
+	require.Equal(t, map[string]int64{
+		"cpu of a at 0 in nanoseconds":                                      3,
+		"cpu of b at 0 in nanoseconds":                                      3,
+		"cpu (cpu microseconds, cpu nanoseconds) of a at 0 in microseconds": 6,
+		"goroutines of a at 5 in count":                                     7,
+		"goroutines of a at 6 in count":                                     7,
+	}, got)
+}
+
+func TestWhatACrashLeavesIsRemoved(t *testing.T) {
+	dir := t.TempDir()
+	f := openFiles(t, dir, nil)
+	f.send(pprofstest.Input{Profile: phased("t1", "both"), Hot: 5})
+	f.later(f.limits.flush)
+	f.send(pprofstest.Input{Profile: phased("t1", "both"), Hot: 2})
+	of := f.openings["t1"].dir
+	// A segment that no index has; an unfinished file; an opening without an index.
+	segments, _ := f.paths()
+	content, err := os.ReadFile(segments[0])
+	require.NoError(t, err)
+	for _, left := range []string{filepath.Join(of, "x.pb.gz"), filepath.Join(of, "opening.json.tmp")} {
+		require.NoError(t, os.WriteFile(left, content, 0o600))
+	}
+	require.NoError(t, os.Mkdir(filepath.Join(dir, hashed("t2")), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, hashed("t2"), "x.pb.gz"), content, 0o600))
+	f = openFiles(t, dir, nil)
+	require.Equal(t, map[string]int64{"main.hot both": 5}, byPhase(f.profile("t1", cpuKey(f, "t1"))))
+	after, others := f.paths()
+	require.Equal(t, segments, after)
+	require.Equal(t, []string{filepath.Join(of, indexName)}, others)
+	require.Empty(t, f.dropped)
+}
+
+func TestDamagedFilesAreLeftOut(t *testing.T) {
+	for name, damage := range map[string]func(t *testing.T, path string, content []byte){
+		"cut off": func(t *testing.T, path string, content []byte) {
+			require.NoError(t, os.WriteFile(path, content[:len(content)/2], 0o600))
+		},
+		"changed": func(t *testing.T, path string, content []byte) {
+			content[len(content)/2] ^= 0xff
+			require.NoError(t, os.WriteFile(path, content, 0o600))
+		},
+		"empty": func(t *testing.T, path string, _ []byte) { require.NoError(t, os.WriteFile(path, nil, 0o600)) },
+		"gone":  func(t *testing.T, path string, _ []byte) { require.NoError(t, os.Remove(path)) },
+		"a directory": func(t *testing.T, path string, _ []byte) {
+			require.NoError(t, os.Remove(path))
+			require.NoError(t, os.Mkdir(path, 0o700))
+		},
+		"zeros": func(t *testing.T, path string, content []byte) {
+			require.NoError(t, os.WriteFile(path, make([]byte, len(content)), 0o600))
+		},
+	} {
+		for _, reopened := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", reopened: ", reopened), func(t *testing.T) {
+				f := openFiles(t, t.TempDir(), nil)
+				f.send(pprofstest.Input{Profile: phased("t1", "before"), Hot: 5})
+				f.later(f.limits.flush)
+				first, _ := f.paths()
+				f.send(pprofstest.Input{Profile: phased("t1", "both"), Hot: 2})
+				f.later(f.limits.flush)
+				content, err := os.ReadFile(first[0])
+				require.NoError(t, err)
+				damage(t, first[0], content)
+				if reopened {
+					f = openFiles(t, f.dir, nil)
+				}
+				key := cpuKey(f, "t1")
+				require.Equal(t, map[string]int64{"main.hot both": 2}, byPhase(f.profile("t1", key)))
+				require.Equal(t, 1, f.infos("t1")[0].Damaged)
+				require.EqualValues(t, 1, f.dropped[DroppedDamaged])
+				require.Equal(t, 1, f.logs.FilterMessage("console's profile file damaged, its samples are lost").Len())
+				f.later(f.limits.idle)
+				f = openFiles(t, f.dir, nil)
+				require.Equal(t, 1, f.infos("t1")[0].Damaged)
+
+				second, _ := f.paths()
+				require.Len(t, second, 1)
+				require.NoError(t, os.Truncate(second[0], 1))
+				_, err = f.read(context.Background(), "t1", key)
+				require.ErrorIs(t, err, ErrDamaged)
+				require.Equal(t, 2, f.infos("t1")[0].Damaged)
+				f.send(pprofstest.Input{Profile: phased("t1", "after"), Hot: 1})
+				f.later(f.limits.flush)
+				require.Equal(t, map[string]int64{"main.hot after": 1}, byPhase(f.profile("t1", key)))
+			})
+		}
+	}
+}
+
+func TestDamagedIndexIsRemoved(t *testing.T) {
+	f := openFiles(t, t.TempDir(), nil)
+	f.send(pprofstest.Input{Profile: phased("t1", "both"), Hot: 5})
+	f.send(pprofstest.Input{Profile: phased("t2", "both"), Hot: 5})
+	f.later(f.limits.flush)
+	require.NoError(t, os.Truncate(filepath.Join(f.openings["t1"].dir, indexName), 10))
+	f = openFiles(t, f.dir, nil)
+	require.Empty(t, f.infos("t1"))
+	require.Equal(t, map[string]int64{"main.hot both": 5}, byPhase(f.profile("t2", cpuKey(f, "t2"))))
+	require.EqualValues(t, 1, f.dropped[DroppedDamaged])
+	entries, err := os.ReadDir(f.dir)
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+	// An index that was copied is not that of the opening.
+	require.NoError(t, os.Rename(filepath.Join(f.dir, entries[0].Name()), filepath.Join(f.dir, hashed("t3"))))
+	f = openFiles(t, f.dir, nil)
+	require.Empty(t, f.openings)
+}
+
+// TestNamesOfFilesAreNotChosenByOthers: texts of profiles are in files and never in
+// their names.
+func TestNamesOfFilesAreNotChosenByOthers(t *testing.T) {
+	parent := t.TempDir()
+	f := openFiles(t, filepath.Join(parent, "profiles"), nil)
+	huge := strings.Repeat("../", 1<<20)
+	for _, s := range samplesOf(pprofstest.Input{Profile: phased("../../x", "both"), Hot: 1}.Build(t)) {
+		for _, text := range []string{"../../x", "/etc/passwd", "..", "", "a\x00b", huge, ".tmp", indexName} {
+			s.Opening.ID, s.Scope, s.Origin = "t"+hashed(text), text, text
+			f.add(s)
+			s.Opening.ID = text
+			f.add(s)
+		}
+	}
+	f.later(f.limits.flush)
+	f.later(f.limits.idle)
+	name := regexp.MustCompile(`^profiles/[0-9a-f]{32}/([0-9a-f]{32}-[0-9]+\.pb\.gz|opening\.json)$`)
+	require.NoError(t, filepath.WalkDir(parent, func(path string, e fs.DirEntry, err error) error {
+		require.NoError(t, err)
+		if !e.IsDir() {
+			rel, err := filepath.Rel(parent, path)
+			require.NoError(t, err)
+			require.Regexp(t, name, filepath.ToSlash(rel))
+			info, err := e.Info()
+			require.NoError(t, err)
+			require.EqualValues(t, 0o600, info.Mode().Perm())
+		}
+		return nil
+	}))
+	for _, id := range []string{"", "../x", "a/b", "a.b", ".", "a b", "ä", strings.Repeat("a", 65)} {
+		require.False(t, validID(id), id)
+	}
+	require.True(t, validID("5f0e9a4e6a3b1c22"))
+}
+
+func (f *files) truncated(id string) (n int64) {
+	for _, i := range f.infos(id) {
+		n += i.Truncated
+	}
+	return n
+}
+
+func TestOpeningIsBounded(t *testing.T) {
+	t.Run("bytes", func(t *testing.T) {
+		f := openFiles(t, t.TempDir(), func(l *profileLimits) { l.openingBytes = 256 << 10 })
+		for i := range 60 {
+			in := pprofile.NewProfiles()
+			pprofstest.Input{Profile: phased("t1", "both"), Stacks: 300}.Build(t).CopyTo(in)
+			for k := range in.Dictionary().StringTable().Len() {
+				if s := in.Dictionary().StringTable().At(k); strings.HasPrefix(s, "main.f") {
+					in.Dictionary().StringTable().SetAt(k, hashed(s, fmt.Sprint(i))+hashed(fmt.Sprint(i), s))
+				}
+			}
+			for _, s := range samplesOf(in) {
+				f.add(s)
+			}
+			f.later(f.limits.flush)
+			require.Less(t, f.size(), int64(400<<10))
+		}
+		info := f.infos("t1")[0]
+		require.Positive(t, info.Truncated)
+		require.EqualValues(t, 60*300, info.Samples+info.Truncated)
+		require.Equal(t, info.Truncated, f.dropped[DroppedOpeningFull])
+		require.Greater(t, f.size(), int64(128<<10))
+		f.profile("t1", info.ProfileKey)
+		f = openFiles(t, f.dir, func(l *profileLimits) { l.openingBytes = 256 << 10 })
+		require.Equal(t, info.Truncated, f.truncated("t1"), "the index has it")
+	})
+	t.Run("memory of one profile", func(t *testing.T) {
+		f := openFiles(t, t.TempDir(), func(l *profileLimits) { l.profile = 1 << 20 })
+		for i := range 20 {
+			in := pprofile.NewProfiles()
+			pprofstest.Input{Profile: phased("t1", "both"), Stacks: 1000}.Build(t).CopyTo(in)
+			for k := range in.Dictionary().LocationTable().Len() {
+				l := in.Dictionary().LocationTable().At(k)
+				l.SetAddress(l.Address() + uint64(i)<<20)
+			}
+			for _, s := range samplesOf(in) {
+				f.add(s)
+			}
+			f.later(f.limits.flush)
+		}
+		info := f.infos("t1")[0]
+		require.Positive(t, info.Truncated)
+		require.EqualValues(t, 20_000, info.Samples+info.Truncated)
+		require.LessOrEqual(t, sizeOf(f.profile("t1", info.ProfileKey)), 3<<20/2)
+	})
+	t.Run("profiles", func(t *testing.T) {
+		f := openFiles(t, t.TempDir(), func(l *profileLimits) { l.profiles = 5 })
+		for i := range 10 {
+			for _, s := range samplesOf(pprofstest.Input{Profile: phased("t1", "both"), Hot: 3}.Build(t)) {
+				s.Scope = fmt.Sprint(i)
+				f.add(s)
+			}
+		}
+		f.later(f.limits.flush)
+		require.Len(t, f.infos("t1"), 5)
+		require.EqualValues(t, 15, f.dropped[DroppedOpeningFull])
+	})
+}
+
+// TestOldestOpeningsMakeRoom: by the end of their profiles.
+func TestOldestOpeningsMakeRoom(t *testing.T) {
+	for name, change := range map[string]func(*profileLimits){
+		"bytes":    func(l *profileLimits) { l.bytes = 5 * (openingOverhead + 4096) },
+		"openings": func(l *profileLimits) { l.openings = 5 },
+		"profiles": func(l *profileLimits) { l.total = 5 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := openFiles(t, t.TempDir(), change)
+			for i := range 12 {
+				at := time.Unix(0, pprofstest.WindowStart).Add(time.Duration(i) * time.Minute)
+				f.send(pprofstest.Input{Profile: pprofstest.Reason("0a1b", fmt.Sprint("t", i), at.UTC().Format(time.RFC3339)), Hot: 5, Later: time.Duration(i) * time.Minute})
+				f.later(f.limits.flush)
+			}
+			require.Equal(t, []string{"t10", "t11", "t7", "t8", "t9"}, slices.Sorted(maps.Keys(f.openings)))
+			require.Equal(t, map[string]int64{DroppedProfiles: 7}, f.dropped)
+			entries, err := os.ReadDir(f.dir)
+			require.NoError(t, err)
+			require.Len(t, entries, 5)
+			require.Equal(t, 5, f.profileFiles.profiles)
+		})
+	}
+}
+
+// TestDiskThatDoesNotAnswerHoldsNothingUp: samples are dropped and counted.
+func TestDiskThatDoesNotAnswerHoldsNothingUp(t *testing.T) {
+	f := openFiles(t, t.TempDir(), func(l *profileLimits) { l.memory = 1 << 20 })
+	f.start()
+	f.disk.Lock()
+	sent := int64(0)
+	for i := range 50 {
+		f.send(pprofstest.Input{Profile: phased(fmt.Sprint("t", i), "both"), Stacks: 100})
+		sent += 100
+		f.profileFiles.mu.Lock()
+		require.Less(t, f.memory, 3<<20)
+		f.profileFiles.mu.Unlock()
+	}
+	f.disk.Unlock()
+	f.stop()
+	kept := int64(0)
+	for i := range 50 {
+		for _, info := range f.infos(fmt.Sprint("t", i)) {
+			kept += info.Samples
+		}
+	}
+	require.Positive(t, kept)
+	require.Equal(t, map[string]int64{DroppedMemory: sent - kept}, f.dropped)
+	require.Zero(t, f.memory)
+	f.send(pprofstest.Input{Profile: phased("t1", "both"), Hot: 1})
+	require.EqualValues(t, sent-kept+1, f.dropped[DroppedMemory], "after stop")
+}
+
+func TestFailedWriteIsCountedAndLoggedOnce(t *testing.T) {
+	parent := t.TempDir()
+	dir := filepath.Join(parent, "profiles")
+	f := openFiles(t, dir, nil)
+	require.NoError(t, os.Remove(dir))
+	require.NoError(t, os.WriteFile(dir, nil, 0o600)) // a file is in the way
+	for range 3 {
+		f.send(pprofstest.Input{Profile: phased("t1", "both"), Hot: 2})
+		f.later(f.limits.flush)
+	}
+	require.EqualValues(t, 6, f.dropped[DroppedDisk])
+	require.EqualValues(t, 6, f.truncated("t1"))
+	require.Equal(t, 1, f.logs.FilterMessage("console's profiles not written, their samples are lost").Len())
+	require.NoError(t, os.Remove(dir))
+	f.send(pprofstest.Input{Profile: phased("t1", "both"), Hot: 3})
+	f.later(f.limits.flush)
+	require.Equal(t, map[string]int64{"main.hot both": 3}, byPhase(f.profile("t1", cpuKey(f, "t1"))))
+	require.Equal(t, 1, f.logs.FilterMessage("console's profiles are written again").Len())
+	f = openFiles(t, dir, nil)
+	require.EqualValues(t, 3, f.infos("t1")[0].Samples)
+}
+
+// TestReadersAndWritersAtOnce: nothing that was written is missing in what is read.
+func TestReadersAndWritersAtOnce(t *testing.T) {
+	f := openFiles(t, t.TempDir(), func(l *profileLimits) { l.segments, l.flush, l.wait = 3, time.Millisecond, time.Minute })
+	uptime := time.Now()
+	f.uptime = func() time.Duration { return time.Since(uptime) }
+	f.start()
+	in := pprofstest.Input{Profile: phased("t1", "both"), Hot: 1, Stacks: 20}.Build(t)
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for range 200 {
+				for _, s := range samplesOf(in) {
+					f.add(s)
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	var readers sync.WaitGroup
+	for range 2 {
+		readers.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				for _, i := range f.infos("t1") {
+					p, err := f.read(context.Background(), "t1", i.ProfileKey)
+					require.NoError(t, err)
+					sum := int64(0)
+					for _, s := range p.Sample {
+						sum += s.Value[0]
+					}
+					require.GreaterOrEqual(t, sum, i.Samples)
+				}
+				f.remove([]string{"none"})
+			}
+		})
+	}
+	wg.Wait()
+	f.stop()
+	close(done)
+	readers.Wait()
+	require.EqualValues(t, 400, byPhase(f.profile("t1", cpuKey(f, "t1")))["main.hot both"])
+	require.Empty(t, f.dropped)
+}
+
+func TestProfilesThatWereReadAreBounded(t *testing.T) {
+	f := openFiles(t, t.TempDir(), func(l *profileLimits) { l.cached = 100 << 10 })
+	for i := range 20 {
+		f.send(pprofstest.Input{Profile: phased(fmt.Sprint("t", i), "both"), Stacks: 50})
+	}
+	f.later(f.limits.flush)
+	for i := range 20 {
+		id := fmt.Sprint("t", i)
+		key := cpuKey(f, id)
+		f.now++
+		f.profile(id, key)
+		require.LessOrEqual(t, f.cache.size, f.limits.cached)
+		require.NotNil(t, f.cache.get(profileAt{id, key}, f.now))
+	}
+	require.Greater(t, f.cache.size, f.limits.cached/2)
+	f.cache.forget(f.now+f.limits.forget, f.limits.forget)
+	require.Zero(t, f.cache.size)
+	require.Empty(t, f.cache.entries)
+}
+
+func TestCloneIsACopy(t *testing.T) {
+	in := samplesOf(pprofstest.Input{Profile: phased("t1", "both"), Hot: 3, Cold: 2, Stacks: 5}.Build(t))[0]
+	b := pprofs.NewBuilder(pprofs.TypeOf(in.Dictionary, in.Part.Profile), pprofs.Options{Labels: []string{attr.TriggerPhase}})
+	b.Add(in.Dictionary, in.Part, in.Attributes, 0, 1<<30)
+	p := b.Finish("app")
+	want := p.String()
+	c := clone(p)
+	require.NoError(t, c.CheckValid())
+	require.Equal(t, want, c.String())
+	var a, z bytes.Buffer
+	require.NoError(t, c.WriteUncompressed(&a))
+	require.NoError(t, p.WriteUncompressed(&z))
+	require.Equal(t, z.Bytes(), a.Bytes())
+	c.Scale(-1)
+	c.RemoveLabel(attr.TriggerPhase)
+	c.SetLabel("x", []string{"y"})
+	c.Mapping[0].File, c.Function[0].Name, c.Location[0].Address, c.Comments[0] = "", "", 0, ""
+	c.Location[0].Line[0].Line = 999
+	c.Sample[0].Location[0], c.SampleType[0].Type = nil, ""
+	require.Equal(t, want, p.String())
+}
