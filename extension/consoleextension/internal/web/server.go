@@ -24,6 +24,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/policyfile"
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 )
 
@@ -51,6 +52,14 @@ type Options struct {
 	// CanProfile reports whether the gate of a unit can be opened from here. If it is
 	// nil, none can.
 	CanProfile func(store.Unit) bool
+	// Profile opens the gate of a unit by hand.
+	Profile func(context.Context, store.Unit) (Opened, error)
+	// Policies is the file that the page of policies shows; nil: none.
+	Policies *policyfile.File
+	// Own returns what the console knows of the collector that it is in; nil: nothing.
+	Own func() Own
+	// CountRefused counts a request that was refused, by reason; nil: nobody counts.
+	CountRefused func(reason string)
 }
 
 // Server answers the requests of browsers.
@@ -76,6 +85,10 @@ func (s *Server) routes() []route {
 		{"GET /{$}", s.units},
 		{"GET /units/{id}", s.unit},
 		{"GET /units/{id}/trends.json", s.trends},
+		{"POST /units/{id}/profile", s.form(maxForm, s.profileNow)},
+		{"GET /policies", s.policies},
+		{"POST /policies", s.form(maxPolicyForm, s.savePolicies)},
+		{"GET /health", s.health},
 	}
 }
 
@@ -149,7 +162,7 @@ func New(options Options) (http.Handler, error) {
 	}
 	mux.Handle("GET /static/", static)
 	mux.Handle("/", s.answer(func(http.ResponseWriter, *http.Request) error { return store.ErrNotFound }))
-	return secured(mux), nil
+	return secured(s.sameOrigin(mux)), nil
 }
 
 // parseTemplates returns a template per file of templates, each with layout.html and

@@ -118,7 +118,7 @@ func TestSecurityHeaders(t *testing.T) {
 // styles and handlers, or files of other hosts.
 func TestPagesKeepToTheirPolicy(t *testing.T) {
 	h := newTestServer(t, storetest.Demo(testNow))
-	for _, url := range []string{"/", "/units/" + string(storetest.CheckoutID), "/nothing"} {
+	for _, url := range []string{"/", "/units/" + string(storetest.CheckoutID), "/policies", "/health", "/nothing"} {
 		page := parse(t, get(t, h, url).Body)
 		require.Empty(t, find(page, "style"), url)
 		for _, n := range find(page, "*") {

@@ -1,0 +1,233 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package policyfile reads and replaces the file that cpu_trigger reads its policies
+// from. It does not know what is in it: the component that reads the file checks it.
+package policyfile
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// MaxSize bounds the file, in bytes; cpu_trigger reads no larger one.
+const MaxSize = 256 << 10
+
+// previousSuffix is what the name of the version before the last save ends with.
+const previousSuffix = ".previous"
+
+// ErrNoReader is returned where nothing can check a document.
+var ErrNoReader = errors.New("no cpu_trigger of this collector reads the file by policies_from.file, so that nothing can check a new version")
+
+// ErrNotEditable is returned where edit is not set.
+var ErrNotEditable = errors.New("the file is not edited here: edit is not set")
+
+// ErrChanged is returned if the file is another one than the one that was edited.
+var ErrChanged = errors.New("the file has changed since it was shown")
+
+// InvalidError is what is wrong with a document.
+type InvalidError struct{ Err error }
+
+func (e *InvalidError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the faults.
+func (e *InvalidError) Unwrap() error { return e.Err }
+
+// Reader is a component that reads the file.
+type Reader struct {
+	Name string
+	// Check returns what is wrong with a document.
+	Check func(document []byte) error
+	// Version is the version in force; empty: none of this file.
+	Version string
+}
+
+// File is the file. It is safe for concurrent use.
+type File struct {
+	path    string
+	edit    bool
+	readers func() []Reader // of the file
+
+	busy chan struct{} // holds a token while the disk is used
+}
+
+// New returns the file of a path. edit allows to replace it.
+func New(path string, edit bool, readers func() []Reader) *File {
+	return &File{path: path, edit: edit, readers: readers, busy: make(chan struct{}, 1)}
+}
+
+// Path returns the path.
+func (f *File) Path() string { return f.path }
+
+// Readers returns who reads the file.
+func (f *File) Readers() []Reader { return f.readers() }
+
+// Document is a version of the file.
+type Document struct {
+	Text []byte
+	// Version is the beginning of its SHA-256, as the log of cpu_trigger has it.
+	Version string
+}
+
+// VersionOf returns the version of a document.
+func VersionOf(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])[:12]
+}
+
+// Read returns the file as it is now. It returns when the context ends, whatever the
+// disk does.
+func (f *File) Read(ctx context.Context) (Document, error) {
+	var doc Document
+	err := f.do(ctx, func() error {
+		text, _, err := read(f.path)
+		doc = Document{text, VersionOf(text)}
+		return err
+	})
+	if err != nil {
+		return Document{}, err
+	}
+	return doc, nil
+}
+
+// Editable returns nil if Save can work: it is allowed, someone checks what is saved, and
+// the directory can be written.
+func (f *File) Editable() error {
+	switch {
+	case !f.edit:
+		return ErrNotEditable
+	case len(f.readers()) == 0:
+		return ErrNoReader
+	}
+	return writable(filepath.Dir(f.path))
+}
+
+// Check returns an InvalidError if a reader of the file would refuse a document.
+func (f *File) Check(document []byte) error {
+	readers := f.readers()
+	if len(readers) == 0 {
+		return ErrNoReader
+	}
+	for _, r := range readers {
+		if err := r.Check(document); err != nil {
+			return &InvalidError{err}
+		}
+	}
+	return nil
+}
+
+// Save replaces the version of the file that is known as from. The old one stays beside
+// it, with the suffix .previous; mode and owner stay as they are. A reader of the file
+// sees the old one or the new one, also after a crash.
+func (f *File) Save(ctx context.Context, from string, document []byte) error {
+	if err := f.Editable(); err != nil {
+		return err
+	}
+	if err := f.Check(document); err != nil {
+		return err
+	}
+	return f.do(ctx, func() error {
+		path, err := filepath.EvalSymlinks(f.path) // a rename would replace the link
+		if err != nil {
+			return err
+		}
+		old, info, err := read(path)
+		if err != nil {
+			return err
+		}
+		if VersionOf(old) != from {
+			return ErrChanged
+		}
+		if bytes.Equal(old, document) {
+			return nil
+		}
+		if err := replace(path+previousSuffix, old, info); err != nil {
+			return fmt.Errorf("keep the old version: %w", err)
+		}
+		return replace(path, document, info)
+	})
+}
+
+// do runs one use of the disk at a time on a goroutine of its own, which a file system
+// that hangs holds.
+func (f *File) do(ctx context.Context, use func() error) error {
+	select {
+	case f.busy <- struct{}{}:
+	case <-ctx.Done():
+		return f.late(ctx)
+	}
+	done := make(chan error, 1)
+	go func() {
+		defer func() { <-f.busy }()
+		done <- use()
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return f.late(ctx)
+	}
+}
+
+func (f *File) late(ctx context.Context) error {
+	return fmt.Errorf("%s: the disk does not answer: %w", f.path, ctx.Err())
+}
+
+func read(path string) ([]byte, fs.FileInfo, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !info.Mode().IsRegular() { // opening a pipe would wait
+		return nil, nil, fmt.Errorf("%s: it is not a regular file", path)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, MaxSize+1))
+	if err == nil && len(text) > MaxSize {
+		err = fmt.Errorf("%s: it has more than %d bytes", path, MaxSize)
+	}
+	return text, info, err
+}
+
+// replace writes a file with the mode and the owner of another one, and renames it.
+func replace(path string, content []byte, like fs.FileInfo) (err error) {
+	dir := filepath.Dir(path)
+	temp, err := os.CreateTemp(dir, ".hotprofile-*.tmp")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(temp.Name()))
+		}
+	}()
+	_, err = temp.Write(content)
+	err = errors.Join(err, own(temp, like), temp.Chmod(like.Mode().Perm()))
+	if err == nil {
+		err = temp.Sync()
+	}
+	if err = errors.Join(err, temp.Close()); err != nil {
+		return err
+	}
+	if err = os.Rename(temp.Name(), path); err != nil {
+		return err
+	}
+	// So that the new name survives a crash of the host, where the system can.
+	if d, openErr := os.Open(dir); openErr == nil {
+		_ = d.Sync()
+		_ = d.Close()
+	}
+	return nil
+}

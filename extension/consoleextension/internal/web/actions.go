@@ -1,0 +1,92 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
+)
+
+// The reasons why requests are refused before a page is asked for.
+const (
+	// RefusedOrigin: a browser sent the request for another website.
+	RefusedOrigin = "origin"
+	// RefusedToken: the request has no token of a page.
+	RefusedToken = "token"
+)
+
+// maxForm bounds a form without a text, in bytes.
+const maxForm = 4 << 10
+
+// Opened is a gate that was opened by hand.
+type Opened struct {
+	ID    string
+	Until time.Time
+}
+
+// actionTimeout is how long a form waits for what it changes.
+const actionTimeout = 10 * time.Second
+
+// sameOrigin refuses requests to change something that a browser sends for another
+// website. They reach servers on localhost too.
+func (s *Server) sameOrigin(next http.Handler) http.Handler {
+	protection := http.NewCrossOriginProtection()
+	protection.SetDenyHandler(s.answer(func(http.ResponseWriter, *http.Request) error {
+		s.refused(RefusedOrigin)
+		return failure{http.StatusForbidden, "This request came from another website."}
+	}))
+	return protection.Handler(next)
+}
+
+func (s *Server) refused(reason string) {
+	if s.CountRefused != nil {
+		s.CountRefused(reason)
+	}
+}
+
+// form returns a handler of a form that changes something. The form has at most most
+// bytes and carries the token of a page, which no other website can read.
+func (s *Server) form(most int64, h handler) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if s.Token == nil {
+			return failure{http.StatusForbidden, "Nothing can be changed here: neither manual nor edit is configured."}
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, most)
+		var large *http.MaxBytesError
+		switch err := r.ParseForm(); {
+		case errors.As(err, &large):
+			return failure{http.StatusRequestEntityTooLarge, "The form is too large."}
+		case err != nil:
+			return failure{http.StatusBadRequest, "The form cannot be read."}
+		}
+		if subtle.ConstantTimeCompare([]byte(r.PostForm.Get("token")), []byte(s.Token(r))) != 1 {
+			s.refused(RefusedToken)
+			return failure{http.StatusForbidden, "The form is not of a page of this run of the collector. Go back, load the page again, and repeat what you did."}
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), actionTimeout)
+		defer cancel()
+		return h(w, r.WithContext(ctx))
+	}
+}
+
+// profileNow opens the gate of a unit by hand.
+func (s *Server) profileNow(w http.ResponseWriter, r *http.Request) error {
+	u, err := s.Store.Unit(r.Context(), store.UnitID(r.PathValue("id")))
+	if err != nil {
+		return err
+	}
+	if s.Profile == nil || s.CanProfile == nil || !s.CanProfile(u.Unit) {
+		return failure{http.StatusForbidden, "The gate of this unit cannot be opened from here: set manual of this console to the server of the cpu_trigger that watches it."}
+	}
+	if _, err := s.Profile(r.Context(), u.Unit); err != nil {
+		return failure{http.StatusBadGateway, "The gate was not opened: " + cutText(500, err.Error())}
+	}
+	http.Redirect(w, r, "/units/"+string(u.ID)+"?range=1h", http.StatusSeeOther)
+	return nil
+}

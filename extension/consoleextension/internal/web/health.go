@@ -1,0 +1,322 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"cmp"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
+)
+
+const (
+	// silentAfter is the time after which a collector that sent its metrics is shown as
+	// silent. They are sent once a minute unless configured otherwise.
+	silentAfter = 3 * time.Minute
+	// warningsShown bounds the warnings of a collector.
+	warningsShown = 30
+	// instancesShown bounds the collectors of the page.
+	instancesShown = 200
+)
+
+// Own is what the console knows of the collector that it is in, without its metrics.
+type Own struct {
+	Version string
+	Started time.Time
+	// CPUSeconds is the CPU time that the process used, and Memory its resident memory,
+	// in bytes; 0 where that is unknown.
+	CPUSeconds float64
+	Memory     int64
+	// Components have a status that is not OK.
+	Components []ComponentStatus
+}
+
+// ComponentStatus is what a component reported last.
+type ComponentStatus struct {
+	Component, Status, Error string
+	Since                    time.Time
+}
+
+// healthPage is what health.html shows.
+type healthPage struct {
+	Own       *Own
+	Usage     store.Usage
+	Full      float64 // of MaxBytes, in per cent
+	Dropped   []counted64
+	Instances []instanceRow
+	More      int // instances that are not shown
+}
+
+type counted64 struct {
+	What  string
+	Count int64
+}
+
+// instanceRow is a collector.
+type instanceRow struct {
+	store.Instance
+	Name     string
+	Silent   bool
+	Uptime   time.Duration
+	Sampling []statement
+	Costs    []figure
+	Losses   []lossRow
+	Outcomes []outcomeRow
+	Warnings []store.Log
+	More     int // warnings that are not shown
+}
+
+// statement is what a component logged about what it does.
+type statement struct {
+	At        time.Time
+	Component string
+	Body      string
+	Missing   []field // what is not done, and why
+	Details   []field
+}
+
+type field struct{ Key, Value string }
+
+// figure is a cost.
+type figure struct {
+	What, Value, Hint string
+}
+
+// lossRow is a metric of something that was lost.
+type lossRow struct {
+	What, Where string
+	Count       float64
+	PerSecond   float64
+	Last        time.Time
+}
+
+// outcomeRow has what became of what a component handled.
+type outcomeRow struct {
+	What     string
+	Outcomes []counted64
+	All      int64
+}
+
+// health answers with the page of collectors.
+func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
+	instances, err := s.Store.Instances(r.Context())
+	if err != nil {
+		return err
+	}
+	p := healthPage{Usage: s.Store.Usage()}
+	if p.Usage.MaxBytes > 0 {
+		p.Full = 100 * float64(p.Usage.Bytes) / float64(p.Usage.MaxBytes)
+	}
+	for _, what := range slices.Sorted(maps.Keys(p.Usage.Dropped)) {
+		if n := p.Usage.Dropped[what]; n > 0 {
+			p.Dropped = append(p.Dropped, counted64{what, n})
+		}
+	}
+	if s.Own != nil {
+		own := s.Own()
+		p.Own = &own
+	}
+	now := s.Now()
+	slices.SortStableFunc(instances, func(a, b store.Instance) int {
+		return cmp.Or(strings.Compare(a.Host, b.Host), strings.Compare(a.Service, b.Service), b.Last.Compare(a.Last))
+	})
+	p.More = max(0, len(instances)-instancesShown)
+	for _, i := range instances[:len(instances)-p.More] {
+		p.Instances = append(p.Instances, newInstanceRow(i, now))
+	}
+	return s.render(w, r, page{
+		Template: "health", Title: "Health", Section: "/health", Data: p, Refresh: true, Styles: []string{"forms.css"},
+	})
+}
+
+func newInstanceRow(of store.Instance, now time.Time) instanceRow {
+	row := instanceRow{Instance: of, Name: cmp.Or(of.Host, of.ID), Silent: now.Sub(of.Last) > silentAfter}
+	row.Sampling = statements(of.Logs)
+	row.Costs, row.Uptime = costs(of.Metrics)
+	row.Losses, row.Outcomes = losses(of.Metrics)
+	for _, l := range of.Logs {
+		if !isWarning(l) {
+			continue
+		}
+		if len(row.Warnings) == warningsShown {
+			row.More++
+			continue
+		}
+		row.Warnings = append(row.Warnings, l)
+	}
+	return row
+}
+
+func isWarning(l store.Log) bool {
+	s := strings.ToUpper(l.Severity)
+	return strings.HasPrefix(s, "WARN") || strings.HasPrefix(s, "ERROR") || strings.HasPrefix(s, "FATAL")
+}
+
+// starts are the messages with which samplers and cpu_trigger log what they do, and what
+// not.
+var starts = []string{"sampling started", "off-CPU sampling started", "allocation sampling started", "cgroup mode"}
+
+// missing are the fields of these messages that have what is not done, and why.
+var missing = []string{"not_sampled", "not_shown", "why", "limited"}
+
+// statements returns the newest log record of each component about what it does.
+func statements(logs []store.Log) (found []statement) {
+	seen := map[[2]string]bool{}
+	for _, l := range logs { // newest first
+		key := [2]string{l.Component, l.Body}
+		if !slices.Contains(starts, l.Body) || seen[key] {
+			continue
+		}
+		seen[key] = true
+		s := statement{At: l.At, Component: l.Component, Body: l.Body}
+		for _, name := range slices.Sorted(maps.Keys(l.Attributes)) {
+			value := l.Attributes[name]
+			switch {
+			case value == "" || value == "[]" || strings.HasPrefix(name, "code.") || strings.HasPrefix(name, "otelcol."):
+			case slices.Contains(missing, name):
+				s.Missing = append(s.Missing, field{name, readable(value)})
+			default:
+				s.Details = append(s.Details, field{name, readable(value)})
+			}
+		}
+		found = append(found, s)
+	}
+	slices.SortFunc(found, func(a, b statement) int {
+		return cmp.Or(cmp.Compare(slices.Index(starts, a.Body), slices.Index(starts, b.Body)), strings.Compare(a.Component, b.Component))
+	})
+	return found
+}
+
+// readable returns a list of texts in JSON as people write it.
+func readable(value string) string {
+	if rest, ok := strings.CutPrefix(value, `["`); ok && strings.HasSuffix(rest, `"]`) {
+		return strings.ReplaceAll(strings.TrimSuffix(rest, `"]`), `","`, ", ")
+	}
+	return value
+}
+
+// nameOf returns the name of a metric without the collector's prefix, which its own
+// telemetry has and a metric that was sent otherwise has not.
+func nameOf(m store.Metric) string { return strings.TrimPrefix(m.Name, "otelcol_") }
+
+// costs returns what a collector takes.
+func costs(metrics []store.Metric) (found []figure, uptime time.Duration) {
+	newest := func(name string) (store.Metric, bool) {
+		for _, m := range metrics {
+			if nameOf(m) == name {
+				return m, true
+			}
+		}
+		return store.Metric{}, false
+	}
+	add := func(what, name, hint string, value func(store.Metric) string) {
+		if m, ok := newest(name); ok {
+			found = append(found, figure{what, value(m), hint})
+		}
+	}
+	cores := func(m store.Metric) string { return number(100*m.PerSecond) + " % of a core" }
+	size := func(m store.Metric) string { return formatBytes(int64(m.Value)) }
+	add("CPU", "process_cpu_seconds", "of the whole collector", cores)
+	add("CPU of sampling", "cpu_profiler.cpu.time", "reading samples and resolving names", cores)
+	add("Memory", "process_memory_rss", "resident, of the whole collector", size)
+	add("Go heap", "process_runtime_heap_alloc_bytes", "", size)
+	add("Flight recorder", "cpu_trigger.recorder.size", "profiles from before a trigger", size)
+	add("Files to write", "pprof.memory", "profiles that are not on disk yet", size)
+	add("Frequency", "cpu_profiler.frequency", "of on-CPU samples", func(m store.Metric) string { return number(m.Value) + " Hz" })
+	if m, ok := newest("process_uptime"); ok {
+		uptime = time.Duration(m.Value * float64(time.Second))
+	}
+	return found, uptime
+}
+
+// lossesByName describes metrics whose every point is a loss.
+var lossesByName = map[string]string{
+	"cpu_profiler.samples.lost":               "samples lost in the kernel",
+	"cpu_profiler.periods.skipped":            "sampling periods skipped",
+	"cpu_profiler.limits.hit":                 "bounds that were hit",
+	"cpu_trigger.units.refused":               "units not watched",
+	"cpu_trigger.forgotten":                   "cooldowns and openings forgotten at a bound",
+	"hot_units.events.dropped":                "events dropped",
+	"hot_units.readings.cut":                  "readings left out",
+	"hot_units.units.cut":                     "hot units left out",
+	"pprof.files.failed":                      "files not written",
+	"pprof.files.removed":                     "old files removed",
+	"console.store.dropped":                   "gave way in the store of a console",
+	"console.refused":                         "requests to a console refused",
+	"cpu_trigger.manual.refused":              "requests to manual refused",
+	"cpu_profiler.records.lost":               "records lost in the kernel",
+	"receiver_refused_profile_samples":        "profile samples refused by the next component",
+	"receiver_refused_log_records":            "log records refused by the next component",
+	"receiver_refused_metric_points":          "metric points refused by the next component",
+	"exporter_send_failed_log_records":        "log records not sent",
+	"exporter_send_failed_metric_points":      "metric points not sent",
+	"exporter_send_failed_profile_samples":    "profile samples not sent",
+	"exporter_enqueue_failed_log_records":     "log records without room in the queue",
+	"exporter_enqueue_failed_metric_points":   "metric points without room in the queue",
+	"exporter_enqueue_failed_profile_samples": "profile samples without room in the queue",
+}
+
+// outcomesByName describes metrics that count what became of things, by outcome.
+var outcomesByName = []struct{ name, what string }{
+	{"cpu_profiler.samples", "samples of the receiver"},
+	{"cpu_profiler.stacks", "stacks"},
+	{"cpu_profiler.symbols", "names"},
+	{"cpu_profiler.pprof.pulls", "pulled profiles"},
+	{"cpu_trigger.samples", "samples at the gates"},
+	{"cpu_trigger.triggers", "triggers"},
+	{"cpu_trigger.readings", "readings"},
+	{"cpu_trigger.items", "spans and metric points"},
+	{"cpu_trigger.alerts", "alerts"},
+	{"cpu_trigger.policies.reads", "reads of policies"},
+	{"pprof.samples", "samples for files"},
+	{"console.items", "items for a console"},
+}
+
+// losses returns the metrics of what was lost, and of what became of things.
+func losses(metrics []store.Metric) (lost []lossRow, outcomes []outcomeRow) {
+	byOutcome := map[string]map[string]int64{}
+	for _, m := range metrics {
+		name := nameOf(m)
+		if outcome, ok := m.Attributes["outcome"]; ok {
+			if byOutcome[name] == nil {
+				byOutcome[name] = map[string]int64{}
+			}
+			byOutcome[name][outcome] += int64(m.Value)
+		}
+		if what, ok := lossesByName[name]; ok && m.Value > 0 {
+			lost = append(lost, lossRow{What: what, Where: attributesText(m.Attributes), Count: m.Value, PerSecond: m.PerSecond, Last: m.At})
+		}
+	}
+	slices.SortStableFunc(lost, func(a, b lossRow) int {
+		return cmp.Or(cmp.Compare(b.PerSecond, a.PerSecond), strings.Compare(a.What, b.What), strings.Compare(a.Where, b.Where))
+	})
+	for _, o := range outcomesByName {
+		counts := byOutcome[o.name]
+		if len(counts) == 0 {
+			continue
+		}
+		row := outcomeRow{What: o.what}
+		for _, outcome := range slices.Sorted(maps.Keys(counts)) {
+			row.All += counts[outcome]
+			if counts[outcome] > 0 {
+				row.Outcomes = append(row.Outcomes, counted64{strings.ReplaceAll(outcome, "_", " "), counts[outcome]})
+			}
+		}
+		outcomes = append(outcomes, row)
+	}
+	return lost, outcomes
+}
+
+// attributesText returns attributes as key=value.
+func attributesText(attributes map[string]string) string {
+	var texts []string
+	for _, key := range slices.Sorted(maps.Keys(attributes)) {
+		texts = append(texts, key+"="+attributes[key])
+	}
+	return strings.Join(texts, " ")
+}

@@ -1,0 +1,225 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/policyfile"
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
+)
+
+const (
+	// changesShown and refusalsShown bound the tables of the page.
+	changesShown, refusalsShown = 50, 50
+	// maxPolicyForm bounds the form with a policy file: each byte may be sent as three.
+	maxPolicyForm = 3*policyfile.MaxSize + maxForm
+)
+
+// policiesPage is what policies.html shows.
+type policiesPage struct {
+	Policies    []policyRow
+	Versions    []store.PolicyChange // the newest of each host
+	Changes     []store.PolicyChange
+	MoreChanges int
+	Refusals    []store.Refusal // the newest
+	Kept        time.Duration
+	File        *filePart // nil without policies_file
+}
+
+// policyRow is a policy in the table.
+type policyRow struct {
+	store.PolicySummary
+	Conditions        []conditionCell
+	Fired, DryRun     int
+	Others            []counted // openings of other kinds
+	NotOpened         []counted // by reason, without dry run
+	NotOpenedInAll    int
+	Watching, Open    int
+	Cooling           int
+	HasConditions     bool
+	LastOpeningsQuery string
+}
+
+type conditionCell struct {
+	Monitor, Window string
+	Thresholds      []float64
+}
+
+type counted struct {
+	What  string
+	Count int
+}
+
+// filePart is the file that policies are read from, and its editor.
+type filePart struct {
+	Path     string
+	Readers  []policyfile.Reader
+	Doc      policyfile.Document
+	Err      string // why it cannot be read
+	ReadOnly string // why it cannot be edited; empty: it can
+
+	Text    string // in the editor
+	Version string // that the text was made of
+	Faults  []string
+	Checked bool // the text has no faults
+	Saved   bool // the file is as it was saved
+	Changed bool // someone else changed the file since the text was made
+}
+
+// policies answers with the page of policies.
+func (s *Server) policies(w http.ResponseWriter, r *http.Request) error {
+	file := s.file(r.Context())
+	if file != nil {
+		file.Saved = r.URL.Query().Get("saved") == file.Doc.Version && file.Err == ""
+	}
+	return s.renderPolicies(w, r, file, http.StatusOK)
+}
+
+// file returns the file as it is now, in an editor without changes.
+func (s *Server) file(ctx context.Context) *filePart {
+	if s.Policies == nil {
+		return nil
+	}
+	f := &filePart{Path: s.Policies.Path(), Readers: s.Policies.Readers()}
+	if err := s.Policies.Editable(); err != nil {
+		f.ReadOnly = err.Error()
+	}
+	doc, err := s.Policies.Read(ctx)
+	if err != nil {
+		f.Err = err.Error()
+		f.ReadOnly = cmp.Or(f.ReadOnly, "it cannot be read")
+	}
+	f.Doc, f.Text, f.Version = doc, string(doc.Text), doc.Version
+	return f
+}
+
+// savePolicies checks the text of the editor, and saves it if the form says so.
+func (s *Server) savePolicies(w http.ResponseWriter, r *http.Request) error {
+	if s.Policies == nil {
+		return failure{http.StatusNotFound, "No file of policies is configured: set policies_file."}
+	}
+	// Browsers send lines with CRLF.
+	text := strings.ReplaceAll(r.PostForm.Get("text"), "\r\n", "\n")
+	from := r.PostForm.Get("version")
+	save := r.PostForm.Get("do") == "save"
+	var err error
+	if save {
+		err = s.Policies.Save(r.Context(), from, []byte(text))
+	} else {
+		err = s.Policies.Check([]byte(text))
+	}
+	if err == nil && save {
+		version := policyfile.VersionOf([]byte(text))
+		s.Logger.Info("policy file saved by the console", zap.String("file", s.Policies.Path()), zap.String("version", version), zap.String("before", cutText(12, from)))
+		http.Redirect(w, r, "/policies?saved="+version+"#file", http.StatusSeeOther)
+		return nil
+	}
+	file := s.file(r.Context())
+	file.Text, file.Version = text, from
+	var invalid *policyfile.InvalidError
+	status := http.StatusOK
+	switch {
+	case err == nil:
+		file.Checked = true
+	case errors.As(err, &invalid):
+		status = http.StatusUnprocessableEntity
+		file.Faults = strings.Split(invalid.Error(), "\n")
+	case errors.Is(err, policyfile.ErrChanged):
+		status = http.StatusConflict
+		file.Changed = true
+		file.Version = file.Doc.Version // to save it all the same
+	case errors.Is(err, policyfile.ErrNotEditable), errors.Is(err, policyfile.ErrNoReader):
+		status = http.StatusForbidden
+		file.Faults = []string{err.Error()}
+	default:
+		status = http.StatusInternalServerError
+		file.Faults = []string{err.Error()}
+		s.Logger.Error("policy file not saved by the console", zap.String("file", s.Policies.Path()), zap.Error(err))
+	}
+	return s.renderPolicies(w, r, file, status)
+}
+
+func (s *Server) renderPolicies(w http.ResponseWriter, r *http.Request, file *filePart, status int) error {
+	policies, err := s.Store.Policies(r.Context())
+	if err != nil {
+		return err
+	}
+	changes, err := s.Store.PolicyChanges(r.Context())
+	if err != nil {
+		return err
+	}
+	refusals, err := s.Store.Refusals(r.Context(), store.RefusalQuery{Limit: refusalsShown})
+	if err != nil {
+		return err
+	}
+	p := policiesPage{File: file, Refusals: refusals, Kept: s.Store.Usage().MaxAge, Versions: newestByHost(changes)}
+	p.Changes = changes[:min(len(changes), changesShown)]
+	p.MoreChanges = len(changes) - len(p.Changes)
+	for _, policy := range policies {
+		p.Policies = append(p.Policies, newPolicyRow(policy))
+	}
+	return s.render(w, r, page{
+		Template: "policies", Title: "Policies", Section: "/policies", Status: status, Data: p,
+		Styles:  []string{"forms.css"},
+		Refresh: status == http.StatusOK && (file == nil || file.ReadOnly != ""), // an editor keeps its text
+	})
+}
+
+func newPolicyRow(of store.PolicySummary) policyRow {
+	row := policyRow{
+		PolicySummary: of, Fired: of.Opened["hot"], DryRun: of.Refused["dry run"], HasConditions: len(of.Conditions) > 0,
+		Watching: of.Units["watching"], Open: of.Units["profiling"], Cooling: of.Units["cooling_down"],
+	}
+	for _, c := range of.Conditions {
+		row.Conditions = append(row.Conditions, conditionCell{c.Monitor, c.Window, c.Thresholds})
+	}
+	for _, kind := range slices.Sorted(maps.Keys(of.Opened)) {
+		if n := of.Opened[kind]; kind != "hot" && n > 0 {
+			row.Others = append(row.Others, counted{kind, n})
+		}
+	}
+	for _, why := range slices.Sorted(maps.Keys(of.Refused)) {
+		if n := of.Refused[why]; why != "dry run" && n > 0 {
+			row.NotOpened = append(row.NotOpened, counted{why, n})
+			row.NotOpenedInAll += n
+		}
+	}
+	return row
+}
+
+// newestByHost returns the newest change of each host, by host.
+func newestByHost(changes []store.PolicyChange) (newest []store.PolicyChange) {
+	by := map[string]store.PolicyChange{}
+	for _, c := range changes {
+		if last, ok := by[c.Host]; !ok || c.At.After(last.At) {
+			by[c.Host] = c
+		}
+	}
+	for _, host := range slices.Sorted(maps.Keys(by)) {
+		newest = append(newest, by[host])
+	}
+	return newest
+}
+
+// InForce describes what a reader of the file has in force.
+func (f *filePart) InForce(r policyfile.Reader) string {
+	switch r.Version {
+	case "":
+		return fmt.Sprintf("%s has not read it yet", r.Name)
+	case f.Doc.Version:
+		return fmt.Sprintf("%s: in force", r.Name)
+	}
+	return fmt.Sprintf("%s: version %s is in force; this one is not read yet, or was refused", r.Name, r.Version)
+}

@@ -1,0 +1,168 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/html"
+
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/policyfile"
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store/storetest"
+)
+
+func TestThePoliciesPage(t *testing.T) {
+	page := getPage(t, newTestServer(t, storetest.Demo(testNow)), "/policies")
+	rows := find(find(page, "div", with("id", "policies"))[0], "tr")
+	require.Len(t, rows, 6)
+	cells := func(row int) (texts []string) {
+		for n := range rows[row].ChildNodes() {
+			if n.Type == html.ElementNode {
+				texts = append(texts, textOf(n))
+			}
+		}
+		return texts
+	}
+	require.Equal(t, []string{
+		"cpu 1 gate open 1 cooling down", "cpu_utilization over 80 %, 30s average", "5", "4 baseline 1", "–", "budget : 2 cooldown : 5 min_age : 1", "12 s ago",
+	}, cells(1))
+	require.Equal(t, "http_response_time over 500 ms or 750 ms, 1m average", cells(4)[1], "hosts differ")
+	require.Equal(t, "1 dry run", cells(4)[4])
+	changes := textOf(find(page, "div", with("id", "changes"))[0])
+	require.Contains(t, changes, "3f2a9c10be77")
+	require.Contains(t, changes, "/etc/hotprofile/policies.yaml")
+	require.Empty(t, find(page, "textarea"))
+	require.Contains(t, textOf(page), "version 3f2a9c10be77")
+}
+
+const policyText = "- name: cpu\n  any_of: [{monitor: cpu_utilization, threshold: 80}] # </textarea><script>alert(1)</script>\n"
+
+// edited returns pages with a file that is edited there.
+func edited(t *testing.T, edit bool) (h http.Handler, path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "policies.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(policyText), 0o600))
+	readers := func() []policyfile.Reader {
+		return []policyfile.Reader{{Name: "cpu_trigger", Version: policyfile.VersionOf([]byte(policyText)), Check: func(document []byte) error {
+			if strings.Contains(string(document), "anyof") {
+				return errors.Join(errors.New("line 2: policies[0]: unknown keys: anyof"), errors.New("line 3: <b>"))
+			}
+			return nil
+		}}}
+	}
+	return newTestServer(t, storetest.Demo(testNow), withToken, func(o *Options) { o.Policies = policyfile.New(path, edit, readers) }), path
+}
+
+func requireFile(t *testing.T, path, want string) {
+	t.Helper()
+	got, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, want, string(got))
+}
+
+// editor returns the fields of the editor, as a browser would send them.
+func editor(t *testing.T, page *html.Node) url.Values {
+	t.Helper()
+	form := find(page, "form", with("action", "/policies#file"))
+	require.Len(t, form, 1)
+	values := url.Values{}
+	for _, input := range find(form[0], "input") {
+		values.Set(attributeOf(input, "name"), attributeOf(input, "value"))
+	}
+	area := find(form[0], "textarea")
+	require.Len(t, area, 1)
+	text := ""
+	if area[0].FirstChild != nil {
+		text = area[0].FirstChild.Data
+	}
+	values.Set("text", strings.ReplaceAll(text, "\n", "\r\n"))
+	return values
+}
+
+func TestThePolicyFileIsEdited(t *testing.T) {
+	h, path := edited(t, true)
+	page := getPage(t, h, "/policies")
+	require.Empty(t, find(page, "script", func(n *html.Node) bool { return attributeOf(n, "src") == "" }))
+	require.Contains(t, textOf(page), "cpu_trigger: in force")
+	form := editor(t, page)
+	require.Equal(t, strings.ReplaceAll(policyText, "\n", "\r\n"), form.Get("text"))
+
+	form.Set("do", "save")
+	form.Set("text", "- name: cpu\r\n  anyof: []\r\n")
+	w := post(t, h, "/policies", form)
+	require.Equal(t, http.StatusUnprocessableEntity, w.Code)
+	answer := parse(t, w.Body)
+	require.Contains(t, textOf(answer), "line 2: policies[0]: unknown keys: anyof")
+	require.Contains(t, textOf(answer), "line 3: <b>")
+	require.Equal(t, form.Get("text"), editor(t, answer).Get("text"), "nothing of it is lost")
+	requireFile(t, path, policyText)
+
+	form.Set("do", "check")
+	form.Set("text", "- name: mem\r\n")
+	w = post(t, h, "/policies", form)
+	require.Equal(t, http.StatusOK, w.Code)
+	require.Contains(t, w.Body.String(), "The text is valid. It is not saved yet.")
+	requireFile(t, path, policyText)
+
+	form.Set("do", "save")
+	w = post(t, h, "/policies", form)
+	require.Equal(t, http.StatusSeeOther, w.Code, w.Body)
+	requireFile(t, path, "- name: mem\n")
+	requireFile(t, path+".previous", policyText)
+	to, _, _ := strings.Cut(w.Header().Get("Location"), "#")
+	page = getPage(t, h, to)
+	require.Contains(t, textOf(page), "Saved.")
+	require.Contains(t, textOf(page), "this one is not read yet, or was refused")
+
+	// Someone else saved meanwhile: nothing is overwritten, and nothing is lost.
+	form.Set("text", "- name: mine\r\n")
+	w = post(t, h, "/policies", form)
+	require.Equal(t, http.StatusConflict, w.Code)
+	requireFile(t, path, "- name: mem\n")
+	answer = parse(t, w.Body)
+	require.Equal(t, "- name: mem\n", find(answer, "pre")[0].FirstChild.Data)
+	again := editor(t, answer)
+	require.Equal(t, "- name: mine\r\n", again.Get("text"))
+	again.Set("do", "save")
+	require.Equal(t, http.StatusSeeOther, post(t, h, "/policies", again).Code)
+	requireFile(t, path, "- name: mine\n")
+}
+
+func TestThePolicyFileIsOnlyShownUnlessEditIsSet(t *testing.T) {
+	h, path := edited(t, false)
+	page := getPage(t, h, "/policies")
+	require.Empty(t, find(page, "textarea"))
+	require.Equal(t, policyText, find(page, "pre")[0].FirstChild.Data)
+	require.Contains(t, textOf(page), "edit is not set")
+	w := post(t, h, "/policies", url.Values{"token": {testToken}, "do": {"save"}, "version": {policyfile.VersionOf([]byte(policyText))}, "text": {"- name: a"}})
+	require.Equal(t, http.StatusForbidden, w.Code)
+	requireFile(t, path, policyText)
+}
+
+func TestAPolicyFileThatIsTooLargeIsRefused(t *testing.T) {
+	h, path := edited(t, true)
+	form := url.Values{"token": {testToken}, "do": {"save"}, "version": {policyfile.VersionOf([]byte(policyText))}}
+	form.Set("text", strings.Repeat("é", maxPolicyForm/6))
+	require.Equal(t, http.StatusRequestEntityTooLarge, post(t, h, "/policies", form).Code)
+	requireFile(t, path, policyText)
+
+	require.NoError(t, os.Remove(path))
+	require.Contains(t, textOf(getPage(t, h, "/policies")), "It cannot be read")
+}
+
+func TestThePoliciesPageOfAnEmptyStore(t *testing.T) {
+	m := &storetest.Memory{UsageNow: store.Usage{MaxAge: 1}}
+	require.Contains(t, textOf(getPage(t, newTestServer(t, m), "/policies")), "No policy is known yet")
+	m.Err = errors.New("disk on fire")
+	require.Equal(t, http.StatusInternalServerError, get(t, newTestServer(t, m), "/policies").Code)
+	require.Equal(t, http.StatusInternalServerError, get(t, newTestServer(t, m), "/health").Code)
+}
