@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package intake turns what arrives as OTLP into what the store keeps.
+// Package intake takes OTLP into the store.
 package intake
 
 import (
@@ -9,12 +9,10 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
-	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
@@ -22,33 +20,22 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs"
 )
 
-// Profiles adds profiles that left a gate to a store. Make one with NewProfiles.
-type Profiles struct {
-	store *store.Store
-	log   *zap.Logger
-	once  sync.Once
-}
-
-// NewProfiles returns an intake of profiles.
-func NewProfiles(s *store.Store, log *zap.Logger) *Profiles { return &Profiles{store: s, log: log} }
-
-// Consume adds profiles, which it does not change or keep. Profiles without the
-// attributes of a gate are counted and dropped, which is logged once.
-func (c *Profiles) Consume(pd pprofile.Profiles) {
+// Profiles adds the samples of profiles that left a gate to the store, and their
+// openings. It does not change or keep the profiles. They are on disk 4 seconds later.
+func Profiles(to *store.Store, pd pprofile.Profiles) {
 	d := dictionary.NewReader(pd.Dictionary())
 	for _, rp := range pd.ResourceProfiles().All() {
 		r := resourceOf(rp.Resource().Attributes())
 		for _, sp := range rp.ScopeProfiles().All() {
 			scope := pprofs.Cut(sp.Scope().Name())
 			for _, p := range sp.Profiles().All() {
-				c.add(d, r, scope, p)
+				addProfile(to, d, r, scope, p)
 			}
 		}
 	}
 }
 
-// add adds a profile.
-func (c *Profiles) add(d dictionary.Reader, r resource, scope string, p pprofile.Profile) {
+func addProfile(to *store.Store, d dictionary.Reader, r resource, scope string, p pprofile.Profile) {
 	attributes := pprofs.Attributes(d, p)
 	in := store.Samples{
 		Opening:    openingOf(attributes, r),
@@ -60,12 +47,7 @@ func (c *Profiles) add(d dictionary.Reader, r resource, scope string, p pprofile
 	}
 	for _, part := range pprofs.PartsOf(d.ProfileType(p), p) {
 		in.Part = part
-		if !c.store.AddSamples(in) {
-			c.once.Do(func() {
-				c.log.Warn("console drops profiles that passed no gate: add cpu_trigger to the pipeline of profiles that exports to console",
-					zap.String("service", r.kept[attr.ServiceName]), zap.String("trigger_id", clip(in.Opening.ID, 64)))
-			})
-		}
+		to.AddSamples(in)
 	}
 }
 

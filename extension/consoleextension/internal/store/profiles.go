@@ -64,12 +64,10 @@ const profileDirectory = "profiles"
 // when the database is open and the openings are loaded.
 func (s *Store) openProfiles() error {
 	f := newProfileFiles(filepath.Join(s.options.Directory, profileDirectory), limitsOfProfiles(s.options.MaxBytes), s.log, s.options.Uptime)
-	openings, err := f.load(s.options.Now().Add(-s.options.MaxAge))
-	if err != nil {
+	s.profiles = f
+	if err := f.load(func(of Opening, end time.Time) bool { return true }); err != nil {
 		return err
 	}
-	_ = openings
-	s.profiles = f
 	f.start()
 	return nil
 }
@@ -83,16 +81,9 @@ func (s *Store) closeProfiles() {
 
 // AddSamples adds samples to the profile of an opening. It does not wait for the disk,
 // unless samples come faster than it takes them: then for a second. What has no room is
-// counted in Usage.Dropped, and in ProfileInfo.Truncated. It returns false if the samples
-// have no opening: no trigger id or no unit, or an id that no gate makes.
-func (s *Store) AddSamples(in Samples) bool {
-	if !validID(in.Opening.ID) || in.Opening.Unit.Name == "" {
-		s.profiles.dropped(DroppedNoOpening, in.Part.Events(0))
-		return false
-	}
-	s.profiles.add(in)
-	return true
-}
+// counted in Usage.Dropped, and in ProfileInfo.Truncated. Samples that passed no gate are
+// counted too, which is logged once.
+func (s *Store) AddSamples(in Samples) { s.profiles.add(in) }
 
 // validID reports whether a text may be the id of an opening, which is part of URLs.
 func validID(id string) bool {
@@ -174,8 +165,10 @@ type profileFiles struct {
 	uptime func() time.Duration
 	// put adds an opening, or what is known in addition of one, to the others. It returns
 	// false if the opening is not kept. dropped counts. Both are called without a lock.
+	// room is called when files were written.
 	put     func(Opening) bool
 	dropped func(what string, n int64)
+	room    func()
 
 	mu       sync.Mutex
 	openings map[string]*openingFiles
@@ -188,8 +181,9 @@ type profileFiles struct {
 	closed   bool
 	progress chan struct{} // is closed when a file was written
 
-	disk  sync.Mutex // held to change files
-	cache profileCache
+	disk   sync.Mutex // held to change files
+	noGate sync.Once
+	cache  profileCache
 
 	kick chan struct{}
 	done chan struct{}
@@ -244,6 +238,7 @@ func newProfileFiles(dir string, limits profileLimits, log *zap.Logger, uptime f
 		dir: dir, limits: limits, log: log, uptime: uptime,
 		put:      func(Opening) bool { return true },
 		dropped:  func(string, int64) {},
+		room:     func() {},
 		openings: make(map[string]*openingFiles),
 		progress: make(chan struct{}),
 		cache:    profileCache{max: limits.cached, loading: make(chan struct{}, 1)},
@@ -296,6 +291,14 @@ func (f *profileFiles) hurry() {
 // add adds samples. While memory is short it waits for the disk, for a second at most;
 // what then has no room is dropped, and counted.
 func (f *profileFiles) add(in Samples) {
+	if !validID(in.Opening.ID) || in.Opening.Unit.Name == "" {
+		f.dropped(DroppedNoOpening, in.Part.Events(0))
+		f.noGate.Do(func() {
+			f.log.Warn("console drops profiles that passed no gate: add cpu_trigger to the pipeline that exports profiles to console, or to that of the sender",
+				zap.String("service", in.Opening.Unit.Resource[attr.ServiceName]), zap.String("trigger_id", cutTo(in.Opening.ID, 64)))
+		})
+		return
+	}
 	if f.isNews(in.Opening) && !f.put(in.Opening) {
 		f.dropped(DroppedNotKept, in.Part.Events(0))
 		return
@@ -567,7 +570,10 @@ func (f *profileFiles) flush(all bool) {
 	for _, o := range dirty {
 		f.writeIndex(o)
 	}
-	f.makeRoom()
+	if len(work) > 0 {
+		f.room()
+		f.makeRoom()
+	}
 }
 
 // write writes samples as a segment.

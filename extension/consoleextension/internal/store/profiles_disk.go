@@ -80,17 +80,16 @@ func blocks(n int64) int64 { return (n + 4095) / 4096 * 4096 }
 // index.
 const openingOverhead = 8 << 10
 
-// load reads the indexes, and removes what is left over from a crash, and profiles that
-// end before a time. It returns the openings found.
-func (f *profileFiles) load(oldest time.Time) ([]Opening, error) {
+// load reads the indexes, and removes what is left over from a crash, and openings that
+// are not to be kept; end is when the last profile of an opening ends.
+func (f *profileFiles) load(keep func(of Opening, end time.Time) bool) error {
 	if err := os.MkdirAll(f.dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the directory of the console's profiles: %w", err)
+		return fmt.Errorf("make the directory of the console's profiles: %w", err)
 	}
 	entries, err := os.ReadDir(f.dir)
 	if err != nil {
-		return nil, fmt.Errorf("list the console's profiles: %w", err)
+		return fmt.Errorf("list the console's profiles: %w", err)
 	}
-	var openings []Opening
 	for _, e := range entries {
 		dir := filepath.Join(f.dir, e.Name())
 		if !e.IsDir() {
@@ -106,23 +105,22 @@ func (f *profileFiles) load(oldest time.Time) ([]Opening, error) {
 			err = os.RemoveAll(dir)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read the console's profiles: %w", err)
+			return fmt.Errorf("read the console's profiles: %w", err)
 		}
 		if o == nil {
 			continue
 		}
-		if o.end().Before(oldest) {
+		if !keep(o.opening, o.end()) {
 			if err := os.RemoveAll(dir); err != nil {
-				return nil, fmt.Errorf("remove the console's old profiles: %w", err)
+				return fmt.Errorf("remove the console's old profiles: %w", err)
 			}
 			continue
 		}
 		f.openings[o.opening.ID] = o
 		f.bytes += o.bytes
 		f.profiles += len(o.profiles)
-		openings = append(openings, o.opening)
 	}
-	return openings, nil
+	return nil
 }
 
 var errIndex = errors.New("damaged index")
