@@ -38,7 +38,14 @@ func TestProcessesThatComeAndGoLeaveNothingBehind(t *testing.T) {
 			cost := selfCPU(t)
 			started, took := spawn(t, group, program, 3000)
 			used, cost = cpuUsed(t, group.Path)-used, selfCPU(t)-cost
+			lost := func() time.Duration {
+				st := sampler.Stats()
+				return time.Duration(st.Lost+st.Unreadable) * time.Second / 997
+			}
 			eventually(t, func() bool { // what they left in the rings is read
+				if got := to.of(group.Path).time + lost(); mode != "processes" && got < used*94/100 {
+					return false // on a busy machine the reader may wait for longer than a look takes
+				}
 				n := to.of(group.Path).samples
 				time.Sleep(300 * time.Millisecond)
 				return n == to.of(group.Path).samples
@@ -59,8 +66,7 @@ func TestProcessesThatComeAndGoLeaveNothingBehind(t *testing.T) {
 				}
 			}
 			if mode != "processes" { // of which a child of a millisecond is seldom one
-				lost := time.Duration(st.Lost+st.Unreadable) * time.Second / 997
-				require.InDelta(t, used.Seconds(), got.time.Seconds(), 0.06*used.Seconds()+lost.Seconds())
+				require.InDelta(t, used.Seconds(), got.time.Seconds(), 0.06*used.Seconds()+lost().Seconds())
 				require.Greater(t, got.named[program.Child], got.samples/2)
 			}
 			require.Zero(t, st.Table.Evicted+st.Table.StackResets+st.Table.ThreadNameResets+st.Table.MappingsLeftOut)
