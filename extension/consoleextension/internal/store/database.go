@@ -22,6 +22,8 @@ import (
 const (
 	lockTimeout = time.Second      // for bbolt's own lock
 	closeWait   = 10 * time.Second // for a database that does not close
+
+	compactTransaction = 4 << 20 // bytes that are copied at once
 )
 
 // errDamaged is returned for a database whose file is not what bbolt wrote.
@@ -31,17 +33,18 @@ var errDamaged = errors.New("database damaged")
 // that was damaged makes it panic, or touch memory that is not there. So the file is
 // verified before bbolt opens it, and what bbolt does wrong later is errDamaged.
 type database struct {
-	path string
-	log  *zap.Logger
-	now  func() time.Time
+	path   string
+	log    *zap.Logger
+	now    func() time.Time
+	noSync bool
 
 	mu   sync.RWMutex // held to use bolt, and alone to replace it
 	bolt *bolt.DB     // nil: it could not be opened anew
 }
 
 // openDatabase opens a database. If its file is damaged, it is set aside.
-func openDatabase(path string, log *zap.Logger, now func() time.Time) (*database, error) {
-	d := &database{path: path, log: log, now: now}
+func openDatabase(path string, o Options) (*database, error) {
+	d := &database{path: path, log: o.Logger, now: o.Now, noSync: o.noSync}
 	err := d.open()
 	if errors.Is(err, errDamaged) {
 		err = d.setAside(err)
@@ -52,6 +55,13 @@ func openDatabase(path string, log *zap.Logger, now func() time.Time) (*database
 	return d, nil
 }
 
+// replace sets the database aside and opens a new one.
+func (d *database) replace(cause error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.setAside(cause)
+}
+
 // open verifies the file, if there is one, and opens it.
 func (d *database) open() error {
 	if err := verify(d.path); err != nil {
@@ -60,9 +70,9 @@ func (d *database) open() error {
 	return guard(func() (err error) {
 		d.bolt, err = bolt.Open(d.path, 0o600, &bolt.Options{
 			Timeout:        lockTimeout,
+			NoSync:         d.noSync,
 			NoFreelistSync: true, // a commit writes less, and Open finds free pages itself
 			FreelistType:   bolt.FreelistMapType,
-			NoStatistics:   true,
 		})
 		if errors.Is(err, bolt.ErrTimeout) {
 			return inUse(filepath.Dir(d.path))
@@ -134,6 +144,82 @@ func (d *database) close() error {
 	old := d.bolt
 	d.bolt = nil
 	return guard(old.Close)
+}
+
+// size returns the size of the file.
+func (d *database) size() int64 {
+	st, err := os.Stat(d.path)
+	if err != nil {
+		return 0
+	}
+	return st.Size()
+}
+
+// used returns the bytes of the file that are not free.
+func (d *database) used() (int64, error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if d.bolt == nil {
+		return 0, bolt.ErrDatabaseNotOpen
+	}
+	var used int64
+	err := guard(func() error {
+		return d.bolt.View(func(tx *bolt.Tx) error {
+			st := d.bolt.Stats()
+			used = tx.Size() - int64(st.FreePageN+st.PendingPageN)*int64(d.bolt.Info().PageSize)
+			return nil
+		})
+	})
+	return used, err
+}
+
+// compact copies the database into a new file without what is free. Bbolt's files do
+// not shrink otherwise. The new file takes the place of the old one when it is complete
+// on disk.
+func (d *database) compact() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.bolt == nil {
+		return bolt.ErrDatabaseNotOpen
+	}
+	name := d.path + ".compact"
+	_ = os.Remove(name) // of a collector that was killed
+	err := guard(func() error {
+		to, err := bolt.Open(name, 0o600, &bolt.Options{Timeout: lockTimeout, NoSync: true, NoFreelistSync: true, FreelistType: bolt.FreelistMapType})
+		if err != nil {
+			return err
+		}
+		err = bolt.Compact(to, d.bolt, compactTransaction)
+		if err == nil {
+			err = to.Sync()
+		}
+		return errors.Join(err, to.Close())
+	})
+	if err != nil {
+		_ = os.Remove(name)
+		return fmt.Errorf("compact the console's database: %w", err)
+	}
+	before := d.size()
+	old := d.bolt
+	d.bolt = nil
+	if err := guard(old.Close); err != nil {
+		d.log.Warn("close the console's database", zap.Error(err))
+	}
+	if err := os.Rename(name, d.path); err != nil {
+		return errors.Join(fmt.Errorf("compact the console's database: %w", err), d.open())
+	}
+	syncDirectory(filepath.Dir(d.path))
+	err = d.open()
+	d.log.Debug("console's database compacted", zap.Int64("before", before), zap.Int64("after", d.size()))
+	return err
+}
+
+// syncDirectory makes a rename last. Where directories cannot be synced, it does nothing.
+func syncDirectory(dir string) {
+	if f, err := os.Open(dir); err == nil {
+		_ = f.Sync()
+		_ = f.Close()
+	}
 }
 
 // guard calls f. A panic and a fault of memory are errDamaged.

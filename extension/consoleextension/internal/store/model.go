@@ -214,7 +214,7 @@ type Usage struct {
 type Reader interface {
 	Units(context.Context) ([]UnitSummary, error)
 	Unit(context.Context, UnitID) (UnitSummary, error)
-	// Trends returns at most points points of each trend of a unit.
+	// Trends returns at most points points of each trend of a unit; all if it is 0.
 	Trends(ctx context.Context, unit UnitID, from, to time.Time, points int) ([]Trend, error)
 	// Openings returns the newest first.
 	Openings(context.Context, OpeningQuery) ([]Opening, error)

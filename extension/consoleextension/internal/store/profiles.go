@@ -65,11 +65,20 @@ const profileDirectory = "profiles"
 func (s *Store) openProfiles() error {
 	f := newProfileFiles(filepath.Join(s.options.Directory, profileDirectory), limitsOfProfiles(s.options.MaxBytes), s.log, s.options.Uptime)
 	s.profiles = f
-	if err := f.load(func(of Opening, end time.Time) bool { return true }); err != nil {
+	f.dropped = s.drops.add
+	if err := f.load(s.keepProfiles); err != nil {
 		return err
 	}
+	f.put = s.PutOpening
 	f.start()
 	return nil
+}
+
+// keepProfiles reports whether the profiles of an opening are kept that were found on
+// disk. An opening that the database does not have is added, unless it is old: its
+// record was deleted and the collector killed before its profiles were.
+func (s *Store) keepProfiles(of Opening, end time.Time) bool {
+	return s.openings[of.ID] != nil || end.After(s.options.Now().Add(-s.options.MaxAge)) && s.PutOpening(of)
 }
 
 // closeProfiles writes what is not on disk.

@@ -1,0 +1,233 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package intake takes OTLP into the store: events of gates and policies, readings of
+// units, profiles, and what collectors report about themselves. It ignores everything
+// else.
+package intake
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/plog"
+
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+)
+
+// maxRead bounds the attributes of a resource or record that are read. The store keeps
+// fewer.
+const maxRead = 128
+
+// Logs puts events, and the logs of collectors, into the store. It returns when the
+// events are on disk.
+func Logs(ctx context.Context, to *store.Store, ld plog.Logs) error {
+	for _, rl := range ld.ResourceLogs().All() {
+		resource := texts(rl.Resource().Attributes())
+		for _, sl := range rl.ScopeLogs().All() {
+			own := ownLogs{of: instanceOf(resource), from: isCollector(sl.Scope().Name())}
+			for _, r := range sl.LogRecords().All() {
+				if !event(to, resource, r) && own.from && own.of.ID != "" {
+					own.add(sl.Scope(), r)
+				}
+			}
+			own.put(to)
+		}
+	}
+	return to.Commit(ctx)
+}
+
+// event puts an event into the store. It returns false for other records.
+func event(to *store.Store, resource map[string]string, r plog.LogRecord) bool {
+	name := r.EventName()
+	if name == "" {
+		name = text(r.Attributes(), "event.name")
+	}
+	of := store.Unit{Host: resource[attr.HostName], Name: text(r.Attributes(), attr.Unit), Resource: resource}
+	at := timeOf(r)
+	switch name {
+	case hotunitsextension.GateOpened, hotunitsextension.GateClosed:
+		to.PutOpening(opening(of, r, name == hotunitsextension.GateClosed, at))
+	case hotunitsextension.GateNotOpened:
+		to.PutRefusal(refusal(of, r, at))
+	case hotunitsextension.PoliciesChanged:
+		to.PutPolicyChange(store.PolicyChange{
+			At: at, Host: of.Host, From: text(r.Attributes(), attr.PoliciesFrom), Version: text(r.Attributes(), attr.PoliciesVersion),
+			Added:   list(r.Attributes(), attr.PoliciesAdded),
+			Removed: list(r.Attributes(), attr.PoliciesRemoved),
+			Changed: list(r.Attributes(), attr.PoliciesChanged),
+		})
+	default:
+		return strings.HasPrefix(name, attr.Prefix)
+	}
+	return true
+}
+
+// opening returns what an event says of an opening.
+func opening(of store.Unit, r plog.LogRecord, closed bool, at time.Time) store.Opening {
+	a := r.Attributes()
+	o := store.Opening{
+		ID: text(a, attr.TriggerID), Unit: of,
+		Policy: text(a, attr.TriggerPolicy), Kind: text(a, attr.TriggerKind),
+		Monitor: text(a, attr.TriggerMonitor), Window: text(a, attr.TriggerWindow),
+		Value: numberAt(a, attr.TriggerValue), Threshold: numberAt(a, attr.TriggerThreshold),
+		Triggered: at, Until: moment(text(a, attr.TriggerUntil)),
+	}
+	if id := r.TraceID(); !id.IsEmpty() {
+		o.TraceID = id.String()
+	}
+	if id := r.SpanID(); !id.IsEmpty() {
+		o.SpanID = id.String()
+	}
+	if closed {
+		o.Closed, o.Why = at, text(a, attr.GateWhy)
+		o.Triggered = at.Add(-seconds(numberAt(a, attr.GateDuration)))
+		o.Samples, o.Bytes = int64(numberAt(a, attr.GateSamples)), int64(numberAt(a, attr.GateBytes))
+		o.NothingExported = text(a, attr.GateNothingExported)
+	}
+	return o
+}
+
+func refusal(of store.Unit, r plog.LogRecord, at time.Time) store.Refusal {
+	a := r.Attributes()
+	return store.Refusal{
+		At: at, Unit: of,
+		Policy: text(a, attr.TriggerPolicy), Kind: text(a, attr.TriggerKind),
+		Monitor: text(a, attr.TriggerMonitor), Window: text(a, attr.TriggerWindow),
+		Value: numberAt(a, attr.TriggerValue), Threshold: numberAt(a, attr.TriggerThreshold),
+		Why: text(a, attr.GateWhy), Budget: text(a, attr.GateBudget),
+	}
+}
+
+// ownLogs are the logs of a collector.
+type ownLogs struct {
+	of     store.Instance
+	from   bool // a collector
+	logs   []store.Log
+	starts bool
+}
+
+// add adds a log record. Where it was logged in the code is left out.
+func (o *ownLogs) add(scope pcommon.InstrumentationScope, r plog.LogRecord) {
+	l := store.Log{
+		At: timeOf(r), Severity: severity(r), Body: r.Body().AsString(), Attributes: texts(r.Attributes()),
+		Component: strings.TrimSpace(text(scope.Attributes(), "otelcol.component.kind") + " " + text(scope.Attributes(), "otelcol.component.id")),
+	}
+	for k := range l.Attributes {
+		if strings.HasPrefix(k, "code.") {
+			delete(l.Attributes, k)
+		}
+	}
+	if _, ok := l.Attributes["Version"]; ok && l.Component == "" && strings.HasPrefix(l.Body, "Starting ") {
+		o.logs, o.starts = nil, true
+	}
+	o.logs = append(o.logs, l)
+}
+
+func (o *ownLogs) put(to *store.Store) {
+	if len(o.logs) > 0 {
+		to.PutLogs(o.of, o.logs, o.starts)
+	}
+}
+
+// severity returns the severity of a record as DEBUG, INFO, WARN, ERROR or FATAL.
+func severity(r plog.LogRecord) string {
+	switch n := r.SeverityNumber(); {
+	case n >= plog.SeverityNumberFatal:
+		return "FATAL"
+	case n >= plog.SeverityNumberError:
+		return "ERROR"
+	case n >= plog.SeverityNumberWarn:
+		return "WARN"
+	case n >= plog.SeverityNumberInfo:
+		return "INFO"
+	case n > plog.SeverityNumberUnspecified:
+		return "DEBUG"
+	}
+	return strings.ToUpper(r.SeverityText())
+}
+
+// isCollector reports whether a scope is one of a collector's own.
+func isCollector(scope string) bool {
+	return strings.HasPrefix(scope, "go.opentelemetry.io/collector/") || strings.HasPrefix(scope, "github.com/hotprofile/")
+}
+
+// instanceOf returns the collector that a resource names. It has no ID if it names none.
+func instanceOf(resource map[string]string) store.Instance {
+	i := store.Instance{
+		ID: resource[attr.ServiceInstanceID], Host: resource[attr.HostName], Service: resource[attr.ServiceName],
+		Version: resource[attr.ServiceVersion], Resource: resource,
+	}
+	if i.ID == "" && i.Host != "" {
+		i.ID = i.Service + "@" + i.Host
+	}
+	return i
+}
+
+func timeOf(r plog.LogRecord) time.Time {
+	if t := r.Timestamp(); t != 0 {
+		return t.AsTime()
+	}
+	return r.ObservedTimestamp().AsTime()
+}
+
+// texts returns attributes as texts.
+func texts(m pcommon.Map) map[string]string {
+	out := make(map[string]string, min(m.Len(), maxRead))
+	for k, v := range m.All() {
+		if len(out) == maxRead {
+			break
+		}
+		out[k] = v.AsString()
+	}
+	return out
+}
+
+func text(m pcommon.Map, key string) string {
+	if v, ok := m.Get(key); ok {
+		return v.AsString()
+	}
+	return ""
+}
+
+func numberAt(m pcommon.Map, key string) float64 {
+	v, ok := m.Get(key)
+	switch {
+	case ok && v.Type() == pcommon.ValueTypeDouble:
+		return v.Double()
+	case ok && v.Type() == pcommon.ValueTypeInt:
+		return float64(v.Int())
+	}
+	return 0
+}
+
+// seconds returns a span of at most a year.
+func seconds(f float64) time.Duration {
+	const most = 365 * 24 * 3600
+	if !(f > 0) {
+		return 0
+	}
+	return time.Duration(min(f, most) * float64(time.Second))
+}
+
+func list(m pcommon.Map, key string) []string {
+	v, ok := m.Get(key)
+	if !ok {
+		return nil
+	}
+	if v.Type() != pcommon.ValueTypeSlice {
+		return []string{v.AsString()}
+	}
+	var out []string
+	for _, e := range v.Slice().All() {
+		if len(out) == maxRead {
+			break
+		}
+		out = append(out, e.AsString())
+	}
+	return out
+}

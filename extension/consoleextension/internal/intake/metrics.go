@@ -1,0 +1,201 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package intake
+
+import (
+	"context"
+	"math"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+)
+
+// The metrics of units, which the receiver hot_units emits.
+const (
+	unitReading   = attr.Prefix + "unit.reading"
+	unitThreshold = attr.Prefix + "unit.threshold"
+	unitState     = attr.Prefix + "unit.state"
+	policyState   = attr.Prefix + "policy.state"
+)
+
+// ownPrefixes are those of the names of a collector's own metrics.
+var ownPrefixes = []string{"otelcol_", "otelcol.", "cpu_profiler.", "cpu_trigger.", "hot_units.", "pprof.", "console."}
+
+// Metrics puts the readings of units, and the metrics of collectors, into the store. It
+// does not wait for the disk.
+func Metrics(ctx context.Context, to *store.Store, md pmetric.Metrics) error {
+	for _, rm := range md.ResourceMetrics().All() {
+		resource := texts(rm.Resource().Attributes())
+		units := newUnits(resource)
+		var own []store.Metric
+		for _, sm := range rm.ScopeMetrics().All() {
+			for _, m := range sm.Metrics().All() {
+				switch m.Name() {
+				case unitReading, unitThreshold, unitState:
+					for _, p := range points(m).All() {
+						units.add(m.Name(), p)
+					}
+				default:
+					if isOwn(m.Name()) {
+						own = appendOwn(own, m)
+					}
+				}
+			}
+		}
+		for _, u := range units.order {
+			to.PutReadings(u.of, u.readings, u.states)
+		}
+		if of := instanceOf(resource); len(own) > 0 && of.ID != "" {
+			to.PutMetrics(of, own)
+		}
+	}
+	return ctx.Err()
+}
+
+// units are the readings of the units of a resource. In general there is one.
+type units struct {
+	resource map[string]string
+	all      map[string]*unitReadings // by hotprofile.unit
+	order    []*unitReadings
+}
+
+type unitReadings struct {
+	of       store.Unit
+	readings []store.Reading
+	index    map[readingKey]int
+	states   map[string]string
+}
+
+type readingKey struct {
+	store.Condition
+	at pcommon.Timestamp
+}
+
+func newUnits(resource map[string]string) *units {
+	return &units{resource: resource, all: map[string]*unitReadings{}}
+}
+
+func (u *units) of(name string) *unitReadings {
+	r := u.all[name]
+	if r == nil {
+		r = &unitReadings{
+			of:    store.Unit{Host: u.resource[attr.HostName], Name: name, Resource: u.resource},
+			index: map[readingKey]int{}, states: map[string]string{},
+		}
+		u.all[name] = r
+		u.order = append(u.order, r)
+	}
+	return r
+}
+
+// add adds a point. The value and the threshold of a reading are points of two metrics.
+func (u *units) add(metric string, p pmetric.NumberDataPoint) {
+	a := p.Attributes()
+	name := text(a, attr.Unit)
+	if name == "" {
+		return
+	}
+	r := u.of(name)
+	policy := text(a, attr.TriggerPolicy)
+	if metric == unitState {
+		if valueOf(p) == 1 {
+			r.states[policy] = text(a, policyState)
+		}
+		return
+	}
+	key := readingKey{store.Condition{Policy: policy, Monitor: text(a, attr.TriggerMonitor), Window: text(a, attr.TriggerWindow)}, p.Timestamp()}
+	i, ok := r.index[key]
+	if !ok {
+		i = len(r.readings)
+		r.index[key] = i
+		r.readings = append(r.readings, store.Reading{Condition: key.Condition, At: key.at.AsTime(), Value: math.NaN(), Threshold: math.NaN()})
+	}
+	if metric == unitReading {
+		r.readings[i].Value = valueOf(p)
+	} else {
+		r.readings[i].Threshold = valueOf(p)
+	}
+}
+
+// points returns the points of a gauge or a sum, else none.
+func points(m pmetric.Metric) pmetric.NumberDataPointSlice {
+	switch m.Type() {
+	case pmetric.MetricTypeGauge:
+		return m.Gauge().DataPoints()
+	case pmetric.MetricTypeSum:
+		return m.Sum().DataPoints()
+	}
+	return pmetric.NewNumberDataPointSlice()
+}
+
+// valueOf returns the value of a point; NaN if it has none.
+func valueOf(p pmetric.NumberDataPoint) float64 {
+	switch {
+	case p.Flags().NoRecordedValue():
+	case p.ValueType() == pmetric.NumberDataPointValueTypeDouble:
+		return p.DoubleValue()
+	case p.ValueType() == pmetric.NumberDataPointValueTypeInt:
+		return float64(p.IntValue())
+	}
+	return math.NaN()
+}
+
+func isOwn(name string) bool {
+	for _, p := range ownPrefixes {
+		if strings.HasPrefix(name, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// appendOwn adds the points of a collector's own metric: of sums and gauges, and of
+// histograms the mean.
+func appendOwn(all []store.Metric, m pmetric.Metric) []store.Metric {
+	monotonic := m.Type() == pmetric.MetricTypeSum && m.Sum().IsMonotonic()
+	delta := monotonic && m.Sum().AggregationTemporality() == pmetric.AggregationTemporalityDelta
+	for _, p := range points(m).All() {
+		v := valueOf(p)
+		if math.IsNaN(v) {
+			continue
+		}
+		of := store.Metric{Name: m.Name(), Unit: m.Unit(), Attributes: texts(p.Attributes()), At: p.Timestamp().AsTime(), Value: v, Monotonic: monotonic}
+		if delta {
+			of.PerSecond = perSecond(v, p.StartTimestamp(), p.Timestamp())
+		}
+		all = append(all, of)
+	}
+	switch m.Type() {
+	case pmetric.MetricTypeHistogram:
+		for _, p := range m.Histogram().DataPoints().All() {
+			if p.Count() > 0 && p.HasSum() {
+				all = append(all, mean(m, p.Attributes(), p.Timestamp(), p.Sum(), p.Count()))
+			}
+		}
+	case pmetric.MetricTypeExponentialHistogram:
+		for _, p := range m.ExponentialHistogram().DataPoints().All() {
+			if p.Count() > 0 && p.HasSum() {
+				all = append(all, mean(m, p.Attributes(), p.Timestamp(), p.Sum(), p.Count()))
+			}
+		}
+	}
+	return all
+}
+
+func mean(m pmetric.Metric, a pcommon.Map, at pcommon.Timestamp, sum float64, count uint64) store.Metric {
+	return store.Metric{Name: m.Name(), Unit: m.Unit(), Attributes: texts(a), At: at.AsTime(), Value: sum / float64(count)}
+}
+
+func perSecond(v float64, start, end pcommon.Timestamp) float64 {
+	span := (time.Duration(end) - time.Duration(start)).Seconds()
+	if start == 0 || span <= 0 {
+		return 0
+	}
+	return v / span
+}

@@ -1,0 +1,256 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+)
+
+const (
+	// starting is the time after the start of a collector, in seconds, for which what it
+	// logs is kept though it is no warning.
+	starting = 120
+	// metricsEvery is the time between two writes of the metrics of instances, in
+	// seconds. They are written at Close too, and come anew with every export.
+	metricsEvery = 900
+
+	maxLogBytes        = 32 << 10 // of the warnings of an instance, and of its other logs
+	maxMetricBytes     = 256      // of the attributes of a metric
+	maxMetricAttribute = 8
+	overhead           = 64 // bytes that a log counts beside its texts
+)
+
+// instance is what is kept in memory of a collector.
+type instance struct {
+	Instance
+	seen, began int64 // by the clock
+	metrics     map[string]*Metric
+	start       []Log // oldest first
+	warnings    []Log // oldest first
+	startBytes  int
+	bytes       int // of warnings
+}
+
+type instanceRecord struct {
+	Instance        Instance
+	Seen, Began     int64
+	Start, Warnings []Log
+}
+
+// PutMetrics adds the newest points of metrics of a collector. Of the instance it takes
+// ID, Host, Service, Version and Resource. PerSecond of a monotonic metric is computed
+// from the point before.
+func (s *Store) PutMetrics(of Instance, metrics []Metric) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.instance(of)
+	if i == nil {
+		s.drop("metrics", len(metrics))
+		return
+	}
+	for _, m := range metrics {
+		m.Name, m.Unit = s.intern(cutText(m.Name, maxName)), s.intern(cutText(m.Unit, maxName))
+		m.At, m.Value, m.PerSecond = s.plausible(m.At), finite(m.Value), finite(m.PerSecond)
+		m.Attributes, _, _ = boundAttributes(m.Attributes, maxMetricAttribute, maxMetricBytes)
+		key := metricKey(m)
+		was := i.metrics[key]
+		if was == nil {
+			if len(i.metrics) >= maxMetrics || s.metrics >= maxAllMetrics {
+				s.drop("metrics", 1)
+				continue
+			}
+			s.metrics++
+			was = &Metric{}
+			i.metrics[key] = was
+		} else {
+			m.Attributes = was.Attributes
+			if span := m.At.Sub(was.At).Seconds(); m.Monotonic && m.PerSecond == 0 && span > 0 && m.Value >= was.Value {
+				m.PerSecond = (m.Value - was.Value) / span
+			} else if span == 0 {
+				m.PerSecond = was.PerSecond
+			}
+		}
+		*was = m
+	}
+}
+
+func metricKey(m Metric) string {
+	var b strings.Builder
+	b.WriteString(m.Name)
+	for _, k := range slices.Sorted(maps.Keys(m.Attributes)) {
+		b.WriteString("\x00" + k + "\x00" + m.Attributes[k])
+	}
+	return b.String()
+}
+
+// PutLogs adds log records of a collector, the oldest first: warnings and errors, by
+// their Severity, and others if they come soon after it started. starts: the first of
+// them is the first after a start.
+func (s *Store) PutLogs(of Instance, logs []Log, starts bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.instance(of)
+	if i == nil {
+		s.drop("logs", len(logs))
+		return
+	}
+	if starts {
+		i.began, i.start, i.startBytes = i.seen, nil, 0
+	}
+	for _, l := range logs {
+		l.At = s.plausible(l.At)
+		l.Severity, l.Component = s.intern(cutText(l.Severity, 16)), s.intern(cutText(l.Component, maxName))
+		l.Body = cutText(l.Body, maxText)
+		l.Attributes, _, _ = boundAttributes(l.Attributes, maxLogAttributes, 2*maxText)
+		switch strings.ToUpper(l.Severity) {
+		case "WARN", "WARNING", "ERROR", "DPANIC", "PANIC", "FATAL":
+			i.warnings = append(i.warnings, l)
+			i.bytes += logBytes(l)
+			for len(i.warnings) > maxWarnings || i.bytes > maxLogBytes {
+				i.bytes -= logBytes(i.warnings[0])
+				i.warnings = slices.Delete(i.warnings, 0, 1)
+				s.drop("logs", 1)
+			}
+		default:
+			if i.seen-i.began > starting {
+				continue
+			}
+			if len(i.start) >= maxStartLogs || i.startBytes+logBytes(l) > maxLogBytes {
+				s.drop("logs", 1)
+				continue
+			}
+			i.start = append(i.start, l)
+			i.startBytes += logBytes(l)
+		}
+		s.touch(bucketInstances, i.ID)
+	}
+}
+
+func logBytes(l Log) int {
+	n := overhead + len(l.Body)
+	for k, v := range l.Attributes {
+		n += len(k) + len(v)
+	}
+	return n
+}
+
+// instance returns a collector that gives a sign of life. nil: it has no ID.
+func (s *Store) instance(of Instance) *instance {
+	if of.ID == "" {
+		return nil
+	}
+	id := cutText(of.ID, maxName)
+	i := s.instances[id]
+	if i == nil {
+		if len(s.instances) >= maxInstances {
+			s.removeInstance(slices.MinFunc(slices.Collect(maps.Values(s.instances)), func(a, b *instance) int { return cmp.Compare(a.seen, b.seen) }))
+			s.drop("instances", 1)
+		}
+		i = &instance{metrics: map[string]*Metric{}, began: s.clock.now()}
+		i.ID, i.First = id, s.options.Now()
+		s.instances[id] = i
+		s.touch(bucketInstances, id)
+	}
+	i.Host = cmp.Or(cutText(of.Host, maxName), i.Host)
+	i.Service = cmp.Or(cutText(of.Service, maxName), i.Service)
+	i.Version = cmp.Or(cutText(of.Version, maxName), i.Version)
+	if len(of.Resource) > 0 && !covers(i.Resource, of.Resource) {
+		i.Resource, _, _ = boundAttributes(of.Resource, maxAttributes, maxResource)
+	}
+	i.seen, i.Last = s.clock.now(), s.options.Now()
+	return i
+}
+
+func (s *Store) removeInstance(i *instance) {
+	s.metrics -= len(i.metrics)
+	delete(s.instances, i.ID)
+	s.touch(bucketInstances, i.ID)
+	s.touch(bucketMetrics, i.ID)
+}
+
+// ageInstances forgets what is older than MaxAge of collectors.
+func (s *Store) ageInstances(oldest int64) {
+	for _, i := range s.instances {
+		if i.seen < oldest {
+			s.removeInstance(i)
+		}
+	}
+}
+
+// Instances implements Reader: by host, service and time of the start.
+func (s *Store) Instances(ctx context.Context) ([]Instance, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	out := make([]Instance, 0, len(s.instances))
+	for _, i := range s.instances {
+		is := i.Instance
+		for _, m := range i.metrics {
+			is.Metrics = append(is.Metrics, *m)
+		}
+		slices.SortFunc(is.Metrics, func(a, b Metric) int {
+			return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(metricKey(a), metricKey(b)))
+		})
+		is.Logs = append(slices.Clone(i.start), i.warnings...)
+		slices.SortStableFunc(is.Logs, func(a, b Log) int { return b.At.Compare(a.At) })
+		out = append(out, is)
+	}
+	slices.SortFunc(out, func(a, b Instance) int {
+		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Service, b.Service), a.First.Compare(b.First), cmp.Compare(a.ID, b.ID))
+	})
+	return out, ctx.Err()
+}
+
+func (i *instance) encode() []byte {
+	b, _ := json.Marshal(instanceRecord{i.Instance, i.seen, i.began, i.start, i.warnings})
+	return b
+}
+
+func (i *instance) encodeMetrics() []byte {
+	all := make([]Metric, 0, len(i.metrics))
+	for _, m := range i.metrics {
+		all = append(all, *m)
+	}
+	b, _ := json.Marshal(all)
+	return b
+}
+
+func (s *Store) loadInstance(_, value []byte) error {
+	var r instanceRecord
+	if err := json.Unmarshal(value, &r); err != nil {
+		return err
+	}
+	if r.Instance.ID == "" || len(s.instances) >= maxInstances {
+		return errRecord
+	}
+	i := &instance{Instance: r.Instance, seen: r.Seen, began: r.Began, start: r.Start, warnings: r.Warnings, metrics: map[string]*Metric{}}
+	for _, l := range i.start {
+		i.startBytes += logBytes(l)
+	}
+	for _, l := range i.warnings {
+		i.bytes += logBytes(l)
+	}
+	s.instances[i.ID] = i
+	return nil
+}
+
+func (s *Store) loadMetrics(key, value []byte) error {
+	var all []Metric
+	if err := json.Unmarshal(value, &all); err != nil {
+		return err
+	}
+	i := s.instances[string(key)]
+	if i == nil {
+		return errRecord
+	}
+	for _, m := range all[:min(len(all), maxMetrics, maxAllMetrics-s.metrics)] {
+		i.metrics[metricKey(m)] = &m
+	}
+	s.metrics += len(i.metrics)
+	return nil
+}

@@ -1,0 +1,348 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+)
+
+const kindBaseline = "baseline"
+
+// opening is what is kept in memory of an opening. Unit and Profiles of Opening are
+// empty.
+type opening struct {
+	Opening
+	unit   *unit
+	stored int64 // when it was first heard of, by the clock
+}
+
+// openingRecord is an opening in the database.
+type openingRecord struct {
+	Unit    UnitID
+	Stored  int64
+	Opening Opening
+}
+
+// PutOpening adds an opening, or what is known in addition of one: what is zero in it is
+// not known. Of the unit it takes Host, Name and Resource. It returns false if there is
+// no room for its unit, or if it is another unit's opening: then its profiles are not
+// to be kept either.
+func (s *Store) PutOpening(o Opening) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !validID(o.ID) {
+		s.drop("openings", 1)
+		return false
+	}
+	u := s.unit(o.Unit)
+	if u == nil {
+		s.drop("openings", 1)
+		return false
+	}
+	is := s.openings[o.ID]
+	switch {
+	case is == nil:
+		is = &opening{unit: u, stored: s.clock.now()}
+		is.ID = strings.Clone(o.ID)
+		is.Triggered = s.options.Now()
+		if !o.Triggered.IsZero() {
+			is.Triggered = s.plausible(o.Triggered)
+		}
+		s.addOpening(is)
+	case is.unit != u:
+		s.drop("openings", 1)
+		return false
+	}
+	was := is.Opening
+	is.learn(o, s)
+	if was.Policy == "" || !reflect.DeepEqual(was, is.Opening) {
+		s.touch(bucketOpenings, is.ID)
+	}
+	return true
+}
+
+// learn takes over what is known in addition.
+func (is *opening) learn(o Opening, s *Store) {
+	text := func(to *string, from string, n int) {
+		if from != "" {
+			*to = s.intern(cutText(from, n))
+		}
+	}
+	text(&is.Policy, o.Policy, maxName)
+	text(&is.Kind, o.Kind, maxName)
+	text(&is.Monitor, o.Monitor, maxName)
+	text(&is.Window, o.Window, maxName)
+	text(&is.Why, o.Why, maxName)
+	text(&is.NothingExported, o.NothingExported, maxText)
+	text(&is.TraceID, o.TraceID, 32)
+	text(&is.SpanID, o.SpanID, 16)
+	if o.Value != 0 {
+		is.Value = finite(o.Value)
+	}
+	if o.Threshold != 0 {
+		is.Threshold = finite(o.Threshold)
+	}
+	is.Samples, is.Bytes = max(is.Samples, o.Samples), max(is.Bytes, o.Bytes)
+	// The end may lie ahead, for an opening is as long as a policy says; but not at the
+	// end of time.
+	if o.Until.After(is.Until) && o.Until.Before(is.Triggered.Add(s.options.MaxAge)) {
+		is.Until = o.Until
+	}
+	if !o.Closed.IsZero() {
+		is.Closed = s.plausible(o.Closed)
+	}
+}
+
+// finite returns a number that JSON can have.
+func finite(f float64) float64 {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return 0
+	}
+	return f
+}
+
+// addOpening adds an opening, and makes room for it.
+func (s *Store) addOpening(o *opening) {
+	s.openings[o.ID] = o
+	s.order = append(s.order, o)
+	o.unit.openings = append(o.unit.openings, o)
+	if len(o.unit.openings) > maxUnitOpenings {
+		s.removeOpening(o.unit.openings[0])
+		s.drop("openings", 1)
+	}
+	if len(s.openings) > maxOpenings {
+		s.evictOpenings(maxOpenings / evictAtOnce)
+	}
+}
+
+// evictOpenings removes openings: first baselines that a unit has newer ones of, the
+// oldest first, then the oldest.
+func (s *Store) evictOpenings(n int) {
+	var old []*opening
+	newer := map[*unit]int{}
+	for _, o := range slices.Backward(s.order) {
+		if o.Kind == kindBaseline {
+			if newer[o.unit]++; newer[o.unit] > 2 {
+				old = append(old, o)
+			}
+		}
+	}
+	slices.Reverse(old)
+	if len(old) < n {
+		old = slices.Clone(s.order)
+	}
+	for _, o := range old[:min(n, len(old))] {
+		s.removeOpening(o)
+		s.drop("openings", 1)
+	}
+}
+
+// removeOpening forgets an opening. Its profiles are deleted with the next flush.
+func (s *Store) removeOpening(o *opening) {
+	delete(s.openings, o.ID)
+	s.order = deleteOne(s.order, o)
+	o.unit.openings = deleteOne(o.unit.openings, o)
+	s.touch(bucketOpenings, o.ID)
+	s.removed = append(s.removed, o.ID)
+	if len(s.removed) > maxOpenings {
+		s.poke()
+	}
+}
+
+func deleteOne[T comparable](list []T, of T) []T {
+	if i := slices.Index(list, of); i >= 0 {
+		return slices.Delete(list, i, i+1)
+	}
+	return list
+}
+
+func (o *opening) public() Opening {
+	out := o.Opening
+	out.Unit = o.unit.public()
+	return out
+}
+
+// addProfiles adds to an opening what is kept of its profiles.
+func (s *Store) addProfiles(o *Opening) {
+	if o.ID != "" {
+		o.Profiles = s.profilesOf(o.ID)
+	}
+}
+
+// Openings implements Reader.
+func (s *Store) Openings(ctx context.Context, q OpeningQuery) ([]Opening, error) {
+	s.mu.RLock()
+	from := s.order
+	if q.Unit != "" {
+		from = nil
+		if u := s.units[q.Unit]; u != nil {
+			from = u.openings
+		}
+	}
+	var found []*opening
+	for _, o := range from {
+		if (q.All || q.Baselines == (o.Kind == kindBaseline)) && (q.Policy == "" || q.Policy == o.Policy) && within(o.Triggered, q.From, q.To) {
+			found = append(found, o)
+		}
+	}
+	slices.SortFunc(found, func(a, b *opening) int {
+		return cmp.Or(b.Triggered.Compare(a.Triggered), cmp.Compare(b.stored, a.stored), cmp.Compare(a.ID, b.ID))
+	})
+	if q.Limit > 0 && len(found) > q.Limit {
+		found = found[:q.Limit]
+	}
+	out := make([]Opening, len(found))
+	for i, o := range found {
+		out[i] = o.public()
+	}
+	s.mu.RUnlock()
+	for i := range out {
+		s.addProfiles(&out[i])
+	}
+	return out, ctx.Err()
+}
+
+// within reports whether a time is in a span, of which a zero end is open.
+func within(at, from, to time.Time) bool {
+	return (from.IsZero() || !at.Before(from)) && (to.IsZero() || !at.After(to))
+}
+
+// Opening implements Reader.
+func (s *Store) Opening(ctx context.Context, id string) (Opening, error) {
+	s.mu.RLock()
+	o := s.openings[id]
+	if o == nil {
+		s.mu.RUnlock()
+		return Opening{}, ErrNotFound
+	}
+	out := o.public()
+	s.mu.RUnlock()
+	s.addProfiles(&out)
+	return out, ctx.Err()
+}
+
+func (o *opening) encode() []byte {
+	b, _ := json.Marshal(openingRecord{o.unit.id, o.stored, o.Opening})
+	return b
+}
+
+func (s *Store) loadOpening(_, value []byte) error {
+	var r openingRecord
+	if err := json.Unmarshal(value, &r); err != nil {
+		return err
+	}
+	u := s.units[r.Unit]
+	if u == nil || r.Opening.ID == "" || len(s.openings) >= maxOpenings {
+		return errRecord
+	}
+	s.openings[r.Opening.ID] = &opening{r.Opening, u, r.Stored}
+	return nil
+}
+
+// refusal is a refusal in memory. Unit of Refusal is empty.
+type refusal struct {
+	Refusal
+	id     uint64
+	unit   *unit
+	stored int64
+}
+
+type refusalRecord struct {
+	Unit    UnitID
+	Stored  int64
+	Refusal Refusal
+}
+
+// PutRefusal adds a refusal. Of the unit it takes Host, Name and Resource.
+func (s *Store) PutRefusal(r Refusal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := s.unit(r.Unit)
+	if u == nil {
+		s.drop("refusals", 1)
+		return
+	}
+	r.Unit = Unit{}
+	r.At = s.plausible(r.At)
+	for _, text := range []*string{&r.Policy, &r.Kind, &r.Monitor, &r.Window, &r.Why, &r.Budget} {
+		*text = s.intern(cutText(*text, maxName))
+	}
+	r.Value, r.Threshold = finite(r.Value), finite(r.Threshold)
+	s.sequence++
+	is := &refusal{r, s.sequence, u, s.clock.now()}
+	s.refusals = append(s.refusals, is)
+	u.refusals = append(u.refusals, is)
+	s.touch(bucketRefusals, sequenceKey(is.id))
+	if len(u.refusals) > maxUnitRefusals {
+		s.removeRefusal(u.refusals[0])
+		s.drop("refusals", 1)
+	}
+	if len(s.refusals) > maxRefusals {
+		s.removeRefusal(s.refusals[0])
+		s.drop("refusals", 1)
+	}
+}
+
+func (s *Store) removeRefusal(r *refusal) {
+	s.refusals = deleteOne(s.refusals, r)
+	r.unit.refusals = deleteOne(r.unit.refusals, r)
+	s.touch(bucketRefusals, sequenceKey(r.id))
+}
+
+func sequenceKey(n uint64) string { return string(binary.BigEndian.AppendUint64(nil, n)) }
+
+// Refusals implements Reader.
+func (s *Store) Refusals(ctx context.Context, q RefusalQuery) ([]Refusal, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	from := s.refusals
+	if q.Unit != "" {
+		from = nil
+		if u := s.units[q.Unit]; u != nil {
+			from = u.refusals
+		}
+	}
+	var out []Refusal
+	for _, r := range slices.Backward(from) {
+		if (q.Policy == "" || q.Policy == r.Policy) && within(r.At, q.From, q.To) {
+			is := r.Refusal
+			is.Unit = r.unit.public()
+			out = append(out, is)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Refusal) int { return b.At.Compare(a.At) })
+	if q.Limit > 0 && len(out) > q.Limit {
+		out = out[:q.Limit]
+	}
+	return out, ctx.Err()
+}
+
+func (r *refusal) encode() []byte {
+	b, _ := json.Marshal(refusalRecord{r.unit.id, r.stored, r.Refusal})
+	return b
+}
+
+func (s *Store) loadRefusal(key, value []byte) error {
+	var r refusalRecord
+	if err := json.Unmarshal(value, &r); err != nil {
+		return err
+	}
+	u := s.units[r.Unit]
+	if u == nil || len(key) != 8 || len(s.refusals) >= maxRefusals {
+		return errRecord
+	}
+	is := &refusal{r.Refusal, binary.BigEndian.Uint64(key), u, r.Stored}
+	s.sequence = max(s.sequence, is.id)
+	s.refusals = append(s.refusals, is)
+	u.refusals = append(u.refusals, is)
+	return nil
+}

@@ -1,0 +1,141 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"maps"
+	"slices"
+)
+
+// Policies implements Reader.
+func (s *Store) Policies(ctx context.Context) ([]PolicySummary, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	all := map[string]*PolicySummary{}
+	of := func(name string) *PolicySummary {
+		p := all[name]
+		if p == nil {
+			p = &PolicySummary{Name: name, Opened: map[string]int{}, Refused: map[string]int{}, Units: map[string]int{}}
+			all[name] = p
+		}
+		return p
+	}
+	now := s.clock.now()
+	thresholds := map[Condition][]float64{}
+	for _, u := range s.units {
+		for _, c := range u.conditions {
+			if c.seen == 0 || now-c.seen > lively {
+				continue
+			}
+			name := c.Value()
+			list := thresholds[name]
+			if t := c.newest.Threshold; t == t && len(list) < maxThresholds && !slices.Contains(list, t) {
+				list = append(list, t)
+			}
+			thresholds[name] = list
+		}
+		for policy, st := range u.states {
+			if now-st.seen <= lively {
+				of(policy).Units[st.is]++
+			}
+		}
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(thresholds), compareConditions) {
+		slices.Sort(thresholds[name])
+		p := of(name.Policy)
+		p.Conditions = append(p.Conditions, PolicyCondition{name, thresholds[name]})
+	}
+	for _, o := range s.order {
+		if o.Policy == "" {
+			continue
+		}
+		p := of(o.Policy)
+		p.Opened[o.Kind]++
+		if o.Triggered.After(p.Newest) {
+			p.Newest = o.Triggered
+		}
+	}
+	for _, r := range s.refusals {
+		of(r.Policy).Refused[r.Why]++
+	}
+	out := make([]PolicySummary, 0, len(all))
+	for _, p := range all {
+		out = append(out, *p)
+	}
+	slices.SortFunc(out, func(a, b PolicySummary) int { return cmp.Compare(a.Name, b.Name) })
+	return out, ctx.Err()
+}
+
+// change is a PolicyChange in memory.
+type change struct {
+	PolicyChange
+	id     uint64
+	stored int64
+}
+
+type changeRecord struct {
+	Stored int64
+	Change PolicyChange
+}
+
+// PutPolicyChange adds a change of policies.
+func (s *Store) PutPolicyChange(c PolicyChange) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.At = s.plausible(c.At)
+	c.Host, c.From, c.Version = cutText(c.Host, maxName), cutText(c.From, maxText), cutText(c.Version, maxName)
+	for _, list := range []*[]string{&c.Added, &c.Removed, &c.Changed} {
+		*list = slices.Clone((*list)[:min(len(*list), maxListedChanges)])
+		for i, name := range *list {
+			(*list)[i] = s.intern(cutText(name, maxName))
+		}
+	}
+	s.sequence++
+	is := &change{c, s.sequence, s.clock.now()}
+	s.changes = append(s.changes, is)
+	s.touch(bucketChanges, sequenceKey(is.id))
+	if len(s.changes) > maxChanges {
+		s.removeChange(s.changes[0])
+		s.drop("policy changes", 1)
+	}
+}
+
+func (s *Store) removeChange(c *change) {
+	s.changes = deleteOne(s.changes, c)
+	s.touch(bucketChanges, sequenceKey(c.id))
+}
+
+// PolicyChanges implements Reader. The newest is the first.
+func (s *Store) PolicyChanges(ctx context.Context) ([]PolicyChange, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var out []PolicyChange
+	for _, c := range slices.Backward(s.changes) {
+		out = append(out, c.PolicyChange)
+	}
+	return out, ctx.Err()
+}
+
+func (c *change) encode() []byte {
+	b, _ := json.Marshal(changeRecord{c.stored, c.PolicyChange})
+	return b
+}
+
+func (s *Store) loadChange(key, value []byte) error {
+	var r changeRecord
+	if err := json.Unmarshal(value, &r); err != nil {
+		return err
+	}
+	if len(key) != 8 || len(s.changes) >= maxChanges {
+		return errRecord
+	}
+	is := &change{r.Change, binary.BigEndian.Uint64(key), r.Stored}
+	s.sequence = max(s.sequence, is.id)
+	s.changes = append(s.changes, is)
+	return nil
+}

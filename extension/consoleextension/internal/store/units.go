@@ -1,0 +1,425 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+	"unique"
+)
+
+const (
+	// lively is the time without a sign of a unit, a condition or a state, in seconds,
+	// for which it counts as there.
+	lively = 300
+	// evictAtOnce is the part of units or openings that gives way when there is no room.
+	evictAtOnce = 100
+)
+
+// unit is what is kept in memory of a unit.
+type unit struct {
+	id         UnitID
+	host, name string
+	resource   map[string]string // replaced, never changed
+	bytes      int               // of resource
+	first      time.Time
+	last       time.Time
+	seen       int64 // by the clock
+	conditions []condition
+	states     map[string]state // by policy
+	openings   []*opening       // the first that arrived first
+	refusals   []*refusal       // the first that arrived first
+	saved      int64            // seen, in the database
+}
+
+// condition is a condition of a unit. Its index in the unit is what blocks have.
+type condition struct {
+	unique.Handle[Condition]
+	newest Reading
+	seen   int64  // by the clock; 0: the place is free
+	head   []head // readings that are not yet on disk
+}
+
+// head is a reading that is not yet on disk.
+type head struct {
+	at               int64 // in seconds since 1970
+	value, threshold float32
+}
+
+type state struct {
+	is   string
+	seen int64
+}
+
+// IDOf returns the ID of a unit.
+func IDOf(host, name string) UnitID {
+	h := sha256.New()
+	h.Write([]byte(host))
+	h.Write([]byte{0})
+	h.Write([]byte(name))
+	return UnitID(hex.EncodeToString(h.Sum(nil)[:8]))
+}
+
+// key returns the key of a unit in the database, 8 bytes.
+func (id UnitID) key() []byte {
+	b, _ := hex.DecodeString(string(id))
+	return b
+}
+
+// PutReadings adds the readings of a unit, and the states of its policies. Of the unit
+// it takes Host, Name and Resource. A value or threshold that is NaN is not known; a
+// reading with the same condition and time as the one before fills in what it lacked.
+func (s *Store) PutReadings(of Unit, readings []Reading, states map[string]string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := s.unit(of)
+	if u == nil {
+		s.drop("readings", len(readings))
+		return
+	}
+	for _, r := range readings {
+		s.reading(u, r)
+	}
+	for policy, is := range states {
+		policy = cutText(policy, maxName)
+		if _, ok := u.states[policy]; !ok && !s.roomForState(u) {
+			s.drop("states", 1)
+			continue
+		}
+		u.states[policy] = state{cutText(is, maxName), u.seen}
+	}
+}
+
+func (s *Store) roomForState(u *unit) bool {
+	if len(u.states) < maxStates {
+		return true
+	}
+	maps.DeleteFunc(u.states, func(_ string, st state) bool { return u.seen-st.seen > lively })
+	return len(u.states) < maxStates
+}
+
+func (s *Store) reading(u *unit, r Reading) {
+	r.At = s.plausible(r.At)
+	r.Policy, r.Monitor, r.Window = cutText(r.Policy, maxName), cutText(r.Monitor, maxName), cutText(r.Window, maxName)
+	c := s.condition(u, unique.Make(r.Condition))
+	if c == nil {
+		s.drop("readings", 1)
+		return
+	}
+	c.seen = u.seen
+	at := r.At.Unix()
+	value := r.Value
+	if at == c.newest.At.Unix() {
+		r.Value = known(c.newest.Value, r.Value)
+	}
+	c.newest = Reading{c.Value(), r.At, r.Value, known(c.newest.Threshold, r.Threshold)}
+	if n := len(c.head); n > 0 && c.head[n-1].at == at {
+		h := &c.head[n-1]
+		h.value, h.threshold = known(h.value, float32(value)), known(h.threshold, float32(r.Threshold))
+		return
+	}
+	if len(c.head) >= maxSeriesHead || s.heads >= maxHead {
+		s.drop("readings", 1)
+		return
+	}
+	s.heads++
+	c.head = append(c.head, head{at, float32(r.Value), float32(r.Threshold)})
+}
+
+// known returns b, or a if b is NaN.
+func known[T float32 | float64](a, b T) T {
+	if b != b {
+		return a
+	}
+	return b
+}
+
+// condition returns a condition of a unit. nil: there is no room.
+func (s *Store) condition(u *unit, of unique.Handle[Condition]) *condition {
+	free := -1
+	for i := range u.conditions {
+		switch c := &u.conditions[i]; {
+		case c.seen == 0:
+			free = i
+		case c.Handle == of:
+			return c
+		}
+	}
+	if s.series >= maxSeries {
+		return nil
+	}
+	if free < 0 {
+		if len(u.conditions) >= maxConditions {
+			return nil
+		}
+		free = len(u.conditions)
+		u.conditions = append(u.conditions, condition{})
+	}
+	s.series++
+	u.conditions[free] = condition{Handle: of, seen: u.seen, newest: Reading{Threshold: math.NaN()}}
+	s.touch(bucketUnits, string(u.id))
+	return &u.conditions[free]
+}
+
+// unit returns a unit that gives a sign of life, with its resource. nil: there is no
+// room for it.
+func (s *Store) unit(of Unit) *unit {
+	now := s.clock.now()
+	of.Host, of.Name = cutText(of.Host, maxName), cutText(of.Name, maxText)
+	id := IDOf(of.Host, of.Name)
+	u := s.units[id]
+	if u == nil {
+		if of.Name == "" || !s.roomForUnit(now) {
+			s.drop("units", 1)
+			return nil
+		}
+		u = &unit{
+			id: id, host: strings.Clone(of.Host), name: strings.Clone(of.Name),
+			first: s.options.Now(), states: map[string]state{},
+		}
+		s.units[id] = u
+		s.touch(bucketUnits, string(id))
+	}
+	u.seen, u.last = now, s.options.Now()
+	if len(of.Resource) > 0 && !covers(u.resource, of.Resource) {
+		s.setResource(u, of.Resource)
+	}
+	return u
+}
+
+// covers reports whether kept is all that there is.
+func covers(kept, all map[string]string) bool {
+	return len(kept) == len(all) && maps.Equal(kept, all)
+}
+
+func (s *Store) setResource(u *unit, all map[string]string) {
+	kept, size, cut := boundAttributes(all, maxAttributes, maxResource)
+	if s.resources-u.bytes+size > maxResources {
+		few := make(map[string]string, len(identity))
+		for _, k := range identity {
+			if v, ok := kept[k]; ok {
+				few[k] = v
+			}
+		}
+		kept, size, _ = boundAttributes(few, maxAttributes, maxName)
+		cut = true
+	}
+	if maps.Equal(kept, u.resource) {
+		return
+	}
+	if cut {
+		s.drop("attributes", len(all)-len(kept))
+	}
+	s.resources += size - u.bytes
+	u.resource, u.bytes = kept, size
+	s.touch(bucketUnits, string(u.id))
+}
+
+// roomForUnit makes room for a unit: those that are gone give way, the longest gone
+// first, and those without openings before the others.
+func (s *Store) roomForUnit(now int64) bool {
+	if len(s.units) < maxUnits {
+		return true
+	}
+	if now < s.noRoomUntil {
+		return false
+	}
+	var gone []*unit
+	for _, u := range s.units {
+		if now-u.seen > lively {
+			gone = append(gone, u)
+		}
+	}
+	if len(gone) == 0 {
+		s.noRoomUntil = now + lively/10
+		return false
+	}
+	slices.SortFunc(gone, func(a, b *unit) int {
+		return cmp.Or(min(len(a.openings), 1)-min(len(b.openings), 1), cmp.Compare(a.seen, b.seen))
+	})
+	for _, u := range gone[:min(len(gone), maxUnits/evictAtOnce)] {
+		s.removeUnit(u)
+		s.drop("units", 1)
+	}
+	return true
+}
+
+// removeUnit forgets a unit with all that it has. Its readings expire.
+func (s *Store) removeUnit(u *unit) {
+	for len(u.openings) > 0 {
+		s.removeOpening(u.openings[0])
+	}
+	for len(u.refusals) > 0 {
+		s.removeRefusal(u.refusals[0])
+	}
+	for i := range u.conditions {
+		s.removeCondition(u, i)
+	}
+	s.resources -= u.bytes
+	delete(s.units, u.id)
+	s.touch(bucketUnits, string(u.id))
+}
+
+// removeCondition frees the place of a condition that has no more points.
+func (s *Store) removeCondition(u *unit, i int) {
+	if c := &u.conditions[i]; c.seen != 0 {
+		s.series--
+		s.heads -= len(c.head)
+		*c = condition{}
+		s.touch(bucketUnits, string(u.id))
+	}
+}
+
+// ageUnits forgets what is older than MaxAge of units.
+func (s *Store) ageUnits(oldest int64) {
+	for _, u := range s.units {
+		if u.seen < oldest && len(u.openings) == 0 && len(u.refusals) == 0 {
+			s.removeUnit(u)
+			continue
+		}
+		for i, c := range u.conditions {
+			if c.seen != 0 && c.seen < oldest {
+				s.removeCondition(u, i)
+			}
+		}
+		maps.DeleteFunc(u.states, func(_ string, st state) bool { return st.seen < oldest })
+	}
+}
+
+// summary returns what pages show of a unit.
+func (u *unit) summary() UnitSummary {
+	out := UnitSummary{Unit: u.public(), States: map[string]string{}, Refusals: map[string]int{}}
+	for _, c := range u.conditions {
+		if c.seen != 0 && u.seen-c.seen <= lively && !c.newest.At.IsZero() {
+			out.Readings = append(out.Readings, c.newest)
+		}
+	}
+	slices.SortFunc(out.Readings, func(a, b Reading) int { return compareConditions(a.Condition, b.Condition) })
+	for policy, st := range u.states {
+		if u.seen-st.seen <= lively {
+			out.States[policy] = st.is
+		}
+	}
+	var newest *opening
+	for _, o := range u.openings {
+		if o.Kind == kindBaseline {
+			continue
+		}
+		out.Openings++
+		if newest == nil || !o.Triggered.Before(newest.Triggered) {
+			newest = o
+		}
+	}
+	if newest != nil {
+		out.Newest = newest.public()
+	}
+	for _, r := range u.refusals {
+		out.Refusals[r.Why]++
+	}
+	return out
+}
+
+func (u *unit) public() Unit {
+	return Unit{ID: u.id, Host: u.host, Name: u.name, Resource: u.resource, First: u.first, Last: u.last}
+}
+
+func compareConditions(a, b Condition) int {
+	return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Monitor, b.Monitor), cmp.Compare(a.Window, b.Window))
+}
+
+// Units implements Reader.
+func (s *Store) Units(ctx context.Context) ([]UnitSummary, error) {
+	s.mu.RLock()
+	out := make([]UnitSummary, 0, len(s.units))
+	for _, u := range s.units {
+		out = append(out, u.summary())
+	}
+	s.mu.RUnlock()
+	slices.SortFunc(out, func(a, b UnitSummary) int {
+		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
+	})
+	for i := range out {
+		s.addProfiles(&out[i].Newest)
+	}
+	return out, ctx.Err()
+}
+
+// Unit implements Reader.
+func (s *Store) Unit(ctx context.Context, id UnitID) (UnitSummary, error) {
+	s.mu.RLock()
+	u := s.units[id]
+	if u == nil {
+		s.mu.RUnlock()
+		return UnitSummary{}, ErrNotFound
+	}
+	out := u.summary()
+	s.mu.RUnlock()
+	s.addProfiles(&out.Newest)
+	return out, ctx.Err()
+}
+
+// unitRecord is a unit in the database.
+type unitRecord struct {
+	Host       string            `json:"host"`
+	Name       string            `json:"name"`
+	Resource   map[string]string `json:"resource,omitempty"`
+	First      time.Time         `json:"first"`
+	Last       time.Time         `json:"last"`
+	Seen       int64             `json:"seen"`
+	Conditions []conditionRecord `json:"conditions,omitempty"`
+}
+
+type conditionRecord struct {
+	Policy, Monitor, Window string
+	Seen                    int64 // 0: a free place
+}
+
+func (u *unit) encode() []byte {
+	r := unitRecord{Host: u.host, Name: u.name, Resource: u.resource, First: u.first.UTC(), Last: u.last.UTC(), Seen: u.seen}
+	for _, c := range u.conditions {
+		var of conditionRecord
+		if c.seen != 0 {
+			v := c.Value()
+			of = conditionRecord{v.Policy, v.Monitor, v.Window, c.seen}
+		}
+		r.Conditions = append(r.Conditions, of)
+	}
+	b, _ := json.Marshal(r) // of texts, times and numbers
+	return b
+}
+
+// loadUnit adds a unit of the database.
+func (s *Store) loadUnit(key, value []byte) error {
+	var r unitRecord
+	if err := json.Unmarshal(value, &r); err != nil {
+		return err
+	}
+	if len(s.units) >= maxUnits {
+		return nil
+	}
+	u := &unit{
+		id: UnitID(hex.EncodeToString(key)), host: r.Host, name: r.Name, first: r.First, last: r.Last, seen: r.Seen, saved: r.Seen,
+		states: map[string]state{},
+	}
+	u.resource, u.bytes, _ = boundAttributes(r.Resource, maxAttributes, maxResource)
+	for _, c := range r.Conditions[:min(len(r.Conditions), maxConditions)] {
+		of := condition{seen: c.Seen, newest: Reading{Threshold: math.NaN()}}
+		if c.Seen != 0 {
+			of.Handle = unique.Make(Condition{Policy: c.Policy, Monitor: c.Monitor, Window: c.Window})
+			s.series++
+		}
+		u.conditions = append(u.conditions, of)
+	}
+	s.resources += u.bytes
+	s.units[u.id] = u
+	return nil
+}
