@@ -40,7 +40,7 @@ const (
 	// maxIndex and maxContent bound what is read of a file, in bytes: files may have been
 	// changed by others.
 	maxIndex   = 8 << 20
-	maxContent = 128 << 20
+	maxContent = 64 << 20
 )
 
 // index is the file that says which segments an opening has. Others are leftovers.

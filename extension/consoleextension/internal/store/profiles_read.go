@@ -258,15 +258,23 @@ func clone(p *profile.Profile) *profile.Profile {
 		locations[l] = c
 		out.Location = append(out.Location, c)
 	}
+	depth, values := 0, 0
+	for _, s := range p.Sample {
+		depth += len(s.Location)
+		values += len(s.Value)
+	}
 	samples := make([]profile.Sample, len(p.Sample))
+	stacks, valueSlab := make([]*profile.Location, depth), make([]int64, values)
 	out.Sample = make([]*profile.Sample, len(p.Sample))
 	for i, s := range p.Sample {
 		c := &samples[i]
-		c.Location = make([]*profile.Location, len(s.Location))
+		n := len(s.Location)
+		c.Location, stacks = stacks[:n:n], stacks[n:]
 		for k, l := range s.Location {
 			c.Location[k] = locations[l]
 		}
-		c.Value = slices.Clone(s.Value)
+		n = copy(valueSlab, s.Value)
+		c.Value, valueSlab = valueSlab[:n:n], valueSlab[n:]
 		c.Label = cloneLabels(s.Label)
 		c.NumLabel = cloneLabels(s.NumLabel)
 		c.NumUnit = cloneLabels(s.NumUnit)

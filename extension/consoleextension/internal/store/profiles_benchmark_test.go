@@ -1,0 +1,72 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs/pprofstest"
+)
+
+// BenchmarkAddSamples measures adding a profile of 2,000 known stacks to an opening, and
+// writing what was added, with what the exporter pprof does as the baseline.
+func BenchmarkAddSamples(b *testing.B) {
+	const events = 2000
+	in := samplesOf(pprofstest.Input{Profile: phased("t1", "both"), Stacks: events}.Build(b))
+	perSample := func(b *testing.B) {
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/events, "ns/sample")
+	}
+	b.Run("add", func(b *testing.B) {
+		f := openFiles(b, b.TempDir(), nil)
+		b.ReportAllocs()
+		for b.Loop() {
+			f.add(in[0])
+		}
+		perSample(b)
+	})
+	b.Run("baseline: builder", func(b *testing.B) {
+		p := pprofs.NewBuilder(pprofs.TypeOf(in[0].Dictionary, in[0].Part.Profile), pprofs.Options{Labels: []string{attr.TriggerPhase}})
+		b.ReportAllocs()
+		for b.Loop() {
+			p.Add(in[0].Dictionary, in[0].Part, in[0].Attributes, 0, math.MaxInt)
+		}
+		perSample(b)
+	})
+	b.Run("flush", func(b *testing.B) {
+		f := openFiles(b, b.TempDir(), func(l *profileLimits) { l.openingBytes, l.profile = math.MaxInt64, math.MaxInt })
+		b.ReportAllocs()
+		for b.Loop() {
+			f.add(in[0])
+			f.later(f.limits.flush)
+		}
+		perSample(b)
+	})
+}
+
+// BenchmarkProfile measures reading a profile of 20,000 stacks.
+func BenchmarkProfile(b *testing.B) {
+	f := openFiles(b, b.TempDir(), nil)
+	f.send(pprofstest.Input{Profile: phased("t1", "both"), Stacks: 20_000})
+	f.later(f.limits.flush)
+	infos := f.infos("t1")
+	require.Len(b, infos, 1)
+	b.Logf("%d samples in %d bytes", infos[0].Samples, infos[0].Bytes)
+	for name, forget := range map[string]time.Duration{"from disk": 0, "again": math.MaxInt64} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				f.cache.forget(f.now, forget)
+				_, err := f.read(context.Background(), "t1", infos[0].ProfileKey)
+				require.NoError(b, err)
+			}
+		})
+	}
+}

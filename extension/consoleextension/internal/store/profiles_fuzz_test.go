@@ -1,0 +1,114 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs/pprofstest"
+)
+
+// FuzzSamples: of what anyone sends each sample is on disk or counted, and what is on
+// disk can be read, also by the next store.
+func FuzzSamples(f *testing.F) {
+	for _, in := range []pprofstest.Input{
+		{Profile: phased("t1", "before"), Hot: 3, Cold: 2, Stacks: 20},
+		{Profile: pprofstest.Reason("", "../../x", ""), Hot: 1},
+	} {
+		b, err := (&pprofile.ProtoMarshaler{}).MarshalProfiles(func() pprofile.Profiles {
+			p := pprofile.NewProfiles()
+			in.Build(f).CopyTo(p)
+			return p
+		}())
+		require.NoError(f, err)
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		p, err := (&pprofile.ProtoUnmarshaler{}).UnmarshalProfiles(in)
+		if err != nil {
+			return
+		}
+		f := openFiles(t, t.TempDir(), func(l *profileLimits) { l.profile, l.openingBytes = 256<<10, 64<<10 })
+		sent := int64(0)
+		for range 2 {
+			for _, s := range samplesOf(p) {
+				sent += s.Part.Events(0)
+				f.add(s)
+			}
+			f.later(f.limits.flush)
+		}
+		check := func() (kept int64) {
+			for id := range f.openings {
+				for _, i := range f.infos(id) {
+					if i.Samples > 0 {
+						p := f.profile(id, i.ProfileKey)
+						require.NoError(t, p.CheckValid())
+					}
+					kept += i.Samples
+				}
+			}
+			return kept
+		}
+		lost := int64(0)
+		for what, n := range f.dropped {
+			require.NotContains(t, []string{DroppedDamaged, DroppedDisk}, what)
+			lost += n
+		}
+		kept := check()
+		require.Equal(t, sent, kept+lost)
+		f.later(f.limits.idle)
+		require.Zero(t, f.memory)
+		f = openFiles(t, f.dir, nil)
+		require.Equal(t, kept, check())
+		require.Empty(t, f.dropped)
+	})
+}
+
+// FuzzFiles: whatever is in the files of an opening, the store opens and answers.
+func FuzzFiles(f *testing.F) {
+	seed := openFiles(f, f.TempDir(), nil)
+	seed.send(pprofstest.Input{Profile: phased("t1", "before"), Hot: 3, Cold: 2})
+	seed.later(seed.limits.flush)
+	dir := seed.openings["t1"].dir
+	index, err := os.ReadFile(filepath.Join(dir, indexName))
+	require.NoError(f, err)
+	segments, _ := seed.paths()
+	content, err := os.ReadFile(segments[0])
+	require.NoError(f, err)
+	f.Add(index, content)
+	name := filepath.Base(segments[0])
+	f.Fuzz(func(t *testing.T, index, content []byte) {
+		parent := t.TempDir()
+		root := filepath.Join(parent, "profiles")
+		of := filepath.Join(root, hashed("t1"))
+		require.NoError(t, os.MkdirAll(of, 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(of, indexName), index, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(of, name), content, 0o600))
+		outside := filepath.Join(parent, "outside")
+		require.NoError(t, os.WriteFile(outside, content, 0o600))
+		f := openFiles(t, root, nil)
+		for id := range f.openings {
+			for _, i := range f.infos(id) {
+				p, err := f.read(context.Background(), id, i.ProfileKey)
+				if err == nil {
+					require.NoError(t, p.CheckValid())
+				} else {
+					require.True(t, errors.Is(err, ErrDamaged) || errors.Is(err, ErrNotFound), "%v", err)
+				}
+			}
+		}
+		f.remove([]string{"t1"})
+		require.FileExists(t, outside)
+		if len(f.openings) == 0 {
+			require.NoDirExists(t, of)
+		}
+	})
+}
