@@ -17,6 +17,8 @@ LEAN := CGO_ENABLED=0 GOFLAGS="$(GOFLAGS) -trimpath -gcflags=all=-dwarf=false -l
 VERSION = $(shell awk '$$1 == "version:" {print $$2; exit}' builder-config.yaml)
 EPOCH = $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 GO_FILES := $(shell git ls-files -co --exclude-standard '*.go' 2>/dev/null || find . -name '*.go')
+# What packages embed.
+EMBEDDED := $(shell find extension/*/templates extension/consoleextension/internal/web/static extension/consoleextension/internal/web/templates -type f)
 COMPONENTS := receiver/cpuprofilerreceiver receiver/hotunitsreceiver processor/cputriggerprocessor exporter/pprofexporter extension/hotunitsextension extension/inlineattributesextension
 FUZZTIME ?= 20s
 BENCH_MINUTES ?= 1
@@ -56,7 +58,7 @@ $(BIN_KUBERNETES): bin/src-kubernetes/main.go
 
 bin/src/main.go: builder-config.yaml
 bin/src-kubernetes/main.go: bin/builder-config.kubernetes.yaml
-bin/src/main.go bin/src-kubernetes/main.go: go.mod go.sum $(wildcard internal/tools/noeks/*) $(filter-out %_test.go test/% internal/tools/%,$(GO_FILES))
+bin/src/main.go bin/src-kubernetes/main.go: go.mod go.sum $(wildcard internal/tools/noeks/*) $(filter-out %_test.go test/% internal/tools/%,$(GO_FILES)) $(EMBEDDED)
 	$(call step,"compile the OpenTelemetry Collector Builder (half a minute the first time)",$(LEAN) $(TOOL) builder version)
 	$(call step,"generate $(@D) and download its modules (half a minute the first time)",$(LEAN) $(TOOL) builder --config $(filter %.yaml,$^) --skip-compilation)
 	@touch $@ # the builder writes only what changed

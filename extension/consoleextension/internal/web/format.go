@@ -259,7 +259,7 @@ func measure(monitor string, v float64) string {
 	if unit == "" || math.IsNaN(v) {
 		return number(v)
 	}
-	return number(v) + " " + unit // a space that does not break
+	return number(v) + "\u00a0" + unit // a space that does not break
 }
 
 // nearness returns how near a reading is to its threshold: 1 at it, more above it, -1 if

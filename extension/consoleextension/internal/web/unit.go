@@ -19,6 +19,8 @@ const (
 	openingsPerUnit, refusalsPerUnit = 200, 100
 	// trendsPerUnit bounds its charts, and trendPoints each chart.
 	trendsPerUnit, trendPoints = 24, 500
+	// attributesPerUnit bounds the table of its attributes.
+	attributesPerUnit = 64
 	// bandsPerUnit bounds the openings that charts show.
 	bandsPerUnit = 500
 	// shortestRange is the least time that a chart shows.
@@ -80,6 +82,8 @@ type unitPage struct {
 	Announcement string
 	TrendsURL    string
 	Attributes   []attribute
+	// AllAttributes counts those that are not shown too.
+	AllAttributes, MoreAttributes int
 }
 
 type rangeLink struct {
@@ -148,7 +152,12 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 		n := strconv.Itoa(hours)
 		p.Ranges = append(p.Ranges, rangeLink{n + " h", "?range=" + n + "h", span.Last == time.Duration(hours)*time.Hour})
 	}
+	p.AllAttributes = len(u.Resource)
 	for _, key := range sortedKeys(u.Resource) {
+		if len(p.Attributes) == attributesPerUnit {
+			p.MoreAttributes = p.AllAttributes - attributesPerUnit
+			break
+		}
 		p.Attributes = append(p.Attributes, attribute{key, u.Resource[key]})
 	}
 	p.Announcement = plural(len(openings), "opening", "openings")

@@ -6,7 +6,8 @@
 //
 //	go list -deps -json=Dir,ImportPath,Standard,Module
 //
-// writes them, and fails where a module has no licence.
+// writes them, and fails where a module has no licence. Files of others that packages of
+// hotprofile embed are in static/third_party, with a list THIRD_PARTY.
 package main
 
 import (
@@ -51,6 +52,7 @@ func run(in io.Reader, out io.Writer) error {
 	// By module, the directories from its packages up to its root: parts of a
 	// module may have licences of their own.
 	dirs, roots := map[string]map[string]bool{}, map[string]string{}
+	embedded := map[string]string{} // by package and file, the text
 	for decoder := json.NewDecoder(in); ; {
 		var p goPackage
 		err := decoder.Decode(&p)
@@ -63,6 +65,9 @@ func run(in io.Reader, out io.Writer) error {
 		name, root := "Go "+runtime.Version(), runtime.GOROOT()
 		if m := p.Module; m != nil {
 			if m.Main || m.Path == "github.com/hotprofile/hotprofile" {
+				if err := addEmbedded(embedded, p.Dir); err != nil {
+					return err
+				}
 				continue
 			}
 			name, root = m.Path+" "+m.Version, m.Dir
@@ -109,11 +114,51 @@ func run(in io.Reader, out io.Writer) error {
 			without = append(without, name)
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(embedded)) {
+		fmt.Fprintf(w, "\n%s\n%s\n\n%s\n", strings.Repeat("=", 78), name, strings.TrimSpace(embedded[name]))
+	}
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("write licences: %w", err)
 	}
 	if len(without) > 0 {
 		return fmt.Errorf("no licence found of: %s", strings.Join(without, ", "))
+	}
+	return nil
+}
+
+// addEmbedded adds the licences of what a package of hotprofile embeds of others. Each
+// line of THIRD_PARTY is the hash of a file, its path, the package it is from and the
+// name of its licence.
+func addEmbedded(licences map[string]string, dir string) error {
+	root := filepath.Join(dir, "static", "third_party")
+	list, err := os.ReadFile(filepath.Join(root, "THIRD_PARTY"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the list of embedded files: %w", err)
+	}
+	from, with := map[string]bool{}, map[string]bool{}
+	for line := range strings.Lines(string(list)) {
+		fields := strings.Fields(line)
+		if len(fields) != 4 || strings.HasPrefix(line, "#") {
+			continue
+		}
+		name := fields[2]
+		from[name] = true
+		if !licenseFile.MatchString(filepath.Base(fields[1])) {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(fields[1])))
+		if err != nil {
+			return fmt.Errorf("read the licence of %s: %w", name, err)
+		}
+		licences[name+": "+filepath.Base(fields[1])], with[name] = string(text), true
+	}
+	for _, name := range slices.Sorted(maps.Keys(from)) {
+		if !with[name] {
+			return fmt.Errorf("no licence found of: %s in %s", name, root)
+		}
 	}
 	return nil
 }

@@ -26,7 +26,7 @@
     if (abs > 0 && abs < 0.001) return v.toPrecision(2);
     return String(Number(v.toFixed(abs >= 10 ? 1 : abs >= 1 ? 2 : 3)));
   }
-  const measure = (v, unit) => number(v) + (unit && v !== null && v !== undefined ? ` ${unit}` : "");
+  const measure = (v, unit) => number(v) + (unit && v !== null && v !== undefined ? `\u00a0${unit}` : "");
 
   // tick returns the text of a time on an axis: at midnight the day.
   function tick(s, step) {
@@ -106,7 +106,7 @@
         y: false,
       },
       axes: [
-        { ...axis, size: 24, gap: 4, space: 90, grid: { show: false }, values: (_, ticks, __, ___, step) => ticks.map((t) => tick(t, step)) },
+        { ...axis, size: 24, gap: 4, space: 90, grid: { show: false }, values: (plot, ticks, _, __, step) => ticks.map((t) => (answer.to - t) / (answer.to - answer.from) * (plot.width - 57) < 18 ? "" : tick(t, step)) },
         { ...axis, size: 56, gap: 6, space: 32, values: (_, ticks) => ticks.map((v) => number(v)) },
       ],
       series: [
@@ -138,19 +138,22 @@
       index = t.at.length - 1;
     }
     const parts = [];
+    let time = "";
     if (index >= 0) {
       const v = t.mean[index];
       let s = v === null ? "no reading" : measure(v, t.unit);
       if (hovered && v !== null && t.min[index] !== t.max[index]) s += ` (${number(t.min[index])} to ${number(t.max[index])})`;
       parts.push(s);
       if (t.threshold[index] !== null) parts.push(`threshold ${measure(t.threshold[index], t.unit)}`);
-      parts.push(hovered ? `${date.format(at(t.at[index]))} ${clock.format(at(t.at[index]))}` : "newest");
+      time = `${date.format(at(t.at[index]))} ${clock.format(at(t.at[index]))}`;
       chart.readout.classList.toggle("over", v !== null && t.threshold[index] !== null && v > t.threshold[index]);
     }
     const o = hovered && chart.plot ? openingAt(chart.plot, left) : null;
-    chart.opening.textContent = o ? `opening: ${o.policy} ${o.kind === "hot" ? o.reason : o.kind}` : "";
     if (chart.plot) chart.plot.over.style.cursor = o ? "pointer" : "";
     chart.readout.textContent = parts.join(", ");
+    if (chart === charts[0] || !hovered) { // the cursor is at the same time in all of them
+      under.textContent = hovered ? time + (o ? ` · opening by ${o.policy}: ${o.kind === "hot" ? o.reason : o.kind}` : "") : "";
+    }
   }
 
   function element(name, className, text) {
@@ -173,23 +176,23 @@
   function build(trend) {
     const figure = element("figure", "trend");
     const caption = element("figcaption");
-    const readout = element("span", "readout"), opening = element("span", "under");
-    caption.append(element("strong", "", trend.monitor), element("span", "what", [trend.policy, trend.window].filter(Boolean).join(", ")), opening, readout);
+    const readout = element("span", "readout");
+    caption.append(element("strong", "", trend.monitor), element("span", "what", [trend.policy, trend.window].filter(Boolean).join(", ")), readout);
     const box = element("div", "plot");
     box.tabIndex = 0;
     box.setAttribute("role", "group");
     box.setAttribute("aria-roledescription", "chart");
     figure.append(caption, box);
     root.append(figure);
-    const chart = { trend, box, readout, opening, figure, plot: null };
+    const chart = { trend, box, readout, figure, plot: null };
     chart.plot = new uPlot(options(chart, box.clientWidth), dataOf(trend), box);
     chart.plot.over.addEventListener("click", () => {
       const o = openingAt(chart.plot, chart.plot.cursor.left);
       if (o && chart.plot.select.width < 4) location.assign(`/openings/${encodeURIComponent(o.id)}`);
     });
     box.addEventListener("keydown", (e) => key(chart, e));
-    box.addEventListener("focus", () => readout.setAttribute("aria-live", "polite"));
-    box.addEventListener("blur", () => readout.removeAttribute("aria-live"));
+    box.addEventListener("focus", () => { readout.ariaLive = under.ariaLive = "polite"; });
+    box.addEventListener("blur", () => { readout.ariaLive = under.ariaLive = null; });
     return chart;
   }
 
@@ -252,6 +255,8 @@
     note(notes.join(" "));
   }
 
+  const under = element("p", "under"); // the time under the cursor, and the opening
+  root.before(under);
   const noteBox = element("p", "empty");
   root.after(noteBox);
   function note(s) { noteBox.textContent = s; noteBox.hidden = !s; }

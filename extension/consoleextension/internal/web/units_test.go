@@ -1,0 +1,232 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"encoding/json"
+	"math"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/html"
+
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store/storetest"
+)
+
+// rows returns the text of each row of the first table of a page, without its head.
+func rows(t *testing.T, page *html.Node) []string {
+	t.Helper()
+	var texts []string
+	bodies := find(page, "tbody")
+	if len(bodies) == 0 {
+		return nil
+	}
+	for _, row := range find(bodies[0], "tr") {
+		texts = append(texts, textOf(row))
+	}
+	return texts
+}
+
+// names returns the first words of texts.
+func names(texts []string) []string {
+	var first []string
+	for _, s := range texts {
+		first = append(first, strings.Fields(s)[0])
+	}
+	return first
+}
+
+func TestUnits(t *testing.T) {
+	h := newTestServer(t, storetest.Demo(testNow))
+	page := getPage(t, h, "/")
+	got := rows(t, page)
+	require.Equal(t, []string{"checkout", "recommend", "payments", "cart", "postgresql.service", "nginx", "cron.service"}, names(got),
+		"by triggers, then by how near to a threshold")
+	require.Equal(t, "checkout shop/checkout-5d9f8b7c6-jq4kz node-1.example "+
+		"93.5 / 80 % , over the threshold cpu_utilization cpu profiling "+
+		"18.1 / 25 % cpu_throttling throttled cooling down 184 / 500 ms http_response_time slow watching "+
+		"– / 5 % http_error_rate errors watching 5 12 s ago cpu 3 cooldown 2, dry run 1", got[0])
+	require.Contains(t, got[2], "84.9 / 80 %")
+	require.Contains(t, got[2], "3 budget 2, min_age 1", "what was dropped for a budget")
+	require.Contains(t, got[5], "throttled watching", "a policy without readings has a state too")
+	require.Equal(t, "7 units on 2 hosts · 1 gate open · 6 triggers in 48 h · 9 not opened", textOf(find(page, "p", with("id", "summary"))[0]))
+
+	link := find(page, "a", with("href", "/openings/77aa31c0de5f0001"))
+	require.Len(t, link, 1, "the last trigger")
+	require.Equal(t, "cpu_utilization 93.5\u00a0%, threshold 80\u00a0%, 30s average", attributeOf(link[0], "title"))
+	require.Len(t, find(page, "a", with("href", "/units/"+string(storetest.CheckoutID))), 1)
+}
+
+func TestUnitsAreSortedAndSearched(t *testing.T) {
+	h := newTestServer(t, storetest.Demo(testNow))
+	for query, want := range map[string][]string{
+		"sort=name":              {"cart", "checkout", "cron.service", "nginx", "payments", "postgresql.service", "recommend"},
+		"sort=near":              {"payments", "checkout", "cart", "postgresql.service", "recommend", "nginx", "cron.service"},
+		"sort=last":              {"checkout", "recommend", "cart", "cron.service", "nginx", "payments", "postgresql.service"},
+		"sort=nonsense&q=shop":   {"checkout", "payments", "cart"},
+		"q=NGINX":                {"nginx"},
+		"q=cooling+down":         {"checkout", "recommend"},
+		"q=shop+node-2":          {"payments"},
+		"q=http_error_rate":      {"checkout"},
+		"q=nothing+of+that+kind": nil,
+		"page=99":                {"checkout", "recommend", "payments", "cart", "postgresql.service", "nginx", "cron.service"},
+		"page=-1&q=dotnet":       {"payments"},
+	} {
+		require.Equal(t, want, names(rows(t, getPage(t, h, "/?"+query))), query)
+	}
+
+	page := getPage(t, h, "/?sort=host&q=node")
+	sorted := find(page, "th", func(n *html.Node) bool { return attributeOf(n, "aria-sort") != "" })
+	require.Len(t, sorted, 1)
+	require.Equal(t, "Host ↑", textOf(sorted[0]))
+	require.Len(t, find(page, "a", with("href", "/?q=node&sort=near")), 1, "a link keeps what is searched for")
+	require.Equal(t, "node", attributeOf(find(page, "input", with("id", "q"))[0], "value"))
+	require.Contains(t, textOf(getPage(t, h, "/?q=%3Cb%3E")), "No unit matches “<b>”.")
+}
+
+func TestNoUnits(t *testing.T) {
+	require.Contains(t, textOf(getPage(t, newTestServer(t, &storetest.Memory{}), "/")), "No units yet")
+}
+
+// TestManyUnits: a page has a bounded part of them, and says of how many.
+func TestManyUnits(t *testing.T) {
+	h := newTestServer(t, storetest.Many(testNow, 1000))
+	page := getPage(t, h, "/")
+	require.Len(t, rows(t, page), unitsPerPage)
+	require.Contains(t, textOf(page), "100 of 1,000 units, page 1 of 10")
+	next := find(page, "a", with("rel", "next"))
+	require.Len(t, next, 1)
+	seen := map[string]bool{}
+	url := "/"
+	for pages := 0; url != ""; pages++ {
+		require.Less(t, pages, 10)
+		w := get(t, h, url)
+		require.Less(t, w.Body.Len(), 400_000, "the size of a page is bounded")
+		page := parse(t, w.Body)
+		for _, row := range rows(t, page) {
+			require.False(t, seen[row], row)
+			seen[row] = true
+		}
+		url = ""
+		if next := find(page, "a", with("rel", "next")); len(next) == 1 {
+			url = attributeOf(next[0], "href")
+		}
+	}
+	require.Len(t, seen, 1000, "the pages have each unit once")
+}
+
+// hostile returns a store in which every text is a stranger's.
+func hostile(text string) *storetest.Memory {
+	unit := store.Unit{
+		ID: storetest.CheckoutID, Host: text, Name: text, First: testNow.Add(-time.Hour), Last: testNow,
+		Resource: map[string]string{"service.name": text, "k8s.pod.name": text, "k8s.namespace.name": text, text: text},
+	}
+	condition := store.Condition{Policy: text, Monitor: text, Window: text}
+	opening := store.Opening{
+		ID: text[:min(len(text), 40)], Unit: unit, Policy: text, Kind: text, Monitor: text, Window: text, Why: text, NothingExported: text,
+		Value: math.Inf(1), Threshold: math.NaN(), Triggered: testNow.Add(-time.Minute), Until: testNow, Closed: testNow.Add(-time.Second),
+		Profiles: []store.ProfileInfo{{ProfileKey: store.ProfileKey{Type: text}}},
+	}
+	return &storetest.Memory{
+		AllUnits: []store.UnitSummary{{
+			Unit: unit, Readings: []store.Reading{{Condition: condition, At: testNow, Value: 1, Threshold: 2}},
+			States: map[string]string{text: text}, Openings: 1, Newest: opening, Refusals: map[string]int{text: 1},
+		}},
+		AllTrends: map[store.UnitID][]store.Trend{unit.ID: {{
+			Condition: condition, Points: []store.Point{{At: testNow, Min: math.NaN(), Mean: math.Inf(1), Max: 1, Threshold: 2}},
+		}}},
+		AllOpenings: []store.Opening{opening},
+		AllRefusals: []store.Refusal{{
+			At: testNow, Unit: unit, Policy: text, Monitor: text, Window: text, Why: text, Budget: text,
+		}},
+	}
+}
+
+// TestStrangersTexts: whatever services call themselves, a page has the same elements and
+// attributes, a bounded size, and no characters that reorder others.
+func TestStrangersTexts(t *testing.T) {
+	shape := func(t *testing.T, tree *html.Node) []string {
+		var elements []string
+		for _, n := range find(tree, "*") {
+			element := n.Data
+			for _, a := range n.Attr {
+				if a.Key != "title" && a.Key != "class" { // a cut text has a tooltip, and a state is a class
+					element += " " + a.Key
+				}
+			}
+			elements = append(elements, element)
+		}
+		return elements
+	}
+	paths := []string{"/", "/units/" + string(storetest.CheckoutID)}
+	plain := newTestServer(t, hostile("plain"))
+	for name, text := range map[string]string{
+		"element":   `<script>alert(1)</script>`,
+		"attribute": `" onmouseover="alert(1)" x='y`,
+		"template":  `{{.Token}}${1}</textarea></title></style><svg/onload=alert(1)>`,
+		"scheme":    `javascript:alert(1)//`,
+		"path":      `../../etc/passwd?x#y`,
+		"reorders":  "\u202etxt.exe\u2066\u200f",
+		"invalid":   "\xff\xfe\x00\x1b[31m",
+		"long":      strings.Repeat("<b>long", 300_000),
+		"one word":  strings.Repeat("w", 2<<20),
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newTestServer(t, hostile(text))
+			for _, path := range paths {
+				w := get(t, h, path)
+				require.Equal(t, http.StatusOK, w.Code)
+				body := w.Body.String()
+				require.Less(t, len(body), 200_000, "%s is bounded", path)
+				require.NotContains(t, body, "\u202e")
+				require.Equal(t, shape(t, getPage(t, plain, path)), shape(t, parse(t, strings.NewReader(body))), path)
+				for _, n := range find(parse(t, strings.NewReader(body)), "a") {
+					u, err := url.Parse(attributeOf(n, "href"))
+					require.NoError(t, err)
+					require.Empty(t, u.Scheme+u.Host)
+				}
+			}
+			w := get(t, h, "/units/"+string(storetest.CheckoutID)+"/trends.json")
+			require.Equal(t, http.StatusOK, w.Code)
+			require.Equal(t, "application/json", w.Header().Get("Content-Type"))
+			require.Less(t, w.Body.Len(), 20_000)
+			require.True(t, json.Valid(w.Body.Bytes()))
+		})
+	}
+}
+
+func BenchmarkUnits(b *testing.B) {
+	for name, query := range map[string]string{"all": "/", "search": "/?q=service-1", "last": "/?sort=near&page=10"} {
+		b.Run(name, func(b *testing.B) {
+			benchmark(b, storetest.Many(testNow, 1000), query)
+		})
+	}
+}
+
+func BenchmarkUnit(b *testing.B) {
+	m := storetest.Many(testNow, 1000)
+	id := string(m.AllUnits[3].ID)
+	for name, path := range map[string]string{"page": "/units/" + id, "trends": "/units/" + id + "/trends.json?range=48h"} {
+		b.Run(name, func(b *testing.B) { benchmark(b, m, path) })
+	}
+}
+
+func benchmark(b *testing.B, m *storetest.Memory, url string) {
+	h := newTestServer(b, m)
+	b.ReportAllocs()
+	size := 0
+	for b.Loop() {
+		w := get(b, h, url)
+		if w.Code != http.StatusOK {
+			b.Fatal(w.Code)
+		}
+		size = w.Body.Len()
+	}
+	b.ReportMetric(float64(size), "bytes/page")
+}
