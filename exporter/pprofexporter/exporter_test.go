@@ -33,9 +33,11 @@ import (
 
 	"github.com/hotprofile/hotprofile/exporter/pprofexporter/internal/metadata"
 	"github.com/hotprofile/hotprofile/internal/bytesize"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs/pprofstest"
+	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
 // harness is an exporter whose clock and search for due files are controlled by the
@@ -267,16 +269,41 @@ func TestGoToolPprofReadsAFileWithoutWarning(t *testing.T) {
 	}
 }
 
-// pprof returns the output of a view of `go tool pprof`, which must print no warning.
-func pprof(t *testing.T, view, file string) string {
+// pprof returns the output of `go tool pprof`, which must print no warning.
+func pprof(t *testing.T, args ...string) string {
 	t.Helper()
-	cmd := exec.Command("go", "tool", "pprof", view, file)
+	cmd := exec.Command("go", append([]string{"tool", "pprof"}, args...)...)
 	cmd.Env = append(os.Environ(), "PPROF_TMPDIR="+t.TempDir())
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	require.NoError(t, cmd.Run(), stderr.String())
 	require.Empty(t, stderr.String())
 	return stdout.String()
+}
+
+func TestGoToolPprofSelectsWhatThreadsWaitedFor(t *testing.T) {
+	batch := samples.NewBatch(1 << 20)
+	batch.Start, batch.End = pprofstest.WindowStart, pprofstest.WindowStart+pprofstest.Window
+	r := &samples.Resource{PID: 7, Attributes: []samples.Attribute{{Key: "service.name", Value: "checkout"}}}
+	for function, wait := range map[string]samples.Wait{
+		"receive": samples.WaitNetwork, "load": samples.WaitDisk, "lock": samples.WaitLock, "rest": samples.WaitUnknown,
+	} {
+		at := &samples.Location{Type: samples.FrameNative, Resolved: true, Lines: []samples.Line{{Function: function}}}
+		k := samples.Key{Resource: r, Type: samples.OffCPU, Period: 1, Stack: &samples.Stack{Locations: []*samples.Location{at}, Wait: wait}}
+		require.True(t, batch.AddValue(k, pprofstest.WindowStart, int64(time.Second)))
+	}
+	h := started(t, nil)
+	for p := range otlpprofiles.NewBuilder(otlpprofiles.Options{}).Build(batch) {
+		require.NoError(t, h.consume(context.Background(), p))
+	}
+	require.NoError(t, h.shutdown(context.Background()))
+	file := filepath.Join(h.cfg.Directory, h.files()[0])
+	for wait, function := range map[string]string{"network": "receive", "disk": "load", "lock": "lock"} {
+		top := pprof(t, "-top", "-tagfocus=hotprofile.wait="+wait, file)
+		require.Contains(t, top, "1s, 25.00% of 4s total")
+		require.Contains(t, top, function)
+	}
+	require.Contains(t, pprof(t, "-tags", file), "hotprofile.wait: Total 3s of 4s (75.00%)")
 }
 
 // Interpreters and other senders may not set the file of code.

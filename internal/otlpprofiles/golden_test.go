@@ -27,7 +27,7 @@ func goldenBatch(t *testing.T, types ...*samples.Type) *samples.Batch {
 	t.Helper()
 	m := mappingOf("/usr/bin/app")
 	first := &samples.Stack{Locations: []*samples.Location{location(m, 0x401000, "main.hot", "main.inlined"), location(m, 0x402000, "main.main")}}
-	second := &samples.Stack{Truncated: true, Locations: []*samples.Location{
+	second := &samples.Stack{Truncated: true, Wait: samples.WaitNetwork, Locations: []*samples.Location{
 		{Type: samples.FrameKernel, Address: 0xffffffff81000010, Resolved: true, Lines: []samples.Line{{Function: "do_syscall_64"}}},
 		location(m, 0x403000), first.Locations[1],
 	}}

@@ -188,8 +188,8 @@ func (b *Builder) add(g *profileGroup, s *samples.Sample, from, to int) {
 // sampleKey identifies a Sample of a profile. Stacks of equal content have one index,
 // even if they are of different processes.
 type sampleKey struct {
-	stack, link                              int32
-	name, id, truncated, selected, allocated int32
+	stack, link                                    int32
+	name, id, truncated, selected, allocated, wait int32
 }
 
 // sampleKey adds a sample's stack, link and attributes to the dictionary.
@@ -210,7 +210,19 @@ func (b *Builder) sampleKey(s *samples.Sample) sampleKey {
 	if s.AllocType != "" {
 		k.allocated = b.dict.Attribute(attr.AllocType, dictionary.Str(label(s.AllocType)))
 	}
+	if wait := waitOf(s); wait != "" {
+		k.wait = b.dict.Attribute(attr.Wait, dictionary.Str(wait))
+	}
 	return k
+}
+
+// waitOf returns what the thread of a sample waited for; empty if it was not blocked, or
+// if that is unknown.
+func waitOf(s *samples.Sample) string {
+	if !s.Type.Blocked {
+		return ""
+	}
+	return s.Stack.Wait.String()
 }
 
 // size returns the size of a Sample's fields for the key, marshalled.
@@ -224,8 +236,8 @@ func (k sampleKey) size() int {
 	return protosize.Number(uint64(k.stack)) + protosize.Number(uint64(k.link)) + protosize.Packed(attributes)
 }
 
-func (k sampleKey) attributes() [5]int32 {
-	return [...]int32{k.name, k.id, k.truncated, k.selected, k.allocated}
+func (k sampleKey) attributes() [6]int32 {
+	return [...]int32{k.name, k.id, k.truncated, k.selected, k.allocated, k.wait}
 }
 
 // newSample appends a Sample to the profile.
@@ -312,6 +324,9 @@ func boundOf(s *samples.Sample) int {
 	if s.AllocType != "" {
 		n += protosize.MaxIndex
 	}
+	if s.Type.Blocked {
+		n += protosize.MaxIndex
+	}
 	if s.Link.Valid() {
 		n += protosize.MaxIndex
 	}
@@ -381,6 +396,9 @@ func (b *Builder) dictionaryBound(s *samples.Sample) int {
 	}
 	if s.AllocType != "" {
 		n += dictionary.AttributeBound(attr.AllocType, dictionary.Str(s.AllocType))
+	}
+	if wait := waitOf(s); wait != "" {
+		n += dictionary.AttributeBound(attr.Wait, dictionary.Str(wait))
 	}
 	if s.Link.Valid() {
 		n += dictionary.LinkSize

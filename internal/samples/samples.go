@@ -122,6 +122,28 @@ type Stack struct {
 	Truncated bool
 	// Whole reports that it was seen to reach the entry, whatever its symbols are.
 	Whole bool
+	// Wait is what a thread waits for that blocks with this stack, once the emitting
+	// goroutine has found it by the names of the kernel's functions.
+	Wait Wait
+}
+
+// Wait is what a thread waits for.
+type Wait uint8
+
+// The values of the attribute hotprofile.wait. WaitUnknown is none of them: the kernel's
+// part of the stack is missing, or has no names.
+const (
+	WaitUnknown Wait = iota
+	WaitNetwork
+	WaitDisk
+	WaitLock
+	WaitSleep
+	WaitOther
+)
+
+// String returns the value of the attribute; empty if it is unknown.
+func (w Wait) String() string {
+	return [...]string{"", "network", "disk", "lock", "sleep", "other"}[w]
 }
 
 // Thread is the attributes that tell threads apart. Those that are not configured
@@ -156,6 +178,8 @@ type Type struct {
 	// times by its clock. The times, and not the batch's window, tell when they were
 	// captured. The batch counts their memory, since nothing else bounds it.
 	Sent bool
+	// Blocked reports that threads were blocked with these stacks, which so have a Wait.
+	Blocked bool
 	// Spread reports that the times are unknown and were spread evenly over the
 	// window.
 	Spread bool
@@ -173,9 +197,9 @@ var OnCPU = &Type{Name: "samples", Unit: "count", PeriodName: "cpu", PeriodUnit:
 // window, with the time of its last nanosecond. One of Period switches had its stack
 // sampled; if that is not each, the scaled types are used.
 var (
-	OffCPU         = &Type{Name: "off_cpu", Unit: "nanoseconds", PeriodName: "context_switches", PeriodUnit: "count", Valued: true, Sampler: "off_cpu"}
+	OffCPU         = &Type{Name: "off_cpu", Unit: "nanoseconds", PeriodName: "context_switches", PeriodUnit: "count", Valued: true, Blocked: true, Sampler: "off_cpu"}
 	RunQueue       = &Type{Name: "runqueue", Unit: "nanoseconds", PeriodName: "context_switches", PeriodUnit: "count", Valued: true, Sampler: "off_cpu"}
-	OffCPUScaled   = &Type{Name: "off_cpu", Unit: "nanoseconds", PeriodName: "context_switches", PeriodUnit: "count", Valued: true, Sampler: "off_cpu", Scaled: scaledToSwitches}
+	OffCPUScaled   = &Type{Name: "off_cpu", Unit: "nanoseconds", PeriodName: "context_switches", PeriodUnit: "count", Valued: true, Blocked: true, Sampler: "off_cpu", Scaled: scaledToSwitches}
 	RunQueueScaled = &Type{Name: "runqueue", Unit: "nanoseconds", PeriodName: "context_switches", PeriodUnit: "count", Valued: true, Sampler: "off_cpu", Scaled: scaledToSwitches}
 )
 

@@ -65,6 +65,7 @@ const (
 	StackTruncated = Prefix + "stack.truncated"
 	ThreadID       = "thread.id"
 	ThreadName     = "thread.name"
+	Wait           = Prefix + "wait" // network, disk, lock, sleep or other
 )
 
 // Attributes of profiles.

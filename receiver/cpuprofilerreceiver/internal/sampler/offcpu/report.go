@@ -4,8 +4,11 @@
 package offcpu
 
 import (
+	"errors"
+
 	"go.uber.org/zap"
 
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 )
@@ -46,9 +49,27 @@ func (r *reader) Report(f *attach.Found) {
 			zap.Duration("min_duration", r.cfg.MinDuration),
 			zap.Int("max_events_per_second", r.cfg.MaxEventsPerSecond),
 			zap.Strings("not_sampled", leftOut),
+			zap.Strings("not_shown", r.notShown()),
 			zap.String("why", f.Plan.Why))
 	} else if changed && len(leftOut) > 0 {
 		r.cfg.Logger.Warn("some targets cannot be sampled", zap.String("sampler", samples.OffCPU.Sampler), zap.Strings("not_sampled", leftOut))
 	}
 	r.cfg.Logger.Debug("off-CPU targets", zap.Int("targets", r.loop.Targets()), zap.Int("perf_events", f.Plan.Descriptors))
+}
+
+// notShown returns what samples lack, and what would show it.
+func (r *reader) notShown() []string {
+	if r.cfg.NoWaits == nil {
+		return nil
+	}
+	return []string{"what threads waited for (" + attr.Wait + "): " + r.cfg.NoWaits.Error()}
+}
+
+// noWaits returns why samples do not have what their threads waited for; nil if they do.
+// names is why the kernel's functions have none.
+func noWaits(kernel attach.KernelStacks, names error) error {
+	if kernel == attach.KernelNever {
+		return errors.New("kernel_stacks is false")
+	}
+	return names
 }

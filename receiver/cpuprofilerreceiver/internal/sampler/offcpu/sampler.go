@@ -50,6 +50,8 @@ type Settings struct {
 	MaxThreads int
 	// When is the value of the key when and its reason, for the log.
 	When string
+	// NoWaits is why samples do not have what their threads waited for; nil if they do.
+	NoWaits error
 	// Still reads about a thread without a record for long; if nil, such a thread is
 	// believed to wait.
 	Still Still
@@ -134,6 +136,7 @@ func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
 		MinDuration:        cfg.MinDuration,
 		MaxEventsPerSecond: cfg.MaxEventsPerSecond,
 		When:               why,
+		NoWaits:            noWaits(attached.Kernel, s.Perf.Symbols.KernelSymbols()),
 		Still:              NewStill(s.HostInfo.Root),
 	})
 	p.counters, p.unwatch = s.Counters, unwatch
