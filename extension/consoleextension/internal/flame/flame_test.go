@@ -334,11 +334,25 @@ func TestJSON(t *testing.T) {
 		return b.String()
 	}
 	assert.JSONEq(t, `{"unit": "nanoseconds", "min_share": 0.001, "pruned": 0, "pruned_self": 0,
+		"samples": 0, "samples_there": 0,
 		"names": ["a", "b", "c"], "files": ["", "", ""],
 		"function": [-1, 0, 1, 2], "depth": [0, 1, 2, 2], "line": [0, 7, 7, 7],
 		"total": [3, 3, 3, 0], "self": [0, 0, 3, 0],
 		"total_there": [4, 4, 0, 4], "self_there": [0, 0, 0, 4]}`, write(true))
 	assert.NotContains(t, write(false), "there")
+}
+
+func TestChance(t *testing.T) {
+	// 3 of 240 samples, and none of 150: that happens. 30 of them: it does not.
+	assert.True(t, Chance(3./240, 0, Value{240, 150}))
+	assert.False(t, Chance(30./240, 0, Value{240, 150}))
+	assert.False(t, Chance(0, 30./240, Value{150, 240}))
+	assert.True(t, Chance(0, 0, Value{150, 240}))
+	assert.True(t, Chance(1, 1, Value{150, 240}))
+	assert.False(t, Chance(1, 0, Value{150, 240}))
+	assert.False(t, Chance(0.1, 0.2, Value{}), "how many is not known")
+	q := Query{Of: New(read(t, "hot.pb.gz")), Base: New(read(t, "baseline.pb.gz"))}
+	assert.Equal(t, Value{241, 149}, q.Samples())
 }
 
 func TestClean(t *testing.T) {

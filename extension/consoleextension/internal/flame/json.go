@@ -32,6 +32,12 @@ func (t Tree) WriteJSON(to io.Writer, compared bool) error {
 	w.text(`,"pruned":` + strconv.Itoa(t.Pruned))
 	w.text(`,"pruned_self":`)
 	w.number(t.PrunedSelf.Here)
+	w.text(`,"samples":`)
+	w.number(t.Samples.Here)
+	if compared {
+		w.text(`,"samples_there":`)
+		w.number(t.Samples.There)
+	}
 	cut := MaxText
 	if n := 2 * len(t.Functions); n*cut > maxTexts {
 		cut = max(maxTexts/n, 16)

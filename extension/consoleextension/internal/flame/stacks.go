@@ -110,7 +110,7 @@ func New(p *profile.Profile) *Stacks {
 	if value < 0 {
 		value = 0
 	} else {
-		s.Unit = p.SampleType[value].Unit
+		s.Unit = Short(Clean(p.SampleType[value].Unit), maxLabel)
 	}
 	counts := value > 0 && p.SampleType[0].Type == "samples" && p.SampleType[0].Unit == "count"
 
@@ -208,7 +208,11 @@ func newStackBuilder(p *profile.Profile) *stackBuilder {
 			case line.Function == nil || line.Function.Name == "":
 				f = intern(objectName(l), "")
 			default:
-				f = intern(line.Function.Name, line.Function.Filename)
+				file := line.Function.Filename
+				if file == "" && l.Mapping != nil && l.Mapping.File != "" {
+					file = path.Base(l.Mapping.File)
+				}
+				f = intern(line.Function.Name, file)
 				functions[line.Function] = f
 			}
 			frames = append(frames, frame{f, int32(min(max(line.Line, 0), math.MaxInt32))})
@@ -269,16 +273,7 @@ func (b *stackBuilder) stack(locations []*profile.Location) {
 	// Innermost first, until there is no room.
 	frames, cut := b.scratch[:0], false
 	for _, l := range locations {
-		var of []frame
-		if l == nil {
-			continue
-		}
-		if b.dense != nil {
-			of = b.dense[l.ID]
-		} else {
-			of = b.locations[l.ID]
-		}
-		for _, f := range slices.Backward(of) {
+		for _, f := range slices.Backward(b.at(l)) {
 			if len(frames) >= room {
 				cut = true
 				break
@@ -295,6 +290,19 @@ func (b *stackBuilder) stack(locations []*profile.Location) {
 	b.frames = append(b.frames, frames...)
 	b.offsets = append(b.offsets, int32(len(b.frames)))
 	b.scratch = frames
+}
+
+// at returns the frames of a location, outermost first.
+func (b *stackBuilder) at(l *profile.Location) []frame {
+	switch {
+	case l == nil:
+		return nil
+	case b.dense == nil:
+		return b.locations[l.ID]
+	case l.ID >= uint64(len(b.dense)):
+		return nil
+	}
+	return b.dense[l.ID]
 }
 
 func (b *stackBuilder) of(i int32) []frame {

@@ -134,6 +134,39 @@ func (s side) functions() []functionValue {
 	return out
 }
 
+// Total returns the sum of all samples that the query selects.
+func (q Query) Total() Value {
+	sum := func(s *Stacks, filter Filter) (total int64) {
+		if s != nil {
+			s.each(filter, func(one *sample) { total += one.value })
+		}
+		return total
+	}
+	return Value{sum(q.Of, q.Filter), sum(q.Base, q.BaseFilter)}
+}
+
+// Samples returns how many samples the query selects; 0 where the profile does not say.
+func (q Query) Samples() Value {
+	sum := func(s *Stacks, filter Filter) (samples int64) {
+		if s != nil {
+			s.each(filter, func(one *sample) { samples += one.samples })
+		}
+		return samples
+	}
+	return Value{sum(q.Of, q.Filter), sum(q.Base, q.BaseFilter)}
+}
+
+// Chance reports whether chance explains that two shares differ, of as many samples: by
+// less than two standard errors. Without the number of samples it does not.
+func Chance(here, there float64, samples Value) bool {
+	if samples.Here <= 0 || samples.There <= 0 {
+		return false
+	}
+	m, n := float64(samples.Here), float64(samples.There)
+	p := (here*m + there*n) / (m + n)
+	return (here-there)*(here-there) <= 4*p*(1-p)*(1/m+1/n)
+}
+
 // Part is a value of a label, with what the samples that have it are.
 type Part struct {
 	Label   string // empty for samples without the label

@@ -61,6 +61,7 @@ type Function struct {
 type Tree struct {
 	Unit      string
 	Total     Value
+	Samples   Value // 0 where the profile does not say
 	Functions []Function
 	// Nodes are in preorder: the first is the root, and a frame is followed by those
 	// that it called, by name.
@@ -75,7 +76,7 @@ type Tree struct {
 // Tree computes the flame graph.
 func (q Query) Tree() Tree {
 	b := treeBuilder{here: sideOf(q.Of, q.Filter), there: sideOf(q.Base, q.BaseFilter)}
-	t := Tree{Unit: q.Of.Unit, Total: Value{b.here.totals[0], b.there.totals[0]}, MinShare: MinShare}
+	t := Tree{Unit: q.Of.Unit, Samples: q.Samples(), Total: Value{b.here.totals[0], b.there.totals[0]}, MinShare: MinShare}
 	for {
 		b.least = Value{least(t.Total.Here, t.MinShare), least(t.Total.There, t.MinShare)}
 		b.nodes, b.functions, b.known, b.kept = nil, nil, make(map[string]int32), 0

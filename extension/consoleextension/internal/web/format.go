@@ -44,6 +44,11 @@ func (s *Server) functions() template.FuncMap {
 		"reason":   reason,    // reason OPENING: cpu_utilization 93.5 %, threshold 80 %, 30s average
 		"plural":   plural,    // plural 2 "gate" "gates": 2 gates
 		"list":     func(v ...any) []any { return v },
+
+		"phase":     phaseName,    // phase "both": at the trigger
+		"groups":    groupChoices, // groups CHOICES: by their headings
+		"plaintime": plainTime,    // plaintime TIME: 2026-01-02 15:04:05 UTC, without markup
+		"isotime":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	}
 }
 
@@ -188,6 +193,11 @@ func formatTime(t time.Time) template.HTML {
 	t = t.UTC()
 	return template.HTML(`<time datetime="` + t.Format("2006-01-02T15:04:05.000Z") + `">` + //nolint:gosec // digits
 		t.Format("2006-01-02 15:04:05") + ` UTC</time>`)
+}
+
+// plainTime returns a time where no element can be.
+func plainTime(t time.Time) string {
+	return t.UTC().Format("2006-01-02 15:04:05") + " UTC"
 }
 
 // ago returns how long ago a time was, with the time itself as tooltip.

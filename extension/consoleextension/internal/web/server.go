@@ -45,6 +45,9 @@ type Options struct {
 	Now    func() time.Time // nil: time.Now
 	// Version is that of the collector, for the foot of the page.
 	Version string
+	// TraceURL is the URL of a span in a tracing backend, with {trace_id} and {span_id}
+	// in it. If it is empty, there are no links to spans. [CheckTraceURL] checks it.
+	TraceURL string
 
 	// Token returns the token that the forms of a page carry. If it is nil, no page
 	// offers to change anything.
@@ -66,6 +69,7 @@ type Options struct {
 type Server struct {
 	Options
 	static    *staticFiles
+	stacks    *stacksCache
 	templates map[string]*template.Template // by the name of the file, without .html
 }
 
@@ -86,6 +90,10 @@ func (s *Server) routes() []route {
 		{"GET /units/{id}", s.unit},
 		{"GET /units/{id}/trends.json", s.trends},
 		{"POST /units/{id}/profile", s.form(maxForm, s.profileNow)},
+		{"GET /openings/{id}", s.opening},
+		{"GET /openings/{id}/flame.json", s.flameJSON},
+		{"GET /openings/{id}/profile.pb.gz", s.profileFile},
+		{"GET /openings/{id}/report.html", s.report},
 		{"GET /policies", s.policies},
 		{"POST /policies", s.form(maxPolicyForm, s.savePolicies)},
 		{"GET /health", s.health},
@@ -152,7 +160,10 @@ func New(options Options) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Options: options, static: static}
+	if err := CheckTraceURL(options.TraceURL); err != nil {
+		return nil, fmt.Errorf("web: URL of traces: %w", err)
+	}
+	s := &Server{Options: options, static: static, stacks: newStacksCache()}
 	if s.templates, err = parseTemplates(templateFiles, s.functions()); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,830 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"html/template"
+	"math"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/flame"
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+)
+
+const (
+	// rowsPerTable and maxRows are how many functions a table has, unless asked for more
+	// and at most; threadsPerList how many threads.
+	rowsPerTable, maxRows, threadsPerList = 40, 1000, 20
+	// choicesPerUnit is how many openings are offered for a comparison.
+	choicesPerUnit = 100
+	// queryText bounds the texts of the URL, which become parts of links.
+	queryText = 1024
+)
+
+// Values of against in the URL, beside the id of an opening.
+const (
+	againstNothing = "none"
+	againstBefore  = "before" // the same profile before the trigger
+)
+
+// openingQuery is what the URL of an opening asks for.
+type openingQuery struct {
+	Profile  store.ProfileKey
+	Filter   flame.Filter
+	Against  string
+	Function string
+	Search   string
+	Order    flame.Order
+	Rows     int
+}
+
+func parseOpeningQuery(q url.Values) openingQuery {
+	get := func(key string) string { return q.Get(key)[:min(len(q.Get(key)), queryText)] }
+	out := openingQuery{
+		Profile:  store.ProfileKey{Type: get("type"), Origin: get("origin"), Scope: get("scope")},
+		Filter:   flame.Filter{Phase: get("phase"), Thread: get("thread"), Wait: get("wait")},
+		Against:  get("against"),
+		Function: get("function"),
+		Search:   get("q"),
+		Order:    flame.Order(get("sort")),
+	}
+	out.Profile.Moment, _ = strconv.ParseInt(get("moment"), 10, 64)
+	out.Rows, _ = strconv.Atoi(get("rows"))
+	out.Rows = min(max(out.Rows, rowsPerTable), maxRows)
+	return out
+}
+
+// values returns the query as it is in the URL; what is the default is left out.
+func (q openingQuery) values() url.Values {
+	v := url.Values{}
+	set := func(key, value string) {
+		if value != "" {
+			v.Set(key, value)
+		}
+	}
+	set("type", q.Profile.Type)
+	set("origin", q.Profile.Origin)
+	set("scope", q.Profile.Scope)
+	if q.Profile.Moment != 0 {
+		v.Set("moment", strconv.FormatInt(q.Profile.Moment, 10))
+	}
+	set("phase", q.Filter.Phase)
+	set("thread", q.Filter.Thread)
+	set("wait", q.Filter.Wait)
+	set("against", q.Against)
+	set("function", q.Function)
+	set("q", q.Search)
+	set("sort", string(q.Order))
+	if q.Rows > rowsPerTable {
+		v.Set("rows", strconv.Itoa(q.Rows))
+	}
+	return v
+}
+
+// url returns the URL of a page or file of an opening for the query.
+func (q openingQuery) url(opening, file string) string {
+	u := "/openings/" + url.PathEscape(opening)
+	if file != "" {
+		u += "/" + file
+	}
+	if v := q.values(); len(v) > 0 {
+		u += "?" + v.Encode()
+	}
+	return u
+}
+
+// openingPage is what opening.html shows.
+type openingPage struct {
+	store.Opening
+	Open     bool
+	End      time.Time
+	Duration time.Duration
+	Why      string // why it closed, as part of a sentence
+	Trace    string // the URL of the span; empty if there is none
+	Profiles []profileTab
+	Moments  []profileTab
+	View     *profileView // nil if there is no profile
+	Report   string
+}
+
+// profileTab is a link to another profile of the opening.
+type profileTab struct {
+	Title, URL string
+	Time       time.Time
+	Current    bool
+}
+
+// profileView is a profile of an opening: the flame graph, and what stands beside it.
+type profileView struct {
+	store.ProfileInfo
+	profileType
+	Title string
+	Query openingQuery
+	ID    string // ends the ids of elements, where a page has several profiles
+	// JSON is the URL of the flame graph, Embedded the flame graph itself in a report.
+	JSON     string
+	Embedded template.JS
+
+	Total   string
+	Rate    string // such as 0.7 cores; empty if it says nothing
+	Phases  []partRow
+	Threads []partRow
+	Waits   []partRow
+	More    int // threads that are not listed
+	Cut     int
+
+	Compared   bool
+	AgainstURL string // of the other opening; empty if it is this one
+	Against    comparison
+	Choices    []choice
+	NoBaseline string // why there is no comparison
+
+	Columns  []tableColumn
+	Rows     []functionRow
+	Matching int
+	Of       int
+	MoreRows string // the URL of the table with more rows
+
+	Download      string
+	DownloadThere string
+	Command       string
+	Origin        string // of the URLs in the command
+
+	query flame.Query
+}
+
+// comparison is the other side.
+type comparison struct {
+	Name      string // baseline, before the trigger, or opening
+	Triggered time.Time
+	Policy    string
+	Total     string
+	Rate      string
+}
+
+// choice is an opening to compare with.
+type choice struct {
+	Value, Text, Group string
+	Time               time.Time
+	Current            bool
+}
+
+// partRow is a part of the samples: a phase, a thread or what was waited for.
+type partRow struct {
+	Label, URL   string
+	Value, Share string
+	There        string
+	X, Width     float64 // of 1000
+	Class        string
+	Samples      int64
+	Current      bool
+}
+
+// tableColumn is a column of the table of functions.
+type tableColumn struct {
+	Text, Title, URL, Key string
+	Sorted                string
+}
+
+// functionRow is a row of that table.
+type functionRow struct {
+	Name, Place string
+	URL         string
+	Self, Total valueCell
+	Current     bool
+}
+
+type valueCell struct {
+	Value, Share string
+	There        string
+	Points       string
+	Change       string
+	Sort         float64
+	Difference   float64
+	Width        float64
+}
+
+// opening answers with the page of an opening.
+func (s *Server) opening(w http.ResponseWriter, r *http.Request) error {
+	o, err := s.Store.Opening(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	p, err := s.openingPage(r.Context(), o, parseOpeningQuery(r.URL.Query()))
+	if err != nil {
+		return err
+	}
+	if p.View != nil {
+		p.View.Origin = origin(r)
+		p.View.Command = p.View.command(p.View.Origin)
+	}
+	title := unitName(o.Unit) + ", " + o.Triggered.UTC().Format("2006-01-02 15:04:05")
+	return s.render(w, r, page{
+		Template: "opening", Title: title, Section: "/", Data: p,
+		Scripts: []string{"flame.js", "opening.js"}, Styles: []string{"flame.css"},
+	})
+}
+
+// openingPage returns what the page shows.
+func (s *Server) openingPage(ctx context.Context, o store.Opening, q openingQuery) (openingPage, error) {
+	now := s.Now()
+	p := openingPage{
+		Opening: o, Open: o.Closed.IsZero() && now.Before(o.Until.Add(time.Minute)), End: endOf(o, now),
+		Why: closedBecause(o.Why), Trace: traceURL(s.TraceURL, o.TraceID, o.SpanID),
+	}
+	p.Duration = p.End.Sub(o.Triggered).Round(time.Second)
+	view, err := s.view(ctx, o, q)
+	if errors.Is(err, errNoProfile) {
+		return p, nil
+	}
+	if err != nil {
+		return p, err
+	}
+	p.View = view
+	p.Report = openingQuery{Against: q.Against}.url(o.ID, "report.html")
+	all := sortProfiles(o.Profiles)
+	for _, other := range all {
+		tab := profileTab{
+			Title:   profileTitle(other.ProfileKey, all),
+			Time:    time.Unix(0, other.Moment),
+			URL:     openingQuery{Profile: other.ProfileKey, Filter: flame.Filter{Phase: q.Filter.Phase, Thread: q.Filter.Thread}, Against: q.Against}.url(o.ID, ""),
+			Current: other.ProfileKey == view.ProfileKey,
+		}
+		same := other.ProfileKey
+		same.Moment = view.Moment
+		if same == view.ProfileKey && other.Moment != 0 {
+			p.Moments = append(p.Moments, tab)
+		}
+		// Of several moments, a tab is for the one that is shown, or for the first.
+		if last := len(p.Profiles) - 1; last >= 0 && p.Profiles[last].Title == tab.Title {
+			if tab.Current {
+				p.Profiles[last] = tab
+			}
+			continue
+		}
+		p.Profiles = append(p.Profiles, tab)
+	}
+	if len(p.Moments) < 2 {
+		p.Moments = nil
+	}
+	return p, nil
+}
+
+// errNoProfile is returned for an opening without profiles.
+var errNoProfile = errors.New("no profile")
+
+// view returns what the page shows of the profile that the query asks for.
+func (s *Server) view(ctx context.Context, o store.Opening, q openingQuery) (*profileView, error) {
+	v, err := s.read(ctx, o, q)
+	if err != nil {
+		return nil, err
+	}
+	v.parts(o.ID)
+	v.table(o.ID)
+	return v, nil
+}
+
+// read returns the profile that a query asks for, and the one that it is compared with.
+func (s *Server) read(ctx context.Context, o store.Opening, q openingQuery) (*profileView, error) {
+	info, err := findProfile(o, q.Profile)
+	if err != nil {
+		return nil, err
+	}
+	q.Profile = info.ProfileKey
+	v := &profileView{ProfileInfo: info, profileType: typeOf(info.Type), Query: q, Title: profileTitle(info.ProfileKey, o.Profiles)}
+	v.query.Filter = q.Filter
+	if v.query.Of, err = s.stacksOf(ctx, o, info); err != nil {
+		return nil, err
+	}
+	v.Cut = v.query.Of.Cut
+	if err := s.compare(ctx, o, v); err != nil {
+		return nil, err
+	}
+	v.JSON = openingQuery{Profile: q.Profile, Filter: q.Filter, Against: q.Against}.url(o.ID, "flame.json")
+	v.Download = openingQuery{Profile: info.ProfileKey}.url(o.ID, "profile.pb.gz")
+	return v, nil
+}
+
+// findProfile returns the profile with a key. Of a key without moment, or without type,
+// it is the first that agrees with the rest.
+func findProfile(o store.Opening, key store.ProfileKey) (store.ProfileInfo, error) {
+	if len(o.Profiles) == 0 {
+		return store.ProfileInfo{}, errNoProfile
+	}
+	for _, p := range sortProfiles(o.Profiles) {
+		if p.ProfileKey == key ||
+			key.Type == "" ||
+			p.Type == key.Type && (key.Origin == "" || p.Origin == key.Origin) &&
+				(key.Scope == "" || p.Scope == key.Scope) && (key.Moment == 0 || p.Moment == key.Moment) {
+			return p, nil
+		}
+	}
+	return store.ProfileInfo{}, failure{http.StatusNotFound, "This opening has no profile of that type."}
+}
+
+// compare finds the profile to compare with: the one that the query asks for, else the
+// newest baseline before the opening, of its policy, else of its unit.
+func (s *Server) compare(ctx context.Context, o store.Opening, v *profileView) error {
+	openings, err := s.Store.Openings(ctx, store.OpeningQuery{Unit: o.Unit.ID, All: true, Limit: choicesPerUnit})
+	if err != nil {
+		return err
+	}
+	baselines, err := s.Store.Openings(ctx, store.OpeningQuery{Unit: o.Unit.ID, Baselines: true, To: o.Triggered, Limit: choicesPerUnit})
+	if err != nil {
+		return err
+	}
+	same := func(other store.Opening) (store.ProfileInfo, bool) {
+		key := v.ProfileKey
+		key.Moment = 0
+		p, err := findProfile(other, key)
+		return p, err == nil && p.Unit == v.Unit && other.ID != o.ID
+	}
+	// Another opening, or a baseline that is not among the newest openings.
+	find := func(id string) (store.Opening, error) {
+		for _, other := range slices.Concat(openings, baselines) {
+			if other.ID == id {
+				return other, nil
+			}
+		}
+		other, err := s.Store.Opening(ctx, id)
+		if err == nil && other.Unit.ID != o.Unit.ID {
+			err = store.ErrNotFound
+		}
+		return other, err
+	}
+
+	var other store.Opening
+	switch against := v.Query.Against; against {
+	case againstNothing:
+	case againstBefore:
+		v.query.Base, v.query.BaseFilter = v.query.Of, v.Query.Filter
+		v.query.BaseFilter.Phase = "before"
+		v.Against.Name = "before the trigger"
+	case "":
+		if o.Kind == "baseline" {
+			break
+		}
+		for _, b := range baselines {
+			if _, ok := same(b); !ok {
+				continue
+			}
+			if b.Policy == o.Policy {
+				other = b
+				break
+			}
+			if other.ID == "" {
+				other = b
+			}
+		}
+		switch {
+		case other.ID != "":
+		case len(baselines) > 0:
+			v.NoBaseline = "The baselines of this unit have no profile of this type."
+		default:
+			v.NoBaseline = "This unit has no baseline from before: with baseline in its policy, one is taken each hour."
+		}
+	default:
+		if other, err = find(against); err != nil {
+			if errors.Is(err, store.ErrNotFound) {
+				return failure{http.StatusNotFound, "The opening to compare with is not one of this unit, or is no longer kept."}
+			}
+			return err
+		}
+		if _, ok := same(other); !ok {
+			v.NoBaseline = "The other opening has no profile of this type."
+			other = store.Opening{}
+		}
+	}
+	if other.ID != "" {
+		info, _ := same(other)
+		if v.query.Base, err = s.stacksOf(ctx, other, info); err != nil {
+			return err
+		}
+		v.query.BaseFilter = v.Query.Filter
+		v.Against.Name = "opening"
+		if other.Kind == "baseline" {
+			v.Against.Name = "baseline"
+		}
+		// The phases of another opening are other ones, unless it has the same.
+		if !slices.Contains(info.Phases, v.Query.Filter.Phase) {
+			v.query.BaseFilter.Phase = ""
+		}
+		v.Against.Triggered, v.Against.Policy = other.Triggered, other.Policy
+		v.AgainstURL = openingQuery{Profile: info.ProfileKey}.url(other.ID, "")
+		v.DownloadThere = openingQuery{Profile: info.ProfileKey}.url(other.ID, "profile.pb.gz")
+		if v.query.BaseFilter.Phase == "" {
+			v.Against.Rate = rate(info, v.query.BaseFilter, total(v.query.Base, v.query.BaseFilter))
+		}
+	}
+	v.Compared = v.query.Base != nil
+	v.choose(openings, baselines, other, same)
+	return nil
+}
+
+// choose lists what can be compared with.
+func (v *profileView) choose(openings, baselines []store.Opening, other store.Opening, same func(store.Opening) (store.ProfileInfo, bool)) {
+	v.Choices = append(v.Choices, choice{Value: againstNothing, Text: "nothing", Current: !v.Compared})
+	if slices.Contains(v.ProfileInfo.Phases, "before") && len(v.ProfileInfo.Phases) > 1 {
+		v.Choices = append(v.Choices, choice{Value: againstBefore, Text: "this opening, before the trigger", Current: v.Query.Against == againstBefore})
+	}
+	add := func(list []store.Opening, group string, isBaseline bool) {
+		for _, b := range list {
+			if _, ok := same(b); !ok || (b.Kind == "baseline") != isBaseline {
+				continue
+			}
+			c := choice{Value: b.ID, Group: group, Time: b.Triggered, Current: b.ID == other.ID, Text: cutText(40, b.Policy)}
+			if !isBaseline && b.Monitor != "" {
+				c.Text += ", " + reason(b)
+			}
+			v.Choices = append(v.Choices, c)
+		}
+	}
+	if !slices.ContainsFunc(baselines, func(b store.Opening) bool { return b.ID == other.ID }) &&
+		!slices.ContainsFunc(openings, func(b store.Opening) bool { return b.ID == other.ID }) && other.ID != "" {
+		openings = append(openings, other)
+	}
+	later := slices.DeleteFunc(slices.Clone(openings), func(b store.Opening) bool {
+		return b.Kind != "baseline" || slices.ContainsFunc(baselines, func(c store.Opening) bool { return b.ID == c.ID })
+	})
+	add(slices.Concat(later, baselines), "Baselines", true)
+	add(openings, "Openings", false)
+}
+
+// choiceGroup is the choices under one heading.
+type choiceGroup struct {
+	Name    string
+	Choices []choice
+}
+
+func groupChoices(choices []choice) (groups []choiceGroup) {
+	for _, c := range choices {
+		if n := len(groups); n == 0 || groups[n-1].Name != c.Group {
+			groups = append(groups, choiceGroup{Name: c.Group})
+		}
+		g := &groups[len(groups)-1]
+		g.Choices = append(g.Choices, c)
+	}
+	return groups
+}
+
+func total(s *flame.Stacks, f flame.Filter) int64 {
+	return flame.Query{Of: s, Filter: f}.Total().Here
+}
+
+// rate returns a sum as a rate: CPU time in cores, what else adds up per second. It is
+// known only for all phases together.
+func rate(p store.ProfileInfo, f flame.Filter, sum int64) string {
+	span := p.End.Sub(p.Start).Seconds()
+	if f.Phase != "" || span <= 0 || p.Start.IsZero() || p.Moment != 0 {
+		return ""
+	}
+	v := float64(sum) / span
+	switch {
+	case p.Type == "cpu" && p.Unit == "nanoseconds":
+		return number(v/1e9) + " cores over " + formatDuration(p.End.Sub(p.Start).Round(time.Second))
+	case p.Unit == "nanoseconds":
+		return ""
+	case p.Unit == "bytes":
+		return formatBytes(int64(math.Round(v))) + "/s"
+	}
+	return number(v) + "/s"
+}
+
+// parts fills in what the samples are by phase, thread and wait.
+func (v *profileView) parts(opening string) {
+	all := v.query.Total()
+	v.Total = amount(v.query.Of.Unit, all.Here)
+	v.Rate = rate(v.ProfileInfo, v.Query.Filter, all.Here)
+	if v.Compared {
+		v.Against.Total = amount(v.query.Base.Unit, all.There)
+	}
+	phases := slices.DeleteFunc(v.query.Phases(), func(p flame.Part) bool { return p.Value.Here == 0 })
+	v.Phases = v.rows(phases, opening, v.Query.Filter.Phase, func(q *openingQuery, label string) { q.Filter.Phase = label })
+	slices.SortStableFunc(v.Phases, func(a, b partRow) int { return phaseRank(a.Class) - phaseRank(b.Class) })
+	x := 0.0
+	for i := range v.Phases {
+		v.Phases[i].X = x
+		x += v.Phases[i].Width
+		v.Phases[i].Label = phaseName(v.Phases[i].Class)
+	}
+	if len(v.Phases) == 1 && v.Phases[0].Class == "" {
+		v.Phases = nil
+	}
+	v.Threads = v.rows(v.query.Threads(), opening, v.Query.Filter.Thread, func(q *openingQuery, label string) { q.Filter.Thread = label })
+	if len(v.Threads) == 1 && v.Threads[0].Class == "" {
+		v.Threads = nil
+	}
+	if more := len(v.Threads) - threadsPerList; more > 0 {
+		listed := v.Threads[:threadsPerList]
+		if i := slices.IndexFunc(v.Threads, func(p partRow) bool { return p.Current }); i >= threadsPerList {
+			listed = append(slices.Clip(listed), v.Threads[i])
+			more--
+		}
+		v.More, v.Threads = more, listed
+	}
+	v.Waits = v.rows(v.query.Waits(), opening, v.Query.Filter.Wait, func(q *openingQuery, label string) { q.Filter.Wait = label })
+	if len(v.Waits) == 1 && v.Waits[0].Class == "" {
+		v.Waits = nil
+	}
+}
+
+// rows returns parts with links that choose them, or drop the choice.
+func (v *profileView) rows(parts []flame.Part, opening, current string, set func(*openingQuery, string)) []partRow {
+	var all flame.Value
+	for _, p := range parts {
+		all.Here += p.Value.Here
+		all.There += p.Value.There
+	}
+	rows := make([]partRow, 0, len(parts))
+	for _, p := range parts {
+		here, there := p.Value.Share(all)
+		row := partRow{
+			Label: p.Label, Class: p.Label, Value: amount(v.query.Of.Unit, p.Value.Here), Share: percent(here),
+			Width: math.Round(here * 1000), Samples: p.Samples,
+		}
+		value := p.Label
+		if value == "" {
+			row.Label, value = "without name", flame.Unlabelled
+		}
+		if v.Compared {
+			row.There = percent(there)
+		}
+		q := v.Query
+		row.Current = current == value
+		set(&q, value)
+		if row.Current {
+			set(&q, "")
+		}
+		row.URL = q.url(opening, "")
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+var phases = []string{"baseline", "before", "both", "after"}
+
+// phaseRank sorts phases by time.
+func phaseRank(phase string) int {
+	if i := slices.Index(phases, phase); i >= 0 {
+		return i
+	}
+	return len(phases)
+}
+
+func phaseName(phase string) string {
+	switch phase {
+	case "before":
+		return "before the trigger"
+	case "both":
+		return "at the trigger"
+	case "after":
+		return "after the trigger"
+	case "baseline":
+		return "baseline"
+	case "":
+		return "phase not known"
+	}
+	return phase
+}
+
+// table fills in the hottest functions.
+func (v *profileView) table(opening string) {
+	order := v.Query.Order
+	columns := []struct {
+		key         flame.Order
+		text, title string
+	}{
+		{flame.ByName, "Function", ""},
+		{flame.BySelf, "Self", "spent in the function itself"},
+		{flame.BySelfDifference, "Self, difference", "difference of the shares of self, in percentage points"},
+		{flame.ByTotal, "Total", "with all that it called"},
+		{flame.ByTotalDifference, "Total, difference", "difference of the shares of total, in percentage points"},
+	}
+	if !v.Compared {
+		columns = slices.Delete(slices.Delete(columns, 4, 5), 2, 3)
+	}
+	known := false
+	for _, c := range columns {
+		known = known || c.key == order
+	}
+	if !known {
+		order = flame.BySelf
+	}
+	for _, c := range columns {
+		q := v.Query
+		if q.Order = c.key; c.key == flame.BySelf {
+			q.Order = ""
+		}
+		column := tableColumn{Text: c.text, Title: c.title, URL: q.url(opening, "") + "#functions", Key: string(c.key)}
+		if c.key == order {
+			if column.Sorted = "descending"; c.key == flame.ByName {
+				column.Sorted = "ascending"
+			}
+		}
+		v.Columns = append(v.Columns, column)
+	}
+	t := v.query.Table(order, v.Query.Search, v.Query.Rows)
+	v.Matching, v.Of = t.Matching, t.Functions
+	if t.Matching > len(t.Rows) && v.Query.Rows < maxRows {
+		q := v.Query
+		q.Rows = maxRows
+		v.MoreRows = q.url(opening, "") + "#functions"
+	}
+	samples := v.query.Samples()
+	var widest flame.Value // self and total
+	for _, r := range t.Rows {
+		widest.Here, widest.There = max(widest.Here, r.Self.Here), max(widest.There, r.Total.Here)
+	}
+	for _, r := range t.Rows {
+		q := v.Query
+		q.Function = r.Name
+		row := functionRow{
+			Name: r.Name, Place: place(r.File, r.Line), URL: q.url(opening, ""), Current: r.Name == v.Query.Function,
+			Self: v.cell(r.Self, t.Total, widest.Here, samples), Total: v.cell(r.Total, t.Total, widest.There, samples),
+		}
+		v.Rows = append(v.Rows, row)
+	}
+}
+
+// cell returns a value of a function; widest is the largest of the column.
+func (v *profileView) cell(value, all flame.Value, widest int64, samples flame.Value) valueCell {
+	here, there := value.Share(all)
+	c := valueCell{Value: amount(v.query.Of.Unit, value.Here), Share: percent(here), Sort: here}
+	if widest > 0 {
+		c.Width = math.Round(100 * float64(value.Here) / float64(widest))
+	}
+	if v.Compared {
+		c.There, c.Points, c.Change = percent(there), points(here, there), change(here, there, samples)
+		c.Difference = here - there
+	}
+	return c
+}
+
+// place returns where a function is: its file and line.
+func place(file string, line int32) string {
+	if file == "" || line == 0 {
+		return file
+	}
+	return file + ":" + strconv.Itoa(int(line))
+}
+
+// closedBecause returns why a gate closed, as part of a sentence.
+func closedBecause(why string) string {
+	switch why {
+	case "duration":
+		return "the duration of its policy was over"
+	case "released":
+		return "the condition no longer held"
+	case "unit gone":
+		return "the unit ended"
+	case "shutdown":
+		return "the collector stopped"
+	case "gave way":
+		return "it gave way to a hotter unit"
+	case "closed by hand", "":
+		return why
+	case "alert resolved":
+		return "the alert was resolved"
+	case "policy removed":
+		return "its policy was removed"
+	case "policy changed":
+		return "its policy was changed"
+	}
+	return cutText(60, why)
+}
+
+// traceURL returns the link to a span, of a URL that CheckTraceURL accepted. Ids
+// that are none of a trace make no link.
+func traceURL(link, trace, span string) string {
+	if link == "" || !isHexID(trace, 16) {
+		return ""
+	}
+	if !isHexID(span, 8) {
+		if strings.Contains(link, "{span_id}") {
+			return ""
+		}
+		span = ""
+	}
+	return strings.NewReplacer("{trace_id}", strings.ToLower(trace), "{span_id}", strings.ToLower(span)).Replace(link)
+}
+
+func isHexID(id string, bytes int) bool {
+	b, err := hex.DecodeString(id)
+	return err == nil && len(b) == bytes && strings.Trim(id, "0") != ""
+}
+
+// CheckTraceURL returns an error if a URL cannot be a link to spans: it must be an
+// http or https URL that contains {trace_id}.
+func CheckTraceURL(link string) error {
+	if link == "" {
+		return nil
+	}
+	u, err := url.Parse(strings.NewReplacer("{trace_id}", "0", "{span_id}", "0").Replace(link))
+	switch {
+	case err != nil:
+		return err
+	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return fmt.Errorf("%q is not a URL that begins with https:// or http://", link)
+	case !strings.Contains(link, "{trace_id}"):
+		return fmt.Errorf("%q does not contain {trace_id}", link)
+	}
+	return nil
+}
+
+// flameJSON answers with the flame graph.
+func (s *Server) flameJSON(w http.ResponseWriter, r *http.Request) error {
+	o, err := s.Store.Opening(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	v, err := s.read(r.Context(), o, parseOpeningQuery(r.URL.Query()))
+	if errors.Is(err, errNoProfile) {
+		return store.ErrNotFound
+	}
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = v.query.Tree().WriteJSON(w, v.Compared) // an error means that the browser is gone
+	return nil
+}
+
+// profileFile answers with a profile of the opening for go tool pprof.
+func (s *Server) profileFile(w http.ResponseWriter, r *http.Request) error {
+	o, err := s.Store.Opening(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	info, err := findProfile(o, parseOpeningQuery(r.URL.Query()).Profile)
+	if errors.Is(err, errNoProfile) {
+		return store.ErrNotFound
+	}
+	if err != nil {
+		return err
+	}
+	p, err := s.Store.Profile(r.Context(), o.ID, info.ProfileKey)
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Content-Disposition", `attachment; filename="`+fileName(o, info.Type)+`.pb.gz"`)
+	_ = p.Write(w) // an error means that the browser is gone
+	return nil
+}
+
+// fileName returns the beginning of the name of a file about an opening, of letters,
+// digits, dots, dashes and underscores.
+func fileName(o store.Opening, what string) string {
+	parts := []string{unitName(o.Unit), o.Triggered.UTC().Format("20060102T150405Z"), o.Policy, what}
+	for i, part := range parts {
+		parts[i] = strings.Trim(strings.Map(func(r rune) rune {
+			if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '-' || r == '_' {
+				return r
+			}
+			return '-'
+		}, part[:min(len(part), 40)]), ".-_")
+	}
+	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
+	return strings.Join(parts, "_")
+}
+
+// origin returns the beginning of the URLs that the browser sees.
+func origin(r *http.Request) string {
+	scheme := "http://"
+	if r.TLS != nil {
+		scheme = "https://"
+	}
+	return scheme + r.Host
+}
+
+// command returns the command that opens what is shown in go tool pprof.
+func (v *profileView) command(origin string) string {
+	command := "go tool pprof -http=:"
+	switch {
+	case v.DownloadThere != "":
+		command += " -normalize -diff_base=" + shellQuote(origin+v.DownloadThere)
+	case v.Query.Filter.Phase != "":
+		command += " -tagfocus=" + shellQuote(attr.TriggerPhase+"=^"+regexp.QuoteMeta(v.Query.Filter.Phase)+"$")
+	case v.Query.Filter.Thread != "":
+		command += " -tagfocus=" + shellQuote(attr.ThreadName+"=^"+regexp.QuoteMeta(v.Query.Filter.Thread)+"$")
+	}
+	return command + " " + shellQuote(origin+v.Download)
+}
+
+// shellQuote returns a text as one word of a shell.
+func shellQuote(s string) string {
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

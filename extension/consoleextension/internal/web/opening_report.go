@@ -1,0 +1,135 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"html/template"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
+)
+
+const (
+	// reportBytes bounds a report: profiles that do not fit are named in it.
+	reportBytes = 8 << 20
+	// reportRows is how many functions it has of each profile.
+	reportRows = 200
+)
+
+// reportPage is what report.html shows: all of it is in the file.
+type reportPage struct {
+	Page    openingPage
+	Title   string
+	Policy  string // what the browser may do with the file
+	Styles  []template.CSS
+	Scripts []template.JS
+	Views   []*profileView
+	LeftOut []string
+	Link    string // the page that the report is of
+	Written time.Time
+	Version string
+}
+
+// report answers with an opening as one HTML file, which needs neither this server nor
+// another.
+func (s *Server) report(w http.ResponseWriter, r *http.Request) error {
+	o, err := s.Store.Opening(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	q := openingQuery{Against: parseOpeningQuery(r.URL.Query()).Against, Rows: reportRows}
+	p, err := s.openingPage(r.Context(), o, q)
+	if err != nil {
+		return err
+	}
+	report := reportPage{
+		Page:    p,
+		Title:   unitName(o.Unit) + ", " + plainTime(o.Triggered),
+		Link:    origin(r) + openingQuery{Against: q.Against}.url(o.ID, ""),
+		Written: s.Now(),
+		Version: s.Version,
+	}
+	hashes := func(files []string, add func(string)) (list string) {
+		for _, name := range files {
+			text := string(s.static.content[name])
+			sum := sha256.Sum256([]byte(text))
+			list += " 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+			add(text)
+		}
+		return list
+	}
+	styles := hashes([]string{"console.css", "flame.css"}, func(text string) {
+		report.Styles = append(report.Styles, template.CSS(text)) //nolint:gosec // ours
+	})
+	scripts := hashes([]string{"console.js", "flame.js", "opening.js"}, func(text string) {
+		report.Scripts = append(report.Scripts, template.JS(text)) //nolint:gosec // ours
+	})
+	report.Policy = "default-src 'none'; base-uri 'none'; form-action 'none'; script-src" + scripts + "; style-src" + styles
+
+	room, title := reportBytes, ""
+	for _, info := range sortProfiles(o.Profiles) {
+		name := profileTitle(info.ProfileKey, o.Profiles)
+		if name == title {
+			continue // of several moments, the first
+		}
+		title = name
+		q.Profile = info.ProfileKey
+		view, err := s.view(r.Context(), o, q)
+		switch {
+		case errors.Is(err, store.ErrNotFound): // it has just been removed
+			report.LeftOut = append(report.LeftOut, title)
+			continue
+		case err != nil:
+			return err
+		}
+		var b bytes.Buffer
+		if err := view.query.Tree().WriteJSON(&b, view.Compared); err != nil {
+			return err
+		}
+		for _, row := range view.Rows {
+			room -= len(row.Name) + len(row.Place) + 1000
+		}
+		if room -= b.Len(); room < 0 {
+			report.LeftOut = append(report.LeftOut, title)
+			continue
+		}
+		view.Embedded = template.JS(b.String()) //nolint:gosec // numbers, and texts that encoding/json has quoted
+		view.ID = "-" + strconv.Itoa(len(report.Views)+1)
+		view.detach()
+		report.Views = append(report.Views, view)
+	}
+
+	var b bytes.Buffer
+	if err := s.templates["report"].ExecuteTemplate(&b, "report.html", report); err != nil {
+		return fmt.Errorf("web: report: %w", err)
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Disposition", `attachment; filename="`+fileName(o, "report")+`.html"`)
+	_, _ = w.Write(b.Bytes()) // an error means that the browser is gone
+	return nil
+}
+
+// detach removes the links to other pages; those of the table stay, for its script.
+func (v *profileView) detach() {
+	v.JSON, v.Download, v.DownloadThere, v.AgainstURL, v.MoreRows = "", "", "", "", ""
+	for _, rows := range [][]partRow{v.Phases, v.Threads, v.Waits} {
+		for i := range rows {
+			rows[i].URL = ""
+		}
+	}
+	for i := range v.Columns {
+		v.Columns[i].URL = "#functions" + v.ID
+	}
+	for i := range v.Rows {
+		v.Rows[i].URL = "#flame" + v.ID
+	}
+}

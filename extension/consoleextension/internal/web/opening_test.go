@@ -1,0 +1,554 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/pprof/profile"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/html"
+
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/flame"
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store/storetest"
+)
+
+const hotURL = "/openings/" + storetest.HotOpening
+
+func class(name string) func(*html.Node) bool {
+	return func(n *html.Node) bool {
+		for _, c := range strings.Fields(attributeOf(n, "class")) {
+			if c == name {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// one returns the only element that find finds.
+func one(t testing.TB, n *html.Node, tag string, is ...func(*html.Node) bool) *html.Node {
+	t.Helper()
+	found := find(n, tag, is...)
+	require.Len(t, found, 1, tag)
+	return found[0]
+}
+
+// tableRows returns the texts of a table's cells.
+func tableRows(table *html.Node) (out [][]string) {
+	for _, tr := range find(table, "tr") {
+		var cells []string
+		for _, cell := range find(tr, "*", func(n *html.Node) bool { return n.Data == "td" || n.Data == "th" }) {
+			cells = append(cells, textOf(cell))
+		}
+		out = append(out, cells)
+	}
+	return out
+}
+
+func TestOpeningPage(t *testing.T) {
+	h := newTestServer(t, storetest.Demo(testNow), func(o *Options) { o.TraceURL = "https://traces.example/{trace_id}?span={span_id}" })
+	page := getPage(t, h, hotURL)
+	assert.Equal(t, "Policy cpu opened the gate of checkout at 2026-01-02 14:39:05 UTC , because cpu_utilization was 97.2 % "+
+		", over the threshold of 80 % ( 30s average ). It closed after 30 s: the duration of its policy was over . "+
+		"shop/checkout-5d9f8b7c6-jq4kz · node-1.example · 11,862 samples, 1.41 MiB · trace of the request",
+		textOf(one(t, page, "p", class("why"))))
+	trace := one(t, page, "a", with("rel", "noopener noreferrer"))
+	assert.Equal(t, "https://traces.example/4bf92f3577b34da6a3ce929d0e0e4736?span=00f067aa0ba902b7", attributeOf(trace, "href"))
+
+	tabs := one(t, page, "nav", with("aria-label", "Profiles"))
+	assert.Equal(t, "CPU Waiting Allocated memory Goroutines, pulled from the program", textOf(tabs))
+	assert.Equal(t, "before the trigger 16.7 % 7.72 s at the trigger 33.3 % 15.4 s after the trigger 50 % 23.2 s",
+		strings.ReplaceAll(textOf(one(t, page, "ul", with("aria-label", "By phase"))), "50.0", "50"))
+
+	// 41 of 75 are in sha256.block, and 8 of 42 were.
+	table := tableRows(one(t, page, "table", class("functions")))
+	assert.Equal(t, []string{"Function", "Self ↓", "Self, difference", "Total", "Total, difference"}, table[0])
+	assert.Equal(t, []string{
+		"crypto/sha256.block /src/crypto/sha256.go:20", "54.7 % 25.3 s", "+35.6 was 19.0 %", "54.7 % 25.3 s", "+35.6 was 19.0 %",
+	}, table[1])
+	assert.Contains(t, textOf(one(t, page, "p", class("total"))),
+		"46.4 s of CPU time (1.16 cores over 40 s); in the baseline of 2026-01-02 14:14:05 UTC 1.3 s")
+
+	// Without a comparison, there are fewer columns.
+	page = getPage(t, h, hotURL+"?against=none&sort=total")
+	table = tableRows(one(t, page, "table", class("functions")))
+	assert.Equal(t, []string{"Function", "Self", "Total ↓"}, table[0])
+	assert.Equal(t, "main.main /src/main.go:25", table[1][0])
+
+	// A phase, a thread, a search and a function are in the URL.
+	page = getPage(t, h, hotURL+"?type=alloc_space&phase=after&thread=gc&q=SCAN&function=runtime.scanobject")
+	assert.Contains(t, textOf(one(t, page, "p", class("total"))), "240 MiB of memory that was allocated, after the trigger, thread gc")
+	table = tableRows(one(t, page, "table", class("functions")))
+	assert.Len(t, table, 2)
+	assert.Equal(t, "75.0 % 180 MiB", table[1][1])
+	assert.Len(t, find(page, "tr", class("current")), 2, "the thread and the function")
+}
+
+func TestOpeningsWithoutProfiles(t *testing.T) {
+	m := storetest.Demo(testNow)
+	h := newTestServer(t, m)
+	for id, want := range map[string]string{
+		"d00d000000000003":  "The gate of checkout was opened by hand at 2026-01-02 10:04:05 UTC . It closed after 30 s: the duration of its policy was over .",
+		"0ff0000000000004":  "It is not known when it closed: the event did not arrive.",
+		"recommend00000001": "Nothing was exported: no profiles arrived .",
+	} {
+		assert.Contains(t, textOf(getPage(t, h, "/openings/"+id)), want, id)
+		for _, file := range []string{"flame.json", "profile.pb.gz"} {
+			assert.Equal(t, http.StatusNotFound, get(t, h, "/openings/"+id+"/"+file).Code)
+		}
+		assert.Equal(t, http.StatusOK, get(t, h, "/openings/"+id+"/report.html").Code)
+	}
+	assert.Contains(t, textOf(getPage(t, h, "/openings/77aa31c0de5f0001")), "It is open , until 2026-01-02 15:04:23 UTC .")
+	assert.Contains(t, textOf(getPage(t, h, "/openings/"+storetest.BaselineOpening)), "A baseline of checkout , a time that was not hot, to compare with")
+}
+
+func TestOpeningErrors(t *testing.T) {
+	h := newTestServer(t, storetest.Demo(testNow))
+	for url, status := range map[string]int{
+		"/openings/nothing":               http.StatusNotFound,
+		"/openings/nothing/flame.json":    http.StatusNotFound,
+		"/openings/nothing/profile.pb.gz": http.StatusNotFound,
+		"/openings/nothing/report.html":   http.StatusNotFound,
+		hotURL + "?type=nothing":          http.StatusNotFound,
+		hotURL + "?against=nothing":       http.StatusNotFound,
+		// Of another unit.
+		hotURL + "?against=recommend00000001": http.StatusNotFound,
+	} {
+		assert.Equal(t, status, get(t, h, url).Code, url)
+	}
+}
+
+// TestComparesWithBaseline: the newest baseline before the opening, of the same policy if
+// there is one.
+func TestComparesWithBaseline(t *testing.T) {
+	m := storetest.Demo(testNow)
+	original, err := m.Opening(t.Context(), storetest.BaselineOpening)
+	require.NoError(t, err)
+	add := func(id, policy string, before time.Duration) {
+		o := original
+		o.ID, o.Policy, o.Triggered = id, policy, original.Triggered.Add(-before)
+		m.AllOpenings = append(m.AllOpenings, o)
+		m.AllProfiles[id] = m.AllProfiles[storetest.BaselineOpening]
+	}
+	against := func(query string) string {
+		page := getPage(t, newTestServer(t, m), hotURL+query)
+		chosen := find(page, "option", func(n *html.Node) bool {
+			for _, a := range n.Attr {
+				if a.Key == "selected" {
+					return true
+				}
+			}
+			return false
+		})
+		require.Len(t, chosen, 1)
+		return attributeOf(chosen[0], "value")
+	}
+	add("later", "cpu", -time.Hour) // after the opening
+	add("other", "throttled", -time.Minute)
+	assert.Equal(t, storetest.BaselineOpening, against(""))
+	add("newer", "cpu", -2*time.Minute)
+	assert.Equal(t, "newer", against(""))
+	for i, o := range m.AllOpenings {
+		if o.Kind == "baseline" && o.Policy == "cpu" {
+			m.AllOpenings[i].Policy = "memory"
+		}
+	}
+	assert.Equal(t, "newer", against(""), "of its unit")
+	assert.Equal(t, "later", against("?against=later"))
+	assert.Equal(t, "none", against("?against=none"))
+	assert.Equal(t, "before", against("?against=before"))
+	assert.Equal(t, "77aa31c0de5f0001", against("?against=77aa31c0de5f0001"))
+
+	for i := range m.AllOpenings {
+		if m.AllOpenings[i].Kind == "baseline" {
+			m.AllOpenings[i].Profiles = nil
+		}
+	}
+	assert.Equal(t, "none", against(""))
+	assert.Contains(t, textOf(getPage(t, newTestServer(t, m), hotURL)), "The baselines of this unit have no profile of this type.")
+	m.AllOpenings = m.AllOpenings[:2]
+	assert.Contains(t, textOf(getPage(t, newTestServer(t, m), hotURL)), "This unit has no baseline from before")
+}
+
+func TestFlameJSON(t *testing.T) {
+	h := newTestServer(t, storetest.Demo(testNow))
+	read := func(query string) (tree struct {
+		Unit       string
+		Names      []string
+		Function   []int
+		Total      []int64
+		TotalThere []int64 `json:"total_there"`
+	},
+	) {
+		w := get(t, h, hotURL+"/flame.json"+query)
+		require.Equal(t, http.StatusOK, w.Code, "%s", w.Body)
+		require.Equal(t, "application/json", w.Header().Get("Content-Type"))
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &tree))
+		return tree
+	}
+	tree := read("")
+	assert.Equal(t, "nanoseconds", tree.Unit)
+	assert.EqualValues(t, 75*60*10_300_000, tree.Total[0])
+	assert.EqualValues(t, 42*3*10_300_000, tree.TotalThere[0])
+	assert.Contains(t, tree.Names, "crypto/sha256.block")
+	tree = read("?type=alloc_space&phase=before&against=none")
+	assert.EqualValues(t, 75*10*524_288, tree.Total[0])
+	assert.Empty(t, tree.TotalThere)
+	tree = read("?against=before&phase=after")
+	assert.EqualValues(t, 3*tree.TotalThere[0], tree.Total[0])
+	tree = read("?thread=nobody")
+	assert.Equal(t, []int64{0}, tree.Total)
+}
+
+func TestProfileFile(t *testing.T) {
+	m := storetest.Demo(testNow)
+	h := newTestServer(t, m)
+	w := get(t, h, hotURL+"/profile.pb.gz?type=off_cpu")
+	require.Equal(t, http.StatusOK, w.Code)
+	assert.Equal(t, `attachment; filename="checkout_20260102T143905Z_cpu_off_cpu.pb.gz"`, w.Header().Get("Content-Disposition"))
+	assert.Equal(t, "application/octet-stream", w.Header().Get("Content-Type"))
+	got, err := profile.Parse(w.Body)
+	require.NoError(t, err)
+	assert.Equal(t, "off_cpu", got.SampleType[0].Type)
+	assert.Len(t, got.Sample, 18)
+}
+
+// TestCommands runs the commands that the page offers.
+func TestCommands(t *testing.T) {
+	h := newTestServer(t, storetest.Demo(testNow))
+	server := httptest.NewServer(h)
+	defer server.Close()
+	for query, want := range map[string]string{
+		"?against=none":                  "crypto/sha256.block",
+		"?against=none&phase=after":      "Active filters:",
+		"?against=none&thread=gc":        "Active filters:",
+		"?type=alloc_space&against=none": "2250MB",
+		"":                               "crypto/sha256.block",
+	} {
+		response, err := server.Client().Get(server.URL + hotURL + query)
+		require.NoError(t, err)
+		page := parse(t, response.Body)
+		require.NoError(t, response.Body.Close())
+		command := textOf(one(t, page, "code", with("id", "command")))
+		require.True(t, strings.HasPrefix(command, "go tool pprof -http=: "), command)
+		run := exec.Command("sh", "-c", strings.Replace(command, "-http=:", "-top -symbolize=none", 1))
+		run.Env = append(os.Environ(), "PPROF_TMPDIR="+t.TempDir())
+		out, err := run.CombinedOutput()
+		require.NoError(t, err, "%s: %s", command, out)
+		assert.Contains(t, string(out), want, command)
+	}
+}
+
+// TestReport: the report consists of itself, and its policy allows exactly that.
+func TestReport(t *testing.T) {
+	h := newTestServer(t, storetest.Demo(testNow))
+	w := get(t, h, hotURL+"/report.html")
+	require.Equal(t, http.StatusOK, w.Code)
+	assert.Equal(t, `attachment; filename="checkout_20260102T143905Z_cpu_report.html"`, w.Header().Get("Content-Disposition"))
+	assert.Less(t, w.Body.Len(), reportBytes)
+	page := parse(t, w.Body)
+	policy := attributeOf(one(t, page, "meta", with("http-equiv", "Content-Security-Policy")), "content")
+	assert.True(t, strings.HasPrefix(policy, "default-src 'none'; base-uri 'none'; form-action 'none'; script-src 'sha256-"), policy)
+	assert.NotContains(t, policy, "unsafe")
+	trees := 0
+	for _, n := range find(page, "*") {
+		for _, a := range n.Attr {
+			assert.NotEqual(t, "style", a.Key)
+			assert.NotEqual(t, "src", a.Key)
+			assert.False(t, strings.HasPrefix(a.Key, "on"), a.Key)
+			if a.Key == "href" && !strings.HasPrefix(a.Val, "#") {
+				assert.Equal(t, "http://example.com"+hotURL, a.Val, "the page itself")
+			}
+		}
+		if n.Data != "script" && n.Data != "style" {
+			continue
+		}
+		if attributeOf(n, "type") == "application/json" {
+			assert.True(t, json.Valid([]byte(n.FirstChild.Data)))
+			trees++
+			continue
+		}
+		sum := sha256.Sum256([]byte(n.FirstChild.Data))
+		assert.Contains(t, policy, "'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'")
+	}
+	assert.Equal(t, 4, trees)
+	assert.Len(t, find(page, "table", class("functions")), 4)
+	ids := map[string]bool{}
+	for _, n := range find(page, "*", func(n *html.Node) bool { return attributeOf(n, "id") != "" }) {
+		assert.False(t, ids[attributeOf(n, "id")], "id %s twice", attributeOf(n, "id"))
+		ids[attributeOf(n, "id")] = true
+	}
+}
+
+// TestReportIsBounded: what does not fit is named.
+func TestReportIsBounded(t *testing.T) {
+	m := storetest.Demo(testNow)
+	i := 1 // the hot opening
+	require.Equal(t, storetest.HotOpening, m.AllOpenings[i].ID)
+	p := &profile.Profile{SampleType: []*profile.ValueType{{Type: "x", Unit: "count"}}}
+	for j := range 900 {
+		f := &profile.Function{ID: uint64(j + 1), Name: fmt.Sprint(j) + strings.Repeat("<", 2000), Filename: strings.Repeat("&", 2000)}
+		l := &profile.Location{ID: f.ID, Line: []profile.Line{{Function: f}}}
+		p.Function, p.Location = append(p.Function, f), append(p.Location, l)
+		p.Sample = append(p.Sample, &profile.Sample{Location: []*profile.Location{l}, Value: []int64{1}})
+	}
+	m.AllOpenings[i].Profiles = nil
+	for j := range 20 {
+		key := store.ProfileKey{Type: fmt.Sprintf("type_%02d", j)}
+		m.AllOpenings[i].Profiles = append(m.AllOpenings[i].Profiles, store.ProfileInfo{ProfileKey: key, Unit: "count"})
+		m.AllProfiles[storetest.HotOpening][key] = p
+	}
+	w := get(t, newTestServer(t, m), hotURL+"/report.html")
+	require.Equal(t, http.StatusOK, w.Code)
+	assert.Less(t, w.Body.Len(), 2*reportBytes)
+	assert.Contains(t, w.Body.String(), "Not in this file, because there was no room: ")
+	assert.Contains(t, w.Body.String(), "type 19.")
+}
+
+func TestTraceURL(t *testing.T) {
+	const trace, span = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+	link := "https://grafana.example/explore?trace={trace_id}#{span_id}"
+	assert.Equal(t, "https://grafana.example/explore?trace="+trace+"#"+span, traceURL(link, strings.ToUpper(trace), span))
+	for _, ids := range [][2]string{
+		{"", ""},
+		{trace, ""},
+		{trace, "javascript:"},
+		{"../../etc/passwd", span},
+		{strings.Repeat("0", 32), span},
+		{trace + "00", span},
+	} {
+		assert.Empty(t, traceURL(link, ids[0], ids[1]), ids)
+	}
+	assert.Equal(t, "http://localhost/"+trace, traceURL("http://localhost/{trace_id}", trace, ""))
+	assert.Empty(t, traceURL("", trace, span))
+
+	assert.NoError(t, CheckTraceURL(link))
+	assert.NoError(t, CheckTraceURL(""))
+	for _, bad := range []string{"javascript:alert({trace_id})", "data:text/html,{trace_id}", "//host/{trace_id}", "traces/{trace_id}", "https://host/{trace}", "https://ho st/{trace_id}"} {
+		assert.Error(t, CheckTraceURL(bad), bad)
+		_, err := New(Options{Store: &storetest.Memory{}, TraceURL: bad})
+		assert.Error(t, err)
+	}
+}
+
+func TestFileName(t *testing.T) {
+	o := store.Opening{Unit: store.Unit{Name: "x\"\r\n../../etc/ü;" + strings.Repeat("y", 1<<20)}, Policy: "a b", Triggered: testNow}
+	o.Unit.Resource = map[string]string{"service.name": o.Unit.Name}
+	name := fileName(o, "cpu")
+	assert.Regexp(t, `^[a-zA-Z0-9][a-zA-Z0-9._-]{0,150}$`, name)
+	assert.NotContains(t, name, "/")
+	assert.True(t, strings.HasSuffix(name, "_20260102T150405Z_a-b_cpu"), name)
+	assert.Equal(t, `'http://x/'\''; rm -rf /'`, shellQuote("http://x/'; rm -rf /"))
+}
+
+// hostileOpening is an opening in which every text tries to be markup, a script, or very long.
+func hostileOpening(m *storetest.Memory) string {
+	evil := `"'><script>alert(1)</script><img src=x onerror=alert(1)>` + "\u202e\x00\n" + `</script></style>{{.}}`
+	long := strings.Repeat("x<", 1<<20)
+	i := 1
+	o := &m.AllOpenings[i]
+	o.Policy, o.Monitor, o.Window, o.Why, o.TraceID = evil, evil, long, evil, evil
+	o.Unit.Name, o.Unit.Host = long, evil
+	o.Unit.Resource = map[string]string{"service.name": evil, "k8s.pod.name": long}
+	key := store.ProfileKey{Type: evil, Origin: evil, Scope: long[:5000]}
+	f := &profile.Function{ID: 1, Name: evil, Filename: evil}
+	g := &profile.Function{ID: 2, Name: long, Filename: long}
+	l := &profile.Location{ID: 1, Line: []profile.Line{{Function: f, Line: 1}, {Function: g, Line: -1}}}
+	p := &profile.Profile{
+		SampleType: []*profile.ValueType{{Type: evil, Unit: evil}}, Function: []*profile.Function{f, g}, Location: []*profile.Location{l},
+		Sample: []*profile.Sample{
+			{Location: []*profile.Location{l}, Value: []int64{1 << 62}, Label: map[string][]string{"thread.name": {evil}, "hotprofile.trigger.phase": {evil}, "hotprofile.wait": {long}}},
+			{Location: []*profile.Location{l, l, l}, Value: []int64{1 << 62}, Label: map[string][]string{"thread.name": {long}, "hotprofile.trigger.phase": {"before"}, "hotprofile.wait": {evil}}},
+		},
+	}
+	o.Profiles = []store.ProfileInfo{{ProfileKey: key, Unit: evil, Phases: []string{evil, "before"}}}
+	m.AllProfiles[o.ID] = map[store.ProfileKey]*profile.Profile{key: p}
+	return evil
+}
+
+// keepsToPolicy fails if a page has what the policy refuses, or markup of others.
+func keepsToPolicy(t testing.TB, page *html.Node) {
+	t.Helper()
+	for _, n := range find(page, "*") {
+		if n.Data == "img" && attributeOf(n, "src") == "x" {
+			t.Error("an image of a profile")
+		}
+		for _, a := range n.Attr {
+			if a.Key == "style" || strings.HasPrefix(a.Key, "on") {
+				t.Errorf("%s has the attribute %s", n.Data, a.Key)
+			}
+			if a.Key == "href" && strings.HasPrefix(strings.ToLower(strings.TrimSpace(a.Val)), "javascript:") {
+				t.Errorf("a link to %s", a.Val)
+			}
+		}
+	}
+	for _, s := range find(page, "script") {
+		if s.FirstChild != nil && strings.HasPrefix(s.FirstChild.Data, "alert") {
+			t.Error("a script of a profile")
+		}
+	}
+}
+
+func TestHostileOpening(t *testing.T) {
+	m := storetest.Demo(testNow)
+	evil := hostileOpening(m)
+	h := newTestServer(t, m, func(o *Options) { o.TraceURL = "https://traces.example/{trace_id}" })
+	for _, query := range []string{"", "?against=before&phase=before", "?function=" + url.QueryEscape(evil) + "&q=" + url.QueryEscape(evil)} {
+		w := get(t, h, hotURL+query)
+		require.Equal(t, http.StatusOK, w.Code)
+		assert.Less(t, w.Body.Len(), 200<<10)
+		page := parse(t, w.Body)
+		assert.False(t, strings.ContainsAny(textOf(page), "\u202e\x00"))
+		keepsToPolicy(t, page)
+		assert.Len(t, find(page, "script"), 3)
+	}
+	page := getPage(t, h, hotURL)
+	assert.Contains(t, tableRows(one(t, page, "table", class("functions")))[1][0], "<script>alert(1)</script>")
+
+	w := get(t, h, hotURL+"/report.html")
+	report := parse(t, bytes.NewReader(w.Body.Bytes()))
+	keepsToPolicy(t, report)
+	assert.Len(t, find(report, "script"), 4, "three of ours, and a tree")
+	assert.Len(t, find(report, "style"), 2)
+
+	w = get(t, h, hotURL+"/flame.json")
+	assert.True(t, json.Valid(w.Body.Bytes()))
+	assert.False(t, strings.ContainsAny(w.Body.String(), "<\u202e"))
+	w = get(t, h, hotURL+"/profile.pb.gz")
+	assert.Regexp(t, `^attachment; filename="[A-Za-z0-9._-]{1,200}"$`, w.Header().Get("Content-Disposition"))
+}
+
+func FuzzOpeningQuery(f *testing.F) {
+	m := storetest.Demo(testNow)
+	h := newTestServer(f, m)
+	for _, query := range []string{
+		"", "type=cpu&phase=before&thread=gc", "against=before&sort=total_diff&rows=9999999999999999999", "against=" + storetest.BaselineOpening,
+		"function=%3Cscript%3E&q=%00%ff", "moment=-1&type=goroutine", "rows=-5&sort=zzz&wait=-", "%zz=1;a=b&q=" + strings.Repeat("a", 5000),
+	} {
+		f.Add(query)
+	}
+	f.Fuzz(func(t *testing.T, query string) {
+		for _, path := range []string{"", "/flame.json", "/profile.pb.gz", "/report.html"} {
+			w := httptest.NewRecorder()
+			r := httptest.NewRequest(http.MethodGet, hotURL+path, nil)
+			r.URL.RawQuery = query
+			h.ServeHTTP(w, r)
+			if w.Code != http.StatusOK && w.Code != http.StatusNotFound {
+				t.Fatalf("%s: status %d", path, w.Code)
+			}
+			if path == "" {
+				keepsToPolicy(t, parse(t, w.Body))
+			}
+		}
+	})
+}
+
+func TestStacksCache(t *testing.T) {
+	c := newStacksCache()
+	key := func(id string) stacksKey { return stacksKey{opening: id} }
+	large := func() *flame.Stacks {
+		f := &profile.Function{ID: 1, Name: "f"}
+		l := &profile.Location{ID: 1, Line: []profile.Line{{Function: f}}}
+		p := &profile.Profile{
+			SampleType: []*profile.ValueType{{}}, Function: []*profile.Function{f}, Location: []*profile.Location{l},
+		}
+		for range 600_000 {
+			p.Sample = append(p.Sample, &profile.Sample{Value: []int64{1}, Location: []*profile.Location{l}})
+		}
+		return flame.New(p)
+	}()
+	require.Greater(t, 2*large.Size(), int64(stacksBytes))
+	require.Less(t, large.Size(), int64(stacksBytes))
+
+	// Readers of the same profile wait for the first.
+	var loads atomic.Int32
+	begin := make(chan struct{})
+	load := func() (*flame.Stacks, error) {
+		loads.Add(1)
+		<-begin
+		return large, nil
+	}
+	var wait sync.WaitGroup
+	for range 8 {
+		wait.Go(func() {
+			s, err := c.get(t.Context(), key("a"), load)
+			assert.NoError(t, err)
+			assert.Same(t, large, s)
+		})
+	}
+	close(begin)
+	wait.Wait()
+	assert.EqualValues(t, 1, loads.Load())
+
+	// What does not fit gives way.
+	_, err := c.get(t.Context(), key("b"), load)
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, loads.Load())
+	assert.Equal(t, large.Size(), c.bytes)
+	_, err = c.get(t.Context(), key("a"), load)
+	require.NoError(t, err)
+	assert.EqualValues(t, 3, loads.Load())
+
+	// And what is idle.
+	c.mu.Lock()
+	c.evict(time.Now().Add(2 * stacksIdle))
+	assert.Empty(t, c.entries)
+	assert.Zero(t, c.bytes)
+	c.mu.Unlock()
+
+	// A failure is not kept, nor a panic, nor that a reader went away.
+	_, err = c.get(t.Context(), key("c"), func() (*flame.Stacks, error) { return nil, store.ErrNotFound })
+	require.ErrorIs(t, err, store.ErrNotFound)
+	assert.Panics(t, func() {
+		_, _ = c.get(t.Context(), key("c"), func() (*flame.Stacks, error) { panic("broken") })
+	})
+	gone, cancel := context.WithCancel(t.Context())
+	started := make(chan struct{})
+	wait.Go(func() {
+		_, err := c.get(gone, key("c"), func() (*flame.Stacks, error) {
+			close(started)
+			<-gone.Done()
+			return nil, gone.Err()
+		})
+		assert.ErrorIs(t, err, context.Canceled)
+	})
+	<-started
+	wait.Go(func() {
+		s, err := c.get(t.Context(), key("c"), load)
+		assert.NoError(t, err)
+		assert.Same(t, large, s)
+	})
+	cancel()
+	wait.Wait()
+}
+
+func BenchmarkOpeningPage(b *testing.B) {
+	h := newTestServer(b, storetest.Demo(testNow))
+	for _, path := range []string{"", "/flame.json", "/report.html"} {
+		b.Run("page"+path, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				get(b, h, hotURL+path)
+			}
+		})
+	}
+}

@@ -1,0 +1,189 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/flame"
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+)
+
+// profileType says what a type of profile is.
+type profileType struct {
+	Name  string // of configurations and URLs
+	Title string
+	What  string // what its values are, for "12 s of …" and "Share of all …"
+}
+
+// profileTypes are the types in the order in which pages list them. Others follow.
+var profileTypes = []profileType{
+	{"cpu", "CPU", "CPU time"},
+	{"wall", "Wall clock", "time of threads, running or not"},
+	{"off_cpu", "Waiting", "time that threads waited"},
+	{"runqueue", "Waiting for a CPU", "time that threads could run and had no CPU"},
+	{"alloc_space", "Allocated memory", "memory that was allocated"},
+	{"alloc_objects", "Allocated objects", "objects that were allocated"},
+	{"inuse_space", "Memory in use", "memory in use"},
+	{"inuse_objects", "Objects in use", "objects in use"},
+	{"mutex_delay", "Waiting for locks", "time that goroutines waited for locks"},
+	{"mutex_contentions", "Contended locks", "waits for locks"},
+	{"block_delay", "Blocked goroutines", "time that goroutines were blocked"},
+	{"block_contentions", "Blocking operations", "operations that blocked"},
+	{"goroutines", "Goroutines", "goroutines"},
+	{"goroutine", "Goroutines", "goroutines"},
+	{"threads", "Threads", "threads that were created"},
+	{"net_sent", "Network: sent", "bytes that were sent"},
+	{"net_received", "Network: received", "bytes that were received"},
+	{"tcp_connects", "Network: connects", "connections"},
+	{"tcp_connect_failures", "Network: failed connects", "failed connections"},
+}
+
+func typeRank(name string) int {
+	if i := slices.IndexFunc(profileTypes, func(t profileType) bool { return t.Name == name }); i >= 0 {
+		return i
+	}
+	return len(profileTypes)
+}
+
+// typeOf returns what is known of a type.
+func typeOf(name string) profileType {
+	if i := typeRank(name); i < len(profileTypes) {
+		return profileTypes[i]
+	}
+	title := cutText(40, strings.ReplaceAll(name, "_", " "))
+	if title == "" {
+		title = "Samples"
+	}
+	return profileType{name, title, title}
+}
+
+// sortProfiles returns the profiles of an opening in the order of the tabs.
+func sortProfiles(profiles []store.ProfileInfo) []store.ProfileInfo {
+	profiles = slices.Clone(profiles)
+	slices.SortStableFunc(profiles, func(a, b store.ProfileInfo) int {
+		return cmp.Or(
+			cmp.Compare(typeRank(a.Type), typeRank(b.Type)), cmp.Compare(a.Type, b.Type),
+			cmp.Compare(a.Origin, b.Origin), cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.Moment, b.Moment),
+		)
+	})
+	return profiles
+}
+
+// profileTitle returns the title of a profile, with its origin and profiler where there
+// is another one of the same type.
+func profileTitle(p store.ProfileKey, all []store.ProfileInfo) string {
+	title := typeOf(p.Type).Title
+	origins, scopes := false, false
+	for _, other := range all {
+		if other.Type == p.Type {
+			origins = origins || other.Origin != p.Origin
+			scopes = scopes || other.Origin == p.Origin && other.Scope != p.Scope
+		}
+	}
+	switch {
+	case p.Origin == attr.OriginPprof:
+		title += ", pulled from the program"
+	case origins && p.Origin != "":
+		title += ", " + cutText(30, p.Origin)
+	case origins:
+		title += ", sampled"
+	}
+	if scopes {
+		title += ", by " + cutText(30, p.Scope)
+	}
+	return title
+}
+
+// amount returns a value of a profile with its unit.
+func amount(unit string, v int64) string {
+	switch unit {
+	case "nanoseconds":
+		return seconds3(float64(v) / 1e9)
+	case "microseconds":
+		return seconds3(float64(v) / 1e6)
+	case "milliseconds":
+		return seconds3(float64(v) / 1e3)
+	case "seconds":
+		return seconds3(float64(v))
+	case "bytes":
+		return formatBytes(v)
+	case "count", "":
+		return count(v)
+	}
+	return count(v) + " " + cutText(20, unit)
+}
+
+// seconds3 returns a time of programs, which is not a duration: 93.2 s, not 1 min 33 s.
+func seconds3(v float64) string {
+	switch {
+	case v == 0:
+		return "0 s"
+	case v < 1e-6:
+		return number(v*1e9) + " ns"
+	case v < 1e-3:
+		return number(v*1e6) + " µs"
+	case v < 1:
+		return number(v*1e3) + " ms"
+	}
+	return number(v) + " s"
+}
+
+// percent returns a share as a percentage.
+func percent(share float64) string {
+	v := 100 * share
+	switch {
+	case v == 0:
+		return "0 %"
+	case v < 0.01:
+		return "< 0.01 %"
+	case v < 10:
+		return strconv.FormatFloat(v, 'f', 2, 64) + " %"
+	}
+	return strconv.FormatFloat(v, 'f', 1, 64) + " %"
+}
+
+// points returns the difference of two shares in percentage points, with its sign.
+func points(here, there float64) string {
+	v := 100 * (here - there)
+	if math.Abs(v) < 0.005 {
+		return "±0"
+	}
+	digits := 2
+	if math.Abs(v) >= 10 {
+		digits = 1
+	}
+	if v < 0 {
+		return "−" + strconv.FormatFloat(-v, 'f', digits, 64)
+	}
+	return "+" + strconv.FormatFloat(v, 'f', digits, 64)
+}
+
+// change returns the class of a difference of two shares, from less3 to more3: by how
+// much of their sum they differ, if that is more than chance. flame.js has the same
+// steps.
+func change(here, there float64, samples flame.Value) string {
+	if here+there == 0 || flame.Chance(here, there, samples) {
+		return "same"
+	}
+	r := (here - there) / (here + there)
+	step := "1"
+	switch a := math.Abs(r); {
+	case a < 0.1:
+		return "same"
+	case a >= 0.7:
+		step = "3"
+	case a >= 0.35:
+		step = "2"
+	}
+	if r < 0 {
+		return "less" + step
+	}
+	return "more" + step
+}
