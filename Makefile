@@ -19,7 +19,7 @@ EPOCH = $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 GO_FILES := $(shell git ls-files -co --exclude-standard '*.go' 2>/dev/null || find . -name '*.go')
 # What packages embed.
 EMBEDDED := $(shell find extension/*/templates extension/consoleextension/internal/web/static extension/consoleextension/internal/web/templates -type f)
-COMPONENTS := receiver/cpuprofilerreceiver receiver/hotunitsreceiver processor/cputriggerprocessor exporter/pprofexporter extension/hotunitsextension extension/inlineattributesextension
+COMPONENTS := receiver/cpuprofilerreceiver receiver/hotunitsreceiver processor/cputriggerprocessor exporter/consoleexporter exporter/pprofexporter extension/consoleextension extension/hotunitsextension extension/inlineattributesextension
 FUZZTIME ?= 20s
 BENCH_MINUTES ?= 1
 BENCH_FLAGS ?=

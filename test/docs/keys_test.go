@@ -18,7 +18,9 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/hotprofile/hotprofile/exporter/consoleexporter"
 	"github.com/hotprofile/hotprofile/exporter/pprofexporter"
+	"github.com/hotprofile/hotprofile/extension/consoleextension"
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/extension/inlineattributesextension"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor"
@@ -165,7 +167,9 @@ func TestREADMEsAndSchemasHaveEveryKeyAndNoOther(t *testing.T) {
 		{"receiver/cpuprofilerreceiver", cpuprofilerreceiver.NewFactory(), []string{""}},
 		{"receiver/hotunitsreceiver", hotunitsreceiver.NewFactory(), []string{""}},
 		{"processor/cputriggerprocessor", cputriggerprocessor.NewFactory(), []string{"", "policies[].", "policies[].any_of[].", "budgets."}},
+		{"exporter/consoleexporter", consoleexporter.NewFactory(), []string{""}},
 		{"exporter/pprofexporter", pprofexporter.NewFactory(), []string{""}},
+		{"extension/consoleextension", consoleextension.NewFactory(), []string{""}},
 		{"extension/hotunitsextension", hotunitsextension.NewFactory(), []string{"", "webhooks[]."}},
 		{"extension/inlineattributesextension", inlineattributesextension.NewFactory(), []string{""}},
 	}

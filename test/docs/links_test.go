@@ -37,7 +37,7 @@ func pages(t *testing.T) map[string]string {
 		}
 		if entry.IsDir() {
 			switch name {
-			case ".git", "bin", "dist", "profiles":
+			case ".git", "bin", "console", "dist", "profiles":
 				return filepath.SkipDir
 			}
 			return nil

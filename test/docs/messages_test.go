@@ -135,10 +135,16 @@ func namesOf(files []*ast.File) names {
 	return found
 }
 
-// texts are those that an expression may stand for.
+// texts are those that an expression may stand for. A text with something behind it is
+// the text and ….
 func (n names) texts(e ast.Expr) []string {
 	if text, ok := literal(e); ok {
 		return []string{text}
+	}
+	if sum, ok := e.(*ast.BinaryExpr); ok && sum.Op == token.ADD {
+		if text, ok := literal(sum.X); ok {
+			return []string{text + "…"}
+		}
 	}
 	var found []string
 	if name, ok := e.(*ast.Ident); ok {

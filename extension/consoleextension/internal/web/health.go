@@ -28,7 +28,7 @@ const (
 type Own struct {
 	Version string
 	Started time.Time
-	// CPUSeconds is the CPU time that the process used, and Memory its resident memory,
+	// CPUSeconds is the CPU time that the process used, and Memory that of the Go runtime,
 	// in bytes; 0 where that is unknown.
 	CPUSeconds float64
 	Memory     int64

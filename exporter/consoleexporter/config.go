@@ -1,0 +1,61 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package consoleexporter
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/exporter/exporterhelper"
+
+	"github.com/hotprofile/hotprofile/internal/bytesize"
+)
+
+// Config is the configuration of the exporter `console`.
+type Config struct {
+	// Extension is the id of the extension `console`. Default console.
+	Extension component.ID `mapstructure:"extension"`
+	// Timeout is the deadline of one write to the store, from 100ms to 1m. Default 5s.
+	Timeout time.Duration `mapstructure:"timeout"`
+	// Queue is what waits for the store, for each signal. Default: up to 16 MiB, and what
+	// has no room is refused.
+	Queue configoptional.Optional[exporterhelper.QueueBatchConfig] `mapstructure:"sending_queue"`
+
+	// prevents unkeyed literal initialization
+	_ struct{}
+}
+
+// The bounds of Validate.
+const (
+	minTimeout = 100 * time.Millisecond
+	maxTimeout = time.Minute
+)
+
+const defaultQueueSize = 16 * bytesize.MiB
+
+func createDefaultConfig() component.Config {
+	queue := exporterhelper.NewDefaultQueueConfig()
+	queue.Sizer, queue.QueueSize = exporterhelper.RequestSizerTypeBytes, int64(defaultQueueSize)
+	queue.NumConsumers = 1 // the store has one writer
+	return &Config{
+		Extension: component.MustNewID("console"),
+		Timeout:   5 * time.Second,
+		Queue:     configoptional.Some(queue),
+	}
+}
+
+// Validate returns every fault, each with its key and what is allowed.
+func (c *Config) Validate() error {
+	var errs []error
+	if c.Extension == (component.ID{}) {
+		errs = append(errs, errors.New("extension: must be the id of the extension console"))
+	}
+	if c.Timeout < minTimeout || c.Timeout > maxTimeout {
+		errs = append(errs, fmt.Errorf("timeout: %v is not between %v and %v", c.Timeout, minTimeout, maxTimeout))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,198 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package consoleextension
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/config/confighttp"
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/confmap"
+
+	"github.com/hotprofile/hotprofile/internal/bytesize"
+	"github.com/hotprofile/hotprofile/internal/configlog"
+	"github.com/hotprofile/hotprofile/internal/httplisten"
+)
+
+// Config is the configuration of the extension `console`.
+type Config struct {
+	// HTTP configures the server of the pages. Its endpoint is localhost:4042 by default.
+	// It is not embedded: its Unmarshal would be that of Config.
+	HTTP confighttp.ServerConfig `mapstructure:",squash"`
+	// Directory is the directory of the store; it is created if it does not exist. Default:
+	// console in the first directory of ${STATE_DIRECTORY}, which systemd sets, else
+	// ./console.
+	Directory string `mapstructure:"directory"`
+	// MaxAge is the time for which things are kept, from 10m to 720h. Default 48h.
+	MaxAge time.Duration `mapstructure:"max_age"`
+	// MaxBytes bounds the store on disk; the oldest openings are removed first. At least
+	// 16MiB. Default 300MiB.
+	MaxBytes bytesize.Size `mapstructure:"max_bytes"`
+	// AllowedHosts are names by which browsers call this server, beside localhost, the
+	// host of the endpoint, and this host's own name. Empty, the default: none.
+	AllowedHosts []string `mapstructure:"allowed_hosts"`
+	// TraceURL is the URL of a trace in a tracing backend, with {trace_id} and optionally
+	// {span_id}. Empty, the default: there are no links to traces.
+	TraceURL string `mapstructure:"trace_url"`
+	// PoliciesFile is the file that policies_from.file of cpu_trigger names. Empty, the
+	// default: none is shown.
+	PoliciesFile string `mapstructure:"policies_file"`
+	// Edit allows the pages to write PoliciesFile. Default false.
+	Edit bool `mapstructure:"edit"`
+	// Manual is the client of the server that manual of cpu_trigger is. Without an
+	// endpoint, the default, the pages cannot open gates.
+	Manual configoptional.Optional[confighttp.ClientConfig] `mapstructure:"manual"`
+
+	// prevents unkeyed literal initialization
+	_ struct{}
+}
+
+// The bounds of Validate.
+const (
+	minMaxAge        = 10 * time.Minute
+	maxMaxAge        = 30 * 24 * time.Hour
+	minMaxBytes      = 16 * bytesize.MiB
+	maxMaxBytes      = bytesize.TiB
+	maxAllowedHosts  = 64
+	maxManualTimeout = time.Minute
+)
+
+// The bounds of a request and an answer.
+const (
+	readTimeout  = 10 * time.Second
+	writeTimeout = time.Minute // of a large profile to a slow browser
+	maxBody      = 1 << 20     // a policy file of 256 KiB in a form has up to three times as many bytes
+)
+
+// createDefaultConfig returns the defaults in an environment.
+func createDefaultConfig(getenv func(string) string) component.Config {
+	directory := "console"
+	// With several StateDirectory= names systemd joins them like a PATH.
+	if dirs := filepath.SplitList(getenv("STATE_DIRECTORY")); len(dirs) > 0 && dirs[0] != "" {
+		directory = filepath.Join(dirs[0], "console")
+	}
+	server := confighttp.NewDefaultServerConfig()
+	server.NetAddr.Endpoint = "localhost:4042"
+	server.ReadHeaderTimeout = 5 * time.Second
+	server.ReadTimeout = readTimeout
+	server.WriteTimeout = writeTimeout
+	server.IdleTimeout = time.Minute //nolint:staticcheck // the key idle_timeout is a contract; keepalive is folded into it
+	server.MaxRequestBodySize = maxBody
+	server.CompressionAlgorithms = []string{""} // none in requests
+	client := confighttp.NewDefaultClientConfig()
+	client.Timeout = 5 * time.Second
+	return &Config{
+		HTTP:      server,
+		Directory: directory,
+		MaxAge:    48 * time.Hour,
+		MaxBytes:  300 * bytesize.MiB,
+		Manual:    configoptional.Default(client),
+	}
+}
+
+// Unmarshal refuses unknown keys, which confighttp ignores.
+func (c *Config) Unmarshal(conf *confmap.Conf) error {
+	type server confighttp.ServerConfig
+	if err := configlog.CheckKeys(conf, &server{}, Config{}); err != nil {
+		return err
+	}
+	if conf.IsSet("manual") {
+		sub, err := conf.Sub("manual")
+		if err != nil {
+			return err
+		}
+		type client confighttp.ClientConfig
+		if err := configlog.CheckKeys(sub, &client{}, nil); err != nil {
+			return fmt.Errorf("manual: %w", err)
+		}
+	}
+	return conf.Unmarshal(c)
+}
+
+// Validate returns every fault, each with its key and what is allowed.
+func (c *Config) Validate() error {
+	var errs []error
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if err := httplisten.ValidateAddr("", c.HTTP.NetAddr, "localhost:4042"); err != nil {
+		errs = append(errs, err)
+	}
+	if c.Directory == "" {
+		fault("directory: must not be empty")
+	}
+	if c.MaxAge < minMaxAge || c.MaxAge > maxMaxAge {
+		fault("max_age: %v is not between %v and %v", c.MaxAge, minMaxAge, maxMaxAge)
+	}
+	if c.MaxBytes < minMaxBytes || c.MaxBytes > maxMaxBytes {
+		fault("max_bytes: %v is not between %v and %v", c.MaxBytes, minMaxBytes, maxMaxBytes)
+	}
+	if n := len(c.AllowedHosts); n > maxAllowedHosts {
+		fault("allowed_hosts: has %d names, must have at most %d", n, maxAllowedHosts)
+	}
+	for i, host := range c.AllowedHosts {
+		if !isHostName(host) {
+			fault("allowed_hosts[%d]: %q is not a host's name, such as console.example.com, without a port", i, host)
+		}
+	}
+	if c.TraceURL != "" && !isTraceURL(c.TraceURL) {
+		fault("trace_url: %q is not http://… or https://… with {trace_id}, such as https://tempo.example.com/trace/{trace_id}", c.TraceURL)
+	}
+	if c.PoliciesFile != "" && !filepath.IsAbs(c.PoliciesFile) {
+		fault("policies_file: %q is not an absolute path", c.PoliciesFile)
+	}
+	if c.Edit && c.PoliciesFile == "" {
+		fault("edit: goes only with policies_file")
+	}
+	return errors.Join(append(errs, c.validateManual()...)...)
+}
+
+// validateManual returns errors without the URL, which may have a secret.
+func (c *Config) validateManual() (errs []error) {
+	client := c.Manual.Get()
+	if client == nil {
+		return nil
+	}
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf("manual."+format, args...)) }
+	u, err := url.Parse(client.Endpoint)
+	switch {
+	case client.Endpoint == "":
+		fault("endpoint: must be set for the other keys of manual, such as http://localhost:4041")
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		fault("endpoint: is not http://HOST:PORT or https://HOST:PORT, that of manual of cpu_trigger")
+	case u.User != nil:
+		fault("endpoint: must not have a user and password: use auth, with the basicauth extension, or headers")
+	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "":
+		fault("endpoint: must have no path: it is only http://HOST:PORT")
+	}
+	if t := client.Timeout; t <= 0 || t > maxManualTimeout {
+		fault("timeout: %v is not above 0 and up to %v", t, maxManualTimeout)
+	}
+	return errs
+}
+
+// isHostName reports whether a name is that of a host, without a port. It need not exist.
+func isHostName(name string) bool {
+	if name == "" || len(name) > 253 || strings.ContainsAny(name, "/:@*?#[] ") {
+		return false
+	}
+	_, err := netip.ParseAddr(name)
+	return err != nil // addresses are allowed anyway
+}
+
+func isTraceURL(template string) bool {
+	u, err := url.Parse(strings.NewReplacer("{trace_id}", "0", "{span_id}", "0").Replace(template))
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" && u.User == nil && strings.Contains(template, "{trace_id}")
+}
+
+// isLoopback reports whether only this host reaches a host.
+func isLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return strings.EqualFold(host, "localhost") || err == nil && ip.Unmap().IsLoopback()
+}

@@ -1,0 +1,334 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package consoleextension
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/config/confighttp"
+	"go.opentelemetry.io/collector/config/confignet"
+	"go.opentelemetry.io/collector/extension"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/metadata"
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/policyfile"
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/web"
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/internal/httplisten"
+)
+
+// The bounds of the server.
+const (
+	maxConnections = 128
+	maxHeader      = 32 << 10 // URLs have the state of a page
+	// shutdownTimeout is the time that Shutdown waits for pages under way.
+	shutdownTimeout = 5 * time.Second
+)
+
+// Console is the component: the store, and the server of the pages. It is safe for
+// concurrent use.
+type Console struct {
+	set       extension.Settings
+	cfg       *Config
+	log       *zap.Logger
+	telemetry *metadata.TelemetryBuilder
+	refused   refusals
+
+	// The following are nil until started.
+	store  *store.Store
+	server *httplisten.Server
+	manual *http.Client // nil: gates are not opened by hand
+
+	mu        sync.Mutex
+	running   bool           // the store is open; set by Start, cleared by Shutdown
+	consuming sync.WaitGroup // none is added unless running
+
+	own  own
+	stop sync.Once
+}
+
+func newConsole(set extension.Settings, cfg *Config) (*Console, error) {
+	telemetry, err := metadata.NewTelemetryBuilder(set.TelemetrySettings)
+	if err != nil {
+		return nil, err
+	}
+	c := &Console{set: set, cfg: cfg, log: set.Logger, telemetry: telemetry}
+	c.own.version, c.own.started = set.BuildInfo.Version, time.Now()
+	return c, nil
+}
+
+// Find returns the extension of an id.
+func Find(host component.Host, id component.ID) (*Console, error) {
+	found, ok := host.GetExtensions()[id]
+	if !ok {
+		return nil, fmt.Errorf("there is no extension %q: configure it under extensions, and list it under service.extensions", id)
+	}
+	console, ok := found.(*Console)
+	if !ok {
+		return nil, fmt.Errorf("the extension %q is not a console", id)
+	}
+	return console, nil
+}
+
+// Dependencies returns the extensions that must start before this one: those that the
+// server and the client of manual use.
+func (c *Console) Dependencies() (ids []component.ID) {
+	if auth := c.cfg.HTTP.Auth.Get(); auth != nil {
+		ids = append(ids, auth.Config.AuthenticatorID)
+	}
+	middlewares := c.cfg.HTTP.Middlewares
+	if client := c.cfg.Manual.Get(); client != nil {
+		if auth := client.Auth.Get(); auth != nil {
+			ids = append(ids, auth.AuthenticatorID)
+		}
+		middlewares = append(middlewares[:len(middlewares):len(middlewares)], client.Middlewares...)
+	}
+	for _, m := range middlewares {
+		ids = append(ids, m.ID)
+	}
+	return ids
+}
+
+// Start opens the store and serves the pages.
+func (c *Console) Start(ctx context.Context, host component.Host) error {
+	if err := c.start(ctx, host); err != nil {
+		return errors.Join(err, c.Shutdown(ctx))
+	}
+	return nil
+}
+
+func (c *Console) start(ctx context.Context, host component.Host) error {
+	var err error
+	c.store, err = store.Open(store.Options{
+		Directory: c.cfg.Directory, MaxAge: c.cfg.MaxAge, MaxBytes: int64(c.cfg.MaxBytes), Logger: c.log,
+	})
+	if err != nil {
+		return fmt.Errorf("directory: %w", err)
+	}
+	if client := c.cfg.Manual.Get(); client != nil {
+		if c.manual, err = client.ToClient(ctx, host.GetExtensions(), c.set.TelemetrySettings); err != nil {
+			return fmt.Errorf("manual: %w", err)
+		}
+	}
+	pages, err := web.New(c.options(host))
+	if err != nil {
+		return err
+	}
+	c.server = httplisten.New(httplisten.Config{
+		Key:             "console",
+		HTTP:            c.cfg.HTTP,
+		Handler:         c.measured(pages),
+		WriteError:      writeError,
+		MaxConnections:  maxConnections,
+		MaxHeaderBytes:  maxHeader,
+		ShutdownTimeout: shutdownTimeout,
+		AllowedHosts:    c.names(),
+		SocketMode:      0o600, // for the collector's own user
+	})
+	if err := c.observe(); err != nil {
+		return err
+	}
+	if err := c.server.Start(ctx, host, c.set.TelemetrySettings); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.running = true
+	c.mu.Unlock()
+	directory := c.cfg.Directory
+	if absolute, err := filepath.Abs(directory); err == nil {
+		directory = absolute
+	}
+	c.log.Info("console at "+address(c.cfg.HTTP, c.server.Addr()), zap.String("directory", directory))
+	return nil
+}
+
+// options returns what the pages are made from.
+func (c *Console) options(host component.Host) web.Options {
+	o := web.Options{
+		Store: c.store, Logger: c.log, Version: c.set.BuildInfo.Version, TraceURL: c.cfg.TraceURL,
+		CountRefused: c.refused.add, Own: c.own.get,
+	}
+	if path := c.cfg.PoliciesFile; path != "" {
+		o.Policies = policyfile.New(path, c.cfg.Edit, readersOf(path, hotunitsextension.Find(host, c.log)))
+	}
+	if c.manual != nil {
+		o.Profile, o.CanProfile = c.openGate, c.canOpen()
+	}
+	if c.cfg.Edit || c.manual != nil {
+		token := rand.Text()
+		o.Token = func(*http.Request) string { return token }
+	}
+	return o
+}
+
+// readersOf returns who reads a file of policies. They may start and end at any time.
+func readersOf(path string, hot *hotunitsextension.HotUnits) func() []policyfile.Reader {
+	return func() (readers []policyfile.Reader) {
+		for _, f := range hot.PolicyFiles() {
+			if own, err := filepath.Abs(f.Path); err == nil && own == filepath.Clean(path) {
+				readers = append(readers, policyfile.Reader{Name: f.Reader.String(), Check: f.Check, Version: f.Version()})
+			}
+		}
+		return readers
+	}
+}
+
+// names returns the names by which browsers call the server.
+func (c *Console) names() []string {
+	names := append([]string{}, c.cfg.AllowedHosts...) // not nil: others are refused
+	if name, err := os.Hostname(); err == nil && name != "" {
+		names = append(names, name)
+	}
+	return names
+}
+
+// address returns the URL at which people open the pages.
+func address(cfg confighttp.ServerConfig, at net.Addr) string {
+	if cfg.NetAddr.Transport == confignet.TransportTypeUnix {
+		return "unix:" + at.String()
+	}
+	scheme := "http"
+	if cfg.TLS.HasValue() {
+		scheme = "https"
+	}
+	host, _, _ := net.SplitHostPort(cfg.NetAddr.Endpoint)
+	bound, port, err := net.SplitHostPort(at.String())
+	if err != nil {
+		return at.String()
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = bound // as :4042 is
+		if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+			if name, err := os.Hostname(); err == nil {
+				host = name
+			}
+		}
+	}
+	return scheme + "://" + net.JoinHostPort(host, port)
+}
+
+// writeError answers a request that no page gets.
+func writeError(w http.ResponseWriter, _ *http.Request, why string, status int) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	http.Error(w, why, status)
+}
+
+// measured records how long answers take.
+func (c *Console) measured(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		recorder := &statusRecorder{ResponseWriter: w, status: http.StatusOK}
+		begin := time.Now()
+		next.ServeHTTP(recorder, r)
+		page := r.Pattern // that the pages' mux has found
+		if page == "" {
+			page = "other"
+		}
+		c.telemetry.ConsoleRequestDuration.Record(context.WithoutCancel(r.Context()), time.Since(begin).Seconds(),
+			metric.WithAttributes(attribute.String("page", page), attribute.Int("http.response.status_code", recorder.status)))
+	})
+}
+
+// statusRecorder remembers the status of an answer.
+type statusRecorder struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader passes the status on.
+func (r *statusRecorder) WriteHeader(status int) {
+	r.status = status
+	r.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap returns the writer below, for http.ResponseController.
+func (r *statusRecorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// observe registers the metrics that are read when they are exported.
+func (c *Console) observe() error {
+	return errors.Join(
+		c.telemetry.RegisterConsoleStoreSizeCallback(func(_ context.Context, o metric.Int64Observer) error {
+			o.Observe(c.store.Usage().Bytes)
+			return nil
+		}),
+		c.telemetry.RegisterConsoleStoreDroppedCallback(func(_ context.Context, o metric.Int64Observer) error {
+			for what, n := range c.store.Usage().Dropped {
+				o.Observe(n, metric.WithAttributes(attribute.String("what", what)))
+			}
+			return nil
+		}),
+		c.telemetry.RegisterConsoleRefusedCallback(func(_ context.Context, o metric.Int64Observer) error {
+			s := c.server.Stats()
+			reason := func(of string, n uint64) {
+				o.Observe(int64(n), metric.WithAttributes(attribute.String("reason", of)))
+			}
+			reason("host", s.WrongHost)
+			reason("peer", s.Refused)
+			reason("idle", s.GaveWay)
+			for of, n := range c.refused.all() {
+				reason(of, n)
+			}
+			return nil
+		}),
+	)
+}
+
+// refusals counts requests that the pages refused, by reason.
+type refusals struct {
+	mu     sync.Mutex
+	counts map[string]uint64
+}
+
+func (r *refusals) add(reason string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.counts == nil {
+		r.counts = map[string]uint64{}
+	}
+	r.counts[reason]++
+}
+
+func (r *refusals) all() map[string]uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := map[string]uint64{web.RefusedOrigin: 0, web.RefusedToken: 0}
+	for reason, n := range r.counts {
+		all[reason] = n
+	}
+	return all
+}
+
+// Shutdown stops the server, waits for the last consumers, and closes the store. It may be
+// called without Start, and twice. A disk that does not answer is not waited for longer
+// than ctx.
+func (c *Console) Shutdown(ctx context.Context) (err error) {
+	c.stop.Do(func() {
+		if c.server != nil {
+			err = c.server.Shutdown(ctx)
+		}
+		if c.manual != nil {
+			c.manual.CloseIdleConnections()
+		}
+		if c.store != nil {
+			err = errors.Join(err, c.closeStore(ctx))
+		}
+		c.telemetry.Shutdown()
+	})
+	return err
+}

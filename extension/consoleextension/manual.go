@@ -1,0 +1,70 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package consoleextension
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/web"
+	"github.com/hotprofile/hotprofile/internal/hostid"
+)
+
+// maxAnswer bounds what is read of an answer of manual, in bytes.
+const maxAnswer = 16 << 10
+
+// canOpen returns a function that reports whether manual can open the gate of a unit. One
+// on a loopback address knows only this host's units.
+func (c *Console) canOpen() func(store.Unit) bool {
+	u, err := url.Parse(c.cfg.Manual.Get().Endpoint)
+	if err != nil || !isLoopback(u.Hostname()) {
+		return func(store.Unit) bool { return true }
+	}
+	names := hostid.Names("/")
+	return func(unit store.Unit) bool { return unit.Host == "" || slices.Contains(names, unit.Host) }
+}
+
+// openGate asks cpu_trigger to open the gate of a unit.
+func (c *Console) openGate(ctx context.Context, unit store.Unit) (web.Opened, error) {
+	endpoint := strings.TrimSuffix(c.cfg.Manual.Get().Endpoint, "/") + "/v1/trigger"
+	form := url.Values{"unit": {unit.Name}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, strings.NewReader(form.Encode()))
+	if err != nil {
+		return web.Opened{}, errors.New("manual: no request can be made of its endpoint")
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	resp, err := c.manual.Do(req)
+	if err != nil {
+		return web.Opened{}, fmt.Errorf("the server manual of cpu_trigger does not answer: %w", err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return web.Opened{}, fmt.Errorf("read the answer of manual of cpu_trigger: %w", err)
+	}
+	var answer struct {
+		TriggerID string    `json:"trigger_id"`
+		Until     time.Time `json:"until"`
+		Error     string    `json:"error"`
+	}
+	if err := json.Unmarshal(body, &answer); err != nil && resp.StatusCode == http.StatusOK {
+		return web.Opened{}, fmt.Errorf("read the answer of manual of cpu_trigger: %w", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		if answer.Error == "" {
+			answer.Error = "status " + resp.Status
+		}
+		return web.Opened{}, fmt.Errorf("cpu_trigger did not open the gate: %s", answer.Error)
+	}
+	return web.Opened{ID: answer.TriggerID, Until: answer.Until}, nil
+}
