@@ -638,3 +638,76 @@ func TestCloneIsACopy(t *testing.T) {
 	c.Sample[0].Location[0], c.SampleType[0].Type = nil, ""
 	require.Equal(t, want, p.String())
 }
+
+// addInput adds samples as the intake does, with what a profile says of its opening.
+func (w *world) addInput(in pprofstest.Input, o Opening) {
+	for _, s := range samplesOf(in.Build(w.t)) {
+		s.Opening = o
+		w.AddSamples(s)
+	}
+	w.profiles.flush(true)
+}
+
+// TestOpeningComesFromItsProfiles: with or without events, in any order; and goes with
+// them.
+func TestOpeningComesFromItsProfiles(t *testing.T) {
+	for _, order := range [][]string{{"profiles"}, {"profiles", "event"}, {"event", "profiles"}} {
+		t.Run(strings.Join(order, ", then "), func(t *testing.T) {
+			w := newWorld(t, Options{})
+			ctx := t.Context()
+			of := Opening{
+				ID: "t1", Unit: Unit{Host: "h", Name: "u", Resource: map[string]string{"service.name": "checkout"}},
+				Policy: "cpu", Kind: "hot", Monitor: "cpu_usage", Value: 2, Threshold: 1, Triggered: w.wall, Until: w.wall.Add(time.Minute),
+			}
+			event := of
+			event.Closed, event.Why, event.TraceID = w.wall.Add(time.Minute), "duration", strings.Repeat("a", 32)
+			for _, what := range order {
+				if what == "event" {
+					require.True(t, w.PutOpening(event))
+				} else {
+					w.addInput(pprofstest.Input{Profile: phased("t1", "both"), Hot: 3}, of)
+				}
+			}
+			check := func() {
+				t.Helper()
+				o, err := w.Opening(ctx, "t1")
+				require.NoError(t, err)
+				require.Equal(t, "checkout", o.Unit.Resource["service.name"])
+				require.Equal(t, IDOf("h", "u"), o.Unit.ID)
+				require.Equal(t, []any{"cpu", "hot", "cpu_usage", 2.0, 1.0}, []any{o.Policy, o.Kind, o.Monitor, o.Value, o.Threshold})
+				require.True(t, o.Until.Equal(of.Until))
+				require.Equal(t, len(order) == 2, !o.Closed.IsZero())
+				require.Len(t, o.Profiles, 1)
+				p, err := w.Profile(ctx, "t1", o.Profiles[0].ProfileKey)
+				require.NoError(t, err)
+				require.Equal(t, map[string]int64{"main.hot both": 3}, byPhase(p))
+			}
+			check()
+			w.reopen()
+			check()
+			// The database is damaged, and set aside: the profiles are still there.
+			require.NoError(t, w.Close())
+			require.NoError(t, os.Truncate(filepath.Join(w.options.Directory, "console.db"), 100))
+			order = order[:1]
+			w.open()
+			if order[0] == "profiles" {
+				check()
+			}
+
+			other := of
+			other.Unit.Host = "another"
+			w.addInput(pprofstest.Input{Profile: phased("t1", "both"), Hot: 5}, other)
+			require.EqualValues(t, 5, w.Usage().Dropped[DroppedNotKept], "another unit has the id")
+			w.addInput(pprofstest.Input{Profile: phased("t1", "both"), Hot: 5}, Opening{Unit: of.Unit})
+			require.EqualValues(t, 5, w.Usage().Dropped[DroppedNoOpening])
+
+			require.Positive(t, w.profileBytes())
+			w.pass(w.Store.options.MaxAge + time.Minute)
+			w.flush()
+			w.flush()
+			_, err := w.Opening(ctx, "t1")
+			require.ErrorIs(t, err, ErrNotFound)
+			require.Zero(t, w.profileBytes())
+		})
+	}
+}
