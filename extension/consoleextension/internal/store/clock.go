@@ -13,7 +13,7 @@ import (
 // MaxAge: so a clock that was wrong when the store was opened makes nothing too old, and
 // at worst something is kept longer.
 type clock struct {
-	start  int64 // seconds that it had counted when the store was opened
+	start  int64 // seconds that it had counted when the store was opened, at least 1
 	opened time.Duration
 	uptime func() time.Duration
 }
@@ -29,7 +29,7 @@ func newClock(was life, now time.Time, maxAge time.Duration, uptime func() time.
 	if was.Wall > 0 {
 		closed = min(max(now.Unix()-was.Wall, 0), int64(maxAge/(2*time.Second)))
 	}
-	return clock{start: max(was.Seconds, 0) + closed, opened: uptime(), uptime: uptime}
+	return clock{start: max(was.Seconds, 1) + closed, opened: uptime(), uptime: uptime}
 }
 
 func (c clock) now() int64 { return c.start + int64((c.uptime()-c.opened)/time.Second) }

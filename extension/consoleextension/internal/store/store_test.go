@@ -179,6 +179,19 @@ func TestWhatIsPutIsReadAlsoAfterAReopen(t *testing.T) {
 	t.Run("reopened", check)
 }
 
+// TestReadingsOfTheFirstSecond: a condition without a time is a free place, so the clock
+// of a new store must not begin at 0.
+func TestReadingsOfTheFirstSecond(t *testing.T) {
+	w := newWorld(t, Options{})
+	for range 3 {
+		w.PutReadings(unitNamed("cart"), []Reading{reading("cpu", "cpu_usage", w.wall, 1, 2)}, nil)
+	}
+	all, err := w.Units(t.Context())
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	require.Len(t, all[0].Readings, 1)
+}
+
 func TestReadingsAreThinnedWithAge(t *testing.T) {
 	w := newWorld(t, Options{noSync: true})
 	u := unitNamed("a")

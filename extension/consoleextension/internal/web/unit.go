@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -70,7 +71,7 @@ type unitPage struct {
 	Range        timeRange
 	Ranges       []rangeLink
 	Readings     []readingCell
-	States       []stateCell
+	States       []stateCell // of policies without a reading
 	Openings     []openingRow
 	MoreOpenings bool
 	Bands        []band
@@ -146,7 +147,9 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	for _, policy := range sortedKeys(u.States) {
-		p.States = append(p.States, stateCell{policy, u.States[policy]})
+		if !slices.ContainsFunc(u.Readings, func(r store.Reading) bool { return r.Policy == policy }) {
+			p.States = append(p.States, stateCell{policy, u.States[policy]})
+		}
 	}
 	for _, hours := range rangeHours {
 		n := strconv.Itoa(hours)

@@ -56,6 +56,8 @@ func TestUnit(t *testing.T) {
 
 	refused := getPage(t, h, checkoutPage+string(storetest.ID("node-2.example", "0c9d8e7f6a5b4c3d2e1f0a9b8c7d6e5f4a3b2c1d0e9f8a7b9a7b6c5d4e3f2a1b")))
 	require.Contains(t, textOf(refused), "budget : max_concurrent_units")
+	nginx := getPage(t, h, checkoutPage+string(storetest.ID("node-1.example", "/system.slice/nginx.service")))
+	require.Contains(t, textOf(nginx), "Without readings: throttled watching")
 	require.Contains(t, textOf(refused), "No gate of this unit opened in 48 h.")
 }
 

@@ -201,24 +201,33 @@ func TestStrangersTexts(t *testing.T) {
 	}
 }
 
+// manyInStore returns a store on disk with 1,000 units.
+func manyInStore(b *testing.B) store.Reader {
+	s, err := store.Open(store.Options{Directory: b.TempDir(), Now: func() time.Time { return testNow }})
+	require.NoError(b, err)
+	b.Cleanup(func() { require.NoError(b, s.Close()) })
+	storetest.Fill(s, storetest.Many(testNow, 1000))
+	require.NoError(b, s.Commit(b.Context()))
+	return s
+}
+
 func BenchmarkUnits(b *testing.B) {
+	s := manyInStore(b)
 	for name, query := range map[string]string{"all": "/", "search": "/?q=service-1", "last": "/?sort=near&page=10"} {
-		b.Run(name, func(b *testing.B) {
-			benchmark(b, storetest.Many(testNow, 1000), query)
-		})
+		b.Run(name, func(b *testing.B) { benchmark(b, s, query) })
 	}
 }
 
 func BenchmarkUnit(b *testing.B) {
 	m := storetest.Many(testNow, 1000)
 	id := string(m.AllUnits[3].ID)
-	for name, path := range map[string]string{"page": "/units/" + id, "trends": "/units/" + id + "/trends.json?range=48h"} {
-		b.Run(name, func(b *testing.B) { benchmark(b, m, path) })
-	}
+	b.Run("page", func(b *testing.B) { benchmark(b, manyInStore(b), "/units/"+id) })
+	b.Run("trends", func(b *testing.B) { benchmark(b, m, "/units/"+id+"/trends.json?range=48h") })
 }
 
-func benchmark(b *testing.B, m *storetest.Memory, url string) {
-	h := newTestServer(b, m)
+func benchmark(b *testing.B, s store.Reader, url string) {
+	h, err := New(Options{Store: s, Now: func() time.Time { return testNow }})
+	require.NoError(b, err)
 	b.ReportAllocs()
 	size := 0
 	for b.Loop() {

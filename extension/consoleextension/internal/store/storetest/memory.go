@@ -7,8 +7,6 @@ package storetest
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"math"
 	"slices"
 	"time"
@@ -34,10 +32,22 @@ type Memory struct {
 
 var _ store.Reader = (*Memory)(nil)
 
-// ID returns the id of a unit, as the store computes it.
-func ID(host, unit string) store.UnitID {
-	sum := sha256.Sum256([]byte(host + "\x00" + unit))
-	return store.UnitID(hex.EncodeToString(sum[:8]))
+// ID returns the id of a unit.
+func ID(host, unit string) store.UnitID { return store.IDOf(host, unit) }
+
+// Fill puts the units of m into a store, with their newest readings, their openings and
+// their refusals; the trends and profiles are left out.
+func Fill(s *store.Store, m *Memory) {
+	for _, u := range m.AllUnits {
+		s.PutReadings(u.Unit, u.Readings, u.States)
+	}
+	for _, o := range m.AllOpenings {
+		o.Profiles = nil
+		s.PutOpening(o)
+	}
+	for _, r := range m.AllRefusals {
+		s.PutRefusal(r)
+	}
 }
 
 // Units implements store.Reader.
