@@ -59,8 +59,13 @@ func (l *lines) print(line []byte) {
 		at = time.Now()
 	}
 	message := e.text("msg")
+	if strings.HasPrefix(message, "console at ") {
+		l.write(at.Local(), "browser", message)
+		return
+	}
 	switch message {
 	case "Internal trace telemetry disabled", "Starting extensions...", "Stopping extensions...",
+		"Extension is starting...", "Extension started.", "manual trigger server listening",
 		"Everything is ready. Begin running and processing data.", "Received signal from OS", "Starting shutdown...":
 	case "sampling started":
 		text := fmt.Sprintf("%s, at %s Hz", e.text("what"), e.text("frequency"))

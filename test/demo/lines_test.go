@@ -16,6 +16,8 @@ func TestKnownMessagesAreSentences(t *testing.T) {
 	var out bytes.Buffer
 	l := &lines{to: &out}
 	log := `{"level":"info","ts":"2026-11-22T05:55:59.000Z","msg":"Everything is ready. Begin running and processing data."}
+{"level":"info","ts":"2026-11-22T05:55:59.000Z","msg":"Extension is starting...","otelcol.component.id":"console"}
+{"level":"info","ts":"2026-11-22T05:55:59.000Z","msg":"console at http://localhost:4042","otelcol.component.id":"console","directory":"/tmp/console"}
 {"level":"info","ts":"2026-11-22T05:55:59.000Z","msg":"sampling started","otelcol.component.id":"cpu_profiler","what":"the whole host, 2 CPUs","frequency":97,"not_sampled":[],"why":""}
 {"level":"info","ts":"2026-11-22T05:55:59.000Z","msg":"sampling started","what":"own processes","frequency":48.5,"not_sampled":["kernel stacks"],"why":"no CAP_PERFMON"}
 {"level":"info","ts":"2026-11-22T05:56:06.000Z","msg":"gate opened","unit":"/a","service":"demo-hot","monitor":"cpu_utilization","value":80.087,"threshold":80,"window":"5s average"}
@@ -32,6 +34,7 @@ Error: not JSON
 		require.Equal(t, len(part), n)
 	}
 	require.Equal(t, strings.Join([]string{
+		"browser          console at http://localhost:4042",
 		"sampling         the whole host, 2 CPUs, at 97 Hz",
 		"sampling         own processes, at 48.5 Hz; not sampled: kernel stacks (no CAP_PERFMON)",
 		"gate opened      demo-hot used 80.1 % of its CPU limit (5s average, threshold 80)",

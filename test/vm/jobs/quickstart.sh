@@ -6,7 +6,7 @@ set -euo pipefail
 dir=$(mktemp -d)
 # Emulated, sampling costs more of a core than the default permits it.
 sed 's/^  cpu_profiler:$/  cpu_profiler:\n    max_overhead: 50%/; s/idle_timeout: 4s/idle_timeout: 20s/' config/quickstart.yaml >"$dir/config.yaml"
-export HOTPROFILE_DIRECTORY=$VM_OUT/quickstart HOTPROFILE_DURATION=20s HOTPROFILE_COOLDOWN=5s
+export HOTPROFILE_DIRECTORY=$VM_OUT/quickstart HOTPROFILE_CONSOLE_DIRECTORY=$dir/console HOTPROFILE_DURATION=20s HOTPROFILE_COOLDOWN=5s
 rm -rf "$HOTPROFILE_DIRECTORY"
 fail() { echo "FAILED: $*"; grep -vE 'readings are late' "$dir/log" | tail -20 | cut -c1-400; exit 1; }
 await() { # await PATTERN: until a line of the log has it
