@@ -703,8 +703,8 @@ func TestOpeningComesFromItsProfiles(t *testing.T) {
 
 			require.Positive(t, w.profileBytes())
 			w.pass(w.Store.options.MaxAge + time.Minute)
-			w.flush()
-			w.flush()
+			w.maintain()
+			w.commit()
 			_, err := w.Opening(ctx, "t1")
 			require.ErrorIs(t, err, ErrNotFound)
 			require.Zero(t, w.profileBytes())

@@ -6,6 +6,7 @@ package store
 import (
 	"fmt"
 	"math"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ type world struct {
 	*Store
 	t       *testing.T
 	options Options
+	clocks  sync.Mutex // the store's goroutines read them
 	wall    time.Time
 	uptime  time.Duration
 }
@@ -27,8 +29,16 @@ func newWorld(t *testing.T, o Options) *world {
 	if w.options.Directory == "" {
 		w.options.Directory = t.TempDir()
 	}
-	w.options.Now = func() time.Time { return w.wall }
-	w.options.Uptime = func() time.Duration { return w.uptime }
+	w.options.Now = func() time.Time {
+		w.clocks.Lock()
+		defer w.clocks.Unlock()
+		return w.wall
+	}
+	w.options.Uptime = func() time.Duration {
+		w.clocks.Lock()
+		defer w.clocks.Unlock()
+		return w.uptime
+	}
 	w.options.Logger = zaptest.NewLogger(t)
 	w.open()
 	t.Cleanup(func() { require.NoError(t, w.Close()) })
@@ -51,6 +61,8 @@ func (w *world) reopen() {
 
 // pass lets time pass on both clocks.
 func (w *world) pass(d time.Duration) {
+	w.clocks.Lock()
+	defer w.clocks.Unlock()
 	w.wall = w.wall.Add(d)
 	w.uptime += d
 }
