@@ -4,7 +4,6 @@
 package web
 
 import (
-	"encoding/json"
 	"html/template"
 	"math"
 	"slices"
@@ -369,12 +368,13 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// jsonNumber is a number of JSON, which has none that are not finite: they are null.
+// jsonNumber is a number of JSON with six digits, enough to draw it. JSON has none that
+// are not finite: they are null.
 type jsonNumber float64
 
 func (n jsonNumber) MarshalJSON() ([]byte, error) {
 	if math.IsNaN(float64(n)) || math.IsInf(float64(n), 0) {
 		return []byte("null"), nil
 	}
-	return json.Marshal(float64(n))
+	return strconv.AppendFloat(nil, float64(n), 'g', 6, 64), nil
 }

@@ -185,7 +185,7 @@ func newOpeningRow(o store.Opening, now time.Time) openingRow {
 	row := openingRow{Opening: o, Open: o.Closed.IsZero() && now.Before(o.Until.Add(time.Minute))}
 	row.Lasted = endOf(o, now).Sub(o.Triggered)
 	from, to := o.Triggered.Add(-10*time.Minute), endOf(o, now).Add(10*time.Minute)
-	row.Near = "?" + url.Values{"from": {from.UTC().Format(time.RFC3339)}, "to": {to.UTC().Format(time.RFC3339)}}.Encode()
+	row.Near = "?" + url.Values{"from": {from.UTC().Format(time.RFC3339)}, "to": {to.UTC().Format(time.RFC3339)}}.Encode() + "#trends-title"
 	for _, p := range o.Profiles {
 		if n := len(row.Types); n == 0 || row.Types[n-1] != p.Type {
 			row.Types = append(row.Types, p.Type)

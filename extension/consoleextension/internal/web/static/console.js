@@ -65,13 +65,16 @@
     const status = box.querySelector("[role=status]");
     box.hidden = false;
     try { on.checked = localStorage.getItem(store) !== "off"; } catch { /* storage is off */ }
-    let timer = 0, running = false;
+    let timer = 0, running = false, again = false;
     const due = () => {
       clearTimeout(timer);
       if (on.checked && !document.hidden) timer = setTimeout(load, refreshEvery);
     };
     async function load() {
-      if (running) return;
+      if (running) {
+        again = true;
+        return;
+      }
       running = true;
       try {
         const answer = await fetch(location.href, { headers: { Accept: "text/html" }, signal: AbortSignal.timeout(refreshEvery) });
@@ -87,12 +90,28 @@
         box.title = `the last refresh failed: ${e.message}`;
       }
       running = false;
+      if (again) {
+        again = false;
+        load();
+        return;
+      }
       due();
     }
     on.addEventListener("change", () => {
       try { localStorage.setItem(store, on.checked ? "on" : "off"); } catch { /* storage is off */ }
       if (on.checked) load(); else due();
     });
+    for (const form of document.querySelectorAll("form[role=search]")) { // found while typing
+      let typing = 0;
+      form.addEventListener("input", () => {
+        clearTimeout(typing);
+        typing = setTimeout(() => {
+          const query = new URLSearchParams([...new FormData(form)].filter(([, v]) => v !== ""));
+          history.replaceState(null, "", query.size ? `?${query}` : location.pathname);
+          load();
+        }, 200);
+      });
+    }
     document.addEventListener("visibilitychange", () => { if (on.checked && !document.hidden) load(); else due(); });
     due();
   }
