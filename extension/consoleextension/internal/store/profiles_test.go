@@ -704,10 +704,9 @@ func TestOpeningComesFromItsProfiles(t *testing.T) {
 			require.Positive(t, w.profileBytes())
 			w.pass(w.Store.options.MaxAge + time.Minute)
 			w.maintain()
-			w.commit()
 			_, err := w.Opening(ctx, "t1")
 			require.ErrorIs(t, err, ErrNotFound)
-			require.Zero(t, w.profileBytes())
+			require.Eventually(t, func() bool { return w.profileBytes() == 0 }, time.Minute, time.Millisecond)
 		})
 	}
 }
