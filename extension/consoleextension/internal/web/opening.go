@@ -151,6 +151,10 @@ type profileView struct {
 	Choices    []choice
 	NoBaseline string // why there is no comparison
 
+	// Hottest are the functions with most of their own, Grown those that have more than
+	// on the other side, and by more than chance.
+	Hottest, Grown []functionRow
+
 	Columns  []tableColumn
 	Rows     []functionRow
 	Matching int
@@ -232,7 +236,7 @@ func (s *Server) opening(w http.ResponseWriter, r *http.Request) error {
 	}
 	title := unitName(o.Unit) + ", " + o.Triggered.UTC().Format("2006-01-02 15:04:05")
 	return s.render(w, r, page{
-		Template: "opening", Title: title, Section: "/", Data: p,
+		Template: "opening", Title: title, Section: "/", Data: p, Refresh: p.Open,
 		Scripts: []string{"flame.js", "opening.js"}, Styles: []string{"flame.css"},
 	})
 }
@@ -444,9 +448,12 @@ func (v *profileView) choose(openings, baselines []store.Opening, other store.Op
 			if _, ok := same(b); !ok || (b.Kind == "baseline") != isBaseline {
 				continue
 			}
-			c := choice{Value: b.ID, Group: group, Time: b.Triggered, Current: b.ID == other.ID, Text: cutText(40, b.Policy)}
-			if !isBaseline && b.Monitor != "" {
-				c.Text += ", " + reason(b)
+			c := choice{Value: b.ID, Group: group, Time: b.Triggered, Current: b.ID == other.ID, Text: reason(b)}
+			if isBaseline {
+				c.Text = "baseline"
+			}
+			if b.Policy != "" {
+				c.Text += ", policy " + cutText(40, b.Policy)
 			}
 			v.Choices = append(v.Choices, c)
 		}
@@ -635,6 +642,12 @@ func (v *profileView) table(opening string) {
 		}
 		v.Columns = append(v.Columns, column)
 	}
+	v.Hottest = v.short(opening, flame.BySelf)
+	if v.Compared {
+		v.Grown = slices.DeleteFunc(v.short(opening, flame.BySelfDifference), func(r functionRow) bool {
+			return !strings.HasPrefix(r.Self.Change, "more")
+		})
+	}
 	t := v.query.Table(order, v.Query.Search, v.Query.Rows)
 	v.Matching, v.Of = t.Matching, t.Functions
 	if t.Matching > len(t.Rows) && v.Query.Rows < maxRows {
@@ -642,20 +655,36 @@ func (v *profileView) table(opening string) {
 		q.Rows = maxRows
 		v.MoreRows = q.url(opening, "") + "#functions"
 	}
+	v.Rows = v.functions(t, opening)
+}
+
+// shortRows is how many functions are named above the flame graph.
+const shortRows = 3
+
+// short returns the first functions of an order that have time of their own.
+func (v *profileView) short(opening string, order flame.Order) []functionRow {
+	t := v.query.Table(order, "", shortRows)
+	t.Rows = slices.DeleteFunc(t.Rows, func(r flame.Row) bool { return r.Self.Here == 0 })
+	return v.functions(t, opening)
+}
+
+// functions returns the rows of a table.
+func (v *profileView) functions(t flame.Table, opening string) []functionRow {
 	samples := v.query.Samples()
-	var widest flame.Value // self and total
+	var widest flame.Value // of self and of total
 	for _, r := range t.Rows {
 		widest.Here, widest.There = max(widest.Here, r.Self.Here), max(widest.There, r.Total.Here)
 	}
+	rows := make([]functionRow, 0, len(t.Rows))
 	for _, r := range t.Rows {
 		q := v.Query
 		q.Function = r.Name
-		row := functionRow{
+		rows = append(rows, functionRow{
 			Name: r.Name, Place: place(r.File, r.Line), URL: q.url(opening, ""), Current: r.Name == v.Query.Function,
 			Self: v.cell(r.Self, t.Total, widest.Here, samples), Total: v.cell(r.Total, t.Total, widest.There, samples),
-		}
-		v.Rows = append(v.Rows, row)
+		})
 	}
+	return rows
 }
 
 // cell returns a value of a function; widest is the largest of the column.

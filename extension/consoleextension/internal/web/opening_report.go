@@ -129,7 +129,9 @@ func (v *profileView) detach() {
 	for i := range v.Columns {
 		v.Columns[i].URL = "#functions" + v.ID
 	}
-	for i := range v.Rows {
-		v.Rows[i].URL = "#flame" + v.ID
+	for _, rows := range [][]functionRow{v.Rows, v.Hottest, v.Grown} {
+		for i := range rows {
+			rows[i].URL = "#flame" + v.ID
+		}
 	}
 }

@@ -3,11 +3,22 @@
 
 // Flame graphs: one for each section.flame, of the JSON at data-flame, or of the one in a
 // script element of type application/json in it. Nothing of a profile is used as markup.
+//
+// Why not a library: tried with the profile in flame/testdata, 3,014 frames.
+// - d3-flame-graph 5.0.0 is 132 KB with the 13 modules that it needs. It inserts a style
+//   element by script, which the content security policy refuses, and its other build
+//   needs a bundler. It draws five elements a frame, has no keyboard and no roles, takes
+//   a search for a regular expression ("operator(" throws), and cannot show what only the
+//   other profile has.
+// - The pages of google/pprof are internal to its module, need inline scripts, and come
+//   with a server that reads files and runs tools.
+// - speedscope is an application of 490 KB of script that draws with WebGL, without a
+//   comparison, and nothing of it is in the document for a screen reader.
 "use strict";
 
 (() => {
   const thin = 1.5;    // frames narrower than this many pixels are not drawn
-  const labelled = 28; // and those narrower than this have no text
+  const labelled = 36; // and those narrower than this have no text
 
   // Formats, as in opening_types.go.
   const digits = (v, n) => Number(v.toFixed(n)).toLocaleString("en-US", { maximumFractionDigits: n });
@@ -102,18 +113,18 @@
       this.width = "here";
     }
 
-    async start() {
+    // read returns the tree.
+    async read() {
       const embedded = this.section.querySelector("script[type='application/json']");
+      if (embedded) return JSON.parse(embedded.textContent);
+      const answer = await fetch(this.section.dataset.flame, { headers: { Accept: "application/json" } });
+      if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
+      return answer.json();
+    }
+
+    async start() {
       try {
-        let data;
-        if (embedded) {
-          data = JSON.parse(embedded.textContent);
-        } else {
-          const answer = await fetch(this.section.dataset.flame, { headers: { Accept: "application/json" } });
-          if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
-          data = await answer.json();
-        }
-        this.take(data);
+        this.take(await this.read());
       } catch (e) {
         this.message(`The flame graph could not be loaded: ${e.message}. Load the page again; the table below has its figures.`);
         return;
@@ -127,6 +138,17 @@
       this.draw();
       if (this.section.dataset.function) this.select(this.section.dataset.function, false);
       new ResizeObserver(() => { if (this.graph.clientWidth !== this.drawnWidth) this.draw(); }).observe(this.graph);
+    }
+
+    // reload draws the tree again that has grown, unless the reader is within it.
+    async reload() {
+      if (!this.data || this.zoomed !== 0 || this.cursor >= 0) return;
+      try {
+        this.take(await this.read());
+      } catch {
+        return; // the next refresh tries again
+      }
+      this.search(this.input.value);
     }
 
     message(text) {
@@ -363,11 +385,16 @@
         }
         return text;
       };
-      this.details.setAttribute("aria-live", announce ? "polite" : "off");
-      this.details.replaceChildren(
+      const lines = [
         line(name, where),
         line(figures("total", data.total[i], data.total_there?.[i]), " · ", figures("self", data.self[i], data.self_there?.[i])),
-      );
+      ];
+      if (f >= 0) {
+        const everywhere = this.sum((k) => data.function[k] === f);
+        if (everywhere.frames > 1) lines[1].append(` · in ${everywhere.frames} places ${this.describe(everywhere)}`);
+      }
+      this.details.setAttribute("aria-live", announce ? "polite" : "off");
+      this.details.replaceChildren(...lines);
     }
 
     changed(key, value) {

@@ -96,18 +96,18 @@
 
   document.addEventListener("click", (e) => {
     if (e.ctrlKey || e.metaKey || e.shiftKey || e.button !== 0) return;
-    const link = e.target.closest("[data-functions] a");
-    const table = e.target.closest("[data-functions]");
+    const link = e.target.closest("[data-functions] a, [data-select] a");
     if (!link) return;
-    const row = link.closest("tr[data-function]");
-    if (row) {
-      const flame = flameOf(table);
+    const table = tableOf(link);
+    const name = (link.closest("tr[data-function]") ?? link).dataset.function;
+    if (name !== undefined) {
+      const flame = flameOf(link);
       if (!flame?.data) return;
       e.preventDefault();
       flame.section.scrollIntoView({ block: "nearest" });
-      flame.select(row.dataset.function);
-      setURL({ function: row.dataset.function });
-      mark(table, row.dataset.function);
+      flame.select(name);
+      setURL({ function: name });
+      mark(table, name);
       return;
     }
     const column = link.closest("th[data-key]");
@@ -120,6 +120,21 @@
       setURL({ sort: url.searchParams.get("sort"), rows: url.searchParams.get("rows") });
       load(table, location.href);
     }
+  });
+
+  // While the opening lasts, its profiles grow.
+  let shown = document.getElementById("numbers")?.textContent;
+  document.addEventListener("console:refreshed", () => {
+    const now = document.getElementById("numbers")?.textContent;
+    if (now === shown) return;
+    shown = now;
+    const flame = document.querySelector("section.flame")?.flame;
+    if (!flame) {
+      location.reload(); // the first profile has arrived
+      return;
+    }
+    flame.reload();
+    load(document.querySelector("[data-functions]"), location.href);
   });
 
   document.addEventListener("keydown", (e) => {
