@@ -198,3 +198,40 @@ func eachID(file string, buf []byte, visit func(id int) bool) error {
 }
 
 const maxPID = 1 << 22 // PID_MAX_LIMIT of the kernel
+
+// AnyProcess returns the pid of a process of a group, or [ErrGone] if it has none that
+// is visible here.
+func (t *Tree) AnyProcess(g Group) (pid int, err error) {
+	if g.ProcessOnly() || t.trees[g.by] == nil {
+		return 0, NotMounted
+	}
+	dir := t.dir(g.by, g.Cgroup)
+	walkDirs(dir, func(path string, depth int) bool {
+		if pid == 0 && (depth == 0 || g.ContainerID != "") {
+			var buf [512]byte
+			_ = eachID(filepath.Join(dir, path, "cgroup.procs"), buf[:], func(id int) bool { pid = id; return id == 0 })
+		}
+		return pid == 0
+	})
+	if pid == 0 {
+		return 0, ErrGone
+	}
+	return pid, nil
+}
+
+// IDs returns the kernel's ids of the cgroups v2 of a group, its own and those below it,
+// at most 4096. The error is that of [Tree.Own].
+func (t *Tree) IDs(g Group) (map[uint64]bool, error) {
+	dir, err := t.Own(g, V2Tree)
+	if err != nil {
+		return nil, err
+	}
+	ids := map[uint64]bool{}
+	walkDirs(dir, func(path string, _ int) bool {
+		if id, err := inode(filepath.Join(dir, path)); err == nil {
+			ids[id] = true
+		}
+		return len(ids) < maxGroupProcesses
+	})
+	return ids, nil
+}

@@ -88,6 +88,9 @@ func definitions() []definition {
 		{Kind: Kind{Name: MemoryPressure, Scale: 100, Scopes: CgroupScope}, open: newPressure(cgroup.MemoryPressure)},
 		{Kind: Kind{Name: MemoryUtilization, Scale: 1, Gauge: true, Scopes: anyScope}, open: plain(newMemory)},
 		{Kind: Kind{Name: SystemLoad, Scale: 1, Gauge: true, Guard: CPUHostShare, GuardAtLeast: guardShare, Scopes: anyScope}, open: plain(newHostLoad)},
+		{Kind: Kind{Name: TCPConnectFailures, Scale: 1, Sparse: true, Scopes: anyScope}, open: newTCP(connectFailures)},
+		{Kind: Kind{Name: TCPRetransmits, Scale: 100, Sparse: true, Scopes: anyScope}, open: newTCP(retransmits)},
+		{Kind: Kind{Name: TCPRTT, Scale: 1000, Sparse: true, Scopes: anyScope}, open: newTCP(roundTrip)},
 		{Kind: Kind{Name: ThreadCount, Scale: 1, Gauge: true, Scopes: anyScope}, open: plain(newThreadCount)},
 	}
 }

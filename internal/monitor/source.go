@@ -65,6 +65,9 @@ type Options struct {
 	// CPUWeightFormula is the formula by which the container runtimes of this host
 	// turn a CPU request into a cpu.weight; empty for auto.
 	CPUWeightFormula cgroup.WeightFormula
+	// TCP returns the figures of the TCP connections of a unit that is a group, or else
+	// a process. It is called for each reading. nil: connections are not read.
+	TCP func(cgroup.Group, procfs.Process) TCPFigures
 	// Now is the wall clock; nil for the system's.
 	Now func() time.Time
 }

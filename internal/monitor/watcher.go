@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 // recheckEvery is the number of readings after which a watcher checks again whether
@@ -161,6 +162,14 @@ func (w *Watcher) move() {
 
 // ownsByName reports whether the cgroup's name shows that it is the unit's own.
 func (w *Watcher) ownsByName() bool { return w.process != nil || w.unit.ContainerID != "" }
+
+// processOf returns the process that the unit is; the zero one of a cgroup.
+func (w *Watcher) processOf() procfs.Process {
+	if w.process == nil {
+		return procfs.Process{}
+	}
+	return w.process.process
+}
 
 // From returns the file or event that the i-th monitor is read from; empty while it is
 // unavailable.

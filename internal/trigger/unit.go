@@ -206,6 +206,18 @@ func (u *Unit) Hot() bool {
 	return false
 }
 
+// Uses reports whether a policy that applies to the unit has a condition on one of some
+// monitors.
+func (u *Unit) Uses(monitors []string) bool {
+	for i := range u.machines {
+		m := &u.machines[i]
+		if !m.off && slices.ContainsFunc(m.policy.conditions, func(c condition) bool { return slices.Contains(monitors, c.monitorName) }) {
+			return !u.gone
+		}
+	}
+	return false
+}
+
 // Heat returns the largest value / threshold of any condition, as of the last
 // Evaluate; 0 if no condition of a policy that applies has enough readings. Dry runs
 // do not count.

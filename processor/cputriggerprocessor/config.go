@@ -93,6 +93,8 @@ type Config struct {
 	// DebugUnits are globs of units whose readings the debug log shows. Empty,
 	// the default: the ten nearest to a threshold.
 	DebugUnits []string `mapstructure:"debug_units"`
+	// Peers configures the reading of units' connections.
+	Peers PeersConfig `mapstructure:"peers"`
 	// Budgets bound what all policies together may do.
 	Budgets BudgetsConfig `mapstructure:"budgets"`
 	// MaxSwitchesPerSecond bounds the context switches that cpu_bottleneck
@@ -120,6 +122,16 @@ type PoliciesFromConfig struct {
 	// Interval is the time from the end of one read to the next, from 1s to 1h. Default
 	// 30s.
 	Interval time.Duration `mapstructure:"interval"`
+
+	// prevents unkeyed literal initialization
+	_ struct{}
+}
+
+// PeersConfig configures the reading of units' connections, with their peers.
+type PeersConfig struct {
+	// Enabled: the connections of hot units, and of those to which a policy with a
+	// monitor of TCP applies, are read at each collection interval. Default true.
+	Enabled bool `mapstructure:"enabled"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
@@ -328,6 +340,7 @@ func createDefaultConfig() *Config {
 			Interval: 30 * time.Second,
 		},
 		Manual:               configoptional.Default(manual.DefaultConfig()),
+		Peers:                PeersConfig{Enabled: true},
 		Budgets:              BudgetsConfig{MaxConcurrentUnits: 10},
 		MaxSwitchesPerSecond: 200_000,
 		CPUWeightFormula:     cgroup.WeightAuto,

@@ -33,7 +33,7 @@ const (
 func (p *cpuTrigger) publishTo(hot *hotunitsextension.HotUnits) {
 	p.eval.reporter.events = hot
 	p.stopReadings = hot.ServeReadings(func(dst []hotunitsextension.UnitReadings, most int) ([]hotunitsextension.UnitReadings, int) {
-		return p.units.Readings(dst, most, p.now())
+		return p.units.Readings(dst, most, p.now(), p.peers.Load().of)
 	})
 	p.keepResources()
 }

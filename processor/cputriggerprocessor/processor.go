@@ -41,9 +41,9 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
-// cpuTrigger is the component. Three goroutines run beside the callers of
-// ConsumeProfiles: one takes readings, one evaluates and reports, one discovers
-// units. With pre_trigger a fourth sends what was recorded.
+// cpuTrigger is the component. Four goroutines run beside the callers of
+// ConsumeProfiles: one takes readings, one reads connections, one evaluates and reports,
+// one discovers units. With pre_trigger a fifth sends what was recorded.
 type cpuTrigger struct {
 	id        component.ID
 	telemetry component.TelemetrySettings
@@ -64,6 +64,7 @@ type cpuTrigger struct {
 	memory *memory        // nil: nothing survives a restart
 	hot    *watch.HotList // nil: nobody asks which units are hot
 
+	peers     atomic.Pointer[peersOf] // nil: connections are not read
 	requests  *requests.Intake        // of spans and metrics that pass
 	collector *watch.Collector        // nil where control groups cannot be read
 	reloader  *reloader               // nil: policies do not change
@@ -312,7 +313,10 @@ func (p *cpuTrigger) restore(ctx context.Context) error {
 
 // watch starts the goroutines.
 func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
+	connections := p.newPeers(tree)
+	p.peers.Store(connections)
 	files, err := monitor.NewSource(tree, monitor.Options{
+		TCP:                  connections.tcp(),
 		MaxOpenFiles:         watch.OpenFiles(procfs.OpenFileLimit()),
 		Least:                p.inForce.Load().cfg.least(),
 		MaxSwitchesPerSecond: p.cfg.MaxSwitchesPerSecond,
@@ -337,6 +341,7 @@ func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 	p.running.Go(func() { p.collect(ctx, c, tree, scanned) })
 	p.running.Go(func() { p.evaluate(ctx) })
 	p.running.Go(func() { p.requests.Run(ctx, host) })
+	p.running.Go(func() { connections.run(ctx) })
 	return nil
 }
 

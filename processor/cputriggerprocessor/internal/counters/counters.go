@@ -256,5 +256,15 @@ func (c *Counters) RecordEvaluation(took time.Duration) {
 	c.builder.CPUTriggerEvaluationDuration.Record(context.Background(), took.Seconds())
 }
 
+// AddPeersLost counts what was not read of units' connections.
+func (c *Counters) AddPeersLost(what string, n int) {
+	c.builder.CPUTriggerPeersLost.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("what", what)))
+}
+
+// RecordPeersLook records the duration of one look at units' connections.
+func (c *Counters) RecordPeersLook(took time.Duration) {
+	c.builder.CPUTriggerPeersDuration.Record(context.Background(), took.Seconds())
+}
+
 // Shutdown unregisters the gauges.
 func (c *Counters) Shutdown() { c.builder.Shutdown() }

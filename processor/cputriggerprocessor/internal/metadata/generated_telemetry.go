@@ -34,6 +34,8 @@ type TelemetryBuilder struct {
 	CPUTriggerGatesOpen          metric.Int64ObservableGauge
 	CPUTriggerItems              metric.Int64Counter
 	CPUTriggerManualRefused      metric.Int64ObservableCounter
+	CPUTriggerPeersDuration      metric.Float64Histogram
+	CPUTriggerPeersLost          metric.Int64Counter
 	CPUTriggerPolicies           metric.Int64ObservableGauge
 	CPUTriggerPoliciesReads      metric.Int64Counter
 	CPUTriggerReadings           metric.Int64Counter
@@ -239,6 +241,19 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_cpu_trigger.manual.refused",
 		metric.WithDescription("Requests that the server of manual refused before it read them, and connections that it closed because there were too many. [Alpha]"),
 		metric.WithUnit("{refusal}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.CPUTriggerPeersDuration, err = builder.meter.Float64Histogram(
+		"otelcol_cpu_trigger.peers.duration",
+		metric.WithDescription("Duration of one look at the connections of units. [Alpha]"),
+		metric.WithUnit("s"),
+		metric.WithExplicitBucketBoundaries([]float64{0.0001, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1}...),
+	)
+	errs = errors.Join(errs, err)
+	builder.CPUTriggerPeersLost, err = builder.meter.Int64Counter(
+		"otelcol_cpu_trigger.peers.lost",
+		metric.WithDescription("What was not read of the connections of units, or not told apart, counted at each look. [Alpha]"),
+		metric.WithUnit("{item}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUTriggerPolicies, err = builder.meter.Int64ObservableGauge(

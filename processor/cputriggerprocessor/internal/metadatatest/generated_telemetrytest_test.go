@@ -55,6 +55,8 @@ func TestSetupTelemetry(t *testing.T) {
 	tb.CPUTriggerAlerts.Add(context.Background(), 1)
 	tb.CPUTriggerEvaluationDuration.Record(context.Background(), 1)
 	tb.CPUTriggerItems.Add(context.Background(), 1)
+	tb.CPUTriggerPeersDuration.Record(context.Background(), 1)
+	tb.CPUTriggerPeersLost.Add(context.Background(), 1)
 	tb.CPUTriggerPoliciesReads.Add(context.Background(), 1)
 	tb.CPUTriggerReadings.Add(context.Background(), 1)
 	tb.CPUTriggerSamples.Add(context.Background(), 1)
@@ -75,6 +77,12 @@ func TestSetupTelemetry(t *testing.T) {
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualCPUTriggerManualRefused(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualCPUTriggerPeersDuration(t, testTel,
+		[]metricdata.HistogramDataPoint[float64]{{}}, metricdatatest.IgnoreValue(),
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualCPUTriggerPeersLost(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualCPUTriggerPolicies(t, testTel,

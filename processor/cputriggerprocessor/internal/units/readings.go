@@ -17,9 +17,9 @@ import (
 // readingsChunk is the number of units that are read under the lock at once.
 const readingsChunk = 64
 
-// Readings appends the readings of units with at least one policy, at most most of
-// them, the hottest first. left is the number of units that were left out.
-func (s *Set) Readings(dst []hotunitsextension.UnitReadings, most int, now time.Time) (out []hotunitsextension.UnitReadings, left int) {
+// Readings appends the readings of units with at least one policy, or with peers, at
+// most most of them, the hottest first. left is the number of units that were left out.
+func (s *Set) Readings(dst []hotunitsextension.UnitReadings, most int, now time.Time, peers func(unit string) []hotunitsextension.PeerReading) (out []hotunitsextension.UnitReadings, left int) {
 	var all []Hot
 	s.Locked(func() {
 		all = make([]Hot, 0, len(s.byName))
@@ -36,7 +36,9 @@ func (s *Set) Readings(dst []hotunitsextension.UnitReadings, most int, now time.
 		s.Locked(func() {
 			for _, u := range chunk {
 				conditions = u.gate.Conditions(conditions[:0], now)
-				if r := u.readings(conditions, now); len(r.Policies) > 0 {
+				r := u.readings(conditions, now)
+				r.Peers = peers(u.Name)
+				if len(r.Policies)+len(r.Peers) > 0 {
 					r.Resource = s.resources.of(u.Unit)
 					dst = append(dst, r)
 				}

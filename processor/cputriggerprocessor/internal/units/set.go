@@ -483,6 +483,23 @@ func (s *Set) AppendHot(dst []Hot) []Hot {
 	return dst
 }
 
+// AppendConnected appends the units whose connections are to be read: the hot ones, if
+// hot is set, and then those to which a policy with one of some monitors applies.
+func (s *Set) AppendConnected(dst []identify.Identity, hot bool, monitors []string) []identify.Identity {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var rest []identify.Identity
+	for _, u := range s.byName {
+		switch {
+		case hot && u.gate.Hot():
+			dst = append(dst, u.Identity)
+		case u.gate.Uses(monitors):
+			rest = append(rest, u.Identity)
+		}
+	}
+	return append(dst, rest...)
+}
+
 // Status describes a unit's state under the conditions of the policies.
 type Status struct {
 	Unit       string

@@ -1,0 +1,68 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package monitor
+
+import (
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+)
+
+// The monitors of TCP connections.
+const (
+	TCPRetransmits     = "tcp_retransmits"      // segments sent again, of those sent
+	TCPRTT             = "tcp_rtt"              // round-trip time, weighted by bytes
+	TCPConnectFailures = "tcp_connect_failures" // connections that were not established
+)
+
+// TCPMonitors returns the names of the monitors of TCP connections.
+func TCPMonitors() []string { return []string{TCPConnectFailures, TCPRetransmits, TCPRTT} }
+
+// NoConnections is the reason of a host on which connections are not read.
+const NoConnections cgroup.Unavailable = "connections are not read: peers.enabled is false, or network namespaces cannot be read here"
+
+// TCPFigures are the figures of the TCP connections of a unit, since it is followed.
+type TCPFigures struct {
+	Segments, Retransmits float64 // sent
+	// RoundTrip is the sum of round-trip times in seconds, each times the bytes of its
+	// connection. Bytes is the sum of these bytes.
+	RoundTrip, Bytes float64
+	Failures         float64 // of connecting
+	Elapsed          time.Duration
+	// Err is why there are none, FailuresErr why there are no failures.
+	Err, FailuresErr error
+}
+
+// tcp is the meter of the monitors of TCP connections. They are read by somebody else.
+type tcp struct {
+	w  *Watcher
+	of func(TCPFigures) (num, den float64, err error)
+}
+
+func newTCP(of func(TCPFigures) (num, den float64, err error)) func(*Watcher, string) meter {
+	return plain(func(w *Watcher) meter { return tcp{w, of} })
+}
+
+func retransmits(t TCPFigures) (num, den float64, err error) {
+	return t.Retransmits, t.Segments, t.Err
+}
+
+func roundTrip(t TCPFigures) (num, den float64, err error) { return t.RoundTrip, t.Bytes, t.Err }
+
+func connectFailures(t TCPFigures) (num, den float64, err error) {
+	return t.Failures, t.Elapsed.Seconds(), t.FailuresErr
+}
+
+func (m tcp) read(time.Time) (num, den float64, restarted bool, err error) {
+	s := m.w.source
+	if s.options.TCP == nil {
+		return 0, 0, false, NoConnections
+	}
+	figures := s.options.TCP(m.w.unit, m.w.processOf())
+	num, den, err = m.of(figures)
+	return num, den, false, err
+}
+
+func (m tcp) from() string { return "sock_diag" }
+func (m tcp) close()       {}

@@ -1,0 +1,449 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package peers
+
+import (
+	"math"
+	"net"
+	"net/netip"
+	"os"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+)
+
+const patience = time.Minute
+
+// rig is a follower with a clock that moves one second a look.
+type rig struct {
+	*Follower
+	t         testing.TB
+	now       time.Time
+	residents []Resident
+	follow    []identify.Identity
+	lost      map[Lost]int
+	logs      *observer.ObservedLogs
+}
+
+func newRig(t testing.TB) *rig {
+	t.Helper()
+	tree, err := cgroup.Open("/")
+	require.NoError(t, err)
+	core, logs := observer.New(zap.InfoLevel)
+	r := &rig{t: t, now: time.Unix(1_000_000, 0), lost: map[Lost]int{}, logs: logs}
+	r.Follower, err = New(Config{
+		Tree: tree, Now: func() time.Time { return r.now }, Log: zap.New(core),
+		Residents: func() []Resident { return r.residents },
+		AddLost:   func(what Lost, n int) { r.lost[what] += n },
+	})
+	require.NoError(t, err)
+	t.Cleanup(r.Close)
+	return r
+}
+
+// unit adds a unit of this host, which is a cgroup.
+func (r *rig) unit(c *hosttest.Cgroup, service string) identify.Identity {
+	r.t.Helper()
+	g, ok := r.cfg.Tree.GroupAt(c.Path)
+	require.True(r.t, ok)
+	id := identify.Identity{Name: g.ID, Group: g}
+	r.residents = append(r.residents, Resident{id, service})
+	return id
+}
+
+// process returns a unit that is a process.
+func process(t testing.TB, p *program) identify.Identity {
+	t.Helper()
+	is, err := procfs.At("/").Process(p.cmd.Process.Pid)
+	require.NoError(t, err)
+	return identify.Identity{Name: "process", Process: is}
+}
+
+func (r *rig) lookAt(follow ...identify.Identity) { r.follow = follow; r.again() }
+
+// again looks once more, a second later.
+func (r *rig) again() {
+	r.now = r.now.Add(time.Second)
+	r.Look(r.follow)
+}
+
+// peer returns the reading of a peer, found by its address.
+func (r *rig) peer(of identify.Identity, a netip.Addr) hotunitsextension.PeerReading {
+	r.t.Helper()
+	for _, p := range r.Peers(of.Name) {
+		if p.Address == a {
+			return p
+		}
+	}
+	require.Failf(r.t, "no such peer", "%v of %+v", a, r.Peers(of.Name))
+	return hotunitsextension.PeerReading{}
+}
+
+// within1Percent requires what was read to be what the program counted.
+func within1Percent(t testing.TB, want, got int64) {
+	t.Helper()
+	require.LessOrEqual(t, math.Abs(float64(got-want)), float64(want)/100, "%d, and the program counted %d", got, want)
+}
+
+// pairOf is two units with a link, in network namespaces and cgroups of their own.
+type pairOf struct {
+	client, server       *program
+	clientUnit, unit     identify.Identity
+	ofClient, ofServer   hosttest.Addresses
+	clientNet, serverNet *hosttest.Network
+}
+
+func newPair(t testing.TB, r *rig) (p pairOf) {
+	t.Helper()
+	p.clientNet, p.serverNet = hosttest.NewNetwork(t), hosttest.NewNetwork(t)
+	p.ofClient, p.ofServer = hosttest.Link(t, p.clientNet, p.serverNet)
+	a, b := hosttest.NewCgroup(t, "hotprofile-peers"), hosttest.NewCgroup(t, "hotprofile-peers")
+	p.client, p.server = start(t, a, p.clientNet), start(t, b, p.serverNet)
+	p.clientUnit, p.unit = r.unit(a, "web"), r.unit(b, "shop")
+	return p
+}
+
+func TestWhatUnitsExchange(t *testing.T) {
+	for name, v6 := range map[string]bool{"IPv4": false, "IPv6": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			p := newPair(t, r)
+			server, client := p.ofServer.V4, p.ofClient.V4
+			if v6 {
+				server, client = p.ofServer.V6, p.ofClient.V6
+			}
+			at := p.server.listen(server)
+			p.client.do("dial tcp %v 1", at)
+			p.client.do("say 500000 500000")
+			r.lookAt(p.clientUnit, p.unit)
+			out, in := r.peer(p.clientUnit, server), r.peer(p.unit, client)
+			require.Zero(t, out.Sent+out.Received+in.Sent+in.Received+out.Connects+in.Connects, "what was before does not count")
+			require.EqualValues(t, 1, out.Connections)
+			require.EqualValues(t, 1, in.Connections)
+
+			p.client.do("say 3000000 70000")
+			p.client.do("dial tcp %v 3", at)
+			p.client.do("say 1000000 30000")
+			p.client.do("refused %v", netip.AddrPortFrom(server, 1))
+			r.again()
+			out, in = r.peer(p.clientUnit, server), r.peer(p.unit, client)
+			if out.Port == 1 {
+				t.Log(r.Peers(p.clientUnit.Name))
+			}
+			for _, o := range r.Peers(p.clientUnit.Name) {
+				if o.Port == at.Port() {
+					out = o
+				} else {
+					require.EqualValues(t, 1, o.Port)
+					require.EqualValues(t, 1, o.ConnectFailures, "the refused one")
+					require.Zero(t, o.Connects)
+				}
+			}
+			require.True(t, out.Outbound)
+			require.False(t, in.Outbound)
+			require.Equal(t, at.Port(), out.Port)
+			require.Equal(t, at.Port(), in.Port, "a client's own ports are summed")
+			require.Equal(t, "tcp", out.Transport)
+			within1Percent(t, 4_000_000, out.Sent)
+			within1Percent(t, 100_000, out.Received)
+			within1Percent(t, 4_000_000, in.Received)
+			within1Percent(t, 100_000, in.Sent)
+			require.EqualValues(t, 3, out.Connects)
+			require.EqualValues(t, 3, in.Connects)
+			require.EqualValues(t, 4, out.Connections)
+			require.EqualValues(t, 4, in.Connections)
+			require.Zero(t, out.ConnectFailures+in.ConnectFailures)
+			require.True(t, out.HasRTT && in.HasRTT)
+			require.Equal(t, []string{p.unit.Name, "shop"}, []string{out.Unit, out.Service})
+			require.Equal(t, []string{p.clientUnit.Name, "web"}, []string{in.Unit, in.Service})
+			require.Len(t, r.Peers(p.unit.Name), 1)
+			require.Empty(t, r.lost)
+			require.Empty(t, r.logs.All())
+		})
+	}
+}
+
+// Connections that live for less than a look are counted whole.
+func TestShortConnections(t *testing.T) {
+	r := newRig(t)
+	p := newPair(t, r)
+	at := p.server.listen(p.ofServer.V4)
+	r.lookAt(p.clientUnit, p.unit)
+	const n = 50
+	for range n {
+		p.client.do("dial tcp %v 1", at)
+		p.client.do("say 20000 10000")
+		p.client.do("close")
+	}
+	require.Eventually(t, func() bool { // the kernel reports them a moment later
+		r.again()
+		return len(r.Peers(p.clientUnit.Name)) > 0 && len(r.Peers(p.unit.Name)) > 0 &&
+			r.peer(p.clientUnit, p.ofServer.V4).Connects == n && r.peer(p.unit, p.ofClient.V4).Connects == n &&
+			r.peer(p.clientUnit, p.ofServer.V4).Connections == 0
+	}, patience, 10*time.Millisecond)
+	out, in := r.peer(p.clientUnit, p.ofServer.V4), r.peer(p.unit, p.ofClient.V4)
+	within1Percent(t, n*20_000, out.Sent)
+	within1Percent(t, n*10_000, out.Received)
+	within1Percent(t, n*20_000, in.Received)
+	within1Percent(t, n*10_000, in.Sent)
+	require.Zero(t, out.ConnectFailures+in.ConnectFailures)
+}
+
+// The last bytes of connections that a look has seen are not lost when they close, nor
+// when their program is killed.
+func TestAPeerThatGoes(t *testing.T) {
+	r := newRig(t)
+	p := newPair(t, r)
+	at := p.server.listen(p.ofServer.V4)
+	r.lookAt(p.clientUnit, p.unit)
+	p.client.do("dial tcp %v 1", at)
+	p.client.do("say 100000 1000")
+	r.again()
+	p.client.do("say 900000 1000")
+	p.client.stop()
+	require.Eventually(t, func() bool {
+		r.again()
+		return r.peer(p.unit, p.ofClient.V4).Connections == 0
+	}, patience, 10*time.Millisecond)
+	within1Percent(t, 1_000_000, r.peer(p.unit, p.ofClient.V4).Received)
+	require.EqualValues(t, 1, r.peer(p.unit, p.ofClient.V4).Connects)
+	r.lookAt(p.unit)
+	r.now = r.now.Add(forgetAfter)
+	r.again()
+	require.Empty(t, r.Peers(p.unit.Name), "after a minute without connections it is forgotten")
+	r.again()
+	require.Len(t, r.namespaces, 1, "and so is the unit that is gone")
+	require.Equal(t, 0, r.peers)
+
+	other := start(t, nil, p.clientNet)
+	other.do("dial tcp %v 1", at)
+	r.again()
+	require.True(t, r.peer(p.unit, p.ofClient.V4).Start.After(time.Unix(1_000_001, 0)), "its counters begin anew")
+}
+
+// Units that share a namespace, by cgroup and by open files.
+func TestUnitsOfOneNamespace(t *testing.T) {
+	for _, by := range []string{"cgroups", "processes"} {
+		t.Run(by, func(t *testing.T) {
+			r := newRig(t)
+			n := hosttest.NewNetwork(t)
+			a, b, c := hosttest.NewCgroup(t, "hotprofile-a"), hosttest.NewCgroup(t, "hotprofile-b"), hosttest.NewCgroup(t, "hotprofile-c")
+			server, one, two := start(t, a, n), start(t, b, n), start(t, c, n)
+			local := netip.MustParseAddr("127.0.0.1")
+			var units [3]identify.Identity
+			if by == "cgroups" {
+				units = [3]identify.Identity{r.unit(a, ""), r.unit(b, ""), r.unit(c, "")}
+				for _, u := range units {
+					if _, err := r.cfg.Tree.IDs(u.Group); err != nil {
+						t.Skipf("there is no cgroup v2: %v", err)
+					}
+				}
+			} else {
+				for i, p := range []*program{server, one, two} {
+					units[i] = process(t, p)
+					units[i].Name = strconv.Itoa(i)
+				}
+			}
+			at := server.listen(local)
+			two.do("dial tcp %v 1", at)
+			r.lookAt(units[0], units[1]) // the third one is in the namespace, and not followed
+			one.do("dial tcp %v 1", at)
+			one.do("say 400000 16")
+			two.do("say 100000 16")
+			r.again()
+			require.EqualValues(t, 1, r.peer(units[1], local).Connections)
+			within1Percent(t, 400_000, r.peer(units[1], local).Sent)
+			require.EqualValues(t, 2, r.peer(units[0], local).Connections)
+			within1Percent(t, 500_000, r.peer(units[0], local).Received)
+			require.ErrorIs(t, r.TCP(units[1].Group, units[1].Process).FailuresErr, SharedNamespace)
+			require.NoError(t, r.TCP(units[1].Group, units[1].Process).Err)
+			require.Empty(t, r.Peers(units[2].Name))
+			require.ErrorIs(t, r.TCP(units[2].Group, units[2].Process).Err, NotFollowed)
+
+			r.lookAt(units[2], units[0], units[1])
+			two.do("say 200000 16")
+			r.again()
+			within1Percent(t, 200_000, r.peer(units[2], local).Sent)
+			within1Percent(t, 700_000, r.peer(units[0], local).Received)
+		})
+	}
+}
+
+func TestUDPPeersAreCounted(t *testing.T) {
+	r := newRig(t)
+	p := newPair(t, r)
+	r.lookAt(p.clientUnit)
+	p.client.do("dial udp %v 2", netip.AddrPortFrom(p.ofServer.V4, 53))
+	r.again()
+	got := r.peer(p.clientUnit, p.ofServer.V4)
+	require.Equal(t, "udp", got.Transport)
+	require.EqualValues(t, 53, got.Port)
+	require.EqualValues(t, 2, got.Connections)
+	require.True(t, got.Outbound)
+}
+
+func TestTheBusiestPeersAreListed(t *testing.T) {
+	r := newRig(t)
+	p := newPair(t, r)
+	const more = 20
+	at := p.server.listen(p.ofServer.V4)
+	for i := range maxUnitListed + more {
+		p.clientNet.IP(t, "addr", "add", peerAddress(i).String()+"/32", "dev", "lo")
+		_ = p.client.listen(peerAddress(i))
+	}
+	p.client.do("dial tcp %v 1", at)
+	r.lookAt(p.clientUnit)
+	for i := range maxUnitListed + more { // to itself: both ends are the unit's
+		to := p.client.listen(peerAddress(i))
+		p.client.do("dial tcp %v 1", to)
+		p.client.do("say %d 16", 1000*(i+1))
+	}
+	r.again()
+	r.again()
+	all := r.Peers(p.clientUnit.Name)
+	require.Len(t, all, maxUnitListed+1)
+	var sent int64
+	others := 0
+	for _, p := range all {
+		sent += p.Sent
+		if !p.Address.IsValid() {
+			others++
+			require.Positive(t, p.Sent+p.Received)
+			require.Positive(t, p.Connections)
+		}
+	}
+	require.Equal(t, 1, others)
+	n := int64(maxUnitListed + more)
+	within1Percent(t, 1000*n*(n+1)/2+16*n, sent)
+
+	before := all
+	p.client.do("say 5000000 16")
+	r.again()
+	sum := func(all []hotunitsextension.PeerReading) (n int64) {
+		for _, p := range all {
+			n += p.Sent
+		}
+		return n
+	}
+	require.InDelta(t, 5_000_016, sum(r.Peers(p.clientUnit.Name))-sum(before), 50_000)
+}
+
+func peerAddress(i int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, 88, byte(i / 250), byte(1 + i%250)})
+}
+
+// TestKernelMonitorsOfTCP holds what monitors read against the wire, and against nstat.
+func TestKernelMonitorsOfTCP(t *testing.T) {
+	r := newRig(t)
+	a, b := hosttest.NewNetwork(t), hosttest.NewNetwork(t)
+	w, _, ofServer := hosttest.NewWire(t, a, b)
+	ofA, ofB := hosttest.NewCgroup(t, "hotprofile-peers"), hosttest.NewCgroup(t, "hotprofile-peers")
+	client, server := start(t, ofA, a), start(t, ofB, b)
+	u := r.unit(ofA, "")
+	at := server.listen(ofServer.V4)
+	w.SetDelay(15 * time.Millisecond)
+	client.do("dial tcp %v 1", at)
+	r.lookAt(u)
+	before, statBefore := r.TCP(u.Group, u.Process), nstats(t, a)
+	require.NoError(t, before.Err)
+	require.Eventually(t, func() bool { // the wire is late on a busy machine
+		for range 30 {
+			client.do("say 200 200")
+		}
+		before = r.TCP(u.Group, u.Process)
+		client.do("say 200 200")
+		r.again()
+		now := r.TCP(u.Group, u.Process)
+		rtt := 1e3 * (now.RoundTrip - before.RoundTrip) / (now.Bytes - before.Bytes)
+		return math.Abs(rtt-30) < 1 && math.Abs(r.peer(u, ofServer.V4).RTT.Seconds()*1e3-30) < 5
+	}, patience, time.Millisecond)
+
+	w.LoseEvery(40)
+	client.do("say 3000000 16")
+	w.LoseEvery(0)
+	for range 3 {
+		client.do("refused %v", netip.AddrPortFrom(ofServer.V4, 1))
+	}
+	require.Eventually(t, func() bool { r.again(); return r.TCP(u.Group, u.Process).Failures == 3 }, patience, 10*time.Millisecond)
+	now, stat := r.TCP(u.Group, u.Process), nstats(t, a)
+	t.Logf("%d lost: %v retransmits of %v segments", w.Lost(), now.Retransmits, now.Segments)
+	require.NoError(t, now.FailuresErr)
+	require.EqualValues(t, stat["TcpAttemptFails"]-statBefore["TcpAttemptFails"], now.Failures)
+	require.Positive(t, now.Retransmits)
+	require.EqualValues(t, stat["TcpRetransSegs"]-statBefore["TcpRetransSegs"], now.Retransmits)
+	// OutSegs has no retransmits; the segments of refused connections are ours too.
+	require.InEpsilon(t, float64(stat["TcpOutSegs"]-statBefore["TcpOutSegs"])+now.Retransmits, now.Segments, 0.02)
+}
+
+// nstats returns counters of a namespace.
+func nstats(t testing.TB, n *hosttest.Network) map[string]int64 {
+	t.Helper()
+	out, err := n.Exec("nstat", "-asz", "Tcp*").CombinedOutput()
+	require.NoError(t, err, string(out))
+	all := map[string]int64{}
+	for _, m := range regexp.MustCompile(`(?m)^(\w+)\s+([0-9]+)`).FindAllStringSubmatch(string(out), -1) {
+		all[m[1]], _ = strconv.ParseInt(m[2], 10, 64)
+	}
+	return all
+}
+
+// The own namespace is the only one without CAP_SYS_ADMIN: TestNoRight runs this as a
+// user without it.
+func TestTheOwnNamespace(t *testing.T) {
+	r := newRig(t)
+	p := start(t, nil, nil)
+	u := process(t, p)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	r.lookAt(u)
+	p.do("dial tcp %v 1", l.Addr())
+	r.again()
+	require.EqualValues(t, 1, r.peer(u, netip.MustParseAddr("127.0.0.1")).Connections)
+	require.EqualValues(t, 1, r.peer(u, netip.MustParseAddr("127.0.0.1")).Connects)
+	require.ErrorIs(t, r.TCP(cgroup.Group{}, u.Process).FailuresErr, SharedNamespace)
+}
+
+func TestAddressesOfANamespace(t *testing.T) {
+	var got []netip.Addr
+	add := func(a netip.Addr) { got = append(got, a) }
+	text, err := os.ReadFile("/proc/self/net/fib_trie")
+	require.NoError(t, err)
+	localIPv4(string(text), add)
+	require.Contains(t, got, netip.MustParseAddr("127.0.0.1"))
+	got = nil
+	localIPv6("fd990001000000000000000000000002 05 40 00 80 veth1\nnonsense\n00000000000000000000000000000001 01 80 10 80 lo\nzz", add)
+	require.Equal(t, []netip.Addr{netip.MustParseAddr("fd99:1::2"), netip.IPv6Loopback()}, got)
+}
+
+func FuzzAddresses(f *testing.F) {
+	f.Add("|-- 10.0.0.1\n /32 host LOCAL\n", "fd990001000000000000000000000002 05 40 00 80 veth1\n")
+	f.Fuzz(func(_ *testing.T, v4, v6 string) {
+		localIPv4(v4, func(netip.Addr) {})
+		localIPv6(v6, func(netip.Addr) {})
+	})
+}
+
+// BenchmarkLook is one look at a unit with 10,000 connections.
+func BenchmarkLook(b *testing.B) {
+	r := newRig(b)
+	p := newPair(b, r)
+	p.client.do("dial tcp %v 10000", p.server.listen(p.ofServer.V4))
+	r.lookAt(p.clientUnit)
+	for b.Loop() {
+		r.again()
+	}
+	require.EqualValues(b, 10_000, r.peer(p.clientUnit, p.ofServer.V4).Connections)
+}

@@ -1,0 +1,380 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package peers
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/sockdiag"
+)
+
+// namespace is a network namespace that units are in.
+type namespace struct {
+	id        nsID
+	it        *sockdiag.Namespace
+	units     []*unit
+	conns     map[uint64]*conn // by cookie
+	listening map[uint16]*unit // TCP ports, and whose they are; nil: nobody's
+	fresh     []fresh
+	began     bool // a dump was complete
+	partial   bool // the last dump was not: what is new in the next one may be old
+}
+
+// conn is a socket as it was at the last look.
+type conn struct {
+	owner     *unit // nil: it belongs to no unit that is followed
+	peer      *peer // nil: it listens, or has no owner
+	last      sockdiag.TCPInfo
+	connected bool
+	outbound  bool
+	tcp       bool
+	seen      uint64 // look
+}
+
+// fresh is a socket whose owner has to be found.
+type fresh struct {
+	sockdiag.Socket
+	old bool // it was there at earlier looks
+}
+
+func newNamespace(id nsID, it *sockdiag.Namespace) *namespace {
+	return &namespace{id: id, it: it, conns: map[uint64]*conn{}, listening: map[uint16]*unit{}}
+}
+
+// add puts a unit into the namespace. Sockets that were nobody's may be its own.
+func (ns *namespace) add(u *unit) {
+	u.ns, u.began = ns, false
+	ns.units = append(ns.units, u)
+	ns.disown(nil)
+}
+
+// remove takes a unit out of the namespace.
+func (ns *namespace) remove(u *unit) {
+	ns.units = slices.DeleteFunc(ns.units, func(other *unit) bool { return other == u })
+	ns.disown(u)
+}
+
+// disown forgets the connections of a unit, or those that are nobody's.
+func (ns *namespace) disown(u *unit) {
+	for cookie, c := range ns.conns {
+		if c.owner == u {
+			ns.drop(cookie, c)
+		}
+	}
+}
+
+// drop forgets a connection.
+func (ns *namespace) drop(cookie uint64, c *conn) {
+	if c.peer != nil {
+		c.peer.conns--
+	}
+	delete(ns.conns, cookie)
+}
+
+// only returns the unit whose sockets are all of the namespace's, or nil.
+func (ns *namespace) only() *unit {
+	if len(ns.units) == 1 && ns.units[0].exclusive {
+		return ns.units[0]
+	}
+	return nil
+}
+
+// read reads the sockets of now, and the last counts of those that were closed. n is
+// the number of sockets that were read.
+func (ns *namespace) read(f *Follower, l sockdiag.Limits) (n int, err error) {
+	again := f.look%resolveEvery == 0
+	ns.fresh = ns.fresh[:0]
+	listening := make(map[uint16]*unit, len(ns.listening))
+	err = ns.it.Each(l, func(s *sockdiag.Socket) {
+		n++
+		c := ns.conns[s.Cookie]
+		if c == nil {
+			ns.fresh = append(ns.fresh, fresh{*s, false})
+			return
+		}
+		c.seen = f.look
+		if s.State == sockdiag.Listen {
+			listen(listening, s.Local.Port(), c.owner)
+		}
+		switch {
+		case c.owner == nil && again:
+			ns.fresh = append(ns.fresh, fresh{*s, true})
+		case c.peer != nil:
+			c.see(s)
+		}
+	})
+	whole := err == nil
+	if !whole {
+		for port, u := range ns.listening {
+			if _, ok := listening[port]; !ok {
+				listening[port] = u
+			}
+		}
+	}
+	ns.listening = listening
+	ns.claim(f)
+	ns.fresh = clearLarge(ns.fresh)
+	if whole {
+		ns.sweep(f)
+	}
+	ns.partial = !whole
+	ns.readClosed(f, sockdiag.Limits{Sockets: maxClosed, Deadline: time.Now().Add(maxLook)})
+	if whole {
+		ns.began = true
+		for _, u := range ns.units {
+			u.began = true
+		}
+	}
+	return n, err
+}
+
+// listen records that a port is listened at. Of several units at several addresses it
+// is one's; a unit's that is followed comes first.
+func listen(ports map[uint16]*unit, port uint16, owner *unit) {
+	if ports[port] == nil {
+		ports[port] = owner
+	}
+}
+
+// clearLarge gives memory back after a look with very many new sockets.
+func clearLarge(list []fresh) []fresh {
+	if cap(list) > 10_000 {
+		return nil
+	}
+	return list[:0]
+}
+
+// claim finds the owners of fresh sockets. Those that listen come first: the others'
+// direction depends on them.
+func (ns *namespace) claim(f *Follower) {
+	if len(ns.fresh) == 0 {
+		return
+	}
+	of, sure := ns.owners(f)
+	for pass := range 2 {
+		for i := range ns.fresh {
+			s := &ns.fresh[i]
+			if listens := s.State == sockdiag.Listen; listens != (pass == 0) {
+				continue
+			}
+			owner := of(&s.Socket)
+			if pass == 0 {
+				listen(ns.listening, s.Local.Port(), owner)
+			}
+			if owner == nil && s.Inode == 0 && s.State != sockdiag.Listen {
+				if port, ok := ns.listening[s.Local.Port()]; ok {
+					owner = port // no process has accepted the connection yet
+				}
+			}
+			ns.begin(f, s, owner, sure)
+		}
+	}
+}
+
+// begin begins to follow a fresh socket.
+func (ns *namespace) begin(f *Follower, s *fresh, owner *unit, sure bool) {
+	c := &conn{owner: owner, seen: f.look, tcp: s.Protocol == sockdiag.TCP}
+	switch {
+	case owner == nil && (s.Inode == 0 || !sure) && s.State != sockdiag.Listen:
+		delete(ns.conns, s.Cookie)
+		return // it is looked at again
+	case owner != nil && s.State != sockdiag.Listen:
+		ns.join(f, c, &s.Socket)
+		if s.old || ns.partial || !owner.began {
+			c.last, c.connected = s.TCP, s.State != sockdiag.SynSent // what it did before is not known
+		}
+		c.see(&s.Socket)
+	}
+	ns.conns[s.Cookie] = c
+}
+
+// join finds the peer of a connection.
+func (ns *namespace) join(f *Follower, c *conn, s *sockdiag.Socket) {
+	_, called := ns.listening[s.Local.Port()]
+	c.outbound = !called || s.Protocol != sockdiag.TCP
+	k := key{addr: s.Remote.Addr(), port: s.Remote.Port(), protocol: s.Protocol, outbound: c.outbound}
+	if !c.outbound {
+		k.port = s.Local.Port()
+	}
+	c.peer = f.peerOf(c.owner, k)
+	c.peer.conns++
+}
+
+// see adds what a connection did since the last look, and what it is now.
+func (c *conn) see(s *sockdiag.Socket) {
+	bytes := c.grow(s)
+	p := c.peer
+	if s.State == sockdiag.SynSent {
+		return
+	}
+	if !c.connected && s.Protocol == sockdiag.TCP {
+		p.step.connects++
+	}
+	c.connected = true
+	p.connections++
+	p.sendQueue += int64(s.SendQueue)
+	p.receiveQueue += int64(s.ReceiveQueue)
+	p.addRTT(s, bytes)
+	c.owner.addRTT(s, bytes)
+}
+
+// grow adds what the counts of a connection grew by, and returns the bytes.
+func (c *conn) grow(s *sockdiag.Socket) (bytes uint64) {
+	if !s.HasTCP {
+		return 0
+	}
+	t, last, step := &s.TCP, &c.last, &c.peer.step
+	sent, received := since(t.Sent, last.Sent), since(t.Received, last.Received)
+	step.sent += int64(sent)
+	step.received += int64(received)
+	step.segments += int64(t.SegmentsSent - last.SegmentsSent) // they wrap around
+	step.retransmits += int64(t.Retransmits - last.Retransmits)
+	busy := since(t.Busy, last.Busy)
+	window, buffer := since(t.ReceiverWindow, last.ReceiverWindow), since(t.SendBuf, last.SendBuf)
+	step.window += window
+	step.buffer += buffer
+	step.network += max(0, busy-window-buffer)
+	c.last = *t
+	return sent + received
+}
+
+// since returns by how much a count grew; 0 if it went back.
+func since[T uint64 | time.Duration](now, before T) T {
+	if now < before {
+		return 0
+	}
+	return now - before
+}
+
+// sweep forgets the connections that several dumps did not have.
+func (ns *namespace) sweep(f *Follower) {
+	for cookie, c := range ns.conns {
+		if f.look-c.seen < missedLooks {
+			continue
+		}
+		if c.peer != nil && c.tcp && !c.connected && c.outbound {
+			c.peer.step.failures++
+		}
+		ns.drop(cookie, c)
+	}
+}
+
+// readClosed reads the last counts of connections that were closed.
+func (ns *namespace) readClosed(f *Follower, l sockdiag.Limits) {
+	lost, err := ns.it.Closed(l, func(s *sockdiag.Socket) { ns.closed(f, s) })
+	if lost {
+		f.cfg.AddLost(LostClosed, 1)
+	}
+	if err != nil {
+		f.logOnce("cannot read closed connections", zap.Error(err))
+	}
+}
+
+// closed adds the last counts of one connection.
+func (ns *namespace) closed(f *Follower, s *sockdiag.Socket) {
+	c := ns.conns[s.Cookie]
+	if c == nil {
+		if !ns.began || !s.Remote.IsValid() || s.Remote.Port() == 0 {
+			return // it did not connect, or it may be older than the first look
+		}
+		owner, called := ns.listening[s.Local.Port()]
+		if !called {
+			owner = ns.only()
+			if owner == nil {
+				f.cfg.AddLost(LostUnknown, 1)
+			}
+		}
+		if owner == nil || !owner.began {
+			return
+		}
+		c = &conn{owner: owner, tcp: true}
+		ns.join(f, c, s)
+		if ns.partial {
+			c.last, c.connected = s.TCP, true // it may be older than the last look
+		}
+	}
+	ns.drop(s.Cookie, c)
+	if c.peer == nil {
+		return
+	}
+	bytes := c.grow(s)
+	switch established := s.TCP.RTT > 0 || s.TCP.Sent > 0 || s.TCP.Received > 0; {
+	case c.connected:
+	case established || !c.outbound:
+		c.peer.step.connects++
+	default:
+		c.peer.step.failures++
+		return
+	}
+	c.peer.addRTT(s, bytes)
+	c.owner.addRTT(s, bytes)
+}
+
+// owners returns a function that returns the owner of a socket. sure reports that a
+// socket without an owner is nobody's, rather than that not everything could be read.
+func (ns *namespace) owners(f *Follower) (of func(*sockdiag.Socket) *unit, sure bool) {
+	if u := ns.only(); u != nil {
+		return func(*sockdiag.Socket) *unit { return u }, true
+	}
+	sure = true
+	byCgroup, byInode := ns.units[:0:0], ns.units[:0:0]
+	for _, u := range ns.units {
+		if u.ids != nil {
+			byCgroup = append(byCgroup, u)
+		} else {
+			byInode = append(byInode, u)
+		}
+	}
+	held := map[uint32]*unit{}
+	deadline := time.Now().Add(maxLook / 2)
+	for _, u := range byInode {
+		inodes, whole := f.inodes(u, deadline)
+		sure = sure && whole
+		for inode := range inodes {
+			held[inode] = u
+		}
+	}
+	return func(s *sockdiag.Socket) *unit {
+		for _, u := range byCgroup {
+			if s.Cgroup != 0 && u.ids[s.Cgroup] {
+				return u
+			}
+		}
+		return held[s.Inode]
+	}, sure
+}
+
+// inodes returns the sockets that the processes of a unit have open.
+func (f *Follower) inodes(u *unit, deadline time.Time) (inodes map[uint32]bool, whole bool) {
+	inodes = map[uint32]bool{}
+	pids := map[int]bool{u.Process.PID: true}
+	if u.Process.PID == 0 {
+		var err error
+		if pids, err = f.cfg.Tree.Processes(u.Group); err != nil {
+			return inodes, isGone(err) || errors.Is(err, cgroup.TooManyProcesses)
+		}
+	}
+	whole = true
+	for pid := range pids {
+		whole = socketsOf(f.procfs, pid, inodes, deadline) && whole
+		if !time.Now().Before(deadline) {
+			return inodes, false
+		}
+	}
+	return inodes, whole
+}
+
+// key identifies a peer of a unit.
+type key struct {
+	addr     netip.Addr
+	port     uint16 // the peer's if outbound, else the unit's
+	protocol sockdiag.Protocol
+	outbound bool
+}

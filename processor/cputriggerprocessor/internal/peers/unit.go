@@ -1,0 +1,281 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package peers
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/internal/monitor"
+	"github.com/hotprofile/hotprofile/internal/sockdiag"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+)
+
+// unit is a unit whose connections are read.
+type unit struct {
+	identify.Identity
+	wanted    time.Time // when it was last asked for
+	resolveAt uint64    // look
+	ns        *namespace
+	failed    error           // why there is nothing to read; nil: nothing is wrong
+	exclusive bool            // no other unit is in its namespace
+	ids       map[uint64]bool // of its cgroups; nil: its sockets are found by its open files
+	began     bool            // a dump of its namespace was complete while it was followed
+
+	since     time.Time // when it was begun to be followed
+	forgotAt  time.Time // when a peer was last forgotten; zero: never
+	peers     map[key]*peer
+	listed    int
+	rest      peer // the step of those that are not in peers
+	others    totals
+	otherNow  gauges
+	hasOthers bool
+
+	tcp monitor.TCPFigures
+}
+
+// totals are counts since a start.
+type totals struct {
+	connects, failures      int64
+	sent, received          int64
+	segments, retransmits   int64
+	window, buffer, network time.Duration
+}
+
+func (t *totals) add(s totals) {
+	t.connects += s.connects
+	t.failures += s.failures
+	t.sent += s.sent
+	t.received += s.received
+	t.segments += s.segments
+	t.retransmits += s.retransmits
+	t.window += s.window
+	t.buffer += s.buffer
+	t.network += s.network
+}
+
+// gauges are of now.
+type gauges struct {
+	connections, sendQueue, receiveQueue int64
+	// The means of the last seconds are these sums of products divided by weight.
+	rtt, variation, weight float64
+}
+
+func (g *gauges) addRTT(s *sockdiag.Socket, bytes uint64) {
+	if s.HasTCP && s.TCP.RTT > 0 {
+		w := float64(bytes) + 1
+		g.rtt += w * s.TCP.RTT.Seconds()
+		g.variation += w * s.TCP.RTTVar.Seconds()
+		g.weight += w
+	}
+}
+
+func (g *gauges) add(o gauges) {
+	g.connections += o.connections
+	g.sendQueue += o.sendQueue
+	g.receiveQueue += o.receiveQueue
+	g.rtt += o.rtt
+	g.variation += o.variation
+	g.weight += o.weight
+}
+
+// fade begins a new look: half of what means are made of is that of the last one.
+func (g *gauges) fade() {
+	*g = gauges{rtt: g.rtt / 2, variation: g.variation / 2, weight: g.weight / 2}
+}
+
+// peer is one peer of a unit.
+type peer struct {
+	key
+	start  time.Time
+	conns  int  // that have it
+	listed bool // it has a reading of its own
+	score  float64
+	idle   time.Time // since when it has no connection; zero: it has
+	step   totals    // of this look
+	total  totals    // while it was listed
+	gauges
+}
+
+func newUnit(id identify.Identity, now time.Time) *unit {
+	return &unit{Identity: id, wanted: now, since: now, peers: map[key]*peer{}}
+}
+
+// peerOf returns a peer of a unit, which may be new. At a bound it is one of the rest.
+func (f *Follower) peerOf(u *unit, k key) *peer {
+	if p := u.peers[k]; p != nil {
+		return p
+	}
+	if len(u.peers) >= maxUnitPeers || f.peers >= maxPeers {
+		f.cfg.AddLost(LostPeers, 1)
+		return &u.rest
+	}
+	p := &peer{key: k, start: u.since}
+	if !u.forgotAt.IsZero() {
+		p.start = u.forgotAt // this peer may be one that was forgotten
+	}
+	u.peers[k] = p
+	f.peers++
+	return p
+}
+
+// addRTT adds to what tcp_rtt is computed of.
+func (u *unit) addRTT(s *sockdiag.Socket, bytes uint64) {
+	if s.HasTCP && s.TCP.RTT > 0 && bytes > 0 {
+		u.tcp.RoundTrip += s.TCP.RTT.Seconds() * float64(bytes)
+		u.tcp.Bytes += float64(bytes)
+	}
+}
+
+const (
+	// scoreFade is the part of a peer's score that is left after a look: after 30 looks
+	// it is a hundredth.
+	scoreFade = 0.86
+
+	// ahead is by how much the score of a peer must exceed that of a listed one whose
+	// place it takes: series should not come and go.
+	ahead = 2
+
+	// forgetAfter is the time after which a peer without connections is forgotten.
+	forgetAfter = time.Minute
+)
+
+// settle ends a look at a unit: it chooses the peers with readings of their own, and
+// adds what each did to its totals, or to those of the others.
+func (f *Follower) settle(u *unit, now time.Time) {
+	list := make([]*peer, 0, len(u.peers))
+	for k, p := range u.peers {
+		p.score = scoreFade*p.score + float64(p.step.sent+p.step.received) + 100*float64(p.connections) + 1000*float64(p.step.connects+p.step.failures)
+		switch {
+		case p.connections > 0 || p.step != totals{}:
+			p.idle = time.Time{}
+		case p.idle.IsZero():
+			p.idle = now
+		case now.Sub(p.idle) > forgetAfter && p.conns == 0:
+			delete(u.peers, k)
+			f.peers--
+			u.forgotAt = now
+			continue
+		}
+		list = append(list, p)
+	}
+	places := min(maxUnitListed, maxListed-(f.listed-u.listed))
+	if len(list) > places {
+		rank := func(p *peer) float64 {
+			if p.listed {
+				return ahead * p.score
+			}
+			return p.score
+		}
+		slices.SortFunc(list, func(a, b *peer) int { return cmp.Or(cmp.Compare(rank(b), rank(a)), a.compare(b.key)) })
+	}
+	f.listed -= u.listed
+	u.listed = min(places, len(list))
+	f.listed += u.listed
+
+	u.hasOthers = u.hasOthers || len(list) > u.listed || u.rest.step != totals{} || u.rest.connections > 0
+	u.others.add(u.rest.step)
+	u.otherNow = u.rest.gauges
+	u.count(u.rest.step)
+	u.rest.step = totals{}
+	for i, p := range list {
+		if p.listed = i < u.listed; p.listed {
+			p.total.add(p.step)
+		} else {
+			u.others.add(p.step)
+			u.otherNow.add(p.gauges)
+		}
+		u.count(p.step)
+		p.step = totals{}
+	}
+}
+
+// fade begins a look at a unit.
+func (u *unit) fade() {
+	u.rest.fade()
+	for _, p := range u.peers {
+		p.fade()
+	}
+}
+
+// count adds to what monitors are computed of.
+func (u *unit) count(step totals) {
+	u.tcp.Segments += float64(step.segments)
+	u.tcp.Retransmits += float64(step.retransmits)
+	u.tcp.Failures += float64(step.failures)
+}
+
+// figures returns what monitors read.
+func (u *unit) figures(now time.Time) monitor.TCPFigures {
+	t := u.tcp
+	t.Elapsed = now.Sub(u.since)
+	switch {
+	case u.failed != nil:
+		t.Err, t.FailuresErr = u.failed, u.failed
+	case !u.began:
+		t.Err, t.FailuresErr = NotFollowed, NotFollowed
+	case !u.exclusive:
+		t.FailuresErr = SharedNamespace
+	case !u.ns.it.ReportsClosed():
+		t.FailuresErr = NoClosed
+	}
+	return t
+}
+
+// readings returns the readings of the listed peers, and of the others.
+func (u *unit) readings(name func(netip.Addr) (unit, service string)) []hotunitsextension.PeerReading {
+	if !u.began {
+		return nil
+	}
+	out := make([]hotunitsextension.PeerReading, 0, u.listed+1)
+	for _, p := range u.peers {
+		if !p.listed {
+			continue
+		}
+		r := reading(p.total, p.gauges)
+		r.Address, r.Port, r.Outbound, r.Start = p.addr, p.port, p.outbound, p.start
+		r.Transport = "tcp"
+		if p.protocol == sockdiag.UDP {
+			r.Transport = "udp"
+		}
+		r.Unit, r.Service = name(p.addr)
+		out = append(out, r)
+	}
+	if u.hasOthers {
+		r := reading(u.others, u.otherNow)
+		r.Start = u.since
+		out = append(out, r)
+	}
+	slices.SortFunc(out, func(a, b hotunitsextension.PeerReading) int {
+		return cmp.Or(a.Start.Compare(b.Start), cmp.Compare(b.Sent+b.Received, a.Sent+a.Received), a.Address.Compare(b.Address), cmp.Compare(a.Port, b.Port))
+	})
+	return out
+}
+
+func reading(t totals, g gauges) hotunitsextension.PeerReading {
+	r := hotunitsextension.PeerReading{
+		Connects: t.connects, ConnectFailures: t.failures, Sent: t.sent, Received: t.received, Segments: t.segments, Retransmits: t.retransmits,
+		ReceiverWindow: t.window, SendBuffer: t.buffer, Network: t.network,
+		Connections: g.connections, SendQueue: g.sendQueue, ReceiveQueue: g.receiveQueue,
+	}
+	if r.HasRTT = g.weight > 0.5; r.HasRTT {
+		r.RTT = time.Duration(g.rtt / g.weight * float64(time.Second))
+		r.RTTVariation = time.Duration(g.variation / g.weight * float64(time.Second))
+	}
+	return r
+}
+
+func (k key) compare(o key) int {
+	return cmp.Or(k.addr.Compare(o.addr), cmp.Compare(k.port, o.port), cmp.Compare(k.protocol, o.protocol), cmp.Compare(b2i(k.outbound), b2i(o.outbound)))
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

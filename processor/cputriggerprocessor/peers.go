@@ -1,0 +1,118 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cputriggerprocessor
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/monitor"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/peers"
+)
+
+const (
+	// drainInterval is the time between two reads of connections that were closed.
+	drainInterval = 100 * time.Millisecond
+
+	// peersShare bounds the cost of looks: the time between two is at least this many
+	// times the duration of the last one.
+	peersShare = 10
+)
+
+// peersOf reads the connections of units. A nil one reads nothing.
+type peersOf struct {
+	follower *peers.Follower
+	p        *cpuTrigger
+	asked    atomic.Bool // somebody reads the peers of hot units
+}
+
+// newPeers returns nil where connections are not read.
+func (p *cpuTrigger) newPeers(tree *cgroup.Tree) *peersOf {
+	if !p.cfg.Peers.Enabled {
+		return nil
+	}
+	of := &peersOf{p: p}
+	var err error
+	of.follower, err = peers.New(peers.Config{
+		Tree: tree, Now: p.now, Log: p.log, Residents: of.residents,
+		AddLost: func(what peers.Lost, n int) { p.counters.AddPeersLost(string(what), n) },
+	})
+	if err != nil {
+		p.log.Warn("cannot read connections", zap.Error(err))
+		return nil
+	}
+	return of
+}
+
+// residents returns the units of this host.
+func (o *peersOf) residents() (out []peers.Resident) {
+	for _, u := range o.p.units.Described() {
+		r := peers.Resident{Identity: u.Identity}
+		for _, kv := range u.Attributes {
+			if kv.Key == attr.ServiceName {
+				r.Service = kv.Value.AsString()
+			}
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// run looks at each collection interval until the context ends.
+func (o *peersOf) run(ctx context.Context) {
+	if o == nil {
+		return
+	}
+	defer o.follower.Close()
+	tick := time.NewTicker(min(drainInterval, o.p.cfg.CollectionInterval))
+	defer tick.Stop()
+	var follow []identify.Identity
+	var next time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		began := time.Now()
+		if began.Before(next) {
+			o.follower.Drain()
+			continue
+		}
+		follow = o.p.units.AppendConnected(follow[:0], o.asked.Load(), monitor.TCPMonitors())
+		o.follower.Look(follow)
+		took := time.Since(began)
+		if len(follow) > 0 {
+			o.p.counters.RecordPeersLook(took)
+		}
+		next = began.Add(max(o.p.cfg.CollectionInterval-drainInterval/2, peersShare*took))
+	}
+}
+
+// of returns the readings of a unit's peers. From its first call on, those of hot units
+// are read.
+func (o *peersOf) of(unit string) []hotunitsextension.PeerReading {
+	if o == nil {
+		return nil
+	}
+	o.asked.Store(true)
+	return o.follower.Peers(unit)
+}
+
+// tcp returns the figures of the connections of units, for their monitors; nil if they
+// are not read.
+func (o *peersOf) tcp() func(cgroup.Group, procfs.Process) monitor.TCPFigures {
+	if o == nil {
+		return nil
+	}
+	return o.follower.TCP
+}
