@@ -36,6 +36,9 @@ func goldenBatch(t *testing.T, types ...*samples.Type) *samples.Batch {
 	for _, typ := range types {
 		for i, s := range []*samples.Stack{first, second, first} {
 			k := samples.Key{Resource: resource(i % 2), Type: typ, Stack: s, Period: period, Thread: samples.Thread{Name: "worker"}}
+			if typ == samples.NetSent || typ == samples.NetReceived {
+				k.Period, k.Transport = 1, []samples.Transport{samples.TransportTCP, samples.TransportUnix}[i%2]
+			}
 			if typ.Sent {
 				k.Period, k.Link = 500_000_000, span
 				if typ.Valued {
@@ -57,6 +60,7 @@ func TestGoldenRequests(t *testing.T) {
 		"off_cpu":            {samples.OffCPU, samples.RunQueue},
 		"off_cpu_scaled":     {samples.OffCPUScaled, samples.RunQueueScaled},
 		"allocations":        {samples.AllocObjects, samples.AllocSpace},
+		"network":            {samples.NetSent, samples.NetReceived, samples.TCPConnects, samples.TCPConnectFailures},
 		"dotnet_threads":     {samples.DotnetThreads, samples.DotnetSelected},
 		"dotnet_allocations": {samples.DotnetAllocObjects, samples.DotnetAllocSpace},
 	} {

@@ -188,8 +188,8 @@ func (b *Builder) add(g *profileGroup, s *samples.Sample, from, to int) {
 // sampleKey identifies a Sample of a profile. Stacks of equal content have one index,
 // even if they are of different processes.
 type sampleKey struct {
-	stack, link                                    int32
-	name, id, truncated, selected, allocated, wait int32
+	stack, link                                               int32
+	name, id, truncated, selected, allocated, wait, transport int32
 }
 
 // sampleKey adds a sample's stack, link and attributes to the dictionary.
@@ -212,6 +212,9 @@ func (b *Builder) sampleKey(s *samples.Sample) sampleKey {
 	}
 	if wait := waitOf(s); wait != "" {
 		k.wait = b.dict.Attribute(attr.Wait, dictionary.Str(wait))
+	}
+	if s.Transport != samples.TransportNone {
+		k.transport = b.dict.Attribute(attr.Transport, dictionary.Str(s.Transport.String()))
 	}
 	return k
 }
@@ -236,8 +239,8 @@ func (k sampleKey) size() int {
 	return protosize.Number(uint64(k.stack)) + protosize.Number(uint64(k.link)) + protosize.Packed(attributes)
 }
 
-func (k sampleKey) attributes() [6]int32 {
-	return [...]int32{k.name, k.id, k.truncated, k.selected, k.allocated, k.wait}
+func (k sampleKey) attributes() [7]int32 {
+	return [...]int32{k.name, k.id, k.truncated, k.selected, k.allocated, k.wait, k.transport}
 }
 
 // newSample appends a Sample to the profile.
@@ -327,6 +330,9 @@ func boundOf(s *samples.Sample) int {
 	if s.Type.Blocked {
 		n += protosize.MaxIndex
 	}
+	if s.Transport != samples.TransportNone {
+		n += protosize.MaxIndex
+	}
 	if s.Link.Valid() {
 		n += protosize.MaxIndex
 	}
@@ -399,6 +405,9 @@ func (b *Builder) dictionaryBound(s *samples.Sample) int {
 	}
 	if wait := waitOf(s); wait != "" {
 		n += dictionary.AttributeBound(attr.Wait, dictionary.Str(wait))
+	}
+	if s.Transport != samples.TransportNone {
+		n += dictionary.AttributeBound(attr.Transport, dictionary.Str(s.Transport.String()))
 	}
 	if s.Link.Valid() {
 		n += dictionary.LinkSize

@@ -31,6 +31,8 @@ type Attachment struct {
 	// AttachTracepoint samples, in place of all others, plus 1.
 	periods []int
 	only    int
+	// carried are hits of replaced events that no sample represents yet; the reader's.
+	carried []uint64
 	what    string
 	events  []*event
 	// replaced are closed events that renew has replaced, whose records may be unread.

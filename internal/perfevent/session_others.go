@@ -42,7 +42,7 @@ func (*Session) AttachProcess(int) (*Attachment, error) { return nil, rights.Uns
 func (*Session) AttachTracepoint(int) (*Attachment, error) { return nil, rights.Unsupported }
 
 // SetHits fails.
-func (*Session) SetHits(*Attachment, int, int, func(int) int) error { return rights.Unsupported }
+func (*Session) SetHits(*Attachment, []int, func(int) int) error { return rights.Unsupported }
 
 // DetachAll fails.
 func (*Session) DetachAll() error { return rights.Unsupported }

@@ -44,9 +44,10 @@ func (s *Session) AttachTracepoint(index int) (*Attachment, error) {
 func (s *Session) openHits(a *Attachment, pid, cpu, output, flags int, inherit bool) error {
 	if a.periods == nil {
 		a.periods = slices.Repeat([]int{1}, len(s.tracepoints))
+		a.carried = make([]uint64, len(s.tracepoints))
 	}
 	for i, t := range s.tracepoints {
-		if t.Everywhere != (a.only == i+1) {
+		if a.only > 0 && i != a.only-1 || a.only == 0 && t.Everywhere {
 			continue
 		}
 		attr := s.hits(t, int64(a.periods[i]))
@@ -71,31 +72,37 @@ func (s *Session) openHits(a *Attachment, pid, cpu, output, flags int, inherit b
 	return nil
 }
 
-// SetHits sets the number of hits of a tracepoint per sample, in an attachment: to
-// draw(mean) for each event until the next call. mean is the average of draw. A fixed
-// number would run in lockstep with loops, so call this repeatedly, also with the same
-// mean. Record.Hits is right whatever the numbers were.
+// SetHits sets the number of hits per sample of the tracepoints of an attachment, by
+// index; 0 leaves one as it is. The number is draw(mean) for each event until the next
+// call, and mean is the average of draw: a fixed number would run in lockstep with loops,
+// so call this repeatedly, also with the same mean. Record.Hits is right whatever the
+// numbers were.
 //
 // With another mean, processes are attached anew, since threads that inherited an event
 // keep its period. A process that is gone by now is detached.
-func (s *Session) SetHits(a *Attachment, tracepoint, mean int, draw func(mean int) int) error {
+func (s *Session) SetHits(a *Attachment, means []int, draw func(mean int) int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if mean <= 0 || tracepoint < 0 || tracepoint >= len(s.tracepoints) {
-		return fmt.Errorf("sampling every %dth hit of tracepoint %d: there is no such number or tracepoint", mean, tracepoint)
+	if len(means) != len(s.tracepoints) {
+		return fmt.Errorf("setting the hits per sample: %d numbers for %d tracepoints", len(means), len(s.tracepoints))
 	}
 	if _, ok := s.attachments[a]; !ok {
 		return nil
 	}
-	changed := a.periods[tracepoint] != mean
-	a.periods[tracepoint] = mean
+	changed := false
+	for i, mean := range means {
+		if mean > 0 && mean != a.periods[i] {
+			a.periods[i], changed = mean, true
+		}
+	}
 	if changed && a.pid > 0 {
 		if err := s.renewHits(a); err != nil {
 			return err
 		}
 	}
 	for _, e := range a.events {
-		if e.tracepoint != tracepoint {
+		mean := means[e.tracepoint]
+		if mean <= 0 {
 			continue
 		}
 		if err := sys.SetPeriod(e.fd, uint64(max(draw(mean), 1))); err != nil && !errors.Is(err, unix.ENODEV) {
@@ -148,8 +155,9 @@ func (s *Session) retire(a *Attachment) error {
 	return errors.Join(append(errs, s.closeEvents(a))...)
 }
 
-// forgetRetired forgets the retired events whose samples have been read, and counts the
-// hits that none of these represents. The reader calls it at the end of a round.
+// forgetRetired forgets the retired events whose samples have been read. Hits that none
+// of these represents are those of the next sample, where the events have been replaced,
+// and else counted. The reader calls it at the end of a round.
 func (s *Session) forgetRetired() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,7 +168,13 @@ func (s *Session) forgetRetired() {
 			continue
 		}
 		read = append(read, e)
-		if n := e.hits.sampled.Load(); n < e.hits.final {
+		n := e.hits.sampled.Load()
+		if n >= e.hits.final {
+			continue
+		}
+		if _, attached := s.attachments[e.attachment]; attached {
+			e.attachment.carried[e.tracepoint] += e.hits.final - n
+		} else {
 			s.unsampled.Add(e.hits.final - n)
 		}
 	}
@@ -208,5 +222,8 @@ func (s *Session) hitsSince(rec *Record, e *event) (hits, lost uint64) {
 	}
 	hits = max(at-before, 1)
 	e.hits.sampled.Add(hits)
+	if c := &e.attachment.carried[e.tracepoint]; *c > 0 {
+		hits, *c = hits+*c, 0
+	}
 	return hits, min(lost, hits-1)
 }

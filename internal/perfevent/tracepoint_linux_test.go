@@ -110,7 +110,7 @@ func TestHitsOfATracepointAreCountedAndSampled(t *testing.T) {
 			require.EqualValues(t, samples, stacks)
 
 			samples, hits, bytes = 0, 0, 0
-			require.NoError(t, s.SetHits(a, 0, 13, func(mean int) int { return mean }))
+			require.NoError(t, s.SetHits(a, []int{13}, func(mean int) int { return mean }))
 			require.Equal(t, "sent", inside.Order(all))
 			drain(t, s, take)
 			require.NoError(t, s.DetachAll())
@@ -160,11 +160,12 @@ func TestLostHitsAreCountedOnce(t *testing.T) {
 }
 
 func TestTracepointEverywhereHasNoStack(t *testing.T) {
-	tracepoint, _ := sends(t)
+	other, _ := sends(t)
+	tracepoint := other
 	tracepoint.Everywhere = true
 	for name, copied := range map[string]int{"no copies": 0, "copies": 1024} {
 		t.Run(name, func(t *testing.T) {
-			s := open(t, Options{HostWide: true, Kernel: KernelTime, UserStack: copied, Tracepoints: []Tracepoint{tracepoint}})
+			s := open(t, Options{HostWide: true, Kernel: KernelTime, UserStack: copied, Tracepoints: []Tracepoint{tracepoint, other}})
 			_, err := s.AttachTracepoint(1)
 			require.Error(t, err)
 			a := attached(t)(s.AttachTracepoint(0))

@@ -18,6 +18,8 @@ type Key struct {
 	Thread   Thread
 	// Link is the active span.
 	Link Link
+	// Transport is what a sample of NetSent or NetReceived went over; else 0.
+	Transport Transport
 	// Selected reports that the service samples this thread frequently (.NET).
 	Selected bool
 	// AllocType is the type of the allocated object, if known.

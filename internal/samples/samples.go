@@ -238,6 +238,40 @@ var (
 	DotnetAllocSpace   = &Type{Name: "alloc_space", Unit: "bytes", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Sampler: "dotnet_allocations", Sent: true, Unscaled: true}
 )
 
+// NetSent and NetReceived are the bytes that calls sent to and received from sockets,
+// TCPConnects the connections that were begun, and TCPConnectFailures those of them that
+// ended before they were established. A value represents the calls that were not sampled
+// too. The period of 1 means that values stand for themselves.
+var (
+	NetSent            = netType("net_sent", "bytes")
+	NetReceived        = netType("net_received", "bytes")
+	TCPConnects        = netType("tcp_connects", "count")
+	TCPConnectFailures = netType("tcp_connect_failures", "count")
+)
+
+func netType(name, unit string) *Type {
+	return &Type{Name: name, Unit: unit, PeriodName: name, PeriodUnit: unit, Valued: true, Sampler: "network", Scaled: scaledToCalls}
+}
+
+const scaledToCalls = "by the number of calls of a similar size that each sample represents"
+
+// Transport is the protocol of a socket.
+type Transport uint8
+
+// The transports. TransportOther is every protocol that has no name here.
+const (
+	TransportNone Transport = iota
+	TransportTCP
+	TransportUDP
+	TransportUnix
+	TransportOther
+)
+
+// String returns the value of the attribute network.transport.
+func (t Transport) String() string {
+	return [...]string{"", "tcp", "udp", "unix", "other"}[t]
+}
+
 // Capture is the time in which a target was sampled with one period, on the monotonic
 // clock. It is safe for concurrent use.
 type Capture struct {

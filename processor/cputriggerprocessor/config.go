@@ -631,7 +631,7 @@ func (cfg *Config) validatePolicy(at string, p PolicyConfig) (errs []error) {
 }
 
 // profileNames are the names of profile types that need no unit.
-const profileNames = "cpu, wall, off_cpu, runqueue, alloc_objects, alloc_space"
+const profileNames = "cpu, wall, off_cpu, runqueue, alloc_objects, alloc_space, net_sent, net_received, tcp_connects, tcp_connect_failures"
 
 // validateProfileType checks one entry of profile_types: a name, or a type with its
 // unit.

@@ -25,6 +25,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/allocs"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/network"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/offcpu"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/oncpu"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/pprof"
@@ -67,6 +68,8 @@ type Config struct {
 	OffCPU configoptional.Optional[offcpu.Config] `mapstructure:"off_cpu"`
 	// Allocations samples allocations of Go programs; absent by default.
 	Allocations configoptional.Optional[allocs.Config] `mapstructure:"allocations"`
+	// Network samples calls on sockets; absent by default.
+	Network configoptional.Optional[network.Config] `mapstructure:"network"`
 	// Dotnet receives the buffers of .NET services; absent by default.
 	Dotnet configoptional.Optional[dotnet.Config] `mapstructure:"dotnet"`
 	// PprofEndpoints are pulled; they serve what net/http/pprof serves.
@@ -133,6 +136,7 @@ func createDefaultConfig() *Config {
 		CPU:               oncpu.DefaultConfig(),
 		OffCPU:            configoptional.Default(offcpu.DefaultConfig()),
 		Allocations:       configoptional.Default(allocs.DefaultConfig()),
+		Network:           configoptional.Default(network.DefaultConfig()),
 		Dotnet:            configoptional.Default(dotnet.DefaultConfig()),
 		BufferSize:        4 * bytesize.MiB,
 		ExportInterval:    5 * time.Second,
@@ -154,7 +158,7 @@ func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	if f, ok := conf.Get("frequency").(float64); ok && f != math.Trunc(f) {
 		return fmt.Errorf("frequency: %v is not a whole number between 1 and %d", f, oncpu.MaxFrequency)
 	}
-	if (conf.IsSet("dotnet") || conf.IsSet("pprof_endpoints")) && !conf.IsSet("cpu") && !conf.IsSet("targets") && !conf.IsSet("off_cpu") && !conf.IsSet("allocations") {
+	if (conf.IsSet("dotnet") || conf.IsSet("pprof_endpoints")) && !conf.IsSet("cpu") && !conf.IsSet("targets") && !conf.IsSet("off_cpu") && !conf.IsSet("allocations") && !conf.IsSet("network") {
 		cfg.CPU.Enabled = false
 	}
 	return conf.Unmarshal(cfg)

@@ -22,6 +22,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/allocs"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/network"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/offcpu"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/oncpu"
 )
@@ -55,6 +56,7 @@ func TestConfigIsReadAsWritten(t *testing.T) {
 			CPU:               oncpu.Config{Enabled: true},
 			OffCPU:            configoptional.Some(offcpu.Config{When: sampler.WhenAlways, MinDuration: 2 * time.Millisecond, MaxEventsPerSecond: 100}),
 			Allocations:       configoptional.Some(allocs.Config{When: sampler.WhenAlways, MaxSamplesPerMinute: 0, BufferSize: bytesize.MiB}),
+			Network:           configoptional.Some(network.Config{When: sampler.WhenAlways, MaxEventsPerSecond: 300}),
 			Dotnet: configoptional.Some(func() dotnet.Config {
 				d := dotnet.DefaultConfig()
 				d.ServerConfig.NetAddr.Transport, d.ServerConfig.NetAddr.Endpoint = "unix", "/run/hotprofile/dotnet.sock"
@@ -99,6 +101,11 @@ func TestConfigIsReadAsWritten(t *testing.T) {
 			c.Allocations = configoptional.Some(allocs.Config{When: sampler.WhenHot, MaxSamplesPerMinute: 50, BufferSize: 200 * bytesize.KiB})
 			c.Dotnet = configoptional.Some(dotnet.DefaultConfig())
 		}),
+		"network_empty": with(func(c *Config) { c.Network = configoptional.Some(network.DefaultConfig()) }),
+		"network_and_dotnet": with(func(c *Config) {
+			c.Network = configoptional.Some(network.Config{When: sampler.WhenHot, MaxEventsPerSecond: 500})
+			c.Dotnet = configoptional.Some(dotnet.DefaultConfig())
+		}),
 		"off_cpu_empty": with(func(c *Config) { c.OffCPU = configoptional.Some(offcpu.DefaultConfig()) }),
 		"off_cpu_and_dotnet": with(func(c *Config) {
 			c.OffCPU = configoptional.Some(offcpu.Config{When: sampler.WhenHot, MinDuration: 0, MaxEventsPerSecond: 500})
@@ -126,6 +133,9 @@ func TestConfigFaultsNameTheirKeyAndWhatIsAllowed(t *testing.T) {
 		"allocations when":               {map[string]any{"allocations": map[string]any{"when": "cold"}}, []string{"allocations", "when", "hot, always"}},
 		"allocations below none":         {map[string]any{"allocations": map[string]any{"max_samples_per_minute": -1}}, []string{"allocations", "max_samples_per_minute", "between 0 and 1000000"}},
 		"allocations no buffer":          {map[string]any{"allocations": map[string]any{"buffer_size": "1KiB"}}, []string{"allocations", "buffer_size", "between 64KiB and 1GiB"}},
+		"network key unknown":            {map[string]any{"network": map[string]any{"sampling_bytes": 1}}, []string{"sampling_bytes"}},
+		"network when":                   {map[string]any{"network": map[string]any{"when": "now"}}, []string{"network", "when", "hot, always"}},
+		"network no samples":             {map[string]any{"network": map[string]any{"max_events_per_second": 0}}, []string{"network", "max_events_per_second", "between 1 and 1000000"}},
 		"off-CPU key unknown":            {map[string]any{"off_cpu": map[string]any{"whenever": "hot"}}, []string{"whenever"}},
 		"off-CPU when":                   {map[string]any{"off_cpu": map[string]any{"when": "now"}}, []string{"off_cpu", "when", "hot, always"}},
 		"off-CPU duration":               {map[string]any{"off_cpu": map[string]any{"min_duration": "-1ms"}}, []string{"off_cpu", "min_duration", "between 0"}},

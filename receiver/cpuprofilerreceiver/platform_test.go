@@ -19,6 +19,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/allocs"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/network"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/offcpu"
 )
 
@@ -31,6 +32,7 @@ func TestOtherSystemsHaveTheSamplersThatNeedNoPerfEvents(t *testing.T) {
 	cfg.Dotnet = configoptional.Some(intake)
 	cfg.OffCPU = configoptional.Some(offcpu.DefaultConfig())
 	cfg.Allocations = configoptional.Some(allocs.DefaultConfig())
+	cfg.Network = configoptional.Some(network.DefaultConfig())
 	core, logs := observer.New(zap.InfoLevel)
 	set := receivertest.NewNopSettings(metadata.Type)
 	set.Logger = zap.New(core)
@@ -42,7 +44,7 @@ func TestOtherSystemsHaveTheSamplersThatNeedNoPerfEvents(t *testing.T) {
 
 	missing := logs.FilterMessage("samplers that need Linux perf events are not available").All()
 	require.Len(t, missing, 1)
-	require.Equal(t, []any{"cpu", "off_cpu", "allocations"}, missing[0].ContextMap()["samplers"])
+	require.Equal(t, []any{"cpu", "off_cpu", "allocations", "network"}, missing[0].ContextMap()["samplers"])
 	server := p.parts[len(p.parts)-1].(*dotnet.Server)
 	resp, err := http.Get("http://" + server.Addr().String() + dotnet.ThreadSamplesPath)
 	require.NoError(t, err)

@@ -26,6 +26,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/allocs"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/network"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/offcpu"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/oncpu"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/pprof"
@@ -37,6 +38,7 @@ func samplers(cfg *Config) []sampler.Factory {
 		oncpu.Factory(cfg.CPU, cfg.RateConfig),
 		offcpu.Factory(cfg.OffCPU),
 		allocs.Factory(cfg.Allocations),
+		network.Factory(cfg.Network),
 		pprof.Factory(cfg.PprofEndpoints),
 		dotnet.Factory(cfg.Dotnet),
 	}

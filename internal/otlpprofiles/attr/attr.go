@@ -62,6 +62,7 @@ const FrameType = "profile.frame.type"
 const (
 	AllocType      = Prefix + "alloc.type"
 	DotnetSelected = Prefix + "dotnet.selected"
+	Transport      = "network.transport"
 	StackTruncated = Prefix + "stack.truncated"
 	ThreadID       = "thread.id"
 	ThreadName     = "thread.name"

@@ -179,7 +179,7 @@ func newChecker(dict pprofile.ProfilesDictionary, opts Options) *checker {
 		frames: frameTypes(),
 		allowed: append([]string{
 			"thread.name", "hotprofile.stack.truncated", "hotprofile.dotnet.selected", "hotprofile.alloc.type",
-			"hotprofile.wait",
+			"hotprofile.wait", "network.transport",
 		}, opts.SampleAttributes...),
 		keys: make(map[string]bool),
 		used: map[string][]bool{

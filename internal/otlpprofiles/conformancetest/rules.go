@@ -187,8 +187,12 @@ func shapes() map[string][]shape {
 		"mutex_contentions/count": {{period: "contentions/count", valued: true, refused: waits}},
 		"mutex_delay/nanoseconds": {{period: "contentions/count", valued: true, refused: waits}},
 		// The period is how many context switches have one sampled stack.
-		"off_cpu/nanoseconds":  {{period: "context_switches/count", valued: true, refused: waits}},
-		"runqueue/nanoseconds": {{period: "context_switches/count", valued: true, refused: waits}},
+		"off_cpu/nanoseconds":        {{period: "context_switches/count", valued: true, refused: waits}},
+		"net_sent/bytes":             {{period: "net_sent/bytes", valued: true, refused: waits}},
+		"net_received/bytes":         {{period: "net_received/bytes", valued: true, refused: waits}},
+		"tcp_connects/count":         {{period: "tcp_connects/count", valued: true, refused: waits}},
+		"tcp_connect_failures/count": {{period: "tcp_connect_failures/count", valued: true, refused: waits}},
+		"runqueue/nanoseconds":       {{period: "context_switches/count", valued: true, refused: waits}},
 	}
 }
 

@@ -49,6 +49,10 @@ type Config struct {
 	ThreadName, ThreadID bool
 	// Refused returns why nothing may be sampled; nil if something may.
 	Refused func(perfevent.Rights) error
+	// Tracepoints is the number of events that a target takes on a CPU where the sampler
+	// samples tracepoints, and Everywhere the number of those that a CPU takes beside; both
+	// are 0 where it does not.
+	Tracepoints, Everywhere int
 	// Lost returns the number of events that the kernel has lost by its counters.
 	Lost   func(perfevent.Stats) uint64
 	Logger *zap.Logger
@@ -212,6 +216,9 @@ func (l *Loop) find(ctx context.Context, rights perfevent.Rights) Found {
 		OpenFiles: procfs.OpenFileLimit(),
 		HostWide:  rights.HostWide,
 		Switches:  l.cfg.Type == samples.OffCPU,
+
+		Tracepoints: l.cfg.Tracepoints, Everywhere: l.cfg.Everywhere,
+		NoThreads: l.cfg.Tracepoints > 0 && !perfevent.CountsHitsOfThreads(),
 	})
 	// The user's own processes may be sampled even if there is none now.
 	instead := f.Wanted.Host && rights.Own == nil
@@ -320,7 +327,8 @@ func (l *Loop) apply(f Found) {
 // same reports whether a session with options a can be used for b.
 func same(a, b perfevent.Options) bool {
 	return slices.Equal(a.CPUs, b.CPUs) && a.Period == b.Period && a.Switches == b.Switches && a.Kernel == b.Kernel &&
-		a.UserStack == b.UserStack && a.HostWide == b.HostWide && a.SplitSwitches == b.SplitSwitches && a.MaxDescriptors == b.MaxDescriptors
+		a.UserStack == b.UserStack && a.HostWide == b.HostWide && a.SplitSwitches == b.SplitSwitches && a.MaxDescriptors == b.MaxDescriptors &&
+		slices.Equal(a.Tracepoints, b.Tracepoints)
 }
 
 // close ends the session.

@@ -51,13 +51,20 @@ type limits struct {
 	// Switches reports whether context switches are sampled: then a CPU has four rings
 	// where the session is HostWide, and the host and each cgroup two events per CPU.
 	Switches bool
+	// Tracepoints and Everywhere are as in Config; with them the session is always HostWide.
+	// NoThreads reports whether processes cannot have events of their own.
+	Tracepoints, Everywhere int
+	NoThreads               bool
 }
 
 // hostWide returns the rings of a CPU where the session is HostWide, and the events per
 // CPU of the host or a cgroup; see package perfevent.
 func (l limits) hostWide() (rings, each int) {
-	if l.Switches {
+	switch {
+	case l.Switches:
 		return 4, 2
+	case l.Tracepoints > 0:
+		return 2 + l.Everywhere, l.Tracepoints
 	}
 	return 2, 1
 }
@@ -122,12 +129,15 @@ func newPlan(w Wanted, l limits) Plan {
 			return planCPUs(ModeFilter, c.String()+" has no directory of its own in the hierarchy that owns perf_event", limit, l)
 		}
 	}
+	if l.NoThreads && len(w.Processes) > 0 {
+		return planCPUs(ModeFilter, "this kernel does not count the hits of threads (Linux 6.12 and newer do)", limit, l)
+	}
 	p := Plan{
 		Mode:      ModeTargets,
 		CPUs:      l.CPUs,
 		Cgroups:   w.Cgroups,
 		Processes: w.Processes,
-		HostWide:  len(w.Cgroups) > 0,
+		HostWide:  len(w.Cgroups) > 0 || l.Tracepoints > 0,
 	}
 	perCPU := ringsOwn
 	if p.HostWide {
@@ -135,7 +145,7 @@ func newPlan(w Wanted, l limits) Plan {
 		perCPU = rings + each*len(w.Cgroups)
 	}
 	for _, process := range w.Processes {
-		perCPU += threadsOf(process)
+		perCPU += threadsOf(process) * max(l.Tracepoints, 1)
 	}
 	p.Descriptors = perCPU * len(l.CPUs)
 	if p.Descriptors > limit {

@@ -35,6 +35,7 @@ type TelemetryBuilder struct {
 	CPUProfilerFrequencyChanges metric.Int64Counter
 	CPUProfilerLimitsHit        metric.Int64Counter
 	CPUProfilerMemory           metric.Int64UpDownCounter
+	CPUProfilerNetworkPaused    metric.Float64Counter
 	CPUProfilerOffCPUHidden     metric.Int64Counter
 	CPUProfilerOffCPUPaused     metric.Float64Counter
 	CPUProfilerOffCPUUnshared   metric.Float64Counter
@@ -199,6 +200,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_cpu_profiler.memory",
 		metric.WithDescription("Memory for what is remembered of processes, files and names. Garbage may double it; max_memory bounds twice the sum. [Alpha]"),
 		metric.WithUnit("By"),
+	)
+	errs = errors.Join(errs, err)
+	builder.CPUProfilerNetworkPaused, err = builder.meter.Float64Counter(
+		"otelcol_cpu_profiler.network.paused",
+		metric.WithDescription("Time for which network sampling was paused because both buffers were full. [Alpha]"),
+		metric.WithUnit("s"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerOffCPUHidden, err = builder.meter.Int64Counter(

@@ -41,6 +41,7 @@ func TestSetupTelemetry(t *testing.T) {
 	tb.CPUProfilerFrequencyChanges.Add(context.Background(), 1)
 	tb.CPUProfilerLimitsHit.Add(context.Background(), 1)
 	tb.CPUProfilerMemory.Add(context.Background(), 1)
+	tb.CPUProfilerNetworkPaused.Add(context.Background(), 1)
 	tb.CPUProfilerOffCPUHidden.Add(context.Background(), 1)
 	tb.CPUProfilerOffCPUPaused.Add(context.Background(), 1)
 	tb.CPUProfilerOffCPUUnshared.Add(context.Background(), 1)
@@ -71,6 +72,9 @@ func TestSetupTelemetry(t *testing.T) {
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualCPUProfilerMemory(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualCPUProfilerNetworkPaused(t, testTel,
+		[]metricdata.DataPoint[float64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualCPUProfilerOffCPUHidden(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},

@@ -11,6 +11,7 @@ const (
 	OnCPUWeight       = 4
 	OffCPUWeight      = 2
 	AllocationsWeight = 1
+	NetworkWeight     = 1
 )
 
 // shares are the parts of max_memory, in bytes.

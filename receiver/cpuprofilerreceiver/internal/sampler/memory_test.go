@@ -13,9 +13,9 @@ func TestHalfOfMaxMemoryIsSharedOut(t *testing.T) {
 	for _, most := range []int64{16 << 20, 128 << 20, 64 << 30} {
 		s := shareOut(most)
 		require.InDelta(t, most/2, s.symbols+s.tables+s.roots+s.processes+s.stacks, 64)
-		const total = OnCPUWeight + OffCPUWeight + AllocationsWeight
+		const total = OnCPUWeight + OffCPUWeight + AllocationsWeight + NetworkWeight
 		bytes, stacks := 0, 0
-		for _, weight := range []int{OnCPUWeight, OffCPUWeight, AllocationsWeight} {
+		for _, weight := range []int{OnCPUWeight, OffCPUWeight, AllocationsWeight, NetworkWeight} {
 			l := s.limits(weight, total)
 			bytes += l.Bytes
 			stacks += l.StackBytes

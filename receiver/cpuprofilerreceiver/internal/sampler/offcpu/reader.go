@@ -93,7 +93,7 @@ func (r *reader) Options(f *attach.Found) perfevent.Options {
 // Begin begins with a session.
 func (r *reader) Begin(session *perfevent.Session) {
 	now, options := r.cfg.Now(), r.loop.Current()
-	stacks := stacksPerSecond(r.cfg.MaxEventsPerSecond, options.UserStack)
+	stacks := attach.StacksPerSecond(r.cfg.MaxEventsPerSecond, options.UserStack)
 	r.rate = newRate(r.cfg.MaxEventsPerSecond, max(1, stacks-stacks/watchedShare), now)
 	most := min(maxWatched, r.cfg.MaxEvents/watchedShare/max(len(session.CPUs()), 1))
 	r.watch = newWatch(most, stacks/watchedShare, func(pid, tid, most int) (attachment, error) {
@@ -430,13 +430,6 @@ func (r *reader) without(pid, tid int) caller {
 	return caller{resource: r.cfg.Table.Known(pid).Resource, stack: r.noStack, thread: r.loop.Thread(&rec)}
 }
 
-// noStack returns the stack of time without one: a frame that says so. Backends drop
-// samples without a frame.
-func noStack() *samples.Stack {
-	frame := &samples.Location{Type: samples.FrameNative, Resolved: true, Lines: []samples.Line{{Function: "[no stack]"}}}
-	return &samples.Stack{Locations: []*samples.Location{frame}, Truncated: true}
-}
-
 // still reports whether a thread that has waited for longer than a window still
 // waits: it may have moved where no event records it, such as to another cgroup.
 func (r *reader) still(t *thread) bool {
@@ -451,12 +444,4 @@ func (r *reader) still(t *thread) bool {
 	}
 	// Seen running once, it may just have been woken.
 	return switches == was.switches && (!running || !was.running)
-}
-
-// stacksPerSecond returns the bound on sampled stacks if each copies so many bytes.
-func stacksPerSecond(most, copied int) int {
-	if copied == 0 {
-		return most
-	}
-	return max(1, min(most, maxCopied/copied))
 }

@@ -90,9 +90,6 @@ type Sampler struct {
 
 const (
 	defaultMaxThreads = 1 << 16
-	// maxCopied bounds the copied bytes of stacks per second, so that they fit the
-	// rings: a thousand stacks of 16 KiB.
-	maxCopied = 16 << 20
 	// maxHeld bounds the waits that are held until their value is known.
 	maxHeld = 1 << 16
 )
@@ -108,7 +105,7 @@ func New(cfg Settings) *Sampler {
 	cfg.Type, cfg.Refused, cfg.Lost = samples.OffCPU, refused, kernelLost
 	s := &Sampler{unwatch: func() {}}
 	r := &s.reader
-	r.cfg, r.intN, r.noStack = cfg, rand.IntN, noStack()
+	r.cfg, r.intN, r.noStack = cfg, rand.IntN, attach.NoStack()
 	r.published.Store(&Stats{})
 	r.scaler = newScaler(maxHeld, r.emit)
 	r.waits = newWaits(cfg.MinDuration, cfg.MaxThreads, r.add)

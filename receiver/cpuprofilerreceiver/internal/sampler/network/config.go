@@ -1,0 +1,41 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
+)
+
+// Config is the block network of the configuration. The sampler needs CAP_PERFMON and
+// tracefs.
+type Config struct {
+	// When is hot (only the units that cpu_trigger marks as hot, which needs a
+	// hot_units extension) or always. Default hot with that extension, else always.
+	// While attached it costs the profiled programs a tenth of a microsecond per call on
+	// a socket.
+	When sampler.When `mapstructure:"when"`
+	// MaxEventsPerSecond bounds the sampled calls, 1 to 1000000: above it one of several
+	// is sampled, large ones more often, and values are scaled. Default 10000.
+	MaxEventsPerSecond int `mapstructure:"max_events_per_second"`
+
+	// prevents unkeyed literal initialization
+	_ struct{}
+}
+
+const maxMaxEventsPerSecond = 1_000_000
+
+// DefaultConfig returns the defaults.
+func DefaultConfig() Config { return Config{MaxEventsPerSecond: 10000} }
+
+// Validate returns every fault; the collector names the block.
+func (cfg *Config) Validate() error {
+	errs := []error{cfg.When.Check()}
+	if cfg.MaxEventsPerSecond < 1 || cfg.MaxEventsPerSecond > maxMaxEventsPerSecond {
+		errs = append(errs, fmt.Errorf("max_events_per_second: %d is not between 1 and %d", cfg.MaxEventsPerSecond, maxMaxEventsPerSecond))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,21 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// programVariable makes the test binary run as the program that is sampled.
+const programVariable = "HOTPROFILE_NETWORK_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(programVariable) != "" {
+		os.Exit(obey())
+	}
+	goleak.VerifyTestMain(m)
+}

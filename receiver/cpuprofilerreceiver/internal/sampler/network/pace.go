@@ -1,0 +1,274 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+)
+
+// pace decides which share of the calls is sampled: how many bytes there are to a sample,
+// for each target and kind. The bound is shared out so that what needs less than its share
+// is sampled whole. It does no I/O and has no clock.
+type pace struct {
+	// most is the bound on samples per second.
+	most  int
+	flows map[flowID]*flow
+	begin int64 // of the current span
+	total int   // samples in it
+}
+
+type flowID struct {
+	of   *perfevent.Attachment
+	kind kind
+}
+
+// flow is what one target calls of one kind.
+type flow struct {
+	parts []part
+	// calm is the number of consecutive spans for which more samples would do.
+	calm int
+	// demand is the number of calls in the span.
+	demand float64
+}
+
+// part is one source of a flow.
+type part struct {
+	index int // of the tracepoint
+	size  float64
+	// hits and samples are those of the current span.
+	hits, samples int
+	// mean is the number of calls per sample. sinceDraw is the number of samples since it
+	// was last drawn around that, at the time drawn.
+	mean      int
+	sinceDraw int
+	drawn     int64
+}
+
+// changes are the means to be set, by target and index of the tracepoint; 0 for those
+// that stay.
+type changes map[*perfevent.Attachment][]int
+
+func (c *changes) set(of *perfevent.Attachment, t *part, sources int, now int64) {
+	if *c == nil {
+		*c = make(changes)
+	}
+	if (*c)[of] == nil {
+		(*c)[of] = make([]int, sources)
+	}
+	(*c)[of][t.index] = t.mean
+	t.sinceDraw, t.drawn = 0, now
+}
+
+const (
+	// span is the time between two changes.
+	span = int64(200 * time.Millisecond)
+	// leastSpan is the shortest span that is meaningful.
+	leastSpan = int64(10 * time.Millisecond)
+	// calmSpans pass before more is sampled again.
+	calmSpans = 10
+	// aim is the share of the bound that is aimed at: the load of the next span is not
+	// known.
+	aim = 0.9
+	// redrawn is the number of samples per CPU after which the numbers of calls are drawn
+	// again, redrawWait the least time until then: drawing takes a system call per event,
+	// and samples one more call.
+	redrawn    = 50
+	redrawWait = int64(50 * time.Millisecond)
+)
+
+func newPace(most int, now int64) *pace {
+	return &pace{most: most, flows: make(map[flowID]*flow), begin: now}
+}
+
+// sampled counts a sample of a source, which represents a number of hits.
+func (p *pace) sampled(of *perfevent.Attachment, index int, s *source, hits uint64) {
+	id := flowID{of, s.kind}
+	f := p.flows[id]
+	if f == nil {
+		f = &flow{}
+		p.flows[id] = f
+	}
+	i := slices.IndexFunc(f.parts, func(t part) bool { return t.index == index })
+	if i < 0 {
+		i = len(f.parts)
+		f.parts = append(f.parts, part{index: index, size: s.size, mean: 1})
+	}
+	t := &f.parts[i]
+	t.hits += int(hits)
+	t.samples++
+	t.sinceDraw++
+	p.total++
+}
+
+// forget forgets a target that is gone.
+func (p *pace) forget(of *perfevent.Attachment) {
+	for id := range p.flows {
+		if id.of == of {
+			delete(p.flows, id)
+		}
+	}
+}
+
+// next returns the means to be set now, of sources whose mean has changed and of those
+// that are to be drawn again. There are so many sources in all.
+func (p *pace) next(now int64, cpus, sources int) (c changes) {
+	elapsed := now - p.begin
+	early := elapsed >= leastSpan && int64(p.total)*int64(time.Second) > int64(p.most)*span
+	if elapsed >= span || early {
+		p.adjust(float64(max(elapsed, leastSpan))/float64(time.Second), func(of *perfevent.Attachment, t *part) {
+			c.set(of, t, sources, now)
+		})
+		p.begin, p.total = now, 0
+	}
+	for id, f := range p.flows {
+		for i := range f.parts {
+			if t := &f.parts[i]; t.mean > 1 && t.sinceDraw >= redrawn*cpus && now-t.drawn >= redrawWait {
+				c.set(id.of, t, sources, now)
+			}
+		}
+	}
+	return c
+}
+
+// adjust ends a span of so many seconds.
+func (p *pace) adjust(seconds float64, set func(*perfevent.Attachment, *part)) {
+	budget := aim * float64(p.most) * seconds
+	share := p.share(budget)
+	for id, f := range p.flows {
+		if f.demand == 0 && f.whole() {
+			delete(p.flows, id) // it may be of a target that is gone
+			continue
+		}
+		bytes := f.bytesPerSample(share)
+		more, less := false, false
+		for i := range f.parts {
+			t := &f.parts[i]
+			want := meanFor(bytes, t.size)
+			// Not for a small difference.
+			less = less || 10*want > 11*t.mean
+			more = more || 4*want <= 3*t.mean
+		}
+		switch {
+		case less:
+			f.calm = 0
+		case more:
+			if f.calm++; f.calm < calmSpans {
+				f.endSpan()
+				continue
+			}
+			f.calm = 0
+		default:
+			f.calm = 0
+			f.endSpan()
+			continue
+		}
+		for i := range f.parts {
+			t := &f.parts[i]
+			if want := meanFor(bytes, t.size); want != t.mean {
+				t.mean = want
+				set(id.of, t)
+			}
+		}
+		f.endSpan()
+	}
+}
+
+// whole reports whether each call is sampled.
+func (f *flow) whole() bool {
+	return !slices.ContainsFunc(f.parts, func(t part) bool { return t.mean > 1 })
+}
+
+func (f *flow) endSpan() {
+	for i := range f.parts {
+		f.parts[i].hits, f.parts[i].samples = 0, 0
+	}
+}
+
+// share returns the number of samples of a flow in a span above which it is bounded, so
+// that all together stay within budget.
+func (p *pace) share(budget float64) float64 {
+	demands := make([]float64, 0, len(p.flows))
+	for _, f := range p.flows {
+		f.demand = 0
+		for _, t := range f.parts {
+			f.demand += float64(t.hits)
+		}
+		demands = append(demands, f.demand)
+	}
+	slices.Sort(demands)
+	for i, d := range demands {
+		if d*float64(len(demands)-i) > budget {
+			return budget / float64(len(demands)-i)
+		}
+		budget -= d
+	}
+	return math.Inf(1)
+}
+
+// meanFor returns the number of calls of a size per sample.
+func meanFor(bytesPerSample, size float64) int {
+	return int(min(max(math.Round(bytesPerSample/size), 1), maxMean))
+}
+
+// maxMean bounds the number of calls per sample.
+const maxMean = 1 << 24
+
+// bytesPerSample returns the least number of bytes per sample with which the hits of the
+// span would have been at most most samples.
+func (f *flow) bytesPerSample(most float64) float64 {
+	if f.demand <= most {
+		return 0
+	}
+	samples := func(bytes float64) (n float64) {
+		for _, t := range f.parts {
+			n += float64(t.hits) / float64(meanFor(bytes, t.size))
+		}
+		return n
+	}
+	low, high := 0.0, 1.0
+	for samples(high) > most && high < maxMean*f.parts[0].size {
+		low, high = high, 2*high
+	}
+	for high-low > low/64 && high-low > 1 {
+		if middle := (low + high) / 2; samples(middle) > most {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	return high
+}
+
+// restart begins a span.
+func (p *pace) restart(now int64) {
+	p.begin, p.total = now, 0
+	for _, f := range p.flows {
+		f.endSpan()
+	}
+}
+
+// draw returns a random number around the mean that neither 2, 3, 5 nor 7 divides, or 5
+// or 7 for a small mean: a program that calls in a loop, as most do, would else have the
+// same of its calls sampled again and again.
+func draw(mean int, intN func(int) int) int {
+	if mean <= 1 {
+		return 1
+	}
+	spread := mean / 4
+	n := mean - spread + intN(2*spread+1)
+	switch {
+	case n <= 5:
+		return 5
+	case n <= 7:
+		return 7
+	}
+	for n%2 == 0 || n%3 == 0 || n%5 == 0 || n%7 == 0 {
+		n++
+	}
+	return n
+}

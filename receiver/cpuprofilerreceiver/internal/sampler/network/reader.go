@@ -1,0 +1,259 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+)
+
+const (
+	// idleWait is the longest wait for records: they wake the reader only when a ring
+	// is a quarter full.
+	idleWait = time.Second / 4
+	// settleWait is the time between two looks at programs that are being started.
+	settleWait = 2 * time.Millisecond
+	// maxBegun is the number of connects that are remembered in case they fail.
+	maxBegun = 1 << 14
+	// msgFull is a message that operators search for; do not change it.
+	msgFull = "Skipping a thread sample period, buffers are full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
+)
+
+// reader reads the rings. The reading goroutine owns it.
+type reader struct {
+	cfg   Settings
+	loop  *attach.Loop
+	found *atomic.Pointer[sources] // by now
+	// sources are those of the session.
+	sources *sources
+	soon    bool // programs are being started
+	only    func(pid int, cgroup string) bool
+	rec     perfevent.Record
+	pace    *pace
+	begun   *begun
+	intN    func(int) int
+	noStack *samples.Stack // of calls without one
+
+	counts    Stats                 // what the reader counts itself
+	stats     perfevent.Stats       // of the session, as counted already
+	published atomic.Pointer[Stats] // all counters, for others
+	logged    logged
+
+	paused int64 // since when sampling is paused because both buffers are full; 0 while not
+	before Stats // when the pause began
+}
+
+// Options implements attach.Reader, as do Begin, Attached, Turn, End and Report.
+func (r *reader) Options(f *attach.Found) perfevent.Options {
+	if f.Err == nil && f.Plan.Mode == attach.ModeNone {
+		r.cfg.Stacks.Forget() // the next target may be another program
+	}
+	for _, w := range f.Plan.Processes {
+		r.cfg.Stacks.Prepare(r.cfg.Table.Lookup(w.PID, 0))
+	}
+	// The kernel's part of these stacks is the same for all calls.
+	o := perfevent.Options{Kernel: perfevent.KernelTime, UserStack: r.cfg.Stacks.Attach(f.Plan.Wide())}
+	if found := r.found.Load(); found != nil {
+		o.Tracepoints = found.tracepoints
+	}
+	return o
+}
+
+// Begin begins with a session.
+func (r *reader) Begin(session *perfevent.Session) {
+	r.sources, r.stats = r.found.Load(), perfevent.Stats{}
+	r.pace = newPace(attach.StacksPerSecond(r.cfg.MaxEventsPerSecond, r.loop.Current().UserStack), r.cfg.Now())
+	r.begun = newBegun(maxBegun)
+	for i := range r.sources.of {
+		if !r.sources.tracepoints[i].Everywhere {
+			continue
+		}
+		if _, err := session.AttachTracepoint(i); err != nil {
+			r.cfg.Logger.Warn("sampling failed TCP connects is not possible", zap.Error(err))
+		}
+	}
+}
+
+// Attached forgets targets that are gone.
+func (r *reader) Attached(f *attach.Found, gone []*perfevent.Attachment) {
+	r.only = nil
+	if f.Plan.Mode == attach.ModeFilter {
+		r.only = f.Only
+	}
+	for _, t := range gone {
+		r.pace.forget(t)
+	}
+}
+
+// Turn waits for records and reads them.
+func (r *reader) Turn(_ context.Context, session *perfevent.Session) error {
+	r.follow(session)
+	wait := idleWait
+	if r.soon {
+		wait = settleWait
+	}
+	if err := session.Wait(wait); err != nil {
+		return err
+	}
+	r.soon = r.drain(session)
+	r.adjust(session)
+	if r.loop.Current().UserStack != r.cfg.Stacks.Copied() {
+		r.loop.Again() // stacks have to be copied from now on
+	}
+	return nil
+}
+
+// End reads what is left in the rings.
+func (r *reader) End(session *perfevent.Session) {
+	if err := session.DetachAll(); err != nil {
+		r.cfg.Logger.Debug("detaching perf events failed", zap.String("sampler", samples.NetSent.Sampler), zap.Error(err))
+	}
+	r.drain(session)
+	r.resume("network sampling ended while both buffers were full")
+	r.publish()
+}
+
+// drain reads what the rings hold. It reports whether to look again soon.
+func (r *reader) drain(session *perfevent.Session) (soon bool) {
+	r.loop.NextBatch()
+	upTo := r.cfg.Now()
+	for session.Read(&r.rec) {
+		r.handle(&r.rec)
+	}
+	r.cfg.Sink.ReadUpTo(upTo)
+	now := session.Stats()
+	r.counts.RateLimited += now.Unsampled - r.stats.Unsampled
+	r.stats = now
+	r.loop.Count(now)
+	r.publish()
+	return r.cfg.Table.Settle()
+}
+
+// kernelLost returns the samples that the kernel has lost.
+func kernelLost(s perfevent.Stats) uint64 { return s.Lost + s.LostSamples + s.Corrupt }
+
+// publish makes the counters visible to others.
+func (r *reader) publish() {
+	st := r.counts
+	st.Table = r.cfg.Table.Stats()
+	if r.paused > 0 {
+		st.Paused += time.Duration(r.cfg.Now() - r.paused)
+	}
+	r.published.Store(&st)
+}
+
+// handle processes one record.
+func (r *reader) handle(rec *perfevent.Record) {
+	if rec.Type == perfevent.TypeSample {
+		r.sample(rec)
+	} else {
+		r.loop.Follow(rec)
+	}
+}
+
+// sample turns a record into an event of the batch. For a stack seen before it
+// allocates nothing.
+func (r *reader) sample(rec *perfevent.Record) {
+	if rec.Attachment == nil {
+		return // of a session before
+	}
+	source := &r.sources.of[rec.Tracepoint]
+	if source.kind == failures {
+		r.failed(source, rec)
+		return
+	}
+	r.pace.sampled(rec.Attachment, rec.Tracepoint, source, rec.Hits)
+	p := r.cfg.Table.Lookup(rec.PID, rec.Sample.CgroupID)
+	if !p.Wanted || r.only != nil && !r.only(rec.PID, p.Cgroup) {
+		return
+	}
+	r.counts.RateLimited += rec.Hits - 1 - rec.HitsLost
+	value := int64(rec.Hits)
+	k := samples.Key{
+		Resource: p.Resource, Type: source.kind.sampleType(), Stack: r.cfg.Stacks.Of(p, &rec.Sample), Thread: r.loop.Thread(rec),
+		Period: 1, Capture: r.loop.Capture(rec.Attachment),
+	}
+	if k.Stack == nil {
+		k.Stack = r.noStack
+	}
+	if source.kind != connects {
+		bytes, ok := source.ret.Int(rec.Sample.Raw)
+		if !ok || bytes <= 0 {
+			r.counts.Unreadable++
+			return
+		}
+		value *= bytes
+		k.Transport = source.transport(rec.Sample.Raw)
+	} else if socket, to, ok := source.of(rec.Sample.Raw); ok {
+		r.begun.add(connect{socket: socket, to: to, key: k, hits: value})
+	}
+	r.emit(k, rec.Time, value)
+}
+
+// failed attributes a connect that has failed to the stack that began it.
+func (r *reader) failed(s *source, rec *perfevent.Record) {
+	socket, to, ok := s.of(rec.Sample.Raw)
+	if !ok {
+		return
+	}
+	c, ok := r.begun.take(socket, to)
+	if !ok {
+		return // of no target, or begun before sampling, or not sampled
+	}
+	c.key.Type = s.kind.sampleType()
+	r.emit(c.key, rec.Time, c.hits)
+}
+
+func (r *reader) emit(k samples.Key, time, value int64) {
+	if !r.cfg.Sink.AddValue(k, time, value) {
+		r.counts.BufferFull++
+	}
+}
+
+// adjust keeps the number of samples within its bound.
+func (r *reader) adjust(session *perfevent.Session) {
+	if r.paused > 0 {
+		return
+	}
+	for of, means := range r.pace.next(r.cfg.Now(), len(session.CPUs()), len(r.sources.of)) {
+		err := session.SetHits(of, means, func(mean int) int { return draw(mean, r.intN) })
+		if err != nil && !r.logged.unset {
+			r.logged.unset = true
+			r.cfg.Logger.Warn("limiting the number of network samples failed", zap.Error(err))
+		}
+	}
+}
+
+// follow pauses while both buffers are full.
+func (r *reader) follow(session *perfevent.Session) {
+	full := r.cfg.Sink.Paused()
+	switch {
+	case full && r.paused == 0:
+		r.before, r.paused = r.counts, max(r.cfg.Now(), 1)
+		r.loop.Pause(session)
+		r.cfg.Logger.Warn(msgFull, zap.String("sampler", samples.NetSent.Sampler))
+	case !full && r.paused > 0:
+		r.resume("network sampling resumed, a buffer is free again")
+		r.loop.Resume(session)
+		r.pace.restart(r.cfg.Now())
+	}
+}
+
+// resume logs the end of a pause with a message.
+func (r *reader) resume(message string) {
+	if r.paused == 0 {
+		return
+	}
+	took := time.Duration(r.cfg.Now() - r.paused)
+	r.paused = 0
+	r.counts.Paused += took
+	r.cfg.Logger.Info(message, zap.Duration("paused", took), zap.Uint64("samples_dropped", r.counts.BufferFull-r.before.BufferFull))
+}

@@ -1,0 +1,160 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/collector/config/configoptional"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
+)
+
+// Factory returns the factory of the sampler of calls on sockets.
+func Factory(cfg configoptional.Optional[Config]) sampler.Factory {
+	return sampler.Factory{
+		Key: "network", Enabled: cfg.HasValue(), PerfEvents: true, Weight: sampler.NetworkWeight,
+		New: func(s *sampler.Shared) (sampler.Sampler, error) { return newSampler(cfg.Get(), s) },
+	}
+}
+
+// Sink is the buffer that samples go to.
+type Sink interface {
+	attach.Sink
+	// AddValue adds a sample with its value, at time (CLOCK_MONOTONIC, in nanoseconds), and
+	// reports whether there was room for it.
+	AddValue(k samples.Key, time, value int64) bool
+}
+
+// Settings configures a Sampler.
+type Settings struct {
+	attach.Config // without Type, Refused, Tracepoints, Everywhere and Lost
+	Sink          Sink
+	// Root is the folder that the host's root is mounted at: tracefs is read below it.
+	Root string
+	// MaxEventsPerSecond bounds the sampled calls.
+	MaxEventsPerSecond int
+	// When is the value of the key when and its reason, for the log.
+	When string
+}
+
+// Stats are the counters of a Sampler since it was made.
+type Stats struct {
+	// Counts counts calls. RateLimited are those that another one represents, or that came
+	// after the last that was sampled.
+	sampler.Counts
+	// Paused is the time without sampling because both buffers were full.
+	Paused time.Duration
+	// Targets is the number of attached targets.
+	Targets int
+}
+
+// Sampler samples calls on sockets.
+type Sampler struct {
+	loop     *attach.Loop
+	reader   reader
+	unwatch  func() // ends the search for hot units
+	counters *sampler.Counters
+	seen     Stats // by the last Record
+
+	// sources are nil until they are found.
+	sources atomic.Pointer[sources]
+}
+
+// New returns a sampler that does nothing yet.
+func New(cfg Settings) *Sampler {
+	if cfg.Stacks == nil {
+		cfg.Stacks = unwind.NewStacks(unwind.StacksConfig{})
+	}
+	s := &Sampler{unwatch: func() {}}
+	cfg.Type, cfg.Refused, cfg.Lost = samples.NetSent, s.refused, kernelLost
+	cfg.Tracepoints, cfg.Everywhere = targetEvents, everywhereEvents
+	r := &s.reader
+	r.cfg, r.intN, r.noStack, r.found, r.sources = cfg, rand.IntN, attach.NoStack(), &s.sources, &sources{}
+	r.published.Store(&Stats{})
+	s.loop = attach.NewLoop(cfg.Config, cfg.Sink, r)
+	r.loop = s.loop
+	return s
+}
+
+// newSampler returns the sampler of a receiver.
+func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
+	hot, why, err := cfg.When.Resolve(s.HotUnits)
+	if err != nil {
+		return nil, fmt.Errorf("network: %w", err)
+	}
+	attached, unwatch, err := s.Attach(samples.NetSent, sampler.NetworkWeight, hot)
+	if err != nil {
+		return nil, err
+	}
+	p := New(Settings{
+		Config:             attached,
+		Sink:               s.Buffer.Another(),
+		Root:               s.HostInfo.Root,
+		MaxEventsPerSecond: cfg.MaxEventsPerSecond,
+		When:               why,
+	})
+	p.counters, p.unwatch = s.Counters, unwatch
+	s.Buffer.OnWake(p.loop.Wake)
+	return p, s.Counters.ObserveTargets(samples.NetSent.Sampler, p.loop.Targets)
+}
+
+// Start begins. A missing permission or tracepoint is logged and tried again; it is not
+// an error, since the other samplers continue.
+func (s *Sampler) Start(context.Context) error {
+	s.loop.Begin(s.reader.cfg.Probe())
+	return nil
+}
+
+// Stop ends sampling and waits for its goroutines.
+func (s *Sampler) Stop(context.Context) error {
+	s.unwatch()
+	s.loop.Stop()
+	return nil
+}
+
+// Stats returns the counters. It is safe for concurrent use.
+func (s *Sampler) Stats() Stats {
+	st := *s.reader.published.Load()
+	st.Lost, st.LostRecords = s.loop.Lost(), s.loop.LostRecords()
+	st.Targets = s.loop.Targets()
+	return st
+}
+
+// Record adds what the sampler has counted to the telemetry.
+func (s *Sampler) Record(ctx context.Context) {
+	now, seen, c := s.Stats(), &s.seen, s.counters
+	c.Count(ctx, samples.NetSent, &now.Counts, &seen.Counts)
+	c.CPUProfilerNetworkPaused.Add(ctx, (now.Paused - seen.Paused).Seconds())
+	s.seen = now
+}
+
+// errKernel is why network sampling needs more rights than on-CPU sampling.
+var errKernel = errors.New("tracepoints are hit in the kernel")
+
+// refused returns why no call may be sampled. It finds the tracepoints. One goroutine
+// calls it.
+func (s *Sampler) refused(r perfevent.Rights) error {
+	if err := errors.Join(r.Kernel, r.HostWide); err != nil {
+		return errors.Join(err, errKernel)
+	}
+	if s.sources.Load() != nil {
+		return nil // they do not change while the kernel runs
+	}
+	found, err := findSources(s.reader.cfg.Root)
+	if err != nil {
+		return err
+	}
+	s.sources.Store(found)
+	return nil
+}

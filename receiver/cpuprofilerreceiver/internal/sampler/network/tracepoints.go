@@ -1,0 +1,175 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/perfevent/tracefs"
+	"github.com/hotprofile/hotprofile/internal/samples"
+)
+
+// kind is what a tracepoint's hits are.
+type kind uint8
+
+const (
+	sent kind = iota
+	received
+	connects
+	failures
+)
+
+// source is one of the tracepoints that a session samples, with the fields of its
+// records.
+type source struct {
+	kind kind
+	// size is about the bytes of a call; 1 for connects.
+	size float64
+
+	ret, family, protocol            tracefs.Field // of sent and received
+	socket, port, address4, address6 tracefs.Field // of connects and failures
+}
+
+// sources are the tracepoints of the running kernel.
+type sources struct {
+	tracepoints []perfevent.Tracepoint
+	of          []source
+	// missing lists what is not sampled, and why.
+	missing []string
+}
+
+// The kernel's numbers, which are part of its interface to programs.
+const (
+	familyUnix  = 1  // AF_UNIX
+	familyIPv4  = 2  // AF_INET
+	familyIPv6  = 10 // AF_INET6
+	protocolTCP = 6
+	protocolUDP = 17
+	// protocolMPTCP is a number of Linux, not of the internet.
+	protocolMPTCP = 262
+	stateSynSent  = 2 // enum tcp_state
+	stateClose    = 7
+	messagePeek   = 2 // MSG_PEEK
+)
+
+// classes are the sizes of calls that have events of their own: from least on, and about
+// typical. Each is a cost to every call.
+var classes = [...]struct{ least, typical int }{{1, 64}, {256, 1 << 10}, {4 << 10, 16 << 10}, {64 << 10, 128 << 10}}
+
+const (
+	// targetEvents is the number of perf events of a target on a CPU, everywhereEvents that
+	// of a CPU beside.
+	targetEvents     = 2*len(classes) + 1
+	everywhereEvents = 1
+)
+
+// findSources finds them in the tracefs below root. Where there is no tracefs, or none of
+// them, it returns an error.
+func findSources(root string) (*sources, error) {
+	f, err := tracefs.Find(root)
+	if err != nil {
+		return nil, err
+	}
+	s := &sources{}
+	absent := func(what, name, since string, err error) {
+		why := err.Error()
+		if errors.Is(err, fs.ErrNotExist) {
+			why = fmt.Sprintf("this kernel has no tracepoint %s (%s and newer do)", name, since)
+		}
+		s.missing = append(s.missing, what+": "+why)
+	}
+	if err := s.addCalls(f, sent, "sock:sock_send_length", fmt.Sprintf("(family == %d || family == %d || family == %d)", familyIPv4, familyIPv6, familyUnix)); err != nil {
+		absent(samples.NetSent.Name, "sock:sock_send_length", "Linux 6.3", err)
+	}
+	if err := s.addCalls(f, received, "sock:sock_recv_length", fmt.Sprintf("!(flags & %d) && (family == %d || family == %d || family == %d)", messagePeek, familyIPv4, familyIPv6, familyUnix)); err != nil {
+		absent(samples.NetReceived.Name, "sock:sock_recv_length", "Linux 6.3", err)
+	}
+	if err := s.addConnects(f, "sock:inet_sock_set_state"); err != nil {
+		absent(samples.TCPConnects.Name, "sock:inet_sock_set_state", "Linux 4.16", err)
+	}
+	if len(s.of) == 0 {
+		errs := make([]error, len(s.missing))
+		for i, why := range s.missing {
+			errs[i] = errors.New(why)
+		}
+		return nil, errors.Join(errs...)
+	}
+	return s, nil
+}
+
+// addCalls adds the calls on sockets that pass a filter, by their sizes.
+func (s *sources) addCalls(f tracefs.FS, of kind, name, filter string) error {
+	t, err := f.Tracepoint(name)
+	if err != nil {
+		return err
+	}
+	fields, err := t.Fields("ret", "family", "protocol", "flags")
+	if err != nil {
+		return err
+	}
+	for i, class := range classes {
+		sizes := fmt.Sprintf("ret >= %d", class.least)
+		if i+1 < len(classes) {
+			sizes += fmt.Sprintf(" && ret < %d", classes[i+1].least)
+		}
+		s.tracepoints = append(s.tracepoints, perfevent.Tracepoint{ID: t.ID, Filter: sizes + " && " + filter})
+		s.of = append(s.of, source{kind: of, size: float64(class.typical), ret: fields[0], family: fields[1], protocol: fields[2]})
+	}
+	return nil
+}
+
+// addConnects adds the connections that are begun, and those of them that fail.
+func (s *sources) addConnects(f tracefs.FS, name string) error {
+	t, err := f.Tracepoint(name)
+	if err != nil {
+		return err
+	}
+	fields, err := t.Fields("skaddr", "dport", "daddr", "daddr_v6", "oldstate", "newstate", "protocol")
+	if err != nil {
+		return err
+	}
+	of := source{kind: connects, size: 1, socket: fields[0], port: fields[1], address4: fields[2], address6: fields[3]}
+	s.tracepoints = append(s.tracepoints, perfevent.Tracepoint{
+		ID: t.ID, Filter: fmt.Sprintf("newstate == %d && protocol == %d", stateSynSent, protocolTCP),
+	})
+	s.of = append(s.of, of)
+	of.kind = failures
+	s.tracepoints = append(s.tracepoints, perfevent.Tracepoint{
+		ID: t.ID, Filter: fmt.Sprintf("oldstate == %d && newstate == %d && protocol == %d", stateSynSent, stateClose, protocolTCP), Everywhere: true,
+	})
+	s.of = append(s.of, of)
+	return nil
+}
+
+// sampled returns the types that are sampled.
+func (s *sources) sampled() (names []string) {
+	for _, of := range s.of {
+		if name := of.kind.sampleType().Name; !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func (k kind) sampleType() *samples.Type {
+	return [...]*samples.Type{samples.NetSent, samples.NetReceived, samples.TCPConnects, samples.TCPConnectFailures}[k]
+}
+
+// transport returns what a call's socket is of.
+func (s *source) transport(record []byte) samples.Transport {
+	if family, _ := s.family.Int(record); family == familyUnix {
+		return samples.TransportUnix
+	}
+	switch protocol, _ := s.protocol.Int(record); protocol {
+	case protocolTCP, protocolMPTCP:
+		return samples.TransportTCP
+	case protocolUDP:
+		return samples.TransportUDP
+	}
+	return samples.TransportOther
+}
