@@ -1,7 +1,6 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package intake takes OTLP into the store.
 package intake
 
 import (

@@ -11,7 +11,7 @@ import (
 // it counts while the store is open, whatever the system's clock does. Over the time
 // that the store was closed it takes the system's clock's word, for at most half of
 // MaxAge: so a clock that was wrong when the store was opened makes nothing too old, and
-// at worst something is kept longer.
+// at worst something is kept longer. It begins at 1: 0 is never.
 type clock struct {
 	start  int64 // seconds that it had counted when the store was opened, at least 1
 	opened time.Duration

@@ -155,19 +155,19 @@ func (v *verifier) page(id uint64) (flags, count int, page []byte, err error) {
 
 // freelist checks the list of free pages, which only a database without a transaction has.
 func (v *verifier) freelist(id uint64) error {
-	flags, count, page, err := v.page(id)
+	flags, count, _, err := v.page(id)
 	if err != nil {
 		return err
 	}
 	if flags != pageFreelist || count != 0 {
 		return fmt.Errorf("page %d is no empty list of free pages: flags %#x, %d pages", id, flags, count)
 	}
-	_ = page
 	return nil
 }
 
-// tree checks the pages from one on, whose keys are at least from, and below to if it
-// is not nil.
+// tree checks the pages from one on. If from is not nil, it is their first key: bbolt
+// finds pages in their branch by it, and would leave a page there that it has freed. All
+// keys are below to if that is not nil.
 func (v *verifier) tree(id uint64, from, to []byte, depth int) error {
 	if depth > maxTreeDepth {
 		return fmt.Errorf("page %d is at depth %d", id, depth)
@@ -183,6 +183,11 @@ func (v *verifier) tree(id uint64, from, to []byte, depth int) error {
 		return v.branch(id, count, page, from, to, depth)
 	}
 	return fmt.Errorf("page %d has flags %#x", id, flags)
+}
+
+// inPlace reports whether an element of a page may have a key.
+func inPlace(i int, key, from, to []byte) bool {
+	return (i > 0 || from == nil || bytes.Equal(key, from)) && (to == nil || bytes.Compare(key, to) < 0)
 }
 
 func (v *verifier) branch(id uint64, count int, page, from, to []byte, depth int) error {
@@ -205,7 +210,7 @@ func (v *verifier) branch(id uint64, count int, page, from, to []byte, depth int
 		if !ok {
 			return fmt.Errorf("element %d of branch page %d lies outside of it", i, id)
 		}
-		if bytes.Compare(key, from) < 0 || (to != nil && bytes.Compare(key, to) >= 0) {
+		if !inPlace(i, key, from, to) {
 			return fmt.Errorf("element %d of branch page %d is out of order", i, id)
 		}
 		end := to
@@ -237,7 +242,7 @@ func (v *verifier) leaf(id uint64, count int, page, from, to []byte, depth int) 
 			return fmt.Errorf("element %d of leaf page %d lies outside of it", i, id)
 		}
 		key, value := page[start:start+k], page[start+k:start+k+n]
-		if bytes.Compare(key, from) < 0 || (to != nil && bytes.Compare(key, to) >= 0) || (i > 0 && bytes.Compare(key, last) <= 0) {
+		if !inPlace(i, key, from, to) || (i > 0 && bytes.Compare(key, last) <= 0) {
 			return fmt.Errorf("element %d of leaf page %d is out of order", i, id)
 		}
 		last = key

@@ -1,0 +1,262 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package intake
+
+import (
+	"math"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/plog"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
+)
+
+// recorded is when the files of testdata were recorded, from a collector that exported
+// its events, its readings, and its own logs and metrics.
+var recorded = time.Date(2026, 11, 22, 15, 20, 0, 0, time.UTC)
+
+func openStore(t testing.TB) *store.Store {
+	s, err := store.Open(store.Options{Directory: t.TempDir(), Now: func() time.Time { return recorded }})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+func readLogs(t testing.TB, file string) plog.Logs {
+	b, err := os.ReadFile(file)
+	require.NoError(t, err)
+	ld, err := new(plog.JSONUnmarshaler).UnmarshalLogs(b)
+	require.NoError(t, err)
+	return ld
+}
+
+func readMetrics(t testing.TB, file string) pmetric.Metrics {
+	b, err := os.ReadFile(file)
+	require.NoError(t, err)
+	md, err := new(pmetric.JSONUnmarshaler).UnmarshalMetrics(b)
+	require.NoError(t, err)
+	return md
+}
+
+func TestEventsBecomeOpeningsAndRefusals(t *testing.T) {
+	s := openStore(t)
+	require.NoError(t, Logs(t.Context(), s, readLogs(t, "testdata/logs.json")))
+	require.NoError(t, Logs(t.Context(), s, readLogs(t, "testdata/logs.json"))) // sent twice
+	openings, err := s.Openings(t.Context(), store.OpeningQuery{})
+	require.NoError(t, err)
+	require.Len(t, openings, 2)
+	o, err := s.Opening(t.Context(), "2dd146807f9948f4")
+	require.NoError(t, err)
+	require.Equal(t, "15506:2026-11-22T15:00:03.54Z", o.Unit.Name)
+	require.Equal(t, "vm", o.Unit.Host)
+	require.NotEmpty(t, o.Unit.Resource["service.name"])
+	require.Equal(t, store.IDOf("vm", "15506:2026-11-22T15:00:03.54Z"), o.Unit.ID)
+	require.Equal(t, []string{"cpu", "hot", "cpu_usage", "5s average", "duration", ""}, []string{o.Policy, o.Kind, o.Monitor, o.Window, o.Why, o.NothingExported})
+	require.InDelta(t, 0.233, o.Value, 0)
+	require.InDelta(t, 0.05, o.Threshold, 0)
+	require.EqualValues(t, 1795360761826425722, o.Triggered.UnixNano())
+	require.EqualValues(t, 1795360766826425722, o.Closed.UnixNano())
+	require.Equal(t, "2026-11-22T15:19:26.826425722Z", o.Until.Format(time.RFC3339Nano))
+	require.EqualValues(t, 307, o.Samples)
+	require.EqualValues(t, 19989, o.Bytes)
+
+	refusals, err := s.Refusals(t.Context(), store.RefusalQuery{})
+	require.NoError(t, err)
+	require.Len(t, refusals, 4) // events that are sent twice are counted twice
+	require.Equal(t, "min_age", refusals[0].Why)
+	require.Empty(t, s.Usage().Dropped)
+}
+
+// TestACloseWithoutItsOpeningIsAnOpening has an event whose first half was lost.
+func TestACloseWithoutItsOpeningIsAnOpening(t *testing.T) {
+	s := openStore(t)
+	ld := readLogs(t, "testdata/logs.json")
+	for _, rl := range ld.ResourceLogs().All() {
+		for _, sl := range rl.ScopeLogs().All() {
+			sl.LogRecords().RemoveIf(func(r plog.LogRecord) bool { return r.EventName() == "hotprofile.gate.opened" })
+		}
+	}
+	require.NoError(t, Logs(t.Context(), s, ld))
+	o, err := s.Opening(t.Context(), "2dd146807f9948f4")
+	require.NoError(t, err)
+	require.EqualValues(t, 1795360761826425722, o.Triggered.UnixNano())
+	require.Equal(t, "cpu", o.Policy)
+}
+
+func TestPoliciesThatChangedAreKept(t *testing.T) {
+	s := openStore(t)
+	ld := plog.NewLogs()
+	rl := ld.ResourceLogs().AppendEmpty()
+	rl.Resource().Attributes().PutStr("host.name", "vm")
+	r := rl.ScopeLogs().AppendEmpty().LogRecords().AppendEmpty()
+	r.SetTimestamp(pcommon.NewTimestampFromTime(recorded))
+	r.Attributes().PutStr("event.name", "hotprofile.policies.changed") // as exporters write it that know no event name
+	r.Attributes().PutStr("hotprofile.policies.version", "abc")
+	r.Attributes().PutEmptySlice("hotprofile.policies.added").AppendEmpty().SetStr("cpu")
+	require.NoError(t, Logs(t.Context(), s, ld))
+	changes, err := s.PolicyChanges(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []store.PolicyChange{{At: changes[0].At, Host: "vm", Version: "abc", Added: []string{"cpu"}}}, changes)
+	require.True(t, changes[0].At.Equal(recorded))
+}
+
+func TestReadingsOfUnits(t *testing.T) {
+	s := openStore(t)
+	require.NoError(t, Metrics(t.Context(), s, readMetrics(t, "testdata/units.json")))
+	u, err := s.Unit(t.Context(), store.IDOf("vm", "/demo-hot"))
+	require.NoError(t, err)
+	require.Equal(t, "demo-hot", u.Resource["service.name"])
+	require.Equal(t, map[string]string{"cpu": "watching"}, u.States)
+	require.Len(t, u.Readings, 1)
+	require.Equal(t, store.Condition{Policy: "cpu", Monitor: "cpu_usage", Window: "5s average"}, u.Readings[0].Condition)
+	require.InDelta(t, 0.2988236, u.Readings[0].Value, 0)
+	require.InDelta(t, 0.05, u.Readings[0].Threshold, 0)
+}
+
+// TestAReadingAndItsThresholdMayComeInTwoBatches has them as a batch processor cuts them.
+func TestAReadingAndItsThresholdMayComeInTwoBatches(t *testing.T) {
+	s := openStore(t)
+	for _, name := range []string{"hotprofile.unit.reading", "hotprofile.unit.threshold"} {
+		md := readMetrics(t, "testdata/units.json")
+		for _, rm := range md.ResourceMetrics().All() {
+			rm.ScopeMetrics().At(0).Metrics().RemoveIf(func(m pmetric.Metric) bool { return m.Name() != name })
+		}
+		require.NoError(t, Metrics(t.Context(), s, md))
+	}
+	id := store.IDOf("vm", "/demo-hot")
+	u, err := s.Unit(t.Context(), id)
+	require.NoError(t, err)
+	require.InDelta(t, 0.2988236, u.Readings[0].Value, 0)
+	require.InDelta(t, 0.05, u.Readings[0].Threshold, 0)
+	trends, err := s.Trends(t.Context(), id, time.Time{}, time.Time{}, 10)
+	require.NoError(t, err)
+	require.Len(t, trends[0].Points, 1)
+	require.InDelta(t, 0.2988236, trends[0].Points[0].Mean, 1e-6)
+	require.False(t, math.IsNaN(trends[0].Points[0].Threshold))
+}
+
+func TestACollectorsOwnTelemetry(t *testing.T) {
+	s := openStore(t)
+	require.NoError(t, Logs(t.Context(), s, readLogs(t, "testdata/logs.json")))
+	require.NoError(t, Metrics(t.Context(), s, readMetrics(t, "testdata/own-1.json")))
+	require.NoError(t, Metrics(t.Context(), s, readMetrics(t, "testdata/own-2.json")))
+	all, err := s.Instances(t.Context())
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	i := all[0]
+	require.Equal(t, "otelcol-hotprofile", i.Service)
+	require.Equal(t, "0.1.0", i.Version)
+	samples := find(i.Metrics, "otelcol_cpu_profiler.samples")
+	require.InDelta(t, 2839, samples.Value, 0)
+	require.Equal(t, map[string]string{"outcome": "exported", "sampler": "on_cpu"}, samples.Attributes)
+	require.InDelta(t, (2839-1891)/5.0, samples.PerSecond, 1)
+	require.Positive(t, find(i.Metrics, "otelcol_cpu_trigger.evaluation.duration").Value) // a histogram
+	require.Empty(t, find(i.Metrics, "http.server.request.duration").Name)
+	var started *store.Log
+	for _, l := range i.Logs {
+		if l.Body == "sampling started" {
+			started = &l
+		}
+		require.NotContains(t, l.Attributes, "code.file.path")
+	}
+	require.NotNil(t, started)
+	require.Equal(t, "receiver cpu_profiler", started.Component)
+	require.Equal(t, "INFO", started.Severity)
+	require.Equal(t, "97", started.Attributes["frequency"])
+}
+
+func find(all []store.Metric, name string) store.Metric {
+	for _, m := range all {
+		if m.Name == name {
+			return m
+		}
+	}
+	return store.Metric{}
+}
+
+// TestTheTelemetryOfProgramsIsIgnored has logs and metrics of a service.
+func TestTheTelemetryOfProgramsIsIgnored(t *testing.T) {
+	s := openStore(t)
+	ld := readLogs(t, "testdata/logs.json")
+	for _, rl := range ld.ResourceLogs().All() {
+		for _, sl := range rl.ScopeLogs().All() {
+			sl.Scope().SetName("com.example.Shop")
+			for _, r := range sl.LogRecords().All() {
+				r.SetEventName("")
+			}
+		}
+	}
+	require.NoError(t, Logs(t.Context(), s, ld))
+	md := readMetrics(t, "testdata/own-1.json")
+	for _, rm := range md.ResourceMetrics().All() {
+		for _, sm := range rm.ScopeMetrics().All() {
+			for _, m := range sm.Metrics().All() {
+				m.SetName("shop." + m.Name())
+			}
+		}
+	}
+	require.NoError(t, Metrics(t.Context(), s, md))
+	all, err := s.Instances(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, all)
+	units, err := s.Units(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, units)
+}
+
+// FuzzLogs and FuzzMetrics take whatever OTLP can say: nothing panics, and what was taken
+// is read.
+func FuzzLogs(f *testing.F) {
+	for _, file := range []string{"testdata/logs.json"} {
+		b, err := new(plog.ProtoMarshaler).MarshalLogs(readLogs(f, file))
+		require.NoError(f, err)
+		f.Add(b)
+	}
+	s := openStore(f)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		ld, err := new(plog.ProtoUnmarshaler).UnmarshalLogs(b)
+		if err != nil {
+			return
+		}
+		require.NoError(t, Logs(t.Context(), s, ld))
+		readAll(t, s)
+	})
+}
+
+func FuzzMetrics(f *testing.F) {
+	for _, file := range []string{"testdata/own-1.json", "testdata/units.json"} {
+		b, err := new(pmetric.ProtoMarshaler).MarshalMetrics(readMetrics(f, file))
+		require.NoError(f, err)
+		f.Add(b)
+	}
+	s := openStore(f)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		md, err := new(pmetric.ProtoUnmarshaler).UnmarshalMetrics(b)
+		if err != nil {
+			return
+		}
+		require.NoError(t, Metrics(t.Context(), s, md))
+		readAll(t, s)
+	})
+}
+
+func readAll(t *testing.T, s *store.Store) {
+	_, err := s.Openings(t.Context(), store.OpeningQuery{All: true})
+	require.NoError(t, err)
+	_, err = s.Instances(t.Context())
+	require.NoError(t, err)
+	_, err = s.Policies(t.Context())
+	require.NoError(t, err)
+	units, err := s.Units(t.Context())
+	require.NoError(t, err)
+	if len(units) > 0 {
+		_, err = s.Trends(t.Context(), units[0].ID, time.Time{}, time.Time{}, 100)
+		require.NoError(t, err)
+	}
+}

@@ -1,0 +1,364 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package store
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	bolt "go.etcd.io/bbolt"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+// TestMain lets the test binary write a store until it is killed.
+func TestMain(m *testing.M) {
+	if dir := os.Getenv("STORE_TEST_WRITE"); dir != "" {
+		writeUntilKilled(dir)
+	}
+	os.Exit(m.Run())
+}
+
+// writeUntilKilled writes readings and openings, and prints the ID of each opening that
+// is committed.
+func writeUntilKilled(dir string) {
+	var uptime time.Duration
+	wall := time.Now()
+	s, err := Open(Options{
+		Directory: dir,
+		Now:       func() time.Time { return wall },
+		Uptime:    func() time.Duration { return uptime },
+	})
+	if err != nil {
+		fmt.Println("open:", err)
+		os.Exit(1)
+	}
+	start := time.Now().UnixNano()
+	for i := 0; ; i++ {
+		uptime += time.Minute // so that much is thinned and deleted
+		wall = wall.Add(time.Minute)
+		for n := range 50 {
+			u := unitNamed(fmt.Sprint("unit ", n))
+			s.PutReadings(u, []Reading{reading("cpu", "cpu_usage", wall, float64(i), 80)}, nil)
+		}
+		id := fmt.Sprintf("%x-%d", start, i)
+		s.PutOpening(Opening{ID: id, Unit: unitNamed(fmt.Sprint("unit ", i%50)), Policy: "cpu", Kind: "hot", Triggered: wall})
+		if err := s.Commit(context.Background()); err != nil {
+			os.Exit(1)
+		}
+		fmt.Println(id)
+		s.flush()
+	}
+}
+
+// TestNoCommittedOpeningIsLostByKill kills a process that writes, at any moment, and opens
+// its store.
+func TestNoCommittedOpeningIsLostByKill(t *testing.T) {
+	dir := t.TempDir()
+	var ids []string
+	for round := range 20 {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), "STORE_TEST_WRITE="+dir)
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		cmd.Stderr = os.Stderr
+		require.NoError(t, cmd.Start())
+		lines := bufio.NewScanner(out)
+		after := 1 + rand.IntN(40)
+		for range after {
+			require.True(t, lines.Scan(), "the process ended by itself: %v", lines.Err())
+			require.False(t, strings.HasPrefix(lines.Text(), "open:"), lines.Text())
+			ids = append(ids, lines.Text())
+		}
+		time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond) // any moment
+		require.NoError(t, cmd.Process.Kill())
+		for lines.Scan() {
+			ids = append(ids, lines.Text())
+		}
+		_ = cmd.Wait()
+
+		log, logs := observer.New(zap.ErrorLevel)
+		s, err := Open(Options{Directory: dir, Logger: zap.New(log)})
+		require.NoError(t, err, "round %d", round)
+		require.Empty(t, logs.All(), "round %d", round)
+		require.Empty(t, s.db.aside())
+		for _, id := range ids {
+			_, err := s.Opening(t.Context(), id)
+			require.NoError(t, err, "round %d: opening %s", round, id)
+		}
+		require.Zero(t, s.Usage().Dropped["damaged"])
+		trends, err := s.Trends(t.Context(), IDOf("node-1", "unit 7"), time.Time{}, time.Time{}, 0)
+		require.NoError(t, err)
+		if len(ids) > 2*20 {
+			require.NotEmpty(t, trends)
+		}
+		require.NoError(t, s.Close())
+	}
+	t.Logf("%d openings were committed and found", len(ids))
+}
+
+// populated makes the files of a store with all that there is.
+func populated(t *testing.T) string {
+	dir := t.TempDir()
+	w := newWorld(t, Options{Directory: dir, noSync: true})
+	for i := range 5 * 60 {
+		w.pass(time.Minute)
+		for n := range 20 {
+			u := unitNamed(fmt.Sprint("unit ", n))
+			w.PutReadings(u, []Reading{reading("cpu", "cpu_usage", w.wall, float64(i*n%90), 80)}, map[string]string{"cpu": "watching"})
+		}
+		if i%10 == 0 {
+			u := unitNamed(fmt.Sprint("unit ", i%20))
+			w.PutOpening(Opening{ID: fmt.Sprint("opening-", i), Unit: u, Policy: "cpu", Triggered: w.wall})
+			w.PutRefusal(Refusal{At: w.wall, Unit: u, Policy: "cpu", Why: "cooldown"})
+			w.flush()
+		}
+	}
+	self := Instance{ID: "i-1"}
+	w.PutMetrics(self, []Metric{{Name: "otelcol_x", At: w.wall, Value: 1}})
+	w.PutLogs(self, []Log{{At: w.wall, Severity: "WARN", Body: "something"}}, true)
+	require.NoError(t, w.Close())
+	return filepath.Join(dir, "console.db")
+}
+
+// TestADamagedFileIsSetAsideOrReadWithoutWhatIsDamaged damages the database in many ways.
+// Whatever it is, the store opens, all queries answer, and it can be written.
+func TestADamagedFileIsSetAsideOrReadWithoutWhatIsDamaged(t *testing.T) {
+	path := populated(t)
+	whole, err := os.ReadFile(path)
+	require.NoError(t, err)
+	const page = 4096
+	r := rand.New(rand.NewPCG(1, 2))
+	pages := len(whole) / page
+	type damage struct {
+		name string
+		do   func([]byte) []byte
+	}
+	damages := []damage{
+		{"empty", func(b []byte) []byte { return b[:0] }},
+		{"one byte", func(b []byte) []byte { return b[:1] }},
+		{"no metas", func(b []byte) []byte { clear(b[:2*page]); return b }},
+		{"text", func([]byte) []byte { return []byte(strings.Repeat("no database\n", 10_000)) }},
+		{"first meta", func(b []byte) []byte { clear(b[:page]); return b }},
+		{"second meta", func(b []byte) []byte { clear(b[page : 2*page]); return b }},
+	}
+	for i := range 40 {
+		at := r.IntN(len(whole))
+		damages = append(damages, damage{fmt.Sprint("cut ", i), func(b []byte) []byte { return b[:at] }})
+	}
+	for i := 2; i < pages; i++ {
+		damages = append(damages, damage{fmt.Sprint("zero page ", i), func(b []byte) []byte { clear(b[i*page : (i+1)*page]); return b }})
+	}
+	for i := range 400 {
+		at, bit := r.IntN(len(whole)), r.IntN(8)
+		if i%2 == 0 { // in the head of a page
+			at = at/page*page + r.IntN(64)
+		}
+		damages = append(damages, damage{fmt.Sprint("bit ", i), func(b []byte) []byte { b[at] ^= 1 << bit; return b }})
+	}
+	for i := range 60 { // a page where another belongs, as after a lost write
+		from, to := r.IntN(pages), r.IntN(pages)
+		damages = append(damages, damage{fmt.Sprint("page moved ", i), func(b []byte) []byte {
+			copy(b[to*page:(to+1)*page], whole[from*page:(from+1)*page])
+			return b
+		}})
+		damages = append(damages, damage{fmt.Sprint("page moved with its number ", i), func(b []byte) []byte {
+			copy(b[to*page:(to+1)*page], whole[from*page:(from+1)*page])
+			binary.LittleEndian.PutUint64(b[to*page:], uint64(to))
+			return b
+		}})
+	}
+	outcomes := map[string]int{}
+	for _, d := range damages {
+		dir := t.TempDir()
+		file := filepath.Join(dir, "console.db")
+		require.NoError(t, os.WriteFile(file, d.do(append([]byte(nil), whole...)), 0o600))
+		log, logs := observer.New(zap.ErrorLevel)
+		s, err := Open(Options{Directory: dir, Logger: zap.New(log), noSync: true})
+		require.NoError(t, err, d.name)
+		useAll(t, s, d.name)
+		aside := s.db.aside()
+		require.Len(t, aside, logs.FilterMessage("console's database damaged, set aside; starting anew").Len(), d.name)
+		switch {
+		case len(aside) > 0:
+			outcomes["set aside"]++
+		case s.Usage().Dropped["damaged"] > 0:
+			outcomes["records dropped"]++
+		default:
+			outcomes["nothing lost, or the page was free"]++
+		}
+		require.NoError(t, s.Close(), d.name)
+		s, err = Open(Options{Directory: dir, noSync: true})
+		require.NoError(t, err, d.name)
+		_, err = s.Opening(t.Context(), "new")
+		require.NoError(t, err, d.name)
+		require.NoError(t, s.Close(), d.name)
+	}
+	t.Log(len(damages), "damaged files:", outcomes)
+	require.Positive(t, outcomes["set aside"])
+	require.Positive(t, outcomes["records dropped"])
+}
+
+// useAll reads and writes everything.
+func useAll(t *testing.T, s *Store, name string) {
+	units, err := s.Units(t.Context())
+	require.NoError(t, err, name)
+	for _, u := range units {
+		_, err := s.Trends(t.Context(), u.ID, time.Time{}, time.Time{}, 100)
+		require.NoError(t, err, name)
+	}
+	_, err = s.Openings(t.Context(), OpeningQuery{})
+	require.NoError(t, err, name)
+	_, err = s.Refusals(t.Context(), RefusalQuery{})
+	require.NoError(t, err, name)
+	_, err = s.Policies(t.Context())
+	require.NoError(t, err, name)
+	_, err = s.PolicyChanges(t.Context())
+	require.NoError(t, err, name)
+	_, err = s.Instances(t.Context())
+	require.NoError(t, err, name)
+	for n := range 20 {
+		s.PutReadings(unitNamed(fmt.Sprint("unit ", n)), []Reading{reading("cpu", "cpu_usage", time.Now(), 1, 80)}, nil)
+	}
+	require.True(t, s.PutOpening(Opening{ID: "new", Unit: unitNamed("new")}))
+	require.NoError(t, s.Commit(t.Context()), name)
+	require.NoError(t, s.write(true), name)
+	s.maintain()
+}
+
+// TestADatabaseThatIsDamagedWhileItIsOpenIsSetAside cuts and overwrites the file under
+// an open store: what is in memory survives.
+func TestADatabaseThatIsDamagedWhileItIsOpenIsSetAside(t *testing.T) {
+	for name, damage := range map[string]func(t *testing.T, path string){
+		"cut": func(t *testing.T, path string) { require.NoError(t, os.Truncate(path, 8192)) },
+		"overwritten": func(t *testing.T, path string) {
+			st, err := os.Stat(path)
+			require.NoError(t, err)
+			f, err := os.OpenFile(path, os.O_WRONLY, 0)
+			require.NoError(t, err)
+			_, err = f.WriteAt(make([]byte, st.Size()-8192), 8192)
+			require.NoError(t, err)
+			require.NoError(t, f.Close())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := populated(t)
+			log, logs := observer.New(zap.WarnLevel)
+			s, err := Open(Options{Directory: filepath.Dir(path), Logger: zap.New(log)})
+			require.NoError(t, err)
+			before, err := s.Openings(t.Context(), OpeningQuery{})
+			require.NoError(t, err)
+			require.NotEmpty(t, before)
+			damage(t, path)
+			_, err = s.Trends(t.Context(), IDOf("node-1", "unit 7"), time.Time{}, time.Time{}, 100)
+			require.Error(t, err)
+			s.PutOpening(Opening{ID: "new", Unit: unitNamed("new")})
+			require.NoError(t, s.Commit(t.Context()))
+			require.Positive(t, logs.FilterMessage("console's database damaged, set aside; starting anew").Len())
+			_, err = s.Trends(t.Context(), IDOf("node-1", "unit 7"), time.Time{}, time.Time{}, 100)
+			require.NoError(t, err)
+			require.NoError(t, s.Close())
+
+			s, err = Open(Options{Directory: filepath.Dir(path), Logger: zaptest.NewLogger(t)})
+			require.NoError(t, err)
+			after, err := s.Openings(t.Context(), OpeningQuery{})
+			require.NoError(t, err)
+			require.Len(t, after, len(before)+1)
+			require.NoError(t, s.Close())
+		})
+	}
+}
+
+// TestOneCollectorUsesADirectory opens the directory of another process.
+func TestOneCollectorUsesADirectory(t *testing.T) {
+	dir := t.TempDir()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "STORE_TEST_WRITE="+dir)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	defer func() {
+		_ = cmd.Process.Signal(syscall.SIGKILL)
+		_, _ = io.Copy(io.Discard, out)
+		_ = cmd.Wait()
+	}()
+	require.True(t, bufio.NewScanner(out).Scan())
+	_, err = Open(Options{Directory: dir})
+	require.ErrorContains(t, err, "the console's directory "+dir+" is used by another collector")
+}
+
+// TestWhatBboltWritesIsVerified compares with bbolt's own check.
+func TestWhatBboltWritesIsVerified(t *testing.T) {
+	path := populated(t)
+	require.NoError(t, verify(path))
+	db, err := bolt.Open(path, 0o600, nil)
+	require.NoError(t, err)
+	require.NoError(t, db.View(func(tx *bolt.Tx) error {
+		for err := range tx.Check() {
+			return err
+		}
+		return nil
+	}))
+	require.NoError(t, db.Close())
+}
+
+// TestVerifyAcceptsWhateverBboltWrites writes and deletes at random, and verifies the
+// file after each transaction.
+func TestVerifyAcceptsWhateverBboltWrites(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "console.db")
+	db, err := bolt.Open(path, 0o600, &bolt.Options{NoSync: true, NoFreelistSync: true, FreelistType: bolt.FreelistMapType})
+	require.NoError(t, err)
+	defer db.Close()
+	require.NoError(t, verify(path))
+	r := rand.New(rand.NewPCG(3, 4))
+	for i := range 300 {
+		require.NoError(t, db.Update(func(tx *bolt.Tx) error {
+			b, err := tx.CreateBucketIfNotExists([]byte{'a' + byte(r.IntN(4))})
+			if err != nil {
+				return err
+			}
+			b.FillPercent = appending
+			for range r.IntN(400) {
+				key := binary.BigEndian.AppendUint32(nil, r.Uint32N(5000))
+				key = append(key, make([]byte, r.IntN(20))...)
+				if r.IntN(100) < 50+i/10 {
+					if err := b.Delete(key); err != nil {
+						return err
+					}
+					c := b.Cursor()
+					if k, _ := c.Seek(key); k != nil {
+						if err := b.Delete(k); err != nil {
+							return err
+						}
+					}
+					continue
+				}
+				n := r.IntN(300)
+				if r.IntN(20) == 0 {
+					n = r.IntN(20_000)
+				}
+				if err := b.Put(key, make([]byte, n)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+		require.NoError(t, verify(path), "transaction %d", i)
+	}
+}
