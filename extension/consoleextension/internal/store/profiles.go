@@ -142,15 +142,15 @@ type profileLimits struct {
 	// when the files of a profile are merged; forget is how long nothing is read until
 	// the profiles that were read last are forgotten.
 	flush, idle, forget time.Duration
-	// wait bounds how long a sender waits for the disk.
-	wait time.Duration
+	// wait bounds how long a sender waits for the disk, stop how long the end does.
+	wait, stop time.Duration
 }
 
 func limitsOfProfiles(maxBytes int64) profileLimits {
 	return profileLimits{
 		memory:       32 << 20,
-		profile:      32 << 20,
-		cached:       48 << 20,
+		profile:      16 << 20,
+		cached:       32 << 20,
 		openingBytes: min(16<<20, maxBytes/8),
 		bytes:        maxBytes / 4 * 3,
 		profiles:     128,
@@ -161,6 +161,7 @@ func limitsOfProfiles(maxBytes int64) profileLimits {
 		idle:         30 * time.Second,
 		forget:       5 * time.Minute,
 		wait:         time.Second,
+		stop:         10 * time.Second,
 	}
 }
 
@@ -229,7 +230,9 @@ type profileFile struct {
 	pendingStart time.Time
 	pendingEnd   time.Time
 	phases       map[string]bool
-	writing      int // estimated memory of what is being written
+	// writing is the estimated memory of what is being written, and its samples.
+	writing       int
+	writingEvents int64
 }
 
 // memory returns the estimated memory of a profile when it is read.
@@ -260,16 +263,46 @@ func newProfileFiles(dir string, limits profileLimits, log *zap.Logger, uptime f
 // start begins to write. stop ends it.
 func (f *profileFiles) start() { f.wg.Go(f.run) }
 
-// stop writes what is not on disk. Samples that are added later are dropped.
+// stop writes what is not on disk, for 10 seconds at most: what a disk does not take until
+// then is lost. Samples that are added later are dropped.
 func (f *profileFiles) stop() {
 	f.mu.Lock()
 	first := !f.closed
 	f.closed = true
 	f.mu.Unlock()
-	if first {
-		close(f.done)
+	if !first {
+		return
 	}
-	f.wg.Wait()
+	close(f.done)
+	written := make(chan struct{})
+	go func() {
+		f.wg.Wait()
+		close(written)
+	}()
+	late := time.NewTimer(f.limits.stop)
+	defer late.Stop()
+	select {
+	case <-written:
+	case <-late.C:
+		lost := f.unwritten()
+		f.dropped(DroppedDisk, lost)
+		f.log.Error("disk does not answer, console's last profiles are lost", zap.String("directory", f.dir), zap.Int64("samples", lost))
+	}
+}
+
+// unwritten counts the samples that are in memory alone.
+func (f *profileFiles) unwritten() (n int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, o := range f.openings {
+		for _, p := range o.profiles {
+			n += p.writingEvents
+			if p.pending != nil {
+				n += int64(p.pending.Events())
+			}
+		}
+	}
+	return n
 }
 
 // run writes what is due.
@@ -555,7 +588,7 @@ func (f *profileFiles) flush(all bool) {
 				continue
 			}
 			work = append(work, batch{o: o, p: p, pending: p.pending, start: p.pendingStart, end: p.pendingEnd, phases: p.phases})
-			p.writing = p.pending.Size()
+			p.writing, p.writingEvents = p.pending.Size(), int64(p.pending.Events())
 			p.pending, p.pendingStart, p.pendingEnd, p.phases = nil, time.Time{}, time.Time{}, nil
 		}
 	}
@@ -592,11 +625,11 @@ func (f *profileFiles) write(w batch) {
 	var s segment
 	var err error
 	if events > 0 {
-		s, err = f.writeSegment(w.o, w.p, w.pending.Finish(w.p.executable))
+		s, err = f.writeSegment(w.o, w.p, w.pending.Finish(w.p.executable), true)
 	}
 	f.mu.Lock()
 	f.memory -= size
-	w.p.writing = 0
+	w.p.writing, w.p.writingEvents = 0, 0
 	switch {
 	case events == 0, w.o.gone:
 	case err != nil:

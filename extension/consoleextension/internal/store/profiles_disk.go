@@ -5,6 +5,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/binary"
@@ -99,7 +100,7 @@ func (f *profileFiles) load(keep func(of Opening, end time.Time) bool) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			// It ended before its first index was written.
 			err = os.RemoveAll(dir)
-		} else if errors.Is(err, errIndex) {
+		} else if errors.Is(err, errContent) {
 			f.log.Error("console's profiles of an opening damaged, removed", zap.String("directory", dir), zap.Error(err))
 			f.dropped(DroppedDamaged, 1)
 			err = os.RemoveAll(dir)
@@ -123,8 +124,6 @@ func (f *profileFiles) load(keep func(of Opening, end time.Time) bool) error {
 	return nil
 }
 
-var errIndex = errors.New("damaged index")
-
 // loadOpening reads the index of a directory, and removes other files.
 func (f *profileFiles) loadOpening(dir string) (*openingFiles, error) {
 	content, err := readFile(filepath.Join(dir, indexName), maxIndex)
@@ -133,10 +132,10 @@ func (f *profileFiles) loadOpening(dir string) (*openingFiles, error) {
 	}
 	var in index
 	if err := json.Unmarshal(content, &in); err != nil {
-		return nil, fmt.Errorf("%w: %w", errIndex, err)
+		return nil, fmt.Errorf("%w: %w", errContent, err)
 	}
 	if in.Version != indexVersion || in.Opening.ID == "" || f.dirOf(in.Opening.ID) != dir {
-		return nil, fmt.Errorf("%w: version %d of opening %.40q", errIndex, in.Version, in.Opening.ID)
+		return nil, fmt.Errorf("%w: index with version %d of opening %.40q", errContent, in.Version, in.Opening.ID)
 	}
 	o := &openingFiles{
 		opening: in.Opening, full: in.Full, dir: dir, profiles: make(map[ProfileKey]*profileFile),
@@ -182,16 +181,19 @@ func readFile(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close()
-	content, err := io.ReadAll(io.LimitReader(file, limit+1))
-	if err == nil && int64(len(content)) > limit {
-		err = fmt.Errorf("%s has more than %d bytes", path, limit)
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
 	}
-	return content, err
+	if !info.Mode().IsRegular() || info.Size() > limit {
+		return nil, fmt.Errorf("%w: mode %v, %d bytes", errContent, info.Mode(), info.Size())
+	}
+	return io.ReadAll(io.LimitReader(file, limit))
 }
 
 // writeSegment writes a profile to a file of an opening. If the disk is full, the oldest
-// profiles make room.
-func (f *profileFiles) writeSegment(o *openingFiles, p *profileFile, of *profile.Profile) (segment, error) {
+// profiles make room if they may.
+func (f *profileFiles) writeSegment(o *openingFiles, p *profileFile, of *profile.Profile, mayMakeRoom bool) (segment, error) {
 	var content bytes.Buffer
 	z, _ := gzip.NewWriterLevel(&content, gzip.BestSpeed)
 	err := of.WriteUncompressed(z)
@@ -203,7 +205,7 @@ func (f *profileFiles) writeSegment(o *openingFiles, p *profileFile, of *profile
 	key := fmt.Sprintf("%s-%d", hashed(p.Type, p.Origin, p.Scope, fmt.Sprint(p.Moment)), time.Now().UnixNano())
 	s.Name = key + ".pb.gz"
 	err = f.writeFile(o, s.Name, content.Bytes())
-	for tries := 0; full(err) && tries < 8 && f.removeOldest(o.opening.ID); tries++ {
+	for tries := 0; mayMakeRoom && full(err) && tries < 8 && f.removeOldest(o.opening.ID); tries++ {
 		f.log.Warn("disk full, console's oldest profiles removed", zap.String("directory", f.dir), zap.Error(err))
 		err = f.writeFile(o, s.Name, content.Bytes())
 	}
@@ -325,6 +327,9 @@ func (f *profileFiles) merge() {
 	now := f.uptime()
 	for _, o := range f.openings {
 		for _, p := range o.profiles {
+			if f.failing {
+				continue // nothing can be written
+			}
 			if len(p.segments) >= f.limits.segments || len(p.segments) > 1 && (now-o.last >= f.limits.idle || o.bytes >= f.limits.openingBytes) || p.mergeDue {
 				due = append(due, job{o, p})
 			}
@@ -337,28 +342,51 @@ func (f *profileFiles) merge() {
 	}
 }
 
-// mergeProfile merges the segments of a profile into one.
+// newest returns the last segments that are merged while more come: not those that are
+// larger than all after them, or else each merge would read all again.
+func newest(segments []segment) []segment {
+	i := len(segments)
+	for sum := int64(0); i > 0 && (sum == 0 || segments[i-1].Bytes <= sum); i-- {
+		sum += segments[i-1].Bytes
+	}
+	if len(segments)-i < 2 {
+		i = 0
+	}
+	return segments[i:]
+}
+
+// mergeProfile merges the segments of a profile into one; the newest alone while more
+// come.
 func (f *profileFiles) mergeProfile(o *openingFiles, p *profileFile) {
 	f.mu.Lock()
 	old := slices.Clone(p.segments)
+	if f.uptime()-o.last < f.limits.idle && !p.mergeDue && o.bytes < f.limits.openingBytes {
+		old = newest(old)
+	}
+	whole := len(old) == len(p.segments)
 	p.mergeDue = false
 	f.mu.Unlock()
 	var merged *profile.Profile
 	for _, s := range old {
-		var err error
-		if merged, err = f.plus(o, merged, s); err != nil {
-			f.damaged(o, p, s, err)
+		next, err := f.plus(o, merged, s)
+		if err == nil {
+			merged = next
+			continue
 		}
+		if !errors.Is(err, errContent) && !errors.Is(err, fs.ErrNotExist) {
+			f.notMerged(o, err)
+			return
+		}
+		f.damaged(o, p, s, err)
 	}
 	if merged == nil {
-		f.writeIndex(o)
 		return
 	}
 	memory := sizeOf(merged)
 	if len(old) > 1 {
-		s, err := f.writeSegment(o, p, merged)
+		s, err := f.writeSegment(o, p, merged, false)
 		if err != nil {
-			f.log.Warn("console's profile files not merged", zap.String("directory", o.dir), zap.Error(err))
+			f.notMerged(o, err)
 			return
 		}
 		f.mu.Lock()
@@ -375,15 +403,27 @@ func (f *profileFiles) mergeProfile(o *openingFiles, p *profileFile) {
 		f.disk.Unlock()
 	}
 	f.mu.Lock()
-	if memory > f.limits.profile/4*3 {
+	if whole && memory > f.limits.profile/4*3 {
 		p.full, o.dirty = true, true
 	}
-	if o.bytes > f.limits.openingBytes/4*3 {
+	if whole && o.bytes > f.limits.openingBytes/4*3 {
 		o.full, o.dirty = true, true
 	}
 	close(f.progress)
 	f.progress = make(chan struct{})
 	f.mu.Unlock()
+}
+
+// notMerged logs that segments stay as they are. It is tried again after the next file
+// that can be written.
+func (f *profileFiles) notMerged(o *openingFiles, err error) {
+	f.mu.Lock()
+	failing := f.failing
+	f.failing = true
+	f.mu.Unlock()
+	if !failing {
+		f.log.Warn("console's profile files not merged", zap.String("directory", o.dir), zap.Error(err))
+	}
 }
 
 // damaged removes a segment that cannot be read from the index.
@@ -411,15 +451,22 @@ func (f *profileFiles) plus(o *openingFiles, p *profile.Profile, s segment) (*pr
 		}
 		return add, nil
 	}
-	start := min(p.TimeNanos, add.TimeNanos)
+	start := cmp.Or(min(p.TimeNanos, add.TimeNanos), p.TimeNanos, add.TimeNanos)
 	end := max(p.TimeNanos+p.DurationNanos, add.TimeNanos+add.DurationNanos)
 	merged, err := profile.Merge([]*profile.Profile{p, add})
 	if err != nil {
-		return p, err
+		return p, fmt.Errorf("%w: %w", errContent, err)
 	}
+	merged.Comments = merged.Comments[:min(len(merged.Comments), maxComments)]
 	merged.TimeNanos, merged.DurationNanos = start, end-start // Merge adds the durations
 	return merged, nil
 }
+
+// maxComments bounds the comments of a profile.
+const maxComments = 100
+
+// errContent is returned for a file that is not what was written.
+var errContent = errors.New("damaged")
 
 // readProfile reads a gzipped pprof file.
 func readProfile(path string) (*profile.Profile, error) {
@@ -429,18 +476,21 @@ func readProfile(path string) (*profile.Profile, error) {
 	}
 	z, err := gzip.NewReader(bytes.NewReader(content))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errContent, err)
 	}
 	content, err = io.ReadAll(io.LimitReader(z, maxContent+1))
-	if err != nil {
-		return nil, err
+	if err == nil && len(content) > maxContent {
+		err = fmt.Errorf("more than %d bytes", maxContent)
 	}
-	if len(content) > maxContent {
-		return nil, fmt.Errorf("%s has more than %d bytes", path, maxContent)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errContent, err)
 	}
 	p, err := profile.ParseUncompressed(content)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = p.CheckValid()
 	}
-	return p, p.CheckValid()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errContent, err)
+	}
+	return p, nil
 }

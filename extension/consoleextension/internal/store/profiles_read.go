@@ -6,6 +6,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"slices"
@@ -62,9 +63,11 @@ func (f *profileFiles) read(ctx context.Context, id string, key ProfileKey) (*pr
 			switch {
 			case errors.Is(err, fs.ErrNotExist) && tries < 10:
 				again = true // it was merged meanwhile, or removed
-			case err != nil:
+			case errors.Is(err, errContent) || errors.Is(err, fs.ErrNotExist):
 				f.damaged(o, p, s, err)
 				again = true
+			case err != nil:
+				return nil, fmt.Errorf("read the console's profile: %w", err)
 			}
 			if again {
 				break

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -709,4 +710,82 @@ func TestOpeningComesFromItsProfiles(t *testing.T) {
 			require.Eventually(t, func() bool { return w.profileBytes() == 0 }, time.Minute, time.Millisecond)
 		})
 	}
+}
+
+func TestEndDoesNotWaitForADiskThatDoesNotAnswer(t *testing.T) {
+	f := openFiles(t, t.TempDir(), func(l *profileLimits) { l.stop = time.Millisecond })
+	f.start()
+	f.send(pprofstest.Input{Profile: phased("t1", "both"), Hot: 3})
+	f.disk.Lock()
+	f.stop()
+	require.Equal(t, map[string]int64{DroppedDisk: 3}, f.dropped)
+	require.Equal(t, 1, f.logs.FilterMessage("disk does not answer, console's last profiles are lost").Len())
+	f.disk.Unlock()
+	f.wg.Wait()
+}
+
+// TestFileThatCannotBeReadNowIsKept: too many open files, say, is no damage.
+func TestFileThatCannotBeReadNowIsKept(t *testing.T) {
+	f := openFiles(t, t.TempDir(), nil)
+	f.send(pprofstest.Input{Profile: phased("t1", "both"), Hot: 3})
+	f.later(f.limits.flush)
+	f.send(pprofstest.Input{Profile: phased("t1", "both"), Hot: 4})
+	f.later(f.limits.flush)
+	key := cpuKey(f, "t1")
+	segments, _ := f.paths()
+	away := filepath.Join(t.TempDir(), "away")
+	require.NoError(t, os.Rename(segments[0], away))
+	require.NoError(t, os.Symlink(filepath.Base(segments[0]), segments[0])) // it leads to itself
+	_, err := f.read(context.Background(), "t1", key)
+	require.ErrorContains(t, err, filepath.Base(segments[0]))
+	require.NotErrorIs(t, err, ErrDamaged)
+	for range 3 {
+		f.later(f.limits.idle)
+	}
+	require.Equal(t, 1, f.logs.FilterMessage("console's profile files not merged").Len())
+	require.Zero(t, f.infos("t1")[0].Damaged)
+	require.NoError(t, os.Rename(away, segments[0]))
+	require.Equal(t, map[string]int64{"main.hot both": 7}, byPhase(f.profile("t1", key)))
+	require.Empty(t, f.dropped)
+}
+
+func TestNewestSegmentsAreMerged(t *testing.T) {
+	for _, tc := range []struct {
+		sizes []int64
+		n     int
+	}{
+		{[]int64{1, 1, 1, 1}, 4},
+		{[]int64{9, 1, 1, 1}, 3},
+		{[]int64{9, 4, 2, 1}, 4}, // each is larger than those after it: all
+		{[]int64{9, 5, 1, 1, 1}, 3},
+		{[]int64{7}, 1},
+	} {
+		var all []segment
+		for _, s := range tc.sizes {
+			all = append(all, segment{Bytes: s})
+		}
+		require.Len(t, newest(all), tc.n, "%v", tc.sizes)
+	}
+}
+
+// TestEstimateOfAProfileIsCloseToTheHeap: bounds of memory go by it.
+func TestEstimateOfAProfileIsCloseToTheHeap(t *testing.T) {
+	f := openFiles(t, t.TempDir(), nil)
+	f.send(pprofstest.Input{Profile: phased("t1", "both"), Stacks: 10_000})
+	f.later(f.limits.flush)
+	segments, _ := f.paths()
+	require.Len(t, segments, 1)
+	heap := func() int {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	before := heap()
+	p, err := readProfile(segments[0])
+	require.NoError(t, err)
+	held := heap() - before
+	require.InEpsilon(t, held, sizeOf(p), 0.5, "%d bytes are held", held)
+	t.Logf("%d samples take %d bytes on disk, %d in memory, %d estimated", len(p.Sample), f.size(), held, sizeOf(p))
 }
