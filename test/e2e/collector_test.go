@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -55,6 +56,10 @@ func (l logLine) str(key string) string {
 
 // startCollector starts the distribution on the configuration, which is
 // completed by JSON logs. It is stopped when the test ends, if it still runs.
+// withTracefs, in the environment, has the kernel's tracefs mounted where hosts have it,
+// for the collector alone.
+const withTracefs = "HOTPROFILE_E2E_TRACEFS=1"
+
 func startCollector(t testing.TB, name, config string, env ...string) *collector {
 	t.Helper()
 	return startBinary(t, collectorBinary, name, config, env...)
@@ -65,6 +70,10 @@ func startBinary(t testing.TB, binary, name, config string, env ...string) *coll
 	file := filepath.Join(t.TempDir(), name+".yaml")
 	require.NoError(t, os.WriteFile(file, []byte(config), 0o644))
 	cmd := exec.Command(binary, "--config", file, "--feature-gates=service.profilesSupport")
+	if slices.Contains(env, withTracefs) {
+		// In a mount namespace of its own, which ends with it.
+		cmd = exec.Command("unshare", append([]string{"--mount", "sh", "-c", `mount -t tracefs tracefs /sys/kernel/tracing && exec "$@"`, "sh"}, cmd.Args...)...)
+	}
 	cmd.Env = append(os.Environ(), env...)
 	return watch(t, name, cmd)
 }

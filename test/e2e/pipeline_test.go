@@ -20,6 +20,7 @@ type pipeline struct {
 	evaluation time.Duration // of cpu_trigger; 0: every half second
 	trigger    string        // its other settings, indented as for their place
 	exporters  []string      // like extensions
+	env        []string      // of the collector, beside that of the tests
 }
 
 // start starts the collector and waits until it runs. Its own metrics are at the
@@ -57,7 +58,7 @@ service:
   pipelines:
     profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [%s]}
 `, strings.Join(p.extensions, "\n  "), p.receiver, p.evaluation, p.trigger, strings.Join(p.exporters, "\n  "),
-		names(p.extensions), metrics, names(p.exporters)))
+		names(p.extensions), metrics, names(p.exporters)), p.env...)
 	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
 	return c
 }

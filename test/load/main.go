@@ -10,6 +10,8 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -30,6 +32,7 @@ func main() {
 	kernelThreads := flag.Int("kernel-threads", 0, "busy threads beside them that spend their time in the kernel")
 	duty := flag.Float64("duty", 1, "share of each busy thread's time that is spent burning, above 0 to 1")
 	waiting := flag.Int("waiting", 0, "threads beside all of this that only wait, from the start to the end: three parts of the time in one function and one in another, if they are woken in time")
+	sending := flag.Bool("sending", false, "beside all of this, from the start to the end, send datagrams to itself, three in one function and one in another, and connect to where nobody listens")
 	processLife := flag.Duration("process-life", 0, "burn in child processes that live this long each, one after the other, instead of in threads")
 	once := flag.Bool("exit", false, "exit after being busy instead of idling until stopped")
 	flag.Parse()
@@ -40,6 +43,12 @@ func main() {
 	defer stop()
 	for range *waiting {
 		go waitInSleeps()
+	}
+	if *sending {
+		if err := sendToItself(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, "load:", err)
+			os.Exit(1)
+		}
 	}
 	wait(ctx, *idleFor)
 	if *warmFor > 0 {
@@ -120,6 +129,68 @@ func waitOnePart(d time.Duration) { sleepInThread(d) }
 func sleepInThread(d time.Duration) {
 	t := syscall.NsecToTimespec(int64(d))
 	_, _, _ = syscall.Syscall(syscall.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&t)), 0, 0)
+}
+
+// sendToItself sends datagrams of 1000 bytes over UDP until ctx is done.
+func sendToItself(ctx context.Context) error {
+	to, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	from, err := net.Dial("udp4", to.LocalAddr().String())
+	if err != nil {
+		return err
+	}
+	nobody, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	_ = nobody.Close()
+	go receive(to)
+	go func() {
+		b := make([]byte, 1000)
+		for ctx.Err() == nil {
+			for range 10 {
+				sendThreeParts(from, b)
+				sendOnePart(from, b)
+				wait(ctx, 5*time.Millisecond)
+			}
+			connectToNobody(nobody.Addr().(*net.TCPAddr).Port)
+		}
+		_ = from.Close()
+		_ = to.Close()
+	}()
+	return nil
+}
+
+//go:noinline
+func sendThreeParts(to io.Writer, b []byte) {
+	for range 3 {
+		_, _ = to.Write(b)
+	}
+}
+
+//go:noinline
+func sendOnePart(to io.Writer, b []byte) { _, _ = to.Write(b) }
+
+//go:noinline
+func receive(from net.PacketConn) {
+	b := make([]byte, 2000)
+	for {
+		if _, _, err := from.ReadFrom(b); err != nil {
+			return
+		}
+	}
+}
+
+//go:noinline
+func connectToNobody(port int) {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	_ = syscall.Connect(fd, &syscall.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}})
+	_ = syscall.Close(fd)
 }
 
 // newSystemCall returns what takes about as long as spin, in the kernel.
