@@ -33,6 +33,9 @@ func TestEveryShippedConfigurationIsValid(t *testing.T) {
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) { validate(t, distributionOf(file), file) })
 	}
+	for _, name := range []string{"node", "gateway"} {
+		t.Run(name+".yaml with a console", func(t *testing.T) { validate(t, collectorBinary, shippedWithConsole(t, name)) })
+	}
 	t.Run("node.yaml in a cloud", func(t *testing.T) { validate(t, kubernetesBinary, shippedForClouds(t, "node")) })
 }
 
@@ -74,6 +77,25 @@ func shippedForClouds(t testing.TB, name string) string {
 	text = strings.Replace(text, "[memory_limiter, ", "[memory_limiter, resource_detection, ", 1)
 	require.Contains(t, text, "resource_detection, resource/node, cpu_trigger]")
 	file = filepath.Join(t.TempDir(), name+".yaml")
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
+	return file
+}
+
+// shippedWithConsole returns the path of a shipped configuration with everything
+// uncommented that is about the console.
+func shippedWithConsole(t testing.TB, name string) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join("../../config", name+".yaml"))
+	require.NoError(t, err)
+	text := regexp.MustCompile(`(?m)^( *)# (console:|  directory: .*/console|hot_units:|  webhooks: .*|logs: \{.*|metrics: \{.*)$`).ReplaceAllString(string(content), "$1$2")
+	text = regexp.MustCompile(`(?m)^(  extensions: \[.*)\] #.*$`).ReplaceAllString(text, "$1, hot_units, console]")
+	if name == "gateway" {
+		text = strings.Replace(text, ", hot_units, console]", ", console]", 1)
+	}
+	text = regexp.MustCompile(`(?m)^(      exporters: \[otlp_grpc)\] #.*console$`).ReplaceAllString(text, "$1, console]")
+	require.Equal(t, 3, strings.Count(text, "console]\n")+strings.Count(text, "console]}\n")-1, "%s", text)
+	text = strings.Replace(text, "${env:SLACK_WEBHOOK_URL}", "https://hooks.example.com/x", 1)
+	file := filepath.Join(t.TempDir(), name+".yaml")
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
 	return file
 }
