@@ -3,7 +3,11 @@
 
 package cgroup
 
-import "golang.org/x/sys/unix"
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
 
 const supported = true
 
@@ -15,6 +19,17 @@ func inode(dir string) (uint64, error) {
 		return 0, err
 	}
 	return st.Ino, nil
+}
+
+// openFile opens a file of a cgroup. os.Open would register it with the runtime's poller,
+// as such files can be polled: that takes system calls, and the poller wakes up, since they
+// are always readable.
+func openFile(path string) (*os.File, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
 }
 
 // childless reports whether a directory has no subdirectories, by its number of

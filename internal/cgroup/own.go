@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 )
 
@@ -165,7 +164,7 @@ func processesIn(dir string, limit int) (pids []int, err error) {
 // eachID calls visit with each id of a file that has one per line, until visit returns
 // false. It reads the file by way of buf.
 func eachID(file string, buf []byte, visit func(id int) bool) error {
-	f, err := os.Open(file)
+	f, err := openFile(file)
 	if err != nil {
 		return err
 	}
