@@ -28,8 +28,8 @@ const (
 	shortestRange = 5 * time.Minute
 )
 
-// timeRange is what charts show. It is in the URL: range=6h for the last hours, or from
-// and to in RFC 3339.
+// timeRange is what charts show. It is in the URL: range=6h for the last hours of the
+// unit, or from and to in RFC 3339.
 type timeRange struct {
 	From, To time.Time
 	Last     time.Duration // 0: from From to To
@@ -41,8 +41,9 @@ const usualRange = 6 * time.Hour
 // rangeHours are the choices of the last hours.
 var rangeHours = [...]int{1, 6, 24, 48}
 
-// rangeOf returns the range that a URL asks for.
-func rangeOf(q url.Values, now time.Time) (timeRange, error) {
+// rangeOf returns the range that a URL asks for. The last hours of a unit that is gone
+// end with it.
+func rangeOf(q url.Values, u store.Unit, now time.Time) (timeRange, error) {
 	if q.Has("from") || q.Has("to") {
 		from, err := time.Parse(time.RFC3339, q.Get("from"))
 		if err != nil {
@@ -61,6 +62,9 @@ func rangeOf(q url.Values, now time.Time) (timeRange, error) {
 			return timeRange{}, failure{http.StatusBadRequest, "range must be a time span such as 6h, of at least 1m."}
 		}
 		last = d
+	}
+	if quiet(u, now) {
+		now = u.Last.Add(time.Minute)
 	}
 	return timeRange{From: now.Add(-last), To: now, Last: last}, nil
 }
@@ -117,15 +121,15 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	now := s.Now()
-	span, err := rangeOf(r.URL.Query(), now)
+	span, err := rangeOf(r.URL.Query(), u.Unit, now)
 	if err != nil {
 		return err
 	}
-	span.clip(u.First)
 	openings, err := s.Store.Openings(r.Context(), store.OpeningQuery{Unit: id, All: true, Limit: openingsPerUnit + 1})
 	if err != nil {
 		return err
 	}
+	span.clip(u, openings)
 	refusals, err := s.Store.Refusals(r.Context(), store.RefusalQuery{Unit: id, Limit: refusalsPerUnit})
 	if err != nil {
 		return err
@@ -133,7 +137,7 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 
 	p := unitPage{
 		UnitSummary: u, Range: span, Readings: readingCells(u), Refusals: refusals,
-		MoreRefusals: max(0, sum(u.Refusals)-len(refusals)), Kept: s.Store.Usage().MaxAge, Quiet: now.Sub(u.Last) > quietAfter,
+		MoreRefusals: max(0, sum(u.Refusals)-len(refusals)), Kept: s.Store.Usage().MaxAge, Quiet: quiet(u.Unit, now),
 		Profile:   s.Token != nil && s.CanProfile != nil && s.CanProfile(u.Unit),
 		TrendsURL: "/units/" + url.PathEscape(string(id)) + "/trends.json",
 	}
@@ -171,8 +175,20 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// clip makes the range begin where the unit does, if that is later.
-func (t *timeRange) clip(first time.Time) {
+// clip makes the range begin where what is known of the unit does, if that is later. What
+// waited in a queue of a collector is older than the unit is here.
+func (t *timeRange) clip(u store.UnitSummary, openings []store.Opening) {
+	first := u.First
+	for _, r := range u.Readings {
+		if r.At.Before(first) {
+			first = r.At
+		}
+	}
+	for _, o := range openings {
+		if before := o.Triggered.Add(-time.Minute); before.Before(first) {
+			first = before
+		}
+	}
 	if t.Last == 0 || first.Before(t.From) {
 		return
 	}
@@ -261,16 +277,16 @@ func (s *Server) trends(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	now := s.Now()
-	span, err := rangeOf(r.URL.Query(), now)
-	if err != nil {
-		return err
-	}
-	span.clip(u.First)
-	trends, err := s.Store.Trends(r.Context(), id, span.From, span.To, trendPoints)
+	span, err := rangeOf(r.URL.Query(), u.Unit, now)
 	if err != nil {
 		return err
 	}
 	openings, err := s.Store.Openings(r.Context(), store.OpeningQuery{Unit: id, All: true, To: span.To, Limit: bandsPerUnit})
+	if err != nil {
+		return err
+	}
+	span.clip(u, openings)
+	trends, err := s.Store.Trends(r.Context(), id, span.From, span.To, trendPoints)
 	if err != nil {
 		return err
 	}

@@ -82,7 +82,13 @@ func TestQuietUnit(t *testing.T) {
 	m := storetest.Demo(testNow.Add(-3 * time.Hour))
 	h := newTestServer(t, m)
 	require.Contains(t, textOf(getPage(t, h, "/")), "last seen 3 h ago")
-	require.Contains(t, textOf(getPage(t, h, checkoutPage+string(storetest.CheckoutID))), "last seen 3 h ago")
+	page := textOf(getPage(t, h, checkoutPage+string(storetest.CheckoutID)))
+	require.Contains(t, page, "last seen 3 h ago")
+	require.Contains(t, page, "Last readings")
+	a := trendsOf(t, h, "?range=1h")
+	require.InDelta(t, seconds(m.AllUnits[0].Last)+60, a.To, 0, "its last hours end with it")
+	require.InDelta(t, 3600, a.To-a.From, 0)
+	require.Len(t, a.Openings, 3)
 }
 
 func TestBoundsOfUnit(t *testing.T) {
@@ -167,7 +173,13 @@ func TestRangeOfYoungUnit(t *testing.T) {
 	m := storetest.Demo(testNow)
 	m.AllUnits[0].First = testNow.Add(-20 * time.Minute)
 	h := newTestServer(t, m)
-	a := trendsOf(t, h, "")
+	a := trendsOf(t, h, "?range=48h")
+	require.InDelta(t, 31*3600+60, a.To-a.From, 0, "an opening was before the unit was seen here")
+	m.AllOpenings = m.AllOpenings[:2]
+	a = trendsOf(t, h, "")
+	require.InDelta(t, 26*60, a.To-a.From, 0)
+	m.AllOpenings = nil
+	a = trendsOf(t, h, "")
 	require.InDelta(t, 20*60, a.To-a.From, 0)
 	m.AllUnits[0].First = testNow.Add(-20 * time.Second)
 	a = trendsOf(t, h, "?range=48h")

@@ -111,7 +111,7 @@ func (s *Server) units(w http.ResponseWriter, r *http.Request) error {
 		if !matches(u, words) {
 			continue
 		}
-		row := unitRow{UnitSummary: u, near: -1, Quiet: now.Sub(u.Last) > quietAfter}
+		row := unitRow{UnitSummary: u, near: -1, Quiet: quiet(u.Unit, now)}
 		for _, reading := range u.Readings {
 			row.near = math.Max(row.near, nearness(reading))
 		}
@@ -153,6 +153,9 @@ func (s *Server) units(w http.ResponseWriter, r *http.Request) error {
 	p.Announcement = plural(p.Open, "gate is open", "gates are open") + ", " + plural(p.Openings, "trigger", "triggers")
 	return s.render(w, r, page{Template: "units", Title: "Units", Section: "/", Refresh: true, Data: p})
 }
+
+// quiet reports whether a unit has sent nothing for some time.
+func quiet(u store.Unit, now time.Time) bool { return now.Sub(u.Last) > quietAfter }
 
 // url returns the URL of another order or page of what is searched for.
 func (p unitsPage) url(sort string, number int) string {
