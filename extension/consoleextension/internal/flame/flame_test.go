@@ -355,6 +355,34 @@ func TestChance(t *testing.T) {
 	assert.Equal(t, Value{241, 149}, q.Samples())
 }
 
+func TestGrown(t *testing.T) {
+	names := func(q Query) (names []string) {
+		tree := q.Tree()
+		for _, n := range tree.Grown(3) {
+			names = append(names, tree.Functions[n.Function].Name)
+		}
+		return names
+	}
+	q := Query{
+		Of: New(made(map[string]int64{
+			"main;serve;page;render": 20, "main;serve;leak;json;parse": 30, "main;serve;leak;json;scan": 20,
+			"main;serve;seal;sum;block": 30,
+		})),
+		Base: New(made(map[string]int64{
+			"main;serve;page;render": 80, "main;serve;leak;json;parse": 10, "main;serve;seal;sum;block": 10,
+		})),
+	}
+	// leak grew because json did, which grew by parse and scan; seal because block did.
+	assert.Equal(t, []string{"json", "block"}, names(q))
+	assert.Empty(t, names(Query{Of: q.Of, Base: q.Of}))
+	q.Of, q.Base = q.Base, q.Of
+	assert.Equal(t, []string{"render"}, names(q))
+
+	// Of a real program, whose differences are mostly chance.
+	q = Query{Of: New(read(t, "hot.pb.gz")), Base: New(read(t, "baseline.pb.gz"))}
+	assert.Equal(t, []string{"runtime.gcDrain", "cmd/compile/internal/ssa.BuildFuncDebug", "cmd/compile/internal/ssa.cse"}, names(q))
+}
+
 func TestClean(t *testing.T) {
 	for in, want := range map[string]string{
 		"main.(*T).f":      "main.(*T).f",

@@ -27,6 +27,8 @@ const (
 	// rowsPerTable and maxRows are how many functions a table has, unless asked for more
 	// and at most; threadsPerList how many threads.
 	rowsPerTable, maxRows, threadsPerList = 40, 1000, 20
+	// placeLength is how much of a path is shown.
+	placeLength = 60
 	// choicesPerUnit is how many openings are offered for a comparison.
 	choicesPerUnit = 100
 	// queryText bounds the texts of the URL, which become parts of links.
@@ -116,7 +118,11 @@ type openingPage struct {
 	Profiles []profileTab
 	Moments  []profileTab
 	View     *profileView // nil if there is no profile
-	Report   string
+	// Elsewhere are the openings of the unit that were open at the same time and have
+	// profiles, if this one has none: while several policies are open, profiles have the
+	// id of the first.
+	Elsewhere []store.Opening
+	Report    string
 }
 
 // profileTab is a link to another profile of the opening.
@@ -151,8 +157,7 @@ type profileView struct {
 	Choices    []choice
 	NoBaseline string // why there is no comparison
 
-	// Hottest are the functions with most of their own, Grown those that have more than
-	// on the other side, and by more than chance.
+	// Hottest are the functions with most of their own, Grown those whose share grew most.
 	Hottest, Grown []functionRow
 
 	Columns  []tableColumn
@@ -204,10 +209,11 @@ type tableColumn struct {
 
 // functionRow is a row of that table.
 type functionRow struct {
-	Name, Place string
-	URL         string
-	Self, Total valueCell
-	Current     bool
+	Name         string
+	Place, Whole string // where it is, and without a cut
+	URL          string
+	Self, Total  valueCell
+	Current      bool
 }
 
 type valueCell struct {
@@ -251,7 +257,8 @@ func (s *Server) openingPage(ctx context.Context, o store.Opening, q openingQuer
 	p.Duration = p.End.Sub(o.Triggered).Round(time.Second)
 	view, err := s.view(ctx, o, q)
 	if errors.Is(err, errNoProfile) {
-		return p, nil
+		p.Elsewhere, err = s.elsewhere(ctx, o, now)
+		return p, err
 	}
 	if err != nil {
 		return p, err
@@ -284,6 +291,18 @@ func (s *Server) openingPage(ctx context.Context, o store.Opening, q openingQuer
 		p.Moments = nil
 	}
 	return p, nil
+}
+
+// elsewhere returns openings of the same unit and time that have profiles.
+func (s *Server) elsewhere(ctx context.Context, o store.Opening, now time.Time) ([]store.Opening, error) {
+	others, err := s.Store.Openings(ctx, store.OpeningQuery{Unit: o.Unit.ID, To: endOf(o, now), All: true, Limit: choicesPerUnit})
+	if err != nil {
+		return nil, err
+	}
+	others = slices.DeleteFunc(slices.Clone(others), func(other store.Opening) bool {
+		return other.ID == o.ID || len(other.Profiles) == 0 || endOf(other, now).Before(o.Triggered)
+	})
+	return others[:min(len(others), 5)], nil
 }
 
 // errNoProfile is returned for an opening without profiles.
@@ -530,7 +549,7 @@ func (v *profileView) parts(opening string) {
 		v.Phases = nil
 	}
 	v.Threads = v.rows(v.query.Threads(), opening, v.Query.Filter.Thread, func(q *openingQuery, label string) { q.Filter.Thread = label })
-	if len(v.Threads) == 1 && v.Threads[0].Class == "" {
+	if len(v.Threads) == 1 && v.Query.Filter.Thread == "" {
 		v.Threads = nil
 	}
 	if more := len(v.Threads) - threadsPerList; more > 0 {
@@ -626,12 +645,16 @@ func (v *profileView) table(opening string) {
 	for _, c := range columns {
 		known = known || c.key == order
 	}
+	standard := flame.BySelf
+	if v.waits() {
+		standard = flame.ByTotal
+	}
 	if !known {
-		order = flame.BySelf
+		order = standard
 	}
 	for _, c := range columns {
 		q := v.Query
-		if q.Order = c.key; c.key == flame.BySelf {
+		if q.Order = c.key; c.key == standard {
 			q.Order = ""
 		}
 		column := tableColumn{Text: c.text, Title: c.title, URL: q.url(opening, "") + "#functions", Key: string(c.key)}
@@ -642,12 +665,7 @@ func (v *profileView) table(opening string) {
 		}
 		v.Columns = append(v.Columns, column)
 	}
-	v.Hottest = v.short(opening, flame.BySelf)
-	if v.Compared {
-		v.Grown = slices.DeleteFunc(v.short(opening, flame.BySelfDifference), func(r functionRow) bool {
-			return !strings.HasPrefix(r.Self.Change, "more")
-		})
-	}
+	v.short(opening)
 	t := v.query.Table(order, v.Query.Search, v.Query.Rows)
 	v.Matching, v.Of = t.Matching, t.Functions
 	if t.Matching > len(t.Rows) && v.Query.Rows < maxRows {
@@ -661,11 +679,21 @@ func (v *profileView) table(opening string) {
 // shortRows is how many functions are named above the flame graph.
 const shortRows = 3
 
-// short returns the first functions of an order that have time of their own.
-func (v *profileView) short(opening string, order flame.Order) []functionRow {
-	t := v.query.Table(order, "", shortRows)
+// short fills in the functions that are named above the flame graph.
+func (v *profileView) short(opening string) {
+	t := v.query.Table(flame.BySelf, "", shortRows)
 	t.Rows = slices.DeleteFunc(t.Rows, func(r flame.Row) bool { return r.Self.Here == 0 })
-	return v.functions(t, opening)
+	if !v.waits() {
+		v.Hottest = v.functions(t, opening)
+	}
+	if v.Compared {
+		tree := v.query.Tree()
+		t.Rows = nil
+		for _, n := range tree.Grown(shortRows) {
+			t.Rows = append(t.Rows, flame.Row{Function: tree.Functions[n.Function], Line: n.Line, Self: n.Self, Total: n.Total})
+		}
+		v.Grown = v.functions(t, opening)
+	}
 }
 
 // functions returns the rows of a table.
@@ -680,7 +708,7 @@ func (v *profileView) functions(t flame.Table, opening string) []functionRow {
 		q := v.Query
 		q.Function = r.Name
 		rows = append(rows, functionRow{
-			Name: r.Name, Place: place(r.File, r.Line), URL: q.url(opening, ""), Current: r.Name == v.Query.Function,
+			Name: r.Name, Place: place(flame.ShortPath(r.File, placeLength), r.Line), Whole: place(r.File, r.Line), URL: q.url(opening, ""), Current: r.Name == v.Query.Function,
 			Self: v.cell(r.Self, t.Total, widest.Here, samples), Total: v.cell(r.Total, t.Total, widest.There, samples),
 		})
 	}

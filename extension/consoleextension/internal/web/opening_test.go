@@ -88,6 +88,9 @@ func TestOpeningPage(t *testing.T) {
 	assert.Contains(t, textOf(one(t, page, "p", class("total"))),
 		"46.4 s of CPU time (1.16 cores over 40 s); in the baseline of 2026-01-02 14:14:05 UTC 1.3 s")
 
+	assert.Equal(t, "Hottest: crypto/sha256.block 54.7 % , runtime.scanobject 16.0 % , reflect.Value.Field 12.0 % . "+
+		"Grown since the baseline: crypto/sha256.block +35.6 points.", textOf(one(t, page, "p", class("short"))))
+
 	// Without a comparison, there are fewer columns.
 	page = getPage(t, h, hotURL+"?against=none&sort=total")
 	table = tableRows(one(t, page, "table", class("functions")))
@@ -117,6 +120,16 @@ func TestOpeningsWithoutProfiles(t *testing.T) {
 		}
 		assert.Equal(t, http.StatusOK, get(t, h, "/openings/"+id+"/report.html").Code)
 	}
+
+	// While another policy has the gate open too, its opening has the profiles.
+	both, err := m.Opening(t.Context(), storetest.HotOpening)
+	require.NoError(t, err)
+	both.ID, both.Policy, both.Profiles, both.Triggered = "second", "throttled", nil, both.Triggered.Add(5*time.Second)
+	m.AllOpenings = append(m.AllOpenings, both)
+	first := one(t, getPage(t, h, "/openings/second"), "main")
+	assert.Contains(t, textOf(first), "the profiles are kept with the first: cpu , 2026-01-02 14:39:05 UTC .")
+	one(t, first, "a", with("href", hotURL))
+
 	assert.Contains(t, textOf(getPage(t, h, "/openings/77aa31c0de5f0001")), "It is open , until 2026-01-02 15:04:23 UTC .")
 	assert.Contains(t, textOf(getPage(t, h, "/openings/"+storetest.BaselineOpening)), "A baseline of checkout , a time that was not hot, to compare with")
 }

@@ -22,6 +22,10 @@ type profileType struct {
 	What  string // what its values are, for "12 s of …" and "Share of all …"
 }
 
+// waits reports whether every stack ends in the kernel's scheduler, so that the functions
+// with most of their own say nothing.
+func (t profileType) waits() bool { return t.Name == "off_cpu" || t.Name == "runqueue" }
+
 // profileTypes are the types in the order in which pages list them. Others follow.
 var profileTypes = []profileType{
 	{"cpu", "CPU", "CPU time"},
