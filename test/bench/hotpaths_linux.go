@@ -37,6 +37,7 @@ var hotPaths = []hotPath{
 	{pkg: "internal/cgroup", shows: "a cgroup's CPU time", ours: "Reading/CPUTime", baseline: "Reading/containerd", against: "containerd's `Stat`"},
 	{pkg: "internal/monitor", shows: "a container's monitors of the default policies", ours: "ThousandCgroups/ContainersWithQuota", baseline: "ThousandCgroups/OnePreadEach", against: "one pread each", per: 1000, unit: "unit"},
 	{pkg: "internal/otlpprofiles/pprofs", shows: "a profile added to a pprof file", ours: "Add/add", baseline: "Add/baseline:_copy", against: "copy of it", per: 2000, unit: "sample"},
+	{pkg: "extension/consoleextension/internal/store", shows: "a profile added to the console", ours: "AddSamples/add", baseline: "AddSamples/baseline:_builder", against: "to a pprof file", per: 2000, unit: "sample"},
 }
 
 // growth are benchmarks of how the cost of a hot path grows.
