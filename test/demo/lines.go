@@ -76,8 +76,15 @@ func (l *lines) print(line []byte) {
 	case "cgroup mode":
 		l.write(at.Local(), "watching", fmt.Sprintf("cgroups (%s) below %s", e.text("mode"), e.text("tree")))
 	case "gate opened":
+		if e.text("phase") == "baseline" {
+			l.write(at.Local(), "baseline", e.who()+" in a cool time, to compare with")
+			return
+		}
 		l.write(at.Local(), message, e.opened())
 	case "gate closed":
+		if e.text("phase") == "baseline" {
+			return
+		}
 		text := fmt.Sprintf("%s, by %s: %s samples in %s bytes", e.who(), e.text("why"), e.text("samples"), e.text("bytes"))
 		if nothing := e.text("nothing_exported"); nothing != "" {
 			text += "; " + nothing

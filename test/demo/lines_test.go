@@ -23,6 +23,8 @@ func TestKnownMessagesAreSentences(t *testing.T) {
 {"level":"info","ts":"2026-11-22T05:56:06.000Z","msg":"gate opened","unit":"/a","service":"demo-hot","monitor":"cpu_utilization","value":80.087,"threshold":80,"window":"5s average"}
 {"level":"info","ts":"2026-11-22T05:56:06.000Z","msg":"gate opened","unit":"/a","service":"","monitor":"cpu_usage","value":0.97,"threshold":0.8,"window":"5s average"}
 {"level":"info","ts":"2026-11-22T05:56:15.000Z","msg":"gate closed","unit":"/a","service":"demo-hot","why":"duration","samples":1057,"bytes":25425}
+{"level":"info","ts":"2026-11-22T05:56:16.000Z","msg":"gate opened","unit":"/a","service":"demo-hot","monitor":"cpu_utilization","value":5,"threshold":1000,"window":"5s average","phase":"baseline"}
+{"level":"info","ts":"2026-11-22T05:56:17.000Z","msg":"gate closed","unit":"/a","service":"demo-hot","why":"duration","samples":10,"bytes":254,"phase":"baseline"}
 {"level":"info","ts":"2026-11-22T05:56:20.000Z","msg":"profile written","file":"profiles/a.pb.gz","samples":1222,"hottest":["main.f 73.8%","main.g 25.6%"]}
 {"level":"info","ts":"2026-11-22T05:56:20.000Z","msg":"profile written","file":"profiles/b.pb.gz","samples":1,"hottest":["main.f 100.0%"]}
 {"level":"warn","ts":"2026-11-22T05:56:20.000Z","msg":"something new","otelcol.component.id":"pprof","otelcol.signal":"profiles","left":3,"error":""}
@@ -40,6 +42,7 @@ Error: not JSON
 		"gate opened      demo-hot used 80.1 % of its CPU limit (5s average, threshold 80)",
 		"gate opened      /a used 0.97 CPU cores (5s average, threshold 0.8)",
 		"gate closed      demo-hot, by duration: 1057 samples in 25425 bytes",
+		"baseline         demo-hot in a cool time, to compare with",
 		"profile written  profiles/a.pb.gz: 1222 samples; hottest main.f 73.8%, main.g 25.6%",
 		"type next        go tool pprof -top profiles/a.pb.gz   (or -http=: for a flame graph)",
 		"profile written  profiles/b.pb.gz: 1 samples; hottest main.f 100.0%",

@@ -60,7 +60,7 @@ func run(collector, load, config string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := hot.start(load, "-idle", "3s", "-busy", "20s"); err != nil {
+	if err := hot.start(load, "-idle", "3s", "-busy", "20s", "-cool-duty", "0.1"); err != nil {
 		return errors.Join(err, stop(c, ended))
 	}
 	if err := cool.start(load, "-idle", "1000000h"); err != nil {

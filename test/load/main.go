@@ -34,6 +34,7 @@ func main() {
 	waiting := flag.Int("waiting", 0, "threads beside all of this that only wait, from the start to the end: three parts of the time in one function and one in another, if they are woken in time")
 	sending := flag.Bool("sending", false, "beside all of this, from the start to the end, send datagrams to itself, three in one function and one in another, and connect to where nobody listens")
 	processLife := flag.Duration("process-life", 0, "burn in child processes that live this long each, one after the other, instead of in threads")
+	coolDuty := flag.Float64("cool-duty", 0, "after being busy, the part of the time that is spent in the third function until stopped; 0: idle")
 	once := flag.Bool("exit", false, "exit after being busy instead of idling until stopped")
 	flag.Parse()
 	// More threads than CPUs are to wait for one another in the kernel.
@@ -74,7 +75,11 @@ func main() {
 		all.Wait()
 	}
 	done()
-	if !*once {
+	switch {
+	case *once:
+	case *coolDuty > 0:
+		burnInThreads(ctx, 1, *coolDuty, warmUp)
+	default:
 		<-ctx.Done()
 	}
 }

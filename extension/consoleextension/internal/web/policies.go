@@ -23,33 +23,36 @@ import (
 const (
 	// changesShown and refusalsShown bound the tables of the page.
 	changesShown, refusalsShown = 50, 50
+	// versionsShown bounds the hosts whose version the head of the page has.
+	versionsShown = 10
 	// maxPolicyForm bounds the form with a policy file: each byte may be sent as three.
 	maxPolicyForm = 3*policyfile.MaxSize + maxForm
 )
 
 // policiesPage is what policies.html shows.
 type policiesPage struct {
-	Policies    []policyRow
-	Versions    []store.PolicyChange // the newest of each host
-	Changes     []store.PolicyChange
-	MoreChanges int
-	Refusals    []store.Refusal // the newest
-	Kept        time.Duration
-	File        *filePart // nil without policies_file
+	Policies     []policyRow
+	Versions     []versionOf // of hosts that read policies while they run
+	MoreVersions int
+	Changes      []store.PolicyChange
+	MoreChanges  int
+	Refusals     []store.Refusal // the newest
+	Kept         time.Duration
+	File         *filePart // nil without policies_file
 }
 
 // policyRow is a policy in the table.
 type policyRow struct {
 	store.PolicySummary
-	Conditions        []conditionCell
-	Fired, DryRun     int
-	Others            []counted // openings of other kinds
-	NotOpened         []counted // by reason, without dry run
-	NotOpenedInAll    int
-	Watching, Open    int
-	Cooling           int
-	HasConditions     bool
-	LastOpeningsQuery string
+	Conditions     []conditionCell
+	Fired, DryRun  int
+	Others         []counted // openings of other kinds
+	NotOpened      []counted // by reason, without dry run
+	NotOpenedInAll int
+	Watching, Open int
+	Cooling        int
+	HasConditions  bool
+	ByHand         bool // no condition opens it
 }
 
 type conditionCell struct {
@@ -61,6 +64,9 @@ type counted struct {
 	What  string
 	Count int
 }
+
+// versionOf is the version of the policies in force on a host.
+type versionOf struct{ Host, Version string }
 
 // filePart is the file that policies are read from, and its editor.
 type filePart struct {
@@ -164,7 +170,13 @@ func (s *Server) renderPolicies(w http.ResponseWriter, r *http.Request, file *fi
 	if err != nil {
 		return err
 	}
-	p := policiesPage{File: file, Refusals: refusals, Kept: s.Store.Usage().MaxAge, Versions: newestByHost(changes)}
+	instances, err := s.Store.Instances(r.Context())
+	if err != nil {
+		return err
+	}
+	p := policiesPage{File: file, Refusals: refusals, Kept: s.Store.Usage().MaxAge, Versions: versions(changes, instances)}
+	p.MoreVersions = max(0, len(p.Versions)-versionsShown)
+	p.Versions = p.Versions[:len(p.Versions)-p.MoreVersions]
 	p.Changes = changes[:min(len(changes), changesShown)]
 	p.MoreChanges = len(changes) - len(p.Changes)
 	for _, policy := range policies {
@@ -196,21 +208,38 @@ func newPolicyRow(of store.PolicySummary) policyRow {
 			row.NotOpenedInAll += n
 		}
 	}
+	row.ByHand = !row.HasConditions && row.Fired == 0 && row.NotOpenedInAll == 0 && len(row.Others) > 0 && of.Opened["baseline"] == 0
 	return row
 }
 
-// newestByHost returns the newest change of each host, by host.
-func newestByHost(changes []store.PolicyChange) (newest []store.PolicyChange) {
-	by := map[string]store.PolicyChange{}
+// versions returns the version in force on each host, by host: what the newest change
+// says, or the collector's own metric, which has it from the start.
+func versions(changes []store.PolicyChange, instances []store.Instance) (found []versionOf) {
+	type since struct {
+		version string
+		at      time.Time
+	}
+	by := map[string]since{}
+	newer := func(host, version string, at time.Time) {
+		if last, ok := by[host]; version != "" && (!ok || at.After(last.at)) {
+			by[host] = since{version, at}
+		}
+	}
 	for _, c := range changes {
-		if last, ok := by[c.Host]; !ok || c.At.After(last.At) {
-			by[c.Host] = c
+		newer(c.Host, c.Version, c.At)
+	}
+	for _, i := range instances {
+		for _, m := range i.Metrics {
+			// Of versions that are not in force any more there are old points.
+			if nameOf(m) == "cpu_trigger.policies" && m.Attributes["version"] != "configuration" {
+				newer(i.Host, m.Attributes["version"], m.At)
+			}
 		}
 	}
 	for _, host := range slices.Sorted(maps.Keys(by)) {
-		newest = append(newest, by[host])
+		found = append(found, versionOf{host, by[host].version})
 	}
-	return newest
+	return found
 }
 
 // InForce describes what a reader of the file has in force.

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"
@@ -41,7 +42,22 @@ func TestThePoliciesPage(t *testing.T) {
 	require.Contains(t, changes, "3f2a9c10be77")
 	require.Contains(t, changes, "/etc/hotprofile/policies.yaml")
 	require.Empty(t, find(page, "textarea"))
-	require.Contains(t, textOf(page), "version 3f2a9c10be77")
+	require.Contains(t, textOf(page), storetest.CheckoutHost+" : version 3f2a9c10be77")
+	require.Equal(t, "opened by hand or by alert", cells(3)[1])
+}
+
+// A version that was read at the start is no change.
+func TestTheVersionInForceIsThatOfTheCollectorsMetric(t *testing.T) {
+	point := func(version string, at time.Time) store.Metric {
+		return store.Metric{Name: "otelcol_cpu_trigger.policies", At: at, Value: 2, Attributes: map[string]string{"version": version}}
+	}
+	changes := []store.PolicyChange{{Host: "a", Version: "old", At: testNow.Add(-time.Hour)}, {Host: "b", Version: "newest", At: testNow}}
+	instances := []store.Instance{
+		{Host: "a", Metrics: []store.Metric{point("earlier", testNow.Add(-time.Minute)), point("latest", testNow)}},
+		{Host: "b", Metrics: []store.Metric{point("before", testNow.Add(-time.Minute))}},
+		{Host: "c", Metrics: []store.Metric{point("configuration", testNow)}},
+	}
+	require.Equal(t, []versionOf{{"a", "latest"}, {"b", "newest"}}, versions(changes, instances))
 }
 
 const policyText = "- name: cpu\n  any_of: [{monitor: cpu_utilization, threshold: 80}] # </textarea><script>alert(1)</script>\n"
