@@ -100,6 +100,7 @@ func TestWaitsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 			for _, f := range s.functions {
 				for _, name := range []string{"waitThreeParts", "waitOnePart"} {
 					if strings.HasSuffix(f, name) {
+						require.Equal(t, map[string]string{"off_cpu": "sleep", "runqueue": ""}[p.sampleType], s.wait)
 						in[name] += float64(s.value)
 						ours += time.Duration(s.value)
 					}

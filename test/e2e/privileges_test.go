@@ -39,11 +39,12 @@ const (
 	seeDeleted  = "names from deleted files"
 	seeOwnWaits = "own waits"
 	seeWaits    = "others' waits"
+	seeReasons  = "what waits are for"
 )
 
 var everything = []string{
 	seeOwn, seeOthers, seeKernel, seeKallsyms, seeService, seeNames, seeSecret, seeDeleted,
-	seeOwnWaits, seeWaits,
+	seeOwnWaits, seeWaits, seeReasons,
 }
 
 // TestWhatEachCapabilityAllows runs the collector as an ordinary user with sets
@@ -78,7 +79,7 @@ func TestWhatEachCapabilityAllows(t *testing.T) {
 	cgroup.SetQuota(t, 1)
 	cgroup.Favour(t)
 	p := startPrograms(t, cgroup)
-	withoutPtrace := []string{seeOwn, seeOthers, seeKernel, seeKallsyms, seeOwnWaits, seeWaits}
+	withoutPtrace := []string{seeOwn, seeOthers, seeKernel, seeKallsyms, seeOwnWaits, seeWaits, seeReasons}
 	if perfmonReadsMemory(t, p.others) {
 		withoutPtrace = append(withoutPtrace, seeService)
 	}
@@ -95,7 +96,7 @@ func TestWhatEachCapabilityAllows(t *testing.T) {
 		{"without CAP_PERFMON, a cgroup", []uintptr{ptrace, read, syslog}, cgroup.Path, nil},
 		{"without CAP_SYS_PTRACE", []uintptr{perfmon, read, syslog}, "", withoutPtrace},
 		{"without CAP_DAC_READ_SEARCH", []uintptr{perfmon, ptrace, syslog}, "", without(seeDeleted, seeSecret, seeService)},
-		{"without CAP_SYSLOG", []uintptr{perfmon, ptrace, read}, "", without(seeDeleted, seeKallsyms)},
+		{"without CAP_SYSLOG", []uintptr{perfmon, ptrace, read}, "", without(seeDeleted, seeKallsyms, seeReasons)},
 		{"CAP_PERFMON alone", []uintptr{perfmon}, "", []string{seeOwn, seeOthers, seeKernel, seeOwnWaits, seeWaits}},
 		{"CAP_PERFMON alone, a cgroup", []uintptr{perfmon}, cgroup.Path, []string{seeOwn, seeOthers, seeKernel, seeOwnWaits, seeWaits}},
 		{"none", nil, "", []string{seeOwn}},
@@ -147,6 +148,9 @@ service:
 					delete(l, "otelcol.component.id")
 					t.Logf("%s: %v", msg, l)
 				}
+			}
+			for _, l := range c.lines("off-CPU sampling started") {
+				require.Equal(t, !slices.Contains(tt.want, seeReasons), strings.Contains(l.str("not_shown"), "CAP_SYSLOG"), l)
 			}
 			for _, what := range everything {
 				if seen[what] != slices.Contains(tt.want, what) {
@@ -233,6 +237,7 @@ func (p programs) seen(batches []pprofile.Profiles) map[string]bool {
 		case "off_cpu":
 			seen[seeOwnWaits] = seen[seeOwnWaits] || own
 			seen[seeWaits] = seen[seeWaits] || !own
+			seen[seeReasons] = seen[seeReasons] || slices.ContainsFunc(f.samples, func(s sample) bool { return s.wait != "" })
 		}
 	}
 	return seen

@@ -27,6 +27,7 @@ type sample struct {
 	times     []uint64
 	value     int64 // where it has one
 	thread    string
+	wait      string // what the thread waited for, if known
 }
 
 func (p profile) events() (n int) {
@@ -70,7 +71,9 @@ func flattenSample(d pprofile.ProfilesDictionary, s pprofile.Sample) sample {
 	if s.Values().Len() > 0 {
 		f.value = s.Values().At(0)
 	}
-	f.thread, _ = attributes(d, s.AttributeIndices())["thread.name"].(string)
+	of := attributes(d, s.AttributeIndices())
+	f.thread, _ = of["thread.name"].(string)
+	f.wait, _ = of["hotprofile.wait"].(string)
 	for _, l := range d.StackTable().At(int(s.StackIndex())).LocationIndices().All() {
 		for _, line := range d.LocationTable().At(int(l)).Lines().All() {
 			fn := d.FunctionTable().At(int(line.FunctionIndex()))
