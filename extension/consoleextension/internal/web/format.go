@@ -4,6 +4,7 @@
 package web
 
 import (
+	"cmp"
 	"html/template"
 	"math"
 	"slices"
@@ -296,6 +297,9 @@ func unitName(u store.Unit) string {
 			return v
 		}
 	}
+	if p := processOf(u); p != "" {
+		return p
+	}
 	name := strings.TrimRight(u.Name, "/")
 	if isContainerID(name) {
 		return name[:12]
@@ -327,7 +331,20 @@ func unitPlace(u store.Unit) string {
 		}
 		return "container " + u.Name[:12]
 	}
-	return u.Name
+	return cmp.Or(processOf(u), u.Name)
+}
+
+// processOf returns a unit that is a process by its id, such as "process 4242"; empty for
+// others. Their names are PID:START.
+func processOf(u store.Unit) string {
+	pid, started, ok := strings.Cut(u.Name, ":")
+	if !ok || pid == "" || len(pid) > 10 || strings.Trim(pid, "0123456789") != "" {
+		return ""
+	}
+	if _, err := time.Parse(time.RFC3339, started); err != nil {
+		return ""
+	}
+	return "process " + pid
 }
 
 // isContainerID reports whether a unit's name is a container id: 12 hexadecimal digits

@@ -85,6 +85,7 @@ func TestNamesOfUnits(t *testing.T) {
 	}{
 		{store.Unit{Name: strings.Repeat("0a", 32)}, "0a0a0a0a0a0a", "container 0a0a0a0a0a0a"},
 		{store.Unit{Name: "/system.slice/nginx.service"}, "nginx.service", "/system.slice/nginx.service"},
+		{store.Unit{Name: "16212:2026-11-22T15:41:06.17Z"}, "process 16212", "process 16212"},
 		{store.Unit{Name: "/"}, "/", "/"},
 		{store.Unit{}, "/", ""},
 		{

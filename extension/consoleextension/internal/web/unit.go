@@ -25,7 +25,7 @@ const (
 	// bandsPerUnit bounds the openings that charts show.
 	bandsPerUnit = 500
 	// shortestRange is the least time that a chart shows.
-	shortestRange = 5 * time.Minute
+	shortestRange = 2 * time.Minute
 )
 
 // timeRange is what charts show. It is in the URL: range=6h for the last hours of the
@@ -43,7 +43,7 @@ var rangeHours = [...]int{1, 6, 24, 48}
 
 // rangeOf returns the range that a URL asks for. The last hours of a unit that is gone
 // end with it.
-func rangeOf(q url.Values, u store.Unit, now time.Time) (timeRange, error) {
+func rangeOf(q url.Values, u store.UnitSummary, now time.Time) (timeRange, error) {
 	if q.Has("from") || q.Has("to") {
 		from, err := time.Parse(time.RFC3339, q.Get("from"))
 		if err != nil {
@@ -105,6 +105,8 @@ type openingRow struct {
 	Lasted time.Duration
 	Near   string // the URL that shows it in the charts
 	Types  []string
+	// With is the opening of another policy at the same time that has the profiles.
+	With *store.Opening
 }
 
 // band is an opening in the strip above the charts, in thousandths of the range.
@@ -121,7 +123,7 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	now := s.Now()
-	span, err := rangeOf(r.URL.Query(), u.Unit, now)
+	span, err := rangeOf(r.URL.Query(), u, now)
 	if err != nil {
 		return err
 	}
@@ -137,15 +139,18 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 
 	p := unitPage{
 		UnitSummary: u, Range: span, Readings: readingCells(u), Refusals: refusals,
-		MoreRefusals: max(0, sum(u.Refusals)-len(refusals)), Kept: s.Store.Usage().MaxAge, Quiet: quiet(u.Unit, now),
-		Profile:   s.Token != nil && s.CanProfile != nil && s.CanProfile(u.Unit),
+		MoreRefusals: max(0, sum(u.Refusals)-len(refusals)), Kept: s.Store.Usage().MaxAge, Quiet: quiet(u, now),
+		Profile:   !quiet(u, now) && s.Token != nil && s.CanProfile != nil && s.CanProfile(u.Unit),
 		TrendsURL: "/units/" + url.PathEscape(string(id)) + "/trends.json",
 	}
 	if len(openings) > openingsPerUnit {
 		openings, p.MoreOpenings = openings[:openingsPerUnit], true
 	}
-	for _, o := range openings {
+	for i, o := range openings {
 		p.Openings = append(p.Openings, newOpeningRow(o, now))
+		if o.Samples > 0 && len(o.Profiles) == 0 {
+			p.Openings[i].With = profiledWith(o, openings, now)
+		}
 		if b, ok := bandOf(o, span, now); ok {
 			p.Bands = append(p.Bands, b)
 		}
@@ -208,6 +213,17 @@ func newOpeningRow(o store.Opening, now time.Time) openingRow {
 		}
 	}
 	return row
+}
+
+// profiledWith returns the opening that has the profiles of o, if there is one: while
+// several policies hold a gate open, profiles have the id of the one that fired first.
+func profiledWith(o store.Opening, all []store.Opening, now time.Time) *store.Opening {
+	for i, other := range all {
+		if len(other.Profiles) > 0 && !other.Triggered.After(o.Triggered) && !endOf(other, now).Before(o.Triggered) {
+			return &all[i]
+		}
+	}
+	return nil
 }
 
 // endOf returns when an opening ended: when it was due to, if the event of its end never
@@ -277,7 +293,7 @@ func (s *Server) trends(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	now := s.Now()
-	span, err := rangeOf(r.URL.Query(), u.Unit, now)
+	span, err := rangeOf(r.URL.Query(), u, now)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/net/html"
 
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store/storetest"
@@ -89,6 +90,34 @@ func TestQuietUnit(t *testing.T) {
 	require.InDelta(t, seconds(m.AllUnits[0].Last)+60, a.To, 0, "its last hours end with it")
 	require.InDelta(t, 3600, a.To-a.From, 0)
 	require.Len(t, a.Openings, 3)
+}
+
+// TestUnitGone: a unit whose gate closed because it is gone is not hot any more, until it
+// is read again.
+func TestUnitGone(t *testing.T) {
+	m := storetest.Demo(testNow)
+	u := &m.AllUnits[0]
+	u.Newest.Closed, u.Newest.Why = u.Last.Add(time.Second), "unit gone"
+	h := newTestServer(t, m)
+	require.Contains(t, textOf(getPage(t, h, "/")), "no gate open")
+	require.Contains(t, textOf(getPage(t, h, checkoutPage+string(u.ID))), "Last readings")
+	u.Readings[0].At = u.Newest.Closed.Add(time.Second)
+	require.Contains(t, textOf(getPage(t, h, "/")), "1 gate open")
+	require.NotContains(t, textOf(getPage(t, h, checkoutPage+string(u.ID))), "Last readings")
+}
+
+// TestProfilesOfAnotherPolicy: while two policies hold a gate open, the opening that fired
+// first has the profiles; the other one links to it.
+func TestProfilesOfAnotherPolicy(t *testing.T) {
+	m := storetest.Demo(testNow)
+	second := m.AllOpenings[1]
+	second.ID, second.Policy, second.Profiles = "5ec0d00000000000", "throttled", nil
+	second.Triggered = second.Triggered.Add(3 * time.Second)
+	m.AllOpenings = append(m.AllOpenings, second)
+	page := getPage(t, newTestServer(t, m), checkoutPage+string(storetest.CheckoutID))
+	links := find(page, "a", func(n *html.Node) bool { return textOf(n) == "with cpu" })
+	require.Len(t, links, 1)
+	require.Equal(t, "/openings/"+storetest.HotOpening, attributeOf(links[0], "href"))
 }
 
 func TestBoundsOfUnit(t *testing.T) {
@@ -184,5 +213,5 @@ func TestRangeOfYoungUnit(t *testing.T) {
 	m.AllUnits[0].First = testNow.Add(-20 * time.Second)
 	a = trendsOf(t, h, "?range=48h")
 	require.InDelta(t, shortestRange.Seconds(), a.To-a.From, 0)
-	require.Contains(t, textOf(getPage(t, h, checkoutPage+string(storetest.CheckoutID))), "2026-01-02 14:59:05 UTC to 2026-01-02 15:04:05 UTC")
+	require.Contains(t, textOf(getPage(t, h, checkoutPage+string(storetest.CheckoutID))), "2026-01-02 15:02:05 UTC to 2026-01-02 15:04:05 UTC")
 }

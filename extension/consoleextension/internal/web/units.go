@@ -103,7 +103,7 @@ func (s *Server) units(w http.ResponseWriter, r *http.Request) error {
 			p.Refusals += n
 		}
 		for _, state := range u.States {
-			if state == "profiling" {
+			if state == "profiling" && !quiet(u, now) {
 				p.Open++
 				break
 			}
@@ -111,7 +111,7 @@ func (s *Server) units(w http.ResponseWriter, r *http.Request) error {
 		if !matches(u, words) {
 			continue
 		}
-		row := unitRow{UnitSummary: u, near: -1, Quiet: quiet(u.Unit, now)}
+		row := unitRow{UnitSummary: u, near: -1, Quiet: quiet(u, now)}
 		for _, reading := range u.Readings {
 			row.near = math.Max(row.near, nearness(reading))
 		}
@@ -154,8 +154,13 @@ func (s *Server) units(w http.ResponseWriter, r *http.Request) error {
 	return s.render(w, r, page{Template: "units", Title: "Units", Section: "/", Refresh: true, Data: p})
 }
 
-// quiet reports whether a unit has sent nothing for some time.
-func quiet(u store.Unit, now time.Time) bool { return now.Sub(u.Last) > quietAfter }
+// quiet reports whether a unit is gone, or has sent nothing for some time.
+func quiet(u store.UnitSummary, now time.Time) bool {
+	gone := u.Newest.Why == "unit gone" && !slices.ContainsFunc(u.Readings, func(r store.Reading) bool {
+		return r.At.After(u.Newest.Closed)
+	})
+	return gone || now.Sub(u.Last) > quietAfter
+}
 
 // url returns the URL of another order or page of what is searched for.
 func (p unitsPage) url(sort string, number int) string {

@@ -94,6 +94,12 @@
     return [trend.at, trend.max, trend.min, trend.mean, trend.threshold];
   }
 
+  // atEdge reports whether the text of a tick would be cut off, or hide that of the other axis.
+  function atEdge(plot, s) {
+    const pixels = (plot.width - 57) / (answer.to - answer.from);
+    return (answer.to - s) * pixels < 20 || (s - answer.from) * pixels < 20;
+  }
+
   function options(chart, width) {
     const axis = { stroke: () => colours.dim, font: "12px system-ui, sans-serif", grid: { stroke: () => colours.line, width: 1 }, ticks: { show: false } };
     return {
@@ -106,7 +112,7 @@
         y: false,
       },
       axes: [
-        { ...axis, size: 24, gap: 4, space: 90, grid: { show: false }, values: (plot, ticks, _, __, step) => ticks.map((t) => (answer.to - t) / (answer.to - answer.from) * (plot.width - 57) < 18 ? "" : tick(t, step)) },
+        { ...axis, size: 24, gap: 4, space: 90, grid: { show: false }, values: (plot, ticks, _, __, step) => ticks.map((t) => atEdge(plot, t) ? "" : tick(t, step)) },
         { ...axis, size: 56, gap: 6, space: 32, values: (_, ticks) => ticks.map((v) => number(v)) },
       ],
       series: [
