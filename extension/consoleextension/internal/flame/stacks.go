@@ -115,6 +115,11 @@ func New(p *profile.Profile) *Stacks {
 	counts := value > 0 && p.SampleType[0].Type == "samples" && p.SampleType[0].Unit == "count"
 
 	b := newStackBuilder(p)
+	frames := 0
+	for _, in := range p.Sample {
+		frames += len(in.Location) // and more if functions were inlined
+	}
+	b.frames = make([]frame, 0, min(frames, maxFrames))
 	s.names, s.files = b.names, b.files
 	s.samples = make([]sample, 0, len(p.Sample))
 	total := int64(0)
