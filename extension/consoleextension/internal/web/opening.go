@@ -270,7 +270,7 @@ func (s *Server) openingPage(ctx context.Context, o store.Opening, q openingQuer
 		tab := profileTab{
 			Title:   profileTitle(other.ProfileKey, all),
 			Time:    time.Unix(0, other.Moment),
-			URL:     openingQuery{Profile: other.ProfileKey, Filter: flame.Filter{Phase: q.Filter.Phase, Thread: q.Filter.Thread}, Against: q.Against}.url(o.ID, ""),
+			URL:     openingQuery{Profile: shortKey(o, other.ProfileKey), Filter: flame.Filter{Phase: q.Filter.Phase, Thread: q.Filter.Thread}, Against: q.Against}.url(o.ID, ""),
 			Current: other.ProfileKey == view.ProfileKey,
 		}
 		same := other.ProfileKey
@@ -325,7 +325,7 @@ func (s *Server) read(ctx context.Context, o store.Opening, q openingQuery) (*pr
 	if err != nil {
 		return nil, err
 	}
-	q.Profile = info.ProfileKey
+	q.Profile = shortKey(o, info.ProfileKey)
 	v := &profileView{ProfileInfo: info, profileType: typeOf(info.Type), Query: q, Title: profileTitle(info.ProfileKey, o.Profiles)}
 	v.query.Filter = q.Filter
 	if v.query.Of, err = s.stacksOf(ctx, o, info); err != nil {
@@ -336,7 +336,7 @@ func (s *Server) read(ctx context.Context, o store.Opening, q openingQuery) (*pr
 		return nil, err
 	}
 	v.JSON = openingQuery{Profile: q.Profile, Filter: q.Filter, Against: q.Against}.url(o.ID, "flame.json")
-	v.Download = openingQuery{Profile: info.ProfileKey}.url(o.ID, "profile.pb.gz")
+	v.Download = openingQuery{Profile: q.Profile}.url(o.ID, "profile.pb.gz")
 	return v, nil
 }
 
@@ -355,6 +355,22 @@ func findProfile(o store.Opening, key store.ProfileKey) (store.ProfileInfo, erro
 		}
 	}
 	return store.ProfileInfo{}, failure{http.StatusNotFound, "This opening has no profile of that type."}
+}
+
+// shortKey returns what of a profile's key has to be in the URL for findProfile.
+func shortKey(o store.Opening, key store.ProfileKey) store.ProfileKey {
+	short := store.ProfileKey{Type: key.Type}
+	for _, add := range []func(){
+		func() {},
+		func() { short.Origin = key.Origin },
+		func() { short.Scope = key.Scope },
+	} {
+		add()
+		if p, err := findProfile(o, short); err == nil && p.ProfileKey == key {
+			return short
+		}
+	}
+	return key
 }
 
 // compare finds the profile to compare with: the one that the query asks for, else the
@@ -445,8 +461,8 @@ func (s *Server) compare(ctx context.Context, o store.Opening, v *profileView) e
 			v.query.BaseFilter.Phase = ""
 		}
 		v.Against.Triggered, v.Against.Policy = other.Triggered, other.Policy
-		v.AgainstURL = openingQuery{Profile: info.ProfileKey}.url(other.ID, "")
-		v.DownloadThere = openingQuery{Profile: info.ProfileKey}.url(other.ID, "profile.pb.gz")
+		there := openingQuery{Profile: shortKey(other, info.ProfileKey)}
+		v.AgainstURL, v.DownloadThere = there.url(other.ID, ""), there.url(other.ID, "profile.pb.gz")
 		if v.query.BaseFilter.Phase == "" {
 			v.Against.Rate = rate(info, v.query.BaseFilter, total(v.query.Base, v.query.BaseFilter))
 		}

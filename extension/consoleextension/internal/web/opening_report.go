@@ -11,17 +11,20 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/flame"
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 )
 
 const (
 	// reportBytes bounds a report: profiles that do not fit are named in it.
 	reportBytes = 8 << 20
-	// reportRows is how many functions it has of each profile.
-	reportRows = 200
+	// reportRows is how many functions it has of each profile: those with most of their
+	// own, and as many with most in all.
+	reportRows = 100
 )
 
 // reportPage is what report.html shows: all of it is in the file.
@@ -90,6 +93,13 @@ func (s *Server) report(w http.ResponseWriter, r *http.Request) error {
 		case err != nil:
 			return err
 		}
+		t := view.query.Table(flame.BySelf, "", reportRows)
+		for _, r := range view.query.Table(flame.ByTotal, "", reportRows).Rows {
+			if !slices.ContainsFunc(t.Rows, func(listed flame.Row) bool { return listed.Name == r.Name }) {
+				t.Rows = append(t.Rows, r)
+			}
+		}
+		view.Rows = view.functions(t, o.ID)
 		var b bytes.Buffer
 		if err := view.query.Tree().WriteJSON(&b, view.Compared); err != nil {
 			return err

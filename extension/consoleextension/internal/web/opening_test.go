@@ -363,6 +363,35 @@ func TestTraceURL(t *testing.T) {
 	}
 }
 
+func TestShortKey(t *testing.T) {
+	keys := []store.ProfileKey{
+		{Type: "cpu", Scope: "a"},
+		{Type: "cpu", Scope: "b"},
+		{Type: "cpu", Origin: "pprof", Scope: "a"},
+		{Type: "goroutine", Origin: "pprof", Scope: "a", Moment: 1},
+		{Type: "goroutine", Origin: "pprof", Scope: "a", Moment: 2},
+		{Type: "wall", Scope: "a"},
+	}
+	var o store.Opening
+	for _, key := range keys {
+		o.Profiles = append(o.Profiles, store.ProfileInfo{ProfileKey: key})
+	}
+	for i, want := range []store.ProfileKey{
+		{Type: "cpu"},
+		{Type: "cpu", Scope: "b"},
+		{Type: "cpu", Origin: "pprof"},
+		{Type: "goroutine"},
+		keys[4],
+		{Type: "wall"},
+	} {
+		short := shortKey(o, keys[i])
+		assert.Equal(t, want, short)
+		found, err := findProfile(o, parseOpeningQuery(openingQuery{Profile: short}.values()).Profile)
+		require.NoError(t, err)
+		assert.Equal(t, keys[i], found.ProfileKey)
+	}
+}
+
 func TestFileName(t *testing.T) {
 	o := store.Opening{Unit: store.Unit{Name: "x\"\r\n../../etc/ü;" + strings.Repeat("y", 1<<20)}, Policy: "a b", Triggered: testNow}
 	o.Unit.Resource = map[string]string{"service.name": o.Unit.Name}

@@ -413,9 +413,12 @@
         const frame = e.target.closest("[data-i]");
         if (frame) this.choose(Number(frame.dataset.i));
       });
+      // A frame that comes to lie below a pointer that rests has not been pointed at.
+      let x = -1, y = -1;
+      document.addEventListener("pointermove", (e) => { x = e.clientX; y = e.clientY; }, { passive: true });
       this.graph.addEventListener("pointerover", (e) => {
         const frame = e.target.closest("[data-i]");
-        if (frame) this.tell(Number(frame.dataset.i), false);
+        if (frame && (e.clientX !== x || e.clientY !== y)) this.tell(Number(frame.dataset.i), false);
       });
       this.graph.addEventListener("pointerleave", () => { if (this.cursor >= 0) this.tell(this.cursor, false); });
       this.graph.addEventListener("focus", () => { if (this.cursor < 0 && this.graph.matches(":focus-visible")) this.move(this.zoomed); });

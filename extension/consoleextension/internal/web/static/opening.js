@@ -75,6 +75,34 @@
     column.querySelector("a").append(arrow);
   }
 
+  // What the reader chose since the page was loaded goes along to another phase, thread
+  // or comparison.
+  const kept = ["function", "q", "sort"];
+  document.addEventListener("click", (e) => {
+    const link = e.target.closest(".phases a, .waits a, .threads a");
+    if (!link || offline) return;
+    const url = new URL(link.href), now = new URL(location.href).searchParams;
+    for (const key of kept) {
+      if (now.get(key)) url.searchParams.set(key, now.get(key)); else url.searchParams.delete(key);
+    }
+    link.href = url;
+  });
+  document.addEventListener("submit", (e) => {
+    if (!e.target.matches(".compare")) return;
+    const now = new URL(location.href).searchParams;
+    for (const key of kept) {
+      let input = e.target.elements.namedItem(key);
+      if (!input) {
+        input = document.createElement("input");
+        input.type = "hidden";
+        input.name = key;
+        e.target.append(input);
+      }
+      input.value = now.get(key) ?? "";
+      input.disabled = input.value === "";
+    }
+  });
+
   document.addEventListener("flame:changed", (e) => {
     const table = tableOf(e.target);
     const { key, value } = e.detail;
