@@ -69,21 +69,32 @@ func (n *Network) Exec(name string, args ...string) *exec.Cmd {
 func (n *Network) Do(t testing.TB, call func() error) {
 	t.Helper()
 	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // the thread ends with the goroutine
-		f, err := os.Open(n.File)
-		if err == nil {
-			defer f.Close()
-			err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNET)
-		}
-		if err == nil {
-			err = call()
-		}
-		done <- err
-	}()
+	go n.enter(call, done)
 	if err := <-done; err != nil {
 		t.Fatalf("in the network namespace %s: %v", n.Name, err)
 	}
+}
+
+func (n *Network) enter(call func() error, done chan<- error) {
+	runtime.LockOSThread() // the thread ends with the goroutine
+	if unix.Gettid() == unix.Getpid() {
+		// The first thread does not end: the whole process would seem to be there.
+		other := make(chan error)
+		go n.enter(call, other)
+		err := <-other
+		runtime.UnlockOSThread()
+		done <- err
+		return
+	}
+	f, err := os.Open(n.File)
+	if err == nil {
+		defer f.Close()
+		err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNET)
+	}
+	if err == nil {
+		err = call()
+	}
+	done <- err
 }
 
 // Addresses are those of one end of a link.

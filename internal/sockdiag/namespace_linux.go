@@ -87,15 +87,28 @@ func (n *Namespace) inside(call func() error) error {
 		return call()
 	}
 	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // without unlocking it: the thread ends with the goroutine
-		if err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET); err != nil {
-			done <- fmt.Errorf("enter the network namespace %s: %w", n.file.Name(), err)
-			return
-		}
-		done <- call()
-	}()
+	go n.enter(call, done)
 	return <-done
+}
+
+func (n *Namespace) enter(call func() error, done chan<- error) {
+	runtime.LockOSThread() // without unlocking it: the thread ends with the goroutine
+	if unix.Gettid() == unix.Getpid() {
+		// The first thread of a process does not end before the process: the collector
+		// would seem to be in that namespace, and keep it from ending.
+		other := make(chan error)
+		go n.enter(call, other)
+		err := <-other
+		runtime.UnlockOSThread()
+		done <- err
+		return
+	}
+	if err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET); err != nil {
+		runtime.UnlockOSThread()
+		done <- fmt.Errorf("enter the network namespace %s: %w", n.file.Name(), err)
+		return
+	}
+	done <- call()
 }
 
 // Each calls visit for each socket, listening ones first among those of a protocol and

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -256,6 +257,33 @@ func TestRefusedConnectionsAreReported(t *testing.T) {
 	require.Equal(t, "127.0.0.1:1", closed[0].Remote.String())
 	require.Zero(t, closed[0].TCP.RTT)
 	require.NotZero(t, closed[0].TCP.SegmentsSent)
+}
+
+// The first thread of the process must not enter a namespace: it would stay there.
+func TestTheProcessStaysWhereItIs(t *testing.T) {
+	a := hosttest.NewNetwork(t)
+	before, err := os.Readlink("/proc/self/ns/net")
+	require.NoError(t, err)
+	for range 200 {
+		done := make(chan struct{})
+		go func() { // the goroutines that OpenFile starts run on any thread
+			defer close(done)
+			f, err := os.Open(a.File)
+			if assert.NoError(t, err) {
+				ns, err := sockdiag.OpenFile(f)
+				if assert.NoError(t, err) {
+					ns.Close()
+				}
+			}
+		}()
+		<-done
+	}
+	threads, err := os.ReadDir("/proc/self/task")
+	require.NoError(t, err)
+	require.Less(t, len(threads), 100, "threads end")
+	after, err := os.Readlink("/proc/self/ns/net")
+	require.NoError(t, err)
+	require.Equal(t, before, after)
 }
 
 func TestADumpIsBounded(t *testing.T) {
