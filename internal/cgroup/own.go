@@ -218,6 +218,16 @@ func (t *Tree) AnyProcess(g Group) (pid int, err error) {
 	return pid, nil
 }
 
+// ID returns the kernel's id of the cgroup v2 of a group; false if it has none there.
+func (t *Tree) ID(g Group) (uint64, bool) {
+	path := g.Paths[V2Tree]
+	if t.trees[V2Tree] == nil || g.ProcessOnly() || path == "" || path == "/" {
+		return 0, false
+	}
+	id, err := inode(t.dir(V2Tree, path))
+	return id, err == nil
+}
+
 // IDs returns the kernel's ids of the cgroups v2 of a group, its own and those below it,
 // at most 4096. The error is that of [Tree.Own].
 func (t *Tree) IDs(g Group) (map[uint64]bool, error) {

@@ -5,6 +5,7 @@ package cputriggerprocessor
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -73,29 +74,45 @@ func (o *peersOf) run(ctx context.Context) {
 		return
 	}
 	defer o.follower.Close()
-	tick := time.NewTicker(min(drainInterval, o.p.cfg.CollectionInterval))
-	defer tick.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	var follow []identify.Identity
 	var next time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-timer.C:
 		}
-		began := time.Now()
-		if began.Before(next) {
+		if now := time.Now(); now.Before(next) {
 			o.follower.Drain()
-			continue
+		} else {
+			follow = o.p.units.AppendConnected(follow[:0], o.asked.Load(), o.monitors())
+			o.follower.Look(follow)
+			took := time.Since(now)
+			if o.follower.Reads() {
+				o.p.counters.RecordPeersLook(took)
+			}
+			next = now.Add(max(o.p.cfg.CollectionInterval, peersShare*took))
 		}
-		follow = o.p.units.AppendConnected(follow[:0], o.asked.Load(), monitor.TCPMonitors())
-		o.follower.Look(follow)
-		took := time.Since(began)
-		if len(follow) > 0 {
-			o.p.counters.RecordPeersLook(took)
+		wait := time.Until(next)
+		if o.follower.Reads() {
+			wait = min(wait, drainInterval)
 		}
-		next = began.Add(max(o.p.cfg.CollectionInterval-drainInterval/2, peersShare*took))
+		timer.Reset(wait)
 	}
+}
+
+// monitors returns the monitors of TCP connections that policies in force use.
+func (o *peersOf) monitors() (out []string) {
+	for _, p := range o.p.inForce.Load().cfg.enabled() {
+		for _, i := range p.AnyOf {
+			if slices.Contains(monitor.TCPMonitors(), i.Monitor) {
+				out = append(out, i.Monitor)
+			}
+		}
+	}
+	return out
 }
 
 // of returns the readings of a unit's peers. From its first call on, those of hot units

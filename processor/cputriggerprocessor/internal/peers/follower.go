@@ -142,7 +142,7 @@ func New(cfg Config) (*Follower, error) {
 		units: map[string]*unit{}, namespaces: map[nsID]*namespace{}, logged: map[string]bool{},
 	}
 	var err error
-	if f.own, err = fileID("/proc/self/ns/net"); err != nil {
+	if f.own, err = fileID("/proc/thread-self/ns/net"); err != nil {
 		return nil, fmt.Errorf("find the collector's network namespace: %w", err)
 	}
 	if f.procfs.OwnPID() != os.Getpid() {
@@ -213,6 +213,9 @@ func (f *Follower) Look(follow []identify.Identity) {
 	f.publish(now)
 }
 
+// Reads reports whether the last look read a namespace.
+func (f *Follower) Reads() bool { return len(f.namespaces) > 0 }
+
 // Drain reads the connections that were closed since the last look: the kernel keeps
 // some hundreds of them.
 func (f *Follower) Drain() {
@@ -247,7 +250,11 @@ func (f *Follower) follow(follow []identify.Identity, now time.Time) {
 		u.wanted = now
 	}
 	for name, u := range f.units {
-		if now.Sub(u.wanted) > linger {
+		if now.Equal(u.wanted) {
+			continue
+		}
+		// An open namespace does not end with its container.
+		if _, err := f.processOf(u.Identity); now.Sub(u.wanted) > linger || err != nil && isGone(err) {
 			f.forget(u)
 			delete(f.units, name)
 		}
@@ -453,6 +460,7 @@ type census struct {
 	at        time.Time
 	residents map[nsID][]Resident
 	addresses map[netip.Addr]Resident
+	cgroups   map[uint64]Resident // by the kernel's id, where that is the unit's own
 }
 
 const (
@@ -469,7 +477,7 @@ func (c *census) take(f *Follower, now time.Time) {
 		return
 	}
 	c.at = now
-	c.residents, c.addresses = map[nsID][]Resident{}, map[netip.Addr]Resident{}
+	c.residents, c.addresses, c.cgroups = map[nsID][]Resident{}, map[netip.Addr]Resident{}, map[uint64]Resident{}
 	end := time.Now().Add(maxCensus)
 	pids := map[nsID]int{}
 	for _, r := range f.cfg.Residents() {
@@ -491,6 +499,9 @@ func (c *census) take(f *Follower, now time.Time) {
 			c.residents[id] = append(c.residents[id], r)
 		}
 		pids[id] = pid
+		if cgroup, ok := f.cfg.Tree.ID(r.Group); ok {
+			c.cgroups[cgroup] = r
+		}
 	}
 	for id, pid := range pids {
 		// Addresses of the host, or of a pod with several containers, are not one unit's.
@@ -516,9 +527,13 @@ func (c *census) only(id nsID, unit string) bool {
 	return len(in) == 1 && in[0].Name == unit
 }
 
-// name returns the unit that has an address.
-func (c *census) name(a netip.Addr) (unit, service string) {
-	r := c.addresses[a]
+// name returns the unit that a peer is: the one that has its address, or that listens at
+// its port in the same network namespace.
+func (c *census) name(ns *namespace, k key) (unit, service string) {
+	r, ok := c.addresses[k.addr]
+	if !ok && k.outbound && k.addr.IsLoopback() {
+		r = c.cgroups[ns.makers[k.port]]
+	}
 	return r.Name, r.Service
 }
 

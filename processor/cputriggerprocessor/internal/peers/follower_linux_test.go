@@ -4,18 +4,23 @@
 package peers
 
 import (
+	"fmt"
 	"math"
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
@@ -244,7 +249,7 @@ func TestUnitsOfOneNamespace(t *testing.T) {
 			local := netip.MustParseAddr("127.0.0.1")
 			var units [3]identify.Identity
 			if by == "cgroups" {
-				units = [3]identify.Identity{r.unit(a, ""), r.unit(b, ""), r.unit(c, "")}
+				units = [3]identify.Identity{r.unit(a, "db"), r.unit(b, ""), r.unit(c, "")}
 				for _, u := range units {
 					if _, err := r.cfg.Tree.IDs(u.Group); err != nil {
 						t.Skipf("there is no cgroup v2: %v", err)
@@ -265,6 +270,9 @@ func TestUnitsOfOneNamespace(t *testing.T) {
 			r.again()
 			require.EqualValues(t, 1, r.peer(units[1], local).Connections)
 			within1Percent(t, 400_000, r.peer(units[1], local).Sent)
+			if by == "cgroups" {
+				require.Equal(t, []string{units[0].Name, "db"}, []string{r.peer(units[1], local).Unit, r.peer(units[1], local).Service})
+			}
 			require.EqualValues(t, 2, r.peer(units[0], local).Connections)
 			within1Percent(t, 500_000, r.peer(units[0], local).Received)
 			require.ErrorIs(t, r.TCP(units[1].Group, units[1].Process).FailuresErr, SharedNamespace)
@@ -399,10 +407,46 @@ func nstats(t testing.TB, n *hosttest.Network) map[string]int64 {
 	return all
 }
 
-// The own namespace is the only one without CAP_SYS_ADMIN: TestNoRight runs this as a
-// user without it.
+// otherProcess is the pid of a process in another namespace, for a test as another user.
+const otherProcess = "HOTPROFILE_TEST_OTHER_PROCESS"
+
+// Without CAP_SYS_ADMIN the own namespace is the only one that is read.
+func TestAsAnotherUser(t *testing.T) {
+	n := hosttest.NewNetwork(t)
+	other := start(t, nil, n)
+	binary, err := os.ReadFile(os.Args[0])
+	require.NoError(t, err)
+	dir, err := os.MkdirTemp("", "hotprofile-peers")
+	require.NoError(t, err)
+	defer os.RemoveAll(dir)
+	require.NoError(t, os.Chmod(dir, 0o755))
+	copied := filepath.Join(dir, "peers.test")
+	require.NoError(t, os.WriteFile(copied, binary, 0o755))
+	for name, capabilities := range map[string][]uintptr{"no capability": nil, "CAP_SYS_PTRACE": {unix.CAP_SYS_PTRACE}} {
+		t.Run(name, func(t *testing.T) {
+			cmd := exec.Command(copied, "-test.run=^TestTheOwnNamespace$", "-test.v")
+			cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", otherProcess, other.cmd.Process.Pid))
+			cmd.Dir = dir
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}, AmbientCaps: capabilities}
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, string(out))
+			require.Contains(t, string(out), "--- PASS: TestTheOwnNamespace")
+		})
+	}
+}
+
 func TestTheOwnNamespace(t *testing.T) {
 	r := newRig(t)
+	if pid, _ := strconv.Atoi(os.Getenv(otherProcess)); pid != 0 {
+		is, err := procfs.At("/").Process(pid)
+		require.NoError(t, err)
+		r.lookAt(identify.Identity{Name: "other", Process: is})
+		require.ErrorIs(t, r.TCP(cgroup.Group{}, is).Err, NoRight)
+		require.ErrorIs(t, r.TCP(cgroup.Group{}, is).FailuresErr, NoRight)
+		require.Empty(t, r.Peers("other"))
+		r.again()
+		require.Equal(t, 1, r.logs.FilterMessage("only connections in the collector's own network namespace are read").Len())
+	}
 	p := start(t, nil, nil)
 	u := process(t, p)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

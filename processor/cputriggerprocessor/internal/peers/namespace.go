@@ -20,8 +20,9 @@ type namespace struct {
 	id        nsID
 	it        *sockdiag.Namespace
 	units     []*unit
-	conns     map[uint64]*conn // by cookie
-	listening map[uint16]*unit // TCP ports, and whose they are; nil: nobody's
+	conns     map[uint64]*conn  // by cookie
+	listening map[uint16]*unit  // TCP ports, and whose they are; nil: nobody's
+	makers    map[uint16]uint64 // of these ports, the cgroup in which the socket was made
 	fresh     []fresh
 	began     bool // a dump was complete
 	partial   bool // the last dump was not: what is new in the next one may be old
@@ -45,7 +46,7 @@ type fresh struct {
 }
 
 func newNamespace(id nsID, it *sockdiag.Namespace) *namespace {
-	return &namespace{id: id, it: it, conns: map[uint64]*conn{}, listening: map[uint16]*unit{}}
+	return &namespace{id: id, it: it, conns: map[uint64]*conn{}, listening: map[uint16]*unit{}, makers: map[uint16]uint64{}}
 }
 
 // add puts a unit into the namespace. Sockets that were nobody's may be its own.
@@ -91,9 +92,13 @@ func (ns *namespace) only() *unit {
 func (ns *namespace) read(f *Follower, l sockdiag.Limits) (n int, err error) {
 	again := f.look%resolveEvery == 0
 	ns.fresh = ns.fresh[:0]
+	clear(ns.makers)
 	listening := make(map[uint16]*unit, len(ns.listening))
 	err = ns.it.Each(l, func(s *sockdiag.Socket) {
 		n++
+		if s.State == sockdiag.Listen {
+			ns.makers[s.Local.Port()] = s.Cgroup
+		}
 		c := ns.conns[s.Cookie]
 		if c == nil {
 			ns.fresh = append(ns.fresh, fresh{*s, false})

@@ -5,7 +5,6 @@ package peers
 
 import (
 	"cmp"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -227,7 +226,7 @@ func (u *unit) figures(now time.Time) monitor.TCPFigures {
 }
 
 // readings returns the readings of the listed peers, and of the others.
-func (u *unit) readings(name func(netip.Addr) (unit, service string)) []hotunitsextension.PeerReading {
+func (u *unit) readings(name func(*namespace, key) (unit, service string)) []hotunitsextension.PeerReading {
 	if !u.began {
 		return nil
 	}
@@ -242,7 +241,7 @@ func (u *unit) readings(name func(netip.Addr) (unit, service string)) []hotunits
 		if p.protocol == sockdiag.UDP {
 			r.Transport = "udp"
 		}
-		r.Unit, r.Service = name(p.addr)
+		r.Unit, r.Service = name(u.ns, p.key)
 		out = append(out, r)
 	}
 	if u.hasOthers {

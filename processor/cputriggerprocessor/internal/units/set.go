@@ -493,7 +493,7 @@ func (s *Set) AppendConnected(dst []identify.Identity, hot bool, monitors []stri
 		switch {
 		case hot && u.gate.Hot():
 			dst = append(dst, u.Identity)
-		case u.gate.Uses(monitors):
+		case len(monitors) > 0 && u.gate.Uses(monitors):
 			rest = append(rest, u.Identity)
 		}
 	}
