@@ -495,7 +495,7 @@ func TestOldestOpeningsMakeRoom(t *testing.T) {
 			entries, err := os.ReadDir(f.dir)
 			require.NoError(t, err)
 			require.Len(t, entries, 5)
-			require.Equal(t, 5, f.profileFiles.profiles)
+			require.Equal(t, 5, f.profiles)
 		})
 	}
 }
