@@ -357,15 +357,14 @@ func isContainerID(name string) bool {
 
 // reason returns the condition of an opening with its figures, as text.
 func reason(o store.Opening) string {
-	if o.Monitor == "" {
-		switch o.Kind {
-		case "baseline":
-			return "baseline"
-		case "manual":
-			return "opened by hand"
-		case "alert":
-			return "opened by an alert"
-		}
+	switch {
+	case o.Kind == "manual": // whose monitor is "manual" too
+		return "opened by hand"
+	case o.Kind == "alert": // whose monitor is the alert
+		return strings.TrimSpace("opened by the alert " + cutText(80, o.Monitor))
+	case o.Monitor == "" && o.Kind == "baseline":
+		return "baseline"
+	case o.Monitor == "":
 		return "not known"
 	}
 	s := cutText(80, o.Monitor) + " " + measure(o.Monitor, o.Value) + ", threshold " + measure(o.Monitor, o.Threshold)

@@ -102,3 +102,16 @@ func TestNamesOfUnits(t *testing.T) {
 		require.Equal(t, test.place, unitPlace(test.unit))
 	}
 }
+
+func TestReasons(t *testing.T) {
+	for want, o := range map[string]store.Opening{
+		"cpu_usage 1.5\u00a0cores, threshold 1\u00a0cores, 30s average": {Kind: "hot", Monitor: "cpu_usage", Value: 1.5, Threshold: 1, Window: "30s average"},
+		"opened by hand":              {Kind: "manual", Policy: "manual", Monitor: "manual"},
+		"opened by the alert HighCPU": {Kind: "alert", Policy: "HighCPU", Monitor: "HighCPU"},
+		"opened by the alert":         {Kind: "alert"},
+		"baseline":                    {Kind: "baseline"},
+		"not known":                   {},
+	} {
+		require.Equal(t, want, reason(o))
+	}
+}

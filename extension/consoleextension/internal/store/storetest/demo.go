@@ -154,8 +154,8 @@ func (m *Memory) checkout(now time.Time) {
 	throttled := hot("c0ffee0000000002", unit, now.Add(-26*time.Hour), 41)
 	throttled.Policy, throttled.Monitor, throttled.Threshold = "throttled", "cpu_throttling", 25
 	throttled.Closed, throttled.Why, throttled.Samples, throttled.Bytes = throttled.Triggered.Add(11*time.Second), "released", 2_114, 301_233
-	byHand := hot("d00d000000000003", unit, now.Add(-5*time.Hour), math.NaN())
-	byHand.Policy, byHand.Kind, byHand.Monitor, byHand.Window, byHand.Threshold = "manual", "manual", "", "", math.NaN()
+	byHand := hot("d00d000000000003", unit, now.Add(-5*time.Hour), 0)
+	byHand.Policy, byHand.Kind, byHand.Monitor, byHand.Window, byHand.Threshold = "manual", "manual", "manual", "", 0
 	byHand.Closed, byHand.Why, byHand.Samples, byHand.Bytes = byHand.Until, "duration", 604, 90_112
 	missed := hot("0ff0000000000004", unit, now.Add(-31*time.Hour), 88.8) // the event of its end never came
 	baseline := hot(BaselineOpening, unit, now.Add(-50*time.Minute), 34)
