@@ -6,6 +6,7 @@ package consoleextension
 import (
 	"context"
 	"errors"
+	"time"
 
 	"go.opentelemetry.io/collector/consumer/consumererror"
 	"go.opentelemetry.io/collector/pdata/plog"
@@ -26,10 +27,22 @@ func (c *Console) ConsumeProfiles(ctx context.Context, pd pprofile.Profiles) err
 	return c.consume(ctx, "profiles", pd.SampleCount(), func() { intake.Profiles(c.store, pd) })
 }
 
+// slowWait is how long events wait for a disk that did not answer in time before.
+const slowWait = 10 * time.Millisecond
+
 // ConsumeLogs stores events, and what collectors log about themselves. It returns when
-// the events are on disk or the context ends: then they are written later.
+// the events are on disk or the context ends: then they are in memory, and written later.
+// A disk that did not answer in time is not waited for again until it does, so that the
+// queue of an exporter drains at a shutdown.
 func (c *Console) ConsumeLogs(ctx context.Context, ld plog.Logs) error {
-	return c.consume(ctx, "logs", ld.LogRecordCount(), func() { _ = intake.Logs(ctx, c.store, ld) })
+	return c.consume(ctx, "logs", ld.LogRecordCount(), func() {
+		if c.slow.Load() {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, slowWait)
+			defer cancel()
+		}
+		c.slow.Store(intake.Logs(ctx, c.store, ld) != nil)
+	})
 }
 
 // ConsumeMetrics stores readings, and what collectors count about themselves. It does not
@@ -62,9 +75,14 @@ func (c *Console) begin() bool {
 	return true
 }
 
-// closeStore closes the store after the last consumer. It returns when the context ends:
-// a disk that does not answer is not waited for.
+// closeTimeout is how long Shutdown waits for the disk.
+const closeTimeout = 10 * time.Second
+
+// closeStore closes the store after the last consumer. A disk that does not answer is
+// not waited for longer than closeTimeout.
 func (c *Console) closeStore(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
+	defer cancel()
 	c.mu.Lock()
 	c.running = false
 	c.mu.Unlock()

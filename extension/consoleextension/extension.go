@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -56,6 +57,7 @@ type Console struct {
 	mu        sync.Mutex
 	running   bool           // the store is open; set by Start, cleared by Shutdown
 	consuming sync.WaitGroup // none is added unless running
+	slow      atomic.Bool    // the disk did not answer in time
 
 	own  own
 	stop sync.Once
@@ -316,7 +318,7 @@ func (r *refusals) all() map[string]uint64 {
 
 // Shutdown stops the server, waits for the last consumers, and closes the store. It may be
 // called without Start, and twice. A disk that does not answer is not waited for longer
-// than ctx.
+// than ctx, and at most 10 seconds.
 func (c *Console) Shutdown(ctx context.Context) (err error) {
 	c.stop.Do(func() {
 		if c.server != nil {

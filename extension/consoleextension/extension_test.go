@@ -37,6 +37,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/metadata"
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/hostid"
 )
@@ -446,14 +447,33 @@ func TestComponentsThatAreNotWellAreShown(t *testing.T) {
 	require.NotContains(t, page, "no control groups")
 }
 
+// Events that are not on disk in time are not lost, and the next ones do not wait as long.
+func TestEventsDoNotWaitForADiskThatIsLate(t *testing.T) {
+	r := start(t, "{}")
+	late, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.NoError(t, r.ConsumeLogs(late, opened("4f1c0c6b8a2e")))
+	require.True(t, r.slow.Load())
+	_, page := r.get("/")
+	require.Contains(t, page, "/openings/5f0e9a4e6a3b1c22")
+	require.Eventually(t, func() bool {
+		require.NoError(t, r.ConsumeLogs(t.Context(), plog.NewLogs()))
+		return !r.slow.Load()
+	}, time.Minute, time.Millisecond, "the disk answers")
+}
+
 // A shutdown does not wait for a disk that does not answer.
 func TestAShutdownEndsWithItsContext(t *testing.T) {
 	r := start(t, "{}")
 	require.True(t, r.begin()) // a consumer that the disk holds
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorContains(t, r.closeStore(ctx), "does not answer")
+	require.ErrorContains(t, r.Shutdown(ctx), "does not answer")
 	r.consuming.Done()
+	require.Eventually(t, func() bool {
+		again, err := store.Open(store.Options{Directory: r.cfg.Directory})
+		return err == nil && again.Close() == nil
+	}, time.Minute, 10*time.Millisecond, "it is closed when the disk answers")
 }
 
 func TestAddresses(t *testing.T) {
