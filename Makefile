@@ -114,6 +114,10 @@ $(PEER): test/e2e/testdata/peer/builder-config.yaml
 e2e: build build-kubernetes $(PEER) ## run the built distributions against real processes and cgroups
 	HOTPROFILE_PEER=$(CURDIR)/$(PEER) HOTPROFILE_COLLECTOR=$(CURDIR)/$(BIN) HOTPROFILE_COLLECTOR_KUBERNETES=$(CURDIR)/$(BIN_KUBERNETES) go test -count=1 -timeout 25m -parallel 3 -v ./test/e2e/...
 
+.PHONY: pictures
+pictures: build ## take the pictures of the console in docs/images/console again; as root, with Chromium and Node.js
+	HOTPROFILE_PICTURES=$(CURDIR)/docs/images/console HOTPROFILE_COLLECTOR=$(CURDIR)/$(BIN) go test -count=1 -v -run TestTheConsoleInABrowser ./test/e2e/
+
 .PHONY: generate
 generate: ## regenerate what mdatagen writes from each metadata.yaml
 	@for dir in $(COMPONENTS); do \

@@ -239,4 +239,5 @@ service:
 	health := p.get("/health")
 	require.Contains(t, health, "% of a core")
 	require.NotContains(t, health, "It sent no log of its start")
+	browser(t, "gateway.mjs", map[string]any{"url": p.base, "nodes": nodes, "service": hotService})
 }

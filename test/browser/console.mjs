@@ -1,0 +1,281 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Uses every page of a console as a person would, with the mouse, the keyboard, in wide and
+// narrow windows, light and dark, without script; and takes the pictures of docs/.
+// Its argument is JSON: url, service, unit (the cgroup), policies (the file), pictures (a
+// directory, or empty), downloads (a directory).
+import assert from 'node:assert/strict';
+import { readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { gunzipSync } from 'node:zlib';
+import { Browser, sizes } from './harness.mjs';
+
+const told = JSON.parse(process.argv[2]);
+const b = new Browser(told.url, told.pictures);
+await b.launch();
+let failed = 0;
+
+async function step(name, test) {
+  const begun = Date.now();
+  b.complaints.length = 0;
+  try {
+    await test();
+    assert.deepEqual(b.complaints, [], 'the browser complains');
+    console.log(`ok   ${name} (${Date.now() - begun} ms)`);
+  } catch (e) {
+    failed++;
+    console.log(`FAIL ${name}: ${e.stack ?? e}`);
+  }
+  for (const c of b.browser.contexts()) await c.close();
+}
+
+// wellMade checks what holds for every page: its structure, axe's rules light and dark, no
+// scrolling in two directions in a narrow window or at a zoom of 200 %, and its content
+// without script.
+async function wellMade(path, picture) {
+  for (const [colours, suffix] of [['light', ''], ['dark', '-dark']]) {
+    const page = await b.open(path, { colours });
+    assert.equal(await page.locator('h1').count(), 1, 'one heading of the first level');
+    assert.deepEqual(await b.accessible(page), [], `accessibility, ${colours}`);
+    if (!suffix || picture === 'opening') await b.picture(page, picture + suffix);
+    await page.context().close();
+  }
+  for (const size of [sizes.narrow, { width: 640, height: 450 }]) {
+    const page = await b.open(path, { size, scale: 2 });
+    assert.equal(await b.overflows(page), false, `wider than a window of ${size.width} pixels`);
+    assert.deepEqual(await b.accessible(page), [], `accessibility at ${size.width} pixels`);
+    if (size === sizes.narrow && picture === 'unit') await b.picture(page, picture + '-narrow');
+    await page.context().close();
+  }
+  const plain = await b.open(path, { script: false });
+  assert.ok((await textOf(plain.locator('main'))).length > 100, 'content without script');
+  await plain.context().close();
+  const printed = await b.open(path);
+  await printed.emulateMedia({ media: 'print' });
+  assert.equal(await printed.locator('nav').first().isVisible(), false, 'navigation is printed');
+  await printed.context().close();
+}
+
+// textOf returns what is shown, with spaces for those that do not break.
+const textOf = async locator => (await locator.innerText()).replaceAll('\u00a0', ' ');
+
+let unitPath, openingPath, baselinePath;
+
+await step('units: the hot one is first, with its readings, state and last trigger', async () => {
+  const page = await b.open('/');
+  const row = page.locator('table.units tbody tr').first();
+  await row.getByRole('link', { name: told.service }).waitFor();
+  unitPath = await row.getByRole('link', { name: told.service }).getAttribute('href');
+  const text = await textOf(row);
+  for (const part of ['cpu_utilization', '/ 60', 'cooling down', 'ago']) assert.ok(text.includes(part), `${part} in ${text}`);
+});
+
+await step('units: search finds while typing, and says so when it finds nothing', async () => {
+  const page = await b.open('/');
+  const search = page.getByRole('searchbox');
+  await search.fill(told.service);
+  await page.waitForFunction(() => location.search.includes('q='));
+  await page.locator('.pager', { hasText: '1 of 1 unit' }).waitFor();
+  await search.fill('<script>alert(1)</script>');
+  await page.getByText('No unit matches').waitFor();
+  await page.getByRole('link', { name: 'All units' }).click();
+  await page.locator('table.units').waitFor();
+});
+
+await step('units: sorted by the click on a head, with the keyboard', async () => {
+  const page = await b.open('/');
+  await page.getByRole('columnheader', { name: 'Unit' }).getByRole('link').focus();
+  await page.keyboard.press('Enter');
+  await page.locator('th[aria-sort]', { hasText: 'Unit' }).waitFor();
+  await page.keyboard.press('Tab');
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Skip to the content', 'the first stop of the keyboard');
+});
+
+await step('units: well made', () => wellMade('/', 'units'));
+
+await step('unit: trends with what the mouse and the keyboard are on, and a band that leads to the opening', async () => {
+  const page = await b.open(unitPath);
+  const chart = page.locator('figure.trend', { hasText: 'cpu_utilization' });
+  await chart.locator('canvas').waitFor();
+  const over = chart.locator('.u-over');
+  const box = await over.boundingBox();
+  await page.mouse.move(box.x + box.width - 40, box.y + box.height / 2);
+  await page.locator('p.under', { hasText: /\d\d:\d\d:\d\d/ }).waitFor();
+  await chart.locator('.readout', { hasText: 'threshold 60' }).waitFor();
+  await chart.locator('.plot').focus();
+  for (let i = 0; i < 3; i++) await page.keyboard.press('ArrowLeft');
+  assert.match(await textOf(page.locator('p.under')), /\d\d:\d\d:\d\d/);
+  assert.ok(await page.locator('svg.strip a').count() >= 2, 'bands of the opening and of a baseline');
+  await page.locator('svg.strip a', { has: page.locator('rect:not(.cool)') }).first().press('Enter');
+  await page.waitForURL('**/openings/**');
+});
+
+await step('unit: openings and refusals as tables, and the range in the URL', async () => {
+  const page = await b.open(unitPath);
+  const rows = page.locator('section[aria-labelledby=openings-title] tbody tr');
+  const hot = rows.filter({ hasNotText: 'baseline' }).first();
+  const text = await textOf(hot);
+  for (const part of ['cpu_utilization', 'threshold 60', 'duration']) assert.ok(text.includes(part), `${part} in ${text}`);
+  openingPath = await hot.getByRole('link').first().getAttribute('href');
+  baselinePath = await rows.filter({ hasText: 'baseline' }).last().getByRole('link').first().getAttribute('href');
+  assert.match(await textOf(page.locator('section[aria-labelledby=refusals]')), /trial[\s\S]*dry run/);
+  await page.getByRole('group', { name: 'Time range' }).getByRole('link', { name: '24 h' }).click();
+  await page.getByRole('link', { name: '24 h' }).and(page.locator('[aria-current]')).waitFor();
+  assert.ok(page.url().includes('?'), page.url());
+});
+
+await step('unit: well made', () => wellMade(unitPath, 'unit'));
+
+await step('opening: says why, and shows the functions that were hot', async () => {
+  const page = await b.open(openingPath);
+  assert.match(await textOf(page.locator('p.why')), /Policy cpu opened the gate of .* because cpu_utilization was [\d.]+ %, over the threshold of 60 % \(3s average\)\. It closed after 5 s/);
+  const rows = page.locator('table.functions tbody tr');
+  assert.match(await textOf(rows.first()), /main\.burnThreeParts/);
+  const share = parseFloat((await textOf(rows.first().locator('td').first())));
+  assert.ok(share > 50 && share < 85, `three quarters are ${share}`);
+  const phases = await textOf(page.getByRole('list', { name: 'By phase' }));
+  for (const p of ['before the trigger', 'after the trigger']) assert.ok(phases.includes(p), phases);
+});
+
+await step('opening: the flame graph follows mouse, keyboard, search and the table', async () => {
+  const page = await b.open(openingPath);
+  const frame = page.locator('.frame', { hasText: 'main.burnThreeParts' }).first();
+  await frame.waitFor();
+  const details = page.locator('[data-details]');
+  await frame.hover();
+  await details.getByText('main.burnThreeParts').waitFor();
+  assert.match(await textOf(details), /main\.go:\d+[\s\S]*total [\d.]+ %[\s\S]*self [\d.]+ %/);
+  const before = (await frame.boundingBox()).width;
+  await frame.click();
+  await page.waitForFunction(w => [...document.querySelectorAll('.frame')].some(f => f.textContent.includes('burnThreeParts') && f.clientWidth > w + 5), before);
+  await page.getByRole('button', { name: 'Reset zoom' }).click();
+  const graph = page.getByRole('application', { name: /Flame graph/ });
+  await page.mouse.move(5, 5);
+  await graph.focus();
+  for (const key of ['ArrowDown', 'ArrowDown', 'ArrowUp', 'ArrowDown', 'ArrowDown', 'Enter']) await page.keyboard.press(key);
+  assert.ok(await page.locator('.frame.cursor').count() === 1, 'a frame has the cursor');
+  assert.equal(await details.getAttribute('aria-live'), 'polite');
+  await page.keyboard.press('Escape');
+  await page.keyboard.press('/');
+  await page.keyboard.type('burnone');
+  await page.locator('[data-found]', { hasText: /found [\d.]+ %/ }).waitFor();
+  assert.ok(await page.locator('.frame.marked', { hasText: 'burnOnePart' }).count() > 0);
+  await page.waitForFunction(() => location.search.includes('burnone'));
+  await page.locator('table.functions').getByRole('link', { name: 'main.burnOnePart' }).click();
+  await page.waitForFunction(() => new URLSearchParams(location.search).get('function') === 'main.burnOnePart');
+  const again = await b.open(new URL(page.url()).pathname + new URL(page.url()).search);
+  await again.locator('tr.current', { hasText: 'main.burnOnePart' }).waitFor();
+});
+
+await step('opening: by phase, by thread, and what threads waited for', async () => {
+  const page = await b.open(openingPath);
+  await page.getByRole('list', { name: 'By phase' }).getByRole('link', { name: 'before the trigger' }).click();
+  await page.locator('p.total', { hasText: 'before the trigger' }).waitFor();
+  await page.goBack();
+  const threads = page.locator('table.threads tbody tr');
+  await threads.first().waitFor();
+  await page.getByRole('navigation', { name: 'Profiles' }).getByRole('link', { name: /[Ww]ait/ }).first().click();
+  await page.locator('.frame', { hasText: 'waitInSleeps' }).or(page.locator('table.functions', { hasText: 'wait' })).first().waitFor();
+});
+
+await step('opening: against its baseline', async () => {
+  const page = await b.open(openingPath);
+  const choice = page.getByLabel('Compare with');
+  const option = await choice.locator('option', { hasText: /baseline/i }).first().getAttribute('value');
+  await choice.selectOption(option);
+  await page.getByRole('button', { name: 'Compare' }).click();
+  await page.waitForURL('**against=**');
+  await page.getByRole('list', { name: 'Colours' }).waitFor();
+  await page.locator('.frame.more3, .frame.more2, .frame.more1').first().waitFor();
+  assert.match(await textOf(page.locator('table.functions tbody tr').first()), /[+−±]\d/);
+  assert.match(await textOf(page.locator('#command')), /-diff_base/);
+  assert.deepEqual(await b.accessible(page), []);
+  await b.picture(page, 'comparison');
+});
+
+await step('opening: the pprof file, the command, and the report that needs no network', async () => {
+  const page = await b.open(openingPath);
+  const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('link', { name: /as pprof file/ }).click()]);
+  assert.match(file.suggestedFilename(), /^[\w.-]+\.pb\.gz$/);
+  const saved = join(told.downloads, 'profile.pb.gz');
+  await file.saveAs(saved);
+  assert.ok(gunzipSync(await readFile(saved)).includes('main.burnThreeParts'), 'the file has the hot function');
+  await page.getByRole('button', { name: 'Copy' }).click();
+  assert.match(await page.evaluate(() => navigator.clipboard.readText()), /^go tool pprof /);
+  const [report] = await Promise.all([page.waitForEvent('download'), page.getByRole('link', { name: 'Report as one HTML file' }).click()]);
+  const reportFile = join(told.downloads, 'report.html');
+  await report.saveAs(reportFile);
+  const context = await b.browser.newContext({ offline: true });
+  const alone = await context.newPage();
+  b.watch(alone, 'report.html', []);
+  await alone.goto('file://' + reportFile);
+  await alone.locator('.frame', { hasText: 'main.burnThreeParts' }).first().waitFor();
+  assert.deepEqual(await b.accessible(alone), []);
+});
+
+await step('opening: well made', () => wellMade(openingPath, 'opening'));
+
+await step('baseline: a page like any other opening', async () => {
+  const page = await b.open(baselinePath);
+  await page.locator('p.why', { hasText: 'baseline' }).waitFor();
+});
+
+await step('policies: in force, what they did, what they would have done', async () => {
+  const page = await b.open('/policies');
+  const cpu = await textOf(page.locator('#policies tr', { hasText: 'cpu_utilization' }));
+  assert.match(cpu, /cpu[\s\S]*cpu_utilization over 60 %, 3s average/);
+  const trial = await textOf(page.locator('#policies tr', { hasText: 'trial' }));
+  assert.match(trial, /dry run/);
+});
+
+await step('policies: a list with a mistake is not saved, a good one is', async () => {
+  const page = await b.open('/policies', { expected: [400, 422] });
+  const text = page.getByLabel('The list of policies, as YAML');
+  const good = await text.inputValue();
+  await text.fill(good.replace('any_of', 'any_off'));
+  await page.getByRole('button', { name: 'Save' }).click();
+  await page.getByRole('alert').filter({ hasText: 'any_off' }).waitFor();
+  assert.equal(await readFile(told.policies, 'utf8'), good, 'the file was changed');
+  await text.fill(good + '# edited in the browser\n');
+  await page.getByRole('button', { name: 'Save' }).click();
+  await page.getByRole('status').filter({ hasText: 'Saved' }).waitFor();
+  assert.equal(await readFile(told.policies + '.previous', 'utf8'), good);
+  // Somebody else changes the file while it is edited here.
+  const other = await b.open('/policies', { expected: [409, 412] });
+  await writeFile(told.policies, good + '# edited in the browser\n# and by hand\n');
+  await other.getByLabel('The list of policies, as YAML').fill(good);
+  await other.getByRole('button', { name: 'Save' }).click();
+  await other.getByRole('alert').filter({ hasText: 'has changed since' }).waitFor();
+  assert.match(await readFile(told.policies, 'utf8'), /and by hand/);
+});
+
+await step('policies: well made', () => wellMade('/policies', 'policies'));
+
+await step('health: what is sampled, losses, costs', async () => {
+  const page = await b.open('/health');
+  const text = await textOf(page.locator('main'));
+  for (const part of ['of-this-test', 'sampling started', 'What is sampled', 'Losses', 'exported']) assert.ok(text.includes(part), `${part} in ${text.slice(0, 3000)}`);
+});
+
+await step('health: well made', () => wellMade('/health', 'health'));
+
+await step('profile now opens the gate by hand', async () => {
+  const page = await b.open(unitPath);
+  await page.getByRole('button', { name: 'Profile now' }).click();
+  await page.waitForLoadState('networkidle');
+  await page.goto(b.url + unitPath);
+  await page.locator('section[aria-labelledby=openings-title] tbody tr', { hasText: 'manual' }).first().waitFor({ timeout: 15000 });
+});
+
+await step('who comes from elsewhere changes nothing', async () => {
+  const token = async () => (await (await fetch(b.url + '/policies')).text()).match(/name="token" value="([^"]*)"/)?.[1];
+  const post = (headers, body) => fetch(b.url + '/policies', { method: 'POST', headers: { 'Content-Type': 'application/x-www-form-urlencoded', ...headers }, body, redirect: 'manual' });
+  assert.equal((await post({ Origin: 'https://evil.example' }, `token=${await token()}&do=save&text=`)).status, 403);
+  assert.ok((await post({}, 'do=save&text=')).status >= 400, 'without a token');
+  const missing = await b.open('/openings/..%2f..%2fetc%2fpasswd', { expected: [404, 400] });
+  assert.ok(!(await missing.content()).includes('root:'));
+});
+
+await b.close();
+process.exit(failed ? 1 : 0);
