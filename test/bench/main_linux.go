@@ -77,7 +77,7 @@ func main() {
 	flag.IntVar(&b.pairs, "pairs", 20, "how often it is done with and without")
 	flag.IntVar(&b.starts, "starts", 5, "how many cold starts")
 	flag.DurationVar(&b.stacksFor, "stacks", 75*time.Second, "how long distinct stacks are made at most")
-	only := flag.String("only", "", "parts to measure, by comma: compare, go, slowdown, sampling, quiet, watching, cold, stacks; empty: all")
+	only := flag.String("only", "", "parts to measure, by comma: compare, go, slowdown, network, sampling, quiet, watching, cold, stacks; empty: all")
 	quick := flag.Bool("quick", false, "see only that everything works: the figures mean little")
 	update := flag.String("update", "", "a document to write the report into, between the lines "+markerBegin+" and "+markerEnd)
 	flag.Parse()
@@ -139,6 +139,7 @@ func (b *bench) run(ctx context.Context, only string) (report string, err error)
 		{"compare", "the comparison by turns", b.busy(func(ctx context.Context, load *child, _ *scratch.Cgroup) error { return b.compare(ctx, load) })},
 		{"go", "the hot paths", b.goBenchmarks},
 		{"slowdown", "the slowdown of programs", b.slowdowns},
+		{"network", "the slowdown of programs that send", b.slowdownsOfCalls},
 		{"sampling", "the CPU time of samples", b.busy(b.sampling)},
 		{"quiet", "watching a host that does nothing", b.quiet},
 		{"watching", "watching", b.busy(b.watching)},

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/hosttest/scratch"
+	"github.com/hotprofile/hotprofile/internal/perfevent/tracefs"
 )
 
 // arm is one of the states of the host that work is done in, and what it took.
@@ -139,7 +140,9 @@ func (b *bench) slowdownSum(t table, kind, what, baseline string, arms []*arm) {
 		wall, cpu := b.slowdownRow(t, kind, a, arms[0])
 		said = append(said, fmt.Sprintf("at most %.2f %% of wall, %.2f %% of CPU time", wall.atMost(), cpu.atMost()))
 	}
-	b.sum(what+" slows down a program that does nothing but "+map[string]string{computing: "compute", switching: "switch between threads", allocating: "allocate"}[kind], said[0], append(said, "-")[1], baseline, b.pairs)
+	b.sum(what+" slows down a program that does nothing but "+map[string]string{
+		computing: "compute", switching: "switch between threads", allocating: "allocate", sending: "send small packets", answering: "ask and answer over TCP",
+	}[kind], said[0], append(said, "-")[1], baseline, b.pairs)
 }
 
 func (b *bench) slowdownOfWaits(ctx context.Context, t table) (said string, err error) {
@@ -158,6 +161,33 @@ func (b *bench) slowdownOfAllocations(ctx context.Context, t table) (said string
 		b.slowdownSum(t, allocating, "allocation sampling", "", arms)
 	}
 	return said, err
+}
+
+// slowdownsOfCalls measures the sampler network beside perf record on the same
+// tracepoints, which the collector and perf read from tracefs.
+func (b *bench) slowdownsOfCalls(ctx context.Context) error {
+	if _, err := tracefs.Find("/"); err != nil {
+		return err
+	}
+	fmt.Fprintf(b.out, "## How much slower a program sends\n\n")
+	fmt.Fprintf(b.out, "As above, about %v of work, %d pairs: datagrams of %d bytes to a socket that nobody reads, and questions and answers of %d bytes over TCP on loopback, in two threads on one CPU.\n\n", b.piece, b.pairs, packet, packet)
+	t := table{"program", "sampled by", "wall time", "CPU time", "pairs"}
+	t.head(b.out)
+	var errs []error
+	said := ""
+	for _, work := range []struct{ kind, event string }{
+		{sending, "sock:sock_send_length"},
+		{answering, "sock:sock_send_length,sock:sock_recv_length"},
+	} {
+		arms, amount, err := b.inCgroups(ctx, work.kind, "network", "cpu: {enabled: false}, network: {when: always}", work.event)
+		if errs = append(errs, err); err != nil {
+			continue
+		}
+		said += fmt.Sprintf("The %s program alone does it %.0f times a second. ", work.kind, rate(arms[0], work.kind, amount))
+		b.slowdownSum(t, work.kind, "network sampling", "perf record -e "+work.event+" -c 1 -g", arms)
+	}
+	fmt.Fprintf(b.out, "\n%s\n\n", strings.TrimSpace(said))
+	return errors.Join(errs...)
 }
 
 // rate returns how many times a second the work was done.

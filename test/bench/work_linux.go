@@ -31,6 +31,8 @@ const (
 	computing  = "computing"  // one thread that never waits
 	switching  = "switching"  // two threads on one CPU that wake each other
 	allocating = "allocating" // objects of 16 bytes to 4 KiB, most of them short-lived
+	sending    = "sending"    // one thread that sends datagrams of 64 bytes to a full socket
+	answering  = "answering"  // two threads on one CPU that ask and answer over TCP, 64 bytes each
 	waiting    = "waiting"    // eight threads that sleep for 2 ms each time
 	wandering  = "wandering"  // a thread for each CPU, never twice with the same stack
 )
@@ -47,7 +49,7 @@ func workMain(args []string) error {
 		return err
 	}
 	do, known := map[string]func(int64, *atomic.Bool) error{
-		computing: compute, switching: switchBetween, allocating: allocate, waiting: waitOften, wandering: wander,
+		computing: compute, switching: switchBetween, allocating: allocate, sending: sendSmall, answering: askAndAnswer, waiting: waitOften, wandering: wander,
 	}[args[0]]
 	if !known {
 		return fmt.Errorf("there is no work of the kind %q", args[0])
@@ -102,11 +104,17 @@ func mix(n int) (x uint64) {
 // switchBetween has two threads hand a byte back and forth. They share a CPU, so
 // that each hand-over is two switches and nothing else.
 func switchBetween(amount int64, stop *atomic.Bool) error {
-	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 2)
 	var there, back [2]int
 	if err := errors.Join(unix.Pipe(there[:]), unix.Pipe(back[:])); err != nil {
 		return err
 	}
+	return exchange(amount, stop, [2]int{there[0], back[1]}, [2]int{back[0], there[1]}, 1)
+}
+
+// exchange has one thread read and then write so many bytes, and another one write and
+// then read them, on the descriptors of each.
+func exchange(amount int64, stop *atomic.Bool, answers, asks [2]int, bytes uintptr) error {
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 2)
 	var all unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &all); err != nil {
 		return err
@@ -119,27 +127,27 @@ func switchBetween(amount int64, stop *atomic.Bool) error {
 		}
 	}
 	pass := func(fd int, number uintptr) {
-		var b [1]byte
-		_, _, _ = syscall.RawSyscall(number, uintptr(fd), uintptr(unsafe.Pointer(&b)), 1)
+		var b [packet]byte
+		_, _, _ = syscall.RawSyscall(number, uintptr(fd), uintptr(unsafe.Pointer(&b)), bytes)
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		runtime.LockOSThread()
 		_ = unix.SchedSetaffinity(0, &one)
 		upTo(amount, stop, func() {
-			pass(there[0], unix.SYS_READ)
-			pass(back[1], unix.SYS_WRITE)
+			pass(answers[0], unix.SYS_READ)
+			pass(answers[1], unix.SYS_WRITE)
 		})
-		_ = unix.Close(back[1])
+		_ = unix.Close(answers[1])
 	})
 	wg.Go(func() {
 		runtime.LockOSThread()
 		_ = unix.SchedSetaffinity(0, &one)
 		upTo(amount, stop, func() {
-			pass(there[1], unix.SYS_WRITE)
-			pass(back[0], unix.SYS_READ)
+			pass(asks[1], unix.SYS_WRITE)
+			pass(asks[0], unix.SYS_READ)
 		})
-		_ = unix.Close(there[1])
+		_ = unix.Close(asks[1])
 	})
 	wg.Wait()
 	return nil
@@ -166,6 +174,66 @@ func allocate(amount int64, stop *atomic.Bool) error {
 	})
 	sink.Add(uint64(len(kept[n%len(kept)])))
 	return nil
+}
+
+// packet is what sendSmall and askAndAnswer send each time.
+const packet = 64
+
+// sendSmall sends datagrams to a socket that nobody reads, so that the calls are all that
+// it does.
+func sendSmall(amount int64, stop *atomic.Bool) error {
+	to, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return err
+	}
+	if err := unix.Bind(to, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		return err
+	}
+	at, err := unix.Getsockname(to)
+	if err != nil {
+		return err
+	}
+	from, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return err
+	}
+	if err := unix.Connect(from, at); err != nil {
+		return err
+	}
+	runtime.LockOSThread()
+	var b [packet]byte
+	upTo(amount, stop, func() {
+		_, _, _ = syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(from), uintptr(unsafe.Pointer(&b)), packet, 0, 0, 0)
+	})
+	return errors.Join(unix.Close(from), unix.Close(to))
+}
+
+// askAndAnswer has two threads exchange packets over TCP. They share a CPU, as in
+// switchBetween.
+func askAndAnswer(amount int64, stop *atomic.Bool) error {
+	l, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(unix.Bind(l, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(l, 1)); err != nil {
+		return err
+	}
+	at, err := unix.Getsockname(l)
+	if err != nil {
+		return err
+	}
+	asks, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return err
+	}
+	if err := unix.Connect(asks, at); err != nil {
+		return err
+	}
+	answers, _, err := unix.Accept(l)
+	if err != nil {
+		return err
+	}
+	return exchange(amount, stop, [2]int{answers, answers}, [2]int{asks, asks}, packet)
 }
 
 func waitOften(amount int64, stop *atomic.Bool) error {
