@@ -72,8 +72,8 @@ type Tracepoint struct {
 	// the fields of their records, in the language of tracefs.
 	ID     uint64
 	Filter string
-	// Everywhere reports whether AttachTracepoint samples each hit, without its stack, on
-	// every CPU of the session, whatever else is attached.
+	// Everywhere reports whether AttachTracepoint samples it, without stacks, on every CPU
+	// of the session, whatever else is attached.
 	Everywhere bool
 }
 

@@ -182,6 +182,18 @@ func TestTracepointEverywhereHasNoStack(t *testing.T) {
 				}
 			})
 			require.Equal(t, 10, n)
+
+			require.NoError(t, s.SetHits(a, []int{7, 0}, func(mean int) int { return mean }))
+			require.Equal(t, "sent", program.Order("700 100"))
+			samples, hits := 0, uint64(0)
+			drain(t, s, func(r *Record) {
+				if r.Type == TypeSample {
+					samples, hits = samples+1, hits+r.Hits
+				}
+			})
+			// Others may send too.
+			require.GreaterOrEqual(t, hits, uint64(700-7*len(s.CPUs())))
+			require.LessOrEqual(t, samples, int(hits)/7+2*len(s.CPUs()))
 		})
 	}
 }

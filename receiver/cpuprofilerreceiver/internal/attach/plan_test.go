@@ -230,3 +230,24 @@ func TestPlanKeepsToItsLimits(t *testing.T) {
 		}
 	}
 }
+
+func TestPlansOfTracepointsAreHostWide(t *testing.T) {
+	l := limits{CPUs: []int{0, 1}, MaxEvents: 4096, OpenFiles: 1 << 20, Tracepoints: 9, Everywhere: 1}
+	one := processes.Match{Process: procfs.Process{PID: 1}, Threads: 3}
+	p := newPlan(Wanted{Cgroups: []WantedCgroup{{Path: "/a", Directory: "/sys/fs/cgroup/a"}}, Processes: []processes.Match{one}}, l)
+	require.Equal(t, ModeTargets, p.Mode)
+	require.True(t, p.HostWide)
+	require.Equal(t, 2*(3+9+3*9), p.Descriptors)
+	p = newPlan(Wanted{Processes: []processes.Match{one}}, l)
+	require.Equal(t, ModeTargets, p.Mode)
+	require.True(t, p.HostWide)
+	require.Equal(t, 2*(3+3*9), p.Descriptors)
+	l.NoThreads = true
+	p = newPlan(Wanted{Processes: []processes.Match{one}}, l)
+	require.Equal(t, ModeFilter, p.Mode)
+	require.Contains(t, p.Why, "6.12")
+	require.Equal(t, 2*(3+9), p.Descriptors)
+	p = newPlan(Wanted{Host: true}, l)
+	require.Equal(t, ModeHost, p.Mode)
+	require.Equal(t, 2*(3+9), p.Descriptors)
+}

@@ -34,7 +34,9 @@
 // has failed when the socket goes from SYN_SENT to CLOSE. That happens wherever the
 // kernel receives the answer or its timer runs, in any process or in none, so it is
 // recorded on all CPUs and attributed to the stack of the connect, by the socket and the
-// remote address. Closing the socket before an answer is such a transition too.
+// remote address. Closing the socket before an answer is such a transition too. Those of
+// the whole host have a part in the bound on samples, as if the host were a target: a
+// program that does nothing but connect in vain costs no more than any other.
 // Retransmits and resets happen there too, and belong to no call: they have no stack and
 // are not here.
 //

@@ -166,11 +166,11 @@ func (r *reader) sample(rec *perfevent.Record) {
 		return // of a session before
 	}
 	source := &r.sources.of[rec.Tracepoint]
+	r.pace.sampled(rec.Attachment, rec.Tracepoint, source, rec.Hits)
 	if source.kind == failures {
 		r.failed(source, rec)
 		return
 	}
-	r.pace.sampled(rec.Attachment, rec.Tracepoint, source, rec.Hits)
 	p := r.cfg.Table.Lookup(rec.PID, rec.Sample.CgroupID)
 	if !p.Wanted || r.only != nil && !r.only(rec.PID, p.Cgroup) {
 		return
@@ -209,7 +209,9 @@ func (r *reader) failed(s *source, rec *perfevent.Record) {
 		return // of no target, or begun before sampling, or not sampled
 	}
 	c.key.Type = s.kind.sampleType()
-	r.emit(c.key, rec.Time, c.hits)
+	// Of what was sampled with the share 1/a, and has a failure that was with 1/b, a*b is
+	// right on average.
+	r.emit(c.key, rec.Time, c.hits*int64(rec.Hits))
 }
 
 func (r *reader) emit(k samples.Key, time, value int64) {

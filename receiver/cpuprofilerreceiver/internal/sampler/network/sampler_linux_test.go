@@ -37,6 +37,8 @@ type sink struct {
 	sums map[sumOf]sum
 	upTo int64
 	full atomic.Bool
+	// pid, unless it is 0, is the one process whose samples are summed.
+	pid atomic.Int64
 }
 
 // sumOf is a type of samples, what they went over and the function that called.
@@ -47,6 +49,9 @@ type sum struct{ events, value int64 }
 func (s *sink) AddValue(k samples.Key, _, value int64) bool {
 	if s.full.Load() {
 		return false
+	}
+	if pid := s.pid.Load(); pid != 0 && pid != int64(k.Resource.PID) {
+		return true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -294,6 +299,33 @@ func TestProcessesAreTargets(t *testing.T) {
 	r.read()
 	sent, _, _ := r.to.of("net_sent")
 	require.Equal(t, sum{n.Sends, n.Sent}, sent)
+}
+
+// TestTargetsAreFilteredWhereTheyHaveNoEventsOfTheirOwn has events on all CPUs, as the
+// whole host has, and kernels before Linux 6.12 for processes.
+func TestTargetsAreFilteredWhereTheyHaveNoEventsOfTheirOwn(t *testing.T) {
+	for name, host := range map[string]bool{"the host": true, "processes": false} {
+		t.Run(name, func(t *testing.T) {
+			cpus, err := perfevent.OnlineCPUs()
+			require.NoError(t, err)
+			r := start(t, func(s *Settings) { s.MaxEvents = len(cpus) * (2 + everywhereEvents + targetEvents) })
+			r.without()
+			inside, outside := run(t, exec.Command), run(t, exec.Command)
+			find := process(inside.Process.Pid)
+			find.Only = func(pid int, _ string) bool { return pid == inside.Process.Pid }
+			find.Wanted.Processes[0].Threads = 100
+			if host {
+				find = attach.Finding{Wanted: attach.Wanted{Host: true}}
+				r.to.pid.Store(int64(inside.Process.Pid))
+			}
+			r.attach(find)
+			outside.order("move udp4 20 10 100")
+			n := inside.order("move udp4 20 10 100")
+			r.read()
+			sent, _, _ := r.to.of("net_sent")
+			require.Equal(t, sum{n.Sends, n.Sent}, sent)
+		})
+	}
 }
 
 func TestErrorsAndPeeksAreNotCounted(t *testing.T) {
