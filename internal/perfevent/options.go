@@ -65,13 +65,14 @@ type Options struct {
 	MaxDescriptors int
 }
 
-// Tracepoint is a place in the kernel whose hits are sampled: each at first, and every
-// Nth after SetHits. Its record is in Sample.Raw.
+// Tracepoint is a place in the kernel whose hits are sampled. Its record is in Sample.Raw.
 type Tracepoint struct {
 	// ID is the number that tracefs gives it. Filter, unless it is empty, selects hits by
 	// the fields of their records, in the language of tracefs.
 	ID     uint64
 	Filter string
+	// Every is the number of hits per sample until SetHits; 0 means 1.
+	Every int
 	// Everywhere reports whether AttachTracepoint samples it, without stacks, on every CPU
 	// of the session, whatever else is attached.
 	Everywhere bool

@@ -41,6 +41,9 @@ func (*Session) AttachProcess(int) (*Attachment, error) { return nil, rights.Uns
 // AttachTracepoint fails.
 func (*Session) AttachTracepoint(int) (*Attachment, error) { return nil, rights.Unsupported }
 
+// Attachments returns nil.
+func (*Session) Attachments() []*Attachment { return nil }
+
 // SetHits fails.
 func (*Session) SetHits(*Attachment, []int, func(int) int) error { return rights.Unsupported }
 

@@ -6,7 +6,6 @@ package perfevent
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -39,11 +38,26 @@ func (s *Session) AttachTracepoint(index int) (*Attachment, error) {
 	return s.attach(&Attachment{session: s, only: index + 1, what: fmt.Sprintf("tracepoint %d", s.tracepoints[index].ID)})
 }
 
+// Attachments returns what is attached, without that of AttachTracepoint.
+func (s *Session) Attachments() (all []*Attachment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for a := range s.attachments {
+		if a.only == 0 {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
 // openHits opens the events of a on a CPU, one for each tracepoint. With inherit, the
 // threads that a thread starts have them too.
 func (s *Session) openHits(a *Attachment, pid, cpu, output, flags int, inherit bool) error {
 	if a.periods == nil {
-		a.periods = slices.Repeat([]int{1}, len(s.tracepoints))
+		a.periods = make([]int, len(s.tracepoints))
+		for i, t := range s.tracepoints {
+			a.periods[i] = max(t.Every, 1)
+		}
 		a.carried = make([]uint64, len(s.tracepoints))
 	}
 	for i, t := range s.tracepoints {

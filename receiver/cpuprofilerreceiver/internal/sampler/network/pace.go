@@ -30,6 +30,8 @@ type flowID struct {
 // flow is what one target calls of one kind.
 type flow struct {
 	parts []part
+	// fresh reports whether it is that of a new target.
+	fresh bool
 	// calm is the number of consecutive spans for which more samples would do.
 	calm int
 	// demand is the number of calls in the span.
@@ -85,20 +87,54 @@ func newPace(most int, now int64) *pace {
 	return &pace{most: most, flows: make(map[flowID]*flow), begin: now}
 }
 
+// began registers a new target, unless it is known; or, with everywhere, what is sampled
+// on all CPUs.
+func (p *pace) began(of *perfevent.Attachment, sources []source, everywhere bool) {
+	for i := range sources {
+		s := &sources[i]
+		if (s.kind == failures) != everywhere {
+			continue
+		}
+		id := flowID{of, s.kind}
+		f := p.flows[id]
+		if f == nil {
+			f = &flow{fresh: true}
+			p.flows[id] = f
+		}
+		if f.part(i) == nil {
+			f.parts = append(f.parts, part{index: i, size: s.size, mean: max(s.every, 1)})
+		}
+	}
+}
+
+// part returns that of a source, by its index; nil without one.
+func (f *flow) part(index int) *part {
+	for i := range f.parts {
+		if f.parts[i].index == index {
+			return &f.parts[i]
+		}
+	}
+	return nil
+}
+
+// every returns the largest number of calls per sample.
+func (p *pace) every() int {
+	most := 1
+	for _, f := range p.flows {
+		for _, t := range f.parts {
+			most = max(most, t.mean)
+		}
+	}
+	return most
+}
+
 // sampled counts a sample of a source, which represents a number of hits.
-func (p *pace) sampled(of *perfevent.Attachment, index int, s *source, hits uint64) {
-	id := flowID{of, s.kind}
-	f := p.flows[id]
+func (p *pace) sampled(of *perfevent.Attachment, index int, k kind, hits uint64) {
+	f := p.flows[flowID{of, k}]
 	if f == nil {
-		f = &flow{}
-		p.flows[id] = f
+		return // of a target that is gone
 	}
-	i := slices.IndexFunc(f.parts, func(t part) bool { return t.index == index })
-	if i < 0 {
-		i = len(f.parts)
-		f.parts = append(f.parts, part{index: index, size: s.size, mean: 1})
-	}
-	t := &f.parts[i]
+	t := f.part(index)
 	t.hits += int(hits)
 	t.samples++
 	t.sinceDraw++
@@ -140,10 +176,6 @@ func (p *pace) adjust(seconds float64, set func(*perfevent.Attachment, *part)) {
 	budget := aim * float64(p.most) * seconds
 	share := p.share(budget)
 	for id, f := range p.flows {
-		if f.demand == 0 && f.whole() {
-			delete(p.flows, id) // it may be of a target that is gone
-			continue
-		}
 		bytes := f.bytesPerSample(share)
 		more, less := false, false
 		for i := range f.parts {
@@ -152,6 +184,9 @@ func (p *pace) adjust(seconds float64, set func(*perfevent.Attachment, *part)) {
 			// Not for a small difference.
 			less = less || 10*want > 11*t.mean
 			more = more || 4*want <= 3*t.mean
+		}
+		if f.fresh {
+			f.fresh, less = false, true
 		}
 		switch {
 		case less:
@@ -176,11 +211,6 @@ func (p *pace) adjust(seconds float64, set func(*perfevent.Attachment, *part)) {
 		}
 		f.endSpan()
 	}
-}
-
-// whole reports whether each call is sampled.
-func (f *flow) whole() bool {
-	return !slices.ContainsFunc(f.parts, func(t part) bool { return t.mean > 1 })
 }
 
 func (f *flow) endSpan() {

@@ -27,12 +27,23 @@ func newCalls(most int) *calls {
 	return &calls{pace: newPace(most, 0), means: make(map[*perfevent.Attachment][]int)}
 }
 
-// source returns that of an index: four of bytes sent, four of bytes received, connects.
+// begin registers a target whose calls are all sampled at first.
+func (c *calls) begin() *perfevent.Attachment {
+	of := &perfevent.Attachment{}
+	sources := make([]source, playedSources)
+	for i := range sources {
+		sources[i] = *played(i)
+	}
+	c.began(of, sources, false)
+	return of
+}
+
+// played returns the source of an index: four of bytes sent, four of bytes received, connects.
 func played(index int) *source {
 	if index == 8 {
-		return &source{kind: connects, size: 1}
+		return &source{kind: connects, size: 1, every: 1}
 	}
-	return &source{kind: []kind{sent, received}[index/4], size: float64(classes[index%4].typical)}
+	return &source{kind: []kind{sent, received}[index/4], size: float64(classes[index%4].typical), every: 1}
 }
 
 // span makes n calls of a source by each target, and returns the samples.
@@ -44,7 +55,7 @@ func (c *calls) span(demands map[*perfevent.Attachment]map[int]int) (samples int
 				mean = max(m[index], 1)
 			}
 			for range n / mean {
-				c.sampled(of, index, played(index), uint64(mean))
+				c.sampled(of, index, played(index).kind, uint64(mean))
 				samples++
 			}
 		}
@@ -67,7 +78,7 @@ func perSpan(most int) float64 { return float64(most) * float64(span) / float64(
 
 func TestFewCallsAreAllSampled(t *testing.T) {
 	c := newCalls(10000)
-	of := &perfevent.Attachment{}
+	of := c.begin()
 	for range 100 {
 		require.Equal(t, 1500, c.span(map[*perfevent.Attachment]map[int]int{of: {0: 1000, 7: 500}}))
 	}
@@ -79,7 +90,7 @@ func TestFewCallsAreAllSampled(t *testing.T) {
 func TestLargeCallsAreSampledMoreOften(t *testing.T) {
 	const most = 10000
 	c := newCalls(most)
-	of := &perfevent.Attachment{}
+	of := c.begin()
 	demand := map[*perfevent.Attachment]map[int]int{of: {0: 20000, 1: 20000, 2: 20000, 3: 20000}}
 	c.span(demand)
 	for range 20 {
@@ -99,7 +110,7 @@ func TestLargeCallsAreSampledMoreOften(t *testing.T) {
 func TestABusyTargetLeavesRoomForOthers(t *testing.T) {
 	const most = 1000
 	c := newCalls(most)
-	busy, calm := &perfevent.Attachment{}, new(perfevent.Attachment)
+	busy, calm := c.begin(), c.begin()
 	demand := map[*perfevent.Attachment]map[int]int{busy: {0: 50000, 4: 50000}, calm: {0: 40, 8: 5}}
 	c.span(demand)
 	for range 20 {
@@ -118,16 +129,18 @@ func TestABusyTargetLeavesRoomForOthers(t *testing.T) {
 	for range 2 * calmSpans {
 		c.span(demand)
 	}
-	require.Len(t, c.flows, 2)
+	c.forget(busy)
 	c.forget(calm)
+	require.Empty(t, c.flows)
+	c.sampled(calm, 0, sent, 1) // left in a ring
 	require.Empty(t, c.flows)
 }
 
 func TestABurstIsBoundedBeforeTheSpanEnds(t *testing.T) {
-	c := newPace(1000, 0)
-	of := &perfevent.Attachment{}
+	c := newCalls(1000)
+	of := c.begin()
 	for range 1000 {
-		c.sampled(of, 0, played(0), 1)
+		c.sampled(of, 0, sent, 1)
 	}
 	require.Empty(t, c.next(leastSpan-1, 1, playedSources))
 	require.Greater(t, c.next(leastSpan, 1, playedSources)[of][0], 10)
@@ -175,4 +188,22 @@ func TestBegunConnectsAreFoundOnce(t *testing.T) {
 		require.LessOrEqual(t, len(b.by), 3)
 		require.LessOrEqual(t, len(b.ring), 3)
 	}
+}
+
+// TestANewTargetIsSampledSparselyAtFirst until it is known how much it calls.
+func TestANewTargetIsSampledSparselyAtFirst(t *testing.T) {
+	p := newPace(10000, 0)
+	quiet, busy := &perfevent.Attachment{}, new(perfevent.Attachment)
+	sources := []source{{kind: sent, size: 64, every: 61}, {kind: connects, size: 1, every: 1}, {kind: failures, size: 1, every: 1}}
+	p.began(quiet, sources, false)
+	p.began(busy, sources, false)
+	p.began(quiet, sources, false)
+	require.Len(t, p.flows, 4)
+	require.Equal(t, 61, p.every())
+	for range 1000 {
+		p.sampled(busy, 0, sent, 61)
+	}
+	set := p.next(span, 1, len(sources))
+	require.Equal(t, []int{1, 0, 0}, set[quiet])
+	require.InDelta(t, 61000/perSpan(10000)/aim, set[busy][0], 3)
 }

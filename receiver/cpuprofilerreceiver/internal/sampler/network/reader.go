@@ -34,6 +34,7 @@ type reader struct {
 	found *atomic.Pointer[sources] // by now
 	// sources are those of the session.
 	sources *sources
+	session *perfevent.Session
 	soon    bool // programs are being started
 	only    func(pid int, cgroup string) bool
 	rec     perfevent.Record
@@ -69,20 +70,23 @@ func (r *reader) Options(f *attach.Found) perfevent.Options {
 
 // Begin begins with a session.
 func (r *reader) Begin(session *perfevent.Session) {
-	r.sources, r.stats = r.found.Load(), perfevent.Stats{}
+	r.session, r.sources, r.stats = session, r.found.Load(), perfevent.Stats{}
 	r.pace = newPace(attach.StacksPerSecond(r.cfg.MaxEventsPerSecond, r.loop.Current().UserStack), r.cfg.Now())
 	r.begun = newBegun(maxBegun)
 	for i := range r.sources.of {
 		if !r.sources.tracepoints[i].Everywhere {
 			continue
 		}
-		if _, err := session.AttachTracepoint(i); err != nil {
+		everywhere, err := session.AttachTracepoint(i)
+		if err != nil {
 			r.cfg.Logger.Warn("sampling failed TCP connects is not possible", zap.Error(err))
+			continue
 		}
+		r.pace.began(everywhere, r.sources.of, true)
 	}
 }
 
-// Attached forgets targets that are gone.
+// Attached forgets targets that are gone, and registers new ones.
 func (r *reader) Attached(f *attach.Found, gone []*perfevent.Attachment) {
 	r.only = nil
 	if f.Plan.Mode == attach.ModeFilter {
@@ -90,6 +94,13 @@ func (r *reader) Attached(f *attach.Found, gone []*perfevent.Attachment) {
 	}
 	for _, t := range gone {
 		r.pace.forget(t)
+	}
+	known := len(r.pace.flows)
+	for _, t := range r.session.Attachments() {
+		r.pace.began(t, r.sources.of, false)
+	}
+	if len(r.pace.flows) > known {
+		r.pace.restart(r.cfg.Now()) // they are sampled from now on
 	}
 }
 
@@ -119,6 +130,7 @@ func (r *reader) End(session *perfevent.Session) {
 	r.drain(session)
 	r.resume("network sampling ended while both buffers were full")
 	r.publish()
+	r.session = nil
 }
 
 // drain reads what the rings hold. It reports whether to look again soon.
@@ -144,6 +156,9 @@ func kernelLost(s perfevent.Stats) uint64 { return s.Lost + s.LostSamples + s.Co
 func (r *reader) publish() {
 	st := r.counts
 	st.Table = r.cfg.Table.Stats()
+	if r.pace != nil {
+		st.Every = r.pace.every()
+	}
 	if r.paused > 0 {
 		st.Paused += time.Duration(r.cfg.Now() - r.paused)
 	}
@@ -166,7 +181,7 @@ func (r *reader) sample(rec *perfevent.Record) {
 		return // of a session before
 	}
 	source := &r.sources.of[rec.Tracepoint]
-	r.pace.sampled(rec.Attachment, rec.Tracepoint, source, rec.Hits)
+	r.pace.sampled(rec.Attachment, rec.Tracepoint, source.kind, rec.Hits)
 	if source.kind == failures {
 		r.failed(source, rec)
 		return

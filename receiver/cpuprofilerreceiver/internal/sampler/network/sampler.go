@@ -55,8 +55,9 @@ type Stats struct {
 	sampler.Counts
 	// Paused is the time without sampling because both buffers were full.
 	Paused time.Duration
-	// Targets is the number of attached targets.
-	Targets int
+	// Targets is the number of attached targets. At most one of Every calls is sampled of
+	// any of them.
+	Targets, Every int
 }
 
 // Sampler samples calls on sockets.

@@ -179,7 +179,11 @@ func (r *rig) attach(to attach.Finding) {
 	if to.Wanted.Host {
 		want = 1
 	}
-	r.eventually("targets", func() bool { return r.Stats().Targets == want })
+	r.eventually("targets", func() bool {
+		st := r.Stats()
+		r.loop.Wake()
+		return st.Targets == want && st.Every == 1 // how many calls there are is known
+	})
 }
 
 // read returns when all that happened before was read.

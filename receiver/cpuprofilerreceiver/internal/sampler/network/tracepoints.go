@@ -28,8 +28,10 @@ const (
 // records.
 type source struct {
 	kind kind
-	// size is about the bytes of a call; 1 for connects.
-	size float64
+	// size is about the bytes of a call; 1 for connects. every is the number of calls per
+	// sample of a new target.
+	size  float64
+	every int
 
 	ret, family, protocol            tracefs.Field // of sent and received
 	socket, port, address4, address6 tracefs.Field // of connects and failures
@@ -58,8 +60,9 @@ const (
 )
 
 // classes are the sizes of calls that have events of their own: from least on, and about
-// typical. Each is a cost to every call.
-var classes = [...]struct{ least, typical int }{{1, 64}, {256, 1 << 10}, {4 << 10, 16 << 10}, {64 << 10, 128 << 10}}
+// typical. Each is a cost to every call. Of a new target each every-th is sampled until it
+// is known how many there are: on a busy host the reader may come late.
+var classes = [...]struct{ least, typical, every int }{{1, 64, 61}, {256, 1 << 10, 5}, {4 << 10, 16 << 10, 1}, {64 << 10, 128 << 10, 1}}
 
 const (
 	// targetEvents is the number of perf events of a target on a CPU, everywhereEvents that
@@ -117,8 +120,8 @@ func (s *sources) addCalls(f tracefs.FS, of kind, name, filter string) error {
 		if i+1 < len(classes) {
 			sizes += fmt.Sprintf(" && ret < %d", classes[i+1].least)
 		}
-		s.tracepoints = append(s.tracepoints, perfevent.Tracepoint{ID: t.ID, Filter: sizes + " && " + filter})
-		s.of = append(s.of, source{kind: of, size: float64(class.typical), ret: fields[0], family: fields[1], protocol: fields[2]})
+		s.tracepoints = append(s.tracepoints, perfevent.Tracepoint{ID: t.ID, Filter: sizes + " && " + filter, Every: class.every})
+		s.of = append(s.of, source{kind: of, size: float64(class.typical), every: class.every, ret: fields[0], family: fields[1], protocol: fields[2]})
 	}
 	return nil
 }
@@ -133,7 +136,7 @@ func (s *sources) addConnects(f tracefs.FS, name string) error {
 	if err != nil {
 		return err
 	}
-	of := source{kind: connects, size: 1, socket: fields[0], port: fields[1], address4: fields[2], address6: fields[3]}
+	of := source{kind: connects, size: 1, every: 1, socket: fields[0], port: fields[1], address4: fields[2], address6: fields[3]}
 	s.tracepoints = append(s.tracepoints, perfevent.Tracepoint{
 		ID: t.ID, Filter: fmt.Sprintf("newstate == %d && protocol == %d", stateSynSent, protocolTCP),
 	})
