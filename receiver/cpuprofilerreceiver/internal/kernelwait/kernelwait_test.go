@@ -64,7 +64,7 @@ func TestStacksOfRealPrograms(t *testing.T) {
 	require.Len(t, found, 5)
 }
 
-func TestStacksOfOtherKernels(t *testing.T) {
+func TestOtherStacks(t *testing.T) {
 	for name, c := range map[string]struct{ stack, waits string }{
 		"5.4, futex":            {"schedule futex_wait_queue_me futex_wait do_futex __x64_sys_futex", "lock"},
 		"4.18, rwsem":           {"schedule rwsem_down_read_failed call_rwsem_down_read_failed down_read __do_page_fault", "lock"},
@@ -74,6 +74,8 @@ func TestStacksOfOtherKernels(t *testing.T) {
 		"a file system":         {"schedule wait_for_completion __flush_work xlog_cil_force_seq@xfs xfs_log_force_seq@xfs", "disk"},
 		"NFS":                   {"schedule rpc_wait_bit_killable@sunrpc __wait_on_bit out_of_line_wait_on_bit __rpc_execute@sunrpc", "disk"},
 		"FUSE":                  {"schedule request_wait_answer@fuse fuse_simple_request@fuse fuse_do_getattr@fuse", "disk"},
+		"6.18, FUSE":            {"fuse_get_req __fuse_simple_request fuse_lookup_name fuse_lookup __lookup_slow walk_component path_lookupat", "disk"},
+		"6.18, mmap":            {"schedule schedule_preempt_disabled rwsem_down_write_slowpath down_write_killable vm_mmap_pgoff do_syscall_64", "lock"},
 		"a FUSE server":         {"schedule do_wait_intr_irq fuse_dev_do_read@fuse fuse_dev_read@fuse vfs_read", "other"},
 		"arm64":                 {"__switch_to schedule __arm64_sys_clock_nanosleep invoke_syscall", "sleep"},
 		"6.1, io_uring":         {"schedule io_schedule io_cqring_wait __do_sys_io_uring_enter", "other"},
