@@ -47,6 +47,7 @@ type openingQuery struct {
 	Filter   flame.Filter
 	Against  string
 	Function string
+	View     string // of the flame graph: callers or callees of the function, or empty
 	Search   string
 	Order    flame.Order
 	Rows     int
@@ -61,6 +62,9 @@ func parseOpeningQuery(q url.Values) openingQuery {
 		Function: get("function"),
 		Search:   get("q"),
 		Order:    flame.Order(get("sort")),
+	}
+	if view := q.Get("view"); view == "callers" || view == "callees" {
+		out.View = view
 	}
 	out.Profile.Moment, _ = strconv.ParseInt(get("moment"), 10, 64)
 	out.Rows, _ = strconv.Atoi(get("rows"))
@@ -87,6 +91,7 @@ func (q openingQuery) values() url.Values {
 	set("wait", q.Filter.Wait)
 	set("against", q.Against)
 	set("function", q.Function)
+	set("view", q.View)
 	set("q", q.Search)
 	set("sort", string(q.Order))
 	if q.Rows > rowsPerTable {
@@ -778,7 +783,7 @@ func closedBecause(why string) string {
 	return cutText(60, why)
 }
 
-// traceURL returns the link to a span, of a URL that CheckTraceURL accepted. Ids
+// traceURL returns the link to a span, of a URL that checkTraceURL accepted. Ids
 // that are none of a trace make no link.
 func traceURL(link, trace, span string) string {
 	if link == "" || !isHexID(trace, 16) {
@@ -798,9 +803,9 @@ func isHexID(id string, bytes int) bool {
 	return err == nil && len(b) == bytes && strings.Trim(id, "0") != ""
 }
 
-// CheckTraceURL returns an error if a URL cannot be a link to spans: it must be an
+// checkTraceURL returns an error if a URL cannot be a link to spans: it must be an
 // http or https URL that contains {trace_id}.
-func CheckTraceURL(link string) error {
+func checkTraceURL(link string) error {
 	if link == "" {
 		return nil
 	}

@@ -98,7 +98,11 @@ func TestOpeningPage(t *testing.T) {
 	assert.Equal(t, "main.main /src/main.go:25", table[1][0])
 
 	// A phase, a thread, a search and a function are in the URL.
-	page = getPage(t, h, hotURL+"?type=alloc_space&phase=after&thread=gc&q=SCAN&function=runtime.scanobject")
+	page = getPage(t, h, hotURL+"?type=alloc_space&phase=after&thread=gc&q=SCAN&function=runtime.scanobject&view=callers")
+	flameGraph := one(t, page, "section", class("flame"))
+	assert.Equal(t, "runtime.scanobject", attributeOf(flameGraph, "data-function"))
+	assert.Equal(t, "callers", attributeOf(flameGraph, "data-shown"))
+	assert.Equal(t, hotURL+"/flame.json?phase=after&thread=gc&type=alloc_space", attributeOf(flameGraph, "data-flame"))
 	assert.Contains(t, textOf(one(t, page, "p", class("total"))), "240 MiB of memory that was allocated, after the trigger, thread gc")
 	table = tableRows(one(t, page, "table", class("functions")))
 	assert.Len(t, table, 2)
@@ -354,10 +358,10 @@ func TestTraceURL(t *testing.T) {
 	assert.Equal(t, "http://localhost/"+trace, traceURL("http://localhost/{trace_id}", trace, ""))
 	assert.Empty(t, traceURL("", trace, span))
 
-	assert.NoError(t, CheckTraceURL(link))
-	assert.NoError(t, CheckTraceURL(""))
+	assert.NoError(t, checkTraceURL(link))
+	assert.NoError(t, checkTraceURL(""))
 	for _, bad := range []string{"javascript:alert({trace_id})", "data:text/html,{trace_id}", "//host/{trace_id}", "traces/{trace_id}", "https://host/{trace}", "https://ho st/{trace_id}"} {
-		assert.Error(t, CheckTraceURL(bad), bad)
+		assert.Error(t, checkTraceURL(bad), bad)
 		_, err := New(Options{Store: &storetest.Memory{}, TraceURL: bad})
 		assert.Error(t, err)
 	}

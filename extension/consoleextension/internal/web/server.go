@@ -46,7 +46,7 @@ type Options struct {
 	// Version is that of the collector, for the foot of the page.
 	Version string
 	// TraceURL is the URL of a span in a tracing backend, with {trace_id} and {span_id}
-	// in it. If it is empty, there are no links to spans. [CheckTraceURL] checks it.
+	// in it. If it is empty, there are no links to spans.
 	TraceURL string
 
 	// Token returns the token that the forms of a page carry. If it is nil, no page
@@ -160,7 +160,7 @@ func New(options Options) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := CheckTraceURL(options.TraceURL); err != nil {
+	if err := checkTraceURL(options.TraceURL); err != nil {
 		return nil, fmt.Errorf("web: URL of traces: %w", err)
 	}
 	s := &Server{Options: options, static: static, stacks: newStacksCache()}

@@ -110,7 +110,10 @@
       this.zoomed = 0;
       this.cursor = -1;
       this.selected = "";
+      this.chosen = "";  // the function that callers and callees are shown of
+      this.kind = "";    // callers, callees, or empty for the whole
       this.width = "here";
+      this.views = [...section.querySelectorAll("[data-view]")];
     }
 
     // read returns the tree.
@@ -136,13 +139,15 @@
       this.listen();
       this.search(this.input.value, false);
       this.draw();
-      if (this.section.dataset.function) this.select(this.section.dataset.function, false);
+      const { function: name, shown } = this.section.dataset;
+      if (name) this.select(name, false);
+      if (name && shown) this.view(shown, false);
       new ResizeObserver(() => { if (this.graph.clientWidth !== this.drawnWidth) this.draw(); }).observe(this.graph);
     }
 
     // reload draws the tree again that has grown, unless the reader is within it.
     async reload() {
-      if (!this.data || this.zoomed !== 0 || this.cursor >= 0) return;
+      if (!this.whole || this.kind !== "" || this.zoomed !== 0 || this.cursor >= 0) return;
       try {
         this.take(await this.read());
       } catch {
@@ -157,8 +162,25 @@
       this.details.replaceChildren(p);
     }
 
-    // take prepares the arrays of a tree, which is in preorder.
+    // take begins with a tree.
     take(data) {
+      this.whole = data;
+      this.compared = Boolean(data.total_there);
+      this.labels = data.names.map(short);
+      this.classes = data.names.map((name, i) => {
+        const f = family(name, data.files[i]);
+        return f === "kernel" ? "f-kernel" : `f${hash(f) % 8}`;
+      });
+      this.lower = data.names.map((name) => name.toLowerCase());
+      this.matches = null;
+      const pruned = this.section.querySelector("[data-pruned]");
+      pruned.textContent = data.pruned > 0
+        ? `${digits(data.pruned, 0)} frames below ${percent(data.min_share)} are not drawn, ${percent(this.share(data.pruned_self))} together.` : "";
+      this.use(data);
+    }
+
+    // use prepares the arrays of a tree, or of a part of it, which are in preorder.
+    use(data) {
       this.data = data;
       const n = data.depth.length;
       this.parent = new Int32Array(n);
@@ -172,23 +194,99 @@
         path.push(i);
       }
       for (const i of path) this.end[i] = n;
-      this.compared = Boolean(data.total_there);
-      this.labels = data.names.map(short);
-      this.classes = data.names.map((name, i) => {
-        const f = family(name, data.files[i]);
-        return f === "kernel" ? "f-kernel" : `f${hash(f) % 8}`;
-      });
-      this.lower = data.names.map((name) => name.toLowerCase());
-      this.matches = null;
       this.place();
-      const pruned = this.section.querySelector("[data-pruned]");
-      if (data.pruned > 0) {
-        pruned.textContent = `${digits(data.pruned, 0)} frames below ${percent(data.min_share)} are not drawn, ${percent(this.share(data.pruned_self))} together.`;
+    }
+
+    // part returns the tree of what calls a function, or of what it calls: all its frames
+    // are one, and so are the frames of the same function above or below them.
+    part(kind, f) {
+      const { depth, function: functions, line, total, self, total_there: totalThere, self_there: selfThere } = this.whole;
+      const node = (of) => ({ f: of, line: 0, most: 0, total: 0, self: 0, totalThere: 0, selfThere: 0, below: new Map() });
+      const add = (to, i, from, own) => {
+        to.total += total[from];
+        if (totalThere) to.totalThere += totalThere[from];
+        if (own) to.self += self[i];
+        if (own && selfThere) to.selfThere += selfThere[i];
+        if (total[from] > to.most || to.line === 0) {
+          to.most = total[from];
+          to.line = line[i];
+        }
+      };
+      const child = (of, g) => {
+        if (!of.below.has(g)) of.below.set(g, node(g));
+        return of.below.get(g);
+      };
+      const merge = (to, i) => {
+        add(to, i, i, true);
+        for (let k = i + 1; k < this.end[i]; k = this.end[k]) merge(child(to, functions[k]), k);
+      };
+      const root = node(-1);
+      for (let i = 1; i < depth.length;) {
+        if (functions[i] !== f) { i++; continue; }
+        add(root, i, i, false);
+        let to = child(root, f);
+        if (kind === "callees") {
+          merge(to, i);
+        } else {
+          add(to, i, i, false);
+          for (let k = this.parent[i]; k > 0; k = this.parent[k]) {
+            to = child(to, functions[k]);
+            add(to, k, i, false);
+          }
+        }
+        i = this.end[i];
+      }
+      const out = { ...this.whole, depth: [], function: [], line: [], total: [], self: [] };
+      if (totalThere) Object.assign(out, { total_there: [], self_there: [] });
+      const write = (n, d) => {
+        out.depth.push(d);
+        out.function.push(n.f);
+        out.line.push(n.line);
+        out.total.push(n.total);
+        out.self.push(n.self);
+        if (totalThere) {
+          out.total_there.push(n.totalThere);
+          out.self_there.push(n.selfThere);
+        }
+        const below = [...n.below.values()].sort((a, b) => (this.whole.names[a.f] < this.whole.names[b.f] ? -1 : 1));
+        for (const b of below) write(b, d + 1);
+      };
+      write(root, 0);
+      return out;
+    }
+
+    // view shows the callers or callees of the chosen function, or the whole again.
+    view(kind, focus = true) {
+      const f = this.whole.names.indexOf(this.chosen);
+      if (kind !== "" && f < 0) return;
+      if (this.kind !== "") {
+        this.kind = "";
+        this.use(this.whole); // callers and callees are those of the whole
+      }
+      if (kind !== "") {
+        this.use(this.part(kind, f));
+        this.kind = kind;
+      }
+      this.zoomed = 0;
+      this.cursor = -1;
+      this.selected = "";
+      for (const button of this.views) button.setAttribute("aria-pressed", String(button.dataset.view === kind));
+      this.draw();
+      if (kind !== "") this.move(1, focus);
+      this.changed("view", kind);
+    }
+
+    // choose remembers a function for callers and callees.
+    choose(name) {
+      this.chosen = name;
+      for (const button of this.views) {
+        button.disabled = name === "";
+        button.title = name === "" ? "Choose a function first: click its frame, or its row in the table" : `${button.dataset.view} of ${name}`;
       }
     }
 
-    share(v) { return this.data.total[0] > 0 ? v / this.data.total[0] : 0; }
-    shareThere(v) { return this.data.total_there[0] > 0 ? v / this.data.total_there[0] : 0; }
+    share(v) { return this.whole.total[0] > 0 ? v / this.whole.total[0] : 0; }
+    shareThere(v) { return this.whole.total_there[0] > 0 ? v / this.whole.total_there[0] : 0; }
 
     // place computes where frames begin, in the unit of the values.
     place() {
@@ -218,7 +316,7 @@
         const f = functions[i];
         const px = width * pixels;
         let kind = "";
-        let text = `all ${this.what}, ${amount(this.data.unit, this.value[i])}`;
+        let text = `${this.rootName()}, ${amount(this.data.unit, this.value[i])}`;
         if (f >= 0) {
           kind = this.classes[f];
           text = this.labels[f];
@@ -259,6 +357,8 @@
       this.graph.classList.toggle("marking", this.matches !== null || this.selected !== "");
       if (this.drawn.has(this.cursor)) this.drawn.get(this.cursor).classList.add("cursor");
     }
+
+    rootName() { return this.kind === "" ? `all ${this.what}` : `${this.kind} of ${this.chosen}`; }
 
     marked(i) {
       const f = this.data.function[i];
@@ -307,7 +407,9 @@
     // select marks every frame of a function, and moves to the widest.
     select(name, focus = true) {
       const known = name.length > 250 ? this.data.names.find((n) => n.endsWith("…") && name.startsWith(n.slice(0, -1))) ?? name : name;
+      if (this.kind !== "") this.view("", false);
       this.selected = known;
+      this.choose(known);
       if (name === "") {
         this.draw();
         return;
@@ -319,6 +421,7 @@
       }
       if (widest < 0) {
         this.selected = "";
+        this.choose("");
         this.draw();
         this.message(`${name} is not drawn: it is in no frame above ${percent(this.data.min_share)}.`);
         return;
@@ -337,6 +440,8 @@
     }
 
     reset() {
+      if (this.kind !== "") this.view("");
+      this.choose("");
       this.zoomed = 0;
       this.selected = "";
       this.input.value = "";
@@ -373,7 +478,7 @@
       };
       const name = document.createElement("bdi");
       name.className = "name";
-      name.textContent = f < 0 ? `all ${this.what}` : data.names[f];
+      name.textContent = f < 0 ? this.rootName() : data.names[f];
       const where = document.createElement("bdi");
       where.className = "where";
       if (f >= 0) where.textContent = data.files[f] + (data.line[i] > 0 && data.files[f] ? `:${data.line[i]}` : "");
@@ -387,9 +492,10 @@
       };
       const lines = [
         line(name, where),
-        line(figures("total", data.total[i], data.total_there?.[i]), " · ", figures("self", data.self[i], data.self_there?.[i])),
+        line(figures(this.kind === "callers" ? `of ${this.chosen}, called through it,` : "total", data.total[i], data.total_there?.[i])),
       ];
-      if (f >= 0) {
+      if (this.kind !== "callers") lines[1].append(" · ", figures("self", data.self[i], data.self_there?.[i]));
+      if (f >= 0 && this.kind === "") {
         const everywhere = this.sum((k) => data.function[k] === f);
         if (everywhere.frames > 1) lines[1].append(` · in ${everywhere.frames} places ${this.describe(everywhere)}`);
       }
@@ -401,17 +507,20 @@
       this.section.dispatchEvent(new CustomEvent("flame:changed", { bubbles: true, detail: { key, value } }));
     }
 
-    choose(i) {
+    open(i) {
       this.zoom(i);
       this.move(i);
       const f = this.data.function[i];
-      this.changed("function", f < 0 ? "" : this.data.names[f]);
+      const name = f < 0 ? "" : this.data.names[f];
+      if (this.kind !== "" && name === "") return;
+      this.choose(name);
+      this.changed("function", name);
     }
 
     listen() {
       this.graph.addEventListener("click", (e) => {
         const frame = e.target.closest("[data-i]");
-        if (frame) this.choose(Number(frame.dataset.i));
+        if (frame) this.open(Number(frame.dataset.i));
       });
       // A frame that comes to lie below a pointer that rests has not been pointed at.
       let x = -1, y = -1;
@@ -428,6 +537,9 @@
         if (e.key === "Escape") { this.reset(); e.preventDefault(); }
         if (e.key === "Enter") { this.first(); e.preventDefault(); }
       });
+      for (const button of this.views) {
+        button.addEventListener("click", () => this.view(button.getAttribute("aria-pressed") === "true" ? "" : button.dataset.view));
+      }
       this.section.querySelector("[data-reset]").addEventListener("click", () => this.reset());
       for (const radio of this.section.querySelectorAll("input[type=radio]")) {
         radio.addEventListener("change", () => {
@@ -470,7 +582,7 @@
         case "ArrowRight": to(row().find((k) => k > i)); break;
         case "Home": to(row()[0]); break;
         case "End": to(row().pop()); break;
-        case "Enter": case " ": this.choose(i); break;
+        case "Enter": case " ": this.open(i); break;
         case "Escape": this.reset(); break;
         default: return;
       }

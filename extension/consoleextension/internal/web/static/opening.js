@@ -77,7 +77,7 @@
 
   // What the reader chose since the page was loaded goes along to another phase, thread
   // or comparison.
-  const kept = ["function", "q", "sort"];
+  const kept = ["function", "view", "q", "sort"];
   document.addEventListener("click", (e) => {
     const link = e.target.closest(".phases a, .waits a, .threads a");
     if (!link || offline) return;
@@ -106,6 +106,10 @@
   document.addEventListener("flame:changed", (e) => {
     const table = tableOf(e.target);
     const { key, value } = e.detail;
+    if (key === "view") {
+      setURL({ view: value });
+      return;
+    }
     if (key === "function") {
       setURL({ function: value });
       if (table) mark(table, value);
