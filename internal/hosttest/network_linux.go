@@ -97,6 +97,17 @@ func (n *Network) enter(call func() error, done chan<- error) {
 	done <- err
 }
 
+// Device returns the name of the device that has an address.
+func (n *Network) Device(t testing.TB, a netip.Addr) string {
+	t.Helper()
+	out, err := exec.Command("ip", "-n", n.Name, "-o", "addr", "show", "to", a.String()).CombinedOutput()
+	fields := strings.Fields(string(out))
+	if err != nil || len(fields) < 2 {
+		t.Fatalf("no device of %s has %v: %v: %s", n.Name, a, err, out)
+	}
+	return fields[1]
+}
+
 // Addresses are those of one end of a link.
 type Addresses struct{ V4, V6 netip.Addr }
 

@@ -17,8 +17,8 @@ const (
 	// recvSize is the buffer of one read: the kernel fills at most 32 KiB at once.
 	recvSize = 64 << 10
 
-	// closedBuffer is the size of the socket buffer for closed connections, some 1,000
-	// of them. The kernel doubles it.
+	// closedBuffer is the size of the socket buffer for closed connections. The kernel
+	// doubles it: there is room for some 1,600 of them.
 	closedBuffer = 1 << 20
 
 	groupTCP4, groupTCP6 = 1, 3 // SKNLGRP_INET_TCP_DESTROY, SKNLGRP_INET6_TCP_DESTROY
@@ -72,7 +72,9 @@ func openClosed() int {
 	if err != nil {
 		return -1
 	}
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, closedBuffer) // else the host's bound applies
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, closedBuffer) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, closedBuffer) // at most net.core.rmem_max
+	}
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1<<(groupTCP4-1) | 1<<(groupTCP6-1)}); err != nil {
 		_ = unix.Close(fd)
 		return -1

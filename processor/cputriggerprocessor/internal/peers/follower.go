@@ -120,6 +120,7 @@ type Follower struct {
 	peers      int // of all units
 	listed     int // of all units
 	census     census
+	maxSockets int             // of one look
 	logged     map[string]bool // faults
 
 	published atomic.Pointer[published]
@@ -139,7 +140,7 @@ type nsID struct{ dev, inode uint64 }
 func New(cfg Config) (*Follower, error) {
 	f := &Follower{
 		cfg: cfg, procfs: procfs.At(cfg.Tree.Root()),
-		units: map[string]*unit{}, namespaces: map[nsID]*namespace{}, logged: map[string]bool{},
+		units: map[string]*unit{}, namespaces: map[nsID]*namespace{}, maxSockets: maxSockets, logged: map[string]bool{},
 	}
 	var err error
 	if f.own, err = fileID("/proc/thread-self/ns/net"); err != nil {
@@ -189,7 +190,7 @@ func (f *Follower) Look(follow []identify.Identity) {
 		u.fade()
 	}
 
-	sockets, deadline := maxSockets, time.Now().Add(maxLook)
+	sockets, deadline := f.maxSockets, time.Now().Add(maxLook)
 	for _, ns := range f.inTurn() {
 		n, err := ns.read(f, sockdiag.Limits{Sockets: sockets, Deadline: deadline})
 		sockets = max(0, sockets-n)

@@ -238,6 +238,81 @@ func TestAPeerThatGoes(t *testing.T) {
 	require.True(t, r.peer(p.unit, p.ofClient.V4).Start.After(time.Unix(1_000_001, 0)), "its counters begin anew")
 }
 
+// The unit closes, and the peer does not: what the kernel keeps of the connection for a
+// minute is neither open nor a new one.
+func TestAConnectionThatThePeerKeeps(t *testing.T) {
+	r := newRig(t)
+	p := newPair(t, r)
+	var l net.Listener
+	p.serverNet.Do(t, func() (err error) {
+		l, err = net.Listen("tcp", netip.AddrPortFrom(p.ofServer.V4, 0).String())
+		return err
+	})
+	defer l.Close()
+	r.lookAt(p.clientUnit)
+	p.client.do("dial tcp %v 1", l.Addr())
+	server, err := l.Accept()
+	require.NoError(t, err)
+	defer server.Close()
+	r.again()
+	p.client.do("close")
+	require.Eventually(t, func() bool {
+		r.again()
+		out, err := p.clientNet.Exec("ss", "-tanH", "state", "fin-wait-2").CombinedOutput()
+		require.NoError(t, err, string(out))
+		return len(out) > 0 && r.peer(p.clientUnit, p.ofServer.V4).Connections == 0
+	}, patience, 10*time.Millisecond)
+	r.again()
+	require.EqualValues(t, 1, r.peer(p.clientUnit, p.ofServer.V4).Connects)
+	require.Zero(t, r.peer(p.clientUnit, p.ofServer.V4).Connections)
+}
+
+// Connections that are given up are failures, also those that a look has seen.
+func TestPeersThatDoNotAnswer(t *testing.T) {
+	r := newRig(t)
+	p := newPair(t, r)
+	silent := p.ofServer.V4.Next()
+	p.clientNet.IP(t, "neigh", "add", silent.String(), "lladdr", "02:00:00:00:00:01", "dev", p.clientNet.Device(t, p.ofClient.V4))
+	r.lookAt(p.clientUnit)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.client.do("hopeless %v", netip.AddrPortFrom(silent, 80))
+	}()
+	require.Eventually(t, func() bool { r.again(); return len(r.Peers(p.clientUnit.Name)) == 1 }, patience, time.Millisecond)
+	<-done
+	require.Eventually(t, func() bool { r.again(); return r.peer(p.clientUnit, silent).ConnectFailures == 1 }, patience, 10*time.Millisecond)
+	require.Zero(t, r.peer(p.clientUnit, silent).Connects)
+	require.Zero(t, r.peer(p.clientUnit, silent).Connections)
+}
+
+// What a look had no room for is not counted as new by the next one.
+func TestMoreConnectionsThanALookReads(t *testing.T) {
+	r := newRig(t)
+	p := newPair(t, r)
+	at := p.server.listen(p.ofServer.V4)
+	r.lookAt(p.clientUnit)
+	p.client.do("dial tcp %v 30", at)
+	p.client.do("say 1000000 16")
+	r.maxSockets = 10
+	r.again()
+	require.Equal(t, 1, r.lost[LostSockets])
+	require.EqualValues(t, 10, r.peer(p.clientUnit, p.ofServer.V4).Connections)
+	r.again()
+	require.Equal(t, 2, r.lost[LostSockets])
+	require.Equal(t, 1, r.logs.FilterMessage("not all connections read").Len())
+	r.maxSockets = maxSockets
+	r.again()
+	got := r.peer(p.clientUnit, p.ofServer.V4)
+	require.EqualValues(t, 30, got.Connections)
+	require.LessOrEqual(t, got.Connects, int64(10))
+	before := got.Sent
+	p.client.do("say 500000 16")
+	r.again()
+	within1Percent(t, 500_000, r.peer(p.clientUnit, p.ofServer.V4).Sent-before)
+	require.Equal(t, 2, r.lost[LostSockets])
+}
+
 // Units that share a namespace, by cgroup and by open files.
 func TestUnitsOfOneNamespace(t *testing.T) {
 	for _, by := range []string{"cgroups", "processes"} {

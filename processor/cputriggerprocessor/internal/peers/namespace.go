@@ -96,6 +96,9 @@ func (ns *namespace) read(f *Follower, l sockdiag.Limits) (n int, err error) {
 	listening := make(map[uint16]*unit, len(ns.listening))
 	err = ns.it.Each(l, func(s *sockdiag.Socket) {
 		n++
+		if s.Protocol == sockdiag.TCP && !s.HasTCP {
+			return // all that is left of a connection that was closed is its address
+		}
 		if s.State == sockdiag.Listen {
 			ns.makers[s.Local.Port()] = s.Cgroup
 		}
@@ -223,7 +226,9 @@ func (c *conn) see(s *sockdiag.Socket) {
 		p.step.connects++
 	}
 	c.connected = true
-	p.connections++
+	if s.State == sockdiag.Established || s.State == sockdiag.CloseWait { // else its program has closed it
+		p.connections++
+	}
 	p.sendQueue += int64(s.SendQueue)
 	p.receiveQueue += int64(s.ReceiveQueue)
 	p.addRTT(s, bytes)

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -37,6 +38,7 @@ func TestMain(m *testing.M) {
 //	dial NETWORK ADDRESS N   → ok; the last of N connections is that of say
 //	say UP DOWN              → ok, when so many bytes were sent and received
 //	refused ADDRESS          → ok, when that was refused
+//	hopeless ADDRESS         → ok, when nobody answered for a moment
 //	close                    → ok, when the connections are closed
 func run() {
 	var conns []net.Conn
@@ -76,6 +78,10 @@ func run() {
 		case "refused":
 			if _, err := net.Dial("tcp", fields[1]); err == nil {
 				answer = "error: it was not refused"
+			}
+		case "hopeless":
+			if _, err := net.DialTimeout("tcp", fields[1], 300*time.Millisecond); err == nil {
+				answer = "error: somebody answered"
 			}
 		case "close":
 			for _, c := range conns {
