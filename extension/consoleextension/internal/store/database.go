@@ -62,6 +62,16 @@ func (d *database) replace(cause error) error {
 	return d.setAside(cause)
 }
 
+// reopen opens a database that could not be opened when it was replaced.
+func (d *database) reopen() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.bolt != nil {
+		return nil
+	}
+	return d.open()
+}
+
 // open verifies the file, if there is one, and opens it.
 func (d *database) open() error {
 	if err := verify(d.path); err != nil {
@@ -146,13 +156,13 @@ func (d *database) close() error {
 	return guard(old.Close)
 }
 
-// size returns the size of the file.
+// size returns the bytes of the file on disk.
 func (d *database) size() int64 {
 	st, err := os.Stat(d.path)
 	if err != nil {
 		return 0
 	}
-	return st.Size()
+	return bytesOnDisk(st)
 }
 
 // used returns the bytes of the file that are not free.
@@ -190,7 +200,7 @@ func (d *database) compact() error {
 			return err
 		}
 		err = bolt.Compact(to, d.bolt, compactTransaction)
-		if err == nil {
+		if err == nil && !d.noSync {
 			err = to.Sync()
 		}
 		return errors.Join(err, to.Close())

@@ -284,17 +284,17 @@ func (s *Store) makeRoom(bytes int64) error {
 	if total() <= limit {
 		return nil
 	}
-	used, err := s.db.used()
+	readings, err := s.readingBytes()
 	if err != nil {
 		return err
 	}
-	if used > limit/4 {
-		if err := s.dropReadings(used - limit/4); err != nil {
+	if readings > limit/4 {
+		if err := s.dropReadings(readings - limit/5); err != nil {
 			return err
 		}
-		if err := s.compact(); err != nil {
-			return err
-		}
+	}
+	if err := s.compact(); err != nil {
+		return err
 	}
 	for total() > limit && s.profileBytes() > 0 {
 		s.mu.Lock()
@@ -307,11 +307,64 @@ func (s *Store) makeRoom(bytes int64) error {
 		}
 		s.removeProfiles(removed)
 	}
-	s.poke()
 	if total() > limit {
+		if err := s.forget(limit*9/10 - s.profileBytes()); err != nil {
+			return err
+		}
 		return s.compact()
 	}
 	return nil
+}
+
+// forget removes the oldest openings and refusals, and the units that are gone,
+// until the database has no more than so many bytes.
+func (s *Store) forget(limit int64) error {
+	for {
+		if err := s.writeOnce(false); err != nil {
+			return err
+		}
+		used, err := s.db.used()
+		if err != nil || used <= limit {
+			return err
+		}
+		s.mu.Lock()
+		nothing := len(s.order) == 0 && len(s.refusals) == 0
+		if n := len(s.order); n > 0 {
+			s.evictOpenings((n + 9) / 10)
+		}
+		n := (len(s.refusals) + 9) / 10
+		for range n {
+			s.removeRefusal(s.refusals[0])
+		}
+		s.drop("refusals", n)
+		now := s.clock.now()
+		for _, u := range s.units {
+			if now-u.seen > lively && len(u.openings) == 0 && len(u.refusals) == 0 {
+				s.removeUnit(u)
+				s.drop("units", 1)
+			}
+		}
+		s.mu.Unlock()
+		if nothing {
+			return s.writeOnce(false)
+		}
+	}
+}
+
+// readingBytes returns the bytes of the pages that readings take.
+func (s *Store) readingBytes() (n int64, err error) {
+	err = s.db.view(func(tx *bolt.Tx) error {
+		for _, t := range tiers {
+			b, err := t.bucket(tx)
+			if err != nil {
+				return err
+			}
+			st := b.Stats()
+			n += int64(st.BranchAlloc + st.LeafAlloc)
+		}
+		return nil
+	})
+	return n, err
 }
 
 // dropReadings deletes the oldest readings, so that about so many bytes become free.
@@ -353,14 +406,13 @@ func (s *Store) dropReadings(bytes int64) error {
 // compact makes the database's file smaller, if much of it is free.
 func (s *Store) compact() error {
 	now := s.clock.now()
-	if s.compacted != 0 && now-s.compacted < compactEvery {
-		return nil
-	}
 	used, err := s.db.used()
 	if err != nil {
 		return err
 	}
-	if size := s.db.size(); size < used*5/4 {
+	size := s.db.size()
+	full := size+s.profileBytes() > s.options.MaxBytes
+	if full && size < used*21/20 || !full && (size < used*5/4 || s.compacted != 0 && now-s.compacted < compactEvery) {
 		return nil
 	}
 	s.compacted = now
@@ -372,7 +424,7 @@ func (s *Store) measure() int64 {
 	n := s.db.size()
 	for _, f := range s.db.aside() {
 		if st, err := os.Stat(f); err == nil {
-			n += st.Size()
+			n += bytesOnDisk(st)
 		}
 	}
 	s.bytes.Store(n)

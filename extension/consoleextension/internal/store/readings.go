@@ -29,7 +29,7 @@ type tier struct {
 // tiers are the readings as they came, then those that were thinned.
 var tiers = [...]tier{
 	{name: []byte("readings.1"), span: 60, keep: 3600},
-	{name: []byte("readings.1m.1"), span: 1800, step: 60, keep: 12 * 3600},
+	{name: []byte("readings.1m.1"), span: 1800, step: 60, keep: 6 * 3600},
 	{name: []byte("readings.5m.1"), span: 3 * 3600, step: 300, keep: math.MaxInt64},
 }
 

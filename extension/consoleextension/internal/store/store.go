@@ -450,16 +450,20 @@ func (s *Store) write(readings bool) error {
 		s.startAnew(fmt.Errorf("%w: found when it was read", errDamaged))
 	}
 	err := s.writeOnce(readings)
+	if errors.Is(err, bolt.ErrDatabaseNotOpen) && s.db.reopen() == nil {
+		err = s.writeOnce(readings)
+	}
 	if errors.Is(err, errDamaged) && s.startAnew(err) {
 		err = s.writeOnce(readings)
 	}
 	switch {
 	case err != nil && !s.failing:
 		s.log.Error("console cannot write its database; what is new is kept in memory, within bounds", zap.String("path", s.db.path), zap.Error(err))
-	case err == nil && s.failing:
+		s.failing = true
+	case err == nil && s.failing && readings:
 		s.log.Info("console writes its database again", zap.String("path", s.db.path))
+		s.failing = false
 	}
-	s.failing = err != nil
 	return err
 }
 

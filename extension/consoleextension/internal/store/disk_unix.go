@@ -8,6 +8,7 @@ package store
 import (
 	"errors"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,4 +20,13 @@ func flock(f *os.File) (locked bool, err error) {
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// bytesOnDisk returns the bytes that a file takes on disk: bbolt makes its files longer than
+// what it has written.
+func bytesOnDisk(st os.FileInfo) int64 {
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+		return sys.Blocks * 512
+	}
+	return st.Size()
 }

@@ -1,0 +1,251 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestAClockThatJumpsLosesNothing sets the system's clock ten years ahead and back, while
+// the store is open and while it is closed.
+func TestAClockThatJumpsLosesNothing(t *testing.T) {
+	const years = 10 * 365 * 24 * time.Hour
+	w := newWorld(t, Options{noSync: true})
+	n := 0
+	live := func(minutes int) {
+		for range minutes {
+			w.pass(time.Minute)
+			n++
+			u := unitNamed("a")
+			w.PutReadings(u, []Reading{reading("cpu", "cpu_usage", w.wall, 1, 2)}, map[string]string{"cpu": "watching"})
+			w.PutOpening(Opening{ID: fmt.Sprint("o", n), Unit: u, Policy: "cpu", Kind: "hot", Triggered: w.wall, Until: w.wall.Add(time.Minute)})
+			w.PutRefusal(Refusal{At: w.wall, Unit: u, Policy: "cpu", Why: "cooldown"})
+			w.PutMetrics(Instance{ID: "i"}, []Metric{{Name: "otelcol_x", At: w.wall, Value: 1}})
+			w.flush()
+		}
+	}
+	all := func() int {
+		w.t.Helper()
+		list, err := w.Refusals(t.Context(), RefusalQuery{})
+		require.NoError(t, err)
+		require.Len(t, list, n)
+		return len(w.openingIDs(OpeningQuery{}))
+	}
+	live(10)
+	w.wall = w.wall.Add(years)
+	live(10)
+	require.Equal(t, n, all())
+	w.wall = w.wall.Add(-years)
+	live(10)
+	require.Equal(t, n, all())
+	u, err := w.Unit(t.Context(), IDOf("node-1", "a"))
+	require.NoError(t, err)
+	require.True(t, u.Last.Equal(w.wall))
+	require.True(t, u.Readings[0].At.Equal(w.wall))
+
+	require.NoError(t, w.Close())
+	w.wall = w.wall.Add(years)
+	w.open()
+	live(10)
+	require.Equal(t, n, all())
+	require.NoError(t, w.Close())
+	w.wall = w.wall.Add(-years)
+	w.open()
+	live(10)
+	require.Equal(t, n, all())
+	trends, err := w.Trends(t.Context(), u.ID, time.Time{}, time.Time{}, 0)
+	require.NoError(t, err)
+	points := 0
+	for _, p := range trends[0].Points {
+		if !math.IsNaN(p.Mean) {
+			points++
+		}
+	}
+	require.Greater(t, points, 20, "thinned, for the store is a day older")
+
+	// Retention goes on, too: everything is forgotten when it is too old.
+	for range 52 * 6 {
+		w.pass(10 * time.Minute)
+		w.flush()
+	}
+	require.Empty(t, w.openingIDs(OpeningQuery{}))
+	units, err := w.Units(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, units)
+	for _, tier := range tiers {
+		span, err := w.firstSpan(tier)
+		require.NoError(t, err)
+		require.EqualValues(t, -1, span, "blocks in %s", tier.name)
+	}
+	require.Empty(t, w.instances)
+}
+
+// TestARecordOfTheFutureShiftsNothing has a host whose clock is wrong.
+func TestARecordOfTheFutureShiftsNothing(t *testing.T) {
+	w := newWorld(t, Options{noSync: true})
+	w.PutOpening(Opening{ID: "now", Unit: unitNamed("a"), Triggered: w.wall})
+	for _, at := range []time.Time{w.wall.AddDate(10, 0, 0), w.wall.AddDate(-50, 0, 0), time.Unix(0, math.MaxInt64), {}} {
+		u := Unit{Host: "wrong", Name: "a"}
+		w.PutOpening(Opening{ID: fmt.Sprint("wrong-", at.Unix()), Unit: u, Triggered: at, Until: at.Add(time.Minute), Closed: at})
+		w.PutReadings(u, []Reading{reading("cpu", "cpu_usage", at, 1, 2)}, nil)
+	}
+	w.flush()
+	require.Len(t, w.openingIDs(OpeningQuery{From: w.wall.Add(-time.Minute), To: w.wall.Add(time.Minute)}), 5)
+	trends, err := w.Trends(t.Context(), IDOf("wrong", "a"), w.wall.Add(-time.Minute), w.wall.Add(time.Minute), 10)
+	require.NoError(t, err)
+	require.Len(t, trends, 1)
+	require.Positive(t, w.Usage().Dropped["time"])
+	w.reopen()
+	require.Len(t, w.openingIDs(OpeningQuery{}), 5)
+}
+
+// TestAStrangerHasNoMoreThanTheBounds puts as much as can be named, with long texts, and
+// measures what is in memory.
+func TestAStrangerHasNoMoreThanTheBounds(t *testing.T) {
+	w := newWorld(t, Options{noSync: true})
+	long := strings.Repeat("long ", 2_000)
+	require.True(t, w.PutOpening(Opening{ID: "huge", Unit: unitNamed(strings.Repeat("huge", 1<<20)), Policy: strings.Repeat("huge", 1<<20)}))
+	resource := func(n int) map[string]string {
+		out := map[string]string{"service.name": fmt.Sprint(n, long[:5000])}
+		for i := range 100 {
+			out[fmt.Sprint("key ", i, long[:300])] = fmt.Sprint(n, long[:2000])
+		}
+		return out
+	}
+	w.PutReadings(unitNamed("checkout"), []Reading{reading("cpu", "cpu_usage", w.wall, 1, 2)}, map[string]string{"cpu": "watching"})
+	w.PutOpening(Opening{ID: "real", Unit: unitNamed("checkout"), Policy: "cpu", Kind: "hot", Triggered: w.wall})
+	var resources []map[string]string
+	for n := range 20 {
+		resources = append(resources, resource(n))
+	}
+	before := heap()
+	for n := range maxUnits * 5 / 4 {
+		u := Unit{Host: fmt.Sprint("host ", n), Name: fmt.Sprint(n, " ", long[:2000]), Resource: resources[n%len(resources)]}
+		w.PutReadings(u, []Reading{
+			reading(fmt.Sprint(n, long[:300]), "m", w.wall, 1, 2), reading("p", fmt.Sprint(n, long[:300]), w.wall, 1, 2),
+			reading("q", "m", w.wall, 1, 2), reading("r", "m", w.wall, 1, 2), reading("s", "m", w.wall, 1, 2), reading("t", "m", w.wall, 1, 2),
+		}, map[string]string{fmt.Sprint(n, long[:300]): long[:300]})
+	}
+	one := Unit{Host: "host 0", Name: fmt.Sprint(0, " ", long[:2000])}
+	for n := range maxRefusals * 5 / 4 {
+		w.PutRefusal(Refusal{Unit: one, Policy: fmt.Sprint(n, long[:300]), Why: fmt.Sprint(n, long)})
+		w.PutRefusal(Refusal{Unit: Unit{Host: fmt.Sprint("host ", n%100), Name: fmt.Sprint(n%100, " ", long[:2000])}, Policy: fmt.Sprint(n, long[:300]), Why: "w"})
+	}
+	for n := range maxOpenings * 5 / 4 {
+		w.PutOpening(Opening{ID: fmt.Sprint("x", n), Unit: Unit{Host: fmt.Sprint("host ", n%100), Name: fmt.Sprint(n%100, " ", long[:2000])}, Policy: fmt.Sprint(n, long[:300]), NothingExported: long})
+	}
+	for n := range 2 * maxChanges {
+		w.PutPolicyChange(PolicyChange{From: fmt.Sprint(n, long), Added: strings.Fields(long)})
+	}
+	for n := range maxInstances + 30 {
+		i := Instance{ID: fmt.Sprint("i ", n, long[:300]), Resource: resources[n%len(resources)]}
+		metrics := make([]Metric, 0, 2*maxMetrics)
+		for m := range 500 {
+			metrics = append(metrics, Metric{Name: fmt.Sprint(m, long[:300]), Attributes: map[string]string{"a": fmt.Sprint(n, m, long[:300])}})
+		}
+		w.PutMetrics(i, metrics)
+		logs := make([]Log, 0, 2*maxWarnings)
+		for m := range 2 * maxWarnings {
+			logs = append(logs, Log{Severity: []string{"WARN", "INFO"}[m%2], Body: fmt.Sprint(m, long[:3000]), Attributes: map[string]string{"a": long[:3000]}})
+		}
+		w.PutLogs(i, logs, true)
+	}
+	grown := heap() - before
+	t.Logf("%d units, %d openings, %d refusals, %d instances: %d MiB in memory", len(w.units), len(w.openings), len(w.refusals), len(w.instances), grown>>20)
+	require.Less(t, grown, int64(256<<20))
+	require.LessOrEqual(t, len(w.units), maxUnits)
+	require.LessOrEqual(t, len(w.openings), maxOpenings)
+	require.LessOrEqual(t, len(w.refusals), maxRefusals)
+	require.LessOrEqual(t, len(w.changes), maxChanges)
+	require.LessOrEqual(t, len(w.instances), maxInstances)
+	require.LessOrEqual(t, w.series, maxSeries)
+	require.LessOrEqual(t, w.metrics, maxAllMetrics)
+	require.LessOrEqual(t, w.resources, maxResources+maxResource)
+	dropped := w.Usage().Dropped
+	for _, what := range []string{"units", "readings", "openings", "refusals", "policy changes", "instances", "metrics", "logs", "attributes"} {
+		require.Positive(t, dropped[what], what)
+	}
+	// What was there stays: a unit that reports does not give way to new ones.
+	u, err := w.Unit(t.Context(), IDOf("node-1", "checkout"))
+	require.NoError(t, err)
+	require.Len(t, u.Readings, 1)
+	w.reopen()
+	require.LessOrEqual(t, len(w.units), maxUnits)
+	require.Less(t, w.db.size(), int64(200<<20))
+
+	// Units that are gone give way to new ones, those with openings last.
+	w.pass(10 * time.Minute)
+	for n := range 100 {
+		w.PutReadings(Unit{Host: "new", Name: fmt.Sprint(n)}, []Reading{reading("cpu", "cpu_usage", w.wall, 1, 2)}, nil)
+	}
+	units, err := w.Units(t.Context())
+	require.NoError(t, err)
+	found := 0
+	for _, u := range units {
+		if u.Host == "new" {
+			found++
+		}
+	}
+	require.Equal(t, 100, found)
+}
+
+// heap returns the bytes of the heap that are in use.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestOldBaselinesGiveWayFirst has more openings than there is room for.
+func TestOldBaselinesGiveWayFirst(t *testing.T) {
+	w := newWorld(t, Options{noSync: true})
+	hot := 0
+	for n := range 2 * maxOpenings {
+		o := Opening{ID: fmt.Sprint("o", n), Unit: unitNamed(fmt.Sprint(n % 50)), Policy: "cpu", Kind: "baseline"}
+		if n%100 == 0 {
+			o.Kind = "hot"
+			hot++
+		}
+		require.True(t, w.PutOpening(o))
+		w.pass(time.Second)
+	}
+	require.Len(t, w.openingIDs(OpeningQuery{}), hot)
+	require.Less(t, len(w.openingIDs(OpeningQuery{Baselines: true})), maxOpenings)
+}
+
+// TestASmallStoreKeepsItsBound has room for a small part of what comes.
+func TestASmallStoreKeepsItsBound(t *testing.T) {
+	const limit = 6 << 20
+	w := newWorld(t, Options{noSync: true, MaxBytes: limit})
+	for n := range 400 {
+		w.pass(time.Minute)
+		for i := range 100 {
+			u := unitNamed(fmt.Sprint(i + 100*(n/100)))
+			for range 6 {
+				w.wall = w.wall.Add(time.Second)
+				w.PutReadings(u, []Reading{reading("cpu", "cpu_usage", w.wall, rand.Float64(), 80), reading("cpu", "memory", w.wall, rand.Float64(), 80)}, nil)
+			}
+			w.PutOpening(Opening{ID: fmt.Sprint("o", n, "-", i), Unit: u, Policy: "cpu", NothingExported: strings.Repeat("n", 500)})
+			w.PutRefusal(Refusal{Unit: u, Policy: "cpu", Why: "cooldown"})
+		}
+		w.flush()
+		if n > 10 {
+			require.LessOrEqual(t, w.Usage().Bytes, int64(limit*3/2), "minute %d", n)
+		}
+	}
+	w.maintain()
+	u := w.Usage()
+	t.Logf("%d of %d bytes, dropped %v", u.Bytes, u.MaxBytes, u.Dropped)
+	require.LessOrEqual(t, u.Bytes, int64(limit))
+	require.NotEmpty(t, w.openingIDs(OpeningQuery{}))
+}
