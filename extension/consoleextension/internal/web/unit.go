@@ -143,6 +143,9 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 		Profile:   !quiet(u, now) && s.Token != nil && s.CanProfile != nil && s.CanProfile(u.Unit),
 		TrendsURL: "/units/" + url.PathEscape(string(id)) + "/trends.json",
 	}
+	if p.Quiet {
+		forgetStates(p.Readings)
+	}
 	if len(openings) > openingsPerUnit {
 		openings, p.MoreOpenings = openings[:openingsPerUnit], true
 	}
@@ -156,7 +159,7 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	for _, policy := range sortedKeys(u.States) {
-		if !slices.ContainsFunc(u.Readings, func(r store.Reading) bool { return r.Policy == policy }) {
+		if !p.Quiet && !slices.ContainsFunc(u.Readings, func(r store.Reading) bool { return r.Policy == policy }) {
 			p.States = append(p.States, stateCell{policy, u.States[policy]})
 		}
 	}

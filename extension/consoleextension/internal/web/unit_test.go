@@ -86,6 +86,7 @@ func TestQuietUnit(t *testing.T) {
 	page := textOf(getPage(t, h, checkoutPage+string(storetest.CheckoutID)))
 	require.Contains(t, page, "last seen 3 h ago")
 	require.Contains(t, page, "Last readings")
+	require.NotContains(t, page, "profiling", "it is in no state")
 	a := trendsOf(t, h, "?range=1h")
 	require.InDelta(t, seconds(m.AllUnits[0].Last)+60, a.To, 0, "its last hours end with it")
 	require.InDelta(t, 3600, a.To-a.From, 0)

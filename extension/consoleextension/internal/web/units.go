@@ -241,6 +241,10 @@ func (row *unitRow) fill() {
 			row.States = append(row.States, stateCell{policy, row.UnitSummary.States[policy]})
 		}
 	}
+	if row.Quiet {
+		forgetStates(row.Readings)
+		row.States = nil
+	}
 	row.Dropped = refusalCells(row.Refusals)
 	row.Refused = sum(row.Refusals)
 }
@@ -257,6 +261,13 @@ func readingCells(u store.UnitSummary) []readingCell {
 	}
 	slices.SortStableFunc(cells, func(a, b readingCell) int { return cmp.Compare(b.Near, a.Near) })
 	return cells
+}
+
+// forgetStates leaves out the states of policies: a unit that is gone is in none.
+func forgetStates(cells []readingCell) {
+	for i := range cells {
+		cells[i].State = ""
+	}
 }
 
 // refusalCells returns the reasons why a gate did not open, the most frequent first.
