@@ -407,17 +407,18 @@ func (f *profileFiles) addSome(in Samples, from int) (a pprofs.Addition, drop st
 	if f.closed {
 		return a, DroppedMemory
 	}
+	// Old openings make room when files are written.
+	room := f.limits.memory - f.memory
+	if room <= 0 || f.openings[in.Opening.ID] == nil && (len(f.openings) >= 2*f.limits.openings || f.profiles >= 2*f.limits.total) {
+		f.pressed = true
+		return a, DroppedMemory
+	}
 	o := f.opening(in.Opening)
 	now := f.uptime()
 	o.last = now
 	p := f.profileOf(o, in)
 	if p == nil || p.full || o.full || o.bytes >= f.limits.openingBytes {
 		return a, DroppedOpeningFull
-	}
-	room := f.limits.memory - f.memory
-	if room <= 0 {
-		f.pressed = true
-		return a, DroppedMemory
 	}
 	if left := f.limits.profile - p.memory(); left <= 0 {
 		p.mergeDue, f.pressed = true, true
@@ -465,6 +466,7 @@ func (f *profileFiles) isNews(of Opening) bool {
 func (f *profileFiles) opening(of Opening) *openingFiles {
 	o := f.openings[of.ID]
 	if o == nil {
+		of.Unit.Resource, _, _ = boundAttributes(of.Unit.Resource, maxAttributes, maxResource)
 		o = &openingFiles{opening: of, dir: f.dirOf(of.ID), profiles: make(map[ProfileKey]*profileFile), dirty: true}
 		f.openings[of.ID] = o
 	}
@@ -485,10 +487,19 @@ func cutTo(s string, n int) string {
 	return strings.ToValidUTF8(strings.Clone(s[:n]), "")
 }
 
+// typeOf returns the type of samples.
+func typeOf(in Samples) dictionary.ProfileType {
+	t := in.Dictionary.ProfileType(in.Part.Profile)
+	return dictionary.ProfileType{
+		Sample: cutTo(t.Sample, maxKeyText), Unit: cutTo(t.Unit, maxKeyText),
+		Period: cutTo(t.Period, maxKeyText), PeriodUnit: cutTo(t.PeriodUnit, maxKeyText),
+	}
+}
+
 // keyOf returns the key of the profile that samples belong to. Values are added only if
 // they are of one type: a second type of a name has a longer one.
 func (f *profileFiles) keyOf(o *openingFiles, in Samples) ProfileKey {
-	t := pprofs.TypeOf(in.Dictionary, in.Part.Profile)
+	t := typeOf(in)
 	key := ProfileKey{
 		Type:   cutTo(pprofs.TypeName(t), maxKeyText),
 		Origin: cutTo(in.Origin, maxKeyText),
@@ -504,7 +515,7 @@ func (f *profileFiles) keyOf(o *openingFiles, in Samples) ProfileKey {
 // profileOf finds or adds a profile; nil if there is no room for another. The lock is held.
 func (f *profileFiles) profileOf(o *openingFiles, in Samples) *profileFile {
 	key := f.keyOf(o, in)
-	t := pprofs.TypeOf(in.Dictionary, in.Part.Profile)
+	t := typeOf(in)
 	p := o.profiles[key]
 	if p == nil {
 		if len(o.profiles) >= f.limits.profiles {
@@ -513,7 +524,7 @@ func (f *profileFiles) profileOf(o *openingFiles, in Samples) *profileFile {
 		p = &profileFile{
 			ProfileInfo: ProfileInfo{ProfileKey: key, Unit: unitOf(t)},
 			typ:         t,
-			executable:  in.Executable,
+			executable:  cutTo(in.Executable, maxText),
 		}
 		o.profiles[key] = p
 		f.profiles++

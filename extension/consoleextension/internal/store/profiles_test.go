@@ -789,3 +789,28 @@ func TestEstimateOfAProfileIsCloseToTheHeap(t *testing.T) {
 	require.InEpsilon(t, held, sizeOf(p), 0.5, "%d bytes are held", held)
 	t.Logf("%d samples take %d bytes on disk, %d in memory, %d estimated", len(p.Sample), f.size(), held, sizeOf(p))
 }
+
+// TestOpeningsThatWaitForTheDiskAreBounded: also when each profile names another.
+func TestOpeningsThatWaitForTheDiskAreBounded(t *testing.T) {
+	f := openFiles(t, t.TempDir(), func(l *profileLimits) { l.openings = 10 })
+	in := samplesOf(pprofstest.Input{Profile: phased("t", "both"), Hot: 1}.Build(t))[0]
+	in.Opening.Unit.Resource = map[string]string{}
+	for i := range 1000 {
+		in.Opening.Unit.Resource[fmt.Sprint("key", i)] = strings.Repeat("x", 1000)
+	}
+	in.Executable = strings.Repeat("x", 1<<20)
+	for i := range 1000 {
+		in.Opening.ID = fmt.Sprint("t", i)
+		f.add(in)
+	}
+	require.Len(t, f.openings, 20)
+	require.EqualValues(t, 980, f.dropped[DroppedMemory])
+	f.later(f.limits.flush)
+	require.Len(t, f.openings, 10)
+	require.EqualValues(t, 10, f.dropped[DroppedProfiles])
+	for _, o := range f.openings {
+		index, err := os.Stat(filepath.Join(o.dir, indexName))
+		require.NoError(t, err)
+		require.Less(t, index.Size(), int64(16<<10))
+	}
+}
