@@ -15,7 +15,8 @@ import (
 
 const (
 	// stacksBytes bounds the profiles that are kept prepared between the requests of a
-	// reader, of which there are several a click. The last one is kept whatever its size.
+	// reader, of which there are several a click. The last two are kept whatever their
+	// size, since a page compares two.
 	stacksBytes = 32 << 20
 	// stacksIdle is how long one is kept that nobody reads.
 	stacksIdle = time.Minute
@@ -122,7 +123,7 @@ func (c *stacksCache) evict(now time.Time) {
 			}
 		}
 		idle := of != nil && now.Sub(of.used) >= stacksIdle
-		if of == nil || !idle && (c.bytes <= stacksBytes || loaded == 1) {
+		if of == nil || !idle && (c.bytes <= stacksBytes || loaded <= 2) {
 			break
 		}
 		delete(c.entries, oldest)
