@@ -62,6 +62,8 @@ type instanceRow struct {
 	store.Instance
 	Name     string
 	Silent   bool
+	Over     bool          // a later run of the same collector has begun
+	Earlier  []instanceRow // such runs, the newest first
 	Uptime   time.Duration
 	Sampling []statement
 	Costs    []figure
@@ -127,7 +129,13 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 	})
 	p.More = max(0, len(instances)-instancesShown)
 	for _, i := range instances[:len(instances)-p.More] {
-		p.Instances = append(p.Instances, newInstanceRow(i, now))
+		row := newInstanceRow(i, now)
+		if n := len(p.Instances); n > 0 && row.before(p.Instances[n-1].Instance) {
+			row.Over = true
+			p.Instances[n-1].Earlier = append(p.Instances[n-1].Earlier, row)
+			continue
+		}
+		p.Instances = append(p.Instances, row)
 	}
 	return s.render(w, r, page{
 		Template: "health", Title: "Health", Section: "/health", Data: p, Refresh: true, Styles: []string{"forms.css"},
@@ -150,6 +158,12 @@ func newInstanceRow(of store.Instance, now time.Time) instanceRow {
 		row.Warnings = append(row.Warnings, l)
 	}
 	return row
+}
+
+// before reports whether a collector is an earlier run of another one: each run has an id
+// of its own.
+func (i *instanceRow) before(later store.Instance) bool {
+	return i.Host != "" && i.Host == later.Host && i.Service == later.Service && i.Last.Before(later.First)
 }
 
 func isWarning(l store.Log) bool {

@@ -85,6 +85,16 @@ func TestACollectorThatIsSilentIsMarked(t *testing.T) {
 	require.Contains(t, textOf(page), "last heard 1 h ago")
 }
 
+func TestEarlierRunsOfACollectorAreWithIt(t *testing.T) {
+	now, before, other := collector(), collector(), collector()
+	before.ID, before.First, before.Last = "earlier", now.First.Add(-2*time.Hour), now.First.Add(-time.Hour)
+	other.ID = "other" // on the same host, at the same time
+	page := getPage(t, newTestServer(t, &storetest.Memory{AllInstances: []store.Instance{before, now, other}}), "/health")
+	require.Contains(t, textOf(page), "2 collectors send their own metrics and logs here")
+	require.Len(t, find(page, "details"), 1)
+	require.Contains(t, textOf(find(page, "details")[0]), "An earlier run, last heard 2 h ago")
+}
+
 func TestTheHealthPageSaysHowToTurnItOn(t *testing.T) {
 	page := getPage(t, newTestServer(t, &storetest.Memory{}), "/health")
 	require.Contains(t, textOf(page), "No collector sends its own metrics and logs here yet")
