@@ -104,7 +104,7 @@ func (a attributes) withStacks(attr *unix.PerfEventAttr) {
 // hits returns the event that samples a tracepoint. It starts disabled. Its records
 // have more than those of the other events, which follows what these have.
 func (a attributes) hits(t Tracepoint, period int64) *unix.PerfEventAttr {
-	bits := uint64(unix.PerfBitDisabled)
+	var bits uint64 = unix.PerfBitDisabled
 	if a.kernel == KernelTime || t.Everywhere {
 		bits |= unix.PerfBitExcludeCallchainKernel
 	}

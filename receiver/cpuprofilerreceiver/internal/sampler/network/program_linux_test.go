@@ -268,5 +268,5 @@ func dial(t *tally, network, to string) error {
 	return errors.Join(unix.Connect(fd, at), unix.Close(fd))
 }
 
-// deadline bounds how long a test waits for something to happen.
-const deadline = 30 * time.Second
+// patience bounds how long a test waits for something to happen.
+const patience = 30 * time.Second

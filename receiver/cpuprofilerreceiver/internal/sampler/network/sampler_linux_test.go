@@ -39,6 +39,8 @@ type sink struct {
 	full atomic.Bool
 	// pid, unless it is 0, is the one process whose samples are summed.
 	pid atomic.Int64
+	// each, unless it is nil, is called with each sample.
+	each func(k samples.Key, value int64)
 }
 
 // sumOf is a type of samples, what they went over and the function that called.
@@ -55,6 +57,9 @@ func (s *sink) AddValue(k samples.Key, _, value int64) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.each != nil {
+		s.each(k, value)
+	}
 	of := sumOf{k.Type.Name, k.Transport.String(), ""}
 	for _, l := range k.Stack.Locations {
 		// The program is this binary, and is loaded where this one is.
@@ -200,12 +205,12 @@ func (r *rig) read() {
 
 func (r *rig) eventually(what string, done func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(deadline); !done(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); !done(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			for _, l := range r.logs.All() {
 				r.t.Log(l.Message, l.ContextMap())
 			}
-			r.t.Fatalf("%s: not within %v", what, deadline)
+			r.t.Fatalf("%s: not within %v", what, patience)
 		}
 	}
 }
