@@ -17,7 +17,8 @@ LEAN := CGO_ENABLED=0 GOFLAGS="$(GOFLAGS) -trimpath -gcflags=all=-dwarf=false -l
 VERSION = $(shell awk '$$1 == "version:" {print $$2; exit}' builder-config.yaml)
 EPOCH = $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 GO_FILES := $(shell git ls-files -co --exclude-standard '*.go' 2>/dev/null || find . -name '*.go')
-# What packages embed.
+# What packages embed; the files of others among it are listed.
+THIRD_PARTY := extension/consoleextension/internal/web/static/third_party/THIRD_PARTY
 EMBEDDED := $(shell find extension/*/templates extension/consoleextension/internal/web/static extension/consoleextension/internal/web/templates -type f)
 COMPONENTS := receiver/cpuprofilerreceiver receiver/hotunitsreceiver processor/cputriggerprocessor exporter/consoleexporter exporter/pprofexporter extension/consoleextension extension/hotunitsextension extension/inlineattributesextension
 FUZZTIME ?= 20s
@@ -186,7 +187,7 @@ image: dist/$(IMAGE_DIST) ## build the container image otelcol-hotprofile:VERSIO
 .PHONY: sbom
 sbom: $(DIST:%=dist/%) ## list the modules of each released binary in dist/*.spdx.json
 	for name in $(DIST); do \
-		go run -C internal/tools/release ./sbom -version $(VERSION) -epoch $(EPOCH) $(CURDIR)/dist/$$name/$${name%%_*} >dist/$$name.spdx.json; \
+		go run -C internal/tools/release ./sbom -version $(VERSION) -epoch $(EPOCH) -embedded $(CURDIR)/$(THIRD_PARTY) $(CURDIR)/dist/$$name/$${name%%_*} >dist/$$name.spdx.json; \
 	done
 
 .PHONY: vuln

@@ -10,7 +10,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io/fs"
-	"mime"
 	"net/http"
 	"path"
 	"strings"
@@ -72,7 +71,7 @@ func (s *staticFiles) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(b))
 }
 
-// contentType does not ask the host's tables of types, which differ.
+// contentType returns the type of a file; the host's tables of types differ.
 func contentType(name string) string {
 	switch path.Ext(name) {
 	case ".js":
@@ -83,9 +82,6 @@ func contentType(name string) string {
 		return "image/svg+xml"
 	case "":
 		return "text/plain; charset=utf-8"
-	}
-	if t := mime.TypeByExtension(path.Ext(name)); t != "" {
-		return t
 	}
 	return "application/octet-stream"
 }

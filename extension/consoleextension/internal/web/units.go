@@ -63,11 +63,10 @@ type unitRow struct {
 // readingCell is a reading with a bar: the threshold is at two thirds of its length.
 type readingCell struct {
 	store.Reading
-	State     string
-	Near      float64
-	Over      bool
-	Bar       float64 // of 100
-	Threshold float64
+	State string
+	Near  float64
+	Over  bool
+	Bar   float64 // of 100
 }
 
 // barThreshold is where a bar has its threshold, of 100.
@@ -256,7 +255,7 @@ func readingCells(u store.UnitSummary) []readingCell {
 		near := nearness(r)
 		cells = append(cells, readingCell{
 			Reading: r, State: u.States[r.Policy], Near: near, Over: r.Value > r.Threshold,
-			Bar: math.Round(math.Min(math.Max(near, 0)*barThreshold, 100)), Threshold: r.Threshold,
+			Bar: math.Round(math.Min(math.Max(near, 0)*barThreshold, 100)),
 		})
 	}
 	slices.SortStableFunc(cells, func(a, b readingCell) int { return cmp.Compare(b.Near, a.Near) })

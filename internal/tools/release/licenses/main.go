@@ -74,6 +74,9 @@ func run(in io.Reader, out io.Writer) error {
 		} else if !p.Standard {
 			return fmt.Errorf("package %s is of no module", p.ImportPath)
 		}
+		if root == "" {
+			return fmt.Errorf("the root of %s is not known: run this without -trimpath", name)
+		}
 		if dirs[name] == nil {
 			dirs[name], roots[name] = map[string]bool{root: true}, root
 		}
