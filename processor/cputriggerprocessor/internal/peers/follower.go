@@ -50,8 +50,9 @@ const (
 	// looked for again, and whose a socket is that was nobody's.
 	resolveEvery = 10
 
-	// settling is the time for which the namespace of a new unit is looked for each time.
-	settling = 10 * time.Second
+	// settling is the time for which the namespace of a new unit is looked for each time:
+	// a container enters its own after its cgroup, and the next census counts it.
+	settling = censusEvery + 5*time.Second
 
 	// missedLooks is the number of dumps without a connection after which it is
 	// forgotten: a dump that takes long may miss one that exists.
@@ -284,7 +285,7 @@ func (f *Follower) resolve(now time.Time) {
 		}
 		u.resolveAt = f.look + resolveEvery
 		if now.Sub(u.since) < settling {
-			u.resolveAt = f.look // a container enters its namespace after its cgroup
+			u.resolveAt = f.look
 		}
 		id, pid, err := f.namespaceOf(u)
 		switch {

@@ -350,7 +350,7 @@ func TestUnitsOfOneNamespace(t *testing.T) {
 			}
 			require.EqualValues(t, 2, r.peer(units[0], local).Connections)
 			within1Percent(t, 500_000, r.peer(units[0], local).Received)
-			require.ErrorIs(t, r.TCP(units[1].Group, units[1].Process).FailuresErr, SharedNamespace)
+			require.ErrorIs(t, r.TCP(units[1].Group, units[1].Process).FailuresErr, NotFollowed)
 			require.NoError(t, r.TCP(units[1].Group, units[1].Process).Err)
 			require.Empty(t, r.Peers(units[2].Name))
 			require.ErrorIs(t, r.TCP(units[2].Group, units[2].Process).Err, NotFollowed)
@@ -360,8 +360,31 @@ func TestUnitsOfOneNamespace(t *testing.T) {
 			r.again()
 			within1Percent(t, 200_000, r.peer(units[2], local).Sent)
 			within1Percent(t, 700_000, r.peer(units[0], local).Received)
+			r.now = r.now.Add(settling)
+			r.again()
+			require.ErrorIs(t, r.TCP(units[1].Group, units[1].Process).FailuresErr, SharedNamespace)
 		})
 	}
+}
+
+// A unit without a process here may have some again, or elsewhere: only what watches its
+// cgroup knows whether it is gone.
+func TestAUnitWithoutProcessesIsNotGone(t *testing.T) {
+	r := newRig(t)
+	c := hosttest.NewCgroup(t, "hotprofile-peers")
+	u := r.unit(c, "")
+	r.lookAt(u)
+	require.Equal(t, NotFollowed, r.TCP(u.Group, u.Process).Err)
+	require.Equal(t, NotFollowed, r.TCP(u.Group, u.Process).FailuresErr)
+	n := hosttest.NewNetwork(t)
+	p := start(t, c, n)
+	p.do("dial tcp %v 1", p.listen(netip.MustParseAddr("127.0.0.1")))
+	r.again()
+	require.NoError(t, r.TCP(u.Group, u.Process).Err)
+	p.stop()
+	r.again()
+	require.NotErrorIs(t, r.TCP(u.Group, u.Process).Err, cgroup.ErrGone)
+	require.Empty(t, r.logs.All())
 }
 
 func TestUDPPeersAreCounted(t *testing.T) {
@@ -532,6 +555,8 @@ func TestTheOwnNamespace(t *testing.T) {
 	r.again()
 	require.EqualValues(t, 1, r.peer(u, netip.MustParseAddr("127.0.0.1")).Connections)
 	require.EqualValues(t, 1, r.peer(u, netip.MustParseAddr("127.0.0.1")).Connects)
+	r.now = r.now.Add(settling)
+	r.again()
 	require.ErrorIs(t, r.TCP(cgroup.Group{}, u.Process).FailuresErr, SharedNamespace)
 }
 

@@ -213,10 +213,12 @@ func (u *unit) figures(now time.Time) monitor.TCPFigures {
 	t := u.tcp
 	t.Elapsed = now.Sub(u.since)
 	switch {
-	case u.failed != nil:
+	case u.failed != nil && !isGone(u.failed):
 		t.Err, t.FailuresErr = u.failed, u.failed
-	case !u.began:
+	case u.failed != nil, !u.began: // whether a unit is gone is for others to say
 		t.Err, t.FailuresErr = NotFollowed, NotFollowed
+	case !u.exclusive && t.Elapsed < settling:
+		t.FailuresErr = NotFollowed
 	case !u.exclusive:
 		t.FailuresErr = SharedNamespace
 	case !u.ns.it.ReportsClosed():
