@@ -122,7 +122,8 @@ type openingPage struct {
 	Trace    string // the URL of the span; empty if there is none
 	Profiles []profileTab
 	Moments  []profileTab
-	View     *profileView // nil if there is no profile
+	View     *profileView // nil if there is no profile, or it is lost
+	Lost     string       // why it is
 	// Elsewhere are the openings of the unit that were open at the same time and have
 	// profiles, if this one has none: while several policies are open, profiles have the
 	// id of the first.
@@ -260,7 +261,7 @@ func (s *Server) openingPage(ctx context.Context, o store.Opening, q openingQuer
 		Why: closedBecause(o.Why), Trace: traceURL(s.TraceURL, o.TraceID, o.SpanID),
 	}
 	p.Duration = p.End.Sub(o.Triggered).Round(time.Second)
-	view, err := s.view(ctx, o, q)
+	shown, err := findProfile(o, q.Profile)
 	if errors.Is(err, errNoProfile) {
 		p.Elsewhere, err = s.elsewhere(ctx, o, now)
 		return p, err
@@ -268,19 +269,46 @@ func (s *Server) openingPage(ctx context.Context, o store.Opening, q openingQuer
 	if err != nil {
 		return p, err
 	}
-	p.View = view
+	p.tabs(q, shown.ProfileKey)
+	p.View, err = s.view(ctx, o, q)
+	if err != nil {
+		p.Lost = lost(err)
+		if p.Lost == "" {
+			return p, err
+		}
+		return p, nil
+	}
 	p.Report = openingQuery{Against: q.Against}.url(o.ID, "report.html")
-	all := sortProfiles(o.Profiles)
+	return p, nil
+}
+
+// lost returns the reason why a profile that should be there cannot be shown; empty for
+// any other error.
+func lost(err error) string {
+	switch {
+	case errors.Is(err, store.ErrDamaged):
+		return "its files are damaged"
+	case errors.Is(err, store.ErrNotFound):
+		return "it is no longer kept"
+	}
+	return ""
+}
+
+// tabs lists the profiles of the opening.
+func (p *openingPage) tabs(q openingQuery, shown store.ProfileKey) {
+	all := sortProfiles(p.Opening.Profiles)
 	for _, other := range all {
+		link := openingQuery{
+			Profile: shortKey(p.Opening, other.ProfileKey), Against: q.Against,
+			Filter: flame.Filter{Phase: q.Filter.Phase, Thread: q.Filter.Thread},
+		}
 		tab := profileTab{
-			Title:   profileTitle(other.ProfileKey, all),
-			Time:    time.Unix(0, other.Moment),
-			URL:     openingQuery{Profile: shortKey(o, other.ProfileKey), Filter: flame.Filter{Phase: q.Filter.Phase, Thread: q.Filter.Thread}, Against: q.Against}.url(o.ID, ""),
-			Current: other.ProfileKey == view.ProfileKey,
+			Title: profileTitle(other.ProfileKey, all), Time: time.Unix(0, other.Moment),
+			URL: link.url(p.ID, ""), Current: other.ProfileKey == shown,
 		}
 		same := other.ProfileKey
-		same.Moment = view.Moment
-		if same == view.ProfileKey && other.Moment != 0 {
+		same.Moment = shown.Moment
+		if same == shown && other.Moment != 0 {
 			p.Moments = append(p.Moments, tab)
 		}
 		// Of several moments, a tab is for the one that is shown, or for the first.
@@ -295,7 +323,6 @@ func (s *Server) openingPage(ctx context.Context, o store.Opening, q openingQuer
 	if len(p.Moments) < 2 {
 		p.Moments = nil
 	}
-	return p, nil
 }
 
 // elsewhere returns openings of the same unit and time that have profiles.
@@ -453,9 +480,16 @@ func (s *Server) compare(ctx context.Context, o store.Opening, v *profileView) e
 	}
 	if other.ID != "" {
 		info, _ := same(other)
-		if v.query.Base, err = s.stacksOf(ctx, other, info); err != nil {
+		v.query.Base, err = s.stacksOf(ctx, other, info)
+		if why := lost(err); why != "" {
+			v.NoBaseline = "The other profile cannot be compared with: " + why + "."
+			other = store.Opening{}
+		} else if err != nil {
 			return err
 		}
+	}
+	if other.ID != "" {
+		info, _ := same(other)
 		v.query.BaseFilter = v.Query.Filter
 		v.Against.Name = "opening"
 		if other.Kind == "baseline" {
@@ -828,15 +862,23 @@ func (s *Server) flameJSON(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	v, err := s.read(r.Context(), o, parseOpeningQuery(r.URL.Query()))
-	if errors.Is(err, errNoProfile) {
-		return store.ErrNotFound
-	}
 	if err != nil {
-		return err
+		return withoutProfile(err)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = v.query.Tree().WriteJSON(w, v.Compared) // an error means that the browser is gone
 	return nil
+}
+
+// withoutProfile returns the error that a file of a profile is answered with.
+func withoutProfile(err error) error {
+	switch {
+	case errors.Is(err, errNoProfile):
+		return store.ErrNotFound
+	case errors.Is(err, store.ErrDamaged):
+		return failure{http.StatusNotFound, "The files of this profile are damaged."}
+	}
+	return err
 }
 
 // profileFile answers with a profile of the opening for go tool pprof.
@@ -846,15 +888,12 @@ func (s *Server) profileFile(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	info, err := findProfile(o, parseOpeningQuery(r.URL.Query()).Profile)
-	if errors.Is(err, errNoProfile) {
-		return store.ErrNotFound
-	}
 	if err != nil {
-		return err
+		return withoutProfile(err)
 	}
 	p, err := s.Store.Profile(r.Context(), o.ID, info.ProfileKey)
 	if err != nil {
-		return err
+		return withoutProfile(err)
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"html/template"
 	"net/http"
@@ -16,7 +15,6 @@ import (
 	"time"
 
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/flame"
-	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 )
 
 const (
@@ -87,7 +85,7 @@ func (s *Server) report(w http.ResponseWriter, r *http.Request) error {
 		q.Profile = info.ProfileKey
 		view, err := s.view(r.Context(), o, q)
 		switch {
-		case errors.Is(err, store.ErrNotFound): // it has just been removed
+		case lost(err) != "": // damaged, or it has just been removed
 			report.LeftOut = append(report.LeftOut, title)
 			continue
 		case err != nil:

@@ -337,7 +337,7 @@ func TestReportIsBounded(t *testing.T) {
 	w := get(t, newTestServer(t, m), hotURL+"/report.html")
 	require.Equal(t, http.StatusOK, w.Code)
 	assert.Less(t, w.Body.Len(), 2*reportBytes)
-	assert.Contains(t, w.Body.String(), "Not in this file, because there was no room: ")
+	assert.Contains(t, w.Body.String(), "Not in this file, for lack of room or because it is lost: ")
 	assert.Contains(t, w.Body.String(), "type 19.")
 }
 
@@ -394,6 +394,44 @@ func TestShortKey(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, keys[i], found.ProfileKey)
 	}
+}
+
+// damagedStore cannot read the profiles of one opening.
+type damagedStore struct {
+	*storetest.Memory
+	opening string
+	err     error
+}
+
+func (s damagedStore) Profile(ctx context.Context, opening string, of store.ProfileKey) (*profile.Profile, error) {
+	if opening == s.opening && of.Type == "cpu" {
+		return nil, s.err
+	}
+	return s.Memory.Profile(ctx, opening, of)
+}
+
+func TestLostProfiles(t *testing.T) {
+	for err, why := range map[error]string{store.ErrDamaged: "its files are damaged", store.ErrNotFound: "it is no longer kept"} {
+		s := damagedStore{storetest.Demo(testNow), storetest.HotOpening, err}
+		h := newTestServer(t, s.Memory, func(o *Options) { o.Store = s })
+		page := getPage(t, h, hotURL)
+		assert.Contains(t, textOf(page), "This profile cannot be shown: "+why+".")
+		one(t, page, "nav", with("aria-label", "Profiles"))
+		one(t, page, "p", class("why"))
+		assert.NotEmpty(t, find(getPage(t, h, hotURL+"?type=off_cpu"), "section", class("flame")))
+		assert.Equal(t, http.StatusNotFound, get(t, h, hotURL+"/flame.json").Code)
+		assert.Equal(t, http.StatusNotFound, get(t, h, hotURL+"/profile.pb.gz").Code)
+		assert.Contains(t, textOf(parse(t, get(t, h, hotURL+"/report.html").Body)), "Not in this file, for lack of room or because it is lost: CPU.")
+
+		// What cannot be compared with is said, and the rest is shown.
+		s.opening = storetest.BaselineOpening
+		page = getPage(t, newTestServer(t, s.Memory, func(o *Options) { o.Store = s }), hotURL)
+		assert.Contains(t, textOf(page), "The other profile cannot be compared with: "+why+".")
+		assert.NotEmpty(t, find(page, "section", class("flame")))
+	}
+	s := damagedStore{storetest.Demo(testNow), storetest.HotOpening, fmt.Errorf("no such device")}
+	w := get(t, newTestServer(t, s.Memory, func(o *Options) { o.Store = s }), hotURL)
+	assert.Equal(t, http.StatusInternalServerError, w.Code)
 }
 
 func TestFileName(t *testing.T) {
