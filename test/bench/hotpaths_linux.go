@@ -21,6 +21,7 @@ var hotPaths = []hotPath{
 	{pkg: "internal/samples", shows: "a sample into the batch", ours: "Add/stacks=1", baseline: "Add/baseline=map", against: "counting in a map"},
 	{pkg: "receiver/cpuprofilerreceiver/internal/sampler/offcpu", shows: "a wait, two switches, with its stack", ours: "Switch/wait_with_its_stack", baseline: "Switch/baseline=add", against: "bare `AddValue`"},
 	{pkg: "receiver/cpuprofilerreceiver/internal/sampler/allocs", shows: "a sampled allocation", ours: "Hit/every_one_is_kept", baseline: "Hit/baseline:_copying_the_stack", against: "copy of its stack"},
+	{pkg: "receiver/cpuprofilerreceiver/internal/sampler/network", shows: "a call on a socket", ours: "Call/call", baseline: "Call/baseline=stack", against: "its stack alone"},
 	{pkg: "receiver/cpuprofilerreceiver/internal/unwind", shows: "a stack of Go by its tables", ours: "Unwind/go/by=tables", baseline: "Unwind/go/by=frame_pointers", against: "by frame pointers"},
 	{pkg: "receiver/cpuprofilerreceiver/internal/unwind", shows: "a stack of C by `.eh_frame`", ours: "Unwind/c/by=tables", baseline: "Unwind/c/by=copying_16KiB", against: "copying 16 KiB"},
 	{pkg: "receiver/cpuprofilerreceiver/internal/symbolizer", shows: "a name asked for before", ours: "Resolve"},

@@ -72,10 +72,15 @@ func startBinary(t testing.TB, binary, name, config string, env ...string) *coll
 	cmd := exec.Command(binary, "--config", file, "--feature-gates=service.profilesSupport")
 	if slices.Contains(env, withTracefs) {
 		// In a mount namespace of its own, which ends with it.
-		cmd = exec.Command("unshare", append([]string{"--mount", "sh", "-c", `mount -t tracefs tracefs /sys/kernel/tracing && exec "$@"`, "sh"}, cmd.Args...)...)
+		cmd = inTracefs(cmd.Args...)
 	}
 	cmd.Env = append(os.Environ(), env...)
 	return watch(t, name, cmd)
+}
+
+// inTracefs returns the command of a program in a mount namespace with tracefs.
+func inTracefs(args ...string) *exec.Cmd {
+	return exec.Command("unshare", append([]string{"--mount", "sh", "-c", `mount -t tracefs tracefs /sys/kernel/tracing && exec "$@"`, "sh"}, args...)...)
 }
 
 // watch starts a command whose standard error is the log of a collector. What

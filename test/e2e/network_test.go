@@ -129,3 +129,32 @@ func TestCallsOnSocketsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 		require.Contains(t, string(out), function)
 	}
 }
+
+// TestRightsToSampleCallsOnSockets are those that docs/security.md names.
+func TestRightsToSampleCallsOnSockets(t *testing.T) {
+	t.Parallel()
+	requireRoot(t)
+	hosttest.Tool(t, "unshare")
+	hosttest.Tool(t, "setpriv")
+	const config = `
+receivers: {cpu_profiler: {cpu: {enabled: false}, network: {when: always}}}
+exporters: {debug: {}}
+service:
+  telemetry: {logs: {encoding: json}, metrics: {level: none}}
+  pipelines: {profiles: {receivers: [cpu_profiler], exporters: [debug]}}
+`
+	for caps, missing := range map[string]string{
+		"+perfmon,+dac_read_search": "", "+perfmon": "CAP_DAC_READ_SEARCH", "+dac_read_search": "CAP_PERFMON",
+	} {
+		t.Run(caps, func(t *testing.T) {
+			user := fmt.Sprint(nobody)
+			args := []string{"setpriv", "--reuid=" + user, "--regid=" + user, "--clear-groups", "--inh-caps=" + caps, "--ambient-caps=" + caps}
+			c := watch(t, "collector", inTracefs(append(args, exposedCollector(t, config)...)...))
+			if missing == "" {
+				require.Equal(t, "[]", c.wait(startTimeout, "network sampling started", nil).str("not_sampled"))
+				return
+			}
+			require.Contains(t, c.wait(startTimeout, "network sampling is not possible; other samplers continue", nil).str("error"), missing)
+		})
+	}
+}

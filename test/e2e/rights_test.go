@@ -97,6 +97,16 @@ var copied sync.Once
 // everyone may run.
 func startAs(t *testing.T, config string, as *syscall.SysProcAttr) *collector {
 	t.Helper()
+	args := exposedCollector(t, config)
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.SysProcAttr = as
+	return watch(t, "collector", cmd)
+}
+
+// exposedCollector returns the command line of a copy of the distribution that everyone
+// may run.
+func exposedCollector(t *testing.T, config string) []string {
+	t.Helper()
 	dir := filepath.Dir(loadBinary)
 	binary := filepath.Join(dir, "collector")
 	copied.Do(func() {
@@ -105,7 +115,5 @@ func startAs(t *testing.T, config string, as *syscall.SysProcAttr) *collector {
 	})
 	file := filepath.Join(dir, strings.ReplaceAll(t.Name(), "/", "-")+".yaml")
 	require.NoError(t, os.WriteFile(file, []byte(config), 0o644))
-	cmd := exec.Command(binary, "--config", file, "--feature-gates=service.profilesSupport")
-	cmd.SysProcAttr = as
-	return watch(t, "collector", cmd)
+	return []string{binary, "--config", file, "--feature-gates=service.profilesSupport"}
 }

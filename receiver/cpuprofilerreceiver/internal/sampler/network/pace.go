@@ -73,9 +73,9 @@ const (
 	leastSpan = int64(10 * time.Millisecond)
 	// calmSpans pass before more is sampled again.
 	calmSpans = 10
-	// aim is the share of the bound that is aimed at: the load of the next span is not
-	// known.
-	aim = 0.9
+	// aim is the share of the bound that is aimed at: a mean is not raised for less than a
+	// quarter, since that takes a system call per event.
+	aim = 0.8
 	// redrawn is the number of samples per CPU after which the numbers of calls are drawn
 	// again, redrawWait the least time until then: drawing takes a system call per event,
 	// and samples one more call.
@@ -182,7 +182,7 @@ func (p *pace) adjust(seconds float64, set func(*perfevent.Attachment, *part)) {
 			t := &f.parts[i]
 			want := meanFor(bytes, t.size)
 			// Not for a small difference.
-			less = less || 10*want > 11*t.mean
+			less = less || 4*want > 5*t.mean
 			more = more || 4*want <= 3*t.mean
 		}
 		if f.fresh {
