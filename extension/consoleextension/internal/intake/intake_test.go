@@ -4,17 +4,27 @@
 package intake
 
 import (
+	"context"
 	"math"
+	"net/netip"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/extension/extensiontest"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/receiver/receivertest"
+	"go.opentelemetry.io/otel/attribute"
+	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/receiver/hotunitsreceiver"
 )
 
 // recorded is when the files of testdata were recorded, from a collector that exported
@@ -260,3 +270,83 @@ func readAll(t *testing.T, s *store.Store) {
 		require.NoError(t, err)
 	}
 }
+
+// TestPeersOfUnits lets the receiver hot_units emit what peers are.
+func TestPeersOfUnits(t *testing.T) {
+	set := extensiontest.NewNopSettings(hotunitsextension.NewFactory().Type())
+	ext, err := hotunitsextension.NewFactory().Create(t.Context(), set, hotunitsextension.NewFactory().CreateDefaultConfig())
+	require.NoError(t, err)
+	host := hostWith{set.ID: ext}
+	require.NoError(t, ext.Start(t.Context(), host))
+	defer func() { require.NoError(t, ext.Shutdown(t.Context())) }()
+	s := openStore(t)
+
+	hot := hotunitsextension.Find(host, zap.NewNop())
+	calls := int64(0)
+	emitted := make(chan struct{}, 100)
+	defer hot.ServeReadings(func(dst []hotunitsextension.UnitReadings, _ int) ([]hotunitsextension.UnitReadings, int) {
+		calls++
+		at := recorded.Add(time.Duration(calls) * time.Second)
+		return append(dst, hotunitsextension.UnitReadings{
+			Unit: "4f1c", Resource: []attribute.KeyValue{attribute.String("host.name", "vm"), attribute.String("service.name", "shop")}, Time: at,
+			Peers: []hotunitsextension.PeerReading{
+				{
+					Address: netip.MustParseAddr("10.1.2.3"), Outbound: true, Port: 5432, Transport: "tcp", Unit: "77aa", Service: "db", Start: recorded,
+					Sent: 1000 * calls, Received: 2000 * calls, Connects: 3 * calls, ConnectFailures: calls, Segments: 50 * calls, Retransmits: 5 * calls,
+					Connections: 6, SendQueue: 7, ReceiveQueue: 8, ReceiverWindow: time.Duration(calls) * time.Second,
+					RTT: 20 * time.Millisecond, RTTVariation: 5 * time.Millisecond, HasRTT: true,
+				},
+				{Start: recorded, Sent: calls},
+			},
+		}), 0
+	})()
+	f := hotunitsreceiver.NewFactory()
+	cfg := f.CreateDefaultConfig().(*hotunitsreceiver.Config)
+	cfg.CollectionInterval = 10 * time.Millisecond
+	next, err := consumer.NewMetrics(func(ctx context.Context, md pmetric.Metrics) error {
+		err := Metrics(ctx, s, md)
+		select {
+		case emitted <- struct{}{}:
+		default:
+		}
+		return err
+	})
+	require.NoError(t, err)
+	r, err := f.CreateMetrics(t.Context(), receivertest.NewNopSettings(f.Type()), cfg, next)
+	require.NoError(t, err)
+	require.NoError(t, r.Start(t.Context(), host))
+	for range 3 {
+		<-emitted
+	}
+	require.NoError(t, r.Shutdown(t.Context()))
+
+	id := store.IDOf("vm", "4f1c")
+	s.PutReadings(store.Unit{Host: "vm", Name: "77aa"}, nil, nil)
+	check := func(s *store.Store) {
+		t.Helper()
+		list, err := s.Peers(t.Context(), id, recorded, recorded.Add(time.Hour))
+		require.NoError(t, err)
+		require.Len(t, list, 2)
+		db := list[0]
+		require.Equal(t, store.PeerKey{Address: "10.1.2.3", Direction: "outbound", Port: 5432, Transport: "tcp", Service: "db", Name: "77aa"}, db.PeerKey)
+		require.Equal(t, store.IDOf("vm", "77aa"), db.Unit)
+		require.Equal(t, []int64{1000 * calls, 2000 * calls, 3 * calls, calls, 50 * calls, 5 * calls}, []int64{db.Sent, db.Received, db.Connects, db.ConnectFailures, db.Segments, db.Retransmits})
+		require.Equal(t, []int64{6, 7, 8}, []int64{db.Connections, db.SendQueue, db.ReceiveQueue})
+		require.Equal(t, time.Duration(calls)*time.Second, db.ReceiverWindow)
+		require.Equal(t, 20*time.Millisecond, db.RTT.Round(time.Microsecond))
+		require.Equal(t, 5*time.Millisecond, db.RTTVariation.Round(time.Microsecond))
+		require.True(t, db.To.Equal(recorded.Add(time.Duration(calls)*time.Second)))
+		require.Equal(t, calls, list[1].Sent)
+		require.Zero(t, list[1].PeerKey)
+
+		list, err = s.Peers(t.Context(), id, recorded.Add(time.Hour), recorded.Add(2*time.Hour))
+		require.NoError(t, err)
+		require.Empty(t, list)
+	}
+	check(s)
+}
+
+// hostWith is a host with extensions.
+type hostWith map[component.ID]component.Component
+
+func (h hostWith) GetExtensions() map[component.ID]component.Component { return h }

@@ -5,7 +5,9 @@ package intake
 
 import (
 	"context"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,7 +34,7 @@ var ownPrefixes = []string{"otelcol_", "otelcol.", "cpu_profiler.", "cpu_trigger
 func Metrics(ctx context.Context, to *store.Store, md pmetric.Metrics) error {
 	for _, rm := range md.ResourceMetrics().All() {
 		resource := texts(rm.Resource().Attributes())
-		units := newUnits(resource)
+		units, peers := newUnits(resource), newPeers(resource)
 		var own []store.Metric
 		for _, sm := range rm.ScopeMetrics().All() {
 			for _, m := range sm.Metrics().All() {
@@ -44,12 +46,19 @@ func Metrics(ctx context.Context, to *store.Store, md pmetric.Metrics) error {
 				default:
 					if isOwn(m.Name()) {
 						own = appendOwn(own, m)
+					} else if strings.HasPrefix(m.Name(), peerPrefix) {
+						for _, p := range points(m).All() {
+							peers.add(m.Name(), p)
+						}
 					}
 				}
 			}
 		}
 		for _, u := range units.order {
 			to.PutReadings(u.of, u.readings, u.states)
+		}
+		for unit, reports := range peers.all {
+			to.PutPeers(store.Unit{Host: resource[attr.HostName], Name: unit, Resource: resource}, slices.Collect(maps.Values(reports)))
 		}
 		if of := instanceOf(resource); len(own) > 0 && of.ID != "" {
 			to.PutMetrics(of, own)

@@ -21,6 +21,9 @@ const (
 	maxHead       = 500_000 // readings that are not yet on disk: new ones
 	maxSeriesHead = 128     // of one condition: new ones
 
+	maxUnitPeers = 64     // of a unit: new ones
+	maxPeers     = 20_000 // of all units: new ones
+
 	maxOpenings     = 10_000 // old baselines, then the oldest
 	maxUnitOpenings = 1_000  // of a unit: its oldest
 	maxRefusals     = 20_000 // the oldest

@@ -89,7 +89,7 @@ func TestTwoDaysOfAThousandUnitsFit(t *testing.T) {
 	memory := heap() - before
 	used, err := s.db.used()
 	require.NoError(t, err)
-	readings, err := s.readingBytes()
+	readings, err := s.tierBytes(tiers[:]...)
 	require.NoError(t, err)
 	t.Logf("%d units, %d monitors, %d h, %d openings: %.1f MB on disk, %.1f MB in use, %.1f MB of readings; %.1f MB in memory",
 		loadUnits, loadMonitors, loadHours, loadTriggers, float64(s.Usage().Bytes)/1e6, float64(used)/1e6, float64(readings)/1e6, float64(memory)/1e6)

@@ -69,7 +69,11 @@ func (s *Store) maintain() {
 	if err == nil {
 		err = s.age()
 	}
+	if err == nil {
+		err = s.dropPeers(s.options.MaxBytes / 20)
+	}
 	s.room.Unlock()
+	s.measure()
 	if err == nil {
 		err = s.makeRoom(0)
 	}
@@ -237,7 +241,7 @@ func (s *Store) age() error {
 		s.poke()
 	}
 	s.mu.Unlock()
-	for _, t := range tiers {
+	for _, t := range spans() {
 		for {
 			more := false
 			first, err := s.firstSpan(t)
@@ -284,7 +288,7 @@ func (s *Store) makeRoom(bytes int64) error {
 	if total() <= limit {
 		return nil
 	}
-	readings, err := s.readingBytes()
+	readings, err := s.tierBytes(tiers[:]...)
 	if err != nil {
 		return err
 	}
@@ -351,10 +355,10 @@ func (s *Store) forget(limit int64) error {
 	}
 }
 
-// readingBytes returns the bytes of the pages that readings take.
-func (s *Store) readingBytes() (n int64, err error) {
+// tierBytes returns the bytes of the pages of buckets.
+func (s *Store) tierBytes(of ...tier) (n int64, err error) {
 	err = s.db.view(func(tx *bolt.Tx) error {
-		for _, t := range tiers {
+		for _, t := range of {
 			b, err := t.bucket(tx)
 			if err != nil {
 				return err

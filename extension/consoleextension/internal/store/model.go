@@ -200,6 +200,35 @@ type Log struct {
 	Attributes map[string]string
 }
 
+// PeerKey identifies a peer of a unit. The zero value is the sum of the peers that were
+// not told apart.
+type PeerKey struct {
+	Address   string
+	Direction string // outbound: the unit connected to the peer; inbound: the peer to the unit
+	Port      int    // the peer's if outbound, else the unit's own
+	Transport string // tcp or udp
+	// Service and Name are set if the peer is a unit of the same host; Name is its
+	// hotprofile.unit.
+	Service, Name string
+}
+
+// Peer is what a unit and a peer exchanged over some time. Peers are known while a unit
+// is hot.
+type Peer struct {
+	PeerKey
+	// Unit is that of Name, if the store has it.
+	Unit     UnitID
+	From, To time.Time // when it was first and last reported, to a minute
+
+	Sent, Received                   int64 // bytes
+	Connects, ConnectFailures        int64
+	Segments, Retransmits            int64         // sent
+	ReceiverWindow, SendBuffer, Path time.Duration // in which sending was limited by it, the sum of all connections
+
+	Connections, SendQueue, ReceiveQueue int64         // at most, at once
+	RTT, RTTVariation                    time.Duration // the mean; 0: not known
+}
+
 // Usage is how full the store is.
 type Usage struct {
 	Bytes, MaxBytes int64
@@ -226,6 +255,8 @@ type Reader interface {
 	Refusals(context.Context, RefusalQuery) ([]Refusal, error)
 	Policies(context.Context) ([]PolicySummary, error)
 	PolicyChanges(context.Context) ([]PolicyChange, error)
+	// Peers returns the peers of a unit in a span, to a minute, those with the most bytes first.
+	Peers(ctx context.Context, unit UnitID, from, to time.Time) ([]Peer, error)
 	Instances(context.Context) ([]Instance, error)
 	Usage() Usage
 }

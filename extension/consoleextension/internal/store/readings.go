@@ -56,13 +56,16 @@ func spanOf(key []byte) int64 {
 }
 
 func createTiers(tx *bolt.Tx) error {
-	for _, t := range tiers {
+	for _, t := range spans() {
 		if _, err := tx.CreateBucketIfNotExists(t.name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// spans returns all buckets whose keys are spans.
+func spans() []tier { return append(tiers[:len(tiers):len(tiers)], peerTier) }
 
 // bucket returns the bucket of a tier.
 func (t tier) bucket(tx *bolt.Tx) (*bolt.Bucket, error) {

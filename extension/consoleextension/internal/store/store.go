@@ -88,6 +88,7 @@ type Store struct {
 	heads       int    // readings that are not on disk
 	resources   int    // bytes of the resources of all units
 	metrics     int    // of all instances
+	peers       int    // of all units
 	sequence    uint64 // the last key of a refusal or a change
 	noRoomUntil int64  // by the clock: all units are there until then
 	dirty       map[ref]struct{}
@@ -106,6 +107,7 @@ type Store struct {
 	failing        bool
 	metricsWritten int64
 
+	writing   sync.Mutex // held to write records, for what was changed first is written first
 	room      sync.Mutex // held to thin, to delete and to compact
 	compacted int64      // by the clock
 }
@@ -208,7 +210,7 @@ func (s *Store) load() error {
 	s.units, s.openings, s.instances = map[UnitID]*unit{}, map[string]*opening{}, map[string]*instance{}
 	s.names = map[string]string{}
 	s.order, s.refusals, s.changes = nil, nil, nil
-	s.series, s.resources, s.metrics, s.sequence = 0, 0, 0, 0
+	s.series, s.resources, s.metrics, s.peers, s.sequence = 0, 0, 0, 0, 0
 	bad := 0
 	var was life
 	err := s.db.update(func(tx *bolt.Tx) error {
@@ -468,6 +470,8 @@ func (s *Store) write(readings bool) error {
 }
 
 func (s *Store) writeOnce(readings bool) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	s.mu.Lock()
 	if readings {
 		now := s.clock.now()
@@ -488,15 +492,17 @@ func (s *Store) writeOnce(readings bool) error {
 	s.dirty, s.waiting, s.removed = map[ref]struct{}{}, make(chan struct{}), nil
 	ops := s.operations(dirty)
 	var heads []unitHeads
+	var peers []operation
 	if readings {
 		heads = s.encodeHeads()
+		peers = s.encodePeers()
 	}
 	lived, _ := json.Marshal(life{s.clock.now(), s.options.Now().Unix()})
 	s.mu.Unlock()
 	defer close(written)
 
 	err := s.db.update(func(tx *bolt.Tx) error {
-		for _, op := range ops {
+		for _, op := range slices.Concat(ops, peers) {
 			b := tx.Bucket(op.bucket)
 			if b == nil {
 				return fmt.Errorf("%w: no bucket %s", errDamaged, op.bucket)
@@ -523,6 +529,7 @@ func (s *Store) writeOnce(readings bool) error {
 		maps.Copy(s.dirty, dirty)
 		s.boundDirty()
 		s.boundHeads()
+		s.drop("peers", len(peers))
 	} else {
 		s.forgetHeads(heads)
 	}

@@ -38,7 +38,8 @@ type unit struct {
 	states     map[string]state // by policy
 	openings   []*opening       // the first that arrived first
 	refusals   []*refusal       // the first that arrived first
-	saved      int64            // seen, in the database
+	peers      map[PeerKey]*peer
+	saved      int64 // seen, in the database
 }
 
 // condition is a condition of a unit. Its index in the unit is what blocks have.
@@ -265,6 +266,7 @@ func (s *Store) removeUnit(u *unit) {
 		s.removeCondition(u, i)
 	}
 	s.resources -= u.bytes
+	s.peers -= len(u.peers)
 	delete(s.units, u.id)
 	s.touch(bucketUnits, string(u.id))
 }

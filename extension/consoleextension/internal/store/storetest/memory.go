@@ -26,6 +26,7 @@ type Memory struct {
 	AllPolicies  []store.PolicySummary
 	AllChanges   []store.PolicyChange
 	AllInstances []store.Instance
+	AllPeers     map[store.UnitID][]store.Peer
 	UsageNow     store.Usage
 	Err          error // if it is not nil, every method returns it
 }
@@ -172,3 +173,8 @@ func (m *Memory) Instances(context.Context) ([]store.Instance, error) { return m
 
 // Usage implements store.Reader.
 func (m *Memory) Usage() store.Usage { return m.UsageNow }
+
+// Peers implements store.Reader. It returns the peers whatever the span is.
+func (m *Memory) Peers(_ context.Context, id store.UnitID, _, _ time.Time) ([]store.Peer, error) {
+	return slices.Clone(m.AllPeers[id]), m.Err
+}

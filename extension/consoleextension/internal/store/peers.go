@@ -1,0 +1,364 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"bytes"
+	"cmp"
+	"compress/flate"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// peerTier is the bucket of peers: what was exchanged in a minute, for each unit.
+var peerTier = tier{name: []byte("peers.1"), span: 60}
+
+const (
+	// peerFresh is the time after the start of a peer's counters for which what they
+	// have is new: else they counted while nobody listened.
+	peerFresh = 2 * time.Minute
+	// peerGone is the time without a report after which a peer is forgotten, in seconds.
+	peerGone = 600
+	// maxPeerBlock bounds the peers of a unit and a minute, in bytes after decompression.
+	maxPeerBlock = 256 << 10
+	// maxPeerBlocks bounds the minutes that a query reads, the newest.
+	maxPeerBlocks = 4096
+)
+
+// The counters of a peer, and what is measured of it.
+const (
+	PeerSent = iota
+	PeerReceived
+	PeerConnects
+	PeerConnectFailures
+	PeerSegments
+	PeerRetransmits
+	PeerReceiverWindow // in seconds, as the following two
+	PeerSendBuffer
+	PeerPath
+	peerCounters
+)
+
+const (
+	PeerConnections = iota
+	PeerSendQueue
+	PeerReceiveQueue
+	PeerRTT // in seconds
+	PeerRTTVariation
+	peerGauges
+)
+
+// PeerReport are the values of a peer at a time. What is NaN is not known, for the
+// values of a time may come in several reports.
+type PeerReport struct {
+	PeerKey
+	Start    time.Time // since which the counters count
+	At       time.Time
+	Counters [peerCounters]float64
+	Gauges   [peerGauges]float64
+}
+
+// NewPeerReport returns a report of which nothing is known.
+func NewPeerReport(of PeerKey, start, at time.Time) PeerReport {
+	r := PeerReport{PeerKey: of, Start: start, At: at}
+	for i := range r.Counters {
+		r.Counters[i] = math.NaN()
+	}
+	for i := range r.Gauges {
+		r.Gauges[i] = math.NaN()
+	}
+	return r
+}
+
+// peer is what is kept in memory of a peer.
+type peer struct {
+	start int64                 // of the counters, in nanoseconds since 1970
+	last  [peerCounters]float64 // NaN: not known
+	seen  int64                 // by the clock
+	peerSums
+}
+
+// peerSums is what is new of a peer.
+type peerSums struct {
+	PeerKey  `json:"k"`
+	From, To int64                 // in seconds since 1970
+	Counters [peerCounters]float64 `json:"c"`
+	Gauges   [peerGauges]float64   `json:"g"` // the largest; of the round-trip time the sum
+	Times    int                   `json:"n"` // that the round-trip time was known
+}
+
+// PutPeers adds reports of the peers of a unit. Of the unit it takes Host, Name and
+// Resource.
+func (s *Store) PutPeers(of Unit, reports []PeerReport) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := s.unit(of)
+	if u == nil {
+		s.drop("peers", len(reports))
+		return
+	}
+	if u.peers == nil {
+		u.peers = map[PeerKey]*peer{}
+	}
+	for _, r := range reports {
+		k := &r.PeerKey
+		for _, text := range []*string{&k.Address, &k.Direction, &k.Transport, &k.Service, &k.Name} {
+			*text = s.intern(cutText(*text, maxName))
+		}
+		p := u.peers[r.PeerKey]
+		if p == nil {
+			if len(u.peers) >= maxUnitPeers || s.peers >= maxPeers {
+				s.drop("peers", 1)
+				continue
+			}
+			p = &peer{peerSums: peerSums{PeerKey: r.PeerKey}}
+			u.peers[r.PeerKey] = p
+			s.peers++
+		}
+		p.add(r, s.plausible(r.At))
+		p.seen = u.seen
+	}
+}
+
+// add adds what is new in a report.
+func (p *peer) add(r PeerReport, at time.Time) {
+	if start := r.Start.UnixNano(); p.start != start {
+		p.start = start
+		fresh := r.At.Sub(r.Start) <= peerFresh
+		for i := range p.last {
+			p.last[i] = 0
+			if !fresh {
+				p.last[i] = math.NaN()
+			}
+		}
+	}
+	for i, v := range r.Counters {
+		if v != v || math.IsInf(v, 0) {
+			continue
+		}
+		if d := v - p.last[i]; d > 0 {
+			p.Counters[i] += d
+		}
+		p.last[i] = v
+	}
+	for i, v := range r.Gauges {
+		switch {
+		case v != v || math.IsInf(v, 0) || v < 0:
+		case i == PeerRTT || i == PeerRTTVariation:
+			p.Gauges[i] += v
+			if i == PeerRTT {
+				p.Times++
+			}
+		default:
+			p.Gauges[i] = max(p.Gauges[i], v)
+		}
+	}
+	if p.From == 0 {
+		p.From = at.Unix()
+	}
+	p.To = at.Unix()
+}
+
+// plus adds what was counted later, or earlier.
+func (a *peerSums) plus(b peerSums) {
+	if a.From == 0 || (b.From != 0 && b.From < a.From) {
+		a.From = b.From
+	}
+	a.To = max(a.To, b.To)
+	for i, v := range b.Counters {
+		a.Counters[i] += v
+	}
+	for i, v := range b.Gauges {
+		if i == PeerRTT || i == PeerRTTVariation {
+			a.Gauges[i] += v
+		} else {
+			a.Gauges[i] = max(a.Gauges[i], v)
+		}
+	}
+	a.Times += b.Times
+}
+
+// encodePeers returns what is new of peers, and forgets those that are gone.
+func (s *Store) encodePeers() []operation {
+	now := s.clock.now()
+	var out []operation
+	var w *flate.Writer
+	for id, u := range s.units {
+		var sums []peerSums
+		for key, p := range u.peers {
+			if p.From != 0 {
+				sums = append(sums, p.peerSums)
+				p.peerSums = peerSums{PeerKey: key}
+			} else if now-p.seen > peerGone {
+				delete(u.peers, key)
+				s.peers--
+			}
+		}
+		if len(sums) == 0 {
+			continue
+		}
+		if w == nil {
+			w, _ = flate.NewWriter(nil, flate.BestSpeed) // fails for no level of flate's
+		}
+		var b bytes.Buffer
+		w.Reset(&b)
+		if json.NewEncoder(w).Encode(sums) != nil || w.Close() != nil {
+			s.drop("peers", len(sums))
+			continue
+		}
+		out = append(out, operation{peerTier.name, blockKey(now/peerTier.span, id.key()), b.Bytes()})
+	}
+	slices.SortFunc(out, func(a, b operation) int { return bytes.Compare(a.key, b.key) })
+	return out
+}
+
+func readPeers(value []byte) (sums []peerSums, err error) {
+	b, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(value)), maxPeerBlock))
+	if err != nil {
+		return nil, err
+	}
+	return sums, json.Unmarshal(b, &sums)
+}
+
+// Peers implements Reader.
+func (s *Store) Peers(ctx context.Context, id UnitID, from, to time.Time) ([]Peer, error) {
+	all := map[PeerKey]*peerSums{}
+	add := func(p peerSums) {
+		if p.From == 0 || !from.IsZero() && time.Unix(p.To+1, 0).Before(from) || !to.IsZero() && time.Unix(p.From, 0).After(to) {
+			return
+		}
+		is := all[p.PeerKey]
+		if is == nil {
+			is = &peerSums{PeerKey: p.PeerKey}
+			all[p.PeerKey] = is
+		}
+		is.plus(p)
+	}
+	s.mu.RLock()
+	u := s.units[id]
+	if u == nil {
+		s.mu.RUnlock()
+		return nil, ErrNotFound
+	}
+	host := u.host
+	for _, p := range u.peers {
+		add(p.peerSums)
+	}
+	s.mu.RUnlock()
+	err := s.db.view(func(tx *bolt.Tx) error {
+		b, err := peerTier.bucket(tx)
+		if err != nil {
+			return err
+		}
+		c := b.Cursor()
+		first, _ := c.First()
+		last, _ := c.Last()
+		if first == nil {
+			return nil
+		}
+		for span := max(spanOf(first), spanOf(last)-maxPeerBlocks+1); span <= spanOf(last); span++ {
+			key := blockKey(span, id.key())
+			stored := b.Get(key)
+			if stored == nil {
+				continue
+			}
+			value, ok := sealed(key, stored)
+			sums, err := readPeers(value)
+			if !ok || err != nil {
+				s.drop("damaged", 1)
+				continue
+			}
+			for _, p := range sums {
+				add(p)
+			}
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		s.found(err)
+		return nil, fmt.Errorf("read the peers of a unit: %w", err)
+	}
+	out := make([]Peer, 0, len(all))
+	for _, p := range all {
+		of := p.public()
+		if id := IDOf(host, p.Name); p.Name != "" && s.has(id) {
+			of.Unit = id
+		}
+		out = append(out, of)
+	}
+	slices.SortFunc(out, func(a, b Peer) int {
+		return cmp.Or(cmp.Compare(b.Sent+b.Received, a.Sent+a.Received), cmp.Compare(b.Connections, a.Connections), cmp.Compare(a.Address, b.Address), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Direction, b.Direction), cmp.Compare(a.Transport, b.Transport))
+	})
+	return out, nil
+}
+
+func (s *Store) has(id UnitID) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.units[id] != nil
+}
+
+func (a *peerSums) public() Peer {
+	c, g := a.Counters, a.Gauges
+	span := func(seconds float64) time.Duration {
+		return time.Duration(min(seconds, math.MaxInt64/2e9) * float64(time.Second))
+	}
+	whole := func(f float64) int64 { return int64(min(f, math.MaxInt64/2)) }
+	times := float64(max(a.Times, 1))
+	return Peer{
+		PeerKey: a.PeerKey, From: time.Unix(a.From, 0), To: time.Unix(a.To, 0),
+		Sent: whole(c[PeerSent]), Received: whole(c[PeerReceived]),
+		Connects: whole(c[PeerConnects]), ConnectFailures: whole(c[PeerConnectFailures]),
+		Segments: whole(c[PeerSegments]), Retransmits: whole(c[PeerRetransmits]),
+		ReceiverWindow: span(c[PeerReceiverWindow]), SendBuffer: span(c[PeerSendBuffer]), Path: span(c[PeerPath]),
+		Connections: whole(g[PeerConnections]), SendQueue: whole(g[PeerSendQueue]), ReceiveQueue: whole(g[PeerReceiveQueue]),
+		RTT: span(g[PeerRTT] / times), RTTVariation: span(g[PeerRTTVariation] / times),
+	}
+}
+
+// dropPeers deletes the peers of the oldest minutes, if they take more than a bound.
+func (s *Store) dropPeers(limit int64) error {
+	n, err := s.tierBytes(peerTier)
+	if err != nil || n <= limit {
+		return err
+	}
+	var last int64
+	first, err := s.firstSpan(peerTier)
+	if err != nil {
+		return err
+	}
+	if err := s.db.view(func(tx *bolt.Tx) error {
+		b, err := peerTier.bucket(tx)
+		if err != nil {
+			return err
+		}
+		k, _ := b.Cursor().Last()
+		last = spanOf(k)
+		return nil
+	}); err != nil {
+		return err
+	}
+	// The oldest part of the time, in proportion to what is too much, and a tenth.
+	until := first + 1 + int64(float64(last-first)*(1-0.9*float64(limit)/float64(n)))
+	for more := true; more; {
+		if err := s.db.update(func(tx *bolt.Tx) (err error) {
+			more, err = peerTier.deleteBefore(tx, until)
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	s.drop("blocks of peers", int(until-first))
+	return nil
+}

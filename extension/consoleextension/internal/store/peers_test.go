@@ -1,0 +1,101 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// report returns what a peer sent since a start.
+func report(of PeerKey, start, at time.Time, sent float64) PeerReport {
+	r := NewPeerReport(of, start, at)
+	r.Counters[PeerSent] = sent
+	return r
+}
+
+func TestPeersAreWhatIsNewInTheirCounters(t *testing.T) {
+	w := newWorld(t, Options{noSync: true})
+	u, db := unitNamed("shop"), PeerKey{Address: "10.1.2.3", Direction: "outbound", Port: 5432, Transport: "tcp"}
+	id := IDOf("node-1", "shop")
+	sent := func(from, to time.Time) int64 {
+		t.Helper()
+		list, err := w.Peers(t.Context(), id, from, to)
+		require.NoError(t, err)
+		n := int64(0)
+		for _, p := range list {
+			require.Equal(t, db, p.PeerKey)
+			n += p.Sent
+		}
+		return n
+	}
+	begin := w.wall
+	// Counters that began long before nobody listened to.
+	w.PutPeers(u, []PeerReport{report(db, begin.Add(-time.Hour), w.wall, 1_000_000)})
+	require.Zero(t, sent(time.Time{}, time.Time{}))
+	for n := range 10 {
+		w.pass(10 * time.Second)
+		w.PutPeers(u, []PeerReport{report(db, begin.Add(-time.Hour), w.wall, 1_000_000+100*float64(n+1))})
+	}
+	require.EqualValues(t, 1000, sent(time.Time{}, time.Time{}))
+	w.flush()
+	w.flush() // nothing is written twice
+	require.EqualValues(t, 1000, sent(time.Time{}, time.Time{}))
+	w.reopen()
+	require.EqualValues(t, 1000, sent(time.Time{}, time.Time{}))
+
+	// New counters, for the unit was not hot for a while.
+	w.pass(time.Hour)
+	again := w.wall
+	w.pass(10 * time.Second)
+	w.PutPeers(u, []PeerReport{report(db, again, w.wall, 7)})
+	w.PutPeers(u, []PeerReport{report(db, again, w.wall, 7)}) // sent twice
+	require.EqualValues(t, 1007, sent(time.Time{}, time.Time{}))
+	w.flush()
+	require.EqualValues(t, 1000, sent(begin, begin.Add(10*time.Minute)))
+	require.EqualValues(t, 7, sent(again, w.wall))
+
+	for range 49 * 6 {
+		w.pass(10 * time.Minute)
+		w.PutReadings(u, []Reading{reading("cpu", "cpu_usage", w.wall, 1, 2)}, nil)
+		w.flush()
+	}
+	require.Zero(t, sent(time.Time{}, time.Time{}))
+	require.Zero(t, w.Store.peers)
+	_, err := w.Peers(t.Context(), "none", begin, w.wall)
+	require.ErrorIs(t, err, ErrNotFound)
+}
+
+// TestPeersAreBounded has units with many peers with long names.
+func TestPeersAreBounded(t *testing.T) {
+	const limit = 8 << 20
+	w := newWorld(t, Options{noSync: true, MaxBytes: limit})
+	long := strings.Repeat("long", 1000)
+	begin := w.wall
+	for n := range 120 {
+		w.pass(time.Minute)
+		for i := range 400 {
+			reports := make([]PeerReport, 0, 100)
+			for k := range 100 {
+				reports = append(reports, report(PeerKey{Address: fmt.Sprint(k, " ", i), Port: k, Service: long}, begin, w.wall, float64(n*k*i)))
+			}
+			w.PutPeers(unitNamed(fmt.Sprint(i)), reports)
+		}
+		w.flush()
+		require.LessOrEqual(t, w.peers, maxPeers)
+	}
+	n, err := w.tierBytes(peerTier)
+	require.NoError(t, err)
+	require.LessOrEqual(t, n, int64(limit/20))
+	require.LessOrEqual(t, w.Usage().Bytes, int64(limit))
+	require.Positive(t, w.Usage().Dropped["peers"])
+	require.Positive(t, w.Usage().Dropped["blocks of peers"])
+	list, err := w.Peers(t.Context(), IDOf("node-1", "7"), w.wall.Add(-time.Minute), w.wall)
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(list), maxUnitPeers)
+}
