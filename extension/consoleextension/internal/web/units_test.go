@@ -61,6 +61,7 @@ func TestUnits(t *testing.T) {
 	require.Len(t, link, 1, "the last trigger")
 	require.Equal(t, "cpu_utilization 93.5\u00a0%, threshold 80\u00a0%, 30s average", attributeOf(link[0], "title"))
 	require.Len(t, find(page, "a", with("href", "/units/"+string(storetest.CheckoutID))), 1)
+	require.Len(t, find(page, "a", with("href", "/?q=node-1.example")), 4, "the units of a host")
 }
 
 func TestUnitsAreSortedAndSearched(t *testing.T) {

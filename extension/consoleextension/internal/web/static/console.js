@@ -117,6 +117,7 @@
   }
 
   local(document);
+  for (const e of document.querySelectorAll("[data-zone]")) e.textContent = `times are in ${Intl.DateTimeFormat().resolvedOptions().timeZone}`;
   const box = document.querySelector("[data-refresh]");
   if (box) refresh(box);
 })();
