@@ -132,7 +132,7 @@ func New(p *profile.Profile) *Stacks {
 		out := sample{
 			thread: uint16(s.threads.number(text(in, attr.ThreadName))),
 			phase:  uint8(s.phases.number(text(in, attr.TriggerPhase))),
-			wait:   uint8(s.waits.number(text(in, waitLabel))),
+			wait:   uint8(s.waits.number(text(in, attr.Wait))),
 			value:  v,
 		}
 		switch {
@@ -148,9 +148,6 @@ func New(p *profile.Profile) *Stacks {
 	s.build(b)
 	return s
 }
-
-// waitLabel is the label of off-CPU samples that tells what they waited for.
-const waitLabel = attr.Prefix + "wait"
 
 func text(s *profile.Sample, key string) string {
 	if v := s.Label[key]; len(v) > 0 {

@@ -102,13 +102,15 @@ func (s *Server) report(w http.ResponseWriter, r *http.Request) error {
 		if err := view.query.Tree().WriteJSON(&b, view.Compared); err != nil {
 			return err
 		}
+		size := b.Len()
 		for _, row := range view.Rows {
-			room -= len(row.Name) + len(row.Place) + 1000
+			size += len(row.Name) + len(row.Place) + 1000
 		}
-		if room -= b.Len(); room < 0 {
+		if size > room {
 			report.LeftOut = append(report.LeftOut, title)
 			continue
 		}
+		room -= size
 		view.Embedded = template.JS(b.String()) //nolint:gosec // numbers, and texts that encoding/json has quoted
 		view.ID = "-" + strconv.Itoa(len(report.Views)+1)
 		view.detach()
