@@ -167,7 +167,8 @@ func decodeTCP(b []byte) (t TCPInfo, ok bool) {
 		RTT: micros(68), RTTVar: micros(72), Retransmits: e.Uint32(b[100:]),
 		Sent: e.Uint64(b[120:]), Received: e.Uint64(b[128:]),
 		SegmentsSent: e.Uint32(b[136:]), SegmentsReceived: e.Uint32(b[140:]),
-		Busy: long(168), ReceiverWindow: long(176), SendBuf: long(184),
+		LastAck: time.Duration(e.Uint32(b[56:])) * time.Millisecond,
+		Busy:    long(168), ReceiverWindow: long(176), SendBuf: long(184),
 	}
 	if len(b) >= sentInfo { // bytes_acked, above, lacks what is on its way
 		if sent, again := e.Uint64(b[200:]), e.Uint64(b[208:]); sent >= again {

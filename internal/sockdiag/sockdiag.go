@@ -74,7 +74,8 @@ type TCPInfo struct {
 	RTT, RTTVar             time.Duration
 	SegmentsSent            uint32 // with retransmits
 	SegmentsReceived        uint32
-	Retransmits             uint32 // segments
+	Retransmits             uint32        // segments
+	LastAck                 time.Duration // since the last segment that acknowledged something came
 	Busy                    time.Duration
 	ReceiverWindow, SendBuf time.Duration // the part of Busy for which these limited the sending
 }

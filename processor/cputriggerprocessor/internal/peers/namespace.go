@@ -5,6 +5,7 @@ package peers
 
 import (
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -20,22 +21,23 @@ type namespace struct {
 	id        nsID
 	it        *sockdiag.Namespace
 	units     []*unit
-	conns     map[uint64]*conn  // by cookie
+	conns     map[uint64]*conn  // of units that are followed, by cookie
+	foreign   map[uint64]uint64 // cookies of other sockets, and the look at which each was seen
 	listening map[uint16]*unit  // TCP ports, and whose they are; nil: nobody's
 	makers    map[uint16]uint64 // of these ports, the cgroup in which the socket was made
 	fresh     []fresh
-	began     bool // a dump was complete
-	partial   bool // the last dump was not: what is new in the next one may be old
+	began     bool      // a dump was complete
+	partial   bool      // the last dump was not: what is new in the next one may be old
+	readAt    time.Time // when the last dump began
 }
 
-// conn is a socket as it was at the last look.
+// conn is a socket of a unit as it was at the last look.
 type conn struct {
-	owner     *unit // nil: it belongs to no unit that is followed
-	peer      *peer // nil: it listens, or has no owner
+	owner     *unit
+	peer      *peer // nil: it listens
 	last      sockdiag.TCPInfo
 	connected bool
 	outbound  bool
-	tcp       bool
 	seen      uint64 // look
 }
 
@@ -46,24 +48,19 @@ type fresh struct {
 }
 
 func newNamespace(id nsID, it *sockdiag.Namespace) *namespace {
-	return &namespace{id: id, it: it, conns: map[uint64]*conn{}, listening: map[uint16]*unit{}, makers: map[uint16]uint64{}}
+	return &namespace{id: id, it: it, conns: map[uint64]*conn{}, foreign: map[uint64]uint64{}, listening: map[uint16]*unit{}, makers: map[uint16]uint64{}}
 }
 
 // add puts a unit into the namespace. Sockets that were nobody's may be its own.
 func (ns *namespace) add(u *unit) {
 	u.ns, u.began = ns, false
 	ns.units = append(ns.units, u)
-	ns.disown(nil)
+	clear(ns.foreign)
 }
 
 // remove takes a unit out of the namespace.
 func (ns *namespace) remove(u *unit) {
 	ns.units = slices.DeleteFunc(ns.units, func(other *unit) bool { return other == u })
-	ns.disown(u)
-}
-
-// disown forgets the connections of a unit, or those that are nobody's.
-func (ns *namespace) disown(u *unit) {
 	for cookie, c := range ns.conns {
 		if c.owner == u {
 			ns.drop(cookie, c)
@@ -90,7 +87,7 @@ func (ns *namespace) only() *unit {
 // read reads the sockets of now, and the last counts of those that were closed. n is
 // the number of sockets that were read.
 func (ns *namespace) read(f *Follower, l sockdiag.Limits) (n int, err error) {
-	again := f.look%resolveEvery == 0
+	again, began := f.look%resolveEvery == 0, time.Now()
 	ns.fresh = ns.fresh[:0]
 	clear(ns.makers)
 	listening := make(map[uint16]*unit, len(ns.listening))
@@ -99,23 +96,25 @@ func (ns *namespace) read(f *Follower, l sockdiag.Limits) (n int, err error) {
 		if s.Protocol == sockdiag.TCP && !s.HasTCP {
 			return // all that is left of a connection that was closed is its address
 		}
+		c := ns.conns[s.Cookie]
 		if s.State == sockdiag.Listen {
 			ns.makers[s.Local.Port()] = s.Cgroup
+			var owner *unit
+			if c != nil {
+				owner = c.owner
+			}
+			listen(listening, s.Local.Port(), owner)
 		}
-		c := ns.conns[s.Cookie]
-		if c == nil {
-			ns.fresh = append(ns.fresh, fresh{*s, false})
-			return
-		}
-		c.seen = f.look
-		if s.State == sockdiag.Listen {
-			listen(listening, s.Local.Port(), c.owner)
-		}
-		switch {
-		case c.owner == nil && again:
-			ns.fresh = append(ns.fresh, fresh{*s, true})
-		case c.peer != nil:
-			c.see(s)
+		switch _, foreign := ns.foreign[s.Cookie]; {
+		case foreign && !again:
+			ns.foreign[s.Cookie] = f.look
+		case c == nil:
+			ns.fresh = append(ns.fresh, fresh{*s, foreign})
+		case c.seen == f.look: // a dump may have a socket twice
+		default:
+			if c.seen = f.look; c.peer != nil {
+				c.see(s)
+			}
 		}
 	})
 	whole := err == nil
@@ -133,6 +132,7 @@ func (ns *namespace) read(f *Follower, l sockdiag.Limits) (n int, err error) {
 		ns.sweep(f)
 	}
 	ns.partial = !whole
+	defer func() { ns.readAt = began }()
 	ns.readClosed(f, sockdiag.Limits{Sockets: maxClosed, Deadline: time.Now().Add(maxLook)})
 	if whole {
 		ns.began = true
@@ -188,19 +188,26 @@ func (ns *namespace) claim(f *Follower) {
 
 // begin begins to follow a fresh socket.
 func (ns *namespace) begin(f *Follower, s *fresh, owner *unit, sure bool) {
-	c := &conn{owner: owner, seen: f.look, tcp: s.Protocol == sockdiag.TCP}
+	delete(ns.foreign, s.Cookie)
 	switch {
+	case ns.conns[s.Cookie] != nil:
+		return // a dump may have a socket twice
 	case owner == nil && (s.Inode == 0 || !sure) && s.State != sockdiag.Listen:
-		delete(ns.conns, s.Cookie)
 		return // it is looked at again
-	case owner != nil && s.State != sockdiag.Listen:
-		ns.join(f, c, &s.Socket)
-		if s.old || ns.partial || !owner.began {
-			c.last, c.connected = s.TCP, s.State != sockdiag.SynSent // what it did before is not known
-		}
-		c.see(&s.Socket)
+	case owner == nil:
+		ns.foreign[s.Cookie] = f.look
+		return
 	}
+	c := &conn{owner: owner, seen: f.look}
 	ns.conns[s.Cookie] = c
+	if s.State == sockdiag.Listen {
+		return
+	}
+	ns.join(f, c, &s.Socket)
+	if s.old || ns.partial || !owner.began {
+		c.last, c.connected = s.TCP, s.State != sockdiag.SynSent // what it did before is not known
+	}
+	c.see(&s.Socket)
 }
 
 // join finds the peer of a connection.
@@ -263,17 +270,14 @@ func since[T uint64 | time.Duration](now, before T) T {
 	return now - before
 }
 
-// sweep forgets the connections that several dumps did not have.
+// sweep forgets the sockets that several dumps did not have.
 func (ns *namespace) sweep(f *Follower) {
 	for cookie, c := range ns.conns {
-		if f.look-c.seen < missedLooks {
-			continue
+		if f.look-c.seen >= missedLooks {
+			ns.drop(cookie, c)
 		}
-		if c.peer != nil && c.tcp && !c.connected && c.outbound {
-			c.peer.step.failures++
-		}
-		ns.drop(cookie, c)
 	}
+	maps.DeleteFunc(ns.foreign, func(_, seen uint64) bool { return f.look-seen >= missedLooks })
 }
 
 // readClosed reads the last counts of connections that were closed.
@@ -289,10 +293,16 @@ func (ns *namespace) readClosed(f *Follower, l sockdiag.Limits) {
 
 // closed adds the last counts of one connection.
 func (ns *namespace) closed(f *Follower, s *sockdiag.Socket) {
+	established := s.TCP.RTT > 0 || s.TCP.Sent > 0 || s.TCP.Received > 0
+	_, foreign := ns.foreign[s.Cookie]
+	delete(ns.foreign, s.Cookie)
 	c := ns.conns[s.Cookie]
 	if c == nil {
-		if !ns.began || !s.Remote.IsValid() || s.Remote.Port() == 0 {
-			return // it did not connect, or it may be older than the first look
+		switch {
+		case foreign, !ns.began, !s.Remote.IsValid(), s.Remote.Port() == 0:
+			return // it is another's, may be older than the first look, or did not connect
+		case established && s.TCP.LastAck > time.Since(ns.readAt)+time.Second:
+			return // it was reset long ago, and only now closed: earlier looks had it
 		}
 		owner, called := ns.listening[s.Local.Port()]
 		if !called {
@@ -304,7 +314,7 @@ func (ns *namespace) closed(f *Follower, s *sockdiag.Socket) {
 		if owner == nil || !owner.began {
 			return
 		}
-		c = &conn{owner: owner, tcp: true}
+		c = &conn{owner: owner}
 		ns.join(f, c, s)
 		if ns.partial {
 			c.last, c.connected = s.TCP, true // it may be older than the last look
@@ -315,7 +325,7 @@ func (ns *namespace) closed(f *Follower, s *sockdiag.Socket) {
 		return
 	}
 	bytes := c.grow(s)
-	switch established := s.TCP.RTT > 0 || s.TCP.Sent > 0 || s.TCP.Received > 0; {
+	switch {
 	case c.connected:
 	case established || !c.outbound:
 		c.peer.step.connects++
