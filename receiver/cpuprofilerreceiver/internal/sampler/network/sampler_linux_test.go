@@ -329,10 +329,13 @@ func TestTargetsAreFilteredWhereTheyHaveNoEventsOfTheirOwn(t *testing.T) {
 			}
 			r.attach(find)
 			outside.order("move udp4 20 10 100")
-			n := inside.order("move udp4 20 10 100")
+			n := inside.order("move udp4 500 10 100")
 			r.read()
 			sent, _, _ := r.to.of("net_sent")
-			require.Equal(t, sum{n.Sends, n.Sent}, sent)
+			require.Equal(t, n.Sends, sent.events)
+			// The first sample on a CPU represents calls of others too, from when not each was
+			// sampled.
+			require.InEpsilon(t, n.Sent, sent.value, 0.05)
 		})
 	}
 }
