@@ -254,6 +254,9 @@ func (s *Session) accept(rec *Record) bool {
 		}
 		rec.Attachment = e.attachment
 		if len(s.tracepoints) > 0 {
+			if e.leftOut(rec) {
+				return false
+			}
 			rec.Tracepoint = e.tracepoint
 			rec.Hits, rec.HitsLost = s.hitsSince(rec, e)
 		}

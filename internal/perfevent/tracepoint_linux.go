@@ -19,6 +19,11 @@ type hits struct {
 	atSample, lostAtSample uint64
 	// sampled is the number of hits that its samples represent.
 	sampled atomic.Uint64
+	// drawn is the time at which the number of hits per sample was last set, until a sample
+	// after it was seen; 0 then. The kernel samples the very next hit, which is more often
+	// than by chance one after a pause, such as the first of a loop: it is left out, and the
+	// sample after it represents it.
+	drawn atomic.Int64
 	// final is their number when the event was closed, at the time closed.
 	final  uint64
 	closed int64
@@ -119,7 +124,11 @@ func (s *Session) SetHits(a *Attachment, means []int, draw func(mean int) int) e
 		if mean <= 0 {
 			continue
 		}
-		if err := sys.SetPeriod(e.fd, uint64(max(draw(mean), 1))); err != nil && !errors.Is(err, unix.ENODEV) {
+		period := max(draw(mean), 1)
+		if period > 1 {
+			e.hits.drawn.Store(sys.Monotonic())
+		}
+		if err := sys.SetPeriod(e.fd, uint64(period)); err != nil && !errors.Is(err, unix.ENODEV) {
 			return fmt.Errorf("sampling every %dth hit of %s: %w", mean, a.what, err)
 		}
 	}
@@ -208,6 +217,12 @@ func (s *Session) DetachAll() error {
 		errs = append(errs, s.detach(a))
 	}
 	return errors.Join(errs...)
+}
+
+// leftOut reports whether a sample is the first after SetHits.
+func (e *event) leftOut(rec *Record) bool {
+	drawn := e.hits.drawn.Load()
+	return drawn != 0 && rec.Time >= drawn && e.hits.drawn.CompareAndSwap(drawn, 0)
 }
 
 // hitsSince returns the number of hits of a sample's event since the sample before it,
