@@ -292,7 +292,7 @@ func TestAConnectionThatWasReset(t *testing.T) {
 	// kernel's clock has to be later by what tells an old connection from a short one.
 	reset := time.Now()
 	require.Eventually(t, func() bool { r.again(); return time.Since(reset) > 3*time.Second }, patience, 100*time.Millisecond)
-	require.Empty(t, r.Follower.units[p.clientUnit.Name].ns.conns)
+	require.Empty(t, r.units[p.clientUnit.Name].ns.conns)
 	p.client.do("close")
 	other := dialFrom(t, p.clientNet, l) // its report comes after that of the other one
 	require.NoError(t, other.Close())
