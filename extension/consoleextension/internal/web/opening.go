@@ -635,6 +635,9 @@ func (v *profileView) rows(parts []flame.Part, opening, current string, set func
 			Label: p.Label, Class: p.Label, Value: amount(v.query.Of.Unit, p.Value.Here), Share: percent(here),
 			Width: math.Round(here * 1000), Samples: p.Samples,
 		}
+		if v.query.Of.Unit == "count" {
+			row.Samples = 0 // they are the value
+		}
 		value := p.Label
 		if value == "" {
 			row.Label, value = "without name", flame.Unlabelled

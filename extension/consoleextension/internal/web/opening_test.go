@@ -91,6 +91,10 @@ func TestOpeningPage(t *testing.T) {
 	assert.Equal(t, "Hottest: crypto/sha256.block 54.7 % , runtime.scanobject 16.0 % , reflect.Value.Field 12.0 % . "+
 		"Grown since the baseline: crypto/sha256.block +35.6 points.", textOf(one(t, page, "p", class("short"))))
 
+	goroutines := getPage(t, h, hotURL+"?type=goroutine&against=none")
+	assert.Equal(t, "4,500 goroutines.", textOf(one(t, goroutines, "p", class("total"))))
+	assert.Contains(t, textOf(one(t, goroutines, "ul", with("aria-label", "By phase"))), "before the trigger 16.7 % 750 at the trigger")
+
 	// Without a comparison, there are fewer columns.
 	page = getPage(t, h, hotURL+"?against=none&sort=total")
 	table = tableRows(one(t, page, "table", class("functions")))
