@@ -237,6 +237,7 @@ func roughly(d time.Duration) string {
 var monitorUnits = map[string]string{
 	"cpu_usage": "cores", "cpu_bottleneck": "%", "cpu_busiest_thread": "%", "cpu_throttling": "%",
 	"memory_events": "/s", "thread_count": "threads", "system_load": "",
+	"tcp_retransmits": "%", "tcp_rtt": "ms", "tcp_connect_failures": "/s",
 }
 
 // unitOf returns the unit of a monitor's values; empty for one that is not known, such as

@@ -51,6 +51,7 @@ type openingQuery struct {
 	Search   string
 	Order    flame.Order
 	Rows     int
+	Peers    string // the column by which the peers are sorted
 }
 
 func parseOpeningQuery(q url.Values) openingQuery {
@@ -62,6 +63,7 @@ func parseOpeningQuery(q url.Values) openingQuery {
 		Function: get("function"),
 		Search:   get("q"),
 		Order:    flame.Order(get("sort")),
+		Peers:    get("peers"),
 	}
 	if view := q.Get("view"); view == "callers" || view == "callees" {
 		out.View = view
@@ -94,6 +96,7 @@ func (q openingQuery) values() url.Values {
 	set("view", q.View)
 	set("q", q.Search)
 	set("sort", string(q.Order))
+	set("peers", q.Peers)
 	if q.Rows > rowsPerTable {
 		v.Set("rows", strconv.Itoa(q.Rows))
 	}
@@ -129,6 +132,7 @@ type openingPage struct {
 	// id of the first.
 	Elsewhere []store.Opening
 	Report    string
+	Peers     *peersView // nil: none are known
 }
 
 // profileTab is a link to another profile of the opening.
@@ -249,7 +253,7 @@ func (s *Server) opening(w http.ResponseWriter, r *http.Request) error {
 	title := unitName(o.Unit) + ", " + o.Triggered.UTC().Format("2006-01-02 15:04:05")
 	return s.render(w, r, page{
 		Template: "opening", Title: title, Section: "/", Data: p, Refresh: p.Open,
-		Scripts: []string{"flame.js", "opening.js"}, Styles: []string{"flame.css"},
+		Scripts: []string{"flame.js", "opening.js"}, Styles: []string{"flame.css", "peers.css"},
 	})
 }
 
@@ -261,6 +265,10 @@ func (s *Server) openingPage(ctx context.Context, o store.Opening, q openingQuer
 		Why: closedBecause(o.Why), Trace: traceURL(s.TraceURL, o.TraceID, o.SpanID),
 	}
 	p.Duration = p.End.Sub(o.Triggered).Round(time.Second)
+	var err error
+	if p.Peers, err = s.openingPeers(ctx, o, p.End, q); err != nil {
+		return p, err
+	}
 	shown, err := findProfile(o, q.Profile)
 	if errors.Is(err, errNoProfile) {
 		p.Elsewhere, err = s.elsewhere(ctx, o, now)

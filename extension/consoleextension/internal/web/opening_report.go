@@ -51,6 +51,7 @@ func (s *Server) report(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	p.Peers.detach()
 	report := reportPage{
 		Page:    p,
 		Title:   unitName(o.Unit) + ", " + plainTime(o.Triggered),
@@ -67,7 +68,7 @@ func (s *Server) report(w http.ResponseWriter, r *http.Request) error {
 		}
 		return list
 	}
-	styles := hashes([]string{"console.css", "flame.css"}, func(text string) {
+	styles := hashes([]string{"console.css", "flame.css", "peers.css"}, func(text string) {
 		report.Styles = append(report.Styles, template.CSS(text)) //nolint:gosec // ours
 	})
 	scripts := hashes([]string{"console.js", "flame.js", "opening.js"}, func(text string) {

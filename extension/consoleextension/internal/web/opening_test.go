@@ -516,7 +516,7 @@ func TestHostileOpening(t *testing.T) {
 	report := parse(t, bytes.NewReader(w.Body.Bytes()))
 	keepsToPolicy(t, report)
 	assert.Len(t, find(report, "script"), 4, "three of ours, and a tree")
-	assert.Len(t, find(report, "style"), 2)
+	assert.Len(t, find(report, "style"), 3)
 
 	w = get(t, h, hotURL+"/flame.json")
 	assert.True(t, json.Valid(w.Body.Bytes()))

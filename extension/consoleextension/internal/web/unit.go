@@ -86,6 +86,7 @@ type unitPage struct {
 	Quiet        bool
 	Announcement string
 	TrendsURL    string
+	Peers        *peersView // nil: none are known
 	Attributes   []attribute
 	// AllAttributes counts those that are not shown too.
 	AllAttributes, MoreAttributes int
@@ -167,6 +168,9 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 		n := strconv.Itoa(hours)
 		p.Ranges = append(p.Ranges, rangeLink{n + " h", "?range=" + n + "h", span.Last == time.Duration(hours)*time.Hour})
 	}
+	if p.Peers, err = s.unitPeers(r, u.Unit, span); err != nil {
+		return err
+	}
 	p.AllAttributes = len(u.Resource)
 	for _, key := range sortedKeys(u.Resource) {
 		if len(p.Attributes) == attributesPerUnit {
@@ -179,7 +183,7 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 	return s.render(w, r, page{
 		Template: "unit", Title: unitName(u.Unit), Section: "/", Refresh: true, Data: p,
 		Scripts: []string{"third_party/uplot/uPlot.iife.min.js", "trends.js"},
-		Styles:  []string{"third_party/uplot/uPlot.min.css"},
+		Styles:  []string{"third_party/uplot/uPlot.min.css", "peers.css"},
 	})
 }
 

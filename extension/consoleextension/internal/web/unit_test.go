@@ -24,7 +24,7 @@ func TestUnit(t *testing.T) {
 	page := getPage(t, h, checkoutPage+string(storetest.CheckoutID))
 	require.Equal(t, "checkout", textOf(find(page, "h1")[0]))
 	bodies := find(page, "tbody")
-	require.Len(t, bodies, 4)
+	require.Len(t, bodies, 5)
 
 	text := func(table int) (rows []string) {
 		for _, row := range find(bodies[table], "tr") {

@@ -201,6 +201,7 @@ func (m *Memory) checkout(now time.Time) {
 		Refusals: map[string]int{"cooldown": 2, "dry run": 1},
 	}
 	m.AllUnits = append(m.AllUnits, s)
+	m.AllPeers = map[store.UnitID][]store.Peer{CheckoutID: checkoutPeers(closed.Triggered, closed.Closed)}
 	hotSpells := []store.Opening{running, closed, throttled, missed}
 	for i, r := range s.Readings {
 		m.AllTrends[unit.ID] = append(m.AllTrends[unit.ID], trend(r, now, float64(i), hotSpells))

@@ -1,0 +1,415 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
+)
+
+const (
+	// peersBefore is how long before an opening its peers begin.
+	peersBefore = 30 * time.Second
+	// peersPerTable bounds the table of peers, and peersPerSide each side of the picture.
+	peersPerTable, peersPerSide = 100, 12
+	// slowPeer is the round-trip time from which a peer is marked, and lossyPeer the
+	// segments that are sent again, in percent, unless a policy has thresholds for them.
+	slowPeer, lossyPeer = 50 * time.Millisecond, 1.0
+	// fewRetransmits is how many segments that were sent again mark nothing.
+	fewRetransmits = 3
+	// slowReader is the share of the time of sending, in percent, from which a peer that
+	// limits it by its window is marked, and slowReading the time that it takes at least.
+	slowReader, slowReading = 20.0, time.Second
+)
+
+// peersView is a unit with its peers: a table and a picture.
+type peersView struct {
+	Unit     store.Unit
+	From, To time.Time
+	Count    int
+	Bytes    int64
+	Marked   []peerRow // those that make the unit wait, at most 3
+	Columns  []tableColumn
+	Rows     []peerRow
+	Others   *peerRow // the sum of those that have no row
+	Picture  *peersPicture
+	Slow     time.Duration
+	Lossy    float64
+}
+
+// peerRow is a peer in the table and in the picture.
+type peerRow struct {
+	store.Peer
+	Title   string // its service, its unit, or its address
+	Address string // with the port if the unit called it; empty if that is the title
+	URL     string // of its unit; empty if the store has none
+	Marks   []string
+	Slow    bool // its round-trip time
+	Lossy   bool
+	Limits  []string // what limited the sending, with its share
+	bytes   int64
+	again   float64 // segments that were sent again, in percent
+	window  float64 // the share of the time of sending that the peer's window took, in percent
+}
+
+// peersPicture has the unit in the middle, those that call it on the left, and those
+// that it calls on the right.
+type peersPicture struct {
+	Height, Middle   float64
+	BoxTop, BoxLines float64 // of the unit
+	Left, Right      []peerLine
+	MoreLeft         int
+	MoreRight        int
+	MoreY            float64
+}
+
+type peerLine struct {
+	peerRow
+	Y, Below float64 // of the two lines of text
+	Width    float64
+	Path     string
+	Class    string
+}
+
+// openingPeers returns the peers of an opening's unit while it was open, and before.
+func (s *Server) openingPeers(ctx context.Context, o store.Opening, end time.Time, q openingQuery) (*peersView, error) {
+	v := &peersView{Unit: o.Unit, From: o.Triggered.Add(-peersBefore), To: end, Slow: slowPeer, Lossy: lossyPeer}
+	switch {
+	case !(o.Threshold > 0): // also NaN
+	case o.Monitor == "tcp_rtt":
+		v.Slow = time.Duration(o.Threshold * float64(time.Millisecond))
+	case o.Monitor == "tcp_retransmits":
+		v.Lossy = o.Threshold
+	}
+	return s.fillPeers(ctx, v, q.Peers, func(key string) string {
+		q.Peers = key
+		return q.url(o.ID, "") + "#peers"
+	})
+}
+
+// unitPeers returns the peers of a unit in a range.
+func (s *Server) unitPeers(r *http.Request, u store.Unit, span timeRange) (*peersView, error) {
+	v := &peersView{Unit: u, From: span.From, To: span.To, Slow: slowPeer, Lossy: lossyPeer}
+	q := r.URL.Query()
+	return s.fillPeers(r.Context(), v, q.Get("peers"), func(key string) string {
+		q.Set("peers", key)
+		return "?" + q.Encode() + "#peers"
+	})
+}
+
+// fillPeers reads the peers of a span. It returns nil if none are known.
+func (s *Server) fillPeers(ctx context.Context, v *peersView, sorted string, link func(string) string) (*peersView, error) {
+	all, err := s.Store.Peers(ctx, v.Unit.ID, v.From, v.To)
+	if errors.Is(err, store.ErrNotFound) || err == nil && len(all) == 0 {
+		return nil, nil //nolint:nilnil // none is not an error
+	}
+	if err != nil {
+		return nil, err
+	}
+	v.fill(all, sorted, link)
+	return v, nil
+}
+
+// peerOrders are the columns of the table, with how it is sorted by each: the first is
+// ascending, the others are descending.
+var peerOrders = []struct {
+	key, text, title string
+	of               func(p *peerRow) float64
+}{
+	{"peer", "Peer", "", nil},
+	{"direction", "Direction", "inbound: the peer called the unit; outbound: the unit called the peer", func(p *peerRow) float64 {
+		return float64(strings.Compare(p.Direction, "inbound"))
+	}},
+	{"connections", "Connections", "the most at once", func(p *peerRow) float64 { return float64(p.Connections) }},
+	{"sent", "Sent", "bytes that the unit sent", func(p *peerRow) float64 { return float64(p.Sent) }},
+	{"received", "Received", "bytes that the unit received", func(p *peerRow) float64 { return float64(p.Received) }},
+	{"rtt", "Round trip", "the kernel's smoothed round-trip time, ± its variation", func(p *peerRow) float64 { return float64(p.RTT) }},
+	{"again", "Sent again", "segments that were sent again, of all that the unit sent", func(p *peerRow) float64 { return p.again }},
+	{"limit", "Limited by", "what limited the unit's sending, of the time in which there was something to send", func(p *peerRow) float64 { return p.window }},
+	{"failed", "Failed connects", "connections that the unit began and that were not established", func(p *peerRow) float64 { return float64(p.ConnectFailures) }},
+}
+
+func (v *peersView) fill(all []store.Peer, sorted string, link func(string) string) {
+	var others []store.Peer
+	for _, p := range all {
+		if p.Address == "" {
+			others = append(others, p)
+			continue
+		}
+		r := newPeerRow(p)
+		v.Bytes += r.bytes
+		r.mark(v.Slow, v.Lossy)
+		v.Rows = append(v.Rows, r)
+	}
+	v.Count = len(v.Rows)
+	byBytes := func(a, b peerRow) int {
+		return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(b.Connections, a.Connections), cmp.Compare(a.Title, b.Title),
+			cmp.Compare(a.PeerKey.Address, b.PeerKey.Address), cmp.Compare(a.Direction, b.Direction), cmp.Compare(a.Port, b.Port))
+	}
+	slices.SortFunc(v.Rows, byBytes)
+	v.Picture = newPeersPicture(v.Rows)
+	for _, r := range v.Rows {
+		if len(r.Marks) > 0 && len(v.Marked) < 3 {
+			v.Marked = append(v.Marked, r)
+		}
+	}
+	for _, r := range v.Rows[min(len(v.Rows), peersPerTable):] {
+		others = append(others, r.Peer)
+	}
+	v.Rows = v.Rows[:min(len(v.Rows), peersPerTable)]
+	if len(others) > 0 {
+		sum := newPeerRow(sumOfPeers(others))
+		v.Others = &sum
+		v.Bytes += sum.bytes
+	}
+	for i, c := range peerOrders {
+		column := tableColumn{Text: c.text, Title: c.title, Key: c.key, URL: link(c.key)}
+		if c.key == sorted {
+			column.URL = link("")
+			if column.Sorted = "descending"; i == 0 {
+				column.Sorted = "ascending"
+				slices.SortStableFunc(v.Rows, func(a, b peerRow) int { return cmp.Compare(a.Title, b.Title) })
+			} else {
+				slices.SortStableFunc(v.Rows, func(a, b peerRow) int { return cmp.Compare(c.of(&b), c.of(&a)) })
+			}
+		}
+		v.Columns = append(v.Columns, column)
+	}
+}
+
+// sumOfPeers returns what several peers are together. Their round-trip time is not known.
+func sumOfPeers(all []store.Peer) (sum store.Peer) {
+	for _, p := range all {
+		sum.Sent += p.Sent
+		sum.Received += p.Received
+		sum.Connects += p.Connects
+		sum.ConnectFailures += p.ConnectFailures
+		sum.Segments += p.Segments
+		sum.Retransmits += p.Retransmits
+		sum.ReceiverWindow += p.ReceiverWindow
+		sum.SendBuffer += p.SendBuffer
+		sum.Path += p.Path
+		sum.Connections += p.Connections
+	}
+	if len(all) == 1 {
+		sum.RTT, sum.RTTVariation = all[0].RTT, all[0].RTTVariation
+	}
+	return sum
+}
+
+func newPeerRow(p store.Peer) peerRow {
+	r := peerRow{Peer: p, bytes: p.Sent + p.Received, Address: p.Address}
+	if p.Direction == "outbound" && p.Address != "" {
+		r.Address = net.JoinHostPort(p.Address, strconv.Itoa(p.Port))
+	}
+	if r.Title = p.Service; r.Title == "" && p.Name != "" {
+		r.Title = unitName(store.Unit{Name: p.Name})
+	}
+	if r.Title == "" {
+		r.Title, r.Address = r.Address, ""
+	}
+	if p.Unit != "" {
+		r.URL = "/units/" + url.PathEscape(string(p.Unit))
+	}
+	if p.Segments > 0 {
+		r.again = 100 * float64(p.Retransmits) / float64(p.Segments)
+	}
+	if all := p.ReceiverWindow + p.SendBuffer + p.Path; all > 0 {
+		r.window = 100 * float64(p.ReceiverWindow) / float64(all)
+		limits := []struct {
+			is   time.Duration
+			text string
+		}{{p.Path, "network"}, {p.ReceiverWindow, "receiver window"}, {p.SendBuffer, "send buffer"}}
+		slices.SortStableFunc(limits, func(a, b struct {
+			is   time.Duration
+			text string
+		},
+		) int {
+			return cmp.Compare(b.is, a.is)
+		})
+		for _, l := range limits {
+			if share := 100 * float64(l.is) / float64(all); share >= 0.5 {
+				r.Limits = append(r.Limits, l.text+" "+number(math.Round(share))+"\u00a0%")
+			}
+		}
+	}
+	return r
+}
+
+// mark says in words what of a peer makes the unit wait.
+func (r *peerRow) mark(slow time.Duration, lossy float64) {
+	if r.Slow = r.RTT >= slow; r.Slow {
+		r.Marks = append(r.Marks, "slow: "+formatDuration(r.RTT)+" there and back")
+	}
+	if r.Lossy = r.Retransmits > fewRetransmits && r.again >= lossy; r.Lossy {
+		r.Marks = append(r.Marks, number(r.again)+"\u00a0% sent again")
+	}
+	if r.window >= slowReader && r.ReceiverWindow >= slowReading {
+		r.Marks = append(r.Marks, "reads slowly")
+	}
+	if r.ConnectFailures > 0 {
+		r.Marks = append(r.Marks, plural(int(min(r.ConnectFailures, math.MaxInt32)), "connect failed", "connects failed"))
+	}
+}
+
+// Counted reports whether the kernel counts bytes of the peer's protocol.
+func (r peerRow) Counted() bool { return r.Transport != "udp" }
+
+// Again returns the segments that were sent again; empty if none was sent.
+func (r peerRow) Again() string {
+	if r.Segments == 0 {
+		return ""
+	}
+	return number(math.Round(r.again*100)/100) + "\u00a0%"
+}
+
+// SendTime returns the time in which there was something to send.
+func (r peerRow) SendTime() time.Duration { return r.ReceiverWindow + r.SendBuffer + r.Path }
+
+// Both returns the bytes each way, for the picture.
+func (r peerRow) Both() string {
+	if !r.Counted() {
+		return plural(int(min(r.Connections, math.MaxInt32)), "socket", "sockets")
+	}
+	s := formatBytes(r.bytes)
+	if r.RTT > 0 && !r.Slow {
+		s += ", " + formatDuration(r.RTT)
+	}
+	return s
+}
+
+// The geometry of the picture, in units of its view box.
+const (
+	peerPitch  = 42.0
+	peerTop    = 34.0
+	peerLeft   = 410.0 // where lines begin on the left
+	peerBox    = 480.0 // the left edge of the unit
+	peerBoxEnd = 620.0
+	peerRight  = 690.0
+	thinLine   = 1.5
+	thickLine  = 14.0
+)
+
+// newPeersPicture draws the peers with the most bytes.
+func newPeersPicture(rows []peerRow) *peersPicture {
+	var sides [2][]peerRow // inbound, outbound
+	most := int64(1)
+	for _, r := range rows {
+		side := 0
+		if r.Direction == "outbound" {
+			side = 1
+		}
+		sides[side] = append(sides[side], r)
+		most = max(most, r.bytes)
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	p := &peersPicture{}
+	p.MoreLeft, p.MoreRight = max(len(sides[0])-peersPerSide, 0), max(len(sides[1])-peersPerSide, 0)
+	n := 2
+	for i := range sides {
+		sides[i] = sides[i][:min(len(sides[i]), peersPerSide)]
+		n = max(n, len(sides[i]))
+	}
+	p.Middle = peerTop + peerPitch*float64(n)/2
+	p.MoreY = peerTop + peerPitch*float64(n) + 16
+	p.Height = peerTop + peerPitch*float64(n)
+	if p.MoreLeft+p.MoreRight > 0 {
+		p.Height = p.MoreY + 8
+	}
+	p.BoxLines = max(56, min(peerPitch*float64(n)-16, 160))
+	p.BoxTop = p.Middle - p.BoxLines/2
+	for side, list := range sides {
+		for i, r := range list {
+			y := p.Middle + peerPitch*(float64(i)-float64(len(list)-1)/2)
+			at := p.Middle + (p.BoxLines-24)*(float64(i)-float64(len(list)-1)/2)/float64(max(len(list), 3))
+			line := peerLine{peerRow: r, Y: y - 3, Below: y + 13, Width: thinLine + (thickLine-thinLine)*math.Sqrt(float64(r.bytes)/float64(most))}
+			line.Width = math.Round(line.Width*10) / 10
+			xs := []float64{peerLeft, (peerLeft + peerBox) / 2, (peerLeft + peerBox) / 2, peerBox}
+			ys := []float64{y, y, at, at}
+			if side == 1 {
+				xs = []float64{peerBoxEnd, (peerRight + peerBoxEnd) / 2, (peerRight + peerBoxEnd) / 2, peerRight}
+				ys = []float64{at, at, y, y}
+			}
+			coordinate := func(i int) string {
+				return strconv.FormatFloat(xs[i], 'f', 0, 64) + " " + strconv.FormatFloat(ys[i], 'f', 1, 64)
+			}
+			line.Path = "M" + coordinate(0) + " C" + coordinate(1) + " " + coordinate(2) + " " + coordinate(3)
+			line.Class = r.class()
+			if side == 0 {
+				p.Left = append(p.Left, line)
+			} else {
+				p.Right = append(p.Right, line)
+			}
+		}
+	}
+	return p
+}
+
+// class returns the class of a peer's line.
+func (r *peerRow) class() string {
+	switch {
+	case r.Slow && r.Lossy:
+		return "bad slow-lossy"
+	case r.Slow:
+		return "bad slow"
+	case r.Lossy:
+		return "bad lossy"
+	case len(r.Marks) > 0:
+		return "bad"
+	}
+	return ""
+}
+
+// detach removes the links to other pages.
+func (v *peersView) detach() {
+	if v == nil {
+		return
+	}
+	for _, rows := range [][]peerRow{v.Rows, v.Marked} {
+		for i := range rows {
+			rows[i].URL = ""
+		}
+	}
+	for _, lines := range [][]peerLine{v.Picture.left(), v.Picture.right()} {
+		for i := range lines {
+			lines[i].URL = ""
+		}
+	}
+	for i := range v.Columns {
+		v.Columns[i].URL = ""
+	}
+}
+
+func (p *peersPicture) left() []peerLine {
+	if p == nil {
+		return nil
+	}
+	return p.Left
+}
+
+func (p *peersPicture) right() []peerLine {
+	if p == nil {
+		return nil
+	}
+	return p.Right
+}
+
+// NetworkFirst reports whether peers are shown before profiles.
+func (p openingPage) NetworkFirst() bool { return strings.HasPrefix(p.Monitor, "tcp_") }
+
+// MayHavePeers reports whether the unit's peers are read while it is as in this opening.
+func (p openingPage) MayHavePeers() bool { return p.Kind != "baseline" }
