@@ -3,7 +3,8 @@
 
 // Uses every page of a console as a person would, with the mouse, the keyboard, in wide and
 // narrow windows, light and dark, without script; and takes the pictures of docs/.
-// Its argument is JSON: url, service (the hot one), policies (the file), pictures and
+// Its argument is JSON: url, service (the hot one), hostile (the name of another, unless
+// pictures are taken), policies (the file), pictures and
 // downloads (directories; without the first no pictures are taken).
 import assert from 'node:assert/strict';
 import { readFile, writeFile } from 'node:fs/promises';
@@ -77,10 +78,19 @@ await step('units: search finds while typing, and says so when it finds nothing'
   await search.fill(told.service);
   await page.waitForFunction(() => location.search.includes('q='));
   await page.locator('.pager', { hasText: '1 of 1 unit' }).waitFor();
-  await search.fill('<script>alert(1)</script>');
+  await search.fill('<script>nothing</script>');
   await page.getByText('No unit matches').waitFor();
   await page.getByRole('link', { name: 'All units' }).click();
   await page.locator('table.units').waitFor();
+});
+
+await step('units: a name that is markup is a text', async () => {
+  if (told.pictures) return;
+  const page = await b.open('/');
+  await page.getByRole('link', { name: told.hostile, exact: true }).click();
+  await page.waitForURL('**/units/**');
+  assert.equal(await textOf(page.locator('h1')), told.hostile);
+  assert.equal(await page.locator('main img, main script').count(), 0);
 });
 
 await step('units: sorted by the click on a head, with the keyboard', async () => {

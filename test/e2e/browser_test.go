@@ -127,6 +127,10 @@ service:
 	for service, duty := range map[string]string{"cart": "0.05", "payments": "0.02", "search": "0.08"} {
 		container(service, "-duty", duty)
 	}
+	hostile := `"><img src=x onerror=alert(1)><script>alert(1)</script>`
+	if os.Getenv("HOTPROFILE_PICTURES") == "" {
+		container(hostile, "-duty", "0.02")
+	}
 	hot := container("checkout", "-warm", "66s", "-warm-duty", "0.03", "-busy", "15s", "-waiting", "1")
 	id := c.wait(2*time.Minute, "gate opened", func(l logLine) bool {
 		return l.str("unit") == hot && l.str("policy") == "cpu" && l["phase"] == nil
@@ -135,7 +139,7 @@ service:
 	pages{t, fmt.Sprintf("http://127.0.0.1:%d", port)}.wait("/openings/"+id, "after the trigger")
 
 	browser(t, "console.mjs", map[string]any{
-		"url": fmt.Sprintf("http://127.0.0.1:%d", port), "service": "checkout", "policies": policies,
+		"url": fmt.Sprintf("http://127.0.0.1:%d", port), "service": "checkout", "hostile": hostile, "policies": policies,
 	})
 	// What the page says it did, it did.
 	content, err := os.ReadFile(policies)
