@@ -104,14 +104,13 @@ func (a attributes) withStacks(attr *unix.PerfEventAttr) {
 // hits returns the event that samples a tracepoint. It starts disabled. Its records
 // have more than those of the other events, which follows what these have.
 func (a attributes) hits(t Tracepoint, period int64) *unix.PerfEventAttr {
-	var bits uint64 = unix.PerfBitDisabled
+	attr := sys.Attr(unix.PERF_TYPE_TRACEPOINT, t.ID, a.sampleType()|unix.PERF_SAMPLE_READ|unix.PERF_SAMPLE_RAW, unix.PerfBitDisabled)
 	if a.kernel == KernelTime || t.Everywhere {
-		bits |= unix.PerfBitExcludeCallchainKernel
+		attr.Bits |= unix.PerfBitExcludeCallchainKernel
 	}
 	if t.Everywhere {
-		bits |= unix.PerfBitExcludeCallchainUser
+		attr.Bits |= unix.PerfBitExcludeCallchainUser
 	}
-	attr := sys.Attr(unix.PERF_TYPE_TRACEPOINT, t.ID, a.sampleType()|unix.PERF_SAMPLE_READ|unix.PERF_SAMPLE_RAW, bits)
 	attr.Sample = uint64(period)
 	if a.formatLost {
 		attr.Read_format = unix.PERF_FORMAT_LOST
