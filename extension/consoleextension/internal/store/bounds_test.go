@@ -41,10 +41,10 @@ func TestAClockThatJumpsLosesNothing(t *testing.T) {
 		return len(w.openingIDs(OpeningQuery{}))
 	}
 	live(10)
-	w.wall = w.wall.Add(years)
+	w.jump(years)
 	live(10)
 	require.Equal(t, n, all())
-	w.wall = w.wall.Add(-years)
+	w.jump(-years)
 	live(10)
 	require.Equal(t, n, all())
 	u, err := w.Unit(t.Context(), IDOf("node-1", "a"))
@@ -53,12 +53,12 @@ func TestAClockThatJumpsLosesNothing(t *testing.T) {
 	require.True(t, u.Readings[0].At.Equal(w.wall))
 
 	require.NoError(t, w.Close())
-	w.wall = w.wall.Add(years)
+	w.jump(years)
 	w.open()
 	live(10)
 	require.Equal(t, n, all())
 	require.NoError(t, w.Close())
-	w.wall = w.wall.Add(-years)
+	w.jump(-years)
 	w.open()
 	live(10)
 	require.Equal(t, n, all())
@@ -232,7 +232,7 @@ func TestASmallStoreKeepsItsBound(t *testing.T) {
 		for i := range 100 {
 			u := unitNamed(fmt.Sprint(i + 100*(n/100)))
 			for range 6 {
-				w.wall = w.wall.Add(time.Second)
+				w.jump(time.Second)
 				w.PutReadings(u, []Reading{reading("cpu", "cpu_usage", w.wall, rand.Float64(), 80), reading("cpu", "memory", w.wall, rand.Float64(), 80)}, nil)
 			}
 			w.PutOpening(Opening{ID: fmt.Sprint("o", n, "-", i), Unit: u, Policy: "cpu", NothingExported: strings.Repeat("n", 500)})

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,8 +25,10 @@ const (
 
 // load fills a store for two days.
 func load(dir string, loadUnits int) error {
-	wall, uptime := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC), time.Duration(0)
-	s, err := Open(Options{Directory: dir, noSync: true, Now: func() time.Time { return wall }, Uptime: func() time.Duration { return uptime }})
+	begin := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
+	var passed atomic.Int64 // which several goroutines read
+	uptime := func() time.Duration { return time.Duration(passed.Load()) }
+	s, err := Open(Options{Directory: dir, noSync: true, Now: func() time.Time { return begin.Add(uptime()) }, Uptime: uptime})
 	if err != nil {
 		return err
 	}
@@ -42,7 +45,8 @@ func load(dir string, loadUnits int) error {
 	// Values wander and have noise, as those of a busy host do; the thresholds differ.
 	const steps = loadHours * 360
 	for step := range steps {
-		wall, uptime = wall.Add(10*time.Second), uptime+10*time.Second
+		passed.Add(int64(10 * time.Second))
+		wall := begin.Add(uptime())
 		readings := make([]Reading, loadMonitors)
 		for n := range units {
 			for m := range monitors {

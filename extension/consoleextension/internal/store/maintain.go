@@ -324,7 +324,7 @@ func (s *Store) makeRoom(bytes int64) error {
 // until the database has no more than so many bytes.
 func (s *Store) forget(limit int64) error {
 	for {
-		if err := s.writeOnce(false); err != nil {
+		if err := s.write(false); err != nil {
 			return err
 		}
 		used, err := s.db.used()
@@ -350,7 +350,7 @@ func (s *Store) forget(limit int64) error {
 		}
 		s.mu.Unlock()
 		if nothing {
-			return s.writeOnce(false)
+			return s.write(false)
 		}
 	}
 }

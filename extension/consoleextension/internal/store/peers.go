@@ -264,7 +264,8 @@ func (s *Store) Peers(ctx context.Context, id UnitID, from, to time.Time) ([]Pee
 		if first == nil {
 			return nil
 		}
-		for span := max(spanOf(first), spanOf(last)-maxPeerBlocks+1); span <= spanOf(last); span++ {
+		newest := min(spanOf(last), s.clock.now()/peerTier.span)
+		for span := max(spanOf(first), newest-maxPeerBlocks+1); span <= newest; span++ {
 			key := blockKey(span, id.key())
 			stored := b.Get(key)
 			if stored == nil {

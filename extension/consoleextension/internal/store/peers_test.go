@@ -73,15 +73,15 @@ func TestPeersAreWhatIsNewInTheirCounters(t *testing.T) {
 
 // TestPeersAreBounded has units with many peers with long names.
 func TestPeersAreBounded(t *testing.T) {
-	const limit = 8 << 20
+	const limit = 4 << 20
 	w := newWorld(t, Options{noSync: true, MaxBytes: limit})
-	long := strings.Repeat("long", 1000)
+	long := strings.Repeat("long", 100)
 	begin := w.wall
-	for n := range 120 {
+	for n := range 60 {
 		w.pass(time.Minute)
-		for i := range 400 {
-			reports := make([]PeerReport, 0, 100)
-			for k := range 100 {
+		for i := range 320 / (1 + min(n, 9)) { // all units at first
+			reports := make([]PeerReport, 0, maxUnitPeers+1)
+			for k := range maxUnitPeers + 1 {
 				reports = append(reports, report(PeerKey{Address: fmt.Sprint(k, " ", i), Port: k, Service: long}, begin, w.wall, float64(n*k*i)))
 			}
 			w.PutPeers(unitNamed(fmt.Sprint(i)), reports)

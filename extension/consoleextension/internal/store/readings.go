@@ -55,15 +55,6 @@ func spanOf(key []byte) int64 {
 	return int64(binary.BigEndian.Uint64(key))
 }
 
-func createTiers(tx *bolt.Tx) error {
-	for _, t := range spans() {
-		if _, err := tx.CreateBucketIfNotExists(t.name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // spans returns all buckets whose keys are spans.
 func spans() []tier { return append(tiers[:len(tiers):len(tiers)], peerTier) }
 
@@ -267,12 +258,13 @@ func (s *Store) Trends(ctx context.Context, id UnitID, from, to time.Time, point
 		}
 	}
 	s.mu.RUnlock()
+	now := s.clock.now()
 	err := s.db.view(func(tx *bolt.Tx) error {
 		for i := range tiers {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if err := readTier(tx, i, id.key(), add(i), s.drop); err != nil {
+			if err := readTier(tx, i, id.key(), now, add(i), s.drop); err != nil {
 				return err
 			}
 		}
@@ -294,7 +286,7 @@ func (s *Store) Trends(ctx context.Context, id UnitID, from, to time.Time, point
 
 // readTier reads the blocks of a unit of a tier, but those that are being deleted for
 // they are thinned already.
-func readTier(tx *bolt.Tx, i int, unit []byte, add func(int, point), drop func(string, int)) error {
+func readTier(tx *bolt.Tx, i int, unit []byte, now int64, add func(int, point), drop func(string, int)) error {
 	t := tiers[i]
 	b, err := t.bucket(tx)
 	if err != nil {
@@ -315,7 +307,8 @@ func readTier(tx *bolt.Tx, i int, unit []byte, add func(int, point), drop func(s
 	if first == nil {
 		return nil
 	}
-	for span := max(spanOf(first), spanOf(last)-maxBlocks+1); span <= spanOf(last); span++ {
+	newest := min(spanOf(last), now/t.span) // the last key may be damaged
+	for span := max(spanOf(first), newest-maxBlocks+1); span <= newest; span++ {
 		key := blockKey(span, unit)
 		stored := b.Get(key)
 		if stored == nil || thinned(span) {

@@ -6,6 +6,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -102,12 +103,11 @@ type Store struct {
 	bytes   atomic.Int64  // of the database and what was set aside
 	oldest  atomic.Int64  // by the clock
 
-	// The following belong to the writer.
+	writing        sync.Mutex // held to write records; guards the following
 	setAsides      int
 	failing        bool
 	metricsWritten int64
 
-	writing   sync.Mutex // held to write records, for what was changed first is written first
 	room      sync.Mutex // held to thin, to delete and to compact
 	compacted int64      // by the clock
 }
@@ -202,7 +202,11 @@ func (s *Store) open() error {
 	if err := s.openProfiles(); err != nil {
 		return err
 	}
-	return s.makeSmall()
+	if err := s.makeSmall(); err != nil { // on a full disk, for instance
+		s.found(err)
+		s.log.Warn("console's database not compacted", zap.Error(err))
+	}
+	return nil
 }
 
 // load reads the records, and makes the buckets.
@@ -213,39 +217,36 @@ func (s *Store) load() error {
 	s.series, s.resources, s.metrics, s.peers, s.sequence = 0, 0, 0, 0, 0
 	bad := 0
 	var was life
-	err := s.db.update(func(tx *bolt.Tx) error {
-		meta, err := tx.CreateBucketIfNotExists(bucketMeta)
-		if err != nil {
-			return err
-		}
-		if v, ok := sealed(keyLife, meta.Get(keyLife)); ok {
-			_ = json.Unmarshal(v, &was)
-		}
-		for _, r := range records {
-			b, err := tx.CreateBucketIfNotExists(r.name)
-			if err != nil {
-				return err
+	read := func(tx *bolt.Tx) error {
+		if meta := tx.Bucket(bucketMeta); meta != nil {
+			if v, ok := sealed(keyLife, meta.Get(keyLife)); ok {
+				_ = json.Unmarshal(v, &was)
 			}
-			var useless [][]byte
-			err = b.ForEach(func(k, v []byte) error {
+		}
+		for id, r := range records {
+			b := tx.Bucket(r.name)
+			if b == nil {
+				continue
+			}
+			if err := b.ForEach(func(k, v []byte) error {
 				if value, ok := sealed(k, v); !ok || r.load(s, k, value) != nil {
-					useless = append(useless, slices.Clone(k))
+					s.useless(bucketID(id), k)
+					bad++
 				}
 				return nil
-			})
-			if err != nil {
+			}); err != nil {
 				return err
 			}
-			for _, k := range useless {
-				if err := b.Delete(k); err != nil {
-					return err
-				}
-			}
-			bad += len(useless)
 		}
-		return createTiers(tx)
-	})
-	if err != nil {
+		return nil
+	}
+	// Only a new database is written: a store on a full disk opens.
+	if err := s.db.view(hasBuckets); err != nil {
+		if err := s.db.update(createBuckets); err != nil {
+			return err
+		}
+	}
+	if err := s.db.view(read); err != nil {
 		return err
 	}
 	s.drop("damaged", bad)
@@ -256,6 +257,46 @@ func (s *Store) load() error {
 	was.Seconds = max(was.Seconds, s.newest())
 	s.clock = newClock(was, s.options.Now(), s.options.MaxAge, s.options.Uptime)
 	return nil
+}
+
+// useless marks a record that cannot be used, to be deleted.
+func (s *Store) useless(b bucketID, key []byte) {
+	if b == bucketUnits {
+		s.touch(b, hex.EncodeToString(key))
+	} else {
+		s.touch(b, string(key))
+	}
+}
+
+// createBuckets makes the buckets that there are not.
+func createBuckets(tx *bolt.Tx) error {
+	for _, name := range buckets() {
+		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func hasBuckets(tx *bolt.Tx) error {
+	for _, name := range buckets() {
+		if tx.Bucket(name) == nil {
+			return fmt.Errorf("%w: no bucket %s", errDamaged, name)
+		}
+	}
+	return nil
+}
+
+// buckets returns the names of all buckets.
+func buckets() [][]byte {
+	all := [][]byte{bucketMeta}
+	for _, r := range records {
+		all = append(all, r.name)
+	}
+	for _, t := range spans() {
+		all = append(all, t.name)
+	}
+	return all
 }
 
 // run writes at each interval and when it is poked, until Close.
@@ -304,7 +345,8 @@ func (s *Store) Commit(ctx context.Context) error {
 	}
 }
 
-// Close writes what is not yet on disk, and closes the store.
+// Close writes what is not yet on disk, and closes the store. It waits for the
+// disk, however long that takes.
 func (s *Store) Close() error {
 	select {
 	case <-s.stop:
@@ -448,6 +490,8 @@ func has[V any](m map[string]V, key string) bool {
 // write writes the records that changed; with readings those too, and how old the
 // store is.
 func (s *Store) write(readings bool) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	if s.damaged.Swap(false) {
 		s.startAnew(fmt.Errorf("%w: found when it was read", errDamaged))
 	}
@@ -470,8 +514,6 @@ func (s *Store) write(readings bool) error {
 }
 
 func (s *Store) writeOnce(readings bool) error {
-	s.writing.Lock()
-	defer s.writing.Unlock()
 	s.mu.Lock()
 	if readings {
 		now := s.clock.now()
@@ -559,17 +601,7 @@ func (s *Store) startAnew(cause error) bool {
 		s.log.Error("console has no database any more; what is new is kept in memory, within bounds", zap.Error(err))
 		return false
 	}
-	err := s.db.update(func(tx *bolt.Tx) error {
-		if _, err := tx.CreateBucketIfNotExists(bucketMeta); err != nil {
-			return err
-		}
-		for _, r := range records {
-			if _, err := tx.CreateBucketIfNotExists(r.name); err != nil {
-				return err
-			}
-		}
-		return createTiers(tx)
-	})
+	err := s.db.update(createBuckets)
 	s.mu.Lock()
 	s.touchAll()
 	s.mu.Unlock()

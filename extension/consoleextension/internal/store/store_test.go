@@ -67,6 +67,13 @@ func (w *world) pass(d time.Duration) {
 	w.uptime += d
 }
 
+// jump sets the clock that people read.
+func (w *world) jump(d time.Duration) {
+	w.clocks.Lock()
+	defer w.clocks.Unlock()
+	w.wall = w.wall.Add(d)
+}
+
 func (w *world) commit() {
 	w.t.Helper()
 	require.NoError(w.t, w.Commit(w.t.Context()))
