@@ -112,7 +112,7 @@ func TestARecordOfTheFutureShiftsNothing(t *testing.T) {
 // measures what is in memory.
 func TestAStrangerHasNoMoreThanTheBounds(t *testing.T) {
 	w := newWorld(t, Options{noSync: true})
-	long := strings.Repeat("long ", 2_000)
+	long := strings.Repeat("long ", 1_200)
 	require.True(t, w.PutOpening(Opening{ID: "huge", Unit: unitNamed(strings.Repeat("huge", 1<<20)), Policy: strings.Repeat("huge", 1<<20)}))
 	resource := func(n int) map[string]string {
 		out := map[string]string{"service.name": fmt.Sprint(n, long[:5000])}
@@ -227,10 +227,10 @@ func TestOldBaselinesGiveWayFirst(t *testing.T) {
 func TestASmallStoreKeepsItsBound(t *testing.T) {
 	const limit = 6 << 20
 	w := newWorld(t, Options{noSync: true, MaxBytes: limit})
-	for n := range 400 {
+	for n := range 200 {
 		w.pass(time.Minute)
 		for i := range 100 {
-			u := unitNamed(fmt.Sprint(i + 100*(n/100)))
+			u := unitNamed(fmt.Sprint(i + 100*(n/50)))
 			for range 6 {
 				w.jump(time.Second)
 				w.PutReadings(u, []Reading{reading("cpu", "cpu_usage", w.wall, rand.Float64(), 80), reading("cpu", "memory", w.wall, rand.Float64(), 80)}, nil)

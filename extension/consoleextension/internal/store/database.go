@@ -16,6 +16,7 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 	"go.uber.org/zap"
 )
 
@@ -84,7 +85,7 @@ func (d *database) open() error {
 			NoFreelistSync: true, // a commit writes less, and Open finds free pages itself
 			FreelistType:   bolt.FreelistMapType,
 		})
-		if errors.Is(err, bolt.ErrTimeout) {
+		if errors.Is(err, berrors.ErrTimeout) {
 			return inUse(filepath.Dir(d.path))
 		}
 		if err != nil {
@@ -131,7 +132,7 @@ func (d *database) view(f func(*bolt.Tx) error) error {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	if d.bolt == nil {
-		return bolt.ErrDatabaseNotOpen
+		return berrors.ErrDatabaseNotOpen
 	}
 	return guard(func() error { return d.bolt.View(f) })
 }
@@ -140,7 +141,7 @@ func (d *database) update(f func(*bolt.Tx) error) error {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	if d.bolt == nil {
-		return bolt.ErrDatabaseNotOpen
+		return berrors.ErrDatabaseNotOpen
 	}
 	return guard(func() error { return d.bolt.Update(f) })
 }
@@ -170,7 +171,7 @@ func (d *database) used() (int64, error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	if d.bolt == nil {
-		return 0, bolt.ErrDatabaseNotOpen
+		return 0, berrors.ErrDatabaseNotOpen
 	}
 	var used int64
 	err := guard(func() error {
@@ -190,7 +191,7 @@ func (d *database) compact() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.bolt == nil {
-		return bolt.ErrDatabaseNotOpen
+		return berrors.ErrDatabaseNotOpen
 	}
 	name := d.path + ".compact"
 	_ = os.Remove(name) // of a collector that was killed

@@ -33,7 +33,7 @@ const (
 	maxPeerBlocks = 4096
 )
 
-// The counters of a peer, and what is measured of it.
+// The counters of a peer.
 const (
 	PeerSent = iota
 	PeerReceived
@@ -47,6 +47,7 @@ const (
 	peerCounters
 )
 
+// What is measured of a peer.
 const (
 	PeerConnections = iota
 	PeerSendQueue

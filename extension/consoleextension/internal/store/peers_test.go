@@ -66,7 +66,7 @@ func TestPeersAreWhatIsNewInTheirCounters(t *testing.T) {
 		w.flush()
 	}
 	require.Zero(t, sent(time.Time{}, time.Time{}))
-	require.Zero(t, w.Store.peers)
+	require.Zero(t, w.peers)
 	_, err := w.Peers(t.Context(), "none", begin, w.wall)
 	require.ErrorIs(t, err, ErrNotFound)
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 	"go.uber.org/zap"
 )
 
@@ -307,7 +308,7 @@ func (s *Store) run() {
 	for {
 		select {
 		case <-s.pokes:
-			s.write(s.damaged.Load())
+			_ = s.write(s.damaged.Load()) // it logs its errors
 		case <-tick.C:
 			s.flush()
 		case <-s.stop:
@@ -496,7 +497,7 @@ func (s *Store) write(readings bool) error {
 		s.startAnew(fmt.Errorf("%w: found when it was read", errDamaged))
 	}
 	err := s.writeOnce(readings)
-	if errors.Is(err, bolt.ErrDatabaseNotOpen) && s.db.reopen() == nil {
+	if errors.Is(err, berrors.ErrDatabaseNotOpen) && s.db.reopen() == nil {
 		err = s.writeOnce(readings)
 	}
 	if errors.Is(err, errDamaged) && s.startAnew(err) {
