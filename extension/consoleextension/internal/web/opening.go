@@ -712,7 +712,7 @@ func (v *profileView) table(opening string) {
 		known = known || c.key == order
 	}
 	standard := flame.BySelf
-	if v.waits() {
+	if v.inKernel() {
 		standard = flame.ByTotal
 	}
 	if !known {
@@ -749,7 +749,7 @@ const shortRows = 3
 func (v *profileView) short(opening string) {
 	t := v.query.Table(flame.BySelf, "", shortRows)
 	t.Rows = slices.DeleteFunc(t.Rows, func(r flame.Row) bool { return r.Self.Here == 0 })
-	if !v.waits() {
+	if !v.inKernel() {
 		v.Hottest = v.functions(t, opening)
 	}
 	if v.Compared {

@@ -22,9 +22,15 @@ type profileType struct {
 	What  string // what its values are, for "12 s of …" and "Share of all …"
 }
 
-// waits reports whether every stack ends in the kernel's scheduler, so that the functions
-// with most of their own say nothing.
-func (t profileType) waits() bool { return t.Name == "off_cpu" || t.Name == "runqueue" }
+// inKernel reports whether every stack ends in the kernel, in its scheduler or in the same
+// few system calls, so that the functions with most of their own say nothing.
+func (t profileType) inKernel() bool {
+	switch t.Name {
+	case "off_cpu", "runqueue", "net_sent", "net_received", "tcp_connects", "tcp_connect_failures":
+		return true
+	}
+	return false
+}
 
 // profileTypes are the types in the order in which pages list them. Others follow.
 var profileTypes = []profileType{
