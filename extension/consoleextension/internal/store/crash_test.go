@@ -165,6 +165,11 @@ func TestADamagedFileIsSetAsideOrReadWithoutWhatIsDamaged(t *testing.T) {
 	for i := 2; i < pages; i++ {
 		damages = append(damages, damage{fmt.Sprint("zero page ", i), func(b []byte) []byte { clear(b[i*page : (i+1)*page]); return b }})
 	}
+	for i := 2; i < pages; i++ {
+		damages = append(damages,
+			damage{fmt.Sprint("no elements in page ", i), func(b []byte) []byte { clear(b[i*page+10 : i*page+12]); return b }},
+			damage{fmt.Sprint("another kind of element in page ", i), func(b []byte) []byte { b[i*page+16] ^= elementBucket; return b }})
+	}
 	for i := range 400 {
 		at, bit := r.IntN(len(whole)), r.IntN(8)
 		if i%2 == 0 { // in the head of a page

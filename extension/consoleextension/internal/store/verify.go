@@ -65,6 +65,7 @@ type verifier struct {
 	pageSize uint64
 	pages    uint64 // below which all page ids are
 	seen     []bool
+	inBucket bool // the store has buckets at the root, and values in them
 }
 
 func (v *verifier) run(size int64) error {
@@ -227,7 +228,7 @@ func (v *verifier) branch(id uint64, count int, page, from, to []byte, depth int
 }
 
 func (v *verifier) leaf(id uint64, count int, page, from, to []byte, depth int) error {
-	if headerSize+count*elementSize > len(page) {
+	if headerSize+count*elementSize > len(page) || (count == 0 && from != nil) {
 		return fmt.Errorf("leaf page %d has %d elements", id, count)
 	}
 	le := binary.LittleEndian
@@ -246,9 +247,9 @@ func (v *verifier) leaf(id uint64, count int, page, from, to []byte, depth int) 
 			return fmt.Errorf("element %d of leaf page %d is out of order", i, id)
 		}
 		last = key
-		switch flags {
-		case 0:
-		case elementBucket:
+		switch {
+		case flags == 0 && v.inBucket:
+		case flags == elementBucket && !v.inBucket:
 			if err := v.bucket(id, value, depth); err != nil {
 				return err
 			}
@@ -264,6 +265,8 @@ func (v *verifier) bucket(id uint64, value []byte, depth int) error {
 	if len(value) < bucketSize {
 		return fmt.Errorf("leaf page %d has a bucket of %d bytes", id, len(value))
 	}
+	v.inBucket = true
+	defer func() { v.inBucket = false }()
 	le := binary.LittleEndian
 	if root := le.Uint64(value); root != 0 {
 		return v.tree(root, nil, nil, depth+1)
