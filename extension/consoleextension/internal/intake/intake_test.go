@@ -328,7 +328,8 @@ func TestPeersOfUnits(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, list, 2)
 		db := list[0]
-		require.Equal(t, store.PeerKey{Address: "10.1.2.3", Direction: "outbound", Port: 5432, Transport: "tcp", Service: "db", Name: "77aa"}, db.PeerKey)
+		require.Equal(t, store.PeerKey{Address: "10.1.2.3", Direction: "outbound", Port: 5432, Transport: "tcp"}, db.PeerKey)
+		require.Equal(t, store.PeerName{Service: "db", Name: "77aa"}, db.PeerName)
 		require.Equal(t, store.IDOf("vm", "77aa"), db.Unit)
 		require.Equal(t, []int64{1000 * calls, 2000 * calls, 3 * calls, calls, 50 * calls, 5 * calls}, []int64{db.Sent, db.Received, db.Connects, db.ConnectFailures, db.Segments, db.Retransmits})
 		require.Equal(t, []int64{6, 7, 8}, []int64{db.Connections, db.SendQueue, db.ReceiveQueue})

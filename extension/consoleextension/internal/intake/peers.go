@@ -41,7 +41,6 @@ func (p *peers) add(metric string, point pmetric.NumberDataPoint) {
 	}
 	key := reportKey{store.PeerKey{
 		Address: text(a, "network.peer.address"), Direction: text(a, attr.Prefix+"peer.direction"), Transport: text(a, "network.transport"),
-		Service: text(a, "service.peer.name"), Name: text(a, attr.Prefix+"peer.unit"),
 	}, point.StartTimestamp(), point.Timestamp()}
 	port := text(a, "network.peer.port")
 	if port == "" {
@@ -58,6 +57,7 @@ func (p *peers) add(metric string, point pmetric.NumberDataPoint) {
 	r, ok := of[key]
 	if !ok {
 		r = store.NewPeerReport(key.PeerKey, key.start.AsTime(), key.at.AsTime())
+		r.PeerName = store.PeerName{Service: text(a, "service.peer.name"), Name: text(a, attr.Prefix+"peer.unit")}
 	}
 	transmit := text(a, "network.io.direction") == "transmit"
 	switch metric[len(peerPrefix):] {

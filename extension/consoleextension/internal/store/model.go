@@ -207,15 +207,17 @@ type PeerKey struct {
 	Direction string // outbound: the unit connected to the peer; inbound: the peer to the unit
 	Port      int    // the peer's if outbound, else the unit's own
 	Transport string // tcp or udp
-	// Service and Name are set if the peer is a unit of the same host; Name is its
-	// hotprofile.unit.
-	Service, Name string
 }
+
+// PeerName is set if a peer is a unit of the same host, once that is known: its service,
+// and its hotprofile.unit.
+type PeerName struct{ Service, Name string }
 
 // Peer is what a unit and a peer exchanged over some time. Peers are known while a unit
 // is hot.
 type Peer struct {
 	PeerKey
+	PeerName
 	// Unit is that of Name, if the store has it.
 	Unit     UnitID
 	From, To time.Time // when it was first and last reported, to a minute

@@ -61,6 +61,7 @@ const (
 // values of a time may come in several reports.
 type PeerReport struct {
 	PeerKey
+	PeerName
 	Start    time.Time // since which the counters count
 	At       time.Time
 	Counters [peerCounters]float64
@@ -90,6 +91,7 @@ type peer struct {
 // peerSums is what is new of a peer.
 type peerSums struct {
 	PeerKey  `json:"k"`
+	PeerName `json:"u,omitzero"`   // the newest
 	From, To int64                 // in seconds since 1970
 	Counters [peerCounters]float64 `json:"c"`
 	Gauges   [peerGauges]float64   `json:"g"` // the largest; of the round-trip time the sum
@@ -111,7 +113,7 @@ func (s *Store) PutPeers(of Unit, reports []PeerReport) {
 	}
 	for _, r := range reports {
 		k := &r.PeerKey
-		for _, text := range []*string{&k.Address, &k.Direction, &k.Transport, &k.Service, &k.Name} {
+		for _, text := range []*string{&k.Address, &k.Direction, &k.Transport, &r.Service, &r.Name} {
 			*text = s.intern(cutText(*text, maxName))
 		}
 		p := u.peers[r.PeerKey]
@@ -124,6 +126,7 @@ func (s *Store) PutPeers(of Unit, reports []PeerReport) {
 			u.peers[r.PeerKey] = p
 			s.peers++
 		}
+		p.name(r.PeerName)
 		p.add(r, s.plausible(r.At))
 		p.seen = u.seen
 	}
@@ -168,10 +171,20 @@ func (p *peer) add(r PeerReport, at time.Time) {
 	p.To = at.Unix()
 }
 
+// name sets the name that a peer has later.
+func (a *peerSums) name(is PeerName) {
+	if is != (PeerName{}) {
+		a.PeerName = is
+	}
+}
+
 // plus adds what was counted later, or earlier.
 func (a *peerSums) plus(b peerSums) {
 	if a.From == 0 || (b.From != 0 && b.From < a.From) {
 		a.From = b.From
+	}
+	if b.To >= a.To {
+		a.name(b.PeerName)
 	}
 	a.To = max(a.To, b.To)
 	for i, v := range b.Counters {
@@ -197,7 +210,7 @@ func (s *Store) encodePeers() []operation {
 		for key, p := range u.peers {
 			if p.From != 0 {
 				sums = append(sums, p.peerSums)
-				p.peerSums = peerSums{PeerKey: key}
+				p.peerSums = peerSums{PeerKey: key, PeerName: p.PeerName}
 			} else if now-p.seen > peerGone {
 				delete(u.peers, key)
 				s.peers--
@@ -221,12 +234,38 @@ func (s *Store) encodePeers() []operation {
 	return out
 }
 
-func readPeers(value []byte) (sums []peerSums, err error) {
-	b, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(value)), maxPeerBlock))
+// putPeers writes what is new of peers after what is there of the same minute.
+func putPeers(tx *bolt.Tx, ops []operation) error {
+	b, err := peerTier.bucket(tx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return sums, json.Unmarshal(b, &sums)
+	for _, op := range ops {
+		value := op.value
+		if is, ok := sealed(op.key, b.Get(op.key)); ok && len(is) <= maxPeerBlock {
+			value = slices.Concat(is, value)
+		}
+		if err := put(b, op.key, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readPeers reads what was written of a unit in a minute, at once or in parts.
+func readPeers(value []byte) (sums []peerSums, err error) {
+	for r := bytes.NewReader(value); r.Len() > 0; {
+		b, err := io.ReadAll(io.LimitReader(flate.NewReader(r), maxPeerBlock))
+		if err != nil {
+			return nil, err
+		}
+		var part []peerSums
+		if err := json.Unmarshal(b, &part); err != nil {
+			return nil, err
+		}
+		sums = append(sums, part...)
+	}
+	return sums, nil
 }
 
 // Peers implements Reader.
@@ -319,7 +358,7 @@ func (a *peerSums) public() Peer {
 	whole := func(f float64) int64 { return int64(min(f, math.MaxInt64/2)) }
 	times := float64(max(a.Times, 1))
 	return Peer{
-		PeerKey: a.PeerKey, From: time.Unix(a.From, 0), To: time.Unix(a.To, 0),
+		PeerKey: a.PeerKey, PeerName: a.PeerName, From: time.Unix(a.From, 0), To: time.Unix(a.To, 0),
 		Sent: whole(c[PeerSent]), Received: whole(c[PeerReceived]),
 		Connects: whole(c[PeerConnects]), ConnectFailures: whole(c[PeerConnectFailures]),
 		Segments: whole(c[PeerSegments]), Retransmits: whole(c[PeerRetransmits]),

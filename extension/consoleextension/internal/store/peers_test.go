@@ -71,6 +71,29 @@ func TestPeersAreWhatIsNewInTheirCounters(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotFound)
 }
 
+// TestAPeerWhoseNameBecomesKnownIsOne has a peer that is found to be a unit later.
+func TestAPeerWhoseNameBecomesKnownIsOne(t *testing.T) {
+	w := newWorld(t, Options{noSync: true})
+	u, key := unitNamed("shop"), PeerKey{Address: "10.1.2.3", Direction: "outbound", Port: 5432, Transport: "tcp"}
+	begin := w.wall
+	for i, name := range []PeerName{{}, {Name: "db"}, {Service: "orders", Name: "db"}, {}} {
+		w.pass(10 * time.Second)
+		r := report(key, begin, w.wall, float64(100*(i+1)))
+		r.PeerName = name
+		w.PutPeers(u, []PeerReport{r})
+		if i%2 == 1 {
+			w.flush()
+		}
+	}
+	w.PutReadings(unitNamed("db"), []Reading{reading("cpu", "cpu_usage", w.wall, 1, 2)}, nil)
+	list, err := w.Peers(t.Context(), IDOf("node-1", "shop"), time.Time{}, time.Time{})
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.Equal(t, PeerName{Service: "orders", Name: "db"}, list[0].PeerName)
+	require.Equal(t, IDOf("node-1", "db"), list[0].Unit)
+	require.EqualValues(t, 400, list[0].Sent, "each byte once")
+}
+
 // TestPeersAreBounded has units with many peers with long names.
 func TestPeersAreBounded(t *testing.T) {
 	const limit = 4 << 20
@@ -82,7 +105,9 @@ func TestPeersAreBounded(t *testing.T) {
 		for i := range 320 / (1 + min(n, 9)) { // all units at first
 			reports := make([]PeerReport, 0, maxUnitPeers+1)
 			for k := range maxUnitPeers + 1 {
-				reports = append(reports, report(PeerKey{Address: fmt.Sprint(k, " ", i), Port: k, Service: long}, begin, w.wall, float64(n*k*i)))
+				r := report(PeerKey{Address: fmt.Sprint(k, " ", i), Port: k}, begin, w.wall, float64(n*k*i))
+				r.Service = long
+				reports = append(reports, r)
 			}
 			w.PutPeers(unitNamed(fmt.Sprint(i)), reports)
 		}

@@ -13,7 +13,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -423,10 +422,10 @@ type operation struct {
 }
 
 // operations encodes the records that changed.
-func (s *Store) operations(dirty []ref) []operation {
+func (s *Store) operations(dirty map[ref]struct{}) []operation {
 	refusals := map[string]*refusal{}
 	changes := map[string]*change{}
-	for _, r := range dirty {
+	for r := range dirty {
 		switch r.bucket {
 		case bucketRefusals:
 			refusals[r.key] = nil
@@ -449,7 +448,7 @@ func (s *Store) operations(dirty []ref) []operation {
 		}
 	}
 	var out []operation
-	for _, r := range dirty {
+	for r := range dirty {
 		op := operation{bucket: records[r.bucket].name, key: []byte(r.key)}
 		switch r.bucket {
 		case bucketUnits:
@@ -531,45 +530,9 @@ func (s *Store) writeOnce(readings bool) error {
 			}
 		}
 	}
-	refs, written, removed := slices.SortedFunc(maps.Keys(s.dirty), compareRefs), s.waiting, s.removed
+	dirty, written, removed := s.dirty, s.waiting, s.removed
 	s.dirty, s.waiting, s.removed = map[ref]struct{}{}, make(chan struct{}), nil
-	s.mu.Unlock()
-	defer close(written)
-
-	var err error
-	for again := true; again && err == nil; again = len(refs) > 0 {
-		n := min(len(refs), maxTransaction)
-		if err = s.transaction(refs[:n], readings && n == len(refs)); err == nil {
-			refs = refs[n:]
-		}
-	}
-	if err != nil {
-		s.mu.Lock()
-		for _, r := range refs {
-			s.dirty[r] = struct{}{}
-		}
-		s.boundDirty()
-		s.mu.Unlock()
-	}
-	if len(removed) > 0 {
-		s.removeProfiles(removed)
-	}
-	return err
-}
-
-// compareRefs puts units first: what is written without its unit is not loaded.
-func compareRefs(a, b ref) int {
-	return cmp.Or(cmp.Compare(a.bucket, b.bucket), cmp.Compare(a.key, b.key))
-}
-
-// maxTransaction bounds the records of a transaction, which are in memory a second and a
-// third time while it lasts.
-const maxTransaction = 2_000
-
-// transaction writes records, and the readings and peers that are not on disk.
-func (s *Store) transaction(refs []ref, readings bool) error {
-	s.mu.Lock()
-	ops := s.operations(refs)
+	ops := s.operations(dirty)
 	var heads []unitHeads
 	var peers []operation
 	if readings {
@@ -578,9 +541,10 @@ func (s *Store) transaction(refs []ref, readings bool) error {
 	}
 	lived, _ := json.Marshal(life{s.clock.now(), s.options.Now().Unix()})
 	s.mu.Unlock()
+	defer close(written)
 
 	err := s.db.update(func(tx *bolt.Tx) error {
-		for _, op := range slices.Concat(ops, peers) {
+		for _, op := range ops {
 			b := tx.Bucket(op.bucket)
 			if b == nil {
 				return fmt.Errorf("%w: no bucket %s", errDamaged, op.bucket)
@@ -593,6 +557,9 @@ func (s *Store) transaction(refs []ref, readings bool) error {
 				return err
 			}
 		}
+		if err := putPeers(tx, peers); err != nil {
+			return err
+		}
 		if err := putHeads(tx, heads); err != nil {
 			return err
 		}
@@ -603,12 +570,17 @@ func (s *Store) transaction(refs []ref, readings bool) error {
 		return put(meta, keyLife, lived)
 	})
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if err != nil {
+		maps.Copy(s.dirty, dirty)
+		s.boundDirty()
 		s.boundHeads()
 		s.drop("peers", len(peers))
 	} else {
 		s.forgetHeads(heads)
+	}
+	s.mu.Unlock()
+	if len(removed) > 0 {
+		s.removeProfiles(removed)
 	}
 	return err
 }

@@ -98,8 +98,7 @@ func TestManyHostilePeers(t *testing.T) {
 	for i := range 500 {
 		p := store.Peer{PeerKey: store.PeerKey{
 			Address: fmt.Sprintf("fd00::%x", i), Port: i, Direction: []string{"inbound", "outbound", "\u202e<b>"}[i%3], Transport: "<i>\x00",
-			Service: strings.Repeat("<script>\u202e", i), Name: "\x00",
-		}, Sent: int64(i), RTT: time.Duration(i) * time.Second, Segments: 1, Retransmits: int64(i)}
+		}, PeerName: store.PeerName{Service: strings.Repeat("<script>\u202e", i), Name: "\x00"}, Sent: int64(i), RTT: time.Duration(i) * time.Second, Segments: 1, Retransmits: int64(i)}
 		all = append(all, p)
 	}
 	m.AllPeers[storetest.CheckoutID] = all
