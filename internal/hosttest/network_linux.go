@@ -4,6 +4,7 @@
 package hosttest
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -76,9 +77,9 @@ func (n *Network) Do(t testing.TB, call func() error) {
 }
 
 func (n *Network) enter(call func() error, done chan<- error) {
-	runtime.LockOSThread() // the thread ends with the goroutine
+	runtime.LockOSThread() // the thread ends with the goroutine if it cannot go back
 	if unix.Gettid() == unix.Getpid() {
-		// The first thread does not end: the whole process would seem to be there.
+		// Not on the first thread: the whole process would seem to be there.
 		other := make(chan error)
 		go n.enter(call, other)
 		err := <-other
@@ -86,15 +87,36 @@ func (n *Network) enter(call func() error, done chan<- error) {
 		done <- err
 		return
 	}
-	f, err := os.Open(n.File)
-	if err == nil {
-		defer f.Close()
-		err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNET)
-	}
-	if err == nil {
-		err = call()
+	err := n.inside(call)
+	if !errors.Is(err, errNoWayBack) {
+		// The end of a thread kills the programs that it started with Pdeathsig.
+		runtime.UnlockOSThread()
 	}
 	done <- err
+}
+
+var errNoWayBack = errors.New("return to the network namespace of the test")
+
+func (n *Network) inside(call func() error) (err error) {
+	home, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return err
+	}
+	defer home.Close()
+	f, err := os.Open(n.File)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err != nil {
+		return err
+	}
+	defer func() {
+		if back := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); back != nil {
+			err = fmt.Errorf("%w: %w", errNoWayBack, back)
+		}
+	}()
+	return call()
 }
 
 // Device returns the name of the device that has an address.
