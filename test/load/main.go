@@ -7,15 +7,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -33,6 +37,8 @@ func main() {
 	duty := flag.Float64("duty", 1, "share of each busy thread's time that is spent burning, above 0 to 1")
 	waiting := flag.Int("waiting", 0, "threads beside all of this that only wait, from the start to the end: three parts of the time in one function and one in another, if they are woken in time")
 	sending := flag.Bool("sending", false, "beside all of this, from the start to the end, send datagrams to itself, three in one function and one in another, and connect to where nobody listens")
+	answer := flag.String("answer", "", "answer questions over TCP at this address and do nothing else")
+	ask := flag.String("ask", "", "ask those at these two addresses, with a comma between them, ten times a second, a thread each, in one function and in another, and do nothing else")
 	processLife := flag.Duration("process-life", 0, "burn in child processes that live this long each, one after the other, instead of in threads")
 	coolDuty := flag.Float64("cool-duty", 0, "after being busy, the part of the time that is spent in the third function until stopped; 0: idle")
 	once := flag.Bool("exit", false, "exit after being busy instead of idling until stopped")
@@ -50,6 +56,13 @@ func main() {
 			fmt.Fprintln(os.Stderr, "load:", err)
 			os.Exit(1)
 		}
+	}
+	if *answer != "" || *ask != "" {
+		if err := exchange(ctx, *answer, *ask); err != nil {
+			fmt.Fprintln(os.Stderr, "load:", err)
+			os.Exit(1)
+		}
+		return
 	}
 	wait(ctx, *idleFor)
 	if *warmFor > 0 {
@@ -186,6 +199,94 @@ func receive(from net.PacketConn) {
 			return
 		}
 	}
+}
+
+const (
+	questionSize, answerSize = 200, 2000
+	askEvery                 = 100 * time.Millisecond
+)
+
+// exchange answers questions at an address, or asks those at two others, until ctx is done.
+func exchange(ctx context.Context, at, others string) error {
+	if at != "" {
+		l, err := net.Listen("tcp", at)
+		if err != nil {
+			return err
+		}
+		defer context.AfterFunc(ctx, func() { _ = l.Close() })()
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return nil //nolint:nilerr // it was closed
+			}
+			go answerAll(conn)
+		}
+	}
+	first, second, ok := strings.Cut(others, ",")
+	if !ok {
+		return errors.New("-ask needs two addresses")
+	}
+	for to, ask := range map[string]func(int, []byte) error{first: askFirst, second: askSecond} {
+		fd, err := connect(to)
+		if err != nil {
+			return fmt.Errorf("connect to %s: %w", to, err)
+		}
+		go func() {
+			runtime.LockOSThread()
+			next := time.Now()
+			for b := make([]byte, answerSize); ask(fd, b) == nil; sleepInThread(max(time.Until(next), 0)) {
+				next = next.Add(askEvery)
+			}
+		}()
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func answerAll(conn net.Conn) {
+	defer conn.Close()
+	for b := make([]byte, answerSize); ; {
+		if _, err := io.ReadFull(conn, b[:questionSize]); err != nil {
+			return
+		}
+		if _, err := conn.Write(b); err != nil {
+			return
+		}
+	}
+}
+
+// connect returns a socket that blocks the thread that reads from it, where those of
+// package net block the goroutine.
+func connect(to string) (int, error) {
+	address, err := netip.ParseAddrPort(to)
+	if err != nil {
+		return -1, err
+	}
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	return fd, syscall.Connect(fd, &syscall.SockaddrInet4{Port: int(address.Port()), Addr: address.Addr().As4()})
+}
+
+//go:noinline
+func askFirst(fd int, b []byte) error { return askAndWait(fd, b) }
+
+//go:noinline
+func askSecond(fd int, b []byte) error { return askAndWait(fd, b) }
+
+func askAndWait(fd int, b []byte) error {
+	if _, err := syscall.Write(fd, b[:questionSize]); err != nil {
+		return err
+	}
+	for n := 0; n < len(b); {
+		got, err := syscall.Read(fd, b[n:])
+		if err != nil || got == 0 {
+			return cmp.Or(err, io.EOF)
+		}
+		n += got
+	}
+	return nil
 }
 
 //go:noinline
