@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"compress/flate"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -222,13 +223,20 @@ func (s *Store) encodePeers() []operation {
 		if w == nil {
 			w, _ = flate.NewWriter(nil, flate.BestSpeed) // fails for no level of flate's
 		}
+		of := peerSums{}
+		for _, p := range sums {
+			of.plus(p)
+		}
 		var b bytes.Buffer
 		w.Reset(&b)
 		if json.NewEncoder(w).Encode(sums) != nil || w.Close() != nil {
 			s.drop("peers", len(sums))
 			continue
 		}
-		out = append(out, operation{peerTier.name, blockKey(now/peerTier.span, id.key()), b.Bytes()})
+		part := binary.BigEndian.AppendUint64(nil, uint64(of.From))
+		part = binary.BigEndian.AppendUint64(part, uint64(of.To))
+		part = binary.BigEndian.AppendUint32(part, uint32(b.Len()))
+		out = append(out, operation{peerTier.name, blockKey(now/peerTier.span, id.key()), append(part, b.Bytes()...)})
 	}
 	slices.SortFunc(out, func(a, b operation) int { return bytes.Compare(a.key, b.key) })
 	return out
@@ -252,18 +260,34 @@ func putPeers(tx *bolt.Tx, ops []operation) error {
 	return nil
 }
 
-// readPeers reads what was written of a unit in a minute, at once or in parts.
-func readPeers(value []byte) (sums []peerSums, err error) {
-	for r := bytes.NewReader(value); r.Len() > 0; {
-		b, err := io.ReadAll(io.LimitReader(flate.NewReader(r), maxPeerBlock))
-		if err != nil {
-			return nil, err
+// peerHeader is the bytes before each part of a block: its span, and its length.
+const peerHeader = 20
+
+// readPeers reads what was written of a unit in a minute, at once or in parts, but those
+// parts that wanted does not want.
+func readPeers(value []byte, wanted func(from, to int64) bool) (sums []peerSums, err error) {
+	for len(value) > 0 {
+		if len(value) < peerHeader {
+			return nil, io.ErrUnexpectedEOF
 		}
-		var part []peerSums
-		if err := json.Unmarshal(b, &part); err != nil {
-			return nil, err
+		from, to := binary.BigEndian.Uint64(value), binary.BigEndian.Uint64(value[8:])
+		n := int(binary.BigEndian.Uint32(value[16:]))
+		value = value[peerHeader:]
+		if n > len(value) {
+			return nil, io.ErrUnexpectedEOF
 		}
-		sums = append(sums, part...)
+		if wanted(int64(from), int64(to)) {
+			b, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(value[:n])), maxPeerBlock))
+			if err != nil {
+				return nil, err
+			}
+			var part []peerSums
+			if err := json.Unmarshal(b, &part); err != nil {
+				return nil, err
+			}
+			sums = append(sums, part...)
+		}
+		value = value[n:]
 	}
 	return sums, nil
 }
@@ -271,8 +295,11 @@ func readPeers(value []byte) (sums []peerSums, err error) {
 // Peers implements Reader.
 func (s *Store) Peers(ctx context.Context, id UnitID, from, to time.Time) ([]Peer, error) {
 	all := map[PeerKey]*peerSums{}
+	wanted := func(first, last int64) bool {
+		return (from.IsZero() || !time.Unix(last+1, 0).Before(from)) && (to.IsZero() || !time.Unix(first, 0).After(to))
+	}
 	add := func(p peerSums) {
-		if p.From == 0 || !from.IsZero() && time.Unix(p.To+1, 0).Before(from) || !to.IsZero() && time.Unix(p.From, 0).After(to) {
+		if p.From == 0 || !wanted(p.From, p.To) {
 			return
 		}
 		is := all[p.PeerKey]
@@ -312,7 +339,7 @@ func (s *Store) Peers(ctx context.Context, id UnitID, from, to time.Time) ([]Pee
 				continue
 			}
 			value, ok := sealed(key, stored)
-			sums, err := readPeers(value)
+			sums, err := readPeers(value, wanted)
 			if !ok || err != nil {
 				s.drop("damaged", 1)
 				continue
