@@ -5,6 +5,7 @@ package cputriggerprocessor
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -48,7 +49,11 @@ func (p *cpuTrigger) newPeers(tree *cgroup.Tree) *peersOf {
 		AddLost: func(what peers.Lost, n int) { p.counters.AddPeersLost(string(what), n) },
 	})
 	if err != nil {
-		p.log.Warn("cannot read connections", zap.Error(err))
+		level := zap.WarnLevel
+		if errors.Is(err, monitor.ForeignPIDs) {
+			level = zap.DebugLevel // the receiver, and each monitor that is unavailable, log it already
+		}
+		p.log.Log(level, "cannot read connections", zap.Error(err))
 		return nil
 	}
 	return of
