@@ -111,7 +111,8 @@ service:
 		return near(p[at+" io transmit"]) && near(p[at+" io receive"])
 	}, startTimeout, 100*time.Millisecond, "%d bytes each way: %v", sent, peers())
 	p := peers()
-	require.EqualValues(t, 1, p[at+" connects"], "%v", p)
+	// The first connection counts if the unit was followed before it was made.
+	require.Contains(t, []float64{1, 2}, p[at+" connects"], "%v", p)
 	require.EqualValues(t, 2, p[at+" connections"], "%v", p)
 	require.Greater(t, p[at+" rtt"], 0.03, "%v", p)
 	require.Positive(t, p[at+" retransmits"], "%v", p)
