@@ -285,13 +285,5 @@ func (s *Session) Stats() Stats {
 // Close detaches everything and unmaps the rings. It ends the Wait under way. A
 // second Close does nothing.
 func (s *Session) Close() error {
-	return s.rings.Close(func() error {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		var errs []error
-		for a := range s.attachments {
-			errs = append(errs, s.detach(a))
-		}
-		return errors.Join(errs...)
-	})
+	return s.rings.Close(s.DetachAll)
 }
