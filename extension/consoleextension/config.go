@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/confmap"
 
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/web"
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/httplisten"
@@ -141,7 +142,7 @@ func (c *Config) Validate() error {
 			fault("allowed_hosts[%d]: %q is not a host's name, such as console.example.com, without a port", i, host)
 		}
 	}
-	if c.TraceURL != "" && !isTraceURL(c.TraceURL) {
+	if web.CheckTraceURL(c.TraceURL) != nil {
 		fault("trace_url: %q is not http://… or https://… with {trace_id}, such as https://tempo.example.com/trace/{trace_id}", c.TraceURL)
 	}
 	if c.PoliciesFile != "" && !filepath.IsAbs(c.PoliciesFile) {
@@ -184,11 +185,6 @@ func isHostName(name string) bool {
 	}
 	_, err := netip.ParseAddr(name)
 	return err != nil // addresses are allowed anyway
-}
-
-func isTraceURL(template string) bool {
-	u, err := url.Parse(strings.NewReplacer("{trace_id}", "0", "{span_id}", "0").Replace(template))
-	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" && u.User == nil && strings.Contains(template, "{trace_id}")
 }
 
 // isLoopback reports whether only this host reaches a host.

@@ -828,7 +828,7 @@ func closedBecause(why string) string {
 	return cutText(60, why)
 }
 
-// traceURL returns the link to a span, of a URL that checkTraceURL accepted. Ids
+// traceURL returns the link to a span, of a URL that CheckTraceURL accepted. Ids
 // that are none of a trace make no link.
 func traceURL(link, trace, span string) string {
 	if link == "" || !isHexID(trace, 16) {
@@ -848,9 +848,9 @@ func isHexID(id string, bytes int) bool {
 	return err == nil && len(b) == bytes && strings.Trim(id, "0") != ""
 }
 
-// checkTraceURL returns an error if a URL cannot be a link to spans: it must be an
-// http or https URL that contains {trace_id}.
-func checkTraceURL(link string) error {
+// CheckTraceURL returns an error if a URL cannot be a link to spans: it must be an
+// http or https URL that contains {trace_id}, without a user.
+func CheckTraceURL(link string) error {
 	if link == "" {
 		return nil
 	}
@@ -858,8 +858,10 @@ func checkTraceURL(link string) error {
 	switch {
 	case err != nil:
 		return err
-	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
 		return fmt.Errorf("%q is not a URL that begins with https:// or http://", link)
+	case u.User != nil:
+		return errors.New("it contains a user")
 	case !strings.Contains(link, "{trace_id}"):
 		return fmt.Errorf("%q does not contain {trace_id}", link)
 	}

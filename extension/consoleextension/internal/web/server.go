@@ -160,7 +160,7 @@ func New(options Options) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkTraceURL(options.TraceURL); err != nil {
+	if err := CheckTraceURL(options.TraceURL); err != nil {
 		return nil, fmt.Errorf("web: URL of traces: %w", err)
 	}
 	s := &Server{Options: options, static: static, stacks: newStacksCache()}

@@ -116,18 +116,21 @@ type band struct {
 	X, Width float64
 }
 
+// unitIn returns the unit that a request names, and the range that it asks for.
+func (s *Server) unitIn(r *http.Request) (u store.UnitSummary, span timeRange, err error) {
+	if u, err = s.Store.Unit(r.Context(), store.UnitID(r.PathValue("id"))); err == nil {
+		span, err = rangeOf(r.URL.Query(), u, s.Now())
+	}
+	return u, span, err
+}
+
 // unit answers with the page of a unit.
 func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
-	id := store.UnitID(r.PathValue("id"))
-	u, err := s.Store.Unit(r.Context(), id)
+	u, span, err := s.unitIn(r)
 	if err != nil {
 		return err
 	}
-	now := s.Now()
-	span, err := rangeOf(r.URL.Query(), u, now)
-	if err != nil {
-		return err
-	}
+	id, now := u.ID, s.Now()
 	openings, err := s.Store.Openings(r.Context(), store.OpeningQuery{Unit: id, All: true, Limit: openingsPerUnit + 1})
 	if err != nil {
 		return err
@@ -294,16 +297,11 @@ type bandAnswer struct {
 
 // trends answers with the trends of a unit as JSON.
 func (s *Server) trends(w http.ResponseWriter, r *http.Request) error {
-	id := store.UnitID(r.PathValue("id"))
-	u, err := s.Store.Unit(r.Context(), id)
+	u, span, err := s.unitIn(r)
 	if err != nil {
 		return err
 	}
-	now := s.Now()
-	span, err := rangeOf(r.URL.Query(), u, now)
-	if err != nil {
-		return err
-	}
+	id, now := u.ID, s.Now()
 	openings, err := s.Store.Openings(r.Context(), store.OpeningQuery{Unit: id, All: true, To: span.To, Limit: bandsPerUnit})
 	if err != nil {
 		return err
