@@ -21,8 +21,8 @@ type Config struct {
 	Extension component.ID `mapstructure:"extension"`
 	// Timeout is the deadline of one write to the store, from 100ms to 1m. Default 5s.
 	Timeout time.Duration `mapstructure:"timeout"`
-	// Queue is what waits for the store, for each signal. Default: up to 16 MiB, and what
-	// has no room is refused.
+	// Queue holds requests until the store takes them, one queue for each signal. Default:
+	// 16 MiB; a request without room is refused.
 	Queue configoptional.Optional[exporterhelper.QueueBatchConfig] `mapstructure:"sending_queue"`
 
 	// prevents unkeyed literal initialization

@@ -27,7 +27,7 @@ func (c *Console) ConsumeProfiles(ctx context.Context, pd pprofile.Profiles) err
 	return c.consume(ctx, "profiles", pd.SampleCount(), func() { intake.Profiles(c.store, pd) })
 }
 
-// slowWait is how long events wait for a disk that did not answer in time before.
+// slowWait is the deadline of a write of events after one that was late.
 const slowWait = 10 * time.Millisecond
 
 // ConsumeLogs stores events, and what collectors log about themselves. It returns when
@@ -75,7 +75,7 @@ func (c *Console) begin() bool {
 	return true
 }
 
-// closeTimeout is how long Shutdown waits for the disk.
+// closeTimeout is the time that Shutdown gives the disk.
 const closeTimeout = 10 * time.Second
 
 // closeStore closes the store after the last consumer. A disk that does not answer is

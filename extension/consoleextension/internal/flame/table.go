@@ -106,7 +106,7 @@ func (t Table) compare(order Order, a, b Row) int {
 	}
 }
 
-// functionValue is what a function has on one side.
+// functionValue is the value of a function on one side.
 type functionValue struct {
 	self, total int64
 	most        int64 // of a frame; the line is that frame's

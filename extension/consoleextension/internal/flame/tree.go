@@ -57,7 +57,7 @@ type Function struct {
 	Name, File string
 }
 
-// Tree is what a flame graph draws.
+// Tree has the frames of a flame graph.
 type Tree struct {
 	Unit      string
 	Total     Value

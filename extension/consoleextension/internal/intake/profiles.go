@@ -50,7 +50,7 @@ func addProfile(to *store.Store, d dictionary.Reader, r resource, scope string, 
 	}
 }
 
-// resource is what a resource says.
+// resource has the attributes of a resource that the store keeps.
 type resource struct {
 	executable, origin, host, policy, kind string
 	kept                                   map[string]string

@@ -21,7 +21,7 @@ import (
 // MaxSize bounds the file, in bytes; cpu_trigger reads no larger one.
 const MaxSize = 256 << 10
 
-// previousSuffix is what the name of the version before the last save ends with.
+// previousSuffix ends the name of the file that keeps the version before the last save.
 const previousSuffix = ".previous"
 
 // ErrNoReader is returned where nothing can check a document.
@@ -33,7 +33,7 @@ var ErrNotEditable = errors.New("the file is not edited here: edit is not set")
 // ErrChanged is returned if the file is another one than the one that was edited.
 var ErrChanged = errors.New("the file has changed since it was shown")
 
-// InvalidError is what is wrong with a document.
+// InvalidError lists the faults of a document.
 type InvalidError struct{ Err error }
 
 func (e *InvalidError) Error() string { return e.Err.Error() }

@@ -18,7 +18,7 @@ type clock struct {
 	uptime func() time.Duration
 }
 
-// life is what the database has of a clock.
+// life is a clock as the database keeps it.
 type life struct {
 	Seconds int64 `json:"seconds"`
 	Wall    int64 `json:"wall"` // seconds since 1970, at that moment

@@ -26,7 +26,7 @@ const (
 	overhead           = 64 // bytes that a log counts beside its texts
 )
 
-// instance is what is kept in memory of a collector.
+// instance is a collector in memory.
 type instance struct {
 	Instance
 	seen, began int64 // by the clock

@@ -147,7 +147,7 @@ type RefusalQuery struct {
 	Limit    int
 }
 
-// PolicySummary is what a policy did on all units, in the time that is kept.
+// PolicySummary counts the decisions of a policy on all units, in the time that is kept.
 type PolicySummary struct {
 	Name       string
 	Conditions []PolicyCondition
