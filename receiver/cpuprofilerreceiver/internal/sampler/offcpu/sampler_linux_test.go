@@ -366,10 +366,11 @@ func waitsEnd(t *testing.T) (lost uint64) {
 	waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
 	p.begin(t)
 	p.number(t)
-	for range 5 {
+	// Threads that ended are forgotten two windows after their end was read.
+	for closed := 0; closed < 5 || s.Stats().Threads > 3; closed++ {
+		require.Less(t, closed, 100, "%d threads are left", s.Stats().Threads)
 		to.close(t, s)
 	}
-	threads := s.Stats().Threads
 	require.NoError(t, s.Stop(t.Context()))
 	if st := s.Stats(); st.Lost+st.Unreadable > 0 {
 		return st.Lost + st.Unreadable
@@ -390,7 +391,6 @@ func waitsEnd(t *testing.T) (lost uint64) {
 		}
 	}
 	require.GreaterOrEqual(t, ended, 20)
-	require.LessOrEqual(t, threads, 3, "of those that are left")
 	return 0
 }
 
