@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/collector/config/configcompression"
 	"go.opentelemetry.io/collector/config/confighttp"
 	"go.opentelemetry.io/collector/config/configmiddleware"
+	"go.opentelemetry.io/collector/consumer/consumererror"
 	"go.opentelemetry.io/collector/extension"
 	"go.opentelemetry.io/collector/extension/extensiontest"
 	"go.opentelemetry.io/collector/pdata/pprofile"
@@ -268,7 +269,9 @@ func TestHTTPWithJSONAndAnotherPath(t *testing.T) {
 func TestHTTPFaults(t *testing.T) {
 	url, _, _ := httpPeer(t)
 	client := newClient(t, true, "none")
-	require.ErrorContains(t, post(t, client, url+profilesPath, "application/x-protobuf", []byte{0xff}), "inline_attributes: read the request")
+	err := post(t, client, url+profilesPath, "application/x-protobuf", []byte{0xff})
+	require.ErrorContains(t, err, "inline_attributes: read the request")
+	require.True(t, consumererror.IsPermanent(err), "the exporter does not try again")
 	rt := &roundTripper{next: http.DefaultTransport}
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+profilesPath, bytes.NewReader(nil))
 	require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strings"
 
+	"go.opentelemetry.io/collector/consumer/consumererror"
 	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/inline"
@@ -33,7 +34,9 @@ func (t *roundTripper) RoundTrip(request *http.Request) (*http.Response, error) 
 	}
 	body, err := rewrite(request)
 	if err != nil {
-		return nil, fmt.Errorf("inline_attributes: %w", err)
+		// The next try would fail alike. The exporter drops the request, logs the error
+		// and counts what it lost.
+		return nil, consumererror.NewPermanent(fmt.Errorf("inline_attributes: %w", err))
 	}
 	changed := request.Clone(request.Context())
 	changed.ContentLength = int64(len(body))

@@ -1,0 +1,117 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
+)
+
+// TestInlineAttributesAreRetriedWholeAndRefusedOnce has a backend that refuses the
+// first request for the moment: the second try has the same bytes, inline. A request
+// that is too large without references is dropped by the exporters at once, with the
+// reason: another try would be as large.
+func TestInlineAttributesAreRetriedWholeAndRefusedOnce(t *testing.T) {
+	t.Parallel()
+	tries := make(chan []byte, 16)
+	var answered atomic.Int32
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		in, err := gzip.NewReader(r.Body)
+		if err != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		if body, err := io.ReadAll(in); err == nil {
+			tries <- body
+		}
+		if answered.Add(1) == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	t.Cleanup(backend.Close)
+	in, largeIn := freePort(t), freePort(t)
+	c := startOn(t, collectorBinary, "inlining", fmt.Sprintf(`
+receivers:
+  otlp: {protocols: {grpc: {endpoint: "127.0.0.1:%d"}}}
+  otlp/large: {protocols: {grpc: {endpoint: "127.0.0.1:%d"}}}
+exporters:
+  otlp_http: {endpoint: "%s", middlewares: [{id: inline_attributes}], retry_on_failure: {initial_interval: 100ms}}
+  otlp_grpc: {endpoint: "127.0.0.1:%d", tls: {insecure: true}, middlewares: [{id: inline_attributes}]}
+extensions:
+  inline_attributes:
+service:
+  extensions: [inline_attributes]
+  telemetry: {logs: {encoding: json, sampling: {enabled: false}}, metrics: {level: none}}
+  pipelines:
+    profiles: {receivers: [otlp], exporters: [otlp_http]}
+    profiles/large: {receivers: [otlp/large], exporters: [otlp_http, otlp_grpc]}
+`, in, largeIn, backend.URL, startWire(t).port))
+	send := func(port int, p pprofile.Profiles) {
+		t.Helper()
+		_, err := dial(t, port).Export(t.Context(), pprofileotlp.NewExportRequestFromProfiles(p))
+		require.NoError(t, err)
+	}
+	arrival := func() []byte {
+		t.Helper()
+		select {
+		case body := <-tries:
+			return body
+		case <-time.After(startTimeout):
+			t.Fatalf("nothing arrived:\n%s", c.text())
+			return nil
+		}
+	}
+
+	golden := goldenRequest(t)
+	want := flatten([]pprofile.Profiles{golden})
+	send(in, golden)
+	refused, retried := arrival(), arrival()
+	require.Equal(t, refused, retried)
+	require.Equal(t, want, flatten([]pprofile.Profiles{decoded(t, retried)}))
+	for _, v := range conformancetest.CheckRequest(retried, conformancetest.Options{Triggered: true}) {
+		t.Error(v)
+	}
+	require.Len(t, c.lines("Exporting failed. Will retry the request after interval."), 1)
+
+	large := goldenRequest(t)
+	list := large.ResourceProfiles().At(0).Resource().Attributes().PutEmptySlice("list")
+	for range 70 {
+		list.AppendEmpty().SetStr(strings.Repeat("x", 1<<20))
+	}
+	send(largeIn, large)
+	for _, exporter := range []string{"otlp_http", "otlp_grpc"} {
+		c.wait(startTimeout, "Exporting failed. Dropping data.", func(l logLine) bool {
+			return l.str("otelcol.component.id") == exporter && strings.Contains(l.str("error"), "inline_attributes: read the request: its attributes take more than 64 MiB without references")
+		})
+	}
+	require.Len(t, c.lines("Exporting failed. Will retry the request after interval."), 1)
+	c.stop()
+	require.Empty(t, tries)
+}
+
+// goldenRequest returns the golden request of the CPU profile.
+func goldenRequest(t testing.TB) pprofile.Profiles {
+	t.Helper()
+	text, err := os.ReadFile("../../testdata/otlp/golden/on_cpu.json")
+	require.NoError(t, err)
+	p, err := (&pprofile.JSONUnmarshaler{}).UnmarshalProfiles(text)
+	require.NoError(t, err)
+	return p
+}
