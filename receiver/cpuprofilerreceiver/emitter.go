@@ -40,7 +40,7 @@ type emitter struct {
 	// record adds what has been counted to the telemetry.
 	record   func(context.Context)
 	counters *sampler.Counters
-	meter    *cputime.Meter // of what samples of running threads cost
+	meter    *cputime.Meter // of naming samples of running threads and building their profiles
 	logger   *zap.Logger
 
 	// cancel ends the call under way. stop ends the loops; each closes its channel

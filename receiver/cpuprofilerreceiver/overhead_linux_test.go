@@ -51,7 +51,13 @@ func TestReceiverLowersTheFrequencyAndThePeriodFollows(t *testing.T) {
 		}
 	}
 	require.EqualValues(t, r.logs.FilterMessage(said).Len(), lowered)
+	by := make(map[string]float64)
 	spent, err := r.telemetry.GetMetric("otelcol_cpu_profiler.cpu.time")
 	require.NoError(t, err)
-	require.Positive(t, spent.Data.(metricdata.Sum[float64]).DataPoints[0].Value)
+	for _, p := range spent.Data.(metricdata.Sum[float64]).DataPoints {
+		require.Positive(t, p.Value)
+		work, _ := p.Attributes.Value("work")
+		by[work.AsString()] = p.Value
+	}
+	require.Len(t, by, 3, "samples, names and files")
 }

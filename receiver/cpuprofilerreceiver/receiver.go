@@ -8,6 +8,7 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"time"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/consumer/xconsumer"
@@ -58,10 +59,10 @@ type profiler struct {
 	// parts are in the order of their start: what samplers on perf
 	// events share, the emitter, the samplers.
 	parts []sampler.Sampler
-	// meter measures the CPU time that samples of running threads cost; spent is what
-	// has been recorded of it.
-	meter *cputime.Meter
-	spent float64
+	// meters measure the CPU time that profiling costs; spent is what has been recorded
+	// of each.
+	meters *sampler.Meters
+	spent  map[string]time.Duration
 }
 
 func newReceiver(set receiver.Settings, cfg *Config, next xconsumer.Profiles) (*profiler, error) {
@@ -78,7 +79,7 @@ func newReceiver(set receiver.Settings, cfg *Config, next xconsumer.Profiles) (*
 	}
 	return &profiler{
 		cfg: cfg, settings: set, next: next, obs: obs, telemetry: telemetry, logger: set.Logger,
-		goos: runtime.GOOS, meter: new(cputime.Meter),
+		goos: runtime.GOOS, meters: new(sampler.Meters), spent: make(map[string]time.Duration),
 	}, nil
 }
 
@@ -144,7 +145,7 @@ func (p *profiler) build(enabled []sampler.Factory, host component.Host, info sa
 	hot := hotUnits(host, p.logger)
 	if slices.ContainsFunc(enabled, func(f sampler.Factory) bool { return f.PerfEvents }) {
 		var err error
-		if perf, err = sampler.NewPerf(p.cfg.perf(), info, hot, counters, status, p.meter, p.logger); err != nil {
+		if perf, err = sampler.NewPerf(p.cfg.perf(), info, hot, counters, status, p.meters, p.logger); err != nil {
 			return err
 		}
 		if err := p.telemetry.RegisterCPUProfilerReadsWaitingCallback(func(_ context.Context, o metric.Int64Observer) error {
@@ -204,16 +205,18 @@ func (p *profiler) newEmitter(counters *sampler.Counters, names namer) *emitter 
 		obs:      p.obs,
 		record:   p.record,
 		counters: counters,
-		meter:    p.meter,
+		meter:    &p.meters.Names,
 		logger:   p.logger,
 	}
 }
 
 // record adds what has been counted since the last time to the telemetry.
 func (p *profiler) record(ctx context.Context) {
-	spent := p.meter.Total().Seconds()
-	p.telemetry.CPUProfilerCPUTime.Add(ctx, spent-p.spent)
-	p.spent = spent
+	for work, meter := range map[string]*cputime.Meter{"samples": &p.meters.Samples, "names": &p.meters.Names, "files": &p.meters.Files} {
+		spent := meter.Total()
+		p.telemetry.CPUProfilerCPUTime.Add(ctx, (spent - p.spent[work]).Seconds(), sampler.With("work", work))
+		p.spent[work] = spent
+	}
 	for _, part := range p.parts {
 		part.Record(ctx)
 	}

@@ -28,6 +28,16 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
+// Meters measure the CPU time that profiling costs, by the kind of work.
+type Meters struct {
+	// Samples is for reading samples of running threads and finding their stacks, Names
+	// for naming these and building their profiles. Both grow with the number of samples,
+	// so they decide about the frequency.
+	Samples, Names cputime.Meter
+	// Files is for reading the files and the memory of processes, which has a budget.
+	Files cputime.Meter
+}
+
 // PerfConfig configures what all samplers on perf events share.
 type PerfConfig struct {
 	// MaxEvents bounds the perf event descriptors of a sampler.
@@ -49,8 +59,8 @@ type Perf struct {
 	PerfConfig
 	// Symbols outlives every sampler.
 	Symbols *symbolizer.Symbolizer
-	// Meter measures the CPU time that samples of running threads cost.
-	Meter *cputime.Meter
+	// Meters measure the CPU time that profiling costs.
+	Meters *Meters
 
 	logger   *zap.Logger
 	counters *Counters
@@ -68,9 +78,9 @@ type Perf struct {
 }
 
 // NewPerf returns what samplers on perf events share. Stop it after them.
-func NewPerf(cfg PerfConfig, at HostInfo, hot *hotunitsextension.HotUnits, counters *Counters, status *Status, meter *cputime.Meter, logger *zap.Logger) (*Perf, error) {
+func NewPerf(cfg PerfConfig, at HostInfo, hot *hotunitsextension.HotUnits, counters *Counters, status *Status, meters *Meters, logger *zap.Logger) (*Perf, error) {
 	p := &Perf{
-		PerfConfig: cfg, Meter: meter, logger: logger, counters: counters, hotUnits: hot,
+		PerfConfig: cfg, Meters: meters, logger: logger, counters: counters, hotUnits: hot,
 		shares: shareOut(cfg.MaxMemory), budget: cputime.NewBudget(cfg.FileShare, logger, time.Now),
 	}
 	p.runner = deadline.New(logger, func(waiting int) {
@@ -88,7 +98,7 @@ func NewPerf(cfg PerfConfig, at HostInfo, hot *hotunitsextension.HotUnits, count
 		CacheBytes: p.shares.symbols,
 		Logger:     logger,
 		Runner:     p.runner,
-		Meter:      meter,
+		Meter:      &meters.Files,
 		Budget:     p.budget,
 	}); err != nil {
 		return nil, fmt.Errorf("start the symbolizer: %w", err)
@@ -102,7 +112,7 @@ func NewPerf(cfg PerfConfig, at HostInfo, hot *hotunitsextension.HotUnits, count
 		VDSOPath: symbolizer.VDSOPath,
 		MaxBytes: p.shares.tables,
 		MaxRead:  p.shares.tables,
-		Meter:    meter,
+		Meter:    &meters.Files,
 		Budget:   p.budget,
 		Logger:   logger,
 	}
@@ -285,7 +295,7 @@ func (s *Shared) Processes(weight int) (processes.Config, error) {
 		Track:    s.Perf.Symbols.Track,
 		Runner:   s.Perf.runner,
 		Budget:   s.Perf.budget,
-		Meter:    s.Perf.Meter,
+		Meter:    &s.Perf.Meters.Files,
 		Wanted:   wanted,
 		HostName: s.HostInfo.Name,
 		HostID:   s.HostInfo.ID,

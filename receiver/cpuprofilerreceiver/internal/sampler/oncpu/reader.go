@@ -66,7 +66,7 @@ func (r *reader) Options(f *attach.Found) perfevent.Options {
 
 // Begin begins with a session.
 func (r *reader) Begin(session *perfevent.Session) {
-	r.pace.restart(r.cfg.Now(), r.cfg.Meter.Total())
+	r.pace.restart(r.cfg.Now(), r.spent())
 	if r.pace.halvings > 0 {
 		// The rings are sized for the full frequency, which may come again.
 		if err := session.SetPeriod(r.pace.period(r.full)); err != nil {
@@ -196,7 +196,7 @@ func (r *reader) resume(message string) {
 		zap.Uint64("periods_skipped", periods),
 		zap.Uint64("samples_dropped", r.bufferFull.Load()-r.droppedBefore))
 	r.paused = false
-	r.pace.restart(r.cfg.Now(), r.cfg.Meter.Total())
+	r.pace.restart(r.cfg.Now(), r.spent())
 	r.droppedBefore = r.bufferFull.Load()
 }
 
@@ -249,13 +249,16 @@ func (r *reader) End(session *perfevent.Session) {
 	r.resume("sampling ended while both buffers were full")
 }
 
+// spent returns the CPU time that the frequency decides about.
+func (r *reader) spent() time.Duration { return r.cfg.Meter.Total() + r.cfg.Names.Total() }
+
 // adjust keeps the cost of sampling within its bound.
 func (r *reader) adjust(session *perfevent.Session) error {
 	if r.paused {
 		return nil // a pause costs nothing, whatever the frequency
 	}
 	was := r.pace.halvings
-	if !r.pace.next(r.cfg.Now(), r.cfg.Meter.Total(), len(session.CPUs())) {
+	if !r.pace.next(r.cfg.Now(), r.spent(), len(session.CPUs())) {
 		return nil
 	}
 	r.reportExceeded()

@@ -47,14 +47,14 @@ type Settings struct {
 	Sink          Sink
 	// Frequency is samples per second of CPU time.
 	Frequency int
-	// MaxOverhead bounds what Meter measures, as a share of a core per sampled CPU:
-	// above it the frequency is lowered. 0 means no bound.
+	// MaxOverhead bounds what Meter and Names measure together, as a share of a core per
+	// sampled CPU: above it the frequency is lowered. 0 means no bound.
 	MaxOverhead float64
 	// Window is the time over which the cost is summed before it is judged.
 	Window time.Duration
-	// Meter measures all that samples cost; the sampler adds the cost of reading
-	// them. May be nil without MaxOverhead.
-	Meter *cputime.Meter
+	// Meter measures the cost of reading samples, which the sampler adds; Names that of
+	// naming them and building profiles. They may be nil without MaxOverhead.
+	Meter, Names *cputime.Meter
 	// Status is called with an error when nothing can be sampled, and with nil when
 	// something can be again.
 	Status func(error)
@@ -113,7 +113,8 @@ func newSampler(rate RateConfig, s *sampler.Shared) (*Sampler, error) {
 		Frequency:   rate.Frequency,
 		MaxOverhead: float64(rate.MaxOverhead) / 100,
 		Window:      max(2*s.ExportInterval, minWindow),
-		Meter:       s.Perf.Meter,
+		Meter:       &s.Perf.Meters.Samples,
+		Names:       &s.Perf.Meters.Names,
 		Status: func(err error) {
 			if err != nil {
 				s.Logger.Warn("nothing can be sampled", zap.Error(err))
