@@ -6,6 +6,7 @@ package trigger
 import (
 	"cmp"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -211,11 +212,11 @@ func (m *machine) openBaseline(now time.Time, at int64) {
 
 // openByHand opens the gate whatever the conditions, by hand or by an alert.
 func (m *machine) openByHand(alert string, duration time.Duration, now time.Time) {
-	why := ByHand
+	why, lost := ByHand, (*atomic.Bool)(nil)
 	if alert != "" {
-		why = ByAlert
+		why, lost = ByAlert, new(atomic.Bool)
 	}
-	m.open(&Opening{Cause: Cause{Monitor: m.policy.name}, length: int64(duration), Manual: true, Alert: alert}, now, why)
+	m.open(&Opening{Cause: Cause{Monitor: m.policy.name}, length: int64(duration), Manual: true, Alert: alert, LostUnit: lost}, now, why)
 }
 
 // open enters Profiling. The caller sets the opening's cause, end and kind.
@@ -274,6 +275,9 @@ func (m *machine) abort(now time.Time, why Reason) {
 func (m *machine) close(at time.Time, why Reason) {
 	o := m.opening
 	o.ClosedAt = at
+	if why == UnitGone && o.LostUnit != nil {
+		o.LostUnit.Store(true)
+	}
 	switch {
 	case o.Baseline:
 		m.state = m.resume

@@ -34,6 +34,9 @@ type Opening struct {
 	// is cool. Manual: opened by hand, or by the alert that Alert identifies.
 	DryRun, Baseline, Manual bool
 	Alert                    string
+	// LostUnit is set when the unit goes before the end of an opening by alert; nil for
+	// others. It may be read at any time.
+	LostUnit *atomic.Bool
 	// ClosedAt is zero while the opening is open; it is never after Until.
 	ClosedAt time.Time
 

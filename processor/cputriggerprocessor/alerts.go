@@ -154,7 +154,7 @@ func (g *alertGates) Open(unit identify.Identity, a trigger.Alert, d time.Durati
 	if opened {
 		g.p.hot.Publish()
 	}
-	return manual.Opened{TriggerID: o.ID, Unit: o.Unit, Until: o.Until()}, opened, nil
+	return manual.Opened{TriggerID: o.ID, Unit: o.Unit, Until: o.Until(), LostUnit: o.LostUnit}, opened, nil
 }
 
 // Close closes what an alert opened of a unit.

@@ -38,18 +38,23 @@ func alert(status, fingerprint string, startsAt time.Time, labels ...string) map
 // post posts alerts to the server of manual and returns the answers.
 func (r *rig) post(alerts ...map[string]any) (answers []map[string]any) {
 	r.t.Helper()
-	body, err := json.Marshal(map[string]any{"version": "4", "alerts": alerts})
-	require.NoError(r.t, err)
 	if r.p.manual == nil {
 		r.p.manual = r.p.newManual(r.p.cfg.manual())
 	}
+	return postAlerts(r.t, r.p.manual, alerts...)
+}
+
+func postAlerts(t *testing.T, to http.Handler, alerts ...map[string]any) (answers []map[string]any) {
+	t.Helper()
+	body, err := json.Marshal(map[string]any{"version": "4", "alerts": alerts})
+	require.NoError(t, err)
 	w := httptest.NewRecorder()
-	r.p.manual.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/alerts", strings.NewReader(string(body))))
-	require.Equal(r.t, http.StatusOK, w.Code, "%s", w.Body)
+	to.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/alerts", strings.NewReader(string(body))))
+	require.Equal(t, http.StatusOK, w.Code, "%s", w.Body)
 	var answer struct {
 		Alerts []map[string]any `json:"alerts"`
 	}
-	require.NoError(r.t, json.Unmarshal(w.Body.Bytes(), &answer))
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &answer))
 	return answer.Alerts
 }
 
@@ -207,6 +212,58 @@ func TestAnAlertForAUnitThatIsGoneAndAfterShutdown(t *testing.T) {
 	_, _, err := (&alertGates{p: r.p}).Open(identify.Identity{Name: "x"}, struct{ Key, Name string }{"k", "n"}, time.Second)
 	require.ErrorContains(t, err, "shut down")
 	r.p.closed.Store(false)
+}
+
+// A restarted service has a cgroup of the same name. Its gate was shut because the unit was
+// gone, and not because its time was over: a repetition opens it again, also after that
+// time.
+func TestARepetitionOpensTheGateOfAUnitThatCameBack(t *testing.T) {
+	r := newRig(t, onePolicy("", "manual: {endpoint: 'localhost:0', alerts: {duration: 20s}}, budgets: {max_triggers_per_hour: 4}"))
+	firing := alert("firing", "f00d", r.now, "alertname=A", "container_id="+containerA)
+	post := func() map[string]any {
+		t.Helper()
+		return r.post(firing)[0]
+	}
+	restart := func() {
+		t.Helper()
+		r.p.units.Remove(r.unit(containerA), r.now)
+		r.watch(containerA)
+	}
+	open := func() bool {
+		r.sink.Reset()
+		require.NoError(t, r.send(batch(t, r.now, inContainer(containerA))))
+		return len(r.sink.AllProfiles()) == 1
+	}
+	r.watch(containerA)
+	first := post()
+	require.Equal(t, "opened", first["outcome"], first)
+
+	r.now = r.now.Add(2 * time.Second)
+	restart()
+	second := post()
+	require.Equal(t, "opened", second["outcome"], second)
+	require.NotEqual(t, first["trigger_id"], second["trigger_id"])
+	require.Equal(t, r.now.Add(20*time.Second).Format(time.RFC3339Nano), second["until"])
+	r.now = r.now.Add(time.Second)
+	require.True(t, open())
+	require.Equal(t, "already_open", post()["outcome"])
+
+	restart()
+	r.now = r.now.Add(time.Hour / 2)
+	require.Equal(t, "opened", post()["outcome"], "the unit went before the time was over")
+	r.run(21 * time.Second)
+	require.Equal(t, "already_opened", post()["outcome"], "its time was over")
+	restart()
+	require.Equal(t, "already_opened", post()["outcome"], "the unit went afterwards")
+
+	resolved := alert("resolved", "f00d", r.now)
+	again := alert("firing", "f00d", r.now, "alertname=A", "container_id="+containerA)
+	require.Equal(t, "opened", r.post(again)[0]["outcome"], "it fires anew")
+	restart()
+	require.Equal(t, "over_budget", r.post(again)[0]["outcome"])
+	require.Equal(t, "not_open", r.post(resolved)[0]["outcome"])
+	r.now = r.now.Add(2 * time.Hour)
+	require.Equal(t, "already_opened", r.post(again)[0]["outcome"], "a repetition that comes late")
 }
 
 // BenchmarkAlerts handles a request with 1,000 alerts about pods, of which this host with

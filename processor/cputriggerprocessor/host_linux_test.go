@@ -229,6 +229,32 @@ policies:
 	require.Equal(t, trigger.CoolingDown, s.State, "its cooldown outlives the restart")
 }
 
+// A repetition of an alert opens the gate of a service that restarted, which has a cgroup of
+// the same name.
+func TestARepetitionOpensTheGateOfAServiceThatRestarted(t *testing.T) {
+	c := hosttest.NewCgroup(t, "hotprofile-alert")
+	begin(t, c.Command("/bin/sleep", "600"))
+	r := start(t, `
+collection_interval: 200ms
+evaluation_interval: 200ms
+manual: {endpoint: 'localhost:0', alerts: {duration: 1h, labels: {id: cgroup}}}
+policies: [{name: cpu, match: {cgroup: /no/such}, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 1s}]}]
+`)
+	firing := alert("firing", "f00d", time.Now(), "alertname=Slow", "id="+c.Path)
+	post := func() any { return postAlerts(t, r.p.manual, firing)[0]["outcome"] }
+	require.Eventually(t, func() bool { return post() == "opened" }, eventually, 50*time.Millisecond)
+	require.Equal(t, "already_open", post())
+	c.Remove(t)
+	require.Equal(t, "unit gone", r.wait("gate closed", c.Path)["why"])
+
+	again := hosttest.NewCgroupCalled(t, strings.TrimPrefix(c.Path, "/"))
+	begin(t, again.Command("/bin/sleep", "600"))
+	var got any
+	require.Eventually(t, func() bool { got = post(); return got != "unknown_unit" }, eventually, 50*time.Millisecond)
+	require.Equal(t, "opened", got)
+	require.Equal(t, "already_open", post())
+}
+
 // standing returns how a unit stands with its nearest condition, if it has readings.
 func (r *running) standing(unit string) (s trigger.ConditionStatus, ok bool) {
 	if u, here := r.p.units.Lookup(unit); here {

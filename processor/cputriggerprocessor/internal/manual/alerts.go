@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 
@@ -145,9 +146,25 @@ type firing struct {
 	opened   map[string]opened // by unit
 }
 
+// opened is an opening by an alert.
 type opened struct {
-	id    string
-	until time.Time
+	id       string
+	until    time.Time    // when it was or will be closed, unless the unit went before
+	lostUnit *atomic.Bool // the unit went before; nil: it cannot any more
+}
+
+// isLost reports whether the opening ended because its unit went.
+func (o opened) isLost() bool { return o.lostUnit != nil && o.lostUnit.Load() }
+
+// isOpen reports whether the gate is open.
+func (o opened) isOpen(now time.Time) bool { return now.Before(o.until) && !o.isLost() }
+
+// end returns the opening as one that has ended by now, of a firing that was resolved.
+func (o opened) end(now time.Time) opened {
+	if now.Before(o.until) {
+		o.until = now
+	}
+	return opened{id: o.id, until: o.until}
 }
 
 // NewAlerts returns the handling of alerts. begin returns the gates for one request, count
@@ -223,7 +240,7 @@ func (a *Alerts) report(answers []AlertAnswer) {
 }
 
 // open opens the gates of the units that a firing alert names, unless it did so for this
-// firing.
+// firing. What ended because the unit was gone, as a service that restarts, opens again.
 func (a *Alerts) open(gates AlertGates, one alert) ([]AlertAnswer, error) {
 	now := a.now()
 	f := a.firings[one.Fingerprint]
@@ -249,7 +266,7 @@ func (a *Alerts) open(gates AlertGates, one alert) ([]AlertAnswer, error) {
 	var out []AlertAnswer
 	for _, unit := range found {
 		if f != nil {
-			if o, ok := f.opened[unit.Name]; ok {
+			if o, ok := f.opened[unit.Name]; ok && !o.isLost() {
 				out = append(out, a.repeated(unit.Name, o, now))
 				continue
 			}
@@ -273,7 +290,7 @@ func (a *Alerts) open(gates AlertGates, one alert) ([]AlertAnswer, error) {
 			if len(f.opened) >= maxUnitsOfFiring { // those of containers that were restarted since
 				f.forgetShut(now)
 			}
-			f.opened[unit.Name] = opened{o.TriggerID, o.Until}
+			f.opened[unit.Name] = opened{o.TriggerID, o.Until, o.LostUnit}
 			answer := AlertAnswer{Outcome: AlertOpened, Unit: unit.Name, TriggerID: o.TriggerID, Until: utc(o.Until)}
 			if !isNew {
 				answer.Outcome = AlertAlreadyOpen
@@ -286,7 +303,7 @@ func (a *Alerts) open(gates AlertGates, one alert) ([]AlertAnswer, error) {
 
 // repeated answers for an alert that opened a gate before.
 func (a *Alerts) repeated(unit string, o opened, now time.Time) AlertAnswer {
-	if now.Before(o.until) {
+	if o.isOpen(now) {
 		return AlertAnswer{Outcome: AlertAlreadyOpen, Unit: unit, TriggerID: o.id, Until: utc(o.until)}
 	}
 	return AlertAnswer{
@@ -303,7 +320,8 @@ func (a *Alerts) close(gates AlertGates, one alert) (out []AlertAnswer, err erro
 		f.seen = now
 		for _, unit := range slices.Sorted(maps.Keys(f.opened)) {
 			o := f.opened[unit]
-			if !now.Before(o.until) {
+			f.opened[unit] = o.end(now)
+			if !o.isOpen(now) {
 				continue
 			}
 			closed, err := gates.Close(unit, one.Fingerprint)
@@ -313,7 +331,7 @@ func (a *Alerts) close(gates AlertGates, one alert) (out []AlertAnswer, err erro
 			if err != nil {
 				return out, err
 			}
-			f.opened[unit] = opened{o.id, closed.Closed}
+			f.opened[unit] = opened{id: o.id, until: closed.Closed}
 			out = append(out, AlertAnswer{Outcome: AlertClosed, Unit: unit, TriggerID: closed.TriggerID, Closed: utc(closed.Closed), StillOpen: closed.StillOpen})
 		}
 	}
@@ -341,12 +359,12 @@ func (a *Alerts) remember(one alert, now time.Time) *firing {
 
 // forgetShut forgets the gates that are shut.
 func (f *firing) forgetShut(now time.Time) {
-	maps.DeleteFunc(f.opened, func(_ string, o opened) bool { return !now.Before(o.until) })
+	maps.DeleteFunc(f.opened, func(_ string, o opened) bool { return !o.isOpen(now) })
 }
 
 func (f *firing) isOpen(now time.Time) bool {
 	for _, o := range f.opened {
-		if now.Before(o.until) {
+		if o.isOpen(now) {
 			return true
 		}
 	}

@@ -68,7 +68,7 @@ func (r *alertRig) Open(unit identify.Identity, a trigger.Alert, d time.Duration
 	if err != nil {
 		return Opened{}, false, err
 	}
-	return Opened{TriggerID: o.ID + " " + o.Policy, Unit: o.Unit, Until: o.Until()}, opened, nil
+	return Opened{TriggerID: o.ID + " " + o.Policy, Unit: o.Unit, Until: o.Until(), LostUnit: o.LostUnit}, opened, nil
 }
 
 func (r *alertRig) Close(unit, key string) (Closed, error) {

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -43,6 +44,9 @@ type Opened struct {
 	TriggerID string    `json:"trigger_id"`
 	Unit      string    `json:"unit"`
 	Until     time.Time `json:"until"`
+	// LostUnit is set when the unit goes before the end of an opening by alert; nil for
+	// others.
+	LostUnit *atomic.Bool `json:"-"`
 }
 
 // Close closes a gate that was opened by hand. It fails with a NoSuchUnitError,
