@@ -93,6 +93,12 @@ func event(name, body string, t units.Transition, more ...attribute.KeyValue) ho
 
 func figure(f float64) string { return strconv.FormatFloat(round(f), 'f', -1, 64) }
 
+// setSpan sets the span that was among the reasons of a transition of now, if there is one.
+func (r *reporter) setSpan(e *hotunitsextension.Event, t units.Transition) {
+	span := r.span(t.Unit.Name(), t.Cause.Key)
+	e.TraceID, e.SpanID = trace.TraceID(span.Trace), trace.SpanID(span.ID)
+}
+
 func (r *reporter) publishOpened(t units.Transition) {
 	switch {
 	case !r.events.Listening():
@@ -100,7 +106,7 @@ func (r *reporter) publishOpened(t units.Transition) {
 		r.publishNotOpened(t, notOpenedDryRun)
 	default:
 		e := event(hotunitsextension.GateOpened, "opened", t, attribute.String(attr.TriggerUntil, t.Until.UTC().Format(time.RFC3339Nano)))
-		e.TraceID = trace.TraceID(r.trace(t.Unit.Name(), t.Cause.Key))
+		r.setSpan(&e, t)
 		r.events.PublishEvent(e)
 	}
 }
@@ -129,5 +135,6 @@ func (r *reporter) publishNotOpened(t units.Transition, why string) {
 	if t.Budget != "" {
 		e.Attributes = append(e.Attributes, attribute.String(attr.GateBudget, t.Budget))
 	}
+	r.setSpan(&e, t)
 	r.events.PublishEvent(e)
 }

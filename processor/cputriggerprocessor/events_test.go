@@ -4,6 +4,7 @@
 package cputriggerprocessor
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,10 +13,15 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/extension/extensiontest"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/ptrace"
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
 // hotUnits returns an extension that is started.
@@ -116,6 +122,101 @@ func TestEventsOfAGate(t *testing.T) {
 	events = take(s)
 	require.Equal(t, []string{"hotprofile.gate.closed duration"}, names(events))
 	require.Equal(t, "no profile of the unit arrived", asMap(events[0].Attributes)["hotprofile.gate.nothing_exported"])
+}
+
+// slowRequests returns spans of 20 requests to a container, of which one takes twice as long.
+func slowRequests(r *rig, id string, slowest byte, took time.Duration) ptrace.Traces {
+	td := ptrace.NewTraces()
+	rs := td.ResourceSpans().AppendEmpty()
+	rs.Resource().Attributes().PutStr("container.id", id)
+	spans := rs.ScopeSpans().AppendEmpty().Spans()
+	for i := range 20 {
+		took, n := took, byte(200)
+		if i == 10 {
+			took, n = 2*took, slowest
+		}
+		s := spans.AppendEmpty()
+		s.SetKind(ptrace.SpanKindServer)
+		s.SetTraceID(pcommon.TraceID{1, n})
+		s.SetSpanID(pcommon.SpanID{2, n})
+		s.SetStartTimestamp(pcommon.NewTimestampFromTime(r.now.Add(-took)))
+		s.SetEndTimestamp(pcommon.NewTimestampFromTime(r.now))
+		s.Attributes().PutStr("http.request.method", "GET")
+		s.Attributes().PutInt("http.response.status_code", 200)
+	}
+	return td
+}
+
+// readRequests makes the rig read monitors of requests, of containers that it finds by spans.
+func (r *rig) readRequests(ids ...string) {
+	r.t.Helper()
+	r.c = r.p.newCollector(nil, watch.WithRequests(r.source, r.p.requests, time.Second))
+	r.c.UserTimes = func(*units.Unit) watch.ReadTimes { return nil }
+	r.p.collector = r.c
+	ctx, cancel := context.WithCancel(r.t.Context())
+	done := make(chan struct{})
+	go func() { r.p.requests.Run(ctx, r.host); close(done) }()
+	for _, id := range ids {
+		r.p.observeTraces(slowRequests(r, id, 200, time.Millisecond))
+		require.Eventually(r.t, func() bool { _, ok := r.p.units.Lookup(id); return ok }, time.Minute, time.Millisecond)
+	}
+	cancel()
+	<-done // the clock moves on this goroutine alone
+}
+
+// An event about requests has the ids of a span that was among the reasons: on
+// hotprofile.gate.not_opened too, whatever kept the gate shut.
+func TestEventsAboutRequestsHaveTheIDsOfASpan(t *testing.T) {
+	const slow = "any_of: [{monitor: http_response_time, percentile: 95, threshold: 500, average_over: 5s}]"
+	requests := func(r *rig, slowest byte, d time.Duration) {
+		for range int(d / time.Second) {
+			r.p.observeTraces(slowRequests(r, containerA, slowest, time.Second))
+			r.run(time.Second)
+		}
+	}
+	check := func(t *testing.T, want string, slowest byte, events []hotunitsextension.Event) {
+		t.Helper()
+		require.Equal(t, []string{want}, names(events))
+		require.Equal(t, trace.TraceID{1, slowest}, events[0].TraceID)
+		require.Equal(t, trace.SpanID{2, slowest}, events[0].SpanID)
+	}
+	t.Run("opened, then cooldown", func(t *testing.T) {
+		r := newRig(t, "{pre_trigger: 0s, policies: [{name: slow, duration: 10s, cooldown: 1h, "+slow+"}]}")
+		s := r.subscribe()
+		r.readRequests(containerA)
+		requests(r, 7, 10*time.Second)
+		check(t, "hotprofile.gate.opened", 7, take(s))
+		require.NoError(t, r.send(batch(t, r.now, inContainer(containerA))))
+		r.runUntil("gate closed", time.Minute)
+		events := take(s)
+		require.Equal(t, []string{"hotprofile.gate.closed duration"}, names(events))
+		require.Zero(t, events[0].TraceID, "it is of now, and not of the reasons")
+		r.run(10 * time.Second)
+		requests(r, 8, 10*time.Second)
+		check(t, "hotprofile.gate.not_opened cooldown", 8, take(s))
+	})
+	t.Run("dry run", func(t *testing.T) {
+		r := newRig(t, "{pre_trigger: 0s, policies: [{name: slow, dry_run: true, "+slow+"}]}")
+		s := r.subscribe()
+		r.readRequests(containerA)
+		requests(r, 7, 10*time.Second)
+		check(t, "hotprofile.gate.not_opened dry run", 7, take(s))
+	})
+	t.Run("budget", func(t *testing.T) {
+		r := newRig(t, `{pre_trigger: 0s, budgets: {max_triggers_per_hour: 1}, policies: [
+			{name: slow, `+slow+`}, {name: cpu, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]}`)
+		s := r.subscribe()
+		r.readRequests(containerA)
+		r.fire(containerB)
+		events := take(s)
+		require.Equal(t, []string{"hotprofile.gate.opened"}, names(events))
+		require.Zero(t, events[0].TraceID, "no request is among its reasons")
+		r.source.cores[containerB] = 0
+		r.runUntil("gate closed", time.Minute)
+		take(s)
+		requests(r, 9, 10*time.Second)
+		check(t, "hotprofile.gate.not_opened budget", 9, take(s))
+	})
 }
 
 // Each event says why, once from one rising edge to the next although the obstacle

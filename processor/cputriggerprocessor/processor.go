@@ -133,7 +133,7 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 	if err := p.requests.SetConditions(cfg.conditions()); err != nil {
 		return nil, err
 	}
-	p.eval.reporter.trace = p.requests.Trace
+	p.eval.reporter.span = p.requests.Span
 	if err := metrics.Observe(p.units.Count, p.recorder.Held, p.policies); err != nil {
 		return nil, err
 	}

@@ -9,13 +9,13 @@ import (
 	"slices"
 	"time"
 
-	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/requests"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
@@ -25,9 +25,9 @@ type reporter struct {
 	log      *zap.Logger
 	counters *counters.Counters
 	events   *hotunitsextension.HotUnits // nil: nobody asks for events
-	// trace returns the trace of a request that was among the reasons of a monitor's
+	// span returns the span of a request that was among the reasons of a monitor's
 	// reading; empty if none is known.
-	trace func(unit, key string) pcommon.TraceID
+	span func(unit, key string) requests.Span
 }
 
 func (r *reporter) report(ts []units.Transition) {
@@ -108,7 +108,7 @@ func (r *reporter) opened(t units.Transition) {
 	}
 	fields = append(fields, zap.String("trigger_id", t.Opening.ID), zap.Time("until", t.Until))
 	fields = append(fields, kindFields(t.Opening)...)
-	if trace := r.trace(t.Unit.Name(), t.Cause.Key); !trace.IsEmpty() {
+	if trace := r.span(t.Unit.Name(), t.Cause.Key).Trace; !trace.IsEmpty() {
 		fields = append(fields, zap.Stringer("trace_id", trace))
 	}
 	if len(t.Others) > 0 {

@@ -141,6 +141,7 @@ func (r *rig) traces(resource map[string]any, spans ...span) ptrace.Traces {
 		out.TraceState().FromRaw(s.state)
 		out.Status().SetCode(s.status)
 		out.SetTraceID(pcommon.TraceID{s.trace})
+		out.SetSpanID(pcommon.SpanID{1, s.trace})
 	}
 	td.MarkReadOnly()
 	return td
@@ -304,7 +305,7 @@ func TestReadingsThatAreCounted(t *testing.T) {
 	require.Equal(t, tooFew, r.tick(time.Second)[0].Err, "nothing in this interval")
 }
 
-func TestTheTraceOfAReason(t *testing.T) {
+func TestTheSpanOfAReason(t *testing.T) {
 	slow, failure := Condition{Monitor: "http_response_time", Percentile: 95}, Condition{Monitor: "http_error_rate"}
 	r := newRig(t, slow, failure)
 	for i, took := range []time.Duration{1, 3, 2} {
@@ -315,12 +316,12 @@ func TestTheTraceOfAReason(t *testing.T) {
 	failed := stable(500, time.Millisecond)
 	failed.trace = 9
 	r.send(failed)
-	require.True(t, r.in.Trace(identifytest.ContainerA, r.keys[0]).IsEmpty())
+	require.Empty(t, r.in.Span(identifytest.ContainerA, r.keys[0]))
 	r.tick(time.Second)
-	require.Equal(t, pcommon.TraceID{2}, r.in.Trace(identifytest.ContainerA, r.keys[0]))
-	require.Equal(t, pcommon.TraceID{9}, r.in.Trace(identifytest.ContainerA, r.keys[1]))
-	require.True(t, r.in.Trace("another", r.keys[0]).IsEmpty())
-	require.True(t, r.in.Trace(identifytest.ContainerA, "cpu_usage").IsEmpty())
+	require.Equal(t, Span{pcommon.TraceID{2}, pcommon.SpanID{1, 2}}, r.in.Span(identifytest.ContainerA, r.keys[0]))
+	require.Equal(t, Span{pcommon.TraceID{9}, pcommon.SpanID{1, 9}}, r.in.Span(identifytest.ContainerA, r.keys[1]))
+	require.Empty(t, r.in.Span("another", r.keys[0]))
+	require.Empty(t, r.in.Span(identifytest.ContainerA, "cpu_usage"))
 }
 
 // TestWhatComesBeforeTheUnitIsKnownCounts: the first seconds are not lost.
@@ -520,7 +521,7 @@ func TestConcurrentUse(t *testing.T) {
 		out := make([]monitor.Result, 2)
 		for i := range 100 {
 			r.read.Read(now.Add(time.Duration(i)*time.Second), time.Second, out)
-			r.in.Trace(identifytest.ContainerA, r.keys[0])
+			r.in.Span(identifytest.ContainerA, r.keys[0])
 		}
 	})
 	wg.Wait()

@@ -461,7 +461,7 @@ func (o *observation) add(n int, i *increment, unit float64, failed bool) {
 		if x.TraceID().IsEmpty() || !timely(int64(x.Timestamp()), o.now) {
 			continue
 		}
-		e := exemplar{x.TraceID(), x.DoubleValue() * unit}
+		e := exemplar{Span{x.TraceID(), x.SpanID()}, x.DoubleValue() * unit}
 		if x.ValueType() == pmetric.ExemplarValueTypeInt {
 			e.value = float64(x.IntValue()) * unit
 		}

@@ -494,7 +494,7 @@ func TestLatePoints(t *testing.T) {
 	require.Equal(t, int64(2), r.items[counters.ItemLate])
 }
 
-// TestExemplars: the slowest one is the trace of a response time.
+// TestExemplars: the slowest one is the span of a response time.
 func TestExemplars(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_response_time", Percentile: 95}, Condition{Monitor: "http_error_rate"})
 	for _, status := range []int{200, 500} {
@@ -509,14 +509,15 @@ func TestExemplars(t *testing.T) {
 			for i, v := range []float64{1, 3, 2} {
 				x := p.Exemplars().AppendEmpty()
 				x.SetTraceID(pcommon.TraceID{byte(status / 100), byte(i)})
+				x.SetSpanID(pcommon.SpanID{byte(i), 1})
 				x.SetDoubleValue(v + float64(status/100))
 				x.SetTimestamp(pcommon.NewTimestampFromTime(r.now))
 			}
 		})
 	}
 	r.tick(time.Second)
-	require.Equal(t, pcommon.TraceID{5, 1}, r.in.Trace(identifytest.ContainerA, r.keys[0]))
-	require.Equal(t, pcommon.TraceID{5, 2}, r.in.Trace(identifytest.ContainerA, r.keys[1]))
+	require.Equal(t, Span{pcommon.TraceID{5, 1}, pcommon.SpanID{1, 1}}, r.in.Span(identifytest.ContainerA, r.keys[0]))
+	require.Equal(t, Span{pcommon.TraceID{5, 2}, pcommon.SpanID{2, 1}}, r.in.Span(identifytest.ContainerA, r.keys[1]))
 }
 
 // TestDistribution compares percentiles with those of the values.

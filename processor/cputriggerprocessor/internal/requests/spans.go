@@ -114,7 +114,7 @@ func (in *Intake) observeSpan(s *source, span ptrace.Span, now time.Time) counte
 		t.rated += r.weight
 		if sel.statuses.has(r.code()) {
 			t.failed += r.weight
-			t.failure = exemplar{span.TraceID(), ms}
+			t.failure = exemplar{spanOf(span), ms}
 		}
 		if !known {
 			continue
@@ -124,13 +124,15 @@ func (in *Intake) observeSpan(s *source, span ptrace.Span, now time.Time) counte
 		if sel.values {
 			t.values.add(ms, r.weight)
 		}
-		t.slowest.keep(exemplar{span.TraceID(), ms})
+		t.slowest.keep(exemplar{spanOf(span), ms})
 	}
 	if !counted {
 		return counters.ItemIgnored
 	}
 	return outcome
 }
+
+func spanOf(span ptrace.Span) Span { return Span{span.TraceID(), span.SpanID()} }
 
 // timely reports whether a time is near enough to now. One that is missing is.
 func timely(at int64, now time.Time) bool {

@@ -19,9 +19,15 @@ type tally struct {
 	failure exemplar
 }
 
-// exemplar is the trace of one request.
+// Span identifies the span of one request.
+type Span struct {
+	Trace pcommon.TraceID
+	ID    pcommon.SpanID
+}
+
+// exemplar is the span of one request.
 type exemplar struct {
-	trace pcommon.TraceID
+	Span
 	value float64
 }
 
@@ -34,14 +40,14 @@ func (t *tally) add(o *tally) {
 	t.sum += o.sum
 	t.values.merge(&o.values)
 	t.slowest.keep(o.slowest)
-	if !o.failure.trace.IsEmpty() {
+	if !o.failure.Trace.IsEmpty() {
 		t.failure = o.failure
 	}
 }
 
 // keep keeps the slower one.
 func (e *exemplar) keep(o exemplar) {
-	if !o.trace.IsEmpty() && (e.trace.IsEmpty() || o.value > e.value) {
+	if !o.Trace.IsEmpty() && (e.Trace.IsEmpty() || o.value > e.value) {
 		*e = o
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"go.opentelemetry.io/collector/pdata/pcommon"
-
 	"github.com/hotprofile/hotprofile/internal/monitor"
 )
 
@@ -25,8 +23,8 @@ type unit struct {
 
 	mu      sync.Mutex
 	sources []*source
-	used    time.Time                  // when it had a source last
-	traces  map[string]pcommon.TraceID // by key of the query, of the last reading
+	used    time.Time       // when it had a source last
+	spans   map[string]Span // by key of the query, of the last reading
 }
 
 // window is the tallies of the last span of a query.
@@ -56,7 +54,7 @@ func (u *unit) adopt(p *plan) {
 	u.plan, u.windows = p, windows
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.traces = map[string]pcommon.TraceID{}
+	u.spans = map[string]Span{}
 }
 
 // add adds a source. It reports false at the bound.
@@ -211,28 +209,28 @@ func (r *Reader) value(u *unit, n int, now time.Time) (float64, error) {
 	if q.quantity == metricLast {
 		return r.last(u.plan, q, now)
 	}
-	sum, span := &r.sum, now.Sub(w.oldest())
+	sum, length := &r.sum, now.Sub(w.oldest())
 	sum.reset()
 	for i := range w.slices {
 		sum.add(&w.slices[i])
 	}
 	seen := sum.seen
-	trace := sum.slowest.trace
+	span := sum.slowest.Span
 	if q.quantity == errorRate {
-		trace = sum.failure.trace
+		span = sum.failure.Span
 	}
 	u.mu.Lock()
-	u.traces[q.key] = trace
+	u.spans[q.key] = span
 	u.mu.Unlock()
 	if q.counted {
-		sum, span = &w.last, now.Sub(w.previous)
+		sum, length = &w.last, now.Sub(w.previous)
 	}
 	switch q.quantity {
 	case requestRate, metricRate:
 		if now.Sub(u.began) < q.span {
 			return 0, tooShort
 		}
-		return sum.rated / span.Seconds(), nil
+		return sum.rated / length.Seconds(), nil
 	}
 	if seen < q.min || sum.seen == 0 {
 		return 0, tooFew
@@ -271,19 +269,19 @@ func (r *Reader) last(p *plan, q *query, now time.Time) (sum float64, err error)
 	return sum, nil
 }
 
-// Trace returns the trace of a request that was among the reasons of a monitor's last
+// Span returns the span of a request that was among the reasons of a monitor's last
 // reading: the slowest one, or one that failed. It is empty if none is known.
-func (in *Intake) Trace(unit, key string) pcommon.TraceID {
+func (in *Intake) Span(unit, key string) Span {
 	if in == nil {
-		return pcommon.TraceID{}
+		return Span{}
 	}
 	u := in.lookup(unit)
 	if u == nil {
-		return pcommon.TraceID{}
+		return Span{}
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.traces[key]
+	return u.spans[key]
 }
 
 // spread counts an amount for rates evenly over a time: a metric counts many seconds
