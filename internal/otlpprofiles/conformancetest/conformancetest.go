@@ -34,9 +34,9 @@ type Options struct {
 	SampleAttributes []string
 	// BuildIDs: each mapping of a file must have a build id.
 	BuildIDs bool
-	// References: attributes of resources and scopes may be references into the
-	// dictionary, as collectors from 0.161 (HTTP) and 0.163 (gRPC) on send them. Their
-	// strings are then no orphans, on the wire as in what was decoded from it.
+	// References: attributes of resources and scopes are references into the
+	// dictionary, as collectors from 0.161 (HTTP) and 0.163 (gRPC) on send them. On the
+	// wire all must be. Their strings are no orphans, there and in what was decoded.
 	References bool
 
 	// MaxLabels is the most attributes of resource, scope and sample together; 0 is the
@@ -98,12 +98,9 @@ func Check(p pprofile.Profiles, opts Options) []Violation {
 // CheckRequest is Check for the decompressed body of a request: an
 // ExportProfilesServiceRequest.
 func CheckRequest(body []byte, opts Options) []Violation {
-	w := wire{}
+	w := wire{referenced: opts.References}
 	w.request(body)
-	if opts.References {
-		w.found = slices.DeleteFunc(w.found, func(v Violation) bool { return v.Rule == InlineAttributes })
-	}
-	if slices.ContainsFunc(w.found, func(v Violation) bool { return v.Rule != InlineAttributes }) {
+	if slices.ContainsFunc(w.found, func(v Violation) bool { return v.Rule != InlineAttributes && v.Rule != ReferencedAttributes }) {
 		return w.found
 	}
 	// The decoder of profiles without a request resolves references.

@@ -5,15 +5,17 @@ package conformancetest
 
 import "strings"
 
-// Who requires a rule: a backend, Wire for every receiver of OTLP as of collector
-// 0.159, or Ours for what hotprofile promises and no backend requires.
+// Who requires a rule: a backend, Wire for every receiver of OTLP from collector 0.159
+// to 0.164, OldWire for those of collectors up to 0.160 (HTTP) and 0.162 (gRPC), or
+// Ours for what hotprofile promises and no backend requires.
 const (
 	Pyroscope  = "Pyroscope"
 	Parca      = "Parca"
 	Elastic    = "Elastic"
 	Splunk     = "Splunk"
 	ClickHouse = "ClickHouse"
-	Wire       = "OTLP 0.159"
+	Wire       = "OTLP"
+	OldWire    = "OTLP before references"
 	Ours       = "hotprofile"
 )
 
@@ -31,13 +33,20 @@ func rule(name string, backends ...string) Rule {
 
 // The rules of the message.
 var (
-	// WireFormat: the bytes are an ExportProfilesServiceRequest of that release
-	// without unknown fields, which backends drop silently.
+	// WireFormat: the bytes are an ExportProfilesServiceRequest without unknown
+	// fields, which backends drop silently.
 	WireFormat = rule("wire-format", Wire)
 	// InlineAttributes: keys and values of resources and scopes are inline, not
 	// references into the dictionary (opentelemetry-proto pull request 733), which
-	// Pyroscope 2.2 and Parca of July 2026 do not read.
-	InlineAttributes = rule("inline-attributes", Pyroscope, Parca, Wire)
+	// Pyroscope 2.2 and Parca of July 2026 do not read. Strings in the dictionary's
+	// own attributes are inline in both forms.
+	InlineAttributes = rule("inline-attributes", Pyroscope, Parca, OldWire)
+	// ReferencedAttributes: keys and strings of resources and scopes are references,
+	// all of them, as the newest exporters write them.
+	ReferencedAttributes = rule("referenced-attributes", Ours)
+	// OneForm: no key and no string is there in both forms. The newest receivers
+	// refuse a key that is, and use one of two strings.
+	OneForm = rule("one-form", Wire)
 	// EmptyRequest: a request has a resource and a dictionary. Pyroscope's
 	// ingest_handler.go and Parca's otel.go reject a request without.
 	EmptyRequest = rule("empty-request", Pyroscope, Parca)
@@ -145,7 +154,7 @@ var (
 // Rules returns all rules.
 func Rules() []Rule {
 	return []Rule{
-		WireFormat, InlineAttributes, EmptyRequest, MaxRequestBytes,
+		WireFormat, InlineAttributes, ReferencedAttributes, OneForm, EmptyRequest, MaxRequestBytes,
 		ZeroEntry, Orphan, Duplicate, IndexRange, UTF8, LinkIDs, FrameType, LocationPlace, MappingRange, LineNumber, BuildID,
 		ProfileID, CaptureWindow, Recent, Period, TypeName, KnownType, NoSamples, MaxSamples, MaxProfileBytes,
 		NoStack, StackDepth, OneValue, SampleShape, SampleTwice, TimestampWindow,

@@ -5,13 +5,14 @@ package conformancetest
 
 import (
 	"fmt"
+	"strings"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// message is a message of OTLP 1.11, which collector 0.159 uses, with its fields by
-// number. It is written out here because a decoder skips unknown fields.
+// message is a message of OTLP 1.11, which collectors 0.159 to 0.164 use, with its
+// fields by number. It is written out here because a decoder skips unknown fields.
 type message struct {
 	name   string
 	fields map[protowire.Number]field
@@ -36,6 +37,9 @@ const (
 	repeated                 // any number of messages
 	texts                    // any number of UTF-8 strings
 )
+
+// dictionaryValues begins the names of messages below the dictionary's attributes.
+const dictionaryValues = "dictionary "
 
 // messages returns the messages of a request, by name.
 func messages() map[string]message {
@@ -90,19 +94,23 @@ func messages() map[string]message {
 	})
 	add("link", map[protowire.Number]field{1: {"trace_id", raw, ""}, 2: {"span_id", raw, ""}})
 	add("table attribute", map[protowire.Number]field{
-		1: {"key_strindex", number, ""}, 2: {"value", nested, "value"}, 3: {"unit_strindex", number, ""},
+		1: {"key_strindex", number, ""}, 2: {"value", nested, dictionaryValues + "value"}, 3: {"unit_strindex", number, ""},
 	})
 	add("stack", map[protowire.Number]field{1: {"location_indices", numbers, ""}})
-	add("attribute", map[protowire.Number]field{
-		1: {"key", text, ""}, 2: {"value", nested, "value"}, 3: {"key_strindex", number, ""},
-	})
-	add("value", map[protowire.Number]field{
-		1: {"string_value", text, ""}, 2: {"bool_value", number, ""}, 3: {"int_value", number, ""}, 4: {"double_value", fixed, ""},
-		5: {"array_value", nested, "values"}, 6: {"kvlist_value", nested, "attributes"}, 7: {"bytes_value", raw, ""},
-		8: {"string_value_strindex", number, ""},
-	})
-	add("values", map[protowire.Number]field{1: {"values", repeated, "value"}})
-	add("attributes", map[protowire.Number]field{1: {"values", repeated, "attribute"}})
+	// The dictionary's attributes have values like those of resources and scopes, but
+	// no receiver resolves references in them.
+	for _, in := range []string{"", dictionaryValues} {
+		add(in+"attribute", map[protowire.Number]field{
+			1: {"key", text, ""}, 2: {"value", nested, in + "value"}, 3: {"key_strindex", number, ""},
+		})
+		add(in+"value", map[protowire.Number]field{
+			1: {"string_value", text, ""}, 2: {"bool_value", number, ""}, 3: {"int_value", number, ""}, 4: {"double_value", fixed, ""},
+			5: {"array_value", nested, in + "values"}, 6: {"kvlist_value", nested, in + "attributes"}, 7: {"bytes_value", raw, ""},
+			8: {"string_value_strindex", number, ""},
+		})
+		add(in+"values", map[protowire.Number]field{1: {"values", repeated, in + "value"}})
+		add(in+"attributes", map[protowire.Number]field{1: {"values", repeated, in + "attribute"}})
+	}
 	return schema
 }
 
@@ -110,6 +118,8 @@ func messages() map[string]message {
 type wire struct {
 	findings
 	schema map[string]message
+	// referenced: attributes of resources and scopes are references.
+	referenced bool
 	// depth is the nesting depth of messages.
 	depth int
 }
@@ -171,8 +181,9 @@ func (w *wire) message(name string, body []byte, where string) bool {
 		if !w.field(f, typ, value, at) {
 			return false
 		}
-		w.references(name, f, at)
+		w.form(name, f, at)
 	}
+	w.oneForm(name, count, where)
 	return true
 }
 
@@ -242,11 +253,37 @@ func (w *wire) id(name string, content []byte, at string) {
 	}
 }
 
-// references reports references into the dictionary, which later releases use for
-// attributes. The attributes of the dictionary are another message, whose keys are
-// indexes in every release.
-func (w *wire) references(message string, f field, at string) {
-	if message == "attribute" && f.name == "key_strindex" || message == "value" && f.name == "string_value_strindex" {
-		w.broken(InlineAttributes, "%s is a reference into the dictionary", at)
+// form reports a key or a string that is not in the form of the request: inline or a
+// reference into the dictionary. The attributes of the dictionary are another message,
+// whose keys are indices in both.
+func (w *wire) form(message string, f field, at string) {
+	kind, inDictionary := strings.CutPrefix(message, dictionaryValues)
+	if kind != "attribute" && kind != "value" {
+		return
+	}
+	switch f.name {
+	case "key", "string_value":
+		if w.referenced && !inDictionary {
+			w.broken(ReferencedAttributes, "%s is inline", at)
+		}
+	case "key_strindex", "string_value_strindex":
+		if !w.referenced || inDictionary {
+			w.broken(InlineAttributes, "%s is a reference into the dictionary", at)
+		}
+	}
+}
+
+// oneForm reports a key or a string that is there in both forms; count has the
+// message's fields.
+func (w *wire) oneForm(message string, count map[protowire.Number]int, where string) {
+	switch strings.TrimPrefix(message, dictionaryValues) {
+	case "attribute":
+		if count[1] > 0 && count[3] > 0 {
+			w.broken(OneForm, "%s has both key and key_strindex", where)
+		}
+	case "value":
+		if count[1] > 0 && count[8] > 0 {
+			w.broken(OneForm, "%s has both string_value and string_value_strindex", where)
+		}
 	}
 }

@@ -20,11 +20,25 @@ import (
 // marshalled returns a request with its attributes inline.
 func marshalled(t testing.TB, p pprofile.Profiles) []byte {
 	t.Helper()
-	b, err := pprofileotlp.NewExportRequestFromProfiles(p).MarshalProto()
-	require.NoError(t, err)
-	b, err = inline.Request(b)
+	b, err := inline.Request(referenced(t, p))
 	require.NoError(t, err)
 	return b
+}
+
+// referenced returns a request as the newest exporters send it. It does not change p.
+func referenced(t testing.TB, p pprofile.Profiles) []byte {
+	t.Helper()
+	p.MarkReadOnly() // marshalling changes what can be changed
+	b, err := pprofileotlp.NewExportRequestFromProfiles(p).MarshalProto()
+	require.NoError(t, err)
+	return b
+}
+
+// strictWithReferences is strict for a request with references.
+func strictWithReferences() conformancetest.Options {
+	opts := strict()
+	opts.References = true
+	return opts
 }
 
 // linked returns a good request with a span.
@@ -89,36 +103,39 @@ func plus(n protowire.Number, typ protowire.Type, value []byte) func([]byte) []b
 // Paths of messages in a request.
 var (
 	resourceAttribute = []protowire.Number{1, 1, 1}
+	resourceValue     = []protowire.Number{1, 1, 1, 2}
 	firstProfile      = []protowire.Number{1, 2, 2}
 	firstSample       = []protowire.Number{1, 2, 2, 2}
 	dictionary        = []protowire.Number{2}
 )
 
-// wireDamages are faults of the bytes that are lost when they are decoded.
-func wireDamages() []struct {
+// wireDamage changes the bytes of a good request so that they break one rule at where.
+type wireDamage struct {
 	name  string
 	rule  conformancetest.Rule
 	where string
 	do    func(t testing.TB, body []byte) []byte
-} {
-	at := func(path []protowire.Number, edits ...func([]byte) []byte) func(testing.TB, []byte) []byte {
-		return func(t testing.TB, body []byte) []byte {
-			for _, edit := range edits {
-				body = rewrite(t, body, edit, path...)
-			}
-			return body
+}
+
+// at applies edits to the message at a path.
+func at(path []protowire.Number, edits ...func([]byte) []byte) func(testing.TB, []byte) []byte {
+	return func(t testing.TB, body []byte) []byte {
+		for _, edit := range edits {
+			body = rewrite(t, body, edit, path...)
 		}
+		return body
 	}
+}
+
+// wireDamages are faults of a request with inline attributes that are lost when it is
+// decoded.
+func wireDamages() []wireDamage {
 	one := protowire.AppendVarint(nil, 1)
 	short := protowire.AppendBytes(nil, []byte{1, 2, 3})
-	return []struct {
-		name  string
-		rule  conformancetest.Rule
-		where string
-		do    func(t testing.TB, body []byte) []byte
-	}{
+	return []wireDamage{
 		{"a key by reference", conformancetest.InlineAttributes, "attributes 0, key_strindex", at(resourceAttribute, without(1), plus(3, protowire.VarintType, one))},
-		{"a value by reference", conformancetest.InlineAttributes, "attributes 0, value, string_value_strindex", at(append(slices.Clone(resourceAttribute), 2), without(1), plus(8, protowire.VarintType, one))},
+		{"a value by reference", conformancetest.InlineAttributes, "attributes 0, value, string_value_strindex", at(resourceValue, without(1), plus(8, protowire.VarintType, one))},
+		{"a key inline and by reference", conformancetest.OneForm, "attributes 0 has both key and key_strindex", at(resourceAttribute, plus(3, protowire.VarintType, one))},
 		{"a profile field of another release", conformancetest.WireFormat, "profiles 0 has a field 12", at(firstProfile, plus(12, protowire.VarintType, one))},
 		{"a table of another release", conformancetest.WireFormat, "dictionary has a field 8", at(dictionary, plus(8, protowire.BytesType, short))},
 		{"no dictionary", conformancetest.EmptyRequest, "no dictionary", at(nil, without(2))},
@@ -136,29 +153,58 @@ func wireDamages() []struct {
 	}
 }
 
+// referencedDamages are such faults of a request with references.
+func referencedDamages() []wireDamage {
+	one := protowire.AppendVarint(nil, 1)
+	name := protowire.AppendString(nil, "service.name")
+	return []wireDamage{
+		{"an inline key", conformancetest.ReferencedAttributes, "attributes 0, key is inline", at(resourceAttribute, without(3), plus(1, protowire.BytesType, name))},
+		{"an inline string", conformancetest.ReferencedAttributes, "attributes 0, value, string_value is inline", at(resourceValue, without(8), plus(1, protowire.BytesType, name))},
+		{"every attribute inline", conformancetest.ReferencedAttributes, "attributes 0, key is inline", func(t testing.TB, body []byte) []byte {
+			inlined, err := inline.Request(body)
+			require.NoError(t, err)
+			return inlined
+		}},
+		{"a key by reference and inline", conformancetest.OneForm, "attributes 0 has both key and key_strindex", at(resourceAttribute, plus(1, protowire.BytesType, name))},
+		{"a string by reference and inline", conformancetest.OneForm, "value has both string_value and string_value_strindex", at(resourceValue, plus(1, protowire.BytesType, name))},
+		{
+			"a reference in the dictionary's attributes", conformancetest.InlineAttributes, "attribute_table 0, value, string_value_strindex",
+			at([]protowire.Number{2, 6, 2}, plus(8, protowire.VarintType, one)),
+		},
+	}
+}
+
 func TestValidRequestBreaksNoRule(t *testing.T) {
 	for _, p := range []pprofile.Profiles{good(), linked()} {
 		require.Empty(t, conformancetest.CheckRequest(marshalled(t, p), strict()))
+		require.Empty(t, conformancetest.CheckRequest(referenced(t, p), strictWithReferences()))
 	}
 }
 
 func TestFaultsLostInDecodingAreReported(t *testing.T) {
 	for _, tc := range wireDamages() {
-		t.Run(tc.name, func(t *testing.T) {
-			body := marshalled(t, linked())
-			damaged := tc.do(t, body)
-			require.False(t, bytes.Equal(body, damaged))
-			var where []string
-			for _, v := range conformancetest.CheckRequest(damaged, strict()) {
-				t.Log(v)
-				if v.Rule == tc.rule {
-					where = append(where, v.Where)
-				}
-			}
-			require.Len(t, where, 1)
-			require.Contains(t, where[0], tc.where)
-		})
+		tc.isReported(t, marshalled(t, linked()), strict())
 	}
+	for _, tc := range referencedDamages() {
+		tc.isReported(t, referenced(t, linked()), strictWithReferences())
+	}
+}
+
+// isReported checks that the checker reports the fault once, if a good request has it.
+func (tc wireDamage) isReported(t *testing.T, body []byte, opts conformancetest.Options) {
+	t.Run(tc.name, func(t *testing.T) {
+		damaged := tc.do(t, body)
+		require.False(t, bytes.Equal(body, damaged))
+		var where []string
+		for _, v := range conformancetest.CheckRequest(damaged, opts) {
+			t.Log(v)
+			if v.Rule == tc.rule {
+				where = append(where, v.Where)
+			}
+		}
+		require.Len(t, where, 1)
+		require.Contains(t, where[0], tc.where)
+	})
 }
 
 // CheckRequest reports what Check reports, except faults that a marshaller cannot
@@ -169,12 +215,8 @@ func TestEachRuleIsReportedForARequest(t *testing.T) {
 			p := good()
 			tc.do(p)
 			// As the newest exporters send it: inlining would refuse, or mend, some faults.
-			body, err := pprofileotlp.NewExportRequestFromProfiles(p).MarshalProto()
-			require.NoError(t, err)
-			opts := strict()
-			opts.References = true
 			var got []conformancetest.Rule
-			for _, v := range conformancetest.CheckRequest(body, opts) {
+			for _, v := range conformancetest.CheckRequest(referenced(t, p), strictWithReferences()) {
 				got = append(got, v.Rule)
 			}
 			require.Contains(t, got, tc.rule)
@@ -188,7 +230,7 @@ func TestEveryRuleHasATestThatBreaksIt(t *testing.T) {
 	for _, tc := range damages() {
 		broken[tc.rule] = true
 	}
-	for _, tc := range wireDamages() {
+	for _, tc := range append(wireDamages(), referencedDamages()...) {
 		broken[tc.rule] = true
 	}
 	names := map[string]bool{}
