@@ -7,21 +7,23 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pprofile"
-	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -67,14 +69,15 @@ func (a *arrivals) at(name string) [][]byte {
 }
 
 // neighbour is a collector of some release without components of ours. It sends on
-// over gRPC and over HTTP: to ours what reaches sendGRPC and sendHTTP, to arrivals
-// what reaches takeGRPC and takeHTTP.
+// over gRPC and over HTTP: to ours and to sends what reaches sendGRPC and sendHTTP, to
+// arrivals what reaches takeGRPC and takeHTTP.
 type neighbour struct {
 	sendGRPC, sendHTTP, takeGRPC, takeHTTP int
+	sends                                  *tap
 }
 
 func startNeighbour(t *testing.T, binary, version string, oursGRPC, oursHTTP int, to *arrivals) neighbour {
-	n := neighbour{freePort(t), freePort(t), freePort(t), freePort(t)}
+	n := neighbour{freePort(t), freePort(t), freePort(t), freePort(t), startTap(t)}
 	startOn(t, binary, "collector of "+version, fmt.Sprintf(`
 receivers:
   otlp/send-grpc: {protocols: {http: {endpoint: "127.0.0.1:%[1]d"}}}
@@ -84,16 +87,18 @@ receivers:
 exporters:
   otlp_grpc: {endpoint: "127.0.0.1:%[5]d", tls: {insecure: true}}
   otlp_http: {endpoint: "http://127.0.0.1:%[6]d"}
+  otlp_grpc/sends: {endpoint: "127.0.0.1:%[9]d", tls: {insecure: true}}
+  otlp_http/sends: {endpoint: "http://127.0.0.1:%[10]d"}
   otlp_http/took-grpc: {endpoint: "%[7]s/%[8]s-grpc", compression: none}
   otlp_http/took-http: {endpoint: "%[7]s/%[8]s-http", compression: none}
 service:
   telemetry: {logs: {encoding: json}, metrics: {level: none}}
   pipelines:
-    profiles/send-grpc: {receivers: [otlp/send-grpc], exporters: [otlp_grpc]}
-    profiles/send-http: {receivers: [otlp/send-http], exporters: [otlp_http]}
+    profiles/send-grpc: {receivers: [otlp/send-grpc], exporters: [otlp_grpc, otlp_grpc/sends]}
+    profiles/send-http: {receivers: [otlp/send-http], exporters: [otlp_http, otlp_http/sends]}
     profiles/take-grpc: {receivers: [otlp/take-grpc], exporters: [otlp_http/took-grpc]}
     profiles/take-http: {receivers: [otlp/take-http], exporters: [otlp_http/took-http]}
-`, n.sendGRPC, n.sendHTTP, n.takeGRPC, n.takeHTTP, oursGRPC, oursHTTP, to.url, version))
+`, n.sendGRPC, n.sendHTTP, n.takeGRPC, n.takeHTTP, oursGRPC, oursHTTP, to.url, version, n.sends.grpcPort, n.sends.httpPort))
 	return n
 }
 
@@ -108,7 +113,10 @@ func startOn(t *testing.T, binary, name, config string) *collector {
 // sampled from collectors of 0.159, which writes attributes inline, and of the
 // newest release, which writes them as references into the dictionary, through ours
 // to collectors of both, over gRPC and over HTTP; and to ours in both forms, in
-// protobuf and in JSON, and mixed in one request. Everything arrives whole.
+// protobuf and in JSON, and mixed in one request. Everything arrives whole. The newest
+// is our distribution: its otlp receiver and exporters are of 0.162, whose successors
+// need a package that the module proxy does not serve, on the libraries of 0.164, which
+// encode and decode. So what it sends is checked for references.
 func TestCollectorsBeforeAndAfterReferencesUnderstandOurs(t *testing.T) {
 	t.Parallel()
 	old := os.Getenv("HOTPROFILE_PEER")
@@ -155,17 +163,9 @@ service:
 	require.NoError(t, err)
 
 	sent := 0
-	post := func(port int, media string, body []byte) (int, string) {
-		resp, err := http.Post(fmt.Sprintf("http://127.0.0.1:%d/v1development/profiles", port), media, bytes.NewReader(body))
-		require.NoError(t, err)
-		defer resp.Body.Close()
-		text, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		return resp.StatusCode, string(text)
-	}
 	accepted := func(port int, media string, body []byte) {
 		t.Helper()
-		code, text := post(port, media, body)
+		code, text := post(t, http.DefaultClient, port, media, body)
 		require.Equal(t, http.StatusOK, code, text)
 		sent++
 	}
@@ -178,24 +178,52 @@ service:
 	// From other senders, over HTTP and gRPC.
 	accepted(oursHTTP, protobuf, references)
 	accepted(oursHTTP, protobuf, inlined)
+	accepted(oursHTTP, protobuf, conformancetest.Mixed(references, inlined))
 	accepted(oursHTTP, jsonType, asJSON)
 	accepted(oursHTTP, jsonType, inlinedJSON)
-	accepted(oursHTTP, jsonType, mixed(t, asJSON, inlinedJSON))
-	_, err = dial(t, oursGRPC).Export(t.Context(), pprofileotlp.NewExportRequestFromProfiles(decoded(t, references)))
-	require.NoError(t, err)
-	sent++
+	accepted(oursHTTP, jsonType, mixedJSON(t, asJSON, inlinedJSON))
 
-	// An index out of range is refused, with its place, and costs nothing beside it.
-	broken := bytes.Replace(asJSON, []byte(`"keyStrindex":`), []byte(`"keyStrindex":9999`), 1)
-	require.NotEqual(t, asJSON, broken)
-	code, text := post(oursHTTP, jsonType, broken)
-	require.Equal(t, http.StatusBadRequest, code)
-	t.Logf("an index out of range: %s", text)
-	require.Contains(t, text, "9999")
-	err = exportRaw(t, oursGRPC, outOfRange())
-	t.Logf("over gRPC: %v", err)
-	require.Equal(t, codes.InvalidArgument, status.Code(err))
-	require.ErrorContains(t, err, "9999")
+	// An index out of range is refused, with its place and the index. What the sender
+	// sends next on the same connection arrives.
+	overHTTP, overGRPC := &connections{}, &connections{}
+	client := overHTTP.httpClient(t)
+	conn := overGRPC.grpcClient(t, oursGRPC)
+	for _, body := range [][]byte{references, inlined, conformancetest.Mixed(references, inlined)} {
+		require.NoError(t, exportRaw(t, conn, body))
+		sent++
+	}
+	for name, tc := range map[string]struct {
+		attribute, want string
+		encoded         []byte
+	}{
+		"key": {
+			`{"keyStrindex": 9999}`, "resource profiles 1 resource attributes: attribute 1 has invalid key_strindex 9999",
+			protowire.AppendVarint(protowire.AppendTag(nil, 3, protowire.VarintType), 9999),
+		},
+		"value": {
+			`{"value": {"stringValueStrindex": 9999}}`, "resource profiles 1 resource attributes: attribute 1 value: invalid string_value_strindex 9999",
+			message(2, protowire.AppendVarint(protowire.AppendTag(nil, 8, protowire.VarintType), 9999)),
+		},
+	} {
+		inJSON := fmt.Sprintf(`{"resourceProfiles": [{}, {"resource": {"attributes": [{}, %s]}}], "dictionary": {"stringTable": [""]}}`, tc.attribute)
+		resource := message(1, slices.Concat(message(1, nil), message(1, tc.encoded)))
+		inProtobuf := slices.Concat(message(1, nil), message(1, resource), message(2, message(5, nil)))
+		for media, body := range map[string][]byte{jsonType: []byte(inJSON), protobuf: inProtobuf} {
+			code, text := post(t, client, oursHTTP, media, body)
+			require.Equal(t, http.StatusBadRequest, code, name)
+			require.Contains(t, text, tc.want, media)
+			code, text = post(t, client, oursHTTP, protobuf, references)
+			require.Equal(t, http.StatusOK, code, text)
+			sent++
+		}
+		err := exportRaw(t, conn, inProtobuf)
+		require.Equal(t, codes.InvalidArgument, status.Code(err), name)
+		require.ErrorContains(t, err, tc.want)
+		require.NoError(t, exportRaw(t, conn, references))
+		sent++
+	}
+	require.EqualValues(t, 1, overHTTP.opened.Load(), "connections over HTTP")
+	require.EqualValues(t, 1, overGRPC.opened.Load(), "connections over gRPC")
 
 	want := flatten([]pprofile.Profiles{decoded(t, references)})
 	for name, copies := range map[string]int{"0.159-grpc": 1, "0.159-http": 2, "newest-grpc": 1, "newest-http": 1, "inline": 1, "references": 1} {
@@ -204,13 +232,21 @@ service:
 		for i, body := range to.at(name) {
 			require.Equal(t, want, flatten([]pprofile.Profiles{decoded(t, body)}), "request %d at %s", i, name)
 			opts := conformancetest.Options{References: name == "references" || strings.HasPrefix(name, "newest")}
-			if strings.HasPrefix(name, "0.159") || name == "inline" || name == "references" {
-				for _, v := range conformancetest.CheckRequest(body, opts) {
-					t.Errorf("request %d at %s: %v", i, name, v)
-				}
+			for _, v := range conformancetest.CheckRequest(body, opts) {
+				t.Errorf("request %d at %s: %v", i, name, v)
 			}
 		}
 	}
+	// What collectors of both releases send is in the form that is theirs.
+	for _, over := range []string{"gRPC", "HTTP"} {
+		require.Eventually(t, func() bool {
+			return len(before.sends.received(over)) > 0 && len(newest.sends.received(over)) > 0
+		}, startTimeout, 100*time.Millisecond, over)
+		checkBodies(t, over+" from 0.159", before.sends.received(over), conformancetest.Options{})
+		checkBodies(t, over+" from the newest", newest.sends.received(over), conformancetest.Options{References: true})
+	}
+	require.Empty(t, before.sends.faults)
+	require.Empty(t, newest.sends.faults)
 	ours.stop()
 }
 
@@ -249,30 +285,55 @@ service:
 	return body
 }
 
-// exportRaw sends a request over gRPC as it is.
-func exportRaw(t *testing.T, port int, body []byte) error {
+// connections counts the connections that a client opens.
+type connections struct{ opened atomic.Int32 }
+
+func (c *connections) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	c.opened.Add(1)
+	return (&net.Dialer{}).DialContext(ctx, network, address)
+}
+
+func (c *connections) httpClient(t testing.TB) *http.Client {
+	transport := &http.Transport{DialContext: c.dial}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+func (c *connections) grpcClient(t testing.TB, port int) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient(fmt.Sprintf("127.0.0.1:%d", port), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(fmt.Sprintf("127.0.0.1:%d", port), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return c.dial(ctx, "tcp", address) }))
 	require.NoError(t, err)
-	defer conn.Close()
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	return conn
+}
+
+// post sends a request over HTTP and returns the answer's status and body.
+func post(t testing.TB, client *http.Client, port int, media string, body []byte) (int, string) {
+	t.Helper()
+	resp, err := client.Post(fmt.Sprintf("http://127.0.0.1:%d/v1development/profiles", port), media, bytes.NewReader(body))
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(text)
+}
+
+// exportRaw sends a request over gRPC as it is.
+func exportRaw(t testing.TB, conn *grpc.ClientConn, body []byte) error {
+	t.Helper()
 	var answer []byte
 	return conn.Invoke(t.Context(), exportMethod, &body, &answer, grpc.ForceCodecV2(asIs{}))
 }
 
-// outOfRange returns a request with an attribute whose key is entry 9999 of a
-// string table of one entry.
-func outOfRange() []byte {
-	field := func(n protowire.Number, body []byte) []byte {
-		return protowire.AppendBytes(protowire.AppendTag(nil, n, protowire.BytesType), body)
-	}
-	key := protowire.AppendVarint(protowire.AppendTag(nil, 3, protowire.VarintType), 9999)
-	resource := field(1, field(1, key))
-	return append(field(1, resource), field(2, field(5, nil))...)
+// message returns a field of a message in protobuf that is a message or text.
+func message(n protowire.Number, content []byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(nil, n, protowire.BytesType), content)
 }
 
-// mixed returns a request in JSON whose first resource has its attributes inline,
-// as in the second request, and all others as references.
-func mixed(t *testing.T, references, inlined []byte) []byte {
+// mixedJSON returns a request in JSON in which every other resource has its attributes
+// inline, as in the second request, and all others as references.
+func mixedJSON(t *testing.T, references, inlined []byte) []byte {
 	t.Helper()
 	parse := func(b []byte) (root map[string]any) {
 		d := json.NewDecoder(bytes.NewReader(b))
@@ -280,11 +341,13 @@ func mixed(t *testing.T, references, inlined []byte) []byte {
 		require.NoError(t, d.Decode(&root))
 		return root
 	}
-	first := func(root map[string]any) map[string]any {
-		return root["resourceProfiles"].([]any)[0].(map[string]any)
-	}
 	root := parse(references)
-	first(root)["resource"] = first(parse(inlined))["resource"]
+	inlineResources := parse(inlined)["resourceProfiles"].([]any)
+	for i, rp := range root["resourceProfiles"].([]any) {
+		if i%2 == 0 {
+			rp.(map[string]any)["resource"] = inlineResources[i].(map[string]any)["resource"]
+		}
+	}
 	out, err := json.Marshal(root)
 	require.NoError(t, err)
 	return out
