@@ -63,6 +63,9 @@ const (
 	// unit, and of all attributes together, for match and exclude.
 	maxKeptText       = 1024
 	maxKeptAttributes = 4096
+
+	// maxNamed bounds the resources that match no unit and are logged.
+	maxNamed = 64
 )
 
 // Config configures an Intake.
@@ -95,7 +98,14 @@ type Intake struct {
 	unitsMu sync.Mutex
 	units   map[string]*unit
 
-	logged sync.Map // what is logged once
+	logged sync.Map         // what is logged once
+	named  map[unnamed]bool // resources that match no unit and were logged; Run's
+}
+
+// unnamed is what a resource that matches no unit is logged once for.
+type unnamed struct {
+	why     identify.Unmatched
+	service string
 }
 
 // plan is what conditions need. It does not change but for what it remembers of URIs.
@@ -118,7 +128,7 @@ type plan struct {
 func New(cfg Config) *Intake {
 	in := &Intake{
 		cfg: cfg, seed: maphash.MakeSeed(), waiting: make(chan *source, maxWaiting),
-		sources: map[uint64]*source{}, units: map[string]*unit{}, began: cfg.Now(),
+		sources: map[uint64]*source{}, units: map[string]*unit{}, named: map[unnamed]bool{}, began: cfg.Now(),
 	}
 	in.plan.Store(&plan{})
 	return in
@@ -533,14 +543,28 @@ func (in *Intake) identify(host identify.Host, s *source) {
 	s.release()
 	in.forgetStreams(s)
 	in.cfg.Counters.AddItems(&lost)
-	if in.first(string(why)) {
+	in.logUnmatched(claim, why)
+}
+
+// logUnmatched logs once for each reason and service that requests match no unit.
+func (in *Intake) logUnmatched(claim identify.Claim, why identify.Unmatched) {
+	of := unnamed{why, shorten(claim.Service)}
+	switch {
+	case in.named[of]:
+	case len(in.named) < maxNamed:
+		in.named[of] = true
 		in.cfg.Log.Info("requests match no unit", zap.String("why", string(why)),
 			zap.String(attr.ServiceName, shorten(claim.Service)), zap.String(attr.ContainerID, shorten(claim.ContainerID)), zap.String(attr.PodUID, shorten(claim.PodUID)),
 			zap.Int(attr.PID, claim.PID), zap.String(attr.ExecutableName, shorten(claim.ExecutableName)), zap.String(attr.HostName, shorten(claim.HostName)))
 	}
+	case in.first("unnamed"):
+		in.cfg.Log.Info("requests of further services match no unit: they are counted and not logged", zap.Int("logged", maxNamed))
 }
 
 // tooManyResources is the reason of a resource whose unit has maxSourcesOfUnit.
+// tooManyKnown is why what a resource sends is not counted if maxSources are in use.
+const tooManyKnown = "there are too many resources"
+
 const tooManyResources identify.Unmatched = "its unit has 256 resources already"
 
 func shorten(s string) string { return s[:min(len(s), 256)] }

@@ -60,6 +60,7 @@ func (in *Intake) observeResource(p *plan, rm pmetric.ResourceMetrics, now time.
 			if s == nil {
 				if s = in.source(rm.Resource().Attributes(), now); s == nil {
 					counts[counters.ItemOverLimit] += points(m)
+					in.logBad(tooManyKnown)
 					continue
 				}
 				s.mu.Lock()
@@ -206,7 +207,7 @@ func (o *observation) histogram(p pmetric.HistogramDataPoint, cumulative bool) c
 	var before []uint64
 	if cumulative {
 		layout := o.in.layout(bounds)
-		s, change, outcome := o.follow(&i, p.StartTimestamp(), p.Timestamp(), layout)
+		s, change, outcome := o.follow(&i, p.StartTimestamp(), p.Timestamp(), layout, cells.Len())
 		if s == nil {
 			return outcome
 		}
@@ -251,8 +252,8 @@ func (o *observation) histogram(p pmetric.HistogramDataPoint, cumulative bool) c
 
 // follow makes the increment of a point of a cumulative series what is new in it. s is
 // nil where nothing is to be remembered of the point, for the reason that outcome is.
-func (o *observation) follow(i *increment, start, at pcommon.Timestamp, layout uint64) (s *series, change change, outcome counters.ItemOutcome) {
-	s, change, i.over = o.in.follow(o.s, o.key, o.name, start, at, i.count, layout)
+func (o *observation) follow(i *increment, start, at pcommon.Timestamp, layout uint64, cells int) (s *series, change change, outcome counters.ItemOutcome) {
+	s, change, i.over = o.in.follow(o.s, o.key, o.name, start, at, i.count, layout, cells)
 	switch change {
 	case stale:
 		return nil, change, counters.ItemLate
@@ -331,7 +332,7 @@ func (o *observation) exponential(p pmetric.ExponentialHistogramDataPoint, cumul
 	i := increment{count: count, sum: p.Sum(), over: between(p.StartTimestamp(), p.Timestamp()), exemplars: p.Exemplars()}
 	before := func(int) float64 { return 0 }
 	if cumulative {
-		s, change, outcome := o.follow(&i, p.StartTimestamp(), p.Timestamp(), 0)
+		s, change, outcome := o.follow(&i, p.StartTimestamp(), p.Timestamp(), 0, cells.Len())
 		if s == nil {
 			return outcome
 		}
@@ -522,7 +523,7 @@ func (o *observation) number(p pmetric.NumberDataPoint, monotonic, cumulative bo
 	}
 	i := increment{number: true, count: value, over: between(p.StartTimestamp(), p.Timestamp())}
 	if cumulative {
-		s, change, outcome := o.follow(&i, p.StartTimestamp(), p.Timestamp(), 0)
+		s, change, outcome := o.follow(&i, p.StartTimestamp(), p.Timestamp(), 0, 0)
 		if s == nil {
 			return outcome
 		}
@@ -543,7 +544,7 @@ func (o *observation) summary(p pmetric.SummaryDataPoint) counters.ItemOutcome {
 	}
 	count := float64(p.Count())
 	i := increment{count: count, sum: p.Sum()}
-	s, change, outcome := o.follow(&i, p.StartTimestamp(), p.Timestamp(), 0)
+	s, change, outcome := o.follow(&i, p.StartTimestamp(), p.Timestamp(), 0, 0)
 	if s == nil {
 		return outcome
 	}

@@ -12,8 +12,8 @@ import (
 
 const (
 	// maxSeriesOfSource and maxSeries bound the series that are remembered, of one
-	// resource and in all, and maxCells the buckets of these. Points of further series
-	// are not counted. A series is forgotten when nothing came of it for TTL.
+	// resource and in all, and maxCells the buckets of these. Points of further series,
+	// and of series that get more buckets, are not counted. A series is forgotten when nothing came of it for TTL.
 	maxSeriesOfSource = 4096
 	maxSeries         = 65536
 	maxCells          = 4 << 20
@@ -75,8 +75,8 @@ const (
 )
 
 // follow returns the series of a point, what the point means, and the time in which
-// that came about. count is what the point has.
-func (in *Intake) follow(s *source, key uint64, metric string, start, at pcommon.Timestamp, count float64, layout uint64) (*series, change, time.Duration) {
+// that came about. count is what the point has, in so many cells.
+func (in *Intake) follow(s *source, key uint64, metric string, start, at pcommon.Timestamp, count float64, layout uint64, cells int) (*series, change, time.Duration) {
 	if s.streams == nil {
 		s.streams = &streams{series: map[uint64]*series{}, runs: map[runKey]*run{}}
 	}
@@ -84,11 +84,13 @@ func (in *Intake) follow(s *source, key uint64, metric string, start, at pcommon
 	key ^= mix(uint64(start) + 1)
 	p := st.series[key]
 	if p == nil {
-		return in.addSeries(st, key, runKey{metric, start}, at)
+		return in.addSeries(st, key, runKey{metric, start}, at, cells)
 	}
 	switch {
 	case at <= p.at:
 		return p, stale, 0
+	case cells > len(p.cells) && in.cells.Load()+int64(cells-len(p.cells)) > maxCells:
+		return p, refused, 0 // a later point has what this one has
 	case count < p.count: // it restarted, and does not say so
 		return p, all, between(p.at, at)
 	case layout != p.layout:
@@ -98,9 +100,9 @@ func (in *Intake) follow(s *source, key uint64, metric string, start, at pcommon
 }
 
 // addSeries remembers a series that is new.
-func (in *Intake) addSeries(st *streams, key uint64, of runKey, at pcommon.Timestamp) (*series, change, time.Duration) {
+func (in *Intake) addSeries(st *streams, key uint64, of runKey, at pcommon.Timestamp, cells int) (*series, change, time.Duration) {
 	r, known := st.runs[of]
-	if len(st.series) >= maxSeriesOfSource || in.series.Load() >= maxSeries || in.cells.Load() >= maxCells {
+	if len(st.series) >= maxSeriesOfSource || in.series.Load() >= maxSeries || in.cells.Load()+int64(cells) > maxCells {
 		if known {
 			r.lossy = true
 		} else {

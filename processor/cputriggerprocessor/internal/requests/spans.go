@@ -55,6 +55,7 @@ func (in *Intake) observeSpans(rs ptrace.ResourceSpans, now time.Time, counts *c
 			if s == nil {
 				if s = in.source(rs.Resource().Attributes(), now); s == nil {
 					counts[counters.ItemOverLimit] += serverSpans(rs)
+					in.logBad(tooManyKnown)
 					return
 				}
 				s.mu.Lock()
