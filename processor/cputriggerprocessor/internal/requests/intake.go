@@ -306,7 +306,8 @@ type source struct {
 	spreads []spread  // by selection
 	lasts   []gauges  // by selection
 	streams *streams  // cumulative metrics; nil before the first
-	// byMetric is until when a selection is read from metrics, and spans are not.
+	// byMetric is until when a selection is read from metrics, of this source or of another
+	// one of the same service in the unit, and spans are not.
 	byMetric []time.Time
 	stable   [3]bool // by protocol: the stable convention's metric was seen
 }
@@ -554,17 +555,17 @@ func (in *Intake) logUnmatched(claim identify.Claim, why identify.Unmatched) {
 	case len(in.named) < maxNamed:
 		in.named[of] = true
 		in.cfg.Log.Info("requests match no unit", zap.String("why", string(why)),
-			zap.String(attr.ServiceName, shorten(claim.Service)), zap.String(attr.ContainerID, shorten(claim.ContainerID)), zap.String(attr.PodUID, shorten(claim.PodUID)),
+			zap.String(attr.ServiceName, of.service), zap.String(attr.ContainerID, shorten(claim.ContainerID)), zap.String(attr.PodUID, shorten(claim.PodUID)),
 			zap.Int(attr.PID, claim.PID), zap.String(attr.ExecutableName, shorten(claim.ExecutableName)), zap.String(attr.HostName, shorten(claim.HostName)))
-	}
 	case in.first("unnamed"):
 		in.cfg.Log.Info("requests of further services match no unit: they are counted and not logged", zap.Int("logged", maxNamed))
+	}
 }
 
-// tooManyResources is the reason of a resource whose unit has maxSourcesOfUnit.
 // tooManyKnown is why what a resource sends is not counted if maxSources are in use.
 const tooManyKnown = "there are too many resources"
 
+// tooManyResources is the reason of a resource whose unit has maxSourcesOfUnit.
 const tooManyResources identify.Unmatched = "its unit has 256 resources already"
 
 func shorten(s string) string { return s[:min(len(s), 256)] }

@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,6 +25,8 @@ import (
 type service struct {
 	r           *rig
 	name, unit  string
+	silent      bool           // it does not send the unit
+	resource    map[string]any // nil: container
 	attributes  func(status int) map[string]any
 	exponential bool
 	cumulative  bool
@@ -53,10 +56,16 @@ func (s *service) restart() {
 func (s *service) export() {
 	md := pmetric.NewMetrics()
 	rm := md.ResourceMetrics().AppendEmpty()
-	require.NoError(s.r.t, rm.Resource().Attributes().FromRaw(container))
+	resource := s.resource
+	if resource == nil {
+		resource = container
+	}
+	require.NoError(s.r.t, rm.Resource().Attributes().FromRaw(resource))
 	m := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
 	m.SetName(s.name)
-	m.SetUnit(s.unit)
+	if !s.silent {
+		m.SetUnit(s.unit)
+	}
 	start := s.started
 	temporality := pmetric.AggregationTemporalityCumulative
 	if !s.cumulative {
@@ -111,9 +120,20 @@ func (s *service) export() {
 func exponentialOf(p pmetric.ExponentialHistogramDataPoint, values []float64) {
 	lowest, highest := math.Inf(1), 0.0
 	sum := 0.0
+	zeros := uint64(0)
 	for _, v := range values {
+		if v == 0 {
+			zeros++
+			continue
+		}
 		lowest, highest = min(lowest, v), max(highest, v)
 		sum += v
+	}
+	p.SetZeroCount(zeros)
+	p.SetCount(uint64(len(values)))
+	p.SetSum(sum)
+	if highest == 0 {
+		return
 	}
 	scale := int32(20)
 	index := func(v float64) int { return int(math.Ceil(math.Log2(v)*math.Exp2(float64(scale)))) - 1 }
@@ -121,13 +141,13 @@ func exponentialOf(p pmetric.ExponentialHistogramDataPoint, values []float64) {
 	}
 	cells := make([]uint64, index(highest)-index(lowest)+1)
 	for _, v := range values {
-		cells[index(v)-index(lowest)]++
+		if v > 0 {
+			cells[index(v)-index(lowest)]++
+		}
 	}
 	p.SetScale(scale)
 	p.Positive().SetOffset(int32(index(lowest)))
 	p.Positive().BucketCounts().FromRaw(cells)
-	p.SetCount(uint64(len(values)))
-	p.SetSum(sum)
 }
 
 func stableAttributes(status int) map[string]any {
@@ -138,6 +158,17 @@ func oldAttributes(status int) map[string]any {
 	return map[string]any{"http.method": "GET", "http.route": "/cart/{id}", "http.status_code": status}
 }
 
+// codesOfRPC are the codes of gRPC that stand for statuses of HTTP in these tests.
+func codesOfRPC(status int) int { return map[int]int{200: 0, 500: 13, 503: 14}[status] }
+
+func stableRPCAttributes(status int) map[string]any {
+	return map[string]any{"rpc.system.name": "grpc", "rpc.method": "shop.Cart/Add", "rpc.response.status_code": grpcCodes[codesOfRPC(status)]}
+}
+
+func oldRPCAttributes(status int) map[string]any {
+	return map[string]any{"rpc.system": "grpc", "rpc.service": "shop.Cart", "rpc.method": "Add", "rpc.grpc.status_code": codesOfRPC(status)}
+}
+
 func TestHistogramsOfRequests(t *testing.T) {
 	for name, s := range map[string]service{
 		"stable, explicit, cumulative":    {name: stableHTTP, unit: "s", attributes: stableAttributes, cumulative: true},
@@ -146,16 +177,28 @@ func TestHistogramsOfRequests(t *testing.T) {
 		"stable, exponential, delta":      {name: stableHTTP, unit: "s", attributes: stableAttributes, exponential: true},
 		"old, explicit, cumulative":       {name: oldHTTP, unit: "ms", attributes: oldAttributes, cumulative: true},
 		"old, exponential, delta":         {name: oldHTTP, unit: "ms", attributes: oldAttributes, exponential: true},
+		"stable, without a unit":          {name: stableHTTP, unit: "s", silent: true, attributes: stableAttributes},
+		"rpc, stable, explicit":           {name: "rpc.server.call.duration", unit: "s", attributes: stableRPCAttributes, cumulative: true},
+		"rpc, stable, exponential":        {name: "rpc.server.call.duration", unit: "s", attributes: stableRPCAttributes, exponential: true, cumulative: true},
+		"rpc, stable, without a unit":     {name: "rpc.server.call.duration", unit: "s", silent: true, attributes: stableRPCAttributes},
+		"rpc, old, explicit":              {name: "rpc.server.duration", unit: "ms", attributes: oldRPCAttributes, cumulative: true},
+		"rpc, old, exponential":           {name: "rpc.server.duration", unit: "ms", attributes: oldRPCAttributes, exponential: true},
+		"rpc, old, without a unit":        {name: "rpc.server.duration", unit: "ms", silent: true, attributes: oldRPCAttributes},
 	} {
 		t.Run(name, func(t *testing.T) {
+			of, another, uri, method, status := "http", "rpc", "/cart/*", "GET", "500"
+			if strings.HasPrefix(s.name, "rpc.") {
+				of, another, uri, method, status = "rpc", "http", "shop.Cart/*", "Add", "INTERNAL"
+			}
 			r := newRig(
 				t,
-				Condition{Monitor: "http_error_rate", MinRequests: 20},
-				Condition{Monitor: "http_avg_response_time", MinRequests: 20},
-				Condition{Monitor: "http_response_time", Percentile: 95, MinRequests: 20},
-				Condition{Monitor: "http_request_rate"},
-				Condition{Monitor: "http_error_rate", URIs: []string{"/cart/*"}, Methods: []string{"GET"}, Statuses: []string{"500"}},
-				Condition{Monitor: "http_request_rate", Methods: []string{"POST"}},
+				Condition{Monitor: of + "_error_rate", MinRequests: 20},
+				Condition{Monitor: of + "_avg_response_time", MinRequests: 20},
+				Condition{Monitor: of + "_response_time", Percentile: 95, MinRequests: 20},
+				Condition{Monitor: of + "_request_rate"},
+				Condition{Monitor: of + "_error_rate", URIs: []string{uri}, Methods: []string{method}, Statuses: []string{status}},
+				Condition{Monitor: of + "_request_rate", Methods: []string{"POST"}},
+				Condition{Monitor: another + "_avg_response_time"},
 			)
 			s.r = r
 			s.restart()
@@ -183,6 +226,7 @@ func TestHistogramsOfRequests(t *testing.T) {
 				require.InEpsilon(t, 10, out[3].Reading.Num, 0.05)
 				require.InDelta(t, 8, out[4].Reading.Num, 1e-9)
 				require.Zero(t, out[5].Reading.Num)
+				require.Equal(t, tooFew, out[6].Err, "of another protocol")
 			}
 			check()
 
@@ -298,19 +342,134 @@ func TestMetricsArePreferredToSpans(t *testing.T) {
 
 // TestBothConventionsAtOnceCountOnce: as with OTEL_SEMCONV_STABILITY_OPT_IN=http/dup.
 func TestBothConventionsAtOnceCountOnce(t *testing.T) {
-	r := newRig(t, Condition{Monitor: "http_request_rate", Span: 10 * time.Second})
-	newer := service{r: r, name: stableHTTP, unit: "s", attributes: stableAttributes}
-	older := service{r: r, name: oldHTTP, unit: "ms", attributes: oldAttributes}
-	newer.restart()
-	older.restart()
-	for range 4 {
-		newer.serve(100, 200, time.Millisecond)
-		older.serve(100, 200, time.Millisecond)
-		newer.export()
-		older.export()
-		r.tick(10 * time.Second)
+	for of, names := range map[string][2]service{
+		"http": {{name: stableHTTP, unit: "s", attributes: stableAttributes}, {name: oldHTTP, unit: "ms", attributes: oldAttributes}},
+		"rpc":  {{name: "rpc.server.call.duration", unit: "s", attributes: stableRPCAttributes}, {name: "rpc.server.duration", unit: "ms", attributes: oldRPCAttributes}},
+	} {
+		t.Run(of, func(t *testing.T) {
+			r := newRig(t, Condition{Monitor: of + "_request_rate", Span: 10 * time.Second}, Condition{Monitor: of + "_error_rate"})
+			newer, older := names[0], names[1]
+			newer.r, older.r = r, r
+			newer.restart()
+			older.restart()
+			for range 4 {
+				newer.serve(100, 200, time.Millisecond)
+				older.serve(100, 500, time.Millisecond)
+				newer.export()
+				older.export()
+				r.tick(10 * time.Second)
+			}
+			out := r.tick(time.Second)
+			require.InEpsilon(t, 10, out[0].Reading.Num, 0.05)
+			require.NoError(t, out[1].Err)
+			require.Zero(t, out[1].Reading.Num, "the stable one is read")
+		})
 	}
-	require.InEpsilon(t, 10, r.value(time.Second), 0.05)
+}
+
+// TestExponentialHistogramsThatChangeScale: one slow request makes the buckets of an SDK
+// wider, and those of the point before are wider then, too.
+func TestExponentialHistogramsThatChangeScale(t *testing.T) {
+	for name, temporality := range map[string]bool{"cumulative": true, "delta": false} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(
+				t, Condition{Monitor: "http_response_time", Percentile: 95, Span: 10 * time.Second}, Condition{Monitor: "http_response_time", Percentile: 50, Span: 10 * time.Second},
+				Condition{Monitor: "http_avg_response_time", Span: 10 * time.Second},
+			)
+			s := service{r: r, name: stableHTTP, unit: "s", attributes: stableAttributes, exponential: true, cumulative: temporality}
+			s.restart()
+			export := func(slow int, took time.Duration) []monitor.Result {
+				for i := range 90 {
+					s.serve(1, 200, 30*time.Millisecond+time.Duration(i)*10*time.Microsecond)
+				}
+				s.serve(slow, 200, took)
+				s.export()
+				return r.tick(10 * time.Second)
+			}
+			layout := func() (scale int32, offset int) {
+				for _, source := range r.in.sources {
+					for _, p := range source.streams.series {
+						scale, offset = p.scale, p.offset
+					}
+				}
+				return scale, offset
+			}
+			var out []monitor.Result
+			for range 3 {
+				out = export(0, 0)
+			}
+			require.InEpsilon(t, 30, out[0].Reading.Num, 0.06)
+			var fine int32
+			var from int
+			if temporality {
+				fine, from = layout()
+			}
+			out = export(10, 20*time.Second)
+			require.InEpsilon(t, 20_000, out[0].Reading.Num, 0.06)
+			require.InEpsilon(t, 30, out[1].Reading.Num, 0.06, "what came before is not counted again")
+			require.InEpsilon(t, (90*30.445+10*20_000)/100, out[2].Reading.Num, 1e-6)
+			if temporality {
+				scale, offset := layout()
+				require.Less(t, scale, fine)
+				require.NotEqual(t, from, offset)
+			}
+			out = export(0, 0)
+			require.InEpsilon(t, 30, out[0].Reading.Num, 0.06, "the slow ones were before")
+
+			// Values of zero have a count of their own.
+			out = export(810, 0)
+			require.Less(t, out[1].Reading.Num, 0.001)
+			require.InEpsilon(t, 30, out[0].Reading.Num, 0.06)
+			require.InEpsilon(t, 3.0445, out[2].Reading.Num, 1e-6)
+			require.Zero(t, r.items[counters.ItemInvalid])
+		})
+	}
+}
+
+// TestResourcesOfOneServiceCountOnce: pipelines of spans and of metrics may add other
+// attributes, so that one process is two resources. Spans of another service in the unit
+// count.
+func TestResourcesOfOneServiceCountOnce(t *testing.T) {
+	r := newRig(t, Condition{Monitor: "http_error_rate", Span: 10 * time.Second}, Condition{Monitor: "http_request_rate", Span: 10 * time.Second})
+	s := service{
+		r: r, name: stableHTTP, unit: "s", attributes: stableAttributes,
+		resource: map[string]any{"container.id": identifytest.ContainerA, "service.name": "shop", "k8s.namespace.name": "prod"},
+	}
+	s.restart()
+	second := func(more ...func()) (out []monitor.Result) {
+		for range 10 {
+			r.send(repeat(10, stable(500, time.Millisecond))...)
+			for _, f := range more {
+				f()
+			}
+			out = r.tick(time.Second)
+		}
+		s.serve(100, 200, time.Millisecond)
+		s.export()
+		return out
+	}
+	for range 3 {
+		second()
+	}
+	out := second()
+	require.InDelta(t, 0, out[0].Reading.Num, 1e-9)
+	require.InEpsilon(t, 10, out[1].Reading.Num, 0.05)
+
+	out = second(func() { // a resource that is new
+		r.in.ObserveTraces(r.traces(map[string]any{"container.id": identifytest.ContainerA, "service.name": "shop", "n": r.now.Unix()}, repeat(10, stable(500, 0))...))
+	})
+	require.InDelta(t, 0, out[0].Reading.Num, 1e-9)
+	require.InEpsilon(t, 10, out[1].Reading.Num, 0.05)
+
+	out = second(func() {
+		r.in.ObserveTraces(r.traces(map[string]any{"container.id": identifytest.ContainerA, "service.name": "another"}, repeat(10, stable(500, 0))...))
+	})
+	require.InDelta(t, 50, out[0].Reading.Num, 1)
+	require.InEpsilon(t, 20, out[1].Reading.Num, 0.05)
+
+	r.tick(3 * time.Minute)
+	r.send(repeat(10, stable(500, 0))...)
+	require.InDelta(t, 100, r.tick(time.Second)[0].Reading.Num, 1e-9, "no metric comes any more")
 }
 
 // TestRatesOfRareExportsAreEven: a point of a minute is not a burst.
@@ -438,6 +597,35 @@ func TestHistogramsThatDoNotFit(t *testing.T) {
 		})
 		require.Equal(t, before+1, r.items[counters.ItemInvalid], name)
 	}
+	for name, break_ := range map[string]func(p pmetric.ExponentialHistogramDataPoint){
+		"exponential, another count":         func(p pmetric.ExponentialHistogramDataPoint) { p.SetCount(8) },
+		"exponential, zeros above the count": func(p pmetric.ExponentialHistogramDataPoint) { p.SetZeroCount(math.MaxUint64) },
+		"exponential, counts above the count": func(p pmetric.ExponentialHistogramDataPoint) {
+			p.Positive().BucketCounts().FromRaw([]uint64{math.MaxUint64, 7, 1})
+		},
+		"exponential, negative above": func(p pmetric.ExponentialHistogramDataPoint) { p.Negative().BucketCounts().FromRaw([]uint64{100}) },
+		"exponential, too many buckets": func(p pmetric.ExponentialHistogramDataPoint) {
+			p.Positive().BucketCounts().FromRaw(make([]uint64, 2000))
+		},
+		"exponential, too fine":       func(p pmetric.ExponentialHistogramDataPoint) { p.SetScale(maxScale + 1) },
+		"exponential, too coarse":     func(p pmetric.ExponentialHistogramDataPoint) { p.SetScale(minScale - 1) },
+		"exponential, no sum":         func(p pmetric.ExponentialHistogramDataPoint) { p.SetSum(math.NaN()) },
+		"exponential, beyond numbers": func(p pmetric.ExponentialHistogramDataPoint) { p.SetCount(math.MaxUint64) },
+	} {
+		before := r.items[counters.ItemInvalid]
+		r.metrics(stableHTTP, func(m pmetric.Metric) {
+			h := m.SetEmptyExponentialHistogram()
+			h.SetAggregationTemporality(pmetric.AggregationTemporalityDelta)
+			p := h.DataPoints().AppendEmpty()
+			p.SetTimestamp(pcommon.NewTimestampFromTime(r.now))
+			p.Positive().BucketCounts().FromRaw([]uint64{1, 2, 3})
+			p.SetZeroCount(1)
+			p.SetCount(7)
+			p.SetSum(9)
+			break_(p)
+		})
+		require.Equal(t, before+1, r.items[counters.ItemInvalid], name)
+	}
 	require.Equal(t, tooFew, r.tick(time.Second)[0].Err)
 	require.Equal(t, 1, r.logs.FilterMessage("telemetry not counted").Len())
 	s := service{r: r, name: stableHTTP, unit: "s", attributes: stableAttributes}
@@ -470,6 +658,77 @@ func TestAMillionSeries(t *testing.T) {
 	r.in.sweep(r.now)
 	r.in.sweep(r.now.Add(time.Hour))
 	require.Zero(t, r.in.series.Load(), "nothing came of them for long")
+	require.Zero(t, r.in.cells.Load())
+}
+
+// TestSeriesOfManyResources: what is remembered is bounded in all, too.
+func TestSeriesOfManyResources(t *testing.T) {
+	r := newRig(t, Condition{Monitor: Metric, Metric: "hits", Statistic: Rate}, Condition{Monitor: Metric, Metric: "hits", Statistic: Last})
+	md := pmetric.NewMetrics()
+	rm := md.ResourceMetrics().AppendEmpty()
+	require.NoError(t, rm.Resource().Attributes().FromRaw(container))
+	m := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
+	m.SetName("hits")
+	m.SetEmptySum().SetIsMonotonic(true)
+	m.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+	for i := range maxSeriesOfSource {
+		r.number(m.Sum().DataPoints().AppendEmpty(), 1, map[string]any{"n": i})
+	}
+	for i := range maxSeries / maxSeriesOfSource / 2 {
+		rm.Resource().Attributes().PutInt("n", int64(i))
+		r.in.ObserveMetrics(md)
+	}
+	require.Equal(t, int64(maxSeries), r.in.series.Load(), "those of rates, and those of last values")
+	require.Zero(t, r.items[counters.ItemOverLimit])
+	rm.Resource().Attributes().PutInt("n", -1)
+	r.in.ObserveMetrics(md)
+	require.Equal(t, int64(maxSeries), r.in.series.Load())
+	require.Equal(t, int64(maxSeriesOfSource), r.items[counters.ItemOverLimit])
+	r.tick(time.Second)
+	r.in.sweep(r.now.Add(time.Hour))
+	require.Zero(t, r.in.series.Load())
+}
+
+// TestManyBuckets: those that are remembered are bounded in all, also where a series that
+// is known gets more of them.
+func TestManyBuckets(t *testing.T) {
+	r := newRig(t, Condition{Monitor: "http_response_time", Percentile: 95})
+	points := pmetric.NewMetrics()
+	rm := points.ResourceMetrics().AppendEmpty()
+	m := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
+	m.SetName(stableHTTP)
+	m.SetEmptyExponentialHistogram().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+	const perResource = 256
+	for i := range perResource {
+		p := m.ExponentialHistogram().DataPoints().AppendEmpty()
+		p.Attributes().PutInt("n", int64(i))
+		p.SetStartTimestamp(pcommon.NewTimestampFromTime(r.now.Add(-time.Hour)))
+	}
+	send := func(resource int) {
+		require.NoError(t, rm.Resource().Attributes().FromRaw(container))
+		rm.Resource().Attributes().PutInt("n", int64(resource))
+		for _, p := range m.ExponentialHistogram().DataPoints().All() {
+			p.SetTimestamp(pcommon.NewTimestampFromTime(r.now))
+		}
+		r.in.ObserveMetrics(points)
+	}
+	send(0)
+	require.Zero(t, r.in.cells.Load())
+	for _, p := range m.ExponentialHistogram().DataPoints().All() {
+		p.Positive().BucketCounts().FromRaw(make([]uint64, maxPointBuckets))
+	}
+	for i := 1; r.in.cells.Load() < maxCells; i++ {
+		send(i)
+	}
+	require.Equal(t, int64(maxCells), r.in.cells.Load())
+	require.Zero(t, r.items[counters.ItemOverLimit])
+	r.now = r.now.Add(time.Second)
+	send(0)
+	require.Equal(t, int64(perResource), r.items[counters.ItemOverLimit], "known ones that get more")
+	send(-1)
+	require.Equal(t, int64(2*perResource), r.items[counters.ItemOverLimit], "new ones")
+	require.Equal(t, int64(maxCells), r.in.cells.Load())
+	r.in.sweep(r.now.Add(time.Hour))
 	require.Zero(t, r.in.cells.Load())
 }
 

@@ -96,11 +96,13 @@ type Reader struct {
 	keys    []string
 	sources []*source
 	sum     tally
+	// byMetric is until when the selections of a service are read from metrics.
+	byMetric map[string][]time.Time
 }
 
 // Reader returns a reader of a unit. keys are those of conditions of the Intake.
 func (in *Intake) Reader(unit string, keys []string) *Reader {
-	return &Reader{in: in, name: unit, keys: keys}
+	return &Reader{in: in, name: unit, keys: keys, byMetric: map[string][]time.Time{}}
 }
 
 // SetKeys replaces the monitors that are read.
@@ -126,8 +128,9 @@ func (r *Reader) Read(now time.Time, interval time.Duration, out []monitor.Resul
 	for n := range u.windows {
 		u.windows[n].begin(&u.plan.queries[n], now, interval)
 	}
+	r.prefer(u.plan, now)
 	for _, s := range r.sources {
-		u.drain(s, now)
+		u.drain(s, now, r.byMetric[s.claim.Service])
 	}
 	for i, key := range r.keys {
 		n, ok := u.plan.byKey[key]
@@ -166,14 +169,52 @@ func (w *window) begin(q *query, now time.Time, interval time.Duration) {
 // oldest returns when what is in the window began.
 func (w *window) oldest() time.Time { return w.since[(w.newest+1)%int64(len(w.since))] }
 
-// drain moves what a source counted into the windows of its unit.
-func (u *unit) drain(s *source, now time.Time) {
+// prefer finds the selections that a service in the unit sends metrics for. Its spans may
+// come with another resource: pipelines of spans and of metrics may add other attributes.
+func (r *Reader) prefer(p *plan, now time.Time) {
+	clear(r.byMetric)
+	if len(r.sources) < 2 {
+		return
+	}
+	for _, s := range r.sources {
+		s.mu.Lock()
+		if s.plan == p {
+			for i, until := range s.byMetric {
+				if !until.After(now) {
+					continue
+				}
+				of := r.byMetric[s.claim.Service]
+				if of == nil {
+					of = make([]time.Time, len(p.selections))
+					r.byMetric[s.claim.Service] = of
+				}
+				if until.After(of[i]) {
+					of[i] = until
+				}
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// drain moves what a source counted into the windows of its unit. byMetric is until when
+// selections are read from metrics of its service; nil: none is.
+func (u *unit) drain(s *source, now time.Time, byMetric []time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.unit != u {
 		return
 	}
 	s.adopt(u.plan)
+	for i, until := range byMetric {
+		if !until.After(s.byMetric[i]) {
+			continue
+		}
+		if !s.byMetric[i].After(now) { // all that it counted was of spans
+			s.tallies[i].reset()
+		}
+		s.byMetric[i] = until
+	}
 	for i := range s.tallies {
 		s.tallies[i].rated += s.spreads[i].take(now)
 	}
