@@ -64,12 +64,11 @@ bin/src/main.go bin/src-kubernetes/main.go: go.mod go.sum $(wildcard internal/to
 	$(call step,"generate $(@D) and download its modules (half a minute the first time)",$(LEAN) $(TOOL) builder --config $(filter %.yaml,$^) --skip-compilation)
 	@touch $@ # the builder writes only what changed
 
-# The distribution for nodes, with k8s_attributes and resource_detection of the last
-# release whose dependencies the module proxy serves.
+# The distribution for nodes, with what builder-config.yaml has in comments.
 bin/builder-config.kubernetes.yaml: builder-config.yaml Makefile
 	@mkdir -p bin
 	@sed -e '/^#/d' -e 's/name: otelcol-hotprofile/&-kubernetes/' -e 's#bin/src#&-kubernetes#' \
-		-e '/\/resourceprocessor / { p; s/resourceprocessor .*/k8sattributesprocessor v0.159.0/p; s/k8sattributes/resourcedetection/ }' $< >$@
+		-e 's/# kubernetes: gomod:/- gomod:/' $< >$@
 
 # An archive holds a folder of its name with all that an installation needs. Times,
 # owners and order are fixed, so that two runs write the same bytes.
@@ -127,7 +126,7 @@ generate: ## regenerate what mdatagen writes from each metadata.yaml
 	@find $(COMPONENTS) -name 'generated_*.go' -exec $(TOOL) gofumpt -w {} +
 
 .PHONY: update
-update: ## move to another release of the collector: make update CORE=v0.164.0 STABLE=v1.70.0 CONTRIB=v0.164.1
+update: ## move to the newest release of the collector that the module proxy serves; CORE=v0.163.0 names an older one
 	@internal/tools/update.sh
 
 .PHONY: fmt

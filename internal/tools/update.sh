@@ -1,60 +1,132 @@
 #!/usr/bin/env bash
-# Moves everything to another release of the collector:
+# Moves every module of the collector and of contrib that go.mod, the developer
+# tools, builder-config*.yaml and docs/own-collector.md name to the newest version
+# that the module proxy serves whole:
 #
-#   make update CORE=v0.164.0 STABLE=v1.70.0 CONTRIB=v0.164.1
+#   make update                 # or, for an older release: make update CORE=v0.163.0
 #
-# CORE and STABLE are the two versions of one release of the collector, CONTRIB is
-# contrib's. Every module of go.mod, of the developer tools and of the builder
-# configurations is tried by itself first: one that the module proxy does not serve
-# whole (some releases lack an internal package) keeps its version and is listed.
+# CORE is the version of go.opentelemetry.io/collector/service, which requires core
+# modules of one release, whatever their numbers. No other module may raise them, and
+# no core module is newer. A module is served whole if all that its packages and their tests import can
+# be downloaded: the builder tidies, which needs the tests' modules, too.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-: "${CORE:?set CORE, STABLE and CONTRIB, see internal/tools/update.sh}" "${STABLE:?}" "${CONTRIB:?}"
+export GOFLAGS=-mod=mod GOWORK=off GOTOOLCHAIN=local
 
-# Prints the release for a module at its present version.
-release() {
-	case $1 in
-	github.com/open-telemetry/opentelemetry-collector-contrib/*) echo "$CONTRIB" ;;
-	*) [[ $2 == v0.* ]] && echo "$CORE" || echo "$STABLE" ;;
-	esac
+core=go.opentelemetry.io/collector
+contrib=github.com/open-telemetry/opentelemetry-collector-contrib
+own="($core|$contrib)(/[a-z0-9/]+)?"
+pinned=(builder-config*.yaml docs/own-collector.md)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# Prints the versions of a module, newest first. The list of a few modules is not
+# served; those have the numbers of a module that is released with them.
+versions() {
+	local like
+	like=$core/service
+	[[ $1 == "$contrib"* ]] && like=$contrib/processor/resourceprocessor
+	local list
+	list=$(go list -m -versions "$1" 2>/dev/null | cut -s -d' ' -f2-) || true
+	: "${list:=$(go list -m -versions "$like" | cut -s -d' ' -f2-)}"
+	tr ' ' '\n' <<<"$list" | grep -v -- - | sort -rV
 }
 
-# Reports whether a module with all that its packages and their tests import can be
-# had: the builder tidies, which needs the tests' modules, too.
-served() {
-	local dir rc=0
-	dir=$(mktemp -d)
-	printf 'package try\nimport _ "%s"\n' "$1" >"$dir/try.go"
-	(cd "$dir" && go mod init try && go get "$1@$2" && go mod tidy) >"$dir/log" 2>&1 || rc=1
-	rm -rf "$dir"
-	return $rc
+# Reports whether the first of two versions is newer.
+newer() { [[ $1 != "$2" && $(printf '%s\n' "$1" "$2" | sort -V | tail -1) == "$1" ]]; }
+
+# Prints the highest version of the release's core modules that begins as $1 does.
+limit() { grep -oE " ${1%%.*}\..*" "$work/release/core" | tr -d ' ' | sort -V | tail -1; }
+
+# Tries a version of a module beside the release in $work/release, if there is one.
+# If it is not served whole, or raises a module of the release, $work/why has the reason.
+whole() {
+	local dir=$work/try
+	rm -rf "$dir" && mkdir "$dir"
+	if [[ -d $work/release ]]; then
+		cp "$work"/release/* "$dir"
+	else
+		(cd "$dir" && go mod init try) 2>/dev/null
+	fi
+	printf 'package try\n\nimport _ "%s"\n' "$1" >"$dir/module.go"
+	if ! (
+		cd "$dir"
+		go mod edit -require="$1@$2"
+		go list -m all >all
+		if [[ -f core ]]; then
+			raised=$(grep -oE "^$own v[^ ]*" all | grep -Ff <(cut -d' ' -f1 core | sed 's/$/ /') | grep -vxFf core | head -1) || true
+			[[ -z $raised ]] || { echo "requires $raised" >&2 && exit 1; }
+		fi
+		go mod tidy
+	) >"$work/log" 2>&1; then
+		# The reason is a refused download, or else what was said last.
+		{ grep -hE 'requires |[0-9]{3} [A-Z]|no such host' "$work/log" || tail -1 "$work/log"; } |
+			head -1 | sed -E 's#reading https?://[^ ]*: ##; s/^[[:space:]]*(go: )?//; s/:? *(server response|https fetch|dial tcp).*//' | cut -c1-240 >"$work/why"
+		return 1
+	fi
 }
+
+# The release of the core.
+was=$(go list -m -f '{{.Version}}' $core/pdata/pprofile)
+for release in ${CORE:-$(versions $core/service)}; do
+	whole $core/service "$release" && break
+	echo "$core/service $release: $(<"$work/why")"
+	release=
+done
+[[ -n $release ]] || { echo 'no release of the core is served whole' >&2 && exit 1; }
+mv "$work/try" "$work/release"
+mv "$work/release/module.go" "$work/release/release.go"
+grep -oE "^$core[^ ]* v[^ ]*" "$work/release/all" >"$work/release/core"
+echo "core: $release"
+
+pins() {
+	grep -hv '// indirect' go.mod | grep -oE "$own v[0-9][^ ]*"
+	grep -h /cmd/ internal/tools/go.mod | grep -oE "$own v[0-9][^ ]*"
+	grep -ohE "$own[ @]v[0-9][^ ]*" "${pinned[@]}" | tr @ ' '
+}
+moved=() kept=()
+while read -r module; do
+	present=$(pins | grep "^$module " | cut -d' ' -f2 | sort -V | head -1)
+	to=$present refused=()
+	for version in $(versions "$module"); do
+		newer "$version" "$present" || break
+		if [[ $module == $core* ]] && newer "$version" "$(limit "$version")"; then
+			continue
+		fi
+		if whole "$module" "$version"; then
+			to=$version
+			break
+		fi
+		refused+=("  not $version: $(<"$work/why")")
+	done
+	if [[ $to != "$present" ]]; then
+		echo "$module $present -> $to"
+		moved+=("$module@$to")
+		sed -i -E "s#($module[ @])v[0-9][^ ]*#\1$to#" "${pinned[@]}"
+	fi
+	((${#refused[@]} == 0)) || kept+=("$module $to" "${refused[@]}")
+done < <(pins | cut -d' ' -f1 | sort -u)
 
 # Modules that only others require follow them.
-own='go\.opentelemetry\.io/collector[^ ]*|github\.com/open-telemetry/opentelemetry-collector-contrib/[^ ]*'
-kept=()
-declare -A tried
-while read -r module version; do
-	to=$(release "$module" "$version")
-	[[ $version != "$to" && -z ${tried[$module]:-} ]] || continue
-	tried[$module]=1
-	if ! served "$module" "$to"; then
-		kept+=("$module $version")
-		continue
-	fi
-	echo "$module $version -> $to"
-	sed -i "s#$module $version\$#$module $to#" builder-config*.yaml
-	for dir in . internal/tools; do
-		if grep -q "$module $version" "$dir/go.mod"; then
-			(cd "$dir" && go get "$module@$to") || kept+=("$module $version ($dir/go.mod)")
-		fi
+follow() {
+	local here=() m
+	for m in "${moved[@]}"; do
+		! grep -E "$1" go.mod | grep -qF "${m%@*} " || here+=("$m")
 	done
-done < <(grep -hvE '// indirect' go.mod builder-config*.yaml | cat - <(grep -h /cmd/ internal/tools/go.mod) |
-	grep -oE "($own) v[0-9][^ ]*" | sort -u)
-go mod tidy
-(cd internal/tools && go mod tidy)
+	((${#here[@]} == 0)) || go get "${here[@]}"
+	go mod tidy
+}
+follow ' v[^ ]*$'
+(cd internal/tools && follow /cmd/)
+
 if ((${#kept[@]})); then
-	printf 'kept, since the release is not served whole:\n'
+	printf '\nNot the newest version, since that is not served whole or needs another core:\n'
 	printf '  %s\n' "${kept[@]}"
 fi
-echo 'now: make generate lint test'
+if ((${#moved[@]})); then
+	old=${was#v}
+	printf '\nLines of the documentation that name the release before, %s:\n' "${old%.*}"
+	git grep -nF "${old%.*}" -- '*.md' ':!CHANGELOG.md' || true
+	printf '\nBy hand: go.opentelemetry.io/ebpf-profiler in builder-config.ebpf.yaml, and the table of CONTRIBUTING.md.\n'
+	echo 'Then: make generate lint build build-kubernetes build-ebpf test'
+fi

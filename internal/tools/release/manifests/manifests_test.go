@@ -126,10 +126,6 @@ func TestTheEBPFCollectorHasTheSameVersions(t *testing.T) {
 	for _, m := range module.FindAllStringSubmatch(read(t, "../../../../builder-config.yaml"), -1) {
 		versions[m[1]] = m[2]
 	}
-	const contrib = "github.com/open-telemetry/opentelemetry-collector-contrib/processor/"
-	kubernetes := regexp.MustCompile(`k8sattributesprocessor (v[0-9.]+)`).FindStringSubmatch(read(t, "../../../../Makefile"))
-	require.NotNil(t, kubernetes, "the rule of builder-config.kubernetes.yaml")
-	versions[contrib+"k8sattributesprocessor"] = kubernetes[1]
 	for _, m := range module.FindAllStringSubmatch(read(t, "../../../../builder-config.ebpf.yaml"), -1) {
 		if m[1] != "go.opentelemetry.io/ebpf-profiler" {
 			require.NotEmpty(t, m[2])
