@@ -33,6 +33,10 @@ func TestEveryShippedConfigurationIsValid(t *testing.T) {
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) { validate(t, distributionOf(file), file) })
 	}
+	for _, name := range []string{"node", "kubernetes", "gateway"} {
+		file := filepath.Join("../../config", name+".yaml")
+		t.Run(name+".yaml with references", func(t *testing.T) { validate(t, distributionOf(file), file, "HOTPROFILE_INLINE_ATTRIBUTES=false") })
+	}
 	for _, name := range []string{"node", "gateway"} {
 		t.Run(name+".yaml with a console", func(t *testing.T) { validate(t, collectorBinary, shippedWithConsole(t, name)) })
 	}
@@ -51,10 +55,11 @@ func TestDistributionForNodesIsSmall(t *testing.T) {
 	}
 }
 
-func validate(t *testing.T, binary, config string) {
+func validate(t *testing.T, binary, config string, env ...string) {
 	t.Helper()
 	cmd := exec.Command(binary, "validate", "--config", config, "--feature-gates=service.profilesSupport")
 	cmd.Env = append(os.Environ(), "HOTPROFILE_OTLP_ENDPOINT=backend.example:4317", "K8S_NODE_NAME=node")
+	cmd.Env = append(cmd.Env, env...)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }

@@ -106,6 +106,50 @@ service:
 	require.Empty(t, tries)
 }
 
+// TestOneVariableChoosesTheFormOfAttributes sends through the shipped gateway, with the
+// second backend that is a comment there, once as shipped and once with
+// HOTPROFILE_INLINE_ATTRIBUTES=false.
+func TestOneVariableChoosesTheFormOfAttributes(t *testing.T) {
+	t.Parallel()
+	shipped, err := os.ReadFile("../../config/gateway.yaml")
+	require.NoError(t, err)
+	for name, tc := range map[string]struct {
+		env        []string
+		references bool
+	}{
+		"as shipped": {nil, false},
+		"false":      {[]string{"HOTPROFILE_INLINE_ATTRIBUTES=false"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x, in := startTap(t), freePort(t)
+			config := string(shipped)
+			for before, after := range map[string]string{
+				"# otlp_http/second:": "otlp_http/second:",
+				"https://second":      fmt.Sprintf("http://127.0.0.1:%d", x.httpPort),
+				"exporters: [otlp_grpc] # and otlp_http/second": "exporters: [otlp_grpc, otlp_http/second] #",
+				"    metrics:\n      readers:":                  "    metrics:\n      level: none\n      readers:",
+			} {
+				require.Equal(t, 1, strings.Count(config, before), before)
+				config = strings.Replace(config, before, after, 1)
+			}
+			c := startCollector(t, "gateway", config, append(tc.env,
+				fmt.Sprintf("HOTPROFILE_LISTEN=127.0.0.1:%d", in), fmt.Sprintf("HOTPROFILE_OTLP_ENDPOINT=127.0.0.1:%d", x.grpcPort),
+				"HOTPROFILE_OTLP_INSECURE=true", fmt.Sprintf("HOTPROFILE_HEALTH_ENDPOINT=127.0.0.1:%d", freePort(t)))...)
+			var sent error
+			require.Eventually(t, func() bool { // until it listens: its log is not JSON
+				_, sent = dial(t, in).Export(t.Context(), pprofileotlp.NewExportRequestFromProfiles(goldenRequest(t)))
+				return sent == nil
+			}, startTimeout, 100*time.Millisecond, sent)
+			for _, over := range []string{"gRPC", "HTTP"} {
+				require.Eventually(t, func() bool { return len(x.received(over)) > 0 }, startTimeout, 50*time.Millisecond, over)
+				checkBodies(t, over, x.received(over), conformancetest.Options{Triggered: true, References: tc.references})
+			}
+			c.stop()
+			require.Empty(t, x.faults)
+		})
+	}
+}
+
 // goldenRequest returns the golden request of the CPU profile.
 func goldenRequest(t testing.TB) pprofile.Profiles {
 	t.Helper()
