@@ -11,33 +11,45 @@ import (
 )
 
 // Budget bounds the CPU time of work that can wait and that processes cause: reading
-// their files. Half of it is for any process. The other half is a reserve for processes
-// that have caused little, so that one with many or large files delays the names of no
-// other. What runs over is paid back before more is begun. A nil Budget has no bound.
+// their files. It has three parts, so that no process and no unit with many or large
+// files delays the names of all others. Half is for any process, a quarter for hot units,
+// and a quarter is a reserve for processes that have caused little. What runs over is paid
+// back before more is begun. A nil Budget has no bound.
 type Budget struct {
 	share  float64 // of a core
 	logger *zap.Logger
 	now    func() time.Time
 
-	mu              sync.Mutex
-	at              time.Time
-	common, reserve time.Duration
-	// caused is the CPU time that was spent for each process, halved every forgetting.
-	caused map[int]time.Duration
-	halved time.Time
-	hot    map[int]bool
+	mu                   sync.Mutex
+	at                   time.Time
+	common, hot, reserve time.Duration
+	// caused is the CPU time that was spent for each process, causedHot that for each hot
+	// unit while it was hot; both are halved every forgetting.
+	caused    map[int]time.Duration
+	causedHot map[string]time.Duration
+	halved    time.Time
+	// unitOf has the hot unit of each process of one, units these.
+	unitOf map[int]string
+	units  map[string]struct{}
 	waits  uint64
 	waited time.Time
 }
 
 const (
-	// mostSaved bounds the unused time that each half saves, for programs that start.
-	mostSaved = time.Second
-	// little bounds the time that a process may have caused to draw on the reserve.
+	// mostSaved bounds the unused time that each part saves, for programs that start; the
+	// hot part saves mostSavedHot.
+	mostSaved    = time.Second
+	mostSavedHot = 2 * time.Second
+	// mostOwed is the debt at which a part passes on what runs over: the hot part to the common
+	// one, and that to the reserve.
+	mostOwed = 2 * time.Second
+	// little bounds the time that a process, or a hot unit, may have caused to draw on the
+	// reserve.
 	little = 100 * time.Millisecond
 	// forgetting is the time after which half of what a process caused is forgotten.
 	forgetting = time.Minute
-	// maxCausing bounds the processes whose time is known. At the bound all are forgotten.
+	// maxCausing bounds the processes and units whose time is known. At the bound all are
+	// forgotten.
 	maxCausing = 4096
 	// quiet is the time without a wait after which the next one is logged again.
 	quiet = 10 * time.Minute
@@ -51,18 +63,25 @@ func NewBudget(share float64, logger *zap.Logger, now func() time.Time) *Budget 
 	}
 	return &Budget{
 		share: share, logger: logger, now: now, at: now(), halved: now(),
-		common: mostSaved, reserve: mostSaved, caused: make(map[int]time.Duration),
+		common: mostSaved, hot: mostSavedHot, reserve: mostSaved,
+		caused: make(map[int]time.Duration), causedHot: make(map[string]time.Duration),
 	}
 }
 
-// Favour sets the processes of hot units, which wait for nothing.
-func (b *Budget) Favour(hot map[int]bool) {
+// Favour sets the processes of hot units, each with the name of its unit; "" is none.
+func (b *Budget) Favour(hot map[int]string) {
 	if b == nil {
 		return
 	}
+	units := make(map[string]struct{})
+	for _, unit := range hot {
+		if unit != "" {
+			units[unit] = struct{}{}
+		}
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.hot = hot
+	b.unitOf, b.units = hot, units
 }
 
 // May reports whether work for a process may begin now. If not, it is counted and, once
@@ -74,7 +93,7 @@ func (b *Budget) May(pid int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.refill()
-	if pid == 0 || b.hot[pid] || b.common > 0 || b.reserve > 0 && b.caused[pid] < little {
+	if pid == 0 || b.part(pid) != nil {
 		return true
 	}
 	b.waits++
@@ -87,14 +106,45 @@ func (b *Budget) May(pid int) bool {
 	return false
 }
 
-// Light reports whether a process has caused little.
+// part returns the part that work for a process may draw on now; nil where there is none.
+// The lock is held.
+func (b *Budget) part(pid int) *time.Duration {
+	unit := b.unitOf[pid]
+	switch {
+	case unit != "" && b.hot > 0 && (b.hot > mostSavedHot/2 || b.modest(unit)):
+		return &b.hot
+	case b.common > 0:
+		return &b.common
+	case b.reserve > 0 && b.light(pid):
+		return &b.reserve
+	}
+	return nil
+}
+
+// light reports whether a process has caused little, and its hot unit, if any. The lock
+// is held.
+func (b *Budget) light(pid int) bool {
+	return b.caused[pid] < little && b.causedHot[b.unitOf[pid]] < little
+}
+
+// modest reports whether a hot unit has caused no more than the average of the hot units.
+// One that has caused more leaves it half of what the hot part saves. The lock is held.
+func (b *Budget) modest(unit string) bool {
+	var all time.Duration
+	for u := range b.units {
+		all += b.causedHot[u]
+	}
+	return b.causedHot[unit]*time.Duration(len(b.units)) <= all
+}
+
+// Light reports whether a process has caused little, and its hot unit, if any.
 func (b *Budget) Light(pid int) bool {
 	if b == nil {
 		return true
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.caused[pid] < little
+	return b.light(pid)
 }
 
 // Spend takes the CPU time of work that was done for a process.
@@ -108,30 +158,54 @@ func (b *Budget) Spend(pid int, d time.Duration) {
 	if len(b.caused) >= maxCausing {
 		clear(b.caused)
 	}
-	b.caused[pid] += d
-	if b.common > 0 {
-		b.common -= d
-	} else {
-		b.reserve -= d
+	if len(b.causedHot) >= maxCausing {
+		clear(b.causedHot)
 	}
+	from := b.part(pid)
+	b.caused[pid] += d
+	if unit := b.unitOf[pid]; unit != "" {
+		b.causedHot[unit] += d
+	}
+	if from == &b.hot {
+		d = take(from, d)
+	}
+	if from == &b.reserve {
+		n := min(d, little)
+		b.reserve -= n
+		d -= n
+	}
+	b.reserve -= take(&b.common, d)
+}
+
+// take takes time from a part down to the debt that it may have, and returns the rest.
+func take(part *time.Duration, d time.Duration) (rest time.Duration) {
+	n := min(d, max(*part+mostOwed, 0))
+	*part -= n
+	return d - n
 }
 
 // refill adds what the time since the last call is worth. The lock is held.
 func (b *Budget) refill() {
 	now := b.now()
-	half := time.Duration(b.share / 2 * float64(now.Sub(b.at)))
+	quarter := time.Duration(b.share / 4 * float64(now.Sub(b.at)))
 	b.at = now
-	b.common = min(b.common+half, mostSaved)
-	b.reserve = min(b.reserve+half, mostSaved)
+	b.common = min(b.common+2*quarter, mostSaved)
+	b.hot = min(b.hot+quarter, mostSavedHot)
+	b.reserve = min(b.reserve+quarter, mostSaved)
 	for ; now.Sub(b.halved) >= forgetting && len(b.caused) > 0; b.halved = b.halved.Add(forgetting) {
-		for pid, d := range b.caused {
-			if b.caused[pid] = d / 2; d < time.Millisecond {
-				delete(b.caused, pid)
-			}
-		}
+		halve(b.caused)
+		halve(b.causedHot)
 	}
 	if len(b.caused) == 0 {
 		b.halved = now
+	}
+}
+
+func halve[K comparable](caused map[K]time.Duration) {
+	for k, d := range caused {
+		if caused[k] = d / 2; d < time.Millisecond {
+			delete(caused, k)
+		}
 	}
 }
 

@@ -40,8 +40,8 @@ func TestBudgetHoldsInTheLongRun(t *testing.T) {
 	require.Equal(t, 1, logs.Len(), "once an episode")
 
 	require.False(t, b.May(1))
-	b.Favour(map[int]bool{1: true})
-	require.True(t, b.May(1), "it is hot")
+	b.Favour(map[int]string{1: "hot"})
+	require.True(t, b.May(1), "it is hot: another part is for it")
 	require.True(t, b.May(0), "the host's own")
 	now = now.Add(time.Hour)
 	b.Favour(nil)
@@ -63,8 +63,70 @@ func TestReserveIsBoundedToo(t *testing.T) {
 			spent += 90 * time.Millisecond
 		}
 	}
-	require.InDelta(t, 20+2*mostSaved.Seconds(), spent.Seconds(), 1)
+	require.InDelta(t, 15+2*mostSaved.Seconds(), spent.Seconds(), 1)
 	require.LessOrEqual(t, len(b.caused), maxCausing)
+}
+
+// A hot unit with files without end, in many processes, stays within what there is for hot
+// units and for any process. The names of others do not wait for it.
+func TestHotUnitStaysWithinItsShare(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	b := NewBudget(0.02, zap.NewNop(), func() time.Time { return now })
+	const (
+		hog, file         = 16, 600 * time.Millisecond
+		victim, victims   = 100, 25 * time.Millisecond
+		newcomer, program = 1000, 50 * time.Millisecond
+	)
+	hot := map[int]string{victim: "victim", victim + 1: ""}
+	for pid := range hog {
+		hot[1+pid] = "hog"
+	}
+	b.Favour(hot)
+	var spent, others time.Duration
+	for step := range 3600 {
+		now = now.Add(time.Second)
+		for pid := range hog {
+			for b.May(1 + pid) {
+				b.Spend(1+pid, file)
+				spent += file
+			}
+		}
+		if step%60 == 0 {
+			require.True(t, b.May(newcomer+step), "the names of another process do not wait, after %d s", step)
+			b.Spend(newcomer+step, program)
+			others += program
+		}
+		if step%300 == 200 {
+			for range 8 { // 200 ms: it has caused more than little
+				require.True(t, b.May(victim), "nor those of another hot unit, after %d s", step)
+				b.Spend(victim, victims)
+				others += victims
+			}
+		}
+	}
+	require.LessOrEqual(t, spent.Seconds(), 0.75*72+(mostSaved+mostSavedHot+2*file).Seconds())
+	require.Greater(t, spent.Seconds(), 36.0, "it has its share")
+	require.LessOrEqual(t, (spent + others).Seconds(), 72+(2*mostSaved+mostSavedHot+3*file).Seconds())
+}
+
+// What is begun runs to its end, however long: the debt is that of the part it was begun
+// with, and then that of the others.
+func TestDebtOfOneFileDelaysNobodyElse(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	b := NewBudget(0.01, zap.NewNop(), func() time.Time { return now })
+	b.Favour(map[int]string{1: "hot"})
+	b.Spend(1, 3*time.Second)
+	require.False(t, b.modest("hot") && b.hot > 0)
+	require.True(t, b.May(2), "what is for any process is left")
+	b.Spend(1, 3*time.Second)
+	require.True(t, b.May(2), "the reserve is left")
+	require.False(t, b.May(1))
+	b.Spend(2, 3*time.Second)
+	require.False(t, b.May(3), "all is spent: the total is bounded")
+	now = now.Add(1000 * time.Second) // worth 10 s
+	for pid := 1; pid <= 3; pid++ {
+		require.True(t, b.May(pid))
+	}
 }
 
 func TestNoBudgetHasNoBound(t *testing.T) {

@@ -164,8 +164,8 @@ func TestStacksOfSmallProcessesSurviveLargeOnes(t *testing.T) {
 	require.Positive(t, table.Stats().StackResets)
 }
 
-// Mappings are read within the CPU time for files, those of hot units always, and later
-// what had to wait.
+// Mappings are read within the CPU time for files, those of hot units within theirs, and
+// later what had to wait.
 func TestMappingsWaitWhenReadingHasHadItsTime(t *testing.T) {
 	h := newHost(t, false)
 	large := proc{name: "large", exe: "/bin/large", ticks: 1, environ: environ("OTEL_SERVICE_NAME=large"), maps: "1000-2000 r-xp 00000000 08:01 7 /bin/large\n"}
@@ -196,7 +196,7 @@ func TestMappingsWaitWhenReadingHasHadItsTime(t *testing.T) {
 	table.NextBatch()
 	require.Nil(t, mapping(200))
 
-	budget.Favour(map[int]bool{200: true})
+	budget.Favour(map[int]string{200: "hot"})
 	table.NextBatch()
 	require.NotNil(t, mapping(200), "it is hot")
 

@@ -4,6 +4,7 @@
 package sampler
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -186,8 +187,9 @@ func (p *Perf) Begin(batch *samples.Batch) {
 	p.budget.Favour(hot)
 }
 
-// hotProcesses returns the processes of a batch that belong to hot units.
-func (p *Perf) hotProcesses(batch *samples.Batch) map[int]bool {
+// hotProcesses returns the processes of a batch that belong to hot units, with names of
+// these units; "" is none.
+func (p *Perf) hotProcesses(batch *samples.Batch) map[int]string {
 	if p.hotUnits == nil {
 		return nil
 	}
@@ -195,7 +197,7 @@ func (p *Perf) hotProcesses(batch *samples.Batch) map[int]bool {
 	if len(units) == 0 {
 		return nil
 	}
-	hot := make(map[int]bool)
+	hot := make(map[int]string)
 	for k := range batch.Keys() {
 		r := k.Resource
 		if _, known := hot[r.PID]; known || k.Type.Sent {
@@ -210,7 +212,11 @@ func (p *Perf) hotProcesses(batch *samples.Batch) map[int]bool {
 				container, _ = a.Value.(string)
 			}
 		}
-		hot[r.PID] = IsHot(units, procfs.Process{PID: r.PID}, path, container)
+		hot[r.PID] = ""
+		if i := hotUnit(units, procfs.Process{PID: r.PID}, path, container); i >= 0 {
+			u := &units[i]
+			hot[r.PID] = cmp.Or(u.Name, u.ContainerID, u.Cgroup, "process")
+		}
 	}
 	return hot
 }
@@ -218,7 +224,12 @@ func (p *Perf) hotProcesses(batch *samples.Batch) map[int]bool {
 // IsHot reports whether a process is in one of the units: the one with a pid and start
 // time, or in a cgroup or container. What is not known of it is 0 or empty.
 func IsHot(units []hotunitsextension.Unit, who procfs.Process, path, container string) bool {
-	return slices.ContainsFunc(units, func(u hotunitsextension.Unit) bool {
+	return hotUnit(units, who, path, container) >= 0
+}
+
+// hotUnit returns the index of the first unit that a process is in; -1 for none.
+func hotUnit(units []hotunitsextension.Unit, who procfs.Process, path, container string) int {
+	return slices.IndexFunc(units, func(u hotunitsextension.Unit) bool {
 		return u.PID > 0 && u.PID == who.PID && (u.Start == 0 || who.Start == 0 || u.Start == who.Start) ||
 			u.ContainerID != "" && u.ContainerID == container ||
 			u.Cgroup != "" && path != "" && cgroup.Under(path, u.Cgroup)

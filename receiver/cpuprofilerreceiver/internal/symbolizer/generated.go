@@ -135,7 +135,7 @@ func (s *Symbolizer) resolveGenerated(pid int, l *samples.Location, pc uint64) (
 			s.holdNames(g, 0)
 		}
 		g.known[entry] = a
-		s.named(pid, size)
+		s.named(pid, effort{bytes: size})
 		s.holdNames(g, g.named+size)
 	}
 	l.Lines, l.Type = a.lines, a.kind
@@ -182,7 +182,7 @@ func (s *Symbolizer) dropLeast(but *generated, which func(*generated) bool) bool
 		if g == but || !which(g) {
 			continue
 		}
-		if of := s.standing(g.batch, s.hot[g.PID], g.held+g.named); least == nil || of.before(rank) {
+		if of := s.standing(g.batch, s.hot[g.PID] != "", g.held+g.named); least == nil || of.before(rank) {
 			least, rank = g, of
 		}
 	}

@@ -336,8 +336,8 @@ func TestMapsOfHotUnitsGiveWayLast(t *testing.T) {
 	idle, hot, small := process(1, 20), process(2, 200), process(3, 20)
 	large := process(4, 100)
 	h.s.Resolve(1, idle)
-	h.s.Begin(map[int]bool{2: true})
-	h.s.Begin(map[int]bool{2: true})
+	h.s.Begin(map[int]string{2: "hot"})
+	h.s.Begin(map[int]string{2: "hot"})
 	for pid, l := range map[int]*samples.Location{2: hot, 3: small} {
 		h.s.Resolve(pid, l)
 		require.NotEmpty(t, l.Lines)

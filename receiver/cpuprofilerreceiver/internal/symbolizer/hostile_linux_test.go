@@ -5,6 +5,7 @@ package symbolizer
 
 import (
 	"bytes"
+	"debug/elf"
 	"encoding/binary"
 	"fmt"
 	"os"
@@ -482,12 +483,137 @@ func TestNamesWaitWhenReadingHasHadItsTime(t *testing.T) {
 	s.Resolve(h.pid, other)
 	require.Len(t, other.Lines, 2, "another process does not wait")
 
-	budget.Favour(map[int]bool{heavy: true})
+	budget.Favour(map[int]string{heavy: "hot"})
 	s.Resolve(heavy, l)
-	require.Equal(t, uint64(1), s.Counters().Locations[Unreadable], "nor does a hot unit")
+	require.Equal(t, uint64(1), s.Counters().Locations[Unreadable], "nor does a hot unit, which has its own part")
 	budget.Favour(nil)
 	clock.advance(time.Hour)
 	require.True(t, budget.May(heavy))
+}
+
+// sparse writes an ELF file of 1 GiB whose symbol table is a hole.
+func sparse(t *testing.T, path string) {
+	t.Helper()
+	const size, code = 1 << 30, 1 << 20
+	var b bytes.Buffer
+	put := func(at int, v any) {
+		b.Write(make([]byte, at-b.Len()))
+		require.NoError(t, binary.Write(&b, binary.NativeEndian, v))
+	}
+	machine := elf.EM_X86_64
+	if runtime.GOARCH == "arm64" {
+		machine = elf.EM_AARCH64
+	}
+	put(0, elf.Header64{
+		Ident: [16]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)},
+		Type:  uint16(elf.ET_DYN), Machine: uint16(machine), Version: 1, Phoff: 64, Shoff: 4096,
+		Ehsize: 64, Phentsize: 56, Phnum: 1, Shentsize: 64, Shnum: 3, Shstrndx: 2,
+	})
+	put(64, elf.Prog64{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Filesz: code, Memsz: code, Align: 4096})
+	put(4096, []elf.Section64{
+		{},
+		{Name: 1, Type: uint32(elf.SHT_SYMTAB), Off: code, Size: size - code, Link: 2, Entsize: 24},
+		{Name: 9, Type: uint32(elf.SHT_STRTAB), Off: 8192, Size: 32},
+	})
+	put(8192, []byte("\x00.symtab\x00.strtab\x00"))
+	require.NoError(t, os.WriteFile(path, b.Bytes(), 0o600))
+	require.NoError(t, os.Truncate(path, size))
+}
+
+// A process of a hot unit whose stacks go through ever more sparse files reads as much as
+// there is for hot units, and another process has its names.
+func TestHotProcessWithFilesWithoutEndStaysWithinItsShare(t *testing.T) {
+	h, maps := hostWith(t, 1)
+	clock := &testClock{now: time.Unix(1_000_000, 0)}
+	const share, hog, files = 0.02, 77, 30
+	budget, meter := cputime.NewBudget(share, zap.NewNop(), clock.Now), new(cputime.Meter)
+	s := newSymbolizer(t, Config{Root: h.root, Now: clock.Now, Budget: budget, Meter: meter})
+	s.openTimeout = time.Minute
+	hot := map[int]string{h.pid: "hog"}
+	budget.Favour(hot)
+	s.Begin(hot)
+	budget.Spend(h.pid, 2*time.Second) // what hot units had saved
+	budget.Spend(h.pid, 900*time.Millisecond)
+
+	read, most := 0, time.Duration(0) // of one file
+	for i := range files {
+		name := fmt.Sprint("sparse", i)
+		sparse(t, filepath.Join(h.processRoot, name))
+		m := h.mapping(t, "/"+name, filepath.Join(h.processRoot, name))
+		before := meter.Total()
+		l := leaf(m, m.Start+100)
+		s.Resolve(h.pid, l)
+		if took := meter.Total() - before; l.Resolved {
+			read, most = read+1, max(most, took)
+		}
+	}
+	require.Positive(t, most)
+	require.LessOrEqual(t, meter.Total(), 100*time.Millisecond+most, "it reads until nothing is left")
+	require.Less(t, read, files)
+	require.Positive(t, budget.Waits())
+	other := *maps[0]
+	other.PID = hog
+	require.True(t, budget.May(other.PID), "another process reads on")
+	clock.advance(10 * time.Minute) // worth 12 s
+	l := goLocation(maps[0])
+	s.Resolve(h.pid, l)
+	require.Len(t, l.Lines, 2, "so does the hot one, later")
+}
+
+func TestBatchWaitsForFilesOnce(t *testing.T) {
+	h, maps := hostWith(t, 3)
+	s, err := prepare(Config{Root: h.root}) // whose worker does not run
+	require.NoError(t, err)
+	s.openTimeout = 50 * time.Millisecond
+	// waits reports whether a file is waited for.
+	waits := func(i int) bool {
+		s.giveUpUntil = time.Time{}
+		if len(s.urgent) > 0 {
+			<-s.urgent
+		}
+		l := goLocation(maps[i])
+		s.Resolve(0, l)
+		require.False(t, l.Resolved)
+		return !s.giveUpUntil.IsZero()
+	}
+	require.True(t, waits(0))
+	require.False(t, waits(1), "this batch has waited for as long as it may")
+	s.Begin(nil)
+	require.True(t, waits(2))
+}
+
+// Names that take long to read leave time for those of other processes.
+func TestReadingNamesOfOneProcessLeavesTimeForOthers(t *testing.T) {
+	h, maps := hostWith(t, 1)
+	clock := &testClock{now: time.Unix(1_000_000, 0)}
+	s := newSymbolizer(t, Config{Root: h.root, Now: func() time.Time {
+		clock.advance(50 * time.Millisecond)
+		return clock.Now()
+	}})
+	s.openTimeout = time.Hour
+	resolve := func(pid int, offset uint64) bool {
+		l := goLocation(maps[0])
+		l.Address += offset
+		s.Resolve(pid, l)
+		return l.Resolved
+	}
+	const hot, others = 1, 2
+	s.Begin(map[int]string{hot: "hot"})
+	named := make(map[int]int)
+	offset := uint64(0)
+	for pid := others + 20; pid >= hot; pid-- {
+		for range 10 {
+			if offset++; resolve(pid, offset) {
+				named[pid]++
+			}
+		}
+	}
+	require.Equal(t, 5, named[others+20], "an eighth of 2 s")
+	require.Zero(t, named[others], "the 2 s are over")
+	require.Equal(t, 10, named[hot], "those of hot units have 2 s more")
+	require.False(t, resolve(others, offset+1))
+	s.Begin(nil)
+	require.True(t, resolve(others, offset+1))
 }
 
 func TestUnreadableFileIsTriedThroughAnotherProcess(t *testing.T) {

@@ -127,8 +127,9 @@ const (
 	queueLength = 2048
 	// DefaultMaxObjects is the number of open object files where Config has 0.
 	DefaultMaxObjects = 512
-	// openTimeout bounds how long Resolve waits for the worker. After it waited in vain,
-	// since a file system hangs, it does not wait for the time of patience.
+	// openTimeout bounds how long Resolve waits for the worker, in all for a batch. After
+	// it waited in vain, since a file system hangs, it does not wait for the time of
+	// patience.
 	openTimeout = 2 * time.Second
 	patience    = 5 * time.Second
 	// kernelInterval is the minimum time between two readings of kallsyms for addresses
@@ -176,9 +177,9 @@ type Symbolizer struct {
 	closed    bool
 
 	// batch is the number of the current batch, from 1; hot has the processes of hot
-	// units in it. Both change with the lock held.
+	// units in it, with the names of these. Both change with the lock held.
 	batch uint64
-	hot   map[int]bool
+	hot   map[int]string
 
 	kernelShown error
 
@@ -187,9 +188,11 @@ type Symbolizer struct {
 	// call has the waits of the current Take.
 	call *deadline.Call
 
-	// made is the memory of the names that were made in this batch, madeBy that by pid.
-	made   int64
-	madeBy map[int]int64
+	// made is what the names that were made in this batch took, madeBy that by pid.
+	made   effort
+	madeBy map[int]effort
+	// waited is the time that was waited for the worker in this batch.
+	waited time.Duration
 
 	vdso        *object
 	openTimeout time.Duration
@@ -256,7 +259,7 @@ func prepare(cfg Config) (*Symbolizer, error) {
 		discarded:   make(chan struct{}, 1),
 		kernelShown: kernelSymbolsShown(cfg.Root),
 		batch:       1,
-		madeBy:      make(map[int]int64),
+		madeBy:      make(map[int]effort),
 	}
 	c.discard = s.discard
 	c.standing = func(o *object) standing { return s.standing(o.batch, o.hot+1 >= s.batch && o.hot > 0, o.size) }
@@ -437,28 +440,47 @@ func (a standing) before(b standing) bool {
 	return a.size > b.size
 }
 
-// What names may be made in one batch, in bytes, in all and of one process. At the bound
-// an address stays without a name until the next batch.
+// effort is what making names takes: memory, and time for reading, in which other names
+// wait.
+type effort struct {
+	bytes int64
+	time  time.Duration
+}
+
+func (e *effort) add(of effort) { e.bytes, e.time = e.bytes+of.bytes, e.time+of.time }
+
+func (e effort) within(parts, of int64) bool {
+	return e.bytes < maxMade*parts/of && e.time < maxMaking*time.Duration(parts)/time.Duration(of)
+}
+
+// What names may be made in one batch, in bytes and in time. A process may take an
+// eighth of it, one of a hot unit half; those of hot units together may take it once more.
+// At the bound an address stays without a name until the next batch.
 const (
-	maxMade        = 16 << 20
-	maxMadeProcess = maxMade / 8
+	maxMade   = 16 << 20
+	maxMaking = 2 * time.Second
 )
 
 // mayName reports whether another name of a process may be made in this batch.
 func (s *Symbolizer) mayName(pid int) bool {
-	return s.hot[pid] && s.made < 2*maxMade || s.made < maxMade && s.madeBy[pid] < maxMadeProcess
+	if s.hot[pid] != "" {
+		return s.made.within(2, 1) && s.madeBy[pid].within(1, 2)
+	}
+	return s.made.within(1, 1) && s.madeBy[pid].within(1, 8)
 }
 
 // named counts names that were made for a process.
-func (s *Symbolizer) named(pid int, size int64) {
-	s.made += size
-	s.madeBy[pid] += size
+func (s *Symbolizer) named(pid int, took effort) {
+	s.made.add(took)
+	by := s.madeBy[pid]
+	by.add(took)
+	s.madeBy[pid] = by
 }
 
 // Begin begins a batch. hot has the processes of hot units, whose names and files give
-// way last.
-func (s *Symbolizer) Begin(hot map[int]bool) {
-	s.made = 0
+// way last, with the names of these units.
+func (s *Symbolizer) Begin(hot map[int]string) {
+	s.made, s.waited = effort{}, 0
 	clear(s.madeBy)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -479,18 +501,23 @@ func Release(l *samples.Location) {
 // file does not answer: then the work ended in the middle, and no location has a name
 // of that file any more until it answers.
 func (s *Symbolizer) Take(work func()) error {
-	return s.cfg.Runner.Take(deadline.ReadLimit, func(c *deadline.Call) {
+	began := s.cfg.Now()
+	err := s.cfg.Runner.Take(deadline.ReadLimit, func(c *deadline.Call) {
 		s.call = c
 		work()
 		s.call = nil
 	})
+	if err != nil {
+		s.made.time += s.cfg.Now().Sub(began)
+	}
+	return err
 }
 
 // Resolve sets l.Lines, l.Type, the build ids of l.Mapping, and l.Resolved. l is a
 // location of the process pid; 0 is an unknown one. A location of the kernel has Type
 // samples.FrameKernel and may have no mapping.
 //
-// Where the file is not open yet, Resolve waits for at most openTimeout; then
+// Where the file is not open yet, Resolve waits, for at most openTimeout in a batch; then
 // l.Resolved stays false, and the caller tries again with the next batch. It also stays
 // false for code that the process generates, which may be replaced by another function.
 func (s *Symbolizer) Resolve(pid int, l *samples.Location) {
@@ -553,8 +580,10 @@ func (s *Symbolizer) resolveUser(pid int, l *samples.Location, pc uint64) Outcom
 			return Pending
 		}
 		o.use(s.call)
-		var made int64
-		a, made, err = o.lookup(addr)
+		var made effort
+		began := s.cfg.Now()
+		a, made.bytes, err = o.lookup(addr)
+		made.time = s.cfg.Now().Sub(began)
 		s.named(pid, made)
 		if o != s.vdso {
 			s.mu.Lock()
@@ -607,7 +636,7 @@ func (s *Symbolizer) objectOf(pid int, m *samples.Mapping) (*object, Outcome) {
 	s.mu.Lock()
 	s.cache.use(f.object, s.cfg.Now())
 	f.object.batch = s.batch
-	if s.hot[pid] {
+	if s.hot[pid] != "" {
 		f.object.hot = s.batch
 	}
 	s.mu.Unlock()
@@ -622,10 +651,12 @@ func (s *Symbolizer) await(ready <-chan struct{}) bool {
 		return true
 	default:
 	}
-	if s.cfg.Now().Before(s.giveUpUntil) {
+	began := s.cfg.Now()
+	if began.Before(s.giveUpUntil) || s.waited >= s.openTimeout {
 		return false
 	}
-	timeout := time.NewTimer(s.openTimeout)
+	defer func() { s.waited += s.cfg.Now().Sub(began) }()
+	timeout := time.NewTimer(s.openTimeout - s.waited)
 	defer timeout.Stop()
 	select {
 	case <-ready:
