@@ -13,18 +13,22 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
 )
 
-// ofPeer and ofUser return how many of all connections one peer may have, and all
-// processes of one user on a Unix socket.
+// ofPeer returns how many of all connections a peer may have while no other has any.
 func ofPeer(all int) int { return max(1, all/2) }
+
+// ofUser returns how many of all connections the processes of one user on a Unix socket
+// may have. User 0 of containers is as many users as there are containers.
 func ofUser(all int) int { return max(1, all*3/4) }
 
 // peer identifies the other end of a connection. Empty parts have no bound.
 type peer struct {
 	user string // on a Unix socket
-	name string // the process on a Unix socket, or the address
+	name string // on a Unix socket the cgroup, else the process; over TCP the address
 }
 
 func (p peer) String() string {
@@ -47,13 +51,13 @@ func unwrapped(c net.Conn) net.Conn {
 
 // peerOf returns the peer of a connection of the kernel. Addresses of loopback do not
 // tell one process of this host from another. A /64 of IPv6 is one peer.
-func peerOf(c net.Conn) peer {
+func peerOf(c net.Conn, cgroups *cgroup.Tree) peer {
 	if c, ok := c.(*net.UnixConn); ok {
 		pid, uid, err := unixsocket.Peer(c)
 		if err != nil {
 			return peer{user: "unknown", name: "unknown"}
 		}
-		return peer{user: fmt.Sprintf("user %d", uid), name: fmt.Sprintf("process %d of user %d", pid, uid)}
+		return peerOnHost(pid, uid, cgroups)
 	}
 	at, err := netip.ParseAddrPort(c.RemoteAddr().String())
 	switch ip := at.Addr().Unmap(); {
@@ -69,6 +73,29 @@ func peerOf(c net.Conn) peer {
 	}
 }
 
+// peerOnHost returns the peer that a process is: its container or service, so that a
+// fork is no new peer. Processes that ended since they connected are one peer for each
+// user, because it is too late to learn their cgroup.
+func peerOnHost(pid, uid int, cgroups *cgroup.Tree) peer {
+	user := fmt.Sprintf("user %d", uid)
+	process := peer{user: user, name: fmt.Sprintf("process %d of %s", pid, user)}
+	if cgroups == nil || pid == 0 {
+		return process
+	}
+	paths, err := cgroups.PathsOf(pid)
+	if procfs.IsGone(err) {
+		return peer{user: user, name: "ended processes of " + user}
+	}
+	group := cgroups.GroupOf(paths)
+	switch {
+	case err != nil || group.ProcessOnly():
+		return process
+	case uid == 0 && group.ContainerID != "":
+		user = ""
+	}
+	return peer{user: user, name: "cgroup " + group.Cgroup}
+}
+
 // Stats count what the bounds of a server did.
 type Stats struct {
 	// GaveWay are idle connections that were closed in favour of new ones, Refused the
@@ -79,10 +106,13 @@ type Stats struct {
 }
 
 // connections is a listener that bounds the connections in all, of each peer, and of
-// each user. At a bound the connection that has been idle for longest gives way: in
-// all, that of the peer with the most. Where none is idle, a peer's new connection is
-// closed, and in all it waits, with the next ones in the kernel's queue behind it. A
-// connection with bytes to read is not idle, though its request has not begun.
+// each user. A peer may have as many as are left: the first one half, the next one half
+// of the rest, so that however many peers take what they may, there is room for
+// another. At a bound a connection that is idle gives way: that of the peer with the
+// most, if it has at least as many, or of the same user. Where none is idle, the new
+// connection is closed; that of a peer without another waits, with the next ones in
+// the kernel's queue behind it. A connection with bytes to read is not idle, though its
+// request has not begun.
 //
 // Invariants:
 //   - conns has each connection that was accepted and not closed, at most max
@@ -90,6 +120,7 @@ type Stats struct {
 type connections struct {
 	net.Listener
 	max     int
+	cgroups *cgroup.Tree // nil: peers on a Unix socket are processes
 	onLimit func(p peer, gaveWay bool)
 
 	mu     sync.Mutex
@@ -102,9 +133,9 @@ type connections struct {
 	change chan struct{} // gets a token when a connection becomes idle or is closed, or the listener is
 }
 
-func newConnections(l net.Listener, most int, onLimit func(p peer, gaveWay bool)) *connections {
+func newConnections(most int, cgroups *cgroup.Tree, onLimit func(p peer, gaveWay bool)) *connections {
 	return &connections{
-		Listener: l, max: most, onLimit: onLimit,
+		max: most, cgroups: cgroups, onLimit: onLimit,
 		conns: map[*conn]struct{}{}, byPeer: map[string]int{}, byUser: map[string]int{}, change: make(chan struct{}, 1),
 	}
 }
@@ -166,7 +197,7 @@ func (l *connections) Accept() (net.Conn, error) {
 
 func (l *connections) newConn(accepted net.Conn) *conn {
 	below := unwrapped(accepted)
-	c := &conn{Conn: accepted, of: l, peer: peerOf(below)}
+	c := &conn{Conn: accepted, of: l, peer: peerOf(below, l.cgroups)}
 	if below, ok := below.(syscall.Conn); ok {
 		c.raw, _ = below.SyscallConn()
 	}
@@ -180,7 +211,8 @@ func (l *connections) admit(c *conn) (admitted bool, victim *conn) {
 	defer l.mu.Unlock()
 	switch {
 	case l.peerFull(c.peer):
-		victim = l.idlest(func(other *conn) bool { return other.peer == c.peer })
+		own := l.byPeer[c.peer.name]
+		victim = l.idlest(func(other *conn) bool { return l.byPeer[other.peer.name] >= own })
 	case l.userFull(c.peer):
 		victim = l.idlest(func(other *conn) bool { return other.peer.user == c.peer.user })
 	case len(l.conns) >= l.max:
@@ -205,8 +237,10 @@ func (l *connections) next() int64 {
 	return l.moment
 }
 
+// peerFull reports whether a peer has as many connections as are left.
 func (l *connections) peerFull(p peer) bool {
-	return p.name != "" && l.byPeer[p.name] >= ofPeer(l.max)
+	own := l.byPeer[p.name]
+	return p.name != "" && own > 0 && own >= l.max-len(l.conns)
 }
 
 func (l *connections) userFull(p peer) bool {

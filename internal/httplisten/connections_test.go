@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -32,13 +33,28 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-const clientEnv = "HOTPROFILE_TEST_SOCKET"
+const (
+	clientEnv = "HOTPROFILE_TEST_SOCKET"
+	stallEnv  = "HOTPROFILE_TEST_STALL"
+)
 
-// TestClientProcess is a client of its own, which getFromAnotherProcess starts.
+// TestClientProcess is a client of its own, which other tests start. It sends one
+// request, or with stallEnv keeps that many under way.
 func TestClientProcess(t *testing.T) {
 	path := os.Getenv(clientEnv)
 	if path == "" {
 		t.Skip("it is started by other tests")
+	}
+	if n, err := strconv.Atoi(os.Getenv(stallEnv)); err == nil {
+		for range n {
+			c, err := net.Dial("unix", path)
+			require.NoError(t, err)
+			defer c.Close()
+			_, _ = io.WriteString(c, "GET /stall HTTP/1.1\r\nHost: localhost\r\n\r\n")
+			_, _ = c.Read(make([]byte, 1)) // until it is served or refused
+		}
+		_, _ = io.Copy(io.Discard, os.Stdin) // until the test ends it
+		return
 	}
 	c, err := net.Dial("unix", path)
 	require.NoError(t, err)
@@ -169,7 +185,7 @@ func TestAPeerHasNoMoreThanItsPart(t *testing.T) {
 
 // Processes of one user leave room for those of others: a fork is no new peer.
 func TestAUserHasNoMoreThanItsPart(t *testing.T) {
-	l := newConnections(nil, 8, func(peer, bool) {})
+	l := newConnections(8, nil, func(peer, bool) {})
 	of := func(user, process string) *conn {
 		return &conn{of: l, peer: peer{user: user, name: process}}
 	}
@@ -187,7 +203,7 @@ func TestAUserHasNoMoreThanItsPart(t *testing.T) {
 
 // At the bound of all the peer with the most connections gives way.
 func TestTheLargestPeerGivesWay(t *testing.T) {
-	l := newConnections(nil, 8, func(peer, bool) {})
+	l := newConnections(8, nil, func(peer, bool) {})
 	for _, name := range []string{"a", "b", "b", "c", "d", "e", "f", "g"} {
 		admitted, _ := l.admit(&conn{of: l, peer: peer{name: name}})
 		require.True(t, admitted)
@@ -249,7 +265,7 @@ func TestPeerOf(t *testing.T) {
 		"[2001:db8::1:2:3]:99": {name: "2001:db8::/64"},
 		"nonsense":             {name: "unknown"},
 	} {
-		require.Equal(t, want, peerOf(remote{addr: addr}), addr)
+		require.Equal(t, want, peerOf(remote{addr: addr}, nil), addr)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,9 @@ import (
 	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/config/confighttp"
 	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 // Config configures a Server.
@@ -34,9 +38,12 @@ type Config struct {
 	// Wrap, if set, wraps confighttp's handlers: it sees a request before
 	// authentication and decompression do.
 	Wrap func(http.Handler) http.Handler
-	// MaxConnections is the most connections at a time; a peer may have half of
-	// them. At a bound idle ones give way.
+	// MaxConnections is the most connections at a time; a peer may have as many as are
+	// left. At a bound idle ones give way.
 	MaxConnections int
+	// Cgroups are those of the host: a peer on a Unix socket is its container or
+	// service. nil: it is its process.
+	Cgroups *cgroup.Tree
 	// MaxHeaderBytes is the most bytes of a request's header.
 	MaxHeaderBytes int
 	// ShutdownTimeout is the time that Shutdown waits for requests under way before it
@@ -78,7 +85,11 @@ type Server struct {
 // New returns a server that does not listen yet.
 func New(cfg Config) *Server {
 	s := &Server{cfg: cfg}
-	s.connections = newConnections(nil, cfg.MaxConnections, s.logLimit)
+	cgroups := cfg.Cgroups
+	if cgroups != nil && procfs.At(cgroups.Root()).OwnPID() != os.Getpid() {
+		cgroups = nil // its pids are not those of the kernel's answers
+	}
+	s.connections = newConnections(cfg.MaxConnections, cgroups, s.logLimit)
 	return s
 }
 

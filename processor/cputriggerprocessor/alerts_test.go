@@ -39,7 +39,7 @@ func alert(status, fingerprint string, startsAt time.Time, labels ...string) map
 func (r *rig) post(alerts ...map[string]any) (answers []map[string]any) {
 	r.t.Helper()
 	if r.p.manual == nil {
-		r.p.manual = r.p.newManual(r.p.cfg.manual())
+		r.p.manual = r.p.newManual(r.p.cfg.manual(), nil)
 	}
 	return postAlerts(r.t, r.p.manual, alerts...)
 }
@@ -284,7 +284,7 @@ func BenchmarkAlerts(b *testing.B) {
 	body, err := json.Marshal(map[string]any{"version": "4", "alerts": alerts})
 	require.NoError(b, err)
 	cfg := manual.DefaultConfig()
-	server := p.newManual(&cfg)
+	server := p.newManual(&cfg, nil)
 	b.ReportAllocs()
 	for b.Loop() {
 		w := httptest.NewRecorder()

@@ -218,7 +218,8 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 	if p.reloader == nil {
 		p.warnUnfed(p.cfg)
 	}
-	if tree, err := cgroup.Open(p.cfg.RootPath); err == nil {
+	tree, err := cgroup.Open(p.cfg.RootPath)
+	if err == nil {
 		if err := p.watch(tree); err != nil {
 			return err
 		}
@@ -231,7 +232,7 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 		p.reloader.start()
 	}
 	if server := p.cfg.manual(); server != nil {
-		p.manual = p.newManual(server)
+		p.manual = p.newManual(server, tree)
 		if err := p.manual.Start(ctx, host, p.telemetry); err != nil {
 			return err
 		}
@@ -444,11 +445,11 @@ func (p *cpuTrigger) Shutdown(ctx context.Context) error {
 }
 
 // newManual returns the server that opens and closes gates by hand and by alert.
-func (p *cpuTrigger) newManual(cfg *manual.Config) *manual.Server {
+func (p *cpuTrigger) newManual(cfg *manual.Config, tree *cgroup.Tree) *manual.Server {
 	p.keepResources() // alerts name units by them
 	duration := p.inForce.Load().cfg.manualDuration()
 	alerts := manual.NewAlerts(cfg.Alerts, duration, p.alertGates, func(o manual.Outcome) { p.counters.AddAlert(string(o)) }, p.now, p.log)
-	return manual.NewServer(cfg.HTTP, duration, p.openByHand, p.closeByHand, alerts, p.log)
+	return manual.NewServer(cfg.HTTP, duration, p.openByHand, p.closeByHand, alerts, tree, p.log)
 }
 
 var errShutdown = errors.New("cpu_trigger was shut down: it accepts no more profiles")

@@ -19,6 +19,7 @@ import (
 	"go.opentelemetry.io/collector/config/confighttp"
 	"go.uber.org/zap"
 
+	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/httplisten"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
@@ -93,13 +94,14 @@ type Server struct {
 	close    Close
 	log      *zap.Logger
 	alerts   *Alerts
+	cgroups  *cgroup.Tree       // nil if they cannot be read
 	server   *httplisten.Server // nil until started
 }
 
 // NewServer returns a server that is not started. fallback is the duration of
-// requests that name none.
-func NewServer(cfg confighttp.ServerConfig, fallback time.Duration, open Open, closeGate Close, alerts *Alerts, log *zap.Logger) *Server {
-	return &Server{cfg: cfg, fallback: fallback, open: open, close: closeGate, alerts: alerts, log: log}
+// requests that name none. cgroups is nil if they cannot be read.
+func NewServer(cfg confighttp.ServerConfig, fallback time.Duration, open Open, closeGate Close, alerts *Alerts, cgroups *cgroup.Tree, log *zap.Logger) *Server {
+	return &Server{cfg: cfg, fallback: fallback, open: open, close: closeGate, alerts: alerts, cgroups: cgroups, log: log}
 }
 
 // Start starts the server.
@@ -116,6 +118,7 @@ func (m *Server) Start(ctx context.Context, host component.Host, set component.T
 			answerError(w, &refusal{status: status, why: why})
 		},
 		MaxConnections: maxConnections,
+		Cgroups:        m.cgroups,
 		MaxHeaderBytes: maxHeader,
 		SocketMode:     0o600, // for the collector's own user
 	})

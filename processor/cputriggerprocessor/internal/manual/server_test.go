@@ -73,7 +73,7 @@ func newServerRig(t *testing.T, change func(*confighttp.ServerConfig)) *serverRi
 	}, func(_ context.Context, unit string) (Closed, error) {
 		r.closed = append(r.closed, unit)
 		return Closed{TriggerID: "0badcafe", Unit: unit, Closed: handUntil, StillOpen: []string{"cpu"}}, r.refuse
-	}, r.alertsOf(t), zap.NewNop())
+	}, r.alertsOf(t), nil, zap.NewNop())
 	r.client = &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -539,7 +539,7 @@ func FuzzManualRequest(f *testing.F) {
 		m := NewServer(DefaultConfig().HTTP, 30*time.Second, func(_ context.Context, unit string, d time.Duration) (Opened, error) {
 			got = append(got, fired{unit, d})
 			return Opened{Unit: unit}, nil
-		}, nil, nil, zap.NewNop())
+		}, nil, nil, nil, zap.NewNop())
 		r := httptest.NewRequest(http.MethodPost, triggerPath, strings.NewReader(body))
 		r.URL.RawQuery = query
 		r.Header.Set("Content-Type", kind)

@@ -69,6 +69,7 @@ func NewServer(cfg *Config, s *sampler.Shared) (*Server, error) {
 		Options:         options,
 		Wrap:            server.intake.Bound,
 		MaxConnections:  maxConnections,
+		Cgroups:         s.HostInfo.Tree,
 		MaxHeaderBytes:  maxHeader,
 		ShutdownTimeout: shutdownTimeout,
 		SocketMode:      cfg.mode(),

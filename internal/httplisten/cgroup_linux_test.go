@@ -1,0 +1,100 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package httplisten
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/internal/procfs"
+)
+
+// Requests that stall in several processes of user 0 in two containers leave room for
+// every other container of that user.
+func TestContainersOfOneUserLeaveRoomForOthers(t *testing.T) {
+	release := make(chan struct{})
+	handler, entered := stalling(release)
+	cfg := overUnix(t, newConfig(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush() // so that the client knows that it is served
+		handler(w, r)
+	}))
+	cfg.MaxConnections = 16
+	tree, err := cgroup.Open("/")
+	require.NoError(t, err)
+	cfg.Cgroups = tree
+	s := start(t, cfg)
+	t.Cleanup(func() { close(release) })
+	var containers [3]*hosttest.Cgroup
+	for i := range containers {
+		containers[i] = hosttest.NewContainer(t, strings.Repeat(fmt.Sprint(i+1), 64), 0)
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	stall := func(in *hosttest.Cgroup) {
+		cmd := in.Command(self, "-test.run", "^TestClientProcess$")
+		cmd.Env = append(os.Environ(), clientEnv+"="+s.Addr().String(), fmt.Sprintf("%s=%d", stallEnv, cfg.MaxConnections))
+		end, err := cmd.StdinPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		t.Cleanup(func() {
+			_ = end.Close()
+			_ = cmd.Wait()
+		})
+	}
+	refused := uint64(0)
+	for i, want := range []int{8, 0, 4, 0} { // half, nothing more, half of the rest
+		stall(containers[i/2])
+		refused += uint64(cfg.MaxConnections - want)
+		for range want {
+			select {
+			case <-entered:
+			case <-time.After(patience):
+				t.Fatal("too few requests are served")
+			}
+		}
+		require.Eventually(t, func() bool { return s.Stats().Refused >= refused }, patience, time.Millisecond)
+		require.Empty(t, entered)
+	}
+	cmd := containers[2].Command(self, "-test.run", "^TestClientProcess$")
+	cmd.Env = append(os.Environ(), clientEnv+"="+s.Addr().String())
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Equal(t, Stats{Refused: refused}, s.Stats())
+}
+
+func TestPeerOnHost(t *testing.T) {
+	tree, err := cgroup.Open("/")
+	require.NoError(t, err)
+	id := strings.Repeat("ab", 32)
+	container, service := hosttest.NewContainer(t, id, 0), hosttest.NewCgroup(t, "hotprofile-listen")
+	in := func(c *hosttest.Cgroup) int {
+		cmd := c.Command("sleep", "3600")
+		require.NoError(t, cmd.Start())
+		t.Cleanup(func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		})
+		require.Eventually(t, func() bool {
+			paths, err := tree.PathsOf(cmd.Process.Pid)
+			return err == nil && tree.GroupOf(paths).Cgroup == c.Path
+		}, patience, time.Millisecond, "it joins the cgroup")
+		return cmd.Process.Pid
+	}
+	pid, other := in(container), in(service)
+	require.Equal(t, peer{name: "cgroup " + container.Path}, peerOnHost(pid, 0, tree))
+	require.Equal(t, peerOnHost(pid, 0, tree), peerOnHost(in(container), 0, tree))
+	require.Equal(t, peer{user: "user 7", name: "cgroup " + container.Path}, peerOnHost(pid, 7, tree))
+	require.Equal(t, peer{user: "user 0", name: "cgroup " + service.Path}, peerOnHost(other, 0, tree))
+	require.Equal(t, peer{user: "user 7", name: fmt.Sprintf("process %d of user 7", pid)}, peerOnHost(pid, 7, nil))
+	require.Equal(t, peer{user: "user 7", name: "process 0 of user 7"}, peerOnHost(0, 7, tree), "of another pid namespace")
+	require.Equal(t, peer{user: "user 7", name: "ended processes of user 7"}, peerOnHost(procfs.MaxPID+1, 7, tree))
+}
