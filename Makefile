@@ -111,8 +111,8 @@ $(PEER): test/e2e/testdata/peer/builder-config.yaml
 		&& cd bin/src-peer && $(LEAN) go build -o $(CURDIR)/$@ .)
 
 .PHONY: e2e
-e2e: build build-kubernetes $(PEER) ## run the built distributions against real processes and cgroups
-	HOTPROFILE_PEER=$(CURDIR)/$(PEER) HOTPROFILE_COLLECTOR=$(CURDIR)/$(BIN) HOTPROFILE_COLLECTOR_KUBERNETES=$(CURDIR)/$(BIN_KUBERNETES) go test -count=1 -timeout 25m -parallel 3 -v ./test/e2e/...
+e2e: build build-kubernetes $(PEER) ## run the built distributions against real processes and cgroups; after build-ebpf that collector, too
+	HOTPROFILE_EBPF_COLLECTOR=$(abspath $(wildcard $(BIN)-ebpf)) HOTPROFILE_PEER=$(CURDIR)/$(PEER) HOTPROFILE_COLLECTOR=$(CURDIR)/$(BIN) HOTPROFILE_COLLECTOR_KUBERNETES=$(CURDIR)/$(BIN_KUBERNETES) go test -count=1 -timeout 25m -parallel 3 -v ./test/e2e/...
 
 .PHONY: pictures
 pictures: build ## take the pictures of the console in docs/images/console again; as root, with Chromium and Node.js

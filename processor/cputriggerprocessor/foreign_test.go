@@ -136,7 +136,7 @@ func (f *foreign) process(pid int, containerID, executable string, samples int) 
 	sp := rp.ScopeProfiles().AppendEmpty()
 	sp.SetSchemaUrl(rp.SchemaUrl())
 	sp.Scope().SetName("go.opentelemetry.io/ebpf-profiler")
-	sp.Scope().SetVersion("v0.0.202632")
+	sp.Scope().SetVersion("v0.0.202633")
 	start := f.end.Add(-5 * time.Second)
 	for _, origin := range []string{"samples", "off_cpu", "events"} {
 		p := sp.Profiles().AppendEmpty()

@@ -8,33 +8,35 @@ package e2e
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	pprofile "github.com/google/pprof/profile"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/hotprofile/hotprofile/internal/hosttest"
 )
 
-// TestTheEBPFProfilerIsGated gates what OpenTelemetry's eBPF profiler really
-// sends. It runs on the collector of `make build-ebpf`, where that is named in
-// HOTPROFILE_EBPF_COLLECTOR; HOTPROFILE_EBPF_RECORD names a file for one batch.
+// TestTheEBPFProfilerIsGated gates what OpenTelemetry's eBPF profiler really samples
+// of a hot Python program. It runs on the collector that HOTPROFILE_EBPF_COLLECTOR
+// names, as `make e2e` does after `make build-ebpf`.
 func TestTheEBPFProfilerIsGated(t *testing.T) {
 	binary := os.Getenv("HOTPROFILE_EBPF_COLLECTOR")
 	if binary == "" {
 		t.Skip("HOTPROFILE_EBPF_COLLECTOR does not name the collector of `make build-ebpf`")
 	}
+	hosttest.Tracefs(t)
+	python := hosttest.Tool(t, "/usr/bin/python3")
 	hot, cool := hosttest.NewCgroup(t, "hotprofile-ebpf-hot"), hosttest.NewCgroup(t, "hotprofile-ebpf-cool")
 	for _, c := range []*hosttest.Cgroup{hot, cool} {
 		c.SetQuota(t, cores)
 		c.Favour(t)
 	}
-	w := startWire(t)
-	file := filepath.Join(t.TempDir(), "ebpf.yaml")
-	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `
+	w, dir := startWire(t), filepath.Join(t.TempDir(), "profiles")
+	c := startBinary(t, binary, "ebpf", fmt.Sprintf(`
 receivers:
   profiling: {samples_per_second: 97, reporter_interval: 1s}
 processors:
@@ -50,34 +52,55 @@ processors:
         cooldown: 1h
 exporters:
   otlp_grpc: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}
+  pprof: {directory: %q, idle_timeout: 10m}
 service:
   telemetry: {logs: {encoding: json, sampling: {enabled: false}}, metrics: {level: none}}
   pipelines:
-    profiles: {receivers: [profiling], processors: [cpu_trigger], exporters: [otlp_grpc]}
-`, w.port), 0o644))
-	c := watch(t, "collector", exec.Command(binary, "--config", file, "--feature-gates=service.profilesSupport"))
-	// It loads and verifies its programs first.
-	c.wait(3*time.Minute, "Everything is ready. Begin running and processing data.", nil)
+    profiles: {receivers: [profiling], processors: [cpu_trigger], exporters: [otlp_grpc, pprof]}
+`, w.port, dir), withTracefs)
+	// It loads and verifies its programs before it is ready.
+	require.Eventually(t, func() bool {
+		select {
+		case <-c.ended:
+			return true
+		default:
+			return len(c.lines("Everything is ready. Begin running and processing data.")) > 0
+		}
+	}, 3*time.Minute, 50*time.Millisecond)
+	if strings.Contains(c.text(), "failed to set temporary rlimit") {
+		t.Skip("the eBPF profiler needs CAP_SYS_RESOURCE")
+	}
 	startLoad(t, cool.Command(loadBinary, "-duty", "0.05"), coolService)
-	startLoad(t, hot.Command(loadBinary), hotService)
+	startLoad(t, hot.Command(python, "testdata/hot.py"), hotService)
 	opened := c.wait(2*time.Minute, "gate opened", nil)
 	require.Equal(t, hot.Path, opened.str("unit"))
 	c.wait(2*time.Minute, "gate closed", nil)
 	c.stop()
 
-	samples := 0
+	samples, inner := map[string]int{}, map[string]int{} // by phase
 	for _, p := range flatten(w.received()) {
 		require.Equal(t, hot.Path, p.str("hotprofile.unit"), "resource %v", p.resource)
 		require.NotEmpty(t, p.resource["process.pid"])
-		samples += p.events()
+		phase := p.str("hotprofile.trigger.phase")
+		samples[phase] += p.events()
+		for _, s := range p.samples {
+			if slices.Contains(s.functions, "inner") {
+				inner[phase] += s.events
+			}
+		}
 	}
-	t.Logf("%d samples of the hot program in %d requests", samples, len(w.received()))
-	if samples < 100 {
-		t.Errorf("%d samples of 10 s at %.1f cores and 97 Hz", samples, cores)
-	}
-	if record := os.Getenv("HOTPROFILE_EBPF_RECORD"); record != "" {
-		content, err := (&pprofile.JSONMarshaler{}).MarshalProfiles(w.received()[len(w.received())/2])
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(record, content, 0o644))
-	}
+	t.Logf("samples of the hot program by phase: %v, with the function inner: %v", samples, inner)
+	require.Greater(t, samples["before"]+samples["after"], 100, "of 14 s at %.1f cores and 97 Hz", cores)
+	require.Positive(t, inner["before"], "the flight recorder has the Python function")
+	require.Positive(t, inner["after"])
+
+	files, err := filepath.Glob(filepath.Join(dir, "*.pb.gz"))
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	content, err := os.Open(files[0])
+	require.NoError(t, err)
+	defer content.Close()
+	file, err := pprofile.Parse(content)
+	require.NoError(t, err)
+	require.True(t, slices.ContainsFunc(file.Function, func(f *pprofile.Function) bool { return f.Name == "inner" }), "%v", file)
 }
