@@ -312,6 +312,82 @@ func TestPoliciesFromAServerComeLater(t *testing.T) {
 	require.Equal(t, []trigger.Cooldown{{Name: containerA, Policy: "usage", Until: now.Add(30 * time.Minute).Round(0).UTC()}}, snapshot.Units)
 }
 
+// bearer is an authenticator of clients, as the extension bearertokenauth is one.
+type bearer struct {
+	component.Component
+	token string
+}
+
+func (b bearer) RoundTripper(base http.RoundTripper) (http.RoundTripper, error) {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", "Bearer "+b.token)
+		return base.RoundTrip(r)
+	}), nil
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestPoliciesFromAServerWithAnAuthenticator: each read has the credentials, those that the
+// server answers with 304 too.
+func TestPoliciesFromAServerWithAnAuthenticator(t *testing.T) {
+	unchanged := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Header.Get("Authorization") != "Bearer open sesame":
+			w.WriteHeader(http.StatusUnauthorized)
+		case r.Header.Get("If-None-Match") == `"1"`:
+			unchanged++
+			w.WriteHeader(http.StatusNotModified)
+		default:
+			w.Header().Set("ETag", `"1"`)
+			_, _ = io.WriteString(w, usagePolicy)
+		}
+	}))
+	defer server.Close()
+	id := component.MustNewID("bearertokenauth")
+	for name, tc := range map[string]struct {
+		auth       string
+		extensions hostWith
+		missing    string // the error of the start
+		status     string // empty: the policies are read
+	}{
+		"with the token":        {", auth: {authenticator: bearertokenauth}", hostWith{id: bearer{token: "open sesame"}}, "", ""},
+		"with another token":    {", auth: {authenticator: bearertokenauth}", hostWith{id: bearer{token: "please"}}, "", "401"},
+		"without one":           {"", hostWith{id: bearer{token: "open sesame"}}, "", "401"},
+		"without the extension": {", auth: {authenticator: bearertokenauth}", hostWith{}, "bearertokenauth", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, fmt.Sprintf("{policies_from: {http: {endpoint: %q%s}}}", server.URL, tc.auth))
+			host := &statusHost{Host: tc.extensions}
+			r.p.health = newHealth(host)
+			var err error
+			r.p.reloader, err = r.p.newReloader(t.Context(), host)
+			if tc.missing != "" {
+				require.ErrorContains(t, err, "policies_from.http: ")
+				require.ErrorContains(t, err, tc.missing)
+				return
+			}
+			require.NoError(t, err)
+			if tc.status != "" {
+				require.ErrorContains(t, r.p.reloader.read(t.Context()), tc.status)
+				require.ErrorContains(t, host.status(), tc.status)
+				require.Empty(t, r.p.inForce.Load().cfg.Policies)
+				require.Equal(t, map[string]int64{"failed": 1}, r.metric("otelcol_cpu_trigger.policies.reads"))
+				return
+			}
+			require.NoError(t, r.p.reloader.read(t.Context()))
+			require.NoError(t, r.p.reloader.read(t.Context()))
+			require.NoError(t, host.status())
+			require.Len(t, r.p.inForce.Load().cfg.Policies, 1)
+			require.Equal(t, map[string]int64{"changed": 1, "unchanged": 1}, r.metric("otelcol_cpu_trigger.policies.reads"))
+			require.Equal(t, 1, unchanged)
+		})
+	}
+}
+
 // TestPoliciesChangeUnderLoad replaces policies while profiles pass, units come and go,
 // readings are taken and gates are opened by hand.
 func TestPoliciesChangeUnderLoad(t *testing.T) {
