@@ -103,6 +103,8 @@ type receiver struct {
 	mu     sync.Mutex
 	bodies []string
 	header http.Header // of the last request
+
+	retryAfter string // a header of answers; not changed while it runs
 }
 
 // newReceiver answers with the codes in their order, and then with the last one.
@@ -124,6 +126,9 @@ func newReceiver(t *testing.T, codes ...int) *receiver {
 		r.bodies = append(r.bodies, string(body))
 		r.header = req.Header
 		r.mu.Unlock()
+		if r.retryAfter != "" {
+			w.Header().Set("Retry-After", r.retryAfter)
+		}
 		w.WriteHeader(code)
 		_, _ = io.WriteString(w, strings.Repeat("no ", 10_000)) // more than is read
 	}))
@@ -203,30 +208,43 @@ func TestSlackAndTeamsTemplates(t *testing.T) {
 		require.NoError(t, err)
 		body, err := r.render(messageOf([]Event{openedEvent}, 2))
 		require.NoError(t, err)
-		var m struct {
-			Type        string
-			Attachments []struct {
-				ContentType string
-				Content     struct {
-					Type string
-					Body []map[string]any
-				}
-			}
+		// The whole message is compared: Workflows refuse a card whose version, schema or
+		// types they do not know.
+		const card = `{"type": "message", "attachments": [{
+			"contentType": "application/vnd.microsoft.card.adaptive", "contentUrl": null,
+			"content": {"$schema": "http://adaptivecards.io/schemas/adaptive-card.json", "type": "AdaptiveCard", "version": "1.4", "body": [%s]}}]}`
+		element := func(title, body, unit, host, trigger string) string {
+			return fmt.Sprintf(`
+				{"type": "TextBlock", "wrap": true, "weight": "Bolder", "separator": true, "text": %q},
+				{"type": "TextBlock", "wrap": true, "text": %q},
+				{"type": "FactSet", "facts": [{"title": "unit", "value": %q}, {"title": "host", "value": %q}, {"title": "trigger", "value": %q}]}`,
+				title, body, unit, host, trigger)
 		}
-		require.NoError(t, json.Unmarshal(body, &m))
-		require.Equal(t, "message", m.Type)
-		require.Equal(t, "application/vnd.microsoft.card.adaptive", m.Attachments[0].ContentType)
-		card := m.Attachments[0].Content
-		require.Equal(t, "AdaptiveCard", card.Type)
-		require.Equal(t, "gate opened", card.Body[0]["text"])
-		require.Equal(t, openedEvent.Body, card.Body[1]["text"])
-		require.Equal(t, []any{map[string]any{"title": "unit", "value": "4f1c"}, map[string]any{"title": "host", "value": "node-1"}, map[string]any{"title": "trigger", "value": "ab12"}}, card.Body[2]["facts"])
-		require.Equal(t, "and 2 more events", card.Body[3]["text"])
+		more := func(n int) string {
+			return fmt.Sprintf(`, {"type": "TextBlock", "wrap": true, "text": "and %d more events"}`, n)
+		}
+		require.JSONEq(t, fmt.Sprintf(card, element("gate opened", openedEvent.Body, "4f1c", "node-1", "ab12")+more(2)), string(body))
+
+		named := openedEvent
+		named.Body = "gate of \"a\"\n# b\r\n- **c** `d` [e](http://evil) opened"
+		named.Resource = []attribute.KeyValue{attribute.String("host.name", "n\"1\"\n")}
+		named.Attributes = []attribute.KeyValue{attribute.String("hotprofile.unit", "/x\\y\t[z]"), attribute.String("hotprofile.trigger.id", "")}
+		body, err = r.render(messageOf([]Event{named, openedEvent}, 0))
+		require.NoError(t, err)
+		require.JSONEq(t, fmt.Sprintf(card,
+			element("gate opened", "gate of \"a\" # b  - **c** `d` (e)(http://evil) opened", "/x\\y (z)", "n\"1\" ", "")+","+
+				element("gate opened", openedEvent.Body, "4f1c", "node-1", "ab12")), string(body))
+
 		body, err = r.render(messageOf(many, 1))
 		require.NoError(t, err)
-		require.True(t, json.Valid(body))
 		require.LessOrEqual(t, len(body), 28<<10, "Teams' bound")
 		require.NotContains(t, string(body), "](", "no link")
+		one := func(text string, n int) string {
+			text = strings.NewReplacer("[", "(", "]", ")", "\n", " ", "\x00", " ").Replace(text)
+			return strings.ToValidUTF8(text[:n], "") + "…"
+		}
+		elements := slices.Repeat([]string{element("gate opened", one(hostile.Body, 250), one(strings.Repeat("\n<ä", 400), 128), one(strings.Repeat("\"<", 400), 64), one(strings.Repeat("]", 400), 40))}, maxMaxEvents)
+		require.JSONEq(t, fmt.Sprintf(card, strings.Join(elements, ",")+more(1)), string(body))
 	})
 }
 
@@ -335,6 +353,42 @@ func TestAFailedRequestIsRepeatedWithinItsBound(t *testing.T) {
 		r.PublishEvent(openedEvent)
 		require.Eventually(t, func() bool { return r.outcomes()["failed"] == 1 }, waiting, time.Millisecond)
 		require.Len(t, to.received(), 1)
+	})
+	t.Run("not before the time that the answer asks for", func(t *testing.T) {
+		var times []time.Time
+		to := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			times = append(times, time.Now()) // one request at a time
+			if len(times) == 1 {
+				w.Header().Set("Retry-After", "1")
+				w.WriteHeader(http.StatusTooManyRequests)
+			}
+		}))
+		t.Cleanup(to.Close)
+		r := startWebhooks(t, fmt.Sprintf("webhooks: [{endpoint: %q, %s}]", to.URL, fast))
+		r.PublishEvent(openedEvent)
+		require.Eventually(t, func() bool { return r.outcomes()["posted"] == 1 }, waiting, time.Millisecond)
+		require.Len(t, times, 2)
+		require.GreaterOrEqual(t, times[1].Sub(times[0]), time.Second)
+	})
+	t.Run("not if the answer asks for more than its time", func(t *testing.T) {
+		for _, after := range []string{"600", "31536000", "9223372036854775807"} {
+			to := newReceiver(t, 503)
+			to.retryAfter = after
+			r := startWebhooks(t, fmt.Sprintf("webhooks: [{endpoint: %q, %s, group_wait: 0s}]", to.URL, "retry_on_failure: {initial_interval: 1ms, max_interval: 1ms, max_elapsed_time: 5m}"))
+			r.PublishEvent(openedEvent)
+			require.Eventually(t, func() bool { return r.outcomes()["failed"] == 1 }, waiting, time.Millisecond, "it does not wait")
+			require.Len(t, to.received(), 1)
+		}
+	})
+	t.Run("at its own pace if the answer asks for nonsense", func(t *testing.T) {
+		for _, after := range []string{"-1", "soon", "1e9", "99999999999999999999"} {
+			to := newReceiver(t, 503, 200)
+			to.retryAfter = after
+			r := startWebhooks(t, fmt.Sprintf("webhooks: [{endpoint: %q, %s}]", to.URL, fast))
+			r.PublishEvent(openedEvent)
+			require.Eventually(t, func() bool { return r.outcomes()["posted"] == 1 }, waiting, time.Millisecond)
+			require.Len(t, to.received(), 2)
+		}
 	})
 	t.Run("until its time is over, and no error has the URL", func(t *testing.T) {
 		closed := httptest.NewServer(nil)
