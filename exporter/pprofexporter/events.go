@@ -5,7 +5,10 @@ package pprofexporter
 
 import (
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 
@@ -14,8 +17,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs"
 )
 
-// publish publishes that a file was written. top are its hottest functions.
-func (e *pprofExporter) publish(f *finished, file string, size int, top []string) {
+// publish publishes that a file was written. It is of profiles over a time, and top are its
+// hottest functions.
+func (e *pprofExporter) publish(f *finished, file string, size int, over time.Duration, top []string) {
 	if !e.events.Listening() {
 		return
 	}
@@ -38,11 +42,31 @@ func (e *pprofExporter) publish(f *finished, file string, size int, top []string
 	text(attr.ProfileType, pprofs.TypeName(f.typ))
 	text(attr.Origin, f.origin)
 	text(attr.FilePath, file)
+	event.Attributes = append(event.Attributes, f.condition...)
+	if over > 0 { // else it is of a moment
+		event.Attributes = append(event.Attributes, attribute.Float64(attr.ProfileDuration, over.Seconds()))
+	}
 	event.Attributes = append(event.Attributes,
 		attribute.Int(attr.FileSize, size),
 		attribute.Int(attr.ProfileSamples, f.pprof.Events()),
 		attribute.StringSlice(attr.ProfileFunctions, top))
 	e.events.PublishEvent(event)
+}
+
+// conditionOf returns what the attributes of a profile say of the condition that opened the
+// gate, as the events of gates have it: value and threshold are numbers there.
+func conditionOf(attributes map[string]string) (out []attribute.KeyValue) {
+	for _, key := range []string{attr.TriggerMonitor, attr.TriggerWindow} {
+		if text := attributes[key]; text != "" {
+			out = append(out, attribute.String(key, text))
+		}
+	}
+	for _, key := range []string{attr.TriggerValue, attr.TriggerThreshold} {
+		if n, err := strconv.ParseFloat(attributes[key], 64); err == nil && !math.IsNaN(n) && !math.IsInf(n, 0) {
+			out = append(out, attribute.Float64(key, n))
+		}
+	}
+	return out
 }
 
 // notOfFile reports whether an attribute of a resource is not one of all profiles of a

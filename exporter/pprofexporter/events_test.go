@@ -47,7 +47,9 @@ func TestAFileThatIsWrittenIsAnEvent(t *testing.T) {
 	resource := pprofstest.Checkout()
 	resource["deployment.environment.name"] = "prod"
 	resource["hotprofile.trigger.policy"] = "cpu"
-	h.send(pprofstest.Input{Resource: resource, Profile: pprofstest.Reason("0a1b", "t1", "2026-05-28T20:26:42Z"), Hot: 75, Cold: 25})
+	reason := pprofstest.Reason("0a1b", "t1", "2026-05-28T20:26:42Z")
+	reason["hotprofile.trigger.value"], reason["hotprofile.trigger.window"] = "97.3", "30s average"
+	h.send(pprofstest.Input{Resource: resource, Profile: reason, Hot: 75, Cold: 25})
 	require.Empty(t, events.Events(), "it is not written yet")
 	require.NoError(t, h.shutdown(t.Context()))
 	require.Len(t, events.Events(), 1)
@@ -58,7 +60,9 @@ func TestAFileThatIsWrittenIsAnEvent(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, map[string]any{
 		"hotprofile.unit": "0a1b", "hotprofile.trigger.policy": "cpu", "hotprofile.trigger.id": "t1",
-		"hotprofile.profile.type": "cpu", "hotprofile.profile.samples": int64(100),
+		"hotprofile.trigger.monitor": "cpu_utilization", "hotprofile.trigger.value": 97.3, "hotprofile.trigger.threshold": 80.0, "hotprofile.trigger.window": "30s average",
+		"hotprofile.profile.duration": 5.0,
+		"hotprofile.profile.type":     "cpu", "hotprofile.profile.samples": int64(100),
 		"hotprofile.profile.functions": []string{"main.hot 75.0%", "main.cold 25.0%"},
 		"file.path":                    file, "file.size": info.Size(),
 	}, asMap(e.Attributes))
@@ -67,4 +71,14 @@ func TestAFileThatIsWrittenIsAnEvent(t *testing.T) {
 	require.NotContains(t, asMap(e.Resource), "process.pid", "a file may be of several processes")
 	require.NotContains(t, asMap(e.Resource), "hotprofile.trigger.policy")
 	require.Equal(t, "cpu profile of checkout written to "+file+", hottest: main.hot 75.0%, main.cold 25.0%", e.Body)
+}
+
+// What is no number is left out: webhooks could not write it as JSON.
+func TestTheConditionOfAFile(t *testing.T) {
+	for text, want := range map[string]map[string]any{
+		"97.3": {"hotprofile.trigger.value": 97.3},
+		"":     {}, "NaN": {}, "+Inf": {}, "1e999": {}, "high": {},
+	} {
+		require.Equal(t, want, asMap(conditionOf(map[string]string{"hotprofile.trigger.value": text})), text)
+	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
+	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
@@ -89,8 +90,9 @@ type openFile struct {
 	// their places.
 	services []serviceShare
 	index    map[string]int
-	// resource is that of the first profile.
-	resource hotunitsextension.Resource
+	// resource and condition are those of the first profile.
+	resource  hotunitsextension.Resource
+	condition []attribute.KeyValue
 	// identity is the estimated memory of everything except pprof.
 	identity int
 }
@@ -197,7 +199,11 @@ func (o *openFiles) add(d dictionary.Reader, of source, p pprofs.Part, from, roo
 			pprof:   pprofs.NewBuilder(key.typ, pprofs.Options{Origin: of.origin}),
 			index:   make(map[string]int),
 
-			resource: hotunitsextension.ResourceOf(of.resource, notOfFile),
+			resource:  hotunitsextension.ResourceOf(of.resource, notOfFile),
+			condition: conditionOf(attributes),
+		}
+		for _, kv := range f.condition {
+			f.identity += len(kv.Value.String())
 		}
 		for _, text := range []string{
 			f.unit, f.policy, key.trigger, key.origin, key.scope,

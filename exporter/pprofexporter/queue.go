@@ -175,7 +175,7 @@ func (e *pprofExporter) writeFile(f *finished) error {
 		zap.String("origin", f.origin),
 		zap.String("finished_by", string(f.reason)),
 	)
-	e.publish(f, w.file, content.Len(), top)
+	e.publish(f, w.file, content.Len(), time.Duration(p.DurationNanos), top)
 	e.report(nil)
 	return nil
 }

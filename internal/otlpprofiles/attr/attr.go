@@ -106,6 +106,7 @@ const (
 	PoliciesRemoved     = Prefix + "policies.removed"
 	PoliciesFrom        = Prefix + "policies.from"     // a file or URL
 	PoliciesVersion     = Prefix + "policies.version"  // of the document that was read
+	ProfileDuration     = Prefix + "profile.duration"  // in seconds
 	ProfileFunctions    = Prefix + "profile.functions" // the hottest, with their share
 	ProfileSamples      = Prefix + "profile.samples"
 	ProfileType         = Prefix + "profile.type"
