@@ -57,11 +57,14 @@ type PeerReading struct {
 // ConditionReading is the value that a condition of a policy compares with its
 // threshold.
 type ConditionReading struct {
-	Policy, Monitor string
-	Window          string // "30s average" or "8 of 10s"
-	Value           float64
-	Known           bool // there are enough readings; else Value is 0
-	Threshold       float64
+	Policy string
+	// Monitor is the monitor with its parameters, which tell the conditions of one
+	// monitor apart: hotprofile.trigger.condition of events.
+	Monitor   string
+	Window    string // "30s average" or "8 of 10s"
+	Value     float64
+	Known     bool // there are enough readings; else Value is 0
+	Threshold float64
 }
 
 // PolicyState is the state of a policy for a unit.

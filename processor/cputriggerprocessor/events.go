@@ -78,6 +78,9 @@ func event(name, body string, t units.Transition, more ...attribute.KeyValue) ho
 	if t.Cause.Monitor != "" {
 		e.Attributes = append(e.Attributes, attribute.String(attr.TriggerMonitor, t.Cause.Monitor))
 	}
+	if t.Cause.Key != "" {
+		e.Attributes = append(e.Attributes, attribute.String(attr.TriggerCondition, t.Cause.Key))
+	}
 	if t.Cause.Window != "" {
 		e.Attributes = append(e.Attributes,
 			attribute.Float64(attr.TriggerValue, round(t.Cause.Value)),

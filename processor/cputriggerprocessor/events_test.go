@@ -90,7 +90,7 @@ func TestEventsOfAGate(t *testing.T) {
 	opened := r.last("gate opened")
 	require.True(t, fired.Equal(events[0].Time))
 	require.Equal(t, map[string]any{
-		"hotprofile.unit": containerA, "hotprofile.trigger.policy": "cpu", "hotprofile.trigger.monitor": "cpu_usage",
+		"hotprofile.unit": containerA, "hotprofile.trigger.policy": "cpu", "hotprofile.trigger.monitor": "cpu_usage", "hotprofile.trigger.condition": "cpu_usage",
 		"hotprofile.trigger.value": opened["value"], "hotprofile.trigger.threshold": 1.0, "hotprofile.trigger.window": "5s average",
 		"hotprofile.trigger.id": opened["trigger_id"], "hotprofile.trigger.kind": "hot",
 		"hotprofile.trigger.until": fired.Add(10 * time.Second).Format(time.RFC3339Nano),
@@ -314,6 +314,41 @@ policies:
 	require.NoError(t, r.p.Shutdown(t.Context()))
 	all, _ = h.Readings(10)
 	require.Empty(t, all)
+}
+
+// The readings of a condition name it as its event does, and those of two conditions of one
+// monitor are apart.
+func TestAReadingNamesTheConditionOfItsEvent(t *testing.T) {
+	r := newRig(t, `{pre_trigger: 0s, policies: [{name: slow, duration: 10s, any_of: [
+		{monitor: http_response_time, percentile: 95, threshold: 500, average_over: 5s},
+		{monitor: http_response_time, percentile: 99, threshold: 5000, average_over: 5s},
+		{monitor: memory_utilization, threshold: 90, average_over: 5s}]}]}`)
+	h := hotUnits(t)
+	r.p.publishTo(h)
+	s := h.Subscribe("test")
+	defer s.Close()
+	r.readRequests(containerA)
+	r.source.set(containerA, "memory_utilization", 50)
+	for range 10 {
+		r.p.observeTraces(slowRequests(r, containerA, 7, time.Second))
+		r.run(time.Second)
+	}
+	events := take(s)
+	require.Equal(t, []string{"hotprofile.gate.opened"}, names(events))
+	event := asMap(events[0].Attributes)
+	require.Equal(t, "http_response_time", event["hotprofile.trigger.monitor"])
+	all, _ := h.Readings(10)
+	require.Len(t, all, 1)
+	var readings []string
+	for _, c := range all[0].Conditions {
+		readings = append(readings, c.Policy+" "+c.Monitor+" "+c.Window)
+	}
+	require.Equal(t, []string{
+		"slow http_response_time(percentile=95 min=20 over=5s) 5s average",
+		"slow http_response_time(percentile=99 min=20 over=5s) 5s average",
+		"slow memory_utilization 5s average",
+	}, readings)
+	require.Equal(t, readings[0], fmt.Sprint(event["hotprofile.trigger.policy"], " ", event["hotprofile.trigger.condition"], " ", event["hotprofile.trigger.window"]))
 }
 
 // The memory of units' resources has a bound for all units: beyond it events have the

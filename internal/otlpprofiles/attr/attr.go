@@ -95,6 +95,8 @@ const (
 
 // Attributes of events, beside those of the trigger.
 const (
+	// TriggerCondition is the monitor with its parameters, as readings have it.
+	TriggerCondition    = TriggerPrefix + "condition"
 	GateBudget          = Prefix + "gate.budget"           // that kept the gate shut
 	GateBytes           = Prefix + "gate.bytes"            // that the next component accepted
 	GateDuration        = Prefix + "gate.duration"         // in seconds
