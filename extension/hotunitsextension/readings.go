@@ -23,6 +23,10 @@ type UnitReadings struct {
 	// CPUTime is zero if no policy needs that.
 	CPUSeconds float64
 	CPUTime    time.Time
+	// WorkingSet is the memory in bytes, without inactive file pages, that the unit used at
+	// MemoryTime, which is zero if no policy needs that.
+	WorkingSet float64
+	MemoryTime time.Time
 
 	Conditions []ConditionReading
 	Policies   []PolicyState // those that apply to the unit

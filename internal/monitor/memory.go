@@ -54,7 +54,7 @@ func (m *memory) read(now time.Time) (num, den float64, restarted bool, err erro
 	if err != nil {
 		return 0, 0, false, err
 	}
-	return 100 * float64(bytes) / float64(limit), 0, false, nil
+	return 100 * float64(bytes) / float64(limit), float64(bytes), false, nil
 }
 
 // moved closes the limits of the cgroup that the process left.

@@ -246,6 +246,9 @@ func TestMonitorsOfAContainerInEachMode(t *testing.T) {
 					require.NoError(t, second[0].Err)
 					require.False(t, second[0].Restarted)
 					require.InDelta(t, tt.want, valueOf(k, first[0], second[0]), 1e-9)
+					if tt.monitor == MemoryUtilization {
+						require.Equal(t, float64(1<<30), second[0].Reading.Den, "bytes without inactive file pages")
+					}
 					from := tt.v1
 					if mode == cgroup.V2 {
 						from = tt.v2

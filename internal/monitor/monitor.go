@@ -42,7 +42,7 @@ type Kind struct {
 	Name string
 	// Scale: the value over a span is Scale × ΔNum / ΔDen.
 	Scale float64
-	// Gauge: Num is a momentary value, and Den is 0.
+	// Gauge: Num is a momentary value, and Den is not used.
 	Gauge bool
 	// Sparse: Den may stand still because nothing that it counts happened. Such a
 	// span has no value and is no gap.
@@ -124,7 +124,8 @@ func KindOf(name string) (Kind, bool) {
 
 // A Reading is cumulative: the value over the span between two of them is
 // Scale × ΔNum / ΔDen. Both start at 0 at a watcher's first reading and never run
-// backwards. The reading of a gauge has the momentary value in Num.
+// backwards. The reading of a gauge has the momentary value in Num; that of
+// memory_utilization has the bytes in use in Den.
 type Reading struct {
 	Time time.Time // when the figures were read; monotonic
 	// Num and Den are CPU seconds and the capacity in core seconds for

@@ -17,8 +17,8 @@ const maxClosed = 16
 //
 // The value between two readings is Scale × ΔNum / ΔDen: for utilization Num is the
 // CPU time used and Den the capacity integrated over time, so that a change of
-// capacity counts from the reading that saw it. A gauge has its value in Num and no
-// Den. A reading that failed is not observed at all: a gap is not a zero.
+// capacity counts from the reading that saw it. A gauge has its value in Num, and Den
+// does not count. A reading that failed is not observed at all: a gap is not a zero.
 type Reading struct {
 	Time     time.Time
 	Num, Den float64

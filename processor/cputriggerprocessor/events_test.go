@@ -349,6 +349,8 @@ func TestAReadingNamesTheConditionOfItsEvent(t *testing.T) {
 		"slow memory_utilization 5s average",
 	}, readings)
 	require.Equal(t, readings[0], fmt.Sprint(event["hotprofile.trigger.policy"], " ", event["hotprofile.trigger.condition"], " ", event["hotprofile.trigger.window"]))
+	require.Equal(t, 50e6, all[0].WorkingSet)
+	require.Equal(t, r.now, all[0].MemoryTime)
 }
 
 // The memory of units' resources has a bound for all units: beyond it events have the

@@ -215,7 +215,7 @@ func (w *fakeWatcher) reading(m string, now time.Time, span float64) monitor.Rea
 		kind = k
 	}
 	if kind.Gauge {
-		return monitor.Reading{Time: now, Num: value / kind.Scale}
+		return monitor.Reading{Time: now, Num: value / kind.Scale, Den: value * 1e6} // of 100 MB, for memory
 	}
 	if w.sums == nil {
 		w.sums = map[string]float64{}

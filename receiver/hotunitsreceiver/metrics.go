@@ -28,14 +28,15 @@ type metrics struct {
 	telemetry *metadata.TelemetryBuilder
 	hot       *hotunitsextension.HotUnits
 
-	used map[string]cpuTime // of the units of the last readings
-	cut  int                // units, at the last readings
+	used map[string]used // of the units of the last readings
+	cut  int             // units, at the last readings
 }
 
-// cpuTime is the CPU time that a unit had used at a time.
-type cpuTime struct {
+// used is the CPU time that a unit had used at a time, and when its memory was read.
+type used struct {
 	seconds float64
 	at      time.Time
+	memory  time.Time
 }
 
 func newMetrics(set receiver.Settings, cfg *Config, next consumer.Metrics) (*metrics, error) {
@@ -101,14 +102,14 @@ func (m *metrics) countCut(cut int) {
 
 // metrics returns the data points of readings, with a resource for each unit.
 func (m *metrics) metrics(readings []hotunitsextension.UnitReadings) pmetric.Metrics {
-	used := make(map[string]cpuTime, len(m.used))
+	now := make(map[string]used, len(m.used))
 	for _, r := range readings {
-		now := pcommon.NewTimestampFromTime(r.Time)
+		at := pcommon.NewTimestampFromTime(r.Time)
 		for _, c := range r.Conditions {
 			if c.Known {
-				m.builder.RecordHotprofileUnitReadingDataPoint(now, c.Value, r.Unit, c.Policy, c.Monitor, c.Window)
+				m.builder.RecordHotprofileUnitReadingDataPoint(at, c.Value, r.Unit, c.Policy, c.Monitor, c.Window)
 			}
-			m.builder.RecordHotprofileUnitThresholdDataPoint(now, c.Threshold, r.Unit, c.Policy, c.Monitor, c.Window)
+			m.builder.RecordHotprofileUnitThresholdDataPoint(at, c.Threshold, r.Unit, c.Policy, c.Monitor, c.Window)
 		}
 		for _, p := range r.Policies {
 			for _, state := range hotunitsextension.PolicyStates() {
@@ -116,22 +117,26 @@ func (m *metrics) metrics(readings []hotunitsextension.UnitReadings) pmetric.Met
 				if state == p.State {
 					value = 1
 				}
-				m.builder.RecordHotprofileUnitStateDataPoint(now, value, r.Unit, p.Policy, metadata.MapAttributeState[state])
+				m.builder.RecordHotprofileUnitStateDataPoint(at, value, r.Unit, p.Policy, metadata.MapAttributeState[state])
 			}
 		}
-		if r.ContainerID != "" && !r.CPUTime.IsZero() {
-			is := cpuTime{r.CPUSeconds, r.CPUTime}
-			if was, ok := m.used[r.Unit]; ok && is.at.After(was.at) && is.seconds >= was.seconds {
-				m.builder.RecordContainerCPUUsageDataPoint(now, (is.seconds-was.seconds)/is.at.Sub(was.at).Seconds(), r.Unit)
+		if r.ContainerID != "" {
+			is := used{r.CPUSeconds, r.CPUTime, r.MemoryTime}
+			was := m.used[r.Unit]
+			if !was.at.IsZero() && is.at.After(was.at) && is.seconds >= was.seconds {
+				m.builder.RecordContainerCPUUsageDataPoint(at, (is.seconds-was.seconds)/is.at.Sub(was.at).Seconds(), r.Unit)
 			}
-			used[r.Unit] = is
+			if is.memory.After(was.memory) {
+				m.builder.RecordContainerMemoryWorkingSetDataPoint(at, int64(r.WorkingSet), r.Unit)
+			}
+			now[r.Unit] = is
 		}
 		resource := pcommon.NewResource()
 		put(resource.Attributes(), r.Resource)
 		m.builder.EmitForResource(metadata.WithResource(resource))
-		m.emitPeers(r, now, resource)
+		m.emitPeers(r, at, resource)
 	}
-	m.used = used
+	m.used = now
 	return m.builder.Emit()
 }
 

@@ -261,7 +261,13 @@ func (b *bare) Report(e *componentstatus.Event)                   { b.statuses =
 func points(md pmetric.Metrics) (out []string) {
 	for _, rm := range md.ResourceMetrics().All() {
 		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
-			for _, p := range m.Gauge().DataPoints().All() {
+			of := pmetric.NewNumberDataPointSlice()
+			if m.Type() == pmetric.MetricTypeSum {
+				of = m.Sum().DataPoints()
+			} else {
+				of = m.Gauge().DataPoints()
+			}
+			for _, p := range of.All() {
 				value := p.DoubleValue()
 				if p.ValueType() == pmetric.NumberDataPointValueTypeInt {
 					value = float64(p.IntValue())
@@ -287,7 +293,7 @@ func TestReadingsAreDataPoints(t *testing.T) {
 
 	at := time.Unix(1000, 0)
 	reading := hotunitsextension.UnitReadings{
-		Unit: "4f1c", ContainerID: "4f1c", Time: at, CPUTime: at, CPUSeconds: 10,
+		Unit: "4f1c", ContainerID: "4f1c", Time: at, CPUTime: at, CPUSeconds: 10, WorkingSet: 5e6,
 		Resource: []attribute.KeyValue{attribute.String("service.name", "checkout")},
 		Conditions: []hotunitsextension.ConditionReading{
 			{Policy: "cpu", Monitor: "cpu_utilization", Window: "30s average", Value: 93.5, Known: true, Threshold: 80},
@@ -324,6 +330,18 @@ func TestReadingsAreDataPoints(t *testing.T) {
 	reading.CPUTime, reading.CPUSeconds = at.Add(20*time.Second), 5
 	m.emit()
 	require.Equal(t, want, points(sink.AllMetrics()[3]), "its counter began anew")
+
+	reading.MemoryTime = at.Add(20 * time.Second)
+	m.emit()
+	require.Equal(t, append([]string{resource + "container.memory.working_setmap[hotprofile.unit:4f1c] 5e+06"}, want...), points(sink.AllMetrics()[4]), "at once")
+	memory := sink.AllMetrics()[4].ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0)
+	require.Equal(t, "By", memory.Unit())
+	require.False(t, memory.Sum().IsMonotonic())
+	m.emit()
+	require.Equal(t, want, points(sink.AllMetrics()[5]), "it was not read anew")
+	reading.MemoryTime, reading.ContainerID = at.Add(30*time.Second), ""
+	m.emit()
+	require.Equal(t, want, points(sink.AllMetrics()[6]), "it is no container")
 }
 
 func TestReadingsComeEachInterval(t *testing.T) {

@@ -75,5 +75,8 @@ func (u *Unit) readings(conditions []trigger.ConditionStatus, now time.Time) hot
 			break
 		}
 	}
+	if last, ok := u.gate.Last(monitor.MemoryUtilization); ok { // it has bytes in Den
+		r.WorkingSet, r.MemoryTime = last.Den, last.Time
+	}
 	return r
 }

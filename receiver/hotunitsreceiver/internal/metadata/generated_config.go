@@ -56,6 +56,54 @@ func (ms *ContainerCPUUsageMetricConfig) Validate() error {
 	return nil
 }
 
+// ContainerMemoryWorkingSetMetricAttributeKey specifies the key of an attribute for the container.memory.working_set metric.
+type ContainerMemoryWorkingSetMetricAttributeKey string
+
+const (
+	ContainerMemoryWorkingSetMetricAttributeKeyUnit ContainerMemoryWorkingSetMetricAttributeKey = "hotprofile.unit"
+)
+
+// ContainerMemoryWorkingSetMetricConfig provides config for the container.memory.working_set metric.
+type ContainerMemoryWorkingSetMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+
+	AggregationStrategy string                                        `mapstructure:"aggregation_strategy"`
+	EnabledAttributes   []ContainerMemoryWorkingSetMetricAttributeKey `mapstructure:"attributes"`
+}
+
+func (ms *ContainerMemoryWorkingSetMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
+func (ms *ContainerMemoryWorkingSetMetricConfig) Validate() error {
+	for _, val := range ms.EnabledAttributes {
+		switch val {
+		case ContainerMemoryWorkingSetMetricAttributeKeyUnit:
+		default:
+			return fmt.Errorf("metric container.memory.working_set doesn't have an attribute %v, valid attributes: [hotprofile.unit]", val)
+		}
+	}
+
+	switch ms.AggregationStrategy {
+	case AggregationStrategySum, AggregationStrategyAvg, AggregationStrategyMin, AggregationStrategyMax:
+	default:
+		return fmt.Errorf("invalid aggregation strategy %q, valid strategies: [%s, %s, %s, %s]", ms.AggregationStrategy, AggregationStrategySum, AggregationStrategyAvg, AggregationStrategyMin, AggregationStrategyMax)
+	}
+
+	return nil
+}
+
 // HotprofilePeerConnectFailuresMetricConfig provides config for the hotprofile.peer.connect_failures metric.
 type HotprofilePeerConnectFailuresMetricConfig struct {
 	Enabled          bool `mapstructure:"enabled"`
@@ -411,6 +459,7 @@ func (ms *HotprofileUnitThresholdMetricConfig) Validate() error {
 // MetricsConfig provides config for hot_units metrics.
 type MetricsConfig struct {
 	ContainerCPUUsage             ContainerCPUUsageMetricConfig             `mapstructure:"container.cpu.usage"`
+	ContainerMemoryWorkingSet     ContainerMemoryWorkingSetMetricConfig     `mapstructure:"container.memory.working_set"`
 	HotprofilePeerConnectFailures HotprofilePeerConnectFailuresMetricConfig `mapstructure:"hotprofile.peer.connect_failures"`
 	HotprofilePeerConnections     HotprofilePeerConnectionsMetricConfig     `mapstructure:"hotprofile.peer.connections"`
 	HotprofilePeerConnects        HotprofilePeerConnectsMetricConfig        `mapstructure:"hotprofile.peer.connects"`
@@ -432,6 +481,11 @@ func DefaultMetricsConfig() MetricsConfig {
 			Enabled:             true,
 			AggregationStrategy: AggregationStrategyAvg,
 			EnabledAttributes:   []ContainerCPUUsageMetricAttributeKey{ContainerCPUUsageMetricAttributeKeyUnit},
+		},
+		ContainerMemoryWorkingSet: ContainerMemoryWorkingSetMetricConfig{
+			Enabled:             true,
+			AggregationStrategy: AggregationStrategySum,
+			EnabledAttributes:   []ContainerMemoryWorkingSetMetricAttributeKey{ContainerMemoryWorkingSetMetricAttributeKeyUnit},
 		},
 		HotprofilePeerConnectFailures: HotprofilePeerConnectFailuresMetricConfig{
 			Enabled: true,

@@ -31,6 +31,11 @@ func TestMetricsBuilderConfig(t *testing.T) {
 						AggregationStrategy: AggregationStrategyAvg,
 						EnabledAttributes:   []ContainerCPUUsageMetricAttributeKey{ContainerCPUUsageMetricAttributeKeyUnit},
 					},
+					ContainerMemoryWorkingSet: ContainerMemoryWorkingSetMetricConfig{
+						Enabled:             true,
+						AggregationStrategy: AggregationStrategySum,
+						EnabledAttributes:   []ContainerMemoryWorkingSetMetricAttributeKey{ContainerMemoryWorkingSetMetricAttributeKeyUnit},
+					},
 					HotprofilePeerConnectFailures: HotprofilePeerConnectFailuresMetricConfig{
 						Enabled: true,
 					},
@@ -88,6 +93,11 @@ func TestMetricsBuilderConfig(t *testing.T) {
 						AggregationStrategy: AggregationStrategyAvg,
 						EnabledAttributes:   []ContainerCPUUsageMetricAttributeKey{ContainerCPUUsageMetricAttributeKeyUnit},
 					},
+					ContainerMemoryWorkingSet: ContainerMemoryWorkingSetMetricConfig{
+						Enabled:             false,
+						AggregationStrategy: AggregationStrategySum,
+						EnabledAttributes:   []ContainerMemoryWorkingSetMetricAttributeKey{ContainerMemoryWorkingSetMetricAttributeKeyUnit},
+					},
 					HotprofilePeerConnectFailures: HotprofilePeerConnectFailuresMetricConfig{
 						Enabled: false,
 					},
@@ -140,7 +150,7 @@ func TestMetricsBuilderConfig(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := loadMetricsBuilderConfig(t, tt.name)
-			diff := cmp.Diff(tt.want, cfg, cmpopts.IgnoreUnexported(ContainerCPUUsageMetricConfig{}, HotprofilePeerConnectFailuresMetricConfig{}, HotprofilePeerConnectionsMetricConfig{}, HotprofilePeerConnectsMetricConfig{}, HotprofilePeerIoMetricConfig{}, HotprofilePeerQueueMetricConfig{}, HotprofilePeerRetransmitsMetricConfig{}, HotprofilePeerRttMetricConfig{}, HotprofilePeerRttVariationMetricConfig{}, HotprofilePeerSegmentsMetricConfig{}, HotprofilePeerSendTimeMetricConfig{}, HotprofileUnitReadingMetricConfig{}, HotprofileUnitStateMetricConfig{}, HotprofileUnitThresholdMetricConfig{}))
+			diff := cmp.Diff(tt.want, cfg, cmpopts.IgnoreUnexported(ContainerCPUUsageMetricConfig{}, ContainerMemoryWorkingSetMetricConfig{}, HotprofilePeerConnectFailuresMetricConfig{}, HotprofilePeerConnectionsMetricConfig{}, HotprofilePeerConnectsMetricConfig{}, HotprofilePeerIoMetricConfig{}, HotprofilePeerQueueMetricConfig{}, HotprofilePeerRetransmitsMetricConfig{}, HotprofilePeerRttMetricConfig{}, HotprofilePeerRttVariationMetricConfig{}, HotprofilePeerSegmentsMetricConfig{}, HotprofilePeerSendTimeMetricConfig{}, HotprofileUnitReadingMetricConfig{}, HotprofileUnitStateMetricConfig{}, HotprofileUnitThresholdMetricConfig{}))
 			require.Emptyf(t, diff, "Config mismatch (-expected +actual):\n%s", diff)
 		})
 	}
@@ -154,6 +164,18 @@ func TestContainerCPUUsageMetricsConfig_Validate(t *testing.T) {
 	require.ErrorContains(t, cfg.Validate(), "metric container.cpu.usage doesn't have an attribute invalid, valid attributes: [hotprofile.unit]")
 
 	cfg = DefaultMetricsConfig().ContainerCPUUsage
+	cfg.AggregationStrategy = "invalid"
+	require.ErrorContains(t, cfg.Validate(), "invalid aggregation strategy")
+}
+
+func TestContainerMemoryWorkingSetMetricsConfig_Validate(t *testing.T) {
+	cfg := DefaultMetricsConfig().ContainerMemoryWorkingSet
+	require.NoError(t, cfg.Validate())
+
+	cfg.EnabledAttributes = []ContainerMemoryWorkingSetMetricAttributeKey{"invalid"}
+	require.ErrorContains(t, cfg.Validate(), "metric container.memory.working_set doesn't have an attribute invalid, valid attributes: [hotprofile.unit]")
+
+	cfg = DefaultMetricsConfig().ContainerMemoryWorkingSet
 	cfg.AggregationStrategy = "invalid"
 	require.ErrorContains(t, cfg.Validate(), "invalid aggregation strategy")
 }

@@ -110,6 +110,10 @@ var MetricsInfo = metricsInfo{
 		Name:       "container.cpu.usage",
 		Attributes: []string{"unit"},
 	},
+	ContainerMemoryWorkingSet: metricInfo{
+		Name:       "container.memory.working_set",
+		Attributes: []string{"unit"},
+	},
 	HotprofilePeerConnectFailures: metricInfo{
 		Name:       "hotprofile.peer.connect_failures",
 		Attributes: []string{"of_unit", "direction", "transport", "network_type", "peer_address", "peer_port", "local_port", "peer_unit", "peer_service"},
@@ -166,6 +170,7 @@ var MetricsInfo = metricsInfo{
 
 type metricsInfo struct {
 	ContainerCPUUsage             metricInfo
+	ContainerMemoryWorkingSet     metricInfo
 	HotprofilePeerConnectFailures metricInfo
 	HotprofilePeerConnections     metricInfo
 	HotprofilePeerConnects        metricInfo
@@ -325,6 +330,97 @@ func (m *metricContainerCPUUsage) emit(metrics pmetric.MetricSlice) {
 
 func newMetricContainerCPUUsage(cfg ContainerCPUUsageMetricConfig) metricContainerCPUUsage {
 	m := metricContainerCPUUsage{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricContainerMemoryWorkingSet struct {
+	data          pmetric.Metric                        // data buffer for generated metric.
+	config        ContainerMemoryWorkingSetMetricConfig // metric config provided by user.
+	capacity      int                                   // max observed number of data points added to the metric.
+	aggDataPoints []int64                               // slice containing number of aggregated datapoints at each index
+}
+
+// init fills container.memory.working_set metric with initial data.
+func (m *metricContainerMemoryWorkingSet) init() {
+	m.data.SetName("container.memory.working_set")
+	m.data.SetDescription("Memory that a container uses, without inactive file pages.")
+	m.data.SetUnit("By")
+	m.data.SetEmptySum()
+	m.data.Sum().SetIsMonotonic(false)
+	m.data.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+	m.data.Sum().DataPoints().EnsureCapacity(m.capacity)
+	m.aggDataPoints = m.aggDataPoints[:0]
+}
+
+func (m *metricContainerMemoryWorkingSet) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, unitAttributeValue string) {
+	if !m.config.Enabled {
+		return
+	}
+
+	dp := pmetric.NewNumberDataPoint()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	if slices.Contains(m.config.EnabledAttributes, ContainerMemoryWorkingSetMetricAttributeKeyUnit) {
+		dp.Attributes().PutStr("hotprofile.unit", unitAttributeValue)
+	}
+
+	var s string
+	dps := m.data.Sum().DataPoints()
+	for i := 0; i < dps.Len(); i++ {
+		dpi := dps.At(i)
+		if dp.Attributes().Equal(dpi.Attributes()) && dp.StartTimestamp() == dpi.StartTimestamp() && dp.Timestamp() == dpi.Timestamp() {
+			switch s = m.config.AggregationStrategy; s {
+			case AggregationStrategySum, AggregationStrategyAvg:
+				dpi.SetIntValue(dpi.IntValue() + val)
+				m.aggDataPoints[i] += 1
+				return
+			case AggregationStrategyMin:
+				if dpi.IntValue() > val {
+					dpi.SetIntValue(val)
+				}
+				return
+			case AggregationStrategyMax:
+				if dpi.IntValue() < val {
+					dpi.SetIntValue(val)
+				}
+				return
+			}
+		}
+	}
+
+	dp.SetIntValue(val)
+	m.aggDataPoints = append(m.aggDataPoints, 1)
+	dp.MoveTo(dps.AppendEmpty())
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricContainerMemoryWorkingSet) updateCapacity() {
+	if m.data.Sum().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Sum().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricContainerMemoryWorkingSet) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Sum().DataPoints().Len() > 0 {
+		if m.config.AggregationStrategy == AggregationStrategyAvg {
+			for i, aggCount := range m.aggDataPoints {
+				m.data.Sum().DataPoints().At(i).SetIntValue(m.data.Sum().DataPoints().At(i).IntValue() / aggCount)
+			}
+		}
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricContainerMemoryWorkingSet(cfg ContainerMemoryWorkingSetMetricConfig) metricContainerMemoryWorkingSet {
+	m := metricContainerMemoryWorkingSet{config: cfg}
 
 	if cfg.Enabled {
 		m.data = pmetric.NewMetric()
@@ -1198,6 +1294,7 @@ type MetricsBuilder struct {
 	metricsBuffer                       pmetric.Metrics      // accumulates metrics data before emitting.
 	buildInfo                           component.BuildInfo  // contains version information.
 	metricContainerCPUUsage             metricContainerCPUUsage
+	metricContainerMemoryWorkingSet     metricContainerMemoryWorkingSet
 	metricHotprofilePeerConnectFailures metricHotprofilePeerConnectFailures
 	metricHotprofilePeerConnections     metricHotprofilePeerConnections
 	metricHotprofilePeerConnects        metricHotprofilePeerConnects
@@ -1238,6 +1335,7 @@ func NewMetricsBuilder(mbc MetricsBuilderConfig, settings receiver.Settings, opt
 		metricsBuffer:                       pmetric.NewMetrics(),
 		buildInfo:                           settings.BuildInfo,
 		metricContainerCPUUsage:             newMetricContainerCPUUsage(mbc.Metrics.ContainerCPUUsage),
+		metricContainerMemoryWorkingSet:     newMetricContainerMemoryWorkingSet(mbc.Metrics.ContainerMemoryWorkingSet),
 		metricHotprofilePeerConnectFailures: newMetricHotprofilePeerConnectFailures(mbc.Metrics.HotprofilePeerConnectFailures),
 		metricHotprofilePeerConnections:     newMetricHotprofilePeerConnections(mbc.Metrics.HotprofilePeerConnections),
 		metricHotprofilePeerConnects:        newMetricHotprofilePeerConnects(mbc.Metrics.HotprofilePeerConnects),
@@ -1317,6 +1415,7 @@ func (mb *MetricsBuilder) EmitForResource(options ...ResourceMetricsOption) {
 	ils.Scope().SetVersion(mb.buildInfo.Version)
 	ils.Metrics().EnsureCapacity(mb.metricsCapacity)
 	mb.metricContainerCPUUsage.emit(ils.Metrics())
+	mb.metricContainerMemoryWorkingSet.emit(ils.Metrics())
 	mb.metricHotprofilePeerConnectFailures.emit(ils.Metrics())
 	mb.metricHotprofilePeerConnections.emit(ils.Metrics())
 	mb.metricHotprofilePeerConnects.emit(ils.Metrics())
@@ -1354,6 +1453,11 @@ func (mb *MetricsBuilder) Emit(options ...ResourceMetricsOption) pmetric.Metrics
 // RecordContainerCPUUsageDataPoint adds a data point to container.cpu.usage metric.
 func (mb *MetricsBuilder) RecordContainerCPUUsageDataPoint(ts pcommon.Timestamp, val float64, unitAttributeValue string) {
 	mb.metricContainerCPUUsage.recordDataPoint(mb.startTime, ts, val, unitAttributeValue)
+}
+
+// RecordContainerMemoryWorkingSetDataPoint adds a data point to container.memory.working_set metric.
+func (mb *MetricsBuilder) RecordContainerMemoryWorkingSetDataPoint(ts pcommon.Timestamp, val int64, unitAttributeValue string) {
+	mb.metricContainerMemoryWorkingSet.recordDataPoint(mb.startTime, ts, val, unitAttributeValue)
 }
 
 // RecordHotprofilePeerConnectFailuresDataPoint adds a data point to hotprofile.peer.connect_failures metric.

@@ -59,6 +59,7 @@ func TestMetricsBuilder(t *testing.T) {
 			mb := NewMetricsBuilder(loadMetricsBuilderConfig(t, tt.name), settings, WithStartTime(start))
 			aggMap := make(map[string]string) // contains the aggregation strategies for each metric name
 			aggMap["container.cpu.usage"] = mb.metricContainerCPUUsage.config.AggregationStrategy
+			aggMap["container.memory.working_set"] = mb.metricContainerMemoryWorkingSet.config.AggregationStrategy
 			aggMap["hotprofile.unit.reading"] = mb.metricHotprofileUnitReading.config.AggregationStrategy
 			aggMap["hotprofile.unit.state"] = mb.metricHotprofileUnitState.config.AggregationStrategy
 			aggMap["hotprofile.unit.threshold"] = mb.metricHotprofileUnitThreshold.config.AggregationStrategy
@@ -75,6 +76,12 @@ func TestMetricsBuilder(t *testing.T) {
 			mb.RecordContainerCPUUsageDataPoint(ts, 1, "unit-val")
 			if tt.name == "reaggregate_set" {
 				mb.RecordContainerCPUUsageDataPoint(ts, 3, "unit-val-2")
+			}
+			defaultMetricsCount++
+			allMetricsCount++
+			mb.RecordContainerMemoryWorkingSetDataPoint(ts, 1, "unit-val")
+			if tt.name == "reaggregate_set" {
+				mb.RecordContainerMemoryWorkingSetDataPoint(ts, 3, "unit-val-2")
 			}
 			defaultMetricsCount++
 			allMetricsCount++
@@ -129,6 +136,7 @@ func TestMetricsBuilder(t *testing.T) {
 			metrics := mb.Emit(WithResource(res))
 			if tt.name == "reaggregate_set" {
 				assert.Empty(t, mb.metricContainerCPUUsage.aggDataPoints)
+				assert.Empty(t, mb.metricContainerMemoryWorkingSet.aggDataPoints)
 				assert.Empty(t, mb.metricHotprofileUnitReading.aggDataPoints)
 				assert.Empty(t, mb.metricHotprofileUnitState.aggDataPoints)
 				assert.Empty(t, mb.metricHotprofileUnitThreshold.aggDataPoints)
@@ -195,6 +203,50 @@ func TestMetricsBuilder(t *testing.T) {
 							assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
 						case "max":
 							assert.InDelta(t, float64(3), dp.DoubleValue(), 0.01)
+						}
+						_, ok := dp.Attributes().Get("hotprofile.unit")
+						assert.False(t, ok)
+					}
+				case "container.memory.working_set":
+					if tt.name != "reaggregate_set" {
+						assert.False(t, validatedMetrics["container.memory.working_set"], "Found a duplicate in the metrics slice: container.memory.working_set")
+						validatedMetrics["container.memory.working_set"] = true
+						assert.Equal(t, pmetric.MetricTypeSum, mi.Type())
+						assert.Equal(t, 1, mi.Sum().DataPoints().Len())
+						assert.Equal(t, "Memory that a container uses, without inactive file pages.", mi.Description())
+						assert.Equal(t, "By", mi.Unit())
+						assert.False(t, mi.Sum().IsMonotonic())
+						assert.Equal(t, pmetric.AggregationTemporalityCumulative, mi.Sum().AggregationTemporality())
+						dp := mi.Sum().DataPoints().At(0)
+						assert.Equal(t, start, dp.StartTimestamp())
+						assert.Equal(t, ts, dp.Timestamp())
+						assert.Equal(t, pmetric.NumberDataPointValueTypeInt, dp.ValueType())
+						assert.Equal(t, int64(1), dp.IntValue())
+						unitAttrVal, ok := dp.Attributes().Get("hotprofile.unit")
+						assert.True(t, ok)
+						assert.Equal(t, "unit-val", unitAttrVal.Str())
+					} else {
+						assert.False(t, validatedMetrics["container.memory.working_set"], "Found a duplicate in the metrics slice: container.memory.working_set")
+						validatedMetrics["container.memory.working_set"] = true
+						assert.Equal(t, pmetric.MetricTypeSum, mi.Type())
+						assert.Equal(t, 1, mi.Sum().DataPoints().Len())
+						assert.Equal(t, "Memory that a container uses, without inactive file pages.", mi.Description())
+						assert.Equal(t, "By", mi.Unit())
+						assert.False(t, mi.Sum().IsMonotonic())
+						assert.Equal(t, pmetric.AggregationTemporalityCumulative, mi.Sum().AggregationTemporality())
+						dp := mi.Sum().DataPoints().At(0)
+						assert.Equal(t, start, dp.StartTimestamp())
+						assert.Equal(t, ts, dp.Timestamp())
+						assert.Equal(t, pmetric.NumberDataPointValueTypeInt, dp.ValueType())
+						switch aggMap["container.memory.working_set"] {
+						case "sum":
+							assert.Equal(t, int64(4), dp.IntValue())
+						case "avg":
+							assert.Equal(t, int64(2), dp.IntValue())
+						case "min":
+							assert.Equal(t, int64(1), dp.IntValue())
+						case "max":
+							assert.Equal(t, int64(3), dp.IntValue())
 						}
 						_, ok := dp.Attributes().Get("hotprofile.unit")
 						assert.False(t, ok)
