@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/test/otlppeer"
 )
 
@@ -56,7 +57,9 @@ func (p *peer) exporter() string {
 	return fmt.Sprintf(`otlp_grpc/peer: {endpoint: "127.0.0.1:%d", tls: {insecure: true}}`, p.grpc)
 }
 
-// readProfiles reads a file of the file exporter, one request a line.
+// readProfiles reads a file of the file exporter, one request a line, of profiles that
+// have passed cpu_trigger. It checks that attributes are references, and that nothing
+// in the dictionary is unused.
 func readProfiles(t testing.TB, file string) (out []pprofile.Profiles) {
 	t.Helper()
 	content, err := os.ReadFile(file)
@@ -67,6 +70,10 @@ func readProfiles(t testing.TB, file string) (out []pprofile.Profiles) {
 		}
 		p, err := (&pprofile.JSONUnmarshaler{}).UnmarshalProfiles(line)
 		require.NoError(t, err)
+		require.Contains(t, string(line), `"stringValueStrindex":`)
+		for _, v := range conformancetest.Check(p, conformancetest.Options{Triggered: true, References: true}) {
+			t.Errorf("request %d in %s: %v", len(out), filepath.Base(file), v)
+		}
 		out = append(out, p)
 	}
 	return out
