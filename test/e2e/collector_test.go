@@ -54,6 +54,12 @@ func (l logLine) str(key string) string {
 	return fmt.Sprint(l[key])
 }
 
+// at returns the time of the line, in milliseconds.
+func (l logLine) at() time.Time {
+	at, _ := time.Parse(time.RFC3339Nano, l.str("ts"))
+	return at
+}
+
 // startCollector starts the distribution on the configuration, which is
 // completed by JSON logs. It is stopped when the test ends, if it still runs.
 // withTracefs, in the environment, has the kernel's tracefs mounted where hosts have it,
@@ -135,7 +141,7 @@ func (c *collector) add(line string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.logs = append(c.logs, l)
-	if c.raw.Len() < 1<<20 {
+	if c.raw.Len() < 1<<20 && l.str("otelcol.component.id") != "debug" {
 		c.raw.WriteString(line + "\n")
 	}
 	close(c.more)
@@ -146,6 +152,13 @@ func (c *collector) text() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.raw.String()
+}
+
+// all returns the log lines so far.
+func (c *collector) all() []logLine {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.logs)
 }
 
 // lines returns the log lines so far with that message.

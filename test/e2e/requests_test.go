@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/hosttest"
@@ -25,7 +26,8 @@ import (
 
 // instrumented is a service that somebody else's instrumentation watches. It serves
 // requests and makes them itself. It prints "ready"; then "slow" on its standard input
-// makes requests slow by CPU time, and "fail" makes them fail.
+// makes requests slow by CPU time, and "fail" makes them fail. It prints such a line again
+// when it is in force.
 type instrumented struct {
 	// prepare returns its command line and what it needs in its environment. It skips
 	// the test where a runtime is missing.
@@ -34,6 +36,9 @@ type instrumented struct {
 	cores float64
 	// function is part of the name of a function that its profile has while it works.
 	function string
+	// keeps is a policy of a metric that it sends by default, and that rises when it is
+	// slow: it keeps memory then. Empty: there is none.
+	keeps policy
 }
 
 var goService = instrumented{prepare: buildOtelHTTP, cores: 0.3, function: "main.work"}
@@ -41,9 +46,15 @@ var goService = instrumented{prepare: buildOtelHTTP, cores: 0.3, function: "main
 // otherServices are instrumented from outside: their code knows nothing of it. Neither
 // CPython 3.11 nor OpenJDK names its functions by default: theirs are those of the runtime.
 var otherServices = map[string]instrumented{
-	"Python, Flask":           {prepare: installPython, cores: 0.6, function: "_PyEval_EvalFrameDefault"},
-	"Node.js, Express":        {prepare: installNode, cores: 0.6, function: "work"},
-	"Java, JDK's HTTP server": {prepare: installJava, cores: 1.5, function: "jmm_GetThreadCpuTime"},
+	"Python, Flask": {prepare: installPython, cores: 0.6, function: "_PyEval_EvalFrameDefault"},
+	"Node.js, Express": {
+		prepare: installNode, cores: 0.6, function: "work",
+		keeps: policy{"keeps", "monitor: metric, name: v8js.memory.heap.used, attributes: {v8js.heap.space.name: large_object_space}, threshold: 3.2e+7"},
+	},
+	"Java, JDK's HTTP server": {
+		prepare: installJava, cores: 1.5, function: "jmm_GetThreadCpuTime",
+		keeps: policy{"keeps", "monitor: metric, name: jvm.memory.used, attributes: {jvm.memory.pool.name: G1 Old Gen}, threshold: 1e+8"},
+	},
 }
 
 // buildOtelHTTP builds a program of a module of its own, with OpenTelemetry's SDK.
@@ -117,7 +128,7 @@ func installJava(t *testing.T) (line, env []string) {
 	if out, err := exec.Command("javac", "-d", classes, "../peers/java/Service.java").CombinedOutput(); err != nil {
 		hosttest.SkipUnprivileged(t, "compile the service: %v\n%s", err, out)
 	}
-	return []string{"java", "-javaagent:" + filepath.Join(dir, "agent.jar"), "-XX:TieredStopAtLevel=1", "-cp", classes, "Service"}, nil
+	return []string{"java", "-javaagent:" + filepath.Join(dir, "agent.jar"), "-XX:TieredStopAtLevel=1", "-XX:+UseG1GC", "-cp", classes, "Service"}, nil
 }
 
 func absolute(t *testing.T, path string) string {
@@ -127,10 +138,20 @@ func absolute(t *testing.T, path string) string {
 	return path
 }
 
+// prepared returns the service ready to start, so that all that are started are the same.
+func (s instrumented) prepared(t *testing.T) instrumented {
+	t.Helper()
+	line, env := s.prepare(t)
+	s.prepare = func(*testing.T) ([]string, []string) { return line, env }
+	return s
+}
+
 // running is a service that runs in a cgroup of its own.
 type running struct {
-	unit string
-	in   io.Writer
+	instrumented
+	unit, service string
+	in            io.Writer
+	out           *bufio.Reader
 }
 
 // start starts the service and waits until it serves.
@@ -145,117 +166,263 @@ func (s instrumented) start(t *testing.T, name string, otlp int, env ...string) 
 	require.NoError(t, err)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
-	startLoad(t, cmd, "e2e-"+name, append(append([]string{
+	r := running{s, cg.Path, "e2e-" + name, in, bufio.NewReader(out)}
+	startLoad(t, cmd, r.service, append(append([]string{
 		fmt.Sprintf("OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:%d", otlp), "OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "OTEL_LOGS_EXPORTER=none",
 		"OTEL_METRIC_EXPORT_INTERVAL=1000", "OTEL_BSP_SCHEDULE_DELAY=500",
 	}, needed...), env...)...)
-	ready, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(t, err)
-	require.Equal(t, "ready\n", ready)
-	return running{cg.Path, in}
+	r.prints(t, "ready")
+	return r
 }
 
-func (r running) turn(t *testing.T, how string) time.Time {
+func (r running) prints(t *testing.T, want string) {
 	t.Helper()
-	_, err := io.WriteString(r.in, how+"\n")
+	line, err := r.out.ReadString('\n')
 	require.NoError(t, err)
+	require.Equal(t, want+"\n", line)
+}
+
+// turn changes the service. Requests that begin after the time that it returns are
+// served in the new way.
+func (r running) turn(t *testing.T, how ...string) time.Time {
+	t.Helper()
+	for _, line := range how {
+		_, err := io.WriteString(r.in, line+"\n")
+		require.NoError(t, err)
+		r.prints(t, line)
+	}
 	return time.Now()
 }
 
-// gating starts a collector that opens gates for slow and failing requests.
-func gating(t *testing.T, w *wire, otlp int) *collector {
+// policy is a policy of one condition, over window.
+type policy struct{ name, condition string }
+
+const (
+	// past is how long a service runs before its requests turn slow: it is to leave too.
+	past = 7 * time.Second
+	// leastPast is of how many seconds of it samples have to leave. Of a later opening
+	// there is less to leave: what was before has left by the first one.
+	leastPast = 3
+
+	window     = 5 * time.Second
+	collection = time.Second
+	evaluation = time.Second / 2
+
+	// inTime is how many evaluations a gate may take to open, from when the collector
+	// has all that was before a service turned: those of the window, of a reading before
+	// it begins and one at its end, and of one that a busy machine takes late.
+	inTime = int((window + 3*collection) / evaluation)
+)
+
+var (
+	slow    = policy{"slow", `monitor: http_response_time, percentile: 50, threshold: 60, min_requests: 5, uri: {list: [/work, "/work/*"]}`}
+	failing = policy{"failing", "monitor: http_error_rate, threshold: 50, min_requests: 5"}
+
+	// Of the service in Go alone. A mean needs more requests than a median to stand the
+	// first ones of a process.
+	average      = policy{"average", "monitor: http_avg_response_time, threshold: 60, min_requests: 8"}
+	often        = policy{"often", "monitor: http_request_rate, threshold: 20"}
+	slowRPC      = policy{"slow-rpc", "monitor: rpc_response_time, percentile: 50, threshold: 60, min_requests: 5, uri: {list: [grpc.health.v1.Health/Check]}"}
+	averageRPC   = policy{"average-rpc", "monitor: rpc_avg_response_time, threshold: 60, min_requests: 8"}
+	failingRPC   = policy{"failing-rpc", "monitor: rpc_error_rate, threshold: 50, min_requests: 5"}
+	oftenRPC     = policy{"often-rpc", "monitor: rpc_request_rate, threshold: 20"}
+	goroutines   = policy{"goroutines", "monitor: metric, name: go.goroutine.count, threshold: 100"}
+	metricMean   = policy{"metric-mean", "monitor: metric, name: http.server.request.duration, statistic: mean, threshold: 0.06"}
+	metricMedian = policy{"metric-median", "monitor: metric, name: rpc.server.call.duration, statistic: percentile, percentile: 50, threshold: 0.06"}
+	metricRate   = policy{"metric-rate", "monitor: metric, name: http.server.request.duration, statistic: rate, threshold: 20"}
+)
+
+// gating starts a collector that opens gates by policies.
+func gating(t *testing.T, w *wire, otlp int, policies ...policy) *collector {
 	t.Helper()
+	var list strings.Builder
+	for _, p := range policies {
+		fmt.Fprintf(&list, "\n      - {name: %s, match: {cgroup: %q}, any_of: [{%s, average_over: %v}], duration: 5s}", p.name, ofThisTest(t), p.condition, window)
+	}
 	c := startCollector(t, "collector", fmt.Sprintf(`
 receivers:
   cpu_profiler: {frequency: 199, max_overhead: 0, export_interval: 1s}
   otlp: {protocols: {grpc: {endpoint: "127.0.0.1:%d"}}}
 processors:
   cpu_trigger:
-    evaluation_interval: 500ms
-    min_age: 0
-    policies:
-      - name: slow
-        match: {cgroup: %q}
-        any_of: [{monitor: http_response_time, percentile: 50, threshold: 60, average_over: 5s, min_requests: 5, uri: {list: [/work, "/work/*"]}}]
-        duration: 5s
-      - name: failing
-        match: {cgroup: %q}
-        any_of: [{monitor: http_error_rate, threshold: 50, average_over: 5s, min_requests: 5}]
-        duration: 5s
+    collection_interval: %v
+    evaluation_interval: %v
+    min_age: 6s # longer than the window: the first requests of a process are slow
+    debug_units: [%q]
+    policies: %s
 exporters:
   %s
-  debug: {sampling_initial: 1, sampling_thereafter: 100000}
+  debug: {verbosity: normal, sampling_initial: 1000000}
 service:
   telemetry:
-    logs: {encoding: json, level: info, sampling: {enabled: false}}
+    logs: {encoding: json, level: debug, sampling: {enabled: false}}
     metrics: {level: none}
   pipelines:
     profiles: {receivers: [cpu_profiler], processors: [cpu_trigger], exporters: [otlp_grpc/wire]}
     traces: {receivers: [otlp], processors: [cpu_trigger], exporters: [debug]}
     metrics: {receivers: [otlp], processors: [cpu_trigger], exporters: [debug]}
-`, otlp, ofThisTest(t), ofThisTest(t), w.exporter()))
+`, otlp, collection, evaluation, ofThisTest(t), list.String(), w.exporter()))
 	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
 	return c
 }
 
-// opens checks that the gate of a service opens by a policy because of how its requests
-// turned, and that its profiles leave, with the seconds from before.
-func (r running) opens(t *testing.T, c *collector, w *wire, s instrumented, how, policy, monitor string, traced bool) {
+// judges reports whether a line is about a policy of the service.
+func (r running) judges(p policy) func(logLine) bool {
+	return func(l logLine) bool { return l.str("unit") == r.unit && l.str("policy") == p.name }
+}
+
+// opens checks that each of the policies opens the gate of a service because of how the
+// service turned: at the first evaluation that finds the window over the threshold, and
+// that within the window.
+func (r running) opens(t *testing.T, c *collector, turned time.Time, policies ...policy) (openings []logLine) {
 	t.Helper()
-	by := func(l logLine) bool { return l.str("unit") == r.unit && l.str("policy") == policy }
-	require.False(t, slices.ContainsFunc(c.lines("gate opened"), by), "before anything happened")
-	turned := r.turn(t, how)
-	opened := c.wait(startTimeout, "gate opened", by)
-	t.Logf("%s: the gate opened after %.1f s at %v, threshold %v", how, time.Since(turned).Seconds(), opened["value"], opened["threshold"])
-	require.Equal(t, monitor, opened.str("monitor"))
-	if traced {
-		require.Len(t, opened.str("trace_id"), 32)
+	for _, p := range policies {
+		openings = append(openings, r.opensBy(t, c, p, turned))
 	}
-	c.wait(startTimeout, "gate closed", by)
-	phases, worked := map[string]int{}, 0
-	require.Eventually(t, func() bool { // what exporters hold arrives soon
-		phases, worked = map[string]int{}, 0
+	return openings
+}
+
+// opensBy counts evaluations, since a busy machine may take its time.
+func (r running) opensBy(t *testing.T, c *collector, p policy, turned time.Time) logLine {
+	t.Helper()
+	opened := c.wait(startTimeout, "gate opened", r.judges(p))
+	require.Truef(t, opened.at().After(turned), "%s: before anything happened: %v", p.name, opened)
+	require.Contains(t, p.condition, "monitor: "+opened.str("monitor")+",")
+	lines := c.all()
+	lines = lines[:slices.IndexFunc(lines, func(l logLine) bool { return l.msg() == "gate opened" && r.judges(p)(l) })]
+	known, evaluations := r.knownSince(lines, turned), 0
+	for i, l := range lines {
+		if l.msg() != "window updated" || !r.judges(p)(l) || l["filled"] != true || !l.at().After(turned) {
+			continue
+		}
+		require.LessOrEqualf(t, l["value"], l["threshold"], "%s: an evaluation opened no gate: %v", p.name, l)
+		if i > known {
+			evaluations++
+		}
+	}
+	t.Logf("%s: %s opened the gate after %.1f s, %d evaluations, at %v, threshold %v",
+		r.service, p.name, opened.at().Sub(turned).Seconds(), evaluations+1, opened["value"], opened["threshold"])
+	require.LessOrEqualf(t, evaluations, inTime, "%s: the gate opened late", p.name)
+	return opened
+}
+
+// knownSince returns the first line by which the collector has all that a service sent of
+// the time before it turned: the second batch of each signal since then. What is in
+// flight when the first one leaves is in the second.
+func (r running) knownSince(lines []logLine, turned time.Time) (last int) {
+	sends, since := map[string]bool{}, map[string]int{}
+	for i, l := range lines {
+		signal, resource, _ := strings.Cut(l.msg(), " ")
+		if !strings.HasPrefix(signal, "Resource") || !strings.Contains(resource, " service.name="+r.service) {
+			continue
+		}
+		sends[signal] = true
+		if l.at().After(turned) {
+			if since[signal]++; since[signal] == 2 {
+				last = i
+			}
+		}
+	}
+	for signal := range sends {
+		if since[signal] < 2 { // the gate opened before
+			return len(lines)
+		}
+	}
+	return last
+}
+
+// leaves checks that the profiles of a service leave by openings, with samples of at
+// least so many seconds before them.
+func (r running) leaves(t *testing.T, c *collector, w *wire, least int, openings ...logLine) {
+	t.Helper()
+	ids := map[string]bool{} // of several that are open, one is the reason
+	for _, opened := range openings {
+		ids[opened.str("trigger_id")] = true
+		c.wait(startTimeout, "gate closed", func(l logLine) bool { return l.str("trigger_id") == opened.str("trigger_id") })
+	}
+	phases, worked, after, before := map[string]int{}, 0, 0, map[int]bool{}
+	arrived := func() bool { // what exporters hold arrives soon
+		phases, worked, after, before = map[string]int{}, 0, 0, map[int]bool{}
 		for _, p := range flatten(w.received()) {
-			if p.str("hotprofile.unit") == r.unit && p.str("hotprofile.trigger.monitor") == monitor {
-				phases[p.str("hotprofile.trigger.phase")] += p.events()
-				for _, sample := range p.samples {
-					if slices.ContainsFunc(sample.functions, func(f string) bool { return strings.Contains(f, s.function) }) {
-						worked += sample.events
+			if p.str("hotprofile.unit") != r.unit || !ids[p.str("hotprofile.trigger.id")] {
+				continue
+			}
+			fired, err := time.Parse(time.RFC3339Nano, p.str("hotprofile.trigger.time"))
+			require.NoError(t, err)
+			phases[p.str("hotprofile.trigger.phase")] += p.events()
+			for _, sample := range p.samples {
+				for _, at := range sample.times {
+					if ago := fired.Sub(time.Unix(0, int64(at))); ago > 0 {
+						before[int(ago.Seconds())] = true
+					} else {
+						after++
 					}
+				}
+				if slices.ContainsFunc(sample.functions, func(f string) bool { return strings.Contains(f, r.function) }) {
+					worked += sample.events
 				}
 			}
 		}
-		return phases["before"] > 0 && phases["after"] > 0 && worked > 0
-	}, startTimeout, 200*time.Millisecond, "%v, %d samples in %s", phases, worked, s.function)
-	t.Logf("%s: samples by phase: %v, %d of them in %s", how, phases, worked, s.function)
+		return len(before) >= least && after > 0 && worked > 0
+	}
+	assert.Eventually(t, arrived, startTimeout, 200*time.Millisecond)
+	t.Logf("%s: samples by phase: %v, of %d seconds before the gate opened; %d of them in %s", r.service, phases, len(before), worked, r.function)
 }
 
-// staysShut checks that no gate of a service ever opened, and that its requests were its.
-func (r running) staysShut(t *testing.T, c *collector) {
+// staysShut checks that no gate of a service ever opened, though readings for all
+// policies were known until the end, and below their thresholds.
+func (r running) staysShut(t *testing.T, c *collector, policies ...policy) {
 	t.Helper()
-	for _, l := range c.lines("gate opened") {
-		require.NotEqual(t, r.unit, l.str("unit"), "%v", l)
+	end := time.Now()
+	for _, p := range policies {
+		last := c.wait(startTimeout, "window updated", func(l logLine) bool { return r.judges(p)(l) && l["filled"] == true && l.at().After(end) })
+		t.Logf("%s: %s is at %v, threshold %v", r.service, p.name, last["value"], last["threshold"])
+		require.LessOrEqual(t, last["value"], last["threshold"], "%v", last)
+	}
+	for _, l := range c.all() {
+		require.Falsef(t, l.msg() == "gate opened" && l.str("unit") == r.unit, "%v", l)
 	}
 	require.Empty(t, c.lines("requests match no unit"))
 }
 
-// past is how long a service runs before its requests turn slow: it is to leave too.
-const past = 7 * time.Second
-
 // TestSlowAndFailingRequests: the gate of a service opens when its requests turn slow, which
-// spans or metrics tell, or fail. The gate of its fast twin stays shut.
+// spans or metrics tell, when they fail, when they are many, and by any metric. The gate
+// of its fast twin stays shut.
 func TestSlowAndFailingRequests(t *testing.T) {
 	t.Parallel()
-	w, otlp := startWire(t), freePort(t)
-	c, s := gating(t, w, otlp), goService
+	all := []policy{slow, average, slowRPC, averageRPC, failing, failingRPC, often, oftenRPC, goroutines, metricMean, metricMedian, metricRate}
+	w, otlp, s := startWire(t), freePort(t), goService.prepared(t)
+	c := gating(t, w, otlp, all...)
 	twin := s.start(t, "twin", otlp)
 	bySpans, byMetrics := s.start(t, "by-spans", otlp, "OTEL_METRICS_EXPORTER=none"), s.start(t, "by-metrics", otlp, "OTEL_TRACES_EXPORTER=none")
-	failing := s.start(t, "failing", otlp)
+	byBoth := s.start(t, "by-both", otlp)
 	time.Sleep(past)
-	bySpans.opens(t, c, w, s, "slow", "slow", "http_response_time", true)
-	byMetrics.opens(t, c, w, s, "slow", "slow", "http_response_time", false)
-	failing.opens(t, c, w, s, "fail", "failing", "http_error_rate", true)
-	twin.staysShut(t, c)
+	type turn struct {
+		running
+		how    []string
+		opens  []policy
+		traced bool
+	}
+	for n, round := range [][]turn{{
+		{bySpans, []string{"slow"}, []policy{slow, average, slowRPC, averageRPC}, true},
+		{byMetrics, []string{"slow"}, []policy{slow, average, slowRPC, averageRPC, metricMean, metricMedian}, false},
+		{byBoth, []string{"fail"}, []policy{failing, failingRPC}, true},
+	}, {
+		{byBoth, []string{"often", "park"}, []policy{often, oftenRPC, metricRate, goroutines}, false},
+	}} {
+		turned := make([]time.Time, len(round))
+		for i, of := range round {
+			turned[i] = of.turn(t, of.how...)
+		}
+		for i, of := range round {
+			openings := of.running.opens(t, c, turned[i], of.opens...)
+			for _, opened := range openings {
+				require.Truef(t, !of.traced || len(opened.str("trace_id")) == 32, "%v", opened)
+			}
+			of.leaves(t, c, w, []int{leastPast, 1}[n], openings...)
+		}
+	}
+	twin.staysShut(t, c, all...)
 }
 
 // TestInstrumentationOfOtherLanguages is the same with services that send what their
@@ -265,13 +432,18 @@ func TestInstrumentationOfOtherLanguages(t *testing.T) {
 	for name, s := range otherServices {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, otlp := startWire(t), freePort(t)
-			c := gating(t, w, otlp)
+			turnsSlow := []policy{slow}
+			if s.keeps != (policy{}) {
+				turnsSlow = append(turnsSlow, s.keeps)
+			}
+			all := append([]policy{failing}, turnsSlow...)
+			w, otlp, s := startWire(t), freePort(t), s.prepared(t)
+			c := gating(t, w, otlp, all...)
 			twin, service := s.start(t, "twin", otlp), s.start(t, "service", otlp)
 			time.Sleep(past)
-			service.opens(t, c, w, s, "slow", "slow", "http_response_time", false)
-			service.opens(t, c, w, s, "fail", "failing", "http_error_rate", false)
-			twin.staysShut(t, c)
+			service.leaves(t, c, w, leastPast, service.opens(t, c, service.turn(t, "slow"), turnsSlow...)...)
+			service.leaves(t, c, w, 1, service.opens(t, c, service.turn(t, "fail"), failing)...)
+			twin.staysShut(t, c, all...)
 		})
 	}
 }

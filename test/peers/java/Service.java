@@ -15,11 +15,13 @@ import java.util.concurrent.Executors;
 /**
  * A service that the OpenTelemetry Java agent watches: the JDK's HTTP server.
  *
- * <p>It serves /work, which takes some CPU, and calls itself all the time. From a line "slow" on
- * its standard input on, /work takes long; from "fail" on it answers 500.
+ * <p>It serves /work, which takes some CPU, and calls itself all the time. A line on its standard
+ * input changes it; it answers with the same line when the change is in force. From "slow" on
+ * /work takes long, and keeps memory; from "fail" on it answers 500.
  */
 public class Service {
   static volatile int took = 1, failing = 200;
+  static volatile byte[] kept;
   static final ThreadMXBean threads = ManagementFactory.getThreadMXBean();
 
   static void work(long milliseconds) {
@@ -55,8 +57,12 @@ public class Service {
     System.out.println("ready");
     var in = new BufferedReader(new InputStreamReader(System.in));
     for (String line; (line = in.readLine()) != null; ) {
-      if (line.equals("slow")) took = 100;
+      if (line.equals("slow")) {
+        took = 100;
+        kept = new byte[128 << 20];
+      }
       if (line.equals("fail")) failing = 500;
+      System.out.println(line);
     }
     System.exit(0);
   }

@@ -3,13 +3,14 @@
 
 // A service that OpenTelemetry's automatic instrumentation of Node.js watches: Express.
 //
-// It serves /work, which takes some CPU, and calls itself all the time. From a line
-// "slow" on its standard input on, /work takes long; from "fail" on it answers 500.
+// It serves /work, which takes some CPU, and calls itself all the time. A line on its
+// standard input changes it; it answers with the same line when the change is in force.
+// From "slow" on /work takes long, and keeps memory; from "fail" on it answers 500.
 const http = require("http");
 const readline = require("readline");
 const express = require("express");
 
-let took = 1, failing = false;
+let took = 1, failing = false, kept = [];
 
 function work(milliseconds) {
   const began = process.cpuUsage();
@@ -32,6 +33,10 @@ const server = app.listen(0, "127.0.0.1", () => {
   console.log("ready");
 });
 readline.createInterface({ input: process.stdin }).on("line", (line) => {
-  if (line === "slow") took = 100;
+  if (line === "slow") {
+    took = 100;
+    kept = new Array(1 << 23).fill(0.5);
+  }
   if (line === "fail") failing = true;
+  console.log(line);
 }).on("close", () => process.exit());

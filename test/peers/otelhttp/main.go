@@ -2,11 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command otelhttp is a service whose requests OpenTelemetry's own instrumentation
-// records: the SDK and otelhttp, with the settings that they have from the environment.
-// It serves /work, which takes some CPU, and calls itself all the time.
+// records: the SDK, otelhttp, otelgrpc and that of Go's runtime, with the settings that
+// they have from the environment. It serves /work over HTTP and the health check of gRPC,
+// which take some CPU, and calls both all the time.
 //
-// From a line "slow" on its standard input on, /work takes -slow, and from
-// "fail" on it answers 500.
+// A line on its standard input changes it; it answers with the same line when the change
+// is in force. From "slow" on requests take -slow, from "fail" on they fail, from "often"
+// on it makes no pause between them, and from "park" on 300 goroutines wait.
 package main
 
 import (
@@ -22,18 +24,48 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	"go.opentelemetry.io/contrib/instrumentation/runtime"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
 	"go.opentelemetry.io/otel/sdk/trace"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 )
 
+// service is what it serves, over HTTP and over gRPC.
+type service struct {
+	grpc_health_v1.UnimplementedHealthServer
+	took    atomic.Int64 // nanoseconds
+	failing atomic.Bool
+	pause   atomic.Int64 // nanoseconds
+}
+
+func (s *service) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	work(time.Duration(s.took.Load()))
+	if s.failing.Load() {
+		http.Error(w, "it fails", http.StatusInternalServerError)
+	}
+}
+
+func (s *service) Check(context.Context, *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+	work(time.Duration(s.took.Load()))
+	if s.failing.Load() {
+		return nil, status.Error(codes.Internal, "it fails")
+	}
+	return &grpc_health_v1.HealthCheckResponse{}, nil
+}
+
 func main() {
-	slow := flag.Duration("slow", 200*time.Millisecond, "what a slow request takes")
-	pause := flag.Duration("pause", 50*time.Millisecond, "between two requests")
+	slow := flag.Duration("slow", 100*time.Millisecond, "what a slow request takes")
+	pause := flag.Duration("pause", 100*time.Millisecond, "between two requests")
 	flag.Parse()
 	ctx := context.Background()
 	// What an operator gets with OTEL_RESOURCE_ATTRIBUTES and the detectors of the SDK.
@@ -50,35 +82,51 @@ func main() {
 		otel.SetMeterProvider(metric.NewMeterProvider(metric.WithResource(r), metric.WithReader(metric.NewPeriodicReader(exporter))))
 	}
 
-	var took, failing atomic.Int64
-	took.Store(int64(time.Millisecond))
+	check(runtime.Start(runtime.WithMinimumReadMemStatsInterval(time.Second))) // not 15 s, for each export has news
+
+	s := &service{}
+	s.took.Store(int64(time.Millisecond))
+	s.pause.Store(int64(*pause))
 	mux := http.NewServeMux()
-	mux.Handle("GET /work", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		work(time.Duration(took.Load()))
-		if failing.Load() > 0 {
-			http.Error(w, "it fails", http.StatusInternalServerError)
-		}
-	}))
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	mux.Handle("GET /work", s)
+	overHTTP, overGRPC := listen(), listen()
+	go func() { check(http.Serve(overHTTP, otelhttp.NewHandler(mux, "server"))) }()
+	server := grpc.NewServer(grpc.StatsHandler(otelgrpc.NewServerHandler()))
+	grpc_health_v1.RegisterHealthServer(server, s)
+	go func() { check(server.Serve(overGRPC)) }()
+	client, err := grpc.NewClient(overGRPC.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	check(err)
-	go func() { check(http.Serve(l, otelhttp.NewHandler(mux, "server"))) }()
 	go func() {
-		for ; ; time.Sleep(*pause) {
-			if resp, err := http.Get("http://" + l.Addr().String() + "/work"); err == nil {
+		for ; ; time.Sleep(time.Duration(s.pause.Load())) {
+			if resp, err := http.Get("http://" + overHTTP.Addr().String() + "/work"); err == nil {
 				_, _ = io.Copy(io.Discard, resp.Body)
 				resp.Body.Close()
 			}
+			_, _ = grpc_health_v1.NewHealthClient(client).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
 		}
 	}()
 	fmt.Println("ready")
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		switch in.Text() {
 		case "slow":
-			took.Store(int64(*slow))
+			s.took.Store(int64(*slow))
 		case "fail":
-			failing.Store(1)
+			s.failing.Store(true)
+		case "often":
+			s.pause.Store(0)
+		case "park":
+			for range 300 {
+				go func() { select {} }()
+			}
 		}
+		fmt.Println(in.Text())
 	}
+}
+
+func listen() net.Listener {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	check(err)
+	return l
 }
 
 var sink atomic.Uint64

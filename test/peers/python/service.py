@@ -3,8 +3,9 @@
 
 """A service that OpenTelemetry's automatic instrumentation of Python watches: Flask.
 
-It serves /work, which takes some CPU, and calls itself all the time. From a line "slow"
-on its standard input on, /work takes long; from "fail" on it answers 500.
+It serves /work, which takes some CPU, and calls itself all the time. A line on its
+standard input changes it; it answers with the same line when the change is in force. From
+"slow" on /work takes long; from "fail" on it answers 500.
 """
 
 import http.client
@@ -51,3 +52,4 @@ for line in sys.stdin:
         took = 0.1
     elif line.strip() == "fail":
         failing = True
+    print(line, end="", flush=True)
