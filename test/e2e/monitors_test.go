@@ -8,12 +8,14 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // TestEachLoadOpensTheGateOfItsOwnMonitor runs three loads, one after the other,
@@ -85,6 +87,43 @@ func TestEachLoadOpensTheGateOfItsOwnMonitor(test *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAProgramThatWaitsForItsDiskOpensTheGate: it reads a file past the kernel's cache.
+func TestAProgramThatWaitsForItsDiskOpensTheGate(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, make([]byte, 16<<20), 0o600))
+	read := []string{"if=" + file, "of=/dev/null", "bs=4k", "iflag=direct"}
+	if out, err := exec.Command("dd", read...).CombinedOutput(); err != nil {
+		t.Skipf("the file system of temporary files cannot be read past its cache: %v\n%s", err, out)
+	}
+	var fs unix.Statfs_t
+	require.NoError(t, unix.Statfs(file, &fs))
+	if fs.Type == unix.TMPFS_MAGIC || fs.Type == unix.RAMFS_MAGIC {
+		t.Skip("temporary files are in memory: nothing waits for a disk")
+	}
+	cg := newCgroup(t, "disk")
+	cg.Favour(t)
+	c := pipeline{
+		receiver: "{export_interval: 1s}",
+		trigger: fmt.Sprintf(`
+    policies:
+      - {name: disk, duration: 2s, match: {cgroup: %q}, any_of: [{monitor: io_pressure, threshold: 1, average_over: 2s}]}`, cg.Path),
+		exporters: []string{startWire(t).exporter()},
+	}.start(t, freePort(t))
+	startLoad(t, cg.Command("/bin/sh", append([]string{"-c", `while dd "$@" 2>/dev/null; do :; done`, "sh"}, read...)...), hotService)
+	ours := func(l logLine) bool { return l.str("unit") == cg.Path && l.str("monitor") == "io_pressure" }
+	var opened, unavailable []logLine
+	require.Eventually(t, func() bool {
+		opened = slices.DeleteFunc(c.lines("gate opened"), func(l logLine) bool { return !ours(l) })
+		unavailable = slices.DeleteFunc(c.lines("monitor unavailable"), func(l logLine) bool { return !ours(l) })
+		return len(opened)+len(unavailable) > 0
+	}, startTimeout, 100*time.Millisecond)
+	if len(unavailable) > 0 {
+		t.Skipf("the kernel has no io_pressure of cgroups: %v", unavailable)
+	}
+	t.Log(opened)
 }
 
 // TestAProgramAtItsMemoryLimitOpensTheGate: what it reads does not fit into its limit, and
