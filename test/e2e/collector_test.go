@@ -141,6 +141,7 @@ func (c *collector) add(line string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.logs = append(c.logs, l)
+	// What the exporter debug writes is long, and hides the rest.
 	if c.raw.Len() < 1<<20 && l.str("otelcol.component.id") != "debug" {
 		c.raw.WriteString(line + "\n")
 	}
