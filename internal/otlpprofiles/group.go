@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strconv"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
@@ -86,19 +87,20 @@ func newGroup(k profileKey, batch *samples.Batch) *profileGroup {
 	return g
 }
 
-// profileAttributes returns the attributes of profiles of a type.
+// profileAttributes returns the attributes of profiles of a type. All are text: Parca
+// drops the others.
 func profileAttributes(t *samples.Type, lost int64) (all []attribute) {
 	if t.Unscaled {
-		all = append(all, attribute{attr.Unscaled, dictionary.True()})
+		all = append(all, attribute{attr.Unscaled, dictionary.Str(yes)})
 	}
 	if t.Scaled != "" {
 		all = append(all, attribute{attr.Scaled, dictionary.Str(t.Scaled)})
 	}
 	if t.Spread {
-		all = append(all, attribute{attr.Spread, dictionary.True()})
+		all = append(all, attribute{attr.Spread, dictionary.Str(yes)})
 	}
 	if lost > 0 {
-		all = append(all, attribute{attr.Lost, dictionary.Int(lost)})
+		all = append(all, attribute{attr.Lost, dictionary.Str(strconv.FormatInt(lost, 10))})
 	}
 	return all
 }

@@ -86,7 +86,7 @@ func TestPprofEndpointOfAHotCgroupIsPulledAndItsTwinIsNot(t *testing.T) {
 		types[f.sampleType] += f.events()
 		if f.sampleType == "samples" {
 			cpu = append(cpu, f)
-			require.Equal(t, true, f.attributes["hotprofile.spread"])
+			require.Equal(t, "true", f.attributes["hotprofile.spread"])
 		}
 		for _, s := range f.samples {
 			functions = append(functions, s.functions...)

@@ -373,6 +373,12 @@ func damages() []damage {
 		{"a profile attribute that is a map", conformancetest.AttributeType, "reason", func(p pprofile.Profiles) {
 			profile(p).AttributeIndices().Append(addAttribute(p, "reason", func(v pcommon.Value) { v.SetEmptyMap() }))
 		}},
+		{"a number of ours on a profile", conformancetest.TextAttribute, "hotprofile.lost of type Int", func(p pprofile.Profiles) {
+			profile(p).AttributeIndices().Append(addAttribute(p, "hotprofile.lost", func(v pcommon.Value) { v.SetInt(3) }))
+		}},
+		{"a boolean of ours on a resource", conformancetest.TextAttribute, "hotprofile.hot of type Bool", func(p pprofile.Profiles) {
+			resource(p).PutBool("hotprofile.hot", true)
+		}},
 		{"a resource attribute without a key", conformancetest.AttributeKey, "resource 0", func(p pprofile.Profiles) {
 			resource(p).PutStr("", "x")
 		}},

@@ -6,6 +6,7 @@ package conformancetest
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -201,6 +202,7 @@ func (c *checker) attributes(indices pcommon.Int32Slice, where string) []attribu
 		c.string(a.UnitStrindex(), at)
 		if first {
 			c.validText(key, a.Value(), at)
+			c.text(key, a.Value(), at)
 			if a.Value().Type() == pcommon.ValueTypeEmpty {
 				c.broken(AttributeType, "%s has %s without a value", where, key)
 			}
@@ -216,6 +218,13 @@ func (c *checker) attributes(indices pcommon.Int32Slice, where string) []attribu
 		out = append(out, attribute{key, a.Value()})
 	}
 	return out
+}
+
+// text checks that an attribute of ours is text.
+func (c *checker) text(key string, v pcommon.Value, where string) {
+	if strings.HasPrefix(key, "hotprofile.") && v.Type() != pcommon.ValueTypeStr && v.Type() != pcommon.ValueTypeEmpty {
+		c.broken(TextAttribute, "%s has %s of type %s", where, key, v.Type())
+	}
 }
 
 func (c *checker) validText(key string, v pcommon.Value, where string) {

@@ -58,6 +58,7 @@ func (c *checker) owned(where string, attributes pcommon.Map) []string {
 		}
 		keys = append(keys, k)
 		c.validText(k, v, where)
+		c.text(k, v, where)
 		c.label(where, k, v)
 		if c.opts.References {
 			c.referenced(k)

@@ -147,6 +147,9 @@ var (
 	// AttributeType: Splunk accepts strings, integers and booleans, Parca rejects a
 	// missing value.
 	AttributeType = rule("attribute-type", Splunk, Parca)
+	// TextAttribute: Pyroscope makes labels of text alone, and Parca drops the others
+	// of samples and profiles, so attributes of ours are text, numbers too.
+	TextAttribute = rule("text-attribute", Pyroscope, Parca)
 	// AttributeKey: Parca rejects a request with an empty or a repeated key.
 	AttributeKey = rule("attribute-key", Parca)
 )
@@ -158,7 +161,7 @@ func Rules() []Rule {
 		ZeroEntry, Orphan, Duplicate, IndexRange, UTF8, LinkIDs, FrameType, LocationPlace, MappingRange, LineNumber, BuildID,
 		ProfileID, CaptureWindow, Recent, Period, TypeName, KnownType, NoSamples, MaxSamples, MaxProfileBytes,
 		NoStack, StackDepth, OneValue, SampleShape, SampleTwice, TimestampWindow,
-		ServiceName, LabelCount, LabelPromise, LabelLength, LabelCollision, SeriesPerSample, AttributeType, AttributeKey,
+		ServiceName, LabelCount, LabelPromise, LabelLength, LabelCollision, SeriesPerSample, AttributeType, TextAttribute, AttributeKey,
 	}
 }
 
