@@ -28,7 +28,7 @@ import (
 )
 
 // load reads a configuration as the collector does: unmarshal, then validate.
-func load(t *testing.T, text string) (*Config, error) {
+func load(t testing.TB, text string) (*Config, error) {
 	t.Helper()
 	var m map[string]any
 	require.NoError(t, yaml.Unmarshal([]byte(text), &m))
