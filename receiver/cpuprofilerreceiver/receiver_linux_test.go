@@ -600,6 +600,72 @@ func TestReceiverShutdownWhileAConsumerBlocks(t *testing.T) {
 	require.Zero(t, got["exported"])
 }
 
+// A program's file system stops to answer while its names are read: export goes on with
+// those of another program, the component's status and a metric report it, and the end
+// does not wait for it.
+func TestReceiverGoesOnBesideAFileThatDoesNotAnswer(t *testing.T) {
+	local := program(t, "busy")
+	content, err := os.ReadFile(local)
+	require.NoError(t, err)
+	mount := hosttest.NewMount(t, map[string][]byte{"remote": content})
+	// The mount is of this process, which must not start a program of it itself.
+	remote := exec.Command("sh", "-c", `"$0" & read line; kill $!`, filepath.Join(mount.Dir, "remote"))
+	in, err := remote.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, remote.Start())
+	t.Cleanup(func() {
+		mount.Go()
+		_ = in.Close()
+		_ = remote.Wait()
+	})
+	neighbour := run(t, exec.Command(local))
+	mapped := func() bool {
+		all, err := filepath.Glob("/proc/[0-9]*/exe")
+		require.NoError(t, err)
+		return slices.ContainsFunc(all, func(exe string) bool {
+			path, _ := os.Readlink(exe)
+			return path == filepath.Join(mount.Dir, "remote")
+		})
+	}
+	require.Eventually(t, mapped, patience, 10*time.Millisecond)
+	mount.Stop()
+
+	r := start(t, func(c *Config) {
+		c.Targets = []TargetConfig{{Executable: filepath.Dir(local) + "/*"}, {Executable: mount.Dir + "/*"}}
+	})
+	waiting := func(e *componentstatus.Event) bool {
+		return e.Status() == componentstatus.StatusRecoverableError && strings.Contains(e.Err().Error(), "do not return")
+	}
+	last := func() *componentstatus.Event {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if len(r.statuses) == 0 {
+			return new(componentstatus.Event)
+		}
+		return r.statuses[len(r.statuses)-1]
+	}
+	require.Eventually(t, func() bool { return waiting(last()) }, patience, 10*time.Millisecond)
+	require.Positive(t, r.telemetryGauge("otelcol_cpu_profiler.reads.waiting"))
+	require.Positive(t, r.logs.FilterMessage("a file does not answer; going on without it").Len())
+	r.sink.Reset()
+	r.until("names of another program, and samples of this one", func(rows []row) bool {
+		return slices.ContainsFunc(rows, func(r row) bool {
+			return r.resource["process.pid"] == int64(neighbour.Process.Pid) && r.has("main.inlined")
+		}) && slices.ContainsFunc(rows, func(r row) bool { return r.resource["process.executable.name"] == "remote" })
+	})
+	stopped := make(chan error, 1)
+	go func() { stopped <- r.component.Shutdown(context.Background()) }()
+	select {
+	case err := <-stopped:
+		require.NoError(t, err)
+	case <-time.After(2 * patience):
+		t.Fatal("the end waits for the file")
+	}
+	require.NotZero(t, mount.Asked(), "it still does not answer")
+	mount.Go()
+	require.Eventually(t, func() bool { return last().Status() == componentstatus.StatusOK }, patience, 10*time.Millisecond)
+}
+
 func TestReceiverWithNothingEnabledLogsThat(t *testing.T) {
 	r := start(t, func(c *Config) { c.CPU.Enabled = false })
 	require.Equal(t, 1, r.logs.FilterMessageSnippet("nothing is sampled").Len())
