@@ -543,8 +543,9 @@ func TestHotProcessWithFilesWithoutEndStaysWithinItsShare(t *testing.T) {
 		before := meter.Total()
 		l := leaf(m, m.Start+100)
 		s.Resolve(h.pid, l)
-		if took := meter.Total() - before; l.Resolved {
-			read, most = read+1, max(most, took)
+		if l.Resolved {
+			eventually(t, "its time is counted", func() bool { return meter.Total() > before })
+			read, most = read+1, max(most, meter.Total()-before)
 		}
 	}
 	require.Positive(t, most)
@@ -585,35 +586,34 @@ func TestBatchWaitsForFilesOnce(t *testing.T) {
 // Names that take long to read leave time for those of other processes.
 func TestReadingNamesOfOneProcessLeavesTimeForOthers(t *testing.T) {
 	h, maps := hostWith(t, 1)
-	clock := &testClock{now: time.Unix(1_000_000, 0)}
-	s := newSymbolizer(t, Config{Root: h.root, Now: func() time.Time {
-		clock.advance(50 * time.Millisecond)
-		return clock.Now()
-	}})
-	s.openTimeout = time.Hour
-	resolve := func(pid int, offset uint64) bool {
+	s := newSymbolizer(t, Config{Root: h.root})
+	offset := uint64(0)
+	resolve := func(pid int) bool {
 		l := goLocation(maps[0])
+		offset++ // or it would be known
 		l.Address += offset
 		s.Resolve(pid, l)
 		return l.Resolved
 	}
-	const hot, others = 1, 2
+	const hog, hot, other = 1, 2, 3
 	s.Begin(map[int]string{hot: "hot"})
-	named := make(map[int]int)
-	offset := uint64(0)
-	for pid := others + 20; pid >= hot; pid-- {
-		for range 10 {
-			if offset++; resolve(pid, offset) {
-				named[pid]++
-			}
-		}
+	require.True(t, resolve(hog))
+	require.Positive(t, s.made.time)
+	require.Equal(t, s.made, s.madeBy[hog])
+	s.named(hog, effort{time: maxMaking / 8})
+	require.False(t, resolve(hog))
+	require.True(t, resolve(other))
+	for pid := range 8 {
+		s.named(10+pid, effort{time: maxMaking / 8})
 	}
-	require.Equal(t, 5, named[others+20], "an eighth of 2 s")
-	require.Zero(t, named[others], "the 2 s are over")
-	require.Equal(t, 10, named[hot], "those of hot units have 2 s more")
-	require.False(t, resolve(others, offset+1))
+	require.False(t, resolve(other), "all time is over")
+	require.True(t, resolve(hot), "but for that of hot units")
+	s.named(hot, effort{time: maxMaking / 2})
+	require.False(t, resolve(hot), "of which a process has a part")
 	s.Begin(nil)
-	require.True(t, resolve(others, offset+1))
+	for _, pid := range []int{hog, hot, other} {
+		require.True(t, resolve(pid), "another batch")
+	}
 }
 
 func TestUnreadableFileIsTriedThroughAnotherProcess(t *testing.T) {
@@ -769,6 +769,7 @@ func TestTrackWhileResolving(t *testing.T) {
 			pending++
 		}
 		for !l.Resolved {
+			s.Begin(nil) // a batch waits for a bounded time
 			s.Resolve(0, l)
 		}
 		require.Len(t, l.Lines, 2)

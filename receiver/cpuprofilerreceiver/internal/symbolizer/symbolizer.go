@@ -440,8 +440,8 @@ func (a standing) before(b standing) bool {
 	return a.size > b.size
 }
 
-// effort is what making names takes: memory, and time for reading, in which other names
-// wait.
+// effort is what making names takes: memory, and CPU time, or the time that was waited for
+// a file that does not answer. Meanwhile other names wait.
 type effort struct {
 	bytes int64
 	time  time.Duration
@@ -581,9 +581,9 @@ func (s *Symbolizer) resolveUser(pid int, l *samples.Location, pc uint64) Outcom
 		}
 		o.use(s.call)
 		var made effort
-		began := s.cfg.Now()
+		span := cputime.Begin()
 		a, made.bytes, err = o.lookup(addr)
-		made.time = s.cfg.Now().Sub(began)
+		made.time = span.End()
 		s.named(pid, made)
 		if o != s.vdso {
 			s.mu.Lock()
