@@ -20,6 +20,7 @@ type settings struct {
 	Final       int
 	Pprof       int
 	Manual      int
+	OTLP        int
 	GoMemory    string // GOMEMLIMIT; "" is none
 }
 

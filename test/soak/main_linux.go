@@ -41,7 +41,7 @@ const (
 )
 
 func main() {
-	as := flag.String("role", "", "be a load instead: flooding, allocating, waiting, churning, pulsing or short")
+	as := flag.String("role", "", "be a load instead: flooding, winding, allocating, waiting, churning, pulsing or short")
 	pprofSocket := flag.String("pprof-socket", "", "as a load, serve net/http/pprof there")
 	onlyStrangers := flag.Bool("strangers", false, "only the attack of strangers")
 	minutes := flag.Float64("minutes", 1, "how long faults last; what starts, drains and ends comes on top")
@@ -86,7 +86,7 @@ type soak struct {
 	weights    []weighed
 	heaviest   map[string]int64 // gauges at their highest
 	complaints map[string]int
-	attack     attack
+	attacks    []*attack
 	// onlyStrangers leaves out all but their attack.
 	onlyStrangers bool
 	broken        error // why it ended before its time
@@ -127,7 +127,7 @@ func (s *soak) prepareAndRun(ctx context.Context, sender, data string, keep bool
 			return err
 		}
 		s.printAttack(os.Stdout)
-		if faults := s.attack.faults(); len(faults) > 0 {
+		if faults := s.attackFaults(); len(faults) > 0 {
 			return errors.New(strings.Join(faults, "; "))
 		}
 		return nil

@@ -32,7 +32,7 @@ func (s *soak) report(w io.Writer) error {
 	if s.broken != nil {
 		faults = append(faults, "the soak ended before its time, and without the counters of its last run the equation cannot hold: "+s.broken.Error())
 	}
-	faults = append(faults, s.attack.faults()...)
+	faults = append(faults, s.attackFaults()...)
 	if ooms > 0 {
 		faults = append(faults, fmt.Sprintf("the kernel killed the collector %d times for its memory limit", ooms))
 	}

@@ -23,6 +23,7 @@ type role func()
 
 var roles = map[string]role{
 	"flooding":   flood,
+	"winding":    wind,
 	"allocating": allocate,
 	"waiting":    waitOften,
 	"churning":   churn,
@@ -51,6 +52,14 @@ func burn(d time.Duration) {
 func flood() {
 	for {
 		descend(rand.Uint64(), 60+rand.IntN(60))
+	}
+}
+
+// wind does the same on stacks that the kernel records in whole: it follows at most 127
+// frames, and each turn takes up to two.
+func wind() {
+	for {
+		descend(rand.Uint64(), 10+rand.IntN(40))
 	}
 }
 

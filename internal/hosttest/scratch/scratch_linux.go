@@ -25,6 +25,7 @@ type Cgroup struct {
 	v2   bool   // cpu is in the v2 tree
 
 	memory  string // the directory with the memory limit; empty if there is none
+	acct    string // the directory with the CPU time, in v1; empty if there is none
 	unified string // the directory in the v2 tree; empty if there is none
 }
 
@@ -53,6 +54,9 @@ func Make(name string) (*Cgroup, error) {
 		}
 		if m.controllers["memory"] {
 			c.memory = dir
+		}
+		if m.controllers["cpuacct"] {
+			c.acct = dir
 		}
 		if m.unified {
 			c.unified = dir
@@ -115,6 +119,25 @@ func (c *Cgroup) Favour(times int) error {
 		return fmt.Errorf("set the CPU weight of %s: %w", c.Path, err)
 	}
 	return nil
+}
+
+// CPUTime returns the CPU time that the cgroup's processes have used, as the kernel
+// counts it.
+func (c *Cgroup) CPUTime() (time.Duration, error) {
+	dir, name, unit := c.acct, "cpuacct.usage", time.Nanosecond
+	if dir == "" {
+		dir, name, unit = c.unified, "cpu.stat", time.Microsecond
+	}
+	content, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		return 0, fmt.Errorf("read the CPU time of %s: %w", c.Path, err)
+	}
+	used, _, _ := strings.Cut(strings.TrimPrefix(string(content), "usage_usec "), "\n")
+	n, err := strconv.ParseInt(used, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read the CPU time of %s: %s: %w", c.Path, name, err)
+	}
+	return time.Duration(n) * unit, nil
 }
 
 // Command returns a command that starts inside the cgroup.

@@ -8,8 +8,8 @@
 //                                                 map of so many lines of 1 KB for them
 //   strangers mappings SECONDS PROCESSES COUNT    idle, each with so many mappings
 //   strangers files    SECONDS PROCESSES COUNT DIRECTORY
-//                                                 idle, each with so many sparse files of
-//                                                 1 GiB in DIRECTORY mapped
+//                                                 each runs code in so many sparse ELF files
+//                                                 of 1 GiB in DIRECTORY, by turns
 #define _GNU_SOURCE
 #include <elf.h>
 #include <errno.h>
@@ -101,17 +101,23 @@ static void mappings(int count)
 			fail("mmap");
 }
 
-// maps an ELF file whose symbol table is a hole.
-static void map_sparse(const char *path)
+typedef void (*function)(uint64_t);
+
+// maps an ELF file whose symbol table is a hole, and returns code in it.
+static function map_sparse(const char *path)
 {
-	const uint64_t bytes = 1u << 30, code_bytes = 1 << 20;
+	const uint64_t bytes = 1u << 30, code_bytes = 1 << 20, entry = 12288;
 	Elf64_Ehdr h = {
 		.e_type = ET_DYN, .e_machine = EM_X86_64, .e_version = 1, .e_phoff = 64, .e_shoff = 4096,
 		.e_ehsize = 64, .e_phentsize = 56, .e_phnum = 1, .e_shentsize = 64, .e_shnum = 3, .e_shstrndx = 2,
 	};
 	memcpy(h.e_ident, ELFMAG "\2\1\1", 7);
+	// It counts its argument down to 0.
 #ifdef __aarch64__
 	h.e_machine = EM_AARCH64;
+	const uint32_t loop[] = {0xf1000400, 0x54ffffe1, 0xd65f03c0}; // subs x0, x0, #1; b.ne .-4; ret
+#else
+	const uint8_t loop[] = {0x48, 0xff, 0xcf, 0x75, 0xfb, 0xc3}; // dec %rdi; jne .-3; ret
 #endif
 	Elf64_Phdr p = {.p_type = PT_LOAD, .p_flags = PF_R | PF_X, .p_filesz = code_bytes, .p_memsz = code_bytes, .p_align = 4096};
 	Elf64_Shdr s[3] = {
@@ -121,19 +127,26 @@ static void map_sparse(const char *path)
 	};
 	int fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0700);
 	if (fd < 0 || pwrite(fd, &h, sizeof h, 0) < 0 || pwrite(fd, &p, sizeof p, 64) < 0 || pwrite(fd, s, sizeof s, 4096) < 0 ||
-	    pwrite(fd, "\0.symtab\0.strtab", 17, 8192) < 0 || ftruncate(fd, bytes) < 0 ||
-	    mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0) == MAP_FAILED)
+	    pwrite(fd, "\0.symtab\0.strtab", 17, 8192) < 0 || pwrite(fd, loop, sizeof loop, entry) < 0 || ftruncate(fd, bytes) < 0)
+		fail(path);
+	char *at = mmap(NULL, 2 * entry, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0);
+	if (at == MAP_FAILED)
 		fail(path);
 	close(fd);
-	unlink(path);
+	return (function)(at + entry);
 }
 
-static void files(int count, const char *directory)
+static void files(double until, int count, const char *directory)
 {
 	char path[512];
+	function in[count];
 	for (int i = 0; i < count; i++) {
-		snprintf(path, sizeof path, "%s/%d-%d", directory, getpid(), i);
-		map_sparse(path);
+		snprintf(path, sizeof path, "%s/sparse-%d-%d", directory, getpid(), i);
+		in[i] = map_sparse(path);
+	}
+	for (int i = 0; now() < until; i++) {
+		in[i % count](300000);
+		usleep(100000);
 	}
 }
 
@@ -150,7 +163,9 @@ int main(int argc, char **argv)
 			if (pid < 0)
 				fail("fork");
 			if (pid == 0) {
-				execl("/proc/self/exe", argv[0], argv[1], argv[2], "0", argv[4], directory, (char *)NULL);
+				char left[32]; // all end at one time, however late they begin
+				snprintf(left, sizeof left, "%f", until - now());
+				execl("/proc/self/exe", argv[0], argv[1], left, "0", argv[4], directory, (char *)NULL);
 				fail("exec");
 			}
 		}
@@ -163,7 +178,7 @@ int main(int argc, char **argv)
 	else if (strcmp(argv[1], "mappings") == 0)
 		mappings(count);
 	else
-		files(count, directory);
+		files(until, count, directory);
 	while (now() < until)
 		usleep(100000);
 	return 0;
