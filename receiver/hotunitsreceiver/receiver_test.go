@@ -261,7 +261,7 @@ func (b *bare) Report(e *componentstatus.Event)                   { b.statuses =
 func points(md pmetric.Metrics) (out []string) {
 	for _, rm := range md.ResourceMetrics().All() {
 		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
-			of := pmetric.NewNumberDataPointSlice()
+			var of pmetric.NumberDataPointSlice
 			if m.Type() == pmetric.MetricTypeSum {
 				of = m.Sum().DataPoints()
 			} else {
