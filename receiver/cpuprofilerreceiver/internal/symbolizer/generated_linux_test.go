@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -314,6 +315,46 @@ func TestNamesOfMapsAreBounded(t *testing.T) {
 	}
 	require.Equal(t, held, h.s.generatedBytes)
 	require.Positive(t, h.s.Counters().Evictions)
+}
+
+// What is counted is what the heap holds, roughly.
+func TestMemoryOfMapsIsCloseToTheHeap(t *testing.T) {
+	heap := func() int64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	for _, length := range []int{10, 900} {
+		t.Run(fmt.Sprint("names of ", length), func(t *testing.T) {
+			h := newJITHost(t, Config{CacheBytes: 64 << 20})
+			var lines strings.Builder
+			const count = 2000
+			for i := range count {
+				fmt.Fprintf(&lines, "%x 10 f%d%s\n", 0x1000+i*16, i, strings.Repeat("x", length))
+			}
+			before := heap()
+			for i := range 5 {
+				h.pid = 5000 + i
+				h.processRoot = filepath.Join(h.root, "proc", strconv.Itoa(h.pid), "root")
+				require.NoError(t, os.MkdirAll(filepath.Join(h.processRoot, "tmp"), 0o755))
+				h.identify(t, h.pid, os.Geteuid())
+				h.starts(t, h.pid, time.Minute)
+				h.writeMap(t, lines.String())
+				for j := range count {
+					l := &samples.Location{Address: uint64(0x1000 + j*16), Leaf: true}
+					h.s.Resolve(h.pid, l)
+					require.NotEmpty(t, l.Lines)
+				}
+			}
+			counted, held := h.s.Counters().Bytes, heap()-before
+			t.Logf("counted %d bytes, held %d", counted, held)
+			require.Greater(t, float64(counted), 0.8*float64(held))
+			require.Less(t, float64(counted), 2.5*float64(held))
+			runtime.KeepAlive(h)
+		})
+	}
 }
 
 // Of maps that are all in use the largest gives way, and that of a hot unit last.

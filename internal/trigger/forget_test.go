@@ -1,0 +1,63 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package trigger
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// At the bound of gone units and of services, forgetting one takes as many comparisons
+// as a heap does. A nil among the others fails whatever looks at all of them.
+func TestForgettingAtTheBoundDoesNotLookAtAll(t *testing.T) {
+	const n = 10_000
+	const atMost = 2 * n * 8 * 14 // for each some comparisons at each level of a heap, which has 14
+	compared := 0
+	t.Run("units", func(t *testing.T) {
+		c := Config{Monitors: testMonitors(), CollectionInterval: time.Second, MaxGone: n}
+		c.Policies = []Policy{{Name: "p", Conditions: fivePolicies()[:1], Duration: time.Second, Cooldown: time.Hour}}
+		e, err := New(c)
+		require.NoError(t, err)
+		r := &e.roster
+		for _, o := range []*order[*Unit]{&r.due, &r.order} {
+			compare := o.compare
+			o.compare = func(a, b *Unit) int {
+				compared++
+				return compare(a, b)
+			}
+		}
+		r.live = append(r.live, nil)
+		r.byName["nil"] = nil
+		for i := range 2 * n {
+			u := e.Unit(fmt.Sprint("unit", i))
+			u.machines[0].state, u.machines[0].notBefore = CoolingDown, start.Add(time.Hour+time.Duration(i*7919%n)*time.Second)
+			e.Remove(u.Name(), start)
+		}
+		require.LessOrEqual(t, compared, atMost)
+		require.Equal(t, n, r.gone)
+		require.Equal(t, n, r.forgotten)
+	})
+	t.Run("services", func(t *testing.T) {
+		compared = 0
+		e, err := New(Config{Monitors: testMonitors(), CollectionInterval: time.Second, MaxGone: n, CooldownByService: true})
+		require.NoError(t, err)
+		ss := &e.services
+		compare := ss.order.compare
+		ss.order.compare = func(a, b *service) int {
+			compared++
+			return compare(a, b)
+		}
+		ss.byAccount[account{"nil", false}] = nil
+		for i := range 2 * n {
+			s := ss.get(account{fmt.Sprint("service", i), false})
+			s.with(0).extend(start.Add(time.Duration(i*7919%n) * time.Second))
+		}
+		require.LessOrEqual(t, compared, atMost)
+		require.Len(t, ss.byAccount, n)
+		require.Equal(t, n+1, ss.forgotten)
+	})
+}
