@@ -313,18 +313,27 @@ func (b *bench) quiet(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	record, recorded, perfErr := b.recordWakeups()
 	began := time.Now()
-	if err := sleep(ctx, b.watch); err != nil {
+	err = sleep(ctx, b.watch)
+	took := time.Since(began)
+	if perfErr == nil {
+		if perfErr = record.running(); perfErr == nil {
+			perfErr = record.stop()
+		} else {
+			_ = record.stop()
+		}
+	}
+	if err != nil {
 		return err
 	}
-	took := time.Since(began)
 	after, err := readHostCounters()
 	if err != nil {
 		return err
 	}
 	starts := float64(after.started-host.started) / took.Seconds()
-	fmt.Fprintf(b.out, "## Watching a host that does nothing, %v\n\nAs below, without a load: how often a thread of the collector went to wait. %.1f processes and threads were started a second; each wakes the collector.\n\n", b.watch, starts)
-	t := table{"collector", "waits a second", "CPU of one core", "resident"}
+	fmt.Fprintf(b.out, "## Watching a host that does nothing, %v\n\nAs below, without a load: how often a thread of the collector went to wait, how often one was woken, and how often one was after none had been for %v. %.1f processes and threads were started a second; each wakes the collector.\n\n", b.watch, idle, starts)
+	t := table{"collector", "waits a second", "wake-ups a second", "wake-ups after idling", "CPU of one core", "resident"}
 	t.head(b.out)
 	rates := map[*collector]string{}
 	for _, c := range collectors {
@@ -340,10 +349,21 @@ func (b *bench) quiet(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		rates[c] = fmt.Sprintf("%.1f", float64(now-waits[c])/took.Seconds())
-		t.row(b.out, c.name, rates[c], fmt.Sprintf("%.3f %%", 100*(cpu-used[c]).Seconds()/took.Seconds()), mebibytes(resident))
+		waited := fmt.Sprintf("%.1f", float64(now-waits[c])/took.Seconds())
+		woken := "-"
+		rates[c] = "-"
+		if perfErr == nil {
+			var all, afterIdle int
+			if all, afterIdle, perfErr = c.wakeups(ctx, recorded); perfErr == nil {
+				woken, rates[c] = fmt.Sprintf("%.1f", float64(all)/took.Seconds()), fmt.Sprintf("%.1f", float64(afterIdle)/took.Seconds())
+			}
+		}
+		t.row(b.out, c.name, waited, woken, rates[c], fmt.Sprintf("%.3f %%", 100*(cpu-used[c]).Seconds()/took.Seconds()), mebibytes(resident))
 	}
 	fmt.Fprintln(b.out)
-	b.sum(fmt.Sprintf("waits a second on a host that does nothing (%.1f starts a second)", starts), rates[watcher], rates[bare], "a bare collector", 1)
+	if perfErr != nil {
+		fmt.Fprintf(b.out, "Wake-ups could not be counted: %s\n\n", strings.Join(strings.Fields(perfErr.Error()), " "))
+	}
+	b.sum(fmt.Sprintf("wake-ups a second, each after %v without one, on a host that does nothing (%.1f starts a second)", idle, starts), rates[watcher], rates[bare], "a bare collector", 1)
 	return nil
 }
