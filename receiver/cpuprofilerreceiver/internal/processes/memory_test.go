@@ -5,6 +5,8 @@ package processes
 
 import (
 	"fmt"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -75,6 +77,38 @@ func TestMappingsOfAllProcessesAreBounded(t *testing.T) {
 	table.NextBatch()
 	checkBytes(t, table)
 	require.Less(t, table.Stats().Bytes, 100<<10)
+}
+
+// What is counted is what the heap holds, roughly.
+func TestMemoryOfMappingsIsCloseToTheHeap(t *testing.T) {
+	heap := func() int {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	for name, tt := range map[string]struct {
+		processes, mappings int
+		path                string
+	}{
+		"of many mappings": {20, 8192, "/bin/idle"},
+		"of long names":    {2000, 1, "/" + strings.Repeat("x", 3000)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t, false)
+			table := h.table(func(cfg *Config) { cfg.Limits.Bytes = 64 << 20 })
+			counted, before := table.Stats().Bytes, heap()
+			for pid := range tt.processes {
+				mapMany(table, 1000+pid, tt.mappings, tt.path+strconv.Itoa(pid))
+			}
+			counted, held := table.Stats().Bytes-counted, heap()-before
+			t.Logf("counted %d bytes, held %d", counted, held)
+			require.Greater(t, float64(counted), 0.8*float64(held))
+			require.Less(t, float64(counted), 2.5*float64(held))
+			runtime.KeepAlive(table)
+		})
+	}
 }
 
 func TestSharedMappingsCountOnce(t *testing.T) {
