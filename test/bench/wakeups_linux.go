@@ -27,6 +27,10 @@ func (b *bench) recordWakeups() (record *child, file string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
+	// perf would mount it, and leave it mounted.
+	if _, err := os.Stat("/sys/kernel/tracing/events"); err != nil {
+		return nil, "", fmt.Errorf("tracefs is not mounted at /sys/kernel/tracing: %w", err)
+	}
 	file = filepath.Join(b.dir, "wakeups.data")
 	record, err = b.start("perf", exec.Command(perf, "record", "-q", "-a", "-e", "sched:sched_wakeup", "-o", file))
 	return record, file, err
@@ -56,7 +60,7 @@ func (c *collector) wakeups(ctx context.Context, file string) (all, afterIdle in
 		return 0, 0, fmt.Errorf("read the wake-ups that perf recorded: %w", err)
 	}
 	if host == 0 {
-		return 0, 0, errors.New("perf recorded no wake-up of any program: is tracefs mounted?")
+		return 0, 0, errors.New("perf recorded no wake-up of any program")
 	}
 	return all, afterIdle, nil
 }
