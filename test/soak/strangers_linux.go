@@ -261,6 +261,12 @@ func (s *soak) strangersAttack(ctx context.Context, of allowance) (a *attack, er
 	if err := answer(); err != nil {
 		return nil, err
 	}
+	// A shutdown does not wait for a disk that it knows as stalled.
+	for left := 100; strings.Contains(c.logText(), "disk does not answer, ") && !strings.Contains(c.logText(), "disk answers again") && left > 0; left-- {
+		if err := sleep(ctx, 100*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
 	if err := c.terminate(); err != nil { // it exports what is left
 		return nil, err
 	}
