@@ -227,7 +227,7 @@ func TestOldBaselinesGiveWayFirst(t *testing.T) {
 func TestASmallStoreKeepsItsBound(t *testing.T) {
 	const limit = 6 << 20
 	w := newWorld(t, Options{noSync: true, MaxBytes: limit})
-	for n := range 200 {
+	for n := range 80 {
 		w.pass(time.Minute)
 		for i := range 100 {
 			u := unitNamed(fmt.Sprint(i + 100*(n/50)))

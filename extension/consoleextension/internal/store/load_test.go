@@ -84,7 +84,7 @@ func openLoaded(tb testing.TB, units int) *Store {
 // TestTwoDaysOfAThousandUnitsFit measures what they take on disk and in memory, beside
 // profiles. Without HOTPROFILE_LOAD_UNITS=1000 it does so with 50 units, in proportion.
 func TestTwoDaysOfAThousandUnitsFit(t *testing.T) {
-	loadUnits := 50
+	loadUnits := 20
 	if n, err := strconv.Atoi(os.Getenv("HOTPROFILE_LOAD_UNITS")); err == nil {
 		loadUnits = n
 	}
