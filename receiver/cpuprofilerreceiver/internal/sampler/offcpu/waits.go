@@ -56,8 +56,9 @@ type thread struct {
 	target    *perfevent.Attachment
 	state     state
 	preempted bool
-	// began is the start of the wait, since the start of the part that is not emitted yet.
-	began, since int64
+	// began is the start of the wait, since the start of the part that is not emitted yet;
+	// each is later by what is unknown of it. from is that start as it was.
+	began, since, from int64
 	// next is from the sample since the last switch, caller and weight belong to the
 	// wait.
 	next, caller caller
@@ -72,8 +73,10 @@ type thread struct {
 	typical, own int64
 	listed       bool
 	// lostAt is the end of the last time for which switches were lost while it ran, sure
-	// how much of the wait, from since on, had passed when some were.
+	// how much of the wait, from since on, had passed when some were. The last time for
+	// which some were lost while it waited is from gap[0] to gap[1].
 	lostAt, sure int64
+	gap          [2]int64
 	checked      check
 }
 
@@ -229,9 +232,9 @@ func (w *waits) left(pid, tid int, time int64, preempted bool, target *perfevent
 			w.emit(t, t.since+t.sure)
 		}
 	}
-	t.lostAt, t.sure = 0, 0
+	t.lostAt, t.sure, t.gap = 0, 0, [2]int64{}
 	t.state, t.preempted, t.target = waiting, preempted, target
-	t.began, t.since = time, time
+	t.began, t.since, t.from = time, time, time
 	t.caller = caller{}
 	if t.hasNext {
 		t.caller = t.next
@@ -262,7 +265,7 @@ func (w *waits) came(pid, tid int, time int64, target *perfevent.Attachment) {
 	}
 	if t.state == running && t.lostAt > 0 {
 		t.state, t.preempted, t.caller, t.weight = waiting, false, caller{}, w.weightAt(t, t.lostAt)
-		t.began, t.since = t.lostAt, t.lostAt // it left before, and that was lost
+		t.began, t.since, t.from = t.lostAt, t.lostAt, t.lostAt // it left before, and that was lost
 	}
 	if t.state != waiting {
 		return // recorded twice, or ended
@@ -280,7 +283,7 @@ func (w *waits) came(pid, tid int, time int64, target *perfevent.Attachment) {
 	}
 	t.state, t.target = running, target
 	t.caller = caller{}
-	t.lostAt, t.sure = 0, 0
+	t.lostAt, t.sure, t.gap = 0, 0, [2]int64{}
 }
 
 // emit emits the part of a wait that is not emitted yet.
@@ -293,7 +296,8 @@ func (w *waits) emit(t *thread, until int64) {
 		end: until, length: until - t.since,
 	}
 	w.done(&w.out)
-	t.since = until
+	t.sure = max(t.sure-(until-t.since), 0)
+	t.since, t.from = until, until
 }
 
 // started records that a thread has begun, whatever had its id before.
@@ -378,16 +382,30 @@ func (w *waits) lost(from, to int64, shared, split bool) {
 		}
 		switch t.state {
 		case waiting:
-			known := max(from, t.since)
-			if unknown := to - known; unknown > 0 {
-				t.sure = max(t.sure, known-t.since)
-				t.began += unknown
-				t.since += unknown
-			}
+			t.unknown(max(from, t.from), to)
 		case running:
 			t.lostAt = to
 		}
 	}
+}
+
+// unknown records that it is unknown what a waiting thread did between two times. Several
+// rings may lose switches at once: what was unknown already is so only once.
+func (t *thread) unknown(from, to int64) {
+	length := to - from
+	if length <= 0 {
+		return
+	}
+	if from <= t.gap[1] {
+		length -= max(min(to, t.gap[1])-max(from, t.gap[0]), 0)
+		t.sure = max(t.sure-max(t.gap[0]-from, 0), 0)
+		t.gap = [2]int64{min(from, t.gap[0]), max(to, t.gap[1])}
+	} else {
+		t.sure = max(t.sure, from-t.since)
+		t.gap = [2]int64{from, to}
+	}
+	t.began += length
+	t.since += length
 }
 
 // forgetTarget forgets the threads that an attachment's events recorded.
