@@ -146,7 +146,7 @@ func timesBesideNeighbour(t *testing.T, scopes []string, runs, times int, machin
 					want, elapsed, all, stacked, lost = besideNeighbour(t, sleeper, scope, times, 50*time.Millisecond)
 					// On a busy machine it also waits for a CPU between its sleeps.
 					require.Less(t, float64(all), 1.02*float64(elapsed))
-					if scope == "cgroup" { // what is lost is copies of stacks, and costs no time
+					if scope == "cgroup" && machine != "somewhere" { // what is lost is copies of stacks, and costs no time
 						require.Greater(t, float64(all), 0.98*float64(want))
 					}
 				}
