@@ -51,7 +51,9 @@ const (
 	// maxURIResults bounds what is remembered of routes and paths. At the bound all is
 	// forgotten.
 	maxURIResults = 8192
-	maxURIKept    = 256 // bytes; longer ones are matched each time
+	// maxURI bounds the bytes of a route or path that patterns see: a regular expression may
+	// take 100 µs for one of 8 KiB.
+	maxURI = 256
 
 	// maxAhead and maxLate bound how far the end of a span or the time of a point may be
 	// from this host's clock. What is further away was held up on its way, or has a
@@ -257,6 +259,7 @@ func (p *plan) matches(uri string) (bits uint64) {
 	if len(p.patterns) == 0 || uri == "" {
 		return 0
 	}
+	uri = uri[:min(len(uri), maxURI)]
 	p.uriMu.RLock()
 	bits, ok := p.uriHas[uri]
 	p.uriMu.RUnlock()
@@ -268,14 +271,12 @@ func (p *plan) matches(uri string) (bits uint64) {
 			bits |= 1 << i
 		}
 	}
-	if len(uri) <= maxURIKept {
-		p.uriMu.Lock()
-		if len(p.uriHas) >= maxURIResults {
-			clear(p.uriHas)
-		}
-		p.uriHas[strings.Clone(uri)] = bits
-		p.uriMu.Unlock()
+	p.uriMu.Lock()
+	if len(p.uriHas) >= maxURIResults {
+		clear(p.uriHas)
 	}
+	p.uriHas[strings.Clone(uri)] = bits
+	p.uriMu.Unlock()
 	return bits
 }
 

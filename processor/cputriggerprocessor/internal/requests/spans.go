@@ -260,7 +260,7 @@ func (r *request) finish() {
 	if r.protocol != overRPC {
 		return
 	}
-	if r.service != "" && !strings.Contains(r.method, "/") && len(r.service)+len(r.method) < maxURIKept {
+	if r.service != "" && !strings.Contains(r.method, "/") && len(r.service)+len(r.method) < maxURI {
 		r.method = r.service + "/" + r.method
 	}
 	r.route, r.path = r.method, ""
