@@ -38,8 +38,8 @@ type Budget struct {
 const (
 	// mostSaved bounds the unused time that each part saves, for programs that start; the
 	// hot part saves mostSavedHot.
-	mostSaved    = time.Second
-	mostSavedHot = 2 * time.Second
+	mostSaved    = time.Second / 2
+	mostSavedHot = 3 * time.Second / 2
 	// mostOwed is the debt at which a part passes on what runs over: the hot part to the common
 	// one, and that to the reserve.
 	mostOwed = 2 * time.Second
