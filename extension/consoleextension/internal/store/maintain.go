@@ -4,8 +4,10 @@
 package store
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"time"
@@ -127,8 +129,12 @@ func (s *Store) thin() error {
 	return nil
 }
 
-// firstSpan returns the number of the oldest span of a tier; -1 if it is empty.
+// firstSpan returns the number of the oldest span of a tier; -1 if it is empty. One that
+// is before the first or after now is damaged.
 func (s *Store) firstSpan(t tier) (span int64, err error) {
+	s.mu.RLock()
+	latest := s.clock.now()/t.span + 1
+	s.mu.RUnlock()
 	span = -1
 	err = s.db.view(func(tx *bolt.Tx) error {
 		b, err := t.bucket(tx)
@@ -136,7 +142,9 @@ func (s *Store) firstSpan(t tier) (span int64, err error) {
 			return err
 		}
 		if k, _ := b.Cursor().First(); k != nil {
-			span = max(spanOf(k), 0)
+			if span = spanOf(k); span < 0 || span > latest {
+				return fmt.Errorf("%w: the first key of %s is of no time", errDamaged, t.name)
+			}
 		}
 		return nil
 	})
@@ -218,6 +226,9 @@ func (t tier) deleteBefore(tx *bolt.Tx, span int64) (more bool, err error) {
 		if err := b.Delete(k); err != nil {
 			return false, err
 		}
+	}
+	if k, _ := b.Cursor().First(); len(keys) > 0 && bytes.Equal(k, keys[0]) {
+		return false, fmt.Errorf("%w: keys of %s are not in order", errDamaged, t.name) // it is not found where it is
 	}
 	return more, nil
 }
