@@ -150,6 +150,17 @@ func (l *Loop) failed(err error) {
 	}
 }
 
+// Refused reports whether nothing can be sampled, and whether that or its reason has
+// changed since the last call.
+func (l *Loop) Refused(f *Found) (refused, changed bool) {
+	why := ""
+	if f.Err != nil {
+		why = f.Err.Error()
+	}
+	changed, l.refused = why != l.refused, why
+	return f.Err != nil, changed
+}
+
 // LeftOut returns what was found and is not sampled, each with the reason, and
 // whether that has changed since the last call.
 func (l *Loop) LeftOut(f *Found) (leftOut []string, changed bool) {

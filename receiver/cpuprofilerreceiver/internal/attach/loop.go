@@ -117,6 +117,7 @@ type Loop struct {
 	batch           uint64 // that the table knows of
 	failure         string // that was logged
 	leftOut         string // likewise
+	refused         string // likewise
 }
 
 // NewLoop returns a Loop that does nothing yet.

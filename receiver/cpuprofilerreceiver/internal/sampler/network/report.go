@@ -13,7 +13,6 @@ import (
 // logged remembers what was logged: it is logged again only if it changes.
 type logged struct {
 	started bool
-	refused string
 	// unset reports whether the number of samples could not be limited.
 	unset bool
 }
@@ -21,19 +20,13 @@ type logged struct {
 // Report logs what is sampled, what is not and why; each once until it changes.
 // Missing targets are logged by the on-CPU sampler.
 func (r *reader) Report(f *attach.Found) {
-	refused := ""
-	if f.Err != nil {
-		refused = f.Err.Error()
+	refused, changed := r.loop.Refused(f)
+	if refused && changed {
+		r.logged.started = false
+		r.cfg.Logger.Warn("network sampling is not possible; other samplers continue", zap.Error(f.Err),
+			zap.Duration("retry_interval", r.cfg.DiscoveryInterval))
 	}
-	if refused != r.logged.refused {
-		r.logged.refused = refused
-		if f.Err != nil {
-			r.logged.started = false
-			r.cfg.Logger.Warn("network sampling is not possible; other samplers continue", zap.Error(f.Err),
-				zap.Duration("retry_interval", r.cfg.DiscoveryInterval))
-		}
-	}
-	if f.Err != nil {
+	if refused {
 		return
 	}
 	leftOut, changed := r.loop.LeftOut(f)

@@ -16,7 +16,6 @@ import (
 // logged remembers what was logged: it is logged again only if it changes.
 type logged struct {
 	started bool
-	refused string
 	// unset reports whether the number of stacks could not be limited, unwatched
 	// whether events of single threads could not be opened.
 	unset, unwatched bool
@@ -25,19 +24,13 @@ type logged struct {
 // Report logs what is sampled, what is not and why; each once until it changes.
 // Missing targets are logged by the on-CPU sampler.
 func (r *reader) Report(f *attach.Found) {
-	refused := ""
-	if f.Err != nil {
-		refused = f.Err.Error()
+	refused, changed := r.loop.Refused(f)
+	if refused && changed {
+		r.logged.started = false
+		r.cfg.Logger.Warn("off-CPU sampling is not possible; other samplers continue", zap.Error(f.Err),
+			zap.Duration("retry_interval", r.cfg.DiscoveryInterval))
 	}
-	if refused != r.logged.refused {
-		r.logged.refused = refused
-		if f.Err != nil {
-			r.logged.started = false
-			r.cfg.Logger.Warn("off-CPU sampling is not possible; other samplers continue", zap.Error(f.Err),
-				zap.Duration("retry_interval", r.cfg.DiscoveryInterval))
-		}
-	}
-	if f.Err != nil {
+	if refused {
 		return
 	}
 	leftOut, changed := r.loop.LeftOut(f)

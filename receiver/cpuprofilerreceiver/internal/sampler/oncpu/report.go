@@ -20,7 +20,6 @@ const maxListed = 10
 type logged struct {
 	started bool
 	missing map[string]bool
-	status  string
 	// exceeded reports whether a lower frequency would not help.
 	exceeded bool
 }
@@ -28,8 +27,11 @@ type logged struct {
 // Report logs what is sampled, what is not and why; each once until it changes.
 func (r *reader) Report(f *attach.Found) {
 	r.reportTargets(f.Missing)
-	r.reportStatus(f.Err)
-	if f.Err != nil {
+	refused, changed := r.loop.Refused(f)
+	if changed {
+		r.reportStatus(f.Err)
+	}
+	if refused {
 		return
 	}
 	leftOut, changed := r.loop.LeftOut(f)
@@ -74,15 +76,8 @@ func (r *reader) reportTargets(absent []string) {
 	r.logged.missing = now
 }
 
+// reportStatus reports that sampling is not possible any more, or is again.
 func (r *reader) reportStatus(err error) {
-	text := ""
-	if err != nil {
-		text = err.Error()
-	}
-	if text == r.logged.status {
-		return
-	}
-	r.logged.status = text
 	if err != nil {
 		err = fmt.Errorf("%w: %w; retried every %v", errNothingPermitted, err, r.cfg.DiscoveryInterval)
 		r.logged.started = false
