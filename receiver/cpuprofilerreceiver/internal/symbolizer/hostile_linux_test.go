@@ -532,8 +532,8 @@ func TestHotProcessWithFilesWithoutEndStaysWithinItsShare(t *testing.T) {
 	hot := map[int]string{h.pid: "hog"}
 	budget.Favour(hot)
 	s.Begin(hot)
-	budget.Spend(h.pid, 2*time.Second) // what hot units had saved
-	budget.Spend(h.pid, 900*time.Millisecond)
+	budget.Spend(h.pid, 1500*time.Millisecond) // what hot units had saved
+	budget.Spend(h.pid, 400*time.Millisecond)
 
 	read, most := 0, time.Duration(0) // of one file
 	for i := range files {
