@@ -90,7 +90,7 @@ func TestProcessesThatComeAndGoLeaveNothingBehind(t *testing.T) {
 			small := func() bool {
 				after, st = settled(t, sampler, to, hotPID), sampler.Stats()
 				// Stacks of running processes are kept.
-				return after.files == before.files && after.rings == before.rings &&
+				return after.files <= before.files && after.rings <= before.rings &&
 					after.heap < before.heap+uint64(st.Table.StackBytes)+2<<20
 			}
 			ok := small()
