@@ -619,15 +619,21 @@ func TestReceiverGoesOnBesideAFileThatDoesNotAnswer(t *testing.T) {
 		_ = remote.Wait()
 	})
 	neighbour := run(t, exec.Command(local))
-	mapped := func() bool {
+	busy := func() bool {
 		all, err := filepath.Glob("/proc/[0-9]*/exe")
 		require.NoError(t, err)
 		return slices.ContainsFunc(all, func(exe string) bool {
-			path, _ := os.Readlink(exe)
-			return path == filepath.Join(mount.Dir, "remote")
+			if path, _ := os.Readlink(exe); path != filepath.Join(mount.Dir, "remote") {
+				return false
+			}
+			content, _ := os.ReadFile(filepath.Join(filepath.Dir(exe), "schedstat"))
+			used, _, _ := strings.Cut(string(content), " ")
+			ns, _ := strconv.Atoi(used)
+			return time.Duration(ns) > 200*time.Millisecond
 		})
 	}
-	require.Eventually(t, mapped, patience, 10*time.Millisecond)
+	// It has read what it needs of its file by then, or it would wait for that itself.
+	require.Eventually(t, busy, patience, 10*time.Millisecond)
 	mount.Stop()
 
 	r := start(t, func(c *Config) {
