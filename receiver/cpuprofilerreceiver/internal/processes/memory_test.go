@@ -70,6 +70,14 @@ func TestMappingsOfAllProcessesAreBounded(t *testing.T) {
 	require.Positive(t, s.MappingsLeftOut, "one process has a quarter at most")
 	require.Len(t, hot.Mapped(), 1)
 
+	// Nor does it give way after a loss, when it is not read again yet.
+	mapMany(table, 2000, 8192, "/bin/idle")
+	table.AfterLoss()
+	ranked := table.ranking((*Process).size)
+	require.Same(t, hot, ranked[len(ranked)-1])
+	require.Same(t, hot, table.Lookup(1, 0))
+	table.Exit(2000, 2000)
+
 	for pid := range 200 {
 		table.Exit(1000+pid, 1000+pid)
 	}

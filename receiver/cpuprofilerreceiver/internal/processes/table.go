@@ -202,7 +202,7 @@ func (t *Table) Lookup(pid int, cgroupID uint64) *Process {
 		}
 		t.last = p
 	}
-	if p.batch != t.batch || p.cgroupID != cgroupID || p.Resource == nil {
+	if p.batch != t.batch || p.losses != t.losses || p.cgroupID != cgroupID || p.Resource == nil {
 		p = t.refresh(p, cgroupID)
 		t.last = p
 	}
@@ -212,7 +212,7 @@ func (t *Table) Lookup(pid int, cgroupID uint64) *Process {
 // refresh updates a process at its first sample in each batch and after a record has
 // changed it.
 func (t *Table) refresh(p *Process, cgroupID uint64) *Process {
-	if p.batch != t.batch || p.cgroupID != cgroupID || !p.read || p.space == nil {
+	if p.batch != t.batch || p.losses != t.losses || p.cgroupID != cgroupID || !p.read || p.space == nil {
 		p = t.read(p)
 		p.batch, p.losses, p.cgroupID = t.batch, t.losses, cgroupID
 	}
@@ -399,7 +399,6 @@ func (t *Table) AfterLoss() {
 	for _, p := range t.processes.Values() {
 		t.stats.ThreadNames -= len(p.threads)
 		p.threads = nil
-		p.batch = 0
 	}
 	t.doubtful = t.processes.Len()
 }
