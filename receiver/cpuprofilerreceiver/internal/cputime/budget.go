@@ -113,6 +113,8 @@ func (b *Budget) part(pid int) *time.Duration {
 	switch {
 	case unit != "" && b.hot > 0 && (b.hot > mostSavedHot/2 || b.modest(unit)):
 		return &b.hot
+	case unit != "" && b.hot > -mostOwed && b.causedHot[unit] < little:
+		return &b.hot // in debt: a hot unit with little to read does not wait
 	case b.common > 0:
 		return &b.common
 	case b.reserve > 0 && b.light(pid):

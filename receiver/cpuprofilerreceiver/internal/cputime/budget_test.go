@@ -129,6 +129,19 @@ func TestDebtOfOneFileDelaysNobodyElse(t *testing.T) {
 	}
 }
 
+// A hot unit with little to read does not wait for another one's debt.
+func TestHotUnitWithLittleToReadDoesNotWait(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	b := NewBudget(0.01, zap.NewNop(), func() time.Time { return now })
+	b.Favour(map[int]string{1: "hog", 2: "victim"})
+	b.Spend(1, mostSavedHot+time.Second)
+	b.common, b.reserve = 0, 0
+	require.False(t, b.May(1))
+	require.True(t, b.May(2))
+	b.Spend(2, little)
+	require.False(t, b.May(2), "it had what it may have in debt")
+}
+
 func TestNoBudgetHasNoBound(t *testing.T) {
 	b := NewBudget(0, nil, nil)
 	b.Spend(1, time.Hour)
