@@ -59,8 +59,8 @@ type profiler struct {
 	// parts are in the order of their start: what samplers on perf
 	// events share, the emitter, the samplers.
 	parts []sampler.Sampler
-	// meters measure the CPU time that profiling costs; spent is what has been recorded
-	// of each.
+	// meters measure the CPU time that profiling costs. spent is the part of it that the
+	// metric has already, by work.
 	meters *sampler.Meters
 	spent  map[string]time.Duration
 }

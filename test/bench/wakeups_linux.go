@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// idle is how long no thread of a collector is woken before a wake-up counts: those
-// that follow another one at once find the CPU awake.
+// idle is the time without a wake-up of the collector after which the next one counts.
+// One that follows another at once finds the CPU awake.
 const idle = 5 * time.Millisecond
 
 // recordWakeups records every wake-up of the host, until it is stopped.

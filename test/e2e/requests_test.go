@@ -198,7 +198,8 @@ func (r running) turn(t *testing.T, how ...string) time.Time {
 type policy struct{ name, condition string }
 
 const (
-	// past is how long a service runs before its requests turn slow: it is to leave too.
+	// past is the time that a service runs before its requests turn slow. Its samples of
+	// that time must leave, too.
 	past = 7 * time.Second
 	// leastPast is of how many seconds of it samples have to leave. Of a later opening
 	// there may be none: a profile that began before the first one closed left by that,
@@ -209,9 +210,10 @@ const (
 	collection = time.Second
 	evaluation = time.Second / 2
 
-	// inTime is how many evaluations a gate may take to open, from when the collector
-	// has all that was before a service turned: those of the window, of a reading before
-	// it begins and one at its end, and of one that a busy machine takes late.
+	// inTime bounds the evaluations until a gate opens. They count from the moment at
+	// which the collector has all telemetry from before the turn. The bound covers the
+	// window, and three collections: one before the window begins, one at its end, and
+	// one that is late on a busy machine.
 	inTime = int((window + 3*collection) / evaluation)
 )
 

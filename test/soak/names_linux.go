@@ -29,7 +29,7 @@ const (
 	longName     = 2 << 20
 )
 
-// profilesDir is where the collector writes files, on a disk that stalls.
+// profilesDir returns the directory of the collector's files. Its disk stalls.
 func profilesDir(dir string) string { return filepath.Join(dir, "profiles") }
 
 // stall stalls the disk of the collector's files.

@@ -40,7 +40,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// service is what it serves, over HTTP and over gRPC.
+// service answers requests over HTTP and over gRPC.
 type service struct {
 	grpc_health_v1.UnimplementedHealthServer
 	took    atomic.Int64 // nanoseconds

@@ -104,7 +104,7 @@ type Intake struct {
 	named  map[unnamed]bool // resources that match no unit and were logged; Run's
 }
 
-// unnamed is what a resource that matches no unit is logged once for.
+// unnamed identifies resources that match no unit: of each, one is logged.
 type unnamed struct {
 	why     identify.Unmatched
 	service string

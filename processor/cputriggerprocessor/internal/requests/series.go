@@ -13,7 +13,8 @@ import (
 const (
 	// maxSeriesOfSource and maxSeries bound the series that are remembered, of one
 	// resource and in all, and maxCells the buckets of these. Points of further series,
-	// and of series that get more buckets, are not counted. A series is forgotten when nothing came of it for TTL.
+	// and of series that get more buckets, are not counted. A series without a point for
+	// TTL is forgotten.
 	maxSeriesOfSource = 4096
 	maxSeries         = 65536
 	maxCells          = 4 << 20
@@ -75,7 +76,7 @@ const (
 )
 
 // follow returns the series of a point, what the point means, and the time in which
-// that came about. count is what the point has, in so many cells.
+// that came about. count is the point's count, cells the number of its buckets.
 func (in *Intake) follow(s *source, key uint64, metric string, start, at pcommon.Timestamp, count float64, layout uint64, cells int) (*series, change, time.Duration) {
 	if s.streams == nil {
 		s.streams = &streams{series: map[uint64]*series{}, runs: map[runKey]*run{}}

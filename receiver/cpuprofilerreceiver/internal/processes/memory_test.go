@@ -87,7 +87,7 @@ func TestMappingsOfAllProcessesAreBounded(t *testing.T) {
 	require.Less(t, table.Stats().Bytes, 100<<10)
 }
 
-// What is counted is what the heap holds, roughly.
+// The counted bytes are about those on the heap.
 func TestMemoryOfMappingsIsCloseToTheHeap(t *testing.T) {
 	heap := func() int {
 		runtime.GC()

@@ -317,7 +317,7 @@ func TestNamesOfMapsAreBounded(t *testing.T) {
 	require.Positive(t, h.s.Counters().Evictions)
 }
 
-// What is counted is what the heap holds, roughly.
+// The counted bytes are about those on the heap.
 func TestMemoryOfMapsIsCloseToTheHeap(t *testing.T) {
 	heap := func() int64 {
 		runtime.GC()

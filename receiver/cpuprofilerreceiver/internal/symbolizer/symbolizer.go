@@ -188,7 +188,7 @@ type Symbolizer struct {
 	// call has the waits of the current Take.
 	call *deadline.Call
 
-	// made is what the names that were made in this batch took, madeBy that by pid.
+	// made is the effort for the names of this batch, madeBy the same by pid.
 	made   effort
 	madeBy map[int]effort
 	// waited is the time that was waited for the worker in this batch.
@@ -440,8 +440,8 @@ func (a standing) before(b standing) bool {
 	return a.size > b.size
 }
 
-// effort is what making names takes: memory, and CPU time, or the time that was waited for
-// a file that does not answer. Meanwhile other names wait.
+// effort is the cost of making names: memory, and time. The time is CPU time, or the wait
+// for a file that does not answer, since other names wait meanwhile.
 type effort struct {
 	bytes int64
 	time  time.Duration
