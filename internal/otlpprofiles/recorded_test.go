@@ -15,7 +15,6 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/mem"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 )
@@ -88,7 +87,7 @@ func grpcReceiver(t *testing.T) func([]byte) (pprofile.Profiles, error) {
 	t.Cleanup(func() { require.NoError(t, conn.Close()) })
 	return func(body []byte) (pprofile.Profiles, error) {
 		var answer []byte
-		err := conn.Invoke(t.Context(), "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export", &body, &answer, grpc.ForceCodecV2(asIs{}))
+		err := conn.Invoke(t.Context(), "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export", &body, &answer, grpc.ForceCodecV2(conformancetest.AsIs{}))
 		return s.received, err
 	}
 }
@@ -101,18 +100,4 @@ type profilesService struct {
 func (s *profilesService) Export(_ context.Context, r pprofileotlp.ExportRequest) (pprofileotlp.ExportResponse, error) {
 	s.received = r.Profiles()
 	return pprofileotlp.NewExportResponse(), nil
-}
-
-// asIs is a codec that leaves messages as they are.
-type asIs struct{}
-
-func (asIs) Name() string { return "proto" }
-
-func (asIs) Marshal(v any) (mem.BufferSlice, error) {
-	return mem.BufferSlice{mem.SliceBuffer(*v.(*[]byte))}, nil
-}
-
-func (asIs) Unmarshal(data mem.BufferSlice, v any) error {
-	*v.(*[]byte) = data.Materialize()
-	return nil
 }

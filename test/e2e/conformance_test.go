@@ -30,7 +30,6 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/stats"
 
 	"github.com/hotprofile/hotprofile/internal/hosttest"
@@ -58,7 +57,7 @@ func startTap(t testing.TB) *tap {
 	x := &tap{bodies: map[string][][]byte{}}
 	overGRPC, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	s := grpc.NewServer(grpc.ForceServerCodecV2(asIs{}), grpc.UnknownServiceHandler(x.export), grpc.StatsHandler(encodings{x}), grpc.MaxRecvMsgSize(16<<20))
+	s := grpc.NewServer(grpc.ForceServerCodecV2(conformancetest.AsIs{}), grpc.UnknownServiceHandler(x.export), grpc.StatsHandler(encodings{x}), grpc.MaxRecvMsgSize(16<<20))
 	go func() { _ = s.Serve(overGRPC) }()
 	t.Cleanup(s.Stop)
 	overHTTP, err := net.Listen("tcp", "127.0.0.1:0")
@@ -116,20 +115,6 @@ func (x *tap) post(w http.ResponseWriter, r *http.Request) {
 		x.fault("HTTP: %v", err)
 	}
 	w.Header().Set("Content-Type", "application/x-protobuf")
-}
-
-// asIs is a codec that leaves messages as they are.
-type asIs struct{}
-
-func (asIs) Name() string { return "proto" }
-
-func (asIs) Marshal(v any) (mem.BufferSlice, error) {
-	return mem.BufferSlice{mem.SliceBuffer(*v.(*[]byte))}, nil
-}
-
-func (asIs) Unmarshal(data mem.BufferSlice, v any) error {
-	*v.(*[]byte) = data.Materialize()
-	return nil
 }
 
 // encodings sees how calls are compressed.

@@ -323,7 +323,7 @@ func post(t testing.TB, client *http.Client, port int, media string, body []byte
 func exportRaw(t testing.TB, conn *grpc.ClientConn, body []byte) error {
 	t.Helper()
 	var answer []byte
-	return conn.Invoke(t.Context(), exportMethod, &body, &answer, grpc.ForceCodecV2(asIs{}))
+	return conn.Invoke(t.Context(), exportMethod, &body, &answer, grpc.ForceCodecV2(conformancetest.AsIs{}))
 }
 
 // message returns a field of a message in protobuf that is a message or text.

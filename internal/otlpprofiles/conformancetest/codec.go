@@ -1,0 +1,20 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package conformancetest
+
+import "google.golang.org/grpc/mem"
+
+// AsIs is a codec of gRPC that leaves messages as they are.
+type AsIs struct{}
+
+func (AsIs) Name() string { return "proto" }
+
+func (AsIs) Marshal(v any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(*v.(*[]byte))}, nil
+}
+
+func (AsIs) Unmarshal(data mem.BufferSlice, v any) error {
+	*v.(*[]byte) = data.Materialize()
+	return nil
+}
