@@ -287,6 +287,17 @@ func TestNamesOfOneLineAreHeldOnce(t *testing.T) {
 	require.Equal(t, uint64(addresses), h.s.Counters().Locations[Resolved])
 }
 
+// become makes it another process, with a map.
+func (h *jitHost) become(t *testing.T, pid int, lines string) {
+	t.Helper()
+	h.pid = pid
+	h.processRoot = filepath.Join(h.root, "proc", strconv.Itoa(pid), "root")
+	require.NoError(t, os.MkdirAll(filepath.Join(h.processRoot, "tmp"), 0o755))
+	h.identify(t, pid, os.Geteuid())
+	h.starts(t, pid, time.Minute)
+	h.writeMap(t, lines)
+}
+
 // What the names take beside the maps counts like these.
 func TestNamesOfMapsAreBounded(t *testing.T) {
 	h := newJITHost(t, Config{CacheBytes: 256 << 10})
@@ -296,12 +307,7 @@ func TestNamesOfMapsAreBounded(t *testing.T) {
 		fmt.Fprintf(&lines, "%x 10 f%d%s\n", 0x1000+i*16, i, strings.Repeat("x", 900))
 	}
 	for i := range 20 {
-		h.pid = 5000 + i
-		h.processRoot = filepath.Join(h.root, "proc", strconv.Itoa(h.pid), "root")
-		require.NoError(t, os.MkdirAll(filepath.Join(h.processRoot, "tmp"), 0o755))
-		h.identify(t, h.pid, os.Geteuid())
-		h.starts(t, h.pid, time.Minute)
-		h.writeMap(t, lines.String())
+		h.become(t, 5000+i, lines.String())
 		for j := range count {
 			l := &samples.Location{Address: uint64(0x1000 + j*16), Leaf: true}
 			h.s.Resolve(h.pid, l)
@@ -336,12 +342,7 @@ func TestMemoryOfMapsIsCloseToTheHeap(t *testing.T) {
 			}
 			before := heap()
 			for i := range 5 {
-				h.pid = 5000 + i
-				h.processRoot = filepath.Join(h.root, "proc", strconv.Itoa(h.pid), "root")
-				require.NoError(t, os.MkdirAll(filepath.Join(h.processRoot, "tmp"), 0o755))
-				h.identify(t, h.pid, os.Geteuid())
-				h.starts(t, h.pid, time.Minute)
-				h.writeMap(t, lines.String())
+				h.become(t, 5000+i, lines.String())
 				for j := range count {
 					l := &samples.Location{Address: uint64(0x1000 + j*16), Leaf: true}
 					h.s.Resolve(h.pid, l)
