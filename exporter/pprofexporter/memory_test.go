@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
+	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs/pprofstest"
 )
 
@@ -61,14 +62,6 @@ func TestMemoryIsBounded(t *testing.T) {
 	})
 }
 
-func heap() int {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int(m.HeapAlloc)
-}
-
 // received returns a request as it comes from the network, with texts of its own.
 func received(t *testing.T, in pprofstest.Input) pprofile.Profiles {
 	t.Helper()
@@ -92,15 +85,15 @@ func TestMemoryEstimateIsCloseToTheHeap(t *testing.T) {
 		h := started(t, nil)
 		h.open.maxFileMemory = 1 << 30
 		in := received(t, pprofstest.Input{Resource: pprofstest.Checkout(), Stacks: 20_000})
-		before := heap()
+		before := hosttest.Heap()
 		require.NoError(t, h.consume(context.Background(), in))
-		close(t, h.memory(), heap()-before)
+		close(t, h.memory(), hosttest.Heap()-before)
 		runtime.KeepAlive(in)
 	})
 	for _, name := range []string{"service", "unit", "policy", "trigger"} {
 		t.Run("of long names, of the "+name, func(t *testing.T) {
 			h := started(t, nil)
-			before := heap()
+			before := hosttest.Heap()
 			for i := range 30 {
 				long := fmt.Sprint(i) + strings.Repeat("x", 1<<20)
 				in := pprofstest.Input{Resource: map[string]string{"service.name": "s"}, Profile: pprofstest.Reason(fmt.Sprint("u", i), "t", ""), Hot: 1}
@@ -116,7 +109,7 @@ func TestMemoryEstimateIsCloseToTheHeap(t *testing.T) {
 				}
 				require.NoError(t, h.consume(context.Background(), received(t, in)))
 			}
-			held := heap() - before
+			held := hosttest.Heap() - before
 			close(t, h.memory(), held)
 			require.Less(t, held, 4<<20, "30 MiB were sent")
 			runtime.KeepAlive(h)
@@ -205,8 +198,12 @@ func TestDiskThatDoesNotAnswerHoldsNothingUp(t *testing.T) {
 		in := pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason(fmt.Sprint("u", i%7), fmt.Sprint("t", i), ""), Stacks: 100}
 		require.NoError(t, h.consume(context.Background(), in.Build(t)), "it returns")
 		h.mu.Lock()
-		require.LessOrEqual(t, h.memory(), h.maxMemory+overshoot)
+		held, bound := h.memory(), h.maxMemory+overshoot
+		if f := h.queue.current; f != nil {
+			bound += f.size() // to encode it; the next profile makes room for that
+		}
 		h.mu.Unlock()
+		require.LessOrEqual(t, held, bound)
 	}
 	require.Equal(t, 1, h.logs.FilterMessage("disk does not answer, profiles wait in memory").Len())
 	require.Equal(t, []componentstatus.Status{componentstatus.StatusRecoverableError}, host.reported())

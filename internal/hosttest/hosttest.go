@@ -7,6 +7,7 @@ package hosttest
 
 import (
 	"os"
+	"runtime"
 	"testing"
 )
 
@@ -18,4 +19,14 @@ func SkipUnprivileged(t testing.TB, format string, args ...any) {
 		t.Fatalf("HOTPROFILE_REQUIRE_PRIVILEGED=1, but: "+format, args...)
 	}
 	t.Skipf(format, args...)
+}
+
+// Heap returns the bytes of the heap that live objects take. It collects twice: what
+// sync.Pool holds survives the first time.
+func Heap() int {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
 }

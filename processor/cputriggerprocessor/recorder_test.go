@@ -22,6 +22,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
@@ -331,7 +332,7 @@ func TestMemoryHeldIsMemoryMeasured(t *testing.T) {
 			data, err := recorder.Pack(src)
 			require.NoError(t, err)
 			rec := r.p.recorder
-			before := liveHeap()
+			before := hosttest.Heap()
 			var counts counters.Samples
 			for i := range c.batches {
 				for _, id := range ids {
@@ -340,7 +341,7 @@ func TestMemoryHeldIsMemoryMeasured(t *testing.T) {
 					r.p.units.Record([]recorder.Capture{{Unit: r.gate(id), Start: at, End: at, Samples: c.events, Data: bytes.Clone(data[:len(data)-i*7%100])[:len(data)-i*7%100]}}, &counts)
 				}
 			}
-			after := liveHeap()
+			after := hosttest.Heap()
 			samples, size := rec.Held()
 			require.EqualValues(t, c.units*c.batches*c.events, samples)
 			require.InEpsilon(t, after-before, size, 0.04, "held %d, measured %d", size, after-before)
@@ -348,15 +349,6 @@ func TestMemoryHeldIsMemoryMeasured(t *testing.T) {
 			runtime.KeepAlive(rec)
 		})
 	}
-}
-
-// liveHeap returns the bytes of live objects.
-func liveHeap() int64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }
 
 func TestRecorderOfUnitsThatComeAndGo(t *testing.T) {

@@ -7,12 +7,13 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest"
 )
 
 // TestAClockThatJumpsLosesNothing sets the system's clock ten years ahead and back, while
@@ -127,7 +128,7 @@ func TestAStrangerHasNoMoreThanTheBounds(t *testing.T) {
 	for n := range 20 {
 		resources = append(resources, resource(n))
 	}
-	before := heap()
+	before := hosttest.Heap()
 	for n := range maxUnits * 5 / 4 {
 		u := Unit{Host: fmt.Sprint("host ", n), Name: fmt.Sprint(n, " ", long[:2000]), Resource: resources[n%len(resources)]}
 		w.PutReadings(u, []Reading{
@@ -159,9 +160,9 @@ func TestAStrangerHasNoMoreThanTheBounds(t *testing.T) {
 		}
 		w.PutLogs(i, logs, true)
 	}
-	grown := heap() - before
+	grown := hosttest.Heap() - before
 	t.Logf("%d units, %d openings, %d refusals, %d instances: %d MiB in memory", len(w.units), len(w.openings), len(w.refusals), len(w.instances), grown>>20)
-	require.Less(t, grown, int64(256<<20))
+	require.Less(t, grown, 256<<20)
 	require.LessOrEqual(t, len(w.units), maxUnits)
 	require.LessOrEqual(t, len(w.openings), maxOpenings)
 	require.LessOrEqual(t, len(w.refusals), maxRefusals)
@@ -196,14 +197,6 @@ func TestAStrangerHasNoMoreThanTheBounds(t *testing.T) {
 		}
 	}
 	require.Equal(t, 100, found)
-}
-
-// heap returns the bytes of the heap that are in use.
-func heap() int64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }
 
 // TestOldBaselinesGiveWayFirst has more openings than there is room for.

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/hotprofile/hotprofile/internal/hosttest"
 )
 
 // The size that the store is made for.
@@ -82,15 +84,15 @@ func openLoaded(tb testing.TB, units int) *Store {
 }
 
 // TestTwoDaysOfAThousandUnitsFit measures what they take on disk and in memory, beside
-// profiles. Without HOTPROFILE_LOAD_UNITS=1000 it does so with 50 units, in proportion.
+// profiles. Without HOTPROFILE_LOAD_UNITS=1000 it does so with 20 units, in proportion.
 func TestTwoDaysOfAThousandUnitsFit(t *testing.T) {
 	loadUnits := 20
 	if n, err := strconv.Atoi(os.Getenv("HOTPROFILE_LOAD_UNITS")); err == nil {
 		loadUnits = n
 	}
-	before := heap()
+	before := hosttest.Heap()
 	s := openLoaded(t, loadUnits)
-	memory := heap() - before
+	memory := hosttest.Heap() - before
 	used, err := s.db.used()
 	require.NoError(t, err)
 	readings, err := s.tierBytes(tiers[:]...)
@@ -98,7 +100,7 @@ func TestTwoDaysOfAThousandUnitsFit(t *testing.T) {
 	t.Logf("%d units, %d monitors, %d h, %d openings: %.1f MB on disk, %.1f MB in use, %.1f MB of readings; %.1f MB in memory",
 		loadUnits, loadMonitors, loadHours, loadTriggers, float64(s.Usage().Bytes)/1e6, float64(used)/1e6, float64(readings)/1e6, float64(memory)/1e6)
 	require.Less(t, s.Usage().Bytes, int64(4e6+71e3*loadUnits), "75 MB of 1,000 units is a quarter of 300 MB; the rest is for profiles")
-	require.Less(t, memory, int64(4<<20+32<<10*loadUnits))
+	require.Less(t, memory, 4<<20+32<<10*loadUnits)
 	require.Empty(t, s.Usage().Dropped)
 
 	units, err := s.Units(t.Context())

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -26,6 +25,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs"
@@ -775,17 +775,10 @@ func TestEstimateOfAProfileIsCloseToTheHeap(t *testing.T) {
 	f.later(f.limits.flush)
 	segments, _ := f.paths()
 	require.Len(t, segments, 1)
-	heap := func() int {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return int(m.HeapAlloc)
-	}
-	before := heap()
+	before := hosttest.Heap()
 	p, err := readProfile(segments[0])
 	require.NoError(t, err)
-	held := heap() - before
+	held := hosttest.Heap() - before
 	require.InEpsilon(t, held, sizeOf(p), 0.5, "%d bytes are held", held)
 	t.Logf("%d samples take %d bytes on disk, %d in memory, %d estimated", len(p.Sample), f.size(), held, sizeOf(p))
 }

@@ -5,7 +5,6 @@ package requests
 
 import (
 	"fmt"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +21,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
@@ -520,7 +520,7 @@ func TestRoutesThatNeverEnd(t *testing.T) {
 	spans := td.ResourceSpans().At(0).ScopeSpans().At(0).Spans()
 	path := []byte("/item/")
 	var out []monitor.Result
-	held := make([]uint64, 2)
+	held := make([]int, 2)
 	for i := range all / perBatch {
 		for n, s := range spans.All() {
 			text := string(strconv.AppendInt(path, int64(i*perBatch+n), 10))
@@ -529,27 +529,19 @@ func TestRoutesThatNeverEnd(t *testing.T) {
 		}
 		r.in.ObserveTraces(td)
 		if i == all/perBatch/5 { // what is remembered is full
-			held[0] = heap()
+			held[0] = hosttest.Heap()
 		}
 		if i%5 == 4 {
 			out = r.tick(time.Second)
 		}
 	}
-	held[1] = heap()
+	held[1] = hosttest.Heap()
 	require.LessOrEqual(t, len(r.in.plan.Load().uriHas), maxURIResults)
 	require.LessOrEqual(t, held[1], held[0]+8<<20)
 	require.Equal(t, int64(all), r.items[counters.ItemOK])
 	require.InEpsilon(t, 100, out[0].Reading.Num, 1e-9)
 	require.InEpsilon(t, 1000, out[1].Reading.Num, 0.06)
 	require.InEpsilon(t, 5*perBatch, out[2].Reading.Num, 0.1)
-}
-
-// heap returns the bytes on the heap that are in use.
-func heap() uint64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
 }
 
 func TestSpansWhoseTimesMakeNoSense(t *testing.T) {

@@ -91,7 +91,7 @@ func TestProcessesThatComeAndGoLeaveNothingBehind(t *testing.T) {
 				after, st = settled(t, sampler, to, hotPID), sampler.Stats()
 				// Stacks of running processes are kept.
 				return after.files <= before.files && after.rings <= before.rings &&
-					after.heap < before.heap+uint64(st.Table.StackBytes)+2<<20
+					after.heap < before.heap+st.Table.StackBytes+2<<20
 			}
 			ok := small()
 			for end := time.Now().Add(patience); !ok && time.Now().Before(end); {

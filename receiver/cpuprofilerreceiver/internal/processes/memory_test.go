@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
@@ -89,13 +90,6 @@ func TestMappingsOfAllProcessesAreBounded(t *testing.T) {
 
 // The counted bytes are about those on the heap.
 func TestMemoryOfMappingsIsCloseToTheHeap(t *testing.T) {
-	heap := func() int {
-		runtime.GC()
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int(m.HeapAlloc)
-	}
 	for name, tt := range map[string]struct {
 		processes, mappings int
 		path                string
@@ -106,11 +100,11 @@ func TestMemoryOfMappingsIsCloseToTheHeap(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t, false)
 			table := h.table(func(cfg *Config) { cfg.Limits.Bytes = 64 << 20 })
-			counted, before := table.Stats().Bytes, heap()
+			counted, before := table.Stats().Bytes, hosttest.Heap()
 			for pid := range tt.processes {
 				mapMany(table, 1000+pid, tt.mappings, tt.path+strconv.Itoa(pid))
 			}
-			counted, held := table.Stats().Bytes-counted, heap()-before
+			counted, held := table.Stats().Bytes-counted, hosttest.Heap()-before
 			t.Logf("counted %d bytes, held %d", counted, held)
 			require.Greater(t, float64(counted), 0.8*float64(held))
 			require.Less(t, float64(counted), 2.5*float64(held))

@@ -8,7 +8,6 @@ import (
 	"context"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -218,7 +217,7 @@ func (s setup) start(t *testing.T) (*oncpu.Sampler, *sink, func() string) {
 // held is the resources that a process could leak.
 type held struct {
 	files, rings int
-	heap         uint64
+	heap         int
 }
 
 func holds(t *testing.T) held {
@@ -227,11 +226,7 @@ func holds(t *testing.T) held {
 	require.NoError(t, err)
 	maps, err := os.ReadFile("/proc/self/maps")
 	require.NoError(t, err)
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return held{files: len(fds), rings: strings.Count(string(maps), "[perf_event]"), heap: m.HeapAlloc}
+	return held{files: len(fds), rings: strings.Count(string(maps), "[perf_event]"), heap: hosttest.Heap()}
 }
 
 // run starts a command and returns its output line by line.

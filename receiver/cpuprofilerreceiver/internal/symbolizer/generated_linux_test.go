@@ -325,13 +325,6 @@ func TestNamesOfMapsAreBounded(t *testing.T) {
 
 // The counted bytes are about those on the heap.
 func TestMemoryOfMapsIsCloseToTheHeap(t *testing.T) {
-	heap := func() int64 {
-		runtime.GC()
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
 	for _, length := range []int{10, 900} {
 		t.Run(fmt.Sprint("names of ", length), func(t *testing.T) {
 			h := newJITHost(t, Config{CacheBytes: 64 << 20})
@@ -340,7 +333,7 @@ func TestMemoryOfMapsIsCloseToTheHeap(t *testing.T) {
 			for i := range count {
 				fmt.Fprintf(&lines, "%x 10 f%d%s\n", 0x1000+i*16, i, strings.Repeat("x", length))
 			}
-			before := heap()
+			before := hosttest.Heap()
 			for i := range 5 {
 				h.become(t, 5000+i, lines.String())
 				for j := range count {
@@ -349,7 +342,7 @@ func TestMemoryOfMapsIsCloseToTheHeap(t *testing.T) {
 					require.NotEmpty(t, l.Lines)
 				}
 			}
-			counted, held := h.s.Counters().Bytes, heap()-before
+			counted, held := h.s.Counters().Bytes, hosttest.Heap()-before
 			t.Logf("counted %d bytes, held %d", counted, held)
 			require.Greater(t, float64(counted), 0.8*float64(held))
 			require.Less(t, float64(counted), 2.5*float64(held))
