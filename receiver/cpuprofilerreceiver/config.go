@@ -226,8 +226,8 @@ func (cfg *Config) perf() sampler.PerfConfig {
 	return sampler.PerfConfig{
 		MaxEvents: cfg.MaxPerfEvents, Kernel: cfg.KernelStacks, Unwind: mode[cfg.Unwind], StackBytes: cfg.StackBytes,
 		MaxMemory: int64(cfg.MaxMemory),
-		// Half of max_overhead, of all CPUs together.
-		FileShare: float64(cfg.MaxOverhead) / 100 / 2 * float64(runtime.NumCPU()),
+		// A third of max_overhead, of all CPUs together.
+		FileShare: float64(cfg.MaxOverhead) / 100 / 3 * float64(runtime.NumCPU()),
 	}
 }
 

@@ -38,7 +38,7 @@ type Budget struct {
 const (
 	// mostSaved bounds the unused time that each part saves, for programs that start; the
 	// hot part saves mostSavedHot.
-	mostSaved    = time.Second / 2
+	mostSaved    = time.Second / 4
 	mostSavedHot = 3 * time.Second / 2
 	// mostOwed is the debt at which a part passes on what runs over: the hot part to the common
 	// one, and that to the reserve.

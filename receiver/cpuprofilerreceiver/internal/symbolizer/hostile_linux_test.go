@@ -491,10 +491,10 @@ func TestNamesWaitWhenReadingHasHadItsTime(t *testing.T) {
 	require.True(t, budget.May(heavy))
 }
 
-// sparse writes an ELF file of 1 GiB whose symbol table is a hole.
+// sparse writes an ELF file of 64 MiB whose symbol table is a hole.
 func sparse(t *testing.T, path string) {
 	t.Helper()
-	const size, code = 1 << 30, 1 << 20
+	const size, code = 64 << 20, 1 << 20
 	var b bytes.Buffer
 	put := func(at int, v any) {
 		b.Write(make([]byte, at-b.Len()))
@@ -533,7 +533,7 @@ func TestHotProcessWithFilesWithoutEndStaysWithinItsShare(t *testing.T) {
 	budget.Favour(hot)
 	s.Begin(hot)
 	budget.Spend(h.pid, 1500*time.Millisecond) // what hot units had saved
-	budget.Spend(h.pid, 400*time.Millisecond)
+	budget.Spend(h.pid, 150*time.Millisecond)
 
 	read, most := 0, time.Duration(0) // of one file
 	for i := range files {

@@ -59,7 +59,8 @@ func browser(t *testing.T, file string, facts map[string]any) {
 
 // TestTheConsoleInABrowser runs a collector with a console beside a program that
 // waits, is warm for long enough to have a baseline, and then turns hot; and uses every
-// page in a browser.
+// page in a browser. It takes longer than any other test. Parallel tests begin in the
+// reverse order of their files, so that its file is one of the last.
 func TestTheConsoleInABrowser(t *testing.T) {
 	t.Parallel()
 	// Containers whose ids begin alike, and like no others.
