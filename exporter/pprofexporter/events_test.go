@@ -73,6 +73,24 @@ func TestAFileThatIsWrittenIsAnEvent(t *testing.T) {
 	require.Equal(t, "cpu profile of checkout written to "+file+", hottest: main.hot 75.0%, main.cold 25.0%", e.Body)
 }
 
+// The first profile may be of what a process did before it was moved into its container.
+func TestTheEventOfAFileHasItsContainer(t *testing.T) {
+	h := started(t, nil)
+	for _, resource := range []map[string]string{
+		{"service.name": "checkout", "process.executable.name": "sh"},
+		{"service.name": "checkout", "process.executable.name": "app", "container.id": "0a1b"},
+		{"service.name": "checkout", "process.executable.name": "child", "container.id": "0a1b"},
+	} {
+		h.send(pprofstest.Input{Resource: resource, Profile: pprofstest.Reason("0a1b", "t1", ""), Hot: 1})
+	}
+	var f *openFile
+	for _, f = range h.open.units["0a1b"].files {
+	}
+	require.Equal(t, map[string]any{"service.name": "checkout", "process.executable.name": "app", "container.id": "0a1b"}, asMap(f.resource.Attributes))
+	require.NoError(t, h.shutdown(t.Context()))
+	require.Zero(t, h.memory())
+}
+
 // What is no number is left out: webhooks could not write it as JSON.
 func TestTheConditionOfAFile(t *testing.T) {
 	for text, want := range map[string]map[string]any{

@@ -90,8 +90,10 @@ type openFile struct {
 	// their places.
 	services []serviceShare
 	index    map[string]int
-	// resource and condition are those of the first profile.
+	// condition is that of the first profile; resource, too, or that of the first one
+	// that has a container: what a process did before it was moved into it has none.
 	resource  hotunitsextension.Resource
+	contained bool
 	condition []attribute.KeyValue
 	// identity is the estimated memory of everything except pprof.
 	identity int
@@ -136,6 +138,7 @@ type source struct {
 	unit, policy  string
 	origin, scope string
 	resource      pcommon.Map
+	contained     bool // it has container.id
 }
 
 // sourceOf returns what a resource says. The scope is not set.
@@ -160,6 +163,7 @@ func sourceOf(resource pcommon.Map) source {
 			s.service += ":" + name
 		}
 	}
+	s.contained = s.unit != ""
 	if pid := text(attr.PID); s.unit == "" && pid != "" {
 		s.unit = "pid-" + pid
 	}
@@ -200,6 +204,7 @@ func (o *openFiles) add(d dictionary.Reader, of source, p pprofs.Part, from, roo
 			index:   make(map[string]int),
 
 			resource:  hotunitsextension.ResourceOf(of.resource, notOfFile),
+			contained: of.contained,
 			condition: conditionOf(attributes),
 		}
 		for _, kv := range f.condition {
@@ -215,6 +220,11 @@ func (o *openFiles) add(d dictionary.Reader, of source, p pprofs.Part, from, roo
 		u.files[key] = f
 	} else {
 		before = f.size()
+		if of.contained && !f.contained {
+			f.identity -= f.resource.Size
+			f.resource, f.contained = hotunitsextension.ResourceOf(of.resource, notOfFile), true
+			f.identity += f.resource.Size
+		}
 	}
 	f.last = now
 	a = f.pprof.Add(d, p, attributes, from, min(room, o.maxFileMemory-f.size()))

@@ -355,6 +355,27 @@ func TestAReadingNamesTheConditionOfItsEvent(t *testing.T) {
 
 // The memory of units' resources has a bound for all units: beyond it events have the
 // container and the service alone, and say how many attributes are missing.
+// The first profile may be of what a process did before it was moved into its container.
+func TestEventsOfAContainerHaveItsResource(t *testing.T) {
+	r := newRig(t, onePolicy("", ""))
+	s := r.subscribe()
+	early := part{attributes: map[string]any{"process.linux.cgroup": "/docker/" + containerA, "host.name": "here", "process.executable.name": "sh"}}
+	r.host.Groups["/docker/"+containerA] = r.host.Groups[containerA]
+	require.NoError(t, r.send(batch(t, r.now, early)))
+	r.fire(containerA)
+	r.p.eval.flush()
+	opened := asMap(take(s)[0].Resource)
+	require.Equal(t, containerA, opened["container.id"])
+	require.Equal(t, "sh", opened["process.executable.name"], "nothing else is known")
+	require.NoError(t, r.send(batch(t, r.now, inContainer(containerA))))
+	require.NoError(t, r.send(batch(t, r.now, early)))
+	r.p.units.Remove(r.unit(containerA), r.now)
+	r.p.eval.flush()
+	closed := asMap(take(s)[0].Resource)
+	require.Equal(t, containerA, closed["container.id"])
+	require.Equal(t, "app", closed["process.executable.name"])
+}
+
 func TestResourcesOfManyUnitsAreBounded(t *testing.T) {
 	r := newRig(t, onePolicy("", ""))
 	s := r.subscribe()

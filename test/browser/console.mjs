@@ -35,27 +35,27 @@ async function step(name, test) {
 // scrolling in two directions in a narrow window or at a zoom of 200 %, and its content
 // without script.
 async function wellMade(path, picture) {
-  for (const [colours, suffix] of [['light', ''], ['dark', '-dark']]) {
-    const page = await b.open(path, { colours });
-    assert.equal(await page.locator('h1').count(), 1, 'one heading of the first level');
-    assert.deepEqual(await b.accessible(page), [], `accessibility, ${colours}`);
+  const page = await b.open(path);
+  assert.equal(await page.locator('h1').count(), 1, 'one heading of the first level');
+  for (const [colorScheme, suffix] of [['light', ''], ['dark', '-dark']]) {
+    await page.emulateMedia({ colorScheme });
+    assert.deepEqual(await b.accessible(page), [], `accessibility, ${colorScheme}`);
     if (!suffix || picture === 'opening') await b.picture(page, picture + suffix);
-    await page.context().close();
   }
+  await page.emulateMedia({ media: 'print' });
+  assert.equal(await page.locator('nav').first().isVisible(), false, 'navigation is printed');
+  await page.context().close();
+  const narrow = await b.open(path, { size: sizes.narrow, scale: 2 });
+  if (picture === 'unit') await b.picture(narrow, picture + '-narrow');
   for (const size of [sizes.narrow, { width: 640, height: 450 }]) {
-    const page = await b.open(path, { size, scale: 2 });
-    assert.equal(await b.overflows(page), false, `wider than a window of ${size.width} pixels`);
-    assert.deepEqual(await b.accessible(page), [], `accessibility at ${size.width} pixels`);
-    if (size === sizes.narrow && picture === 'unit') await b.picture(page, picture + '-narrow');
-    await page.context().close();
+    await narrow.setViewportSize(size);
+    assert.equal(await b.overflows(narrow), false, `wider than a window of ${size.width} pixels`);
+    assert.deepEqual(await b.accessible(narrow), [], `accessibility at ${size.width} pixels`);
   }
+  await narrow.context().close();
   const plain = await b.open(path, { script: false });
   assert.ok((await textOf(plain.locator('main'))).length > 100, 'content without script');
   await plain.context().close();
-  const printed = await b.open(path);
-  await printed.emulateMedia({ media: 'print' });
-  assert.equal(await printed.locator('nav').first().isVisible(), false, 'navigation is printed');
-  await printed.context().close();
 }
 
 // textOf returns what is shown, with spaces for those that do not break.

@@ -477,7 +477,7 @@ func TestShippedConfigurationsLeaveFewLabels(t *testing.T) {
 		{"node", []string{"ec2", "gce", "azure"}, 18},
 		{"kubernetes", []string{"eks", "gke", "aks"}, 18},
 	} {
-		t.Run(tc.config, func(t *testing.T) { t.Parallel(); throughShipped(t, g, tc.config, tc.clouds, tc.most) })
+		t.Run(tc.config, func(t *testing.T) { throughShipped(t, g, tc.config, tc.clouds, tc.most) })
 	}
 }
 

@@ -168,7 +168,7 @@ service:
 			for _, r := range rl.ScopeLogs().At(0).LogRecords().All() {
 				records[r.EventName()] = r
 				container, _ := rl.Resource().Attributes().Get("container.id")
-				require.Equal(t, unit, container.Str())
+				require.Equal(t, unit, container.Str(), "%s: %v", r.EventName(), rl.Resource().Attributes().AsRaw())
 				host, _ := rl.Resource().Attributes().Get("host.name")
 				require.NotEmpty(t, host.Str(), r.EventName())
 				service, _ := rl.Resource().Attributes().Get("service.name")

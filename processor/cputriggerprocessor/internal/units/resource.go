@@ -29,6 +29,9 @@ type resource struct {
 	dropped    int
 	size       int
 	at         time.Time
+	// contained says that it had container.id, or that the unit is no container. What a
+	// process did before it was moved into its container has not.
+	contained bool
 }
 
 // of returns the attributes of a unit's resource, its service and the host.
@@ -83,14 +86,24 @@ func (s *Set) Described() []Described {
 	return out
 }
 
-// see keeps the resource of a unit's profiles, at most once a minute.
+// see keeps the resource of a unit's profiles, at most once a minute; sooner, where the
+// one that is kept has no container.
 func (r *resources) see(u *Unit, attributes pcommon.Map, now time.Time) {
-	if r.skip == nil || now.Sub(u.resource.at) < resourceAge {
+	recent := now.Sub(u.resource.at) < resourceAge
+	if r.skip == nil || recent && u.resource.contained {
+		return
+	}
+	_, contained := attributes.Get(attr.ContainerID)
+	contained = contained || u.ContainerID == ""
+	if recent && !contained {
 		return
 	}
 	r.forget(u)
 	kept := hotunitsextension.ResourceOf(attributes, r.skip)
-	u.resource.at = now
+	if !contained {
+		kept.Attributes = append(kept.Attributes, attribute.String(attr.ContainerID, u.ContainerID))
+	}
+	u.resource.at, u.resource.contained = now, contained
 	if r.size+kept.Size > maxResourcesSize {
 		u.resource.dropped = len(kept.Attributes) + kept.Dropped
 		return
