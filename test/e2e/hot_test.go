@@ -52,6 +52,7 @@ type outcome struct {
 }
 
 func TestHotCgroupIsLetOutAndItsTwinIsNot(t *testing.T) {
+	t.Parallel()
 	o := play(t, scenario{threshold: threshold})
 	for _, err := range checkGate(o) {
 		t.Error(err)

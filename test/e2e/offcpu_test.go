@@ -23,6 +23,7 @@ import (
 // then on, let out while its gate is open, and not sampled any more when it has
 // cooled. Those of the other one are never sampled.
 func TestWaitsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
+	t.Parallel()
 	if err := perfevent.Probe().Kernel; err != nil {
 		hosttest.SkipUnprivileged(t, "%v", err)
 	}

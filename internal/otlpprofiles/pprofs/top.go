@@ -18,8 +18,12 @@ type Share struct {
 	Percent  float64
 }
 
+// maxShown bounds the bytes of a name that is shown.
+const maxShown = 512
+
 // Hottest returns the n functions with the most self time, which is that of samples
-// whose innermost function it is, as in `pprof -top`.
+// whose innermost function it is, as in `pprof -top`. Very long names are cut: these are
+// for log lines.
 func Hottest(p *profile.Profile, n int) []Share {
 	self := make(map[string]int64)
 	total := int64(0)
@@ -37,7 +41,13 @@ func Hottest(p *profile.Profile, n int) []Share {
 	slices.SortFunc(shares, func(a, b Share) int {
 		return cmp.Or(cmp.Compare(b.Percent, a.Percent), strings.Compare(a.Function, b.Function))
 	})
-	return shares[:min(n, len(shares))]
+	shares = shares[:min(n, len(shares))]
+	for i, s := range shares {
+		if len(s.Function) > maxShown {
+			shares[i].Function = strings.ToValidUTF8(s.Function[:maxShown], "") + "…"
+		}
+	}
+	return shares
 }
 
 // leaf returns the name of a sample's innermost function, else of the file of its
