@@ -18,6 +18,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/kernelwait"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
@@ -291,6 +292,11 @@ func (e *emitter) resolve(batch *samples.Batch) (spent time.Duration) {
 			for k := range batch.Keys() {
 				if !k.Type.Sent { // those come with their names
 					e.names.Name(k.Resource.PID, k.Stack)
+				}
+			}
+			for k := range batch.Keys() {
+				if !k.Type.Sent && k.Stack.Truncated { // another stack may have found its root's name since
+					processes.MarkTruncated(k.Stack)
 				}
 			}
 			took = span.End()
