@@ -28,7 +28,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/gzip"
-	"google.golang.org/grpc/mem"
 
 	"github.com/hotprofile/hotprofile/extension/inlineattributesextension/internal/metadata"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
@@ -79,24 +78,10 @@ func newTestExtension(t *testing.T, enabled bool) *inlineAttributes {
 	return e.(*inlineAttributes)
 }
 
-// bytesCodec leaves messages as they are on the wire.
-type bytesCodec struct{}
-
-func (bytesCodec) Name() string { return "proto" }
-
-func (bytesCodec) Marshal(v any) (mem.BufferSlice, error) {
-	return mem.BufferSlice{mem.SliceBuffer(*v.(*[]byte))}, nil
-}
-
-func (bytesCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	*v.(*[]byte) = data.Materialize()
-	return nil
-}
-
 // grpcPeer serves every method, answers with nothing, and returns what it was sent.
 func grpcPeer(t *testing.T) (address string, received chan []byte) {
 	received = make(chan []byte, 1)
-	server := grpc.NewServer(grpc.ForceServerCodecV2(bytesCodec{}), grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
+	server := grpc.NewServer(grpc.ForceServerCodecV2(conformancetest.AsIs{}), grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
 		var request, response []byte
 		if err := s.RecvMsg(&request); err != nil {
 			return err
