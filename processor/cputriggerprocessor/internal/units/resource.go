@@ -100,15 +100,15 @@ func (r *resources) see(u *Unit, attributes pcommon.Map, now time.Time) {
 	}
 	r.forget(u)
 	kept := hotunitsextension.ResourceOf(attributes, r.skip)
-	if !contained {
-		kept.Attributes = append(kept.Attributes, attribute.String(attr.ContainerID, u.ContainerID))
-	}
 	u.resource.at, u.resource.contained = now, contained
 	if r.size+kept.Size > maxResourcesSize {
 		u.resource.dropped = len(kept.Attributes) + kept.Dropped
 		return
 	}
 	r.size += kept.Size
+	if !contained {
+		kept.Attributes = append(kept.Attributes, u.resource.attributes...) // the container, which forget left
+	}
 	u.resource.attributes, u.resource.size, u.resource.dropped = kept.Attributes, kept.Size, kept.Dropped
 }
 
