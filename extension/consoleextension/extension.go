@@ -30,6 +30,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/web"
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/httplisten"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
 // The bounds of the server.
@@ -243,7 +244,7 @@ func (c *Console) measured(next http.Handler) http.Handler {
 			page = "other"
 		}
 		c.telemetry.ConsoleRequestDuration.Record(context.WithoutCancel(r.Context()), time.Since(begin).Seconds(),
-			metric.WithAttributes(attribute.String("page", page), attribute.Int("http.response.status_code", recorder.status)))
+			metric.WithAttributes(attribute.String("page", page), attribute.Int(attr.HTTPStatus, recorder.status)))
 	})
 }
 

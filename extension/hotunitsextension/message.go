@@ -18,6 +18,8 @@ import (
 	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
 // The names of templates that are no files.
@@ -57,7 +59,7 @@ type MessageEvent struct {
 
 // Title returns the event's name for people: "gate opened".
 func (e MessageEvent) Title() string {
-	return strings.NewReplacer(".", " ", "_", " ").Replace(strings.TrimPrefix(e.Name, "hotprofile."))
+	return strings.NewReplacer(".", " ", "_", " ").Replace(strings.TrimPrefix(e.Name, attr.Prefix))
 }
 
 // Get returns an attribute of the event, else of its resource, as a text; empty if there
@@ -218,10 +220,10 @@ func example() Message {
 	events := []Event{
 		{
 			Name: GateOpened, Time: time.Unix(0, 0), Body: `gate of "checkout" <1> & 2 opened`,
-			Resource:   []attribute.KeyValue{attribute.String("service.name", `"checkout"`)},
-			Attributes: []attribute.KeyValue{attribute.String("hotprofile.unit", "4f1c"), attribute.Float64("hotprofile.trigger.value", 93.5)},
+			Resource:   []attribute.KeyValue{attribute.String(attr.ServiceName, `"checkout"`)},
+			Attributes: []attribute.KeyValue{attribute.String(attr.Unit, "4f1c"), attribute.Float64(attr.TriggerValue, 93.5)},
 		},
-		{Name: ProfileWritten, Time: time.Unix(0, 0), Attributes: []attribute.KeyValue{attribute.StringSlice("hotprofile.profile.functions", []string{"main.work 41.2%"})}},
+		{Name: ProfileWritten, Time: time.Unix(0, 0), Attributes: []attribute.KeyValue{attribute.StringSlice(attr.ProfileFunctions, []string{"main.work 41.2%"})}},
 	}
 	return messageOf(events, 3)
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
 // Window is a span of time, its ends included.
@@ -23,7 +25,7 @@ func OfOTLP(all []pprofile.Profiles, pid int, within Window) (p Profile, period 
 	for _, ps := range all {
 		d := ps.Dictionary()
 		for _, rp := range ps.ResourceProfiles().All() {
-			if of, ok := rp.Resource().Attributes().Get("process.pid"); !ok || of.Int() != int64(pid) {
+			if of, ok := rp.Resource().Attributes().Get(attr.PID); !ok || of.Int() != int64(pid) {
 				continue
 			}
 			for _, sp := range rp.ScopeProfiles().All() {
@@ -70,7 +72,7 @@ func stack(d pprofile.ProfilesDictionary, s pprofile.Sample) (frames []Frame) {
 		}
 		for _, ai := range l.AttributeIndices().All() {
 			a := d.AttributeTable().At(int(ai))
-			if text(d, a.KeyStrindex()) == "profile.frame.type" {
+			if text(d, a.KeyStrindex()) == attr.FrameType {
 				f.Kernel = a.Value().AsString() == "kernel"
 			}
 		}

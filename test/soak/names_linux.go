@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/hotprofile/hotprofile/internal/hosttest/scratch"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
 // Of the profiles that are sent to the exporter pprof in an attack, one in bigProfiles has
@@ -83,7 +84,7 @@ func named(service string, samples int) pprofile.Profiles {
 	d.AttributeTable().AppendEmpty()
 	d.StackTable().AppendEmpty()
 	rp := out.ResourceProfiles().AppendEmpty()
-	rp.Resource().Attributes().PutStr("service.name", service)
+	rp.Resource().Attributes().PutStr(attr.ServiceName, service)
 	p := rp.ScopeProfiles().AppendEmpty().Profiles().AppendEmpty()
 	cpu, nanoseconds := text("cpu"), text("nanoseconds")
 	p.SampleType().SetTypeStrindex(cpu)

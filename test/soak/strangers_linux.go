@@ -382,7 +382,7 @@ func (w *witness) take(_ context.Context, pd pprofile.Profiles) error {
 	defer w.mu.Unlock()
 	d := dictionary.NewReader(pd.Dictionary())
 	for _, rp := range pd.ResourceProfiles().All() {
-		service, ok := rp.Resource().Attributes().Get("service.name")
+		service, ok := rp.Resource().Attributes().Get(attr.ServiceName)
 		if !ok || service.Str() != hotService {
 			continue
 		}

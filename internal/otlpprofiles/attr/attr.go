@@ -1,9 +1,10 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package attr has the key of every OTLP attribute that hotprofile reads or writes.
-// Keys without the prefix hotprofile. are those of OpenTelemetry's semantic
-// conventions 1.43.
+// Package attr has the key of every OTLP attribute that hotprofile reads or writes. The
+// keys of its own metrics are in the metadata.yaml of each component. Keys without the
+// prefix hotprofile. are those of OpenTelemetry's semantic conventions 1.43; constants
+// that begin with Old have keys of earlier conventions.
 package attr
 
 // Resource attributes.
@@ -16,6 +17,7 @@ const (
 	NamespaceName         = "k8s.namespace.name"
 	PodName               = "k8s.pod.name"
 	PodUID                = "k8s.pod.uid"
+	RuntimeContainerName  = "container.name"
 	ServiceInstanceID     = "service.instance.id"
 	ServiceName           = "service.name"
 	ServiceNamespace      = "service.namespace"
@@ -62,11 +64,11 @@ const FrameType = "profile.frame.type"
 const (
 	AllocType      = Prefix + "alloc.type"
 	DotnetSelected = Prefix + "dotnet.selected"
-	Transport      = "network.transport"
 	StackTruncated = Prefix + "stack.truncated"
 	ThreadID       = "thread.id"
 	ThreadName     = "thread.name"
-	Wait           = Prefix + "wait" // network, disk, lock, sleep or other
+	Transport      = "network.transport" // of metrics of peers, too
+	Wait           = Prefix + "wait"     // network, disk, lock, sleep or other
 )
 
 // Attributes of profiles.
@@ -114,6 +116,49 @@ const (
 	ProfileType         = Prefix + "profile.type"
 	FilePath            = "file.path"
 	FileSize            = "file.size"
+)
+
+// Attributes of the metrics of units and of their peers.
+const (
+	IODirection   = "network.io.direction"
+	LocalPort     = "network.local.port"
+	PeerAddress   = "network.peer.address"
+	PeerDirection = Prefix + "peer.direction"
+	PeerLimit     = Prefix + "peer.limit"
+	PeerPort      = "network.peer.port"
+	PeerService   = "service.peer.name"
+	PeerUnit      = Prefix + "peer.unit"
+	PolicyState   = Prefix + "policy.state"
+)
+
+// Attributes of requests: of spans, and of metrics of servers.
+const (
+	ErrorType         = "error.type"
+	HTTPMethod        = "http.request.method"
+	HTTPRoute         = "http.route"
+	HTTPStatus        = "http.response.status_code"
+	RPCMethod         = "rpc.method"
+	RPCStatus         = "rpc.response.status_code"
+	RPCSystem         = "rpc.system.name"
+	SamplingThreshold = "sampling.threshold" // of the processor probabilistic_sampler
+	URLPath           = "url.path"
+
+	OldConnectStatus = "rpc.connect_rpc.error_code"
+	OldGRPCStatus    = "rpc.grpc.status_code"
+	OldHTTPMethod    = "http.method"
+	OldHTTPStatus    = "http.status_code"
+	OldHTTPTarget    = "http.target"
+	OldHTTPURL       = "http.url"
+	OldRPCService    = "rpc.service"
+	OldRPCSystem     = "rpc.system"
+)
+
+// Attributes of log records: the event's name where the record has no field for it, and
+// of the scopes of a collector's own logs.
+const (
+	ComponentID   = "otelcol.component.id"
+	ComponentKind = "otelcol.component.kind"
+	OldEventName  = "event.name"
 )
 
 // Prefixes of keys: of hotprofile's own, and of those about the trigger.

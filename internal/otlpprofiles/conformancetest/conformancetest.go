@@ -14,6 +14,8 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/pprofile"
 	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
 // Options holds what the profiles do not contain. The zero value is for the output of the
@@ -175,8 +177,7 @@ func newChecker(dict pprofile.ProfilesDictionary, opts Options) *checker {
 		shapes: shapes(),
 		frames: frameTypes(),
 		allowed: append([]string{
-			"thread.name", "hotprofile.stack.truncated", "hotprofile.dotnet.selected", "hotprofile.alloc.type",
-			"hotprofile.wait", "network.transport",
+			attr.ThreadName, attr.StackTruncated, attr.DotnetSelected, attr.AllocType, attr.Wait, attr.Transport,
 		}, opts.SampleAttributes...),
 		keys: make(map[string]bool),
 		used: map[string][]bool{

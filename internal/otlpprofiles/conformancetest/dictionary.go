@@ -11,6 +11,8 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
 // tables checks that each table begins with its zero entry and has no duplicates.
@@ -151,7 +153,7 @@ func (c *checker) location(i int32, where string) {
 	}
 	kind := ""
 	for _, a := range c.attributes(l.AttributeIndices(), where) {
-		if a.key == "profile.frame.type" {
+		if a.key == attr.FrameType {
 			kind = a.value.AsString()
 		}
 	}
@@ -174,7 +176,7 @@ func (c *checker) mapping(i int32, where string) {
 	built := false
 	for _, a := range c.attributes(m.AttributeIndices(), where) {
 		switch a.key {
-		case "process.executable.build_id.gnu", "process.executable.build_id.go", "process.executable.build_id.htlhash":
+		case attr.BuildIDGNU, attr.BuildIDGo, attr.BuildIDHTLHash:
 			built = built || a.value.AsString() != ""
 		}
 	}
@@ -222,7 +224,7 @@ func (c *checker) attributes(indices pcommon.Int32Slice, where string) []attribu
 
 // text checks that an attribute of ours is text.
 func (c *checker) text(key string, v pcommon.Value, where string) {
-	if strings.HasPrefix(key, "hotprofile.") && v.Type() != pcommon.ValueTypeStr && v.Type() != pcommon.ValueTypeEmpty {
+	if strings.HasPrefix(key, attr.Prefix) && v.Type() != pcommon.ValueTypeStr && v.Type() != pcommon.ValueTypeEmpty {
 		c.broken(TextAttribute, "%s has %s of type %s", where, key, v.Type())
 	}
 }

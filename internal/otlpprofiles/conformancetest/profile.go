@@ -10,6 +10,8 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
 func (c *checker) resourceProfiles(where string, rp pprofile.ResourceProfiles) {
@@ -33,7 +35,7 @@ func (c *checker) serviceName(where string, attributes pcommon.Map) {
 	if !c.opts.Triggered {
 		return
 	}
-	v, ok := attributes.Get("service.name")
+	v, ok := attributes.Get(attr.ServiceName)
 	if !ok || v.AsString() == "" {
 		c.broken(ServiceName, "%s has no service.name", where)
 		return
@@ -41,7 +43,7 @@ func (c *checker) serviceName(where string, attributes pcommon.Map) {
 	if v.Type() != pcommon.ValueTypeStr {
 		c.broken(ServiceName, "%s has a service.name of type %s", where, v.Type())
 	}
-	if e, ok := attributes.Get("process.executable.name"); ok && v.AsString() == "unknown_service" && e.AsString() != "" {
+	if e, ok := attributes.Get(attr.ExecutableName); ok && v.AsString() == "unknown_service" && e.AsString() != "" {
 		c.broken(ServiceName, "%s is %s, want %[2]s:%s", where, v.AsString(), e.AsString())
 	}
 }

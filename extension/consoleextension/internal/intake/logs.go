@@ -45,7 +45,7 @@ func Logs(ctx context.Context, to *store.Store, ld plog.Logs) error {
 func event(to *store.Store, resource map[string]string, r plog.LogRecord) bool {
 	name := r.EventName()
 	if name == "" {
-		name = text(r.Attributes(), "event.name")
+		name = text(r.Attributes(), attr.OldEventName)
 	}
 	of := store.Unit{Host: resource[attr.HostName], Name: text(r.Attributes(), attr.Unit), Resource: resource}
 	at := timeOf(r)
@@ -115,7 +115,7 @@ type ownLogs struct {
 func (o *ownLogs) add(scope pcommon.InstrumentationScope, r plog.LogRecord) {
 	l := store.Log{
 		At: timeOf(r), Severity: severity(r), Body: r.Body().AsString(), Attributes: texts(r.Attributes()),
-		Component: strings.TrimSpace(text(scope.Attributes(), "otelcol.component.kind") + " " + text(scope.Attributes(), "otelcol.component.id")),
+		Component: strings.TrimSpace(text(scope.Attributes(), attr.ComponentKind) + " " + text(scope.Attributes(), attr.ComponentID)),
 	}
 	for k := range l.Attributes {
 		if strings.HasPrefix(k, "code.") {

@@ -23,7 +23,6 @@ const (
 	unitReading   = attr.Prefix + "unit.reading"
 	unitThreshold = attr.Prefix + "unit.threshold"
 	unitState     = attr.Prefix + "unit.state"
-	policyState   = attr.Prefix + "policy.state"
 )
 
 // ownPrefixes are those of the names of a collector's own metrics.
@@ -114,7 +113,7 @@ func (u *units) add(metric string, p pmetric.NumberDataPoint) {
 	policy := text(a, attr.TriggerPolicy)
 	if metric == unitState {
 		if valueOf(p) == 1 {
-			r.states[policy] = text(a, policyState)
+			r.states[policy] = text(a, attr.PolicyState)
 		}
 		return
 	}

@@ -40,11 +40,11 @@ func (p *peers) add(metric string, point pmetric.NumberDataPoint) {
 		return
 	}
 	key := reportKey{store.PeerKey{
-		Address: text(a, "network.peer.address"), Direction: text(a, attr.Prefix+"peer.direction"), Transport: text(a, "network.transport"),
+		Address: text(a, attr.PeerAddress), Direction: text(a, attr.PeerDirection), Transport: text(a, attr.Transport),
 	}, point.StartTimestamp(), point.Timestamp()}
-	port := text(a, "network.peer.port")
+	port := text(a, attr.PeerPort)
 	if port == "" {
-		port = text(a, "network.local.port")
+		port = text(a, attr.LocalPort)
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err == nil {
 		key.Port = int(n)
@@ -57,9 +57,9 @@ func (p *peers) add(metric string, point pmetric.NumberDataPoint) {
 	r, ok := of[key]
 	if !ok {
 		r = store.NewPeerReport(key.PeerKey, key.start.AsTime(), key.at.AsTime())
-		r.PeerName = store.PeerName{Service: text(a, "service.peer.name"), Name: text(a, attr.Prefix+"peer.unit")}
+		r.PeerName = store.PeerName{Service: text(a, attr.PeerService), Name: text(a, attr.PeerUnit)}
 	}
-	transmit := text(a, "network.io.direction") == "transmit"
+	transmit := text(a, attr.IODirection) == "transmit"
 	switch metric[len(peerPrefix):] {
 	case "io":
 		r.Counters[either(transmit, store.PeerSent, store.PeerReceived)] = value
@@ -76,7 +76,7 @@ func (p *peers) add(metric string, point pmetric.NumberDataPoint) {
 	case "retransmits":
 		r.Counters[store.PeerRetransmits] = value
 	case "send_time":
-		switch text(a, attr.Prefix+"peer.limit") {
+		switch text(a, attr.PeerLimit) {
 		case "receiver_window":
 			r.Counters[store.PeerReceiverWindow] = value
 		case "send_buffer":

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
 // The bounds of what is kept in memory, and with it of what the database has. All of it
@@ -49,8 +51,8 @@ const (
 
 // identity are the attributes that a resource keeps when there is no room for more.
 var identity = []string{
-	"service.name", "service.namespace", "container.id", "k8s.namespace.name", "k8s.pod.name", "k8s.container.name",
-	"process.executable.name", "process.pid", "host.name",
+	attr.ServiceName, attr.ServiceNamespace, attr.ContainerID, attr.NamespaceName, attr.PodName, attr.ContainerName,
+	attr.ExecutableName, attr.PID, attr.HostName,
 }
 
 // cutText returns the beginning of a text as valid UTF-8, in at most n bytes that do not

@@ -293,7 +293,7 @@ func unitName(u store.Unit) string {
 	if v := u.Resource[attr.ServiceName]; v != "" && !strings.HasPrefix(v, "unknown_service") {
 		return v
 	}
-	for _, key := range [...]string{attr.ContainerName, "container.name", attr.ExecutableName} {
+	for _, key := range [...]string{attr.ContainerName, attr.RuntimeContainerName, attr.ExecutableName} {
 		if v := u.Resource[key]; v != "" {
 			return v
 		}
@@ -327,7 +327,7 @@ func unitPlace(u store.Unit) string {
 		return place
 	}
 	if isContainerID(u.Name) {
-		if name := u.Resource["container.name"]; name != "" {
+		if name := u.Resource[attr.RuntimeContainerName]; name != "" {
 			return "container " + name
 		}
 		return "container " + u.Name[:12]

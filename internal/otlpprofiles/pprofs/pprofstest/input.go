@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
@@ -44,9 +45,9 @@ func (in Input) Build(t testing.TB) pprofile.Profiles {
 
 	// In the order of their keys, as the receiver sends them.
 	r := &samples.Resource{PID: 7, Attributes: []samples.Attribute{
-		{Key: "process.executable.name", Value: "app"},
-		{Key: "process.executable.path", Value: "/bin/app"},
-		{Key: "process.pid", Value: int64(7)},
+		{Key: attr.ExecutableName, Value: "app"},
+		{Key: attr.ExecutablePath, Value: "/bin/app"},
+		{Key: attr.PID, Value: int64(7)},
 	}}
 	if in.NoPath {
 		r.Attributes = r.Attributes[:1]
@@ -101,14 +102,14 @@ func (in Input) Build(t testing.TB) pprofile.Profiles {
 // Reason returns the attributes that cpu_trigger adds.
 func Reason(unit, trigger, at string) map[string]string {
 	return map[string]string{
-		"hotprofile.unit":              unit,
-		"hotprofile.trigger.id":        trigger,
-		"hotprofile.trigger.time":      at,
-		"hotprofile.trigger.policy":    "cpu",
-		"hotprofile.trigger.monitor":   "cpu_utilization",
-		"hotprofile.trigger.threshold": "80",
+		attr.Unit:             unit,
+		attr.TriggerID:        trigger,
+		attr.TriggerTime:      at,
+		attr.TriggerPolicy:    "cpu",
+		attr.TriggerMonitor:   "cpu_utilization",
+		attr.TriggerThreshold: "80",
 	}
 }
 
 // Checkout returns the attributes of a resource.
-func Checkout() map[string]string { return map[string]string{"service.name": "checkout"} }
+func Checkout() map[string]string { return map[string]string{attr.ServiceName: "checkout"} }

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace"
 	"go.uber.org/zap"
 
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 )
 
@@ -187,7 +188,7 @@ func (in *Intake) readSpan(span ptrace.Span) request {
 	r := request{status: -1, weight: 1}
 	rejected := ""
 	for k, v := range span.Attributes().All() {
-		if k == "sampling.threshold" {
+		if k == attr.SamplingThreshold {
 			rejected = v.Str()
 			continue
 		}
@@ -214,43 +215,43 @@ func (in *Intake) readSpan(span ptrace.Span) request {
 // read reads one attribute.
 func (r *request) read(k string, v pcommon.Value) {
 	switch k {
-	case "http.request.method", "http.method":
+	case attr.HTTPMethod, attr.OldHTTPMethod:
 		if r.protocol == noProtocol {
 			r.protocol, r.method = overHTTP, v.Str()
 		}
-	case "http.response.status_code", "http.status_code":
+	case attr.HTTPStatus, attr.OldHTTPStatus:
 		if n := number(v); n >= 100 && n < 600 {
 			r.status = n
 		}
-	case "http.route":
+	case attr.HTTPRoute:
 		r.route = v.Str()
-	case "url.path":
+	case attr.URLPath:
 		r.path = v.Str()
-	case "http.target":
+	case attr.OldHTTPTarget:
 		if r.path == "" {
 			r.path, _, _ = strings.Cut(v.Str(), "?")
 		}
-	case "http.url":
+	case attr.OldHTTPURL:
 		if r.path == "" {
 			r.path = pathOf(v.Str())
 		}
-	case "rpc.system", "rpc.system.name":
+	case attr.RPCSystem, attr.OldRPCSystem:
 		r.protocol = overRPC
-	case "rpc.service":
+	case attr.OldRPCService:
 		r.service = v.Str()
-	case "rpc.method":
+	case attr.RPCMethod:
 		r.method = v.Str()
-	case "rpc.grpc.status_code":
+	case attr.OldGRPCStatus:
 		if n := number(v); n >= 0 && n < len(grpcCodes) {
 			r.status = n
 		}
-	case "rpc.response.status_code", "rpc.connect_rpc.error_code":
+	case attr.RPCStatus, attr.OldConnectStatus:
 		if n := grpcCode(v.Str()); n >= 0 {
 			r.status = n
 		} else {
-			r.failed = r.failed || k == "rpc.connect_rpc.error_code"
+			r.failed = r.failed || k == attr.OldConnectStatus
 		}
-	case "error.type":
+	case attr.ErrorType:
 		r.failed = true
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
 // Of the unit that the demo is about: it has openings of all kinds, profiles, refusals
@@ -64,20 +65,20 @@ func Demo(now time.Time) *Memory {
 		},
 		{
 			CheckoutHost, "/system.slice/nginx.service",
-			map[string]string{"process.executable.name": "nginx"},
+			map[string]string{attr.ExecutableName: "nginx"},
 			12.1, 80, math.NaN(), "watching", nil,
 		},
 		{CheckoutHost, "/system.slice/postgresql.service", map[string]string{}, 41, 80, math.NaN(), "watching", nil},
 		{
 			"node-2.example", "/system.slice/cron.service",
-			map[string]string{"service.name": "unknown_service:cron"},
+			map[string]string{attr.ServiceName: "unknown_service:cron"},
 			math.NaN(), 80, math.NaN(), "watching", nil,
 		},
 	} {
 		if u.resource == nil {
 			u.resource = map[string]string{}
 		}
-		u.resource["host.name"] = u.host
+		u.resource[attr.HostName] = u.host
 		unit := store.Unit{
 			ID: ID(u.host, u.name), Host: u.host, Name: u.name, Resource: u.resource,
 			First: now.Add(-47 * time.Hour), Last: now.Add(-4 * time.Second),
@@ -125,8 +126,8 @@ func Demo(now time.Time) *Memory {
 
 func pod(namespace, service, name, language string) map[string]string {
 	return map[string]string{
-		"service.name": service, "service.version": "1.14.2", "k8s.namespace.name": namespace, "k8s.pod.name": name,
-		"k8s.container.name": service, "telemetry.sdk.language": language,
+		attr.ServiceName: service, attr.ServiceVersion: "1.14.2", attr.NamespaceName: namespace, attr.PodName: name,
+		attr.ContainerName: service, attr.SDKLanguage: language,
 	}
 }
 
@@ -140,8 +141,8 @@ func hot(id string, unit store.Unit, at time.Time, value float64) store.Opening 
 // checkout adds the unit that the demo is about.
 func (m *Memory) checkout(now time.Time) {
 	resource := pod("shop", "checkout", "checkout-5d9f8b7c6-jq4kz", "go")
-	resource["host.name"], resource["container.id"] = CheckoutHost, CheckoutName
-	resource["deployment.environment.name"] = "production"
+	resource[attr.HostName], resource[attr.ContainerID] = CheckoutHost, CheckoutName
+	resource[attr.DeploymentEnvironment] = "production"
 	unit := store.Unit{
 		ID: CheckoutID, Host: CheckoutHost, Name: CheckoutName, Resource: resource,
 		First: now.Add(-48 * time.Hour), Last: now.Add(-4 * time.Second),
@@ -301,8 +302,8 @@ func checkoutProfile(key store.ProfileKey, at time.Time, scale int64, cool bool,
 			frames := strings.Split(s.stack, ";")
 			sample := &profile.Sample{
 				Value:    []int64{value * scale * per * int64(j+1)},
-				Label:    map[string][]string{"hotprofile.trigger.phase": {phase}, "thread.name": {s.thread}},
-				NumLabel: map[string][]int64{"thread.id": {int64(4200 + i)}},
+				Label:    map[string][]string{attr.TriggerPhase: {phase}, attr.ThreadName: {s.thread}},
+				NumLabel: map[string][]int64{attr.ThreadID: {int64(4200 + i)}},
 			}
 			for k := len(frames) - 1; k >= 0; k-- {
 				sample.Location = append(sample.Location, location(frames[k]))
@@ -347,7 +348,7 @@ func (m *Memory) instances(now time.Time) {
 	for i, host := range []string{CheckoutHost, "node-2.example"} {
 		m.AllInstances = append(m.AllInstances, store.Instance{
 			ID: fmt.Sprintf("8f14e45f-ceea-467f-9575-%012d", i), Host: host, Service: "otelcol-hotprofile", Version: "0.9.0",
-			Resource: map[string]string{"host.name": host, "service.name": "otelcol-hotprofile"},
+			Resource: map[string]string{attr.HostName: host, attr.ServiceName: "otelcol-hotprofile"},
 			First:    now.Add(-47 * time.Hour), Last: now.Add(-5 * time.Second),
 			Metrics: []store.Metric{
 				metric("cpu_profiler.samples", "{sample}", 1_204_331, map[string]string{"sampler": "oncpu", "outcome": "exported"}),
