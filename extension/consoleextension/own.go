@@ -20,7 +20,7 @@ import (
 // many.
 const maxComponents = 1000
 
-// own is what is known of the collector that the console is in.
+// own describes the collector that the console is in.
 type own struct {
 	version string
 	started time.Time

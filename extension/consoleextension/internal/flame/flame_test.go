@@ -43,7 +43,7 @@ func labelled(p *profile.Profile) *profile.Profile {
 	return p
 }
 
-// top is what go tool pprof -top prints of a profile: self and total by function.
+// top returns what go tool pprof -top prints of a profile: self and total by function.
 func top(t testing.TB, p *profile.Profile, args ...string) map[string][2]int64 {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "profile.pb.gz")

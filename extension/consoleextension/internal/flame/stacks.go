@@ -68,7 +68,7 @@ type sample struct {
 	phase   uint8
 	wait    uint8
 	value   int64
-	samples int64 // 0 if the profile does not say
+	samples int64 // 0 if it is not known
 }
 
 // dimension numbers the values of a label. Number 0 is the empty value.

@@ -17,7 +17,7 @@ type Row struct {
 	Self, Total Value
 }
 
-// Order is how a table is sorted.
+// Order is the column by which a table is sorted.
 type Order string
 
 // The orders. By difference, of the share of self or total time, begins with what became
@@ -145,7 +145,7 @@ func (q Query) Total() Value {
 	return Value{sum(q.Of, q.Filter), sum(q.Base, q.BaseFilter)}
 }
 
-// Samples returns how many samples the query selects; 0 where the profile does not say.
+// Samples returns the number of samples that the query selects; 0 if it is not known.
 func (q Query) Samples() Value {
 	sum := func(s *Stacks, filter Filter) (samples int64) {
 		if s != nil {
@@ -171,7 +171,7 @@ func Chance(here, there float64, samples Value) bool {
 type Part struct {
 	Label   string // empty for samples without the label
 	Value   Value
-	Samples int64 // here; 0 if the profile does not say
+	Samples int64 // here; 0 if it is not known
 }
 
 // parts returns the samples by a label, those with most first. Labels that neither side

@@ -61,7 +61,7 @@ type Function struct {
 type Tree struct {
 	Unit      string
 	Total     Value
-	Samples   Value // 0 where the profile does not say
+	Samples   Value // 0 if it is not known
 	Functions []Function
 	// Nodes are in preorder: the first is the root, and a frame is followed by those
 	// that it called, by name.

@@ -220,7 +220,7 @@ func TestTheTelemetryOfProgramsIsIgnored(t *testing.T) {
 	require.Empty(t, units)
 }
 
-// FuzzLogs and FuzzMetrics take whatever OTLP can say: nothing panics, and what was taken
+// FuzzLogs and FuzzMetrics read any OTLP: nothing panics, and what was taken
 // is read.
 func FuzzLogs(f *testing.F) {
 	for _, file := range []string{"testdata/logs.json"} {

@@ -67,7 +67,7 @@ func event(to *store.Store, resource map[string]string, r plog.LogRecord) bool {
 	return true
 }
 
-// opening returns what an event says of an opening.
+// opening returns the opening of an event.
 func opening(of store.Unit, r plog.LogRecord, closed bool, at time.Time) store.Opening {
 	a := r.Attributes()
 	o := store.Opening{

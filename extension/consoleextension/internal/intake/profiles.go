@@ -104,7 +104,7 @@ const (
 	kindAlert    = "alert"
 )
 
-// openingOf returns what the attributes of a profile say about its opening.
+// openingOf returns the opening of a profile, by its attributes.
 func openingOf(attributes map[string]string, r resource) store.Opening {
 	const maxName = 256
 	text := func(key string) string { return clip(attributes[key], maxName) }

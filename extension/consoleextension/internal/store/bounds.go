@@ -12,9 +12,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
-// The bounds of what is kept in memory, and with it of what the database has. All of it
-// is named by strangers: programs name services, hosts name units. The comment says what
-// gives way.
+// Bounds of what the store keeps in memory, and so in the database. Programs and hosts
+// choose the names in it. Each comment says what is dropped at the bound.
 const (
 	maxUnits      = 10_000  // units that are gone, the longest first; while all are there, new ones
 	maxConditions = 64      // of a unit: those that it has no longer, then new ones

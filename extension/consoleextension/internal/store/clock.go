@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// clock counts the seconds of the store's life. What is kept how long goes by it alone:
+// clock counts the seconds of the store's life. Ages in the store depend on it alone:
 // it counts while the store is open, whatever the system's clock does. Over the time
 // that the store was closed it takes the system's clock's word, for at most half of
 // MaxAge: so a clock that was wrong when the store was opened makes nothing too old, and
@@ -48,5 +48,5 @@ func (s *Store) plausible(at time.Time) time.Time {
 	return at
 }
 
-// ahead is how far the clock of a host may be ahead of ours.
+// ahead is the time that the clock of a host may be ahead of ours.
 const ahead = 10 * time.Minute

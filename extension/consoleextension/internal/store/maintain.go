@@ -91,8 +91,8 @@ func (s *Store) maintain() {
 	s.measure()
 }
 
-// found notes that the database is damaged, if an error says so: the writer sets it
-// aside.
+// found notes that the database is damaged, if the error is errDamaged: the writer sets
+// it aside.
 func (s *Store) found(err error) {
 	if errors.Is(err, errDamaged) {
 		s.damaged.Store(true)
@@ -277,9 +277,10 @@ func (s *Store) age() error {
 	return nil
 }
 
-// makeRoom makes room for so many bytes of profiles. First the database gives way that
-// was set aside, then openings with their profiles, or readings if they take more than
-// a quarter of what there is: old baselines and the oldest first.
+// makeRoom makes room for so many bytes of profiles. It deletes, until there is room:
+// databases that were set aside; the oldest readings, if readings take more than a
+// quarter of MaxBytes; openings with their profiles, old baselines first, then the
+// oldest; the oldest records.
 func (s *Store) makeRoom(bytes int64) error {
 	limit := s.options.MaxBytes
 	if s.bytes.Load()+s.profileBytes()+bytes <= limit {

@@ -67,14 +67,14 @@ type Point struct {
 	Threshold      float64
 }
 
-// Trend is how the value of a condition went. A gap has a point whose values are NaN.
+// Trend is a series of values of a condition. A gap has a point whose values are NaN.
 type Trend struct {
 	Condition
 	Points []Point
 }
 
 // Opening is one time that a policy opened a gate. It is built from its events and
-// from what its profiles say, in any order: each may be missing.
+// profiles, in any order: each may be missing.
 type Opening struct {
 	ID   string // hotprofile.trigger.id
 	Unit Unit
@@ -87,7 +87,7 @@ type Opening struct {
 	Triggered, Until, Closed time.Time
 	Why                      string // why it closed
 	NothingExported          string // why nothing was exported; empty if something was
-	Samples, Bytes           int64  // that were exported, as the event of the closing says
+	Samples, Bytes           int64  // that were exported, by the event of the closing
 	TraceID, SpanID          string // of a span among the reasons; else empty
 	Profiles                 []ProfileInfo
 }
@@ -105,7 +105,7 @@ type ProfileKey struct {
 	Moment int64
 }
 
-// ProfileInfo says what is kept of a profile. Its samples have the labels
+// ProfileInfo describes a kept profile. Its samples have the labels
 // hotprofile.trigger.phase, thread.name and thread.id where they are known.
 type ProfileInfo struct {
 	ProfileKey
@@ -178,7 +178,7 @@ type Instance struct {
 	Resource                   map[string]string
 	First, Last                time.Time
 	Metrics                    []Metric // by name and attributes
-	Logs                       []Log    // newest first: warnings, errors, and what was said at the start
+	Logs                       []Log    // newest first: warnings, errors, and those of the start
 }
 
 // Metric is the newest point of a collector's own metric.
@@ -200,8 +200,8 @@ type Log struct {
 	Attributes map[string]string
 }
 
-// PeerKey identifies a peer of a unit. The zero value is the sum of the peers that were
-// not told apart.
+// PeerKey identifies a peer of a unit. The zero value is the sum of the peers that
+// were not distinguished.
 type PeerKey struct {
 	Address   string
 	Direction string // outbound: the unit connected to the peer; inbound: the peer to the unit
@@ -213,7 +213,7 @@ type PeerKey struct {
 // and its hotprofile.unit.
 type PeerName struct{ Service, Name string }
 
-// Peer is what a unit and a peer exchanged over some time. Peers are known while a unit
+// Peer has the figures of a unit and a peer over some time. Peers are known while a unit
 // is hot.
 type Peer struct {
 	PeerKey
@@ -231,7 +231,7 @@ type Peer struct {
 	RTT, RTTVariation                    time.Duration // the mean; 0: not known
 }
 
-// Usage is how full the store is.
+// Usage has the size of the store and its bounds.
 type Usage struct {
 	Bytes, MaxBytes int64
 	MaxAge          time.Duration
@@ -240,7 +240,7 @@ type Usage struct {
 	Dropped map[string]int64
 }
 
-// Reader is what the pages read. Every method returns what was written before it was
+// Reader reads the store for the pages. Every method returns what was written before it was
 // called, and none waits for a writer longer than for one transaction.
 type Reader interface {
 	Units(context.Context) ([]UnitSummary, error)

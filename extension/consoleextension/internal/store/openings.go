@@ -17,8 +17,7 @@ import (
 
 const kindBaseline = "baseline"
 
-// opening is what is kept in memory of an opening. Unit and Profiles of Opening are
-// empty.
+// opening is an opening in memory. Unit and Profiles of Opening are empty.
 type opening struct {
 	Opening
 	unit   *unit
@@ -92,8 +91,7 @@ func (is *opening) learn(o Opening, s *Store) {
 		is.Threshold = finite(o.Threshold)
 	}
 	is.Samples, is.Bytes = max(is.Samples, o.Samples), max(is.Bytes, o.Bytes)
-	// The end may lie ahead, for an opening is as long as a policy says; but not at the
-	// end of time.
+	// The end may lie ahead, for the duration of a policy; but not at the end of time.
 	if o.Until.After(is.Until) && o.Until.Before(is.Triggered.Add(s.options.MaxAge)) {
 		is.Until = o.Until
 	}

@@ -81,7 +81,7 @@ func NewPeerReport(of PeerKey, start, at time.Time) PeerReport {
 	return r
 }
 
-// peer is what is kept in memory of a peer.
+// peer is a peer in memory.
 type peer struct {
 	start int64                 // of the counters, in nanoseconds since 1970
 	last  [peerCounters]float64 // NaN: not known
@@ -89,7 +89,7 @@ type peer struct {
 	peerSums
 }
 
-// peerSums is what is new of a peer.
+// peerSums has the sums of a peer since it was last written.
 type peerSums struct {
 	PeerKey  `json:"k"`
 	PeerName `json:"u,omitzero"`   // the newest

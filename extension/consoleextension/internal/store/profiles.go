@@ -23,7 +23,7 @@ import (
 
 // Samples are a part of a profile that left a gate.
 type Samples struct {
-	// Opening is what the profile says of its opening.
+	// Opening has the attributes of the profile about its opening.
 	Opening Opening
 	// Origin and Scope of the ProfileKey.
 	Origin, Scope string
@@ -138,11 +138,11 @@ type profileLimits struct {
 	profiles, openings, total int
 	// segments is the number of files of a profile at which they are merged.
 	segments int
-	// flush is how long samples are in memory alone; idle is how long no sample came
-	// when the files of a profile are merged; forget is how long nothing is read until
-	// the profiles that were read last are forgotten.
+	// flush is the time for which samples are in memory alone; idle the time without
+	// samples after which the files of a profile are merged; forget the time without
+	// reads after which a profile leaves the cache.
 	flush, idle, forget time.Duration
-	// wait bounds how long a sender waits for the disk, stop how long the end does.
+	// wait bounds the time that a sender waits for the disk, stop the time that the end does.
 	wait, stop time.Duration
 }
 
@@ -398,7 +398,7 @@ func (f *profileFiles) add(in Samples) {
 	}
 }
 
-// chunk is how much memory is added while the lock is held.
+// chunk is the number of bytes that are added at once while the lock is held.
 const chunk = 1 << 20
 
 // addSome adds samples from an index on. drop is empty, or why none were added. The lock
@@ -575,7 +575,7 @@ func (f *profileFiles) size() int64 {
 	return f.bytes
 }
 
-// batch is what is written of one profile.
+// batch is the part of one profile that is written next.
 type batch struct {
 	o       *openingFiles
 	p       *profileFile

@@ -44,7 +44,7 @@ const (
 	maxContent = 64 << 20
 )
 
-// index is the file that says which segments an opening has. Others are leftovers.
+// index is the file that lists the segments of an opening. Others are leftovers.
 type index struct {
 	Version  int            `json:"version"`
 	Opening  Opening        `json:"opening"`
@@ -77,8 +77,8 @@ func (f *profileFiles) dirOf(id string) string { return filepath.Join(f.dir, has
 // blocks returns what a file of n bytes takes on most filesystems.
 func blocks(n int64) int64 { return (n + 4095) / 4096 * 4096 }
 
-// openingOverhead is what an opening takes beside its segments: its directory, and the
-// index.
+// openingOverhead is the disk space of an opening beside its segments: its directory and
+// the index, in bytes.
 const openingOverhead = 8 << 10
 
 // load reads the indexes, and removes what is left over from a crash, and openings that

@@ -129,7 +129,7 @@ func TestDiskThatIsFullOfOthersLosesSamplesAndSaysSo(t *testing.T) {
 }
 
 // TestKilledWhileItWrites: a process that adds samples is killed at several moments. What
-// it said was on disk is there, and each file can be read.
+// it reported as on disk is there, and each file can be read.
 func TestKilledWhileItWrites(t *testing.T) {
 	const variable = "HOTPROFILE_TEST_KILLED"
 	if dir := os.Getenv(variable); dir != "" {

@@ -32,7 +32,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs/pprofstest"
 )
 
-// files is a profileFiles with a clock that stands, which writes when the test says so.
+// files is a profileFiles with a clock that stands, which writes when the test makes it.
 type files struct {
 	*profileFiles
 	t       testing.TB
@@ -640,7 +640,7 @@ func TestCloneIsACopy(t *testing.T) {
 	require.Equal(t, want, p.String())
 }
 
-// addInput adds samples as the intake does, with what a profile says of its opening.
+// addInput adds samples as the intake does, with the attributes of a profile about its opening.
 func (w *world) addInput(in pprofstest.Input, o Opening) {
 	for _, s := range samplesOf(in.Build(w.t)) {
 		s.Opening = o
@@ -724,7 +724,7 @@ func TestEndDoesNotWaitForADiskThatDoesNotAnswer(t *testing.T) {
 	f.wg.Wait()
 }
 
-// TestFileThatCannotBeReadNowIsKept: too many open files, say, is no damage.
+// TestFileThatCannotBeReadNowIsKept: for example, too many open files are no damage.
 func TestFileThatCannotBeReadNowIsKept(t *testing.T) {
 	f := openFiles(t, t.TempDir(), nil)
 	f.send(pprofstest.Input{Profile: phased("t1", "both"), Hot: 3})

@@ -39,7 +39,7 @@ const (
 	maxBlocks = 512
 	// unitsAtOnce bounds the units whose readings are thinned in one transaction.
 	unitsAtOnce = 256
-	// appending is how full pages are that are written once.
+	// appending is the share to which pages are filled that are written once.
 	appending = 0.95
 )
 

@@ -33,22 +33,22 @@ const (
 	flushEvery = time.Minute
 	// maxNames bounds the names that are kept once for all records that have them.
 	maxNames = 10_000
-	// maxSetAside is how often a database is set aside while the store is open. After
-	// that the store keeps in memory what it can.
+	// maxSetAside is the number of times that a database is set aside while the store is
+	// open. After that the store keeps in memory what it can.
 	maxSetAside = 3
 )
 
 var errRecord = errors.New("record without its unit, or too many")
 
-// Options say where and how much a store keeps.
+// Options configure a store.
 type Options struct {
 	// Directory is made if it does not exist. One store at a time uses it.
 	Directory string
 	// MaxAge is the time that anything is kept; 0: DefaultMaxAge.
 	MaxAge time.Duration
-	// MaxBytes is what everything in the directory may take on disk; 0: DefaultMaxBytes.
+	// MaxBytes bounds the directory on disk; 0: DefaultMaxBytes.
 	MaxBytes int64
-	// Now is the clock that people read; nil: time.Now. What is kept how long does not
+	// Now is the clock that people read; nil: time.Now. Ages in the store do not
 	// depend on it.
 	Now func() time.Time
 	// Uptime is a clock that never jumps; nil: the time since Open.

@@ -25,7 +25,7 @@ const (
 	evictAtOnce = 100
 )
 
-// unit is what is kept in memory of a unit.
+// unit is a unit in memory.
 type unit struct {
 	id         UnitID
 	host, name string
@@ -42,7 +42,7 @@ type unit struct {
 	saved      int64 // seen, in the database
 }
 
-// condition is a condition of a unit. Its index in the unit is what blocks have.
+// condition is a condition of a unit. Blocks have its index in the unit.
 type condition struct {
 	unique.Handle[Condition]
 	newest Reading

@@ -30,7 +30,7 @@ type Opened struct {
 	Until time.Time
 }
 
-// actionTimeout is how long a form waits for what it changes.
+// actionTimeout is the time that a form waits for its change.
 const actionTimeout = 10 * time.Second
 
 // sameOrigin refuses requests to change something that a browser sends for another

@@ -22,7 +22,7 @@ const testToken = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 func withToken(o *Options) { o.Token = func(*http.Request) string { return testToken } }
 
-// manual is what a console with manual has.
+// manual stands for the server of manual.
 type manual struct {
 	opened  []store.Unit
 	err     error

@@ -18,7 +18,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
-// titleLength is how much of a cut text its tooltip has, in characters.
+// titleLength is the length of the tooltip of a cut text, in characters.
 const titleLength = 1000
 
 // functions returns what templates call. Texts that others wrote go through text, or

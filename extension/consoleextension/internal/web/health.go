@@ -24,7 +24,7 @@ const (
 	instancesShown = 200
 )
 
-// Own is what the console knows of the collector that it is in, without its metrics.
+// Own describes the collector that the console is in, without its metrics.
 type Own struct {
 	Version string
 	Started time.Time
@@ -36,13 +36,13 @@ type Own struct {
 	Components []ComponentStatus
 }
 
-// ComponentStatus is what a component reported last.
+// ComponentStatus is the last status that a component reported.
 type ComponentStatus struct {
 	Component, Status, Error string
 	Since                    time.Time
 }
 
-// healthPage is what health.html shows.
+// healthPage has the data of health.html.
 type healthPage struct {
 	Own       *Own
 	Usage     store.Usage
@@ -73,7 +73,7 @@ type instanceRow struct {
 	More     int // warnings that are not shown
 }
 
-// statement is what a component logged about what it does.
+// statement is a log message of a component about its work.
 type statement struct {
 	At        time.Time
 	Component string
@@ -97,7 +97,7 @@ type lossRow struct {
 	Last        time.Time
 }
 
-// outcomeRow has what became of what a component handled.
+// outcomeRow has one component's counts by outcome.
 type outcomeRow struct {
 	What     string
 	Outcomes []counted64
@@ -275,7 +275,7 @@ var lossesByName = map[string]string{
 	"exporter_enqueue_failed_profile_samples": "profile samples without room in the queue",
 }
 
-// outcomesByName describes metrics that count what became of things, by outcome.
+// outcomesByName describes the metrics that count by outcome.
 var outcomesByName = []struct{ name, what string }{
 	{"cpu_profiler.samples", "samples of the receiver"},
 	{"cpu_profiler.stacks", "stacks"},
@@ -291,7 +291,7 @@ var outcomesByName = []struct{ name, what string }{
 	{"console.items", "items for a console"},
 }
 
-// losses returns the metrics of what was lost, and of what became of things.
+// losses returns the metrics of losses and of outcomes.
 func losses(metrics []store.Metric) (lost []lossRow, outcomes []outcomeRow) {
 	byOutcome := map[string]map[string]int64{}
 	for _, m := range metrics {

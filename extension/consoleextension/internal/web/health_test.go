@@ -13,7 +13,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store/storetest"
 )
 
-// collector is what a collector of a node sends about itself.
+// collector returns the own metrics and logs of a collector of a node.
 func collector() store.Instance {
 	at := testNow.Add(-10 * time.Second)
 	point := func(name string, value, perSecond float64, attributes ...string) store.Metric {

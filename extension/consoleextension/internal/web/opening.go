@@ -24,12 +24,12 @@ import (
 )
 
 const (
-	// rowsPerTable and maxRows are how many functions a table has, unless asked for more
-	// and at most; threadsPerList how many threads.
+	// rowsPerTable and maxRows are the numbers of functions in a table, by default and at
+	// most; threadsPerList is the number of threads in a list.
 	rowsPerTable, maxRows, threadsPerList = 40, 1000, 20
-	// placeLength is how much of a path is shown.
+	// placeLength is the number of bytes of a path that are shown.
 	placeLength = 60
-	// choicesPerUnit is how many openings are offered for a comparison.
+	// choicesPerUnit is the number of openings that are offered for a comparison.
 	choicesPerUnit = 100
 	// queryText bounds the texts of the URL, which become parts of links.
 	queryText = 1024
@@ -41,7 +41,7 @@ const (
 	againstBefore  = "before" // the same profile before the trigger
 )
 
-// openingQuery is what the URL of an opening asks for.
+// openingQuery is the query in the URL of an opening.
 type openingQuery struct {
 	Profile  store.ProfileKey
 	Filter   flame.Filter
@@ -115,7 +115,7 @@ func (q openingQuery) url(opening, file string) string {
 	return u
 }
 
-// openingPage is what opening.html shows.
+// openingPage has the data of opening.html.
 type openingPage struct {
 	store.Opening
 	Open     bool
@@ -154,7 +154,7 @@ type profileView struct {
 	Embedded template.JS
 
 	Total   string
-	Rate    string // such as 0.7 cores; empty if it says nothing
+	Rate    string // such as 0.7 cores; empty if it means nothing
 	Phases  []partRow
 	Threads []partRow
 	Waits   []partRow
@@ -742,7 +742,7 @@ func (v *profileView) table(opening string) {
 	v.Rows = v.functions(t, opening)
 }
 
-// shortRows is how many functions are named above the flame graph.
+// shortRows is the number of functions that are named above the flame graph.
 const shortRows = 3
 
 // short fills in the functions that are named above the flame graph.

@@ -20,12 +20,11 @@ import (
 const (
 	// reportBytes bounds a report: profiles that do not fit are named in it.
 	reportBytes = 8 << 20
-	// reportRows is how many functions it has of each profile: those with most of their
-	// own, and as many with most in all.
+	// reportRows is the number of functions of each profile by self, and again by total.
 	reportRows = 100
 )
 
-// reportPage is what report.html shows: all of it is in the file.
+// reportPage has the data of report.html. The file refers to no other.
 type reportPage struct {
 	Page    openingPage
 	Title   string

@@ -18,10 +18,10 @@ const (
 	// reader, of which there are several a click. The last two are kept whatever their
 	// size, since a page compares two.
 	stacksBytes = 32 << 20
-	// stacksIdle is how long one is kept that nobody reads.
+	// stacksIdle is the time for which an unread one is kept.
 	stacksIdle = time.Minute
-	// stacksLoading is how many profiles are read and parsed at once: parsing one takes
-	// several times the memory of its file.
+	// stacksLoading is the number of profiles that are read and parsed at once: parsing
+	// one takes several times the memory of its file.
 	stacksLoading = 2
 )
 

@@ -427,7 +427,7 @@ func TestLostProfiles(t *testing.T) {
 		assert.Equal(t, http.StatusNotFound, get(t, h, hotURL+"/profile.pb.gz").Code)
 		assert.Contains(t, textOf(parse(t, get(t, h, hotURL+"/report.html").Body)), "Not in this file, for lack of room or because it is lost: CPU.")
 
-		// What cannot be compared with is said, and the rest is shown.
+		// The page names the profile that cannot be compared with, and shows the rest.
 		s.opening = storetest.BaselineOpening
 		page = getPage(t, newTestServer(t, s.Memory, func(o *Options) { o.Store = s }), hotURL)
 		assert.Contains(t, textOf(page), "The other profile cannot be compared with: "+why+".")

@@ -15,7 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
-// profileType says what a type of profile is.
+// profileType describes a type of profile.
 type profileType struct {
 	Name  string // of configurations and URLs
 	Title string
@@ -23,7 +23,7 @@ type profileType struct {
 }
 
 // inKernel reports whether every stack ends in the kernel, in its scheduler or in the same
-// few system calls, so that the functions with most of their own say nothing.
+// few system calls. The order by self then means nothing.
 func (t profileType) inKernel() bool {
 	switch t.Name {
 	case "off_cpu", "runqueue", "net_sent", "net_received", "tcp_connects", "tcp_connect_failures":

@@ -20,14 +20,14 @@ import (
 )
 
 const (
-	// peersBefore is how long before an opening its peers begin.
+	// peersBefore is the time before an opening of which its peers are shown, too.
 	peersBefore = 30 * time.Second
 	// peersPerTable bounds the table of peers, and peersPerSide each side of the picture.
 	peersPerTable, peersPerSide = 100, 12
 	// slowPeer is the round-trip time from which a peer is marked, and lossyPeer the
 	// segments that are sent again, in percent, unless a policy has thresholds for them.
 	slowPeer, lossyPeer = 50 * time.Millisecond, 1.0
-	// fewRetransmits is how many segments that were sent again mark nothing.
+	// fewRetransmits is the number of retransmitted segments up to which no peer is marked.
 	fewRetransmits = 3
 	// slowReader is the share of the time of sending, in percent, from which a peer that
 	// limits it by its window is marked, and slowReading the time that it takes at least.
@@ -248,7 +248,7 @@ func newPeerRow(p store.Peer) peerRow {
 	return r
 }
 
-// mark says in words what of a peer makes the unit wait.
+// mark describes how a peer makes the unit wait.
 func (r *peerRow) mark(slow time.Duration, lossy float64) {
 	if r.Slow = r.RTT >= slow; r.Slow {
 		r.Marks = append(r.Marks, "slow: "+formatDuration(r.RTT)+" there and back")

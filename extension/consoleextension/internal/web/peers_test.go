@@ -81,7 +81,7 @@ func TestPeersOfAnOpening(t *testing.T) {
 	assert.Empty(t, find(one(t, report, "section", class("peers")), "a"))
 	assert.Len(t, find(getPage(t, h, checkoutPage+string(storetest.CheckoutID)), "svg", class("peers-picture")), 1)
 
-	// Without peers, an opening says how to get them, and a baseline does not.
+	// Without peers, the page of an opening explains how to get them, and that of a baseline does not.
 	m.AllPeers = nil
 	assert.Contains(t, textOf(one(t, getPage(t, h, hotURL), "section", class("peers"))), "None are known for this time.")
 	assert.Empty(t, find(getPage(t, h, "/openings/"+storetest.BaselineOpening), "section", class("peers")))

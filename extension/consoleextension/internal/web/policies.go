@@ -29,7 +29,7 @@ const (
 	maxPolicyForm = 3*policyfile.MaxSize + maxForm
 )
 
-// policiesPage is what policies.html shows.
+// policiesPage has the data of policies.html.
 type policiesPage struct {
 	Policies     []policyRow
 	Versions     []versionOf // of hosts that read policies while they run
@@ -111,7 +111,7 @@ func (s *Server) file(ctx context.Context) *filePart {
 	return f
 }
 
-// savePolicies checks the text of the editor, and saves it if the form says so.
+// savePolicies checks the text of the editor, and saves it if the form asks for it.
 func (s *Server) savePolicies(w http.ResponseWriter, r *http.Request) error {
 	if s.Policies == nil {
 		return failure{http.StatusNotFound, "No file of policies is configured: set policies_file."}
@@ -212,8 +212,8 @@ func newPolicyRow(of store.PolicySummary) policyRow {
 	return row
 }
 
-// versions returns the version in force on each host, by host: what the newest change
-// says, or the collector's own metric, which has it from the start.
+// versions returns the version in force on each host, by host: that of the newest change,
+// or of the collector's own metric, which has it from the start.
 func versions(changes []store.PolicyChange, instances []store.Instance) (found []versionOf) {
 	type since struct {
 		version string

@@ -32,13 +32,13 @@ import (
 const securityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
 	"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// readTimeout is how long a page waits for the store.
+// readTimeout is the time that a page waits for the store.
 const readTimeout = 10 * time.Second
 
 //go:embed templates
 var templateFiles embed.FS
 
-// Options are what the pages are made from.
+// Options configure the pages.
 type Options struct {
 	Store  store.Reader
 	Logger *zap.Logger      // nil: nothing is logged
@@ -111,7 +111,7 @@ func navigation() []navigationLink {
 
 type navigationLink struct{ URL, Text string }
 
-// A page is what [Server.render] writes.
+// page has the data of a page for [Server.render].
 type page struct {
 	Template string // the file in templates, without .html
 	Title    string
@@ -128,7 +128,7 @@ type page struct {
 	Data    any
 }
 
-// view is what the templates see.
+// view has the data of every template.
 type view struct {
 	page
 	Navigation []navigationLink

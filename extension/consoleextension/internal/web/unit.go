@@ -28,8 +28,8 @@ const (
 	shortestRange = 2 * time.Minute
 )
 
-// timeRange is what charts show. It is in the URL: range=6h for the last hours of the
-// unit, or from and to in RFC 3339.
+// timeRange is the time that charts show. It is in the URL: range=6h for the last hours
+// of the unit, or from and to in RFC 3339.
 type timeRange struct {
 	From, To time.Time
 	Last     time.Duration // 0: from From to To
@@ -69,7 +69,7 @@ func rangeOf(q url.Values, u store.UnitSummary, now time.Time) (timeRange, error
 	return timeRange{From: now.Add(-last), To: now, Last: last}, nil
 }
 
-// unitPage is what unit.html shows.
+// unitPage has the data of unit.html.
 type unitPage struct {
 	store.UnitSummary
 	Range        timeRange
@@ -265,7 +265,7 @@ func bandOf(o store.Opening, span timeRange, now time.Time) (band, bool) {
 	return band{o, round(math.Min(from, 997)), round(math.Max(to-from, 3))}, true
 }
 
-// trendsAnswer is what trends.js draws; times are in seconds since 1970.
+// trendsAnswer has the data that trends.js draws. Times are in seconds since 1970.
 type trendsAnswer struct {
 	From     float64       `json:"from"`
 	To       float64       `json:"to"`

@@ -78,7 +78,7 @@ func TestProfileNow(t *testing.T) {
 	require.Empty(t, find(getPage(t, h, path), "form"))
 }
 
-// TestQuietUnit: of a unit that is gone, the page says since when.
+// TestQuietUnit: of a unit that is gone, the page shows since when.
 func TestQuietUnit(t *testing.T) {
 	m := storetest.Demo(testNow.Add(-3 * time.Hour))
 	h := newTestServer(t, m)

@@ -21,14 +21,14 @@ const (
 	unitsPerPage = 100
 	// readingsPerRow, statesPerRow and refusalsPerRow bound a row of it.
 	readingsPerRow, statesPerRow, refusalsPerRow = 4, 6, 6
-	// searchedText is how much of each text a search looks at.
+	// searchedText is the number of bytes of each text that a search compares.
 	searchedText = 1024
-	// quietAfter is how long a unit may have sent nothing before that is shown: readings
-	// come every 10 seconds, or as the receiver's collection_interval says.
+	// quietAfter is the time without data after which a unit is shown as quiet. Readings
+	// come every collection_interval of the receiver, by default 10 seconds.
 	quietAfter = 2 * time.Minute
 )
 
-// unitsPage is what units.html shows.
+// unitsPage has the data of units.html.
 type unitsPage struct {
 	Query, Sort string
 	Columns     []unitsColumn
@@ -69,7 +69,7 @@ type readingCell struct {
 	Bar   float64 // of 100
 }
 
-// barThreshold is where a bar has its threshold, of 100.
+// barThreshold is the place of the threshold in a bar, of 100.
 const barThreshold = 66
 
 type stateCell struct{ Policy, State string }

@@ -95,7 +95,7 @@ func TestNoUnits(t *testing.T) {
 	require.Contains(t, textOf(getPage(t, newTestServer(t, &storetest.Memory{}), "/")), "No units yet")
 }
 
-// TestManyUnits: a page has a bounded part of them, and says of how many.
+// TestManyUnits: a page has a bounded part of them, and their number.
 func TestManyUnits(t *testing.T) {
 	h := newTestServer(t, storetest.Many(testNow, 1000))
 	page := getPage(t, h, "/")
