@@ -148,15 +148,22 @@ func TestKernelReceiverSamplesAllocations(t *testing.T) {
 	}
 }
 
-func TestKernelReceiverSamplesAllocationsOfHotUnitsAlone(t *testing.T) {
-	needProbes(t)
+// newHotUnits returns a started extension without hot units.
+func newHotUnits(t *testing.T) component.Component {
+	t.Helper()
 	factory := hotunitsextension.NewFactory()
 	ext, err := factory.Create(context.Background(), extension.Settings{
 		ID: component.NewID(factory.Type()), TelemetrySettings: componenttest.NewNopTelemetrySettings(),
 	}, factory.CreateDefaultConfig())
 	require.NoError(t, err)
 	require.NoError(t, ext.Start(context.Background(), componenttest.NewNopHost()))
-	defer func() { require.NoError(t, ext.Shutdown(context.Background())) }()
+	t.Cleanup(func() { require.NoError(t, ext.Shutdown(context.Background())) })
+	return ext
+}
+
+func TestKernelReceiverSamplesAllocationsOfHotUnitsAlone(t *testing.T) {
+	needProbes(t)
+	ext := newHotUnits(t)
 	publisher := ext.(*hotunitsextension.HotUnits).Publisher(component.MustNewID("test"))
 
 	group := hosttest.NewCgroup(t, "hotprofile-allocations")

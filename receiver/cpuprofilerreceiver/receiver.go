@@ -21,6 +21,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
@@ -175,8 +176,13 @@ func (p *profiler) build(enabled []sampler.Factory, host component.Host, info sa
 	for _, f := range enabled {
 		shared.Weights += f.Weight
 	}
+	missing := attach.NewMissing(p.logger, p.cfg.DiscoveryInterval)
 	for _, f := range enabled {
-		made, err := f.New(shared)
+		own := *shared
+		if f.PerfEvents {
+			own.Missing, missing = missing, nil
+		}
+		made, err := f.New(&own)
 		if err != nil {
 			return err
 		}

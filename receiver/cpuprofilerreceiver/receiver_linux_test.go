@@ -23,6 +23,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/consumer/xconsumer"
 	"go.opentelemetry.io/collector/pdata/pprofile"
@@ -37,6 +38,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/allocs"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/offcpu"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/oncpu"
 )
 
@@ -330,6 +334,55 @@ func TestReceiverFindsATargetThatAppearsLaterAndFollowsItsEnd(t *testing.T) {
 		require.NoError(t, cmd.Process.Kill())
 		_ = cmd.Wait()
 		require.Eventually(t, func() bool { return missing() == before+1 }, patience, time.Millisecond)
+	}
+}
+
+// The first of the samplers that run logs missing targets, for all.
+func TestReceiverLogsAMissingTargetOnceWhateverIsSampled(t *testing.T) {
+	needHostWide(t)
+	offCPU := func(when sampler.When) func(*Config) {
+		cfg := offcpu.DefaultConfig()
+		cfg.When = when
+		return func(c *Config) { c.OffCPU = configoptional.Some(cfg) }
+	}
+	allocations := func(when sampler.When) func(*Config) {
+		cfg := allocs.DefaultConfig()
+		cfg.When = when
+		return func(c *Config) { c.Allocations = configoptional.Some(cfg) }
+	}
+	for name, enable := range map[string][]func(*Config){
+		"on-CPU":                      {func(c *Config) { c.CPU.Enabled = true }},
+		"off-CPU":                     {offCPU(sampler.WhenAlways)},
+		"off-CPU, nothing is hot":     {offCPU(sampler.WhenHot)},
+		"allocations":                 {allocations(sampler.WhenAlways)},
+		"allocations, nothing is hot": {allocations(sampler.WhenHot)},
+		"all":                         {func(c *Config) { c.CPU.Enabled = true }, offCPU(sampler.WhenAlways), allocations(sampler.WhenAlways)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sleep := filepath.Join(t.TempDir(), "sleep")
+			binary, err := os.ReadFile("/bin/sleep")
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(sleep, binary, 0o700))
+			ext := newHotUnits(t)
+			r := startTo(t, nil, func(c *Config) {
+				c.CPU.Enabled = false
+				c.Targets = []TargetConfig{{Executable: sleep}}
+				for _, e := range enable {
+					e(c)
+				}
+			}, ext)
+			missing := func() int { return r.logs.FilterMessage("target not found, searching again").Len() }
+			found := func() int { return r.logs.FilterMessage("target found").Len() }
+			require.Eventually(t, func() bool { return missing() == 1 }, patience, time.Millisecond)
+			cmd := run(t, exec.Command(sleep, "600"))
+			require.Eventually(t, func() bool { return found() == 1 }, patience, time.Millisecond)
+			require.NoError(t, cmd.Process.Kill())
+			_ = cmd.Wait()
+			require.Eventually(t, func() bool { return missing() == 2 }, patience, time.Millisecond)
+			r.stop()
+			require.Equal(t, 2, missing())
+			require.Equal(t, 1, found())
+		})
 	}
 }
 

@@ -18,18 +18,21 @@ type HotFinder struct {
 	hot     *hotunitsextension.HotUnits
 	known   processes.Config
 	targets *TargetFinder
+	missing bool
 }
 
-// NewHotFinder returns a finder of hot targets; targets may be nil without Find.
-func NewHotFinder(hot *hotunitsextension.HotUnits, known processes.Config, targets *TargetFinder) *HotFinder {
-	return &HotFinder{hot: hot, known: known, targets: targets}
+// NewHotFinder returns a finder of hot targets; targets may be nil without Find. missing
+// reports whether Find returns missing targets, which it then searches for even if
+// nothing is hot.
+func NewHotFinder(hot *hotunitsextension.HotUnits, known processes.Config, targets *TargetFinder, missing bool) *HotFinder {
+	return &HotFinder{hot: hot, known: known, targets: targets, missing: missing}
 }
 
 // Find implements Finder.
 func (f *HotFinder) Find(ctx context.Context, hostWide bool) (Finding, error) {
 	units, pids := f.Groups()
 	among, err := f.Processes(ctx, pids)
-	if err != nil {
+	if err != nil || len(units)+len(among) == 0 && !f.missing {
 		return Finding{}, err
 	}
 	found, err := f.targets.FindAmong(ctx, hostWide, units, among)

@@ -37,6 +37,8 @@ type Config struct {
 	// be nil.
 	Changed           <-chan struct{}
 	DiscoveryInterval time.Duration
+	// Missing logs missing targets; nil if another sampler does.
+	Missing *Missing
 	// Table is the processes; only the reading goroutine uses it.
 	Table *processes.Table
 	// MaxEvents bounds the perf event descriptors.
@@ -211,6 +213,7 @@ func (l *Loop) find(ctx context.Context, rights perfevent.Rights) Found {
 		f.Err, f.failed = err, true
 		return f
 	}
+	l.cfg.Missing.Report(f.Missing)
 	f.Plan = newPlan(f.Wanted, limits{
 		CPUs:      cpus,
 		MaxEvents: l.cfg.MaxEvents,

@@ -246,6 +246,25 @@ func TestProcessThatWasReplacedIsAttachedAnew(t *testing.T) {
 	require.NotNil(t, a.processes[procfs.Process{PID: os.Getpid(), Start: 2}])
 }
 
+func TestMissingTargetsAreLoggedOnce(t *testing.T) {
+	missing := Finding{Missing: []string{"executable /opt/app"}}
+	f, j := &finding{of: missing}, new(journal)
+	l := newTestLoop(f, j)
+	l.cfg.Missing = NewMissing(l.cfg.Logger, l.cfg.DiscoveryInterval)
+	l.Begin(perfevent.Rights{HostWide: errNotWide})
+	defer l.Stop()
+	const notFound, found = "target not found, searching again", "target found"
+	eventually(t, func() bool { return j.count(notFound) == 1 && j.count("report") >= 3 })
+	f.set(Finding{}, errors.New("too many open files"))
+	eventually(t, func() bool { return j.count("refused") >= 3 })
+	require.Zero(t, j.count(found), "nothing is known")
+	f.set(Finding{}, nil)
+	eventually(t, func() bool { return j.count(found) == 1 })
+	require.Equal(t, 1, j.count(notFound), "not at each search")
+	f.set(missing, nil)
+	eventually(t, func() bool { return j.count(notFound) == 2 })
+}
+
 func TestStopWithoutBegin(t *testing.T) {
 	l := newTestLoop(new(finding), new(journal))
 	l.Stop()

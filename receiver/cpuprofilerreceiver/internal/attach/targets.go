@@ -174,16 +174,13 @@ func (f *TargetFinder) wanted(u cgroup.Group) WantedCgroup {
 }
 
 // FindAmong finds the targets within units, and among processes: for samplers of a
-// part of the targets. It does not report missing targets.
+// part of the targets. Missing are those of all.
 func (f *TargetFinder) FindAmong(ctx context.Context, hostWide bool, units []cgroup.Group, among []processes.Match) (Finding, error) {
-	var found Finding
-	if len(units)+len(among) == 0 {
-		return found, nil
-	}
 	all, err := f.Find(ctx, hostWide)
 	if err != nil {
-		return found, err
+		return Finding{}, err
 	}
+	found := Finding{Missing: all.Missing}
 	everything := all.Wanted.Host && hostWide
 	if everything {
 		for _, u := range outermost(units) {

@@ -50,24 +50,37 @@ func NewIdentifier(root string, tree *cgroup.Tree) *Identifier {
 func (i *Identifier) Identify(pid int) (Identity, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	id := Identity{Process: procfs.Process{PID: pid}}
-	// The cgroup is read before the start time, so that it is not that of a process
-	// that had the pid before the one with this start time.
-	if i.memberships != nil {
-		if b, cut, err := i.fs.read(i.fs.File(pid, "cgroup"), cgroup.MaxPaths); err == nil && !cut {
-			if at, err := i.memberships.parse(b); err == nil {
-				id.Cgroup, id.ContainerID, id.PodUID = at.group.Cgroup, at.group.ContainerID, at.group.PodUID
-			}
+	s, err := i.stat(pid)
+	if err != nil {
+		return Identity{}, err
+	}
+	id := Identity{Process: procfs.Process{PID: pid, Start: s.Start}, Started: procfs.TimeOf(i.boot, s.Start)}
+	if i.memberships == nil {
+		return id, nil
+	}
+	// The start time is read before and after the cgroup, so that both are of one process.
+	if b, cut, err := i.fs.read(i.fs.File(pid, "cgroup"), cgroup.MaxPaths); err == nil && !cut {
+		if at, err := i.memberships.parse(b); err == nil {
+			id.Cgroup, id.ContainerID, id.PodUID = at.group.Cgroup, at.group.ContainerID, at.group.PodUID
 		}
 	}
+	again, err := i.stat(pid)
+	if err == nil && again.Start != s.Start {
+		err = fmt.Errorf("identify process %d: %w", pid, ErrEnded)
+	}
+	if err != nil {
+		return Identity{}, err
+	}
+	return id, nil
+}
+
+func (i *Identifier) stat(pid int) (stat, error) {
 	s, err := i.fs.stat(pid)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = ErrEnded
 	}
 	if err != nil {
-		return Identity{}, fmt.Errorf("identify process %d: %w", pid, err)
+		return stat{}, fmt.Errorf("identify process %d: %w", pid, err)
 	}
-	id.Start = s.Start
-	id.Started = procfs.TimeOf(i.boot, s.Start)
-	return id, nil
+	return s, nil
 }

@@ -4,12 +4,15 @@
 package processes
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/hosttest"
@@ -85,4 +88,35 @@ func TestIdentifyReturnsTheContainer(t *testing.T) {
 	require.NotErrorIs(t, err, ErrEnded)
 	_, err = i.Identify(79)
 	require.ErrorIs(t, err, ErrEnded)
+}
+
+// The cgroup file is a pipe here, so that another process has the pid by the time that it
+// is read.
+func TestIdentifyDoesNotMixTwoProcesses(t *testing.T) {
+	tree, err := cgroup.Open("/")
+	require.NoError(t, err)
+	root := t.TempDir()
+	dir := filepath.Join(root, "proc/77")
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	startAt := func(start int) {
+		line := fmt.Sprintf("77 (app) S 1 77 77 0 -1 4194304 0 0 0 0 1 2 0 0 20 0 9 0 %d%s\n", start, strings.Repeat(" 0", 30))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "stat"), []byte(line), 0o600))
+	}
+	startAt(250)
+	pipe := filepath.Join(dir, "cgroup")
+	require.NoError(t, unix.Mkfifo(pipe, 0o600))
+	identified := make(chan error)
+	var got Identity
+	go func() {
+		var err error
+		got, err = NewIdentifier(root, tree).Identify(77)
+		identified <- err
+	}()
+	w, err := os.OpenFile(pipe, os.O_WRONLY, 0) // until it reads
+	require.NoError(t, err)
+	startAt(300)
+	_, err = w.WriteString("0::/old\n1:cpu,cpuacct:/old\n")
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	require.ErrorIs(t, <-identified, ErrEnded, "%+v", got)
 }

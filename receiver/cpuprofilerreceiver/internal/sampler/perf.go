@@ -332,6 +332,7 @@ func (s *Shared) Attach(of *samples.Type, weight int, hot bool) (cfg attach.Conf
 		Type:              of,
 		Finder:            targets,
 		DiscoveryInterval: s.DiscoveryInterval,
+		Missing:           s.Missing,
 		Table:             processes.NewTable(known),
 		MaxEvents:         s.Perf.MaxEvents,
 		Kernel:            s.Perf.Kernel,
@@ -343,7 +344,7 @@ func (s *Shared) Attach(of *samples.Type, weight int, hot bool) (cfg attach.Conf
 		Probe:             perfevent.Probe,
 	}
 	if hot {
-		cfg.Finder = attach.NewHotFinder(s.HotUnits, known, targets)
+		cfg.Finder = attach.NewHotFinder(s.HotUnits, known, targets, s.Missing != nil)
 		cfg.Changed, unwatch = s.HotUnits.Watch()
 	}
 	return cfg, unwatch, nil

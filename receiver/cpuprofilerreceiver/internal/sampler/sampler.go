@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
@@ -68,6 +69,8 @@ type Shared struct {
 	Targets           []processes.Target
 	DiscoveryInterval time.Duration
 	ExportInterval    time.Duration
+	// Missing logs missing targets; nil if another sampler does.
+	Missing *attach.Missing
 	// ThreadName and ThreadID report which attributes tell threads apart.
 	ThreadName, ThreadID bool
 	// HotUnits is the hot_units extension; nil without one.

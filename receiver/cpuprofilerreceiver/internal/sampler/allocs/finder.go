@@ -19,21 +19,27 @@ type finder struct {
 	targets *processes.Finder
 	tree    *cgroup.Tree      // nil if cgroups cannot be read
 	hot     *attach.HotFinder // nil if all are sampled
+	missing *attach.Missing
 }
 
 func (f *finder) find(ctx context.Context) (found []procfs.Process, err error) {
 	wanted := func(int) bool { return true }
 	if f.hot != nil {
 		pids, err := f.hotPIDs(ctx)
-		if err != nil || len(pids) == 0 {
+		if err != nil || len(pids) == 0 && f.missing == nil {
 			return nil, err
 		}
 		wanted = func(pid int) bool { return pids[pid] }
 	}
-	matches, _, err := f.targets.Find(ctx)
+	matches, missing, err := f.targets.Find(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("look for processes: %w", err)
 	}
+	names := make([]string, 0, len(missing))
+	for _, t := range missing {
+		names = append(names, t.String())
+	}
+	f.missing.Report(names)
 	for _, m := range matches {
 		if wanted(m.PID) {
 			found = append(found, m.Process)

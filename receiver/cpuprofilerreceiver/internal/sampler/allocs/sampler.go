@@ -177,11 +177,11 @@ func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
 		return nil, fmt.Errorf("allocations: %w", err)
 	}
 	own := buffer.New(int(cfg.BufferSize), buffer.SystemClock{})
-	find := finder{targets: processes.NewFinder(known, false), tree: s.HostInfo.Tree}
+	find := finder{targets: processes.NewFinder(known, false), tree: s.HostInfo.Tree, missing: s.Missing}
 	var changed <-chan struct{}
 	unwatch := func() {}
 	if hot {
-		find.hot = attach.NewHotFinder(s.HotUnits, known, nil)
+		find.hot = attach.NewHotFinder(s.HotUnits, known, nil, false)
 		changed, unwatch = s.HotUnits.Watch()
 	}
 	p := New(Settings{

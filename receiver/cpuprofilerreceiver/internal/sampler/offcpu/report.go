@@ -22,7 +22,6 @@ type logged struct {
 }
 
 // Report logs what is sampled, what is not and why; each once until it changes.
-// Missing targets are logged by the on-CPU sampler.
 func (r *reader) Report(f *attach.Found) {
 	refused, changed := r.loop.Refused(f)
 	if refused && changed {

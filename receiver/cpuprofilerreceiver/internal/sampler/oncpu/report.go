@@ -19,14 +19,12 @@ const maxListed = 10
 // logged remembers what was logged: it is logged again only if it changes.
 type logged struct {
 	started bool
-	missing map[string]bool
 	// exceeded reports whether a lower frequency would not help.
 	exceeded bool
 }
 
 // Report logs what is sampled, what is not and why; each once until it changes.
 func (r *reader) Report(f *attach.Found) {
-	r.reportTargets(f.Missing)
 	refused, changed := r.loop.Refused(f)
 	if changed {
 		r.reportStatus(f.Err)
@@ -56,24 +54,6 @@ func (r *reader) Report(f *attach.Found) {
 		r.cfg.Logger.Warn("some targets cannot be sampled", zap.String("sampler", samples.OnCPU.Sampler),
 			zap.String("what", what(f)), zap.Strings("not_sampled", list(leftOut)))
 	}
-}
-
-// reportTargets logs which targets are missing, and which are found again.
-func (r *reader) reportTargets(absent []string) {
-	now := make(map[string]bool, len(absent))
-	for _, t := range absent {
-		now[t] = true
-		if !r.logged.missing[t] {
-			r.cfg.Logger.Warn("target not found, searching again", zap.String("target", t),
-				zap.Duration("every", r.cfg.DiscoveryInterval))
-		}
-	}
-	for t := range r.logged.missing {
-		if !now[t] {
-			r.cfg.Logger.Info("target found", zap.String("target", t))
-		}
-	}
-	r.logged.missing = now
 }
 
 // reportStatus reports that sampling is not possible any more, or is again.

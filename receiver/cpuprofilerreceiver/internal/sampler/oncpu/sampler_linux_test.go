@@ -83,7 +83,7 @@ func newTestSampler(f attach.Finder, change func(*Settings)) (*Sampler, *statuse
 		Config: attach.Config{
 			Finder: f, Table: processes.NewTable(processes.Config{}), MaxEvents: 4096, DiscoveryInterval: 5 * time.Millisecond,
 			Logger: zap.New(core), Now: func() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() },
-			Probe: perfevent.Probe,
+			Probe: perfevent.Probe, Missing: attach.NewMissing(zap.New(core), 5*time.Millisecond),
 		},
 		Sink: discard{}, Frequency: 97, Status: st.tell, Notes: func(perfevent.Rights) []string { return nil },
 	}
@@ -201,22 +201,6 @@ func TestRequiredKernelStacksThatAreNotPermittedAreAnError(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrPermission)
 	require.ErrorContains(t, err, "kernel_stacks")
 	require.NoError(t, s.Stop(t.Context()))
-}
-
-func TestMissingTargetsAreLoggedOnce(t *testing.T) {
-	skipWithoutRights(t)
-	f := &finding{Finding: attach.Finding{Missing: []string{"executable /opt/app"}}}
-	s, _, logs := newTestSampler(f, nil)
-	require.NoError(t, s.Start(t.Context()))
-	defer func() { require.NoError(t, s.Stop(t.Context())) }()
-	missing := func() int { return logs.FilterMessage("target not found, searching again").Len() }
-	found := func() int { return logs.FilterMessage("target found").Len() }
-	require.Eventually(t, func() bool { return missing() == 1 }, patience, time.Millisecond)
-	f.set(own())
-	require.Eventually(t, func() bool { return found() == 1 && s.Stats().Targets == 1 }, patience, time.Millisecond)
-	require.Equal(t, 1, missing(), "not at each discovery")
-	f.set(attach.Finding{Missing: []string{"executable /opt/app"}})
-	require.Eventually(t, func() bool { return missing() == 2 && s.Stats().Targets == 0 }, patience, time.Millisecond)
 }
 
 func TestStopWithoutStart(t *testing.T) {

@@ -1,0 +1,44 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// Missing logs which targets nothing is found for, and which are found again. All
+// samplers search for the same targets, so one of them has it; for the others it is nil
+// and logs nothing. It belongs to one goroutine.
+type Missing struct {
+	logger *zap.Logger
+	every  time.Duration
+	logged map[string]bool
+}
+
+// NewMissing returns a Missing for searches at that interval.
+func NewMissing(logger *zap.Logger, every time.Duration) *Missing {
+	return &Missing{logger: logger, every: every}
+}
+
+// Report is called after each search with the targets that nothing was found for.
+func (m *Missing) Report(missing []string) {
+	if m == nil {
+		return
+	}
+	now := make(map[string]bool, len(missing))
+	for _, t := range missing {
+		now[t] = true
+		if !m.logged[t] {
+			m.logger.Warn("target not found, searching again", zap.String("target", t), zap.Duration("every", m.every))
+		}
+	}
+	for t := range m.logged {
+		if !now[t] {
+			m.logger.Info("target found", zap.String("target", t))
+		}
+	}
+	m.logged = now
+}
