@@ -95,6 +95,6 @@ func (c *Console) closeStore(ctx context.Context) error {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return errors.Join(errors.New("the disk of the console's directory does not answer: what is not on it is lost"), ctx.Err())
+		return errors.Join(errors.New("the disk of the console's directory does not answer: data that was not written is lost"), ctx.Err())
 	}
 }

@@ -97,7 +97,7 @@ func openStorage(ctx context.Context, store storage.Extension, owner component.I
 	case err.Error() == lockTimeout:
 		return nil, fmt.Errorf("storage: another process, or a processor %q of another pipeline, has it open (give each processor a name of its own, such as cpu_trigger/2): %w", owner, err)
 	}
-	return nil, fmt.Errorf("storage: it may be damaged, then delete the file that belongs to %q: %w", owner, err)
+	return nil, fmt.Errorf("storage: open it for %q: %w; if its file is damaged, delete it", owner, err)
 }
 
 // lockTimeout is the error of file_storage if another one has the file open.

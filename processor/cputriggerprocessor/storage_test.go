@@ -150,7 +150,7 @@ func TestADamagedStorageDoesNotStopTheStart(t *testing.T) {
 			if name == "open elsewhere" {
 				require.Contains(t, said, "has it open")
 			} else {
-				require.Contains(t, said, "it may be damaged, then delete the file")
+				require.Contains(t, said, "if its file is damaged, delete it")
 				require.NotContains(t, said, "cpu_trigger/2")
 			}
 			require.NoError(t, p.Shutdown(t.Context()))

@@ -214,7 +214,7 @@ func (d *database) compact() error {
 	old := d.bolt
 	d.bolt = nil
 	if err := guard(old.Close); err != nil {
-		d.log.Warn("close the console's database", zap.Error(err))
+		d.log.Warn("closing the console's database failed", zap.Error(err))
 	}
 	if err := os.Rename(name, d.path); err != nil {
 		return errors.Join(fmt.Errorf("compact the console's database: %w", err), d.open())
