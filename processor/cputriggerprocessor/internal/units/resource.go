@@ -54,36 +54,10 @@ type resources struct {
 	host string // the name of the host of all units; empty: not known
 }
 
-// SetHost sets the name of the host, which the resources of events have in any case.
-func (s *Set) SetHost(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.resources.host = name
-}
-
-// KeepResources keeps the attributes of units' resources, for events and alerts, without
-// those that skip reports.
-func (s *Set) KeepResources(skip func(key string) bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.resources.skip = skip
-}
-
 // Described is a unit and the resource of its profiles, if it is kept.
 type Described struct {
 	*Unit
 	Attributes []attribute.KeyValue // not to be changed
-}
-
-// Described returns all units.
-func (s *Set) Described() []Described {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := make([]Described, 0, len(s.byName))
-	for _, u := range s.byName {
-		out = append(out, Described{u, u.resource.attributes})
-	}
-	return out
 }
 
 // see keeps the resource of a unit's profiles, at most once a minute; sooner, where the

@@ -534,6 +534,32 @@ func (s *Set) Statuses(selected func(name string) bool, most int, now time.Time)
 	return out
 }
 
+// SetHost sets the name of the host, which the resources of events have in any case.
+func (s *Set) SetHost(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.resources.host = name
+}
+
+// KeepResources keeps the attributes of units' resources, for events and alerts, without
+// those that skip reports.
+func (s *Set) KeepResources(skip func(key string) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.resources.skip = skip
+}
+
+// Described returns all units.
+func (s *Set) Described() []Described {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]Described, 0, len(s.byName))
+	for _, u := range s.byName {
+		out = append(out, Described{u, u.resource.attributes})
+	}
+	return out
+}
+
 // Record holds captures in the recorder. It adds the samples that are not held to
 // counts.
 func (s *Set) Record(captures []recorder.Capture, counts *counters.Samples) {
