@@ -142,7 +142,7 @@ func (h *LocalHost) Truer(g cgroup.Group, path string) (cgroup.Group, bool) {
 	return h.tree.Truer(g, path)
 }
 
-// SetClaims tells which container ids a second cgroup carries.
+// SetClaims sets the container ids that a second cgroup carries.
 func (h *LocalHost) SetClaims(claims []cgroup.Claim) {
 	ids := make(map[string]bool, len(claims))
 	for _, c := range claims {
@@ -169,6 +169,10 @@ func (h *LocalHost) Process(pid int) (Process, bool) {
 		return Process{}, false
 	}
 	executable, _ := h.proc.Executable(pid)
+	// The start time is read before and after the cgroup, so that both are of one process.
+	if again, err := h.proc.Stat(pid); err != nil || again.Start != stat.Start {
+		return Process{}, false
+	}
 	return Process{
 		Process:    procfs.Process{PID: pid, Start: stat.Start},
 		Name:       ProcessName(pid, procfs.TimeOf(h.firstBoot, stat.Start)),

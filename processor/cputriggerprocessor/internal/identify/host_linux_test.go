@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/hosttest"
@@ -207,4 +208,45 @@ func TestContainerOfAPodIsFound(t *testing.T) {
 	found, why := Match(h, ScopeCgroup, Claim{PodUID: uid, ContainerName: "proxy", HostName: "cart-1"}, time.Now())
 	require.Empty(t, why)
 	require.Equal(t, other, found.Group.ContainerID)
+}
+
+// TestPIDReusedWhileItIsRead has a pid that becomes another process's after its start time was
+// read: a FIFO for its cgroup file stops the reader there.
+func TestPIDReusedWhileItIsRead(t *testing.T) {
+	root := t.TempDir()
+	write(t, filepath.Join(root, "proc/1/mountinfo"), "33 25 0:28 / /sys/fs/cgroup rw shared:9 - cgroup2 cgroup2 rw\n")
+	write(t, filepath.Join(root, "sys/fs/cgroup/cgroup.controllers"), "cpu\n")
+	write(t, filepath.Join(root, "sys/fs/cgroup/cgroup.procs"), "")
+	started := func(ticks string) string {
+		return "700 (app) S 1 700 700 0 -1 4194304 1 0 0 0 11 12 0 0 20 0 1 0 " + ticks + " 1 2\n"
+	}
+	stat, paths := filepath.Join(root, "proc/700/stat"), filepath.Join(root, "proc/700/cgroup")
+	write(t, stat, started("5000"))
+	require.NoError(t, unix.Mkfifo(paths, 0o600))
+	tree, err := cgroup.Open(root)
+	require.NoError(t, err)
+	h := NewHost(root, tree, noneWatched, time.Now)
+	for name, c := range map[string]struct {
+		start string
+		ok    bool
+	}{
+		"the same process": {"5000", true},
+		"another process":  {"9000", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			write(t, stat, started("5000"))
+			ok := make(chan bool, 1)
+			go func() {
+				_, found := h.Process(700)
+				ok <- found
+			}()
+			fifo, err := os.OpenFile(paths, os.O_WRONLY, 0) // waits for the reader
+			require.NoError(t, err)
+			write(t, stat, started(c.start))
+			_, err = fifo.WriteString("0::" + service + "\n")
+			require.NoError(t, err)
+			require.NoError(t, fifo.Close())
+			require.Equal(t, c.ok, <-ok)
+		})
+	}
 }
