@@ -27,7 +27,7 @@ const (
 // Invariants:
 //   - in Profiling, opening is not nil and its ClosedAt is zero; else opening is the
 //     last one, closed, or nil
-//   - resume is CoolingDown only while a baseline is open that was opened there
+//   - resume is the state in which the last opening began; only an open baseline uses it
 //   - a baseline does not change notBefore
 //   - logged is empty unless held
 type machine struct {
