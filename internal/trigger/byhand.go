@@ -22,7 +22,7 @@ const (
 )
 
 // ErrTooManyAlerts is returned for an alert beyond the bounds on openings by alert.
-var ErrTooManyAlerts = errors.New("as many gates are open by alerts as can be")
+var ErrTooManyAlerts = errors.New("too many gates are open by alerts")
 
 // Alert opens a gate from outside, as a person does, under its own name.
 type Alert struct {

@@ -18,7 +18,7 @@ const smallBody = 64 << 10
 const maxBodies = 64 << 20
 
 // errNoMemory is returned when maxBodies is reached.
-var errNoMemory = errors.New("as many large bodies are being read as can be")
+var errNoMemory = errors.New("too many large bodies are being read")
 
 // memory is the memory that bodies are read into. A stalled sender holds only what it has sent,
 // so that many of them cost little and block nobody.
