@@ -11,7 +11,7 @@ import (
 
 // Whoever may make a cgroup may give it a name with the id of any container that
 // runs. Of the cgroups that carry one id, the container's is chosen by what the
-// kernel says about them, so that each look, also after a restart, has the same
+// kernel reports about them, so that each look, also after a restart, has the same
 // result.
 
 // A Claim is a cgroup with processes whose name carries the id of a container that

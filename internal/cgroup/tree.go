@@ -34,7 +34,7 @@ type Tree struct {
 	mode   Mode
 	// trees are nil for hierarchies that are not mounted.
 	trees [numHierarchies]*tree
-	// lost is why this process's own cgroup was not found; empty if it was.
+	// lost is the reason why this process's own cgroup was not found; empty if it was.
 	lost string
 }
 

@@ -30,7 +30,7 @@ type TCPFigures struct {
 	RoundTrip, Bytes float64
 	Failures         float64 // of connecting
 	Elapsed          time.Duration
-	// Err is why there are none, FailuresErr why there are no failures.
+	// Err is the reason why there are no figures, FailuresErr why there are no failures.
 	Err, FailuresErr error
 }
 

@@ -74,7 +74,7 @@ func (o *Opening) hot() bool { return !o.DryRun && !o.Baseline }
 // cools reports whether a cooldown follows the opening if a profile is accepted.
 func (o *Opening) cools() bool { return !o.Baseline && !o.Manual }
 
-// Kind is why an opening was made: few values, by which backends tell series apart.
+// Kind classifies why an opening was made: few values, by which backends tell series apart.
 type Kind string
 
 // The kinds of openings.

@@ -51,7 +51,7 @@ func (s State) String() string {
 	return "invalid"
 }
 
-// Reason is why a transition happened.
+// Reason identifies why a transition happened.
 type Reason string
 
 // The reasons of transitions.

@@ -199,7 +199,7 @@ func (w *fakeWatcher) Read(now time.Time, out []monitor.Result) {
 	delete(w.source.restarted, w.name)
 }
 
-// unset is why a monitor that the test gave no value is unavailable.
+// unset is the reason of a monitor without a value.
 const unset cgroup.Unavailable = "the test gave it no value"
 
 func (w *fakeWatcher) reading(m string, now time.Time, span float64) monitor.Reading {

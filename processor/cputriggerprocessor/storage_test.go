@@ -364,7 +364,7 @@ func TestARecordTooLargeIsNotWritten(t *testing.T) {
 	require.Zero(t, sets)
 }
 
-// tell says which snapshots are written, after they are.
+// tell reports each snapshot after it was written.
 type tell struct {
 	storage.Client
 	out io.Writer

@@ -21,7 +21,7 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 )
 
-// reason is why profiles pass: the openings of the gate, the one that fired first
+// reason explains why profiles pass: the openings of the gate, the one that fired first
 // in front, and where the capture lies in time against that one's trigger.
 type reason struct {
 	openings []*trigger.Opening

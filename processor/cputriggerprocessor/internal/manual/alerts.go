@@ -92,7 +92,7 @@ type AlertGates interface {
 	Close(unit, key string) (Closed, error)
 }
 
-// An Outcome says whether an alert opened or closed a gate, and why not.
+// An Outcome is the result of an alert: a gate was opened or closed, or why not.
 type Outcome string
 
 // The outcomes.

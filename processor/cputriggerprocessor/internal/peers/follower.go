@@ -59,7 +59,7 @@ const (
 	missedLooks = 3
 )
 
-// Lost is what was not read, or not told apart.
+// Lost is the kind of something that was not read, or not told apart.
 type Lost string
 
 // What is lost.
@@ -127,7 +127,7 @@ type Follower struct {
 	published atomic.Pointer[published]
 }
 
-// published is what the last look found. It is not changed any more.
+// published holds the results of the last look. It is not changed any more.
 type published struct {
 	peers     map[string][]hotunitsextension.PeerReading
 	figures   map[string]monitor.TCPFigures

@@ -82,7 +82,7 @@ func (g *gauges) add(o gauges) {
 	g.weight += o.weight
 }
 
-// fade begins a new look: half of what means are made of is that of the last one.
+// fade begins a new look: it halves the weight of all looks before in the means.
 func (g *gauges) fade() {
 	*g = gauges{rtt: g.rtt / 2, variation: g.variation / 2, weight: g.weight / 2}
 }

@@ -29,7 +29,7 @@ import (
 // quantity.
 const Metric = "metric"
 
-// protocol is what a request was made with.
+// protocol is the protocol of a request.
 type protocol uint8
 
 const (
@@ -38,7 +38,7 @@ const (
 	overRPC
 )
 
-// quantity is what is computed of the requests, or data points, in a window.
+// quantity is the figure that is computed of the requests, or data points, in a window.
 type quantity uint8
 
 const (
@@ -118,7 +118,7 @@ const (
 	Percentile = "percentile"
 )
 
-// Condition is what a policy's condition says of a monitor of this package.
+// Condition configures a monitor of this package, as a policy's condition does.
 type Condition struct {
 	Monitor string
 	// Percentile is above 0 and below 100. Zero: none.

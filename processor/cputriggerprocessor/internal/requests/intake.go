@@ -40,8 +40,8 @@ const (
 	// next batch.
 	maxWaiting = 1024
 
-	// recheckAfter is how long the unit of a resource is believed: a pid may be
-	// another process's by then.
+	// recheckAfter is the time after which the unit of a resource is found again: a pid
+	// may be another process's by then.
 	recheckAfter = 30 * time.Second
 
 	// maxWindows bounds the windows with distributions, each of at most 12 KiB, and so
@@ -73,7 +73,7 @@ const (
 // Config configures an Intake.
 type Config struct {
 	Scope identify.Scope
-	// TTL is how long a resource is remembered of which nothing comes.
+	// TTL is the time after which a silent resource is forgotten.
 	TTL time.Duration
 	// See is called when the unit of a resource was found. It reports false if too many
 	// units are watched.
@@ -110,7 +110,7 @@ type unnamed struct {
 	service string
 }
 
-// plan is what conditions need. It does not change but for what it remembers of URIs.
+// plan holds what conditions need. Only its cache of URIs changes.
 type plan struct {
 	selections []selection
 	ids        []string // of selections
@@ -280,7 +280,7 @@ func (p *plan) matches(uri string) (bits uint64) {
 	return bits
 }
 
-// state is what is known of a source's unit.
+// state is the progress of finding a source's unit.
 type state uint8
 
 const (
@@ -486,7 +486,7 @@ func mix(h uint64) uint64 {
 	return h ^ h>>33
 }
 
-// sweepEvery is how often sources are looked at that may be forgotten.
+// sweepEvery is the interval at which silent sources are forgotten.
 const sweepEvery = 10 * time.Second
 
 // Run finds the units of resources until the context ends.
@@ -563,7 +563,7 @@ func (in *Intake) logUnmatched(claim identify.Claim, why identify.Unmatched) {
 	}
 }
 
-// tooManyKnown is why what a resource sends is not counted if maxSources are in use.
+// tooManyKnown is the reason of a resource that is not counted at maxSources.
 const tooManyKnown = "there are too many resources"
 
 // tooManyResources is the reason of a resource whose unit has maxSourcesOfUnit.

@@ -185,7 +185,7 @@ func (o *observation) end(outcome counters.ItemOutcome) {
 	}
 }
 
-// increment is what a point has that is new.
+// increment is the new part of a point.
 type increment struct {
 	count, sum float64
 	over       time.Duration // in which it came about

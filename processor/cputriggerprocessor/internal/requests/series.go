@@ -24,7 +24,7 @@ const (
 	usualInterval = time.Minute
 )
 
-// streams is what is remembered of the cumulative metrics of a source.
+// streams remembers the cumulative metrics of a source.
 type streams struct {
 	series map[uint64]*series
 	runs   map[runKey]*run
@@ -64,7 +64,7 @@ type series struct {
 	offset     int
 }
 
-// change is what a point of a cumulative series means.
+// change is the part of a point of a cumulative series that is new.
 type change uint8
 
 const (

@@ -20,7 +20,7 @@ import (
 // maxWeight bounds how many requests a sampled span stands for.
 const maxWeight = 1 << 20
 
-// request is what the attributes of a span or a point say of requests.
+// request holds what the attributes of a span or a point report about requests.
 type request struct {
 	protocol
 	method, service string // of RPC: the method's name may have the service

@@ -15,7 +15,7 @@ import (
 // slices of several, and is shorter than its span by at most one slice.
 const maxSlices = 12
 
-// unit is what is counted for a unit. One goroutine at a time reads it.
+// unit holds the counts of a unit. One goroutine at a time reads it.
 type unit struct {
 	began   time.Time // when its first source was found
 	windows []window  // by query; the reader's, as is plan
@@ -33,7 +33,7 @@ type window struct {
 	since  []time.Time // when what is in a slice began
 	length time.Duration
 	newest int64
-	// read is when it was read last, and previous when before that.
+	// read and previous are the times of the last two readings.
 	read, previous time.Time
 	last           tally // of the last collection interval, where readings are counted
 }

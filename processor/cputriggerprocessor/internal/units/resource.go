@@ -29,7 +29,7 @@ type resource struct {
 	dropped    int
 	size       int
 	at         time.Time
-	// contained says that it had container.id, or that the unit is no container. What a
+	// contained reports that it had container.id, or that the unit is no container. What a
 	// process did before it was moved into its container has not.
 	contained bool
 }

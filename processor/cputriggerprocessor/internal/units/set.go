@@ -448,14 +448,14 @@ func (s *Set) Restore(snapshot trigger.Snapshot, now time.Time) {
 	s.cfg.Engine.Restore(snapshot, now)
 }
 
-// SetRefused tells what the last scan found that is not watched.
+// SetRefused sets how many cgroups of the last scan are not watched, by reason.
 func (s *Set) SetRefused(tooMany, claimed int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tooMany, s.claimed = tooMany, claimed
 }
 
-// Count returns how many there are of what is counted.
+// Count returns the figures for the metrics.
 func (s *Set) Count() counters.Figures {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -35,7 +35,7 @@ type Discoverer struct {
 	Interval time.Duration // between evaluations: scans need not be more frequent
 	Now      func() time.Time
 	Log      *zap.Logger
-	// SetClaims is told which cgroups carry the id of a container that runs elsewhere.
+	// SetClaims receives the cgroups that carry the id of a container that runs elsewhere.
 	SetClaims func([]cgroup.Claim)
 
 	scanner *cgroup.Scanner // nil before the first scan
