@@ -158,7 +158,12 @@ func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	if f, ok := conf.Get("frequency").(float64); ok && f != math.Trunc(f) {
 		return fmt.Errorf("frequency: %v is not a whole number between 1 and %d", f, oncpu.MaxFrequency)
 	}
-	if (conf.IsSet("dotnet") || conf.IsSet("pprof_endpoints")) && !conf.IsSet("cpu") && !conf.IsSet("targets") && !conf.IsSet("off_cpu") && !conf.IsSet("allocations") && !conf.IsSet("network") {
+	perfEvents, others := conf.IsSet("targets"), false
+	for _, f := range samplers(cfg) {
+		perfEvents = perfEvents || f.PerfEvents && conf.IsSet(f.Key)
+		others = others || !f.PerfEvents && conf.IsSet(f.Key)
+	}
+	if others && !perfEvents {
 		cfg.CPU.Enabled = false
 	}
 	return conf.Unmarshal(cfg)

@@ -14,8 +14,8 @@ import (
 // Config is the block cpu of the configuration.
 type Config struct {
 	// Enabled turns the sampler on. Default true; false if `dotnet` or
-	// `pprof_endpoints` is set and none of `cpu`, `targets`, `off_cpu` and
-	// `allocations` is.
+	// `pprof_endpoints` is set and none of `cpu`, `targets`, `off_cpu`, `allocations` and
+	// `network` is.
 	Enabled bool `mapstructure:"enabled"`
 
 	// prevents unkeyed literal initialization
