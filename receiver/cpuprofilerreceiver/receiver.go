@@ -179,6 +179,7 @@ func (p *profiler) build(enabled []sampler.Factory, host component.Host, info sa
 	missing := attach.NewMissing(p.logger, p.cfg.DiscoveryInterval)
 	for _, f := range enabled {
 		own := *shared
+		own.Weight = f.Weight
 		if f.PerfEvents {
 			own.Missing, missing = missing, nil
 		}

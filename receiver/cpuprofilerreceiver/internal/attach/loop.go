@@ -51,6 +51,8 @@ type Config struct {
 	ThreadName, ThreadID bool
 	// Refused returns why nothing may be sampled; nil if something may.
 	Refused func(perfevent.Rights) error
+	// Switches reports whether the sampler samples context switches.
+	Switches bool
 	// Tracepoints is the number of events that a target takes on a CPU where the sampler
 	// samples tracepoints, and Everywhere the number of those that a CPU takes beside; both
 	// are 0 where it does not.
@@ -219,7 +221,7 @@ func (l *Loop) find(ctx context.Context, rights perfevent.Rights) Found {
 		MaxEvents: l.cfg.MaxEvents,
 		OpenFiles: procfs.OpenFileLimit(),
 		HostWide:  rights.HostWide,
-		Switches:  l.cfg.Type == samples.OffCPU,
+		Switches:  l.cfg.Switches,
 
 		Tracepoints: l.cfg.Tracepoints, Everywhere: l.cfg.Everywhere,
 		NoThreads: l.cfg.Tracepoints > 0 && !perfevent.CountsHitsOfThreads(),

@@ -5,15 +5,6 @@ package sampler
 
 import "github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 
-// Weights of the samplers when memory is shared out between their tables of processes.
-// What runs has the most stacks; allocations have few.
-const (
-	OnCPUWeight       = 4
-	OffCPUWeight      = 2
-	AllocationsWeight = 1
-	NetworkWeight     = 1
-)
-
 // shares are the parts of max_memory, in bytes.
 type shares struct {
 	// symbols is for the names of files, perf maps and the kernel.

@@ -289,7 +289,6 @@ func (p *Perf) stacks(sampler string) *unwind.Stacks {
 }
 
 // Processes returns what a sampler on perf events needs to know about processes.
-// weight is the sampler's, see Factory.
 //
 // Each sampler has a table of processes of its own, made from this: a table
 // follows the records of one session, in their order, and is read for every sample
@@ -298,7 +297,7 @@ func (p *Perf) stacks(sampler string) *unwind.Stacks {
 // records. One table for all would need a lock around every sample and record, on
 // the hot path, and would mix forks and ends of one session with mappings of
 // another that has not read as far.
-func (s *Shared) Processes(weight int) (processes.Config, error) {
+func (s *Shared) Processes() (processes.Config, error) {
 	wanted, err := processes.NewMatcher(s.Targets, os.Getpid())
 	return processes.Config{
 		Root:     s.HostInfo.Root,
@@ -311,16 +310,15 @@ func (s *Shared) Processes(weight int) (processes.Config, error) {
 		HostName: s.HostInfo.Name,
 		HostID:   s.HostInfo.ID,
 		Hot:      s.Perf.hot,
-		Limits:   s.Perf.shares.limits(weight, max(s.Weights, weight)),
+		Limits:   s.Perf.shares.limits(s.Weight, s.Weights),
 	}, err
 }
 
 // Attach returns what a sampler of a type needs to sample the targets by perf events;
-// if hot, as far as they are hot. weight is as in Processes. unwatch ends the
-// search for hot units.
-func (s *Shared) Attach(of *samples.Type, weight int, hot bool) (cfg attach.Config, unwatch func(), err error) {
+// if hot, as far as they are hot. unwatch ends the search for hot units.
+func (s *Shared) Attach(of *samples.Type, hot bool) (cfg attach.Config, unwatch func(), err error) {
 	unwatch = func() {}
-	known, err := s.Processes(weight)
+	known, err := s.Processes()
 	if err != nil {
 		return cfg, unwatch, err
 	}

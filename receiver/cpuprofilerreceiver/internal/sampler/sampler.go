@@ -42,13 +42,15 @@ type Factory struct {
 	Enabled bool
 	// PerfEvents reports whether it needs perf events, and so Linux.
 	PerfEvents bool
-	// Weight is its part of the memory for processes and stacks; 0 if it has none.
+	// Weight is its part of the memory for processes and stacks, in relation to those of
+	// the others that run; 0 if it has none. What has more stacks has more.
 	Weight int
 	// New builds the sampler. On an error it leaves nothing behind.
 	New func(*Shared) (Sampler, error)
 }
 
-// Shared holds what samplers are built from.
+// Shared holds what a sampler is built from. The receiver sets Missing and Weight for
+// each; the rest is the same for all.
 type Shared struct {
 	// Component are the settings of the receiver, Host is the collector that it
 	// runs in.
@@ -76,8 +78,8 @@ type Shared struct {
 	// HotUnits is the hot_units extension; nil without one.
 	HotUnits *hotunitsextension.HotUnits
 
-	// Weights is the sum of the weights of the samplers that run.
-	Weights int
+	// Weight is the sampler's, Weights the sum of those of the samplers that run.
+	Weight, Weights int
 	// Perf is shared by the samplers on perf events; nil for all others.
 	Perf *Perf
 }

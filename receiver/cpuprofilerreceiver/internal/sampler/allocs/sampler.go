@@ -27,7 +27,7 @@ import (
 // Factory returns the factory of the sampler of Go programs' allocations.
 func Factory(cfg configoptional.Optional[Config]) sampler.Factory {
 	return sampler.Factory{
-		Key: "allocations", Enabled: cfg.HasValue(), PerfEvents: true, Weight: sampler.AllocationsWeight,
+		Key: "allocations", Enabled: cfg.HasValue(), PerfEvents: true, Weight: 1,
 		New: func(s *sampler.Shared) (sampler.Sampler, error) { return newSampler(cfg.Get(), s) },
 	}
 }
@@ -168,7 +168,7 @@ func New(cfg Settings) *Sampler {
 
 // newSampler returns the sampler of a receiver.
 func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
-	known, err := s.Processes(sampler.AllocationsWeight)
+	known, err := s.Processes()
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ import (
 // Factory returns the factory of the sampler of calls on sockets.
 func Factory(cfg configoptional.Optional[Config]) sampler.Factory {
 	return sampler.Factory{
-		Key: "network", Enabled: cfg.HasValue(), PerfEvents: true, Weight: sampler.NetworkWeight,
+		Key: "network", Enabled: cfg.HasValue(), PerfEvents: true, Weight: 1,
 		New: func(s *sampler.Shared) (sampler.Sampler, error) { return newSampler(cfg.Get(), s) },
 	}
 }
@@ -94,7 +94,7 @@ func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("network: %w", err)
 	}
-	attached, unwatch, err := s.Attach(samples.NetSent, sampler.NetworkWeight, hot)
+	attached, unwatch, err := s.Attach(samples.NetSent, hot)
 	if err != nil {
 		return nil, err
 	}

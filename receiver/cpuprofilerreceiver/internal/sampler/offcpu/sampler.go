@@ -22,7 +22,7 @@ import (
 // Factory returns the factory of the sampler of threads that do not run.
 func Factory(cfg configoptional.Optional[Config]) sampler.Factory {
 	return sampler.Factory{
-		Key: "off_cpu", Enabled: cfg.HasValue(), PerfEvents: true, Weight: sampler.OffCPUWeight,
+		Key: "off_cpu", Enabled: cfg.HasValue(), PerfEvents: true, Weight: 2,
 		New: func(s *sampler.Shared) (sampler.Sampler, error) { return newSampler(cfg.Get(), s) },
 	}
 }
@@ -40,7 +40,7 @@ type Sink interface {
 
 // Settings configures a Sampler.
 type Settings struct {
-	attach.Config // without Type, Refused and Lost
+	attach.Config // without Type, Refused, Lost and Switches
 	Sink          Sink
 	// MinDuration is the length of the shortest wait that is sampled.
 	MinDuration time.Duration
@@ -102,7 +102,7 @@ func New(cfg Settings) *Sampler {
 	if cfg.Stacks == nil {
 		cfg.Stacks = unwind.NewStacks(unwind.StacksConfig{})
 	}
-	cfg.Type, cfg.Refused, cfg.Lost = samples.OffCPU, refused, kernelLost
+	cfg.Type, cfg.Refused, cfg.Lost, cfg.Switches = samples.OffCPU, refused, kernelLost, true
 	s := &Sampler{unwatch: func() {}}
 	r := &s.reader
 	r.cfg, r.intN, r.noStack = cfg, rand.IntN, attach.NoStack()
@@ -123,7 +123,7 @@ func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("off_cpu: %w", err)
 	}
-	attached, unwatch, err := s.Attach(samples.OffCPU, sampler.OffCPUWeight, hot)
+	attached, unwatch, err := s.Attach(samples.OffCPU, hot)
 	if err != nil {
 		return nil, err
 	}

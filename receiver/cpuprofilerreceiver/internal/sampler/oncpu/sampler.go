@@ -24,7 +24,7 @@ import (
 // Factory returns the factory of the sampler of running threads.
 func Factory(cfg Config, rate RateConfig) sampler.Factory {
 	return sampler.Factory{
-		Key: "cpu", Enabled: cfg.Enabled, PerfEvents: true, Weight: sampler.OnCPUWeight,
+		Key: "cpu", Enabled: cfg.Enabled, PerfEvents: true, Weight: 4,
 		New: func(s *sampler.Shared) (sampler.Sampler, error) { return newSampler(rate, s) },
 	}
 }
@@ -103,7 +103,7 @@ func New(cfg Settings) *Sampler {
 
 // newSampler returns the sampler of a receiver.
 func newSampler(rate RateConfig, s *sampler.Shared) (*Sampler, error) {
-	cfg, _, err := s.Attach(samples.OnCPU, sampler.OnCPUWeight, false)
+	cfg, _, err := s.Attach(samples.OnCPU, false)
 	if err != nil {
 		return nil, err
 	}
