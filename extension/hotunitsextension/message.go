@@ -9,8 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 	"text/template"
 	"time"
@@ -19,6 +17,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/hotprofile/hotprofile/internal/boundedread"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
@@ -113,7 +112,7 @@ func newRenderer(name string, isJSON bool) (renderer, error) {
 	case templateSlack, templateTeams:
 		text, err = builtIn.ReadFile("templates/" + name + ".json.tmpl")
 	default:
-		text, err = readTemplate(name)
+		text, _, err = boundedread.File(name, maxTemplateSize)
 	}
 	if err != nil {
 		return renderer{}, fmt.Errorf("read the template, which is json, slack, teams, or the path of a file: %w", err)
@@ -131,22 +130,6 @@ func newRenderer(name string, isJSON bool) (renderer, error) {
 		return renderer{}, fmt.Errorf("try the template %s: %w", name, err)
 	}
 	return r, nil
-}
-
-func readTemplate(name string) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(err, fmt.Errorf("%s is not a file", name))
-	}
-	text, err := io.ReadAll(io.LimitReader(f, maxTemplateSize+1))
-	if err == nil && len(text) > maxTemplateSize {
-		err = fmt.Errorf("%s has more than %d bytes", name, maxTemplateSize)
-	}
-	return text, err
 }
 
 // functions are those that templates have beside Go's own.

@@ -10,6 +10,11 @@ import (
 	"go.opentelemetry.io/collector/component"
 )
 
+// MaxPolicyFile bounds a list of policies that is read while a component runs, in bytes
+// after decompression. Parsing one that is made to take much takes up to 120 times as
+// much memory for a moment.
+const MaxPolicyFile = 256 << 10
+
 // PolicyFile is a file from which a component reads its policies while it runs.
 type PolicyFile struct {
 	// Reader is the component.

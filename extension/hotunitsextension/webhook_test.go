@@ -281,7 +281,7 @@ func TestTemplatesOfFiles(t *testing.T) {
 	_, err = render(filepath.Join(dir, "none"), true)
 	require.ErrorContains(t, err, "json, slack, teams, or the path of a file")
 	_, err = render(dir, true)
-	require.ErrorContains(t, err, "is not a file")
+	require.ErrorContains(t, err, "not a regular file")
 	_, err = render(file(strings.Repeat(" ", maxTemplateSize+1)), true)
 	require.ErrorContains(t, err, "more than 1048576 bytes")
 	_, err = newWebhooks(t, `webhooks: [{endpoint: "http://localhost/secret", template: /none}]`)

@@ -166,8 +166,8 @@ func (p *cpuTrigger) policyFile(path string) hotunitsextension.PolicyFile {
 	return hotunitsextension.PolicyFile{
 		Reader: p.id, Path: path,
 		Check: func(document []byte) error {
-			if n := len(document); n > policysource.MaxSize {
-				return fmt.Errorf("it has %d bytes, and at most %d are allowed", n, policysource.MaxSize)
+			if n := len(document); n > hotunitsextension.MaxPolicyFile {
+				return fmt.Errorf("it has %d bytes, and at most %d are allowed", n, hotunitsextension.MaxPolicyFile)
 			}
 			_, err := p.cfg.withPolicies(document)
 			return err

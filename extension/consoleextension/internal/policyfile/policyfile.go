@@ -12,14 +12,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-)
 
-// MaxSize bounds the file, in bytes; cpu_trigger reads no larger one.
-const MaxSize = 256 << 10
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/internal/boundedread"
+)
 
 // previousSuffix ends the name of the file that keeps the version before the last save.
 const previousSuffix = ".previous"
@@ -88,7 +87,7 @@ func VersionOf(text []byte) string {
 func (f *File) Read(ctx context.Context) (Document, error) {
 	var doc Document
 	err := f.do(ctx, func() error {
-		text, _, err := read(f.path)
+		text, _, err := boundedread.File(f.path, hotunitsextension.MaxPolicyFile)
 		doc = Document{text, VersionOf(text)}
 		return err
 	})
@@ -139,7 +138,7 @@ func (f *File) Save(ctx context.Context, from string, document []byte) error {
 		if err != nil {
 			return err
 		}
-		old, info, err := read(path)
+		old, info, err := boundedread.File(path, hotunitsextension.MaxPolicyFile)
 		if err != nil {
 			return err
 		}
@@ -179,26 +178,6 @@ func (f *File) do(ctx context.Context, use func() error) error {
 
 func (f *File) late(ctx context.Context) error {
 	return fmt.Errorf("%s: the disk does not answer: %w", f.path, ctx.Err())
-}
-
-func read(path string) ([]byte, fs.FileInfo, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	if !info.Mode().IsRegular() { // opening a pipe would wait
-		return nil, nil, fmt.Errorf("%s: it is not a regular file", path)
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, MaxSize+1))
-	if err == nil && len(text) > MaxSize {
-		err = fmt.Errorf("%s: it has more than %d bytes", path, MaxSize)
-	}
-	return text, info, err
 }
 
 // replace writes a file with the mode and the owner of another one, and renames it.

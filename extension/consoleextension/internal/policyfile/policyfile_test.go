@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -114,7 +116,7 @@ func TestALinkStaysALink(t *testing.T) {
 }
 
 func TestWhatIsNoPolicyFileIsNotRead(t *testing.T) {
-	f, path := newFile(t, strings.Repeat("a", MaxSize+1))
+	f, path := newFile(t, strings.Repeat("a", hotunitsextension.MaxPolicyFile+1))
 	_, err := f.Read(t.Context())
 	require.ErrorContains(t, err, "more than 262144 bytes")
 	_, err = New(filepath.Dir(path), true, reader).Read(t.Context())

@@ -13,7 +13,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -25,6 +24,7 @@ import (
 	"github.com/google/pprof/profile"
 	"go.uber.org/zap"
 
+	"github.com/hotprofile/hotprofile/internal/boundedread"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 )
 
@@ -176,19 +176,11 @@ func (f *profileFiles) loadOpening(dir string) (*openingFiles, error) {
 
 // readFile reads a file of at most limit bytes.
 func readFile(path string, limit int64) ([]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
+	content, _, err := boundedread.File(path, limit)
+	if errors.Is(err, boundedread.ErrNotRegular) || errors.Is(err, boundedread.ErrTooLarge) {
+		err = fmt.Errorf("%w: %w", errContent, err)
 	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() || info.Size() > limit {
-		return nil, fmt.Errorf("%w: mode %v, %d bytes", errContent, info.Mode(), info.Size())
-	}
-	return io.ReadAll(io.LimitReader(file, limit))
+	return content, err
 }
 
 // writeSegment writes a profile to a file of an opening. If the disk is full, the oldest
@@ -478,11 +470,7 @@ func readProfile(path string) (*profile.Profile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errContent, err)
 	}
-	content, err = io.ReadAll(io.LimitReader(z, maxContent+1))
-	if err == nil && len(content) > maxContent {
-		err = fmt.Errorf("more than %d bytes", maxContent)
-	}
-	if err != nil {
+	if content, err = boundedread.All(z, maxContent); err != nil {
 		return nil, fmt.Errorf("%w: %w", errContent, err)
 	}
 	p, err := profile.ParseUncompressed(content)

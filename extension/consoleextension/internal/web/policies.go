@@ -18,6 +18,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/policyfile"
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 )
 
 const (
@@ -26,7 +27,7 @@ const (
 	// versionsShown bounds the hosts whose version the head of the page has.
 	versionsShown = 10
 	// maxPolicyForm bounds the form with a policy file: each byte may be sent as three.
-	maxPolicyForm = 3*policyfile.MaxSize + maxForm
+	maxPolicyForm = 3*hotunitsextension.MaxPolicyFile + maxForm
 )
 
 // policiesPage has the data of policies.html.

@@ -9,8 +9,10 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"os"
 	"time"
+
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/internal/boundedread"
 )
 
 // File is a document in a file. It is read whole each time and compared by content:
@@ -93,7 +95,7 @@ func (f *File) read(ctx context.Context) ([]byte, error) {
 	done := make(chan contents, 1)
 	f.pending = done
 	go func() {
-		data, err := readFile(f.path)
+		data, _, err := boundedread.File(f.path, hotunitsextension.MaxPolicyFile)
 		done <- contents{data, err}
 	}()
 	select {
@@ -110,24 +112,4 @@ func (f *File) ended(ctx context.Context) error {
 		return fmt.Errorf("%s: %w", f.path, errTimeout)
 	}
 	return ctx.Err()
-}
-
-func readFile(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: it is not a regular file", path)
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	data, err := readAll(file)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return data, nil
 }

@@ -9,6 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/internal/boundedread"
 )
 
 // maxETag bounds the ETag that is sent back, in bytes. A longer one is not used.
@@ -67,7 +70,7 @@ func (h *HTTP) read(ctx context.Context) (document []byte, changed bool, err err
 	case resp.StatusCode != http.StatusOK:
 		return nil, false, fmt.Errorf("get %s: status %s", h.url, resp.Status)
 	}
-	data, err := readAll(resp.Body)
+	data, err := boundedread.All(resp.Body, hotunitsextension.MaxPolicyFile)
 	if err != nil {
 		return nil, false, fmt.Errorf("get %s: %w", h.url, err)
 	}

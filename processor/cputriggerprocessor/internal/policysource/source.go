@@ -8,13 +8,7 @@ package policysource
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 )
-
-// MaxSize bounds a document, in bytes, after decompression. Parsing one that is made to
-// take much takes up to 120 times as much memory for a moment.
-const MaxSize = 256 << 10
 
 // Source reads a document. One goroutine uses it.
 type Source interface {
@@ -28,19 +22,5 @@ type Source interface {
 	Close()
 }
 
-var errTooLarge = fmt.Errorf("it has more than %d bytes, which is the most that is read", MaxSize)
-
 // errTimeout is returned for what does not answer in time.
 var errTimeout = errors.New("it did not answer in time")
-
-// readAll reads at most MaxSize bytes.
-func readAll(r io.Reader) ([]byte, error) {
-	b, err := io.ReadAll(io.LimitReader(r, MaxSize+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(b) > MaxSize {
-		return nil, errTooLarge
-	}
-	return b, nil
-}

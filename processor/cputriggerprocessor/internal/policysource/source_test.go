@@ -17,6 +17,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/internal/boundedread"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -121,12 +124,12 @@ func TestFileThatIsNone(t *testing.T) {
 	f, path = file(t)
 	require.NoError(t, os.WriteFile(path, make([]byte, 10<<20), 0o600))
 	_, err = read(t, f)
-	require.ErrorIs(t, err, errTooLarge)
-	require.NoError(t, os.Truncate(path, MaxSize))
+	require.ErrorIs(t, err, boundedread.ErrTooLarge)
+	require.NoError(t, os.Truncate(path, hotunitsextension.MaxPolicyFile))
 	document, changed, err := f.Read(t.Context())
 	require.NoError(t, err)
 	require.True(t, changed)
-	require.Len(t, document, MaxSize)
+	require.Len(t, document, hotunitsextension.MaxPolicyFile)
 }
 
 // server serves what a function answers.

@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/hotprofile/hotprofile/internal/boundedread"
 )
 
 // Outcome is the outcome of a pull.
@@ -100,7 +102,7 @@ func outcomeOf(err error, stopped bool) Outcome {
 			return Busy
 		}
 		return Refused
-	case errors.Is(err, errTooLarge):
+	case errors.Is(err, boundedread.ErrTooLarge):
 		return TooLarge
 	case errors.As(err, new(errInvalid)):
 		return Invalid

@@ -12,21 +12,17 @@ import (
 
 	"github.com/google/pprof/profile"
 	"google.golang.org/protobuf/encoding/protowire"
-)
 
-// errTooLarge is returned when a bound was hit before anything was decoded.
-var errTooLarge = errors.New("it is too large")
+	"github.com/hotprofile/hotprofile/internal/boundedread"
+)
 
 // read reads a body of at most limit bytes.
 func read(body io.Reader, limit int64) ([]byte, error) {
-	b, err := io.ReadAll(io.LimitReader(body, limit+1))
-	if err != nil {
-		return nil, err
+	b, err := boundedread.All(body, limit)
+	if errors.Is(err, boundedread.ErrTooLarge) {
+		err = fmt.Errorf("%w (max_size)", err)
 	}
-	if int64(len(b)) > limit {
-		return nil, fmt.Errorf("%w: more than %d bytes (max_size)", errTooLarge, limit)
-	}
-	return b, nil
+	return b, err
 }
 
 // memoryFactor times its size is the memory that a decoded profile may take.
@@ -52,7 +48,7 @@ func decode(body []byte, limit int64) (*profile.Profile, error) {
 		return nil, err
 	}
 	if most := memoryFactor * limit; need > most {
-		return nil, fmt.Errorf("%w: decoded it takes %d bytes, more than %d (%d times max_size)", errTooLarge, need, most, memoryFactor)
+		return nil, fmt.Errorf("%w: decoded it takes %d bytes, more than %d (%d times max_size)", boundedread.ErrTooLarge, need, most, memoryFactor)
 	}
 	p, err := profile.ParseUncompressed(body)
 	if err != nil {

@@ -1,0 +1,62 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package boundedread reads files and streams that may be larger than expected, or no
+// files.
+package boundedread
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+)
+
+var (
+	// ErrTooLarge is for what has more bytes than may be read of it.
+	ErrTooLarge = errors.New("it is too large")
+	// ErrNotRegular is for a directory, a pipe, a device or a socket.
+	ErrNotRegular = errors.New("it is not a regular file")
+)
+
+// All reads a stream of at most limit bytes; of a longer one it returns nothing but
+// ErrTooLarge.
+func All(r io.Reader, limit int64) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(b)) > limit {
+		return nil, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, limit)
+	}
+	return b, nil
+}
+
+// File reads a regular file of at most limit bytes, and returns its FileInfo too. It does
+// not open anything else: a pipe waits for a writer. It waits for a disk that hangs.
+func File(path string, limit int64) ([]byte, fs.FileInfo, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, nil, fmt.Errorf("%s: %w", path, ErrNotRegular)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	if info, err = f.Stat(); err != nil {
+		return nil, nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, nil, fmt.Errorf("%s: %w", path, ErrNotRegular)
+	}
+	b, err := All(f, limit)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return b, info, nil
+}
