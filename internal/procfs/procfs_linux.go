@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -66,3 +67,75 @@ func (fs FS) OpenRoot(pid int, want uint64) (fd int, err error) {
 }
 
 var errOtherRoot = errors.New("the process has another root directory by now")
+
+// Namespace returns the namespace of a kind ("net", "user", …) that a process is in.
+func (fs FS) Namespace(pid int, kind string) (Namespace, error) {
+	return namespaceAt(fs.File(pid, "ns/"+kind))
+}
+
+// ThreadNamespace returns the namespace of a kind that the calling thread is in. It is
+// that of this process, unless the goroutine has locked a thread and entered another one.
+func ThreadNamespace(kind string) (Namespace, error) {
+	return namespaceAt(At("").Path("thread-self/ns", kind))
+}
+
+func namespaceAt(path string) (Namespace, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return Namespace{}, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return Namespace{st.Dev, st.Ino}, nil
+}
+
+// OpenNamespace opens the namespace of a kind that a process is in.
+func (fs FS) OpenNamespace(pid int, kind string) (*os.File, Namespace, error) {
+	f, err := os.Open(fs.File(pid, "ns/"+kind))
+	if err != nil {
+		return nil, Namespace{}, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		_ = f.Close()
+		return nil, Namespace{}, &os.PathError{Op: "stat", Path: f.Name(), Err: err}
+	}
+	return f, Namespace{st.Dev, st.Ino}, nil
+}
+
+// AddSockets adds the inodes of the sockets that a process has open. It reports false if
+// it stopped early: at the deadline, or when there were limit inodes or more.
+func (fs FS) AddSockets(inodes map[uint32]bool, pid, limit int, deadline time.Time) (whole bool) {
+	d, err := os.Open(fs.File(pid, "fd"))
+	if err != nil {
+		return IsGone(err)
+	}
+	defer d.Close()
+	var buf [64]byte
+	for {
+		names, err := d.Readdirnames(256)
+		for _, name := range names {
+			n, err := unix.Readlinkat(int(d.Fd()), name, buf[:])
+			if err != nil {
+				continue
+			}
+			if inode, ok := socketInode(string(buf[:n])); ok {
+				inodes[inode] = true
+			}
+		}
+		switch {
+		case err != nil || len(names) == 0:
+			return true
+		case !time.Now().Before(deadline) || len(inodes) >= limit:
+			return false
+		}
+	}
+}
+
+// socketInode parses a link such as socket:[123].
+func socketInode(link string) (uint32, bool) {
+	rest, ok := strings.CutPrefix(link, "socket:[")
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(strings.TrimSuffix(rest, "]"), 10, 32)
+	return uint32(n), err == nil
+}

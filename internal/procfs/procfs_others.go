@@ -5,7 +5,11 @@
 
 package procfs
 
-import "time"
+import (
+	"errors"
+	"os"
+	"time"
+)
 
 // Without a procfs nothing calls these.
 
@@ -13,3 +17,19 @@ func sinceBoot() time.Duration { return 0 }
 
 // OpenFileLimit returns 0: it needs Linux.
 func OpenFileLimit() int { return 0 }
+
+var errNotLinux = errors.New("namespaces need Linux")
+
+// Namespace fails: it needs Linux.
+func (FS) Namespace(int, string) (Namespace, error) { return Namespace{}, errNotLinux }
+
+// ThreadNamespace fails: it needs Linux.
+func ThreadNamespace(string) (Namespace, error) { return Namespace{}, errNotLinux }
+
+// OpenNamespace fails: it needs Linux.
+func (FS) OpenNamespace(int, string) (*os.File, Namespace, error) {
+	return nil, Namespace{}, errNotLinux
+}
+
+// AddSockets reports false: it needs Linux.
+func (FS) AddSockets(map[uint32]bool, int, int, time.Time) (whole bool) { return false }

@@ -72,6 +72,17 @@ func parseAuxv(b []byte) (entry uint64, ok bool) {
 	return 0, false
 }
 
+// ReadMemory reads len(b) bytes of a process's memory.
+func (fs FS) ReadMemory(pid int, b []byte, address uint64) error {
+	mem, err := os.Open(fs.File(pid, "mem"))
+	if err != nil {
+		return err
+	}
+	defer mem.Close()
+	_, err = mem.ReadAt(b, int64(address))
+	return err
+}
+
 // MaxEnviron is the most that is read of an environ file, in bytes; the kernel's
 // usual bound is 2 MiB.
 const MaxEnviron = 128 << 10

@@ -6,7 +6,6 @@ package rights
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -35,9 +34,10 @@ func examine(answer error) situation {
 	if n, err := procfs.Sysctl("kernel/perf_event_paranoid"); err == nil {
 		s.paranoid = n
 	}
-	caps := effectiveCapabilities()
-	s.havePerfmon = caps&(1<<unix.CAP_PERFMON) != 0
-	s.haveAdmin = caps&(1<<unix.CAP_SYS_ADMIN) != 0
+	if self, err := procfs.At("").Status(procfs.Self); err == nil {
+		s.havePerfmon = self.Capabilities&(1<<unix.CAP_PERFMON) != 0
+		s.haveAdmin = self.Capabilities&(1<<unix.CAP_SYS_ADMIN) != 0
+	}
 	s.userNamespace = ForeignNamespace("user", 4026531837) // PROC_USER_INIT_INO
 	return s
 }
@@ -49,18 +49,9 @@ func knowsPerfmon() bool {
 	return err == nil
 }
 
-func effectiveCapabilities() uint64 {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&header, &data[0]); err != nil {
-		return 0
-	}
-	return uint64(data[1].Effective)<<32 | uint64(data[0].Effective)
-}
-
 // ForeignNamespace reports whether this process is outside the host's namespace of
 // a kind. first is the inode number of that namespace, from linux/proc_ns.h.
 func ForeignNamespace(kind string, first uint32) bool {
-	link, err := os.Readlink("/proc/self/ns/" + kind)
-	return err == nil && link != fmt.Sprintf("%s:[%d]", kind, first)
+	own, err := procfs.At("").Namespace(procfs.Self, kind)
+	return err == nil && own.Inode != uint64(first)
 }

@@ -10,6 +10,7 @@
 package peers
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -113,11 +114,11 @@ type Resident struct {
 type Follower struct {
 	cfg    Config
 	procfs procfs.FS
-	own    nsID // the collector's network namespace
+	own    procfs.Namespace // the collector's network namespace
 
 	look       uint64
 	units      map[string]*unit
-	namespaces map[nsID]*namespace
+	namespaces map[procfs.Namespace]*namespace
 	peers      int // of all units
 	listed     int // of all units
 	census     census
@@ -134,17 +135,14 @@ type published struct {
 	processes map[procfs.Process]monitor.TCPFigures
 }
 
-// nsID identifies a network namespace.
-type nsID struct{ dev, inode uint64 }
-
 // New returns a follower of no unit.
 func New(cfg Config) (*Follower, error) {
 	f := &Follower{
 		cfg: cfg, procfs: procfs.At(cfg.Tree.Root()),
-		units: map[string]*unit{}, namespaces: map[nsID]*namespace{}, maxSockets: maxSockets, logged: map[string]bool{},
+		units: map[string]*unit{}, namespaces: map[procfs.Namespace]*namespace{}, maxSockets: maxSockets, logged: map[string]bool{},
 	}
 	var err error
-	if f.own, err = fileID("/proc/thread-self/ns/net"); err != nil {
+	if f.own, err = procfs.ThreadNamespace("net"); err != nil {
 		return nil, fmt.Errorf("find the collector's network namespace: %w", err)
 	}
 	if f.procfs.OwnPID() != os.Getpid() {
@@ -229,7 +227,9 @@ func (f *Follower) Drain() {
 // inTurn returns the namespaces, at each look another one first: at a bound, the last
 // ones are not read.
 func (f *Follower) inTurn() []*namespace {
-	all := slices.SortedFunc(maps.Values(f.namespaces), func(a, b *namespace) int { return a.id.compare(b.id) })
+	all := slices.SortedFunc(maps.Values(f.namespaces), func(a, b *namespace) int {
+		return cmp.Or(cmp.Compare(a.id.Inode, b.id.Inode), cmp.Compare(a.id.Device, b.id.Device))
+	})
 	if len(all) == 0 {
 		return nil
 	}
@@ -315,12 +315,12 @@ func (f *Follower) resolve(now time.Time) {
 }
 
 // namespaceOf returns the namespace of a process of a unit.
-func (f *Follower) namespaceOf(u *unit) (id nsID, pid int, err error) {
+func (f *Follower) namespaceOf(u *unit) (id procfs.Namespace, pid int, err error) {
 	pid, err = f.processOf(u.Identity)
 	if err != nil {
 		return id, 0, err
 	}
-	id, err = fileID(f.procfs.File(pid, "ns/net"))
+	id, err = f.procfs.Namespace(pid, "net")
 	if errors.Is(err, fs.ErrPermission) {
 		err = NoRight
 	}
@@ -340,7 +340,7 @@ func (f *Follower) processOf(id identify.Identity) (int, error) {
 }
 
 // enter puts a unit into a namespace, which is opened if it is not.
-func (f *Follower) enter(u *unit, id nsID, pid int) error {
+func (f *Follower) enter(u *unit, id procfs.Namespace, pid int) error {
 	ns := f.namespaces[id]
 	if ns == nil {
 		if len(f.namespaces) >= maxNamespaces {
@@ -358,11 +358,11 @@ func (f *Follower) enter(u *unit, id nsID, pid int) error {
 	return nil
 }
 
-func (f *Follower) open(u *unit, id nsID, pid int) (*sockdiag.Namespace, error) {
+func (f *Follower) open(u *unit, id procfs.Namespace, pid int) (*sockdiag.Namespace, error) {
 	if id == f.own {
 		return sockdiag.Open()
 	}
-	file, err := os.Open(f.procfs.File(pid, "ns/net"))
+	file, is, err := f.procfs.OpenNamespace(pid, "net")
 	if err != nil {
 		if errors.Is(err, fs.ErrPermission) {
 			return nil, NoRight
@@ -370,11 +370,7 @@ func (f *Follower) open(u *unit, id nsID, pid int) (*sockdiag.Namespace, error) 
 		return nil, err
 	}
 	// Meanwhile the process may have ended, and another may have its pid.
-	if again, _, err := f.namespaceOf(u); err != nil || again != id {
-		_ = file.Close()
-		return nil, cgroup.ErrGone
-	}
-	if is, err := statID(file); err != nil || is != id {
+	if again, _, err := f.namespaceOf(u); err != nil || again != id || is != id {
 		_ = file.Close()
 		return nil, cgroup.ErrGone
 	}
@@ -447,20 +443,10 @@ func (f *Follower) publish(now time.Time) {
 	f.published.Store(p)
 }
 
-func (a nsID) compare(b nsID) int {
-	switch {
-	case a == b:
-		return 0
-	case a.inode < b.inode || a.inode == b.inode && a.dev < b.dev:
-		return -1
-	}
-	return 1
-}
-
 // census is which units are in which network namespace, and which addresses those have.
 type census struct {
 	at        time.Time
-	residents map[nsID][]Resident
+	residents map[procfs.Namespace][]Resident
 	addresses map[netip.Addr]Resident
 	cgroups   map[uint64]Resident // by the kernel's id, where that is the unit's own
 }
@@ -479,9 +465,9 @@ func (c *census) take(f *Follower, now time.Time) {
 		return
 	}
 	c.at = now
-	c.residents, c.addresses, c.cgroups = map[nsID][]Resident{}, map[netip.Addr]Resident{}, map[uint64]Resident{}
+	c.residents, c.addresses, c.cgroups = map[procfs.Namespace][]Resident{}, map[netip.Addr]Resident{}, map[uint64]Resident{}
 	end := time.Now().Add(maxCensus)
-	pids := map[nsID]int{}
+	pids := map[procfs.Namespace]int{}
 	for _, r := range f.cfg.Residents() {
 		if !time.Now().Before(end) {
 			return
@@ -490,7 +476,7 @@ func (c *census) take(f *Follower, now time.Time) {
 		if err != nil {
 			continue
 		}
-		id, err := fileID(f.procfs.File(pid, "ns/net"))
+		id, err := f.procfs.Namespace(pid, "net")
 		if err != nil {
 			continue
 		}
@@ -524,7 +510,7 @@ func (f *Follower) isPause(pid int) bool {
 }
 
 // only reports whether a unit is the only one in a namespace.
-func (c *census) only(id nsID, unit string) bool {
+func (c *census) only(id procfs.Namespace, unit string) bool {
 	in := c.residents[id]
 	return len(in) == 1 && in[0].Name == unit
 }

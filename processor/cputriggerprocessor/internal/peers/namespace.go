@@ -13,12 +13,13 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/sockdiag"
 )
 
 // namespace is a network namespace that units are in.
 type namespace struct {
-	id        nsID
+	id        procfs.Namespace
 	it        *sockdiag.Namespace
 	units     []*unit
 	conns     map[uint64]*conn  // of units that are followed, by cookie
@@ -47,7 +48,7 @@ type fresh struct {
 	old bool // it was there at earlier looks
 }
 
-func newNamespace(id nsID, it *sockdiag.Namespace) *namespace {
+func newNamespace(id procfs.Namespace, it *sockdiag.Namespace) *namespace {
 	return &namespace{id: id, it: it, conns: map[uint64]*conn{}, foreign: map[uint64]uint64{}, listening: map[uint16]*unit{}, makers: map[uint16]uint64{}}
 }
 
@@ -383,7 +384,7 @@ func (f *Follower) inodes(u *unit, deadline time.Time) (inodes map[uint32]bool, 
 	}
 	whole = true
 	for pid := range pids {
-		whole = socketsOf(f.procfs, pid, inodes, deadline) && whole
+		whole = f.procfs.AddSockets(inodes, pid, maxSockets, deadline) && whole
 		if !time.Now().Before(deadline) {
 			return inodes, false
 		}

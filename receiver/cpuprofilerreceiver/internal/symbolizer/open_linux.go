@@ -35,13 +35,8 @@ func VDSO() ([]byte, error) {
 		if m.Limit-m.Start > maxImage {
 			return nil, fmt.Errorf("unexpected %q in /proc/self/maps", line)
 		}
-		mem, err := os.Open(own.File(procfs.Self, "mem"))
-		if err != nil {
-			return nil, err
-		}
-		defer mem.Close()
 		image := make([]byte, m.Limit-m.Start)
-		if _, err := mem.ReadAt(image, int64(m.Start)); err != nil {
+		if err := own.ReadMemory(procfs.Self, image, m.Start); err != nil {
 			return nil, fmt.Errorf("reading the vdso from /proc/self/mem: %w", err)
 		}
 		return image, nil

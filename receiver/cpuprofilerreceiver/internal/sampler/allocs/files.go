@@ -17,13 +17,8 @@ type files struct{ procfs.FS }
 
 // word reads 8 bytes of a process's memory.
 func (f files) word(pid int, address uint64) (int64, error) {
-	mem, err := os.Open(f.File(pid, "mem"))
-	if err != nil {
-		return 0, err
-	}
-	defer mem.Close()
 	var b [8]byte
-	if _, err := mem.ReadAt(b[:], int64(address)); err != nil {
+	if err := f.ReadMemory(pid, b[:], address); err != nil {
 		return 0, err
 	}
 	return int64(binary.NativeEndian.Uint64(b[:])), nil
