@@ -32,7 +32,7 @@ func (b *bench) coldStart(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	fmt.Fprintf(b.out, "## Cold start\n\nFrom starting the process, one CPU busy, in milliseconds: median of %d starts, and their range. The collector exports every 100 ms here; buffers are looked at through its metrics, every 5 ms.\n\n", b.starts)
+	fmt.Fprintf(b.out, "### Cold start\n\nFrom starting the process, one CPU busy, in milliseconds: median of %d starts, and their range. The collector exports every 100 ms here; buffers are looked at through its metrics, every 5 ms.\n\n", b.starts)
 	t := table{"until", "median", "range"}
 	t.head(b.out)
 	middle := func(what string) string {

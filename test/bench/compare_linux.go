@@ -124,7 +124,7 @@ service:
 }
 
 func (b *bench) writeComparison(ours *rival, rivals []*rival, leastLoad, mostStarts float64) {
-	fmt.Fprintf(b.out, "## Beside others, by turns\n\n")
+	fmt.Fprintf(b.out, "### Beside others, by turns\n\n")
 	fmt.Fprintf(b.out, "The whole host at 97 Hz, all CPUs busy, OTLP over gRPC with gzip to a peer that discards, nothing gated: %d rounds, in each of which every program has its turn of about %v. `perf record` writes to a file and names nothing, the eBPF profiler names no native code, and the bare collector (`otlp` → `otlp_grpc`) gets nothing. Ratios are of the same round: the middle one, and their range. The load never had less than %.0f %% of the CPUs, and at most %.1f processes and threads were started a second.\n\n", b.turns, b.window, leastLoad, mostStarts)
 	perSample := func(t turn) float64 {
 		if t.samples == 0 {
@@ -332,7 +332,7 @@ func (b *bench) quiet(ctx context.Context) (err error) {
 		return err
 	}
 	starts := float64(after.started-host.started) / took.Seconds()
-	fmt.Fprintf(b.out, "## Watching a host that does nothing, %v\n\nAs below, without a load: how often a thread of the collector went to wait, how often one was woken, and how often one was after none had been for %v. %.1f processes and threads were started a second; each wakes the collector.\n\n", b.watch, idle, starts)
+	fmt.Fprintf(b.out, "### Watching a host that does nothing, %v\n\nAs below, without a load: how often a thread of the collector went to wait, how often one was woken, and how often one was after none had been for %v. %.1f processes and threads were started a second; each wakes the collector.\n\n", b.watch, idle, starts)
 	t := table{"collector", "waits a second", "wake-ups a second", "wake-ups after idling", "CPU of one core", "resident"}
 	t.head(b.out)
 	rates := map[*collector]string{}

@@ -185,7 +185,7 @@ func (b *bench) hotPathTable(measured map[string]figures) {
 		}
 		return p.shows + ", for each " + p.unit
 	}
-	fmt.Fprintf(b.out, "## Hot paths\n\nGo benchmarks, %d runs each of `-benchtime %s`, summed up by benchstat: the median, and how far it may be off.\n\n", b.count, b.benchTime)
+	fmt.Fprintf(b.out, "### Hot paths\n\nGo benchmarks, %d runs each of `-benchtime %s`, summed up by benchstat: the median, and how far it may be off.\n\n", b.count, b.benchTime)
 	t := table{"what", "takes", "allocations", "beside", "takes", "times"}
 	t.head(b.out)
 	for _, p := range hotPaths {
@@ -200,7 +200,7 @@ func (b *bench) hotPathTable(measured map[string]figures) {
 		}
 		t.row(b.out, of(p), cost, allocs, against, beside, times)
 	}
-	fmt.Fprintf(b.out, "\n## How the cost grows\n\n")
+	fmt.Fprintf(b.out, "\n### How the cost grows\n\n")
 	t = table{"what", "takes", "allocations"}
 	t.head(b.out)
 	for _, p := range growth {

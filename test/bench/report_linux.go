@@ -34,7 +34,7 @@ func (b *bench) report(began time.Time, loadAtStart string, missing []string) st
 	for _, m := range missing {
 		fmt.Fprintf(&out, "**Not measured:** %s\n\n", m)
 	}
-	fmt.Fprint(&out, "## In short\n\n")
+	fmt.Fprint(&out, "### In short\n\n")
 	t := table{"figure", "hotprofile", "beside", "runs"}
 	t.head(&out)
 	for _, f := range b.figures {

@@ -31,7 +31,7 @@ type run struct {
 func (r run) perSample() float64 { return r.cpu.Seconds() * 1e6 / float64(r.samples) }
 func (r run) perSecond() float64 { return 100 * r.cpu.Seconds() / r.took.Seconds() }
 
-// The rates tell what each sample costs from what it costs to be there: the
+// Two rates tell the cost of each sample from the fixed cost: the
 // default, and ten times as much.
 var rates = []int{97, 997}
 
@@ -144,7 +144,7 @@ func (b *bench) sampling(ctx context.Context, load *child, group *scratch.Cgroup
 		}
 	}
 
-	fmt.Fprintf(b.out, "## CPU time per exported sample\n\n")
+	fmt.Fprintf(b.out, "### CPU time per exported sample\n\n")
 	fmt.Fprintf(b.out, "`cpu_profiler` → `otlp_grpc` with its defaults (gzip, a queue) and no `cpu_trigger`: rings, names, OTLP, compression and sending, to a peer that discards. Beside it `perf record` to a file, which leaves names, and unwinding by tables, to perf report. A program keeps all CPUs busy; beside it, where that is sampled, one waits or one allocates. Median of %d runs by turns of %v each, and their range. The kernel's own work for a sample is charged to the thread that is sampled, with both. The load never had less than %.0f %% of the CPUs, and at most %.1f processes and threads were started a second.\n\n", b.rounds, b.window, leastLoad, mostStarts)
 	t := table{"", "what", "Hz", "CPU per sample", "range", "CPU of one core", "samples a run", "before and after", "resident at most"}
 	t.head(b.out)
@@ -167,10 +167,10 @@ func (b *bench) sampling(ctx context.Context, load *child, group *scratch.Cgroup
 		h, _, _ := median(high.runs)
 		each, fixed := split(l, h)
 		if each < 0 || fixed < 0 {
-			fmt.Fprintf(b.out, "%s: the host did too much else to tell what each sample costs from what it costs to be there.\n\n", who)
+			fmt.Fprintf(b.out, "%s: the host did too much else to tell the cost of each sample from the fixed cost.\n\n", who)
 			continue
 		}
-		fmt.Fprintf(b.out, "%s: %.1f µs for each further sample, and %.3f %% of one core to be there.\n\n", who, each, fixed)
+		fmt.Fprintf(b.out, "%s: %.1f µs for each further sample, and %.3f %% of one core, fixed.\n\n", who, each, fixed)
 	}
 	if noPerf != nil {
 		fmt.Fprintf(b.out, "perf record was not measured: %v.\n\n", noPerf)

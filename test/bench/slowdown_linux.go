@@ -48,7 +48,7 @@ func nothing(context.Context) (func() error, error) { return func() error { retu
 
 // slowdowns measures by how much programs are slowed down while they are sampled.
 func (b *bench) slowdowns(ctx context.Context) error {
-	fmt.Fprintf(b.out, "## How much slower a program runs\n\n")
+	fmt.Fprintf(b.out, "### How much slower a program runs\n\n")
 	fmt.Fprintf(b.out, "A fixed piece of work, about %v of it, %d times with sampling and %d times without, by turns in an order drawn anew each time; the mean of the pairs' differences and its 95 %% interval (Student's t). The upper end of the interval is what is claimed. The process itself reads both clocks.\n\n", b.piece, b.pairs, b.pairs)
 	t := table{"program", "sampled by", "wall time", "CPU time", "pairs"}
 	t.head(b.out)
@@ -169,7 +169,7 @@ func (b *bench) slowdownsOfCalls(ctx context.Context) error {
 	if _, err := tracefs.Find("/"); err != nil {
 		return err
 	}
-	fmt.Fprintf(b.out, "## How much slower a program sends\n\n")
+	fmt.Fprintf(b.out, "### How much slower a program sends\n\n")
 	fmt.Fprintf(b.out, "As above, about %v of work, %d pairs: datagrams of %d bytes to a socket that nobody reads, and questions and answers of %d bytes over TCP on loopback, in two threads on one CPU.\n\n", b.piece, b.pairs, packet, packet)
 	t := table{"program", "sampled by", "wall time", "CPU time", "pairs"}
 	t.head(b.out)

@@ -58,7 +58,7 @@ service:
 	}
 	defer func() { err = errors.Join(err, w.end()) }()
 
-	fmt.Fprintf(b.out, "## Memory and distinct stacks\n\nEvery sample has a stack of its own, 24 calls deep, of a process that is sampled at 999 Hz and whose waits are too, until there have been as many as an hour at 97 Hz on %d CPUs has samples, or for %v. `cpu_trigger` keeps what came last (`pre_trigger`) and lets nothing out.\n\n", runtime.NumCPU(), b.stacksFor)
+	fmt.Fprintf(b.out, "### Memory and distinct stacks\n\nEvery sample has a stack of its own, 24 calls deep, of a process that is sampled at 999 Hz and whose waits are too, until there have been as many as an hour at 97 Hz on %d CPUs has samples, or for %v. `cpu_trigger` keeps what came last (`pre_trigger`) and passes nothing.\n\n", runtime.NumCPU(), b.stacksFor)
 	t := table{"stacks", "after", "resident", "at most"}
 	t.head(b.out)
 	var atStart, now, peak int64

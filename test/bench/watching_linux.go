@@ -73,8 +73,8 @@ func (b *bench) watching(ctx context.Context, load *child, _ *scratch.Cgroup) (e
 	}
 
 	t := table{"collector", "CPU of one core", "CPU per busy core-second", "resident", "at most"}
-	fmt.Fprintf(b.out, "## Watching a whole host on which nothing is hot, %v\n\n", b.watch)
-	fmt.Fprintf(b.out, "`cpu_profiler` (97 Hz, whole host) → `cpu_trigger` (a threshold nothing reaches) → `otlp_grpc`, beside `otlp` → `debug` of the same binary at the same time. %s. %.0f samples taken, none let out, %.0f lost: %.1f µs for each sample, evaluating included.\n\n",
+	fmt.Fprintf(b.out, "### Watching a whole host on which nothing is hot, %v\n\n", b.watch)
+	fmt.Fprintf(b.out, "`cpu_profiler` (97 Hz, whole host) → `cpu_trigger` (a threshold nothing reaches) → `otlp_grpc`, beside `otlp` → `debug` of the same binary at the same time. %s. %.0f samples taken, none passed, %.0f lost: %.1f µs for each sample, evaluating included.\n\n",
 		host, took, ended.lost-started.lost, float64((used[watcher]-used[bare]).Microseconds())/took)
 	t.head(b.out)
 	for _, c := range []*collector{watcher, bare} {
@@ -120,7 +120,7 @@ func (c *collector) readings() (r readings, err error) {
 	return readings{taken: taken, lost: lost}, errors.Join(err1, err2)
 }
 
-// watching is the configuration of a collector that lets nothing out.
+// watching is the configuration of a collector that passes nothing.
 func watching(port int) string {
 	return fmt.Sprintf(`
 receivers: {cpu_profiler: {max_overhead: 0}}
