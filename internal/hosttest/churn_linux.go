@@ -44,7 +44,7 @@ func CompileChurn(t testing.TB) Churn {
 	for _, name := range []string{c.Parent, c.Child} {
 		out, err := exec.Command(cc, "-O1", "-static", "-pthread", "-fno-omit-frame-pointer", "-o", name, source).CombinedOutput()
 		if err != nil {
-			t.Skipf("compiling a static program: %v\n%s", err, out)
+			SkipUnprivileged(t, "compiling a static program: %v\n%s", err, out)
 		}
 	}
 	return c

@@ -121,7 +121,7 @@ policies:
 	require.Equal(t, "trial", r.last("gate opened")["policy"])
 	r.runUntil("gate opened", time.Minute)
 	require.Equal(t, "real", r.last("gate opened")["policy"])
-	require.NotContains(t, r.last("gate opened"), "also_open", "what lets nothing out is no other reason")
+	require.NotContains(t, r.last("gate opened"), "also_open", "a policy that passes nothing is no other reason")
 	require.NoError(t, r.send(batch(t, r.now.Add(time.Second), inContainer(containerA))))
 	require.Equal(t, "real", allProfiles(r.received())[0].attributes["hotprofile.trigger.policy"])
 }

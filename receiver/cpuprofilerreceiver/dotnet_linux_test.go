@@ -480,32 +480,31 @@ func TestDotnetAuthenticationIsThatOfTheServer(t *testing.T) {
 // Whoever connects and stalls is let go, and holds nobody else up.
 func TestDotnetStalledSendersTimeOut(t *testing.T) {
 	c := captures.Read(t, "web/000*")[0]
+	var checks []func() // all stall at the same time
 	for _, transport := range []string{"tcp", "unix"} {
-		t.Run(transport, func(t *testing.T) {
-			r := start(t, intakeOf(t, transport, func(d *dotnet.Config) {
-				// Long enough for those who do not stall, on a busy machine too.
-				d.ServerConfig.ReadHeaderTimeout, d.ServerConfig.ReadTimeout = 3*time.Second, 3*time.Second
-			}))
-			head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n", c.Path(), len(c.Bytes))
-			for name, tc := range map[string]struct {
-				sent string
-				code int // 0: no connection any more, whatever is said before
-			}{
-				"nothing":             {"", 0},
-				"half a head":         {head[:30], 0},
-				"a head":              {head + "\r\n", 408},
-				"half a body":         {head + "\r\n" + string(c.Bytes[:100]), 408},
-				"half a gzipped body": {head + "Content-Encoding: gzip\r\n\r\n" + string(compressed(t, "gzip", c.Bytes)[:100]), 408},
-				"half a zstd body":    {head + "Content-Encoding: zstd\r\n\r\n" + string(compressed(t, "zstd", c.Bytes)[:100]), 408},
-			} {
-				t.Run(name, func(t *testing.T) {
-					t.Parallel() // all stall at the same time
-					conn, err := net.Dial(r.address().Network(), r.address().String())
-					require.NoError(t, err)
-					defer conn.Close()
-					_, err = io.WriteString(conn, tc.sent)
-					require.NoError(t, err)
-					require.Equal(t, http.StatusAccepted, postTo(t, r.client(nil), "http://localhost"+c.Path(), bytes.NewReader(c.Bytes)).code, "others are served meanwhile")
+		r := start(t, intakeOf(t, transport, func(d *dotnet.Config) {
+			// Long enough for those who do not stall, on a busy machine too.
+			d.ServerConfig.ReadHeaderTimeout, d.ServerConfig.ReadTimeout = 3*time.Second, 3*time.Second
+		}))
+		head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n", c.Path(), len(c.Bytes))
+		for name, tc := range map[string]struct {
+			sent string
+			code int // 0: no connection any more, whatever is said before
+		}{
+			"nothing":             {"", 0},
+			"half a head":         {head[:30], 0},
+			"a head":              {head + "\r\n", 408},
+			"half a body":         {head + "\r\n" + string(c.Bytes[:100]), 408},
+			"half a gzipped body": {head + "Content-Encoding: gzip\r\n\r\n" + string(compressed(t, "gzip", c.Bytes)[:100]), 408},
+			"half a zstd body":    {head + "Content-Encoding: zstd\r\n\r\n" + string(compressed(t, "zstd", c.Bytes)[:100]), 408},
+		} {
+			conn, err := net.Dial(r.address().Network(), r.address().String())
+			require.NoError(t, err)
+			defer conn.Close()
+			_, err = io.WriteString(conn, tc.sent)
+			require.NoError(t, err)
+			checks = append(checks, func() {
+				t.Run(transport+"/"+name, func(t *testing.T) {
 					require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
 					resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 					if tc.code == 0 && err != nil {
@@ -519,8 +518,12 @@ func TestDotnetStalledSendersTimeOut(t *testing.T) {
 					require.True(t, resp.Close)
 					require.NoError(t, resp.Body.Close())
 				})
-			}
-		})
+			})
+		}
+		require.Equal(t, http.StatusAccepted, postTo(t, r.client(nil), "http://localhost"+c.Path(), bytes.NewReader(c.Bytes)).code, "others are served meanwhile")
+	}
+	for _, check := range checks {
+		check()
 	}
 }
 

@@ -46,7 +46,7 @@ Error: not JSON
 		"profile written  profiles/a.pb.gz: 1222 samples; hottest main.f 73.8%, main.g 25.6%",
 		"type next        go tool pprof -top profiles/a.pb.gz   (or -http=: for a flame graph)",
 		"profile written  profiles/b.pb.gz: 1 samples; hottest main.f 100.0%",
-		"warn             something new  left=3 otelcol.component.id=pprof",
+		"warn             something new  left=3",
 		"Error: not JSON",
 		"",
 	}, "\n"), regexp.MustCompile(`(?m)^\d\d:\d\d:\d\d  `).ReplaceAllString(out.String(), ""))

@@ -27,9 +27,7 @@ func browser(t *testing.T, file string, facts map[string]any) {
 	t.Helper()
 	packages, err := os.ReadFile("../browser/package.json")
 	require.NoError(t, err)
-	if _, err := exec.LookPath("chromium"); err != nil {
-		hosttest.SkipUnprivileged(t, "no Chromium: %v", err)
-	}
+	chromium, node := hosttest.Tool(t, "chromium"), hosttest.Tool(t, "node")
 	dir := install(t, fmt.Sprintf("browser-%08x", crc32.ChecksumIEEE(packages)), func(dir string) []string {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "package.json"), packages, 0o644))
 		return []string{"npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", dir}
@@ -44,13 +42,11 @@ func browser(t *testing.T, file string, facts map[string]any) {
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(work, filepath.Base(f)), content, 0o644))
 	}
-	chromium, err := exec.LookPath("chromium")
-	require.NoError(t, err)
 	facts["pictures"] = os.Getenv("HOTPROFILE_PICTURES")
 	facts["downloads"] = t.TempDir()
 	told, err := json.Marshal(facts)
 	require.NoError(t, err)
-	cmd := exec.Command("node", filepath.Join(work, file), string(told))
+	cmd := exec.Command(node, filepath.Join(work, file), string(told))
 	cmd.Env = append(os.Environ(), "CHROMIUM="+chromium)
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s:\n%s", file, out)

@@ -148,12 +148,12 @@ func TestHotContainer(t *testing.T) {
 	t.Run("collector on the host", func(t *testing.T) {
 		w := startWire(t)
 		c := startCollector(t, "collector", gateTo(w, "/"))
-		e.checkHotIsLetOut(t, c, w)
+		e.checkHotPasses(t, c, w)
 	})
 	t.Run("collector in a container", func(t *testing.T) {
 		w := startWire(t)
 		c := e.startCollector(t, gateTo(w, "/host"), "--pid=host")
-		e.checkHotIsLetOut(t, c, w)
+		e.checkHotPasses(t, c, w)
 	})
 	t.Run("collector in a container without the host's pids", func(t *testing.T) {
 		w := startWire(t)
@@ -184,9 +184,9 @@ func sharesMounts(t *testing.T) bool {
 	return false
 }
 
-// checkHotIsLetOut runs a hot and a cool container and checks that the profiles
+// checkHotPasses runs a hot and a cool container and checks that the profiles
 // of the one arrive and none of the other.
-func (e *engine) checkHotIsLetOut(t *testing.T, c *collector, w *wire) {
+func (e *engine) checkHotPasses(t *testing.T, c *collector, w *wire) {
 	t.Helper()
 	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
 	cool := e.runLoad(t, coolService, "-duty", "0.05")

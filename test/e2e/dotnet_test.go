@@ -33,10 +33,10 @@ func buildSender(t *testing.T) string {
 	return out
 }
 
-// TestDotnetOfAHotCgroupIsLetOut has recorded buffers of .NET services posted
+// TestDotnetOfAHotCgroupPasses has recorded buffers of .NET services posted
 // over a Unix socket by a process in a hot cgroup and by one in a cool cgroup
 // that claims to be the hot one. At a second collector the first one's arrive.
-func TestDotnetOfAHotCgroupIsLetOut(t *testing.T) {
+func TestDotnetOfAHotCgroupPasses(t *testing.T) {
 	t.Parallel()
 	hot, cool := newCgroup(t, "hot"), newCgroup(t, "cool")
 	for _, g := range []*hosttest.Cgroup{hot, cool} {

@@ -20,7 +20,7 @@ import (
 
 // TestWaitsOfHotUnitsAreSampledWhileTheyAreHot has two cgroups with a thread each
 // that waits all the time, and one of them turn hot: its waits are sampled from
-// then on, let out while its gate is open, and not sampled any more when it has
+// then on, passed while its gate is open, and not sampled any more when it has
 // cooled. Those of the other one are never sampled.
 func TestWaitsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 	t.Parallel()

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -69,6 +70,10 @@ func buildOtelHTTP(t *testing.T) (line, env []string) {
 	return []string{binary}, nil
 }
 
+// installing is held while a program is installed: tests that run at the same time need
+// the same ones.
+var installing sync.Mutex
+
 // install runs a command that puts something into a directory of a cache, unless it is
 // there.
 func install(t *testing.T, name string, line func(dir string) []string) (dir string) {
@@ -76,6 +81,8 @@ func install(t *testing.T, name string, line func(dir string) []string) (dir str
 	cache, err := os.UserCacheDir()
 	require.NoError(t, err)
 	dir = filepath.Join(cache, "hotprofile-e2e", name)
+	installing.Lock()
+	defer installing.Unlock()
 	if _, err := os.Stat(dir); err == nil {
 		return dir
 	}

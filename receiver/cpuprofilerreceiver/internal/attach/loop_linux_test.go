@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
@@ -145,7 +146,7 @@ var errNotWide = errors.New("not host-wide")
 func skipWithoutRights(t *testing.T) {
 	t.Helper()
 	if err := perfevent.Probe().Own; err != nil {
-		t.Skip(err)
+		hosttest.SkipUnprivileged(t, "%v", err)
 	}
 }
 

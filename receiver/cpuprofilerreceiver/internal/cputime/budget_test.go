@@ -34,7 +34,7 @@ func TestBudgetHoldsInTheLongRun(t *testing.T) {
 			light += 50 * time.Millisecond
 		}
 	}
-	require.InDelta(t, 36, spent.Seconds(), 2, "half of 2 %% of an hour")
+	require.InDelta(t, 36, spent.Seconds(), 2, "its share, 1 %% of an hour")
 	require.LessOrEqual(t, (spent + light).Seconds(), 72+2*mostSaved.Seconds())
 	require.Equal(t, waits, b.Waits())
 	require.Equal(t, 1, logs.Len(), "once an episode")

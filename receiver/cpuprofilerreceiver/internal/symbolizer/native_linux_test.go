@@ -222,7 +222,7 @@ func goCommand(t testing.TB) string {
 		path, err = filepath.EvalSymlinks(path)
 	}
 	if err != nil {
-		t.Skipf("no go command: %v", err)
+		hosttest.SkipUnprivileged(t, "no go command: %v", err)
 	}
 	return path
 }
@@ -287,7 +287,7 @@ func TestLargeGoProgramAgreesWithGosym(t *testing.T) {
 	t.Logf("%d functions in an index of %d bytes", len(table.Funcs), o.bytes())
 }
 
-func TestKernelFunctionsHaveNamesOfKallsyms(t *testing.T) {
+func TestFunctionsOfTheKernelHaveNamesOfKallsyms(t *testing.T) {
 	s := newSymbolizer(t, Config{})
 	if err := s.KernelSymbols(); err != nil {
 		hosttest.SkipUnprivileged(t, "%v", err)

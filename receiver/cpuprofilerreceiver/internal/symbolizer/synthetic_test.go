@@ -171,7 +171,7 @@ func FuzzObject(f *testing.F) {
 }
 
 // They stay for the life of the process.
-func TestKernelSymbolsTakeNoMoreThanTheyNeed(t *testing.T) {
+func TestSymbolsOfTheKernelTakeNoMoreThanTheyNeed(t *testing.T) {
 	var kallsyms bytes.Buffer
 	const n = 100_000
 	for i := range n {

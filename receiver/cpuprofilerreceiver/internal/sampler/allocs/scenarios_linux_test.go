@@ -376,7 +376,7 @@ func TestSamplesWithoutRoomAreLoggedOncePerEpisode(t *testing.T) {
 
 func TestMissingRightIsLoggedOnceWithItsName(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root to become somebody else")
+		hosttest.SkipUnprivileged(t, "needs root to become somebody else")
 	}
 	path := buildAllocator(t, "")
 	require.NoError(t, os.Chmod(filepath.Dir(filepath.Dir(path)), 0o755))

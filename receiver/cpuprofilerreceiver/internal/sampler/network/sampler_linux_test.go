@@ -454,9 +454,9 @@ func TestFullBuffersPause(t *testing.T) {
 	require.Equal(t, sum{n.Sends, n.Sent}, sent)
 }
 
-// TestKernelsWithoutTracepoints are fixtures of what older kernels have: what is not
+// TestOlderKernelsWithoutTracepoints has fixtures of what older kernels have: what is not
 // there is logged at start.
-func TestKernelsWithoutTracepoints(t *testing.T) {
+func TestOlderKernelsWithoutTracepoints(t *testing.T) {
 	t.Run("no tracefs", func(t *testing.T) {
 		r := start(t, func(s *Settings) { s.Root = t.TempDir() })
 		r.eventually("refusal", func() bool {

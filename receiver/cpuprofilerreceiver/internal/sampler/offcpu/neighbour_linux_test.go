@@ -136,13 +136,17 @@ func timesBesideNeighbour(t *testing.T, scopes []string, runs, times int, machin
 	t.Helper()
 	skipWithoutRights(t)
 	sleeper := waiter(t, "-fomit-frame-pointer")
+	tries := attempts
+	if machine == "somewhere" {
+		tries = 2
+	}
 	for _, scope := range scopes {
 		t.Run(scope, func(t *testing.T) {
 			var whole, withStack time.Duration
 			for range runs {
 				var want, elapsed, all, stacked time.Duration
 				lost := uint64(1)
-				for try := 0; try < attempts && lost > 0 && float64(min(all, stacked)) < 0.98*float64(want)+1; try++ {
+				for try := 0; try < tries && lost > 0 && float64(min(all, stacked)) < 0.98*float64(want)+1; try++ {
 					want, elapsed, all, stacked, lost = besideNeighbour(t, sleeper, scope, times, 50*time.Millisecond)
 					// On a busy machine it also waits for a CPU between its sleeps.
 					require.Less(t, float64(all), 1.02*float64(elapsed))
@@ -160,7 +164,9 @@ func timesBesideNeighbour(t *testing.T, scopes []string, runs, times int, machin
 				}
 				whole, withStack = whole+want, withStack+stacked
 			}
-			require.GreaterOrEqual(t, float64(withStack), 0.9*float64(whole))
+			if machine != "somewhere" { // of one run all waits of a second may have none
+				require.GreaterOrEqual(t, float64(withStack), 0.9*float64(whole))
+			}
 		})
 	}
 }

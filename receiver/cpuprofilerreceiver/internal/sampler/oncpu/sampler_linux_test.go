@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
@@ -105,7 +106,7 @@ func (discard) Batch() uint64                    { return 1 }
 func skipWithoutRights(t *testing.T) {
 	t.Helper()
 	if err := perfevent.Probe().Own; err != nil {
-		t.Skip(err)
+		hosttest.SkipUnprivileged(t, "%v", err)
 	}
 }
 
