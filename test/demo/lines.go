@@ -66,7 +66,8 @@ func (l *lines) print(line []byte) {
 	switch message {
 	case "Internal trace telemetry disabled", "Starting extensions...", "Stopping extensions...",
 		"Extension is starting...", "Extension started.", "manual trigger server listening",
-		"Everything is ready. Begin running and processing data.", "Received signal from OS", "Starting shutdown...":
+		"Everything is ready. Begin running and processing data.", "Received signal from OS", "Starting shutdown...",
+		"profiles match no unit", "monitor unavailable": // the last two are of this machine's other programs
 	case "sampling started":
 		text := fmt.Sprintf("%s, at %s Hz", e.text("what"), e.text("frequency"))
 		if missing := e.list("not_sampled"); missing != "" {
@@ -98,7 +99,7 @@ func (l *lines) print(line []byte) {
 		}
 	default:
 		what := e.text("level")
-		for _, key := range []string{"level", "ts", "msg", "caller", "otelcol.component.kind", "otelcol.pipeline.id", "otelcol.signal"} {
+		for _, key := range []string{"level", "ts", "msg", "caller", "otelcol.component.id", "otelcol.component.kind", "otelcol.pipeline.id", "otelcol.signal"} {
 			delete(e, key)
 		}
 		if strings.HasPrefix(message, "Starting otelcol-") || strings.HasPrefix(message, "Shutdown complete") {
