@@ -113,8 +113,8 @@ type cpuStat struct {
 	hasPeriods bool
 }
 
-// Periods are CFS periods: those in which a cgroup with a quota had something to
-// run, and those of them in which it used up its quota.
+// Periods counts CFS periods of a cgroup with a quota: Total are those in which it had
+// something to run, Throttled those of them in which it used up its quota.
 type Periods struct{ Total, Throttled uint64 }
 
 var (

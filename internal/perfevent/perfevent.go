@@ -20,8 +20,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
-// Rights describes what this process may sample. Each error is nil where it is permitted,
-// and else a *RightsError, or what else prevents it.
+// Rights describes what this process may sample. Each error is nil if sampling is
+// permitted; otherwise it is a *RightsError, or the error that prevents it.
 type Rights struct {
 	// Own is about own processes, their time in user mode.
 	Own error

@@ -35,7 +35,7 @@ type hits struct {
 func CountsHitsOfThreads() bool { return inheritHits.supported() }
 
 // AttachTracepoint samples one tracepoint on every CPU of the session. It has to be one
-// that is Everywhere: the others are sampled of what is attached.
+// that is Everywhere; the others are sampled per attachment.
 func (s *Session) AttachTracepoint(index int) (*Attachment, error) {
 	if index < 0 || index >= len(s.tracepoints) || !s.tracepoints[index].Everywhere {
 		return nil, fmt.Errorf("sampling tracepoint %d everywhere: it is none of the session's", index)
@@ -178,9 +178,9 @@ func (s *Session) retire(a *Attachment) error {
 	return errors.Join(append(errs, s.closeEvents(a))...)
 }
 
-// forgetRetired forgets the retired events whose samples have been read. Hits that none
-// of these represents are those of the next sample, where the events have been replaced,
-// and else counted. The reader calls it at the end of a round.
+// forgetRetired forgets the retired events whose samples have been read. Hits that no
+// sample represents are added to the next sample if the events were replaced; otherwise
+// they are counted. The reader calls it at the end of a round.
 func (s *Session) forgetRetired() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,16 +1,13 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cputriggerprocessor is the processor `cpu_trigger`: it watches how
-// much of its CPU each unit (a container, a service, a process) uses, and sends
-// the profiles of a unit only while a policy holds its gate open, stamped with the
-// reason. It knows nothing of how profiles are sampled.
+// Package cputriggerprocessor is the processor `cpu_trigger`: it reads the monitors
+// of each unit (a container, a service, a process), and passes the profiles of a unit
+// only while a policy holds its gate open, stamped with the reason. It knows nothing
+// of how profiles are sampled.
 //
-// This package has the configuration, the wiring, the routing of batches and the
-// log of transitions. Rooms below: internal/identify finds the unit of a profile;
-// internal/units holds the units, with the decision core of /internal/trigger,
-// under one lock; internal/watch takes readings; internal/recorder is the flight
-// recorder; internal/manual opens gates by hand; internal/counters has the metrics.
+// This package has the configuration, the wiring and the log of transitions.
+// CONTRIBUTING.md lists the rooms below.
 package cputriggerprocessor
 
 import (

@@ -10,8 +10,8 @@ import "slices"
 // this is not known. Σ k·t(k) is a tally's CPU time, and the sum of t(k) for k ≥ 1 is
 // the time with at least one thread on a CPU.
 //
-// While it is unknown of one CPU what runs there, nothing is known of any tally, and
-// that time is left out of all of them.
+// While it is unknown what runs on one CPU, no tally is known, and that time is left out
+// of all of them.
 //
 // Times are nanoseconds of one clock, in order. Invariants:
 //   - unknown is the number of CPUs with a nil process or one that is not known

@@ -25,8 +25,8 @@ type Sink interface {
 	Batch() uint64
 }
 
-// NextBatch tells the table if samples go to another batch, and reports whether
-// they do.
+// NextBatch notifies the table when samples go to another batch, and reports whether they
+// do.
 func (l *Loop) NextBatch() bool {
 	n := l.sink.Batch()
 	if n == l.batch {

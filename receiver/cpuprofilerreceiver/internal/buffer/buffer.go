@@ -202,8 +202,8 @@ func (b *Buffer) AddBoth(objects, space samples.Key, time, count, bytes int64) b
 }
 
 // AddSent adds an event of a type that is Sent, with its time in nanoseconds
-// since the Unix epoch and its value, if it has one. It leaves the window alone,
-// which is that of what was sampled here.
+// since the Unix epoch and its value, if it has one. It does not widen
+// the window, which covers only what was sampled here.
 func (b *Buffer) AddSent(k samples.Key, unixNano, value int64) bool {
 	return b.put(func(batch *samples.Batch) bool {
 		fitted := batch.AddValue(k, unixNano, value)

@@ -167,7 +167,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerCPUTime, err = builder.meter.Float64Counter(
 		"otelcol_cpu_profiler.cpu.time",
-		metric.WithDescription("CPU time for profiling. max_overhead bounds that for samples and names of running threads together, and half of it that for files. [Alpha]"),
+		metric.WithDescription("CPU time for profiling. max_overhead bounds that for samples and names of running threads together, and a third of it that for files. [Alpha]"),
 		metric.WithUnit("s"),
 	)
 	errs = errors.Join(errs, err)

@@ -38,7 +38,7 @@ func AssertEqualCPUProfilerBufferUsage(t *testing.T, tt *componenttest.Telemetry
 func AssertEqualCPUProfilerCPUTime(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[float64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_cpu_profiler.cpu.time",
-		Description: "CPU time for profiling. max_overhead bounds that for samples and names of running threads together, and half of it that for files. [Alpha]",
+		Description: "CPU time for profiling. max_overhead bounds that for samples and names of running threads together, and a third of it that for files. [Alpha]",
 		Unit:        "s",
 		Data: metricdata.Sum[float64]{
 			Temporality: metricdata.CumulativeTemporality,

@@ -140,8 +140,8 @@ func (s *Sampler) Record(ctx context.Context) {
 	s.seen = now
 }
 
-// errKernel is why network sampling needs more rights than on-CPU sampling.
-var errKernel = errors.New("tracepoints are hit in the kernel")
+// errKernel is the reason why network sampling needs more rights than on-CPU sampling.
+var errKernel = errors.New("tracepoints need the right to sample the kernel")
 
 // refused returns why no call may be sampled. It finds the tracepoints. One goroutine
 // calls it.

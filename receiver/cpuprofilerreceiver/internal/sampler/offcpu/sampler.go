@@ -186,8 +186,8 @@ func (s *Sampler) Record(ctx context.Context) {
 	s.seen = now
 }
 
-// errKernel is why off-CPU sampling needs more rights than on-CPU sampling.
-var errKernel = errors.New("threads are switched in the kernel, and events that leave it out count none of it")
+// errKernel is the reason why off-CPU sampling needs more rights than on-CPU sampling.
+var errKernel = errors.New("context switches happen in the kernel, so they need the right to sample it")
 
 // refused returns why nothing may be sampled off the CPU.
 func refused(r perfevent.Rights) error {

@@ -56,8 +56,8 @@ type thread struct {
 	target    *perfevent.Attachment
 	state     state
 	preempted bool
-	// began is the start of the wait, since the start of the part that is not emitted yet;
-	// each is later by what is unknown of it. from is that start as it was.
+	// began is the start of the wait, since the start of the part not yet emitted. Both
+	// move forward by the time that is unknown; from is the original start.
 	began, since, from int64
 	// next is from the sample since the last switch, caller and weight belong to the
 	// wait.

@@ -117,20 +117,21 @@ func outcomeOf(err error, stopped bool) Outcome {
 	}
 }
 
-var errRedirected = errors.New("the endpoint redirects to another host, which is not followed")
-
 // maxRedirects is the most redirects that are followed within a host.
 const maxRedirects = 3
+
+// errRedirected is the error of a redirect that is not followed.
+var errRedirected = errors.New("the endpoint redirects")
 
 // SameHost is for http.Client.CheckRedirect: credentials and pulls are only for the
 // configured host.
 func SameHost(req *http.Request, via []*http.Request) error {
 	first := via[0].URL
 	if req.URL.Scheme != first.Scheme || req.URL.Host != first.Host {
-		return fmt.Errorf("%w: %s", errRedirected, req.URL.Host)
+		return fmt.Errorf("%w to another host, %s, which is not followed: set endpoint to it", errRedirected, req.URL.Host)
 	}
 	if len(via) > maxRedirects {
-		return fmt.Errorf("%w: nor are more than %d redirects", errRedirected, maxRedirects)
+		return fmt.Errorf("%w more than %d times: set endpoint to where its profiles are", errRedirected, maxRedirects)
 	}
 	return nil
 }

@@ -148,7 +148,7 @@ func (p *Puller) look(ctx context.Context) (bool, Subject) {
 	defer cancel()
 	subject, err := p.cfg.Find(limited)
 	if err == nil && p.cfg.Heat != nil && subject.Unit == (processes.Identity{}) {
-		err = fmt.Errorf("%w, nor whether it is hot", ErrUnidentified)
+		err = fmt.Errorf("%w, so it is not known whether its unit is hot", ErrUnidentified)
 	}
 	if err != nil {
 		p.ended("", outcomeOf(err, ctx.Err() != nil), err)
