@@ -258,7 +258,7 @@ policies: [{name: cpu, match: {cgroup: /no/such}, any_of: [{monitor: cpu_usage, 
 // standing returns how a unit stands with its nearest condition, if it has readings.
 func (r *running) standing(unit string) (s trigger.ConditionStatus, ok bool) {
 	if u, here := r.p.units.Lookup(unit); here {
-		r.p.units.Locked(func() { s, ok = u.Gate().Nearest(time.Now()) })
+		r.p.units.Locked(func() { s, ok = u.Decision().Nearest(time.Now()) })
 	}
 	return s, ok
 }

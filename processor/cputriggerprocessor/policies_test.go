@@ -430,7 +430,7 @@ func TestCooldownByServiceWaitsForTheFirstProfile(t *testing.T) {
 			r.run(20 * time.Second)
 			require.Empty(t, r.log("gate opened"))
 			require.Equal(t, whyServiceUnknown, r.last("gate not opened")["why"])
-			require.True(t, r.gate(containerA).Hot(), "samplers that wait for that may bring the profile")
+			require.True(t, r.decision(containerA).Hot(), "samplers that wait for that may bring the profile")
 			require.NoError(t, r.send(batch(t, r.now, inContainer(containerA))))
 			r.run(5 * time.Second)
 			require.Len(t, r.log("gate opened"), 1)

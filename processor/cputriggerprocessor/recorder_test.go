@@ -338,7 +338,7 @@ func TestMemoryHeldIsMemoryMeasured(t *testing.T) {
 				for _, id := range ids {
 					at := r.now.Add(time.Duration(i) * time.Millisecond)
 					// Of sizes that are each another.
-					r.p.units.Record([]recorder.Capture{{Unit: r.gate(id), Start: at, End: at, Samples: c.events, Data: bytes.Clone(data[:len(data)-i*7%100])[:len(data)-i*7%100]}}, &counts)
+					r.p.units.Record([]recorder.Capture{{Unit: r.decision(id), Start: at, End: at, Samples: c.events, Data: bytes.Clone(data[:len(data)-i*7%100])[:len(data)-i*7%100]}}, &counts)
 				}
 			}
 			after := hosttest.Heap()
@@ -547,7 +547,7 @@ policies:
 		}}
 		require.NoError(t, r.send(batch(t, r.now, inContainer(containerA), inContainer(containerB))))
 		r.drain()
-		openings := r.gate(containerA).Openings(nil)
+		openings := r.decision(containerA).Openings(nil)
 		require.Len(t, openings, 2)
 		for _, o := range openings {
 			require.Equal(t, routing.CountSamples(batch(t, r.now, inContainer(containerA))), o.Samples, o.Policy)

@@ -136,7 +136,7 @@ func TestPoliciesChangeWhileGatesAreOpen(t *testing.T) {
 	require.Equal(t, map[string]float64{monitor.CPUUsage: 1, monitor.ThreadCount: 5}, r.source.least)
 	require.Len(t, r.log("gate opened"), 3)
 	require.Equal(t, "threads", r.last("gate opened")["policy"])
-	openings := r.gate(containerA).Openings(nil)
+	openings := r.decision(containerA).Openings(nil)
 	require.Len(t, openings, 2)
 	require.Equal(t, "usage", openings[1].Policy)
 	require.Contains(t, []any{opened[0].ContextMap()["trigger_id"], opened[1].ContextMap()["trigger_id"]}, openings[1].ID)
@@ -206,7 +206,7 @@ func TestPoliciesThatSelectByAttributes(t *testing.T) {
 	require.Equal(t, "usage", r.last("gate opened")["policy"])
 	require.NoError(t, r.reload(path, renamed))
 	r.run(10 * time.Second)
-	require.Empty(t, r.gate(containerA).Openings(nil))
+	require.Empty(t, r.decision(containerA).Openings(nil))
 }
 
 // TestTypesOfAnOpenGateStay: what a policy passes is what it passed when it opened.

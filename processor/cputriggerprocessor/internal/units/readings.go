@@ -24,7 +24,7 @@ func (s *Set) Readings(dst []hotunitsextension.UnitReadings, most int, now time.
 	s.Locked(func() {
 		all = make([]Hot, 0, len(s.byName))
 		for _, u := range s.byName {
-			all = append(all, Hot{Unit: u, Heat: u.gate.Heat()})
+			all = append(all, Hot{Unit: u, Heat: u.decision.Heat()})
 		}
 	})
 	slices.SortFunc(all, func(a, b Hot) int {
@@ -35,7 +35,7 @@ func (s *Set) Readings(dst []hotunitsextension.UnitReadings, most int, now time.
 	for chunk := range slices.Chunk(all[:len(all)-left], readingsChunk) {
 		s.Locked(func() {
 			for _, u := range chunk {
-				conditions = u.gate.Conditions(conditions[:0], now)
+				conditions = u.decision.Conditions(conditions[:0], now)
 				r := u.readings(conditions, now)
 				r.Peers = peers(u.Name)
 				if len(r.Policies)+len(r.Peers) > 0 {
@@ -70,12 +70,12 @@ func (u *Unit) readings(conditions []trigger.ConditionStatus, now time.Time) hot
 		return r
 	}
 	for _, name := range []string{monitor.CPUUsage, monitor.CPUUtilization, monitor.CPURequestUtilization} {
-		if last, ok := u.gate.Last(name); ok { // all have CPU seconds in Num
+		if last, ok := u.decision.Last(name); ok { // all have CPU seconds in Num
 			r.CPUSeconds, r.CPUTime = last.Num, last.Time
 			break
 		}
 	}
-	if last, ok := u.gate.Last(monitor.MemoryUtilization); ok { // it has bytes in Den
+	if last, ok := u.decision.Last(monitor.MemoryUtilization); ok { // it has bytes in Den
 		r.WorkingSet, r.MemoryTime = last.Den, last.Time
 	}
 	return r

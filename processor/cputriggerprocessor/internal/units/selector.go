@@ -174,10 +174,10 @@ func (s *Selectors) replace(old *Selectors, u *Unit) {
 		n := slices.IndexFunc(old.globs, globs.equal)
 		switch {
 		case s.policies == nil:
-			u.gate.SetPolicy(i, true)
+			u.decision.SetPolicy(i, true)
 		case n >= 0 && old.policies != nil:
 			u.selection.matched[i], u.selection.excluded[i] = before.matched[n], before.excluded[n]
-			u.gate.SetPolicy(i, before.matched[n] && !before.excluded[n])
+			u.decision.SetPolicy(i, before.matched[n] && !before.excluded[n])
 		default:
 			s.decideOne(u, i, u.fact, false)
 		}
@@ -221,12 +221,12 @@ func (s *Selectors) decide(u *Unit, known facts, attributes bool) {
 func (s *Selectors) decideOne(u *Unit, i int, known facts, attributes bool) {
 	p := &s.policies[i]
 	if p.attributes && !attributes {
-		u.gate.SetPolicy(i, false)
+		u.decision.SetPolicy(i, false)
 		return
 	}
 	u.selection.matched[i] = u.selection.matched[i] || p.match.all(known)
 	u.selection.excluded[i] = u.selection.excluded[i] || p.exclude.any(known)
-	u.gate.SetPolicy(i, u.selection.matched[i] && !u.selection.excluded[i])
+	u.decision.SetPolicy(i, u.selection.matched[i] && !u.selection.excluded[i])
 }
 
 // fact returns what is known of a unit without its profiles.

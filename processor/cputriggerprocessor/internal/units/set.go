@@ -121,16 +121,16 @@ func (s *Set) add(id identify.Identity, now time.Time) *Unit {
 	if len(s.byName) >= Max {
 		return nil
 	}
-	u := &Unit{Identity: id, gate: s.cfg.Engine.Unit(id.Name), seen: now}
+	u := &Unit{Identity: id, decision: s.cfg.Engine.Unit(id.Name), seen: now}
 	at := id.Group
 	if u.IsProcess() {
 		at = id.Within
-		u.gate.SetStarted(id.Started)
+		u.decision.SetStarted(id.Started)
 	}
 	u.Path, u.ContainerID = at.Cgroup, at.ContainerID
 	s.resources.forget(u)
 	if s.cfg.ByService {
-		u.gate.AwaitService()
+		u.decision.AwaitService()
 	}
 	s.cfg.Selectors.begin(u)
 	s.byName[id.Name] = u
@@ -146,21 +146,21 @@ func (s *Set) add(id identify.Identity, now time.Time) *Unit {
 func (s *Set) Admit(id identify.Identity, c identify.Claim, why identify.Unmatched, now time.Time, profiles []Admission) identify.Unmatched {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var gate *trigger.Unit
+	var decision *trigger.Unit
 	if why == "" {
 		if u := s.add(id, now); u != nil {
 			u.setService(c)
 			s.cfg.Selectors.see(u, c.Attributes)
 			s.resources.see(u, c.Attributes, now)
-			gate = u.gate
+			decision = u.decision
 		} else {
 			why = identify.TooManyUnits
 		}
 	} else {
-		gate = s.departedGate(id)
+		decision = s.departedDecision(id)
 	}
-	if gate != nil {
-		s.admit(gate, why == "", now, profiles)
+	if decision != nil {
+		s.admit(decision, why == "", now, profiles)
 	}
 	return why
 }
@@ -179,8 +179,8 @@ func (s *Set) See(id identify.Identity, c identify.Claim, now time.Time) bool {
 	return true
 }
 
-// departedGate returns the gate of a unit that is gone, or nil.
-func (s *Set) departedGate(id identify.Identity) *trigger.Unit {
+// departedDecision returns the decision of a unit that is gone, or nil.
+func (s *Set) departedDecision(id identify.Identity) *trigger.Unit {
 	name := id.Name
 	if name == "" {
 		d, ok := s.departed[id.Process.PID]
@@ -189,11 +189,11 @@ func (s *Set) departedGate(id identify.Identity) *trigger.Unit {
 		}
 		name = d.name
 	}
-	gate, ok := s.cfg.Engine.Lookup(name)
+	decision, ok := s.cfg.Engine.Lookup(name)
 	if !ok {
 		return nil
 	}
-	return gate
+	return decision
 }
 
 // Reserve sets aside the bytes of profiles that leave, within max_bytes_per_hour.
@@ -237,7 +237,7 @@ func (s *Set) Open(id identify.Identity, d time.Duration, now time.Time) (trigge
 	if u == nil {
 		return trigger.Opening{}, ErrTooMany
 	}
-	o, err := u.gate.OpenByHand(d, now)
+	o, err := u.decision.OpenByHand(d, now)
 	if err != nil {
 		return trigger.Opening{}, err
 	}
@@ -254,7 +254,7 @@ func (s *Set) OpenByAlert(id identify.Identity, a trigger.Alert, d time.Duration
 	if u == nil {
 		return trigger.Opening{}, false, ErrTooMany
 	}
-	of, opened, err := u.gate.OpenByAlert(a, d, now)
+	of, opened, err := u.decision.OpenByAlert(a, d, now)
 	if err != nil {
 		return trigger.Opening{}, false, err
 	}
@@ -283,11 +283,11 @@ func (s *Set) close(name string, closeOf func(*trigger.Unit, time.Time) *trigger
 	if !ok {
 		return trigger.Opening{}, nil, false
 	}
-	closed := closeOf(u.gate, now)
+	closed := closeOf(u.decision, now)
 	if closed == nil {
 		return trigger.Opening{}, nil, false
 	}
-	still = others(u.gate, closed)
+	still = others(u.decision, closed)
 	s.report(s.cfg.Engine.Evaluate(now)) // which reports that it is closed
 	s.cfg.Recorder.Sweep(now)
 	return *closed, still, true
@@ -340,16 +340,16 @@ func (u *Unit) observe(monitors []string, r *Readings) {
 			continue
 		}
 		if reading.Restarted {
-			u.gate.Restart(monitors[m])
+			u.decision.Restart(monitors[m])
 		}
-		reading.Value, reading.Known = u.gate.Observe(monitors[m], trigger.Reading{Time: reading.Reading.Time, Num: reading.Reading.Num, Den: reading.Reading.Den})
+		reading.Value, reading.Known = u.decision.Observe(monitors[m], trigger.Reading{Time: reading.Reading.Time, Num: reading.Reading.Num, Den: reading.Reading.Den})
 		if u.IsProcess() {
 			u.seen = r.Time // it runs, though profiles may be rare
 		}
 	}
 	u.userShare = r.UserShare
 	if !r.Started.IsZero() {
-		u.gate.SetStarted(r.Started)
+		u.decision.SetStarted(r.Started)
 	}
 }
 
@@ -476,8 +476,8 @@ func (s *Set) AppendHot(dst []Hot) []Hot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, u := range s.byName {
-		if u.gate.Hot() {
-			dst = append(dst, Hot{Unit: u, Heat: u.gate.Heat()})
+		if u.decision.Hot() {
+			dst = append(dst, Hot{Unit: u, Heat: u.decision.Heat()})
 		}
 	}
 	return dst
@@ -491,9 +491,9 @@ func (s *Set) AppendConnected(dst []identify.Identity, hot bool, monitors []stri
 	var rest []identify.Identity
 	for _, u := range s.byName {
 		switch {
-		case hot && u.gate.Hot():
+		case hot && u.decision.Hot():
 			dst = append(dst, u.Identity)
-		case len(monitors) > 0 && u.gate.Uses(monitors):
+		case len(monitors) > 0 && u.decision.Uses(monitors):
 			rest = append(rest, u.Identity)
 		}
 	}
@@ -517,7 +517,7 @@ func (s *Set) Statuses(selected func(name string) bool, most int, now time.Time)
 		if selected != nil && !selected(u.Name) {
 			continue
 		}
-		nearest, ok := u.gate.Nearest(now)
+		nearest, ok := u.decision.Nearest(now)
 		if ok || selected != nil {
 			out = append(out, Status{Unit: u.Name, ratio: nearest.Ratio()})
 		}
@@ -529,7 +529,7 @@ func (s *Set) Statuses(selected func(name string) bool, most int, now time.Time)
 		out = out[:min(len(out), most)]
 	}
 	for i := range out {
-		out[i].Conditions = s.byName[out[i].Unit].gate.Conditions(nil, now)
+		out[i].Conditions = s.byName[out[i].Unit].decision.Conditions(nil, now)
 	}
 	return out
 }

@@ -85,7 +85,7 @@ func (s *Set) affords(o *trigger.Opening, bytes int, now time.Time) bool {
 	}
 	if now.Sub(s.heldBackAt) > heldBackEpisode {
 		s.pending = append(s.pending, Transition{
-			Transition: trigger.Transition{Time: now, Unit: u.gate, Policy: o.Policy, Opening: o, Budget: budget.MaxBytesPerHour},
+			Transition: trigger.Transition{Time: now, Unit: u.decision, Policy: o.Policy, Opening: o, Budget: budget.MaxBytesPerHour},
 			Service:    u.serviceName(), HeldBack: true,
 		})
 		s.notify()

@@ -24,11 +24,11 @@ type Unit struct {
 
 	// The rest is guarded by the lock of Set.
 
-	gate       *trigger.Unit
+	decision   *trigger.Unit
 	seen       time.Time
 	service    string // of its last profile
 	executable string // of its last profile, for a unit without a service's name
-	named      bool   // the gate has the service
+	named      bool   // the decision has the service
 	selection  selection
 	heldBack   string // the opening whose profiles max_bytes_per_hour held back
 	forgotten  bool
@@ -36,8 +36,8 @@ type Unit struct {
 	userShare  float64 // of its CPU time while it was warm; below 0: not known
 }
 
-// Gate returns the unit's gate. The lock must be held.
-func (u *Unit) Gate() *trigger.Unit { return u.gate }
+// Decision returns the core that decides about the unit. The lock must be held.
+func (u *Unit) Decision() *trigger.Unit { return u.decision }
 
 // UserShare returns the user share of the unit's CPU time. The lock must be held.
 func (u *Unit) UserShare() float64 { return u.userShare }
@@ -57,9 +57,9 @@ func (u *Unit) setService(c identify.Claim) {
 	case u.named:
 	case c.Service != "" && !strings.HasPrefix(c.Service, identify.UnknownService):
 		u.named = true
-		u.gate.SetService(serviceID(c.ServiceNamespace, c.Service))
+		u.decision.SetService(serviceID(c.ServiceNamespace, c.Service))
 	default:
-		u.gate.SetService("")
+		u.decision.SetService("")
 	}
 }
 
