@@ -39,7 +39,7 @@ const CPUBusiestThread = "cpu_busiest_thread"
 
 // busiest is the meter of cpu_busiest_thread. It adds, at each step, the CPU time of
 // the thread that used most. A thread's clock moves once per scheduler tick. Only busy
-// units are read, so after a pause it begins with a new baseline.
+// units are read, so after a pause it begins with a new starting point.
 type busiest struct {
 	w       *Watcher
 	tasks   opened[threadLister]

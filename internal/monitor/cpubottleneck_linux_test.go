@@ -40,7 +40,7 @@ func TestKernelHostBottleneckThroughAWatcher(t *testing.T) {
 	for name, w := range map[string]*Watcher{"unit": unit, "process": process} {
 		var out [3]Result
 		w.Read(time.Now(), out[:])
-		require.NoError(t, out[0].Err, "the first reading is a baseline")
+		require.NoError(t, out[0].Err, "the first reading is a starting point")
 		apart := 0.0
 		for range 3 { // the two are read a moment apart, which is longer on a busy machine
 			bottleneck, cores := watchedFor(t, w)

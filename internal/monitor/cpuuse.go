@@ -30,14 +30,14 @@ type cpuUse struct {
 	err        error // of this reading
 	last       time.Duration
 	lastAt     time.Time
-	epoch      int // grows with each new baseline; 0 before the first
+	epoch      int // grows with each new starting point; 0 before the first
 	epochAt    time.Time
 	used       time.Duration // never runs backwards
 	elapsed    time.Duration
 	step, over time.Duration // used, and elapsed, since the last reading; over is 0 if that is not known
 }
 
-// read adds the CPU time since the last reading. A span that ends with a new baseline
+// read adds the CPU time since the last reading. A span that ends with a new starting point
 // adds neither time nor CPU time.
 func (c *cpuUse) read(now time.Time) {
 	c.step, c.over = 0, 0
@@ -83,7 +83,7 @@ func (c *cpuUse) recheck() (switched bool, err error) {
 		if c.counter != nil {
 			c.counter.Close()
 		}
-		c.counter = before // it has the baseline
+		c.counter = before // it has the starting point
 		return false, nil
 	}
 	if before != nil {
@@ -112,7 +112,7 @@ func (c *cpuUse) open() error {
 
 func (c *cpuUse) gone() bool { return errors.Is(c.err, ErrGone) || errors.Is(c.err, cgroup.ErrGone) }
 
-// cores returns the usage since the last reading, which is not known at a baseline.
+// cores returns the usage since the last reading, which is not known at a starting point.
 func (c *cpuUse) cores() (float64, bool) {
 	if c.over <= 0 {
 		return 0, false

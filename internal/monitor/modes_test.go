@@ -239,7 +239,7 @@ func TestMonitorsOfAContainerInEachMode(t *testing.T) {
 					require.NoError(t, first[0].Err)
 					k := kindOf(t, tt.monitor)
 					if !k.Gauge {
-						require.Zero(t, first[0].Reading.Num, "the first reading only sets the baseline")
+						require.Zero(t, first[0].Reading.Num, "the first reading is only a starting point")
 					}
 					h.step()
 					w.Read(now.Add(time.Second), second[:])
@@ -333,7 +333,7 @@ func TestThrottlingIsTheLargestOnThePath(t *testing.T) {
 			require.Equal(t, [2]float64{19, 30}, [2]float64{r.Num, r.Den})
 			stat("nr_periods 5\nnr_throttled 5\n", "nr_periods 1020\nnr_throttled 9\n")
 			r = read()
-			require.True(t, out[0].Restarted, "it ran backwards: a new baseline")
+			require.True(t, out[0].Restarted, "it ran backwards: a new starting point")
 			require.Equal(t, [2]float64{19, 30}, [2]float64{r.Num, r.Den})
 			stat("nr_periods 9\nnr_throttled 9\n", "nr_periods 1020\nnr_throttled 9\n")
 			r = read()
@@ -556,7 +556,7 @@ func TestReadOnlyTreesAreRead(t *testing.T) {
 	}
 }
 
-func TestCountersThatRunBackwardsAreNewBaselines(t *testing.T) {
+func TestCountersThatRunBackwardsAreNewStartingPoints(t *testing.T) {
 	h := newModeHost(t, cgroup.V2)
 	monitors := []string{CPUPressure, CPUUtilization, CPUHostShare, HostCPUUtilization, MemoryEvents}
 	w := h.open(8, "", CgroupScope, monitors...)

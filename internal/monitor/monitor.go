@@ -138,7 +138,7 @@ type Reading struct {
 type Result struct {
 	Reading Reading
 	// Restarted: the counter started over, as when a container restarted under its
-	// name. No span may include this reading: it is a new baseline, as the first
+	// name. No span may include this reading: it is a new starting point, as the first
 	// one is.
 	Restarted bool
 	// Err is nil, a [cgroup.Unavailable] (the reason why the unit has no such

@@ -214,7 +214,7 @@ func (o *opened[T]) get() (T, error) {
 	}
 	it, err := o.open()
 	if err == nil && o.ok {
-		it.Close() // the open one has the baseline
+		it.Close() // the open one has the starting point
 		return o.it, nil
 	}
 	o.close()

@@ -105,7 +105,7 @@ func TestReadings(t *testing.T) {
 	first := read(0)
 	require.NoError(t, first[0].Err)
 	require.False(t, first[0].Restarted)
-	require.Equal(t, Reading{Time: start}, first[0].Reading, "the first reading only sets the baseline")
+	require.Equal(t, Reading{Time: start}, first[0].Reading, "the first reading is only a starting point")
 	require.Equal(t, Reading{Time: start}, first[1].Reading)
 
 	h.cgroup("cpu.stat", "usage_usec 7000000\n") // 2 s of CPU in 1 s, of 8 cores
@@ -192,7 +192,7 @@ func TestFailedReadingIsAGap(t *testing.T) {
 	require.InDelta(t, 1.0/3, value(CPUUsage, first[1].Reading, after[1].Reading), 1e-9)
 }
 
-func TestCounterThatRunsBackwardsIsANewBaseline(t *testing.T) {
+func TestCounterThatRunsBackwardsIsANewStartingPoint(t *testing.T) {
 	h := newHost(t)
 	w := h.watch(CPUUtilization, CPUUsage)
 	var out [2]Result

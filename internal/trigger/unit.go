@@ -137,7 +137,7 @@ func (u *Unit) SetPolicy(policy int, applies bool) { u.machines[policy].off = !a
 
 // Observe stores a reading of a monitor and returns its value since the one before.
 // ok is false if there is none: the first reading and one after a counter ran
-// backwards only set the baseline. A monitor that no condition uses, a gone unit and
+// backwards are only a starting point. A monitor that no condition uses, a gone unit and
 // a reading not later than the last one are ignored.
 func (u *Unit) Observe(monitor string, r Reading) (value float64, ok bool) {
 	if u.gone {
@@ -155,7 +155,7 @@ func (u *Unit) Observe(monitor string, r Reading) (value float64, ok bool) {
 	return 0, false
 }
 
-// Restart forgets the readings of a monitor: the next one sets a new baseline. It is
+// Restart forgets the readings of a monitor: the next one is a new starting point. It is
 // for a counter that was replaced without running backwards, as when a cgroup of the
 // same name is another one.
 func (u *Unit) Restart(monitor string) {

@@ -30,8 +30,8 @@ const (
 // entry is one reading in 8 bytes: the value over the step that it ends, the
 // weight of that step in a mean, and its length.
 //
-// A filler (part of a gap too long for one step) and a reading that only sets a
-// baseline have the value NaN and no weight.
+// A filler (part of a gap too long for one step) and a reading that is only a
+// starting point have the value NaN and no weight.
 type entry struct {
 	value float32
 	// packed holds the weight in its upper 24 bits, a float32 without its sign
@@ -95,7 +95,7 @@ func (m *Monitor) NewHistory() History {
 
 // Observe stores a reading taken at a time and returns its value over the step
 // since the one before. ok is false if there is none: the first reading and one
-// after a counter ran backwards only set the baseline; a reading that is not a
+// after a counter ran backwards are only a starting point; a reading that is not a
 // number or not later than the last one is ignored.
 func (h *History) Observe(at int64, num, den float64) (value float64, ok bool) {
 	k := h.monitor.kind
@@ -123,7 +123,7 @@ func (h *History) Observe(at int64, num, den float64) (value float64, ok bool) {
 		case k.Sparse && dDen == 0 && dNum >= 0:
 			value, ok = 0, true
 		case dNum < 0 || dDen <= 0 || v > maxValue || dDen > maxValue:
-			broken = true // the counter ran backwards or is nonsense: a new baseline
+			broken = true // the counter ran backwards or is nonsense: a new starting point
 		default:
 			value, weight, ok = v, dDen, true
 		}
@@ -144,7 +144,7 @@ func (h *History) Last() (at int64, num, den float64, ok bool) {
 	return h.at, h.num, h.den, h.last > 0
 }
 
-// Restart forgets the readings: the next one sets a new baseline.
+// Restart forgets the readings: the next one is a new starting point.
 func (h *History) Restart() {
 	clear(h.windows)
 	*h.readings = readings{ring: h.ring}

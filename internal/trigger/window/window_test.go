@@ -29,7 +29,7 @@ type oracle struct {
 	readings []reading
 }
 
-// value returns the value of reading n over the step before it; NaN if it only set a baseline.
+// value returns the value of reading n over the step before it; NaN if it is only a starting point.
 func (o *oracle) value(n int) float64 {
 	switch {
 	case o.kind.Gauge:
