@@ -5,17 +5,17 @@ package trigger
 
 import "container/heap"
 
-// order is a heap of items that know their place in it, the least in front.
+// order is a heap of items that know their index in it, the least in front.
 type order[T any] struct {
 	items   []T
 	compare func(a, b T) int
-	place   func(T) *int // where an item keeps its index, plus 1; 0: it is not in here
+	index   func(T) *int // where an item keeps its index, plus 1; 0: it is not in here
 }
 
 // fix adds an item, or moves it to where it belongs now.
 func (o *order[T]) fix(item T) {
-	if place := *o.place(item); place > 0 {
-		heap.Fix(o, place-1)
+	if index := *o.index(item); index > 0 {
+		heap.Fix(o, index-1)
 		return
 	}
 	heap.Push(o, item)
@@ -23,8 +23,8 @@ func (o *order[T]) fix(item T) {
 
 // remove removes an item that may be in here.
 func (o *order[T]) remove(item T) {
-	if place := *o.place(item); place > 0 {
-		heap.Remove(o, place-1)
+	if index := *o.index(item); index > 0 {
+		heap.Remove(o, index-1)
 	}
 }
 
@@ -35,14 +35,14 @@ func (o *order[T]) Less(i, j int) bool { return o.compare(o.items[i], o.items[j]
 
 func (o *order[T]) Swap(i, j int) {
 	o.items[i], o.items[j] = o.items[j], o.items[i]
-	*o.place(o.items[i]), *o.place(o.items[j]) = i+1, j+1
+	*o.index(o.items[i]), *o.index(o.items[j]) = i+1, j+1
 }
 
 // Push adds an item at the end.
 func (o *order[T]) Push(x any) {
 	item := x.(T)
 	o.items = append(o.items, item)
-	*o.place(item) = len(o.items)
+	*o.index(item) = len(o.items)
 }
 
 // Pop removes the item at the end.
@@ -52,6 +52,6 @@ func (o *order[T]) Pop() any {
 	item := o.items[last]
 	o.items[last] = none
 	o.items = o.items[:last]
-	*o.place(item) = 0
+	*o.index(item) = 0
 	return item
 }

@@ -38,11 +38,11 @@ func newRoster(maxGone int) roster {
 		byName: make(map[string]*Unit), maxGone: maxGone,
 		due: order[*Unit]{
 			compare: func(a, b *Unit) int { return a.next.Compare(b.next) },
-			place:   func(u *Unit) *int { return &u.duePlace },
+			index:   func(u *Unit) *int { return &u.dueIndex },
 		},
 		order: order[*Unit]{
 			compare: func(a, b *Unit) int { return cmp.Or(a.until.Compare(b.until), strings.Compare(a.name, b.name)) },
-			place:   func(u *Unit) *int { return &u.orderPlace },
+			index:   func(u *Unit) *int { return &u.orderIndex },
 		},
 	}
 }

@@ -35,8 +35,8 @@ type service struct {
 	cooldowns []serviceCooldown // of the policies that are open or cool down
 	triggers  budget.Hour
 
-	until time.Time // the key in services.order, and the place there
-	place int
+	until time.Time // the key in services.order, and the index there
+	index int
 }
 
 // serviceCooldown is the state of one policy for a service.
@@ -102,7 +102,7 @@ func newServices(most int, c *clock) services {
 		max: most, clock: c, byAccount: make(map[account]*service),
 		order: order[*service]{
 			compare: func(a, b *service) int { return cmp.Or(a.until.Compare(b.until), a.compare(b.account)) },
-			place:   func(s *service) *int { return &s.place },
+			index:   func(s *service) *int { return &s.index },
 		},
 	}
 }

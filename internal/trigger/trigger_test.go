@@ -105,12 +105,12 @@ func checkInvariants(t *testing.T, e *Engine) {
 	must(len(e.roster.due.items) == gone && len(e.roster.order.items) == gone, "gone units are ordered")
 	for i, u := range e.roster.due.items {
 		next, _, _ := u.memory()
-		must(u.gone && u.duePlace == i+1 && !u.next.After(next), "a gone unit is due in time")
+		must(u.gone && u.dueIndex == i+1 && !u.next.After(next), "a gone unit is due in time")
 		must(!u.next.Before(e.roster.due.items[0].next), "the first one due is in front")
 	}
 	for i, u := range e.roster.order.items {
 		_, _, until := u.memory()
-		must(u.gone && u.orderPlace == i+1 && (!u.until.After(until) || !u.until.After(e.clock.time(e.clock.latest))), "a gone unit is forgotten in its turn")
+		must(u.gone && u.orderIndex == i+1 && (!u.until.After(until) || !u.until.After(e.clock.time(e.clock.latest))), "a gone unit is forgotten in its turn")
 	}
 	for _, ss := range []*services{&e.services, &e.dryServices} {
 		shut := 0
@@ -118,10 +118,10 @@ func checkInvariants(t *testing.T, e *Engine) {
 			for _, c := range s.cooldowns {
 				must(c.open >= 0 && c.policy < len(e.plan.policies), "a service knows its policies")
 			}
-			must(s.account == a && s.open() == (s.place == 0), "a service is ordered unless it is open")
+			must(s.account == a && s.open() == (s.index == 0), "a service is ordered unless it is open")
 			if !s.open() {
 				shut++
-				must(ss.order.items[s.place-1] == s && !s.until.After(s.last(ss.clock)), "a service is forgotten in its turn")
+				must(ss.order.items[s.index-1] == s && !s.until.After(s.last(ss.clock)), "a service is forgotten in its turn")
 			}
 		}
 		must(shut == len(ss.order.items), "services are ordered")

@@ -53,9 +53,9 @@ type Unit struct {
 	closed    []*Opening // of the last 30 s
 	forgetAt  time.Time  // no closed opening is forgotten before
 
-	// While gone: the keys and the places in roster.due and roster.order.
+	// While gone: the keys, and the indices in roster.due and roster.order, plus 1.
 	next, until          time.Time
-	duePlace, orderPlace int
+	dueIndex, orderIndex int
 }
 
 func newUnit(e *Engine, name string) *Unit {
