@@ -24,14 +24,14 @@ const (
 	TiB Size = 1 << 40
 )
 
-type unit struct {
+type suffix struct {
 	name string
 	size Size
 }
 
-// units are the known units, the binary ones first, from the largest. String uses
+// suffixes are the known ones, the binary ones first, from the largest. String uses
 // the first that divides the size.
-var units = [...]unit{
+var suffixes = [...]suffix{
 	{"TiB", TiB},
 	{"GiB", GiB},
 	{"MiB", MiB},
@@ -55,11 +55,11 @@ func (s *Size) UnmarshalText(text []byte) error {
 	}
 	scale := Size(1)
 	if name != "" {
-		i := slices.IndexFunc(units[:], func(u unit) bool { return strings.EqualFold(name, u.name) })
+		i := slices.IndexFunc(suffixes[:], func(s suffix) bool { return strings.EqualFold(name, s.name) })
 		if i < 0 {
 			return fmt.Errorf("size %q: unknown unit %q, want one of B, KB, KiB, MB, MiB, GB, GiB, TB, TiB", text, name)
 		}
-		scale = units[i].size
+		scale = suffixes[i].size
 	}
 	if n > math.MaxInt64/uint64(scale) {
 		return fmt.Errorf("size %q: larger than %d bytes", text, int64(math.MaxInt64))
@@ -74,9 +74,9 @@ func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // String returns the exact size, in the largest binary unit that divides it.
 func (s Size) String() string {
 	if s > 0 {
-		for _, u := range units[:5] {
-			if s%u.size == 0 {
-				return strconv.FormatInt(int64(s/u.size), 10) + u.name
+		for _, x := range suffixes[:5] {
+			if s%x.size == 0 {
+				return strconv.FormatInt(int64(s/x.size), 10) + x.name
 			}
 		}
 	}
