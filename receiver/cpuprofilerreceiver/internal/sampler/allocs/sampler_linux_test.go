@@ -116,6 +116,19 @@ func (a *allocator) allocate(kind string, bytes, threads int) (counted counts) {
 	return counted
 }
 
+// allocateInPieces has the samples of each piece read before the next, so that none is
+// lost on a busy machine.
+func (a *allocator) allocateInPieces(s *Sampler, kind string, bytes int) (all counts) {
+	a.t.Helper()
+	const pieces = 30
+	for range pieces {
+		counted := a.allocate(kind, bytes/pieces, 1)
+		all.bytes, all.objects = all.bytes+counted.bytes, all.objects+counted.objects
+		s.Flush()
+	}
+	return all
+}
+
 type counts struct{ bytes, objects, seconds float64 }
 
 // sink keeps everything, up to room events of each type.
@@ -287,12 +300,7 @@ func TestKernelEstimatesAgreeWithTheRuntimesCounts(t *testing.T) {
 func compare(t *testing.T, a *allocator, s *Sampler, to *sink, kind string, bytes int) (want counts, got estimated) {
 	t.Helper()
 	to.take()
-	const pieces = 30
-	for range pieces {
-		counted := a.allocate(kind, bytes/pieces, 1)
-		want.bytes, want.objects = want.bytes+counted.bytes, want.objects+counted.objects
-		s.Flush()
-	}
+	want = a.allocateInPieces(s, kind, bytes)
 	objects, space := to.take()
 	require.Zero(t, s.Stats().Lost)
 	got = estimate(objects, space, func(i int) float64 {

@@ -56,8 +56,7 @@ func TestStrippedAndPositionIndependentProgramsAreSampled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := start(t, buildAllocator(t, "", c.flags...), -1)
 			s, to, _ := sampling(t, a, nil)
-			want := a.allocate("pages", 1<<30, 1)
-			s.Flush()
+			want := a.allocateInPieces(s.Sampler, "pages", 1<<30)
 			objects, space := to.take()
 			within(t, want, objects, space)
 			for _, e := range objects {
@@ -145,7 +144,7 @@ func TestProcessesOfOneProgramShareAProbe(t *testing.T) {
 
 	wantOf := map[int]counts{}
 	for i, a := range all {
-		wantOf[a.PID] = a.allocate("pages", (i+1)<<28, 1)
+		wantOf[a.PID] = a.allocateInPieces(s.Sampler, "pages", (i+1)<<28)
 	}
 	other.allocate("pages", 1<<28, 1)
 	s.Flush()
@@ -254,8 +253,7 @@ func TestReplacedProgramIsReadAgain(t *testing.T) {
 	}, patience, time.Millisecond)
 	s.Flush()
 	to.take()
-	want := a.allocate("pages", 256<<20, 1)
-	s.Flush()
+	want := a.allocateInPieces(s.Sampler, "pages", 256<<20)
 	objects, space := to.take()
 	within(t, want, objects, space)
 	for _, e := range objects {
