@@ -363,7 +363,7 @@ func TestInvalidProfileIsCountedLoggedOnceAndHarmless(t *testing.T) {
 		"nothing":             {says(nil), nil, nameCPU, Invalid},
 		"gzip of nothing":     {says(zeros(0)), nil, nameCPU, Invalid},
 		"cut off gzip":        {says(bytesOf(t, pprofOf(nil))[:40]), nil, nameCPU, Invalid},
-		"gzip bomb":           {says(zeros(64 << 20)), nil, nameCPU, TooLarge},
+		"gzip bomb":           {says(bytes.Repeat(zeros(1<<20), 64)), nil, nameCPU, TooLarge},
 		"samples without end": {says(bytes.Repeat([]byte{fieldSample<<3 | 2, 0}, 1<<19)), func(c *Settings) { c.MaxSize = 2 << 20 }, nameCPU, TooLarge},
 		"another profile":     {says(bytesOf(t, pprofOf(func(p *profile.Profile) { p.PeriodType.Type = "space" }))), nil, nameCPU, Invalid},
 		"other values":        {says(bytesOf(t, pprofOf(nil))), nil, "mutex", Invalid},
