@@ -9,12 +9,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
 // The names of events.
@@ -195,12 +196,5 @@ func boundValue(v attribute.Value) (bounded attribute.Value, ok bool) {
 }
 
 func cutText(s string) string {
-	if len(s) <= maxEventText {
-		return s
-	}
-	n := maxEventText
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return string([]byte(s[:n])) // so that the rest can be freed
+	return texts.Cut(s, maxEventText)
 }

@@ -13,12 +13,12 @@ import (
 	"text/template"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/hotprofile/hotprofile/internal/boundedread"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
 // The names of templates that are no files.
@@ -167,10 +167,7 @@ func firstOf(n int, s string) string {
 	if len(s) <= n {
 		return s
 	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + "…"
+	return texts.Cut(s, n) + "…"
 }
 
 // render returns the body of a request.

@@ -22,6 +22,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
 // Config configures a Server.
@@ -163,7 +164,7 @@ func (s *Server) Stats() Stats {
 	return stats
 }
 
-func quotable(host string) string { return host[:min(len(host), 256)] }
+func quotable(host string) string { return texts.Cut(host, 256) }
 
 // line is a log line that is repeated at most once a minute.
 type line struct{ last atomic.Int64 }

@@ -12,7 +12,6 @@ import (
 	"crypto/rand"
 	"io"
 	"iter"
-	"unicode/utf8"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
@@ -21,6 +20,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/internal/protosize"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
 // Defaults of the limits. Pyroscope accepts 16,000 samples and 4 MiB per profile, a
@@ -40,16 +40,7 @@ const maxLabel = 2048
 const yes = "true"
 
 // label cuts a text to maxLabel bytes, between two characters.
-func label(s string) string {
-	if len(s) <= maxLabel {
-		return s
-	}
-	end := maxLabel
-	for end > maxLabel-utf8.UTFMax && !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end]
-}
+func label(s string) string { return texts.Cut(s, maxLabel) }
 
 // Options are the options of a Builder. The zero value has all defaults.
 type Options struct {

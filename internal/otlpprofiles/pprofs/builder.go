@@ -18,6 +18,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
+	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
 // Builder builds a pprof profile. Samples with the same stack and labels are merged,
@@ -84,12 +85,7 @@ const (
 
 // Cut cuts a text to 8 KiB. The result of cutting does not hold the memory of
 // the whole text.
-func Cut(s string) string {
-	if len(s) <= maxText {
-		return s
-	}
-	return strings.ToValidUTF8(strings.Clone(s[:maxText]), "")
-}
+func Cut(s string) string { return texts.Cut(s, maxText) }
 
 // TextOf returns an attribute's value as a text, cut; false for lists, maps and bytes.
 func TextOf(v pcommon.Value) (string, bool) {

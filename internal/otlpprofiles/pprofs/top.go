@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/google/pprof/profile"
+
+	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
 // Share is a function and its part of a profile's self time.
@@ -44,7 +46,7 @@ func Hottest(p *profile.Profile, n int) []Share {
 	shares = shares[:min(n, len(shares))]
 	for i, s := range shares {
 		if len(s.Function) > maxShown {
-			shares[i].Function = strings.ToValidUTF8(s.Function[:maxShown], "") + "…"
+			shares[i].Function = texts.Cut(s.Function, maxShown) + "…"
 		}
 	}
 	return shares

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
 // Clean returns a text from a profile without what would change how the text around it
@@ -39,11 +41,7 @@ func Short(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
-	n = max(n-len(ellipsis), 0)
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + ellipsis
+	return texts.Cut(s, max(n-len(ellipsis), 0)) + ellipsis
 }
 
 // ShortPath cuts a path to at most n bytes, of which it keeps the end.

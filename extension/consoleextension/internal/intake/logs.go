@@ -27,7 +27,7 @@ const maxRead = 128
 // events are on disk.
 func Logs(ctx context.Context, to *store.Store, ld plog.Logs) error {
 	for _, rl := range ld.ResourceLogs().All() {
-		resource := texts(rl.Resource().Attributes())
+		resource := textsOf(rl.Resource().Attributes())
 		for _, sl := range rl.ScopeLogs().All() {
 			own := ownLogs{of: instanceOf(resource), from: isCollector(sl.Scope().Name())}
 			for _, r := range sl.LogRecords().All() {
@@ -114,7 +114,7 @@ type ownLogs struct {
 // add adds a log record. Where it was logged in the code is left out.
 func (o *ownLogs) add(scope pcommon.InstrumentationScope, r plog.LogRecord) {
 	l := store.Log{
-		At: timeOf(r), Severity: severity(r), Body: r.Body().AsString(), Attributes: texts(r.Attributes()),
+		At: timeOf(r), Severity: severity(r), Body: r.Body().AsString(), Attributes: textsOf(r.Attributes()),
 		Component: strings.TrimSpace(text(scope.Attributes(), attr.ComponentKind) + " " + text(scope.Attributes(), attr.ComponentID)),
 	}
 	for k := range l.Attributes {
@@ -175,8 +175,8 @@ func timeOf(r plog.LogRecord) time.Time {
 	return r.ObservedTimestamp().AsTime()
 }
 
-// texts returns attributes as texts.
-func texts(m pcommon.Map) map[string]string {
+// textsOf returns attributes as texts.
+func textsOf(m pcommon.Map) map[string]string {
 	out := make(map[string]string, min(m.Len(), maxRead))
 	for k, v := range m.All() {
 		if len(out) == maxRead {

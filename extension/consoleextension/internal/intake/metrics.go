@@ -32,7 +32,7 @@ var ownPrefixes = []string{"otelcol_", "otelcol.", "cpu_profiler.", "cpu_trigger
 // does not wait for the disk.
 func Metrics(ctx context.Context, to *store.Store, md pmetric.Metrics) error {
 	for _, rm := range md.ResourceMetrics().All() {
-		resource := texts(rm.Resource().Attributes())
+		resource := textsOf(rm.Resource().Attributes())
 		units, peers := newUnits(resource), newPeers(resource)
 		var own []store.Metric
 		for _, sm := range rm.ScopeMetrics().All() {
@@ -173,7 +173,7 @@ func appendOwn(all []store.Metric, m pmetric.Metric) []store.Metric {
 		if math.IsNaN(v) {
 			continue
 		}
-		of := store.Metric{Name: m.Name(), Unit: m.Unit(), Attributes: texts(p.Attributes()), At: p.Timestamp().AsTime(), Value: v, Monotonic: monotonic}
+		of := store.Metric{Name: m.Name(), Unit: m.Unit(), Attributes: textsOf(p.Attributes()), At: p.Timestamp().AsTime(), Value: v, Monotonic: monotonic}
 		if delta {
 			of.PerSecond = perSecond(v, p.StartTimestamp(), p.Timestamp())
 		}
@@ -197,7 +197,7 @@ func appendOwn(all []store.Metric, m pmetric.Metric) []store.Metric {
 }
 
 func mean(m pmetric.Metric, a pcommon.Map, at pcommon.Timestamp, sum float64, count uint64) store.Metric {
-	return store.Metric{Name: m.Name(), Unit: m.Unit(), Attributes: texts(a), At: at.AsTime(), Value: sum / float64(count)}
+	return store.Metric{Name: m.Name(), Unit: m.Unit(), Attributes: textsOf(a), At: at.AsTime(), Value: sum / float64(count)}
 }
 
 func perSecond(v float64, start, end pcommon.Timestamp) float64 {

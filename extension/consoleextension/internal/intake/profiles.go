@@ -17,6 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs"
+	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
 // Profiles adds the samples of profiles that left a gate to the store, and their
@@ -140,10 +141,7 @@ func openingOf(attributes map[string]string, r resource) store.Opening {
 
 // clip returns the first n bytes of a text, and not the memory of the rest.
 func clip(s string, n int) string {
-	if len(s) > n {
-		s = strings.Clone(s[:n])
-	}
-	return strings.ToValidUTF8(s, "")
+	return strings.ToValidUTF8(texts.Cut(s, n), "")
 }
 
 func number(s string) float64 {

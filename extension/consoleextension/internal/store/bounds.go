@@ -7,9 +7,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
 // Bounds of what the store keeps in memory, and so in the database. Programs and hosts
@@ -57,13 +57,7 @@ var identity = []string{
 // cutText returns the beginning of a text as valid UTF-8, in at most n bytes that do not
 // keep the rest in memory.
 func cutText(s string, n int) string {
-	if len(s) > n {
-		for n > 0 && !utf8.RuneStart(s[n]) {
-			n--
-		}
-		s = strings.Clone(s[:n])
-	}
-	return strings.ToValidUTF8(s, "\uFFFD")
+	return strings.ToValidUTF8(texts.Cut(s, n), "\uFFFD")
 }
 
 // boundAttributes returns the attributes that are kept within n and bytes: those of

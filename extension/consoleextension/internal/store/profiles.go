@@ -338,7 +338,7 @@ func (f *profileFiles) add(in Samples) {
 		f.dropped(DroppedNoOpening, in.Part.Events(0))
 		f.noGate.Do(func() {
 			f.log.Warn("console drops profiles that passed no gate: add cpu_trigger to the pipeline that exports profiles to console, or to that of the sender",
-				zap.String("service", in.Opening.Unit.Resource[attr.ServiceName]), zap.String("trigger_id", cutTo(in.Opening.ID, 64)))
+				zap.String("service", in.Opening.Unit.Resource[attr.ServiceName]), zap.String("trigger_id", cutText(in.Opening.ID, 64)))
 		})
 		return
 	}
@@ -480,19 +480,12 @@ func (f *profileFiles) opening(of Opening) *openingFiles {
 // maxKeyText bounds the texts of a ProfileKey, in bytes.
 const maxKeyText = 200
 
-func cutTo(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(strings.Clone(s[:n]), "")
-}
-
 // typeOf returns the type of samples.
 func typeOf(in Samples) dictionary.ProfileType {
 	t := in.Dictionary.ProfileType(in.Part.Profile)
 	return dictionary.ProfileType{
-		Sample: cutTo(t.Sample, maxKeyText), Unit: cutTo(t.Unit, maxKeyText),
-		Period: cutTo(t.Period, maxKeyText), PeriodUnit: cutTo(t.PeriodUnit, maxKeyText),
+		Sample: cutText(t.Sample, maxKeyText), Unit: cutText(t.Unit, maxKeyText),
+		Period: cutText(t.Period, maxKeyText), PeriodUnit: cutText(t.PeriodUnit, maxKeyText),
 	}
 }
 
@@ -501,13 +494,13 @@ func typeOf(in Samples) dictionary.ProfileType {
 func (f *profileFiles) keyOf(o *openingFiles, in Samples) ProfileKey {
 	t := typeOf(in)
 	key := ProfileKey{
-		Type:   cutTo(pprofs.TypeName(t), maxKeyText),
-		Origin: cutTo(in.Origin, maxKeyText),
-		Scope:  cutTo(in.Scope, maxKeyText),
+		Type:   cutText(pprofs.TypeName(t), maxKeyText),
+		Origin: cutText(in.Origin, maxKeyText),
+		Scope:  cutText(in.Scope, maxKeyText),
 		Moment: in.Part.Moment,
 	}
 	if p := o.profiles[key]; p != nil && p.typ != t {
-		key.Type = cutTo(fmt.Sprintf("%s (%s %s, %s %s)", pprofs.TypeName(t), t.Sample, t.Unit, t.Period, t.PeriodUnit), maxKeyText)
+		key.Type = cutText(fmt.Sprintf("%s (%s %s, %s %s)", pprofs.TypeName(t), t.Sample, t.Unit, t.Period, t.PeriodUnit), maxKeyText)
 	}
 	return key
 }
@@ -524,7 +517,7 @@ func (f *profileFiles) profileOf(o *openingFiles, in Samples) *profileFile {
 		p = &profileFile{
 			ProfileInfo: ProfileInfo{ProfileKey: key, Unit: unitOf(t)},
 			typ:         t,
-			executable:  cutTo(in.Executable, maxText),
+			executable:  cutText(in.Executable, maxText),
 		}
 		o.profiles[key] = p
 		f.profiles++

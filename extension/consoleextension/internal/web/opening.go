@@ -21,6 +21,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/flame"
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
 const (
@@ -55,7 +56,7 @@ type openingQuery struct {
 }
 
 func parseOpeningQuery(q url.Values) openingQuery {
-	get := func(key string) string { return q.Get(key)[:min(len(q.Get(key)), queryText)] }
+	get := func(key string) string { return texts.Cut(q.Get(key), queryText) }
 	out := openingQuery{
 		Profile:  store.ProfileKey{Type: get("type"), Origin: get("origin"), Scope: get("scope")},
 		Filter:   flame.Filter{Phase: get("phase"), Thread: get("thread"), Wait: get("wait")},

@@ -4,6 +4,7 @@
 package manual
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/internal/texts"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
@@ -393,13 +395,7 @@ func (one *alert) name() string {
 		}
 		return r
 	}, name)
-	if len(name) > maxName {
-		name = strings.ToValidUTF8(name[:maxName], "")
-	}
-	if name == "" {
-		return otherAlert
-	}
-	return name
+	return cmp.Or(texts.Cut(name, maxName), otherAlert)
 }
 
 // named returns what the labels of an alert name. Where that is nothing, outcome says so.

@@ -15,6 +15,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
 const (
@@ -89,4 +91,4 @@ func parseUnit(params url.Values, known ...string) (unit string, err error) {
 	return unit, nil
 }
 
-func quotable(s string) string { return s[:min(len(s), maxQuoted)] }
+func quotable(s string) string { return texts.Cut(s, maxQuoted) }

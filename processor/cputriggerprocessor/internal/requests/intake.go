@@ -20,6 +20,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/internal/texts"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 )
@@ -569,7 +570,7 @@ const tooManyKnown = "there are too many resources"
 // tooManyResources is the reason of a resource whose unit has maxSourcesOfUnit.
 const tooManyResources identify.Unmatched = "its unit has 256 resources already"
 
-func shorten(s string) string { return s[:min(len(s), 256)] }
+func shorten(s string) string { return texts.Cut(s, 256) }
 
 // first reports whether something is to be logged that is logged once.
 func (in *Intake) first(what string) bool {

@@ -389,6 +389,13 @@ func TestResourcesWithoutAUnitAreCountedAndNamedOnce(t *testing.T) {
 	require.Equal(t, 1, r.logs.FilterMessageSnippet("requests of further services match no unit").Len())
 }
 
+func TestALongServiceNameIsLoggedInWholeCharacters(t *testing.T) {
+	r := newRig(t, Condition{Monitor: "http_error_rate"})
+	r.in.ObserveTraces(r.traces(map[string]any{"service.name": "a" + strings.Repeat("é", 200)}, stable(500, 0)))
+	r.identify()
+	require.Equal(t, "a"+strings.Repeat("é", 127), r.logs.FilterMessage("requests match no unit").All()[0].ContextMap()["service.name"])
+}
+
 // TestUnitsBeyondTheBound: neither the watched units nor the windows of percentiles grow
 // without a bound, and what is beyond is counted.
 func TestUnitsBeyondTheBound(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hotprofile/hotprofile/internal/texts"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 )
@@ -81,11 +82,5 @@ func (u *Unit) serviceName() string {
 	return u.service
 }
 
-// Shorten returns at most the first 256 bytes of a text. Of a longer one it
-// returns a copy, so that the rest can be freed.
-func Shorten(s string) string {
-	if len(s) <= maxText {
-		return s
-	}
-	return strings.Clone(s[:maxText])
-}
+// Shorten cuts a text to 256 bytes.
+func Shorten(s string) string { return texts.Cut(s, maxText) }

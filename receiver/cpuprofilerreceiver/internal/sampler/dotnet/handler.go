@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/dotnetformat"
+	"github.com/hotprofile/hotprofile/internal/texts"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
@@ -186,7 +187,7 @@ func parametersOf(kind dotnetformat.Kind, u *url.URL) (f dotnetformat.Format, in
 func short(s string) string {
 	const most = 64
 	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "…"
+		return texts.Cut(s, most) + "…"
 	}
 	return s
 }

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/internal/texts"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
@@ -63,7 +63,7 @@ func parseAttributes(header string) (attributes []samples.Attribute, bounded int
 }
 
 // decoded returns a percent-encoded word as text of at most limit bytes.
-func decoded(s string, limit int) (text string, cut bool) {
+func decoded(s string, limit int) (_ string, cut bool) {
 	s = strings.TrimSpace(s)
 	if d, err := url.PathUnescape(s); err == nil {
 		s = d
@@ -71,12 +71,7 @@ func decoded(s string, limit int) (text string, cut bool) {
 	if s = strings.ToValidUTF8(s, "\uFFFD"); len(s) <= limit {
 		return strings.Clone(s), false
 	}
-	for s = s[:limit]; len(s) > 0; s = s[:len(s)-1] {
-		if r, size := utf8.DecodeLastRuneInString(s); r != utf8.RuneError || size > 1 {
-			break
-		}
-	}
-	return strings.Clone(s), true
+	return texts.Cut(s, limit), true
 }
 
 // claimed reports whether an attribute claims a process, a cgroup or a host: over a

@@ -12,6 +12,7 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
 // Sink is the buffer that samples go to. It returns false if there is no room: the
@@ -221,7 +222,7 @@ func (c *pulled) mapping(l *profile.Location) *samples.Mapping {
 	return out
 }
 
-func cut(s string) string { return s[:min(len(s), maxText)] }
+func cut(s string) string { return texts.Cut(s, maxText) }
 
 // linkOf returns the active span, if the program labels its samples with it.
 func linkOf(s *profile.Sample) (l samples.Link) {
