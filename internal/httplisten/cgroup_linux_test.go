@@ -71,7 +71,7 @@ func TestContainersOfOneUserLeaveRoomForOthers(t *testing.T) {
 	require.Equal(t, Stats{Refused: refused}, s.Stats())
 }
 
-func TestPeerOnHost(t *testing.T) {
+func TestClientOnHost(t *testing.T) {
 	tree, err := cgroup.Open("/")
 	require.NoError(t, err)
 	id := strings.Repeat("ab", 32)
@@ -90,11 +90,11 @@ func TestPeerOnHost(t *testing.T) {
 		return cmd.Process.Pid
 	}
 	pid, other := in(container), in(service)
-	require.Equal(t, peer{name: "cgroup " + container.Path}, peerOnHost(pid, 0, tree))
-	require.Equal(t, peerOnHost(pid, 0, tree), peerOnHost(in(container), 0, tree))
-	require.Equal(t, peer{user: "user 7", name: "cgroup " + container.Path}, peerOnHost(pid, 7, tree))
-	require.Equal(t, peer{user: "user 0", name: "cgroup " + service.Path}, peerOnHost(other, 0, tree))
-	require.Equal(t, peer{user: "user 7", name: fmt.Sprintf("process %d of user 7", pid)}, peerOnHost(pid, 7, nil))
-	require.Equal(t, peer{user: "user 7", name: "process 0 of user 7"}, peerOnHost(0, 7, tree), "of another pid namespace")
-	require.Equal(t, peer{user: "user 7", name: "ended processes of user 7"}, peerOnHost(procfs.MaxPID+1, 7, tree))
+	require.Equal(t, client{name: "cgroup " + container.Path}, clientOnHost(pid, 0, tree))
+	require.Equal(t, clientOnHost(pid, 0, tree), clientOnHost(in(container), 0, tree))
+	require.Equal(t, client{user: "user 7", name: "cgroup " + container.Path}, clientOnHost(pid, 7, tree))
+	require.Equal(t, client{user: "user 0", name: "cgroup " + service.Path}, clientOnHost(other, 0, tree))
+	require.Equal(t, client{user: "user 7", name: fmt.Sprintf("process %d of user 7", pid)}, clientOnHost(pid, 7, nil))
+	require.Equal(t, client{user: "user 7", name: "process 0 of user 7"}, clientOnHost(0, 7, tree), "of another pid namespace")
+	require.Equal(t, client{user: "user 7", name: "ended processes of user 7"}, clientOnHost(procfs.MaxPID+1, 7, tree))
 }

@@ -18,20 +18,20 @@ import (
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
 )
 
-// ofPeer returns how many of all connections a peer may have while no other has any.
-func ofPeer(all int) int { return max(1, all/2) }
+// ofClient returns how many of all connections a client may have while no other has any.
+func ofClient(all int) int { return max(1, all/2) }
 
 // ofUser returns how many of all connections the processes of one user on a Unix socket
 // may have. User 0 of containers is as many users as there are containers.
 func ofUser(all int) int { return max(1, all*3/4) }
 
-// peer identifies the other end of a connection. Empty parts have no bound.
-type peer struct {
+// client identifies the other end of a connection. Empty parts have no bound.
+type client struct {
 	user string // on a Unix socket
 	name string // on a Unix socket the cgroup, else the process; over TCP the address
 }
 
-func (p peer) String() string {
+func (p client) String() string {
 	if p.name == "" {
 		return "this host"
 	}
@@ -49,42 +49,42 @@ func unwrapped(c net.Conn) net.Conn {
 	}
 }
 
-// peerOf returns the peer of a connection of the kernel. Addresses of loopback do not
-// tell one process of this host from another. A /64 of IPv6 is one peer.
-func peerOf(c net.Conn, cgroups *cgroup.Tree) peer {
+// clientOf returns the client of a connection of the kernel. Addresses of loopback do not
+// tell one process of this host from another. A /64 of IPv6 is one client.
+func clientOf(c net.Conn, cgroups *cgroup.Tree) client {
 	if c, ok := c.(*net.UnixConn); ok {
 		pid, uid, err := unixsocket.Peer(c)
 		if err != nil {
-			return peer{user: "unknown", name: "unknown"}
+			return client{user: "unknown", name: "unknown"}
 		}
-		return peerOnHost(pid, uid, cgroups)
+		return clientOnHost(pid, uid, cgroups)
 	}
 	at, err := netip.ParseAddrPort(c.RemoteAddr().String())
 	switch ip := at.Addr().Unmap(); {
 	case err != nil:
-		return peer{name: "unknown"}
+		return client{name: "unknown"}
 	case ip.IsLoopback():
-		return peer{}
+		return client{}
 	case ip.Is6():
 		prefix, _ := ip.Prefix(64)
-		return peer{name: prefix.String()}
+		return client{name: prefix.String()}
 	default:
-		return peer{name: ip.String()}
+		return client{name: ip.String()}
 	}
 }
 
-// peerOnHost returns the peer that a process is: its container or service, so that a
-// fork is no new peer. Processes that ended since they connected are one peer for each
+// clientOnHost returns the client that a process is: its container or service, so that a
+// fork is no new client. Processes that ended since they connected are one client for each
 // user, because it is too late to learn their cgroup.
-func peerOnHost(pid, uid int, cgroups *cgroup.Tree) peer {
+func clientOnHost(pid, uid int, cgroups *cgroup.Tree) client {
 	user := fmt.Sprintf("user %d", uid)
-	process := peer{user: user, name: fmt.Sprintf("process %d of %s", pid, user)}
+	process := client{user: user, name: fmt.Sprintf("process %d of %s", pid, user)}
 	if cgroups == nil || pid == 0 {
 		return process
 	}
 	paths, err := cgroups.PathsOf(pid)
 	if procfs.IsGone(err) {
-		return peer{user: user, name: "ended processes of " + user}
+		return client{user: user, name: "ended processes of " + user}
 	}
 	group := cgroups.GroupOf(paths)
 	switch {
@@ -93,60 +93,60 @@ func peerOnHost(pid, uid int, cgroups *cgroup.Tree) peer {
 	case uid == 0 && group.ContainerID != "":
 		user = ""
 	}
-	return peer{user: user, name: "cgroup " + group.Cgroup}
+	return client{user: user, name: "cgroup " + group.Cgroup}
 }
 
 // Stats count what the bounds of a server did.
 type Stats struct {
 	// GaveWay are idle connections that were closed in favour of new ones, Refused the
-	// new ones that were closed: their peer has as many as it may, none of them idle.
+	// new ones that were closed: their client has as many as it may, none of them idle.
 	GaveWay, Refused uint64
 	// WrongHost are requests that named another host than this one.
 	WrongHost uint64
 }
 
-// connections is a listener that bounds the connections in all, of each peer, and of
-// each user. A peer may have as many as are left: the first one half, the next one half
-// of the rest, so that however many peers take what they may, there is room for
-// another. At a bound a connection that is idle gives way: that of the peer with the
+// connections is a listener that bounds the connections in all, of each client, and of
+// each user. A client may have as many as are left: the first one half, the next one half
+// of the rest, so that however many clients take what they may, there is room for
+// another. At a bound a connection that is idle gives way: that of the client with the
 // most, if it has at least as many, or of the same user. Where none is idle, the new
-// connection is closed; that of a peer without another waits, with the next ones in
+// connection is closed; that of a client without another waits, with the next ones in
 // the kernel's queue behind it. A connection with bytes to read is not idle, though its
 // request has not begun.
 //
 // Invariants:
 //   - conns has each connection that was accepted and not closed, at most max
-//   - byPeer and byUser count them; a count of 0 is removed
+//   - byClient and byUser count them; a count of 0 is removed
 type connections struct {
 	net.Listener
 	max     int
-	cgroups *cgroup.Tree // nil: peers on a Unix socket are processes
-	onLimit func(p peer, gaveWay bool)
+	cgroups *cgroup.Tree // nil: clients on a Unix socket are processes
+	onLimit func(p client, gaveWay bool)
 
-	mu     sync.Mutex
-	conns  map[*conn]struct{}
-	byPeer map[string]int
-	byUser map[string]int
-	moment int64 // counts what happens, in order
-	closed bool
-	stats  Stats
-	change chan struct{} // gets a token when a connection becomes idle or is closed, or the listener is
+	mu       sync.Mutex
+	conns    map[*conn]struct{}
+	byClient map[string]int
+	byUser   map[string]int
+	moment   int64 // counts what happens, in order
+	closed   bool
+	stats    Stats
+	change   chan struct{} // gets a token when a connection becomes idle or is closed, or the listener is
 }
 
-func newConnections(most int, cgroups *cgroup.Tree, onLimit func(p peer, gaveWay bool)) *connections {
+func newConnections(most int, cgroups *cgroup.Tree, onLimit func(p client, gaveWay bool)) *connections {
 	return &connections{
 		max: most, cgroups: cgroups, onLimit: onLimit,
-		conns: map[*conn]struct{}{}, byPeer: map[string]int{}, byUser: map[string]int{}, change: make(chan struct{}, 1),
+		conns: map[*conn]struct{}{}, byClient: map[string]int{}, byUser: map[string]int{}, change: make(chan struct{}, 1),
 	}
 }
 
 // conn is a connection that was accepted.
 type conn struct {
 	net.Conn
-	of   *connections
-	peer peer
-	raw  syscall.RawConn // nil if there is none
-	once sync.Once
+	of     *connections
+	client client
+	raw    syscall.RawConn // nil if there is none
+	once   sync.Once
 
 	idleSince atomic.Int64 // a moment of of; 0 from the first byte of a request to its end
 }
@@ -181,7 +181,7 @@ func (l *connections) Accept() (net.Conn, error) {
 		for {
 			admitted, victim := l.admit(c)
 			if victim != nil {
-				l.onLimit(victim.peer, true)
+				l.onLimit(victim.client, true)
 				_ = victim.Close()
 				continue
 			}
@@ -197,7 +197,7 @@ func (l *connections) Accept() (net.Conn, error) {
 
 func (l *connections) newConn(accepted net.Conn) *conn {
 	below := unwrapped(accepted)
-	c := &conn{Conn: accepted, of: l, peer: peerOf(below, l.cgroups)}
+	c := &conn{Conn: accepted, of: l, client: clientOf(below, l.cgroups)}
 	if below, ok := below.(syscall.Conn); ok {
 		c.raw, _ = below.SyscallConn()
 	}
@@ -210,18 +210,18 @@ func (l *connections) admit(c *conn) (admitted bool, victim *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.peerFull(c.peer):
-		own := l.byPeer[c.peer.name]
-		victim = l.idlest(func(other *conn) bool { return l.byPeer[other.peer.name] >= own })
-	case l.userFull(c.peer):
-		victim = l.idlest(func(other *conn) bool { return other.peer.user == c.peer.user })
+	case l.clientFull(c.client):
+		own := l.byClient[c.client.name]
+		victim = l.idlest(func(other *conn) bool { return l.byClient[other.client.name] >= own })
+	case l.userFull(c.client):
+		victim = l.idlest(func(other *conn) bool { return other.client.user == c.client.user })
 	case len(l.conns) >= l.max:
 		victim = l.idlest(func(*conn) bool { return true })
 	default:
 		c.idleSince.Store(l.next())
 		l.conns[c] = struct{}{}
-		l.byPeer[c.peer.name]++
-		l.byUser[c.peer.user]++
+		l.byClient[c.client.name]++
+		l.byUser[c.client.user]++
 		return true, nil
 	}
 	if victim != nil {
@@ -237,13 +237,13 @@ func (l *connections) next() int64 {
 	return l.moment
 }
 
-// peerFull reports whether a peer has as many connections as are left.
-func (l *connections) peerFull(p peer) bool {
-	own := l.byPeer[p.name]
+// clientFull reports whether a client has as many connections as are left.
+func (l *connections) clientFull(p client) bool {
+	own := l.byClient[p.name]
 	return p.name != "" && own > 0 && own >= l.max-len(l.conns)
 }
 
-func (l *connections) userFull(p peer) bool {
+func (l *connections) userFull(p client) bool {
 	return p.user != "" && l.byUser[p.user] >= ofUser(l.max)
 }
 
@@ -267,7 +267,7 @@ func (l *connections) oldest(selected func(*conn) bool) (out *conn) {
 		if since == 0 || !selected(c) {
 			continue
 		}
-		n := l.byPeer[c.peer.name]
+		n := l.byClient[c.client.name]
 		if out == nil || n > most || n == most && since < first {
 			out, most, first = c, n, since
 		}
@@ -276,17 +276,17 @@ func (l *connections) oldest(selected func(*conn) bool) (out *conn) {
 }
 
 // wait waits until another connection is idle or closed. It closes a connection that
-// is not to be waited for and returns false: where its peer or user is at the bound,
+// is not to be waited for and returns false: where its client or user is at the bound,
 // or when the listener is closed.
 func (l *connections) wait(c *conn) bool {
 	l.mu.Lock()
-	full, closed := l.peerFull(c.peer) || l.userFull(c.peer), l.closed
+	full, closed := l.clientFull(c.client) || l.userFull(c.client), l.closed
 	if full {
 		l.stats.Refused++
 	}
 	l.mu.Unlock()
 	if full {
-		l.onLimit(c.peer, false)
+		l.onLimit(c.client, false)
 	}
 	if full || closed {
 		_ = c.Conn.Close()
@@ -316,8 +316,8 @@ func (l *connections) drop(c *conn) {
 		return
 	}
 	delete(l.conns, c)
-	less(l.byPeer, c.peer.name)
-	less(l.byUser, c.peer.user)
+	less(l.byClient, c.client.name)
+	less(l.byUser, c.client.user)
 }
 
 func less(counts map[string]int, key string) {

@@ -157,14 +157,14 @@ func TestAKeptConnectionGivesWay(t *testing.T) {
 
 // Where all connections of a process are in use, its next one is closed, and those of
 // others are served.
-func TestAPeerHasNoMoreThanItsPart(t *testing.T) {
+func TestAClientHasNoMoreThanItsPart(t *testing.T) {
 	release := make(chan struct{})
 	handler, entered := stalling(release)
 	cfg := overUnix(t, newConfig(handler))
 	cfg.MaxConnections = 8
 	s := start(t, cfg)
 	var open []net.Conn
-	for range ofPeer(cfg.MaxConnections) {
+	for range ofClient(cfg.MaxConnections) {
 		open = append(open, stalled(t, s))
 		<-entered
 	}
@@ -183,11 +183,11 @@ func TestAPeerHasNoMoreThanItsPart(t *testing.T) {
 	require.Contains(t, get(t, s, ""), "served")
 }
 
-// Processes of one user leave room for those of others: a fork is no new peer.
+// Processes of one user leave room for those of others: a fork is no new client.
 func TestAUserHasNoMoreThanItsPart(t *testing.T) {
-	l := newConnections(8, nil, func(peer, bool) {})
+	l := newConnections(8, nil, func(client, bool) {})
 	of := func(user, process string) *conn {
-		return &conn{of: l, peer: peer{user: user, name: process}}
+		return &conn{of: l, client: client{user: user, name: process}}
 	}
 	for i := range ofUser(8) {
 		admitted, _ := l.admit(of("user 1", strings.Repeat("i", i+1)))
@@ -196,21 +196,21 @@ func TestAUserHasNoMoreThanItsPart(t *testing.T) {
 	admitted, victim := l.admit(of("user 1", "one more"))
 	require.False(t, admitted)
 	require.NotNil(t, victim, "one of the same user gives way")
-	require.Equal(t, "user 1", victim.peer.user)
+	require.Equal(t, "user 1", victim.client.user)
 	admitted, _ = l.admit(of("user 2", "another"))
 	require.True(t, admitted)
 }
 
-// At the bound of all the peer with the most connections gives way.
-func TestTheLargestPeerGivesWay(t *testing.T) {
-	l := newConnections(8, nil, func(peer, bool) {})
+// At the bound of all the client with the most connections gives way.
+func TestTheLargestClientGivesWay(t *testing.T) {
+	l := newConnections(8, nil, func(client, bool) {})
 	for _, name := range []string{"a", "b", "b", "c", "d", "e", "f", "g"} {
-		admitted, _ := l.admit(&conn{of: l, peer: peer{name: name}})
+		admitted, _ := l.admit(&conn{of: l, client: client{name: name}})
 		require.True(t, admitted)
 	}
-	_, victim := l.admit(&conn{of: l, peer: peer{name: "h"}})
-	require.Equal(t, "b", victim.peer.name)
-	_, victim = l.admit(&conn{of: l, peer: peer{name: "h"}})
+	_, victim := l.admit(&conn{of: l, client: client{name: "h"}})
+	require.Equal(t, "b", victim.client.name)
+	_, victim = l.admit(&conn{of: l, client: client{name: "h"}})
 	require.Nil(t, victim, "there is room")
 }
 
@@ -256,8 +256,8 @@ func TestShutdownDoesNotWaitForThoseThatWait(t *testing.T) {
 	require.NoError(t, <-down)
 }
 
-func TestPeerOf(t *testing.T) {
-	for addr, want := range map[string]peer{
+func TestClientOf(t *testing.T) {
+	for addr, want := range map[string]client{
 		"127.0.0.1:1":          {},
 		"[::1]:1":              {},
 		"10.0.0.7:1":           {name: "10.0.0.7"},
@@ -265,7 +265,7 @@ func TestPeerOf(t *testing.T) {
 		"[2001:db8::1:2:3]:99": {name: "2001:db8::/64"},
 		"nonsense":             {name: "unknown"},
 	} {
-		require.Equal(t, want, peerOf(remote{addr: addr}, nil), addr)
+		require.Equal(t, want, clientOf(remote{addr: addr}, nil), addr)
 	}
 }
 

@@ -39,10 +39,10 @@ type Config struct {
 	// Wrap, if set, wraps confighttp's handlers: it sees a request before
 	// authentication and decompression do.
 	Wrap func(http.Handler) http.Handler
-	// MaxConnections is the most connections at a time; a peer may have as many as are
+	// MaxConnections is the most connections at a time; a client may have as many as are
 	// left. At a bound idle ones give way.
 	MaxConnections int
-	// Cgroups are those of the host: a peer on a Unix socket is its container or
+	// Cgroups are those of the host: a client on a Unix socket is its container or
 	// service. nil: it is its process.
 	Cgroups *cgroup.Tree
 	// MaxHeaderBytes is the most bytes of a request's header.
@@ -181,14 +181,14 @@ func (s *Server) logHost(r *http.Request) {
 	}
 }
 
-// logLimit logs that a peer's connection was closed because of a bound.
-func (s *Server) logLimit(p peer, gaveWay bool) {
+// logLimit logs that a client's connection was closed because of a bound.
+func (s *Server) logLimit(p client, gaveWay bool) {
 	if !s.limitLine.due(time.Now()) {
 		return
 	}
 	stats := s.connections.counted()
 	s.log.Warn("too many connections", zap.String("server", s.cfg.Key), zap.Stringer("peer", p), zap.Bool("was_idle", gaveWay),
-		zap.Int("limit", s.cfg.MaxConnections), zap.Int("limit_of_peer", ofPeer(s.cfg.MaxConnections)),
+		zap.Int("limit", s.cfg.MaxConnections), zap.Int("limit_of_peer", ofClient(s.cfg.MaxConnections)),
 		zap.Uint64("idle_closed", stats.GaveWay), zap.Uint64("refused", stats.Refused))
 }
 

@@ -111,7 +111,7 @@ func (c *Config) Validate() error {
 // mode returns the permissions of the socket's file.
 func (c *Config) mode() fs.FileMode { return fs.FileMode(c.SocketMode).Perm() }
 
-// unix reports whether peers are processes of this host, which the kernel names.
+// unix reports whether clients are processes of this host, which the kernel names.
 func (c *Config) unix() bool {
 	return c.ServerConfig.NetAddr.Transport == confignet.TransportTypeUnix
 }

@@ -195,7 +195,7 @@ func short(s string) string {
 // identify returns the process at the other end of a Unix socket; the zero Identity
 // over TCP.
 func (in *Intake) identify(ctx context.Context) (processes.Identity, *problem) {
-	peer, unix := ctx.Value(peerKey{}).(Peer)
+	client, unix := ctx.Value(clientKey{}).(Client)
 	if !unix {
 		return processes.Identity{}, nil
 	}
@@ -203,15 +203,15 @@ func (in *Intake) identify(ctx context.Context) (processes.Identity, *problem) {
 		return processes.Identity{}, problemOf(http.StatusForbidden, format, args...)
 	}
 	switch {
-	case peer.Err != nil:
-		return forbidden("the process that connected cannot be identified: %v", peer.Err)
-	case peer.PID == 0:
+	case client.Err != nil:
+		return forbidden("the process that connected cannot be identified: %v", client.Err)
+	case client.PID == 0:
 		return forbidden("the process that connected is outside of the collector's pid namespace, so its unit cannot be identified: run the collector in the host's (docker run --pid=host, hostPID: true)")
 	}
-	now, err := in.cfg.Identify(peer.PID)
+	now, err := in.cfg.Identify(client.PID)
 	switch {
-	case errors.Is(err, processes.ErrEnded) || err == nil && now.Start != peer.Start:
-		return forbidden("process %d, which connected, has ended: connect again", peer.PID)
+	case errors.Is(err, processes.ErrEnded) || err == nil && now.Start != client.Start:
+		return forbidden("process %d, which connected, has ended: connect again", client.PID)
 	case err != nil:
 		return forbidden("the process that connected cannot be identified: %v", err)
 	}

@@ -18,27 +18,27 @@ import (
 )
 
 // from is a context of requests over a Unix socket.
-func from(p Peer) context.Context {
-	return WithPeer(context.Background(), ConnOf(p))
+func from(p Client) context.Context {
+	return WithClient(context.Background(), ConnOf(p))
 }
 
-func TestThePeerAtTheOtherEndDecides(t *testing.T) {
+func TestTheClientAtTheOtherEndDecides(t *testing.T) {
 	started := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	alive := processes.Identity{Process: procfs.Process{PID: 77, Start: 5}, Started: started, Cgroup: "/its"}
 	c := captures.Read(t, "web/000*")[0]
 	for name, tc := range map[string]struct {
-		peer    Peer
+		client  Client
 		now     processes.Identity
 		err     error
 		allowed bool
 		detail  string
 	}{
-		"it is alive":              {peer: Peer{Process: procfs.Process{PID: 77, Start: 5}}, now: alive, allowed: true},
-		"outside of our namespace": {peer: Peer{}, detail: "outside of the collector's pid namespace"},
-		"the kernel did not tell":  {peer: Peer{Process: procfs.Process{PID: 77}, Err: errors.New("no idea")}, detail: "no idea"},
-		"it has ended":             {peer: Peer{Process: procfs.Process{PID: 77, Start: 5}}, err: processes.ErrEnded, detail: "process 77, which connected, has ended"},
-		"another one has its pid":  {peer: Peer{Process: procfs.Process{PID: 77, Start: 4}}, now: alive, detail: "process 77, which connected, has ended"},
-		"it cannot be read about":  {peer: Peer{Process: procfs.Process{PID: 77, Start: 5}}, err: errors.New("denied"), detail: "denied"},
+		"it is alive":              {client: Client{Process: procfs.Process{PID: 77, Start: 5}}, now: alive, allowed: true},
+		"outside of our namespace": {client: Client{}, detail: "outside of the collector's pid namespace"},
+		"the kernel did not tell":  {client: Client{Process: procfs.Process{PID: 77}, Err: errors.New("no idea")}, detail: "no idea"},
+		"it has ended":             {client: Client{Process: procfs.Process{PID: 77, Start: 5}}, err: processes.ErrEnded, detail: "process 77, which connected, has ended"},
+		"another one has its pid":  {client: Client{Process: procfs.Process{PID: 77, Start: 4}}, now: alive, detail: "process 77, which connected, has ended"},
+		"it cannot be read about":  {client: Client{Process: procfs.Process{PID: 77, Start: 5}}, err: errors.New("denied"), detail: "denied"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, func(cfg *Settings) {
@@ -48,7 +48,7 @@ func TestThePeerAtTheOtherEndDecides(t *testing.T) {
 					return tc.now, tc.err
 				}
 			})
-			req := request(c.Path(), c.Bytes).WithContext(from(tc.peer))
+			req := request(c.Path(), c.Bytes).WithContext(from(tc.client))
 			req.Header.Set("Otel-Resource-Attributes", claims)
 			got := r.do(t, req)
 			if !tc.allowed {
@@ -76,7 +76,7 @@ func TestAProcessThatIsMovedHasItsNewCgroupFromTheNextRequestOn(t *testing.T) {
 	for _, at := range []string{"/a", "/b", "/a"} {
 		now.Cgroup = at
 		r.sink.free(-1)
-		require.Equal(t, http.StatusAccepted, r.do(t, request(c.Path(), c.Bytes).WithContext(from(Peer{Process: procfs.Process{PID: 77, Start: 5}}))).code)
+		require.Equal(t, http.StatusAccepted, r.do(t, request(c.Path(), c.Bytes).WithContext(from(Client{Process: procfs.Process{PID: 77, Start: 5}}))).code)
 		require.Equal(t, at, raw(r.sink.events[0].Resource.Attributes)["process.linux.cgroup"])
 	}
 }

@@ -1,0 +1,78 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package dotnet
+
+import (
+	"context"
+	"net"
+	"strconv"
+
+	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/internal/unixsocket"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+)
+
+// Client is the process that connected to a Unix socket.
+type Client struct {
+	// Process has the pid in the collector's pid namespace; 0 for a process outside
+	// of it.
+	procfs.Process
+	// Err is why one of these is unknown.
+	Err error
+}
+
+type clientKey struct{}
+
+// WithClient returns a context for the requests of a connection that a clientListener has
+// accepted; for any other connection it returns ctx.
+func WithClient(ctx context.Context, c net.Conn) context.Context {
+	if a, ok := c.RemoteAddr().(clientAddr); ok {
+		return context.WithValue(ctx, clientKey{}, a.client)
+	}
+	return ctx
+}
+
+// ConnOf returns a connection that has only a client, for tests.
+func ConnOf(p Client) net.Conn { return clientConn{&net.UnixConn{}, p} }
+
+// clientListener is a listener at a Unix socket that asks the kernel at once who connected: a
+// pid that is looked up later may be another process's.
+type clientListener struct {
+	net.Listener
+	identify func(pid int) (processes.Identity, error)
+}
+
+// Accept waits for the next connection.
+func (l clientListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	p := Client{}
+	if p.PID, _, p.Err = unixsocket.Peer(c); p.Err == nil && p.PID != 0 {
+		var who processes.Identity
+		who, p.Err = l.identify(p.PID)
+		p.Process = who.Process
+	}
+	return clientConn{c, p}, nil
+}
+
+// clientConn has its client in its remote address, which the wrappers for limits and TLS
+// pass on.
+type clientConn struct {
+	net.Conn
+	client Client
+}
+
+// NetConn returns the connection below.
+func (c clientConn) NetConn() net.Conn { return c.Conn }
+
+func (c clientConn) RemoteAddr() net.Addr { return clientAddr{c.Conn.RemoteAddr(), c.client} }
+
+type clientAddr struct {
+	net.Addr
+	client Client
+}
+
+func (a clientAddr) String() string { return "process " + strconv.Itoa(a.client.PID) }
