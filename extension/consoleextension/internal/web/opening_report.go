@@ -5,6 +5,7 @@ package web
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/flame"
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 )
 
 const (
@@ -58,6 +60,23 @@ func (s *Server) report(w http.ResponseWriter, r *http.Request) error {
 		Written: s.Now(),
 		Version: s.Version,
 	}
+	s.embed(&report)
+	if err := s.addViews(r.Context(), o, q, &report); err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	if err := s.templates["report"].ExecuteTemplate(&b, "report.html", report); err != nil {
+		return fmt.Errorf("web: report: %w", err)
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Disposition", `attachment; filename="`+fileName(o, "report")+`.html"`)
+	_, _ = w.Write(b.Bytes()) // an error means that the browser is gone
+	return nil
+}
+
+// embed puts the styles and scripts into the file, and allows these alone.
+func (s *Server) embed(report *reportPage) {
 	hashes := func(files []string, add func(string)) (list string) {
 		for _, name := range files {
 			text := string(s.static.content[name])
@@ -74,7 +93,10 @@ func (s *Server) report(w http.ResponseWriter, r *http.Request) error {
 		report.Scripts = append(report.Scripts, template.JS(text)) //nolint:gosec // ours
 	})
 	report.Policy = "default-src 'none'; base-uri 'none'; form-action 'none'; script-src" + scripts + "; style-src" + styles
+}
 
+// addViews adds the profiles of the opening that fit.
+func (s *Server) addViews(ctx context.Context, o store.Opening, q openingQuery, report *reportPage) error {
 	room, title := reportBytes, ""
 	for _, info := range sortProfiles(o.Profiles) {
 		name := profileTitle(info.ProfileKey, o.Profiles)
@@ -83,49 +105,45 @@ func (s *Server) report(w http.ResponseWriter, r *http.Request) error {
 		}
 		title = name
 		q.Profile = info.ProfileKey
-		view, err := s.view(r.Context(), o, q)
+		view, size, err := s.reportView(ctx, o, q)
 		switch {
-		case lost(err) != "": // damaged, or it has just been removed
-			report.LeftOut = append(report.LeftOut, title)
-			continue
-		case err != nil:
+		case err != nil && lost(err) == "":
 			return err
-		}
-		t := view.query.Table(flame.BySelf, "", reportRows)
-		for _, r := range view.query.Table(flame.ByTotal, "", reportRows).Rows {
-			if !slices.ContainsFunc(t.Rows, func(listed flame.Row) bool { return listed.Name == r.Name }) {
-				t.Rows = append(t.Rows, r)
-			}
-		}
-		view.Rows = view.functions(t, o.ID)
-		var b bytes.Buffer
-		if err := view.query.Tree().WriteJSON(&b, view.Compared); err != nil {
-			return err
-		}
-		size := b.Len()
-		for _, row := range view.Rows {
-			size += len(row.Name) + len(row.Place) + 1000
-		}
-		if size > room {
+		case err != nil || size > room: // damaged, just removed, or too large
 			report.LeftOut = append(report.LeftOut, title)
 			continue
 		}
 		room -= size
-		view.Embedded = template.JS(b.String()) //nolint:gosec // numbers, and texts that encoding/json has quoted
 		view.ID = "-" + strconv.Itoa(len(report.Views)+1)
 		view.detach()
 		report.Views = append(report.Views, view)
 	}
-
-	var b bytes.Buffer
-	if err := s.templates["report"].ExecuteTemplate(&b, "report.html", report); err != nil {
-		return fmt.Errorf("web: report: %w", err)
-	}
-	h := w.Header()
-	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Disposition", `attachment; filename="`+fileName(o, "report")+`.html"`)
-	_, _ = w.Write(b.Bytes()) // an error means that the browser is gone
 	return nil
+}
+
+// reportView returns a profile with its flame graph and tables, and its estimated size in
+// the file, in bytes.
+func (s *Server) reportView(ctx context.Context, o store.Opening, q openingQuery) (view *profileView, size int, err error) {
+	if view, err = s.view(ctx, o, q); err != nil {
+		return nil, 0, err
+	}
+	t := view.query.Table(flame.BySelf, "", reportRows)
+	for _, r := range view.query.Table(flame.ByTotal, "", reportRows).Rows {
+		if !slices.ContainsFunc(t.Rows, func(listed flame.Row) bool { return listed.Name == r.Name }) {
+			t.Rows = append(t.Rows, r)
+		}
+	}
+	view.Rows = view.functions(t, o.ID)
+	var b bytes.Buffer
+	if err := view.query.Tree().WriteJSON(&b, view.Compared); err != nil {
+		return nil, 0, err
+	}
+	view.Embedded = template.JS(b.String()) //nolint:gosec // numbers, and texts that encoding/json has quoted
+	size = b.Len()
+	for _, row := range view.Rows {
+		size += len(row.Name) + len(row.Place) + 1000
+	}
+	return view, size, nil
 }
 
 // detach removes the links to other pages; those of the table stay, for its script.

@@ -153,15 +153,7 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 	if len(openings) > openingsPerUnit {
 		openings, p.MoreOpenings = openings[:openingsPerUnit], true
 	}
-	for i, o := range openings {
-		p.Openings = append(p.Openings, newOpeningRow(o, now))
-		if o.Samples > 0 && len(o.Profiles) == 0 {
-			p.Openings[i].With = profiledWith(o, openings, now)
-		}
-		if b, ok := bandOf(o, span, now); ok {
-			p.Bands = append(p.Bands, b)
-		}
-	}
+	p.timeline(openings, now)
 	for _, policy := range sortedKeys(u.States) {
 		if !p.Quiet && !slices.ContainsFunc(u.Readings, func(r store.Reading) bool { return r.Policy == policy }) {
 			p.States = append(p.States, stateCell{policy, u.States[policy]})
@@ -174,20 +166,38 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 	if p.Peers, err = s.unitPeers(r, u.Unit, span); err != nil {
 		return err
 	}
-	p.AllAttributes = len(u.Resource)
-	for _, key := range sortedKeys(u.Resource) {
-		if len(p.Attributes) == attributesPerUnit {
-			p.MoreAttributes = p.AllAttributes - attributesPerUnit
-			break
-		}
-		p.Attributes = append(p.Attributes, attribute{key, u.Resource[key]})
-	}
+	p.attributes(u.Resource)
 	p.Announcement = plural(len(openings), "opening", "openings")
 	return s.render(w, r, page{
 		Template: "unit", Title: unitName(u.Unit), Section: "/", Refresh: true, Data: p,
 		Scripts: []string{"third_party/uplot/uPlot.iife.min.js", "trends.js"},
 		Styles:  []string{"third_party/uplot/uPlot.min.css", "peers.css"},
 	})
+}
+
+// timeline fills in the openings, and the bands of those within the range.
+func (p *unitPage) timeline(openings []store.Opening, now time.Time) {
+	for i, o := range openings {
+		p.Openings = append(p.Openings, newOpeningRow(o, now))
+		if o.Samples > 0 && len(o.Profiles) == 0 {
+			p.Openings[i].With = profiledWith(o, openings, now)
+		}
+		if b, ok := bandOf(o, p.Range, now); ok {
+			p.Bands = append(p.Bands, b)
+		}
+	}
+}
+
+// attributes fills in the attributes of the resource, within a bound.
+func (p *unitPage) attributes(resource map[string]string) {
+	p.AllAttributes = len(resource)
+	for _, key := range sortedKeys(resource) {
+		if len(p.Attributes) == attributesPerUnit {
+			p.MoreAttributes = p.AllAttributes - attributesPerUnit
+			break
+		}
+		p.Attributes = append(p.Attributes, attribute{key, resource[key]})
+	}
 }
 
 // clip makes the range begin where what is known of the unit does, if that is later. What

@@ -91,7 +91,19 @@ func (s *Server) units(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		p.Sort, order = "triggers", unitOrders["triggers"]
 	}
-	now := s.Now()
+	found := p.find(all, s.Now())
+	slices.SortStableFunc(found, func(a, b unitRow) int {
+		return cmp.Or(order(a, b), cmp.Compare(unitName(a.Unit), unitName(b.Unit)), cmp.Compare(a.ID, b.ID))
+	})
+	p.Page, _ = strconv.Atoi(q.Get("page"))
+	p.turnTo(found)
+	p.columns()
+	p.Announcement = plural(p.Open, "gate is open", "gates are open") + ", " + plural(p.Openings, "trigger", "triggers")
+	return s.render(w, r, page{Template: "units", Title: "Units", Section: "/", Refresh: true, Data: p})
+}
+
+// find returns the units that the query matches, and counts all.
+func (p *unitsPage) find(all []store.UnitSummary, now time.Time) []unitRow {
 	words := strings.Fields(strings.ToLower(p.Query))
 	hosts := map[string]bool{}
 	found := make([]unitRow, 0, len(all))
@@ -117,12 +129,12 @@ func (s *Server) units(w http.ResponseWriter, r *http.Request) error {
 		found = append(found, row)
 	}
 	p.Hosts, p.Found = len(hosts), len(found)
-	slices.SortStableFunc(found, func(a, b unitRow) int {
-		return cmp.Or(order(a, b), cmp.Compare(unitName(a.Unit), unitName(b.Unit)), cmp.Compare(a.ID, b.ID))
-	})
+	return found
+}
 
+// turnTo fills in the rows of the page with the number Page, or of the nearest one.
+func (p *unitsPage) turnTo(found []unitRow) {
 	p.Pages = max(1, (len(found)+unitsPerPage-1)/unitsPerPage)
-	p.Page, _ = strconv.Atoi(q.Get("page"))
 	p.Page = min(max(p.Page, 1), p.Pages)
 	p.First = (p.Page - 1) * unitsPerPage
 	p.Rows = found[p.First:min(p.First+unitsPerPage, len(found))]
@@ -135,6 +147,10 @@ func (s *Server) units(w http.ResponseWriter, r *http.Request) error {
 	if p.Page < p.Pages {
 		p.Next = p.url(p.Sort, p.Page+1)
 	}
+}
+
+// columns fills in the heads of the columns.
+func (p *unitsPage) columns() {
 	for _, c := range []struct{ key, text, title, class, direction string }{
 		{"name", "Unit", "", "", "ascending"},
 		{"host", "Host", "", "", "ascending"},
@@ -149,8 +165,6 @@ func (s *Server) units(w http.ResponseWriter, r *http.Request) error {
 		}
 		p.Columns = append(p.Columns, column)
 	}
-	p.Announcement = plural(p.Open, "gate is open", "gates are open") + ", " + plural(p.Openings, "trigger", "triggers")
-	return s.render(w, r, page{Template: "units", Title: "Units", Section: "/", Refresh: true, Data: p})
 }
 
 // quiet reports whether a unit is gone, or has sent nothing for some time.
