@@ -80,7 +80,7 @@ func TestKernelFrequencyFallsUnderALoadAndRecovers(t *testing.T) {
 		c.Frequency, c.Sink = 199, sink
 		// A fifth of what all samples cost, and many times what reading none does.
 		c.MaxOverhead = 0.04 / float64(len(cpus))
-		c.Window, c.Meter = 500*time.Millisecond, new(cputime.Meter)
+		c.CostInterval, c.Meter = 500*time.Millisecond, new(cputime.Meter)
 	})
 	before := cpuTimeOf(t, pid)
 	require.NoError(t, s.Start(t.Context()))

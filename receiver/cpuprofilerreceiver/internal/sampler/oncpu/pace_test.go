@@ -23,11 +23,11 @@ func newHost(bound float64, frequency int) *host {
 	return &host{pace: newPace(bound, 10*time.Second, frequency)}
 }
 
-// run lets windows pass. A load is what sampling it would cost, of a core per
+// run lets intervals pass. A load is what sampling it would cost, of a core per
 // CPU, at the full frequency, and fixed what does not depend on that.
-func (h *host) run(windows int, load, fixed float64) *host {
+func (h *host) run(intervals int, load, fixed float64) *host {
 	const cpus = 2
-	for range windows * 10 { // it is asked more often than it judges
+	for range intervals * 10 { // it is asked more often than it judges
 		was := h.halvings
 		h.now += int64(time.Second)
 		h.spent += time.Duration((load/float64(int(1)<<h.halvings) + fixed) * cpus * float64(time.Second))
@@ -69,7 +69,7 @@ func TestFrequencyFollowsTheCost(t *testing.T) {
 // Cost that does not fall with the frequency leaves it as it is, but for a try now
 // and then.
 func TestFrequencyIsNotLoweredInVain(t *testing.T) {
-	h := newHost(0.02, 97).run(2*overWindows, 0.002, 0.05)
+	h := newHost(0.02, 97).run(2*overIntervals, 0.002, 0.05)
 	require.Zero(t, h.halvings)
 	require.Equal(t, 2, h.changes)
 	require.True(t, h.exceeded())
@@ -84,9 +84,9 @@ func TestFrequencyIsNotLoweredInVain(t *testing.T) {
 	require.Greater(t, h.changes, 10, "it is tried again")
 
 	// Where some of it falls, it is lowered as far as that is worth it.
-	require.Equal(t, 3, newHost(0.02, 97).run(5*overWindows, 0.03, 0.021).halvings)
+	require.Equal(t, 3, newHost(0.02, 97).run(5*overIntervals, 0.03, 0.021).halvings)
 
-	h.run(mostRestWindows+20, 0.16, 0) // another load, that halving helps against
+	h.run(mostRestIntervals+20, 0.16, 0) // another load, that halving helps against
 	require.Equal(t, 3, h.halvings)
 	require.False(t, h.exceeded())
 	h.run(100, 0.001, 0)
@@ -94,13 +94,13 @@ func TestFrequencyIsNotLoweredInVain(t *testing.T) {
 }
 
 func TestFrequencyChangesStepByStep(t *testing.T) {
-	h := newHost(0.02, 97).run(overWindows-1, 1, 0)
+	h := newHost(0.02, 97).run(overIntervals-1, 1, 0)
 	require.Zero(t, h.halvings, "a burst")
 	h.run(1, 1, 0)
 	require.Equal(t, 1, h.halvings)
-	h.run(overWindows, 1, 0)
+	h.run(overIntervals, 1, 0)
 	require.Equal(t, 2, h.halvings)
-	h.run(calmWindows-1, 0, 0)
+	h.run(calmIntervals-1, 0, 0)
 	require.Equal(t, 2, h.halvings, "a pause")
 	h.run(1, 0, 0)
 	require.Equal(t, 1, h.halvings)
@@ -125,7 +125,7 @@ func TestUnsteadyLoadNearTheBoundChangesNothingForLong(t *testing.T) {
 func TestWhatIsNotToBeJudged(t *testing.T) {
 	h := newHost(0.02, 97)
 	for range 100 {
-		h.run(overWindows-1, 1, 0)
+		h.run(overIntervals-1, 1, 0)
 		h.restart(h.now, h.spent)
 	}
 	require.Zero(t, h.changes)

@@ -29,9 +29,9 @@ func Factory(cfg Config, rate RateConfig) sampler.Factory {
 	}
 }
 
-// minWindow is the shortest time over which the cost is summed before it is
+// minCostInterval is the shortest time over which the cost is summed before it is
 // judged, however short the export interval is.
-const minWindow = 5 * time.Second
+const minCostInterval = 5 * time.Second
 
 // Sink is the buffer that samples go to.
 type Sink interface {
@@ -50,8 +50,8 @@ type Settings struct {
 	// MaxOverhead bounds what Meter and Names measure together, as a share of a core per
 	// sampled CPU: above it the frequency is lowered. 0 means no bound.
 	MaxOverhead float64
-	// Window is the time over which the cost is summed before it is judged.
-	Window time.Duration
+	// CostInterval is the time over which the cost is summed before it is judged.
+	CostInterval time.Duration
 	// Meter measures the cost of reading samples, which the sampler adds; Names that of
 	// naming them and building profiles. They may be nil without MaxOverhead.
 	Meter, Names *cputime.Meter
@@ -97,7 +97,7 @@ func New(cfg Settings) *Sampler {
 	s.loop = attach.NewLoop(cfg.Config, cfg.Sink, &s.reader)
 	s.reader.cfg, s.reader.loop = cfg, s.loop
 	s.reader.full = time.Second / time.Duration(cfg.Frequency)
-	s.reader.pace = newPace(cfg.MaxOverhead, cfg.Window, cfg.Frequency)
+	s.reader.pace = newPace(cfg.MaxOverhead, cfg.CostInterval, cfg.Frequency)
 	return s
 }
 
@@ -108,13 +108,13 @@ func newSampler(rate RateConfig, s *sampler.Shared) (*Sampler, error) {
 		return nil, err
 	}
 	p := New(Settings{
-		Config:      cfg,
-		Sink:        s.Buffer,
-		Frequency:   rate.Frequency,
-		MaxOverhead: float64(rate.MaxOverhead) / 100,
-		Window:      max(2*s.ExportInterval, minWindow),
-		Meter:       &s.Perf.Meters.Samples,
-		Names:       &s.Perf.Meters.Names,
+		Config:       cfg,
+		Sink:         s.Buffer,
+		Frequency:    rate.Frequency,
+		MaxOverhead:  float64(rate.MaxOverhead) / 100,
+		CostInterval: max(2*s.ExportInterval, minCostInterval),
+		Meter:        &s.Perf.Meters.Samples,
+		Names:        &s.Perf.Meters.Names,
 		Status: func(err error) {
 			if err != nil {
 				s.Logger.Warn("nothing can be sampled", zap.Error(err))
