@@ -34,7 +34,7 @@ type profileKey struct {
 	resource *samples.Resource
 	typ      *samples.Type
 	period   int64
-	window   *samples.Window
+	window   *samples.CaptureWindow
 	// from and until are the time of capture, of samples that were not Sent.
 	from, until int64
 }

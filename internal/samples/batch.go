@@ -29,7 +29,7 @@ type Key struct {
 	Period int64
 	// Window is the time in which samples that were Sent were captured; if nil,
 	// their times tell.
-	Window *Window
+	Window *CaptureWindow
 	// Capture is the time in which samples that were not Sent were captured, within the
 	// batch's; if nil, it is all of that.
 	Capture *Capture
@@ -199,7 +199,7 @@ func (b *Batch) hold(r *Resource, s *Stack) {
 	}
 }
 
-// AddLost adds events of a type's sampler that the kernel lost in this window. Whose
+// AddLost adds events of a type's sampler that the kernel lost in this capture window. Whose
 // they were is unknown.
 func (b *Batch) AddLost(t *Type, n uint64) {
 	b.lost[t.sampler()] += int64(min(n, math.MaxInt64))
@@ -221,7 +221,7 @@ func (b *Batch) Size() int { return b.size }
 // Events returns the number of events held.
 func (b *Batch) Events() int { return len(b.events) }
 
-// Reset empties the batch and keeps its memory for the next window.
+// Reset empties the batch and keeps its memory for the next capture window.
 func (b *Batch) Reset() {
 	clear(b.index)
 	clear(b.stacks)
@@ -283,7 +283,7 @@ func (b *Batch) Samples() []Sample {
 	return out
 }
 
-// CapturedIn returns the part of the batch's window in which samples of a Capture were
+// CapturedIn returns the part of the capture window in which samples of a Capture were
 // captured.
 func (b *Batch) CapturedIn(c *Capture) (start, end int64) {
 	start, end = b.Start, max(b.End, b.Start+1)

@@ -175,13 +175,13 @@ type Type struct {
 	Sampler   string
 	CountedAs *Type
 	// Sent reports that the samples come from another program, with names and with
-	// times by its clock. The times, and not the batch's window, tell when they were
+	// times by its clock. The times, and not the capture window, tell when they were
 	// captured. The batch counts their memory, since nothing else bounds it.
 	Sent bool
 	// Blocked reports that threads were blocked with these stacks, which so have a Wait.
 	Blocked bool
 	// Spread reports that the times are unknown and were spread evenly over the
-	// window.
+	// capture window.
 	Spread bool
 	// Unscaled reports that sums of values are not a rate.
 	Unscaled bool
@@ -193,8 +193,8 @@ type Type struct {
 var OnCPU = &Type{Name: "samples", Unit: "count", PeriodName: "cpu", PeriodUnit: "nanoseconds", Sampler: "on_cpu"}
 
 // OffCPU is the time that threads were blocked, RunQueue the time that they waited for a CPU
-// although they could run: a value per wait, or per part of one that outlasts its
-// window, with the time of its last nanosecond. One of Period switches had its stack
+// although they could run: a value per wait, or per part of one that outlasts the
+// capture window, with the time of its last nanosecond. One of Period switches had its stack
 // sampled; if that is not each, the scaled types are used.
 var (
 	OffCPU         = &Type{Name: "off_cpu", Unit: "nanoseconds", PeriodName: "context_switches", PeriodUnit: "count", Valued: true, Blocked: true, Sampler: "off_cpu"}
@@ -292,16 +292,16 @@ func (c *Capture) Until() int64 {
 	return math.MaxInt64
 }
 
-// Window is a time of capture in nanoseconds since the Unix epoch: [Start, End).
-type Window struct{ Start, End int64 }
+// CaptureWindow is a time of capture in nanoseconds since the Unix epoch: [Start, End).
+type CaptureWindow struct{ Start, End int64 }
 
 // PprofCPU is one timestamp per sample of a running thread, as the program counts
 // them. A pprof profile has no time per sample.
 var PprofCPU = &Type{Name: "samples", Unit: "count", PeriodName: "cpu", PeriodUnit: "nanoseconds", Sampler: "pprof_cpu", Sent: true, Spread: true}
 
-// These are the other profiles of pprof: what was allocated in a window and what was
+// These are the other profiles of pprof: what was allocated in a capture window and what was
 // in use at its end, the number of goroutines and of threads started, and how often
-// and for how long goroutines waited in a window. Blocking and mutexes have names of
+// and for how long goroutines waited in it. Blocking and mutexes have names of
 // their own, since pprof calls the values of both contentions and delay.
 var (
 	PprofAllocObjects     = pprofSpace("alloc_objects", "count", "pprof_allocs")

@@ -44,7 +44,7 @@ const Idle = int64(math.MaxInt64)
 
 // Buffer holds what samplers write. It is safe for concurrent use.
 //
-// A batch's window ends at the time up to which the samplers have read, not when
+// A batch's capture window ends at the time up to which the samplers have read, not when
 // the batch is taken: what happened earlier and is still unread in a ring belongs
 // to the next batch, whose window begins there. So windows neither overlap nor
 // leave a gap, and every event lies in the window of its batch. Of several
@@ -237,7 +237,7 @@ func (b *Buffer) put(add func(*samples.Batch) (fitted bool)) bool {
 	return false
 }
 
-// widen extends the batch's window to an event that fitted, and records the time
+// widen extends the batch's capture window to an event that fitted, and records the time
 // of one that did not.
 func (b *Buffer) widen(batch *samples.Batch, time int64, fitted bool) bool {
 	if !fitted {
@@ -254,7 +254,7 @@ func (b *Buffer) widen(batch *samples.Batch, time int64, fitted bool) bool {
 }
 
 // KernelLost adds n to the events of a type's sampler that the kernel lost in the
-// active batch's window. While both batches are full it does nothing: nothing is
+// active batch's capture window. While both batches are full it does nothing: nothing is
 // captured then.
 func (b *Buffer) KernelLost(t *samples.Type, n uint64) {
 	b.mu.Lock()
@@ -471,7 +471,7 @@ func (b *Buffer) turnFull() {
 	b.full()
 }
 
-// begin ends the window of filled and begins that of the active batch: they are the
+// begin ends the capture window of filled and begins that of the active batch: they are the
 // same if there was nothing to emit.
 func (b *Buffer) begin(filled *samples.Batch) {
 	next := b.active
@@ -498,7 +498,7 @@ func (b *Buffer) begin(filled *samples.Batch) {
 	b.takeHeld(next)
 }
 
-// pause ends the window at the event that found no room: what is still in the
+// pause ends the capture window at the event that found no room: what is still in the
 // rings from then on is lost too, whenever it is read.
 func (b *Buffer) pause() {
 	b.pausedAt = b.refused

@@ -15,8 +15,8 @@
 // woken and then waited for a CPU both are off-CPU time, since wake-ups are not
 // recorded.
 //
-// A wait in progress at the end of a window is emitted up to it, and continues in
-// the next window with the same stack. A wait whose beginning was not seen, because
+// A wait in progress at the end of a capture window is emitted up to it, and continues in
+// the next one with the same stack. A wait whose beginning was not seen, because
 // it began before sampling started or resumed, is counted and not emitted: its length
 // is unknown. While records of switches are lost, what threads do is unknown, and that
 // time is in no wait.
@@ -33,7 +33,7 @@
 // more than that, in case the thread does not any more. Tasks do not have one event for
 // all CPUs here: it could not write to the rings of the CPUs.
 //
-// Sampling decides only how a thread's time is split. Within a window, and for each
+// Sampling decides only how a thread's time is split. Within a capture window, and for each
 // thread and each kind of wait,
 //
 //	value = length × total of all lengths × weight / total of length × weight, with a stack

@@ -36,7 +36,7 @@ const (
 	msgFull = "Skipping a thread sample period, buffers are full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
 )
 
-// check holds what was seen of a thread that has waited for longer than a window.
+// check holds what was seen of a thread that has waited for longer than a capture window.
 type check struct {
 	done, running bool
 	switches      uint64
@@ -183,7 +183,7 @@ func (r *reader) begin(now int64) {
 	r.round++
 }
 
-// cut ends a window.
+// cut ends the capture window.
 func (r *reader) cut(at int64) {
 	if r.paused == 0 {
 		r.waits.cut(at)
@@ -430,8 +430,8 @@ func (r *reader) without(pid, tid int) caller {
 	return caller{resource: r.cfg.Table.Known(pid).Resource, stack: r.noStack, thread: r.loop.Thread(&rec)}
 }
 
-// still reports whether a thread that has waited for longer than a window still
-// waits: it may have moved where no event records it, such as to another cgroup.
+// still reports whether a thread that has waited for longer than a capture window
+// still waits: it may have moved where no event records it, such as to another cgroup.
 func (r *reader) still(t *thread) bool {
 	switches, running, ok := r.cfg.Still(t.pid, t.tid)
 	if !ok {

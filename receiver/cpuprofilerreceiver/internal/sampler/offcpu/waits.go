@@ -17,7 +17,7 @@ type caller struct {
 	thread   samples.Thread
 }
 
-// part is a wait, or its part within one window.
+// part is a wait, or its part within one capture window.
 type part struct {
 	caller
 	pid, tid  int
@@ -100,7 +100,7 @@ type waits struct {
 	most int
 	// done is called with each part, and must not keep it.
 	done func(*part)
-	// still reports whether a thread without a record for a window still waits; if
+	// still reports whether a thread without a record for a capture window still waits; if
 	// nil, it is believed to.
 	still func(*thread) bool
 
@@ -336,7 +336,7 @@ func (w *waits) exited(pid, tid int) {
 // of its process it has got that one's id, whose end was recorded.
 func (w *waits) executed(tid int) { w.started(tid) }
 
-// cut ends a window at time: waits in progress are emitted up to it. A wait that is
+// cut ends the capture window at time: waits in progress are emitted up to it. A wait that is
 // shorter than the shortest emitted is left until its length is known.
 func (w *waits) cut(time int64) {
 	checks := 0

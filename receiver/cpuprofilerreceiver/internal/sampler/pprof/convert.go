@@ -41,7 +41,7 @@ const noStack = "[no stack]"
 type pulled struct {
 	kind     Kind
 	profile  *profile.Profile
-	window   samples.Window
+	window   samples.CaptureWindow
 	resource *samples.Resource
 	frames   samples.FrameType // of code with names
 

@@ -31,7 +31,7 @@ func FuzzProfile(f *testing.F) {
 		}
 		for _, k := range Kinds() {
 			s := newSink()
-			c := pulled{kind: k, profile: p, window: samples.Window{Start: 1e18, End: 1e18 + 1e9}, resource: &samples.Resource{PID: 1}, frames: samples.FrameGo}
+			c := pulled{kind: k, profile: p, window: samples.CaptureWindow{Start: 1e18, End: 1e18 + 1e9}, resource: &samples.Resource{PID: 1}, frames: samples.FrameGo}
 			if _, _, err := c.emit(s); err != nil {
 				continue
 			}

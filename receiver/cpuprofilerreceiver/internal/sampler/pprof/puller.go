@@ -200,12 +200,12 @@ func (p *Puller) pull(ctx context.Context, k Kind, subject Subject) error {
 	if err != nil {
 		return err
 	}
-	return p.convert(k, subject, body, samples.Window{Start: begin.UnixNano(), End: p.cfg.Now().UnixNano()})
+	return p.convert(k, subject, body, samples.CaptureWindow{Start: begin.UnixNano(), End: p.cfg.Now().UnixNano()})
 }
 
 // convert decodes a profile and adds its samples. The window is by this host's
 // clock, since the program may have another one.
-func (p *Puller) convert(k Kind, subject Subject, body []byte, window samples.Window) error {
+func (p *Puller) convert(k Kind, subject Subject, body []byte, window samples.CaptureWindow) error {
 	p.cfg.Decoding.Lock()
 	defer p.cfg.Decoding.Unlock()
 	decoded, err := decode(body, p.cfg.MaxSize)
