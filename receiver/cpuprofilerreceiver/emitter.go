@@ -18,7 +18,6 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/kernelwait"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
@@ -64,6 +63,8 @@ type namer interface {
 	Take(work func()) error
 	// Name resolves the addresses of a process's stack.
 	Name(pid int, s *samples.Stack)
+	// Mark marks a stack as truncated or whole, by the names of its addresses.
+	Mark(s *samples.Stack)
 	// Release takes the names of a batch back.
 	Release(batch *samples.Batch)
 }
@@ -73,6 +74,7 @@ type noNames struct{}
 
 func (noNames) Begin(*samples.Batch)     {}
 func (noNames) Name(int, *samples.Stack) {}
+func (noNames) Mark(*samples.Stack)      {}
 func (noNames) Take(work func()) error   { work(); return nil }
 func (noNames) Release(*samples.Batch)   {}
 
@@ -282,29 +284,27 @@ func (e *emitter) consume(batch *samples.Batch) {
 // answer. What has no name then is emitted without.
 const maxTakes = 8
 
-// resolve resolves the addresses of stacks, and returns the CPU time that this took. A
-// file that does not answer costs its own names.
+// resolve resolves the addresses of stacks, then marks which are truncated: another stack
+// may have found the name of a root. It returns the CPU time that this took. A file that
+// does not answer costs its own names.
 func (e *emitter) resolve(batch *samples.Batch) (spent time.Duration) {
+	each := func(do func(pid int, s *samples.Stack)) time.Duration {
+		span := cputime.Begin()
+		for k := range batch.Keys() {
+			if !k.Type.Sent { // those come with their names
+				do(k.Resource.PID, k.Stack)
+			}
+		}
+		return span.End()
+	}
 	for range maxTakes {
 		var took time.Duration
-		if e.names.Take(func() {
-			span := cputime.Begin()
-			for k := range batch.Keys() {
-				if !k.Type.Sent { // those come with their names
-					e.names.Name(k.Resource.PID, k.Stack)
-				}
-			}
-			for k := range batch.Keys() {
-				if !k.Type.Sent && k.Stack.Truncated { // another stack may have found its root's name since
-					processes.MarkTruncated(k.Stack)
-				}
-			}
-			took = span.End()
-		}) == nil {
-			return took
+		if e.names.Take(func() { took = each(e.names.Name) }) == nil {
+			spent = took
+			break
 		}
 	}
-	return 0
+	return spent + each(func(_ int, s *samples.Stack) { e.names.Mark(s) })
 }
 
 // count returns the number of events whose stacks are whole and truncated, and of those

@@ -136,7 +136,11 @@ func (n *lateNames) Take(work func()) error {
 	return nil
 }
 
-func (n *lateNames) Name(_ int, s *samples.Stack) { s.Truncated = true }
+func (n *lateNames) Name(_ int, s *samples.Stack) {
+	s.Locations[0].Lines = []samples.Line{{Function: "main"}}
+}
+
+func (n *lateNames) Mark(s *samples.Stack) { s.Truncated = true }
 
 func TestEmitterGoesOnWithoutFilesThatDoNotAnswer(t *testing.T) {
 	for _, late := range []int{0, 1, maxTakes - 1, maxTakes, 100} {
@@ -146,7 +150,8 @@ func TestEmitterGoesOnWithoutFilesThatDoNotAnswer(t *testing.T) {
 		require.Equal(t, 10, x.addEvents(10))
 		require.NoError(t, x.Stop(context.Background()))
 		require.Equal(t, 10, sampleEvents(sink.AllProfiles()), late)
-		require.Equal(t, late < maxTakes, x.key.Stack.Truncated, "named, if there was time")
+		require.Equal(t, late < maxTakes, len(x.key.Stack.Locations[0].Lines) > 0, "named, if there was time")
+		require.True(t, x.key.Stack.Truncated, "marked in any case")
 		require.Equal(t, min(late+1, maxTakes), names.takes)
 	}
 }

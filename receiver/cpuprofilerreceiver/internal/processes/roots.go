@@ -15,8 +15,8 @@ const maxDepth = 127
 
 // MarkTruncated sets Truncated by the symbols of a stack: it is whole if its root is
 // a function that threads begin with. With an unknown root it counts as truncated.
-// The exporting goroutine calls it after it has resolved the stack's locations. A
-// later call, with more symbols known, may change the result to whole.
+// The exporting goroutine calls it after it has resolved the locations of all stacks: they
+// share locations. A later call, with more symbols known, may change the result to whole.
 func MarkTruncated(s *samples.Stack) {
 	s.Truncated = !s.Whole && (len(s.Locations) >= maxDepth || len(s.Locations) == 0 ||
 		!isRoot(s.Locations[len(s.Locations)-1]))

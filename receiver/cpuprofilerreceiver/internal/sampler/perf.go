@@ -262,15 +262,18 @@ func (p *Perf) Release(batch *samples.Batch) {
 // Take runs work that calls Name, for as long as files answer.
 func (p *Perf) Take(work func()) error { return p.Symbols.Take(work) }
 
-// Name resolves the addresses of a stack and then marks it as truncated or whole,
-// by its names or, if its outermost function has no name, by what its file says of
-// that function.
+// Name resolves the addresses of a stack.
 func (p *Perf) Name(pid int, s *samples.Stack) {
 	for _, l := range s.Locations {
 		if !l.Resolved {
 			p.Symbols.Resolve(pid, l)
 		}
 	}
+}
+
+// Mark marks a stack as truncated or whole, by its names or, if its outermost function has
+// no name, by what its file says of that function.
+func (p *Perf) Mark(s *samples.Stack) {
 	processes.MarkTruncated(s)
 	if end := processes.NamelessEnd(s); end != nil && p.roots.Root(end) {
 		s.Truncated = false
