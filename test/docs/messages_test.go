@@ -21,7 +21,8 @@ import (
 // messages are the log messages of the components' code, with a place of each.
 func messages(t *testing.T) map[string]string {
 	t.Helper()
-	found := map[string]string{}
+	folders := map[string][]*ast.File{}
+	positions := token.NewFileSet()
 	for _, tree := range []string{"receiver", "processor", "exporter", "extension", "internal"} {
 		require.NoError(t, filepath.WalkDir(filepath.Join(root, tree), func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || !entry.IsDir() {
@@ -30,19 +31,26 @@ func messages(t *testing.T) map[string]string {
 			if entry.Name() == "testdata" || path == filepath.Join(root, "internal/tools") {
 				return filepath.SkipDir
 			}
-			messagesOfFolder(t, path, found)
+			folders[path] = codeOf(t, path, positions)
 			return nil
 		}))
+	}
+	constants := map[string]string{}
+	for _, files := range folders {
+		constantsOf(files, constants)
+	}
+	found := map[string]string{}
+	for _, files := range folders {
+		messagesOfFolder(t, files, positions, constants, found)
 	}
 	return found
 }
 
-func messagesOfFolder(t *testing.T, dir string, found map[string]string) {
+// codeOf is the code of a folder, without tests.
+func codeOf(t *testing.T, dir string, positions *token.FileSet) (files []*ast.File) {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	require.NoError(t, err)
-	positions := token.NewFileSet()
-	var files []*ast.File
 	for _, path := range paths {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
@@ -51,7 +59,33 @@ func messagesOfFolder(t *testing.T, dir string, found map[string]string) {
 		require.NoError(t, err)
 		files = append(files, file)
 	}
+	return files
+}
+
+// constantsOf adds the exported texts of a folder by their names with the package's.
+func constantsOf(files []*ast.File, to map[string]string) {
+	for _, file := range files {
+		for _, decl := range file.Decls {
+			constants, ok := decl.(*ast.GenDecl)
+			if !ok || constants.Tok != token.CONST {
+				continue
+			}
+			for _, spec := range constants.Specs {
+				spec := spec.(*ast.ValueSpec)
+				for i, value := range spec.Values {
+					if text, ok := literal(value); ok && spec.Names[i].IsExported() {
+						to[file.Name.Name+"."+spec.Names[i].Name] = text
+					}
+				}
+			}
+		}
+	}
+}
+
+func messagesOfFolder(t *testing.T, files []*ast.File, positions *token.FileSet, constants, found map[string]string) {
+	t.Helper()
 	names := namesOf(files)
+	names.constants = constants
 	for _, file := range files {
 		ast.Inspect(file, func(n ast.Node) bool {
 			call, ok := n.(*ast.CallExpr)
@@ -78,6 +112,8 @@ func messagesOfFolder(t *testing.T, dir string, found map[string]string) {
 type names struct {
 	values  map[string][]ast.Expr // of a constant, a variable, a parameter
 	loggers map[string]bool       // variables that hold a method of a logger
+	// constants are the texts of other packages.
+	constants map[string]string
 }
 
 func namesOf(files []*ast.File) names {
@@ -146,13 +182,21 @@ func (n names) texts(e ast.Expr) []string {
 			return []string{text + "…"}
 		}
 	}
+	if selector, ok := e.(*ast.SelectorExpr); ok {
+		if text, ok := n.constants[nameOf(selector.X)+"."+selector.Sel.Name]; ok {
+			return []string{text}
+		}
+	}
 	var found []string
 	if name, ok := e.(*ast.Ident); ok {
 		for _, value := range n.values[name.Name] {
-			if text, ok := literal(value); ok {
-				found = append(found, text)
-			} else if other, ok := value.(*ast.Ident); ok && other.Name != name.Name {
-				found = append(found, n.texts(other)...)
+			switch value := value.(type) {
+			case *ast.BasicLit, *ast.SelectorExpr:
+				found = append(found, n.texts(value)...)
+			case *ast.Ident:
+				if value.Name != name.Name {
+					found = append(found, n.texts(value)...)
+				}
 			}
 		}
 	}

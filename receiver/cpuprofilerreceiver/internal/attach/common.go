@@ -4,13 +4,26 @@
 package attach
 
 import (
+	"fmt"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
+
+const (
+	// IdleWait is the longest wait for records where these wake the reader only when a
+	// ring is a quarter full.
+	IdleWait = time.Second / 4
+	// SettleWait is the time between two looks at programs that are being started.
+	SettleWait = 2 * time.Millisecond
+)
+
+// KernelLost returns the events that the kernel has lost.
+func KernelLost(s perfevent.Stats) uint64 { return s.Lost + s.LostSamples + s.Corrupt }
 
 // Sink is the part of the buffer that every sampler uses.
 type Sink interface {
@@ -150,25 +163,50 @@ func (l *Loop) failed(err error) {
 	}
 }
 
-// Refused reports whether nothing can be sampled, and whether that or its reason has
-// changed since the last call.
-func (l *Loop) Refused(f *Found) (refused, changed bool) {
+// Report logs what is left out, and calls for the rest, each once until it changes:
+// refused with why nothing can be sampled, and with nil once something can be, started
+// with what is left out when sampling starts. It reports whether something is sampled.
+func (l *Loop) Report(f *Found, refused func(error), started func(leftOut []string)) bool {
 	why := ""
 	if f.Err != nil {
 		why = f.Err.Error()
+		l.started = false
 	}
-	changed, l.refused = why != l.refused, why
-	return f.Err != nil, changed
-}
-
-// LeftOut returns what was found and is not sampled, each with the reason, and
-// whether that has changed since the last call.
-func (l *Loop) LeftOut(f *Found) (leftOut []string, changed bool) {
-	leftOut = make([]string, 0, len(f.Plan.LeftOut))
+	if why != l.refused {
+		l.refused = why
+		refused(f.Err)
+	}
+	if f.Err != nil {
+		return false
+	}
+	leftOut := make([]string, 0, len(f.Plan.LeftOut))
 	for _, o := range f.Plan.LeftOut {
 		leftOut = append(leftOut, o.What+": "+o.Reason)
 	}
 	all := strings.Join(leftOut, "\n")
-	changed, l.leftOut = all != l.leftOut, all
-	return leftOut, changed
+	changed := all != l.leftOut
+	l.leftOut = all
+	fields := []zap.Field{zap.String("sampler", l.cfg.Type.Sampler), zap.String("what", f.What())}
+	switch {
+	case !l.started:
+		l.started = true
+		started(leftOut)
+	case !changed:
+	case len(leftOut) == 0:
+		l.cfg.Logger.Info("all targets are sampled now", fields...)
+	default:
+		l.cfg.Logger.Warn("some targets cannot be sampled", append(fields, zap.Strings("not_sampled", Listed(leftOut)))...)
+	}
+	return true
+}
+
+// maxListed is the most names that a log line shows.
+const maxListed = 10
+
+// Listed shortens a list for a log line.
+func Listed(all []string) []string {
+	if len(all) > maxListed {
+		return append(all[:maxListed:maxListed], fmt.Sprintf("and %d more", len(all)-maxListed))
+	}
+	return all
 }

@@ -13,6 +13,7 @@ package attach
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -122,6 +123,7 @@ type Loop struct {
 	failure         string // that was logged
 	leftOut         string // likewise
 	refused         string // likewise
+	started         bool   // was reported
 }
 
 // NewLoop returns a Loop that does nothing yet.
@@ -384,6 +386,30 @@ type Found struct {
 
 	// failed reports that the search failed: nothing is known.
 	failed bool
+}
+
+// What names what is sampled.
+func (f *Found) What() string {
+	p := f.Plan
+	cpus := fmt.Sprintf("%d CPUs", len(p.CPUs))
+	switch p.Mode {
+	case ModeHost:
+		if f.Rights.ForeignPIDNamespace {
+			return "all processes of the collector's own pid namespace, " + cpus
+		}
+		return "the whole host, " + cpus
+	case ModeFilter:
+		return "the targets, by events on all of " + cpus
+	case ModeTargets:
+		if f.Wanted.Host {
+			return fmt.Sprintf("all processes of this user, since the whole host is not permitted; %d now, on %s", len(p.Processes), cpus)
+		}
+		return fmt.Sprintf("%d cgroups and %d processes, on %s", len(p.Cgroups), len(p.Processes), cpus)
+	}
+	if f.Wanted.Host {
+		return "all processes of this user, since the whole host is not permitted; none now"
+	}
+	return "nothing yet"
 }
 
 // KernelStacks selects whether the kernel's part of stacks is sampled.

@@ -32,6 +32,12 @@ const (
 	LeftOut     Outcome = "left_out"
 )
 
+// Messages that operators search for; do not change them.
+const (
+	MsgThreadsFull     = "Skipping a thread sample period, buffers are full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
+	MsgAllocationsFull = "Discarding captured allocation sample. Allocation buffer is full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
+)
+
 // With returns the attribute key=value of a measurement.
 func With(key, value string) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(attribute.String(key, value)))

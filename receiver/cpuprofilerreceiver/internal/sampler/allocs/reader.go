@@ -16,11 +16,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
-
-// idleWait is the longest wait for records: they wake the reader only when a ring is
-// a quarter full.
-const idleWait = time.Second / 4
 
 // allocation is a sample that is kept until Flush.
 type allocation struct {
@@ -62,7 +59,7 @@ func (r *reader) run(ctx context.Context) {
 			continue
 		default:
 		}
-		if u.Wait(idleWait) != nil {
+		if u.Wait(attach.IdleWait) != nil {
 			r.idle(ctx) // closed: there will be another session or none
 			continue
 		}
@@ -285,7 +282,7 @@ func (r *reader) emit(a *allocation, factor float64) {
 		r.sampler.bufferFull.Add(1)
 		if r.full.since == 0 {
 			r.full = episode{since: max(r.sampler.cfg.Now(), 1), lost: r.sampler.bufferFull.Load() - 1}
-			r.sampler.cfg.Logger.Warn(msgFull)
+			r.sampler.cfg.Logger.Warn(sampler.MsgAllocationsFull)
 		}
 	}
 }

@@ -10,8 +10,6 @@ import (
 )
 
 const (
-	// msgFull is a message that operators search for; do not change it.
-	msgFull  = "Discarding captured allocation sample. Allocation buffer is full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
 	msgQuiet = "no allocation of a program was sampled"
 	// maxListed is the most reasons that a log line shows.
 	maxListed = 10

@@ -28,6 +28,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
 )
 
@@ -358,7 +359,7 @@ func TestSamplesWithoutRoomAreLoggedOncePerEpisode(t *testing.T) {
 		a.allocate("pages", 64<<20, 1)
 		s.Flush()
 	}
-	require.Equal(t, 1, messages(logs, msgFull))
+	require.Equal(t, 1, messages(logs, sampler.MsgAllocationsFull))
 	require.Zero(t, messages(logs, fits))
 	require.EqualValues(t, 2*30, s.Stats().BufferFull)
 	to.take()
@@ -369,7 +370,7 @@ func TestSamplesWithoutRoomAreLoggedOncePerEpisode(t *testing.T) {
 	to.take()
 	a.allocate("pages", 64<<20, 1)
 	s.Flush()
-	require.Equal(t, 2, messages(logs, msgFull))
+	require.Equal(t, 2, messages(logs, sampler.MsgAllocationsFull))
 }
 
 func TestMissingRightIsLoggedOnceWithItsName(t *testing.T) {

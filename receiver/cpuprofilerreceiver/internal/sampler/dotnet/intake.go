@@ -14,6 +14,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
 // Sink is the buffer that samples go to. It must not block.
@@ -335,9 +336,9 @@ type episode struct {
 func (e *episode) lose(log *zap.Logger, kind dotnetformat.Kind, now int64, samples int) {
 	if e.begun == 0 {
 		e.begun, e.kind = now, kind
-		message := "Skipping a thread sample period, buffers are full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
+		message := sampler.MsgThreadsFull
 		if kind == dotnetformat.AllocationSamples {
-			message = "Discarding captured allocation sample. Allocation buffer is full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
+			message = sampler.MsgAllocationsFull
 		}
 		log.Warn(message, zap.Stringer("of", kind))
 	}

@@ -13,18 +13,12 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
 const (
-	// idleWait is the longest wait for records: they wake the reader only when a ring
-	// is a quarter full.
-	idleWait = time.Second / 4
-	// settleWait is the time between two looks at programs that are being started.
-	settleWait = 2 * time.Millisecond
 	// maxBegun is the number of connects that are remembered in case they fail.
 	maxBegun = 1 << 14
-	// msgFull is a message that operators search for; do not change it.
-	msgFull = "Skipping a thread sample period, buffers are full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
 )
 
 // reader reads the rings. The reading goroutine owns it.
@@ -107,9 +101,9 @@ func (r *reader) Attached(f *attach.Found, gone []*perfevent.Attachment) {
 // Turn waits for records and reads them.
 func (r *reader) Turn(_ context.Context, session *perfevent.Session) error {
 	r.follow(session)
-	wait := idleWait
+	wait := attach.IdleWait
 	if r.soon {
-		wait = settleWait
+		wait = attach.SettleWait
 	}
 	if err := session.Wait(wait); err != nil {
 		return err
@@ -148,9 +142,6 @@ func (r *reader) drain(session *perfevent.Session) (soon bool) {
 	r.publish()
 	return r.cfg.Table.Settle()
 }
-
-// kernelLost returns the samples that the kernel has lost.
-func kernelLost(s perfevent.Stats) uint64 { return s.Lost + s.LostSamples + s.Corrupt }
 
 // publish makes the counters visible to others.
 func (r *reader) publish() {
@@ -256,7 +247,7 @@ func (r *reader) follow(session *perfevent.Session) {
 	case full && r.paused == 0:
 		r.before, r.paused = r.counts, max(r.cfg.Now(), 1)
 		r.loop.Pause(session)
-		r.cfg.Logger.Warn(msgFull, zap.String("sampler", samples.NetSent.Sampler))
+		r.cfg.Logger.Warn(sampler.MsgThreadsFull, zap.String("sampler", samples.NetSent.Sampler))
 	case !full && r.paused > 0:
 		r.resume("network sampling resumed, a buffer is free again")
 		r.loop.Resume(session)

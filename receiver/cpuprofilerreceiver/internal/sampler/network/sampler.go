@@ -78,7 +78,7 @@ func New(cfg Settings) *Sampler {
 		cfg.Stacks = unwind.NewStacks(unwind.StacksConfig{})
 	}
 	s := &Sampler{unwatch: func() {}}
-	cfg.Type, cfg.Refused, cfg.Lost = samples.NetSent, s.refused, kernelLost
+	cfg.Type, cfg.Refused, cfg.Lost = samples.NetSent, s.refused, attach.KernelLost
 	cfg.Tracepoints, cfg.Everywhere = targetEvents, everywhereEvents
 	r := &s.reader
 	r.cfg, r.intN, r.noStack, r.found, r.sources = cfg, rand.IntN, attach.NoStack(), &s.sources, &sources{}

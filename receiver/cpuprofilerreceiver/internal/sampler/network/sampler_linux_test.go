@@ -29,6 +29,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
 // sink sums what is added.
@@ -438,7 +439,7 @@ func TestFullBuffersPause(t *testing.T) {
 	r.attach(process(p.Process.Pid))
 	r.to.full.Store(true)
 	r.loop.Wake()
-	r.eventually("pause", func() bool { return r.logs.FilterMessage(msgFull).Len() == 1 })
+	r.eventually("pause", func() bool { return r.logs.FilterMessage(sampler.MsgThreadsFull).Len() == 1 })
 	p.order("move udp4 10 10")
 	r.to.full.Store(false)
 	r.loop.Wake()

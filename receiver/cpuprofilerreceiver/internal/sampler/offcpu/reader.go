@@ -13,14 +13,10 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
 const (
-	// idleWait is the longest wait for records: they wake the reader only when a ring
-	// is a quarter full.
-	idleWait = time.Second / 4
-	// settleWait is the time between two looks at programs that are being started.
-	settleWait = 2 * time.Millisecond
 	// redrawn is the number of samples per CPU after which the numbers of switches are
 	// drawn again, redrawWait the least time until then: drawing takes a system call
 	// per event, and samples one more switch.
@@ -32,8 +28,6 @@ const (
 	// roundShare is the share of a second's stacks, one in so many, that a round of
 	// reading always unwinds.
 	roundShare = 10
-	// msgFull is a message that operators search for; do not change it.
-	msgFull = "Skipping a thread sample period, buffers are full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
 )
 
 // check holds what was seen of a thread that has waited for longer than a capture window.
@@ -117,9 +111,9 @@ func (r *reader) Attached(f *attach.Found, gone []*perfevent.Attachment) {
 // Turn waits for records and reads them.
 func (r *reader) Turn(_ context.Context, session *perfevent.Session) error {
 	r.follow(session)
-	wait := idleWait
+	wait := attach.IdleWait
 	if r.soon {
-		wait = settleWait
+		wait = attach.SettleWait
 	}
 	if r.resumeAt > 0 {
 		wait = min(wait, max(time.Duration(r.resumeAt-r.cfg.Now()), 0))
@@ -232,9 +226,6 @@ func (r *reader) look() {
 	}
 }
 
-// kernelLost returns the events that the kernel has lost.
-func kernelLost(s perfevent.Stats) uint64 { return s.Lost + s.LostSamples + s.Corrupt }
-
 // count counts what the kernel has lost.
 func (r *reader) count(now perfevent.Stats) {
 	if before := r.loop.Count(now); now.Corrupt != before.Corrupt {
@@ -278,7 +269,7 @@ func (r *reader) follow(session *perfevent.Session) {
 	switch {
 	case full && r.paused == 0:
 		r.full = true
-		r.pause(session, now, msgFull, zap.String("sampler", samples.OffCPU.Sampler))
+		r.pause(session, now, sampler.MsgThreadsFull, zap.String("sampler", samples.OffCPU.Sampler))
 	case full && !r.full:
 		r.addPaused(&r.counts)
 		r.full, r.paused = true, now

@@ -102,7 +102,7 @@ func New(cfg Settings) *Sampler {
 	if cfg.Stacks == nil {
 		cfg.Stacks = unwind.NewStacks(unwind.StacksConfig{})
 	}
-	cfg.Type, cfg.Refused, cfg.Lost, cfg.Switches = samples.OffCPU, refused, kernelLost, true
+	cfg.Type, cfg.Refused, cfg.Lost, cfg.Switches = samples.OffCPU, refused, attach.KernelLost, true
 	s := &Sampler{unwatch: func() {}}
 	r := &s.reader
 	r.cfg, r.intN, r.noStack = cfg, rand.IntN, attach.NoStack()

@@ -29,6 +29,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
 const patience = 30 * time.Second
@@ -436,7 +437,7 @@ func TestWaitOverAPauseIsNotEmitted(t *testing.T) {
 	to.close(t, s) // it was read of by now
 	to.full.Store(true)
 	s.loop.Wake()
-	waitFor(t, "paused", func() bool { return logs.FilterMessage(msgFull).Len() == 1 })
+	waitFor(t, "paused", func() bool { return logs.FilterMessage(sampler.MsgThreadsFull).Len() == 1 })
 	require.Positive(t, s.Stats().Forgotten)
 	to.full.Store(false)
 	s.loop.Wake()

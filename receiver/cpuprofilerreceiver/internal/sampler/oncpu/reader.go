@@ -15,6 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
 const (
@@ -26,10 +27,6 @@ const (
 	// gatherWait is the time for which records may accumulate where each sample would wake the
 	// reader.
 	gatherWait = 100 * time.Millisecond
-	// settleWait is the time between two looks at programs that are being started.
-	settleWait = 2 * time.Millisecond
-	// msgFull is a message that operators search for; do not change it.
-	msgFull = "Skipping a thread sample period, buffers are full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
 )
 
 // reader reads the rings. The reading goroutine owns it; counters are for any.
@@ -41,8 +38,9 @@ type reader struct {
 	full time.Duration
 	rec  perfevent.Record
 	// wait is the longest wait for the next records.
-	wait   time.Duration
-	logged logged
+	wait time.Duration
+	// exceeded reports whether it was logged that a lower frequency would not help.
+	exceeded bool
 
 	// halvings is the number of halvings of the frequency now in effect.
 	halvings                                               atomic.Int64
@@ -126,7 +124,7 @@ func (r *reader) drain(session *perfevent.Session) time.Duration {
 	r.loop.Count(session.Stats())
 	switch {
 	case r.cfg.Table.Settle():
-		return settleWait
+		return attach.SettleWait
 	case r.paused || r.cfg.Table.Starting():
 		return watchWait
 	}
@@ -142,7 +140,7 @@ func (r *reader) publishTable() {
 
 // kernelLost returns the samples that the kernel has lost. A throttled event and a
 // corrupt record have cost at least one sample each.
-func kernelLost(s perfevent.Stats) uint64 { return s.Lost + s.LostSamples + s.Throttled + s.Corrupt }
+func kernelLost(s perfevent.Stats) uint64 { return attach.KernelLost(s) + s.Throttled }
 
 // follow pauses the kernel's sampling when both buffers are full and resumes it
 // when one is free again.
@@ -156,7 +154,7 @@ func (r *reader) follow(session *perfevent.Session) {
 		r.paused = true
 		r.pausedSince = r.cfg.Now()
 		r.loop.Pause(session)
-		r.cfg.Logger.Warn(msgFull)
+		r.cfg.Logger.Warn(sampler.MsgThreadsFull)
 		return
 	}
 	r.resume("sampling resumed, a buffer is free again")
@@ -291,11 +289,11 @@ func (r *reader) adjust(session *perfevent.Session) error {
 // reportExceeded logs that a lower frequency does not help, once until it does.
 func (r *reader) reportExceeded() {
 	exceeded := r.pace.exceeded()
-	if exceeded && !r.logged.exceeded {
+	if exceeded && !r.exceeded {
 		r.cfg.Logger.Warn("sampling costs more than max_overhead, and a lower frequency would not help: processes that start and end cost too, whatever the frequency",
 			zap.Float64("frequency", r.frequency(r.pace.halvings)),
 			zap.Float64("cost_percent", 100*r.pace.cost),
 			zap.Float64("max_overhead_percent", 100*r.pace.bound))
 	}
-	r.logged.exceeded = exceeded
+	r.exceeded = exceeded
 }

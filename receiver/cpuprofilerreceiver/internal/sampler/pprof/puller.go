@@ -17,6 +17,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
 // Subject is the process or unit that an endpoint's profiles are of.
@@ -264,7 +265,7 @@ func (p *Puller) logRoom(added, noRoom int) {
 	switch {
 	case noRoom > 0 && !p.full:
 		p.full = true
-		p.cfg.Logger.Warn("Skipping a thread sample period, buffers are full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **",
+		p.cfg.Logger.Warn(sampler.MsgThreadsFull,
 			zap.String("of", "pprof endpoint"), zap.String("endpoint", p.cfg.URL.String()), zap.Int("samples_lost", noRoom))
 	case noRoom == 0 && added > 0 && p.full:
 		p.full = false
