@@ -168,8 +168,8 @@ func (e *pprofExporter) addAll(ctx context.Context, pd pprofile.Profiles) (malfo
 	return malformed, nil
 }
 
-// add adds a profile to its files; several of one type if it does not fit into one. It returns an error if
-// nothing was added.
+// add adds a profile to its files; several of one type if it does not fit into one. It
+// returns an error if nothing was added.
 func (e *pprofExporter) add(ctx context.Context, d dictionary.Reader, of source, p pprofile.Profile) (malformed int, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

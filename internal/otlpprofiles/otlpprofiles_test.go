@@ -110,7 +110,7 @@ func stamps(p pprofile.Profiles) int {
 	return n
 }
 
-// text formats profiles with every index resolved.
+// textOf formats profiles with every index resolved.
 func textOf(p pprofile.Profiles) string {
 	var out strings.Builder
 	d := p.Dictionary()

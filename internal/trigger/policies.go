@@ -22,7 +22,8 @@ import (
 //   - no cooldown lasts longer than the new one from now on;
 //   - a baseline that changed is scheduled anew.
 //
-// Readings are kept of a monitor of the same name and kind. Openings by hand and by alert are not touched.
+// Readings are kept of a monitor of the same name and kind. Openings by hand and by
+// alert are not touched.
 //
 // Other policies that were there are removed: their openings close, and their
 // cooldowns are forgotten. New ones begin in Watching, and apply to every unit until

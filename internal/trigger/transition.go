@@ -24,11 +24,11 @@ const (
 	//
 	// Left by expire, when the opening's time is over, by release, when every
 	// condition that held is released, by closeByHand, and by abort, when the unit is
-	// gone, the policy is removed or the engine closes: for CoolingDown if the next component accepted a profile of
-	// the opening or the policy is a dry run, else for Watching, so that a failed
-	// export costs no cooldown. After an opening by hand always for Watching. A
-	// baseline returns to the state before it, and is also left by giveWay, when
-	// a condition holds or its place is needed.
+	// gone, the policy is removed or the engine closes: for CoolingDown if the next
+	// component accepted a profile of the opening or the policy is a dry run, else for
+	// Watching, so that a failed export costs no cooldown. After an opening by hand
+	// always for Watching. A baseline returns to the state before it, and is also left
+	// by giveWay, when a condition holds or its place is needed.
 	Profiling
 	// CoolingDown: rising edges are reported by reportRisingEdge and do not open
 	// the gate.

@@ -13,7 +13,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs/pprofstest"
 )
 
-// TestSnapshotsWithoutTimes: those of other senders may have no times: then they are of the end of the profile.
+// TestSnapshotsWithoutTimes: those of other senders may have no times: then they are of
+// the end of the profile.
 func TestSnapshotsWithoutTimes(t *testing.T) {
 	p := pprofile.NewProfile()
 	p.SetTime(pprofstest.WindowStart)

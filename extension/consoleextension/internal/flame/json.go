@@ -14,11 +14,9 @@ import (
 const (
 	// MaxText is the longest text of a name or file in it.
 	MaxText = 256
-	// maxTexts bounds all texts together: with more of them, each is cut to less.
+	// maxTexts bounds all texts together: with more of them, each is cut to less. A
+	// character takes up to six bytes where it has to be escaped.
 	maxTexts = 1 << 20
-	// MaxJSON is the largest size of a tree in JSON, in bytes. A character takes up to
-	// six bytes where it has to be escaped.
-	MaxJSON = 8 << 20
 )
 
 // WriteJSON writes the tree for the script flame.js: parallel arrays, since objects for

@@ -32,13 +32,12 @@ const (
 	maxChanges      = 256    // of policies: the oldest
 	maxThresholds   = 16     // of a condition in PolicySummary
 
-	maxInstances       = 256    // the one that has been silent longest
-	maxMetrics         = 1_000  // of an instance: new ones
-	maxAllMetrics      = 50_000 // of all instances: new ones
-	maxStartLogs       = 64     // of an instance: new ones
-	maxWarnings        = 128    // of an instance: the oldest
-	maxLogAttributes   = 16
-	maxMetricAttribues = 16
+	maxInstances     = 256    // the one that has been silent longest
+	maxMetrics       = 1_000  // of an instance: new ones
+	maxAllMetrics    = 50_000 // of all instances: new ones
+	maxStartLogs     = 64     // of an instance: new ones
+	maxWarnings      = 128    // of an instance: the oldest
+	maxLogAttributes = 16
 
 	maxName          = 256     // bytes of a name: of a policy, a monitor, a metric, a reason
 	maxText          = 1024    // bytes of another text

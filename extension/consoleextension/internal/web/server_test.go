@@ -76,7 +76,7 @@ func find(n *html.Node, tag string, is ...func(*html.Node) bool) []*html.Node {
 	return found
 }
 
-// attribute returns an attribute of an element.
+// attributeOf returns an attribute of an element.
 func attributeOf(n *html.Node, key string) string {
 	for _, a := range n.Attr {
 		if a.Key == key {

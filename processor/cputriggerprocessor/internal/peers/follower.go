@@ -73,11 +73,6 @@ const (
 	LostUnits      Lost = "units"      // units that are not followed
 )
 
-// Losts returns all of them.
-func Losts() []Lost {
-	return []Lost{LostSockets, LostClosed, LostUnknown, LostPeers, LostNamespaces, LostUnits}
-}
-
 // The reasons why a unit has no figures.
 const (
 	// NoRight is for units in other network namespaces than the collector.

@@ -48,8 +48,8 @@ func (s *Set) Readings(dst []hotunitsextension.UnitReadings, most int, now time.
 	return dst, left
 }
 
-// readings returns the readings of the unit without its resource from the status of its conditions, which
-// are sorted by policy.
+// readings returns the readings of the unit without its resource from the status of its
+// conditions, which are sorted by policy.
 func (u *Unit) readings(conditions []trigger.ConditionStatus, now time.Time) hotunitsextension.UnitReadings {
 	r := hotunitsextension.UnitReadings{Unit: u.Name, Time: now}
 	if !u.IsProcess() {

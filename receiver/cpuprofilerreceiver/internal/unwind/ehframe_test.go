@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// frameSection assembles an .eh_frame at sectionAt.
+// assembler assembles an .eh_frame at sectionAt.
 type assembler struct{ b []byte }
 
 const sectionAt = codeAt + codeSize
@@ -323,6 +323,6 @@ func FuzzUnwind(f *testing.F) {
 		got, end := NewUnwinder(o).Unwind(&in, o)
 		require.NotEmpty(t, got)
 		require.LessOrEqual(t, len(got), MaxDepth)
-		require.Less(t, end, Ends)
+		require.Less(t, end, endKinds)
 	})
 }

@@ -203,7 +203,7 @@ func TestStacksOfRealProgramsReachTheirEntry(t *testing.T) {
 			cache := newTestCache(t)
 			ready(t, cache, m)
 			u := NewUnwinder(cache)
-			var ends [Ends]int
+			var ends [endKinds]int
 			frames := 0
 			var lost []string
 			for i := range stacks {
@@ -230,7 +230,7 @@ func installed(t *testing.T, path string, args ...string) int {
 	return run(t, path, args...)
 }
 
-func summary(ends [Ends]int) string {
+func summary(ends [endKinds]int) string {
 	var parts []string
 	for e, n := range ends {
 		if n > 0 {

@@ -44,8 +44,8 @@ const (
 	Unready
 	// Lost ones end in code without a rule that leads to its caller.
 	Lost
-	// Ends is the number of the above.
-	Ends
+	// endKinds is the number of the above.
+	endKinds
 )
 
 func (e End) String() string {
