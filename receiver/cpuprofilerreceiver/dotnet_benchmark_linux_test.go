@@ -29,7 +29,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet/captures"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet/dotnettest"
 )
 
 // BenchmarkDotnetIntake measures the cost of a buffer from a sender over loopback into
@@ -37,7 +37,7 @@ import (
 // the same CPUs. Beside it is a bare handler that reads the body, so that the
 // difference is the intake's own cost.
 func BenchmarkDotnetIntake(b *testing.B) {
-	all := captures.Read(b, "web/*")
+	all := dotnettest.Read(b, "web/*")
 	for _, transport := range []string{"tcp", "unix"} {
 		for _, senders := range []int{1, 64} {
 			b.Run(fmt.Sprintf("%s/senders=%d", transport, senders), func(b *testing.B) {
@@ -72,7 +72,7 @@ func BenchmarkDotnetIntake(b *testing.B) {
 }
 
 // sendAll sends b.N buffers.
-func sendAll(b *testing.B, to net.Addr, senders int, all []captures.Capture) {
+func sendAll(b *testing.B, to net.Addr, senders int, all []dotnettest.Capture) {
 	var next, refused atomic.Int64
 	var wg sync.WaitGroup
 	clients := make([]*http.Client, senders)
@@ -135,12 +135,12 @@ func sendAll(b *testing.B, to net.Addr, senders int, all []captures.Capture) {
 // in the sample buffer, beside decoding alone and beside copying the bytes.
 func BenchmarkDotnetBuffer(b *testing.B) {
 	for _, glob := range []string{"web/*", "crowd/*"} {
-		all := captures.Read(b, glob)
+		all := dotnettest.Read(b, glob)
 		size := 0
 		for i := range all {
 			size += len(all[i].Bytes)
 		}
-		run := func(name string, each func(*captures.Capture)) {
+		run := func(name string, each func(*dotnettest.Capture)) {
 			b.Run(fmt.Sprintf("%s/%s", name, glob[:len(glob)-2]), func(b *testing.B) {
 				for i := range all {
 					each(&all[i])
@@ -160,7 +160,7 @@ func BenchmarkDotnetBuffer(b *testing.B) {
 		intake := dotnet.New(dotnet.SettingsOf(cfg.Dotnet.Get(), &sampler.Shared{
 			Buffer: buffer, ThreadName: true, ExportInterval: cfg.ExportInterval, Logger: zap.NewNop(),
 		}, nil))
-		run("intake", func(c *captures.Capture) {
+		run("intake", func(c *dotnettest.Capture) {
 			req, _ := http.NewRequest(http.MethodPost, c.Path(), bytes.NewReader(c.Bytes))
 			req.Header.Set("Content-Type", "application/octet-stream")
 			intake.ServeHTTP(discard{}, req)
@@ -169,9 +169,9 @@ func BenchmarkDotnetBuffer(b *testing.B) {
 			}
 		})
 		decoder := dotnetformat.NewDecoder(0)
-		run("baseline=decode", func(c *captures.Capture) { _, _ = decoder.Decode(c.Format, c.Bytes, func(*dotnetformat.Sample) {}) })
+		run("baseline=decode", func(c *dotnettest.Capture) { _, _ = decoder.Decode(c.Format, c.Bytes, func(*dotnetformat.Sample) {}) })
 		into := make([]byte, 0, dotnetformat.MaxBuffer)
-		run("baseline=copy", func(c *captures.Capture) { into = append(into[:0], c.Bytes...) })
+		run("baseline=copy", func(c *dotnettest.Capture) { into = append(into[:0], c.Bytes...) })
 	}
 }
 

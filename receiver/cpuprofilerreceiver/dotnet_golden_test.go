@@ -27,7 +27,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet/captures"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet/dotnettest"
 )
 
 // fakeClock is a clock that tests set.
@@ -50,7 +50,7 @@ func TestDotnetGolden(t *testing.T) {
 				HostInfo: sampler.HostInfo{Name: "node-1"}, Buffer: buffer, ThreadName: true,
 				ExportInterval: cfg.ExportInterval, Logger: zap.NewNop(),
 			}, func(int) (processes.Identity, error) { return who, nil }))
-			c := captures.Read(t, name)[0]
+			c := dotnettest.Read(t, name)[0]
 			req := httptest.NewRequest(http.MethodPost, c.Path(), bytes.NewReader(c.Bytes))
 			req = req.WithContext(dotnet.WithClient(req.Context(), dotnet.ConnOf(dotnet.Client{Process: procfs.Process{PID: who.PID, Start: who.Start}})))
 			req.Header.Set("Content-Type", "application/octet-stream")

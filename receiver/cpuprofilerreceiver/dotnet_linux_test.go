@@ -51,7 +51,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet/captures"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet/dotnettest"
 )
 
 // intakeOf is the block dotnet on a free port, or on a socket of the test's own.
@@ -149,7 +149,7 @@ func sentSample(kind, service, thread, trace, span, typ string, selected bool, a
 		" selected=", selected, " at=", at, " value=", value, " ", strings.Join(functions, "<"))
 }
 
-func wanted(c *captures.Capture) (out []string) {
+func wanted(c *dotnettest.Capture) (out []string) {
 	for _, s := range c.Samples {
 		if s.Thread == dotnetformat.ExportThreadName || len(s.Frames) == 0 {
 			continue
@@ -249,7 +249,7 @@ func (r *running) outcomes() map[string]int64 {
 }
 
 func TestDotnetCapturesAreEmittedUnchanged(t *testing.T) {
-	all := captures.Read(t, "*/*")
+	all := dotnettest.Read(t, "*/*")
 	for _, transport := range []string{"tcp", "unix"} {
 		for _, encoding := range []string{"", "gzip", "zstd"} {
 			t.Run(transport+" "+encoding, func(t *testing.T) {
@@ -315,7 +315,7 @@ const dotnetClaims = "service.name=check%20out,telemetry.sdk.language=dotnet,con
 
 func TestDotnetPeerOfASocketIsTheProcessThatTheKernelNames(t *testing.T) {
 	r := start(t, intakeOf(t, "unix", nil))
-	c := captures.Read(t, "web/000*")[0]
+	c := dotnettest.Read(t, "web/000*")[0]
 	require.Equal(t, http.StatusAccepted, postTo(t, r.client(nil), "http://localhost"+c.Path(), bytes.NewReader(c.Bytes), "Otel-Resource-Attributes", dotnetClaims).code)
 	r.stop()
 	got := resourceOf(t, r)
@@ -339,7 +339,7 @@ func TestDotnetPeerOfASocketIsTheProcessThatTheKernelNames(t *testing.T) {
 
 func TestDotnetClaimsOverTCPAreRemoved(t *testing.T) {
 	r := start(t, intakeOf(t, "tcp", nil))
-	c := captures.Read(t, "web/000*")[0]
+	c := dotnettest.Read(t, "web/000*")[0]
 	require.Equal(t, http.StatusAccepted, postTo(t, r.client(nil), "http://localhost"+c.Path(), bytes.NewReader(c.Bytes), "Otel-Resource-Attributes", dotnetClaims).code)
 	r.stop()
 	require.Equal(t, map[string]any{"service.name": "check out", "telemetry.sdk.language": "dotnet", "container.id": otherContainer}, resourceOf(t, r))
@@ -348,7 +348,7 @@ func TestDotnetClaimsOverTCPAreRemoved(t *testing.T) {
 func TestDotnetAnswersBadBodies(t *testing.T) {
 	r := start(t, intakeOf(t, "tcp", nil))
 	client := r.client(nil)
-	c := captures.Read(t, "web/000*")[0]
+	c := dotnettest.Read(t, "web/000*")[0]
 	zeros := make([]byte, 8<<20)
 	lying := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xf8}              // a zstd frame with the largest window
 	bomb := bytes.Repeat(compressed(t, "zstd", zeros[:1<<20]), 2000) // 1 MiB each, in some bytes
@@ -419,7 +419,7 @@ func keyAndCertificate(t *testing.T) (keyFile, certFile string, trusted *x509.Ce
 
 func TestDotnetOverTLS(t *testing.T) {
 	keyFile, certFile, trusted := keyAndCertificate(t)
-	c := captures.Read(t, "web/000*")[0]
+	c := dotnettest.Read(t, "web/000*")[0]
 	for _, transport := range []string{"tcp", "unix"} {
 		t.Run(transport, func(t *testing.T) {
 			r := start(t, intakeOf(t, transport, func(d *dotnet.Config) {
@@ -468,7 +468,7 @@ func TestDotnetAuthenticationIsThatOfTheServer(t *testing.T) {
 	p, err = NewFactory().(xreceiver.Factory).CreateProfiles(context.Background(), receivertest.NewNopSettings(metadata.Type), cfg, consumerOf(func(context.Context, pprofile.Profiles) error { return nil }))
 	require.NoError(t, err)
 	require.NoError(t, p.Start(context.Background(), hostWith{id: password{}}))
-	c := captures.Read(t, "web/000*")[0]
+	c := dotnettest.Read(t, "web/000*")[0]
 	client := clientTo(t, partOf[*dotnet.Server](p).Addr(), nil)
 	got := postTo(t, client, "http://localhost"+c.Path(), bytes.NewReader(c.Bytes))
 	require.Equal(t, http.StatusUnauthorized, got.code)
@@ -479,7 +479,7 @@ func TestDotnetAuthenticationIsThatOfTheServer(t *testing.T) {
 
 // Whoever connects and stalls is let go, and holds nobody else up.
 func TestDotnetStalledSendersTimeOut(t *testing.T) {
-	c := captures.Read(t, "web/000*")[0]
+	c := dotnettest.Read(t, "web/000*")[0]
 	var checks []func() // all stall at the same time
 	for _, transport := range []string{"tcp", "unix"} {
 		r := start(t, intakeOf(t, transport, func(d *dotnet.Config) {
@@ -529,7 +529,7 @@ func TestDotnetStalledSendersTimeOut(t *testing.T) {
 
 func TestDotnetManyStalledSendersBlockNoOthers(t *testing.T) {
 	r := start(t, intakeOf(t, "unix", nil))
-	c := captures.Read(t, "web/000*")[0]
+	c := dotnettest.Read(t, "web/000*")[0]
 	for range 500 {
 		conn, err := net.Dial("unix", r.address().String())
 		require.NoError(t, err)
@@ -548,7 +548,7 @@ func TestDotnetShutdownDisconnectsStalledSenders(t *testing.T) {
 	defer conn.Close()
 	_, err = io.WriteString(conn, "POST /v1/dotnet/allocation-samples HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\nContent-Length: 5\r\n\r\nx")
 	require.NoError(t, err)
-	c := captures.Read(t, "web/000*")[0]
+	c := dotnettest.Read(t, "web/000*")[0]
 	require.Equal(t, http.StatusAccepted, postTo(t, r.client(nil), "http://localhost"+c.Path(), bytes.NewReader(c.Bytes)).code)
 	r.stop() // goleak sees what is left
 	require.NoFileExists(t, path)
@@ -578,7 +578,7 @@ func TestDotnetSlowConsumerMakes503AndNoneIsLostUncounted(t *testing.T) {
 		intakeOf(t, "tcp", nil)(cfg)
 		cfg.BufferSize, cfg.ExportTimeout, cfg.ExportInterval = 64*bytesize.KiB, 50*time.Millisecond, 1500*time.Millisecond
 	})
-	c := captures.Read(t, "web/002*")[0]
+	c := dotnettest.Read(t, "web/002*")[0]
 	client := r.client(nil)
 	kept, lost := 0, 0
 	n := func(v any) int { f, _ := v.(float64); return int(f) }
@@ -672,7 +672,7 @@ func TestDotnetBesideSampledThreads(t *testing.T) {
 		cfg.CPU.Enabled = true
 		cfg.Targets = []TargetConfig{{PID: os.Getpid()}}
 	})
-	c := captures.Read(t, "web/000*")[0]
+	c := dotnettest.Read(t, "web/000*")[0]
 	require.Equal(t, http.StatusAccepted, postTo(t, r.client(nil), "http://localhost"+c.Path(), bytes.NewReader(c.Bytes)).code)
 	r.until("samples of this process, which posts and spins", func(rows []row) bool {
 		for range 1_000_000 {

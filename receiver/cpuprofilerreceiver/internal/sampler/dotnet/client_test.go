@@ -14,7 +14,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet/captures"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet/dotnettest"
 )
 
 // from is a context of requests over a Unix socket.
@@ -25,7 +25,7 @@ func from(p Client) context.Context {
 func TestTheClientAtTheOtherEndDecides(t *testing.T) {
 	started := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	alive := processes.Identity{Process: procfs.Process{PID: 77, Start: 5}, Started: started, Cgroup: "/its"}
-	c := captures.Read(t, "web/000*")[0]
+	c := dotnettest.Read(t, "web/000*")[0]
 	for name, tc := range map[string]struct {
 		client  Client
 		now     processes.Identity
@@ -72,7 +72,7 @@ func TestAProcessThatIsMovedHasItsNewCgroupFromTheNextRequestOn(t *testing.T) {
 	r := newRig(t, func(cfg *Settings) {
 		cfg.Identify = func(int) (processes.Identity, error) { return now, nil }
 	})
-	c := captures.Read(t, "web/000*")[0]
+	c := dotnettest.Read(t, "web/000*")[0]
 	for _, at := range []string{"/a", "/b", "/a"} {
 		now.Cgroup = at
 		r.sink.free(-1)

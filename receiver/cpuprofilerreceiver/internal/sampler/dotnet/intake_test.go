@@ -27,7 +27,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet/captures"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet/dotnettest"
 )
 
 // recorded is about the time at which the captures were recorded.
@@ -141,7 +141,7 @@ func (r *rig) post(t testing.TB, path string, body []byte) reply {
 }
 
 // kept are the samples of a capture that an intake keeps.
-func kept(c *captures.Capture) (out []captures.Sample, frameless, exportThread int) {
+func kept(c *dotnettest.Capture) (out []dotnettest.Sample, frameless, exportThread int) {
 	for _, s := range c.Samples {
 		switch {
 		case s.Thread == dotnetformat.ExportThreadName:
@@ -156,7 +156,7 @@ func kept(c *captures.Capture) (out []captures.Sample, frameless, exportThread i
 }
 
 func TestEveryCaptureBecomesItsSamples(t *testing.T) {
-	for _, c := range captures.Read(t, "*/*") {
+	for _, c := range dotnettest.Read(t, "*/*") {
 		t.Run(c.Name, func(t *testing.T) {
 			r := newRig(t, nil)
 			got := r.post(t, c.Path(), c.Bytes)
@@ -180,7 +180,7 @@ func TestTheTimeOfSelectedThreadsIsCountedOnce(t *testing.T) {
 	r := newRig(t, nil)
 	var want time.Duration
 	selectiveAt, together := map[int64]bool{}, 0
-	all := captures.Read(t, "selected/*")
+	all := dotnettest.Read(t, "selected/*")
 	for _, c := range all {
 		for _, s := range c.Samples {
 			if c.Format.Kind == dotnetformat.SelectedThreadSamples {
@@ -239,7 +239,7 @@ func TestASecondOfASelectedThreadIsASecond(t *testing.T) {
 // Without a selective sample of the service, one of all threads stands for its interval.
 func TestASelectedThreadWithoutSelectiveSamplesHasTheWholeInterval(t *testing.T) {
 	r := newRig(t, nil)
-	c := captures.Read(t, "selected/042.threads")[0]
+	c := dotnettest.Read(t, "selected/042.threads")[0]
 	require.Equal(t, http.StatusAccepted, r.post(t, c.Path(), c.Bytes).code)
 	for _, e := range r.sink.events {
 		require.EqualValues(t, 500*time.Millisecond, e.value)
@@ -247,7 +247,7 @@ func TestASelectedThreadWithoutSelectiveSamplesHasTheWholeInterval(t *testing.T)
 }
 
 // checkEvents compares events with what a capture holds.
-func checkEvents(t *testing.T, c *captures.Capture, want []captures.Sample, got []event) {
+func checkEvents(t *testing.T, c *dotnettest.Capture, want []dotnettest.Sample, got []event) {
 	t.Helper()
 	allocations := c.Format.Kind == dotnetformat.AllocationSamples
 	if allocations {
@@ -314,7 +314,7 @@ func checkLocation(t *testing.T, name string, l *samples.Location) {
 func TestTheProfilersOwnThreadIsTakenWhereAskedFor(t *testing.T) {
 	r := newRig(t, func(c *Settings) { c.ExportThread = true })
 	own := 0
-	for _, c := range captures.Read(t, "web/*") {
+	for _, c := range dotnettest.Read(t, "web/*") {
 		_, _, n := kept(&c)
 		own += n
 		require.Zero(t, r.post(t, c.Path(), c.Bytes).body.ExportThread)
@@ -331,7 +331,7 @@ func TestTheProfilersOwnThreadIsTakenWhereAskedFor(t *testing.T) {
 
 func TestThreadsAreNotToldApartUnlessAskedFor(t *testing.T) {
 	r := newRig(t, func(c *Settings) { c.ThreadName = false })
-	c := captures.Read(t, "web/000*")[0]
+	c := dotnettest.Read(t, "web/000*")[0]
 	r.post(t, c.Path(), c.Bytes)
 	for _, e := range r.sink.events {
 		require.Empty(t, e.Thread)
@@ -340,7 +340,7 @@ func TestThreadsAreNotToldApartUnlessAskedFor(t *testing.T) {
 
 func TestAStackSeenBeforeIsTheSameStackAndAllocatesNothing(t *testing.T) {
 	r := newRig(t, nil)
-	for _, c := range captures.Read(t, "*/*") {
+	for _, c := range dotnettest.Read(t, "*/*") {
 		r.post(t, c.Path(), c.Bytes)
 		first := append([]event(nil), r.sink.events...)
 		r.sink.free(-1)
@@ -360,7 +360,7 @@ func TestAStackSeenBeforeIsTheSameStackAndAllocatesNothing(t *testing.T) {
 
 func TestThePathDecidesWhatABufferIsReadAs(t *testing.T) {
 	const threads, allocations, selected = ThreadSamplesPath + "?interval=500", AllocationSamplesPath, SelectedThreadSamplesPath + "?interval=50"
-	for _, c := range captures.Read(t, "*/*") {
+	for _, c := range dotnettest.Read(t, "*/*") {
 		own, _, _ := strings.Cut(c.Path(), "?")
 		for _, path := range []string{threads, allocations, selected} {
 			if other, _, _ := strings.Cut(path, "?"); other == own {
@@ -375,7 +375,7 @@ func TestThePathDecidesWhatABufferIsReadAs(t *testing.T) {
 }
 
 func TestBadRequestsAreAnswered(t *testing.T) {
-	c := captures.Read(t, "web/000*")[0]
+	c := dotnettest.Read(t, "web/000*")[0]
 	for name, tc := range map[string]struct {
 		path   string
 		change func(*http.Request)
@@ -429,14 +429,14 @@ type broken struct{}
 func (broken) Read([]byte) (int, error) { return 0, fmt.Errorf("broken") }
 
 func TestMissingSelectionByteIsExplained(t *testing.T) {
-	c := captures.Read(t, "selected/001*")[0]
+	c := dotnettest.Read(t, "selected/001*")[0]
 	got := newRig(t, nil).post(t, ThreadSamplesPath+"?interval=500", c.Bytes)
 	require.Equal(t, http.StatusBadRequest, got.code)
 	require.Contains(t, got.body.Detail, "frequent_sampling=true")
 }
 
 func TestSamplesBeforeAFaultAreKept(t *testing.T) {
-	c := captures.Read(t, "web/002*")[0]
+	c := dotnettest.Read(t, "web/002*")[0]
 	want, frameless, exportThread := kept(&c)
 	end := bytes.LastIndexByte(c.Bytes, 0x06) // end batch; after it, statistics
 	damaged := append(append([]byte(nil), c.Bytes[:end]...), 0x55, 1, 2, 3)
@@ -453,7 +453,7 @@ func TestSamplesBeforeAFaultAreKept(t *testing.T) {
 }
 
 func TestVersionTwoIsRefused(t *testing.T) {
-	c := captures.Read(t, "web/000*")[0]
+	c := dotnettest.Read(t, "web/000*")[0]
 	c.Bytes[4] = 2
 	got := newRig(t, nil).post(t, c.Path(), c.Bytes)
 	require.Equal(t, http.StatusBadRequest, got.code)
@@ -465,7 +465,7 @@ func TestVersionTwoIsRefused(t *testing.T) {
 // and each sample in one place of the accounts.
 func TestDamagedBuffersAreAnsweredAndAccountedFor(t *testing.T) {
 	r := newRig(t, nil)
-	check := func(t *testing.T, c *captures.Capture, body []byte, codes ...int) {
+	check := func(t *testing.T, c *dotnettest.Capture, body []byte, codes ...int) {
 		t.Helper()
 		r.sink.free(-1)
 		from := sender{header: "service.name=checkout"}
@@ -488,7 +488,7 @@ func TestDamagedBuffersAreAnsweredAndAccountedFor(t *testing.T) {
 			}
 		}
 	}
-	all := captures.Read(t, "*/*")
+	all := dotnettest.Read(t, "*/*")
 	for i := range all {
 		c := &all[i]
 		step := 1
@@ -500,7 +500,7 @@ func TestDamagedBuffersAreAnsweredAndAccountedFor(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"idle/001*", "names/003*", "selected/003*"} {
-		c := captures.Read(t, name)[0]
+		c := dotnettest.Read(t, name)[0]
 		for i := range c.Bytes {
 			for _, flip := range []byte{0x01, 0x80, 0xff} {
 				body := append([]byte(nil), c.Bytes...)
@@ -512,7 +512,7 @@ func TestDamagedBuffersAreAnsweredAndAccountedFor(t *testing.T) {
 }
 
 func TestImpossibleTimes(t *testing.T) {
-	c := captures.Read(t, "idle/001*")[0]
+	c := dotnettest.Read(t, "idle/001*")[0]
 	for name, ms := range map[string]int64{"zero": 0, "negative": -1, "lowest": -1 << 63, "highest": 1<<63 - 1, "beyond nanoseconds": 1 << 60} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, nil)
@@ -527,7 +527,7 @@ func TestImpossibleTimes(t *testing.T) {
 }
 
 func TestWrongClockIsLoggedOnceAndSplitsProfiles(t *testing.T) {
-	c := captures.Read(t, "idle/001*")[0]
+	c := dotnettest.Read(t, "idle/001*")[0]
 	r := newRig(t, func(cfg *Settings) { cfg.ExportThread = true })
 	post := func(at time.Time) *samples.Resource {
 		binary.BigEndian.PutUint64(c.Bytes[5:], uint64(at.UnixMilli()))
@@ -562,7 +562,7 @@ func TestFullBuffersAreAnsweredWith503AndSaidOnce(t *testing.T) {
 		"selected":    {"selected/000*", "Skipping a thread sample period, buffers are full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **", func(s Stats) Events { return s.Selected }, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := captures.Read(t, tc.capture)[0]
+			c := dotnettest.Read(t, tc.capture)[0]
 			want, frameless, exportThread := kept(&c)
 			r := newRig(t, nil)
 			r.sink.free(0)
@@ -587,7 +587,7 @@ func TestFullBuffersAreAnsweredWith503AndSaidOnce(t *testing.T) {
 }
 
 func TestSamplesThatFitAreKept(t *testing.T) {
-	c := captures.Read(t, "web/000*")[0]
+	c := dotnettest.Read(t, "web/000*")[0]
 	want, _, _ := kept(&c)
 	r := newRig(t, nil)
 	r.sink.free(3)
@@ -734,7 +734,7 @@ func TestMemoryIsASmallMultipleOfTheInput(t *testing.T) {
 }
 
 func TestLargeBodiesBeyondTheBoundAreRefusedAndSmallOnesAreNot(t *testing.T) {
-	c, small := captures.Read(t, "crowd/*")[0], captures.Read(t, "web/000*")[0]
+	c, small := dotnettest.Read(t, "crowd/*")[0], dotnettest.Read(t, "web/000*")[0]
 	r := newRig(t, func(cfg *Settings) { cfg.MaxBodies = 300 << 10 })
 	begun, release := make(chan struct{}), make(chan struct{})
 	var all sync.WaitGroup
@@ -790,7 +790,7 @@ func TestRequestsBeyondTheBoundWaitAndAreThenRefused(t *testing.T) {
 }
 
 func TestManySendersAtOnce(t *testing.T) {
-	all := captures.Read(t, "web/*")
+	all := dotnettest.Read(t, "web/*")
 	r := newRig(t, nil)
 	want := 0
 	var wg sync.WaitGroup
@@ -816,7 +816,7 @@ func TestManySendersAtOnce(t *testing.T) {
 
 func FuzzIntake(f *testing.F) {
 	for _, name := range []string{"idle/001*", "names/00*", "selected/00*", "allocations/025*"} {
-		for _, c := range captures.Read(f, name) {
+		for _, c := range dotnettest.Read(f, name) {
 			f.Add(uint8(c.Format.Kind), c.Format.FrequentSampling, c.Bytes)
 		}
 	}

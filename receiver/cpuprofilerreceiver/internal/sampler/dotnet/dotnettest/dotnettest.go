@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package captures has buffers recorded from .NET services, with their content, for
+// Package dotnettest has buffers recorded from .NET services, with their content, for
 // tests.
-package captures
+package dotnettest
 
 import (
 	"encoding/json"
