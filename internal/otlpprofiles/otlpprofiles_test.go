@@ -307,7 +307,7 @@ func TestOutputIsSplitAtTheLimitsWithoutLoss(t *testing.T) {
 				events += r.events
 				profiles += r.profiles.ProfileCount()
 			}
-			require.Equal(t, tc.batch.Events(), events)
+			require.Equal(t, tc.batch.Count(), events)
 			require.GreaterOrEqual(t, len(got), tc.requests)
 			require.GreaterOrEqual(t, profiles, tc.profiles)
 		})
@@ -444,7 +444,7 @@ func load(events, stacks, resources int) *samples.Batch {
 			Thread: samples.Thread{Name: fmt.Sprint("worker-", stack%4)},
 		}, start+int64(i)*window/int64(events))
 	}
-	if b.Events() != events {
+	if b.Count() != events {
 		panic("the load does not fit the batch")
 	}
 	return b

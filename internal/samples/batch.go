@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// Key holds what the events of one Sample have in common. Pointers are compared by
+// Key holds what the samples of one Sample have in common. Pointers are compared by
 // identity: samplers intern what they point to.
 type Key struct {
 	Resource *Resource
@@ -35,30 +35,30 @@ type Key struct {
 	Capture *Capture
 }
 
-// event is an event of the sample at an index.
-type event struct {
-	time   int64
-	sample int32
+// taken is one sample, of the key at an index.
+type taken struct {
+	time int64
+	key  int32
 }
 
 // Batch holds what was sampled in one capture window, bounded to limit bytes. Reset
 // makes it reusable with the memory it has. It is not safe for concurrent use.
 type Batch struct {
 	// Start and End are the capture window in nanoseconds since the Unix epoch:
-	// every event lies in [Start, End), except those of types that are Sent.
+	// every sample lies in [Start, End), except those of types that are Sent.
 	Start, End int64
 	// Offset was added to times on the monotonic clock.
 	Offset int64
 
-	limit   int
-	size    int
-	index   map[Key]int32
-	samples []Key
-	counts  []int32
-	events  []event
-	values  []int64 // of the events of valued types, in their order
-	stacks  map[*Stack]struct{}
-	// lost is the number of events that the kernel lost, by sampler.
+	limit  int
+	size   int
+	index  map[Key]int32
+	keys   []Key
+	counts []int32
+	taken  []taken
+	values []int64 // of the samples of valued types, in their order
+	stacks map[*Stack]struct{}
+	// lost is the number of samples that the kernel lost, by sampler.
 	lost map[string]int64
 	// sentLocations and sentResources are those of samples that were sent.
 	sentLocations map[*Location]struct{}
@@ -66,8 +66,8 @@ type Batch struct {
 }
 
 const (
-	eventSize    = int(unsafe.Sizeof(event{}))
-	sampleSize   = 2*int(unsafe.Sizeof(Key{})) + 16 // in samples and in index
+	sampleSize   = int(unsafe.Sizeof(taken{}))
+	keySize      = 2*int(unsafe.Sizeof(Key{})) + 16 // in keys and in index
 	stackSize    = int(unsafe.Sizeof(Stack{})) + 16
 	locationSize = int(unsafe.Sizeof(Location{})) + pointerSize
 	pointerSize  = int(unsafe.Sizeof(uintptr(0)))
@@ -89,8 +89,8 @@ func NewBatch(limit int) *Batch {
 	}
 }
 
-// Add adds one event at time (nanoseconds since the Unix epoch) and reports whether
-// it fitted. An event that does not fit changes nothing.
+// Add adds one sample at time (nanoseconds since the Unix epoch) and reports whether
+// it fitted. A sample that does not fit changes nothing.
 func (b *Batch) Add(k Key, time int64) bool { return b.AddValue(k, time, 0) }
 
 // AddValue is Add for types that are Valued.
@@ -105,23 +105,23 @@ func (b *Batch) AddValue(k Key, time, value int64) bool {
 		b.stacks[k.Stack] = struct{}{}
 	}
 	if !seen {
-		i = int32(len(b.samples))
+		i = int32(len(b.keys))
 		b.index[k] = i
-		b.samples = append(b.samples, k)
+		b.keys = append(b.keys, k)
 		b.counts = append(b.counts, 0)
 		if k.Type.Sent {
 			b.hold(k.Resource, k.Stack)
 		}
 	}
 	b.counts[i]++
-	b.events = append(b.events, event{time: time, sample: i})
+	b.taken = append(b.taken, taken{time: time, key: i})
 	if k.Type.Valued {
 		b.values = append(b.values, value)
 	}
 	return true
 }
 
-// AddBoth is AddValue for two events of one time: both are added or neither.
+// AddBoth is AddValue for two samples of one time: both are added or neither.
 func (b *Batch) AddBoth(k, other Key, time, value, otherValue int64) bool {
 	_, seen := b.index[k]
 	need, _ := b.need(k, seen)
@@ -136,16 +136,16 @@ func (b *Batch) AddBoth(k, other Key, time, value, otherValue int64) bool {
 	return b.AddValue(k, time, value) && b.AddValue(other, time, otherValue)
 }
 
-// need returns the bytes of one more event of a key, and whether its stack is new.
+// need returns the bytes of one more sample of a key, and whether its stack is new.
 func (b *Batch) need(k Key, seen bool) (need int, newStack bool) {
-	need = eventSize
+	need = sampleSize
 	if k.Type.Valued {
 		need += valueSize
 	}
 	if seen {
 		return need, false
 	}
-	need += sampleSize + len(k.Thread.Name) + len(k.AllocType)
+	need += keySize + len(k.Thread.Name) + len(k.AllocType)
 	if _, ok := b.stacks[k.Stack]; !ok {
 		newStack = true
 		need += stackSize
@@ -199,7 +199,7 @@ func (b *Batch) hold(r *Resource, s *Stack) {
 	}
 }
 
-// AddLost adds events of a type's sampler that the kernel lost in this capture window. Whose
+// AddLost adds samples of a type's sampler that the kernel lost in this capture window. Whose
 // they were is unknown.
 func (b *Batch) AddLost(t *Type, n uint64) {
 	b.lost[t.sampler()] += int64(min(n, math.MaxInt64))
@@ -218,8 +218,8 @@ func (t *Type) sampler() string {
 // Size returns the bytes held.
 func (b *Batch) Size() int { return b.size }
 
-// Events returns the number of events held.
-func (b *Batch) Events() int { return len(b.events) }
+// Count returns the number of samples held.
+func (b *Batch) Count() int { return len(b.taken) }
 
 // Reset empties the batch and keeps its memory for the next capture window.
 func (b *Batch) Reset() {
@@ -228,19 +228,19 @@ func (b *Batch) Reset() {
 	clear(b.sentLocations)
 	clear(b.sentResources)
 	clear(b.lost)
-	clear(b.samples) // frees processes that are gone
-	b.samples = b.samples[:0]
+	clear(b.keys) // frees processes that are gone
+	b.keys = b.keys[:0]
 	b.counts = b.counts[:0]
-	b.events = b.events[:0]
+	b.taken = b.taken[:0]
 	b.values = b.values[:0]
 	b.size = 0
 	b.Start, b.End = 0, 0
 }
 
-// Keys yields each key with the number of its events, in order of first use.
+// Keys yields each key with the number of its samples, in order of first use.
 func (b *Batch) Keys() iter.Seq2[Key, int] {
 	return func(yield func(Key, int) bool) {
-		for i, k := range b.samples {
+		for i, k := range b.keys {
 			if !yield(k, int(b.counts[i])) {
 				return
 			}
@@ -248,7 +248,7 @@ func (b *Batch) Keys() iter.Seq2[Key, int] {
 	}
 }
 
-// Sample is one key with the times of its events, in the order they were added, and
+// Sample is OTLP's: one key with the times of its samples, in the order they were added, and
 // their values if its type is Valued.
 type Sample struct {
 	Key
@@ -256,13 +256,13 @@ type Sample struct {
 	Values []int64
 }
 
-// Samples groups the events by key, keys in order of first use.
+// Samples groups the samples by key, keys in order of first use.
 func (b *Batch) Samples() []Sample {
-	times := make([]int64, len(b.events))
+	times := make([]int64, len(b.taken))
 	values := make([]int64, len(b.values))
-	out := make([]Sample, len(b.samples))
+	out := make([]Sample, len(b.keys))
 	next, nextValue := 0, 0
-	for i, k := range b.samples {
+	for i, k := range b.keys {
 		n := int(b.counts[i])
 		out[i] = Sample{Key: k, Times: times[next : next : next+n]}
 		next += n
@@ -272,8 +272,8 @@ func (b *Batch) Samples() []Sample {
 		}
 	}
 	valued := 0
-	for _, e := range b.events {
-		s := &out[e.sample]
+	for _, e := range b.taken {
+		s := &out[e.key]
 		s.Times = append(s.Times, e.time)
 		if s.Type.Valued {
 			s.Values = append(s.Values, b.values[valued])

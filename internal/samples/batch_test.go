@@ -17,13 +17,13 @@ func stack(n int) *Stack {
 	return s
 }
 
-func TestEventsOfOneKeyBecomeOneSample(t *testing.T) {
+func TestTimesOfOneKeyBecomeOneSample(t *testing.T) {
 	r := &Resource{PID: 1}
 	a, b := stack(3), stack(4)
 	batch := NewBatch(1 << 20)
 	for i, s := range []*Stack{a, b, a, a} {
 		if !batch.Add(Key{Resource: r, Type: OnCPU, Stack: s}, int64(i)) {
-			t.Fatalf("event %d did not fit", i)
+			t.Fatalf("sample %d did not fit", i)
 		}
 	}
 	got := batch.Samples()
@@ -63,15 +63,15 @@ func TestWhatDoesNotFitLeavesNoTrace(t *testing.T) {
 	for batch.Add(Key{Resource: r, Type: OnCPU, Stack: stack(20)}, int64(added)) {
 		added++
 	}
-	size, events := batch.Size(), batch.Events()
-	if size > limit || events != added {
-		t.Fatalf("%d bytes of %d, %d events of %d", size, limit, events, added)
+	size, held := batch.Size(), batch.Count()
+	if size > limit || held != added {
+		t.Fatalf("%d bytes of %d, %d samples of %d", size, limit, held, added)
 	}
 	if batch.Add(Key{Resource: r, Type: OnCPU, Stack: stack(20)}, 0) {
 		t.Fatal("took one more")
 	}
-	if batch.Size() != size || batch.Events() != events || len(batch.Samples()) != added {
-		t.Fatal("a refused event changed the batch")
+	if batch.Size() != size || batch.Count() != held || len(batch.Samples()) != added {
+		t.Fatal("a refused sample changed the batch")
 	}
 }
 
@@ -85,7 +85,7 @@ func TestResetBatchTakesTheSameAgain(t *testing.T) {
 	}
 	first := fill()
 	batch.Reset()
-	if batch.Events() != 0 || batch.Size() != 0 || len(batch.Samples()) != 0 {
+	if batch.Count() != 0 || batch.Size() != 0 || len(batch.Samples()) != 0 {
 		t.Fatal("not empty after Reset")
 	}
 	if again := fill(); again != first {
@@ -93,7 +93,7 @@ func TestResetBatchTakesTheSameAgain(t *testing.T) {
 	}
 }
 
-func TestEventOfAKnownStackAllocatesNothing(t *testing.T) {
+func TestSampleOfAKnownStackAllocatesNothing(t *testing.T) {
 	batch := NewBatch(1 << 20)
 	k := Key{Resource: &Resource{}, Type: OnCPU, Stack: stack(30), Thread: Thread{Name: "worker"}}
 	for batch.Add(k, 1) {
@@ -101,7 +101,7 @@ func TestEventOfAKnownStackAllocatesNothing(t *testing.T) {
 	batch.Reset()
 	batch.Add(k, 1)
 	if n := testing.AllocsPerRun(100, func() { batch.Add(k, 2) }); n != 0 {
-		t.Fatalf("%v allocations an event", n)
+		t.Fatalf("%v allocations a sample", n)
 	}
 }
 
@@ -133,7 +133,7 @@ func BenchmarkAdd(b *testing.B) {
 	})
 }
 
-func TestValuesStayWithTheirEvents(t *testing.T) {
+func TestValuesStayWithTheirTimes(t *testing.T) {
 	r, a, b := &Resource{}, stack(2), stack(2)
 	batch := NewBatch(1 << 20)
 	for i := range int64(6) {
@@ -204,7 +204,7 @@ func TestWhatIsSentCountsInFull(t *testing.T) {
 	}
 }
 
-func TestTwoEventsFitBothOrNeither(t *testing.T) {
+func TestTwoSamplesFitBothOrNeither(t *testing.T) {
 	k := Key{Resource: &Resource{}, Type: AllocObjects, Stack: stack(9)}
 	other := k
 	other.Type = AllocSpace
@@ -215,11 +215,11 @@ func TestTwoEventsFitBothOrNeither(t *testing.T) {
 	if !batch.AddBoth(k, other, 1, 2, 3) || batch.Size() != batch.limit {
 		t.Fatalf("%d bytes of %d", batch.Size(), batch.limit)
 	}
-	if batch.AddBoth(k, other, 1, 2, 3) || batch.Events() != 2 {
+	if batch.AddBoth(k, other, 1, 2, 3) || batch.Count() != 2 {
 		t.Fatal("took two more")
 	}
 	batch = NewBatch(exactly.Size() - 1)
-	if batch.AddBoth(k, other, 1, 2, 3) || batch.Events() != 0 || batch.Size() != 0 {
+	if batch.AddBoth(k, other, 1, 2, 3) || batch.Count() != 0 || batch.Size() != 0 {
 		t.Fatal("took one of two")
 	}
 }

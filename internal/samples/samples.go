@@ -4,7 +4,7 @@
 // Package samples is the domain of the receiver: what a sampler saw, as plain data.
 // A sampler interns Resources, Mappings, Locations and Stacks once and shares them
 // by pointer between batches. A Batch only counts what happened in one capture
-// window, so adding an event of a known stack allocates nothing.
+// window, so adding a sample of a known stack allocates nothing.
 package samples
 
 import (
@@ -167,7 +167,7 @@ func (l Link) Valid() bool { return l.TraceID != [16]byte{} && l.SpanID != [8]by
 type Type struct {
 	Name, Unit             string
 	PeriodName, PeriodUnit string
-	// Valued reports that each event has a value; else an event is only its
+	// Valued reports that each sample has a value; else a sample is only its
 	// timestamp.
 	Valued bool
 	// Sampler is the sampler's name in the counters; empty if its samples are
@@ -208,7 +208,7 @@ const scaledToSwitches = "per thread, to the total time of all its switches"
 // AllocObjects and AllocSpace are the sampled allocations of Go programs, scaled to
 // what each stands for. The period is the program's MemProfileRate; for the assumed
 // types, whose program's rate could not be read, it is the runtime's default. An
-// allocation is an event of both types, counted once: as its space.
+// allocation is a sample of both types, counted once: as its space.
 var (
 	AllocObjects        = &Type{Name: "alloc_objects", Unit: "count", PeriodName: "space", PeriodUnit: "bytes", Valued: true, CountedAs: AllocSpace, Scaled: scaledToPeriod}
 	AllocSpace          = &Type{Name: "alloc_space", Unit: "bytes", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Sampler: "allocations", Scaled: scaledToPeriod}

@@ -164,7 +164,7 @@ func BenchmarkDotnetBuffer(b *testing.B) {
 			req, _ := http.NewRequest(http.MethodPost, c.Path(), bytes.NewReader(c.Bytes))
 			req.Header.Set("Content-Type", "application/octet-stream")
 			intake.ServeHTTP(discard{}, req)
-			if batch, ok := buffer.Take(); ok && batch.Events() > 0 {
+			if batch, ok := buffer.Take(); ok && batch.Count() > 0 {
 				buffer.Done()
 			}
 		})

@@ -252,7 +252,7 @@ func (e *emitter) consume(batch *samples.Batch) {
 		if err := ctx.Err(); err != nil && tried {
 			outcome = sampler.Refused // no time left for it
 			if failure == nil {
-				failure = fmt.Errorf("emit a batch of %d samples within %v (export_timeout): %w", batch.Events(), e.timeout, err)
+				failure = fmt.Errorf("emit a batch of %d samples within %v (export_timeout): %w", batch.Count(), e.timeout, err)
 			}
 		} else {
 			op := e.obs.StartProfilesOp(ctx)
@@ -272,7 +272,7 @@ func (e *emitter) consume(batch *samples.Batch) {
 		span = cputime.Begin()
 	}
 	spent += span.End()
-	e.meter.Add(time.Duration(float64(spent) * float64(running) / float64(max(batch.Events(), 1))))
+	e.meter.Add(time.Duration(float64(spent) * float64(running) / float64(max(batch.Count(), 1))))
 	for typ, n := range left {
 		e.counters.Samples(sampler.Unreadable, typ.Sampler, n)
 	}

@@ -47,18 +47,18 @@ const Idle = int64(math.MaxInt64)
 // A batch's capture window ends at the time up to which the samplers have read, not when
 // the batch is taken: what happened earlier and is still unread in a ring belongs
 // to the next batch, whose window begins there. So windows neither overlap nor
-// leave a gap, and every event lies in the window of its batch. Of several
+// leave a gap, and every sample lies in the capture window of its batch. Of several
 // samplers some will have read further than others: see Settle.
 type Buffer struct {
 	clock Clock
 	size  int
 	// wakes are called when sampling has to pause or may resume.
 	wakes []func()
-	// lost is called for an event that was accepted and then found no room.
+	// lost is called for a sample that was accepted and then found no room.
 	lost func(*samples.Type)
 	// full is called when a full batch waits to be taken.
 	full func()
-	// unheld is called for an event at maxHeld of starting.
+	// unheld is called for a sample at maxHeld of starting.
 	unheld func()
 
 	// paused: active is full while other is not free. It changes under mu.
@@ -81,23 +81,23 @@ type Buffer struct {
 	// emitting: other was taken. pending: other is full and waits to be taken. Never
 	// both.
 	emitting, pending bool
-	// offset turns monotonic times of the active batch's events into Unix times. It
+	// offset turns monotonic times of the active batch's samples into Unix times. It
 	// is measured once per batch, so that setting the wall clock does not tear a
 	// batch apart.
 	offset int64
-	// last is the time of the active batch's latest event, in Unix time.
+	// last is the time of the active batch's latest sample, in Unix time.
 	last int64
 	// until is the end of the active batch, on the monotonic clock; 0 unless it
-	// is about to be taken. held are events from then on, for the next batch.
+	// is about to be taken. held are samples from then on, for the next batch.
 	until int64
-	held  []heldEvent
-	// starting are events of programs that were being started, until their resources
+	held  []heldSample
+	// starting are samples of programs that were being started, until their resources
 	// are known.
-	starting []heldEvent
-	// refused is the time of the last event that did not fit, on the monotonic
+	starting []heldSample
+	// refused is the time of the last sample that did not fit, on the monotonic
 	// clock.
 	refused int64
-	// pausedAt is the time of the event that sampling paused for, on the monotonic
+	// pausedAt is the time of the sample that sampling paused for, on the monotonic
 	// clock; 0 while sampling is not paused.
 	pausedAt int64
 }
@@ -109,8 +109,8 @@ const (
 	MaxSize = bytesize.GiB
 )
 
-// heldEvent is an event for a later batch, with other as in AddBoth if that is set.
-type heldEvent struct {
+// heldSample is a sample for a later batch, with other as in AddBoth if that is set.
+type heldSample struct {
 	samples.Key
 	time, value int64
 	other       *samples.Key
@@ -128,7 +128,7 @@ func final(k *samples.Key) bool {
 	return true
 }
 
-// maxHeld bounds held and starting. Above it events go into the batch that is about to
+// maxHeld bounds held and starting. Above it samples go into the batch that is about to
 // be taken, whose window then overlaps the next one's, and keep the resource that they
 // have.
 const maxHeld = 4096
@@ -146,10 +146,10 @@ func New(size int, c Clock) *Buffer {
 
 // OnWake registers a function that is called when sampling has to pause or may
 // resume, and when a batch is about to be taken. It must not block. Call OnWake,
-// OnLost and OnFull before the first event.
+// OnLost and OnFull before the first sample.
 func (b *Buffer) OnWake(wake func()) { b.wakes = append(b.wakes, wake) }
 
-// OnLost registers the function that counts an event that was accepted and then
+// OnLost registers the function that counts a sample that was accepted and then
 // found no room.
 func (b *Buffer) OnLost(lost func(*samples.Type)) { b.lost = lost }
 
@@ -157,7 +157,7 @@ func (b *Buffer) OnLost(lost func(*samples.Type)) { b.lost = lost }
 // It must not block.
 func (b *Buffer) OnFull(full func()) { b.full = full }
 
-// OnUnheld registers the function that counts an event of a program that was being
+// OnUnheld registers the function that counts a sample of a program that was being
 // started, which is added with the resource that it has because too many are held.
 func (b *Buffer) OnUnheld(unheld func()) { b.unheld = unheld }
 
@@ -167,32 +167,32 @@ func (b *Buffer) wake() {
 	}
 }
 
-// Add adds an event that happened at time on the monotonic clock. It returns
-// false if both batches are full: the event is lost.
+// Add adds a sample that was taken at time on the monotonic clock. It returns
+// false if both batches are full: the sample is lost.
 func (b *Buffer) Add(k samples.Key, time int64) bool { return b.AddValue(k, time, 0) }
 
 // AddValue is Add for a type that is Valued.
 func (b *Buffer) AddValue(k samples.Key, time, value int64) bool {
 	return b.put(func(batch *samples.Batch) bool {
-		if !final(&k) && b.hold(heldEvent{Key: k, time: time, value: value}) {
+		if !final(&k) && b.hold(heldSample{Key: k, time: time, value: value}) {
 			return true
 		}
 		if b.until > 0 && time >= b.until && len(b.held) < maxHeld {
-			b.held = append(b.held, heldEvent{Key: k, time: time, value: value})
+			b.held = append(b.held, heldSample{Key: k, time: time, value: value})
 			return true
 		}
 		return b.widen(batch, time, batch.AddValue(k, time+b.offset, value))
 	})
 }
 
-// AddBoth adds an allocation as two events, its count and its bytes, or neither.
-// It does not hold events for the next batch: a buffer of allocations has a single
+// AddBoth adds an allocation as two samples, its count and its bytes, or neither.
+// It does not hold samples for the next batch: a buffer of allocations has a single
 // writer.
 func (b *Buffer) AddBoth(objects, space samples.Key, time, count, bytes int64) bool {
 	return b.put(func(batch *samples.Batch) bool {
 		if !final(&objects) {
 			other := space
-			if b.hold(heldEvent{Key: objects, time: time, value: count, other: &other, otherValue: bytes}) {
+			if b.hold(heldSample{Key: objects, time: time, value: count, other: &other, otherValue: bytes}) {
 				return true
 			}
 		}
@@ -201,22 +201,22 @@ func (b *Buffer) AddBoth(objects, space samples.Key, time, count, bytes int64) b
 	})
 }
 
-// AddSent adds an event of a type that is Sent, with its time in nanoseconds
+// AddSent adds a sample of a type that is Sent, with its time in nanoseconds
 // since the Unix epoch and its value, if it has one. It does not widen
 // the window, which covers only what was sampled here.
 func (b *Buffer) AddSent(k samples.Key, unixNano, value int64) bool {
 	return b.put(func(batch *samples.Batch) bool {
 		fitted := batch.AddValue(k, unixNano, value)
 		if !fitted {
-			// If sampling pauses for this event, everything read so far was captured.
+			// If sampling pauses for this sample, everything read so far was captured.
 			b.refused = b.readUpTo()
 		}
 		return fitted
 	})
 }
 
-// put calls add with the active batch, and again with the other one if the event
-// did not fit. It returns false if both batches are full, or if the event does not
+// put calls add with the active batch, and again with the other one if the sample
+// did not fit. It returns false if both batches are full, or if the sample does not
 // fit even an empty one.
 func (b *Buffer) put(add func(*samples.Batch) (fitted bool)) bool {
 	b.mu.Lock()
@@ -225,7 +225,7 @@ func (b *Buffer) put(add func(*samples.Batch) (fitted bool)) bool {
 		if add(b.active) {
 			return true
 		}
-		if b.active.Events() == 0 {
+		if b.active.Count() == 0 {
 			return false
 		}
 		if b.emitting || b.pending {
@@ -237,7 +237,7 @@ func (b *Buffer) put(add func(*samples.Batch) (fitted bool)) bool {
 	return false
 }
 
-// widen extends the batch's capture window to an event that fitted, and records the time
+// widen extends the batch's capture window to a sample that fitted, and records the time
 // of one that did not.
 func (b *Buffer) widen(batch *samples.Batch, time int64, fitted bool) bool {
 	if !fitted {
@@ -245,15 +245,15 @@ func (b *Buffer) widen(batch *samples.Batch, time int64, fitted bool) bool {
 		return false
 	}
 	// Rings of several CPUs are merged by time only within what has been read, so an
-	// event may be a little older than the last of the previous batch. The window is
-	// widened; the event keeps its time.
+	// sample may be a little older than the last of the previous batch. The window is
+	// widened; the sample keeps its time.
 	t := time + b.offset
 	batch.Start = min(batch.Start, t)
 	b.last = max(b.last, t)
 	return true
 }
 
-// KernelLost adds n to the events of a type's sampler that the kernel lost in the
+// KernelLost adds n to the samples of a type's sampler that the kernel lost in the
 // active batch's capture window. While both batches are full it does nothing: nothing is
 // captured then.
 func (b *Buffer) KernelLost(t *samples.Type, n uint64) {
@@ -264,7 +264,7 @@ func (b *Buffer) KernelLost(t *samples.Type, n uint64) {
 	}
 }
 
-// ReadUpTo sets the position of the sampler of running threads: every event
+// ReadUpTo sets the position of the sampler of running threads: every sample
 // before time, on the monotonic clock, has been added or was lost.
 func (b *Buffer) ReadUpTo(time int64) {
 	b.read.Store(time)
@@ -278,7 +278,7 @@ type Position struct {
 }
 
 // Another returns the buffer for one more sampler. Call it before the first
-// event.
+// sample.
 func (b *Buffer) Another() *Position {
 	p := &Position{Buffer: b}
 	p.read.Store(Idle)
@@ -311,9 +311,9 @@ func (b *Buffer) readUpTo() int64 {
 	return at
 }
 
-// Settle makes samplers with events in progress add what they have up to now, and
+// Settle makes samplers with waits in progress add what they have up to now, and
 // waits until all have read up to now, so that the batch that is taken next ends
-// there. Events that they read beyond it are held for the next batch until Take.
+// there. Samples that they read beyond it are held for the next batch until Take.
 // It waits at most limit, and not at all while no sampler samples.
 func (b *Buffer) Settle(limit time.Duration) {
 	now, ok := b.close()
@@ -357,7 +357,7 @@ func (b *Buffer) Take() (batch *samples.Batch, ok bool) {
 	case b.emitting:
 	case b.pending:
 		ok = true
-	case b.active.Events() == 0:
+	case b.active.Count() == 0:
 		b.begin(b.active)
 	default:
 		b.turn()
@@ -385,7 +385,7 @@ func (b *Buffer) Done() {
 	}
 }
 
-// takeHeld adds the held events to a batch.
+// takeHeld adds the held samples to a batch.
 func (b *Buffer) takeHeld(to *samples.Batch) {
 	for i := range b.held {
 		b.addHeld(to, &b.held[i])
@@ -394,8 +394,8 @@ func (b *Buffer) takeHeld(to *samples.Batch) {
 	b.held, b.until = b.held[:0], 0
 }
 
-// addHeld adds a held event to a batch.
-func (b *Buffer) addHeld(to *samples.Batch, h *heldEvent) {
+// addHeld adds a held sample to a batch.
+func (b *Buffer) addHeld(to *samples.Batch, h *heldSample) {
 	t := h.time + b.offset
 	fitted := false
 	if h.other == nil {
@@ -411,9 +411,9 @@ func (b *Buffer) addHeld(to *samples.Batch, h *heldEvent) {
 	b.last = max(b.last, t)
 }
 
-// hold holds an event of a program that is being started. It returns false at the
+// hold holds a sample of a program that is being started. It returns false at the
 // bound.
-func (b *Buffer) hold(h heldEvent) bool {
+func (b *Buffer) hold(h heldSample) bool {
 	if len(b.starting) >= maxHeld {
 		b.unheld()
 		return false
@@ -422,7 +422,7 @@ func (b *Buffer) hold(h heldEvent) bool {
 	return true
 }
 
-// takeStarting adds events of programs that were being started to a batch, if their
+// takeStarting adds samples of programs that were being started to a batch, if their
 // resources are known now.
 func (b *Buffer) takeStarting(to *samples.Batch) {
 	left := b.starting[:0]
@@ -438,7 +438,7 @@ func (b *Buffer) takeStarting(to *samples.Batch) {
 	b.starting = left
 }
 
-// Closing returns the time up to which events in progress are to be added. It
+// Closing returns the time up to which waits in progress are to be added. It
 // changes each time a batch is about to be taken.
 func (b *Buffer) Closing() int64 { return b.closing.Load() }
 
@@ -489,7 +489,7 @@ func (b *Buffer) begin(filled *samples.Batch) {
 		start = b.clock.Monotonic() + b.offset
 	}
 	if filled == next {
-		next.Reset() // losses in a window without events, which is not emitted
+		next.Reset() // losses in a capture window without samples, which is not emitted
 	}
 	next.Start = start + offset - b.offset
 	next.End, next.Offset = 0, offset
@@ -498,7 +498,7 @@ func (b *Buffer) begin(filled *samples.Batch) {
 	b.takeHeld(next)
 }
 
-// pause ends the capture window at the event that found no room: what is still in the
+// pause ends the capture window at the sample that found no room: what is still in the
 // rings from then on is lost too, whenever it is read.
 func (b *Buffer) pause() {
 	b.pausedAt = b.refused

@@ -26,7 +26,7 @@ func testKey(thread int32) samples.Key {
 	}
 }
 
-// within fails the test where an event is outside of its batch's window.
+// within fails the test where a sample is outside of its batch's window.
 func within(t *testing.T, b *samples.Batch) {
 	t.Helper()
 	require.Less(t, b.Start, b.End)
@@ -60,7 +60,7 @@ func TestBufferWindowsMeetWhereTheSamplersHaveReadUpTo(t *testing.T) {
 	within(t, second)
 }
 
-func TestBufferWindowTakesInEventsThatWereReadOutOfOrder(t *testing.T) {
+func TestBufferWindowTakesInSamplesThatWereReadOutOfOrder(t *testing.T) {
 	c := &fakeClock{now: 100}
 	b := New(1<<20, c)
 	require.True(t, b.Add(testKey(1), 90), "older than the buffer")
@@ -135,7 +135,7 @@ func TestBufferPauseIsInNoWindow(t *testing.T) {
 	require.Equal(t, 2, woken)
 	second, ok := b.Take()
 	require.True(t, ok)
-	require.EqualValues(t, 191, second.End, "the event at 190 that found no room, and all after it, were not captured")
+	require.EqualValues(t, 191, second.End, "the sample at 190 that found no room, and all after it, were not captured")
 	within(t, second)
 	b.Done()
 
@@ -150,7 +150,7 @@ func TestBufferPauseIsInNoWindow(t *testing.T) {
 func TestBufferAddAllocatesNothingForAKeySeenBefore(t *testing.T) {
 	b := New(1<<24, &fakeClock{now: 100})
 	k := testKey(1)
-	for range 5000 { // room for the events to come
+	for range 5000 { // room for the samples to come
 		b.Add(k, 110)
 	}
 	first, _ := b.Take()
@@ -191,7 +191,7 @@ func TestBufferWindowsMeetWhereTheBatchWasTaken(t *testing.T) {
 	require.True(t, ok)
 	require.EqualValues(t, 100, first.Start)
 	require.EqualValues(t, 500, first.End)
-	require.Equal(t, 2, first.Events())
+	require.Equal(t, 2, first.Count())
 	within(t, first)
 
 	b.ReadUpTo(600)
@@ -202,7 +202,7 @@ func TestBufferWindowsMeetWhereTheBatchWasTaken(t *testing.T) {
 	require.True(t, ok)
 	require.EqualValues(t, 500, second.Start)
 	require.EqualValues(t, 600, second.End, "the one that has read less far")
-	require.Equal(t, 2, second.Events())
+	require.Equal(t, 2, second.Count())
 	within(t, second)
 }
 
@@ -220,7 +220,7 @@ func TestBufferOfOneSamplerEndsNow(t *testing.T) {
 	batch, ok := b.Take()
 	require.True(t, ok)
 	require.EqualValues(t, 500, batch.End)
-	require.Equal(t, 1, batch.Events())
+	require.Equal(t, 1, batch.Count())
 	within(t, batch)
 }
 
@@ -242,7 +242,7 @@ func TestBufferHoldsNothingBackWhereNoBatchIsTaken(t *testing.T) {
 	batch, ok := b.Take()
 	require.True(t, ok)
 	within(t, batch)
-	require.Equal(t, 1, batch.Events())
+	require.Equal(t, 1, batch.Count())
 }
 
 func TestBufferWithoutSamplersEndsNow(t *testing.T) {
@@ -260,7 +260,7 @@ func TestBufferCountsKernelLossesOfItsWindow(t *testing.T) {
 	b := New(1<<20, c)
 	b.KernelLost(samples.OnCPU, 5)
 	_, ok := b.Take()
-	require.False(t, ok, "a window without events, which nobody sees")
+	require.False(t, ok, "a capture window without samples, which nobody sees")
 
 	require.True(t, b.Add(testKey(1), 150))
 	b.KernelLost(samples.OnCPU, 2)
@@ -360,9 +360,9 @@ func startingKey(thread int32) (samples.Key, *samples.Starting) {
 	return k, s
 }
 
-// Events of programs that are being started wait for the resource, and keep their times
+// Samples of programs that are being started wait for the resource, and keep their times
 // and values.
-func TestBufferHoldsEventsOfStartingPrograms(t *testing.T) {
+func TestBufferHoldsSamplesOfStartingPrograms(t *testing.T) {
 	b := New(1<<20, &fakeClock{now: 100, offset: 1000})
 	soon, soonStarts := startingKey(1)
 	late, lateStarts := startingKey(2)
@@ -384,18 +384,18 @@ func TestBufferHoldsEventsOfStartingPrograms(t *testing.T) {
 	require.True(t, b.Add(soon, 170), "which is known by now")
 	b.ReadUpTo(200)
 
-	type event struct {
+	type sample struct {
 		typ         string
 		thread      int32
 		time, value int64
 	}
-	events := func() (known, other []event) {
+	taken := func() (known, other []sample) {
 		batch, ok := b.Take()
 		require.True(t, ok)
 		within(t, batch)
 		for _, s := range batch.Samples() {
 			for i, at := range s.Times {
-				e := event{s.Type.Name, s.Thread.ID, at, 0}
+				e := sample{s.Type.Name, s.Thread.ID, at, 0}
 				if s.Values != nil {
 					e.value = s.Values[i]
 				}
@@ -409,15 +409,15 @@ func TestBufferHoldsEventsOfStartingPrograms(t *testing.T) {
 		b.Done()
 		return known, other
 	}
-	known, other := events()
-	require.ElementsMatch(t, []event{
+	known, other := taken()
+	require.ElementsMatch(t, []sample{
 		{"samples", 1, 1130, 0},
 		{"samples", 1, 1170, 0},
 		{"off_cpu", 1, 1150, 11},
 		{"alloc_objects", 3, 1160, 3},
 		{"alloc_space", 3, 1160, 4096},
 	}, known)
-	require.Equal(t, []event{{"samples", 4, 1120, 0}}, other)
+	require.Equal(t, []sample{{"samples", 4, 1120, 0}}, other)
 	_, ok := b.Take()
 	require.False(t, ok, "what is not known yet is in no batch")
 
@@ -425,14 +425,14 @@ func TestBufferHoldsEventsOfStartingPrograms(t *testing.T) {
 	require.True(t, b.Add(testKey(4), 120))
 	batch, ok := b.Take()
 	require.True(t, ok)
-	require.Equal(t, 2, batch.Events())
+	require.Equal(t, 2, batch.Count())
 	b.Done()
 	_, ok = b.Take()
 	require.False(t, ok, "each is in one batch")
 }
 
-// At the bound, events keep the resource that they have.
-func TestBufferHoldsSoManyEventsOfStartingPrograms(t *testing.T) {
+// At the bound, samples keep the resource that they have.
+func TestBufferHoldsSoManySamplesOfStartingPrograms(t *testing.T) {
 	b := New(1<<20, &fakeClock{now: 100})
 	unheld := 0
 	b.OnUnheld(func() { unheld++ })

@@ -11,14 +11,14 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// bench is a Buffer of events of one key, and what it reported.
+// bench is a Buffer of samples of one key, and what it reported.
 type bench struct {
 	*Buffer
 	key                   samples.Key
 	full, pauses, resumes int
 }
 
-// newBench returns one whose batches have room for limit events.
+// newBench returns one whose batches have room for limit samples.
 func newBench(limit int) *bench {
 	b := &bench{key: testKey(1)}
 	batch := samples.NewBatch(1 << 20)
@@ -109,7 +109,7 @@ func TestBothFullPausesOnceAndDoneResumes(t *testing.T) {
 		t.Fatal("a free buffer did not end the pause")
 	}
 	if !b.put(5) {
-		t.Fatal("does not take events after the pause")
+		t.Fatal("does not take samples after the pause")
 	}
 	got, _ := b.Take()
 	if !slices.Equal(held(got), []int64{1}) {
@@ -122,10 +122,10 @@ func TestBothFullPausesOnceAndDoneResumes(t *testing.T) {
 	}
 }
 
-func TestEventTooLargeForAnyBufferIsNoPause(t *testing.T) {
+func TestSampleTooLargeForAnyBufferIsNoPause(t *testing.T) {
 	b := newBench(0)
 	if b.put(1) || b.pauses != 0 || b.Paused() {
-		t.Fatalf("paused %d times for an event that never fits", b.pauses)
+		t.Fatalf("paused %d times for a sample that never fits", b.pauses)
 	}
 }
 

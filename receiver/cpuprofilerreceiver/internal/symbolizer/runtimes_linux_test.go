@@ -96,7 +96,7 @@ func (*batches) Batch() uint64 { return 1 }
 func (b *batches) events() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.batch.Events()
+	return b.batch.Count()
 }
 
 // frameCount is the number of samples that have a function.

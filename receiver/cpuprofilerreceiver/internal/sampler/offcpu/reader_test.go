@@ -147,7 +147,7 @@ func TestRecordsWithoutAProcessAreIgnored(t *testing.T) {
 				rec.Time = int64(i) * 1e6
 				r.handle(rec)
 			}
-			require.Zero(t, sink.kept.Events())
+			require.Zero(t, sink.kept.Count())
 			require.Empty(t, r.waits.threads)
 		})
 	}
@@ -190,7 +190,7 @@ func BenchmarkSwitch(b *testing.B) {
 			}
 			r.handle(&out)
 			r.handle(&in)
-			if sink.kept.Events() >= 1<<15 {
+			if sink.kept.Count() >= 1<<15 {
 				sink.kept.Reset()
 			}
 		}
@@ -210,7 +210,7 @@ func BenchmarkSwitch(b *testing.B) {
 		for b.Loop() {
 			now += 10_000
 			sink.kept.AddValue(key, now, 5000)
-			if sink.kept.Events() >= 1<<15 {
+			if sink.kept.Count() >= 1<<15 {
 				sink.kept.Reset()
 			}
 		}

@@ -26,7 +26,7 @@ func BenchmarkRecord(b *testing.B) {
 		i := 0
 		for b.Loop() {
 			r.handle(records[i%len(records)])
-			if sink.batch.Events() == 1<<15 {
+			if sink.batch.Count() == 1<<15 {
 				sink.batch.Reset()
 			}
 			i++

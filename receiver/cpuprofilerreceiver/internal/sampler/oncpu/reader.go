@@ -138,7 +138,7 @@ func (r *reader) publishTable() {
 	r.table.Store(&stats)
 }
 
-// kernelLost returns the samples that the kernel has lost. A throttled event and a
+// kernelLost returns the samples that the kernel has lost. A throttled perf event and a
 // corrupt record have cost at least one sample each.
 func kernelLost(s perfevent.Stats) uint64 { return attach.KernelLost(s) + s.Throttled }
 
@@ -207,7 +207,7 @@ func (r *reader) handle(rec *perfevent.Record) {
 	}
 }
 
-// sample turns a record into an event of the batch. For a stack seen before it
+// sample turns a record into a sample of the batch. For a stack seen before it
 // allocates nothing.
 func (r *reader) sample(rec *perfevent.Record) {
 	if rec.PID <= 0 {
@@ -219,7 +219,7 @@ func (r *reader) sample(rec *perfevent.Record) {
 	p := r.cfg.Table.Lookup(rec.PID, rec.Sample.CgroupID)
 	if !p.Wanted {
 		if rec.Attachment != nil && !r.loop.Last().Plan.Wide() && p.Unknown() {
-			// The event that took the sample is attached to a target.
+			// The perf event that took the sample is attached to a target.
 			r.read.Add(1)
 			r.unreadable.Add(1)
 		}

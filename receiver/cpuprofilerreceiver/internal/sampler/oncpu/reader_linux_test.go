@@ -75,7 +75,7 @@ func record() *perfevent.Record {
 	return rec
 }
 
-func TestSampleBecomesAnEventOfItsThread(t *testing.T) {
+func TestSampleIsOfItsThread(t *testing.T) {
 	r, sink := newReader(t, func(c *Settings) { c.ThreadName, c.ThreadID = true, true })
 	r.handle(record())
 	r.handle(record())
@@ -106,7 +106,7 @@ func TestSampleOfNoProcessIsCounted(t *testing.T) {
 			rec := record()
 			rec.PID, rec.TID = pid, pid
 			r.handle(rec)
-			require.Zero(t, sink.batch.Events())
+			require.Zero(t, sink.batch.Count())
 			require.EqualValues(t, 1, r.Stats().Unreadable)
 		})
 	}
@@ -117,7 +117,7 @@ func TestSampleWithoutAStackIsCounted(t *testing.T) {
 	rec := record()
 	rec.Sample.User = nil
 	r.handle(rec)
-	require.Zero(t, sink.batch.Events())
+	require.Zero(t, sink.batch.Count())
 	require.EqualValues(t, 1, r.Stats().Unreadable)
 }
 
@@ -133,7 +133,7 @@ func TestSampleOfAProcessThatIsNotATargetIsDropped(t *testing.T) {
 	require.NoError(t, err)
 	r, sink := newReader(t, func(c *Settings) { c.Table = processes.NewTable(processes.Config{Wanted: matcher}) })
 	r.handle(record())
-	require.Zero(t, sink.batch.Events())
+	require.Zero(t, sink.batch.Count())
 	require.Zero(t, r.Stats().Unreadable)
 }
 
@@ -152,7 +152,7 @@ func TestOwnProcessIsLeftOutUnlessATargetNamesIt(t *testing.T) {
 			require.NoError(t, err)
 			r, sink := newReader(t, func(c *Settings) { c.Table = processes.NewTable(processes.Config{Wanted: matcher}) })
 			r.handle(record())
-			require.Equal(t, test.want, sink.batch.Events())
+			require.Equal(t, test.want, sink.batch.Count())
 		})
 	}
 }
@@ -210,7 +210,7 @@ func BenchmarkRecordToBuffer(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			r.handle(rec)
-			if sink.batch.Events() == 1<<15 {
+			if sink.batch.Count() == 1<<15 {
 				sink.batch.Reset()
 			}
 		}
@@ -222,7 +222,7 @@ func BenchmarkRecordToBuffer(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			sink.batch.Add(key, rec.Time)
-			if sink.batch.Events() == 1<<15 {
+			if sink.batch.Count() == 1<<15 {
 				sink.batch.Reset()
 			}
 		}

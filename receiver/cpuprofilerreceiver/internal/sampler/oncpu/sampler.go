@@ -36,7 +36,7 @@ const minCostInterval = 5 * time.Second
 // Sink is the buffer that samples go to.
 type Sink interface {
 	attach.Sink
-	// Add adds an event at time (CLOCK_MONOTONIC, in nanoseconds) and reports whether
+	// Add adds a sample at time (CLOCK_MONOTONIC, in nanoseconds) and reports whether
 	// there was room for it.
 	Add(k samples.Key, time int64) bool
 }

@@ -392,7 +392,7 @@ func TestInvalidProfileIsCountedLoggedOnceAndHarmless(t *testing.T) {
 				r.round(t.Context(), r.subject)
 			}
 			require.Equal(t, map[Outcome]int{tc.want: 2}, r.outcomes, "%v", r.logs.All())
-			require.Zero(t, r.sink.batch.Events())
+			require.Zero(t, r.sink.batch.Count())
 			said := r.logs.FilterMessage("pulling a pprof endpoint failed").All()
 			require.Len(t, said, 1)
 			require.NotEmpty(t, said[0].ContextMap()["help"])
