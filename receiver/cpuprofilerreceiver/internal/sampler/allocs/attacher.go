@@ -79,7 +79,9 @@ const maxPrograms = 1024
 // attacher attaches to the wanted processes. It has a goroutine of its own: the
 // kernel waits when a uprobe is placed and removed.
 type attacher struct {
-	sampler  *Sampler
+	cfg      Settings
+	files    files
+	link     *link
 	wanted   []procfs.Process
 	failing  bool // the last search failed
 	known    *simplelru.LRU[mapped.ID, *program]
@@ -87,6 +89,9 @@ type attacher struct {
 	attached map[int]*member
 	keys     map[int]deadline.Key // of processes in this update
 	logged   logged
+
+	// The counters are for others too.
+	processes, programs atomic.Int64
 }
 
 func (a *attacher) prepare() {
@@ -100,16 +105,16 @@ func (a *attacher) prepare() {
 // run finds processes and attaches to them until ctx is done.
 func (a *attacher) run(ctx context.Context) {
 	defer a.end()
-	tick := time.NewTicker(a.sampler.cfg.DiscoveryInterval)
+	tick := time.NewTicker(a.cfg.DiscoveryInterval)
 	defer tick.Stop()
 	for a.find(ctx); ctx.Err() == nil; {
 		a.update(ctx)
 		select {
 		case <-tick.C:
 			a.find(ctx)
-		case <-a.sampler.cfg.Changed:
+		case <-a.cfg.Changed:
 			a.find(ctx)
-		case <-a.sampler.again:
+		case <-a.link.again:
 		case <-ctx.Done():
 		}
 	}
@@ -117,15 +122,15 @@ func (a *attacher) run(ctx context.Context) {
 
 // find finds the wanted processes.
 func (a *attacher) find(ctx context.Context) {
-	found, err := a.sampler.cfg.Find(ctx)
+	found, err := a.cfg.Find(ctx)
 	if ctx.Err() != nil {
 		return
 	}
 	if err == nil {
 		a.wanted = found
 	} else if !a.failing {
-		a.sampler.cfg.Logger.Warn("looking for programs that allocate failed; what is sampled stays as it is",
-			zap.Error(err), zap.Duration("retry_interval", a.sampler.cfg.DiscoveryInterval))
+		a.cfg.Logger.Warn("looking for programs that allocate failed; what is sampled stays as it is",
+			zap.Error(err), zap.Duration("retry_interval", a.cfg.DiscoveryInterval))
 	}
 	a.failing = err != nil
 }
@@ -193,12 +198,12 @@ func (a *attacher) attach(p procfs.Process) error {
 		}
 	}
 	m := &member{Process: p, file: file, program: known, uprobe: a.probes[known].uprobe}
-	if now, err := a.sampler.files.Process(p.PID); err != nil || now != p {
+	if now, err := a.files.Process(p.PID); err != nil || now != p {
 		a.release(known)
 		return nil // it ended, and another process has its pid
 	}
 	a.probes[known].users++
-	m.capture.From = a.sampler.cfg.Now()
+	m.capture.From = a.cfg.Now()
 	a.readRate(m)
 	a.attached[p.PID] = m
 	return nil
@@ -209,11 +214,11 @@ func (a *attacher) attach(p procfs.Process) error {
 func (a *attacher) await(pid int, name string, read func()) error {
 	key, known := a.keys[pid]
 	if !known {
-		cgroup, _ := procfs.ReadFile(a.sampler.files.File(pid, "cgroup"), 4096) // the bound of its processes together
+		cgroup, _ := procfs.ReadFile(a.files.File(pid, "cgroup"), 4096) // the bound of its processes together
 		key = deadline.Key{Cgroup: string(cgroup), PID: pid}
 		a.keys[pid] = key
 	}
-	return a.sampler.cfg.Runner.Run(key, a.sampler.files.File(pid, name), deadline.ReadLimit, func(c *deadline.Call) { c.Wait(nil, read) })
+	return a.cfg.Runner.Run(key, a.files.File(pid, name), deadline.ReadLimit, func(c *deadline.Call) { c.Wait(nil, read) })
 }
 
 // identify is mapped.Program with a deadline.
@@ -222,7 +227,7 @@ func (a *attacher) identify(pid int) (mapped.ID, error) {
 		id  mapped.ID
 		err error
 	)
-	if late := a.await(pid, "exe", func() { id, err = mapped.Program(a.sampler.cfg.Root, pid) }); late != nil {
+	if late := a.await(pid, "exe", func() { id, err = mapped.Program(a.cfg.Root, pid) }); late != nil {
 		return mapped.ID{}, late
 	}
 	return id, err
@@ -242,8 +247,8 @@ func (a *attacher) open(pid int, id mapped.ID, read bool) (opened, error) {
 		o   opened
 		err error
 	)
-	late := a.sampler.cfg.Runner.Run(id.Key(), a.sampler.files.File(pid, "exe"), deadline.ReadLimit, func(c *deadline.Call) {
-		c.Wait(nil, func() { o.file, err = mapped.OpenProgram(a.sampler.cfg.Root, pid, id) })
+	late := a.cfg.Runner.Run(id.Key(), a.files.File(pid, "exe"), deadline.ReadLimit, func(c *deadline.Call) {
+		c.Wait(nil, func() { o.file, err = mapped.OpenProgram(a.cfg.Root, pid, id) })
 		if err != nil || !read {
 			return
 		}
@@ -259,7 +264,7 @@ func (a *attacher) open(pid int, id mapped.ID, read bool) (opened, error) {
 
 // closeFile closes a file with a deadline: some file systems ask their server even then.
 func (a *attacher) closeFile(f *os.File, id mapped.ID) {
-	_ = a.sampler.cfg.Runner.Run(id.Key(), f.Name(), deadline.ReadLimit, func(c *deadline.Call) {
+	_ = a.cfg.Runner.Run(id.Key(), f.Name(), deadline.ReadLimit, func(c *deadline.Call) {
 		c.Wait(nil, func() { _ = f.Close() }) // it was only read
 	})
 }
@@ -283,31 +288,31 @@ func (a *attacher) learn(o opened, id mapped.ID) *program {
 	p.err = err
 	a.known.Add(id, p)
 	if err != nil && !errors.Is(err, goprogram.ErrNotGo) {
-		a.sampler.cfg.Logger.Info("allocations of a program are not sampled", zap.String("program", p.path), zap.Error(err))
+		a.cfg.Logger.Info("allocations of a program are not sampled", zap.String("program", p.path), zap.Error(err))
 	} else if err != nil {
-		a.sampler.cfg.Logger.Debug("allocations of a program are not sampled", zap.String("program", p.path), zap.Error(err))
+		a.cfg.Logger.Debug("allocations of a program are not sampled", zap.String("program", p.path), zap.Error(err))
 	}
 	return p
 }
 
 // place puts the uprobe into a program.
 func (a *attacher) place(p *program, f *os.File) error {
-	u := a.sampler.uprobes.Load()
+	u := a.link.uprobes.Load()
 	if u == nil {
 		var err error
-		if u, err = uprobe.Open(uprobe.Options{MaxDescriptors: a.sampler.cfg.MaxEvents}); err != nil {
+		if u, err = uprobe.Open(uprobe.Options{MaxDescriptors: a.cfg.MaxEvents}); err != nil {
 			return err
 		}
-		a.sampler.uprobes.Store(u)
-		a.sampler.notify()
+		a.link.uprobes.Store(u)
+		a.link.notify()
 	}
 	probe, err := u.Attach(f, p.site.offset, p.site.register)
 	if err != nil {
 		return err
 	}
-	p.since = a.sampler.cfg.Now()
+	p.since = a.cfg.Now()
 	a.probes[p] = &placed{uprobe: probe}
-	a.sampler.cfg.Logger.Debug("allocations of a program are sampled", zap.String("program", p.path))
+	a.cfg.Logger.Debug("allocations of a program are sampled", zap.String("program", p.path))
 	return nil
 }
 
@@ -319,8 +324,8 @@ func (a *attacher) readRate(m *member) {
 	}
 	rate := int64(unknownRate)
 	late := a.await(m.PID, "mem", func() {
-		if entry, err := a.sampler.files.EntryPoint(m.PID); err == nil {
-			if v, err := a.sampler.files.word(m.PID, m.program.rate+entry-m.program.entry); err == nil && v >= 0 {
+		if entry, err := a.files.EntryPoint(m.PID); err == nil {
+			if v, err := a.files.word(m.PID, m.program.rate+entry-m.program.entry); err == nil && v >= 0 {
 				rate = v
 			}
 		}
@@ -337,9 +342,9 @@ func (a *attacher) detach(leave []*member) {
 	if len(leave) == 0 {
 		return
 	}
-	a.sampler.ask(false)
+	a.link.ask(false)
 	for _, m := range leave {
-		m.capture.End(a.sampler.cfg.Now())
+		m.capture.End(a.cfg.Now())
 		delete(a.attached, m.PID)
 		a.probes[m.program].users--
 	}
@@ -357,22 +362,22 @@ func (a *attacher) release(p *program) {
 	}
 	delete(a.probes, p)
 	if err := probe.uprobe.Detach(); err != nil {
-		a.sampler.cfg.Logger.Debug("removing a uprobe failed", zap.Error(err))
+		a.cfg.Logger.Debug("removing a uprobe failed", zap.Error(err))
 	}
-	a.sampler.cfg.Logger.Debug("allocations of a program are no longer sampled", zap.String("program", p.path))
+	a.cfg.Logger.Debug("allocations of a program are no longer sampled", zap.String("program", p.path))
 }
 
 // publish makes the members visible to the reader.
 func (a *attacher) publish() {
 	members := maps.Clone(a.attached)
-	a.sampler.members.Store(&members)
-	a.sampler.processes.Store(int64(len(a.attached)))
-	a.sampler.programs.Store(int64(len(a.probes)))
+	a.link.members.Store(&members)
+	a.processes.Store(int64(len(a.attached)))
+	a.programs.Store(int64(len(a.probes)))
 }
 
 // followCPUs starts again after CPUs went offline or came online.
 func (a *attacher) followCPUs() {
-	u := a.sampler.uprobes.Load()
+	u := a.link.uprobes.Load()
 	if u == nil {
 		return
 	}
@@ -386,37 +391,37 @@ func (a *attacher) followCPUs() {
 
 // close closes the rings: nothing is sampled.
 func (a *attacher) close() {
-	u := a.sampler.uprobes.Swap(nil)
+	u := a.link.uprobes.Swap(nil)
 	if u == nil {
 		return
 	}
 	if err := u.Close(); err != nil {
-		a.sampler.cfg.Logger.Debug("closing uprobes failed", zap.Error(err))
+		a.cfg.Logger.Debug("closing uprobes failed", zap.Error(err))
 	}
 }
 
 // end detaches from everything.
 func (a *attacher) end() {
 	a.wanted = nil
-	<-a.sampler.stopped // until the reader has read everything
+	<-a.link.stopped // until the reader has read everything
 	a.detach(slices.Collect(maps.Values(a.attached)))
 	a.close()
 }
 
 // report logs what is sampled and what is not, each once.
 func (a *attacher) report() {
-	a.logged.report(a.sampler.cfg.Logger, a.sampler.cfg.When, len(a.attached), len(a.probes))
-	now := a.sampler.cfg.Now()
+	a.logged.report(a.cfg.Logger, a.cfg.When, len(a.attached), len(a.probes))
+	now := a.cfg.Now()
 	for p := range a.probes {
 		switch {
 		case p.quiet || p.hit.Load():
 		case a.rateIsZero(p):
 			p.quiet = true
-			a.sampler.cfg.Logger.Warn(msgQuiet, zap.String("program", p.path),
+			a.cfg.Logger.Warn(msgQuiet, zap.String("program", p.path),
 				zap.String("why", "its runtime.MemProfileRate is 0: it set that, or does not link the memory profiler (nothing in it refers to runtime.MemProfile)"))
-		case time.Duration(now-p.since) >= a.sampler.cfg.Quiet:
+		case time.Duration(now-p.since) >= a.cfg.Quiet:
 			p.quiet = true
-			a.sampler.cfg.Logger.Warn(msgQuiet, zap.String("program", p.path), zap.Duration("for", time.Duration(now-p.since)),
+			a.cfg.Logger.Warn(msgQuiet, zap.String("program", p.path), zap.Duration("for", time.Duration(now-p.since)),
 				zap.String("why", "it allocates next to nothing, or does not link the memory profiler (nothing in it refers to runtime.MemProfile), or has set runtime.MemProfileRate to 0"))
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -16,6 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
@@ -33,7 +35,11 @@ type allocation struct {
 
 // reader reads the rings. The reading goroutine owns it.
 type reader struct {
-	sampler *Sampler
+	cfg  Settings
+	link *link
+	// most is the number of samples of a process that are kept between two calls of
+	// Flush; 0 means all.
+	most    int
 	rec     uprobe.Record
 	uprobes *uprobe.Session  // read last
 	members *map[int]*member // likewise
@@ -42,19 +48,23 @@ type reader struct {
 	kept    []allocation     // in order of time, while they are emitted
 	full    episode
 	losses  *attach.Losses
+
+	// The counters are for others too.
+	read, bufferFull, limited, unreadable, lost, lostRecords atomic.Uint64
+	table                                                    atomic.Pointer[processes.Stats]
 }
 
 // run reads until ctx is done.
 func (r *reader) run(ctx context.Context) {
-	defer close(r.sampler.stopped)
+	defer close(r.link.stopped)
 	for ctx.Err() == nil {
-		u := r.sampler.uprobes.Load()
+		u := r.link.uprobes.Load()
 		if u == nil {
 			r.idle(ctx)
 			continue
 		}
 		select {
-		case req := <-r.sampler.asked:
+		case req := <-r.link.asked:
 			r.answer(req)
 			continue
 		default:
@@ -67,16 +77,16 @@ func (r *reader) run(ctx context.Context) {
 	}
 	r.drain()
 	r.flush()
-	r.sampler.cfg.Table.GiveUp()
+	r.cfg.Table.GiveUp()
 	r.losses.End()
 }
 
 // idle waits while nothing is sampled.
 func (r *reader) idle(ctx context.Context) {
 	select {
-	case req := <-r.sampler.asked:
+	case req := <-r.link.asked:
 		r.answer(req)
-	case <-r.sampler.wake:
+	case <-r.link.wake:
 	case <-ctx.Done():
 	}
 }
@@ -91,15 +101,15 @@ func (r *reader) answer(req request) {
 
 // drain reads what the rings hold.
 func (r *reader) drain() {
-	upTo := r.sampler.cfg.Now()
-	u := r.sampler.uprobes.Load()
+	upTo := r.cfg.Now()
+	u := r.link.uprobes.Load()
 	if u != r.uprobes {
 		r.uprobes, r.stats = u, uprobe.Stats{}
 	}
-	if members := r.sampler.members.Load(); members != r.members {
+	if members := r.link.members.Load(); members != r.members {
 		r.members = members
 		// Mappings that its new processes made earlier were not recorded.
-		r.sampler.cfg.Table.AfterLoss()
+		r.cfg.Table.AfterLoss()
 	}
 	if u != nil {
 		for u.Read(&r.rec) {
@@ -107,19 +117,19 @@ func (r *reader) drain() {
 		}
 		r.count(u.Stats())
 	}
-	r.sampler.cfg.Table.Settle()
-	if r.sampler.most == 0 {
-		r.sampler.cfg.Sink.ReadUpTo(upTo)
+	r.cfg.Table.Settle()
+	if r.most == 0 {
+		r.cfg.Sink.ReadUpTo(upTo)
 	}
 }
 
 func (r *reader) count(now uprobe.Stats) {
 	if n := now.Lost - r.stats.Lost + now.Corrupt - r.stats.Corrupt; n > 0 {
-		r.sampler.lost.Add(n)
-		r.sampler.cfg.Sink.KernelLost(samples.AllocSpace, n)
+		r.lost.Add(n)
+		r.cfg.Sink.KernelLost(samples.AllocSpace, n)
 	}
-	r.sampler.lostRecords.Add(now.LostRecords - r.stats.LostRecords)
-	r.losses.Note(r.sampler.cfg.Now(), attach.Lost{Samples: r.sampler.lost.Load(), Records: r.sampler.lostRecords.Load()})
+	r.lostRecords.Add(now.LostRecords - r.stats.LostRecords)
+	r.losses.Note(r.cfg.Now(), attach.Lost{Samples: r.lost.Load(), Records: r.lostRecords.Load()})
 	r.stats = now
 }
 
@@ -136,41 +146,41 @@ func (r *reader) handle(rec *uprobe.Record) {
 			return
 		}
 		if !rec.Comm.Exec {
-			r.sampler.cfg.Table.Comm(rec.Comm.PID, rec.Comm.TID, rec.Comm.Name)
+			r.cfg.Table.Comm(rec.Comm.PID, rec.Comm.TID, rec.Comm.Name)
 			return
 		}
-		r.sampler.cfg.Table.Exec(rec.Comm.PID, rec.Comm.Name)
+		r.cfg.Table.Exec(rec.Comm.PID, rec.Comm.Name)
 		select {
-		case r.sampler.again <- struct{}{}: // it runs another program now
+		case r.link.again <- struct{}{}: // it runs another program now
 		default:
 		}
 	case perfevent.TypeMmap:
 		if (*r.members)[rec.Mmap.PID] != nil {
-			r.sampler.cfg.Table.Mmap(rec.Mmap.PID, &rec.Mmap)
+			r.cfg.Table.Mmap(rec.Mmap.PID, &rec.Mmap)
 		}
 	case perfevent.TypeLost:
-		r.sampler.cfg.Table.AfterLoss()
+		r.cfg.Table.AfterLoss()
 	}
 }
 
 // hit processes a sampled allocation. For a known stack it allocates nothing.
 func (r *reader) hit(m *member, rec *uprobe.Record) {
-	r.sampler.read.Add(1)
+	r.read.Add(1)
 	m.program.hit.Store(true)
 	if !rec.HasValue || len(rec.Sample.User) == 0 {
-		r.sampler.unreadable.Add(1)
+		r.unreadable.Add(1)
 		return
 	}
-	if r.sampler.most == 0 {
+	if r.most == 0 {
 		var a allocation
 		if r.fill(&a, m, rec) {
 			r.emit(&a, 1)
 		}
 		return
 	}
-	to, keep := m.reservoir.slot(r.sampler.most, r.sampler.cfg.Random)
+	to, keep := m.reservoir.slot(r.most, r.cfg.Random)
 	if !keep {
-		r.sampler.limited.Add(1)
+		r.limited.Add(1)
 		return
 	}
 	replaced := to.stack != nil
@@ -180,7 +190,7 @@ func (r *reader) hit(m *member, rec *uprobe.Record) {
 		*to = allocation{time: rec.Time}
 	}
 	if replaced {
-		r.sampler.limited.Add(1)
+		r.limited.Add(1)
 	}
 	if !m.waiting {
 		m.waiting = true
@@ -190,7 +200,7 @@ func (r *reader) hit(m *member, rec *uprobe.Record) {
 
 // fill describes an allocation. It returns false without a stack.
 func (r *reader) fill(a *allocation, m *member, rec *uprobe.Record) bool {
-	p := r.sampler.cfg.Table.Lookup(rec.PID, 0)
+	p := r.cfg.Table.Lookup(rec.PID, 0)
 	var stack *samples.Stack
 	if p != nil {
 		rec.Sample.Kernel = nil
@@ -198,17 +208,17 @@ func (r *reader) fill(a *allocation, m *member, rec *uprobe.Record) bool {
 		stack = p.Stack(&rec.Sample)
 	}
 	if stack == nil {
-		r.sampler.unreadable.Add(1)
+		r.unreadable.Add(1)
 		return false
 	}
 	*a = allocation{
 		time: rec.Time, resource: p.Resource, stack: stack,
 		size: rec.Value, rate: m.rate.Load(), of: &m.reservoir, capture: &m.capture,
 	}
-	if r.sampler.cfg.ThreadName {
-		a.thread.Name = r.sampler.cfg.Table.ThreadName(rec.PID, rec.TID)
+	if r.cfg.ThreadName {
+		a.thread.Name = r.cfg.Table.ThreadName(rec.PID, rec.TID)
 	}
-	if r.sampler.cfg.ThreadID {
+	if r.cfg.ThreadID {
 		a.thread.ID = int32(rec.TID)
 	}
 	return true
@@ -242,12 +252,12 @@ func (p *program) allocates(address uint64) bool {
 
 // flush emits what was kept.
 func (r *reader) flush() {
-	upTo := r.sampler.cfg.Now()
+	upTo := r.cfg.Now()
 	for _, m := range r.waiting {
 		r.kept = append(r.kept, m.reservoir.kept...)
 	}
 	slices.SortFunc(r.kept, func(a, b allocation) int { return cmp.Compare(a.time, b.time) })
-	full := r.sampler.bufferFull.Load()
+	full := r.bufferFull.Load()
 	for i := range r.kept {
 		if a := &r.kept[i]; a.stack != nil {
 			r.emit(a, a.of.factor())
@@ -260,10 +270,10 @@ func (r *reader) flush() {
 	clear(r.waiting)
 	clear(r.kept)
 	r.waiting, r.kept = r.waiting[:0], r.kept[:0]
-	r.sampler.cfg.Sink.ReadUpTo(upTo)
-	r.sampler.cfg.Table.NextBatch()
-	stats := r.sampler.cfg.Table.Stats()
-	r.sampler.table.Store(&stats)
+	r.cfg.Sink.ReadUpTo(upTo)
+	r.cfg.Table.NextBatch()
+	stats := r.cfg.Table.Stats()
+	r.table.Store(&stats)
 	r.logRoom(upTo, full)
 }
 
@@ -278,11 +288,11 @@ func (r *reader) emit(a *allocation, factor float64) {
 		objects.Period, space.Period = defaultRate, defaultRate
 	}
 	count := weight(a.size, objects.Period) * factor
-	if !r.sampler.cfg.Sink.AddBoth(objects, space, a.time, round(count, r.sampler.cfg.Random), round(count*float64(a.size), r.sampler.cfg.Random)) {
-		r.sampler.bufferFull.Add(1)
+	if !r.cfg.Sink.AddBoth(objects, space, a.time, round(count, r.cfg.Random), round(count*float64(a.size), r.cfg.Random)) {
+		r.bufferFull.Add(1)
 		if r.full.since == 0 {
-			r.full = episode{since: max(r.sampler.cfg.Now(), 1), lost: r.sampler.bufferFull.Load() - 1}
-			r.sampler.cfg.Logger.Warn(sampler.MsgAllocationsFull)
+			r.full = episode{since: max(r.cfg.Now(), 1), lost: r.bufferFull.Load() - 1}
+			r.cfg.Logger.Warn(sampler.MsgAllocationsFull)
 		}
 	}
 }
@@ -290,8 +300,8 @@ func (r *reader) emit(a *allocation, factor float64) {
 // logRoom logs the end of an episode. before is the number of samples that had found
 // the sink full when this Flush began.
 func (r *reader) logRoom(now int64, before uint64) {
-	if r.full.since != 0 && r.sampler.bufferFull.Load() == before {
-		r.sampler.cfg.Logger.Info("allocation buffer has room again",
+	if r.full.since != 0 && r.bufferFull.Load() == before {
+		r.cfg.Logger.Info("allocation buffer has room again",
 			zap.Duration("after", time.Duration(now-r.full.since)), zap.Uint64("discarded", before-r.full.lost))
 		r.full = episode{}
 	}

@@ -95,21 +95,25 @@ type Stats struct {
 
 // Sampler samples allocations of the processes that Find returns.
 type Sampler struct {
-	cfg   Settings
-	files files
-	// most is the number of samples of a process that are kept between two calls of
-	// Flush; 0 means all.
-	most int
+	link
+	attacher attacher
+	reader   reader
 
-	cancel  context.CancelFunc
-	started atomic.Bool
-	done    sync.WaitGroup
-	// stopped is closed when the reader answers no more requests.
-	stopped chan struct{}
+	cancel   context.CancelFunc
+	started  atomic.Bool
+	done     sync.WaitGroup
+	unwatch  func() // ends the search for hot units
+	counters *sampler.Counters
+	seen     Stats // by the last Record
+}
 
+// link is what the attacher and the reader have in common.
+type link struct {
 	// asked are requests to the reader. wake wakes a reader without uprobes.
 	asked chan request
 	wake  chan struct{}
+	// stopped is closed when the reader answers no more requests.
+	stopped chan struct{}
 	// again makes the attacher check the same processes again.
 	again chan struct{}
 
@@ -117,16 +121,6 @@ type Sampler struct {
 	// The attacher writes both, the reader reads them.
 	uprobes atomic.Pointer[uprobe.Session]
 	members atomic.Pointer[map[int]*member]
-
-	read, bufferFull, limited, unreadable, lost, lostRecords atomic.Uint64
-	processes, programs                                      atomic.Int64
-	table                                                    atomic.Pointer[processes.Stats]
-
-	attacher attacher
-	reader   reader
-	unwatch  func() // ends the search for hot units
-	counters *sampler.Counters
-	seen     Stats // by the last Record
 }
 
 // request asks the reader to read the rings, and with flush to emit what it has
@@ -148,19 +142,20 @@ func New(cfg Settings) *Sampler {
 		cfg.Random = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	}
 	s := &Sampler{
-		cfg:     cfg,
-		files:   files{procfs.At(cfg.Root)},
-		stopped: make(chan struct{}),
-		asked:   make(chan request),
-		wake:    make(chan struct{}, 1),
-		again:   make(chan struct{}, 1),
+		link: link{
+			stopped: make(chan struct{}),
+			asked:   make(chan request),
+			wake:    make(chan struct{}, 1),
+			again:   make(chan struct{}, 1),
+		},
 		unwatch: func() {},
 	}
-	if cfg.Limit > 0 {
-		s.most = max(1, int(float64(cfg.Limit)*cfg.Interval.Minutes()))
-	}
 	s.members.Store(&map[int]*member{})
-	s.attacher.sampler, s.reader.sampler = s, s
+	s.attacher.cfg, s.attacher.link, s.attacher.files = cfg, &s.link, files{procfs.At(cfg.Root)}
+	s.reader.cfg, s.reader.link = cfg, &s.link
+	if cfg.Limit > 0 {
+		s.reader.most = max(1, int(float64(cfg.Limit)*cfg.Interval.Minutes()))
+	}
 	s.reader.losses = attach.NewLosses(cfg.Logger, samples.AllocSpace.Sampler)
 	s.attacher.prepare()
 	return s
@@ -217,25 +212,26 @@ func (s *Sampler) Start(context.Context) error {
 }
 
 // Flush adds what was kept since the last Flush to the sink. Call it right before
-// the sink's batch is taken.
-func (s *Sampler) Flush() { s.ask(true) }
+// the sink's batch is taken. Before Start it does nothing.
+func (s *Sampler) Flush() {
+	if s.started.Load() {
+		s.ask(true)
+	}
+}
 
 // ask makes the reader read the rings, and waits for it.
-func (s *Sampler) ask(flush bool) {
-	if !s.started.Load() { // Flush may be called before Start
-		return
-	}
+func (l *link) ask(flush bool) {
 	req := request{flush: flush, done: make(chan struct{})}
-	s.notify()
+	l.notify()
 	for {
 		select {
-		case s.asked <- req:
+		case l.asked <- req:
 			<-req.done
 			return
-		case <-s.stopped:
+		case <-l.stopped:
 			return
 		case <-time.After(askAgain): // it may have been notified before it waited
-			s.notify()
+			l.notify()
 		}
 	}
 }
@@ -244,12 +240,12 @@ func (s *Sampler) ask(flush bool) {
 const askAgain = 20 * time.Millisecond
 
 // notify makes the reader check at once what there is to do.
-func (s *Sampler) notify() {
+func (l *link) notify() {
 	select {
-	case s.wake <- struct{}{}:
+	case l.wake <- struct{}{}:
 	default:
 	}
-	if u := s.uprobes.Load(); u != nil {
+	if u := l.uprobes.Load(); u != nil {
 		u.Wake()
 	}
 }
@@ -268,16 +264,17 @@ func (s *Sampler) Stop(context.Context) error {
 
 // Stats returns the counters. It is safe for concurrent use.
 func (s *Sampler) Stats() Stats {
+	r := &s.reader
 	st := Stats{
 		Counts: sampler.Counts{
-			BufferFull: s.bufferFull.Load(), Unreadable: s.unreadable.Load(), RateLimited: s.limited.Load(),
-			Lost: s.lost.Load(), LostRecords: s.lostRecords.Load(),
+			BufferFull: r.bufferFull.Load(), Unreadable: r.unreadable.Load(), RateLimited: r.limited.Load(),
+			Lost: r.lost.Load(), LostRecords: r.lostRecords.Load(),
 		},
-		Read:      s.read.Load(),
-		Processes: int(s.processes.Load()),
-		Programs:  int(s.programs.Load()),
+		Read:      r.read.Load(),
+		Processes: int(s.attacher.processes.Load()),
+		Programs:  int(s.attacher.programs.Load()),
 	}
-	if t := s.table.Load(); t != nil {
+	if t := r.table.Load(); t != nil {
 		st.Table = *t
 	}
 	return st

@@ -136,7 +136,7 @@ func TestProcessesOfOneProgramShareAProbe(t *testing.T) {
 		wanted = append(wanted, a.Process)
 	}
 	other := start(t, path, -1) // of the same program, and not wanted
-	before := s.cfg.Now()
+	before := s.reader.cfg.Now()
 	s.Set(wanted)
 	require.Eventually(t, func() bool { return s.Stats().Processes == 5 }, patience, time.Millisecond, "%v", logs.All())
 	require.Equal(t, 1, s.Stats().Programs)
