@@ -183,63 +183,85 @@ func newStackBuilder(p *profile.Profile) *stackBuilder {
 	} else {
 		b.locations = make(map[uint64][]frame, len(p.Location))
 	}
-
-	index := map[string]int32{cutName: 0}
-	names, files := []string{cutName}, []string{""}
-	intern := func(name, file string) int32 {
-		name = Short(Clean(name), maxName)
-		i, ok := index[name]
-		if !ok {
-			i = int32(len(names))
-			index[name] = i
-			names, files = append(names, name), append(files, "")
-		}
-		if files[i] == "" {
-			files[i] = Short(Clean(file), maxName)
-		}
-		return i
-	}
-	functions := make(map[*profile.Function]int32, len(p.Function))
+	names := newFunctionNames(len(p.Function))
 	for _, l := range p.Location {
-		frames := make([]frame, 0, max(1, len(l.Line)))
-		for _, line := range slices.Backward(l.Line) {
-			var f int32
-			switch known, ok := functions[line.Function]; {
-			case ok:
-				f = known
-			case line.Function == nil || line.Function.Name == "":
-				f = intern(objectName(l), "")
-			default:
-				file := line.Function.Filename
-				if file == "" && l.Mapping != nil && l.Mapping.File != "" {
-					file = path.Base(l.Mapping.File)
-				}
-				f = intern(line.Function.Name, file)
-				functions[line.Function] = f
-			}
-			frames = append(frames, frame{f, int32(min(max(line.Line, 0), math.MaxInt32))})
-		}
-		if len(frames) == 0 {
-			frames = append(frames, frame{intern(objectName(l), ""), 0})
-		}
+		frames := names.frames(l)
 		if b.dense != nil {
 			b.dense[l.ID] = frames
 		} else {
 			b.locations[l.ID] = frames
 		}
 	}
+	b.number(names)
+	return b
+}
 
-	// Functions are numbered by name, so that siblings sort by name.
-	order := make([]int32, len(names))
+// functionNames gives each name of a function a number, in the order of their occurrence.
+type functionNames struct {
+	index        map[string]int32
+	names, files []string
+	functions    map[*profile.Function]int32
+}
+
+func newFunctionNames(functions int) *functionNames {
+	return &functionNames{
+		index: map[string]int32{cutName: 0}, names: []string{cutName}, files: []string{""},
+		functions: make(map[*profile.Function]int32, functions),
+	}
+}
+
+func (n *functionNames) of(name, file string) int32 {
+	name = Short(Clean(name), maxName)
+	i, ok := n.index[name]
+	if !ok {
+		i = int32(len(n.names))
+		n.index[name] = i
+		n.names, n.files = append(n.names, name), append(n.files, "")
+	}
+	if n.files[i] == "" {
+		n.files[i] = Short(Clean(file), maxName)
+	}
+	return i
+}
+
+// frames returns the frames of a location, outermost first; at least one.
+func (n *functionNames) frames(l *profile.Location) []frame {
+	frames := make([]frame, 0, max(1, len(l.Line)))
+	for _, line := range slices.Backward(l.Line) {
+		var f int32
+		switch known, ok := n.functions[line.Function]; {
+		case ok:
+			f = known
+		case line.Function == nil || line.Function.Name == "":
+			f = n.of(objectName(l), "")
+		default:
+			file := line.Function.Filename
+			if file == "" && l.Mapping != nil && l.Mapping.File != "" {
+				file = path.Base(l.Mapping.File)
+			}
+			f = n.of(line.Function.Name, file)
+			n.functions[line.Function] = f
+		}
+		frames = append(frames, frame{f, int32(min(max(line.Line, 0), math.MaxInt32))})
+	}
+	if len(frames) == 0 {
+		frames = append(frames, frame{n.of(objectName(l), ""), 0})
+	}
+	return frames
+}
+
+// number numbers the functions by name, so that siblings sort by name.
+func (b *stackBuilder) number(n *functionNames) {
+	order := make([]int32, len(n.names))
 	for i := range order {
 		order[i] = int32(i)
 	}
-	slices.SortFunc(order, func(x, y int32) int { return cmp.Compare(names[x], names[y]) })
-	rank := make([]int32, len(names))
-	b.names, b.files = make([]string, len(names)), make([]string, len(names))
+	slices.SortFunc(order, func(x, y int32) int { return cmp.Compare(n.names[x], n.names[y]) })
+	rank := make([]int32, len(order))
+	b.names, b.files = make([]string, len(order)), make([]string, len(order))
 	for i, old := range order {
 		rank[old] = int32(i)
-		b.names[i], b.files[i] = names[old], files[old]
+		b.names[i], b.files[i] = n.names[old], n.files[old]
 	}
 	renumber := func(frames []frame) {
 		for i := range frames {
@@ -252,7 +274,6 @@ func newStackBuilder(p *profile.Profile) *stackBuilder {
 	for _, f := range b.locations {
 		renumber(f)
 	}
-	return b
 }
 
 // objectName is the name of a frame without a function, as pprof prints it.

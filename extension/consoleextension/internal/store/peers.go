@@ -320,7 +320,27 @@ func (s *Store) Peers(ctx context.Context, id UnitID, from, to time.Time) ([]Pee
 		add(p.peerSums)
 	}
 	s.mu.RUnlock()
-	err := s.db.view(func(tx *bolt.Tx) error {
+	if err := s.writtenPeers(ctx, id, wanted, add); err != nil {
+		s.found(err)
+		return nil, fmt.Errorf("read the peers of a unit: %w", err)
+	}
+	out := make([]Peer, 0, len(all))
+	for _, p := range all {
+		of := p.public()
+		if id := IDOf(host, p.Name); p.Name != "" && s.has(id) {
+			of.Unit = id
+		}
+		out = append(out, of)
+	}
+	slices.SortFunc(out, func(a, b Peer) int {
+		return cmp.Or(cmp.Compare(b.Sent+b.Received, a.Sent+a.Received), cmp.Compare(b.Connections, a.Connections), cmp.Compare(a.Address, b.Address), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Direction, b.Direction), cmp.Compare(a.Transport, b.Transport))
+	})
+	return out, nil
+}
+
+// writtenPeers calls add with the wanted peers of a unit in the database.
+func (s *Store) writtenPeers(ctx context.Context, id UnitID, wanted func(from, to int64) bool, add func(peerSums)) error {
+	return s.db.view(func(tx *bolt.Tx) error {
 		b, err := peerTier.bucket(tx)
 		if err != nil {
 			return err
@@ -353,22 +373,6 @@ func (s *Store) Peers(ctx context.Context, id UnitID, from, to time.Time) ([]Pee
 		}
 		return nil
 	})
-	if err != nil {
-		s.found(err)
-		return nil, fmt.Errorf("read the peers of a unit: %w", err)
-	}
-	out := make([]Peer, 0, len(all))
-	for _, p := range all {
-		of := p.public()
-		if id := IDOf(host, p.Name); p.Name != "" && s.has(id) {
-			of.Unit = id
-		}
-		out = append(out, of)
-	}
-	slices.SortFunc(out, func(a, b Peer) int {
-		return cmp.Or(cmp.Compare(b.Sent+b.Received, a.Sent+a.Received), cmp.Compare(b.Connections, a.Connections), cmp.Compare(a.Address, b.Address), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Direction, b.Direction), cmp.Compare(a.Transport, b.Transport))
-	})
-	return out, nil
 }
 
 func (s *Store) has(id UnitID) bool {

@@ -346,11 +346,31 @@ func (f *profileFiles) add(in Samples) {
 		f.dropped(DroppedNotKept, in.Part.Events(0))
 		return
 	}
-	drop := ""
-	malformed := 0
-	var deadline *time.Timer
 	f.mu.Lock()
-	from := 0
+	from, malformed, drop := f.addAll(in)
+	lost := int64(0)
+	if drop != "" {
+		lost = in.Part.Events(from)
+		if o := f.openings[in.Opening.ID]; o != nil {
+			if p := o.profiles[f.keyOf(o, in)]; p != nil {
+				p.Truncated += lost
+				o.dirty = true
+			}
+		}
+	}
+	f.mu.Unlock()
+	if lost > 0 {
+		f.dropped(drop, lost)
+	}
+	if malformed > 0 {
+		f.dropped(DroppedMalformed, int64(malformed))
+	}
+}
+
+// addAll adds samples, and waits while memory is short. from is the index of the first that
+// was not added, drop the reason. The lock is held, but not while it waits.
+func (f *profileFiles) addAll(in Samples) (from, malformed int, drop string) {
+	var deadline *time.Timer
 	for from < in.Part.Len() && drop == "" {
 		a, why := f.addSome(in, from)
 		from = max(from, a.Next)
@@ -379,23 +399,7 @@ func (f *profileFiles) add(in Samples) {
 			f.stalled = true
 		}
 	}
-	lost := int64(0)
-	if drop != "" {
-		lost = in.Part.Events(from)
-		if o := f.openings[in.Opening.ID]; o != nil {
-			if p := o.profiles[f.keyOf(o, in)]; p != nil {
-				p.Truncated += lost
-				o.dirty = true
-			}
-		}
-	}
-	f.mu.Unlock()
-	if lost > 0 {
-		f.dropped(drop, lost)
-	}
-	if malformed > 0 {
-		f.dropped(DroppedMalformed, int64(malformed))
-	}
+	return from, malformed, drop
 }
 
 // chunk is the number of bytes that are added at once while the lock is held.

@@ -53,25 +53,9 @@ func (f *profileFiles) read(ctx context.Context, id string, key ProfileKey) (*pr
 			merged = have.profile
 			segments = segments[len(have.segments):]
 		}
-		again := false
-		for _, s := range segments {
-			if err := ctx.Err(); err != nil {
-				return nil, err
-			}
-			var err error
-			merged, err = f.plus(o, merged, s)
-			switch {
-			case errors.Is(err, fs.ErrNotExist) && tries < 10:
-				again = true // it was merged meanwhile, or removed
-			case errors.Is(err, errContent) || errors.Is(err, fs.ErrNotExist):
-				f.damaged(o, p, s, err)
-				again = true
-			case err != nil:
-				return nil, fmt.Errorf("read the console's profile: %w", err)
-			}
-			if again {
-				break
-			}
+		merged, again, err := f.plusAll(ctx, o, p, merged, segments, tries < 10)
+		if err != nil {
+			return nil, err
 		}
 		if again {
 			continue
@@ -85,6 +69,28 @@ func (f *profileFiles) read(ctx context.Context, id string, key ProfileKey) (*pr
 		}
 		return clone(merged), nil
 	}
+}
+
+// plusAll adds the profiles in files to merged. again is true if a file is damaged, or was
+// merged or removed meanwhile: then the profile has other files. Unless retry is true, a
+// file that is not there is damaged.
+func (f *profileFiles) plusAll(ctx context.Context, o *openingFiles, p *profileFile, merged *profile.Profile, files []segment, retry bool) (sum *profile.Profile, again bool, err error) {
+	for _, s := range files {
+		if err := ctx.Err(); err != nil {
+			return nil, false, err
+		}
+		merged, err = f.plus(o, merged, s)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && retry:
+			return nil, true, nil
+		case errors.Is(err, errContent) || errors.Is(err, fs.ErrNotExist):
+			f.damaged(o, p, s, err)
+			return nil, true, nil
+		case err != nil:
+			return nil, false, fmt.Errorf("read the console's profile: %w", err)
+		}
+	}
+	return merged, false, nil
 }
 
 type profileAt struct {
@@ -261,15 +267,21 @@ func clone(p *profile.Profile) *profile.Profile {
 		locations[l] = c
 		out.Location = append(out.Location, c)
 	}
+	out.Sample = cloneSamples(p.Sample, locations)
+	return out
+}
+
+// cloneSamples returns copies of samples, with other locations.
+func cloneSamples(of []*profile.Sample, locations map[*profile.Location]*profile.Location) []*profile.Sample {
 	depth, values := 0, 0
-	for _, s := range p.Sample {
+	for _, s := range of {
 		depth += len(s.Location)
 		values += len(s.Value)
 	}
-	samples := make([]profile.Sample, len(p.Sample))
+	samples := make([]profile.Sample, len(of))
 	stacks, valueSlab := make([]*profile.Location, depth), make([]int64, values)
-	out.Sample = make([]*profile.Sample, len(p.Sample))
-	for i, s := range p.Sample {
+	out := make([]*profile.Sample, len(of))
+	for i, s := range of {
 		c := &samples[i]
 		n := len(s.Location)
 		c.Location, stacks = stacks[:n:n], stacks[n:]
@@ -281,7 +293,7 @@ func clone(p *profile.Profile) *profile.Profile {
 		c.Label = cloneLabels(s.Label)
 		c.NumLabel = cloneLabels(s.NumLabel)
 		c.NumUnit = cloneLabels(s.NumUnit)
-		out.Sample[i] = c
+		out[i] = c
 	}
 	return out
 }

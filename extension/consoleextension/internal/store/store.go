@@ -516,19 +516,7 @@ func (s *Store) write(readings bool) error {
 func (s *Store) writeOnce(readings bool) error {
 	s.mu.Lock()
 	if readings {
-		now := s.clock.now()
-		for id, u := range s.units {
-			if u.seen-u.saved >= metricsEvery {
-				s.touch(bucketUnits, string(id))
-			}
-		}
-		if now-s.metricsWritten >= metricsEvery {
-			s.metricsWritten = now
-			for id := range s.instances {
-				s.touch(bucketInstances, id)
-				s.touch(bucketMetrics, id)
-			}
-		}
+		s.touchSeen()
 	}
 	dirty, written, removed := s.dirty, s.waiting, s.removed
 	s.dirty, s.waiting, s.removed = map[ref]struct{}{}, make(chan struct{}), nil
@@ -544,18 +532,8 @@ func (s *Store) writeOnce(readings bool) error {
 	defer close(written)
 
 	err := s.db.update(func(tx *bolt.Tx) error {
-		for _, op := range ops {
-			b := tx.Bucket(op.bucket)
-			if b == nil {
-				return fmt.Errorf("%w: no bucket %s", errDamaged, op.bucket)
-			}
-			if op.value == nil {
-				if err := b.Delete(op.key); err != nil {
-					return err
-				}
-			} else if err := put(b, op.key, op.value); err != nil {
-				return err
-			}
+		if err := putRecords(tx, ops); err != nil {
+			return err
 		}
 		if err := putPeers(tx, peers); err != nil {
 			return err
@@ -583,6 +561,41 @@ func (s *Store) writeOnce(readings bool) error {
 		s.removeProfiles(removed)
 	}
 	return err
+}
+
+// touchSeen touches the units and collectors whose last data is metricsEvery newer than in
+// the database. The lock is held.
+func (s *Store) touchSeen() {
+	for id, u := range s.units {
+		if u.seen-u.saved >= metricsEvery {
+			s.touch(bucketUnits, string(id))
+		}
+	}
+	if now := s.clock.now(); now-s.metricsWritten >= metricsEvery {
+		s.metricsWritten = now
+		for id := range s.instances {
+			s.touch(bucketInstances, id)
+			s.touch(bucketMetrics, id)
+		}
+	}
+}
+
+// putRecords writes and deletes records.
+func putRecords(tx *bolt.Tx, ops []operation) error {
+	for _, op := range ops {
+		b := tx.Bucket(op.bucket)
+		if b == nil {
+			return fmt.Errorf("%w: no bucket %s", errDamaged, op.bucket)
+		}
+		if op.value == nil {
+			if err := b.Delete(op.key); err != nil {
+				return err
+			}
+		} else if err := put(b, op.key, op.value); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // boundDirty forgets records to delete while the disk is full: they are found and

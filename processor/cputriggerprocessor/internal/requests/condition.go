@@ -192,9 +192,14 @@ func (c Condition) Validate(at string) (errs []error) {
 		refuse("attributes", len(c.Attributes) > 0, Metric)
 		refuse("statistic", c.Statistic != "", Metric)
 	}
-	if !ok {
-		return errs
+	if ok {
+		c.validateRequests(fault)
 	}
+	return errs
+}
+
+// validateRequests checks which requests the condition is about.
+func (c Condition) validateRequests(fault func(string, ...any)) {
 	if len(c.URIs) > maxURIs {
 		fault("uri.list: has %d items: must be at most %d", len(c.URIs), maxURIs)
 	}
@@ -211,7 +216,6 @@ func (c Condition) Validate(at string) (errs []error) {
 			fault("method[%d]: must not be empty", i)
 		}
 	}
-	return errs
 }
 
 func (c Condition) validateMetric(fault func(string, ...any)) {
