@@ -46,7 +46,7 @@ func TestOtherSystemsHaveTheSamplersThatNeedNoPerfEvents(t *testing.T) {
 	require.Len(t, missing, 1)
 	require.Equal(t, []any{"cpu", "off_cpu", "allocations", "network"}, missing[0].ContextMap()["samplers"])
 	server := p.parts[len(p.parts)-1].(*dotnet.Server)
-	resp, err := http.Get("http://" + server.Addr().String() + dotnet.ThreadSamplesPath)
+	resp, err := http.Get("http://" + server.Addr().String() + "/v1/dotnet/thread-samples")
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	require.Equal(t, http.StatusMethodNotAllowed, resp.StatusCode)

@@ -15,7 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
-func readRound(m *Merger, cutoff int64) (times []int64, records [][]uint64) {
+func readRound(m *merger, cutoff int64) (times []int64, records [][]uint64) {
 	m.begin(cutoff)
 	for {
 		words, _ := m.next()
@@ -39,7 +39,7 @@ func TestRingIsReleasedAsItIsRead(t *testing.T) {
 	// Positions pass the buffer's end often, and 2^64 once.
 	for _, position := range []uint64{0, ^uint64(0) - 1<<14 + 1} {
 		f := perftest.NewRing(512, position)
-		m := NewMerger(perftest.Readers([]*perftest.Ring{f}))
+		m := newMerger(perftest.Readers([]*perftest.Ring{f}))
 		now := int64(0)
 		for range 500 {
 			var want [][]uint64
@@ -68,7 +68,7 @@ func TestRingIsReleasedDuringARound(t *testing.T) {
 	for range 8 {
 		require.True(t, f.Write(words))
 	}
-	m := NewMerger(perftest.Readers([]*perftest.Ring{f}))
+	m := newMerger(perftest.Readers([]*perftest.Ring{f}))
 	m.begin(1)
 	for range 3 {
 		m.next()
@@ -82,7 +82,7 @@ func TestMergeByTime(t *testing.T) {
 	for i := range rings {
 		rings[i] = perftest.NewRing(1<<12, 0)
 	}
-	m := NewMerger(perftest.Readers(rings))
+	m := newMerger(perftest.Readers(rings))
 	now, written := int64(0), 0
 	var got []int64
 	for range 300 {
@@ -106,7 +106,7 @@ func TestMergeByTime(t *testing.T) {
 
 func TestMergeLeavesYoungerRecordsToTheNextRound(t *testing.T) {
 	a, b := perftest.NewRing(256, 0), perftest.NewRing(256, 0)
-	m := NewMerger(perftest.Readers([]*perftest.Ring{a, b}))
+	m := newMerger(perftest.Readers([]*perftest.Ring{a, b}))
 	a.Write(perftest.Sample(sys.MiscUser, 10, 1))
 	b.Write(perftest.Sample(sys.MiscUser, 5, 1))
 	b.Write(perftest.Sample(sys.MiscUser, 15, 1))
@@ -121,7 +121,7 @@ func TestMergeLeavesYoungerRecordsToTheNextRound(t *testing.T) {
 
 func TestMergeReadsARecordFromTheFarFuture(t *testing.T) {
 	a := perftest.NewRing(256, 0)
-	m := NewMerger(perftest.Readers([]*perftest.Ring{a}))
+	m := newMerger(perftest.Readers([]*perftest.Ring{a}))
 	a.Write(perftest.Sample(sys.MiscUser, 1<<62, 1))
 	a.Write(perftest.Sample(sys.MiscUser, 5, 1))
 	times, _ := readRound(m, 10)
@@ -138,7 +138,7 @@ func TestMergeSkipsARecordWithACorruptHeader(t *testing.T) {
 	for name, bad := range map[string][]uint64{"no size": zero.Words, "a size that is not a multiple of a word": odd.Words, "a size beyond the round": long.Words} {
 		t.Run(name, func(t *testing.T) {
 			f := perftest.NewRing(256, 0)
-			m := NewMerger(perftest.Readers([]*perftest.Ring{f}))
+			m := newMerger(perftest.Readers([]*perftest.Ring{f}))
 			f.Write(perftest.Sample(sys.MiscUser, 1, 1))
 			f.Write(bad)
 			times, _ := readRound(m, 10)
@@ -156,7 +156,7 @@ func TestMergeSkipsARecordWithACorruptHeader(t *testing.T) {
 func TestMergeSkipsARoundLargerThanTheRing(t *testing.T) {
 	f := perftest.NewRing(64, 0)
 	f.Head = 1 << 20
-	m := NewMerger(perftest.Readers([]*perftest.Ring{f}))
+	m := newMerger(perftest.Readers([]*perftest.Ring{f}))
 	times, _ := readRound(m, 10)
 	require.Empty(t, times)
 	require.Equal(t, uint64(1), m.corrupt)
@@ -170,7 +170,7 @@ func FuzzMerger(f *testing.F) {
 		fake := perftest.NewRing(128, position&^(ring.WordSize-1))
 		copy(ring.Bytes(fake.Data), raw)
 		fake.Head += uint64(length)
-		m := NewMerger(perftest.Readers([]*perftest.Ring{fake}))
+		m := newMerger(perftest.Readers([]*perftest.Ring{fake}))
 		d := Decoder{Cgroup: length%2 == 0, MaxStack: sys.MaxStackDepth}
 		var rec Record
 		m.begin(100)
@@ -192,7 +192,7 @@ func FuzzMerger(f *testing.F) {
 
 func TestReadingAllocatesNothing(t *testing.T) {
 	f := perftest.NewRing(1<<12, 0)
-	m := NewMerger(perftest.Readers([]*perftest.Ring{f}))
+	m := newMerger(perftest.Readers([]*perftest.Ring{f}))
 	d := Decoder{MaxStack: sys.MaxStackDepth}
 	words := perftest.Sample(sys.MiscKernel, 1, perftest.DeepStack()...)
 	mapping := perftest.Record(sys.RecordMmap2, 0, append(make([]uint64, 8), perftest.Text("/usr/bin/true")...)...).SampleID(1).Words
@@ -231,7 +231,7 @@ func BenchmarkReadSample(b *testing.B) {
 				for rings[i].Write(words) {
 				}
 			}
-			m := NewMerger(perftest.Readers(rings))
+			m := newMerger(perftest.Readers(rings))
 			d := Decoder{MaxStack: sys.MaxStackDepth}
 			var rec Record
 			b.ReportAllocs()

@@ -20,7 +20,7 @@ type Reader struct {
 	// do not come in time. Only so many of what a ring of all kinds lost were samples.
 	Period atomic.Int64
 
-	merger *Merger
+	merger *merger
 	// now reads CLOCK_MONOTONIC in nanoseconds.
 	now   func() int64
 	round bool // a round is under way
@@ -43,7 +43,7 @@ func NewReader(rings []*ring.Ring, d Decoder, now func() int64) *Reader {
 	for _, r := range rings {
 		r.Last = now()
 	}
-	return &Reader{Decoder: d, merger: NewMerger(rings), now: now}
+	return &Reader{Decoder: d, merger: newMerger(rings), now: now}
 }
 
 // Next fills rec with the next record of the round that is worth returning. It
@@ -105,10 +105,10 @@ func (m *Reader) samplesOf(rec *Record) uint64 {
 // Cutoff returns the time that the last round reached to.
 func (m *Reader) Cutoff() int64 { return m.merger.cutoff }
 
-// Merger returns the records of all rings by time, round by round. A round has what
+// merger returns the records of all rings by time, round by round. A round has what
 // was written before it began, so its work is bounded. No record is returned after
 // one that it caused: had the cause been written before, it is in the round too.
-type Merger struct {
+type merger struct {
 	rings   []*ring.Ring
 	heap    ring.Heap
 	cutoff  int64
@@ -120,9 +120,9 @@ type Merger struct {
 	corrupt uint64
 }
 
-// NewMerger returns a merger of rings.
-func NewMerger(rings []*ring.Ring) *Merger {
-	return &Merger{
+// newMerger returns a merger of rings.
+func newMerger(rings []*ring.Ring) *merger {
+	return &merger{
 		rings:   rings,
 		heap:    make(ring.Heap, 0, len(rings)),
 		scratch: make([]uint64, ring.MaxRecordWords),
@@ -131,7 +131,7 @@ func NewMerger(rings []*ring.Ring) *Merger {
 
 // begin starts a round of what is older than cutoff, which must be read from the
 // clock before the call.
-func (m *Merger) begin(cutoff int64) {
+func (m *merger) begin(cutoff int64) {
 	m.cutoff, m.pending = cutoff, false
 	m.heap = m.heap[:0]
 	for i, r := range m.rings {
@@ -145,7 +145,7 @@ func (m *Merger) begin(cutoff int64) {
 
 // peek returns the time of the ring's next record, and false where the ring has
 // none for this round.
-func (m *Merger) peek(r *ring.Ring) (time int64, ok bool) {
+func (m *merger) peek(r *ring.Ring) (time int64, ok bool) {
 	if r.Empty() {
 		r.Release()
 		return 0, false
@@ -183,7 +183,7 @@ func timeOf(r *ring.Ring, h ring.Header) int64 {
 
 // next returns the earliest record of the round, valid until the next call, and
 // the ring it is from; nil at the end of the round.
-func (m *Merger) next() ([]uint64, *ring.Ring) {
+func (m *merger) next() ([]uint64, *ring.Ring) {
 	if len(m.heap) == 0 {
 		return nil, nil
 	}

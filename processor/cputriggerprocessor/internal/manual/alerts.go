@@ -49,11 +49,11 @@ const (
 	StartTolerance = 2 * time.Second
 )
 
-// CgroupLabel stands for the path of a cgroup in the map of labels. It is no attribute.
-const CgroupLabel = "cgroup"
+// cgroupLabel stands for the path of a cgroup in the map of labels. It is no attribute.
+const cgroupLabel = "cgroup"
 
-// DefaultLabels returns what labels mean where the configuration does not say it.
-func DefaultLabels() map[string]string {
+// defaultLabels returns what labels mean where the configuration does not say it.
+func defaultLabels() map[string]string {
 	return map[string]string{
 		"container_id":      attr.ContainerID,
 		"namespace":         attr.NamespaceName,
@@ -99,20 +99,20 @@ type Outcome string
 
 // The outcomes.
 const (
-	AlertOpened        Outcome = "opened"
-	AlertAlreadyOpen   Outcome = "already_open"
-	AlertAlreadyOpened Outcome = "already_opened" // for this firing; the gate is shut again
-	AlertClosed        Outcome = "closed"
-	AlertNotOpen       Outcome = "not_open" // resolved, and nothing is open by it
-	AlertOverBudget    Outcome = "over_budget"
-	AlertTooMany       Outcome = "too_many"
-	AlertUnknownUnit   Outcome = "unknown_unit"
-	AlertAmbiguous     Outcome = "ambiguous"
-	AlertMalformed     Outcome = "malformed"
+	alertOpened        Outcome = "opened"
+	alertAlreadyOpen   Outcome = "already_open"
+	alertAlreadyOpened Outcome = "already_opened" // for this firing; the gate is shut again
+	alertClosed        Outcome = "closed"
+	alertNotOpen       Outcome = "not_open" // resolved, and nothing is open by it
+	alertOverBudget    Outcome = "over_budget"
+	alertTooMany       Outcome = "too_many"
+	alertUnknownUnit   Outcome = "unknown_unit"
+	alertAmbiguous     Outcome = "ambiguous"
+	alertMalformed     Outcome = "malformed"
 )
 
-// AlertAnswer is the answer for one alert and one unit.
-type AlertAnswer struct {
+// alertAnswer is the answer for one alert and one unit.
+type alertAnswer struct {
 	Fingerprint string     `json:"fingerprint,omitempty"`
 	Alert       string     `json:"alert,omitempty"`
 	Outcome     Outcome    `json:"outcome"`
@@ -174,7 +174,7 @@ func (o opened) end(now time.Time) opened {
 func NewAlerts(cfg AlertsConfig, fallback time.Duration, begin func() AlertGates, count func(Outcome), now func() time.Time, log *zap.Logger) *Alerts {
 	labels, duration := cfg.Labels, cfg.Duration
 	if len(labels) == 0 {
-		labels = DefaultLabels()
+		labels = defaultLabels()
 	}
 	if duration == 0 {
 		duration = fallback
@@ -187,20 +187,20 @@ func NewAlerts(cfg AlertsConfig, fallback time.Duration, begin func() AlertGates
 
 // handle opens and closes gates for the alerts of one request. It ends early with the
 // context, and with the component.
-func (a *Alerts) handle(ctx context.Context, alerts []alert) ([]AlertAnswer, error) {
+func (a *Alerts) handle(ctx context.Context, alerts []alert) ([]alertAnswer, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	gates := a.begin()
-	var out []AlertAnswer
+	var out []alertAnswer
 	for _, one := range alerts {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		var answers []AlertAnswer
+		var answers []alertAnswer
 		err := one.fault
 		switch {
 		case err != nil:
-			answers = []AlertAnswer{{Outcome: AlertMalformed, Why: err.Error()}}
+			answers = []alertAnswer{{Outcome: alertMalformed, Why: err.Error()}}
 		case one.Status == resolved:
 			answers, err = a.close(gates, one)
 		default:
@@ -221,17 +221,17 @@ func (a *Alerts) handle(ctx context.Context, alerts []alert) ([]AlertAnswer, err
 
 // report logs the alerts that opened no gate. Those of other hosts are in the debug log
 // only: an Alertmanager may send each host all alerts.
-func (a *Alerts) report(answers []AlertAnswer) {
+func (a *Alerts) report(answers []alertAnswer) {
 	counts := map[Outcome]int{}
-	var first *AlertAnswer
+	var first *alertAnswer
 	for i, answer := range answers {
 		switch answer.Outcome {
-		case AlertOverBudget, AlertTooMany, AlertAmbiguous, AlertMalformed:
+		case alertOverBudget, alertTooMany, alertAmbiguous, alertMalformed:
 			counts[answer.Outcome]++
 			if first == nil {
 				first = &answers[i]
 			}
-		case AlertUnknownUnit:
+		case alertUnknownUnit:
 			a.log.Debug("alert names no unit", zap.String("alert", answer.Alert), zap.String("fingerprint", answer.Fingerprint), zap.String("why", answer.Why))
 		}
 	}
@@ -243,7 +243,7 @@ func (a *Alerts) report(answers []AlertAnswer) {
 
 // open opens the gates of the units that a firing alert names, unless it did so for this
 // firing. What ended because the unit was gone, as a service that restarts, opens again.
-func (a *Alerts) open(gates AlertGates, one alert) ([]AlertAnswer, error) {
+func (a *Alerts) open(gates AlertGates, one alert) ([]alertAnswer, error) {
 	now := a.now()
 	f := a.firings[one.Fingerprint]
 	if f != nil {
@@ -257,15 +257,15 @@ func (a *Alerts) open(gates AlertGates, one alert) ([]AlertAnswer, error) {
 	var found []identify.Identity
 	if outcome == "" {
 		if found, why = gates.Find(named); len(found) == 0 {
-			outcome = AlertUnknownUnit
+			outcome = alertUnknownUnit
 		} else if len(found) > maxUnitsOfAlert {
-			outcome, why = AlertAmbiguous, fmt.Sprintf("its labels name more than %d units: add one that names fewer", maxUnitsOfAlert)
+			outcome, why = alertAmbiguous, fmt.Sprintf("its labels name more than %d units: add one that names fewer", maxUnitsOfAlert)
 		}
 	}
 	if outcome != "" {
-		return []AlertAnswer{{Outcome: outcome, Why: why}}, nil
+		return []alertAnswer{{Outcome: outcome, Why: why}}, nil
 	}
-	var out []AlertAnswer
+	var out []alertAnswer
 	for _, unit := range found {
 		if f != nil {
 			if o, ok := f.opened[unit.Name]; ok && !o.isLost() {
@@ -278,11 +278,11 @@ func (a *Alerts) open(gates AlertGates, one alert) ([]AlertAnswer, error) {
 		var missing *NoSuchUnitError
 		switch {
 		case errors.As(err, &over):
-			out = append(out, AlertAnswer{Outcome: AlertOverBudget, Unit: unit.Name, Budget: over.Budget, Why: err.Error()})
+			out = append(out, alertAnswer{Outcome: alertOverBudget, Unit: unit.Name, Budget: over.Budget, Why: err.Error()})
 		case errors.Is(err, trigger.ErrTooManyAlerts):
-			out = append(out, AlertAnswer{Outcome: AlertTooMany, Unit: unit.Name, Why: err.Error()})
+			out = append(out, alertAnswer{Outcome: alertTooMany, Unit: unit.Name, Why: err.Error()})
 		case errors.As(err, &missing):
-			out = append(out, AlertAnswer{Outcome: AlertUnknownUnit, Unit: unit.Name, Why: missing.Why})
+			out = append(out, alertAnswer{Outcome: alertUnknownUnit, Unit: unit.Name, Why: missing.Why})
 		case err != nil:
 			return out, err
 		default:
@@ -293,9 +293,9 @@ func (a *Alerts) open(gates AlertGates, one alert) ([]AlertAnswer, error) {
 				f.forgetShut(now)
 			}
 			f.opened[unit.Name] = opened{o.TriggerID, o.Until, o.LostUnit}
-			answer := AlertAnswer{Outcome: AlertOpened, Unit: unit.Name, TriggerID: o.TriggerID, Until: utc(o.Until)}
+			answer := alertAnswer{Outcome: alertOpened, Unit: unit.Name, TriggerID: o.TriggerID, Until: utc(o.Until)}
 			if !isNew {
-				answer.Outcome = AlertAlreadyOpen
+				answer.Outcome = alertAlreadyOpen
 			}
 			out = append(out, answer)
 		}
@@ -304,18 +304,18 @@ func (a *Alerts) open(gates AlertGates, one alert) ([]AlertAnswer, error) {
 }
 
 // repeated answers for an alert that opened a gate before.
-func (a *Alerts) repeated(unit string, o opened, now time.Time) AlertAnswer {
+func (a *Alerts) repeated(unit string, o opened, now time.Time) alertAnswer {
 	if o.isOpen(now) {
-		return AlertAnswer{Outcome: AlertAlreadyOpen, Unit: unit, TriggerID: o.id, Until: utc(o.until)}
+		return alertAnswer{Outcome: alertAlreadyOpen, Unit: unit, TriggerID: o.id, Until: utc(o.until)}
 	}
-	return AlertAnswer{
-		Outcome: AlertAlreadyOpened, Unit: unit, TriggerID: o.id, Closed: utc(o.until),
+	return alertAnswer{
+		Outcome: alertAlreadyOpened, Unit: unit, TriggerID: o.id, Closed: utc(o.until),
 		Why: "its gate was open for this firing; it opens again when the alert was resolved and fires anew",
 	}
 }
 
 // close closes what a resolved alert opened.
-func (a *Alerts) close(gates AlertGates, one alert) (out []AlertAnswer, err error) {
+func (a *Alerts) close(gates AlertGates, one alert) (out []alertAnswer, err error) {
 	f := a.firings[one.Fingerprint]
 	if f != nil {
 		now := a.now()
@@ -334,11 +334,11 @@ func (a *Alerts) close(gates AlertGates, one alert) (out []AlertAnswer, err erro
 				return out, err
 			}
 			f.opened[unit] = opened{id: o.id, until: closed.Closed}
-			out = append(out, AlertAnswer{Outcome: AlertClosed, Unit: unit, TriggerID: closed.TriggerID, Closed: utc(closed.Closed), StillOpen: closed.StillOpen})
+			out = append(out, alertAnswer{Outcome: alertClosed, Unit: unit, TriggerID: closed.TriggerID, Closed: utc(closed.Closed), StillOpen: closed.StillOpen})
 		}
 	}
 	if len(out) == 0 {
-		out = []AlertAnswer{{Outcome: AlertNotOpen}}
+		out = []alertAnswer{{Outcome: alertNotOpen}}
 	}
 	return out, nil
 }
@@ -410,20 +410,20 @@ func (a *Alerts) named(one alert) (n Named, outcome Outcome, why string) {
 		}
 		attribute := a.labels[label]
 		if was, ok := n.Attributes[attribute]; ok && was != value {
-			return Named{}, AlertAmbiguous, fmt.Sprintf("its labels %s and %s, which both are %s, differ", from[attribute], label, attribute)
+			return Named{}, alertAmbiguous, fmt.Sprintf("its labels %s and %s, which both are %s, differ", from[attribute], label, attribute)
 		}
 		n.Attributes[attribute], from[attribute] = value, label
 		which = which || !isBroad(attribute)
 	}
 	if !which {
-		return Named{}, AlertUnknownUnit, "it has no label that names a unit: there are " + strings.Join(a.sorted, ", ")
+		return Named{}, alertUnknownUnit, "it has no label that names a unit: there are " + strings.Join(a.sorted, ", ")
 	}
 	take := func(attribute string) string {
 		value := n.Attributes[attribute]
 		delete(n.Attributes, attribute)
 		return value
 	}
-	n.ContainerID, n.Cgroup, n.PID, n.Host = take(attr.ContainerID), take(CgroupLabel), take(attr.PID), take(attr.HostName)
+	n.ContainerID, n.Cgroup, n.PID, n.Host = take(attr.ContainerID), take(cgroupLabel), take(attr.PID), take(attr.HostName)
 	if _, id, ok := strings.Cut(n.ContainerID, "://"); ok {
 		n.ContainerID = id // as kube-state-metrics writes it: containerd://4f1c…
 	}

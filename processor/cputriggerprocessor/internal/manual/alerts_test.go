@@ -103,7 +103,7 @@ func (r *alertRig) post(body string) (out []string) {
 	return out
 }
 
-func (r *alertRig) answers(body string) []AlertAnswer {
+func (r *alertRig) answers(body string) []alertAnswer {
 	r.t.Helper()
 	alerts, beyond, err := decodeAlerts([]byte(body))
 	require.NoError(r.t, err)
@@ -135,7 +135,7 @@ func TestAnAlertOpensOnceForEachTimeThatItFires(t *testing.T) {
 	require.Equal(t, []string{"already_opened a 2 Slow"}, r.post(message("firing", "f1", again, of)), "a repetition that comes late")
 	require.Equal(t, []string{"already_open a 3 Slow"}, r.post(message("firing", "f2", again, of)), "the other one's gate stays open")
 	require.Equal(t, []string{"not_open"}, r.post(message("resolved", "nobody", again, of)))
-	require.Equal(t, map[Outcome]int{AlertOpened: 3, AlertAlreadyOpen: 4, AlertAlreadyOpened: 2, AlertNotOpen: 3, AlertClosed: 1}, r.counts)
+	require.Equal(t, map[Outcome]int{alertOpened: 3, alertAlreadyOpen: 4, alertAlreadyOpened: 2, alertNotOpen: 3, alertClosed: 1}, r.counts)
 
 	r.units["checkout-0"] = []string{"b"} // the container was restarted
 	require.Equal(t, []string{"opened b 4 Slow"}, r.post(message("firing", "f2", again, of)))
@@ -160,11 +160,11 @@ func TestWhatLabelsName(t *testing.T) {
 		},
 		"a service":        {labels{"service_name": "checkout", "service_namespace": "shop"}, nil, Named{Attributes: labels{attr.ServiceName: "checkout", attr.ServiceNamespace: "shop"}}, "", ""},
 		"a process":        {labels{"instance": "node1:9256", "pid": "4711"}, nil, Named{PID: "4711", Host: "node1:9256", Attributes: labels{}}, "", ""},
-		"a cgroup":         {labels{"id": "/kubepods/x"}, labels{"id": CgroupLabel}, Named{Cgroup: "/kubepods/x", Attributes: labels{}}, "", ""},
+		"a cgroup":         {labels{"id": "/kubepods/x"}, labels{"id": cgroupLabel}, Named{Cgroup: "/kubepods/x", Attributes: labels{}}, "", ""},
 		"own labels":       {labels{"pod": "p", "team": "blue"}, labels{"team": "team.name"}, Named{Attributes: labels{"team.name": "blue"}}, "", ""},
-		"only a namespace": {labels{"namespace": "shop", "instance": "node1"}, nil, Named{}, AlertUnknownUnit, "no label that names a unit: there are container, container_id, instance, namespace, pid, pod, service_name, service_namespace"},
-		"nothing known":    {labels{"severity": "page"}, nil, Named{}, AlertUnknownUnit, "no label that names a unit"},
-		"two that differ":  {labels{"pod": "kube-state-metrics-0", "exported_pod": "p"}, labels{"pod": attr.PodName, "exported_pod": attr.PodName}, Named{}, AlertAmbiguous, "exported_pod and pod, which both are k8s.pod.name, differ"},
+		"only a namespace": {labels{"namespace": "shop", "instance": "node1"}, nil, Named{}, alertUnknownUnit, "no label that names a unit: there are container, container_id, instance, namespace, pid, pod, service_name, service_namespace"},
+		"nothing known":    {labels{"severity": "page"}, nil, Named{}, alertUnknownUnit, "no label that names a unit"},
+		"two that differ":  {labels{"pod": "kube-state-metrics-0", "exported_pod": "p"}, labels{"pod": attr.PodName, "exported_pod": attr.PodName}, Named{}, alertAmbiguous, "exported_pod and pod, which both are k8s.pod.name, differ"},
 		"two that agree":   {labels{"pod": "p", "exported_pod": "p"}, labels{"pod": attr.PodName, "exported_pod": attr.PodName}, Named{Attributes: labels{attr.PodName: "p"}}, "", ""},
 		"an empty label":   {labels{"pod": "p", "container": ""}, nil, Named{Attributes: labels{attr.PodName: "p"}}, "", ""},
 	} {
@@ -189,7 +189,7 @@ func TestWhyAnAlertOpensNoGate(t *testing.T) {
 	firing := func(key, pod string) string { return message("firing", key, alertsStart, labels{"pod": pod}) }
 	require.Equal(t, []string{"opened unit of p 1 alert"}, r.post(firing("f1", "p")), "without a name")
 	over := r.answers(firing("f2", "q"))
-	require.Equal(t, AlertOverBudget, over[0].Outcome)
+	require.Equal(t, alertOverBudget, over[0].Outcome)
 	require.Equal(t, budget.MaxConcurrentUnits, over[0].Budget)
 	require.Equal(t, []string{"unknown_unit"}, r.post(firing("f3", "elsewhere")))
 	require.Equal(t, []string{"ambiguous"}, r.post(firing("f4", "replicas")))
@@ -230,10 +230,10 @@ func TestAMalformedAlertDoesNotAffectTheOthers(t *testing.T) {
 		{"status": "firing", "labels": {"pod": "p"}, "startsAt": "2026-05-01T12:00:00Z", "fingerprint": "f1"}]}`)
 	require.Len(t, got, 8)
 	for i, why := range []string{"fingerprint: must be set", `status: "pending" is not one of firing, resolved`, "labels", "yesterday", "fingerprint: must be printable", "decode", "fingerprint"} {
-		require.Equal(t, AlertMalformed, got[i].Outcome, i)
+		require.Equal(t, alertMalformed, got[i].Outcome, i)
 		require.Contains(t, got[i].Why, why)
 	}
-	require.Equal(t, AlertOpened, got[7].Outcome)
+	require.Equal(t, alertOpened, got[7].Outcome)
 }
 
 func TestNamesOfAlertsAreClaims(t *testing.T) {
@@ -271,7 +271,7 @@ func TestWhatIsRememberedOfAlertsIsBounded(t *testing.T) {
 		r.time = r.time.Add(31 * time.Second)
 		r.units["p"] = []string{fmt.Sprint("restart ", i)}
 		r.engine.Evaluate(r.time)
-		require.Equal(t, AlertOpened, r.answers(message("firing", "loop", alertsStart, labels{"pod": "p"}))[0].Outcome)
+		require.Equal(t, alertOpened, r.answers(message("firing", "loop", alertsStart, labels{"pod": "p"}))[0].Outcome)
 	}
 	require.LessOrEqual(t, len(r.firings["loop"].opened), maxUnitsOfFiring)
 
@@ -289,7 +289,7 @@ func TestWhatIsRememberedOfAlertsIsBounded(t *testing.T) {
 func TestPayloadsOfAlertmanager(t *testing.T) {
 	r := newAlertRig(t, AlertsConfig{}, budget.Limits{})
 	r.units["checkout-7d4b9c6f5-x2x8z"] = []string{"checkout"}
-	post := func(file string) []AlertAnswer {
+	post := func(file string) []alertAnswer {
 		body, err := os.ReadFile("testdata/" + file)
 		require.NoError(t, err)
 		r.time = time.Now()
@@ -297,20 +297,20 @@ func TestPayloadsOfAlertmanager(t *testing.T) {
 	}
 	fired := post("alertmanager_firing.json")
 	require.Len(t, fired, 2)
-	require.Equal(t, []Outcome{AlertOpened, AlertUnknownUnit}, []Outcome{fired[0].Outcome, fired[1].Outcome})
+	require.Equal(t, []Outcome{alertOpened, alertUnknownUnit}, []Outcome{fired[0].Outcome, fired[1].Outcome})
 	require.Equal(t, "CheckoutSlow", fired[0].Alert)
 	require.Equal(t, "checkout", fired[0].Unit)
 	require.Contains(t, fired[0].TriggerID, "CheckoutSlow")
 	repeated := post("alertmanager_repeated.json")
-	require.Equal(t, AlertAlreadyOpen, repeated[0].Outcome)
+	require.Equal(t, alertAlreadyOpen, repeated[0].Outcome)
 	require.Equal(t, fired[0].Fingerprint, repeated[0].Fingerprint)
-	require.Equal(t, AlertClosed, post("alertmanager_resolved.json")[0].Outcome)
+	require.Equal(t, alertClosed, post("alertmanager_resolved.json")[0].Outcome)
 	require.Equal(t, []Named{
 		{Since: r.named[0].Since, Host: "10.244.1.17:8080", Attributes: labels{attr.NamespaceName: "shop", attr.PodName: "checkout-7d4b9c6f5-x2x8z", attr.ContainerName: "app"}},
 	}, r.named[:1])
 	require.False(t, r.named[0].Since.IsZero())
 
-	require.Equal(t, AlertUnknownUnit, post("documentation_example.json")[0].Outcome, "it names no unit")
+	require.Equal(t, alertUnknownUnit, post("documentation_example.json")[0].Outcome, "it names no unit")
 }
 
 func TestAlertsOverHTTP(t *testing.T) {
@@ -441,7 +441,7 @@ func FuzzAlerts(f *testing.F) {
 			require.LessOrEqual(t, len(a.Alert), maxName)
 			require.NotContains(t, a.Alert, ",")
 			require.LessOrEqual(t, len(a.Fingerprint), maxFingerprint)
-			require.NotEqual(t, AlertOpened, a.Outcome, "a repetition opens nothing")
+			require.NotEqual(t, alertOpened, a.Outcome, "a repetition opens nothing")
 			require.Less(t, len(a.Why), 1024)
 		}
 	})

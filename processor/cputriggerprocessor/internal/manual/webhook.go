@@ -42,7 +42,7 @@ type alert struct {
 
 // alertsAnswer is the answer to a request with alerts.
 type alertsAnswer struct {
-	Alerts []AlertAnswer `json:"alerts"`
+	Alerts []alertAnswer `json:"alerts"`
 	// NotHandled counts the alerts beyond the bound of a request.
 	NotHandled int `json:"not_handled,omitempty"`
 }
@@ -78,7 +78,7 @@ func (a *Alerts) answer(ctx context.Context, alerts []alert, beyond int) (any, e
 		return nil, err
 	}
 	if answers == nil {
-		answers = []AlertAnswer{}
+		answers = []alertAnswer{}
 	}
 	return alertsAnswer{Alerts: answers, NotHandled: beyond}, nil
 }

@@ -26,7 +26,7 @@ func BenchmarkUnwind(b *testing.B) {
 			m := memoryOf(b, pid)
 			cache := newTestCache(b)
 			ready(b, cache, m)
-			u := NewUnwinder(cache)
+			u := newUnwinder(cache)
 			b.Run("by=tables", func(b *testing.B) {
 				b.ReportAllocs()
 				frames, i := 0, 0

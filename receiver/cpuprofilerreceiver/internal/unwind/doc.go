@@ -10,7 +10,7 @@
 // sorted arrays of addresses and of the rule that is valid from each on: how to find
 // the caller's stack pointer (the canonical frame address), the return address and the
 // caller's frame pointer. A Cache makes Tables on its own goroutine, one for each build
-// of a program, within a bound. An Unwinder walks the stack; it never waits and
+// of a program, within a bound. An unwinder walks the stack; it never waits and
 // allocates nothing.
 //
 // A rule that needs other registers than the stack and the frame pointer is not

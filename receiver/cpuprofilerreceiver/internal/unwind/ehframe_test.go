@@ -320,7 +320,7 @@ func FuzzUnwind(f *testing.F) {
 			chain = append(chain, binary.LittleEndian.Uint64(b))
 		}
 		in := Input{Registers: Registers{PC: pc, SP: sp, FP: fp, LR: lr}, Stack: stack, Chain: chain}
-		got, end := NewUnwinder(o).Unwind(&in, o)
+		got, end := newUnwinder(o).Unwind(&in, o)
 		require.NotEmpty(t, got)
 		require.LessOrEqual(t, len(got), MaxDepth)
 		require.Less(t, end, endKinds)

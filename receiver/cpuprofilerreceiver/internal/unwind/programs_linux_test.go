@@ -202,7 +202,7 @@ func TestStacksOfRealProgramsReachTheirEntry(t *testing.T) {
 			m := memoryOf(t, pid)
 			cache := newTestCache(t)
 			ready(t, cache, m)
-			u := NewUnwinder(cache)
+			u := newUnwinder(cache)
 			var ends [endKinds]int
 			frames := 0
 			var lost []string
@@ -271,7 +271,7 @@ func TestUnwindingAgreesWithFramePointers(t *testing.T) {
 			m := memoryOf(t, pid)
 			cache := newTestCache(t)
 			ready(t, cache, m)
-			u := NewUnwinder(cache)
+			u := newUnwinder(cache)
 			compared, different, used := 0, 0, 0
 			for i := range stacks {
 				in := stacks[i].Input
@@ -321,7 +321,7 @@ func tableAt(c *Cache, m *memory, address uint64) *Table {
 }
 
 // leafHasFrame reports whether the interrupted function has set up its frame pointer.
-func leafHasFrame(u *Unwinder, in *Input, m *memory) bool {
+func leafHasFrame(u *unwinder, in *Input, m *memory) bool {
 	u.mapping = nil
 	w := walk{pc: in.Registers.PC, exact: true}
 	r, _ := u.rule(&w, m)

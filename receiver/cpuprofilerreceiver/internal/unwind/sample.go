@@ -17,7 +17,7 @@ type Memory interface {
 
 // Sample replaces the stack of a sample, which must have registers, by the one that
 // unwinding finds, and returns how that ends. The stack is valid until the next call.
-func (u *Unwinder) Sample(s *perfevent.Sample, p Memory) End {
+func (u *unwinder) Sample(s *perfevent.Sample, p Memory) End {
 	in := Input{
 		Registers: Registers(s.Registers),
 		Stack:     s.Stack,

@@ -35,12 +35,12 @@ func TestSampleHasTheStackOfItsCopy(t *testing.T) {
 		Registers:    perfevent.Registers{PC: functionAt(1), SP: stackAt},
 		Stack:        words(0, functionAt(0)+1),
 	}
-	require.Equal(t, Whole, NewUnwinder(p).Sample(&s, p))
+	require.Equal(t, Whole, newUnwinder(p).Sample(&s, p))
 	require.Equal(t, []uint64{functionAt(1), functionAt(0) + 1}, s.User)
 	require.False(t, s.Truncated)
 
 	s.Stack = s.Stack[:8]
-	require.Equal(t, CutOff, NewUnwinder(p).Sample(&s, p))
+	require.Equal(t, CutOff, newUnwinder(p).Sample(&s, p))
 	require.Equal(t, []uint64{functionAt(1)}, s.User)
 	require.True(t, s.Truncated)
 }
@@ -48,7 +48,7 @@ func TestSampleHasTheStackOfItsCopy(t *testing.T) {
 func TestFirstSampleOfAProcessRequestsAllItsFiles(t *testing.T) {
 	p := &process{only: *onlyOf(nil)}
 	s := perfevent.Sample{Registers: perfevent.Registers{PC: codeAt, SP: stackAt}}
-	require.Equal(t, Unready, NewUnwinder(p).Sample(&s, p))
+	require.Equal(t, Unready, newUnwinder(p).Sample(&s, p))
 	require.Contains(t, p.asked, p.mapping)
 	require.Len(t, p.asked, 3)
 }
@@ -57,6 +57,6 @@ func TestSamplesAllocateNothing(t *testing.T) {
 	o := onlyOf(tableOf(t, root, frameless))
 	p := &process{only: *o}
 	s := perfevent.Sample{Registers: perfevent.Registers{PC: functionAt(1), SP: stackAt}, Stack: words(0, functionAt(0)+1)}
-	u := NewUnwinder(o)
+	u := newUnwinder(o)
 	require.Zero(t, testing.AllocsPerRun(100, func() { u.Sample(&s, p) }))
 }

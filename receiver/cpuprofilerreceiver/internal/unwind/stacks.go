@@ -53,7 +53,7 @@ type StacksConfig struct {
 // them for that. It belongs to the sampler's reading goroutine.
 type Stacks struct {
 	cfg      StacksConfig
-	unwinder *Unwinder
+	unwinder *unwinder
 	// wide reports whether the events are the whole host's, needed whether copies are.
 	wide, needed bool
 	// kept is the last program that was found to keep frame pointers: consecutive samples
@@ -79,7 +79,7 @@ func NewStacks(cfg StacksConfig) *Stacks {
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()
 	}
-	return &Stacks{cfg: cfg, unwinder: NewUnwinder(cfg.Tables)}
+	return &Stacks{cfg: cfg, unwinder: newUnwinder(cfg.Tables)}
 }
 
 // Attach sets whether the events are the whole host's, and returns how many bytes they

@@ -65,8 +65,8 @@ type Tables interface {
 	Lookup(m *samples.Mapping) (*Table, bool)
 }
 
-// Unwinder walks stacks. It belongs to one goroutine.
-type Unwinder struct {
+// unwinder walks stacks. It belongs to one goroutine.
+type unwinder struct {
 	tables Tables
 	frames [MaxDepth]uint64
 
@@ -76,8 +76,8 @@ type Unwinder struct {
 	ready   bool
 }
 
-// NewUnwinder returns an unwinder that uses tables.
-func NewUnwinder(tables Tables) *Unwinder { return &Unwinder{tables: tables} }
+// newUnwinder returns an unwinder that uses tables.
+func newUnwinder(tables Tables) *unwinder { return &unwinder{tables: tables} }
 
 // No user code is in the first page. AArch64 signs return addresses in the bits above
 // those of the address.
@@ -110,7 +110,7 @@ func (w *walk) load(addr uint64) (uint64, bool) {
 // Unwind returns the addresses of a stack, the leaf first, and how it ends. All but
 // the first, and those that a signal interrupted, are return addresses. The slice is
 // valid until the next call.
-func (u *Unwinder) Unwind(in *Input, mappings Mappings) ([]uint64, End) {
+func (u *unwinder) Unwind(in *Input, mappings Mappings) ([]uint64, End) {
 	u.mapping = nil
 	w := walk{
 		pc: in.Registers.PC, sp: in.Registers.SP, fp: in.Registers.FP, lr: in.Registers.LR,
@@ -144,7 +144,7 @@ var noRule rule
 
 // rule returns the rule for the current frame. ready is false where the table may come
 // later.
-func (u *Unwinder) rule(w *walk, mappings Mappings) (r *rule, ready bool) {
+func (u *unwinder) rule(w *walk, mappings Mappings) (r *rule, ready bool) {
 	at := w.pc
 	if !w.exact {
 		at-- // a call may be the last instruction of its function
@@ -291,7 +291,7 @@ func (w *walk) byFramePointer() End {
 
 // splice appends the kernel's stack where the current frame keeps frame pointers: its
 // callers may be deeper than the copy, or on another stack.
-func (u *Unwinder) splice(w *walk, n int, chain []uint64, r *rule, end End, mappings Mappings) ([]uint64, End) {
+func (u *unwinder) splice(w *walk, n int, chain []uint64, r *rule, end End, mappings Mappings) ([]uint64, End) {
 	if r.flags&flagGo == 0 && (r.cfa == cfaNone || u.table == nil || !u.table.FramePointers()) || len(chain) < 2 {
 		return u.frames[:n], end
 	}
@@ -327,7 +327,7 @@ func (u *Unwinder) splice(w *walk, n int, chain []uint64, r *rule, end End, mapp
 }
 
 // Root reports whether a return address is in a function that threads begin with.
-func (u *Unwinder) Root(address uint64, mappings Mappings) bool {
+func (u *unwinder) Root(address uint64, mappings Mappings) bool {
 	u.mapping = nil
 	w := walk{pc: address}
 	r, _ := u.rule(&w, mappings)

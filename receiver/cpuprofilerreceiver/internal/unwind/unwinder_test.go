@@ -243,7 +243,7 @@ func TestStacksAreWalkedToTheirEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := onlyOf(tableOf(t, c.rules...))
-			got, end := NewUnwinder(o).Unwind(&c.in, o)
+			got, end := newUnwinder(o).Unwind(&c.in, o)
 			require.Equal(t, c.want, got)
 			require.Equal(t, c.end, end, "%s", end)
 		})
@@ -256,7 +256,7 @@ func TestStackThroughAnUnreadFileIsUnready(t *testing.T) {
 	o := onlyOf(nil)
 	o.unready = true
 	in := Input{Registers: Registers{PC: codeAt, SP: stackAt, FP: 1}, Stack: words(0, 0)}
-	got, end := NewUnwinder(o).Unwind(&in, o)
+	got, end := newUnwinder(o).Unwind(&in, o)
 	require.Equal(t, []uint64{codeAt}, got)
 	require.Equal(t, Unready, end)
 }
@@ -268,7 +268,7 @@ func TestStacksEndAtTheDepthLimit(t *testing.T) {
 		stack = append(stack, words(0, functionAt(1)+9)...)
 	}
 	in := Input{Registers: Registers{PC: functionAt(1), SP: stackAt}, Stack: stack}
-	got, end := NewUnwinder(o).Unwind(&in, o)
+	got, end := newUnwinder(o).Unwind(&in, o)
 	require.Len(t, got, MaxDepth)
 	require.Equal(t, Deep, end)
 }
@@ -280,7 +280,7 @@ func TestStacksWithoutProgressEnd(t *testing.T) {
 	for name, r := range map[string]rule{"still": still, "back": back, "jump": jump, "register": leafLR} {
 		o := onlyOf(tableOf(t, r))
 		in := Input{Registers: Registers{PC: functionAt(0) + 1, SP: stackAt, LR: functionAt(0) + 1}, Stack: words(stackAt, functionAt(0)+1)}
-		got, end := NewUnwinder(o).Unwind(&in, o)
+		got, end := newUnwinder(o).Unwind(&in, o)
 		require.NotEqual(t, Whole, end, name)
 		require.LessOrEqual(t, len(got), MaxDepth)
 	}
@@ -288,7 +288,7 @@ func TestStacksWithoutProgressEnd(t *testing.T) {
 
 func TestRootIsKnownByItsTable(t *testing.T) {
 	o := onlyOf(tableOf(t, root, frameless))
-	u := NewUnwinder(o)
+	u := newUnwinder(o)
 	require.True(t, u.Root(functionAt(0)+3, o))
 	require.True(t, u.Root(functionAt(1), o), "the call was the last instruction")
 	require.False(t, u.Root(functionAt(1)+1, o))
@@ -358,7 +358,7 @@ func TestRulesAreBounded(t *testing.T) {
 func TestUnwindingAllocatesNothing(t *testing.T) {
 	o := onlyOf(tableOf(t, root, frameless))
 	in := Input{Registers: Registers{PC: functionAt(1), SP: stackAt}, Stack: words(0, functionAt(1)+1, 0, functionAt(1)+5, 0, functionAt(0)+1)}
-	u := NewUnwinder(o)
+	u := newUnwinder(o)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		if _, end := u.Unwind(&in, o); end != Whole {
 			t.Fatal(end)

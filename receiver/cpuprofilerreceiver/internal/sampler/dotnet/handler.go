@@ -21,9 +21,9 @@ import (
 
 // The paths of the API, one per kind of buffer.
 const (
-	ThreadSamplesPath         = "/v1/dotnet/thread-samples"
-	AllocationSamplesPath     = "/v1/dotnet/allocation-samples"
-	SelectedThreadSamplesPath = "/v1/dotnet/selected-thread-samples"
+	threadSamplesPath         = "/v1/dotnet/thread-samples"
+	allocationSamplesPath     = "/v1/dotnet/allocation-samples"
+	selectedThreadSamplesPath = "/v1/dotnet/selected-thread-samples"
 )
 
 const (
@@ -36,11 +36,11 @@ const (
 
 func kindOf(path string) (dotnetformat.Kind, bool) {
 	switch path {
-	case ThreadSamplesPath:
+	case threadSamplesPath:
 		return dotnetformat.ThreadSamples, true
-	case AllocationSamplesPath:
+	case allocationSamplesPath:
 		return dotnetformat.AllocationSamples, true
-	case SelectedThreadSamplesPath:
+	case selectedThreadSamplesPath:
 		return dotnetformat.SelectedThreadSamples, true
 	}
 	return 0, false
@@ -83,7 +83,7 @@ func (in *Intake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (in *Intake) serve(w http.ResponseWriter, r *http.Request) (Result, *problem) {
 	kind, ok := kindOf(r.URL.Path)
 	if !ok {
-		return Result{}, problemOf(http.StatusNotFound, "there is nothing but POST %s, %s and %s", ThreadSamplesPath, AllocationSamplesPath, SelectedThreadSamplesPath)
+		return Result{}, problemOf(http.StatusNotFound, "there is nothing but POST %s, %s and %s", threadSamplesPath, allocationSamplesPath, selectedThreadSamplesPath)
 	}
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)

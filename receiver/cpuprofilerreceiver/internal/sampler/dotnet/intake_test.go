@@ -359,7 +359,7 @@ func TestAStackSeenBeforeIsTheSameStackAndAllocatesNothing(t *testing.T) {
 }
 
 func TestThePathDecidesWhatABufferIsReadAs(t *testing.T) {
-	const threads, allocations, selected = ThreadSamplesPath + "?interval=500", AllocationSamplesPath, SelectedThreadSamplesPath + "?interval=50"
+	const threads, allocations, selected = threadSamplesPath + "?interval=500", allocationSamplesPath, selectedThreadSamplesPath + "?interval=50"
 	for _, c := range dotnettest.Read(t, "*/*") {
 		own, _, _ := strings.Cut(c.Path(), "?")
 		for _, path := range []string{threads, allocations, selected} {
@@ -382,24 +382,24 @@ func TestBadRequestsAreAnswered(t *testing.T) {
 		code   int
 		detail string
 	}{
-		"another path":             {path: "/v1/dotnet", code: 404, detail: ThreadSamplesPath},
+		"another path":             {path: "/v1/dotnet", code: 404, detail: threadSamplesPath},
 		"another method":           {path: c.Path(), change: func(r *http.Request) { r.Method = http.MethodGet }, code: 405, detail: "POST"},
 		"another content type":     {path: c.Path(), change: func(r *http.Request) { r.Header.Set("Content-Type", "application/json") }, code: 415, detail: "application/octet-stream"},
 		"no content type":          {path: c.Path(), change: func(r *http.Request) { r.Header.Del("Content-Type") }, code: 415, detail: "application/octet-stream"},
 		"a content type's rest":    {path: c.Path(), change: func(r *http.Request) { r.Header.Set("Content-Type", "Application/Octet-Stream; charset=x") }, code: 202},
-		"no interval":              {path: ThreadSamplesPath, code: 400, detail: "interval"},
-		"no selected interval":     {path: SelectedThreadSamplesPath, code: 400, detail: "interval"},
-		"an interval of nothing":   {path: ThreadSamplesPath + "?interval=", code: 400, detail: "1 to 3600000"},
-		"an interval of zero":      {path: ThreadSamplesPath + "?interval=0", code: 400, detail: "1 to 3600000"},
-		"a negative interval":      {path: ThreadSamplesPath + "?interval=-500", code: 400, detail: "1 to 3600000"},
-		"an interval that is huge": {path: ThreadSamplesPath + "?interval=9223372036854775807", code: 400, detail: "1 to 3600000"},
-		"an interval of 500ms":     {path: ThreadSamplesPath + "?interval=500ms", code: 400, detail: "milliseconds"},
-		"two intervals":            {path: ThreadSamplesPath + "?interval=500&interval=1", code: 400, detail: "2 times"},
-		"an unknown parameter":     {path: ThreadSamplesPath + "?interval=500&frequent=true", code: 400, detail: `"frequent"`},
-		"a maybe":                  {path: ThreadSamplesPath + "?interval=500&frequent_sampling=maybe", code: 400, detail: "true or false"},
-		"a query that is none":     {path: ThreadSamplesPath + "?interval=%zz", code: 400, detail: "query"},
-		"not frequent":             {path: ThreadSamplesPath + "?interval=500&frequent_sampling=false", code: 202},
-		"frequent, but it is not":  {path: ThreadSamplesPath + "?interval=500&frequent_sampling=true", code: 400, detail: "no others"},
+		"no interval":              {path: threadSamplesPath, code: 400, detail: "interval"},
+		"no selected interval":     {path: selectedThreadSamplesPath, code: 400, detail: "interval"},
+		"an interval of nothing":   {path: threadSamplesPath + "?interval=", code: 400, detail: "1 to 3600000"},
+		"an interval of zero":      {path: threadSamplesPath + "?interval=0", code: 400, detail: "1 to 3600000"},
+		"a negative interval":      {path: threadSamplesPath + "?interval=-500", code: 400, detail: "1 to 3600000"},
+		"an interval that is huge": {path: threadSamplesPath + "?interval=9223372036854775807", code: 400, detail: "1 to 3600000"},
+		"an interval of 500ms":     {path: threadSamplesPath + "?interval=500ms", code: 400, detail: "milliseconds"},
+		"two intervals":            {path: threadSamplesPath + "?interval=500&interval=1", code: 400, detail: "2 times"},
+		"an unknown parameter":     {path: threadSamplesPath + "?interval=500&frequent=true", code: 400, detail: `"frequent"`},
+		"a maybe":                  {path: threadSamplesPath + "?interval=500&frequent_sampling=maybe", code: 400, detail: "true or false"},
+		"a query that is none":     {path: threadSamplesPath + "?interval=%zz", code: 400, detail: "query"},
+		"not frequent":             {path: threadSamplesPath + "?interval=500&frequent_sampling=false", code: 202},
+		"frequent, but it is not":  {path: threadSamplesPath + "?interval=500&frequent_sampling=true", code: 400, detail: "no others"},
 		"nothing":                  {path: c.Path(), change: func(r *http.Request) { r.Body = http.NoBody }, code: 202},
 		"too much": {path: c.Path(), change: func(r *http.Request) {
 			r.Body = io.NopCloser(bytes.NewReader(make([]byte, 1<<20+1)))
@@ -430,7 +430,7 @@ func (broken) Read([]byte) (int, error) { return 0, fmt.Errorf("broken") }
 
 func TestMissingSelectionByteIsExplained(t *testing.T) {
 	c := dotnettest.Read(t, "selected/001*")[0]
-	got := newRig(t, nil).post(t, ThreadSamplesPath+"?interval=500", c.Bytes)
+	got := newRig(t, nil).post(t, threadSamplesPath+"?interval=500", c.Bytes)
 	require.Equal(t, http.StatusBadRequest, got.code)
 	require.Contains(t, got.body.Detail, "frequent_sampling=true")
 }
@@ -612,7 +612,7 @@ func encoded(records ...dotnetformattest.Record) []byte {
 func TestNamesAreShownWithoutControlCharactersAndNothingIsLost(t *testing.T) {
 	r := newRig(t, nil)
 	names := []string{"Shop.Cart.Add(System.Int32)", "a\nb", "nul\x00", "esc\x1b[31m", "Ünïcödé.日本(🙂)", "", "Unknown_Native_Function(unknown)"}
-	got := r.post(t, ThreadSamplesPath+"?interval=1000", encoded(dotnetformattest.Record{Thread: "t\n\x00", Frames: names}))
+	got := r.post(t, threadSamplesPath+"?interval=1000", encoded(dotnetformattest.Record{Thread: "t\n\x00", Frames: names}))
 	require.Equal(t, http.StatusAccepted, got.code)
 	e := r.sink.events[0]
 	require.Equal(t, "t\n\x00", e.Thread.Name)
@@ -635,7 +635,7 @@ func TestDeepStacksAreCutAtTheRootAndMarked(t *testing.T) {
 	for i := range deep {
 		deep[i] = fmt.Sprint("F", i%7)
 	}
-	require.Equal(t, http.StatusAccepted, r.post(t, ThreadSamplesPath+"?interval=1", encoded(
+	require.Equal(t, http.StatusAccepted, r.post(t, threadSamplesPath+"?interval=1", encoded(
 		dotnetformattest.Record{Frames: deep}, dotnetformattest.Record{Frames: deep[:maxDepth]})).code)
 	cut, whole := r.sink.events[0].Stack, r.sink.events[1].Stack
 	require.True(t, cut.Truncated)
@@ -655,7 +655,7 @@ func TestCachesAreBounded(t *testing.T) {
 			frames = append(frames, fmt.Sprintf("Name%d_%d", i%50, j))
 		}
 		body := encoded(dotnetformattest.Record{Thread: "worker", Frames: frames})
-		require.Equal(t, http.StatusAccepted, r.post(t, ThreadSamplesPath+"?interval=1", body).code)
+		require.Equal(t, http.StatusAccepted, r.post(t, threadSamplesPath+"?interval=1", body).code)
 		last := r.sink.events[len(r.sink.events)-1]
 		for j, l := range last.Stack.Locations {
 			require.Equal(t, frames[j], l.Lines[0].Function, "names after the decoder has forgotten all")
@@ -684,7 +684,7 @@ func TestTenThousandNamesAndOneMore(t *testing.T) {
 			break
 		}
 	}
-	got := r.post(t, ThreadSamplesPath+"?interval=1", e.Bytes())
+	got := r.post(t, threadSamplesPath+"?interval=1", e.Bytes())
 	require.Equal(t, http.StatusAccepted, got.code)
 	// The buffer is full before that many names; they are defined across several.
 	var body []byte
@@ -703,7 +703,7 @@ func TestTenThousandNamesAndOneMore(t *testing.T) {
 		body = append(body, 0, 0)
 	}
 	r.sink.free(-1)
-	got = r.post(t, ThreadSamplesPath+"?interval=1", body)
+	got = r.post(t, threadSamplesPath+"?interval=1", body)
 	require.Equal(t, http.StatusAccepted, got.code, got.body.Detail)
 	require.Equal(t, dotnetformat.MaxCode+2, got.body.Samples)
 	for i, e := range r.sink.events {
@@ -775,16 +775,16 @@ func TestRequestsBeyondTheBoundWaitAndAreThenRefused(t *testing.T) {
 		<-release
 	}))
 	var all sync.WaitGroup
-	all.Go(func() { bounded.ServeHTTP(httptest.NewRecorder(), request(ThreadSamplesPath, nil)) })
+	all.Go(func() { bounded.ServeHTTP(httptest.NewRecorder(), request(threadSamplesPath, nil)) })
 	<-begun
 	w := httptest.NewRecorder()
-	bounded.ServeHTTP(w, request(ThreadSamplesPath, nil))
+	bounded.ServeHTTP(w, request(threadSamplesPath, nil))
 	require.Equal(t, http.StatusServiceUnavailable, w.Code)
 	require.Equal(t, "1", w.Header().Get("Retry-After"))
 	require.Contains(t, w.Body.String(), "as many as can be")
 	close(release)
 	all.Wait()
-	all.Go(func() { bounded.ServeHTTP(httptest.NewRecorder(), request(ThreadSamplesPath, nil)) })
+	all.Go(func() { bounded.ServeHTTP(httptest.NewRecorder(), request(threadSamplesPath, nil)) })
 	<-begun // the slot is free again
 	all.Wait()
 }

@@ -41,8 +41,8 @@ func answer(w http.ResponseWriter, status int, contentType string, body any) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// WriteProblem answers with a status and the reason, for a request that does not
+// writeProblem answers with a status and the reason, for a request that does not
 // reach the handler.
-func WriteProblem(w http.ResponseWriter, _ *http.Request, why string, status int) {
+func writeProblem(w http.ResponseWriter, _ *http.Request, why string, status int) {
 	problemOf(status, "%s", why).write(w)
 }

@@ -40,7 +40,7 @@ func Factory(cfg configoptional.Optional[Config]) sampler.Factory {
 type Server struct {
 	*httplisten.Server
 	intake *Intake
-	zstd   *Zstd // nil if zstd is not configured
+	zstd   *zstdDecoder // nil if zstd is not configured
 	shared *sampler.Shared
 	cfg    *Config
 	seen   Stats
@@ -56,7 +56,7 @@ func NewServer(cfg *Config, s *sampler.Shared) (*Server, error) {
 	var options []confighttp.ToServerOption
 	if slices.Contains(cfg.ServerConfig.CompressionAlgorithms, "zstd") {
 		var err error
-		if server.zstd, err = server.intake.Zstd(); err != nil {
+		if server.zstd, err = server.intake.zstd(); err != nil {
 			return nil, fmt.Errorf("dotnet.compression_algorithms: %w", err)
 		}
 		options = append(options, confighttp.WithDecoder("zstd", server.zstd.Body))
@@ -65,7 +65,7 @@ func NewServer(cfg *Config, s *sampler.Shared) (*Server, error) {
 		Key:             "dotnet",
 		HTTP:            cfg.ServerConfig,
 		Handler:         server.intake,
-		WriteError:      WriteProblem,
+		WriteError:      writeProblem,
 		Options:         options,
 		Wrap:            server.intake.Bound,
 		MaxConnections:  maxConnections,

@@ -12,24 +12,24 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Zstd decompresses bodies into bounded memory. A stream decoder allocates the
+// zstdDecoder decompresses bodies into bounded memory. A stream decoder allocates the
 // window that a body asks for: half a gigabyte for a few bytes if unbounded, 8 MiB
 // per stalled sender if bounded to the windows that common encoders use. Here a body
 // is decompressed in one piece once it has arrived: the window is the output itself,
 // bounded by MaxBody and counted in memory.
-type Zstd struct {
+type zstdDecoder struct {
 	limit   int64
 	memory  *memory
 	decoder *zstd.Decoder
 }
 
-// Zstd returns a decompressor for the intake's bodies.
-func (in *Intake) Zstd() (*Zstd, error) {
+// zstd returns a decompressor for the intake's bodies.
+func (in *Intake) zstd() (*zstdDecoder, error) {
 	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true))
 	if err != nil {
 		return nil, fmt.Errorf("make a decoder of zstd: %w", err)
 	}
-	return &Zstd{limit: in.cfg.MaxBody, memory: in.memory, decoder: d}, nil
+	return &zstdDecoder{limit: in.cfg.MaxBody, memory: in.memory, decoder: d}, nil
 }
 
 // zstdBlock is the most that zstd decompresses at a time. With room for one more
@@ -37,16 +37,16 @@ func (in *Intake) Zstd() (*Zstd, error) {
 const zstdBlock = 128 << 10
 
 // Close frees the decoder.
-func (z *Zstd) Close() { z.decoder.Close() }
+func (z *zstdDecoder) Close() { z.decoder.Close() }
 
 // Body returns the decompressed body. It is decompressed at the first Read, which
 // returns the error if that fails.
-func (z *Zstd) Body(compressed io.ReadCloser) (io.ReadCloser, error) {
+func (z *zstdDecoder) Body(compressed io.ReadCloser) (io.ReadCloser, error) {
 	return &zstdBody{z: z, compressed: compressed, out: z.memory.body()}, nil
 }
 
 type zstdBody struct {
-	z          *Zstd
+	z          *zstdDecoder
 	compressed io.ReadCloser
 	out        *body // nil once closed
 	begun      bool

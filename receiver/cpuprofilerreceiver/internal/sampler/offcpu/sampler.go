@@ -54,12 +54,12 @@ type Settings struct {
 	NoWaits error
 	// Still reads about a thread without a record for long; if nil, such a thread is
 	// believed to wait.
-	Still Still
+	Still still
 }
 
-// Still returns the number of context switches of a thread since it began, and
+// still returns the number of context switches of a thread since it began, and
 // whether it runs now; ok is false if the thread is gone.
-type Still func(pid, tid int) (switches uint64, running, ok bool)
+type still func(pid, tid int) (switches uint64, running, ok bool)
 
 // Stats are the counters of a Sampler since it was made.
 type Stats struct {
@@ -134,7 +134,7 @@ func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
 		MaxEventsPerSecond: cfg.MaxEventsPerSecond,
 		When:               why,
 		NoWaits:            noWaits(attached.Kernel, s.Perf.Symbols.KernelSymbols()),
-		Still:              NewStill(s.HostInfo.Root),
+		Still:              newStill(s.HostInfo.Root),
 	})
 	p.counters, p.unwatch = s.Counters, unwatch
 	s.Buffer.OnWake(p.loop.Wake)

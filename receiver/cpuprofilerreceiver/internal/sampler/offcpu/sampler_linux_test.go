@@ -146,7 +146,7 @@ func start(t testing.TB, f attach.Finder, change func(*Settings)) (*Sampler, *si
 			DiscoveryInterval: 20 * time.Millisecond, ThreadID: true, ThreadName: true,
 			Logger: zap.New(core), Now: monotonic, Probe: perfevent.Probe,
 		},
-		Sink: to, MinDuration: time.Millisecond, MaxEventsPerSecond: 10000, Still: NewStill("/"),
+		Sink: to, MinDuration: time.Millisecond, MaxEventsPerSecond: 10000, Still: newStill("/"),
 	}
 	if change != nil {
 		change(&cfg)
@@ -431,7 +431,7 @@ func TestWaitOverAPauseIsNotEmitted(t *testing.T) {
 	p.begin(t)
 	p.number(t)
 	waitFor(t, "in the second read", func() bool {
-		_, running, ok := NewStill("/")(p.Process.Pid, p.Process.Pid)
+		_, running, ok := newStill("/")(p.Process.Pid, p.Process.Pid)
 		return ok && !running
 	})
 	to.close(t, s) // it was read of by now

@@ -9,9 +9,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// NewStill returns a Still that reads below root, the folder that the host's root is
+// newStill returns a still that reads below root, the folder that the host's root is
 // mounted at. It belongs to one goroutine.
-func NewStill(root string) Still {
+func newStill(root string) still {
 	proc := procfs.At(root)
 	var buf []byte
 	return func(pid, tid int) (switches uint64, running, ok bool) {

@@ -238,9 +238,9 @@ func linkOf(s *profile.Sample) (l samples.Link) {
 	return l
 }
 
-// FrameTypeOf returns the frame type of a program by its telemetry.sdk.language.
+// frameTypeOf returns the frame type of a program by its telemetry.sdk.language.
 // Without one it is Go's.
-func FrameTypeOf(language string) samples.FrameType {
+func frameTypeOf(language string) samples.FrameType {
 	switch language {
 	case "", "go":
 		return samples.FrameGo

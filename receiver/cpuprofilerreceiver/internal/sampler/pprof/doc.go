@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package pprof pulls profiles from endpoints that serve what net/http/pprof does,
-// and adds their samples to a buffer. A Puller has one endpoint: at each interval,
+// and adds their samples to a buffer. A puller has one endpoint: at each interval,
 // or as soon as the program behind it is hot, it identifies the process, pulls the
 // configured profiles, all at once, and converts them into samples.
 //

@@ -26,12 +26,12 @@ func Factory(all []Config) sampler.Factory {
 	}
 }
 
-// endpoints is a Puller for each endpoint as a part of the receiver. Its Start
+// endpoints is a puller for each endpoint as a part of the receiver. Its Start
 // makes them: a client needs the collector's extensions to have started.
 type endpoints struct {
 	cfg     []Config
 	shared  *sampler.Shared
-	pullers []*Puller
+	pullers []*puller
 	clients []*http.Client
 	unwatch []func()
 }

@@ -40,7 +40,7 @@ type Heat interface {
 	Hot(unit processes.Identity) bool
 }
 
-// Settings configures a Puller.
+// Settings configures a puller.
 type Settings struct {
 	// URL is the endpoint without the profiles' names. Client must not follow
 	// redirects to other hosts: see SameHost.
@@ -73,8 +73,8 @@ type Settings struct {
 	Now    func() time.Time
 }
 
-// Puller pulls the profiles of one endpoint.
-type Puller struct {
+// puller pulls the profiles of one endpoint.
+type puller struct {
 	cfg    Settings
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -85,24 +85,24 @@ type Puller struct {
 }
 
 // New returns a puller that does not pull yet.
-func New(cfg Settings) *Puller {
-	return &Puller{cfg: cfg, cancel: func() {}, failing: make(map[string]Outcome)}
+func New(cfg Settings) *puller {
+	return &puller{cfg: cfg, cancel: func() {}, failing: make(map[string]Outcome)}
 }
 
 // Start begins to pull.
-func (p *Puller) Start() {
+func (p *puller) Start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
 	p.done.Go(func() { p.run(ctx) })
 }
 
 // Stop cancels the pulls under way and waits.
-func (p *Puller) Stop() {
+func (p *puller) Stop() {
 	p.cancel()
 	p.done.Wait()
 }
 
-func (p *Puller) run(ctx context.Context) {
+func (p *puller) run(ctx context.Context) {
 	var last time.Time // when the last round began
 	was := false       // hot in the last round
 	for ctx.Err() == nil {
@@ -128,7 +128,7 @@ func (p *Puller) run(ctx context.Context) {
 
 // sleep waits, or until the hot units change. It returns false if the puller is to
 // stop.
-func (p *Puller) sleep(ctx context.Context, d time.Duration) bool {
+func (p *puller) sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -141,7 +141,7 @@ func (p *Puller) sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // look reports whether to pull now, and returns whose profiles these are.
-func (p *Puller) look(ctx context.Context) (bool, Subject) {
+func (p *puller) look(ctx context.Context) (bool, Subject) {
 	if p.cfg.Heat != nil && !p.cfg.Heat.Any() {
 		return false, Subject{}
 	}
@@ -163,7 +163,7 @@ func (p *Puller) look(ctx context.Context) (bool, Subject) {
 
 // round pulls each profile once, all at the same time, so that timed ones have the
 // same window.
-func (p *Puller) round(ctx context.Context, subject Subject) {
+func (p *puller) round(ctx context.Context, subject Subject) {
 	var all sync.WaitGroup
 	for _, k := range p.cfg.Kinds {
 		all.Go(func() {
@@ -175,7 +175,7 @@ func (p *Puller) round(ctx context.Context, subject Subject) {
 }
 
 // pull pulls one profile and adds its samples.
-func (p *Puller) pull(ctx context.Context, k Kind, subject Subject) error {
+func (p *puller) pull(ctx context.Context, k Kind, subject Subject) error {
 	timeout := p.cfg.Timeout
 	at := p.cfg.URL.JoinPath(k.Name)
 	if k.Timed {
@@ -206,7 +206,7 @@ func (p *Puller) pull(ctx context.Context, k Kind, subject Subject) error {
 
 // convert decodes a profile and adds its samples. The window is by this host's
 // clock, since the program may have another one.
-func (p *Puller) convert(k Kind, subject Subject, body []byte, window samples.CaptureWindow) error {
+func (p *puller) convert(k Kind, subject Subject, body []byte, window samples.CaptureWindow) error {
 	p.cfg.Decoding.Lock()
 	defer p.cfg.Decoding.Unlock()
 	decoded, err := decode(body, p.cfg.MaxSize)
@@ -232,7 +232,7 @@ func (p *Puller) convert(k Kind, subject Subject, body []byte, window samples.Ca
 // ended counts the outcome of a pull and logs changes: once when pulls begin to
 // fail, or fail differently, and once when they succeed again. Identifying the
 // process counts as a pull only if it fails.
-func (p *Puller) ended(kind string, o Outcome, err error) {
+func (p *puller) ended(kind string, o Outcome, err error) {
 	if kind != "" || o != OK {
 		p.cfg.Count(o)
 	}
@@ -259,7 +259,7 @@ func (p *Puller) ended(kind string, o Outcome, err error) {
 }
 
 // logRoom logs when samples begin to find no room, and when they find room again.
-func (p *Puller) logRoom(added, noRoom int) {
+func (p *puller) logRoom(added, noRoom int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {

@@ -83,7 +83,7 @@ func (s *sink) check(t *testing.T) {
 
 // rig is a puller under test.
 type rig struct {
-	*Puller
+	*puller
 	sink    *sink
 	logs    *observer.ObservedLogs
 	subject Subject
@@ -132,7 +132,7 @@ func newRig(t *testing.T, at string, kinds string, change func(*Settings)) *rig 
 	if change != nil {
 		change(&cfg)
 	}
-	r.Puller = New(cfg)
+	r.puller = New(cfg)
 	return r
 }
 
