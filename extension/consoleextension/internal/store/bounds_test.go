@@ -5,6 +5,7 @@ package store
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -197,6 +198,40 @@ func TestAStrangerHasNoMoreThanTheBounds(t *testing.T) {
 		}
 	}
 	require.Equal(t, 100, found)
+}
+
+// TestAWriteTakesLittleMemory has more to write than is encoded at once.
+func TestAWriteTakesLittleMemory(t *testing.T) {
+	w := newWorld(t, Options{noSync: true})
+	long := strings.Repeat("long ", 1_200)
+	for n := range 4000 {
+		resource := map[string]string{}
+		for i := range 10 {
+			resource[fmt.Sprint("key ", i)] = fmt.Sprint(n, long[:500])
+		}
+		w.PutReadings(Unit{Host: "a", Name: fmt.Sprint(n), Resource: resource}, []Reading{reading("cpu", "cpu_usage", w.wall, 1, 2)}, nil)
+	}
+	w.mu.Lock()
+	w.touchAll()
+	dirty := maps.Clone(w.dirty)
+	writes, records := 0, 0
+	for len(dirty) > 0 {
+		ops, encoded := w.operations(dirty)
+		size, largest := 0, 0
+		for _, op := range ops {
+			size, largest = size+len(op.key)+len(op.value), max(largest, len(op.key)+len(op.value))
+		}
+		require.Less(t, size, maxWritten+largest)
+		require.Len(t, encoded, len(ops))
+		writes, records = writes+1, records+len(ops)
+	}
+	require.Equal(t, len(w.dirty), records)
+	kept := len(w.units)
+	w.mu.Unlock()
+	require.Greater(t, writes, 1)
+	require.NoError(t, w.Commit(t.Context()))
+	w.reopen()
+	require.Len(t, w.units, kept)
 }
 
 // TestOldBaselinesGiveWayFirst has more openings than there is room for.

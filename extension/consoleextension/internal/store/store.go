@@ -421,8 +421,12 @@ type operation struct {
 	value  []byte
 }
 
-// operations encodes the records that changed.
-func (s *Store) operations(dirty map[ref]struct{}) []operation {
+// maxWritten bounds the encoded records of one transaction, in bytes.
+const maxWritten = 8 << 20
+
+// operations encodes records that changed, up to maxWritten, and removes them from dirty.
+// The lock is held.
+func (s *Store) operations(dirty map[ref]struct{}) (out []operation, encoded []ref) {
 	refusals := map[string]*refusal{}
 	changes := map[string]*change{}
 	for r := range dirty {
@@ -447,8 +451,11 @@ func (s *Store) operations(dirty map[ref]struct{}) []operation {
 			}
 		}
 	}
-	var out []operation
+	size := 0
 	for r := range dirty {
+		if size >= maxWritten {
+			break
+		}
 		op := operation{bucket: records[r.bucket].name, key: []byte(r.key)}
 		switch r.bucket {
 		case bucketUnits:
@@ -477,9 +484,11 @@ func (s *Store) operations(dirty map[ref]struct{}) []operation {
 				op.value = i.encodeMetrics()
 			}
 		}
-		out = append(out, op)
+		out, encoded = append(out, op), append(encoded, r)
+		size += len(op.key) + len(op.value)
+		delete(dirty, r)
 	}
-	return out
+	return out, encoded
 }
 
 func has[V any](m map[string]V, key string) bool {
@@ -520,7 +529,6 @@ func (s *Store) writeOnce(readings bool) error {
 	}
 	dirty, written, removed := s.dirty, s.waiting, s.removed
 	s.dirty, s.waiting, s.removed = map[ref]struct{}{}, make(chan struct{}), nil
-	ops := s.operations(dirty)
 	var heads []unitHeads
 	var peers []operation
 	if readings {
@@ -531,10 +539,7 @@ func (s *Store) writeOnce(readings bool) error {
 	s.mu.Unlock()
 	defer close(written)
 
-	err := s.db.update(func(tx *bolt.Tx) error {
-		if err := putRecords(tx, ops); err != nil {
-			return err
-		}
+	err := s.writeRecords(dirty, func(tx *bolt.Tx) error {
 		if err := putPeers(tx, peers); err != nil {
 			return err
 		}
@@ -561,6 +566,31 @@ func (s *Store) writeOnce(readings bool) error {
 		s.removeProfiles(removed)
 	}
 	return err
+}
+
+// writeRecords writes and deletes the records that are dirty, in transactions that take
+// little memory, and the rest in the last one. What is not written stays dirty.
+func (s *Store) writeRecords(dirty map[ref]struct{}, rest func(*bolt.Tx) error) error {
+	for {
+		s.mu.Lock()
+		ops, encoded := s.operations(dirty)
+		s.mu.Unlock()
+		last := len(dirty) == 0
+		err := s.db.update(func(tx *bolt.Tx) error {
+			if err := putRecords(tx, ops); err != nil || !last {
+				return err
+			}
+			return rest(tx)
+		})
+		if err != nil {
+			for _, r := range encoded {
+				dirty[r] = struct{}{}
+			}
+		}
+		if err != nil || last {
+			return err
+		}
+	}
 }
 
 // touchSeen touches the units and collectors whose last data is metricsEvery newer than in

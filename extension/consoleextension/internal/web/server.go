@@ -63,6 +63,9 @@ type Options struct {
 	Own func() Own
 	// CountRefused counts a request that was refused, by reason; nil: nobody counts.
 	CountRefused func(reason string)
+
+	// readTimeout replaces the constant in tests.
+	readTimeout time.Duration
 }
 
 // Server answers the requests of browsers.
@@ -156,6 +159,9 @@ func New(options Options) (http.Handler, error) {
 	if options.Logger == nil {
 		options.Logger = zap.NewNop()
 	}
+	if options.readTimeout == 0 {
+		options.readTimeout = readTimeout
+	}
 	static, err := newStaticFiles()
 	if err != nil {
 		return nil, err
@@ -222,7 +228,7 @@ func secured(next http.Handler) http.Handler {
 // answer calls a handler with a deadline, and answers for it when it fails.
 func (s *Server) answer(h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+		ctx, cancel := context.WithTimeout(r.Context(), s.readTimeout)
 		defer cancel()
 		r = r.WithContext(ctx)
 		err := h(w, r)

@@ -24,7 +24,7 @@ var testNow = time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
 // newTestServer returns the pages of a store, at testNow.
 func newTestServer(t testing.TB, m *storetest.Memory, change ...func(*Options)) http.Handler {
 	t.Helper()
-	o := Options{Store: m, Now: func() time.Time { return testNow }, Version: "0.0.1"}
+	o := Options{Store: m, Now: func() time.Time { return testNow }, Version: "0.0.1", readTimeout: time.Hour}
 	for _, c := range change {
 		c(&o)
 	}
