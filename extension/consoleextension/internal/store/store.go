@@ -456,39 +456,45 @@ func (s *Store) operations(dirty map[ref]struct{}) (out []operation, encoded []r
 		if size >= maxWritten {
 			break
 		}
-		op := operation{bucket: records[r.bucket].name, key: []byte(r.key)}
-		switch r.bucket {
-		case bucketUnits:
-			op.key = UnitID(r.key).key()
-			if u := s.units[UnitID(r.key)]; u != nil {
-				op.value, u.saved = u.encode(), u.seen
-			}
-		case bucketOpenings:
-			if o := s.openings[r.key]; o != nil {
-				op.value = o.encode()
-			}
-		case bucketRefusals:
-			if is := refusals[r.key]; is != nil {
-				op.value = is.encode()
-			}
-		case bucketChanges:
-			if c := changes[r.key]; c != nil {
-				op.value = c.encode()
-			}
-		case bucketInstances:
-			if i := s.instances[r.key]; i != nil {
-				op.value = i.encode()
-			}
-		case bucketMetrics:
-			if i := s.instances[r.key]; i != nil {
-				op.value = i.encodeMetrics()
-			}
-		}
+		op := s.encode(r, refusals[r.key], changes[r.key])
 		out, encoded = append(out, op), append(encoded, r)
 		size += len(op.key) + len(op.value)
 		delete(dirty, r)
 	}
 	return out, encoded
+}
+
+// encode encodes a record, which is the refusal or the change if it is one.
+func (s *Store) encode(r ref, refused *refusal, changed *change) operation {
+	op := operation{bucket: records[r.bucket].name, key: []byte(r.key)}
+	switch r.bucket {
+	case bucketUnits:
+		op.key = UnitID(r.key).key()
+		if u := s.units[UnitID(r.key)]; u != nil {
+			op.value, u.saved = u.encode(), u.seen
+		}
+	case bucketOpenings:
+		if o := s.openings[r.key]; o != nil {
+			op.value = o.encode()
+		}
+	case bucketRefusals:
+		if refused != nil {
+			op.value = refused.encode()
+		}
+	case bucketChanges:
+		if changed != nil {
+			op.value = changed.encode()
+		}
+	case bucketInstances:
+		if i := s.instances[r.key]; i != nil {
+			op.value = i.encode()
+		}
+	case bucketMetrics:
+		if i := s.instances[r.key]; i != nil {
+			op.value = i.encodeMetrics()
+		}
+	}
+	return op
 }
 
 func has[V any](m map[string]V, key string) bool {
