@@ -1,0 +1,222 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
+)
+
+// Values of against in the URL, beside the id of an opening.
+const (
+	againstNothing = "none"
+	againstBefore  = "before" // the same profile before the trigger
+)
+
+// comparison is the other side.
+type comparison struct {
+	Name      string // baseline, before the trigger, or opening
+	Triggered time.Time
+	Policy    string
+	Total     string
+	Rate      string
+}
+
+// choice is an opening to compare with.
+type choice struct {
+	Value, Text, Group string
+	Time               time.Time
+	Current            bool
+}
+
+// compare finds the profile to compare with: the one that the query asks for, else the
+// newest baseline before the opening, of its policy, else of its unit.
+func (s *Server) compare(ctx context.Context, o store.Opening, v *profileView) error {
+	c, err := s.candidates(ctx, o, v.ProfileInfo)
+	if err != nil {
+		return err
+	}
+	var other store.Opening
+	switch v.Query.Against {
+	case againstNothing:
+	case againstBefore:
+		v.query.Base, v.query.BaseFilter = v.query.Of, v.Query.Filter
+		v.query.BaseFilter.Phase = "before"
+		v.Against.Name = "before the trigger"
+	case "":
+		if o.Kind != "baseline" {
+			other, v.NoBaseline = c.baseline()
+		}
+	default:
+		if other, err = s.candidate(ctx, c, v.Query.Against); err != nil {
+			return err
+		}
+	}
+	if other.ID != "" {
+		if err := s.compareWith(ctx, c, other, v); err != nil {
+			return err
+		}
+		if v.NoBaseline != "" {
+			other = store.Opening{}
+		}
+	}
+	v.Compared = v.query.Base != nil
+	v.choose(c, other)
+	return nil
+}
+
+// candidates are the openings of a unit that a profile can be compared with, newest first.
+type candidates struct {
+	of        store.Opening
+	profile   store.ProfileInfo
+	openings  []store.Opening
+	baselines []store.Opening // from before the opening
+}
+
+func (s *Server) candidates(ctx context.Context, o store.Opening, p store.ProfileInfo) (c candidates, err error) {
+	c.of, c.profile = o, p
+	c.openings, err = s.Store.Openings(ctx, store.OpeningQuery{Unit: o.Unit.ID, All: true, Limit: choicesPerUnit})
+	if err != nil {
+		return c, err
+	}
+	c.baselines, err = s.Store.Openings(ctx, store.OpeningQuery{Unit: o.Unit.ID, Baselines: true, To: o.Triggered, Limit: choicesPerUnit})
+	return c, err
+}
+
+// profileIn returns the profile of the same type in another opening.
+func (c candidates) profileIn(other store.Opening) (store.ProfileInfo, bool) {
+	key := c.profile.ProfileKey
+	key.Moment = 0
+	p, err := findProfile(other, key)
+	return p, err == nil && p.Unit == c.profile.Unit && other.ID != c.of.ID
+}
+
+// baseline returns the newest baseline of the opening's policy, else of any; or why there
+// is none.
+func (c candidates) baseline() (found store.Opening, why string) {
+	for _, b := range c.baselines {
+		if _, ok := c.profileIn(b); !ok {
+			continue
+		}
+		if b.Policy == c.of.Policy {
+			return b, ""
+		}
+		if found.ID == "" {
+			found = b
+		}
+	}
+	switch {
+	case found.ID != "":
+	case len(c.baselines) > 0:
+		why = "The baselines of this unit have no profile of this type."
+	default:
+		why = "This unit has no baseline from before: with baseline in its policy, one is taken each hour."
+	}
+	return found, why
+}
+
+// candidate returns the opening with an id. It may be older than the candidates.
+func (s *Server) candidate(ctx context.Context, c candidates, id string) (store.Opening, error) {
+	for _, other := range slices.Concat(c.openings, c.baselines) {
+		if other.ID == id {
+			return other, nil
+		}
+	}
+	other, err := s.Store.Opening(ctx, id)
+	if err == nil && other.Unit.ID != c.of.Unit.ID {
+		err = store.ErrNotFound
+	}
+	if errors.Is(err, store.ErrNotFound) {
+		return other, failure{http.StatusNotFound, "The opening to compare with is not one of this unit, or is no longer kept."}
+	}
+	return other, err
+}
+
+// compareWith makes the view a comparison with another opening, or sets NoBaseline.
+func (s *Server) compareWith(ctx context.Context, c candidates, other store.Opening, v *profileView) error {
+	info, ok := c.profileIn(other)
+	if !ok {
+		v.NoBaseline = "The other opening has no profile of this type."
+		return nil
+	}
+	base, err := s.stacksOf(ctx, other, info)
+	if why := lost(err); why != "" {
+		v.NoBaseline = "The other profile cannot be compared with: " + why + "."
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	v.query.Base, v.query.BaseFilter = base, v.Query.Filter
+	v.Against.Name = "opening"
+	if other.Kind == "baseline" {
+		v.Against.Name = "baseline"
+	}
+	// The phases of another opening are other ones, unless it has the same.
+	if !slices.Contains(info.Phases, v.Query.Filter.Phase) {
+		v.query.BaseFilter.Phase = ""
+	}
+	v.Against.Triggered, v.Against.Policy = other.Triggered, other.Policy
+	there := openingQuery{Profile: shortKey(other, info.ProfileKey)}
+	v.AgainstURL, v.DownloadThere = there.url(other.ID, ""), there.url(other.ID, "profile.pb.gz")
+	if v.query.BaseFilter.Phase == "" {
+		v.Against.Rate = rate(info, v.query.BaseFilter, total(base, v.query.BaseFilter))
+	}
+	return nil
+}
+
+// choose lists what can be compared with.
+func (v *profileView) choose(c candidates, other store.Opening) {
+	openings, baselines := c.openings, c.baselines
+	v.Choices = append(v.Choices, choice{Value: againstNothing, Text: "nothing", Current: !v.Compared})
+	if slices.Contains(v.ProfileInfo.Phases, "before") && len(v.ProfileInfo.Phases) > 1 {
+		v.Choices = append(v.Choices, choice{Value: againstBefore, Text: "this opening, before the trigger", Current: v.Query.Against == againstBefore})
+	}
+	add := func(list []store.Opening, group string, isBaseline bool) {
+		for _, b := range list {
+			if _, ok := c.profileIn(b); !ok || (b.Kind == "baseline") != isBaseline {
+				continue
+			}
+			offered := choice{Value: b.ID, Group: group, Time: b.Triggered, Current: b.ID == other.ID, Text: reason(b)}
+			if isBaseline {
+				offered.Text = "baseline"
+			}
+			if b.Policy != "" {
+				offered.Text += ", policy " + cutText(40, b.Policy)
+			}
+			v.Choices = append(v.Choices, offered)
+		}
+	}
+	if !slices.ContainsFunc(baselines, func(b store.Opening) bool { return b.ID == other.ID }) &&
+		!slices.ContainsFunc(openings, func(b store.Opening) bool { return b.ID == other.ID }) && other.ID != "" {
+		openings = append(openings, other)
+	}
+	later := slices.DeleteFunc(slices.Clone(openings), func(b store.Opening) bool {
+		return b.Kind != "baseline" || slices.ContainsFunc(baselines, func(c store.Opening) bool { return b.ID == c.ID })
+	})
+	add(slices.Concat(later, baselines), "Baselines", true)
+	add(openings, "Openings", false)
+}
+
+// choiceGroup is the choices under one heading.
+type choiceGroup struct {
+	Name    string
+	Choices []choice
+}
+
+func groupChoices(choices []choice) (groups []choiceGroup) {
+	for _, c := range choices {
+		if n := len(groups); n == 0 || groups[n-1].Name != c.Group {
+			groups = append(groups, choiceGroup{Name: c.Group})
+		}
+		g := &groups[len(groups)-1]
+		g.Choices = append(g.Choices, c)
+	}
+	return groups
+}
