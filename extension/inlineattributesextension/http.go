@@ -5,6 +5,7 @@ package inlineattributesextension
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -14,6 +15,7 @@ import (
 	"go.opentelemetry.io/collector/consumer/consumererror"
 	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
 
+	"github.com/hotprofile/hotprofile/internal/boundedread"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/inline"
 )
 
@@ -64,12 +66,12 @@ func rewrite(request *http.Request) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("decompress the request (%s): %w", name, err)
 	}
-	body, err := io.ReadAll(io.LimitReader(in, maxRequest+1))
+	body, err := boundedread.All(in, maxRequest)
+	if errors.Is(err, boundedread.ErrTooLarge) {
+		return nil, fmt.Errorf("the request is larger than %d MiB; set sending_queue.batch.max_size of the exporter", maxRequest>>20)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("decompress the request (%s): %w", name, err)
-	}
-	if len(body) > maxRequest {
-		return nil, fmt.Errorf("the request is larger than %d MiB; set sending_queue.batch.max_size of the exporter", maxRequest>>20)
 	}
 	inlined := inline.Request
 	if media, _, err := mime.ParseMediaType(request.Header.Get("Content-Type")); err == nil && media == "application/json" {
