@@ -158,16 +158,12 @@ func asJSON(v any) ([]byte, error) {
 
 // firstOf returns at most n bytes of a text, with spaces for control characters.
 func firstOf(n int, s string) string {
-	s = strings.Map(func(r rune) rune {
+	return texts.Short(strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '
 		}
 		return r
-	}, s)
-	if len(s) <= n {
-		return s
-	}
-	return texts.Cut(s, n) + "…"
+	}, s), n)
 }
 
 // render returns the body of a request.

@@ -9,6 +9,15 @@ import (
 	"unicode/utf8"
 )
 
+// Short returns the beginning of a text in at most n bytes, with "…" after it where it was
+// cut.
+func Short(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return Cut(s, n) + "…"
+}
+
 // Cut returns the beginning of a text in at most n bytes, without a part of a character
 // at its end. What was cut is a copy, so that the rest can be freed.
 func Cut(s string, n int) string {

@@ -44,3 +44,9 @@ func TestCut(t *testing.T) {
 		require.LessOrEqual(t, len(got), n)
 	}
 }
+
+func TestShort(t *testing.T) {
+	require.Equal(t, "abc", Short("abc", 3))
+	require.Equal(t, "ab…", Short("abc", 2))
+	require.Equal(t, "a…", Short("aéb", 2))
+}

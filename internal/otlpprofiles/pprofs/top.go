@@ -45,9 +45,7 @@ func Hottest(p *profile.Profile, n int) []Share {
 	})
 	shares = shares[:min(n, len(shares))]
 	for i, s := range shares {
-		if len(s.Function) > maxShown {
-			shares[i].Function = texts.Cut(s.Function, maxShown) + "…"
-		}
+		shares[i].Function = texts.Short(s.Function, maxShown)
 	}
 	return shares
 }

@@ -184,13 +184,7 @@ func parametersOf(kind dotnetformat.Kind, u *url.URL) (f dotnetformat.Format, in
 }
 
 // short cuts what a message repeats of a request.
-func short(s string) string {
-	const most = 64
-	if len(s) > most {
-		return texts.Cut(s, most) + "…"
-	}
-	return s
-}
+func short(s string) string { return texts.Short(s, 64) }
 
 // identify returns the process at the other end of a Unix socket; the zero Identity
 // over TCP.
