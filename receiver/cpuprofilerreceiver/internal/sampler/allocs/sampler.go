@@ -107,7 +107,7 @@ type Sampler struct {
 	seen     Stats // by the last Record
 }
 
-// link is what the attacher and the reader have in common.
+// link has the channels and the state that the attacher and the reader share.
 type link struct {
 	// asked are requests to the reader. wake wakes a reader without uprobes.
 	asked chan request

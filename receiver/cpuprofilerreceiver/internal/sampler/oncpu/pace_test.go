@@ -23,8 +23,8 @@ func newHost(bound float64, frequency int) *host {
 	return &host{pace: newPace(bound, 10*time.Second, frequency)}
 }
 
-// run lets intervals pass. A load is what sampling it would cost, of a core per
-// CPU, at the full frequency, and fixed what does not depend on that.
+// run advances the clock by a number of intervals. load is the cost of sampling at the
+// full frequency, as a share of each CPU; fixed is the cost at any frequency.
 func (h *host) run(intervals int, load, fixed float64) *host {
 	const cpus = 2
 	for range intervals * 10 { // it is asked more often than it judges
