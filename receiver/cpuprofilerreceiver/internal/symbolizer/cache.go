@@ -183,30 +183,37 @@ func (s *Symbolizer) tracked(m *samples.Mapping) {
 	}
 	f.checked = now
 	s.mu.Unlock()
-	_ = s.run(m, func(c *deadline.Call) { // without an answer, the open file stays
+	_ = s.run(m, func(c *deadline.Call) *file { // without an answer, the open file stays
 		r, id, err := mapped.Open(c, s.cfg.Root, m)
 		if err != nil {
-			return // the open file stays
+			return nil // the open file stays
 		}
 		if id == f.image.file && f.image.debug == (mapped.ID{}) {
 			c.Wait(nil, func() { r.Close() })
-			return
+			return nil
 		}
 		s.mu.Lock()
 		f := s.cache.newFile(key, now)
 		s.mu.Unlock()
 		s.loadFrom(c, key, f, m, r, id)
+		return f
 	})
 }
 
-// run does work that opens and reads the file of a mapping. It returns an error if that
-// does not answer, or did not before.
-func (s *Symbolizer) run(m *samples.Mapping, work func(*deadline.Call)) error {
+// run does work that opens and reads the file of a mapping, and ends the loading of the
+// file that work returns, if any. The time is spent before that: whoever waited for
+// the file finds it in the budget. It returns an error if the file does not answer, or did
+// not before.
+func (s *Symbolizer) run(m *samples.Mapping, work func(*deadline.Call) *file) error {
 	if s.cfg.Runner.Refuses(mapped.Reading(m)) {
 		return deadline.ErrRefused
 	}
 	return s.cfg.Runner.Run(mapped.Opening(m), m.Path, deadline.ReadLimit, func(c *deadline.Call) {
-		s.spend(m.PID, func() { work(c) })
+		var loaded *file
+		s.spend(m.PID, func() { loaded = work(c) })
+		if loaded != nil {
+			close(loaded.ready)
+		}
 	})
 }
 
@@ -225,33 +232,33 @@ func (c *cache) newFile(key mapped.File, now time.Time) *file {
 
 // load opens and indexes the file of m. It runs on the worker.
 func (s *Symbolizer) load(key mapped.File, f *file, m *samples.Mapping) {
-	err := s.run(m, func(c *deadline.Call) {
+	err := s.run(m, func(c *deadline.Call) *file {
 		r, id, err := mapped.Open(c, s.cfg.Root, m)
 		if err != nil {
 			s.unreadable(f, m, err)
-			return
+		} else {
+			s.loadFrom(c, key, f, m, r, id)
 		}
-		s.loadFrom(c, key, f, m, r, id)
+		return f
 	})
 	switch {
 	case errors.Is(err, deadline.ErrLate):
 		f.late.Store(true)
 	case err != nil:
 		s.unreadable(f, m, fmt.Errorf("reading symbols of %q: %w", m.Path, err))
+		close(f.ready)
 	}
 }
 
-// unreadable ends the loading of a file that could not be opened.
+// unreadable is the outcome for a file that could not be opened.
 func (s *Symbolizer) unreadable(f *file, m *samples.Mapping, err error) {
 	f.pid, f.failed, f.outcome = m.PID, true, Unreadable
 	s.log.Debug("file not readable", zap.Error(err))
-	close(f.ready)
 }
 
 func (s *Symbolizer) loadFrom(c *deadline.Call, key mapped.File, f *file, m *samples.Mapping, file *os.File, id mapped.ID) {
 	r := mapped.NewReader(file, mapped.Reading(m), m.Path)
 	r.Use(c)
-	defer close(f.ready)
 	f.image.file = id
 	o, err := newObject(r, id.Size, r)
 	if err != nil {
