@@ -137,6 +137,7 @@ func TestLostHitsAreCountedOnce(t *testing.T) {
 		t.Skip("this kernel does not count lost samples by event")
 	}
 	group := hosttest.NewCgroup(t, "hotprofile-tracepoint")
+	perftest.OnOneCPU(t) // the next sample of that CPU represents them
 	program := startSender(t, group.Command)
 	attached(t)(s.AttachCgroup(perfEventRoot(t) + group.Path))
 	var samples, hits, lost uint64

@@ -179,7 +179,7 @@ func TestProbeThatCannotBePlacedLeavesNothing(t *testing.T) {
 func TestLostRecordsAreCounted(t *testing.T) {
 	u := open(t, Options{Ring: os.Getpagesize()})
 	p := attachProbed(t, u)
-	onOneCPU(t) // the kernel reports a loss with the next record of that CPU
+	perftest.OnOneCPU(t) // the kernel reports a loss with the next record of that CPU
 	for range 1000 {
 		_ = probed(1, 2, 3)
 	}
@@ -190,25 +190,6 @@ func TestLostRecordsAreCounted(t *testing.T) {
 		read += len(hits(u, p))
 	}
 	require.Less(t, read, 1000)
-}
-
-// onOneCPU pins the test to the first CPU that it may use.
-func onOneCPU(t *testing.T) {
-	t.Helper()
-	runtime.LockOSThread()
-	var before, one unix.CPUSet
-	require.NoError(t, unix.SchedGetaffinity(0, &before))
-	for cpu := range 1024 {
-		if before.IsSet(cpu) {
-			one.Set(cpu)
-			break
-		}
-	}
-	require.NoError(t, unix.SchedSetaffinity(0, &one))
-	t.Cleanup(func() {
-		require.NoError(t, unix.SchedSetaffinity(0, &before))
-		runtime.UnlockOSThread()
-	})
 }
 
 func BenchmarkProbe(b *testing.B) {

@@ -110,6 +110,26 @@ func (p *Program) Kill() {
 	_ = p.cmd.Wait()
 }
 
+// OnOneCPU pins the test, and programs that it starts from then on, to the first CPU that it
+// may use.
+func OnOneCPU(t testing.TB) {
+	t.Helper()
+	runtime.LockOSThread()
+	var before, one unix.CPUSet
+	require.NoError(t, unix.SchedGetaffinity(0, &before))
+	for cpu := range 1024 {
+		if before.IsSet(cpu) {
+			one.Set(cpu)
+			break
+		}
+	}
+	require.NoError(t, unix.SchedSetaffinity(0, &one))
+	t.Cleanup(func() {
+		require.NoError(t, unix.SchedSetaffinity(0, &before))
+		runtime.UnlockOSThread()
+	})
+}
+
 // Spin never returns.
 //
 //go:noinline
