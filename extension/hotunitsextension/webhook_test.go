@@ -113,8 +113,8 @@ func newReceiver(t *testing.T, codes ...int) *receiver {
 	r := &receiver{}
 	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, err := io.ReadAll(req.Body)
-		if err != nil {
-			t.Error(err)
+		if err != nil { // whoever sent it has stopped
+			return
 		}
 		r.mu.Lock()
 		code := http.StatusOK
