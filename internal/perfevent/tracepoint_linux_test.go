@@ -137,7 +137,7 @@ func TestLostHitsAreCountedOnce(t *testing.T) {
 		t.Skip("this kernel does not count lost samples by event")
 	}
 	group := hosttest.NewCgroup(t, "hotprofile-tracepoint")
-	perftest.OnOneCPU(t) // the next sample of that CPU represents them
+	perftest.OnOneCPU(t) // the kernel reports lost hits with the next sample of the same CPU
 	program := startSender(t, group.Command)
 	attached(t)(s.AttachCgroup(perfEventRoot(t) + group.Path))
 	var samples, hits, lost uint64

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// burn takes that much CPU time of its thread, and returns what it took: more on a machine
-// whose hypervisor stops it for a while.
+// burn computes until its thread has used d of CPU time. It returns what the thread used,
+// which is more if a hypervisor paused the machine meanwhile.
 func burn(d time.Duration) time.Duration {
 	from := threadTime()
 	for {

@@ -200,10 +200,10 @@ func (s *Symbolizer) tracked(m *samples.Mapping) {
 	})
 }
 
-// run does work that opens and reads the file of a mapping, and ends the loading of the
-// file that work returns, if any. The time is spent before that: whoever waited for
-// the file finds it in the budget. It returns an error if the file does not answer, or did
-// not before.
+// run does work that opens and reads the file of a mapping. It takes the CPU time from the
+// budget, and then ends the loading of the file that work returns, if any: whoever waited
+// for that file asks the budget for the next one. It returns an error if the file does not
+// answer, or did not before.
 func (s *Symbolizer) run(m *samples.Mapping, work func(*deadline.Call) *file) error {
 	if s.cfg.Runner.Refuses(mapped.Reading(m)) {
 		return deadline.ErrRefused
