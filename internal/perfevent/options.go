@@ -47,7 +47,7 @@ type Options struct {
 	// UserStack is the number of bytes of the user's stack that are copied into each
 	// sample, with the registers that unwinding starts from; 0 copies nothing. It is a
 	// multiple of 8, at most MaxUserStack. The kernel cuts a copy that would make the
-	// record too long.
+	// record too long. SetUserStack changes it.
 	UserStack int
 	// HostWide opens an event per CPU that reports every process of the host, which
 	// needs a right, see Probe. AttachHost and AttachCgroup need it, and with it no
@@ -56,7 +56,8 @@ type Options struct {
 	// paused: read maps again after Resume.
 	HostWide bool
 	// SampleRing is the bytes of each CPU's ring of samples, rounded up to a power of
-	// two of pages; 0 means a second of the deepest stacks (128 KiB to 1 MiB). That of
+	// two of pages; 0 means a second of the deepest stacks (128 KiB to 1 MiB, and up to 4 MiB with copies
+	// of stacks). That of
 	// records is a CPU's part of 16 MiB (64 to 512 KiB). The larger is halved until
 	// both fit what the kernel lets this user lock.
 	SampleRing int
@@ -112,11 +113,13 @@ func recordRingSize(cpus int) int {
 }
 
 // sampleRingSize returns the bytes of a second of the deepest samples, within
-// bounds: the reader may not run for that long.
-func sampleRingSize(period int64, userStack int) int {
+// bounds: the reader may not run for that long. The rings of all CPUs have at most 32 MiB
+// where stacks are copied, or 512 KiB each.
+func sampleRingSize(period int64, userStack, cpus int) int {
 	perSecond := int64(time.Second) / max(period, 1)
 	if userStack > 0 {
-		return int(min(max(perSecond*int64(record.DeepestSample+userStack), 512<<10), 4<<20))
+		second := perSecond * int64(record.DeepestSample+userStack)
+		return int(max(min(second, 4<<20, int64(32<<20/max(cpus, 1))), 512<<10))
 	}
 	return int(min(max(perSecond*record.DeepestSample, 128<<10), 1<<20))
 }

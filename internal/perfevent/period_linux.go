@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hotprofile/hotprofile/internal/perfevent/internal/ring"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
@@ -90,6 +91,32 @@ func (s *Session) SetSwitches(mean int, draw func(mean int) int) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// leastCopies is the number of copies of stacks that a ring of samples has to hold.
+const leastCopies = 32
+
+// SetUserStack changes Options.UserStack in a session that copies stacks. The old events
+// of each attachment are closed after its new ones sample, so that no time is missed. It
+// returns the bytes that are copied from now on: fewer than asked for where a ring would
+// not hold leastCopies of them. An attachment that is gone by now is detached; one whose
+// new events cannot be opened keeps the old size.
+func (s *Session) SetUserStack(bytes int) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	bytes = min(bytes, s.sampleRing/leastCopies) / ring.WordSize * ring.WordSize
+	if s.userStack == 0 || bytes <= 0 || bytes > MaxUserStack {
+		return int(s.userStack), fmt.Errorf("copying %d bytes of stacks: the session copies %d, and a ring has %d", bytes, s.userStack, s.sampleRing)
+	}
+	if s.userStack == uint32(bytes) {
+		return bytes, nil
+	}
+	s.userStack = uint32(bytes)
+	var errs []error
+	for a := range maps.Clone(s.attachments) {
+		errs = append(errs, s.renew(a))
+	}
+	return bytes, errors.Join(errs...)
 }
 
 // renew replaces the events of a by new ones. Where those cannot be opened, a keeps

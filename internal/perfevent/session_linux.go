@@ -38,6 +38,9 @@ type Session struct {
 	// whose rings then get the samples of AttachThread.
 	sampleFDs, switchFDs, threadFDs []int
 
+	// sampleRing is the bytes of each of the rings of samples.
+	sampleRing int
+
 	// latest is the round of the event that counts, by thread, where a thread may have
 	// several; see acceptThread. It is the reader's.
 	latest map[int]uint64
@@ -124,7 +127,7 @@ func (s *Session) openRings(cpus []int, o Options) error {
 	case s.switches, len(s.tracepoints) > 0:
 		samples = switchRingSize(len(cpus), o.UserStack)
 	default:
-		samples = sampleRingSize(s.period, o.UserStack)
+		samples = sampleRingSize(s.period, o.UserStack, len(cpus))
 	}
 	if !s.hostWide {
 		records = max(records, samples)
@@ -149,7 +152,8 @@ const threadShare = 4
 
 // openRingsOf maps the rings of one CPU. The ring of records wakes its reader at
 // once, that of samples when it is a quarter full: the rest of it is for what
-// arrives until the reader runs.
+// arrives until the reader runs. With copies of stacks that are sampled in time it is
+// when it is half full, since it holds a second of them.
 func (s *Session) openRingsOf(cpu, samples, records, switches int) error {
 	watermark := 1
 	if s.switches && !s.hostWide {
@@ -188,7 +192,11 @@ func (s *Session) openRingsOf(cpu, samples, records, switches int) error {
 		s.threadFDs = append(s.threadFDs[:len(s.CPUs())], own.FD)
 	}
 	if s.hostWide {
-		if r, err = s.openRing(pid, cpu, s.anchor(samples/4, false), samples); err != nil {
+		unread := samples / 4
+		if s.userStack > 0 && !s.switches && len(s.tracepoints) == 0 {
+			unread = samples / 2
+		}
+		if r, err = s.openRing(pid, cpu, s.anchor(unread, false), samples); err != nil {
 			return err
 		}
 		r.Kinds = ring.Samples
@@ -198,6 +206,10 @@ func (s *Session) openRingsOf(cpu, samples, records, switches int) error {
 	}
 	// The rings of a CPU that went offline are closed, and its index is used again.
 	s.sampleFDs = append(s.sampleFDs[:len(s.CPUs())], r.FD)
+	s.sampleRing = records
+	if s.hostWide {
+		s.sampleRing = samples
+	}
 	return nil
 }
 

@@ -47,6 +47,9 @@ func (*Session) Attachments() []*Attachment { return nil }
 // SetHits fails.
 func (*Session) SetHits(*Attachment, []int, func(int) int) error { return rights.Unsupported }
 
+// SetUserStack fails.
+func (*Session) SetUserStack(int) (int, error) { return 0, rights.Unsupported }
+
 // DetachAll fails.
 func (*Session) DetachAll() error { return rights.Unsupported }
 

@@ -54,3 +54,70 @@ func TestSampleHasTheUsersStack(t *testing.T) {
 		require.NoError(t, s.Close())
 	}
 }
+
+// Samples before, during and after a change of size are read, none twice, and each with
+// its attachment.
+func TestUserStackChangesWithoutMissingTime(t *testing.T) {
+	cmd := exec.Command(perftest.Binary(t))
+	cmd.Env = perftest.Env("spin")
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	for name, hostWide := range map[string]bool{"process": false, "host": true} {
+		t.Run(name, func(t *testing.T) {
+			s, err := Open(Options{Period: time.Millisecond, UserStack: 16384, HostWide: hostWide, Kernel: KernelTime})
+			if err != nil {
+				hosttest.SkipUnprivileged(t, "%v", err)
+			}
+			defer func() { require.NoError(t, s.Close()) }()
+			var a *Attachment
+			if hostWide {
+				a, err = s.AttachHost()
+			} else {
+				a, err = s.AttachProcess(cmd.Process.Pid)
+			}
+			require.NoError(t, err)
+			var rec Record
+			for _, size := range []int{2048, 8192, 2048} {
+				got, err := s.SetUserStack(size)
+				require.NoError(t, err)
+				require.Equal(t, size, got)
+				n, largest := 0, 0
+				last := int64(0)
+				for end := time.Now().Add(perftest.Deadline); n < 200 && time.Now().Before(end); {
+					require.NoError(t, s.Wait(20*time.Millisecond))
+					for s.Read(&rec) {
+						if rec.Type != TypeSample || rec.PID != cmd.Process.Pid {
+							continue
+						}
+						require.Same(t, a, rec.Attachment)
+						if n++; n > 50 { // those of the size before have been read
+							largest = max(largest, len(rec.Sample.Stack))
+						}
+						require.NotEqual(t, last, rec.Time)
+						last = rec.Time
+					}
+				}
+				require.Positive(t, largest)
+				require.LessOrEqual(t, largest, size)
+			}
+			require.Zero(t, s.Stats().Corrupt)
+		})
+	}
+}
+
+func TestUserStackFitsItsRing(t *testing.T) {
+	s, err := Open(Options{UserStack: 1024, SampleRing: 64 << 10, HostWide: true})
+	if err != nil {
+		hosttest.SkipUnprivileged(t, "%v", err)
+	}
+	defer func() { require.NoError(t, s.Close()) }()
+	got, err := s.SetUserStack(MaxUserStack)
+	require.NoError(t, err)
+	require.Equal(t, (64<<10)/leastCopies, got)
+
+	none, err := Open(Options{HostWide: true})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, none.Close()) }()
+	_, err = none.SetUserStack(1024)
+	require.ErrorContains(t, err, "the session copies 0")
+}

@@ -146,6 +146,18 @@ func (l *Loop) Resume(session *perfevent.Session) {
 	l.Interrupted()
 }
 
+// Copy changes how many bytes of each stack a session copies, and returns how many it
+// does.
+func (l *Loop) Copy(session *perfevent.Session, bytes int) int {
+	copied, err := session.SetUserStack(bytes)
+	if err != nil {
+		l.cfg.Logger.Debug("changing the size of copied stacks failed; what is attached keeps its size",
+			zap.String("sampler", l.cfg.Type.Sampler), zap.Int("stack_bytes", bytes), zap.Error(err))
+	}
+	l.options.UserStack = copied
+	return copied
+}
+
 // Interrupted is called after sampling events were off for a moment. They record
 // mappings too, unless there are events for the whole host.
 func (l *Loop) Interrupted() {

@@ -247,6 +247,23 @@ func (p *Perf) hot() func(*processes.Process) bool {
 	}
 }
 
+// Sparing is how a sampler finds the stacks that have to be unwound first.
+type Sparing struct {
+	// Hot returns a function that reports whether a process is of a hot unit now.
+	Hot func() func(*processes.Process) bool
+	// Short counts unwind tables that were in use and dropped for others.
+	Short func() uint64
+}
+
+// Sparing returns nil if all stacks have to be unwound: the user chose so, or no hot
+// units are known.
+func (p *Perf) Sparing() *Sparing {
+	if p.Unwind != unwind.CopiesWhereNeeded || p.hotUnits == nil {
+		return nil
+	}
+	return &Sparing{Hot: p.hot, Short: func() uint64 { return p.tables.Stats().Short }}
+}
+
 // Release takes back the names of a batch that was emitted.
 func (p *Perf) Release(batch *samples.Batch) {
 	for k := range batch.Keys() {
@@ -280,13 +297,19 @@ func (p *Perf) Mark(s *samples.Stack) {
 	}
 }
 
-// stacks returns what finds the stacks of a sampler's samples.
-func (p *Perf) stacks(sampler string) *unwind.Stacks {
+// stacks returns what finds the stacks of the samples of a type. Without a choice of the
+// user, all stacks of running threads are copied, in any size; the others are too many to
+// copy those that need no copy.
+func (p *Perf) stacks(of *samples.Type) *unwind.Stacks {
+	mode := p.Unwind
+	if mode == unwind.CopiesWhereNeeded && of == samples.OnCPU {
+		mode = unwind.CopiesAsNeeded
+	}
 	return unwind.NewStacks(unwind.StacksConfig{
-		Mode:   p.Unwind,
+		Mode:   mode,
 		Bytes:  p.StackBytes,
 		Tables: p.tables,
-		What:   sampler,
+		What:   of.Sampler,
 		Logger: p.logger,
 	})
 }
@@ -337,7 +360,7 @@ func (s *Shared) Attach(of *samples.Type, hot bool) (cfg attach.Config, unwatch 
 		Table:             processes.NewTable(known),
 		MaxEvents:         s.Perf.MaxEvents,
 		Kernel:            s.Perf.Kernel,
-		Stacks:            s.Perf.stacks(of.Sampler),
+		Stacks:            s.Perf.stacks(of),
 		ThreadName:        s.ThreadName,
 		ThreadID:          s.ThreadID,
 		Logger:            s.Logger,

@@ -62,6 +62,8 @@ const (
 	// checkInterval is the time between two checks of a file in use: whether it has changed, and
 	// whether it can be read by now.
 	checkInterval = 30 * time.Second
+	// shortInterval is the time without use after which dropping a file costs nothing.
+	shortInterval = time.Minute
 	// clockInterval is the precision of the clock that Lookup reads.
 	clockInterval = 5 * time.Second
 )
@@ -80,6 +82,8 @@ type Stats struct {
 	// Evicted counts files that were dropped at a bound, Dropped requests that found the
 	// queue full. Such a file is requested again when it is needed.
 	Evicted, Dropped uint64
+	// Short counts the dropped files that had been used within shortInterval.
+	Short uint64
 }
 
 // entry is the state of one file. Only checking and used change.
@@ -105,8 +109,11 @@ type Cache struct {
 
 	queue chan request
 
+	// served receives a token when a request was served.
+	served chan struct{}
+
 	mu      sync.Mutex
-	waiting map[mapped.File]struct{} // what is in the queue
+	waiting map[mapped.File]struct{} // what is in the queue, or being served
 	stats   Stats
 
 	once   sync.Once
@@ -146,6 +153,7 @@ func newCache(cfg Config) *Cache {
 		cfg:     cfg,
 		began:   cfg.Now(),
 		queue:   make(chan request, queueLength),
+		served:  make(chan struct{}, 1),
 		waiting: make(map[mapped.File]struct{}),
 		done:    make(chan struct{}),
 	}
@@ -184,6 +192,28 @@ func (c *Cache) Lookup(m *samples.Mapping) (*Table, bool) {
 		c.ask(key, m)
 	}
 	return e.table, true
+}
+
+// Settle implements Tables.
+func (c *Cache) Settle(limit time.Duration) time.Duration {
+	began := time.Now()
+	late := time.NewTimer(limit)
+	defer late.Stop()
+	for {
+		c.mu.Lock()
+		waiting := len(c.waiting)
+		c.mu.Unlock()
+		if waiting == 0 {
+			return time.Since(began)
+		}
+		select {
+		case <-c.served:
+		case <-late.C:
+			return limit
+		case <-c.done:
+			return limit
+		}
+	}
 }
 
 // Root reports whether a location is in a function that threads begin with, by the
@@ -228,6 +258,10 @@ func (c *Cache) work() {
 		select {
 		case r := <-c.queue:
 			c.take(r)
+			select {
+			case c.served <- struct{}{}:
+			default:
+			}
 		case <-tick.C:
 			c.clock.Store(uint32(c.cfg.Now().Sub(c.began) / time.Second))
 		case <-c.done:
@@ -359,6 +393,9 @@ func (c *Cache) evict(files map[mapped.File]*entry, keep *entry) {
 		}
 		delete(files, oldest)
 		c.stats.Evicted++
+		if c.clock.Load()-least.used.Load() < uint32(shortInterval/time.Second) && least.table != nil {
+			c.stats.Short++
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ package unwind
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -21,6 +22,8 @@ type process struct {
 func (p *process) Mapped() []*samples.Mapping {
 	return []*samples.Mapping{p.mapping, {Path: "/library"}}
 }
+
+func (p *process) Settle(time.Duration) time.Duration { return 0 }
 
 func (p *process) Lookup(m *samples.Mapping) (*Table, bool) {
 	p.asked = append(p.asked, m)

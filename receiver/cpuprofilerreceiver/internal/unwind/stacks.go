@@ -4,6 +4,8 @@
 package unwind
 
 import (
+	"time"
+
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
@@ -20,9 +22,10 @@ const (
 	// Copies: the kernel copies the top of each stack, which is unwound by tables.
 	Copies
 	// CopiesWhereNeeded is Copies from the first sample on of a process whose executable
-	// or C library keeps no frame pointers. Where the events are the whole host's it is
-	// FramePointers.
+	// or C library keeps no frame pointers.
 	CopiesWhereNeeded
+	// CopiesAsNeeded is Copies of as many bytes as the sampled programs need.
+	CopiesAsNeeded
 )
 
 // Process has the memory and the stacks of a process.
@@ -40,8 +43,8 @@ type Process interface {
 // StacksConfig configures Stacks. The zero value is FramePointers.
 type StacksConfig struct {
 	Mode Mode
-	// Bytes is the size of copies, Tables what they are unwound by. FramePointers needs
-	// neither.
+	// Bytes is the size of copies, with CopiesAsNeeded at first. Tables is what they are
+	// unwound by. FramePointers needs neither.
 	Bytes  int
 	Tables Tables
 	// What names the sampler in log messages.
@@ -54,8 +57,12 @@ type StacksConfig struct {
 type Stacks struct {
 	cfg      StacksConfig
 	unwinder *unwinder
-	// wide reports whether the events are the whole host's, needed whether copies are.
-	wide, needed bool
+	// sizes is nil unless the size of copies changes.
+	sizes *sizes
+	// needed reports whether copies are needed.
+	needed bool
+	// patience is the time that unwinding may still wait for tables.
+	patience time.Duration
 	// kept is the last program that was found to keep frame pointers: consecutive samples
 	// are often of one.
 	kept program
@@ -79,23 +86,41 @@ func NewStacks(cfg StacksConfig) *Stacks {
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()
 	}
-	return &Stacks{cfg: cfg, unwinder: newUnwinder(cfg.Tables)}
-}
-
-// Attach sets whether the events are the whole host's, and returns how many bytes they
-// copy of each stack.
-func (s *Stacks) Attach(wide bool) int {
-	s.wide = wide
-	return s.Copied()
+	s := &Stacks{cfg: cfg, unwinder: newUnwinder(cfg.Tables)}
+	if cfg.Mode == CopiesAsNeeded {
+		s.sizes = newSizes(cfg.Bytes)
+	}
+	return s
 }
 
 // Copied returns how many bytes to copy of each stack from now on.
 func (s *Stacks) Copied() int {
-	if s.cfg.Mode == Copies || s.cfg.Mode == CopiesWhereNeeded && s.needed && !s.wide {
+	switch {
+	case s.sizes != nil:
+		return s.sizes.bytes
+	case s.cfg.Mode == Copies, s.needed:
 		return s.cfg.Bytes
 	}
 	return 0
 }
+
+// Copies sets how many bytes are copied, where that is not what Copied returned.
+func (s *Stacks) Copies(bytes int) {
+	if s.sizes != nil {
+		s.sizes.set(bytes)
+	}
+}
+
+// NextBatch is called when samples go to another batch: Copied may have changed.
+func (s *Stacks) NextBatch() {
+	if s.sizes != nil {
+		s.sizes.nextBatch()
+	}
+}
+
+// Wait permits unwinding to wait so long for tables that are being made, until the next
+// call.
+func (s *Stacks) Wait(patience time.Duration) { s.patience = patience }
 
 // Forget forgets that copies are needed: other programs may not need them.
 func (s *Stacks) Forget() { s.needed, s.kept = false, program{} }
@@ -119,13 +144,34 @@ func (s *Stacks) Of(p Process, sample *perfevent.Sample) *samples.Stack {
 	sample.User = reached(sample.User)
 	switch {
 	case sample.HasRegisters:
-		if s.unwinder.Sample(sample, p) == Whole {
+		if s.unwind(p, sample) == Whole {
 			return p.WholeStack(sample)
 		}
-	case s.cfg.Mode == CopiesWhereNeeded && !s.needed && !s.wide:
+	case s.cfg.Mode == CopiesWhereNeeded && !s.needed:
 		s.look(p)
 	}
 	return p.Stack(sample)
+}
+
+// Flat returns the stack of a sample as the kernel found it, by frame pointers.
+func (s *Stacks) Flat(p Process, sample *perfevent.Sample) *samples.Stack {
+	sample.User = reached(sample.User)
+	return p.Stack(sample)
+}
+
+// unwind unwinds the copy of a sample. Where a table is being made for it, it waits.
+func (s *Stacks) unwind(p Process, sample *perfevent.Sample) End {
+	chain := sample.User
+	end := s.unwinder.Sample(sample, p)
+	if end == Unready && s.patience > 0 {
+		s.patience -= s.cfg.Tables.Settle(s.patience)
+		sample.User = chain
+		end = s.unwinder.Sample(sample, p)
+	}
+	if s.sizes != nil && (end == Whole || end == CutOff && len(sample.Stack) >= s.sizes.bytes) {
+		s.sizes.add(programOf(p), s.unwinder.needed, end == CutOff)
+	}
+	return end
 }
 
 // look finds out whether a process keeps frame pointers.

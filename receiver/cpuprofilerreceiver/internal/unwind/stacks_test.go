@@ -5,6 +5,7 @@ package unwind
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -19,6 +20,7 @@ type programProcess struct {
 	tables           map[*samples.Mapping]*Table
 	asked            map[*samples.Mapping]int
 	whole, other     int
+	settled          int
 }
 
 func (p *programProcess) Mapping(a uint64) *samples.Mapping {
@@ -51,6 +53,8 @@ func (p *programProcess) WholeStack(*perfevent.Sample) *samples.Stack {
 	return &samples.Stack{Whole: true}
 }
 
+func (p *programProcess) Settle(time.Duration) time.Duration { p.settled++; return time.Hour }
+
 func (p *programProcess) Lookup(m *samples.Mapping) (*Table, bool) {
 	if p.asked[m]++; p.asked[m] == 1 {
 		return nil, false
@@ -81,21 +85,18 @@ func TestStacksAreCopiedWhereAProgramKeepsNoFramePointers(t *testing.T) {
 	for name, c := range map[string]struct {
 		mode             Mode
 		executable, libc bool
-		wide             bool
 		before, after    int
 	}{
-		"both keep them":          {CopiesWhereNeeded, true, true, false, 0, 0},
-		"the executable does not": {CopiesWhereNeeded, false, true, false, 0, bytes},
-		"the C library does not":  {CopiesWhereNeeded, true, false, false, 0, bytes},
-		"on the whole host":       {CopiesWhereNeeded, false, false, true, 0, 0},
-		"always":                  {Copies, true, true, false, bytes, bytes},
-		"always and everywhere":   {Copies, true, true, true, bytes, bytes},
-		"never":                   {FramePointers, false, false, false, 0, 0},
+		"both keep them":          {CopiesWhereNeeded, true, true, 0, 0},
+		"the executable does not": {CopiesWhereNeeded, false, true, 0, bytes},
+		"the C library does not":  {CopiesWhereNeeded, true, false, 0, bytes},
+		"always":                  {Copies, true, true, bytes, bytes},
+		"never":                   {FramePointers, false, false, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newProgram(c.executable, c.libc)
 			s := NewStacks(StacksConfig{Mode: c.mode, Bytes: bytes, Tables: p})
-			require.Equal(t, c.before, s.Attach(c.wide))
+			require.Equal(t, c.before, s.Copied())
 			for range 3 { // the files are being read at first
 				require.NotNil(t, s.Of(p, &perfevent.Sample{User: []uint64{functionAt(0)}}))
 			}
@@ -136,6 +137,25 @@ func TestStackThatReachesItsEntryIsWhole(t *testing.T) {
 	require.Equal(t, []uint64{functionAt(1), functionAt(0) + 1}, sample.User)
 	require.False(t, s.Of(p, &perfevent.Sample{User: []uint64{functionAt(1)}}).Whole, "it has no copy, as of one that is exiting")
 	require.Equal(t, []int{1, 1}, []int{p.whole, p.other})
+}
+
+// The table of a program that is new is made while unwinding waits, within its patience.
+func TestFirstStackWaitsForItsTables(t *testing.T) {
+	p := newProgram(true, true)
+	p.tables[p.executable] = tableOf(t, root, frameless)
+	s := NewStacks(StacksConfig{Mode: Copies, Bytes: 1024, Tables: p})
+	sample := func() *perfevent.Sample {
+		return &perfevent.Sample{
+			User: []uint64{functionAt(1)}, HasRegisters: true,
+			Registers: perfevent.Registers{PC: functionAt(1), SP: stackAt}, Stack: words(0, functionAt(0)+1),
+		}
+	}
+	s.Wait(time.Second)
+	require.True(t, s.Of(p, sample()).Whole)
+	require.Equal(t, 1, p.settled)
+	clear(p.asked)
+	require.False(t, s.Of(p, sample()).Whole, "it has waited long enough")
+	require.Equal(t, 1, p.settled)
 }
 
 func TestStackEndsAtInvalidFramePointers(t *testing.T) {

@@ -5,6 +5,7 @@ package unwind
 
 import (
 	"encoding/binary"
+	"time"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
@@ -63,12 +64,18 @@ type Tables interface {
 	// Lookup returns the table; nil where there is none. It reports false where there may
 	// be one later.
 	Lookup(m *samples.Mapping) (*Table, bool)
+	// Settle waits until the tables that were requested are made, or cannot be, and at
+	// most limit. It returns the time that it took.
+	Settle(limit time.Duration) time.Duration
 }
 
 // unwinder walks stacks. It belongs to one goroutine.
 type unwinder struct {
 	tables Tables
 	frames [MaxDepth]uint64
+	// needed is the number of bytes of the last stack's copy up to the outermost frame that
+	// was found.
+	needed int
 
 	// These are the last lookup: consecutive frames are often of one file.
 	mapping *samples.Mapping
@@ -121,6 +128,7 @@ func (u *unwinder) Unwind(in *Input, mappings Mappings) ([]uint64, End) {
 	for {
 		u.frames[n] = w.pc
 		n++
+		u.needed = int(w.sp - w.start)
 		rule, ready := u.rule(&w, mappings)
 		if rule.flags&flagRoot != 0 {
 			return u.frames[:n], Whole

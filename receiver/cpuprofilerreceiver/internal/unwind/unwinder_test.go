@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -47,6 +48,8 @@ func (o *only) Mapping(address uint64) *samples.Mapping {
 	}
 	return o.mapping
 }
+
+func (o *only) Settle(time.Duration) time.Duration { return 0 }
 
 func (o *only) Lookup(*samples.Mapping) (*Table, bool) { return o.table, !o.unready }
 

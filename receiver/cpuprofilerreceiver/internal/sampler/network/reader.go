@@ -55,7 +55,7 @@ func (r *reader) Options(f *attach.Found) perfevent.Options {
 		r.cfg.Stacks.Prepare(r.cfg.Table.Lookup(w.PID, 0))
 	}
 	// The kernel's part of these stacks is the same for all calls.
-	o := perfevent.Options{Kernel: perfevent.KernelTime, UserStack: r.cfg.Stacks.Attach(f.Plan.Wide())}
+	o := perfevent.Options{Kernel: perfevent.KernelTime, UserStack: r.cfg.Stacks.Copied()}
 	if found := r.found.Load(); found != nil {
 		o.Tracepoints = found.tracepoints
 	}

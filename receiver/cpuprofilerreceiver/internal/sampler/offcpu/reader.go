@@ -81,7 +81,7 @@ func (r *reader) Options(f *attach.Found) perfevent.Options {
 	for _, w := range f.Plan.Processes {
 		r.cfg.Stacks.Prepare(r.cfg.Table.Lookup(w.PID, 0))
 	}
-	return perfevent.Options{Switches: 1, Kernel: r.cfg.Kernel.Of(f.Rights), UserStack: r.cfg.Stacks.Attach(f.Plan.Wide())}
+	return perfevent.Options{Switches: 1, Kernel: r.cfg.Kernel.Of(f.Rights), UserStack: r.cfg.Stacks.Copied()}
 }
 
 // Begin begins with a session.

@@ -5,10 +5,11 @@ package oncpu
 
 import "time"
 
-// pace decides the sampling frequency by its cost. It halves the frequency while the
-// cost is above its bound and halving helps, and doubles it again when twice the
-// current cost, which is the most that the double frequency can cost, would be well
-// below. It has no clock: time and cost are arguments.
+// pace decides the sampling frequency by its cost, and before that whether to spare the
+// unwinding of stacks. It halves the frequency while the cost is above its bound and
+// halving helps, and doubles it again when twice the current cost, which is the most that
+// the double frequency can cost, would be well below. It has no clock: time and cost are
+// arguments.
 type pace struct {
 	// bound is the most CPU time per time and CPU, 0 for none. interval is the time
 	// over which cost is summed before it is judged. lowest is how often the
@@ -16,6 +17,16 @@ type pace struct {
 	bound    float64
 	interval time.Duration
 	lowest   int
+
+	// maySpare permits sparing: only the stacks of hot units are unwound. It begins when
+	// the cost is above its bound, before the frequency is lowered, or when tables are
+	// short, and ends when the cost is calm, or tables were not short for held intervals.
+	// shortages is the number of times that it began because tables were short, scarce
+	// reports whether it did so last. short is the number of tables that were in use and
+	// dropped by the last interval.
+	maySpare, sparing, scarce bool
+	held, shortages           int
+	short                     uint64
 
 	halvings int
 	began    int64
@@ -65,9 +76,10 @@ func (p *pace) restart(now int64, spent time.Duration) {
 	p.over, p.calm, p.before = 0, 0, 0
 }
 
-// next adds the CPU time that was spent by now on samples of so many CPUs. It
-// reports whether an interval was judged; halvings may have changed then.
-func (p *pace) next(now int64, spent time.Duration, cpus int) (judged bool) {
+// next adds the CPU time that was spent by now on samples of so many CPUs. short is
+// the number of unwind tables that were in use and dropped by now. It reports whether an
+// interval was judged; halvings and sparing may have changed then.
+func (p *pace) next(now int64, spent time.Duration, cpus int, short uint64) (judged bool) {
 	elapsed := now - p.began
 	if p.bound <= 0 || elapsed < int64(p.interval) || cpus <= 0 {
 		return false
@@ -83,7 +95,16 @@ func (p *pace) next(now int64, spent time.Duration, cpus int) (judged bool) {
 		p.over, p.calm = 0, 0
 	}
 	p.rest = max(0, p.rest-1)
+	p.held = max(0, p.held-1)
+	scarce := short > p.short
+	p.short = short
 	switch {
+	case p.maySpare && !p.sparing && (scarce || p.over >= overIntervals):
+		p.sparing, p.scarce, p.over = true, scarce, 0
+		if scarce {
+			p.held = min(restIntervals<<p.shortages, mostRestIntervals)
+			p.shortages = min(p.shortages+1, 8)
+		}
 	case p.over >= overIntervals && p.before > 0 && p.cost > helpShare*p.before:
 		p.halvings-- // it did not help
 		p.rest = min(restIntervals<<p.vain, mostRestIntervals)
@@ -95,9 +116,12 @@ func (p *pace) next(now int64, spent time.Duration, cpus int) (judged bool) {
 	case p.over == 0:
 		p.before, p.vain = 0, 0
 	}
-	if p.calm >= calmIntervals && p.halvings > 0 {
+	switch calm := p.calm >= calmIntervals; {
+	case calm && p.halvings > 0:
 		p.halvings--
 		p.calm = 0
+	case p.sparing && p.held == 0 && p.over == 0 && p.halvings == 0 && (calm || p.scarce):
+		p.sparing, p.calm = false, 0
 	}
 	return true
 }

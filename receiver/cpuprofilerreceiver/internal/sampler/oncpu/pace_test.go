@@ -14,6 +14,7 @@ import (
 // host is a load on two CPUs, with a fake clock: what it costs to sample it.
 type host struct {
 	*pace
+	short   uint64 // tables that were dropped
 	now     int64
 	spent   time.Duration
 	changes int
@@ -31,7 +32,7 @@ func (h *host) run(intervals int, load, fixed float64) *host {
 		was := h.halvings
 		h.now += int64(time.Second)
 		h.spent += time.Duration((load/float64(int(1)<<h.halvings) + fixed) * cpus * float64(time.Second))
-		h.next(h.now, h.spent, cpus)
+		h.next(h.now, h.spent, cpus, h.short)
 		if h.halvings != was {
 			h.changes++
 		}
@@ -133,7 +134,50 @@ func TestWhatIsNotToBeJudged(t *testing.T) {
 	require.Zero(t, newHost(0, 97).run(100, 1, 0).changes, "no bound")
 
 	h = newHost(0.02, 97)
-	require.False(t, h.next(int64(time.Hour), time.Hour, 0), "no CPU")
+	require.False(t, h.next(int64(time.Hour), time.Hour, 0, 0), "no CPU")
+}
+
+// Sparing the stacks of units that are not hot comes before a lower frequency, and ends
+// after it.
+func TestUnwindingIsSparedBeforeTheFrequencyFalls(t *testing.T) {
+	h := newHost(0.02, 97)
+	h.maySpare = true
+	h.run(overIntervals-1, 0.03, 0)
+	require.False(t, h.sparing, "a burst")
+	h.run(1, 0.03, 0)
+	require.True(t, h.sparing)
+	require.Zero(t, h.halvings)
+	h.run(100, 0.018, 0)
+	require.True(t, h.sparing, "twice as much would be too much")
+	require.Zero(t, h.halvings)
+	h.run(overIntervals, 0.03, 0)
+	require.Equal(t, 1, h.halvings, "sparing was not enough")
+	h.run(calmIntervals, 0.001, 0)
+	require.Zero(t, h.halvings)
+	require.True(t, h.sparing)
+	h.run(calmIntervals, 0.001, 0)
+	require.False(t, h.sparing)
+}
+
+func TestUnwindingIsSparedWhileTablesAreShort(t *testing.T) {
+	h := newHost(0.02, 97)
+	h.run(1, 0.001, 0)
+	h.short = 5
+	h.run(1, 0.001, 0)
+	require.False(t, h.sparing, "it may not")
+	h.maySpare = true
+	h.run(10, 0.001, 0)
+	require.False(t, h.sparing, "no more were dropped")
+	for _, held := range []int{restIntervals, 2 * restIntervals, 4 * restIntervals} {
+		h.short++
+		h.run(1, 0.015, 0)
+		require.True(t, h.sparing)
+		h.run(held-1, 0.015, 0)
+		require.True(t, h.sparing, "it is tried again less and less often")
+		h.run(1, 0.015, 0)
+		require.False(t, h.sparing)
+		require.Zero(t, h.changes)
+	}
 }
 
 func TestLowestFrequency(t *testing.T) {
@@ -153,6 +197,6 @@ func BenchmarkPace(b *testing.B) {
 	now := int64(0)
 	for b.Loop() {
 		now += int64(250 * time.Millisecond)
-		p.next(now, time.Duration(now/100), 2)
+		p.next(now, time.Duration(now/100), 2, 0)
 	}
 }

@@ -27,6 +27,9 @@ const (
 	// gatherWait is the time for which records may accumulate where each sample would wake the
 	// reader.
 	gatherWait = 100 * time.Millisecond
+	// tablesWait is the longest wait for the unwind tables of programs that are new, in
+	// which records accumulate. The rings hold at least twice as much.
+	tablesWait = 100 * time.Millisecond
 )
 
 // reader reads the rings. The reading goroutine owns it; counters are for any.
@@ -42,10 +45,16 @@ type reader struct {
 	// exceeded reports whether it was logged that a lower frequency would not help.
 	exceeded bool
 
+	// hot reports whether a process is of a hot unit, while only the stacks of these are
+	// unwound; else it is nil.
+	hot func(*processes.Process) bool
+
 	// halvings is the number of halvings of the frequency now in effect.
 	halvings                                               atomic.Int64
 	read, bufferFull, unreadable, skipped, lowered, raised atomic.Uint64
-	table                                                  atomic.Pointer[processes.Stats]
+	// spared counts samples whose stacks were not unwound.
+	spared atomic.Uint64
+	table  atomic.Pointer[processes.Stats]
 
 	paused bool
 	// pausedSince is the start of the pause; periodsBefore is the number of periods of
@@ -59,7 +68,7 @@ type reader struct {
 
 // Options implements attach.Reader, as do Begin, Attached, Turn, End and Report.
 func (r *reader) Options(f *attach.Found) perfevent.Options {
-	return perfevent.Options{Period: r.full, Kernel: r.cfg.Kernel.Of(f.Rights), UserStack: r.cfg.Stacks.Attach(f.Plan.Wide())}
+	return perfevent.Options{Period: r.full, Kernel: r.cfg.Kernel.Of(f.Rights), UserStack: r.cfg.Stacks.Copied()}
 }
 
 // Begin begins with a session.
@@ -73,12 +82,8 @@ func (r *reader) Begin(session *perfevent.Session) {
 	}
 }
 
-// Attached prepares for the stacks of processes that have been attached.
-func (r *reader) Attached(f *attach.Found, _ []*perfevent.Attachment) {
-	for _, w := range f.Plan.Processes {
-		r.cfg.Stacks.Prepare(r.cfg.Table.Lookup(w.PID, 0))
-	}
-}
+// Attached does nothing: unwinding waits for the tables of programs that are new to it.
+func (r *reader) Attached(*attach.Found, []*perfevent.Attachment) {}
 
 // Turn waits for records and reads them.
 func (r *reader) Turn(ctx context.Context, session *perfevent.Session) error {
@@ -92,11 +97,10 @@ func (r *reader) Turn(ctx context.Context, session *perfevent.Session) error {
 		return err
 	}
 	r.cfg.Meter.Do(func() { r.wait = r.drain(session) })
-	if err := r.adjust(session); err != nil {
-		return err
+	if n := r.cfg.Stacks.Copied(); n != r.loop.Current().UserStack {
+		r.cfg.Stacks.Copies(r.loop.Copy(session, n))
 	}
-	r.loop.Again() // stacks may have to be copied from now on
-	return nil
+	return r.adjust(session)
 }
 
 // gather waits for records to accumulate, unless the reader is woken.
@@ -114,6 +118,12 @@ func (r *reader) gather(ctx context.Context) {
 func (r *reader) drain(session *perfevent.Session) time.Duration {
 	if r.loop.NextBatch() {
 		r.publishTable()
+		r.cfg.Stacks.NextBatch()
+	}
+	r.cfg.Stacks.Wait(tablesWait)
+	r.hot = nil
+	if r.pace.sparing {
+		r.hot = r.cfg.Sparing.Hot()
 	}
 	// A record that is written from here on may be read in this round or the next.
 	upTo := r.cfg.Now()
@@ -226,7 +236,7 @@ func (r *reader) sample(rec *perfevent.Record) {
 		return
 	}
 	r.read.Add(1)
-	stack := r.cfg.Stacks.Of(p, &rec.Sample)
+	stack := r.stack(p, &rec.Sample)
 	if stack == nil {
 		r.unreadable.Add(1)
 		return
@@ -238,6 +248,15 @@ func (r *reader) sample(rec *perfevent.Record) {
 	if !r.cfg.Sink.Add(k, rec.Time) {
 		r.bufferFull.Add(1)
 	}
+}
+
+// stack returns the stack of a sample, unwound unless that is spared.
+func (r *reader) stack(p *processes.Process, s *perfevent.Sample) *samples.Stack {
+	if r.hot != nil && !r.hot(p) {
+		r.spared.Add(1)
+		return r.cfg.Stacks.Flat(p, s)
+	}
+	return r.cfg.Stacks.Of(p, s)
 }
 
 // End reads what is left in the rings.
@@ -255,11 +274,16 @@ func (r *reader) adjust(session *perfevent.Session) error {
 	if r.paused {
 		return nil // a pause costs nothing, whatever the frequency
 	}
-	was := r.pace.halvings
-	if !r.pace.next(r.cfg.Now(), r.spent(), len(session.CPUs())) {
+	was, spared := r.pace.halvings, r.pace.sparing
+	short := uint64(0)
+	if r.pace.maySpare {
+		short = r.cfg.Sparing.Short()
+	}
+	if !r.pace.next(r.cfg.Now(), r.spent(), len(session.CPUs()), short) {
 		return nil
 	}
 	r.reportExceeded()
+	r.reportSparing(spared)
 	if r.pace.halvings == was {
 		return nil
 	}
@@ -296,4 +320,19 @@ func (r *reader) reportExceeded() {
 			zap.Float64("max_overhead_percent", 100*r.pace.bound))
 	}
 	r.exceeded = exceeded
+}
+
+// reportSparing logs whether the stacks of all units are unwound, if that has changed.
+func (r *reader) reportSparing(was bool) {
+	switch {
+	case was == r.pace.sparing:
+	case was:
+		r.cfg.Logger.Info("stacks of all units are unwound again")
+	case r.pace.scarce:
+		r.cfg.Logger.Warn("only stacks of hot units are unwound: the unwind tables in use do not fit max_memory")
+	default:
+		r.cfg.Logger.Warn("only stacks of hot units are unwound: sampling costs more than max_overhead",
+			zap.Float64("cost_percent", 100*r.pace.cost),
+			zap.Float64("max_overhead_percent", 100*r.pace.bound))
+	}
 }

@@ -55,6 +55,8 @@ type Settings struct {
 	// Meter measures the cost of reading samples, which the sampler adds; Names that of
 	// naming them and building profiles. They may be nil without MaxOverhead.
 	Meter, Names *cputime.Meter
+	// Sparing is used where not all stacks can be unwound; nil if they always have to be.
+	Sparing *sampler.Sparing
 	// Status is called with an error when nothing can be sampled, and with nil when
 	// something can be again.
 	Status func(error)
@@ -72,6 +74,8 @@ type Stats struct {
 	// Lowered and Raised are the numbers of times that the frequency was halved and
 	// doubled again.
 	Lowered, Raised uint64
+	// Spared is the number of samples whose stacks were not unwound, to save cost or memory.
+	Spared uint64
 	// PeriodsSkipped is the number of sampling periods that passed while paused.
 	PeriodsSkipped uint64
 	// Targets is the number of attached targets, Frequency what they are sampled with.
@@ -98,6 +102,7 @@ func New(cfg Settings) *Sampler {
 	s.reader.cfg, s.reader.loop = cfg, s.loop
 	s.reader.full = time.Second / time.Duration(cfg.Frequency)
 	s.reader.pace = newPace(cfg.MaxOverhead, cfg.CostInterval, cfg.Frequency)
+	s.reader.pace.maySpare = cfg.Sparing != nil
 	return s
 }
 
@@ -113,6 +118,7 @@ func newSampler(rate RateConfig, s *sampler.Shared) (*Sampler, error) {
 		Frequency:    rate.Frequency,
 		MaxOverhead:  float64(rate.MaxOverhead) / 100,
 		CostInterval: max(2*s.ExportInterval, minCostInterval),
+		Sparing:      s.Perf.Sparing(),
 		Meter:        &s.Perf.Meters.Samples,
 		Names:        &s.Perf.Meters.Names,
 		Status: func(err error) {
@@ -178,6 +184,7 @@ func (s *Sampler) Stats() Stats {
 		Read:           r.read.Load(),
 		Lowered:        r.lowered.Load(),
 		Raised:         r.raised.Load(),
+		Spared:         r.spared.Load(),
 		PeriodsSkipped: r.skipped.Load(),
 		Targets:        s.loop.Targets(),
 	}
@@ -196,6 +203,7 @@ func (s *Sampler) Record(ctx context.Context) {
 	c.Count(ctx, samples.OnCPU, &now.Counts, &seen.Counts)
 	c.CPUProfilerFrequencyChanges.Add(ctx, int64(now.Lowered-seen.Lowered), sampler.With("direction", "lowered"))
 	c.CPUProfilerFrequencyChanges.Add(ctx, int64(now.Raised-seen.Raised), sampler.With("direction", "raised"))
+	c.LimitHit(ctx, "unwound_stacks", now.Spared-seen.Spared)
 	c.CPUProfilerPeriodsSkipped.Add(ctx, int64(now.PeriodsSkipped-seen.PeriodsSkipped))
 	s.seen = now
 }

@@ -1,0 +1,116 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package unwind
+
+import (
+	"math/bits"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+)
+
+// sizes decides how many bytes of each stack to copy, by the bytes that unwinding needed.
+// The kernel copies the same number for all programs. It grows at once when the copies of
+// one program end early, and shrinks after calmBatches in which all programs needed less.
+type sizes struct {
+	// bytes is the number in effect, and one of the levels or the configured size.
+	bytes int
+	// programs are the needs of each program in this batch.
+	programs map[program]*needs
+	// calm is the number of batches in a row that needed less than bytes, calmed is the
+	// largest number that one of them needed.
+	calm, calmed int
+}
+
+// needs counts the samples of a program, and by level those that needed so many bytes.
+type needs struct {
+	samples uint32
+	levels  [levels + 1]uint32
+}
+
+// Level n is leastCopy<<n bytes; the highest one is perfevent.MaxUserStack, and a need
+// beyond it is counted at levels.
+const (
+	leastCopy = 2048
+	levels    = 6
+
+	// A size is too small for a program if one of tolerated samples needs more, and at
+	// least leastCut do.
+	tolerated = 50
+	leastCut  = 8
+	// calmBatches is half a minute with the default export interval.
+	calmBatches = 6
+	// maxPrograms bounds the programs of a batch. Above it, further ones count as one.
+	maxPrograms = 1024
+)
+
+func newSizes(bytes int) *sizes {
+	return &sizes{bytes: bytes, programs: make(map[program]*needs)}
+}
+
+// sizeOf returns the bytes of a level.
+func sizeOf(level int) int { return min(leastCopy<<level, perfevent.MaxUserStack) }
+
+// levelOf returns the lowest level that has so many bytes.
+func levelOf(bytes int) int {
+	return min(bits.Len(uint(max(bytes-1, 0))/leastCopy), levels)
+}
+
+// add adds a sample of a program that needed so many bytes of its stack's copy. If it was
+// cut off, it needed more.
+func (s *sizes) add(of program, needed int, cut bool) {
+	n := s.programs[of]
+	if n == nil {
+		if len(s.programs) >= maxPrograms {
+			of = program{}
+		}
+		n = new(needs)
+		s.programs[of] = n
+	}
+	level := levelOf(needed)
+	if cut {
+		level = min(levelOf(s.bytes)+1, levels)
+	}
+	n.samples++
+	n.levels[level]++
+	if cut && n.levels[level] >= leastCut && n.levels[level] > n.samples/tolerated {
+		s.set(sizeOf(level))
+	}
+}
+
+// set puts a size into effect.
+func (s *sizes) set(bytes int) {
+	s.bytes, s.calm, s.calmed = bytes, 0, 0
+	clear(s.programs)
+}
+
+// nextBatch ends a batch. Without a sample it decides nothing.
+func (s *sizes) nextBatch() {
+	if len(s.programs) == 0 {
+		return
+	}
+	most := 0
+	for _, n := range s.programs {
+		most = max(most, n.level())
+	}
+	clear(s.programs)
+	if sizeOf(most) >= s.bytes {
+		s.calm, s.calmed = 0, 0
+		return
+	}
+	s.calmed = max(s.calmed, sizeOf(most))
+	if s.calm++; s.calm == calmBatches {
+		s.set(s.calmed)
+	}
+}
+
+// level returns the lowest level that is large enough for the program.
+func (n *needs) level() int {
+	more := uint32(0)
+	for level := levels; level > 0; level-- {
+		if more += n.levels[level]; more > n.samples/tolerated {
+			return level
+		}
+	}
+	return 0
+}
