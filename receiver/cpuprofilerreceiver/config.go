@@ -50,11 +50,11 @@ type Config struct {
 	// KernelStacks is auto (when permitted), true (refuse to start without the
 	// right) or false. Default auto.
 	KernelStacks KernelStacks `mapstructure:"kernel_stacks"`
-	// Unwind is auto (copies of stacks if a process of a target or a hot unit has no
-	// frame pointers), frame_pointer (by the kernel) or dwarf (copies). Default auto.
+	// Unwind is auto (copies of stacks, as large as needed), frame_pointer (by the kernel)
+	// or dwarf (copies of StackBytes). Default auto.
 	Unwind Unwind `mapstructure:"unwind"`
-	// StackBytes is the size of each copy of a stack, a multiple of 8 from 1024 to
-	// 65528; copies of waits are bounded to 16 MiB per second. Default 16384.
+	// StackBytes is the size of each copy of a stack, with auto at first, a multiple of 8
+	// from 1024 to 65528; copies of waits are bounded to 16 MiB per second. Default 16384.
 	StackBytes int `mapstructure:"stack_bytes"`
 	// ThreadAttributes are the attributes that distinguish threads: thread.name,
 	// thread.id. Default [thread.name]; if empty, threads are not distinguished.
