@@ -28,6 +28,7 @@ type sample struct {
 	value     int64 // where it has one
 	thread    string
 	wait      string // what the thread waited for, if known
+	truncated bool
 }
 
 func (p profile) events() (n int) {
@@ -74,6 +75,7 @@ func flattenSample(d pprofile.ProfilesDictionary, s pprofile.Sample) sample {
 	of := attributes(d, s.AttributeIndices())
 	f.thread, _ = of["thread.name"].(string)
 	f.wait, _ = of["hotprofile.wait"].(string)
+	_, f.truncated = of["hotprofile.stack.truncated"]
 	for _, l := range d.StackTable().At(int(s.StackIndex())).LocationIndices().All() {
 		for _, line := range d.LocationTable().At(int(l)).Lines().All() {
 			fn := d.FunctionTable().At(int(line.FunctionIndex()))
