@@ -7,11 +7,16 @@
 package mapped
 
 import (
+	"errors"
 	"os"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 )
+
+// ErrNoRoot is returned where the root of a process cannot be opened: it has ended, or
+// has another root by now.
+var ErrNoRoot = errors.New("its root directory cannot be opened")
 
 // ID identifies a file and its content. No process can give a file the ID of another
 // one: the kernel sets the time of the last change.

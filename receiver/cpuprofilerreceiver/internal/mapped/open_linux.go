@@ -77,7 +77,7 @@ func OpenChecked(name string, open func() (int, error), check func(*unix.Stat_t)
 		return nil, ID{}, err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, ID{}, errors.New("it is not a regular file")
+		return nil, ID{}, errNotRegular
 	}
 	if err := check(&st); err != nil {
 		return nil, ID{}, err
@@ -87,6 +87,22 @@ func OpenChecked(name string, open func() (int, error), check func(*unix.Stat_t)
 		return nil, ID{}, err
 	}
 	return f, identify(fd, &st), nil
+}
+
+var errNotRegular = errors.New("it is not a regular file")
+
+// IsNone reports whether an error of OpenRegular shows that there is no regular file at
+// the path in the process's root. Other errors do not show whether there is one.
+func IsNone(err error) bool {
+	if errors.Is(err, ErrNoRoot) {
+		return false
+	}
+	for _, none := range []error{unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.ENAMETOOLONG, errNotRegular} {
+		if errors.Is(err, none) {
+			return true
+		}
+	}
+	return false
 }
 
 // OpenRegular opens a regular file by its path in a process's root, if that is still
@@ -145,11 +161,9 @@ func OpenProgram(root string, pid int, id ID) (*os.File, error) {
 	return f, nil
 }
 
-var errNoRoot = errors.New("it is not known which root directory the process had")
-
 func openBelow(proc procfs.FS, pid int, want uint64, path string) (int, error) {
-	if want == 0 {
-		return -1, errNoRoot // what is at the path might be of another root
+	if want == 0 { // what is at the path might be of another root
+		return -1, fmt.Errorf("%w: it is not known which root directory the process had", ErrNoRoot)
 	}
 	return openInRoot(proc, pid, want, path, 0)
 }
@@ -159,7 +173,7 @@ func openBelow(proc procfs.FS, pid int, want uint64, path string) (int, error) {
 func openInRoot(proc procfs.FS, pid int, want uint64, path string, flags uint64) (int, error) {
 	dir, err := proc.OpenRoot(pid, want)
 	if err != nil {
-		return -1, err
+		return -1, fmt.Errorf("%w: %w", ErrNoRoot, err)
 	}
 	defer func() { _ = unix.Close(dir) }() // O_PATH: nothing to lose
 	return unix.Openat2(dir, path, &unix.OpenHow{

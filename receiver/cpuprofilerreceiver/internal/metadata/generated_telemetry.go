@@ -30,6 +30,7 @@ type TelemetryBuilder struct {
 	registrations               []metric.Registration
 	CPUProfilerBufferUsage      metric.Int64ObservableGauge
 	CPUProfilerCPUTime          metric.Float64Counter
+	CPUProfilerDebugFiles       metric.Int64Counter
 	CPUProfilerExportDuration   metric.Float64Histogram
 	CPUProfilerFrequency        metric.Float64ObservableGauge
 	CPUProfilerFrequencyChanges metric.Int64Counter
@@ -169,6 +170,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_cpu_profiler.cpu.time",
 		metric.WithDescription("CPU time for profiling. max_overhead bounds that for samples and names of running threads together, and a third of it that for files. [Alpha]"),
 		metric.WithUnit("s"),
+	)
+	errs = errors.Join(errs, err)
+	builder.CPUProfilerDebugFiles, err = builder.meter.Int64Counter(
+		"otelcol_cpu_profiler.debug_files",
+		metric.WithDescription("Searches for the debug files of stripped files. One whose outcome is unknown is repeated through another process. [Alpha]"),
+		metric.WithUnit("{search}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.CPUProfilerExportDuration, err = builder.meter.Float64Histogram(

@@ -37,6 +37,7 @@ func TestSetupTelemetry(t *testing.T) {
 		return nil
 	}))
 	tb.CPUProfilerCPUTime.Add(context.Background(), 1)
+	tb.CPUProfilerDebugFiles.Add(context.Background(), 1)
 	tb.CPUProfilerExportDuration.Record(context.Background(), 1)
 	tb.CPUProfilerFrequencyChanges.Add(context.Background(), 1)
 	tb.CPUProfilerLimitsHit.Add(context.Background(), 1)
@@ -57,6 +58,9 @@ func TestSetupTelemetry(t *testing.T) {
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualCPUProfilerCPUTime(t, testTel,
 		[]metricdata.DataPoint[float64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualCPUProfilerDebugFiles(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualCPUProfilerExportDuration(t, testTel,
 		[]metricdata.HistogramDataPoint[float64]{{}}, metricdatatest.IgnoreValue(),

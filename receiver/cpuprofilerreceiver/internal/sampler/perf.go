@@ -177,6 +177,11 @@ func (p *Perf) recordSymbols(ctx context.Context, y symbolizer.Counters) {
 			p.counters.CPUProfilerSymbols.Add(ctx, int64(n), With("outcome", o.String()))
 		}
 	}
+	for d, n := range y.DebugFiles {
+		if n -= p.seenSymbols.DebugFiles[d]; n > 0 {
+			p.counters.CPUProfilerDebugFiles.Add(ctx, int64(n), With("outcome", symbolizer.DebugFile(d).String()))
+		}
+	}
 	p.seenSymbols = y
 }
 

@@ -31,6 +31,13 @@ const (
 	// idleTimeout is the time for which an unused object stays open. An open file keeps the disk
 	// space of an image that was deleted.
 	idleTimeout = 10 * time.Minute
+	// A debug file that could not be looked for is looked for again, through the next
+	// process that maps the file or has samples in it: after checkInterval, then after twice
+	// as long each time, up to maxLookInterval. After warnLooks looks it is logged, once in
+	// warnInterval.
+	maxLookInterval = time.Minute
+	warnLooks       = 4
+	warnInterval    = 10 * time.Minute
 )
 
 // image identifies an object: by its file, and by the one with the symbols that were
@@ -53,6 +60,10 @@ type file struct {
 	failed  bool
 	pid     int
 	outcome Outcome
+	// looks is the number of times in a row that its debug file could not be looked for; 0
+	// where that is found, or there is none. The next look is at lookAt.
+	looks  int
+	lookAt time.Time
 }
 
 func (f *file) loading() bool { return pending(f.ready) }
@@ -182,19 +193,21 @@ func (s *Symbolizer) tracked(m *samples.Mapping) {
 		return
 	}
 	f.checked = now
+	looks, look := f.looks, f.look(now)
 	s.mu.Unlock()
 	_ = s.run(m, func(c *deadline.Call) *file { // without an answer, the open file stays
 		r, id, err := mapped.Open(c, s.cfg.Root, m)
 		if err != nil {
 			return nil // the open file stays
 		}
-		if id == f.image.file && f.image.debug == (mapped.ID{}) {
+		if id == f.image.file && f.image.debug == (mapped.ID{}) && !look {
 			c.Wait(nil, func() { r.Close() })
 			return nil
 		}
 		s.mu.Lock()
 		f := s.cache.newFile(key, now)
 		s.mu.Unlock()
+		f.looks = looks
 		s.loadFrom(c, key, f, m, r, id)
 		return f
 	})
@@ -220,6 +233,41 @@ func (s *Symbolizer) run(m *samples.Mapping, work func(*deadline.Call) *file) er
 // retry reports whether to try a file that could not be read through m.
 func (f *file) retry(m *samples.Mapping, now time.Time) bool {
 	return f.failed && (f.outcome == Unreadable && f.pid != m.PID || now.Sub(f.checked) >= retryInterval)
+}
+
+// look reports whether to look for the debug file again.
+func (f *file) look(now time.Time) bool {
+	return !f.loading() && f.looks > 0 && !now.Before(f.lookAt)
+}
+
+// looked notes how the search for the debug file of f ended. A process that has ended
+// does not delay the next look: another process may have the file.
+func (s *Symbolizer) looked(f *file, m *samples.Mapping, found bool, err error) {
+	outcome := DebugFileAbsent
+	switch {
+	case err != nil:
+		outcome = DebugFileUnknown
+	case found:
+		outcome = DebugFileFound
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.debugFiles[outcome]++
+	if err == nil {
+		f.looks = 0
+		return
+	}
+	wait := checkInterval
+	if f.looks++; !errors.Is(err, mapped.ErrNoRoot) {
+		wait = min(checkInterval<<min(f.looks, 10), maxLookInterval)
+	}
+	now := s.cfg.Now()
+	f.lookAt = now.Add(wait)
+	if f.looks >= warnLooks && now.Sub(s.warned) >= warnInterval {
+		s.warned = now
+		s.log.Warn("the debug file of a file that programs share could not be looked for; its functions have only exported names until it can",
+			zap.String("file", m.Path), zap.Int("looks", f.looks), zap.Error(err))
+	}
 }
 
 // newFile adds a file that is being loaded, and replaces its old state.
@@ -272,7 +320,9 @@ func (s *Symbolizer) loadFrom(c *deadline.Call, key mapped.File, f *file, m *sam
 	}
 	o.files = append(o.files, r)
 	if isStripped(o.f) {
-		if o.separate = debugFileOf(c, s.cfg.Root, m, o, func(debug mapped.ID) bool { return s.same(image{id, debug}) != nil }); o.separate != nil {
+		o.separate, err = debugFileOf(c, s.cfg.Root, m, o, func(debug mapped.ID) bool { return s.same(image{id, debug}) != nil })
+		s.looked(f, m, o.separate != nil, err)
+		if o.separate != nil {
 			f.image.debug = o.separate.id
 			o.files = append(o.files, o.separate.closer.(*mapped.Reader))
 		}

@@ -38,52 +38,63 @@ type symbolFile struct {
 
 // debugFileOf finds the file with the symbols that were stripped from o, in the root
 // of m's process: by build id, else by the name and checksum in .gnu_debuglink. It
-// returns nil where there is none. known reports whether a file was found to belong to
-// o before.
-func debugFileOf(c *deadline.Call, root string, m *samples.Mapping, o *object, known func(mapped.ID) bool) *symbolFile {
+// returns nil where there is none. An error is why it could not look for one. known
+// reports whether a file was found to belong to o before.
+func debugFileOf(c *deadline.Call, root string, m *samples.Mapping, o *object, known func(mapped.ID) bool) (*symbolFile, error) {
+	var unsure error
 	if id := o.buildID; len(id) > 2 {
-		if d := tryDebugFile(c, root, m, fmt.Sprintf("%s/.build-id/%s/%s.debug", debugRoot, id[:2], id[2:]), o, nil, known); d != nil {
-			return d
+		d, err := tryDebugFile(c, root, m, fmt.Sprintf("%s/.build-id/%s/%s.debug", debugRoot, id[:2], id[2:]), o, nil, known)
+		if d != nil {
+			return d, nil
 		}
+		unsure = err
 	}
 	name, sum, ok := debugLink(o.f)
 	if !ok || !strings.HasPrefix(m.Path, "/") {
-		return nil
+		return nil, unsure
 	}
 	dir := path.Dir(m.Path)
 	for _, candidate := range []string{path.Join(dir, name), path.Join(dir, ".debug", name), path.Join(debugRoot, dir, name)} {
 		if candidate == m.Path {
 			continue // the file names itself
 		}
-		if d := tryDebugFile(c, root, m, candidate, o, &sum, known); d != nil {
-			return d
+		d, err := tryDebugFile(c, root, m, candidate, o, &sum, known)
+		if d != nil {
+			return d, nil
+		}
+		if unsure == nil {
+			unsure = err
 		}
 	}
-	return nil
+	return nil, unsure
 }
 
 // tryDebugFile opens a file if it belongs to o: it has the same build id or, where sum
-// is not nil, that checksum and no other build id.
-func tryDebugFile(c *deadline.Call, root string, m *samples.Mapping, name string, o *object, sum *uint32, known func(mapped.ID) bool) *symbolFile {
+// is not nil, that checksum and no other build id. An error is why it is not known whether
+// there is such a file.
+func tryDebugFile(c *deadline.Call, root string, m *samples.Mapping, name string, o *object, sum *uint32, known func(mapped.ID) bool) (*symbolFile, error) {
 	opened, fileID, err := mapped.OpenRegular(c, root, m.PID, m.Root, name)
-	if err != nil {
-		return nil
+	switch {
+	case mapped.IsNone(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
 	}
 	file := mapped.NewReader(opened, mapped.Opening(m), name)
 	file.Use(c)
 	d := &symbolFile{id: fileID, closer: file}
 	if d.f, err = elffile.Parse(file, fileID.Size); err == nil {
 		if known(fileID) {
-			return d
+			return d, nil
 		}
 		id, _ := d.f.BuildIDs()
 		if sum == nil && id == o.buildID ||
 			sum != nil && (id == o.buildID || id == "" || o.buildID == "") && checksum(file, fileID.Size) == *sum {
-			return d
+			return d, nil
 		}
 	}
 	file.Close()
-	return nil
+	return nil, nil
 }
 
 // checksum returns a file's checksum as in .gnu_debuglink; 0 for one that is too large.

@@ -102,11 +102,32 @@ func Outcomes() []Outcome {
 	return out
 }
 
+// DebugFile is the outcome of the search for the debug file of a stripped file.
+type DebugFile int
+
+// The outcomes.
+const (
+	// DebugFileFound: it is used.
+	DebugFileFound DebugFile = iota
+	// DebugFileAbsent: the root of a process that maps the file has none.
+	DebugFileAbsent
+	// DebugFileUnknown: that root could not be searched, such as where the process has
+	// ended. It is searched again through another process.
+	DebugFileUnknown
+
+	numDebugFiles
+)
+
+// String returns the outcome as the attribute value of a metric.
+func (d DebugFile) String() string { return [...]string{"found", "absent", "unknown"}[d] }
+
 // Counters are the counters of a Symbolizer since it was made, and its content.
 type Counters struct {
 	// Locations counts the locations given to Resolve, by Outcome. Those that were
 	// resolved before are not counted again.
 	Locations [numOutcomes]uint64
+	// DebugFiles counts the searches for debug files, by DebugFile.
+	DebugFiles [numDebugFiles]uint64
 	// Dropped counts mappings that found Track's queue full, or whose process has caused
 	// too much reading. Their files are opened when they are needed.
 	Dropped uint64
@@ -156,9 +177,13 @@ type Symbolizer struct {
 	worker  sync.WaitGroup
 	dropped atomic.Uint64
 
-	mu        sync.Mutex
-	cache     *cache
-	locations [numOutcomes]uint64
+	mu         sync.Mutex
+	cache      *cache
+	locations  [numOutcomes]uint64
+	debugFiles [numDebugFiles]uint64
+	// warned is the time at which a debug file that could not be looked for was last
+	// logged.
+	warned time.Time
 
 	// generated has the processes that generate code, by pid. generatedOpen of them have
 	// an open perf map, generatedBytes is the memory of all.
@@ -634,7 +659,11 @@ func (s *Symbolizer) objectOf(pid int, m *samples.Mapping) (*object, Outcome) {
 		return f.object, f.outcome
 	}
 	s.mu.Lock()
-	s.cache.use(f.object, s.cfg.Now())
+	now := s.cfg.Now()
+	if f.look(now) {
+		s.Track(m) // this process lives, probably
+	}
+	s.cache.use(f.object, now)
 	f.object.batch = s.batch
 	if s.hot[pid] != "" {
 		f.object.hot = s.batch
@@ -722,7 +751,7 @@ func (s *Symbolizer) Counters() Counters {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := Counters{
-		Locations: s.locations, Dropped: s.dropped.Load(), Evictions: s.cache.evictions + s.generatedEvictions,
+		Locations: s.locations, DebugFiles: s.debugFiles, Dropped: s.dropped.Load(), Evictions: s.cache.evictions + s.generatedEvictions,
 		Objects: len(s.cache.open), PerfMaps: s.generatedOpen,
 		FileBytes: s.cache.bytes, MapBytes: s.generatedBytes,
 	}
