@@ -15,7 +15,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs/pprofstest"
+	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
 
 // host has the extension hot_units.

@@ -36,8 +36,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs/pprofstest"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
 
 // harness is an exporter whose clock and search for due files are controlled by the

@@ -16,8 +16,8 @@ import (
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs/pprofstest"
+	"github.com/hotprofile/hotprofile/test/hosttest"
+	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
 
 // overshoot is more than one sample of these tests adds: the bound is kept after each.

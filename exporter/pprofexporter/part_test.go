@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs/pprofstest"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
 
 // TestPullsOfSnapshotsAreNotAdded: a request has two pulls of a type, and the next one has

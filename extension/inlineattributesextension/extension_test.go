@@ -30,7 +30,7 @@ import (
 	_ "google.golang.org/grpc/encoding/gzip"
 
 	"github.com/hotprofile/hotprofile/extension/inlineattributesextension/internal/metadata"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
+	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
 func newProfiles() pprofile.Profiles {

@@ -25,7 +25,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
-	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 func TestMain(m *testing.M) {

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	. "github.com/hotprofile/hotprofile/internal/dotnetformat"
-	. "github.com/hotprofile/hotprofile/internal/dotnetformat/dotnetformattest"
+	. "github.com/hotprofile/hotprofile/test/dotnetformattest"
 )
 
 // size returns the bytes of all buffers.

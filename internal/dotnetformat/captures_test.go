@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	. "github.com/hotprofile/hotprofile/internal/dotnetformat"
-	. "github.com/hotprofile/hotprofile/internal/dotnetformat/dotnetformattest"
+	. "github.com/hotprofile/hotprofile/test/dotnetformattest"
 )
 
 const captureFolder = "../../testdata/dotnet"

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	. "github.com/hotprofile/hotprofile/internal/dotnetformat"
-	. "github.com/hotprofile/hotprofile/internal/dotnetformat/dotnetformattest"
+	. "github.com/hotprofile/hotprofile/test/dotnetformattest"
 )
 
 // craft builds buffers field by field, valid and invalid ones.

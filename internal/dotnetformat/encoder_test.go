@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	. "github.com/hotprofile/hotprofile/internal/dotnetformat"
-	. "github.com/hotprofile/hotprofile/internal/dotnetformat/dotnetformattest"
+	. "github.com/hotprofile/hotprofile/test/dotnetformattest"
 )
 
 func TestCapturesEncodeToTheSameBytes(t *testing.T) {

@@ -20,8 +20,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // TestHostMonitorsOfAThrottledUnit reads all monitors of a unit that needs two CPUs and

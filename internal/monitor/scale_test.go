@@ -15,7 +15,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
-	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // manyCgroups creates n cgroups without processes, as of containers or of services.

@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
 
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/inline"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
 var update = flag.Bool("update", false, "write the golden files")

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
 func TestWaitsAreSeparateProfilesWithTheirScaling(t *testing.T) {

@@ -15,9 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/internal/protosize"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
 const (

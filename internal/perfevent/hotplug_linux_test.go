@@ -11,11 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/perftest"
 	"github.com/hotprofile/hotprofile/internal/perfevent/switches"
 	"github.com/hotprofile/hotprofile/internal/perfevent/uprobe"
 	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // A CPU that is offline, even for less time than between two looks at the list of

@@ -19,10 +19,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/perftest"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // open opens a session that is closed when the test ends, and skips the test

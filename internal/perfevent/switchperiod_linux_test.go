@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // sleeper is a Python program that sleeps repeatedly.

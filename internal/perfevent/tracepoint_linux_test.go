@@ -13,9 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/perftest"
 	"github.com/hotprofile/hotprofile/internal/perfevent/tracefs"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // sends is the tracepoint of what sockets send, and its fields.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/perftest"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 func TestSampleHasTheUsersStack(t *testing.T) {

@@ -22,8 +22,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/sockdiag"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 const patience = time.Minute

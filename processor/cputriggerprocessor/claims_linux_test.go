@@ -14,8 +14,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // busyContainer starts a busy program in a cgroup with a container's id, below one

@@ -16,11 +16,11 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/routing"
+	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
 // foreign is built as OpenTelemetry's eBPF profiler builds what it sends: a

@@ -23,12 +23,12 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // quick opens a gate within seconds, for so long.

@@ -22,8 +22,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // hotUnitsHost is a host with the extension hot_units.

@@ -15,8 +15,8 @@ import (
 	"go.opentelemetry.io/collector/processor/processortest"
 	"golang.org/x/sys/unix"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // TestAPolicyFileThatHangsHoldsUpNothing starts and shuts down while the kernel holds up

@@ -29,7 +29,6 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
@@ -38,6 +37,7 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/routing"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
+	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
 const (

@@ -29,7 +29,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet/dotnettest"
+	"github.com/hotprofile/hotprofile/test/dotnettest"
 )
 
 // BenchmarkDotnetIntake measures the cost of a buffer from a sender over loopback into

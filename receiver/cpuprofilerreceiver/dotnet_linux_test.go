@@ -48,10 +48,10 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/dotnetformat"
 	"github.com/hotprofile/hotprofile/internal/hostid"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet/dotnettest"
+	"github.com/hotprofile/hotprofile/test/conformancetest"
+	"github.com/hotprofile/hotprofile/test/dotnettest"
 )
 
 // intakeOf is the block dotnet on a free port, or on a socket of the test's own.

@@ -20,10 +20,10 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 	"golang.org/x/sys/unix"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/offcpu"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // ways are those of testdata/waits.c, with what the first thread waits for.

@@ -26,7 +26,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest/scratch"
+	"github.com/hotprofile/hotprofile/test/hosttest/scratch"
 )
 
 // bench holds what all measurements share.

@@ -14,7 +14,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest/scratch"
+	"github.com/hotprofile/hotprofile/test/hosttest/scratch"
 )
 
 // run is one measurement of a process that samples the whole host.

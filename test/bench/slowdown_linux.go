@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest/scratch"
 	"github.com/hotprofile/hotprofile/internal/perfevent/tracefs"
+	"github.com/hotprofile/hotprofile/test/hosttest/scratch"
 )
 
 // arm is one of the states of the host that work is done in, and what it took.

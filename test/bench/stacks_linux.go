@@ -11,7 +11,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest/scratch"
+	"github.com/hotprofile/hotprofile/test/hosttest/scratch"
 )
 
 // stacks measures what a collector holds after as many distinct stacks as an hour

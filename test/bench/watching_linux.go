@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest/scratch"
+	"github.com/hotprofile/hotprofile/test/hosttest/scratch"
 )
 
 // settle is the time before a process is measured: it starts,

@@ -22,7 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest/scratch"
+	"github.com/hotprofile/hotprofile/test/hosttest/scratch"
 )
 
 // The kinds of work that this program does itself, as a process of its own, to be

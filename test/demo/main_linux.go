@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest/scratch"
+	"github.com/hotprofile/hotprofile/test/hosttest/scratch"
 )
 
 func main() {

@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/hotprofile/hotprofile/internal/dotnetformat"
-	"github.com/hotprofile/hotprofile/internal/dotnetformat/dotnetformattest"
+	"github.com/hotprofile/hotprofile/test/dotnetformattest"
 )
 
 // buffer is one buffer to send again and again.

@@ -22,7 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/hotprofile/hotprofile/internal/dotnetformat"
-	"github.com/hotprofile/hotprofile/internal/dotnetformat/dotnetformattest"
+	"github.com/hotprofile/hotprofile/test/dotnetformattest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -21,9 +21,9 @@ import (
 	pprofile "github.com/google/pprof/profile"
 	"github.com/stretchr/testify/require"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/perfevent/uprobe"
+	"github.com/hotprofile/hotprofile/test/conformancetest"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // TestAllocationsOfHotUnitsAreSampledWhileTheyAreHot has two Go programs that

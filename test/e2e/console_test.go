@@ -22,7 +22,7 @@ import (
 	pprof "github.com/google/pprof/profile"
 	"github.com/stretchr/testify/require"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // pages are those of a console.

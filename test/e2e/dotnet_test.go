@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
+	"github.com/hotprofile/hotprofile/test/conformancetest"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // buildSender builds the command that stands in for a .NET service.

@@ -17,7 +17,7 @@ import (
 	pprofile "github.com/google/pprof/profile"
 	"github.com/stretchr/testify/require"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // TestTheEBPFProfilerIsGated gates what OpenTelemetry's eBPF profiler really samples

@@ -13,9 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/test/conformancetest"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // TestWaitsOfHotUnitsAreSampledWhileTheyAreHot has two cgroups with a thread each

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
+	"github.com/hotprofile/hotprofile/test/conformancetest"
 	"github.com/hotprofile/hotprofile/test/otlppeer"
 )
 

@@ -20,8 +20,8 @@ import (
 	pprofile "github.com/google/pprof/profile"
 	"github.com/stretchr/testify/require"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
+	"github.com/hotprofile/hotprofile/test/conformancetest"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // TestPprofEndpointOfAHotCgroupIsPulledAndItsTwinIsNot has two Go services with

@@ -22,8 +22,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 	"golang.org/x/sys/unix"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // What a collector can show, by what was seen of it in a test. Allocations are in

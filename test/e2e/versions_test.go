@@ -31,8 +31,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/inline"
+	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
 // arrivals is an HTTP server that keeps the bodies that were posted, by the path

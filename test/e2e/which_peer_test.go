@@ -19,9 +19,9 @@ import (
 	pprof "github.com/google/pprof/profile"
 	"github.com/stretchr/testify/require"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/perfevent/tracefs"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // TestWhichPeerAndWhichCodeMakeAServiceSlow has a service that asks two others and is

@@ -30,11 +30,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver"
 	"github.com/hotprofile/hotprofile/test/fidelity"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // patience is the time in which programs and samplers must start and end.

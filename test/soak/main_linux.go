@@ -28,7 +28,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest/scratch"
+	"github.com/hotprofile/hotprofile/test/hosttest/scratch"
 )
 
 // Bounds of the collector, at any time.

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest/scratch"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/test/hosttest/scratch"
 )
 
 // Of the profiles that are sent to the exporter pprof in an attack, one in bigProfiles has

@@ -23,9 +23,9 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest/scratch"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
+	"github.com/hotprofile/hotprofile/test/hosttest/scratch"
 	"github.com/hotprofile/hotprofile/test/otlppeer"
 )
 

@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest/scratch"
+	"github.com/hotprofile/hotprofile/test/hosttest/scratch"
 )
 
 // world holds the profiled programs: programs in cgroups, each with a quota that lets

@@ -23,9 +23,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 func openHost(t testing.TB) *cgroup.Tree {

@@ -12,7 +12,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs/pprofstest"
+	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
 
 // BenchmarkAdd measures adding a profile of 2,000 known stacks, with copying it as

@@ -11,10 +11,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/perftest"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // needHostWide skips the test where the host may not be sampled.

@@ -15,11 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/perftest"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/record"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/rights"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // probed is the function that the tests probe.

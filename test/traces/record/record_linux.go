@@ -19,7 +19,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/cgroup/keptfile"
-	"github.com/hotprofile/hotprofile/internal/hosttest/scratch"
+	"github.com/hotprofile/hotprofile/test/hosttest/scratch"
 	"github.com/hotprofile/hotprofile/test/traces"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs/pprofstest"
+	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
 
 // BenchmarkAddSamples measures adding a profile of 2,000 known stacks to an opening, and

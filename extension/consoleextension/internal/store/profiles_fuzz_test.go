@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs/pprofstest"
+	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
 
 // FuzzSamples: of what anyone sends each sample is on disk or counted, and what is on

@@ -18,8 +18,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile"
 	"golang.org/x/sys/unix"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs/pprofstest"
+	"github.com/hotprofile/hotprofile/test/hosttest"
+	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
 
 // onDisk runs the rest of a test in a mount namespace of its own, with a disk of

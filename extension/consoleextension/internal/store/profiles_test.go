@@ -25,11 +25,11 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofs/pprofstest"
+	"github.com/hotprofile/hotprofile/test/hosttest"
+	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
 
 // files is a profileFiles with a clock that stands, which writes when the test makes it.

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // counter returns an event that counts nothing and needs the right to the whole host.

@@ -25,9 +25,9 @@ import (
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 const patience = time.Minute

@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // TestTargetsAmongUnits has two cgroups and a process in each.

@@ -15,11 +15,11 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 const patience = 20 * time.Second

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 func TestIdentifyReturnsStartAndGroup(t *testing.T) {

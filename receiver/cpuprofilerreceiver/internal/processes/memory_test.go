@@ -14,10 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // mapMany gives a process that was started n mappings of a file.

@@ -18,10 +18,10 @@ import (
 	"github.com/ulikunitz/xz"
 	"golang.org/x/sys/unix"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram/goprogramtest"
+	"github.com/hotprofile/hotprofile/test/goprogramtest"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 func tool(t testing.TB, name string, args ...string) {

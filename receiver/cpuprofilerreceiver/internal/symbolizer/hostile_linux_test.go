@@ -20,13 +20,13 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram/goprogramtest"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
+	"github.com/hotprofile/hotprofile/test/goprogramtest"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // host is a directory that looks like a host's root with one process, which has its own

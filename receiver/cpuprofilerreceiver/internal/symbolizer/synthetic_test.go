@@ -14,7 +14,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram/goprogramtest"
+	"github.com/hotprofile/hotprofile/test/goprogramtest"
 )
 
 func indexed(t testing.TB, file []byte) *object {

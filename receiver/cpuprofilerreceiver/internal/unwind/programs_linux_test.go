@@ -20,13 +20,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

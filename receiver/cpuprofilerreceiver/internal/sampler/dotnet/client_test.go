@@ -14,7 +14,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet/dotnettest"
+	"github.com/hotprofile/hotprofile/test/dotnettest"
 )
 
 // from is a context of requests over a Unix socket.

@@ -23,11 +23,11 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/hotprofile/hotprofile/internal/dotnetformat"
-	"github.com/hotprofile/hotprofile/internal/dotnetformat/dotnetformattest"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet/dotnettest"
+	"github.com/hotprofile/hotprofile/test/dotnetformattest"
+	"github.com/hotprofile/hotprofile/test/dotnettest"
 )
 
 // recorded is about the time at which the captures were recorded.

@@ -15,13 +15,13 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // TestStacksWithoutFramePointersAreWhole has a program in C send that keeps none, by a C

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // BenchmarkSlowdown is by how much a program of two threads that do nothing but

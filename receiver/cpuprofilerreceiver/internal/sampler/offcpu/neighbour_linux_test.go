@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // besideNeighbour samples a program without frame pointers that sleeps some times,

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
@@ -23,6 +22,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // tally is a sink that counts stacks by whether they are whole.

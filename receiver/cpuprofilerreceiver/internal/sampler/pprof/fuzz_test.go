@@ -9,8 +9,8 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
 // FuzzProfile: whatever an endpoint sends is refused, or becomes profiles that

@@ -28,10 +28,10 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
 // sink takes samples into a batch.

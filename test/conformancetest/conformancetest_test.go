@@ -13,7 +13,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
+	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
 const (

@@ -13,8 +13,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/hotprofile/hotprofile/internal/otlpprofiles/conformancetest"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/inline"
+	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
 // marshalled returns a request with its attributes inline.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hotprofile/hotprofile/internal/hosttest/scratch"
+	"github.com/hotprofile/hotprofile/test/hosttest/scratch"
 )
 
 // Cgroup is a test's own cgroup. It is removed with its processes when the test
