@@ -44,13 +44,14 @@ func readTable(r io.ReaderAt, size, maxBytes int64, maxRead uint64, rootsOnly bo
 	}
 	b.entry, b.rootsOnly = f.Entry, rootsOnly
 	framesErr := readFrames(f, regs, b, maxRead)
-	var goErr error
+	var goErr, codeErr error
 	if !rootsOnly {
 		b.addLinkage(f, regs)
 		goErr = readGo(r, size, regs, b)
+		codeErr = b.addCode(f)
 	}
 	b.guessEntry()
-	return b.finish(), errors.Join(framesErr, goErr)
+	return b.finish(), errors.Join(framesErr, goErr, codeErr)
 }
 
 // executable lists the parts of the file that are mapped to be executed.

@@ -184,6 +184,13 @@ func TestStacksOfRealProgramsReachTheirEntry(t *testing.T) {
 		"C, early binding": func(t *testing.T) int {
 			return run(t, compile(t, "gcc", append([]string{"-no-pie", "-Wl,-z,now", "-fcf-protection=full"}, cFlags...)...))
 		},
+		"C, without tables": func(t *testing.T) int {
+			return run(t, compile(t, "gcc", append([]string{"-fno-asynchronous-unwind-tables", "-fno-unwind-tables"}, cFlags...)...))
+		},
+		"C, musl": func(t *testing.T) int { return run(t, compile(t, "musl-gcc", cFlags...)) },
+		"C, musl, static and stripped": func(t *testing.T) int {
+			return run(t, compile(t, "musl-gcc", append([]string{"-static", "-s"}, cFlags...)...))
+		},
 		"C++": func(t *testing.T) int {
 			return run(t, compile(t, "g++", "-O2", "-fomit-frame-pointer", "testdata/exceptions.cc", "-lpthread"))
 		},

@@ -141,6 +141,8 @@ func (u *unwinder) Unwind(in *Input, mappings Mappings) ([]uint64, End) {
 			end = w.step(rule)
 		} else if end = w.byFramePointer(); end != Whole && !ready {
 			end = Unready
+		} else if end != Whole && w.throughTrampoline(mappings) {
+			end = Whole
 		}
 		if end != Whole {
 			return u.splice(&w, n, in.Chain, rule, end, mappings)
@@ -295,6 +297,17 @@ func (w *walk) byFramePointer() End {
 	}
 	w.lrKnown = false
 	return w.enter(pc, w.fp+16, fp, true, false)
+}
+
+// throughTrampoline goes through a trampoline of CPython, which `python -X perf` makes for
+// each function in memory without a file: its only other word on the stack is 8 bytes of
+// alignment below its return address (Objects/asm_trampoline.S).
+func (w *walk) throughTrampoline(mappings Mappings) bool {
+	if w.exact || mappings.Mapping(w.pc-1) != nil {
+		return false
+	}
+	pc, ok := w.load(w.sp + 8)
+	return ok && mappings.Mapping(pc-1) != nil && w.enter(pc, w.sp+16, w.fp, w.fpKnown, false) == Whole
 }
 
 // splice appends the kernel's stack where the current frame keeps frame pointers: its

@@ -201,6 +201,18 @@ func TestStacksAreWalkedToTheirEnd(t *testing.T) {
 			[]uint64{at2},
 			Lost,
 		},
+		"a trampoline of Python": {
+			[]rule{root, frameless, frameless},
+			Input{Registers: reg(at1, 1), Stack: words(0, codeAt-4096, 0, at2+1, 0, at0+1)},
+			[]uint64{at1, codeAt - 4096, at2 + 1, at0 + 1},
+			Whole,
+		},
+		"code without a file whose stack has no return address": {
+			[]rule{root, frameless, frameless},
+			Input{Registers: reg(at1, 1), Stack: words(0, codeAt-4096, 0, 9, 0, at0+1)},
+			[]uint64{at1, codeAt - 4096},
+			Lost,
+		},
 		"unknown code with a frame pointer that goes in a circle": {
 			[]rule{root},
 			Input{Registers: reg(at2, stackAt+8), Stack: words(9, stackAt+8, at2+1)},
