@@ -4,6 +4,7 @@
 package goprogram
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -13,6 +14,7 @@ import (
 
 // Function is the code of one function, and how it uses the stack.
 type Function struct {
+	// Name is empty unless the function belongs to the runtime.
 	Name string
 	// Start and End are link-time addresses.
 	Start, End uint64
@@ -59,28 +61,41 @@ func EachFunction(r io.ReaderAt, size int64, yield func(*Function) bool) error {
 // stackDepths fills g from the runtime._func of function i.
 func (t *Table) stackDepths(i int, g *Function) error {
 	const fixed = 32
-	var buf [fixed]byte
-	off := t.functions + uint64(t.offsets[i])
+	buf, off := t.scratch[:fixed], t.functions+uint64(t.offsets[i])
 	if off+fixed > t.end || off < t.functions {
 		return errors.New("a function's description is outside the pclntab")
 	}
-	if err := t.f.Read(buf[:], off); err != nil {
+	if err := t.f.Read(buf, off); err != nil {
 		return err
 	}
+	name, table := binary.LittleEndian.Uint32(buf[4:]), binary.LittleEndian.Uint32(buf[16:])
 	g.Start, g.End = t.text+uint64(t.entries[i]), t.text+uint64(t.entries[i+1])
 	g.Depths = g.Depths[:0]
-	name, _, err := t.functionName(binary.LittleEndian.Uint32(buf[4:]))
-	if err != nil {
+	var err error
+	if g.Name, err = t.runtimeName(name); err != nil {
 		return err
 	}
-	g.Name = name
-	if len(t.functionNames) > 1024 { // each name is used once here
-		t.Forget()
-	}
-	if table := binary.LittleEndian.Uint32(buf[16:]); table != 0 {
+	if table != 0 {
 		return t.depths(table, g)
 	}
 	return nil
+}
+
+// runtimeName returns the name at an offset of the table of names if it is one of the
+// runtime. Programs have tens of thousands of others.
+func (t *Table) runtimeName(off uint32) (string, error) {
+	at := t.names + uint64(off)
+	if at >= t.units {
+		return "", nil
+	}
+	begin := t.scratch[:min(t.units-at, uint64(len("runtime.")))]
+	if err := t.f.Read(begin, at); err != nil {
+		return "", err
+	}
+	if string(begin) != "runtime." && !bytes.HasPrefix(begin, []byte("_rt0_")) {
+		return "", nil
+	}
+	return t.f.CString(at, t.units, maxName)
 }
 
 // depths reads a function's pcsp table.
