@@ -256,7 +256,7 @@ func (p *Perf) hot() func(*processes.Process) bool {
 type Sparing struct {
 	// Hot returns a function that reports whether a process is of a hot unit now.
 	Hot func() func(*processes.Process) bool
-	// Short counts unwind tables that were in use and dropped for others.
+	// Short counts unwind tables that were dropped for others and needed again.
 	Short func() uint64
 }
 

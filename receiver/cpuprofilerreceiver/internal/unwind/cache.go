@@ -62,7 +62,7 @@ const (
 	// checkInterval is the time between two checks of a file in use: whether it has changed, and
 	// whether it can be read by now.
 	checkInterval = 30 * time.Second
-	// shortInterval is the time without use after which dropping a file costs nothing.
+	// shortInterval is the time after which reading a dropped file again costs little.
 	shortInterval = time.Minute
 	// clockInterval is the precision of the clock that Lookup reads.
 	clockInterval = 5 * time.Second
@@ -82,7 +82,8 @@ type Stats struct {
 	// Evicted counts files that were dropped at a bound, Dropped requests that found the
 	// queue full. Such a file is requested again when it is needed.
 	Evicted, Dropped uint64
-	// Short counts the dropped files that had been used within shortInterval.
+	// Short counts the files that were read again within shortInterval after they had been
+	// dropped. Programs that have ended do not need theirs again.
 	Short uint64
 }
 
@@ -114,6 +115,7 @@ type Cache struct {
 
 	mu      sync.Mutex
 	waiting map[mapped.File]struct{} // what is in the queue, or being served
+	dropped map[mapped.File]uint32   // when files with a table were dropped, by clock; at most MaxFiles
 	stats   Stats
 
 	once   sync.Once
@@ -155,6 +157,7 @@ func newCache(cfg Config) *Cache {
 		queue:   make(chan request, queueLength),
 		served:  make(chan struct{}, 1),
 		waiting: make(map[mapped.File]struct{}),
+		dropped: make(map[mapped.File]uint32),
 		done:    make(chan struct{}),
 	}
 	c.files.Store(&map[mapped.File]*entry{})
@@ -313,7 +316,14 @@ func (c *Cache) publish(r request, e *entry, err error) {
 		c.stats.Unreadable++
 		c.cfg.Logger.Debug("no unwinding through this file", zap.String("file", r.mapping.Path), zap.Error(err))
 	}
-	e.used.Store(c.clock.Load())
+	now := c.clock.Load()
+	e.used.Store(now)
+	if at, ok := c.dropped[r.key]; ok && e.table != nil {
+		delete(c.dropped, r.key)
+		if now-at < uint32(shortInterval/time.Second) {
+			c.stats.Short++
+		}
+	}
 	files := maps.Clone(*c.files.Load())
 	files[r.key] = e
 	c.evict(files, e)
@@ -393,8 +403,11 @@ func (c *Cache) evict(files map[mapped.File]*entry, keep *entry) {
 		}
 		delete(files, oldest)
 		c.stats.Evicted++
-		if c.clock.Load()-least.used.Load() < uint32(shortInterval/time.Second) && least.table != nil {
-			c.stats.Short++
+		if len(c.dropped) >= c.cfg.MaxFiles {
+			clear(c.dropped)
+		}
+		if least.table != nil {
+			c.dropped[oldest] = c.clock.Load()
 		}
 	}
 }

@@ -382,6 +382,9 @@ func TestCacheEvictsTheLeastRecentlyUsed(t *testing.T) {
 				_, ok := f.cache.Lookup(ms[i])
 				require.Equal(t, want, ok, "file %d", i)
 			}
+			require.Zero(t, f.cache.Stats().Short, "nothing needed the dropped file again")
+			f.serve()
+			require.EqualValues(t, 1, f.cache.Stats().Short)
 		})
 	}
 }

@@ -22,8 +22,8 @@ type pace struct {
 	// the cost is above its bound, before the frequency is lowered, or when tables are
 	// short, and ends when the cost is calm, or tables were not short for held intervals.
 	// shortages is the number of times that it began because tables were short, scarce
-	// reports whether it did so last. short is the number of tables that were in use and
-	// dropped by the last interval.
+	// reports whether it did so last. short is the number of tables that were dropped and
+	// needed again by the last interval.
 	maySpare, sparing, scarce bool
 	held, shortages           int
 	short                     uint64
@@ -77,7 +77,7 @@ func (p *pace) restart(now int64, spent time.Duration) {
 }
 
 // next adds the CPU time that was spent by now on samples of so many CPUs. short is
-// the number of unwind tables that were in use and dropped by now. It reports whether an
+// the number of unwind tables that were dropped and needed again by now. It reports whether an
 // interval was judged; halvings and sparing may have changed then.
 func (p *pace) next(now int64, spent time.Duration, cpus int, short uint64) (judged bool) {
 	elapsed := now - p.began
