@@ -33,14 +33,14 @@ type Config struct {
 	VDSO     func() ([]byte, error)
 	VDSOPath string
 	// MaxBytes bounds the memory of all tables, 64 MiB by default. A table has at most
-	// half of it; what does not fit is left out. At the bound the least recently used
-	// table is dropped.
+	// half of it; what does not fit is left out. At the bound tables are dropped, first of
+	// programs that start and end at once, then the least recently used.
 	MaxBytes int64
 	// MaxRead bounds the .eh_frame that is in memory while its table is made, 64 MiB by
 	// default.
 	MaxRead int64
 	// MaxFiles bounds the files that are known, readable or not, 4096 by default. At the
-	// bound the least recently used one is dropped.
+	// bound one is dropped.
 	MaxFiles int
 	// RootsOnly keeps only the functions that threads begin with: enough for Root, in
 	// little memory.
@@ -87,7 +87,7 @@ type Stats struct {
 	Short uint64
 }
 
-// entry is the state of one file. Only checking and used change.
+// entry is the state of one file. Only checking, used and often change.
 type entry struct {
 	table *Table // nil where there is none
 	id    mapped.ID
@@ -95,6 +95,18 @@ type entry struct {
 	// checking is set when a check is requested.
 	checking atomic.Bool
 	used     atomic.Uint32
+	// often is set when the file is used at two times of the clock: its programs do not
+	// start and end at once.
+	often atomic.Bool
+}
+
+// before reports whether e is dropped before other: the files of programs that start and
+// end at once, then the least recently used.
+func (e *entry) before(other *entry) bool {
+	if e.often.Load() != other.often.Load() {
+		return other.often.Load()
+	}
+	return e.used.Load() < other.used.Load()
 }
 
 // Cache makes and keeps tables. Any goroutine may use it; Lookup never waits for the
@@ -190,7 +202,10 @@ func (c *Cache) Lookup(m *samples.Mapping) (*Table, bool) {
 		return nil, false
 	}
 	now := c.clock.Load()
-	e.used.Store(now)
+	if e.used.Load() != now {
+		e.used.Store(now)
+		e.often.Store(true)
+	}
 	if now >= uint32(e.at.Sub(c.began)/time.Second)+uint32(checkInterval/time.Second) && e.checking.CompareAndSwap(false, true) {
 		c.ask(key, m)
 	}
@@ -318,6 +333,9 @@ func (c *Cache) publish(r request, e *entry, err error) {
 	}
 	now := c.clock.Load()
 	e.used.Store(now)
+	if old := (*c.files.Load())[r.key]; old != nil {
+		e.often.Store(old.often.Load())
+	}
 	if at, ok := c.dropped[r.key]; ok && e.table != nil {
 		delete(c.dropped, r.key)
 		if now-at < uint32(shortInterval/time.Second) {
@@ -394,7 +412,7 @@ func (c *Cache) evict(files map[mapped.File]*entry, keep *entry) {
 		var oldest mapped.File
 		least := keep
 		for k, e := range files {
-			if e != keep && (least == keep || e.used.Load() < least.used.Load()) {
+			if e != keep && (least == keep || e.before(least)) {
 				oldest, least = k, e
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -387,6 +388,25 @@ func TestCacheEvictsTheLeastRecentlyUsed(t *testing.T) {
 			require.EqualValues(t, 1, f.cache.Stats().Short)
 		})
 	}
+}
+
+func TestFilesOfProgramsThatStartAndEndAreDroppedFirst(t *testing.T) {
+	f := newFiles(t, 0, 3)
+	long := f.write("long", object(oneFunction(), "0000", true))
+	f.cache.Lookup(long)
+	f.serve()
+	f.now = f.now.Add(time.Second)
+	f.serve()
+	f.cache.Lookup(long)
+	for i := range 9 {
+		f.now = f.now.Add(time.Second)
+		f.cache.Lookup(f.write(fmt.Sprint(i), object(oneFunction(), fmt.Sprint("000", i+1), true)))
+		f.serve()
+	}
+	_, ok := f.cache.Lookup(long)
+	require.True(t, ok)
+	require.EqualValues(t, 7, f.cache.Stats().Evicted)
+	require.Zero(t, f.cache.Stats().Short)
 }
 
 func TestFullQueueDropsAndRetries(t *testing.T) {
