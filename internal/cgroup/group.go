@@ -4,11 +4,11 @@
 package cgroup
 
 import (
-	"fmt"
+	"errors"
 	"path"
 	"strings"
 
-	"github.com/bmatcuk/doublestar/v4"
+	"github.com/hotprofile/hotprofile/internal/globs"
 )
 
 // A Group is the cgroup that tells processes apart from others: that of a
@@ -97,8 +97,11 @@ func ParseGlob(pattern string) (*Glob, error) {
 	if !strings.HasPrefix(p, "/") {
 		p = "/" + p
 	}
-	if pattern == "" || !doublestar.ValidatePattern(p) {
-		return nil, fmt.Errorf("%q is not a valid glob of a cgroup's path: * matches within a name, ** across names, [a-z] and {a,b} alternatives, \\ escapes the next character", pattern)
+	if pattern == "" {
+		return nil, errors.New("the path of a cgroup is empty: write / for all")
+	}
+	if err := globs.Check(p); err != nil {
+		return nil, err
 	}
 	return &Glob{pattern: p}, nil
 }
@@ -125,5 +128,5 @@ func (g *Glob) Match(path string) bool {
 
 // matches reports whether the glob matches the path itself.
 func (g *Glob) matches(path string) bool {
-	return path == g.pattern || doublestar.MatchUnvalidated(g.pattern, path)
+	return globs.Match(g.pattern, path)
 }

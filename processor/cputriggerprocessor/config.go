@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bmatcuk/doublestar/v4"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/confighttp"
 	"go.opentelemetry.io/collector/config/configoptional"
@@ -21,6 +20,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/configlog"
+	"github.com/hotprofile/hotprofile/internal/globs"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/attributes"
@@ -475,8 +475,8 @@ func (cfg *Config) Validate() error {
 	}
 	errs = append(errs, cfg.validateBounds()...)
 	for i, glob := range cfg.DebugUnits {
-		if glob == "" || !doublestar.ValidatePattern(glob) {
-			fault("debug_units[%d]: %q is not a glob: *, ** and ? match, [a-z] and {a,b} choose", i, glob)
+		if err := globs.Check(glob); err != nil {
+			fault("debug_units[%d]: %w", i, err)
 		}
 	}
 	if server := cfg.Manual.Get(); server != nil {

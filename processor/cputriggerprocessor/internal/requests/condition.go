@@ -22,7 +22,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bmatcuk/doublestar/v4"
+	"github.com/hotprofile/hotprofile/internal/globs"
 )
 
 // Metric is the monitor of any metric. The others are named for a protocol and a
@@ -204,8 +204,8 @@ func (c Condition) validateRequests(fault func(string, ...any)) {
 		fault("uri.list: has %d items: must be at most %d", len(c.URIs), maxURIs)
 	}
 	for i, glob := range c.URIs {
-		if glob == "" || !doublestar.ValidatePattern(glob) {
-			fault("uri.list[%d]: %q is not a glob: *, ** and ? match, [a-z] and {a,b} choose", i, glob)
+		if err := globs.Check(glob); err != nil {
+			fault("uri.list[%d]: %w", i, err)
 		}
 	}
 	if _, err := regexp.Compile(c.URIRegex); err != nil {

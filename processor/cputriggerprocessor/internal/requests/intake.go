@@ -15,10 +15,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bmatcuk/doublestar/v4"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.uber.org/zap"
 
+	"github.com/hotprofile/hotprofile/internal/globs"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/texts"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
@@ -220,14 +220,14 @@ func (p *plan) selection(c Condition, uris map[string]uint64) (s selection, id s
 
 // matcher returns a function that reports whether a glob or the regular expression
 // matches a text. They are valid.
-func matcher(globs []string, regex string) func(string) bool {
+func matcher(uris []string, regex string) func(string) bool {
 	var re *regexp.Regexp
 	if regex != "" {
 		re = regexp.MustCompile(regex)
 	}
 	return func(s string) bool {
 		return re != nil && re.MatchString(s) ||
-			slices.ContainsFunc(globs, func(glob string) bool { return doublestar.MatchUnvalidated(glob, s) })
+			slices.ContainsFunc(uris, func(glob string) bool { return globs.Match(glob, s) })
 	}
 }
 

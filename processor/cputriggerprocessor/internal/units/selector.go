@@ -10,10 +10,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/bmatcuk/doublestar/v4"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/globs"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
@@ -60,12 +60,12 @@ func newCondition(key, glob string) (condition, error) {
 		}
 		return condition{key: key, matches: func(path string) bool { return path != "" && g.Match(path) }}, nil
 	}
-	if glob == "" || !doublestar.ValidatePattern(glob) {
-		return condition{}, fmt.Errorf("%q is not a glob: * matches within a name and ** across /, ? one character, [a-z] and {a,b} choose", glob)
+	if err := globs.Check(glob); err != nil {
+		return condition{}, err
 	}
 	prefix := key == attr.ContainerID && len(glob) >= cgroup.MinPrefix && !strings.ContainsAny(glob, `*?[{\`)
 	return condition{key: key, matches: func(value string) bool {
-		return value == glob || prefix && strings.HasPrefix(value, glob) || doublestar.MatchUnvalidated(glob, value)
+		return prefix && strings.HasPrefix(value, glob) || globs.Match(glob, value)
 	}}, nil
 }
 

@@ -8,10 +8,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bmatcuk/doublestar/v4"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/hotprofile/hotprofile/internal/globs"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
@@ -43,7 +43,7 @@ func (d *DebugUnits) Has(unit string) bool {
 		current := d.current.Load()
 		return current != nil && (*current)[unit]
 	}
-	return slices.ContainsFunc(d.globs, func(glob string) bool { return glob == unit || doublestar.MatchUnvalidated(glob, unit) })
+	return slices.ContainsFunc(d.globs, func(glob string) bool { return globs.Match(glob, unit) })
 }
 
 // Statuses returns how those units stand, the nearest to a threshold first.

@@ -10,9 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/bmatcuk/doublestar/v4"
-
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/globs"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
@@ -97,8 +96,8 @@ func validateExecutable(glob string) error {
 	if !strings.HasPrefix(glob, "/") && !strings.HasPrefix(glob, "**/") {
 		return fmt.Errorf("executable: %q matches no path, since paths begin with a slash: begin with / or **/", glob)
 	}
-	if !doublestar.ValidatePattern(glob) {
-		return fmt.Errorf("executable: %q is not a valid glob: * matches within a name, ** across names, [a-z] and {a,b} alternatives, \\ escapes the next character", glob)
+	if err := globs.Check(glob); err != nil {
+		return fmt.Errorf("executable: %w", err)
 	}
 	return nil
 }
@@ -119,7 +118,7 @@ func (t *target) matches(pid int, f *facts) bool {
 	case t.PID != 0:
 		return pid == t.PID
 	case t.Executable != "":
-		return f.path != "" && (f.path == t.Executable || doublestar.MatchUnvalidated(t.Executable, f.path))
+		return f.path != "" && globs.Match(t.Executable, f.path)
 	case t.cgroup != nil:
 		for _, h := range [...]cgroup.Hierarchy{cgroup.V2Tree, cgroup.CPU, cgroup.Systemd} {
 			if f.paths[h] != "" && t.cgroup.Match(f.paths[h]) {

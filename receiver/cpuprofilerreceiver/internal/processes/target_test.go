@@ -28,7 +28,7 @@ func TestTargetCheck(t *testing.T) {
 		"nothing":                    {Target{}, "exactly one of pid (above 0), executable, cgroup, container_id; none is set"},
 		"two things":                 {Target{PID: 1, Cgroup: "/a"}, "; pid and cgroup is set"},
 		"a negative pid":             {Target{PID: -1}, "pid: -1"},
-		"a broken executable glob":   {Target{Executable: "/bin/[a"}, `executable: "/bin/[a" is not a valid glob`},
+		"a broken executable glob":   {Target{Executable: "/bin/[a"}, `executable: "/bin/[a" is not a glob`},
 		"an executable without root": {Target{Executable: "java"}, "executable: \"java\" matches no path"},
 		"a broken cgroup glob":       {Target{Cgroup: "/a{"}, "cgroup: "},
 		"a short container id":       {Target{ContainerID: "4f1c0c6b8a2"}, "container_id: \"4f1c0c6b8a2\" is too short: at least the first 12"},
