@@ -9,8 +9,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"text/template"
+	"text/template/parse"
 	"time"
 	"unicode"
 
@@ -32,6 +34,7 @@ const (
 const (
 	maxTemplateSize = 1 << 20
 	maxBodySize     = 1 << 20
+	maxSteps        = 100_000
 )
 
 //go:embed templates/*.tmpl
@@ -96,9 +99,11 @@ func mapOf(attributes []attribute.KeyValue) map[string]any {
 	return m
 }
 
-// renderer writes messages as request bodies.
+// renderer writes messages as request bodies. One goroutine at a time uses it.
 type renderer struct {
 	template *template.Template // nil: JSON
+	// steps is the number of steps that the template may still take.
+	steps *int
 }
 
 // newRenderer reads a template: a built-in one by its name, else a file. isJSON: what it
@@ -117,11 +122,14 @@ func newRenderer(name string, isJSON bool) (renderer, error) {
 	if err != nil {
 		return renderer{}, fmt.Errorf("read the template, which is json, slack, teams, or the path of a file: %w", err)
 	}
-	t, err := template.New(name).Option("missingkey=zero").Funcs(functions()).Parse(string(text))
+	r := renderer{steps: new(int)}
+	r.template, err = template.New(name).Option("missingkey=zero").Funcs(functions()).Funcs(template.FuncMap{stepFunction: r.step}).Parse(string(text))
 	if err != nil {
 		return renderer{}, fmt.Errorf("parse the template: %w", err)
 	}
-	r := renderer{t}
+	for _, t := range r.template.Templates() {
+		countSteps(t.Root)
+	}
 	body, err := r.render(example())
 	if err == nil && isJSON && !json.Valid(body) {
 		err = errors.New("the result for an example is no JSON: write values with the function json, or set the header Content-Type if it is not meant to be JSON")
@@ -130,6 +138,45 @@ func newRenderer(name string, isJSON bool) (renderer, error) {
 		return renderer{}, fmt.Errorf("try the template %s: %w", name, err)
 	}
 	return r, nil
+}
+
+// stepFunction is the name of the function that each block of a template calls first.
+const stepFunction = "countStep"
+
+// step counts a step, and ends a template that takes too many: nothing else would end a
+// long loop or recursion.
+func (r renderer) step() (string, error) {
+	if *r.steps--; *r.steps < 0 {
+		return "", fmt.Errorf("it takes more than %d steps: look for a loop or a recursion that does not end", maxSteps)
+	}
+	return "", nil
+}
+
+// countSteps makes the blocks of a template call stepFunction.
+func countSteps(block *parse.ListNode) {
+	if block == nil {
+		return
+	}
+	for _, node := range block.Nodes {
+		switch node := node.(type) {
+		case *parse.RangeNode:
+			countSteps(node.List)
+			countSteps(node.ElseList)
+		case *parse.IfNode:
+			countSteps(node.List)
+			countSteps(node.ElseList)
+		case *parse.WithNode:
+			countSteps(node.List)
+			countSteps(node.ElseList)
+		}
+	}
+	block.Nodes = slices.Insert(block.Nodes, 0, aStep())
+}
+
+// aStep returns the node of a template that calls stepFunction.
+func aStep() parse.Node {
+	none := template.FuncMap{stepFunction: func() string { return "" }}
+	return template.Must(template.New("").Funcs(none).Parse("{{" + stepFunction + "}}")).Root.Nodes[0]
 }
 
 // functions are those that templates have beside Go's own.
@@ -171,6 +218,7 @@ func (r renderer) render(m Message) ([]byte, error) {
 	if r.template == nil {
 		return asJSON(m)
 	}
+	*r.steps = maxSteps
 	b := &bounded{left: maxBodySize}
 	if err := r.template.Execute(b, m); err != nil {
 		return nil, err

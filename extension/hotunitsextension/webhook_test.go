@@ -279,6 +279,9 @@ func TestTemplatesOfFiles(t *testing.T) {
 		`{{range .Events}}`:            "parse the template",
 		`"{{(index .Events 0).Body}}"`: "is no JSON",
 		`{{define "x"}}aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa{{template "x"}}{{end}}{{template "x"}}`: "more than 1048576 bytes",
+		`{{range 9000000000000}}{{end}}`:                                                         "more than 100000 steps",
+		`{{if .}}{{range 9000000000000}}{{end}}{{end}}`:                                          "more than 100000 steps",
+		`{{define "y"}}{{template "y"}}{{template "y"}}{{end}}{{with 1}}{{template "y"}}{{end}}`: "more than 100000 steps",
 	} {
 		_, err := render(file(text), true)
 		require.ErrorContains(t, err, want, text)
