@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"net/url"
 	"path/filepath"
 	"strings"
 	"time"
@@ -21,6 +20,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/httplisten"
+	"github.com/hotprofile/hotprofile/internal/urls"
 )
 
 // Config is the configuration of the extension `console`.
@@ -143,7 +143,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	if web.CheckTraceURL(c.TraceURL) != nil {
-		fault("trace_url: %q is not http://… or https://… with {trace_id}, such as https://tempo.example.com/trace/{trace_id}", c.TraceURL)
+		fault("trace_url: %q is not http://… or https://… with {trace_id}, such as https://tempo.example.com/trace/{trace_id}", urls.Redacted(c.TraceURL))
 	}
 	if c.PoliciesFile != "" && !filepath.IsAbs(c.PoliciesFile) {
 		fault("policies_file: %q is not an absolute path", c.PoliciesFile)
@@ -161,14 +161,10 @@ func (c *Config) validateManual() (errs []error) {
 		return nil
 	}
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf("manual."+format, args...)) }
-	u, err := url.Parse(client.Endpoint)
+	u, err := urls.Parse(client.Endpoint, "http://localhost:4041, where manual of cpu_trigger listens")
 	switch {
-	case client.Endpoint == "":
-		fault("endpoint: must be set for the other keys of manual, such as http://localhost:4041")
-	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		fault("endpoint: is not http://HOST:PORT or https://HOST:PORT, that of manual of cpu_trigger")
-	case u.User != nil:
-		fault("endpoint: must not have a user and password: use auth, with the basicauth extension, or headers")
+	case err != nil:
+		fault("endpoint: %w", err)
 	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "":
 		fault("endpoint: must have no path: it is only http://HOST:PORT")
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/web"
 	"github.com/hotprofile/hotprofile/internal/hostid"
+	"github.com/hotprofile/hotprofile/internal/urls"
 )
 
 // maxAnswer bounds what is read of an answer of manual, in bytes.
@@ -45,7 +46,7 @@ func (c *Console) openGate(ctx context.Context, unit store.Unit) (web.Opened, er
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	resp, err := c.manual.Do(req)
 	if err != nil {
-		return web.Opened{}, fmt.Errorf("the server manual of cpu_trigger does not answer: %w", err)
+		return web.Opened{}, fmt.Errorf("the server manual of cpu_trigger does not answer: %w", urls.Cause(err))
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/hotprofile/hotprofile/internal/configlog"
+	"github.com/hotprofile/hotprofile/internal/urls"
 )
 
 // Config is the configuration of the extension `hot_units`.
@@ -104,14 +105,8 @@ func (c *Config) Validate() error {
 func (w *WebhookConfig) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	u, err := url.Parse(w.ClientConfig.Endpoint)
-	switch {
-	case w.ClientConfig.Endpoint == "":
-		fault("endpoint: is needed, such as https://hooks.example.com/services/…")
-	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		fault("endpoint: is not http://HOST… or https://HOST…")
-	case u.User != nil:
-		fault("endpoint: must not have a user and password: use auth, with the basicauth extension, or headers")
+	if _, err := urls.Parse(w.ClientConfig.Endpoint, "https://hooks.example.com/services/…"); err != nil {
+		fault("endpoint: %w", err)
 	}
 	if len(w.Events) == 0 {
 		fault("events: names no event; leave it out for %s and %s", GateOpened, ProfileWritten)

@@ -6,11 +6,9 @@ package hotunitsextension
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +21,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension/internal/metadata"
+	"github.com/hotprofile/hotprofile/internal/urls"
 )
 
 const (
@@ -73,7 +72,7 @@ func (h *HotUnits) startWebhook(ctx context.Context, cfg WebhookConfig, name str
 	set := h.settings
 	set.TracerProvider = noop.NewTracerProvider() // spans would have the URL, which may be a secret
 	if w.client, err = cfg.ClientConfig.ToClient(ctx, host.GetExtensions(), set); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, withoutURL(err))
+		return nil, fmt.Errorf("%s: %w", name, urls.Cause(err))
 	}
 	// Events go to the host that is configured, and to no other.
 	w.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -216,14 +215,14 @@ func (w *webhook) stopping() bool {
 func (w *webhook) try(body []byte) (again bool, after time.Duration, err error) {
 	req, err := http.NewRequestWithContext(w.ctx, http.MethodPost, w.cfg.ClientConfig.Endpoint, bytes.NewReader(body))
 	if err != nil {
-		return false, 0, withoutURL(err)
+		return false, 0, urls.Cause(err)
 	}
 	if w.isJSON {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	resp, err := w.client.Do(req)
 	if err != nil {
-		return true, 0, withoutURL(err)
+		return true, 0, urls.Cause(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // the status says enough
@@ -236,15 +235,6 @@ func (w *webhook) try(body []byte) (again bool, after time.Duration, err error) 
 	}
 	again = code == http.StatusRequestTimeout || code == http.StatusTooManyRequests || code >= 500
 	return again, after, fmt.Errorf("the answer is %d: %s", code, firstOf(maxAnswerLogged, strings.ToValidUTF8(string(answer), "")))
-}
-
-// withoutURL returns an error without the URL of its request, which may be a secret.
-func withoutURL(err error) error {
-	var of *url.Error
-	if errors.As(err, &of) {
-		return of.Err
-	}
-	return err
 }
 
 // shutdown begins the end: what waits is posted once, within the timeout of a request.

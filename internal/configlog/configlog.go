@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/confmap"
+
+	"github.com/hotprofile/hotprofile/internal/urls"
 )
 
 // Map returns the effective value of each key, durations as text. The types of secrets
@@ -22,7 +24,8 @@ func Map(cfg any) (map[string]any, error) {
 	return readable(conf.ToStringMap()).(map[string]any), nil
 }
 
-// readable converts durations to text, at every level.
+// readable converts durations to text, and URLs to URLs without their secrets, at every
+// level.
 func readable(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -35,6 +38,8 @@ func readable(v any) any {
 		}
 	case time.Duration:
 		return v.String()
+	case string:
+		return urls.Redacted(v)
 	}
 	return v
 }

@@ -6,7 +6,6 @@ package cputriggerprocessor
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -23,6 +22,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/globs"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/internal/urls"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/attributes"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
@@ -517,14 +517,8 @@ func (c *PoliciesFromConfig) validate() error {
 		fault("interval: %v is not between %v and %v", c.Interval, minPoliciesInterval, maxPoliciesInterval)
 	}
 	if client := c.HTTP.Get(); client != nil {
-		u, err := url.Parse(client.Endpoint)
-		switch {
-		case err != nil:
-			fault("http.endpoint: is no URL, such as https://policies.example.com/node.yaml") // the error would show what is in it
-		case u.User != nil:
-			fault("http.endpoint: must not have a user and password, which the log would show: use auth, with the basicauth extension, or headers")
-		case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-			fault("http.endpoint: %q is not http://HOST… or https://HOST…", client.Endpoint)
+		if _, err := urls.Parse(client.Endpoint, "https://policies.example.com/node.yaml"); err != nil {
+			fault("http.endpoint: %w", err)
 		}
 		if t := client.Timeout; t <= 0 || t > maxPoliciesTimeout {
 			fault("http.timeout: %v is not above 0 and up to %v", t, maxPoliciesTimeout)

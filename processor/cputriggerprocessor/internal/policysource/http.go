@@ -12,6 +12,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/boundedread"
+	"github.com/hotprofile/hotprofile/internal/urls"
 )
 
 // maxETag bounds the ETag that is sent back, in bytes. A longer one is not used.
@@ -33,8 +34,8 @@ func NewHTTP(client *http.Client, url string) *HTTP {
 	return &HTTP{client: &own, url: url}
 }
 
-// String returns the URL.
-func (h *HTTP) String() string { return h.url }
+// String returns the URL without its secrets.
+func (h *HTTP) String() string { return urls.Shown(h.url) }
 
 // Close closes the connections.
 func (h *HTTP) Close() { h.client.CloseIdleConnections() }
@@ -51,7 +52,7 @@ func (h *HTTP) Read(ctx context.Context) (document []byte, changed bool, err err
 func (h *HTTP) read(ctx context.Context) (document []byte, changed bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, h.url, http.NoBody)
 	if err != nil {
-		return nil, false, err
+		return nil, false, fmt.Errorf("get %s: %w", h, urls.Cause(err))
 	}
 	req.Header.Set("Accept", "application/yaml, text/yaml, text/plain, */*")
 	if h.etag != "" {
@@ -59,20 +60,20 @@ func (h *HTTP) read(ctx context.Context) (document []byte, changed bool, err err
 	}
 	resp, err := h.client.Do(req)
 	if err != nil {
-		return nil, false, err
+		return nil, false, fmt.Errorf("get %s: %w", h, urls.Cause(err))
 	}
 	defer resp.Body.Close()
 	switch {
 	case resp.StatusCode == http.StatusNotModified && h.etag != "":
 		return nil, false, nil
 	case resp.StatusCode >= 300 && resp.StatusCode < 400:
-		return nil, false, fmt.Errorf("get %s: status %s: redirects are not followed: set the endpoint to where the policies are", h.url, resp.Status)
+		return nil, false, fmt.Errorf("get %s: status %s: redirects are not followed: set the endpoint to where the policies are", h, resp.Status)
 	case resp.StatusCode != http.StatusOK:
-		return nil, false, fmt.Errorf("get %s: status %s", h.url, resp.Status)
+		return nil, false, fmt.Errorf("get %s: status %s", h, resp.Status)
 	}
 	data, err := boundedread.All(resp.Body, hotunitsextension.MaxPolicyFile)
 	if err != nil {
-		return nil, false, fmt.Errorf("get %s: %w", h.url, err)
+		return nil, false, fmt.Errorf("get %s: %w", h, err)
 	}
 	if h.etag = resp.Header.Get("ETag"); len(h.etag) > maxETag {
 		h.etag = ""

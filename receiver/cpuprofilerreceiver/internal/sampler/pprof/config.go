@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
+	"github.com/hotprofile/hotprofile/internal/urls"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
@@ -167,22 +167,12 @@ func (cfg *Config) identified() bool {
 }
 
 func checkURL(endpoint string) error {
-	const example = "such as http://localhost:6060/debug/pprof"
-	if endpoint == "" {
-		return errors.New("is needed, " + example)
+	const example = "http://localhost:6060/debug/pprof"
+	u, err := urls.Parse(endpoint, example)
+	if err == nil && (u.RawQuery != "" || u.Fragment != "") {
+		err = fmt.Errorf("%q must end with its path: what follows is added, such as %s", urls.Shown(endpoint), example)
 	}
-	u, err := url.Parse(endpoint)
-	switch {
-	case err != nil:
-		return errors.New("is no URL, " + example) // the error would show what is in it
-	case u.User != nil:
-		return errors.New("must not have a user and password, which the log would show: use auth, with the basicauth extension, or headers")
-	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		return fmt.Errorf("%q is not http://HOST… or https://HOST…, %s", endpoint, example)
-	case u.RawQuery != "" || u.Fragment != "":
-		return fmt.Errorf("%q must end with its path: what follows is added, %s", endpoint, example)
-	}
-	return nil
+	return err
 }
 
 func kindNames() string {

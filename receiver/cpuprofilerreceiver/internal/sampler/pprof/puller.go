@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/internal/urls"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
@@ -191,7 +192,7 @@ func (p *puller) pull(ctx context.Context, k Kind, subject Subject) error {
 	begin := p.cfg.Now()
 	resp, err := p.cfg.Client.Do(req)
 	if err != nil {
-		return err
+		return urls.Cause(err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
