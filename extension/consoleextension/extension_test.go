@@ -204,7 +204,7 @@ func TestConfiguration(t *testing.T) {
 		"{trace_url: 'http://u:p@tempo/{trace_id}'}":      "trace_url: ",
 		"{policies_file: policies.yaml}":                  `policies_file: "policies.yaml" is not an absolute path`,
 		"{edit: true}":                                    "edit: goes only with policies_file",
-		"{manual: {timeout: 1s}}":                         "manual.endpoint: must be set",
+		"{manual: {timeout: 1s}}":                         "manual.endpoint: is needed",
 		"{manual: {endpoint: 'localhost:4041'}}":          "manual.endpoint: is not http://HOST",
 		"{manual: {endpoint: 'http://a/v1/trigger'}}":     "manual.endpoint: must have no path",
 		"{manual: {endpoint: 'http://u:secret@a:4041'}}":  "manual.endpoint: must not have a user and password",
