@@ -38,11 +38,11 @@ func TestParseCPUStat(t *testing.T) {
 }
 
 func TestLargerShareOfPeriods(t *testing.T) {
-	require.True(t, Periods{10, 0}.larger(Periods{}), "periods without throttling are more than none")
-	require.False(t, Periods{}.larger(Periods{10, 0}))
-	require.True(t, Periods{2, 1}.larger(Periods{10, 4}))
-	require.False(t, Periods{10, 4}.larger(Periods{2, 1}))
-	require.True(t, Periods{10, 5}.larger(Periods{2, 1}), "of equal shares the one that is known better")
+	require.True(t, ThrottledPeriods{10, 0}.larger(ThrottledPeriods{}), "periods without throttling are more than none")
+	require.False(t, ThrottledPeriods{}.larger(ThrottledPeriods{10, 0}))
+	require.True(t, ThrottledPeriods{2, 1}.larger(ThrottledPeriods{10, 4}))
+	require.False(t, ThrottledPeriods{10, 4}.larger(ThrottledPeriods{2, 1}))
+	require.True(t, ThrottledPeriods{10, 5}.larger(ThrottledPeriods{2, 1}), "of equal shares the one that is known better")
 }
 
 func FuzzCPUStat(f *testing.F) {

@@ -10,12 +10,12 @@ import (
 )
 
 // A Throttling reads how often a group was throttled, by its own cgroup or by an
-// ancestor: one that has used up its quota throttles all that is below it.
+// ancestor: one that has used up its quota throttles all that is below it. What an
+// ancestor counts is for all below it, so it counts for a group by the part of the quota
+// that the group uses: a sidecar that idles in a throttled pod is not throttled.
 type Throttling struct {
-	// Watched is set by a caller that calls Renew when the group's cgroup was made
-	// anew. Else the group's own count is read each time, with a quota or not, to
-	// notice that.
-	Watched bool
+	// Process is set for a process: the quota of its own cgroup is for others too.
+	Process bool
 
 	r      *Reader
 	levels []throttlingLevel
@@ -73,14 +73,18 @@ func (r *Reader) OpenThrottling(p Paths) (*Throttling, error) {
 	return t, nil
 }
 
+// ThrottledPeriods are CFS periods, and those of them in which a group was throttled.
+type ThrottledPeriods struct{ Total, Throttled float64 }
+
 // Read returns the periods since the last reading of the level that was throttled
 // in the largest share of them; 0 at the first reading and if no level had a
-// period since. replaced reports whether the group's own count began at 0.
-func (t *Throttling) Read(now time.Time) (grown Periods, replaced bool, err error) {
+// period since. cores is the group's use of CPU time since then. replaced reports whether
+// the group's own count began at 0.
+func (t *Throttling) Read(now time.Time, cores float64) (grown ThrottledPeriods, replaced bool, err error) {
 	counted := false
 	for i := range t.levels {
 		l := &t.levels[i]
-		if l.began && (i > 0 || t.Watched) && t.unlimited(l, now) {
+		if l.began && t.unlimited(l, now) {
 			counted = true // nothing is counted without a quota
 			continue
 		}
@@ -89,14 +93,17 @@ func (t *Throttling) Read(now time.Time) (grown Periods, replaced bool, err erro
 			if i > 0 && errors.Is(err, fs.ErrNotExist) {
 				continue // no controller at this level
 			}
-			return Periods{}, false, err
+			return ThrottledPeriods{}, false, err
 		}
 		if !s.hasPeriods {
 			l.began = false
 			continue
 		}
 		counted = true
-		step := Periods{s.periods.Total - l.last.periods.Total, s.periods.Throttled - l.last.periods.Throttled}
+		step := ThrottledPeriods{float64(s.periods.Total - l.last.periods.Total), float64(s.periods.Throttled - l.last.periods.Throttled)}
+		if i > 0 || t.Process {
+			step.Throttled *= t.part(l, cores, now)
+		}
 		backwards := s.generation != l.last.generation || s.periods.Total < l.last.periods.Total || s.periods.Throttled < l.last.periods.Throttled
 		if l.began && !backwards && step.larger(grown) {
 			grown = step
@@ -107,10 +114,10 @@ func (t *Throttling) Read(now time.Time) (grown Periods, replaced bool, err erro
 		l.last, l.began = s, true
 	}
 	if !counted {
-		return Periods{}, false, NoPeriods
+		return ThrottledPeriods{}, false, NoPeriods
 	}
 	if replaced {
-		grown = Periods{}
+		grown = ThrottledPeriods{}
 	}
 	return grown, replaced, nil
 }
@@ -126,7 +133,7 @@ func (t *Throttling) LimitedAbove(now time.Time) bool {
 	return false
 }
 
-// Renew forgets the quotas. It is called when another cgroup has the path.
+// Renew forgets the quotas. The caller calls it when another cgroup has the path.
 func (t *Throttling) Renew() {
 	for i := range t.levels {
 		t.levels[i].quota.renew()
@@ -135,9 +142,19 @@ func (t *Throttling) Renew() {
 
 // larger reports whether a share of periods is larger than another, or equal and of
 // more periods.
-func (p Periods) larger(other Periods) bool {
-	a, b := float64(p.Throttled)*float64(other.Total), float64(other.Throttled)*float64(p.Total)
+func (p ThrottledPeriods) larger(other ThrottledPeriods) bool {
+	a, b := p.Throttled*other.Total, other.Throttled*p.Total
 	return p.Total > 0 && (other.Total == 0 || a > b || a == b && p.Total > other.Total)
+}
+
+// part returns which part of a cgroup's quota a use of so many cores is. It is 1 while the
+// quota is not known.
+func (t *Throttling) part(l *throttlingLevel, cores float64, now time.Time) float64 {
+	quota, err := t.r.quota(l.quota, now)
+	if err != nil || quota <= 0 {
+		return 1
+	}
+	return min(cores/quota, 1)
 }
 
 // unlimited reports whether a cgroup is known to have no quota.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,6 +69,35 @@ func TestHostMonitorsOfAThrottledUnit(t *testing.T) {
 	require.NoError(t, err)
 	require.WithinDuration(t, time.Now(), started, time.Minute)
 	require.False(t, started.After(time.Now().Add(20*time.Millisecond)))
+}
+
+// TestHostThrottlingAboveCountsByUse has a quota above two units, one of which uses nothing
+// of it: the sandbox of a throttled pod, for example.
+func TestHostThrottlingAboveCountsByUse(t *testing.T) {
+	s := openHost(t, 64)
+	pod := hosttest.NewCgroup(t, "hotprofile-pod")
+	pod.SetQuota(t, 0.1)
+	pod.Favour(t)
+	below := func(name string) *hosttest.Cgroup {
+		return hosttest.NewCgroupCalled(t, strings.TrimPrefix(pod.Path, "/")+"/"+name)
+	}
+	var watchers [2]*Watcher
+	for i, u := range []cgroup.Group{inCgroup(t, s, below("busy"), busy), inCgroup(t, s, below("idle"), "sleep 600")} {
+		w, err := s.WatchUnit(u, []string{CPUThrottling})
+		require.NoError(t, err)
+		defer w.Close()
+		watchers[i] = w
+	}
+	var out [2][1]Result
+	require.Eventually(t, func() bool {
+		for i, w := range watchers {
+			w.Read(time.Now(), out[i][:])
+			require.NoError(t, out[i][0].Err)
+		}
+		return out[0][0].Reading.Den >= 20 && out[1][0].Reading.Den >= 20
+	}, 60*time.Second, 500*time.Millisecond)
+	require.Greater(t, out[0][0].Reading.Num/out[0][0].Reading.Den, 0.5)
+	require.Less(t, out[1][0].Reading.Num/out[1][0].Reading.Den, 0.05)
 }
 
 func TestHostBusiestThread(t *testing.T) {

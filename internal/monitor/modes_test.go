@@ -272,7 +272,8 @@ func TestMonitorsOfAProcessInEachMode(t *testing.T) {
 			w.Read(now, first)
 			h.step()
 			w.Read(now.Add(time.Second), second)
-			for i, want := range []float64{40, 0, 25, 7, 3.5, 0} {
+			// The process uses nothing of the quota that throttles its cgroup.
+			for i, want := range []float64{0, 0, 25, 7, 3.5, 0} {
 				require.NoError(t, second[i].Err, monitors[i])
 				require.InDelta(t, want, valueOf(kindOf(t, monitors[i]), first[i], second[i]), 1e-9, monitors[i])
 				require.NotEmpty(t, w.From(i))
@@ -298,8 +299,13 @@ func TestThrottlingIsTheLargestOnThePath(t *testing.T) {
 					h.above("cpu", "cpu.cfs_quota_us", "-1\n")
 				}
 			}
+			used := 100 * time.Second
 			stat := func(own, above string) {
-				h.setEither("cpu", "cpu.stat", own, "cpu.stat", "usage_usec 1\n"+own)
+				used += 8 * time.Second // all that the quota above allows in a second
+				h.setEither("cpuacct", "cpuacct.usage", fmt.Sprintln(used.Nanoseconds()), "cpu.stat", fmt.Sprintf("usage_usec %d\n%s", used.Microseconds(), own))
+				if mode != cgroup.V2 {
+					h.set("cpu", "cpu.stat", own)
+				}
 				controller := "cpu"
 				if mode == cgroup.V2 {
 					controller = "v2"
@@ -370,7 +376,10 @@ func TestThrottlingOfAnIdleUnitIsNotLost(t *testing.T) {
 	h.above("cpu", "cpu.cfs_quota_us", "400000\n")
 	read()
 	h.above("cpu", "cpu.stat", "nr_periods 1010\nnr_throttled 10\n")
-	require.Equal(t, Reading{Time: now.Add(time.Second), Num: 22, Den: 24}, read().Reading, "at once when the cgroup above has a quota")
+	require.Equal(t, Reading{Time: now.Add(time.Second), Num: 12, Den: 24}, read().Reading, "it uses nothing of the quota above")
+	h.above("cpu", "cpu.stat", "nr_periods 1020\nnr_throttled 20\n")
+	h.set("cpuacct", "cpuacct.usage", "6500000000\n")
+	require.Equal(t, Reading{Time: now.Add(time.Second), Num: 14.5, Den: 34}, read().Reading, "a quarter of it, at once")
 }
 
 func TestUnavailableWithTheReason(t *testing.T) {

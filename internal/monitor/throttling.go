@@ -19,7 +19,8 @@ const (
 	idleReadings = 8
 )
 
-// CPUThrottling is the share of CFS periods in which the unit was throttled.
+// CPUThrottling is the share of CFS periods in which the unit was throttled. What throttles
+// a cgroup above the unit counts by the part of that quota that the unit uses.
 const CPUThrottling = "cpu_throttling"
 
 // throttling is the meter of cpu_throttling. At each step it adds the count with the
@@ -50,7 +51,7 @@ func (m *throttling) read(now time.Time) (num, den float64, restarted bool, err 
 	if err != nil {
 		return 0, 0, false, err
 	}
-	t.Watched = m.w.use.wanted
+	t.Process = m.w.process != nil
 	if m.isIdle() && m.idle+1 < idleReadings && !t.LimitedAbove(now) {
 		m.idle++
 		return m.throttled, m.periods, false, nil
@@ -60,12 +61,13 @@ func (m *throttling) read(now time.Time) (num, den float64, restarted bool, err 
 		m.epoch = m.w.use.epoch
 		t.Renew()
 	}
-	grown, replaced, err := t.Read(now)
+	cores, _ := m.w.use.cores()
+	grown, replaced, err := t.Read(now, cores)
 	if err != nil {
 		return 0, 0, false, err
 	}
-	m.periods += float64(grown.Total)
-	m.throttled += float64(grown.Throttled)
+	m.periods += grown.Total
+	m.throttled += grown.Throttled
 	return m.throttled, m.periods, replaced, nil
 }
 

@@ -150,7 +150,6 @@ func TestSetMonitorsKeepsWhatIsRead(t *testing.T) {
 	require.NoError(t, w.SetMonitors([]string{CPUThrottling}))
 	alone := read(3, 1)
 	require.InDelta(t, 50, value(CPUThrottling, after[0].Reading, alone[0].Reading), 1e-9)
-	require.Nil(t, w.use.counter, "no monitor needs the CPU time")
 
 	require.NoError(t, w.SetMonitors([]string{CPUUsage, CPUThrottling}))
 	first := read(10, 2)
@@ -158,6 +157,9 @@ func TestSetMonitorsKeepsWhatIsRead(t *testing.T) {
 	second := read(11, 2)
 	require.InDelta(t, 1, value(CPUUsage, first[0].Reading, second[0].Reading), 1e-9)
 	require.InDelta(t, 50, value(CPUThrottling, alone[0].Reading, second[1].Reading), 1e-9)
+
+	require.NoError(t, w.SetMonitors([]string{ThreadCount}))
+	require.Nil(t, w.use.counter, "no monitor needs the CPU time")
 
 	require.Error(t, w.SetMonitors([]string{"nothing", CPUUsage}))
 }
