@@ -6,6 +6,7 @@ package trigger
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -125,6 +126,7 @@ func (l *laws) opened(x Transition) {
 	require.NotContains(l.t, l.open, o.ID)
 	require.Equal(l.t, p.DryRun, o.DryRun)
 	require.True(l.t, o.Manual || !x.Unit.unnamed)
+	already := slices.ContainsFunc(slices.Collect(maps.Values(l.open)), func(other *Opening) bool { return other.Unit == o.Unit && other.hot() })
 	l.open[o.ID] = o
 	length := p.Duration
 	switch x.Reason {
@@ -163,7 +165,9 @@ func (l *laws) opened(x Transition) {
 	}
 	a := x.Unit.account()
 	l.served[o.ID] = a
-	l.triggers = append(l.triggers, trigger{x.Time, a})
+	if !already { // a budget counts gates that open
+		l.triggers = append(l.triggers, trigger{x.Time, a})
+	}
 	if limit := l.config.Budgets.MaxBytesPerHour; limit > 0 {
 		require.Less(l.t, int64(l.bytesSince(x.Time.Add(-time.Hour))), limit, "opened with all bytes spent")
 	}

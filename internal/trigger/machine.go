@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// retryAfter is the time that a policy waits after an opening without an
+	// retryAfter is the time that a policy waits after a first opening without an
 	// accepted profile.
 	retryAfter = time.Minute
 
@@ -44,6 +44,7 @@ type machine struct {
 	// to fire in Watching.
 	notBefore time.Time
 	due       int64 // the next baseline; 0: not worked out yet
+	unheard   int   // openings in a row without an accepted profile
 }
 
 // compare orders machines by unit and policy.
@@ -230,8 +231,10 @@ func (m *machine) open(o *Opening, now time.Time, why Reason) {
 		o.preTrigger = e.plan.preTrigger
 	}
 	if o.real() {
+		if m.unit.hot == 0 { // else the gate is open
+			m.unit.spendTrigger(e.clock.at(now))
+		}
 		e.places.take(o, now)
-		m.unit.spendTrigger(e.clock.at(now))
 	}
 	o.holdService()
 	if m.policy.releases && !o.Baseline {
@@ -286,7 +289,10 @@ func (m *machine) close(at time.Time, why Reason) {
 	case o.Profiles > 0 || o.DryRun:
 		m.coolDown()
 	default:
-		m.state, m.notBefore = Watching, at.Add(retryAfter)
+		// The time doubles with each opening in a row that got no profile, up to a cooldown.
+		again := min(retryAfter<<min(m.unheard, 16), max(retryAfter, m.policy.cooldown))
+		m.state, m.notBefore = Watching, at.Add(again)
+		m.unheard++
 	}
 	if o.real() {
 		m.unit.engine.places.give(o)
@@ -305,6 +311,7 @@ func (m *machine) close(at time.Time, why Reason) {
 
 // coolDown begins the cooldown after the last opening.
 func (m *machine) coolDown() {
+	m.unheard = 0
 	m.state, m.notBefore = CoolingDown, m.opening.ClosedAt.Add(m.policy.cooldown)
 }
 
@@ -365,7 +372,7 @@ func (m *machine) report(t Transition) { m.unit.engine.journal.add(m.transition(
 // if nothing does.
 func (m *machine) obstacle(now time.Time, at int64) (why Reason, until time.Time, budget string) {
 	u := m.unit
-	if u.young(now) {
+	if u.young(now) || m.logged.has(TooYoung) && !m.stillAbove(at) {
 		return TooYoung, u.grownUp(), ""
 	}
 	if u.unnamed {
@@ -382,6 +389,18 @@ func (m *machine) obstacle(now time.Time, at int64) (why Reason, until time.Time
 		}
 	}
 	return "", time.Time{}, ""
+}
+
+// stillAbove reports whether a newest reading is above the threshold. A burst that ended
+// while the unit was young opens no gate later: the recorder may have forgotten it.
+func (m *machine) stillAbove(at int64) bool {
+	for n := range m.policy.conditions {
+		c := &m.policy.conditions[n]
+		if m.unit.histories[c.monitor].Above(c.test, at) && m.unit.guarded(c, at) {
+			return true
+		}
+	}
+	return false
 }
 
 // obstacles is a set of reasons that can keep a gate shut.

@@ -103,15 +103,16 @@ func (u *Unit) closeBaselines(now time.Time) {
 }
 
 // overBudget returns the budget that does not allow the unit one more opening; empty
-// if all do. A unit with an open gate needs no second place, and baselines give way.
+// if all do. A unit with an open gate needs no second place and no second trigger, and
+// baselines give way.
 func (u *Unit) overBudget(at int64) string {
 	p := &u.engine.places
 	switch {
 	case !p.available(u) && len(p.baselines) == 0:
 		return budget.MaxConcurrentUnits
-	case !p.ledger.TriggerLeft(at):
+	case u.hot == 0 && !p.ledger.TriggerLeft(at):
 		return budget.MaxTriggersPerHour
-	case !u.serviceTriggerLeft(at):
+	case u.hot == 0 && !u.serviceTriggerLeft(at):
 		return budget.MaxTriggersPerServicePerHour
 	case !p.ledger.BytesLeft(at):
 		return budget.MaxBytesPerHour

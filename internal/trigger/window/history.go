@@ -74,8 +74,8 @@ type readings struct {
 	at   int64   // its time in ns
 	ring []entry // entry n is at n % len(ring)
 	// unbroken is the first entry from which readings continue to the newest one
-	// without a restart of the counter, a gap above three intervals, or a loss in
-	// Adopt.
+	// without a restart of the counter or a loss in Adopt. A late reading breaks nothing:
+	// it stands for the time since the one before.
 	unbroken uint64
 	since    int64 // tick of unbroken
 	tick     int64 // of the newest entry
@@ -117,7 +117,6 @@ func (h *History) Observe(at int64, num, den float64) (value float64, ok bool) {
 	} else if k.Gauge {
 		value, weight, ok = num, float64(min(tick-h.tick, maxStep)), true
 	} else if h.last > 0 {
-		broken = at-h.at > h.monitor.maxGap
 		dNum, dDen := num-h.num, den-h.den
 		switch v := k.Scale * dNum / dDen; {
 		case k.Sparse && dDen == 0 && dNum >= 0:

@@ -58,6 +58,12 @@ func (h *History) Warm(test int, now int64) bool {
 	return h.windows[test].above > 0 && h.monitor.tests[test].isFresh(h.readings, now)
 }
 
+// Above reports whether the newest reading is fresh, and above the threshold.
+func (h *History) Above(test int, now int64) bool {
+	t := &h.monitor.tests[test]
+	return t.isFresh(h.readings, now) && t.above(float64(h.entry(h.last).value))
+}
+
 // Heat returns whether a test holds, and the mean of its window / threshold. Unlike
 // Value it needs neither a full window nor a look at each reading. It is 0 without
 // fresh readings, and at least 1 for a test that holds.

@@ -31,7 +31,6 @@ type Monitor struct {
 	interval time.Duration // between two readings
 	tick     int64         // ns, the resolution of the history
 	slack    int64         // ns that tickers may jitter
-	maxGap   int64         // ns, the longest step that a mean may span
 	ring     int           // entries of a history
 	tests    []plannedTest
 }
@@ -66,9 +65,8 @@ func NewMonitor(k Kind, interval, keep time.Duration) *Monitor {
 	slack := int64(interval) / 4
 	return &Monitor{
 		kind: k, interval: interval, slack: slack,
-		tick:   max(1, int64(interval)/ticksPerInterval),
-		maxGap: 3*int64(interval) + slack,
-		ring:   ringSize(keep, interval),
+		tick: max(1, int64(interval)/ticksPerInterval),
+		ring: ringSize(keep, interval),
 	}
 }
 

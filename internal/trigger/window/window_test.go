@@ -81,7 +81,7 @@ func (o *oracle) judge(now time.Duration) (float64, bool) {
 	}
 	first, unbroken := last, last
 	for n := last; n > 0; n-- {
-		if !o.kind.Gauge && (o.restarted(n) || o.step(n) > 3*o.interval+slack) {
+		if !o.kind.Gauge && o.restarted(n) {
 			break
 		}
 		unbroken = n - 1
