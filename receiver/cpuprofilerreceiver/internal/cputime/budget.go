@@ -4,6 +4,7 @@
 package cputime
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -68,10 +69,21 @@ func NewBudget(share float64, logger *zap.Logger, now func() time.Time) *Budget 
 	}
 }
 
-// Favour sets the processes of hot units, each with the name of its unit; "" is none.
-func (b *Budget) Favour(hot map[int]string) {
+// Hot reports whether a process belongs to a hot unit.
+func (b *Budget) Hot(pid int) bool {
 	if b == nil {
-		return
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.unitOf[pid] != ""
+}
+
+// Favour sets the processes of hot units, each with the name of its unit; "" is none. It
+// reports whether other processes are hot than before.
+func (b *Budget) Favour(hot map[int]string) (changed bool) {
+	if b == nil {
+		return false
 	}
 	units := make(map[string]struct{})
 	for _, unit := range hot {
@@ -81,7 +93,9 @@ func (b *Budget) Favour(hot map[int]string) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	changed = !maps.Equal(b.unitOf, hot)
 	b.unitOf, b.units = hot, units
+	return changed
 }
 
 // May reports whether work for a process may begin now. If not, it is counted and, once

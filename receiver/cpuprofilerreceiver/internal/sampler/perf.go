@@ -159,7 +159,7 @@ func (p *Perf) Record(ctx context.Context) {
 	p.counters.Memory(ctx, "unwind_tables", u.Bytes-p.seenUnwind.Bytes)
 	p.counters.LimitHit(ctx, "unwind_files", u.Evicted-p.seenUnwind.Evicted)
 	p.counters.LimitHit(ctx, "unwind_requests", u.Dropped-p.seenUnwind.Dropped)
-	p.counters.LimitHit(ctx, "unwind_tables", u.Incomplete-p.seenUnwind.Incomplete)
+	p.counters.LimitHit(ctx, "unwind_tables", u.Incomplete+u.LeftOut-p.seenUnwind.Incomplete-p.seenUnwind.LeftOut)
 	p.seenUnwind = u
 	reads := p.runner.Stats()
 	p.counters.LimitHit(ctx, "waiting_reads", reads.Refused-p.seenReads.Refused)
@@ -189,7 +189,9 @@ func (p *Perf) recordSymbols(ctx context.Context, y symbolizer.Counters) {
 func (p *Perf) Begin(batch *samples.Batch) {
 	hot := p.hotProcesses(batch)
 	p.Symbols.Begin(hot)
-	p.budget.Favour(hot)
+	if p.budget.Favour(hot) {
+		p.tables.Again()
+	}
 }
 
 // hotProcesses returns the processes of a batch that belong to hot units, with names of
@@ -252,21 +254,14 @@ func (p *Perf) hot() func(*processes.Process) bool {
 	}
 }
 
-// Sparing is how a sampler finds the stacks that have to be unwound first.
-type Sparing struct {
-	// Hot returns a function that reports whether a process is of a hot unit now.
-	Hot func() func(*processes.Process) bool
-	// Short counts unwind tables that were dropped for others and needed again.
-	Short func() uint64
-}
-
-// Sparing returns nil if all stacks have to be unwound: the user chose so, or no hot
-// units are known.
-func (p *Perf) Sparing() *Sparing {
+// Sparing returns how a sampler finds the processes of hot units, whose stacks have to be
+// unwound first; nil if all stacks have to be: the user chose so, or no hot units are
+// known.
+func (p *Perf) Sparing() func() func(*processes.Process) bool {
 	if p.Unwind != unwind.CopiesWhereNeeded || p.hotUnits == nil {
 		return nil
 	}
-	return &Sparing{Hot: p.hot, Short: func() uint64 { return p.tables.Stats().Short }}
+	return p.hot
 }
 
 // Release takes back the names of a batch that was emitted.

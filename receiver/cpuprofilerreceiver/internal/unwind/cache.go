@@ -62,8 +62,6 @@ const (
 	// checkInterval is the time between two checks of a file in use: whether it has changed, and
 	// whether it can be read by now.
 	checkInterval = 30 * time.Second
-	// shortInterval is the time after which reading a dropped file again costs little.
-	shortInterval = time.Minute
 	// clockInterval is the precision of the clock that Lookup reads.
 	clockInterval = 5 * time.Second
 )
@@ -82,9 +80,9 @@ type Stats struct {
 	// Evicted counts files that were dropped at a bound, Dropped requests that found the
 	// queue full. Such a file is requested again when it is needed.
 	Evicted, Dropped uint64
-	// Short counts the files that were read again within shortInterval after they had been
-	// dropped. Programs that have ended do not need theirs again.
-	Short uint64
+	// LeftOut counts tables that were not kept, because those of programs that run for
+	// longer take the room.
+	LeftOut uint64
 }
 
 // entry is the state of one file. Only checking, used and often change.
@@ -98,6 +96,8 @@ type entry struct {
 	// often is set when the file is used at two times of the clock: its programs do not
 	// start and end at once.
 	often atomic.Bool
+	// leftOut reports whether there was no room for the table.
+	leftOut bool
 }
 
 // before reports whether e is dropped before other: the files of programs that start and
@@ -127,7 +127,7 @@ type Cache struct {
 
 	mu      sync.Mutex
 	waiting map[mapped.File]struct{} // what is in the queue, or being served
-	dropped map[mapped.File]uint32   // when files with a table were dropped, by clock; at most MaxFiles
+	logged  time.Time                // when tables that were left out were logged last
 	stats   Stats
 
 	once   sync.Once
@@ -169,7 +169,6 @@ func newCache(cfg Config) *Cache {
 		queue:   make(chan request, queueLength),
 		served:  make(chan struct{}, 1),
 		waiting: make(map[mapped.File]struct{}),
-		dropped: make(map[mapped.File]uint32),
 		done:    make(chan struct{}),
 	}
 	c.files.Store(&map[mapped.File]*entry{})
@@ -331,20 +330,13 @@ func (c *Cache) publish(r request, e *entry, err error) {
 		c.stats.Unreadable++
 		c.cfg.Logger.Debug("no unwinding through this file", zap.String("file", r.mapping.Path), zap.Error(err))
 	}
-	now := c.clock.Load()
-	e.used.Store(now)
+	e.used.Store(c.clock.Load())
 	if old := (*c.files.Load())[r.key]; old != nil {
 		e.often.Store(old.often.Load())
 	}
-	if at, ok := c.dropped[r.key]; ok && e.table != nil {
-		delete(c.dropped, r.key)
-		if now-at < uint32(shortInterval/time.Second) {
-			c.stats.Short++
-		}
-	}
 	files := maps.Clone(*c.files.Load())
 	files[r.key] = e
-	c.evict(files, e)
+	c.evict(files, e, c.cfg.Budget.Hot(r.mapping.PID))
 	c.files.Store(&files)
 }
 
@@ -401,33 +393,57 @@ func (c *Cache) build(r io.ReaderAt, size int64, path string) (*Table, error) {
 	return t, err
 }
 
-// evict drops files until the bounds are kept.
-func (c *Cache) evict(files map[mapped.File]*entry, keep *entry) {
+// evict drops files until the bounds are kept. A new table is dropped itself where only
+// those of programs that run for longer could give way to it, unless its own program does
+// so, or is hot.
+func (c *Cache) evict(files map[mapped.File]*entry, latest *entry, hot bool) {
 	for {
 		bytes, tables := held(files)
 		c.stats.Files, c.stats.Tables, c.stats.Bytes = len(files), tables, bytes
-		if bytes <= c.cfg.MaxBytes && len(files) <= c.cfg.MaxFiles {
+		large := bytes > c.cfg.MaxBytes
+		if !large && len(files) <= c.cfg.MaxFiles {
 			return
 		}
 		var oldest mapped.File
-		least := keep
+		least := latest
 		for k, e := range files {
-			if e != keep && (least == keep || e.before(least)) {
+			if e != latest && (!large || e.table != nil) && (least == latest || e.before(least)) {
 				oldest, least = k, e
 			}
 		}
-		if least == keep {
+		switch {
+		case least == latest:
 			return
-		}
-		delete(files, oldest)
-		c.stats.Evicted++
-		if len(c.dropped) >= c.cfg.MaxFiles {
-			clear(c.dropped)
-		}
-		if least.table != nil {
-			c.dropped[oldest] = c.clock.Load()
+		case large && least.often.Load() && !latest.often.Load() && !hot && latest.table != nil:
+			latest.table, latest.leftOut = nil, true
+			c.stats.LeftOut++
+			c.logLeftOut(latest.at)
+		default:
+			delete(files, oldest)
+			c.stats.Evicted++
 		}
 	}
+}
+
+// quiet is the minimum time between two log lines about tables that were left out.
+const quiet = 10 * time.Minute
+
+func (c *Cache) logLeftOut(now time.Time) {
+	if c.logged.IsZero() || now.Sub(c.logged) > quiet {
+		c.logged = now
+		c.cfg.Logger.Warn("the unwind tables in use do not fit max_memory: stacks of programs that started last have no callers, until they are hot",
+			zap.Int64("bytes", c.stats.Bytes), zap.Int("tables", c.stats.Tables))
+	}
+}
+
+// Again lets the tables that were left out be made again when they are needed: which
+// programs are hot has changed.
+func (c *Cache) Again() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	files := maps.Clone(*c.files.Load())
+	maps.DeleteFunc(files, func(_ mapped.File, e *entry) bool { return e.leftOut })
+	c.files.Store(&files)
 }
 
 // held returns the memory and the number of tables, each counted once.

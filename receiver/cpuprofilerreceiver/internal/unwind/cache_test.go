@@ -20,8 +20,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mapped"
 )
@@ -383,30 +385,56 @@ func TestCacheEvictsTheLeastRecentlyUsed(t *testing.T) {
 				_, ok := f.cache.Lookup(ms[i])
 				require.Equal(t, want, ok, "file %d", i)
 			}
-			require.Zero(t, f.cache.Stats().Short, "nothing needed the dropped file again")
-			f.serve()
-			require.EqualValues(t, 1, f.cache.Stats().Short)
 		})
 	}
 }
 
-func TestFilesOfProgramsThatStartAndEndAreDroppedFirst(t *testing.T) {
-	f := newFiles(t, 0, 3)
-	long := f.write("long", object(oneFunction(), "0000", true))
-	f.cache.Lookup(long)
-	f.serve()
+// Programs that start and end, such as compilers, take nothing from those that run.
+func TestTablesOfProgramsThatRunAreKept(t *testing.T) {
+	one := newTable(t, object(oneFunction(), "0000", true)).Bytes()
+	f := newFiles(t, 3*one+one/2, 0)
+	f.cache.cfg.Budget = cputime.NewBudget(1, zap.NewNop(), time.Now)
+	pid, named := 0, 0
+	begin := func() *samples.Mapping {
+		pid, named = pid+1, named+1
+		m := f.write(fmt.Sprint(named), object(oneFunction(), fmt.Sprintf("%04d", named), true))
+		m.PID = pid
+		f.cache.Lookup(m)
+		f.now = f.now.Add(time.Second)
+		f.serve()
+		return m
+	}
+	has := func(m *samples.Mapping) bool {
+		table, _ := f.cache.Lookup(m)
+		return table != nil
+	}
+	var long []*samples.Mapping
+	for range 3 {
+		long = append(long, begin())
+	}
 	f.now = f.now.Add(time.Second)
 	f.serve()
-	f.cache.Lookup(long)
-	for i := range 9 {
-		f.now = f.now.Add(time.Second)
-		f.cache.Lookup(f.write(fmt.Sprint(i), object(oneFunction(), fmt.Sprint("000", i+1), true)))
-		f.serve()
+	for _, m := range long {
+		require.True(t, has(m))
 	}
-	_, ok := f.cache.Lookup(long)
-	require.True(t, ok)
-	require.EqualValues(t, 7, f.cache.Stats().Evicted)
-	require.Zero(t, f.cache.Stats().Short)
+	var last *samples.Mapping
+	for range 9 {
+		last = begin()
+		require.False(t, has(last))
+	}
+	for _, m := range long {
+		require.True(t, has(m))
+	}
+	require.EqualValues(t, 9, f.cache.Stats().LeftOut)
+	require.Zero(t, f.cache.Stats().Evicted)
+
+	// It is hot now.
+	require.True(t, f.cache.cfg.Budget.Favour(map[int]string{last.PID: "unit"}))
+	f.cache.Again()
+	f.cache.Lookup(last)
+	f.serve()
+	require.True(t, has(last))
+	require.EqualValues(t, 1, f.cache.Stats().Evicted)
 }
 
 func TestFullQueueDropsAndRetries(t *testing.T) {

@@ -19,14 +19,9 @@ type pace struct {
 	lowest   int
 
 	// maySpare permits sparing: only the stacks of hot units are unwound. It begins when
-	// the cost is above its bound, before the frequency is lowered, or when tables are
-	// short, and ends when the cost is calm, or tables were not short for held intervals.
-	// shortages is the number of times that it began because tables were short, scarce
-	// reports whether it did so last. short is the number of tables that were dropped and
-	// needed again by the last interval.
-	maySpare, sparing, scarce bool
-	held, shortages           int
-	short                     uint64
+	// the cost is above its bound, before the frequency is lowered, and ends when the cost
+	// is calm.
+	maySpare, sparing bool
 
 	halvings int
 	began    int64
@@ -76,10 +71,9 @@ func (p *pace) restart(now int64, spent time.Duration) {
 	p.over, p.calm, p.before = 0, 0, 0
 }
 
-// next adds the CPU time that was spent by now on samples of so many CPUs. short is
-// the number of unwind tables that were dropped and needed again by now. It reports whether an
-// interval was judged; halvings and sparing may have changed then.
-func (p *pace) next(now int64, spent time.Duration, cpus int, short uint64) (judged bool) {
+// next adds the CPU time that was spent by now on samples of so many CPUs. It reports
+// whether an interval was judged; halvings and sparing may have changed then.
+func (p *pace) next(now int64, spent time.Duration, cpus int) (judged bool) {
 	elapsed := now - p.began
 	if p.bound <= 0 || elapsed < int64(p.interval) || cpus <= 0 {
 		return false
@@ -95,16 +89,9 @@ func (p *pace) next(now int64, spent time.Duration, cpus int, short uint64) (jud
 		p.over, p.calm = 0, 0
 	}
 	p.rest = max(0, p.rest-1)
-	p.held = max(0, p.held-1)
-	scarce := short > p.short
-	p.short = short
 	switch {
-	case p.maySpare && !p.sparing && (scarce || p.over >= overIntervals):
-		p.sparing, p.scarce, p.over = true, scarce, 0
-		if scarce {
-			p.held = min(restIntervals<<p.shortages, mostRestIntervals)
-			p.shortages = min(p.shortages+1, 8)
-		}
+	case p.maySpare && !p.sparing && p.over >= overIntervals:
+		p.sparing, p.over = true, 0
 	case p.over >= overIntervals && p.before > 0 && p.cost > helpShare*p.before:
 		p.halvings-- // it did not help
 		p.rest = min(restIntervals<<p.vain, mostRestIntervals)
@@ -120,7 +107,7 @@ func (p *pace) next(now int64, spent time.Duration, cpus int, short uint64) (jud
 	case calm && p.halvings > 0:
 		p.halvings--
 		p.calm = 0
-	case p.sparing && p.held == 0 && p.over == 0 && p.halvings == 0 && (calm || p.scarce):
+	case p.sparing && calm:
 		p.sparing, p.calm = false, 0
 	}
 	return true

@@ -14,7 +14,6 @@ import (
 // host is a load on two CPUs, with a fake clock: what it costs to sample it.
 type host struct {
 	*pace
-	short   uint64 // tables that were dropped
 	now     int64
 	spent   time.Duration
 	changes int
@@ -32,7 +31,7 @@ func (h *host) run(intervals int, load, fixed float64) *host {
 		was := h.halvings
 		h.now += int64(time.Second)
 		h.spent += time.Duration((load/float64(int(1)<<h.halvings) + fixed) * cpus * float64(time.Second))
-		h.next(h.now, h.spent, cpus, h.short)
+		h.next(h.now, h.spent, cpus)
 		if h.halvings != was {
 			h.changes++
 		}
@@ -134,7 +133,7 @@ func TestWhatIsNotToBeJudged(t *testing.T) {
 	require.Zero(t, newHost(0, 97).run(100, 1, 0).changes, "no bound")
 
 	h = newHost(0.02, 97)
-	require.False(t, h.next(int64(time.Hour), time.Hour, 0, 0), "no CPU")
+	require.False(t, h.next(int64(time.Hour), time.Hour, 0), "no CPU")
 }
 
 // Sparing the stacks of units that are not hot comes before a lower frequency, and ends
@@ -159,27 +158,6 @@ func TestUnwindingIsSparedBeforeTheFrequencyFalls(t *testing.T) {
 	require.False(t, h.sparing)
 }
 
-func TestUnwindingIsSparedWhileTablesAreShort(t *testing.T) {
-	h := newHost(0.02, 97)
-	h.run(1, 0.001, 0)
-	h.short = 5
-	h.run(1, 0.001, 0)
-	require.False(t, h.sparing, "it may not")
-	h.maySpare = true
-	h.run(10, 0.001, 0)
-	require.False(t, h.sparing, "no more were dropped")
-	for _, held := range []int{restIntervals, 2 * restIntervals, 4 * restIntervals} {
-		h.short++
-		h.run(1, 0.015, 0)
-		require.True(t, h.sparing)
-		h.run(held-1, 0.015, 0)
-		require.True(t, h.sparing, "it is tried again less and less often")
-		h.run(1, 0.015, 0)
-		require.False(t, h.sparing)
-		require.Zero(t, h.changes)
-	}
-}
-
 func TestLowestFrequency(t *testing.T) {
 	for frequency, halvings := range map[int]int{1: 0, 2: 1, 3: 2, 4: 2, 97: 7, 999: 10} {
 		p := newPace(0.02, time.Second, frequency)
@@ -197,6 +175,6 @@ func BenchmarkPace(b *testing.B) {
 	now := int64(0)
 	for b.Loop() {
 		now += int64(250 * time.Millisecond)
-		p.next(now, time.Duration(now/100), 2, 0)
+		p.next(now, time.Duration(now/100), 2)
 	}
 }

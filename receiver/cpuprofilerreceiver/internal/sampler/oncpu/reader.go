@@ -123,7 +123,7 @@ func (r *reader) drain(session *perfevent.Session) time.Duration {
 	r.cfg.Stacks.Wait(tablesWait)
 	r.hot = nil
 	if r.pace.sparing {
-		r.hot = r.cfg.Sparing.Hot()
+		r.hot = r.cfg.Sparing()
 	}
 	// A record that is written from here on may be read in this round or the next.
 	upTo := r.cfg.Now()
@@ -275,11 +275,7 @@ func (r *reader) adjust(session *perfevent.Session) error {
 		return nil // a pause costs nothing, whatever the frequency
 	}
 	was, spared := r.pace.halvings, r.pace.sparing
-	short := uint64(0)
-	if r.pace.maySpare {
-		short = r.cfg.Sparing.Short()
-	}
-	if !r.pace.next(r.cfg.Now(), r.spent(), len(session.CPUs()), short) {
+	if !r.pace.next(r.cfg.Now(), r.spent(), len(session.CPUs())) {
 		return nil
 	}
 	r.reportExceeded()
@@ -328,8 +324,6 @@ func (r *reader) reportSparing(was bool) {
 	case was == r.pace.sparing:
 	case was:
 		r.cfg.Logger.Info("stacks of all units are unwound again")
-	case r.pace.scarce:
-		r.cfg.Logger.Warn("only stacks of hot units are unwound: the unwind tables in use do not fit max_memory")
 	default:
 		r.cfg.Logger.Warn("only stacks of hot units are unwound: sampling costs more than max_overhead",
 			zap.Float64("cost_percent", 100*r.pace.cost),

@@ -17,6 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
@@ -55,8 +56,9 @@ type Settings struct {
 	// Meter measures the cost of reading samples, which the sampler adds; Names that of
 	// naming them and building profiles. They may be nil without MaxOverhead.
 	Meter, Names *cputime.Meter
-	// Sparing is used where not all stacks can be unwound; nil if they always have to be.
-	Sparing *sampler.Sparing
+	// Sparing returns a function that reports whether a process is of a hot unit now, for
+	// where not all stacks can be unwound; nil if they always have to be.
+	Sparing func() func(*processes.Process) bool
 	// Status is called with an error when nothing can be sampled, and with nil when
 	// something can be again.
 	Status func(error)
