@@ -6,5 +6,5 @@ COPY . /
 # reach no other user of a container (docs/security.md). Run it with
 # --cap-drop=ALL and the four, as deploy/kubernetes/daemonset.yaml does.
 USER 0:0
-ENTRYPOINT ["/otelcol-hotprofile", "--feature-gates=service.profilesSupport"]
+ENTRYPOINT ["/otelcol-hotprofile"]
 CMD ["--config", "/etc/otelcol-hotprofile/config.yaml"]

@@ -52,7 +52,7 @@ func run(collector, load, config string) (err error) {
 	}
 	defer func() { err = errors.Join(err, hot.stop(), cool.stop()) }()
 
-	c := exec.Command(collector, "--config", config, "--feature-gates=service.profilesSupport")
+	c := exec.Command(collector, "--config", config)
 	c.Env = append(os.Environ(), "HOTPROFILE_SCOPE="+scope, "HOTPROFILE_LOG_ENCODING=json")
 	c.Stdout, c.Stderr = os.Stdout, out
 	out.say("demo", "demo-hot turns hot in 3 seconds for 20 seconds, demo-cool never does; Ctrl-C ends all")

@@ -75,7 +75,10 @@ func startBinary(t testing.TB, binary, name, config string, env ...string) *coll
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name+".yaml")
 	require.NoError(t, os.WriteFile(file, []byte(config), 0o644))
-	cmd := exec.Command(binary, "--config", file, "--feature-gates=service.profilesSupport")
+	cmd := exec.Command(binary, "--config", file)
+	if binary == os.Getenv("HOTPROFILE_PEER") { // it has no converter that enables profiles
+		cmd.Args = append(cmd.Args, "--feature-gates=service.profilesSupport")
+	}
 	if slices.Contains(env, withTracefs) {
 		// In a mount namespace of its own, which ends with it.
 		cmd = inTracefs(cmd.Args...)

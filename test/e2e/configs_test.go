@@ -57,7 +57,7 @@ func TestDistributionForNodesIsSmall(t *testing.T) {
 
 func validate(t *testing.T, binary, config string, env ...string) {
 	t.Helper()
-	cmd := exec.Command(binary, "validate", "--config", config, "--feature-gates=service.profilesSupport")
+	cmd := exec.Command(binary, "validate", "--config", config)
 	cmd.Env = append(os.Environ(), "HOTPROFILE_OTLP_ENDPOINT=backend.example:4317", "K8S_NODE_NAME=node")
 	cmd.Env = append(cmd.Env, env...)
 	out, err := cmd.CombinedOutput()

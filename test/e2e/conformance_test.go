@@ -506,8 +506,7 @@ service:
   telemetry: {logs: {encoding: json}, metrics: {level: none, readers: []}}
   pipelines: {profiles: {receivers: [otlp]}}
 `, in, g.Path, freePort(t)), 0o644))
-	cmd := exec.Command(kubernetesBinary, "--feature-gates=service.profilesSupport",
-		"--config", shippedForClouds(t, name), "--config", override)
+	cmd := exec.Command(kubernetesBinary, "--config", shippedForClouds(t, name), "--config", override)
 	api := fakeKubernetes(t)
 	host, port, _ := net.SplitHostPort(api.Listener.Addr().String())
 	cmd.Env = append(os.Environ(), "HOTPROFILE_OTLP_ENDPOINT=127.0.0.1:"+fmt.Sprint(x.grpcPort), "HOTPROFILE_OTLP_INSECURE=true",

@@ -322,7 +322,7 @@ func TestCapabilitiesByTheFile(t *testing.T) {
 	}
 	w := startWire(t)
 	require.NoError(t, os.WriteFile(file, []byte(gateTo(w, "/")), 0o644))
-	cmd := exec.Command(binary, "--config", file, "--feature-gates=service.profilesSupport")
+	cmd := exec.Command(binary, "--config", file)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	c := watch(t, "collector", cmd)
 	endWithTests(t, cmd.Process.Pid)

@@ -115,5 +115,5 @@ func exposedCollector(t *testing.T, config string) []string {
 	})
 	file := filepath.Join(dir, strings.ReplaceAll(t.Name(), "/", "-")+".yaml")
 	require.NoError(t, os.WriteFile(file, []byte(config), 0o644))
-	return []string{binary, "--config", file, "--feature-gates=service.profilesSupport"}
+	return []string{binary, "--config", file}
 }

@@ -103,7 +103,7 @@ func startCollector(ctx context.Context, config *template.Template, binary, name
 		return nil, err
 	}
 	defer log.Close()
-	c.cmd = group.Command(binary, "--config", file, "--feature-gates=service.profilesSupport")
+	c.cmd = group.Command(binary, "--config", file)
 	if set.GoMemory != "" {
 		c.cmd.Env = append(os.Environ(), "GOMEMLIMIT="+set.GoMemory)
 	}

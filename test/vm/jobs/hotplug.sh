@@ -19,7 +19,7 @@ service:
 END
 bin/load -threads 2 &
 load=$!
-bin/otelcol-hotprofile --config "$dir/config.yaml" --feature-gates=service.profilesSupport >"$dir/log" 2>&1 &
+bin/otelcol-hotprofile --config "$dir/config.yaml" >"$dir/log" 2>&1 &
 collector=$!
 samples() { python3 - <<'END'
 import urllib.request

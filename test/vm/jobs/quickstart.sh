@@ -13,7 +13,7 @@ await() { # await PATTERN: until a line of the log has it
 	for _ in $(seq 60); do [[ $(grep -c -- "$1" "$dir/log") == 0 ]] || return 0; sleep 5; done
 	fail "no line with $1"
 }
-bin/otelcol-hotprofile --config "$dir/config.yaml" --feature-gates=service.profilesSupport >"$dir/log" 2>&1 &
+bin/otelcol-hotprofile --config "$dir/config.yaml" >"$dir/log" 2>&1 &
 collector=$!
 await 'sampling started'
 group=/sys/fs/cgroup/demo-hot

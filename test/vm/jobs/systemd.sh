@@ -36,7 +36,7 @@ service:
   telemetry: {metrics: {level: none}}
   pipelines: {profiles: {receivers: [otlp], exporters: [file]}}
 END
-systemd-run -q --unit=peer /usr/local/bin/otelcol-hotprofile --config /var/tmp/peer/config.yaml --feature-gates=service.profilesSupport
+systemd-run -q --unit=peer /usr/local/bin/otelcol-hotprofile --config /var/tmp/peer/config.yaml
 
 echo "== as Debian sets kernel.perf_event_paranoid: $(cat /proc/sys/kernel/perf_event_paranoid)"
 systemctl start otelcol-hotprofile
