@@ -64,14 +64,12 @@ func (s *Server) report(w http.ResponseWriter, r *http.Request) error {
 	if err := s.addViews(r.Context(), o, q, &report); err != nil {
 		return err
 	}
-	var b bytes.Buffer
-	if err := s.templates["report"].ExecuteTemplate(&b, "report.html", report); err != nil {
-		return fmt.Errorf("web: report: %w", err)
-	}
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Disposition", `attachment; filename="`+fileName(o, "report")+`.html"`)
-	_, _ = w.Write(b.Bytes()) // an error means that the browser is gone
+	if err := s.templates["report"].ExecuteTemplate(w, "report.html", report); err != nil {
+		return fmt.Errorf("web: report: %w", err)
+	}
 	return nil
 }
 

@@ -10,7 +10,6 @@
 package web
 
 import (
-	"bytes"
 	"context"
 	"embed"
 	"errors"
@@ -73,6 +72,7 @@ type Server struct {
 	Options
 	static    *staticFiles
 	stacks    *stacksCache
+	answers   *answers
 	templates map[string]*template.Template // by the name of the file, without .html
 }
 
@@ -169,7 +169,7 @@ func New(options Options) (http.Handler, error) {
 	if err := CheckTraceURL(options.TraceURL); err != nil {
 		return nil, fmt.Errorf("web: URL of traces: %w", err)
 	}
-	s := &Server{Options: options, static: static, stacks: newStacksCache()}
+	s := &Server{Options: options, static: static, stacks: newStacksCache(), answers: newAnswers()}
 	if s.templates, err = parseTemplates(templateFiles, s.functions()); err != nil {
 		return nil, err
 	}
@@ -225,35 +225,64 @@ func secured(next http.Handler) http.Handler {
 	})
 }
 
-// answer calls a handler with a deadline, and answers for it when it fails.
+// answer calls a handler with a deadline. What only reads is computed once for all that
+// ask for it at the same time.
 func (s *Server) answer(h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), s.readTimeout)
 		defer cancel()
-		r = r.WithContext(ctx)
-		err := h(w, r)
-		if err == nil {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			a := newAnswer(ctx)
+			s.serve(h, a, r.WithContext(ctx))
+			a.writeTo(w)
 			return
 		}
-		f := failure{http.StatusInternalServerError, "The page could not be built. The collector's log has the reason."}
-		switch {
-		case errors.As(err, &f):
-		case errors.Is(err, store.ErrNotFound):
-			f = failure{http.StatusNotFound, "There is nothing here, or no longer: the console keeps units and openings for a limited time."}
-		case r.Context().Err() != nil:
-			f = failure{http.StatusServiceUnavailable, "The store did not answer in time. Load the page again."}
-			s.Logger.Warn("console page not built in time", zap.String("path", cutText(200, r.URL.Path)), zap.Error(err))
-		default:
-			s.Logger.Error("console page failed", zap.String("path", cutText(200, r.URL.Path)), zap.Error(err))
+		key := r.Host + r.URL.RequestURI()
+		a, err := s.answers.get(ctx, key, s.readTimeout, func(ctx context.Context, w http.ResponseWriter) { s.serve(h, w, r.WithContext(ctx)) })
+		if err != nil {
+			w.Header().Set("Retry-After", "5")
+			s.fail(w, r, failure{http.StatusServiceUnavailable, "The console answers others at the moment. Load the page again."})
+			return
 		}
-		p := page{Template: "error", Title: http.StatusText(f.status), Status: f.status, Data: f.text}
-		if err := s.render(w, r, p); err != nil {
-			http.Error(w, f.text, f.status)
-		}
+		defer s.answers.release(a)
+		a.writeTo(w)
 	})
 }
 
-// render writes a page, whole or not at all.
+// serve calls a handler, and answers for it when it fails.
+func (s *Server) serve(h handler, w http.ResponseWriter, r *http.Request) {
+	err := h(w, r)
+	if err == nil {
+		return
+	}
+	f := failure{http.StatusInternalServerError, "The page could not be built. The collector's log has the reason."}
+	switch {
+	case errors.As(err, &f):
+	case errors.Is(err, store.ErrNotFound):
+		f = failure{http.StatusNotFound, "There is nothing here, or no longer: the console keeps units and openings for a limited time."}
+	case r.Context().Err() != nil:
+		f = failure{http.StatusServiceUnavailable, "The store did not answer in time. Load the page again."}
+		s.Logger.Warn("console page not built in time", zap.String("path", cutText(200, r.URL.Path)), zap.Error(err))
+	default:
+		s.Logger.Error("console page failed", zap.String("path", cutText(200, r.URL.Path)), zap.Error(err))
+	}
+	s.fail(w, r, f)
+}
+
+// fail answers with the page of an error.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, f failure) {
+	if a, ok := w.(*answer); ok {
+		a.body.Reset()
+		clear(a.header)
+		a.ctx = context.WithoutCancel(a.ctx)
+	}
+	p := page{Template: "error", Title: http.StatusText(f.status), Status: f.status, Data: f.text}
+	if err := s.render(w, r, p); err != nil {
+		http.Error(w, f.text, f.status)
+	}
+}
+
+// render writes a page. An [answer] is whole or an error's.
 func (s *Server) render(w http.ResponseWriter, r *http.Request, p page) error {
 	t, ok := s.templates[p.Template]
 	if !ok {
@@ -263,14 +292,12 @@ func (s *Server) render(w http.ResponseWriter, r *http.Request, p page) error {
 	if s.Token != nil {
 		v.Token = s.Token(r)
 	}
-	var b bytes.Buffer
-	if err := t.ExecuteTemplate(&b, "layout.html", v); err != nil {
-		return fmt.Errorf("web: page %s: %w", p.Template, err)
-	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	if p.Status != 0 {
 		w.WriteHeader(p.Status)
 	}
-	_, _ = w.Write(b.Bytes()) // an error means that the browser is gone
+	if err := t.ExecuteTemplate(w, "layout.html", v); err != nil {
+		return fmt.Errorf("web: page %s: %w", p.Template, err)
+	}
 	return nil
 }

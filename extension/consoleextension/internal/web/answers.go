@@ -1,0 +1,147 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+)
+
+const (
+	// computedAtOnce is the number of answers that are computed at once.
+	computedAtOnce = 2
+	// answerBytes bounds the bodies of all answers that are computed and not yet written
+	// to their readers.
+	answerBytes = 64 << 20
+	// writeTimeout is the time in which a reader has to take its answer.
+	writeTimeout = 30 * time.Second
+)
+
+// answers computes each answer once for all that ask for it before it is ready. The
+// answers that are computed at once, and the bytes of all, are bounded; others wait.
+type answers struct {
+	computing chan struct{}
+	held      *semaphore.Weighted
+
+	mu     sync.Mutex
+	shared map[string]*answer
+}
+
+func newAnswers() *answers {
+	return &answers{
+		computing: make(chan struct{}, computedAtOnce), held: semaphore.NewWeighted(answerBytes),
+		shared: map[string]*answer{},
+	}
+}
+
+// answer is what a handler wrote. It implements http.ResponseWriter.
+type answer struct {
+	ctx    context.Context
+	header http.Header
+	status int
+	body   bytes.Buffer
+	err    error
+
+	ready   chan struct{} // closed when the rest is set
+	readers int           // guarded by answers.mu; the computation counts as one
+	weight  int64         // of answers.held
+}
+
+func newAnswer(ctx context.Context) *answer {
+	return &answer{ctx: ctx, header: http.Header{}, status: http.StatusOK, ready: make(chan struct{}), readers: 1}
+}
+
+// Header implements http.ResponseWriter.
+func (a *answer) Header() http.Header { return a.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (a *answer) WriteHeader(status int) { a.status = status }
+
+// Write implements http.ResponseWriter. It fails after the deadline, so that a template
+// that is late ends.
+func (a *answer) Write(p []byte) (int, error) {
+	if err := a.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return a.body.Write(p)
+}
+
+// get returns the answer of a key, which compute writes unless it is being computed for
+// another reader. The caller must call release. It fails if there is no answer before ctx ends.
+func (s *answers) get(ctx context.Context, key string, timeout time.Duration, compute func(context.Context, http.ResponseWriter)) (*answer, error) {
+	s.mu.Lock()
+	a := s.shared[key]
+	if a == nil {
+		a = newAnswer(context.Background())
+		s.shared[key] = a
+		go s.compute(key, a, timeout, compute)
+	}
+	a.readers++
+	s.mu.Unlock()
+	select {
+	case <-a.ready:
+	case <-ctx.Done():
+		s.release(a)
+		return nil, ctx.Err()
+	}
+	if a.err != nil {
+		s.release(a)
+		return nil, a.err
+	}
+	return a, nil
+}
+
+// compute fills an answer. The deadline of a reader that leaves is not that of the others.
+func (s *answers) compute(key string, a *answer, timeout time.Duration, compute func(context.Context, http.ResponseWriter)) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	defer func() {
+		s.mu.Lock()
+		delete(s.shared, key)
+		s.mu.Unlock()
+		close(a.ready)
+		s.release(a)
+	}()
+	select {
+	case s.computing <- struct{}{}:
+		defer func() { <-s.computing }()
+	case <-ctx.Done():
+		a.err = ctx.Err()
+		return
+	}
+	a.ctx = ctx
+	compute(ctx, a)
+	weight := min(int64(a.body.Cap()), answerBytes)
+	if a.err = s.held.Acquire(ctx, weight); a.err != nil {
+		a.body = bytes.Buffer{}
+		return
+	}
+	a.weight = weight
+}
+
+// release gives an answer back. The bytes of the last reader's are free then.
+func (s *answers) release(a *answer) {
+	s.mu.Lock()
+	a.readers--
+	last := a.readers == 0
+	s.mu.Unlock()
+	if last {
+		s.held.Release(a.weight)
+	}
+}
+
+// writeTo writes the answer to a reader.
+func (a *answer) writeTo(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // tests have none
+	for name, values := range a.header {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(a.status)
+	_, _ = w.Write(a.body.Bytes()) // an error means that the browser is gone
+}
