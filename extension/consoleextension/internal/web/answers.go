@@ -7,8 +7,10 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"golang.org/x/sync/semaphore"
 )
@@ -136,6 +138,28 @@ func (s *answers) release(a *answer) {
 	}
 }
 
+// content returns the body. In a page, control characters, and characters that change the
+// order of others, become visible: names and attributes come from strangers.
+func (a *answer) content() []byte {
+	body := a.body.Bytes()
+	if !strings.HasPrefix(a.header.Get("Content-Type"), "text/html") || bytes.IndexFunc(body, isHidden) < 0 {
+		return body
+	}
+	var b bytes.Buffer
+	for _, r := range string(body) {
+		if isHidden(r) {
+			b.WriteString(escaped(r))
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.Bytes()
+}
+
+func isHidden(r rune) bool {
+	return r != '\n' && r != '\t' && r != '\r' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r))
+}
+
 // writeTo writes the answer to a reader.
 func (a *answer) writeTo(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // tests have none
@@ -143,5 +167,5 @@ func (a *answer) writeTo(w http.ResponseWriter) {
 		w.Header()[name] = values
 	}
 	w.WriteHeader(a.status)
-	_, _ = w.Write(a.body.Bytes()) // an error means that the browser is gone
+	_, _ = w.Write(a.content()) // an error means that the browser is gone
 }

@@ -87,11 +87,14 @@ func shorten(n int, s string) (string, bool) {
 		case r == ' ' || unicode.IsPrint(r):
 			b.WriteRune(r)
 		default:
-			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+			b.WriteString(escaped(r))
 		}
 	}
 	return b.String(), false
 }
+
+// escaped returns a character as Go's escape sequence, such as \u202e.
+func escaped(r rune) string { return strings.Trim(strconv.QuoteRuneToASCII(r), "'") }
 
 // number returns a value with three significant digits, or all of its integer part.
 func number(v float64) string {
