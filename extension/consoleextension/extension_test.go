@@ -492,3 +492,20 @@ func TestAddresses(t *testing.T) {
 		require.Equal(t, tc.want, address(cfg, tc.bound))
 	}
 }
+
+// Who sends a unit without the name of a host may be anyone; a server on a loopback address
+// opens the gates of this host's units alone.
+func TestGatesOfThisHostAloneAreOpenedOnLoopback(t *testing.T) {
+	can := func(endpoint string) func(store.Unit) bool {
+		cfg, err := load(t, "{manual: {endpoint: '"+endpoint+"'}}")
+		require.NoError(t, err)
+		return (&Console{cfg: cfg}).canOpen()
+	}
+	own, err := os.Hostname()
+	require.NoError(t, err)
+	local, remote := can("http://localhost:4041"), can("http://trigger.example:4041")
+	for host, want := range map[string]bool{own: true, "": false, "elsewhere": false} {
+		require.Equal(t, want, local(store.Unit{Host: host}), host)
+		require.True(t, remote(store.Unit{Host: host}))
+	}
+}

@@ -32,7 +32,7 @@ func (c *Console) canOpen() func(store.Unit) bool {
 		return func(store.Unit) bool { return true }
 	}
 	names := hostid.Names("/")
-	return func(unit store.Unit) bool { return unit.Host == "" || slices.Contains(names, unit.Host) }
+	return func(unit store.Unit) bool { return slices.Contains(names, unit.Host) }
 }
 
 // openGate asks cpu_trigger to open the gate of a unit.

@@ -33,7 +33,7 @@ const (
 	idleAfter  = time.Minute
 
 	// maxSourcesOfUnit bounds the resources of one unit, so that one cannot take all
-	// places. Further ones match no unit.
+	// places. The oldest gives way to a further one.
 	maxSourcesOfUnit = 256
 	lookAt           = 8 // sources that are looked at to find one that gives way
 
@@ -302,12 +302,13 @@ type source struct {
 	gone    bool // it was forgotten
 	claim   identify.Claim
 	unit    *unit
-	last    time.Time // when something came
-	checked time.Time // when its unit was looked for
-	tallies []tally   // by selection
-	spreads []spread  // by selection
-	lasts   []gauges  // by selection
-	streams *streams  // cumulative metrics; nil before the first
+	gaveWay atomic.Bool // to a newer source of its unit; it is added again when its unit is looked for
+	last    time.Time   // when something came
+	checked time.Time   // when its unit was looked for
+	tallies []tally     // by selection
+	spreads []spread    // by selection
+	lasts   []gauges    // by selection
+	streams *streams    // cumulative metrics; nil before the first
 	// byMetric is until when a selection is read from metrics, of this source or of another
 	// one of the same service in the unit, and spans are not.
 	byMetric []time.Time
@@ -430,7 +431,7 @@ func (in *Intake) makeRoom(now time.Time) bool {
 		if !s.mu.TryLock() { // it is in use, and the batches of all others wait
 			continue
 		}
-		if s.state != unmatched && now.Sub(s.last) < idleAfter {
+		if s.state != unmatched && !s.gaveWay.Load() && now.Sub(s.last) < idleAfter {
 			s.mu.Unlock()
 			continue
 		}
@@ -526,12 +527,12 @@ func (in *Intake) identify(host identify.Host, s *source) {
 		return
 	}
 	s.checked = now
-	if s.unit != u {
+	if s.unit != u || s.gaveWay.Swap(false) {
 		if s.unit != nil {
 			s.unit.remove(s)
 		}
-		if u != nil && !u.add(s) {
-			u, why = nil, tooManyResources
+		if u != nil {
+			u.add(s)
 		}
 		s.unit = u
 	}
@@ -541,7 +542,7 @@ func (in *Intake) identify(host identify.Host, s *source) {
 	}
 	s.state = unmatched
 	for i := range s.tallies {
-		lost[counters.ItemUnmatched] += int64(s.tallies[i].seen)
+		lost[counters.ItemUnmatched] += s.tallies[i].items
 	}
 	s.release()
 	in.forgetStreams(s)
@@ -566,9 +567,6 @@ func (in *Intake) logUnmatched(claim identify.Claim, why identify.Unmatched) {
 
 // tooManyKnown is the reason of a resource that is not counted at maxSources.
 const tooManyKnown = "there are too many resources"
-
-// tooManyResources is the reason of a resource whose unit has maxSourcesOfUnit.
-const tooManyResources identify.Unmatched = "its unit has 256 resources already"
 
 func shorten(s string) string { return texts.Cut(s, 256) }
 

@@ -484,13 +484,27 @@ func TestAUnitDoesNotTakeAllPlaces(t *testing.T) {
 		r.in.ObserveTraces(r.traces(map[string]any{"container.id": identifytest.ContainerA, "n": i}, stable(500, 0)))
 		r.identify()
 	}
-	require.Equal(t, int64(5000-maxSourcesOfUnit), r.items[counters.ItemUnmatched])
+	require.Zero(t, r.items[counters.ItemUnmatched])
+	require.Len(t, r.in.units[identifytest.ContainerA].sources, maxSourcesOfUnit, "the last ones")
 	resource := map[string]any{"process.linux.cgroup": identifytest.Service, "host.name": "here"}
 	r.in.ObserveTraces(r.traces(resource, stable(500, 0)))
 	r.identify()
 	out := make([]monitor.Result, 1)
 	r.in.Reader(identifytest.Service, r.keys).Read(r.now, time.Second, out)
 	require.NoError(t, out[0].Err, "another unit has a place")
+}
+
+// TestAPointIsOneItem, however many requests it claims: what one request adds to the
+// counter of items is bounded by its size.
+func TestAPointIsOneItem(t *testing.T) {
+	var s tally
+	for range 3 {
+		o := observation{s: &source{tallies: []tally{{}}, spreads: make([]spread, 1), plan: &plan{selections: make([]selection, 1)}}}
+		o.add(0, &increment{count: 6e15, sum: 1}, 1, false)
+		s.add(&o.s.tallies[0])
+	}
+	require.EqualValues(t, 3, s.items)
+	require.InDelta(t, 18e15, s.seen, 1)
 }
 
 // TestLongAttributes are not kept: what is remembered of a resource is bounded.

@@ -443,6 +443,7 @@ func (o *observation) add(n int, i *increment, unit float64, failed bool) {
 		return
 	}
 	t := &o.s.tallies[n]
+	t.items++
 	t.seen += i.count
 	t.requests += i.count
 	t.timed += i.count

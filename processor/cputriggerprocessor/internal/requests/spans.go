@@ -111,6 +111,7 @@ func (in *Intake) observeSpan(s *source, span ptrace.Span, now time.Time) counte
 		}
 		counted = true
 		t := &s.tallies[i]
+		t.items++
 		t.seen++
 		t.requests += r.weight
 		t.rated += r.weight

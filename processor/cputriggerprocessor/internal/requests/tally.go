@@ -7,6 +7,7 @@ import "go.opentelemetry.io/collector/pdata/pcommon"
 
 // tally counts the requests, or the data points, that one selection has.
 type tally struct {
+	items    int64   // spans and points that were counted
 	seen     float64 // requests that were seen: a sampled span is one
 	requests float64 // requests that they stand for
 	failed   float64 // of these
@@ -32,6 +33,7 @@ type exemplar struct {
 }
 
 func (t *tally) add(o *tally) {
+	t.items += o.items
 	t.seen += o.seen
 	t.requests += o.requests
 	t.failed += o.failed

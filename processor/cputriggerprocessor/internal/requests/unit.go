@@ -58,14 +58,15 @@ func (u *unit) adopt(p *plan) {
 }
 
 // add adds a source. It reports false at the bound.
-func (u *unit) add(s *source) bool {
+// add adds a source. At the bound the oldest gives way: anyone may claim to be of the unit.
+func (u *unit) add(s *source) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if len(u.sources) >= maxSourcesOfUnit {
-		return false
+		u.sources[0].gaveWay.Store(true)
+		u.sources = slices.Delete(u.sources, 0, 1)
 	}
 	u.sources = append(u.sources, s)
-	return true
 }
 
 func (u *unit) remove(s *source) {
