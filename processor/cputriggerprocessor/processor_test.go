@@ -393,9 +393,8 @@ func TestFailedReadingsAreGapsSaidOnce(t *testing.T) {
 	require.EqualValues(t, 20, r.metric("otelcol_cpu_trigger.readings")["cpu_utilization failed"])
 	require.Empty(t, r.log("gate opened"))
 	delete(r.source.errs, containerA)
-	r.run(20 * time.Second)
-	require.Empty(t, r.log("gate opened"), "a window with a gap does not fire")
-	r.runUntil("gate opened", time.Minute)
+	took := r.runUntil("gate opened", time.Minute)
+	require.LessOrEqual(t, took, 6*time.Second, "the first reading stands for the time of the gap")
 }
 
 // TestUnavailableMonitorIsSaidOnce: at info once for each reason, whichever

@@ -168,6 +168,8 @@ type checker struct {
 
 	used map[string][]bool // by table
 	keys map[string]bool   // sets of labels that have been checked
+	// begins are the begins of profiles that have passed cpu_trigger, each with its series.
+	begins map[string]bool
 }
 
 func newChecker(dict pprofile.ProfilesDictionary, opts Options) *checker {
@@ -179,7 +181,8 @@ func newChecker(dict pprofile.ProfilesDictionary, opts Options) *checker {
 		allowed: append([]string{
 			attr.ThreadName, attr.StackTruncated, attr.DotnetSelected, attr.AllocType, attr.Wait, attr.Transport,
 		}, opts.SampleAttributes...),
-		keys: make(map[string]bool),
+		keys:   make(map[string]bool),
+		begins: make(map[string]bool),
 		used: map[string][]bool{
 			"string":    make([]bool, dict.StringTable().Len()),
 			"attribute": make([]bool, dict.AttributeTable().Len()),

@@ -287,6 +287,7 @@ func damages() []damage {
 		{"a profile without samples", conformancetest.NoSamples, "profile 1", func(p pprofile.Profiles) {
 			second := p.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles().AppendEmpty()
 			profile(p).CopyTo(second)
+			second.SetTime(start - 1)
 			second.Samples().RemoveIf(func(pprofile.Sample) bool { return true })
 		}},
 		{"a resource without profiles", conformancetest.NoSamples, "resource 1", func(p pprofile.Profiles) {
@@ -403,9 +404,14 @@ func damages() []damage {
 		{"a file without a build id", conformancetest.BuildID, "/bin/app", func(p pprofile.Profiles) {
 			p.Dictionary().AttributeTable().At(2).Value().SetStr("")
 		}},
+		{"two profiles of a series that begin at the same time", conformancetest.DistinctTimes, "profile 1 begins", func(p pprofile.Profiles) {
+			second := p.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles().AppendEmpty()
+			profile(p).CopyTo(second)
+		}},
 		{"a profile without a window", conformancetest.CaptureWindow, "lasts 0 ns", func(p pprofile.Profiles) {
 			second := p.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles().AppendEmpty()
 			profile(p).CopyTo(second)
+			second.SetTime(start - 1)
 			second.SetDurationNano(0)
 			for _, s := range second.Samples().All() {
 				s.TimestampsUnixNano().FromRaw(nil)

@@ -22,12 +22,27 @@ func (c *checker) resourceProfiles(where string, rp pprofile.ResourceProfiles) {
 		all := append(slices.Clone(labels), c.owned(where+", scope", sp.Scope().Attributes())...)
 		for i, p := range sp.Profiles().All() {
 			profiles++
+			c.begin(fmt.Sprintf("%s, profile %d", where, i), rp.Resource().Attributes(), p)
 			c.profile(fmt.Sprintf("%s, profile %d", where, i), all, p)
 		}
 	}
 	if profiles == 0 {
 		c.broken(NoSamples, "%s has no profile", where)
 	}
+}
+
+// begin checks that no other profile of the series begins at the same time.
+func (c *checker) begin(where string, resource pcommon.Map, p pprofile.Profile) {
+	if !c.opts.Triggered {
+		return
+	}
+	labels := labelsOf(nil, resource)
+	slices.Sort(labels)
+	series := fmt.Sprint(labels, p.SampleType().TypeStrindex(), p.SampleType().UnitStrindex(), p.PeriodType().TypeStrindex(), p.PeriodType().UnitStrindex(), p.Time())
+	if c.begins[series] {
+		c.broken(DistinctTimes, "%s begins when another of its series does", where)
+	}
+	c.begins[series] = true
 }
 
 // serviceName checks the service.name of a resource that has passed cpu_trigger.

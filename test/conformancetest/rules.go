@@ -150,6 +150,9 @@ var (
 	// TextAttribute: Pyroscope makes labels of text alone, and Parca drops the others
 	// of samples and profiles, so attributes of ours are text, numbers too.
 	TextAttribute = rule("text-attribute", Pyroscope, Parca)
+	// DistinctTimes: of several profiles of one series that begin at the same nanosecond,
+	// Pyroscope's compaction keeps one.
+	DistinctTimes = rule("distinct-times", Pyroscope)
 	// AttributeKey: Parca rejects a request with an empty or a repeated key.
 	AttributeKey = rule("attribute-key", Parca)
 )
@@ -161,7 +164,7 @@ func Rules() []Rule {
 		ZeroEntry, Orphan, Duplicate, IndexRange, UTF8, LinkIDs, FrameType, LocationPlace, MappingRange, LineNumber, BuildID,
 		ProfileID, CaptureWindow, Recent, Period, TypeName, KnownType, NoSamples, MaxSamples, MaxProfileBytes,
 		NoStack, StackDepth, OneValue, SampleShape, SampleTwice, TimestampWindow,
-		ServiceName, LabelCount, LabelPromise, LabelLength, LabelCollision, SeriesPerSample, AttributeType, TextAttribute, AttributeKey,
+		ServiceName, LabelCount, LabelPromise, LabelLength, LabelCollision, SeriesPerSample, AttributeType, TextAttribute, AttributeKey, DistinctTimes,
 	}
 }
 

@@ -73,13 +73,14 @@ type plan struct {
 	stamper  attributes.Stamper
 	refs     []dictionary.ProfileRef
 	captures []recorder.Capture
+	starts   map[start]bool
 }
 
 // newPlan returns an empty plan.
 func (r *Router) newPlan() *plan {
 	p, ok := r.plans.Get().(*plan)
 	if !ok {
-		p = &plan{byKey: map[groupKey]int{}, subset: dictionary.Subset{Strip: attributes.IsReason}, stamper: attributes.Stamper{OnResource: r.OnResource}}
+		p = &plan{byKey: map[groupKey]int{}, starts: map[start]bool{}, subset: dictionary.Subset{Strip: attributes.IsReason}, stamper: attributes.Stamper{OnResource: r.OnResource}}
 	}
 	p.now = r.Now()
 	return p

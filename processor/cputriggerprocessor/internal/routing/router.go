@@ -301,6 +301,7 @@ func (r *Router) stamp(out pprofile.Profiles, clean bool, p *plan) {
 	if mixed {
 		p.split(out)
 	}
+	p.separate(out)
 }
 
 // withinBudget removes from a batch the profiles that max_bytes_per_hour does not

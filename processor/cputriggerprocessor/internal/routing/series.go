@@ -1,0 +1,62 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package routing
+
+import (
+	"hash/maphash"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+)
+
+// start is the begin of a profile in a series. Types are indices into the dictionary.
+type start struct {
+	resource             uint64
+	typ, unit            int32
+	period, unitOfPeriod int32
+	at                   pcommon.Timestamp
+}
+
+var seed = maphash.MakeSeed()
+
+// separate lets profiles of one series begin at different times: Pyroscope's compaction
+// keeps one of several that begin at the same nanosecond. The processes of a unit are one
+// series once the attributes that identify them are removed. A profile begins earlier by
+// the nanoseconds that it takes, and ends when it did.
+func (p *plan) separate(out pprofile.Profiles) {
+	if out.ResourceProfiles().Len() < 2 {
+		return
+	}
+	clear(p.starts)
+	for _, rp := range out.ResourceProfiles().All() {
+		resource := hashOf(rp.Resource().Attributes())
+		for _, sp := range rp.ScopeProfiles().All() {
+			for _, profile := range sp.Profiles().All() {
+				of, by := profile.SampleType(), profile.PeriodType()
+				s := start{resource, of.TypeStrindex(), of.UnitStrindex(), by.TypeStrindex(), by.UnitStrindex(), profile.Time()}
+				for p.starts[s] {
+					s.at--
+				}
+				p.starts[s] = true
+				if earlier := profile.Time() - s.at; earlier > 0 {
+					profile.SetTime(s.at)
+					profile.SetDurationNano(profile.DurationNano() + uint64(earlier))
+				}
+			}
+		}
+	}
+}
+
+// hashOf returns a number that is the same for the same attributes in any order.
+func hashOf(attributes pcommon.Map) (sum uint64) {
+	for key, value := range attributes.All() {
+		var h maphash.Hash
+		h.SetSeed(seed)
+		_, _ = h.WriteString(key)
+		_ = h.WriteByte(0)
+		_, _ = h.WriteString(value.AsString())
+		sum += h.Sum64()
+	}
+	return sum
+}

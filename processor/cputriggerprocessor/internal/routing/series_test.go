@@ -1,0 +1,43 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package routing
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pprofile"
+)
+
+// The workers of a unit are one series once process.pid is removed.
+func TestProfilesOfASeriesBeginAtDifferentTimes(t *testing.T) {
+	out := pprofile.NewProfiles()
+	add := func(service string, typ int32) pprofile.Profile {
+		rp := out.ResourceProfiles().AppendEmpty()
+		rp.Resource().Attributes().PutStr("host.name", "node-1")
+		rp.Resource().Attributes().PutStr("service.name", service)
+		p := rp.ScopeProfiles().AppendEmpty().Profiles().AppendEmpty()
+		p.SampleType().SetTypeStrindex(typ)
+		p.SetTime(1000)
+		p.SetDurationNano(50)
+		return p
+	}
+	workers := []pprofile.Profile{add("shop", 1), add("shop", 1), add("shop", 1)}
+	others := []pprofile.Profile{add("shop", 2), add("cart", 1)}
+	p := &plan{starts: map[start]bool{}}
+	p.separate(out)
+	seen := map[pcommon.Timestamp]bool{}
+	for _, w := range workers {
+		require.False(t, seen[w.Time()])
+		seen[w.Time()] = true
+		require.LessOrEqual(t, w.Time(), pcommon.Timestamp(1000))
+		require.EqualValues(t, 1050, uint64(w.Time())+w.DurationNano(), "it ends when it did")
+	}
+	for _, o := range others {
+		require.EqualValues(t, 1000, o.Time())
+		require.EqualValues(t, 50, o.DurationNano())
+	}
+	require.Zero(t, testing.AllocsPerRun(10, func() { p.separate(out) }))
+}
