@@ -19,7 +19,7 @@ type shares struct {
 // in use, so half of it may be held.
 func shareOut(maxMemory int64) shares {
 	part := maxMemory / 2 / 64
-	return shares{symbols: 26 * part, tables: 9 * part, roots: part, processes: 10 * part, stacks: 18 * part}
+	return shares{symbols: 22 * part, tables: 14 * part, roots: part, processes: 9 * part, stacks: 18 * part}
 }
 
 // limits returns what the table of a sampler may hold. total is the sum of the weights.
