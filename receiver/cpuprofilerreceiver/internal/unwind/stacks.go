@@ -141,14 +141,27 @@ func (s *Stacks) Prepare(p Process) {
 // Of returns the stack of a sample; nil where there is none. For a known stack it
 // allocates nothing.
 func (s *Stacks) Of(p Process, sample *perfevent.Sample) *samples.Stack {
+	return Intern(p, sample, s.Unwind(p, sample))
+}
+
+// Unwind replaces the stack of a sample by the one that unwinding finds. It reports whether
+// that is known to reach the thread's entry.
+func (s *Stacks) Unwind(p Process, sample *perfevent.Sample) (whole bool) {
 	sample.User = reached(sample.User)
 	switch {
 	case sample.HasRegisters:
-		if s.unwind(p, sample) == Whole {
-			return p.WholeStack(sample)
-		}
+		return s.unwind(p, sample) == Whole
 	case s.cfg.Mode == CopiesWhereNeeded && !s.needed:
 		s.look(p)
+	}
+	return false
+}
+
+// Intern returns the stack of a sample, which is known to reach the thread's entry if it is
+// whole; nil where there is none.
+func Intern(p Process, sample *perfevent.Sample, whole bool) *samples.Stack {
+	if whole {
+		return p.WholeStack(sample)
 	}
 	return p.Stack(sample)
 }
