@@ -114,8 +114,7 @@ func (w *Walker) search(p *process, of *processes.Process) {
 		})
 		w.searches.Add(-1)
 		if late != nil {
-			offer(found, interpreter.Layout{})
-			cfg.Logger.Debug("an interpreter was not found in time", zap.Int("pid", pid), zap.Error(late))
+			offer(found, interpreter.Layout{}) // the runner has logged it
 		}
 	}()
 }
