@@ -23,6 +23,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/lpm"
 	"go.opentelemetry.io/ebpf-profiler/nativeunwind/stackdeltatypes"
 	"go.opentelemetry.io/ebpf-profiler/remotememory"
+	"go.opentelemetry.io/ebpf-profiler/support"
 	"go.opentelemetry.io/ebpf-profiler/util"
 
 	"github.com/hotprofile/hotprofile/internal/interpreter"
@@ -38,7 +39,9 @@ func init() {
 type driver struct{}
 
 // Knows implements interpreter.Driver. The way to a thread's state is known on amd64 alone.
-func (driver) Knows(path string) bool { return runtime.GOARCH == "amd64" && isPython(path) }
+func (driver) Knows(path string) bool {
+	return runtime.GOARCH == "amd64" && (isPython(path) || isHotSpot(path))
+}
 
 // Attach implements interpreter.Driver. The library trusts the files and the memory that
 // it reads, so a panic is an error.
@@ -49,13 +52,16 @@ func (driver) Attach(p interpreter.Process) (layout interpreter.Layout, err erro
 		}
 	}()
 	for i := range p.Mappings {
-		if isPython(p.Mappings[i].Path) {
+		switch path := p.Mappings[i].Path; {
+		case isPython(path):
 			layout.Python, err = attachPython(p, i)
+		case isHotSpot(path):
+			layout.HotSpot, err = attachHotSpot(p, i)
 		}
 		if err != nil {
 			return layout, fmt.Errorf("reading %s of process %d: %w", p.Mappings[i].Path, p.PID, err)
 		}
-		if layout.Python != nil {
+		if layout.Python != nil || layout.HotSpot != nil {
 			return layout, nil
 		}
 	}
@@ -133,7 +139,9 @@ func functions(o *object) *stackdeltatypes.IntervalData {
 // tables takes what the library would write to the tables of its eBPF programs.
 type tables struct {
 	ranges []util.Range
-	// python is called with the layout of an interpreter.
+	// heaps are the heaps of generated code.
+	heaps []interpreter.CodeHeap
+	// data is called with the layout of an interpreter.
 	data func(libpf.InterpreterType, unsafe.Pointer)
 }
 
@@ -150,7 +158,16 @@ func (t *tables) UpdateProcData(kind libpf.InterpreterType, _ libpf.PID, data un
 
 func (*tables) DeleteProcData(libpf.InterpreterType, libpf.PID) error { return nil }
 
-func (*tables) UpdatePidInterpreterMapping(libpf.PID, lpm.Prefix, uint8, host.FileID, uint64) error {
+// UpdatePidInterpreterMapping is called with each part of a heap of code.
+func (t *tables) UpdatePidInterpreterMapping(_ libpf.PID, part lpm.Prefix, _ uint8, segments host.FileID, start uint64) error {
+	limit := part.Key + 1<<(64-part.Length)
+	if n := len(t.heaps); n > 0 && t.heaps[n-1].Start == start {
+		t.heaps[n-1].Limit = max(t.heaps[n-1].Limit, limit)
+		return nil
+	}
+	t.heaps = append(t.heaps, interpreter.CodeHeap{
+		Range: interpreter.Range{Start: start, Limit: limit}, Segments: uint64(segments) & support.HSTSIDSegMapMask,
+	})
 	return nil
 }
 

@@ -48,7 +48,8 @@ type Mapping struct {
 // Layout tells where an interpreter keeps its stacks. The language that is not nil is the
 // one of the process; all are nil if it has none that is known.
 type Layout struct {
-	Python *Python
+	Python  *Python
+	HotSpot *HotSpot
 }
 
 // Range is a range of addresses.
@@ -91,6 +92,61 @@ type Python struct {
 	// whose size without its instructions is CodeSize.
 	CodeType                                                                  uint64
 	CodeSize, CodeFirstLine, CodeFile, CodeName, CodeQualifiedName, CodeLines uint64
+}
+
+// HotSpot is the layout of the JVM HotSpot. Offsets are in bytes.
+type HotSpot struct {
+	// Version is the version of Java.
+	Version int
+	// Heaps have the generated code. A blob of code begins at a multiple of
+	// 1<<SegmentShift, and is preceded by a header of HeapBlock bytes.
+	Heaps        []CodeHeap
+	SegmentShift uint
+	HeapBlock    uint64
+
+	// These are offsets in a blob: of the address of its name, the begin of its code, the
+	// number of bytes of code after which its frame is complete, and the size of the frame
+	// in words. CodeOffsets reports whether Code and Deoptimize have offsets from the blob, and
+	// not addresses.
+	BlobName, BlobCode, BlobComplete, BlobFrame uint64
+	CodeOffsets                                 bool
+	// These are offsets in a blob with a compiled method: of the number of its compilation,
+	// of the code that frames return to if the method was deoptimized, and of the offset of
+	// the original return address in such a frame.
+	CompileID, Deoptimize, OriginalPC uint64
+
+	// MethodConst is the offset in a method of the address of what is constant in it, which
+	// has ConstSize bytes before its bytecodes.
+	MethodConst, ConstSize uint64
+	// Bytecode is the word of an interpreted frame, counted from the frame pointer, that has
+	// the address of its bytecode.
+	Bytecode int
+
+	// Names returns the functions of a frame, the innermost first.
+	Names func(Code) ([]Function, error)
+}
+
+// CodeHeap is a heap of code. Segments has, for each of its segments, a byte that leads to
+// the begin of the blob.
+type CodeHeap struct {
+	Range
+	Segments uint64
+}
+
+// Code is a place in the code of a Java program.
+type Code struct {
+	// Interpreted reports whether Address is that of a method, and Position the number of
+	// a bytecode. Else Address is that of a blob with a compiled method, Position the number
+	// of bytes of its code before the instruction, and Check its CompileID.
+	Interpreted     bool
+	Address         uint64
+	Position, Check uint32
+}
+
+// Function is a function at one of its lines.
+type Function struct {
+	Name, File      string
+	StartLine, Line int64
 }
 
 var (

@@ -136,7 +136,7 @@ func createDefaultConfig() *Config {
 		Unwind:            UnwindAuto,
 		StackBytes:        16384,
 		ThreadAttributes:  []string{attr.ThreadName},
-		Languages:         languages.Enabled{Python: true},
+		Languages:         languages.Enabled{Python: true, Java: true},
 		MaxMemory:         128 * bytesize.MiB,
 		CPU:               oncpu.DefaultConfig(),
 		OffCPU:            configoptional.Default(offcpu.DefaultConfig()),

@@ -32,6 +32,14 @@ func TestPythonHasItsFunctionsByDefault(t *testing.T) {
 	})
 }
 
+func TestJavaHasItsFunctionsByDefault(t *testing.T) {
+	t.Parallel()
+	hasItsFunctions(t, interpreted{
+		command: []string{hosttest.Tool(t, "java"), "testdata/languages/Shares.java"},
+		sixty:   "Shares.sixty()", thirty: "Shares.thirty()", ten: "Shares.ten()", main: "Shares.main(java.lang.String[])",
+	})
+}
+
 // hasItsFunctions runs a program until its gate has closed, with the defaults of
 // cpu_profiler, and compares the shares of its functions.
 func hasItsFunctions(t *testing.T, p interpreted) {

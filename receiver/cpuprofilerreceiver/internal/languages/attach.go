@@ -27,10 +27,10 @@ func (w *Walker) find(of *processes.Process) *process {
 		w.processes[of.PID] = p
 	}
 	p.used = w.now
-	if w.now-p.checked > int64(checkInterval) || p.checked == 0 || p.found != nil {
+	if w.now-p.checked > int64(hotInterval) || p.checked == 0 || p.found != nil {
 		w.check(p, of)
 	}
-	if p.python == nil {
+	if !p.attached() {
 		return nil
 	}
 	return p
@@ -39,21 +39,21 @@ func (w *Walker) find(of *processes.Process) *process {
 // check finds out whether a process is of a hot unit, and has an interpreter.
 func (w *Walker) check(p *process, of *processes.Process) {
 	p.checked = w.now
-	if w.hot == nil || w.now-w.checked > int64(checkInterval) {
+	if w.hot == nil || w.now-w.checked > int64(hotInterval) {
 		w.hot, w.checked = w.cfg.Hot(), w.now
 	}
 	hot := w.hot(of)
 	select {
 	case l := <-p.found:
 		p.found = nil
-		w.attach(p, l.Python)
+		w.attach(p, l)
 	default:
 	}
 	switch {
 	case !hot:
 		w.detach(p)
 		p.mapped = 0
-	case p.stuck || p.found != nil || p.python != nil || w.now < p.retry:
+	case p.stuck || p.found != nil || p.attached() || w.now < p.retry:
 	case p.mapped != len(of.Mapped()) || p.retry != 0:
 		p.mapped, p.retry = len(of.Mapped()), 0
 		w.search(p, of)
@@ -61,23 +61,32 @@ func (w *Walker) check(p *process, of *processes.Process) {
 }
 
 // attach begins to walk the stacks of a process.
-func (w *Walker) attach(p *process, l *interpreter.Python) {
-	if l == nil {
+func (w *Walker) attach(p *process, l interpreter.Layout) {
+	switch {
+	case l.Python != nil && w.cfg.Python:
+		p.python = l.Python
+		p.threads = make(map[int]*thread)
+		p.codes = make(map[uint64]*pythonCode)
+		w.attached++
+	case l.HotSpot != nil && w.cfg.Java:
+		p.java = &java{
+			HotSpot: l.HotSpot, blobs: make(map[uint64]*blob),
+			named: make(map[interpreter.Code]uint64), constants: make(map[uint64]uint64),
+		}
+	default:
 		return
 	}
-	p.python = l
-	p.threads = make(map[int]*thread)
-	p.codes = make(map[uint64]*pythonCode)
 	p.names = make(map[uint64]*samples.Location)
-	w.attached++
 }
+
+func (p *process) attached() bool { return p.python != nil || p.java != nil }
 
 // detach ends it.
 func (w *Walker) detach(p *process) {
 	if p.python != nil {
 		w.attached--
 	}
-	p.python, p.threads, p.codes, p.names, p.held = nil, nil, nil, nil, 0
+	p.python, p.java, p.threads, p.codes, p.names, p.held = nil, nil, nil, nil, nil, 0
 }
 
 // search searches for the interpreter of a process, on another goroutine.

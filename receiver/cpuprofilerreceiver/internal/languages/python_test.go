@@ -170,7 +170,7 @@ func newTestWalker(t testing.TB, l *interpreter.Python, read func(int, uint64, [
 	t.Helper()
 	now := int64(time.Hour)
 	w := NewWalker(Config{
-		Driver: noDriver{}, Logger: zap.NewNop(), Now: func() int64 { return now },
+		Enabled: Enabled{Python: true, Java: true}, Driver: noDriver{}, Logger: zap.NewNop(), Now: func() int64 { return now },
 		Hot: func() func(*processes.Process) bool { return func(*processes.Process) bool { return true } },
 	})
 	of := processes.NewTable(processes.Config{}).Lookup(os.Getpid(), 0)
@@ -178,7 +178,7 @@ func newTestWalker(t testing.TB, l *interpreter.Python, read func(int, uint64, [
 	w.now = now
 	p := &process{pid: of.PID, program: of.Program(), checked: now}
 	w.processes[of.PID] = p
-	w.attach(p, l)
+	w.attach(p, interpreter.Layout{Python: l})
 	p.threads[tid] = &thread{id: tid, pointer: control}
 	return w, of
 }
@@ -271,12 +271,12 @@ func TestHostileFramesAreBounded(t *testing.T) {
 		"another object":  {func(m *image, f uint64) { m.put(f+m.l.FrameCode, f) }, false},
 		"the kernel":      {func(m *image, f uint64) { m.put(f+m.l.FrameBack, 1<<63) }, false},
 		"the last byte":   {func(m *image, f uint64) { m.put(f+m.l.FrameBack, 1<<64-1) }, false},
-		"a name of 1 GiB": {func(m *image, f uint64) { m.put(word(m, word(m, f)+m.l.CodeQualifiedName)+16, 1<<30) }, true},
-		"lines of 1 TiB":  {func(m *image, f uint64) { m.put(word(m, word(m, f)+m.l.CodeLines)+16, 1<<40) }, true},
+		"a name of 1 GiB": {func(m *image, f uint64) { m.put(wordAt(m, wordAt(m, f)+m.l.CodeQualifiedName)+16, 1<<30) }, true},
+		"lines of 1 TiB":  {func(m *image, f uint64) { m.put(wordAt(m, wordAt(m, f)+m.l.CodeLines)+16, 1<<40) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newImage(layouts["3.12"])
-			change.change(m, word(m, word(m, state+m.l.StateFrame)))
+			change.change(m, wordAt(m, wordAt(m, state+m.l.StateFrame)))
 			w, of := newTestWalker(t, m.l, m.read)
 			require.Equal(t, change.walked, w.Walk(of, sample(w.now)))
 			require.LessOrEqual(t, len(w.frames), maxFrames)
@@ -291,7 +291,7 @@ func TestHostileFramesAreBounded(t *testing.T) {
 	}
 }
 
-func word(m *image, at uint64) uint64 { return binary.LittleEndian.Uint64(m.bytes[at:]) }
+func wordAt(m *image, at uint64) uint64 { return binary.LittleEndian.Uint64(m.bytes[at:]) }
 
 func FuzzWalkOfPython(f *testing.F) {
 	f.Add(uint16(0x100), uint64(0x30000), "3.12")

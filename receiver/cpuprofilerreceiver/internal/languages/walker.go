@@ -27,10 +27,12 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
 // Config configures a Walker.
 type Config struct {
+	Enabled
 	// Root is the directory where the host's root is mounted.
 	Root   string
 	Driver interpreter.Driver
@@ -49,8 +51,9 @@ type Config struct {
 
 // Enabled selects languages.
 type Enabled struct {
-	// Python finds the functions of CPython.
+	// Python and Java find the functions of CPython and of HotSpot.
 	Python bool `mapstructure:"python"`
+	Java   bool `mapstructure:"java"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
@@ -58,7 +61,7 @@ type Enabled struct {
 
 // Driver returns the driver of the languages that are enabled; nil if there is none.
 func (e Enabled) Driver() interpreter.Driver {
-	if !e.Python {
+	if !e.Python && !e.Java {
 		return nil
 	}
 	return interpreter.Registered()
@@ -89,8 +92,10 @@ const (
 	// maxDelay is the longest time after a sample in which the thread's frames are taken
 	// for those at the sample.
 	maxDelay = 10 * time.Millisecond
-	// checkInterval is the time after which it is checked again whether a unit is hot, and
-	// whether a code object is still the same.
+	// hotInterval is the time after which it is checked again whether a unit is hot.
+	hotInterval = 250 * time.Millisecond
+	// checkInterval is the time after which it is checked again whether code that was read
+	// is still the same.
 	checkInterval = time.Second
 	// retryInterval is the time after which what failed is tried again.
 	retryInterval = 10 * time.Second
@@ -160,8 +165,15 @@ type walk struct {
 	changed bool
 	// outermost is the address of the outermost frame.
 	outermost uint64
-	// run is the method do.
-	run func()
+	// run is the method do, step the method doStep.
+	run, step func()
+	// frame is the frame of generated code that doStep is called for, stepName and stepOK
+	// its result.
+	frame    *unwind.Frame
+	stepName uint64
+	stepOK   bool
+	// counted reports whether the stack of generated code is counted.
+	counted bool
 }
 
 // lastName is the last address that stands for a frame, of all Walkers.
@@ -179,8 +191,9 @@ type process struct {
 	checked, used, retry int64
 	// found receives what a search has found, while one is under way.
 	found chan interpreter.Layout
-	// python is nil unless an interpreter was found.
+	// python and java are nil unless such an interpreter was found.
 	python *interpreter.Python
+	java   *java
 	// subject is what its walks wait for. stuck is set if its memory did not answer.
 	subject deadline.Subject
 	stuck   bool
@@ -214,7 +227,7 @@ func NewWalker(cfg Config) *Walker {
 
 func newWalk(root string) *walk {
 	w := &walk{root: root, memory: newMemory()}
-	w.run = w.do
+	w.run, w.step = w.do, w.doStep
 	return w
 }
 
@@ -225,12 +238,15 @@ func (w *Walker) Begin(call *deadline.Call) {
 	if w.walking { // the last one waits for the memory of a process
 		p := w.walk.process
 		w.walking, w.walk = false, newWalk(w.cfg.Root)
+		if p.python != nil {
+			w.attached--
+		}
 		w.processes[p.pid] = &process{pid: p.pid, program: p.program, stuck: true}
-		w.attached--
 	}
 }
 
-// Prompt reports whether samples have to be read at once: stacks are walked.
+// Prompt reports whether samples have to be read at once: frames are walked that are not on
+// the stack.
 func (w *Walker) Prompt() bool { return w != nil && w.attached > 0 }
 
 // Wait returns the longest time that samples may wait to be read.
@@ -241,7 +257,7 @@ func (w *Walker) Wait() time.Duration {
 	case w.searches.Load() > 0:
 		return searchWait
 	}
-	return checkInterval
+	return 2 * hotInterval
 }
 
 // Count returns the number of walks with an outcome so far. It is safe for concurrent use.
@@ -266,6 +282,22 @@ func (w *Walker) NextBatch() {
 	}
 }
 
+// Generated returns what finds the callers of generated code in the sample of a process;
+// nil if that is not known.
+func (w *Walker) Generated(of *processes.Process, s *perfevent.Sample) unwind.Generated {
+	if w == nil || !s.HasRegisters {
+		return nil
+	}
+	w.now = w.cfg.Now()
+	p := w.find(of)
+	if p == nil || p.java == nil {
+		return nil
+	}
+	w.process, w.counted = p, false
+	w.begin(p)
+	return w
+}
+
 // Walk walks the frames of the thread of a sample, for Merge. It reports whether there are
 // any.
 func (w *Walker) Walk(of *processes.Process, rec *perfevent.Record) bool {
@@ -275,7 +307,7 @@ func (w *Walker) Walk(of *processes.Process, rec *perfevent.Record) bool {
 	w.frames, w.ends, w.cut = w.frames[:0], w.ends[:0], false
 	w.now = w.cfg.Now()
 	p := w.find(of)
-	if p == nil || !rec.Sample.HasRegisters {
+	if p == nil || p.python == nil || !rec.Sample.HasRegisters {
 		return false
 	}
 	w.outcome = Late
@@ -292,16 +324,26 @@ func (w *Walker) Walk(of *processes.Process, rec *perfevent.Record) bool {
 	return false
 }
 
-// do walks the frames of the thread.
-func (w *walk) do() {
-	p := w.process
+// begin begins to read the memory of a process.
+func (w *walk) begin(p *process) {
 	if p.held > maxHeld {
 		// Stacks that are interned keep their names.
 		clear(p.codes)
 		clear(p.names)
+		if p.java != nil {
+			clear(p.java.blobs)
+			clear(p.java.named)
+			clear(p.java.constants)
+		}
 		p.held = 0
 	}
 	w.memory.begin(p.pid)
+}
+
+// do walks the frames of the thread.
+func (w *walk) do() {
+	p := w.process
+	w.begin(p)
 	id := p.python.ThreadID
 	t := p.threads[w.tid]
 	if t == nil || t.pointer == 0 && w.now-t.checked > int64(checkInterval) || t.pointer != 0 && !w.isThread(t, id) {
@@ -317,10 +359,10 @@ func (w *walk) do() {
 	}
 }
 
-// name returns the address that stands for a frame.
-func (w *walk) name(p *process, kind samples.FrameType, line samples.Line) uint64 {
-	p.held += nameBytes
+// name returns the address that stands for a frame, with the functions inlined in it.
+func (w *walk) name(p *process, kind samples.FrameType, lines ...samples.Line) uint64 {
+	p.held += int64(len(lines)) * nameBytes
 	at := synthetic | lastName.Add(1)
-	p.names[at] = &samples.Location{Type: kind, Resolved: true, Lines: []samples.Line{line}}
+	p.names[at] = &samples.Location{Type: kind, Resolved: true, Lines: lines}
 	return at
 }

@@ -330,9 +330,10 @@ func (p *Perf) walker(of *samples.Type) *languages.Walker {
 		return nil
 	}
 	return languages.NewWalker(languages.Config{
-		Root:   p.root,
-		Driver: p.Languages.Driver(),
-		Hot:    p.hot,
+		Enabled: p.Languages,
+		Root:    p.root,
+		Driver:  p.Languages.Driver(),
+		Hot:     p.hot,
 		Open: func(m *samples.Mapping) (*os.File, error) {
 			f, _, err := mapped.Open(nil, p.root, m)
 			return f, err
