@@ -25,12 +25,11 @@ type memory struct {
 	turn [slots]uint64
 	walk uint64
 	data [slots][pageSize]byte
-	// fetch is readMemory, but in tests.
+	// fetch is Config.Read.
 	fetch func(pid int, address uint64, b []byte) int
 	spare [1024]byte
+	large []byte
 }
-
-func newMemory() *memory { return &memory{fetch: readMemory} }
 
 // begin begins a walk in a process.
 func (m *memory) begin(pid int) {
@@ -86,13 +85,16 @@ func (m *memory) word(address uint64) (uint64, bool) {
 	return binary.LittleEndian.Uint64(b), true
 }
 
-// block reads up to n bytes at once, past the pages.
+// block reads up to n bytes at once, past the pages. They are valid until the next call.
 func (m *memory) block(address uint64, n int) []byte {
 	if m.reads >= maxReads {
 		return nil
 	}
 	m.reads++
-	b := make([]byte, n)
+	if n > cap(m.large) {
+		m.large = make([]byte, n)
+	}
+	b := m.large[:n]
 	return b[:m.fetch(m.pid, address, b)]
 }
 

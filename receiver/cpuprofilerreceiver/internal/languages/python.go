@@ -5,6 +5,7 @@ package languages
 
 import (
 	"encoding/binary"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/hotprofile/hotprofile/internal/interpreter"
@@ -197,7 +198,7 @@ func (w *walk) pythonCode(p *process, at uint64) *pythonCode {
 	if !ok1 || !ok2 || !ok3 || c.name == "" {
 		return nil
 	}
-	c.lines = w.memory.block(identity[3]+32, int(min(size, maxLines)))
+	c.lines = slices.Clone(w.memory.block(identity[3]+32, int(min(size, maxLines))))
 	p.held += int64(len(c.lines)+len(c.name)+len(c.file)) + codeBytes
 	p.codes[at] = c
 	return c

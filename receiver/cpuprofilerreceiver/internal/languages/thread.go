@@ -26,23 +26,33 @@ const (
 // word of that are its own address, and at an offset it has the thread's id. It lies at the
 // top of the thread's stack; that of the first thread is in a small mapping near the
 // loader.
-func (w *walk) findThread(pid int, offset uint64) *thread {
+func (w *walk) findThread(offset uint64) *thread {
+	p := w.process
 	t := &thread{id: uint32(w.tid), checked: w.now}
-	if s, err := procfs.At(w.root).Status(w.tid); err == nil {
-		t.id = uint32(s.PID)
+	if p.own == 0 {
+		p.own = p.pid
+		if s, err := procfs.At(w.root).Status(p.pid); err == nil {
+			p.own = s.PID
+		}
 	}
-	if w.tid != pid {
-		at := w.sp &^ (pageSize - 1)
-		for to := at + maxStack; at < to && t.pointer == 0; at += searched {
-			b := w.memory.block(at, searched)
+	if p.own != p.pid {
+		if s, err := procfs.At(w.root).Status(w.tid); err == nil {
+			t.id = uint32(s.PID)
+		}
+	}
+	if w.tid != p.pid {
+		at, n := w.sp&^(pageSize-1), 2*pageSize
+		for to := at + maxStack; at < to && t.pointer == 0; n = min(2*n, searched) {
+			b := w.memory.block(at, n)
 			w.searchBlock(t, b, at, offset)
-			if len(b) < searched {
+			if len(b) < n {
 				break
 			}
+			at += uint64(n) - blockAlign*2 // a block may lie across
 		}
 		return t
 	}
-	maps, err := procfs.ReadFile(procfs.At(w.root).File(pid, "maps"), procfs.MaxMaps)
+	maps, err := procfs.ReadFile(procfs.At(w.root).File(p.pid, "maps"), procfs.MaxMaps)
 	if err != nil {
 		return t
 	}

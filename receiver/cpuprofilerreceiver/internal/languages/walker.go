@@ -47,6 +47,9 @@ type Config struct {
 	Logger *zap.Logger
 	// Now returns CLOCK_MONOTONIC in nanoseconds.
 	Now func() int64
+	// Read reads the memory of a process and returns the number of bytes read; nil is the
+	// kernel's.
+	Read func(pid int, address uint64, b []byte) int
 }
 
 // Enabled selects languages.
@@ -194,6 +197,8 @@ type process struct {
 	// python and java are nil unless such an interpreter was found.
 	python *interpreter.Python
 	java   *java
+	// own is its pid in its own pid namespace; 0 until that is known.
+	own int
 	// subject is what its walks wait for. stuck is set if its memory did not answer.
 	subject deadline.Subject
 	stuck   bool
@@ -220,13 +225,16 @@ func NewWalker(cfg Config) *Walker {
 	if cfg.Driver == nil {
 		return nil
 	}
+	if cfg.Read == nil {
+		cfg.Read = readMemory
+	}
 	w := &Walker{cfg: cfg, processes: make(map[int]*process)}
-	w.walk = newWalk(cfg.Root)
+	w.walk = newWalk(&cfg)
 	return w
 }
 
-func newWalk(root string) *walk {
-	w := &walk{root: root, memory: newMemory()}
+func newWalk(cfg *Config) *walk {
+	w := &walk{root: cfg.Root, memory: &memory{fetch: cfg.Read}}
 	w.run, w.step = w.do, w.doStep
 	return w
 }
@@ -237,7 +245,7 @@ func (w *Walker) Begin(call *deadline.Call) {
 	w.call = call
 	if w.walking { // the last one waits for the memory of a process
 		p := w.walk.process
-		w.walking, w.walk = false, newWalk(w.cfg.Root)
+		w.walking, w.walk = false, newWalk(&w.cfg)
 		if p.python != nil {
 			w.attached--
 		}
@@ -350,7 +358,7 @@ func (w *walk) do() {
 		if len(p.threads) > maxThreads {
 			clear(p.threads)
 		}
-		t = w.findThread(p.pid, id)
+		t = w.findThread(id)
 		p.threads[w.tid] = t
 	}
 	w.outcome = Unreadable
