@@ -25,12 +25,6 @@ func (w *Walker) Merge(of *processes.Process, s *perfevent.Sample, whole bool) b
 	for i, a := range s.User {
 		if inLoop(loop, a, i) {
 			calls++
-			// Python that writes a perf map has a generated function between its own: they have
-			// names already.
-			if i+1 < len(s.User) && of.Mapping(s.User[i+1]-1) == nil {
-				w.counts[Walked].Add(1)
-				return whole
-			}
 		}
 	}
 	shift := 0 // from the number of a native call to the number of a walked one
@@ -44,16 +38,22 @@ func (w *Walker) Merge(of *processes.Process, s *perfevent.Sample, whole bool) b
 	}
 	w.counts[Walked].Add(1)
 	w.merged = w.merged[:0]
-	call := 0
+	call, replaced := 0, false
 	for i, a := range s.User {
 		if !inLoop(loop, a, i) {
-			w.merged = append(w.merged, a)
+			// With a perf map, Python has a generated function for each of its own. It calls
+			// the loop, and its own callers are not found.
+			if !replaced || of.Mapping(a-1) != nil {
+				w.merged = append(w.merged, a)
+			}
+			replaced = false
 			continue
 		}
 		n := call + shift
 		call++
+		replaced = n >= 0 && n < len(w.ends)
 		switch {
-		case n < 0 || n >= len(w.ends):
+		case !replaced:
 			w.merged = append(w.merged, a)
 		case w.start(n) < w.ends[n]:
 			w.merged = append(w.merged, w.frames[w.start(n):w.ends[n]]...)

@@ -31,6 +31,7 @@ func TestMerge(t *testing.T) {
 		"a call without frames":   {native: "EbEc", walked: ".YX.", want: "bYXc", whole: true},
 		"a cut native stack":      {native: "aEbE", walked: "Z.Y.X.W.", truncated: true, want: "aZbYXW", whole: true},
 		"both cut":                {native: "aEbE", walked: "Z.Y.X.W.", truncated: true, cut: true, want: "aZbYXW"},
+		"with a perf map":         {native: "aEj", walked: "Z.Y.X.", truncated: true, want: "aZYX", whole: true},
 		"cut before the loop":     {native: "ab", walked: "Z.", truncated: true, want: "ab"},
 		"no loop":                 {native: "ab", walked: "Z.", want: "ab", whole: true},
 	} {
@@ -50,9 +51,12 @@ func TestMerge(t *testing.T) {
 			w.cut, w.changed = test.cut, test.changed
 			var s perfevent.Sample
 			for _, c := range test.native {
-				if c == 'E' {
+				switch c {
+				case 'E':
 					s.User = append(s.User, loopAt+8)
-				} else {
+				case 'j': // in no file
+					s.User = append(s.User, 10)
+				default:
 					s.User = append(s.User, code|uint64(c-'a'+1))
 				}
 			}
